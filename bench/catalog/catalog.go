@@ -1,0 +1,120 @@
+// Package catalog names every network that the benchmark knows and says what
+// each is for: pure data, shared by the wiring, the tables and the
+// recommendation.
+package catalog
+
+import "slices"
+
+// Role says what question a network answers; only networks of one role compete
+// for a recommendation.
+type Role string
+
+// The roles.
+const (
+	Baseline  Role = "baseline"  // no container involved
+	Container Role = "container" // container to container, one host
+	Outside   Role = "outside"   // container to the world beyond the host, and back
+	Published Role = "published" // a container's port reached from elsewhere
+	Overlay   Role = "overlay"   // containers of different hosts as one network
+	Rootless  Role = "rootless"  // container to the world without root
+	Userspace Role = "userspace" // packets that pass through a program
+)
+
+// Entry describes one network.
+type Entry struct {
+	Name     string
+	Title    string // one line, without the name
+	Role     Role
+	Kinds    []string // link kinds of package link that it needs
+	Programs []string // commands it runs
+	Isolates bool     // it can't carry traffic between neighbours by design: NotApplicable says why
+	Why      string   // for Isolates: the reason
+	Caveats  []string // what does not work with it, for the recommendation
+}
+
+const (
+	hostMacvlan = "host ↔ container does not work: a macvlan device can't reach its own parent"
+	wifiMacvlan = "does not work over Wi-Fi: an access point accepts one MAC address per station"
+	macCount    = "one MAC address per container: a NIC with a full filter goes promiscuous, a switch port may refuse"
+	hostIPvlan  = "host ↔ container does not work: an ipvlan device can't reach its own parent"
+	ipvlanDHCP  = "all containers share the parent's MAC address: DHCP needs a client identifier"
+	noBroadcast = "no broadcast or multicast: ARP, DHCP and mDNS do not work inside"
+	encap50     = "50 bytes of each packet are headers: lower the MTU inside, or raise it outside"
+)
+
+// entries is the catalogue, in the order of tables.
+var entries = []Entry{
+	{Name: "host-loopback", Title: "127.0.0.1 of the host itself", Role: Baseline},
+	{Name: "loopback", Title: "127.0.0.1 inside the lab", Role: Baseline},
+	{Name: "own-address", Title: "a host's own address on another interface", Role: Baseline, Kinds: []string{"veth"}},
+	{Name: "veth", Title: "a veth pair between two containers", Role: Container, Kinds: []string{"veth"},
+		Caveats: []string{"joins exactly two containers; more need a bridge or routes"}},
+	{Name: "bridge", Title: "veth pairs on a Linux bridge, bridge netfilter off", Role: Container, Kinds: []string{"veth", "bridge"}},
+	{Name: "bridge-nf", Title: "the same with bridge netfilter on and Docker-like rules", Role: Container, Kinds: []string{"veth", "bridge"},
+		Caveats: []string{"every bridged packet passes the host's firewall rules"}},
+	{Name: "container-to-host", Title: "container → the host's own address, over the bridge", Role: Outside, Kinds: []string{"veth", "bridge"}},
+	{Name: "host-to-container", Title: "host → the container's address, over the bridge", Role: Outside, Kinds: []string{"veth", "bridge"}},
+	{Name: "nat-out", Title: "container → outside, bridge and masquerade", Role: Outside, Kinds: []string{"veth", "bridge"},
+		Caveats: []string{"the outside sees the host's address, not the container's"}},
+	{Name: "published-loopback", Title: "published port, reached by the host's loopback", Role: Published, Kinds: []string{"veth", "bridge"},
+		Caveats: []string{"published ports bypass the host firewall's input rules"}},
+	{Name: "published-host", Title: "published port, reached by the host's address", Role: Published, Kinds: []string{"veth", "bridge"},
+		Caveats: []string{"published ports bypass the host firewall's input rules"}},
+	{Name: "published-container", Title: "published port, reached from another container", Role: Published, Kinds: []string{"veth", "bridge"}},
+	{Name: "published-hairpin", Title: "published port, reached by the container that publishes it", Role: Published, Kinds: []string{"veth", "bridge"}},
+	{Name: "published-outside", Title: "published port, reached from outside", Role: Published, Kinds: []string{"veth", "bridge"}},
+
+	{Name: "macvlan-bridge", Title: "macvlan, mode bridge", Role: Container, Kinds: []string{"macvlan"}, Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
+	{Name: "macvlan-private", Title: "macvlan, mode private", Role: Container, Kinds: []string{"macvlan"}, Isolates: true,
+		Why: "private macvlan devices of one parent never reach each other", Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
+	{Name: "macvlan-vepa", Title: "macvlan, mode vepa", Role: Container, Kinds: []string{"macvlan"}, Isolates: true,
+		Why: "vepa sends neighbours' packets to the switch, which must hairpin them back (802.1Qbg)", Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
+	{Name: "macvlan-passthru", Title: "macvlan, mode passthru", Role: Container, Kinds: []string{"macvlan"}, Isolates: true,
+		Why: "a parent carries one passthru device only", Caveats: []string{hostMacvlan, wifiMacvlan}},
+	{Name: "macvlan-source", Title: "macvlan, mode source", Role: Container, Kinds: []string{"macvlan"}, Isolates: true,
+		Why: "source macvlan devices of one parent do not switch between themselves: only frames from outside, from listed senders, are let in", Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
+
+	{Name: "ipvlan-l2", Title: "ipvlan, mode l2", Role: Container, Kinds: []string{"ipvlan"}, Caveats: []string{hostIPvlan, ipvlanDHCP}},
+	{Name: "ipvlan-l3", Title: "ipvlan, mode l3", Role: Container, Kinds: []string{"ipvlan"}, Caveats: []string{hostIPvlan, noBroadcast}},
+	{Name: "ipvlan-l3s", Title: "ipvlan, mode l3s (with the host's netfilter)", Role: Container, Kinds: []string{"ipvlan"}, Caveats: []string{hostIPvlan, noBroadcast}},
+	{Name: "ipvlan-l2-private", Title: "ipvlan, mode l2, flag private", Role: Container, Kinds: []string{"ipvlan"}, Isolates: true,
+		Why: "private ipvlan devices of one parent never reach each other", Caveats: []string{hostIPvlan, ipvlanDHCP}},
+	{Name: "ipvlan-l2-vepa", Title: "ipvlan, mode l2, flag vepa", Role: Container, Kinds: []string{"ipvlan"}, Isolates: true,
+		Why: "vepa sends neighbours' packets to the switch, which must send them back; with one shared MAC address a switch does not", Caveats: []string{hostIPvlan, ipvlanDHCP}},
+
+	{Name: "vlan", Title: "802.1Q sub-interfaces", Role: Container, Kinds: []string{"vlan"}},
+	{Name: "bridge-vlan", Title: "VLAN-filtering bridge, both ports in one VLAN", Role: Container, Kinds: []string{"veth", "bridge-vlan"}},
+	{Name: "ovs-veth", Title: "Open vSwitch with veth ports", Role: Container, Kinds: []string{"veth", "openvswitch"}, Programs: []string{"ovs-vswitchd", "ovsdb-server", "ovs-vsctl"}},
+	{Name: "ovs-internal", Title: "Open vSwitch with internal ports", Role: Container, Kinds: []string{"openvswitch"}, Programs: []string{"ovs-vswitchd", "ovsdb-server", "ovs-vsctl"},
+		Caveats: []string{"an internal port moved into a container is lost from it when the switch restarts"}},
+	{Name: "netkit", Title: "a netkit pair, mode l2", Role: Container, Kinds: []string{"netkit"}},
+	{Name: "netkit-l3", Title: "a netkit pair, mode l3", Role: Container, Kinds: []string{"netkit"}, Caveats: []string{noBroadcast}},
+
+	{Name: "vxlan", Title: "VXLAN, point to point", Role: Overlay, Kinds: []string{"vxlan"}, Caveats: []string{encap50}},
+	{Name: "vxlan-multicast", Title: "VXLAN, multicast group", Role: Overlay, Kinds: []string{"vxlan"}, Caveats: []string{encap50, "the underlay must route multicast"}},
+	{Name: "vxlan-fdb", Title: "VXLAN, forwarding and neighbour entries filled in", Role: Overlay, Kinds: []string{"vxlan"}, Caveats: []string{encap50, "something must fill in and remove the entries"}},
+	{Name: "vxlan-bridge", Title: "VXLAN, point to point, under a bridge", Role: Overlay, Kinds: []string{"vxlan", "bridge", "veth"}, Caveats: []string{encap50}},
+	{Name: "vxlan-multicast-bridge", Title: "VXLAN, multicast group, under a bridge", Role: Overlay, Kinds: []string{"vxlan", "bridge", "veth"}, Caveats: []string{encap50, "the underlay must route multicast"}},
+	{Name: "vxlan-fdb-bridge", Title: "VXLAN, entries filled in, under a bridge", Role: Overlay, Kinds: []string{"vxlan", "bridge", "veth"}, Caveats: []string{encap50, "something must fill in and remove the entries"}},
+	{Name: "geneve", Title: "Geneve, point to point", Role: Overlay, Kinds: []string{"geneve"}, Caveats: []string{encap50}},
+	{Name: "wireguard", Title: "WireGuard (encrypted)", Role: Overlay, Kinds: []string{"wireguard"}, Caveats: []string{"60 to 80 bytes of each packet are headers"}},
+	{Name: "ipip", Title: "IP in IP", Role: Overlay, Kinds: []string{"ipip"}, Caveats: []string{"IPv4 unicast only"}},
+	{Name: "gre", Title: "GRE", Role: Overlay, Kinds: []string{"gre"}, Caveats: []string{"many firewalls and NATs drop IP protocol 47"}},
+
+	{Name: "tun", Title: "two TUN devices joined by a small relay", Role: Userspace, Kinds: []string{"tun"}},
+	{Name: "tap", Title: "two TAP devices joined by a small relay", Role: Userspace, Kinds: []string{"tun"}},
+	{Name: "pasta", Title: "pasta (passt), user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"pasta"}},
+	{Name: "slirp4netns", Title: "slirp4netns, user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"slirp4netns"}},
+}
+
+// All returns every entry, in the order of tables.
+func All() []Entry { return slices.Clone(entries) }
+
+// Lookup finds an entry by name.
+func Lookup(name string) (Entry, bool) {
+	i := slices.IndexFunc(entries, func(e Entry) bool { return e.Name == name })
+	if i < 0 {
+		return Entry{}, false
+	}
+	return entries[i], true
+}

@@ -1,0 +1,153 @@
+// Package cell holds the nouns of an experiment's results: a Cell is one
+// combination of factors, a Sample is one measurement of a cell, a Summary is
+// what the samples of a cell say about one metric. No I/O except the encoding
+// of samples as JSON lines.
+package cell
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Metric names what a number measures. Units are fixed: see Unit.
+type Metric string
+
+// The metrics. Latencies are merged from histograms, never averaged.
+const (
+	Throughput  Metric = "throughput"   // bit/s, as received
+	Loss        Metric = "loss"         // fraction 0…1 of what was sent
+	LatencyP50  Metric = "latency_p50"  // ns, from the intended send time
+	LatencyP99  Metric = "latency_p99"  // ns
+	LatencyP999 Metric = "latency_p999" // ns
+	Connections Metric = "connections"  // 1/s, connect/request/response/close
+	Packets     Metric = "packets"      // 1/s, small packets as received
+	SetupTime   Metric = "setup_time"   // ns, until traffic can pass
+)
+
+// Unit is the unit of m as written in files: bit/s, ns, 1/s, or 1 for a
+// fraction.
+func (m Metric) Unit() string {
+	switch m {
+	case Throughput:
+		return "bit/s"
+	case Loss:
+		return "1"
+	case Connections, Packets:
+		return "1/s"
+	default:
+		return "ns"
+	}
+}
+
+// LowerIsBetter tells for which metrics a smaller number is the better one.
+func (m Metric) LowerIsBetter() bool {
+	switch m {
+	case Throughput, Connections, Packets:
+		return false
+	}
+	return true
+}
+
+// Cell is one combination of factors. Two samples belong together exactly when
+// their Keys are equal.
+type Cell struct {
+	Network      string            `json:"network"`       // a name from package catalog
+	Runtime      string            `json:"runtime"`       // "netns", "docker", …
+	Topology     string            `json:"topology"`      // "local" or "switched"
+	Transport    string            `json:"transport"`     // "tcp", "udp" or "mptcp"
+	Direction    string            `json:"direction"`     // "outbound", "inbound", "between" containers, or "local" within one namespace
+	MTU          int               `json:"mtu"`           // bytes; 0: the kernel's default
+	Pairs        int               `json:"pairs"`         // client–server pairs at once
+	Streams      int               `json:"streams"`       // sockets per pair
+	Links        int               `json:"links"`         // links between the nodes
+	MessageBytes int               `json:"message_bytes"` // bytes per write or datagram
+	Congestion   string            `json:"congestion"`    // TCP congestion control, "" for UDP
+	Placement    string            `json:"placement"`     // "same-core", "different-cores" or "free"
+	Engine       string            `json:"engine"`        // "cleat", "iperf3" or "iperf"
+	Factors      map[string]string `json:"factors"`       // whatever else the experiment varies
+}
+
+// Key is a stable text that identifies the cell.
+func (c Cell) Key() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s|%s|%s|%s|%s|%d|%d|%d|%d|%d|%s|%s|%s",
+		c.Network, c.Runtime, c.Topology, c.Transport, c.Direction, c.MTU, c.Pairs,
+		c.Streams, c.Links, c.MessageBytes, c.Congestion, c.Placement, c.Engine)
+	for _, k := range slices.Sorted(maps.Keys(c.Factors)) {
+		fmt.Fprintf(&b, "|%s=%s", k, c.Factors[k])
+	}
+	return b.String()
+}
+
+// CPU is the time the whole machine spent over a measurement, in seconds summed
+// over processors (/proc/stat).
+type CPU struct {
+	User    float64 `json:"user_s"` // user and nice
+	System  float64 `json:"system_s"`
+	SoftIRQ float64 `json:"softirq_s"` // softirq and irq
+	Idle    float64 `json:"idle_s"`    // idle and iowait
+	Steal   float64 `json:"steal_s"`   // taken by the hypervisor
+	Foreign float64 `json:"foreign_s"` // used by processes that are not part of the experiment
+	Wall    float64 `json:"wall_s"`
+}
+
+// Sample is one measurement: one line of samples.jsonl.
+type Sample struct {
+	Cell
+	Work     string             `json:"work"`  // "tcp", "udp", "rr", "udprr", "crr", "packets" or "setup"
+	Block    int                `json:"block"` // 0 is the warm-up, which no statistic uses
+	Order    int                `json:"order"` // position within the block
+	Attempt  int                `json:"attempt"`
+	Started  time.Time          `json:"started"`
+	Values   map[Metric]float64 `json:"values,omitempty"`
+	Latency  string             `json:"latency,omitempty"` // HDR histogram of ns, V2 compressed, base64
+	CPU      CPU                `json:"cpu"`
+	Lag      time.Duration      `json:"lag_ns,omitempty"`   // the generator's own lateness, p99
+	Bad      string             `json:"bad,omitempty"`      // why the sample does not count; it was repeated
+	Error    string             `json:"error,omitempty"`    // the measurement itself failed
+	Warnings []string           `json:"warnings,omitempty"` // things a reader of the number must know
+}
+
+// Warmup tells whether the sample belongs to the block that no statistic uses.
+func (s Sample) Warmup() bool { return s.Block == 0 }
+
+// Absent is a cell that could not be measured: one line of samples.jsonl too,
+// told apart by its reason.
+type Absent struct {
+	Cell
+	Work          string `json:"work"`
+	Reason        string `json:"absent"`         // why, as a sentence
+	Remedy        string `json:"remedy"`         // what would supply it; empty for what can't be by design
+	NotApplicable bool   `json:"not_applicable"` // it can't carry this traffic by design
+}
+
+// CoresPerGbit is processor time per data moved: seconds of processor time per
+// gigabit, which is the same as cores per Gbit/s.
+type CoresPerGbit struct {
+	User    float64 `json:"user"`
+	System  float64 `json:"system"`
+	SoftIRQ float64 `json:"softirq"`
+}
+
+// Summary is what all blocks say about one metric of one cell: one element of
+// summary.json.
+type Summary struct {
+	Cell
+	Metric       Metric       `json:"metric"`
+	Unit         string       `json:"unit"`
+	N            int          `json:"n"`
+	BadSamples   int          `json:"bad_samples"`
+	Median       float64      `json:"median"`
+	CILow        float64      `json:"ci_low"`
+	CIHigh       float64      `json:"ci_high"`
+	CILevel      float64      `json:"ci_level"` // e.g. 0.95; what the interval really covers
+	Mean         float64      `json:"mean"`
+	StdErr       float64      `json:"stderr"`
+	CoresPerGbit CoresPerGbit `json:"cores_per_gbit"`
+	Warnings     []string     `json:"warnings"`
+	Available    bool         `json:"available"`
+	Reason       string       `json:"reason"`
+}

@@ -1,0 +1,160 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotFound says that a reference names no network namespace.
+var ErrNotFound = errors.New("no such network namespace")
+
+// NS is an open network namespace. It is safe for concurrent use; Close ends
+// this reference to the namespace, not the namespace itself.
+type NS struct {
+	file  *os.File
+	label string
+}
+
+// New makes an empty namespace whose loopback is down. The label is only for
+// messages. The namespace is owned by the caller's user namespace.
+func New(label string) (*NS, error) {
+	var ns *NS
+	err := onOwnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("create network namespace %q: %w", label, err)
+		}
+		var err error
+		ns, err = open(threadNS, label)
+		return err
+	})
+	return ns, err
+}
+
+// Current is the namespace of the calling thread.
+func Current() (*NS, error) { return open(threadNS, "current") }
+
+// OfPID is the namespace of the process with this id.
+func OfPID(pid int) (*NS, error) {
+	return open(fmt.Sprintf("/proc/%d/ns/net", pid), "pid "+strconv.Itoa(pid))
+}
+
+// Open opens a namespace by path: /proc/PID/ns/net, a bind mount, or
+// /proc/PID/fd/N.
+func Open(path string) (*NS, error) { return open(path, path) }
+
+// Find resolves what a person types: a process id, a name under /run/netns
+// (as `ip netns` makes), or a path. The error wraps ErrNotFound when there is
+// nothing by that name.
+func Find(ref string) (*NS, error) {
+	if pid, err := strconv.Atoi(ref); err == nil {
+		return found(OfPID(pid))
+	}
+	if strings.ContainsRune(ref, '/') {
+		return found(Open(ref))
+	}
+	return found(open(filepath.Join("/run/netns", ref), ref))
+}
+
+func found(ns *NS, err error) (*NS, error) {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %v", ErrNotFound, err)
+	}
+	return ns, err
+}
+
+// threadNS is the calling thread's namespace; /proc/self would be the main
+// thread's.
+const threadNS = "/proc/thread-self/ns/net"
+
+func open(path, label string) (*NS, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace: %w", err)
+	}
+	// NS_GET_NSTYPE (ioctl_ns(2)) tells a namespace file from any other.
+	if kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
+		f.Close()
+		return nil, fmt.Errorf("%w: %s is not a network namespace", ErrNotFound, path)
+	}
+	return &NS{file: f, label: label}, nil
+}
+
+// String is the label given at creation, for messages.
+func (n *NS) String() string { return n.label }
+
+// Fd is the open descriptor, owned by n.
+func (n *NS) Fd() int { return int(n.file.Fd()) }
+
+// File is the open file, owned by n; pass it in exec.Cmd.ExtraFiles to hand
+// the namespace to a child.
+func (n *NS) File() *os.File { return n.file }
+
+// Path names the namespace for another process of the same PID namespace, as
+// long as this process lives and n is open.
+func (n *NS) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Fd()) }
+
+// ID is the inode number of the namespace, equal for two references to the
+// same one.
+func (n *NS) ID() (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(n.Fd(), &st); err != nil {
+		return 0, fmt.Errorf("stat network namespace %s: %w", n, err)
+	}
+	return st.Ino, nil
+}
+
+// Close drops this reference. Closing twice is harmless.
+func (n *NS) Close() error {
+	if err := n.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("close network namespace %s: %w", n, err)
+	}
+	return nil
+}
+
+// Do runs f on a thread inside n and returns f's error. f must not start
+// goroutines that expect to be inside, and must not call Do's goroutine back.
+func (n *NS) Do(f func() error) error {
+	return onOwnThread(func() error {
+		if err := unix.Setns(n.Fd(), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter network namespace %s: %w", n, err)
+		}
+		return f()
+	})
+}
+
+// Start starts cmd inside n. The child must not rely on Pdeathsig: it would be
+// bound to a thread that ends here.
+func (n *NS) Start(cmd *exec.Cmd) error {
+	return n.Do(cmd.Start)
+}
+
+// onOwnThread runs f on a locked thread and puts the thread back into the
+// namespace it came from. A thread that can't be put back dies with its
+// goroutine (runtime.LockOSThread).
+func onOwnThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		home, err := open(threadNS, "home")
+		if err != nil {
+			runtime.UnlockOSThread()
+			done <- err
+			return
+		}
+		defer home.Close()
+		err = f()
+		if back := unix.Setns(home.Fd(), unix.CLONE_NEWNET); back == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- err
+	}()
+	return <-done
+}

@@ -1,0 +1,52 @@
+package traffic
+
+import "time"
+
+// Result is what one run of the generator found out, both ends together: the
+// JSON that `cleat traffic … --json` prints.
+type Result struct {
+	Work    string `json:"work"`    // "tcp", "udp", "rr", "udprr", "crr" or "probe"
+	Engine  string `json:"engine"`  // "cleat", "iperf3" or "iperf"
+	Address string `json:"address"` // what was dialled
+
+	DurationSeconds float64 `json:"duration_seconds"` // of the receiver's counting
+	Streams         int     `json:"streams"`
+	MessageBytes    int     `json:"message_bytes"`
+	Congestion      string  `json:"congestion,omitempty"` // what the kernel says it used
+	MSSBytes        int     `json:"mss_bytes,omitempty"`
+
+	// Streams and datagrams, counted where they arrive.
+	BitsPerSecond     float64 `json:"bits_per_second"` // as received, payload only
+	SentBitsPerSecond float64 `json:"sent_bits_per_second,omitempty"`
+	BytesReceived     uint64  `json:"bytes_received"`
+	Retransmits       uint64  `json:"retransmits,omitempty"` // TCP segments
+
+	// Datagrams only.
+	OfferedBitsPerSecond float64       `json:"offered_bits_per_second,omitempty"`
+	PacketsSent          uint64        `json:"packets_sent,omitempty"`
+	PacketsReceived      uint64        `json:"packets_received,omitempty"`
+	PacketsPerSecond     float64       `json:"packets_per_second,omitempty"` // as received
+	Lost                 uint64        `json:"lost,omitempty"`
+	Reordered            uint64        `json:"reordered,omitempty"`
+	Duplicated           uint64        `json:"duplicated,omitempty"`
+	LossFraction         float64       `json:"loss_fraction,omitempty"`
+	Jitter               time.Duration `json:"jitter_ns,omitempty"` // RFC 3550 section 6.4.1
+	GSO                  bool          `json:"gso,omitempty"`
+
+	// Request/response and connection rate.
+	Transactions          uint64        `json:"transactions,omitempty"`
+	TransactionsPerSecond float64       `json:"transactions_per_second,omitempty"`
+	Latency               string        `json:"latency,omitempty"` // HDR histogram of ns, V2 compressed, base64
+	P50                   time.Duration `json:"latency_p50_ns,omitempty"`
+	P99                   time.Duration `json:"latency_p99_ns,omitempty"`
+	P999                  time.Duration `json:"latency_p999_ns,omitempty"`
+	LagP99                time.Duration `json:"lag_p99_ns,omitempty"` // how late the generator itself sent
+
+	// Probe: the largest packets that really arrive.
+	LinkMTU    int    `json:"link_mtu_bytes,omitempty"` // what the sender's kernel believes
+	PathMTU    int    `json:"path_mtu_bytes,omitempty"` // what arrived, IP headers included
+	BlackHole  bool   `json:"black_hole,omitempty"`     // small packets arrive, full-size ones do not
+	ProbeError string `json:"probe_error,omitempty"`
+
+	Warnings []string `json:"warnings,omitempty"`
+}
