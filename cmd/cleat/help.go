@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func newHelpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "tell more about a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return beforeStart(cmd, err)
+			}
+			if len(rest) > 0 {
+				return noArgsButCommands(about, rest)
+			}
+			return about.Help()
+		},
+	}
+}
+
+// printHelp writes the manual in brief of one command: what it is, how it is
+// called, its commands, flags and examples.
+func printHelp(w io.Writer, cmd *cobra.Command) {
+	about := cmd.Long
+	if about == "" {
+		about = cmd.Short
+	}
+	fmt.Fprintf(w, "%s\n\nUsage:\n", strings.TrimSpace(about))
+	if cmd.Runnable() {
+		fmt.Fprintf(w, "  %s\n", cmd.UseLine())
+	}
+	if cmd.HasAvailableSubCommands() && cmd.HasParent() {
+		fmt.Fprintf(w, "  %s COMMAND [flags]\n", cmd.CommandPath())
+	}
+	printCommands(w, cmd)
+	printFlags(w, "Flags", cmd.NonInheritedFlags())
+	printFlags(w, "Flags of every command", cmd.InheritedFlags())
+	if cmd.Example != "" {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\n`%s COMMAND --help` tells more.\n", cmd.CommandPath())
+	}
+}
+
+// printCommands lists the commands below cmd, by group where it has groups.
+func printCommands(w io.Writer, cmd *cobra.Command) {
+	groups := cmd.Groups()
+	if len(groups) == 0 {
+		groups = []*cobra.Group{{Title: "Commands"}}
+	}
+	for _, g := range groups {
+		heading := "\n" + g.Title + ":\n"
+		for _, c := range cmd.Commands() {
+			if c.GroupID != g.ID || !c.IsAvailableCommand() {
+				continue
+			}
+			fmt.Fprintf(w, "%s  %-*s  %s\n", heading, cmd.NamePadding(), c.Name(), c.Short)
+			heading = ""
+		}
+	}
+}
+
+func printFlags(w io.Writer, title string, flags *pflag.FlagSet) {
+	if flags.HasAvailableFlags() {
+		fmt.Fprintf(w, "\n%s:\n%s", title, flags.FlagUsages())
+	}
+}

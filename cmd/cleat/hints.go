@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"cleat/internal/spell"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// The exit codes of every command.
+const (
+	exitFailed     = 1
+	exitUsage      = 2
+	exitRegression = 3
+	exitSignal     = 128 // plus the signal's number, as shells do
+)
+
+// errRegression says that something became worse than a threshold allows. A
+// command that returns it has already printed what.
+var errRegression = errors.New("regression found")
+
+// usageError is a mistake in the command line, found before anything started.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+// usagef is an error that exits with 2: the command line was wrong and nothing
+// was started.
+func usagef(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
+// beforeStart marks err, which cmd returned before it began, as a mistake in
+// the command line and shows how cmd is called.
+func beforeStart(cmd *cobra.Command, err error) error {
+	if errors.As(err, new(usageError)) || errors.As(err, new(hinted)) {
+		return usageError{err}
+	}
+	return withHint(usagef("%s: %w", cmd.CommandPath(), err), "usage: "+cmd.UseLine())
+}
+
+// hinted is an error together with what to do about it.
+type hinted struct {
+	err  error
+	hint string
+}
+
+func (e hinted) Error() string { return e.err.Error() }
+func (e hinted) Unwrap() error { return e.err }
+
+// withHint adds to err what to type or to change; the door prints it on lines
+// of its own. An empty hint adds nothing, and nil stays nil.
+func withHint(err error, hint string) error {
+	if err == nil || hint == "" {
+		return err
+	}
+	return hinted{err, hint}
+}
+
+// report prints err and its hints and returns the exit code. cause is why the
+// command's context ended, nil if it did not.
+func report(w io.Writer, err, cause error) int {
+	var stopped signalled
+	if errors.As(cause, &stopped) {
+		if err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, new(signalled)) {
+			printError(w, err)
+		}
+		return exitSignal + int(stopped.signal)
+	}
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errRegression):
+		return exitRegression
+	}
+	printError(w, err)
+	if errors.As(err, new(usageError)) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func printError(w io.Writer, err error) {
+	fmt.Fprintf(w, "cleat: error: %v\n", err)
+	for _, h := range hints(err) {
+		for line := range strings.Lines(h) {
+			fmt.Fprintf(w, "cleat: hint: %s\n", strings.TrimRight(line, "\n"))
+		}
+	}
+}
+
+// hints are the remedies that err carries, outermost first.
+func hints(err error) []string {
+	var all []string
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if h, ok := e.(hinted); ok {
+			all = append(all, h.hint)
+		}
+	}
+	return all
+}
+
+// didYouMean is a hint that names the nearest known word, or lists all of them
+// where none is near.
+func didYouMean(word string, known []string) string {
+	if n := spell.Nearest(word, known); n != "" {
+		return fmt.Sprintf("did you mean %q?", n)
+	}
+	if len(known) == 0 {
+		return ""
+	}
+	return "known: " + strings.Join(known, ", ")
+}
+
+// noArgsButCommands is the Args of a command that only groups others.
+func noArgsButCommands(cmd *cobra.Command, args []string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if len(args) == 0 {
+		return withHint(errors.New("no command given"),
+			fmt.Sprintf("try `%s --help`; commands: %s", cmd.CommandPath(), strings.Join(names, ", ")))
+	}
+	return withHint(fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath()), didYouMean(args[0], names))
+}
+
+// flagError explains what is wrong with a flag.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, "--"+f.Name)
+			}
+		})
+		name := "--" + unknown.GetSpecifiedName()
+		return withHint(usagef("unknown flag %s for %q", name, cmd.CommandPath()), didYouMean(name, names))
+	}
+	return withHint(usagef("%s: %w", cmd.CommandPath(), err), fmt.Sprintf("try `%s --help`", cmd.CommandPath()))
+}

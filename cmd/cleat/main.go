@@ -1,0 +1,133 @@
+// Command cleat builds every kind of Linux container network, measures them
+// against each other on this machine, and says which to use and why.
+//
+// `cleat --help` is its manual in brief; `cleat man DIR` writes the manual
+// pages. Exit codes: 0 done, 1 failed, 2 used wrongly (nothing was started),
+// 3 a regression was found, 128 + N ended by signal N after a clean stop.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:]))
+}
+
+// run executes one command line and returns the exit code.
+func run(args []string) int {
+	ctx, stop := interruptible()
+	defer stop()
+	root := newRootCmd()
+	root.SetArgs(args)
+	began := markBeginning(root)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !*began {
+		err = beforeStart(cmd, err) // cobra's own complaints about flags and arguments
+	}
+	return report(os.Stderr, err, context.Cause(ctx))
+}
+
+// groupMeasure and groupOther order the commands in the help of the root.
+const (
+	groupMeasure = "measure"
+	groupOther   = "other"
+)
+
+func newRootCmd() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "cleat COMMAND",
+		Short: "measure container networks and say which to use",
+		Long: `Cleat builds every kind of container network that this machine can make,
+measures them against each other, and says which to use and why. It works inside
+namespaces of its own: the host's network is not touched, and root is not needed
+except where the kernel demands it.`,
+		Version:           version(),
+		Args:              noArgsButCommands,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetVersionTemplate("cleat {{.Version}}\n")
+	root.SetFlagErrorFunc(flagError)
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(cmd.OutOrStdout(), cmd) })
+	root.SetUsageFunc(func(cmd *cobra.Command) error { printHelp(cmd.OutOrStderr(), cmd); return nil })
+	root.SetHelpCommand(newHelpCmd())
+	root.SetHelpCommandGroupID(groupOther)
+	root.AddGroup(&cobra.Group{ID: groupMeasure, Title: "Measure"}, &cobra.Group{ID: groupOther, Title: "Other"})
+	add(root, groupOther, newCompletionCmd(), newManCmd())
+	return root
+}
+
+// add wires commands into the root under one heading of its help.
+func add(root *cobra.Command, group string, cmds ...*cobra.Command) {
+	for _, c := range cmds {
+		c.GroupID = group
+		root.AddCommand(c)
+	}
+}
+
+// markBeginning lets the caller tell an error of a command from an error before
+// any command began: wrong flags, wrong arguments.
+func markBeginning(root *cobra.Command) *bool {
+	began := new(bool)
+	eachCommand(root, func(c *cobra.Command) {
+		if c.RunE == nil {
+			return
+		}
+		runE := c.RunE
+		c.RunE = func(cmd *cobra.Command, args []string) error {
+			*began = true
+			return runE(cmd, args)
+		}
+	})
+	return began
+}
+
+// eachCommand calls f for root and everything below it.
+func eachCommand(root *cobra.Command, f func(*cobra.Command)) {
+	f(root)
+	for _, c := range root.Commands() {
+		eachCommand(c, f)
+	}
+}
+
+// interruptible returns a context that the first SIGINT or SIGTERM cancels,
+// with a signalled error as its cause. From then on the signals have their
+// default action again, so that a second Ctrl-C ends the process at once.
+func interruptible() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		select {
+		case s := <-caught:
+			signal.Reset(syscall.SIGINT, syscall.SIGTERM)
+			cancel(signalled{s.(syscall.Signal)})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { signal.Stop(caught); cancel(nil) }
+}
+
+// signalled is the cause of a context that a signal cancelled.
+type signalled struct{ signal syscall.Signal }
+
+func (s signalled) Error() string { return fmt.Sprintf("stopped by signal: %s", s.signal) }
+
+// version is what the build recorded about itself.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
+		return "(unversioned build)"
+	}
+	return info.Main.Version
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+func newManCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "man DIR",
+		Short: "write the manual pages into a directory",
+		Long: `Write one manual page for each command into DIR, which is made if need be:
+cleat.1, cleat-bench.1 and so on. They say what --help says. SOURCE_DATE_EPOCH
+sets their date.`,
+		Example: `  cleat man out/man
+  man out/man/cleat.1`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			pages, err := writeManual(cmd.Root(), args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d pages in %s\n", pages, args[0])
+			return err
+		},
+	}
+}
+
+// writeManual writes the manual pages of root and all commands below it into
+// dir and returns how many there are.
+func writeManual(root *cobra.Command, dir string) (int, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return 0, fmt.Errorf("make manual directory: %w", err)
+	}
+	eachCommand(root, func(c *cobra.Command) { c.DisableAutoGenTag = true })
+	header := &doc.GenManHeader{Section: "1", Source: "cleat " + root.Version, Manual: "Cleat Manual"}
+	if err := doc.GenManTree(root, header, dir); err != nil {
+		return 0, fmt.Errorf("write manual pages: %w", err)
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, root.Name()+"*.1"))
+	return len(pages), err
+}

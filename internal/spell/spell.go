@@ -1,0 +1,57 @@
+// Package spell finds the known word that somebody probably meant by an unknown
+// one: for "unknown preset", "unknown network" and "unknown flag".
+package spell
+
+import "strings"
+
+// Nearest is the word of known that differs from word by the fewest edits
+// (insert, delete, replace, swap neighbours), the first of them where several
+// do; "" when none is near enough to be worth suggesting: more than a third of
+// the longer word would have to change. A word that another one begins with
+// counts as near.
+func Nearest(word string, known []string) string {
+	word = strings.ToLower(word)
+	best, bestEdits := "", -1
+	for _, k := range known {
+		e := edits(word, strings.ToLower(k))
+		if bestEdits < 0 || e < bestEdits {
+			best, bestEdits = k, e
+		}
+	}
+	if bestEdits >= 0 && bestEdits <= (max(len(word), len(best))+2)/3 {
+		return best
+	}
+	if len(word) >= 2 {
+		for _, k := range known {
+			if strings.HasPrefix(strings.ToLower(k), word) {
+				return k
+			}
+		}
+	}
+	return ""
+}
+
+// edits is the optimal string alignment distance of two words, in bytes.
+func edits(a, b string) int {
+	var before []int // the row for i-2
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			replace := last[j-1]
+			if a[i-1] != b[j-1] {
+				replace++
+			}
+			row[j] = min(replace, last[j]+1, row[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}
