@@ -7,8 +7,9 @@ import (
 func newCompletionCmd() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
 	return &cobra.Command{
-		Use:   "completion bash|zsh|fish",
-		Short: "print the completion script of a shell",
+		Use:                   "completion bash|zsh|fish",
+		DisableFlagsInUseLine: true,
+		Short:                 "print the completion script of a shell",
 		Long: `Print a script that teaches a shell to complete cleat's commands, flags, presets
 and networks.`,
 		Example: `  # for this session

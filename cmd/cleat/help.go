@@ -11,8 +11,9 @@ import (
 
 func newHelpCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [COMMAND]",
-		Short: "tell more about a command",
+		Use:                   "help [COMMAND]",
+		DisableFlagsInUseLine: true,
+		Short:                 "tell more about a command",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
 			if err != nil {
@@ -21,6 +22,7 @@ func newHelpCmd() *cobra.Command {
 			if len(rest) > 0 {
 				return noArgsButCommands(about, rest)
 			}
+			about.InitDefaultHelpFlag()
 			return about.Help()
 		},
 	}

@@ -40,7 +40,7 @@ func usagef(format string, args ...any) error {
 // beforeStart marks err, which cmd returned before it began, as a mistake in
 // the command line and shows how cmd is called.
 func beforeStart(cmd *cobra.Command, err error) error {
-	if errors.As(err, new(usageError)) || errors.As(err, new(hinted)) {
+	if errors.As(err, new(hinted)) {
 		return usageError{err}
 	}
 	return withHint(usagef("%s: %w", cmd.CommandPath(), err), "usage: "+cmd.UseLine())
@@ -128,10 +128,10 @@ func noArgsButCommands(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if len(args) == 0 {
-		return withHint(errors.New("no command given"),
+		return withHint(usagef("no command given"),
 			fmt.Sprintf("try `%s --help`; commands: %s", cmd.CommandPath(), strings.Join(names, ", ")))
 	}
-	return withHint(fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath()), didYouMean(args[0], names))
+	return withHint(usagef("unknown command %q for %q", args[0], cmd.CommandPath()), didYouMean(args[0], names))
 }
 
 // flagError explains what is wrong with a flag.

@@ -11,8 +11,9 @@ import (
 
 func newManCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:   "man DIR",
-		Short: "write the manual pages into a directory",
+		Use:                   "man DIR",
+		DisableFlagsInUseLine: true,
+		Short:                 "write the manual pages into a directory",
 		Long: `Write one manual page for each command into DIR, which is made if need be:
 cleat.1, cleat-bench.1 and so on. They say what --help says. SOURCE_DATE_EPOCH
 sets their date.`,
