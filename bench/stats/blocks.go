@@ -1,0 +1,116 @@
+package stats
+
+import (
+	"maps"
+	"math"
+	"slices"
+)
+
+// Point is one value and the block it was measured in.
+type Point struct {
+	Block int
+	Value float64
+}
+
+// Values drops the blocks.
+func Values(points []Point) []float64 {
+	xs := make([]float64, len(points))
+	for i, p := range points {
+		xs[i] = p.Value
+	}
+	return xs
+}
+
+// minOthers is how many other cells an estimate of a block's effect needs: the
+// median of fewer follows a single cell's noise.
+const minOthers = 3
+
+// CompareBlocks tests whether two cells of one run differ, like Compare, after it
+// has taken off the effect of each block as all the other cells show it. others
+// must hold neither of the two. With fewer than three others, or a value that
+// is not positive, it is Compare.
+func CompareBlocks(first, second []Point, others [][]Point) Difference {
+	x, y := Values(first), Values(second)
+	effects := blockEffects(others)
+	if len(effects) == 0 || !positive(x) || !positive(y) {
+		return Compare(x, y)
+	}
+	d := Compare(without(first, effects), without(second, effects))
+	m1, _ := Median(x)
+	m2, _ := Median(y)
+	d.Ratio, d.Aligned = m2/m1, true
+	d.Interval = d.Interval.include(d.Ratio)
+	return d
+}
+
+// without divides each value by its block's effect.
+func without(points []Point, effects map[int]float64) []float64 {
+	xs := make([]float64, len(points))
+	for i, p := range points {
+		xs[i] = p.Value * math.Exp(-effects[p.Block])
+	}
+	return xs
+}
+
+// blockEffects estimates how each block shifts the logarithm of all values: the
+// median over the cells of their departure from their own median, shrunk by the
+// share of its variance that is noise. Nil when nothing is left of it.
+func blockEffects(cells [][]Point) map[int]float64 {
+	departures := map[int][]float64{}
+	n := 0
+	for _, points := range cells {
+		xs := Values(points)
+		if !positive(xs) {
+			continue
+		}
+		n++
+		m, _ := Median(xs)
+		for _, p := range points {
+			departures[p.Block] = append(departures[p.Block], math.Log(p.Value/m))
+		}
+	}
+	if n < minOthers {
+		return nil
+	}
+	effects := map[int]float64{}
+	for block, ds := range departures {
+		if len(ds) >= minOthers {
+			effects[block], _ = Median(ds)
+		}
+	}
+	share := signal(effects, departures)
+	if share == 0 {
+		return nil
+	}
+	for block := range effects {
+		effects[block] *= share
+	}
+	return effects
+}
+
+// signal is the share of the variance of the effects that noise does not
+// explain, 0…1. The noise of a median of k values with variance s² is about
+// π/2·s²/k; s is taken from the median absolute deviation, so that a bimodal
+// cell does not hide the effect.
+func signal(effects map[int]float64, departures map[int][]float64) float64 {
+	if len(effects) < 2 {
+		return 0
+	}
+	var rest []float64
+	var perBlock float64
+	for _, block := range slices.Sorted(maps.Keys(effects)) {
+		for _, d := range departures[block] {
+			rest = append(rest, math.Abs(d-effects[block]))
+		}
+		perBlock += float64(len(departures[block])) / float64(len(effects))
+	}
+	mad, _ := Median(rest)
+	s := 1.4826 * mad // of a normal distribution
+	noise := math.Pi / 2 * s * s / perBlock
+	_, stderr := MeanStdErr(slices.Collect(maps.Values(effects)))
+	seen := stderr * stderr * float64(len(effects))
+	if seen <= noise {
+		return 0
+	}
+	return 1 - noise/seen
+}

@@ -1,0 +1,27 @@
+package stats
+
+import "cleat/bench/cell"
+
+// Effort is what one measurement cost and what it moved.
+type Effort struct {
+	CPU      cell.CPU
+	Gigabits float64 // received, 10⁹ bits
+}
+
+// CoresPerGbit is the processor time of all measurements together over all the
+// gigabits they moved, so that a block counts by what it moved. Zero when nothing
+// was moved.
+func CoresPerGbit(efforts []Effort) cell.CoresPerGbit {
+	var sum cell.CoresPerGbit
+	var gigabits float64
+	for _, e := range efforts {
+		sum.User += e.CPU.User
+		sum.System += e.CPU.System
+		sum.SoftIRQ += e.CPU.SoftIRQ
+		gigabits += e.Gigabits
+	}
+	if !(gigabits > 0) {
+		return cell.CoresPerGbit{}
+	}
+	return cell.CoresPerGbit{User: sum.User / gigabits, System: sum.System / gigabits, SoftIRQ: sum.SoftIRQ / gigabits}
+}

@@ -1,0 +1,126 @@
+package stats
+
+import (
+	"math"
+	"slices"
+
+	moremath "github.com/aclements/go-moremath/stats"
+	"golang.org/x/perf/benchmath"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Difference is what two sets of values say about each other.
+type Difference struct {
+	Ratio    float64  // median of the second over median of the first; NaN when either has a value ≤ 0
+	Interval Interval // of the ratio; NaN when Ratio is
+	P        float64  // two-sided; 1 where nothing could be tested
+	N1, N2   int
+	Aligned  bool // a block effect was taken off both
+}
+
+// Compare tests whether two independent sets of values differ.
+func Compare(first, second []float64) Difference {
+	d := Difference{N1: len(first), N2: len(second), P: mannWhitney(first, second), Ratio: math.NaN(),
+		Interval: Interval{Low: math.NaN(), High: math.NaN()}}
+	if !positive(first) || !positive(second) {
+		return d
+	}
+	m1, _ := Median(first)
+	m2, _ := Median(second)
+	d.Ratio = m2 / m1
+	d.Interval = ratioInterval(first, second).include(d.Ratio)
+	return d
+}
+
+// mannWhitney returns the two-sided p value; 1 when a side is empty or all
+// values are equal.
+func mannWhitney(first, second []float64) float64 {
+	t := benchmath.DefaultThresholds
+	c := benchmath.AssumeNothing.Compare(
+		benchmath.NewSample(slices.Clone(first), &t), benchmath.NewSample(slices.Clone(second), &t))
+	return min(c.P, 1)
+}
+
+// positive tells whether there are values and all are above zero, so that
+// ratios and logarithms exist.
+func positive(values []float64) bool {
+	return len(values) > 0 && !slices.ContainsFunc(values, func(x float64) bool { return !(x > 0) || math.IsInf(x, 1) })
+}
+
+// ratioInterval inverts the Mann–Whitney test: the sorted quotients of all
+// pairs, without the k−1 smallest and largest, where k is the largest number
+// that keeps the level.
+func ratioInterval(first, second []float64) Interval {
+	quotients := make([]float64, 0, len(first)*len(second))
+	for _, x := range first {
+		for _, y := range second {
+			quotients = append(quotients, y/x)
+		}
+	}
+	slices.Sort(quotients)
+	k, level := quotientsOff(len(first), len(second))
+	return Interval{Low: quotients[k-1], High: quotients[len(quotients)-k], Level: level}
+}
+
+// quotientsOff returns which of the sorted quotients bound the interval, counted
+// from both ends from 1, and the level of that interval.
+func quotientsOff(n1, n2 int) (k int, level float64) {
+	below := uDistribution(n1, n2)
+	k, level = 1, 1-2*below(0)
+	for 2*(k+1) <= n1*n2 && 1-2*below(k) >= Confidence {
+		level = 1 - 2*below(k)
+		k++
+	}
+	return k, max(level, 0)
+}
+
+// uDistribution returns P(U ≤ u) under the null hypothesis without ties: exact up
+// to 50 values a side, as the test is, beyond it the normal approximation.
+func uDistribution(n1, n2 int) func(u int) float64 {
+	if n1 <= moremath.MannWhitneyExactLimit && n2 <= moremath.MannWhitneyExactLimit {
+		d := moremath.UDist{N1: n1, N2: n2}
+		return func(u int) float64 { return d.CDF(float64(u)) }
+	}
+	pairs := float64(n1) * float64(n2)
+	normal := distuv.Normal{Mu: pairs / 2, Sigma: math.Sqrt(pairs * float64(n1+n2+1) / 12)}
+	return func(u int) float64 { return normal.CDF(float64(u) + 0.5) }
+}
+
+// Estimate is a mean with its standard error: all that is left of values which
+// were not kept.
+type Estimate struct {
+	Mean, StdErr float64
+	N            int
+}
+
+// CompareEstimates tests two independent estimates by Welch's t test on the
+// logarithms of the means, with the errors carried over to first order. It is
+// for files that hold no values; unlike Compare it trusts in normal errors. The
+// ratio is that of the means. P is 1 when a side has fewer than two values.
+func CompareEstimates(first, second Estimate) Difference {
+	d := Difference{N1: first.N, N2: second.N, P: 1, Ratio: math.NaN(), Interval: Interval{Low: math.NaN(), High: math.NaN()}}
+	if !(first.Mean > 0) || !(second.Mean > 0) {
+		return d
+	}
+	d.Ratio = second.Mean / first.Mean
+	d.Interval = Interval{Low: d.Ratio, High: d.Ratio}
+	if first.N < 2 || second.N < 2 {
+		return d
+	}
+	v1 := math.Pow(first.StdErr/first.Mean, 2)
+	v2 := math.Pow(second.StdErr/second.Mean, 2)
+	shift, spread := math.Log(d.Ratio), math.Sqrt(v1+v2)
+	if spread == 0 {
+		if shift != 0 {
+			d.P = 0
+		}
+		d.Interval.Level = 1
+		return d
+	}
+	freedom := (v1 + v2) * (v1 + v2) / (v1*v1/float64(first.N-1) + v2*v2/float64(second.N-1))
+	t := distuv.StudentsT{Sigma: 1, Nu: freedom}
+	d.P = min(1, 2*t.Survival(math.Abs(shift)/spread))
+	half := t.Quantile(1-(1-Confidence)/2) * spread
+	d.Interval = Interval{Low: math.Exp(shift - half), High: math.Exp(shift + half), Level: Confidence}
+	return d
+}

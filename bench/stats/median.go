@@ -1,0 +1,89 @@
+package stats
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat/combin"
+)
+
+// Confidence is the level that intervals reach or exceed where the number of
+// values allows, and 1 − Confidence the level of significance.
+const Confidence = 0.95
+
+// MinForInterval is the smallest number of values for which a median has an
+// interval of at least 95 %: 1 − 2·2⁻⁶ = 96.9 %, with five it is 93.75 %.
+const MinForInterval = 6
+
+// Interval is a confidence interval in the unit of the values it was made from.
+// Level is what it covers, from 0 to 1; it is below Confidence when there were
+// too few values.
+type Interval struct {
+	Low, High, Level float64
+}
+
+// include widens the interval to hold x.
+func (i Interval) include(x float64) Interval {
+	i.Low, i.High = min(i.Low, x), max(i.High, x)
+	return i
+}
+
+// Median returns the median of the values and its interval by order statistics.
+// No value: NaN everywhere and level 0.
+func Median(values []float64) (float64, Interval) {
+	n := len(values)
+	if n == 0 {
+		return math.NaN(), Interval{Low: math.NaN(), High: math.NaN()}
+	}
+	xs := slices.Sorted(slices.Values(values))
+	k, level := orderStatistic(n)
+	return middle(xs), Interval{Low: xs[k-1], High: xs[n-k], Level: level}
+}
+
+// orderStatistic returns the largest k ≥ 1 for which the interval from the k-th
+// smallest to the k-th largest of n values holds the median with at least
+// Confidence, and that probability; k = 1 where none does.
+func orderStatistic(n int) (k int, level float64) {
+	outside := math.Pow(2, -float64(n)) // P(fewer than 1 value below the median)
+	level = 1 - 2*outside
+	k = 1
+	for j := 1; 2*(j+1) <= n; j++ {
+		outside += math.Exp(combin.LogGeneralizedBinomial(float64(n), float64(j)) - float64(n)*math.Ln2)
+		if 1-2*outside < Confidence {
+			break
+		}
+		k, level = j+1, 1-2*outside
+	}
+	return k, max(level, 0)
+}
+
+// middle is the median of sorted values.
+func middle(sorted []float64) float64 {
+	n := len(sorted)
+	if n%2 == 1 {
+		return sorted[n/2]
+	}
+	return sorted[n/2-1] + (sorted[n/2]-sorted[n/2-1])/2
+}
+
+// MeanStdErr returns the mean and its standard error (the sample's standard
+// deviation over √n); the error is 0 for fewer than two values, the mean NaN for
+// none.
+func MeanStdErr(values []float64) (mean, stderr float64) {
+	n := float64(len(values))
+	if n == 0 {
+		return math.NaN(), 0
+	}
+	xs := slices.Sorted(slices.Values(values)) // a sum depends on its order
+	for _, x := range xs {
+		mean += x / n
+	}
+	if n < 2 {
+		return mean, 0
+	}
+	var squares float64
+	for _, x := range xs {
+		squares += (x - mean) * (x - mean)
+	}
+	return mean, math.Sqrt(squares / (n - 1) / n)
+}
