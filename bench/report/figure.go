@@ -1,0 +1,281 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
+)
+
+// Figure is a set of plots that belong together and share their axes.
+type Figure struct {
+	Title   string // "Figure 5.1 Local TCP"
+	Caption string // how to read it
+	XLabel  string // with the unit
+	YLabel  string
+	Panels  []Panel
+}
+
+// Panel is one plot: curves over one numeric factor.
+type Panel struct {
+	Title  string // the levels that are the same for the whole panel; may be empty
+	Series []Series
+}
+
+// Series is one curve. Its points are in ascending order of X.
+type Series struct {
+	Name     string
+	Baseline bool // drawn as a reference
+	Points   []Point
+}
+
+// Point is one measured number with its spread, in the units of the axes.
+type Point struct {
+	X, Y, Low, High float64
+	Label           string // the level of X as written
+	N               int    // samples
+}
+
+// leastLevels is how many levels a numeric factor needs to become an x axis:
+// through two points every curve is a line.
+const leastLevels = 3
+
+// thesisOrder gives the thesis' figures their numbers.
+var thesisOrder = map[string]string{
+	"local tcp": "5.1", "local udp": "5.2", "switched tcp": "5.3", "switched udp": "5.4",
+}
+
+// Figures arranges the numbers of in as curves: the numeric factor with the most
+// levels is the x axis, a line is a network (or, when only one network was
+// measured, a level of the next factor), a figure is a metric with a topology
+// and a transport, and the rest become panels. It returns nothing when no
+// numeric factor has three levels.
+func Figures(in Input) []Figure {
+	var out []Figure
+	all := in.available()
+	for _, m := range metricOrder {
+		u := unitOf(m)
+		value := func(s cell.Summary) (y, lo, hi float64) {
+			y, lo, hi = centre(s, in.thesis())
+			return y / u.scale, lo / u.scale, hi / u.scale
+		}
+		out = append(out, curves(in, ofMetric(all, m), metricName(m), u.name, value)...)
+	}
+	slices.SortStableFunc(out, func(a, b Figure) int {
+		if in.thesis() && strings.HasPrefix(a.Title, "Figure") && strings.HasPrefix(b.Title, "Figure") {
+			return cmp.Compare(a.Title, b.Title)
+		}
+		return 0
+	})
+	return out
+}
+
+// costFigures are the curves of processor time per Gbit/s.
+func costFigures(in Input) []Figure {
+	value := func(s cell.Summary) (y, lo, hi float64) {
+		y = sum(s.CoresPerGbit)
+		return y, y, y
+	}
+	var sums []cell.Summary
+	for _, s := range ofMetric(in.available(), cell.Throughput) {
+		if sum(s.CoresPerGbit) > 0 {
+			sums = append(sums, s)
+		}
+	}
+	plain := in
+	plain.Preset = "" // the thesis has no such figures, so they get no number
+	return curves(plain, sums, "Processor time", "cores per Gbit/s", value)
+}
+
+func ofMetric(sums []cell.Summary, m cell.Metric) []cell.Summary {
+	var out []cell.Summary
+	for _, s := range sums {
+		if s.Metric == m {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// xAxis picks the numeric factor with the most levels.
+func xAxis(fs []factor, sums []cell.Summary) (factor, bool) {
+	var best factor
+	most := leastLevels - 1
+	for _, f := range fs {
+		vs := f.values(sums)
+		n := 0
+		for _, v := range vs {
+			if _, ok := numeric(v); ok {
+				n++
+			}
+		}
+		if n > most {
+			best, most = f, n
+		}
+	}
+	return best, best.get != nil
+}
+
+type valueFunc func(cell.Summary) (y, lo, hi float64)
+
+func curves(in Input, sums []cell.Summary, name, yLabel string, value valueFunc) []Figure {
+	fs := varying(sums)
+	x, ok := xAxis(fs, sums)
+	if !ok {
+		return nil
+	}
+	line := factor{"network", func(c cell.Cell) string { return c.Network }}
+	rest := without(fs, x)
+	if line.count(sums) == 1 && len(rest) > 0 {
+		line = slices.MaxFunc(rest, func(a, b factor) int { return cmp.Compare(a.count(sums), b.count(sums)) })
+		rest = without(rest, line)
+	}
+	outer, inner := split(rest)
+	var out []Figure
+	for _, group := range groups(outer, sums) {
+		f := Figure{
+			Title:  figureTitle(in, name, outer, group[0].Cell),
+			XLabel: x.axis(), YLabel: yLabel,
+		}
+		f.Caption = curveCaption(in, group, yLabel)
+		for _, panel := range groups(inner, group) {
+			p := Panel{Title: capital(describe(inner, panel[0].Cell))}
+			for _, one := range groups([]factor{line}, panel) {
+				if s := series(line, x, one, value); len(s.Points) > 0 {
+					p.Series = append(p.Series, s)
+				}
+			}
+			f.Panels = append(f.Panels, p)
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func (f factor) count(sums []cell.Summary) int { return len(f.values(sums)) }
+
+func without(fs []factor, f factor) []factor {
+	return slices.DeleteFunc(slices.Clone(fs), func(g factor) bool { return g.name == f.name })
+}
+
+// split tells factors that make a figure of their own from those that make a
+// panel.
+func split(fs []factor) (outer, inner []factor) {
+	for _, f := range fs {
+		if f.name == "topology" || f.name == "transport" {
+			outer = append(outer, f)
+		} else {
+			inner = append(inner, f)
+		}
+	}
+	return outer, inner
+}
+
+// groups parts sums by their levels, in order of the levels; networks stay in
+// catalogue order.
+func groups(fs []factor, sums []cell.Summary) [][]cell.Summary {
+	index := map[string]int{}
+	var out [][]cell.Summary
+	for _, s := range sums {
+		k := levels(fs, s.Cell)
+		i, ok := index[k]
+		if !ok {
+			i = len(out)
+			index[k] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], s)
+	}
+	slices.SortStableFunc(out, func(a, b []cell.Summary) int {
+		for _, f := range fs {
+			if f.name == "network" {
+				continue
+			}
+			if c := compareLevels(f.get(a[0].Cell), f.get(b[0].Cell)); c != 0 {
+				return c
+			}
+		}
+		return 0
+	})
+	return out
+}
+
+func series(line, x factor, sums []cell.Summary, value valueFunc) Series {
+	c := sums[0].Cell
+	s := Series{Name: c.Network, Baseline: roleOf(c.Network) == catalog.Baseline}
+	if line.name != "network" {
+		s = Series{Name: line.say(line.get(c))}
+	}
+	for _, one := range sums {
+		level := x.get(one.Cell)
+		at, ok := numeric(level)
+		if !ok {
+			continue
+		}
+		if x.rate() {
+			at /= 1e9
+			level = sig(at)
+		}
+		y, lo, hi := value(one)
+		s.Points = append(s.Points, Point{X: at, Y: y, Low: lo, High: hi, Label: level, N: one.N})
+	}
+	slices.SortStableFunc(s.Points, func(a, b Point) int { return cmp.Compare(a.X, b.X) })
+	return s
+}
+
+func figureTitle(in Input, name string, outer []factor, c cell.Cell) string {
+	if n := thesisOrder[c.Topology+" "+c.Transport]; in.thesis() && name == metricName(cell.Throughput) && n != "" {
+		return "Figure " + n + " " + capital(c.Topology) + " " + strings.ToUpper(c.Transport)
+	}
+	if len(outer) == 0 {
+		return name
+	}
+	return name + ": " + describe(outer, c)
+}
+
+func curveCaption(in Input, sums []cell.Summary, yLabel string) string {
+	if strings.HasPrefix(yLabel, "cores") {
+		return "User, system and softirq time together, of the whole machine; less is better."
+	}
+	what := "Points are medians, bars their " + levelText(sums) + " intervals"
+	if in.thesis() {
+		what = "Points are means, bars one standard error each way"
+	}
+	return what + ", of " + counts(sums) + "; " + better(sums[0].Metric) + "."
+}
+
+// levelText is the interval's level as a percentage; when cells differ, as a
+// range.
+func levelText(sums []cell.Summary) string {
+	lo, hi := 2.0, 0.0
+	for _, s := range sums {
+		lo, hi = min(lo, s.CILevel), max(hi, s.CILevel)
+	}
+	a, b := sig(lo*100), sig(hi*100)
+	if a == b || hi-lo < 0.01 {
+		return a + " %"
+	}
+	return a + "–" + b + " %"
+}
+
+// counts says how many samples stand behind each of sums.
+func counts(sums []cell.Summary) string {
+	lo, hi := sums[0].N, sums[0].N
+	for _, s := range sums {
+		lo, hi = min(lo, s.N), max(hi, s.N)
+	}
+	if lo == hi {
+		return plural(lo, "sample", "samples") + " each"
+	}
+	return strconv.Itoa(lo) + " to " + plural(hi, "sample", "samples") + " each"
+}
+
+func capital(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}

@@ -1,0 +1,137 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
+)
+
+// Input is everything a report shows. The zero value is valid and gives a
+// report that says nothing was measured.
+type Input struct {
+	Title          string            // of the page; empty: the preset's name
+	Preset         string            // "quick", "claassen2015", …, or the experiment file's name
+	Summaries      []cell.Summary    // available or not; order does not matter
+	Samples        []cell.Sample     // for the single dots behind a bar; may be empty
+	Absent         []cell.Absent     // what could not be measured, with remedies
+	Recommendation []Advice          // the answer, most important first
+	Standings      map[Mark]Standing // who is best of its role, and who can't be told apart from it
+	Environment    map[string]any    // environment.json as decoded by encoding/json
+	Partial        bool              // the run was interrupted
+}
+
+// Advice is one recommendation in words: a question, the network that answers
+// it, and why. Every field may be empty.
+type Advice struct {
+	Question string   // "Containers on one host, by throughput"
+	Network  string   // the network to use; empty when nothing can be recommended
+	Summary  string   // the answer's numbers in a sentence
+	Reasons  []string // why, a sentence each
+	RunnerUp []string // networks that can't be told apart from it, with their numbers
+	Caveats  []string // what does not work with it
+}
+
+// Mark names one number of the report: a cell by its Key, and a metric.
+type Mark struct {
+	Cell   string
+	Metric cell.Metric
+}
+
+// Standing says how a number compares with the others of its role.
+type Standing int
+
+// The standings. What has none is worse than the best, or was not compared.
+const (
+	Unranked Standing = iota
+	Best              // the best of its role
+	Tied              // can't be told apart from the best of its role: shown as ~
+)
+
+func (in Input) standing(s cell.Summary) Standing {
+	return in.Standings[Mark{s.Key(), s.Metric}]
+}
+
+// thesis tells whether the report follows the form of Claassen's thesis: mean ±
+// standard error, and figures under its numbers.
+func (in Input) thesis() bool { return in.Preset == "claassen2015" }
+
+// available returns the summaries that hold a number, in a fixed order:
+// catalogue order of networks, then the cell's key, then the metric.
+func (in Input) available() []cell.Summary {
+	var out []cell.Summary
+	for _, s := range in.Summaries {
+		if s.Available && s.N > 0 {
+			out = append(out, s)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b cell.Summary) int {
+		return cmp.Or(
+			cmp.Compare(rank(a.Network), rank(b.Network)),
+			cmp.Compare(a.Network, b.Network),
+			cmp.Compare(a.Key(), b.Key()),
+			cmp.Compare(metricRank(a.Metric), metricRank(b.Metric)))
+	})
+	return out
+}
+
+// metrics is the order in which metrics are shown.
+var metricOrder = [...]cell.Metric{
+	cell.Throughput, cell.Loss, cell.LatencyP50, cell.LatencyP99, cell.LatencyP999,
+	cell.Connections, cell.Packets, cell.SetupTime,
+}
+
+func metricRank(m cell.Metric) int {
+	if i := slices.Index(metricOrder[:], m); i >= 0 {
+		return i
+	}
+	return len(metricOrder)
+}
+
+// rank is a network's place in the catalogue; unknown networks come last.
+func rank(network string) int {
+	all := catalog.All()
+	if i := slices.IndexFunc(all, func(e catalog.Entry) bool { return e.Name == network }); i >= 0 {
+		return i
+	}
+	return len(all)
+}
+
+// roleOrder is the order of groups, with the heading of each.
+var roleOrder = [...]struct {
+	role  catalog.Role
+	title string
+}{
+	{catalog.Container, "Container to container, one host"},
+	{catalog.Overlay, "Containers of different hosts"},
+	{catalog.Published, "A container's published port"},
+	{catalog.Outside, "Container and the world outside"},
+	{catalog.Rootless, "To the outside without root"},
+	{catalog.Userspace, "Through a program"},
+	{"", "Measured paths"},
+	{catalog.Baseline, "Baseline, no container"},
+}
+
+func roleOf(network string) catalog.Role {
+	e, _ := catalog.Lookup(network)
+	return e.Role
+}
+
+func roleRank(r catalog.Role) int {
+	for i, o := range roleOrder {
+		if o.role == r {
+			return i
+		}
+	}
+	return len(roleOrder)
+}
+
+func roleTitle(r catalog.Role) string {
+	for _, o := range roleOrder {
+		if o.role == r {
+			return o.title
+		}
+	}
+	return string(r)
+}

@@ -1,0 +1,206 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
+)
+
+// row is one line of a table: a network at one combination of the varying
+// factors, with its number for each metric.
+type row struct {
+	network string
+	role    catalog.Role
+	at      cell.Cell
+	by      map[cell.Metric]cell.Summary
+}
+
+// arrange makes rows of sums, grouped by role in the order of groups and by
+// network in catalogue order, and returns the factors and metrics that the rows
+// need as columns.
+func arrange(sums []cell.Summary) (rows []row, fs []factor, metrics []cell.Metric) {
+	fs = varying(sums)
+	for _, m := range metricOrder {
+		if len(ofMetric(sums, m)) > 0 {
+			metrics = append(metrics, m)
+		}
+	}
+	index := map[string]int{}
+	for _, s := range sums {
+		k := s.Network + "\x00" + levels(fs, s.Cell)
+		i, ok := index[k]
+		if !ok {
+			i = len(rows)
+			index[k] = i
+			rows = append(rows, row{network: s.Network, role: roleOf(s.Network), at: s.Cell, by: map[cell.Metric]cell.Summary{}})
+		}
+		rows[i].by[s.Metric] = s
+	}
+	slices.SortStableFunc(rows, func(a, b row) int {
+		if c := cmp.Or(cmp.Compare(roleRank(a.role), roleRank(b.role)),
+			cmp.Compare(rank(a.network), rank(b.network)), cmp.Compare(a.network, b.network)); c != 0 {
+			return c
+		}
+		for _, f := range fs {
+			if c := compareLevels(f.get(a.at), f.get(b.at)); c != 0 {
+				return c
+			}
+		}
+		return 0
+	})
+	return rows, fs, metrics
+}
+
+// samples is the range of n over the row's metrics: "8", or "7–8".
+func (r row) samples() string {
+	lo, hi := -1, -1
+	for _, s := range r.by {
+		if lo < 0 || s.N < lo {
+			lo = s.N
+		}
+		hi = max(hi, s.N)
+	}
+	if lo == hi {
+		return number(hi)
+	}
+	return number(lo) + "–" + number(hi)
+}
+
+// bad counts the samples that were thrown away and repeated. The metrics of one
+// measurement share their samples, so the largest count stands for the row.
+func (r row) bad() int {
+	n := 0
+	for _, s := range r.by {
+		n = max(n, s.BadSamples)
+	}
+	return n
+}
+
+// cores is the processor time of the row's stream measurement.
+func (r row) cores() (cell.CoresPerGbit, bool) {
+	s, ok := r.by[cell.Throughput]
+	return s.CoresPerGbit, ok && sum(s.CoresPerGbit) > 0
+}
+
+// notes are the warnings of all the row's metrics, each once and in the order of
+// metrics; one that does not concern all of them is named after its metric.
+func (r row) notes() []string {
+	var texts []string
+	about := map[string][]string{}
+	for _, m := range metricOrder {
+		s, ok := r.by[m]
+		if !ok {
+			continue
+		}
+		warnings := slices.Clone(s.Warnings)
+		if s.CILevel > 0 && s.CILevel < 0.945 {
+			warnings = append(warnings, "few samples: the interval covers "+sig(s.CILevel*100)+" % only")
+		}
+		for _, w := range warnings {
+			if !slices.Contains(texts, w) {
+				texts = append(texts, w)
+			}
+			if !slices.Contains(about[w], metricName(m)) {
+				about[w] = append(about[w], metricName(m))
+			}
+		}
+	}
+	out := make([]string, 0, len(texts))
+	for _, t := range texts {
+		if len(r.by) > 1 && len(about[t]) < len(r.by) {
+			t = strings.Join(about[t], ", ") + ": " + t
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// missing is a network that gave no number, and why.
+type missing struct {
+	Network, Reason, Remedy string
+	Work                    string // what could not be measured, when other things could
+}
+
+// absentees lists what could not be measured: first what this machine lacks,
+// then what can't carry the traffic by design. A network that gave other numbers
+// says which of its measurements is missing.
+func absentees(in Input) (unavailable, notApplicable []missing) {
+	measured := map[string]bool{}
+	for _, s := range in.available() {
+		measured[s.Network] = true
+	}
+	seen := map[missing]bool{}
+	named := map[string]bool{}
+	add := func(m missing, design bool) {
+		if seen[m] {
+			return
+		}
+		seen[m] = true
+		if design {
+			notApplicable = append(notApplicable, m)
+		} else {
+			unavailable = append(unavailable, m)
+		}
+	}
+	for _, a := range in.Absent {
+		named[a.Network] = true
+		m := missing{Network: a.Network, Reason: a.Reason, Remedy: a.Remedy}
+		if measured[a.Network] {
+			m.Work = describeWork(a)
+		}
+		add(m, a.NotApplicable)
+	}
+	for _, s := range in.Summaries {
+		if measured[s.Network] || named[s.Network] {
+			continue
+		}
+		e, _ := catalog.Lookup(s.Network)
+		add(missing{Network: s.Network, Reason: s.Reason}, e.Isolates)
+	}
+	for _, list := range [][]missing{unavailable, notApplicable} {
+		slices.SortStableFunc(list, func(a, b missing) int {
+			return cmp.Or(cmp.Compare(rank(a.Network), rank(b.Network)), cmp.Compare(a.Network, b.Network))
+		})
+	}
+	return unavailable, notApplicable
+}
+
+func describeWork(a cell.Absent) string {
+	parts := []string{a.Work, a.Topology, strings.ToUpper(a.Transport)}
+	if a.Pairs > 1 {
+		parts = append(parts, number(a.Pairs)+" pairs")
+	}
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " ")
+}
+
+// symbols says what is written beside each number: * for the best of its role
+// when nothing is tied with it, ~ for all that can't be told apart at the top,
+// the best included, so that no order among them is suggested.
+func symbols(in Input, rows []row, fs []factor) map[Mark]string {
+	place := func(r row, m cell.Metric) string {
+		return string(r.role) + "\x00" + string(m) + "\x00" + levels(fs, r.at)
+	}
+	tied := map[string]bool{}
+	for _, r := range rows {
+		for m, s := range r.by {
+			if in.standing(s) == Tied {
+				tied[place(r, m)] = true
+			}
+		}
+	}
+	out := map[Mark]string{}
+	for _, r := range rows {
+		for m, s := range r.by {
+			switch st := in.standing(s); {
+			case st == Tied, st == Best && tied[place(r, m)]:
+				out[Mark{s.Key(), m}] = "~"
+			case st == Best:
+				out[Mark{s.Key(), m}] = "*"
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,397 @@
+package report
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
+)
+
+// Terminal says how a table is written for one. The zero value writes 80 columns
+// without colour.
+type Terminal struct {
+	Width  int  // columns; 0 means 80, and less than 40 counts as 40
+	Colour bool // ANSI bold, dim and green; set it for a terminal only
+}
+
+// Table writes the results in at most width columns, without colour. It returns
+// the error of w.
+func Table(w io.Writer, in Input, width int) error {
+	return Terminal{Width: width}.Table(w, in)
+}
+
+// Styles of a table's parts, as ANSI SGR numbers.
+const (
+	bold  = "1"
+	dim   = "2"
+	green = "32"
+)
+
+type column struct {
+	over  string // first line of the head
+	head  string // second line of the head
+	right bool
+	drop  int // columns with the largest are left out first when space is short; 0 never
+	text  func(row) string
+	style func(row) string
+}
+
+// terminalTable is a table being laid out.
+type terminalTable struct {
+	Terminal
+	out   *bufio.Writer
+	in    Input
+	rows  []row
+	cols  []column
+	marks map[Mark]string
+	feet  []string // footnotes in order of first use
+}
+
+// Table writes the results: one row per network and combination of factors,
+// grouped by role; under it the footnotes, and what is missing with its reason.
+func (t Terminal) Table(w io.Writer, in Input) error {
+	if t.Width == 0 {
+		t.Width = 80
+	}
+	t.Width = max(t.Width, 40)
+	tt := &terminalTable{Terminal: t, out: bufio.NewWriter(w), in: in}
+	if in.Partial {
+		tt.para("", "PARTIAL: the run was interrupted; what follows was measured before.", bold)
+	}
+	var fs []factor
+	var metrics []cell.Metric
+	tt.rows, fs, metrics = arrange(in.available())
+	tt.marks = symbols(in, tt.rows, fs)
+	if len(tt.rows) > 0 {
+		tt.columns(fs, metrics)
+		tt.fit()
+		tt.body()
+		tt.legend()
+	} else {
+		tt.para("", "Nothing was measured.", bold)
+	}
+	unavailable, notApplicable := absentees(in)
+	tt.missing("Unavailable here:", unavailable)
+	tt.missing("Not applicable, by design:", notApplicable)
+	if err := tt.out.Flush(); err != nil {
+		return fmt.Errorf("write table: %w", err)
+	}
+	return nil
+}
+
+// columns decides what the table has: only what some row can fill.
+func (t *terminalTable) columns(fs []factor, metrics []cell.Metric) {
+	t.cols = []column{{head: "NETWORK", text: func(r row) string { return r.network }}}
+	for _, f := range fs {
+		over, head := shortFactor(f)
+		t.cols = append(t.cols, column{over: over, head: head, right: true, text: func(r row) string {
+			return cellLevel(f, f.get(r.at))
+		}})
+	}
+	for _, m := range metrics {
+		t.metric(m, fs)
+	}
+	if slices.ContainsFunc(t.rows, func(r row) bool { _, ok := r.cores(); return ok }) {
+		t.cols = append(t.cols, column{over: "cores", head: "/Gbit", right: true, drop: 2, text: func(r row) string {
+			if c, ok := r.cores(); ok {
+				return sig(sum(c))
+			}
+			return none
+		}})
+	}
+	t.cols = append(t.cols, column{head: "n", right: true, drop: 1, text: row.samples})
+	if slices.ContainsFunc(t.rows, func(r row) bool { return len(t.notes(r)) > 0 }) {
+		t.cols = append(t.cols, column{text: t.noteMarks, style: func(row) string { return dim }})
+	}
+}
+
+// metric adds the columns of one metric: the number, and for all but latency its
+// interval.
+func (t *terminalTable) metric(m cell.Metric, fs []factor) {
+	u := unitOf(m)
+	over, head := shortMetric(m, t.rows, fs)
+	drop := map[cell.Metric]int{cell.LatencyP999: 7, cell.SetupTime: 6, cell.Packets: 5, cell.Connections: 4, cell.LatencyP99: 4}[m]
+	value := func(r row) string {
+		s, ok := r.by[m]
+		if !ok {
+			return none
+		}
+		y, _, _ := centre(s, t.in.thesis())
+		return t.marks[Mark{s.Key(), m}] + u.of(y)
+	}
+	style := func(r row) string {
+		if s, ok := r.by[m]; ok && t.marks[Mark{s.Key(), m}] != "" {
+			return green
+		}
+		return ""
+	}
+	t.cols = append(t.cols, column{over: over, head: head, right: true, drop: drop, text: value, style: style})
+	if m != cell.Throughput && m != cell.Loss && m != cell.Connections && m != cell.Packets {
+		return
+	}
+	ends := column{head: "[lo–hi]", drop: 8, style: func(row) string { return dim }}
+	if t.in.thesis() {
+		ends.head = "± se"
+	}
+	if m == cell.Throughput {
+		ends.drop = 3
+	}
+	ends.text = func(r row) string {
+		s, ok := r.by[m]
+		switch {
+		case !ok:
+			return ""
+		case t.in.thesis():
+			return "± " + u.of(s.StdErr)
+		}
+		return "[" + u.interval(s.CILow, s.CIHigh) + "]"
+	}
+	t.cols = append(t.cols, ends)
+}
+
+// shortMetric is a metric's head over two lines, the unit below.
+func shortMetric(m cell.Metric, rows []row, fs []factor) (over, head string) {
+	u := unitOf(m).name
+	switch m {
+	case cell.Throughput:
+		if slices.ContainsFunc(fs, func(f factor) bool { return f.name == "transport" }) {
+			return "", u
+		}
+		for _, r := range rows {
+			if s, ok := r.by[m]; ok {
+				return strings.ToUpper(s.Transport), u
+			}
+		}
+		return "", u
+	case cell.Connections:
+		return "conn", "/s"
+	case cell.Packets:
+		return "packets", u
+	case cell.SetupTime:
+		return "set-up", u
+	}
+	return strings.ToLower(strings.TrimPrefix(metricName(m), "Latency ")), u
+}
+
+// shortFactor is a factor's head, over two lines when it has two words.
+func shortFactor(f factor) (over, head string) {
+	switch f.name {
+	case "transport":
+		return "", "proto"
+	case "message_bytes":
+		return "message", "bytes"
+	}
+	if over, head, ok := strings.Cut(f.words(), " "); ok {
+		return over, head
+	}
+	return "", f.words()
+}
+
+// cellLevel is a level as a column's cell, without the column's name.
+func cellLevel(f factor, level string) string {
+	if level == "" {
+		return none
+	}
+	if x, ok := numeric(level); ok && f.rate() {
+		return sig(x/1e9) + "G"
+	}
+	if f.name == "transport" {
+		return strings.ToUpper(level)
+	}
+	return level
+}
+
+// fit leaves out columns until the table is narrow enough; as the last resort
+// names are clipped.
+func (t *terminalTable) fit() {
+	for t.total() > t.Width {
+		most, at := 0, -1
+		for i, c := range t.cols {
+			if c.drop > most {
+				most, at = c.drop, i
+			}
+		}
+		if at < 0 {
+			return
+		}
+		t.cols = slices.Delete(t.cols, at, at+1)
+	}
+}
+
+const gutter = 2 // blanks between columns
+
+func (t *terminalTable) widths() []int {
+	ws := make([]int, len(t.cols))
+	for i, c := range t.cols {
+		ws[i] = max(columns(plain(c.head)), columns(plain(c.over)))
+		for _, r := range t.rows {
+			ws[i] = max(ws[i], columns(plain(c.text(r))))
+		}
+	}
+	return ws
+}
+
+func (t *terminalTable) total() int {
+	n := gutter * (len(t.cols) - 1)
+	for _, w := range t.widths() {
+		n += w
+	}
+	return n
+}
+
+func (t *terminalTable) body() {
+	ws := t.widths()
+	if over := t.total() - t.Width; over > 0 {
+		ws[0] = max(8, ws[0]-over)
+	}
+	if slices.ContainsFunc(t.cols, func(c column) bool { return c.over != "" }) {
+		t.line(ws, func(c column) (string, string) { return c.over, bold })
+	}
+	t.line(ws, func(c column) (string, string) { return c.head, bold })
+	var role catalog.Role
+	for i, r := range t.rows {
+		if i == 0 || r.role != role {
+			role = r.role
+			t.para("", roleTitle(role), dim)
+		}
+		t.line(ws, func(c column) (string, string) {
+			style := ""
+			if c.style != nil {
+				style = c.style(r)
+			}
+			return c.text(r), style
+		})
+	}
+}
+
+// line writes one line of the table and never more than the width.
+func (t *terminalTable) line(ws []int, get func(column) (text, style string)) {
+	left := t.Width
+	var b strings.Builder
+	for i, c := range t.cols {
+		text, style := get(c)
+		text = pad(clip(plain(text), ws[i]), ws[i], c.right)
+		if i > 0 {
+			text = strings.Repeat(" ", gutter) + text
+		}
+		text = clip(text, left)
+		left -= columns(text)
+		b.WriteString(t.paint(text, style))
+	}
+	fmt.Fprintln(t.out, strings.TrimRight(b.String(), " "))
+}
+
+func (t *terminalTable) paint(text, style string) string {
+	body := strings.TrimSpace(text)
+	if !t.Colour || style == "" || body == "" {
+		return text
+	}
+	at := strings.Index(text, body)
+	return text[:at] + "\x1b[" + style + "m" + body + "\x1b[0m" + text[at+len(body):]
+}
+
+// notes are the row's warnings, and how many of its samples were bad.
+func (t *terminalTable) notes(r row) []string {
+	notes := r.notes()
+	if n := r.bad(); n > 0 {
+		notes = append(notes, plural(n, "bad sample", "bad samples")+", repeated")
+	}
+	return notes
+}
+
+// common tells whether every row has the note, so that marks would say nothing.
+func (t *terminalTable) common(note string) bool {
+	return len(t.rows) > 1 && !slices.ContainsFunc(t.rows, func(r row) bool { return !slices.Contains(t.notes(r), note) })
+}
+
+// noteMarks are the numbers of the row's footnotes.
+func (t *terminalTable) noteMarks(r row) string {
+	var marks []string
+	for _, n := range t.notes(r) {
+		if t.common(n) {
+			continue
+		}
+		at := slices.Index(t.feet, n)
+		if at < 0 {
+			at = len(t.feet)
+			t.feet = append(t.feet, n)
+		}
+		marks = append(marks, superscript(at+1))
+	}
+	return strings.Join(marks, " ")
+}
+
+func superscript(n int) string {
+	return strings.Map(func(r rune) rune { return []rune("⁰¹²³⁴⁵⁶⁷⁸⁹")[r-'0'] }, number(n))
+}
+
+func (t *terminalTable) legend() {
+	var signs []string
+	for _, s := range t.marks {
+		signs = append(signs, s)
+	}
+	fmt.Fprintln(t.out)
+	switch best, tie := slices.Contains(signs, "*"), slices.Contains(signs, "~"); {
+	case best && tie:
+		t.para("", "* best of its group   ~ can't be told apart from the best of its group", "")
+	case best:
+		t.para("", "* best of its group", "")
+	case tie:
+		t.para("", "~ can't be told apart from the best of its group", "")
+	}
+	for _, n := range t.notes(t.rows[0]) {
+		if t.common(n) {
+			t.para("all: ", n, "")
+		}
+	}
+	for i, n := range t.feet {
+		t.para(superscript(i+1)+" ", n, "")
+	}
+}
+
+func (t *terminalTable) missing(title string, list []missing) {
+	if len(list) == 0 {
+		return
+	}
+	t.para("", title, bold)
+	for i, m := range list {
+		same := func(o missing) bool { return o.Reason == m.Reason && o.Remedy == m.Remedy && o.Work == m.Work }
+		if slices.ContainsFunc(list[:i], same) {
+			continue
+		}
+		names := []string{m.Network}
+		for _, o := range list[i+1:] {
+			if same(o) {
+				names = append(names, o.Network)
+			}
+		}
+		text := strings.Join(names, ", ") + ": "
+		if m.Work != "" {
+			text += m.Work + ": "
+		}
+		text += m.Reason
+		if m.Remedy != "" {
+			text += " → " + m.Remedy
+		}
+		t.para("  ", text, "")
+	}
+}
+
+// para writes text after head, wrapped, its further lines indented by four.
+func (t *terminalTable) para(head, text, style string) {
+	const indent = "    "
+	lines := wrap(plain(text), t.Width-columns(head), t.Width-len(indent))
+	for i, l := range lines {
+		if i > 0 {
+			head = indent
+		}
+		fmt.Fprintln(t.out, head+t.paint(l, style))
+	}
+	if len(lines) == 0 {
+		fmt.Fprintln(t.out, strings.TrimRight(head, " "))
+	}
+}
