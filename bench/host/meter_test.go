@@ -1,0 +1,150 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"cleat/bench/cell"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseMachine(t *testing.T) {
+	for _, tt := range []struct {
+		name, line string
+		want       machineTime
+		bad        bool
+	}{
+		{name: "today", line: "cpu  8581 1 6083 172608 533 2 147 13 0 0", want: machineTime{8581, 1, 6083, 172608, 533, 2, 147, 13}},
+		{name: "one cpu's line", line: "cpu0 1 1 1 1 1 1 1 1 0 0", bad: true},
+		{name: "before steal was counted", line: "cpu 1 1 1 1 1 1 1", bad: true},
+		{name: "not a number", line: "cpu 1 1 x 1 1 1 1 1", bad: true},
+		{name: "empty", bad: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseMachine(tt.line)
+			if (err != nil) != tt.bad || got != tt.want {
+				t.Errorf("parseMachine = %v, %v; want %v, error %v", got, err, tt.want, tt.bad)
+			}
+		})
+	}
+}
+
+func TestMachineSince(t *testing.T) {
+	then := machineTime{100, 100, 100, 1000, 100, 100, 100, 100}
+	now := machineTime{150, 110, 300, 1400, 90, 101, 120, 105} // iowait went backwards
+	want := cell.CPU{User: 0.6, System: 2, SoftIRQ: 0.21, Idle: 4, Steal: 0.05}
+	if diff := cmp.Diff(want, now.since(then), cmp.Comparer(near)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
+
+func TestForeign(t *testing.T) {
+	for _, tt := range []struct {
+		name              string
+		machine           cell.CPU
+		ownUser, ownSys   float64
+		unseen, wantCores float64
+	}{
+		{name: "all ours", machine: cell.CPU{User: 0.2, System: 1}, ownUser: 0.2, ownSys: 1},
+		{name: "our softirqs are in our system time only", machine: cell.CPU{User: 0.2, System: 1, SoftIRQ: 0.4}, ownUser: 0.2, ownSys: 1.4},
+		{name: "a neighbour computes", machine: cell.CPU{User: 1.2, System: 1, SoftIRQ: 0.4}, ownUser: 0.2, ownSys: 1.4, wantCores: 1},
+		{name: "a neighbour works in the kernel", machine: cell.CPU{User: 0.2, System: 1.5}, ownUser: 0.2, ownSys: 1, wantCores: 0.5},
+		{name: "it was a command of ours", machine: cell.CPU{User: 1.2, System: 1}, ownUser: 0.2, ownSys: 1, unseen: 1},
+		{name: "never negative", machine: cell.CPU{User: 1}, ownUser: 0.5, unseen: 9},
+		{name: "steal is nobody's", machine: cell.CPU{Steal: 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := foreign(tt.machine, tt.ownUser, tt.ownSys, tt.unseen); !near(got, tt.wantCores) {
+				t.Errorf("foreign = %v, want %v", got, tt.wantCores)
+			}
+		})
+	}
+}
+
+func TestParseProcess(t *testing.T) {
+	for _, tt := range []struct {
+		name, stat string
+		want       ownTime
+		bad        bool
+	}{
+		{name: "plain", stat: "7 (iperf3) S 1 7 7 0 -1 4194560 1 2 3 4 150 250 50 25 20 0 1 0 99 1 1", want: ownTime{2, 2.75}},
+		{name: "odd name", stat: "7 (a) b) S 9 (c) S 1 7 7 0 -1 4194560 1 2 3 4 100 0 0 0 20 0 1", want: ownTime{1, 0}},
+		{name: "cut short", stat: "7 (x) S 1 2 3", bad: true},
+		{name: "empty", bad: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseProcess(tt.stat)
+			if (err != nil) != tt.bad || got != tt.want {
+				t.Errorf("parseProcess = %v, %v; want %v", got, err, tt.want)
+			}
+			if tt.bad && !errors.Is(err, errFormat) {
+				t.Errorf("error %v is no errFormat", err)
+			}
+		})
+	}
+}
+
+// TestTreeKeepsTheDead proves that the time of a child that was waited for stays
+// in the tree, and that a live child is found.
+func TestTreeKeepsTheDead(t *testing.T) {
+	before, err := Tree{}.used()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spin := exec.Command("sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done")
+	if err := spin.Run(); err != nil {
+		t.Fatal(err)
+	}
+	used := spin.ProcessState.UserTime().Seconds()
+	after, err := Tree{}.used()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := after.user - before.user; got < used-0.02 {
+		t.Errorf("the tree gained %.3f s of user time, the child alone used %.3f s", got, used)
+	}
+}
+
+func TestChildren(t *testing.T) {
+	cmd := exec.Command("cat") // waits for its input
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer stdin.Close()
+	for name, find := range map[string]func(int) []int{"lists": children, "by parent": childrenByParent} {
+		found := false
+		for _, pid := range find(os.Getpid()) {
+			found = found || pid == cmd.Process.Pid
+		}
+		if !found {
+			t.Errorf("%s: child %d is missing", name, cmd.Process.Pid)
+		}
+	}
+}
+
+func TestStartCPUWithoutProcess(t *testing.T) {
+	if _, err := StartCPU(Tree{Roots: []int{math.MaxInt32}}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v, want os.ErrNotExist", err)
+	}
+}
+
+func TestForeignLoadEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := ForeignLoad(ctx, Tree{}, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want context.Canceled", err)
+	}
+}

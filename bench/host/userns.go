@@ -1,0 +1,61 @@
+package host
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// UserNamespaces says whether an ordinary user may make a network of its own.
+type UserNamespaces struct {
+	Max              string `json:"max_user_namespaces,omitempty"`
+	MaxNet           string `json:"max_net_namespaces,omitempty"`
+	UnprivilegedOK   string `json:"unprivileged_userns_clone,omitempty"` // Debian's and Ubuntu's switch: "0" refuses
+	AppArmorRestrict string `json:"apparmor_restrict_unprivileged_userns,omitempty"`
+	Supported        bool   `json:"supported"`         // CONFIG_USER_NS
+	Seccomp          bool   `json:"seccomp_filter"`    // this process runs under a filter
+	NoNewPrivs       bool   `json:"no_new_privileges"` // no setuid program, so no newuidmap
+	// Refused is what the kernel answered when we tried; empty when it agreed,
+	// or when we are root, for whom a trial would prove nothing.
+	Refused string `json:"refused,omitempty"`
+}
+
+func userNamespaces(f *files) UserNamespaces {
+	status := f.read("proc/self/status")
+	return UserNamespaces{
+		Max:              f.read("proc/sys/user/max_user_namespaces"),
+		MaxNet:           f.read("proc/sys/user/max_net_namespaces"),
+		UnprivilegedOK:   f.read("proc/sys/kernel/unprivileged_userns_clone"),
+		AppArmorRestrict: f.read("proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
+		Supported:        f.exists("proc/self/ns/user"),
+		Seccomp:          field(status, "Seccomp") == "2",
+		NoNewPrivs:       field(status, "NoNewPrivs") == "1",
+	}
+}
+
+// tryUserNamespace asks the kernel for a user and a network namespace, around a
+// program that does not exist: ENOENT means that all but the program was
+// granted. The child is gone when it returns. Package lab tries more, because
+// it needs more; this is the cheap question.
+func tryUserNamespace() string {
+	if os.Geteuid() == 0 {
+		return ""
+	}
+	pid, err := syscall.ForkExec("/proc/self/no-such-program", []string{"probe"}, &syscall.ProcAttr{
+		Sys: &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNET,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+		},
+	})
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return ""
+	case err == nil: // can't be, but leave no zombie
+		syscall.Wait4(pid, nil, 0, nil)
+		return ""
+	}
+	return err.Error()
+}

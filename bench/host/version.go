@@ -1,0 +1,80 @@
+package host
+
+import (
+	"context"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+)
+
+// programs are asked for their versions when they are installed.
+var programs = []string{"iperf3", "iperf", "pasta", "slirp4netns", "ovs-vsctl", "ovs-vswitchd", "docker", "podman", "apptainer", "nft", "iptables", "ip"}
+
+// versionTimeout is enough for a program that only prints its version on a busy
+// machine; docker's took 60 ms here.
+const versionTimeout = 3 * time.Second
+
+// programVersions runs each installed program with --version.
+func programVersions(ctx context.Context) map[string]string {
+	out := map[string]string{"go": runtime.Version(), "cleat": ownVersion()}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, p := range programs {
+		path, err := exec.LookPath(p)
+		if err != nil {
+			continue
+		}
+		all.Go(func() {
+			if v := askVersion(ctx, path); v != "" {
+				mu.Lock()
+				defer mu.Unlock()
+				out[p] = v
+			}
+		})
+	}
+	all.Wait()
+	return out
+}
+
+// askVersion is the first line that a program prints about itself. Exit codes
+// are ignored: iperf 2 exits 1 after --version.
+func askVersion(ctx context.Context, path string) string {
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	flag := "--version"
+	if strings.HasSuffix(path, "/ip") {
+		flag = "-V"
+	}
+	cmd := exec.CommandContext(ctx, path, flag)
+	cmd.WaitDelay = time.Second // for a grandchild that keeps the pipe
+	out, _ := cmd.CombinedOutput()
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return strings.TrimSpace(line)
+}
+
+// ownVersion is what the build recorded: a module version, or the commit.
+func ownVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	revision, dirty := "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = " (modified)"
+		}
+	}
+	if len(revision) > 12 {
+		revision = revision[:12]
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" || revision == "" {
+		return info.Main.Version
+	}
+	return revision + dirty
+}
