@@ -1,0 +1,123 @@
+package experiment
+
+import (
+	"slices"
+	"time"
+)
+
+// Experiment is what to measure and how often. It is plain data: copy it
+// freely, and change it with Override.
+type Experiment struct {
+	Name        string  `yaml:"name"`        // of the preset, or what the file calls itself
+	Title       string  `yaml:"title"`       // one line
+	Description string  `yaml:"description"` // what it answers; Markdown
+	Repeat      int     `yaml:"repeat"`      // blocks that count; default 10
+	Warmup      int     `yaml:"warmup"`      // blocks before them that do not; default 1
+	Seed        uint64  `yaml:"seed"`        // of the order; 0: a fresh one each run
+	LinkRate    Rate    `yaml:"link_rate"`   // of the links between nodes and switch; "": as fast as they are
+	Groups      []Group `yaml:"groups"`
+}
+
+// Group is a set of factors to be crossed in full. An empty list stands for
+// the one level given below.
+type Group struct {
+	Networks   []string `yaml:"networks"`   // names from package catalog
+	Topologies []string `yaml:"topologies"` // default "local"
+	Work       []Work   `yaml:"work"`
+	Transports []string `yaml:"transports"` // "tcp", "mptcp": for work over TCP; default "tcp"
+	Directions []string `yaml:"directions"` // "outbound", "inbound": for networks that have both; default "outbound"
+	MTU        []int    `yaml:"mtu"`        // bytes; default 0: the kernel's
+	Pairs      []int    `yaml:"pairs"`      // client–server pairs at once, 1…128; default 1
+	Streams    []int    `yaml:"streams"`    // sockets a pair, 1…128; default 1
+	Placement  []string `yaml:"placement"`  // default "different-cores"
+	Congestion []string `yaml:"congestion"` // a wish: what is not permitted becomes the kernel's default; default "cubic"
+	Engine     []string `yaml:"engine"`     // default "cleat"
+
+	// Factors are the further ones, by name; see FactorNames.
+	Factors map[string][]string `yaml:"factors"`
+}
+
+// Work is one kind of measurement.
+type Work struct {
+	Kind         string        `yaml:"kind"`          // see WorkKinds
+	Duration     time.Duration `yaml:"duration"`      // of one measurement; none for "setup"
+	MessageBytes []int         `yaml:"message_bytes"` // a write, datagram, request or response; in a Job exactly one
+}
+
+// Override holds what the command line changes. A zero field changes nothing.
+type Override struct {
+	// Networks limits every group to these networks. One that no group has is
+	// added to all of them.
+	Networks []string
+	Repeat   int
+	Duration time.Duration // of every measurement
+	Pairs    []int
+	Engine   []string
+	Seed     uint64
+	LinkRate Rate
+	MTU      []int
+}
+
+// Override returns a copy of e with the changes of o; e keeps its own.
+func (e Experiment) Override(o Override) Experiment {
+	if o.Repeat != 0 {
+		e.Repeat = o.Repeat
+	}
+	if o.Seed != 0 {
+		e.Seed = o.Seed
+	}
+	if o.LinkRate != "" {
+		e.LinkRate = o.LinkRate
+	}
+	added := slices.DeleteFunc(slices.Clone(o.Networks), e.has)
+	groups := e.Groups
+	e.Groups = nil
+	for _, g := range groups {
+		if len(o.Networks) > 0 {
+			g.Networks = slices.DeleteFunc(slices.Clone(g.Networks), func(n string) bool { return !slices.Contains(o.Networks, n) })
+			g.Networks = append(g.Networks, added...)
+		}
+		if len(g.Networks) > 0 {
+			e.Groups = append(e.Groups, g.override(o))
+		}
+	}
+	return e
+}
+
+// has tells whether any group names the network.
+func (e Experiment) has(network string) bool {
+	return slices.ContainsFunc(e.Groups, func(g Group) bool { return slices.Contains(g.Networks, network) })
+}
+
+func (g Group) override(o Override) Group {
+	if len(o.Pairs) > 0 {
+		g.Pairs = o.Pairs
+	}
+	if len(o.Engine) > 0 {
+		g.Engine = o.Engine
+	}
+	if len(o.MTU) > 0 {
+		g.MTU = o.MTU
+	}
+	g.Work = slices.Clone(g.Work)
+	for i := range g.Work {
+		if o.Duration != 0 && g.Work[i].Kind != Setup {
+			g.Work[i].Duration = o.Duration
+		}
+	}
+	return g
+}
+
+// Networks are the names that the experiment measures, each once, in the order
+// of its groups.
+func (e Experiment) Networks() []string {
+	var names []string
+	for _, g := range e.Groups {
+		for _, n := range g.Networks {
+			if !slices.Contains(names, n) {
+				names = append(names, n)
+			}
+		}
+	}
+	return names
+}

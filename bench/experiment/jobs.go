@@ -1,0 +1,322 @@
+package experiment
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
+)
+
+// Job is one combination of factors and the work to be done with it.
+type Job struct {
+	Cell cell.Cell
+	Work Work // with exactly one message size, except for "setup"
+}
+
+// Offered is the rate at which a udp job sends, in bit/s for all streams of a
+// pair together; 0 means as fast as it can. With search, the highest rate is
+// wanted whose loss stays within LossBound.
+func (j Job) Offered() (bitsPerSecond float64, search bool) {
+	r := Rate(j.Cell.Factors[offeredFactor])
+	bitsPerSecond, _ = r.BitsPerSecond() // Validate has read it before
+	return bitsPerSecond, r == Search
+}
+
+// Wiring is what has to be built for a job; jobs with equal Wirings can share
+// what was built, as long as it has pairs enough. It is comparable.
+type Wiring struct {
+	Network, Runtime, Topology, Direction string
+
+	MTU       int    // bytes; 0: the kernel's default
+	LinkRate  Rate   // "": not shaped
+	Checksum  string // "on", "off" or "", the kernel's default
+	VXLANPort int    // UDP; 0: 4789, should it be a VXLAN
+}
+
+// Wiring is what has to be built for j.
+func (j Job) Wiring() Wiring {
+	c := j.Cell
+	port, _ := strconv.Atoi(c.Factors[vxlanPortFactor])
+	return Wiring{
+		Network: c.Network, Runtime: c.Runtime, Topology: c.Topology, Direction: c.Direction,
+		MTU: c.MTU, LinkRate: Rate(c.Factors[linkRateFactor]),
+		Checksum: c.Factors[checksumFactor], VXLANPort: port,
+	}
+}
+
+// The further factors, as they stand in a Cell.
+const (
+	offeredFactor   = "offered"    // Rate, Unlimited or Search
+	gsoFactor       = "gso"        // "on": UDP_SEGMENT and UDP_GRO
+	checksumFactor  = "checksum"   // "off": the devices do not offload checksums
+	vxlanPortFactor = "vxlan_port" // UDP destination port
+	linkRateFactor  = "link_rate"  // Rate of each link; set by Experiment.LinkRate, not by a group
+)
+
+// factor is a further factor that a group may vary.
+type factor struct {
+	name    string
+	check   func(level string) *Error
+	applies func(k kind, network catalog.Entry) bool
+	level   string // where a group does not mention it; "" leaves it out
+}
+
+var factors = []factor{
+	{offeredFactor, checkOffered, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, string(Unlimited)},
+	{gsoFactor, checkSwitch, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, ""},
+	{checksumFactor, checkSwitch, func(k kind, n catalog.Entry) bool { return k.name != Setup && len(n.Kinds) > 0 }, ""},
+	{vxlanPortFactor, checkPort, func(_ kind, n catalog.Entry) bool { return slices.Contains(n.Kinds, "vxlan") }, ""},
+}
+
+// FactorNames are the factors that a group may vary beside those with a key of
+// their own.
+func FactorNames() []string {
+	names := make([]string, len(factors))
+	for i, f := range factors {
+		names[i] = f.name
+	}
+	return names
+}
+
+func checkOffered(level string) *Error {
+	if _, err := Rate(level).BitsPerSecond(); err != nil || level == "" {
+		return wrong("", "offered rate %q: want a number in bit/s such as 10G, %q or %q", level, Unlimited, Search)
+	}
+	return nil
+}
+
+func checkSwitch(level string) *Error {
+	if level != "on" && level != "off" {
+		return unknown("", "level", level, []string{"on", "off"})
+	}
+	return nil
+}
+
+func checkPort(level string) *Error {
+	if p, err := strconv.ParseUint(level, 10, 16); err != nil || p == 0 {
+		return wrong("", "port %q: want 1…65535, e.g. 4789 (IANA) or 8472 (Linux of old)", level)
+	}
+	return nil
+}
+
+// Jobs is the full crossing of every group without what can't be and without
+// repetitions, in the order of the file. It is the same for equal experiments.
+func (e Experiment) Jobs() []Job {
+	jobs, _ := e.cross()
+	return jobs
+}
+
+// cross also says for each network why combinations with it were left out (the
+// last reason met).
+func (e Experiment) cross() ([]Job, map[string]string) {
+	var jobs []Job
+	seen, dropped := map[string]bool{}, map[string]string{}
+	for _, g := range e.Groups {
+		for _, j := range g.crossing(e.LinkRate) {
+			if why := impossible(j); why != "" {
+				dropped[j.Cell.Network] = why
+				continue
+			}
+			id := j.Work.Kind + "|" + j.Cell.Key()
+			if !seen[id] {
+				seen[id] = true
+				jobs = append(jobs, j)
+			}
+		}
+	}
+	return jobs, dropped
+}
+
+// crossing is every combination of g's levels, possible or not, some several
+// times.
+func (g Group) crossing(linkRate Rate) []Job {
+	var jobs []Job
+	for _, network := range g.Networks {
+		n, ok := catalog.Lookup(network)
+		if !ok {
+			continue // Validate has complained
+		}
+		for _, w := range g.Work {
+			start := Job{Work: w, Cell: cell.Cell{Network: network, Runtime: "netns", Pairs: 1, Streams: 1, Engine: "cleat"}}
+			jobs = append(jobs, g.vary(start, n, linkRate)...)
+		}
+	}
+	return jobs
+}
+
+// vary crosses all levels that mean something for the network and work of
+// start.
+func (g Group) vary(start Job, n catalog.Entry, linkRate Rate) []Job {
+	k := kindOf(start.Work.Kind)
+	jobs := []Job{start}
+	jobs = each(jobs, or(g.Topologies, "local"), func(j *Job, v string) {
+		j.Cell.Topology = v
+		if v == "switched" {
+			j.Cell.Links = 1
+		}
+	})
+	jobs = each(jobs, g.directions(n), func(j *Job, v string) { j.Cell.Direction = v })
+	if k.name == Setup {
+		jobs = each(jobs, []string{"tcp"}, func(j *Job, v string) { j.Cell.Transport = v })
+	} else {
+		jobs = g.varyTraffic(jobs, k)
+	}
+	for _, f := range factors {
+		if levels := g.Factors[f.name]; f.applies(k, n) && (len(levels) > 0 || f.level != "") {
+			jobs = each(jobs, or(levels, f.level), func(j *Job, v string) { j.set(f.name, v) })
+		}
+	}
+	for i := range jobs {
+		if linkRate != "" && jobs[i].Cell.Links > 0 && k.name != Setup {
+			jobs[i].set(linkRateFactor, string(linkRate))
+		}
+	}
+	return jobs
+}
+
+// varyTraffic crosses the factors that only traffic has.
+func (g Group) varyTraffic(jobs []Job, k kind) []Job {
+	transports := []string{"udp"}
+	if !k.datagrams {
+		transports = or(g.Transports, "tcp")
+		jobs = each(jobs, or(g.Congestion, "cubic"), func(j *Job, v string) { j.Cell.Congestion = v })
+	}
+	jobs = each(jobs, transports, func(j *Job, v string) { j.Cell.Transport = v })
+	jobs = each(jobs, or(g.MTU, 0), func(j *Job, v int) { j.Cell.MTU = v })
+	jobs = each(jobs, or(g.Pairs, 1), func(j *Job, v int) { j.Cell.Pairs = v })
+	jobs = each(jobs, or(g.Streams, 1), func(j *Job, v int) { j.Cell.Streams = v })
+	jobs = each(jobs, or(g.Placement, placements[0]), func(j *Job, v string) { j.Cell.Placement = v })
+	jobs = each(jobs, or(g.Engine, "cleat"), func(j *Job, v string) { j.Cell.Engine = v })
+	return each(jobs, or(jobs[0].Work.MessageBytes, k.message), func(j *Job, v int) {
+		j.Cell.MessageBytes, j.Work.MessageBytes = v, []int{v}
+	})
+}
+
+// directions are those that the network has; a group chooses only where there
+// is a choice.
+func (g Group) directions(n catalog.Entry) []string {
+	switch n.Role {
+	case catalog.Baseline:
+		return []string{"local"}
+	case catalog.Rootless:
+		return or(g.Directions, "outbound")
+	}
+	switch n.Name {
+	case "container-to-host", "nat-out":
+		return []string{"outbound"}
+	case "host-to-container", "published-loopback", "published-host", "published-outside":
+		return []string{"inbound"}
+	}
+	return []string{"between"}
+}
+
+// each is jobs × levels.
+func each[T any](jobs []Job, levels []T, set func(*Job, T)) []Job {
+	out := make([]Job, 0, len(jobs)*len(levels))
+	for _, j := range jobs {
+		for _, v := range levels {
+			k := j
+			k.Cell.Factors = maps.Clone(j.Cell.Factors)
+			set(&k, v)
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// or is levels, or the one level that stands for an empty list.
+func or[T any](levels []T, level T) []T {
+	if len(levels) == 0 {
+		return []T{level}
+	}
+	return levels
+}
+
+func (j *Job) set(factor, level string) {
+	if j.Cell.Factors == nil {
+		j.Cell.Factors = map[string]string{}
+	}
+	j.Cell.Factors[factor] = level
+}
+
+// impossible says why a combination can't be; "" if it can. The package
+// comment states the rules.
+func impossible(j Job) string {
+	c, k := j.Cell, kindOf(j.Work.Kind)
+	switch {
+	case c.Topology == "switched" && oneNode(c.Network):
+		return "it exists within one node: topology switched does not apply"
+	case c.Engine != "cleat" && k.name != TCP && k.name != UDP:
+		return fmt.Sprintf("%s does not measure %s", c.Engine, k.name)
+	case c.Engine != "cleat" && c.Transport == "mptcp":
+		return c.Engine + " does not speak MPTCP"
+	case c.Engine != "cleat" && c.Factors[gsoFactor] == "on":
+		return c.Engine + " does not use UDP_SEGMENT"
+	case c.Engine != "cleat" && c.Factors[offeredFactor] == string(Search):
+		return c.Engine + " does not search for a rate"
+	case c.Network == "host-loopback" && c.MTU != 0:
+		return "the host's own loopback keeps its MTU"
+	case c.Factors[gsoFactor] == "on" && c.MessageBytes+udpHeaders > mtuOf(c):
+		return "UDP_SEGMENT needs datagrams that fit the MTU"
+	}
+	return ""
+}
+
+// mtuOf is the MTU in bytes where the cell leaves it to the kernel: that of
+// Ethernet, or of the loopback device.
+func mtuOf(c cell.Cell) int {
+	if c.MTU != 0 {
+		return c.MTU
+	}
+	if n, _ := catalog.Lookup(c.Network); n.Role == catalog.Baseline {
+		return maxMTU
+	}
+	return 1500
+}
+
+// oneNode tells whether a network can't join two nodes.
+func oneNode(network string) bool {
+	n, _ := catalog.Lookup(network)
+	switch n.Role {
+	case catalog.Baseline, catalog.Userspace, catalog.Rootless:
+		return true
+	}
+	switch network {
+	case "veth", "netkit", "netkit-l3", "container-to-host", "host-to-container",
+		"published-loopback", "published-host", "published-container", "published-hairpin":
+		return true
+	}
+	return false
+}
+
+// What a measurement takes beside its duration, as seen on two virtual
+// processors: processes, handshakes, the path MTU probe; more for each pair;
+// and how often a search measures.
+const (
+	sampleOverhead = 150 * time.Millisecond
+	pairOverhead   = 10 * time.Millisecond
+	setupTakes     = 250 * time.Millisecond
+	searchSteps    = 10
+)
+
+// Estimate is about how long the whole experiment takes, should every network
+// be there.
+func (e Experiment) Estimate() time.Duration {
+	var block time.Duration
+	for _, j := range e.Jobs() {
+		if j.Work.Kind == Setup {
+			block += setupTakes
+			continue
+		}
+		d := j.Work.Duration
+		if _, search := j.Offered(); search {
+			d *= searchSteps
+		}
+		block += d + sampleOverhead + time.Duration(j.Cell.Pairs)*pairOverhead
+	}
+	return block * time.Duration(e.Repeat+e.Warmup)
+}

@@ -1,0 +1,238 @@
+package experiment
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"cleat/bench/catalog"
+)
+
+// The kinds of work.
+const (
+	TCP     = "tcp"     // streams, as fast as they go
+	UDP     = "udp"     // datagrams at an offered rate
+	RR      = "rr"      // request and response over one connection
+	UDPRR   = "udprr"   // the same with datagrams
+	CRR     = "crr"     // connect, request, response, close
+	Packets = "packets" // as many small datagrams as go
+	Setup   = "setup"   // make the network until traffic can pass, and remove it
+)
+
+// kind is what one kind of work can be given.
+type kind struct {
+	name       string
+	datagrams  bool // runs over UDP
+	message    int  // default message_bytes
+	maxMessage int
+}
+
+var kinds = []kind{
+	{name: TCP, message: 128 << 10, maxMessage: 16 << 20},
+	{name: UDP, datagrams: true, message: 1472, maxMessage: maxDatagram}, // 1472 fills a packet of 1500 bytes
+	{name: RR, message: 64, maxMessage: 1 << 20},
+	{name: UDPRR, datagrams: true, message: 64, maxMessage: maxDatagram},
+	{name: CRR, message: 64, maxMessage: 1 << 20},
+	{name: Packets, datagrams: true, message: 18, maxMessage: maxDatagram}, // 18 bytes make the shortest Ethernet frame
+	{name: Setup},
+}
+
+const (
+	maxDatagram = 65507 // bytes; an IPv4 packet without its headers (RFC 768, RFC 791)
+	udpHeaders  = 28    // bytes of IPv4 and UDP
+	minMTU      = 576   // bytes; less is refused by some kinds of link
+	maxMTU      = 65535
+	maxPairs    = 128
+	maxRepeat   = 10000
+	minDuration = 10 * time.Millisecond // a handshake and some traffic over the slowest path here
+	maxDuration = 24 * time.Hour
+)
+
+// WorkKinds are the names of the kinds of work.
+func WorkKinds() []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.name
+	}
+	return names
+}
+
+// kindOf finds a kind that is known to exist.
+func kindOf(name string) kind {
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	return kinds[i]
+}
+
+// The words that a group's lists may hold. Names of congestion controls are
+// the kernel's affair.
+var (
+	topologies = []string{"local", "switched"}
+	transports = []string{"tcp", "mptcp"}
+	directions = []string{"outbound", "inbound"}
+	placements = []string{"different-cores", "same-core", "free"}
+	engines    = []string{"cleat", "iperf3", "iperf"}
+)
+
+// NetworkNames are the networks that an experiment may name.
+func NetworkNames() []string {
+	var names []string
+	for _, e := range catalog.All() {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+// Validate returns an *Error for the first thing that can't be. Experiments
+// from Load are valid; call it again after Override.
+func (e Experiment) Validate() error {
+	if err := e.validateTop(); err != nil {
+		return err
+	}
+	for i, g := range e.Groups {
+		if err := g.validate(fmt.Sprintf("$.groups[%d]", i)); err != nil {
+			return err
+		}
+	}
+	return e.validateCrossing()
+}
+
+func (e Experiment) validateTop() error {
+	switch {
+	case e.Name == "":
+		return wrong("", "the experiment has no name")
+	case e.Repeat < 1 || e.Repeat > maxRepeat:
+		return wrong("$.repeat", "repeat %d: want 1…%d blocks", e.Repeat, maxRepeat)
+	case e.Warmup < 0 || e.Warmup > maxRepeat:
+		return wrong("$.warmup", "warmup %d: want 0…%d blocks", e.Warmup, maxRepeat)
+	case len(e.Groups) == 0:
+		return wrong("", "the experiment has no groups")
+	case e.LinkRate == Unlimited || e.LinkRate == Search:
+		return wrong("$.link_rate", "link rate %q: want a number in bit/s", e.LinkRate)
+	}
+	if _, err := e.LinkRate.BitsPerSecond(); err != nil {
+		return wrong("$.link_rate", "link %v", err)
+	}
+	return nil
+}
+
+func (g Group) validate(path string) error {
+	if len(g.Networks) == 0 {
+		return wrong(path, "the group names no networks")
+	}
+	for _, l := range []struct {
+		key, what   string
+		words, from []string
+	}{
+		{"networks", "network", g.Networks, NetworkNames()},
+		{"topologies", "topology", g.Topologies, topologies},
+		{"transports", "transport", g.Transports, transports},
+		{"directions", "direction", g.Directions, directions},
+		{"placement", "placement", g.Placement, placements},
+		{"engine", "engine", g.Engine, engines},
+	} {
+		for i, w := range l.words {
+			if !slices.Contains(l.from, w) {
+				return unknown(fmt.Sprintf("%s.%s[%d]", path, l.key, i), l.what, w, l.from)
+			}
+		}
+	}
+	if err := g.validateNumbers(path); err != nil {
+		return err
+	}
+	if err := g.validateWork(path); err != nil {
+		return err
+	}
+	return g.validateFactors(path)
+}
+
+func (g Group) validateNumbers(path string) error {
+	for i, m := range g.MTU {
+		if m != 0 && (m < minMTU || m > maxMTU) {
+			return wrong(fmt.Sprintf("%s.mtu[%d]", path, i), "mtu %d: want %d…%d bytes, or 0 for the kernel's default", m, minMTU, maxMTU)
+		}
+	}
+	for _, l := range []struct {
+		key    string
+		values []int
+	}{{"pairs", g.Pairs}, {"streams", g.Streams}} {
+		for i, v := range l.values {
+			if v < 1 || v > maxPairs {
+				return wrong(fmt.Sprintf("%s.%s[%d]", path, l.key, i), "%s %d: want 1…%d", l.key, v, maxPairs)
+			}
+		}
+	}
+	for i, c := range g.Congestion {
+		if c == "" {
+			return wrong(fmt.Sprintf("%s.congestion[%d]", path, i), "a congestion control needs a name, e.g. cubic")
+		}
+	}
+	return nil
+}
+
+func (g Group) validateWork(path string) error {
+	if len(g.Work) == 0 {
+		return wrong(path, "the group has no work")
+	}
+	for i, w := range g.Work {
+		at := fmt.Sprintf("%s.work[%d]", path, i)
+		if !slices.Contains(WorkKinds(), w.Kind) {
+			return unknown(at+".kind", "kind of work", w.Kind, WorkKinds())
+		}
+		k := kindOf(w.Kind)
+		switch {
+		case w.Kind == Setup && w.Duration != 0:
+			return wrong(at+".duration", "setup takes as long as it takes: it has no duration")
+		case w.Kind != Setup && (w.Duration < minDuration || w.Duration > maxDuration):
+			return wrong(at+".duration", "duration %v of %s: want %v…%v", w.Duration, w.Kind, minDuration, maxDuration)
+		}
+		for j, m := range w.MessageBytes {
+			if m < 1 || m > k.maxMessage {
+				return wrong(fmt.Sprintf("%s.message_bytes[%d]", at, j), "message_bytes %d of %s: want 1…%d", m, w.Kind, k.maxMessage)
+			}
+		}
+	}
+	return nil
+}
+
+func (g Group) validateFactors(path string) error {
+	for _, name := range slices.Sorted(maps.Keys(g.Factors)) {
+		at := path + ".factors." + name
+		i := slices.IndexFunc(factors, func(f factor) bool { return f.name == name })
+		if i < 0 {
+			return unknown(at, "factor", name, FactorNames())
+		}
+		if len(g.Factors[name]) == 0 {
+			return wrong(at, "factor %q has no levels", name)
+		}
+		for j, v := range g.Factors[name] {
+			if err := factors[i].check(v); err != nil {
+				err.path = fmt.Sprintf("%s[%d]", at, j)
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// validateCrossing sees to it that every network named is measured somewhere,
+// and that a link rate has links.
+func (e Experiment) validateCrossing() error {
+	jobs, dropped := e.cross()
+	measured, shaped := map[string]bool{}, false
+	for _, j := range jobs {
+		measured[j.Cell.Network] = true
+		shaped = shaped || j.Cell.Factors[linkRateFactor] != ""
+	}
+	for i, g := range e.Groups {
+		for j, n := range g.Networks {
+			if !measured[n] {
+				return wrong(fmt.Sprintf("$.groups[%d].networks[%d]", i, j), "network %q can't be measured in this experiment: %s", n, dropped[n])
+			}
+		}
+	}
+	if e.LinkRate != "" && !shaped {
+		return wrong("$.link_rate", "link rate %s has no links to shape: no network here is measured over a switch", e.LinkRate)
+	}
+	return nil
+}
