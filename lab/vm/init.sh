@@ -1,0 +1,33 @@
+#!/bin/busybox sh
+# The first program in the guest. The kernel's log is on ttyS0; everything this
+# script and the command print goes to ttyS1.
+/bin/busybox mkdir -p /bin /sbin /usr/bin /usr/sbin /var
+/bin/busybox --install -s
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mount -t tmpfs tmpfs /run
+mount -t tmpfs -o mode=1777 tmpfs /tmp
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+ln -sf /run /var/run
+ln -sf /tmp /var/tmp
+ln -sf /proc/self/fd /dev/fd
+mkdir -p /run/netns /run/lock /etc/openvswitch /run/openvswitch /var/log/openvswitch /var/lib
+stty -F /dev/ttyS1 raw -echo 115200
+exec </dev/null >/dev/ttyS1 2>&1
+hostname guest
+ip link set lo up
+{{range .Modules}}modprobe {{quote .}} || echo "init: module "{{quote .}}" does not load"
+{{end}}{{range .Env}}export {{quote .}}
+{{end}}
+cd /root
+{{range .Command}}{{quote .}} {{end}}
+status=$?
+[ $status -gt 127 ] && status=127
+echo "{{.Last}}$status"
+# QEMU ends on the byte written to its exit port, with whatever the serial port
+# still holds: the last close of a terminal waits until it has sent everything.
+exec >/dev/null 2>&1
+printf "\\$(printf %o $status)" | dd of=/dev/port bs=1 seek=1281
+poweroff -f
