@@ -1,0 +1,283 @@
+package report
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
+)
+
+//go:embed templates/report.html
+var pageText string
+
+//go:embed templates/style.css
+var styleText string
+
+// page is what the template shows, in the order in which it is shown.
+type page struct {
+	Style         template.CSS
+	Title         string
+	Subtitle      []string
+	Partial       bool
+	Advice        []Advice
+	Bars          []barFigure
+	Lines         []lineFigure
+	Tables        []dataTable
+	Unavailable   []missing
+	NotApplicable []missing
+	Method        []string
+	Environment   []envSection
+	Files         []fact
+}
+
+type dataTable struct {
+	Title  string
+	Folded bool
+	Heads  []string
+	Groups []dataGroup
+}
+
+type dataGroup struct {
+	Title string
+	Rows  []dataRow
+}
+
+type dataRow struct {
+	Network, Title string
+	Class          string
+	Cells          []dataCell
+	Notes          []string
+}
+
+type dataCell struct{ Head, Sign, Value, Sub string }
+
+// HTML writes the report as one file that needs nothing else: no script, no
+// font, no picture and no network. Equal inputs give equal bytes. It returns the
+// error of w.
+func HTML(w io.Writer, in Input) error {
+	t, err := template.New("report").Parse(pageText)
+	if err != nil {
+		return fmt.Errorf("parse report template: %w", err)
+	}
+	var b bytes.Buffer
+	if err := t.Execute(&b, newPage(in)); err != nil {
+		return fmt.Errorf("fill in report template: %w", err)
+	}
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}
+
+func newPage(in Input) page {
+	all := in.available()
+	rows, fs, metrics := arrange(all)
+	signs := symbols(in, rows, fs)
+	p := page{
+		Style: template.CSS(styleText), Title: in.Title, Subtitle: subtitle(in, all), Partial: in.Partial,
+		Advice: in.Recommendation, Method: method(in, all),
+		Environment: environment(in.Environment), Files: files(),
+	}
+	if p.Title == "" {
+		p.Title = in.Preset
+	}
+	p.Unavailable, p.NotApplicable = absentees(in)
+	p.figures(in, all, metrics, signs)
+	p.tables(in, all, signs)
+	return p
+}
+
+// figures chooses curves for metrics that have an x axis and bars for the rest;
+// the three latencies share one plot.
+func (p *page) figures(in Input, all []cell.Summary, metrics []cell.Metric, signs map[Mark]string) {
+	drawn := map[cell.Metric]bool{}
+	for _, m := range metrics {
+		sums := ofMetric(all, m)
+		_, drawn[m] = xAxis(varying(sums), sums)
+	}
+	figures := append(Figures(in), costFigures(in)...)
+	names := seriesNames(figures)
+	for _, f := range figures {
+		p.Lines = append(p.Lines, layOut(f, names))
+	}
+	bars := func(m cell.Metric) {
+		if !drawn[m] && slices.Contains(metrics, m) {
+			p.Bars = append(p.Bars, plotBars(in, m, signs))
+		}
+	}
+	bars(cell.Throughput)
+	bars(cell.Loss)
+	if !drawn[cell.LatencyP50] {
+		if f, ok := plotLatency(in, signs); ok {
+			p.Bars = append(p.Bars, f)
+		}
+	}
+	if f, ok := plotCPU(in); ok {
+		p.Bars = append(p.Bars, f)
+	}
+	for _, m := range []cell.Metric{cell.Connections, cell.Packets, cell.SetupTime} {
+		bars(m)
+	}
+}
+
+// seriesNames lists all curves' names once: networks in catalogue order, which
+// decides their colours; baselines last, since they have a colour of their own.
+func seriesNames(figures []Figure) []string {
+	set := map[string]bool{}
+	for _, f := range figures {
+		for _, p := range f.Panels {
+			for _, s := range p.Series {
+				set[s.Name] = s.Baseline
+			}
+		}
+	}
+	names := slices.SortedStableFunc(maps.Keys(set), func(a, b string) int {
+		switch {
+		case set[a] != set[b] && set[a]:
+			return 1
+		case set[a] != set[b]:
+			return -1
+		case rank(a) != rank(b):
+			return rank(a) - rank(b)
+		}
+		return compareLevels(a, b)
+	})
+	return names
+}
+
+// foldAbove is the number of rows from which a table starts folded.
+const foldAbove = 40
+
+func (p *page) tables(in Input, all []cell.Summary, signs map[Mark]string) {
+	outer, _ := split(varying(all))
+	for _, part := range groups(outer, all) {
+		rows, fs, metrics := arrange(part)
+		t := dataTable{Title: capital(describe(outer, part[0].Cell)), Folded: len(all) > foldAbove*len(metrics)}
+		if t.Folded {
+			t.Title += ": " + plural(len(rows), "row", "rows")
+		}
+		t.Heads = append(t.Heads, "Network")
+		for i, r := range rows {
+			if i == 0 || rows[i-1].role != r.role {
+				t.Groups = append(t.Groups, dataGroup{Title: roleTitle(r.role)})
+			}
+			g := &t.Groups[len(t.Groups)-1]
+			g.Rows = append(g.Rows, newDataRow(in, r, fs, metrics, signs))
+		}
+		if len(rows) > 0 {
+			for _, c := range t.Groups[0].Rows[0].Cells {
+				t.Heads = append(t.Heads, c.Head)
+			}
+		}
+		t.Heads = append(t.Heads, "Notes")
+		p.Tables = append(p.Tables, t)
+	}
+}
+
+func newDataRow(in Input, r row, fs []factor, metrics []cell.Metric, signs map[Mark]string) dataRow {
+	e, _ := catalog.Lookup(r.network)
+	out := dataRow{Network: r.network, Title: e.Title, Notes: r.notes()}
+	if r.role == catalog.Baseline {
+		out.Class = "base"
+	}
+	for _, f := range fs {
+		out.Cells = append(out.Cells, dataCell{Head: f.words(), Value: cellLevel(f, f.get(r.at))})
+	}
+	for _, m := range metrics {
+		u := unitOf(m)
+		c := dataCell{Head: metricName(m) + ", " + u.name, Value: none}
+		if s, ok := r.by[m]; ok {
+			y, lo, hi := centre(s, in.thesis())
+			c.Sign, c.Value, c.Sub = signs[Mark{s.Key(), m}], u.of(y), u.interval(lo, hi)
+			if in.thesis() {
+				c.Sub = "± " + u.of(s.StdErr)
+			}
+		}
+		out.Cells = append(out.Cells, c)
+	}
+	if c, ok := r.cores(); ok {
+		out.Cells = append(out.Cells, dataCell{Head: "Cores per Gbit/s", Value: sig(sum(c)),
+			Sub: sig(c.User) + " + " + sig(c.System) + " + " + sig(c.SoftIRQ)})
+	} else {
+		out.Cells = append(out.Cells, dataCell{Head: "Cores per Gbit/s", Value: none})
+	}
+	bad := strconv.Itoa(r.bad())
+	out.Cells = append(out.Cells, dataCell{Head: "n", Value: r.samples()}, dataCell{Head: "Bad", Value: bad})
+	return out
+}
+
+// subtitle is what everyone asks first: which machine, how often, when.
+func subtitle(in Input, all []cell.Summary) []string {
+	var out []string
+	add := func(format, v string) {
+		if v != "" {
+			out = append(out, fmt.Sprintf(format, v))
+		}
+	}
+	add("%s", lookup(in.Environment, "host.cpu.model", "host.cpu"))
+	add("%s logical CPUs", lookup(in.Environment, "host.cpu.online", "host.cpu.cores"))
+	add("Linux %s", lookup(in.Environment, "host.kernel.release", "host.kernel"))
+	networks := map[string]bool{}
+	for _, s := range all {
+		networks[s.Network] = true
+	}
+	if len(networks) > 0 {
+		out = append(out, plural(len(networks), "network", "networks")+" measured, "+counts(all))
+	}
+	add("%s", lookup(in.Environment, "started", "host.taken"))
+	return out
+}
+
+// method says in five sentences how the numbers came about.
+func method(in Input, all []cell.Summary) []string {
+	blocks, placements := map[int]bool{}, map[string]bool{}
+	for _, s := range in.Samples {
+		if !s.Warmup() {
+			blocks[s.Block] = true
+		}
+	}
+	for _, s := range all {
+		if s.Placement != "" {
+			placements[s.Placement] = true
+		}
+	}
+	n, seed := "Each block", "a recorded seed"
+	if len(blocks) > 0 {
+		n = "Each of the " + plural(len(blocks), "block", "blocks")
+	}
+	if s := lookup(in.Environment, "seed"); s != "" {
+		seed = "seed " + s
+	}
+	place := "which is reported"
+	if len(placements) > 0 {
+		place = "here " + strings.Join(slices.Sorted(maps.Keys(placements)), ", ")
+	}
+	interval := "Intervals are those of the median between two order statistics, without assuming any distribution; where too few samples allow the full level, the level reached is said."
+	if in.thesis() {
+		interval = "As in the thesis that this experiment repeats, numbers are means with one standard error each way; medians with their intervals are in summary.json."
+	}
+	return []string{
+		n + " measured every cell once, in a fresh random order (" + seed + "), so that drift of the machine hits all networks alike.",
+		"Warm-up samples are not counted; samples spoilt by a late generator or by foreign load were repeated, and the table counts them as bad.",
+		"The two ends run in network namespaces of this machine; on which processors is a factor of its own, " + place + ".",
+		interval,
+		"~ marks what can’t be told apart from the best of its group after Holm’s correction for the number of comparisons: such networks are not ranked.",
+	}
+}
+
+func files() []fact {
+	return []fact{
+		{"samples.jsonl", "every single measurement, warm-up and bad ones included, one JSON object a line"},
+		{"environment.json", "the seed, the machine, and the versions of everything"},
+		{"summary.json", "the cells of this report, for programs"},
+		{"summary.csv", "the same, for spreadsheets"},
+	}
+}
