@@ -10,8 +10,8 @@
 // them:
 //
 //   - Baselines, the node's own container-to-host paths, published ports
-//     reached from the node, veth and netkit pairs, TUN and TAP pairs and the
-//     rootless networks exist within one node only: never "switched".
+//     reached from the node, veth and netkit pairs, and TUN and TAP pairs exist
+//     within one node only: never "switched".
 //   - The work decides the transport: tcp, rr and crr run over TCP or MPTCP,
 //     udp, udprr and packets over UDP.
 //   - iperf3 and iperf measure tcp and udp only, not MPTCP, and never with GSO
@@ -24,8 +24,9 @@
 //     direction that their name already says.
 //
 // A factor that has no meaning for some work is not crossed there: TCP has no
-// offered rate, UDP no congestion control, only VXLAN has a VXLAN port, and
-// setup depends on the network and topology alone. The jobs of two groups that
+// offered rate, UDP no congestion control, only VXLAN has a VXLAN port, only
+// vepa takes note of a switch with a hairpin, and setup depends on nothing that
+// is only about traffic. The jobs of two groups that
 // come out equal are one job.
 //
 // Reading is strict. An unknown key, network or value is an *Error that names

@@ -35,6 +35,7 @@ type Wiring struct {
 	LinkRate  Rate   // "": not shaped
 	Checksum  string // "on", "off" or "", the kernel's default
 	VXLANPort int    // UDP; 0: 4789, should it be a VXLAN
+	Hairpin   string // "on": the switch sends frames back out of the port they came in by
 }
 
 // Wiring is what has to be built for j.
@@ -45,6 +46,7 @@ func (j Job) Wiring() Wiring {
 		Network: c.Network, Runtime: c.Runtime, Topology: c.Topology, Direction: c.Direction,
 		MTU: c.MTU, LinkRate: Rate(c.Factors[linkRateFactor]),
 		Checksum: c.Factors[checksumFactor], VXLANPort: port,
+		Hairpin: c.Factors[hairpinFactor],
 	}
 }
 
@@ -54,6 +56,7 @@ const (
 	gsoFactor       = "gso"        // "on": UDP_SEGMENT and UDP_GRO
 	checksumFactor  = "checksum"   // "off": the devices do not offload checksums
 	vxlanPortFactor = "vxlan_port" // UDP destination port
+	hairpinFactor   = "hairpin"    // "on": the switch reflects frames, as 802.1Qbg has it
 	linkRateFactor  = "link_rate"  // Rate of each link; set by Experiment.LinkRate, not by a group
 )
 
@@ -69,6 +72,7 @@ var factors = []factor{
 	{offeredFactor, checkOffered, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, string(Unlimited)},
 	{gsoFactor, checkSwitch, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, ""},
 	{checksumFactor, checkSwitch, func(k kind, n catalog.Entry) bool { return k.name != Setup && len(n.Kinds) > 0 }, ""},
+	{hairpinFactor, checkSwitch, func(_ kind, n catalog.Entry) bool { return n.Name == "macvlan-vepa" }, ""},
 	{vxlanPortFactor, checkPort, func(_ kind, n catalog.Entry) bool { return slices.Contains(n.Kinds, "vxlan") }, ""},
 }
 
@@ -208,7 +212,7 @@ func (g Group) directions(n catalog.Entry) []string {
 	switch n.Name {
 	case "container-to-host", "nat-out":
 		return []string{"outbound"}
-	case "host-to-container", "published-loopback", "published-host", "published-outside":
+	case "host-to-container", "published-loopback", "published-loopback-nat", "published-host", "published-outside":
 		return []string{"inbound"}
 	}
 	return []string{"between"}
@@ -282,12 +286,12 @@ func mtuOf(c cell.Cell) int {
 func oneNode(network string) bool {
 	n, _ := catalog.Lookup(network)
 	switch n.Role {
-	case catalog.Baseline, catalog.Userspace, catalog.Rootless:
+	case catalog.Baseline, catalog.Userspace:
 		return true
 	}
 	switch network {
 	case "veth", "netkit", "netkit-l3", "container-to-host", "host-to-container",
-		"published-loopback", "published-host", "published-container", "published-hairpin":
+		"published-loopback", "published-loopback-nat", "published-host", "published-container", "published-hairpin":
 		return true
 	}
 	return false

@@ -98,12 +98,13 @@ func checkKeys(n ast.Node, t reflect.Type) error {
 	switch n := n.(type) {
 	case *ast.AnchorNode:
 		return checkKeys(n.Value, t)
-	case *ast.StringNode:
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode:
 		if t != reflect.TypeFor[time.Duration]() {
 			return nil
 		}
-		if _, err := time.ParseDuration(n.Value); err != nil {
-			e := wrong("", "duration %q: want a number and a unit, e.g. 500ms, 2s, 1m", n.Value)
+		word := n.GetToken().Value
+		if _, err := time.ParseDuration(word); err != nil {
+			e := wrong("", "duration %q: want a number and a unit, e.g. 500ms, 2s, 1m", word)
 			e.at(n.GetToken())
 			return e
 		}
