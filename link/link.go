@@ -4,20 +4,26 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 
 	"cleat/netns"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // ErrExists says that a link of that name is already there.
 var ErrExists = errors.New("link exists")
 
+// ErrConflict says that another link has the same identity in the kernel under
+// another name: the same VNI and port, the same VLAN of one parent, the same
+// tunnel ends.
+var ErrConflict = errors.New("another link has the same parameters")
+
 // Spec is what a link should be: comparable data, one type a kind. The zero
 // value of every parameter means the kernel's default.
 type Spec interface {
-	// Kind is the kernel's name of the kind (IFLA_INFO_KIND), e.g. "macvlan".
+	// Kind is the name of the kind as in Kinds; mostly the kernel's
+	// (IFLA_INFO_KIND), e.g. "macvlan".
 	Kind() string
 	// Validate returns a *ParamError for the first parameter that no kernel
 	// would accept.
@@ -25,11 +31,10 @@ type Spec interface {
 
 	// attrs are the parameters all kinds share.
 	attrs() Attrs
-	// create makes the link through h, which talks to the namespace where the
-	// parent is, and puts it into to.
-	create(h *netlink.Handle, to Target) error
+	// create makes the link; on error nothing of it stays.
+	create(m *maker) error
 	// read converts what the kernel reports back into a Spec of the same type.
-	read(h *netlink.Handle, l netlink.Link) (Spec, error)
+	read(r *reader) (Spec, error)
 }
 
 // Attrs are the parameters that every kind has.
@@ -42,6 +47,16 @@ type Attrs struct {
 
 func (a Attrs) attrs() Attrs { return a }
 
+// params are the shared parameters; they are encoded by attributes, not here.
+func (a *Attrs) params() []field {
+	return []field{
+		{name: "name", val: device{p: &a.Name, required: true}},
+		{name: "mtu", val: u32(&a.MTU).in(68, 65535)},
+		{name: "mac", val: hardware{p: &a.MAC}},
+		{name: "txqueuelen", val: u32(&a.TxQueueLen)},
+	}
+}
+
 // Target says where a new link ends up. The zero Target keeps it where it is
 // made.
 type Target struct {
@@ -49,77 +64,97 @@ type Target struct {
 	PeerNS *netns.NS // of the other end, for veth and netkit; nil: as above
 }
 
-// Link is a link in the kernel. It is safe for concurrent use.
-type Link struct {
-	spec  Spec
-	ns    *netns.NS
-	name  string
-	index int
-}
-
-// Create makes the link that spec describes. It looks up parents in ns. On
-// error nothing stays behind. A parameter that makes no sense is a
-// *ParamError, a name already in use is ErrExists, and what the kernel can't do
-// is a *Lack.
-func Create(ns *netns.NS, spec Spec, to Target) (*Link, error) {
-	if err := validate(spec); err != nil {
-		return nil, err
-	}
+// in fills what to leaves open.
+func (to Target) in(ns *netns.NS) Target {
 	if to.NS == nil {
 		to.NS = ns
 	}
 	if to.PeerNS == nil {
 		to.PeerNS = ns
 	}
-	h, err := Handle(ns)
+	return to
+}
+
+// Link is a link in the kernel. It is safe for concurrent use. It refers to
+// the namespaces it was given and must be closed before they are.
+type Link struct {
+	spec   Spec
+	ns     *netns.NS // where it is
+	origin *netns.NS // where its parent is
+	peerNS *netns.NS // where its other end was made
+	name   string
+	index  int
+	done   func() error // what else Close has to end, for links that programs of ours make
+}
+
+// Create makes the link that spec describes. It looks up parents in ns, which
+// is also where a tunnel's outer packets go. On error nothing stays behind, and
+// what was there before is untouched. A parameter that makes no sense is a
+// *ParamError; a name already in use is ErrExists; an identity already in use
+// is ErrConflict; what the kernel, the machine or our privilege can't do is a
+// *Lack.
+func Create(ns *netns.NS, spec Spec, to Target) (*Link, error) {
+	if err := spec.Validate(); err != nil {
+		return nil, err
+	}
+	m := &maker{ns: ns, spec: spec, to: to.in(ns)}
+	if err := spec.create(m); err != nil {
+		return nil, m.explain(err)
+	}
+	l, err := Find(m.to.NS, spec.attrs().Name)
 	if err != nil {
 		return nil, err
 	}
-	defer h.Close()
-	name := spec.attrs().Name
-	if err := spec.create(h, to); err != nil {
-		return nil, kernelError(spec, err)
+	l.spec, l.origin, l.peerNS, l.done = spec, ns, m.to.PeerNS, m.done
+	err = l.configure()
+	if err == nil {
+		err = l.check()
 	}
-	l, err := Find(to.NS, name)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(m.explain(err), l.Close())
 	}
-	l.spec = spec
 	return l, nil
 }
 
-func validate(spec Spec) error {
-	a := spec.attrs()
-	if err := checkName(spec.Kind(), "name", a.Name); err != nil {
+// check reads the link back and compares it with what was asked for.
+func (l *Link) check() error {
+	got, err := l.Spec()
+	if err != nil {
 		return err
 	}
-	if a.MTU < 0 || a.MTU > 65535 && spec.Kind() != "loopback" {
-		return &ParamError{Kind: spec.Kind(), Param: "mtu", Value: fmt.Sprint(a.MTU), Allowed: "0 (the kernel's default) or 68…65535 bytes"}
-	}
-	if a.TxQueueLen < 0 {
-		return &ParamError{Kind: spec.Kind(), Param: "txqueuelen", Value: fmt.Sprint(a.TxQueueLen), Allowed: "0 (the kernel's default) or more, in packets"}
-	}
-	return spec.Validate()
+	return verify(l.spec, got)
 }
 
-// Find is the handle of a link that exists already, of whatever kind; its Spec
-// is read from the kernel only for kinds that Read knows.
+// configurer is a Spec whose link needs more than one message to the kernel.
+type configurer interface {
+	configure(l *Link) error
+}
+
+func (l *Link) configure() error {
+	if c, ok := l.spec.(configurer); ok {
+		return c.configure(l)
+	}
+	return nil
+}
+
+// Find is the handle of a link that exists already, of whatever kind. Its Spec
+// can't be read.
 func Find(ns *netns.NS, name string) (*Link, error) {
-	h, err := Handle(ns)
+	r, err := dial(ns)
 	if err != nil {
 		return nil, err
 	}
-	defer h.Close()
-	nl, err := h.LinkByName(name)
+	defer r.Close()
+	i, err := r.index(name)
 	if err != nil {
-		return nil, fmt.Errorf("find link %q in %s: %w", name, ns, err)
+		return nil, err
 	}
-	return &Link{ns: ns, name: name, index: nl.Attrs().Index}, nil
+	return &Link{ns: ns, origin: ns, name: name, index: i}, nil
 }
 
 // Handle is a route netlink socket that talks to ns from any thread. Close it.
 func Handle(ns *netns.NS) (*netlink.Handle, error) {
-	h := &netlink.Handle{}
+	var h *netlink.Handle
 	err := ns.Do(func() error {
 		var err error
 		h, err = netlink.NewHandle()
@@ -142,13 +177,16 @@ func (l *Link) Spec() (Spec, error) {
 	if l.spec == nil {
 		return nil, fmt.Errorf("link %q was not made here: %w", l.name, errors.ErrUnsupported)
 	}
-	var got Spec
-	err := l.with(func(h *netlink.Handle, nl netlink.Link) error {
-		var err error
-		got, err = l.spec.read(h, nl)
-		return err
-	})
-	return got, err
+	r, err := newReader(l)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	got, err := l.spec.read(r)
+	if err != nil {
+		return nil, fmt.Errorf("read link %q: %w", l.name, err)
+	}
+	return got, nil
 }
 
 // Up brings the link up.
@@ -207,24 +245,25 @@ func (l *Link) SetMTU(mtu int) error {
 }
 
 // Close removes the link from the kernel. A link that is gone already is not
-// an error.
+// an error, nor is a namespace that is closed.
 func (l *Link) Close() error {
-	h, err := Handle(l.ns)
-	if errors.Is(err, os.ErrClosed) {
+	err := l.remove()
+	if l.done != nil {
+		err = errors.Join(err, l.done())
+	}
+	return err
+}
+
+func (l *Link) remove() error {
+	r, err := dial(l.ns)
+	if errors.Is(err, unix.EBADF) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer h.Close()
-	nl, err := h.LinkByName(l.name)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("find link %q in %s: %w", l.name, l.ns, err)
-	}
-	if err := h.LinkDel(nl); err != nil {
+	defer r.Close()
+	if err := r.delLink(l.index); err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("remove link %q: %w", l.name, err)
 	}
 	return nil

@@ -1,12 +1,10 @@
 package link
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"strings"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -48,70 +46,11 @@ func ParseMAC(s string) (MAC, error) {
 
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-func (m MAC) hardware() net.HardwareAddr {
-	if m == (MAC{}) {
-		return nil
-	}
-	return net.HardwareAddr(m[:])
-}
+// nameRule is the kernel's rule for device names, for people.
+const nameRule = "1…15 bytes without '/', ':' or white space"
 
-// checkName holds the kernel's rule for device names (dev_valid_name,
+// validName holds the kernel's rule for device names (dev_valid_name,
 // net/core/dev.c).
-func checkName(kind, param, name string) error {
-	if name == "" || len(name) >= unix.IFNAMSIZ || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n") {
-		return &ParamError{Kind: kind, Param: param, Value: name, Allowed: "1…15 bytes without '/', ':' or white space"}
-	}
-	return nil
-}
-
-// nlAttrs are the shared attributes in the netlink library's form.
-func (a Attrs) nlAttrs(to Target) netlink.LinkAttrs {
-	la := netlink.NewLinkAttrs()
-	la.Name = a.Name
-	la.MTU = a.MTU
-	la.HardwareAddr = a.MAC.hardware()
-	if a.TxQueueLen > 0 {
-		la.TxQLen = a.TxQueueLen
-	}
-	if to.NS != nil {
-		la.Namespace = netlink.NsFd(to.NS.Fd())
-	}
-	return la
-}
-
-// readAttrs is the other direction of nlAttrs.
-func readAttrs(l netlink.Link) Attrs {
-	la := l.Attrs()
-	a := Attrs{Name: la.Name, MTU: la.MTU, TxQueueLen: la.TxQLen}
-	if len(la.HardwareAddr) == len(a.MAC) {
-		a.MAC = MAC(la.HardwareAddr)
-	}
-	return a
-}
-
-// parentIndex finds a parent device by name.
-func parentIndex(h *netlink.Handle, kind, name string) (int, error) {
-	p, err := h.LinkByName(name)
-	if err != nil {
-		return 0, &ParamError{Kind: kind, Param: "parent", Value: name, Allowed: "a link that exists in the namespace: " + err.Error()}
-	}
-	return p.Attrs().Index, nil
-}
-
-// kernelError turns the kernel's refusal to create into the error a caller can
-// decide on.
-func kernelError(spec Spec, err error) error {
-	name := spec.attrs().Name
-	switch {
-	case errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("create %s %q: %w", spec.Kind(), name, ErrExists)
-	case errors.Is(err, unix.EOPNOTSUPP):
-		return lackOf(spec.Kind(), err)
-	}
-	return fmt.Errorf("create %s %q: %w", spec.Kind(), name, err)
-}
-
-// lackOf explains why a kind can't be made.
-func lackOf(kind string, err error) *Lack {
-	return &Lack{What: fmt.Sprintf("links of kind %q", kind), Reason: err.Error()}
+func validName(name string) bool {
+	return name != "" && len(name) < unix.IFNAMSIZ && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n\v\f\r")
 }

@@ -1,48 +1,83 @@
 package link
 
-import (
-	"github.com/vishvananda/netlink"
-)
+import "golang.org/x/sys/unix"
 
 // VethSpec is a pair of Ethernet devices: what enters one leaves the other
-// (veth(4), drivers/net/veth.c). Creating it makes both ends.
+// (veth(4), drivers/net/veth.c). Creating it makes both ends; removing one
+// removes both.
 type VethSpec struct {
 	Attrs
-	Peer     Attrs // the other end
-	TxQueues int   // 0: the kernel's default
-	RxQueues int
+	Peer     Attrs // the other end; it must have a name
+	TxQueues int   // of both ends; 0: the kernel's default, one
+	RxQueues int   // of both ends; 0: the kernel's default, one
 }
 
 // Kind implements Spec.
 func (VethSpec) Kind() string { return "veth" }
 
 // Validate implements Spec.
-func (s VethSpec) Validate() error {
-	return checkName("veth", "peer", s.Peer.Name)
+func (s VethSpec) Validate() error { return check("veth", s.params()) }
+
+func (s *VethSpec) params() []field {
+	return append(s.Attrs.params(),
+		field{name: "peer", val: device{p: &s.Peer.Name, required: true}},
+		field{name: "peer_mtu", val: u32(&s.Peer.MTU).in(68, 65535)},
+		field{name: "peer_mac", val: hardware{p: &s.Peer.MAC}},
+		field{name: "peer_txqueuelen", val: u32(&s.Peer.TxQueueLen)},
+		field{name: "tx_queues", val: u32(&s.TxQueues).in(1, maxQueues)},
+		field{name: "rx_queues", val: u32(&s.RxQueues).in(1, maxQueues)},
+	)
 }
 
-func (s VethSpec) create(h *netlink.Handle, to Target) error {
-	v := &netlink.Veth{
-		LinkAttrs:        s.nlAttrs(to),
-		PeerName:         s.Peer.Name,
-		PeerHardwareAddr: s.Peer.MAC.hardware(),
+// vethInfoPeer is VETH_INFO_PEER (include/uapi/linux/veth.h).
+const vethInfoPeer = 1
+
+// maxQueues is what rtnl_create_link accepts (net/core/rtnetlink.c).
+const maxQueues = 4096
+
+func (s VethSpec) peer() Attrs { return s.Peer }
+
+func (s VethSpec) create(m *maker) error {
+	queues := s.queues()
+	peer, err := peerAttribute(vethInfoPeer, s.Peer, m, queues...)
+	if err != nil {
+		return err
 	}
-	if s.Peer.MTU > 0 {
-		v.PeerMTU = uint32(s.Peer.MTU)
-	}
-	if to.PeerNS != nil {
-		v.PeerNamespace = netlink.NsFd(to.PeerNS.Fd())
-	}
+	return m.newLink(request{kind: "veth", attrs: s.Attrs, top: queues, data: []attribute{peer}}, noUnderlay)
+}
+
+func (s VethSpec) queues() []attribute {
+	var out []attribute
 	if s.TxQueues > 0 {
-		v.NumTxQueues = s.TxQueues
+		out = append(out, word(unix.IFLA_NUM_TX_QUEUES, s.TxQueues))
 	}
 	if s.RxQueues > 0 {
-		v.NumRxQueues = s.RxQueues
+		out = append(out, word(unix.IFLA_NUM_RX_QUEUES, s.RxQueues))
 	}
-	return h.LinkAdd(v)
+	return out
 }
 
-func (s VethSpec) read(_ *netlink.Handle, l netlink.Link) (Spec, error) {
-	got := VethSpec{Attrs: readAttrs(l), Peer: s.Peer}
-	return got, nil
+// peerAttribute describes the other end of a pair: a link message within the
+// message.
+func peerAttribute(typ uint16, a Attrs, m *maker, more ...attribute) (attribute, error) {
+	inner := append(a.attributes(), more...)
+	inner = append(inner, word(unix.IFLA_NET_NS_FD, m.to.PeerNS.Fd()))
+	n, err := nest(typ, inner)
+	n.Data = append(ifinfo(unix.AF_UNSPEC, 0), n.Data...)
+	return n, err
+}
+
+// read leaves Peer zero where the peer is no longer in the namespace that it was
+// created in.
+func (s VethSpec) read(r *reader) (Spec, error) {
+	peer, err := r.peer("veth")
+	if err != nil {
+		return nil, err
+	}
+	return VethSpec{
+		Attrs:    r.report.attrs(),
+		Peer:     peer,
+		TxQueues: r.report.number(unix.IFLA_NUM_TX_QUEUES),
+		RxQueues: r.report.number(unix.IFLA_NUM_RX_QUEUES),
+	}, nil
 }

@@ -1,0 +1,148 @@
+package link
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"cleat/netns"
+
+	"golang.org/x/sys/unix"
+)
+
+// maker is one run of Create.
+type maker struct {
+	ns   *netns.NS // where parents are
+	to   Target    // filled in
+	spec Spec
+	done func() error // becomes Link.done
+}
+
+// Where the outer half of a new link belongs.
+const (
+	noUnderlay    = iota // the kind has none: it is made where it ends up
+	ownUnderlay          // the driver remembers the namespace the request came to
+	movedUnderlay        // the driver remembers the namespace the link was born in
+)
+
+// newLink makes a link with one message, or, where the kernel can't make it in
+// another namespace than its underlay's, with two.
+func (m *maker) newLink(q request, underlay int) error {
+	from := m.ns
+	if underlay == noUnderlay {
+		from = m.to.NS
+	}
+	r, err := dial(from)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	same, err := sameNS(from, m.to.NS)
+	if err != nil {
+		return err
+	}
+	if same {
+		return r.newLink(q, from)
+	}
+	if underlay == movedUnderlay {
+		return m.detour(r, q)
+	}
+	err = r.newLink(q, m.to.NS)
+	if errors.Is(err, unix.EEXIST) && has(from, q.attrs.Name) && !has(m.to.NS, q.attrs.Name) {
+		// Kernels before 6.15 look for the name in the namespace the request
+		// came to, not in the one it asks for.
+		return m.detour(r, q)
+	}
+	return err
+}
+
+// detour makes the link beside its parent under a name nobody else uses, and
+// then moves it.
+func (m *maker) detour(r *rtnl, q request) error {
+	final := q.attrs.Name
+	q.attrs.Name = "cleat" + rand.Text()[:8]
+	if err := r.newLink(q, r.ns); err != nil {
+		return err
+	}
+	i, err := r.index(q.attrs.Name)
+	if err != nil {
+		return err
+	}
+	if err := r.moveAndRename(i, m.to.NS, final); err != nil {
+		return errors.Join(err, removeByName(r.ns, q.attrs.Name), removeByName(m.to.NS, q.attrs.Name))
+	}
+	return nil
+}
+
+// removeByName ends a link that has our own temporary name, if it is here.
+func removeByName(ns *netns.NS, name string) error {
+	r, err := dial(ns)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	i, err := r.index(name)
+	if errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return r.delLink(i)
+}
+
+// has tells whether ns has a link of that name; if it can't be told, not.
+func has(ns *netns.NS, name string) bool {
+	r, err := dial(ns)
+	if err != nil {
+		return false
+	}
+	defer r.Close()
+	_, err = r.find(name)
+	return err == nil
+}
+
+func sameNS(a, b *netns.NS) (bool, error) {
+	if a == b {
+		return true, nil
+	}
+	i, err := a.ID()
+	if err != nil {
+		return false, err
+	}
+	j, err := b.ID()
+	return i == j, err
+}
+
+// explain turns the kernel's refusal to create into the error a caller can
+// decide on.
+func (m *maker) explain(err error) error {
+	kind, name := m.spec.Kind(), m.spec.attrs().Name
+	var param *ParamError
+	var lack *Lack
+	switch {
+	case errors.As(err, &param), errors.As(err, &lack):
+		return err
+	case errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("create %s %q: %w", kind, name, m.whatExists())
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, errIgnored), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return lackOf(kind, err)
+	}
+	return fmt.Errorf("create %s %q: %w", kind, name, err)
+}
+
+// whatExists tells a name that is taken from an identity that is.
+func (m *maker) whatExists() error {
+	if has(m.to.NS, m.spec.attrs().Name) {
+		return ErrExists
+	}
+	if p, ok := m.spec.(paired); ok && has(m.to.PeerNS, p.peer().Name) {
+		return fmt.Errorf("peer %q: %w", p.peer().Name, ErrExists)
+	}
+	return ErrConflict
+}
+
+// paired is a Spec whose link has another end with a name of its own.
+type paired interface {
+	peer() Attrs
+}

@@ -1,0 +1,113 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// field is one parameter of a kind, or one attribute of it, mostly both: its
+// name in files and command lines, where the kernel keeps it, and the value
+// that converts between the three forms. A kind is little more than a table of
+// fields; validation, Parse, the request to the kernel and reading back all
+// follow from it.
+type field struct {
+	name string // "" for an attribute that is no parameter of its own
+	attr uint16 // type within IFLA_INFO_DATA; 0 for a parameter that is no attribute
+	val  value
+}
+
+// value converts one variable of a spec. The zero of the variable means the
+// kernel's default and is left out of the request.
+type value interface {
+	isZero() bool
+	valid() bool
+	allowed() string       // what valid accepts, for people
+	text() string          // as Parse reads it
+	setText(s string) bool // false: not of the form that allowed describes
+	encode(names) ([]byte, error)
+	decode([]byte, names) error
+}
+
+// names converts link names and numbers in the namespace where a link's parent
+// or underlay is.
+type names interface {
+	index(name string) (int, error)
+	name(index int) (string, error)
+}
+
+// errLength says that an attribute from the kernel has a size that its type
+// can't have.
+var errLength = errors.New("attribute of unexpected length")
+
+// check returns a *ParamError for the first field with an impossible value.
+func check(kind string, fields []field) error {
+	for _, f := range fields {
+		if !f.val.valid() {
+			return &ParamError{Kind: kind, Param: f.name, Value: f.val.text(), Allowed: f.val.allowed()}
+		}
+	}
+	return nil
+}
+
+// paramError is for conditions between fields.
+func paramError(kind, param string, value any, allowed string) error {
+	return &ParamError{Kind: kind, Param: param, Value: fmt.Sprint(value), Allowed: allowed}
+}
+
+// encodeFields is the payload of IFLA_INFO_DATA (or of another nest of the same
+// make).
+func encodeFields(fields []field, n names) ([]attribute, error) {
+	var out []attribute
+	for _, f := range fields {
+		if f.attr == 0 || f.val.isZero() {
+			continue
+		}
+		b, err := f.val.encode(n)
+		if err != nil {
+			return nil, fmt.Errorf("encode parameter %q: %w", f.name, err)
+		}
+		out = append(out, attribute{Type: f.attr, Data: b})
+	}
+	return out, nil
+}
+
+// decodeFields fills the variables behind fields with what the kernel said.
+func decodeFields(fields []field, got map[uint16][]byte, n names) error {
+	for _, f := range fields {
+		b, ok := got[f.attr]
+		if f.attr == 0 || !ok {
+			continue
+		}
+		if err := f.val.decode(b, n); err != nil {
+			return fmt.Errorf("decode parameter %q: %w", f.name, err)
+		}
+	}
+	return nil
+}
+
+// fill sets fields from text. It reports the first problem in the order of the
+// table, unknown names first.
+func fill(kind string, fields []field, params map[string]string) error {
+	known := map[string]value{}
+	var order []string
+	for _, f := range fields {
+		if f.name != "" {
+			known[f.name] = f.val
+			order = append(order, f.name)
+		}
+	}
+	for _, name := range sortedKeys(params) {
+		if known[name] == nil {
+			return &ParamError{Kind: kind, Param: name, Value: params[name],
+				Allowed: "no such parameter; there are " + strings.Join(nearestFirst(name, order), ", ")}
+		}
+	}
+	for _, name := range order {
+		text, ok := params[name]
+		if ok && !known[name].setText(text) {
+			return &ParamError{Kind: kind, Param: name, Value: text, Allowed: known[name].allowed()}
+		}
+	}
+	return nil
+}

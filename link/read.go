@@ -1,0 +1,78 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// reader is one run of Link.Spec.
+type reader struct {
+	*rtnl        // in the link's namespace
+	origin *rtnl // in the parent's
+	link   *Link
+	report *report
+}
+
+func newReader(l *Link) (*reader, error) {
+	here, err := dial(l.ns)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{rtnl: here, origin: here, link: l}
+	if r.report, err = here.byIndex(l.index); err != nil {
+		here.Close()
+		return nil, fmt.Errorf("find link %q in %s: %w", l.name, l.ns, err)
+	}
+	if l.origin != l.ns {
+		if r.origin, err = dial(l.origin); err != nil {
+			here.Close()
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (r *reader) Close() error {
+	if r.origin != r.rtnl {
+		r.origin.Close()
+	}
+	return r.rtnl.Close()
+}
+
+// into fills the shared parameters and the fields of IFLA_INFO_DATA.
+func (r *reader) into(a *Attrs, fields []field) error {
+	*a = r.report.attrs()
+	return decodeFields(fields, r.report.data, r.origin)
+}
+
+// parent is the name of the link this one stands on (IFLA_LINK).
+func (r *reader) parent() (string, error) {
+	i := r.report.number(unix.IFLA_LINK)
+	if i == 0 {
+		return "", nil
+	}
+	return r.origin.name(i)
+}
+
+// peer is the other end of a pair, or zero if it has been moved away from where
+// it was made.
+func (r *reader) peer(kind string) (Attrs, error) {
+	there, err := dial(r.link.peerNS)
+	if err != nil {
+		return Attrs{}, err
+	}
+	defer there.Close()
+	rep, err := there.byIndex(r.report.number(unix.IFLA_LINK))
+	if errors.Is(err, unix.ENODEV) {
+		return Attrs{}, nil
+	}
+	if err != nil {
+		return Attrs{}, fmt.Errorf("find the peer of link %q: %w", r.link.name, err)
+	}
+	if rep.kind != kind || rep.number(unix.IFLA_LINK) != r.report.index {
+		return Attrs{}, nil
+	}
+	return rep.attrs(), nil
+}
