@@ -1,0 +1,246 @@
+package summary
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
+	"cleat/bench/stats"
+)
+
+// DefaultThreshold is how much worse something must be to be a regression: 5 %,
+// about what two runs of one machine differ by without any cause.
+const DefaultThreshold = 0.05
+
+// lossFloor is the smallest increase of a loss that can be a regression: 0.1 %
+// of what was sent. Relative changes of tiny losses mean nothing.
+const lossFloor = 0.001
+
+// CompareOptions say how two runs are compared.
+type CompareOptions struct {
+	Threshold float64       // as a fraction, 0.05 for 5 %; 0: any significant change for the worse
+	Metrics   []cell.Metric // only these; empty: all
+}
+
+// Verdict is what a comparison says about one row.
+type Verdict string
+
+// The verdicts.
+const (
+	Unclear   Verdict = "unclear"   // nothing can be told: shown as ~
+	Better    Verdict = "better"    // significantly, by however little
+	Worse     Verdict = "worse"     // significantly, within the threshold
+	Regressed Verdict = "regressed" // significantly and beyond the threshold, or it works no longer
+	OnlyBase  Verdict = "only-base" // the new run has no number for it
+	OnlyNew   Verdict = "only-new"  // the base run has none
+)
+
+// Side is one run's numbers in a row.
+type Side struct {
+	N      int     `json:"n"`
+	Median float64 `json:"median"`
+	CILow  float64 `json:"ci_low"`
+	CIHigh float64 `json:"ci_high"`
+	Reason string  `json:"reason,omitempty"` // why there is no number
+}
+
+// Row compares one metric of one cell.
+type Row struct {
+	cell.Cell
+	Metric     cell.Metric `json:"metric"`
+	Unit       string      `json:"unit"`
+	Base       Side        `json:"base"`
+	New        Side        `json:"new"`
+	Ratio      float64     `json:"ratio"` // new over base; 0 where there is none
+	RatioLow   float64     `json:"ratio_low"`
+	RatioHigh  float64     `json:"ratio_high"`
+	RatioLevel float64     `json:"ratio_level"` // what the interval covers
+	P          float64     `json:"p"`           // corrected after Holm over all rows
+	Verdict    Verdict     `json:"verdict"`
+}
+
+// Comparison is what two runs say about each other.
+type Comparison struct {
+	Threshold float64  `json:"threshold"`
+	Warnings  []string `json:"warnings"`
+	Rows      []Row    `json:"rows"`
+}
+
+// Regressed tells whether any row did.
+func (c Comparison) Regressed() bool {
+	return slices.ContainsFunc(c.Rows, func(r Row) bool { return r.Verdict == Regressed })
+}
+
+// Compare matches two runs cell by cell and metric by metric. Rows are in the
+// order of summaries. A row regressed when it is worse, whatever direction that
+// is for its metric, significantly after correction, and beyond the threshold;
+// or when its measurement failed in the new run only.
+func Compare(base, other Results, o CompareOptions) Comparison {
+	olds, news := index(base.sets(), o.Metrics), index(other.sets(), o.Metrics)
+	c := Comparison{Threshold: o.Threshold, Warnings: compareWarnings(base, other), Rows: []Row{}}
+	var tested []int
+	var ps []float64
+	for id, s := range olds {
+		n, both := news[id]
+		row := newRow(s, n)
+		switch {
+		case both && s.Available && n.Available:
+			d := difference(s, n)
+			row.Ratio, row.RatioLow, row.RatioHigh, row.RatioLevel = d.Ratio, d.Interval.Low, d.Interval.High, d.Interval.Level
+			row.P = d.P
+		case s.Available && strings.HasPrefix(n.Reason, failed):
+			row.Verdict = Regressed
+		case s.Available:
+			row.Verdict = OnlyBase
+		case n.Available:
+			row.Verdict = OnlyNew
+		default:
+			continue // measured in neither
+		}
+		c.Rows = append(c.Rows, row)
+	}
+	for id, n := range news {
+		if _, both := olds[id]; !both && n.Available {
+			row := newRow(set{}, n)
+			row.Cell, row.Verdict = n.Cell, OnlyNew
+			c.Rows = append(c.Rows, row)
+		}
+	}
+	slices.SortFunc(c.Rows, func(a, b Row) int {
+		return cmp.Or(compareMetrics(a.Metric, b.Metric), compareCells(a.Cell, b.Cell))
+	})
+	for i, r := range c.Rows {
+		if r.Verdict == "" {
+			tested = append(tested, i)
+			ps = append(ps, r.P)
+		}
+	}
+	for k, p := range stats.Holm(ps) {
+		row := &c.Rows[tested[k]]
+		row.P = p
+		row.Verdict = row.judge(o.Threshold)
+	}
+	c.Warnings = append(c.Warnings, shiftedBaselines(c.Rows)...)
+	return c
+}
+
+// index keeps the sets of the wanted metrics by their id.
+func index(all []set, metrics []cell.Metric) map[string]set {
+	out := map[string]set{}
+	for _, s := range all {
+		if len(metrics) == 0 || slices.Contains(metrics, s.Metric) {
+			out[s.id()] = s
+		}
+	}
+	return out
+}
+
+func newRow(base, other set) Row {
+	row := Row{Cell: base.Cell, Metric: cmp.Or(base.Metric, other.Metric), Base: base.side(), New: other.side(), P: 1}
+	row.Unit = unitName(row.Metric)
+	return row
+}
+
+func (s set) side() Side {
+	if s.Metric == "" {
+		return Side{Reason: "not in this run"}
+	}
+	return Side{N: s.N, Median: s.Median, CILow: s.CILow, CIHigh: s.CIHigh, Reason: s.Reason}
+}
+
+// judge says what a tested row means.
+func (r Row) judge(threshold float64) Verdict {
+	rise := r.New.Median - r.Base.Median
+	if r.P >= 1-stats.Confidence || rise == 0 {
+		return Unclear
+	}
+	worse := rise > 0 == r.Metric.LowerIsBetter()
+	beyond := math.Abs(rise) > threshold*r.Base.Median
+	if r.Metric == cell.Loss && rise <= lossFloor {
+		beyond = false
+	}
+	switch {
+	case !worse:
+		return Better
+	case beyond:
+		return Regressed
+	}
+	return Worse
+}
+
+// fingerprint are the facts of environment.json that change results, with their
+// names for people.
+var fingerprint = []struct{ path, name string }{
+	{"host.kernel.release", "kernel"},
+	{"host.kernel.arch", "architecture"},
+	{"host.kernel.preempt", "preemption"},
+	{"host.kernel.accounting", "accounting of processor time"},
+	{"host.kernel.parameters", "kernel parameters"},
+	{"host.kernel.vulnerabilities", "mitigations"},
+	{"host.cpu.model", "processor"},
+	{"host.cpu.online", "number of processors"},
+	{"host.cpu.allowed", "processors allowed"},
+	{"host.cpu.quota_cores", "processor quota"},
+	{"host.cpu.governors", "governor"},
+	{"host.cpu.boost", "boost"},
+	{"host.cpu.microcode", "microcode"},
+	{"host.virtualization", "virtualization"},
+	{"host.memory.total_bytes", "memory"},
+	{"host.clock_source", "clock source"},
+	{"host.distribution", "distribution"},
+	{"host.uid", "uid"},
+	{"host.sysctls", "sysctls"},
+	{"host.versions", "versions of programs"},
+}
+
+// compareWarnings lists what makes two runs unlike before any number is read.
+func compareWarnings(base, other Results) []string {
+	out := []string{}
+	for _, side := range []struct {
+		name string
+		r    Results
+	}{{"base", base}, {"new", other}} {
+		for _, note := range side.r.Notes {
+			out = append(out, side.name+": "+note)
+		}
+		if side.r.Partial {
+			out = append(out, side.name+": the run is partial")
+		}
+		if len(side.r.Samples) == 0 {
+			out = append(out, side.name+": no samples, only summaries: means are compared by Welch's t test")
+		}
+	}
+	if base.Environment == nil || other.Environment == nil {
+		return out
+	}
+	for _, f := range fingerprint {
+		a, b := base.environment(f.path), other.environment(f.path)
+		if a == b {
+			continue
+		}
+		if len(a)+len(b) > 100 {
+			out = append(out, fmt.Sprintf("the environments differ: %s (%s in %s)", f.name, f.path, EnvironmentFile))
+			continue
+		}
+		out = append(out, fmt.Sprintf("the environments differ: %s %q → %q", f.name, a, b))
+	}
+	return out
+}
+
+// shiftedBaselines warns of baselines that changed: then the machine did, and
+// the other rows say less about networks.
+func shiftedBaselines(rows []Row) []string {
+	var out []string
+	for _, r := range rows {
+		e, _ := catalog.Lookup(r.Network)
+		if e.Role == catalog.Baseline && r.Ratio > 0 && (r.Verdict == Better || r.Verdict == Worse || r.Verdict == Regressed) {
+			out = append(out, fmt.Sprintf("the baseline %s itself changed: %s × %s; the machine differs, or the way it was measured",
+				r.Network, r.Metric, times(r.Ratio)))
+		}
+	}
+	return out
+}

@@ -1,0 +1,148 @@
+package summary
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cleat/bench/cell"
+)
+
+// Table writes the comparison for a terminal, at most 80 columns wide.
+func (c Comparison) Table(w io.Writer) error {
+	var b strings.Builder
+	for _, warning := range c.Warnings {
+		b.WriteString(wrap("warning: ", "  ", warning))
+	}
+	if len(c.Warnings) > 0 {
+		b.WriteString("\n")
+	}
+	cells := map[cell.Metric][]cell.Cell{}
+	for _, r := range c.Rows {
+		cells[r.Metric] = append(cells[r.Metric], r.Cell)
+	}
+	tell := map[cell.Metric][]factor{}
+	for m, cs := range cells {
+		tell[m] = varying(cs)
+	}
+	rows := slices.Clone(c.Rows)
+	slices.SortStableFunc(rows, func(a, b Row) int {
+		return cmp.Or(compareMetrics(a.Metric, b.Metric), compareLevels(tell[a.Metric], a.Cell, b.Cell))
+	})
+	heading := ""
+	for _, r := range rows {
+		if h := tableHeading(r, tell[r.Metric]); h != heading {
+			if heading != "" {
+				b.WriteString("\n")
+			}
+			heading = h
+			b.WriteString(wrap("", "  ", h))
+			b.WriteString(left("", 23) + right("base", 9) + right("", 6) + right("new", 9) + right("", 6) +
+				right("ratio", 8) + "  " + left("95 %", 9) + right("p", 6) + "\n")
+		}
+		b.WriteString(strings.TrimRight(tableRow(r), " ") + "\n")
+	}
+	if len(c.Rows) == 0 {
+		b.WriteString("Nothing to compare: no cell was measured in either run.\n")
+	}
+	b.WriteString(c.legend())
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// tableHeading names the metric and the factors of a part of the table.
+func tableHeading(r Row, tell []factor) string {
+	parts := []string{metricName(r.Metric) + ", " + rowScale(r).unit}
+	if f := describe(tell, r.Cell); f != "" {
+		parts = append(parts, f)
+	}
+	return strings.Join(parts, " · ")
+}
+
+// rowScale is the scale of a part of the table; it must not depend on the row's
+// values, so that a column has one unit.
+func rowScale(r Row) scale {
+	switch r.Metric {
+	case cell.Throughput:
+		return scale{1e9, "Gbit/s"}
+	case cell.SetupTime:
+		return scale{1e6, "ms"}
+	}
+	return scaleOf(r.Metric, 0)
+}
+
+// tableRow is one line: network, both medians with half the width of their
+// intervals in percent, ratio with interval, p, and a mark.
+func tableRow(r Row) string {
+	line := left(r.Network, 23) + tableSide(r, r.Base) + tableSide(r, r.New)
+	switch r.Verdict {
+	case OnlyBase:
+		return line + "  only in base"
+	case OnlyNew:
+		return line + "  only in new"
+	}
+	if r.Verdict == Regressed && r.Ratio == 0 && r.New.N == 0 {
+		return line + "  fails now !"
+	}
+	ratio := "~"
+	if r.Verdict != Unclear {
+		ratio = changeOf(r)
+	}
+	interval := ""
+	if r.Ratio > 0 && r.RatioLow < r.RatioHigh {
+		interval = times(r.RatioLow) + "–" + times(r.RatioHigh)
+	}
+	mark := map[Verdict]string{Regressed: " !", Better: " +", Worse: " -"}[r.Verdict]
+	return line + right(ratio, 8) + " " + left(interval, 10) + right(probability(r.P), 6) + mark
+}
+
+// changeOf is the ratio, or the two numbers' difference where there is none.
+func changeOf(r Row) string {
+	if r.Ratio > 0 {
+		return times(r.Ratio)
+	}
+	s := rowScale(r)
+	change := digits((r.New.Median - r.Base.Median) / s.per)
+	if r.New.Median > r.Base.Median {
+		return "+" + change
+	}
+	return change
+}
+
+func tableSide(r Row, s Side) string {
+	if s.N == 0 {
+		return right("–", 9) + left("", 6)
+	}
+	spread := ""
+	if s.Median > 0 && s.CILow < s.CIHigh {
+		spread = fmt.Sprintf(" ±%.0f%%", 100*max(s.CIHigh-s.Median, s.Median-s.CILow)/s.Median)
+	}
+	return right(digits(s.Median/rowScale(r).per), 9) + left(spread, 6)
+}
+
+func probability(p float64) string {
+	if p < 0.001 {
+		return "<0.001"
+	}
+	return fmt.Sprintf("%.3f", p)
+}
+
+// legend explains the marks that occur, and closes with the result.
+func (c Comparison) legend() string {
+	count := map[Verdict]int{}
+	for _, r := range c.Rows {
+		count[r.Verdict]++
+	}
+	var b strings.Builder
+	b.WriteString("\n")
+	b.WriteString(wrap("", "", "p after Holm's correction over all rows; ~ where nothing can be told; + better, - worse, ! regressed: worse by more than "+
+		percent(c.Threshold)+"."))
+	b.WriteString(wrap("", "", fmt.Sprintf("%s regressed, %d worse, %d better, %d ~, %d in one run only.",
+		plural(count[Regressed], "row"), count[Worse], count[Better], count[Unclear], count[OnlyBase]+count[OnlyNew])))
+	return b.String()
+}
+
+func percent(x float64) string { return strconv.FormatFloat(100*x, 'g', 4, 64) + " %" }

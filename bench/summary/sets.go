@@ -1,0 +1,104 @@
+package summary
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"cleat/bench/cell"
+	"cleat/bench/stats"
+)
+
+// set is everything known about one metric of one cell: the numbers of its
+// summary, and the values they came from where samples were kept.
+type set struct {
+	cell.Summary
+	points []stats.Point
+}
+
+// id tells sets apart within one run.
+func (s set) id() string { return s.Key() + "\x00" + string(s.Metric) }
+
+// estimate is what a summary without samples still allows to compare.
+func (s set) estimate() stats.Estimate {
+	return stats.Estimate{Mean: s.Mean, StdErr: s.StdErr, N: s.N}
+}
+
+// sets lists all cells and metrics of a run in the order of summaries, each
+// throughput followed by its processor time per gigabit.
+func (r Results) sets() []set {
+	groups := map[string]group{}
+	for _, g := range groupSamples(r.Samples) {
+		for _, m := range g.metrics() {
+			c := g.Cell
+			groups[c.Key()+"\x00"+string(m)] = g
+			c.Factors = maps.Clone(c.Factors)
+			if c.Factors == nil {
+				c.Factors = map[string]string{}
+			}
+			c.Factors["work"] = g.work // as tellApart writes it
+			groups[c.Key()+"\x00"+string(m)] = g
+		}
+	}
+	var out []set
+	for _, s := range r.Summaries {
+		one := set{Summary: s}
+		g, kept := groups[one.id()]
+		if kept {
+			one.points = g.points(s.Metric)
+		}
+		out = append(out, one)
+		if s.Metric == cell.Throughput && s.Available && total(s.CoresPerGbit) > 0 {
+			out = append(out, processorTime(s, g))
+		}
+	}
+	return out
+}
+
+// processorTime makes a set of the processor time of a throughput summary. The
+// middle is that of all blocks together, the interval that of single blocks.
+func processorTime(s cell.Summary, g group) set {
+	one := set{Summary: s, points: g.points(CoresPerGbit)}
+	one.Metric, one.Unit = CoresPerGbit, unitName(CoresPerGbit)
+	one.Median = total(s.CoresPerGbit)
+	one.Mean, one.StdErr = one.Median, 0
+	one.CILow, one.CIHigh, one.CILevel = one.Median, one.Median, 0
+	one.Warnings = slices.DeleteFunc(slices.Clone(s.Warnings), isBimodal)
+	if len(one.points) > 0 {
+		xs := stats.Values(one.points)
+		_, one.StdErr = stats.MeanStdErr(xs)
+		ci, _ := stats.Percentile(one.Median, xs)
+		one.CILow, one.CIHigh, one.CILevel = ci.Low, ci.High, ci.Level
+	}
+	return one
+}
+
+// difference compares two sets of separate runs.
+func difference(base, other set) stats.Difference {
+	var d stats.Difference
+	switch {
+	case len(base.points) > 0 && len(other.points) > 0:
+		d = stats.Compare(stats.Values(base.points), stats.Values(other.points))
+	case base.Metric == CoresPerGbit:
+		d = stats.Difference{N1: base.N, N2: other.N, P: 1} // a summary has no error of it
+	default:
+		d = stats.CompareEstimates(base.estimate(), other.estimate())
+	}
+	return shown(d, base, other)
+}
+
+// shown makes the ratio that of the numbers people see, which for percentiles
+// and processor time are not the medians of the blocks, and widens the interval
+// to hold it. The ratio is 0 where one of the numbers is not above zero.
+func shown(d stats.Difference, base, other set) stats.Difference {
+	if !(base.Median > 0) || !(other.Median > 0) {
+		d.Ratio, d.Interval = 0, stats.Interval{}
+		return d
+	}
+	d.Ratio = other.Median / base.Median
+	if math.IsNaN(d.Interval.Low) || d.Interval.Low == 0 {
+		d.Interval = stats.Interval{Low: d.Ratio, High: d.Ratio}
+	}
+	d.Interval.Low, d.Interval.High = min(d.Interval.Low, d.Ratio), max(d.Interval.High, d.Ratio)
+	return d
+}
