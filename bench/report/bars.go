@@ -34,7 +34,8 @@ type barGroup struct {
 	Rows  []barRow
 }
 
-type tick struct{ At, Text, Anchor string }
+// tick is a number on an axis; the Class "minor" lets narrow plots leave it out.
+type tick struct{ At, Text, Anchor, Class string }
 
 type barRow struct {
 	Name, Title, Sign string
@@ -73,25 +74,43 @@ const rowMiddle = 13
 
 func percent(x float64) string { return strconv.FormatFloat(x*100, 'f', 2, 64) + "%" }
 
-func tickMarks(s scale, scaleBy float64) []tick {
-	var out []tick
-	for i, x := range s.ticks {
-		t := tick{At: percent(s.at(x)), Text: tickText(x / scaleBy), Anchor: "middle"}
+// Distances between two numbers on an axis, as parts of its width: closer than
+// crowded on a wide screen they would touch, closer than tight on a telephone.
+const (
+	crowded = 0.07
+	tight   = 0.16
+)
+
+func tickMarks(s scale) []tick {
+	out := make([]tick, len(s.ticks))
+	wide, narrow := 2.0, 2.0 // the places of the nearest numbers to the right
+	for i := len(s.ticks) - 1; i >= 0; i-- {
+		at := s.at(s.ticks[i])
+		t := tick{At: percent(at), Text: tickText(s.ticks[i]), Anchor: "middle"}
 		switch i {
 		case 0:
 			t.Anchor = "start"
 		case len(s.ticks) - 1:
 			t.Anchor = "end"
 		}
-		out = append(out, t)
+		switch {
+		case wide-at < crowded:
+			t.Text = ""
+		case narrow-at < tight:
+			t.Class = "minor"
+			wide = at
+		default:
+			wide, narrow = at, at
+		}
+		out[i] = t
 	}
 	return out
 }
 
 // tickText writes a tick without needless zeros.
 func tickText(x float64) string {
-	if x >= 1e5 {
-		return sig(x)
+	if x >= 10000 {
+		return strconv.FormatFloat(x/1000, 'f', -1, 64) + "k"
 	}
 	return strconv.FormatFloat(x, 'g', 5, 64)
 }
@@ -169,7 +188,7 @@ func plotBars(in Input, m cell.Metric, signs map[Mark]string) barFigure {
 	f := barFigure{ID: string(m), Title: metricName(m), Unit: u.name, Caption: barCaption(in, sums, len(dots) > 0)}
 	f.Keys = barKeys(sums, signs)
 	f.Panels = barPanels(sums, func(panel []cell.Summary) barPanel {
-		p := barPanel{Axis: tickMarks(sc, 1)}
+		p := barPanel{Axis: tickMarks(sc)}
 		ref := ""
 		if r, ok := reference(panel); ok {
 			y, _, _ := centre(r, in.thesis())
@@ -232,11 +251,13 @@ func barKeys(sums []cell.Summary, signs map[Mark]string) []key {
 	has := func(sign string) bool {
 		return slices.ContainsFunc(sums, func(s cell.Summary) bool { return signs[Mark{s.Key(), s.Metric}] == sign })
 	}
-	if has("*") {
-		out = append(out, key{"k-best", "* best of its group"})
-	}
-	if has("~") {
-		out = append(out, key{"k-best", "~ can’t be told apart from the best of its group"})
+	switch best, tie := has("*"), has("~"); {
+	case best && tie:
+		out = append(out, key{"k-best", "best of its group (*), or can’t be told apart from it (~)"})
+	case best:
+		out = append(out, key{"k-best", "best of its group (*)"})
+	case tie:
+		out = append(out, key{"k-best", "can’t be told apart from the best of its group (~)"})
 	}
 	if r, ok := reference(sums); ok {
 		out = append(out, key{"k-ref", r.Network})
@@ -270,7 +291,7 @@ func plotCPU(in Input) (barFigure, bool) {
 	}
 	sc := linear(top, 5)
 	f.Panels = barPanels(sums, func(panel []cell.Summary) barPanel {
-		p := barPanel{Axis: tickMarks(sc, 1)}
+		p := barPanel{Axis: tickMarks(sc)}
 		p.Groups = byRole(panel, func(s cell.Summary) barRow {
 			r := newRow(s, "", p.Axis, "")
 			c := s.CoresPerGbit
@@ -332,11 +353,11 @@ func plotLatency(in Input, signs map[Mark]string) (barFigure, bool) {
 	}
 	u := unitOf(cell.LatencyP50)
 	sc := decades(lo/u.scale, hi/u.scale)
-	f := barFigure{ID: "latency", Title: "Latency", Unit: u.name + ", logarithmic",
+	f := barFigure{ID: "latency", Title: "Latency", Unit: "p50, p99 / p99.9 in " + u.name,
 		Caption: "Less is better. Of a request and its response, from the intended send time; whiskers are " + levelText(sums) + " intervals of the median over the blocks; " + counts(sums) + ".",
 		Keys:    append([]key{{"k-p50", "p50"}, {"k-p99", "p99"}, {"k-p999", "p99.9"}}, barKeys(sums, signs)...)}
 	f.Panels = barPanels(sums, func(panel []cell.Summary) barPanel {
-		p := barPanel{Axis: tickMarks(sc, 1)}
+		p := barPanel{Axis: tickMarks(sc)}
 		ref := ""
 		if r, ok := reference(panel); ok {
 			ref = percent(sc.at(r.Median / u.scale))

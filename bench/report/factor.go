@@ -179,7 +179,7 @@ func (f factor) say(level string) string {
 		return level + " B"
 	}
 	if x, ok := numeric(level); ok && f.rate() {
-		return f.words() + " " + sig(x/1e9) + " Gbit/s"
+		return f.words() + " " + tickText(x/1e9) + " Gbit/s"
 	}
 	return f.words() + " " + level
 }

@@ -217,7 +217,7 @@ func series(line, x factor, sums []cell.Summary, value valueFunc) Series {
 		}
 		if x.rate() {
 			at /= 1e9
-			level = sig(at)
+			level = tickText(at)
 		}
 		y, lo, hi := value(one)
 		s.Points = append(s.Points, Point{X: at, Y: y, Low: lo, High: hi, Label: level, N: one.N})
@@ -254,11 +254,16 @@ func levelText(sums []cell.Summary) string {
 	for _, s := range sums {
 		lo, hi = min(lo, s.CILevel), max(hi, s.CILevel)
 	}
-	a, b := sig(lo*100), sig(hi*100)
-	if a == b || hi-lo < 0.01 {
+	a, b := wholePercent(lo), wholePercent(hi)
+	if a == b {
 		return a + " %"
 	}
 	return a + "–" + b + " %"
+}
+
+// wholePercent rounds down: an interval never covers less than is said.
+func wholePercent(level float64) string {
+	return strconv.Itoa(int(level*100 + 1e-9))
 }
 
 // counts says how many samples stand behind each of sums.

@@ -34,6 +34,9 @@ func sig(x float64) string {
 	return strconv.FormatFloat(x, 'f', 2-exp, 64)
 }
 
+// short writes x with two significant digits, for what only accompanies a number.
+func short(x float64) string { return strconv.FormatFloat(x, 'g', 2, 64) }
+
 // unit is how a metric is shown: value divided by scale, followed by name.
 type unit struct {
 	scale float64

@@ -41,9 +41,12 @@ type page struct {
 type dataTable struct {
 	Title  string
 	Folded bool
-	Heads  []string
+	Heads  []dataHead
 	Groups []dataGroup
 }
+
+// dataHead is a column's head; Hint explains the small print below its numbers.
+type dataHead struct{ Text, Hint string }
 
 type dataGroup struct {
 	Title string
@@ -164,7 +167,7 @@ func (p *page) tables(in Input, all []cell.Summary, signs map[Mark]string) {
 		if t.Folded {
 			t.Title += ": " + plural(len(rows), "row", "rows")
 		}
-		t.Heads = append(t.Heads, "Network")
+		t.Heads = append(t.Heads, dataHead{Text: "Network"})
 		for i, r := range rows {
 			if i == 0 || rows[i-1].role != r.role {
 				t.Groups = append(t.Groups, dataGroup{Title: roleTitle(r.role)})
@@ -174,10 +177,14 @@ func (p *page) tables(in Input, all []cell.Summary, signs map[Mark]string) {
 		}
 		if len(rows) > 0 {
 			for _, c := range t.Groups[0].Rows[0].Cells {
-				t.Heads = append(t.Heads, c.Head)
+				h := dataHead{Text: c.Head}
+				if c.Head == costHead {
+					h.Hint = "user + system + softirq"
+				}
+				t.Heads = append(t.Heads, h)
 			}
 		}
-		t.Heads = append(t.Heads, "Notes")
+		t.Heads = append(t.Heads, dataHead{Text: "Notes"})
 		p.Tables = append(p.Tables, t)
 	}
 }
@@ -204,15 +211,17 @@ func newDataRow(in Input, r row, fs []factor, metrics []cell.Metric, signs map[M
 		out.Cells = append(out.Cells, c)
 	}
 	if c, ok := r.cores(); ok {
-		out.Cells = append(out.Cells, dataCell{Head: "Cores per Gbit/s", Value: sig(sum(c)),
-			Sub: sig(c.User) + " + " + sig(c.System) + " + " + sig(c.SoftIRQ)})
+		out.Cells = append(out.Cells, dataCell{Head: costHead, Value: sig(sum(c)),
+			Sub: short(c.User) + " + " + short(c.System) + " + " + short(c.SoftIRQ)})
 	} else {
-		out.Cells = append(out.Cells, dataCell{Head: "Cores per Gbit/s", Value: none})
+		out.Cells = append(out.Cells, dataCell{Head: costHead, Value: none})
 	}
 	bad := strconv.Itoa(r.bad())
 	out.Cells = append(out.Cells, dataCell{Head: "n", Value: r.samples()}, dataCell{Head: "Bad", Value: bad})
 	return out
 }
+
+const costHead = "Cores per Gbit/s"
 
 // subtitle is what everyone asks first: which machine, how often, when.
 func subtitle(in Input, all []cell.Summary) []string {

@@ -97,7 +97,7 @@ func (r row) notes() []string {
 		}
 		warnings := slices.Clone(s.Warnings)
 		if s.CILevel > 0 && s.CILevel < 0.945 {
-			warnings = append(warnings, "few samples: the interval covers "+sig(s.CILevel*100)+" % only")
+			warnings = append(warnings, "few samples: the interval covers "+wholePercent(s.CILevel)+" % only")
 		}
 		for _, w := range warnings {
 			if !slices.Contains(texts, w) {

@@ -197,7 +197,7 @@ func cellLevel(f factor, level string) string {
 		return none
 	}
 	if x, ok := numeric(level); ok && f.rate() {
-		return sig(x/1e9) + "G"
+		return tickText(x/1e9) + "G"
 	}
 	if f.name == "transport" {
 		return strings.ToUpper(level)
