@@ -77,6 +77,9 @@ func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) 
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &diag
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANG=C")
 	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err() // rather than that the program was killed
+		}
 		return nil, fmt.Errorf("run %s: %w: %s", name, err, tail(diag.Bytes(), 2000))
 	}
 	return out.Bytes(), nil

@@ -14,6 +14,7 @@ ln -sf /run /var/run
 ln -sf /tmp /var/tmp
 ln -sf /proc/self/fd /dev/fd
 mkdir -p /run/netns /run/lock /etc/openvswitch /run/openvswitch /var/log/openvswitch /var/lib
+: >/etc/resolv.conf
 stty -F /dev/ttyS1 raw -echo 115200
 exec </dev/null >/dev/ttyS1 2>&1
 hostname guest

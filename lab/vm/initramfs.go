@@ -20,7 +20,7 @@ import (
 var scripts embed.FS
 
 // initramfs writes the guest's root file system: the userland, the modules
-// with what they need and their indexes, the caller's files and /init.
+// with what they need and their indexes, the kernel's configuration, the caller's files and /init.
 func initramfs(w io.Writer, cfg Config) error {
 	buf := bufio.NewWriterSize(w, 1<<20)
 	c := newCpioWriter(buf)
@@ -32,6 +32,9 @@ func initramfs(w io.Writer, cfg Config) error {
 	}
 	mods, err := c.modules(cfg.Kernel, slices.Concat(guestModules, cfg.Modules, cfg.Load))
 	if err != nil {
+		return err
+	}
+	if err := c.copyFile("/boot/config-"+cfg.Kernel.Release, 0, cfg.Kernel.Config); err != nil {
 		return err
 	}
 	script, err := initScript(cfg, mods)

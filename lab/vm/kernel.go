@@ -26,6 +26,7 @@ type Kernel struct {
 	Suite   string // Debian suite, e.g. "bookworm"
 	Release string // what uname -r says, e.g. "6.1.0-50-amd64"
 	Image   string // path of the uncompressed vmlinux
+	Config  string // path of its build configuration
 	Modules string // path of the directory with its modules (lib/modules/RELEASE)
 }
 
@@ -64,6 +65,7 @@ func FetchKernel(ctx context.Context, cache, suite string) (Kernel, error) {
 		Suite:   suite,
 		Release: filepath.Base(releases[0]),
 		Image:   filepath.Join(dir, "vmlinux"),
+		Config:  filepath.Join(dir, "config"),
 		Modules: releases[0],
 	}, nil
 }
@@ -125,12 +127,16 @@ func keepKernel(ctx context.Context, tree, dir string) error {
 	if err != nil {
 		return err
 	}
-	image, err := os.ReadFile(filepath.Join(tree, "boot", "vmlinuz-"+release))
-	if errors.Is(err, fs.ErrNotExist) {
-		image, err = os.ReadFile(filepath.Join(from, "vmlinuz"))
-	}
+	image, err := readKernelFile(tree, from, "vmlinuz", release)
 	if err != nil {
-		return fmt.Errorf("find image of kernel %s: %w", release, err)
+		return err
+	}
+	config, err := readKernelFile(tree, from, "config", release)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config"), config, 0o644); err != nil {
+		return err
 	}
 	vmlinux, err := extractVmlinux(ctx, image)
 	if err != nil {
@@ -148,6 +154,19 @@ func keepKernel(ctx context.Context, tree, dir string) error {
 	}
 	_, err = run(ctx, dir, "depmod", "-b", dir, release)
 	return err
+}
+
+// readKernelFile reads a file that older packages have in boot, with the release
+// in its name, and newer ones beside the modules.
+func readKernelFile(tree, modules, name, release string) ([]byte, error) {
+	b, err := os.ReadFile(filepath.Join(tree, "boot", name+"-"+release))
+	if errors.Is(err, fs.ErrNotExist) {
+		b, err = os.ReadFile(filepath.Join(modules, name))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find %s of kernel %s: %w", name, release, err)
+	}
+	return b, nil
 }
 
 // findModules finds lib/modules/RELEASE, which newer packages have below usr.

@@ -1,0 +1,234 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"cleat/bench/experiment"
+	"cleat/bench/wiring"
+	"cleat/lab"
+)
+
+// maxNodes is how many network namespaces are kept at once; each costs about a
+// megabyte of kernel memory, and its servers more.
+const maxNodes = 640
+
+// bed is a wiring with the servers on its far ends.
+type bed struct {
+	*wiring.Wired
+	scratch string
+	job     experiment.Job // the first that asked for it
+	servers []*server      // one a pair, nil until needed
+	probe   probe
+	facts   NetworkFacts
+}
+
+// beds keeps what was wired, least recently used first.
+type beds struct {
+	scratch string
+	made    []*bed
+	pairs   map[experiment.Wiring]int // the most pairs that any job needs
+}
+
+func newBeds(scratch string) *beds {
+	return &beds{scratch: scratch, pairs: map[experiment.Wiring]int{}}
+}
+
+// plan looks ahead, so that each wiring is made once with pairs enough, and
+// says how many nodes all wirings together have.
+func (b *beds) plan(jobs []experiment.Job) (nodes int) {
+	for _, j := range jobs {
+		b.pairs[j.Wiring()] = max(b.pairs[j.Wiring()], j.Cell.Pairs)
+	}
+	for _, pairs := range b.pairs {
+		nodes += nodesFor(pairs)
+	}
+	return nodes
+}
+
+// nodesFor is the most nodes that a wiring has: two containers a pair, two
+// hosts and a switch.
+func nodesFor(pairs int) int { return 2*pairs + 3 }
+
+// take returns the bed for a job, made now if need be.
+func (b *beds) take(ctx context.Context, job experiment.Job) (*bed, error) {
+	key := job.Wiring()
+	i := slices.IndexFunc(b.made, func(o *bed) bool { return o.job.Wiring() == key })
+	if i >= 0 {
+		got := b.made[i]
+		b.made = append(slices.Delete(b.made, i, i+1), got)
+		return got, nil
+	}
+	params, err := wireParams(job, b.pairs[key])
+	if err != nil {
+		return nil, err
+	}
+	if err := b.makeRoom(nodesFor(params.Pairs)); err != nil {
+		return nil, err
+	}
+	w, err := wiring.Wire(ctx, b.scratch, job.Cell.Network, params)
+	if err != nil {
+		return nil, err
+	}
+	got := &bed{Wired: w, scratch: b.scratch, job: job, servers: make([]*server, len(w.Pairs))}
+	b.made = append(b.made, got)
+	got.facts = got.lookAround()
+	return got, got.probePath(ctx)
+}
+
+// wireParams are the factors of a job that shape its wiring.
+func wireParams(job experiment.Job, pairs int) (wiring.Params, error) {
+	rate, err := job.Wiring().LinkRate.BitsPerSecond()
+	return wiring.Params{
+		Topology:       job.Cell.Topology,
+		Pairs:          max(pairs, 1),
+		MTU:            job.Cell.MTU,
+		RateBitsPerSec: int64(rate),
+		Inbound:        job.Cell.Direction == "inbound",
+		Factors:        job.Cell.Factors,
+	}, err
+}
+
+// makeRoom drops the least recently used beds until so many nodes fit.
+func (b *beds) makeRoom(nodes int) error {
+	for _, o := range b.made {
+		nodes += o.Nodes()
+	}
+	for nodes > maxNodes && len(b.made) > 0 {
+		oldest := b.made[0]
+		nodes -= oldest.Nodes()
+		b.made = b.made[1:]
+		if err := oldest.close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *beds) close() error {
+	var errs []error
+	for _, o := range b.made {
+		errs = append(errs, o.close())
+	}
+	b.made = nil
+	return errors.Join(errs...)
+}
+
+func (b *bed) close() error {
+	b.stopServers()
+	return b.Wired.Close()
+}
+
+// server is a running `cleat traffic serve`.
+type server struct {
+	proc    lab.Proc
+	engine  string
+	cpus    []int
+	control string // path of its control socket; "" where it can't have one
+}
+
+// serve makes sure that pair i has a server of that engine on those processors.
+func (b *bed) serve(ctx context.Context, i int, engine string, cpus []int) (*server, error) {
+	if s := b.servers[i]; s != nil {
+		if s.engine == engine && slices.Equal(s.cpus, cpus) {
+			return s, nil
+		}
+		b.stopServer(i)
+	}
+	p := b.Pairs[i]
+	s := &server{engine: engine, cpus: cpus}
+	args := []string{lab.Self, "traffic", "serve", "--json", "--listen", p.Listen.String(), "--engine", engine}
+	if _, onHost := p.Server.(lab.Host); !onHost && engine == engineCleat {
+		s.control = fmt.Sprintf("%s/%p-%d.sock", b.scratch, b, i)
+		args = append(args, "--control", "unix:"+s.control)
+	}
+	if err := startServer(ctx, p, s, args); err != nil {
+		return nil, err
+	}
+	b.servers[i] = s
+	return s, nil
+}
+
+// engineCleat is the engine built into this program.
+const engineCleat = "cleat"
+
+// startServer starts a server and waits for the line that says it is ready.
+func startServer(ctx context.Context, p wiring.Pair, s *server, args []string) error {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe: %w", err)
+	}
+	s.proc, err = p.Server.Start(lab.Command{Args: args, CPU: s.cpus, Stdout: in, Stderr: in})
+	in.Close()
+	if err != nil {
+		out.Close()
+		return err
+	}
+	line, err := firstLine(ctx, out)
+	if err == nil && !strings.Contains(line, `"listening"`) {
+		err = errors.New(strings.TrimSpace(line))
+	}
+	if err != nil {
+		s.proc.Kill()
+		s.proc.Wait()
+		out.Close()
+		return fmt.Errorf("start a server at %s: %w", p.Listen, err)
+	}
+	// The server's later lines are of no interest, but it must be able to
+	// write them: the reader goes with the server.
+	go func() {
+		defer out.Close()
+		drain(out)
+	}()
+	return nil
+}
+
+// serverStart is how long a server may take to listen; 128 of them start
+// together on a small machine.
+const serverStart = 20 * time.Second
+
+func firstLine(ctx context.Context, f *os.File) (string, error) {
+	deadline := time.Now().Add(serverStart)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	if err := f.SetReadDeadline(deadline); err != nil {
+		return "", err
+	}
+	stop := context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Now()) })
+	defer stop()
+	line, err := bufio.NewReaderSize(f, 4096).ReadString('\n')
+	if err != nil && line == "" {
+		return "", fmt.Errorf("it said nothing: %w", err)
+	}
+	return line, f.SetReadDeadline(time.Time{})
+}
+
+func drain(f *os.File) {
+	buf := make([]byte, 4096)
+	for {
+		if _, err := f.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+func (b *bed) stopServer(i int) {
+	if s := b.servers[i]; s != nil {
+		s.proc.Kill()
+		s.proc.Wait() // it was killed: how it ended says nothing
+		b.servers[i] = nil
+	}
+}
+
+func (b *bed) stopServers() {
+	for i := range b.servers {
+		b.stopServer(i)
+	}
+}

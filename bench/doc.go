@@ -1,0 +1,24 @@
+// Package bench runs an experiment: it schedules, wires, measures, and keeps
+// every sample.
+//
+// # Theory of operation
+//
+// An experiment is a list of jobs (cells with work to do). A schedule puts them
+// into randomised complete blocks. For each job the bench takes the wiring it
+// needs, building it at first use and keeping it while there is room, starts a
+// server on each pair's far end, probes the path MTU once, and runs one client
+// process a pair, all of which begin at the same instant. Clients and servers
+// are copies of this program started by command line, pinned to processors as
+// the job's placement says; the bench itself sleeps while they work. Around the
+// instant of work it reads the machine's processor time.
+//
+// A sample that was disturbed, by foreign load, by the hypervisor, or because
+// the generator was late, is kept, marked bad and taken again, at most twice.
+// Every sample is a line of samples.jsonl as soon as it is taken, so that
+// neither Ctrl-C nor a kill loses more than the one under way. The report is
+// made from that file.
+//
+// # Limits
+//
+// It must run inside a lab (lab.Settle). One experiment at a time.
+package bench

@@ -1,0 +1,71 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"cleat/bench/wiring"
+	"cleat/link"
+	"cleat/traffic"
+)
+
+// probe is what the path MTU probe found.
+type probe = traffic.Result
+
+// NetworkFacts are what is known of one wiring beside its samples.
+type NetworkFacts struct {
+	LinkMTU      int      `json:"link_mtu_bytes,omitempty"`     // what the client's kernel believes
+	PathMTU      int      `json:"path_mtu_bytes,omitempty"`     // what really arrives, in one piece
+	NominalSpeed int      `json:"nominal_mbit_per_s,omitempty"` // what ethtool says of the client's link
+	Notes        []string `json:"notes,omitempty"`
+}
+
+// lookAround reads what the client's device says of itself.
+func (b *bed) lookAround() NetworkFacts {
+	facts := NetworkFacts{Notes: b.Notes}
+	p := b.Pairs[0]
+	if p.ClientNode == nil || p.Device == "" {
+		return facts
+	}
+	if l, err := link.Find(p.ClientNode.NS, p.Device); err == nil {
+		facts.NominalSpeed = l.NominalSpeed()
+	}
+	return facts
+}
+
+// probeTimeout bounds the path MTU probe, which itself ends within two seconds.
+const probeTimeout = 10 * time.Second
+
+// probePath sends full-size packets over the first pair before anything is
+// measured.
+func (b *bed) probePath(ctx context.Context) error {
+	s, err := b.serve(ctx, 0, engineCleat, nil)
+	if err != nil {
+		return err
+	}
+	p := b.Pairs[0]
+	args := []string{string(traffic.Probe), p.Dial.String(), "--json"}
+	if s.control != "" {
+		args = append(args, "--control", "unix:"+s.control)
+	}
+	b.probe, err = client{pair: p, args: args, timeout: probeTimeout}.run(ctx)
+	if err != nil {
+		return fmt.Errorf("no traffic passes: %w", err)
+	}
+	b.facts.LinkMTU, b.facts.PathMTU = b.probe.LinkMTU, b.probe.PathMTU
+	return nil
+}
+
+// warnings are what every sample of the bed must carry.
+func (b *bed) warnings() []string {
+	var out []string
+	if b.facts.NominalSpeed > 0 && slices.Contains([]string{"tun", "tap"}, b.job.Cell.Network) {
+		out = append(out, fmt.Sprintf("ethtool calls this device a %d Mbit/s link", b.facts.NominalSpeed))
+	}
+	if b.job.Cell.Factors["gso"] == "on" && slices.Contains(wiring.NeverSegmented(), b.job.Cell.Network) {
+		out = append(out, "packets of UDP_SEGMENT are never really segmented here: they cross whole")
+	}
+	return out
+}

@@ -1,0 +1,58 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// processors are those this process may use, one of each physical core first,
+// so that "different cores" does not mean two threads of one.
+func processors() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("read the processor affinity: %w", err)
+	}
+	var firsts, siblings []int
+	seen := map[string]bool{}
+	for cpu := range len(set) * 64 {
+		if !set.IsSet(cpu) {
+			continue
+		}
+		core := coreOf(cpu)
+		if core != "" && seen[core] {
+			siblings = append(siblings, cpu)
+			continue
+		}
+		seen[core] = true
+		firsts = append(firsts, cpu)
+	}
+	return append(firsts, siblings...), nil
+}
+
+// coreOf identifies the physical core of a processor; "" where sysfs does not
+// say.
+func coreOf(cpu int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// place says on which processors the ends of a pair run. With different cores,
+// neighbouring pairs swap roles, so that two processors carry as many clients
+// as servers.
+func place(placement string, pair int, cpus []int) (client, server []int) {
+	at := func(i int) []int { return []int{cpus[i%len(cpus)]} }
+	switch placement {
+	case "same-core":
+		return at(pair), at(pair)
+	case "different-cores":
+		round := 2 * pair / len(cpus)
+		return at(2*pair + round), at(2*pair + 1 + round)
+	}
+	return nil, nil
+}

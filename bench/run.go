@@ -1,0 +1,244 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"cleat/bench/cell"
+	"cleat/bench/experiment"
+	"cleat/bench/schedule"
+	"cleat/bench/wiring"
+	"cleat/lab"
+	"cleat/link"
+)
+
+// Config says what to run and where to keep the results.
+type Config struct {
+	Experiment experiment.Experiment // valid; a zero Seed is drawn here
+	Dir        string                // result directory; must hold no results yet
+	Scratch    string                // the lab's scratch directory
+	Version    string                // of this program, for the record
+	Command    []string              // the command line, for the record
+	Progress   Progress              // nil: none
+}
+
+// Progress is told what happens, from one goroutine. Its methods must return
+// quickly.
+type Progress interface {
+	// Start is called once, with the number of measurements to come.
+	Start(measurements int)
+	// Next is called before measurement number i of the block.
+	Next(i, block int, job experiment.Job)
+	// Sample is called after each measurement.
+	Sample(s cell.Sample)
+	// Absent is called once for each network that can't be measured.
+	Absent(a cell.Absent)
+}
+
+// Run runs the experiment and writes samples.jsonl and environment.json. When
+// ctx ends it stops within a second, keeps what was measured, marked partial,
+// and returns the context's cause.
+func Run(ctx context.Context, cfg Config) error {
+	if cfg.Experiment.Seed == 0 {
+		seed, err := schedule.NewSeed()
+		if err != nil {
+			return err
+		}
+		cfg.Experiment.Seed = seed
+	}
+	if cfg.Progress == nil {
+		cfg.Progress = silent{}
+	}
+	cpus, err := processors()
+	if err != nil {
+		return err
+	}
+	st, err := newStore(cfg.Dir)
+	if err != nil {
+		return err
+	}
+	r := &run{
+		Config: cfg, store: st, cpus: cpus,
+		env:  newEnvironment(cfg),
+		beds: newBeds(cfg.Scratch),
+		gone: map[experiment.Wiring]bool{},
+	}
+	err = r.all(ctx)
+	return errors.Join(err, r.finish(err == nil))
+}
+
+// run is one experiment under way. It is used from one goroutine.
+type run struct {
+	Config
+	store *store
+	cpus  []int
+	env   Environment
+	beds  *beds
+	gone  map[experiment.Wiring]bool // what can't be measured, and has been said
+}
+
+func (r *run) all(ctx context.Context) error {
+	if err := r.env.describeHost(ctx); err != nil {
+		return err
+	}
+	if err := r.store.environment(r.env); err != nil {
+		return err
+	}
+	e := r.Experiment
+	jobs := e.Jobs()
+	blocks := r.blocks(jobs)
+	r.Progress.Start(len(jobs) * len(blocks))
+	done := 0
+	for _, block := range blocks {
+		for order, job := range block.Jobs {
+			done++
+			if err := r.job(ctx, job, position{done, block.Number, order}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// blocks schedules the jobs. Where not all wirings can be kept at once, each is
+// made once a block.
+func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
+	plan := schedule.Plan{Repeat: r.Experiment.Repeat, Warmup: r.Experiment.Warmup, Seed: r.Experiment.Seed}
+	if r.beds.plan(jobs) > maxNodes {
+		return schedule.Grouped(jobs, plan, experiment.Job.Wiring)
+	}
+	return schedule.Blocks(jobs, plan)
+}
+
+// finish writes what became known and lets everything go.
+func (r *run) finish(complete bool) error {
+	r.env.Partial = !complete
+	r.env.Ended = time.Now()
+	return errors.Join(r.store.environment(r.env), r.store.close(), r.beds.close())
+}
+
+// position is where in the schedule a measurement stands.
+type position struct {
+	done  int // of all measurements, from 1
+	block int // 1 is the first that counts; 0 is warm-up
+	order int // within the block
+}
+
+// maxAttempts is how often one measurement is taken at most.
+const maxAttempts = 3
+
+// job measures one job of a block. Only an error that ends the experiment is
+// returned.
+func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
+	if r.gone[job.Wiring()] {
+		return nil
+	}
+	r.Progress.Next(at.done, at.block, job)
+	if job.Work.Kind == experiment.Setup {
+		return r.setup(ctx, job, at)
+	}
+	bed, err := r.beds.take(ctx, job)
+	if err != nil {
+		return r.absent(ctx, job, err)
+	}
+	r.env.note(job.Cell.Network, bed.facts)
+	if bed.probe.BlackHole {
+		return r.absent(ctx, job, &blackHole{bed.probe})
+	}
+	for attempt := 1; attempt <= maxAttempts; attempt++ {
+		s := r.measure(ctx, bed, job)
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		s.Block, s.Order, s.Attempt = at.block, at.order, attempt
+		s.Warnings = append(s.Warnings, bed.warnings()...)
+		if err := r.store.sample(s); err != nil {
+			return err
+		}
+		r.Progress.Sample(s)
+		if s.Bad == "" && s.Error == "" {
+			return nil
+		}
+		if s.Error != "" {
+			// A server may be what failed: start afresh.
+			bed.stopServers()
+		}
+	}
+	return nil
+}
+
+// absent records that a job, and every other that needs the same wiring, can't
+// be measured.
+func (r *run) absent(ctx context.Context, job experiment.Job, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	r.gone[job.Wiring()] = true
+	for _, j := range r.Experiment.Jobs() {
+		if j.Wiring() != job.Wiring() {
+			continue
+		}
+		a := Absence(err)
+		a.Cell, a.Work = j.Cell, j.Work.Kind
+		if err := r.store.absent(a); err != nil {
+			return err
+		}
+		if j.Work.Kind == job.Work.Kind && j.Cell.Key() == job.Cell.Key() {
+			r.Progress.Absent(a)
+		}
+	}
+	return nil
+}
+
+// Absence puts the reason why a network can't be measured into words.
+func Absence(err error) cell.Absent {
+	var lack *link.Lack
+	var never *wiring.NotApplicable
+	switch {
+	case errors.As(err, &never):
+		return cell.Absent{Reason: never.Why, NotApplicable: true}
+	case errors.As(err, &lack):
+		return cell.Absent{Reason: lack.What + ": " + lack.Reason, Remedy: lack.Remedy}
+	}
+	return cell.Absent{Reason: err.Error()}
+}
+
+// silent is the Progress of nobody.
+type silent struct{}
+
+func (silent) Start(int)                     {}
+func (silent) Next(int, int, experiment.Job) {}
+func (silent) Sample(cell.Sample)            {}
+func (silent) Absent(cell.Absent)            {}
+
+// Available lists every network of the catalogue that this lab can wire, and
+// what the others lack.
+func Available() []Availability {
+	var out []Availability
+	for _, name := range wiring.Names() {
+		out = append(out, Availability{Network: name, Err: wiring.Check(name)})
+	}
+	return out
+}
+
+// Availability says whether a network can be made; Err is nil if so.
+type Availability struct {
+	Network string
+	Err     error
+}
+
+// flavour is the kind of lab around this process.
+func flavour() string {
+	f, _ := lab.Inside()
+	return f.String()
+}
+
+// blackHole says that a path passes small packets and swallows full-size ones.
+type blackHole struct{ probe probe }
+
+func (b *blackHole) Error() string {
+	return fmt.Sprintf("control messages pass, data does not: packets of %d bytes, the link's MTU, do not arrive; the largest that do have %d bytes",
+		b.probe.LinkMTU, b.probe.PathMTU)
+}

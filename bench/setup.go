@@ -1,0 +1,59 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"cleat/bench/cell"
+	"cleat/bench/experiment"
+	"cleat/bench/wiring"
+	"cleat/link"
+)
+
+// phaseFactor tells the two times of a setup job apart.
+const phaseFactor = "phase"
+
+// setup measures how long a network takes to make and to remove. Each phase is
+// a sample of its own.
+func (r *run) setup(ctx context.Context, job experiment.Job, at position) error {
+	params, err := wireParams(job, 1)
+	if err != nil {
+		return r.absent(ctx, job, err)
+	}
+	params.Isolated = true
+	w, err := wiring.Wire(ctx, r.Scratch, job.Cell.Network, params)
+	var lack *link.Lack
+	var never *wiring.NotApplicable
+	if errors.As(err, &lack) || errors.As(err, &never) {
+		return r.absent(ctx, job, err)
+	}
+	var took wiring.Timing
+	if err == nil {
+		took, err = w.Time(ctx)
+		err = errors.Join(err, w.Close())
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	for phase, d := range map[string]time.Duration{"make": took.Make, "remove": took.Remove} {
+		s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now(), Block: at.block, Order: at.order, Attempt: 1}
+		s.Factors = maps.Clone(job.Cell.Factors)
+		if s.Factors == nil {
+			s.Factors = map[string]string{}
+		}
+		s.Factors[phaseFactor] = phase
+		if err != nil {
+			s.Error = fmt.Sprintf("%s: %v", phase, err)
+		} else {
+			s.Values = map[cell.Metric]float64{cell.SetupTime: float64(d)}
+		}
+		if err := r.store.sample(s); err != nil {
+			return err
+		}
+		r.Progress.Sample(s)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package wiring
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"cleat/lab"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// The rules are those that Docker's bridge driver writes with its userland
+// proxy off, in the same chains and the same order, with a counter in each as
+// iptables has: nat PREROUTING, OUTPUT, POSTROUTING and DOCKER; filter FORWARD,
+// DOCKER-USER, DOCKER-ISOLATION-STAGE-1 and -2, and DOCKER.
+
+// publication is one published port.
+type publication struct {
+	to netip.AddrPort // in the container; the host's port is the same
+}
+
+// minPublished is how many ports are published at least, so that the length of
+// the chains is that of a busy host.
+const minPublished = 50
+
+// published are the ports of the pairs' servers, after as many of nobody's as
+// it takes to have minPublished.
+func published(pairs int) []publication {
+	var ps []publication
+	for i := 0; len(ps)+pairs < minPublished; i++ {
+		ps = append(ps, publication{netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 3, byte(i + 1)}), uint16(8000+i))})
+	}
+	for i := range pairs {
+		ps = append(ps, publication{netip.AddrPortFrom(serverAddr(i), port(i))})
+	}
+	return ps
+}
+
+// ruleset collects rules for one namespace.
+type ruleset struct {
+	*nftables.Conn
+	nat, filter *nftables.Table
+}
+
+// rules writes the rule set into a host's namespace.
+func rules(host *lab.Node, ps []publication) error {
+	conn, err := nftables.New(nftables.WithNetNSFd(host.NS.Fd()))
+	if err != nil {
+		return fmt.Errorf("open nftables on %s: %w", host, err)
+	}
+	r := ruleset{
+		Conn:   conn,
+		nat:    conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "nat"}),
+		filter: conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "filter"}),
+	}
+	r.natRules(ps)
+	r.filterRules(ps)
+	if err := conn.Flush(); err != nil {
+		return fmt.Errorf("write the rules of %s: %w", host, err)
+	}
+	return nil
+}
+
+func (r ruleset) natRules(ps []publication) {
+	base := func(name string, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
+		return r.AddChain(&nftables.Chain{Name: name, Table: r.nat, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: priority})
+	}
+	docker := r.AddChain(&nftables.Chain{Name: "DOCKER", Table: r.nat})
+	pre := base("PREROUTING", nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest)
+	out := base("OUTPUT", nftables.ChainHookOutput, nftables.ChainPriorityNATDest)
+	post := base("POSTROUTING", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
+
+	for _, c := range []*nftables.Chain{pre, out} {
+		r.rule(c, toLocal(), jump("DOCKER"))
+	}
+	subnet := netip.PrefixFrom(gateway, bits).Masked()
+	r.rule(post, source(subnet), interfaceName(expr.MetaKeyOIFNAME, expr.CmpOpNeq), masquerade())
+	// Packets from the host's own loopback, and a container's to itself, need
+	// a source that the container can answer.
+	r.rule(post, fromLocal(), interfaceName(expr.MetaKeyOIFNAME, expr.CmpOpEq), source(netip.MustParsePrefix("127.0.0.0/8")), masquerade())
+	for _, p := range ps {
+		self := netip.PrefixFrom(p.to.Addr(), 32)
+		for _, proto := range protocols {
+			r.rule(post, source(self), destination(self), toPort(proto, p.to.Port()), masquerade())
+			r.rule(docker, toPort(proto, p.to.Port()), destinationNAT(p.to))
+		}
+	}
+}
+
+func (r ruleset) filterRules(ps []publication) {
+	accept := nftables.ChainPolicyDrop
+	forward := r.AddChain(&nftables.Chain{Name: "FORWARD", Table: r.filter, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &accept})
+	chains := map[string]*nftables.Chain{}
+	for _, name := range []string{"DOCKER", "DOCKER-USER", "DOCKER-ISOLATION-STAGE-1", "DOCKER-ISOLATION-STAGE-2"} {
+		chains[name] = r.AddChain(&nftables.Chain{Name: name, Table: r.filter})
+	}
+	toBridge := interfaceName(expr.MetaKeyOIFNAME, expr.CmpOpEq)
+	fromBridge := interfaceName(expr.MetaKeyIIFNAME, expr.CmpOpEq)
+	notToBridge := interfaceName(expr.MetaKeyOIFNAME, expr.CmpOpNeq)
+	notFromBridge := interfaceName(expr.MetaKeyIIFNAME, expr.CmpOpNeq)
+
+	r.rule(forward, jump("DOCKER-USER"))
+	r.rule(forward, jump("DOCKER-ISOLATION-STAGE-1"))
+	r.rule(forward, toBridge, established(), verdict(expr.VerdictAccept))
+	r.rule(forward, toBridge, jump("DOCKER"))
+	r.rule(forward, fromBridge, notToBridge, verdict(expr.VerdictAccept))
+	r.rule(forward, fromBridge, toBridge, verdict(expr.VerdictAccept))
+	r.rule(chains["DOCKER-USER"], verdict(expr.VerdictReturn))
+	r.rule(chains["DOCKER-ISOLATION-STAGE-1"], fromBridge, notToBridge, jump("DOCKER-ISOLATION-STAGE-2"))
+	r.rule(chains["DOCKER-ISOLATION-STAGE-1"], verdict(expr.VerdictReturn))
+	r.rule(chains["DOCKER-ISOLATION-STAGE-2"], toBridge, verdict(expr.VerdictDrop))
+	r.rule(chains["DOCKER-ISOLATION-STAGE-2"], verdict(expr.VerdictReturn))
+	for _, p := range ps {
+		for _, proto := range protocols {
+			r.rule(chains["DOCKER"], destination(netip.PrefixFrom(p.to.Addr(), 32)), notFromBridge, toBridge,
+				toPort(proto, p.to.Port()), verdict(expr.VerdictAccept))
+		}
+	}
+}
+
+// protocols are published both, as `-p PORT:PORT -p PORT:PORT/udp` does.
+var protocols = []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP}
+
+// rule appends a rule made of matches and, last, what to do; a counter stands
+// before the last, as in a rule by iptables.
+func (r ruleset) rule(c *nftables.Chain, parts ...[]expr.Any) {
+	var all []expr.Any
+	for i, p := range parts {
+		if i == len(parts)-1 {
+			all = append(all, &expr.Counter{})
+		}
+		all = append(all, p...)
+	}
+	r.AddRule(&nftables.Rule{Table: c.Table, Chain: c, Exprs: all})
+}
+
+func verdict(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }
+
+func jump(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
+}
+
+func masquerade() []expr.Any { return []expr.Any{&expr.Masq{}} }
+
+func interfaceName(key expr.MetaKey, op expr.CmpOp) []expr.Any {
+	name := make([]byte, unix.IFNAMSIZ)
+	copy(name, containerBridge)
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: name}}
+}
+
+// Offsets of the addresses in the IPv4 header (RFC 791 section 3.1).
+const (
+	sourceOffset      = 12
+	destinationOffset = 16
+)
+
+func source(p netip.Prefix) []expr.Any      { return inPrefix(sourceOffset, p) }
+func destination(p netip.Prefix) []expr.Any { return inPrefix(destinationOffset, p) }
+
+func inPrefix(offset uint32, p netip.Prefix) []expr.Any {
+	mask := make([]byte, 4)
+	binary.BigEndian.PutUint32(mask, ^uint32(0)<<(32-p.Bits()))
+	return []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Addr().AsSlice()},
+	}
+}
+
+func toPort(proto byte, port uint16) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{proto}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(port)},
+	}
+}
+
+func destinationNAT(to netip.AddrPort) []expr.Any {
+	return []expr.Any{
+		&expr.Immediate{Register: 1, Data: to.Addr().AsSlice()},
+		&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(to.Port())},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2},
+	}
+}
+
+// toLocal matches packets whose destination is an address of the host itself.
+func toLocal() []expr.Any {
+	return addressType(&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagDADDR: true})
+}
+
+func fromLocal() []expr.Any {
+	return addressType(&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagSADDR: true})
+}
+
+func addressType(fib *expr.Fib) []expr.Any {
+	return []expr.Any{fib, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)}}
+}
+
+// established matches connections that conntrack knows.
+func established() []expr.Any {
+	mask := binaryutil.NativeEndian.PutUint32(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED)
+	return []expr.Any{
+		&expr.Ct{Register: 1, Key: expr.CtKeySTATE},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
+	}
+}

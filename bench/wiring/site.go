@@ -1,0 +1,253 @@
+package wiring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"cleat/lab"
+	"cleat/link"
+
+	"github.com/vishvananda/netlink"
+)
+
+// site is what a wiring is made of.
+type site struct {
+	Params
+	ctx   context.Context
+	dir   string
+	nodes []*lab.Node
+	procs []lab.Proc
+	stops []func() error
+
+	containerNodes []*lab.Node
+	preparing      time.Duration // spent on nodes and hosts
+}
+
+// node makes a node that lives as long as the site.
+func (s *site) node(format string, args ...any) (*lab.Node, error) {
+	defer s.prepare(time.Now())
+	n, err := lab.NewNode(fmt.Sprintf(format, args...))
+	if err != nil {
+		return nil, err
+	}
+	s.nodes = append(s.nodes, n)
+	return n, nil
+}
+
+// containerNode makes a node that plays a container.
+func (s *site) containerNode(role string, pair int) (*lab.Node, error) {
+	n, err := s.node("%s%d", role, pair)
+	if err == nil {
+		s.containerNodes = append(s.containerNodes, n)
+	}
+	return n, err
+}
+
+// prepare adds the time since began to what does not count as wiring.
+func (s *site) prepare(began time.Time) { s.preparing += time.Since(began) }
+
+// start runs a helper program that lives as long as the site.
+func (s *site) start(r Runner, c lab.Command) error {
+	p, err := r.Start(c)
+	if err != nil {
+		return err
+	}
+	s.procs = append(s.procs, p)
+	return nil
+}
+
+// stopPrograms ends the helper programs.
+func (s *site) stopPrograms() error {
+	var errs []error
+	for _, p := range s.procs {
+		p.Kill()
+		p.Wait() // it was killed: how it ended says nothing
+	}
+	for _, stop := range s.stops {
+		errs = append(errs, stop())
+	}
+	s.procs, s.stops = nil, nil
+	return errors.Join(errs...)
+}
+
+func (s *site) close() error {
+	errs := []error{s.stopPrograms()}
+	for _, n := range s.nodes {
+		errs = append(errs, n.Close())
+	}
+	errs = append(errs, os.RemoveAll(s.dir))
+	return errors.Join(errs...)
+}
+
+// switched tells whether the two ends are on different hosts.
+func (s *site) switched() bool { return s.Topology == "switched" }
+
+// uplink is the name of a host's link to the world outside.
+const uplink = "eth0"
+
+// netmask of all addresses of a site.
+const bits = 16
+
+func clientAddr(pair int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 1, byte(pair + 1)}) }
+func serverAddr(pair int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 2, byte(pair + 1)}) }
+
+// gateway is the host's address on its container bridge.
+var gateway = netip.AddrFrom4([4]byte{198, 18, 0, 1})
+
+// hostAddr is the address of host number i on its uplink.
+func hostAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 19, 0, byte(i)}) }
+
+// tunnelAddr are further host addresses, one a pair, for tunnels that must
+// differ in their outer addresses.
+func tunnelAddr(host, pair int) netip.Addr {
+	return netip.AddrFrom4([4]byte{198, 19, byte(host), byte(pair + 1)})
+}
+
+func inNet(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, bits) }
+
+func port(pair int) uint16 { return uint16(BasePort + pair) }
+
+// everywhere is the unspecified IPv4 address.
+var everywhere = netip.IPv4Unspecified()
+
+// between is the pair of two containers that reach each other directly.
+func between(i int, client, server *lab.Node, device string) Pair {
+	return Pair{
+		Client: client, Server: server, ClientNode: client, Device: device,
+		Listen: netip.AddrPortFrom(everywhere, port(i)),
+		Dial:   netip.AddrPortFrom(serverAddr(i), port(i)),
+	}
+}
+
+// hosts makes the two ends' hosts with addresses on their uplinks. Local: one
+// host, whose uplink is a cable to an outside node. Switched: two hosts on a
+// switch. The second result is the other end in either case.
+func (s *site) hosts() (node1, other *lab.Node, err error) {
+	began, before := time.Now(), s.preparing
+	defer func() { s.preparing = before + time.Since(began) }()
+	if node1, err = s.node("node1"); err != nil {
+		return nil, nil, err
+	}
+	if other, err = s.node("node2"); err != nil {
+		return nil, nil, err
+	}
+	if s.switched() {
+		sw, err := lab.NewSwitch("switch", s.MTU)
+		if err != nil {
+			return nil, nil, err
+		}
+		s.nodes = append(s.nodes, sw.Node)
+		for _, n := range []*lab.Node{node1, other} {
+			port, err := sw.Plug(lab.End{Node: n, Name: uplink}, s.RateBitsPerSec)
+			if err != nil {
+				return nil, nil, err
+			}
+			if err := s.hairpin(sw, port); err != nil {
+				return nil, nil, err
+			}
+		}
+	} else {
+		cable := lab.Cable{MTU: s.MTU, RateBitsPerSec: s.RateBitsPerSec}
+		if err := lab.Connect(lab.End{Node: node1, Name: uplink}, lab.End{Node: other, Name: uplink}, cable); err != nil {
+			return nil, nil, err
+		}
+	}
+	for i, n := range []*lab.Node{node1, other} {
+		if err := n.Address(uplink, inNet(hostAddr(i+1))); err != nil {
+			return nil, nil, err
+		}
+	}
+	return node1, other, nil
+}
+
+// hairpin makes the switch send frames back out of the port they came in by,
+// where the experiment asks for it.
+func (s *site) hairpin(sw *lab.Switch, port string) error {
+	if s.Factors["hairpin"] != "on" {
+		return nil
+	}
+	l, err := link.Find(sw.NS, port)
+	if err != nil {
+		return err
+	}
+	return l.SetPort(link.BridgePort{Hairpin: true})
+}
+
+// parents makes the hosts whose uplinks carry the containers' own links:
+// the server's parent is the client's in the local topology.
+func (s *site) parents() (clients, servers *lab.Node, err error) {
+	node1, other, err := s.hosts()
+	if err != nil || s.switched() {
+		return node1, other, err
+	}
+	return node1, node1, nil
+}
+
+// containers makes the two containers of each pair and lets wire give each its
+// link, named "eth0", on the host given.
+func (s *site) containers(w *Wired, clients, servers *lab.Node, wire func(pair int, host, container *lab.Node, addr netip.Addr) error) error {
+	for i := range s.Pairs {
+		client, err := s.container(i, "client", clients, clientAddr(i), wire)
+		if err != nil {
+			return err
+		}
+		server, err := s.container(i, "server", servers, serverAddr(i), wire)
+		if err != nil {
+			return err
+		}
+		w.Pairs = append(w.Pairs, between(i, client, server, inside))
+	}
+	return nil
+}
+
+// inside is the name of a container's link.
+const inside = "eth0"
+
+func (s *site) container(pair int, role string, host *lab.Node, addr netip.Addr, wire func(int, *lab.Node, *lab.Node, netip.Addr) error) (*lab.Node, error) {
+	c, err := s.containerNode(role, pair)
+	if err != nil {
+		return nil, err
+	}
+	return c, wire(pair, host, c, addr)
+}
+
+// place makes a link of a host directly inside a container, and gives it its
+// address.
+func place(host, container *lab.Node, spec link.Spec, addr netip.Addr) error {
+	if _, err := link.Create(host.NS, spec, link.Target{NS: container.NS}); err != nil {
+		return err
+	}
+	return container.Address(inside, inNet(addr))
+}
+
+// route adds a route on a node; an invalid prefix is the default route.
+func route(n *lab.Node, to netip.Prefix, via netip.Addr, device string) error {
+	h, err := link.Handle(n.NS)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	r := &netlink.Route{}
+	if to.IsValid() {
+		r.Dst = &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), 32)}
+	}
+	if via.IsValid() {
+		r.Gw = via.AsSlice()
+	}
+	if device != "" {
+		l, err := h.LinkByName(device)
+		if err != nil {
+			return fmt.Errorf("find link %q on %s: %w", device, n, err)
+		}
+		r.LinkIndex = l.Attrs().Index
+	}
+	if err := h.RouteAdd(r); err != nil {
+		return fmt.Errorf("add route to %s on %s: %w", to, n, err)
+	}
+	return nil
+}

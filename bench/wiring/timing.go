@@ -1,0 +1,85 @@
+package wiring
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"cleat/lab"
+	"cleat/link"
+)
+
+// Timing is how long a network took to make and to remove, without the hosts
+// and the empty namespaces, which are there before a container gets its
+// network.
+type Timing struct {
+	// Make runs from the first link to the first connection that passes; for
+	// networks that isolate neighbours, to the last step of the wiring.
+	Make time.Duration
+	// Remove is the removal of the containers' links and the end of the helper
+	// programs.
+	Remove time.Duration
+}
+
+// Time finishes the measurement that Wire began, and removes the containers'
+// links: the wiring is of no use afterwards. It needs one pair.
+func (w *Wired) Time(ctx context.Context) (Timing, error) {
+	t := Timing{Make: w.made}
+	if !w.site.Isolated || !w.isolates {
+		began := time.Now()
+		if err := w.connect(ctx); err != nil {
+			return t, err
+		}
+		t.Make += time.Since(began)
+	}
+	began := time.Now()
+	err := w.unlink()
+	t.Remove = time.Since(began)
+	return t, err
+}
+
+// connect makes one TCP connection from the client to the server.
+func (w *Wired) connect(ctx context.Context) error {
+	p := w.Pairs[0]
+	client, ok1 := p.Client.(*lab.Node)
+	server, ok2 := p.Server.(*lab.Node)
+	if !ok1 || !ok2 {
+		return nil
+	}
+	var listener net.Listener
+	if err := server.NS.Do(func() (err error) {
+		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", p.Listen.String())
+		return err
+	}); err != nil {
+		return fmt.Errorf("listen at %s: %w", p.Listen, err)
+	}
+	defer listener.Close()
+	return poll(ctx, func() error {
+		return client.NS.Do(func() error {
+			// One thread does the whole dial, inside the namespace.
+			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", p.Dial.String())
+			if err != nil {
+				return fmt.Errorf("reach %s: %w", p.Dial, err)
+			}
+			return c.Close()
+		})
+	})
+}
+
+// unlink removes the containers' links and ends the helper programs.
+func (w *Wired) unlink() error {
+	if err := w.site.stopPrograms(); err != nil {
+		return err
+	}
+	for _, n := range w.site.containerNodes {
+		l, err := link.Find(n.NS, inside)
+		if err != nil {
+			continue // it went with its peer, or with its program
+		}
+		if err := l.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,242 @@
+package wiring
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"cleat/bench/catalog"
+	"cleat/lab"
+	"cleat/link"
+)
+
+// BasePort is the port of the first pair's server; pair i uses BasePort+i.
+const BasePort = 5210
+
+// MaxPairs is how many pairs one wiring can hold.
+const MaxPairs = 128
+
+// Params are the factors that shape a wiring.
+type Params struct {
+	Topology       string // "local" or "switched"
+	Pairs          int    // 1…MaxPairs
+	MTU            int    // of the links, bytes; 0: the kernel's or the program's default
+	RateBitsPerSec int64  // of the cables between hosts; 0: unshaped
+	Inbound        bool   // for networks that have a direction: toward the container
+	Factors        map[string]string
+	Isolated       bool // wire networks between whose containers nothing passes, too
+}
+
+// Runner is a place where programs run: a node of the lab, or the host.
+type Runner interface {
+	Start(lab.Command) (lab.Proc, error)
+}
+
+// Pair is one client–server pair.
+type Pair struct {
+	Client, Server Runner
+	Listen         netip.AddrPort // what the server binds
+	Dial           netip.AddrPort // what the client dials
+	// Device is the link that the client sends through, in ClientNode; empty
+	// where there is no such node.
+	Device     string
+	ClientNode *lab.Node
+}
+
+// Wired is a network that is ready for traffic.
+type Wired struct {
+	Pairs []Pair
+	Notes []string // what a reader of the results should know
+	site  *site
+
+	made     time.Duration // without nodes and hosts
+	isolates bool          // between its containers nothing passes
+}
+
+// Nodes is how many namespaces the wiring holds open.
+func (w *Wired) Nodes() int { return len(w.site.nodes) }
+
+// Close ends the helper programs and lets the namespaces go.
+func (w *Wired) Close() error { return w.site.close() }
+
+// NotApplicable says that a network can't carry this traffic by design.
+type NotApplicable struct{ Why string }
+
+func (n *NotApplicable) Error() string { return "not applicable: " + n.Why }
+
+// ErrUnknown says that no network has that name.
+var ErrUnknown = errors.New("unknown network")
+
+// Wire builds the network. Scratch is a directory for sockets and databases.
+// What the machine lacks is a *link.Lack, what can't be by design a
+// *NotApplicable; on any error nothing stays behind.
+func Wire(ctx context.Context, scratch, network string, p Params) (*Wired, error) {
+	entry, ok := catalog.Lookup(network)
+	build := builders[network]
+	if !ok || build == nil {
+		return nil, fmt.Errorf("%w %q", ErrUnknown, network)
+	}
+	barred := applicable(entry, p)
+	if barred != nil && !(p.Isolated && entry.Isolates) {
+		return nil, barred
+	}
+	if err := Available(entry); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(scratch, network+"-")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for %s: %w", network, err)
+	}
+	s := &site{ctx: ctx, dir: dir, Params: p}
+	w := &Wired{site: s, isolates: barred != nil}
+	began := time.Now()
+	if err := build(s, w); err != nil {
+		return nil, errors.Join(fmt.Errorf("wire %s: %w", network, err), s.close())
+	}
+	w.made = time.Since(began) - s.preparing
+	return w, nil
+}
+
+// applicable refuses what the design of a network rules out.
+func applicable(e catalog.Entry, p Params) error {
+	if p.Pairs < 1 || p.Pairs > MaxPairs {
+		return &link.ParamError{Kind: e.Name, Param: "pairs", Value: fmt.Sprint(p.Pairs), Allowed: fmt.Sprintf("1…%d", MaxPairs)}
+	}
+	switch {
+	case p.Topology == "switched" && !switchable(e):
+		return &NotApplicable{Why: "it joins containers of one host only"}
+	case p.Topology == "switched" && e.Name == "macvlan-passthru" && p.Pairs > 1:
+		return &NotApplicable{Why: e.Why}
+	case p.Topology != "switched" && e.Isolates && !(e.Name == "macvlan-vepa" && p.Factors["hairpin"] == "on"):
+		return &NotApplicable{Why: e.Why}
+	}
+	return nil
+}
+
+// switchable tells which networks can reach from one host to another.
+func switchable(e catalog.Entry) bool {
+	switch e.Name {
+	case "veth", "netkit", "netkit-l3", "container-to-host", "host-to-container", "tun", "tap",
+		"published-loopback", "published-loopback-nat", "published-container", "published-hairpin", "published-host":
+		return false
+	}
+	return e.Role != catalog.Baseline
+}
+
+// Check is nil when this machine can make the network of that name, a
+// *link.Lack when not, and ErrUnknown when there is none.
+func Check(network string) error {
+	e, ok := catalog.Lookup(network)
+	if !ok {
+		return fmt.Errorf("%w %q", ErrUnknown, network)
+	}
+	return Available(e)
+}
+
+// NeverSegmented are the networks over which a packet made with UDP_SEGMENT
+// reaches the receiver whole: no device on the way has to segment it.
+func NeverSegmented() []string {
+	var names []string
+	for _, e := range catalog.All() {
+		switch e.Role {
+		case catalog.Rootless, catalog.Overlay:
+		default:
+			names = append(names, e.Name)
+		}
+	}
+	return names
+}
+
+// Available is nil when this machine can make the network, else the *link.Lack
+// of the first thing that is missing.
+func Available(e catalog.Entry) error {
+	for _, program := range e.Programs {
+		if _, err := exec.LookPath(program); err != nil {
+			return &link.Lack{
+				What:   e.Name,
+				Reason: fmt.Sprintf("the program %s is not installed", program),
+				Remedy: "apt-get install " + cmp.Or(packages[program], program),
+			}
+		}
+	}
+	for _, kind := range e.Kinds {
+		if err := link.Probe(kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// packages are Debian's, where the name is not the program's.
+var packages = map[string]string{
+	"pasta":        "passt",
+	"ovs-vswitchd": "openvswitch-switch",
+	"ovsdb-server": "openvswitch-switch",
+	"ovs-vsctl":    "openvswitch-switch",
+}
+
+// builders has one function for each entry of the catalogue.
+var builders = map[string]func(*site, *Wired) error{
+	"host-loopback":          hostLoopback,
+	"loopback":               loopback,
+	"own-address":            ownAddress,
+	"veth":                   vethPair,
+	"netkit":                 netkit("l2"),
+	"netkit-l3":              netkit("l3"),
+	"bridge":                 bridged(false),
+	"bridge-nf":              bridged(true),
+	"bridge-vlan":            bridgeVLAN,
+	"container-to-host":      containerToHost,
+	"host-to-container":      hostToContainer,
+	"nat-out":                natOut,
+	"published-loopback":     publishedLoopbackProxy,
+	"published-loopback-nat": publishedLoopbackNAT,
+	"published-host":         publishedHost,
+	"published-container":    publishedContainer,
+	"published-hairpin":      publishedHairpin,
+	"published-outside":      publishedOutside,
+	"macvlan-bridge":         macvlan("bridge"),
+	"macvlan-private":        macvlan("private"),
+	"macvlan-vepa":           macvlan("vepa"),
+	"macvlan-passthru":       macvlan("passthru"),
+	"macvlan-source":         macvlan("source"),
+	"ipvlan-l2":              ipvlan("l2", "bridge"),
+	"ipvlan-l2-private":      ipvlan("l2", "private"),
+	"ipvlan-l2-vepa":         ipvlan("l2", "vepa"),
+	"ipvlan-l3":              ipvlan("l3", "bridge"),
+	"ipvlan-l3s":             ipvlan("l3s", "bridge"),
+	"vlan":                   vlan,
+	"ovs-veth":               openVSwitch(false),
+	"ovs-internal":           openVSwitch(true),
+	"vxlan":                  vxlan(pointToPoint, false),
+	"vxlan-multicast":        vxlan(multicast, false),
+	"vxlan-fdb":              vxlan(filledIn, false),
+	"vxlan-bridge":           vxlan(pointToPoint, true),
+	"vxlan-multicast-bridge": vxlan(multicast, true),
+	"vxlan-fdb-bridge":       vxlan(filledIn, true),
+	"geneve":                 geneve,
+	"wireguard":              wireguard,
+	"ipip":                   ipip,
+	"gre":                    gre,
+	"tun":                    relayed("tun"),
+	"tap":                    relayed("tap"),
+	"pasta":                  pasta,
+	"slirp4netns":            slirp4netns,
+}
+
+// Names are the networks that can be wired, in the catalogue's order.
+func Names() []string {
+	var names []string
+	for _, e := range catalog.All() {
+		if builders[e.Name] != nil {
+			names = append(names, e.Name)
+		}
+	}
+	return slices.Clip(names)
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"cleat/bench"
+	"cleat/bench/catalog"
+	"cleat/bench/experiment"
+	"cleat/bench/summary"
+	"cleat/lab"
+
+	"github.com/spf13/cobra"
+)
+
+// benchFlags are the flags of `cleat bench`.
+type benchFlags struct {
+	experiment.Override
+	out      string
+	lab      string
+	linkRate string
+	quiet    bool
+	json     bool
+}
+
+func newBenchCmd() *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench PRESET|FILE.yaml",
+		Short: "measure container networks against each other",
+		Long: `Runs one experiment: builds every network it names inside namespaces of its
+own, measures them in randomised blocks, and writes samples, a summary and a
+report. It ends with a table and a recommendation. Networks that this machine
+can't make are listed with what is missing.
+
+` + presetList(),
+		Example: `  cleat bench quick
+  cleat bench quick --networks veth,bridge,macvlan-bridge --out before
+  cleat bench claassen2015 --repeat 3 --duration 1s --pairs 1,2,4,8,16
+  cleat bench my-experiment.yaml --json`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completePresets,
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.out, "out", "", "result `DIR`ectory; must hold no results yet (default cleat-bench-PRESET-TIME)")
+	flags.StringSliceVar(&f.Networks, "networks", nil, "measure only these `NETWORKS`, separated by commas")
+	flags.IntVar(&f.Repeat, "repeat", 0, "number of blocks that count")
+	flags.DurationVar(&f.Duration, "duration", 0, "`TIME` of each measurement, e.g. 2s")
+	flags.IntSliceVar(&f.Pairs, "pairs", nil, "numbers of client-server pairs, 1 to 128")
+	flags.IntSliceVar(&f.MTU, "mtu", nil, "MTUs of the links, in bytes")
+	flags.StringSliceVar(&f.Engine, "engine", nil, "traffic generators: cleat, iperf3, iperf")
+	flags.Uint64Var(&f.Seed, "seed", 0, "seed of the random order (default a fresh one, recorded)")
+	flags.StringVar(&f.linkRate, "link-rate", "", "`RATE` of the links between nodes, e.g. 10G (default as fast as they are)")
+	flags.StringVar(&f.lab, "lab", "auto", "flavour of the lab: user (no root needed), root, or auto")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
+	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
+	completeWith(cmd, "networks", experiment.NetworkNames())
+	completeWith(cmd, "engine", []string{"cleat", "iperf3", "iperf"})
+	completeWith(cmd, "lab", []string{"auto", "user", "root"})
+	cmd.AddCommand(newBenchListCmd(), newBetweenCmd(), newCompareCmd(), newReportCmd())
+	return cmd
+}
+
+// presetList is the help's list of presets.
+func presetList() string {
+	text := "Presets:\n"
+	for _, p := range experiment.Presets() {
+		text += fmt.Sprintf("  %-20s %s\n", p.Name, p.Title)
+	}
+	return text
+}
+
+func completePresets(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return experiment.PresetNames(), cobra.ShellCompDirectiveDefault
+}
+
+// completeWith offers fixed words for a flag.
+func completeWith(cmd *cobra.Command, flag string, words []string) {
+	complete := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(err) // the flag was just defined
+	}
+}
+
+// load reads the experiment and applies the flags; nothing has started.
+func (f *benchFlags) load(preset string) (experiment.Experiment, error) {
+	e, err := experiment.Load(preset)
+	if err == nil {
+		f.Override.LinkRate = experiment.Rate(f.linkRate)
+		e = e.Override(f.Override)
+		err = e.Validate()
+	}
+	var wrong *experiment.Error
+	switch {
+	case errors.As(err, &wrong):
+		return e, withHint(usageError{err}, wrong.Hint())
+	case errors.Is(err, fs.ErrNotExist):
+		return e, usageError{err}
+	}
+	return e, err
+}
+
+func (f *benchFlags) run(ctx context.Context, preset string) error {
+	if !slices.Contains([]string{"auto", "user", "root"}, f.lab) {
+		return withHint(usagef("unknown lab flavour %q", f.lab), didYouMean(f.lab, []string{"auto", "user", "root"}))
+	}
+	e, err := f.load(preset)
+	if err != nil {
+		return err
+	}
+	if f.out == "" {
+		f.out = fmt.Sprintf("cleat-bench-%s-%s", e.Name, time.Now().Format("20060102-150405"))
+	}
+	if _, err := os.Stat(filepath.Join(f.out, bench.SamplesFile)); err == nil {
+		return withHint(usagef("%w: %s", bench.ErrNotEmpty, f.out), "give another directory with --out, or remove this one")
+	}
+	if _, inside := lab.Inside(); !inside {
+		return enterLab(ctx, lab.Config{Flavour: flavourOf(f.lab), Args: append(os.Args[1:len(os.Args):len(os.Args)], "--out", f.out)})
+	}
+	scratch, err := lab.Settle()
+	if err != nil {
+		return err
+	}
+	progress := newProgress(os.Stderr, e, f.out, f.quiet)
+	err = bench.Run(ctx, bench.Config{
+		Experiment: e, Dir: f.out, Scratch: scratch, Progress: progress,
+		Version: version(), Command: os.Args,
+	})
+	progress.end()
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	return errors.Join(f.conclude(), err)
+}
+
+// conclude writes the files made from the samples and prints the answer.
+func (f *benchFlags) conclude() error {
+	results, err := summary.Read(f.out)
+	if err != nil {
+		return err
+	}
+	if err := rewrite(f.out, results); err != nil {
+		return err
+	}
+	if f.json {
+		return summary.WriteJSON(os.Stdout, results.Summaries)
+	}
+	return printConclusion(os.Stdout, f.out, results)
+}
+
+func flavourOf(flag string) lab.Flavour {
+	if flag == "auto" {
+		return lab.Auto
+	}
+	return lab.Flavour(flag)
+}
+
+// enterLab runs this command line again inside a lab and passes its exit code
+// on.
+func enterLab(ctx context.Context, cfg lab.Config) error {
+	code, err := lab.Enter(ctx, cfg)
+	var refused *lab.Refused
+	if errors.As(err, &refused) {
+		return withHint(err, refused.Hint())
+	}
+	if err == nil && code != 0 {
+		return exitStatus(code)
+	}
+	return err
+}
+
+func newBenchListCmd() *cobra.Command {
+	var asJSON bool
+	var flavour string
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "list the networks, and what this machine lacks for the others",
+		Example: "  cleat bench list\n  cleat bench list --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, inside := lab.Inside(); !inside {
+				return enterLab(cmd.Context(), lab.Config{Flavour: flavourOf(flavour)})
+			}
+			if _, err := lab.Settle(); err != nil {
+				return err
+			}
+			if asJSON {
+				return listJSON(cmd.OutOrStdout())
+			}
+			return listTable(cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&flavour, "lab", "auto", "flavour of the lab: user, root, or auto")
+	return cmd
+}
+
+// roleTitles head the groups of the list.
+var roleTitles = []struct {
+	role  catalog.Role
+	title string
+}{
+	{catalog.Baseline, "Baselines"},
+	{catalog.Container, "Container to container"},
+	{catalog.Outside, "Container and the outside"},
+	{catalog.Published, "Published ports"},
+	{catalog.Overlay, "Across hosts"},
+	{catalog.Userspace, "Through a program"},
+	{catalog.Rootless, "Without root"},
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"cleat/bench/cell"
+	"cleat/bench/experiment"
+	"cleat/bench/summary"
+
+	"golang.org/x/sys/unix"
+)
+
+// progress tells a person how an experiment goes: on a terminal one line that
+// changes, elsewhere a line every few seconds.
+type progress struct {
+	w        io.Writer
+	quiet    bool
+	terminal bool
+	total    int
+	done     int
+	began    time.Time
+	line     string // on the terminal now
+	last     time.Time
+	repeat   int
+	block    int
+	now      string // what is being measured
+}
+
+// progressEvery is how often a line is printed where lines stay.
+const progressEvery = 5 * time.Second
+
+func newProgress(f *os.File, e experiment.Experiment, dir string, quiet bool) *progress {
+	p := &progress{w: f, quiet: quiet, terminal: isTerminal(f), repeat: e.Repeat}
+	if !quiet {
+		fmt.Fprintf(f, "%s: %s\n%d networks, %d blocks and %d to warm up, at most %s; results in %s\n",
+			e.Name, e.Title, len(e.Networks()), e.Repeat, e.Warmup, e.Estimate().Round(time.Second), dir)
+	}
+	return p
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil && os.Getenv("TERM") != "dumb"
+}
+
+// Start implements bench.Progress.
+func (p *progress) Start(measurements int) { p.total, p.began = measurements, time.Now() }
+
+// Next implements bench.Progress.
+func (p *progress) Next(i, block int, job experiment.Job) {
+	p.done, p.block = i, block
+	p.now = describe(job)
+	p.show("")
+}
+
+// Sample implements bench.Progress.
+func (p *progress) Sample(s cell.Sample) {
+	switch {
+	case s.Error != "":
+		p.say(fmt.Sprintf("%s %s: %s", s.Network, s.Work, s.Error))
+	case s.Bad != "":
+		p.say(fmt.Sprintf("%s %s: measured again: %s", s.Network, s.Work, s.Bad))
+	default:
+		p.show(headline(s))
+	}
+}
+
+// Absent implements bench.Progress.
+func (p *progress) Absent(a cell.Absent) {
+	if a.NotApplicable {
+		p.say(fmt.Sprintf("%s: not applicable: %s", a.Network, a.Reason))
+		return
+	}
+	p.say(fmt.Sprintf("%s: unavailable: %s", a.Network, a.Reason))
+}
+
+// describe is a job in a few words.
+func describe(job experiment.Job) string {
+	text := job.Cell.Network + " " + job.Work.Kind
+	if job.Cell.Pairs > 1 {
+		text += fmt.Sprintf(" ×%d", job.Cell.Pairs)
+	}
+	return text
+}
+
+// headline is the one number of a sample that says most.
+func headline(s cell.Sample) string {
+	for _, m := range []cell.Metric{cell.Throughput, cell.Packets, cell.Connections, cell.LatencyP50, cell.SetupTime} {
+		if v, ok := s.Values[m]; ok {
+			return summary.Format(m, v)
+		}
+	}
+	return ""
+}
+
+// show updates the line; result is what the measurement just gave.
+func (p *progress) show(result string) {
+	if p.quiet || !p.terminal && (time.Since(p.last) < progressEvery || result != "") {
+		return
+	}
+	p.last = time.Now()
+	block := fmt.Sprintf("block %d/%d", p.block, p.repeat)
+	if p.block == 0 {
+		block = "warm-up"
+	}
+	line := fmt.Sprintf("%3d/%d  %-10s  %s  %s", p.done, p.total, block, p.left(), p.now)
+	if result != "" {
+		line += "  " + result
+	}
+	if !p.terminal {
+		fmt.Fprintln(p.w, line)
+		return
+	}
+	if r := []rune(line); len(r) > 79 {
+		line = string(r[:79])
+	}
+	fmt.Fprintf(p.w, "\r\x1b[K%s", line)
+	p.line = line
+}
+
+// left is the time to go, judged by the time taken so far.
+func (p *progress) left() string {
+	if p.done <= 1 {
+		return "       "
+	}
+	each := time.Since(p.began) / time.Duration(p.done-1)
+	return fmt.Sprintf("%5s left", (each * time.Duration(p.total-p.done+1)).Round(time.Second))
+}
+
+// say prints a line that stays.
+func (p *progress) say(text string) {
+	if p.quiet {
+		return
+	}
+	if p.terminal {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+	fmt.Fprintln(p.w, text)
+}
+
+// end clears the changing line.
+func (p *progress) end() {
+	if !p.quiet && p.terminal {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}

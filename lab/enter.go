@@ -1,0 +1,198 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Flavour is the kind of lab.
+type Flavour string
+
+// The flavours. The zero Flavour is User where user namespaces are allowed,
+// else Root.
+const (
+	Auto Flavour = ""
+	User Flavour = "user" // own user namespace: no root needed
+	Root Flavour = "root" // the initial user namespace: needs root
+	// None runs in place, in the namespaces the program was started in; for a
+	// machine that is a lab as a whole, such as a virtual one.
+	None Flavour = "none"
+)
+
+// flavourEnv tells the copy that it is inside, and of which flavour.
+const flavourEnv = "CLEAT_LAB"
+
+// controlFD is where the copy finds its socket to the parent.
+const controlFD = 3
+
+// Inside tells whether this process runs inside a lab, and in which.
+func Inside() (Flavour, bool) {
+	f := Flavour(os.Getenv(flavourEnv))
+	return f, f == User || f == Root || f == None
+}
+
+// Config says how to enter a lab.
+type Config struct {
+	Flavour Flavour
+	Args    []string // the copy's arguments after the program name; nil: our own
+	Env     []string // added to our own environment
+}
+
+// Enter runs a copy of this program inside a new lab and waits for it. It
+// returns the copy's exit code. When ctx ends the copy gets SIGTERM and is waited
+// for. The error is a *Refused when the machine
+// does not let us make the namespaces.
+//
+// The calling goroutine stays locked to its thread, because the copy's life is
+// bound to it (PR_SET_PDEATHSIG looks at threads, not processes).
+func Enter(ctx context.Context, cfg Config) (int, error) {
+	flavour, err := choose(cfg.Flavour)
+	if err != nil {
+		return 0, err
+	}
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return 0, err
+	}
+	defer ours.Close()
+	args := cfg.Args
+	if args == nil {
+		args = os.Args[1:]
+	}
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), flavourEnv+"="+string(flavour))
+	cmd.Env = append(cmd.Env, cfg.Env...)
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = namespaces(flavour)
+
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return 0, refused(flavour, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	go serveHost(ours)
+	stop := ctx.Done()
+	for {
+		select {
+		case <-stop:
+			cmd.Process.Signal(unix.SIGTERM)
+			stop = nil
+		case err := <-ended:
+			return exitCode(err)
+		}
+	}
+}
+
+// namespaces are the clone flags of a flavour. The copy is in a process group
+// of its own, so that a Ctrl-C at the terminal reaches it once, through us.
+func namespaces(f Flavour) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		Setpgid:    true,
+		Pdeathsig:  unix.SIGKILL,
+	}
+	if f == User {
+		attr.Cloneflags |= unix.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	return attr
+}
+
+func exitCode(err error) (int, error) {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0, nil
+	case !errors.As(err, &exit):
+		return 0, fmt.Errorf("wait for the lab: %w", err)
+	}
+	status := exit.Sys().(syscall.WaitStatus)
+	if status.Signaled() {
+		return 0, fmt.Errorf("the lab was ended by signal %s", status.Signal())
+	}
+	return status.ExitStatus(), nil
+}
+
+// Settle finishes the entry from the inside: it makes mounts private, mounts
+// what belongs to the new namespaces, and ends the process when the parent
+// goes. Call it once, first thing, when Inside says so. It returns the lab's
+// scratch directory, which vanishes with the lab.
+func Settle() (scratch string, err error) {
+	f, _ := Inside()
+	if f == None {
+		return os.MkdirTemp("", "cleat-lab-")
+	}
+	if _, err := unix.FcntlInt(controlFD, unix.F_GETFD, 0); err != nil || os.Getpid() != 1 {
+		return "", fmt.Errorf("%s=%s is set, but this process is not in a lab: unset it", flavourEnv, f)
+	}
+	if err := mountProc(); err != nil {
+		return "", refused(f, err)
+	}
+	// Any directory that nothing else in the lab needs would do.
+	scratch = "/dev/shm"
+	if err := unix.Mount("tmpfs", scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
+		return "", refused(f, fmt.Errorf("mount a scratch directory: %w", err))
+	}
+	unix.CloseOnExec(controlFD)
+	go endWithParent()
+	return scratch, nil
+}
+
+// mountProc makes mounts private, since a shared one would carry ours to the
+// host, and mounts the /proc of the new PID namespace.
+func mountProc() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	return nil
+}
+
+// endWithParent ends the process, and with it the PID namespace, when the
+// parent's end of the control socket closes.
+func endWithParent() {
+	fds := []unix.PollFd{{Fd: controlFD, Events: unix.POLLRDHUP}}
+	for {
+		_, err := unix.Poll(fds, -1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+		if fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) != 0 {
+			os.Exit(1)
+		}
+	}
+}
+
+// String is the flavour as shown in reports.
+func (f Flavour) String() string {
+	if f == Auto {
+		return "auto"
+	}
+	return string(f)
+}
+
+func socketPair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a socket pair: %w", err)
+	}
+	name := "lab control " + strconv.Itoa(os.Getpid())
+	return os.NewFile(uintptr(fds[0]), name), os.NewFile(uintptr(fds[1]), name), nil
+}

@@ -1,0 +1,189 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// The copy asks its parent to run a command on the host by one datagram on the
+// control socket: a hostRequest in JSON, with three descriptors: standard
+// output, standard error, and a socket whose life is the command's. The parent
+// answers on that socket with a hostReply when the command has ended; when the
+// copy closes its end the parent kills the command.
+
+type hostRequest struct {
+	Args []string `json:"args"`
+	CPU  []int    `json:"cpu"`
+}
+
+type hostReply struct {
+	Error string `json:"error"` // empty: exit status 0
+}
+
+// maxHostMessage bounds one request or reply, in bytes.
+const maxHostMessage = 64 << 10
+
+// serveHost is the parent's side; it returns when the copy's end closes.
+func serveHost(control *os.File) {
+	for {
+		data, fds, err := receive(int(control.Fd()))
+		if err != nil {
+			return
+		}
+		if len(fds) != 3 {
+			closeAll(fds)
+			continue
+		}
+		go runForLab(data, os.NewFile(uintptr(fds[0]), "stdout"), os.NewFile(uintptr(fds[1]), "stderr"), os.NewFile(uintptr(fds[2]), "life"))
+	}
+}
+
+func runForLab(data []byte, stdout, stderr, life *os.File) {
+	defer life.Close()
+	var req hostRequest
+	err := json.Unmarshal(data, &req)
+	if err == nil && len(req.Args) == 0 {
+		err = errors.New("no command given")
+	}
+	if err == nil {
+		err = runHostCommand(req, stdout, stderr, life)
+	}
+	stdout.Close()
+	stderr.Close()
+	var reply hostReply
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	answer, _ := json.Marshal(reply)
+	unix.Send(int(life.Fd()), answer, unix.MSG_NOSIGNAL)
+}
+
+// runHostCommand runs the command on a thread of its own, to which the
+// command's life is bound, and so to ours.
+func runHostCommand(req hostRequest, stdout, stderr, life *os.File) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := Command{Args: req.Args, Stdout: stdout, Stderr: stderr}.cmd()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	if err := startPinned(cmd, req.CPU); err != nil {
+		return err
+	}
+	go func() {
+		// Nothing is ever sent this way: a return means that the lab is done
+		// with the command.
+		receive(int(life.Fd()))
+		cmd.Process.Kill()
+	}()
+	return cmd.Wait()
+}
+
+// Host is the host's own namespaces, seen from inside a lab.
+type Host struct{}
+
+// Start runs c on the host. Only Args, CPU, Stdout and Stderr of c count.
+func (Host) Start(c Command) (Proc, error) {
+	f, _ := Inside()
+	if f == None {
+		cmd := c.cmd()
+		if err := startLocked(cmd, c.CPU); err != nil {
+			return nil, fmt.Errorf("start %s: %w", c.Args[0], err)
+		}
+		return &localProc{cmd: cmd}, nil
+	}
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	stdout, stderr := null, null
+	if c.Stdout != nil {
+		stdout = c.Stdout
+	}
+	if c.Stderr != nil {
+		stderr = c.Stderr
+	}
+	data, err := json.Marshal(hostRequest{Args: c.Args, CPU: c.CPU})
+	if err != nil {
+		return nil, err
+	}
+	rights := unix.UnixRights(int(stdout.Fd()), int(stderr.Fd()), int(theirs.Fd()))
+	if err := unix.Sendmsg(controlFD, data, rights, nil, unix.MSG_NOSIGNAL); err != nil {
+		ours.Close()
+		return nil, fmt.Errorf("ask the host to start %s: %w", c.Args[0], err)
+	}
+	return &hostProc{life: ours}, nil
+}
+
+// hostProc is a program that the parent runs for the lab.
+type hostProc struct {
+	life *os.File
+	once sync.Once
+	err  error
+}
+
+func (p *hostProc) PID() int { return 0 }
+func (p *hostProc) Kill()    { unix.Shutdown(int(p.life.Fd()), unix.SHUT_WR) }
+func (p *hostProc) Wait() error {
+	p.once.Do(func() {
+		defer p.life.Close()
+		data, fds, err := receive(int(p.life.Fd()))
+		closeAll(fds)
+		var reply hostReply
+		if err == nil {
+			err = json.Unmarshal(data, &reply)
+		}
+		if err == nil && reply.Error != "" {
+			err = errors.New(reply.Error)
+		}
+		p.err = err
+	})
+	return p.err
+}
+
+// receive reads one datagram and the descriptors that came with it. The end of
+// the socket is io.EOF.
+func receive(fd int) ([]byte, []int, error) {
+	data := make([]byte, maxHostMessage)
+	oob := make([]byte, unix.CmsgSpace(4*4))
+	for {
+		n, oobn, _, _, err := unix.Recvmsg(fd, data, oob, unix.MSG_CMSG_CLOEXEC)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return nil, nil, fmt.Errorf("receive from the lab: %w", err)
+		case n == 0:
+			return nil, nil, io.EOF
+		}
+		messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+		if err != nil {
+			return nil, nil, fmt.Errorf("parse control message: %w", err)
+		}
+		var fds []int
+		for _, m := range messages {
+			if got, err := unix.ParseUnixRights(&m); err == nil {
+				fds = append(fds, got...)
+			}
+		}
+		return data[:n], fds, nil
+	}
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}

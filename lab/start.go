@@ -1,0 +1,95 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Command is a program to run on a node. Args[0] is the program's path.
+type Command struct {
+	Args   []string
+	CPU    []int    // processors it may run on; nil: all
+	Stdout *os.File // nil: discarded
+	Stderr *os.File // nil: discarded
+	Extra  []*os.File
+}
+
+// Proc is a running program. It is safe for concurrent use.
+type Proc interface {
+	// Wait blocks until the program has ended; a non-zero exit is an error.
+	Wait() error
+	// Kill ends the program at once. Wait still has to be called.
+	Kill()
+	// PID is the process id in the lab, or 0 for a program on the host.
+	PID() int
+}
+
+// Self is the path of this program, for Command.Args.
+const Self = "/proc/self/exe"
+
+func (c Command) cmd() *exec.Cmd {
+	cmd := exec.Command(c.Args[0], c.Args[1:]...)
+	if c.Stdout != nil {
+		cmd.Stdout = c.Stdout
+	}
+	if c.Stderr != nil {
+		cmd.Stderr = c.Stderr
+	}
+	cmd.ExtraFiles = c.Extra
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		return strings.HasPrefix(kv, flavourEnv+"=")
+	})
+	return cmd
+}
+
+// startPinned starts cmd on the processors given: the child inherits the
+// affinity of the thread that makes it, and with it every thread the child
+// starts and, in Go programs, GOMAXPROCS. Call it on a locked thread.
+func startPinned(cmd *exec.Cmd, cpus []int) error {
+	if len(cpus) == 0 {
+		return cmd.Start()
+	}
+	var before, want unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return fmt.Errorf("read the processor affinity: %w", err)
+	}
+	for _, c := range cpus {
+		want.Set(c)
+	}
+	if err := unix.SchedSetaffinity(0, &want); err != nil {
+		return fmt.Errorf("pin %s to processors %v: %w", cmd.Path, cpus, err)
+	}
+	err := cmd.Start()
+	if back := unix.SchedSetaffinity(0, &before); err == nil && back != nil {
+		return fmt.Errorf("restore the processor affinity: %w", back)
+	}
+	return err
+}
+
+// startLocked is startPinned from any goroutine.
+func startLocked(cmd *exec.Cmd, cpus []int) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return startPinned(cmd, cpus)
+}
+
+// localProc is a program in a namespace of the lab.
+type localProc struct {
+	cmd  *exec.Cmd
+	once sync.Once
+	err  error
+}
+
+func (p *localProc) PID() int { return p.cmd.Process.Pid }
+func (p *localProc) Kill()    { p.cmd.Process.Kill() }
+func (p *localProc) Wait() error {
+	p.once.Do(func() { p.err = p.cmd.Wait() })
+	return p.err
+}

@@ -1,0 +1,60 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+)
+
+// tester is the part of testing.M that RunTests needs; production code imports
+// no test packages.
+type tester interface{ Run() int }
+
+// skipper is the part of testing.TB that Need needs.
+type skipper interface {
+	Helper()
+	Skip(args ...any)
+}
+
+// whyNotEnv carries the reason why there is no lab into the tests.
+const whyNotEnv = "CLEAT_LAB_WHY_NOT"
+
+// RunTests runs a test binary's tests inside a user lab, by running the binary
+// again in one, and returns the exit code for os.Exit:
+//
+//	func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
+//
+// Where no lab can be had the tests run in place, and Need skips those that
+// want one. With CLEAT_LAB=none they run in place and Need lets them: the
+// machine as a whole is the lab.
+func RunTests(m tester) int {
+	AnswerProbe()
+	if f, inside := Inside(); inside {
+		if f != None {
+			if _, err := Settle(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+		}
+		return m.Run()
+	}
+	code, err := Enter(context.Background(), Config{})
+	if err != nil {
+		os.Setenv(whyNotEnv, err.Error())
+		return m.Run()
+	}
+	return code
+}
+
+// Need skips the test, with the reason, where there is no lab around it.
+func Need(t skipper) {
+	t.Helper()
+	if _, inside := Inside(); inside {
+		return
+	}
+	why := os.Getenv(whyNotEnv)
+	if why == "" {
+		why = "TestMain does not call lab.RunTests"
+	}
+	t.Skip("no lab: " + why)
+}

@@ -1,0 +1,160 @@
+package vm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cleat/lab/vm"
+)
+
+// guest is a guest with the oldest kernel that runs a shell command.
+func guest(t *testing.T, command string) vm.Config {
+	t.Helper()
+	k, userland := fetch(t, need(t), vm.Suites[0])
+	return vm.Config{Kernel: k, Userland: userland, Command: []string{"/bin/sh", "-c", command}}
+}
+
+func TestGuestStatus(t *testing.T) {
+	for _, tt := range []struct {
+		name, command string
+		status        int
+		output        string
+	}{
+		{"success", "echo hello; uname -s", 0, "hello\nLinux\n"},
+		{"failure", "echo no; exit 3", 3, "no\n"},
+		{"no end of line", "printf end; exit 1", 1, ""},
+		{"killed by a signal", "kill -9 $$", 127, ""},
+		{"much output", "seq 20000", 0, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			res, err := vm.Boot(t.Context(), guest(t, tt.command))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res.Status != tt.status || tt.output != "" && string(res.Output) != tt.output {
+				t.Errorf("got status %d, output %q; want %d, %q", res.Status, res.Output, tt.status, tt.output)
+			}
+			if tt.name == "much output" && !bytes.HasSuffix(res.Output, []byte("\n19999\n20000\n")) {
+				t.Errorf("the end of the output is missing: %q", res.Output[max(0, len(res.Output)-100):])
+			}
+		})
+	}
+}
+
+func TestGuestPanicIsAnError(t *testing.T) {
+	cfg := guest(t, "echo c >/proc/sysrq-trigger")
+	var console bytes.Buffer
+	cfg.Console = &console
+	res, err := vm.Boot(t.Context(), cfg)
+	if !errors.Is(err, vm.ErrGuestDied) {
+		t.Fatalf("got status %d and %v, want %v", res.Status, err, vm.ErrGuestDied)
+	}
+	if want := "sysrq triggered crash"; !strings.Contains(err.Error(), want) || !strings.Contains(console.String(), want) {
+		t.Errorf("neither error nor log quote the kernel's %q: %v", want, err)
+	}
+}
+
+// onFirst calls f on the first write.
+type onFirst struct{ f func() }
+
+func (o *onFirst) Write(p []byte) (int, error) {
+	if o.f != nil {
+		o.f()
+		o.f = nil
+	}
+	return len(p), nil
+}
+
+func TestGuestEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg := guest(t, "echo up; sleep 1000")
+	cfg.Output = &onFirst{cancel}
+	res, err := vm.Boot(ctx, cfg)
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v, want %v", err, context.Canceled)
+	}
+	if !strings.Contains(string(res.Output), "up") {
+		t.Errorf("what the guest had printed is lost: %q", res.Output)
+	}
+}
+
+// helperEnv makes TestGuestHelper boot a guest that never ends.
+const helperEnv = "CLEAT_VM_HELPER"
+
+// TestGuestHelper is the process that TestGuestDiesWithItsStarter kills.
+func TestGuestHelper(t *testing.T) {
+	if os.Getenv(helperEnv) == "" {
+		t.Skip("only TestGuestDiesWithItsStarter runs this")
+	}
+	cfg := guest(t, "echo up; sleep 1000")
+	cfg.Output = os.Stdout
+	_, err := vm.Boot(t.Context(), cfg)
+	t.Fatal(err)
+}
+
+func TestGuestDiesWithItsStarter(t *testing.T) {
+	guest(t, "") // fetched before the helper's time starts
+	cmd := exec.Command(os.Args[0], "-test.run=^TestGuestHelper$", "-test.timeout=2m")
+	cmd.Env = append(os.Environ(), helperEnv+"=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	var up [3]byte
+	if _, err := io.ReadFull(out, up[:]); err != nil || string(up[:]) != "up\n" {
+		t.Fatalf("helper printed %q: %v", up, err)
+	}
+	children := childrenOf(t, cmd.Process.Pid)
+	if len(children) != 1 {
+		t.Fatalf("helper has children %v, want QEMU alone", children)
+	}
+	// A file descriptor of a process becomes readable when it ends.
+	qemu, err := os.Open(filepath.Join("/proc", children[0], "cmdline"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer qemu.Close()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	// Both ends of this pipe that are not ours were inherited: it ends when the
+	// helper and all it started are gone.
+	if _, err := io.Copy(io.Discard, out); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if b, err := io.ReadAll(qemu); err == nil && len(b) > 0 {
+		t.Errorf("QEMU outlived its starter: %q", b)
+	}
+}
+
+// childrenOf are the process ids of the children of all threads of a process.
+func childrenOf(t *testing.T, pid int) []string {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, l := range lists {
+		b, err := os.ReadFile(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, strings.Fields(string(b))...)
+	}
+	return out
+}

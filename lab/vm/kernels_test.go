@@ -1,0 +1,265 @@
+package vm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"cleat/lab/vm"
+	"cleat/link"
+)
+
+const (
+	// suitesEnv names other suites than vm.Suites, e.g. "bookworm trixie sid".
+	suitesEnv = "CLEAT_VM_SUITES"
+
+	// fetchWithin and guestWithin keep two kernels within the tier's ten minutes:
+	// each is a fetch of 100 MB and a suite that takes about ten seconds.
+	fetchWithin = 3 * time.Minute
+	guestWithin = 2 * time.Minute
+)
+
+// linkModules are what link kinds, queueing disciplines and rule sets are made
+// of; the kernel asks for them by name when a test makes a link.
+var linkModules = []string{
+	"veth", "bridge", "macvlan", "macvtap", "ipvlan", "ipvtap", "8021q", "vxlan", "geneve", "wireguard", "netkit",
+	"dummy", "ifb", "vrf", "bonding", "tap", "xfrm_interface", "ipip", "sit", "ip_gre", "ip6_gre", "ip6_tunnel", "tunnel4", "tunnel6",
+	"openvswitch", "vport_*", "sch_*", "cls_*", "act_*", "nf_*", "nft_*", "nfnetlink*", "xt_*", "ip_tables", "iptable_*", "x_tables",
+	"mptcp_diag", "tcp_bbr", "tls", "libcurve25519", "libchacha20poly1305", "chacha*", "poly1305*", "curve25519*",
+}
+
+// loadedModules are not asked for by the kernel: a test finds them or does not.
+var loadedModules = []string{"tun", "fou", "br_netfilter"}
+
+// TestKernels runs the conformance suite of package link in a guest with each
+// kernel and prints what came of it, one row a kind and mode.
+func TestKernels(t *testing.T) {
+	cache := need(t)
+	suites := vm.Suites
+	if s := strings.Fields(os.Getenv(suitesEnv)); len(s) > 0 {
+		suites = s
+	}
+	program := buildLinkTest(t)
+	tab := table{}
+	for _, suite := range suites {
+		t.Run(suite, func(t *testing.T) {
+			k, userland := fetch(t, cache, suite)
+			tab.add(k, runSuite(t, k, userland, program))
+			tab.judge(t, k)
+		})
+	}
+	t.Logf("link kinds by kernel:\n%s", tab)
+	for _, note := range tab.notes() {
+		t.Log(note)
+	}
+}
+
+// need skips the test where the tier can't run and returns the cache directory.
+func need(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: booting kernels takes too long")
+	}
+	if err := vm.Check(); err != nil {
+		t.Skip(err)
+	}
+	cache, err := vm.CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cache
+}
+
+// fetch returns a suite's kernel and the userland, or skips the test where
+// they can't be had.
+func fetch(t *testing.T, cache, suite string) (vm.Kernel, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), fetchWithin)
+	defer cancel()
+	k, err := vm.FetchKernel(ctx, cache, suite)
+	skipOrFail(t, err)
+	userland, err := vm.FetchUserland(ctx, cache)
+	skipOrFail(t, err)
+	return k, userland
+}
+
+// skipOrFail ends a test that can't go on; what lies outside the program is
+// no failure of it.
+func skipOrFail(t *testing.T, err error) {
+	t.Helper()
+	if errors.Is(err, vm.ErrUnavailable) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// buildLinkTest builds the test binary of package link, statically: there is no
+// C library to link to in a guest.
+func buildLinkTest(t *testing.T) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "link.test")
+	cmd := exec.Command("go", "test", "-c", "-o", out, "cleat/link")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build test binary: %v\n%s", err, b)
+	}
+	if _, err := os.Stat(out); err != nil {
+		t.Fatalf("package link has no tests to run: %v", err)
+	}
+	return out
+}
+
+// runSuite runs the test binary in a guest and returns what its tests said.
+func runSuite(t *testing.T, k vm.Kernel, userland, program string) []vm.Outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), guestWithin)
+	defer cancel()
+	res, err := vm.Boot(ctx, vm.Config{
+		Kernel:   k,
+		Userland: userland,
+		Files:    []vm.File{{Path: "/root/link.test", Mode: 0o755, Source: program}},
+		Modules:  linkModules,
+		Load:     loadedModules,
+		Command:  []string{"/root/link.test", "-test.v", "-test.timeout", (guestWithin * 3 / 4).String()},
+		Env:      []string{"CLEAT_LAB=none"}, // the guest as a whole is the lab
+	})
+	if err != nil {
+		t.Fatalf("%v\nit printed:\n%s", err, res.Output)
+	}
+	all := vm.Outcomes(string(res.Output))
+	t.Logf("kernel %s: %d tests in %.1f s, boot included", k.Release, len(vm.Leaves(all)), res.Elapsed.Seconds())
+	bad := slices.ContainsFunc(all, func(o vm.Outcome) bool { return o.Verdict == vm.Fail || o.Verdict == vm.Died })
+	if (res.Status != 0) != bad || len(all) == 0 {
+		t.Errorf("the suite ended with status %d, unlike its tests:\n%s", res.Status, res.Output)
+	}
+	if bad {
+		t.Logf("what the guest printed:\n%s", res.Output)
+	}
+	return all
+}
+
+// table is what came of every test by kernel release.
+type table map[string]map[string]vm.Outcome
+
+func (tab table) add(k vm.Kernel, all []vm.Outcome) {
+	tab[k.Release] = map[string]vm.Outcome{}
+	for _, o := range vm.Leaves(all) {
+		tab[k.Release][o.Test] = o
+	}
+}
+
+// rows are the names of all tests, sorted.
+func (tab table) rows() []string {
+	names := map[string]bool{}
+	for _, col := range tab {
+		for n := range col {
+			names[n] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func (tab table) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	releases := slices.SortedFunc(maps.Keys(tab), func(a, b string) int {
+		x, y := vm.Kernel{Release: a}, vm.Kernel{Release: b}
+		if major, minor := y.Version(); x.AtLeast(major, minor) {
+			return 1
+		}
+		return -1
+	})
+	fmt.Fprintf(w, "test\t%s\n", strings.Join(releases, "\t"))
+	var reasons []string
+	for _, row := range tab.rows() {
+		fmt.Fprint(w, row)
+		for _, r := range releases {
+			o, ok := tab[r][row]
+			switch {
+			case !ok:
+				o.Verdict = "-"
+			case o.Verdict == vm.Skip:
+				reasons = append(reasons, fmt.Sprintf("%s skipped on %s: %s", row, r, strings.Join(o.Log, "; ")))
+			}
+			fmt.Fprintf(w, "\t%s", o.Verdict)
+		}
+		fmt.Fprintln(w)
+	}
+	w.Flush()
+	return b.String() + strings.Join(reasons, "\n")
+}
+
+// late are the tests that may skip, and only on kernels older than a version.
+var late = []struct {
+	name         string // a part of the test's name between slashes
+	major, minor int
+}{
+	{"netkit", 6, 7},
+	{"netkit-l3", 6, 7},
+}
+
+// maySkip says whether a test has nothing to test on a kernel.
+func maySkip(test string, k vm.Kernel) bool {
+	for _, l := range late {
+		if slices.Contains(strings.Split(test, "/"), l.name) && !k.AtLeast(l.major, l.minor) {
+			return true
+		}
+	}
+	return false
+}
+
+// judge fails t for each test that did not pass on a kernel that has what it
+// tests, and for each kind of link that no test is about.
+func (tab table) judge(t *testing.T, k vm.Kernel) {
+	t.Helper()
+	for _, row := range tab.rows() {
+		o, ran := tab[k.Release][row]
+		switch {
+		case !ran, o.Verdict == vm.Pass, o.Verdict == vm.Skip && maySkip(row, k):
+		default:
+			t.Errorf("%s on %s: %s\n\t%s", row, k.Release, o.Verdict, strings.Join(o.Log, "\n\t"))
+		}
+	}
+	for _, kind := range link.Kinds() {
+		if !slices.ContainsFunc(tab.rows(), func(row string) bool { return isAbout(row, kind) }) {
+			t.Errorf("no test is about links of kind %q", kind)
+		}
+	}
+}
+
+// isAbout says whether a conformance test is about a kind: one part of its name
+// is the kind, alone or with a mode after it.
+func isAbout(test, kind string) bool {
+	parts := strings.Split(test, "/")
+	return parts[0] == "TestConformance" && slices.ContainsFunc(parts[1:], func(p string) bool {
+		return p == kind || strings.HasPrefix(p, kind+"-")
+	})
+}
+
+// notes are the sentences of tests that answer a question, each once.
+func (tab table) notes() []string {
+	var out []string
+	for _, row := range tab.rows() {
+		if !strings.Contains(row, "ARP") {
+			continue
+		}
+		for release, col := range tab {
+			for _, line := range col[row].Log {
+				out = append(out, fmt.Sprintf("on %s: %s", release, line))
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
