@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
+	"cleat/bench/experiment"
 	"cleat/internal/spell"
 
 	"github.com/spf13/cobra"
@@ -24,6 +26,12 @@ const (
 // errRegression says that something became worse than a threshold allows. A
 // command that returns it has already printed what.
 var errRegression = errors.New("regression found")
+
+// exitStatus ends the program with another process's exit code and prints
+// nothing: that process, such as this program inside a lab, has said it all.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // usageError is a mistake in the command line, found before anything started.
 type usageError struct{ err error }
@@ -69,22 +77,31 @@ func withHint(err error, hint string) error {
 func report(w io.Writer, err, cause error) int {
 	var stopped signalled
 	if errors.As(cause, &stopped) {
-		if err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, new(signalled)) {
+		if err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, new(signalled)) && !errors.As(err, new(exitStatus)) {
 			printError(w, err)
 		}
 		return exitSignal + int(stopped.signal)
 	}
+	var status exitStatus
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &status):
+		return int(status)
 	case errors.Is(err, errRegression):
 		return exitRegression
 	}
 	printError(w, err)
-	if errors.As(err, new(usageError)) {
+	if isUsage(err) {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// isUsage tells whether err is about what was asked for: the command line, or
+// an experiment that was named or written wrongly.
+func isUsage(err error) bool {
+	return errors.As(err, new(usageError)) || errors.As(err, new(*experiment.Error))
 }
 
 func printError(w io.Writer, err error) {
@@ -96,12 +113,19 @@ func printError(w io.Writer, err error) {
 	}
 }
 
-// hints are the remedies that err carries, outermost first.
+// hints are the remedies that err carries, outermost first, each once.
 func hints(err error) []string {
 	var all []string
 	for e := err; e != nil; e = errors.Unwrap(e) {
-		if h, ok := e.(hinted); ok {
-			all = append(all, h.hint)
+		h := ""
+		switch e := e.(type) {
+		case hinted:
+			h = e.hint
+		case *experiment.Error:
+			h = e.Hint()
+		}
+		if h != "" && !slices.Contains(all, h) {
+			all = append(all, h)
 		}
 	}
 	return all

@@ -48,7 +48,12 @@ func newRootCmd() *cobra.Command {
 		Long: `Cleat builds every kind of container network that this machine can make,
 measures them against each other, and says which to use and why. It works inside
 namespaces of its own: the host's network is not touched, and root is not needed
-except where the kernel demands it.`,
+except where the kernel demands it.
+
+Exit codes: 0 done, 1 failed, 2 used wrongly (nothing was started), 3 a
+regression was found, 130 stopped by Ctrl-C after writing what there was.`,
+		Example: `  cleat man out/man
+  cleat completion bash`,
 		Version:           version(),
 		Args:              noArgsButCommands,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

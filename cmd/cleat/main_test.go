@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -81,5 +84,31 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("%q exited with %d, want %d", args[1:], got, want)
+	}
+}
+
+// The first signal cancels the context and says which it was; that a second
+// one ends the process at once is the default action, which is back by then.
+func TestInterruptible(t *testing.T) {
+	ctx, stop := interruptible()
+	defer stop()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done()
+	if got := context.Cause(ctx); got != (signalled{syscall.SIGINT}) {
+		t.Errorf("cause %v", got)
+	}
+	if signal.Ignored(syscall.SIGINT) {
+		t.Error("SIGINT is ignored after the first")
+	}
+}
+
+func TestInterruptibleEndsUnsignalled(t *testing.T) {
+	ctx, stop := interruptible()
+	stop()
+	<-ctx.Done()
+	if errors.As(context.Cause(ctx), new(signalled)) {
+		t.Errorf("cause %v without a signal", context.Cause(ctx))
 	}
 }

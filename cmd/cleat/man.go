@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -37,11 +38,33 @@ func writeManual(root *cobra.Command, dir string) (int, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, fmt.Errorf("make manual directory: %w", err)
 	}
-	eachCommand(root, func(c *cobra.Command) { c.DisableAutoGenTag = true })
+	eachCommand(root, func(c *cobra.Command) {
+		c.DisableAutoGenTag = true
+		c.InitDefaultVersionFlag()
+		c.Long = asMarkdown(c.Long)
+	})
 	header := &doc.GenManHeader{Section: "1", Source: "cleat " + root.Version, Manual: "Cleat Manual"}
 	if err := doc.GenManTree(root, header, dir); err != nil {
 		return 0, fmt.Errorf("write manual pages: %w", err)
 	}
 	pages, err := filepath.Glob(filepath.Join(dir, root.Name()+"*.1"))
 	return len(pages), err
+}
+
+// asMarkdown keeps the lines of a help text that are indented as they are:
+// cobra takes the text for Markdown, where they would run together.
+func asMarkdown(text string) string {
+	var b strings.Builder
+	before := ""
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "  ") {
+			if !strings.HasPrefix(before, "  ") {
+				b.WriteString("\n")
+			}
+			b.WriteString("    ")
+		}
+		b.WriteString(line)
+		before = line
+	}
+	return b.String()
 }

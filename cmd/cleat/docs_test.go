@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// longFlag finds what reads like a long flag.
+var longFlag = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
+
+// shown are the flags of cmd that a user is told about.
+func shown(cmd *cobra.Command) []*pflag.Flag {
+	cmd.InitDefaultHelpFlag()
+	cmd.InitDefaultVersionFlag()
+	var flags []*pflag.Flag
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, f) })
+	return slices.DeleteFunc(flags, func(f *pflag.Flag) bool { return f.Hidden })
+}
+
+// available are the commands that a user is told about.
+func available(root *cobra.Command) []*cobra.Command {
+	var cmds []*cobra.Command
+	eachCommand(root, func(c *cobra.Command) {
+		if c == root || c.IsAvailableCommand() {
+			cmds = append(cmds, c)
+		}
+	})
+	return cmds
+}
+
+// TestHelpManualAndFlagsAgree compares, for each command, its flags with its
+// --help and with its manual page, in both directions.
+func TestHelpManualAndFlagsAgree(t *testing.T) {
+	dir := t.TempDir()
+	root := newRootCmd()
+	pages, err := writeManual(newRootCmd(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmds := available(root)
+	if pages != len(cmds) {
+		t.Errorf("%d manual pages for %d commands", pages, len(cmds))
+	}
+	known := map[string]bool{}
+	for _, c := range cmds {
+		for _, f := range shown(c) {
+			known["--"+f.Name] = true
+		}
+	}
+	for _, c := range cmds {
+		t.Run(c.CommandPath(), func(t *testing.T) {
+			var help bytes.Buffer
+			printHelp(&help, c)
+			man, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for where, text := range map[string]string{"--help": help.String(), "the manual page": plain(man)} {
+				for _, f := range shown(c) {
+					if !strings.Contains(text, "--"+f.Name) {
+						t.Errorf("%s does not mention --%s", where, f.Name)
+					}
+					if f.Usage == "" || !strings.Contains(squeeze(text), squeeze(usageOf(f))) {
+						t.Errorf("%s does not say what --%s does (%q)", where, f.Name, f.Usage)
+					}
+				}
+				for _, name := range longFlag.FindAllString(text, -1) {
+					if !known[name] && !foreignFlag(text, name) {
+						t.Errorf("%s mentions %s, which no command has", where, name)
+					}
+				}
+			}
+		})
+	}
+}
+
+// usageOf is the text about a flag without the marks of its value's name.
+func usageOf(f *pflag.Flag) string {
+	_, usage := pflag.UnquoteUsage(f)
+	return usage
+}
+
+// foreignFlag tells whether every line that mentions the flag is about another
+// program, such as `docker run --publish`.
+func foreignFlag(text, name string) bool {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, name) && !foreignProgram.MatchString(line) {
+			return false
+		}
+	}
+	return true
+}
+
+var foreignProgram = regexp.MustCompile(`\b(docker|podman|iperf3?|pasta|slirp4netns|apt-get|sysctl|unshare)\b`)
+
+// plain is a manual page without its roff.
+func plain(man []byte) string {
+	s := regexp.MustCompile(`(?m)^\.[A-Z]+ ?`).ReplaceAllString(string(man), "")
+	s = regexp.MustCompile(`\\f[BIPRC]|\\&`).ReplaceAllString(s, "")
+	return strings.NewReplacer(`\-`, "-", `\(aq`, "'", `\[char46]`, ".", `\\`, `\`).Replace(s)
+}
+
+// squeeze drops white space and quotation marks, which help and manual set
+// differently.
+func squeeze(s string) string {
+	return strings.NewReplacer("`", "", "'", "").Replace(strings.Join(strings.Fields(s), ""))
+}
+
+// TestHelpIsComplete demands of each command what a reader needs.
+func TestHelpIsComplete(t *testing.T) {
+	for _, c := range available(newRootCmd()) {
+		t.Run(c.CommandPath(), func(t *testing.T) {
+			if c.Short == "" || strings.HasSuffix(c.Short, ".") || strings.ToLower(c.Short[:1]) != c.Short[:1] {
+				t.Errorf("one-line help %q: want a phrase in lower case without a full stop", c.Short)
+			}
+			if c.Long == "" && c.Name() != "help" {
+				t.Error("there is no longer help")
+			}
+			var help bytes.Buffer
+			printHelp(&help, c)
+			for i, line := range strings.Split(strings.TrimSpace(c.Long), "\n") {
+				if len([]rune(line)) > 80 {
+					t.Errorf("line %d of the help is wider than 80 columns: %s", i+1, line)
+				}
+			}
+		})
+	}
+}
+
+// TestExamples parses the examples in every command's help as the program
+// would, without running them.
+func TestExamples(t *testing.T) {
+	for _, c := range available(newRootCmd()) {
+		for line := range strings.Lines(c.Example) {
+			for _, words := range cleatCalls(line) {
+				if err := dryParse(words); err != nil {
+					t.Errorf("%s: example %q: %v", c.CommandPath(), strings.TrimSpace(line), err)
+				}
+			}
+		}
+	}
+}
+
+// cleatCalls finds the calls of cleat in a line of shell: the words after the
+// program's name, up to the next operator.
+func cleatCalls(line string) [][]string {
+	line, _, _ = strings.Cut(line, " #")
+	if strings.HasPrefix(strings.TrimSpace(line), "#") {
+		return nil
+	}
+	var calls [][]string
+	for _, part := range regexp.MustCompile(`[|;&<>()]+`).Split(line, -1) {
+		words := strings.Fields(part)
+		for len(words) > 0 && (strings.Contains(words[0], "=") || words[0] == "sudo" || words[0] == "$") {
+			words = words[1:]
+		}
+		if len(words) > 0 && (words[0] == "cleat" || words[0] == "./cleat") {
+			calls = append(calls, words[1:])
+		}
+	}
+	return calls
+}
+
+// dryParse parses a command line of cleat as far as can be without starting
+// anything: the command, its flags and the number of its arguments.
+func dryParse(words []string) error {
+	for i := range words {
+		words[i] = strings.Trim(words[i], `'"`)
+	}
+	cmd, rest, err := newRootCmd().Find(words)
+	if err != nil {
+		return err
+	}
+	shown(cmd) // adds --help and --version
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	if help, _ := cmd.Flags().GetBool("help"); help {
+		return nil
+	}
+	if version, err := cmd.Flags().GetBool("version"); err == nil && version {
+		return nil
+	}
+	if !cmd.Runnable() {
+		return fmt.Errorf("%q is not a command by itself", cmd.CommandPath())
+	}
+	if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
+		return err
+	}
+	return cmd.ValidateRequiredFlags()
+}
+
+func TestDryParse(t *testing.T) {
+	for _, tt := range []struct {
+		line string
+		ok   bool
+	}{
+		{"cleat --version", true},
+		{"source <(cleat completion bash)", true},
+		{"$ sudo ./cleat man out | less", true},
+		{"cleat man", false},
+		{"cleat man out --frob", false},
+		{"cleat frob", false},
+	} {
+		calls := cleatCalls(tt.line)
+		if len(calls) != 1 {
+			t.Errorf("%q has %d calls of cleat", tt.line, len(calls))
+			continue
+		}
+		if err := dryParse(calls[0]); (err == nil) != tt.ok {
+			t.Errorf("%q: %v", tt.line, err)
+		}
+	}
+}
+
+func TestAsMarkdown(t *testing.T) {
+	got := asMarkdown("Presets:\n  quick  short\n  wire   long\nThat is all.\n")
+	want := "Presets:\n\n      quick  short\n      wire   long\nThat is all.\n"
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}

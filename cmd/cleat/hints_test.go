@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"cleat/bench/experiment"
+)
+
+func TestReport(t *testing.T) {
+	_, unknownPreset := experiment.Load("quikc")
+	broken := errors.New("read disk: broken")
+	interrupt := signalled{syscall.SIGINT}
+	for _, tt := range []struct {
+		name       string
+		err, cause error
+		code       int
+		text       string
+	}{
+		{"done", nil, nil, 0, ""},
+		{"failed", broken, nil, 1, "cleat: error: read disk: broken\n"},
+		{"with a hint", withHint(broken, "buy another"), nil, 1, "cleat: error: read disk: broken\ncleat: hint: buy another\n"},
+		{"with a hint of two lines", withHint(broken, "one\ntwo"), nil, 1, "cleat: error: read disk: broken\ncleat: hint: one\ncleat: hint: two\n"},
+		{"with hints inside and outside", withHint(fmt.Errorf("open: %w", withHint(broken, "inner")), "outer"), nil, 1,
+			"cleat: error: open: read disk: broken\ncleat: hint: outer\ncleat: hint: inner\n"},
+		{"used wrongly", usagef("no such %s", "thing"), nil, 2, "cleat: error: no such thing\n"},
+		{"used wrongly, wrapped", withHint(usagef("no such thing"), "look"), nil, 2, "cleat: error: no such thing\ncleat: hint: look\n"},
+		{"unknown preset", unknownPreset, nil, 2, "cleat: error: unknown preset \"quikc\"\ncleat: hint: did you mean \"quick\"?\n"},
+		{"the same hint twice", withHint(unknownPreset, "did you mean \"quick\"?"), nil, 2, "cleat: error: unknown preset \"quikc\"\ncleat: hint: did you mean \"quick\"?\n"},
+		{"another process failed", fmt.Errorf("run lab: %w", exitStatus(3)), nil, 3, ""},
+		{"interrupted in another process", exitStatus(1), interrupt, 130, ""},
+		{"regression", fmt.Errorf("compare: %w", errRegression), nil, 3, ""},
+		{"interrupted", context.Canceled, interrupt, 130, ""},
+		{"interrupted, stopped cleanly", nil, interrupt, 130, ""},
+		{"interrupted, and something broke", broken, interrupt, 130, "cleat: error: read disk: broken\n"},
+		{"terminated", interrupt, signalled{syscall.SIGTERM}, 143, ""},
+		{"cancelled by the end of run only", nil, context.Canceled, 0, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var w bytes.Buffer
+			if code := report(&w, tt.err, tt.cause); code != tt.code {
+				t.Errorf("code %d, want %d", code, tt.code)
+			}
+			if w.String() != tt.text {
+				t.Errorf("printed\n%swant\n%s", w.String(), tt.text)
+			}
+		})
+	}
+}
+
+func TestWithHintKeepsNil(t *testing.T) {
+	if withHint(nil, "hint") != nil {
+		t.Error("an error came out of nothing")
+	}
+}
