@@ -1,0 +1,62 @@
+package host
+
+var accessChecks = []check{
+	{"userns", checkUserNamespaces},
+	{"tun", checkTUN},
+	{"ping", checkPing},
+}
+
+// checkUserNamespaces names the lock that refuses, most specific first.
+func checkUserNamespaces(h Host) []Finding {
+	u := h.UserNamespaces
+	f := Finding{Severity: Warning, Spoils: SpoilsBoth,
+		Detail: "Without root there are no rootless containers, no `cleat run`, and no user lab to measure in."}
+	if h.UID != 0 {
+		f.Severity = Problem
+	}
+	switch {
+	case !u.Supported:
+		f.Title = "the kernel has no user namespaces (CONFIG_USER_NS)"
+	case u.UnprivilegedOK == "0":
+		f.Title, f.Fix = "ordinary users may not make user namespaces (sysctl kernel.unprivileged_userns_clone is 0)", "sudo sysctl kernel.unprivileged_userns_clone=1"
+	case u.Max == "0":
+		f.Title, f.Fix = "nobody may make user namespaces (sysctl user.max_user_namespaces is 0)", "sudo sysctl user.max_user_namespaces=63000"
+	case u.MaxNet == "0":
+		f.Title, f.Fix = "nobody may make network namespaces (sysctl user.max_net_namespaces is 0)", "sudo sysctl user.max_net_namespaces=63000"
+	case u.AppArmorRestrict == "1":
+		f.Title, f.Fix = "AppArmor takes away what a user namespace is for (sysctl kernel.apparmor_restrict_unprivileged_userns is 1)", "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+		f.Detail += " Programs with an AppArmor profile that allows userns are exempt."
+	case u.Refused != "" && u.Seccomp:
+		f.Title = "user namespaces are refused (" + u.Refused + "), most likely by the seccomp filter this process runs under"
+		f.Fix = "docker run --security-opt seccomp=unconfined --cap-add SYS_ADMIN …"
+	case u.Refused != "":
+		f.Title, f.Fix = "user namespaces are refused: "+u.Refused, "sudo cleat doctor"
+		f.Detail += " No known switch is to blame; a security module or a chroot may be."
+	default:
+		return fine("ordinary users may make user namespaces")
+	}
+	return one(f)
+}
+
+func checkTUN(h Host) []Finding {
+	switch {
+	case !h.TUN.Present:
+		return one(Finding{Severity: Warning, Spoils: SpoilsNetwork, Title: "/dev/net/tun is missing",
+			Detail: "No TUN or TAP device, no pasta, slirp4netns, OpenVPN or user-mode WireGuard.",
+			Fix:    "sudo modprobe tun || sudo sh -c 'mkdir -p /dev/net && mknod -m 0666 /dev/net/tun c 10 200'"})
+	case !h.TUN.Usable:
+		return one(Finding{Severity: Warning, Spoils: SpoilsNetwork, Title: "/dev/net/tun may not be opened (mode " + h.TUN.Mode + ")",
+			Detail: "User-mode networks (pasta, slirp4netns) need it. A device made with it is worth nothing without a namespace of one's own, so 0666 is the usual mode.",
+			Fix:    "sudo chmod 0666 /dev/net/tun"})
+	}
+	return fine("/dev/net/tun can be opened")
+}
+
+func checkPing(h Host) []Finding {
+	if h.Sysctls["net.ipv4.ping_group_range"] != "1 0" { // the kernel's way to say nobody
+		return nil
+	}
+	return one(Finding{Severity: Note, Spoils: SpoilsNetwork, Title: "ordinary users may not ping",
+		Detail: "User-mode networks can't forward ICMP echo: ping fails in rootless containers while all else works.",
+		Fix:    "sudo sysctl net.ipv4.ping_group_range='0 2147483647'"})
+}

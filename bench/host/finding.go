@@ -1,0 +1,76 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"slices"
+)
+
+// Severity says how bad a finding is.
+type Severity string
+
+// The severities, worst first.
+const (
+	Problem Severity = "problem" // something does not work, or numbers mean nothing
+	Warning Severity = "warning" // numbers are shifted, or some traffic suffers
+	Note    Severity = "note"    // worth knowing when reading numbers
+	OK      Severity = "ok"      // looked at and fine
+)
+
+// rank orders severities, worst first.
+func (s Severity) rank() int {
+	return slices.Index([]Severity{Problem, Warning, Note, OK}, s)
+}
+
+// What a finding spoils.
+const (
+	SpoilsMeasurement = "measurement"
+	SpoilsNetwork     = "network"
+	SpoilsBoth        = "both"
+)
+
+// Finding is one thing about the host that a person should know.
+type Finding struct {
+	ID       string   `json:"id"` // of the check; stable
+	Severity Severity `json:"severity"`
+	Title    string   `json:"title"`            // one line, the fact
+	Detail   string   `json:"detail,omitempty"` // what follows from it
+	Fix      string   `json:"fix,omitempty"`    // something to type; it is never typed for you
+	Spoils   string   `json:"spoils,omitempty"` // "measurement", "network" or "both"
+}
+
+// check looks at one aspect of a host. It returns nothing when the facts it
+// needs are absent.
+type check struct {
+	id  string
+	run func(Host) []Finding
+}
+
+// checks are all of them, in the order in which equals are shown.
+var checks = slices.Concat(cpuChecks, kernelChecks, linkChecks, accessChecks)
+
+// Doctor takes the host's fingerprint and says what on it will spoil a
+// measurement or a network. It changes nothing.
+func Doctor(ctx context.Context) (Host, []Finding) {
+	h := Fingerprint(ctx)
+	return h, Diagnose(h)
+}
+
+// Diagnose runs all checks over the facts, worst findings first.
+func Diagnose(h Host) []Finding {
+	var out []Finding
+	for _, c := range checks {
+		for _, f := range c.run(h) {
+			f.ID = c.id
+			out = append(out, f)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Finding) int { return cmp.Compare(a.Severity.rank(), b.Severity.rank()) })
+	return out
+}
+
+// fine is the finding of a check that found nothing wrong.
+func fine(title string) []Finding { return []Finding{{Severity: OK, Title: title}} }
+
+// one wraps a single finding.
+func one(f Finding) []Finding { return []Finding{f} }
