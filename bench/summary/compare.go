@@ -172,31 +172,6 @@ func (r Row) judge(threshold float64) Verdict {
 	return Worse
 }
 
-// fingerprint are the facts of environment.json that change results, with their
-// names for people.
-var fingerprint = []struct{ path, name string }{
-	{"host.kernel.release", "kernel"},
-	{"host.kernel.arch", "architecture"},
-	{"host.kernel.preempt", "preemption"},
-	{"host.kernel.accounting", "accounting of processor time"},
-	{"host.kernel.parameters", "kernel parameters"},
-	{"host.kernel.vulnerabilities", "mitigations"},
-	{"host.cpu.model", "processor"},
-	{"host.cpu.online", "number of processors"},
-	{"host.cpu.allowed", "processors allowed"},
-	{"host.cpu.quota_cores", "processor quota"},
-	{"host.cpu.governors", "governor"},
-	{"host.cpu.boost", "boost"},
-	{"host.cpu.microcode", "microcode"},
-	{"host.virtualization", "virtualization"},
-	{"host.memory.total_bytes", "memory"},
-	{"host.clock_source", "clock source"},
-	{"host.distribution", "distribution"},
-	{"host.uid", "uid"},
-	{"host.sysctls", "sysctls"},
-	{"host.versions", "versions of programs"},
-}
-
 // compareWarnings lists what makes two runs unlike before any number is read.
 func compareWarnings(base, other Results) []string {
 	out := []string{}
@@ -214,21 +189,7 @@ func compareWarnings(base, other Results) []string {
 			out = append(out, side.name+": no samples, only summaries: means are compared by Welch's t test")
 		}
 	}
-	if base.Environment == nil || other.Environment == nil {
-		return out
-	}
-	for _, f := range fingerprint {
-		a, b := base.environment(f.path), other.environment(f.path)
-		if a == b {
-			continue
-		}
-		if len(a)+len(b) > 100 {
-			out = append(out, fmt.Sprintf("the environments differ: %s (%s in %s)", f.name, f.path, EnvironmentFile))
-			continue
-		}
-		out = append(out, fmt.Sprintf("the environments differ: %s %q → %q", f.name, a, b))
-	}
-	return out
+	return append(out, environmentWarnings(base.Environment, other.Environment)...)
 }
 
 // shiftedBaselines warns of baselines that changed: then the machine did, and

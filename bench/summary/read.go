@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"cleat/bench/cell"
 )
@@ -174,24 +173,4 @@ func (r *Results) readEnvironment(file string) error {
 		r.Partial = true
 	}
 	return nil
-}
-
-// environment looks up a dotted path in environment.json; "" when it is not
-// there.
-func (r Results) environment(path string) string {
-	var at any = r.Environment
-	for key := range strings.SplitSeq(path, ".") {
-		m, ok := at.(map[string]any)
-		if !ok {
-			return ""
-		}
-		at = m[key]
-	}
-	if at == nil {
-		return ""
-	}
-	if list, ok := at.([]any); ok {
-		return strings.Trim(fmt.Sprint(list), "[]")
-	}
-	return fmt.Sprint(at)
 }

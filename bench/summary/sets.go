@@ -40,8 +40,12 @@ func (r Results) sets() []set {
 			groups[c.Key()+"\x00"+string(m)] = g
 		}
 	}
+	summaries := r.Summaries
+	if summaries == nil {
+		summaries = Summarize(r.Samples, r.Absent)
+	}
 	var out []set
-	for _, s := range r.Summaries {
+	for _, s := range summaries {
 		one := set{Summary: s}
 		g, kept := groups[one.id()]
 		if kept {

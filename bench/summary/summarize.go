@@ -20,6 +20,9 @@ var metricOrder = []cell.Metric{
 	cell.Connections, cell.Packets, cell.SetupTime, CoresPerGbit,
 }
 
+// Metrics lists all metrics in that order.
+func Metrics() []cell.Metric { return slices.Clone(metricOrder) }
+
 // percentiles are the metrics that are read from merged histograms.
 var percentiles = map[cell.Metric]float64{cell.LatencyP50: 50, cell.LatencyP99: 99, cell.LatencyP999: 99.9}
 
