@@ -26,7 +26,8 @@ const (
 	// unpacked), and Open vSwitch.
 	defaultMemory = 1024 // MiB
 
-	// lastLine begins the last line that a guest prints; its status follows.
+	// lastLine begins the last line that a guest prints, after a line feed of its
+	// own; its status follows.
 	lastLine = "cleat-guest: exit status "
 
 	// maxOutput bounds what is kept of a guest's output, in bytes. The rest of a
@@ -116,19 +117,27 @@ func unnamedFile(prefix string) (*os.File, error) {
 }
 
 // verdict compares QEMU's exit code (isa-debug-exit: status·2+1) with the
-// guest's last line, and returns the output without that line.
+// guest's last line, and returns the output without what the guest added.
 func verdict(output []byte, code int) ([]byte, int, error) {
-	text := bytes.TrimRight(output, "\r\n")
-	i := bytes.LastIndexByte(text, '\n') + 1
-	word, ok := strings.CutPrefix(strings.TrimSpace(string(text[i:])), lastLine)
-	if !ok {
+	rest, last, ok := cutLast(bytes.TrimRight(output, "\n"))
+	word, said := strings.CutPrefix(last, lastLine)
+	if !ok || !said {
 		return output, 0, fmt.Errorf("%w: QEMU ended with %d and the guest without its last line", ErrGuestDied, code)
 	}
 	status, err := strconv.Atoi(word)
 	if err != nil || code != status*2+1 {
-		return output, 0, fmt.Errorf("%w: QEMU ended with %d, the guest with %q", ErrGuestDied, code, text[i:])
+		return output, 0, fmt.Errorf("%w: QEMU ended with %d, the guest with %q", ErrGuestDied, code, last)
 	}
-	return output[:i], status, nil
+	return rest, status, nil
+}
+
+// cutLast cuts b around its last line feed.
+func cutLast(b []byte) (before []byte, after string, ok bool) {
+	i := bytes.LastIndexByte(b, '\n')
+	if i < 0 {
+		return nil, string(b), false
+	}
+	return b[:i], string(b[i+1:]), true
 }
 
 // qemu is one run of QEMU.

@@ -16,16 +16,17 @@ func TestVerdict(t *testing.T) {
 		status int
 		died   bool
 	}{
-		{"success", "ok\n" + lastLine + "0\n", 1, "ok\n", 0, false},
-		{"failure", "no\n" + lastLine + "3\n", 7, "no\n", 3, false},
-		{"nothing but the line", lastLine + "0", 1, "", 0, false},
-		{"carriage returns", "a\r\n" + lastLine + "0\r\n", 1, "a\r\n", 0, false},
-		{"power-off", "ok\n" + lastLine + "0\n", 0, "", 0, true},
+		{"success", "ok\n\n" + lastLine + "0\n", 1, "ok\n", 0, false},
+		{"failure", "no\n\n" + lastLine + "3\n", 7, "no\n", 3, false},
+		{"nothing printed", "\n" + lastLine + "0\n", 1, "", 0, false},
+		{"no end of line", "half\n" + lastLine + "0\n", 1, "half", 0, false},
+		{"cut short", "ok\n\n" + lastLine, 1, "", 0, true},
+		{"power-off", "ok\n\n" + lastLine + "0\n", 0, "", 0, true},
 		{"panic before the line", "ok\n", 0, "", 0, true},
 		{"exit port without the line", "ok\n", 1, "", 0, true},
-		{"they disagree", lastLine + "1\n", 1, "", 0, true},
-		{"not the last line", lastLine + "0\nmore\n", 1, "", 0, true},
-		{"no number", lastLine + "x\n", 1, "", 0, true},
+		{"they disagree", "\n" + lastLine + "1\n", 1, "", 0, true},
+		{"not the last line", "\n" + lastLine + "0\nmore\n", 1, "", 0, true},
+		{"no number", "\n" + lastLine + "x\n", 1, "", 0, true},
 		{"empty", "", 1, "", 0, true},
 	}
 	for _, tt := range tests {

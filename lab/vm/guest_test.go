@@ -9,10 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"cleat/lab/vm"
+
+	"golang.org/x/sys/unix"
 )
 
 // guest is a guest with the oldest kernel that runs a shell command.
@@ -30,7 +34,7 @@ func TestGuestStatus(t *testing.T) {
 	}{
 		{"success", "echo hello; uname -s", 0, "hello\nLinux\n"},
 		{"failure", "echo no; exit 3", 3, "no\n"},
-		{"no end of line", "printf end; exit 1", 1, ""},
+		{"no end of line", "printf end; exit 1", 1, "end"},
 		{"killed by a signal", "kill -9 $$", 127, ""},
 		{"much output", "seq 20000", 0, ""},
 	} {
@@ -87,24 +91,41 @@ func TestGuestEndsWithContext(t *testing.T) {
 	}
 }
 
-// helperEnv makes TestGuestHelper boot a guest that never ends.
+// helperEnv makes the test binary boot a guest that never ends; its value is
+// the cache directory.
 const helperEnv = "CLEAT_VM_HELPER"
 
-// TestGuestHelper is the process that TestGuestDiesWithItsStarter kills.
-func TestGuestHelper(t *testing.T) {
-	if os.Getenv(helperEnv) == "" {
-		t.Skip("only TestGuestDiesWithItsStarter runs this")
+func TestMain(m *testing.M) {
+	if cache := os.Getenv(helperEnv); cache != "" {
+		fmt.Println(bootForever(cache))
+		os.Exit(1)
 	}
-	cfg := guest(t, "echo up; sleep 1000")
-	cfg.Output = os.Stdout
-	_, err := vm.Boot(t.Context(), cfg)
-	t.Fatal(err)
+	os.Exit(m.Run())
+}
+
+// bootForever is what the process does that TestGuestDiesWithItsStarter kills.
+func bootForever(cache string) error {
+	ctx := context.Background()
+	k, err := vm.FetchKernel(ctx, cache, vm.Suites[0])
+	if err != nil {
+		return err
+	}
+	userland, err := vm.FetchUserland(ctx, cache)
+	if err != nil {
+		return err
+	}
+	_, err = vm.Boot(ctx, vm.Config{
+		Kernel: k, Userland: userland, Output: os.Stdout,
+		Command: []string{"/bin/sh", "-c", "echo up; sleep 1000"},
+	})
+	return err
 }
 
 func TestGuestDiesWithItsStarter(t *testing.T) {
-	guest(t, "") // fetched before the helper's time starts
-	cmd := exec.Command(os.Args[0], "-test.run=^TestGuestHelper$", "-test.timeout=2m")
-	cmd.Env = append(os.Environ(), helperEnv+"=1")
+	cache := need(t)
+	fetch(t, cache, vm.Suites[0])
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), helperEnv+"="+cache)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -121,40 +142,50 @@ func TestGuestDiesWithItsStarter(t *testing.T) {
 	if len(children) != 1 {
 		t.Fatalf("helper has children %v, want QEMU alone", children)
 	}
-	// A file descriptor of a process becomes readable when it ends.
-	qemu, err := os.Open(filepath.Join("/proc", children[0], "cmdline"))
+	qemu, err := unix.PidfdOpen(children[0], 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer qemu.Close()
+	defer unix.Close(qemu)
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	// Both ends of this pipe that are not ours were inherited: it ends when the
-	// helper and all it started are gone.
-	if _, err := io.Copy(io.Discard, out); err != nil {
-		t.Fatal(err)
-	}
 	cmd.Wait()
-	if b, err := io.ReadAll(qemu); err == nil && len(b) > 0 {
-		t.Errorf("QEMU outlived its starter: %q", b)
+	// A pidfd becomes readable when its process ends.
+	var n int
+	err = unix.EINTR
+	for err == unix.EINTR {
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(qemu), Events: unix.POLLIN}}, int(qemuMayLinger/time.Millisecond))
+	}
+	if err != nil || n != 1 {
+		unix.PidfdSendSignal(qemu, unix.SIGKILL, nil, 0)
+		t.Errorf("QEMU is still there %s after its starter was killed: %v", qemuMayLinger, err)
 	}
 }
 
+// qemuMayLinger is far more than a signal takes to be delivered.
+const qemuMayLinger = 30 * time.Second
+
 // childrenOf are the process ids of the children of all threads of a process.
-func childrenOf(t *testing.T, pid int) []string {
+func childrenOf(t *testing.T, pid int) []int {
 	t.Helper()
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []string
+	var out []int
 	for _, l := range lists {
 		b, err := os.ReadFile(l)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, strings.Fields(string(b))...)
+		for _, f := range strings.Fields(string(b)) {
+			child, err := strconv.Atoi(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, child)
+		}
 	}
 	return out
 }

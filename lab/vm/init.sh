@@ -26,7 +26,7 @@ cd /root
 {{range .Command}}{{quote .}} {{end}}
 status=$?
 [ $status -gt 127 ] && status=127
-echo "{{.Last}}$status"
+printf '\n%s%s\n' {{quote .Last}} $status
 # QEMU ends on the byte written to its exit port, with whatever the serial port
 # still holds: the last close of a terminal waits until it has sent everything.
 exec >/dev/null 2>&1
