@@ -112,8 +112,13 @@ func openArchive(ctx context.Context, dir, suite string, uris []string) (*archiv
 			return nil, err
 		}
 	}
-	if err := os.WriteFile(a.conf, []byte(aptConf(dir)), 0o644); err != nil {
-		return nil, err
+	for name, text := range map[string]string{
+		a.conf:                       aptConf(dir),
+		filepath.Join(dir, "status"): "", // nothing is installed; apt makes dpkg's locks beside it
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			return nil, err
+		}
 	}
 	var failed error
 	for _, uri := range uris {
@@ -144,7 +149,7 @@ APT::Update::Error-Mode "any";
 APT::Install-Recommends "false";
 Dir::State "%[1]s";
 Dir::State::Lists "%[1]s/lists";
-Dir::State::status "/dev/null";
+Dir::State::status "%[1]s/status";
 Dir::Cache "%[1]s/cache";
 Dir::Cache::archives "%[1]s/cache/archives";
 Dir::Etc::sourcelist "%[1]s/sources.list";
