@@ -20,11 +20,19 @@ type barFigure struct {
 	Panels             []barPanel
 }
 
+// mostPanels is how many plots a figure shows at once; the rest is folded away.
+const mostPanels = 8
+
+// Open are the panels shown at once, Folded the rest.
+func (f barFigure) Open() []barPanel   { return f.Panels[:min(mostPanels, len(f.Panels))] }
+func (f barFigure) Folded() []barPanel { return f.Panels[min(mostPanels, len(f.Panels)):] }
+
 // key explains one colour or sign.
 type key struct{ Class, Text string }
 
 type barPanel struct {
 	Title  string
+	Unit   string
 	Axis   []tick
 	Groups []barGroup
 }
@@ -186,9 +194,9 @@ func plotBars(in Input, m cell.Metric, signs map[Mark]string) barFigure {
 	}
 	sc := linear(top/u.scale, 5)
 	f := barFigure{ID: string(m), Title: metricName(m), Unit: u.name, Caption: barCaption(in, sums, len(dots) > 0)}
-	f.Keys = barKeys(sums, signs)
+	f.Keys = barKeys(sums, m, signs)
 	f.Panels = barPanels(sums, func(panel []cell.Summary) barPanel {
-		p := barPanel{Axis: tickMarks(sc)}
+		p := barPanel{Axis: tickMarks(sc), Unit: f.Unit}
 		ref := ""
 		if r, ok := reference(panel); ok {
 			y, _, _ := centre(r, in.thesis())
@@ -246,10 +254,10 @@ func barCaption(in Input, sums []cell.Summary, dots bool) string {
 }
 
 // barKeys explains the signs that really occur.
-func barKeys(sums []cell.Summary, signs map[Mark]string) []key {
+func barKeys(sums []cell.Summary, m cell.Metric, signs map[Mark]string) []key {
 	var out []key
 	has := func(sign string) bool {
-		return slices.ContainsFunc(sums, func(s cell.Summary) bool { return signs[Mark{s.Key(), s.Metric}] == sign })
+		return slices.ContainsFunc(sums, func(s cell.Summary) bool { return signs[Mark{s.Key(), m}] == sign })
 	}
 	switch best, tie := has("*"), has("~"); {
 	case best && tie:
@@ -259,7 +267,7 @@ func barKeys(sums []cell.Summary, signs map[Mark]string) []key {
 	case tie:
 		out = append(out, key{"k-best", "can’t be told apart from the best of its group (~)"})
 	}
-	if r, ok := reference(sums); ok {
+	if r, ok := reference(sums); ok && m != cost {
 		out = append(out, key{"k-ref", r.Network})
 	}
 	return out
@@ -267,7 +275,7 @@ func barKeys(sums []cell.Summary, signs map[Mark]string) []key {
 
 // plotCPU shows the processor time per data moved, split by where it was spent.
 // Where a numeric factor has many levels, only its lowest is shown.
-func plotCPU(in Input) (barFigure, bool) {
+func plotCPU(in Input, signs map[Mark]string) (barFigure, bool) {
 	var sums []cell.Summary
 	top := 0.0
 	for _, s := range ofMetric(in.available(), cell.Throughput) {
@@ -289,11 +297,12 @@ func plotCPU(in Input) (barFigure, bool) {
 	for _, s := range sums {
 		top = max(top, sum(s.CoresPerGbit))
 	}
+	f.Keys = append(f.Keys, barKeys(sums, cost, signs)...)
 	sc := linear(top, 5)
 	f.Panels = barPanels(sums, func(panel []cell.Summary) barPanel {
-		p := barPanel{Axis: tickMarks(sc)}
+		p := barPanel{Axis: tickMarks(sc), Unit: f.Unit}
 		p.Groups = byRole(panel, func(s cell.Summary) barRow {
-			r := newRow(s, "", p.Axis, "")
+			r := newRow(s, signs[Mark{s.Key(), cost}], p.Axis, "")
 			c := s.CoresPerGbit
 			r.Value = sig(sum(c))
 			r.Label = fmt.Sprintf("%s: user %s, system %s, softirq %s cores per Gbit/s", s.Network, sig(c.User), sig(c.System), sig(c.SoftIRQ))
@@ -355,9 +364,9 @@ func plotLatency(in Input, signs map[Mark]string) (barFigure, bool) {
 	sc := decades(lo/u.scale, hi/u.scale)
 	f := barFigure{ID: "latency", Title: "Latency", Unit: "p50, p99 / p99.9 in " + u.name,
 		Caption: "Less is better. Of a request and its response, from the intended send time; whiskers are " + levelText(sums) + " intervals of the median over the blocks; " + counts(sums) + ".",
-		Keys:    append([]key{{"k-p50", "p50"}, {"k-p99", "p99"}, {"k-p999", "p99.9"}}, barKeys(sums, signs)...)}
+		Keys:    append([]key{{"k-p50", "p50"}, {"k-p99", "p99"}, {"k-p999", "p99.9"}}, barKeys(sums, cell.LatencyP50, signs)...)}
 	f.Panels = barPanels(sums, func(panel []cell.Summary) barPanel {
-		p := barPanel{Axis: tickMarks(sc)}
+		p := barPanel{Axis: tickMarks(sc), Unit: f.Unit}
 		ref := ""
 		if r, ok := reference(panel); ok {
 			ref = percent(sc.at(r.Median / u.scale))

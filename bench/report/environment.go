@@ -20,8 +20,8 @@ type fact struct{ Name, Value string }
 // envFirst are the keys that come before the others, at every level, in this
 // order: what changes a result most.
 var envFirst = []string{
-	"seed", "preset", "experiment", "name", "title", "partial", "started", "taken", "finished", "duration", "duration_seconds", "repeat", "blocks", "warmup",
-	"lab", "flavour", "host", "kernel", "release", "accounting", "preempt", "distribution", "cpu", "model", "online", "cores", "smt", "governors", "governor",
+	"seed", "preset", "experiment", "name", "title", "partial", "started", "taken", "ended", "finished", "duration", "duration_seconds", "repeat", "blocks", "warmup",
+	"lab", "command", "processors", "findings", "flavour", "host", "kernel", "release", "accounting", "preempt", "distribution", "cpu", "model", "online", "cores", "smt", "governors", "governor",
 	"virtualization", "memory", "load", "sysctls", "sysctl", "netfilter", "interfaces", "versions",
 }
 
@@ -51,7 +51,7 @@ func environment(env map[string]any) []envSection {
 		}
 		section := envSection{Title: capital(words(k))}
 		for _, inner := range envKeys(m) {
-			if sub, ok := m[inner].(map[string]any); ok && len(sub) > 2 {
+			if sub, ok := m[inner].(map[string]any); ok && len(sub) > 6 {
 				rest = append(rest, envSection{capital(words(k)) + ": " + words(inner), facts("", sub)})
 				continue
 			}

@@ -133,7 +133,7 @@ func curves(in Input, sums []cell.Summary, name, yLabel string, value valueFunc)
 		line = slices.MaxFunc(rest, func(a, b factor) int { return cmp.Compare(a.count(sums), b.count(sums)) })
 		rest = without(rest, line)
 	}
-	outer, inner := split(rest)
+	outer, inner := split(rest, sums)
 	var out []Figure
 	for _, group := range groups(outer, sums) {
 		f := Figure{
@@ -162,15 +162,21 @@ func without(fs []factor, f factor) []factor {
 }
 
 // split tells factors that make a figure of their own from those that make a
-// panel.
-func split(fs []factor) (outer, inner []factor) {
-	for _, f := range fs {
-		if f.name == "topology" || f.name == "transport" {
+// panel: topology and transport always do, others when the panels would become
+// too many to be compared at a glance.
+func split(fs []factor, sums []cell.Summary) (outer, inner []factor) {
+	panels := 1
+	for _, f := range slices.Backward(fs) {
+		n := f.count(sums)
+		if f.name == "topology" || f.name == "transport" || panels*n > mostPanels {
 			outer = append(outer, f)
-		} else {
-			inner = append(inner, f)
+			continue
 		}
+		inner = append(inner, f)
+		panels *= n
 	}
+	slices.Reverse(outer)
+	slices.Reverse(inner)
 	return outer, inner
 }
 

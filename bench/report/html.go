@@ -27,15 +27,23 @@ type page struct {
 	Title         string
 	Subtitle      []string
 	Partial       bool
+	Notes         []string
 	Advice        []Advice
 	Bars          []barFigure
-	Lines         []lineFigure
+	Lines         []lineGroup
 	Tables        []dataTable
 	Unavailable   []missing
 	NotApplicable []missing
 	Method        []string
 	Environment   []envSection
 	Files         []fact
+}
+
+// lineGroup is the curves of one metric: some shown at once, the rest folded
+// away.
+type lineGroup struct {
+	Title        string
+	Open, Folded []lineFigure
 }
 
 type dataTable struct {
@@ -85,7 +93,7 @@ func newPage(in Input) page {
 	rows, fs, metrics := arrange(all)
 	signs := symbols(in, rows, fs)
 	p := page{
-		Style: template.CSS(styleText), Title: in.Title, Subtitle: subtitle(in, all), Partial: in.Partial,
+		Style: template.CSS(styleText), Title: in.Title, Subtitle: subtitle(in, all), Partial: in.Partial, Notes: in.Notes,
 		Advice: in.Recommendation, Method: method(in, all),
 		Environment: environment(in.Environment), Files: files(),
 	}
@@ -109,7 +117,7 @@ func (p *page) figures(in Input, all []cell.Summary, metrics []cell.Metric, sign
 	figures := append(Figures(in), costFigures(in)...)
 	names := seriesNames(figures)
 	for _, f := range figures {
-		p.Lines = append(p.Lines, layOut(f, names))
+		p.addLines(f.YLabel, layOut(f, names))
 	}
 	bars := func(m cell.Metric) {
 		if !drawn[m] && slices.Contains(metrics, m) {
@@ -123,11 +131,28 @@ func (p *page) figures(in Input, all []cell.Summary, metrics []cell.Metric, sign
 			p.Bars = append(p.Bars, f)
 		}
 	}
-	if f, ok := plotCPU(in); ok {
+	if f, ok := plotCPU(in, signs); ok {
 		p.Bars = append(p.Bars, f)
 	}
 	for _, m := range []cell.Metric{cell.Connections, cell.Packets, cell.SetupTime} {
 		bars(m)
+	}
+}
+
+// mostFigures is how many figures of one metric are shown at once.
+const mostFigures = 4
+
+func (p *page) addLines(title string, f lineFigure) {
+	n := len(p.Lines)
+	if n == 0 || p.Lines[n-1].Title != title {
+		p.Lines = append(p.Lines, lineGroup{Title: title})
+		n++
+	}
+	g := &p.Lines[n-1]
+	if len(g.Open) < mostFigures {
+		g.Open = append(g.Open, f)
+	} else {
+		g.Folded = append(g.Folded, f)
 	}
 }
 
@@ -160,7 +185,7 @@ func seriesNames(figures []Figure) []string {
 const foldAbove = 40
 
 func (p *page) tables(in Input, all []cell.Summary, signs map[Mark]string) {
-	outer, _ := split(varying(all))
+	outer := tableFactors(varying(all))
 	for _, part := range groups(outer, all) {
 		rows, fs, metrics := arrange(part)
 		t := dataTable{Title: capital(describe(outer, part[0].Cell)), Folded: len(all) > foldAbove*len(metrics)}
@@ -189,6 +214,11 @@ func (p *page) tables(in Input, all []cell.Summary, signs map[Mark]string) {
 	}
 }
 
+// tableFactors are those that part the numbers into several tables.
+func tableFactors(fs []factor) []factor {
+	return slices.DeleteFunc(slices.Clone(fs), func(f factor) bool { return f.name != "topology" && f.name != "transport" })
+}
+
 func newDataRow(in Input, r row, fs []factor, metrics []cell.Metric, signs map[Mark]string) dataRow {
 	e, _ := catalog.Lookup(r.network)
 	out := dataRow{Network: r.network, Title: e.Title, Notes: r.notes()}
@@ -211,7 +241,7 @@ func newDataRow(in Input, r row, fs []factor, metrics []cell.Metric, signs map[M
 		out.Cells = append(out.Cells, c)
 	}
 	if c, ok := r.cores(); ok {
-		out.Cells = append(out.Cells, dataCell{Head: costHead, Value: sig(sum(c)),
+		out.Cells = append(out.Cells, dataCell{Head: costHead, Value: sig(sum(c)), Sign: signs[Mark{r.by[cell.Throughput].Key(), cost}],
 			Sub: short(c.User) + " + " + short(c.System) + " + " + short(c.SoftIRQ)})
 	} else {
 		out.Cells = append(out.Cells, dataCell{Head: costHead, Value: none})

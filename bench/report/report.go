@@ -20,18 +20,24 @@ type Input struct {
 	Standings      map[Mark]Standing // who is best of its role, and who can't be told apart from it
 	Environment    map[string]any    // environment.json as decoded by encoding/json
 	Partial        bool              // the run was interrupted
+	Notes          []string          // what a reader of the files must know, a sentence each
 }
 
 // Advice is one recommendation in words: a question, the network that answers
 // it, and why. Every field may be empty.
 type Advice struct {
 	Question string   // "Containers on one host, by throughput"
-	Network  string   // the network to use; empty when nothing can be recommended
-	Summary  string   // the answer's numbers in a sentence
+	Network  string   // the network to use, or those that can't be told apart
+	Summary  string   // the answer in a sentence
 	Reasons  []string // why, a sentence each
-	RunnerUp []string // networks that can't be told apart from it, with their numbers
+	RunnerUp []string // networks that can't be told apart from the best, with their numbers
+	Also     []Also   // the answers for other goals
 	Caveats  []string // what does not work with it
+	Trust    string   // under which conditions it was measured, and what speaks against it
 }
+
+// Also is the answer to the same question for another goal.
+type Also struct{ Goal, Sentence string }
 
 // Mark names one number of the report: a cell by its Key, and a metric.
 type Mark struct {
@@ -48,10 +54,6 @@ const (
 	Best              // the best of its role
 	Tied              // can't be told apart from the best of its role: shown as ~
 )
-
-func (in Input) standing(s cell.Summary) Standing {
-	return in.Standings[Mark{s.Key(), s.Metric}]
-}
 
 // thesis tells whether the report follows the form of Claassen's thesis: mean ±
 // standard error, and figures under its numbers.

@@ -95,11 +95,7 @@ func (r row) notes() []string {
 		if !ok {
 			continue
 		}
-		warnings := slices.Clone(s.Warnings)
-		if s.CILevel > 0 && s.CILevel < 0.945 {
-			warnings = append(warnings, "few samples: the interval covers "+wholePercent(s.CILevel)+" % only")
-		}
-		for _, w := range warnings {
+		for _, w := range s.Warnings {
 			if !slices.Contains(texts, w) {
 				texts = append(texts, w)
 			}
@@ -184,23 +180,29 @@ func symbols(in Input, rows []row, fs []factor) map[Mark]string {
 		return string(r.role) + "\x00" + string(m) + "\x00" + levels(fs, r.at)
 	}
 	tied := map[string]bool{}
-	for _, r := range rows {
-		for m, s := range r.by {
-			if in.standing(s) == Tied {
-				tied[place(r, m)] = true
+	each := func(f func(r row, m Mark)) {
+		for _, r := range rows {
+			for m, s := range r.by {
+				f(r, Mark{s.Key(), m})
+				if m == cell.Throughput {
+					f(r, Mark{s.Key(), cost})
+				}
 			}
 		}
 	}
+	each(func(r row, m Mark) {
+		if in.Standings[m] == Tied {
+			tied[place(r, m.Metric)] = true
+		}
+	})
 	out := map[Mark]string{}
-	for _, r := range rows {
-		for m, s := range r.by {
-			switch st := in.standing(s); {
-			case st == Tied, st == Best && tied[place(r, m)]:
-				out[Mark{s.Key(), m}] = "~"
-			case st == Best:
-				out[Mark{s.Key(), m}] = "*"
-			}
+	each(func(r row, m Mark) {
+		switch st := in.Standings[m]; {
+		case st == Tied, st == Best && tied[place(r, m.Metric)]:
+			out[m] = "~"
+		case st == Best:
+			out[m] = "*"
 		}
-	}
+	})
 	return out
 }

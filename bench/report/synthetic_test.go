@@ -2,6 +2,7 @@ package report
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -36,6 +37,8 @@ func (g *synthetic) add(c cell.Cell, work string, n int, spread float64, cpu cel
 				sums[m] = append(sums[m], x)
 			}
 		}
+		gbit := s.Values[cell.Throughput] / 1e9 // in one second
+		s.CPU = cell.CPU{User: cpu.User * gbit, System: cpu.System * gbit, SoftIRQ: cpu.SoftIRQ * gbit, Idle: 1, Wall: 1}
 		g.in.Samples = append(g.in.Samples, s)
 	}
 	for _, m := range metricOrder {
@@ -55,6 +58,7 @@ func (g *synthetic) add(c cell.Cell, work string, n int, spread float64, cpu cel
 			CILow: xs[min(n-1, 1)], CIHigh: xs[max(0, n-2)], CILevel: 0.95, Mean: mean, Available: true,
 			StdErr: math.Sqrt(sq / float64(max(1, n-1)) / float64(n))}
 		if n < 6 {
+			sum.Warnings = append(sum.Warnings, fmt.Sprintf("%d samples: the interval is their range", n))
 			sum.CILow, sum.CIHigh, sum.CILevel = xs[0], xs[n-1], 1-2*math.Pow(0.5, float64(n))
 		}
 		if m == cell.Throughput {
@@ -68,6 +72,9 @@ func (g *synthetic) warn(network string, m cell.Metric, bad int, text string) {
 	for i := range g.in.Summaries {
 		if s := &g.in.Summaries[i]; s.Network == network && s.Metric == m {
 			s.BadSamples += bad
+			if bad > 0 {
+				s.Warnings = append(s.Warnings, plural(bad, "sample", "samples")+" bad: the generator was late")
+			}
 			if text != "" {
 				s.Warnings = append(s.Warnings, text)
 			}
@@ -122,7 +129,7 @@ func quickInput() Input {
 	g.stand("vxlan", cell.Throughput, Best)
 	g.stand("slirp4netns", cell.Throughput, Best)
 	g.warn("pasta", cell.Throughput, 2, "bimodal: 5 samples near 3.4 Gbit/s, 3 near 1.1 Gbit/s")
-	g.warn("tun", cell.LatencyP999, 1, "the generator was late in 1 block")
+	g.warn("tun", cell.LatencyP999, 1, "")
 	g.warn("vxlan", cell.Throughput, 0, "packets were never really segmented: veth carries super-packets")
 	ip := "this kernel has no ipvlan (CONFIG_IPVLAN)"
 	modprobe := "modprobe ipvlan, or a distribution kernel"

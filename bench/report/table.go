@@ -62,6 +62,9 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 	if in.Partial {
 		tt.para("", "PARTIAL: the run was interrupted; what follows was measured before.", bold)
 	}
+	for _, n := range in.Notes {
+		tt.para("note: ", n, "")
+	}
 	var fs []factor
 	var metrics []cell.Metric
 	tt.rows, fs, metrics = arrange(in.available())
@@ -98,13 +101,13 @@ func (t *terminalTable) columns(fs []factor, metrics []cell.Metric) {
 	if slices.ContainsFunc(t.rows, func(r row) bool { _, ok := r.cores(); return ok }) {
 		t.cols = append(t.cols, column{over: "cores", head: "/Gbit", right: true, drop: 2, text: func(r row) string {
 			if c, ok := r.cores(); ok {
-				return sig(sum(c))
+				return t.marks[Mark{r.by[cell.Throughput].Key(), cost}] + sig(sum(c))
 			}
 			return none
 		}})
 	}
 	t.cols = append(t.cols, column{head: "n", right: true, drop: 1, text: row.samples})
-	if slices.ContainsFunc(t.rows, func(r row) bool { return len(t.notes(r)) > 0 }) {
+	if slices.ContainsFunc(t.rows, func(r row) bool { return len(r.notes()) > 0 }) {
 		t.cols = append(t.cols, column{text: t.noteMarks, style: func(row) string { return dim }})
 	}
 }
@@ -294,24 +297,15 @@ func (t *terminalTable) paint(text, style string) string {
 	return text[:at] + "\x1b[" + style + "m" + body + "\x1b[0m" + text[at+len(body):]
 }
 
-// notes are the row's warnings, and how many of its samples were bad.
-func (t *terminalTable) notes(r row) []string {
-	notes := r.notes()
-	if n := r.bad(); n > 0 {
-		notes = append(notes, plural(n, "bad sample", "bad samples")+", repeated")
-	}
-	return notes
-}
-
 // common tells whether every row has the note, so that marks would say nothing.
 func (t *terminalTable) common(note string) bool {
-	return len(t.rows) > 1 && !slices.ContainsFunc(t.rows, func(r row) bool { return !slices.Contains(t.notes(r), note) })
+	return len(t.rows) > 1 && !slices.ContainsFunc(t.rows, func(r row) bool { return !slices.Contains(r.notes(), note) })
 }
 
 // noteMarks are the numbers of the row's footnotes.
 func (t *terminalTable) noteMarks(r row) string {
 	var marks []string
-	for _, n := range t.notes(r) {
+	for _, n := range r.notes() {
 		if t.common(n) {
 			continue
 		}
@@ -343,7 +337,7 @@ func (t *terminalTable) legend() {
 	case tie:
 		t.para("", "~ can't be told apart from the best of its group", "")
 	}
-	for _, n := range t.notes(t.rows[0]) {
+	for _, n := range t.rows[0].notes() {
 		if t.common(n) {
 			t.para("all: ", n, "")
 		}

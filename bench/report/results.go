@@ -1,0 +1,155 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
+	"cleat/bench/summary"
+)
+
+// FromResults makes the input of a report from what a result directory holds.
+// It is a pure function of r.
+func FromResults(r summary.Results) Input {
+	in := Input{
+		Title:       lookup(r.Environment, "title"),
+		Preset:      lookup(r.Environment, "preset"),
+		Summaries:   r.Summaries,
+		Samples:     r.Samples,
+		Absent:      r.Absent,
+		Standings:   map[Mark]Standing{},
+		Environment: r.Environment,
+		Partial:     r.Partial,
+		Notes:       r.Notes,
+	}
+	advice := summary.Recommend(r)
+	for _, a := range advice {
+		if a.Best == nil || len(a.Ties)+len(a.Worse) == 0 {
+			continue // the only one is not the best of anything
+		}
+		m := a.Goal.Metric()
+		in.Standings[Mark{a.Best.Cell.Key(), m}] = Best
+		for _, t := range a.Ties {
+			in.Standings[Mark{t.Cell.Key(), m}] = Tied
+		}
+	}
+	in.Recommendation = inWords(advice)
+	return in
+}
+
+// inWords turns the answers about each role and direction into one Advice: the
+// first goal that has an answer is its headline, the others follow in a sentence
+// each. Roles come in the order of the report's groups.
+func inWords(advice []summary.Advice) []Advice {
+	type question struct {
+		role      catalog.Role
+		direction string
+	}
+	var order []question
+	answered := map[question][]summary.Advice{}
+	for _, a := range advice {
+		q := question{a.Role, a.Direction}
+		if a.Best == nil {
+			continue
+		}
+		if answered[q] == nil {
+			order = append(order, q)
+		}
+		answered[q] = append(answered[q], a)
+	}
+	slices.SortStableFunc(order, func(a, b question) int { return cmp.Compare(roleRank(a.role), roleRank(b.role)) })
+	var out []Advice
+	for _, q := range order {
+		out = append(out, headline(answered[q]))
+	}
+	return out
+}
+
+// mostRatios is how many of the worse networks the recommendation names; the
+// figures show them all.
+const mostRatios = 4
+
+func headline(answers []summary.Advice) Advice {
+	first := answers[0]
+	out := Advice{Question: first.Question, Summary: first.Sentence}
+	names := []string{first.Best.Network}
+	for _, t := range first.Ties {
+		names = append(names, t.Network)
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	switch {
+	case len(names) <= 3:
+		out.Network = strings.Join(names, " or ")
+	default:
+		out.Network = fmt.Sprintf("any of %d", len(names))
+	}
+	for _, s := range first.Reference {
+		if s.Ratio > 0 {
+			out.Reasons = append(out.Reasons, fmt.Sprintf("%s reaches %s × %s %s.", first.Best.Network, sig(s.Ratio), s.Network, between(s.RatioLow, s.RatioHigh)))
+		}
+	}
+	worse := slices.Clone(first.Worse)
+	slices.SortStableFunc(worse, func(a, b summary.Standing) int { return cmp.Compare(distance(a.Ratio), distance(b.Ratio)) })
+	for i, s := range worse {
+		if i == mostRatios {
+			out.Reasons = append(out.Reasons, fmt.Sprintf("%d more are further behind.", len(worse)-i))
+			break
+		}
+		out.Reasons = append(out.Reasons, fmt.Sprintf("%s: %s, %s × that of %s %s.", s.Network, amount(first, s), sig(s.Ratio), first.Best.Network, between(s.RatioLow, s.RatioHigh)))
+	}
+	for _, t := range first.Ties {
+		out.RunnerUp = append(out.RunnerUp, fmt.Sprintf("%s: %s, %s × that of %s %s", t.Network, amount(first, t), sig(t.Ratio), first.Best.Network, between(t.RatioLow, t.RatioHigh)))
+	}
+	for _, a := range answers[1:] {
+		out.Also = append(out.Also, Also{Goal: string(a.Goal), Sentence: a.Sentence})
+	}
+	out.Caveats = caveats(append([]summary.Standing{*first.Best}, first.Ties...))
+	out.Trust = strings.Join(append([]string{first.Conditions}, first.Trust...), "; ")
+	return out
+}
+
+// distance is how far a ratio is from one, whichever way.
+func distance(ratio float64) float64 {
+	if ratio > 0 && ratio < 1 {
+		return 1 / ratio
+	}
+	return ratio
+}
+
+func amount(a summary.Advice, s summary.Standing) string {
+	return summary.Format(a.Goal.Metric(), s.Median)
+}
+
+func between(lo, hi float64) string {
+	if lo >= hi {
+		return ""
+	}
+	return "(" + sig(lo) + "–" + sig(hi) + ")"
+}
+
+// caveats are those of all recommended networks; one that is not common to all
+// says whose it is.
+func caveats(networks []summary.Standing) []string {
+	var texts []string
+	whose := map[string][]string{}
+	for _, s := range networks {
+		for _, c := range s.Caveats {
+			if whose[c] == nil {
+				texts = append(texts, c)
+			}
+			whose[c] = append(whose[c], s.Network)
+		}
+	}
+	for i, t := range texts {
+		if len(whose[t]) < len(networks) {
+			texts[i] = strings.Join(whose[t], ", ") + ": " + t
+		}
+	}
+	return texts
+}
+
+// cost is processor time as a metric: in standings only.
+const cost cell.Metric = summary.CoresPerGbit

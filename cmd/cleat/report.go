@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	benchreport "cleat/bench/report"
+	"cleat/bench/summary"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// reportFile is the report for people in a result directory.
+const reportFile = "report.html"
+
+// reportFlags are the flags of `cleat bench report`.
+type reportFlags struct {
+	open string
+	json bool
+}
+
+func newReportCmd() *cobra.Command {
+	var f reportFlags
+	cmd := &cobra.Command{
+		Use:   "report DIR",
+		Short: "write the report of a run again from its samples",
+		Long: `Reads samples.jsonl and environment.json in the result directory DIR, writes
+report.html, summary.json and summary.csv anew, and prints the table and the
+recommendation. The same samples give the same bytes, so nothing is lost when
+the three files are deleted, and a run that was killed still has a report.`,
+		Example: "  cleat bench report cleat-bench-quick-20260102-030405\n  cleat bench report before --open yes",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), args[0])
+		},
+	}
+	cmd.Flags().StringVar(&f.open, "open", "no", "show report.html in a browser: yes or no")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print summary.json instead of the table")
+	return cmd
+}
+
+func (f reportFlags) run(ctx context.Context, w io.Writer, dir string) error {
+	if words := []string{"yes", "no"}; !slices.Contains(words, f.open) {
+		return withHint(usagef("--open %q: want yes or no", f.open), didYouMean(f.open, words))
+	}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return withHint(usagef("%q is not a directory", dir), "give the result directory itself: "+filepath.Dir(dir))
+	}
+	results, err := readResults(dir)
+	if err != nil {
+		return err
+	}
+	if err := rewrite(dir, results); err != nil {
+		return err
+	}
+	if f.json {
+		err = summary.WriteJSON(w, results.Summaries)
+	} else {
+		err = printConclusion(w, dir, results)
+	}
+	if err == nil && f.open == "yes" {
+		err = browse(ctx, filepath.Join(dir, reportFile))
+	}
+	return err
+}
+
+// rewrite writes everything in dir that is a function of the results, each file
+// at once: a reader sees the old one or the new one.
+func rewrite(dir string, results summary.Results) error {
+	if err := summary.Write(dir, results.Summaries); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, reportFile)
+	f, err := os.CreateTemp(dir, "."+reportFile+"-*")
+	if err != nil {
+		return fmt.Errorf("write %q: %w", path, err)
+	}
+	err = errors.Join(benchreport.HTML(f, benchreport.FromResults(results)), f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write %q: %w", path, err)
+	}
+	return nil
+}
+
+// printConclusion prints what a run ends with: the table, which network to use,
+// and where the report is.
+func printConclusion(w io.Writer, dir string, results summary.Results) error {
+	if err := terminalOf(w).Table(w, benchreport.FromResults(results)); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	if err := summary.WriteAdvice(w, summary.Recommend(results), true); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nreport: %s\n", filepath.Join(dir, reportFile))
+	return err
+}
+
+// terminalOf is how a table is written to w: coloured and as wide as the window
+// on a terminal (at most 120 columns; NO_COLOR is heeded), else 80 columns plain.
+func terminalOf(w io.Writer) benchreport.Terminal {
+	f, ok := w.(*os.File)
+	if !ok {
+		return benchreport.Terminal{}
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return benchreport.Terminal{}
+	}
+	return benchreport.Terminal{Width: min(int(size.Col), 120), Colour: os.Getenv("NO_COLOR") == ""}
+}
+
+// browse shows a file with the desktop's program for it.
+func browse(ctx context.Context, path string) error {
+	err := exec.CommandContext(ctx, "xdg-open", path).Run()
+	if errors.Is(err, exec.ErrNotFound) {
+		return withHint(fmt.Errorf("open %q: %w", path, err), "open it in a browser by hand, or install xdg-utils")
+	}
+	if err != nil {
+		return fmt.Errorf("open %q: %w", path, err)
+	}
+	return nil
+}
