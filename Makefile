@@ -1,0 +1,80 @@
+# `make` lists what there is. Needs Go 1.25, make and git; `make tools` says
+# what is missing.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+GO ?= go
+PREFIX ?= /usr/local
+export CGO_ENABLED = 0
+
+# The version comes from git; a clone that git mistrusts (another owner) or a
+# plain copy of the files is built without one.
+BUILD = $(GO) build -trimpath -buildvcs=$(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: tools
+tools: ## check for what building needs
+	@scripts/tools $(GO)
+
+.PHONY: build
+build: tools ## build ./cleat, one static binary
+	$(BUILD) -o cleat ./cmd/cleat
+
+.PHONY: bench
+bench: build ## measure the usual networks here, in under 3 minutes
+	./cleat bench quick
+
+.PHONY: setup
+setup: ## install the Debian packages that tests use (as root), or list them
+	@scripts/setup
+
+# One package at a time, since tests that measure want the machine for
+# themselves; never from the cache, since they depend on the machine.
+.PHONY: test
+test: build setup ## run all tests, the vm tier too where QEMU is installed
+	@$(BUILD) -o out/testsum ./internal/testsum
+	$(GO) test -json -count=1 -p 1 -timeout 20m ./... | out/testsum
+
+.PHONY: test-unit
+test-unit: tools ## run the quick tests: no root, no packages, no guests
+	@$(BUILD) -o out/testsum ./internal/testsum
+	$(GO) test -json -short ./... | out/testsum
+
+.PHONY: test-vm
+test-vm: tools setup ## try every kind of link under other kernels, in QEMU
+	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run TestKernels
+
+.PHONY: lint
+lint: tools ## check format, vet and staticcheck
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	  test -z "$$unformatted" || { echo "not formatted (gofmt -w them):"; echo "$$unformatted"; exit 1; } >&2
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+.PHONY: cross
+cross: tools ## build for arm64
+	GOARCH=arm64 $(BUILD) -o out/cleat-arm64 ./cmd/cleat
+
+.PHONY: man
+man: build ## write the manual pages to out/man
+	./cleat man out/man
+
+.PHONY: install
+install: man ## install program, manual and completions under PREFIX (/usr/local)
+	install -D -m 0755 cleat $(DESTDIR)$(PREFIX)/bin/cleat
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 0644 out/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
+	./cleat completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/cleat
+	./cleat completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_cleat
+	./cleat completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cleat.fish
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf cleat out

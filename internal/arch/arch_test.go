@@ -1,0 +1,295 @@
+package arch
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The floors, lowest first.
+const (
+	facts = iota
+	hands
+	brains
+	door
+	tools // programs of the build: nobody's rooms, they import nothing of ours
+)
+
+// room is one package of the picture.
+type room struct {
+	floor   int
+	imports []string // arrows to rooms that are not facts
+}
+
+// rooms is the picture in the package comment as data.
+var rooms = map[string]room{
+	"cmd/cleat": {door, []string{
+		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
+		"lab", "link", "netns", "traffic",
+	}},
+
+	"bench": {brains, []string{
+		"bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/schedule", "bench/wiring",
+		"lab", "link", "netns", "traffic",
+	}},
+	"bench/experiment": {brains, []string{"bench/catalog", "bench/cell"}},
+	"bench/schedule":   {brains, nil},
+	"bench/wiring":     {brains, []string{"bench/catalog", "lab", "link", "netns"}},
+	"bench/host":       {brains, []string{"bench/cell", "netns"}},
+	"bench/summary":    {brains, []string{"bench/stats", "bench/catalog", "bench/cell"}},
+	"bench/stats":      {brains, []string{"bench/cell"}},
+	"bench/report":     {brains, []string{"bench/summary", "bench/catalog", "bench/cell"}},
+	"bench/catalog":    {brains, nil},
+	"bench/cell":       {brains, nil},
+
+	"lab":     {hands, []string{"link", "netns"}},
+	"lab/vm":  {hands, nil},
+	"link":    {hands, []string{"netns"}},
+	"netns":   {hands, nil},
+	"traffic": {hands, nil},
+
+	"internal/sys":   {facts, nil},
+	"internal/spell": {facts, nil},
+
+	"internal/arch":    {tools, nil},
+	"internal/testsum": {tools, nil},
+}
+
+// never are rooms, here or yet to come, that bench must not know: it runs them
+// by command line, as it runs their rivals.
+var never = []string{"usernet", "tunnel", "sandbox", "compat"}
+
+const module = "cleat"
+
+// listed is what `go list -json` tells about a package.
+type listed struct {
+	ImportPath, Dir, Name              string
+	Imports, TestImports, XTestImports []string
+	Deps                               []string
+	CgoFiles, SFiles, CFiles           []string
+}
+
+// list is every package of the module by its path below it.
+func list(t *testing.T) map[string]listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			t.Fatalf("go list: %v\n%s", err, exit.Stderr)
+		}
+		t.Fatal(err)
+	}
+	all := map[string]listed{}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all[below(p.ImportPath)] = p
+	}
+}
+
+// below is an import path without the module, or "" for one of another module.
+func below(importPath string) string {
+	rest, ok := strings.CutPrefix(importPath, module+"/")
+	if !ok {
+		return ""
+	}
+	return rest
+}
+
+// ours are the rooms among imports.
+func ours(imports []string) []string {
+	var in []string
+	for _, i := range imports {
+		if r := below(i); r != "" {
+			in = append(in, r)
+		}
+	}
+	return in
+}
+
+func TestEveryPackageIsInThePicture(t *testing.T) {
+	found := list(t)
+	for name := range found {
+		if _, ok := rooms[name]; !ok {
+			t.Errorf("package %s is not in the picture", name)
+		}
+	}
+	for name := range rooms {
+		if _, ok := found[name]; !ok {
+			t.Errorf("the picture has a room %s that does not exist", name)
+		}
+	}
+}
+
+func TestTheCommentDrawsEveryRoom(t *testing.T) {
+	f, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments|parser.PackageClauseOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn := map[string]bool{}
+	for line := range strings.Lines(f.Doc.Text()) {
+		for _, word := range strings.Fields(line)[:min(2, len(strings.Fields(line)))] {
+			drawn[word] = true
+		}
+	}
+	for name, r := range rooms {
+		if r.floor != tools && !drawn[name] && !drawn[path.Base(name)] {
+			t.Errorf("the comment does not draw %s", name)
+		}
+	}
+}
+
+func TestThePictureGoesDown(t *testing.T) {
+	for name, r := range rooms {
+		for _, to := range r.imports {
+			if rooms[to].floor > r.floor {
+				t.Errorf("the arrow %s → %s goes up", name, to)
+			}
+		}
+	}
+}
+
+func TestImportsFollowTheArrows(t *testing.T) {
+	for name, p := range list(t) {
+		for _, to := range ours(slices.Concat(p.Imports, p.TestImports)) {
+			if rooms[to].floor != facts && !slices.Contains(rooms[name].imports, to) {
+				t.Errorf("%s imports %s: no such arrow is drawn", name, to)
+			}
+		}
+		for _, to := range ours(p.XTestImports) {
+			if to != "lab" && to != name && rooms[to].floor > rooms[name].floor {
+				t.Errorf("the external tests of %s import %s, which is above it", name, to)
+			}
+		}
+		if rooms[name].floor == facts && len(ours(p.Imports)) > 0 {
+			t.Errorf("%s imports %v: facts import nothing of ours", name, ours(p.Imports))
+		}
+	}
+}
+
+func TestNoArrowIsDrawnInVain(t *testing.T) {
+	for name, p := range list(t) {
+		for _, to := range rooms[name].imports {
+			if !slices.Contains(ours(p.Imports), to) {
+				t.Errorf("the arrow %s → %s is drawn, but there is no such import", name, to)
+			}
+		}
+	}
+}
+
+func TestBenchRunsDataPathsByCommandLine(t *testing.T) {
+	for name, p := range list(t) {
+		if name != "bench" && !strings.HasPrefix(name, "bench/") {
+			continue
+		}
+		for _, to := range ours(p.Deps) {
+			first, _, _ := strings.Cut(to, "/")
+			if slices.Contains(never, first) {
+				t.Errorf("%s depends on %s", name, to)
+			}
+		}
+	}
+}
+
+func TestUnsafeIsOnlyInSys(t *testing.T) {
+	for name, p := range list(t) {
+		if name != "internal/sys" && slices.Contains(slices.Concat(p.Imports, p.TestImports, p.XTestImports), "unsafe") {
+			t.Errorf("%s imports unsafe", name)
+		}
+		if len(p.CgoFiles)+len(p.SFiles)+len(p.CFiles) > 0 {
+			t.Errorf("%s has C or assembly", name)
+		}
+	}
+}
+
+func TestPackageNames(t *testing.T) {
+	vague := []string{"pkg", "util", "utils", "common", "helper", "helpers", "types", "misc", "base", "shared"}
+	for name := range list(t) {
+		for part := range strings.SplitSeq(name, "/") {
+			if slices.Contains(vague, part) {
+				t.Errorf("package %s: %q says nothing", name, part)
+			}
+		}
+	}
+}
+
+// raw are functions that only internal/sys may call.
+var raw = []string{"Syscall", "Syscall6", "RawSyscall", "RawSyscall6", "SyscallNoError", "RawSyscallNoError"}
+
+// fatal are functions of package log that only cmd may call.
+var fatal = []string{"Fatal", "Fatalf", "Fatalln"}
+
+func TestManners(t *testing.T) {
+	eachFile(t, func(name string, f *ast.File, pos func(ast.Node) string) {
+		room := path.Dir(name)
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				if n.Recv == nil && n.Name.Name == "init" {
+					t.Errorf("%s: init runs before anyone asked for it", pos(n))
+				}
+			case *ast.SelectorExpr:
+				from, ok := n.X.(*ast.Ident)
+				if !ok {
+					return true
+				}
+				switch {
+				case (from.Name == "unix" || from.Name == "syscall") && slices.Contains(raw, n.Sel.Name) && room != "internal/sys":
+					t.Errorf("%s: raw system calls are made in internal/sys", pos(n))
+				case from.Name == "log" && slices.Contains(fatal, n.Sel.Name) && !strings.HasPrefix(room, "cmd/"):
+					t.Errorf("%s: below cmd, an error is returned", pos(n))
+				}
+			}
+			return true
+		})
+	})
+}
+
+// eachFile parses every Go file of the module and calls f with its path below
+// the module.
+func eachFile(t *testing.T, f func(name string, file *ast.File, pos func(ast.Node) string)) {
+	t.Helper()
+	root := os.DirFS("../..")
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "out") {
+			return fs.SkipDir
+		}
+		if d.IsDir() || filepath.Ext(name) != ".go" {
+			return nil
+		}
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, filepath.Join("../..", name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		f(name, file, func(n ast.Node) string {
+			p := files.Position(n.Pos())
+			return name + ":" + strings.TrimPrefix(p.String(), p.Filename+":")
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

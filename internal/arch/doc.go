@@ -1,0 +1,29 @@
+// Package arch holds the picture of the rooms against the imports, so that the
+// picture stays true. It has no code, only a test.
+//
+//	DOOR    cmd/cleat        flags, wiring, hints, exit codes                    → anything below
+//	BRAINS  bench            runs an experiment, keeps every sample              → lab, link, netns, traffic, and its rooms:
+//	          experiment     what to measure: files and presets                  → catalog, cell
+//	          schedule       in which order: randomised blocks
+//	          wiring         builds each network in a lab                        → catalog; lab, link, netns
+//	          host           the machine: fingerprint, processor time            → cell; netns
+//	          summary        what the samples say                                → stats, catalog, cell
+//	          stats          medians, intervals, differences, histograms         → cell
+//	          report         tables, figures, the HTML page                      → summary, catalog, cell
+//	          catalog        every network by name: data
+//	          cell           the nouns of results: cell, sample, summary
+//	HANDS   lab              hosts, cables and switches made of namespaces       → link, netns
+//	          vm             the same tests under other kernels, in QEMU
+//	        link             kernel links, one file a kind                       → netns
+//	        netns            create, enter and find network namespaces
+//	        traffic          load generator and sink
+//	FACTS   internal/sys     the only unsafe and raw system calls
+//	        internal/spell   the known word that an unknown one was meant to be
+//
+// Imports go down, or sideways along an arrow that is drawn; everything may
+// import facts. External test packages may import lab from any floor. bench
+// never imports usernet, tunnel, sandbox or compat, once they are there: it
+// runs our own binary by command line, as it runs a rival. A new arrow is a
+// deliberate edit of this picture and of the data in the test, in the same
+// commit.
+package arch
