@@ -35,8 +35,9 @@
 // effect remains, and the estimate's own error, is shared by both values of a
 // block and makes the test conservative, never wanton. The estimate is shrunk by
 // the share of it that is noise, so that where blocks do not matter nothing is
-// subtracted. Between two separate runs blocks do not correspond; there the
-// values are compared as they are.
+// subtracted. Between two separate runs the values are compared as they are: there
+// the effects of the blocks are part of the error by which two runs differ, and
+// taking them off would make that error look smaller than it is.
 //
 // Many comparisons: Holm's step-down correction, which bounds the chance of
 // even one false difference, whatever the dependence between the tests.
