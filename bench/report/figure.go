@@ -246,11 +246,15 @@ func curveCaption(in Input, sums []cell.Summary, yLabel string) string {
 	if strings.HasPrefix(yLabel, "cores") {
 		return "User, system and softirq time together, of the whole machine; less is better."
 	}
+	nat := ""
 	what := "Points are medians, bars their " + levelText(sums) + " intervals"
 	if in.thesis() {
 		what = "Points are means, bars one standard error each way"
+		if sums[0].Metric == cell.Throughput {
+			nat = natSentence(sums)
+		}
 	}
-	return what + ", of " + counts(sums) + "; " + better(sums[0].Metric) + "."
+	return what + ", of " + counts(sums) + "; " + better(sums[0].Metric) + "." + nat
 }
 
 // levelText is the interval's level as a percentage; when cells differ, as a

@@ -49,6 +49,7 @@ type lineGroup struct {
 type dataTable struct {
 	Title  string
 	Folded bool
+	Notes  []string // what holds for every row
 	Heads  []dataHead
 	Groups []dataGroup
 }
@@ -188,7 +189,7 @@ func (p *page) tables(in Input, all []cell.Summary, signs map[Mark]string) {
 	outer := tableFactors(varying(all))
 	for _, part := range groups(outer, all) {
 		rows, fs, metrics := arrange(part)
-		t := dataTable{Title: capital(describe(outer, part[0].Cell)), Folded: len(all) > foldAbove*len(metrics)}
+		t := dataTable{Title: capital(describe(outer, part[0].Cell)), Folded: len(all) > foldAbove*len(metrics), Notes: everywhere(rows)}
 		if t.Folded {
 			t.Title += ": " + plural(len(rows), "row", "rows")
 		}
@@ -198,7 +199,9 @@ func (p *page) tables(in Input, all []cell.Summary, signs map[Mark]string) {
 				t.Groups = append(t.Groups, dataGroup{Title: roleTitle(r.role)})
 			}
 			g := &t.Groups[len(t.Groups)-1]
-			g.Rows = append(g.Rows, newDataRow(in, r, fs, metrics, signs))
+			one := newDataRow(in, r, fs, metrics, signs)
+			one.Notes = slices.DeleteFunc(one.Notes, func(n string) bool { return slices.Contains(t.Notes, n) })
+			g.Rows = append(g.Rows, one)
 		}
 		if len(rows) > 0 {
 			for _, c := range t.Groups[0].Rows[0].Cells {

@@ -68,9 +68,11 @@ func inWords(advice []summary.Advice) []Advice {
 	return out
 }
 
-// mostRatios is how many of the worse networks the recommendation names; the
-// figures show them all.
-const mostRatios = 4
+// What a recommendation names at most; the figures show all.
+const (
+	mostRatios = 4 // networks that are worse
+	mostNames  = 4 // networks that can't be told apart, in the headline
+)
 
 func headline(answers []summary.Advice) Advice {
 	first := answers[0]
@@ -80,16 +82,21 @@ func headline(answers []summary.Advice) Advice {
 		names = append(names, t.Network)
 	}
 	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
-	switch {
-	case len(names) <= 3:
-		out.Network = strings.Join(names, " or ")
-	default:
-		out.Network = fmt.Sprintf("any of %d", len(names))
+	if out.Network = strings.Join(names, " or "); len(names) > mostNames {
+		out.Network = "no single one"
 	}
+	out.Caveats = caveats(append([]summary.Standing{*first.Best}, first.Ties...))
+	if len(first.Ties)+len(first.Worse) == 0 {
+		return out // nothing to compare with: the table says the rest
+	}
+	var references []string
 	for _, s := range first.Reference {
 		if s.Ratio > 0 {
-			out.Reasons = append(out.Reasons, fmt.Sprintf("%s reaches %s × %s %s.", first.Best.Network, sig(s.Ratio), s.Network, between(s.RatioLow, s.RatioHigh)))
+			references = append(references, sig(s.Ratio)+" × "+s.Network)
 		}
+	}
+	if len(references) > 0 {
+		out.Reasons = append(out.Reasons, first.Best.Network+" is at "+strings.Join(references, ", ")+".")
 	}
 	worse := slices.Clone(first.Worse)
 	slices.SortStableFunc(worse, func(a, b summary.Standing) int { return cmp.Compare(distance(a.Ratio), distance(b.Ratio)) })
@@ -104,9 +111,9 @@ func headline(answers []summary.Advice) Advice {
 		out.RunnerUp = append(out.RunnerUp, fmt.Sprintf("%s: %s, %s × that of %s %s", t.Network, amount(first, t), sig(t.Ratio), first.Best.Network, between(t.RatioLow, t.RatioHigh)))
 	}
 	for _, a := range answers[1:] {
-		out.Also = append(out.Also, Also{Goal: string(a.Goal), Sentence: a.Sentence})
+		_, goal, _ := strings.Cut(a.Question, ", for ")
+		out.Also = append(out.Also, Also{Goal: goal, Sentence: a.Sentence})
 	}
-	out.Caveats = caveats(append([]summary.Standing{*first.Best}, first.Ties...))
 	out.Trust = strings.Join(append([]string{first.Conditions}, first.Trust...), "; ")
 	return out
 }

@@ -114,6 +114,17 @@ func (r row) notes() []string {
 	return out
 }
 
+// everywhere returns the notes that all of several rows have: marks or columns
+// would only repeat them.
+func everywhere(rows []row) []string {
+	if len(rows) < 2 {
+		return nil
+	}
+	return slices.DeleteFunc(rows[0].notes(), func(n string) bool {
+		return slices.ContainsFunc(rows, func(r row) bool { return !slices.Contains(r.notes(), n) })
+	})
+}
+
 // missing is a network that gave no number, and why.
 type missing struct {
 	Network, Reason, Remedy string

@@ -48,7 +48,8 @@ type terminalTable struct {
 	rows  []row
 	cols  []column
 	marks map[Mark]string
-	feet  []string // footnotes in order of first use
+	all   []string // notes that every row has
+	feet  []string // the other notes in order of first use
 }
 
 // Table writes the results: one row per network and combination of factors,
@@ -69,6 +70,7 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 	var metrics []cell.Metric
 	tt.rows, fs, metrics = arrange(in.available())
 	tt.marks = symbols(in, tt.rows, fs)
+	tt.all = everywhere(tt.rows)
 	if len(tt.rows) > 0 {
 		tt.columns(fs, metrics)
 		tt.fit()
@@ -107,7 +109,7 @@ func (t *terminalTable) columns(fs []factor, metrics []cell.Metric) {
 		}})
 	}
 	t.cols = append(t.cols, column{head: "n", right: true, drop: 1, text: row.samples})
-	if slices.ContainsFunc(t.rows, func(r row) bool { return len(r.notes()) > 0 }) {
+	if slices.ContainsFunc(t.rows, func(r row) bool { return len(r.notes()) > len(t.all) }) {
 		t.cols = append(t.cols, column{text: t.noteMarks, style: func(row) string { return dim }})
 	}
 }
@@ -297,16 +299,11 @@ func (t *terminalTable) paint(text, style string) string {
 	return text[:at] + "\x1b[" + style + "m" + body + "\x1b[0m" + text[at+len(body):]
 }
 
-// common tells whether every row has the note, so that marks would say nothing.
-func (t *terminalTable) common(note string) bool {
-	return len(t.rows) > 1 && !slices.ContainsFunc(t.rows, func(r row) bool { return !slices.Contains(r.notes(), note) })
-}
-
 // noteMarks are the numbers of the row's footnotes.
 func (t *terminalTable) noteMarks(r row) string {
 	var marks []string
 	for _, n := range r.notes() {
-		if t.common(n) {
+		if slices.Contains(t.all, n) {
 			continue
 		}
 		at := slices.Index(t.feet, n)
@@ -337,10 +334,8 @@ func (t *terminalTable) legend() {
 	case tie:
 		t.para("", "~ can't be told apart from the best of its group", "")
 	}
-	for _, n := range t.rows[0].notes() {
-		if t.common(n) {
-			t.para("all: ", n, "")
-		}
+	for _, n := range t.all {
+		t.para("all: ", n, "")
 	}
 	for i, n := range t.feet {
 		t.para(superscript(i+1)+" ", n, "")
