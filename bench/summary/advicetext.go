@@ -178,16 +178,18 @@ func (a Advice) line(b *strings.Builder, indent string, s Standing) {
 		text += fmt.Sprintf(" (%s–%s)", digits(s.CILow/per), digits(s.CIHigh/per))
 	}
 	if s.Network != a.Best.Network && s.Ratio > 0 {
-		text += fmt.Sprintf(", %s× %s", times(s.Ratio), ratioRange(s))
+		text += fmt.Sprintf(", %s×%s", times(s.Ratio), ratioRange(s))
 	}
 	b.WriteString(wrap("  "+indent+left(s.Network, 23), strings.Repeat(" ", 25+len(indent)), text+a.further(s)))
 }
 
+// ratioRange is the interval of a ratio; empty where it has no width.
 func ratioRange(s Standing) string {
-	if s.RatioLow >= s.RatioHigh {
+	low, high := times(s.RatioLow), times(s.RatioHigh)
+	if low == high {
 		return ""
 	}
-	return "(" + times(s.RatioLow) + "–" + times(s.RatioHigh) + ")"
+	return " (" + low + "–" + high + ")"
 }
 
 // further are the numbers beside the one that decides.

@@ -10,6 +10,8 @@ import (
 // fingerprint are the facts of environment.json that change results, with their
 // names for people.
 var fingerprint = []struct{ path, name string }{
+	{"lab", "lab"},
+	{"processors", "processors used"},
 	{"host.kernel.release", "kernel"},
 	{"host.kernel.arch", "architecture"},
 	{"host.kernel.preempt", "preemption"},

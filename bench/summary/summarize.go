@@ -202,9 +202,13 @@ func (g group) points(m cell.Metric) []stats.Point {
 }
 
 // effort is what a sample cost and moved: the bits received per second over the
-// same wall clock as its processor time.
+// same wall clock as its processor time. Of small packets their payload counts.
 func effort(s cell.Sample) stats.Effort {
-	return stats.Effort{CPU: s.CPU, Gigabits: s.Values[cell.Throughput] * s.CPU.Wall / 1e9}
+	rate, ok := s.Values[cell.Throughput]
+	if !ok {
+		rate = s.Values[cell.Packets] * float64(8*s.MessageBytes)
+	}
+	return stats.Effort{CPU: s.CPU, Gigabits: rate * s.CPU.Wall / 1e9}
 }
 
 func total(c cell.CoresPerGbit) float64 { return c.User + c.System + c.SoftIRQ }
