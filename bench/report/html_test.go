@@ -2,30 +2,176 @@ package report
 
 import (
 	"bytes"
+	"encoding/xml"
+	"errors"
 	"flag"
-	"os"
-	"path/filepath"
+	"io"
+	"math"
+	"regexp"
+	"strings"
 	"testing"
+
+	"cleat/bench/cell"
 )
 
 var preview = flag.String("preview", "", "write the test's reports to this directory, to look at them")
 
-func TestHTMLIsDeterministic(t *testing.T) {
-	for name, in := range inputs() {
-		var a, b bytes.Buffer
-		if err := HTML(&a, in); err != nil {
-			t.Fatal(err)
+func render(t *testing.T, in Input) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := HTML(&b, in); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// element is what the tests need of a parsed document.
+type element struct {
+	name  string
+	attrs map[string]string
+}
+
+// parse reads the report as strict XML and returns its elements and its text.
+func parse(t *testing.T, page string) (elements []element, text string) {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(page))
+	var b strings.Builder
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			return elements, b.String()
 		}
-		if err := HTML(&b, in); err != nil {
-			t.Fatal(err)
+		if err != nil {
+			t.Fatalf("the report is not well-formed: %v", err)
 		}
-		if !bytes.Equal(a.Bytes(), b.Bytes()) {
-			t.Errorf("%s: two runs differ", name)
-		}
-		if *preview != "" {
-			if err := os.WriteFile(filepath.Join(*preview, name+".html"), a.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
+		switch e := token.(type) {
+		case xml.StartElement:
+			attrs := map[string]string{}
+			for _, a := range e.Attr {
+				attrs[a.Name.Local] = a.Value
 			}
+			elements = append(elements, element{e.Name.Local, attrs})
+		case xml.CharData:
+			b.Write(e)
+			b.WriteByte(' ')
 		}
+	}
+}
+
+func TestHTMLIsWholeAndAlone(t *testing.T) {
+	outside := regexp.MustCompile(`(?i)(https?:)?//[a-z0-9]|url\(|@import|<script|<link|<img|<iframe`)
+	for name, in := range inputs() {
+		t.Run(name, func(t *testing.T) {
+			page := render(t, in)
+			if *preview != "" {
+				writePreview(t, name, in)
+			}
+			if page != render(t, in) {
+				t.Error("two renderings differ")
+			}
+			bare := strings.Replace(page, ` xmlns="http://www.w3.org/1999/xhtml"`, "", 1)
+			if found := outside.FindString(bare); found != "" {
+				t.Errorf("the report refers to something outside: %q", found)
+			}
+			elements, text := parse(t, page)
+			for _, s := range in.Summaries {
+				if !strings.Contains(text, s.Network) {
+					t.Errorf("%s is missing", s.Network)
+				}
+			}
+			for _, a := range in.Absent {
+				if !strings.Contains(text, a.Network) || !strings.Contains(text, a.Reason) || !strings.Contains(text, a.Remedy) {
+					t.Errorf("%s is missing, or its reason or remedy", a.Network)
+				}
+			}
+			for _, e := range elements {
+				if e.attrs["role"] == "img" && e.attrs["aria-label"] == "" {
+					t.Errorf("a picture <%s> without a description", e.name)
+				}
+				for _, a := range []string{"x", "x1", "cx", "width"} {
+					if strings.Contains(e.attrs[a], "NaN") || strings.Contains(e.attrs[a], "Inf") {
+						t.Errorf("<%s %s=%q>", e.name, a, e.attrs[a])
+					}
+				}
+			}
+			if got := strings.Contains(text, "Partial."); got != in.Partial {
+				t.Errorf("the report says partial: %t, want %t", got, in.Partial)
+			}
+		})
+	}
+}
+
+// The answer stands before the figures, and those before the numbers.
+func TestHTMLOrder(t *testing.T) {
+	page := render(t, quickInput())
+	at := 0
+	for _, id := range []string{"recommendation", "figures", "numbers", "unavailable", "not-applicable", "method", "environment", "files"} {
+		i := strings.Index(page, `<section id="`+id+`"`)
+		if i < at {
+			t.Errorf("section %q stands at %d, before the one that it should follow (%d)", id, i, at)
+		}
+		at = i
+	}
+	for _, s := range []string{"seed 4711", "bimodal: 5 samples", "2 samples bad", "6.18.0", "samples.jsonl"} {
+		if !strings.Contains(page, s) {
+			t.Errorf("%q is missing", s)
+		}
+	}
+}
+
+func TestHTMLEscapes(t *testing.T) {
+	const hostile = `</style></title><script>alert("x")</script>&'"<b>`
+	in := quickInput()
+	in.Title, in.Notes = hostile, []string{hostile}
+	in.Recommendation = []Advice{{Question: hostile, Network: hostile, Summary: hostile, Reasons: []string{hostile}, Caveats: []string{hostile}}}
+	in.Environment = map[string]any{hostile: hostile, "o": map[string]any{hostile: []any{hostile}}}
+	in.Absent = []cell.Absent{{Cell: cell.Cell{Network: hostile}, Reason: hostile, Remedy: hostile}}
+	for i := range in.Summaries {
+		in.Summaries[i].Network = hostile + in.Summaries[i].Network
+		in.Summaries[i].Warnings = []string{hostile}
+		in.Summaries[i].Factors = map[string]string{hostile: hostile}
+	}
+	page := render(t, in)
+	elements, text := parse(t, page)
+	for _, e := range elements {
+		if e.name == "script" || e.name == "b" && e.attrs["class"] != "" {
+			t.Errorf("an element <%s> was let in", e.name)
+		}
+	}
+	if !strings.Contains(text, hostile) {
+		t.Error("the hostile text is not shown as it is")
+	}
+}
+
+// Odd numbers must not break the layout.
+func TestHTMLWithOddNumbers(t *testing.T) {
+	for _, x := range []float64{0, -1, 1e-12, 1e300, math.NaN(), math.Inf(1)} {
+		in := quickInput()
+		for i := range in.Summaries {
+			s := &in.Summaries[i]
+			s.Median, s.Mean, s.CILow, s.CIHigh, s.StdErr = x, x, x, x, x
+			s.CoresPerGbit = cell.CoresPerGbit{User: x, System: x, SoftIRQ: x}
+		}
+		in.Samples = nil
+		page := render(t, in)
+		parse(t, page)
+		if strings.Contains(page, `"NaN`) || strings.Contains(page, `"+Inf`) {
+			t.Errorf("%g: a place is not a number", x)
+		}
+	}
+}
+
+type brokenWriter struct{}
+
+var errBroken = errors.New("disk full")
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
+
+func TestWriteErrorsAreReported(t *testing.T) {
+	if err := HTML(brokenWriter{}, quickInput()); !errors.Is(err, errBroken) {
+		t.Errorf("HTML: %v, want %v", err, errBroken)
+	}
+	if err := Table(brokenWriter{}, quickInput(), 80); !errors.Is(err, errBroken) {
+		t.Errorf("Table: %v, want %v", err, errBroken)
 	}
 }

@@ -3,6 +3,8 @@ package report
 import (
 	"strings"
 	"testing"
+
+	"cleat/bench/cell"
 )
 
 func inputs() map[string]Input {
@@ -13,21 +15,115 @@ func inputs() map[string]Input {
 	}
 }
 
+func table(t *testing.T, in Input, width int) string {
+	t.Helper()
+	var b strings.Builder
+	if err := Table(&b, in, width); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
 func TestTableKeepsToItsWidth(t *testing.T) {
-	for name, in := range inputs() {
+	all := inputs()
+	wide := quickInput()
+	for i := range wide.Summaries {
+		wide.Summaries[i].Network += "-容器网络-" + strings.Repeat("e\u0301", 20)
+		wide.Summaries[i].Warnings = []string{strings.Repeat("x", 300), "two words"}
+	}
+	wide.Absent[0].Reason = strings.Repeat("很长", 100)
+	all["wide"] = wide
+	for name, in := range all {
 		for _, width := range []int{40, 60, 80, 100, 160} {
-			var b strings.Builder
-			if err := Table(&b, in, width); err != nil {
-				t.Fatal(err)
-			}
-			for _, l := range strings.Split(b.String(), "\n") {
+			out := table(t, in, width)
+			for _, l := range strings.Split(out, "\n") {
 				if n := columns(l); n > width {
 					t.Errorf("%s at %d columns: a line takes %d: %q", name, width, n, l)
 				}
 			}
 			if testing.Verbose() && width == 80 {
-				t.Logf("%s\n%s", name, b.String())
+				t.Logf("%s\n%s", name, out)
 			}
 		}
+	}
+}
+
+func TestTableOfQuick(t *testing.T) {
+	in := quickInput()
+	out := table(t, in, 80)
+	for _, s := range in.Summaries {
+		if !strings.Contains(out, s.Network) {
+			t.Errorf("%s is missing", s.Network)
+		}
+	}
+	for _, want := range []string{"TCP", "Gbit/s", "[lo–hi]", "p50", "p99.9", "cores", "vxlan-multicast-bridge ",
+		"ipvlan-l2, ipvlan-l3: this kernel has no ipvlan", "Not applicable", "bimodal", "2 samples bad", "~ can't be told apart"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	for _, l := range strings.Split(out, "\n") {
+		switch f := strings.Fields(l); {
+		case len(f) > 3 && (f[0] == "veth" || f[0] == "macvlan-bridge") && !strings.HasPrefix(f[1], "~"):
+			t.Errorf("not marked as tied: %q", l)
+		case len(f) > 3 && f[0] == "vxlan" && !strings.HasPrefix(f[1], "*"):
+			t.Errorf("not marked as best: %q", l)
+		case len(f) > 3 && f[0] == "bridge" && strings.ContainsAny(f[1], "~*"):
+			t.Errorf("marked: %q", l)
+		}
+	}
+	if strings.Contains(out, "\x1b") {
+		t.Error("colour without being asked")
+	}
+}
+
+func TestTableColour(t *testing.T) {
+	var b strings.Builder
+	if err := (Terminal{Colour: true}).Table(&b, quickInput()); err != nil {
+		t.Fatal(err)
+	}
+	coloured := b.String()
+	if !strings.Contains(coloured, "\x1b[32m~34.3\x1b[0m") {
+		t.Error("what is tied for the best is not green")
+	}
+	for _, style := range []string{bold, dim, green, "0"} {
+		coloured = strings.ReplaceAll(coloured, "\x1b["+style+"m", "")
+	}
+	if coloured != table(t, quickInput(), 80) {
+		t.Error("colour changes more than colour")
+	}
+}
+
+func TestTableRefusesControlCharacters(t *testing.T) {
+	in := quickInput()
+	for i := range in.Summaries {
+		in.Summaries[i].Network += "\x1b]0;owned\a\r\n\u202e"
+		in.Summaries[i].Warnings = []string{"\x1b[2J"}
+	}
+	in.Absent[0].Reason = "\x1b[1A\u2028"
+	if out := table(t, in, 80); strings.ContainsAny(out, "\x1b\a\r\u202e\u2028") {
+		t.Errorf("control characters reach the terminal: %q", out)
+	}
+}
+
+func TestTableAdaptsToMetrics(t *testing.T) {
+	g := newSynthetic("mixed")
+	c := cell.Cell{Network: "veth", Transport: "tcp", Pairs: 1}
+	g.add(c, "crr", 8, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.Connections: 9310})
+	g.add(c, "packets", 8, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.Packets: 1.2e6})
+	g.add(c, "setup", 8, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.SetupTime: 12e6})
+	out := table(t, g.in, 80)
+	for _, want := range []string{"conn", "packets", "set-up", "1000/s", "ms"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+	for _, unwanted := range []string{"Gbit/s", "p50", "loss"} {
+		if strings.Contains(out, unwanted) {
+			t.Errorf("%q was not measured but stands in\n%s", unwanted, out)
+		}
+	}
+	if n := strings.Count(out, "veth"); n != 1 {
+		t.Errorf("one cell makes %d rows:\n%s", n, out)
 	}
 }
