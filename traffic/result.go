@@ -14,6 +14,10 @@ type Result struct {
 	MessageBytes    int     `json:"message_bytes"`
 	Congestion      string  `json:"congestion,omitempty"` // what the kernel says it used
 	MSSBytes        int     `json:"mss_bytes,omitempty"`
+	Reverse         bool    `json:"reverse,omitempty"`        // the server sent
+	MPTCP           bool    `json:"mptcp,omitempty"`          // asked for
+	MPTCPFallback   bool    `json:"mptcp_fallback,omitempty"` // the connection spoke plain TCP all the same
+	Subflows        int     `json:"subflows,omitempty"`       // of the first MPTCP connection
 
 	// Streams and datagrams, counted where they arrive.
 	BitsPerSecond     float64 `json:"bits_per_second"` // as received, payload only
@@ -32,9 +36,13 @@ type Result struct {
 	LossFraction         float64       `json:"loss_fraction,omitempty"`
 	Jitter               time.Duration `json:"jitter_ns,omitempty"` // RFC 3550 section 6.4.1
 	GSO                  bool          `json:"gso,omitempty"`
+	ReceiveBufferBytes   int           `json:"receive_buffer_bytes,omitempty"` // as the kernel granted, bookkeeping included
+	LossBound            float64       `json:"loss_bound,omitempty"`           // of a search
+	Trials               []Trial       `json:"trials,omitempty"`               // of a search, in the order made
 
 	// Request/response and connection rate.
 	Transactions          uint64        `json:"transactions,omitempty"`
+	Failures              uint64        `json:"failures,omitempty"` // connections that broke
 	TransactionsPerSecond float64       `json:"transactions_per_second,omitempty"`
 	Latency               string        `json:"latency,omitempty"` // HDR histogram of ns, V2 compressed, base64
 	P50                   time.Duration `json:"latency_p50_ns,omitempty"`
@@ -48,5 +56,35 @@ type Result struct {
 	BlackHole  bool   `json:"black_hole,omitempty"`     // small packets arrive, full-size ones do not
 	ProbeError string `json:"probe_error,omitempty"`
 
+	// The whole machine while it was counted.
+	CPU           *CPUTimes     `json:"cpu,omitempty"`
+	CPUAccounting string        `json:"cpu_accounting,omitempty"` // see AccountingMode
+	CoresPerGbit  *CoresPerGbit `json:"cores_per_gbit,omitempty"`
+
+	Partial  bool     `json:"partial,omitempty"` // stopped before its time
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Trial is one step of a search for the highest rate.
+type Trial struct {
+	OfferedBitsPerSecond float64 `json:"offered_bits_per_second"` // 0: as fast as possible
+	BitsPerSecond        float64 `json:"bits_per_second"`         // as received
+	LossFraction         float64 `json:"loss_fraction"`
+}
+
+// CoresPerGbit is processor time of the whole machine per data moved: cores
+// per Gbit/s, which is the same as seconds per gigabit.
+type CoresPerGbit struct {
+	User    float64 `json:"user"`
+	System  float64 `json:"system"`
+	SoftIRQ float64 `json:"softirq"`
+}
+
+// setCost relates processor time to data, where moving data is the work.
+func (r *Result) setCost() {
+	gbit := 8 * float64(r.BytesReceived) / 1e9
+	if r.CPU == nil || gbit == 0 || (r.Work != string(TCP) && r.Work != string(UDP)) {
+		return
+	}
+	r.CoresPerGbit = &CoresPerGbit{User: r.CPU.User / gbit, System: r.CPU.System / gbit, SoftIRQ: r.CPU.SoftIRQ / gbit}
 }

@@ -1,0 +1,432 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// client is one running test.
+type client struct {
+	cfg    Config
+	addr   netip.AddrPort
+	token  token
+	far    *peer
+	result Result
+
+	cpuBefore CPUTimes
+	cpuErr    error
+}
+
+// Run does one test against a server and returns what both ends found out. It
+// blocks for about Duration. When ctx ends it stops at once, within a second
+// even if the server is silent, and returns the result so far with a warning
+// and no error, provided that counting had begun.
+func Run(ctx context.Context, cfg Config) (Result, error) {
+	if err := cfg.Validate(); err != nil {
+		return Result{}, err
+	}
+	cfg = cfg.withDefaults()
+	if cfg.Engine != EngineCleat {
+		return runForeign(ctx, cfg)
+	}
+	c := &client{cfg: cfg, token: newToken(), result: newResult(cfg)}
+	err := c.run(ctx)
+	return c.result, err
+}
+
+func newResult(cfg Config) Result {
+	return Result{
+		Work: string(cfg.Work), Engine: string(cfg.Engine), Address: cfg.Address,
+		Streams: cfg.Streams, MessageBytes: cfg.MessageBytes, GSO: cfg.GSO, MPTCP: cfg.MPTCP,
+		Reverse: cfg.Reverse,
+	}
+}
+
+func (c *client) run(ctx context.Context) error {
+	host, portText, err := splitAddress(c.cfg.Address)
+	if err != nil {
+		return err
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return &ConfigError{Field: "address", Value: c.cfg.Address, Want: "a numeric port"}
+	}
+	if c.addr, err = resolve(ctx, host, uint16(port)); err != nil {
+		return err
+	}
+	if c.cfg.NoChecksum && c.addr.Addr().Is6() && !c.addr.Addr().Is4In6() {
+		return &ConfigError{Field: "no-checksum", Value: "true", Want: "an IPv4 address: UDP over IPv6 requires the checksum"}
+	}
+	if c.cfg.Work == Probe {
+		return c.probe(ctx)
+	}
+	if err := c.dial(ctx, dialPatience); err != nil {
+		return err
+	}
+	defer c.far.close()
+	switch c.cfg.Work {
+	case TCP:
+		return c.runTCP(ctx)
+	case UDP:
+		return c.runUDP(ctx)
+	case CRR:
+		return c.runCRR(ctx)
+	default:
+		return c.runRR(ctx)
+	}
+}
+
+const (
+	dialPatience  = 5 * time.Second // to reach the server and agree
+	reportGrace   = 5 * time.Second // beyond the time of a test until its report is missed
+	partialGrace  = time.Second     // after a stop until the report is missed
+	greetPatience = 3 * time.Second // for the first datagram to come back
+)
+
+// dial opens the control channel and says what is to be done.
+func (c *client) dial(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	network, address, err := parseControl(c.cfg.Control)
+	if err != nil {
+		return err
+	}
+	if network == "" {
+		network, address = "tcp", c.addr.String()
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return fmt.Errorf("connect to traffic server: %w", err)
+	}
+	if _, err := conn.Write(preamble{channel: channelControl, token: c.token}.append(nil)); err != nil {
+		conn.Close()
+		return fmt.Errorf("write to traffic server: %w", err)
+	}
+	c.far = newPeer(conn)
+	p := &params{
+		Work: c.cfg.Work, Duration: c.cfg.Duration, Omit: c.cfg.Omit, Streams: c.cfg.Streams,
+		MessageBytes: c.cfg.MessageBytes, Congestion: c.cfg.Congestion, BufferBytes: c.cfg.BufferBytes,
+		Reverse: c.cfg.Reverse, Rate: c.cfg.BitsPerSecond, GSO: c.cfg.GSO, NoChecksum: c.cfg.NoChecksum,
+	}
+	err = c.far.send(message{Kind: kindHello, Params: p})
+	if err == nil {
+		_, err = c.far.expect(ctx, kindReady)
+	}
+	if err != nil {
+		c.far.close()
+		return err
+	}
+	return nil
+}
+
+// connect opens the streams.
+func (c *client) connect(ctx context.Context, patience time.Duration) ([]*socket, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	o := tcpOptions{
+		congestion: c.cfg.Congestion, mss: c.cfg.MSS, buffer: c.cfg.BufferBytes,
+		noDelay: c.cfg.Work == RR, mptcp: c.cfg.MPTCP,
+	}
+	socks := make([]*socket, 0, c.cfg.Streams)
+	for i := range c.cfg.Streams {
+		s, err := dialTCP(ctx, c.addr, o, preamble{channel: channelStream, index: uint16(i), token: c.token})
+		if err != nil {
+			for _, s := range socks {
+				s.close(true)
+			}
+			return nil, fmt.Errorf("open stream %d: %w", i, err)
+		}
+		socks = append(socks, s)
+	}
+	if c.cfg.MPTCP {
+		c.noteMPTCP(socks[0].fd)
+	}
+	return socks, nil
+}
+
+// begin agrees with the server that round begins and waits for StartAt.
+func (c *client) begin(ctx context.Context, round uint16) error {
+	agree, cancel := context.WithTimeout(ctx, dialPatience)
+	defer cancel()
+	if err := c.far.send(message{Kind: kindStart, Round: round}); err != nil {
+		return err
+	}
+	_, err := c.far.expect(agree, kindStarted)
+	return err
+}
+
+// awaitStart waits until all clients of a test begin together.
+func (c *client) awaitStart(ctx context.Context) error {
+	wait := time.Until(c.cfg.StartAt)
+	if c.cfg.StartAt.IsZero() || wait <= 0 {
+		if !c.cfg.StartAt.IsZero() {
+			c.warn("started %s after --start-at: connecting took longer", (-wait).Round(time.Microsecond))
+		}
+		return nil
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.far.gone:
+		return ErrPeerGone
+	}
+}
+
+func (c *client) warn(format string, args ...any) {
+	c.result.Warnings = append(c.result.Warnings, fmt.Sprintf(format, args...))
+}
+
+// await waits for the server's report. A cancelled ctx asks for what there is.
+func (c *client) await(ctx context.Context, patience time.Duration) (report, error) {
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	m, err := c.far.expect(wait, kindReport)
+	if err != nil && wait.Err() != nil && !errors.Is(err, ErrPeerGone) {
+		late := ctx.Err() == nil
+		m, err = c.hurry()
+		if late && err == nil {
+			c.warn("the server's report came only when asked for")
+		}
+	}
+	if err != nil {
+		return report{}, err
+	}
+	if m.Report == nil {
+		return report{}, fmt.Errorf("%w: empty report", ErrNotTraffic)
+	}
+	return *m.Report, nil
+}
+
+// hurry asks the server to end now.
+func (c *client) hurry() (message, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), partialGrace)
+	defer cancel()
+	if err := c.far.send(message{Kind: kindStop}); err != nil {
+		return message{}, err
+	}
+	return c.far.expect(ctx, kindReport)
+}
+
+// startCPU and stopCPU enclose what is counted.
+func (c *client) startCPU() { c.cpuBefore, c.cpuErr = ReadCPU() }
+
+func (c *client) stopCPU() {
+	after, err := ReadCPU()
+	if c.cpuErr != nil || err != nil {
+		c.warn("processor time unknown: %v", errors.Join(c.cpuErr, err))
+		return
+	}
+	used := after.Sub(c.cpuBefore)
+	c.result.CPU = &used
+	c.result.CPUAccounting = AccountingMode()
+}
+
+// finish computes what follows from the counts.
+func (c *client) finish(partial bool) {
+	r := &c.result
+	if partial {
+		c.warn("partial: stopped after %.3f s of %.3f s", r.DurationSeconds, c.cfg.Duration.Seconds())
+		r.Partial = true
+	}
+	r.setCost()
+}
+
+func (c *client) runTCP(ctx context.Context) error {
+	socks, err := c.connect(ctx, dialPatience)
+	if err != nil {
+		return err
+	}
+	set := newStreamSet(socks)
+	defer set.end()
+	if c.cfg.Reverse {
+		return c.receiveTCP(ctx, set)
+	}
+	if err := c.begin(ctx, 0); err != nil {
+		return err
+	}
+	if err := c.awaitStart(ctx); err != nil {
+		return err
+	}
+	stopProgress := c.progress(set.total)
+	set.start(sendLoop(c.cfg.MessageBytes))
+	join := c.cpuFrom(c.cfg.Omit)
+	far, err := c.await(ctx, c.cfg.Omit+c.cfg.Duration+reportGrace)
+	stopProgress()
+	join()
+	c.stopCPU()
+	var near report
+	set.describe(&near)
+	if err != nil {
+		return fmt.Errorf("test broke off after %d bytes were sent: %w", set.total(), err)
+	}
+	c.far.send(message{Kind: kindStop}) // the server also sees us close
+	c.counted(far, near)
+	return nil
+}
+
+// cpuFrom reads the processor times when the ramp is over. Call join before
+// stopCPU.
+func (c *client) cpuFrom(omit time.Duration) (join func()) {
+	c.startCPU()
+	if omit == 0 {
+		return func() {}
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		t := time.NewTimer(omit)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			c.startCPU()
+		case <-done:
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+// counted fills in what the two ends say of streams.
+func (c *client) counted(receiver, sender report) {
+	r := &c.result
+	r.BytesReceived = receiver.Bytes
+	r.DurationSeconds = receiver.Duration.Seconds()
+	if receiver.Duration > 0 {
+		r.BitsPerSecond = 8 * float64(receiver.Bytes) / r.DurationSeconds
+	}
+	r.Retransmits, r.MSSBytes, r.Congestion = sender.Retransmits, sender.MSS, sender.Congestion
+	if c.cfg.Congestion != "" && receiver.Congestion != "" && receiver.Congestion != sender.Congestion {
+		c.warn("congestion control differs: sender %s, receiver %s", sender.Congestion, receiver.Congestion)
+	}
+	c.finish(receiver.Partial)
+}
+
+func (c *client) receiveTCP(ctx context.Context, set *streamSet) error {
+	if err := c.awaitStart(ctx); err != nil {
+		return err
+	}
+	set.start(receiveLoop(c.cfg.MessageBytes))
+	if err := c.begin(ctx, 0); err != nil {
+		return err
+	}
+	stopProgress := c.progress(set.total)
+	gone, cancel := c.whileThere(ctx, c.cfg.Omit+c.cfg.Duration+reportGrace)
+	w := set.measure(gone, c.cfg.Omit, c.cfg.Duration, c.startCPU)
+	cancel()
+	stopProgress()
+	c.stopCPU()
+	near := w.report()
+	set.describe(&near)
+	far, err := c.hurry()
+	switch {
+	case err == nil && far.Report != nil:
+		c.counted(near, *far.Report)
+	case w.duration == 0:
+		return fmt.Errorf("nothing arrived: %w", err)
+	default:
+		c.counted(near, report{MSS: near.MSS, Congestion: near.Congestion})
+		c.warn("no report from the sender: %v", err)
+	}
+	return nil
+}
+
+// whileThere is a context that also ends with the server or after patience.
+func (c *client) whileThere(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	go func() {
+		select {
+		case <-c.far.gone:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// greet opens the flows of a UDP test.
+func (c *client) greet(ctx context.Context, patience time.Duration) (flows []*flow, rtt time.Duration, err error) {
+	defer func() {
+		if err != nil {
+			closeFlows(flows)
+		}
+	}()
+	for i := range c.cfg.Streams {
+		sock, err := openUDP(netip.AddrPort{}, c.addr, c.cfg.BufferBytes)
+		if err != nil {
+			return flows, 0, err
+		}
+		f := &flow{sock: sock, index: uint16(i), token: c.token.head()}
+		flows = append(flows, f)
+		if c.cfg.NoChecksum {
+			if err := unix.SetsockoptInt(sock.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
+				return flows, 0, fmt.Errorf("set SO_NO_CHECK: %w", err)
+			}
+		}
+		if c.cfg.GSO && c.cfg.Reverse {
+			if err := unix.SetsockoptInt(sock.fd, unix.SOL_UDP, unix.UDP_GRO, 1); err != nil {
+				return flows, 0, fmt.Errorf("set UDP_GRO: %w", err)
+			}
+		}
+		began := nanos()
+		if err := f.greet(ctx.Done(), patience); err != nil {
+			return flows, 0, fmt.Errorf("open flow %d to %s: %w", i, c.addr, err)
+		}
+		rtt = max(rtt, time.Duration(nanos()-began))
+	}
+	return flows, rtt, nil
+}
+
+func closeFlows(flows []*flow) {
+	for _, f := range flows {
+		f.end()
+	}
+	for _, f := range flows {
+		f.sock.close(false)
+	}
+}
+
+// locked runs f on a thread of its own that ends with it.
+func locked(f func()) func() {
+	return func() {
+		runtime.LockOSThread() // never unlocked: the thread's timer slack goes with it
+		preciseSleep()
+		f()
+	}
+}
+
+// progress calls cfg.Progress every second with the rate so far.
+func (c *client) progress(total func() uint64) (stop func()) {
+	if c.cfg.Progress == nil {
+		return func() {}
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		before, last := total(), nanos()
+		for n := 1; ; n++ {
+			select {
+			case <-done:
+				return
+			case <-t.C:
+			}
+			now, sum := nanos(), total()
+			rate := 8 * float64(sum-before) / time.Duration(now-last).Seconds()
+			before, last = sum, now
+			c.cfg.Progress(fmt.Sprintf("%4d s  %s", n, FormatRate(rate)))
+		}
+	}()
+	return func() { close(done); <-ended }
+}

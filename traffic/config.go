@@ -1,0 +1,279 @@
+package traffic
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// DefaultPort is where `cleat traffic serve` listens and where clients dial
+// when the address names no port. One port carries control, TCP and UDP,
+// because published ports and user-mode networks forward only what they are
+// told.
+const DefaultPort = 5210
+
+// Work is a kind of traffic.
+type Work string
+
+// The works.
+const (
+	TCP   Work = "tcp"   // streams, as fast as they go
+	UDP   Work = "udp"   // datagrams at an offered rate
+	RR    Work = "rr"    // request/response over TCP
+	UDPRR Work = "udprr" // request/response over UDP
+	CRR   Work = "crr"   // connect, request, response, close
+	Probe Work = "probe" // which packet sizes arrive
+)
+
+// Works lists every work in the order of the manual.
+func Works() []Work { return []Work{TCP, UDP, RR, UDPRR, CRR, Probe} }
+
+// Engine is a program that makes and counts the traffic.
+type Engine string
+
+// The engines. Iperf3 and Iperf need the Debian packages of those names.
+const (
+	EngineCleat  Engine = "cleat"
+	EngineIperf3 Engine = "iperf3"
+	EngineIperf  Engine = "iperf"
+)
+
+// Engines lists every engine, the built-in one first.
+func Engines() []Engine { return []Engine{EngineCleat, EngineIperf3, EngineIperf} }
+
+// Config says what Run measures. Only Work and Address are required; the zero
+// value of every other field means the default written beside it.
+type Config struct {
+	Work    Work
+	Engine  Engine // "": EngineCleat
+	Address string // host:port, host or [v6]:port of a server; default port DefaultPort
+
+	// Control is "unix:PATH" of a server's control socket; "": control shares
+	// the address with the data. Out of band it can't be starved by a flood.
+	Control string
+
+	Duration time.Duration // of counting; 0: 1 s
+	Omit     time.Duration // ramp before counting that is not counted
+	StartAt  time.Time     // zero: at once; else connect first and begin together with others
+
+	Streams      int    // sockets; 0: 1
+	MessageBytes int    // per write, datagram, request and response; 0: see DefaultMessage
+	Congestion   string // TCP congestion control of both ends; "": the kernel's default
+	MSS          int    // TCP_MAXSEG of the client's sockets in bytes; 0: the kernel's choice
+	BufferBytes  int    // SO_SNDBUF and SO_RCVBUF; 0: autotuning for TCP, UDPBufferBytes for UDP
+	MPTCP        bool   // IPPROTO_MPTCP sockets for TCP, RR and CRR
+	Reverse      bool   // TCP and UDP: the server sends
+
+	// BitsPerSecond is the UDP payload offered by all streams together;
+	// 0: as fast as possible.
+	BitsPerSecond float64
+	GSO           bool    // UDP_SEGMENT at the sender, UDP_GRO at the receiver
+	NoChecksum    bool    // SO_NO_CHECK: UDP over IPv4 without checksum
+	Search        bool    // UDP: look for the highest rate within LossBound
+	LossBound     float64 // fraction; 0: DefaultLossBound
+
+	// TransactionsPerSecond makes RR, UDPRR and CRR an open loop on a schedule;
+	// 0: closed loop, the next request follows the last response.
+	TransactionsPerSecond float64
+
+	// Progress is called about once a second with a line for a person, from one
+	// goroutine; nil: no progress.
+	Progress func(string)
+}
+
+// ServeConfig says how Serve listens. The zero value serves on every address at
+// DefaultPort until the context ends.
+type ServeConfig struct {
+	Listen  string // host:port; "": every address at DefaultPort
+	Control string // "unix:PATH" of an additional control socket; "": none
+	Engine  Engine // "": EngineCleat
+	Once    bool   // return after the first test
+
+	// Ready is called once when clients can connect, with the address listened
+	// at; Done after each test. Both may be nil; Done must be safe for
+	// concurrent use.
+	Ready func(address string)
+	Done  func(Served)
+}
+
+// Served is what a server says of one test that ended.
+type Served struct {
+	Work   Work   `json:"work"`
+	Client string `json:"client"`          // the control connection's far end
+	Error  string `json:"error,omitempty"` // why the test broke off
+}
+
+// Defaults and bounds.
+const (
+	DefaultDuration  = time.Second
+	DefaultLossBound = 0.005    // RFC 2544 asks for none; half a percent is what a person does not notice
+	UDPBufferBytes   = 4 << 20  // 4 ms at 8 Gbit/s; net.core.rmem_max may allow less
+	MaxStreams       = 1024     // sockets of one test; more is a mistyped number
+	MaxMessageBytes  = 16 << 20 // one write
+	MaxDatagramBytes = 65507    // UDP over IPv4: 65535 less 20 and 8 bytes of headers
+	maxDuration      = 24 * time.Hour
+)
+
+// DefaultMessage is the message size in bytes when none is given: 128 KiB
+// writes for streams, a datagram that fills an Ethernet frame over IPv6, and 64
+// bytes for requests.
+func DefaultMessage(w Work) int {
+	switch w {
+	case TCP:
+		return 128 << 10
+	case UDP:
+		return 1448
+	default:
+		return 64
+	}
+}
+
+// ConfigError says which parameter no test can run with.
+type ConfigError struct {
+	Field string // the option's name as on the command line
+	Value string
+	Want  string
+}
+
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("option %s: %q: want %s", e.Field, e.Value, e.Want)
+}
+
+// withDefaults fills in the zero values.
+func (c Config) withDefaults() Config {
+	if c.Engine == "" {
+		c.Engine = EngineCleat
+	}
+	if c.Duration == 0 {
+		c.Duration = DefaultDuration
+	}
+	if c.Streams == 0 {
+		c.Streams = 1
+	}
+	if c.MessageBytes == 0 {
+		c.MessageBytes = DefaultMessage(c.Work)
+	}
+	if c.LossBound == 0 {
+		c.LossBound = DefaultLossBound
+	}
+	return c
+}
+
+// Validate returns a *ConfigError for the first parameter that makes no sense.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	bad := func(field string, value any, want string) error {
+		return &ConfigError{Field: field, Value: fmt.Sprint(value), Want: want}
+	}
+	isUDP := c.Work == UDP || c.Work == UDPRR
+	switch {
+	case !slices.Contains(Works(), c.Work):
+		return bad("work", c.Work, oneOf(Works()))
+	case !slices.Contains(Engines(), c.Engine):
+		return bad("engine", c.Engine, oneOf(Engines()))
+	case c.Engine != EngineCleat && c.Work != TCP && c.Work != UDP:
+		return bad("engine", c.Engine, fmt.Sprintf("cleat: %s does tcp and udp only", c.Engine))
+	case c.Duration < 0 || c.Duration > maxDuration:
+		return bad("duration", c.Duration, "more than 0s and at most 24h")
+	case c.Omit < 0 || c.Omit > maxDuration:
+		return bad("omit", c.Omit, "0s to 24h")
+	case c.Streams < 0 || c.Streams > MaxStreams:
+		return bad("streams", c.Streams, fmt.Sprintf("1 to %d", MaxStreams))
+	case c.MessageBytes < minMessage(c.Work) || c.MessageBytes > maxMessage(c.Work):
+		return bad("message", c.MessageBytes, fmt.Sprintf("%d to %d bytes for %s", minMessage(c.Work), maxMessage(c.Work), c.Work))
+	case c.MSS < 0 || c.MSS > 65535:
+		return bad("mss", c.MSS, "0 to 65535 bytes")
+	case c.BufferBytes < 0 || c.BufferBytes > 1<<30:
+		return bad("buffer", c.BufferBytes, "0 to 1 GiB")
+	case c.BitsPerSecond < 0 || c.TransactionsPerSecond < 0 || c.TransactionsPerSecond > 1e7:
+		return bad("rate", max(c.BitsPerSecond, c.TransactionsPerSecond), "0 (as fast as possible) or more, and at most 10 million transactions a second")
+	case c.LossBound < 0 || c.LossBound >= 1:
+		return bad("loss-bound", c.LossBound, "a fraction from 0 up to 1")
+	case c.MPTCP && (isUDP || c.Work == Probe):
+		return bad("mptcp", c.MPTCP, "a work over TCP")
+	case c.GSO && c.NoChecksum:
+		return bad("gso", c.GSO, "checksums on: UDP_SEGMENT refuses sockets without them")
+	case c.Reverse && c.Work != TCP && c.Work != UDP:
+		return bad("reverse", c.Reverse, "tcp or udp")
+	case c.Search && c.Reverse:
+		return bad("search", c.Search, "the client sending, without reverse")
+	}
+	if _, _, err := parseControl(c.Control); err != nil {
+		return err
+	}
+	_, _, err := splitAddress(c.Address)
+	return err
+}
+
+func minMessage(w Work) int {
+	switch w {
+	case UDP, UDPRR:
+		return datagramHeaderLen
+	case CRR:
+		return preambleLen
+	default:
+		return 1
+	}
+}
+
+func maxMessage(w Work) int {
+	switch w {
+	case UDP, UDPRR:
+		return MaxDatagramBytes
+	default:
+		return MaxMessageBytes
+	}
+}
+
+// splitAddress cuts "host:port", "host", "[v6]:port" or "v6" into its parts.
+func splitAddress(address string) (host, port string, err error) {
+	bad := &ConfigError{Field: "address", Value: address, Want: "HOST, HOST:PORT or [IPV6]:PORT"}
+	host, port, err = net.SplitHostPort(address)
+	if err != nil {
+		host = strings.TrimSuffix(strings.TrimPrefix(address, "["), "]")
+		port = strconv.Itoa(DefaultPort)
+		if strings.ContainsAny(host, "[]") || (strings.Contains(host, ":") && !isIPv6(host)) {
+			return "", "", bad
+		}
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || (host == "" && n == 0) {
+		return "", "", bad
+	}
+	return host, port, nil
+}
+
+func isIPv6(host string) bool {
+	host, _, _ = strings.Cut(host, "%")
+	ip := net.ParseIP(host)
+	return ip != nil && strings.Contains(host, ":")
+}
+
+// parseControl cuts "unix:PATH"; an empty text gives empty parts.
+func parseControl(control string) (network, path string, err error) {
+	if control == "" {
+		return "", "", nil
+	}
+	path, ok := strings.CutPrefix(control, "unix:")
+	if !ok || path == "" || len(path) > 107 { // sun_path
+		return "", "", &ConfigError{Field: "control", Value: control, Want: "unix:PATH, the path at most 107 bytes long"}
+	}
+	return "unix", path, nil
+}
+
+func oneOf[T ~string](all []T) string {
+	var b strings.Builder
+	for i, v := range all {
+		switch {
+		case i == 0:
+		case i == len(all)-1:
+			b.WriteString(" or ")
+		default:
+			b.WriteString(", ")
+		}
+		b.WriteString(string(v))
+	}
+	return b.String()
+}

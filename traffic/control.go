@@ -1,0 +1,119 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+)
+
+// peer is the far end of the control channel.
+type peer struct {
+	conn net.Conn
+	in   chan message
+	gone chan struct{} // closed after in got its last message
+	err  error         // why gone; valid after gone is closed
+}
+
+// newPeer starts reading control messages from conn; close stops that.
+func newPeer(conn net.Conn) *peer {
+	p := &peer{conn: conn, in: make(chan message, 8), gone: make(chan struct{})}
+	go p.read()
+	return p
+}
+
+func (p *peer) read() {
+	defer close(p.gone)
+	for {
+		m, err := readMessage(p.conn)
+		if err != nil {
+			p.err = err
+			return
+		}
+		select {
+		case p.in <- m:
+		default: // nobody who keeps to the protocol has 8 messages outstanding
+			p.err = fmt.Errorf("%w: too many control messages", ErrNotTraffic)
+			return
+		}
+	}
+}
+
+// controlWrite bounds how long a control message may take to leave.
+const controlWrite = 5 * time.Second
+
+func (p *peer) send(m message) error {
+	p.conn.SetWriteDeadline(time.Now().Add(controlWrite))
+	return writeMessage(p.conn, m)
+}
+
+// expect waits for the next message and checks its kind. An error message from
+// the far end becomes the error.
+func (p *peer) expect(ctx context.Context, kind messageKind) (message, error) {
+	m, err := p.next(ctx)
+	if err != nil {
+		return message{}, fmt.Errorf("wait for %q from %s: %w", kind, p.conn.RemoteAddr(), err)
+	}
+	if m.Kind == kindError {
+		return message{}, &RemoteError{Text: m.Error}
+	}
+	if m.Kind != kind {
+		return message{}, fmt.Errorf("%w: control message %q, not %q", ErrNotTraffic, m.Kind, kind)
+	}
+	return m, nil
+}
+
+func (p *peer) next(ctx context.Context) (message, error) {
+	select {
+	case m := <-p.in:
+		return m, nil
+	default:
+	}
+	select {
+	case m := <-p.in:
+		return m, nil
+	case <-ctx.Done():
+		return message{}, context.Cause(ctx)
+	case <-p.gone:
+		select {
+		case m := <-p.in: // read before the end
+			return m, nil
+		default:
+		}
+		if errors.Is(p.err, io.EOF) || errors.Is(p.err, net.ErrClosed) {
+			return message{}, ErrPeerGone
+		}
+		return message{}, p.err
+	}
+}
+
+func (p *peer) close() {
+	p.conn.Close()
+	<-p.gone
+}
+
+// ErrPeerGone says that the other end closed the control connection.
+var ErrPeerGone = errors.New("the other end closed the control connection")
+
+// RemoteError is what the server says about a test it can't do.
+type RemoteError struct{ Text string }
+
+func (e *RemoteError) Error() string { return "server: " + e.Text }
+
+// zoneIndex is the interface number that an IPv6 zone names; 0: none.
+func zoneIndex(zone string) uint32 {
+	if zone == "" {
+		return 0
+	}
+	if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
+		return uint32(n)
+	}
+	ifi, err := net.InterfaceByName(zone)
+	if err != nil {
+		return 0
+	}
+	return uint32(ifi.Index)
+}

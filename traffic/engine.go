@@ -1,0 +1,227 @@
+package traffic
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// foreign is another program that makes and counts traffic.
+type foreign interface {
+	// program is the command and the Debian package that has it.
+	program() string
+	// servers are the command lines that together serve TCP and UDP.
+	servers(host, port string) [][]string
+	// client is the command line of one test.
+	client(cfg Config, host, port string) ([]string, error)
+	// parse reads what the client printed.
+	parse(out []byte, r *Result) error
+}
+
+func foreignEngine(e Engine) foreign {
+	if e == EngineIperf {
+		return iperf2{}
+	}
+	return iperf3{}
+}
+
+// ErrNoProgram says that an engine's program is not installed.
+var ErrNoProgram = errors.New("program not found")
+
+func findProgram(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%w: %s (Debian package %s)", ErrNoProgram, name, name)
+	}
+	return path, nil
+}
+
+// command prepares a child that dies with us and is killed, not asked, when ctx
+// ends.
+func command(ctx context.Context, path string, args []string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.WaitDelay = time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
+}
+
+// serveForeign runs the engine's servers until ctx ends or one of them does.
+func serveForeign(ctx context.Context, cfg ServeConfig) error {
+	if cfg.Once {
+		return &ConfigError{Field: "once", Value: "true", Want: "engine cleat: other servers do not tell the end of a test"}
+	}
+	if cfg.Control != "" {
+		return &ConfigError{Field: "control", Value: cfg.Control, Want: "engine cleat: other servers have no such socket"}
+	}
+	engine := foreignEngine(cfg.Engine)
+	path, err := findProgram(engine.program())
+	if err != nil {
+		return err
+	}
+	at, err := resolveListen(ctx, cfg.Listen)
+	if err != nil {
+		return err
+	}
+	host := at.Addr().String()
+	if at.Addr().IsUnspecified() {
+		host = ""
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	ended := make(chan error, 2)
+	for _, args := range engine.servers(host, fmt.Sprint(at.Port())) {
+		var out bytes.Buffer
+		cmd := command(ctx, path, args)
+		cmd.Stderr = &out
+		wg.Go(func() { ended <- runServer(cmd, &out) })
+	}
+	if cfg.Ready != nil && awaitListening(ctx, at.Port(), host) {
+		cfg.Ready(at.String())
+	}
+	select {
+	case err = <-ended:
+		if ctx.Err() != nil {
+			err = nil
+		}
+	case <-ctx.Done():
+		err = nil
+	}
+	cancel()
+	wg.Wait()
+	return err
+}
+
+func runServer(cmd *exec.Cmd, out *bytes.Buffer) error {
+	err := startLocked(cmd)
+	if err == nil {
+		err = errors.New("it ended")
+	}
+	return fmt.Errorf("run %s: %w: %s", cmd.Path, err, firstLine(out.String()))
+}
+
+// startLocked runs cmd on a thread that lives as long as it, because Pdeathsig
+// is bound to the thread that started the child.
+func startLocked(cmd *exec.Cmd) error {
+	done := make(chan error, 1)
+	go locked(func() {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+		done <- cmd.Run()
+	})()
+	return <-done
+}
+
+// awaitListening waits until something accepts at port; false: ctx ended.
+func awaitListening(ctx context.Context, port uint16, host string) bool {
+	if host == "" {
+		host = "localhost"
+	}
+	address := net.JoinHostPort(host, fmt.Sprint(port))
+	t := time.NewTicker(10 * time.Millisecond)
+	defer t.Stop()
+	for {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err == nil {
+			conn.Close()
+			return true
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// runForeign does one test with another engine's client.
+func runForeign(ctx context.Context, cfg Config) (Result, error) {
+	engine := foreignEngine(cfg.Engine)
+	r := newResult(cfg)
+	path, err := findProgram(engine.program())
+	if err != nil {
+		return r, err
+	}
+	if err := foreignLimits(cfg); err != nil {
+		return r, err
+	}
+	host, port, err := splitAddress(cfg.Address)
+	if err != nil {
+		return r, err
+	}
+	args, err := engine.client(cfg, host, port)
+	if err != nil {
+		return r, err
+	}
+	if wait := time.Until(cfg.StartAt); !cfg.StartAt.IsZero() && wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return r, context.Cause(ctx)
+		}
+	}
+	before, cpuErr := ReadCPU()
+	out, err := runClient(ctx, path, args, cfg.Omit+cfg.Duration+2*reportGrace)
+	after, cpuErr2 := ReadCPU()
+	if perr := engine.parse(out, &r); perr != nil {
+		if err == nil {
+			err = perr
+		}
+		return r, fmt.Errorf("run %s %s: %w", engine.program(), strings.Join(args, " "), err)
+	}
+	if cpuErr == nil && cpuErr2 == nil {
+		used := after.Sub(before)
+		r.CPU, r.CPUAccounting = &used, AccountingMode()
+	}
+	r.setCost()
+	return r, nil
+}
+
+// foreignLimits refuses what only the built-in engine can do.
+func foreignLimits(cfg Config) error {
+	for _, only := range []struct {
+		name string
+		set  bool
+	}{
+		{"control", cfg.Control != ""}, {"gso", cfg.GSO}, {"no-checksum", cfg.NoChecksum},
+		{"search", cfg.Search}, {"mptcp", cfg.MPTCP},
+	} {
+		if only.set {
+			return &ConfigError{Field: only.name, Value: "set", Want: fmt.Sprintf("engine cleat: %s can't do it", cfg.Engine)}
+		}
+	}
+	return nil
+}
+
+// runClient runs a client and returns its standard output, also when it failed.
+func runClient(ctx context.Context, path string, args []string, patience time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := command(ctx, path, args)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := startLocked(cmd)
+	if cause := context.Cause(ctx); cause != nil {
+		return stdout.Bytes(), cause
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, firstLine(stderr.String()))
+	}
+	return stdout.Bytes(), err
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
+}
+
+// seconds writes a duration for a command line, never 0.
+func seconds(d time.Duration) string {
+	return fmt.Sprintf("%g", max(d.Seconds(), 0.1))
+}

@@ -1,0 +1,194 @@
+package traffic
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cleat/internal/sys"
+
+	"golang.org/x/sys/unix"
+)
+
+// flow is one end of one stream of datagrams on a connected socket. Its
+// receiving thread answers greetings, probes and requests, and counts data.
+type flow struct {
+	sock  *socket
+	index uint16
+	token uint64
+	stop  atomic.Bool
+
+	mu    sync.Mutex // held once a batch
+	tally tally
+}
+
+// tally is what one flow received in one round.
+type tally struct {
+	round   uint16
+	bytes   uint64
+	packets uint64
+	first   int64 // of nanos, of the round
+	last    int64
+	track   tracker
+}
+
+// begin forgets what was counted; from now on only data of this round counts.
+func (f *flow) begin(round uint16) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tally = tally{round: round}
+}
+
+// counted is what arrived so far in this round.
+func (f *flow) counted() tally {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.tally
+	return t
+}
+
+// batchFor is how many messages of size bytes are moved at once: enough to
+// share the system call, few enough to stay in the second-level cache.
+func batchFor(size int) int { return min(max(256<<10/max(size, 1), 1), 64) }
+
+// receiveSize is the buffer that one message may need: with GRO the kernel
+// joins datagrams up to 64 KiB.
+func receiveSize(messageBytes int, gro bool) int {
+	if gro {
+		return 1 << 16
+	}
+	return max(messageBytes, 2048)
+}
+
+// receive runs until stop is set or the socket fails for good. size is the
+// longest message expected.
+func (f *flow) receive(size int) error {
+	n := batchFor(size)
+	in := sys.NewBatch(n, 1)
+	bufs := make([][]byte, n)
+	for i := range bufs {
+		bufs[i] = make([]byte, size)
+		in.SetBuffer(i, 0, bufs[i])
+		in.SetBuffers(i, 1)
+	}
+	for !f.stop.Load() {
+		got, err := in.Recv(f.sock.fd, unix.MSG_WAITFORONE)
+		if err != nil {
+			// ECONNREFUSED: an ICMP error to something we sent before the other
+			// end listened, or after it closed.
+			if retry(err) || errors.Is(err, unix.ECONNREFUSED) {
+				continue
+			}
+			return fmt.Errorf("receive datagrams: %w", err)
+		}
+		f.take(in, bufs, got)
+	}
+	return nil
+}
+
+// take handles one batch.
+func (f *flow) take(in *sys.Batch, bufs [][]byte, got int) {
+	now := nanos()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range got {
+		b := bufs[i][:min(in.Size(i), len(bufs[i]))]
+		segment := in.Segment(i)
+		if segment <= 0 {
+			segment = len(b)
+		}
+		for len(b) > 0 {
+			one := b[:min(segment, len(b))]
+			b = b[len(one):]
+			f.handle(one, now)
+		}
+	}
+}
+
+func (f *flow) handle(b []byte, now int64) {
+	d, ok := parseDatagram(b)
+	if !ok || d.token != f.token || d.index != f.index {
+		return
+	}
+	switch d.kind {
+	case datagramData:
+		if d.round != f.tally.round {
+			return
+		}
+		t := &f.tally
+		if t.packets == 0 {
+			t.first = now
+		}
+		t.last = now
+		t.packets++
+		if t.track.add(d.seq, d.sent, now) {
+			t.bytes += uint64(len(b))
+		}
+	case datagramEcho:
+		unix.Write(f.sock.fd, b) // a lost answer is what the client counts
+	case datagramHello, datagramProbe:
+		f.ack(d, len(b))
+	}
+}
+
+// ack tells the far end that size bytes of UDP payload arrived.
+func (f *flow) ack(d datagram, size int) {
+	var b [datagramHeaderLen]byte
+	d.kind, d.seq = datagramAck, uint64(size)
+	d.put(b[:])
+	unix.Write(f.sock.fd, b[:])
+}
+
+// end stops the receiving thread, which must be waited for elsewhere.
+func (f *flow) end() {
+	f.stop.Store(true)
+	f.sock.wake()
+}
+
+// greet presents the flow to the server until it answers. One greeting is lost
+// easily: the first packet of a path may wait for ARP, a proxy, or NAT.
+func (f *flow) greet(done <-chan struct{}, patience time.Duration) error {
+	var out, in [datagramHeaderLen]byte
+	datagram{kind: datagramHello, index: f.index, token: f.token}.put(out[:])
+	until := nanos() + int64(patience)
+	wait := 20 * time.Millisecond
+	for nanos() < until {
+		select {
+		case <-done:
+			return errStopped
+		default:
+		}
+		unix.Write(f.sock.fd, out[:]) // refused or lost: the next one may pass
+		if err := setTimeouts(f.sock.fd, wait); err != nil {
+			return err
+		}
+		if f.awaitAck(in[:], nanos()+int64(wait)) {
+			return setTimeouts(f.sock.fd, stopCheck)
+		}
+		wait = min(2*wait, 200*time.Millisecond)
+	}
+	return ErrNoDatagrams
+}
+
+func (f *flow) awaitAck(b []byte, until int64) bool {
+	for {
+		n, err := unix.Read(f.sock.fd, b)
+		if err == nil {
+			if d, ok := parseDatagram(b[:n]); ok && d.kind == datagramAck && d.token == f.token && d.index == f.index {
+				return true
+			}
+		}
+		if nanos() >= until || (err != nil && !errors.Is(err, unix.EINTR)) {
+			return false
+		}
+	}
+}
+
+var (
+	// ErrNoDatagrams says that no answer to a small UDP datagram came back.
+	ErrNoDatagrams = errors.New("no UDP datagram came back: the path drops them, or the port is not forwarded for UDP")
+
+	errStopped = errors.New("stopped")
+)

@@ -1,0 +1,202 @@
+package traffic
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// protocolVersion is raised whenever two ends of different builds would
+// misunderstand each other.
+const protocolVersion = 1
+
+var (
+	// ErrVersion says that the other end speaks another version.
+	ErrVersion = errors.New("the other end speaks another version of the traffic protocol")
+	// ErrNotTraffic says that the other end is no traffic server or client.
+	ErrNotTraffic = errors.New("the other end does not speak the traffic protocol")
+)
+
+// token names one test; it is random, so that a connection that presents it
+// belongs to the test.
+type token [16]byte
+
+func newToken() token {
+	var t token
+	rand.Read(t[:]) // never fails (crypto/rand)
+	return t
+}
+
+func (t token) String() string { return hex.EncodeToString(t[:]) }
+
+// channel says what a connection is for.
+type channel uint8
+
+const (
+	channelControl channel = 1 // JSON messages follow
+	channelStream  channel = 2 // a stream of a TCP, RR or Probe test
+	channelCRR     channel = 3 // one request of a CRR test
+)
+
+// preambleLen is the size of the first bytes of every TCP connection:
+//
+//	0  4  magic "cltt"
+//	4  1  protocol version
+//	5  1  channel
+//	6  2  index of the stream, big-endian
+//	8 16  token
+const preambleLen = 24
+
+var preambleMagic = [4]byte{'c', 'l', 't', 't'}
+
+type preamble struct {
+	channel channel
+	index   uint16
+	token   token
+}
+
+func (p preamble) append(b []byte) []byte {
+	b = append(b, preambleMagic[:]...)
+	b = append(b, protocolVersion, byte(p.channel))
+	b = binary.BigEndian.AppendUint16(b, p.index)
+	return append(b, p.token[:]...)
+}
+
+// parsePreamble reads the first preambleLen bytes of a connection. The error is
+// ErrNotTraffic or ErrVersion.
+func parsePreamble(b []byte) (preamble, error) {
+	if len(b) < preambleLen || [4]byte(b) != preambleMagic {
+		return preamble{}, ErrNotTraffic
+	}
+	if b[4] != protocolVersion {
+		return preamble{}, ErrVersion
+	}
+	p := preamble{channel: channel(b[5]), index: binary.BigEndian.Uint16(b[6:]), token: token(b[8:preambleLen])}
+	if p.channel < channelControl || p.channel > channelCRR {
+		return preamble{}, ErrNotTraffic
+	}
+	return p, nil
+}
+
+// messageKind names a control message.
+type messageKind string
+
+const (
+	kindHello   messageKind = "hello"   // client: what to do
+	kindReady   messageKind = "ready"   // server: data connections may come
+	kindStart   messageKind = "start"   // client: all are connected, round N begins
+	kindStarted messageKind = "started" // server: all have arrived here too
+	kindSent    messageKind = "sent"    // the sender: that was all of round N
+	kindReport  messageKind = "report"  // what this end counted in round N
+	kindStop    messageKind = "stop"    // client: end now, report what there is
+	kindError   messageKind = "error"   // the test can't go on
+)
+
+// message is one message on the control channel.
+type message struct {
+	Version int           `json:"version"`
+	Kind    messageKind   `json:"kind"`
+	Params  *params       `json:"params,omitempty"` // of hello
+	Round   uint16        `json:"round,omitempty"`
+	Report  *report       `json:"report,omitempty"`   // of sent and report
+	Grace   time.Duration `json:"grace_ns,omitempty"` // of sent: how long silence must last until the rest counts as lost
+	Error   string        `json:"error,omitempty"`
+}
+
+// params is what the server must know of a test.
+type params struct {
+	Work         Work          `json:"work"`
+	Duration     time.Duration `json:"duration_ns"`
+	Omit         time.Duration `json:"omit_ns"`
+	Streams      int           `json:"streams"`
+	MessageBytes int           `json:"message_bytes"`
+	Congestion   string        `json:"congestion,omitempty"`
+	BufferBytes  int           `json:"buffer_bytes,omitempty"`
+	Reverse      bool          `json:"reverse,omitempty"`
+	Rate         float64       `json:"rate,omitempty"` // bit/s
+	GSO          bool          `json:"gso,omitempty"`
+	NoChecksum   bool          `json:"no_checksum,omitempty"`
+}
+
+// report is what one end of a test counted in one round.
+type report struct {
+	Duration    time.Duration `json:"duration_ns"`
+	Bytes       uint64        `json:"bytes"`
+	Packets     uint64        `json:"packets,omitempty"`
+	Unique      uint64        `json:"unique,omitempty"` // packets less duplicates
+	Reordered   uint64        `json:"reordered,omitempty"`
+	Duplicated  uint64        `json:"duplicated,omitempty"`
+	Jitter      time.Duration `json:"jitter_ns,omitempty"`
+	LagP99      time.Duration `json:"lag_p99_ns,omitempty"`
+	Retransmits uint64        `json:"retransmits,omitempty"`
+	MSS         int           `json:"mss,omitempty"`
+	Congestion  string        `json:"congestion,omitempty"`
+	Buffer      int           `json:"buffer,omitempty"` // bytes, as the kernel granted
+	Partial     bool          `json:"partial,omitempty"`
+	Warnings    []string      `json:"warnings,omitempty"`
+}
+
+// maxFrame bounds one control message, so that garbage in the length can't make
+// us allocate.
+const maxFrame = 64 << 10
+
+// writeMessage writes one frame: 4 bytes of length, big-endian, and JSON.
+func writeMessage(w io.Writer, m message) error {
+	m.Version = protocolVersion
+	body, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode control message %q: %w", m.Kind, err)
+	}
+	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body)))
+	if _, err := w.Write(append(frame, body...)); err != nil {
+		return fmt.Errorf("write control message %q: %w", m.Kind, err)
+	}
+	return nil
+}
+
+// readMessage reads one frame. io.EOF says that the other end closed between
+// two frames.
+func readMessage(r io.Reader) (message, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return message{}, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > maxFrame {
+		return message{}, fmt.Errorf("%w: control message of %d bytes", ErrNotTraffic, n)
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return message{}, fmt.Errorf("read control message: %w", io.ErrUnexpectedEOF)
+	}
+	return parseMessage(body)
+}
+
+func parseMessage(body []byte) (message, error) {
+	var m message
+	if err := json.Unmarshal(body, &m); err != nil {
+		return message{}, fmt.Errorf("%w: %v", ErrNotTraffic, err)
+	}
+	if m.Version != protocolVersion {
+		return message{}, fmt.Errorf("%w: %d, not %d", ErrVersion, m.Version, protocolVersion)
+	}
+	return m, nil
+}
+
+// validate refuses parameters that would make the server allocate or send
+// without bound. They come from the network.
+func (p *params) validate() error {
+	if p == nil {
+		return fmt.Errorf("%w: no parameters", ErrNotTraffic)
+	}
+	return Config{
+		Work: p.Work, Address: "peer", Duration: p.Duration, Omit: p.Omit, Streams: p.Streams,
+		MessageBytes: p.MessageBytes, BufferBytes: p.BufferBytes, Reverse: p.Reverse,
+		BitsPerSecond: p.Rate, GSO: p.GSO, NoChecksum: p.NoChecksum,
+	}.Validate()
+}

@@ -1,0 +1,300 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// session is the server's end of one test.
+type session struct {
+	token  token
+	params params
+	far    *peer
+	port   uint16
+	stop   atomic.Bool
+
+	mu       sync.Mutex
+	ended    bool
+	streams  []*socket
+	attached int
+	whole    chan struct{} // closed when all streams are there
+	flows    []*flow
+	granted  int // receive buffer of the flows in bytes
+	wg       sync.WaitGroup
+}
+
+func newSession(t token, p params, far *peer, port uint16) *session {
+	return &session{
+		token: t, params: p, far: far, port: port,
+		streams: make([]*socket, p.Streams), whole: make(chan struct{}),
+		flows: make([]*flow, p.Streams),
+	}
+}
+
+// attach gives the session one of its streams; false: it has no use for it.
+func (t *session) attach(index uint16, sock *socket) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended || int(index) >= len(t.streams) || t.streams[index] != nil {
+		return false
+	}
+	o := tcpOptions{congestion: t.params.Congestion, buffer: t.params.BufferBytes, noDelay: t.params.Work == RR}
+	if err := o.apply(sock.fd); err != nil {
+		t.far.send(message{Kind: kindError, Error: err.Error()})
+		return false
+	}
+	t.streams[index] = sock
+	if t.attached++; t.attached == len(t.streams) {
+		close(t.whole)
+	}
+	return true
+}
+
+// attachFlow gives the session one of its flows of datagrams and answers.
+func (t *session) attachFlow(d datagram, local, from netip.AddrPort, size int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended || int(d.index) >= len(t.flows) || t.flows[d.index] != nil {
+		return // a flow that is there answers from its own socket
+	}
+	sock, err := openUDP(local, from, t.params.BufferBytes)
+	if err != nil {
+		t.far.send(message{Kind: kindError, Error: err.Error()})
+		return
+	}
+	if err := t.tune(sock.fd); err != nil {
+		sock.close(false)
+		t.far.send(message{Kind: kindError, Error: err.Error()})
+		return
+	}
+	f := &flow{sock: sock, index: d.index, token: t.token.head()}
+	t.flows[d.index] = f
+	f.ack(d, size)
+	t.wg.Go(func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		f.receive(t.receiveSize())
+	})
+}
+
+func (t *session) receiveSize() int {
+	if t.params.Work == Probe {
+		return 1 << 16
+	}
+	return receiveSize(t.params.MessageBytes, t.params.GSO)
+}
+
+// tune sets the options of a flow's socket.
+func (t *session) tune(fd int) error {
+	if t.params.GSO {
+		if err := unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1); err != nil {
+			return fmt.Errorf("set UDP_GRO: %w", err)
+		}
+	}
+	if t.params.NoChecksum {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
+			return fmt.Errorf("set SO_NO_CHECK: %w", err)
+		}
+	}
+	granted, err := setBuffers(fd, 0)
+	t.granted = granted
+	return err
+}
+
+// run does the server's part. It returns nil when the client ended the test.
+func (t *session) run(ctx context.Context) error {
+	if err := t.far.send(message{Kind: kindReady}); err != nil {
+		return err
+	}
+	switch t.params.Work {
+	case TCP:
+		return t.runTCP(ctx)
+	case UDP:
+		return t.runUDP(ctx)
+	case RR:
+		return t.runRR(ctx)
+	case Probe:
+		t.wg.Go(t.countProbe)
+	}
+	return t.untilStop(ctx)
+}
+
+// end closes what the test used.
+func (t *session) end() {
+	t.stop.Store(true)
+	t.mu.Lock()
+	t.ended = true
+	for _, sock := range t.streams {
+		if sock != nil {
+			sock.wake()
+		}
+	}
+	for _, f := range t.flows {
+		if f != nil {
+			f.end()
+		}
+	}
+	t.mu.Unlock()
+	t.wg.Wait()
+	for _, sock := range t.streams {
+		if sock != nil {
+			sock.close(true)
+		}
+	}
+	for _, f := range t.flows {
+		if f != nil {
+			f.sock.close(false)
+		}
+	}
+}
+
+// untilStop waits until the client says stop or is gone.
+func (t *session) untilStop(ctx context.Context) error {
+	_, err := t.far.expect(ctx, kindStop)
+	return clientEnded(err)
+}
+
+// clientEnded forgives a client that just closed: it has what it wanted.
+func clientEnded(err error) error {
+	if errors.Is(err, ErrPeerGone) || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// stoppable is a context that also ends when the client says stop or is gone.
+// release gives the control channel back.
+func (t *session) stoppable(ctx context.Context) (stoppable context.Context, release func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, err := t.far.expect(ctx, kindStop)
+		if err == nil {
+			err = errStopped
+		}
+		cancel(err)
+	}()
+	return ctx, func() { cancel(nil); <-done }
+}
+
+// attachPatience bounds how long connected streams may take to reach us after
+// the client says that all are connected.
+const attachPatience = 5 * time.Second
+
+// started waits for the client's start and for all streams.
+func (t *session) started(ctx context.Context) error {
+	if _, err := t.far.expect(ctx, kindStart); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, attachPatience)
+	defer cancel()
+	select {
+	case <-t.whole:
+		return nil
+	case <-ctx.Done():
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return fmt.Errorf("only %d of %d streams arrived", t.attached, len(t.streams))
+	}
+}
+
+func (t *session) runTCP(ctx context.Context) error {
+	if err := t.started(ctx); err != nil {
+		return clientEnded(err)
+	}
+	set := newStreamSet(t.streams)
+	defer set.end()
+	if t.params.Reverse {
+		return t.sendTCP(ctx, set)
+	}
+	set.start(receiveLoop(t.params.MessageBytes))
+	if err := t.far.send(message{Kind: kindStarted}); err != nil {
+		return err
+	}
+	ctx2, release := t.stoppable(ctx)
+	w := set.measure(ctx2, t.params.Omit, t.params.Duration, nil)
+	release()
+	r := w.report()
+	set.describe(&r)
+	if err := t.far.send(message{Kind: kindReport, Report: &r}); err != nil {
+		return clientEnded(err)
+	}
+	// The sockets stay open and drained until the client has read what its own
+	// kernel says of them.
+	return t.untilStop(ctx)
+}
+
+func (w window) report() report {
+	return report{Duration: w.duration, Bytes: w.bytes, Partial: w.partial}
+}
+
+func (t *session) sendTCP(ctx context.Context, set *streamSet) error {
+	if err := t.far.send(message{Kind: kindStarted}); err != nil {
+		return err
+	}
+	set.start(sendLoop(t.params.MessageBytes))
+	if err := t.untilStop(ctx); err != nil {
+		return err
+	}
+	var r report
+	set.describe(&r)
+	return clientEnded(t.far.send(message{Kind: kindReport, Report: &r}))
+}
+
+func (t *session) runRR(ctx context.Context) error {
+	if err := t.started(ctx); err != nil {
+		return clientEnded(err)
+	}
+	for _, sock := range t.streams {
+		t.wg.Go(func() { echo(sock.fd, t.params.MessageBytes) })
+	}
+	if err := t.far.send(message{Kind: kindStarted}); err != nil {
+		return err
+	}
+	return t.untilStop(ctx)
+}
+
+// echo answers every request of size bytes with as many.
+func echo(fd, size int) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	buf := make([]byte, size)
+	for readFull(fd, buf) == nil {
+		if writeFull(fd, buf) != nil {
+			return
+		}
+	}
+}
+
+func writeFull(fd int, b []byte) error {
+	for len(b) > 0 {
+		n, err := unix.Write(fd, b)
+		if n > 0 {
+			b = b[n:]
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+	return nil
+}
+
+// answerCRR reads the rest of the one request of a connection, responds and
+// closes first, so that the TIME_WAIT stays here and the client does not run
+// out of ports.
+func (t *session) answerCRR(sock *socket) {
+	defer sock.close(false)
+	buf := make([]byte, t.params.MessageBytes)
+	if readFull(sock.fd, buf[preambleLen:]) == nil {
+		writeFull(sock.fd, buf)
+	}
+}

@@ -1,0 +1,182 @@
+package traffic
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// streamSet is one end of the streams of a TCP test. Each stream has a thread
+// in a loop of blocking system calls; everybody else only looks at the counters.
+type streamSet struct {
+	socks  []*socket
+	counts []counter
+	began  chan struct{} // closed with the first byte
+	once   sync.Once
+	stop   atomic.Bool
+	wg     sync.WaitGroup
+	idle   chan struct{} // closed when all threads have ended
+}
+
+// counter has a cache line of its own; only its thread writes it.
+type counter struct {
+	bytes atomic.Uint64
+	_     [56]byte
+}
+
+func newStreamSet(socks []*socket) *streamSet {
+	return &streamSet{
+		socks: socks, counts: make([]counter, len(socks)),
+		began: make(chan struct{}), idle: make(chan struct{}),
+	}
+}
+
+// start runs loop for every stream on a thread of its own. loop returns when
+// its socket ends or stop is set.
+func (s *streamSet) start(loop func(s *streamSet, i int)) {
+	for i := range s.socks {
+		s.wg.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			loop(s, i)
+		})
+	}
+	go func() { s.wg.Wait(); close(s.idle) }()
+}
+
+// receiveLoop counts what arrives, reading size bytes at most at once.
+func receiveLoop(size int) func(*streamSet, int) {
+	return func(s *streamSet, i int) {
+		fd, buf, c := s.socks[i].fd, make([]byte, size), &s.counts[i].bytes
+		var total uint64
+		for {
+			n, err := unix.Read(fd, buf)
+			if n <= 0 {
+				if err != nil && retry(err) && !s.stop.Load() {
+					continue
+				}
+				return
+			}
+			if total == 0 {
+				s.once.Do(func() { close(s.began) })
+			}
+			total += uint64(n)
+			c.Store(total)
+		}
+	}
+}
+
+// sendLoop writes size bytes at a time until told to stop.
+func sendLoop(size int) func(*streamSet, int) {
+	return func(s *streamSet, i int) {
+		fd, buf, c := s.socks[i].fd, make([]byte, size), &s.counts[i].bytes
+		fill(buf)
+		var total uint64
+		for !s.stop.Load() {
+			n, err := unix.Write(fd, buf) // the runtime ignores SIGPIPE here
+			if n > 0 {
+				total += uint64(n)
+				c.Store(total)
+			}
+			if err != nil && !retry(err) {
+				return
+			}
+		}
+	}
+}
+
+// fill writes a pattern that does not compress to nothing.
+func fill(b []byte) {
+	x := uint32(2463534242) // xorshift32, Marsaglia 2003
+	for i := range b {
+		x ^= x << 13
+		x ^= x >> 17
+		x ^= x << 5
+		b[i] = byte(x)
+	}
+}
+
+func (s *streamSet) total() uint64 {
+	var sum uint64
+	for i := range s.counts {
+		sum += s.counts[i].bytes.Load()
+	}
+	return sum
+}
+
+// window is what was counted between two moments.
+type window struct {
+	bytes    uint64
+	duration time.Duration
+	partial  bool // it ended before its time
+}
+
+// measure counts for duration, beginning omit after the first byte. It ends
+// early when ctx does or all streams have ended.
+func (s *streamSet) measure(ctx context.Context, omit, duration time.Duration, opened func()) window {
+	select {
+	case <-s.began:
+	case <-ctx.Done():
+		return window{partial: true}
+	case <-s.idle:
+		return window{partial: true}
+	}
+	if !s.sleep(ctx, omit) {
+		return window{partial: true}
+	}
+	if opened != nil {
+		opened()
+	}
+	began, before := nanos(), s.total()
+	whole := s.sleep(ctx, duration)
+	bytes, now := s.total(), nanos()
+	return window{bytes: bytes - before, duration: time.Duration(now - began), partial: !whole}
+}
+
+// sleep tells whether d passed before the test ended.
+func (s *streamSet) sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-s.idle:
+	}
+	return false
+}
+
+// describe reads what the kernel says of the streams into r: retransmitted
+// segments of all, MSS and congestion control of the first.
+func (s *streamSet) describe(r *report) {
+	for i, sock := range s.socks {
+		info, err := unix.GetsockoptTCPInfo(sock.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			continue
+		}
+		r.Retransmits += uint64(info.Total_retrans)
+		if i == 0 {
+			r.MSS = int(info.Snd_mss)
+		}
+	}
+	if cc, err := unix.GetsockoptString(s.socks[0].fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err == nil {
+		r.Congestion = cc
+	}
+}
+
+// end stops every thread, waits for them and closes the sockets. What is still
+// queued is thrown away.
+func (s *streamSet) end() {
+	s.stop.Store(true)
+	for _, sock := range s.socks {
+		sock.wake()
+	}
+	s.wg.Wait()
+	for _, sock := range s.socks {
+		sock.close(true)
+	}
+}

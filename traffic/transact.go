@@ -1,0 +1,329 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sys/unix"
+)
+
+// transactor makes transactions one after the other: in a closed loop each
+// follows the last response; on a schedule each has an intended moment, and its
+// latency counts from there, so that one slow response shows in all that had to
+// wait for it.
+type transactor struct {
+	do    func(seq uint64) error // one request and its response
+	plan  schedule               // interval 0: closed loop
+	omit  int64                  // of nanos: what was intended before does not count
+	until int64                  // of nanos
+	stop  *atomic.Bool
+
+	done    uint64
+	lost    uint64 // no response in time, or the connection failed
+	latency *hdrhistogram.Histogram
+	lag     *hdrhistogram.Histogram
+	err     error // what ended it before its time
+}
+
+// errLost is what do returns when a response did not come: the loop goes on.
+var errLost = errors.New("no response")
+
+func (t *transactor) run() {
+	t.latency, t.lag = newLatency(), newLatency()
+	free := nanos() // since when the generator could have sent the next
+	for seq := uint64(0); ; seq++ {
+		intended := free
+		if t.plan.interval > 0 {
+			intended = t.plan.at(seq)
+		} else if free < t.plan.start {
+			intended = t.plan.start
+		}
+		if intended >= t.until {
+			return
+		}
+		sent := waitUntil(intended, spinBefore, t.stop)
+		if t.stop.Load() || sent >= t.until {
+			return
+		}
+		lag := sent - max(intended, free)
+		err := t.do(seq)
+		now := nanos()
+		free = now
+		counts := intended >= t.omit
+		switch {
+		case errors.Is(err, errLost):
+			if counts {
+				t.lost++
+			}
+		case err != nil:
+			t.err = err
+			return
+		case counts && now <= t.until:
+			t.done++
+			record(t.latency, now-intended)
+			if t.plan.interval > 0 {
+				record(t.lag, lag)
+			}
+		}
+	}
+}
+
+// runTransactors runs one transactor a thread and fills in the result.
+func (c *client) runTransactors(ctx context.Context, dos []func(seq uint64) error) error {
+	var stop atomic.Bool
+	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
+	there, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // a dead server must not be waited for
+		select {
+		case <-c.far.gone:
+			stop.Store(true)
+		case <-there.Done():
+		}
+	}()
+	start := nanos() + int64(time.Millisecond) // threads are up by then
+	counting := start + int64(c.cfg.Omit)
+	until := counting + int64(c.cfg.Duration)
+	all := make([]*transactor, len(dos))
+	var wg sync.WaitGroup
+	for i, do := range dos {
+		t := &transactor{do: do, omit: counting, until: until, stop: &stop, plan: schedule{start: start}}
+		if rate := c.cfg.TransactionsPerSecond / float64(len(dos)); rate > 0 {
+			t.plan.interval = 1e9 / rate
+			t.plan.start += int64(t.plan.interval * float64(i) / float64(len(dos))) // evenly staggered
+		}
+		all[i] = t
+		wg.Go(func() {
+			ended := make(chan struct{})
+			go locked(func() { defer close(ended); t.run() })()
+			<-ended
+		})
+	}
+	join := c.cpuFrom(c.cfg.Omit)
+	wg.Wait()
+	ended := nanos()
+	join()
+	c.stopCPU()
+	return c.transacted(ctx, all, time.Duration(min(ended, until)-counting))
+}
+
+func (c *client) transacted(ctx context.Context, all []*transactor, took time.Duration) error {
+	latency, lag := newLatency(), newLatency()
+	r := &c.result
+	for _, t := range all {
+		latency.Merge(t.latency)
+		lag.Merge(t.lag)
+		r.Transactions += t.done
+		if c.cfg.Work == UDPRR {
+			r.Lost += t.lost
+		} else {
+			r.Failures += t.lost
+		}
+		if t.err != nil && ctx.Err() == nil {
+			return fmt.Errorf("test broke off after %d transactions: %w", t.done, t.err)
+		}
+	}
+	if ctx.Err() == nil {
+		select {
+		case <-c.far.gone:
+			return fmt.Errorf("test broke off after %d transactions: %w", r.Transactions, ErrPeerGone)
+		default:
+		}
+	}
+	r.DurationSeconds = max(took.Seconds(), 0)
+	if took > 0 {
+		r.TransactionsPerSecond = float64(r.Transactions) / took.Seconds()
+	}
+	if tried := r.Transactions + r.Lost + r.Failures; tried > 0 {
+		r.LossFraction = float64(r.Lost+r.Failures) / float64(tried)
+	}
+	// Both directions carry the payload.
+	r.BytesReceived = r.Transactions * uint64(c.cfg.MessageBytes)
+	r.LagP99 = time.Duration(lag.ValueAtQuantile(99))
+	if err := r.setLatency(latency); err != nil {
+		return err
+	}
+	if r.Failures > 0 {
+		c.warn("%d connections failed", r.Failures)
+	}
+	c.finish(ctx.Err() != nil)
+	return nil
+}
+
+// runRR is request/response over TCP or UDP.
+func (c *client) runRR(ctx context.Context) error {
+	if c.cfg.Work == UDPRR {
+		return c.runUDPRR(ctx)
+	}
+	socks, err := c.connect(ctx, dialPatience)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, s := range socks {
+			s.close(true)
+		}
+	}()
+	// A read returns when the socket is shut down; a dead path must not hold it.
+	defer context.AfterFunc(ctx, func() {
+		for _, s := range socks {
+			s.wake()
+		}
+	})()
+	if err := c.begin(ctx, 0); err != nil {
+		return err
+	}
+	if err := c.awaitStart(ctx); err != nil {
+		return err
+	}
+	dos := make([]func(uint64) error, len(socks))
+	for i, s := range socks {
+		out, in := make([]byte, c.cfg.MessageBytes), make([]byte, c.cfg.MessageBytes)
+		dos[i] = func(uint64) error {
+			if err := writeFull(s.fd, out); err != nil {
+				return fmt.Errorf("send request: %w", err)
+			}
+			if err := readFull(s.fd, in); err != nil {
+				return fmt.Errorf("receive response: %w", err)
+			}
+			return nil
+		}
+		if err := setTimeouts(s.fd, c.cfg.Duration+c.cfg.Omit+reportGrace); err != nil {
+			return err
+		}
+	}
+	if info, err := unix.GetsockoptString(socks[0].fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err == nil {
+		c.result.Congestion = info
+	}
+	return c.runTransactors(ctx, dos)
+}
+
+// responseTimeout is how long a UDP response may take until it counts as lost.
+const responseTimeout = 250 * time.Millisecond
+
+func (c *client) runUDPRR(ctx context.Context) error {
+	flows, rtt, err := c.greet(ctx, greetPatience)
+	if err != nil {
+		return err
+	}
+	defer closeFlows(flows)
+	if err := c.awaitStart(ctx); err != nil {
+		return err
+	}
+	timeout := max(responseTimeout, 4*rtt)
+	dos := make([]func(uint64) error, len(flows))
+	for i, f := range flows {
+		if err := setTimeouts(f.sock.fd, timeout); err != nil {
+			return err
+		}
+		dos[i] = requester(f, c.cfg.MessageBytes, timeout)
+	}
+	return c.runTransactors(ctx, dos)
+}
+
+// requester sends a request and waits for the response with its number.
+func requester(f *flow, size int, timeout time.Duration) func(seq uint64) error {
+	out, in := make([]byte, size), make([]byte, max(size, datagramHeaderLen))
+	fill(out)
+	return func(seq uint64) error {
+		d := datagram{kind: datagramEcho, index: f.index, token: f.token, seq: seq}
+		d.put(out)
+		until := nanos() + int64(timeout)
+		if _, err := unix.Write(f.sock.fd, out); err != nil && !retry(err) {
+			if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOBUFS) {
+				return errLost
+			}
+			return fmt.Errorf("send request: %w", err)
+		}
+		for {
+			n, err := unix.Read(f.sock.fd, in)
+			if err == nil {
+				if d, ok := parseDatagram(in[:n]); ok && d.kind == datagramEcho && d.token == f.token && d.seq == seq {
+					return nil
+				}
+			} else if !retry(err) && !errors.Is(err, unix.ECONNREFUSED) {
+				return fmt.Errorf("receive response: %w", err)
+			}
+			if nanos() >= until {
+				return errLost
+			}
+		}
+	}
+}
+
+// connectTimeout bounds each call of a CRR transaction.
+const connectTimeout = time.Second
+
+// runCRR is connect, request, response, close.
+func (c *client) runCRR(ctx context.Context) error {
+	if err := c.awaitStart(ctx); err != nil {
+		return err
+	}
+	o := tcpOptions{congestion: c.cfg.Congestion, mss: c.cfg.MSS, buffer: c.cfg.BufferBytes, mptcp: c.cfg.MPTCP}
+	dos := make([]func(uint64) error, c.cfg.Streams)
+	for i := range dos {
+		r := newConnector(c, o, uint16(i))
+		dos[i] = func(uint64) error { return r.once() }
+	}
+	return c.runTransactors(ctx, dos)
+}
+
+// connector makes the connections of one thread.
+type connector struct {
+	sa       unix.Sockaddr
+	family   int
+	protocol int
+	options  tcpOptions
+	request  []byte
+	response []byte
+}
+
+func newConnector(c *client, o tcpOptions, index uint16) *connector {
+	r := &connector{options: o, protocol: unix.IPPROTO_TCP}
+	if o.mptcp {
+		r.protocol = unix.IPPROTO_MPTCP
+	}
+	r.sa, r.family = sockaddr(c.addr)
+	r.request = make([]byte, c.cfg.MessageBytes)
+	preamble{channel: channelCRR, index: index, token: c.token}.append(r.request[:0])
+	r.response = make([]byte, c.cfg.MessageBytes)
+	return r
+}
+
+// once is one transaction: the response is whole and the server has closed.
+// Everything that goes wrong after the socket is there is a lost transaction.
+func (r *connector) once() error {
+	fd, err := unix.Socket(r.family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, r.protocol)
+	if err != nil {
+		return fmt.Errorf("make stream socket: %w", mptcpHint(r.options.mptcp, err))
+	}
+	defer unix.Close(fd)
+	if err := r.options.apply(fd); err != nil {
+		return err
+	}
+	if err := setTimeouts(fd, connectTimeout); err != nil {
+		return err
+	}
+	if err := unix.Connect(fd, r.sa); err != nil {
+		return errLost
+	}
+	if writeFull(fd, r.request) != nil || readFull(fd, r.response) != nil {
+		return errLost
+	}
+	var end [1]byte
+	for {
+		n, err := unix.Read(fd, end[:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n != 0 || err != nil {
+			return errLost
+		}
+		return nil
+	}
+}
