@@ -1,7 +1,7 @@
 // Package traffic makes and counts network traffic: load generator and sink in
 // one, so that the one static binary is both ends in any namespace or
 // container. It also has what joins two tunnel devices (Relay) and what copies
-// a published port in user space (Proxy).
+// a published port in user space (Forward).
 //
 // # Theory of operation
 //

@@ -16,7 +16,9 @@ import (
 // sockets fail. TCP is copied by splice(2), which the net package does by
 // itself.
 func Forward(ctx context.Context, listen, to netip.AddrPort) error {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen.String())
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false) // Docker's proxy is plain TCP, and so is what it costs
+	l, err := lc.Listen(ctx, "tcp", listen.String())
 	if err != nil {
 		return fmt.Errorf("forward port: %w", err)
 	}

@@ -330,7 +330,7 @@ func newTrafficProxyCmd() *cobra.Command {
 			if err != nil {
 				return usagef("--to: %w", err)
 			}
-			return traffic.Proxy(cmd.Context(), from, dest, func() { fmt.Fprintf(cmd.OutOrStdout(), "listening at %s\n", from) })
+			return traffic.Forward(cmd.Context(), from, dest)
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "`ADDR` and port to listen at")
