@@ -221,6 +221,46 @@ func run(r *rand.Rand, blockDeviation, noise float64, medians ...float64) [][]Po
 	return cells
 }
 
+// TestBlockEffects: a known effect is found, noise is not taken for one, and two
+// other cells are too few to say.
+func TestBlockEffects(t *testing.T) {
+	shifted := func(n int, shifts ...float64) [][]Point {
+		var cells [][]Point
+		for c := range n {
+			var points []Point
+			for block, shift := range shifts {
+				wiggle := 0.001 * float64((block*7+c*5)%3-1)
+				points = append(points, Point{block + 1, float64(10+c) * math.Exp(shift+wiggle)})
+			}
+			cells = append(cells, points)
+		}
+		return cells
+	}
+	effects := blockEffects(shifted(5, 0, 0.2, -0.2, 0.1, -0.1))
+	for block, want := range map[int]float64{1: 0, 2: 0.2, 3: -0.2, 4: 0.1, 5: -0.1} {
+		near(t, "effect", effects[block], want, 0.002)
+	}
+	if got := blockEffects(shifted(2, 0, 0.2, -0.2)); got != nil {
+		t.Errorf("from two cells: %v", got)
+	}
+	r := rand.New(rand.NewPCG(15, 16))
+	nothing := 0
+	for range 200 {
+		effects := blockEffects(run(r, 0, 0.02, 1, 2, 3, 4, 5, 6))
+		if effects == nil {
+			nothing++
+		}
+		for _, e := range effects {
+			if math.Abs(e) > 0.03 {
+				t.Errorf("took noise of 2 %% for an effect of %.1f %%", 100*e)
+			}
+		}
+	}
+	if nothing < 60 {
+		t.Errorf("only in %d of 200 runs without block effects none was seen", nothing)
+	}
+}
+
 // TestCompareBlocksHoldsItsLevel: two equal cells are called different in at
 // most 5 % of runs, be there block effects or not, and however many others
 // there are to estimate them from.
