@@ -156,6 +156,34 @@ func TestRecommendFactorsOfSomeNetworks(t *testing.T) {
 	}
 }
 
+func TestSameFactors(t *testing.T) {
+	with := func(factors map[string]string) cell.Cell {
+		c := cellOf("veth", "between")
+		c.Factors = factors
+		return c
+	}
+	jumbo := with(nil)
+	jumbo.MTU = 9000
+	other := with(nil)
+	other.Network = "bridge"
+	tests := []struct {
+		name string
+		a, b cell.Cell
+		want bool
+	}{
+		{"another network", with(nil), other, true},
+		{"another MTU", with(nil), jumbo, false},
+		{"a factor of one only", with(map[string]string{"vxlan_port": "4789"}), with(nil), true},
+		{"different levels", with(map[string]string{"gso": "on"}), with(map[string]string{"gso": "off"}), false},
+		{"different factors", with(map[string]string{"gso": "on"}), with(map[string]string{"vxlan_port": "4789"}), true},
+	}
+	for _, tt := range tests {
+		if got, back := sameFactors(tt.a, tt.b), sameFactors(tt.b, tt.a); got != tt.want || back != tt.want {
+			t.Errorf("%s: %v and %v, want %v", tt.name, got, back, tt.want)
+		}
+	}
+}
+
 func TestRecommendSentences(t *testing.T) {
 	one := func(network, direction string, gbit float64) truth {
 		return truth{Cell: cellOf(network, direction), gbit: gbit}
