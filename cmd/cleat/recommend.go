@@ -28,8 +28,8 @@ that can't be told apart, what does not work with the network, what was not
 available and what would supply it, and how far the numbers can be trusted.
 
 DIR is a result directory, or its samples.jsonl, summary.json or summary.csv.
-Networks that can't be told apart (p ≥ 0.05, corrected after Holm over all pairs)
-are never ranked.`,
+Networks that can't be told apart (p at least 0.05, corrected after Holm over
+all pairs) are never ranked.`,
 		Example: `  cleat recommend cleat-bench-quick-20260102-030405
   cleat recommend --for latency before
   cleat recommend --for cpu --json before`,
