@@ -12,10 +12,10 @@ import (
 
 // maker is one run of Create.
 type maker struct {
-	ns   *netns.NS // where parents are
-	to   Target    // filled in
-	spec Spec
-	done func() error // becomes Link.done
+	ns     *netns.NS // where parents are
+	to     Target    // filled in
+	spec   Spec
+	remove func() error // becomes Link.remove
 }
 
 // Where the outer half of a new link belongs.

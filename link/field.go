@@ -44,11 +44,24 @@ var errLength = errors.New("attribute of unexpected length")
 func check(kind string, fields []field) error {
 	for _, f := range fields {
 		if !f.val.valid() {
-			return &ParamError{Kind: kind, Param: f.name, Value: f.val.text(), Allowed: f.val.allowed()}
+			return &ParamError{Kind: kind, Param: f.name, Value: show(f.val, f.val.text()), Allowed: f.val.allowed()}
 		}
 	}
 	return nil
 }
+
+// secretive is a value that must not get into messages and reports.
+type secretive interface{ secret() }
+
+// show is text for messages and reports: what came from a secret stays hidden.
+func show(v value, text string) string {
+	if _, ok := v.(secretive); ok && text != "" {
+		return hidden
+	}
+	return text
+}
+
+const hidden = "(hidden)"
 
 // paramError is for conditions between fields.
 func paramError(kind, param string, value any, allowed string) error {
@@ -89,25 +102,27 @@ func decodeFields(fields []field, got map[uint16][]byte, n names) error {
 // fill sets fields from text. It reports the first problem in the order of the
 // table, unknown names first.
 func fill(kind string, fields []field, params map[string]string) error {
-	known := map[string]value{}
+	known := map[string]field{}
 	var order []string
 	for _, f := range fields {
 		if f.name != "" {
-			known[f.name] = f.val
+			known[f.name] = f
 			order = append(order, f.name)
 		}
 	}
 	for _, name := range sortedKeys(params) {
-		if known[name] == nil {
+		if known[name].val == nil {
 			return &ParamError{Kind: kind, Param: name, Value: params[name],
 				Allowed: "no such parameter; there are " + strings.Join(nearestFirst(name, order), ", ")}
 		}
 	}
 	for _, name := range order {
 		text, ok := params[name]
-		if ok && !known[name].setText(text) {
-			return &ParamError{Kind: kind, Param: name, Value: text, Allowed: known[name].allowed()}
+		f := known[name]
+		if !ok || f.val.setText(text) {
+			continue
 		}
+		return &ParamError{Kind: kind, Param: name, Value: show(f.val, text), Allowed: f.val.allowed()}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -56,6 +57,8 @@ func kindOf[S Spec, P specPointer[S]](name string, base, sample S, n need) kind 
 func kinds() []kind {
 	name := Attrs{Name: "probe"}
 	peer := Attrs{Name: "peer"}
+	elsewhere := netip.MustParseAddr("192.0.2.1") // RFC 5737: nobody has it
+	ovsNeed := need{option: "CONFIG_OPENVSWITCH", module: "openvswitch", programs: "openvswitch-switch"}
 	return []kind{
 		kindOf("veth", VethSpec{}, VethSpec{Attrs: name, Peer: peer}, need{option: "CONFIG_VETH", module: "veth"}),
 		kindOf("bridge", BridgeSpec{}, BridgeSpec{Attrs: name}, need{option: "CONFIG_BRIDGE", module: "bridge"}),
@@ -64,6 +67,16 @@ func kinds() []kind {
 		kindOf("ipvlan", IPvlanSpec{}, IPvlanSpec{Attrs: name, Parent: sampleParent}, need{option: "CONFIG_IPVLAN", module: "ipvlan", since: "3.19"}),
 		kindOf("vlan", VLANSpec{}, VLANSpec{Attrs: name, Parent: sampleParent, ID: 2}, need{option: "CONFIG_VLAN_8021Q", module: "8021q"}),
 		kindOf("vxlan", VXLANSpec{}, VXLANSpec{Attrs: name, VNI: 1, Port: VXLANPort}, need{option: "CONFIG_VXLAN", module: "vxlan", since: "3.7"}),
+		kindOf("geneve", GeneveSpec{}, GeneveSpec{Attrs: name, VNI: 1, Remote: elsewhere}, need{option: "CONFIG_GENEVE", module: "geneve", since: "3.18"}),
+		kindOf("openvswitch", OVSBridgeSpec{}, OVSBridgeSpec{Attrs: name}, ovsNeed),
+		kindOf("openvswitch-port", OVSPortSpec{}, OVSPortSpec{Attrs: name, Bridge: "bridge"}, ovsNeed),
+		kindOf("netkit", NetkitSpec{}, NetkitSpec{Attrs: name, Peer: peer}, need{option: "CONFIG_NETKIT", since: "6.7"}),
+		kindOf("wireguard", WireGuardSpec{}, WireGuardSpec{Attrs: name}, need{option: "CONFIG_WIREGUARD", module: "wireguard", since: "5.6"}),
+		kindOf("ipip", IPIPSpec{}, IPIPSpec{Attrs: name, Remote: elsewhere}, need{option: "CONFIG_NET_IPIP", module: "ipip"}),
+		kindOf("gre", GRESpec{}, GRESpec{Attrs: name, Remote: elsewhere}, need{option: "CONFIG_NET_IPGRE", module: "ip_gre"}),
+		kindOf("gretap", GRESpec{Tap: true}, GRESpec{Attrs: name, Tap: true, Remote: elsewhere}, need{option: "CONFIG_NET_IPGRE", module: "ip_gre"}),
+		kindOf("ifb", IFBSpec{}, IFBSpec{Attrs: name}, need{option: "CONFIG_IFB", module: "ifb"}),
+		kindOf("dummy", DummySpec{}, DummySpec{Attrs: name}, need{option: "CONFIG_DUMMY", module: "dummy"}),
 		kindOf("tun", TunSpec{}, TunSpec{Attrs: name}, need{option: "CONFIG_TUN", module: "tun"}),
 	}
 }
@@ -99,7 +112,7 @@ func Parse(kind string, params map[string]string) (Spec, error) {
 }
 
 // Params is the reverse of Parse: every parameter that is not left to the
-// kernel, as text.
+// kernel, as text. Keys are hidden.
 func Params(spec Spec) map[string]string {
 	out := map[string]string{}
 	k, ok := findKind(spec.Kind())
@@ -109,7 +122,7 @@ func Params(spec Spec) map[string]string {
 	blank := k.blank()
 	for i, f := range k.params(spec) {
 		if f.name != "" && f.val.text() != blank[i].val.text() {
-			out[f.name] = f.val.text()
+			out[f.name] = show(f.val, f.val.text())
 		}
 	}
 	return out
@@ -131,7 +144,7 @@ func verify(asked, got Spec) error {
 		case is == none:
 			return fmt.Errorf("%s: parameter %q: %w", asked.Kind(), f.name, errIgnored)
 		default:
-			return paramError(asked.Kind(), f.name, want, "what the kernel makes of it is "+is)
+			return paramError(asked.Kind(), f.name, show(f.val, want), "what the kernel makes of it is "+show(f.val, is))
 		}
 	}
 	return nil

@@ -29,6 +29,7 @@ type need struct {
 // Features that are no kinds.
 var featureNeeds = map[string]need{
 	"tbf":              {option: "CONFIG_NET_SCH_TBF", module: "sch_tbf"},
+	"mptcp":            {option: "CONFIG_MPTCP", since: "5.6"},
 	"bridge-netfilter": {option: "CONFIG_BRIDGE_NETFILTER", module: "br_netfilter"},
 }
 
@@ -59,6 +60,9 @@ type host struct {
 
 func (h host) lack(name string, n need, err error) *Lack {
 	l := &Lack{What: fmt.Sprintf("links of kind %q", name), Reason: err.Error()}
+	if _, ok := featureNeeds[name]; ok {
+		l.What = name
+	}
 	var file *fs.PathError
 	switch {
 	case errors.Is(err, exec.ErrNotFound):

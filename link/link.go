@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 
 	"cleat/netns"
 
@@ -79,12 +80,26 @@ func (to Target) in(ns *netns.NS) Target {
 // the namespaces it was given and must be closed before they are.
 type Link struct {
 	spec   Spec
-	ns     *netns.NS // where it is
-	origin *netns.NS // where its parent is
-	peerNS *netns.NS // where its other end was made
-	name   string
-	index  int
-	done   func() error // what else Close has to end, for links that programs of ours make
+	origin *netns.NS    // where its parent is
+	peerNS *netns.NS    // where its other end was made
+	remove func() error // how to end it, where it is not the kernel's own to end
+
+	mu sync.Mutex // guards where
+	where
+}
+
+// where is what Move changes.
+type where struct {
+	ns    *netns.NS
+	name  string
+	index int
+}
+
+// at is where the link is now.
+func (l *Link) at() where {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.where
 }
 
 // Create makes the link that spec describes. It looks up parents in ns, which
@@ -102,27 +117,17 @@ func Create(ns *netns.NS, spec Spec, to Target) (*Link, error) {
 		return nil, m.explain(err)
 	}
 	l, err := Find(m.to.NS, spec.attrs().Name)
+	if err != nil && m.remove != nil {
+		err = errors.Join(err, m.remove())
+	}
 	if err != nil {
 		return nil, err
 	}
-	l.spec, l.origin, l.peerNS, l.done = spec, ns, m.to.PeerNS, m.done
-	err = l.configure()
-	if err == nil {
-		err = l.check()
-	}
-	if err != nil {
+	l.spec, l.origin, l.peerNS, l.remove = spec, ns, m.to.PeerNS, m.remove
+	if err := l.finish(); err != nil {
 		return nil, errors.Join(m.explain(err), l.Close())
 	}
 	return l, nil
-}
-
-// check reads the link back and compares it with what was asked for.
-func (l *Link) check() error {
-	got, err := l.Spec()
-	if err != nil {
-		return err
-	}
-	return verify(l.spec, got)
 }
 
 // configurer is a Spec whose link needs more than one message to the kernel.
@@ -130,11 +135,19 @@ type configurer interface {
 	configure(l *Link) error
 }
 
-func (l *Link) configure() error {
+// finish is what there is to do once the kernel has the link: configure it and
+// see whether it is what was asked for.
+func (l *Link) finish() error {
 	if c, ok := l.spec.(configurer); ok {
-		return c.configure(l)
+		if err := c.configure(l); err != nil {
+			return err
+		}
 	}
-	return nil
+	got, err := l.Spec()
+	if err != nil {
+		return err
+	}
+	return verify(l.spec, got)
 }
 
 // Find is the handle of a link that exists already, of whatever kind. Its Spec
@@ -149,7 +162,7 @@ func Find(ns *netns.NS, name string) (*Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Link{ns: ns, origin: ns, name: name, index: i}, nil
+	return &Link{origin: ns, peerNS: ns, where: where{ns, name, i}}, nil
 }
 
 // Handle is a route netlink socket that talks to ns from any thread. Close it.
@@ -166,16 +179,20 @@ func Handle(ns *netns.NS) (*netlink.Handle, error) {
 	return h, nil
 }
 
-// Name is the link's name, NS the namespace it is in, Index its number there.
-func (l *Link) Name() string  { return l.name }
-func (l *Link) NS() *netns.NS { return l.ns }
-func (l *Link) Index() int    { return l.index }
+// Name is the link's name.
+func (l *Link) Name() string { return l.at().name }
+
+// NS is the namespace that the link is in.
+func (l *Link) NS() *netns.NS { return l.at().ns }
+
+// Index is the link's number in its namespace.
+func (l *Link) Index() int { return l.at().index }
 
 // Spec reads the link's parameters back from the kernel, in the type the link
 // was created with.
 func (l *Link) Spec() (Spec, error) {
 	if l.spec == nil {
-		return nil, fmt.Errorf("link %q was not made here: %w", l.name, errors.ErrUnsupported)
+		return nil, fmt.Errorf("link %q was not made here: %w", l.Name(), errors.ErrUnsupported)
 	}
 	r, err := newReader(l)
 	if err != nil {
@@ -184,34 +201,34 @@ func (l *Link) Spec() (Spec, error) {
 	defer r.Close()
 	got, err := l.spec.read(r)
 	if err != nil {
-		return nil, fmt.Errorf("read link %q: %w", l.name, err)
+		return nil, fmt.Errorf("read link %q: %w", l.Name(), err)
 	}
 	return got, nil
 }
 
 // Up brings the link up.
 func (l *Link) Up() error {
-	return l.with(func(h *netlink.Handle, nl netlink.Link) error {
-		if err := h.LinkSetUp(nl); err != nil {
-			return fmt.Errorf("bring link %q up: %w", l.name, err)
-		}
-		return nil
-	})
+	return l.do("bring link %q up", func(h *netlink.Handle, nl netlink.Link) error { return h.LinkSetUp(nl) })
+}
+
+// Down brings the link down.
+func (l *Link) Down() error {
+	return l.do("bring link %q down", func(h *netlink.Handle, nl netlink.Link) error { return h.LinkSetDown(nl) })
 }
 
 // AddAddr gives the link an address. IPv6 addresses skip duplicate address
 // detection, so that they can be used at once.
 func (l *Link) AddAddr(p netip.Prefix) error {
-	return l.with(func(h *netlink.Handle, nl netlink.Link) error {
+	return l.do("add address to link %q", func(h *netlink.Handle, nl netlink.Link) error {
 		a, err := netlink.ParseAddr(p.String())
 		if err != nil {
-			return fmt.Errorf("address %s: %w", p, err)
+			return fmt.Errorf("parse address: %w", err)
 		}
 		if p.Addr().Is6() {
 			a.Flags = ifaFNoDAD
 		}
 		if err := h.AddrAdd(nl, a); err != nil {
-			return fmt.Errorf("add address %s to link %q: %w", p, l.name, err)
+			return fmt.Errorf("%s: %w", p, err)
 		}
 		return nil
 	})
@@ -222,40 +239,96 @@ const ifaFNoDAD = 0x02
 
 // SetMaster makes the link a port of a bridge in the same namespace.
 func (l *Link) SetMaster(bridge string) error {
-	return l.with(func(h *netlink.Handle, nl netlink.Link) error {
+	return l.do("make a bridge port of link %q", func(h *netlink.Handle, nl netlink.Link) error {
 		br, err := h.LinkByName(bridge)
 		if err != nil {
 			return fmt.Errorf("find bridge %q: %w", bridge, err)
 		}
-		if err := h.LinkSetMaster(nl, br); err != nil {
-			return fmt.Errorf("make link %q a port of %q: %w", l.name, bridge, err)
+		return h.LinkSetMaster(nl, br)
+	})
+}
+
+// MTU is the link's MTU, in bytes.
+func (l *Link) MTU() (int, error) {
+	var mtu int
+	err := l.do("read mtu of link %q", func(_ *netlink.Handle, nl netlink.Link) error {
+		mtu = nl.Attrs().MTU
+		return nil
+	})
+	return mtu, err
+}
+
+// SetMTU changes the MTU, in bytes.
+func (l *Link) SetMTU(mtu int) error {
+	return l.do("set mtu of link %q", func(h *netlink.Handle, nl netlink.Link) error {
+		if err := h.LinkSetMTU(nl, mtu); err != nil {
+			return fmt.Errorf("%d: %w", mtu, err)
 		}
 		return nil
 	})
 }
 
-// SetMTU changes the MTU, in bytes.
-func (l *Link) SetMTU(mtu int) error {
-	return l.with(func(h *netlink.Handle, nl netlink.Link) error {
-		if err := h.LinkSetMTU(nl, mtu); err != nil {
-			return fmt.Errorf("set mtu of link %q to %d: %w", l.name, mtu, err)
+// SetMAC changes the Ethernet address.
+func (l *Link) SetMAC(mac MAC) error {
+	return l.do("set address of link %q", func(h *netlink.Handle, nl netlink.Link) error {
+		if err := h.LinkSetHardwareAddr(nl, mac[:]); err != nil {
+			return fmt.Errorf("%s: %w", mac, err)
 		}
 		return nil
 	})
+}
+
+// setTxQueueLen is for kinds whose driver takes it only afterwards; 0 leaves
+// it.
+func setTxQueueLen(l *Link, packets int) error {
+	if packets == 0 {
+		return nil
+	}
+	return l.do("set queue length of link %q", func(h *netlink.Handle, nl netlink.Link) error {
+		return h.LinkSetTxQLen(nl, packets)
+	})
+}
+
+// Move puts the link into another namespace under the given name; "" keeps the
+// name. It comes out down and without addresses. A name in use there is
+// ErrExists, and the link stays where it was.
+func (l *Link) Move(to *netns.NS, name string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if name == "" {
+		name = l.name
+	}
+	r, err := dial(l.ns)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if has(to, name) {
+		return fmt.Errorf("move link %q to %s as %q: %w", l.name, to, name, ErrExists)
+	}
+	if err := r.moveAndRename(l.index, to, name); err != nil {
+		return fmt.Errorf("move link %q to %s as %q: %w", l.name, to, name, plain(err))
+	}
+	there, err := Find(to, name)
+	if err != nil {
+		return err
+	}
+	l.where = there.where
+	return nil
 }
 
 // Close removes the link from the kernel. A link that is gone already is not
 // an error, nor is a namespace that is closed.
 func (l *Link) Close() error {
-	err := l.remove()
-	if l.done != nil {
-		err = errors.Join(err, l.done())
+	if l.remove != nil {
+		return l.remove()
 	}
-	return err
+	return l.at().delete()
 }
 
-func (l *Link) remove() error {
-	r, err := dial(l.ns)
+// delete removes whatever link is there.
+func (w where) delete() error {
+	r, err := dial(w.ns)
 	if errors.Is(err, unix.EBADF) {
 		return nil
 	}
@@ -263,23 +336,28 @@ func (l *Link) remove() error {
 		return err
 	}
 	defer r.Close()
-	if err := r.delLink(l.index); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("remove link %q: %w", l.name, err)
+	if err := r.delLink(w.index); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove link %q: %w", w.name, plain(err))
 	}
 	return nil
 }
 
-// with runs f with a handle into the link's namespace and the kernel's view of
-// the link.
-func (l *Link) with(f func(*netlink.Handle, netlink.Link) error) error {
-	h, err := Handle(l.ns)
+// do runs f with a handle into the link's namespace and the kernel's view of
+// the link. what has a %q for the link's name and begins the error.
+func (l *Link) do(what string, f func(*netlink.Handle, netlink.Link) error) error {
+	w := l.at()
+	what = fmt.Sprintf(what, w.name)
+	h, err := Handle(w.ns)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	defer h.Close()
-	nl, err := h.LinkByIndex(l.index)
+	nl, err := h.LinkByIndex(w.index)
 	if err != nil {
-		return fmt.Errorf("find link %q in %s: %w", l.name, l.ns, err)
+		return fmt.Errorf("%s: find it in %s: %w", what, w.ns, err)
 	}
-	return f(h, nl)
+	if err := f(h, nl); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
 }

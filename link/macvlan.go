@@ -3,7 +3,7 @@ package link
 import (
 	"fmt"
 
-	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -115,10 +115,10 @@ func macList(p *List[MAC]) list[MAC] {
 			for _, m := range all {
 				inner = append(inner, attribute{Type: unix.IFLA_MACVLAN_MACADDR, Data: m[:]})
 			}
-			return netlink.MarshalAttributes(inner)
+			return pack(inner)
 		},
 		dec: func(b []byte) ([]MAC, error) {
-			inner, err := netlink.UnmarshalAttributes(b)
+			inner, err := unpack(b)
 			if err != nil {
 				return nil, fmt.Errorf("decode source addresses: %w", err)
 			}
@@ -132,4 +132,26 @@ func macList(p *List[MAC]) list[MAC] {
 			return all, nil
 		},
 	}
+}
+
+// AllowSource adds an address to those that may send to a macvlan link in mode
+// source.
+func (l *Link) AllowSource(mac MAC) error {
+	return l.do("allow source on link %q", func(h *netlink.Handle, nl netlink.Link) error {
+		if err := h.MacvlanMACAddrAdd(nl, mac[:]); err != nil {
+			return fmt.Errorf("%s: %w", mac, err)
+		}
+		return nil
+	})
+}
+
+// ForbidSource takes an address from those that may send to a macvlan link in
+// mode source.
+func (l *Link) ForbidSource(mac MAC) error {
+	return l.do("forbid source on link %q", func(h *netlink.Handle, nl netlink.Link) error {
+		if err := h.MacvlanMACAddrDel(nl, mac[:]); err != nil {
+			return fmt.Errorf("%s: %w", mac, err)
+		}
+		return nil
+	})
 }

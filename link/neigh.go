@@ -18,13 +18,13 @@ type FDBEntry struct {
 // to dst. The zero MAC stands for everyone and every unknown address, and may
 // have several destinations; any other has one, which is replaced.
 func (l *Link) AddFDB(mac MAC, dst netip.Addr) error {
-	return l.with(func(h *netlink.Handle, nl netlink.Link) error {
+	return l.do("add forwarding entry to link %q", func(h *netlink.Handle, nl netlink.Link) error {
 		add := h.NeighSet
 		if mac == (MAC{}) || mac[0]&1 != 0 {
 			add = h.NeighAppend
 		}
 		if err := add(fdb(nl, mac, dst)); err != nil {
-			return fmt.Errorf("add forwarding entry %s → %s to link %q: %w", mac, dst, l.name, err)
+			return fmt.Errorf("%s → %s: %w", mac, dst, err)
 		}
 		return nil
 	})
@@ -32,9 +32,9 @@ func (l *Link) AddFDB(mac MAC, dst netip.Addr) error {
 
 // DeleteFDB removes what AddFDB added. An entry that is not there is an error.
 func (l *Link) DeleteFDB(mac MAC, dst netip.Addr) error {
-	return l.with(func(h *netlink.Handle, nl netlink.Link) error {
+	return l.do("remove forwarding entry from link %q", func(h *netlink.Handle, nl netlink.Link) error {
 		if err := h.NeighDel(fdb(nl, mac, dst)); err != nil {
-			return fmt.Errorf("remove forwarding entry %s → %s from link %q: %w", mac, dst, l.name, err)
+			return fmt.Errorf("%s → %s: %w", mac, dst, err)
 		}
 		return nil
 	})
@@ -43,10 +43,10 @@ func (l *Link) DeleteFDB(mac MAC, dst netip.Addr) error {
 // FDB lists the forwarding entries that have a tunnel end, added or learnt.
 func (l *Link) FDB() ([]FDBEntry, error) {
 	var out []FDBEntry
-	err := l.with(func(h *netlink.Handle, nl netlink.Link) error {
+	err := l.do("list forwarding entries of link %q", func(h *netlink.Handle, nl netlink.Link) error {
 		all, err := h.NeighList(nl.Attrs().Index, unix.AF_BRIDGE)
 		if err != nil {
-			return fmt.Errorf("list forwarding entries of link %q: %w", l.name, err)
+			return err
 		}
 		for _, n := range all {
 			dst, ok := netip.AddrFromSlice(n.IP)
@@ -73,9 +73,9 @@ func fdb(nl netlink.Link, mac MAC, dst netip.Addr) *netlink.Neigh {
 // AddNeighbor adds a permanent ARP or ND entry, replacing any for the same
 // address.
 func (l *Link) AddNeighbor(ip netip.Addr, mac MAC) error {
-	return l.with(func(h *netlink.Handle, nl netlink.Link) error {
+	return l.do("add neighbour to link %q", func(h *netlink.Handle, nl netlink.Link) error {
 		if err := h.NeighSet(neighbor(nl, ip, mac)); err != nil {
-			return fmt.Errorf("add neighbour %s at %s to link %q: %w", ip, mac, l.name, err)
+			return fmt.Errorf("%s at %s: %w", ip, mac, err)
 		}
 		return nil
 	})
@@ -84,9 +84,9 @@ func (l *Link) AddNeighbor(ip netip.Addr, mac MAC) error {
 // DeleteNeighbor forgets the neighbour, however it was learnt. One that is not
 // there is an error.
 func (l *Link) DeleteNeighbor(ip netip.Addr) error {
-	return l.with(func(h *netlink.Handle, nl netlink.Link) error {
+	return l.do("remove neighbour from link %q", func(h *netlink.Handle, nl netlink.Link) error {
 		if err := h.NeighDel(neighbor(nl, ip, MAC{})); err != nil {
-			return fmt.Errorf("remove neighbour %s from link %q: %w", ip, l.name, err)
+			return fmt.Errorf("%s: %w", ip, err)
 		}
 		return nil
 	})
@@ -94,10 +94,10 @@ func (l *Link) DeleteNeighbor(ip netip.Addr) error {
 
 // Neighbor is the MAC address known for ip; ok is false if there is none (yet).
 func (l *Link) Neighbor(ip netip.Addr) (mac MAC, ok bool, err error) {
-	err = l.with(func(h *netlink.Handle, nl netlink.Link) error {
+	err = l.do("list neighbours of link %q", func(h *netlink.Handle, nl netlink.Link) error {
 		all, err := h.NeighList(nl.Attrs().Index, family(ip))
 		if err != nil {
-			return fmt.Errorf("list neighbours of link %q: %w", l.name, err)
+			return err
 		}
 		for _, n := range all {
 			if got, _ := netip.AddrFromSlice(n.IP); got.Unmap() == ip && len(n.HardwareAddr) == len(mac) && n.State&netlink.NUD_FAILED == 0 {

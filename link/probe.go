@@ -13,18 +13,21 @@ import (
 // all the same.
 var probes = func() map[string]func() error {
 	out := map[string]func() error{
+		"mptcp":            sync.OnceValue(func() error { return inScratch("mptcp", probeMPTCP) }),
 		"tbf":              sync.OnceValue(func() error { return inScratch("tbf", probeTBF) }),
 		"bridge-netfilter": sync.OnceValue(func() error { return inScratch("bridge-netfilter", probeBridgeNetfilter) }),
 	}
 	for _, k := range kinds() {
 		out[k.name] = sync.OnceValue(func() error { return inScratch(k.name, k.probe) })
 	}
+	ovs := sync.OnceValue(func() error { return inScratch("openvswitch", probeOVS) })
+	out["openvswitch"], out["openvswitch-port"] = ovs, ovs
 	return out
 }()
 
 // Probe says whether links of that kind can be made here and now: nil, or a
 // *Lack with the reason and the remedy. Besides Kinds it knows the features
-// "tbf" and "bridge-netfilter". It makes one in a scratch namespace the first
+// "tbf", "mptcp" and "bridge-netfilter". It makes one in a scratch namespace the first
 // time and remembers the answer; it is safe for concurrent use. An unknown
 // kind is a *ParamError.
 func Probe(kind string) error {
@@ -77,6 +80,22 @@ func (k kind) needsParent() bool {
 	return false
 }
 
+// probeOVS starts no daemons: it asks for the programs and for the kernel's half.
+func probeOVS(ns *netns.NS) error {
+	if err := ovsPrograms(); err != nil {
+		return err
+	}
+	h, err := Handle(ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if _, err := h.GenlFamilyGet("ovs_datapath"); err != nil {
+		return fmt.Errorf("find the openvswitch module: %w", err)
+	}
+	return nil
+}
+
 func probeTBF(ns *netns.NS) error {
 	l, err := Create(ns, VethSpec{Attrs: Attrs{Name: "probe"}, Peer: Attrs{Name: "other"}}, Target{})
 	if err != nil {
@@ -95,4 +114,9 @@ func probeBridgeNetfilter(ns *netns.NS) error {
 		return fmt.Errorf("write what was read: %w", err)
 	}
 	return nil
+}
+
+func probeMPTCP(ns *netns.NS) error {
+	_, err := ReadMPTCPLimits(ns)
+	return err
 }

@@ -16,16 +16,17 @@ type reader struct {
 }
 
 func newReader(l *Link) (*reader, error) {
-	here, err := dial(l.ns)
+	w := l.at()
+	here, err := dial(w.ns)
 	if err != nil {
 		return nil, err
 	}
 	r := &reader{rtnl: here, origin: here, link: l}
-	if r.report, err = here.byIndex(l.index); err != nil {
+	if r.report, err = here.byIndex(w.index); err != nil {
 		here.Close()
-		return nil, fmt.Errorf("find link %q in %s: %w", l.name, l.ns, err)
+		return nil, fmt.Errorf("find link %q in %s: %w", w.name, w.ns, err)
 	}
-	if l.origin != l.ns {
+	if l.origin != w.ns {
 		if r.origin, err = dial(l.origin); err != nil {
 			here.Close()
 			return nil, err
@@ -69,7 +70,7 @@ func (r *reader) peer(kind string) (Attrs, error) {
 		return Attrs{}, nil
 	}
 	if err != nil {
-		return Attrs{}, fmt.Errorf("find the peer of link %q: %w", r.link.name, err)
+		return Attrs{}, fmt.Errorf("find the peer of link %q: %w", r.report.name, err)
 	}
 	if rep.kind != kind || rep.number(unix.IFLA_LINK) != r.report.index {
 		return Attrs{}, nil

@@ -52,7 +52,7 @@ func ifinfo(family byte, index int) []byte {
 
 // execute sends one request about a link and returns the answers.
 func (r *rtnl) execute(typ, flags uint16, header []byte, attrs []attribute) ([]netlink.Message, error) {
-	payload, err := netlink.MarshalAttributes(attrs)
+	payload, err := pack(attrs)
 	if err != nil {
 		return nil, fmt.Errorf("encode netlink attributes: %w", err)
 	}
@@ -62,9 +62,14 @@ func (r *rtnl) execute(typ, flags uint16, header []byte, attrs []attribute) ([]n
 	})
 }
 
+// pack and unpack convert attributes to and from the bytes of a nest.
+func pack(all []attribute) ([]byte, error) { return netlink.MarshalAttributes(all) }
+
+func unpack(b []byte) ([]attribute, error) { return netlink.UnmarshalAttributes(b) }
+
 // nest is an attribute that holds others.
 func nest(typ uint16, inner []attribute) (attribute, error) {
-	b, err := netlink.MarshalAttributes(inner)
+	b, err := pack(inner)
 	return attribute{Type: typ | netlink.Nested, Data: b}, err
 }
 
@@ -168,7 +173,7 @@ func attributeAt(attrs []attribute, offset int) []uint16 {
 		case offset == 0:
 			return []uint16{typ}
 		case offset > 0 && offset < size && a.Type&netlink.Nested != 0:
-			inner, err := netlink.UnmarshalAttributes(a.Data)
+			inner, err := unpack(a.Data)
 			if err != nil {
 				return nil
 			}
@@ -250,7 +255,7 @@ func cstring(b []byte) string {
 // attributeMap splits a nest. Of an attribute that is there twice, the last
 // counts.
 func attributeMap(b []byte) (map[uint16][]byte, error) {
-	all, err := netlink.UnmarshalAttributes(b)
+	all, err := unpack(b)
 	if err != nil {
 		return nil, fmt.Errorf("decode netlink attributes: %w", err)
 	}

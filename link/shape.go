@@ -18,7 +18,7 @@ import (
 // travel as packets of the MTU's size, as on a real wire; a larger one lets
 // them pass whole.
 type Shaping struct {
-	RateBitsPerSec uint64        // decimal, counting Ethernet headers but neither preamble nor checksum
+	RateBitsPerSec int64         // decimal, counting Ethernet headers but neither preamble nor checksum
 	BurstBytes     int           // may pass at once after a pause; 0: what the rate passes in 0.5 ms, at least 16 KiB
 	Latency        time.Duration // a packet may wait this long; what would wait longer is dropped; 0: 25 ms
 }
@@ -81,7 +81,7 @@ func Shape(l *Link, s Shaping) error {
 		return err
 	}
 	s = s.filled()
-	rate := s.RateBitsPerSec / 8
+	rate := uint64(s.RateBitsPerSec) / 8
 	limit := max(shapeMinQueue, int(float64(rate)*s.Latency.Seconds())) + s.BurstBytes
 	opt := make([]byte, tbfOptions)
 	opt[1] = linkEthernet
@@ -113,20 +113,21 @@ func Unshape(l *Link) error {
 
 // qdisc sends a request about the link's root queueing discipline.
 func (l *Link) qdisc(typ, flags uint16, attrs ...attribute) error {
-	r, err := dial(l.ns)
+	w := l.at()
+	r, err := dial(w.ns)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if _, err := r.execute(typ, flags|unix.NLM_F_ACK, l.tcmsg(), attrs); err != nil {
-		return fmt.Errorf("shape link %q: %w", l.name, plain(err))
+	if _, err := r.execute(typ, flags|unix.NLM_F_ACK, w.tcmsg(), attrs); err != nil {
+		return fmt.Errorf("shape link %q: %w", w.name, plain(err))
 	}
 	return nil
 }
 
-func (l *Link) tcmsg() []byte {
+func (w where) tcmsg() []byte {
 	b := make([]byte, sizeofTcmsg)
-	binary.NativeEndian.PutUint32(b[4:], uint32(l.index))
+	binary.NativeEndian.PutUint32(b[4:], uint32(w.index))
 	binary.NativeEndian.PutUint32(b[tcmsgHandle:], ourQdiscHandle)
 	binary.NativeEndian.PutUint32(b[tcmsgParent:], rootQdiscParent)
 	return b
@@ -135,17 +136,18 @@ func (l *Link) tcmsg() []byte {
 // Shaped reads how l is shaped; ok is false when it is not. The burst comes back
 // within the kernel's rounding.
 func Shaped(l *Link) (s Shaping, ok bool, err error) {
-	r, err := dial(l.ns)
+	w := l.at()
+	r, err := dial(w.ns)
 	if err != nil {
 		return s, false, err
 	}
 	defer r.Close()
-	answers, err := r.execute(unix.RTM_GETQDISC, unix.NLM_F_DUMP, l.tcmsg(), nil)
+	answers, err := r.execute(unix.RTM_GETQDISC, unix.NLM_F_DUMP, w.tcmsg(), nil)
 	if err != nil {
-		return s, false, fmt.Errorf("list queueing disciplines of link %q: %w", l.name, err)
+		return s, false, fmt.Errorf("list queueing disciplines of link %q: %w", w.name, err)
 	}
 	for _, m := range answers {
-		if len(m.Data) < sizeofTcmsg || int(binary.NativeEndian.Uint32(m.Data[4:])) != l.index {
+		if len(m.Data) < sizeofTcmsg || int(binary.NativeEndian.Uint32(m.Data[4:])) != w.index {
 			continue
 		}
 		s, ok, err = parseShaping(m.Data[sizeofTcmsg:])
@@ -177,7 +179,7 @@ func parseShaping(b []byte) (Shaping, bool, error) {
 	limit := float64(binary.NativeEndian.Uint32(opt[tbfLimit:]))
 	burst := rate * buffer.Seconds()
 	return Shaping{
-		RateBitsPerSec: uint64(rate * 8),
+		RateBitsPerSec: int64(rate * 8),
 		BurstBytes:     int(math.Round(burst)),
 		Latency:        time.Duration((limit - burst) / rate * float64(time.Second)),
 	}, true, nil

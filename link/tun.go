@@ -28,7 +28,7 @@ type TunSpec struct {
 	Mode         TunMode // "": tun
 	Queues       int     // descriptors; 0: one, and no others can be opened; 1 or more: multi_queue
 	PacketInfo   bool    // struct tun_pi in front of each packet
-	VNetHeader   bool    // struct virtio_net_hdr, 12 bytes with num_buffers, in front of each packet
+	VNetHdr      bool    // struct virtio_net_hdr, 12 bytes with num_buffers, in front of each packet
 	Persist      bool    // stay without descriptors
 	Owner, Group int     // who may attach without CAP_NET_ADMIN: uid, gid; 0: nobody
 }
@@ -60,7 +60,7 @@ func (s *TunSpec) fields() []field {
 		{"mode", unix.IFLA_TUN_TYPE, choice[TunMode]{p: &s.Mode, size: 1, options: []option{{"tun", 1}, {"tap", 2}}}},
 		{"queues", unix.IFLA_TUN_NUM_QUEUES, u32(&s.Queues).in(1, maxTunQueues)},
 		{"pi", unix.IFLA_TUN_PI, yes(&s.PacketInfo)},
-		{"vnet_hdr", unix.IFLA_TUN_VNET_HDR, yes(&s.VNetHeader)},
+		{"vnet_hdr", unix.IFLA_TUN_VNET_HDR, yes(&s.VNetHdr)},
 		{"persist", unix.IFLA_TUN_PERSIST, yes(&s.Persist)},
 		{"owner", unix.IFLA_TUN_OWNER, u32(&s.Owner)},
 		{"group", unix.IFLA_TUN_GROUP, u32(&s.Group)},
@@ -80,13 +80,21 @@ func (s TunSpec) create(m *maker) error {
 	if err := t.open(m.to.NS, s); err != nil {
 		return err
 	}
-	m.done = t.closeFiles
+	i, err := Find(m.to.NS, s.Name)
+	if err != nil {
+		return errors.Join(err, t.closeFiles())
+	}
+	t.link = i
+	m.remove = t.Close
 	return nil
 }
 
 // configure sets what TUNSETIFF can't.
 func (s TunSpec) configure(l *Link) error {
-	return l.with(func(h *netlink.Handle, nl netlink.Link) error {
+	if err := setTxQueueLen(l, s.TxQueueLen); err != nil {
+		return err
+	}
+	return l.do("configure tun %q", func(h *netlink.Handle, nl netlink.Link) error {
 		var errs []error
 		if s.MTU > 0 {
 			errs = append(errs, h.LinkSetMTU(nl, s.MTU))
@@ -94,13 +102,7 @@ func (s TunSpec) configure(l *Link) error {
 		if s.MAC != (MAC{}) {
 			errs = append(errs, h.LinkSetHardwareAddr(nl, s.MAC[:]))
 		}
-		if s.TxQueueLen > 0 {
-			errs = append(errs, h.LinkSetTxQLen(nl, s.TxQueueLen))
-		}
-		if err := errors.Join(errs...); err != nil {
-			return fmt.Errorf("configure tun %q: %w", s.Name, err)
-		}
-		return nil
+		return errors.Join(errs...)
 	})
 }
 
@@ -127,8 +129,8 @@ func OpenTun(ns *netns.NS, spec TunSpec) (*Tun, error) {
 	}
 	l.spec = spec
 	t.link = l
-	if err := spec.configure(l); err != nil {
-		return nil, errors.Join(err, t.Close())
+	if err := l.finish(); err != nil {
+		return nil, errors.Join(m.explain(err), t.Close())
 	}
 	return t, nil
 }
@@ -169,7 +171,7 @@ func (t *Tun) open(ns *netns.NS, s TunSpec) error {
 	if !s.PacketInfo {
 		flags |= unix.IFF_NO_PI
 	}
-	if s.VNetHeader {
+	if s.VNetHdr {
 		flags |= unix.IFF_VNET_HDR
 	}
 	if s.Queues > 0 {
@@ -221,7 +223,7 @@ func openQueue(ns *netns.NS, s TunSpec, flags uint16) (*os.File, error) {
 	if errors.Is(err, unix.EBUSY) && flags&tunExclusive != 0 {
 		err = unix.EEXIST
 	}
-	if err == nil && s.VNetHeader {
+	if err == nil && s.VNetHdr {
 		err = unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, vnetHeaderBytes)
 	}
 	if err == nil && s.Owner > 0 {
@@ -241,7 +243,7 @@ func openQueue(ns *netns.NS, s TunSpec, flags uint16) (*os.File, error) {
 const tunDevice = "/dev/net/tun"
 
 // TunOffload is what the reader of a queue can cope with in one packet. It
-// needs VNetHeader.
+// needs VNetHdr.
 type TunOffload int
 
 // The bits of a TunOffload (TUN_F_*, include/uapi/linux/if_tun.h).
@@ -258,7 +260,7 @@ const (
 // kernel that does not know one of the bits refuses them all.
 func (t *Tun) SetOffload(o TunOffload) error {
 	if err := ioctlInt(t.files[0], unix.TUNSETOFFLOAD, int(o)); err != nil {
-		return fmt.Errorf("set offload %#x of tun %q: %w", int(o), t.link.name, err)
+		return fmt.Errorf("set offload %#x of tun %q: %w", int(o), t.link.Name(), err)
 	}
 	return nil
 }

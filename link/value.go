@@ -4,31 +4,21 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
 )
 
 // Toggle is a switch whose default is the kernel's, not "off".
-type Toggle uint8
+type Toggle string
 
 // The positions of a Toggle.
 const (
-	Default Toggle = iota // what the kernel does when not told
-	On
-	Off
+	Default Toggle = "" // what the kernel does when not told
+	On      Toggle = "on"
+	Off     Toggle = "off"
 )
-
-// String is "default", "on" or "off".
-func (t Toggle) String() string {
-	switch t {
-	case On:
-		return "on"
-	case Off:
-		return "off"
-	}
-	return "default"
-}
 
 // toggleOf is On for true and Off for false.
 func toggleOf(on bool) Toggle {
@@ -152,15 +142,17 @@ func getUint(b []byte, size int, big bool) (uint32, error) {
 // boolean is a bool whose default is false: a number of size bytes, or, with
 // size 0, an attribute that is there or not.
 type boolean struct {
-	p    *bool
-	size int
+	p      *bool
+	size   int
+	always bool // send false too
 }
 
-func yes(p *bool) boolean    { return boolean{p, 1} }
-func flag32(p *bool) boolean { return boolean{p, 4} }
-func exists(p *bool) boolean { return boolean{p, 0} }
+func yes(p *bool) boolean     { return boolean{p: p, size: 1} }
+func yesOrNo(p *bool) boolean { return boolean{p: p, size: 1, always: true} }
+func flag32(p *bool) boolean  { return boolean{p: p, size: 4} }
+func exists(p *bool) boolean  { return boolean{p: p} }
 
-func (v boolean) isZero() bool    { return !*v.p }
+func (v boolean) isZero() bool    { return !*v.p && !v.always }
 func (v boolean) valid() bool     { return true }
 func (v boolean) allowed() string { return "true or false" }
 func (v boolean) text() string    { return strconv.FormatBool(*v.p) }
@@ -175,7 +167,11 @@ func (v boolean) encode(names) ([]byte, error) {
 	if v.size == 0 {
 		return nil, nil
 	}
-	return putUint(1, v.size, false), nil
+	n := uint32(0)
+	if *v.p {
+		n = 1
+	}
+	return putUint(n, v.size, false), nil
 }
 
 func (v boolean) decode(b []byte, _ names) error {
@@ -211,12 +207,12 @@ type toggle struct {
 func toggle8(p *Toggle) toggle { return toggle{p, 1} }
 
 func (v toggle) isZero() bool    { return *v.p == Default }
-func (v toggle) valid() bool     { return *v.p <= Off }
+func (v toggle) valid() bool     { return *v.p == Default || *v.p == On || *v.p == Off }
 func (v toggle) allowed() string { return "on, off or default" }
-func (v toggle) text() string    { return v.p.String() }
+func (v toggle) text() string    { return string(*v.p) }
 
 func (v toggle) setText(s string) bool {
-	if s == "default" {
+	if s == "" || s == "default" {
 		*v.p = Default
 		return true
 	}
@@ -307,17 +303,28 @@ func (v choice[S]) decode(b []byte, _ names) error {
 // are two attributes.
 type address struct {
 	p      *netip.Addr
-	family int // 4, 6, or 0 for a row that is only a parameter
+	family int  // 4 or 6
+	only   bool // the parameter can't be of the other family
 }
 
-func ip4(p *netip.Addr) address { return address{p, 4} }
-func ip6(p *netip.Addr) address { return address{p, 6} }
+func ip4(p *netip.Addr) address     { return address{p: p, family: 4} }
+func ip4Only(p *netip.Addr) address { return address{p: p, family: 4, only: true} }
+func ip6(p *netip.Addr) address     { return address{p: p, family: 6} }
 
 func (v address) isZero() bool {
 	return !v.p.IsValid() || v.p.Is4() != (v.family == 4)
 }
-func (v address) valid() bool     { return !v.p.IsValid() || v.p.Zone() == "" }
-func (v address) allowed() string { return "an IP address, e.g. 192.0.2.1 or 2001:db8::1" }
+
+func (v address) valid() bool {
+	return !v.p.IsValid() || v.p.Zone() == "" && (!v.only || v.p.Is4() == (v.family == 4))
+}
+
+func (v address) allowed() string {
+	if v.only {
+		return "an IPv4 address, e.g. 192.0.2.1"
+	}
+	return "an IP address, e.g. 192.0.2.1 or 2001:db8::1"
+}
 
 func (v address) text() string {
 	if !v.p.IsValid() {
@@ -329,7 +336,7 @@ func (v address) text() string {
 func (v address) setText(s string) bool {
 	a, err := netip.ParseAddr(s)
 	*v.p = a.Unmap()
-	return err == nil && a.Zone() == ""
+	return err == nil && v.valid()
 }
 
 func (v address) encode(names) ([]byte, error) { return v.p.AsSlice(), nil }
@@ -413,6 +420,7 @@ func (v device) decode(b []byte, n names) error {
 type period struct {
 	p    *time.Duration
 	unit time.Duration
+	min  time.Duration
 	max  time.Duration
 	none bool // negative stands for the kernel's 0
 }
@@ -421,11 +429,11 @@ func (v period) isZero() bool { return *v.p == 0 }
 
 func (v period) valid() bool {
 	d := *v.p
-	return d < 0 && v.none || d >= 0 && d <= v.max && d%v.unit == 0
+	return d < 0 && v.none || d == 0 || d >= v.min && d > 0 && d <= v.max && d%v.unit == 0
 }
 
 func (v period) allowed() string {
-	s := fmt.Sprintf("0 for the default, or %s…%s in steps of %s", v.unit, v.max, v.unit)
+	s := fmt.Sprintf("0 for the default, or %s…%s in steps of %s", max(v.min, v.unit), v.max, v.unit)
 	if v.none {
 		s += ", or none"
 	}
@@ -522,4 +530,27 @@ func (v bits) decode(b []byte, _ names) error {
 		*p = toggleOf(n&bit != 0)
 	}
 	return err
+}
+
+// pattern is a string type of a certain form; "" is the default.
+type pattern[S ~string] struct {
+	p    *S
+	form *regexp.Regexp
+	what string // the form, for people
+}
+
+func (v pattern[S]) isZero() bool                 { return *v.p == "" }
+func (v pattern[S]) valid() bool                  { return *v.p == "" || v.form.MatchString(string(*v.p)) }
+func (v pattern[S]) allowed() string              { return v.what }
+func (v pattern[S]) text() string                 { return string(*v.p) }
+func (v pattern[S]) encode(names) ([]byte, error) { return []byte(*v.p), nil }
+
+func (v pattern[S]) setText(s string) bool {
+	*v.p = S(s)
+	return v.valid()
+}
+
+func (v pattern[S]) decode(b []byte, _ names) error {
+	*v.p = S(cstring(b))
+	return nil
 }

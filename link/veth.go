@@ -19,14 +19,20 @@ func (VethSpec) Kind() string { return "veth" }
 func (s VethSpec) Validate() error { return check("veth", s.params()) }
 
 func (s *VethSpec) params() []field {
-	return append(s.Attrs.params(),
-		field{name: "peer", val: device{p: &s.Peer.Name, required: true}},
-		field{name: "peer_mtu", val: u32(&s.Peer.MTU).in(68, 65535)},
-		field{name: "peer_mac", val: hardware{p: &s.Peer.MAC}},
-		field{name: "peer_txqueuelen", val: u32(&s.Peer.TxQueueLen)},
+	return append(append(s.Attrs.params(), peerParams(&s.Peer)...),
 		field{name: "tx_queues", val: u32(&s.TxQueues).in(1, maxQueues)},
 		field{name: "rx_queues", val: u32(&s.RxQueues).in(1, maxQueues)},
 	)
+}
+
+// peerParams are the shared parameters of a pair's other end.
+func peerParams(a *Attrs) []field {
+	fields := a.params()
+	for i, f := range fields {
+		fields[i].name = "peer_" + f.name
+	}
+	fields[0].name = "peer"
+	return fields
 }
 
 // vethInfoPeer is VETH_INFO_PEER (include/uapi/linux/veth.h).

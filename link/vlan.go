@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -108,10 +107,10 @@ func qosMap(p *List[QoSMap], valid func(QoSMap) bool) list[QoSMap] {
 				b := binary.NativeEndian.AppendUint32(nil, q.From)
 				inner = append(inner, attribute{Type: unix.IFLA_VLAN_QOS_MAPPING, Data: binary.NativeEndian.AppendUint32(b, q.To)})
 			}
-			return netlink.MarshalAttributes(inner)
+			return pack(inner)
 		},
 		dec: func(b []byte) ([]QoSMap, error) {
-			inner, err := netlink.UnmarshalAttributes(b)
+			inner, err := unpack(b)
 			if err != nil {
 				return nil, fmt.Errorf("decode priority map: %w", err)
 			}

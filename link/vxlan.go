@@ -185,16 +185,16 @@ func (v ends) set() *netip.Addr {
 	return v.remote
 }
 
-func (v ends) isZero() bool                   { return address{v.set(), v.family}.isZero() }
+func (v ends) isZero() bool                   { return address{p: v.set(), family: v.family}.isZero() }
 func (v ends) valid() bool                    { return true }
 func (v ends) allowed() string                { return "" }
 func (v ends) text() string                   { return "" }
 func (v ends) setText(string) bool            { return false }
-func (v ends) encode(n names) ([]byte, error) { return address{v.set(), v.family}.encode(n) }
+func (v ends) encode(n names) ([]byte, error) { return address{p: v.set(), family: v.family}.encode(n) }
 
 func (v ends) decode(b []byte, n names) error {
 	var a netip.Addr
-	err := address{&a, v.family}.decode(b, n)
+	err := address{p: &a, family: v.family}.decode(b, n)
 	switch {
 	case a.IsMulticast():
 		*v.group = a

@@ -1,0 +1,100 @@
+package link
+
+import (
+	"net/netip"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// GenevePort is the UDP port of Geneve (RFC 8926 section 3.3) and the kernel's
+// default.
+const GenevePort = 6081
+
+// GeneveSpec carries Ethernet frames in UDP, point to point (RFC 8926,
+// drivers/net/geneve.c). The outer packets leave from the namespace given to
+// Create, wherever the link itself ends up.
+type GeneveSpec struct {
+	Attrs
+	VNI               int        // 0…2^24-1
+	Remote            netip.Addr // the other end; needed unless External
+	Port              int        // destination, UDP; 0: 6081
+	SourcePortLow     int        // source ports, both or neither (Linux 6.15); 0: the namespace's ephemeral range
+	SourcePortHigh    int        // inclusive
+	TTL               int        // of the outer packets; 0: the route's
+	TTLInherit        bool       // TTL of the inner packet; not with TTL
+	TOS               int        // of the outer packets; 1: inherit
+	DF                DontFragment
+	FlowLabel         int    // of outer IPv6 packets, 20 bits
+	UDPChecksum       Toggle // over IPv4
+	ZeroCsum6Tx       Toggle // send over IPv6 without checksum
+	ZeroCsum6Rx       Toggle // take over IPv6 without checksum
+	External          bool   // destination from each packet's metadata; no VNI or Remote
+	InnerProtoInherit bool   // carry IP packets without Ethernet header (Linux 5.18)
+}
+
+// Kind implements Spec.
+func (GeneveSpec) Kind() string { return "geneve" }
+
+// Validate implements Spec.
+func (s GeneveSpec) Validate() error {
+	if err := check("geneve", s.params()); err != nil {
+		return err
+	}
+	bad := func(param string, value any, allowed string) error {
+		return paramError("geneve", param, value, allowed)
+	}
+	switch {
+	case s.Remote.IsValid() && (s.Remote.IsMulticast() || s.Remote.IsUnspecified()):
+		return bad("remote", s.Remote, "a unicast address")
+	case !s.Remote.IsValid() && !s.External:
+		return bad("remote", "", "the other end's address, or external")
+	case s.External && s.Remote.IsValid():
+		return bad("remote", s.Remote, "none together with external")
+	case s.External && s.VNI != 0:
+		return bad("vni", s.VNI, "none together with external")
+	case s.TTLInherit && s.TTL != 0:
+		return bad("ttl", s.TTL, "0 together with ttl_inherit")
+	case s.FlowLabel != 0 && !s.Remote.Is6():
+		return bad("flowlabel", s.FlowLabel, "0 unless the other end is an IPv6 address")
+	case s.SourcePortHigh < s.SourcePortLow:
+		return bad("source_port_high", s.SourcePortHigh, "source_port_low or more")
+	case s.SourcePortLow == 0 && s.SourcePortHigh != 0:
+		return bad("source_port_low", s.SourcePortLow, "1…65535 together with source_port_high")
+	}
+	return nil
+}
+
+func (s *GeneveSpec) params() []field { return append(s.Attrs.params(), s.fields()...) }
+
+func (s *GeneveSpec) fields() []field {
+	return []field{
+		{"vni", unix.IFLA_GENEVE_ID, u32(&s.VNI).in(0, 1<<24-1).required()},
+		{"remote", unix.IFLA_GENEVE_REMOTE, ip4(&s.Remote)},
+		{"", unix.IFLA_GENEVE_REMOTE6, ip6(&s.Remote)},
+		{"port", unix.IFLA_GENEVE_PORT, be16(&s.Port)},
+		{"source_port_low", 0, be16(&s.SourcePortLow)},
+		{"source_port_high", 0, be16(&s.SourcePortHigh)},
+		{"", nl.IFLA_GENEVE_PORT_RANGE, portRange{&s.SourcePortLow, &s.SourcePortHigh}},
+		{"ttl", unix.IFLA_GENEVE_TTL, u8(&s.TTL)},
+		{"ttl_inherit", unix.IFLA_GENEVE_TTL_INHERIT, yes(&s.TTLInherit)},
+		{"tos", unix.IFLA_GENEVE_TOS, u8(&s.TOS)},
+		{"df", unix.IFLA_GENEVE_DF, dontFragment(&s.DF)},
+		{"flowlabel", unix.IFLA_GENEVE_LABEL, be32(&s.FlowLabel).in(0, 1<<20-1)},
+		{"udp_csum", unix.IFLA_GENEVE_UDP_CSUM, toggle8(&s.UDPChecksum)},
+		{"udp_zero_csum6_tx", unix.IFLA_GENEVE_UDP_ZERO_CSUM6_TX, toggle8(&s.ZeroCsum6Tx)},
+		{"udp_zero_csum6_rx", unix.IFLA_GENEVE_UDP_ZERO_CSUM6_RX, toggle8(&s.ZeroCsum6Rx)},
+		{"external", unix.IFLA_GENEVE_COLLECT_METADATA, exists(&s.External)},
+		{"inner_proto_inherit", unix.IFLA_GENEVE_INNER_PROTO_INHERIT, exists(&s.InnerProtoInherit)},
+	}
+}
+
+func (s GeneveSpec) create(m *maker) error {
+	return m.newLink(request{kind: "geneve", attrs: s.Attrs, fields: s.fields()}, ownUnderlay)
+}
+
+func (s GeneveSpec) read(r *reader) (Spec, error) {
+	var got GeneveSpec
+	err := r.into(&got.Attrs, got.fields())
+	return got, err
+}

@@ -1,0 +1,312 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"cleat/netns"
+
+	"github.com/mdlayher/genetlink"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// MPTCPEndpoint is an address that the kernel's path manager uses for further
+// subflows (ip-mptcp(8), net/mptcp/pm_netlink.c). Comparable data.
+type MPTCPEndpoint struct {
+	Addr     netip.Addr
+	ID       int    // 1…255; 0: the kernel's choice
+	Port     int    // to listen on, with Signal only; 0: that of the connection
+	Device   string // the link that has Addr; "": any
+	Signal   bool   // tell the other end of it
+	Subflow  bool   // open subflows from it
+	Backup   bool   // use its subflows only when others fail
+	FullMesh bool   // with Subflow: to every address of the other end; not with Signal
+}
+
+// MPTCPLimits bound what the path manager does for one connection.
+type MPTCPLimits struct {
+	Subflows         int // further ones, 0…8; the kernel's default is 2 (0 before 5.13)
+	AcceptedAddAddrs int // of the other end's addresses, 0…8; the kernel's default is 0
+}
+
+// Commands, attributes and flags of the path manager
+// (include/uapi/linux/mptcp_pm.h).
+const (
+	mptcpFamily = "mptcp_pm"
+
+	mptcpAddAddr    = 1 // MPTCP_PM_CMD_ADD_ADDR
+	mptcpDelAddr    = 2
+	mptcpGetAddr    = 3
+	mptcpFlushAddrs = 4
+	mptcpSetLimits  = 5
+	mptcpGetLimits  = 6
+
+	mptcpAttrAddr       = 1 // MPTCP_PM_ATTR_ADDR
+	mptcpAttrRcvAddAddr = 2
+	mptcpAttrSubflows   = 3
+
+	mptcpAddrFamily = 1 // MPTCP_PM_ADDR_ATTR_FAMILY
+	mptcpAddrID     = 2
+	mptcpAddrAddr4  = 3
+	mptcpAddrAddr6  = 4
+	mptcpAddrPort   = 5
+	mptcpAddrFlags  = 6
+	mptcpAddrIfIdx  = 7
+
+	mptcpFlagSignal   = 1 << 0 // MPTCP_PM_ADDR_FLAG_SIGNAL
+	mptcpFlagSubflow  = 1 << 1
+	mptcpFlagBackup   = 1 << 2
+	mptcpFlagFullMesh = 1 << 3
+
+	// mptcpMaxLimit is MPTCP_PM_ADDR_MAX: limits above it are refused.
+	mptcpMaxLimit = 8
+)
+
+func (e MPTCPEndpoint) validate() error {
+	bad := func(param string, value any, allowed string) error {
+		return paramError("mptcp endpoint", param, value, allowed)
+	}
+	switch {
+	case !e.Addr.IsValid() || e.Addr.IsUnspecified() || e.Addr.IsMulticast():
+		return bad("address", e.Addr, "a unicast IP address")
+	case e.ID < 0 || e.ID > 255:
+		return bad("id", e.ID, "1…255, or 0 for the kernel's choice")
+	case e.Port < 0 || e.Port > 65535:
+		return bad("port", e.Port, "0…65535")
+	case e.Port != 0 && !e.Signal:
+		return bad("port", e.Port, "0 without signal")
+	case e.FullMesh && (e.Signal || !e.Subflow):
+		return bad("fullmesh", e.FullMesh, "true together with subflow and without signal only")
+	case e.Device != "" && !validName(e.Device):
+		return bad("device", e.Device, nameRule)
+	}
+	return nil
+}
+
+func (e MPTCPEndpoint) flags() uint32 {
+	var f uint32
+	for bit, on := range map[uint32]bool{mptcpFlagSignal: e.Signal, mptcpFlagSubflow: e.Subflow, mptcpFlagBackup: e.Backup, mptcpFlagFullMesh: e.FullMesh} {
+		if on {
+			f |= bit
+		}
+	}
+	return f
+}
+
+// AddMPTCPEndpoint adds an endpoint to ns. One with the same address or ID is
+// ErrExists; a kernel without MPTCP is a *Lack.
+func AddMPTCPEndpoint(ns *netns.NS, e MPTCPEndpoint) error {
+	if err := e.validate(); err != nil {
+		return err
+	}
+	m, err := dialMPTCP(ns)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	addr, err := m.encode(e)
+	if err != nil {
+		return err
+	}
+	_, err = m.execute(mptcpAddAddr, 0, addr)
+	if errors.Is(err, unix.EEXIST) {
+		err = ErrExists
+	}
+	if err != nil {
+		return fmt.Errorf("add mptcp endpoint %s in %s: %w", e.Addr, ns, plain(err))
+	}
+	return nil
+}
+
+// DeleteMPTCPEndpoint removes the endpoint with this ID, and its subflows.
+func DeleteMPTCPEndpoint(ns *netns.NS, id int) error {
+	m, err := dialMPTCP(ns)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	addr, err := nest(mptcpAttrAddr, []attribute{{Type: mptcpAddrID, Data: []byte{byte(id)}}})
+	if err != nil {
+		return err
+	}
+	if _, err := m.execute(mptcpDelAddr, 0, addr); err != nil {
+		return fmt.Errorf("remove mptcp endpoint %d of %s: %w", id, ns, plain(err))
+	}
+	return nil
+}
+
+// MPTCPEndpoints lists the endpoints of ns, by ID.
+func MPTCPEndpoints(ns *netns.NS) ([]MPTCPEndpoint, error) {
+	m, err := dialMPTCP(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	answers, err := m.execute(mptcpGetAddr, netlink.Dump)
+	if err != nil {
+		return nil, fmt.Errorf("list mptcp endpoints of %s: %w", ns, plain(err))
+	}
+	var out []MPTCPEndpoint
+	for _, a := range answers {
+		e, err := m.decode(a.Data)
+		if err != nil {
+			return nil, fmt.Errorf("list mptcp endpoints of %s: %w", ns, err)
+		}
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b MPTCPEndpoint) int { return a.ID - b.ID })
+	return out, nil
+}
+
+// FlushMPTCPEndpoints removes all endpoints of ns. Limits stay.
+func FlushMPTCPEndpoints(ns *netns.NS) error {
+	m, err := dialMPTCP(ns)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if _, err := m.execute(mptcpFlushAddrs, 0); err != nil {
+		return fmt.Errorf("flush mptcp endpoints of %s: %w", ns, plain(err))
+	}
+	return nil
+}
+
+// SetMPTCPLimits sets both limits of ns.
+func SetMPTCPLimits(ns *netns.NS, l MPTCPLimits) error {
+	for name, n := range map[string]int{"subflows": l.Subflows, "add_addr_accepted": l.AcceptedAddAddrs} {
+		if n < 0 || n > mptcpMaxLimit {
+			return paramError("mptcp limits", name, n, fmt.Sprintf("0…%d", mptcpMaxLimit))
+		}
+	}
+	m, err := dialMPTCP(ns)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if _, err := m.execute(mptcpSetLimits, 0, word(mptcpAttrSubflows, l.Subflows), word(mptcpAttrRcvAddAddr, l.AcceptedAddAddrs)); err != nil {
+		return fmt.Errorf("set mptcp limits of %s: %w", ns, plain(err))
+	}
+	return nil
+}
+
+// ReadMPTCPLimits reads both limits of ns.
+func ReadMPTCPLimits(ns *netns.NS) (MPTCPLimits, error) {
+	m, err := dialMPTCP(ns)
+	if err != nil {
+		return MPTCPLimits{}, err
+	}
+	defer m.Close()
+	answers, err := m.execute(mptcpGetLimits, 0)
+	if err != nil || len(answers) == 0 {
+		return MPTCPLimits{}, fmt.Errorf("read mptcp limits of %s: %w", ns, plain(err))
+	}
+	got, err := attributeMap(answers[0].Data)
+	if err != nil {
+		return MPTCPLimits{}, err
+	}
+	subflows, err1 := getUint(got[mptcpAttrSubflows], 4, false)
+	accepted, err2 := getUint(got[mptcpAttrRcvAddAddr], 4, false)
+	return MPTCPLimits{int(subflows), int(accepted)}, errors.Join(err1, err2)
+}
+
+// mptcp is a socket to the path manager of one namespace.
+type mptcp struct {
+	*genetlink.Conn
+	family genetlink.Family
+	links  *rtnl
+}
+
+func dialMPTCP(ns *netns.NS) (*mptcp, error) {
+	links, err := dial(ns)
+	if err != nil {
+		return nil, err
+	}
+	m := &mptcp{links: links}
+	err = ns.Do(func() error {
+		var err error
+		m.Conn, err = genetlink.Dial(nil)
+		return err
+	})
+	if err != nil {
+		links.Close()
+		return nil, fmt.Errorf("open generic netlink in %s: %w", ns, err)
+	}
+	// As for route netlink: errors are terse without it.
+	_ = m.SetOption(netlink.ExtendedAcknowledge, true)
+	if m.family, err = m.GetFamily(mptcpFamily); err != nil {
+		return nil, errors.Join(lackOf("mptcp", err), m.Close())
+	}
+	return m, nil
+}
+
+func (m *mptcp) Close() error { return errors.Join(m.Conn.Close(), m.links.Close()) }
+
+func (m *mptcp) execute(command uint8, flags netlink.HeaderFlags, attrs ...attribute) ([]genetlink.Message, error) {
+	b, err := pack(attrs)
+	if err != nil {
+		return nil, fmt.Errorf("encode netlink attributes: %w", err)
+	}
+	if flags&netlink.Dump == 0 && command != mptcpGetLimits {
+		flags |= netlink.Acknowledge
+	}
+	return m.Execute(genetlink.Message{Header: genetlink.Header{Command: command, Version: m.family.Version}, Data: b},
+		m.family.ID, netlink.Request|flags)
+}
+
+func (m *mptcp) encode(e MPTCPEndpoint) (attribute, error) {
+	inner := []attribute{
+		{Type: mptcpAddrFamily, Data: putUint(uint32(family(e.Addr)), 2, false)},
+		{Type: mptcpAddrFlags, Data: putUint(e.flags(), 4, false)},
+	}
+	typ := uint16(mptcpAddrAddr4)
+	if e.Addr.Is6() {
+		typ = mptcpAddrAddr6
+	}
+	inner = append(inner, attribute{Type: typ, Data: e.Addr.AsSlice()})
+	if e.ID != 0 {
+		inner = append(inner, attribute{Type: mptcpAddrID, Data: []byte{byte(e.ID)}})
+	}
+	if e.Port != 0 {
+		inner = append(inner, attribute{Type: mptcpAddrPort, Data: putUint(uint32(e.Port), 2, false)})
+	}
+	if e.Device != "" {
+		i, err := m.links.index(e.Device)
+		if err != nil {
+			return attribute{}, paramError("mptcp endpoint", "device", e.Device, "a link that exists in "+m.links.ns.String())
+		}
+		inner = append(inner, word(mptcpAddrIfIdx, i))
+	}
+	return nest(mptcpAttrAddr, inner)
+}
+
+func (m *mptcp) decode(b []byte) (MPTCPEndpoint, error) {
+	var e MPTCPEndpoint
+	top, err := attributeMap(b)
+	if err != nil {
+		return e, err
+	}
+	got, err := attributeMap(top[mptcpAttrAddr])
+	if err != nil {
+		return e, err
+	}
+	e.Addr, _ = netip.AddrFromSlice(append(slices.Clone(got[mptcpAddrAddr4]), got[mptcpAddrAddr6]...))
+	if id := got[mptcpAddrID]; len(id) == 1 {
+		e.ID = int(id[0])
+	}
+	if p := got[mptcpAddrPort]; len(p) == 2 {
+		e.Port = int(binary.NativeEndian.Uint16(p))
+	}
+	if i := got[mptcpAddrIfIdx]; len(i) == 4 {
+		if e.Device, err = m.links.name(int(binary.NativeEndian.Uint32(i))); err != nil {
+			return e, err
+		}
+	}
+	flags, err := getUint(got[mptcpAddrFlags], 4, false)
+	e.Signal, e.Subflow = flags&mptcpFlagSignal != 0, flags&mptcpFlagSubflow != 0
+	e.Backup, e.FullMesh = flags&mptcpFlagBackup != 0, flags&mptcpFlagFullMesh != 0
+	return e, err
+}

@@ -1,0 +1,420 @@
+package link
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// OVSBridgeSpec is an Open vSwitch bridge and its local port, a link of the same
+// name (ovs-vswitchd.conf.db(5), table Bridge). It is made in the namespace that
+// ovs-vswitchd runs in, which must be the one given to Create.
+type OVSBridgeSpec struct {
+	Attrs                       // MTU and MAC of the local port
+	DB            string        // of the switch: unix:PATH; "": the system's own
+	DatapathType  OVSDatapath   // "": system
+	FailMode      OVSFailMode   // "": standalone
+	DatapathID    string        // 16 hexadecimal digits; "": from the MAC address
+	STP           bool          // 802.1D
+	RSTP          bool          // 802.1w; not with STP
+	McastSnooping bool          // IGMP
+	ForwardBPDU   bool          // pass on spanning tree frames
+	MACAgeing     time.Duration // in seconds, 15 s…3600 s; 0: 300 s
+	MACTableSize  int           // addresses, 10…1000000; 0: 8192
+}
+
+// OVSDatapath says who forwards packets.
+type OVSDatapath string
+
+// The datapaths.
+const (
+	OVSSystem OVSDatapath = "system" // the kernel module openvswitch
+	OVSNetdev OVSDatapath = "netdev" // ovs-vswitchd itself, in user space: slow without DPDK
+)
+
+// OVSFailMode says what a bridge does without a controller.
+type OVSFailMode string
+
+// The fail modes.
+const (
+	OVSStandalone OVSFailMode = "standalone" // it is a learning switch
+	OVSSecure     OVSFailMode = "secure"     // it forwards nothing but what flows say
+)
+
+// Kind implements Spec.
+func (OVSBridgeSpec) Kind() string { return "openvswitch" }
+
+// Validate implements Spec.
+func (s OVSBridgeSpec) Validate() error {
+	if err := check("openvswitch", s.params()); err != nil {
+		return err
+	}
+	if s.STP && s.RSTP {
+		return paramError("openvswitch", "rstp", s.RSTP, "false together with stp")
+	}
+	return nil
+}
+
+func (s *OVSBridgeSpec) params() []field {
+	return append(s.Attrs.params(),
+		field{name: "db", val: pattern[string]{&s.DB, ovsDB, "unix:PATH"}},
+		field{name: "datapath_type", val: choice[OVSDatapath]{p: &s.DatapathType, options: []option{{text: "system"}, {text: "netdev"}}}},
+		field{name: "fail_mode", val: choice[OVSFailMode]{p: &s.FailMode, options: []option{{text: "standalone"}, {text: "secure"}}}},
+		field{name: "datapath_id", val: pattern[string]{&s.DatapathID, ovsDatapathID, "16 hexadecimal digits in lower case, not all 0"}},
+		field{name: "stp", val: yes(&s.STP)},
+		field{name: "rstp", val: yes(&s.RSTP)},
+		field{name: "mcast_snooping", val: yes(&s.McastSnooping)},
+		field{name: "forward_bpdu", val: yes(&s.ForwardBPDU)},
+		field{name: "mac_ageing", val: period{p: &s.MACAgeing, unit: time.Second, min: 15 * time.Second, max: time.Hour}},
+		field{name: "mac_table_size", val: u32(&s.MACTableSize).in(10, 1000000)},
+	)
+}
+
+var (
+	ovsDB         = regexp.MustCompile(`^unix:[^ ]+$`)
+	ovsDatapathID = regexp.MustCompile(`^[0-9a-f]{16}$`)
+)
+
+func (s OVSBridgeSpec) create(m *maker) error {
+	if has(m.ns, s.Name) {
+		return unix.EEXIST
+	}
+	set := ovsSettings{}
+	set.add("datapath_type", string(s.DatapathType))
+	set.add("fail_mode", string(s.FailMode))
+	set.add("other_config:datapath-id", s.DatapathID)
+	set.add("other_config:hwaddr", macText(s.MAC))
+	set.addBool("stp_enable", s.STP)
+	set.addBool("rstp_enable", s.RSTP)
+	set.addBool("mcast_snooping_enable", s.McastSnooping)
+	set.addBool("other_config:forward-bpdu", s.ForwardBPDU)
+	set.addInt("other_config:mac-aging-time", int(s.MACAgeing/time.Second))
+	set.addInt("other_config:mac-table-size", s.MACTableSize)
+	local := ovsSettings{}
+	local.addInt("mtu_request", s.MTU)
+	args := slices.Concat([]string{"add-br", s.Name}, set.command("bridge", s.Name), local.command("interface", s.Name))
+	m.remove = func() error { return ovsRemove(s.DB, "del-br", s.Name) }
+	return m.ovsCreate(s.DB, args)
+}
+
+func (s OVSBridgeSpec) configure(l *Link) error { return setTxQueueLen(l, s.TxQueueLen) }
+
+func (s OVSBridgeSpec) read(r *reader) (Spec, error) {
+	br, err := ovsRecord(s.DB, "bridge", s.Name)
+	if err != nil {
+		return nil, err
+	}
+	other := br.strings("other_config")
+	ageing, _ := strconv.Atoi(other["mac-aging-time"])
+	size, _ := strconv.Atoi(other["mac-table-size"])
+	got := OVSBridgeSpec{
+		Attrs: r.report.attrs(), DB: s.DB,
+		DatapathType: OVSDatapath(br.string("datapath_type")), FailMode: OVSFailMode(br.string("fail_mode")),
+		DatapathID: br.string("datapath_id"),
+		STP:        br.bool("stp_enable"), RSTP: br.bool("rstp_enable"), McastSnooping: br.bool("mcast_snooping_enable"),
+		ForwardBPDU: other["forward-bpdu"] == "true",
+		MACAgeing:   time.Duration(ageing) * time.Second, MACTableSize: size,
+	}
+	return got, nil
+}
+
+// OVSPortSpec is a port of an Open vSwitch bridge (ovs-vswitchd.conf.db(5),
+// tables Port and Interface). With type internal it is a link of its own; with
+// type system it is a link that exists already, which closing the Link takes off
+// the bridge but does not remove.
+type OVSPortSpec struct {
+	Attrs                  // MTU asked of the switch; MAC for type internal only
+	DB         string      // of the switch: unix:PATH; "": the system's own
+	Bridge     string      // an OVS bridge
+	Type       OVSPortType // "": system
+	Tag        int         // VLAN of an access port; 0: none
+	Trunks     List[int]   // VLANs of a trunk port; empty: all
+	VLANMode   OVSVLANMode // "": access with Tag, trunk without
+	Protected  bool        // no traffic to other protected ports
+	OpenFlow   int         // port number asked for, 1…65279; 0: the switch's choice
+	IngressBps int         // bit/s that the port may send, in 1000; 0: no limit
+}
+
+// OVSPortType says what a port is.
+type OVSPortType string
+
+// The types of port.
+const (
+	OVSSystemPort   OVSPortType = "system"
+	OVSInternalPort OVSPortType = "internal"
+)
+
+// OVSVLANMode says how a port treats tags.
+type OVSVLANMode string
+
+// The VLAN modes of a port.
+const (
+	OVSAccess         OVSVLANMode = "access"
+	OVSTrunk          OVSVLANMode = "trunk"
+	OVSNativeTagged   OVSVLANMode = "native-tagged"
+	OVSNativeUntagged OVSVLANMode = "native-untagged"
+	OVSDot1QTunnel    OVSVLANMode = "dot1q-tunnel"
+)
+
+// Kind implements Spec.
+func (OVSPortSpec) Kind() string { return "openvswitch-port" }
+
+// Validate implements Spec.
+func (s OVSPortSpec) Validate() error {
+	if err := check("openvswitch-port", s.params()); err != nil {
+		return err
+	}
+	switch {
+	case s.Type != OVSInternalPort && s.MAC != (MAC{}):
+		return paramError("openvswitch-port", "mac", s.MAC, "none except for type internal")
+	case s.Type != OVSInternalPort && s.TxQueueLen != 0:
+		return paramError("openvswitch-port", "txqueuelen", s.TxQueueLen, "0 except for type internal")
+	case s.Tag != 0 && s.VLANMode == OVSTrunk:
+		return paramError("openvswitch-port", "tag", s.Tag, "0 together with vlan_mode trunk")
+	case s.Trunks != (List[int]{}) && s.VLANMode == OVSAccess:
+		return paramError("openvswitch-port", "trunks", s.Trunks, "none together with vlan_mode access")
+	case s.IngressBps%1000 != 0:
+		return paramError("openvswitch-port", "ingress_bps", s.IngressBps, "a multiple of 1000 bit/s")
+	}
+	return nil
+}
+
+func (s *OVSPortSpec) params() []field {
+	vlan := func(t string) (int, bool) { n, err := strconv.Atoi(t); return n, err == nil && n >= 0 && n <= 4095 }
+	return append(s.Attrs.params(),
+		field{name: "db", val: pattern[string]{&s.DB, ovsDB, "unix:PATH"}},
+		field{name: "bridge", val: device{p: &s.Bridge, required: true}},
+		field{name: "type", val: choice[OVSPortType]{p: &s.Type, options: []option{{text: "system"}, {text: "internal"}}}},
+		field{name: "tag", val: u16(&s.Tag).in(1, 4095)},
+		field{name: "trunks", val: list[int]{p: &s.Trunks, what: "VLANs 0…4095", parse: vlan}},
+		field{name: "vlan_mode", val: choice[OVSVLANMode]{p: &s.VLANMode, options: []option{
+			{text: "access"}, {text: "trunk"}, {text: "native-tagged"}, {text: "native-untagged"}, {text: "dot1q-tunnel"}}}},
+		field{name: "protected", val: yes(&s.Protected)},
+		field{name: "ofport", val: u16(&s.OpenFlow).in(1, 65279)},
+		field{name: "ingress_bps", val: u32(&s.IngressBps)},
+	)
+}
+
+func (s OVSPortSpec) create(m *maker) error {
+	exists := has(m.ns, s.Name)
+	switch {
+	case s.Type == OVSInternalPort && exists:
+		return unix.EEXIST
+	case s.Type != OVSInternalPort && !exists:
+		return paramError("openvswitch-port", "name", s.Name, fmt.Sprintf("a link that exists in %s, or type internal", m.ns))
+	}
+	port, iface := ovsSettings{}, ovsSettings{}
+	port.addInt("tag", s.Tag)
+	port.add("trunks", s.Trunks.String())
+	port.add("vlan_mode", string(s.VLANMode))
+	port.addBool("protected", s.Protected)
+	iface.add("type", string(s.Type))
+	iface.add("mac", strings.ReplaceAll(macText(s.MAC), ":", `\:`))
+	iface.addInt("mtu_request", s.MTU)
+	iface.addInt("ofport_request", s.OpenFlow)
+	iface.addInt("ingress_policing_rate", s.IngressBps/1000)
+	args := slices.Concat([]string{"add-port", s.Bridge, s.Name}, port.command("port", s.Name), iface.command("interface", s.Name))
+	m.remove = func() error { return ovsRemove(s.DB, "del-port", s.Bridge, s.Name) }
+	if err := m.ovsCreate(s.DB, args); err != nil {
+		return err
+	}
+	same, err := sameNS(m.ns, m.to.NS)
+	if err != nil || same {
+		return err
+	}
+	l, err := Find(m.ns, s.Name)
+	if err == nil {
+		err = l.Move(m.to.NS, "")
+	}
+	if err != nil {
+		return errors.Join(err, m.remove())
+	}
+	return nil
+}
+
+func (s OVSPortSpec) configure(l *Link) error { return setTxQueueLen(l, s.TxQueueLen) }
+
+func (s OVSPortSpec) read(r *reader) (Spec, error) {
+	port, err := ovsRecord(s.DB, "port", s.Name)
+	if err != nil {
+		return nil, err
+	}
+	iface, err := ovsRecord(s.DB, "interface", s.Name)
+	if err != nil {
+		return nil, err
+	}
+	br, err := ovsRun(s.DB, "port-to-br", s.Name)
+	if err != nil {
+		return nil, err
+	}
+	got := OVSPortSpec{
+		Attrs: r.report.attrs(), DB: s.DB, Bridge: strings.TrimSpace(br),
+		Type: OVSPortType(iface.string("type")), Tag: port.int("tag"), Trunks: orderedLike(s.Trunks.All(), port.ints("trunks")),
+		VLANMode: OVSVLANMode(port.string("vlan_mode")), Protected: port.bool("protected"),
+		OpenFlow: iface.int("ofport"), IngressBps: iface.int("ingress_policing_rate") * 1000,
+	}
+	if got.Type == "" {
+		got.Type = OVSSystemPort
+	}
+	if got.Type != OVSInternalPort {
+		got.MAC, got.TxQueueLen = MAC{}, 0 // the link's, not the port's
+	}
+	return got, nil
+}
+
+func macText(m MAC) string {
+	if m == (MAC{}) {
+		return ""
+	}
+	return m.String()
+}
+
+// ovsSettings are columns of a record, as ovs-vsctl takes them.
+type ovsSettings []string
+
+func (s *ovsSettings) add(column, value string) {
+	if value != "" {
+		*s = append(*s, column+"="+value)
+	}
+}
+
+func (s *ovsSettings) addInt(column string, value int) {
+	if value != 0 {
+		s.add(column, strconv.Itoa(value))
+	}
+}
+
+func (s *ovsSettings) addBool(column string, value bool) {
+	if value {
+		s.add(column, "true")
+	}
+}
+
+// command sets the columns in the same transaction as the command before it.
+func (s ovsSettings) command(table, record string) []string {
+	if len(s) == 0 {
+		return nil
+	}
+	return append([]string{"--", "set", table, record}, s...)
+}
+
+// ovsCreate runs a transaction that makes a link, and takes back what the switch
+// could not make.
+func (m *maker) ovsCreate(db string, args []string) error {
+	out, err := ovsRun(db, args...)
+	if err == nil && has(m.ns, m.spec.attrs().Name) {
+		return nil
+	}
+	switch {
+	case err != nil && strings.Contains(err.Error(), "already exists"):
+		return unix.EEXIST
+	case err == nil:
+		err = fmt.Errorf("open vswitch made no link: %s", strings.TrimSpace(out))
+	}
+	return errors.Join(err, m.remove())
+}
+
+// ovsTimeout bounds each ovs-vsctl, which waits for ovs-vswitchd to carry a
+// change out.
+const ovsTimeout = 10 * time.Second
+
+// ovsRun runs ovs-vsctl and returns what it prints.
+func ovsRun(db string, args ...string) (string, error) {
+	options := []string{fmt.Sprintf("--timeout=%d", ovsTimeout/time.Second)}
+	if db != "" {
+		options = append(options, "--db="+db)
+	}
+	cmd := exec.Command("ovs-vsctl", append(options, args...)...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("ovs-vsctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return string(out) + stderr.String(), nil
+}
+
+// ovsRemove removes a bridge or port; one that is gone, or a switch that is, is
+// not an error.
+func ovsRemove(db, command string, args ...string) error {
+	if path, ok := strings.CutPrefix(db, "unix:"); ok {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+	}
+	_, err := ovsRun(db, append([]string{"--if-exists", command}, args...)...)
+	return err
+}
+
+// ovsRow is a record of the switch's database (RFC 7047 section 5.1).
+type ovsRow map[string]any
+
+func ovsRecord(db, table, name string) (ovsRow, error) {
+	out, err := ovsRun(db, "--format=json", "list", table, name)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Headings []string
+		Data     [][]any
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		return nil, fmt.Errorf("decode %s %q of open vswitch: %w", table, name, err)
+	}
+	if len(answer.Data) != 1 || len(answer.Data[0]) != len(answer.Headings) {
+		return nil, fmt.Errorf("decode %s %q of open vswitch: %d records", table, name, len(answer.Data))
+	}
+	row := ovsRow{}
+	for i, column := range answer.Headings {
+		row[column] = answer.Data[0][i]
+	}
+	return row, nil
+}
+
+// An empty optional column is an empty set, which is neither of these types.
+func (r ovsRow) string(column string) string { s, _ := r[column].(string); return s }
+func (r ovsRow) bool(column string) bool     { b, _ := r[column].(bool); return b }
+func (r ovsRow) int(column string) int       { n, _ := r[column].(float64); return int(n) }
+
+// tagged are the elements of a set or map: ["set", [...]].
+func (r ovsRow) tagged(column string) []any {
+	pair, _ := r[column].([]any)
+	if len(pair) != 2 {
+		return nil
+	}
+	elements, _ := pair[1].([]any)
+	return elements
+}
+
+// ints is a set of integers; a set of one is written as the integer.
+func (r ovsRow) ints(column string) []int {
+	if n, ok := r[column].(float64); ok {
+		return []int{int(n)}
+	}
+	var out []int
+	for _, e := range r.tagged(column) {
+		if n, ok := e.(float64); ok {
+			out = append(out, int(n))
+		}
+	}
+	return out
+}
+
+func (r ovsRow) strings(column string) map[string]string {
+	out := map[string]string{}
+	for _, e := range r.tagged(column) {
+		if kv, ok := e.([]any); ok && len(kv) == 2 {
+			out[fmt.Sprint(kv[0])] = fmt.Sprint(kv[1])
+		}
+	}
+	return out
+}

@@ -1,0 +1,230 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"cleat/netns"
+
+	"golang.org/x/sys/unix"
+)
+
+// OVS is an Open vSwitch of our own: ovsdb-server and ovs-vswitchd as child
+// processes in one namespace, with a directory of their own. Both die with this
+// process. It is safe for concurrent use.
+type OVS struct {
+	dir   string
+	db    *child
+	vs    *child
+	close sync.Once
+	err   error
+}
+
+// Where ovsdb-tool finds the layout of the database, when OVS_PKGDATADIR does
+// not say otherwise.
+const ovsSchemaDir = "/usr/share/openvswitch"
+
+// ovsStart and ovsStop bound how long the daemons may take. Under software
+// emulation they need a few seconds.
+const (
+	ovsStart = 30 * time.Second
+	ovsStop  = 5 * time.Second
+)
+
+// StartOVS starts a switch in ns that keeps everything in dir, which must not
+// exist yet and is removed by Close. It blocks until the switch takes commands.
+// When ctx ends, the daemons are killed. Without the programs the error is a
+// *Lack.
+func StartOVS(ctx context.Context, ns *netns.NS, dir string) (*OVS, error) {
+	if err := ovsPrograms(); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if socket := filepath.Join(dir, ovsSocket); len(socket) >= len(unix.RawSockaddrUnix{}.Path) {
+		return nil, fmt.Errorf("start open vswitch: path of socket too long: %s", socket)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("start open vswitch: %w", err)
+	}
+	o := &OVS{dir: dir}
+	if err := o.start(ctx, ns); err != nil {
+		return nil, errors.Join(fmt.Errorf("start open vswitch: %w", err), o.Close())
+	}
+	return o, nil
+}
+
+const ovsSocket = "db.sock"
+
+func ovsPrograms() error {
+	for _, p := range []string{"ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-appctl"} {
+		if _, err := exec.LookPath(p); err != nil {
+			return lackOf("openvswitch", err)
+		}
+	}
+	return nil
+}
+
+// DB names the switch's database for OVSBridgeSpec.DB and ovs-vsctl --db.
+func (o *OVS) DB() string { return "unix:" + o.path(ovsSocket) }
+
+func (o *OVS) path(name string) string { return filepath.Join(o.dir, name) }
+
+func (o *OVS) start(ctx context.Context, ns *netns.NS) error {
+	within, cancel := context.WithTimeout(ctx, ovsStart)
+	defer cancel()
+	schema := filepath.Join(ovsSchemaDir, "vswitch.ovsschema")
+	if d := os.Getenv("OVS_PKGDATADIR"); d != "" {
+		schema = filepath.Join(d, "vswitch.ovsschema")
+	}
+	if err := o.run(within, "ovsdb-tool", "create", o.path("conf.db"), schema); err != nil {
+		return err
+	}
+	var err error
+	o.db, err = o.daemon(ctx, ns, "ovsdb-server", o.path("conf.db"), "--remote=p"+o.DB())
+	if err != nil {
+		return err
+	}
+	if err := o.db.answers(within, o.path(ovsSocket)); err != nil {
+		return err
+	}
+	if err := o.run(within, "ovs-vsctl", "--db="+o.DB(), "--no-wait", "init"); err != nil {
+		return err
+	}
+	o.vs, err = o.daemon(ctx, ns, "ovs-vswitchd", o.DB())
+	if err != nil {
+		return err
+	}
+	return o.vs.answers(within, o.path("ovs-vswitchd.ctl"))
+}
+
+// environ keeps the daemons and their tools out of the system's directories.
+func (o *OVS) environ() []string {
+	return append(os.Environ(), "OVS_RUNDIR="+o.dir, "OVS_LOGDIR="+o.dir, "OVS_DBDIR="+o.dir, "OVS_SYSCONFDIR="+o.dir)
+}
+
+// run runs a tool to its end.
+func (o *OVS) run(ctx context.Context, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = o.environ()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+func (o *OVS) daemon(ctx context.Context, ns *netns.NS, name string, args ...string) (*child, error) {
+	args = append(args, "--no-chdir", "-vconsole:off", "-vsyslog:off", "-vfile:info",
+		"--log-file="+o.path(name+".log"), "--unixctl="+o.path(name+".ctl"))
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = o.environ()
+	return startChild(ns, cmd, o.path(name+".log"))
+}
+
+// Close stops the daemons, which removes the switch's bridges, and then the
+// directory. Closing twice is harmless.
+func (o *OVS) Close() error {
+	o.close.Do(func() {
+		if o.vs != nil {
+			within, cancel := context.WithTimeout(context.Background(), ovsStop)
+			// Without cleanup the kernel keeps the datapath. If the daemon is
+			// gone or deaf, stop does what is left.
+			_ = o.run(within, "ovs-appctl", "--target="+o.path("ovs-vswitchd.ctl"), "exit", "--cleanup")
+			cancel()
+			o.vs.stop()
+		}
+		if o.db != nil {
+			o.db.stop()
+		}
+		o.err = os.RemoveAll(o.dir)
+	})
+	return o.err
+}
+
+// child is a process that dies with us.
+type child struct {
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{} // closed when the process has ended
+	err  error         // how it ended; valid once done is closed
+}
+
+// startChild starts cmd inside ns. A death signal is bound to the thread that
+// forked, so that thread waits inside the namespace until the child has ended.
+func startChild(ns *netns.NS, cmd *exec.Cmd, log string) (*child, error) {
+	c := &child{cmd: cmd, log: log, done: make(chan struct{})}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go func() {
+		err := ns.Do(func() error {
+			err := cmd.Start()
+			started <- err
+			if err != nil {
+				return nil
+			}
+			c.err = cmd.Wait()
+			close(c.done)
+			return nil
+		})
+		if err != nil { // never inside
+			started <- err
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
+	}
+	return c, nil
+}
+
+// answers waits until the child listens on a socket.
+func (c *child) answers(ctx context.Context, socket string) error {
+	again := time.NewTicker(5 * time.Millisecond) // a daemon takes some 20 ms to start
+	defer again.Stop()
+	for {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-c.done:
+			return fmt.Errorf("%s ended: %v: %s", filepath.Base(c.cmd.Path), c.err, c.lastWords())
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w", filepath.Base(c.cmd.Path), ctx.Err())
+		case <-again.C:
+		}
+	}
+}
+
+// lastWords is the end of the child's log.
+func (c *child) lastWords() string {
+	b, err := os.ReadFile(c.log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return strings.Join(lines[max(0, len(lines)-3):], "; ")
+}
+
+// stop ends the child, politely first, and returns when it has ended.
+func (c *child) stop() {
+	// An error means that it has ended already.
+	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-c.done:
+	case <-time.After(ovsStop):
+		_ = c.cmd.Process.Kill()
+		<-c.done
+	}
+}
