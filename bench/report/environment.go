@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // envSection is a part of environment.json as a heading and its facts.
@@ -21,7 +22,7 @@ type fact struct{ Name, Value string }
 // order: what changes a result most.
 var envFirst = []string{
 	"seed", "preset", "experiment", "name", "title", "partial", "started", "taken", "ended", "finished", "duration", "duration_seconds", "repeat", "blocks", "warmup",
-	"lab", "command", "processors", "findings", "flavour", "host", "kernel", "release", "accounting", "preempt", "distribution", "cpu", "model", "online", "cores", "smt", "governors", "governor",
+	"lab", "command", "processors", "flavour", "host", "kernel", "release", "accounting", "preempt", "distribution", "cpu", "model", "online", "cores", "smt", "governors", "governor",
 	"virtualization", "memory", "load", "sysctls", "sysctl", "netfilter", "interfaces", "versions",
 }
 
@@ -44,6 +45,9 @@ func environment(env map[string]any) []envSection {
 	top := envSection{Title: "Run"}
 	var rest []envSection
 	for _, k := range envKeys(env) {
+		if k == "findings" {
+			continue // shown by themselves
+		}
 		m, ok := env[k].(map[string]any)
 		if !ok {
 			top.Facts = append(top.Facts, facts(words(k), env[k])...)
@@ -51,8 +55,8 @@ func environment(env map[string]any) []envSection {
 		}
 		section := envSection{Title: capital(words(k))}
 		for _, inner := range envKeys(m) {
-			if sub, ok := m[inner].(map[string]any); ok && len(sub) > 6 {
-				rest = append(rest, envSection{capital(words(k)) + ": " + words(inner), facts("", sub)})
+			if deserves(m[inner]) {
+				rest = append(rest, envSection{capital(words(k)) + ": " + words(inner), facts("", m[inner])})
 				continue
 			}
 			section.Facts = append(section.Facts, facts(words(inner), m[inner])...)
@@ -71,6 +75,35 @@ func environment(env map[string]any) []envSection {
 	return rest
 }
 
+// deserves tells whether a value inside a section is large enough for a section
+// of its own.
+func deserves(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		return len(v) > 6
+	case []any:
+		return !simple(v)
+	}
+	return false
+}
+
+// finding is one thing about the host that spoils a measurement or a network.
+type finding struct{ Severity, Title, Detail, Fix string }
+
+// findings reads what cleat doctor said of the host.
+func findings(env map[string]any) []finding {
+	list, _ := env["findings"].([]any)
+	var out []finding
+	for _, e := range list {
+		m, _ := e.(map[string]any)
+		text := func(key string) string { s, _ := m[key].(string); return s }
+		if f := (finding{text("severity"), text("title"), text("detail"), text("fix")}); f.Title != "" {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
 func words(key string) string {
 	if strings.Contains(key, ".") { // a sysctl's name is not prose
 		return key
@@ -84,6 +117,9 @@ func facts(name string, v any) []fact {
 	case nil:
 		return nil
 	case map[string]any:
+		if line, ok := oneLine(name, v); ok {
+			return []fact{{name, line}}
+		}
 		var out []fact
 		for _, k := range envKeys(v) {
 			inner := words(k)
@@ -113,6 +149,39 @@ func facts(name string, v any) []fact {
 		return out
 	}
 	return []fact{{name, scalar(v)}}
+}
+
+// oneLine writes an object on one line where that reads better: switches by what
+// is on and off, and whatever is flat but lies deep.
+func oneLine(name string, m map[string]any) (string, bool) {
+	var on, off, all []string
+	for _, k := range envKeys(m) {
+		switch v := m[k].(type) {
+		case bool:
+			if v {
+				on = append(on, words(k))
+			} else {
+				off = append(off, words(k))
+			}
+		case map[string]any, []any:
+			return "", false
+		}
+		all = append(all, words(k)+" "+scalar(m[k]))
+	}
+	switch {
+	case len(on)+len(off) == len(m) && len(m) > 3:
+		var parts []string
+		if len(on) > 0 {
+			parts = append(parts, "on: "+strings.Join(on, ", "))
+		}
+		if len(off) > 0 {
+			parts = append(parts, "off: "+strings.Join(off, ", "))
+		}
+		return strings.Join(parts, "; "), true
+	case strings.Contains(name, " · ") && len(m) > 0:
+		return strings.Join(all, ", "), true
+	}
+	return "", false
 }
 
 func simple(list []any) bool {
@@ -150,6 +219,9 @@ func scalar(v any) string {
 	case string:
 		if v == "" {
 			return none
+		}
+		if t, err := time.Parse(time.RFC3339Nano, v); err == nil {
+			return t.UTC().Format("2006-01-02 15:04:05 UTC")
 		}
 		return v
 	}

@@ -169,3 +169,37 @@ func TestEnvironmentShowsEverything(t *testing.T) {
 		}
 	}
 }
+
+func TestEnvironmentIsReadable(t *testing.T) {
+	env := map[string]any{
+		"started": "2026-10-09T10:53:20.123456789+02:00",
+		"host": map[string]any{"interfaces": []any{map[string]any{
+			"name": "eth0", "mtu": 1500.0,
+			"offloads": map[string]any{"tso": true, "gso": true, "lro": false, "gro": true},
+			"counters": map[string]any{"rx_dropped": 3.0, "tx_dropped": 0.0},
+		}}},
+		"findings": []any{map[string]any{"severity": "warning", "title": "the governor is powersave", "detail": "it wanders", "fix": "cpupower"}, "odd"},
+	}
+	var got []string
+	for _, s := range environment(env) {
+		for _, f := range s.Facts {
+			got = append(got, s.Title+"/"+f.Name+"="+f.Value)
+		}
+	}
+	want := []string{
+		"Run/started=2026-10-09 08:53:20 UTC",
+		"Host: interfaces/eth0 · counters=rx dropped 3, tx dropped 0",
+		"Host: interfaces/eth0 · mtu=1500",
+		"Host: interfaces/eth0 · offloads=on: gro, gso, tso; off: lro",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if f := findings(env); len(f) != 1 || f[0] != (finding{"warning", "the governor is powersave", "it wanders", "cpupower"}) {
+		t.Errorf("findings %+v", f)
+	}
+	page := render(t, Input{Environment: env})
+	if !strings.Contains(page, "cpupower") || !strings.Contains(page, "Findings on this host") {
+		t.Error("the findings are not shown")
+	}
+}

@@ -35,6 +35,7 @@ type page struct {
 	Unavailable   []missing
 	NotApplicable []missing
 	Method        []string
+	Findings      []finding
 	Environment   []envSection
 	Files         []fact
 }
@@ -96,7 +97,7 @@ func newPage(in Input) page {
 	p := page{
 		Style: template.CSS(styleText), Title: in.Title, Subtitle: subtitle(in, all), Partial: in.Partial, Notes: in.Notes,
 		Advice: in.Recommendation, Method: method(in, all),
-		Environment: environment(in.Environment), Files: files(),
+		Findings: findings(in.Environment), Environment: environment(in.Environment), Files: files(),
 	}
 	if p.Title == "" {
 		p.Title = in.Preset
