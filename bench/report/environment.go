@@ -49,6 +49,10 @@ func environment(env map[string]any) []envSection {
 			continue // shown by themselves
 		}
 		m, ok := env[k].(map[string]any)
+		if line, isList := env[k].([]any); isList && k == "command" {
+			top.Facts = append(top.Facts, fact{k, strings.ReplaceAll(joined(line), ", ", " ")})
+			continue
+		}
 		if !ok {
 			top.Facts = append(top.Facts, facts(words(k), env[k])...)
 			continue
@@ -105,7 +109,7 @@ func findings(env map[string]any) []finding {
 }
 
 func words(key string) string {
-	if strings.Contains(key, ".") { // a sysctl's name is not prose
+	if strings.Contains(key, ".") || key == strings.ToUpper(key) { // a sysctl or kernel option is not prose
 		return key
 	}
 	return strings.ReplaceAll(key, "_", " ")
