@@ -50,7 +50,11 @@ func environment(env map[string]any) []envSection {
 		}
 		m, ok := env[k].(map[string]any)
 		if line, isList := env[k].([]any); isList && k == "command" {
-			top.Facts = append(top.Facts, fact{k, strings.ReplaceAll(joined(line), ", ", " ")})
+			var typed []string
+			for _, arg := range line {
+				typed = append(typed, scalar(arg))
+			}
+			top.Facts = append(top.Facts, fact{k, strings.Join(typed, " ")})
 			continue
 		}
 		if !ok {
