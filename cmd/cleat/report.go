@@ -41,7 +41,7 @@ the three files are deleted, and a run that was killed still has a report.`,
 			return f.run(cmd.Context(), cmd.OutOrStdout(), args[0])
 		},
 	}
-	cmd.Flags().StringVar(&f.open, "open", "no", "show report.html in a browser: yes or no")
+	cmd.Flags().StringVar(&f.open, "open", "no", "`yes|no`: show report.html in a browser")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print summary.json instead of the table")
 	return cmd
 }
