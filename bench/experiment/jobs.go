@@ -206,7 +206,7 @@ func (g Group) directions(n catalog.Entry) []string {
 	switch n.Role {
 	case catalog.Baseline:
 		return []string{"local"}
-	case catalog.Rootless:
+	case catalog.Rootless, catalog.Existing:
 		return or(g.Directions, "outbound")
 	}
 	switch n.Name {

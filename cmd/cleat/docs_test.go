@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"cleat/bench/experiment"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -122,8 +124,8 @@ func TestHelpIsComplete(t *testing.T) {
 			if c.Short == "" || strings.HasSuffix(c.Short, ".") || strings.ToLower(c.Short[:1]) != c.Short[:1] {
 				t.Errorf("one-line help %q: want a phrase in lower case without a full stop", c.Short)
 			}
-			if c.Long == "" && c.Name() != "help" {
-				t.Error("there is no longer help")
+			if c.Long == "" && c.Example == "" && c.Name() != "help" {
+				t.Error("there is neither a longer help nor an example")
 			}
 			var help bytes.Buffer
 			printHelp(&help, c)
@@ -150,10 +152,14 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// substitution is a word that the shell would work out.
+var substitution = regexp.MustCompile(`"?\$\([^()]*\)"?`)
+
 // cleatCalls finds the calls of cleat in a line of shell: the words after the
 // program's name, up to the next operator.
 func cleatCalls(line string) [][]string {
 	line, _, _ = strings.Cut(line, " #")
+	line = substitution.ReplaceAllString(line, "word")
 	if strings.HasPrefix(strings.TrimSpace(line), "#") {
 		return nil
 	}
@@ -196,7 +202,27 @@ func dryParse(words []string) error {
 	if err := cmd.ValidateArgs(cmd.Flags().Args()); err != nil {
 		return err
 	}
-	return cmd.ValidateRequiredFlags()
+	if err := cmd.ValidateRequiredFlags(); err != nil {
+		return err
+	}
+	return dryExperiment(cmd)
+}
+
+// dryExperiment looks up the preset and the networks that a call of `cleat
+// bench` names; files are taken on trust.
+func dryExperiment(cmd *cobra.Command) error {
+	if cmd.CommandPath() != "cleat bench" || strings.HasSuffix(cmd.Flags().Arg(0), ".yaml") {
+		return nil
+	}
+	e, err := experiment.Load(cmd.Flags().Arg(0))
+	if err != nil {
+		return err
+	}
+	networks, err := cmd.Flags().GetStringSlice("networks")
+	if err != nil {
+		return err
+	}
+	return e.Override(experiment.Override{Networks: networks}).Validate()
 }
 
 func TestDryParse(t *testing.T) {
@@ -210,6 +236,10 @@ func TestDryParse(t *testing.T) {
 		{"cleat man", false},
 		{"cleat man out --frob", false},
 		{"cleat frob", false},
+		{"cleat bench quick --networks veth,bridge", true},
+		{"cleat bench quick --networks vteh", false},
+		{"cleat bench quikc", false},
+		{"cleat bench mine.yaml", true},
 	} {
 		calls := cleatCalls(tt.line)
 		if len(calls) != 1 {

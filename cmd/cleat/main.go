@@ -14,10 +14,13 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"cleat/lab"
+
 	"github.com/spf13/cobra"
 )
 
 func main() {
+	lab.AnswerProbe()
 	os.Exit(run(os.Args[1:]))
 }
 
@@ -52,8 +55,11 @@ except where the kernel demands it.
 
 Exit codes: 0 done, 1 failed, 2 used wrongly (nothing was started), 3 a
 regression was found, 130 stopped by Ctrl-C after writing what there was.`,
-		Example: `  cleat man out/man
-  cleat completion bash`,
+		Example: `  # which network is fastest here, in under three minutes
+  cleat bench quick
+
+  # what the machine can make, and what it lacks for the rest
+  cleat bench list`,
 		Version:           version(),
 		Args:              noArgsButCommands,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -68,6 +74,7 @@ regression was found, 130 stopped by Ctrl-C after writing what there was.`,
 	root.SetHelpCommand(newHelpCmd())
 	root.SetHelpCommandGroupID(groupOther)
 	root.AddGroup(&cobra.Group{ID: groupMeasure, Title: "Measure"}, &cobra.Group{ID: groupOther, Title: "Other"})
+	add(root, groupMeasure, newBenchCmd(), newRecommendCmd(), newDoctorCmd(), newTrafficCmd())
 	add(root, groupOther, newCompletionCmd(), newManCmd())
 	return root
 }

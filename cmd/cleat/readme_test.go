@@ -1,56 +1,60 @@
 package main
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestReadme executes the console blocks of README.md: fenced blocks marked
 // `console`, in which a line after "$ " is a command and the lines below it are
 // what it prints ("…" stands for anything).
 //
-// Most commands run as they stand, by sh, with cleat in the PATH, in an empty
-// directory, and must end well. What takes minutes, needs the network or
-// changes the machine is checked without running it:
+// The commands of a block run in order, by sh, with cleat in the PATH, in a
+// directory of their own, and must end well. One that ends in & is started,
+// waited for until it listens, and killed after the block. What takes minutes,
+// needs the network or the results of such a command, or changes the machine is
+// checked without running it:
 //
 //   - `make TARGET` by `make --dry-run`: the target exists and its commands can
 //     be worked out;
-//   - a run of an experiment, a measurement of two places, and whatever reads
-//     the results of one (`cleat-bench-…`) by parsing the command line as cleat
-//     does; presets, networks and options have to be known;
-//   - getting the sources (`git clone`, `cd`, `apt-get`) not at all.
+//   - an experiment, a measurement of two places, and what reads their results,
+//     by parsing the command line as cleat does, presets and networks included;
+//   - getting the sources (`git clone`) not at all.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	commands := consoleCommands(string(text))
-	if len(commands) == 0 {
+	blocks := consoleBlocks(string(text))
+	if len(blocks) == 0 {
 		t.Fatal("README.md has no console blocks")
 	}
-	for _, c := range commands {
-		t.Run(c.line, func(t *testing.T) {
-			switch {
-			case strings.HasPrefix(c.line, "git clone ") || strings.HasPrefix(c.line, "cd ") || aptGet.MatchString(c.line):
-			case strings.HasPrefix(c.line, "make"):
-				dryMake(t, c.line)
-			case takesLong.MatchString(c.line):
-				dryCleat(t, c.line)
-			default:
-				c.run(t)
+	for _, commands := range blocks {
+		t.Run(commands[0].line, func(t *testing.T) {
+			dir := t.TempDir()
+			for _, c := range commands {
+				switch {
+				case strings.HasPrefix(c.line, "git clone "):
+				case strings.HasPrefix(c.line, "make"):
+					dryMake(t, c.line)
+				case c.takesLong():
+					dryCleat(t, c.line)
+				case strings.HasSuffix(c.line, "&"):
+					c.start(t, dir)
+				default:
+					c.run(t, dir)
+				}
 			}
 		})
 	}
 }
-
-var (
-	aptGet    = regexp.MustCompile(`^(sudo )?apt(-get)? `)
-	takesLong = regexp.MustCompile(`cleat bench ([^l-]|l[^i])|cleat recommend|cleat traffic [^-]|cleat doctor [^-]|cleat-bench-`)
-)
 
 // consoleCommand is a command in the README and what it shows as its output.
 type consoleCommand struct {
@@ -58,21 +62,41 @@ type consoleCommand struct {
 	output []string
 }
 
-func consoleCommands(markdown string) []consoleCommand {
-	var all []consoleCommand
-	for _, block := range regexp.MustCompile("(?ms)^```console\n(.*?)^```").FindAllStringSubmatch(markdown, -1) {
-		for line := range strings.Lines(block[1]) {
+func consoleBlocks(markdown string) [][]consoleCommand {
+	var blocks [][]consoleCommand
+	for _, text := range regexp.MustCompile("(?ms)^```console\n(.*?)^```").FindAllStringSubmatch(markdown, -1) {
+		var block []consoleCommand
+		for line := range strings.Lines(text[1]) {
 			line = strings.TrimRight(line, "\n")
 			switch command, ok := strings.CutPrefix(line, "$ "); {
 			case ok:
 				command, _, _ = strings.Cut(command, "  #")
-				all = append(all, consoleCommand{line: strings.TrimSpace(command)})
-			case len(all) > 0 && line != "":
-				all[len(all)-1].output = append(all[len(all)-1].output, line)
+				block = append(block, consoleCommand{line: strings.TrimSpace(command)})
+			case len(block) > 0 && line != "":
+				block[len(block)-1].output = append(block[len(block)-1].output, line)
 			}
 		}
+		if len(block) > 0 {
+			blocks = append(blocks, block)
+		}
 	}
-	return all
+	return blocks
+}
+
+// takesLong tells which calls of cleat run an experiment or need the results of
+// one.
+func (c consoleCommand) takesLong() bool {
+	return slices.ContainsFunc(cleatCalls(c.line), func(words []string) bool {
+		switch words[0] {
+		case "recommend":
+			return true
+		case "bench":
+			return len(words) > 1 && words[1] != "list" && !strings.HasPrefix(words[1], "-")
+		case "doctor":
+			return len(words) > 1 && !strings.HasPrefix(words[1], "-")
+		}
+		return false
+	})
 }
 
 // dryMake asks make what it would do.
@@ -84,31 +108,57 @@ func dryMake(t *testing.T, line string) {
 	cmd := exec.Command(words[0], append([]string{"--dry-run", "--no-print-directory"}, words[1:]...)...)
 	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+		t.Errorf("%s: %v\n%s", line, err, out)
 	}
 }
 
-// dryCleat parses the command line without running it.
+// dryCleat parses the command line and loads what it names, without running it.
 func dryCleat(t *testing.T, line string) {
-	calls := cleatCalls(line)
-	if len(calls) == 0 {
-		t.Fatal("no call of cleat found")
-	}
-	for _, words := range calls {
+	for _, words := range cleatCalls(line) {
 		if err := dryParse(words); err != nil {
-			t.Error(err)
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+// shell is the command as sh would run it in dir.
+func shell(line, dir string) *exec.Cmd {
+	cmd := exec.Command("sh", "-c", "exec "+strings.TrimSuffix(strings.ReplaceAll(line, "./cleat", "cleat"), "&"))
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+binDir+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	return cmd
+}
+
+// start runs a server until the block ends, and waits until it listens.
+func (c consoleCommand) start(t *testing.T, dir string) {
+	cmd := shell(c.line, dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() { cmd.Process.Kill(); <-ended })
+	address := regexp.MustCompile(`\S+:\d+`).FindString(c.line)
+	for address != "" {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			conn.Close()
+			return
+		}
+		select {
+		case err := <-ended:
+			ended <- err
+			t.Fatalf("%q ended: %v", c.line, err)
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
 // run executes the command and compares what it prints.
-func (c consoleCommand) run(t *testing.T) {
-	cmd := exec.Command("sh", "-c", strings.ReplaceAll(c.line, "./cleat", "cleat"))
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "PATH="+binDir+string(filepath.ListSeparator)+os.Getenv("PATH"))
-	out, err := cmd.CombinedOutput()
+func (c consoleCommand) run(t *testing.T, dir string) {
+	out, err := shell(c.line, dir).CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("%s: %v\n%s", c.line, err, out)
 	}
 	if len(c.output) == 0 {
 		return
@@ -122,13 +172,16 @@ func (c consoleCommand) run(t *testing.T) {
 		pattern += strings.Join(fields, `\s+`) + `\s+`
 	}
 	if !regexp.MustCompile(pattern).Match(append(out, '\n')) {
-		t.Errorf("prints\n%s\nwant\n%s", out, strings.Join(c.output, "\n"))
+		t.Errorf("%s prints\n%s\nwant\n%s", c.line, out, strings.Join(c.output, "\n"))
 	}
 }
 
-func TestConsoleCommands(t *testing.T) {
-	got := consoleCommands("text\n```console\n$ cleat --version  # which one\ncleat …\n\n$ cleat man out\n```\n```sh\n$ not this\n```\n")
-	if len(got) != 2 || got[0].line != "cleat --version" || len(got[0].output) != 1 || got[1].line != "cleat man out" {
-		t.Errorf("got %+v", got)
+func TestConsoleBlocks(t *testing.T) {
+	got := consoleBlocks("text\n```console\n$ cleat --version  # which one\ncleat …\n\n$ cleat man out\n```\n```sh\n$ not this\n```\n```console\n$ cleat bench quick\n```\n")
+	if len(got) != 2 || len(got[0]) != 2 || got[0][0].line != "cleat --version" || len(got[0][0].output) != 1 || got[1][0].line != "cleat bench quick" {
+		t.Fatalf("got %+v", got)
+	}
+	if got[0][1].takesLong() || !got[1][0].takesLong() {
+		t.Error("`cleat man` is run, `cleat bench quick` is not")
 	}
 }

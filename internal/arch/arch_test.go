@@ -36,7 +36,7 @@ type room struct {
 var rooms = map[string]room{
 	"cmd/cleat": {door, []string{
 		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
-		"lab", "link", "netns", "traffic",
+		"lab", "netns", "traffic",
 	}},
 
 	"bench": {brains, []string{
