@@ -138,6 +138,8 @@ func TestChecks(t *testing.T) {
 		{name: "off for good", id: "offloads", set: links(nic(func(i *Interface) {
 			i.Offloads["tx-tcp-segmentation"], i.Fixed = false, []string{"tx-tcp-segmentation"}
 		})), want: OK},
+		{name: "veth has no GRO by default", id: "offloads", set: links(Interface{Name: "v1", Kind: "veth", Up: true, Offloads: map[string]bool{"rx-gro": false, "tx-tcp-segmentation": true}}), want: OK},
+		{name: "tso off on a veth", id: "offloads", set: links(Interface{Name: "v1", Kind: "veth", Up: true, Offloads: map[string]bool{"tx-tcp-segmentation": false}}), want: Warning, fix: "ethtool -K v1 tso on"},
 		{name: "all on", id: "offloads", set: links(nic(nil)), want: OK},
 		{name: "off on a link that is down", id: "offloads", set: links(nic(func(i *Interface) { i.Up, i.Offloads["rx-gro"] = false, false }))},
 

@@ -55,14 +55,18 @@ func silentDrops(hops []Hop) []string {
 	return out
 }
 
-// blockers names the rules that drop every packet of the path.
+// blockers names the rules that drop every packet of the path that gets to them.
 func blockers(hops []Hop) []string {
 	var out []string
 	for _, h := range hops {
 		for _, f := range h.Filters {
+			what := "the packets"
 			for _, r := range f.Match {
+				if r.Accepts && !r.Certain {
+					what = "what no earlier rule accepts"
+				}
 				if r.Certain && r.Drops {
-					out = append(out, fmt.Sprintf("a rule in %s drops the packets: %s %s: %s (handle %d)", h.Namespace, f.Table, r.Chain, r.Text, r.Handle))
+					out = append(out, fmt.Sprintf("a rule in %s drops %s: %s %s: %s (handle %d)", h.Namespace, what, f.Table, r.Chain, r.Text, r.Handle))
 				}
 			}
 		}

@@ -73,3 +73,24 @@ func TestPathText(t *testing.T) {
 		}
 	}
 }
+
+func TestBlockers(t *testing.T) {
+	drop := RuleHit{Chain: "c", Handle: 2, Text: "drop", Certain: true, Drops: true}
+	for _, tt := range []struct {
+		name  string
+		match []RuleHit
+		want  string
+	}{
+		{"a sure drop", []RuleHit{drop}, "a rule in n drops the packets: t c: drop (handle 2)"},
+		{"what is left over", []RuleHit{{Accepts: true}, drop}, "a rule in n drops what no earlier rule accepts: t c: drop (handle 2)"},
+		{"a possible drop", []RuleHit{{Drops: true}}, ""},
+		{"a sure accept", []RuleHit{{Certain: true, Accepts: true}}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := strings.Join(blockers([]Hop{{Namespace: "n", Filters: []Filter{{Table: "t", Chain: "c", Match: tt.match}}}}), "|")
+			if got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -100,14 +100,7 @@ func WriteFindings(w io.Writer, findings []Finding, unreadable []string) error {
 		}
 		p.item(string(f.Severity), f.Title)
 		p.item("", f.Detail)
-		switch {
-		case f.Spoils == SpoilsBoth:
-			p.item("", "Spoils measurements and networks.")
-		case f.Spoils == SpoilsMeasurement:
-			p.item("", "Spoils measurements.")
-		case f.Spoils == SpoilsNetwork:
-			p.item("", "Spoils networks.")
-		}
+		p.item("", f.spoils())
 		if f.Fix != "" {
 			p.line("", "$ "+f.Fix)
 		}
@@ -120,6 +113,18 @@ func WriteFindings(w io.Writer, findings []Finding, unreadable []string) error {
 		p.item("unread", strings.Join(unreadable, ", "))
 	}
 	return p.flush()
+}
+
+// spoils says in words what the finding matters for.
+func (f Finding) spoils() string {
+	what := map[string]string{SpoilsMeasurement: "measurements", SpoilsNetwork: "networks", SpoilsBoth: "measurements and networks"}[f.Spoils]
+	switch {
+	case what == "":
+		return ""
+	case f.Severity == Note:
+		return "Matters for " + what + "."
+	}
+	return "Spoils " + what + "."
 }
 
 // printer writes labelled, wrapped text and keeps the first error.

@@ -28,8 +28,9 @@ type RuleHit struct {
 	Chain   string `json:"chain"` // another than the Filter's when it was jumped to
 	Handle  uint64 `json:"handle"`
 	Text    string `json:"text"`
-	Certain bool   `json:"certain"` // it matches every packet from A to B; else it may match
+	Certain bool   `json:"certain"` // it matches every packet from A to B that gets to it; else it may match
 	Drops   bool   `json:"drops"`   // its verdict is drop or reject
+	Accepts bool   `json:"accepts"` // its verdict is accept
 }
 
 // ruleset is what nftables holds in one namespace.
@@ -153,8 +154,9 @@ func (rs ruleset) walk(table *nftables.Table, chain string, pkt packet, seen []s
 		if m == no {
 			continue
 		}
-		hits = append(hits, RuleHit{Chain: chain, Handle: r.Handle, Text: ruleText(r.Exprs, table.Family), Certain: m == yes, Drops: drops(r.Exprs)})
 		v := verdict(r.Exprs)
+		hits = append(hits, RuleHit{Chain: chain, Handle: r.Handle, Text: ruleText(r.Exprs, table.Family), Certain: m == yes,
+			Drops: drops(r.Exprs), Accepts: v != nil && v.Kind == expr.VerdictAccept})
 		if v == nil {
 			continue
 		}

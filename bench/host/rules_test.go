@@ -87,7 +87,7 @@ func TestMatch(t *testing.T) {
 		{"outside of a range", []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}, &expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: []byte{192, 0, 2, 5}, ToData: []byte{192, 0, 2, 9}}},
 			nftables.TableFamilyIPv4, no, ""},
 		{"iptables' own match", []expr.Any{&expr.Match{Name: "addrtype"}}, nftables.TableFamilyIPv4, maybe, "[addrtype]"},
-		{"Ethernet type in a bridge", ether, nftables.TableFamilyBridge, yes, "ether type 0x0800"},
+		{"Ethernet type in a bridge", ether, nftables.TableFamilyBridge, yes, "ether type ip"},
 		{"Ethernet header where there may be none", ether, nftables.TableFamilyINet, maybe, ""},
 		{"rate limit", []expr.Any{&expr.Limit{Rate: 10}}, nftables.TableFamilyINet, maybe, "limit"},
 	} {

@@ -191,6 +191,10 @@ func value(name string, b []byte) string {
 		if len(b) == 1 {
 			return protocol(b[0])
 		}
+	case (name == "protocol" || name == "ether type") && len(b) == 2:
+		if n, ok := map[uint16]string{unix.ETH_P_IP: "ip", unix.ETH_P_IPV6: "ip6", unix.ETH_P_ARP: "arp"}[binary.BigEndian.Uint16(b)]; ok {
+			return n
+		}
 	case name == "nfproto" && len(b) == 1:
 		return map[byte]string{unix.NFPROTO_IPV4: "ipv4", unix.NFPROTO_IPV6: "ipv6"}[b[0]]
 	case len(b) == 4:

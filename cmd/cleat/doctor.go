@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"cleat/bench/host"
+	"cleat/netns"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+func newDoctorCmd() *cobra.Command {
+	var strict, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor [A B]",
+		Short: "say what here spoils a measurement or a network",
+		Long: `Without arguments, prints what this machine is and what on it will spoil a
+measurement or a network, worst first, each with something to type. Nothing is
+changed. What only root may read is listed as unread.
+
+With A and B, follows the packets from namespace A to namespace B: every link on
+the way with its MTU, offloads and losses, and the firewall rules that match
+them (DROPS, matches) or could, depending on ports and state (may drop, may
+match). A and B are process ids, names under /run/netns, or paths. It needs
+root, to enter them.`,
+		Example: `  cleat doctor
+  sudo cleat doctor --strict && cleat bench quick
+  sudo cleat doctor 1 "$(docker inspect -f '{{.State.Pid}}' web)"
+  sudo cleat doctor blue red --json | jq '.hops[] | select(.smallest)'`,
+		Args: noneOrTwo,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				return tracePath(cmd.Context(), cmd.OutOrStdout(), args[0], args[1], strict, asJSON)
+			}
+			return examine(cmd.Context(), cmd.OutOrStdout(), strict, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 when there is a problem: on the way, any warning")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func noneOrTwo(_ *cobra.Command, args []string) error {
+	if len(args) == 0 || len(args) == 2 {
+		return nil
+	}
+	return fmt.Errorf("want no namespace or two, not %d", len(args))
+}
+
+// examination is what `cleat doctor --json` prints.
+type examination struct {
+	Host     host.Host      `json:"host"`
+	Findings []host.Finding `json:"findings"`
+}
+
+func examine(ctx context.Context, w io.Writer, strict, asJSON bool) error {
+	h, findings := host.Doctor(ctx)
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	var err error
+	if asJSON {
+		err = writeJSON(w, examination{h, findings})
+	} else if err = h.WriteText(w); err == nil {
+		if _, err = fmt.Fprintln(w); err == nil {
+			err = host.WriteFindings(w, findings, h.Unreadable)
+		}
+	}
+	if err != nil || !strict {
+		return err
+	}
+	problems := 0
+	for _, f := range findings {
+		if f.Severity == host.Problem {
+			problems++
+		}
+	}
+	switch problems {
+	case 0:
+		return nil
+	case 1:
+		return errors.New("there is a problem")
+	}
+	return fmt.Errorf("there are %d problems", problems)
+}
+
+func tracePath(ctx context.Context, w io.Writer, refA, refB string, strict, asJSON bool) error {
+	a, err := findNamespace(refA)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	b, err := findNamespace(refB)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	p, err := host.Trace(ctx, a, b)
+	if err != nil {
+		return enterHint(err)
+	}
+	if asJSON {
+		err = writeJSON(w, p)
+	} else {
+		err = p.WriteText(w)
+	}
+	if err == nil && strict && (!p.Complete || len(p.Warnings) > 0) {
+		return fmt.Errorf("there is a problem on the way from %s to %s", refA, refB)
+	}
+	return err
+}
+
+// findNamespace is netns.Find for a word of the command line.
+func findNamespace(ref string) (*netns.NS, error) {
+	ns, err := netns.Find(ref)
+	if errors.Is(err, netns.ErrNotFound) {
+		return nil, withHint(usageError{err}, "give a process id, a name from `ip netns list`, or a path such as /proc/PID/ns/net")
+	}
+	return ns, enterHint(err)
+}
+
+// enterHint says how to be allowed into a namespace.
+func enterHint(err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return withHint(err, "run it with sudo; for namespaces of your own: nsenter --user --preserve-credentials --target PID cleat doctor A B")
+	}
+	return err
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
