@@ -161,11 +161,15 @@ func absentees(in Input) (unavailable, notApplicable []missing) {
 		add(m, a.NotApplicable)
 	}
 	for _, s := range in.Summaries {
-		if measured[s.Network] || named[s.Network] {
+		if s.Available && s.N > 0 || named[s.Network] {
 			continue
 		}
 		e, _ := catalog.Lookup(s.Network)
-		add(missing{Network: s.Network, Reason: s.Reason}, e.Isolates)
+		m := missing{Network: s.Network, Reason: s.Reason}
+		if measured[s.Network] {
+			m.Work = kindOf(s.Metric)
+		}
+		add(m, e.Isolates)
 	}
 	for _, list := range [][]missing{unavailable, notApplicable} {
 		slices.SortStableFunc(list, func(a, b missing) int {
@@ -173,6 +177,15 @@ func absentees(in Input) (unavailable, notApplicable []missing) {
 		})
 	}
 	return unavailable, notApplicable
+}
+
+// kindOf is the metric's name, the same for all latencies.
+func kindOf(m cell.Metric) string {
+	switch m {
+	case cell.LatencyP50, cell.LatencyP99, cell.LatencyP999:
+		return "latency"
+	}
+	return strings.ToLower(metricName(m))
 }
 
 func describeWork(a cell.Absent) string {

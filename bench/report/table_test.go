@@ -127,3 +127,17 @@ func TestTableAdaptsToMetrics(t *testing.T) {
 		t.Errorf("one cell makes %d rows:\n%s", n, out)
 	}
 }
+
+// A network with some numbers still says which others it lacks, each once.
+func TestMissingMetricOfMeasuredNetwork(t *testing.T) {
+	in := quickInput()
+	for i := range in.Summaries {
+		if s := &in.Summaries[i]; s.Network == "veth" && s.Metric.LowerIsBetter() {
+			s.Available, s.N, s.Reason = false, 0, "every sample was bad: too much load"
+		}
+	}
+	out := table(t, in, 80)
+	if n := strings.Count(out, "veth: latency: every sample was bad: too much load"); n != 1 {
+		t.Errorf("said %d times, want once:\n%s", n, out)
+	}
+}
