@@ -170,7 +170,7 @@ func Handle(ns *netns.NS) (*netlink.Handle, error) {
 	var h *netlink.Handle
 	err := ns.Do(func() error {
 		var err error
-		h, err = netlink.NewHandle()
+		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 		return err
 	})
 	if err != nil {
