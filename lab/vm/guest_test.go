@@ -27,6 +27,7 @@ func guest(t *testing.T, command string) vm.Config {
 }
 
 func TestGuestStatus(t *testing.T) {
+	cfg := guest(t, "")
 	for _, tt := range []struct {
 		name, command string
 		status        int
@@ -39,7 +40,9 @@ func TestGuestStatus(t *testing.T) {
 		{"much output", "seq 20000", 0, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			res, err := vm.Boot(t.Context(), guest(t, tt.command))
+			cfg := cfg
+			cfg.Command = []string{"/bin/sh", "-c", tt.command}
+			res, err := vm.Boot(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
