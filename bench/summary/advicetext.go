@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cleat/bench/catalog"
+	"cleat/bench/stats"
 )
 
 // text names the question for people.
@@ -173,7 +174,7 @@ func section(b *strings.Builder, title string, standings []Standing, line func(*
 // line is one network's number, ratio and further numbers.
 func (a Advice) line(b *strings.Builder, indent string, s Standing) {
 	text := a.Goal.number(s.Median)
-	if s.CILevel > 0 && s.CILow < s.CIHigh {
+	if s.CILevel >= stats.Confidence {
 		per := scaleOf(a.Goal.Metric(), s.Median).per
 		text += fmt.Sprintf(" (%s–%s)", digits(s.CILow/per), digits(s.CIHigh/per))
 	}
@@ -183,10 +184,11 @@ func (a Advice) line(b *strings.Builder, indent string, s Standing) {
 	b.WriteString(wrap("  "+indent+left(s.Network, 23), strings.Repeat(" ", 25+len(indent)), text+a.further(s)))
 }
 
-// ratioRange is the interval of a ratio; empty where it has no width.
+// ratioRange is the interval of a ratio; empty where it has no width to show or
+// there are too few samples for one.
 func ratioRange(s Standing) string {
 	low, high := times(s.RatioLow), times(s.RatioHigh)
-	if low == high {
+	if low == high || s.RatioLevel < stats.Confidence {
 		return ""
 	}
 	return " (" + low + "–" + high + ")"

@@ -41,11 +41,12 @@ const (
 
 // Side is one run's numbers in a row.
 type Side struct {
-	N      int     `json:"n"`
-	Median float64 `json:"median"`
-	CILow  float64 `json:"ci_low"`
-	CIHigh float64 `json:"ci_high"`
-	Reason string  `json:"reason,omitempty"` // why there is no number
+	N       int     `json:"n"`
+	Median  float64 `json:"median"`
+	CILow   float64 `json:"ci_low"`
+	CIHigh  float64 `json:"ci_high"`
+	CILevel float64 `json:"ci_level"`
+	Reason  string  `json:"reason,omitempty"` // why there is no number
 }
 
 // Row compares one metric of one cell.
@@ -149,7 +150,7 @@ func (s set) side() Side {
 	if s.Metric == "" {
 		return Side{Reason: "not in this run"}
 	}
-	return Side{N: s.N, Median: s.Median, CILow: s.CILow, CIHigh: s.CIHigh, Reason: s.Reason}
+	return Side{N: s.N, Median: s.Median, CILow: s.CILow, CIHigh: s.CIHigh, CILevel: s.CILevel, Reason: s.Reason}
 }
 
 // judge says what a tested row means.

@@ -94,6 +94,19 @@ func TestCompareTable(t *testing.T) {
 	golden(t, "compare-pairs.txt", b.Bytes())
 }
 
+// TestCompareTableOfFewSamples: no interval is shown that is none.
+func TestCompareTableOfFewSamples(t *testing.T) {
+	veth := cellOf("veth", "between")
+	base, other := New(tcp(veth, 36e9, 35e9, 34e9), nil), New(tcp(veth, 20e9, 21e9), nil)
+	var b bytes.Buffer
+	if err := Compare(base, other, CompareOptions{Threshold: DefaultThreshold}).Table(&b); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); strings.ContainsAny(text, "±") || !strings.Contains(text, "a median needs 6") {
+		t.Error(text)
+	}
+}
+
 func TestCompareVerdicts(t *testing.T) {
 	veth := cellOf("veth", "between")
 	udp := veth

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"cleat/bench/cell"
+	"cleat/bench/stats"
 )
 
 // Table writes the comparison for a terminal, at most 80 columns wide.
@@ -92,7 +93,7 @@ func tableRow(r Row) string {
 		ratio = changeOf(r)
 	}
 	interval := ""
-	if r.Ratio > 0 && r.RatioLow < r.RatioHigh {
+	if r.Ratio > 0 && r.RatioLevel >= stats.Confidence {
 		interval = times(r.RatioLow) + "–" + times(r.RatioHigh)
 	}
 	mark := map[Verdict]string{Regressed: " !", Better: " +", Worse: " -"}[r.Verdict]
@@ -117,7 +118,7 @@ func tableSide(r Row, s Side) string {
 		return right("–", 9) + left("", 6)
 	}
 	spread := ""
-	if s.Median > 0 && s.CILow < s.CIHigh {
+	if s.Median > 0 && s.CILevel >= stats.Confidence {
 		spread = fmt.Sprintf(" ±%.0f%%", 100*max(s.CIHigh-s.Median, s.Median-s.CILow)/s.Median)
 	}
 	return right(digits(s.Median/rowScale(r).per), 9) + left(spread, 6)
@@ -133,13 +134,20 @@ func probability(p float64) string {
 // legend explains the marks that occur, and closes with the result.
 func (c Comparison) legend() string {
 	count := map[Verdict]int{}
+	few := false
 	for _, r := range c.Rows {
 		count[r.Verdict]++
+		for _, n := range []int{r.Base.N, r.New.N} {
+			few = few || n > 0 && n < stats.MinForInterval
+		}
 	}
 	var b strings.Builder
 	b.WriteString("\n")
 	b.WriteString(wrap("", "", "p after Holm's correction over all rows; ~ where nothing can be told; + better, - worse, ! regressed: worse by more than "+
 		percent(c.Threshold)+"."))
+	if few {
+		b.WriteString(wrap("", "", fmt.Sprintf("Where no interval is shown there are too few samples: a median needs %d.", stats.MinForInterval)))
+	}
 	b.WriteString(wrap("", "", fmt.Sprintf("%s regressed, %d worse, %d better, %d ~, %d in one run only.",
 		plural(count[Regressed], "row"), count[Worse], count[Better], count[Unclear], count[OnlyBase]+count[OnlyNew])))
 	return b.String()

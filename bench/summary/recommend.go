@@ -62,6 +62,7 @@ type Standing struct {
 	Ratio        float64   `json:"ratio"` // to the best; of a baseline: the best to it. 0 where there is none
 	RatioLow     float64   `json:"ratio_low"`
 	RatioHigh    float64   `json:"ratio_high"`
+	RatioLevel   float64   `json:"ratio_level"`              // what the interval covers
 	P            float64   `json:"p"`                        // of being equal to the best, corrected after Holm over all pairs
 	CoresPerGbit float64   `json:"cores_per_gbit,omitempty"` // of the same cell, where it moved data
 	P99          float64   `json:"latency_p99,omitempty"`    // ns, of the same cell, where latency was measured
@@ -69,6 +70,11 @@ type Standing struct {
 	Throughput   float64   `json:"throughput,omitempty"`     // bit/s, of the same cell
 	Warnings     []string  `json:"warnings,omitempty"`
 	Caveats      []string  `json:"caveats,omitempty"` // what does not work with it
+}
+
+// compared takes over what a comparison says.
+func (s *Standing) compared(d stats.Difference) {
+	s.Ratio, s.RatioLow, s.RatioHigh, s.RatioLevel, s.P = d.Ratio, d.Interval.Low, d.Interval.High, d.Interval.Level, d.P
 }
 
 // Exclusion is a network without a number, and why.
@@ -226,12 +232,12 @@ func (a *Advice) rank(chosen, same, all []set) {
 	for i, s := range chosen {
 		st := standing(s, all)
 		if i == best {
-			st.Ratio, st.RatioLow, st.RatioHigh, st.P = 1, 1, 1, 1
+			st.Ratio, st.RatioLow, st.RatioHigh, st.RatioLevel, st.P = 1, 1, 1, 1, 1
 			a.Best = &st
 			continue
 		}
 		d := found[pair{best, i}]
-		st.Ratio, st.RatioLow, st.RatioHigh, st.P = d.Ratio, d.Interval.Low, d.Interval.High, d.P
+		st.compared(d)
 		if d.P < 1-stats.Confidence {
 			a.Worse = append(a.Worse, st)
 		} else {
@@ -267,7 +273,8 @@ func (a *Advice) refer(chosen, same, all []set) {
 		seen = append(seen, s.Network)
 		st := standing(s, all)
 		d := withinRun(s, best, same)
-		st.Ratio, st.RatioLow, st.RatioHigh, st.P, st.Caveats = d.Ratio, d.Interval.Low, d.Interval.High, d.P, nil
+		st.compared(d)
+		st.Caveats = nil
 		a.Reference = append(a.Reference, st)
 	}
 }
@@ -348,13 +355,17 @@ func workMetric(g Goal) cell.Metric {
 func (a *Advice) nothing(q question, all []set) {
 	kind, preset := a.Goal.work()
 	var networks []string
+	tried := false // something was measured, but no sample counts
 	for _, s := range all {
 		if s.Available && q.has(s) && !slices.Contains(networks, s.Network) {
 			networks = append(networks, s.Network)
 		}
+		tried = tried || s.BadSamples > 0 && s.Metric == workMetric(a.Goal) && q.has(s)
 	}
 	switch {
-	case len(networks) > 0 || len(a.Unavailable)+len(a.NotApplicable) == 0:
+	case tried:
+		a.Sentence = "No answer: no sample counts, since all were disturbed or failed."
+	case len(a.Unavailable)+len(a.NotApplicable) == 0:
 		a.Sentence = fmt.Sprintf("No answer: the work %q was not run.", kind)
 		a.preset, a.networks = preset, networks
 		a.Missing = benchCommand(preset, networks)

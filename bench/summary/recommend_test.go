@@ -252,6 +252,17 @@ func TestRecommendTellsTrust(t *testing.T) {
 	}
 }
 
+func TestRecommendWithoutAnySampleThatCounts(t *testing.T) {
+	samples := tcp(cellOf("veth", "between"), 30e9, 31e9)
+	for i := range samples {
+		samples[i].Bad = "other programs used 0.31 processors"
+	}
+	a := ask(t, New(samples, nil), catalog.Container, ForThroughput)
+	if a.Sentence != "No answer: no sample counts, since all were disturbed or failed." || a.Missing != "" || len(a.Unavailable) != 1 {
+		t.Errorf("%+v", a)
+	}
+}
+
 func TestRecommendFromSummariesOnly(t *testing.T) {
 	r := quick(t, 1).results()
 	r.Samples, r.Absent = nil, nil
