@@ -98,14 +98,15 @@ func deserves(v any) bool {
 // finding is one thing about the host that spoils a measurement or a network.
 type finding struct{ Severity, Title, Detail, Fix string }
 
-// findings reads what cleat doctor said of the host.
+// findings reads what cleat doctor said of the host, but not what it found in
+// order.
 func findings(env map[string]any) []finding {
 	list, _ := env["findings"].([]any)
 	var out []finding
 	for _, e := range list {
 		m, _ := e.(map[string]any)
 		text := func(key string) string { s, _ := m[key].(string); return s }
-		if f := (finding{text("severity"), text("title"), text("detail"), text("fix")}); f.Title != "" {
+		if f := (finding{text("severity"), text("title"), text("detail"), text("fix")}); f.Title != "" && f.Severity != "ok" {
 			out = append(out, f)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
@@ -258,12 +260,15 @@ func curveCaption(in Input, sums []cell.Summary, yLabel string) string {
 }
 
 // levelText is the interval's level as a percentage; when cells differ, as a
-// range.
+// range. A single sample has no interval and no say.
 func levelText(sums []cell.Summary) string {
-	lo, hi := 2.0, 0.0
+	lo, hi := 1.0, 0.0
 	for _, s := range sums {
-		lo, hi = min(lo, s.CILevel), max(hi, s.CILevel)
+		if s.N > 1 {
+			lo, hi = min(lo, s.CILevel), max(hi, s.CILevel)
+		}
 	}
+	lo = min(lo, hi)
 	a, b := wholePercent(lo), wholePercent(hi)
 	if a == b {
 		return a + " %"
@@ -288,9 +293,11 @@ func counts(sums []cell.Summary) string {
 	return strconv.Itoa(lo) + " to " + plural(hi, "sample", "samples") + " each"
 }
 
+// capital makes the first letter a capital one.
 func capital(s string) string {
-	if s == "" {
-		return ""
+	r, n := utf8.DecodeRuneInString(s)
+	if n == 0 || r == utf8.RuneError {
+		return s
 	}
-	return strings.ToUpper(s[:1]) + s[1:]
+	return string(unicode.ToUpper(r)) + s[n:]
 }

@@ -178,7 +178,7 @@ func TestEnvironmentIsReadable(t *testing.T) {
 			"offloads": map[string]any{"tso": true, "gso": true, "lro": false, "gro": true},
 			"counters": map[string]any{"rx_dropped": 3.0, "tx_dropped": 0.0},
 		}}},
-		"findings": []any{map[string]any{"severity": "warning", "title": "the governor is powersave", "detail": "it wanders", "fix": "cpupower"}, "odd"},
+		"findings": []any{map[string]any{"severity": "warning", "title": "the governor is powersave", "detail": "it wanders", "fix": "cpupower"}, map[string]any{"severity": "ok", "title": "fine"}, "odd"},
 	}
 	var got []string
 	for _, s := range environment(env) {

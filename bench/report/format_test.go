@@ -138,3 +138,11 @@ func TestDecades(t *testing.T) {
 		t.Errorf("decades(0, -1) = %+v", s)
 	}
 }
+
+func TestCapital(t *testing.T) {
+	for s, want := range map[string]string{"": "", "local": "Local", "über": "Über", "\xff": "\xff", "9 x": "9 x"} {
+		if got := capital(s); got != want {
+			t.Errorf("capital(%q) = %q, want %q", s, got, want)
+		}
+	}
+}
