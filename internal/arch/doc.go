@@ -16,14 +16,14 @@
 //	          vm             the same tests under other kernels, in QEMU
 //	        link             kernel links, one file a kind                       → netns
 //	        netns            create, enter and find network namespaces
-//	        traffic          load generator and sink
+//	        traffic          load generator and sink, relay between TUNs
 //	FACTS   internal/sys     the only unsafe and raw system calls
 //	        internal/spell   the known word that an unknown one was meant to be
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may
-// import facts. External test packages may import lab from any floor. bench
-// never imports usernet, tunnel, sandbox or compat, once they are there: it
-// runs our own binary by command line, as it runs a rival. A new arrow is a
-// deliberate edit of this picture and of the data in the test, in the same
-// commit.
+// import facts. Tests may import what is on their own floor or below, and, when
+// they are external, lab from any floor. bench never imports
+// usernet, tunnel, sandbox or compat, once they are there: it runs our own
+// binary by command line, as it runs a rival. A new arrow is a deliberate edit
+// of this picture and of the data in the test, in the same commit.
 package arch
