@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"flag"
@@ -110,5 +111,34 @@ func TestInterruptibleEndsUnsignalled(t *testing.T) {
 	<-ctx.Done()
 	if errors.As(context.Cause(ctx), new(signalled)) {
 		t.Errorf("cause %v without a signal", context.Cause(ctx))
+	}
+}
+
+// A command that is stopped says so by its exit code, as shells expect it.
+func TestStoppedCommandsExitCode(t *testing.T) {
+	for _, tt := range []struct {
+		signal syscall.Signal
+		code   int
+	}{{syscall.SIGINT, 130}, {syscall.SIGTERM, 143}} {
+		t.Run(tt.signal.String(), func(t *testing.T) {
+			cmd := exec.Command(filepath.Join(binDir, "cleat"), "traffic", "serve", "--listen", "127.0.0.1:0")
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // it listens
+				t.Errorf("the server says nothing: %v", err)
+			}
+			if err := cmd.Process.Signal(tt.signal); err != nil {
+				t.Fatal(err)
+			}
+			var exit *exec.ExitError
+			if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != tt.code {
+				t.Errorf("ended with %v, want exit code %d", err, tt.code)
+			}
+		})
 	}
 }
