@@ -48,7 +48,7 @@ type Tree struct {
 // foreign, except for their softirq work.
 //
 // With AccountTick the split is sampled: over a run of t seconds on n CPUs the
-// standard error of each part is up to sqrt(n·t/HZ)/2 seconds, 0.02 s for half a
+// standard error of each part is up to sqrt(n·t/HZ)/2 seconds, 0.03 s for half a
 // second on two CPUs at 250 Hz. Do not read more out of Foreign than that.
 //
 // Use a meter from one goroutine at a time.
@@ -111,7 +111,7 @@ type Load struct {
 }
 
 // loadWindow is how long Fingerprint watches: with sampled accounting at 250 Hz
-// it tells 0.03 cores on two CPUs.
+// the standard error is 0.07 cores on two half busy CPUs, and less on idle ones.
 const loadWindow = 400 * time.Millisecond
 
 // ForeignLoad watches the machine for d, or until ctx ends, and says how much of

@@ -157,6 +157,14 @@ func TestFiltersFollowJumps(t *testing.T) {
 	if !slices.Equal(hits, want) {
 		t.Errorf("hits %+v, want %+v", hits, want)
 	}
+	// A jump that only some packets take ends nothing.
+	some := chainsOf(nftables.TableFamilyINet, map[string][][]expr.Any{
+		"fwd": {slices.Concat(dport(80), jump), verdictOf(expr.VerdictDrop)},
+		"sub": {verdictOf(expr.VerdictAccept)},
+	}, "fwd", nftables.ChainHook(unix.NF_INET_FORWARD), nftables.ChainPolicyAccept)
+	if got := some.filters(pkt, hookForward); len(got) != 1 || len(got[0].Match) != 3 {
+		t.Errorf("filters %+v, want the drop behind the jump too", got)
+	}
 	if got := rs.filters(pkt, hookForward.inBridge()); len(got) != 0 {
 		t.Errorf("a bridged frame sees %+v", got)
 	}

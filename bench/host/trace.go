@@ -306,6 +306,11 @@ func (t *tracer) transmit(s *space, index int, f frame, why string, filters []Fi
 	case *netlink.Device:
 		return t.dead(hops, "%s/%s: packets leave this machine here", s.label, hop.Link)
 	}
+	if ports := s.ports(index); l.Type() == "bond" && len(ports) > 0 {
+		return t.then(hops, func() ([]Hop, bool) {
+			return t.transmit(s, ports[0], f, fmt.Sprintf("one of %d links in %s", len(ports), hop.Link), nil)
+		})
+	}
 	if remote, ok := t.remote(s, l, f); ok {
 		return t.encapsulate(s, l, remote, hops, f)
 	}
@@ -362,8 +367,15 @@ func (t *tracer) receive(s *space, index int, f frame, why string) ([]Hop, bool)
 	if !hops[0].Up {
 		t.note("%s/%s is down", s.label, l.Attrs().Name)
 	}
-	if m := s.links[l.Attrs().MasterIndex]; m != nil && m.Type() == "bridge" {
-		return t.then(hops, func() ([]Hop, bool) { return t.bridge(s, m.Attrs().Index, index, f) })
+	if m := s.links[l.Attrs().MasterIndex]; m != nil {
+		switch m.Type() {
+		case "bridge":
+			return t.then(hops, func() ([]Hop, bool) { return t.bridge(s, m.Attrs().Index, index, f) })
+		case "bond", "team":
+			return t.then(hops, func() ([]Hop, bool) { return t.receive(s, m.Attrs().Index, f, "bonds "+l.Attrs().Name) })
+		case "openvswitch":
+			return t.dead(hops, "%s/%s: the flows of an Open vSwitch decide here (ovs-appctl ofproto/trace shows how)", s.label, l.Attrs().Name)
+		}
 	}
 	for _, c := range t.children(s, index) {
 		if c.takes(f) {

@@ -3,6 +3,7 @@ package host_test
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -295,6 +296,21 @@ func TestTraceKinds(t *testing.T) {
 			connect(t, a, "eth0", b, "eth0")
 			must(t, a.Address("eth0", prefix("2001:db8::1/64")), b.Address("eth0", prefix("2001:db8::2/64")))
 		}, []string{"a/eth0", "b/eth0"}, 1500},
+		{"container to the host of its bridge", func(t *testing.T, a, b *lab.Node) {
+			connect(t, a, "eth0", b, "port")
+			br, err := link.Create(b.NS, link.BridgeSpec{Attrs: link.Attrs{Name: "br0"}}, link.Target{})
+			must(t, err)
+			port, err := link.Find(b.NS, "port")
+			must(t, err, port.SetMaster("br0"), br.Up())
+			must(t, a.Address("eth0", prefix("192.0.2.1/24")), b.Address("br0", prefix("192.0.2.2/24")))
+			// The bridge's own address differs from its port's, so that the frame
+			// is known to be local by the forwarding table alone.
+			h, err := link.Handle(b.NS)
+			must(t, err)
+			defer h.Close()
+			nl, err := h.LinkByName("br0")
+			must(t, err, h.LinkSetHardwareAddr(nl, net.HardwareAddr{2, 0, 0, 0, 0, 1}))
+		}, []string{"a/eth0", "b/port", "b/br0"}, 1500},
 		{"macvlan bridge", func(t *testing.T, a, b *lab.Node) {
 			parent := node(t, "parent")
 			connect(t, parent, "nic", node(t, "world"), "nic")
@@ -338,6 +354,28 @@ func TestTraceKinds(t *testing.T) {
 					got, p.Complete, p.Symmetric, p.MTU, tt.want, tt.mtu, p.Warnings)
 			}
 		})
+	}
+}
+
+// TestTraceFlood has a bridge that has learned nothing, with a port that leads
+// nowhere before the right one.
+func TestTraceFlood(t *testing.T) {
+	lab.Need(t)
+	a, b, c := node(t, "a"), node(t, "b"), node(t, "c")
+	sw, err := lab.NewSwitch("switch", 1500)
+	must(t, err)
+	t.Cleanup(func() { sw.Close() })
+	for _, n := range []*lab.Node{a, b, c, sw.Node} {
+		must(t, n.Sysctl("net/ipv6/conf/all/disable_ipv6", "1"))
+	}
+	for _, n := range []*lab.Node{a, c, b} {
+		_, err := sw.Plug(lab.End{Node: n, Name: "eth0"}, 0)
+		must(t, err)
+	}
+	must(t, a.Address("eth0", prefix("192.0.2.1/24")), b.Address("eth0", prefix("192.0.2.2/24")), c.Address("eth0", prefix("192.0.2.3/24")))
+	p := trace(t, a, b)
+	if len(p.Hops) != 5 || !p.Complete || len(p.Warnings) != 0 || !strings.Contains(p.Hops[3].Detail, "flooded") {
+		t.Errorf("way %v, complete %v, warnings %q, %q", way(p), p.Complete, p.Warnings, p.Hops[min(3, len(p.Hops)-1)].Detail)
 	}
 }
 
