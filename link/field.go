@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // field is one parameter of a kind, or one attribute of it, mostly both: its
@@ -70,13 +72,16 @@ func paramError(kind, param string, value any, allowed string) error {
 
 // encodeFields is the payload of IFLA_INFO_DATA (or of another nest of the same
 // make).
-func encodeFields(fields []field, n names) ([]attribute, error) {
+func encodeFields(kind string, fields []field, n names) ([]attribute, error) {
 	var out []attribute
 	for _, f := range fields {
 		if f.attr == 0 || f.val.isZero() {
 			continue
 		}
 		b, err := f.val.encode(n)
+		if _, ok := f.val.(device); ok && errors.Is(err, unix.ENODEV) {
+			return nil, paramError(kind, f.name, f.val.text(), "a link that exists: "+err.Error())
+		}
 		if err != nil {
 			return nil, fmt.Errorf("encode parameter %q: %w", f.name, err)
 		}

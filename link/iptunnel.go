@@ -92,7 +92,7 @@ type GRESpec struct {
 	TTL      int        // of the outer packets; 0: of the inner packet
 	TOS      int        // of the outer packets; 1: inherit
 	PMTUDisc Toggle     // set DF on the outer packets; the kernel's default is on; off not with TTL
-	IgnoreDF bool       // fragment inner packets in spite of their DF bit; Tap and PMTUDisc off only
+	IgnoreDF bool       // fragment inner packets in spite of their DF bit; with PMTUDisc off only
 	Mark     int        // for the route of the outer packets
 }
 
@@ -112,8 +112,8 @@ func (s GRESpec) Validate() error {
 	switch {
 	case s.Remote.IsMulticast() && !s.Local.IsValid():
 		return paramError(s.Kind(), "local", "", "this host's address, together with a multicast remote")
-	case s.IgnoreDF && (!s.Tap || s.PMTUDisc != Off):
-		return paramError(s.Kind(), "ignore_df", s.IgnoreDF, "true for gretap with pmtudisc off only")
+	case s.IgnoreDF && s.PMTUDisc != Off:
+		return paramError(s.Kind(), "ignore_df", s.IgnoreDF, "true together with pmtudisc off only")
 	}
 	return checkTunnel(s.Kind(), s.Attrs, s.Local, s.Remote, s.TTL, s.PMTUDisc)
 }

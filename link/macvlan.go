@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/vishvananda/netlink"
@@ -87,7 +88,13 @@ func (s MacvlanSpec) create(m *maker) error {
 	if s.Sources != (List[MAC]{}) {
 		q.data = []attribute{word(unix.IFLA_MACVLAN_MACADDR_MODE, macvlanSourcesSet)}
 	}
-	return m.newLink(q, ownUnderlay)
+	err := m.newLink(q, ownUnderlay)
+	if errors.Is(err, unix.EINVAL) {
+		// macvlan_common_newlink gives no reason, and after what was checked
+		// before there is one left.
+		return paramError("macvlan", "mode", s.Mode, "passthru on a parent without other macvlan devices, the others on one without a passthru device")
+	}
+	return err
 }
 
 func (s MacvlanSpec) read(r *reader) (Spec, error) {

@@ -70,7 +70,7 @@ func (l *Link) SetPort(p BridgePort) error {
 		return err
 	}
 	defer r.Close()
-	inner, err := encodeFields(p.fields(), r)
+	inner, err := encodeFields("bridge port", p.fields(), r)
 	if err != nil {
 		return err
 	}

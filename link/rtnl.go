@@ -108,7 +108,7 @@ type request struct {
 
 // newLink makes a link directly in the namespace to.
 func (r *rtnl) newLink(q request, to *netns.NS) error {
-	inner, err := encodeFields(q.fields, r)
+	inner, err := encodeFields(q.kind, q.fields, r)
 	if err != nil {
 		return err
 	}
@@ -122,11 +122,11 @@ func (r *rtnl) newLink(q request, to *netns.NS) error {
 	}
 	top := append(q.attrs.attributes(), q.top...)
 	if q.parent != "" {
-		i, err := r.index(q.parent)
+		p, err := r.parent(q)
 		if err != nil {
-			return paramError(q.kind, "parent", q.parent, fmt.Sprintf("a link that exists in %s", r.ns))
+			return err
 		}
-		top = append(top, word(unix.IFLA_LINK, i))
+		top = append(top, word(unix.IFLA_LINK, p.index))
 	}
 	if to != r.ns {
 		top = append(top, word(unix.IFLA_NET_NS_FD, to.Fd()))
@@ -134,6 +134,22 @@ func (r *rtnl) newLink(q request, to *netns.NS) error {
 	top = append(top, info)
 	_, err = r.execute(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, ifinfo(unix.AF_UNSPEC, 0), top)
 	return blame(q, top, err)
+}
+
+// parent looks up the link that a new one is to stand on. Drivers refuse an MTU
+// that is larger than the parent's without saying so; this does.
+func (r *rtnl) parent(q request) (*report, error) {
+	p, err := r.find(q.parent)
+	if errors.Is(err, unix.ENODEV) {
+		return nil, paramError(q.kind, "parent", q.parent, "a link that exists in "+r.ns.String())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find link %q in %s: %w", q.parent, r.ns, err)
+	}
+	if most := p.attrs().MTU; q.attrs.MTU > most {
+		return nil, paramError(q.kind, "mtu", q.attrs.MTU, fmt.Sprintf("at most the parent's, %d bytes", most))
+	}
+	return p, nil
 }
 
 // blame turns a refusal that points at an attribute of the request into a

@@ -227,10 +227,10 @@ func openQueue(ns *netns.NS, s TunSpec, flags uint16) (*os.File, error) {
 		err = unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, vnetHeaderBytes)
 	}
 	if err == nil && s.Owner > 0 {
-		err = unix.IoctlSetInt(fd, unix.TUNSETOWNER, s.Owner)
+		err = setTunID(fd, unix.TUNSETOWNER, "owner", s.Owner)
 	}
 	if err == nil && s.Group > 0 {
-		err = unix.IoctlSetInt(fd, unix.TUNSETGROUP, s.Group)
+		err = setTunID(fd, unix.TUNSETGROUP, "group", s.Group)
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -238,6 +238,14 @@ func openQueue(ns *netns.NS, s TunSpec, flags uint16) (*os.File, error) {
 	}
 	// Only now: a descriptor that is polled before TUNSETIFF reports an error.
 	return os.NewFile(uintptr(fd), tunDevice), nil
+}
+
+func setTunID(fd int, request uint, param string, id int) error {
+	err := unix.IoctlSetInt(fd, request, id)
+	if errors.Is(err, unix.EINVAL) {
+		return paramError("tun", param, id, "an id that is mapped in our user namespace")
+	}
+	return err
 }
 
 const tunDevice = "/dev/net/tun"

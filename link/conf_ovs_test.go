@@ -1,0 +1,134 @@
+package link_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"cleat/link"
+	"cleat/netns"
+)
+
+// startOVS runs a switch for the length of a test.
+func startOVS(t *testing.T, ns *netns.NS) *link.OVS {
+	t.Helper()
+	// Not the test's context: that ends before the links are closed.
+	o, err := link.StartOVS(context.Background(), ns, filepath.Join(t.TempDir(), "ovs"))
+	must(t, err)
+	t.Cleanup(func() { must(t, o.Close()) })
+	return o
+}
+
+func ovsSuite() suite {
+	on := func(change func(*link.OVSBridgeSpec)) link.Spec {
+		s := link.OVSBridgeSpec{Attrs: named("br0")}
+		change(&s)
+		return s
+	}
+	full := link.Attrs{Name: "br0", MTU: 1300, MAC: probe.MAC, TxQueueLen: 77}
+	return suite{
+		kind: "openvswitch",
+		full: []link.Spec{
+			link.OVSBridgeSpec{Attrs: full, DatapathType: link.OVSSystem, FailMode: link.OVSSecure, DatapathID: "0000000000000007",
+				STP: true, McastSnooping: true, ForwardBPDU: true, MACAgeing: 77 * time.Second, MACTableSize: 99},
+			link.OVSBridgeSpec{Attrs: full, DatapathType: link.OVSSystem, FailMode: link.OVSStandalone, DatapathID: "0000000000000008", RSTP: true},
+		},
+		adapt: func(t *testing.T, here *netns.NS, spec link.Spec, _ link.Target) (link.Spec, link.Target) {
+			s := spec.(link.OVSBridgeSpec)
+			if s.DB == "" && s.Validate() == nil { // one that can't be needs no switch
+				s.DB = startOVS(t, here).DB()
+			}
+			return s, link.Target{}
+		},
+		bad: append(badAttrs(func(a link.Attrs) link.Spec { return link.OVSBridgeSpec{Attrs: a} }),
+			refusal{"db", on(func(s *link.OVSBridgeSpec) { s.DB = "/run/db.sock" })},
+			refusal{"datapath_type", on(func(s *link.OVSBridgeSpec) { s.DatapathType = "dpdk" })},
+			refusal{"fail_mode", on(func(s *link.OVSBridgeSpec) { s.FailMode = "open" })},
+			refusal{"datapath_id", on(func(s *link.OVSBridgeSpec) { s.DatapathID = "7" })},
+			refusal{"rstp", on(func(s *link.OVSBridgeSpec) { s.STP, s.RSTP = true, true })},
+			refusal{"mac_ageing", on(func(s *link.OVSBridgeSpec) { s.MACAgeing = time.Second })},
+			refusal{"mac_table_size", on(func(s *link.OVSBridgeSpec) { s.MACTableSize = 1 })},
+		),
+		ways: []way{{"veth", ovsVeth}, {"internal", ovsInternal}},
+	}
+}
+
+func ovsPortSuite() suite {
+	on := func(change func(*link.OVSPortSpec)) link.Spec {
+		s := link.OVSPortSpec{Attrs: named("probe"), Bridge: "br0", Type: link.OVSInternalPort}
+		change(&s)
+		return s
+	}
+	return suite{
+		kind: "openvswitch-port",
+		full: []link.Spec{
+			link.OVSPortSpec{Attrs: probe, Bridge: "br0", Type: link.OVSInternalPort, Tag: 7, Trunks: link.ListOf(9, 3),
+				VLANMode: link.OVSNativeTagged, Protected: true, OpenFlow: 99, IngressBps: 10_000_000},
+		},
+		adapt: func(t *testing.T, here *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
+			s := spec.(link.OVSPortSpec)
+			if s.DB == "" && s.Validate() == nil {
+				s.DB = startOVS(t, here).DB()
+				// The name is taken beside a wire, and an internal port begins there.
+				must(t, find(t, here, "probe").Close())
+				create(t, here, link.OVSBridgeSpec{Attrs: named("br0"), DB: s.DB}, nil)
+			}
+			return s, to
+		},
+		bad: append(badAttrs(func(a link.Attrs) link.Spec {
+			return link.OVSPortSpec{Attrs: a, Bridge: "br0", Type: link.OVSInternalPort}
+		}),
+			refusal{"bridge", on(func(s *link.OVSPortSpec) { s.Bridge = "" })},
+			refusal{"type", on(func(s *link.OVSPortSpec) { s.Type = "patch" })},
+			refusal{"tag", on(func(s *link.OVSPortSpec) { s.Tag = 4096 })},
+			refusal{"tag", on(func(s *link.OVSPortSpec) { s.Tag, s.VLANMode = 7, link.OVSTrunk })},
+			refusal{"trunks", on(func(s *link.OVSPortSpec) { s.Trunks = link.ListOf(4096) })},
+			refusal{"vlan_mode", on(func(s *link.OVSPortSpec) { s.VLANMode = "maybe" })},
+			refusal{"ofport", on(func(s *link.OVSPortSpec) { s.OpenFlow = 65280 })},
+			refusal{"ingress_bps", on(func(s *link.OVSPortSpec) { s.IngressBps = 1 })},
+			refusal{"mac", on(func(s *link.OVSPortSpec) { s.Type, s.MAC = link.OVSSystemPort, probe.MAC })},
+		),
+		ways: []way{{"tag", ovsTags}},
+	}
+}
+
+// ovsMachine plugs a machine into an OVS bridge by a veth pair.
+func ovsMachine(t *testing.T, o *link.OVS, br *netns.NS, name, address string, tag int) *end {
+	t.Helper()
+	l, _ := cable(t, newNS(t, name), "eth0", br, name)
+	create(t, br, link.OVSPortSpec{Attrs: named(name), Bridge: "br0", Tag: tag, DB: o.DB()}, nil)
+	return newEnd(t, l, address)
+}
+
+func ovsVeth(t *testing.T) {
+	br := newNS(t, "bridge")
+	o := startOVS(t, br)
+	create(t, br, link.OVSBridgeSpec{Attrs: named("br0"), DB: o.DB()}, nil)
+	passes(t, ovsMachine(t, o, br, "m1", "192.0.2.1/24", 0), ovsMachine(t, o, br, "m2", "192.0.2.2/24", 0))
+}
+
+func ovsInternal(t *testing.T) {
+	br := newNS(t, "bridge")
+	o := startOVS(t, br)
+	create(t, br, link.OVSBridgeSpec{Attrs: named("br0"), DB: o.DB()}, nil)
+	internal := func(name, address string) *end {
+		spec := link.OVSPortSpec{Attrs: named(name), Bridge: "br0", Type: link.OVSInternalPort, DB: o.DB()}
+		return newEnd(t, create(t, br, spec, newNS(t, name)), address)
+	}
+	a, b := internal("m1", "192.0.2.1/24"), internal("m2", "192.0.2.2/24")
+	passes(t, a, b)
+	passes(t, a, ovsMachine(t, o, br, "m3", "192.0.2.3/24", 0))
+}
+
+// ovsTags has two access ports in one VLAN and one in another.
+func ovsTags(t *testing.T) {
+	br := newNS(t, "bridge")
+	o := startOVS(t, br)
+	create(t, br, link.OVSBridgeSpec{Attrs: named("br0"), DB: o.DB()}, nil)
+	a := ovsMachine(t, o, br, "m1", "192.0.2.1/24", 7)
+	b := ovsMachine(t, o, br, "m2", "192.0.2.2/24", 7)
+	other := ovsMachine(t, o, br, "m3", "192.0.2.3/24", 8)
+	passes(t, a, b)
+	isolated(t, other, a, b)
+}

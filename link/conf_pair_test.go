@@ -1,0 +1,136 @@
+package link_test
+
+import (
+	"testing"
+
+	"cleat/link"
+	"cleat/netns"
+)
+
+// Shared parameters that no kind has by default.
+var (
+	probe     = link.Attrs{Name: "probe", MTU: 1300, MAC: link.MAC{0x02, 0, 0x5e, 0x10, 0, 1}, TxQueueLen: 77}
+	probePeer = link.Attrs{Name: "peer", MTU: 1350, MAC: link.MAC{0x02, 0, 0x5e, 0x10, 0, 2}, TxQueueLen: 66}
+)
+
+// without is probe without an Ethernet address, for kinds that have none of
+// their own.
+func without(a link.Attrs) link.Attrs {
+	a.MAC = link.MAC{}
+	return a
+}
+
+func named(name string) link.Attrs { return link.Attrs{Name: name} }
+
+// badAttrs are what every kind refuses in its shared parameters.
+func badAttrs(with func(link.Attrs) link.Spec) []refusal {
+	return []refusal{
+		{"name", with(link.Attrs{})},
+		{"name", with(link.Attrs{Name: "a/b"})},
+		{"name", with(link.Attrs{Name: "sixteen-bytes-xx"})},
+		{"mtu", with(link.Attrs{Name: "probe", MTU: 67})},
+		{"mtu", with(link.Attrs{Name: "probe", MTU: 65536})},
+		{"mac", with(link.Attrs{Name: "probe", MAC: link.MAC{1, 2, 3, 4, 5, 6}})},
+		{"txqueuelen", with(link.Attrs{Name: "probe", TxQueueLen: -1})},
+	}
+}
+
+func vethSuite() suite {
+	return suite{
+		kind: "veth",
+		full: []link.Spec{link.VethSpec{Attrs: probe, Peer: probePeer, TxQueues: 2, RxQueues: 3}},
+		bad: append(badAttrs(func(a link.Attrs) link.Spec { return link.VethSpec{Attrs: a, Peer: named("peer")} }),
+			refusal{"peer", link.VethSpec{Attrs: named("probe")}},
+			refusal{"peer_mtu", link.VethSpec{Attrs: named("probe"), Peer: link.Attrs{Name: "peer", MTU: 1}}},
+			refusal{"tx_queues", link.VethSpec{Attrs: named("probe"), Peer: named("peer"), TxQueues: 4097}},
+			refusal{"rx_queues", link.VethSpec{Attrs: named("probe"), Peer: named("peer"), RxQueues: -1}},
+		),
+		ways: []way{{"pair", vethPasses}, {"offloads", vethOffloads}},
+	}
+}
+
+func vethPasses(t *testing.T) {
+	a, b := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
+	passes(t, newEnd(t, a, "192.0.2.1/24"), newEnd(t, b, "192.0.2.2/24"))
+}
+
+// vethOffloads switches each offload off and on again, and sends through the
+// link with all of them off.
+func vethOffloads(t *testing.T) {
+	a, b := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
+	for _, name := range []string{"tso", "gso", "gro", "tx"} {
+		for _, on := range []bool{true, false} {
+			must(t, a.SetOffload(name, on))
+			all, err := a.Offloads()
+			must(t, err)
+			if all[name] != on {
+				t.Errorf("offload %s is %v after it was set %v", name, all[name], on)
+			}
+		}
+	}
+	passes(t, newEnd(t, a, "192.0.2.1/24"), newEnd(t, b, "192.0.2.2/24"))
+	if err := a.SetOffload("gsso", true); err == nil {
+		t.Error("an offload that does not exist was set")
+	}
+	if err := a.SetOffload("tso", true); err == nil {
+		t.Error("tso was set without tx checksums, which it depends on")
+	}
+}
+
+func netkitSuite() suite {
+	return suite{
+		kind: "netkit",
+		full: []link.Spec{
+			link.NetkitSpec{Attrs: probe, Peer: probePeer, Mode: link.NetkitL2, Policy: link.NetkitDrop, PeerPolicy: link.NetkitDrop,
+				Scrub: link.NetkitScrubNone, PeerScrub: link.NetkitScrubNone},
+			link.NetkitSpec{Attrs: without(probe), Peer: without(probePeer), Mode: link.NetkitL3, Policy: link.NetkitPass, PeerPolicy: link.NetkitDrop,
+				Scrub: link.NetkitScrubDefault, PeerScrub: link.NetkitScrubNone},
+		},
+		adapt: func(t *testing.T, here *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
+			if s := spec.(link.NetkitSpec); !kernelAtLeast(t, 6, 12) {
+				s.Scrub, s.PeerScrub = "", ""
+				return s, to
+			}
+			return spec, to
+		},
+		bad: append(badAttrs(func(a link.Attrs) link.Spec {
+			return link.NetkitSpec{Attrs: a, Peer: named("peer"), Mode: link.NetkitL2}
+		}),
+			refusal{"peer", link.NetkitSpec{Attrs: named("probe")}},
+			refusal{"mode", link.NetkitSpec{Attrs: named("probe"), Peer: named("peer"), Mode: "l4"}},
+			refusal{"policy", link.NetkitSpec{Attrs: named("probe"), Peer: named("peer"), Policy: "maybe"}},
+			refusal{"peer_policy", link.NetkitSpec{Attrs: named("probe"), Peer: named("peer"), PeerPolicy: "maybe"}},
+			refusal{"scrub", link.NetkitSpec{Attrs: named("probe"), Peer: named("peer"), Scrub: "maybe"}},
+			refusal{"mac", link.NetkitSpec{Attrs: link.Attrs{Name: "probe", MAC: probe.MAC}, Peer: named("peer"), Mode: link.NetkitL3}},
+		),
+		ways: []way{
+			{"l2", func(t *testing.T) { netkitPasses(t, link.NetkitL2) }},
+			{"l3", func(t *testing.T) { netkitPasses(t, link.NetkitL3) }},
+			{"drop", netkitDrops},
+		},
+	}
+}
+
+func netkitPair(t *testing.T, spec link.NetkitSpec) (*end, *end) {
+	t.Helper()
+	a, b := newNS(t, "a"), newNS(t, "b")
+	spec.Attrs, spec.Peer = named("eth0"), named("eth0")
+	l, err := link.Create(a, spec, link.Target{PeerNS: b})
+	must(t, err)
+	return newEnd(t, up(t, l), "192.0.2.1/24"), newEnd(t, up(t, find(t, b, "eth0")), "192.0.2.2/24")
+}
+
+func netkitPasses(t *testing.T, mode link.NetkitMode) {
+	a, b := netkitPair(t, link.NetkitSpec{Mode: mode})
+	passes(t, a, b)
+}
+
+// netkitDrops shows that a policy of drop stops what this end sends; the same
+// pair without it is the control.
+func netkitDrops(t *testing.T) {
+	a, b := netkitPair(t, link.NetkitSpec{Mode: link.NetkitL3, Policy: link.NetkitDrop})
+	la, lb := cable(t, a.ns, "eth1", b.ns, "eth1")
+	control := newEnd(t, la, "192.0.2.129/25")
+	addr(t, lb, "192.0.2.130/25")
+	isolated(t, a, b, control)
+}

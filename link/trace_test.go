@@ -1,0 +1,152 @@
+package link_test
+
+import (
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/link"
+	"cleat/netns"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// trace is everything that a link may leave behind.
+type trace struct {
+	lines []string
+	open  map[string]int // descriptors, by what they refer to
+}
+
+// takeTrace lists links, addresses, routes, rules, neighbours, forwarding
+// entries, queueing disciplines and sysctls of the namespaces, and our own open
+// descriptors.
+func takeTrace(t *testing.T, all ...*netns.NS) trace {
+	t.Helper()
+	var tr trace
+	for _, ns := range all {
+		for _, line := range slices.Concat(netlinkTrace(t, ns), sysctlTrace(t, ns)) {
+			tr.lines = append(tr.lines, ns.String()+": "+line)
+		}
+	}
+	slices.Sort(tr.lines)
+	tr.open = descriptors(t)
+	return tr
+}
+
+// descriptors are what we have open: namespaces, sockets and devices. Pipes are
+// the runtime's, for splicing between sockets.
+func descriptors(t *testing.T) map[string]int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	out := map[string]int{}
+	for _, fd := range fds {
+		what, err := os.Readlink("/proc/self/fd/" + fd.Name())
+		if err == nil && !strings.HasPrefix(what, "pipe:") { // an error: the directory's own
+			out[what]++
+		}
+	}
+	return out
+}
+
+// untouched fails the test if anything differs from before, or a descriptor is
+// open that was not. The last one of entering a namespace is closed a moment
+// after the call has returned.
+func untouched(t *testing.T, before trace, all ...*netns.NS) {
+	t.Helper()
+	if d := cmp.Diff(before.lines, takeTrace(t, all...).lines); d != "" {
+		t.Errorf("something was left behind or is gone (-before +after):\n%s", d)
+	}
+	var more []string
+	for until := time.Now().Add(patience); time.Now().Before(until); {
+		more = nil
+		for what, n := range descriptors(t) {
+			if n > before.open[what] {
+				more = append(more, what)
+			}
+		}
+		if more == nil {
+			return
+		}
+	}
+	t.Errorf("descriptors leaked: %s", more)
+}
+
+func netlinkTrace(t *testing.T, ns *netns.NS) []string {
+	t.Helper()
+	h, err := link.Handle(ns)
+	must(t, err)
+	defer h.Close()
+	var out []string
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	links, err := h.LinkList()
+	must(t, err)
+	for _, l := range links {
+		a := l.Attrs()
+		flags := a.RawFlags &^ (unix.IFF_RUNNING | unix.IFF_LOWER_UP)
+		add("link %d %s %s mtu %d %s flags %#x promiscuity %d master %d", a.Index, a.Name, l.Type(), a.MTU, a.HardwareAddr, flags, a.Promisc, a.MasterIndex)
+	}
+	addrs, err := h.AddrList(nil, netlink.FAMILY_ALL)
+	must(t, err)
+	for _, a := range addrs {
+		add("address %s on %d", a.IPNet, a.LinkIndex)
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		routes, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		must(t, err)
+		for _, r := range routes {
+			add("route %s", r)
+		}
+		rules, err := h.RuleList(family)
+		must(t, err)
+		for _, r := range rules {
+			add("rule %d %s", family, r)
+		}
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6, unix.AF_BRIDGE} {
+		neighbours, err := h.NeighList(0, family)
+		must(t, err)
+		for _, n := range neighbours {
+			if n.IP.IsMulticast() { // a cache of what follows from the address; it ages
+				continue
+			}
+			add("neighbour %d: %s at %s on %d", family, n.IP, net.HardwareAddr(n.HardwareAddr), n.LinkIndex)
+		}
+	}
+	qdiscs, err := h.QdiscList(nil)
+	must(t, err)
+	for _, q := range qdiscs {
+		add("qdisc %s on %d", q.Type(), q.Attrs().LinkIndex)
+	}
+	return out
+}
+
+// changing are sysctls that are counters, or secrets made at first use.
+var changing = []string{"nf_conntrack_count", "stable_secret", "tcp_fastopen_key", "netdev_rss_key"}
+
+func sysctlTrace(t *testing.T, ns *netns.NS) []string {
+	t.Helper()
+	var out []string
+	must(t, ns.Do(func() error {
+		return filepath.WalkDir("/proc/sys/net", func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || slices.Contains(changing, d.Name()) {
+				return nil
+			}
+			b, err := os.ReadFile(path)
+			if err != nil {
+				b = nil // write-only
+			}
+			out = append(out, path+" = "+strings.TrimSpace(string(b)))
+			return nil
+		})
+	}))
+	return out
+}
