@@ -233,7 +233,12 @@ func splitAddress(address string) (host, port string, err error) {
 	bad := &ConfigError{Field: "address", Value: address, Want: "HOST, HOST:PORT or [IPV6]:PORT"}
 	host, port, err = net.SplitHostPort(address)
 	if err != nil {
-		host = strings.TrimSuffix(strings.TrimPrefix(address, "["), "]")
+		host = address
+		if inner, ok := strings.CutPrefix(address, "["); ok {
+			if inner, ok = strings.CutSuffix(inner, "]"); ok && isIPv6(inner) {
+				host = inner
+			}
+		}
 		port = strconv.Itoa(DefaultPort)
 		if strings.ContainsAny(host, "[]") || (strings.Contains(host, ":") && !isIPv6(host)) {
 			return "", "", bad

@@ -28,10 +28,10 @@ func (s *searcher) next() (rate float64, ok bool) {
 		return 0, true
 	case s.asked >= searchTrials || s.high == 0:
 		return 0, false
+	case s.asked == 1: // what the overload let through
+		return s.low, true
 	case s.low > 0 && s.high/s.low < searchEnough:
 		return 0, false
-	case s.asked == 1:
-		return s.low, true
 	}
 	return (s.low + s.high) / 2, true
 }

@@ -1,0 +1,106 @@
+package traffic
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+func TestMergeLatency(t *testing.T) {
+	a, b := newLatency(), newLatency()
+	for range 99 {
+		record(a, int64(10*time.Microsecond))
+	}
+	record(b, int64(time.Second))
+	record(b, int64(2*time.Minute)) // longer than the histogram reaches
+	record(b, -5)                   // a clock that went backwards
+	texts := []string{""}
+	for _, h := range []*hdrhistogram.Histogram{a, b} {
+		text, err := EncodeLatency(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, text)
+	}
+	sum, err := MergeLatency(texts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.TotalCount() != 102 {
+		t.Errorf("%d values, want 102", sum.TotalCount())
+	}
+	if p50 := time.Duration(sum.ValueAtQuantile(50)); p50 < 9900*time.Nanosecond || p50 > 10100*time.Nanosecond {
+		t.Errorf("p50 %s, want 10µs", p50)
+	}
+	if longest := time.Duration(sum.Max()); longest < 59*time.Second {
+		t.Errorf("longest %s, want about the histogram's end", longest)
+	}
+	for _, bad := range []string{"x", "AAAA", "HISTFAAAA"} {
+		if _, err := MergeLatency(texts[1], bad); err == nil {
+			t.Errorf("%q is taken for a histogram", bad)
+		}
+	}
+}
+
+func TestResultText(t *testing.T) {
+	cpu := &CPUTimes{User: 0.5, System: 1, SoftIRQ: 0.25, Wall: 1}
+	long := strings.Repeat("a warning that does not fit the line ", 5)
+	tests := []struct {
+		name string
+		r    Result
+		want []string
+	}{
+		{"tcp", Result{Work: "tcp", BitsPerSecond: 51.5e9, DurationSeconds: 1, Congestion: "cubic", MSSBytes: 1448, Retransmits: 12345, CPU: cpu, CPUAccounting: "tick",
+			CoresPerGbit: &CoresPerGbit{User: 0.01, System: 0.02, SoftIRQ: 0.005}, Warnings: []string{long}}, []string{"51.5 Gbit/s", "cubic", "0.035 cores per Gbit/s", "1.75 cores"}},
+		{"udp", Result{Work: "udp", BitsPerSecond: 999.6e6, DurationSeconds: 10, PacketsSent: 1 << 40, Lost: 1 << 39, LossFraction: 0.5, PacketsPerSecond: 123456, MessageBytes: 65507, Jitter: time.Millisecond},
+			[]string{"1.00 Gbit/s", "(50 %)", "123 k/s"}},
+		{"rr", Result{Work: "rr", Transactions: 5, TransactionsPerSecond: 5, P50: 14 * time.Microsecond, P99: 2 * time.Millisecond, P999: 1234 * time.Millisecond, LagP99: 3}, []string{"14µs", "2ms", "1.234s"}},
+		{"black hole", Result{Work: "probe", LinkMTU: 1500, PathMTU: 1400, BlackHole: true, ProbeError: "tcp: " + errStalled.Error()}, []string{"1400 bytes", "black hole"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			text := tt.r.Text()
+			for line := range strings.Lines(text) {
+				if n := len([]rune(strings.TrimRight(line, "\n"))); n > 80 {
+					t.Errorf("%d columns: %s", n, line)
+				}
+			}
+			for _, w := range tt.want {
+				if !strings.Contains(text, w) {
+					t.Errorf("%q is not in:\n%s", w, text)
+				}
+			}
+		})
+	}
+}
+
+func TestFormatRate(t *testing.T) {
+	tests := []struct {
+		in   float64
+		want string
+	}{
+		{0, "0 bit/s"}, {999, "999 bit/s"}, {1000, "1.00 kbit/s"}, {999.4e6, "999 Mbit/s"},
+		{999.6e6, "1.00 Gbit/s"}, {12.34e9, "12.3 Gbit/s"}, {123e9, "123 Gbit/s"}, {1e15, "1000 Tbit/s"},
+	}
+	for _, tt := range tests {
+		if got := FormatRate(tt.in); got != tt.want {
+			t.Errorf("FormatRate(%g) = %q, want %q", tt.in, got, tt.want)
+		}
+	}
+}
+
+// Other programs read these names.
+func TestResultJSONNames(t *testing.T) {
+	b, err := json.Marshal(Result{Work: "tcp", BitsPerSecond: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{`"work":"tcp"`, `"bits_per_second":1`, `"bytes_received":0`, `"duration_seconds":0`} {
+		if !strings.Contains(string(b), name) {
+			t.Errorf("%s is not in %s", name, b)
+		}
+	}
+}
