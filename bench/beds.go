@@ -76,10 +76,25 @@ func (b *beds) take(ctx context.Context, job experiment.Job) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
+	err = b.add(ctx, job, w)
+	return b.made[len(b.made)-1], err
+}
+
+// adopt takes a wiring that was not made here for a job.
+func (b *beds) adopt(ctx context.Context, job experiment.Job, w *wiring.Wired) error {
+	key := job.Wiring()
+	if slices.ContainsFunc(b.made, func(o *bed) bool { return o.job.Wiring() == key }) {
+		return nil
+	}
+	return b.add(ctx, job, w)
+}
+
+// add keeps a wiring and looks at it once.
+func (b *beds) add(ctx context.Context, job experiment.Job, w *wiring.Wired) error {
 	got := &bed{Wired: w, scratch: b.scratch, job: job, servers: make([]*server, len(w.Pairs))}
 	b.made = append(b.made, got)
 	got.facts = got.lookAround()
-	return got, got.probePath(ctx)
+	return got.probePath(ctx)
 }
 
 // wireParams are the factors of a job that shape its wiring.

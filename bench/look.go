@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"cleat/bench/wiring"
@@ -29,8 +30,9 @@ func (b *bed) lookAround() NetworkFacts {
 	if p.ClientNode == nil || p.Device == "" {
 		return facts
 	}
+	// It is not worth failing for: a fact that can't be read is left out.
 	if l, err := link.Find(p.ClientNode.NS, p.Device); err == nil {
-		facts.NominalSpeed = l.NominalSpeed()
+		facts.NominalSpeed, _ = l.NominalSpeed()
 	}
 	return facts
 }
@@ -53,6 +55,10 @@ func (b *bed) probePath(ctx context.Context) error {
 	b.probe, err = client{pair: p, args: args, timeout: probeTimeout}.run(ctx)
 	if err != nil {
 		return fmt.Errorf("no traffic passes: %w", err)
+	}
+	// Datagrams alone may be lost to a path that does not forward them.
+	if why := b.probe.ProbeError; why != "" && !strings.HasPrefix(why, "udp:") && !b.probe.BlackHole {
+		return fmt.Errorf("no traffic passes: %s", why)
 	}
 	b.facts.LinkMTU, b.facts.PathMTU = b.probe.LinkMTU, b.probe.PathMTU
 	return nil

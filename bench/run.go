@@ -41,6 +41,12 @@ type Progress interface {
 // ctx ends it stops within a second, keeps what was measured, marked partial,
 // and returns the context's cause.
 func Run(ctx context.Context, cfg Config) error {
+	return start(ctx, cfg, func(*run) error { return nil })
+}
+
+// start is Run, with something to do between the first record and the first
+// measurement.
+func start(ctx context.Context, cfg Config, before func(*run) error) error {
 	if cfg.Experiment.Seed == 0 {
 		seed, err := schedule.NewSeed()
 		if err != nil {
@@ -65,7 +71,7 @@ func Run(ctx context.Context, cfg Config) error {
 		beds: newBeds(cfg.Scratch),
 		gone: map[experiment.Wiring]bool{},
 	}
-	err = r.all(ctx)
+	err = r.all(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
 }
 
@@ -79,15 +85,17 @@ type run struct {
 	gone  map[experiment.Wiring]bool // what can't be measured, and has been said
 }
 
-func (r *run) all(ctx context.Context) error {
+func (r *run) all(ctx context.Context, before func(*run) error) error {
 	if err := r.env.describeHost(ctx); err != nil {
 		return err
 	}
 	if err := r.store.environment(r.env); err != nil {
 		return err
 	}
-	e := r.Experiment
-	jobs := e.Jobs()
+	if err := before(r); err != nil {
+		return err
+	}
+	jobs := r.Experiment.Jobs()
 	blocks := r.blocks(jobs)
 	r.Progress.Start(len(jobs) * len(blocks))
 	done := 0

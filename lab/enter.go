@@ -44,6 +44,8 @@ type Config struct {
 	Flavour Flavour
 	Args    []string // the copy's arguments after the program name; nil: our own
 	Env     []string // added to our own environment
+	// Extra are files for the copy, which finds them from descriptor 4 on.
+	Extra []*os.File
 }
 
 // Enter runs a copy of this program inside a new lab and waits for it. It
@@ -72,7 +74,7 @@ func Enter(ctx context.Context, cfg Config) (int, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), flavourEnv+"="+string(flavour))
 	cmd.Env = append(cmd.Env, cfg.Env...)
-	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.ExtraFiles = append([]*os.File{theirs}, cfg.Extra...)
 	cmd.SysProcAttr = namespaces(flavour)
 
 	runtime.LockOSThread()

@@ -106,7 +106,7 @@ func Connect(a, b End, c Cable) error {
 			return err
 		}
 		if c.RateBitsPerSec > 0 {
-			if err := link.Shape(l, link.Shaping{RateBitsPerSec: uint64(c.RateBitsPerSec)}); err != nil {
+			if err := link.Shape(l, link.Shaping{RateBitsPerSec: c.RateBitsPerSec}); err != nil {
 				return err
 			}
 		}

@@ -101,6 +101,34 @@ func (n *NS) File() *os.File { return n.file }
 // long as this process lives and n is open.
 func (n *NS) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Fd()) }
 
+// Pin gives the namespace a name in the file system, a bind mount at path, as
+// `ip netns` does: programs without the right to look into our /proc entry can
+// open it. The file is made; it must not exist. Unpin removes both. A mount in a
+// private mount namespace goes with that.
+func (n *NS) Pin(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
+	if err != nil {
+		return fmt.Errorf("pin network namespace %s: %w", n, err)
+	}
+	f.Close()
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", n.Fd()), path, "", unix.MS_BIND, ""); err != nil {
+		os.Remove(path)
+		return fmt.Errorf("pin network namespace %s at %s: %w", n, path, err)
+	}
+	return nil
+}
+
+// Unpin removes what Pin made.
+func Unpin(path string) error {
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unpin network namespace at %s: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("unpin network namespace: %w", err)
+	}
+	return nil
+}
+
 // ID is the inode number of the namespace, equal for two references to the
 // same one.
 func (n *NS) ID() (uint64, error) {

@@ -18,7 +18,12 @@ const (
 	Overlay   Role = "overlay"   // containers of different hosts as one network
 	Rootless  Role = "rootless"  // container to the world without root
 	Userspace Role = "userspace" // packets that pass through a program
+	Existing  Role = "existing"  // a path that was there before
 )
+
+// ExistingPath is the name of a path between two namespaces that was not made
+// by the benchmark. Lookup knows it; All does not list it.
+const ExistingPath = "existing-path"
 
 // Entry describes one network.
 type Entry struct {
@@ -39,6 +44,7 @@ const (
 	hostIPvlan  = "host ↔ container does not work: an ipvlan device can't reach its own parent"
 	ipvlanDHCP  = "all containers share the parent's MAC address: DHCP needs a client identifier"
 	noBroadcast = "no broadcast or multicast: ARP, DHCP and mDNS do not work inside"
+	proxyHides  = "Docker's default; the container sees the proxy's address, not the client's"
 	encap50     = "50 bytes of each packet are headers: lower the MTU inside, or raise it outside"
 )
 
@@ -56,14 +62,19 @@ var entries = []Entry{
 	{Name: "host-to-container", Title: "host → the container's address, over the bridge", Role: Outside, Kinds: []string{"veth", "bridge"}},
 	{Name: "nat-out", Title: "container → outside, bridge and masquerade", Role: Outside, Kinds: []string{"veth", "bridge"},
 		Caveats: []string{"the outside sees the host's address, not the container's"}},
-	{Name: "published-loopback", Title: "published port, reached by the host's loopback, through a proxy program (Docker's default)", Role: Published, Kinds: []string{"veth", "bridge"},
-		Caveats: []string{"published ports bypass the host firewall's input rules"}},
-	{Name: "published-loopback-nat", Title: "the same by destination NAT (Docker without its userland proxy)", Role: Published, Kinds: []string{"veth", "bridge"},
-		Caveats: []string{"the host must route loopback addresses (route_localnet)"}},
 	{Name: "published-host", Title: "published port, reached by the host's address", Role: Published, Kinds: []string{"veth", "bridge"},
 		Caveats: []string{"published ports bypass the host firewall's input rules"}},
-	{Name: "published-container", Title: "published port, reached from another container", Role: Published, Kinds: []string{"veth", "bridge"}},
-	{Name: "published-hairpin", Title: "published port, reached by the container that publishes it", Role: Published, Kinds: []string{"veth", "bridge"}},
+	{Name: "published-loopback", Title: "published port, by the host's loopback: a proxy program", Role: Published, Kinds: []string{"veth", "bridge"},
+		Caveats: []string{proxyHides}},
+	{Name: "published-loopback-nat", Title: "the same by destination NAT, without the proxy", Role: Published, Kinds: []string{"veth", "bridge"},
+		Caveats: []string{"the host must route loopback addresses (route_localnet)"}},
+	{Name: "published-container", Title: "published port, from another container: a proxy program", Role: Published, Kinds: []string{"veth", "bridge"},
+		Caveats: []string{proxyHides}},
+	{Name: "published-container-nat", Title: "the same by destination NAT and bridge netfilter", Role: Published, Kinds: []string{"veth", "bridge"},
+		Caveats: []string{"bridge netfilter must be on, or the answer takes another way back"}},
+	{Name: "published-hairpin", Title: "published port, from its own container: a proxy program", Role: Published, Kinds: []string{"veth", "bridge"},
+		Caveats: []string{proxyHides}},
+	{Name: "published-hairpin-nat", Title: "the same by destination NAT and a hairpin port", Role: Published, Kinds: []string{"veth", "bridge"}},
 	{Name: "published-outside", Title: "published port, reached from outside", Role: Published, Kinds: []string{"veth", "bridge"}},
 
 	{Name: "macvlan-bridge", Title: "macvlan, mode bridge", Role: Container, Kinds: []string{"macvlan"}, Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
@@ -114,6 +125,9 @@ func All() []Entry { return slices.Clone(entries) }
 
 // Lookup finds an entry by name.
 func Lookup(name string) (Entry, bool) {
+	if name == ExistingPath {
+		return Entry{Name: ExistingPath, Title: "a path that was there before", Role: Existing}, true
+	}
 	i := slices.IndexFunc(entries, func(e Entry) bool { return e.Name == name })
 	if i < 0 {
 		return Entry{}, false

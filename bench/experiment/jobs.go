@@ -290,11 +290,10 @@ func oneNode(network string) bool {
 		return true
 	}
 	switch network {
-	case "veth", "netkit", "netkit-l3", "container-to-host", "host-to-container",
-		"published-loopback", "published-loopback-nat", "published-host", "published-container", "published-hairpin":
+	case "veth", "netkit", "netkit-l3", "container-to-host", "host-to-container":
 		return true
 	}
-	return false
+	return n.Role == catalog.Published && network != "published-outside"
 }
 
 // What a measurement takes beside its duration, as seen on two virtual

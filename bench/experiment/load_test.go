@@ -96,7 +96,7 @@ func TestParseMistakes(t *testing.T) {
 		{"too many pairs", group("pairs: [129]"), `f.yaml:5:13: pairs 129: want 1…128`, ""},
 		{"no streams", group("streams: [0]"), `f.yaml:5:15: streams 0: want 1…128`, ""},
 		{"empty congestion", group(`congestion: [""]`), `f.yaml:5:18: a congestion control needs a name, e.g. cubic`, ""},
-		{"datagram too large", strings.Replace(group(), "1s}", "1s, message_bytes: [65508]}", 1), `f.yaml:4:54: message_bytes 65508 of udp: want 1…65507`, ""},
+		{"datagram too large", strings.Replace(group(), "1s}", "1s, message_bytes: [65508]}", 1), `f.yaml:4:54: message_bytes 65508 of udp: want 32…65507`, ""},
 		{"duration without unit", strings.Replace(group(), "1s", "1", 1), `f.yaml:4:34: duration "1": want a number and a unit, e.g. 500ms, 2s, 1m`, ""},
 		{"too short", strings.Replace(group(), "1s", "1us", 1), `f.yaml:4:34: duration 1µs of udp: want 10ms…24h0m0s`, ""},
 		{"duration in no unit", strings.Replace(group(), "1s", "1x", 1), `f.yaml:4:34: duration "1x": want a number and a unit, e.g. 500ms, 2s, 1m`, ""},

@@ -25,20 +25,23 @@ type kind struct {
 	name       string
 	datagrams  bool // runs over UDP
 	message    int  // default message_bytes
+	minMessage int  // 0: 1
 	maxMessage int
 }
 
 var kinds = []kind{
 	{name: TCP, message: 128 << 10, maxMessage: 16 << 20},
-	{name: UDP, datagrams: true, message: 1472, maxMessage: maxDatagram}, // 1472 fills a packet of 1500 bytes
+	{name: UDP, datagrams: true, message: 1472, minMessage: minDatagram, maxMessage: maxDatagram}, // 1472 fills a packet of 1500 bytes
 	{name: RR, message: 64, maxMessage: 1 << 20},
-	{name: UDPRR, datagrams: true, message: 64, maxMessage: maxDatagram},
-	{name: CRR, message: 64, maxMessage: 1 << 20},
-	{name: Packets, datagrams: true, message: 18, maxMessage: maxDatagram}, // 18 bytes make the shortest Ethernet frame
+	{name: UDPRR, datagrams: true, message: 64, minMessage: minDatagram, maxMessage: maxDatagram},
+	{name: CRR, message: 64, minMessage: minConnect, maxMessage: 1 << 20},
+	{name: Packets, datagrams: true, message: minDatagram, minMessage: minDatagram, maxMessage: maxDatagram},
 	{name: Setup},
 }
 
 const (
+	minDatagram = 32    // bytes; the generator's own header, which counts and times each datagram
+	minConnect  = 24    // bytes; what a connection of the generator begins with
 	maxDatagram = 65507 // bytes; an IPv4 packet without its headers (RFC 768, RFC 791)
 	udpHeaders  = 28    // bytes of IPv4 and UDP
 	minMTU      = 576   // bytes; less is refused by some kinds of link
@@ -187,8 +190,8 @@ func (g Group) validateWork(path string) error {
 			return wrong(at+".duration", "duration %v of %s: want %v…%v", w.Duration, w.Kind, minDuration, maxDuration)
 		}
 		for j, m := range w.MessageBytes {
-			if m < 1 || m > k.maxMessage {
-				return wrong(fmt.Sprintf("%s.message_bytes[%d]", at, j), "message_bytes %d of %s: want 1…%d", m, w.Kind, k.maxMessage)
+			if low := max(1, k.minMessage); m < low || m > k.maxMessage {
+				return wrong(fmt.Sprintf("%s.message_bytes[%d]", at, j), "message_bytes %d of %s: want %d…%d", m, w.Kind, low, k.maxMessage)
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package wiring
 
 import (
-	"fmt"
 	"net/netip"
 
 	"cleat/lab"
@@ -93,7 +92,7 @@ func bridged(netfilter bool) func(*site, *Wired) error {
 				return err
 			}
 		}
-		if err := rules(d.host, published(s.Pairs)); err != nil {
+		if err := rules(d.host, byProxy, published(s.Pairs)); err != nil {
 			return err
 		}
 		return s.containers(w, d.host, servers, func(pair int, host, c *lab.Node, addr netip.Addr) error {
@@ -111,7 +110,7 @@ func (s *site) joinBridges(d docker, netfilter bool) error {
 	if err := link.SetBridgeNetfilter(d.outside.NS, link.BridgeNetfilter{IPTables: netfilter, IP6Tables: netfilter, ARPTables: netfilter}); err != nil {
 		return err
 	}
-	if err := rules(d.outside, published(s.Pairs)); err != nil {
+	if err := rules(d.outside, byProxy, published(s.Pairs)); err != nil {
 		return err
 	}
 	for _, host := range []*lab.Node{d.host, d.outside} {
@@ -178,7 +177,7 @@ func containerToHost(s *site, w *Wired) error {
 	if err != nil {
 		return err
 	}
-	if err := rules(d.host, published(0)); err != nil {
+	if err := rules(d.host, byProxy, published(0)); err != nil {
 		return err
 	}
 	for i := range s.Pairs {
@@ -192,21 +191,13 @@ func containerToHost(s *site, w *Wired) error {
 	return nil
 }
 
-// hostToContainer is 004's fifth cell: the host reaches a container by the
-// container's own address.
-func hostToContainer(s *site, w *Wired) error {
-	return s.publish(w, func(d docker, i int, server *lab.Node) (Pair, error) {
-		return Pair{Client: d.host, ClientNode: d.host, Device: containerBridge, Dial: netip.AddrPortFrom(serverAddr(i), port(i))}, nil
-	})
-}
-
 // natOut is container → outside by masquerade.
 func natOut(s *site, w *Wired) error {
 	d, err := s.newDocker(false)
 	if err != nil {
 		return err
 	}
-	if err := rules(d.host, published(0)); err != nil {
+	if err := rules(d.host, byProxy, published(0)); err != nil {
 		return err
 	}
 	for i := range s.Pairs {
@@ -220,20 +211,39 @@ func natOut(s *site, w *Wired) error {
 	return nil
 }
 
+// mode says how the host hands on what comes to a published port from its own
+// loopback and from its own containers.
+type mode int
+
+const (
+	byProxy mode = iota // by a program, as Docker does by default
+	byNAT               // by its rules alone, as dockerd --userland-proxy=false does
+)
+
 // publish makes one container a pair that publishes its port on the host, and
 // asks for the client's side.
-func (s *site) publish(w *Wired, client func(d docker, i int, server *lab.Node) (Pair, error)) error {
-	d, err := s.newDocker(false)
+func (s *site) publish(w *Wired, m mode, client func(d docker, i int, server *lab.Node) (Pair, error)) error {
+	d, err := s.newDocker(m == byNAT)
 	if err != nil {
 		return err
 	}
-	if err := rules(d.host, published(s.Pairs)); err != nil {
+	if err := rules(d.host, m, published(s.Pairs)); err != nil {
 		return err
+	}
+	if m == byNAT {
+		if err := d.host.Sysctl("net/ipv4/conf/"+containerBridge+"/route_localnet", "1"); err != nil {
+			return err
+		}
 	}
 	for i := range s.Pairs {
 		server, err := s.onBridge(d.host, "server", i, serverAddr(i))
 		if err != nil {
 			return err
+		}
+		if m == byProxy {
+			if err := s.proxy(d.host, i); err != nil {
+				return err
+			}
 		}
 		p, err := client(d, i, server)
 		if err != nil {
@@ -246,127 +256,69 @@ func (s *site) publish(w *Wired, client func(d docker, i int, server *lab.Node) 
 	return nil
 }
 
-// publishedLoopbackProxy is Docker's default: connections to 127.0.0.1 are
-// taken by a proxy program on the host, which copies to the container.
-func publishedLoopbackProxy(s *site, w *Wired) error {
-	w.Notes = append(w.Notes, "a proxy program copies the data, as Docker's userland proxy does")
-	return s.publish(w, func(d docker, i int, _ *lab.Node) (Pair, error) {
-		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port(i))
-		to := netip.AddrPortFrom(serverAddr(i), port(i))
-		proxy := lab.Command{Args: []string{lab.Self, "traffic", "proxy", "--listen", at.String(), "--to", to.String()}}
-		if err := s.start(d.host, proxy); err != nil {
-			return Pair{}, err
-		}
-		return Pair{Client: d.host, ClientNode: d.host, Device: "lo", Dial: at}, nil
+// proxy runs the program that takes what the rules leave to it.
+func (s *site) proxy(host *lab.Node, pair int) error {
+	at := netip.AddrPortFrom(everywhere, port(pair))
+	to := netip.AddrPortFrom(serverAddr(pair), port(pair))
+	return s.start(host, lab.Command{Args: []string{lab.Self, "traffic", "proxy", "--listen", at.String(), "--to", to.String()}})
+}
+
+// hostToContainer is 004's fifth cell: the host reaches a container by the
+// container's own address.
+func hostToContainer(s *site, w *Wired) error {
+	return s.publish(w, byProxy, func(d docker, i int, _ *lab.Node) (Pair, error) {
+		return Pair{Client: d.host, ClientNode: d.host, Device: containerBridge, Dial: netip.AddrPortFrom(serverAddr(i), port(i))}, nil
 	})
 }
 
-// publishedLoopbackNAT is the same without the proxy (dockerd
-// --userland-proxy=false): destination NAT of packets from 127.0.0.1, for which
-// the host must allow loopback addresses to be routed.
-func publishedLoopbackNAT(s *site, w *Wired) error {
-	return s.publish(w, func(d docker, i int, _ *lab.Node) (Pair, error) {
-		if err := d.host.Sysctl("net/ipv4/conf/"+containerBridge+"/route_localnet", "1"); err != nil {
-			return Pair{}, err
-		}
-		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port(i))
-		return Pair{Client: d.host, ClientNode: d.host, Device: "lo", Dial: at}, nil
-	})
+// publishedLoopback is the host's own 127.0.0.1.
+func publishedLoopback(m mode) func(*site, *Wired) error {
+	return func(s *site, w *Wired) error {
+		return s.publish(w, m, func(d docker, i int, _ *lab.Node) (Pair, error) {
+			at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port(i))
+			return Pair{Client: d.host, ClientNode: d.host, Device: "lo", Dial: at}, nil
+		})
+	}
 }
 
 func publishedHost(s *site, w *Wired) error {
-	return s.publish(w, func(d docker, i int, _ *lab.Node) (Pair, error) {
+	return s.publish(w, byProxy, func(d docker, i int, _ *lab.Node) (Pair, error) {
 		return Pair{Client: d.host, ClientNode: d.host, Device: "lo", Dial: onHost(i)}, nil
 	})
 }
 
-func publishedContainer(s *site, w *Wired) error {
-	return s.publish(w, func(d docker, i int, _ *lab.Node) (Pair, error) {
-		c, err := s.onBridge(d.host, "client", i, clientAddr(i))
-		return Pair{Client: c, ClientNode: c, Device: inside, Dial: onHost(i)}, err
-	})
+func publishedContainer(m mode) func(*site, *Wired) error {
+	return func(s *site, w *Wired) error {
+		return s.publish(w, m, func(d docker, i int, _ *lab.Node) (Pair, error) {
+			c, err := s.onBridge(d.host, "client", i, clientAddr(i))
+			return Pair{Client: c, ClientNode: c, Device: inside, Dial: onHost(i)}, err
+		})
+	}
 }
 
-// publishedHairpin is a container that reaches its own published port: the
-// bridge must send frames back out of the port they came in by.
-func publishedHairpin(s *site, w *Wired) error {
-	return s.publish(w, func(d docker, i int, server *lab.Node) (Pair, error) {
-		l, err := link.Find(d.host.NS, tag("server", i))
-		if err != nil {
-			return Pair{}, err
-		}
-		return Pair{Client: server, ClientNode: server, Device: inside, Dial: onHost(i)}, l.SetPort(link.BridgePort{Hairpin: true})
-	})
+// publishedHairpin is a container that reaches its own published port: without
+// the proxy, the bridge must send frames back out of the port they came in by.
+func publishedHairpin(m mode) func(*site, *Wired) error {
+	return func(s *site, w *Wired) error {
+		return s.publish(w, m, func(d docker, i int, server *lab.Node) (Pair, error) {
+			p := Pair{Client: server, ClientNode: server, Device: inside, Dial: onHost(i)}
+			if m == byProxy {
+				return p, nil
+			}
+			l, err := link.Find(d.host.NS, tag("server", i))
+			if err != nil {
+				return p, err
+			}
+			return p, l.SetPort(link.BridgePort{Hairpin: true})
+		})
+	}
 }
 
 func publishedOutside(s *site, w *Wired) error {
-	return s.publish(w, func(d docker, i int, _ *lab.Node) (Pair, error) {
+	return s.publish(w, byProxy, func(d docker, i int, _ *lab.Node) (Pair, error) {
 		return Pair{Client: d.outside, ClientNode: d.outside, Device: uplink, Dial: onHost(i)}, nil
 	})
 }
 
 // onHost is the published address of pair i's server.
 func onHost(i int) netip.AddrPort { return netip.AddrPortFrom(hostAddr(1), port(i)) }
-
-// openVSwitch is a switch of its own, with its daemons inside the host's
-// namespace.
-func openVSwitch(internal bool) func(*site, *Wired) error {
-	return func(s *site, w *Wired) error {
-		clients, servers, err := s.parents()
-		if err != nil {
-			return err
-		}
-		switches := map[*lab.Node]*link.OVS{}
-		for i, host := range []*lab.Node{clients, servers} {
-			if switches[host] != nil {
-				continue
-			}
-			ovs, err := s.startOVS(host, i)
-			if err != nil {
-				return err
-			}
-			switches[host] = ovs
-		}
-		return s.containers(w, clients, servers, func(pair int, host, c *lab.Node, addr netip.Addr) error {
-			name := fmt.Sprintf("p%d-%d", addr.As4()[2], pair)
-			port := link.OVSPortSpec{Attrs: link.Attrs{Name: name, MTU: s.MTU}, Bridge: ovsBridge, Type: "internal", DB: switches[host].DB()}
-			if internal {
-				l, err := link.Create(host.NS, port, link.Target{})
-				if err != nil {
-					return err
-				}
-				if err := l.Move(c.NS, inside); err != nil {
-					return err
-				}
-				return c.Address(inside, inNet(addr))
-			}
-			if err := lab.Connect(lab.End{Node: c, Name: inside}, lab.End{Node: host, Name: name}, lab.Cable{MTU: s.MTU}); err != nil {
-				return err
-			}
-			port.Type = "system"
-			if _, err := link.Create(host.NS, port, link.Target{}); err != nil {
-				return err
-			}
-			return c.Address(inside, inNet(addr))
-		})
-	}
-}
-
-// ovsBridge is the name of the Open vSwitch bridge on a host.
-const ovsBridge = "ovs0"
-
-func (s *site) startOVS(host *lab.Node, i int) (*link.OVS, error) {
-	ovs, err := link.StartOVS(s.ctx, host.NS, fmt.Sprintf("%s/ovs%d", s.dir, i))
-	if err != nil {
-		return nil, err
-	}
-	s.stops = append(s.stops, ovs.Close)
-	if _, err := link.Create(host.NS, link.OVSBridgeSpec{Attrs: link.Attrs{Name: ovsBridge}, DB: ovs.DB()}, link.Target{}); err != nil {
-		return nil, err
-	}
-	if !s.switched() {
-		return ovs, nil
-	}
-	_, err = link.Create(host.NS, link.OVSPortSpec{Attrs: link.Attrs{Name: uplink}, Bridge: ovsBridge, Type: "system", DB: ovs.DB()}, link.Target{})
-	return ovs, err
-}

@@ -55,7 +55,7 @@ func vethPair(s *site, w *Wired) error {
 }
 
 // netkit joins each two containers by a netkit pair.
-func netkit(mode string) func(*site, *Wired) error {
+func netkit(mode link.NetkitMode) func(*site, *Wired) error {
 	return func(s *site, w *Wired) error {
 		return s.pairs(w, func(client, server *lab.Node) error {
 			spec := link.NetkitSpec{Attrs: link.Attrs{Name: inside, MTU: s.MTU}, Mode: mode, Peer: link.Attrs{Name: inside, MTU: s.MTU}}

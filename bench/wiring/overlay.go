@@ -1,7 +1,6 @@
 package wiring
 
 import (
-	"fmt"
 	"net/netip"
 	"strconv"
 
@@ -25,7 +24,6 @@ const (
 const (
 	firstVNI       = 100
 	vxlanGroup     = "239.1.1.1"
-	wireguardPort  = 51820
 	underBridgeVNI = firstVNI - 1
 )
 
@@ -204,38 +202,4 @@ func outer(pair int, end tunnelEnd) (local, remote netip.Addr, err error) {
 	}
 	local, remote = tunnelAddr(here, pair), tunnelAddr(there, pair)
 	return local, remote, end.host.Address(uplink, inNet(local))
-}
-
-// wireguard gives each pair a tunnel with keys of its own.
-func wireguard(s *site, w *Wired) error {
-	type keys struct{ client, server link.WireGuardKey }
-	all := map[int]keys{}
-	return s.tunnels(w, func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
-		k, ok := all[pair]
-		if !ok {
-			var err error
-			if k.client, err = link.NewWireGuardKey(); err != nil {
-				return err
-			}
-			if k.server, err = link.NewWireGuardKey(); err != nil {
-				return err
-			}
-			all[pair] = k
-		}
-		own, peer := k.client, k.server
-		if end.local == hostAddr(2) {
-			own, peer = k.server, k.client
-		}
-		if _, err := link.Create(end.host.NS, link.WireGuardSpec{
-			Attrs: link.Attrs{Name: inside}, PrivateKey: own, ListenPort: wireguardPort + pair,
-			Peer: link.WireGuardPeer{
-				PublicKey:  peer.Public(),
-				Endpoint:   netip.AddrPortFrom(end.remote, uint16(wireguardPort+pair)),
-				AllowedIPs: fmt.Sprintf("%s/32", other(addr)),
-			},
-		}, link.Target{NS: c.NS}); err != nil {
-			return err
-		}
-		return c.Address(inside, inNet(addr))
-	})
 }

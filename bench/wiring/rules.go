@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The rules are those that Docker's bridge driver writes with its userland
-// proxy off, in the same chains and the same order, with a counter in each as
-// iptables has: nat PREROUTING, OUTPUT, POSTROUTING and DOCKER; filter FORWARD,
+// The rules are those that Docker's bridge driver writes, with its userland
+// proxy on or off, in the same chains and the same order, with a counter in each
+// as iptables has: nat PREROUTING, OUTPUT, POSTROUTING and DOCKER; filter FORWARD,
 // DOCKER-USER, DOCKER-ISOLATION-STAGE-1 and -2, and DOCKER.
 
 // publication is one published port.
@@ -44,28 +44,43 @@ func published(pairs int) []publication {
 type ruleset struct {
 	*nftables.Conn
 	nat, filter *nftables.Table
+	pending     int
+	err         error // the first of a batch
 }
 
+// batch is how many rules go to the kernel at once: it answers each with a
+// message, and an unprivileged socket's buffer holds only so many.
+const batch = 32
+
 // rules writes the rule set into a host's namespace.
-func rules(host *lab.Node, ps []publication) error {
+func rules(host *lab.Node, m mode, ps []publication) error {
 	conn, err := nftables.New(nftables.WithNetNSFd(host.NS.Fd()))
 	if err != nil {
 		return fmt.Errorf("open nftables on %s: %w", host, err)
 	}
-	r := ruleset{
+	r := &ruleset{
 		Conn:   conn,
 		nat:    conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "nat"}),
 		filter: conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "filter"}),
 	}
-	r.natRules(ps)
+	r.natRules(m, ps)
 	r.filterRules(ps)
-	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("write the rules of %s: %w", host, err)
+	r.flush()
+	if r.err != nil {
+		return fmt.Errorf("write the rules of %s: %w", host, r.err)
 	}
 	return nil
 }
 
-func (r ruleset) natRules(ps []publication) {
+// flush sends what is pending, unless something failed before.
+func (r *ruleset) flush() {
+	if r.err == nil {
+		r.err = r.Flush()
+	}
+	r.pending = 0
+}
+
+func (r *ruleset) natRules(m mode, ps []publication) {
 	base := func(name string, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
 		return r.AddChain(&nftables.Chain{Name: name, Table: r.nat, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: priority})
 	}
@@ -74,27 +89,36 @@ func (r ruleset) natRules(ps []publication) {
 	out := base("OUTPUT", nftables.ChainHookOutput, nftables.ChainPriorityNATDest)
 	post := base("POSTROUTING", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
 
-	for _, c := range []*nftables.Chain{pre, out} {
-		r.rule(c, toLocal(), jump("DOCKER"))
+	// With the proxy, what comes from the containers or goes to the loopback is
+	// left to it.
+	fromElsewhere := interfaceName(expr.MetaKeyIIFNAME, expr.CmpOpNeq)
+	r.rule(pre, toLocal(), jump("DOCKER"))
+	if m == byProxy {
+		r.rule(out, notDestination(loopbackNet), toLocal(), jump("DOCKER"))
+		r.rule(docker, interfaceName(expr.MetaKeyIIFNAME, expr.CmpOpEq), verdict(expr.VerdictReturn))
+	} else {
+		fromElsewhere = nil
+		r.rule(out, toLocal(), jump("DOCKER"))
 	}
 	subnet := netip.PrefixFrom(gateway, bits).Masked()
 	r.rule(post, source(subnet), interfaceName(expr.MetaKeyOIFNAME, expr.CmpOpNeq), masquerade())
-	// Packets from the host's own loopback, and a container's to itself, need
-	// a source that the container can answer.
-	r.rule(post, fromLocal(), interfaceName(expr.MetaKeyOIFNAME, expr.CmpOpEq), source(netip.MustParsePrefix("127.0.0.0/8")), masquerade())
+	if m == byNAT {
+		// The host's own packets need a source that the container can answer.
+		r.rule(post, fromLocal(), interfaceName(expr.MetaKeyOIFNAME, expr.CmpOpEq), masquerade())
+	}
 	for _, p := range ps {
 		self := netip.PrefixFrom(p.to.Addr(), 32)
 		for _, proto := range protocols {
 			r.rule(post, source(self), destination(self), toPort(proto, p.to.Port()), masquerade())
-			r.rule(docker, toPort(proto, p.to.Port()), destinationNAT(p.to))
+			r.rule(docker, fromElsewhere, toPort(proto, p.to.Port()), destinationNAT(p.to))
 		}
 	}
 }
 
-func (r ruleset) filterRules(ps []publication) {
-	accept := nftables.ChainPolicyDrop
+func (r *ruleset) filterRules(ps []publication) {
+	drop := nftables.ChainPolicyDrop
 	forward := r.AddChain(&nftables.Chain{Name: "FORWARD", Table: r.filter, Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &accept})
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &drop})
 	chains := map[string]*nftables.Chain{}
 	for _, name := range []string{"DOCKER", "DOCKER-USER", "DOCKER-ISOLATION-STAGE-1", "DOCKER-ISOLATION-STAGE-2"} {
 		chains[name] = r.AddChain(&nftables.Chain{Name: name, Table: r.filter})
@@ -128,7 +152,7 @@ var protocols = []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP}
 
 // rule appends a rule made of matches and, last, what to do; a counter stands
 // before the last, as in a rule by iptables.
-func (r ruleset) rule(c *nftables.Chain, parts ...[]expr.Any) {
+func (r *ruleset) rule(c *nftables.Chain, parts ...[]expr.Any) {
 	var all []expr.Any
 	for i, p := range parts {
 		if i == len(parts)-1 {
@@ -137,6 +161,9 @@ func (r ruleset) rule(c *nftables.Chain, parts ...[]expr.Any) {
 		all = append(all, p...)
 	}
 	r.AddRule(&nftables.Rule{Table: c.Table, Chain: c, Exprs: all})
+	if r.pending++; r.pending >= batch {
+		r.flush()
+	}
 }
 
 func verdict(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }
@@ -159,16 +186,24 @@ const (
 	destinationOffset = 16
 )
 
-func source(p netip.Prefix) []expr.Any      { return inPrefix(sourceOffset, p) }
-func destination(p netip.Prefix) []expr.Any { return inPrefix(destinationOffset, p) }
+// loopbackNet is what never leaves a host (RFC 1122 section 3.2.1.3).
+var loopbackNet = netip.MustParsePrefix("127.0.0.0/8")
 
-func inPrefix(offset uint32, p netip.Prefix) []expr.Any {
+func source(p netip.Prefix) []expr.Any { return inPrefix(sourceOffset, expr.CmpOpEq, p) }
+
+func destination(p netip.Prefix) []expr.Any { return inPrefix(destinationOffset, expr.CmpOpEq, p) }
+
+func notDestination(p netip.Prefix) []expr.Any {
+	return inPrefix(destinationOffset, expr.CmpOpNeq, p)
+}
+
+func inPrefix(offset uint32, op expr.CmpOp, p netip.Prefix) []expr.Any {
 	mask := make([]byte, 4)
 	binary.BigEndian.PutUint32(mask, ^uint32(0)<<(32-p.Bits()))
 	return []expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: p.Addr().AsSlice()},
+		&expr.Cmp{Op: op, Register: 1, Data: p.Addr().AsSlice()},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"cleat/lab"
@@ -51,14 +52,50 @@ func (s *site) containerNode(role string, pair int) (*lab.Node, error) {
 // prepare adds the time since began to what does not count as wiring.
 func (s *site) prepare(began time.Time) { s.preparing += time.Since(began) }
 
-// start runs a helper program that lives as long as the site.
+// offloads makes the containers' links compute checksums in software where the
+// experiment asks for it.
+func (s *site) offloads() error {
+	if s.Factors["checksum"] != "off" {
+		return nil
+	}
+	for _, n := range s.containerNodes {
+		l, err := link.Find(n.NS, inside)
+		if err != nil {
+			return err
+		}
+		if err := l.SetOffload("tx", false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start runs a helper program that lives as long as the site. What it says is
+// kept for complaint.
 func (s *site) start(r Runner, c lab.Command) error {
+	said, err := os.OpenFile(s.saidFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("keep what a program says: %w", err)
+	}
+	defer said.Close()
+	c.Stdout, c.Stderr = said, said
 	p, err := r.Start(c)
 	if err != nil {
 		return err
 	}
 	s.procs = append(s.procs, p)
 	return nil
+}
+
+func (s *site) saidFile() string { return s.dir + "/said" }
+
+// complaint adds to err what the helper programs said.
+func (s *site) complaint(err error) error {
+	said, readErr := os.ReadFile(s.saidFile())
+	if err == nil || readErr != nil || len(said) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; the program said: %s", err, strings.Join(strings.Fields(string(said)), " "))
 }
 
 // stopPrograms ends the helper programs.

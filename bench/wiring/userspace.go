@@ -13,6 +13,7 @@ import (
 
 	"cleat/lab"
 	"cleat/link"
+	"cleat/netns"
 
 	"github.com/vishvananda/netlink"
 )
@@ -42,11 +43,14 @@ func relayed(mode link.TunMode) func(*site, *Wired) error {
 func (s *site) relayPair(mode link.TunMode, pair int, client, server *lab.Node) error {
 	var files []*os.File
 	for _, n := range []*lab.Node{client, server} {
-		t, err := link.OpenTun(n.NS, link.TunSpec{Attrs: link.Attrs{Name: inside, MTU: s.MTU}, Mode: mode, VNetHeader: true})
+		// Its link lives as long as a descriptor does: the relay gets a copy.
+		t, err := link.OpenTun(n.NS, link.TunSpec{Attrs: link.Attrs{Name: inside, MTU: s.MTU}, Mode: mode, VNetHdr: true})
 		if err != nil {
 			return err
 		}
-		defer t.Close() // the relay holds its own copy
+		for _, f := range t.Files() {
+			defer f.Close()
+		}
 		if err := t.SetOffload(link.TunChecksum | link.TunTSO4 | link.TunTSO6 | link.TunUSO4 | link.TunUSO6); err != nil {
 			return err
 		}
@@ -65,6 +69,7 @@ func (s *site) relayPair(mode link.TunMode, pair int, client, server *lab.Node) 
 // default route, an outside node to talk to, and a container without links.
 type rootless struct {
 	host, outside, container *lab.Node
+	netns                    string // path of the container's namespace
 	pair                     int
 }
 
@@ -86,7 +91,12 @@ func (s *site) userMode(w *Wired, device string, run func(r rootless, mtu int) e
 		if err != nil {
 			return err
 		}
-		if err := run(rootless{host, outside, c, i}, cmp.Or(s.MTU, userModeMTU)); err != nil {
+		path := fmt.Sprintf("%s/netns%d", s.dir, i)
+		if err := c.NS.Pin(path); err != nil {
+			return err
+		}
+		s.stops = append(s.stops, func() error { return netns.Unpin(path) })
+		if err := run(rootless{host, outside, c, path, i}, cmp.Or(s.MTU, userModeMTU)); err != nil {
 			return err
 		}
 		if err := waitConfigured(s.ctx, c, device); err != nil {
@@ -112,8 +122,8 @@ func pasta(s *site, w *Wired) error {
 			forward = []string{"-t", p, "-u", p}
 		}
 		args := append([]string{"pasta", "--foreground", "--quiet", "--config-net", "--netns-only", "--runas", "0:0",
-			"--ipv4-only", "--mtu", strconv.Itoa(mtu), "-T", "none", "-U", "none"}, forward...)
-		return s.start(r.host, lab.Command{Args: append(args, "--netns", r.container.NS.Path())})
+			"--ipv4-only", "--no-map-gw", "--mtu", strconv.Itoa(mtu), "-T", "none", "-U", "none"}, forward...)
+		return s.start(r.host, lab.Command{Args: append(args, "--netns", r.netns)})
 	})
 }
 
@@ -124,7 +134,7 @@ func slirp4netns(s *site, w *Wired) error {
 	return s.userMode(w, device, func(r rootless, mtu int) error {
 		socket := fmt.Sprintf("%s/slirp%d", s.dir, r.pair)
 		if err := s.start(r.host, lab.Command{Args: []string{"slirp4netns", "--configure", "--mtu=" + strconv.Itoa(mtu),
-			"--disable-dns", "--api-socket=" + socket, "--netns-type=path", r.container.NS.Path(), device}}); err != nil {
+			"--disable-dns", "--api-socket=" + socket, "--netns-type=path", r.netns, device}}); err != nil {
 			return err
 		}
 		if !s.Inbound {

@@ -97,6 +97,9 @@ func Wire(ctx context.Context, scratch, network string, p Params) (*Wired, error
 	w := &Wired{site: s, isolates: barred != nil}
 	began := time.Now()
 	if err := build(s, w); err != nil {
+		return nil, errors.Join(fmt.Errorf("wire %s: %w", network, s.complaint(err)), s.close())
+	}
+	if err := s.offloads(); err != nil {
 		return nil, errors.Join(fmt.Errorf("wire %s: %w", network, err), s.close())
 	}
 	w.made = time.Since(began) - s.preparing
@@ -122,9 +125,11 @@ func applicable(e catalog.Entry, p Params) error {
 // switchable tells which networks can reach from one host to another.
 func switchable(e catalog.Entry) bool {
 	switch e.Name {
-	case "veth", "netkit", "netkit-l3", "container-to-host", "host-to-container", "tun", "tap",
-		"published-loopback", "published-loopback-nat", "published-container", "published-hairpin", "published-host":
+	case "veth", "netkit", "netkit-l3", "container-to-host", "host-to-container", "tun", "tap":
 		return false
+	}
+	if e.Role == catalog.Published {
+		return e.Name == "published-outside"
 	}
 	return e.Role != catalog.Baseline
 }
@@ -183,51 +188,53 @@ var packages = map[string]string{
 
 // builders has one function for each entry of the catalogue.
 var builders = map[string]func(*site, *Wired) error{
-	"host-loopback":          hostLoopback,
-	"loopback":               loopback,
-	"own-address":            ownAddress,
-	"veth":                   vethPair,
-	"netkit":                 netkit("l2"),
-	"netkit-l3":              netkit("l3"),
-	"bridge":                 bridged(false),
-	"bridge-nf":              bridged(true),
-	"bridge-vlan":            bridgeVLAN,
-	"container-to-host":      containerToHost,
-	"host-to-container":      hostToContainer,
-	"nat-out":                natOut,
-	"published-loopback":     publishedLoopbackProxy,
-	"published-loopback-nat": publishedLoopbackNAT,
-	"published-host":         publishedHost,
-	"published-container":    publishedContainer,
-	"published-hairpin":      publishedHairpin,
-	"published-outside":      publishedOutside,
-	"macvlan-bridge":         macvlan("bridge"),
-	"macvlan-private":        macvlan("private"),
-	"macvlan-vepa":           macvlan("vepa"),
-	"macvlan-passthru":       macvlan("passthru"),
-	"macvlan-source":         macvlan("source"),
-	"ipvlan-l2":              ipvlan("l2", "bridge"),
-	"ipvlan-l2-private":      ipvlan("l2", "private"),
-	"ipvlan-l2-vepa":         ipvlan("l2", "vepa"),
-	"ipvlan-l3":              ipvlan("l3", "bridge"),
-	"ipvlan-l3s":             ipvlan("l3s", "bridge"),
-	"vlan":                   vlan,
-	"ovs-veth":               openVSwitch(false),
-	"ovs-internal":           openVSwitch(true),
-	"vxlan":                  vxlan(pointToPoint, false),
-	"vxlan-multicast":        vxlan(multicast, false),
-	"vxlan-fdb":              vxlan(filledIn, false),
-	"vxlan-bridge":           vxlan(pointToPoint, true),
-	"vxlan-multicast-bridge": vxlan(multicast, true),
-	"vxlan-fdb-bridge":       vxlan(filledIn, true),
-	"geneve":                 geneve,
-	"wireguard":              wireguard,
-	"ipip":                   ipip,
-	"gre":                    gre,
-	"tun":                    relayed("tun"),
-	"tap":                    relayed("tap"),
-	"pasta":                  pasta,
-	"slirp4netns":            slirp4netns,
+	"host-loopback":           hostLoopback,
+	"loopback":                loopback,
+	"own-address":             ownAddress,
+	"veth":                    vethPair,
+	"ovs-veth":                openVSwitch(false),
+	"ovs-internal":            openVSwitch(true),
+	"wireguard":               wireguard,
+	"netkit":                  netkit(link.NetkitL2),
+	"netkit-l3":               netkit(link.NetkitL3),
+	"bridge":                  bridged(false),
+	"bridge-nf":               bridged(true),
+	"bridge-vlan":             bridgeVLAN,
+	"container-to-host":       containerToHost,
+	"host-to-container":       hostToContainer,
+	"nat-out":                 natOut,
+	"published-host":          publishedHost,
+	"published-loopback":      publishedLoopback(byProxy),
+	"published-loopback-nat":  publishedLoopback(byNAT),
+	"published-container":     publishedContainer(byProxy),
+	"published-container-nat": publishedContainer(byNAT),
+	"published-hairpin":       publishedHairpin(byProxy),
+	"published-hairpin-nat":   publishedHairpin(byNAT),
+	"published-outside":       publishedOutside,
+	"macvlan-bridge":          macvlan("bridge"),
+	"macvlan-private":         macvlan("private"),
+	"macvlan-vepa":            macvlan("vepa"),
+	"macvlan-passthru":        macvlan("passthru"),
+	"macvlan-source":          macvlan("source"),
+	"ipvlan-l2":               ipvlan("l2", "bridge"),
+	"ipvlan-l2-private":       ipvlan("l2", "private"),
+	"ipvlan-l2-vepa":          ipvlan("l2", "vepa"),
+	"ipvlan-l3":               ipvlan("l3", "bridge"),
+	"ipvlan-l3s":              ipvlan("l3s", "bridge"),
+	"vlan":                    vlan,
+	"vxlan":                   vxlan(pointToPoint, false),
+	"vxlan-multicast":         vxlan(multicast, false),
+	"vxlan-fdb":               vxlan(filledIn, false),
+	"vxlan-bridge":            vxlan(pointToPoint, true),
+	"vxlan-multicast-bridge":  vxlan(multicast, true),
+	"vxlan-fdb-bridge":        vxlan(filledIn, true),
+	"geneve":                  geneve,
+	"ipip":                    ipip,
+	"gre":                     gre,
+	"tun":                     relayed("tun"),
+	"tap":                     relayed("tap"),
+	"pasta":                   pasta,
+	"slirp4netns":             slirp4netns,
 }
 
 // Names are the networks that can be wired, in the catalogue's order.

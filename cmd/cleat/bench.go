@@ -8,10 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"cleat/bench"
-	"cleat/bench/catalog"
 	"cleat/bench/experiment"
 	"cleat/bench/summary"
 	"cleat/lab"
@@ -58,12 +56,11 @@ can't make are listed with what is missing.
 	flags.StringSliceVar(&f.Engine, "engine", nil, "traffic generators: cleat, iperf3, iperf")
 	flags.Uint64Var(&f.Seed, "seed", 0, "seed of the random order (default a fresh one, recorded)")
 	flags.StringVar(&f.linkRate, "link-rate", "", "`RATE` of the links between nodes, e.g. 10G (default as fast as they are)")
-	flags.StringVar(&f.lab, "lab", "auto", "flavour of the lab: user (no root needed), root, or auto")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
 	completeWith(cmd, "networks", experiment.NetworkNames())
-	completeWith(cmd, "engine", []string{"cleat", "iperf3", "iperf"})
-	completeWith(cmd, "lab", []string{"auto", "user", "root"})
+	completeWith(cmd, "engine", engines)
+	flavourFlag(cmd, &f.lab)
 	cmd.AddCommand(newBenchListCmd(), newBetweenCmd(), newCompareCmd(), newReportCmd())
 	return cmd
 }
@@ -111,32 +108,43 @@ func (f *benchFlags) load(preset string) (experiment.Experiment, error) {
 }
 
 func (f *benchFlags) run(ctx context.Context, preset string) error {
-	if !slices.Contains([]string{"auto", "user", "root"}, f.lab) {
-		return withHint(usagef("unknown lab flavour %q", f.lab), didYouMean(f.lab, []string{"auto", "user", "root"}))
+	if err := checkFlavour(f.lab); err != nil {
+		return err
 	}
 	e, err := f.load(preset)
 	if err != nil {
 		return err
 	}
-	if f.out == "" {
-		f.out = fmt.Sprintf("cleat-bench-%s-%s", e.Name, time.Now().Format("20060102-150405"))
-	}
-	if _, err := os.Stat(filepath.Join(f.out, bench.SamplesFile)); err == nil {
-		return withHint(usagef("%w: %s", bench.ErrNotEmpty, f.out), "give another directory with --out, or remove this one")
+	if err := f.chooseDir(e.Name); err != nil {
+		return err
 	}
 	if _, inside := lab.Inside(); !inside {
-		return enterLab(ctx, lab.Config{Flavour: flavourOf(f.lab), Args: append(os.Args[1:len(os.Args):len(os.Args)], "--out", f.out)})
+		return enterLab(ctx, lab.Config{Flavour: flavourOf(f.lab), Args: withOut(f.out)})
 	}
 	scratch, err := lab.Settle()
 	if err != nil {
 		return err
 	}
-	progress := newProgress(os.Stderr, e, f.out, f.quiet)
-	err = bench.Run(ctx, bench.Config{
-		Experiment: e, Dir: f.out, Scratch: scratch, Progress: progress,
-		Version: version(), Command: os.Args,
-	})
-	progress.end()
+	return f.carryOut(ctx, e, scratch, func(cfg bench.Config) error { return bench.Run(ctx, cfg) })
+}
+
+// chooseDir settles where the results go.
+func (f *benchFlags) chooseDir(what string) error {
+	if f.out == "" {
+		f.out = defaultDir(what)
+	}
+	if _, err := os.Stat(filepath.Join(f.out, bench.SamplesFile)); err == nil {
+		return withHint(usagef("%w: %s", bench.ErrNotEmpty, f.out), "give another directory with --out, or remove this one")
+	}
+	return nil
+}
+
+// carryOut runs an experiment inside the lab and ends with what it found, also
+// when it was interrupted.
+func (f *benchFlags) carryOut(ctx context.Context, e experiment.Experiment, scratch string, run func(bench.Config) error) error {
+	p := newProgress(os.Stderr, e, f.out, f.quiet)
+	err := run(bench.Config{Experiment: e, Dir: f.out, Scratch: scratch, Progress: p, Version: version(), Command: os.Args})
+	p.end()
 	if err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -158,6 +166,24 @@ func (f *benchFlags) conclude() error {
 	return printConclusion(os.Stdout, f.out, results)
 }
 
+// engines are the traffic generators that an experiment may use.
+var engines = []string{"cleat", "iperf3", "iperf"}
+
+// flavours are what --lab takes.
+var flavours = []string{"auto", "user", "root"}
+
+func flavourFlag(cmd *cobra.Command, value *string) {
+	cmd.Flags().StringVar(value, "lab", "auto", "flavour of the lab: user (no root needed), root, or auto")
+	completeWith(cmd, "lab", flavours)
+}
+
+func checkFlavour(flag string) error {
+	if slices.Contains(flavours, flag) {
+		return nil
+	}
+	return withHint(usagef("unknown lab flavour %q", flag), didYouMean(flag, flavours))
+}
+
 func flavourOf(flag string) lab.Flavour {
 	if flag == "auto" {
 		return lab.Auto
@@ -177,44 +203,4 @@ func enterLab(ctx context.Context, cfg lab.Config) error {
 		return exitStatus(code)
 	}
 	return err
-}
-
-func newBenchListCmd() *cobra.Command {
-	var asJSON bool
-	var flavour string
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "list the networks, and what this machine lacks for the others",
-		Example: "  cleat bench list\n  cleat bench list --json",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, inside := lab.Inside(); !inside {
-				return enterLab(cmd.Context(), lab.Config{Flavour: flavourOf(flavour)})
-			}
-			if _, err := lab.Settle(); err != nil {
-				return err
-			}
-			if asJSON {
-				return listJSON(cmd.OutOrStdout())
-			}
-			return listTable(cmd.OutOrStdout())
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&flavour, "lab", "auto", "flavour of the lab: user, root, or auto")
-	return cmd
-}
-
-// roleTitles head the groups of the list.
-var roleTitles = []struct {
-	role  catalog.Role
-	title string
-}{
-	{catalog.Baseline, "Baselines"},
-	{catalog.Container, "Container to container"},
-	{catalog.Outside, "Container and the outside"},
-	{catalog.Published, "Published ports"},
-	{catalog.Overlay, "Across hosts"},
-	{catalog.Userspace, "Through a program"},
-	{catalog.Rootless, "Without root"},
 }

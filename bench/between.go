@@ -1,0 +1,66 @@
+package bench
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"cleat/bench/catalog"
+	"cleat/bench/experiment"
+	"cleat/bench/wiring"
+	"cleat/netns"
+)
+
+// Between is Run for a path that exists already, between namespaces a and b,
+// there and, where b can reach a by itself, back. cfg.Experiment must measure
+// catalog.ExistingPath only; the direction of its cells says which way. The
+// address is b's as a reaches it; zero means to find one.
+func Between(ctx context.Context, cfg Config, a, b *netns.NS, address netip.Addr) error {
+	there, err := wiring.Existing(ctx, a, b, address)
+	if err != nil {
+		return err
+	}
+	paths := map[string]*wiring.Wired{"outbound": there}
+	// A path that is translated on the way leads one way only.
+	if back, err := wiring.Existing(ctx, b, a, netip.Addr{}); err == nil {
+		paths["inbound"] = back
+	} else {
+		cfg.Experiment = oneWay(cfg.Experiment)
+	}
+	return start(ctx, cfg, func(r *run) error {
+		for _, j := range r.Experiment.Jobs() {
+			if w := paths[j.Cell.Direction]; w != nil {
+				if err := r.beds.adopt(ctx, j, w); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// oneWay leaves out the way back.
+func oneWay(e experiment.Experiment) experiment.Experiment {
+	groups := e.Groups
+	e.Groups = nil
+	for _, g := range groups {
+		g.Directions = []string{"outbound"}
+		e.Groups = append(e.Groups, g)
+	}
+	return e
+}
+
+// ExistingPath is the experiment of Between: streams and request/response.
+func ExistingPath() experiment.Experiment {
+	return experiment.Experiment{
+		Name: "between", Title: "a path that exists already", Repeat: 10, Warmup: 1,
+		Groups: []experiment.Group{{
+			Networks:   []string{catalog.ExistingPath},
+			Directions: []string{"outbound", "inbound"},
+			Work: []experiment.Work{
+				{Kind: experiment.TCP, Duration: time.Second},
+				{Kind: experiment.RR, Duration: 500 * time.Millisecond},
+			},
+		}},
+	}
+}
