@@ -221,8 +221,9 @@ const (
 )
 
 // publish makes one container a pair that publishes its port on the host, and
-// asks for the client's side.
-func (s *site) publish(w *Wired, m mode, client func(d docker, i int, server *lab.Node) (Pair, error)) error {
+// asks for the client's side. A proxy listens at the address given, since one
+// at all addresses would answer datagrams from another one.
+func (s *site) publish(w *Wired, m mode, at netip.Addr, client func(d docker, i int, server *lab.Node) (Pair, error)) error {
 	d, err := s.newDocker(m == byNAT)
 	if err != nil {
 		return err
@@ -241,7 +242,7 @@ func (s *site) publish(w *Wired, m mode, client func(d docker, i int, server *la
 			return err
 		}
 		if m == byProxy {
-			if err := s.proxy(d.host, i); err != nil {
+			if err := s.proxy(d.host, i, at); err != nil {
 				return err
 			}
 		}
@@ -257,8 +258,8 @@ func (s *site) publish(w *Wired, m mode, client func(d docker, i int, server *la
 }
 
 // proxy runs the program that takes what the rules leave to it.
-func (s *site) proxy(host *lab.Node, pair int) error {
-	at := netip.AddrPortFrom(everywhere, port(pair))
+func (s *site) proxy(host *lab.Node, pair int, addr netip.Addr) error {
+	at := netip.AddrPortFrom(addr, port(pair))
 	to := netip.AddrPortFrom(serverAddr(pair), port(pair))
 	return s.start(host, lab.Command{Args: []string{lab.Self, "traffic", "proxy", "--listen", at.String(), "--to", to.String()}})
 }
@@ -266,7 +267,7 @@ func (s *site) proxy(host *lab.Node, pair int) error {
 // hostToContainer is 004's fifth cell: the host reaches a container by the
 // container's own address.
 func hostToContainer(s *site, w *Wired) error {
-	return s.publish(w, byProxy, func(d docker, i int, _ *lab.Node) (Pair, error) {
+	return s.publish(w, byProxy, hostAddr(1), func(d docker, i int, _ *lab.Node) (Pair, error) {
 		return Pair{Client: d.host, ClientNode: d.host, Device: containerBridge, Dial: netip.AddrPortFrom(serverAddr(i), port(i))}, nil
 	})
 }
@@ -274,22 +275,21 @@ func hostToContainer(s *site, w *Wired) error {
 // publishedLoopback is the host's own 127.0.0.1.
 func publishedLoopback(m mode) func(*site, *Wired) error {
 	return func(s *site, w *Wired) error {
-		return s.publish(w, m, func(d docker, i int, _ *lab.Node) (Pair, error) {
-			at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port(i))
-			return Pair{Client: d.host, ClientNode: d.host, Device: "lo", Dial: at}, nil
+		return s.publish(w, m, localhost, func(d docker, i int, _ *lab.Node) (Pair, error) {
+			return Pair{Client: d.host, ClientNode: d.host, Device: "lo", Dial: netip.AddrPortFrom(localhost, port(i))}, nil
 		})
 	}
 }
 
 func publishedHost(s *site, w *Wired) error {
-	return s.publish(w, byProxy, func(d docker, i int, _ *lab.Node) (Pair, error) {
+	return s.publish(w, byProxy, hostAddr(1), func(d docker, i int, _ *lab.Node) (Pair, error) {
 		return Pair{Client: d.host, ClientNode: d.host, Device: "lo", Dial: onHost(i)}, nil
 	})
 }
 
 func publishedContainer(m mode) func(*site, *Wired) error {
 	return func(s *site, w *Wired) error {
-		return s.publish(w, m, func(d docker, i int, _ *lab.Node) (Pair, error) {
+		return s.publish(w, m, hostAddr(1), func(d docker, i int, _ *lab.Node) (Pair, error) {
 			c, err := s.onBridge(d.host, "client", i, clientAddr(i))
 			return Pair{Client: c, ClientNode: c, Device: inside, Dial: onHost(i)}, err
 		})
@@ -300,7 +300,7 @@ func publishedContainer(m mode) func(*site, *Wired) error {
 // the proxy, the bridge must send frames back out of the port they came in by.
 func publishedHairpin(m mode) func(*site, *Wired) error {
 	return func(s *site, w *Wired) error {
-		return s.publish(w, m, func(d docker, i int, server *lab.Node) (Pair, error) {
+		return s.publish(w, m, hostAddr(1), func(d docker, i int, server *lab.Node) (Pair, error) {
 			p := Pair{Client: server, ClientNode: server, Device: inside, Dial: onHost(i)}
 			if m == byProxy {
 				return p, nil
@@ -315,7 +315,7 @@ func publishedHairpin(m mode) func(*site, *Wired) error {
 }
 
 func publishedOutside(s *site, w *Wired) error {
-	return s.publish(w, byProxy, func(d docker, i int, _ *lab.Node) (Pair, error) {
+	return s.publish(w, byProxy, hostAddr(1), func(d docker, i int, _ *lab.Node) (Pair, error) {
 		return Pair{Client: d.outside, ClientNode: d.outside, Device: uplink, Dial: onHost(i)}, nil
 	})
 }

@@ -11,7 +11,7 @@ import (
 func hostLoopback(s *site, w *Wired) error {
 	for i := range s.Pairs {
 		// The host may listen on BasePort itself: stay away from it.
-		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port(i)+hostPortOffset)
+		at := netip.AddrPortFrom(localhost, port(i)+hostPortOffset)
 		w.Pairs = append(w.Pairs, Pair{Client: lab.Host{}, Server: lab.Host{}, Listen: at, Dial: at})
 	}
 	return nil
@@ -27,7 +27,7 @@ func loopback(s *site, w *Wired) error {
 		return err
 	}
 	for i := range s.Pairs {
-		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port(i))
+		at := netip.AddrPortFrom(localhost, port(i))
 		w.Pairs = append(w.Pairs, Pair{Client: n, Server: n, ClientNode: n, Device: "lo", Listen: at, Dial: at})
 	}
 	return nil

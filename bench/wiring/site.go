@@ -149,6 +149,9 @@ func inNet(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, bits) }
 
 func port(pair int) uint16 { return uint16(BasePort + pair) }
 
+// localhost is 127.0.0.1.
+var localhost = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
 // everywhere is the unspecified IPv4 address.
 var everywhere = netip.IPv4Unspecified()
 

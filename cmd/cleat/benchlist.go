@@ -1,0 +1,160 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"cleat/bench"
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
+	"cleat/lab"
+
+	"github.com/spf13/cobra"
+)
+
+func newBenchListCmd() *cobra.Command {
+	var asJSON bool
+	var flavour string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list the networks, and what this machine lacks for the others",
+		Example: `  cleat bench list
+  cleat bench list --json | jq -r '.[] | select(.available) | .network'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFlavour(flavour); err != nil {
+				return err
+			}
+			if _, inside := lab.Inside(); !inside {
+				return enterLab(cmd.Context(), lab.Config{Flavour: flavourOf(flavour)})
+			}
+			if _, err := lab.Settle(); err != nil {
+				return err
+			}
+			listed := listNetworks()
+			if asJSON {
+				e := json.NewEncoder(cmd.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(listed)
+			}
+			return printNetworks(cmd.OutOrStdout(), listed)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	flavourFlag(cmd, &flavour)
+	return cmd
+}
+
+// listed is one line of `cleat bench list`.
+type listed struct {
+	Network   string       `json:"network"`
+	Title     string       `json:"title"`
+	Role      catalog.Role `json:"role"`
+	Available bool         `json:"available"`
+	Reason    string       `json:"reason,omitempty"` // why it is not available
+	Remedy    string       `json:"remedy,omitempty"` // what would supply it
+	Isolates  string       `json:"isolates,omitempty"`
+}
+
+func listNetworks() []listed {
+	var out []listed
+	for _, a := range bench.Available() {
+		entry, _ := catalog.Lookup(a.Network)
+		l := listed{Network: a.Network, Title: entry.Title, Role: entry.Role, Available: a.Err == nil}
+		if a.Err != nil {
+			var why cell.Absent = bench.Absence(a.Err)
+			l.Reason, l.Remedy = why.Reason, why.Remedy
+		}
+		if entry.Isolates {
+			l.Isolates = entry.Why
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// roleTitles head the groups of the list, in its order.
+var roleTitles = []struct {
+	role  catalog.Role
+	title string
+}{
+	{catalog.Baseline, "Baselines"},
+	{catalog.Container, "Container to container"},
+	{catalog.Outside, "Container and the outside"},
+	{catalog.Published, "Published ports"},
+	{catalog.Overlay, "Across hosts"},
+	{catalog.Userspace, "Through a program"},
+	{catalog.Rootless, "Without root"},
+}
+
+// printNetworks writes what can be measured by role, then what can't and why:
+// one reason once, with all the networks it bars.
+func printNetworks(w io.Writer, all []listed) error {
+	var b strings.Builder
+	for _, group := range roleTitles {
+		fmt.Fprintf(&b, "%s\n", group.title)
+		for _, l := range all {
+			if l.Role != group.role {
+				continue
+			}
+			mark := " "
+			if !l.Available {
+				mark = "-"
+			}
+			fmt.Fprintf(&b, "%s %-22s  %s\n", mark, l.Network, l.Title)
+		}
+	}
+	printReasons(&b, "Unavailable here (-):", all, func(l listed) (string, string) { return l.Reason, l.Remedy })
+	printReasons(&b, "Not applicable between neighbours, because they isolate them by design:", all,
+		func(l listed) (string, string) { return l.Isolates, "" })
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func printReasons(b *strings.Builder, title string, all []listed, why func(listed) (reason, remedy string)) {
+	names := map[[2]string][]string{}
+	var order [][2]string
+	for _, l := range all {
+		reason, remedy := why(l)
+		if reason == "" {
+			continue
+		}
+		key := [2]string{reason, remedy}
+		if names[key] == nil {
+			order = append(order, key)
+		}
+		names[key] = append(names[key], l.Network)
+	}
+	if len(order) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n%s\n", title)
+	for _, key := range order {
+		fmt.Fprint(b, wrap(strings.Join(names[key], ", "), "  "))
+		fmt.Fprint(b, wrap(key[0], "      "))
+		if key[1] != "" {
+			fmt.Fprint(b, wrap("→ "+key[1], "      "))
+		}
+	}
+}
+
+// wrap breaks text at spaces into lines of at most 79 columns.
+func wrap(text, indent string) string {
+	const width = 79
+	var b strings.Builder
+	line := indent
+	for _, word := range strings.Fields(text) {
+		if line != indent && len([]rune(line))+1+len([]rune(word)) > width {
+			fmt.Fprintln(&b, line)
+			line = indent
+		}
+		if line != indent {
+			line += " "
+		}
+		line += word
+	}
+	fmt.Fprintln(&b, line)
+	return b.String()
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"cleat/bench"
+	"cleat/lab"
+	"cleat/netns"
+
+	"github.com/spf13/cobra"
+)
+
+func newBetweenCmd() *cobra.Command {
+	f := benchFlags{lab: "root"}
+	var address string
+	cmd := &cobra.Command{
+		Use:   "between A B",
+		Short: "measure the path between two namespaces that exist already",
+		Long: `Measures TCP and request/response from namespace A to namespace B and back,
+over whatever joins them, without changing it. A and B are process ids, names
+under /run/netns, or paths. It needs root, to enter them. A server listens in
+each for the time of the measurement.`,
+		Example: `  cleat bench between 4242 4711
+  cleat bench between blue /proc/4711/ns/net --repeat 20
+  cleat bench between "$(docker inspect -f '{{.State.Pid}}' web)" 1`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var to netip.Addr
+			if address != "" {
+				var err error
+				if to, err = netip.ParseAddr(address); err != nil {
+					return usagef("address %q: want an IP address", address)
+				}
+			}
+			if _, inside := lab.Inside(); !inside {
+				return f.enterBetween(cmd, args)
+			}
+			return f.between(cmd, to)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.out, "out", "", "result `DIR`ectory; must hold no results yet (default cleat-bench-between-TIME)")
+	flags.IntVar(&f.Repeat, "repeat", 0, "number of blocks that count")
+	flags.DurationVar(&f.Duration, "duration", 0, "`TIME` of each measurement, e.g. 2s")
+	flags.StringSliceVar(&f.Engine, "engine", nil, "traffic generators: cleat, iperf3, iperf")
+	flags.Uint64Var(&f.Seed, "seed", 0, "seed of the random order (default a fresh one, recorded)")
+	flags.StringVar(&address, "address", "", "B's `ADDRESS` as A reaches it (default: the first that answers)")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
+	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
+	completeWith(cmd, "engine", engines)
+	return cmd
+}
+
+// firstNamespaceFD is where the copy in the lab finds A; B follows.
+const firstNamespaceFD = 4
+
+// enterBetween opens the namespaces while their names still mean something,
+// and hands them to a copy in a PID namespace of its own, so that no server
+// outlives the measurement.
+func (f *benchFlags) enterBetween(cmd *cobra.Command, args []string) error {
+	var files []*os.File
+	for _, ref := range args {
+		ns, err := netns.Find(ref)
+		if errors.Is(err, netns.ErrNotFound) {
+			return withHint(usageError{err}, "give a process id, a name from `ip netns list`, or a path such as /proc/PID/ns/net")
+		}
+		if err != nil {
+			return err
+		}
+		defer ns.Close()
+		files = append(files, ns.File())
+	}
+	if err := f.chooseDir("between"); err != nil {
+		return err
+	}
+	return enterLab(cmd.Context(), lab.Config{Flavour: lab.Root, Args: withOut(f.out), Extra: files})
+}
+
+func (f *benchFlags) between(cmd *cobra.Command, to netip.Addr) error {
+	scratch, err := lab.Settle()
+	if err != nil {
+		return err
+	}
+	var ends [2]*netns.NS
+	for i := range ends {
+		if ends[i], err = netns.Open(fmt.Sprintf("/proc/self/fd/%d", firstNamespaceFD+i)); err != nil {
+			return err
+		}
+		defer ends[i].Close()
+	}
+	e := bench.ExistingPath().Override(f.Override)
+	if err := e.Validate(); err != nil {
+		return usageError{err}
+	}
+	return f.carryOut(cmd.Context(), e, scratch, func(cfg bench.Config) error {
+		return bench.Between(cmd.Context(), cfg, ends[0], ends[1], to)
+	})
+}
+
+// withOut is our own command line with the result directory spelled out, so
+// that the copy uses the same.
+func withOut(dir string) []string {
+	return append(os.Args[1:len(os.Args):len(os.Args)], "--out", dir)
+}
+
+// defaultDir names a result directory after what is measured and when.
+func defaultDir(what string) string {
+	return fmt.Sprintf("cleat-bench-%s-%s", what, time.Now().Format("20060102-150405"))
+}
