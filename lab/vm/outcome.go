@@ -16,7 +16,10 @@ const (
 	Died Verdict = "DIED"
 )
 
-// Outcome is one test in the output of a Go test binary run with -test.v.
+// Outcome is one test in the output of a Go test binary that was run with
+// -test.v=test2json: unlike plain -test.v it prints the verdict of a subtest at
+// once, not when the outermost test ends, so that a binary that dies has told
+// what it had found.
 type Outcome struct {
 	Test    string // with its parents, slash-separated, as Go prints it
 	Verdict Verdict
@@ -31,7 +34,16 @@ var (
 	verdicts = map[string]Verdict{"PASS": Pass, "FAIL": Fail, "SKIP": Skip}
 )
 
-// Outcomes reads what a Go test binary printed with -test.v, in the order in
+// Readable takes the marks out of the output of a test binary that tell its own
+// lines from those of the code under test (^V, wherever in a line), so that each
+// of its lines begins a line.
+func Readable(output []byte) string {
+	s := strings.ReplaceAll(string(output), "\r\n", "\n")
+	s = strings.ReplaceAll(s, "\n\x16", "\n")
+	return strings.ReplaceAll(strings.TrimPrefix(s, "\x16"), "\x16", "\n")
+}
+
+// Outcomes reads what a Go test binary printed (made Readable), in the order in
 // which the tests began. Lines that no test logged are passed over.
 func Outcomes(output string) []Outcome {
 	var out []Outcome
@@ -47,7 +59,7 @@ func Outcomes(output string) []Outcome {
 	}
 	current := ""
 	for line := range strings.Lines(output) {
-		line = strings.TrimRight(line, "\r\n")
+		line = strings.TrimRight(line, "\n")
 		if m := testMarker.FindStringSubmatch(line); m != nil {
 			current = m[1]
 			get(current)
