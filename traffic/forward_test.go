@@ -1,4 +1,4 @@
-package traffic
+package traffic_test
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+
+	"cleat/traffic"
 )
 
 // freePort is an address that nobody listens at, for TCP and UDP.
@@ -28,7 +30,7 @@ func forwarding(t *testing.T, to netip.AddrPort) netip.AddrPort {
 	at := freePort(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- Forward(ctx, at, to) }()
+	go func() { done <- traffic.Forward(ctx, at, to) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

@@ -1,0 +1,615 @@
+package traffic_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"cleat/traffic"
+)
+
+// serving runs a server until the test ends. Port 0 becomes a free one.
+func serving(t *testing.T, cfg traffic.ServeConfig) (address string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan string, 1), make(chan error, 1)
+	cfg.Ready = func(at string) { ready <- at }
+	go func() { done <- traffic.Serve(ctx, cfg) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	select {
+	case address = <-ready:
+		return address
+	case err := <-done:
+		done <- nil
+		t.Fatalf("Serve: %v", err)
+		return ""
+	}
+}
+
+// run is traffic.Run with a short duration.
+func run(t *testing.T, cfg traffic.Config) traffic.Result {
+	t.Helper()
+	if cfg.Duration == 0 {
+		cfg.Duration = 50 * time.Millisecond
+	}
+	r, err := traffic.Run(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// needIPv6 skips where loopback has no IPv6 address.
+func needIPv6(t *testing.T) {
+	t.Helper()
+	l, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("no IPv6: ", err)
+	}
+	l.Close()
+}
+
+func TestEveryWork(t *testing.T) {
+	works := []struct {
+		name  string
+		cfg   traffic.Config
+		check func(t *testing.T, r traffic.Result)
+	}{
+		{"tcp", traffic.Config{Work: traffic.TCP}, receivedBytes},
+		{"tcp, four streams", traffic.Config{Work: traffic.TCP, Streams: 4}, receivedBytes},
+		{"tcp, ramp", traffic.Config{Work: traffic.TCP, Omit: 30 * time.Millisecond}, receivedBytes},
+		{"tcp, reversed", traffic.Config{Work: traffic.TCP, Reverse: true, Streams: 2}, receivedBytes},
+		{"tcp, one byte", traffic.Config{Work: traffic.TCP, MessageBytes: 1}, receivedBytes},
+		{"tcp, buffers", traffic.Config{Work: traffic.TCP, BufferBytes: 64 << 10}, receivedBytes},
+		{"udp", traffic.Config{Work: traffic.UDP, BitsPerSecond: 20e6}, lossless},
+		{"udp, two streams", traffic.Config{Work: traffic.UDP, BitsPerSecond: 20e6, Streams: 2}, lossless},
+		{"udp, ramp", traffic.Config{Work: traffic.UDP, BitsPerSecond: 20e6, Omit: 30 * time.Millisecond}, lossless},
+		{"udp, 8 KiB", traffic.Config{Work: traffic.UDP, BitsPerSecond: 20e6, MessageBytes: 8192}, lossless},
+		{"udp, smallest", traffic.Config{Work: traffic.UDP, BitsPerSecond: 1e6, MessageBytes: 32}, lossless},
+		{"udp, segments", traffic.Config{Work: traffic.UDP, BitsPerSecond: 100e6, GSO: true, MessageBytes: 1400}, lossless},
+		{"udp, reversed", traffic.Config{Work: traffic.UDP, BitsPerSecond: 20e6, Reverse: true}, lossless},
+		{"udp, reversed segments", traffic.Config{Work: traffic.UDP, BitsPerSecond: 100e6, Reverse: true, GSO: true, MessageBytes: 1400}, lossless},
+		{"udp, as fast as possible", traffic.Config{Work: traffic.UDP}, receivedBytes},
+		{"udp, search", traffic.Config{Work: traffic.UDP, Search: true, Duration: 300 * time.Millisecond, LossBound: 0.9}, searched},
+		{"rr", traffic.Config{Work: traffic.RR}, transacted},
+		{"rr, schedule", traffic.Config{Work: traffic.RR, TransactionsPerSecond: 1000, Streams: 2}, transacted},
+		{"rr, large", traffic.Config{Work: traffic.RR, MessageBytes: 100_000}, transacted},
+		{"udprr", traffic.Config{Work: traffic.UDPRR}, transacted},
+		{"udprr, schedule", traffic.Config{Work: traffic.UDPRR, TransactionsPerSecond: 1000, Streams: 2}, transacted},
+		{"crr", traffic.Config{Work: traffic.CRR}, transacted},
+		{"crr, two at once", traffic.Config{Work: traffic.CRR, Streams: 2, MessageBytes: 1000}, transacted},
+		{"probe", traffic.Config{Work: traffic.Probe}, passes},
+	}
+	control := "unix:" + filepath.Join(t.TempDir(), "control")
+	servers := []struct{ name, listen, control string }{
+		{"IPv4", "127.0.0.1:0", ""},
+		{"IPv6", "[::1]:0", ""},
+		{"every address", ":0", ""},
+		{"out of band", "127.0.0.1:0", control},
+	}
+	for _, s := range servers {
+		t.Run(s.name, func(t *testing.T) {
+			if strings.Contains(s.listen, "::") {
+				needIPv6(t)
+			}
+			address := serving(t, traffic.ServeConfig{Listen: s.listen, Control: s.control})
+			address = strings.Replace(address, "[::]", "127.0.0.1", 1)
+			for _, w := range works {
+				t.Run(w.name, func(t *testing.T) {
+					cfg := w.cfg
+					cfg.Address, cfg.Control = address, s.control
+					r := run(t, cfg)
+					if r.Partial {
+						t.Error("the result is partial")
+					}
+					w.check(t, r)
+				})
+			}
+		})
+	}
+}
+
+func receivedBytes(t *testing.T, r traffic.Result) {
+	t.Helper()
+	if r.BytesReceived == 0 || r.DurationSeconds < 0.05 || r.CPU == nil {
+		t.Errorf("nothing was measured: %+v", r)
+	}
+	rate := 8 * float64(r.BytesReceived) / r.DurationSeconds
+	if r.BitsPerSecond < 0.99*rate || r.BitsPerSecond > 1.01*rate {
+		t.Errorf("%d bytes in %g s are not %g bit/s", r.BytesReceived, r.DurationSeconds, r.BitsPerSecond)
+	}
+	if r.Work == "tcp" && (r.Congestion == "" || r.MSSBytes == 0) {
+		t.Errorf("the kernel said nothing of congestion control and MSS: %+v", r)
+	}
+}
+
+func lossless(t *testing.T, r traffic.Result) {
+	t.Helper()
+	receivedBytes(t, r)
+	if r.Lost != 0 || r.Duplicated != 0 || r.PacketsSent == 0 || r.PacketsReceived != r.PacketsSent {
+		t.Errorf("sent %d, received %d, lost %d, duplicated %d over loopback", r.PacketsSent, r.PacketsReceived, r.Lost, r.Duplicated)
+	}
+	if want := r.PacketsReceived * uint64(r.MessageBytes); r.BytesReceived != want {
+		t.Errorf("%d bytes, want %d", r.BytesReceived, want)
+	}
+	if most := r.OfferedBitsPerSecond * 1.05; r.BitsPerSecond > most {
+		t.Errorf("%g bit/s arrived, offered were %g", r.BitsPerSecond, r.OfferedBitsPerSecond)
+	}
+}
+
+func searched(t *testing.T, r traffic.Result) {
+	t.Helper()
+	if len(r.Trials) == 0 || r.BitsPerSecond == 0 || r.LossFraction > r.LossBound {
+		t.Errorf("the search found nothing: %+v", r)
+	}
+}
+
+func transacted(t *testing.T, r traffic.Result) {
+	t.Helper()
+	if r.Transactions == 0 || r.TransactionsPerSecond == 0 || r.Lost+r.Failures != 0 {
+		t.Fatalf("transactions failed: %+v", r)
+	}
+	h, err := traffic.MergeLatency(r.Latency, r.Latency)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.TotalCount() != int64(2*r.Transactions) {
+		t.Errorf("%d latencies for %d transactions", h.TotalCount()/2, r.Transactions)
+	}
+	if r.P50 <= 0 || r.P99 < r.P50 || r.P999 < r.P99 {
+		t.Errorf("percentiles %s %s %s", r.P50, r.P99, r.P999)
+	}
+}
+
+func passes(t *testing.T, r traffic.Result) {
+	t.Helper()
+	if r.LinkMTU == 0 || r.PathMTU != r.LinkMTU || r.BlackHole || r.ProbeError != "" {
+		t.Errorf("loopback does not carry full-size packets: %+v", r)
+	}
+}
+
+func TestCongestionControlIsSet(t *testing.T) {
+	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
+	for _, reverse := range []bool{false, true} {
+		r := run(t, traffic.Config{Work: traffic.TCP, Address: address, Congestion: "reno", MSS: 1000, Reverse: reverse})
+		if r.Congestion != "reno" {
+			t.Errorf("reverse %v: congestion control %q, want reno", reverse, r.Congestion)
+		}
+		if r.MSSBytes > 1000 || r.MSSBytes < 900 {
+			t.Errorf("reverse %v: MSS %d, want about 1000", reverse, r.MSSBytes)
+		}
+	}
+	_, err := traffic.Run(context.Background(), traffic.Config{Work: traffic.TCP, Address: address, Congestion: "nosuch"})
+	if err == nil || !strings.Contains(err.Error(), "tcp_available_congestion_control") {
+		t.Errorf("unknown congestion control: %v", err)
+	}
+}
+
+func TestMPTCP(t *testing.T) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 262)
+	if err != nil {
+		t.Skip("no MPTCP: ", err)
+	}
+	syscall.Close(fd)
+	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
+	for _, w := range []traffic.Work{traffic.TCP, traffic.RR, traffic.CRR} {
+		r := run(t, traffic.Config{Work: w, Address: address, MPTCP: true})
+		if !r.MPTCP || r.MPTCPFallback || (w != traffic.CRR && r.Subflows < 1) {
+			t.Errorf("%s: %+v", w, r)
+		}
+	}
+	// A server that only speaks TCP, here by a userland forward.
+	plain := forwardTo(t, address)
+	r := run(t, traffic.Config{Work: traffic.TCP, Address: plain, MPTCP: true})
+	if !r.MPTCPFallback || len(r.Warnings) == 0 {
+		t.Errorf("the fallback to TCP is not told: %+v", r)
+	}
+}
+
+// Everything passes a proxy that knows nothing of us: one port is enough.
+func TestThroughProxy(t *testing.T) {
+	address := forwardTo(t, serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"}))
+	for _, w := range traffic.Works() {
+		cfg := traffic.Config{Work: w, Address: address}
+		if w == traffic.UDP {
+			cfg.BitsPerSecond = 1e6
+		}
+		r := run(t, cfg)
+		if r.ProbeError != "" || r.BlackHole || (w != traffic.Probe && r.BytesReceived == 0) {
+			t.Errorf("%s: %+v", w, r)
+		}
+	}
+}
+
+func TestManyTestsAtOnce(t *testing.T) {
+	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
+	start := time.Now().Add(200 * time.Millisecond)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		work := traffic.Works()[i%5]
+		wg.Go(func() {
+			r, err := traffic.Run(context.Background(), traffic.Config{
+				Work: work, Address: address, Duration: 100 * time.Millisecond, BitsPerSecond: 1e6, StartAt: start,
+			})
+			if err != nil || r.BytesReceived == 0 {
+				t.Errorf("%s: %v, %+v", work, err, r)
+			}
+			if time.Now().Before(start.Add(100 * time.Millisecond)) {
+				t.Errorf("%s ended before its time: it did not wait for the start", work)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestOnce(t *testing.T) {
+	ready, done := make(chan string, 1), make(chan error, 1)
+	var served traffic.Served
+	go func() {
+		done <- traffic.Serve(context.Background(), traffic.ServeConfig{
+			Listen: "127.0.0.1:0", Once: true,
+			Ready: func(at string) { ready <- at }, Done: func(s traffic.Served) { served = s },
+		})
+	}()
+	run(t, traffic.Config{Work: traffic.TCP, Address: <-ready})
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if served.Work != traffic.TCP || served.Error != "" || served.Client == "" {
+		t.Errorf("served %+v", served)
+	}
+}
+
+func TestNoChecksum(t *testing.T) {
+	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
+	lossless(t, run(t, traffic.Config{Work: traffic.UDP, Address: address, NoChecksum: true, BitsPerSecond: 5e6}))
+	needIPv6(t)
+	_, err := traffic.Run(context.Background(), traffic.Config{Work: traffic.UDP, Address: "[::1]:9", NoChecksum: true})
+	var bad *traffic.ConfigError
+	if !errors.As(err, &bad) || bad.Field != "no-checksum" {
+		t.Errorf("UDP over IPv6 without checksum: %v", err)
+	}
+}
+
+// A segment that does not fit the path must be an error, not a silent loss.
+func TestSegmentsLargerThanMTU(t *testing.T) {
+	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
+	_, err := traffic.Run(context.Background(), traffic.Config{
+		Work: traffic.UDP, Address: address, GSO: true, MessageBytes: 65500, Duration: 20 * time.Millisecond,
+	})
+	if err != nil && !strings.Contains(err.Error(), "UDP_SEGMENT") {
+		t.Errorf("error %v does not name UDP_SEGMENT", err)
+	}
+}
+
+// Interrupted tests end at once, say so, and return what there is.
+func TestInterrupted(t *testing.T) {
+	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
+	for _, cfg := range []traffic.Config{
+		{Work: traffic.TCP}, {Work: traffic.TCP, Reverse: true}, {Work: traffic.UDP, BitsPerSecond: 1e6},
+		{Work: traffic.UDP, BitsPerSecond: 1e6, Reverse: true}, {Work: traffic.UDP, Search: true},
+		{Work: traffic.RR}, {Work: traffic.RR, TransactionsPerSecond: 100}, {Work: traffic.UDPRR}, {Work: traffic.CRR},
+	} {
+		name := string(cfg.Work)
+		if cfg.Reverse {
+			name += ", reversed"
+		}
+		if cfg.Search {
+			name += ", search"
+		}
+		if cfg.TransactionsPerSecond > 0 {
+			name += ", schedule"
+		}
+		t.Run(name, func(t *testing.T) {
+			cfg.Address, cfg.Duration = address, time.Hour
+			ctx, cancel := context.WithCancel(context.Background())
+			time.AfterFunc(200*time.Millisecond, cancel)
+			r, err := traffic.Run(ctx, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !r.Partial || !slices.ContainsFunc(r.Warnings, func(w string) bool { return strings.HasPrefix(w, "partial:") }) {
+				t.Errorf("the result does not say that it is partial: %+v", r)
+			}
+			if r.BytesReceived == 0 && !cfg.Search {
+				t.Errorf("what was measured is gone: %+v", r)
+			}
+		})
+	}
+}
+
+// childServer is a server in a process of its own.
+func childServer(t *testing.T) (*exec.Cmd, string) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), childVariable+"=127.0.0.1:0")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, strings.TrimSpace(line)
+}
+
+func TestServerKilled(t *testing.T) {
+	for _, cfg := range []traffic.Config{
+		{Work: traffic.TCP}, {Work: traffic.UDP, BitsPerSecond: 1e6}, {Work: traffic.RR},
+		{Work: traffic.UDPRR}, {Work: traffic.CRR}, {Work: traffic.UDP, BitsPerSecond: 1e6, Reverse: true},
+	} {
+		t.Run(string(cfg.Work), func(t *testing.T) {
+			cmd, address := childServer(t)
+			cfg.Address, cfg.Duration = address, time.Hour
+			time.AfterFunc(200*time.Millisecond, func() { cmd.Process.Kill() })
+			r, err := traffic.Run(context.Background(), cfg)
+			if err == nil {
+				t.Errorf("no error though the server was killed: %+v", r)
+			}
+		})
+	}
+}
+
+// A client that vanishes ends its test and nothing else.
+func TestClientKilled(t *testing.T) {
+	done := make(chan traffic.Served, 1)
+	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0", Done: func(s traffic.Served) { done <- s }})
+	c := hello(t, address, 1, `{"version":1,"kind":"hello","params":{"work":"tcp","duration_ns":1000000000,"streams":1,"message_bytes":1000}}`)
+	expect(t, c, "ready")
+	c.Close()
+	if s := <-done; s.Work != traffic.TCP {
+		t.Errorf("served %+v", s)
+	}
+	receivedBytes(t, run(t, traffic.Config{Work: traffic.TCP, Address: address}))
+}
+
+// hello opens a control connection by hand.
+func hello(t *testing.T, address string, version byte, body string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	b := append([]byte("cltt"), version, 1, 0, 0)
+	b = append(b, "0123456789abcdef"...)
+	if body != "" {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(body)))
+		b = append(b, body...)
+	}
+	if _, err := c.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// expect reads one control message by hand.
+func expect(t *testing.T, c net.Conn, kind string) (text string) {
+	t.Helper()
+	var n uint32
+	if err := binary.Read(c, binary.BigEndian, &n); err != nil {
+		t.Fatalf("wait for %q: %v", kind, err)
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(c, b); err != nil {
+		t.Fatal(err)
+	}
+	var m struct{ Kind, Error string }
+	if err := json.Unmarshal(b, &m); err != nil {
+		t.Fatal(err)
+	}
+	if m.Kind != kind {
+		t.Fatalf("message %s, want %q", b, kind)
+	}
+	return m.Error
+}
+
+// Whatever arrives on the port, the server answers or closes, and goes on.
+func TestGarbageOnThePort(t *testing.T) {
+	const good = `{"version":1,"kind":"hello","params":{"work":"tcp","duration_ns":1000000000,"streams":1,"message_bytes":1000}}`
+	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
+	closes := func(t *testing.T, c net.Conn) {
+		t.Helper()
+		if n, err := c.Read(make([]byte, 1)); err == nil {
+			t.Errorf("the server sent %d bytes, want it to close", n)
+		}
+	}
+	t.Run("HTTP", func(t *testing.T) {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: example\r\n\r\n")
+		closes(t, c)
+	})
+	t.Run("truncated preamble", func(t *testing.T) {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, "cltt")
+		c.(*net.TCPConn).CloseWrite()
+		closes(t, c)
+	})
+	t.Run("truncated hello", func(t *testing.T) {
+		c := hello(t, address, 1, "")
+		c.Write([]byte{0, 0, 1, 0, '{'})
+		c.(*net.TCPConn).CloseWrite()
+		expect(t, c, "error")
+	})
+	t.Run("next version", func(t *testing.T) {
+		if text := expect(t, hello(t, address, 2, good), "error"); !strings.Contains(text, "version") {
+			t.Errorf("error %q does not name the version", text)
+		}
+	})
+	t.Run("no JSON", func(t *testing.T) { expect(t, hello(t, address, 1, "hello"), "error") })
+	t.Run("no parameters", func(t *testing.T) { expect(t, hello(t, address, 1, `{"version":1,"kind":"hello"}`), "error") })
+	t.Run("not hello", func(t *testing.T) { expect(t, hello(t, address, 1, `{"version":1,"kind":"start"}`), "error") })
+	t.Run("token in use", func(t *testing.T) {
+		first := hello(t, address, 1, good)
+		expect(t, first, "ready")
+		if text := expect(t, hello(t, address, 1, good), "error"); !strings.Contains(text, "token") {
+			t.Errorf("error %q does not name the token", text)
+		}
+	})
+	t.Run("stream of an unknown test", func(t *testing.T) {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.Write(append([]byte("cltt\x01\x02\x00\x00"), "no such token...."...)[:24])
+		closes(t, c)
+	})
+	t.Run("datagrams", func(t *testing.T) {
+		c, err := net.Dial("udp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for _, b := range []string{"", "x", "cl\x01\x01", "cl\x01\x01" + strings.Repeat("\xff", 28), strings.Repeat("\x00", 1400)} {
+			io.WriteString(c, b)
+		}
+	})
+	receivedBytes(t, run(t, traffic.Config{Work: traffic.TCP, Address: address}))
+	lossless(t, run(t, traffic.Config{Work: traffic.UDP, Address: address, BitsPerSecond: 1e6}))
+}
+
+func TestStreamIndexTwice(t *testing.T) {
+	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
+	expect(t, hello(t, address, 1, `{"version":1,"kind":"hello","params":{"work":"tcp","duration_ns":1000000000,"streams":2,"message_bytes":1000}}`), "ready")
+	stream := func(index byte) net.Conn {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.Write(append([]byte{'c', 'l', 't', 't', 1, 2, 0, index}, "0123456789abcdef"...))
+		return c
+	}
+	// Of two streams with one index, and one beyond the last, one stays.
+	conns := []net.Conn{stream(0), stream(0), stream(2)}
+	closed := make(chan int, len(conns))
+	for i, c := range conns {
+		go func() {
+			c.Read(make([]byte, 1))
+			closed <- i
+		}()
+	}
+	<-closed
+	<-closed
+	select {
+	case i := <-closed:
+		t.Errorf("stream %d was closed too", i)
+	default:
+	}
+}
+
+func TestNobodyThere(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	for _, w := range traffic.Works() {
+		if r, err := traffic.Run(context.Background(), traffic.Config{Work: w, Address: address}); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s: %v, %+v; want connection refused", w, err, r)
+		}
+	}
+	_, err = traffic.Run(context.Background(), traffic.Config{Work: traffic.TCP, Address: address, Control: "unix:/nonexistent/control"})
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no control socket: %v", err)
+	}
+}
+
+// Somebody else's server: accepts, and says nothing or rubbish.
+func TestNotOurServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, "220 mail.example ESMTP\r\n")
+			c.Close()
+		}
+	}()
+	_, err = traffic.Run(context.Background(), traffic.Config{Work: traffic.TCP, Address: l.Addr().String()})
+	if err == nil {
+		t.Error("a mail server is taken for a traffic server")
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
+	err := traffic.Serve(context.Background(), traffic.ServeConfig{Listen: address})
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("second server at one port: %v", err)
+	}
+	u, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	if err := traffic.Serve(context.Background(), traffic.ServeConfig{Listen: u.LocalAddr().String()}); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("server at a port that is taken for UDP: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "control")
+	serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0", Control: "unix:" + path})
+	err = traffic.Serve(context.Background(), traffic.ServeConfig{Listen: "127.0.0.1:0", Control: "unix:" + path})
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("second server at one control socket: %v", err)
+	}
+}
+
+// A control socket left behind by a killed server is no obstacle.
+func TestStaleControlSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "control")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0", Control: "unix:" + path})
+	receivedBytes(t, run(t, traffic.Config{Work: traffic.TCP, Address: address, Control: "unix:" + path}))
+}
+
+// forwardTo puts a userland forward in front of an address.
+func forwardTo(t *testing.T, to string) string {
+	t.Helper()
+	return forwarding(t, netip.MustParseAddrPort(to)).String()
+}
