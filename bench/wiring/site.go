@@ -176,7 +176,7 @@ func (s *site) hosts() (node1, other *lab.Node, err error) {
 	if other, err = s.node("node2"); err != nil {
 		return nil, nil, err
 	}
-	if s.switched() {
+	if s.switched() || s.hairpin() {
 		sw, err := lab.NewSwitch("switch", s.MTU)
 		if err != nil {
 			return nil, nil, err
@@ -187,7 +187,7 @@ func (s *site) hosts() (node1, other *lab.Node, err error) {
 			if err != nil {
 				return nil, nil, err
 			}
-			if err := s.hairpin(sw, port); err != nil {
+			if err := s.setHairpin(sw, port); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -205,10 +205,14 @@ func (s *site) hosts() (node1, other *lab.Node, err error) {
 	return node1, other, nil
 }
 
-// hairpin makes the switch send frames back out of the port they came in by,
+// hairpin tells whether the experiment wants a switch that does what
+// setHairpin says.
+func (s *site) hairpin() bool { return s.Factors["hairpin"] == "on" }
+
+// setHairpin makes the switch send frames back out of the port they came in by,
 // where the experiment asks for it.
-func (s *site) hairpin(sw *lab.Switch, port string) error {
-	if s.Factors["hairpin"] != "on" {
+func (s *site) setHairpin(sw *lab.Switch, port string) error {
+	if !s.hairpin() {
 		return nil
 	}
 	l, err := link.Find(sw.NS, port)

@@ -56,7 +56,7 @@ func (s *site) relayPair(mode link.TunMode, pair int, client, server *lab.Node) 
 		}
 		files = append(files, t.Files()...)
 	}
-	if err := s.start(client, lab.Command{Args: []string{lab.Self, "traffic", "relay", "--vnet-hdr"}, Extra: files}); err != nil {
+	if err := s.start(client, lab.Command{Args: []string{lab.Self, "traffic", "relay"}, Extra: files}); err != nil {
 		return err
 	}
 	if err := client.Address(inside, inNet(clientAddr(pair))); err != nil {

@@ -93,6 +93,9 @@ func Wire(ctx context.Context, scratch, network string, p Params) (*Wired, error
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for %s: %w", network, err)
 	}
+	if p.Isolated && network == "macvlan-passthru" {
+		p.Topology = "switched" // a parent carries one only
+	}
 	s := &site{ctx: ctx, dir: dir, Params: p}
 	w := &Wired{site: s, isolates: barred != nil}
 	began := time.Now()

@@ -1,0 +1,219 @@
+package wiring_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"cleat/bench/catalog"
+	"cleat/bench/wiring"
+	"cleat/lab"
+	"cleat/link"
+	"cleat/traffic"
+)
+
+// TestMain plays the helper programs too: a wiring starts them as copies of the
+// running program, which here is the test.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "traffic" {
+		if err := helper(os.Args[2], os.Args[3:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(lab.RunTests(m))
+}
+
+// helper is what cmd/cleat does for these two command lines.
+func helper(name string, args []string) error {
+	ctx := context.Background()
+	switch name {
+	case "relay":
+		_, _, err := traffic.Relay(ctx, 3, 4, 0)
+		return err
+	case "proxy": // --listen ADDR --to ADDR
+		return traffic.Forward(ctx, netip.MustParseAddrPort(args[1]), netip.MustParseAddrPort(args[3]))
+	}
+	return fmt.Errorf("unknown helper %q", name)
+}
+
+// TestEveryNetwork wires each network of the catalogue in both topologies, with
+// two pairs, and passes a connection over each pair.
+func TestEveryNetwork(t *testing.T) {
+	lab.Need(t)
+	for _, e := range catalog.All() {
+		for _, topology := range []string{"local", "switched"} {
+			t.Run(e.Name+"/"+topology, func(t *testing.T) {
+				p := wiring.Params{Topology: topology, Pairs: 2, RateBitsPerSec: 1e9}
+				if e.Name == "macvlan-passthru" {
+					p.Pairs = 1
+				}
+				wire(t, e.Name, p)
+			})
+		}
+		if e.Role == catalog.Rootless {
+			t.Run(e.Name+"/inbound", func(t *testing.T) {
+				wire(t, e.Name, wiring.Params{Topology: "local", Pairs: 2, Inbound: true})
+			})
+		}
+	}
+	t.Run("macvlan-vepa/hairpin switch", func(t *testing.T) {
+		wire(t, "macvlan-vepa", wiring.Params{Topology: "local", Pairs: 1, Factors: map[string]string{"hairpin": "on"}})
+	})
+	for _, port := range []string{"4789", "8472"} {
+		t.Run("vxlan/port "+port, func(t *testing.T) {
+			wire(t, "vxlan", wiring.Params{Topology: "local", Pairs: 1, Factors: map[string]string{"vxlan_port": port}})
+		})
+	}
+	t.Run("veth/checksums in software", func(t *testing.T) {
+		wire(t, "veth", wiring.Params{Topology: "local", Pairs: 1, Factors: map[string]string{"checksum": "off"}})
+	})
+	t.Run("bridge/MTU 9000", func(t *testing.T) {
+		wire(t, "bridge", wiring.Params{Topology: "switched", Pairs: 1, MTU: 9000})
+	})
+}
+
+func wire(t *testing.T, network string, p wiring.Params) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	w, err := wiring.Wire(ctx, t.TempDir(), network, p)
+	skipLacking(t, err)
+	var never *wiring.NotApplicable
+	if errors.As(err, &never) {
+		entry, _ := catalog.Lookup(network)
+		if !entry.Isolates && p.Topology == "local" {
+			t.Fatalf("not applicable, but the catalogue does not say so: %s", never.Why)
+		}
+		t.Log(never) // what isolates is shown by the conformance suite of package link
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := w.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}()
+	if len(w.Pairs) != p.Pairs {
+		t.Fatalf("%d pairs, want %d", len(w.Pairs), p.Pairs)
+	}
+	for i, pair := range w.Pairs {
+		if err := connect(ctx, pair); err != nil {
+			t.Errorf("pair %d: %v", i, err)
+		}
+	}
+}
+
+// skipLacking skips what this kernel or machine can't do, with the reason.
+func skipLacking(t *testing.T, err error) {
+	t.Helper()
+	var lack *link.Lack
+	if errors.As(err, &lack) {
+		t.Skip(lack.Error())
+	}
+}
+
+// connect passes one connection from the client to the server of a pair, as
+// soon as both are ready.
+func connect(ctx context.Context, p wiring.Pair) error {
+	client, ok1 := p.Client.(*lab.Node)
+	server, ok2 := p.Server.(*lab.Node)
+	if !ok1 || !ok2 {
+		return nil // on the host itself there is nothing to try
+	}
+	var l net.Listener
+	if err := server.NS.Do(func() (err error) { l, err = net.Listen("tcp", p.Listen.String()); return err }); err != nil {
+		return err
+	}
+	defer l.Close()
+	go echo(l)
+	for {
+		err := client.NS.Do(func() error { return ask(p.Dial.String()) })
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// echo answers each connection with the byte it sends.
+func echo(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		var b [1]byte
+		if _, err := c.Read(b[:]); err == nil {
+			c.Write(b[:])
+		}
+		c.Close()
+	}
+}
+
+// ask wants its byte back: a proxy takes a connection before the server does.
+func ask(address string) error {
+	c, err := net.DialTimeout("tcp", address, 2*time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	b := [1]byte{'a'}
+	if _, err := c.Write(b[:]); err != nil {
+		return err
+	}
+	_, err = c.Read(b[:])
+	return err
+}
+
+func TestMistakes(t *testing.T) {
+	lab.Need(t)
+	for _, tt := range []struct {
+		name    string
+		network string
+		p       wiring.Params
+		says    func(error) bool
+	}{
+		{"unknown network", "carrier-pigeon", wiring.Params{Topology: "local", Pairs: 1}, func(err error) bool { return errors.Is(err, wiring.ErrUnknown) }},
+		{"no pairs", "veth", wiring.Params{Topology: "local"}, isParamError},
+		{"too many pairs", "veth", wiring.Params{Topology: "local", Pairs: wiring.MaxPairs + 1}, isParamError},
+		{"a port that is none", "vxlan", wiring.Params{Topology: "local", Pairs: 1, Factors: map[string]string{"vxlan_port": "many"}}, isParamError},
+		{"an MTU that is none", "veth", wiring.Params{Topology: "local", Pairs: 1, MTU: -1}, isParamError},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, err := wiring.Wire(context.Background(), t.TempDir(), tt.network, tt.p)
+			if err == nil {
+				w.Close()
+			}
+			if err == nil || !tt.says(err) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func isParamError(err error) bool {
+	var param *link.ParamError
+	return errors.As(err, &param)
+}
+
+// TestNamesCoverTheCatalogue holds the builders against the catalogue.
+func TestNamesCoverTheCatalogue(t *testing.T) {
+	names := map[string]bool{}
+	for _, n := range wiring.Names() {
+		names[n] = true
+	}
+	for _, e := range catalog.All() {
+		if !names[e.Name] {
+			t.Errorf("%s is in the catalogue, but nothing wires it", e.Name)
+		}
+	}
+}
