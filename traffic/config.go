@@ -102,7 +102,7 @@ type ServeConfig struct {
 // Served is what a server says of one test that ended.
 type Served struct {
 	Work   Work   `json:"work"`
-	Client string `json:"client"`          // the control connection's far end
+	Client string `json:"client"`          // the control connection's far end: an address or "unix"
 	Error  string `json:"error,omitempty"` // why the test broke off
 }
 

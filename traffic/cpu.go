@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -64,12 +65,15 @@ func parseStat(b []byte) (CPUTimes, error) {
 // Sub is what passed from before to t. Counters that the kernel let run
 // backwards (idle times may) count as no time.
 func (t CPUTimes) Sub(before CPUTimes) CPUTimes {
+	ticks := func(now, before float64) float64 {
+		return max(math.Round((now-before)*userHZ), 0) / userHZ
+	}
 	return CPUTimes{
-		User:    max(t.User-before.User, 0),
-		System:  max(t.System-before.System, 0),
-		SoftIRQ: max(t.SoftIRQ-before.SoftIRQ, 0),
-		Idle:    max(t.Idle-before.Idle, 0),
-		Steal:   max(t.Steal-before.Steal, 0),
+		User:    ticks(t.User, before.User),
+		System:  ticks(t.System, before.System),
+		SoftIRQ: ticks(t.SoftIRQ, before.SoftIRQ),
+		Idle:    ticks(t.Idle, before.Idle),
+		Steal:   ticks(t.Steal, before.Steal),
 		Wall:    max(t.Wall-before.Wall, 0),
 	}
 }

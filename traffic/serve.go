@@ -225,7 +225,10 @@ func (s *server) run(ctx context.Context, conn net.Conn, p preamble) {
 	err = t.run(ctx)
 	s.unregister(t)
 	t.end()
-	served := Served{Work: t.params.Work, Client: conn.RemoteAddr().String()}
+	served := Served{Work: t.params.Work, Client: "unix"}
+	if conn.RemoteAddr().Network() != "unix" {
+		served.Client = conn.RemoteAddr().String()
+	}
 	if err != nil {
 		far.send(message{Kind: kindError, Error: err.Error()})
 		served.Error = err.Error()

@@ -163,8 +163,8 @@ in the latency.`},
 	traffic.CRR: {"connect, request, response, close", `Makes a connection for each request. The server closes first, so that the client
 does not run out of ports.`},
 	traffic.Probe: {"which packet sizes arrive", `Sends packets of the link's full size, unfragmented, and a short stream. Says
-what the link's MTU is, what the path's is, and whether it is a black hole: small
-packets arrive, full-size ones do not. Ends within about two seconds.`},
+what the link's MTU is, what the path's is, and whether it is a black hole:
+small packets arrive, full-size ones do not. Ends within about two seconds.`},
 }
 
 func newTrafficClientCmd(w traffic.Work) *cobra.Command {
