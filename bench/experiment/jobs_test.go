@@ -61,8 +61,8 @@ func TestClaassen2015(t *testing.T) {
 	e := load(t, "claassen2015")
 	jobs := e.Jobs()
 	got := counts(jobs, func(j Job) string { return j.Work.Kind + " " + j.Cell.Topology })
-	// 5 networks × 2 MTUs × 8 or 5 numbers of pairs
-	for key, want := range map[string]int{"tcp local": 80, "tcp switched": 80, "udp local": 50, "udp switched": 50} {
+	// 6 networks on one node, 5 between two, × 2 MTUs × 8 or 5 numbers of pairs
+	for key, want := range map[string]int{"tcp local": 96, "tcp switched": 80, "udp local": 60, "udp switched": 50} {
 		if got[key] != want {
 			t.Errorf("%s: %d cells, want %d", key, got[key], want)
 		}
@@ -77,7 +77,7 @@ func TestClaassen2015(t *testing.T) {
 		}
 	}
 	veth := counts(jobs, func(j Job) string { return j.Cell.Topology + " " + j.Cell.Network })
-	for _, key := range []string{"local published-container", "local bridge", "switched published-outside", "switched bridge"} {
+	for _, key := range []string{"local published-container", "local published-container-nat", "local bridge", "switched published-outside", "switched bridge"} {
 		if veth[key] == 0 {
 			t.Errorf("no %s: veth runs through a published port and directly", key)
 		}
@@ -87,8 +87,8 @@ func TestClaassen2015(t *testing.T) {
 	if err := short.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(short.Jobs()); n != 200 {
-		t.Errorf("%d jobs up to 16 pairs, want 200", n)
+	if n := len(short.Jobs()); n != 220 {
+		t.Errorf("%d jobs up to 16 pairs, want 220", n)
 	}
 }
 

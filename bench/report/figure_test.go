@@ -34,7 +34,7 @@ func TestThesisFigures(t *testing.T) {
 			t.Errorf("%s has points %+v, want 8 from 1 to 128 pairs", s.Name, s.Points)
 		}
 	}
-	if want := []string{"loopback", "bridge", "published-host", "macvlan-bridge", "ipvlan-l2", "ipvlan-l3"}; !slices.Equal(names, want) {
+	if want := []string{"loopback", "bridge", "published-container", "published-container-nat", "macvlan-bridge", "ipvlan-l2", "ipvlan-l3"}; !slices.Equal(names, want) {
 		t.Errorf("curves %q, want %q", names, want)
 	}
 	for _, s := range ofMetric(in.available(), cell.Throughput) {
@@ -45,7 +45,7 @@ func TestThesisFigures(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(first.Caption, "one standard error") || !strings.Contains(first.Caption, "address translation is") {
+	if !strings.Contains(first.Caption, "one standard error") || !strings.Contains(first.Caption, "the proxy program 4") || !strings.Contains(first.Caption, "address translation 2") {
 		t.Errorf("caption %q", first.Caption)
 	}
 	if n := len(figures[1].Panels[0].Series[0].Points); n != 5 {

@@ -172,7 +172,7 @@ func thesisInput() Input {
 			for _, q := range []struct {
 				name  string
 				level float64
-			}{{"loopback", 2.1}, {"bridge", 1}, {"published-host", 0.45}, {"macvlan-bridge", 1.3}, {"ipvlan-l2", 1.34}, {"ipvlan-l3", 1.42}} {
+			}{{"loopback", 2.1}, {"bridge", 1}, {"published-container", 0.2}, {"published-container-nat", 0.7}, {"macvlan-bridge", 1.3}, {"ipvlan-l2", 1.34}, {"ipvlan-l3", 1.42}} {
 				for pairs := 1; pairs <= 128; pairs *= 2 {
 					for _, transport := range []string{"tcp", "udp"} {
 						if transport == "udp" && pairs > 16 || q.name == "loopback" && topology == "switched" {

@@ -2,14 +2,16 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"cleat/bench/cell"
 )
 
-// natSentence says how much of the distance between veth and macvlan in the
-// thesis' figures is address translation: the thesis' veth clients went through
-// a published port, its macvlan clients did not. It compares the means at the
+// natSentence says what the distance between veth and macvlan in the thesis'
+// figures is made of: the thesis' veth clients went through a published port,
+// within one host by Docker's proxy program and between two by address
+// translation; its macvlan clients did not. It compares the means at the
 // smallest number of pairs, for each MTU, and says nothing where the distance is
 // within two standard errors.
 func natSentence(sums []cell.Summary) string {
@@ -29,24 +31,14 @@ func natSentence(sums []cell.Summary) string {
 			by[s.MTU] = map[string]cell.Summary{}
 			mtus = append(mtus, s.MTU)
 		}
-		name := s.Network
-		if strings.HasPrefix(name, "published-") {
-			name = "published"
-		}
-		by[s.MTU][name] = s
+		by[s.MTU][s.Network] = s
 	}
+	slices.Sort(mtus)
 	var parts []string
 	for _, mtu := range mtus {
-		published, bridge, macvlan := by[mtu]["published"], by[mtu]["bridge"], by[mtu]["macvlan-bridge"]
-		if published.N == 0 || bridge.N == 0 || macvlan.N == 0 {
-			continue
+		if shares := gapShares(by[mtu]); shares != "" {
+			parts = append(parts, fmt.Sprintf("%s at MTU %d", shares, mtu))
 		}
-		gap := macvlan.Mean - published.Mean
-		if gap <= 2*(macvlan.StdErr+published.StdErr) {
-			continue
-		}
-		nat := min(max((bridge.Mean-published.Mean)/gap, 0), 1)
-		parts = append(parts, fmt.Sprintf("%.0f %% at MTU %d", nat*100, mtu))
 	}
 	if len(parts) == 0 {
 		return ""
@@ -55,5 +47,35 @@ func natSentence(sums []cell.Summary) string {
 	if least == 1 {
 		pairs = "1 pair"
 	}
-	return fmt.Sprintf(" The thesis’ veth clients went through a published port: of the gap between that and macvlan, address translation is %s (means with %s).", strings.Join(parts, " and "), pairs)
+	return fmt.Sprintf(" The thesis’ veth clients went through a published port. The gap between that and macvlan is made of: %s (means with %s).", strings.Join(parts, "; "), pairs)
+}
+
+// gapShares divides the distance between the published port as the thesis used
+// it and macvlan into its steps, in percent; "" where there is none to speak of.
+func gapShares(by map[string]cell.Summary) string {
+	steps := []struct{ network, adds string }{
+		{"published-container", ""}, {"published-container-nat", "the proxy program"},
+		{"published-outside", ""}, {"bridge", "address translation"}, {"macvlan-bridge", "veth and bridge themselves"},
+	}
+	var first, last cell.Summary
+	var shares []string
+	gap := 0.0
+	for _, step := range steps {
+		s := by[step.network]
+		switch {
+		case s.N == 0:
+			continue
+		case first.N == 0:
+			first, last = s, s
+			m := by["macvlan-bridge"]
+			gap = m.Mean - s.Mean
+			if m.N == 0 || gap <= 2*(m.StdErr+s.StdErr) {
+				return ""
+			}
+			continue
+		}
+		shares = append(shares, fmt.Sprintf("%s %.0f %%", step.adds, 100*(s.Mean-last.Mean)/gap))
+		last = s
+	}
+	return strings.Join(shares, ", ")
 }
