@@ -88,12 +88,18 @@ func NetworkNames() []string {
 
 // Validate returns an *Error for the first thing that can't be. Experiments
 // from Load are valid; call it again after Override.
-func (e Experiment) Validate() error {
+func (e Experiment) Validate() error { return e.validate(NetworkNames()) }
+
+// ValidateExisting is Validate for an experiment that measures a path that was
+// there before (catalog.ExistingPath) and nothing else.
+func (e Experiment) ValidateExisting() error { return e.validate([]string{catalog.ExistingPath}) }
+
+func (e Experiment) validate(networks []string) error {
 	if err := e.validateTop(); err != nil {
 		return err
 	}
 	for i, g := range e.Groups {
-		if err := g.validate(fmt.Sprintf("$.groups[%d]", i)); err != nil {
+		if err := g.validate(fmt.Sprintf("$.groups[%d]", i), networks); err != nil {
 			return err
 		}
 	}
@@ -119,7 +125,7 @@ func (e Experiment) validateTop() error {
 	return nil
 }
 
-func (g Group) validate(path string) error {
+func (g Group) validate(path string, networks []string) error {
 	if len(g.Networks) == 0 {
 		return wrong(path, "the group names no networks")
 	}
@@ -127,7 +133,7 @@ func (g Group) validate(path string) error {
 		key, what   string
 		words, from []string
 	}{
-		{"networks", "network", g.Networks, NetworkNames()},
+		{"networks", "network", g.Networks, networks},
 		{"topologies", "topology", g.Topologies, topologies},
 		{"transports", "transport", g.Transports, transports},
 		{"directions", "direction", g.Directions, directions},

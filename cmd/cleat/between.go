@@ -93,7 +93,7 @@ func (f *benchFlags) between(cmd *cobra.Command, to netip.Addr) error {
 		defer ends[i].Close()
 	}
 	e := bench.ExistingPath().Override(f.Override)
-	if err := e.Validate(); err != nil {
+	if err := e.ValidateExisting(); err != nil {
 		return usageError{err}
 	}
 	return f.carryOut(cmd.Context(), e, scratch, func(cfg bench.Config) error {

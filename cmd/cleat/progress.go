@@ -27,6 +27,9 @@ type progress struct {
 	repeat   int
 	block    int
 	now      string // what is being measured
+
+	disturbed int    // samples that do not count
+	why       string // the last one's reason
 }
 
 // progressEvery is how often a line is printed where lines stay.
@@ -62,7 +65,9 @@ func (p *progress) Sample(s cell.Sample) {
 	case s.Error != "":
 		p.say(fmt.Sprintf("%s %s: %s", s.Network, s.Work, s.Error))
 	case s.Bad != "":
-		p.say(fmt.Sprintf("%s %s: measured again: %s", s.Network, s.Work, s.Bad))
+		p.disturbed++
+		p.why = s.Bad
+		p.show("disturbed: " + s.Bad)
 	default:
 		p.show(headline(s))
 	}
@@ -141,9 +146,15 @@ func (p *progress) say(text string) {
 	fmt.Fprintln(p.w, text)
 }
 
-// end clears the changing line.
+// end clears the changing line and says how often something came between.
 func (p *progress) end() {
-	if !p.quiet && p.terminal {
+	if p.quiet {
+		return
+	}
+	if p.terminal {
 		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+	if p.disturbed > 0 {
+		fmt.Fprintf(p.w, "%d of the samples were disturbed and do not count (the last: %s)\n", p.disturbed, p.why)
 	}
 }
