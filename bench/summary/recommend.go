@@ -399,7 +399,7 @@ func (a *Advice) trust(r Results, chosen []set) {
 		line = "1 sample each"
 	}
 	if bad > 0 {
-		line += fmt.Sprintf("; %s bad and left out", plural(bad, "sample"))
+		line += fmt.Sprintf("; %s bad", plural(bad, "sample"))
 	}
 	a.Trust = append(a.Trust, line)
 	if least < stats.MinForInterval {
@@ -413,8 +413,11 @@ func (a *Advice) trust(r Results, chosen []set) {
 	}
 	for _, s := range chosen {
 		for _, w := range s.Warnings {
-			if isBimodal(w) {
+			switch {
+			case isBimodal(w):
 				a.Trust = append(a.Trust, s.Network+" is "+w)
+			case w == allDisturbed:
+				a.Trust = append(a.Trust, s.Network+": "+w)
 			}
 		}
 	}

@@ -241,7 +241,7 @@ func TestRecommendTellsTrust(t *testing.T) {
 	r := New(append(samples, bad...), nil)
 	r.Partial = true
 	got := ask(t, r, catalog.Container, ForThroughput).Trust
-	want := []string{"4 to 8 samples each; 1 sample bad and left out", "fewer than 6 samples: ", "the run is partial", "veth is bimodal: 4 samples near 11.3 Gbit/s and 4 near 35.6 Gbit/s"}
+	want := []string{"4 to 8 samples each; 1 sample bad", "fewer than 6 samples: ", "the run is partial", "veth is bimodal: 4 samples near 11.3 Gbit/s and 4 near 35.6 Gbit/s"}
 	if len(got) != len(want) {
 		t.Fatalf("%q", got)
 	}
@@ -252,10 +252,22 @@ func TestRecommendTellsTrust(t *testing.T) {
 	}
 }
 
-func TestRecommendWithoutAnySampleThatCounts(t *testing.T) {
+// TestRecommendFromDisturbedSamples: an answer that rests on them says so.
+func TestRecommendFromDisturbedSamples(t *testing.T) {
 	samples := tcp(cellOf("veth", "between"), 30e9, 31e9)
 	for i := range samples {
 		samples[i].Bad = "other programs used 0.31 processors"
+	}
+	a := ask(t, New(samples, nil), catalog.Container, ForThroughput)
+	if a.Best == nil || !slices.Contains(a.Trust, "veth: "+allDisturbed) {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestRecommendWithoutAnySampleThatCounts(t *testing.T) {
+	samples := tcp(cellOf("veth", "between"), 30e9, 31e9)
+	for i := range samples {
+		samples[i].Error, samples[i].Values = "no route to host", nil
 	}
 	a := ask(t, New(samples, nil), catalog.Container, ForThroughput)
 	if a.Sentence != "No answer: no sample counts, since all were disturbed or failed." || a.Missing != "" || len(a.Unavailable) != 1 {

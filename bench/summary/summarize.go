@@ -43,6 +43,9 @@ func metricsOf(work string) []cell.Metric {
 	return []cell.Metric{cell.Throughput}
 }
 
+// allDisturbed warns of a cell without any sample that counts.
+const allDisturbed = "every sample was disturbed: these numbers are of disturbed ones"
+
 // failed begins the reason of a cell of which every measurement failed.
 const failed = "the measurement failed: "
 
@@ -130,6 +133,7 @@ type group struct {
 	key, work string
 	good      []cell.Sample // those that count
 	bad       []cell.Sample // those that do not
+	disturbed bool          // none counts: good holds the last one of each block all the same
 }
 
 // groupSamples sorts samples into groups; both are in a fixed order.
@@ -156,10 +160,31 @@ func groupSamples(samples []cell.Sample) []group {
 		keys[id] = g
 	}
 	groups := slices.Collect(maps.Values(keys))
+	for i := range groups {
+		groups[i].settle()
+	}
 	slices.SortFunc(groups, func(a, b group) int {
 		return cmp.Or(compareCells(a.Cell, b.Cell), cmp.Compare(a.work, b.work))
 	})
 	return groups
+}
+
+// settle lets the disturbed samples stand where a machine that was never quiet
+// left no others: a number with a warning says more than none.
+func (g *group) settle() {
+	if len(g.good) > 0 {
+		return
+	}
+	last := map[int]cell.Sample{}
+	for _, s := range g.bad {
+		if s.Error == "" && len(s.Values) > 0 {
+			last[s.Block] = s
+		}
+	}
+	for _, block := range slices.Sorted(maps.Keys(last)) {
+		g.good = append(g.good, last[block])
+	}
+	g.disturbed = len(g.good) > 0
 }
 
 func (g group) lastBlock() int {
@@ -248,6 +273,9 @@ func (g group) summarize(m cell.Metric, blocks int) cell.Summary {
 	if len(g.good) < blocks {
 		warnings = append(warnings, fmt.Sprintf("measured in %d of %d blocks", len(g.good), blocks))
 	}
+	if g.disturbed {
+		warnings = append(warnings, allDisturbed)
+	}
 	warnings = append(warnings, g.badWarnings()...)
 	s.Warnings = append(warnings, g.sampleWarnings(m, s.Median)...)
 	return s
@@ -312,9 +340,6 @@ func (g group) whyEmpty() string {
 		if s.Error != "" {
 			return failed + s.Error
 		}
-	}
-	if len(g.bad) > 0 {
-		return "every sample was bad: " + g.bad[0].Bad
 	}
 	return "the run ended before it was measured"
 }

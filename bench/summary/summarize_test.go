@@ -127,8 +127,6 @@ func TestSummarizeWithoutNumbers(t *testing.T) {
 	c := cellOf("veth", "between")
 	broken := tcp(c, 1, 2)
 	broken[0].Error, broken[1].Error = "no route to host", "no route to host"
-	bad := tcp(c, 1)
-	bad[0].Bad = "late generator"
 	warm := tcp(c, 1)
 	warm[0].Block = 0
 	tests := []struct {
@@ -139,7 +137,6 @@ func TestSummarizeWithoutNumbers(t *testing.T) {
 		bad     int
 	}{
 		{"failed", broken, nil, "the measurement failed: no route to host", 2},
-		{"bad", bad, nil, "every sample was bad: late generator", 1},
 		{"only the warm-up", warm, nil, "the run ended before it was measured", 0},
 		{"absent", nil, []cell.Absent{{Cell: c, Work: "tcp", Reason: "the kernel has no veth"}}, "the kernel has no veth", 0},
 		{"absent, twice", nil, []cell.Absent{{Cell: c, Work: "tcp", Reason: "b"}, {Cell: c, Work: "tcp", Reason: "a"}}, "a", 0},
@@ -151,6 +148,23 @@ func TestSummarizeWithoutNumbers(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 		})
+	}
+}
+
+// TestSummarizeDisturbedOnly: a machine that was never quiet gets numbers, of
+// the last attempt of each block, and is told what they are.
+func TestSummarizeDisturbedOnly(t *testing.T) {
+	bad := tcp(cellOf("veth", "between"), 1, 5, 2)
+	for i := range bad {
+		bad[i].Bad = "other programs used 1.00 processors"
+		bad[i].Block, bad[i].Attempt = 1+i/2, 1+i%2
+	}
+	s := only(t, bad)
+	if !s.Available || s.N != 2 || s.BadSamples != 3 || s.Mean != (bad[1].Values[cell.Throughput]+bad[2].Values[cell.Throughput])/2 {
+		t.Errorf("%+v", s)
+	}
+	if !slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.Contains(w, "every sample was disturbed") }) {
+		t.Errorf("warnings %q", s.Warnings)
 	}
 }
 
