@@ -32,6 +32,7 @@ type Entry struct {
 	Role     Role
 	Kinds    []string // link kinds of package link that it needs
 	Programs []string // commands it runs
+	OneHost  bool     // it can't reach from one host to another
 	Isolates bool     // it can't carry traffic between neighbours by design: NotApplicable says why
 	Why      string   // for Isolates: the reason
 	Caveats  []string // what does not work with it, for the recommendation
@@ -50,31 +51,31 @@ const (
 
 // entries is the catalogue, in the order of tables.
 var entries = []Entry{
-	{Name: "host-loopback", Title: "127.0.0.1 of the host itself", Role: Baseline},
-	{Name: "loopback", Title: "127.0.0.1 inside the lab", Role: Baseline},
-	{Name: "own-address", Title: "a host's own address on another interface", Role: Baseline, Kinds: []string{"veth"}},
-	{Name: "veth", Title: "a veth pair between two containers", Role: Container, Kinds: []string{"veth"},
+	{Name: "host-loopback", Title: "127.0.0.1 of the host itself", Role: Baseline, OneHost: true},
+	{Name: "loopback", Title: "127.0.0.1 inside the lab", Role: Baseline, OneHost: true},
+	{Name: "own-address", Title: "a host's own address on another interface", Role: Baseline, OneHost: true, Kinds: []string{"veth"}},
+	{Name: "veth", Title: "a veth pair between two containers", Role: Container, OneHost: true, Kinds: []string{"veth"},
 		Caveats: []string{"joins exactly two containers; more need a bridge or routes"}},
 	{Name: "bridge", Title: "veth pairs on a Linux bridge, bridge netfilter off", Role: Container, Kinds: []string{"veth", "bridge"}},
 	{Name: "bridge-nf", Title: "the same with bridge netfilter on and Docker-like rules", Role: Container, Kinds: []string{"veth", "bridge"},
 		Caveats: []string{"every bridged packet passes the host's firewall rules"}},
-	{Name: "container-to-host", Title: "container → the host's own address, over the bridge", Role: Outside, Kinds: []string{"veth", "bridge"}},
-	{Name: "host-to-container", Title: "host → the container's address, over the bridge", Role: Outside, Kinds: []string{"veth", "bridge"}},
+	{Name: "container-to-host", Title: "container → the host's own address, over the bridge", Role: Outside, OneHost: true, Kinds: []string{"veth", "bridge"}},
+	{Name: "host-to-container", Title: "host → the container's address, over the bridge", Role: Outside, OneHost: true, Kinds: []string{"veth", "bridge"}},
 	{Name: "nat-out", Title: "container → outside, bridge and masquerade", Role: Outside, Kinds: []string{"veth", "bridge"},
 		Caveats: []string{"the outside sees the host's address, not the container's"}},
-	{Name: "published-host", Title: "published port, reached by the host's address", Role: Published, Kinds: []string{"veth", "bridge"},
+	{Name: "published-host", Title: "published port, reached by the host's address", Role: Published, OneHost: true, Kinds: []string{"veth", "bridge"},
 		Caveats: []string{"published ports bypass the host firewall's input rules"}},
-	{Name: "published-loopback", Title: "published port, by the host's loopback: a proxy program", Role: Published, Kinds: []string{"veth", "bridge"},
+	{Name: "published-loopback", Title: "published port, by the host's loopback: a proxy program", Role: Published, OneHost: true, Kinds: []string{"veth", "bridge"},
 		Caveats: []string{proxyHides}},
-	{Name: "published-loopback-nat", Title: "the same by destination NAT, without the proxy", Role: Published, Kinds: []string{"veth", "bridge"},
+	{Name: "published-loopback-nat", Title: "the same by destination NAT, without the proxy", Role: Published, OneHost: true, Kinds: []string{"veth", "bridge"},
 		Caveats: []string{"the host must route loopback addresses (route_localnet)"}},
-	{Name: "published-container", Title: "published port, from another container: a proxy program", Role: Published, Kinds: []string{"veth", "bridge"},
+	{Name: "published-container", Title: "published port, from another container: a proxy program", Role: Published, OneHost: true, Kinds: []string{"veth", "bridge"},
 		Caveats: []string{proxyHides}},
-	{Name: "published-container-nat", Title: "the same by destination NAT and bridge netfilter", Role: Published, Kinds: []string{"veth", "bridge"},
+	{Name: "published-container-nat", Title: "the same by destination NAT and bridge netfilter", Role: Published, OneHost: true, Kinds: []string{"veth", "bridge"},
 		Caveats: []string{"bridge netfilter must be on, or the answer takes another way back"}},
-	{Name: "published-hairpin", Title: "published port, from its own container: a proxy program", Role: Published, Kinds: []string{"veth", "bridge"},
+	{Name: "published-hairpin", Title: "published port, from its own container: a proxy program", Role: Published, OneHost: true, Kinds: []string{"veth", "bridge"},
 		Caveats: []string{proxyHides}},
-	{Name: "published-hairpin-nat", Title: "the same by destination NAT and a hairpin port", Role: Published, Kinds: []string{"veth", "bridge"}},
+	{Name: "published-hairpin-nat", Title: "the same by destination NAT and a hairpin port", Role: Published, OneHost: true, Kinds: []string{"veth", "bridge"}},
 	{Name: "published-outside", Title: "published port, reached from outside", Role: Published, Kinds: []string{"veth", "bridge"}},
 
 	{Name: "macvlan-bridge", Title: "macvlan, mode bridge", Role: Container, Kinds: []string{"macvlan"}, Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
@@ -100,8 +101,8 @@ var entries = []Entry{
 	{Name: "ovs-veth", Title: "Open vSwitch with veth ports", Role: Container, Kinds: []string{"veth", "openvswitch"}, Programs: []string{"ovs-vswitchd", "ovsdb-server", "ovs-vsctl"}},
 	{Name: "ovs-internal", Title: "Open vSwitch with internal ports", Role: Container, Kinds: []string{"openvswitch"}, Programs: []string{"ovs-vswitchd", "ovsdb-server", "ovs-vsctl"},
 		Caveats: []string{"an internal port moved into a container is lost from it when the switch restarts"}},
-	{Name: "netkit", Title: "a netkit pair, mode l2", Role: Container, Kinds: []string{"netkit"}},
-	{Name: "netkit-l3", Title: "a netkit pair, mode l3", Role: Container, Kinds: []string{"netkit"}, Caveats: []string{noBroadcast}},
+	{Name: "netkit", Title: "a netkit pair, mode l2", Role: Container, OneHost: true, Kinds: []string{"netkit"}},
+	{Name: "netkit-l3", Title: "a netkit pair, mode l3", Role: Container, OneHost: true, Kinds: []string{"netkit"}, Caveats: []string{noBroadcast}},
 
 	{Name: "vxlan", Title: "VXLAN, point to point", Role: Overlay, Kinds: []string{"vxlan"}, Caveats: []string{encap50}},
 	{Name: "vxlan-multicast", Title: "VXLAN, multicast group", Role: Overlay, Kinds: []string{"vxlan"}, Caveats: []string{encap50, "the underlay must route multicast"}},
@@ -114,8 +115,8 @@ var entries = []Entry{
 	{Name: "ipip", Title: "IP in IP", Role: Overlay, Kinds: []string{"ipip"}, Caveats: []string{"IPv4 unicast only"}},
 	{Name: "gre", Title: "GRE", Role: Overlay, Kinds: []string{"gre"}, Caveats: []string{"many firewalls and NATs drop IP protocol 47"}},
 
-	{Name: "tun", Title: "two TUN devices joined by a small relay", Role: Userspace, Kinds: []string{"tun"}},
-	{Name: "tap", Title: "two TAP devices joined by a small relay", Role: Userspace, Kinds: []string{"tun"}},
+	{Name: "tun", Title: "two TUN devices joined by a small relay", Role: Userspace, OneHost: true, Kinds: []string{"tun"}},
+	{Name: "tap", Title: "two TAP devices joined by a small relay", Role: Userspace, OneHost: true, Kinds: []string{"tun"}},
 	{Name: "pasta", Title: "pasta (passt), user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"pasta"}},
 	{Name: "slirp4netns", Title: "slirp4netns, user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"slirp4netns"}},
 }

@@ -285,15 +285,7 @@ func mtuOf(c cell.Cell) int {
 // oneNode tells whether a network can't join two nodes.
 func oneNode(network string) bool {
 	n, _ := catalog.Lookup(network)
-	switch n.Role {
-	case catalog.Baseline, catalog.Userspace:
-		return true
-	}
-	switch network {
-	case "veth", "netkit", "netkit-l3", "container-to-host", "host-to-container":
-		return true
-	}
-	return n.Role == catalog.Published && network != "published-outside"
+	return n.OneHost
 }
 
 // What a measurement takes beside its duration, as seen on two virtual

@@ -115,7 +115,7 @@ func applicable(e catalog.Entry, p Params) error {
 		return &link.ParamError{Kind: e.Name, Param: "pairs", Value: fmt.Sprint(p.Pairs), Allowed: fmt.Sprintf("1…%d", MaxPairs)}
 	}
 	switch {
-	case p.Topology == "switched" && !switchable(e):
+	case p.Topology == "switched" && e.OneHost:
 		return &NotApplicable{Why: "it joins containers of one host only"}
 	case p.Topology == "switched" && e.Name == "macvlan-passthru" && p.Pairs > 1:
 		return &NotApplicable{Why: e.Why}
@@ -123,18 +123,6 @@ func applicable(e catalog.Entry, p Params) error {
 		return &NotApplicable{Why: e.Why}
 	}
 	return nil
-}
-
-// switchable tells which networks can reach from one host to another.
-func switchable(e catalog.Entry) bool {
-	switch e.Name {
-	case "veth", "netkit", "netkit-l3", "container-to-host", "host-to-container", "tun", "tap":
-		return false
-	}
-	if e.Role == catalog.Published {
-		return e.Name == "published-outside"
-	}
-	return e.Role != catalog.Baseline
 }
 
 // Check is nil when this machine can make the network of that name, a
