@@ -109,7 +109,7 @@ func (s *blast) send(out *outgoing, seq uint64, count int) uint64 {
 }
 
 func gsoHint(gso bool, err error) error {
-	if gso && errors.Is(err, unix.EINVAL) {
+	if gso && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EMSGSIZE)) {
 		return fmt.Errorf("%w (UDP_SEGMENT needs datagrams that fit the path MTU)", err)
 	}
 	return err

@@ -1,25 +1,18 @@
 package traffic_test
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"testing"
 
 	"cleat/lab"
 	"cleat/link"
 	"cleat/netns"
-	"cleat/traffic"
 )
 
-// childVariable makes the test binary a traffic server at the address it holds,
-// in a process of its own that a test can kill.
-const childVariable = "TRAFFIC_TEST_SERVE"
-
 func TestMain(m *testing.M) {
-	if address := os.Getenv(childVariable); address != "" {
-		os.Exit(serveChild(address))
+	if code, ok := asChild(); ok {
+		os.Exit(code)
 	}
 	os.Exit(lab.RunTests(withLoopback{m}))
 }
@@ -48,15 +41,4 @@ func loopbackUp() error {
 		return err
 	}
 	return lo.Up()
-}
-
-func serveChild(address string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	ready := func(at string) { fmt.Println(at) }
-	if err := traffic.Serve(ctx, traffic.ServeConfig{Listen: address, Ready: ready}); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
 }

@@ -1,7 +1,6 @@
 package traffic_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -290,17 +288,6 @@ func TestNoChecksum(t *testing.T) {
 	}
 }
 
-// A segment that does not fit the path must be an error, not a silent loss.
-func TestSegmentsLargerThanMTU(t *testing.T) {
-	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
-	_, err := traffic.Run(context.Background(), traffic.Config{
-		Work: traffic.UDP, Address: address, GSO: true, MessageBytes: 65500, Duration: 20 * time.Millisecond,
-	})
-	if err != nil && !strings.Contains(err.Error(), "UDP_SEGMENT") {
-		t.Errorf("error %v does not name UDP_SEGMENT", err)
-	}
-}
-
 // Interrupted tests end at once, say so, and return what there is.
 func TestInterrupted(t *testing.T) {
 	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
@@ -337,34 +324,13 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// childServer is a server in a process of its own.
-func childServer(t *testing.T) (*exec.Cmd, string) {
-	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), childVariable+"=127.0.0.1:0")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cmd, strings.TrimSpace(line)
-}
-
 func TestServerKilled(t *testing.T) {
 	for _, cfg := range []traffic.Config{
 		{Work: traffic.TCP}, {Work: traffic.UDP, BitsPerSecond: 1e6}, {Work: traffic.RR},
 		{Work: traffic.UDPRR}, {Work: traffic.CRR}, {Work: traffic.UDP, BitsPerSecond: 1e6, Reverse: true},
 	} {
 		t.Run(string(cfg.Work), func(t *testing.T) {
-			cmd, address := childServer(t)
+			cmd, address := child{Address: "127.0.0.1:0", CPU: -1}.server(t, nil)
 			cfg.Address, cfg.Duration = address, time.Hour
 			time.AfterFunc(200*time.Millisecond, func() { cmd.Process.Kill() })
 			r, err := traffic.Run(context.Background(), cfg)
