@@ -173,26 +173,16 @@ func bridgeVLAN(s *site, w *Wired) error {
 // containerToHost is 004's third cell: a container reaches a server of the host
 // by the host's own address.
 func containerToHost(s *site, w *Wired) error {
-	d, err := s.newDocker(false)
-	if err != nil {
-		return err
-	}
-	if err := rules(d.host, byProxy, published(0)); err != nil {
-		return err
-	}
-	for i := range s.Pairs {
-		c, err := s.onBridge(d.host, "client", i, clientAddr(i))
-		if err != nil {
-			return err
-		}
-		at := netip.AddrPortFrom(hostAddr(1), port(i))
-		w.Pairs = append(w.Pairs, Pair{Client: c, Server: d.host, ClientNode: c, Device: inside, Listen: at, Dial: at})
-	}
-	return nil
+	return s.outbound(w, func(d docker) (*lab.Node, netip.Addr) { return d.host, hostAddr(1) })
 }
 
 // natOut is container → outside by masquerade.
 func natOut(s *site, w *Wired) error {
+	return s.outbound(w, func(d docker) (*lab.Node, netip.Addr) { return d.outside, hostAddr(2) })
+}
+
+// outbound makes one container a pair that reaches a server beyond its bridge.
+func (s *site) outbound(w *Wired, server func(docker) (*lab.Node, netip.Addr)) error {
 	d, err := s.newDocker(false)
 	if err != nil {
 		return err
@@ -200,13 +190,14 @@ func natOut(s *site, w *Wired) error {
 	if err := rules(d.host, byProxy, published(0)); err != nil {
 		return err
 	}
+	node, addr := server(d)
 	for i := range s.Pairs {
 		c, err := s.onBridge(d.host, "client", i, clientAddr(i))
 		if err != nil {
 			return err
 		}
-		at := netip.AddrPortFrom(hostAddr(2), port(i))
-		w.Pairs = append(w.Pairs, Pair{Client: c, Server: d.outside, ClientNode: c, Device: inside, Listen: at, Dial: at})
+		at := netip.AddrPortFrom(addr, port(i))
+		w.Pairs = append(w.Pairs, Pair{Client: c, Server: node, ClientNode: c, Device: inside, Listen: at, Dial: at})
 	}
 	return nil
 }

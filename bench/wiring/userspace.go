@@ -22,25 +22,11 @@ import (
 // package traffic, a process of its own a pair.
 func relayed(mode link.TunMode) func(*site, *Wired) error {
 	return func(s *site, w *Wired) error {
-		for i := range s.Pairs {
-			client, err := s.containerNode("client", i)
-			if err != nil {
-				return err
-			}
-			server, err := s.containerNode("server", i)
-			if err != nil {
-				return err
-			}
-			if err := s.relayPair(mode, i, client, server); err != nil {
-				return err
-			}
-			w.Pairs = append(w.Pairs, between(i, client, server, inside))
-		}
-		return nil
+		return s.pairs(w, func(client, server *lab.Node) error { return s.relay(mode, client, server) })
 	}
 }
 
-func (s *site) relayPair(mode link.TunMode, pair int, client, server *lab.Node) error {
+func (s *site) relay(mode link.TunMode, client, server *lab.Node) error {
 	var files []*os.File
 	for _, n := range []*lab.Node{client, server} {
 		// Its link lives as long as a descriptor does: the relay gets a copy.
@@ -56,13 +42,7 @@ func (s *site) relayPair(mode link.TunMode, pair int, client, server *lab.Node) 
 		}
 		files = append(files, t.Files()...)
 	}
-	if err := s.start(client, lab.Command{Args: []string{lab.Self, "traffic", "relay"}, Extra: files}); err != nil {
-		return err
-	}
-	if err := client.Address(inside, inNet(clientAddr(pair))); err != nil {
-		return err
-	}
-	return server.Address(inside, inNet(serverAddr(pair)))
+	return s.start(client, lab.Command{Args: []string{lab.Self, "traffic", "relay"}, Extra: files})
 }
 
 // rootless is what a user-mode network needs: a host with an address and a
