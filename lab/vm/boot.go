@@ -30,6 +30,10 @@ const (
 	// own; its status follows.
 	lastLine = "cleat-guest: exit status "
 
+	// processor is all that QEMU can emulate but fast string instructions, which
+	// are slow here: without them a guest takes a fifth less processor time.
+	processor = "max,erms=off,fsrm=off"
+
 	// maxOutput bounds what is kept of a guest's output, in bytes. The rest of a
 	// program gone wild is read and dropped.
 	maxOutput = 64 << 20
@@ -39,10 +43,10 @@ const (
 )
 
 // kernelArgs save the guest time or trouble: no mitigations, randomisation,
-// self tests or security modules, no calibration of clocks that an emulated
+// self tests, security modules or fifth level of page tables, no calibration of clocks that an emulated
 // machine can't give reliably, and a reboot (which ends QEMU) on a panic.
 const kernelArgs = "console=ttyS0 mitigations=off nokaslr no_timer_check tsc=reliable lpj=10000000 " +
-	"cryptomgr.notests selinux=0 apparmor=0 audit=0 random.trust_cpu=on panic=-1 quiet"
+	"cryptomgr.notests selinux=0 apparmor=0 audit=0 random.trust_cpu=on panic=-1 no5lvl quiet"
 
 // guestModules are there for other modules, which ask for them by an algorithm's
 // name that no index connects with theirs.
@@ -228,7 +232,7 @@ func (q *qemu) run() (int, error) {
 func (q *qemu) args() []string {
 	return []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-M", "pc", "-accel", "tcg,thread=single", "-cpu", "max",
+		"-M", "pc", "-accel", "tcg,thread=single", "-cpu", processor,
 		"-m", strconv.Itoa(cmp.Or(q.cfg.Memory, defaultMemory)),
 		"-kernel", q.cfg.Kernel.Image, "-initrd", "/dev/fd/5", "-append", kernelArgs,
 		"-chardev", "file,id=console,path=/dev/fd/3", "-serial", "chardev:console",

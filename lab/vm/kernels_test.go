@@ -165,7 +165,8 @@ func (tab table) add(k vm.Kernel, all []vm.Outcome) {
 	}
 }
 
-// rows are the names of the tests that have no subtests on any kernel, sorted.
+// rows are the names of the tests that have no subtests on any kernel, sorted,
+// with the conformance suite in front.
 func (tab table) rows() []string {
 	var all []vm.Outcome
 	for _, col := range tab {
@@ -175,7 +176,16 @@ func (tab table) rows() []string {
 	for _, o := range vm.Leaves(all) {
 		names[o.Test] = true
 	}
-	return slices.Sorted(maps.Keys(names))
+	return slices.SortedFunc(maps.Keys(names), func(a, b string) int {
+		byName := strings.Compare(a, b)
+		switch x, y := strings.HasPrefix(a, conformance), strings.HasPrefix(b, conformance); {
+		case x == y:
+			return byName
+		case x:
+			return -1
+		}
+		return 1
+	})
 }
 
 // at is what came of a test on a kernel: that of the nearest test around it
@@ -193,10 +203,10 @@ func (tab table) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	releases := slices.SortedFunc(maps.Keys(tab), byVersion)
-	fmt.Fprintf(w, "test\t%s\n", strings.Join(releases, "\t"))
+	fmt.Fprintf(w, "kind/mode\t%s\n", strings.Join(releases, "\t"))
 	var reasons []string
 	for _, row := range tab.rows() {
-		fmt.Fprint(w, row)
+		fmt.Fprint(w, strings.TrimPrefix(row, conformance+"/"))
 		for _, r := range releases {
 			o := tab.at(r, row)
 			fmt.Fprintf(w, "\t%s", o.Verdict)
@@ -250,7 +260,8 @@ func (tab table) judge(t *testing.T, k vm.Kernel) {
 	}
 }
 
-// notes are the sentences of tests that answer a question, by kernel.
+// notes are the answers of tests that are asked a question: their last words, by
+// kernel.
 func (tab table) notes() []string {
 	var out []string
 	for _, row := range tab.rows() {
@@ -258,8 +269,8 @@ func (tab table) notes() []string {
 			continue
 		}
 		for _, release := range slices.SortedFunc(maps.Keys(tab), byVersion) {
-			for _, line := range tab[release][row].Log {
-				out = append(out, fmt.Sprintf("on %s: %s", release, line))
+			if log := tab[release][row].Log; len(log) > 0 {
+				out = append(out, fmt.Sprintf("on %s: %s", release, log[len(log)-1]))
 			}
 		}
 	}
