@@ -53,6 +53,17 @@ func sysctl(t *testing.T, ns *netns.NS, name, value string) {
 	}))
 }
 
+func readSysctl(t *testing.T, ns *netns.NS, name string) string {
+	t.Helper()
+	var b []byte
+	must(t, ns.Do(func() error {
+		var err error
+		b, err = os.ReadFile("/proc/sys/" + name)
+		return err
+	}))
+	return strings.TrimSpace(string(b))
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

@@ -129,8 +129,9 @@ func netkitPasses(t *testing.T, mode link.NetkitMode) {
 // pair without it is the control.
 func netkitDrops(t *testing.T) {
 	a, b := netkitPair(t, link.NetkitSpec{Mode: link.NetkitL3, Policy: link.NetkitDrop})
-	la, lb := cable(t, a.ns, "eth1", b.ns, "eth1")
-	control := newEnd(t, la, "192.0.2.129/25")
-	addr(t, lb, "192.0.2.130/25")
+	wire, there := cable(t, newNS(t, "c"), "eth0", b.ns, "eth1")
+	addr(t, there, "192.0.2.130/25")
+	control := newEnd(t, wire, "192.0.2.129/25")
+	route(t, wire, "192.0.2.2/32", "")
 	isolated(t, a, b, control)
 }

@@ -188,7 +188,7 @@ func geneveSuite() suite {
 				TTL: 9, TOS: 8, DF: link.DFSet, UDPChecksum: link.On},
 			link.GeneveSpec{Attrs: probe, VNI: 7, Remote: mustAddr("2001:db8::9"), Port: 778, TTLInherit: true, TOS: 1, DF: link.DFInherit,
 				FlowLabel: 1<<20 - 1, ZeroCsum6Tx: link.On, ZeroCsum6Rx: link.On},
-			link.GeneveSpec{Attrs: probe, Port: 779, DF: link.DFUnset, External: true, InnerProtoInherit: true},
+			link.GeneveSpec{Attrs: without(probe), Port: 779, DF: link.DFUnset, External: true, InnerProtoInherit: true},
 		},
 		adapt: func(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
 			s := spec.(link.GeneveSpec)
@@ -210,6 +210,7 @@ func geneveSuite() suite {
 			refusal{"df", on(func(s *link.GeneveSpec) { s.DF = "maybe" })},
 			refusal{"udp_csum", on(func(s *link.GeneveSpec) { s.UDPChecksum = "perhaps" })},
 			refusal{"vni", on(func(s *link.GeneveSpec) { s.External, s.Remote = true, netip.Addr{} })},
+			refusal{"mac", on(func(s *link.GeneveSpec) { s.InnerProtoInherit, s.MAC = true, probe.MAC })},
 		),
 		ways: []way{
 			{"point-to-point", func(t *testing.T) { genevePasses(t, 0) }},
@@ -250,6 +251,10 @@ func wireGuardSuite() suite {
 	return suite{
 		kind: "wireguard",
 		full: []link.Spec{link.WireGuardSpec{Attrs: without(probe), PrivateKey: key(0), ListenPort: 777, FirewallMark: 9, Peers: peers}},
+		adapt: func(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
+			sysctl(t, to.NS, sendRedirects, "0") // see TestAssumeWireGuardStopsRedirects
+			return spec, to
+		},
 		bad: append(badAttrs(func(a link.Attrs) link.Spec { return link.WireGuardSpec{Attrs: a} }),
 			refusal{"mac", link.WireGuardSpec{Attrs: link.Attrs{Name: "probe", MAC: probe.MAC}}},
 			refusal{"listen_port", link.WireGuardSpec{Attrs: named("probe"), ListenPort: 65536}},

@@ -120,12 +120,15 @@ func (m *maker) explain(err error) error {
 	kind, name := m.spec.Kind(), m.spec.attrs().Name
 	var param *ParamError
 	var lack *Lack
+	var ignored *ignoredError
 	switch {
 	case errors.As(err, &param), errors.As(err, &lack):
 		return err
+	case errors.As(err, &ignored):
+		return ignored.lack()
 	case errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("create %s %q: %w", kind, name, m.whatExists())
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, errIgnored), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return lackOf(kind, err)
 	}
 	return fmt.Errorf("create %s %q: %w", kind, name, err)

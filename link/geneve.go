@@ -30,7 +30,7 @@ type GeneveSpec struct {
 	ZeroCsum6Tx       Toggle // send over IPv6 without checksum
 	ZeroCsum6Rx       Toggle // take over IPv6 without checksum
 	External          bool   // destination from each packet's metadata; no VNI or Remote
-	InnerProtoInherit bool   // carry IP packets without Ethernet header (Linux 5.18)
+	InnerProtoInherit bool   // carry IP packets without Ethernet header, and have no MAC (Linux 5.18)
 }
 
 // Kind implements Spec.
@@ -57,6 +57,8 @@ func (s GeneveSpec) Validate() error {
 		return bad("ttl", s.TTL, "0 together with ttl_inherit")
 	case s.FlowLabel != 0 && !s.Remote.Is6():
 		return bad("flowlabel", s.FlowLabel, "0 unless the other end is an IPv6 address")
+	case s.InnerProtoInherit && s.MAC != (MAC{}):
+		return bad("mac", s.MAC, "none together with inner_proto_inherit: there is no Ethernet header")
 	case s.SourcePortHigh < s.SourcePortLow:
 		return bad("source_port_high", s.SourcePortHigh, "source_port_low or more")
 	case s.SourcePortLow == 0 && s.SourcePortHigh != 0:

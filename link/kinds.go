@@ -1,7 +1,6 @@
 package link
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -142,7 +141,7 @@ func verify(asked, got Spec) error {
 		switch {
 		case f.name == "" || want == none || want == is:
 		case is == none:
-			return fmt.Errorf("%s: parameter %q: %w", asked.Kind(), f.name, errIgnored)
+			return &ignoredError{asked.Kind(), f.name}
 		default:
 			return paramError(asked.Kind(), f.name, show(f.val, want), "what the kernel makes of it is "+show(f.val, is))
 		}

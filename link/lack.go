@@ -72,15 +72,31 @@ func (h host) lack(name string, n need, err error) *Lack {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		l.Reason = "making network namespaces and links needs CAP_SYS_ADMIN and CAP_NET_ADMIN: " + err.Error()
 		l.Remedy = "run as root, or inside a user namespace of your own (unshare -Urn)"
-	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, fs.ErrNotExist), errors.Is(err, errIgnored):
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, fs.ErrNotExist):
 		l.Reason, l.Remedy = h.kernel(n)
 	}
 	return l
 }
 
-// errIgnored says that the kernel took a request but not the parameter that
-// makes the kind.
-var errIgnored = errors.New("the kernel ignores it")
+// ignoredError says that the kernel made the link, but without a parameter that
+// was asked for, as if it had not heard of it.
+type ignoredError struct{ kind, param string }
+
+func (e *ignoredError) Error() string {
+	return fmt.Sprintf("parameter %q of links of kind %q: the kernel ignores it", e.param, e.kind)
+}
+
+// lack explains it. The parameter that makes a bridge-vlan is that kind's.
+func (e *ignoredError) lack() *Lack {
+	if e.kind == "bridge-vlan" && e.param == "vlan_filtering" {
+		return lackOf(e.kind, unix.EOPNOTSUPP)
+	}
+	return &Lack{
+		What:   fmt.Sprintf("parameter %q of links of kind %q", e.param, e.kind),
+		Reason: fmt.Sprintf("Linux %s ignores it", kernelRelease()),
+		Remedy: "a newer kernel, or leave it out",
+	}
+}
 
 // device explains why the TUN device file can't be opened.
 func (h host) device(err *fs.PathError) (reason, remedy string) {

@@ -106,7 +106,7 @@ func (s OVSBridgeSpec) create(m *maker) error {
 	return m.ovsCreate(s.DB, args)
 }
 
-func (s OVSBridgeSpec) configure(l *Link) error { return setTxQueueLen(l, s.TxQueueLen) }
+func (s OVSBridgeSpec) configure(l *Link) error { return ovsConfigure(l, s.Attrs) }
 
 func (s OVSBridgeSpec) read(r *reader) (Spec, error) {
 	br, err := ovsRecord(s.DB, "bridge", s.Name)
@@ -241,7 +241,7 @@ func (s OVSPortSpec) create(m *maker) error {
 	return nil
 }
 
-func (s OVSPortSpec) configure(l *Link) error { return setTxQueueLen(l, s.TxQueueLen) }
+func (s OVSPortSpec) configure(l *Link) error { return ovsConfigure(l, s.Attrs) }
 
 func (s OVSPortSpec) read(r *reader) (Spec, error) {
 	port, err := ovsRecord(s.DB, "port", s.Name)
@@ -269,6 +269,17 @@ func (s OVSPortSpec) read(r *reader) (Spec, error) {
 		got.MAC, got.TxQueueLen = MAC{}, 0 // the link's, not the port's
 	}
 	return got, nil
+}
+
+// ovsConfigure sets the MTU at once: the switch was asked to keep it
+// (mtu_request), but does not say when it has set it.
+func ovsConfigure(l *Link, a Attrs) error {
+	if a.MTU != 0 {
+		if err := l.SetMTU(a.MTU); err != nil {
+			return err
+		}
+	}
+	return setTxQueueLen(l, a.TxQueueLen)
 }
 
 func macText(m MAC) string {

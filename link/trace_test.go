@@ -1,6 +1,7 @@
 package link_test
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -115,7 +116,9 @@ func netlinkTrace(t *testing.T, ns *netns.NS) []string {
 		neighbours, err := h.NeighList(0, family)
 		must(t, err)
 		for _, n := range neighbours {
-			if n.IP.IsMulticast() { // a cache of what follows from the address; it ages
+			// Caches of what follows from the address, and questions that are
+			// still open, age by themselves.
+			if n.IP.IsMulticast() || len(n.HardwareAddr) == 0 {
 				continue
 			}
 			add("neighbour %d: %s at %s on %d", family, n.IP, net.HardwareAddr(n.HardwareAddr), n.LinkIndex)
@@ -129,24 +132,31 @@ func netlinkTrace(t *testing.T, ns *netns.NS) []string {
 	return out
 }
 
-// changing are sysctls that are counters, or secrets made at first use.
-var changing = []string{"nf_conntrack_count", "stable_secret", "tcp_fastopen_key", "netdev_rss_key"}
-
+// sysctlTrace is the directories of parameters that come and go with devices and
+// modules, and the values of parameters that are nobody's own.
 func sysctlTrace(t *testing.T, ns *netns.NS) []string {
 	t.Helper()
+	const root = "/proc/sys/net/"
 	var out []string
 	must(t, ns.Do(func() error {
-		return filepath.WalkDir("/proc/sys/net", func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || slices.Contains(changing, d.Name()) {
-				return nil
+		for _, dir := range []string{"", "ipv4", "ipv4/conf", "ipv4/neigh", "ipv6/conf", "ipv6/neigh", "mpls/conf", "bridge", "ipv4/conf/all"} {
+			entries, err := os.ReadDir(root + dir)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
 			}
-			b, err := os.ReadFile(path)
-			if err != nil {
-				b = nil // write-only
+			for _, e := range entries {
+				line := filepath.Join(root, dir, e.Name())
+				if dir == "bridge" || dir == "ipv4/conf/all" {
+					b, err := os.ReadFile(line)
+					if err != nil {
+						return err
+					}
+					line += " = " + strings.TrimSpace(string(b))
+				}
+				out = append(out, line)
 			}
-			out = append(out, path+" = "+strings.TrimSpace(string(b)))
-			return nil
-		})
+		}
+		return nil
 	}))
 	return out
 }

@@ -1,0 +1,143 @@
+package link_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+
+	"cleat/link"
+
+	"golang.org/x/sys/unix"
+)
+
+// arpRoundsEnv says how often TestIPvlanL2AnswersARP asks.
+const (
+	arpRoundsEnv = "CLEAT_ARP_ROUNDS"
+	arpRounds    = 200
+)
+
+// arpCount is what came of asking for one address many times.
+type arpCount struct {
+	asked, answered, retried int
+	requests, replies        int // ARP packets that the asker sent, and that came back
+}
+
+// TestIPvlanL2AnswersARP asks many times for the Ethernet address of an ipvlan
+// device in mode l2, each time from an empty neighbour table: from a neighbour on
+// the same parent, from outside, and for something outside. It answers the
+// question whether ARP on ipvlan is reliable.
+func TestIPvlanL2AnswersARP(t *testing.T) {
+	need(t, "ipvlan")
+	rounds := arpRounds
+	if s := os.Getenv(arpRoundsEnv); s != "" {
+		var err error
+		rounds, err = strconv.Atoi(s)
+		must(t, err)
+	}
+	o := newOffice(t)
+	a, b := o.ipvlans(t, link.IPvlanL2, link.IPvlanBridge)
+	ways := []struct {
+		name     string
+		from, to *end
+	}{
+		{"between neighbours", a, b},
+		{"from outside", o.outside, a},
+		{"to the outside", a, o.outside},
+	}
+	var total arpCount
+	for _, w := range ways {
+		c := askARP(t, w.from, w.to, rounds)
+		t.Logf("%s: %d asked, %d answered, %d datagrams sent again, %d requests, %d replies", w.name, c.asked, c.answered, c.retried, c.requests, c.replies)
+		if c.answered < c.asked {
+			t.Errorf("%s: %d of %d addresses were not resolved", w.name, c.asked-c.answered, c.asked)
+		}
+		total.asked += c.asked
+		total.answered += c.answered
+		total.retried += c.retried
+		total.requests += c.requests
+		total.replies += c.replies
+	}
+	t.Logf("ARP on ipvlan l2: of %d addresses asked for, between neighbours, from outside and to the outside, %d were resolved, with %d requests for %d replies and %d datagrams sent again.",
+		total.asked, total.answered, total.requests, total.replies, total.retried)
+}
+
+// askARP forgets the neighbour and asks for it again, many times.
+func askARP(t *testing.T, from, to *end, rounds int) arpCount {
+	t.Helper()
+	packets := watch(t, from.link)
+	c := from.dialUDP(t, to)
+	defer c.Close()
+	var out arpCount
+	for i := range rounds {
+		forget(t, from.link, to)
+		forget(t, to.link, from)
+		out.asked++
+		sent, err := roundTrip(c, fmt.Appendf(nil, "arp %p %d", c, i))
+		if err != nil {
+			continue
+		}
+		if _, ok, err := from.link.Neighbor(to.addr); err != nil || !ok {
+			t.Fatalf("an echo came, but the neighbour is unknown: %v", err)
+		}
+		out.answered++
+		out.retried += sent - 1
+		requests, replies := packets.drainARP()
+		out.requests += requests
+		out.replies += replies
+	}
+	return out
+}
+
+// forget makes the link ask anew; there may be nothing to forget.
+func forget(t *testing.T, l *link.Link, e *end) {
+	t.Helper()
+	if err := l.DeleteNeighbor(e.addr); err != nil && !errors.Is(err, unix.ENOENT) {
+		t.Fatal(err)
+	}
+}
+
+// watcher sees every packet of a link.
+type watcher struct{ fd int }
+
+func watch(t *testing.T, l *link.Link) watcher {
+	t.Helper()
+	protocol := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL}) // in network byte order
+	var fd int
+	must(t, l.NS().Do(func() error {
+		var err error
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(protocol))
+		return err
+	}))
+	t.Cleanup(func() { unix.Close(fd) })
+	must(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: l.Index()}))
+	return watcher{fd}
+}
+
+// drainARP counts the requests that went out and the replies that came in since
+// the last time.
+func (w watcher) drainARP() (requests, replies int) {
+	const (
+		request, reply = 1, 2 // ar_op (RFC 826)
+		operation      = 6    // its offset
+	)
+	buf := make([]byte, 1<<16)
+	for {
+		n, from, err := unix.Recvfrom(w.fd, buf, 0)
+		if err != nil {
+			return requests, replies
+		}
+		ll, ok := from.(*unix.SockaddrLinklayer)
+		if !ok || binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, ll.Protocol)) != unix.ETH_P_ARP || n < operation+2 {
+			continue
+		}
+		switch op := binary.BigEndian.Uint16(buf[operation:]); {
+		case op == request && ll.Pkttype == unix.PACKET_OUTGOING:
+			requests++
+		case op == reply && ll.Pkttype == unix.PACKET_HOST:
+			replies++
+		}
+	}
+}
