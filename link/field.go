@@ -3,7 +3,11 @@ package link
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+
+	"cleat/internal/spell"
 
 	"golang.org/x/sys/unix"
 )
@@ -115,10 +119,10 @@ func fill(kind string, fields []field, params map[string]string) error {
 			order = append(order, f.name)
 		}
 	}
-	for _, name := range sortedKeys(params) {
+	for _, name := range slices.Sorted(maps.Keys(params)) {
 		if known[name].val == nil {
 			return &ParamError{Kind: kind, Param: name, Value: params[name],
-				Allowed: "no such parameter; there are " + strings.Join(nearestFirst(name, order), ", ")}
+				Allowed: "no such parameter; there are " + strings.Join(spell.Order(name, order), ", ")}
 		}
 	}
 	for _, name := range order {

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"cleat/internal/spell"
 )
 
 // kind is what the package knows about a kind of link besides its file: how to
@@ -105,7 +107,7 @@ func findKind(name string) (kind, bool) {
 func Parse(kind string, params map[string]string) (Spec, error) {
 	k, ok := findKind(kind)
 	if !ok {
-		return nil, &ParamError{Kind: "link", Param: "kind", Value: kind, Allowed: strings.Join(nearestFirst(kind, Kinds()), ", ")}
+		return nil, &ParamError{Kind: "link", Param: "kind", Value: kind, Allowed: strings.Join(spell.Order(kind, Kinds()), ", ")}
 	}
 	return k.parse(params)
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"cleat/internal/spell"
+
 	"github.com/safchain/ethtool"
 )
 
@@ -43,7 +45,7 @@ func (l *Link) SetOffload(name string, on bool) error {
 		}
 	}
 	if len(wanted) == 0 {
-		return paramError("offload", "name", name, "what link "+w.name+" can change: "+some(nearestFirst(name, changeable(all))))
+		return paramError("offload", "name", name, "what link "+w.name+" can change: "+some(spell.Order(name, changeable(all))))
 	}
 	if err := e.Change(w.name, wanted); err != nil {
 		return fmt.Errorf("set offload %q of link %q: %w", name, w.name, err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"cleat/internal/spell"
 	"cleat/netns"
 )
 
@@ -33,7 +34,7 @@ var probes = func() map[string]func() error {
 func Probe(kind string) error {
 	p, ok := probes[kind]
 	if !ok {
-		return &ParamError{Kind: "link", Param: "kind", Value: kind, Allowed: strings.Join(nearestFirst(kind, Kinds()), ", ")}
+		return &ParamError{Kind: "link", Param: "kind", Value: kind, Allowed: strings.Join(spell.Order(kind, Kinds()), ", ")}
 	}
 	return p()
 }

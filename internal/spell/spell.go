@@ -2,7 +2,11 @@
 // one: for "unknown preset", "unknown network" and "unknown flag".
 package spell
 
-import "strings"
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
 
 // Nearest is the word of known that differs from word by the fewest edits
 // (insert, delete, replace, swap neighbours), the first of them where several
@@ -29,6 +33,17 @@ func Nearest(word string, known []string) string {
 		}
 	}
 	return ""
+}
+
+// Order is a copy of known with the words that differ least from word first;
+// words that are equally near keep their order.
+func Order(word string, known []string) []string {
+	word = strings.ToLower(word)
+	out := slices.Clone(known)
+	slices.SortStableFunc(out, func(a, b string) int {
+		return cmp.Compare(edits(word, strings.ToLower(a)), edits(word, strings.ToLower(b)))
+	})
+	return out
 }
 
 // edits is the optimal string alignment distance of two words, in bytes.

@@ -1,6 +1,9 @@
 package spell
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestNearest(t *testing.T) {
 	networks := []string{"loopback", "veth", "bridge", "bridge-nf", "macvlan-bridge", "ipvlan-l2", "ipvlan-l3", "tun", "tap"}
@@ -37,5 +40,15 @@ func TestEdits(t *testing.T) {
 		if got := edits(tt.a, tt.b); got != tt.want {
 			t.Errorf("edits(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
 		}
+	}
+}
+
+func TestOrder(t *testing.T) {
+	known := []string{"veth", "vlan", "ipvlan", "macvlan"}
+	if got, want := Order("MAClan", known), []string{"macvlan", "vlan", "ipvlan", "veth"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if known[0] != "veth" {
+		t.Error("Order changed its argument")
 	}
 }
