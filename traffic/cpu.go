@@ -110,7 +110,12 @@ func accountingMode(config, nohz string) string {
 	return "unknown"
 }
 
-// kernelConfig is the configuration of the running kernel.
+// configHead is how much of a kernel's configuration is read, in bytes: the
+// accounting options are within its first 10 KiB, and unpacking all of it takes
+// longer than starting this program.
+const configHead = 64 << 10
+
+// kernelConfig is the head of the configuration of the running kernel.
 func kernelConfig() (string, error) {
 	if f, err := os.Open("/proc/config.gz"); err == nil {
 		defer f.Close()
@@ -118,7 +123,7 @@ func kernelConfig() (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("read /proc/config.gz: %w", err)
 		}
-		b, err := io.ReadAll(io.LimitReader(z, 4<<20))
+		b, err := io.ReadAll(io.LimitReader(z, configHead))
 		return string(b), err
 	}
 	var u unix.Utsname

@@ -130,6 +130,11 @@ func listenTCP(at netip.AddrPort) (int, error) {
 		unix.Close(fd)
 		return -1, fmt.Errorf("listen at tcp %s: %w", at, err)
 	}
+	// Connections inherit it, and are silent no longer than that.
+	if err := setTimeouts(fd, preamblePatience); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
 	if err := unix.Listen(fd, 4096); err != nil {
 		unix.Close(fd)
 		return -1, fmt.Errorf("listen at tcp %s: %w", at, err)

@@ -166,24 +166,9 @@ func (c *client) probeSizes(ctx context.Context) (sizes, error) {
 	s.arrived = datagramHeaderLen + headers
 	p := &ladder{flow: f, headers: headers, wait: wait, buf: make([]byte, 1<<16)}
 	// The full size first: on a healthy path that is all.
-	for _, size := range []int{s.full, 0} {
-		if size > 0 {
-			s.arrived = max(s.arrived, p.climb([]int{size}))
-			continue
-		}
-		for high := s.full; high-s.arrived > 1 && ctx.Err() == nil; {
-			rungs := rungs(s.arrived, high)
-			best := p.climb(rungs)
-			if best > s.arrived {
-				s.arrived = best
-			}
-			for _, r := range rungs {
-				if r > s.arrived {
-					high = r
-					break
-				}
-			}
-		}
+	s.arrived = max(s.arrived, p.climb([]int{s.full}))
+	for high := s.full; high-s.arrived > 1 && ctx.Err() == nil; {
+		s.arrived, high = p.narrow(s.arrived, high)
 	}
 	return s, nil
 }
@@ -220,6 +205,19 @@ func rungs(low, high int) []int {
 		r = append(r, low+(high-low)*i/(n+1))
 	}
 	return slices.Compact(r)
+}
+
+// narrow tries sizes between one that arrived and one that did not, and returns
+// closer ones.
+func (l *ladder) narrow(low, high int) (int, int) {
+	sizes := rungs(low, high)
+	low = max(low, l.climb(sizes))
+	for _, size := range sizes {
+		if size > low {
+			return low, size
+		}
+	}
+	return low, high
 }
 
 // ladder sends probes of several sizes at once.

@@ -1,10 +1,12 @@
 package traffic
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -72,8 +74,11 @@ func Serve(ctx context.Context, cfg ServeConfig) error {
 	return nil
 }
 
-// accept takes TCP connections.
+// accept takes TCP connections. The one request of a CRR connection is usually
+// there by the time the connection is taken, and is answered right here: a
+// goroutine, often on another thread, would cost as much as the connection.
 func (s *server) accept(ctx context.Context) {
+	buf := make([]byte, atOnceBytes)
 	for waitFD(ctx, s.l.tcp, unix.POLLIN) == nil {
 		fd, _, err := unix.Accept4(s.l.tcp, unix.SOCK_CLOEXEC)
 		if err != nil {
@@ -82,22 +87,47 @@ func (s *server) accept(ctx context.Context) {
 			}
 			continue
 		}
-		s.wg.Go(func() { s.welcome(ctx, &socket{fd: fd}) })
+		sock := &socket{fd: fd}
+		n, _, err := unix.Recvfrom(fd, buf[:preambleLen], unix.MSG_DONTWAIT)
+		if err != nil || n < preambleLen {
+			head := bytes.Clone(buf[:max(n, 0)])
+			s.wg.Go(func() { s.welcome(ctx, sock, head) })
+			continue
+		}
+		p, err := parsePreamble(buf)
+		if err == nil && p.channel == channelCRR {
+			if t := s.lookup(p.token); t != nil && t.answerAtOnce(sock, buf) {
+				continue
+			}
+		}
+		s.wg.Go(func() { s.assign(ctx, sock, p, err) })
 	}
 }
+
+// atOnceBytes is the longest request that is answered without a goroutine: it
+// must not block the others.
+const atOnceBytes = 16 << 10
 
 // preamblePatience bounds how long a connection may stay silent.
 const preamblePatience = 5 * time.Second
 
-// welcome reads the first bytes of a connection and hands it to whom it belongs.
-func (s *server) welcome(ctx context.Context, sock *socket) {
-	defer context.AfterFunc(ctx, sock.wake)()
+// welcome reads the first bytes of a connection, some of which are there, and
+// hands it to whom it belongs.
+func (s *server) welcome(ctx context.Context, sock *socket, got []byte) {
 	var head [preambleLen]byte
-	if setTimeouts(sock.fd, preamblePatience) != nil || readFull(sock.fd, head[:]) != nil {
+	release := context.AfterFunc(ctx, sock.wake)
+	err := readFull(sock.fd, head[copy(head[:], got):])
+	release()
+	if err != nil {
 		sock.close(false)
 		return
 	}
 	p, err := parsePreamble(head[:])
+	s.assign(ctx, sock, p, err)
+}
+
+// assign hands a connection to whom it belongs.
+func (s *server) assign(ctx context.Context, sock *socket, p preamble, err error) {
 	if err != nil {
 		s.refuse(sock, err)
 		return
@@ -112,7 +142,7 @@ func (s *server) welcome(ctx context.Context, sock *socket) {
 		return
 	}
 	if p.channel == channelCRR {
-		t.answerCRR(sock)
+		t.answerCRR(ctx, sock)
 		return
 	}
 	if setTimeouts(sock.fd, 0) != nil || !t.attach(p.index, sock) {
@@ -177,29 +207,31 @@ func (s *server) acceptUnix(ctx context.Context, u net.Listener) {
 		if err != nil {
 			return
 		}
-		s.wg.Go(func() {
-			var head [preambleLen]byte
-			conn.SetReadDeadline(time.Now().Add(preamblePatience))
-			for n := 0; n < len(head); {
-				k, err := conn.Read(head[n:])
-				if err != nil {
-					conn.Close()
-					return
-				}
-				n += k
-			}
-			conn.SetReadDeadline(time.Time{})
-			p, err := parsePreamble(head[:])
-			if err != nil || p.channel != channelControl {
-				if errors.Is(err, ErrVersion) {
-					writeMessage(conn, message{Kind: kindError, Error: err.Error()})
-				}
-				conn.Close()
-				return
-			}
-			s.run(ctx, conn, p)
-		})
+		s.wg.Go(func() { s.welcomeUnix(ctx, conn) })
 	}
+}
+
+// welcomeUnix reads the preamble of a control connection.
+func (s *server) welcomeUnix(ctx context.Context, conn net.Conn) {
+	var head [preambleLen]byte
+	release := context.AfterFunc(ctx, func() { conn.Close() })
+	conn.SetReadDeadline(time.Now().Add(preamblePatience))
+	_, err := io.ReadFull(conn, head[:])
+	conn.SetReadDeadline(time.Time{})
+	release()
+	if err != nil {
+		conn.Close()
+		return
+	}
+	p, err := parsePreamble(head[:])
+	switch {
+	case err == nil && p.channel == channelControl:
+		s.run(ctx, conn, p)
+		return
+	case errors.Is(err, ErrVersion):
+		writeMessage(conn, message{Kind: kindError, Error: err.Error()})
+	}
+	conn.Close()
 }
 
 // run is one test, from hello to the end of its control channel.

@@ -291,10 +291,32 @@ func writeFull(fd int, b []byte) error {
 // answerCRR reads the rest of the one request of a connection, responds and
 // closes first, so that the TIME_WAIT stays here and the client does not run
 // out of ports.
-func (t *session) answerCRR(sock *socket) {
+func (t *session) answerCRR(ctx context.Context, sock *socket) {
 	defer sock.close(false)
-	buf := make([]byte, t.params.MessageBytes)
+	defer context.AfterFunc(ctx, sock.wake)()
+	buf := make([]byte, max(t.params.MessageBytes, preambleLen))
 	if readFull(sock.fd, buf[preambleLen:]) == nil {
 		writeFull(sock.fd, buf)
 	}
+}
+
+// answerAtOnce is answerCRR for a request of which the preamble has been read
+// into buf and the rest has arrived. It never blocks; false leaves the
+// connection as it was.
+func (t *session) answerAtOnce(sock *socket, buf []byte) bool {
+	size := t.params.MessageBytes
+	if size > len(buf) || size < preambleLen {
+		return false
+	}
+	if rest := buf[preambleLen:size]; len(rest) > 0 {
+		if n, _, err := unix.Recvfrom(sock.fd, rest, unix.MSG_PEEK|unix.MSG_DONTWAIT); err != nil || n < len(rest) {
+			return false
+		}
+		if readFull(sock.fd, rest) != nil {
+			return false
+		}
+	}
+	writeFull(sock.fd, buf[:size]) // fits the send buffer; a client that is gone does not read it
+	sock.close(false)
+	return true
 }

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,10 +29,15 @@ type transactor struct {
 	latency *hdrhistogram.Histogram
 	lag     *hdrhistogram.Histogram
 	err     error // what ended it before its time
+	why     error // of the first that was lost
 }
 
-// errLost is what do returns when a response did not come: the loop goes on.
+// errLost is what do returns, perhaps with a cause, when a response did not
+// come: the loop goes on.
 var errLost = errors.New("no response")
+
+// lost says that a transaction failed at a step.
+func lost(step string, cause error) error { return fmt.Errorf("%s: %w: %w", step, errLost, cause) }
 
 func (t *transactor) run() {
 	t.latency, t.lag = newLatency(), newLatency()
@@ -59,6 +65,7 @@ func (t *transactor) run() {
 		case errors.Is(err, errLost):
 			if counts {
 				t.lost++
+				t.why = cmp.Or(t.why, err)
 			}
 		case err != nil:
 			t.err = err
@@ -115,6 +122,7 @@ func (c *client) runTransactors(ctx context.Context, dos []func(seq uint64) erro
 func (c *client) transacted(ctx context.Context, all []*transactor, took time.Duration) error {
 	latency, lag := newLatency(), newLatency()
 	r := &c.result
+	var why error
 	for _, t := range all {
 		latency.Merge(t.latency)
 		lag.Merge(t.lag)
@@ -124,6 +132,7 @@ func (c *client) transacted(ctx context.Context, all []*transactor, took time.Du
 		} else {
 			r.Failures += t.lost
 		}
+		why = cmp.Or(why, t.why)
 		if t.err != nil && ctx.Err() == nil {
 			return fmt.Errorf("test broke off after %d transactions: %w", t.done, t.err)
 		}
@@ -149,7 +158,7 @@ func (c *client) transacted(ctx context.Context, all []*transactor, took time.Du
 		return err
 	}
 	if r.Failures > 0 {
-		c.warn("%d connections failed", r.Failures)
+		c.warn("%d connections failed, the first: %v", r.Failures, why)
 	}
 	c.finish(ctx.Err() != nil)
 	return nil
@@ -309,21 +318,35 @@ func (r *connector) once() error {
 	if err := setTimeouts(fd, connectTimeout); err != nil {
 		return err
 	}
-	if err := unix.Connect(fd, r.sa); err != nil {
-		return errLost
+	err = unix.Connect(fd, r.sa)
+	for errors.Is(err, unix.EINTR) { // the runtime's signals; it goes on connecting
+		err = unix.Connect(fd, r.sa)
 	}
-	if writeFull(fd, r.request) != nil || readFull(fd, r.response) != nil {
-		return errLost
+	if err != nil {
+		return lost("connect", err)
 	}
-	var end [1]byte
+	if err := writeFull(fd, r.request); err != nil {
+		return lost("send request", err)
+	}
+	if err := readFull(fd, r.response); err != nil {
+		return lost("receive response", err)
+	}
+	if err := readEnd(fd); err != nil {
+		return lost("wait for the server to close", err)
+	}
+	return nil
+}
+
+// readEnd expects that the other end has nothing more to say.
+func readEnd(fd int) error {
+	var one [1]byte
 	for {
-		n, err := unix.Read(fd, end[:])
-		if errors.Is(err, unix.EINTR) {
-			continue
+		n, err := unix.Read(fd, one[:])
+		switch {
+		case n > 0:
+			return ErrNotTraffic
+		case !errors.Is(err, unix.EINTR):
+			return err
 		}
-		if n != 0 || err != nil {
-			return errLost
-		}
-		return nil
 	}
 }
