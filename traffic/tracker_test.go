@@ -66,6 +66,7 @@ func TestTracker(t *testing.T) {
 		{"the oldest of the window", []uint64{0, w - 1, 0}, [3]uint64{2, 0, 1}},
 		{"the place was used before", []uint64{0, 1, w, w + 1, 2}, [3]uint64{5, 1, 0}},
 		{"a jump clears everything", []uint64{0, 1, 5 * w, 5*w - 1, 5*w - 1}, [3]uint64{4, 1, 1}},
+		{"a jump forgets old places", []uint64{0, 1, 2, 5*w + 3, 5*w + 1}, [3]uint64{5, 1, 0}},
 		{"the last number", []uint64{1<<64 - 2, 1<<64 - 3}, [3]uint64{2, 1, 0}},
 	}
 	for _, tt := range tests {
