@@ -129,7 +129,7 @@ func ipvlanSuite() suite {
 			refusal{"mode", on(func(s *link.IPvlanSpec) { s.Mode = "l4" })},
 			refusal{"flag", on(func(s *link.IPvlanSpec) { s.Flag = "public" })},
 		),
-		ways: []way{{"hairpin", ipvlanHairpin}},
+		ways: []way{{"l2-vepa-hairpin", ipvlanHairpin}, {"l3-vepa-router", ipvlanRouter}},
 	}
 	for _, mode := range []link.IPvlanMode{link.IPvlanL2, link.IPvlanL3, link.IPvlanL3S} {
 		for _, flag := range []link.IPvlanFlag{link.IPvlanBridge, link.IPvlanPrivate, link.IPvlanVEPA} {
@@ -179,9 +179,19 @@ func ipvlanWay(t *testing.T, mode link.IPvlanMode, flag link.IPvlanFlag) {
 	isolated(t, a, b, o.outside)
 }
 
-// ipvlanHairpin is the way that vepa leaves open: something outside that sends
-// the packets of one container back to the other. For l3 that is a router.
+// ipvlanHairpin is the way that vepa leaves open in mode l2: a switch that sends
+// frames back to the port they came from, though both containers have one
+// Ethernet address.
 func ipvlanHairpin(t *testing.T) {
+	o := newOffice(t)
+	a, b := o.ipvlans(t, link.IPvlanL2, link.IPvlanVEPA)
+	isolated(t, a, b, o.outside)
+	o.hairpin(t, true)
+	passes(t, a, b)
+}
+
+// ipvlanRouter is the way that vepa leaves open in mode l3: a router outside.
+func ipvlanRouter(t *testing.T) {
 	o := newOffice(t)
 	a, b := o.ipvlans(t, link.IPvlanL3, link.IPvlanVEPA)
 	isolated(t, a, b, o.outside)

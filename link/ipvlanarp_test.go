@@ -104,7 +104,7 @@ type watcher struct{ fd int }
 
 func watch(t *testing.T, l *link.Link) watcher {
 	t.Helper()
-	protocol := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL}) // in network byte order
+	protocol := networkOrder(unix.ETH_P_ALL)
 	var fd int
 	must(t, l.NS().Do(func() error {
 		var err error
@@ -116,28 +116,52 @@ func watch(t *testing.T, l *link.Link) watcher {
 	return watcher{fd}
 }
 
-// drainARP counts the requests that went out and the replies that came in since
-// the last time.
+// each calls f with every packet that came since the last time.
+func (w watcher) each(f func(from *unix.SockaddrLinklayer, packet []byte)) {
+	buf := make([]byte, 1<<17)
+	for {
+		n, from, err := unix.Recvfrom(w.fd, buf, 0)
+		if err != nil {
+			return
+		}
+		if ll, ok := from.(*unix.SockaddrLinklayer); ok {
+			f(ll, buf[:n])
+		}
+	}
+}
+
+// longest is the size of the longest packet of a type (PACKET_HOST: that came
+// in), without its Ethernet header.
+func (w watcher) longest(packetType uint8) int {
+	most := 0
+	w.each(func(from *unix.SockaddrLinklayer, packet []byte) {
+		if from.Pkttype == packetType {
+			most = max(most, len(packet))
+		}
+	})
+	return most
+}
+
+// drainARP counts the requests that went out and the replies that came in.
 func (w watcher) drainARP() (requests, replies int) {
 	const (
 		request, reply = 1, 2 // ar_op (RFC 826)
 		operation      = 6    // its offset
 	)
-	buf := make([]byte, 1<<16)
-	for {
-		n, from, err := unix.Recvfrom(w.fd, buf, 0)
-		if err != nil {
-			return requests, replies
+	w.each(func(from *unix.SockaddrLinklayer, packet []byte) {
+		if from.Protocol != networkOrder(unix.ETH_P_ARP) || len(packet) < operation+2 {
+			return
 		}
-		ll, ok := from.(*unix.SockaddrLinklayer)
-		if !ok || binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, ll.Protocol)) != unix.ETH_P_ARP || n < operation+2 {
-			continue
-		}
-		switch op := binary.BigEndian.Uint16(buf[operation:]); {
-		case op == request && ll.Pkttype == unix.PACKET_OUTGOING:
+		switch op := binary.BigEndian.Uint16(packet[operation:]); {
+		case op == request && from.Pkttype == unix.PACKET_OUTGOING:
 			requests++
-		case op == reply && ll.Pkttype == unix.PACKET_HOST:
+		case op == reply && from.Pkttype == unix.PACKET_HOST:
 			replies++
 		}
-	}
+	})
+	return requests, replies
+}
+
+func networkOrder(n uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
 }

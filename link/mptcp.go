@@ -4,12 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 
 	"cleat/netns"
 
-	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -112,8 +112,8 @@ func AddMPTCPEndpoint(ns *netns.NS, e MPTCPEndpoint) error {
 	if err != nil {
 		return err
 	}
-	_, err = m.execute(mptcpAddAddr, 0, addr)
-	if errors.Is(err, unix.EEXIST) {
+	_, err = m.execute(mptcpAddAddr, netlink.Acknowledge, addr)
+	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) { // the address is in use, or the ID
 		err = ErrExists
 	}
 	if err != nil {
@@ -133,7 +133,7 @@ func DeleteMPTCPEndpoint(ns *netns.NS, id int) error {
 	if err != nil {
 		return err
 	}
-	if _, err := m.execute(mptcpDelAddr, 0, addr); err != nil {
+	if _, err := m.execute(mptcpDelAddr, netlink.Acknowledge, addr); err != nil {
 		return fmt.Errorf("remove mptcp endpoint %d of %s: %w", id, ns, plain(err))
 	}
 	return nil
@@ -169,7 +169,7 @@ func FlushMPTCPEndpoints(ns *netns.NS) error {
 		return err
 	}
 	defer m.Close()
-	if _, err := m.execute(mptcpFlushAddrs, 0); err != nil {
+	if _, err := m.execute(mptcpFlushAddrs, netlink.Acknowledge); err != nil {
 		return fmt.Errorf("flush mptcp endpoints of %s: %w", ns, plain(err))
 	}
 	return nil
@@ -187,7 +187,7 @@ func SetMPTCPLimits(ns *netns.NS, l MPTCPLimits) error {
 		return err
 	}
 	defer m.Close()
-	if _, err := m.execute(mptcpSetLimits, 0, word(mptcpAttrSubflows, l.Subflows), word(mptcpAttrRcvAddAddr, l.AcceptedAddAddrs)); err != nil {
+	if _, err := m.execute(mptcpSetLimits, netlink.Acknowledge, word(mptcpAttrSubflows, l.Subflows), word(mptcpAttrRcvAddAddr, l.AcceptedAddAddrs)); err != nil {
 		return fmt.Errorf("set mptcp limits of %s: %w", ns, plain(err))
 	}
 	return nil
@@ -215,47 +215,26 @@ func ReadMPTCPLimits(ns *netns.NS) (MPTCPLimits, error) {
 
 // mptcp is a socket to the path manager of one namespace.
 type mptcp struct {
-	*genetlink.Conn
-	family genetlink.Family
-	links  *rtnl
+	*genl
+	links *rtnl
 }
 
 func dialMPTCP(ns *netns.NS) (*mptcp, error) {
-	links, err := dial(ns)
+	g, err := dialGenl(ns, mptcpFamily)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, lackOf("mptcp", err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	m := &mptcp{links: links}
-	err = ns.Do(func() error {
-		var err error
-		m.Conn, err = genetlink.Dial(nil)
-		return err
-	})
+	links, err := dial(ns)
 	if err != nil {
-		links.Close()
-		return nil, fmt.Errorf("open generic netlink in %s: %w", ns, err)
+		return nil, errors.Join(err, g.Close())
 	}
-	// As for route netlink: errors are terse without it.
-	_ = m.SetOption(netlink.ExtendedAcknowledge, true)
-	if m.family, err = m.GetFamily(mptcpFamily); err != nil {
-		return nil, errors.Join(lackOf("mptcp", err), m.Close())
-	}
-	return m, nil
+	return &mptcp{g, links}, nil
 }
 
-func (m *mptcp) Close() error { return errors.Join(m.Conn.Close(), m.links.Close()) }
-
-func (m *mptcp) execute(command uint8, flags netlink.HeaderFlags, attrs ...attribute) ([]genetlink.Message, error) {
-	b, err := pack(attrs)
-	if err != nil {
-		return nil, fmt.Errorf("encode netlink attributes: %w", err)
-	}
-	if flags&netlink.Dump == 0 && command != mptcpGetLimits {
-		flags |= netlink.Acknowledge
-	}
-	return m.Execute(genetlink.Message{Header: genetlink.Header{Command: command, Version: m.family.Version}, Data: b},
-		m.family.ID, netlink.Request|flags)
-}
+func (m *mptcp) Close() error { return errors.Join(m.genl.Close(), m.links.Close()) }
 
 func (m *mptcp) encode(e MPTCPEndpoint) (attribute, error) {
 	inner := []attribute{

@@ -86,15 +86,11 @@ func probeOVS(ns *netns.NS) error {
 	if err := ovsPrograms(); err != nil {
 		return err
 	}
-	h, err := Handle(ns)
+	g, err := dialGenl(ns, "ovs_datapath")
 	if err != nil {
 		return err
 	}
-	defer h.Close()
-	if _, err := h.GenlFamilyGet("ovs_datapath"); err != nil {
-		return fmt.Errorf("find the openvswitch module: %w", err)
-	}
-	return nil
+	return g.Close()
 }
 
 func probeTBF(ns *netns.NS) error {

@@ -164,6 +164,14 @@ func blame(q request, attrs []attribute, err error) error {
 	bad := func(f field) bool {
 		return f.name != "" && f.attr != 0 && slices.Equal(path, []uint16{unix.IFLA_LINKINFO, unix.IFLA_INFO_DATA, f.attr})
 	}
+	for typ, f := range map[uint16]field{
+		unix.IFLA_MTU:     {name: "mtu", val: u32(&q.attrs.MTU)},
+		unix.IFLA_ADDRESS: {name: "mac", val: hardware{p: &q.attrs.MAC}},
+	} {
+		if slices.Equal(path, []uint16{typ}) {
+			return &ParamError{Kind: q.kind, Param: f.name, Value: f.val.text(), Allowed: "the kernel says: " + op.Message}
+		}
+	}
 	if i := slices.IndexFunc(q.fields, bad); i >= 0 {
 		f := q.fields[i]
 		return &ParamError{Kind: q.kind, Param: f.name, Value: f.val.text(), Allowed: f.val.allowed() + "; the kernel says: " + op.Message}

@@ -18,7 +18,7 @@ func (l *Link) NominalSpeed() (int, error) {
 	defer e.Close()
 	speed, err := e.CmdGet(&ethtool.EthtoolCmd{}, w.name)
 	if err != nil {
-		return 0, fmt.Errorf("read the speed of link %q: %w", l.name, err)
+		return 0, fmt.Errorf("read the speed of link %q: %w", w.name, err)
 	}
 	if speed == math.MaxUint32 {
 		return 0, nil

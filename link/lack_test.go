@@ -1,0 +1,130 @@
+package link
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func TestLack(t *testing.T) {
+	const release = "6.1.0-1-amd64"
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	ipvlan := need{option: "CONFIG_IPVLAN", module: "ipvlan", since: "3.19"}
+	openTun := func(errno error) error { return &os.PathError{Op: "open", Path: tunDevice, Err: errno} }
+	for _, tt := range []struct {
+		name           string
+		files          fstest.MapFS
+		need           need
+		err            error
+		reason, remedy string // parts of them
+	}{
+		{"built without", fstest.MapFS{"boot/config-" + release: file("# CONFIG_IPVLAN is not set\n")}, ipvlan, unix.EOPNOTSUPP,
+			"built without CONFIG_IPVLAN", "linux-image-"},
+		{"built without, by /proc", fstest.MapFS{"proc/config.gz": file(gzipped("CONFIG_VETH=y\n"))}, ipvlan, unix.EOPNOTSUPP,
+			"built without CONFIG_IPVLAN", "linux-image-"},
+		{"not loaded", fstest.MapFS{"boot/config-" + release: file("CONFIG_IPVLAN=m\n"),
+			"lib/modules/" + release + "/modules.dep": file("kernel/drivers/net/ipvlan/ipvlan.ko.xz: \n")}, ipvlan, unix.EOPNOTSUPP,
+			"not loaded", "modprobe ipvlan"},
+		{"not installed", fstest.MapFS{"boot/config-" + release: file("CONFIG_IPVLAN=m\n")}, ipvlan, unix.EOPNOTSUPP,
+			"not installed for Linux " + release, "apt install linux-image-" + release},
+		{"nothing is known", fstest.MapFS{}, ipvlan, unix.EOPNOTSUPP, "does not support", "modprobe ipvlan; failing that, a kernel with CONFIG_IPVLAN"},
+		{"built in all the same", fstest.MapFS{"boot/config-" + release: file("CONFIG_IPVLAN=y\n")}, ipvlan, unix.EOPNOTSUPP, "built in", ""},
+		{"too old", fstest.MapFS{}, need{option: "CONFIG_NETKIT", since: "6.7"}, unix.EOPNOTSUPP, "older than 6.7", "a kernel of 6.7 or later"},
+		{"no module of its own", fstest.MapFS{"boot/config-" + release: file("CONFIG_BRIDGE=m\n")}, need{option: "CONFIG_BRIDGE_VLAN_FILTERING"}, unix.EOPNOTSUPP,
+			"built without CONFIG_BRIDGE_VLAN_FILTERING", "linux-image-"},
+		{"privilege", fstest.MapFS{}, ipvlan, fmt.Errorf("create: %w", unix.EPERM), "CAP_NET_ADMIN", "run as root"},
+		{"a program", fstest.MapFS{}, need{programs: "openvswitch-switch"}, &exec.Error{Name: "ovs-vsctl", Err: exec.ErrNotFound},
+			"ovs-vsctl", "apt install openvswitch-switch"},
+		{"a device that may not be read", fstest.MapFS{}, need{}, openTun(unix.EACCES), "not readable", "chmod 0666 /dev/net/tun"},
+		{"no device", fstest.MapFS{}, need{}, openTun(unix.ENOENT), "there is no /dev/net/tun", "mknod"},
+		{"a device without driver", fstest.MapFS{}, need{}, openTun(unix.ENODEV), "does not support", "modprobe tun"},
+		{"something else", fstest.MapFS{}, ipvlan, unix.ENOMEM, unix.ENOMEM.Error(), ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := host{root: tt.files, release: release}.lack("some", tt.need, tt.err)
+			if !strings.Contains(l.Reason, tt.reason) || !strings.Contains(l.Remedy, tt.remedy) || tt.remedy == "" && l.Remedy != "" {
+				t.Errorf("got reason %q, remedy %q\nwant %q, %q", l.Reason, l.Remedy, tt.reason, tt.remedy)
+			}
+		})
+	}
+}
+
+func gzipped(s string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	z.Write([]byte(s))
+	z.Close()
+	return b.String()
+}
+
+func TestOlder(t *testing.T) {
+	for _, tt := range []struct {
+		release, than string
+		want          bool
+	}{
+		{"6.1.0-50-amd64", "6.7", true}, {"6.12.107+deb13-amd64", "6.7", false}, {"6.7.0", "6.7", false},
+		{"5.15", "6.1", true}, {"7.2-rc1", "6.15", false}, {"10.0", "6.1", false},
+	} {
+		if got := older(tt.release, tt.than); got != tt.want {
+			t.Errorf("older(%q, %q) = %v", tt.release, tt.than, got)
+		}
+	}
+}
+
+// TestBlame points the kernel's finger at each attribute of a request in turn.
+func TestBlame(t *testing.T) {
+	s := MacvlanSpec{Attrs: Attrs{Name: "probe", MTU: 1500, MAC: MAC{2}}, Mode: MacvlanSource, BroadcastQueueLen: 7, Sources: ListOf(MAC{2})}
+	inner, err := encodeFields("macvlan", s.fields(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := nest(unix.IFLA_INFO_DATA, inner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := nest(unix.IFLA_LINKINFO, []attribute{text(unix.IFLA_INFO_KIND, "macvlan"), data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := append(s.attributes(), info)
+	message, err := pack(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const header = unix.SizeofNlMsghdr + unix.SizeofIfInfomsg
+	q := request{kind: "macvlan", attrs: s.Attrs, fields: s.fields()}
+	found := map[string]bool{}
+	for offset := range len(message) {
+		err := blame(q, top, opError("no", header+offset))
+		var p *ParamError
+		if errors.As(err, &p) {
+			found[p.Param] = true
+			if !strings.HasSuffix(p.Allowed, "the kernel says: no") {
+				t.Errorf("the kernel's words are missing: %v", err)
+			}
+		} else if !errors.Is(err, unix.EINVAL) {
+			t.Errorf("offset %d: %v does not wrap the error number", offset, err)
+		}
+	}
+	for _, want := range []string{"mode", "sources", "bc_queue_len", "mtu", "mac"} {
+		if !found[want] {
+			t.Errorf("no offset leads to parameter %s", want)
+		}
+	}
+	if len(found) != 5 {
+		t.Errorf("found %v, want five", found)
+	}
+}
+
+func opError(message string, offset int) error {
+	return &netlink.OpError{Op: "receive", Err: unix.EINVAL, Message: message, Offset: offset}
+}

@@ -1,0 +1,95 @@
+package link_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"cleat/lab"
+	"cleat/link"
+)
+
+func TestMove(t *testing.T) {
+	need(t, "veth")
+	here, there := newNS(t, "here"), newNS(t, "there")
+	l, _ := cable(t, here, "eth0", here, "wire")
+	cable(t, there, "taken", there, "wire")
+	if err := l.Move(there, "taken"); !errors.Is(err, link.ErrExists) {
+		t.Errorf("move to a name in use: %v, want ErrExists", err)
+	}
+	if l.NS() != here || l.Name() != "eth0" {
+		t.Errorf("after a move that was refused the link is %s in %s", l.Name(), l.NS())
+	}
+	must(t, l.Move(there, "eth1"))
+	if l.NS() != there || l.Name() != "eth1" {
+		t.Errorf("the link is %s in %s", l.Name(), l.NS())
+	}
+	find(t, there, "eth1")
+	must(t, l.SetMTU(1300))
+	if mtu, err := l.MTU(); mtu != 1300 || err != nil {
+		t.Errorf("mtu is %d, %v after it was set to 1300", mtu, err)
+	}
+	want := link.MAC{2, 7}
+	must(t, l.SetMAC(want))
+	if got := mac(t, l); got != want {
+		t.Errorf("address is %s, want %s", got, want)
+	}
+	got, err := l.Spec()
+	must(t, err)
+	if s := got.(link.VethSpec); s.Name != "eth1" || s.MTU != 1300 || s.Peer.Name != "wire" {
+		t.Errorf("after the move: %+v", s)
+	}
+	must(t, l.Close())
+	if _, err := link.Find(here, "wire"); err == nil {
+		t.Error("after one end of the pair was removed the other is there")
+	}
+}
+
+// TestCloseAfterTheNamespace: whoever is late must not remove something else.
+func TestCloseAfterTheNamespace(t *testing.T) {
+	need(t, "veth")
+	ns := newNS(t, "a")
+	l, _ := cable(t, ns, "eth0", ns, "wire")
+	must(t, l.Close())
+	other, _ := cable(t, ns, "eth0", ns, "wire")
+	must(t, l.Close())
+	if got := find(t, ns, "eth0"); got.Index() != other.Index() {
+		t.Error("closing a link twice removed another of its name")
+	}
+	must(t, ns.Close())
+	must(t, other.Close())
+}
+
+// TestPeerExists: the other end's name can be in use too.
+func TestPeerExists(t *testing.T) {
+	need(t, "veth")
+	a, b := newNS(t, "a"), newNS(t, "b")
+	cable(t, b, "eth0", b, "wire")
+	before := takeTrace(t, a, b)
+	_, err := link.Create(a, link.VethSpec{Attrs: named("eth1"), Peer: named("eth0")}, link.Target{PeerNS: b})
+	if !errors.Is(err, link.ErrExists) {
+		t.Errorf("a peer whose name is in use: %v, want ErrExists", err)
+	}
+	untouched(t, before, a, b)
+}
+
+func TestProbe(t *testing.T) {
+	lab.Need(t)
+	for _, kind := range append(link.Kinds(), "tbf", "mptcp", "bridge-netfilter") {
+		var all [4]error
+		var running sync.WaitGroup
+		for i := range all {
+			running.Go(func() { all[i] = link.Probe(kind) })
+		}
+		running.Wait()
+		for _, err := range all {
+			var lack *link.Lack
+			if err != nil && (!errors.As(err, &lack) || lack.Reason == "" || lack.What == "") {
+				t.Errorf("%s: %v is no *Lack with a reason", kind, err)
+			}
+			if err != all[0] {
+				t.Errorf("%s: %v and %v, of which one is not remembered", kind, err, all[0])
+			}
+		}
+	}
+}

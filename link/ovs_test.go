@@ -1,0 +1,95 @@
+package link_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"cleat/lab"
+	"cleat/link"
+)
+
+// needOVS skips where the programs or the device for a datapath in user space
+// are missing. Unlike the conformance suite it needs nothing of the kernel.
+func needOVS(t *testing.T) {
+	t.Helper()
+	lab.Need(t)
+	if _, err := exec.LookPath("ovs-vswitchd"); err != nil {
+		t.Skip(err)
+	}
+	need(t, "tun")
+}
+
+// TestOVSInUserSpace runs the switch with its own datapath.
+func TestOVSInUserSpace(t *testing.T) {
+	needOVS(t)
+	br := newNS(t, "bridge")
+	o := startOVS(t, br)
+	spec := link.OVSBridgeSpec{Attrs: named("br0"), DB: o.DB(), DatapathType: link.OVSNetdev}
+	create(t, br, spec, nil)
+	if _, err := link.Create(br, spec, link.Target{}); !errors.Is(err, link.ErrExists) {
+		t.Errorf("the same bridge again: %v, want ErrExists", err)
+	}
+	a, b := ovsMachine(t, o, br, "m1", "192.0.2.1/24", 7), ovsMachine(t, o, br, "m2", "192.0.2.2/24", 7)
+	other := ovsMachine(t, o, br, "m3", "192.0.2.3/24", 8)
+	for _, e := range []*end{a, b} { // this datapath does not fill in checksums
+		must(t, e.link.SetOffload("tx", false))
+	}
+	passes(t, a, b)
+	isolated(t, other, a, b)
+}
+
+// TestOVSPortKeepsItsLink: a port of type system is taken off the bridge, and
+// its link stays.
+func TestOVSPortKeepsItsLink(t *testing.T) {
+	needOVS(t)
+	br := newNS(t, "bridge")
+	o := startOVS(t, br)
+	create(t, br, link.OVSBridgeSpec{Attrs: named("br0"), DB: o.DB(), DatapathType: link.OVSNetdev}, nil)
+	cable(t, br, "port", br, "wire")
+	spec := link.OVSPortSpec{Attrs: named("port"), Bridge: "br0", DB: o.DB()}
+	l, err := link.Create(br, spec, link.Target{})
+	must(t, err)
+	if _, err := link.Create(br, spec, link.Target{}); !errors.Is(err, link.ErrExists) {
+		t.Errorf("the same port again: %v, want ErrExists", err)
+	}
+	must(t, l.Close())
+	find(t, br, "port")
+	must(t, l.Close()) // twice is harmless
+	var p *link.ParamError
+	spec.Name = "nobody"
+	if _, err := link.Create(br, spec, link.Target{}); !errors.As(err, &p) || p.Param != "name" {
+		t.Errorf("a port without a link: %v, want a *ParamError for name", err)
+	}
+	spec = link.OVSPortSpec{Attrs: named("inner"), Bridge: "nobody", Type: link.OVSInternalPort, DB: o.DB()}
+	if _, err := link.Create(br, spec, link.Target{}); err == nil {
+		t.Error("a port of a bridge that is not there was made")
+	}
+}
+
+// TestStartOVSLeavesNothing: neither when it fails nor when it ends.
+func TestStartOVSLeavesNothing(t *testing.T) {
+	needOVS(t)
+	br := newNS(t, "bridge")
+	dir := filepath.Join(t.TempDir(), "ovs")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := link.StartOVS(ctx, br, dir); err == nil {
+		t.Fatal("started in a context that has ended")
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a start that failed left its directory: %v", err)
+	}
+	before := takeTrace(t, br)
+	o, err := link.StartOVS(t.Context(), br, dir)
+	must(t, err)
+	must(t, o.Close())
+	must(t, o.Close()) // twice is harmless
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Close left the directory: %v", err)
+	}
+	untouched(t, before, br)
+}

@@ -1,0 +1,180 @@
+package link_test
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/link"
+)
+
+func TestParse(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		kind   string
+		params map[string]string
+		want   link.Spec
+	}{
+		{"defaults", "veth", map[string]string{"name": "a", "peer": "b"},
+			link.VethSpec{Attrs: named("a"), Peer: named("b")}},
+		{"the peer's parameters", "veth", map[string]string{"name": "a", "peer": "b", "peer_mtu": "9000", "peer_mac": "02:00:5e:10:00:01"},
+			link.VethSpec{Attrs: named("a"), Peer: link.Attrs{Name: "b", MTU: 9000, MAC: link.MAC{2, 0, 0x5e, 0x10, 0, 1}}}},
+		{"a choice", "macvlan", map[string]string{"name": "a", "parent": "p", "mode": "passthru", "nopromisc": "on"},
+			link.MacvlanSpec{Attrs: named("a"), Parent: "p", Mode: link.MacvlanPassthru, NoPromisc: true}},
+		{"a list", "macvlan", map[string]string{"name": "a", "parent": "p", "mode": "source", "sources": "02:00:00:00:00:01, 02:00:00:00:00:02"},
+			link.MacvlanSpec{Attrs: named("a"), Parent: "p", Mode: link.MacvlanSource, Sources: link.ListOf(link.MAC{2, 5: 1}, link.MAC{2, 5: 2})}},
+		{"a switch", "vxlan", map[string]string{"name": "a", "vni": "0x10", "learning": "false", "localbypass": "default"},
+			link.VXLANSpec{Attrs: named("a"), VNI: 16, Learning: link.Off}},
+		{"addresses", "vxlan", map[string]string{"name": "a", "vni": "1", "parent": "p", "group": "239.1.1.1", "local": "::ffff:192.0.2.1"},
+			link.VXLANSpec{Attrs: named("a"), VNI: 1, Parent: "p", Group: mustAddr("239.1.1.1"), Local: mustAddr("192.0.2.1")}},
+		{"a duration", "bridge", map[string]string{"name": "a", "ageing_time": "1m", "max_age": "10s"},
+			link.BridgeSpec{Attrs: named("a"), AgeingTime: time.Minute, MaxAge: 10 * time.Second}},
+		{"none", "bridge-vlan", map[string]string{"name": "a", "ageing_time": "none", "vlan_default_pvid": "none"},
+			link.BridgeSpec{Attrs: named("a"), VLANFiltering: true, AgeingTime: -1, VLANDefaultPVID: -1}},
+		{"maps", "vlan", map[string]string{"name": "a", "parent": "p", "id": "7", "egress_qos": "1:2,3:4"},
+			link.VLANSpec{Attrs: named("a"), Parent: "p", ID: 7, EgressQoS: link.ListOf(link.QoSMap{From: 1, To: 2}, link.QoSMap{From: 3, To: 4})}},
+		{"both keys", "gre", map[string]string{"name": "a", "key": "7", "seq": "yes"},
+			link.GRESpec{Attrs: named("a"), InKey: 7, OutKey: 7, Sequence: true}},
+		{"peers", "wireguard", map[string]string{"name": "a", "peers": "public_key=" + link.WireGuardPublic{1}.String() + " endpoint=192.0.2.1:1 keepalive=5s; public_key=" +
+			link.WireGuardPublic{2}.String() + " allowed_ips=192.0.2.0/24,2001:db8::/32 preshared_key=" + link.WireGuardKey{3}.Text()},
+			link.WireGuardSpec{Attrs: named("a"), Peers: link.ListOf(
+				link.WireGuardPeer{PublicKey: link.WireGuardPublic{1}, Endpoint: netip.MustParseAddrPort("192.0.2.1:1"), Keepalive: 5 * time.Second},
+				link.WireGuardPeer{PublicKey: link.WireGuardPublic{2}, PresharedKey: link.WireGuardKey{3},
+					AllowedIPs: link.ListOf(netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32"))})}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := link.Parse(tt.kind, tt.params)
+			if err != nil || got != tt.want {
+				t.Errorf("got %+v, %v\nwant %+v", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	base := map[string]map[string]string{
+		"veth": {"name": "a", "peer": "b"}, "macvlan": {"name": "a", "parent": "p"}, "vxlan": {"name": "a", "vni": "1"},
+		"bridge": {"name": "a"}, "vlan": {"name": "a", "parent": "p", "id": "7"}, "wireguard": {"name": "a"}, "ipip": {"name": "a"},
+		"openvswitch": {"name": "a"}, "openvswitch-port": {"name": "a", "bridge": "b"},
+	}
+	for _, tt := range []struct {
+		name, kind, param, text string
+		allowed                 string // the first of what would be
+	}{
+		{"an unknown parameter", "macvlan", "mod", "bridge", "no such parameter; there are mode, "},
+		{"an unknown choice", "macvlan", "mode", "bridg", "private, vepa, bridge"},
+		{"words for a number", "vxlan", "vni", "one", "0…16777215"},
+		{"a number too large", "vxlan", "ttl", "256", "0…255"},
+		{"a number too small", "vlan", "id", "0", "1…4094"},
+		{"minus one is not none", "bridge", "vlan_default_pvid", "-1", "1…4094, or none"},
+		{"not a switch", "vxlan", "learning", "perhaps", "on, off or default"},
+		{"not a yes", "bridge", "stp_state", "perhaps", "true or false"},
+		{"not an address", "vxlan", "remote", "192.0.2", "an IP address"},
+		{"an address with a zone", "vxlan", "remote", "fe80::1%eth0", "an IP address"},
+		{"the wrong family", "ipip", "remote", "2001:db8::1", "an IPv4 address"},
+		{"not an Ethernet address", "veth", "mac", "02:00", "a unicast address"},
+		{"a group address", "veth", "mac", "01:00:5e:00:00:01", "a unicast address"},
+		{"a name too long", "veth", "peer", "0123456789abcdef", "1…15 bytes"},
+		{"a duration without unit", "bridge", "max_age", "6", "0 for the default, or 10ms…"},
+		{"a negative duration", "bridge", "max_age", "-6s", "0 for the default, or 10ms…"},
+		{"a duration between steps", "bridge", "max_age", "15ms", "0 for the default, or 10ms…"},
+		{"an element twice", "macvlan", "sources", "02:00:00:00:00:01,02:00:00:00:00:01", "addresses"},
+		{"an element that is none", "vlan", "egress_qos", "1:2,3", "FROM:TO"},
+		{"a form", "openvswitch", "datapath_id", "xyz", "16 hexadecimal digits"},
+		{"an element out of range", "openvswitch-port", "trunks", "1,4096", "VLANs 0…4095"},
+		{"half a peer", "wireguard", "peers", "endpoint=192.0.2.1:1", "peers separated by ';'"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			params := map[string]string{tt.param: tt.text}
+			for k, v := range base[tt.kind] {
+				if k != tt.param {
+					params[k] = v
+				}
+			}
+			spec, err := link.Parse(tt.kind, params)
+			var p *link.ParamError
+			if !errors.As(err, &p) {
+				t.Fatalf("got %+v, %v, want a *ParamError", spec, err)
+			}
+			if p.Kind != tt.kind || p.Param != tt.param || !strings.HasPrefix(p.Allowed, tt.allowed) {
+				t.Errorf("got %v\nwant kind %q, parameter %q, allowed %q…", err, tt.kind, tt.param, tt.allowed)
+			}
+		})
+	}
+}
+
+func TestParseUnknownKind(t *testing.T) {
+	for _, parse := range []func() error{
+		func() error { _, err := link.Parse("maclan", nil); return err },
+		func() error { return link.Probe("maclan") },
+	} {
+		var p *link.ParamError
+		if err := parse(); !errors.As(err, &p) || p.Param != "kind" || !strings.HasPrefix(p.Allowed, "macvlan, ") {
+			t.Errorf("got %v, want a *ParamError for kind that suggests macvlan first", err)
+		}
+	}
+}
+
+// TestParamsIsTheReverseOfParse takes the suites' full specs, which set every
+// parameter, through text and back.
+func TestParamsIsTheReverseOfParse(t *testing.T) {
+	for _, s := range suites() {
+		for _, spec := range s.full {
+			params := link.Params(spec)
+			hidden := false
+			for name, text := range params {
+				if text == "(hidden)" {
+					delete(params, name)
+					hidden = true
+				}
+			}
+			got, err := link.Parse(s.kind, params)
+			if err != nil || got != spec && !hidden {
+				t.Errorf("%s: got %+v, %v\nwant %+v", s.kind, got, err, spec)
+			}
+		}
+	}
+}
+
+// TestValidate holds the suites' bad specs against Validate alone, without a
+// kernel. What only a kernel can know is listed.
+func TestValidate(t *testing.T) {
+	for _, s := range suites() {
+		for _, r := range s.bad {
+			kernelKnows := r.param == "parent" || r.param == "mtu" // who exists, and how large its MTU is
+			err := r.spec.Validate()
+			var p *link.ParamError
+			switch {
+			case err == nil && kernelKnows:
+			case !errors.As(err, &p) || p.Param != r.param:
+				t.Errorf("%+v: got %v, want a *ParamError for %s", r.spec, err, r.param)
+			}
+		}
+		for _, spec := range s.full {
+			if err := spec.Validate(); err != nil {
+				t.Errorf("%+v: %v", spec, err)
+			}
+		}
+	}
+}
+
+func TestSecretsStayHidden(t *testing.T) {
+	private, shared := link.WireGuardKey{1, 2, 3}, link.WireGuardKey{4, 5, 6}
+	spec := link.WireGuardSpec{Attrs: named("a"), PrivateKey: private,
+		Peers: link.ListOf(link.WireGuardPeer{PublicKey: link.WireGuardPublic{7}, PresharedKey: shared})}
+	_, bad := link.Parse("wireguard", map[string]string{"name": "a", "private_key": private.Text() + "x"})
+	if bad == nil {
+		t.Fatal("a private key that is none was accepted")
+	}
+	seen := printed(spec) + bad.Error()
+	for _, text := range link.Params(spec) {
+		seen += text
+	}
+	for _, k := range []link.WireGuardKey{private, shared} {
+		if strings.Contains(seen, k.Text()) || strings.Contains(seen, k.Text()[:8]) {
+			t.Errorf("a key shows in %s", seen)
+		}
+	}
+}
