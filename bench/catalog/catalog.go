@@ -3,7 +3,10 @@
 // recommendation.
 package catalog
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Role says what question a network answers; only networks of one role compete
 // for a recommendation.
@@ -20,6 +23,47 @@ const (
 	Userspace Role = "userspace" // packets that pass through a program
 	Existing  Role = "existing"  // a path that was there before
 )
+
+// roles are the groups of tables in their order, with the heading of each.
+var roles = [...]struct {
+	role  Role
+	title string
+}{
+	{Container, "Container to container, one host"},
+	{Overlay, "Containers of different hosts"},
+	{Published, "A container's published port"},
+	{Outside, "Container and the world outside"},
+	{Rootless, "Container and the world, without root"},
+	{Userspace, "Through a program"},
+	{Existing, "Measured paths"},
+	{Baseline, "Baseline, no container"},
+}
+
+// Roles lists all roles in the order of tables: what people choose between
+// first, baselines last.
+func Roles() []Role {
+	var out []Role
+	for _, r := range roles {
+		out = append(out, r.role)
+	}
+	return out
+}
+
+// Title is the role as a heading; an unknown one is its own.
+func (r Role) Title() string {
+	for _, known := range roles {
+		if known.role == r {
+			return known.title
+		}
+	}
+	return string(r)
+}
+
+// CompareRoles orders roles as Roles does.
+func CompareRoles(a, b Role) int {
+	all := Roles()
+	return cmp.Compare(slices.Index(all, a), slices.Index(all, b))
+}
 
 // ExistingPath is the name of a path between two namespaces that was not made
 // by the benchmark. Lookup knows it; All does not list it.
@@ -134,4 +178,27 @@ func Lookup(name string) (Entry, bool) {
 		return Entry{}, false
 	}
 	return entries[i], true
+}
+
+// RoleOf is a network's role. What the catalogue does not know was not made by
+// the benchmark: it is Existing.
+func RoleOf(network string) Role {
+	if e, ok := Lookup(network); ok {
+		return e.Role
+	}
+	return Existing
+}
+
+// Place is a network's position in All; those that it does not list come last,
+// all in one place.
+func Place(network string) int {
+	if i := slices.IndexFunc(entries, func(e Entry) bool { return e.Name == network }); i >= 0 {
+		return i
+	}
+	return len(entries)
+}
+
+// Compare orders networks by their place, those of one place by name.
+func Compare(a, b string) int {
+	return cmp.Or(cmp.Compare(Place(a), Place(b)), cmp.Compare(a, b))
 }

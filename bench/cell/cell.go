@@ -5,6 +5,7 @@
 package cell
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,8 +28,30 @@ const (
 	SetupTime   Metric = "setup_time"   // ns, until traffic can pass
 )
 
-// Unit is the unit of m as written in files: bit/s, ns, 1/s, or 1 for a
-// fraction.
+// ProcessorTime is the processor time per data moved as if it were a metric: in
+// comparisons and recommendations, never in summary.json, where it is a field of
+// its own. Its unit is cores per Gbit/s.
+const ProcessorTime Metric = "cores_per_gbit"
+
+// metrics is the order of metrics in files and tables.
+var metrics = [...]Metric{Throughput, Loss, LatencyP50, LatencyP99, LatencyP999, Connections, Packets, SetupTime, ProcessorTime}
+
+// Metrics lists all metrics in the order of files and tables, ProcessorTime last.
+func Metrics() []Metric { return slices.Clone(metrics[:]) }
+
+// CompareMetrics orders metrics as Metrics does; unknown ones come last, by name.
+func CompareMetrics(a, b Metric) int {
+	place := func(m Metric) int {
+		if i := slices.Index(metrics[:], m); i >= 0 {
+			return i
+		}
+		return len(metrics)
+	}
+	return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b))
+}
+
+// Unit is the unit of m as written in files: bit/s, ns, 1/s, cores/(Gbit/s), or
+// 1 for a fraction.
 func (m Metric) Unit() string {
 	switch m {
 	case Throughput:
@@ -37,6 +60,8 @@ func (m Metric) Unit() string {
 		return "1"
 	case Connections, Packets:
 		return "1/s"
+	case ProcessorTime:
+		return "cores/(Gbit/s)"
 	default:
 		return "ns"
 	}
@@ -131,6 +156,9 @@ type CoresPerGbit struct {
 	System  float64 `json:"system"`
 	SoftIRQ float64 `json:"softirq"`
 }
+
+// Total is all of it together.
+func (c CoresPerGbit) Total() float64 { return c.User + c.System + c.SoftIRQ }
 
 // Summary is what all blocks say about one metric of one cell: one element of
 // summary.json.

@@ -6,8 +6,9 @@ import (
 	"maps"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
+
+	"cleat/bench/cell"
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
@@ -313,14 +314,7 @@ func tableNames(tables map[string]int) string {
 			out = append(out, name)
 			continue
 		}
-		out = append(out, fmt.Sprintf("%s (%s)", name, plural(tables[name], "rule")))
+		out = append(out, fmt.Sprintf("%s (%s)", name, cell.Plural(tables[name], "rule")))
 	}
 	return strings.Join(out, ", ")
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"cleat/bench/cell"
 )
 
 // room is the largest IP packet from A to B that fits the hop.
@@ -82,7 +84,7 @@ func (p Path) WriteText(w io.Writer) error {
 	if !p.Complete {
 		state = "does not reach the destination, or can't be followed to it"
 	}
-	t.item("", fmt.Sprintf("%s; %s; the largest packet that fits is %d bytes", plural(len(p.Hops), "link"), state, p.MTU))
+	t.item("", fmt.Sprintf("%s; %s; the largest packet that fits is %d bytes", cell.Plural(len(p.Hops), "link"), state, p.MTU))
 	for _, warning := range p.Warnings {
 		t.item("warning", warning)
 	}
@@ -162,7 +164,7 @@ func (h Hop) lost() string {
 const shownRules = 20
 
 func (f Filter) write(t *printer) {
-	head := fmt.Sprintf("%s: chain %s of table %s, %d of %s could match", f.Hook, f.Chain, f.Table, matched(f), plural(f.Rules, "rule"))
+	head := fmt.Sprintf("%s: chain %s of table %s, %d of %s could match", f.Hook, f.Chain, f.Table, matched(f), cell.Plural(f.Rules, "rule"))
 	if f.Policy != "" {
 		head += "; what no rule accepts is dropped"
 	}

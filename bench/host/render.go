@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"cleat/bench/cell"
 )
 
 // columns is the width of text for people. Things to paste are never broken.
@@ -25,9 +27,9 @@ func (h Host) WriteText(w io.Writer) error {
 		k = append(k, "CPU accounting "+h.Kernel.Accounting)
 	}
 	p.item("kernel", strings.Join(append(k, h.Distribution), ", "))
-	c := []string{h.CPU.Model, plural(h.CPU.Online, "CPU")}
+	c := []string{h.CPU.Model, cell.Plural(h.CPU.Online, "CPU")}
 	if h.CPU.Cores > 0 {
-		c = append(c, plural(h.CPU.Cores, "core"))
+		c = append(c, cell.Plural(h.CPU.Cores, "core"))
 	}
 	if len(h.CPU.Governors) > 0 {
 		c = append(c, "governor "+strings.Join(h.CPU.Governors, "/"))

@@ -140,15 +140,15 @@ func barPanels(sums []cell.Summary, make func(panel []cell.Summary) barPanel) []
 func byRole(sums []cell.Summary, row func(cell.Summary) barRow) []barGroup {
 	parts := map[catalog.Role][]cell.Summary{}
 	for _, s := range sums {
-		parts[roleOf(s.Network)] = append(parts[roleOf(s.Network)], s)
+		parts[catalog.RoleOf(s.Network)] = append(parts[catalog.RoleOf(s.Network)], s)
 	}
 	var out []barGroup
-	for _, r := range roleOrder {
-		part := parts[r.role]
+	for _, role := range catalog.Roles() {
+		part := parts[role]
 		if len(part) == 0 {
 			continue
 		}
-		if r.role != catalog.Baseline {
+		if role != catalog.Baseline {
 			slices.SortStableFunc(part, func(a, b cell.Summary) int {
 				if a.Metric.LowerIsBetter() {
 					return cmp.Compare(a.Median, b.Median)
@@ -156,7 +156,7 @@ func byRole(sums []cell.Summary, row func(cell.Summary) barRow) []barGroup {
 				return cmp.Compare(b.Median, a.Median)
 			})
 		}
-		g := barGroup{Title: r.title}
+		g := barGroup{Title: role.Title()}
 		for _, s := range part {
 			g.Rows = append(g.Rows, row(s))
 		}
@@ -182,7 +182,7 @@ func reference(sums []cell.Summary) (cell.Summary, bool) {
 // each sample as a dot.
 func plotBars(in Input, m cell.Metric, signs map[Mark]string) barFigure {
 	sums := ofMetric(in.available(), m)
-	u := unitOf(m)
+	u := m.Scale()
 	dots := samplesOf(in, m)
 	top := 0.0
 	for _, s := range sums {
@@ -192,25 +192,25 @@ func plotBars(in Input, m cell.Metric, signs map[Mark]string) barFigure {
 			top = max(top, x)
 		}
 	}
-	sc := linear(top/u.scale, 5)
-	f := barFigure{ID: string(m), Title: metricName(m), Unit: u.name, Caption: barCaption(in, sums, len(dots) > 0)}
+	sc := linear(top/u.Per, 5)
+	f := barFigure{ID: string(m), Title: metricName(m), Unit: u.Unit, Caption: barCaption(in, sums, len(dots) > 0)}
 	f.Keys = barKeys(sums, m, signs)
 	f.Panels = barPanels(sums, func(panel []cell.Summary) barPanel {
 		p := barPanel{Axis: tickMarks(sc), Unit: f.Unit}
 		ref := ""
 		if r, ok := reference(panel); ok {
 			y, _, _ := centre(r, in.thesis())
-			ref = percent(sc.at(y / u.scale))
+			ref = percent(sc.at(y / u.Per))
 		}
 		p.Groups = byRole(panel, func(s cell.Summary) barRow {
 			r := newRow(s, signs[Mark{s.Key(), m}], p.Axis, ref)
 			y, lo, hi := centre(s, in.thesis())
-			r.Value, r.Sub = u.of(y), u.interval(lo, hi)
-			r.Label = fmt.Sprintf("%s: %s %s, interval %s", s.Network, r.Value, u.name, r.Sub)
-			r.Segments = []segment{{"0%", percent(sc.at(y / u.scale)), "bar", r.Label}}
-			r.Spans = []span{{percent(sc.at(y / u.scale)), percent(sc.at(lo / u.scale)), percent(sc.at(hi / u.scale)), "median", stroke, r.Label}}
+			r.Value, r.Sub = u.Of(y), u.Interval(lo, hi)
+			r.Label = fmt.Sprintf("%s: %s %s, interval %s", s.Network, r.Value, u.Unit, r.Sub)
+			r.Segments = []segment{{"0%", percent(sc.at(y / u.Per)), "bar", r.Label}}
+			r.Spans = []span{{percent(sc.at(y / u.Per)), percent(sc.at(lo / u.Per)), percent(sc.at(hi / u.Per)), "median", stroke, r.Label}}
 			for i, x := range dots[s.Key()] {
-				r.Dots = append(r.Dots, dot{percent(sc.at(x / u.scale)), rowMiddle + [...]int{0, -3, 3}[i%3], u.of(x) + " " + u.name})
+				r.Dots = append(r.Dots, dot{percent(sc.at(x / u.Per)), rowMiddle + [...]int{0, -3, 3}[i%3], u.Of(x) + " " + u.Unit})
 			}
 			return r
 		})
@@ -267,7 +267,7 @@ func barKeys(sums []cell.Summary, m cell.Metric, signs map[Mark]string) []key {
 	case tie:
 		out = append(out, key{"k-best", "can’t be told apart from the best of its group (~)"})
 	}
-	if r, ok := reference(sums); ok && m != cost {
+	if r, ok := reference(sums); ok && m != cell.ProcessorTime {
 		out = append(out, key{"k-ref", r.Network})
 	}
 	return out
@@ -279,7 +279,7 @@ func plotCPU(in Input, signs map[Mark]string) (barFigure, bool) {
 	var sums []cell.Summary
 	top := 0.0
 	for _, s := range ofMetric(in.available(), cell.Throughput) {
-		if sum(s.CoresPerGbit) > 0 {
+		if s.CoresPerGbit.Total() > 0 {
 			sums = append(sums, s)
 		}
 	}
@@ -289,29 +289,29 @@ func plotCPU(in Input, signs map[Mark]string) (barFigure, bool) {
 	if x, ok := xAxis(varying(sums), sums); ok {
 		level := ""
 		sums, level = lowest(x, sums)
-		f.Caption += " Here with " + x.say(level) + "."
+		f.Caption += " Here with " + say(x, level) + "."
 	}
 	if len(sums) == 0 {
 		return f, false
 	}
 	for _, s := range sums {
-		top = max(top, sum(s.CoresPerGbit))
+		top = max(top, s.CoresPerGbit.Total())
 	}
-	f.Keys = append(f.Keys, barKeys(sums, cost, signs)...)
+	f.Keys = append(f.Keys, barKeys(sums, cell.ProcessorTime, signs)...)
 	sc := linear(top, 5)
 	f.Panels = barPanels(sums, func(panel []cell.Summary) barPanel {
 		p := barPanel{Axis: tickMarks(sc), Unit: f.Unit}
 		p.Groups = byRole(panel, func(s cell.Summary) barRow {
-			r := newRow(s, signs[Mark{s.Key(), cost}], p.Axis, "")
+			r := newRow(s, signs[Mark{s.Key(), cell.ProcessorTime}], p.Axis, "")
 			c := s.CoresPerGbit
-			r.Value = sig(sum(c))
-			r.Label = fmt.Sprintf("%s: user %s, system %s, softirq %s cores per Gbit/s", s.Network, sig(c.User), sig(c.System), sig(c.SoftIRQ))
+			r.Value = cell.Digits(c.Total())
+			r.Label = fmt.Sprintf("%s: user %s, system %s, softirq %s cores per Gbit/s", s.Network, cell.Digits(c.User), cell.Digits(c.System), cell.Digits(c.SoftIRQ))
 			x := 0.0
 			for _, part := range []struct {
 				class string
 				w     float64
 			}{{"user", c.User}, {"system", c.System}, {"softirq", c.SoftIRQ}} {
-				r.Segments = append(r.Segments, segment{percent(sc.at(x)), percent(sc.at(x+part.w) - sc.at(x)), part.class, part.class + " " + sig(part.w)})
+				r.Segments = append(r.Segments, segment{percent(sc.at(x)), percent(sc.at(x+part.w) - sc.at(x)), part.class, part.class + " " + cell.Digits(part.w)})
 				x += part.w
 			}
 			return r
@@ -327,10 +327,10 @@ func plotCPU(in Input, signs map[Mark]string) (barFigure, bool) {
 func number64(s string) float64 { x, _ := strconv.ParseFloat(s, 64); return x }
 
 // lowest keeps the summaries at the smallest level of x that is a number.
-func lowest(x factor, sums []cell.Summary) ([]cell.Summary, string) {
-	for _, level := range x.values(sums) {
-		if _, ok := numeric(level); ok {
-			return slices.DeleteFunc(slices.Clone(sums), func(s cell.Summary) bool { return x.get(s.Cell) != level }), level
+func lowest(x cell.Factor, sums []cell.Summary) ([]cell.Summary, string) {
+	for _, level := range values(x, sums) {
+		if _, ok := cell.Number(level); ok {
+			return slices.DeleteFunc(slices.Clone(sums), func(s cell.Summary) bool { return x.Of(s.Cell) != level }), level
 		}
 	}
 	return sums, ""
@@ -360,16 +360,16 @@ func plotLatency(in Input, signs map[Mark]string) (barFigure, bool) {
 			hi = max(hi, y, b)
 		}
 	}
-	u := unitOf(cell.LatencyP50)
-	sc := decades(lo/u.scale, hi/u.scale)
-	f := barFigure{ID: "latency", Title: "Latency", Unit: "p50, p99 / p99.9 in " + u.name,
+	u := cell.LatencyP50.Scale()
+	sc := decades(lo/u.Per, hi/u.Per)
+	f := barFigure{ID: "latency", Title: "Latency", Unit: "p50, p99 / p99.9 in " + u.Unit,
 		Caption: "Less is better. Of a request and its response, from the intended send time; whiskers are " + levelText(sums) + " intervals of the median over the blocks; " + counts(sums) + ".",
 		Keys:    append([]key{{"k-p50", "p50"}, {"k-p99", "p99"}, {"k-p999", "p99.9"}}, barKeys(sums, cell.LatencyP50, signs)...)}
 	f.Panels = barPanels(sums, func(panel []cell.Summary) barPanel {
 		p := barPanel{Axis: tickMarks(sc), Unit: f.Unit}
 		ref := ""
 		if r, ok := reference(panel); ok {
-			ref = percent(sc.at(r.Median / u.scale))
+			ref = percent(sc.at(r.Median / u.Per))
 		}
 		p.Groups = byRole(panel, func(s cell.Summary) barRow {
 			r := newRow(s, signs[Mark{s.Key(), s.Metric}], p.Axis, ref)
@@ -381,11 +381,11 @@ func plotLatency(in Input, signs map[Mark]string) (barFigure, bool) {
 					continue
 				}
 				y, a, b := centre(one, in.thesis())
-				at := sc.at(y / u.scale)
+				at := sc.at(y / u.Per)
 				ends[0], ends[1] = min(ends[0], at), max(ends[1], at)
-				tip := pc.name + " " + u.of(y) + " µs, interval " + u.interval(a, b)
-				r.Spans = append(r.Spans, span{percent(at), percent(sc.at(a / u.scale)), percent(sc.at(b / u.scale)), pc.class, pc.shape, tip})
-				values = append(values, u.of(y))
+				tip := pc.name + " " + u.Of(y) + " µs, interval " + u.Interval(a, b)
+				r.Spans = append(r.Spans, span{percent(at), percent(sc.at(a / u.Per)), percent(sc.at(b / u.Per)), pc.class, pc.shape, tip})
+				values = append(values, u.Of(y))
 				words = append(words, tip)
 			}
 			r.Segments = []segment{{percent(ends[0]), percent(ends[1] - ends[0]), "range", strings.Join(words, "; ")}}

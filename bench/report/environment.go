@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"cleat/bench/cell"
 )
 
 // envSection is a part of environment.json as a heading and its facts.
@@ -227,7 +229,7 @@ func scalar(v any) string {
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	case string:
 		if v == "" {
-			return none
+			return cell.None
 		}
 		if t, err := time.Parse(time.RFC3339Nano, v); err == nil {
 			return t.UTC().Format("2006-01-02 15:04:05 UTC")

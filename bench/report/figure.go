@@ -58,13 +58,13 @@ var thesisOrder = map[string]string{
 func Figures(in Input) []Figure {
 	var out []Figure
 	all := in.available()
-	for _, m := range metricOrder {
-		u := unitOf(m)
+	for _, m := range cell.Metrics() {
+		u := m.Scale()
 		value := func(s cell.Summary) (y, lo, hi float64) {
 			y, lo, hi = centre(s, in.thesis())
-			return y / u.scale, lo / u.scale, hi / u.scale
+			return y / u.Per, lo / u.Per, hi / u.Per
 		}
-		out = append(out, curves(in, ofMetric(all, m), metricName(m), u.name, value)...)
+		out = append(out, curves(in, ofMetric(all, m), metricName(m), u.Unit, value)...)
 	}
 	slices.SortStableFunc(out, func(a, b Figure) int {
 		if in.thesis() && strings.HasPrefix(a.Title, "Figure") && strings.HasPrefix(b.Title, "Figure") {
@@ -78,12 +78,12 @@ func Figures(in Input) []Figure {
 // costFigures are the curves of processor time per Gbit/s.
 func costFigures(in Input) []Figure {
 	value := func(s cell.Summary) (y, lo, hi float64) {
-		y = sum(s.CoresPerGbit)
+		y = s.CoresPerGbit.Total()
 		return y, y, y
 	}
 	var sums []cell.Summary
 	for _, s := range ofMetric(in.available(), cell.Throughput) {
-		if sum(s.CoresPerGbit) > 0 {
+		if s.CoresPerGbit.Total() > 0 {
 			sums = append(sums, s)
 		}
 	}
@@ -103,14 +103,14 @@ func ofMetric(sums []cell.Summary, m cell.Metric) []cell.Summary {
 }
 
 // xAxis picks the numeric factor with the most levels.
-func xAxis(fs []factor, sums []cell.Summary) (factor, bool) {
-	var best factor
+func xAxis(fs []cell.Factor, sums []cell.Summary) (cell.Factor, bool) {
+	var best cell.Factor
 	most := leastLevels - 1
 	for _, f := range fs {
-		vs := f.values(sums)
+		vs := values(f, sums)
 		n := 0
 		for _, v := range vs {
-			if _, ok := numeric(v); ok {
+			if _, ok := cell.Number(v); ok {
 				n++
 			}
 		}
@@ -118,7 +118,7 @@ func xAxis(fs []factor, sums []cell.Summary) (factor, bool) {
 			best, most = f, n
 		}
 	}
-	return best, best.get != nil
+	return best, best.Of != nil
 }
 
 type valueFunc func(cell.Summary) (y, lo, hi float64)
@@ -129,10 +129,10 @@ func curves(in Input, sums []cell.Summary, name, yLabel string, value valueFunc)
 	if !ok {
 		return nil
 	}
-	line := factor{"network", func(c cell.Cell) string { return c.Network }}
+	line := cell.Factor{Name: "network", Of: func(c cell.Cell) string { return c.Network }}
 	rest := without(fs, x)
-	if line.count(sums) == 1 && len(rest) > 0 {
-		line = slices.MaxFunc(rest, func(a, b factor) int { return cmp.Compare(a.count(sums), b.count(sums)) })
+	if count(line, sums) == 1 && len(rest) > 0 {
+		line = slices.MaxFunc(rest, func(a, b cell.Factor) int { return cmp.Compare(count(a, sums), count(b, sums)) })
 		rest = without(rest, line)
 	}
 	outer, inner := split(rest, sums)
@@ -140,12 +140,12 @@ func curves(in Input, sums []cell.Summary, name, yLabel string, value valueFunc)
 	for _, group := range groups(outer, sums) {
 		f := Figure{
 			Title:  figureTitle(in, name, outer, group[0].Cell),
-			XLabel: x.axis(), YLabel: yLabel,
+			XLabel: axis(x), YLabel: yLabel,
 		}
 		f.Caption = curveCaption(in, group, yLabel)
 		for _, panel := range groups(inner, group) {
 			p := Panel{Title: capital(describe(inner, panel[0].Cell))}
-			for _, one := range groups([]factor{line}, panel) {
+			for _, one := range groups([]cell.Factor{line}, panel) {
 				if s := series(line, x, one, value); len(s.Points) > 0 {
 					p.Series = append(p.Series, s)
 				}
@@ -157,20 +157,20 @@ func curves(in Input, sums []cell.Summary, name, yLabel string, value valueFunc)
 	return out
 }
 
-func (f factor) count(sums []cell.Summary) int { return len(f.values(sums)) }
+func count(f cell.Factor, sums []cell.Summary) int { return len(values(f, sums)) }
 
-func without(fs []factor, f factor) []factor {
-	return slices.DeleteFunc(slices.Clone(fs), func(g factor) bool { return g.name == f.name })
+func without(fs []cell.Factor, f cell.Factor) []cell.Factor {
+	return slices.DeleteFunc(slices.Clone(fs), func(g cell.Factor) bool { return g.Name == f.Name })
 }
 
 // split tells factors that make a figure of their own from those that make a
 // panel: topology and transport always do, others when the panels would become
 // too many to be compared at a glance.
-func split(fs []factor, sums []cell.Summary) (outer, inner []factor) {
+func split(fs []cell.Factor, sums []cell.Summary) (outer, inner []cell.Factor) {
 	panels := 1
 	for _, f := range slices.Backward(fs) {
-		n := f.count(sums)
-		if f.name == "topology" || f.name == "transport" || panels*n > mostPanels {
+		n := count(f, sums)
+		if f.Name == "topology" || f.Name == "transport" || panels*n > mostPanels {
 			outer = append(outer, f)
 			continue
 		}
@@ -184,11 +184,11 @@ func split(fs []factor, sums []cell.Summary) (outer, inner []factor) {
 
 // groups parts sums by their levels, in order of the levels; networks stay in
 // catalogue order.
-func groups(fs []factor, sums []cell.Summary) [][]cell.Summary {
+func groups(fs []cell.Factor, sums []cell.Summary) [][]cell.Summary {
 	index := map[string]int{}
 	var out [][]cell.Summary
 	for _, s := range sums {
-		k := levels(fs, s.Cell)
+		k := cell.Levels(fs, s.Cell)
 		i, ok := index[k]
 		if !ok {
 			i = len(out)
@@ -197,33 +197,26 @@ func groups(fs []factor, sums []cell.Summary) [][]cell.Summary {
 		}
 		out[i] = append(out[i], s)
 	}
+	ordering := slices.DeleteFunc(slices.Clone(fs), func(f cell.Factor) bool { return f.Name == "network" })
 	slices.SortStableFunc(out, func(a, b []cell.Summary) int {
-		for _, f := range fs {
-			if f.name == "network" {
-				continue
-			}
-			if c := compareLevels(f.get(a[0].Cell), f.get(b[0].Cell)); c != 0 {
-				return c
-			}
-		}
-		return 0
+		return cell.Compare(ordering, a[0].Cell, b[0].Cell)
 	})
 	return out
 }
 
-func series(line, x factor, sums []cell.Summary, value valueFunc) Series {
+func series(line, x cell.Factor, sums []cell.Summary, value valueFunc) Series {
 	c := sums[0].Cell
-	s := Series{Name: c.Network, Baseline: roleOf(c.Network) == catalog.Baseline}
-	if line.name != "network" {
-		s = Series{Name: line.say(line.get(c))}
+	s := Series{Name: c.Network, Baseline: catalog.RoleOf(c.Network) == catalog.Baseline}
+	if line.Name != "network" {
+		s = Series{Name: say(line, line.Of(c))}
 	}
 	for _, one := range sums {
-		level := x.get(one.Cell)
-		at, ok := numeric(level)
+		level := x.Of(one.Cell)
+		at, ok := cell.Number(level)
 		if !ok {
 			continue
 		}
-		if x.rate() {
+		if isRate(x) {
 			at /= 1e9
 			level = tickText(at)
 		}
@@ -234,7 +227,7 @@ func series(line, x factor, sums []cell.Summary, value valueFunc) Series {
 	return s
 }
 
-func figureTitle(in Input, name string, outer []factor, c cell.Cell) string {
+func figureTitle(in Input, name string, outer []cell.Factor, c cell.Cell) string {
 	if n := thesisOrder[c.Topology+" "+c.Transport]; in.thesis() && name == metricName(cell.Throughput) && n != "" {
 		return "Figure " + n + " " + capital(c.Topology) + " " + strings.ToUpper(c.Transport)
 	}
@@ -288,9 +281,9 @@ func counts(sums []cell.Summary) string {
 		lo, hi = min(lo, s.N), max(hi, s.N)
 	}
 	if lo == hi {
-		return plural(lo, "sample", "samples") + " each"
+		return cell.Plural(lo, "sample") + " each"
 	}
-	return strconv.Itoa(lo) + " to " + plural(hi, "sample", "samples") + " each"
+	return strconv.Itoa(lo) + " to " + cell.Plural(hi, "sample") + " each"
 }
 
 // capital makes the first letter a capital one.

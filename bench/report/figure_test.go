@@ -89,7 +89,7 @@ func TestNoFigureWithoutAnAxis(t *testing.T) {
 func TestVaryingLeavesOutWhatFollows(t *testing.T) {
 	var names []string
 	for _, f := range varying(thesisInput().available()) {
-		names = append(names, f.name)
+		names = append(names, f.Name)
 	}
 	// Message size and congestion control follow from the transport.
 	if want := []string{"topology", "transport", "mtu", "pairs"}; !slices.Equal(names, want) {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -175,10 +176,8 @@ func seriesNames(figures []Figure) []string {
 			return 1
 		case set[a] != set[b]:
 			return -1
-		case rank(a) != rank(b):
-			return rank(a) - rank(b)
 		}
-		return compareLevels(a, b)
+		return cmp.Or(cmp.Compare(catalog.Place(a), catalog.Place(b)), cell.CompareLevels(a, b))
 	})
 	return names
 }
@@ -192,12 +191,12 @@ func (p *page) tables(in Input, all []cell.Summary, signs map[Mark]string) {
 		rows, fs, metrics := arrange(part)
 		t := dataTable{Title: capital(describe(outer, part[0].Cell)), Folded: len(all) > foldAbove*len(metrics), Notes: everywhere(rows)}
 		if t.Folded {
-			t.Title += ": " + plural(len(rows), "row", "rows")
+			t.Title += ": " + cell.Plural(len(rows), "row")
 		}
 		t.Heads = append(t.Heads, dataHead{Text: "Network"})
 		for i, r := range rows {
 			if i == 0 || rows[i-1].role != r.role {
-				t.Groups = append(t.Groups, dataGroup{Title: roleTitle(r.role)})
+				t.Groups = append(t.Groups, dataGroup{Title: r.role.Title()})
 			}
 			g := &t.Groups[len(t.Groups)-1]
 			one := newDataRow(in, r, fs, metrics, signs)
@@ -219,36 +218,36 @@ func (p *page) tables(in Input, all []cell.Summary, signs map[Mark]string) {
 }
 
 // tableFactors are those that part the numbers into several tables.
-func tableFactors(fs []factor) []factor {
-	return slices.DeleteFunc(slices.Clone(fs), func(f factor) bool { return f.name != "topology" && f.name != "transport" })
+func tableFactors(fs []cell.Factor) []cell.Factor {
+	return slices.DeleteFunc(slices.Clone(fs), func(f cell.Factor) bool { return f.Name != "topology" && f.Name != "transport" })
 }
 
-func newDataRow(in Input, r row, fs []factor, metrics []cell.Metric, signs map[Mark]string) dataRow {
+func newDataRow(in Input, r row, fs []cell.Factor, metrics []cell.Metric, signs map[Mark]string) dataRow {
 	e, _ := catalog.Lookup(r.network)
 	out := dataRow{Network: r.network, Title: e.Title, Notes: r.notes()}
 	if r.role == catalog.Baseline {
 		out.Class = "base"
 	}
 	for _, f := range fs {
-		out.Cells = append(out.Cells, dataCell{Head: f.words(), Value: cellLevel(f, f.get(r.at))})
+		out.Cells = append(out.Cells, dataCell{Head: plainName(f), Value: cellLevel(f, f.Of(r.at))})
 	}
 	for _, m := range metrics {
-		u := unitOf(m)
-		c := dataCell{Head: metricName(m) + ", " + u.name, Value: none}
+		u := m.Scale()
+		c := dataCell{Head: metricName(m) + ", " + u.Unit, Value: cell.None}
 		if s, ok := r.by[m]; ok {
 			y, lo, hi := centre(s, in.thesis())
-			c.Sign, c.Value, c.Sub = signs[Mark{s.Key(), m}], u.of(y), u.interval(lo, hi)
+			c.Sign, c.Value, c.Sub = signs[Mark{s.Key(), m}], u.Of(y), u.Interval(lo, hi)
 			if in.thesis() {
-				c.Sub = "± " + u.of(s.StdErr)
+				c.Sub = "± " + u.Of(s.StdErr)
 			}
 		}
 		out.Cells = append(out.Cells, c)
 	}
 	if c, ok := r.cores(); ok {
-		out.Cells = append(out.Cells, dataCell{Head: costHead, Value: sig(sum(c)), Sign: signs[Mark{r.by[cell.Throughput].Key(), cost}],
+		out.Cells = append(out.Cells, dataCell{Head: costHead, Value: cell.Digits(c.Total()), Sign: signs[Mark{r.by[cell.Throughput].Key(), cell.ProcessorTime}],
 			Sub: short(c.User) + " + " + short(c.System) + " + " + short(c.SoftIRQ)})
 	} else {
-		out.Cells = append(out.Cells, dataCell{Head: costHead, Value: none})
+		out.Cells = append(out.Cells, dataCell{Head: costHead, Value: cell.None})
 	}
 	bad := strconv.Itoa(r.bad())
 	out.Cells = append(out.Cells, dataCell{Head: "n", Value: r.samples()}, dataCell{Head: "Bad", Value: bad})
@@ -273,7 +272,7 @@ func subtitle(in Input, all []cell.Summary) []string {
 		networks[s.Network] = true
 	}
 	if len(networks) > 0 {
-		out = append(out, plural(len(networks), "network", "networks")+" measured, "+counts(all))
+		out = append(out, cell.Plural(len(networks), "network")+" measured, "+counts(all))
 	}
 	add("%s", lookup(in.Environment, "started", "host.taken"))
 	return out
@@ -294,7 +293,7 @@ func method(in Input, all []cell.Summary) []string {
 	}
 	n, seed := "Each block", "a recorded seed"
 	if len(blocks) > 0 {
-		n = "Each of the " + plural(len(blocks), "block", "blocks")
+		n = "Each of the " + cell.Plural(len(blocks), "block")
 	}
 	if s := lookup(in.Environment, "seed"); s != "" {
 		seed = "seed " + s

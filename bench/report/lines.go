@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"cleat/bench/cell"
 )
 
 // lineFigure is a Figure laid out: horizontal places are percentages of the
@@ -138,19 +140,19 @@ func layOutPanel(f Figure, p Panel, names []string, x, y scale, labels map[float
 				verb = "M"
 			}
 			c.Path += fmt.Sprintf("%s%.1f %.1f", verb, 1000*across(pt.X), down(pt.Y))
-			tip := fmt.Sprintf("%s, %s %s: %s %s", s.Name, pt.Label, f.XLabel, sig(pt.Y), f.YLabel)
+			tip := fmt.Sprintf("%s, %s %s: %s %s", s.Name, pt.Label, f.XLabel, cell.Digits(pt.Y), f.YLabel)
 			m := mark{X: percent(across(pt.X)), Y: px(down(pt.Y)), Marker: markers[i%len(markers)]}
 			if pt.High > pt.Low {
 				up, dn := down(pt.High)-down(pt.Y), down(pt.Low)-down(pt.Y)
 				m.Bar = fmt.Sprintf("M0 %.1fV%.1fM-3 %.1fH3M-3 %.1fH3", up, dn, up, dn)
-				tip += " (" + sig(pt.Low) + "–" + sig(pt.High) + ")"
+				tip += " (" + cell.Digits(pt.Low) + "–" + cell.Digits(pt.High) + ")"
 			}
 			m.Tip = tip + fmt.Sprintf(", n %d", pt.N)
 			c.Points = append(c.Points, m)
 		}
 		out.Curves = append(out.Curves, c)
 		last := s.Points[len(s.Points)-1]
-		said = append(said, fmt.Sprintf("%s %s at %s", s.Name, sig(last.Y), last.Label))
+		said = append(said, fmt.Sprintf("%s %s at %s", s.Name, cell.Digits(last.Y), last.Label))
 		out.Ends = append(out.Ends, endLabel{Class: c.Class, Name: s.Name, Y: px(down(last.Y))})
 	}
 	spread(out.Ends, height)

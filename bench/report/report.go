@@ -70,70 +70,9 @@ func (in Input) available() []cell.Summary {
 	}
 	slices.SortStableFunc(out, func(a, b cell.Summary) int {
 		return cmp.Or(
-			cmp.Compare(rank(a.Network), rank(b.Network)),
-			cmp.Compare(a.Network, b.Network),
+			catalog.Compare(a.Network, b.Network),
 			cmp.Compare(a.Key(), b.Key()),
-			cmp.Compare(metricRank(a.Metric), metricRank(b.Metric)))
+			cell.CompareMetrics(a.Metric, b.Metric))
 	})
 	return out
-}
-
-// metrics is the order in which metrics are shown.
-var metricOrder = [...]cell.Metric{
-	cell.Throughput, cell.Loss, cell.LatencyP50, cell.LatencyP99, cell.LatencyP999,
-	cell.Connections, cell.Packets, cell.SetupTime,
-}
-
-func metricRank(m cell.Metric) int {
-	if i := slices.Index(metricOrder[:], m); i >= 0 {
-		return i
-	}
-	return len(metricOrder)
-}
-
-// rank is a network's place in the catalogue; unknown networks come last.
-func rank(network string) int {
-	all := catalog.All()
-	if i := slices.IndexFunc(all, func(e catalog.Entry) bool { return e.Name == network }); i >= 0 {
-		return i
-	}
-	return len(all)
-}
-
-// roleOrder is the order of groups, with the heading of each.
-var roleOrder = [...]struct {
-	role  catalog.Role
-	title string
-}{
-	{catalog.Container, "Container to container, one host"},
-	{catalog.Overlay, "Containers of different hosts"},
-	{catalog.Published, "A container's published port"},
-	{catalog.Outside, "Container and the world outside"},
-	{catalog.Rootless, "To the outside without root"},
-	{catalog.Userspace, "Through a program"},
-	{"", "Measured paths"},
-	{catalog.Baseline, "Baseline, no container"},
-}
-
-func roleOf(network string) catalog.Role {
-	e, _ := catalog.Lookup(network)
-	return e.Role
-}
-
-func roleRank(r catalog.Role) int {
-	for i, o := range roleOrder {
-		if o.role == r {
-			return i
-		}
-	}
-	return len(roleOrder)
-}
-
-func roleTitle(r catalog.Role) string {
-	for _, o := range roleOrder {
-		if o.role == r {
-			return o.title
-		}
-	}
-	return string(r)
 }

@@ -42,7 +42,7 @@ func FromResults(r summary.Results) Input {
 
 // inWords turns the answers about each role and direction into one Advice: the
 // first goal that has an answer is its headline, the others follow in a sentence
-// each. Roles come in the order of the report's groups.
+// each.
 func inWords(advice []summary.Advice) []Advice {
 	type question struct {
 		role      catalog.Role
@@ -60,7 +60,6 @@ func inWords(advice []summary.Advice) []Advice {
 		}
 		answered[q] = append(answered[q], a)
 	}
-	slices.SortStableFunc(order, func(a, b question) int { return cmp.Compare(roleRank(a.role), roleRank(b.role)) })
 	var out []Advice
 	for _, q := range order {
 		out = append(out, headline(answered[q]))
@@ -81,7 +80,7 @@ func headline(answers []summary.Advice) Advice {
 	for _, t := range first.Ties {
 		names = append(names, t.Network)
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortFunc(names, catalog.Compare)
 	if out.Network = strings.Join(names, " or "); len(names) > mostNames {
 		out.Network = "no single one"
 	}
@@ -92,7 +91,7 @@ func headline(answers []summary.Advice) Advice {
 	var references []string
 	for _, s := range first.Reference {
 		if s.Ratio > 0 {
-			references = append(references, sig(s.Ratio)+" × "+s.Network)
+			references = append(references, cell.Digits(s.Ratio)+" × "+s.Network)
 		}
 	}
 	if len(references) > 0 {
@@ -105,10 +104,10 @@ func headline(answers []summary.Advice) Advice {
 			out.Reasons = append(out.Reasons, fmt.Sprintf("%d more are further behind.", len(worse)-i))
 			break
 		}
-		out.Reasons = append(out.Reasons, fmt.Sprintf("%s: %s, %s × that of %s %s.", s.Network, amount(first, s), sig(s.Ratio), first.Best.Network, between(s.RatioLow, s.RatioHigh)))
+		out.Reasons = append(out.Reasons, fmt.Sprintf("%s: %s, %s × that of %s %s.", s.Network, amount(first, s), cell.Digits(s.Ratio), first.Best.Network, between(s.RatioLow, s.RatioHigh)))
 	}
 	for _, t := range first.Ties {
-		out.RunnerUp = append(out.RunnerUp, fmt.Sprintf("%s: %s, %s × that of %s %s", t.Network, amount(first, t), sig(t.Ratio), first.Best.Network, between(t.RatioLow, t.RatioHigh)))
+		out.RunnerUp = append(out.RunnerUp, fmt.Sprintf("%s: %s, %s × that of %s %s", t.Network, amount(first, t), cell.Digits(t.Ratio), first.Best.Network, between(t.RatioLow, t.RatioHigh)))
 	}
 	for _, a := range answers[1:] {
 		_, goal, _ := strings.Cut(a.Question, ", for ")
@@ -134,7 +133,7 @@ func between(lo, hi float64) string {
 	if lo >= hi {
 		return ""
 	}
-	return "(" + sig(lo) + "–" + sig(hi) + ")"
+	return "(" + cell.Digits(lo) + "–" + cell.Digits(hi) + ")"
 }
 
 // caveats are those of all recommended networks; one that is not common to all
@@ -157,6 +156,3 @@ func caveats(networks []summary.Standing) []string {
 	}
 	return texts
 }
-
-// cost is processor time as a metric: in standings only.
-const cost cell.Metric = summary.CoresPerGbit

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cleat/bench/catalog"
@@ -21,35 +22,26 @@ type row struct {
 // arrange makes rows of sums, grouped by role in the order of groups and by
 // network in catalogue order, and returns the factors and metrics that the rows
 // need as columns.
-func arrange(sums []cell.Summary) (rows []row, fs []factor, metrics []cell.Metric) {
+func arrange(sums []cell.Summary) (rows []row, fs []cell.Factor, metrics []cell.Metric) {
 	fs = varying(sums)
-	for _, m := range metricOrder {
+	for _, m := range cell.Metrics() {
 		if len(ofMetric(sums, m)) > 0 {
 			metrics = append(metrics, m)
 		}
 	}
 	index := map[string]int{}
 	for _, s := range sums {
-		k := s.Network + "\x00" + levels(fs, s.Cell)
+		k := s.Network + "\x00" + cell.Levels(fs, s.Cell)
 		i, ok := index[k]
 		if !ok {
 			i = len(rows)
 			index[k] = i
-			rows = append(rows, row{network: s.Network, role: roleOf(s.Network), at: s.Cell, by: map[cell.Metric]cell.Summary{}})
+			rows = append(rows, row{network: s.Network, role: catalog.RoleOf(s.Network), at: s.Cell, by: map[cell.Metric]cell.Summary{}})
 		}
 		rows[i].by[s.Metric] = s
 	}
 	slices.SortStableFunc(rows, func(a, b row) int {
-		if c := cmp.Or(cmp.Compare(roleRank(a.role), roleRank(b.role)),
-			cmp.Compare(rank(a.network), rank(b.network)), cmp.Compare(a.network, b.network)); c != 0 {
-			return c
-		}
-		for _, f := range fs {
-			if c := compareLevels(f.get(a.at), f.get(b.at)); c != 0 {
-				return c
-			}
-		}
-		return 0
+		return cmp.Or(catalog.CompareRoles(a.role, b.role), catalog.Compare(a.network, b.network), cell.Compare(fs, a.at, b.at))
 	})
 	return rows, fs, metrics
 }
@@ -64,9 +56,9 @@ func (r row) samples() string {
 		hi = max(hi, s.N)
 	}
 	if lo == hi {
-		return number(hi)
+		return strconv.Itoa(hi)
 	}
-	return number(lo) + "–" + number(hi)
+	return strconv.Itoa(lo) + "–" + strconv.Itoa(hi)
 }
 
 // bad counts the samples that were thrown away and repeated. The metrics of one
@@ -82,7 +74,7 @@ func (r row) bad() int {
 // cores is the processor time of the row's stream measurement.
 func (r row) cores() (cell.CoresPerGbit, bool) {
 	s, ok := r.by[cell.Throughput]
-	return s.CoresPerGbit, ok && sum(s.CoresPerGbit) > 0
+	return s.CoresPerGbit, ok && s.CoresPerGbit.Total() > 0
 }
 
 // notes are the warnings of all the row's metrics, each once and in the order of
@@ -90,7 +82,7 @@ func (r row) cores() (cell.CoresPerGbit, bool) {
 func (r row) notes() []string {
 	var texts []string
 	about := map[string][]string{}
-	for _, m := range metricOrder {
+	for _, m := range cell.Metrics() {
 		s, ok := r.by[m]
 		if !ok {
 			continue
@@ -173,7 +165,7 @@ func absentees(in Input) (unavailable, notApplicable []missing) {
 	}
 	for _, list := range [][]missing{unavailable, notApplicable} {
 		slices.SortStableFunc(list, func(a, b missing) int {
-			return cmp.Or(cmp.Compare(rank(a.Network), rank(b.Network)), cmp.Compare(a.Network, b.Network))
+			return catalog.Compare(a.Network, b.Network)
 		})
 	}
 	return unavailable, notApplicable
@@ -191,7 +183,7 @@ func kindOf(m cell.Metric) string {
 func describeWork(a cell.Absent) string {
 	parts := []string{a.Work, a.Topology, strings.ToUpper(a.Transport)}
 	if a.Pairs > 1 {
-		parts = append(parts, number(a.Pairs)+" pairs")
+		parts = append(parts, strconv.Itoa(a.Pairs)+" pairs")
 	}
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " ")
 }
@@ -199,9 +191,9 @@ func describeWork(a cell.Absent) string {
 // symbols says what is written beside each number: * for the best of its role
 // when nothing is tied with it, ~ for all that can't be told apart at the top,
 // the best included, so that no order among them is suggested.
-func symbols(in Input, rows []row, fs []factor) map[Mark]string {
+func symbols(in Input, rows []row, fs []cell.Factor) map[Mark]string {
 	place := func(r row, m cell.Metric) string {
-		return string(r.role) + "\x00" + string(m) + "\x00" + levels(fs, r.at)
+		return string(r.role) + "\x00" + string(m) + "\x00" + cell.Levels(fs, r.at)
 	}
 	tied := map[string]bool{}
 	each := func(f func(r row, m Mark)) {
@@ -209,7 +201,7 @@ func symbols(in Input, rows []row, fs []factor) map[Mark]string {
 			for m, s := range r.by {
 				f(r, Mark{s.Key(), m})
 				if m == cell.Throughput {
-					f(r, Mark{s.Key(), cost})
+					f(r, Mark{s.Key(), cell.ProcessorTime})
 				}
 			}
 		}

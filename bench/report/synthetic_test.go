@@ -30,7 +30,7 @@ func (g *synthetic) add(c cell.Cell, work string, n int, spread float64, cpu cel
 	sums := map[cell.Metric][]float64{}
 	for b := 1; b <= n; b++ {
 		s := cell.Sample{Cell: c, Work: work, Block: b, Started: time.Unix(1_760_000_000+int64(b), 0).UTC(), Values: map[cell.Metric]float64{}}
-		for _, m := range metricOrder {
+		for _, m := range cell.Metrics() {
 			if v, ok := values[m]; ok {
 				x := v * math.Exp(g.rng.NormFloat64()*spread)
 				s.Values[m] = x
@@ -41,7 +41,7 @@ func (g *synthetic) add(c cell.Cell, work string, n int, spread float64, cpu cel
 		s.CPU = cell.CPU{User: cpu.User * gbit, System: cpu.System * gbit, SoftIRQ: cpu.SoftIRQ * gbit, Idle: 1, Wall: 1}
 		g.in.Samples = append(g.in.Samples, s)
 	}
-	for _, m := range metricOrder {
+	for _, m := range cell.Metrics() {
 		xs := sums[m]
 		if len(xs) == 0 {
 			continue
@@ -73,7 +73,7 @@ func (g *synthetic) warn(network string, m cell.Metric, bad int, text string) {
 		if s := &g.in.Summaries[i]; s.Network == network && s.Metric == m {
 			s.BadSamples += bad
 			if bad > 0 {
-				s.Warnings = append(s.Warnings, plural(bad, "sample", "samples")+" bad: the generator was late")
+				s.Warnings = append(s.Warnings, cell.Plural(bad, "sample")+" bad: the generator was late")
 			}
 			if text != "" {
 				s.Warnings = append(s.Warnings, text)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cleat/bench/catalog"
@@ -66,7 +67,7 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 	for _, n := range in.Notes {
 		tt.para("note: ", n, "")
 	}
-	var fs []factor
+	var fs []cell.Factor
 	var metrics []cell.Metric
 	tt.rows, fs, metrics = arrange(in.available())
 	tt.marks = symbols(in, tt.rows, fs)
@@ -89,12 +90,12 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 }
 
 // columns decides what the table has: only what some row can fill.
-func (t *terminalTable) columns(fs []factor, metrics []cell.Metric) {
+func (t *terminalTable) columns(fs []cell.Factor, metrics []cell.Metric) {
 	t.cols = []column{{head: "NETWORK", text: func(r row) string { return r.network }}}
 	for _, f := range fs {
 		over, head := shortFactor(f)
 		t.cols = append(t.cols, column{over: over, head: head, right: true, text: func(r row) string {
-			return cellLevel(f, f.get(r.at))
+			return cellLevel(f, f.Of(r.at))
 		}})
 	}
 	for _, m := range metrics {
@@ -103,9 +104,9 @@ func (t *terminalTable) columns(fs []factor, metrics []cell.Metric) {
 	if slices.ContainsFunc(t.rows, func(r row) bool { _, ok := r.cores(); return ok }) {
 		t.cols = append(t.cols, column{over: "cores", head: "/Gbit", right: true, drop: 2, text: func(r row) string {
 			if c, ok := r.cores(); ok {
-				return t.marks[Mark{r.by[cell.Throughput].Key(), cost}] + sig(sum(c))
+				return t.marks[Mark{r.by[cell.Throughput].Key(), cell.ProcessorTime}] + cell.Digits(c.Total())
 			}
-			return none
+			return cell.None
 		}})
 	}
 	t.cols = append(t.cols, column{head: "n", right: true, drop: 1, text: row.samples})
@@ -116,17 +117,17 @@ func (t *terminalTable) columns(fs []factor, metrics []cell.Metric) {
 
 // metric adds the columns of one metric: the number, and for all but latency its
 // interval.
-func (t *terminalTable) metric(m cell.Metric, fs []factor) {
-	u := unitOf(m)
+func (t *terminalTable) metric(m cell.Metric, fs []cell.Factor) {
+	u := m.Scale()
 	over, head := shortMetric(m, t.rows, fs)
 	drop := map[cell.Metric]int{cell.LatencyP999: 7, cell.SetupTime: 6, cell.Packets: 5, cell.Connections: 4, cell.LatencyP99: 4}[m]
 	value := func(r row) string {
 		s, ok := r.by[m]
 		if !ok {
-			return none
+			return cell.None
 		}
 		y, _, _ := centre(s, t.in.thesis())
-		return t.marks[Mark{s.Key(), m}] + u.of(y)
+		return t.marks[Mark{s.Key(), m}] + u.Of(y)
 	}
 	style := func(r row) string {
 		if s, ok := r.by[m]; ok && t.marks[Mark{s.Key(), m}] != "" {
@@ -151,19 +152,19 @@ func (t *terminalTable) metric(m cell.Metric, fs []factor) {
 		case !ok:
 			return ""
 		case t.in.thesis():
-			return "± " + u.of(s.StdErr)
+			return "± " + u.Of(s.StdErr)
 		}
-		return "[" + u.interval(s.CILow, s.CIHigh) + "]"
+		return "[" + u.Interval(s.CILow, s.CIHigh) + "]"
 	}
 	t.cols = append(t.cols, ends)
 }
 
 // shortMetric is a metric's head over two lines, the unit below.
-func shortMetric(m cell.Metric, rows []row, fs []factor) (over, head string) {
-	u := unitOf(m).name
+func shortMetric(m cell.Metric, rows []row, fs []cell.Factor) (over, head string) {
+	u := m.Scale().Unit
 	switch m {
 	case cell.Throughput:
-		if slices.ContainsFunc(fs, func(f factor) bool { return f.name == "transport" }) {
+		if slices.ContainsFunc(fs, func(f cell.Factor) bool { return f.Name == "transport" }) {
 			return "", u
 		}
 		for _, r := range rows {
@@ -183,28 +184,28 @@ func shortMetric(m cell.Metric, rows []row, fs []factor) (over, head string) {
 }
 
 // shortFactor is a factor's head, over two lines when it has two words.
-func shortFactor(f factor) (over, head string) {
-	switch f.name {
+func shortFactor(f cell.Factor) (over, head string) {
+	switch f.Name {
 	case "transport":
 		return "", "proto"
 	case "message_bytes":
 		return "message", "bytes"
 	}
-	if over, head, ok := strings.Cut(f.words(), " "); ok {
+	if over, head, ok := strings.Cut(plainName(f), " "); ok {
 		return over, head
 	}
-	return "", f.words()
+	return "", plainName(f)
 }
 
 // cellLevel is a level as a column's cell, without the column's name.
-func cellLevel(f factor, level string) string {
+func cellLevel(f cell.Factor, level string) string {
 	if level == "" {
-		return none
+		return cell.None
 	}
-	if x, ok := numeric(level); ok && f.rate() {
+	if x, ok := cell.Number(level); ok && isRate(f) {
 		return tickText(x/1e9) + "G"
 	}
-	if f.name == "transport" {
+	if f.Name == "transport" {
 		return strings.ToUpper(level)
 	}
 	return level
@@ -261,7 +262,7 @@ func (t *terminalTable) body() {
 	for i, r := range t.rows {
 		if i == 0 || r.role != role {
 			role = r.role
-			t.para("", roleTitle(role), dim)
+			t.para("", role.Title(), dim)
 		}
 		t.line(ws, func(c column) (string, string) {
 			style := ""
@@ -317,7 +318,7 @@ func (t *terminalTable) noteMarks(r row) string {
 }
 
 func superscript(n int) string {
-	return strings.Map(func(r rune) rune { return []rune("⁰¹²³⁴⁵⁶⁷⁸⁹")[r-'0'] }, number(n))
+	return strings.Map(func(r rune) rune { return []rune("⁰¹²³⁴⁵⁶⁷⁸⁹")[r-'0'] }, strconv.Itoa(n))
 }
 
 func (t *terminalTable) legend() {

@@ -43,11 +43,7 @@ func natSentence(sums []cell.Summary) string {
 	if len(parts) == 0 {
 		return ""
 	}
-	pairs := fmt.Sprintf("%d pairs", least)
-	if least == 1 {
-		pairs = "1 pair"
-	}
-	return fmt.Sprintf(" The thesis’ veth clients went through a published port. The gap between that and macvlan is made of: %s (means with %s).", strings.Join(parts, "; "), pairs)
+	return fmt.Sprintf(" The thesis’ veth clients went through a published port. The gap between that and macvlan is made of: %s (means with %s).", strings.Join(parts, "; "), cell.Plural(least, "pair"))
 }
 
 // gapShares divides the distance between the published port as the thesis used

@@ -8,19 +8,13 @@ import (
 	"strings"
 
 	"cleat/bench/catalog"
+	"cleat/bench/cell"
 	"cleat/bench/stats"
 )
 
 // text names the question for people.
 func (q question) text() string {
-	title := map[catalog.Role]string{
-		catalog.Container: "Container to container, one host",
-		catalog.Outside:   "Container and the world outside",
-		catalog.Published: "A container's published port",
-		catalog.Overlay:   "Containers of different hosts",
-		catalog.Rootless:  "Container and the world, without root",
-		catalog.Userspace: "Through a program",
-	}[q.role]
+	title := q.role.Title()
 	if !q.alone {
 		title += " (" + q.direction + ")"
 	}
@@ -43,7 +37,7 @@ func goalName(g Goal) string {
 // number writes a goal's number with its unit.
 func (g Goal) number(x float64) string {
 	if g == ForConnections {
-		return digits(x) + " connections/s"
+		return cell.Digits(x) + " connections/s"
 	}
 	return Format(g.Metric(), x)
 }
@@ -67,7 +61,7 @@ func (a Advice) sentence() string {
 		return fmt.Sprintf("%s%s: %s, better than %s measured here.", use, best, value, others(len(a.Worse)))
 	case len(a.Worse) == 0:
 		all := append([]string{best}, ties...)
-		slices.SortFunc(all, func(x, y string) int { return place(x) - place(y) })
+		slices.SortFunc(all, catalog.Compare)
 		return fmt.Sprintf("%s%s: they can't be told apart here (%s: %s).", use, enumerate(all, "or"), best, value)
 	}
 	return fmt.Sprintf("%s%s: %s; %s can't be told apart from it.", use, best, value, enumerate(ties, "and"))
@@ -175,8 +169,7 @@ func section(b *strings.Builder, title string, standings []Standing, line func(*
 func (a Advice) line(b *strings.Builder, indent string, s Standing) {
 	text := a.Goal.number(s.Median)
 	if s.CILevel >= stats.Confidence {
-		per := scaleOf(a.Goal.Metric(), s.Median).per
-		text += fmt.Sprintf(" (%s–%s)", digits(s.CILow/per), digits(s.CIHigh/per))
+		text += " (" + scaleOf(a.Goal.Metric(), s.Median).Interval(s.CILow, s.CIHigh) + ")"
 	}
 	if s.Network != a.Best.Network && s.Ratio > 0 {
 		text += fmt.Sprintf(", %s×%s", times(s.Ratio), ratioRange(s))
@@ -200,7 +193,7 @@ func (a Advice) further(s Standing) string {
 	case a.Goal == ForLatency && s.P99 > 0:
 		return fmt.Sprintf(", p99 %s, p99.9 %s", a.Goal.number(s.P99), a.Goal.number(s.P999))
 	case a.Goal == ForThroughput && s.CoresPerGbit > 0:
-		return fmt.Sprintf(", %s cores per Gbit/s", digits(s.CoresPerGbit))
+		return fmt.Sprintf(", %s cores per Gbit/s", cell.Digits(s.CoresPerGbit))
 	case a.Goal == ForCPU && s.Throughput > 0:
 		return ", at " + Format(ForThroughput.Metric(), s.Throughput)
 	}

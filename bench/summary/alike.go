@@ -24,10 +24,10 @@ func alike(sets []set) (chosen []set, likeness cell.Cell, left []Exclusion) {
 	for _, s := range sets {
 		cells = append(cells, s.Cell)
 	}
-	same := func(f factor) bool {
-		return !slices.ContainsFunc(cells, func(c cell.Cell) bool { return f.of(c) != f.of(cells[0]) })
+	same := func(f cell.Factor) bool {
+		return !slices.ContainsFunc(cells, func(c cell.Cell) bool { return f.Of(c) != f.Of(cells[0]) })
 	}
-	differ := slices.DeleteFunc(factors(cells), same)
+	differ := slices.DeleteFunc(cell.Factors(cells), same)
 	for _, s := range sets {
 		in := func(x set) bool { return x.Network == s.Network }
 		listed := func(x Exclusion) bool { return x.Network == s.Network }
@@ -107,13 +107,13 @@ func plainer(a, b cell.Cell) int {
 
 // conditions describes the factors that all compared cells share.
 func conditions(c cell.Cell) string {
-	all := factors([]cell.Cell{c})
-	return describe(slices.DeleteFunc(all, func(f factor) bool {
-		switch f.name {
+	all := cell.Factors([]cell.Cell{c})
+	return describe(slices.DeleteFunc(all, func(f cell.Factor) bool {
+		switch f.Name {
 		case "direction":
 			return true
 		case "links", "engine", "runtime":
-			return f.of(c) == "1" || f.of(c) == "cleat" || f.of(c) == "netns"
+			return f.Of(c) == "1" || f.Of(c) == "cleat" || f.Of(c) == "netns"
 		}
 		return false
 	}), c)

@@ -112,7 +112,7 @@ func Compare(base, other Results, o CompareOptions) Comparison {
 		}
 	}
 	slices.SortFunc(c.Rows, func(a, b Row) int {
-		return cmp.Or(compareMetrics(a.Metric, b.Metric), compareCells(a.Cell, b.Cell))
+		return cmp.Or(cell.CompareMetrics(a.Metric, b.Metric), compareCells(a.Cell, b.Cell))
 	})
 	for i, r := range c.Rows {
 		if r.Verdict == "" {
@@ -142,7 +142,7 @@ func index(all []set, metrics []cell.Metric) map[string]set {
 
 func newRow(base, other set) Row {
 	row := Row{Cell: base.Cell, Metric: cmp.Or(base.Metric, other.Metric), Base: base.side(), New: other.side(), P: 1}
-	row.Unit = unitName(row.Metric)
+	row.Unit = row.Metric.Unit()
 	return row
 }
 

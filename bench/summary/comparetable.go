@@ -25,13 +25,13 @@ func (c Comparison) Table(w io.Writer) error {
 	for _, r := range c.Rows {
 		cells[r.Metric] = append(cells[r.Metric], r.Cell)
 	}
-	tell := map[cell.Metric][]factor{}
+	tell := map[cell.Metric][]cell.Factor{}
 	for m, cs := range cells {
 		tell[m] = varying(cs)
 	}
 	rows := slices.Clone(c.Rows)
 	slices.SortStableFunc(rows, func(a, b Row) int {
-		return cmp.Or(compareMetrics(a.Metric, b.Metric), compareLevels(tell[a.Metric], a.Cell, b.Cell))
+		return cmp.Or(cell.CompareMetrics(a.Metric, b.Metric), cell.Compare(tell[a.Metric], a.Cell, b.Cell))
 	})
 	heading := ""
 	for _, r := range rows {
@@ -55,24 +55,12 @@ func (c Comparison) Table(w io.Writer) error {
 }
 
 // tableHeading names the metric and the factors of a part of the table.
-func tableHeading(r Row, tell []factor) string {
-	parts := []string{metricName(r.Metric) + ", " + rowScale(r).unit}
+func tableHeading(r Row, tell []cell.Factor) string {
+	parts := []string{r.Metric.Title() + ", " + r.Metric.Scale().Unit}
 	if f := describe(tell, r.Cell); f != "" {
 		parts = append(parts, f)
 	}
 	return strings.Join(parts, " · ")
-}
-
-// rowScale is the scale of a part of the table; it must not depend on the row's
-// values, so that a column has one unit.
-func rowScale(r Row) scale {
-	switch r.Metric {
-	case cell.Throughput:
-		return scale{1e9, "Gbit/s"}
-	case cell.SetupTime:
-		return scale{1e6, "ms"}
-	}
-	return scaleOf(r.Metric, 0)
 }
 
 // tableRow is one line: network, both medians with half the width of their
@@ -105,8 +93,7 @@ func changeOf(r Row) string {
 	if r.Ratio > 0 {
 		return times(r.Ratio)
 	}
-	s := rowScale(r)
-	change := digits((r.New.Median - r.Base.Median) / s.per)
+	change := r.Metric.Scale().Of(r.New.Median - r.Base.Median)
 	if r.New.Median > r.Base.Median {
 		return "+" + change
 	}
@@ -121,7 +108,7 @@ func tableSide(r Row, s Side) string {
 	if s.Median > 0 && s.CILevel >= stats.Confidence {
 		spread = fmt.Sprintf(" ±%.0f%%", 100*max(s.CIHigh-s.Median, s.Median-s.CILow)/s.Median)
 	}
-	return right(digits(s.Median/rowScale(r).per), 9) + left(spread, 6)
+	return right(r.Metric.Scale().Of(s.Median), 9) + left(spread, 6)
 }
 
 func probability(p float64) string {
@@ -149,7 +136,7 @@ func (c Comparison) legend() string {
 		b.WriteString(wrap("", "", fmt.Sprintf("Where no interval is shown there are too few samples: a median needs %d.", stats.MinForInterval)))
 	}
 	b.WriteString(wrap("", "", fmt.Sprintf("%s regressed, %d worse, %d better, %d ~, %d in one run only.",
-		plural(count[Regressed], "row"), count[Worse], count[Better], count[Unclear], count[OnlyBase]+count[OnlyNew])))
+		cell.Plural(count[Regressed], "row"), count[Worse], count[Better], count[Unclear], count[OnlyBase]+count[OnlyNew])))
 	return b.String()
 }
 

@@ -33,7 +33,7 @@ func (g Goal) Metric() cell.Metric {
 	case ForConnections:
 		return cell.Connections
 	case ForCPU:
-		return CoresPerGbit
+		return cell.ProcessorTime
 	}
 	return cell.Throughput
 }
@@ -111,7 +111,7 @@ type Advice struct {
 
 // Recommend answers every question that the results can answer: each role and
 // direction of the catalogue that the run has cells of, for the given goals, all
-// when none is given. Roles come in the order of the catalogue. Networks that
+// when none is given. Roles come in the order of catalog.Roles. Networks that
 // the catalogue does not know are left out, baselines are only references.
 func Recommend(r Results, goals ...Goal) []Advice {
 	if len(goals) == 0 {
@@ -140,34 +140,28 @@ func questions(all []set) []question {
 	directions := map[catalog.Role][]string{}
 	for _, onlyMeasured := range []bool{true, false} {
 		for _, s := range all {
-			role := roleOf(s.Network)
+			role := catalog.RoleOf(s.Network)
 			known := slices.Contains(directions[role], s.Direction) || !onlyMeasured && len(directions[role]) > 0
-			if role != "" && role != catalog.Baseline && !known && s.Available == onlyMeasured {
+			if role != catalog.Existing && role != catalog.Baseline && !known && s.Available == onlyMeasured {
 				directions[role] = append(directions[role], s.Direction)
 			}
 		}
 	}
 	var out []question
-	for _, e := range catalog.All() {
-		ds := directions[e.Role]
+	for _, role := range catalog.Roles() {
+		ds := directions[role]
 		slices.Sort(ds)
 		slices.Reverse(ds) // outbound before inbound
 		for _, d := range ds {
-			out = append(out, question{e.Role, d, len(ds) == 1})
+			out = append(out, question{role, d, len(ds) == 1})
 		}
-		delete(directions, e.Role)
 	}
 	return out
 }
 
-func roleOf(network string) catalog.Role {
-	e, _ := catalog.Lookup(network)
-	return e.Role
-}
-
 // has tells whether a set is of the question's role and direction.
 func (q question) has(s set) bool {
-	return roleOf(s.Network) == q.role && (s.Direction == q.direction || !s.Available && q.alone)
+	return catalog.RoleOf(s.Network) == q.role && (s.Direction == q.direction || !s.Available && q.alone)
 }
 
 // answer compares what was measured for one goal.
@@ -267,7 +261,7 @@ func (a *Advice) refer(chosen, same, all []set) {
 	best := chosen[slices.IndexFunc(chosen, func(s set) bool { return s.Network == a.Best.Network })]
 	var seen []string
 	for _, s := range same {
-		if roleOf(s.Network) != catalog.Baseline || !reference(best.Cell, s.Cell) || slices.Contains(seen, s.Network) {
+		if catalog.RoleOf(s.Network) != catalog.Baseline || !reference(best.Cell, s.Cell) || slices.Contains(seen, s.Network) {
 			continue
 		}
 		seen = append(seen, s.Network)
@@ -291,7 +285,7 @@ func standing(s set, all []set) Standing {
 		switch other.Metric {
 		case cell.Throughput:
 			st.Throughput = other.Median
-		case CoresPerGbit:
+		case cell.ProcessorTime:
 			st.CoresPerGbit = other.Median
 		case cell.LatencyP99:
 			st.P99 = other.Median
@@ -320,7 +314,7 @@ func (a *Advice) exclude(q question, r Results, all, candidates []set) {
 		return cmp.Or(compareCells(a.Cell, b.Cell), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Remedy, b.Remedy))
 	})
 	for _, m := range missing {
-		if roleOf(m.Network) != q.role || !slices.Contains(metricsOf(m.Work), workMetric(a.Goal)) {
+		if catalog.RoleOf(m.Network) != q.role || !slices.Contains(metricsOf(m.Work), workMetric(a.Goal)) {
 			continue
 		}
 		list := &a.Unavailable
@@ -330,7 +324,7 @@ func (a *Advice) exclude(q question, r Results, all, candidates []set) {
 		add(list, Exclusion{m.Network, m.Reason, m.Remedy})
 	}
 	for _, s := range all {
-		if !s.Available && s.Metric == workMetric(a.Goal) && roleOf(s.Network) == q.role {
+		if !s.Available && s.Metric == workMetric(a.Goal) && catalog.RoleOf(s.Network) == q.role {
 			list := &a.Unavailable
 			if e, _ := catalog.Lookup(s.Network); e.Isolates && len(r.Samples) == 0 {
 				list = &a.NotApplicable
@@ -338,7 +332,7 @@ func (a *Advice) exclude(q question, r Results, all, candidates []set) {
 			add(list, Exclusion{Network: s.Network, Reason: s.Reason})
 		}
 	}
-	byPlace := func(a, b Exclusion) int { return cmp.Compare(place(a.Network), place(b.Network)) }
+	byPlace := func(a, b Exclusion) int { return catalog.Compare(a.Network, b.Network) }
 	slices.SortStableFunc(a.Unavailable, byPlace)
 	slices.SortStableFunc(a.NotApplicable, byPlace)
 }
@@ -399,7 +393,7 @@ func (a *Advice) trust(r Results, chosen []set) {
 		line = "1 sample each"
 	}
 	if bad > 0 {
-		line += fmt.Sprintf("; %s bad", plural(bad, "sample"))
+		line += fmt.Sprintf("; %s bad", cell.Plural(bad, "sample"))
 	}
 	a.Trust = append(a.Trust, line)
 	if least < stats.MinForInterval {

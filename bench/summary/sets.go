@@ -52,7 +52,7 @@ func (r Results) sets() []set {
 			one.points = g.points(s.Metric)
 		}
 		out = append(out, one)
-		if s.Metric == cell.Throughput && s.Available && total(s.CoresPerGbit) > 0 {
+		if s.Metric == cell.Throughput && s.Available && s.CoresPerGbit.Total() > 0 {
 			out = append(out, processorTime(s, g))
 		}
 	}
@@ -62,9 +62,9 @@ func (r Results) sets() []set {
 // processorTime makes a set of the processor time of a throughput summary. The
 // middle is that of all blocks together, the interval that of single blocks.
 func processorTime(s cell.Summary, g group) set {
-	one := set{Summary: s, points: g.points(CoresPerGbit)}
-	one.Metric, one.Unit = CoresPerGbit, unitName(CoresPerGbit)
-	one.Median = total(s.CoresPerGbit)
+	one := set{Summary: s, points: g.points(cell.ProcessorTime)}
+	one.Metric, one.Unit = cell.ProcessorTime, cell.ProcessorTime.Unit()
+	one.Median = s.CoresPerGbit.Total()
 	one.Mean, one.StdErr = one.Median, 0
 	one.CILow, one.CIHigh, one.CILevel = one.Median, one.Median, 0
 	one.Warnings = slices.DeleteFunc(slices.Clone(s.Warnings), isBimodal)
@@ -83,7 +83,7 @@ func difference(base, other set) stats.Difference {
 	switch {
 	case len(base.points) > 0 && len(other.points) > 0:
 		d = stats.Compare(stats.Values(base.points), stats.Values(other.points))
-	case base.Metric == CoresPerGbit:
+	case base.Metric == cell.ProcessorTime:
 		d = stats.Difference{N1: base.N, N2: other.N, P: 1} // a summary has no error of it
 	default:
 		d = stats.CompareEstimates(base.estimate(), other.estimate())

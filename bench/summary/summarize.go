@@ -14,15 +14,6 @@ import (
 	"cleat/bench/stats"
 )
 
-// metricOrder is the order of metrics in files and tables.
-var metricOrder = []cell.Metric{
-	cell.Throughput, cell.Loss, cell.LatencyP50, cell.LatencyP99, cell.LatencyP999,
-	cell.Connections, cell.Packets, cell.SetupTime, CoresPerGbit,
-}
-
-// Metrics lists all metrics in that order.
-func Metrics() []cell.Metric { return slices.Clone(metricOrder) }
-
 // percentiles are the metrics that are read from merged histograms.
 var percentiles = map[cell.Metric]float64{cell.LatencyP50: 50, cell.LatencyP99: 99, cell.LatencyP999: 99.9}
 
@@ -103,7 +94,7 @@ func tellApart(all []labelled) []cell.Summary {
 		out = append(out, s.Summary)
 	}
 	slices.SortFunc(out, func(a, b cell.Summary) int {
-		return cmp.Or(compareCells(a.Cell, b.Cell), compareMetrics(a.Metric, b.Metric),
+		return cmp.Or(compareCells(a.Cell, b.Cell), cell.CompareMetrics(a.Metric, b.Metric),
 			-cmp.Compare(a.N, b.N), cmp.Compare(a.Reason, b.Reason))
 	})
 	return slices.CompactFunc(out, func(a, b cell.Summary) bool { return id(a) == id(b) })
@@ -111,20 +102,7 @@ func tellApart(all []labelled) []cell.Summary {
 
 // compareCells orders by catalogue, then by key.
 func compareCells(a, b cell.Cell) int {
-	return cmp.Or(cmp.Compare(place(a.Network), place(b.Network)), cmp.Compare(a.Key(), b.Key()))
-}
-
-func compareMetrics(a, b cell.Metric) int {
-	return cmp.Or(cmp.Compare(slices.Index(metricOrder, a), slices.Index(metricOrder, b)), cmp.Compare(a, b))
-}
-
-// place is a network's position in the catalogue; unknown ones come last.
-func place(network string) int {
-	all := catalog.All()
-	if i := slices.IndexFunc(all, func(e catalog.Entry) bool { return e.Name == network }); i >= 0 {
-		return i
-	}
-	return len(all)
+	return cmp.Or(catalog.Compare(a.Network, b.Network), cmp.Compare(a.Key(), b.Key()))
 }
 
 // group is all samples of one cell and work, but the warm-up.
@@ -206,7 +184,7 @@ func (g group) metrics() []cell.Metric {
 	if len(seen) == 0 {
 		return metricsOf(g.work)
 	}
-	return slices.SortedFunc(maps.Keys(seen), compareMetrics)
+	return slices.SortedFunc(maps.Keys(seen), cell.CompareMetrics)
 }
 
 // points are the values of m with their blocks.
@@ -214,9 +192,8 @@ func (g group) points(m cell.Metric) []stats.Point {
 	var ps []stats.Point
 	for _, s := range g.good {
 		x, ok := s.Values[m]
-		if m == CoresPerGbit {
-			c := stats.CoresPerGbit([]stats.Effort{effort(s)})
-			x = total(c)
+		if m == cell.ProcessorTime {
+			x = stats.CoresPerGbit([]stats.Effort{effort(s)}).Total()
 			ok = x > 0
 		}
 		if ok {
@@ -236,14 +213,12 @@ func effort(s cell.Sample) stats.Effort {
 	return stats.Effort{CPU: s.CPU, Gigabits: rate * s.CPU.Wall / 1e9}
 }
 
-func total(c cell.CoresPerGbit) float64 { return c.User + c.System + c.SoftIRQ }
-
 // empty is the summary of a cell without numbers.
 func empty(c cell.Cell, m cell.Metric, reason string) cell.Summary {
 	if c.Factors == nil {
 		c.Factors = map[string]string{}
 	}
-	return cell.Summary{Cell: c, Metric: m, Unit: unitName(m), Warnings: []string{}, Reason: reason}
+	return cell.Summary{Cell: c, Metric: m, Unit: m.Unit(), Warnings: []string{}, Reason: reason}
 }
 
 func (g group) summarize(m cell.Metric, blocks int) cell.Summary {
@@ -363,7 +338,7 @@ func (g group) badWarnings() []string {
 		if len(texts) > 2 {
 			texts = append(texts[:2:2], "…")
 		}
-		out = append(out, fmt.Sprintf("%s %s: %s", plural(n, "sample"), kind, strings.Join(texts, "; ")))
+		out = append(out, fmt.Sprintf("%s %s: %s", cell.Plural(n, "sample"), kind, strings.Join(texts, "; ")))
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"cleat/bench"
@@ -75,28 +76,17 @@ func listNetworks() []listed {
 	return out
 }
 
-// roleTitles head the groups of the list, in its order.
-var roleTitles = []struct {
-	role  catalog.Role
-	title string
-}{
-	{catalog.Baseline, "Baselines"},
-	{catalog.Container, "Container to container"},
-	{catalog.Outside, "Container and the outside"},
-	{catalog.Published, "Published ports"},
-	{catalog.Overlay, "Across hosts"},
-	{catalog.Userspace, "Through a program"},
-	{catalog.Rootless, "Without root"},
-}
-
 // printNetworks writes what can be measured by role, then what can't and why:
 // one reason once, with all the networks it bars.
 func printNetworks(w io.Writer, all []listed) error {
 	var b strings.Builder
-	for _, group := range roleTitles {
-		fmt.Fprintf(&b, "%s\n", group.title)
+	for _, role := range catalog.Roles() {
+		if !slices.ContainsFunc(all, func(l listed) bool { return l.Role == role }) {
+			continue
+		}
+		fmt.Fprintf(&b, "%s\n", role.Title())
 		for _, l := range all {
-			if l.Role != group.role {
+			if l.Role != role {
 				continue
 			}
 			mark := " "

@@ -93,7 +93,7 @@ func (f compareFlags) options() (summary.CompareOptions, error) {
 
 func metricNames() []string {
 	var names []string
-	for _, m := range summary.Metrics() {
+	for _, m := range cell.Metrics() {
 		names = append(names, string(m))
 	}
 	return names
