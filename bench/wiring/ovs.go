@@ -27,29 +27,44 @@ func openVSwitch(internal bool) func(*site, *Wired) error {
 			}
 			switches[host] = ovs
 		}
-		return s.containers(w, clients, servers, func(pair int, host, c *lab.Node, addr netip.Addr) error {
-			name := fmt.Sprintf("p%d-%d", addr.As4()[2], pair)
-			port := link.OVSPortSpec{Attrs: link.Attrs{Name: name, MTU: s.MTU}, Bridge: ovsBridge, Type: "internal", DB: switches[host].DB()}
+		err = s.containers(w, clients, servers, func(pair int, host, c *lab.Node, addr netip.Addr) error {
+			spec := link.OVSPortSpec{Attrs: link.Attrs{Name: ovsPort(addr, pair), MTU: s.MTU}, Bridge: ovsBridge, DB: switches[host].DB()}
 			if internal {
-				l, err := link.Create(host.NS, port, link.Target{})
-				if err != nil {
-					return err
-				}
-				if err := l.Move(c.NS, inside); err != nil {
-					return err
-				}
-				return c.Address(inside, inNet(addr))
-			}
-			if err := lab.Connect(lab.End{Node: c, Name: inside}, lab.End{Node: host, Name: name}, lab.Cable{MTU: s.MTU}); err != nil {
+				spec.Type = link.OVSInternalPort
+			} else if err := lab.Connect(lab.End{Node: c, Name: inside}, lab.End{Node: host, Name: spec.Name}, lab.Cable{MTU: s.MTU}); err != nil {
 				return err
 			}
-			port.Type = "system"
-			if _, err := link.Create(host.NS, port, link.Target{}); err != nil {
-				return err
-			}
-			return c.Address(inside, inNet(addr))
+			return s.ovsAttach(host, c, spec, addr)
 		})
+		if internal {
+			for i := range w.Pairs {
+				w.Pairs[i].Device = ovsPort(clientAddr(i), i)
+			}
+		}
+		return err
 	}
+}
+
+// ovsPort names a pair's port on its host: by the third octet of the container's
+// address, which tells clients from servers.
+func ovsPort(addr netip.Addr, pair int) string {
+	return fmt.Sprintf("p%d-%d", addr.As4()[2], pair)
+}
+
+// ovsAttach adds the port. An internal one moves into the container and keeps
+// its name there: ovs-vswitchd knows its ports by name, and loses one that is
+// renamed.
+func (s *site) ovsAttach(host, c *lab.Node, spec link.OVSPortSpec, addr netip.Addr) error {
+	to, device := link.Target{}, inside
+	if spec.Type == link.OVSInternalPort {
+		to.NS, device = c.NS, spec.Name
+	}
+	l, err := link.Create(host.NS, spec, to)
+	if err != nil {
+		return err
+	}
+	s.ovsPorts = append(s.ovsPorts, l)
+	return c.Address(device, inNet(addr))
 }
 
 // ovsBridge is the name of the Open vSwitch bridge on a host.

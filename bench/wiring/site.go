@@ -26,6 +26,7 @@ type site struct {
 	stops []func() error
 
 	containerNodes []*lab.Node
+	ovsPorts       []*link.Link
 	preparing      time.Duration // spent on nodes and hosts
 }
 

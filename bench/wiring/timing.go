@@ -69,6 +69,11 @@ func (w *Wired) connect(ctx context.Context) error {
 
 // unlink removes the containers' links and ends the helper programs.
 func (w *Wired) unlink() error {
+	for _, port := range w.site.ovsPorts {
+		if err := port.Close(); err != nil {
+			return err
+		}
+	}
 	if err := w.site.stopPrograms(); err != nil {
 		return err
 	}
