@@ -3,6 +3,8 @@ package traffic_test
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"cleat/lab"
@@ -13,6 +15,9 @@ import (
 func TestMain(m *testing.M) {
 	if code, ok := asChild(); ok {
 		os.Exit(code)
+	}
+	if fuzzing() {
+		os.Exit(m.Run())
 	}
 	os.Exit(lab.RunTests(withLoopback{m}))
 }
@@ -41,4 +46,10 @@ func loopbackUp() error {
 		return err
 	}
 	return lo.Up()
+}
+
+// fuzzing tells whether this is `go test -fuzz`, whose workers talk to their
+// parent through descriptors that do not pass into a lab.
+func fuzzing() bool {
+	return slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.fuzz") })
 }
