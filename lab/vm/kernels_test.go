@@ -24,10 +24,16 @@ const (
 	// suitesEnv names other suites than vm.Suites, e.g. "bookworm trixie sid".
 	suitesEnv = "CLEAT_VM_SUITES"
 
-	// fetchWithin and guestWithin keep two kernels within the tier's ten minutes:
-	// each is a fetch of 100 MB, and a suite that takes about a minute.
+	// fetchWithin is for 100 MB from a slow mirror.
 	fetchWithin = 2 * time.Minute
-	guestWithin = 3 * time.Minute
+
+	// guestWithin is for a guest that shares its processor with much else; with
+	// one of its own it takes less than a minute. The time limit of the test
+	// binary makes it shorter.
+	guestWithin = 8 * time.Minute
+
+	// afterwards is what a test needs when a guest was out of time, to report.
+	afterwards = 20 * time.Second
 )
 
 // linkModules are what link kinds, queueing disciplines and rule sets are made
@@ -52,10 +58,11 @@ func TestKernels(t *testing.T) {
 	}
 	program := buildLinkTest(t)
 	tab := table{}
-	for _, suite := range suites {
+	for i, suite := range suites {
 		t.Run(suite, func(t *testing.T) {
 			k, userland := fetch(t, cache, suite)
-			tab.add(k, runSuite(t, k, userland, program))
+			limit := guestLimit(t, len(suites)-i)
+			tab.add(k, runSuite(t, k, userland, program, limit))
 			tab.judge(t, k)
 		})
 	}
@@ -94,6 +101,16 @@ func fetch(t *testing.T, cache, suite string) (vm.Kernel, string) {
 	return k, userland
 }
 
+// guestLimit is a guest's share of the time that is left, with so many guests to
+// come.
+func guestLimit(t *testing.T, guests int) time.Duration {
+	deadline, ok := t.Deadline()
+	if !ok {
+		return guestWithin
+	}
+	return min(guestWithin, time.Until(deadline)/time.Duration(guests)-afterwards)
+}
+
 // skipOrFail ends a test that can't go on; what lies outside the program is
 // no failure of it.
 func skipOrFail(t *testing.T, err error) {
@@ -123,9 +140,9 @@ func buildLinkTest(t *testing.T) string {
 }
 
 // runSuite runs the test binary in a guest and returns what its tests said.
-func runSuite(t *testing.T, k vm.Kernel, userland, program string) []vm.Outcome {
+func runSuite(t *testing.T, k vm.Kernel, userland, program string, limit time.Duration) []vm.Outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), guestWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	res, err := vm.Boot(ctx, vm.Config{
 		Kernel:   k,
@@ -133,7 +150,7 @@ func runSuite(t *testing.T, k vm.Kernel, userland, program string) []vm.Outcome 
 		Files:    []vm.File{{Path: "/root/link.test", Mode: 0o755, Source: program}},
 		Modules:  linkModules,
 		Load:     loadedModules,
-		Command:  []string{"/root/link.test", "-test.v=test2json", "-test.timeout", (guestWithin - 20*time.Second).String()},
+		Command:  []string{"/root/link.test", "-test.v=test2json", "-test.timeout", (limit - afterwards).String()},
 		Env:      []string{"CLEAT_LAB=none"}, // the guest as a whole is the lab
 	})
 	text := vm.Readable(res.Output)
@@ -142,12 +159,8 @@ func runSuite(t *testing.T, k vm.Kernel, userland, program string) []vm.Outcome 
 	}
 	all := vm.Outcomes(text)
 	t.Logf("kernel %s: %d tests in %.1f s, boot included", k.Release, len(vm.Leaves(all)), res.Elapsed.Seconds())
-	bad := slices.ContainsFunc(all, func(o vm.Outcome) bool { return o.Verdict == vm.Fail || o.Verdict == vm.Died })
-	if (res.Status != 0) != bad || len(all) == 0 {
-		t.Errorf("the suite ended with status %d, unlike its tests:\n%s", res.Status, text)
-	}
-	if bad {
-		t.Logf("what the guest printed:\n%s", text)
+	if res.Status != 0 || len(all) == 0 {
+		t.Errorf("the suite ended with status %d:\n%s", res.Status, text)
 	}
 	return all
 }
@@ -247,6 +260,7 @@ func (tab table) judge(t *testing.T, k vm.Kernel) {
 		since, isLate := late[kind]
 		lacking := conforms && isLate && !k.AtLeast(since.major, since.minor)
 		switch {
+		case o.Test != row && o.Verdict != vm.Skip: // did not run: what ended before it is told of
 		case o.Verdict == vm.Pass, o.Verdict == vm.Skip && lacking:
 			settled[kind] = settled[kind] || conforms
 		case o.Verdict == vm.Fail, o.Verdict == vm.Died, o.Verdict == vm.Skip && conforms:
