@@ -11,7 +11,6 @@ import (
 	"cleat/netns"
 
 	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // MPTCPEndpoint is an address that the kernel's path manager uses for further
@@ -112,14 +111,22 @@ func AddMPTCPEndpoint(ns *netns.NS, e MPTCPEndpoint) error {
 	if err != nil {
 		return err
 	}
-	_, err = m.execute(mptcpAddAddr, netlink.Acknowledge, addr)
-	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EBUSY) { // the address is in use, or the ID
+	if _, err = m.execute(mptcpAddAddr, netlink.Acknowledge, addr); err == nil {
+		return nil
+	}
+	if m.has(e) {
 		err = ErrExists
 	}
-	if err != nil {
-		return fmt.Errorf("add mptcp endpoint %s in %s: %w", e.Addr, ns, plain(err))
-	}
-	return nil
+	return fmt.Errorf("add mptcp endpoint %s in %s: %w", e.Addr, ns, plain(err))
+}
+
+// has tells whether the address or the ID is in use. Kernels do not tell by
+// their error: it is EEXIST, EBUSY or EINVAL, by version.
+func (m *mptcp) has(e MPTCPEndpoint) bool {
+	all, err := m.list()
+	return err == nil && slices.ContainsFunc(all, func(o MPTCPEndpoint) bool {
+		return o.ID == e.ID || o.Addr == e.Addr && o.Port == e.Port
+	})
 }
 
 // DeleteMPTCPEndpoint removes the endpoint with this ID, and its subflows.
@@ -146,15 +153,23 @@ func MPTCPEndpoints(ns *netns.NS) ([]MPTCPEndpoint, error) {
 		return nil, err
 	}
 	defer m.Close()
-	answers, err := m.execute(mptcpGetAddr, netlink.Dump)
+	all, err := m.list()
 	if err != nil {
 		return nil, fmt.Errorf("list mptcp endpoints of %s: %w", ns, plain(err))
+	}
+	return all, nil
+}
+
+func (m *mptcp) list() ([]MPTCPEndpoint, error) {
+	answers, err := m.execute(mptcpGetAddr, netlink.Dump)
+	if err != nil {
+		return nil, err
 	}
 	var out []MPTCPEndpoint
 	for _, a := range answers {
 		e, err := m.decode(a.Data)
 		if err != nil {
-			return nil, fmt.Errorf("list mptcp endpoints of %s: %w", ns, err)
+			return nil, err
 		}
 		out = append(out, e)
 	}
