@@ -103,6 +103,10 @@ func WriteAdvice(w io.Writer, advice []Advice, brief bool) error {
 	title := ""
 	missing := map[string][]string{} // networks by preset
 	for i, a := range advice {
+		if a.Role == catalog.Existing {
+			b.WriteString(wrap("", "  ", "This path, "+a.Sentence))
+			continue
+		}
 		if !brief {
 			if i > 0 {
 				b.WriteString("\n")

@@ -36,12 +36,13 @@ var fingerprint = []struct{ path, name string }{
 // fleeting are facts that change by themselves.
 var fleeting = []string{"net.netfilter.nf_conntrack_count"}
 
-// environmentWarnings say in what two environments differ, a line for each fact.
+// environmentWarnings say in what two experiments and environments differ, a
+// line for each fact.
 func environmentWarnings(base, other map[string]any) []string {
 	if base == nil || other == nil {
 		return nil // Notes say that it is missing
 	}
-	var out []string
+	out := experimentWarnings(base, other)
 	if base["host"] == nil || other["host"] == nil {
 		out = append(out, EnvironmentFile+" does not say which host it was: the machines may differ")
 	}

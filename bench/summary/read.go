@@ -45,7 +45,7 @@ func New(samples []cell.Sample, absent []cell.Absent) Results {
 // extensions. Of a directory samples.jsonl is preferred. A last line of
 // samples.jsonl that was cut off, as by kill -9, is left out and mentioned in
 // Notes, and the run counts as partial. Errors: ErrNoResults when nothing is
-// there; else which file and line can't be read.
+// there; else which file and line can't be read, and why.
 func Read(path string) (Results, error) {
 	file, err := resultFile(path)
 	if err != nil {
@@ -92,8 +92,11 @@ func resultFile(path string) (string, error) {
 	}
 	for _, name := range []string{SamplesFile, JSONFile, CSVFile} {
 		file := filepath.Join(path, name)
-		if _, err := os.Stat(file); err == nil {
+		switch _, err := os.Stat(file); {
+		case err == nil:
 			return file, nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", fmt.Errorf("find results: %w", err)
 		}
 	}
 	return "", fmt.Errorf("find results %q: %w: neither %s nor %s nor %s", path, ErrNoResults, SamplesFile, JSONFile, CSVFile)

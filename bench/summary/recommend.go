@@ -112,7 +112,9 @@ type Advice struct {
 // Recommend answers every question that the results can answer: each role and
 // direction of the catalogue that the run has cells of, for the given goals, all
 // when none is given. Roles come in the order of catalog.Roles. Networks that
-// the catalogue does not know are left out, baselines are only references.
+// the catalogue does not know are left out, baselines are only references. Of a
+// path that was there before the numbers are said, one Advice without Goal and
+// Best for each direction.
 func Recommend(r Results, goals ...Goal) []Advice {
 	if len(goals) == 0 {
 		goals = Goals()
@@ -124,7 +126,7 @@ func Recommend(r Results, goals ...Goal) []Advice {
 			advice = append(advice, q.answer(r, all, g))
 		}
 	}
-	return advice
+	return append(advice, paths(all)...)
 }
 
 // question is a role and a direction.

@@ -184,6 +184,7 @@ func (g group) metrics() []cell.Metric {
 	if len(seen) == 0 {
 		return metricsOf(g.work)
 	}
+	seen[metricsOf(g.work)[0]] = true // also where no sample has it, as after a failed search
 	return slices.SortedFunc(maps.Keys(seen), cell.CompareMetrics)
 }
 
@@ -196,7 +197,7 @@ func (g group) points(m cell.Metric) []stats.Point {
 			x = stats.CoresPerGbit([]stats.Effort{effort(s)}).Total()
 			ok = x > 0
 		}
-		if ok {
+		if ok && !math.IsNaN(x) && !math.IsInf(x, 0) {
 			ps = append(ps, stats.Point{Block: s.Block, Value: x})
 		}
 	}
@@ -227,7 +228,7 @@ func (g group) summarize(m cell.Metric, blocks int) cell.Summary {
 	points := g.points(m)
 	if len(points) == 0 {
 		s.Reason = g.whyEmpty()
-		s.Warnings = append(s.Warnings, g.badWarnings()...)
+		s.Warnings = limited(append(s.Warnings, g.badWarnings()...))
 		return s
 	}
 	xs := stats.Values(points)
@@ -245,14 +246,14 @@ func (g group) summarize(m cell.Metric, blocks int) cell.Summary {
 		warnings = append(warnings, fmt.Sprintf("bimodal: %d samples near %s and %d near %s; the median stands for neither",
 			modes.NLow, Format(m, modes.Low), modes.NHigh, Format(m, modes.High)))
 	}
-	if len(g.good) < blocks {
-		warnings = append(warnings, fmt.Sprintf("measured in %d of %d blocks", len(g.good), blocks))
+	if s.N < blocks {
+		warnings = append(warnings, fmt.Sprintf("measured in %d of %d blocks", s.N, blocks))
 	}
 	if g.disturbed {
 		warnings = append(warnings, allDisturbed)
 	}
 	warnings = append(warnings, g.badWarnings()...)
-	s.Warnings = append(warnings, g.sampleWarnings(m, s.Median)...)
+	s.Warnings = limited(append(warnings, g.sampleWarnings(m, s.Median)...))
 	return s
 }
 
@@ -304,6 +305,9 @@ func (g group) cores(m cell.Metric) cell.CoresPerGbit {
 	}
 	var efforts []stats.Effort
 	for _, s := range g.good {
+		if _, moved := s.Values[m]; !moved {
+			continue
+		}
 		efforts = append(efforts, effort(s))
 	}
 	return stats.CoresPerGbit(efforts)
@@ -316,29 +320,33 @@ func (g group) whyEmpty() string {
 			return failed + s.Error
 		}
 	}
+	if len(g.good) > 0 {
+		var said [][]string
+		for _, s := range g.good {
+			said = append(said, s.Warnings)
+		}
+		return strings.Join(append([]string{"no sample gave this number"}, limited(grouped(said, len(g.good)))...), "; ")
+	}
 	return "the run ended before it was measured"
 }
 
 // badWarnings tell how many samples do not count, with the reasons.
 func (g group) badWarnings() []string {
-	reasons := map[string][]string{}
+	reasons := map[string][][]string{}
 	for _, s := range g.bad {
 		if s.Error != "" {
-			reasons["failed"] = append(reasons["failed"], s.Error)
+			reasons["failed"] = append(reasons["failed"], []string{s.Error})
 		} else {
-			reasons["bad"] = append(reasons["bad"], s.Bad)
+			reasons["bad"] = append(reasons["bad"], []string{s.Bad})
 		}
 	}
 	var out []string
-	for _, kind := range slices.Sorted(maps.Keys(reasons)) {
-		texts := reasons[kind]
-		n := len(texts)
-		slices.Sort(texts)
-		texts = slices.Compact(texts)
+	for _, how := range slices.Sorted(maps.Keys(reasons)) {
+		texts := grouped(reasons[how], 0)
 		if len(texts) > 2 {
 			texts = append(texts[:2:2], "…")
 		}
-		out = append(out, fmt.Sprintf("%s %s: %s", cell.Plural(n, "sample"), kind, strings.Join(texts, "; ")))
+		out = append(out, fmt.Sprintf("%s %s: %s", cell.Plural(len(reasons[how]), "sample"), how, strings.Join(texts, "; ")))
 	}
 	return out
 }
@@ -347,19 +355,18 @@ func (g group) badWarnings() []string {
 // before readers are told: above it, differences of a few percent are its.
 const stealWarning = 0.02
 
-// sampleWarnings are what the samples that count bring along, each once.
+// sampleWarnings are what the samples that count bring along, each kind once.
 func (g group) sampleWarnings(m cell.Metric, median float64) []string {
-	var out []string
+	var said [][]string
 	var lag time.Duration
 	var steal, all float64
 	for _, s := range g.good {
-		out = append(out, s.Warnings...)
+		said = append(said, s.Warnings)
 		lag = max(lag, s.Lag)
 		steal += s.CPU.Steal
 		all += s.CPU.User + s.CPU.System + s.CPU.SoftIRQ + s.CPU.Idle + s.CPU.Steal
 	}
-	slices.Sort(out)
-	out = slices.Compact(out)
+	out := grouped(said, len(g.good))
 	if _, isLatency := percentiles[m]; isLatency && float64(lag) > median {
 		out = append(out, fmt.Sprintf("late generator: up to %s (p99), more than the latency itself", Format(m, float64(lag))))
 	}

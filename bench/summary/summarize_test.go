@@ -93,7 +93,7 @@ func TestSummarizeWarnings(t *testing.T) {
 		{"of samples, once", eight, func(s []cell.Sample) []cell.Sample {
 			s[1].Warnings, s[5].Warnings = []string{"never segmented over veth"}, []string{"never segmented over veth"}
 			return s
-		}, []string{"never segmented over veth"}, 0, 8},
+		}, []string{"2 samples: never segmented over veth"}, 0, 8},
 		{"stolen", eight, func(s []cell.Sample) []cell.Sample {
 			for i := range s {
 				s[i].CPU.Steal = 0.1
@@ -239,6 +239,44 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		r.Shuffle(len(absent), func(i, j int) { absent[i], absent[j] = absent[j], absent[i] })
 		if got := output(samples, absent); got != want {
 			t.Fatal(cmp.Diff(want, got))
+		}
+	}
+}
+
+// A search that found no rate gives no number: neither 0, nor a part of what the
+// others show.
+func TestSummarizeWithoutValue(t *testing.T) {
+	udp := func(values ...float64) []cell.Sample {
+		samples := tcp(cellOf("veth", "between"), values...)
+		for i := range samples {
+			samples[i].Work = "udp"
+			samples[i].Values[cell.Loss] = 0.5
+			samples[i].Warnings = []string{"no trial stayed within a loss of 0.01"}
+			switch x := samples[i].Values[cell.Throughput]; {
+			case x == 0:
+				delete(samples[i].Values, cell.Throughput)
+			case x < 0:
+				samples[i].Values[cell.Throughput] = math.NaN()
+			}
+		}
+		return samples
+	}
+	for _, c := range []struct {
+		name    string
+		samples []cell.Sample
+		n       int
+		reason  string
+	}{
+		{"missing", udp(0, 0, 0), 0, "no sample gave this number; no trial stayed within a loss of 0.01"},
+		{"not a number", udp(-1, -1), 0, "no sample gave this number; no trial stayed within a loss of 0.01"},
+		{"some missing", udp(10, 0, 10, -1), 2, ""},
+	} {
+		s := Summarize(c.samples, nil)[0]
+		if s.Metric != cell.Throughput || s.N != c.n || s.Available != (c.n > 0) || s.Reason != c.reason {
+			t.Errorf("%s: %+v", c.name, s)
+		}
+		if c.n > 0 && (s.Median != 10 || !slices.Contains(s.Warnings, "measured in 2 of 4 blocks")) {
+			t.Errorf("%s: median %g, warnings %q", c.name, s.Median, s.Warnings)
 		}
 	}
 }
