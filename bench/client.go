@@ -1,7 +1,7 @@
 package bench
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,28 +25,24 @@ type client struct {
 	args    []string // after "traffic"
 	cpus    []int
 	timeout time.Duration
+	// ready is called when the client has connected, and returns when it is to
+	// begin; nil: it begins by itself.
+	ready func(context.Context) (time.Time, error)
 }
 
 // run runs the command to its end and reads what it printed.
 func (c client) run(ctx context.Context) (traffic.Result, error) {
-	var res traffic.Result
-	out, outW, err := os.Pipe()
+	pipes, err := newPipes()
 	if err != nil {
-		return res, fmt.Errorf("make a pipe: %w", err)
+		return traffic.Result{}, err
 	}
-	defer out.Close()
-	errs, errW, err := os.Pipe()
-	if err != nil {
-		outW.Close()
-		return res, fmt.Errorf("make a pipe: %w", err)
-	}
-	defer errs.Close()
+	defer pipes.close()
 	args := append([]string{lab.Self, "traffic"}, c.args...)
-	proc, err := c.pair.Client.Start(lab.Command{Args: args, CPU: c.cpus, Stdout: outW, Stderr: errW})
-	outW.Close()
-	errW.Close()
+	proc, err := c.pair.Client.Start(lab.Command{Args: args, CPU: c.cpus,
+		Stdin: pipes.in.r, Stdout: pipes.out.w, Stderr: pipes.err.w})
+	pipes.handedOver()
 	if err != nil {
-		return res, err
+		return traffic.Result{}, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no result after %s", c.timeout))
 	defer cancel()
@@ -54,39 +50,89 @@ func (c client) run(ctx context.Context) (traffic.Result, error) {
 
 	var complaint []byte
 	var reading sync.WaitGroup
-	reading.Go(func() { complaint, _ = io.ReadAll(errs) })
-	printed, readErr := io.ReadAll(out)
+	reading.Go(func() { complaint, _ = io.ReadAll(pipes.err.r) })
+	res, talkErr := c.talk(ctx, pipes)
+	if talkErr != nil {
+		proc.Kill()
+	}
 	reading.Wait()
 	waitErr := proc.Wait()
 	switch {
 	case ctx.Err() != nil:
 		return res, context.Cause(ctx)
-	case waitErr != nil:
-		return res, errors.New(lastLine(complaint, waitErr.Error()))
-	case readErr != nil:
-		return res, fmt.Errorf("read a result: %w", readErr)
+	case len(complaint) > 0 && (waitErr != nil || talkErr != nil):
+		return res, errors.New(lastLine(complaint))
+	case talkErr != nil:
+		return res, talkErr
 	}
-	if err := json.Unmarshal(printed, &res); err != nil {
-		return res, fmt.Errorf("parse a result: %w", err)
+	return res, waitErr
+}
+
+// talk tells the client when to begin and reads its result.
+func (c client) talk(ctx context.Context, p *pipes) (traffic.Result, error) {
+	var res traffic.Result
+	said := bufio.NewReader(p.out.r)
+	if c.ready != nil {
+		if _, err := said.ReadString('\n'); err != nil {
+			return res, fmt.Errorf("wait for a client to connect: %w", err)
+		}
+		at, err := c.ready(ctx)
+		if err != nil {
+			return res, err
+		}
+		if _, err := fmt.Fprintln(p.in.w, at.UnixNano()); err != nil {
+			return res, fmt.Errorf("tell a client when to begin: %w", err)
+		}
+	}
+	if err := json.NewDecoder(said).Decode(&res); err != nil {
+		return res, fmt.Errorf("read a result: %w", err)
 	}
 	return res, nil
 }
 
-// lastLine is what a failed program said last, or otherwise.
-func lastLine(said []byte, otherwise string) string {
-	for _, line := range bytes.Split(said, []byte("\n")) {
-		if text, ok := strings.CutPrefix(string(line), "cleat: error: "); ok {
-			return text
+// pipe is both ends of a pipe.
+type pipe struct{ r, w *os.File }
+
+// pipes are a client's standard streams.
+type pipes struct{ in, out, err pipe }
+
+func newPipes() (*pipes, error) {
+	var p pipes
+	for _, one := range []*pipe{&p.in, &p.out, &p.err} {
+		var err error
+		if one.r, one.w, err = os.Pipe(); err != nil {
+			p.close()
+			return nil, fmt.Errorf("make a pipe: %w", err)
 		}
 	}
-	if text := strings.TrimSpace(string(said)); text != "" {
-		return text
+	return &p, nil
+}
+
+// handedOver closes the ends that the client has now.
+func (p *pipes) handedOver() {
+	p.in.r.Close()
+	p.out.w.Close()
+	p.err.w.Close()
+}
+
+func (p *pipes) close() {
+	for _, f := range []*os.File{p.in.r, p.in.w, p.out.r, p.out.w, p.err.r, p.err.w} {
+		f.Close() // of those that are open; nil and closed ones are harmless
 	}
-	return otherwise
+}
+
+// lastLine is what a failed program said: its error, or all of it.
+func lastLine(said []byte) string {
+	for line := range strings.Lines(string(said)) {
+		if text, ok := strings.CutPrefix(line, "cleat: error: "); ok {
+			return strings.TrimSpace(text)
+		}
+	}
+	return strings.TrimSpace(string(said))
 }
 
 // arguments are the command line for one pair's part of a job.
-func arguments(job experiment.Job, p wiring.Pair, s *server, startAt time.Time) []string {
+func arguments(job experiment.Job, p wiring.Pair, s *server) []string {
 	c, w := job.Cell, job.Work
 	kind := w.Kind
 	if kind == experiment.Packets {
@@ -95,7 +141,7 @@ func arguments(job experiment.Job, p wiring.Pair, s *server, startAt time.Time) 
 	args := []string{kind, p.Dial.String(), "--json",
 		"--duration", w.Duration.String(),
 		"--streams", strconv.Itoa(max(c.Streams, 1)),
-		"--start-at", strconv.FormatInt(startAt.UnixNano(), 10),
+		"--start-on-stdin",
 		"--engine", c.Engine,
 	}
 	add := func(name, value string) { args = append(args, name, value) }

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
+	"cleat/bench/experiment"
 	"cleat/lab"
+	"cleat/link"
 )
 
 // Environment is environment.json: everything that changes a result, beside
@@ -19,32 +22,54 @@ type Environment struct {
 	Description string                  `json:"description,omitempty"`
 	Command     []string                `json:"command"`
 	Version     string                  `json:"cleat"`
+	Experiment  json.RawMessage         `json:"experiment"` // as it was run, flags applied; the keys of its YAML form
 	Seed        uint64                  `json:"seed"`
 	Repeat      int                     `json:"repeat"`
 	Warmup      int                     `json:"warmup"`
 	Partial     bool                    `json:"partial"` // ended before all was measured
 	Started     time.Time               `json:"started"`
-	Ended       time.Time               `json:"ended"`
-	Lab         string                  `json:"lab"` // "user", "root" or "none"
+	Ended       time.Time               `json:"ended,omitzero"` // zero: it was killed
+	Lab         string                  `json:"lab"`            // "user", "root" or "none"
 	Processors  []int                   `json:"processors"`
 	Networks    map[string]NetworkFacts `json:"networks"`
 	Host        json.RawMessage         `json:"host"`     // host.Host
 	Findings    json.RawMessage         `json:"findings"` // of cleat doctor
 }
 
-func newEnvironment(cfg Config) Environment {
+func newEnvironment(cfg Config) (Environment, error) {
 	e := cfg.Experiment
+	recorded, err := e.JSON()
 	return Environment{
 		Preset: e.Name, Title: e.Title, Description: e.Description,
-		Command: cfg.Command, Version: cfg.Version,
+		Command: cfg.Command, Version: cfg.Version, Experiment: recorded,
 		Seed: e.Seed, Repeat: e.Repeat, Warmup: e.Warmup,
 		Partial: true, Started: time.Now(), Lab: flavour(),
 		Networks: map[string]NetworkFacts{},
-	}
+	}, err
 }
 
-// note keeps what is known of a network; of several wirings, the last one's.
-func (e *Environment) note(network string, facts NetworkFacts) { e.Networks[network] = facts }
+// note keeps what is known of a wiring, under the network's name and what tells
+// this wiring of it apart.
+func (e *Environment) note(w experiment.Wiring, facts NetworkFacts) {
+	name := w.Network
+	var details []string
+	if w.Topology != "local" {
+		details = append(details, w.Topology)
+	}
+	if w.MTU != 0 {
+		details = append(details, fmt.Sprintf("MTU %d", w.MTU))
+	}
+	if w.Direction == "inbound" {
+		details = append(details, w.Direction)
+	}
+	if w.VXLANPort != 0 && w.VXLANPort != link.VXLANPort {
+		details = append(details, fmt.Sprintf("port %d", w.VXLANPort))
+	}
+	if len(details) > 0 {
+		name += " (" + strings.Join(details, ", ") + ")"
+	}
+	e.Networks[name] = facts
+}
 
 // describeHost asks `cleat doctor` on the host itself, whose interfaces and
 // settings this process can't see.

@@ -66,7 +66,7 @@ func (b *bed) probePath(ctx context.Context) error {
 
 // warnings are what every sample of the bed must carry.
 func (b *bed) warnings() []string {
-	var out []string
+	out := slices.Clone(b.probe.Warnings)
 	if b.facts.NominalSpeed > 0 && slices.Contains([]string{"tun", "tap"}, b.job.Cell.Network) {
 		out = append(out, fmt.Sprintf("ethtool calls this device a %d Mbit/s link", b.facts.NominalSpeed))
 	}

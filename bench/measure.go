@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -13,69 +14,114 @@ import (
 	"cleat/traffic"
 )
 
-// How long before the common start clients are launched: enough for all of
-// them to be running and connected on a small machine. A client that is later
-// than that starts late, and its result says so.
+// How long after the last client has connected all begin: enough for each to
+// have read when.
 const (
-	leadBase    = 60 * time.Millisecond
-	leadPerPair = 12 * time.Millisecond
+	leadBase    = 20 * time.Millisecond
+	leadPerPair = time.Millisecond
 )
 
-// Beyond its duration a measurement may take this long: connection set-up,
-// datagrams in flight, results.
-const graceTime = 6 * time.Second
+// Beyond its duration a measurement may take this long: starting programs and
+// connecting them, datagrams in flight, results.
+const (
+	graceTime    = 6 * time.Second
+	gracePerPair = 200 * time.Millisecond // on two processors under load
+)
 
 // measure takes one sample. What goes wrong is in the sample.
 func (r *run) measure(ctx context.Context, b *bed, job experiment.Job) cell.Sample {
 	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now()}
-	clients, window, err := r.prepare(ctx, b, job)
+	clients, err := r.prepare(ctx, b, job)
 	if err != nil {
 		s.Error = err.Error()
 		return s
 	}
-	meter := make(chan metered, 1)
-	go func() { meter <- window.meter(ctx) }()
+	g := newGate(len(clients), job.Work.Duration)
+	for i := range clients {
+		clients[i].ready = g.wait
+	}
 	results, err := runAll(ctx, clients)
-	cpu := <-meter
+	if err != nil {
+		s.Error = err.Error()
+		return s
+	}
+	cpu := <-g.metered
 	s.CPU = cpu.CPU
-	if err = errors.Join(err, cpu.err); err != nil {
+	if err = errors.Join(cpu.err, collect(&s, results)); err != nil {
 		s.Error = err.Error()
 		return s
 	}
-	if err := collect(&s, results); err != nil {
-		s.Error = err.Error()
-		return s
-	}
-	s.Bad = disturbed(s, len(r.cpus), job)
+	s.Bad = disturbed(s, results, len(r.cpus), job)
 	return s
 }
 
 // prepare starts the servers that are not there yet and says what the clients
-// are to do, and when.
-func (r *run) prepare(ctx context.Context, b *bed, job experiment.Job) ([]client, window, error) {
-	n := min(job.Cell.Pairs, len(b.Pairs))
-	servers := make([]*server, n)
-	for i := range n {
-		_, cpus := place(job.Cell.Placement, i, r.cpus)
-		s, err := b.serve(ctx, i, job.Cell.Engine, cpus)
-		if err != nil {
-			return nil, window{}, err
-		}
-		servers[i] = s
-	}
-	start := time.Now().Add(leadBase + time.Duration(n)*leadPerPair)
-	w := window{start, start.Add(job.Work.Duration)}
-	clients := make([]client, n)
+// are to do.
+func (r *run) prepare(ctx context.Context, b *bed, job experiment.Job) ([]client, error) {
+	clients := make([]client, min(job.Cell.Pairs, len(b.Pairs)))
 	for i := range clients {
-		cpus, _ := place(job.Cell.Placement, i, r.cpus)
+		clientCPUs, serverCPUs := place(job.Cell.Placement, i, r.cpus)
+		s, err := b.serve(ctx, i, job.Cell.Engine, serverCPUs)
+		if err != nil {
+			return nil, err
+		}
 		clients[i] = client{
 			pair:    b.Pairs[i],
-			args:    arguments(job, b.Pairs[i], servers[i], start),
-			cpus:    cpus,
-			timeout: time.Until(w.to) + graceTime + job.Work.Duration,
+			args:    arguments(job, b.Pairs[i], s),
+			cpus:    clientCPUs,
+			timeout: 2*job.Work.Duration + graceTime + time.Duration(len(clients))*gracePerPair,
 		}
 	}
-	return clients, w, nil
+	return clients, nil
+}
+
+// gate lets all clients begin at one instant, when the last has connected, and
+// reads the machine's processor time from that instant on.
+type gate struct {
+	lead, duration time.Duration
+	metered        chan metered
+
+	mu      sync.Mutex
+	missing int
+	opened  chan struct{}
+	at      time.Time
+	err     error
+}
+
+func newGate(clients int, duration time.Duration) *gate {
+	return &gate{
+		lead: leadBase + time.Duration(clients)*leadPerPair, duration: duration,
+		missing: clients, opened: make(chan struct{}), metered: make(chan metered, 1),
+	}
+}
+
+// wait returns when to begin, once every client is waiting. The last to come
+// opens the gate: all others are idle then, and what they have used so far can
+// be told.
+func (g *gate) wait(ctx context.Context) (time.Time, error) {
+	g.mu.Lock()
+	g.missing--
+	if g.missing == 0 {
+		g.open(ctx)
+	}
+	g.mu.Unlock()
+	select {
+	case <-g.opened:
+		return g.at, g.err
+	case <-ctx.Done():
+		return time.Time{}, context.Cause(ctx)
+	}
+}
+
+func (g *gate) open(ctx context.Context) {
+	defer close(g.opened)
+	m, err := host.NewCPUMeter(host.Tree{})
+	if err != nil {
+		g.err = err
+		return
+	}
+	g.at = time.Now().Add(g.lead)
+	go func() { g.metered <- meter(ctx, m, g.at, g.at.Add(g.duration)) }()
 }
 
 // runAll runs the clients at once. The first error stops the others.
@@ -98,44 +144,42 @@ func runAll(ctx context.Context, clients []client) ([]traffic.Result, error) {
 	return results, first
 }
 
-// window is the time in which the clients work.
-type window struct{ from, to time.Time }
-
 type metered struct {
 	cell.CPU
 	err error
 }
 
-// meter reads the machine's processor time over the window.
-func (w window) meter(ctx context.Context) metered {
-	if !sleepUntil(ctx, w.from) {
-		return metered{}
-	}
-	m, err := host.StartCPU(host.Tree{})
-	if err != nil {
+// meter reads the machine's processor time between two instants.
+func meter(ctx context.Context, m *host.CPUMeter, from, to time.Time) metered {
+	sleepUntil(ctx, from)
+	err := m.Begin()
+	sleepUntil(ctx, to)
+	if err = errors.Join(err, m.End()); err != nil {
 		return metered{err: err}
 	}
-	sleepUntil(ctx, w.to)
-	cpu, err := m.Stop(0)
+	cpu, err := m.Result(0)
 	return metered{cpu, err}
 }
 
-func sleepUntil(ctx context.Context, at time.Time) bool {
+func sleepUntil(ctx context.Context, at time.Time) {
 	t := time.NewTimer(time.Until(at))
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }
+
+// minOfferedShare is how much of the offered rate must be sent for the cell to
+// be what it says.
+const minOfferedShare = 0.95
 
 // collect turns the results of all pairs into the sample's values: rates add
 // up, latencies merge, loss is that of all datagrams together.
 func collect(s *cell.Sample, results []traffic.Result) error {
 	v := map[cell.Metric]float64{}
 	var lost, sent uint64
+	var offered, really float64
 	var histograms []string
 	warned := map[string]bool{}
 	for _, res := range results {
@@ -151,6 +195,7 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 		case experiment.CRR:
 			v[cell.Connections] += res.TransactionsPerSecond
 		}
+		offered, really = offered+res.OfferedBitsPerSecond, really+res.SentBitsPerSecond
 		if res.Latency != "" {
 			histograms = append(histograms, res.Latency)
 		}
@@ -161,6 +206,9 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 				s.Warnings = append(s.Warnings, text)
 			}
 		}
+	}
+	if offered > 0 && really < minOfferedShare*offered {
+		s.Warnings = append(s.Warnings, "the sender could not keep up with the offered rate")
 	}
 	if sent > 0 {
 		v[cell.Loss] = float64(lost) / float64(sent)
@@ -185,12 +233,22 @@ const (
 	maxForeignCores = 0.15 // of one processor, by processes that are not ours; sampled accounting can't see less
 	maxStealShare   = 0.10 // of the machine, by the hypervisor
 	maxLagShare     = 0.5  // of the median latency, by which the generator may be late
+	maxLateShare    = 0.05 // of the duration, by which a client may begin late
+	maxWindowError  = 0.50 // of the duration, by which the processor time may be of another stretch: it is used as a rate
 )
 
 // disturbed says why a sample does not count; "" if it does.
-func disturbed(s cell.Sample, cpus int, job experiment.Job) string {
-	if s.CPU.Wall <= 0 {
-		return "the processor time could not be read"
+func disturbed(s cell.Sample, results []traffic.Result, cpus int, job experiment.Job) string {
+	duration := job.Work.Duration
+	var late time.Duration
+	for _, res := range results {
+		late = max(late, res.StartedLate)
+	}
+	if late > time.Duration(maxLateShare*float64(duration)) {
+		return fmt.Sprintf("a client began %s late", late.Round(time.Millisecond))
+	}
+	if off := math.Abs(s.CPU.Wall - duration.Seconds()); off > maxWindowError*duration.Seconds() {
+		return fmt.Sprintf("the machine was too busy to read its processor time (%.3f s instead of %.3f s)", s.CPU.Wall, duration.Seconds())
 	}
 	if foreign := s.CPU.Foreign / s.CPU.Wall; foreign > maxForeignCores && job.Cell.Network != "host-loopback" {
 		return fmt.Sprintf("other programs used %.2f processors", foreign)

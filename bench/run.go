@@ -61,13 +61,18 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 	if err != nil {
 		return err
 	}
+	env, err := newEnvironment(cfg)
+	if err != nil {
+		return err
+	}
+	env.Processors = cpus
 	st, err := newStore(cfg.Dir)
 	if err != nil {
 		return err
 	}
 	r := &run{
 		Config: cfg, store: st, cpus: cpus,
-		env:  newEnvironment(cfg),
+		env:  env,
 		beds: newBeds(cfg.Scratch),
 		gone: map[experiment.Wiring]bool{},
 	}
@@ -159,7 +164,7 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 	if err != nil {
 		return r.absent(ctx, job, err)
 	}
-	r.env.note(job.Cell.Network, bed.facts)
+	r.env.note(job.Wiring(), bed.facts)
 	if bed.probe.BlackHole {
 		return r.absent(ctx, job, &blackHole{bed.probe})
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // The copy asks its parent to run a command on the host by one datagram on the
-// control socket: a hostRequest in JSON, with three descriptors: standard
-// output, standard error, and a socket whose life is the command's. The parent
+// control socket: a hostRequest in JSON, with four descriptors: standard
+// input, output and error, and a socket whose life is the command's. The parent
 // answers on that socket with a hostReply when the command has ended; when the
 // copy closes its end the parent kills the command.
 
@@ -38,15 +38,20 @@ func serveHost(control *os.File) {
 		if err != nil {
 			return
 		}
-		if len(fds) != 3 {
+		if len(fds) != 4 {
 			closeAll(fds)
 			continue
 		}
-		go runForLab(data, os.NewFile(uintptr(fds[0]), "stdout"), os.NewFile(uintptr(fds[1]), "stderr"), os.NewFile(uintptr(fds[2]), "life"))
+		c := Command{
+			Stdin:  os.NewFile(uintptr(fds[0]), "stdin"),
+			Stdout: os.NewFile(uintptr(fds[1]), "stdout"),
+			Stderr: os.NewFile(uintptr(fds[2]), "stderr"),
+		}
+		go runForLab(data, c, os.NewFile(uintptr(fds[3]), "life"))
 	}
 }
 
-func runForLab(data []byte, stdout, stderr, life *os.File) {
+func runForLab(data []byte, c Command, life *os.File) {
 	defer life.Close()
 	var req hostRequest
 	err := json.Unmarshal(data, &req)
@@ -54,10 +59,12 @@ func runForLab(data []byte, stdout, stderr, life *os.File) {
 		err = errors.New("no command given")
 	}
 	if err == nil {
-		err = runHostCommand(req, stdout, stderr, life)
+		c.Args, c.CPU = req.Args, req.CPU
+		err = runHostCommand(c, life)
 	}
-	stdout.Close()
-	stderr.Close()
+	for _, f := range []*os.File{c.Stdin, c.Stdout, c.Stderr} {
+		f.Close()
+	}
 	var reply hostReply
 	if err != nil {
 		reply.Error = err.Error()
@@ -68,12 +75,12 @@ func runForLab(data []byte, stdout, stderr, life *os.File) {
 
 // runHostCommand runs the command on a thread of its own, to which the
 // command's life is bound, and so to ours.
-func runHostCommand(req hostRequest, stdout, stderr, life *os.File) error {
+func runHostCommand(c Command, life *os.File) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd := Command{Args: req.Args, Stdout: stdout, Stderr: stderr}.cmd()
+	cmd := c.cmd()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	if err := startPinned(cmd, req.CPU); err != nil {
+	if err := startPinned(cmd, c.CPU); err != nil {
 		return err
 	}
 	go func() {
@@ -88,7 +95,7 @@ func runHostCommand(req hostRequest, stdout, stderr, life *os.File) error {
 // Host is the host's own namespaces, seen from inside a lab.
 type Host struct{}
 
-// Start runs c on the host. Only Args, CPU, Stdout and Stderr of c count.
+// Start runs c on the host. Extra files of c do not get there.
 func (Host) Start(c Command) (Proc, error) {
 	f, _ := Inside()
 	if f == None {
@@ -103,28 +110,28 @@ func (Host) Start(c Command) (Proc, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer null.Close()
-	stdout, stderr := null, null
-	if c.Stdout != nil {
-		stdout = c.Stdout
-	}
-	if c.Stderr != nil {
-		stderr = c.Stderr
-	}
 	data, err := json.Marshal(hostRequest{Args: c.Args, CPU: c.CPU})
 	if err != nil {
 		return nil, err
 	}
-	rights := unix.UnixRights(int(stdout.Fd()), int(stderr.Fd()), int(theirs.Fd()))
+	rights := unix.UnixRights(fdOr(c.Stdin, null), fdOr(c.Stdout, null), fdOr(c.Stderr, null), int(theirs.Fd()))
 	if err := unix.Sendmsg(controlFD, data, rights, nil, unix.MSG_NOSIGNAL); err != nil {
 		ours.Close()
 		return nil, fmt.Errorf("ask the host to start %s: %w", c.Args[0], err)
 	}
 	return &hostProc{life: ours}, nil
+}
+
+func fdOr(f, otherwise *os.File) int {
+	if f == nil {
+		f = otherwise
+	}
+	return int(f.Fd())
 }
 
 // hostProc is a program that the parent runs for the lab.

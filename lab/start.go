@@ -16,6 +16,7 @@ import (
 type Command struct {
 	Args   []string
 	CPU    []int    // processors it may run on; nil: all
+	Stdin  *os.File // nil: nothing to read
 	Stdout *os.File // nil: discarded
 	Stderr *os.File // nil: discarded
 	Extra  []*os.File
@@ -36,6 +37,9 @@ const Self = "/proc/self/exe"
 
 func (c Command) cmd() *exec.Cmd {
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
+	if c.Stdin != nil {
+		cmd.Stdin = c.Stdin
+	}
 	if c.Stdout != nil {
 		cmd.Stdout = c.Stdout
 	}

@@ -165,11 +165,19 @@ func (c *client) begin(ctx context.Context, round uint16) error {
 
 // awaitStart waits until all clients of a test begin together.
 func (c *client) awaitStart(ctx context.Context) error {
-	wait := time.Until(c.cfg.StartAt)
-	if c.cfg.StartAt.IsZero() || wait <= 0 {
-		if !c.cfg.StartAt.IsZero() {
-			c.warn("started %s after --start-at: connecting took longer", (-wait).Round(time.Microsecond))
+	if gate := c.cfg.Gate; gate != nil {
+		c.cfg.Gate = nil
+		var err error
+		if c.cfg.StartAt, err = gate(ctx); err != nil {
+			return err
 		}
+	}
+	if c.cfg.StartAt.IsZero() {
+		return nil
+	}
+	wait := time.Until(c.cfg.StartAt)
+	if wait <= 0 {
+		c.result.StartedLate = -wait
 		return nil
 	}
 	t := time.NewTimer(wait)

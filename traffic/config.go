@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"slices"
@@ -58,6 +59,10 @@ type Config struct {
 	Duration time.Duration // of counting; 0: 1 s
 	Omit     time.Duration // ramp before counting that is not counted
 	StartAt  time.Time     // zero: at once; else connect first and begin together with others
+
+	// Gate is called once when everything is connected and says when to begin;
+	// nil: StartAt. An error ends the run with it.
+	Gate func(context.Context) (time.Time, error)
 
 	Streams      int    // sockets; 0: 1
 	MessageBytes int    // per write, datagram, request and response; 0: see DefaultMessage

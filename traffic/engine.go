@@ -175,6 +175,11 @@ func runForeign(ctx context.Context, cfg Config) (Result, error) {
 	if err != nil {
 		return r, err
 	}
+	if cfg.Gate != nil {
+		if cfg.StartAt, err = cfg.Gate(ctx); err != nil {
+			return r, err
+		}
+	}
 	if wait := time.Until(cfg.StartAt); !cfg.StartAt.IsZero() && wait > 0 {
 		select {
 		case <-time.After(wait):

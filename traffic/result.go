@@ -50,6 +50,9 @@ type Result struct {
 	P999                  time.Duration `json:"latency_p999_ns,omitempty"`
 	LagP99                time.Duration `json:"lag_p99_ns,omitempty"` // how late the generator itself sent
 
+	// How long after Config.StartAt the run really began.
+	StartedLate time.Duration `json:"started_late_ns,omitempty"`
+
 	// Probe: the largest packets that really arrive.
 	LinkMTU    int    `json:"link_mtu_bytes,omitempty"` // what the sender's kernel believes
 	PathMTU    int    `json:"path_mtu_bytes,omitempty"` // what arrived, IP headers included

@@ -55,41 +55,50 @@ type Tree struct {
 type CPUMeter struct {
 	tree    Tree
 	started time.Time
-	machine machineTime
 	own     ownTime
+
+	machine, machineEnd machineTime
+	wall                time.Duration
 }
 
-// StartCPU begins a measurement. It takes about 20 µs for each process of the
-// tree; the error is that /proc can't be read.
-func StartCPU(tree Tree) (*CPUMeter, error) {
+// NewCPUMeter notes what the tree has used so far, which takes about 20 µs for
+// each of its processes: do it while they wait. The error is that /proc can't
+// be read.
+func NewCPUMeter(tree Tree) (*CPUMeter, error) {
 	m := &CPUMeter{tree: tree}
 	var err error
-	if m.own, err = tree.used(); err != nil {
-		return nil, err
-	}
-	if m.machine, err = readMachine(); err != nil {
-		return nil, err
-	}
-	m.started = time.Now()
-	return m, nil
+	m.own, err = tree.used()
+	return m, err
 }
 
-// Stop ends the measurement and says where the time went. unseen is processor
-// time of the experiment's own that the tree could not see, such as that of
-// commands run outside of the lab; it is taken off Foreign. Stop may be called
-// again for a longer run.
-func (m *CPUMeter) Stop(unseen time.Duration) (cell.CPU, error) {
-	wall := time.Since(m.started)
-	machine, err := readMachine()
-	if err != nil {
-		return cell.CPU{}, err
-	}
+// Begin begins the measurement. It reads one file, and so happens when it is
+// called even on a busy machine.
+func (m *CPUMeter) Begin() error {
+	var err error
+	m.machine, err = readMachine()
+	m.started = time.Now()
+	return err
+}
+
+// End ends the measurement, by reading the same file again.
+func (m *CPUMeter) End() error {
+	var err error
+	m.machineEnd, err = readMachine()
+	m.wall = time.Since(m.started)
+	return err
+}
+
+// Result says where the time between Begin and End went. It walks the tree
+// again; what the tree used outside of that time hides as much foreign time.
+// unseen is processor time of the experiment's own that the tree could not see,
+// such as that of commands run outside of the lab; it is taken off Foreign.
+func (m *CPUMeter) Result(unseen time.Duration) (cell.CPU, error) {
 	own, err := m.tree.used()
 	if err != nil {
 		return cell.CPU{}, err
 	}
-	c := machine.since(m.machine)
-	c.Wall = wall.Seconds()
+	c := m.machineEnd.since(m.machine)
+	c.Wall = m.wall.Seconds()
 	c.Foreign = foreign(c, own.user-m.own.user, own.system-m.own.system, unseen.Seconds())
 	return c, nil
 }
@@ -118,7 +127,10 @@ const loadWindow = 400 * time.Millisecond
 // it processes outside of tree use. It works inside a PID namespace; the limits
 // of CPUMeter hold.
 func ForeignLoad(ctx context.Context, tree Tree, d time.Duration) (Load, error) {
-	m, err := StartCPU(tree)
+	m, err := NewCPUMeter(tree)
+	if err == nil {
+		err = m.Begin()
+	}
 	if err != nil {
 		return Load{}, err
 	}
@@ -128,7 +140,10 @@ func ForeignLoad(ctx context.Context, tree Tree, d time.Duration) (Load, error) 
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	c, err := m.Stop(0)
+	if err := m.End(); err != nil {
+		return Load{}, err
+	}
+	c, err := m.Result(0)
 	if err != nil {
 		return Load{}, err
 	}

@@ -135,8 +135,8 @@ func TestChildren(t *testing.T) {
 	}
 }
 
-func TestStartCPUWithoutProcess(t *testing.T) {
-	if _, err := StartCPU(Tree{Roots: []int{math.MaxInt32}}); !errors.Is(err, os.ErrNotExist) {
+func TestCPUMeterWithoutProcess(t *testing.T) {
+	if _, err := NewCPUMeter(Tree{Roots: []int{math.MaxInt32}}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error %v, want os.ErrNotExist", err)
 	}
 }

@@ -54,21 +54,39 @@ func (s *site) containerNode(role string, pair int) (*lab.Node, error) {
 func (s *site) prepare(began time.Time) { s.preparing += time.Since(began) }
 
 // offloads makes the containers' links compute checksums in software where the
-// experiment asks for it.
+// experiment asks for it. A link that leaves that to its parent on the host
+// (macvlan, ipvlan, vlan) follows the parent.
 func (s *site) offloads() error {
 	if s.Factors["checksum"] != "off" {
 		return nil
 	}
-	for _, n := range s.containerNodes {
-		l, err := link.Find(n.NS, inside)
-		if err != nil {
-			return err
+	for _, n := range s.nodes {
+		names := []string{inside}
+		for _, port := range s.ovsPorts {
+			if port.NS() == n.NS {
+				names = append(names, port.Name())
+			}
 		}
-		if err := l.SetOffload("tx", false); err != nil {
-			return err
+		for _, name := range names {
+			if err := checksumInSoftware(n, name); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+func checksumInSoftware(n *lab.Node, name string) error {
+	l, err := link.Find(n.NS, name)
+	if err != nil {
+		return nil // a node without such a link
+	}
+	err = l.SetOffload("tx", false)
+	var can *link.ParamError
+	if errors.As(err, &can) {
+		return nil // the link has no say of its own: its parent's is switched too
+	}
+	return err
 }
 
 // start runs a helper program that lives as long as the site. What it says is

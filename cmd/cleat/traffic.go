@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -156,6 +158,7 @@ type trafficFlags struct {
 	engine  string
 	rate    string
 	startAt int64
+	gate    bool
 	cpu     int
 	asJSON  bool
 }
@@ -211,6 +214,7 @@ func (f *trafficFlags) common(flags *pflag.FlagSet) {
 	}
 	flags.DurationVar(&f.cfg.Duration, "duration", traffic.DefaultDuration, "how long to count")
 	flags.DurationVar(&f.cfg.Omit, "omit", 0, "ramp before counting")
+	flags.BoolVar(&f.gate, "start-on-stdin", false, "connect first, print a line, then read from standard input when to begin, as for --start-at")
 	flags.Int64Var(&f.startAt, "start-at", 0, "connect first, then begin at this Unix time in `NANOSECONDS`")
 	flags.IntVar(&f.cfg.Streams, "streams", 1, "sockets at once")
 	flags.IntVar(&f.cfg.MessageBytes, "message", traffic.DefaultMessage(f.cfg.Work), "`BYTES` of each write, datagram, request or response")
@@ -265,7 +269,31 @@ func (f *trafficFlags) config() (traffic.Config, error) {
 	if f.startAt != 0 {
 		cfg.StartAt = time.Unix(0, f.startAt)
 	}
+	if f.gate {
+		cfg.Gate = gate
+	}
 	return cfg, cfg.Validate()
+}
+
+// gate says that the client is connected, and waits for a line that says when
+// to begin.
+func gate(ctx context.Context) (time.Time, error) {
+	fmt.Println(`{"ready":true}`)
+	line := make(chan string, 1)
+	go func() {
+		text, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+		line <- strings.TrimSpace(text)
+	}()
+	select {
+	case <-ctx.Done():
+		return time.Time{}, context.Cause(ctx)
+	case text := <-line:
+		nanos, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("read when to begin: %q is not a Unix time in nanoseconds", text)
+		}
+		return time.Unix(0, nanos), nil
+	}
 }
 
 // parseRate reads a number with a decimal suffix.
