@@ -58,6 +58,32 @@ type Override struct {
 	MTU      []int
 }
 
+// Given returns an *Error when the field of this name was given and is zero:
+// no list and no number of it can mean that, and Override would take it for
+// "unchanged". The names are those of the command line's flags: "networks",
+// "repeat", "duration", "pairs", "engine", "seed", "link-rate" and "mtu".
+func (o Override) Given(name string) error {
+	switch {
+	case name == "networks" && len(o.Networks) == 0:
+		return &Error{Problem: "networks: none is named", Known: NetworkNames()}
+	case name == "engine" && len(o.Engine) == 0:
+		return &Error{Problem: "engine: none is named", Known: engines}
+	case name == "pairs" && len(o.Pairs) == 0:
+		return wrong("", "pairs: no number is given: want 1…%d", maxPairs)
+	case name == "mtu" && len(o.MTU) == 0:
+		return wrong("", "mtu: no number is given: want %d…%d bytes, or 0 for the kernel's default", minMTU, maxMTU)
+	case name == "repeat" && o.Repeat == 0:
+		return wrong("", "repeat 0: want 1…%d blocks", maxRepeat)
+	case name == "duration" && o.Duration == 0:
+		return wrong("", "duration 0s: want %v…%v", minDuration, maxDuration)
+	case name == "seed" && o.Seed == 0:
+		return wrong("", "seed 0: want 1 or more, or none for a fresh one")
+	case name == "link-rate" && o.LinkRate == "":
+		return wrong("", "link rate: none is given: want a number in bit/s, with k, M, G or T if need be")
+	}
+	return nil
+}
+
 // Override returns a copy of e with the changes of o; e keeps its own.
 func (e Experiment) Override(o Override) Experiment {
 	if o.Repeat != 0 {

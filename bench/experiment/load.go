@@ -64,7 +64,7 @@ func Load(nameOrPath string) (Experiment, error) {
 func Parse(file string, text []byte) (Experiment, error) {
 	doc, err := document(text)
 	if err == nil {
-		err = checkKeys(doc, reflect.TypeFor[Experiment]())
+		err = check(doc, reflect.TypeFor[Experiment](), "")
 	}
 	e := Experiment{Repeat: 10, Warmup: 1}
 	if err == nil {
@@ -91,50 +91,84 @@ func document(text []byte) (ast.Node, error) {
 	return f.Docs[0].Body, nil
 }
 
-// checkKeys holds the keys of a mapping, and of all mappings within, against
-// the fields of the type it is to become; and durations, whose mistakes the
-// decoder reports without their place.
-func checkKeys(n ast.Node, t reflect.Type) error {
+// check holds a value, and all values within, against the type it is to become:
+// kinds of values, keys of mappings, and durations. The decoder would report
+// these in words of Go or without their place, and cut fractions off. The key
+// is where the value stands, "" at the top.
+func check(n ast.Node, t reflect.Type, key string) error {
 	switch n := n.(type) {
 	case *ast.AnchorNode:
-		return checkKeys(n.Value, t)
-	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode:
-		if t != reflect.TypeFor[time.Duration]() {
-			return nil
-		}
-		word := n.GetToken().Value
-		if _, err := time.ParseDuration(word); err != nil {
-			e := wrong("", "duration %q: want a number and a unit, e.g. 500ms, 2s, 1m", word)
-			e.at(n.GetToken())
-			return e
-		}
+		return check(n.Value, t, key)
+	case *ast.AliasNode, *ast.NullNode, *ast.TagNode:
+		return nil
 	case *ast.SequenceNode:
-		if t.Kind() != reflect.Slice {
-			return nil // the decoder will say so
-		}
-		for _, v := range n.Values {
-			if err := checkKeys(v, t.Elem()); err != nil {
-				return err
-			}
+		if t.Kind() == reflect.Slice {
+			return checkList(n, t, key)
 		}
 	case *ast.MappingNode:
-		if t.Kind() != reflect.Struct {
-			return nil
+		if t.Kind() == reflect.Struct || t.Kind() == reflect.Map {
+			return checkMapping(n, t)
 		}
-		for _, v := range n.Values {
-			key := v.Key.GetToken()
-			field, ok := fieldOf(t, key.Value)
-			if !ok {
-				e := unknown("", "key", key.Value, keysOf(t))
-				e.at(key)
-				return e
-			}
-			if err := checkKeys(v.Value, field.Type); err != nil {
-				return err
-			}
+	case *ast.StringNode, *ast.LiteralNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		return checkScalar(n, t, key)
+	}
+	return mistaken(n, t, key)
+}
+
+func checkList(n *ast.SequenceNode, t reflect.Type, key string) error {
+	for _, v := range n.Values {
+		if err := check(v, t.Elem(), key); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func checkMapping(n *ast.MappingNode, t reflect.Type) error {
+	for _, v := range n.Values {
+		key := v.Key.GetToken()
+		var of reflect.Type
+		if t.Kind() == reflect.Map {
+			of = t.Elem()
+		} else if field, ok := fieldOf(t, key.Value); ok {
+			of = field.Type
+		} else {
+			e := unknown("", "key", key.Value, keysOf(t))
+			e.at(key)
+			return e
+		}
+		if err := check(v.Value, of, key.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkScalar(n ast.Node, t reflect.Type, key string) error {
+	_, whole := n.(*ast.IntegerNode)
+	word := n.GetToken().Value
+	switch {
+	case t == reflect.TypeFor[time.Duration]():
+		if _, err := time.ParseDuration(word); err == nil {
+			return nil
+		}
+		e := wrong("", "duration %q: want a number and a unit, e.g. 500ms, 2s, 1m", word)
+		e.at(n.GetToken())
+		return e
+	case t.Kind() == reflect.String, t.Kind() == reflect.Int && whole, t.Kind() == reflect.Uint64 && whole:
+		return nil
+	}
+	return mistaken(n, t, key)
+}
+
+// mistaken is the Error for a value of the wrong kind.
+func mistaken(n ast.Node, t reflect.Type, key string) error {
+	if key != "" {
+		key += ": "
+	}
+	e := wrong("", "%swant %s", key, wanted(t))
+	e.at(n.GetToken())
+	return e
 }
 
 func fieldOf(t reflect.Type, key string) (reflect.StructField, bool) {
@@ -157,10 +191,9 @@ func keysOf(t reflect.Type) []string {
 func located(file string, doc ast.Node, err error) error {
 	var e *Error
 	if !errors.As(err, &e) {
-		e = &Error{Problem: err.Error()}
+		e = &Error{Problem: mistake(err)}
 		var y yaml.Error
 		if errors.As(err, &y) {
-			e.Problem = y.GetMessage()
 			e.at(y.GetToken())
 		}
 	}
@@ -173,6 +206,41 @@ func located(file string, doc ast.Node, err error) error {
 		}
 	}
 	return e
+}
+
+// mistake is what the YAML library has to say, in words of the file: its own
+// for a value of the wrong type name Go's types and fields.
+func mistake(err error) string {
+	var mismatch *yaml.TypeError
+	var overflow *yaml.OverflowError
+	var y yaml.Error
+	switch {
+	case errors.As(err, &mismatch):
+		return "want " + wanted(mismatch.DstType)
+	case errors.As(err, &overflow):
+		return fmt.Sprintf("%s is too large or too small: want %s", overflow.SrcNum, wanted(overflow.DstType))
+	case errors.As(err, &y):
+		return y.GetMessage()
+	}
+	return err.Error()
+}
+
+// wanted says what a value of a type looks like in a file.
+func wanted(t reflect.Type) string {
+	if t == reflect.TypeFor[time.Duration]() {
+		return "a number and a unit, e.g. 500ms, 2s, 1m"
+	}
+	switch t.Kind() {
+	case reflect.Int:
+		return "a whole number"
+	case reflect.Uint64:
+		return "a whole number of 0 or more"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "keys with values"
+	}
+	return "text"
 }
 
 // at puts the error at a token.

@@ -22,7 +22,7 @@ func Nearest(word string, known []string) string {
 			best, bestEdits = k, e
 		}
 	}
-	if bestEdits >= 0 && bestEdits <= (max(len(word), len(best))+2)/3 {
+	if bestEdits >= 0 && bestEdits <= max(len(word), len(best))/3 {
 		return best
 	}
 	if len(word) >= 2 {

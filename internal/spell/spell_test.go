@@ -15,6 +15,9 @@ func TestNearest(t *testing.T) {
 		{"a letter too many", "lloopback", "loopback"},
 		{"the first of equals", "ipvlan-l4", "ipvlan-l2"},
 		{"a beginning", "macvlan", "macvlan-bridge"},
+		{"two of three letters", "rxp", ""},
+		{"two of four letters", "beta", ""},
+		{"two of six letters", "brijde", "bridge"},
 		{"nothing like it", "wireguard", ""},
 		{"nothing at all", "", ""},
 	} {
