@@ -170,6 +170,10 @@ func sleepUntil(ctx context.Context, at time.Time) {
 	}
 }
 
+// errNothingArrived is of a UDP measurement, or of a search in which no rate
+// stayed within the loss bound.
+var errNothingArrived = errors.New("no rate was found at which datagrams arrive as they should")
+
 // minOfferedShare is how much of the offered rate must be sent for the cell to
 // be what it says.
 const minOfferedShare = 0.95
@@ -187,6 +191,9 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 		case experiment.TCP:
 			v[cell.Throughput] += res.BitsPerSecond
 		case experiment.UDP:
+			if res.BitsPerSecond == 0 {
+				return errNothingArrived
+			}
 			v[cell.Throughput] += res.BitsPerSecond
 			lost, sent = lost+res.Lost, sent+res.PacketsSent
 		case experiment.Packets:

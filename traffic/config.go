@@ -203,6 +203,8 @@ func (c Config) Validate() error {
 		return bad("gso", c.GSO, "checksums on: UDP_SEGMENT refuses sockets without them")
 	case c.Reverse && c.Work != TCP && c.Work != UDP:
 		return bad("reverse", c.Reverse, "tcp or udp")
+	case c.Search && c.BitsPerSecond > 0:
+		return bad("rate", c.BitsPerSecond, "none together with search, which finds it")
 	case c.Search && c.Reverse:
 		return bad("search", c.Search, "the client sending, without reverse")
 	}

@@ -78,10 +78,7 @@ func serveForeign(ctx context.Context, cfg ServeConfig) error {
 	var wg sync.WaitGroup
 	ended := make(chan error, 2)
 	for _, args := range engine.servers(host, fmt.Sprint(at.Port())) {
-		var out bytes.Buffer
-		cmd := command(ctx, path, args)
-		cmd.Stderr = &out
-		wg.Go(func() { ended <- runServer(cmd, &out) })
+		wg.Go(func() { ended <- keepServing(ctx, path, args) })
 	}
 	listening := make(chan bool, 1)
 	wg.Go(func() { listening <- awaitListening(ctx, at.Port()) })
@@ -102,6 +99,23 @@ func serveForeign(ctx context.Context, cfg ServeConfig) error {
 		return nil // the servers were killed, and say so
 	}
 	return err
+}
+
+// keepServing runs a server and starts it again when it ends, as iperf 2.1.8's
+// UDP server does by an assertion after a test or two. One that ends as soon as
+// it starts can't serve: that is the error.
+func keepServing(ctx context.Context, path string, args []string) error {
+	const atOnce = 100 * time.Millisecond
+	for {
+		var out bytes.Buffer
+		cmd := command(ctx, path, args)
+		cmd.Stderr = &out
+		began := time.Now()
+		err := runServer(cmd, &out)
+		if ctx.Err() != nil || time.Since(began) < atOnce {
+			return err
+		}
+	}
 }
 
 func runServer(cmd *exec.Cmd, out *bytes.Buffer) error {

@@ -16,8 +16,7 @@ func freeAddress(t *testing.T) string {
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t).Port()).String()
 }
 
-// The real programs, where they are installed. The UDP server of iperf 2.1.8
-// crashes by itself, so that only its TCP is tried.
+// The real programs, where they are installed.
 func TestForeignEngines(t *testing.T) {
 	tests := []struct {
 		engine traffic.Engine
@@ -27,6 +26,7 @@ func TestForeignEngines(t *testing.T) {
 		{traffic.EngineIperf3, traffic.Config{Work: traffic.UDP, BitsPerSecond: 1e6}},
 		{traffic.EngineIperf3, traffic.Config{Work: traffic.TCP, Reverse: true}},
 		{traffic.EngineIperf, traffic.Config{Work: traffic.TCP, Duration: 200 * time.Millisecond}},
+		{traffic.EngineIperf, traffic.Config{Work: traffic.UDP, Duration: 200 * time.Millisecond, BitsPerSecond: 1e7, Streams: 2}},
 	}
 	for _, tt := range tests {
 		t.Run(string(tt.engine)+" "+string(tt.cfg.Work), func(t *testing.T) {

@@ -24,9 +24,9 @@ func TestEngineCommandLines(t *testing.T) {
 			"--client h --port 1 --json --time 1 --parallel 4 --length 1448 --udp --bitrate 250000000 --window 4096"},
 		{"iperf3, message too long", Config{Work: TCP, Engine: EngineIperf3, MessageBytes: 2 << 20}, ""},
 		{"iperf TCP", Config{Work: TCP, Engine: EngineIperf, Duration: time.Second / 2, Streams: 2, Congestion: "reno", MSS: 1000},
-			"--client h --port 1 --reportstyle C --time 0.5 --parallel 2 --len 131072 --mss 1000 --linux-congestion reno"},
+			"--client h --port 1 --time 0.5 --parallel 2 --len 131072 --reportstyle C --mss 1000 --linux-congestion reno"},
 		{"iperf UDP", Config{Work: UDP, Engine: EngineIperf, BitsPerSecond: 1e6},
-			"--client h --port 1 --reportstyle C --time 1 --parallel 1 --len 1448 --udp --bandwidth 1000000"},
+			"--client h --port 1 --time 1 --parallel 1 --len 1448 --udp --bandwidth 1000000 --format b"},
 		{"iperf, reversed", Config{Work: TCP, Engine: EngineIperf, Reverse: true}, ""},
 		{"iperf, ramp", Config{Work: TCP, Engine: EngineIperf, Omit: time.Second}, ""},
 	}
@@ -91,8 +91,16 @@ const iperfTCPReport = `19700101000000,127.0.0.1,50120,127.0.0.1,5334,1,0.0-1.0,
 `
 
 // The first line is the client's own, the second the server's report.
-const iperfUDPReport = `19700101000000,127.0.0.1,54427,127.0.0.1,5334,1,0.0-1.0,1470000,11760000,0.000,0,-1,-0.000,0
-19700101000000,127.0.0.1,5334,127.0.0.1,54427,1,0.0-1.0,1323000,10584000,0.250,100,1000,10.000,0
+const iperfUDPReport = `------------------------------------------------------------
+Client connecting to 192.0.2.1, UDP port 5001
+------------------------------------------------------------
+[  1] local 192.0.2.2 port 54427 connected with 192.0.2.1 port 5001
+[ ID] Interval       Transfer     Bandwidth
+[  1] 0.0000-1.0002 sec  1470000 Bytes  11757648 bits/sec
+[  1] Sent 1001 datagrams
+[  1] Server Report:
+[ ID] Interval       Transfer     Bandwidth        Jitter   Lost/Total Datagrams
+[  1] 0.0000-1.0000 sec  1323000 Bytes  10584000 bits/sec   0.250 ms 100/1000 (10%)
 `
 
 func TestEngineOutput(t *testing.T) {
@@ -110,7 +118,7 @@ func TestEngineOutput(t *testing.T) {
 		{"iperf3 without output", iperf3{}, TCP, ``, Result{}},
 		{"iperf TCP", iperf2{}, TCP, iperfTCPReport, Result{Work: "tcp", BitsPerSecond: 8 * (2802057276 + 2439249980), BytesReceived: 2802057276 + 2439249980}},
 		{"iperf UDP", iperf2{}, UDP, iperfUDPReport, Result{Work: "udp", BitsPerSecond: 10584000, BytesReceived: 1323000, PacketsSent: 1000, PacketsReceived: 900, Lost: 100, LossFraction: 0.1, Jitter: 250 * time.Microsecond}},
-		{"iperf UDP without report", iperf2{}, UDP, iperfUDPReport[:strings.Index(iperfUDPReport, "\n")+1], Result{}},
+		{"iperf UDP without report", iperf2{}, UDP, iperfUDPReport[:strings.Index(iperfUDPReport, "[  1] Server")], Result{}},
 		{"iperf refused", iperf2{}, TCP, "", Result{}},
 		{"iperf rubbish", iperf2{}, TCP, "1,2,3,4,5,6,x,y,z\n", Result{}},
 	}

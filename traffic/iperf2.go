@@ -3,6 +3,7 @@ package traffic
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +33,7 @@ func (iperf2) client(cfg Config, host, port string) ([]string, error) {
 	if cfg.Omit > 0 {
 		return nil, &ConfigError{Field: "omit", Value: cfg.Omit.String(), Want: "0 for iperf, which counts from the start"}
 	}
-	args := []string{"--client", host, "--port", port, "--reportstyle", "C", "--time", seconds(cfg.Duration),
+	args := []string{"--client", host, "--port", port, "--time", seconds(cfg.Duration),
 		"--parallel", strconv.Itoa(cfg.Streams), "--len", strconv.Itoa(cfg.MessageBytes)}
 	if isIPv6(host) {
 		args = append(args, "--ipv6_domain")
@@ -42,7 +43,10 @@ func (iperf2) client(cfg Config, host, port string) ([]string, error) {
 		if cfg.BitsPerSecond == 0 {
 			rate = "100G" // iperf 2 has no "as fast as possible"
 		}
-		args = append(args, "--udp", "--bandwidth", rate)
+		// The comma-separated style leaves out what the server saw (2.1.8).
+		args = append(args, "--udp", "--bandwidth", rate, "--format", "b")
+	} else {
+		args = append(args, "--reportstyle", "C")
 	}
 	if cfg.MSS > 0 {
 		args = append(args, "--mss", strconv.Itoa(cfg.MSS))
@@ -56,24 +60,19 @@ func (iperf2) client(cfg Config, host, port string) ([]string, error) {
 	return args, nil
 }
 
-// The columns of iperf's comma-separated report; the last ones only of the
-// server's report about datagrams.
+// The columns of iperf's comma-separated report.
 const (
 	iperfID = 5 + iota
 	iperfInterval
 	iperfBytes
 	iperfBits
-	iperfJitter
-	iperfLost
-	iperfTotal
 )
 
-// parse adds up the lines of the streams. Of datagrams only the lines that the
-// server sent back count: those with a total.
+// parse adds up the lines of the streams.
 func (iperf2) parse(out []byte, r *Result) error {
-	var total, lost uint64
-	var jitter float64
-	lines := 0
+	if r.Work == string(UDP) {
+		return parseIperfDatagrams(string(out), r)
+	}
 	for line := range strings.Lines(string(out)) {
 		f := strings.Split(strings.TrimSpace(line), ",")
 		if len(f) <= iperfBits || strings.HasPrefix(f[iperfID], "-") { // -1: the sum of all
@@ -88,50 +87,47 @@ func (iperf2) parse(out []byte, r *Result) error {
 		if err != nil {
 			return fmt.Errorf("parse iperf's output %q: %w", line, err)
 		}
-		if r.Work == string(UDP) {
-			t, isReport := iperfReport(f)
-			if !isReport {
-				continue
-			}
-			total += t.total
-			lost += t.lost
-			jitter += t.jitterMillis
-		}
-		lines++
 		r.BytesReceived += n
 		r.DurationSeconds = max(r.DurationSeconds, took)
 	}
-	if lines == 0 || r.DurationSeconds == 0 {
-		return errors.New("iperf printed no report")
+	if r.DurationSeconds == 0 {
+		return errNoIperfReport
 	}
 	r.BitsPerSecond = 8 * float64(r.BytesReceived) / r.DurationSeconds
-	if r.Work == string(UDP) {
-		r.setDatagrams(total, lost, time.Duration(jitter/float64(lines)*1e6))
-		r.PacketsPerSecond = float64(r.PacketsReceived) / r.DurationSeconds
-		return nil
-	}
 	r.SentBitsPerSecond = r.BitsPerSecond
 	r.Warnings = append(r.Warnings, "iperf counts what was written, not what arrived")
 	return nil
 }
 
-type iperfDatagrams struct {
-	total, lost  uint64
-	jitterMillis float64
-}
+var errNoIperfReport = errors.New("iperf printed no report")
 
-func iperfReport(f []string) (d iperfDatagrams, ok bool) {
-	if len(f) <= iperfTotal {
-		return d, false
+// iperfDatagramLine is what the server saw of one stream, as the client prints
+// it: [ID] start-end sec, bytes, bits/sec, jitter, lost/total.
+var iperfDatagramLine = regexp.MustCompile(`(?m)^\[ *\d+\] +[\d.]+-([\d.]+) sec +(\d+) Bytes +\d+ bits/sec +([\d.]+) ms +(-?\d+)/ *(\d+) `)
+
+// parseIperfDatagrams adds up the server's reports in the report for people.
+func parseIperfDatagrams(out string, r *Result) error {
+	var total, lost uint64
+	var jitter float64
+	reports := iperfDatagramLine.FindAllStringSubmatch(out, -1)
+	for _, m := range reports {
+		var took, millis float64
+		var n, t uint64
+		var l int64
+		if _, err := fmt.Sscan(strings.Join(m[1:], " "), &took, &n, &millis, &l, &t); err != nil {
+			return fmt.Errorf("parse iperf's output %q: %w", m[0], err)
+		}
+		total += t
+		lost += uint64(max(l, 0)) // it counts what came in another order as found again
+		jitter += millis
+		r.BytesReceived += n
+		r.DurationSeconds = max(r.DurationSeconds, took)
 	}
-	total, err := strconv.ParseInt(f[iperfTotal], 10, 64)
-	if err != nil || total <= 0 {
-		return d, false
+	if len(reports) == 0 || r.DurationSeconds == 0 {
+		return errNoIperfReport
 	}
-	lost, err := strconv.ParseInt(f[iperfLost], 10, 64)
-	if err != nil {
-		return d, false
-	}
-	jitter, err := strconv.ParseFloat(f[iperfJitter], 64)
-	return iperfDatagrams{total: uint64(total), lost: uint64(max(lost, 0)), jitterMillis: jitter}, err == nil
+	r.BitsPerSecond = 8 * float64(r.BytesReceived) / r.DurationSeconds
+	r.setDatagrams(total, lost, time.Duration(jitter/float64(len(reports))*1e6))
+	r.PacketsPerSecond = float64(r.PacketsReceived) / r.DurationSeconds
+	return nil
 }
