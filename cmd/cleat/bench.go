@@ -4,17 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"cleat/bench"
+	"cleat/bench/cell"
 	"cleat/bench/experiment"
 	"cleat/bench/summary"
 	"cleat/lab"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // benchFlags are the flags of `cleat bench`.
@@ -42,24 +43,24 @@ can't make are listed with what is missing.
   cleat bench quick --networks veth,bridge,macvlan-bridge --out before
   cleat bench claassen2015 --repeat 3 --duration 1s --pairs 1,2,4,8,16
   cleat bench my-experiment.yaml --json`,
-		Args:              cobra.ExactArgs(1),
+		Args:              oneExperiment,
 		ValidArgsFunction: completePresets,
-		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args[0]) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.out, "out", "", "result `DIR`ectory; must hold no results yet (default cleat-bench-PRESET-TIME)")
 	flags.StringSliceVar(&f.Networks, "networks", nil, "measure only these `NETWORKS`, separated by commas")
 	flags.IntVar(&f.Repeat, "repeat", 0, "number of blocks that count")
 	flags.DurationVar(&f.Duration, "duration", 0, "`TIME` of each measurement, e.g. 2s")
-	flags.IntSliceVar(&f.Pairs, "pairs", nil, "numbers of client-server pairs, 1 to 128")
-	flags.IntSliceVar(&f.MTU, "mtu", nil, "MTUs of the links, in bytes")
+	flags.Var((*numbers)(&f.Pairs), "pairs", "`NUMBERS` of client-server pairs, 1 to 128")
+	flags.Var((*numbers)(&f.MTU), "mtu", "MTUs of the links, `NUMBERS` of bytes")
 	flags.StringSliceVar(&f.Engine, "engine", nil, "traffic generators: cleat, iperf3, iperf")
 	flags.Uint64Var(&f.Seed, "seed", 0, "seed of the random order (default a fresh one, recorded)")
 	flags.StringVar(&f.linkRate, "link-rate", "", "`RATE` of the links between nodes, e.g. 10G (default as fast as they are)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
-	completeWith(cmd, "networks", experiment.NetworkNames())
-	completeWith(cmd, "engine", engines)
+	completeList(cmd, "networks", experiment.NetworkNames())
+	completeList(cmd, "engine", engines)
 	flavourFlag(cmd, &f.lab)
 	cmd.AddCommand(newBenchListCmd(), newBetweenCmd(), newCompareCmd(), newReportCmd())
 	return cmd
@@ -74,44 +75,43 @@ func presetList() string {
 	return text
 }
 
-func completePresets(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return experiment.PresetNames(), cobra.ShellCompDirectiveDefault
-}
-
-// completeWith offers fixed words for a flag.
-func completeWith(cmd *cobra.Command, flag string, words []string) {
-	complete := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
-	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
-		panic(err) // the flag was just defined
-	}
-}
-
 // load reads the experiment and applies the flags; nothing has started.
-func (f *benchFlags) load(preset string) (experiment.Experiment, error) {
+func (f *benchFlags) load(cmd *cobra.Command, preset string) (experiment.Experiment, error) {
 	e, err := experiment.Load(preset)
-	if err == nil {
-		f.Override.LinkRate = experiment.Rate(f.linkRate)
-		e = e.Override(f.Override)
-		err = e.Validate()
+	if err != nil {
+		return e, misnamed(cmd, preset, err)
 	}
-	var wrong *experiment.Error
-	switch {
-	case errors.As(err, &wrong):
-		return e, withHint(usageError{err}, wrong.Hint())
-	case errors.Is(err, fs.ErrNotExist):
-		return e, usageError{err}
+	f.Override.LinkRate = experiment.Rate(f.linkRate)
+	if err := f.given(cmd); err != nil {
+		return e, err
 	}
-	return e, err
+	e = e.Override(f.Override)
+	if err := e.Validate(); err != nil {
+		return e, err
+	}
+	return e, findEngines(e)
 }
 
-func (f *benchFlags) run(ctx context.Context, preset string) error {
+// given refuses flags that were given without a value that means something.
+func (f *benchFlags) given(cmd *cobra.Command) error {
+	var err error
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if err == nil {
+			err = f.Override.Given(flag.Name)
+		}
+		if err == nil && flag.Name == "out" && f.out == "" {
+			err = usagef("--out: no directory is given")
+		}
+	})
+	return err
+}
+
+func (f *benchFlags) run(cmd *cobra.Command, preset string) error {
+	ctx := cmd.Context()
 	if err := checkFlavour(f.lab); err != nil {
 		return err
 	}
-	e, err := f.load(preset)
+	e, err := f.load(cmd, preset)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (f *benchFlags) run(ctx context.Context, preset string) error {
 		return err
 	}
 	if _, inside := lab.Inside(); !inside {
-		return enterLab(ctx, lab.Config{Flavour: flavourOf(f.lab), Args: withOut(f.out)})
+		return enterLab(ctx, lab.Config{Flavour: flavourOf(f.lab), Env: f.env()})
 	}
 	scratch, err := lab.Settle()
 	if err != nil {
@@ -128,8 +128,19 @@ func (f *benchFlags) run(ctx context.Context, preset string) error {
 	return f.carryOut(ctx, e, scratch, func(cfg bench.Config) error { return bench.Run(ctx, cfg) })
 }
 
+// dirEnv tells the copy in the lab the result directory, so that its command
+// line is the one that was typed.
+const dirEnv = "CLEAT_RESULTS"
+
+func (f *benchFlags) env() []string { return []string{dirEnv + "=" + f.out} }
+
 // chooseDir settles where the results go.
 func (f *benchFlags) chooseDir(what string) error {
+	if dir := os.Getenv(dirEnv); dir != "" {
+		if _, inside := lab.Inside(); inside {
+			f.out = dir
+		}
+	}
 	if f.out == "" {
 		f.out = defaultDir(what)
 	}
@@ -161,9 +172,28 @@ func (f *benchFlags) conclude() error {
 		return err
 	}
 	if f.json {
-		return summary.WriteJSON(os.Stdout, results.Summaries)
+		err = summary.WriteJSON(os.Stdout, results.Summaries)
+	} else {
+		err = printConclusion(os.Stdout, f.out, results)
 	}
-	return printConclusion(os.Stdout, f.out, results)
+	if err != nil {
+		return err
+	}
+	return fruitless(results)
+}
+
+// fruitless is an error when nothing at all was measured, with a reason where
+// one is known.
+func fruitless(results summary.Results) error {
+	if slices.ContainsFunc(results.Summaries, func(s cell.Summary) bool { return s.Available }) {
+		return nil
+	}
+	for _, s := range results.Samples {
+		if s.Error != "" {
+			return fmt.Errorf("nothing was measured: %s %s: %s", s.Network, s.Work, s.Error)
+		}
+	}
+	return withHint(errors.New("nothing was measured"), "`cleat bench list` says what this machine can measure, and what it lacks for the rest")
 }
 
 // engines are the traffic generators that an experiment may use.

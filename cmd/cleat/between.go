@@ -1,13 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"time"
 
 	"cleat/bench"
+	"cleat/bench/experiment"
 	"cleat/lab"
 	"cleat/netns"
 
@@ -30,7 +30,7 @@ each for the time of the measurement.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var to netip.Addr
-			if address != "" {
+			if cmd.Flags().Changed("address") {
 				var err error
 				if to, err = netip.ParseAddr(address); err != nil {
 					return usagef("address %q: want an IP address", address)
@@ -51,7 +51,7 @@ each for the time of the measurement.`,
 	flags.StringVar(&address, "address", "", "B's `ADDRESS` as A reaches it (default: the first that answers)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
-	completeWith(cmd, "engine", engines)
+	completeList(cmd, "engine", engines)
 	return cmd
 }
 
@@ -62,12 +62,12 @@ const firstNamespaceFD = 4
 // and hands them to a copy in a PID namespace of its own, so that no server
 // outlives the measurement.
 func (f *benchFlags) enterBetween(cmd *cobra.Command, args []string) error {
+	if _, err := f.existing(cmd); err != nil {
+		return err
+	}
 	var files []*os.File
 	for _, ref := range args {
-		ns, err := netns.Find(ref)
-		if errors.Is(err, netns.ErrNotFound) {
-			return withHint(usageError{err}, "give a process id, a name from `ip netns list`, or a path such as /proc/PID/ns/net")
-		}
+		ns, err := findNamespace(ref)
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,19 @@ func (f *benchFlags) enterBetween(cmd *cobra.Command, args []string) error {
 	if err := f.chooseDir("between"); err != nil {
 		return err
 	}
-	return enterLab(cmd.Context(), lab.Config{Flavour: lab.Root, Args: withOut(f.out), Extra: files})
+	return enterLab(cmd.Context(), lab.Config{Flavour: lab.Root, Env: f.env(), Extra: files})
+}
+
+// existing is the experiment with the flags applied.
+func (f *benchFlags) existing(cmd *cobra.Command) (experiment.Experiment, error) {
+	e := bench.ExistingPath().Override(f.Override)
+	if err := f.given(cmd); err != nil {
+		return e, err
+	}
+	if err := e.ValidateExisting(); err != nil {
+		return e, err
+	}
+	return e, findEngines(e)
 }
 
 func (f *benchFlags) between(cmd *cobra.Command, to netip.Addr) error {
@@ -92,19 +104,16 @@ func (f *benchFlags) between(cmd *cobra.Command, to netip.Addr) error {
 		}
 		defer ends[i].Close()
 	}
-	e := bench.ExistingPath().Override(f.Override)
-	if err := e.ValidateExisting(); err != nil {
-		return usageError{err}
+	e, err := f.existing(cmd)
+	if err == nil {
+		err = f.chooseDir("between")
+	}
+	if err != nil {
+		return err
 	}
 	return f.carryOut(cmd.Context(), e, scratch, func(cfg bench.Config) error {
 		return bench.Between(cmd.Context(), cfg, ends[0], ends[1], to)
 	})
-}
-
-// withOut is our own command line with the result directory spelled out, so
-// that the copy uses the same.
-func withOut(dir string) []string {
-	return append(os.Args[1:len(os.Args):len(os.Args)], "--out", dir)
 }
 
 // defaultDir names a result directory after what is measured and when.

@@ -45,7 +45,7 @@ the environments or the baselines differ, a warning says so.`,
 	cmd.Flags().StringVar(&f.threshold, "threshold", "5%", "how much worse is a regression, in `PERCENT`")
 	cmd.Flags().StringSliceVar(&f.metrics, "metric", nil, "compare only these `METRICS`, separated by commas (default all)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
-	completeWith(cmd, "metric", metricNames())
+	completeList(cmd, "metric", metricNames())
 	return cmd
 }
 

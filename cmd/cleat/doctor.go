@@ -127,7 +127,7 @@ func findNamespace(ref string) (*netns.NS, error) {
 // enterHint says how to be allowed into a namespace.
 func enterHint(err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		return withHint(err, "run it with sudo; for namespaces of your own: nsenter --user --preserve-credentials --target PID cleat doctor A B")
+		return withHint(err, "run it with sudo; for namespaces of your own run it as: nsenter --user --preserve-credentials --target PID cleat …")
 	}
 	return err
 }

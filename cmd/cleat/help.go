@@ -39,7 +39,7 @@ func printHelp(w io.Writer, cmd *cobra.Command) {
 	if cmd.Runnable() {
 		fmt.Fprintf(w, "  %s\n", cmd.UseLine())
 	}
-	if cmd.HasAvailableSubCommands() && cmd.HasParent() {
+	if cmd.HasAvailableSubCommands() && !strings.HasSuffix(cmd.Use, " COMMAND") {
 		fmt.Fprintf(w, "  %s COMMAND [flags]\n", cmd.CommandPath())
 	}
 	printCommands(w, cmd)

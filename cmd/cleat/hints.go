@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"cleat/bench/experiment"
 	"cleat/internal/spell"
@@ -90,12 +93,22 @@ func report(w io.Writer, err, cause error) int {
 		return int(status)
 	case errors.Is(err, errRegression):
 		return exitRegression
+	case unread(err):
+		return exitSignal + int(syscall.SIGPIPE)
 	}
 	printError(w, err)
 	if isUsage(err) {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// unread tells whether err is that nobody reads our output any more, which is
+// what SIGPIPE ends other programs for.
+func unread(err error) bool {
+	var path *fs.PathError
+	return errors.Is(err, syscall.EPIPE) && errors.As(err, &path) &&
+		(path.Path == os.Stdout.Name() || path.Path == os.Stderr.Name())
 }
 
 // isUsage tells whether err is about what was asked for: the command line, or
@@ -145,17 +158,23 @@ func didYouMean(word string, known []string) string {
 
 // noArgsButCommands is the Args of a command that only groups others.
 func noArgsButCommands(cmd *cobra.Command, args []string) error {
+	names := commandNames(cmd)
+	if len(args) == 0 {
+		return withHint(usagef("no command given"),
+			fmt.Sprintf("try `%s --help`; commands: %s", cmd.CommandPath(), strings.Join(names, ", ")))
+	}
+	return withHint(usagef("unknown command %q for %q", args[0], cmd.CommandPath()), didYouMean(args[0], names))
+}
+
+// commandNames are the commands below cmd that a user is told about.
+func commandNames(cmd *cobra.Command) []string {
 	var names []string
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() {
 			names = append(names, c.Name())
 		}
 	}
-	if len(args) == 0 {
-		return withHint(usagef("no command given"),
-			fmt.Sprintf("try `%s --help`; commands: %s", cmd.CommandPath(), strings.Join(names, ", ")))
-	}
-	return withHint(usagef("unknown command %q for %q", args[0], cmd.CommandPath()), didYouMean(args[0], names))
+	return names
 }
 
 // flagError explains what is wrong with a flag.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"syscall"
 	"testing"
 
@@ -33,6 +34,8 @@ func TestReport(t *testing.T) {
 		{"the same hint twice", withHint(unknownPreset, "did you mean \"quick\"?"), nil, 2, "cleat: error: unknown preset \"quikc\"\ncleat: hint: did you mean \"quick\"?\n"},
 		{"another process failed", fmt.Errorf("run lab: %w", exitStatus(3)), nil, 3, ""},
 		{"interrupted in another process", exitStatus(1), interrupt, 130, ""},
+		{"nobody reads the output", fmt.Errorf("write table: %w", &fs.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.EPIPE}), nil, 141, ""},
+		{"a peer has gone", &fs.PathError{Op: "write", Path: "socket", Err: syscall.EPIPE}, nil, 1, "cleat: error: write socket: broken pipe\n"},
 		{"regression", fmt.Errorf("compare: %w", errRegression), nil, 3, ""},
 		{"interrupted", context.Canceled, interrupt, 130, ""},
 		{"interrupted, stopped cleanly", nil, interrupt, 130, ""},

@@ -53,7 +53,8 @@ func TestMain(m *testing.M) {
 //
 //	exits CODE PROGRAM [ARG…]
 //
-// which demands an exit code.
+// which demands an exit code, and the conditions "lab", that one can be made
+// here, and "root".
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -62,6 +63,15 @@ func TestScript(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", binDir+string(os.PathListSeparator)+e.Getenv("PATH"))
 			return nil
+		},
+		Condition: func(name string) (bool, error) {
+			switch name {
+			case "root":
+				return os.Geteuid() == 0, nil
+			case "lab":
+				return exec.Command(filepath.Join(binDir, "cleat"), "bench", "list").Run() == nil, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", name)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 	})

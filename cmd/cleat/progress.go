@@ -27,6 +27,12 @@ type progress struct {
 	repeat   int
 	block    int
 	now      string // what is being measured
+	estimate time.Duration
+
+	// Where the blocks that count begin; warm-up makes the networks and tells
+	// nothing of the speed.
+	countedFrom time.Time
+	countedDone int
 
 	disturbed int    // samples that do not count
 	why       string // the last one's reason
@@ -36,10 +42,10 @@ type progress struct {
 const progressEvery = 5 * time.Second
 
 func newProgress(f *os.File, e experiment.Experiment, dir string, quiet bool) *progress {
-	p := &progress{w: f, quiet: quiet, terminal: isTerminal(f), repeat: e.Repeat}
+	p := &progress{w: f, quiet: quiet, terminal: isTerminal(f), repeat: e.Repeat, estimate: e.Estimate()}
 	if !quiet {
-		fmt.Fprintf(f, "%s: %s\n%d networks, %d blocks and %d to warm up, at most %s; results in %s\n",
-			e.Name, e.Title, len(e.Networks()), e.Repeat, e.Warmup, e.Estimate().Round(time.Second), dir)
+		fmt.Fprintf(f, "%s: %s\n%s, %s and %d to warm up, about %s; results in %s\n",
+			e.Name, e.Title, count(len(e.Networks()), "network"), count(e.Repeat, "block"), e.Warmup, p.estimate.Round(time.Second), dir)
 	}
 	return p
 }
@@ -54,6 +60,9 @@ func (p *progress) Start(measurements int) { p.total, p.began = measurements, ti
 
 // Next implements bench.Progress.
 func (p *progress) Next(i, block int, job experiment.Job) {
+	if block >= 1 && p.countedFrom.IsZero() {
+		p.countedFrom, p.countedDone = time.Now(), i
+	}
 	p.done, p.block = i, block
 	p.now = describe(job)
 	p.show("")
@@ -108,7 +117,7 @@ func (p *progress) show(result string) {
 	}
 	p.last = time.Now()
 	block := fmt.Sprintf("block %d/%d", p.block, p.repeat)
-	if p.block == 0 {
+	if p.block < 1 {
 		block = "warm-up"
 	}
 	line := fmt.Sprintf("%3d/%d  %-10s  %s  %s", p.done, p.total, block, p.left(), p.now)
@@ -126,13 +135,23 @@ func (p *progress) show(result string) {
 	p.line = line
 }
 
-// left is the time to go, judged by the time taken so far.
+// left is the time to go: as estimated beforehand until a block that counts is
+// done, then judged by the time that these blocks take.
 func (p *progress) left() string {
-	if p.done <= 1 {
-		return "       "
+	todo := p.total - p.done + 1
+	d := p.estimate * time.Duration(todo) / time.Duration(max(p.total, 1))
+	if p.block > 1 && p.done > p.countedDone {
+		d = time.Since(p.countedFrom) * time.Duration(todo) / time.Duration(p.done-p.countedDone)
 	}
-	each := time.Since(p.began) / time.Duration(p.done-1)
-	return fmt.Sprintf("%5s left", (each * time.Duration(p.total-p.done+1)).Round(time.Second))
+	return fmt.Sprintf("%5s left", d.Round(time.Second))
+}
+
+// count is a number of things.
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // say prints a line that stays.

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"cleat/bench/experiment"
+	"cleat/internal/spell"
+	"cleat/traffic"
+
+	"github.com/spf13/cobra"
+)
+
+// oneExperiment is the Args of `cleat bench`. Several words are most likely a
+// command that was mistyped.
+func oneExperiment(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 && !slices.Contains(experiment.PresetNames(), args[0]) {
+		if n := spell.Nearest(args[0], commandNames(cmd)); n != "" {
+			return withHint(usagef("unknown command %q for %q", args[0], cmd.CommandPath()), fmt.Sprintf("did you mean %q?", n))
+		}
+	}
+	return cobra.ExactArgs(1)(cmd, args)
+}
+
+// misnamed explains why no experiment could be loaded by what was typed.
+func misnamed(cmd *cobra.Command, preset string, err error) error {
+	var wrong *experiment.Error
+	info, statErr := os.Stat(preset)
+	there := statErr == nil
+	switch {
+	case there && info.IsDir():
+		return withHint(usagef("%q is a directory, no experiment", preset),
+			fmt.Sprintf("give a preset (%s) or a YAML file; for results: cleat bench report %s", strings.Join(experiment.PresetNames(), ", "), preset))
+	case errors.As(err, &wrong) && wrong.File == "" && there:
+		return withHint(usagef("unknown preset %q", preset), "to read the file of this name, give it as ./"+preset)
+	case errors.As(err, &wrong) && wrong.File == "":
+		known := slices.Concat(experiment.PresetNames(), commandNames(cmd))
+		return withHint(usagef("unknown preset or command %q", preset), didYouMean(preset, known))
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return usageError{err}
+	}
+	return err
+}
+
+// findEngines looks up the programs of the traffic generators that are not our
+// own, before anything starts.
+func findEngines(e experiment.Experiment) error {
+	for _, g := range e.Groups {
+		for _, engine := range g.Engine {
+			if engine == string(traffic.EngineCleat) {
+				continue
+			}
+			if _, err := exec.LookPath(engine); err != nil {
+				return withHint(usagef("engine %s: %w", engine, traffic.ErrNoProgram),
+					fmt.Sprintf("install the Debian package %s, or measure with --engine %s", engine, traffic.EngineCleat))
+			}
+		}
+	}
+	return nil
+}
+
+// numbers is a flag of whole numbers, separated by commas.
+type numbers []int
+
+// Set implements pflag.Value; given twice, a flag adds.
+func (n *numbers) Set(text string) error {
+	for word := range strings.SplitSeq(text, ",") {
+		v, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil {
+			return errors.New("want whole numbers, separated by commas")
+		}
+		*n = append(*n, v)
+	}
+	return nil
+}
+
+// String implements pflag.Value.
+func (n *numbers) String() string {
+	words := make([]string, len(*n))
+	for i, v := range *n {
+		words[i] = strconv.Itoa(v)
+	}
+	return strings.Join(words, ",")
+}
+
+// Type implements pflag.Value.
+func (n *numbers) Type() string { return "numbers" }
+
+func completePresets(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return experiment.PresetNames(), cobra.ShellCompDirectiveDefault
+}
+
+// completeWith offers fixed words for a flag.
+func completeWith(cmd *cobra.Command, flag string, words []string) {
+	complete := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(err) // the flag was just defined
+	}
+}
+
+// completeList offers words for a flag that takes several, separated by commas:
+// what stands before the last comma stays, and is not offered again.
+func completeList(cmd *cobra.Command, flag string, words []string) {
+	complete := func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		before := typed[:strings.LastIndex(typed, ",")+1]
+		taken := strings.Split(before, ",")
+		var offers []string
+		for _, w := range words {
+			if !slices.Contains(taken, w) && strings.HasPrefix(before+w, typed) {
+				offers = append(offers, before+w)
+			}
+		}
+		return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(err) // the flag was just defined
+	}
+}
