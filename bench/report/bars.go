@@ -205,7 +205,7 @@ func plotBars(in Input, m cell.Metric, signs map[Mark]string) barFigure {
 		p.Groups = byRole(panel, func(s cell.Summary) barRow {
 			r := newRow(s, signs[Mark{s.Key(), m}], p.Axis, ref)
 			y, lo, hi := centre(s, in.thesis())
-			r.Value, r.Sub = u.Of(y), u.Interval(lo, hi)
+			r.Value, r.Sub = u.Of(y), intervalOf(s, u.Interval(lo, hi))
 			r.Label = fmt.Sprintf("%s: %s %s, interval %s", s.Network, r.Value, u.Unit, r.Sub)
 			r.Segments = []segment{{"0%", percent(sc.at(y / u.Per)), "bar", r.Label}}
 			r.Spans = []span{{percent(sc.at(y / u.Per)), percent(sc.at(lo / u.Per)), percent(sc.at(hi / u.Per)), "median", stroke, r.Label}}
@@ -243,7 +243,10 @@ func samplesOf(in Input, m cell.Metric) map[string][]float64 {
 }
 
 func barCaption(in Input, sums []cell.Summary, dots bool) string {
-	what := "A bar ends at the median, the whisker is its " + levelText(sums) + " interval"
+	what := "A bar ends at the median"
+	if level := levelText(sums); level != "" {
+		what += ", the whisker is its " + level + " interval"
+	}
 	if in.thesis() {
 		what = "A bar ends at the mean, the whisker is one standard error each way"
 	}
@@ -362,8 +365,12 @@ func plotLatency(in Input, signs map[Mark]string) (barFigure, bool) {
 	}
 	u := cell.LatencyP50.Scale()
 	sc := decades(lo/u.Per, hi/u.Per)
+	whiskers := ""
+	if level := levelText(sums); level != "" {
+		whiskers = "whiskers are " + level + " intervals of the median over the blocks; "
+	}
 	f := barFigure{ID: "latency", Title: "Latency", Unit: "p50, p99 / p99.9 in " + u.Unit,
-		Caption: "Less is better. Of a request and its response, from the intended send time; whiskers are " + levelText(sums) + " intervals of the median over the blocks; " + counts(sums) + ".",
+		Caption: "Less is better. Of a request and its response, from the intended send time; " + whiskers + counts(sums) + ".",
 		Keys:    append([]key{{"k-p50", "p50"}, {"k-p99", "p99"}, {"k-p999", "p99.9"}}, barKeys(sums, cell.LatencyP50, signs)...)}
 	f.Panels = barPanels(sums, func(panel []cell.Summary) barPanel {
 		p := barPanel{Axis: tickMarks(sc), Unit: f.Unit}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"cleat/bench/catalog"
 	"cleat/bench/cell"
 )
 
@@ -47,7 +48,7 @@ func environment(env map[string]any) []envSection {
 	top := envSection{Title: "Run"}
 	var rest []envSection
 	for _, k := range envKeys(env) {
-		if k == "findings" {
+		if k == "findings" || k == "networks" {
 			continue // shown by themselves
 		}
 		m, ok := env[k].(map[string]any)
@@ -112,6 +113,34 @@ func findings(env map[string]any) []finding {
 			out = append(out, f)
 		}
 	}
+	return out
+}
+
+// pathFacts is what is known of one network's links and path.
+type pathFacts struct{ Network, LinkMTU, PathMTU, Nominal, Notes string }
+
+// paths reads what was found out about each network: the keys of "networks" are
+// "NETWORK" or "NETWORK (detail)".
+func paths(env map[string]any) []pathFacts {
+	networks, _ := env["networks"].(map[string]any)
+	var out []pathFacts
+	for _, k := range slices.Sorted(maps.Keys(networks)) {
+		m, _ := networks[k].(map[string]any)
+		amount := func(key, unit string) string {
+			x, ok := m[key].(float64)
+			if !ok || x <= 0 {
+				return cell.None
+			}
+			return scalar(x) + " " + unit
+		}
+		p := pathFacts{Network: k, LinkMTU: amount("link_mtu_bytes", "B"), PathMTU: amount("path_mtu_bytes", "B"), Nominal: amount("nominal_mbit_per_s", "Mbit/s")}
+		if notes, _ := m["notes"].([]any); len(notes) > 0 {
+			p.Notes = joined(notes)
+		}
+		out = append(out, p)
+	}
+	name := func(p pathFacts) string { n, _, _ := strings.Cut(p.Network, " ("); return n }
+	slices.SortStableFunc(out, func(a, b pathFacts) int { return catalog.Compare(name(a), name(b)) })
 	return out
 }
 

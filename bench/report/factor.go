@@ -65,15 +65,26 @@ func axis(f cell.Factor) string {
 	return plainName(f)
 }
 
+// unset says what it means that a factor has no level.
+func unset(f cell.Factor) string {
+	if f.Name == "mtu" {
+		return "default" // the kernel's
+	}
+	return cell.None
+}
+
 // plainName is the factor's name without what only files need.
 func plainName(f cell.Factor) string {
+	if slices.Contains([]string{"gso", "gro", "tso", "mtu"}, f.Name) {
+		return strings.ToUpper(f.Name)
+	}
 	return strings.ReplaceAll(strings.TrimSuffix(f.Name, "_bits_per_second"), "_", " ")
 }
 
 // say writes a level so that it can stand alone in a title.
 func say(f cell.Factor, level string) string {
 	if level == "" {
-		level = cell.None
+		level = unset(f)
 	}
 	switch f.Name {
 	case "runtime":
@@ -86,7 +97,9 @@ func say(f cell.Factor, level string) string {
 	if x, ok := cell.Number(level); ok && isRate(f) {
 		return plainName(f) + " " + tickText(x/1e9) + " Gbit/s"
 	}
-	f.Name = plainName(f)
+	if name := plainName(f); name != f.Name && f.Name != "mtu" {
+		return name + " " + level
+	}
 	return f.Say(level)
 }
 

@@ -242,7 +242,10 @@ func curveCaption(in Input, sums []cell.Summary, yLabel string) string {
 		return "User, system and softirq time together, of the whole machine; less is better."
 	}
 	nat := ""
-	what := "Points are medians, bars their " + levelText(sums) + " intervals"
+	what := "Points are medians"
+	if level := levelText(sums); level != "" {
+		what += ", bars their " + level + " intervals"
+	}
 	if in.thesis() {
 		what = "Points are means, bars one standard error each way"
 		if sums[0].Metric == cell.Throughput {
@@ -253,7 +256,7 @@ func curveCaption(in Input, sums []cell.Summary, yLabel string) string {
 }
 
 // levelText is the interval's level as a percentage; when cells differ, as a
-// range. A single sample has no interval and no say.
+// range. A single sample has no interval and no say; "" when there are no others.
 func levelText(sums []cell.Summary) string {
 	lo, hi := 1.0, 0.0
 	for _, s := range sums {
@@ -261,7 +264,9 @@ func levelText(sums []cell.Summary) string {
 			lo, hi = min(lo, s.CILevel), max(hi, s.CILevel)
 		}
 	}
-	lo = min(lo, hi)
+	if hi == 0 {
+		return ""
+	}
 	a, b := wholePercent(lo), wholePercent(hi)
 	if a == b {
 		return a + " %"

@@ -62,7 +62,7 @@ func TestUDPFigures(t *testing.T) {
 	if f.XLabel != "offered rate, Gbit/s" || f.YLabel != "%" || len(f.Panels) != 6 {
 		t.Fatalf("%s by %s in %d panels, want %% by offered rate in 6", f.YLabel, f.XLabel, len(f.Panels))
 	}
-	if f.Panels[0].Title != "1472 B, gso off" || len(f.Panels[0].Series) != 2 {
+	if f.Panels[0].Title != "1472 B, GSO off" || len(f.Panels[0].Series) != 2 {
 		t.Errorf("first panel %q with %d curves", f.Panels[0].Title, len(f.Panels[0].Series))
 	}
 	if p := f.Panels[0].Series[0].Points; p[0].X != 1 || p[4].X != 20 || p[4].Label != "20" {
@@ -76,7 +76,7 @@ func TestFigureOfOneNetwork(t *testing.T) {
 	in.Summaries = slices.DeleteFunc(in.Summaries, func(s cell.Summary) bool { return s.Network != "veth" })
 	f := Figures(in)[0]
 	if len(f.Panels) != 2 || len(f.Panels[0].Series) != 3 || f.Panels[0].Series[0].Name != "1472 B" {
-		t.Errorf("%d panels, first %+v; want gso off and on, with a curve for each of 3 sizes", len(f.Panels), f.Panels[0])
+		t.Errorf("%d panels, first %+v; want GSO off and on, with a curve for each of 3 sizes", len(f.Panels), f.Panels[0])
 	}
 }
 

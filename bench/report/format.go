@@ -28,3 +28,12 @@ func centre(s cell.Summary, thesis bool) (y, lo, hi float64) {
 	}
 	return s.Median, s.CILow, s.CIHigh
 }
+
+// intervalOf is the text of an interval, unless a single sample stands behind
+// the number: that has none.
+func intervalOf(s cell.Summary, text string) string {
+	if s.N < 2 {
+		return ""
+	}
+	return text
+}

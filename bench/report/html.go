@@ -30,6 +30,7 @@ type page struct {
 	Partial       bool
 	Notes         []string
 	Advice        []Advice
+	AdviceTitle   string
 	Bars          []barFigure
 	Lines         []lineGroup
 	Tables        []dataTable
@@ -38,6 +39,7 @@ type page struct {
 	Method        []string
 	Findings      []finding
 	Environment   []envSection
+	Paths         []pathFacts
 	Files         []fact
 }
 
@@ -98,7 +100,12 @@ func newPage(in Input) page {
 	p := page{
 		Style: template.CSS(styleText), Title: in.Title, Subtitle: subtitle(in, all), Partial: in.Partial, Notes: in.Notes,
 		Advice: in.Recommendation, Method: method(in, all),
-		Findings: findings(in.Environment), Environment: environment(in.Environment), Files: files(),
+		Findings: findings(in.Environment), Environment: environment(in.Environment),
+		Paths: paths(in.Environment), Files: files(),
+	}
+	p.AdviceTitle = "In short"
+	if slices.ContainsFunc(p.Advice, func(a Advice) bool { return a.Network != "" }) {
+		p.AdviceTitle = "Recommendation"
 	}
 	if p.Title == "" {
 		p.Title = in.Preset
@@ -229,14 +236,14 @@ func newDataRow(in Input, r row, fs []cell.Factor, metrics []cell.Metric, signs 
 		out.Class = "base"
 	}
 	for _, f := range fs {
-		out.Cells = append(out.Cells, dataCell{Head: plainName(f), Value: cellLevel(f, f.Of(r.at))})
+		out.Cells = append(out.Cells, dataCell{Head: capital(plainName(f)), Value: cellLevel(f, f.Of(r.at))})
 	}
 	for _, m := range metrics {
 		u := m.Scale()
 		c := dataCell{Head: metricName(m) + ", " + u.Unit, Value: cell.None}
 		if s, ok := r.by[m]; ok {
 			y, lo, hi := centre(s, in.thesis())
-			c.Sign, c.Value, c.Sub = signs[Mark{s.Key(), m}], u.Of(y), u.Interval(lo, hi)
+			c.Sign, c.Value, c.Sub = signs[Mark{s.Key(), m}], u.Of(y), intervalOf(s, u.Interval(lo, hi))
 			if in.thesis() {
 				c.Sub = "± " + u.Of(s.StdErr)
 			}

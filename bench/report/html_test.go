@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -173,5 +174,57 @@ func TestWriteErrorsAreReported(t *testing.T) {
 	}
 	if err := Table(brokenWriter{}, quickInput(), 80); !errors.Is(err, errBroken) {
 		t.Errorf("Table: %v, want %v", err, errBroken)
+	}
+}
+
+func TestPathsAreShown(t *testing.T) {
+	in := quickInput()
+	in.Environment = map[string]any{"networks": map[string]any{
+		"vxlan (switched, MTU 9000)": map[string]any{"link_mtu_bytes": 8950.0, "path_mtu_bytes": 1450.0, "notes": []any{"a note", "another"}},
+		"veth":                       map[string]any{"link_mtu_bytes": 1500.0, "nominal_mbit_per_s": 10000.0},
+	}}
+	want := []pathFacts{
+		{Network: "veth", LinkMTU: "1500 B", PathMTU: cell.None, Nominal: "10000 Mbit/s"},
+		{Network: "vxlan (switched, MTU 9000)", LinkMTU: "8950 B", PathMTU: "1450 B", Nominal: cell.None, Notes: "a note, another"},
+	}
+	if got := paths(in.Environment); !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+	var b bytes.Buffer
+	if err := HTML(&b, in); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"Links and paths", "vxlan (switched, MTU 9000)", "1450 B", "a note, another"} {
+		if !strings.Contains(b.String(), text) {
+			t.Errorf("%q is missing", text)
+		}
+	}
+}
+
+// A single sample has no interval: nothing may be said of one.
+func TestOneSampleHasNoInterval(t *testing.T) {
+	g := newSynthetic("one")
+	g.add(cell.Cell{Network: "veth", Transport: "tcp"}, "tcp", 1, 0, cell.CoresPerGbit{User: 0.1}, map[cell.Metric]float64{cell.Throughput: 1e10})
+	g.add(cell.Cell{Network: "veth", Transport: "tcp"}, "rr", 1, 0, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.LatencyP50: 1e5, cell.LatencyP99: 2e5})
+	var b bytes.Buffer
+	if err := HTML(&b, g.in); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"0 % interval", "whiskers are", "10.0–10.0"} {
+		if strings.Contains(b.String(), text) {
+			t.Errorf("says %q of a single sample", text)
+		}
+	}
+}
+
+func TestExistingPathIsNoRecommendation(t *testing.T) {
+	g := newSynthetic("between")
+	g.add(cell.Cell{Network: "existing-path", Transport: "tcp", Direction: "outbound"}, "tcp", 8, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.Throughput: 1e10})
+	var b bytes.Buffer
+	if err := HTML(&b, FromResults(results(g.in))); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); !strings.Contains(text, "This path, outbound") || strings.Contains(text, "<h2>Recommendation") {
+		t.Error("the path's numbers are not stated, or recommended")
 	}
 }

@@ -42,7 +42,7 @@ func FromResults(r summary.Results) Input {
 
 // inWords turns the answers about each role and direction into one Advice: the
 // first goal that has an answer is its headline, the others follow in a sentence
-// each.
+// each. A path that was there before is stated, not recommended.
 func inWords(advice []summary.Advice) []Advice {
 	type question struct {
 		role      catalog.Role
@@ -50,8 +50,12 @@ func inWords(advice []summary.Advice) []Advice {
 	}
 	var order []question
 	answered := map[question][]summary.Advice{}
+	var out []Advice
 	for _, a := range advice {
 		q := question{a.Role, a.Direction}
+		if a.Role == catalog.Existing {
+			out = append(out, Advice{Question: a.Question, Summary: strings.TrimPrefix(a.Sentence, a.Direction+": ")})
+		}
 		if a.Best == nil {
 			continue
 		}
@@ -60,7 +64,6 @@ func inWords(advice []summary.Advice) []Advice {
 		}
 		answered[q] = append(answered[q], a)
 	}
-	var out []Advice
 	for _, q := range order {
 		out = append(out, headline(answered[q]))
 	}

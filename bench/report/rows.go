@@ -81,7 +81,7 @@ func (r row) cores() (cell.CoresPerGbit, bool) {
 // metrics; one that does not concern all of them is named after its metric.
 func (r row) notes() []string {
 	var texts []string
-	about := map[string][]string{}
+	about := map[string][]cell.Metric{}
 	for _, m := range cell.Metrics() {
 		s, ok := r.by[m]
 		if !ok {
@@ -91,19 +91,36 @@ func (r row) notes() []string {
 			if !slices.Contains(texts, w) {
 				texts = append(texts, w)
 			}
-			if !slices.Contains(about[w], metricName(m)) {
-				about[w] = append(about[w], metricName(m))
-			}
+			about[w] = append(about[w], m)
 		}
 	}
 	out := make([]string, 0, len(texts))
 	for _, t := range texts {
-		if len(r.by) > 1 && len(about[t]) < len(r.by) {
-			t = strings.Join(about[t], ", ") + ": " + t
+		concerned := slices.Compact(about[t])
+		if len(concerned) < len(r.by) {
+			t = r.metricNames(concerned) + ": " + t
 		}
 		out = append(out, t)
 	}
 	return out
+}
+
+// metricNames lists metrics for people; all latencies of the row are one.
+func (r row) metricNames(metrics []cell.Metric) string {
+	isLatency := func(m cell.Metric) bool { return kindOf(m) == "latency" }
+	every := true
+	for m := range r.by {
+		every = every && (!isLatency(m) || slices.Contains(metrics, m))
+	}
+	var names []string
+	for _, m := range metrics {
+		name := metricName(m)
+		if every && isLatency(m) {
+			name = "Latency"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(slices.Compact(names), ", ")
 }
 
 // everywhere returns the notes that all of several rows have: marks or columns

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
+	"cleat/bench/summary"
 )
 
 // Terminal says how a table is written for one. The zero value writes 80 columns
@@ -49,8 +51,11 @@ type terminalTable struct {
 	rows  []row
 	cols  []column
 	marks map[Mark]string
-	all   []string // notes that every row has
-	feet  []string // the other notes in order of first use
+	all   []string            // kinds of notes that every row has
+	feet  []string            // the other kinds in order of first use
+	texts map[string][]string // what the rows say of each kind
+
+	lifted []cell.Factor // said in headings, since they have no room as columns
 }
 
 // Table writes the results: one row per network and combination of factors,
@@ -71,10 +76,13 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 	var metrics []cell.Metric
 	tt.rows, fs, metrics = arrange(in.available())
 	tt.marks = symbols(in, tt.rows, fs)
-	tt.all = everywhere(tt.rows)
+	tt.readNotes()
 	if len(tt.rows) > 0 {
 		tt.columns(fs, metrics)
 		tt.fit()
+		for len(tt.lifted) < len(fs) && (tt.total() > tt.Width || tt.lacksResult(metrics)) {
+			tt.lift(fs, metrics)
+		}
 		tt.body()
 		tt.legend()
 	} else {
@@ -92,7 +100,7 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 // columns decides what the table has: only what some row can fill.
 func (t *terminalTable) columns(fs []cell.Factor, metrics []cell.Metric) {
 	t.cols = []column{{head: "NETWORK", text: func(r row) string { return r.network }}}
-	for _, f := range fs {
+	for _, f := range fs[len(t.lifted):] {
 		over, head := shortFactor(f)
 		t.cols = append(t.cols, column{over: over, head: head, right: true, text: func(r row) string {
 			return cellLevel(f, f.Of(r.at))
@@ -102,15 +110,15 @@ func (t *terminalTable) columns(fs []cell.Factor, metrics []cell.Metric) {
 		t.metric(m, fs)
 	}
 	if slices.ContainsFunc(t.rows, func(r row) bool { _, ok := r.cores(); return ok }) {
-		t.cols = append(t.cols, column{over: "cores", head: "/Gbit", right: true, drop: 2, text: func(r row) string {
+		t.cols = append(t.cols, column{over: "cores", head: "/Gbit", right: true, drop: 5, text: func(r row) string {
 			if c, ok := r.cores(); ok {
 				return t.marks[Mark{r.by[cell.Throughput].Key(), cell.ProcessorTime}] + cell.Digits(c.Total())
 			}
 			return cell.None
 		}})
 	}
-	t.cols = append(t.cols, column{head: "n", right: true, drop: 1, text: row.samples})
-	if slices.ContainsFunc(t.rows, func(r row) bool { return len(r.notes()) > len(t.all) }) {
+	t.cols = append(t.cols, column{head: "n", right: true, drop: 4, text: row.samples})
+	if len(t.feet) > 0 {
 		t.cols = append(t.cols, column{text: t.noteMarks, style: func(row) string { return dim }})
 	}
 }
@@ -120,7 +128,7 @@ func (t *terminalTable) columns(fs []cell.Factor, metrics []cell.Metric) {
 func (t *terminalTable) metric(m cell.Metric, fs []cell.Factor) {
 	u := m.Scale()
 	over, head := shortMetric(m, t.rows, fs)
-	drop := map[cell.Metric]int{cell.LatencyP999: 7, cell.SetupTime: 6, cell.Packets: 5, cell.Connections: 4, cell.LatencyP99: 4}[m]
+	drop := map[cell.Metric]int{cell.LatencyP999: 8, cell.LatencyP99: 7, cell.SetupTime: dropsResult, cell.Packets: dropsResult, cell.Connections: dropsResult}[m]
 	value := func(r row) string {
 		s, ok := r.by[m]
 		if !ok {
@@ -139,12 +147,12 @@ func (t *terminalTable) metric(m cell.Metric, fs []cell.Factor) {
 	if m != cell.Throughput && m != cell.Loss && m != cell.Connections && m != cell.Packets {
 		return
 	}
-	ends := column{head: "[lo–hi]", drop: 8, style: func(row) string { return dim }}
+	ends := column{head: "[lo–hi]", drop: 9, style: func(row) string { return dim }}
 	if t.in.thesis() {
 		ends.head = "± se"
 	}
 	if m == cell.Throughput {
-		ends.drop = 3
+		ends.drop = 6
 	}
 	ends.text = func(r row) string {
 		s, ok := r.by[m]
@@ -154,7 +162,7 @@ func (t *terminalTable) metric(m cell.Metric, fs []cell.Factor) {
 		case t.in.thesis():
 			return "± " + u.Of(s.StdErr)
 		}
-		return "[" + u.Interval(s.CILow, s.CIHigh) + "]"
+		return intervalOf(s, "["+u.Interval(s.CILow, s.CIHigh)+"]")
 	}
 	t.cols = append(t.cols, ends)
 }
@@ -200,7 +208,7 @@ func shortFactor(f cell.Factor) (over, head string) {
 // cellLevel is a level as a column's cell, without the column's name.
 func cellLevel(f cell.Factor, level string) string {
 	if level == "" {
-		return cell.None
+		return unset(f)
 	}
 	if x, ok := cell.Number(level); ok && isRate(f) {
 		return tickText(x/1e9) + "G"
@@ -211,8 +219,37 @@ func cellLevel(f cell.Factor, level string) string {
 	return level
 }
 
-// fit leaves out columns until the table is narrow enough; as the last resort
-// names are clipped.
+// lift turns the outermost factor that is still a column into headings: what
+// was measured must not be pushed off a narrow terminal by what it depends on.
+func (t *terminalTable) lift(fs []cell.Factor, metrics []cell.Metric) {
+	t.lifted = fs[:len(t.lifted)+1]
+	slices.SortStableFunc(t.rows, func(a, b row) int {
+		return cmp.Or(catalog.CompareRoles(a.role, b.role), cell.Compare(t.lifted, a.at, b.at))
+	})
+	t.columns(fs, metrics)
+	t.fit()
+}
+
+// lacksResult tells whether the whole result of some work was left out.
+func (t *terminalTable) lacksResult(metrics []cell.Metric) bool {
+	want, have := 0, 0
+	for _, m := range metrics {
+		if m == cell.SetupTime || m == cell.Packets || m == cell.Connections {
+			want++
+		}
+	}
+	for _, c := range t.cols {
+		if c.drop == dropsResult {
+			have++
+		}
+	}
+	return have < want
+}
+
+// dropsResult is column.drop of what is the only result of its work.
+const dropsResult = 3
+
+// fit leaves out columns until the table is narrow enough.
 func (t *terminalTable) fit() {
 	for t.total() > t.Width {
 		most, at := 0, -1
@@ -258,11 +295,15 @@ func (t *terminalTable) body() {
 		t.line(ws, func(c column) (string, string) { return c.over, bold })
 	}
 	t.line(ws, func(c column) (string, string) { return c.head, bold })
-	var role catalog.Role
+	var before string
 	for i, r := range t.rows {
-		if i == 0 || r.role != role {
-			role = r.role
-			t.para("", role.Title(), dim)
+		heading := r.role.Title()
+		if len(t.lifted) > 0 {
+			heading += ": " + describe(t.lifted, r.at)
+		}
+		if i == 0 || heading != before {
+			before = heading
+			t.para("", heading, dim)
 		}
 		t.line(ws, func(c column) (string, string) {
 			style := ""
@@ -300,17 +341,59 @@ func (t *terminalTable) paint(text, style string) string {
 	return text[:at] + "\x1b[" + style + "m" + body + "\x1b[0m" + text[at+len(body):]
 }
 
+// readNotes collects the kinds of notes. Those that differ in their numbers
+// only share a mark, and the mark's text has the range of them; what all of
+// several rows have needs no mark.
+func (t *terminalTable) readNotes() {
+	t.texts = map[string][]string{}
+	rows := map[string]int{}
+	var kinds []string
+	for _, r := range t.rows {
+		for _, k := range t.kinds(r) {
+			if rows[k] == 0 {
+				kinds = append(kinds, k)
+			}
+			rows[k]++
+		}
+		for _, n := range r.notes() {
+			k := summary.WarningKind(n)
+			t.texts[k] = append(t.texts[k], n)
+		}
+	}
+	for _, k := range kinds {
+		if rows[k] == len(t.rows) && len(t.rows) > 1 {
+			t.all = append(t.all, k)
+		} else {
+			t.feet = append(t.feet, k)
+		}
+	}
+}
+
+// kinds are those of a row's notes, each once.
+func (t *terminalTable) kinds(r row) []string {
+	var out []string
+	for _, n := range r.notes() {
+		if k := summary.WarningKind(n); !slices.Contains(out, k) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// mostMarks is how many footnotes a row refers to: more would take the room of
+// its numbers.
+const mostMarks = 3
+
 // noteMarks are the numbers of the row's footnotes.
 func (t *terminalTable) noteMarks(r row) string {
 	var marks []string
-	for _, n := range r.notes() {
-		if slices.Contains(t.all, n) {
+	for _, k := range t.kinds(r) {
+		at := slices.Index(t.feet, k)
+		if at < 0 {
 			continue
 		}
-		at := slices.Index(t.feet, n)
-		if at < 0 {
-			at = len(t.feet)
-			t.feet = append(t.feet, n)
+		if len(marks) == mostMarks {
+			return strings.Join(marks, " ") + "…"
 		}
 		marks = append(marks, superscript(at+1))
 	}
@@ -335,11 +418,11 @@ func (t *terminalTable) legend() {
 	case tie:
 		t.para("", "~ can't be told apart from the best of its group", "")
 	}
-	for _, n := range t.all {
-		t.para("all: ", n, "")
+	for _, k := range t.all {
+		t.para("all: ", summary.MergeWarnings(t.texts[k]), "")
 	}
-	for i, n := range t.feet {
-		t.para(superscript(i+1)+" ", n, "")
+	for i, k := range t.feet {
+		t.para(superscript(i+1)+" ", summary.MergeWarnings(t.texts[k]), "")
 	}
 }
 

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -139,5 +140,80 @@ func TestMissingMetricOfMeasuredNetwork(t *testing.T) {
 	out := table(t, in, 80)
 	if n := strings.Count(out, "veth: latency: every sample was bad: too much load"); n != 1 {
 		t.Errorf("said %d times, want once:\n%s", n, out)
+	}
+}
+
+// 128 pairs that all start late make many texts; the table still has its numbers.
+func TestFootnotesLeaveRoomForNumbers(t *testing.T) {
+	in := quickInput()
+	for i := range in.Summaries {
+		s := &in.Summaries[i]
+		for k := range 40 {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("started %d.%ds late", len(s.Network), k))
+		}
+		for k := range len(s.Network) % 9 {
+			s.Warnings = append(s.Warnings, "kind "+strings.Repeat("x", k))
+		}
+	}
+	out := table(t, in, 80)
+	row := ""
+	for _, l := range strings.Split(out, "\n") {
+		marks := strings.Count(l, " ¹") + strings.Count(l, " ²") + strings.Count(l, " ³")
+		if strings.HasPrefix(l, "bridge ") {
+			row = l
+		}
+		if marks > mostMarks {
+			t.Errorf("%d marks: %q", marks, l)
+		}
+	}
+	for _, want := range []string{"Gbit/s", "[lo–hi]", "p50", "µs"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no column %q:\n%s", want, out)
+		}
+	}
+	if n := strings.Count(out, "started "); n > 1 {
+		t.Errorf("one kind of warning has %d footnotes:\n%s", n, out)
+	}
+	if f := strings.Fields(row); len(f) < 4 {
+		t.Errorf("numbers are missing: %q", row)
+	}
+}
+
+// Factors that do not fit beside the numbers become headings.
+func TestManyFactorsKeepNumbers(t *testing.T) {
+	g := newSynthetic("factors")
+	for _, network := range []string{"published-container-nat", "veth"} {
+		for _, mtu := range []int{0, 9000} {
+			for _, gso := range []string{"on", "off"} {
+				for _, pairs := range []int{1, 128} {
+					for _, streams := range []int{1, 16} {
+						for _, size := range []int{64, 131072} {
+							g.add(cell.Cell{Network: network, Transport: "udp", MTU: mtu, Pairs: pairs, Streams: streams, MessageBytes: size,
+								Congestion: "cubic", Factors: map[string]string{"gso": gso, "checksum_of_everything": gso + fmt.Sprint(pairs, mtu, size)}},
+								"udp", 8, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.Throughput: 10e9, cell.Loss: 0.01, cell.Packets: 1e6, cell.Connections: 1e4})
+						}
+					}
+				}
+			}
+		}
+	}
+	out := table(t, g.in, 80)
+	for _, want := range []string{"published-container-nat ", "UDP", "Gbit/s", "loss", "packets", "conn", "MTU default", "MTU 9000"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+}
+
+func TestLongestNameIsWhole(t *testing.T) {
+	in := quickInput()
+	for i := range in.Summaries {
+		if s := &in.Summaries[i]; s.Network == "veth" {
+			s.Network = "published-container-nat"
+			s.Warnings = []string{"one", "two of them", "three", "four"}
+		}
+	}
+	if out := table(t, in, 80); !strings.Contains(out, "\npublished-container-nat ") {
+		t.Error(out)
 	}
 }

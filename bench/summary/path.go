@@ -1,6 +1,7 @@
 package summary
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +17,9 @@ import (
 func paths(all []set) []Advice {
 	var out []Advice
 	var seen []string
-	for _, s := range all {
+	ordered := slices.Clone(all)
+	slices.SortStableFunc(ordered, func(a, b set) int { return cmp.Compare(b.Direction, a.Direction) }) // outbound before inbound
+	for _, s := range ordered {
 		id := s.Network + "\x00" + s.Direction
 		if s.Network != catalog.ExistingPath || !s.Available || slices.Contains(seen, id) {
 			continue

@@ -1,7 +1,6 @@
 package summary
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -111,30 +110,46 @@ func MergeWarnings(texts []string) string {
 			return last
 		}
 		for i, n := range numbers(t) {
-			low[i] = slices.MinFunc([]numeral{low[i], n}, numeral.compare)
-			high[i] = slices.MaxFunc([]numeral{high[i], n}, numeral.compare)
+			if n.low.value < low[i].low.value {
+				low[i].low = n.low
+			}
+			if n.high.value > high[i].high.value {
+				high[i].high = n.high
+			}
 		}
 	}
 	var b strings.Builder
 	at := 0
 	for i, n := range numbers(last) {
-		b.WriteString(last[at:n.from] + low[i].text)
-		if low[i].value != high[i].value {
-			b.WriteString("–" + high[i].text)
+		b.WriteString(last[at:n.from] + low[i].low.text)
+		if low[i].low.value != high[i].high.value {
+			b.WriteString("–" + high[i].high.text)
 		}
 		at = n.to
 	}
 	return b.String() + last[at:]
 }
 
-// numeral is a number in a text: where it stands and what it is worth.
+// numeral is a number in a text, or a range of numbers: where it stands, and its
+// ends.
 type numeral struct {
-	from, to int
-	text     string
-	value    float64 // ns of a time
+	from, to  int
+	low, high amount
 }
 
-func (n numeral) compare(m numeral) int { return cmp.Compare(n.value, m.value) }
+// amount is a number as it is written and what it is worth, ns of a time.
+type amount struct {
+	text  string
+	value float64
+}
+
+func readAmount(text string) amount {
+	if x, err := strconv.ParseFloat(text, 64); err == nil {
+		return amount{text, x}
+	}
+	d, _ := time.ParseDuration(text) // which numeralText lets through only if it is one
+	return amount{text, float64(d)}
+}
 
 // numeralText matches numbers, and times as Go writes them.
 var numeralText = regexp.MustCompile(`\d+(?:\.\d+)?(?:(?:ns|µs|ms|s|m|h)(?:\d+(?:\.\d+)?(?:ns|µs|ms|s|m))*\b)?`)
@@ -148,13 +163,12 @@ func numbers(text string) []numeral {
 		if at[0] > 0 && (unicode.IsLetter(before) || before == '_') {
 			continue
 		}
-		n := numeral{from: at[0], to: at[1], text: text[at[0]:at[1]]}
-		if x, err := strconv.ParseFloat(n.text, 64); err == nil {
-			n.value = x
-		} else if d, err := time.ParseDuration(n.text); err == nil {
-			n.value = float64(d)
+		n := readAmount(text[at[0]:at[1]])
+		if last := len(out) - 1; last >= 0 && text[out[last].to:at[0]] == "–" {
+			out[last].to, out[last].high = at[1], n
+			continue
 		}
-		out = append(out, n)
+		out = append(out, numeral{at[0], at[1], n, n})
 	}
 	return out
 }

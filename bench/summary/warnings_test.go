@@ -20,6 +20,7 @@ func TestMergeWarnings(t *testing.T) {
 		{"alike", []string{"MPTCP fell back to TCP", "MPTCP fell back to TCP"}, "MPTCP fell back to TCP"},
 		{"by size, not by letters", []string{"10 of 16 failed", "9 of 16 failed"}, "9–10 of 16 failed"},
 		{"times", []string{"1.2s late", "809ms late", "1m0.5s late"}, "809ms–1m0.5s late"},
+		{"ranges", []string{"used 0.5–1.5 processors", "used 0.7 processors", "used 0.6–2 processors"}, "used 0.5–2 processors"},
 		{"plural", []string{"1 sample: x", "3 samples: x"}, "1–3 samples: x"},
 		{"names are no numbers", []string{"eth0: p99 is 5"}, "eth0: p99 is 5"},
 	} {
