@@ -206,7 +206,10 @@ func plotBars(in Input, m cell.Metric, signs map[Mark]string) barFigure {
 			r := newRow(s, signs[Mark{s.Key(), m}], p.Axis, ref)
 			y, lo, hi := centre(s, in.thesis())
 			r.Value, r.Sub = u.Of(y), intervalOf(s, u.Interval(lo, hi))
-			r.Label = fmt.Sprintf("%s: %s %s, interval %s", s.Network, r.Value, u.Unit, r.Sub)
+			r.Label = s.Network + ": " + r.Value + " " + u.Unit
+			if r.Sub != "" {
+				r.Label += ", interval " + r.Sub
+			}
 			r.Segments = []segment{{"0%", percent(sc.at(y / u.Per)), "bar", r.Label}}
 			r.Spans = []span{{percent(sc.at(y / u.Per)), percent(sc.at(lo / u.Per)), percent(sc.at(hi / u.Per)), "median", stroke, r.Label}}
 			for i, x := range dots[s.Key()] {
@@ -390,7 +393,7 @@ func plotLatency(in Input, signs map[Mark]string) (barFigure, bool) {
 				y, a, b := centre(one, in.thesis())
 				at := sc.at(y / u.Per)
 				ends[0], ends[1] = min(ends[0], at), max(ends[1], at)
-				tip := pc.name + " " + u.Of(y) + " µs, interval " + u.Interval(a, b)
+				tip := pc.name + " " + u.Of(y) + " µs" + intervalOf(s, ", interval "+u.Interval(a, b))
 				r.Spans = append(r.Spans, span{percent(at), percent(sc.at(a / u.Per)), percent(sc.at(b / u.Per)), pc.class, pc.shape, tip})
 				values = append(values, u.Of(y))
 				words = append(words, tip)

@@ -164,7 +164,9 @@ func (t *terminalTable) metric(m cell.Metric, fs []cell.Factor) {
 		}
 		return intervalOf(s, "["+u.Interval(s.CILow, s.CIHigh)+"]")
 	}
-	t.cols = append(t.cols, ends)
+	if t.in.thesis() || slices.ContainsFunc(t.rows, func(r row) bool { return r.by[m].N > 1 }) {
+		t.cols = append(t.cols, ends)
+	}
 }
 
 // shortMetric is a metric's head over two lines, the unit below.
