@@ -149,6 +149,16 @@ func bridgePort(t *testing.T) {
 	if got != want {
 		t.Errorf("read back\n%+v, want\n%+v", got, want)
 	}
+	if haveIP() { // an independent reader
+		says := ipInfo(t, b.port[0])["info_slave_data"]
+		for name, want := range map[string]any{"hairpin": true, "isolated": true, "learning": false, "flood": false, "mcast_flood": false,
+			"bcast_flood": false, "mcast_to_unicast": true, "guard": true, "root_block": true, "fastleave": true, "proxy_arp": true,
+			"neigh_suppress": true, "locked": true, "vlan_tunnel": true, "priority": 9.0, "cost": 77.0, "group_fwd_mask": "0x4008"} {
+			if says[name] != want {
+				t.Errorf("ip says that %s is %v, want %v", name, says[name], want)
+			}
+		}
+	}
 	if err := b.port[0].SetPort(link.BridgePort{Priority: 64}); err == nil {
 		t.Error("priority 64 was accepted")
 	}

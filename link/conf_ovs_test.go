@@ -20,7 +20,9 @@ func startOVS(t *testing.T, ns *netns.NS) *link.OVS {
 	return o
 }
 
-func ovsSuite() suite {
+func ovsSuite() suite { return ovsSuiteOn(link.OVSSystem) }
+
+func ovsSuiteOn(datapath link.OVSDatapath) suite {
 	on := func(change func(*link.OVSBridgeSpec)) link.Spec {
 		s := link.OVSBridgeSpec{Attrs: named("br0")}
 		change(&s)
@@ -30,9 +32,9 @@ func ovsSuite() suite {
 	return suite{
 		kind: "openvswitch",
 		full: []link.Spec{
-			link.OVSBridgeSpec{Attrs: full, DatapathType: link.OVSSystem, FailMode: link.OVSSecure, DatapathID: "0000000000000007",
+			link.OVSBridgeSpec{Attrs: full, DatapathType: datapath, FailMode: link.OVSSecure, DatapathID: "0000000000000007",
 				STP: true, McastSnooping: true, ForwardBPDU: true, MACAgeing: 77 * time.Second, MACTableSize: 99},
-			link.OVSBridgeSpec{Attrs: full, DatapathType: link.OVSSystem, FailMode: link.OVSStandalone, DatapathID: "0000000000000008", RSTP: true},
+			link.OVSBridgeSpec{Attrs: full, DatapathType: datapath, FailMode: link.OVSStandalone, DatapathID: "0000000000000008", RSTP: true},
 		},
 		adapt: func(t *testing.T, here *netns.NS, spec link.Spec, _ link.Target) (link.Spec, link.Target) {
 			s := spec.(link.OVSBridgeSpec)
@@ -54,7 +56,9 @@ func ovsSuite() suite {
 	}
 }
 
-func ovsPortSuite() suite {
+func ovsPortSuite() suite { return ovsPortSuiteOn(link.OVSSystem) }
+
+func ovsPortSuiteOn(datapath link.OVSDatapath) suite {
 	on := func(change func(*link.OVSPortSpec)) link.Spec {
 		s := link.OVSPortSpec{Attrs: named("probe"), Bridge: "br0", Type: link.OVSInternalPort}
 		change(&s)
@@ -72,7 +76,7 @@ func ovsPortSuite() suite {
 				s.DB = startOVS(t, here).DB()
 				// The name is taken beside a wire, and an internal port begins there.
 				must(t, find(t, here, "probe").Close())
-				create(t, here, link.OVSBridgeSpec{Attrs: named("br0"), DB: s.DB}, nil)
+				create(t, here, link.OVSBridgeSpec{Attrs: named("br0"), DB: s.DB, DatapathType: datapath}, nil)
 			}
 			return s, to
 		},

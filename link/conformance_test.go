@@ -147,6 +147,7 @@ func (s suite) parameters(t *testing.T) {
 		got, err := l.Spec()
 		must(t, err)
 		asAsked(t, spec, got)
+		crossCheck(t, l, spec)
 		if _, err := link.Create(here, spec, to); !errors.Is(err, link.ErrExists) {
 			t.Errorf("second link of one name: %v, want ErrExists", err)
 		}

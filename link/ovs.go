@@ -1,11 +1,8 @@
 package link
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
@@ -109,10 +106,11 @@ func (s OVSBridgeSpec) create(m *maker) error {
 func (s OVSBridgeSpec) configure(l *Link) error { return ovsConfigure(l, s.Attrs) }
 
 func (s OVSBridgeSpec) read(r *reader) (Spec, error) {
-	br, err := ovsRecord(s.DB, "bridge", s.Name)
+	rows, _, err := ovsRecords(s.DB, s.Name, "bridge")
 	if err != nil {
 		return nil, err
 	}
+	br := rows[0]
 	other := br.strings("other_config")
 	ageing, _ := strconv.Atoi(other["mac-aging-time"])
 	size, _ := strconv.Atoi(other["mac-table-size"])
@@ -244,18 +242,11 @@ func (s OVSPortSpec) create(m *maker) error {
 func (s OVSPortSpec) configure(l *Link) error { return ovsConfigure(l, s.Attrs) }
 
 func (s OVSPortSpec) read(r *reader) (Spec, error) {
-	port, err := ovsRecord(s.DB, "port", s.Name)
+	rows, br, err := ovsRecords(s.DB, s.Name, "port", "interface", "--", "port-to-br", s.Name)
 	if err != nil {
 		return nil, err
 	}
-	iface, err := ovsRecord(s.DB, "interface", s.Name)
-	if err != nil {
-		return nil, err
-	}
-	br, err := ovsRun(s.DB, "port-to-br", s.Name)
-	if err != nil {
-		return nil, err
-	}
+	port, iface := rows[0], rows[1]
 	got := OVSPortSpec{
 		Attrs: r.report.attrs(), DB: s.DB, Bridge: strings.TrimSpace(br),
 		Type: OVSPortType(iface.string("type")), Tag: port.int("tag"), Trunks: orderedLike(s.Trunks.All(), port.ints("trunks")),
@@ -289,35 +280,6 @@ func macText(m MAC) string {
 	return m.String()
 }
 
-// ovsSettings are columns of a record, as ovs-vsctl takes them.
-type ovsSettings []string
-
-func (s *ovsSettings) add(column, value string) {
-	if value != "" {
-		*s = append(*s, column+"="+value)
-	}
-}
-
-func (s *ovsSettings) addInt(column string, value int) {
-	if value != 0 {
-		s.add(column, strconv.Itoa(value))
-	}
-}
-
-func (s *ovsSettings) addBool(column string, value bool) {
-	if value {
-		s.add(column, "true")
-	}
-}
-
-// command sets the columns in the same transaction as the command before it.
-func (s ovsSettings) command(table, record string) []string {
-	if len(s) == 0 {
-		return nil
-	}
-	return append([]string{"--", "set", table, record}, s...)
-}
-
 // ovsCreate runs a transaction that makes a link, and takes back what the switch
 // could not make.
 func (m *maker) ovsCreate(db string, args []string) error {
@@ -332,100 +294,4 @@ func (m *maker) ovsCreate(db string, args []string) error {
 		err = fmt.Errorf("open vswitch made no link: %s", strings.TrimSpace(out))
 	}
 	return errors.Join(err, m.remove())
-}
-
-// ovsTimeout bounds each ovs-vsctl, which waits for ovs-vswitchd to carry a
-// change out.
-const ovsTimeout = 10 * time.Second
-
-// ovsRun runs ovs-vsctl and returns what it prints.
-func ovsRun(db string, args ...string) (string, error) {
-	options := []string{fmt.Sprintf("--timeout=%d", ovsTimeout/time.Second)}
-	if db != "" {
-		options = append(options, "--db="+db)
-	}
-	cmd := exec.Command("ovs-vsctl", append(options, args...)...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("ovs-vsctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return string(out) + stderr.String(), nil
-}
-
-// ovsRemove removes a bridge or port; one that is gone, or a switch that is, is
-// not an error.
-func ovsRemove(db, command string, args ...string) error {
-	if path, ok := strings.CutPrefix(db, "unix:"); ok {
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-	}
-	_, err := ovsRun(db, append([]string{"--if-exists", command}, args...)...)
-	return err
-}
-
-// ovsRow is a record of the switch's database (RFC 7047 section 5.1).
-type ovsRow map[string]any
-
-func ovsRecord(db, table, name string) (ovsRow, error) {
-	out, err := ovsRun(db, "--format=json", "list", table, name)
-	if err != nil {
-		return nil, err
-	}
-	var answer struct {
-		Headings []string
-		Data     [][]any
-	}
-	if err := json.Unmarshal([]byte(out), &answer); err != nil {
-		return nil, fmt.Errorf("decode %s %q of open vswitch: %w", table, name, err)
-	}
-	if len(answer.Data) != 1 || len(answer.Data[0]) != len(answer.Headings) {
-		return nil, fmt.Errorf("decode %s %q of open vswitch: %d records", table, name, len(answer.Data))
-	}
-	row := ovsRow{}
-	for i, column := range answer.Headings {
-		row[column] = answer.Data[0][i]
-	}
-	return row, nil
-}
-
-// An empty optional column is an empty set, which is neither of these types.
-func (r ovsRow) string(column string) string { s, _ := r[column].(string); return s }
-func (r ovsRow) bool(column string) bool     { b, _ := r[column].(bool); return b }
-func (r ovsRow) int(column string) int       { n, _ := r[column].(float64); return int(n) }
-
-// tagged are the elements of a set or map: ["set", [...]].
-func (r ovsRow) tagged(column string) []any {
-	pair, _ := r[column].([]any)
-	if len(pair) != 2 {
-		return nil
-	}
-	elements, _ := pair[1].([]any)
-	return elements
-}
-
-// ints is a set of integers; a set of one is written as the integer.
-func (r ovsRow) ints(column string) []int {
-	if n, ok := r[column].(float64); ok {
-		return []int{int(n)}
-	}
-	var out []int
-	for _, e := range r.tagged(column) {
-		if n, ok := e.(float64); ok {
-			out = append(out, int(n))
-		}
-	}
-	return out
-}
-
-func (r ovsRow) strings(column string) map[string]string {
-	out := map[string]string{}
-	for _, e := range r.tagged(column) {
-		if kv, ok := e.([]any); ok && len(kv) == 2 {
-			out[fmt.Sprint(kv[0])] = fmt.Sprint(kv[1])
-		}
-	}
-	return out
 }

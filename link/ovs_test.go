@@ -42,6 +42,14 @@ func TestOVSInUserSpace(t *testing.T) {
 	isolated(t, other, a, b)
 }
 
+// TestOVSParametersInUserSpace is the part of the conformance suite that does
+// not depend on who forwards packets.
+func TestOVSParametersInUserSpace(t *testing.T) {
+	needOVS(t)
+	t.Run("bridge", ovsSuiteOn(link.OVSNetdev).parameters)
+	t.Run("port", ovsPortSuiteOn(link.OVSNetdev).parameters)
+}
+
 // TestOVSPortKeepsItsLink: a port of type system is taken off the bridge, and
 // its link stays.
 func TestOVSPortKeepsItsLink(t *testing.T) {
