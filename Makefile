@@ -48,7 +48,7 @@ test-unit: tools ## run the quick tests: no root, no packages, no guests
 
 .PHONY: test-vm
 test-vm: tools setup ## try every kind of link under other kernels, in QEMU
-	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run TestKernels
+	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run 'TestKernels|TestNetworks'
 
 .PHONY: lint
 lint: tools ## check format, vet and staticcheck

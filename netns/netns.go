@@ -50,6 +50,10 @@ func OfPID(pid int) (*NS, error) {
 // /proc/PID/fd/N.
 func Open(path string) (*NS, error) { return open(path, path) }
 
+// OpenAs is Open for a path that says nothing to a person; the label is for
+// messages.
+func OpenAs(path, label string) (*NS, error) { return open(path, label) }
+
 // Find resolves what a person types: a process id, a name under /run/netns
 // (as `ip netns` makes), or a path. The error wraps ErrNotFound when there is
 // nothing by that name.

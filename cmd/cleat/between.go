@@ -39,7 +39,7 @@ each for the time of the measurement.`,
 			if _, inside := lab.Inside(); !inside {
 				return f.enterBetween(cmd, args)
 			}
-			return f.between(cmd, to)
+			return f.between(cmd, args, to)
 		},
 	}
 	flags := cmd.Flags()
@@ -92,14 +92,14 @@ func (f *benchFlags) existing(cmd *cobra.Command) (experiment.Experiment, error)
 	return e, findEngines(e)
 }
 
-func (f *benchFlags) between(cmd *cobra.Command, to netip.Addr) error {
+func (f *benchFlags) between(cmd *cobra.Command, args []string, to netip.Addr) error {
 	scratch, err := lab.Settle()
 	if err != nil {
 		return err
 	}
 	var ends [2]*netns.NS
 	for i := range ends {
-		if ends[i], err = netns.Open(fmt.Sprintf("/proc/self/fd/%d", firstNamespaceFD+i)); err != nil {
+		if ends[i], err = netns.OpenAs(fmt.Sprintf("/proc/self/fd/%d", firstNamespaceFD+i), args[i]); err != nil {
 			return err
 		}
 		defer ends[i].Close()
