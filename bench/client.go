@@ -160,6 +160,9 @@ func arguments(job experiment.Job, p wiring.Pair, s *server) []string {
 	if c.Factors["gso"] == "on" {
 		args = append(args, "--gso")
 	}
+	if rate := c.Factors["rate"]; rate != "" {
+		add("--rate", rate)
+	}
 	if kind == experiment.UDP {
 		switch rate, search := job.Offered(); {
 		case search:

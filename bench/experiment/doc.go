@@ -6,8 +6,7 @@
 //
 // An Experiment is a list of groups. A Group lists networks, kinds of work and
 // the levels of each factor; Jobs crosses them in full: one Job for each
-// combination. What can't be is left out by these rules, and Dropped counts
-// them:
+// combination. What can't be is left out by these rules:
 //
 //   - Baselines, the node's own container-to-host paths, published ports
 //     reached from the node, veth and netkit pairs, and TUN and TAP pairs exist

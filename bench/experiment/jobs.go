@@ -53,6 +53,7 @@ func (j Job) Wiring() Wiring {
 // The further factors, as they stand in a Cell.
 const (
 	offeredFactor   = "offered"    // Rate, Unlimited or Search
+	rateFactor      = "rate"       // transactions per second on a schedule; "": each follows the last
 	gsoFactor       = "gso"        // "on": UDP_SEGMENT and UDP_GRO
 	checksumFactor  = "checksum"   // "off": the devices do not offload checksums
 	vxlanPortFactor = "vxlan_port" // UDP destination port
@@ -70,6 +71,7 @@ type factor struct {
 
 var factors = []factor{
 	{offeredFactor, checkOffered, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, string(Unlimited)},
+	{rateFactor, checkTransactions, func(k kind, _ catalog.Entry) bool { return k.transactions }, ""},
 	{gsoFactor, checkSwitch, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, ""},
 	{checksumFactor, checkSwitch, func(k kind, n catalog.Entry) bool { return k.name != Setup && len(n.Kinds) > 0 }, ""},
 	{hairpinFactor, checkSwitch, func(_ kind, n catalog.Entry) bool { return n.Name == "macvlan-vepa" }, ""},
@@ -89,6 +91,13 @@ func FactorNames() []string {
 func checkOffered(level string) *Error {
 	if _, err := Rate(level).BitsPerSecond(); err != nil || level == "" {
 		return wrong("", "offered rate %q: want a number in bit/s such as 10G, %q or %q", level, Unlimited, Search)
+	}
+	return nil
+}
+
+func checkTransactions(level string) *Error {
+	if n, err := strconv.ParseFloat(level, 64); err != nil || !(n > 0) || n > 1e7 {
+		return wrong("", "rate %q: want transactions per second, e.g. 1000", level)
 	}
 	return nil
 }

@@ -2,6 +2,9 @@ package experiment
 
 import (
 	"encoding/json"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -29,5 +32,31 @@ func TestJSON(t *testing.T) {
 				t.Errorf("%d jobs read back, want %d", len(again.Jobs()), len(e.Jobs()))
 			}
 		})
+	}
+}
+
+// TestDocumentedExperiment reads the example of doc/experiments.md, and holds
+// its tables against what there is.
+func TestDocumentedExperiment(t *testing.T) {
+	text, err := os.ReadFile("../../doc/experiments.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "```yaml\n")
+	example, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("no example")
+	}
+	e, err := Parse("doc/experiments.md", []byte(example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(e.Jobs()) == 0 {
+		t.Error("the example measures nothing")
+	}
+	for _, word := range slices.Concat(WorkKinds(), FactorNames(), topologies, transports, directions, placements, engines) {
+		if !strings.Contains(string(text), "`"+word+"`") {
+			t.Errorf("%q is not documented", word)
+		}
 	}
 }

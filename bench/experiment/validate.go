@@ -22,19 +22,20 @@ const (
 
 // kind is what one kind of work can be given.
 type kind struct {
-	name       string
-	datagrams  bool // runs over UDP
-	message    int  // default message_bytes
-	minMessage int  // 0: 1
-	maxMessage int
+	name         string
+	datagrams    bool // runs over UDP
+	transactions bool // requests and responses
+	message      int  // default message_bytes
+	minMessage   int  // 0: 1
+	maxMessage   int
 }
 
 var kinds = []kind{
 	{name: TCP, message: 128 << 10, maxMessage: 16 << 20},
 	{name: UDP, datagrams: true, message: 1472, minMessage: minDatagram, maxMessage: maxDatagram}, // 1472 fills a packet of 1500 bytes
-	{name: RR, message: 64, maxMessage: 1 << 20},
-	{name: UDPRR, datagrams: true, message: 64, minMessage: minDatagram, maxMessage: maxDatagram},
-	{name: CRR, message: 64, minMessage: minConnect, maxMessage: 1 << 20},
+	{name: RR, transactions: true, message: 64, maxMessage: 1 << 20},
+	{name: UDPRR, datagrams: true, transactions: true, message: 64, minMessage: minDatagram, maxMessage: maxDatagram},
+	{name: CRR, transactions: true, message: 64, minMessage: minConnect, maxMessage: 1 << 20},
 	{name: Packets, datagrams: true, message: minDatagram, minMessage: minDatagram, maxMessage: maxDatagram},
 	{name: Setup},
 }
