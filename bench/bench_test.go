@@ -1,0 +1,182 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/bench/cell"
+	"cleat/bench/experiment"
+	"cleat/bench/wiring"
+	"cleat/link"
+	"cleat/traffic"
+)
+
+func TestPlace(t *testing.T) {
+	two, four := []int{0, 1}, []int{0, 2, 1, 3}
+	for _, tt := range []struct {
+		placement      string
+		pair           int
+		cpus           []int
+		client, server []int
+	}{
+		{"different-cores", 0, two, []int{0}, []int{1}},
+		{"different-cores", 1, two, []int{1}, []int{0}}, // neighbours swap roles
+		{"different-cores", 2, two, []int{0}, []int{1}},
+		{"different-cores", 0, four, []int{0}, []int{2}},
+		{"different-cores", 1, four, []int{1}, []int{3}},
+		{"different-cores", 2, four, []int{2}, []int{1}},
+		{"same-core", 0, two, []int{0}, []int{0}},
+		{"same-core", 1, two, []int{1}, []int{1}},
+		{"free", 0, two, nil, nil},
+		{"different-cores", 0, []int{5}, []int{5}, []int{5}},
+	} {
+		client, server := place(tt.placement, tt.pair, tt.cpus)
+		if !slices.Equal(client, tt.client) || !slices.Equal(server, tt.server) {
+			t.Errorf("%s, pair %d of %v: %v and %v, want %v and %v", tt.placement, tt.pair, tt.cpus, client, server, tt.client, tt.server)
+		}
+	}
+}
+
+// calm is a sample that nothing disturbed.
+func calm() cell.Sample {
+	return cell.Sample{CPU: cell.CPU{Wall: 1, Foreign: 0.05, Steal: 0.01}, Values: map[cell.Metric]float64{cell.LatencyP50: 50_000}}
+}
+
+func TestDisturbed(t *testing.T) {
+	job := experiment.Job{Work: experiment.Work{Duration: time.Second}}
+	for _, tt := range []struct {
+		name  string
+		spoil func(*cell.Sample, *traffic.Result)
+		says  string
+	}{
+		{"calm", func(*cell.Sample, *traffic.Result) {}, ""},
+		{"foreign load", func(s *cell.Sample, _ *traffic.Result) { s.CPU.Foreign = 0.5 }, "other programs used 0.50 processors"},
+		{"steal", func(s *cell.Sample, _ *traffic.Result) { s.CPU.Steal = 0.5 }, "the hypervisor took 25 %"},
+		{"late generator", func(s *cell.Sample, _ *traffic.Result) { s.Lag = 40 * time.Microsecond }, "the generator itself was 40µs late"},
+		{"late client", func(_ *cell.Sample, r *traffic.Result) { r.StartedLate = 80 * time.Millisecond }, "a client began 80ms late"},
+		{"a little late", func(_ *cell.Sample, r *traffic.Result) { r.StartedLate = 20 * time.Millisecond }, ""},
+		{"meter starved", func(s *cell.Sample, _ *traffic.Result) { s.CPU.Wall = 0.01 }, "too busy to read its processor time"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, r := calm(), traffic.Result{}
+			tt.spoil(&s, &r)
+			got := disturbed(s, []traffic.Result{{}, r}, 2, job)
+			if (got == "") != (tt.says == "") || !strings.Contains(got, tt.says) {
+				t.Errorf("got %q, want %q", got, tt.says)
+			}
+		})
+	}
+}
+
+// TestForeignLoadOnTheHost: what runs outside of the lab for a host baseline
+// can't be told from other programs, and is not held against it.
+func TestForeignLoadOnTheHost(t *testing.T) {
+	s := calm()
+	s.CPU.Foreign = 1.5
+	job := experiment.Job{Cell: cell.Cell{Network: "host-loopback"}, Work: experiment.Work{Duration: time.Second}}
+	if got := disturbed(s, nil, 2, job); got != "" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestCollect(t *testing.T) {
+	pair := func(rate float64, sent, lost uint64) traffic.Result {
+		return traffic.Result{BitsPerSecond: rate, PacketsSent: sent, Lost: lost, OfferedBitsPerSecond: 10, SentBitsPerSecond: 10, PacketsPerSecond: rate / 2, TransactionsPerSecond: rate}
+	}
+	results := []traffic.Result{pair(10, 100, 10), pair(30, 300, 10)}
+	for _, tt := range []struct {
+		work string
+		want map[cell.Metric]float64
+	}{
+		{experiment.TCP, map[cell.Metric]float64{cell.Throughput: 40}},
+		{experiment.UDP, map[cell.Metric]float64{cell.Throughput: 40, cell.Loss: 20.0 / 400}},
+		{experiment.Packets, map[cell.Metric]float64{cell.Packets: 20, cell.Loss: 20.0 / 400}},
+		{experiment.CRR, map[cell.Metric]float64{cell.Connections: 40}},
+	} {
+		t.Run(tt.work, func(t *testing.T) {
+			s := cell.Sample{Work: tt.work}
+			if err := collect(&s, results); err != nil {
+				t.Fatal(err)
+			}
+			for m, want := range tt.want {
+				if s.Values[m] != want {
+					t.Errorf("%s is %v, want %v", m, s.Values[m], want)
+				}
+			}
+		})
+	}
+}
+
+func TestCollectWarnsOfASlowSender(t *testing.T) {
+	s := cell.Sample{Work: experiment.UDP}
+	err := collect(&s, []traffic.Result{{BitsPerSecond: 1, OfferedBitsPerSecond: 10, SentBitsPerSecond: 4}})
+	if err != nil || len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "could not keep up") {
+		t.Errorf("warnings %q, %v", s.Warnings, err)
+	}
+}
+
+func TestCollectRefusesASearchWithoutAResult(t *testing.T) {
+	s := cell.Sample{Work: experiment.UDP}
+	if err := collect(&s, []traffic.Result{{}}); !errors.Is(err, errNothingArrived) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAbsence(t *testing.T) {
+	lack := &link.Lack{What: "links of kind \"ipvlan\"", Reason: "the kernel has none", Remedy: "modprobe ipvlan"}
+	for _, tt := range []struct {
+		name string
+		err  error
+		want cell.Absent
+	}{
+		{"lack", fmt.Errorf("wire: %w", lack), cell.Absent{Reason: `links of kind "ipvlan": the kernel has none`, Remedy: "modprobe ipvlan"}},
+		{"never", &wiring.NotApplicable{Why: "by design"}, cell.Absent{Reason: "by design", NotApplicable: true}},
+		{"other", errors.New("no route"), cell.Absent{Reason: "no route"}},
+		{"black hole", &blackHole{probe{LinkMTU: 9000, PathMTU: 1500}}, cell.Absent{
+			Reason: "control messages pass, data does not: packets of 9000 bytes, the link's MTU, do not arrive; the largest that do have 1500 bytes"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := Absence(tt.err); got.Reason != tt.want.Reason || got.Remedy != tt.want.Remedy || got.NotApplicable != tt.want.NotApplicable {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestNote(t *testing.T) {
+	for name, w := range map[string]experiment.Wiring{
+		"veth":                        {Network: "veth", Topology: "local"},
+		"bridge (switched, MTU 9000)": {Network: "bridge", Topology: "switched", MTU: 9000},
+		"vxlan (switched, port 8472)": {Network: "vxlan", Topology: "switched", VXLANPort: 8472},
+		"vxlan (switched)":            {Network: "vxlan", Topology: "switched", VXLANPort: 4789},
+		"pasta (inbound)":             {Network: "pasta", Topology: "local", Direction: "inbound"},
+	} {
+		e := Environment{Networks: map[string]NetworkFacts{}}
+		e.note(w, NetworkFacts{LinkMTU: 1})
+		if e.Networks[name].LinkMTU != 1 {
+			t.Errorf("%+v is noted as %v, want %q", w, e.Networks, name)
+		}
+	}
+}
+
+// TestStoreKeepsResults: a directory with results is never written over.
+func TestStoreKeepsResults(t *testing.T) {
+	dir := t.TempDir()
+	s, err := newStore(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.sample(calm()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newStore(dir); !errors.Is(err, ErrNotEmpty) {
+		t.Errorf("a second run in the same directory: %v, want %v", err, ErrNotEmpty)
+	}
+}
