@@ -179,7 +179,7 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 			return err
 		}
 		r.Progress.Sample(s)
-		if s.Bad == "" && s.Error == "" || r.again == 0 {
+		if counts := s.Bad == "" || s.Warmup(); counts && s.Error == "" || r.again == 0 {
 			return nil
 		}
 		r.again--
