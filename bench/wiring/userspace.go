@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 	"cleat/netns"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // relayed joins each two containers by TUN or TAP devices and the relay of
@@ -37,12 +39,23 @@ func (s *site) relay(mode link.TunMode, client, server *lab.Node) error {
 		for _, f := range t.Files() {
 			defer f.Close()
 		}
-		if err := t.SetOffload(link.TunChecksum | link.TunTSO4 | link.TunTSO6 | link.TunUSO4 | link.TunUSO6); err != nil {
+		if err := offloadTun(t); err != nil {
 			return err
 		}
 		files = append(files, t.Files()...)
 	}
 	return s.start(client, lab.Command{Args: []string{lab.Self, "traffic", "relay"}, Extra: files})
+}
+
+// offloadTun lets packets longer than the MTU through: TCP's, and UDP's too
+// where the kernel can (Linux 6.2).
+func offloadTun(t *link.Tun) error {
+	const tcp = link.TunChecksum | link.TunTSO4 | link.TunTSO6
+	err := t.SetOffload(tcp | link.TunUSO4 | link.TunUSO6)
+	if errors.Is(err, unix.EINVAL) {
+		err = t.SetOffload(tcp)
+	}
+	return err
 }
 
 // rootless is what a user-mode network needs: a host with an address and a
