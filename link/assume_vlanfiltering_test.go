@@ -7,9 +7,9 @@ import (
 	"cleat/link"
 )
 
-// A kernel without CONFIG_BRIDGE_VLAN_FILTERING makes a plain bridge when asked
-// for a filtering one; Create notices.
-func TestAssumeVLANFilteringIsIgnoredOrThere(t *testing.T) {
+// A kernel without CONFIG_BRIDGE_VLAN_FILTERING does not make a plain bridge when
+// asked for a filtering one.
+func TestAssumeVLANFilteringIsRefusedOrThere(t *testing.T) {
 	need(t, "bridge")
 	ns := newNS(t, "a")
 	l, err := link.Create(ns, link.BridgeSpec{Attrs: named("br0"), VLANFiltering: true}, link.Target{})

@@ -31,7 +31,7 @@ type BridgeSpec struct {
 }
 
 // Kind implements Spec: a VLAN-filtering bridge is a kind of its own, because
-// kernels without the option make plain ones instead.
+// it needs a kernel option of its own.
 func (s BridgeSpec) Kind() string {
 	if s.VLANFiltering {
 		return "bridge-vlan"

@@ -58,6 +58,7 @@ func vethPasses(t *testing.T) {
 // link with all of them off.
 func vethOffloads(t *testing.T) {
 	a, b := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
+	before := takeTrace(t, a.NS(), b.NS())
 	for _, name := range []string{"tso", "gso", "gro", "tx"} {
 		for _, on := range []bool{true, false} {
 			must(t, a.SetOffload(name, on))
@@ -68,6 +69,7 @@ func vethOffloads(t *testing.T) {
 			}
 		}
 	}
+	untouched(t, before, a.NS(), b.NS())
 	passes(t, newEnd(t, a, "192.0.2.1/24"), newEnd(t, b, "192.0.2.2/24"))
 	if err := a.SetOffload("gsso", true); err == nil {
 		t.Error("an offload that does not exist was set")

@@ -46,6 +46,7 @@ func vxlanSuite() suite {
 			refusal{"vni", on(func(s *link.VXLANSpec) { s.VNI = 1 << 24 })},
 			refusal{"parent", on(func(s *link.VXLANSpec) { s.Parent = "nobody" })},
 			refusal{"parent", on(func(s *link.VXLANSpec) { s.Remote, s.Group = netip.Addr{}, mustAddr("239.1.1.1") })},
+			refusal{"mtu", on(func(s *link.VXLANSpec) { s.Parent, s.MTU = "parent", 4000 })}, // the kernel makes it less, in silence
 			refusal{"remote", on(func(s *link.VXLANSpec) { s.Remote = mustAddr("239.1.1.1") })},
 			refusal{"group", on(func(s *link.VXLANSpec) { s.Group, s.Parent = mustAddr("239.1.1.1"), "parent" })},
 			refusal{"local", on(func(s *link.VXLANSpec) { s.Local = mustAddr("2001:db8::1") })},
@@ -110,7 +111,21 @@ func vxlanAlone(t *testing.T, mode string, port int) {
 	}
 	passes(t, a, b)
 	if mode == "fdb" {
-		must(t, a.link.DeleteFDB(specB.MAC, u.addrB))
+		elsewhere := mustAddr("198.51.100.9") // an address is in one place: the entry is replaced
+		must(t, a.link.AddFDB(specB.MAC, elsewhere))
+		if entries, err := a.link.FDB(); len(entries) != 1 || entries[0].Dst != elsewhere {
+			t.Errorf("after a second destination the entries are %v, %v", entries, err)
+		}
+		must(t, a.link.DeleteFDB(specB.MAC, elsewhere))
+		for _, dst := range []netip.Addr{u.addrB, elsewhere} { // everyone is in many
+			must(t, a.link.AddFDB(link.MAC{}, dst))
+		}
+		if entries, err := a.link.FDB(); len(entries) != 2 || err != nil {
+			t.Errorf("the entries for everyone are %v, %v, want two", entries, err)
+		}
+		for _, dst := range []netip.Addr{u.addrB, elsewhere} {
+			must(t, a.link.DeleteFDB(link.MAC{}, dst))
+		}
 		must(t, a.link.DeleteNeighbor(b.addr))
 		if entries, err := a.link.FDB(); len(entries) != 0 || err != nil {
 			t.Errorf("forwarding entries are %v, %v after the last was removed", entries, err)
@@ -216,6 +231,12 @@ func geneveSuite() suite {
 			{"point-to-point", func(t *testing.T) { genevePasses(t, 0) }},
 			{"port", func(t *testing.T) { genevePasses(t, 777) }},
 			{"other-vni", geneveIsolated},
+			{"conflict", func(t *testing.T) {
+				u := newTunnel(t)
+				tunnelConflict(t, u, func(name string) link.Spec {
+					return link.GeneveSpec{Attrs: named(name), VNI: 7, Remote: u.addrB}
+				})
+			}},
 		},
 	}
 }

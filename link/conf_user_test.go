@@ -133,6 +133,11 @@ func tunExists(t *testing.T) {
 		t.Errorf("second device of one name: %v, want ErrExists", err)
 	}
 	find(t, ns, "tun0")
+	cable(t, ns, "eth0", ns, "wire")
+	spec.Name = "eth0"
+	if _, err := link.OpenTun(ns, spec); !errors.Is(err, link.ErrExists) {
+		t.Errorf("a device with the name of a link of another kind: %v, want ErrExists", err)
+	}
 }
 
 func ifbSuite() suite {

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"net/netip"
 
 	"github.com/vishvananda/netlink/nl"
@@ -92,7 +93,11 @@ func (s *GeneveSpec) fields() []field {
 }
 
 func (s GeneveSpec) create(m *maker) error {
-	return m.newLink(request{kind: "geneve", attrs: s.Attrs, fields: s.fields()}, ownUnderlay)
+	err := m.newLink(request{kind: "geneve", attrs: s.Attrs, fields: s.fields()}, ownUnderlay)
+	if errors.Is(err, unix.EBUSY) { // geneve_configure's word for a tunnel that is there
+		return unix.EEXIST
+	}
+	return err
 }
 
 func (s GeneveSpec) read(r *reader) (Spec, error) {

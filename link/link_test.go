@@ -60,6 +60,23 @@ func TestCloseAfterTheNamespace(t *testing.T) {
 	must(t, other.Close())
 }
 
+// TestGone: asking a link that others removed is an error and leaks nothing.
+func TestGone(t *testing.T) {
+	need(t, "veth")
+	ns := newNS(t, "a")
+	l, _ := cable(t, ns, "eth0", ns, "wire")
+	must(t, find(t, ns, "eth0").Close())
+	before := takeTrace(t, ns)
+	if _, err := l.Spec(); err == nil {
+		t.Error("a link that is gone was read")
+	}
+	if err := l.Up(); err == nil {
+		t.Error("a link that is gone was brought up")
+	}
+	must(t, l.Close())
+	untouched(t, before, ns)
+}
+
 // TestPeerExists: the other end's name can be in use too.
 func TestPeerExists(t *testing.T) {
 	need(t, "veth")

@@ -1,12 +1,16 @@
 package link_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"cleat/lab"
 	"cleat/link"
@@ -100,4 +104,57 @@ func TestStartOVSLeavesNothing(t *testing.T) {
 		t.Errorf("Close left the directory: %v", err)
 	}
 	untouched(t, before, br)
+	if left := running(t, dir); left != nil {
+		t.Errorf("still running: %q", left)
+	}
+}
+
+// running are the command lines that mention dir.
+func running(t *testing.T, dir string) []string {
+	t.Helper()
+	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	must(t, err)
+	var out []string
+	for _, c := range commands {
+		if b, err := os.ReadFile(c); err == nil && strings.Contains(string(b), dir) {
+			out = append(out, string(b))
+		}
+	}
+	return out
+}
+
+// ovsOwnerEnv makes a run of TestOVSDiesWithItsOwner the owner, with a directory
+// for the switch.
+const ovsOwnerEnv = "CLEAT_TEST_OVS_OWNER"
+
+// TestOVSDiesWithItsOwner kills a process that started a switch.
+func TestOVSDiesWithItsOwner(t *testing.T) {
+	needOVS(t)
+	if dir := os.Getenv(ovsOwnerEnv); dir != "" {
+		_, err := link.StartOVS(t.Context(), newNS(t, "bridge"), dir)
+		must(t, err)
+		fmt.Println("ready")
+		select {} // until killed
+	}
+	dir := filepath.Join(t.TempDir(), "ovs")
+	owner := exec.Command(os.Args[0], "-test.run", "^TestOVSDiesWithItsOwner$")
+	owner.Env = append(os.Environ(), ovsOwnerEnv+"="+dir, "CLEAT_LAB=none") // this lab is its lab
+	owner.Stderr = os.Stderr
+	out, err := owner.StdoutPipe()
+	must(t, err)
+	must(t, owner.Start())
+	_, err = bufio.NewReader(out).ReadString('\n')
+	must(t, err)
+	if n := len(running(t, dir)); n != 2 {
+		t.Errorf("%d processes have the switch's directory, want 2", n)
+	}
+	must(t, owner.Process.Kill())
+	owner.Wait() // an error: it was killed
+	again := time.NewTicker(resend)
+	defer again.Stop()
+	for until := time.Now().Add(patience); running(t, dir) != nil; <-again.C {
+		if time.Now().After(until) {
+			t.Fatalf("still running: %q", running(t, dir))
+		}
+	}
 }

@@ -66,19 +66,30 @@ func untouched(t *testing.T, before trace, all ...*netns.NS) {
 	if d := cmp.Diff(before.lines, takeTrace(t, all...).lines); d != "" {
 		t.Errorf("something was left behind or is gone (-before +after):\n%s", d)
 	}
-	var more []string
-	for until := time.Now().Add(patience); time.Now().Before(until); {
-		more = nil
-		for what, n := range descriptors(t) {
-			if n > before.open[what] {
-				more = append(more, what)
-			}
-		}
+	// Seldom: much garbage would bring the collector, which hides leaks.
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	more := opened(t, before)
+	for range 250 {
 		if more == nil {
 			return
 		}
+		<-again.C
+		more = opened(t, before)
 	}
 	t.Errorf("descriptors leaked: %s", more)
+}
+
+// opened are the descriptors that were not open before.
+func opened(t *testing.T, before trace) []string {
+	t.Helper()
+	var more []string
+	for what, n := range descriptors(t) {
+		if n > before.open[what] {
+			more = append(more, what)
+		}
+	}
+	return more
 }
 
 func netlinkTrace(t *testing.T, ns *netns.NS) []string {

@@ -161,9 +161,6 @@ func (t *Tun) closeFiles() error {
 const tunExclusive = 0x8000
 
 func (t *Tun) open(ns *netns.NS, s TunSpec) error {
-	if has(ns, s.Name) {
-		return unix.EEXIST
-	}
 	flags := uint16(tunExclusive | unix.IFF_TUN)
 	if s.Mode == TunEthernet {
 		flags = tunExclusive | unix.IFF_TAP
