@@ -65,10 +65,10 @@ func (m *maker) detour(r *rtnl, q request) error {
 		return err
 	}
 	i, err := r.index(q.attrs.Name)
-	if err != nil {
-		return err
+	if err == nil {
+		err = r.moveAndRename(i, m.to.NS, final)
 	}
-	if err := r.moveAndRename(i, m.to.NS, final); err != nil {
+	if err != nil {
 		return errors.Join(err, removeByName(r.ns, q.attrs.Name), removeByName(m.to.NS, q.attrs.Name))
 	}
 	return nil
@@ -121,6 +121,7 @@ func (m *maker) explain(err error) error {
 	var param *ParamError
 	var lack *Lack
 	var ignored *ignoredError
+	var refusal *KernelError
 	switch {
 	case errors.As(err, &param), errors.As(err, &lack):
 		return err
@@ -128,11 +129,17 @@ func (m *maker) explain(err error) error {
 		return ignored.lack()
 	case errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("create %s %q: %w", kind, name, m.whatExists())
+	case errors.As(err, &refusal) && errors.Is(err, unix.EOPNOTSUPP) && refusal.Message != unknownKind:
+		return &Lack{What: fmt.Sprintf("this link of kind %q", kind), Reason: "the kernel says: " + refusal.Message}
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return lackOf(kind, err)
 	}
 	return fmt.Errorf("create %s %q: %w", kind, name, err)
 }
+
+// unknownKind is what the kernel says to a kind that it does not have
+// (rtnl_newlink, net/core/rtnetlink.c).
+const unknownKind = "Unknown device type"
 
 // whatExists tells a name that is taken from an identity that is.
 func (m *maker) whatExists() error {

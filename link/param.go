@@ -32,6 +32,18 @@ func (e *Lack) Error() string {
 	return fmt.Sprintf("%s: %s (%s)", e.What, e.Reason, e.Remedy)
 }
 
+// KernelError is a refusal that the kernel gave a reason for (an extended
+// acknowledgement). It wraps the error number.
+type KernelError struct {
+	Message string // the kernel's words
+	Errno   error
+}
+
+func (e *KernelError) Error() string { return e.Message + ": " + e.Errno.Error() }
+
+// Unwrap is the error number.
+func (e *KernelError) Unwrap() error { return e.Errno }
+
 // MAC is a 48-bit Ethernet address; the zero MAC means "none given".
 type MAC [6]byte
 

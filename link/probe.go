@@ -28,8 +28,8 @@ var probes = func() map[string]func() error {
 
 // Probe says whether links of that kind can be made here and now: nil, or a
 // *Lack with the reason and the remedy. Besides Kinds it knows the features
-// "tbf", "mptcp" and "bridge-netfilter". It makes one in a scratch namespace the first
-// time and remembers the answer; it is safe for concurrent use. An unknown
+// "tbf", "mptcp" and "bridge-netfilter". It makes one in a scratch namespace the
+// first time and remembers the answer; it is safe for concurrent use. An unknown
 // kind is a *ParamError.
 func Probe(kind string) error {
 	p, ok := probes[kind]

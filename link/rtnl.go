@@ -185,7 +185,7 @@ func plain(err error) error {
 	if !errors.As(err, &op) || op.Message == "" {
 		return err
 	}
-	return fmt.Errorf("%s: %w", op.Message, op.Err)
+	return &KernelError{Message: op.Message, Errno: op.Err}
 }
 
 // attributeAt is the path of types to the attribute that starts at offset.
