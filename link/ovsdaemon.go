@@ -100,9 +100,6 @@ func (o *OVS) start(ctx context.Context, ns *netns.NS) error {
 	if err := o.db.answers(within, o.path(ovsSocket)); err != nil {
 		return err
 	}
-	if err := o.run(within, "ovs-vsctl", "--db="+o.DB(), "--no-wait", "init"); err != nil {
-		return err
-	}
 	o.vs, err = o.daemon(ctx, ns, "ovs-vswitchd", o.DB())
 	if err != nil {
 		return err
