@@ -36,10 +36,8 @@ const maxBurst = 5 * time.Millisecond
 // segmentsMax is UDP_MAX_SEGMENTS of kernels before 6.9.
 const segmentsMax = 64
 
-// run sends on a thread of its own until the time is over.
+// run sends until the time is over. On a schedule it has a thread of its own.
 func (s *blast) run() {
-	runtime.LockOSThread() // never unlocked: the thread's timer slack goes with it
-	preciseSleep()
 	s.lag = newLatency()
 	segments := 1
 	if s.gso {
@@ -47,10 +45,11 @@ func (s *blast) run() {
 	}
 	out := newOutgoing(s, segments)
 	if s.rate > 0 {
-		s.paced(out)
+		onOwnThread(func() { s.paced(out) })
 		return
 	}
 	var seq uint64
+	var y yielder
 	for !s.stop.Load() && nanos() < s.until {
 		n := s.send(out, seq, out.capacity())
 		seq += n
@@ -58,6 +57,7 @@ func (s *blast) run() {
 		if s.lastErr != nil {
 			return
 		}
+		y.call()
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 	"strconv"
 	"time"
 
@@ -401,15 +400,6 @@ func closeFlows(flows []*flow) {
 	}
 	for _, f := range flows {
 		f.sock.close(false)
-	}
-}
-
-// locked runs f on a thread of its own that ends with it.
-func locked(f func()) func() {
-	return func() {
-		runtime.LockOSThread() // never unlocked: the thread's timer slack goes with it
-		preciseSleep()
-		f()
 	}
 }
 

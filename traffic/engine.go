@@ -129,12 +129,12 @@ func runServer(cmd *exec.Cmd, out *bytes.Buffer) error {
 // startLocked runs cmd on a thread that lives as long as it, because Pdeathsig
 // is bound to the thread that started the child.
 func startLocked(cmd *exec.Cmd) error {
-	done := make(chan error, 1)
-	go locked(func() {
+	var err error
+	onOwnThread(func() {
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-		done <- cmd.Run()
-	})()
-	return <-done
+		err = cmd.Run()
+	})
+	return err
 }
 
 // awaitListening waits until some socket listens at port; false: ctx ended. It

@@ -13,7 +13,7 @@ import (
 )
 
 // flow is one end of one stream of datagrams on a connected socket. Its
-// receiving thread answers greetings, probes and requests, and counts data.
+// receiving goroutine answers greetings, probes and requests, and counts data.
 type flow struct {
 	sock  *socket
 	index uint16
@@ -73,8 +73,10 @@ func (f *flow) receive(size int) error {
 		in.SetBuffer(i, 0, bufs[i])
 		in.SetBuffers(i, 1)
 	}
+	var y yielder
 	for !f.stop.Load() {
 		got, err := in.Recv(f.sock.fd, unix.MSG_WAITFORONE)
+		y.call()
 		if err != nil {
 			// ECONNREFUSED: an ICMP error to something we sent before the other
 			// end listened, or after it closed.
@@ -141,7 +143,7 @@ func (f *flow) ack(d datagram, size int) {
 	unix.Write(f.sock.fd, b[:])
 }
 
-// end stops the receiving thread, which must be waited for elsewhere.
+// end stops the receiving goroutine, which must be waited for elsewhere.
 func (f *flow) end() {
 	f.stop.Store(true)
 	f.sock.wake()

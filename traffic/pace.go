@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,18 @@ func nanos() int64 { return int64(time.Since(clockBase)) }
 // that is, stay locked.
 func preciseSleep() {
 	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+}
+
+// onOwnThread runs f with precise sleeps and returns after it.
+func onOwnThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread's timer slack goes with it
+		preciseSleep()
+		f()
+	}()
+	<-done
 }
 
 const (

@@ -60,9 +60,12 @@ func Relay(ctx context.Context, a, b int, delay time.Duration) (ab, ba RelayStat
 	var wg sync.WaitGroup
 	for _, w := range []*relayWay{there, back} {
 		wg.Go(func() {
-			ended := make(chan struct{})
-			go locked(func() { defer close(ended); errs <- w.run(); cancel() })()
-			<-ended
+			defer cancel()
+			if delay > 0 {
+				onOwnThread(func() { errs <- w.run() })
+			} else {
+				errs <- w.run()
+			}
 		})
 	}
 	wg.Wait()
@@ -102,7 +105,11 @@ func newRelayWay(from, to, wake int, delay time.Duration) *relayWay {
 
 // run moves packets until it is woken or a device fails.
 func (w *relayWay) run() error {
+	var y yielder
 	for {
+		if w.delay == 0 { // a delaying relay has a thread of its own
+			y.call()
+		}
 		more, err := w.batch()
 		if err != nil {
 			return err

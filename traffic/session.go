@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,11 +77,7 @@ func (t *session) attachFlow(d datagram, local, from netip.AddrPort, size int) {
 	f := &flow{sock: sock, index: d.index, token: t.token.head()}
 	t.flows[d.index] = f
 	f.ack(d, size)
-	t.wg.Go(func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		f.receive(t.receiveSize())
-	})
+	t.wg.Go(func() { f.receive(t.receiveSize()) })
 }
 
 func (t *session) receiveSize() int {
@@ -265,10 +260,10 @@ func (t *session) runRR(ctx context.Context) error {
 
 // echo answers every request of size bytes with as many.
 func echo(fd, size int) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	buf := make([]byte, size)
+	var y yielder
 	for readFull(fd, buf) == nil {
+		y.call()
 		if writeFull(fd, buf) != nil {
 			return
 		}

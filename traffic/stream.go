@@ -7,10 +7,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cleat/internal/sys"
+
 	"golang.org/x/sys/unix"
 )
 
-// streamSet is one end of the streams of a TCP test. Each stream has a thread
+// streamSet is one end of the streams of a TCP test. Each stream has a goroutine
 // in a loop of blocking system calls; everybody else only looks at the counters.
 type streamSet struct {
 	socks  []*socket
@@ -22,7 +24,7 @@ type streamSet struct {
 	idle   chan struct{} // closed when all threads have ended
 }
 
-// counter has a cache line of its own; only its thread writes it.
+// counter has a cache line of its own; only its goroutine writes it.
 type counter struct {
 	bytes atomic.Uint64
 	_     [56]byte
@@ -35,28 +37,34 @@ func newStreamSet(socks []*socket) *streamSet {
 	}
 }
 
-// start runs loop for every stream on a thread of its own. loop returns when
-// its socket ends or stop is set.
+// start runs loop for every stream. loop returns when its socket ends or stop is
+// set.
 func (s *streamSet) start(loop func(s *streamSet, i int)) {
 	for i := range s.socks {
-		s.wg.Go(func() {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			loop(s, i)
-		})
+		s.wg.Go(func() { loop(s, i) })
 	}
 	go func() { s.wg.Wait(); close(s.idle) }()
 }
 
-// receiveLoop counts what arrives, reading size bytes at most at once.
+// minRead is the least that a receiver asks for at once, in bytes: two of the
+// writes that senders make by default.
+const minRead = 256 << 10
+
+// receiveLoop counts what arrives, reading size bytes or more at once.
 func receiveLoop(size int) func(*streamSet, int) {
 	return func(s *streamSet, i int) {
-		fd, buf, c := s.socks[i].fd, make([]byte, size), &s.counts[i].bytes
+		fd, buf, c := s.socks[i].fd, make([]byte, max(size, minRead)), &s.counts[i].bytes
+		read, wait, done := unix.Read, noWait, noop
+		if takeProcessor() {
+			read, wait, done = sys.ReadRaw, rawTimeout(fd, unix.SO_RCVTIMEO, unix.POLLIN), giveProcessor
+		}
+		defer done()
 		var total uint64
 		for {
-			n, err := unix.Read(fd, buf)
+			n, err := read(fd, buf)
 			if n <= 0 {
 				if err != nil && retry(err) && !s.stop.Load() {
+					wait(err)
 					continue
 				}
 				return
@@ -75,16 +83,65 @@ func sendLoop(size int) func(*streamSet, int) {
 	return func(s *streamSet, i int) {
 		fd, buf, c := s.socks[i].fd, make([]byte, size), &s.counts[i].bytes
 		fill(buf)
+		write, wait, done := unix.Write, noWait, noop
+		if takeProcessor() {
+			write, wait, done = sys.WriteRaw, rawTimeout(fd, unix.SO_SNDTIMEO, unix.POLLOUT), giveProcessor
+		}
+		defer done()
 		var total uint64
 		for !s.stop.Load() {
-			n, err := unix.Write(fd, buf) // the runtime ignores SIGPIPE here
+			n, err := write(fd, buf) // the runtime ignores SIGPIPE here
 			if n > 0 {
 				total += uint64(n)
 				c.Store(total)
 			}
-			if err != nil && !retry(err) {
-				return
+			if err != nil {
+				if !retry(err) {
+					return
+				}
+				wait(err)
 			}
+		}
+	}
+}
+
+// rawStreams counts the streams that keep a processor of the Go scheduler while
+// they block: like the processors, it is the process's.
+var rawStreams atomic.Int32
+
+// takeProcessor lets a stream keep a processor, as long as enough remain for
+// everything else. A process that wants its streams fast raises GOMAXPROCS by
+// their number.
+func takeProcessor() bool {
+	const others = 3 // control, timers, the collector
+	if int(rawStreams.Add(1))+others <= runtime.GOMAXPROCS(0) {
+		return true
+	}
+	rawStreams.Add(-1)
+	return false
+}
+
+func giveProcessor() { rawStreams.Add(-1) }
+
+func noop() {}
+
+func noWait(error) {}
+
+// rawWait is how long a thread may block without the scheduler's knowledge.
+const rawWait = 5 * time.Millisecond // the collector can wait so long
+
+// rawTimeout gives a socket the timeout that raw calls need, and returns what to
+// do when one ended: after a timeout, wait in a way that the scheduler knows, for
+// as long as it takes but looking up now and then.
+func rawTimeout(fd, option int, events int16) func(error) {
+	tv := unix.NsecToTimeval(int64(rawWait))
+	// A socket that takes no timeout is of no use for anything else either: the
+	// first call fails.
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &tv)
+	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
+	return func(err error) {
+		if err == unix.EAGAIN {
+			_, _ = unix.Poll(fds, 100)
 		}
 	}
 }

@@ -41,13 +41,15 @@ func lost(step string, cause error) error { return fmt.Errorf("%s: %w: %w", step
 
 func (t *transactor) run() {
 	t.latency, t.lag = newLatency(), newLatency()
+	var y yielder
 	free := nanos() // since when the generator could have sent the next
 	for seq := uint64(0); ; seq++ {
-		intended := free
-		if t.plan.interval > 0 {
-			intended = t.plan.at(seq)
-		} else if free < t.plan.start {
-			intended = t.plan.start
+		intended := t.plan.at(seq)
+		if t.plan.interval == 0 {
+			if y.call() {
+				free = nanos() // yielding is no latency of the path
+			}
+			intended = max(free, t.plan.start)
 		}
 		if intended >= t.until {
 			return
@@ -106,9 +108,11 @@ func (c *client) runTransactors(ctx context.Context, dos []func(seq uint64) erro
 		}
 		all[i] = t
 		wg.Go(func() {
-			ended := make(chan struct{})
-			go locked(func() { defer close(ended); t.run() })()
-			<-ended
+			if t.plan.interval > 0 {
+				onOwnThread(t.run)
+			} else {
+				t.run()
+			}
 		})
 	}
 	join := c.cpuFrom(c.cfg.Omit)

@@ -121,10 +121,9 @@ func (a *announcer) line(v any, text string) {
 	fmt.Fprintln(a.w, text)
 }
 
-// spareProcessors lets streams block in system calls without the runtime
-// looking every 20 µs whether somebody else needs their processor: it does so
-// only when all of its (virtual) processors are taken, as is usual after --cpu.
-// Pinned to one, context switches during a TCP test fall by more than half.
+// spareProcessors makes room for streams that block in system calls without
+// telling the Go scheduler, which keep one of its processors each (see
+// traffic/stream.go): the number of real ones is as few as one after --cpu.
 func spareProcessors(streams int) {
 	const others = 3 // control, timers, the collector
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), streams+others))
