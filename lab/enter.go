@@ -86,7 +86,12 @@ func Enter(ctx context.Context, cfg Config) (int, error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	go serveHost(ours)
+	served := make(chan struct{})
+	go func() { defer close(served); serveHost(int(ours.Fd())) }()
+	defer func() {
+		unix.Shutdown(int(ours.Fd()), unix.SHUT_RDWR)
+		<-served
+	}()
 	stop := ctx.Done()
 	for {
 		select {

@@ -32,9 +32,9 @@ type hostReply struct {
 const maxHostMessage = 64 << 10
 
 // serveHost is the parent's side; it returns when the copy's end closes.
-func serveHost(control *os.File) {
+func serveHost(control int) {
 	for {
-		data, fds, err := receive(int(control.Fd()))
+		data, fds, err := receive(control)
 		if err != nil {
 			return
 		}

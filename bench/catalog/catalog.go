@@ -124,7 +124,7 @@ var entries = []Entry{
 
 	{Name: "macvlan-bridge", Title: "macvlan, mode bridge", Role: Container, Kinds: []string{"macvlan"}, Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
 	{Name: "macvlan-private", Title: "macvlan, mode private", Role: Container, Kinds: []string{"macvlan"}, Isolates: true,
-		Why: "private macvlan devices of one parent never reach each other", Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
+		Why: "private macvlan devices of one parent do not hear each other's broadcasts, ARP among them, not even by way of a hairpin switch", Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
 	{Name: "macvlan-vepa", Title: "macvlan, mode vepa", Role: Container, Kinds: []string{"macvlan"}, Isolates: true,
 		Why: "vepa sends neighbours' packets to the switch, which must hairpin them back (802.1Qbg)", Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
 	{Name: "macvlan-passthru", Title: "macvlan, mode passthru", Role: Container, Kinds: []string{"macvlan"}, Isolates: true,
@@ -138,7 +138,7 @@ var entries = []Entry{
 	{Name: "ipvlan-l2-private", Title: "ipvlan, mode l2, flag private", Role: Container, Kinds: []string{"ipvlan"}, Isolates: true,
 		Why: "private ipvlan devices of one parent never reach each other", Caveats: []string{hostIPvlan, ipvlanDHCP}},
 	{Name: "ipvlan-l2-vepa", Title: "ipvlan, mode l2, flag vepa", Role: Container, Kinds: []string{"ipvlan"}, Isolates: true,
-		Why: "vepa sends neighbours' packets to the switch, which must send them back; with one shared MAC address a switch does not", Caveats: []string{hostIPvlan, ipvlanDHCP}},
+		Why: "vepa sends neighbours' packets to the switch, which must hairpin them back", Caveats: []string{hostIPvlan, ipvlanDHCP}},
 
 	{Name: "vlan", Title: "802.1Q sub-interfaces", Role: Container, Kinds: []string{"vlan"}},
 	{Name: "bridge-vlan", Title: "VLAN-filtering bridge, both ports in one VLAN", Role: Container, Kinds: []string{"veth", "bridge-vlan"}},

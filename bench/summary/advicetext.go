@@ -102,6 +102,7 @@ func WriteAdvice(w io.Writer, advice []Advice, brief bool) error {
 	}
 	title := ""
 	missing := map[string][]string{} // networks by preset
+	unasked := map[string]bool{}     // goals
 	for i, a := range advice {
 		if a.Role == catalog.Existing {
 			b.WriteString(wrap("", "  ", "This path, "+a.Sentence))
@@ -114,17 +115,19 @@ func WriteAdvice(w io.Writer, advice []Advice, brief bool) error {
 			a.full(&b)
 			continue
 		}
+		if a.Missing != "" {
+			missing[a.preset] = append(missing[a.preset], a.networks...)
+			unasked[string(a.Goal)] = true
+			continue
+		}
 		if t, _, _ := strings.Cut(a.Question, ", for "); t != title {
 			title = t
 			b.WriteString(title + "\n")
 		}
 		b.WriteString(wrap("  "+left(string(a.Goal), 13), strings.Repeat(" ", 15), a.Sentence))
-		if a.Missing != "" {
-			missing[a.preset] = append(missing[a.preset], a.networks...)
-		}
 	}
 	if len(missing) > 0 {
-		b.WriteString("To measure what is missing:\n")
+		b.WriteString("Not measured: " + strings.Join(slices.Sorted(maps.Keys(unasked)), ", ") + ". To measure what is missing:\n")
 		for _, preset := range slices.Sorted(maps.Keys(missing)) {
 			b.WriteString("  " + benchCommand(preset, unique(missing[preset])) + "\n")
 		}
