@@ -35,7 +35,10 @@ type Tree struct {
 //	foreign user   = user + nice − the tree's user time
 //	foreign system = system − the tree's system time
 //
-// each not below 0. The tree's time is utime + stime of each live process and
+// each not below 0, and together not more than the machine's user, system and
+// softirq time minus all of the tree's: the kernel knows a process's total
+// exactly, but divides it into user and system by samples of its whole life, so
+// that the parts of one second may be wrong. The tree's time is utime + stime of each live process and
 // cutime + cstime, in which a process that was waited for lives on (proc(5)).
 // Other processes need not be visible for this, so that it works inside a PID
 // namespace; and it costs one read per process of the tree.
@@ -105,8 +108,9 @@ func (m *CPUMeter) Result(unseen time.Duration) (cell.CPU, error) {
 
 // foreign is the rule that CPUMeter states, in seconds.
 func foreign(c cell.CPU, ownUser, ownSystem, unseen float64) float64 {
-	f := max(0, c.User-ownUser) + max(0, c.System-ownSystem)
-	return max(0, f-unseen)
+	parts := max(0, c.User-ownUser) + max(0, c.System-ownSystem)
+	whole := c.User + c.System + c.SoftIRQ - ownUser - ownSystem
+	return max(0, min(parts, whole)-unseen)
 }
 
 // Load is what the machine was doing when nothing was measured, in cores.
@@ -242,6 +246,9 @@ func (t Tree) used() (ownTime, error) {
 		roots = []int{os.Getpid()}
 	}
 	var sum ownTime
+	if len(t.Roots) == 0 && os.Getpid() == 1 {
+		return everyProcess()
+	}
 	for _, root := range roots {
 		if _, err := os.Stat(procDir(root)); err != nil {
 			return ownTime{}, fmt.Errorf("read processor time of process %d: %w", root, err)
@@ -262,6 +269,30 @@ func (t Tree) used() (ownTime, error) {
 		sum.user += u.user
 		sum.system += u.system
 		queue = append(queue[:len(queue):len(queue)], children(pid)...)
+	}
+	return sum, nil
+}
+
+// everyProcess sums the time of all processes in /proc: in a PID namespace of
+// our own each is a descendant, and listing them is quicker than following
+// every thread's children.
+func everyProcess() (ownTime, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return ownTime{}, fmt.Errorf("list processes: %w", err)
+	}
+	var sum ownTime
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		u, err := processTime(pid)
+		if err != nil {
+			continue // it has ended
+		}
+		sum.user += u.user
+		sum.system += u.system
 	}
 	return sum, nil
 }

@@ -55,6 +55,7 @@ func TestForeign(t *testing.T) {
 	}{
 		{name: "all ours", machine: cell.CPU{User: 0.2, System: 1}, ownUser: 0.2, ownSys: 1},
 		{name: "our softirqs are in our system time only", machine: cell.CPU{User: 0.2, System: 1, SoftIRQ: 0.4}, ownUser: 0.2, ownSys: 1.4},
+		{name: "our user time of this second counted as system time", machine: cell.CPU{User: 0.2, System: 1.05, SoftIRQ: 0.5}, ownUser: 0.05, ownSys: 1.7},
 		{name: "a neighbour computes", machine: cell.CPU{User: 1.2, System: 1, SoftIRQ: 0.4}, ownUser: 0.2, ownSys: 1.4, wantCores: 1},
 		{name: "a neighbour works in the kernel", machine: cell.CPU{User: 0.2, System: 1.5}, ownUser: 0.2, ownSys: 1, wantCores: 0.5},
 		{name: "it was a command of ours", machine: cell.CPU{User: 1.2, System: 1}, ownUser: 0.2, ownSys: 1, unseen: 1},
