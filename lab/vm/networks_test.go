@@ -17,7 +17,8 @@ import (
 // make: none of them may be skipped there.
 var wanted = []string{
 	"ipvlan-l2/local", "ipvlan-l2/switched", "ipvlan-l3/local", "ipvlan-l3/switched", "ipvlan-l3s/local",
-	"ipvlan-l2-private/switched", "ipvlan-l2-vepa/switched", "vlan/local", "vlan/switched",
+	"ipvlan-l2-private/switched", "ipvlan-l2-vepa/switched", "ipvlan-l3-private/switched", "ipvlan-l3-vepa/switched",
+	"ipvlan-l3s-private/switched", "ipvlan-l3s-vepa/switched", "vlan/local", "vlan/switched",
 	"bridge-vlan/local", "bridge-vlan/switched", "ovs-veth/local", "ovs-veth/switched", "ovs-internal/local",
 	"geneve/local", "geneve/switched", "wireguard/local", "ipip/local", "gre/local", "gre/switched",
 }
