@@ -46,9 +46,10 @@ func (s *streamSet) start(loop func(s *streamSet, i int)) {
 	go func() { s.wg.Wait(); close(s.idle) }()
 }
 
-// minRead is the least that a receiver asks for at once, in bytes: two of the
-// writes that senders make by default.
-const minRead = 256 << 10
+// minRead is the least that a receiver asks for at once, in bytes: four of the
+// writes that senders make by default. Asking for one is some 4 % slower over
+// loopback; 1 MiB is no faster.
+const minRead = 512 << 10
 
 // receiveLoop counts what arrives, reading size bytes or more at once.
 func receiveLoop(size int) func(*streamSet, int) {
