@@ -1,0 +1,151 @@
+package netns_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"cleat/lab"
+	"cleat/netns"
+)
+
+func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
+
+func id(t *testing.T, ns *netns.NS) uint64 {
+	t.Helper()
+	n, err := ns.ID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func fresh(t *testing.T) *netns.NS {
+	t.Helper()
+	lab.Need(t)
+	ns, err := netns.New("fresh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	return ns
+}
+
+// TestDo enters a namespace, sees only what is in it, and comes back.
+func TestDo(t *testing.T) {
+	ns := fresh(t)
+	before, err := netns.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	if err := ns.Do(func() error {
+		inside, err := netns.Current()
+		if err != nil {
+			return err
+		}
+		defer inside.Close()
+		if id(t, inside) != id(t, ns) || id(t, inside) == id(t, before) {
+			t.Error("not inside")
+		}
+		links, err := net.Interfaces()
+		if len(links) != 1 || links[0].Name != "lo" {
+			t.Errorf("links of an empty namespace: %v", links)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	after, err := netns.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer after.Close()
+	if id(t, after) != id(t, before) {
+		t.Error("did not come back")
+	}
+}
+
+func TestDoPassesErrorsOn(t *testing.T) {
+	want := errors.New("no")
+	if err := fresh(t).Do(func() error { return want }); !errors.Is(err, want) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestFind resolves what a person types.
+func TestFind(t *testing.T) {
+	ns := fresh(t)
+	pin := filepath.Join(t.TempDir(), "pinned")
+	if err := ns.Pin(pin); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := netns.Unpin(pin); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(pin); !os.IsNotExist(err) {
+			t.Errorf("after Unpin: %v", err)
+		}
+	}()
+	for _, ref := range []string{pin, ns.Path()} {
+		got, err := netns.Find(ref)
+		if err != nil {
+			t.Errorf("%s: %v", ref, err)
+			continue
+		}
+		if id(t, got) != id(t, ns) {
+			t.Errorf("%s is another namespace", ref)
+		}
+		got.Close()
+	}
+	own, err := netns.Find(strconv.Itoa(os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.Close()
+}
+
+func TestFindNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, ref := range map[string]string{
+		"no such process": "4194305", // above the largest pid_max, 2^22
+		"no such name":    "nobody-has-this-name",
+		"no such path":    "/nonexistent/net",
+		"another file":    file,
+		"another kind":    "/proc/self/ns/mnt",
+	} {
+		if ns, err := netns.Find(ref); !errors.Is(err, netns.ErrNotFound) {
+			t.Errorf("%s: %v, %v", name, ns, err)
+		}
+	}
+}
+
+func TestPinNeedsAFreshName(t *testing.T) {
+	ns := fresh(t)
+	taken := filepath.Join(t.TempDir(), "taken")
+	if err := os.WriteFile(taken, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.Pin(taken); !errors.Is(err, os.ErrExist) {
+		t.Errorf("got %v", err)
+	}
+	if text, _ := os.ReadFile(taken); string(text) != "mine" {
+		t.Error("the file was written over")
+	}
+}
+
+func TestCloseTwice(t *testing.T) {
+	ns := fresh(t)
+	for range 2 {
+		if err := ns.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
