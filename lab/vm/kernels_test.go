@@ -56,7 +56,7 @@ func TestKernels(t *testing.T) {
 	if s := strings.Fields(os.Getenv(suitesEnv)); len(s) > 0 {
 		suites = s
 	}
-	program := buildLinkTest(t)
+	program := buildTest(t, "cleat/link")
 	tab := table{}
 	for i, suite := range suites {
 		t.Run(suite, func(t *testing.T) {
@@ -123,18 +123,18 @@ func skipOrFail(t *testing.T, err error) {
 	}
 }
 
-// buildLinkTest builds the test binary of package link, statically: there is no
-// C library to link to in a guest.
-func buildLinkTest(t *testing.T) string {
+// buildTest builds the test binary of a package, statically: there is no C
+// library to link to in a guest.
+func buildTest(t *testing.T, pkg string) string {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), "link.test")
-	cmd := exec.Command("go", "test", "-c", "-o", out, "cleat/link")
+	out := filepath.Join(t.TempDir(), filepath.Base(pkg)+".test")
+	cmd := exec.Command("go", "test", "-c", "-o", out, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build test binary: %v\n%s", err, b)
 	}
 	if _, err := os.Stat(out); err != nil {
-		t.Fatalf("package link has no tests to run: %v", err)
+		t.Fatalf("package %s has no tests to run: %v", pkg, err)
 	}
 	return out
 }

@@ -2,9 +2,6 @@ package vm_test
 
 import (
 	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -27,12 +24,7 @@ var wanted = []string{
 // and passes connections over it.
 func TestNetworks(t *testing.T) {
 	cache := need(t)
-	program := filepath.Join(t.TempDir(), "wiring.test")
-	build := exec.Command("go", "test", "-c", "-o", program, "cleat/bench/wiring")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build test binary: %v\n%s", err, out)
-	}
+	program := buildTest(t, "cleat/bench/wiring")
 	for _, suite := range vm.Suites {
 		t.Run(suite, func(t *testing.T) {
 			k, userland := fetch(t, cache, suite)
