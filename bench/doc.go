@@ -13,7 +13,10 @@
 // instant of work it reads the machine's processor time.
 //
 // A sample that was disturbed, by foreign load, by the hypervisor, or because
-// the generator was late, is kept, marked bad and taken again, at most twice.
+// the generator was late, is kept, marked bad and taken again, at most twice and
+// not in the warm-up; at most one measurement in eight is, so that the
+// experiment ends on a machine that is never quiet, too. A cell with bad samples
+// only is shown with a warning.
 // Every sample is a line of samples.jsonl as soon as it is taken, so that
 // neither Ctrl-C nor a kill loses more than the one under way. The report is
 // made from that file.

@@ -48,8 +48,8 @@ func addBridge(host *lab.Node, mtu int) error {
 	return l.Up()
 }
 
-// attach gives a container a veth pair whose other end is a port of the host's
-// bridge, and returns that port's name.
+// attach gives a container a veth pair with the address given, whose other end,
+// of the name given, is a port of the host's bridge.
 func attach(host, container *lab.Node, portName string, mtu int, addr netip.Addr) error {
 	if err := lab.Connect(lab.End{Node: container, Name: inside}, lab.End{Node: host, Name: portName}, lab.Cable{MTU: mtu}); err != nil {
 		return err

@@ -27,7 +27,7 @@ const (
 	underBridgeVNI = firstVNI - 1
 )
 
-// ends lists the two hosts with the addresses that matter to a tunnel.
+// tunnelEnd is one of the two hosts with the addresses that matter to a tunnel.
 type tunnelEnd struct {
 	host          *lab.Node
 	local, remote netip.Addr // of the underlay

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"cleat/traffic"
@@ -141,11 +142,14 @@ func pin(cpu int) error {
 }
 
 // trafficError marks parameters that no test can run with as mistakes in the
-// command line, and forgives an interruption.
+// command line, and says what to start where nobody listens.
 func trafficError(err error) error {
 	var bad *traffic.ConfigError
 	if errors.As(err, &bad) {
 		return usagef("%w", bad)
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return withHint(err, "nobody listens there: start `cleat traffic serve --listen ADDR` at the other end")
 	}
 	return err
 }
