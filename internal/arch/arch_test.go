@@ -58,7 +58,9 @@ var rooms = map[string]room{
 	"link":    {hands, []string{"netns"}},
 	"netns":   {hands, nil},
 	"traffic": {hands, nil},
+	"usernet": {hands, nil},
 
+	"packet":         {facts, nil},
 	"internal/sys":   {facts, nil},
 	"internal/spell": {facts, nil},
 

@@ -17,7 +17,9 @@
 //	        link             kernel links, one file a kind                       → netns
 //	        netns            create, enter and find network namespaces
 //	        traffic          load generator and sink, relay between TUNs
-//	FACTS   internal/sys     the only unsafe and raw system calls
+//	        usernet          rootless data path: TUN on one side, sockets on the other
+//	FACTS   packet           header formats and checksums, no I/O
+//	        internal/sys     the only unsafe and raw system calls
 //	        internal/spell   the known word that an unknown one was meant to be
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may

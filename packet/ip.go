@@ -1,0 +1,213 @@
+package packet
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+)
+
+// Protocol is an IP protocol number.
+type Protocol uint8
+
+// The protocols that are looked into.
+const (
+	ICMP   Protocol = 1
+	TCP    Protocol = 6
+	UDP    Protocol = 17
+	ICMPv6 Protocol = 58
+)
+
+// String is the protocol's name, or its number.
+func (p Protocol) String() string {
+	switch p {
+	case ICMP:
+		return "icmp"
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	case ICMPv6:
+		return "icmp6"
+	}
+	return "proto-" + string(appendUint(nil, uint(p)))
+}
+
+func appendUint(b []byte, n uint) []byte {
+	if n >= 10 {
+		b = appendUint(b, n/10)
+	}
+	return append(b, byte('0'+n%10))
+}
+
+// Header sizes in bytes.
+const (
+	IPv4Bytes = 20 // without options
+	IPv6Bytes = 40
+	TCPBytes  = 20 // without options
+	UDPBytes  = 8
+	ICMPBytes = 8 // echo and error messages, both versions
+)
+
+// Errors of parsing. They carry no detail: who sends garbage gets none.
+var (
+	ErrShort   = errors.New("packet is cut short")
+	ErrBad     = errors.New("packet contradicts itself")
+	ErrVersion = errors.New("neither IPv4 nor IPv6")
+)
+
+// IP is what an IPv4 or IPv6 header says.
+type IP struct {
+	Src, Dst netip.Addr // never IPv4-mapped unless the packet is IPv6
+	Protocol Protocol
+	TTL      uint8 // hop limit
+	TOS      uint8 // traffic class: DSCP and ECN
+	// DontFragment is set where routers must not fragment: always in IPv6.
+	DontFragment bool
+
+	// A fragment has More set or an Offset (bytes, a multiple of 8) above 0.
+	More   bool
+	Offset int
+	ID     uint32 // groups fragments
+
+	HeaderBytes int    // where the payload begins in the packet
+	Payload     []byte // refers to the packet
+}
+
+// IsFragment tells whether the packet is a piece of one.
+func (p *IP) IsFragment() bool { return p.More || p.Offset > 0 }
+
+// ParseIP reads the header of a whole packet. Bytes behind the packet's own
+// length are ignored.
+func ParseIP(b []byte, p *IP) error {
+	if len(b) < 1 {
+		return ErrShort
+	}
+	switch b[0] >> 4 {
+	case 4:
+		return parseIPv4(b, p)
+	case 6:
+		return parseIPv6(b, p)
+	}
+	return ErrVersion
+}
+
+func parseIPv4(b []byte, p *IP) error {
+	if len(b) < IPv4Bytes {
+		return ErrShort
+	}
+	header, total := int(b[0]&15)*4, int(binary.BigEndian.Uint16(b[2:]))
+	if header < IPv4Bytes || total < header {
+		return ErrBad
+	}
+	if total > len(b) {
+		return ErrShort
+	}
+	frag := binary.BigEndian.Uint16(b[6:])
+	*p = IP{
+		Src: netip.AddrFrom4([4]byte(b[12:16])), Dst: netip.AddrFrom4([4]byte(b[16:20])),
+		Protocol: Protocol(b[9]), TTL: b[8], TOS: b[1],
+		DontFragment: frag&0x4000 != 0, More: frag&0x2000 != 0, Offset: int(frag&0x1fff) * 8,
+		ID:          uint32(binary.BigEndian.Uint16(b[4:])),
+		HeaderBytes: header, Payload: b[header:total],
+	}
+	return nil
+}
+
+// Extension headers of IPv6 that are skipped (RFC 8200 section 4).
+const (
+	hopByHop    = 0
+	routing     = 43
+	fragment    = 44
+	destOptions = 60
+)
+
+// maxExtensions bounds the walk along extension headers; real packets have two
+// or three.
+const maxExtensions = 8
+
+func parseIPv6(b []byte, p *IP) error {
+	if len(b) < IPv6Bytes {
+		return ErrShort
+	}
+	end := IPv6Bytes + int(binary.BigEndian.Uint16(b[4:]))
+	if end > len(b) {
+		return ErrShort
+	}
+	*p = IP{
+		Src: netip.AddrFrom16([16]byte(b[8:24])), Dst: netip.AddrFrom16([16]byte(b[24:40])),
+		TTL: b[7], TOS: b[0]<<4 | b[1]>>4, DontFragment: true,
+	}
+	next, at := b[6], IPv6Bytes
+	for range maxExtensions {
+		switch next {
+		case hopByHop, routing, destOptions:
+			if at+8 > end {
+				return ErrShort
+			}
+			next, at = b[at], at+8+int(b[at+1])*8
+		case fragment:
+			if at+8 > end {
+				return ErrShort
+			}
+			f := binary.BigEndian.Uint16(b[at+2:])
+			p.Offset, p.More, p.ID = int(f&^7), f&1 != 0, binary.BigEndian.Uint32(b[at+4:])
+			next, at = b[at], at+8
+			if p.Offset > 0 { // what follows is the middle of something
+				return p.finish6(b, next, at, end)
+			}
+		default:
+			return p.finish6(b, next, at, end)
+		}
+		if at > end {
+			return ErrShort
+		}
+	}
+	return ErrBad
+}
+
+func (p *IP) finish6(b []byte, next uint8, at, end int) error {
+	p.Protocol, p.HeaderBytes, p.Payload = Protocol(next), at, b[at:end]
+	return nil
+}
+
+// IPBytes is the size of the header that PutIP writes for an address.
+func IPBytes(a netip.Addr) int {
+	if a.Is4() {
+		return IPv4Bytes
+	}
+	return IPv6Bytes
+}
+
+// defaultTTL is net.ipv4.ip_default_ttl.
+const defaultTTL = 64
+
+// PutIP writes an IPv4 or IPv6 header without options for a payload of length
+// bytes into b and returns its size. IPv4 gets DF and its checksum. tos is the
+// traffic class.
+func PutIP(b []byte, src, dst netip.Addr, proto Protocol, tos uint8, length int) int {
+	if src.Is4() {
+		return putIPv4(b, src, dst, proto, tos, length)
+	}
+	b = b[:IPv6Bytes]
+	b[0], b[1], b[2], b[3] = 0x60|tos>>4, tos<<4, 0, 0
+	binary.BigEndian.PutUint16(b[4:], uint16(length))
+	b[6], b[7] = uint8(proto), defaultTTL
+	s, d := src.As16(), dst.As16()
+	copy(b[8:], s[:])
+	copy(b[24:], d[:])
+	return IPv6Bytes
+}
+
+func putIPv4(b []byte, src, dst netip.Addr, proto Protocol, tos uint8, length int) int {
+	b = b[:IPv4Bytes]
+	b[0], b[1] = 0x45, tos
+	binary.BigEndian.PutUint16(b[2:], uint16(IPv4Bytes+length))
+	binary.BigEndian.PutUint16(b[4:], 0)
+	binary.BigEndian.PutUint16(b[6:], 0x4000) // DF: ID may be 0 (RFC 6864)
+	b[8], b[9], b[10], b[11] = defaultTTL, uint8(proto), 0, 0
+	s, d := src.As4(), dst.As4()
+	copy(b[12:], s[:])
+	copy(b[16:], d[:])
+	binary.BigEndian.PutUint16(b[10:], Checksum(b))
+	return IPv4Bytes
+}

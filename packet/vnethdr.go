@@ -1,0 +1,53 @@
+package packet
+
+import "encoding/binary"
+
+// VNetHdr is struct virtio_net_hdr_v1, which a TUN device with IFF_VNET_HDR has
+// in front of each packet, in the machine's byte order.
+type VNetHdr struct {
+	Flags          uint8
+	GSOType        uint8
+	HeaderBytes    uint16 // of all headers that each segment repeats
+	GSOSize        uint16 // payload bytes of a segment
+	ChecksumStart  uint16 // where the checksum begins to count, from the packet's start
+	ChecksumOffset uint16 // where it goes, from ChecksumStart
+}
+
+// VNetHdrBytes is the size that TUNSETVNETHDRSZ is set to.
+const VNetHdrBytes = 12
+
+// Flags and GSO types (include/uapi/linux/virtio_net.h).
+const (
+	NeedsChecksum = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM: the field holds the pseudo header's sum
+	DataValid     = 2 // VIRTIO_NET_HDR_F_DATA_VALID: the checksum was looked at
+
+	GSONone  = 0 // VIRTIO_NET_HDR_GSO_NONE
+	GSOTCPv4 = 1 // VIRTIO_NET_HDR_GSO_TCPV4
+	GSOTCPv6 = 4 // VIRTIO_NET_HDR_GSO_TCPV6
+	GSOUDP   = 5 // VIRTIO_NET_HDR_GSO_UDP_L4
+	GSOECN   = 0x80
+)
+
+// Parse reads the header in front of b.
+func (h *VNetHdr) Parse(b []byte) error {
+	if len(b) < VNetHdrBytes {
+		return ErrShort
+	}
+	*h = VNetHdr{
+		Flags: b[0], GSOType: b[1],
+		HeaderBytes: binary.NativeEndian.Uint16(b[2:]), GSOSize: binary.NativeEndian.Uint16(b[4:]),
+		ChecksumStart: binary.NativeEndian.Uint16(b[6:]), ChecksumOffset: binary.NativeEndian.Uint16(b[8:]),
+	}
+	return nil
+}
+
+// Put writes the header into b; the number of buffers stays 0.
+func (h *VNetHdr) Put(b []byte) {
+	b = b[:VNetHdrBytes]
+	b[0], b[1] = h.Flags, h.GSOType
+	binary.NativeEndian.PutUint16(b[2:], h.HeaderBytes)
+	binary.NativeEndian.PutUint16(b[4:], h.GSOSize)
+	binary.NativeEndian.PutUint16(b[6:], h.ChecksumStart)
+	binary.NativeEndian.PutUint16(b[8:], h.ChecksumOffset)
+	b[10], b[11] = 0, 0
+}

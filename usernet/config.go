@@ -1,0 +1,68 @@
+package usernet
+
+import (
+	"io"
+	"net/netip"
+	"os"
+	"time"
+)
+
+// Config says what a Stack works on. The zero value of each optional field is a
+// sensible default.
+type Config struct {
+	// TUN is the guest's device in non-blocking mode, as IFF_TUN|IFF_NO_PI|
+	// IFF_VNET_HDR with a virtio header of 12 bytes, or any socket that keeps
+	// message boundaries and carries the same bytes (tests use a socketpair).
+	// The Stack uses it and leaves closing to the caller.
+	TUN *os.File
+	// MTU of the device in bytes, 576 to 65520; IPv6 needs 1280.
+	MTU int
+
+	// Guest4 and Guest6 are the guest's addresses. Packets from other sources
+	// are dropped and counted. An invalid address switches the family off.
+	Guest4, Guest6 netip.Addr
+	// Gateway4 and Gateway6 are our own addresses on the link. They answer pings
+	// and stand as source of ICMP errors and of clients whose own address would
+	// mean something else inside (loopback; the guest's own).
+	Gateway4, Gateway6 netip.Addr
+
+	// Policy judges new flows; nil: PublicOnly.
+	Policy Policy
+	// Hook is asked after Policy; nil: nobody.
+	Hook Hook
+
+	// Outbound4 and Outbound6 are source addresses of host sockets, and
+	// OutboundInterface the link they are bound to; zero: the host's routes decide.
+	Outbound4, Outbound6 netip.Addr
+	OutboundInterface    string
+
+	// Pcap receives all packets of the device in pcap format; nil: none.
+	Pcap io.Writer
+
+	Limits Limits
+}
+
+// Limits bound what a hostile guest can cost. Zero fields take the default.
+type Limits struct {
+	Flows       int           // at once, all protocols; default 65536 less what RLIMIT_NOFILE forbids; a SYN beyond is answered with RST
+	BufferBytes int           // packet memory; default 64 MiB
+	UDPIdle     time.Duration // a flow that has seen both directions; default 120 s (nf_conntrack_udp_timeout_stream)
+	UDPReply    time.Duration // one that has not; default 30 s (nf_conntrack_udp_timeout)
+	TCPConnect  time.Duration // until the host's connect gives up; default as long as the host's kernel
+}
+
+// Stats are counters since the start.
+type Stats struct {
+	TunInPackets, TunOutPackets uint64 // written to, read from the device
+	TunInBytes, TunOutBytes     uint64 // with headers
+	TCPFlows, UDPFlows          uint64 // begun
+	ICMPFlows                   uint64
+	Open                        int    // flows now
+	Refused                     uint64 // flows the policy refused or dropped
+	Malformed                   uint64 // packets that parse as nothing
+	Spoofed                     uint64 // packets with a source that is not the guest's
+	OverLimit                   uint64 // flows or packets turned away by Limits
+	Retransmits                 uint64 // segments sent to the guest again
+	Dropped                     uint64 // packets to the guest that the device did not take
+	Unsupported                 uint64 // packets of protocols that can't be carried
+}
