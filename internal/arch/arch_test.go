@@ -52,6 +52,7 @@ var rooms = map[string]room{
 	"bench/report":     {brains, []string{"bench/summary", "bench/catalog", "bench/cell"}},
 	"bench/catalog":    {brains, nil},
 	"bench/cell":       {brains, nil},
+	"sandbox":          {brains, []string{"usernet"}},
 
 	"lab":     {hands, []string{"link", "netns"}},
 	"lab/vm":  {hands, nil},

@@ -12,6 +12,7 @@
 //	          report         tables, figures, the HTML page                      → summary, catalog, cell
 //	          catalog        every network by name: data
 //	          cell           the nouns of results: cell, sample, summary
+//	        sandbox          a process in a network of its own                   → usernet
 //	HANDS   lab              hosts, cables and switches made of namespaces       → link, netns
 //	          vm             the same tests under other kernels, in QEMU
 //	        link             kernel links, one file a kind                       → netns

@@ -1,0 +1,2 @@
+// Package sandbox gives a process a network of its own, without root.
+package sandbox
