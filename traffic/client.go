@@ -50,15 +50,8 @@ func newResult(cfg Config) Result {
 }
 
 func (c *client) run(ctx context.Context) error {
-	host, portText, err := splitAddress(c.cfg.Address)
-	if err != nil {
-		return err
-	}
-	port, err := strconv.ParseUint(portText, 10, 16)
-	if err != nil {
-		return &ConfigError{Field: "address", Value: c.cfg.Address, Want: "a numeric port"}
-	}
-	if c.addr, err = resolve(ctx, host, uint16(port)); err != nil {
+	var err error
+	if c.addr, err = parseServer(ctx, c.cfg.Address); err != nil {
 		return err
 	}
 	if c.cfg.NoChecksum && c.addr.Addr().Is6() && !c.addr.Addr().Is4In6() {
@@ -81,6 +74,19 @@ func (c *client) run(ctx context.Context) error {
 	default:
 		return c.runRR(ctx)
 	}
+}
+
+// parseServer turns what a user typed into a server's address.
+func parseServer(ctx context.Context, address string) (netip.AddrPort, error) {
+	host, portText, err := splitAddress(address)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return netip.AddrPort{}, &ConfigError{Field: "address", Value: address, Want: "a numeric port"}
+	}
+	return resolve(ctx, host, uint16(port))
 }
 
 const (
@@ -308,6 +314,7 @@ func (c *client) cpuFrom(omit time.Duration) (join func()) {
 func (c *client) counted(receiver, sender report) {
 	r := &c.result
 	r.BytesReceived = receiver.Bytes
+	r.StreamBytes, r.Fairness = receiver.Streams, Fairness(receiver.Streams)
 	r.DurationSeconds = receiver.Duration.Seconds()
 	if receiver.Duration > 0 {
 		r.BitsPerSecond = 8 * float64(receiver.Bytes) / r.DurationSeconds

@@ -45,6 +45,9 @@
 // Probe: datagrams that may not be fragmented, sizes narrowed sixteen at a time,
 // and a stream of 256 KiB whose count comes back.
 //
+// Hello: a connection that is no part of a test; the server sends its preamble
+// back and closes. It is the least that shows that a path works.
+//
 // Foreign engines (iperf3, iperf 2) are run by their command lines and their
 // output is converted to the same Result.
 //

@@ -41,6 +41,7 @@ const (
 	channelControl channel = 1 // JSON messages follow
 	channelStream  channel = 2 // a stream of a TCP, RR or Probe test
 	channelCRR     channel = 3 // one request of a CRR test
+	channelHello   channel = 4 // no test: the preamble comes back at once
 )
 
 // preambleLen is the size of the first bytes of every TCP connection:
@@ -77,7 +78,7 @@ func parsePreamble(b []byte) (preamble, error) {
 		return preamble{}, ErrVersion
 	}
 	p := preamble{channel: channel(b[5]), index: binary.BigEndian.Uint16(b[6:]), token: token(b[8:preambleLen])}
-	if p.channel < channelControl || p.channel > channelCRR {
+	if p.channel < channelControl || p.channel > channelHello {
 		return preamble{}, ErrNotTraffic
 	}
 	return p, nil
@@ -127,6 +128,7 @@ type params struct {
 type report struct {
 	Duration    time.Duration `json:"duration_ns"`
 	Bytes       uint64        `json:"bytes"`
+	Streams     []uint64      `json:"streams,omitempty"` // bytes of each TCP stream, where there are several
 	Packets     uint64        `json:"packets,omitempty"`
 	Unique      uint64        `json:"unique,omitempty"` // packets less duplicates
 	Reordered   uint64        `json:"reordered,omitempty"`
@@ -142,7 +144,7 @@ type report struct {
 }
 
 // maxFrame bounds one control message, so that garbage in the length can't make
-// us allocate.
+// us allocate. A report of MaxStreams streams needs 21 bytes for each.
 const maxFrame = 64 << 10
 
 // writeMessage writes one frame: 4 bytes of length, big-endian, and JSON.

@@ -31,7 +31,7 @@ func TestPreamble(t *testing.T) {
 		{"next version", change(4, protocolVersion+1), ErrVersion},
 		{"version 0", change(4, 0), ErrVersion},
 		{"channel 0", change(5, 0), ErrNotTraffic},
-		{"unknown channel", change(5, byte(channelCRR)+1), ErrNotTraffic},
+		{"unknown channel", change(5, byte(channelHello)+1), ErrNotTraffic},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -25,6 +25,10 @@ type Result struct {
 	BytesReceived     uint64  `json:"bytes_received"`
 	Retransmits       uint64  `json:"retransmits,omitempty"` // TCP segments
 
+	// Several streams only.
+	StreamBytes []uint64 `json:"stream_bytes,omitempty"` // received, by stream
+	Fairness    float64  `json:"fairness,omitempty"`     // of StreamBytes, see Fairness
+
 	// Datagrams only.
 	OfferedBitsPerSecond float64       `json:"offered_bits_per_second,omitempty"`
 	PacketsSent          uint64        `json:"packets_sent,omitempty"`
@@ -81,6 +85,20 @@ type CoresPerGbit struct {
 	User    float64 `json:"user"`
 	System  float64 `json:"system"`
 	SoftIRQ float64 `json:"softirq"`
+}
+
+// Fairness is Jain's index of shares: 1 when all are equal, 1/n when one of n
+// has everything. It is 0 for no shares at all and where all are 0.
+func Fairness(shares []uint64) float64 {
+	var sum, squares float64
+	for _, s := range shares {
+		sum += float64(s)
+		squares += float64(s) * float64(s)
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(shares)) * squares)
 }
 
 // setCost relates processor time to data, where moving data is the work.

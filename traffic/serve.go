@@ -132,8 +132,13 @@ func (s *server) assign(ctx context.Context, sock *socket, p preamble, err error
 		s.refuse(sock, err)
 		return
 	}
-	if p.channel == channelControl {
+	switch p.channel {
+	case channelControl:
 		s.control(ctx, sock, p)
+		return
+	case channelHello:
+		writeFull(sock.fd, p.append(nil)) // fits the send buffer; who is gone does not read it
+		sock.close(false)
 		return
 	}
 	t := s.lookup(p.token)

@@ -229,7 +229,11 @@ func (t *session) runTCP(ctx context.Context) error {
 }
 
 func (w window) report() report {
-	return report{Duration: w.duration, Bytes: w.bytes, Partial: w.partial}
+	r := report{Duration: w.duration, Bytes: w.bytes, Partial: w.partial}
+	if len(w.streams) > 1 {
+		r.Streams = w.streams
+	}
+	return r
 }
 
 func (t *session) sendTCP(ctx context.Context, set *streamSet) error {

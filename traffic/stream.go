@@ -48,13 +48,17 @@ func (s *streamSet) start(loop func(s *streamSet, i int)) {
 
 // minRead is the least that a receiver asks for at once, in bytes: four of the
 // writes that senders make by default. Asking for one is some 4 % slower over
-// loopback; 1 MiB is no faster.
-const minRead = 512 << 10
+// loopback; 1 MiB is no faster. readTotal bounds what the buffers of many
+// streams take together beyond one message each.
+const (
+	minRead   = 512 << 10
+	readTotal = 32 << 20
+)
 
 // receiveLoop counts what arrives, reading size bytes or more at once.
 func receiveLoop(size int) func(*streamSet, int) {
 	return func(s *streamSet, i int) {
-		fd, buf, c := s.socks[i].fd, make([]byte, max(size, minRead)), &s.counts[i].bytes
+		fd, buf, c := s.socks[i].fd, make([]byte, max(size, min(minRead, readTotal/len(s.socks)))), &s.counts[i].bytes
 		read, wait, done := unix.Read, noWait, noop
 		if takeProcessor() {
 			read, wait, done = sys.ReadRaw, rawTimeout(fd, unix.SO_RCVTIMEO, unix.POLLIN), giveProcessor
@@ -79,11 +83,13 @@ func receiveLoop(size int) func(*streamSet, int) {
 	}
 }
 
-// sendLoop writes size bytes at a time until told to stop.
+// sendLoop writes size bytes at a time until told to stop. All streams send from
+// one buffer, which nobody writes.
 func sendLoop(size int) func(*streamSet, int) {
+	buf := make([]byte, size)
+	fill(buf)
 	return func(s *streamSet, i int) {
-		fd, buf, c := s.socks[i].fd, make([]byte, size), &s.counts[i].bytes
-		fill(buf)
+		fd, c := s.socks[i].fd, &s.counts[i].bytes
 		write, wait, done := unix.Write, noWait, noop
 		if takeProcessor() {
 			write, wait, done = sys.WriteRaw, rawTimeout(fd, unix.SO_SNDTIMEO, unix.POLLOUT), giveProcessor
@@ -166,9 +172,19 @@ func (s *streamSet) total() uint64 {
 	return sum
 }
 
+// each is what every stream has counted so far.
+func (s *streamSet) each() []uint64 {
+	bytes := make([]uint64, len(s.counts))
+	for i := range s.counts {
+		bytes[i] = s.counts[i].bytes.Load()
+	}
+	return bytes
+}
+
 // window is what was counted between two moments.
 type window struct {
 	bytes    uint64
+	streams  []uint64 // the same, by stream
 	duration time.Duration
 	partial  bool // it ended before its time
 }
@@ -189,10 +205,14 @@ func (s *streamSet) measure(ctx context.Context, omit, duration time.Duration, o
 	if opened != nil {
 		opened()
 	}
-	began, before := nanos(), s.total()
+	began, before := nanos(), s.each()
 	whole := s.sleep(ctx, duration)
-	bytes, now := s.total(), nanos()
-	return window{bytes: bytes - before, duration: time.Duration(now - began), partial: !whole}
+	w := window{streams: s.each(), duration: time.Duration(nanos() - began), partial: !whole}
+	for i, b := range before {
+		w.streams[i] -= b
+		w.bytes += w.streams[i]
+	}
+	return w
 }
 
 // sleep tells whether d passed before the test ended.

@@ -91,6 +91,9 @@ func (r Result) trafficText(line func(name, format string, args ...any)) {
 		}
 		return
 	}
+	if r.Fairness > 0 {
+		line("fairness", "%.3f (Jain's index of %d streams)", r.Fairness, r.Streams)
+	}
 	line("tcp", "%s, MSS %d, %d segments sent again", orUnknown(r.Congestion), r.MSSBytes, r.Retransmits)
 }
 

@@ -1,0 +1,40 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Hello connects to a server, sends a few bytes, waits for the first byte that
+// comes back, and tells when that was: nanoseconds of CLOCK_MONOTONIC, which all
+// processes of a machine share, so that whoever started the client can tell how
+// long everything took. It makes one attempt and blocks until ctx ends.
+func Hello(ctx context.Context, address string) (time.Duration, error) {
+	at, err := parseServer(ctx, address)
+	if err != nil {
+		return 0, err
+	}
+	sock, err := dialTCP(ctx, at, tcpOptions{noDelay: true}, preamble{channel: channelHello, token: newToken()})
+	if err != nil {
+		return 0, err
+	}
+	defer sock.close(false)
+	defer context.AfterFunc(ctx, sock.wake)()
+	var first [1]byte
+	if err := readFull(sock.fd, first[:]); err != nil {
+		return 0, fmt.Errorf("wait for the first byte from %s: %w", at, err)
+	}
+	return MonotonicTime()
+}
+
+// MonotonicTime reads CLOCK_MONOTONIC.
+func MonotonicTime() (time.Duration, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0, fmt.Errorf("read CLOCK_MONOTONIC: %w", err)
+	}
+	return time.Duration(ts.Nano()), nil
+}
