@@ -41,7 +41,7 @@ TCP and UDP. What is counted is counted where it arrives.`,
 	for _, w := range traffic.Works() {
 		cmd.AddCommand(newTrafficClientCmd(w))
 	}
-	cmd.AddCommand(newTrafficRelayCmd(), newTrafficProxyCmd())
+	cmd.AddCommand(newTrafficRelayCmd(), newTrafficProxyCmd(), newTrafficHelloCmd())
 	return cmd
 }
 
@@ -382,4 +382,23 @@ func newTrafficProxyCmd() *cobra.Command {
 	cmd.Flags().StringVar(&listen, "listen", "", "`ADDR` and port to listen at")
 	cmd.Flags().StringVar(&to, "to", "", "`ADDR` and port to copy to")
 	return cmd
+}
+
+// newTrafficHelloCmd is for the benchmark, which starts it inside a network that
+// is just being made.
+func newTrafficHelloCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:    "hello ADDR",
+		Short:  "connect, and print when the first byte came back, in nanoseconds of CLOCK_MONOTONIC",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := traffic.Hello(cmd.Context(), args[0])
+			if err != nil {
+				return trafficError(err)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), at.Nanoseconds())
+			return err
+		},
+	}
 }
