@@ -53,6 +53,8 @@ var rooms = map[string]room{
 	"bench/catalog":    {brains, nil},
 	"bench/cell":       {brains, nil},
 	"sandbox":          {brains, []string{"usernet"}},
+	"sandbox/dns":      {brains, nil},
+	"sandbox/policy":   {brains, []string{"usernet"}},
 
 	"lab":     {hands, []string{"link", "netns"}},
 	"lab/vm":  {hands, nil},

@@ -13,6 +13,8 @@
 //	          catalog        every network by name: data
 //	          cell           the nouns of results: cell, sample, summary
 //	        sandbox          a process in a network of its own                   → usernet
+//	          policy         what the process may reach, by address and by name  → usernet
+//	          dns            its questions, answered by the host's resolvers
 //	HANDS   lab              hosts, cables and switches made of namespaces       → link, netns
 //	          vm             the same tests under other kernels, in QEMU
 //	        link             kernel links, one file a kind                       → netns
