@@ -55,10 +55,40 @@ func PseudoSum(src, dst netip.Addr, proto Protocol, length int) uint64 {
 }
 
 // TransportChecksum is the checksum of a TCP, UDP or ICMPv6 segment whose
-// checksum field is zero; of a correct one it is 0.
+// checksum field is zero; of a correct one it is 0. A UDP datagram's result of 0
+// is sent as 0xffff (RFC 768).
 func TransportChecksum(src, dst netip.Addr, proto Protocol, segment []byte) uint16 {
 	return ^Fold(Sum(segment, PseudoSum(src, dst, proto, len(segment))))
 }
 
 // Checksum is the plain Internet checksum, as IPv4 headers and ICMP have it.
 func Checksum(b []byte) uint16 { return ^Fold(Sum(b, 0)) }
+
+// CompleteChecksum does what NeedsChecksum asks for: it sums pkt from
+// ChecksumStart on, with the pseudo header's sum that the field holds, and
+// writes the result into the field. Without NeedsChecksum it does nothing. The
+// error is ErrBad where the offsets lie outside.
+func (h *VNetHdr) CompleteChecksum(pkt []byte) error {
+	if h.Flags&NeedsChecksum == 0 {
+		return nil
+	}
+	if !h.checksumFits(pkt) {
+		return ErrBad
+	}
+	putChecksum(pkt[int(h.ChecksumStart)+int(h.ChecksumOffset):], Checksum(pkt[h.ChecksumStart:]))
+	return nil
+}
+
+// checksumFits tells whether the checksum's field lies in the packet.
+func (h *VNetHdr) checksumFits(pkt []byte) bool {
+	return int(h.ChecksumStart)+int(h.ChecksumOffset)+2 <= len(pkt)
+}
+
+// putChecksum writes a transport checksum: 0 would mean "none" to UDP, and to
+// the others 0xffff is the same number.
+func putChecksum(b []byte, sum uint16) {
+	if sum == 0 {
+		sum = 0xffff
+	}
+	binary.BigEndian.PutUint16(b, sum)
+}

@@ -46,6 +46,8 @@ const (
 	TCPBytes  = 20 // without options
 	UDPBytes  = 8
 	ICMPBytes = 8 // echo and error messages, both versions
+
+	FragmentBytes = 8 // IPv6's extension header
 )
 
 // Errors of parsing. They carry no detail: who sends garbage gets none.
@@ -53,6 +55,7 @@ var (
 	ErrShort   = errors.New("packet is cut short")
 	ErrBad     = errors.New("packet contradicts itself")
 	ErrVersion = errors.New("neither IPv4 nor IPv6")
+	ErrNoRoom  = errors.New("no room for the fragment")
 )
 
 // IP is what an IPv4 or IPv6 header says.
@@ -71,27 +74,34 @@ type IP struct {
 
 	HeaderBytes int    // where the payload begins in the packet
 	Payload     []byte // refers to the packet
+
+	protocolAt int // where the packet names Protocol
 }
 
-// IsFragment tells whether the packet is a piece of one.
+// IsFragment tells whether the packet is a piece of one. Then Protocol and
+// Payload are what follows IPv6's fragment header, be it another extension.
 func (p *IP) IsFragment() bool { return p.More || p.Offset > 0 }
 
 // ParseIP reads the header of a whole packet. Bytes behind the packet's own
 // length are ignored.
-func ParseIP(b []byte, p *IP) error {
+func ParseIP(b []byte, p *IP) error { return parseIP(b, p, false) }
+
+// parseIP reads a header; cut says that the payload may be shorter than the
+// header promises, as it is in ICMP errors.
+func parseIP(b []byte, p *IP, cut bool) error {
 	if len(b) < 1 {
 		return ErrShort
 	}
 	switch b[0] >> 4 {
 	case 4:
-		return parseIPv4(b, p)
+		return parseIPv4(b, p, cut)
 	case 6:
-		return parseIPv6(b, p)
+		return parseIPv6(b, p, cut)
 	}
 	return ErrVersion
 }
 
-func parseIPv4(b []byte, p *IP) error {
+func parseIPv4(b []byte, p *IP, cut bool) error {
 	if len(b) < IPv4Bytes {
 		return ErrShort
 	}
@@ -100,15 +110,18 @@ func parseIPv4(b []byte, p *IP) error {
 		return ErrBad
 	}
 	if total > len(b) {
-		return ErrShort
+		if !cut || header > len(b) {
+			return ErrShort
+		}
+		total = len(b)
 	}
 	frag := binary.BigEndian.Uint16(b[6:])
 	*p = IP{
 		Src: netip.AddrFrom4([4]byte(b[12:16])), Dst: netip.AddrFrom4([4]byte(b[16:20])),
 		Protocol: Protocol(b[9]), TTL: b[8], TOS: b[1],
-		DontFragment: frag&0x4000 != 0, More: frag&0x2000 != 0, Offset: int(frag&0x1fff) * 8,
+		DontFragment: frag&flagDF != 0, More: frag&flagMF != 0, Offset: int(frag&0x1fff) * 8,
 		ID:          uint32(binary.BigEndian.Uint16(b[4:])),
-		HeaderBytes: header, Payload: b[header:total],
+		HeaderBytes: header, Payload: b[header:total], protocolAt: 9,
 	}
 	return nil
 }
@@ -125,17 +138,20 @@ const (
 // or three.
 const maxExtensions = 8
 
-func parseIPv6(b []byte, p *IP) error {
+func parseIPv6(b []byte, p *IP, cut bool) error {
 	if len(b) < IPv6Bytes {
 		return ErrShort
 	}
 	end := IPv6Bytes + int(binary.BigEndian.Uint16(b[4:]))
 	if end > len(b) {
-		return ErrShort
+		if !cut {
+			return ErrShort
+		}
+		end = len(b)
 	}
 	*p = IP{
 		Src: netip.AddrFrom16([16]byte(b[8:24])), Dst: netip.AddrFrom16([16]byte(b[24:40])),
-		TTL: b[7], TOS: b[0]<<4 | b[1]>>4, DontFragment: true,
+		TTL: b[7], TOS: b[0]<<4 | b[1]>>4, DontFragment: true, protocolAt: 6,
 	}
 	next, at := b[6], IPv6Bytes
 	for range maxExtensions {
@@ -144,6 +160,7 @@ func parseIPv6(b []byte, p *IP) error {
 			if at+8 > end {
 				return ErrShort
 			}
+			p.protocolAt = at
 			next, at = b[at], at+8+int(b[at+1])*8
 		case fragment:
 			if at+8 > end {
@@ -151,8 +168,9 @@ func parseIPv6(b []byte, p *IP) error {
 			}
 			f := binary.BigEndian.Uint16(b[at+2:])
 			p.Offset, p.More, p.ID = int(f&^7), f&1 != 0, binary.BigEndian.Uint32(b[at+4:])
+			p.protocolAt = at
 			next, at = b[at], at+8
-			if p.Offset > 0 { // what follows is the middle of something
+			if p.IsFragment() { // offsets count from here
 				return p.finish6(b, next, at, end)
 			}
 		default:
@@ -186,28 +204,68 @@ const defaultTTL = 64
 // traffic class.
 func PutIP(b []byte, src, dst netip.Addr, proto Protocol, tos uint8, length int) int {
 	if src.Is4() {
-		return putIPv4(b, src, dst, proto, tos, length)
+		// ID may be 0 with DF (RFC 6864).
+		return putIPv4(b, src, dst, proto, tos, defaultTTL, 0, flagDF, length)
 	}
-	b = b[:IPv6Bytes]
-	b[0], b[1], b[2], b[3] = 0x60|tos>>4, tos<<4, 0, 0
-	binary.BigEndian.PutUint16(b[4:], uint16(length))
-	b[6], b[7] = uint8(proto), defaultTTL
-	s, d := src.As16(), dst.As16()
-	copy(b[8:], s[:])
-	copy(b[24:], d[:])
-	return IPv6Bytes
+	return putIPv6(b, src, dst, proto, tos, defaultTTL, length)
 }
 
-func putIPv4(b []byte, src, dst netip.Addr, proto Protocol, tos uint8, length int) int {
+// Put writes the header that p describes, without options, for a payload of
+// length bytes into b and returns its size: IPBytes, and FragmentBytes more for
+// an IPv6 fragment. Payload and HeaderBytes are not looked at.
+func (p *IP) Put(b []byte, length int) int {
+	if p.Src.Is4() {
+		bits := uint16(p.Offset / 8)
+		if p.DontFragment {
+			bits |= flagDF
+		}
+		if p.More {
+			bits |= flagMF
+		}
+		return putIPv4(b, p.Src, p.Dst, p.Protocol, p.TOS, p.TTL, uint16(p.ID), bits, length)
+	}
+	if !p.IsFragment() {
+		return putIPv6(b, p.Src, p.Dst, p.Protocol, p.TOS, p.TTL, length)
+	}
+	putIPv6(b, p.Src, p.Dst, fragment, p.TOS, p.TTL, FragmentBytes+length)
+	f := b[IPv6Bytes : IPv6Bytes+FragmentBytes]
+	f[0], f[1] = uint8(p.Protocol), 0
+	offset := uint16(p.Offset)
+	if p.More {
+		offset |= 1
+	}
+	binary.BigEndian.PutUint16(f[2:], offset)
+	binary.BigEndian.PutUint32(f[4:], p.ID)
+	return IPv6Bytes + FragmentBytes
+}
+
+// Flags beside the fragment offset of IPv4.
+const (
+	flagDF = 0x4000
+	flagMF = 0x2000
+)
+
+func putIPv4(b []byte, src, dst netip.Addr, proto Protocol, tos, ttl uint8, id, fragment uint16, length int) int {
 	b = b[:IPv4Bytes]
 	b[0], b[1] = 0x45, tos
 	binary.BigEndian.PutUint16(b[2:], uint16(IPv4Bytes+length))
-	binary.BigEndian.PutUint16(b[4:], 0)
-	binary.BigEndian.PutUint16(b[6:], 0x4000) // DF: ID may be 0 (RFC 6864)
-	b[8], b[9], b[10], b[11] = defaultTTL, uint8(proto), 0, 0
+	binary.BigEndian.PutUint16(b[4:], id)
+	binary.BigEndian.PutUint16(b[6:], fragment)
+	b[8], b[9], b[10], b[11] = ttl, uint8(proto), 0, 0
 	s, d := src.As4(), dst.As4()
 	copy(b[12:], s[:])
 	copy(b[16:], d[:])
 	binary.BigEndian.PutUint16(b[10:], Checksum(b))
 	return IPv4Bytes
+}
+
+func putIPv6(b []byte, src, dst netip.Addr, proto Protocol, tos, hops uint8, length int) int {
+	b = b[:IPv6Bytes]
+	b[0], b[1], b[2], b[3] = 0x60|tos>>4, tos<<4, 0, 0
+	binary.BigEndian.PutUint16(b[4:], uint16(length))
+	b[6], b[7] = uint8(proto), hops
+	s, d := src.As16(), dst.As16()
+	copy(b[8:], s[:])
+	copy(b[24:], d[:])
+	return IPv6Bytes
 }

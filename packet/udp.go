@@ -8,8 +8,8 @@ type UDPHeader struct {
 	Payload          []byte // refers to the datagram
 }
 
-// ParseUDP reads a datagram's header. A super-packet that is still to be cut
-// into datagrams (VNetHdr.GSOSize) may be longer than its header says.
+// ParseUDP reads a datagram's header. The header of a super-packet that is still
+// to be cut into datagrams (VNetHdr.GSOSize) counts all their payload.
 func ParseUDP(b []byte, h *UDPHeader) error {
 	if len(b) < UDPBytes {
 		return ErrShort

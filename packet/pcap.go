@@ -1,0 +1,43 @@
+package packet
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// Sizes of what a capture file consists of, in bytes.
+const (
+	PcapFileBytes   = 24
+	PcapRecordBytes = 16
+)
+
+// pcap's numbers (draft-ietf-opsawg-pcap section 4).
+const (
+	pcapNanoseconds = 0xa1b23c4d
+	linkTypeRaw     = 101 // LINKTYPE_RAW: begins with an IPv4 or IPv6 header
+)
+
+// PutPcapFile writes the header of a capture file of bare IP packets with
+// nanoseconds into b and returns its size. snap is the most bytes that are kept
+// of a packet.
+func PutPcapFile(b []byte, snap int) int {
+	b = b[:PcapFileBytes]
+	clear(b)
+	binary.LittleEndian.PutUint32(b, pcapNanoseconds)
+	binary.LittleEndian.PutUint16(b[4:], 2) // version 2.4
+	binary.LittleEndian.PutUint16(b[6:], 4)
+	binary.LittleEndian.PutUint32(b[16:], uint32(snap))
+	binary.LittleEndian.PutUint32(b[20:], linkTypeRaw)
+	return PcapFileBytes
+}
+
+// PutPcapRecord writes the header of a packet that was seen at t into b and
+// returns its size. kept bytes of length follow it.
+func PutPcapRecord(b []byte, t time.Time, kept, length int) int {
+	b = b[:PcapRecordBytes]
+	binary.LittleEndian.PutUint32(b, uint32(t.Unix()))
+	binary.LittleEndian.PutUint32(b[4:], uint32(t.Nanosecond()))
+	binary.LittleEndian.PutUint32(b[8:], uint32(kept))
+	binary.LittleEndian.PutUint32(b[12:], uint32(length))
+	return PcapRecordBytes
+}
