@@ -81,7 +81,7 @@ const (
 	ErrorPort                        // port unreachable
 	ErrorProhibited                  // administratively prohibited
 	ErrorTooBig                      // packet too big; IPv4: fragmentation needed and DF set
-	ErrorTime                        // hop limit came to 0
+	ErrorTTL                         // hop limit came to 0
 	ErrorReassembly                  // fragments stayed away
 )
 
@@ -110,7 +110,7 @@ var codes = [...]struct{ v4, v6 [2]uint8 }{
 	ErrorPort:       {[2]uint8{icmpUnreachable, 3}, [2]uint8{icmp6Unreachable, 4}},
 	ErrorProhibited: {[2]uint8{icmpUnreachable, 13}, [2]uint8{icmp6Unreachable, 1}},
 	ErrorTooBig:     {[2]uint8{icmpUnreachable, 4}, [2]uint8{icmp6TooBig, 0}},
-	ErrorTime:       {[2]uint8{icmpTimeExceeded, 0}, [2]uint8{icmp6TimeExceeded, 0}},
+	ErrorTTL:        {[2]uint8{icmpTimeExceeded, 0}, [2]uint8{icmp6TimeExceeded, 0}},
 	ErrorReassembly: {[2]uint8{icmpTimeExceeded, 1}, [2]uint8{icmp6TimeExceeded, 1}},
 }
 
