@@ -164,7 +164,7 @@ func (d *datagram) holds(start, end int) presence {
 // consistent tells whether a fragment agrees with what has come before.
 func (d *datagram) consistent(p *IP, end int) bool {
 	switch {
-	case d.length > 0 && end > d.length, d.length > 0 && !p.More && end != d.length:
+	case d.length > 0 && (end > d.length || p.More == (end == d.length)):
 		return false
 	case !p.More && end < d.reach():
 		return false

@@ -1,0 +1,52 @@
+package sys
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The calls below never block: the descriptor is non-blocking or a flag says
+// so. The Go scheduler does not hear of them, which spares a packet's worth of
+// bookkeeping each. buf must not be empty. An errno of 0 is success.
+
+// ReadNow is read(2) on a non-blocking descriptor.
+func ReadNow(fd int, buf []byte) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)))
+	return int(n), errno
+}
+
+// WriteNow is write(2) on a non-blocking descriptor.
+func WriteNow(fd int, buf []byte) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)))
+	return int(n), errno
+}
+
+// RecvNow is recv(2) with MSG_DONTWAIT and flags.
+func RecvNow(fd int, buf []byte, flags int) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), uintptr(flags|unix.MSG_DONTWAIT), 0, 0)
+	return int(n), errno
+}
+
+// SendNow is send(2) with MSG_DONTWAIT, MSG_NOSIGNAL and flags.
+func SendNow(fd int, buf []byte, flags int) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), uintptr(flags|unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL), 0, 0)
+	return int(n), errno
+}
+
+// EpollNow is epoll_wait(2) with a timeout of 0.
+func EpollNow(epfd int, events []unix.EpollEvent) (int, unix.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
+	return int(n), errno
+}
+
+// AtMark tells whether the next byte of a TCP socket is the urgent one
+// (SIOCATMARK; the socket has SO_OOBINLINE).
+func AtMark(fd int) bool {
+	var mark int32
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), siocatmark, uintptr(unsafe.Pointer(&mark)))
+	return errno == 0 && mark != 0
+}
+
+// siocatmark is SIOCATMARK (include/uapi/asm-generic/sockios.h).
+const siocatmark = 0x8905

@@ -1,0 +1,90 @@
+package usernet
+
+import (
+	"context"
+	"net/netip"
+
+	"cleat/packet"
+)
+
+// AllowAll lets every flow through: to the host's loopback too.
+type AllowAll struct{}
+
+// Judge implements Policy.
+func (AllowAll) Judge(Flow) Verdict { return Verdict{} }
+
+// maxHooks bounds the hooks that are under way, each of which is a goroutine.
+const maxHooks = 1024
+
+// judge asks the policy and the hook about a new flow and calls done with what
+// they say, at once where there is no hook, else later on the loop's thread.
+// The caller cancels when the flow ends before that; done is not called then.
+// A flow of nobody's policy is refused.
+func (s *Stack) judge(f Flow, done func(Verdict)) (cancel func()) {
+	v := Verdict{Action: Refuse}
+	if s.cfg.Policy != nil {
+		v = s.cfg.Policy.Judge(f)
+	}
+	if s.cfg.Hook == nil || f.Inbound || v.Action != Allow && v.Action != Redirect {
+		s.count(v)
+		done(v)
+		return func() {}
+	}
+	if s.hooks >= maxHooks {
+		s.stats.OverLimit++
+		done(Verdict{Action: Refuse})
+		return func() {}
+	}
+	return s.ask(f, v, done)
+}
+
+// ask runs the hook.
+func (s *Stack) ask(f Flow, policy Verdict, done func(Verdict)) (cancel func()) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	s.hooks++
+	go func() {
+		v := s.cfg.Hook(ctx, f)
+		if v == (Verdict{}) {
+			v = policy
+		}
+		answer := func() {
+			s.hooks--
+			if ctx.Err() != nil {
+				v.discard()
+				return
+			}
+			s.count(v)
+			done(v)
+		}
+		if !s.loop.post(answer) {
+			v.discard()
+		}
+	}()
+	return cancel
+}
+
+// discard closes what a verdict came with.
+func (v Verdict) discard() {
+	if v.Conn != nil {
+		_ = v.Conn.Close()
+	}
+}
+
+func (s *Stack) count(v Verdict) {
+	if v.Action == Refuse || v.Action == Drop {
+		s.stats.Refused++
+	}
+}
+
+// target is where a flow goes by its verdict.
+func (v Verdict) target(f Flow) netip.AddrPort {
+	if v.Action == Redirect {
+		return v.To
+	}
+	return f.Destination
+}
+
+// reply answers a packet that the verdict turns away, other than by silence.
+func (s *Stack) unreachable(frame []byte, why packet.ErrorKind) {
+	s.icmp.unreachable(frame, why)
+}

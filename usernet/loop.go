@@ -1,0 +1,188 @@
+package usernet
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"cleat/internal/sys"
+
+	"golang.org/x/sys/unix"
+)
+
+// source is what a descriptor in the loop belongs to.
+type source interface {
+	// ready is called on the loop's thread with epoll's events. It should note
+	// what is ready and leave the work to the round.
+	ready(events uint32)
+}
+
+// loop is an epoll instance and what waits on it. All but post belongs to one
+// thread.
+type loop struct {
+	epfd   int
+	wakeup int // an eventfd that post writes to
+	seats  []seat
+	free   []int32
+	events [128]unix.EpollEvent
+	timers timers
+	start  time.Time
+	now    int64 // nanoseconds since start, read once a round
+
+	mu     sync.Mutex
+	posted []func()
+	spare  []func()
+	closed bool
+}
+
+// seat is a descriptor's place. Its generation tells an event of this round for
+// a source that has just left from one for its successor.
+type seat struct {
+	src        source
+	generation int32
+}
+
+// ticket names a seat; the zero ticket names none.
+type ticket int32
+
+func newLoop() (*loop, error) {
+	l := &loop{start: time.Now(), seats: make([]seat, 1)}
+	var err error
+	if l.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("make epoll instance: %w", err)
+	}
+	if l.wakeup, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		unix.Close(l.epfd)
+		return nil, fmt.Errorf("make eventfd: %w", err)
+	}
+	if _, err := l.add(l.wakeup, unix.EPOLLIN, (*waker)(l)); err != nil {
+		l.close()
+		return nil, err
+	}
+	l.tick()
+	return l, nil
+}
+
+func (l *loop) close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	unix.Close(l.epfd)
+	unix.Close(l.wakeup)
+}
+
+// add gives fd a seat. Events are as in epoll_ctl(2).
+func (l *loop) add(fd int, events uint32, src source) (ticket, error) {
+	i := int32(len(l.seats))
+	if n := len(l.free); n > 0 {
+		i, l.free = l.free[n-1], l.free[:n-1]
+	} else {
+		l.seats = append(l.seats, seat{})
+	}
+	s := &l.seats[i]
+	s.src = src
+	ev := unix.EpollEvent{Events: events, Fd: i, Pad: s.generation}
+	if err := unix.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		l.remove(ticket(i))
+		return 0, fmt.Errorf("wait for descriptor: %w", err)
+	}
+	return ticket(i), nil
+}
+
+// modify changes the events that the source waits for.
+func (l *loop) modify(t ticket, fd int, events uint32) error {
+	ev := unix.EpollEvent{Events: events, Fd: int32(t), Pad: l.seats[t].generation}
+	return unix.EpollCtl(l.epfd, unix.EPOLL_CTL_MOD, fd, &ev)
+}
+
+// remove frees a seat. The caller closes the descriptor, which takes it out of
+// the epoll instance; one that has duplicates must be taken out by forget.
+func (l *loop) remove(t ticket) {
+	if t == 0 {
+		return
+	}
+	l.seats[t].src = nil
+	l.seats[t].generation++
+	l.free = append(l.free, int32(t))
+}
+
+// forget takes a descriptor that stays open out of the epoll instance.
+func (l *loop) forget(t ticket, fd int) {
+	_ = unix.EpollCtl(l.epfd, unix.EPOLL_CTL_DEL, fd, nil)
+	l.remove(t)
+}
+
+// tick reads the clock.
+func (l *loop) tick() { l.now = int64(time.Since(l.start)) + 1 }
+
+// after is the loop's time d from now.
+func (l *loop) after(d time.Duration) int64 { return l.now + int64(d) }
+
+// poll dispatches what is ready now and tells whether anything was.
+func (l *loop) poll() (bool, error) {
+	n, errno := sys.EpollNow(l.epfd, l.events[:])
+	if errno != 0 && errno != unix.EINTR {
+		return false, fmt.Errorf("wait for events: %w", errno)
+	}
+	l.tick()
+	if errno != 0 {
+		return false, nil
+	}
+	l.dispatch(n)
+	return n > 0, nil
+}
+
+// wait blocks until something is ready or a timer is due.
+func (l *loop) wait() error {
+	timeout := -1
+	if next := l.timers.next(); next > 0 {
+		timeout = int(max(0, next-l.now+int64(time.Millisecond)-1) / int64(time.Millisecond))
+	}
+	n, err := unix.EpollWait(l.epfd, l.events[:], timeout)
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("wait for events: %w", err)
+	}
+	l.tick()
+	l.dispatch(max(n, 0))
+	return nil
+}
+
+func (l *loop) dispatch(n int) {
+	for i := range l.events[:n] {
+		ev := &l.events[i]
+		if s := &l.seats[ev.Fd]; s.src != nil && s.generation == ev.Pad {
+			s.src.ready(ev.Events)
+		}
+	}
+}
+
+// post has f called on the loop's thread, from any goroutine. It tells whether
+// the loop still lives; otherwise f is never called.
+func (l *loop) post(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.posted = append(l.posted, f)
+	if len(l.posted) == 1 {
+		_, _ = unix.Write(l.wakeup, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+	return true
+}
+
+// waker runs what was posted.
+type waker loop
+
+func (w *waker) ready(uint32) {
+	var count [8]byte
+	_, _ = sys.ReadNow(w.wakeup, count[:])
+	w.mu.Lock()
+	w.posted, w.spare = w.spare[:0], w.posted
+	w.mu.Unlock()
+	for i, f := range w.spare {
+		w.spare[i] = nil
+		f()
+	}
+}

@@ -1,0 +1,165 @@
+package usernet
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket makes a non-blocking host socket for destinations of a's family, bound
+// as the configuration says.
+func (s *Stack) socket(a netip.Addr, kind, proto int) (int, error) {
+	family, from := unix.AF_INET, s.cfg.Outbound4
+	if a.Is6() {
+		family, from = unix.AF_INET6, s.cfg.Outbound6
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, proto)
+	if err != nil {
+		return -1, fmt.Errorf("make socket: %w", err)
+	}
+	if a.IsLoopback() {
+		return fd, nil // no other address or link leads there
+	}
+	if s.cfg.OutboundInterface != "" {
+		err = unix.BindToDevice(fd, s.cfg.OutboundInterface)
+	}
+	if err == nil && from.IsValid() && kind == unix.SOCK_STREAM {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0)))
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("bind socket: %w", err)
+	}
+	return fd, nil
+}
+
+// sockaddr is an address for the kernel, in the address's own family. A zone
+// may be a number or a link's name.
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	sa := &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	if zone := a.Addr().Zone(); zone != "" {
+		if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
+			sa.ZoneId = uint32(n)
+		} else if i, err := net.InterfaceByName(zone); err == nil {
+			sa.ZoneId = uint32(i.Index)
+		}
+	}
+	return sa
+}
+
+// addrPort is the kernel's address as ours; an IPv4-mapped one as IPv4.
+func addrPort(sa unix.Sockaddr) netip.AddrPort {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port))
+	}
+	return netip.AddrPort{}
+}
+
+// loopbackControl is the congestion control for sockets that stay on the host,
+// where a control that paces, as BBR does, costs more than half of the rate; ""
+// where the system's is fine.
+func loopbackControl() string {
+	b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control")
+	if system := strings.TrimSpace(string(b)); err != nil || system == "cubic" || system == "reno" {
+		return ""
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	for _, name := range []string{"cubic", "reno"} { // others than reno may need a privilege
+		if unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name) == nil {
+			return name
+		}
+	}
+	return ""
+}
+
+// tune sets the congestion control of a socket whose other end is on the host.
+func (s *Stack) tune(fd int, peer netip.Addr) {
+	if s.loopback != "" && peer.IsLoopback() {
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.loopback)
+	}
+}
+
+// tuneConnected does the same for a connected socket to one of the host's other
+// addresses: there both ends have the same.
+func (s *Stack) tuneConnected(fd int, peer netip.Addr) {
+	if s.loopback == "" || peer.IsLoopback() {
+		return
+	}
+	if own, err := unix.Getsockname(fd); err == nil && addrPort(own).Addr() == peer {
+		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.loopback)
+	}
+}
+
+// ownDescriptor duplicates the descriptor of a plain stream.
+func ownDescriptor(c net.Conn) (int, bool) {
+	switch c.(type) {
+	case *net.TCPConn, *net.UnixConn:
+	default:
+		return -1, false
+	}
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return -1, false
+	}
+	fd := -1
+	if raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }) != nil || err != nil {
+		return -1, false
+	}
+	return fd, true
+}
+
+// bridge copies between a Conn and one end of a socket pair, and returns the
+// other. ctx ends it; so does the end of both directions.
+func bridge(ctx context.Context, c net.Conn) (int, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		c.Close()
+		return -1, fmt.Errorf("make socket pair: %w", err)
+	}
+	file := os.NewFile(uintptr(pair[1]), "bridge")
+	inner, err := net.FileConn(file)
+	file.Close()
+	if err != nil {
+		unix.Close(pair[0])
+		c.Close()
+		return -1, fmt.Errorf("use socket pair: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { c.Close(); inner.Close() })
+	done := make(chan struct{}, 2)
+	copyTo := func(to, from net.Conn) {
+		_, _ = io.Copy(to, from)
+		if w, ok := to.(interface{ CloseWrite() error }); !ok || w.CloseWrite() != nil {
+			to.Close()
+		}
+		done <- struct{}{}
+	}
+	go copyTo(c, inner)
+	go func() {
+		copyTo(inner, c)
+		<-done
+		<-done
+		stop()
+		c.Close()
+		inner.Close()
+	}()
+	return pair[0], nil
+}

@@ -1,0 +1,46 @@
+package usernet
+
+import "time"
+
+// spinner decides how long to look for the next event before sleeping. A sleep
+// and wake-up cost several microseconds on either side, which is most of a short
+// request's round trip; looking costs the processor time that others could use.
+// So it looks only for a moment, only while what went before was small, and only
+// as long as looking has lately been worth it.
+type spinner struct {
+	small  bool // the last round moved little
+	credit int  // successes lately, less failures
+}
+
+// moved notes how many bytes a round has moved.
+func (p *spinner) moved(bytes uint64) {
+	if bytes > 0 {
+		p.small = bytes < spinMaxBytes
+	}
+}
+
+const (
+	spinMaxBytes  = 8 << 10
+	spinFor       = 40 * time.Microsecond // an answer over loopback takes 20 to 30 µs
+	spinMaxCredit = 16
+)
+
+// rest waits for an event: for a moment awake, then asleep.
+func (s *Stack) rest() error {
+	if s.spin.small && s.spin.credit > 0 {
+		for until := s.loop.now + int64(spinFor); s.loop.now < until; {
+			found, err := s.loop.poll()
+			if found || err != nil {
+				s.spin.credit = min(s.spin.credit+1, spinMaxCredit)
+				return err
+			}
+		}
+		s.spin.credit -= 2
+	}
+	slept := s.loop.now
+	err := s.loop.wait()
+	if s.spin.small && s.loop.now-slept < int64(spinFor) {
+		s.spin.credit = min(s.spin.credit+1, spinMaxCredit)
+	}
+	return err
+}

@@ -1,0 +1,270 @@
+package usernet
+
+import (
+	"cmp"
+	"context"
+	"hash/maphash"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"cleat/packet"
+)
+
+// tcpKey names a connection by its two ends as the guest sees them.
+type tcpKey struct {
+	guest, peer         [16]byte
+	guestPort, peerPort uint16
+}
+
+func keyOf(guest, peer netip.AddrPort) tcpKey {
+	return tcpKey{guest.Addr().As16(), peer.Addr().As16(), guest.Port(), peer.Port()}
+}
+
+// tcpState is where a connection is between its two handshakes: ours with the
+// guest's kernel, and the host's kernel's with the world.
+type tcpState uint8
+
+const (
+	judging     tcpState = iota // the guest's SYN is here; policy and hook think
+	connecting                  // the host's connect is under way; the guest waits for its SYN-ACK
+	answered                    // our SYN-ACK is out
+	calling                     // inbound: our SYN is out
+	established                 // both handshakes are done
+	finished                    // both sides have closed: kept a moment for the guest's repeated FIN
+)
+
+var tcpStateNames = [...]string{"judging", "connecting", "answered", "calling", "established", "finished"}
+
+// tcpFlow joins a connection of the guest's to a socket of the host's.
+type tcpFlow struct {
+	s       *Stack
+	key     tcpKey
+	guest   netip.AddrPort
+	peer    netip.AddrPort // what the guest calls the other end
+	host    netip.AddrPort // what the host calls it
+	inbound bool
+	state   tcpState
+	fd      int // -1: none
+	ticket  ticket
+	cancel  func() // of a hook under way, or of a Conn's copying
+	started int64
+
+	// From the guest, toward the host.
+	rcvNxt     uint32 // next byte from the guest
+	rcvEdge    uint32 // the first byte that it may not send yet
+	rcvStart   uint32 // its initial sequence number
+	window     int    // how far it may get ahead of the host's socket, bytes
+	burst      int    // bytes taken since the last acknowledgement
+	scaled     bool   // both scale their windows
+	queue      outQueue
+	hostFull   bool   // the socket has said EAGAIN
+	guestFIN   bool   // all of the guest's bytes are here
+	hostFIN    bool   // and the host's peer has been told
+	urgent     uint32 // sequence number of the guest's last urgent byte
+	hasUrgent  bool
+	outBytes   uint64
+	keepalives bool
+
+	// From the host, toward the guest.
+	sndStart  uint32 // our initial sequence number
+	sndUna    uint32 // oldest byte without acknowledgement
+	sndNxt    uint32 // next byte to send
+	guestWnd  int    // bytes from sndUna on that the guest has room for
+	guestShft uint8
+	mss       int // payload of a segment toward the guest
+	frame     int // payload of a frame: a multiple of mss
+	sent      sentQueue
+	readable  bool // the socket may have something
+	urgentIn  bool // the socket has an urgent byte ahead
+	eof       bool // the socket has ended
+	finSent   bool
+	dupAcks   int
+	recover   uint32 // repairing until this is acknowledged
+	repairing bool
+	tries     int
+	probes    int
+	inBytes   uint64
+
+	timer   timer
+	dirty   bool // owes an acknowledgement
+	waiting bool // in the ready list
+}
+
+// tcpTable is all connections.
+type tcpTable struct {
+	s     *Stack
+	flows map[tcpKey]*tcpFlow
+	live  int        // not finished
+	dirty []*tcpFlow // owe an acknowledgement
+	ready []*tcpFlow // have something for the guest, in turn
+	next  []*tcpFlow // ready's other half
+	old   []*tcpFlow // finished, oldest first
+	h     packet.TCPHeader
+
+	secret maphash.Seed
+}
+
+func (t *tcpTable) init(s *Stack) {
+	t.s, t.flows, t.secret = s, map[tcpKey]*tcpFlow{}, maphash.MakeSeed()
+}
+
+func (t *tcpTable) open() int { return t.live }
+
+// input takes a segment from the guest.
+func (t *tcpTable) input(v *packet.VNetHdr, ip *packet.IP) {
+	h := &t.h
+	if packet.ParseTCP(ip.Payload, h) != nil {
+		t.s.stats.Malformed++
+		return
+	}
+	guest, peer := netip.AddrPortFrom(ip.Src, h.SrcPort), netip.AddrPortFrom(ip.Dst, h.DstPort)
+	f := t.flows[keyOf(guest, peer)]
+	if f != nil && f.state == finished && h.Flags&(packet.SYN|packet.ACK|packet.RST) == packet.SYN {
+		t.forget(f) // the guest uses the pair of ports again (RFC 6191)
+		f = nil
+	}
+	if f != nil {
+		f.input(h)
+		return
+	}
+	switch {
+	case h.Flags&packet.RST != 0:
+	case h.Flags&(packet.SYN|packet.ACK|packet.FIN) == packet.SYN:
+		t.begin(guest, peer, h)
+	default:
+		t.s.refuse(guest, peer, h)
+	}
+}
+
+// begin takes the guest's first SYN.
+func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader) {
+	if t.s.full() || guest.Port() == 0 || peer.Port() == 0 || peer.Addr().IsMulticast() {
+		t.s.refuse(guest, peer, h)
+		return
+	}
+	f := t.newFlow(guest, peer)
+	f.rcvStart, f.rcvNxt = h.Seq, h.Seq+1
+	f.synOptions(h)
+	f.state = judging
+	f.cancel = t.s.judge(f.flow(), f.judged)
+	if f.state != judging {
+		f.cancel = nil
+	}
+}
+
+func (t *tcpTable) newFlow(guest, peer netip.AddrPort) *tcpFlow {
+	f := &tcpFlow{s: t.s, key: keyOf(guest, peer), guest: guest, peer: peer, host: peer, fd: -1, started: t.s.loop.now, window: firstWindow}
+	f.timer.fire = f.timeout
+	f.sndStart = t.initialSequence(f.key)
+	f.sndUna, f.sndNxt = f.sndStart, f.sndStart
+	t.flows[f.key] = f
+	t.live++
+	t.s.stats.TCPFlows++
+	return f
+}
+
+// flow is f as policies see it.
+func (f *tcpFlow) flow() Flow {
+	if f.inbound {
+		return Flow{Protocol: packet.TCP, Source: f.peer, Destination: f.guest, Inbound: true}
+	}
+	return Flow{Protocol: packet.TCP, Source: f.guest, Destination: f.peer}
+}
+
+// Bounds of finished connections: how long one is kept, and how many.
+const (
+	finishedFor = time.Second // five repeats of a FIN at the least retransmission timeout
+	maxFinished = 1 << 12
+)
+
+// finish keeps no more of f than is needed to answer a repeated FIN.
+func (f *tcpFlow) finish() {
+	t := &f.s.tcp
+	f.detach()
+	f.state = finished
+	f.s.loop.timers.set(&f.timer, f.s.loop.after(finishedFor))
+	t.live--
+	if t.old = append(t.old, f); len(t.old) > maxFinished {
+		t.forget(t.old[0])
+	}
+}
+
+// drop ends f without a word.
+func (f *tcpFlow) drop() {
+	if f.state != finished {
+		f.detach()
+		f.s.tcp.live--
+	}
+	f.s.tcp.forget(f)
+}
+
+// detach lets everything go that costs anything.
+func (f *tcpFlow) detach() {
+	if f.cancel != nil {
+		f.cancel()
+		f.cancel = nil
+	}
+	f.closeSocket()
+	f.queue.clear()
+	f.sent.clear()
+	f.readable, f.waiting = false, false
+}
+
+// forget takes f out of the table.
+func (t *tcpTable) forget(f *tcpFlow) {
+	if t.flows[f.key] == f {
+		delete(t.flows, f.key)
+	}
+	t.s.loop.timers.drop(&f.timer)
+	if f.state == finished {
+		if i := slices.Index(t.old, f); i >= 0 {
+			t.old = slices.Delete(t.old, i, i+1)
+		}
+	}
+	f.state = finished
+}
+
+// closeAll resets every host socket; the guest's end goes with its device.
+func (t *tcpTable) closeAll() {
+	for _, f := range t.flows {
+		if f.state != finished {
+			f.abort()
+			f.drop()
+		}
+	}
+}
+
+func (t *tcpTable) describe(all []FlowInfo) []FlowInfo {
+	wall := time.Now()
+	for _, f := range t.flows {
+		if f.state == finished {
+			continue
+		}
+		state := tcpStateNames[f.state]
+		if f.state == established && (f.guestFIN || f.eof) {
+			state = "closing"
+		}
+		all = append(all, FlowInfo{
+			Flow: f.flow(), Host: f.host, State: state, Tier: "tun",
+			Started:  wall.Add(-time.Duration(t.s.loop.now - f.started)),
+			OutBytes: f.outBytes, InBytes: f.inBytes, QueuedOut: f.queue.bytes, QueuedIn: f.sent.bytes,
+		})
+	}
+	slices.SortFunc(all, func(a, b FlowInfo) int { return cmp.Compare(a.Started.UnixNano(), b.Started.UnixNano()) })
+	return all
+}
+
+// before compares sequence numbers (RFC 9293 section 3.4).
+func before(a, b uint32) bool { return int32(a-b) < 0 }
+
+// conn is what a hook gave for a flow, as a descriptor that the loop can wait
+// for: the connection's own where it has one, else one end of a socket pair
+// that goroutines copy from and to.
+func (s *Stack) conn(ctx context.Context, c net.Conn) (fd int, err error) {
+	if fd, ok := ownDescriptor(c); ok {
+		return fd, c.Close() // a duplicate lives on
+	}
+	return bridge(ctx, c)
+}

@@ -1,0 +1,97 @@
+package usernet
+
+import (
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// tcpListener accepts clients of a forward.
+type tcpListener struct {
+	t       *tcpTable
+	forward Forward
+	fd      int
+	ticket  ticket
+}
+
+// listen opens a forward.
+func (t *tcpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err error) {
+	fd, at, err := bindForward(f, unix.SOCK_STREAM)
+	if err != nil {
+		return at, nil, err
+	}
+	l := &tcpListener{t: t, forward: f, fd: fd}
+	if l.forward.To.Port() == 0 {
+		l.forward.To = netip.AddrPortFrom(f.To.Addr(), at.Port())
+	}
+	if err := unix.Listen(fd, backlog); err != nil {
+		unix.Close(fd)
+		return at, nil, fmt.Errorf("listen: %w", err)
+	}
+	if l.ticket, err = t.s.loop.add(fd, unix.EPOLLIN, l); err != nil {
+		unix.Close(fd)
+		return at, nil, err
+	}
+	return at, l.close, nil
+}
+
+// backlog of listening sockets; the kernel lowers it to net.core.somaxconn.
+const backlog = 4096
+
+func (l *tcpListener) close() {
+	l.t.s.loop.remove(l.ticket)
+	unix.Close(l.fd)
+}
+
+// acceptsPerRound bounds how long a rush of clients may keep others waiting.
+const acceptsPerRound = 32
+
+// ready implements source. The socket is level-triggered: what is left waits
+// for the next round.
+func (l *tcpListener) ready(uint32) {
+	for range acceptsPerRound {
+		fd, sa, err := unix.Accept4(l.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		if err != nil {
+			return
+		}
+		if !l.accept(fd, addrPort(sa)) {
+			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+			unix.Close(fd)
+		}
+	}
+}
+
+func (l *tcpListener) accept(fd int, client netip.AddrPort) bool {
+	t := l.t
+	guest, shown, ok := t.s.inside(l.forward, client)
+	if !ok || t.s.full() {
+		return false
+	}
+	if shown, ok = t.vacant(guest, shown); ok {
+		t.call(fd, client, guest, shown)
+	}
+	return ok
+}
+
+// vacant is the client's shown address with a port that no other connection to
+// the guest's port uses: several clients may share the gateway's address.
+func (t *tcpTable) vacant(guest, shown netip.AddrPort) (netip.AddrPort, bool) {
+	const tries = 256
+	for i := range uint16(tries) {
+		port := shown.Port() + i*257
+		if port < 1024 && i > 0 {
+			continue
+		}
+		at := netip.AddrPortFrom(shown.Addr(), port)
+		f := t.flows[keyOf(guest, at)]
+		if f == nil {
+			return at, true
+		}
+		if f.state == finished {
+			t.forget(f)
+			return at, true
+		}
+	}
+	return shown, false
+}

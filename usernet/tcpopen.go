@@ -1,0 +1,274 @@
+package usernet
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"net/netip"
+
+	"cleat/packet"
+
+	"golang.org/x/sys/unix"
+)
+
+// ourShift is the scale of the windows we offer: 65535 << 7 is 8 MiB.
+const ourShift = 7
+
+// initialSequence is unpredictable to others and grows with time for one pair of
+// ends (RFC 6528), so that a pair used again is not taken for its predecessor.
+// The clock ticks every 64 ns, as Linux' does (net/core/secure_seq.c).
+func (t *tcpTable) initialSequence(k tcpKey) uint32 {
+	return uint32(maphash.Comparable(t.secret, k)) + uint32(t.s.loop.now>>6)
+}
+
+// synOptions takes over what the guest's SYN or SYN-ACK offers.
+func (f *tcpFlow) synOptions(h *packet.TCPHeader) {
+	o := packet.ParseTCPOptions(h.Options)
+	headers := packet.IPBytes(f.peer.Addr()) + packet.TCPBytes
+	f.mss = f.s.cfg.MTU - headers
+	switch {
+	case o.MSS == 0:
+		f.mss = min(f.mss, 536) // RFC 9293 section 3.7.1 (MUST-15)
+	default:
+		f.mss = min(f.mss, max(int(o.MSS), 64))
+	}
+	f.frame = max((maxPacket-headers)/f.mss, 1) * f.mss
+	f.scaled = o.HasScale
+	f.guestShft = 0
+	if o.HasScale {
+		f.guestShft = min(o.Scale, 14) // RFC 7323 section 2.3
+	}
+	f.guestWnd = int(h.Window) // never scaled in a SYN
+}
+
+// maxPacket is the longest IP packet, by its 16-bit length.
+const maxPacket = 1<<16 - 1
+
+// judged goes on with what policy and hook have said.
+func (f *tcpFlow) judged(v Verdict) {
+	f.cancel = nil
+	switch v.Action {
+	case Refuse:
+		f.refuse()
+	case Drop:
+		f.drop()
+	case Use:
+		f.use(v)
+	default:
+		f.host = v.target(f.flow())
+		f.connect()
+	}
+}
+
+// use joins the guest to a connection that a hook has made.
+func (f *tcpFlow) use(v Verdict) {
+	if v.Conn == nil {
+		f.refuse()
+		return
+	}
+	ctx, cancel := context.WithCancel(f.s.ctx)
+	fd, err := f.s.conn(ctx, v.Conn)
+	if err != nil {
+		cancel()
+		f.refuse()
+		return
+	}
+	f.cancel = cancel
+	f.host = netip.AddrPort{}
+	f.fd = fd
+	if f.wait() {
+		f.connected()
+	}
+}
+
+// connect asks the host's kernel.
+func (f *tcpFlow) connect() {
+	fd, err := f.s.socket(f.host.Addr(), unix.SOCK_STREAM, 0)
+	if err != nil {
+		f.failed(err)
+		return
+	}
+	f.fd = fd
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // the guest's kernel has done what Nagle asks
+	f.s.tune(fd, f.host.Addr())
+	err = unix.Connect(fd, sockaddr(f.host))
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		f.failed(err)
+		return
+	}
+	if !f.wait() {
+		return
+	}
+	f.state = connecting
+	if err == nil {
+		f.connected()
+		return
+	}
+	if d := f.s.limits.TCPConnect; d > 0 {
+		f.s.loop.timers.set(&f.timer, f.s.loop.after(d))
+	}
+}
+
+// wait gives the socket a seat in the loop.
+func (f *tcpFlow) wait() bool {
+	var err error
+	f.ticket, err = f.s.loop.add(f.fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLPRI|edge, f)
+	if err != nil {
+		f.refuse()
+		return false
+	}
+	return true
+}
+
+// ready implements source.
+func (f *tcpFlow) ready(events uint32) {
+	if f.state == connecting {
+		if events&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) == 0 {
+			return
+		}
+		if errno, err := unix.GetsockoptInt(f.fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || errno != 0 {
+			f.failed(unix.Errno(errno))
+			return
+		}
+		f.connected()
+	}
+	if events&unix.EPOLLPRI != 0 && !f.urgentIn {
+		// From now on the byte stays in its place, and reading stops before it.
+		f.urgentIn = unix.SetsockoptInt(f.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) == nil
+	}
+	if events&unix.EPOLLOUT != 0 && f.hostFull {
+		f.hostFull = false
+		f.drain()
+	}
+	if events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 && f.state != finished {
+		f.readable = true
+		f.enqueue()
+	}
+}
+
+// failed tells the guest how the host's connect ended, in the terms that make
+// its own connect end in the same way.
+func (f *tcpFlow) failed(err error) {
+	var why packet.ErrorKind
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.EADDRNOTAVAIL), errors.Is(err, unix.EAFNOSUPPORT):
+		why = packet.ErrorNet
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EHOSTDOWN):
+		why = packet.ErrorHost
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		why = packet.ErrorProhibited
+	case errors.Is(err, unix.ETIMEDOUT):
+		// Nobody answered the host, so nobody answers the guest. The guest's
+		// kernel gives up by its own clock.
+		f.mute()
+		return
+	default:
+		f.refuse()
+		return
+	}
+	f.unreachable(why)
+	f.drop()
+}
+
+// mute keeps f in the table without a socket until the guest has given up.
+func (f *tcpFlow) mute() {
+	f.closeSocket()
+	f.state = connecting
+	f.s.loop.timers.set(&f.timer, f.s.loop.after(giveUp))
+}
+
+// unreachable answers the guest's SYN by an ICMP error.
+func (f *tcpFlow) unreachable(why packet.ErrorKind) {
+	h := packet.TCPHeader{SrcPort: f.guest.Port(), DstPort: f.peer.Port(), Seq: f.rcvStart, Flags: packet.SYN}
+	frame := f.s.dev.scratch[:]
+	n := packet.VNetHdrBytes
+	n += packet.PutIP(frame[n:], f.guest.Addr(), f.peer.Addr(), packet.TCP, 0, packet.TCPBytes)
+	n += packet.PutTCP(frame[n:], &h)
+	f.s.unreachable(frame[:n], why)
+}
+
+// connected answers the guest's SYN.
+func (f *tcpFlow) connected() {
+	f.s.loop.timers.set(&f.timer, 0)
+	f.s.tuneConnected(f.fd, f.host.Addr())
+	f.state = answered
+	f.rcvEdge = f.rcvNxt + maxUnscaled
+	f.sendSYN(packet.SYN | packet.ACK)
+	f.sndNxt = f.sndStart + 1
+	f.arm()
+}
+
+// maxUnscaled is the largest window that a SYN can offer.
+const maxUnscaled = 1<<16 - 1
+
+// sendSYN sends a SYN or SYN-ACK.
+func (f *tcpFlow) sendSYN(flags uint8) {
+	h := packet.TCPHeader{SrcPort: f.peer.Port(), DstPort: f.guest.Port(), Seq: f.sndStart, Ack: f.rcvNxt, Flags: flags, Window: maxUnscaled}
+	if flags&packet.ACK == 0 {
+		h.Ack = 0
+	}
+	frame := f.s.dev.scratch[:]
+	ip := packet.IPBytes(f.peer.Addr())
+	const tcp = packet.TCPBytes + packet.SYNOptionBytes
+	packet.PutIP(frame[packet.VNetHdrBytes:], f.peer.Addr(), f.guest.Addr(), packet.TCP, 0, tcp)
+	transport := frame[packet.VNetHdrBytes+ip:]
+	packet.PutTCP(transport, &h)
+	scale := ourShift
+	if !f.inbound && !f.scaled {
+		scale = -1
+	}
+	packet.PutSYNOptions(transport, uint16(f.s.cfg.MTU-ip-packet.TCPBytes), scale)
+	frame = frame[:packet.VNetHdrBytes+ip+tcp]
+	seal(frame, f.peer.Addr(), f.guest.Addr(), packet.TCP, tcp, 0)
+	f.s.dev.write(frame)
+}
+
+// call begins a connection toward the guest for a client that the host has
+// accepted.
+func (t *tcpTable) call(fd int, client netip.AddrPort, guest, shown netip.AddrPort) {
+	f := t.newFlow(guest, shown)
+	f.inbound, f.fd, f.host, f.state = true, fd, client, calling
+	if v := t.s.cfg.Policy; v != nil {
+		if verdict := v.Judge(f.flow()); verdict.Action == Refuse || verdict.Action == Drop {
+			t.s.count(verdict)
+			f.abort()
+			f.drop()
+			return
+		}
+	}
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	t.s.tune(fd, client.Addr())
+	f.mss = t.s.cfg.MTU - packet.IPBytes(shown.Addr()) - packet.TCPBytes
+	f.sendSYN(packet.SYN)
+	f.sndNxt = f.sndStart + 1
+	f.arm()
+}
+
+// answer takes the guest's answer to our SYN.
+func (f *tcpFlow) answer(h *packet.TCPHeader) {
+	switch {
+	case h.Flags&packet.ACK != 0 && h.Ack != f.sndNxt:
+		f.s.refuse(f.guest, f.peer, h)
+	case h.Flags&packet.RST != 0 && h.Flags&packet.ACK != 0:
+		f.abort() // the client gets a RST as well
+		f.drop()
+	case h.Flags&(packet.SYN|packet.ACK|packet.RST) == packet.SYN|packet.ACK:
+		f.rcvStart, f.rcvNxt = h.Seq, h.Seq+1
+		f.synOptions(h)
+		f.sndUna = h.Ack
+		f.rcvEdge = f.rcvNxt + maxUnscaled
+		f.establish()
+		f.owe()
+		if f.wait() {
+			f.readable = true
+			f.enqueue()
+		}
+	}
+}
+
+// establish ends the handshake with the guest.
+func (f *tcpFlow) establish() {
+	f.state = established
+	f.tries = 0
+	f.s.loop.timers.set(&f.timer, 0)
+}

@@ -1,0 +1,332 @@
+package usernet
+
+import (
+	"cleat/internal/sys"
+	"cleat/packet"
+
+	"golang.org/x/sys/unix"
+)
+
+// input takes a segment of a known connection (RFC 9293 section 3.10.7).
+func (f *tcpFlow) input(h *packet.TCPHeader) {
+	switch f.state {
+	case judging, connecting:
+		if h.Flags&packet.RST != 0 || h.Flags&packet.SYN != 0 && h.Seq != f.rcvStart {
+			// The guest has given up, or begins anew.
+			f.abort()
+			f.drop()
+		}
+		return // a repeated SYN: the answer is on its way
+	case calling:
+		f.answer(h)
+		return
+	case finished:
+		if h.Flags&packet.RST == 0 && len(h.Payload)+int(h.Flags&packet.FIN) > 0 {
+			f.sendACK() // ours was lost
+		}
+		return
+	}
+	if h.Flags&packet.RST != 0 {
+		f.reset(h)
+		return
+	}
+	if h.Flags&packet.SYN != 0 {
+		if f.state == answered && h.Seq == f.rcvStart {
+			f.sendSYN(packet.SYN | packet.ACK)
+		} else {
+			f.owe() // RFC 5961 section 4: a challenge
+		}
+		return
+	}
+	if h.Flags&packet.ACK == 0 || !f.acknowledged(h) {
+		return
+	}
+	if n := len(h.Payload); n > 0 || h.Flags&packet.FIN != 0 {
+		f.receive(h)
+	} else if h.Seq != f.rcvNxt {
+		f.probed(h)
+	}
+}
+
+// reset takes a RST: only the exact one (RFC 5961 section 3).
+func (f *tcpFlow) reset(h *packet.TCPHeader) {
+	switch {
+	case h.Seq == f.rcvNxt:
+		f.abort()
+		f.drop()
+	case !before(h.Seq, f.rcvNxt) && before(h.Seq, f.rcvEdge):
+		f.owe()
+	}
+}
+
+// probed answers a segment that is empty and out of place: a keepalive or
+// window probe. Who asks whether the other end lives shall hear of its death:
+// from now on the host's kernel asks too.
+func (f *tcpFlow) probed(h *packet.TCPHeader) {
+	f.owe()
+	if h.Seq == f.rcvNxt-1 && !f.keepalives && f.fd >= 0 {
+		f.keepalives = true
+		_ = unix.SetsockoptInt(f.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+		_ = unix.SetsockoptInt(f.fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepaliveSeconds)
+		_ = unix.SetsockoptInt(f.fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepaliveSeconds)
+	}
+}
+
+// keepaliveSeconds is how often the host's kernel asks; its default of two hours
+// would outlast any guest that asks itself.
+const keepaliveSeconds = 30
+
+// receive takes the bytes of a segment that are new and in order. What comes
+// too early is dropped: a TUN device keeps the order, so only a guest that plays
+// tricks sends such, and one that has lost a packet repeats it at the sight of
+// our acknowledgement.
+func (f *tcpFlow) receive(h *packet.TCPHeader) {
+	f.owe()
+	data, seq := h.Payload, h.Seq
+	fin := h.Flags&packet.FIN != 0
+	if h.Flags&packet.URG != 0 {
+		f.notUrgent(h)
+	}
+	if before(seq, f.rcvNxt) { // its beginning is old
+		old := int(f.rcvNxt - seq)
+		if old > len(data) || old == len(data) && (!fin || f.guestFIN) {
+			if h.Seq == f.rcvNxt-1 && len(data) <= 1 {
+				f.probed(h)
+			}
+			return
+		}
+		data, seq = data[old:], f.rcvNxt
+	}
+	if seq != f.rcvNxt || f.guestFIN {
+		return
+	}
+	if room := int(f.rcvEdge - f.rcvNxt); len(data) > room {
+		data, fin = data[:room], false
+	}
+	if len(data) > 0 && !f.deliver(data) {
+		return
+	}
+	if fin {
+		f.rcvNxt++
+		f.guestFIN = true
+		f.passFIN()
+	}
+}
+
+// notUrgent notes where the guest's urgent byte is: the one before the pointer
+// (RFC 6093 section 3.1, as Linux has it).
+func (f *tcpFlow) notUrgent(h *packet.TCPHeader) {
+	at := h.Seq + uint32(h.Urgent) - 1
+	if h.Urgent > 0 && !before(at, f.rcvNxt) && int(at-f.rcvNxt) < 1<<16 {
+		f.urgent, f.hasUrgent = at, true
+	}
+}
+
+// deliver takes bytes that are next in order and tells whether it could.
+func (f *tcpFlow) deliver(data []byte) bool {
+	if f.hasUrgent && int(f.urgent-f.rcvNxt) < len(data) {
+		return f.deliverUrgent(data)
+	}
+	return f.take(data, false)
+}
+
+// deliverUrgent delivers what is before the urgent byte, the byte, and the rest.
+func (f *tcpFlow) deliverUrgent(data []byte) bool {
+	at := int(f.urgent - f.rcvNxt)
+	if at > 0 && !f.take(data[:at], false) {
+		return false
+	}
+	f.hasUrgent = false
+	if !f.take(data[at:at+1], true) {
+		return false
+	}
+	if rest := data[at+1:]; len(rest) > 0 {
+		return f.take(rest, false)
+	}
+	return true
+}
+
+// take sends bytes to the host's socket, or keeps what it does not take.
+func (f *tcpFlow) take(data []byte, urgent bool) bool {
+	rest := data
+	if !f.hostFull && f.queue.bytes == 0 {
+		n, ok := f.send(data, urgent)
+		if !ok {
+			return false
+		}
+		rest = data[n:]
+	}
+	if len(rest) > 0 && !f.keep(rest, urgent) {
+		// No memory left: the guest will send that part again.
+		f.s.stats.OverLimit++
+		f.advance(len(data) - len(rest))
+		return false
+	}
+	f.advance(len(data))
+	return true
+}
+
+func (f *tcpFlow) advance(n int) {
+	f.rcvNxt += uint32(n)
+	f.burst += n
+}
+
+// send gives bytes to the host's kernel and says how many it took. It is false
+// when the connection is gone.
+func (f *tcpFlow) send(data []byte, urgent bool) (int, bool) {
+	flags := 0
+	if urgent {
+		flags = unix.MSG_OOB
+	}
+	n, errno := sys.SendNow(f.fd, data, flags)
+	if errno == unix.EOPNOTSUPP && urgent {
+		n, errno = sys.SendNow(f.fd, data, 0) // a hook's Conn knows no urgent bytes
+	}
+	switch errno {
+	case 0:
+		f.outBytes += uint64(n)
+		f.hostFull = n < len(data)
+		return n, true
+	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
+		f.hostFull = true
+		return 0, true
+	case unix.EINTR:
+		return 0, true
+	}
+	f.broken()
+	return 0, false
+}
+
+// broken passes on that the host's socket is dead.
+func (f *tcpFlow) broken() {
+	f.sendRST()
+	f.drop()
+}
+
+// keep queues bytes that the host's socket did not take.
+func (f *tcpFlow) keep(data []byte, urgent bool) bool {
+	d := &f.s.dev
+	if !urgent && f.queue.append(data) {
+		return true
+	}
+	if len(data) <= smallBytes {
+		if b := f.s.small.get(); b != nil {
+			f.queue.push(outChunk{buf: b, to: copy(b.mem, data), urgent: urgent})
+			return true
+		}
+	}
+	// Bytes that lie in the device's buffer stay there: it gets another one.
+	if from, ok := within(d.buf, data); ok && !urgent {
+		b := d.steal()
+		if b != nil {
+			f.queue.push(outChunk{buf: b, from: from, to: from + len(data)})
+		}
+		return b != nil
+	}
+	b := f.s.large.get()
+	if b == nil {
+		return false
+	}
+	f.queue.push(outChunk{buf: b, to: copy(b.mem, data), urgent: urgent})
+	return true
+}
+
+// within tells where in a buffer data lies.
+func within(b *buffer, data []byte) (from int, ok bool) {
+	if b == nil || len(data) == 0 {
+		return 0, false
+	}
+	from = cap(b.mem) - cap(data)
+	return from, from >= 0 && from+len(data) <= len(b.mem) && &b.mem[from] == &data[0]
+}
+
+// drain sends what waits, now that the host's socket has room.
+func (f *tcpFlow) drain() {
+	for f.queue.bytes > 0 {
+		c := f.queue.front()
+		n, ok := f.send(c.buf.mem[c.from:c.to], c.urgent)
+		if !ok {
+			return
+		}
+		f.queue.take(n)
+		if f.hostFull {
+			break
+		}
+	}
+	if f.queue.bytes == 0 {
+		f.passFIN()
+	}
+	if f.state != finished && f.shouldOffer() {
+		f.owe()
+	}
+}
+
+// passFIN closes the host's sending side once all the guest's bytes are there.
+func (f *tcpFlow) passFIN() {
+	if !f.guestFIN || f.hostFIN || f.queue.bytes > 0 {
+		return
+	}
+	f.hostFIN = true
+	if f.fd >= 0 && !f.closing() {
+		_ = unix.Shutdown(f.fd, unix.SHUT_WR)
+	}
+	f.maybeFinish()
+}
+
+// closing tells whether everything is done in both directions, so that close
+// says it all.
+func (f *tcpFlow) closing() bool { return f.eof && f.finSent && f.sndUna == f.sndNxt }
+
+// maybeFinish ends a connection that both sides have closed.
+func (f *tcpFlow) maybeFinish() {
+	if f.hostFIN && f.closing() && f.state == established {
+		if f.dirty {
+			f.dirty = false
+			f.sendACK()
+		}
+		f.finish()
+	}
+}
+
+// Windows in bytes: how far the guest may get ahead of the host's socket. It
+// starts small, for a flow that will stall costs as much memory as it was
+// offered, and doubles as long as the guest makes use of it and the socket keeps
+// up.
+const (
+	firstWindow = 256 << 10
+	maxWindow   = 4 << 20 // a wider one is no faster; a quarter of it halves the rate
+	leastWindow = 64 << 10
+)
+
+// offer is the window to advertise. Its right edge never moves back
+// (RFC 9293 section 3.8.6.2.1 of the sender's grief with that), and never by
+// less than is worth a segment.
+func (f *tcpFlow) offer() uint16 {
+	if f.queue.bytes == 0 && f.burst > f.window/4 && f.window < maxWindow {
+		f.window *= 2
+	}
+	f.burst = 0
+	room := f.window
+	if f.s.large.scarce() {
+		room = leastWindow
+	}
+	edge := f.rcvNxt + uint32(max(0, room-f.queue.bytes))
+	if gain := int32(edge - f.rcvEdge); gain >= int32(min(f.window/2, f.s.cfg.MTU)) {
+		f.rcvEdge = edge
+	}
+	open := f.rcvEdge - f.rcvNxt
+	if !f.scaled {
+		open = min(open, maxUnscaled)
+		f.rcvEdge = f.rcvNxt + open
+		return uint16(open)
+	}
+	return uint16(min((open+1<<ourShift-1)>>ourShift, maxUnscaled))
+}
+
+// shouldOffer tells whether the window has grown so much that the guest, which
+// may be waiting, must hear of it.
+func (f *tcpFlow) shouldOffer() bool {
+	room := f.window - f.queue.bytes
+	open := int(f.rcvEdge - f.rcvNxt)
+	return open < f.window/2 && room-open >= f.window/4
+}

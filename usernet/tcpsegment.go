@@ -1,0 +1,99 @@
+package usernet
+
+import (
+	"net/netip"
+
+	"cleat/packet"
+
+	"golang.org/x/sys/unix"
+)
+
+// owe notes that the guest is to get an acknowledgement at the end of the batch.
+func (f *tcpFlow) owe() {
+	if !f.dirty {
+		f.dirty = true
+		f.s.tcp.dirty = append(f.s.tcp.dirty, f)
+	}
+}
+
+// acknowledge sends what is owed: one segment a connection, however many came.
+func (t *tcpTable) acknowledge() {
+	for i, f := range t.dirty {
+		t.dirty[i] = nil
+		if f.dirty && f.state >= answered && f.state != finished {
+			f.sendACK()
+		}
+		f.dirty = false
+	}
+	t.dirty = t.dirty[:0]
+}
+
+func (f *tcpFlow) sendACK() {
+	f.dirty = false
+	f.sendEmpty(packet.ACK, f.sndNxt)
+}
+
+// sendEmpty sends a segment without payload.
+func (f *tcpFlow) sendEmpty(flags uint8, seq uint32) {
+	h := packet.TCPHeader{SrcPort: f.peer.Port(), DstPort: f.guest.Port(), Seq: seq, Ack: f.rcvNxt, Flags: flags, Window: f.offer()}
+	f.s.segment(f.guest, f.peer, &h)
+}
+
+// segment writes a header without payload to the guest.
+func (s *Stack) segment(guest, peer netip.AddrPort, h *packet.TCPHeader) {
+	frame := s.dev.scratch[:]
+	ip := packet.IPBytes(peer.Addr())
+	packet.PutIP(frame[packet.VNetHdrBytes:], peer.Addr(), guest.Addr(), packet.TCP, 0, packet.TCPBytes)
+	packet.PutTCP(frame[packet.VNetHdrBytes+ip:], h)
+	frame = frame[:packet.VNetHdrBytes+ip+packet.TCPBytes]
+	seal(frame, peer.Addr(), guest.Addr(), packet.TCP, packet.TCPBytes, 0)
+	s.dev.write(frame)
+}
+
+// sendRST tells the guest that the connection is dead.
+func (f *tcpFlow) sendRST() {
+	h := packet.TCPHeader{SrcPort: f.peer.Port(), DstPort: f.guest.Port(), Seq: f.sndNxt, Ack: f.rcvNxt, Flags: packet.RST | packet.ACK}
+	f.s.segment(f.guest, f.peer, &h)
+}
+
+// refuse ends f with a RST: to a guest that has only sent its SYN the same as
+// "connection refused".
+func (f *tcpFlow) refuse() {
+	if !f.inbound {
+		f.sendRST()
+	}
+	f.abort()
+	f.drop()
+}
+
+// abort closes the host's socket so that its peer gets a RST.
+func (f *tcpFlow) abort() {
+	if f.fd >= 0 {
+		_ = unix.SetsockoptLinger(f.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		f.closeSocket()
+	}
+}
+
+func (f *tcpFlow) closeSocket() {
+	if f.fd >= 0 {
+		f.s.loop.remove(f.ticket)
+		_ = unix.Close(f.fd)
+		f.fd, f.ticket = -1, 0
+	}
+}
+
+// refuse answers a segment that belongs to no connection (RFC 9293 section
+// 3.10.7.1).
+func (s *Stack) refuse(guest, peer netip.AddrPort, h *packet.TCPHeader) {
+	if h.Flags&packet.RST != 0 {
+		return
+	}
+	r := packet.TCPHeader{SrcPort: peer.Port(), DstPort: guest.Port(), Flags: packet.RST}
+	if h.Flags&packet.ACK != 0 {
+		r.Seq = h.Ack
+	} else {
+		r.Flags |= packet.ACK
+		r.Ack = h.Seq + uint32(len(h.Payload)) + uint32(h.Flags&packet.SYN>>1) + uint32(h.Flags&packet.FIN)
+	}
+	s.segment(guest, peer, &r)
+}

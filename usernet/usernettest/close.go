@@ -1,0 +1,152 @@
+package usernettest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+)
+
+// closeCases: how connections end.
+func closeCases() []Case {
+	cases := both(func(d Direction, f Family) Case {
+		return Case{Name: "close/half-inside", Check: func(x *X, s *Scene) {
+			in, out := x.pair(s, d, f)
+			x.Must(halfClosed(in, out))
+		}}
+	})
+	cases = append(cases, both(func(d Direction, f Family) Case {
+		return Case{Name: "close/half-outside", Check: func(x *X, s *Scene) {
+			in, out := x.pair(s, d, f)
+			x.Must(halfClosed(out, in))
+		}}
+	})...)
+	cases = append(cases, both(func(d Direction, f Family) Case {
+		return Case{Name: "close/simultaneous", Check: simultaneous(d, f)}
+	})...)
+	cases = append(cases, both(func(d Direction, f Family) Case {
+		return Case{Name: "close/reset-inside", Check: func(x *X, s *Scene) {
+			in, out := x.pair(s, d, f)
+			x.Must(resets(in, out))
+		}}
+	})...)
+	cases = append(cases, both(func(d Direction, f Family) Case {
+		return Case{Name: "close/reset-outside", Check: func(x *X, s *Scene) {
+			in, out := x.pair(s, d, f)
+			x.Must(resets(out, in))
+		}}
+	})...)
+	return append(cases, both(func(d Direction, f Family) Case {
+		return Case{Name: "close/with-unread-data", Check: func(x *X, s *Scene) {
+			in, out := x.pair(s, d, f)
+			x.Must(resetsUnread(in, out))
+			in, out = x.pair(s, d, f)
+			x.Must(resetsUnread(out, in))
+		}}
+	})...)
+}
+
+// halfClosed closes a's sending side first; b must see the end, and what b then
+// sends must still arrive.
+func halfClosed(a, b *net.TCPConn) error {
+	if err := transfer(a, b, 100_000, 5); err != nil {
+		return fmt.Errorf("before the half-close: %w", err)
+	}
+	if err := transfer(b, a, 1<<20, 6); err != nil {
+		return fmt.Errorf("after the half-close: %w", err)
+	}
+	return nil
+}
+
+// simultaneous closes both sending sides at the same moment.
+func simultaneous(d Direction, f Family) func(*X, *Scene) {
+	return func(x *X, s *Scene) {
+		for range 20 {
+			in, out := x.pair(s, d, f)
+			x.Both(func() error { return lastWords(in, "inside", "outside") }, func() error { return lastWords(out, "outside", "inside") })
+		}
+	}
+}
+
+// lastWords sends and closes, then reads what the other end said.
+func lastWords(c *net.TCPConn, say, hear string) error {
+	defer c.Close()
+	if _, err := io.WriteString(c, say); err != nil {
+		return err
+	}
+	if err := c.CloseWrite(); err != nil {
+		return err
+	}
+	got, err := io.ReadAll(c)
+	if err == nil && string(got) != hear {
+		err = fmt.Errorf("received %q, want %q", got, hear)
+	}
+	return err
+}
+
+// resets lets a abort the connection; b must see a reset, not an end.
+func resets(a, b *net.TCPConn) error {
+	if err := exchange(a, b); err != nil {
+		return err
+	}
+	a.SetLinger(0)
+	a.Close()
+	return seesReset(b)
+}
+
+// resetsUnread closes a while it has unread data, which aborts as well.
+func resetsUnread(a, b *net.TCPConn) error {
+	if err := exchange(a, b); err != nil {
+		return err
+	}
+	if _, err := b.Write(make([]byte, 1000)); err != nil {
+		return err
+	}
+	if err := readable(a); err != nil {
+		return err
+	}
+	a.Close()
+	return seesReset(b)
+}
+
+func seesReset(c *net.TCPConn) error {
+	n, err := c.Read(make([]byte, 1))
+	if !wasReset(err) {
+		return fmt.Errorf("after the other end's reset: read %d bytes, error %v, want ECONNRESET", n, err)
+	}
+	return nil
+}
+
+// exchange sends a few bytes both ways, so that both ends are established.
+func exchange(a, b io.ReadWriter) error {
+	for _, way := range []struct{ from, to io.ReadWriter }{{a, b}, {b, a}} {
+		want := []byte("some words")
+		if _, err := way.from.Write(want); err != nil {
+			return err
+		}
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(way.to, got); err != nil {
+			return err
+		}
+		if !bytes.Equal(got, want) {
+			return fmt.Errorf("received %q, want %q", got, want)
+		}
+	}
+	return nil
+}
+
+// readable waits until a byte could be read.
+func readable(c *net.TCPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	err = raw.Read(func(fd uintptr) bool {
+		var n int
+		n, inner = peek(int(fd))
+		return n > 0 || inner != nil
+	})
+	return errors.Join(err, inner)
+}

@@ -1,0 +1,213 @@
+package usernettest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// peek looks whether something can be read, without blocking: 0 for nothing.
+func peek(fd int) (int, error) {
+	n, _, err := unix.Recvfrom(fd, make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if errors.Is(err, unix.EAGAIN) {
+		return 0, nil
+	}
+	return n, err
+}
+
+// flowCases: either side may be slow, stop, or vanish.
+func flowCases() []Case {
+	cases := both(func(d Direction, f Family) Case {
+		return Case{Name: "flow/zero-window-outside", Check: func(x *X, s *Scene) {
+			in, out := x.pair(s, d, f)
+			stall(x, in, out)
+		}}
+	})
+	cases = append(cases, both(func(d Direction, f Family) Case {
+		return Case{Name: "flow/zero-window-inside", Check: func(x *X, s *Scene) {
+			in, out := x.pair(s, d, f)
+			stall(x, out, in)
+		}}
+	})...)
+	cases = append(cases, families(func(f Family) Case {
+		return Case{Name: "flow/slow-reader", Check: func(x *X, s *Scene) {
+			in, out := x.pair(s, Out, f)
+			x.Both(func() error { return trickleRead(in, out) }, func() error { return nil })
+			in, out = x.pair(s, Out, f)
+			x.Both(func() error { return trickleRead(out, in) }, func() error { return nil })
+		}}
+	})...)
+	cases = append(cases, families(func(f Family) Case {
+		return Case{Name: "flow/slow-writer", Check: func(x *X, s *Scene) {
+			in, out := x.pair(s, Out, f)
+			x.Must(trickleWrite(in, out))
+			x.Must(trickleWrite(out, in))
+		}}
+	})...)
+	cases = append(cases, families(func(f Family) Case {
+		return Case{Name: "flow/ping-pong", Check: pingPong(f)}
+	})...)
+	cases = append(cases, families(func(f Family) Case {
+		return Case{Name: "flow/keepalive", Check: keepalive(f)}
+	})...)
+	return append(cases, vanishCases()...)
+}
+
+// mostBuffered is more than any sane path keeps of a connection nobody reads.
+const mostBuffered = 64 << 20
+
+// stall lets a write until nothing moves any more because b doesn't read, and
+// then b read everything.
+func stall(x *X, a, b *net.TCPConn) {
+	p := &progress{Writer: a}
+	type sent struct {
+		sum string
+		err error
+	}
+	done := make(chan sent, 1)
+	go func() {
+		sum, err := source(p, mostBuffered, 7)
+		if err == nil {
+			err = a.CloseWrite()
+		}
+		done <- sent{sum, err}
+	}()
+	x.Cleanup(func() { a.Close() }) // ends the goroutine
+	at := x.awaitStill(p)
+	x.Notef("%d KiB fitted in", at>>10)
+	if at >= mostBuffered {
+		x.Fatalf("%d bytes were taken though nobody reads", at)
+	}
+	n, got, err := sink(b)
+	x.Must(err)
+	was := <-done
+	x.Must(was.err)
+	if n != mostBuffered || got != was.sum {
+		x.Fatalf("after the window opened: received %d bytes, SHA-256 %.8s…, sent %d, %.8s…", n, got, mostBuffered, was.sum)
+	}
+}
+
+// trickleRead reads little by little into a small buffer what a sends at once.
+func trickleRead(a, b *net.TCPConn) error {
+	const bytes = 2 << 20
+	b.SetReadBuffer(4096)
+	want := make(chan string, 1)
+	go func() {
+		sum, err := source(a, bytes, 8)
+		if err == nil {
+			err = a.CloseWrite()
+		}
+		if err != nil {
+			sum = err.Error()
+		}
+		want <- sum
+	}()
+	n, got, err := sink(smallReader{b})
+	if w := <-want; err == nil && (n != bytes || got != w) {
+		err = fmt.Errorf("received %d bytes, %s; sent %d, %s", n, got, bytes, w)
+	}
+	return err
+}
+
+// smallReader reads a few bytes at a time.
+type smallReader struct{ io.Reader }
+
+func (r smallReader) Read(b []byte) (int, error) { return r.Reader.Read(b[:min(len(b), 700)]) }
+
+// trickleWrite writes single bytes, each a segment of its own.
+func trickleWrite(a, b *net.TCPConn) error {
+	const bytes = 5000
+	failed := make(chan error, 1)
+	go func() {
+		var err error
+		for i := 0; i < bytes && err == nil; i++ {
+			_, err = a.Write([]byte{byte(i)})
+		}
+		failed <- err
+	}()
+	got := make([]byte, bytes)
+	if _, err := io.ReadFull(b, got); err != nil {
+		return err
+	}
+	for i := range got {
+		if got[i] != byte(i) {
+			return fmt.Errorf("byte %d is %d, want %d", i, got[i], byte(i))
+		}
+	}
+	return <-failed
+}
+
+// pingPong is requests and responses of many sizes.
+func pingPong(f Family) func(*X, *Scene) {
+	return func(x *X, s *Scene) {
+		in, out := x.pair(s, Out, f)
+		x.Both(func() error {
+			_, err := io.Copy(onlyWriter{out}, onlyReader{out})
+			return err
+		}, func() error {
+			defer in.CloseWrite()
+			for size := 1; size < 200_000; size = size*3/2 + 1 {
+				if err := roundTrip(in, size); err != nil {
+					return fmt.Errorf("round trip of %d bytes: %w", size, err)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+type onlyWriter struct{ io.Writer }
+
+func roundTrip(c net.Conn, size int) error {
+	want := make([]byte, size)
+	for i := range want {
+		want[i] = byte(i * 7)
+	}
+	failed := make(chan error, 1)
+	go func() {
+		_, err := c.Write(want)
+		failed <- err
+	}()
+	got := make([]byte, size)
+	if _, err := io.ReadFull(c, got); err != nil {
+		return err
+	}
+	if string(got) != string(want) {
+		return errors.New("another answer than was sent")
+	}
+	return <-failed
+}
+
+// keepalive: the guest's probes on an idle connection are answered.
+func keepalive(f Family) func(*X, *Scene) {
+	return func(x *X, s *Scene) {
+		in, out := x.pair(s, Out, f)
+		x.Must(exchange(in, out))
+		x.Must(in.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 1}))
+		// An acknowledgement younger than the last data can only be a probe's answer.
+		x.Await(func() error {
+			var info *unix.TCPInfo
+			if err := control(in, func(fd int) (err error) {
+				info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+				return err
+			}); err != nil {
+				return err
+			}
+			if info.State != tcpEstablished {
+				x.Fatalf("the connection ended while it was idle")
+			}
+			if info.Last_data_sent < 900 || info.Last_ack_recv+500 > info.Last_data_sent {
+				return errors.New("no keepalive probe was answered")
+			}
+			return nil
+		})
+		x.Must(exchange(in, out))
+	}
+}
+
+// tcpEstablished is TCP_ESTABLISHED (net/tcp_states.h).
+const tcpEstablished = 1

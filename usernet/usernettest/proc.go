@@ -1,0 +1,83 @@
+package usernettest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// state is a process's state as in /proc/PID/stat, or 0 when there is none.
+func state(pid int) byte {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, ok := bytes.Cut(b, []byte(") "))
+	if !ok {
+		return 0
+	}
+	return rest[0]
+}
+
+// freeze stops a process and waits until it stands; the case's end thaws it.
+func (x *X) freeze(pid int) {
+	x.Must(unix.Kill(pid, unix.SIGSTOP))
+	x.Cleanup(func() { unix.Kill(pid, unix.SIGCONT) })
+	x.Await(func() error {
+		if s := state(pid); s != 'T' {
+			return fmt.Errorf("process %d is in state %c, not stopped", pid, s)
+		}
+		return nil
+	})
+}
+
+// thaw lets a stopped process go on.
+func (x *X) thaw(pid int) { x.Must(unix.Kill(pid, unix.SIGCONT)) }
+
+// descriptors counts a process's open files.
+func descriptors(pid int) (int, error) {
+	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return len(all), err
+}
+
+// residentBytes is a process's memory.
+func residentBytes(pid int) int {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmRSS:" {
+			kib, _ := strconv.Atoi(f[1])
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+// inhabitants are the processes in the network namespace with this inode
+// number, ours excepted.
+func inhabitants(netnsID uint64) []string {
+	all, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var found []string
+	for _, e := range all {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err != nil || ns != fmt.Sprintf("net:[%d]", netnsID) {
+			continue
+		}
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		found = append(found, fmt.Sprintf("%d %s", pid, strings.TrimSpace(string(name))))
+	}
+	return found
+}

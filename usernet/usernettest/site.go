@@ -1,0 +1,316 @@
+package usernettest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"cleat/lab"
+	"cleat/link"
+	"cleat/netns"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Site is the world of one data path.
+type Site struct {
+	Outside, Host, Container *lab.Node
+	Netns                    string // path of the container's namespace
+	Dir                      string // scratch
+}
+
+// uplink is the host's link to the outside, and the outside's to the host.
+const uplink = "eth0"
+
+// HostAddr is the host's address on its uplink.
+func HostAddr(f Family) netip.Addr { return pick(f, "192.0.2.1", "2001:db8:1::1") }
+
+// OutsideAddr is the outside's address next to the host.
+func OutsideAddr(f Family) netip.Addr { return pick(f, "192.0.2.2", "2001:db8:1::2") }
+
+func pick(f Family, v4, v6 string) netip.Addr {
+	if f == V4 {
+		return netip.MustParseAddr(v4)
+	}
+	return netip.MustParseAddr(v6)
+}
+
+// far is an address beyond the uplink's network. The first two belong to the
+// outside; to the others it answers as routers do.
+func far(f Family, last int) netip.Addr {
+	return pick(f, fmt.Sprintf("198.51.100.%d", last), fmt.Sprintf("2001:db8:7::%d", last))
+}
+
+// Last parts of far addresses.
+const (
+	farServer      = 7
+	farOther       = 8
+	farUnreachable = 101 // ICMP: host unreachable
+	farProhibited  = 102 // ICMP: administratively prohibited
+	farSilent      = 103 // nothing comes back
+	farNoRoute     = 104 // the host itself has no way to it
+)
+
+// metadata is where clouds keep a machine's secrets.
+var metadata = netip.MustParseAddr("169.254.169.254")
+
+// firstPort begins the ports that are forwarded unless a case says otherwise.
+const (
+	firstPort    = 20000
+	forwardCount = 16
+)
+
+// forwarded are those forwards.
+func forwarded() []Forward {
+	var out []Forward
+	for _, proto := range []string{"tcp", "udp"} {
+		out = append(out, Forward{Proto: proto, Listen: netip.AddrPortFrom(netip.Addr{}, firstPort), To: firstPort, Count: forwardCount})
+	}
+	return out
+}
+
+var resolver sync.Once
+
+// NewSite builds the world. Close it.
+func NewSite(ctx context.Context) (*Site, error) {
+	s := &Site{}
+	if err := s.build(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Site) build() error {
+	var err error
+	resolver.Do(func() { err = useOutsideResolver() })
+	if err != nil {
+		return err
+	}
+	if s.Dir, err = os.MkdirTemp("", "usernettest"); err != nil {
+		return err
+	}
+	for _, n := range []struct {
+		to   **lab.Node
+		name string
+	}{{&s.Outside, "outside"}, {&s.Host, "host"}, {&s.Container, "container"}} {
+		if *n.to, err = lab.NewNode(n.name); err != nil {
+			return err
+		}
+		if err := sysctls(*n.to); err != nil {
+			return err
+		}
+	}
+	if err := lab.Connect(lab.End{Node: s.Host, Name: uplink}, lab.End{Node: s.Outside, Name: uplink}, lab.Cable{}); err != nil {
+		return err
+	}
+	if err := errors.Join(s.addresses(), s.routes()); err != nil {
+		return err
+	}
+	s.Netns = filepath.Join(s.Dir, "netns")
+	return s.Container.NS.Pin(s.Netns)
+}
+
+// sysctls make errors come soon and always, and give all paths the same
+// congestion control.
+func sysctls(n *lab.Node) error {
+	for _, set := range []struct{ name, value string }{
+		{"net/ipv4/tcp_congestion_control", "reno"},
+		{"net/ipv4/tcp_syn_retries", "1"},
+		{"net/ipv4/tcp_syn_linear_timeouts", "0"},
+		{"net/ipv4/tcp_retries2", "3"},
+		{"net/ipv4/ping_group_range", "0 0"},
+		{"net/ipv4/icmp_ratelimit", "0"},
+		{"net/ipv6/icmp/ratelimit", "0"},
+	} {
+		if err := n.Sysctl(set.name, set.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Site) addresses() error {
+	net4, net6 := netip.PrefixFrom(HostAddr(V4), 24), netip.PrefixFrom(HostAddr(V6), 64)
+	out4, out6 := netip.PrefixFrom(OutsideAddr(V4), 24), netip.PrefixFrom(OutsideAddr(V6), 64)
+	local := []netip.Prefix{netip.PrefixFrom(metadata, 32)}
+	for _, last := range []int{farServer, farOther} {
+		local = append(local, netip.PrefixFrom(far(V4, last), 32), netip.PrefixFrom(far(V6, last), 128))
+	}
+	return errors.Join(s.Host.Address(uplink, net4, net6), s.Outside.Address(uplink, out4, out6), s.Outside.Address("lo", local...))
+}
+
+// routes give the host a default route, and the outside a router's manners.
+func (s *Site) routes() error {
+	errs := []error{
+		s.Outside.Sysctl("net/ipv4/ip_forward", "1"),
+		s.Outside.Sysctl("net/ipv6/conf/all/forwarding", "1"),
+	}
+	for _, f := range []Family{V4, V6} {
+		errs = append(errs,
+			addRoute(s.Host, netip.Prefix{}, OutsideAddr(f), 0),
+			addRoute(s.Host, single(far(f, farNoRoute)), netip.Addr{}, unix.RTN_UNREACHABLE),
+			addRoute(s.Outside, single(far(f, farUnreachable)), netip.Addr{}, unix.RTN_UNREACHABLE),
+			addRoute(s.Outside, single(far(f, farProhibited)), netip.Addr{}, unix.RTN_PROHIBIT),
+			addRoute(s.Outside, single(far(f, farSilent)), netip.Addr{}, unix.RTN_BLACKHOLE),
+		)
+	}
+	return errors.Join(errs...)
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// addRoute adds a route by a gateway, or, without one, of the given type. The
+// zero prefix is the default route.
+func addRoute(n *lab.Node, to netip.Prefix, via netip.Addr, kind int) error {
+	return changeRoute(n, to, via, kind, (*netlink.Handle).RouteReplace)
+}
+
+// removeRoute takes back what addRoute added.
+func removeRoute(n *lab.Node, to netip.Prefix, via netip.Addr, kind int) error {
+	return changeRoute(n, to, via, kind, (*netlink.Handle).RouteDel)
+}
+
+func changeRoute(n *lab.Node, to netip.Prefix, via netip.Addr, kind int, change func(*netlink.Handle, *netlink.Route) error) error {
+	h, err := link.Handle(n.NS)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	r := &netlink.Route{Type: kind}
+	if via.IsValid() {
+		r.Gw = via.AsSlice()
+	}
+	if to.IsValid() {
+		r.Dst = ipNet(to)
+	}
+	if err := change(h, r); err != nil {
+		return fmt.Errorf("change route of %s to %v: %w", n, to, err)
+	}
+	return nil
+}
+
+// useOutsideResolver makes this process and its children, which live in a mount
+// namespace of the lab's own, ask the outside for names.
+func useOutsideResolver() error {
+	f, err := os.CreateTemp("", "resolv.conf")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	fmt.Fprintf(f, "nameserver %s\nnameserver %s\n", OutsideAddr(V4), OutsideAddr(V6))
+	if err := f.Chmod(0o644); err != nil {
+		return err
+	}
+	const conf = "/etc/resolv.conf"
+	if err := unix.Mount(f.Name(), conf, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s to %s: %w", f.Name(), conf, err)
+	}
+	return nil
+}
+
+// Close lets the world go.
+func (s *Site) Close() error {
+	var errs []error
+	if s.Netns != "" {
+		errs = append(errs, netns.Unpin(s.Netns))
+	}
+	for _, n := range []*lab.Node{s.Container, s.Host, s.Outside} {
+		if n != nil {
+			errs = append(errs, n.Close())
+		}
+	}
+	if s.Dir != "" {
+		errs = append(errs, os.RemoveAll(s.Dir))
+	}
+	return errors.Join(errs...)
+}
+
+// AwaitAddress waits until the container's link is up and has an address of
+// each family given that can be used.
+func (s *Site) AwaitAddress(ctx context.Context, device string, families ...Family) error {
+	h, err := link.Handle(s.Container.NS)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	return await(ctx, func() error {
+		l, err := h.LinkByName(device)
+		if err != nil {
+			return fmt.Errorf("link %q on %s: %w", device, s.Container, err)
+		}
+		for _, f := range families {
+			if a, err := usable(h, l, f); err != nil || a == nil {
+				return errors.Join(fmt.Errorf("link %q on %s has no address of %s", device, s.Container, f), err)
+			}
+		}
+		return nil
+	})
+}
+
+// usable is the link's first address that packets can be sent from, or nil.
+func usable(h *netlink.Handle, l netlink.Link, f Family) (*netlink.Addr, error) {
+	family := map[Family]int{V4: netlink.FAMILY_V4, V6: netlink.FAMILY_V6}[f]
+	all, err := h.AddrList(l, family)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range all {
+		if a.Scope == unix.RT_SCOPE_UNIVERSE && a.Flags&unix.IFA_F_TENTATIVE == 0 {
+			return &a, nil
+		}
+	}
+	return nil, nil
+}
+
+// Guest is the container's own address, or an invalid one.
+func (s *Site) Guest(device string, f Family) (netip.Addr, error) {
+	h, err := link.Handle(s.Container.NS)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer h.Close()
+	l, err := h.LinkByName(device)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	a, err := usable(h, l, f)
+	if err != nil || a == nil {
+		return netip.Addr{}, err
+	}
+	got, _ := netip.AddrFromSlice(a.IP)
+	return got.Unmap(), nil
+}
+
+// lookEvery is how often a condition is looked at.
+const lookEvery = 2 * time.Millisecond
+
+// await looks until the condition holds, and returns its last complaint when
+// ctx ends first.
+func await(ctx context.Context, holds func() error) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		err := holds()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}

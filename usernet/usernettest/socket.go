@@ -1,0 +1,214 @@
+package usernettest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"cleat/lab"
+
+	"golang.org/x/sys/unix"
+)
+
+// deadline ends whatever blocks when the case's patience does.
+func (x *X) deadline() time.Time {
+	d, _ := x.ctx.Deadline()
+	return d
+}
+
+// keep closes c with the case and bounds what blocks on it.
+func keep[C net.Conn](x *X, c C) C {
+	c.SetDeadline(x.deadline())
+	x.Cleanup(func() { c.Close() })
+	return c
+}
+
+// dial connects from a node; proto is "tcp" or "udp".
+func (x *X) dial(n *lab.Node, proto string, to netip.AddrPort) (net.Conn, error) {
+	var c net.Conn
+	err := n.NS.Do(func() (err error) {
+		d := net.Dialer{KeepAlive: -1}
+		c, err = d.DialContext(x.ctx, proto, to.String())
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return keep(x, c), nil
+}
+
+// dialTCP is dial that must succeed.
+func (x *X) dialTCP(n *lab.Node, to netip.AddrPort) *net.TCPConn {
+	c, err := x.dial(n, "tcp", to)
+	if err != nil {
+		x.Fatalf("connect from %s to %s: %v", n, to, err)
+	}
+	return c.(*net.TCPConn)
+}
+
+// listen listens for TCP on a node.
+func (x *X) listen(n *lab.Node, at netip.AddrPort) *net.TCPListener {
+	var l net.Listener
+	x.Must(n.NS.Do(func() (err error) {
+		l, err = (&net.ListenConfig{KeepAlive: -1}).Listen(x.ctx, tcpNetwork(at.Addr()), at.String())
+		return err
+	}))
+	x.Cleanup(func() { l.Close() })
+	t := l.(*net.TCPListener)
+	t.SetDeadline(x.deadline())
+	return t
+}
+
+func tcpNetwork(a netip.Addr) string {
+	if a.Is4() {
+		return "tcp4"
+	}
+	return "tcp6"
+}
+
+// packets opens a UDP socket on a node.
+func (x *X) packets(n *lab.Node, at netip.AddrPort) *net.UDPConn {
+	var c *net.UDPConn
+	x.Must(n.NS.Do(func() (err error) {
+		c, err = listenUDP(at)
+		return err
+	}))
+	return keep(x, c)
+}
+
+func listenUDP(at netip.AddrPort) (*net.UDPConn, error) {
+	network := "udp4"
+	if at.Addr().Is6() {
+		network = "udp6"
+	}
+	return net.ListenUDP(network, net.UDPAddrFromAddrPort(at))
+}
+
+// everywhere is a node's unspecified address.
+func everywhere(f Family, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(pick(f, "0.0.0.0", "::"), port)
+}
+
+func portOf(a net.Addr) uint16 {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return uint16(a.Port)
+	case *net.UDPAddr:
+		return uint16(a.Port)
+	}
+	return 0
+}
+
+// addrOf is an address without the costume of IPv4 in IPv6.
+func addrOf(a net.Addr) netip.AddrPort {
+	p, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+}
+
+// port is the next of the forwarded ports.
+func (s *Scene) port() uint16 {
+	s.next++
+	return firstPort + uint16(s.next%forwardCount)
+}
+
+// service listens where the peer that d begins from can reach it, and is the
+// address to dial.
+func (x *X) service(s *Scene, d Direction, f Family) (*net.TCPListener, netip.AddrPort) {
+	if d == Out {
+		l := x.listen(s.Outside, everywhere(f, 0))
+		return l, netip.AddrPortFrom(far(f, farServer), portOf(l.Addr()))
+	}
+	port := s.port()
+	l := x.listen(s.Container, everywhere(f, port))
+	return l, s.reached(f, port)
+}
+
+// client is the node from which conversations in direction d begin.
+func (s *Scene) client(d Direction) *lab.Node {
+	if d == Out {
+		return s.Container
+	}
+	return s.Outside
+}
+
+// pair is a TCP connection that was begun in direction d.
+func (x *X) pair(s *Scene, d Direction, f Family) (inside, outside *net.TCPConn) {
+	l, to := x.service(s, d, f)
+	defer l.Close()
+	c := x.dialTCP(s.client(d), to)
+	accepted, err := l.AcceptTCP()
+	if err != nil {
+		x.Fatalf("accept what was connected to %s: %v", to, err)
+	}
+	keep(x, accepted)
+	if d == Out {
+		return c, accepted
+	}
+	return accepted, c
+}
+
+// datagrams is a UDP server, reachable by a client in direction d.
+func (x *X) datagrams(s *Scene, d Direction, f Family) (*net.UDPConn, netip.AddrPort) {
+	if d == Out {
+		// Bound, so that replies come from the address that was asked.
+		c := x.packets(s.Outside, netip.AddrPortFrom(far(f, farServer), 0))
+		return c, addrOf(c.LocalAddr())
+	}
+	port := s.port()
+	return x.packets(s.Container, everywhere(f, port)), s.reached(f, port)
+}
+
+// echo answers each datagram with itself until the socket closes.
+func echo(c *net.UDPConn) {
+	buf := make([]byte, 1<<16)
+	for {
+		n, from, err := c.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			if ne, ok := err.(net.Error); ok && ne.Timeout() {
+				return
+			}
+			continue // an ICMP error of an earlier answer
+		}
+		c.WriteToUDPAddrPort(buf[:n], from)
+	}
+}
+
+// errno is the system's error number in err, by its symbol, "" for none.
+func errno(err error) string {
+	var e syscall.Errno
+	if !errors.As(err, &e) {
+		if err == nil {
+			return ""
+		}
+		if ne, ok := err.(net.Error); ok && ne.Timeout() {
+			return "no answer"
+		}
+		return err.Error()
+	}
+	if name := unix.ErrnoName(e); name != "" {
+		return name
+	}
+	return fmt.Sprintf("errno %d", int(e))
+}
+
+// control runs f on the connection's descriptor.
+func control(c syscall.Conn, f func(fd int) error) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if err := raw.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
+		return err
+	}
+	return inner
+}

@@ -1,0 +1,78 @@
+package usernettest
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+
+	"cleat/lab"
+
+	"golang.org/x/sys/unix"
+)
+
+// vanishCases: one side is cut off, for a while or for good.
+func vanishCases() []Case {
+	cases := families(func(f Family) Case {
+		return Case{Name: "vanish/outside-for-good", Alone: true, Needs: []Ability{Helper}, Check: func(x *X, s *Scene) {
+			in, out := x.pair(s, Out, f)
+			x.Must(exchange(in, out))
+			before, err := descriptors(s.Proc.PID())
+			x.Must(err)
+			x.Must(s.cut(s.Outside, HostAddr(f)))
+			// The host gives up (tcp_retries2), and the guest hears of it.
+			in.Write(make([]byte, 10_000))
+			n, err := in.Read(make([]byte, 1))
+			if err == nil || os.IsTimeout(err) && errno(err) == "no answer" {
+				x.Fatalf("read %d bytes, error %v from a peer that is gone", n, err)
+			}
+			if e := errno(err); e == "EOF" {
+				x.Fatalf("a peer that is gone looks as if it had closed")
+			}
+			x.Notef("inside: %s", errno(err))
+			in.Close()
+			x.Await(func() error {
+				now, err := descriptors(s.Proc.PID())
+				if err == nil && now >= before {
+					err = fmt.Errorf("the helper keeps %d descriptors, %d with the connection", now, before)
+				}
+				return err
+			})
+		}}
+	})
+	return append(cases, families(func(f Family) Case {
+		return Case{Name: "vanish/inside-for-a-while", Alone: true, Check: func(x *X, s *Scene) {
+			in, out := x.pair(s, Out, f)
+			x.Must(exchange(in, out))
+			p := &progress{Writer: out}
+			bytes := int64(32 << 20)
+			result := make(chan error, 1)
+			sum := make(chan string, 1)
+			go func() {
+				got, err := source(p, bytes, 9)
+				out.CloseWrite()
+				sum <- got
+				result <- err
+			}()
+			// The guest's acknowledgements get lost: nothing is sent to the outside.
+			x.Must(s.cut(s.Container, far(f, farServer)))
+			x.awaitStill(p)
+			x.Must(s.mend(s.Container, far(f, farServer)))
+			n, got, err := sink(in)
+			x.Must(err)
+			want := <-sum
+			x.Must(<-result)
+			if n != bytes || got != want {
+				x.Fatalf("received %d bytes, SHA-256 %.8s…, sent %d, %.8s…", n, got, bytes, want)
+			}
+		}}
+	})...)
+}
+
+// cut makes the node's packets to an address vanish.
+func (s *Scene) cut(n *lab.Node, to netip.Addr) error {
+	return addRoute(n, single(to), netip.Addr{}, unix.RTN_BLACKHOLE)
+}
+
+func (s *Scene) mend(n *lab.Node, to netip.Addr) error {
+	return removeRoute(n, single(to), netip.Addr{}, unix.RTN_BLACKHOLE)
+}
