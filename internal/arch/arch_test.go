@@ -36,7 +36,7 @@ type room struct {
 var rooms = map[string]room{
 	"cmd/cleat": {door, []string{
 		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
-		"lab", "netns", "traffic",
+		"lab", "netns", "traffic", "sandbox", "sandbox/control", "sandbox/policy",
 	}},
 
 	"bench": {brains, []string{
@@ -53,8 +53,12 @@ var rooms = map[string]room{
 	"bench/catalog":    {brains, nil},
 	"bench/cell":       {brains, nil},
 	"sandbox":          {brains, []string{"usernet"}},
+	"sandbox/control":  {brains, nil},
 	"sandbox/dns":      {brains, nil},
 	"sandbox/policy":   {brains, []string{"usernet"}},
+
+	"compat/getopt":   {brains, nil},
+	"compat/portspec": {brains, nil},
 
 	"lab":     {hands, []string{"link", "netns"}},
 	"lab/vm":  {hands, nil},

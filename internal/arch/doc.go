@@ -15,6 +15,10 @@
 //	        sandbox          a process in a network of its own                   → usernet
 //	          policy         what the process may reach, by address and by name  → usernet
 //	          dns            its questions, answered by the host's resolvers
+//	          control        asking and telling the helper of a running sandbox
+//	FACES   compat           other programs' command lines, one folder each; they are brains to the test:
+//	          getopt         reads a command line as getopt_long(3) does
+//	          portspec       pasta's way to say which ports lead where
 //	HANDS   lab              hosts, cables and switches made of namespaces       → link, netns
 //	          vm             the same tests under other kernels, in QEMU
 //	        link             kernel links, one file a kind                       → netns

@@ -1,0 +1,301 @@
+package control
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// prefix begins the name of every abstract socket of ours.
+const prefix = "cleat/"
+
+var (
+	// ErrNotRunning says that no helper is running by that name, process id or
+	// path.
+	ErrNotRunning = errors.New("no such helper is running")
+	// ErrAmbiguous says that helpers of several users have the name.
+	ErrAmbiguous = errors.New("several helpers have this name")
+)
+
+// answerWithin is how long a helper may take; opening a port takes a
+// microsecond, and a busy one answers between two batches.
+const answerWithin = 10 * time.Second
+
+// Client is a connection to a helper. It is not safe for concurrent use.
+type Client struct {
+	c  *net.UnixConn
+	in *bufio.Scanner
+}
+
+// List asks every helper that the caller may control, in this network
+// namespace, who it is. They come ordered by process id. A helper that ends
+// meanwhile is left out.
+func List(ctx context.Context) ([]Info, error) {
+	sockets, err := names()
+	if err != nil {
+		return nil, err
+	}
+	var all []Info
+	for _, s := range sockets {
+		if !s.ours() {
+			continue
+		}
+		c, err := dial(ctx, abstract(s.uid, s.name), s.uid)
+		if err != nil {
+			continue
+		}
+		if info, err := c.Info(ctx); err == nil {
+			all = append(all, info)
+		}
+		c.Close()
+	}
+	slices.SortFunc(all, func(a, b Info) int { return a.PID - b.PID })
+	return all, nil
+}
+
+// Dial connects to the helper that ref means: the path of a socket (anything
+// with a slash), a name, or the helper's process id or that of its command. An
+// own one goes before another user's of the same name. The error wraps
+// ErrNotRunning or ErrAmbiguous.
+func Dial(ctx context.Context, ref string) (*Client, error) {
+	if strings.Contains(ref, "/") {
+		c, err := dial(ctx, &net.UnixAddr{Name: ref, Net: "unix"}, -1)
+		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
+			return nil, fmt.Errorf("connect to the helper at %s: %w", ref, ErrNotRunning)
+		}
+		return c, err
+	}
+	sockets, err := names()
+	if err != nil {
+		return nil, err
+	}
+	var found []socket
+	for _, s := range sockets {
+		if s.name == ref && s.ours() {
+			found = append(found, s)
+		}
+	}
+	if i := slices.IndexFunc(found, func(s socket) bool { return s.uid == os.Getuid() }); i >= 0 {
+		found = found[i : i+1]
+	}
+	switch len(found) {
+	case 0:
+		return dialPID(ctx, ref)
+	case 1:
+		return dial(ctx, abstract(found[0].uid, found[0].name), found[0].uid)
+	}
+	return nil, fmt.Errorf("connect to helper %q: %w", ref, ErrAmbiguous)
+}
+
+// dialPID looks for the helper by a process id, its own or its command's.
+func dialPID(ctx context.Context, ref string) (*Client, error) {
+	pid, err := strconv.Atoi(ref)
+	if err != nil {
+		return nil, fmt.Errorf("connect to helper %q: %w", ref, ErrNotRunning)
+	}
+	all, err := List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, info := range all {
+		if info.PID == pid || info.Namespace == fmt.Sprintf("/proc/%d/ns/net", pid) {
+			return dial(ctx, abstract(info.UID, info.Name), info.UID)
+		}
+	}
+	return nil, fmt.Errorf("connect to the helper of process %d: %w", pid, ErrNotRunning)
+}
+
+// dial connects, and makes sure that the server is of user uid: somebody else
+// could have taken the name. -1 means ourselves or root.
+func dial(ctx context.Context, a *net.UnixAddr, uid int) (*Client, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", a.Name)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the helper at %s: %w", a.Name, err)
+	}
+	c := conn.(*net.UnixConn)
+	cred, err := credentials(c)
+	if err == nil && int(cred.Uid) != uid && (uid != -1 || cred.Uid != 0 && int(cred.Uid) != os.Getuid()) {
+		err = fmt.Errorf("it belongs to user %d", cred.Uid)
+	}
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("trust the helper at %s: %w", a.Name, err)
+	}
+	in := bufio.NewScanner(c)
+	in.Buffer(make([]byte, 0, 4096), answerBytes)
+	return &Client{c: c, in: in}, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() error { return c.c.Close() }
+
+// do sends a request and waits for its answer, for at most ten seconds. An
+// Error of the server's is returned as such.
+func (c *Client) do(ctx context.Context, r Request) (Answer, error) {
+	deadline := time.Now().Add(answerWithin)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	c.c.SetDeadline(deadline)
+	defer context.AfterFunc(ctx, func() { c.c.SetDeadline(time.Unix(1, 0)) })()
+	r.Version = Version
+	// A server that does not admit us says why and hangs up, perhaps before we
+	// have written: its words can be read nevertheless.
+	sent := json.NewEncoder(c.c).Encode(r)
+	if !c.in.Scan() {
+		return Answer{}, c.lost(ctx, r, cmp.Or(sent, c.in.Err()))
+	}
+	var a Answer
+	if err := json.Unmarshal(c.in.Bytes(), &a); err != nil {
+		return Answer{}, fmt.Errorf("read the helper's answer to %q: %w", r.Do, err)
+	}
+	if a.Error != nil {
+		return Answer{}, a.Error
+	}
+	return a, nil
+}
+
+// lost explains a connection that broke.
+func (c *Client) lost(ctx context.Context, r Request, err error) error {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	} else if err == nil {
+		err = errors.New("it hung up")
+	}
+	return fmt.Errorf("ask the helper for %q: %w", r.Do, err)
+}
+
+// Info asks who the helper is.
+func (c *Client) Info(ctx context.Context) (Info, error) {
+	a, err := c.do(ctx, Request{Do: OpInfo})
+	if err == nil && a.Info == nil {
+		err = incomplete(OpInfo)
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	return *a.Info, nil
+}
+
+// Flows asks for the flows of the moment.
+func (c *Client) Flows(ctx context.Context) ([]Flow, error) {
+	a, err := c.do(ctx, Request{Do: OpFlows})
+	return a.Flows, err
+}
+
+// Stats asks for the counters.
+func (c *Client) Stats(ctx context.Context) (Stats, error) {
+	a, err := c.do(ctx, Request{Do: OpStats})
+	if err == nil && a.Stats == nil {
+		err = incomplete(OpStats)
+	}
+	if err != nil {
+		return Stats{}, err
+	}
+	return *a.Stats, nil
+}
+
+// Forwards asks for the open ports.
+func (c *Client) Forwards(ctx context.Context) ([]Forward, error) {
+	a, err := c.do(ctx, Request{Do: OpForwards})
+	return a.Forwards, err
+}
+
+// AddForward opens a port; the result says what it listens on.
+func (c *Client) AddForward(ctx context.Context, f Forward) (Forward, error) {
+	a, err := c.do(ctx, Request{Do: OpForwardAdd, Forward: &f})
+	if err == nil && len(a.Forwards) != 1 {
+		err = incomplete(OpForwardAdd)
+	}
+	if err != nil {
+		return Forward{}, err
+	}
+	return a.Forwards[0], nil
+}
+
+// RemoveForward closes a port.
+func (c *Client) RemoveForward(ctx context.Context, f Forward) error {
+	_, err := c.do(ctx, Request{Do: OpForwardRemove, Forward: &f})
+	return err
+}
+
+// Policy asks for the policy in force.
+func (c *Client) Policy(ctx context.Context) (string, error) {
+	a, err := c.do(ctx, Request{Do: OpPolicy})
+	if err == nil && a.Policy == nil {
+		err = incomplete(OpPolicy)
+	}
+	if err != nil {
+		return "", err
+	}
+	return *a.Policy, nil
+}
+
+// SetPolicy replaces the policy for flows that begin from now on.
+func (c *Client) SetPolicy(ctx context.Context, text string) error {
+	_, err := c.do(ctx, Request{Do: OpPolicySet, Policy: &text})
+	return err
+}
+
+// Stop ends the helper. The command inside lives on without a network where it
+// is not the helper's own.
+func (c *Client) Stop(ctx context.Context) error {
+	_, err := c.do(ctx, Request{Do: OpStop})
+	return err
+}
+
+func incomplete(op Op) error { return fmt.Errorf("read the helper's answer to %q: it is empty", op) }
+
+// socket is an abstract socket by our naming.
+type socket struct {
+	uid  int
+	name string
+}
+
+// ours tells whether it claims to be of a helper that would listen to us.
+func (s socket) ours() bool { return s.uid == os.Getuid() || os.Getuid() == 0 }
+
+// names are the helpers' sockets in the caller's network namespace, each once.
+func names() ([]socket, error) {
+	table, err := os.ReadFile("/proc/self/net/unix")
+	if err != nil {
+		return nil, fmt.Errorf("list abstract sockets: %w", err)
+	}
+	return parseUnix(table), nil
+}
+
+// parseUnix finds our names among the listening sockets of /proc/net/unix:
+// "Num: RefCount Protocol Flags Type St Inode Path", where an abstract name's
+// first byte is shown as "@". Connected sockets have the name of their
+// listener, without SO_ACCEPTCON (0x10000) in Flags.
+func parseUnix(table []byte) []socket {
+	var found []socket
+	for line := range bytes.Lines(table) {
+		f := strings.Fields(string(line))
+		if len(f) != 8 || f[3] != "00010000" {
+			continue
+		}
+		rest, ok := strings.CutPrefix(f[7], "@"+prefix)
+		if !ok {
+			continue
+		}
+		uidText, name, ok := strings.Cut(rest, "/")
+		uid, err := strconv.Atoi(uidText)
+		if s := (socket{uid, name}); ok && err == nil && !slices.Contains(found, s) {
+			found = append(found, s)
+		}
+	}
+	return found
+}

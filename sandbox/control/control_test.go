@@ -1,0 +1,478 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// fake is a Target that remembers.
+type fake struct {
+	mu       sync.Mutex
+	info     Info
+	forwards []Forward
+	policy   string
+	stopped  chan struct{}
+}
+
+func (f *fake) Info() Info { return f.info }
+
+func (f *fake) Flows() ([]Flow, error) {
+	return []Flow{{Protocol: "tcp", Source: netip.MustParseAddrPort("192.0.2.2:40000"),
+		Destination: netip.MustParseAddrPort("[2001:db8::1]:443"), Name: "example.com", State: "established", OutBytes: 7}}, nil
+}
+
+func (f *fake) Stats() Stats { return Stats{TCPFlows: 3, Open: 1} }
+
+func (f *fake) Forwards() ([]Forward, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.forwards, nil
+}
+
+func (f *fake) AddForward(w Forward) (Forward, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if w.Listen.Port == 1 {
+		return Forward{}, withAdvice{fmt.Errorf("open port 1: %w", syscall.EACCES)}
+	}
+	if w.Listen.Port == 0 {
+		w.Listen.Port = 32768
+	}
+	f.forwards = append(f.forwards, w)
+	return w, nil
+}
+
+// withAdvice is an error with a hint.
+type withAdvice struct{ error }
+
+func (withAdvice) Hint() string { return "take a port above 1023" }
+
+func (f *fake) RemoveForward(w Forward) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, have := range f.forwards {
+		if have == w {
+			f.forwards = append(f.forwards[:i], f.forwards[i+1:]...)
+			return nil
+		}
+	}
+	return errors.New("no such forward")
+}
+
+func (f *fake) Policy() (string, error) { return f.policy, nil }
+
+func (f *fake) SetPolicy(text string) error {
+	if strings.Contains(text, "alow") {
+		return BadRequest("line 1: unknown word %q", "alow")
+	}
+	f.policy = text
+	return nil
+}
+
+func (f *fake) Stop() { close(f.stopped) }
+
+// serve starts a server for the duration of the test.
+func serve(t *testing.T, s *Server, f *fake) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, f) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+}
+
+func newFake(name string) *fake {
+	return &fake{info: Info{Name: name, PID: os.Getpid(), UID: os.Getuid(), MTU: 65520, Command: []string{"sh", "-c", "true"},
+		Namespace: "/proc/1/ns/net", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}},
+		policy: "default deny\n", stopped: make(chan struct{})}
+}
+
+// name is one that no other test of the machine has.
+func name(t *testing.T) string { return fmt.Sprintf("test-%d-%s", os.Getpid(), t.Name()) }
+
+// Every request through both kinds of socket.
+func TestConversation(t *testing.T) {
+	for _, kind := range []string{"abstract", "path"} {
+		t.Run(kind, func(t *testing.T) {
+			id := strings.ReplaceAll(name(t), "/", "-")
+			ref := id
+			s, err := Listen(id)
+			if kind == "path" {
+				if err == nil {
+					s.Close()
+				}
+				ref = filepath.Join(t.TempDir(), "control")
+				s, err = ListenPath(ref)
+				if errors.Is(err, errors.ErrUnsupported) {
+					t.Skip(err)
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := newFake(id)
+			serve(t, s, f)
+			c, err := Dial(t.Context(), ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			converse(t, c, f)
+			if err := c.Stop(t.Context()); err != nil {
+				t.Errorf("stop: %v", err)
+			}
+			<-f.stopped
+		})
+	}
+}
+
+func converse(t *testing.T, c *Client, f *fake) {
+	t.Helper()
+	ctx := t.Context()
+	info, err := c.Info(ctx)
+	equal := cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})
+	if d := cmp.Diff(f.info, info, equal); err != nil || d != "" {
+		t.Errorf("info: %v\n%s", err, d)
+	}
+	flows, err := c.Flows(ctx)
+	want, _ := f.Flows()
+	if d := cmp.Diff(want, flows, equal); err != nil || d != "" {
+		t.Errorf("flows: %v\n%s", err, d)
+	}
+	if stats, err := c.Stats(ctx); err != nil || stats != f.Stats() {
+		t.Errorf("stats: %+v, %v", stats, err)
+	}
+	web := Forward{Protocol: "tcp", Listen: Endpoint{Addr: netip.MustParseAddr("::1")}, To: Endpoint{Port: 80}}
+	added, err := c.AddForward(ctx, web)
+	if err != nil || added.Listen.Port != 32768 || added.Listen.Addr != web.Listen.Addr || added.To.Addr.IsValid() {
+		t.Errorf("add forward: %+v, %v", added, err)
+	}
+	all, err := c.Forwards(ctx)
+	if err != nil || len(all) != 1 || all[0] != added {
+		t.Errorf("forwards: %+v, %v", all, err)
+	}
+	if err := c.RemoveForward(ctx, added); err != nil {
+		t.Errorf("remove forward: %v", err)
+	}
+	if err := c.RemoveForward(ctx, added); err == nil || !strings.Contains(err.Error(), "no such forward") {
+		t.Errorf("remove the forward again: %v", err)
+	}
+	var e *Error
+	if _, err := c.AddForward(ctx, Forward{Protocol: "tcp", Listen: Endpoint{Port: 1}, To: Endpoint{Port: 1}}); !errors.As(err, &e) || e.Kind != KindFailed || e.Hint != (withAdvice{}).Hint() {
+		t.Errorf("a forward that fails: %#v", err)
+	}
+	if err := c.SetPolicy(ctx, "alow *"); !errors.As(err, &e) || e.Kind != KindRequest {
+		t.Errorf("a policy with a mistake: %#v", err)
+	}
+	if err := c.SetPolicy(ctx, ""); err != nil {
+		t.Errorf("an empty policy: %v", err)
+	}
+	if text, err := c.Policy(ctx); err != nil || text != "" {
+		t.Errorf("policy: %q, %v", text, err)
+	}
+}
+
+// Lines as a hostile or mistaken client would write them.
+func TestRequests(t *testing.T) {
+	for _, tt := range []struct {
+		name, line string
+		kind       Kind // "": it is done
+		want       string
+	}{
+		{"good", `{"version":1,"do":"stats"}`, "", `"tcp_flows":3`},
+		{"no JSON", `stats`, KindRequest, "read request"},
+		{"empty", ``, KindRequest, "read request"},
+		{"an array", `[]`, KindRequest, "read request"},
+		{"no version", `{"do":"stats"}`, KindVersion, "version 1"},
+		{"a later version, with what it may have", `{"version":2,"do":"stats","more":true}`, KindVersion, "version 1 of the control protocol, not 2"},
+		{"unknown", `{"version":1,"do":"reboot"}`, KindRequest, `unknown request \"reboot\"`},
+		{"an unknown field", `{"version":1,"do":"stats","since":"now"}`, KindRequest, "since"},
+		{"a field of another request", `{"version":1,"do":"stats","policy":""}`, KindRequest, "want policy: false"},
+		{"a field missing", `{"version":1,"do":"policy-set"}`, KindRequest, "want policy: true"},
+		{"a forward missing", `{"version":1,"do":"forward-add"}`, KindRequest, "want forward: true"},
+		{"a forward to nowhere", `{"version":1,"do":"forward-add","forward":{"protocol":"tcp"}}`, KindRequest, "port from 1 on"},
+		{"a protocol", `{"version":1,"do":"forward-add","forward":{"protocol":"icmp","to":{"port":1}}}`, KindRequest, "tcp or udp"},
+		{"a port too large", `{"version":1,"do":"forward-add","forward":{"protocol":"tcp","to":{"port":65536}}}`, KindRequest, "read request"},
+		{"two on a line", `{"version":1,"do":"stats"} {"version":1,"do":"stats"}`, KindRequest, "read request"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, stop := answer([]byte(tt.line), newFake("x"))
+			text, err := json.Marshal(a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kind := Kind("")
+			if a.Error != nil {
+				kind = a.Error.Kind
+			}
+			if kind != tt.kind || !strings.Contains(string(text), tt.want) || stop || a.Version != Version {
+				t.Errorf("answer %s, want kind %q with %q", text, tt.kind, tt.want)
+			}
+		})
+	}
+}
+
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte(`{"version":1,"do":"forward-add","forward":{"protocol":"udp","listen":{"address":"192.0.2.1","port":53},"to":{"address":"","port":53}}}`))
+	f.Add([]byte(`{"version":1,"do":"policy-set","policy":"allow *"}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		a, _ := answer(line, newFake("x"))
+		if _, err := json.Marshal(a); err != nil {
+			t.Errorf("the answer to %q can't be written: %v", line, err)
+		}
+	})
+}
+
+// A line without end is not read to its end.
+func TestRequestTooLong(t *testing.T) {
+	id := name(t)
+	s, err := Listen(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, s, newFake(id))
+	c, err := net.Dial("unix", abstract(os.Getuid(), id).Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	go c.Write(make([]byte, 2*requestBytes)) // ends when the server hangs up
+	line, err := bufio.NewReader(c).ReadString('\n')
+	// The server closes with what it did not read, which may overtake its answer.
+	if !strings.Contains(line, "longer than") && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("answer %q, %v", line, err)
+	}
+}
+
+// More clients than are served at once wait, and each gets its answer.
+func TestManyClients(t *testing.T) {
+	id := name(t)
+	s, err := Listen(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, s, newFake(id))
+	var all sync.WaitGroup
+	for range 4 * connections {
+		all.Go(func() {
+			c, err := Dial(t.Context(), id)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			if _, err := c.Stats(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Serve closes the connections of clients that say nothing.
+func TestServeEnds(t *testing.T) {
+	id := name(t)
+	s, err := Listen(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, newFake(id)) }()
+	c, err := Dial(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Info(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	if _, err := c.Info(t.Context()); err == nil {
+		t.Error("an ended server answers")
+	}
+	if _, err := Dial(t.Context(), id); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("dial an ended server: %v, want ErrNotRunning", err)
+	}
+}
+
+func TestNamesAreTakenOnce(t *testing.T) {
+	id := name(t)
+	s, err := Listen(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(id); !errors.Is(err, ErrTaken) {
+		t.Errorf("listen again: %v, want ErrTaken", err)
+	}
+	s.Close()
+	s, err = Listen(id)
+	if err != nil {
+		t.Fatalf("listen after the first has closed: %v", err)
+	}
+	s.Close()
+}
+
+func TestPaths(t *testing.T) {
+	dir := t.TempDir()
+	at := filepath.Join(dir, "control")
+	s, err := ListenPath(at)
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(at)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket: %v, %v; want mode 0600", info.Mode(), err)
+	}
+	if _, err := ListenPath(at); !errors.Is(err, ErrTaken) {
+		t.Errorf("listen again: %v, want ErrTaken", err)
+	}
+	s.l.SetUnlinkOnClose(false) // as if killed
+	s.Close()
+	if s, err = ListenPath(at); err != nil {
+		t.Fatalf("listen where a killed helper did: %v", err)
+	}
+	s.Close()
+	if _, err := os.Lstat(at); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
+	if _, err := Dial(t.Context(), at); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("dial: %v, want ErrNotRunning", err)
+	}
+	if err := os.WriteFile(at, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ListenPath(at); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("listen over a file: %v, want ErrExist", err)
+	}
+}
+
+func TestListAndDialByPID(t *testing.T) {
+	id := name(t)
+	s, err := Listen(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFake(id)
+	f.info.Namespace = "/proc/7/ns/net"
+	serve(t, s, f)
+	all, err := List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, info := range all {
+		found = found || info.Name == id && info.PID == os.Getpid()
+	}
+	if !found {
+		t.Errorf("not listed: %+v", all)
+	}
+	for _, ref := range []string{fmt.Sprint(os.Getpid()), "7"} {
+		c, err := Dial(t.Context(), ref)
+		if err != nil {
+			t.Errorf("dial %s: %v", ref, err)
+			continue
+		}
+		if info, err := c.Info(t.Context()); err != nil || info.Name != id {
+			t.Errorf("dial %s: %+v, %v", ref, info, err)
+		}
+		c.Close()
+	}
+	if _, err := Dial(t.Context(), "4194305"); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("dial a process that can't be: %v, want ErrNotRunning", err)
+	}
+}
+
+// A client does not wait for ever.
+func TestSilentServer(t *testing.T) {
+	id := name(t)
+	s, err := Listen(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() // nobody serves
+	c, err := Dial(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := c.Info(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("info: %v, want the deadline", err)
+	}
+}
+
+func TestCheckName(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		ok   bool
+	}{
+		{"web", true}, {"web-1.example_a", true}, {"4a", true},
+		{"", false}, {"12", false}, {"a/b", false}, {"a b", false}, {"ä", false}, {strings.Repeat("a", 65), false},
+	} {
+		if err := CheckName(tt.name); (err == nil) != tt.ok {
+			t.Errorf("%q: %v", tt.name, err)
+		}
+	}
+}
+
+func TestParseUnix(t *testing.T) {
+	const table = `Num       RefCount Protocol Flags    Type St Inode Path
+0000000000000000: 00000002 00000000 00010000 0001 01 20000 /run/systemd/private
+0000000000000000: 00000002 00000000 00010000 0001 01 20001 @cleat/1000/web
+0000000000000000: 00000003 00000000 00000000 0001 03 20002 @cleat/1000/web
+0000000000000000: 00000002 00000000 00010000 0001 01 20003 @cleat/0/4711
+0000000000000000: 00000002 00000000 00010000 0001 01 20004 @cleat/x/4711
+0000000000000000: 00000002 00000000 00010000 0001 01 20005 @cleat/
+0000000000000000: 00000003 00000000 00000000 0001 03 20006
+0000000000000000: 00000002 00000000 00010000 0001 01 20007 @cleat/0/4711@@@
+`
+	want := []socket{{1000, "web"}, {0, "4711"}, {0, "4711@@@"}}
+	if d := cmp.Diff(want, parseUnix([]byte(table)), cmp.AllowUnexported(socket{})); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+func TestForwardString(t *testing.T) {
+	for _, tt := range []struct {
+		f    Forward
+		want string
+	}{
+		{Forward{Protocol: "tcp", Listen: Endpoint{Port: 8080}, To: Endpoint{Port: 80}}, "8080:80"},
+		{Forward{Protocol: "udp", Listen: Endpoint{netip.MustParseAddr("127.0.0.1"), 53}, To: Endpoint{Port: 53}}, "127.0.0.1:53:53/udp"},
+		{Forward{Protocol: "tcp", Listen: Endpoint{netip.MustParseAddr("::1"), 53}, To: Endpoint{Port: 54}}, "[::1]:53:54"},
+		{Forward{Protocol: "tcp", Interface: "eth0", Listen: Endpoint{netip.MustParseAddr("::1"), 53}, To: Endpoint{Port: 54}}, "[::1%eth0]:53:54"},
+		{Forward{Protocol: "tcp", Interface: "eth0", Listen: Endpoint{Port: 53}, To: Endpoint{Port: 54}}, "%eth0:53:54"},
+	} {
+		if got := tt.f.String(); got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.f, got, tt.want)
+		}
+	}
+}

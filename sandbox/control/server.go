@@ -1,0 +1,314 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	requestBytes = 1 << 20          // a policy of 20,000 rules
+	answerBytes  = 64 << 20         // 65,536 flows of about 400 bytes, twice
+	idle         = time.Minute      // a client that says nothing for so long is gone
+	writeWithin  = 10 * time.Second // a client that does not read is not waited for
+	connections  = 8
+)
+
+// ErrTaken says that a helper of this name, or at this path, is running.
+var ErrTaken = errors.New("name is taken by a running helper")
+
+// Target is what a Server controls. Its methods are called by several
+// goroutines at once. Errors made by BadRequest reach the client as
+// KindRequest, others as KindFailed, with the text of a Hint() method if they
+// or what they wrap have one.
+type Target interface {
+	Info() Info
+	Flows() ([]Flow, error)
+	Stats() Stats
+	Forwards() ([]Forward, error)
+	// AddForward opens a port and says what it listens on.
+	AddForward(Forward) (Forward, error)
+	// RemoveForward closes the port again; flows that came in by it live on.
+	RemoveForward(Forward) error
+	// Policy is the policy in force, as a policy file says it.
+	Policy() (string, error)
+	// SetPolicy replaces the policy for flows that begin from now on.
+	SetPolicy(text string) error
+	// Stop ends the helper. It is called after the client has its answer.
+	Stop()
+}
+
+// Server answers requests. Make it with Listen or ListenPath.
+type Server struct {
+	l    *net.UnixListener
+	self uint64 // our network namespace, for sockets with a path; 0: peers prove it by having connected
+}
+
+// abstract is the address of the helper called name.
+func abstract(uid int, name string) *net.UnixAddr {
+	return &net.UnixAddr{Name: fmt.Sprintf("@%s%d/%s", prefix, uid, name), Net: "unix"}
+}
+
+// CheckName says what is wrong with a name that somebody wants to give a
+// helper. A name of digits only is left to process ids.
+func CheckName(name string) error {
+	switch {
+	case name == "" || len(name) > 64:
+		return fmt.Errorf("name %q: want 1 to 64 characters", name)
+	case strings.Trim(name, "0123456789") == "":
+		return fmt.Errorf("name %q: digits alone are a process id", name)
+	}
+	for _, c := range name {
+		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", c) {
+			return fmt.Errorf("name %q: want letters, digits, dots, dashes and underscores only", name)
+		}
+	}
+	return nil
+}
+
+// Listen opens the abstract socket of the helper called name, which is not
+// checked, in the caller's network namespace. The error wraps ErrTaken where
+// one of this name is running.
+func Listen(name string) (*Server, error) {
+	l, err := net.ListenUnix("unix", abstract(os.Getuid(), name))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("listen for control as %q: %w", name, ErrTaken)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen for control as %q: %w", name, err)
+	}
+	return &Server{l: l}, nil
+}
+
+// ListenPath opens a socket at path, for the user alone. A socket that nobody
+// listens at any more is replaced; any other file is not, and the error wraps
+// ErrTaken or fs.ErrExist. Where the kernel can't tell a peer's network
+// namespace it is errors.ErrUnsupported.
+func ListenPath(path string) (*Server, error) {
+	self, err := namespaceOfSelf()
+	if err != nil {
+		return nil, fmt.Errorf("listen for control at %s: %w", path, err)
+	}
+	if err := makeRoom(path); err != nil {
+		return nil, fmt.Errorf("listen for control at %s: %w", path, err)
+	}
+	// The file must never be there with wider permissions than it will have.
+	old := unix.Umask(0o177)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	unix.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("listen for control at %s: %w", path, err)
+	}
+	return &Server{l: l, self: self}, nil
+}
+
+// makeRoom removes the socket that a killed helper left at path.
+func makeRoom(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return os.ErrExist
+	}
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		c.Close()
+		return ErrTaken
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// Close stops listening, and removes the socket where it has a path. A Serve
+// that is under way returns.
+func (s *Server) Close() error { return s.l.Close() }
+
+// Serve answers until ctx ends or the Server is closed, which is no error. It
+// returns when the last connection is closed.
+func (s *Server) Serve(ctx context.Context, t Target) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { s.l.Close() })()
+	room := make(chan struct{}, connections)
+	for {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		c, err := s.l.AcceptUnix()
+		if err != nil {
+			<-room
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			if !pause(ctx, err) {
+				return fmt.Errorf("accept control connection: %w", err)
+			}
+			continue
+		}
+		all.Go(func() {
+			defer func() { <-room }()
+			defer c.Close()
+			defer context.AfterFunc(ctx, func() { c.Close() })()
+			s.converse(c, t)
+		})
+	}
+}
+
+// pause waits where accepting failed for want of descriptors or memory, which
+// may pass, and says whether to try again.
+func pause(ctx context.Context, err error) bool {
+	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ECONNABORTED} {
+		if errors.Is(err, passing) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond): // ten tries a second cost nothing
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// converse answers one connection's requests. What goes wrong with the
+// connection is the client's to notice.
+func (s *Server) converse(c *net.UnixConn, t Target) {
+	out := json.NewEncoder(c)
+	if err := s.admit(c); err != nil {
+		c.SetWriteDeadline(time.Now().Add(writeWithin))
+		out.Encode(refusal(&Error{Kind: KindFailed, Message: err.Error()}))
+		return
+	}
+	in := bufio.NewScanner(c)
+	in.Buffer(make([]byte, 0, 4096), requestBytes)
+	for {
+		c.SetReadDeadline(time.Now().Add(idle))
+		if !in.Scan() {
+			if errors.Is(in.Err(), bufio.ErrTooLong) {
+				out.Encode(refusal(BadRequest("the request is longer than %d bytes", requestBytes)))
+			}
+			return
+		}
+		a, last := answer(in.Bytes(), t)
+		c.SetWriteDeadline(time.Now().Add(writeWithin))
+		err := out.Encode(a)
+		if last {
+			t.Stop()
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// answer does what one line asks for, and says whether it is to stop.
+func answer(line []byte, t Target) (a Answer, stop bool) {
+	r, err := parse(line)
+	if err != nil {
+		return refusal(err), false
+	}
+	a.Version = Version
+	switch r.Do {
+	case OpInfo:
+		info := t.Info()
+		a.Info = &info
+	case OpFlows:
+		a.Flows, err = t.Flows()
+	case OpStats:
+		stats := t.Stats()
+		a.Stats = &stats
+	case OpForwards:
+		a.Forwards, err = t.Forwards()
+	case OpForwardAdd:
+		var f Forward
+		f, err = t.AddForward(*r.Forward)
+		a.Forwards = []Forward{f}
+	case OpForwardRemove:
+		err = t.RemoveForward(*r.Forward)
+	case OpPolicy:
+		var text string
+		text, err = t.Policy()
+		a.Policy = &text
+	case OpPolicySet:
+		err = t.SetPolicy(*r.Policy)
+	case OpStop:
+		return a, true
+	}
+	if err != nil {
+		return refusal(err), false
+	}
+	return a, false
+}
+
+// parse reads a request and checks that it holds what it needs and no more.
+func parse(line []byte) (Request, error) {
+	var version struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(line, &version); err != nil {
+		return Request{}, BadRequest("read request: %v", err)
+	}
+	if version.Version != Version {
+		return Request{}, &Error{Kind: KindVersion, Message: fmt.Sprintf("the helper speaks version %d of the control protocol, not %d", Version, version.Version)}
+	}
+	dec := json.NewDecoder(strings.NewReader(string(line)))
+	dec.DisallowUnknownFields()
+	var r Request
+	if err := dec.Decode(&r); err != nil {
+		return r, BadRequest("read request: %v", err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return r, BadRequest("read request: more than one object on the line")
+	}
+	wantForward := r.Do == OpForwardAdd || r.Do == OpForwardRemove
+	wantPolicy := r.Do == OpPolicySet
+	switch r.Do {
+	case OpInfo, OpFlows, OpStats, OpForwards, OpForwardAdd, OpForwardRemove, OpPolicy, OpPolicySet, OpStop:
+	default:
+		return r, BadRequest("unknown request %q", r.Do)
+	}
+	if wantForward != (r.Forward != nil) {
+		return r, BadRequest("request %q: want forward: %t", r.Do, wantForward)
+	}
+	if wantPolicy != (r.Policy != nil) {
+		return r, BadRequest("request %q: want policy: %t", r.Do, wantPolicy)
+	}
+	if f := r.Forward; f != nil && (f.Protocol != "tcp" && f.Protocol != "udp" || f.To.Port == 0) {
+		return r, BadRequest("request %q: want a forward of protocol tcp or udp to a port from 1 on", r.Do)
+	}
+	return r, nil
+}
+
+// refusal is the answer that carries err.
+func refusal(err error) Answer {
+	var e *Error
+	if !errors.As(err, &e) {
+		e = &Error{Kind: KindFailed, Message: err.Error()}
+		var h interface{ Hint() string }
+		if errors.As(err, &h) {
+			e.Hint = h.Hint()
+		}
+	}
+	return Answer{Version: Version, Error: e}
+}
