@@ -77,6 +77,7 @@ type tcpFlow struct {
 	frame     int // payload of a frame: a multiple of mss
 	sent      sentQueue
 	readable  bool // the socket may have something
+	hup       bool // epoll has told of its end: it will not do so again
 	urgentIn  bool // the socket has an urgent byte ahead
 	eof       bool // the socket has ended
 	finSent   bool

@@ -148,7 +148,7 @@ func (f *tcpFlow) forward(limit int) (n int, again bool) {
 		buf.free()
 		return 0, f.ended(errno)
 	}
-	f.readable = n == limit || f.urgentIn // else drained: epoll tells of more
+	f.readable = n == limit || f.urgentIn || f.hup // else drained: epoll tells of more
 	f.urgentIn = f.urgentIn && !mark
 	f.transmit(buf, n, mark)
 	return n, true

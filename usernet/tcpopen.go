@@ -142,6 +142,7 @@ func (f *tcpFlow) ready(events uint32) {
 	}
 	if events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 && f.state != finished {
 		f.readable = true
+		f.hup = f.hup || events&(unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0
 		f.enqueue()
 	}
 }

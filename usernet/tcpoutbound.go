@@ -320,7 +320,10 @@ func (f *tcpFlow) offer() uint16 {
 		f.rcvEdge = f.rcvNxt + open
 		return uint16(open)
 	}
-	return uint16(min((open+1<<ourShift-1)>>ourShift, maxUnscaled))
+	// Rounded up, for the edge must not move back by what scaling cuts off.
+	units := min((open+1<<ourShift-1)>>ourShift, maxUnscaled)
+	f.rcvEdge = f.rcvNxt + units<<ourShift
+	return uint16(units)
 }
 
 // shouldOffer tells whether the window has grown so much that the guest, which

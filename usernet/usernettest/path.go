@@ -29,6 +29,7 @@ const (
 	NamePolicy   Ability = "name-policy"   // rules by name
 	HostLoopback Ability = "host-loopback" // an address inside that reaches the host's loopback
 	Helper       Ability = "helper"        // a process that can be stopped and killed
+	Sockets      Ability = "sockets"       // the helper has a socket of the host for each flow
 )
 
 // Family is a version of IP.

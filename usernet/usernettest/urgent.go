@@ -14,11 +14,11 @@ func urgentCases() []Case {
 	return families(func(f Family) Case {
 		return Case{Name: "urgent", Check: func(x *X, s *Scene) {
 			in, out := x.pair(s, Out, f)
-			if err := urgent(in, out); err != nil {
+			if err := urgent(x, in, out); err != nil {
 				x.Errorf("outbound: %v", err)
 			}
 			in, out = x.pair(s, Out, f)
-			if err := urgent(out, in); err != nil {
+			if err := urgent(x, out, in); err != nil {
 				x.Errorf("inbound: %v", err)
 			}
 		}}
@@ -26,7 +26,7 @@ func urgentCases() []Case {
 }
 
 // urgent sends "before", the urgent "!" and "after" from a to b.
-func urgent(a, b *net.TCPConn) error {
+func urgent(x *X, a, b *net.TCPConn) error {
 	if err := exchange(a, b); err != nil {
 		return err
 	}
@@ -42,23 +42,41 @@ func urgent(a, b *net.TCPConn) error {
 	if err := a.CloseWrite(); err != nil {
 		return err
 	}
-	// It is no part of the ordinary stream.
-	rest, err := io.ReadAll(b)
-	if err != nil {
+	// It is no part of the ordinary stream, where a read stops in front of it;
+	// reading on discards it.
+	before := make([]byte, len("before"))
+	if _, err := io.ReadFull(b, before); err != nil {
 		return err
 	}
 	var got [1]byte
-	if err := control(b, func(fd int) error {
-		n, _, err := unix.Recvfrom(fd, got[:], unix.MSG_OOB|unix.MSG_DONTWAIT)
-		if err == nil && n != 1 {
-			err = errors.New("nothing")
+	var late gone
+	if err := await(x.ctx, func() error {
+		err := control(b, func(fd int) error {
+			_, _, err := unix.Recvfrom(fd, got[:], unix.MSG_OOB|unix.MSG_DONTWAIT)
+			if n, _ := peek(fd); errors.Is(err, unix.EINVAL) && n > 0 {
+				return gone{err} // what follows is there, and no urgent byte before it
+			}
+			return err
+		})
+		if errors.As(err, &late) {
+			return nil
 		}
 		return err
 	}); err != nil {
-		return fmt.Errorf("receive the urgent byte: %w; the stream was %q", err, rest)
+		return fmt.Errorf("receive the urgent byte: %w", err)
 	}
-	if string(rest) != "beforeafter" || got[0] != '!' {
-		return fmt.Errorf("received %q and urgent %q, want %q and %q", rest, got, "beforeafter", "!")
+	if late.error != nil {
+		return fmt.Errorf("no urgent byte: %w", late.error)
+	}
+	after, err := io.ReadAll(b)
+	if err != nil {
+		return err
+	}
+	if string(before) != "before" || got[0] != '!' || string(after) != "after" {
+		return fmt.Errorf("received %q, urgent %q, %q", before, got, after)
 	}
 	return nil
 }
+
+// gone says that what was waited for will not come.
+type gone struct{ error }

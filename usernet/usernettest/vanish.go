@@ -13,7 +13,7 @@ import (
 // vanishCases: one side is cut off, for a while or for good.
 func vanishCases() []Case {
 	cases := families(func(f Family) Case {
-		return Case{Name: "vanish/outside-for-good", Alone: true, Needs: []Ability{Helper}, Check: func(x *X, s *Scene) {
+		return Case{Name: "vanish/outside-for-good", Alone: true, Needs: []Ability{Sockets}, Check: func(x *X, s *Scene) {
 			in, out := x.pair(s, Out, f)
 			x.Must(exchange(in, out))
 			before, err := descriptors(s.Proc.PID())

@@ -1,0 +1,218 @@
+package usernettest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// manyCases: many connections, one after the other and at once.
+func manyCases() []Case {
+	cases := families(func(f Family) Case {
+		return Case{Name: "many/one-after-the-other", Needs: []Ability{Helper}, Check: inARow(f)}
+	})
+	cases = append(cases, families(func(f Family) Case {
+		return Case{Name: "many/failing", Needs: []Ability{Helper}, Check: failing(f)}
+	})...)
+	for _, d := range []Direction{Out, In} {
+		c := Case{Name: "many/at-once/" + string(d), Check: atOnce(d)}
+		if d == In {
+			c.Needs = []Ability{Inbound}
+		}
+		cases = append(cases, c)
+	}
+	return cases
+}
+
+// inARow opens and closes connections, and looks whether the helper keeps
+// anything of them.
+func inARow(f Family) func(*X, *Scene) {
+	return func(x *X, s *Scene) {
+		n := scaled(x.Settings, 1000, 5000, 10_000)
+		l, to := x.service(s, Out, f)
+		go answerAll(l)
+		hello := func() error {
+			c, err := (&net.Dialer{KeepAlive: -1}).DialContext(x.ctx, "tcp", to.String())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			c.SetDeadline(x.deadline())
+			if _, err := io.WriteString(c, "hello"); err != nil {
+				return err
+			}
+			c.(*net.TCPConn).CloseWrite()
+			if got, err := io.ReadAll(c); err != nil || string(got) != "hello" {
+				return fmt.Errorf("received %q: %w", got, err)
+			}
+			return nil
+		}
+		x.Must(s.Container.NS.Do(hello)) // what is set up once doesn't count
+		x.noneLeft(s, func() {
+			x.Must(s.Container.NS.Do(func() error {
+				for i := range n {
+					if err := hello(); err != nil {
+						return fmt.Errorf("connection %d: %w", i, err)
+					}
+				}
+				return nil
+			}))
+		})
+	}
+}
+
+// answerAll echoes on every connection until the listener closes.
+func answerAll(l *net.TCPListener) {
+	for {
+		c, err := l.AcceptTCP()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			io.Copy(onlyWriter{c}, onlyReader{c})
+		}()
+	}
+}
+
+// failing is inARow with connections that are refused.
+func failing(f Family) func(*X, *Scene) {
+	return func(x *X, s *Scene) {
+		to := far(f, farServer).String()
+		refuse := func() error {
+			_, err := (&net.Dialer{}).DialContext(x.ctx, "tcp", net.JoinHostPort(to, "9"))
+			if err == nil {
+				return errors.New("connected where nobody listens")
+			}
+			return nil
+		}
+		x.Must(s.Container.NS.Do(refuse))
+		x.noneLeft(s, func() {
+			x.Must(s.Container.NS.Do(func() error {
+				for range 500 {
+					if err := refuse(); err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+		})
+	}
+}
+
+// noneLeft looks whether the helper has as many descriptors after f as before,
+// and notes its memory.
+func (x *X) noneLeft(s *Scene, f func()) {
+	pid := s.Proc.PID()
+	before, err := x.settled(pid)
+	x.Must(err)
+	memory := residentBytes(pid)
+	f()
+	// A few may be kept for later use; one of each connection may not.
+	const spare = 20
+	x.Await(func() error {
+		after, err := descriptors(pid)
+		if err == nil && after > before+spare {
+			err = fmt.Errorf("the helper has %d descriptors, %d before", after, before)
+		}
+		return err
+	})
+	x.Notef("helper's memory %d KiB, %d KiB before", residentBytes(pid)>>10, memory>>10)
+}
+
+// settled is how many descriptors the helper has once that stays the same:
+// closing those of earlier cases may take it a moment.
+func (x *X) settled(pid int) (int, error) {
+	last, same := -1, 0
+	err := await(x.ctx, func() error {
+		now, err := descriptors(pid)
+		if err != nil {
+			return err
+		}
+		if now != last {
+			last, same = now, 0
+		}
+		if same++; same < 50 {
+			return errors.New("descriptors come and go")
+		}
+		return nil
+	})
+	return last, err
+}
+
+// atOnce lets many streams run until they have moved a total, and computes how
+// evenly.
+func atOnce(d Direction) func(*X, *Scene) {
+	return func(x *X, s *Scene) {
+		streams := scaled(x.Settings, 16, 64, 1024)
+		total := scaled[int64](x.Settings, 64<<20, 256<<20, 4<<30)
+		ctx, cancel := context.WithCancel(x.ctx)
+		defer cancel()
+		moved := make([]atomic.Int64, streams)
+		var sum atomic.Int64
+		var wg sync.WaitGroup
+		begin := make(chan struct{})
+		l, to := x.service(s, d, V4)
+		for i := range streams {
+			c := x.dialTCP(s.client(d), to)
+			server, err := l.AcceptTCP()
+			x.Must(err)
+			keep(x, server)
+			wg.Add(2)
+			go func() {
+				defer wg.Done()
+				<-begin
+				buf := make([]byte, 64<<10)
+				for ctx.Err() == nil {
+					if _, err := c.Write(buf); err != nil {
+						return
+					}
+				}
+			}()
+			go func() {
+				defer wg.Done()
+				buf := make([]byte, 64<<10)
+				for ctx.Err() == nil {
+					n, err := server.Read(buf)
+					moved[i].Add(int64(n))
+					if sum.Add(int64(n)) >= total || err != nil {
+						cancel()
+					}
+				}
+				server.Close()
+			}()
+		}
+		close(begin)
+		<-ctx.Done()
+		if got := sum.Load(); got < total {
+			x.Fatalf("moved %d of %d bytes", got, total)
+		}
+		at := make([]float64, streams)
+		for i := range at {
+			at[i] = float64(moved[i].Load())
+			if at[i] == 0 {
+				x.Errorf("stream %d starved", i)
+			}
+		}
+		x.Notef("fairness of %d streams (Jain) %.3f", streams, jain(at))
+		// Writers wake up by their server's close.
+		wg.Wait()
+	}
+}
+
+// jain is Jain's fairness index: 1 when all are equal, 1/n when one has all.
+func jain(v []float64) float64 {
+	var sum, squares float64
+	for _, x := range v {
+		sum += x
+		squares += x * x
+	}
+	if squares == 0 {
+		return 0
+	}
+	return sum * sum / (float64(len(v)) * squares)
+}

@@ -1,0 +1,295 @@
+package usernettest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// udpCases: datagrams, their borders, their peers and their errors.
+func udpCases() []Case {
+	cases := both(func(d Direction, f Family) Case {
+		return Case{Name: "udp/echo", Check: func(x *X, s *Scene) {
+			server, to := x.datagrams(s, d, f)
+			go echo(server)
+			c, err := x.dial(s.client(d), "udp", to)
+			x.Must(err)
+			for _, size := range []int{1, 0, 100, 1472, 1, 1400} {
+				x.Must(x.ask(c, size))
+			}
+		}}
+	})
+	cases = append(cases, both(func(d Direction, f Family) Case {
+		return Case{Name: "udp/many-peers", Alone: true, Check: manyPeers(d, f)}
+	})...)
+	cases = append(cases, families(func(f Family) Case {
+		return Case{Name: "udp/one-socket-many-servers", Check: manyServers(f)}
+	})...)
+	cases = append(cases, families(func(f Family) Case {
+		return Case{Name: "udp/burst", Check: burst(f)}
+	})...)
+	for _, c := range []struct {
+		name string
+		last int
+	}{{"refused", farServer}, {"host-unreachable", farUnreachable}, {"prohibited", farProhibited}} {
+		cases = append(cases, families(func(f Family) Case {
+			return Case{Name: "udp/" + c.name, Check: func(x *X, s *Scene) {
+				to := netip.AddrPortFrom(far(f, c.last), 9)
+				host, err := x.udpError(s, Out, to, true)
+				x.Must(err)
+				inside, err := x.udpError(s, Out, to, false)
+				if err != nil {
+					x.Fatalf("%v; on the host: %s", err, host)
+				}
+				if inside != host {
+					x.Fatalf("sending to %s: inside %s, on the host %s", to, inside, host)
+				}
+			}}
+		})...)
+	}
+	return cases
+}
+
+// again is after how long a datagram that got no answer is sent once more: any
+// network may lose one.
+const again = 500 * time.Millisecond
+
+// ask sends a datagram of that size and waits for the same back.
+func (x *X) ask(c net.Conn, size int) error {
+	want := bytes.Repeat([]byte{byte(size), 'x'}, size/2+1)[:size]
+	got := make([]byte, 1<<16)
+	var last error
+	for try := 0; try < 4 && x.ctx.Err() == nil; try++ {
+		if _, err := c.Write(want); err != nil {
+			return fmt.Errorf("send a datagram of %d bytes: %w", size, err)
+		}
+		c.SetReadDeadline(time.Now().Add(again))
+		n, err := c.Read(got)
+		if err == nil && bytes.Equal(got[:n], want) {
+			return nil
+		}
+		if err == nil {
+			err = fmt.Errorf("received %d bytes that were not sent", n)
+		}
+		last = err
+	}
+	return fmt.Errorf("datagram of %d bytes: %w", size, last)
+}
+
+// udpError is the error that a connected socket sees after sending to an
+// address where nothing takes datagrams.
+func (x *X) udpError(s *Scene, d Direction, to netip.AddrPort, onHost bool) (string, error) {
+	n := s.Container
+	if onHost {
+		n = s.Host
+	}
+	c, err := x.dial(n, "udp", to)
+	if err != nil {
+		return "", err
+	}
+	// Ask for what is not an error of this socket alone, too.
+	level, option := unix.IPPROTO_IP, unix.IP_RECVERR
+	if to.Addr().Is6() {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
+	}
+	uc := c.(*net.UDPConn)
+	if err := control(uc, func(fd int) error { return unix.SetsockoptInt(fd, level, option, 1) }); err != nil {
+		return "", err
+	}
+	for try := 0; try < 4 && x.ctx.Err() == nil; try++ {
+		if _, err := c.Write([]byte("anybody?")); err != nil {
+			return errno(err), nil
+		}
+		c.SetReadDeadline(time.Now().Add(again))
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return errno(err), nil
+		}
+	}
+	return "", fmt.Errorf("sending to %s from %s gave no error", to, n)
+}
+
+// manyPeers talks from many ports to one server, which must see each as a peer
+// of its own, and then once more, when all flows are known.
+func manyPeers(d Direction, f Family) func(*X, *Scene) {
+	return func(x *X, s *Scene) {
+		n := scaled(x.Settings, 1000, 10_000, 10_000)
+		server, to := x.datagrams(s, d, f)
+		peers := make(chan int, 1)
+		go func() {
+			seen := map[netip.AddrPort]bool{}
+			buf := make([]byte, 2000)
+			for {
+				n, from, err := server.ReadFromUDPAddrPort(buf)
+				if err != nil {
+					peers <- len(seen)
+					return
+				}
+				seen[from] = true
+				server.WriteToUDPAddrPort(buf[:n], from)
+			}
+		}()
+		const base = 32768
+		x.Must(s.client(d).NS.Do(func() error {
+			for i := range n {
+				if err := x.fromPort(f, uint16(base+i), to, fmt.Appendf(nil, "peer %d", i)); err != nil {
+					return fmt.Errorf("peer %d of %d: %w", i, n, err)
+				}
+			}
+			// The first ones' flows still are the same.
+			for i := range 100 {
+				if err := x.fromPort(f, uint16(base+i), to, []byte("again")); err != nil {
+					return fmt.Errorf("peer %d again: %w", i, err)
+				}
+			}
+			return nil
+		}))
+		server.Close()
+		if got := <-peers; got != n {
+			x.Fatalf("the server saw %d peers, want %d", got, n)
+		}
+		if s.Proc != nil {
+			x.Notef("helper's memory with %d flows: %d KiB", n, residentBytes(s.Proc.PID())>>10)
+		}
+	}
+}
+
+// fromPort sends from a given port and waits for the answer. It runs on the
+// node's thread.
+func (x *X) fromPort(f Family, port uint16, to netip.AddrPort, say []byte) error {
+	c, err := net.DialUDP(f.network("udp"), net.UDPAddrFromAddrPort(everywhere(f, port)), net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	buf := make([]byte, 100)
+	for range 4 {
+		if _, err = c.Write(say); err != nil {
+			return err
+		}
+		c.SetDeadline(time.Now().Add(again))
+		var n int
+		if n, err = c.Read(buf); err == nil {
+			if !bytes.Equal(buf[:n], say) {
+				return fmt.Errorf("answer %q, want %q", buf[:n], say)
+			}
+			return nil
+		}
+	}
+	return err
+}
+
+// manyServers asks many servers from one socket, whose port must stay one peer
+// for each server: answers come from who was asked.
+func manyServers(f Family) func(*X, *Scene) {
+	return func(x *X, s *Scene) {
+		var servers []netip.AddrPort
+		for i := range 100 {
+			c := x.packets(s.Outside, netip.AddrPortFrom(far(f, farServer+i%2), 0))
+			go echo(c)
+			servers = append(servers, addrOf(c.LocalAddr()))
+		}
+		client := x.packets(s.Container, everywhere(f, 0))
+		buf := make([]byte, 100)
+		for _, to := range servers {
+			var from netip.AddrPort
+			for try := 0; try < 4 && from != to; try++ {
+				_, err := client.WriteToUDPAddrPort([]byte(to.String()), to)
+				x.Must(err)
+				client.SetReadDeadline(time.Now().Add(again))
+				n, who, err := client.ReadFromUDPAddrPort(buf)
+				from = netip.AddrPortFrom(who.Addr().Unmap(), who.Port())
+				if err == nil && string(buf[:n]) != from.String() {
+					x.Fatalf("%s answered what %s was asked", from, buf[:n])
+				}
+			}
+			if from != to {
+				x.Fatalf("no answer from %s", to)
+			}
+		}
+	}
+}
+
+// burst sends equal datagrams back to back, with and without UDP_SEGMENT: their
+// borders and order must stay. Losses are counted, not judged.
+func burst(f Family) func(*X, *Scene) {
+	return func(x *X, s *Scene) {
+		server, to := x.datagrams(s, Out, f)
+		server.SetReadBuffer(4 << 20)
+		c, err := x.dial(s.Container, "udp", to)
+		x.Must(err)
+		for _, segment := range []int{0, 1000} {
+			const count, batch = 2000, 20
+			if segment > 0 {
+				if err := control(c.(*net.UDPConn), func(fd int) error {
+					return unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, segment)
+				}); err != nil {
+					x.Notef("UDP_SEGMENT: %v", err)
+					break
+				}
+			}
+			lost := make(chan error, 1)
+			go func() { lost <- x.counted(server, count, 1000) }()
+			data := make([]byte, 0, batch*1000)
+			for i := 0; i < count; {
+				data = data[:0]
+				for j := 0; j < batch && (segment > 0 || j == 0); j++ {
+					data = append(data, numbered(i, 1000)...)
+					i++
+				}
+				if _, err := c.Write(data); err != nil {
+					x.Fatalf("send: %v", err)
+				}
+			}
+			// The last number ends the receiver, however often it takes.
+			x.Await(func() error {
+				select {
+				case err := <-lost:
+					x.Must(err)
+					return nil
+				default:
+					c.Write(numbered(count, 1000))
+					return errors.New("the last datagram never arrives")
+				}
+			})
+		}
+	}
+}
+
+// numbered is a datagram with a number and a pattern made of it.
+func numbered(i, size int) []byte {
+	b := bytes.Repeat([]byte{byte(i)}, size)
+	copy(b, fmt.Sprintf("%08d", i))
+	return b
+}
+
+// counted receives datagrams up to number last.
+func (x *X) counted(c *net.UDPConn, last, size int) error {
+	buf := make([]byte, 1<<16)
+	got, before := 0, -1
+	for {
+		n, _, err := c.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			return err
+		}
+		var i int
+		fmt.Sscanf(string(buf[:min(n, 8)]), "%d", &i)
+		if !bytes.Equal(buf[:n], numbered(i, size)) {
+			return fmt.Errorf("a datagram of %d bytes is not as it was sent", n)
+		}
+		if i == last {
+			x.Notef("%d of %d arrived", got, last)
+			return nil
+		}
+		if i < before {
+			return fmt.Errorf("datagram %d after %d", i, before)
+		}
+		before = i
+		got++
+	}
+}
