@@ -26,7 +26,7 @@ type Config struct {
 	// mean something else inside (loopback; the guest's own).
 	Gateway4, Gateway6 netip.Addr
 
-	// Policy judges new flows; nil: PublicOnly.
+	// Policy judges new flows; nil: all are refused.
 	Policy Policy
 	// Hook is asked after Policy; nil: nobody.
 	Hook Hook
@@ -53,16 +53,19 @@ type Limits struct {
 
 // Stats are counters since the start.
 type Stats struct {
-	TunInPackets, TunOutPackets uint64 // written to, read from the device
-	TunInBytes, TunOutBytes     uint64 // with headers
-	TCPFlows, UDPFlows          uint64 // begun
-	ICMPFlows                   uint64
-	Open                        int    // flows now
-	Refused                     uint64 // flows the policy refused or dropped
-	Malformed                   uint64 // packets that parse as nothing
-	Spoofed                     uint64 // packets with a source that is not the guest's
-	OverLimit                   uint64 // flows or packets turned away by Limits
-	Retransmits                 uint64 // segments sent to the guest again
-	Dropped                     uint64 // packets to the guest that the device did not take
-	Unsupported                 uint64 // packets of protocols that can't be carried
+	TunInPackets  uint64 `json:"tun_in_packets"`  // written to the device, toward the guest
+	TunOutPackets uint64 `json:"tun_out_packets"` // read from it
+	TunInBytes    uint64 `json:"tun_in_bytes"`    // with headers
+	TunOutBytes   uint64 `json:"tun_out_bytes"`
+	TCPFlows      uint64 `json:"tcp_flows"` // begun
+	UDPFlows      uint64 `json:"udp_flows"`
+	ICMPFlows     uint64 `json:"icmp_flows"`
+	Open          int    `json:"open"`        // flows now
+	Refused       uint64 `json:"refused"`     // flows that the policy refused or dropped
+	Malformed     uint64 `json:"malformed"`   // packets that parse as nothing
+	Spoofed       uint64 `json:"spoofed"`     // packets with a source that is not the guest's
+	OverLimit     uint64 `json:"over_limit"`  // flows or packets turned away by Limits
+	Retransmits   uint64 `json:"retransmits"` // segments sent to the guest again
+	Dropped       uint64 `json:"dropped"`     // packets to the guest that the device did not take
+	Unsupported   uint64 `json:"unsupported"` // packets that can't be carried
 }

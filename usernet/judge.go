@@ -17,9 +17,9 @@ func (AllowAll) Judge(Flow) Verdict { return Verdict{} }
 const maxHooks = 1024
 
 // judge asks the policy and the hook about a new flow and calls done with what
-// they say, at once where there is no hook, else later on the loop's thread.
-// The caller cancels when the flow ends before that; done is not called then.
-// A flow of nobody's policy is refused.
+// they say: at once where there is no hook, and then cancel is nil; else later
+// on the loop's thread. The caller cancels when the flow ends before that; done
+// is not called then. Without a policy every flow is refused.
 func (s *Stack) judge(f Flow, done func(Verdict)) (cancel func()) {
 	v := Verdict{Action: Refuse}
 	if s.cfg.Policy != nil {
@@ -28,12 +28,12 @@ func (s *Stack) judge(f Flow, done func(Verdict)) (cancel func()) {
 	if s.cfg.Hook == nil || f.Inbound || v.Action != Allow && v.Action != Redirect {
 		s.count(v)
 		done(v)
-		return func() {}
+		return nil
 	}
 	if s.hooks >= maxHooks {
 		s.stats.OverLimit++
 		done(Verdict{Action: Refuse})
-		return func() {}
+		return nil
 	}
 	return s.ask(f, v, done)
 }
@@ -84,7 +84,8 @@ func (v Verdict) target(f Flow) netip.AddrPort {
 	return f.Destination
 }
 
-// reply answers a packet that the verdict turns away, other than by silence.
+// unreachable answers a packet of the guest's, with its virtio header, by an ICMP
+// error.
 func (s *Stack) unreachable(frame []byte, why packet.ErrorKind) {
 	s.icmp.unreachable(frame, why)
 }

@@ -127,13 +127,19 @@ func ownDescriptor(c net.Conn) (int, bool) {
 	return fd, true
 }
 
-// bridge copies between a Conn and one end of a socket pair, and returns the
-// other. ctx ends it; so does the end of both directions.
-func bridge(ctx context.Context, c net.Conn) (int, error) {
+// adopt makes a hook's stream a descriptor that the loop can wait for: its own
+// where it has one, else one end of a socket pair that goroutines copy from and
+// to. cancel, if not nil, cuts the copying short. The Conn is closed in the end,
+// and at once on failure.
+func (s *Stack) adopt(c net.Conn) (fd int, cancel func(), err error) {
+	if fd, ok := ownDescriptor(c); ok {
+		_ = c.Close() // the duplicate lives on
+		return fd, nil, nil
+	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		c.Close()
-		return -1, fmt.Errorf("make socket pair: %w", err)
+		return -1, nil, fmt.Errorf("make socket pair: %w", err)
 	}
 	file := os.NewFile(uintptr(pair[1]), "bridge")
 	inner, err := net.FileConn(file)
@@ -141,25 +147,35 @@ func bridge(ctx context.Context, c net.Conn) (int, error) {
 	if err != nil {
 		unix.Close(pair[0])
 		c.Close()
-		return -1, fmt.Errorf("use socket pair: %w", err)
+		return -1, nil, fmt.Errorf("use socket pair: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { c.Close(); inner.Close() })
-	done := make(chan struct{}, 2)
-	copyTo := func(to, from net.Conn) {
-		_, _ = io.Copy(to, from)
-		if w, ok := to.(interface{ CloseWrite() error }); !ok || w.CloseWrite() != nil {
-			to.Close()
-		}
-		done <- struct{}{}
-	}
-	go copyTo(c, inner)
+	ctx, cancel := context.WithCancel(s.ctx)
 	go func() {
-		copyTo(inner, c)
-		<-done
-		<-done
-		stop()
-		c.Close()
-		inner.Close()
+		defer cancel()
+		bridge(ctx, c, inner)
 	}()
-	return pair[0], nil
+	return pair[0], cancel, nil
+}
+
+// bridge copies both ways until both have ended or ctx has, and closes both.
+func bridge(ctx context.Context, a, b net.Conn) {
+	closeBoth := func() { a.Close(); b.Close() }
+	defer closeBoth()
+	defer context.AfterFunc(ctx, closeBoth)()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		pipe(a, b)
+	}()
+	pipe(b, a)
+	<-done
+}
+
+// pipe copies one way and passes the end on: a connection that can't be half
+// closed is closed.
+func pipe(to, from net.Conn) {
+	_, _ = io.Copy(to, from)
+	if w, ok := to.(interface{ CloseWrite() error }); !ok || w.CloseWrite() != nil {
+		to.Close()
+	}
 }

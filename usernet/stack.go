@@ -37,6 +37,7 @@ type Stack struct {
 	hooks    int    // under way
 	loopback string // congestion control of sockets to the host itself; "": as the system has it
 	spin     spinner
+	trim     timer
 
 	mu      sync.Mutex // before Run: who may touch the rest
 	running bool
@@ -76,6 +77,7 @@ func New(cfg Config) (*Stack, error) {
 		s.release()
 		return nil, fmt.Errorf("make TUN non-blocking: %w", err)
 	}
+	s.trim.fire = s.large.trim
 	s.tcp.init(s)
 	s.udp.init(s)
 	s.icmp.init(s)
@@ -212,9 +214,16 @@ func (s *Stack) round() error {
 	s.icmp.pump()
 	s.tcp.acknowledge()
 	s.loop.timers.run(s.loop.now)
-	s.spin.moved(s.stats.TunInBytes + s.stats.TunOutBytes - before)
+	moved := s.stats.TunInBytes + s.stats.TunOutBytes - before
+	s.spin.moved(moved)
+	if moved > largeBytes {
+		s.loop.timers.set(&s.trim, s.loop.after(trimAfter))
+	}
 	return nil
 }
+
+// trimAfter is how long after the last bulk the packet memory is given back.
+const trimAfter = 2 * time.Second
 
 // idle tells whether only the outside can bring work.
 func (s *Stack) idle() bool {

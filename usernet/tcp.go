@@ -2,9 +2,7 @@ package usernet
 
 import (
 	"cmp"
-	"context"
 	"hash/maphash"
-	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -66,6 +64,7 @@ type tcpFlow struct {
 	hasUrgent  bool
 	outBytes   uint64
 	keepalives bool
+	census     uint32 // in which it was last counted
 
 	// From the host, toward the guest.
 	sndStart  uint32 // our initial sequence number
@@ -105,10 +104,17 @@ type tcpTable struct {
 	h     packet.TCPHeader
 
 	secret maphash.Seed
+
+	// How many connections share the windows: see fairWindow.
+	census    uint32
+	censusEnd int64
+	active    int // in the last census
+	counted   int // in this one
+	share     int
 }
 
 func (t *tcpTable) init(s *Stack) {
-	t.s, t.flows, t.secret = s, map[tcpKey]*tcpFlow{}, maphash.MakeSeed()
+	t.s, t.flows, t.secret, t.share = s, map[tcpKey]*tcpFlow{}, maphash.MakeSeed(), maxWindow
 }
 
 func (t *tcpTable) open() int { return t.live }
@@ -149,9 +155,8 @@ func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader) {
 	f.rcvStart, f.rcvNxt = h.Seq, h.Seq+1
 	f.synOptions(h)
 	f.state = judging
-	f.cancel = t.s.judge(f.flow(), f.judged)
-	if f.state != judging {
-		f.cancel = nil
+	if cancel := t.s.judge(f.flow(), f.judged); cancel != nil {
+		f.cancel = cancel
 	}
 }
 
@@ -180,9 +185,11 @@ const (
 	maxFinished = 1 << 12
 )
 
-// finish keeps no more of f than is needed to answer a repeated FIN.
+// finish keeps no more of f than is needed to answer a repeated FIN. A hook's
+// Conn ends by itself once the rest has been copied to it.
 func (f *tcpFlow) finish() {
 	t := &f.s.tcp
+	f.cancel = nil
 	f.detach()
 	f.state = finished
 	f.s.loop.timers.set(&f.timer, f.s.loop.after(finishedFor))
@@ -259,13 +266,3 @@ func (t *tcpTable) describe(all []FlowInfo) []FlowInfo {
 
 // before compares sequence numbers (RFC 9293 section 3.4).
 func before(a, b uint32) bool { return int32(a-b) < 0 }
-
-// conn is what a hook gave for a flow, as a descriptor that the loop can wait
-// for: the connection's own where it has one, else one end of a socket pair
-// that goroutines copy from and to.
-func (s *Stack) conn(ctx context.Context, c net.Conn) (fd int, err error) {
-	if fd, ok := ownDescriptor(c); ok {
-		return fd, c.Close() // a duplicate lives on
-	}
-	return bridge(ctx, c)
-}

@@ -3,6 +3,7 @@ package usernet
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,6 +14,7 @@ type tcpListener struct {
 	forward Forward
 	fd      int
 	ticket  ticket
+	resume  timer // after a pause
 }
 
 // listen opens a forward.
@@ -29,6 +31,7 @@ func (t *tcpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err err
 		unix.Close(fd)
 		return at, nil, fmt.Errorf("listen: %w", err)
 	}
+	l.resume.fire = func() { _ = t.s.loop.modify(l.ticket, fd, unix.EPOLLIN) }
 	if l.ticket, err = t.s.loop.add(fd, unix.EPOLLIN, l); err != nil {
 		unix.Close(fd)
 		return at, nil, err
@@ -40,6 +43,7 @@ func (t *tcpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err err
 const backlog = 4096
 
 func (l *tcpListener) close() {
+	l.t.s.loop.timers.drop(&l.resume)
 	l.t.s.loop.remove(l.ticket)
 	unix.Close(l.fd)
 }
@@ -53,12 +57,24 @@ func (l *tcpListener) ready(uint32) {
 	for range acceptsPerRound {
 		fd, sa, err := unix.Accept4(l.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		if err != nil {
+			if err == unix.EMFILE || err == unix.ENFILE {
+				l.pause()
+			}
 			return
 		}
 		if !l.accept(fd, addrPort(sa)) {
 			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 			unix.Close(fd)
 		}
+	}
+}
+
+// pause lets clients wait in the kernel's queue while there are no descriptors;
+// without it the loop would turn in vain.
+func (l *tcpListener) pause() {
+	l.t.s.stats.OverLimit++
+	if l.t.s.loop.modify(l.ticket, l.fd, 0) == nil {
+		l.t.s.loop.timers.set(&l.resume, l.t.s.loop.after(100*time.Millisecond))
 	}
 }
 

@@ -1,7 +1,6 @@
 package usernet
 
 import (
-	"context"
 	"errors"
 	"hash/maphash"
 	"net/netip"
@@ -66,16 +65,12 @@ func (f *tcpFlow) use(v Verdict) {
 		f.refuse()
 		return
 	}
-	ctx, cancel := context.WithCancel(f.s.ctx)
-	fd, err := f.s.conn(ctx, v.Conn)
-	if err != nil {
-		cancel()
+	var err error
+	if f.fd, f.cancel, err = f.s.adopt(v.Conn); err != nil {
 		f.refuse()
 		return
 	}
-	f.cancel = cancel
 	f.host = netip.AddrPort{}
-	f.fd = fd
 	if f.wait() {
 		f.connected()
 	}

@@ -1,6 +1,8 @@
 package usernet
 
 import (
+	"time"
+
 	"cleat/internal/sys"
 	"cleat/packet"
 
@@ -296,7 +298,32 @@ const (
 	firstWindow = 256 << 10
 	maxWindow   = 4 << 20 // a wider one is no faster; a quarter of it halves the rate
 	leastWindow = 64 << 10
+
+	// All windows together: what the device's queue of 1000 packets of 64 KiB can
+	// hold, for what it can't hold is dropped and sent again.
+	allWindows = 48 << 20
+	// census is how often the active connections are counted.
+	census = 50 * time.Millisecond
 )
+
+// fairWindow is a connection's share of all windows, and notes that it is
+// active.
+func (t *tcpTable) fairWindow(f *tcpFlow) int {
+	if t.s.loop.now >= t.censusEnd {
+		t.censusEnd = t.s.loop.after(census)
+		t.active, t.counted = t.counted, 0
+		t.census++
+	}
+	if f.census != t.census {
+		f.census = t.census
+		t.counted++
+	}
+	t.share = max(min(allWindows/max(t.active, t.counted, 1), maxWindow), leastWindow)
+	if t.s.large.scarce() {
+		t.share = leastWindow
+	}
+	return t.share
+}
 
 // offer is the window to advertise. Its right edge never moves back
 // (RFC 9293 section 3.8.6.2.1 of the sender's grief with that), and never by
@@ -306,10 +333,7 @@ func (f *tcpFlow) offer() uint16 {
 		f.window *= 2
 	}
 	f.burst = 0
-	room := f.window
-	if f.s.large.scarce() {
-		room = leastWindow
-	}
+	room := min(f.window, f.s.tcp.fairWindow(f))
 	edge := f.rcvNxt + uint32(max(0, room-f.queue.bytes))
 	if gain := int32(edge - f.rcvEdge); gain >= int32(min(f.window/2, f.s.cfg.MTU)) {
 		f.rcvEdge = edge
@@ -329,7 +353,7 @@ func (f *tcpFlow) offer() uint16 {
 // shouldOffer tells whether the window has grown so much that the guest, which
 // may be waiting, must hear of it.
 func (f *tcpFlow) shouldOffer() bool {
-	room := f.window - f.queue.bytes
+	room := min(f.window, f.s.tcp.share) - f.queue.bytes
 	open := int(f.rcvEdge - f.rcvNxt)
 	return open < f.window/2 && room-open >= f.window/4
 }
