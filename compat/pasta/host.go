@@ -1,0 +1,205 @@
+package pasta
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+
+	"cleat/compat/portspec"
+	"cleat/sandbox/dns"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ReadHost looks at the network namespace we are in. The links are those to
+// resemble, per family; "": that of the default route, or else the first that
+// has a global address. A named link that does not exist is an error.
+func ReadHost(link4, link6 string) (Host, error) {
+	var h Host
+	var err error
+	if h.Link4, err = template(link4, unix.AF_INET); err != nil {
+		return h, err
+	}
+	if h.Link6, err = template(link6, unix.AF_INET6); err != nil {
+		return h, err
+	}
+	if h.Nameservers, err = nameservers("/etc/resolv.conf"); err != nil {
+		return h, err
+	}
+	h.Ephemeral, err = ephemeral()
+	return h, err
+}
+
+// template finds the link and what to take from it.
+func template(name string, family int) (Template, error) {
+	routes, err := netlink.RouteList(nil, family)
+	if err != nil {
+		return Template{}, fmt.Errorf("list routes: %w", err)
+	}
+	if name != "" {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return Template{}, fmt.Errorf("find link %q: %w", name, err)
+		}
+		t, err := fromLink(l, family)
+		t.Gateway = gatewayBy(routes, l.Attrs().Index)
+		return t, err
+	}
+	if index := defaultLink(routes); index != 0 {
+		if t, err := fromIndex(index, family); err != nil || t.Addr.IsValid() {
+			t.Gateway = gatewayBy(routes, index)
+			return t, err
+		}
+	}
+	return firstUsable(family)
+}
+
+// firstUsable is the first link that is up and has an address of the family.
+func firstUsable(family int) (Template, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return Template{}, fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		if l.Attrs().Flags&net.FlagLoopback != 0 || l.Attrs().Flags&net.FlagUp == 0 {
+			continue
+		}
+		if t, err := fromLink(l, family); err != nil || t.Addr.IsValid() {
+			return t, err
+		}
+	}
+	return Template{}, nil
+}
+
+// isDefault tells whether a route leads everywhere.
+func isDefault(r netlink.Route) bool {
+	if r.Dst == nil {
+		return true
+	}
+	ones, _ := r.Dst.Mask.Size()
+	return ones == 0 && r.Dst.IP.IsUnspecified()
+}
+
+// hop is where a route leads: of a route with several, the one with the most
+// weight.
+func hop(r netlink.Route) (link int, gateway net.IP) {
+	if len(r.MultiPath) == 0 {
+		return r.LinkIndex, r.Gw
+	}
+	best := r.MultiPath[0]
+	for _, m := range r.MultiPath[1:] {
+		if m.Hops > best.Hops {
+			best = m
+		}
+	}
+	return best.LinkIndex, best.Gw
+}
+
+// best is the default route that the kernel prefers, among those that lead out
+// of the link; link 0: any.
+func best(routes []netlink.Route, link int) (netlink.Route, bool) {
+	var found netlink.Route
+	any := false
+	for _, r := range routes {
+		l, _ := hop(r)
+		if !isDefault(r) || r.Type != unix.RTN_UNICAST || link != 0 && l != link {
+			continue
+		}
+		if !any || r.Priority < found.Priority {
+			found, any = r, true
+		}
+	}
+	return found, any
+}
+
+func defaultLink(routes []netlink.Route) int {
+	r, ok := best(routes, 0)
+	if !ok {
+		return 0
+	}
+	link, _ := hop(r)
+	return link
+}
+
+// gatewayBy is the gateway of the link's default route; invalid: none.
+func gatewayBy(routes []netlink.Route, link int) netip.Addr {
+	r, ok := best(routes, link)
+	if !ok {
+		return netip.Addr{}
+	}
+	_, gateway := hop(r)
+	a, _ := netip.AddrFromSlice(gateway)
+	return a.Unmap()
+}
+
+func fromIndex(index, family int) (Template, error) {
+	l, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return Template{}, fmt.Errorf("find link %d: %w", index, err)
+	}
+	return fromLink(l, family)
+}
+
+// passing are flags of IPv6 addresses that a namespace should not copy.
+const passing = unix.IFA_F_TENTATIVE | unix.IFA_F_DEPRECATED | unix.IFA_F_DADFAILED | unix.IFA_F_TEMPORARY
+
+// fromLink takes the link's name and its first global address, lasting ones
+// before those that will go.
+func fromLink(l netlink.Link, family int) (Template, error) {
+	t := Template{Link: l.Attrs().Name}
+	addrs, err := netlink.AddrList(l, family)
+	if err != nil {
+		return t, fmt.Errorf("list addresses of %q: %w", t.Link, err)
+	}
+	for _, skip := range []int{passing, 0} {
+		for _, a := range addrs {
+			ip, ok := netip.AddrFromSlice(a.IP)
+			if ip = ip.Unmap(); !ok || a.Flags&skip != 0 && family == unix.AF_INET6 || !plain(ip) || ip.IsLinkLocalUnicast() && ip.Is6() {
+				continue
+			}
+			bits, _ := a.Mask.Size()
+			t.Addr = netip.PrefixFrom(ip, bits)
+			return t, nil
+		}
+	}
+	return t, nil
+}
+
+// nameservers are those of a resolv.conf; a file that isn't there names none.
+func nameservers(path string) ([]netip.Addr, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	conf, err := dns.ParseResolvConf(f)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	var addrs []netip.Addr
+	for _, s := range conf.Servers {
+		addrs = append(addrs, s.Addr())
+	}
+	return addrs, nil
+}
+
+// ephemeral are the ports that the kernel gives to sockets that ask for none.
+func ephemeral() (portspec.Ports, error) {
+	const path = "/proc/sys/net/ipv4/ip_local_port_range" // IPv6's too
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return portspec.Ports{}, err
+	}
+	var p portspec.Ports
+	if _, err := fmt.Sscan(string(b), &p.First, &p.Last); err != nil {
+		return p, fmt.Errorf("read %s: %w", path, err)
+	}
+	return p, nil
+}

@@ -1,0 +1,220 @@
+package pasta
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"cleat/compat/getopt"
+)
+
+// Options is what a command line asked for, checked as far as it can be without
+// looking at the host.
+type Options struct {
+	Version, Help bool
+
+	Debug, Trace, Quiet, Foreground bool
+	LogFile                         string
+	LogBytes                        int64 // 0: 1 MiB
+	RunAs                           string
+	PIDFile, Pcap                   string
+
+	Interface string // the device's name inside; "": the template's
+	MTU       int    // bytes; 0: 65520
+	KeepMTU   bool   // --mtu 0: leave it to the kernel, which takes 1500
+
+	Addr4, Addr6       netip.Prefix
+	Netmask            int // bits; 0: none given
+	Gateway4, Gateway6 netip.Addr
+	OnlyIPv4, OnlyIPv6 bool
+
+	Template             string // --interface
+	Outbound4, Outbound6 netip.Addr
+	OutLink4, OutLink6   string
+
+	DNSForward, DNSHost []netip.Addr // at most one a family
+	MapLoopback         []netip.Addr // at most one a family
+	NoMapGateway        bool
+	MapGuest            []netip.Addr // at most one a family
+
+	NoTCP, NoUDP, NoICMP bool
+	// TCP, UDP are port specifications from the host inward, TCPOut, UDPOut
+	// those from the namespace outward, as written and in order.
+	TCP, UDP, TCPOut, UDPOut []string
+
+	Configure              bool // --config-net
+	NetNS, UserNS          string
+	NetNSOnly, NoNetNSQuit bool
+	NoPIDNS                bool
+	PID                    int      // attach to this process' namespaces; 0: none
+	Command                []string // run this in a namespace of its own
+
+	Notices []string // what was accepted and is to be told
+}
+
+// UsageError is a command line that getopt_long(3) would not take: the text goes
+// with the usage.
+type UsageError struct{ Text string }
+
+// Error is the text.
+func (e *UsageError) Error() string { return e.Text }
+
+// errStop ends the reading of options: --help and --version do so.
+var errStop = errors.New("no more options")
+
+// row is one option: how it is spelled and what it does.
+type row struct {
+	name  string
+	short byte
+	arg   string // the argument's name in the help; "": takes none
+	help  string // "": not shown
+	apply func(o *Options, m getopt.Match) error
+}
+
+// Parse reads the arguments after the program's name. The error is a *UsageError
+// where the form is wrong, and otherwise says which option can't be, and why.
+func Parse(args []string) (Options, error) {
+	rows := table()
+	grammar := getopt.Grammar{InOrder: true}
+	does := map[string]func(*Options, getopt.Match) error{}
+	for _, r := range rows {
+		opt := getopt.Option{Name: r.name, Short: r.short, ID: r.name}
+		if r.arg != "" {
+			opt.Arity = getopt.Required
+		}
+		grammar.Options = append(grammar.Options, opt)
+		does[r.name] = r.apply
+	}
+	var o Options
+	met, rest, wrong := grammar.Parse(args)
+	for _, m := range met {
+		if err := does[m.ID](&o, m); errors.Is(err, errStop) {
+			return o, nil
+		} else if err != nil {
+			return o, fmt.Errorf("%s: %w", strings.TrimSuffix(m.As+" "+m.Value, " "), err)
+		}
+	}
+	if wrong != nil {
+		return o, &UsageError{Text: wrong.Error()}
+	}
+	if err := o.target(rest); err != nil {
+		return o, err
+	}
+	return o, o.consistent()
+}
+
+// target reads what is left: a process id alone, or a command.
+func (o *Options) target(rest []string) error {
+	if o.NetNS != "" && len(rest) > 0 {
+		return errors.New("both --netns and PID or command given")
+	}
+	if len(rest) == 1 {
+		if n, err := strconv.ParseInt(rest[0], 10, 64); err == nil {
+			if n <= 0 || n > 1<<31-1 {
+				return fmt.Errorf("invalid PID %s", rest[0])
+			}
+			o.PID = int(n)
+			return nil
+		}
+	}
+	o.Command = rest
+	return nil
+}
+
+// Attaches tells whether the namespace exists already.
+func (o *Options) Attaches() bool { return o.PID != 0 || o.NetNS != "" }
+
+// consistent refuses options that contradict each other.
+func (o *Options) consistent() error {
+	switch {
+	case o.NoPIDNS && o.Attaches():
+		return errors.New("--no-pidns can't be given with a PID or with --netns")
+	case o.UserNS != "" && !o.Attaches():
+		return errors.New("--userns needs a PID or --netns")
+	case o.NetNSOnly && !o.Attaches():
+		return errors.New("--netns-only needs a PID or --netns: a namespace of its own takes a user namespace too")
+	case o.OutLink4 != "" && !o.OnlyIPv4 && o.OutLink6 != o.OutLink4,
+		o.OutLink6 != "" && !o.OnlyIPv6 && o.OutLink6 != o.OutLink4:
+		return errors.New("--outbound-if4 and --outbound-if6 have to name the same link, unless -4 or -6 is given")
+	}
+	return nil
+}
+
+// The kinds of options that need no function of their own.
+
+func set(field func(*Options) *bool) func(*Options, getopt.Match) error {
+	return func(o *Options, _ getopt.Match) error { *field(o) = true; return nil }
+}
+
+func text(field func(*Options) *string) func(*Options, getopt.Match) error {
+	return func(o *Options, m getopt.Match) error {
+		if m.Value == "" {
+			return errors.New("is empty")
+		}
+		*field(o) = m.Value
+		return nil
+	}
+}
+
+func list(field func(*Options) *[]string) func(*Options, getopt.Match) error {
+	return func(o *Options, m getopt.Match) error {
+		*field(o) = append(*field(o), m.Value)
+		return nil
+	}
+}
+
+// refuse is for options that can't be honoured here.
+func refuse(why string) func(*Options, getopt.Match) error {
+	return func(*Options, getopt.Match) error { return errors.New("is not supported: " + why) }
+}
+
+// meaningless is for options that ask for what is so anyhow.
+func meaningless(*Options, getopt.Match) error { return nil }
+
+// passtOnly is for options of the other program.
+func passtOnly(*Options, getopt.Match) error { return errors.New("is for passt, not for pasta") }
+
+// pair keeps at most one address a family, the last given.
+func pair(field func(*Options) *[]netip.Addr, ok func(netip.Addr) bool) func(*Options, getopt.Match) error {
+	return func(o *Options, m getopt.Match) error {
+		a, err := netip.ParseAddr(m.Value)
+		if err != nil || !ok(a) {
+			return errors.New("is no address that can be used for it")
+		}
+		keepLast(field(o), a)
+		return nil
+	}
+}
+
+func keepLast(list *[]netip.Addr, a netip.Addr) {
+	kept := []netip.Addr{}
+	for _, b := range *list {
+		if b.Is4() != a.Is4() {
+			kept = append(kept, b)
+		}
+	}
+	*list = append(kept, a)
+}
+
+// ofFamily is the address of the list with the family, or the invalid one.
+func ofFamily(list []netip.Addr, four bool) netip.Addr {
+	for _, a := range list {
+		if a.Is4() == four {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// plain tells whether an address can be one host's on a network.
+func plain(a netip.Addr) bool {
+	return a.IsValid() && a.Zone() == "" && !a.Is4In6() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() &&
+		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// specified is plain or loopback.
+func specified(a netip.Addr) bool {
+	return plain(a) || a.IsValid() && a.Zone() == "" && a.IsLoopback()
+}
