@@ -25,6 +25,7 @@
 //	        netns            create, enter and find network namespaces
 //	        traffic          load generator and sink, relay between TUNs
 //	        usernet          rootless data path: TUN on one side, sockets on the other
+//	          guesttest      a guest that follows a script, for tests
 //	FACTS   packet           header formats and checksums, no I/O
 //	        internal/sys     the only unsafe and raw system calls
 //	        internal/spell   the known word that an unknown one was meant to be

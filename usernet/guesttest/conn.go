@@ -1,0 +1,179 @@
+package guesttest
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+
+	"cleat/packet"
+)
+
+// Conn is the guest's end of one TCP connection: the numbers that a script would
+// otherwise have to keep. Its fields may be changed at any time.
+type Conn struct {
+	Guest       *Guest
+	Local, Peer netip.AddrPort
+	Seq         uint32 // next to send
+	Ack         uint32 // next expected
+	Start       uint32 // own initial sequence number
+	PeerStart   uint32 // the peer's, once its SYN came
+	Window      uint16 // as the header has it
+	Options     []byte // of the SYN or SYN-ACK
+	PeerOptions packet.TCPOptions
+	PeerWindow  uint16 // as the last header had it
+}
+
+// Conn is a connection between two addresses that has not begun. It starts at
+// sequence number start.
+func (g *Guest) Conn(local, peer netip.AddrPort, start uint32) *Conn {
+	return &Conn{Guest: g, Local: local, Peer: peer, Seq: start, Start: start, Window: 65535, Options: append(MSS(1460), Scale(7)...)}
+}
+
+// Segment is one with the connection's present numbers.
+func (c *Conn) Segment(flags uint8, payload []byte) Segment {
+	s := Segment{From: c.Local, To: c.Peer, Seq: c.Seq, Ack: c.Ack, Flags: flags, Window: c.Window, Payload: payload}
+	if flags&packet.SYN != 0 {
+		s.Options = c.Options
+	}
+	if flags&packet.ACK == 0 {
+		s.Ack = 0
+	}
+	return s
+}
+
+// Send sends a segment and counts what it used of the sequence space.
+func (c *Conn) Send(flags uint8, payload []byte) {
+	c.Guest.Send(c.Segment(flags, payload))
+	c.Seq += uint32(len(payload)) + uint32(flags&packet.SYN>>1) + uint32(flags&packet.FIN)
+}
+
+// SendAt sends a segment offset bytes after the next in order (before it, if
+// negative) and counts nothing.
+func (c *Conn) SendAt(offset int, flags uint8, payload []byte) {
+	s := c.Segment(flags, payload)
+	s.Seq += uint32(offset)
+	c.Guest.Send(s)
+}
+
+// From matches segments from the peer with the flags.
+func (c *Conn) From(flags uint8) Matcher { return FromTo(c.Peer, c.Local, flags) }
+
+// Acks matches an empty segment that acknowledges everything sent so far.
+func (c *Conn) Acks() Matcher { return c.AcksAt(0) }
+
+// AcksAt matches an empty segment that acknowledges all but the last back bytes.
+func (c *Conn) AcksAt(back int) Matcher {
+	want := c.Seq - uint32(back)
+	return And(c.From(packet.ACK), func(p *Packet) string {
+		switch {
+		case p.TCP.Ack != want:
+			return fmt.Sprintf("want ack %d, it is %d off", want, int32(p.TCP.Ack-want))
+		case len(p.TCP.Payload) > 0:
+			return "want it empty"
+		}
+		c.PeerWindow = p.TCP.Window
+		return ""
+	})
+}
+
+// Carries matches a segment with exactly this payload, next in order, and with
+// the flags (PSH aside).
+func (c *Conn) Carries(flags uint8, payload []byte) Matcher {
+	want := c.Ack
+	return And(c.From(flags), func(p *Packet) string {
+		switch {
+		case p.TCP.Seq != want:
+			return fmt.Sprintf("want seq %d, it is %d off", want, int32(p.TCP.Seq-want))
+		case !bytes.Equal(p.TCP.Payload, payload):
+			return fmt.Sprintf("carries %q, want %q", p.TCP.Payload[:min(len(p.TCP.Payload), 20)], payload[:min(len(payload), 20)])
+		}
+		return ""
+	})
+}
+
+// Resets matches a RST that a guest's kernel would take: with an
+// acknowledgement of its SYN, or exactly next in order.
+func (c *Conn) Resets() Matcher {
+	seq, ack, heard := c.Ack, c.Seq, c.PeerStart != 0 || c.Ack != 0
+	return func(p *Packet) string {
+		switch {
+		case p.IP.Protocol != packet.TCP || p.From() != c.Peer || p.To() != c.Local || p.TCP.Flags&packet.RST == 0:
+			return fmt.Sprintf("want RST from %s to %s", c.Peer, c.Local)
+		case heard && p.TCP.Seq != seq:
+			return fmt.Sprintf("want seq %d", seq)
+		case !heard && (p.TCP.Flags&packet.ACK == 0 || p.TCP.Ack != ack):
+			return fmt.Sprintf("want ack %d", ack)
+		}
+		return ""
+	}
+}
+
+// Accepted takes the peer's SYN-ACK or SYN: its number, options and window.
+func (c *Conn) Accepted(p *Packet) {
+	c.PeerStart, c.Ack = p.TCP.Seq, p.TCP.Seq+1
+	c.PeerOptions = packet.ParseTCPOptions(p.TCP.Options)
+	c.PeerWindow = p.TCP.Window
+}
+
+// Open does the handshake from the guest's side.
+func (c *Conn) Open() {
+	c.Guest.t.Helper()
+	c.Send(packet.SYN, nil)
+	want := c.Seq
+	c.Accepted(c.Guest.Await(And(c.From(packet.SYN|packet.ACK), func(p *Packet) string {
+		if p.TCP.Ack != want {
+			return fmt.Sprintf("want ack %d", want)
+		}
+		return ""
+	})))
+	c.Send(packet.ACK, nil)
+}
+
+// Called waits for a peer's SYN to local and is the connection that it opens. The
+// guest has not answered yet.
+func (g *Guest) Called(local netip.AddrPort, start uint32) *Conn {
+	g.t.Helper()
+	p := g.Await(func(p *Packet) string {
+		if p.IP.Protocol != packet.TCP || p.To() != local || p.TCP.Flags != packet.SYN {
+			return fmt.Sprintf("want SYN to %s", local)
+		}
+		return ""
+	})
+	c := g.Conn(local, p.From(), start)
+	c.Accepted(p)
+	return c
+}
+
+// Accept answers the peer's SYN and waits for its acknowledgement.
+func (c *Conn) Accept() {
+	c.Guest.t.Helper()
+	c.Send(packet.SYN|packet.ACK, nil)
+	c.Guest.Await(c.Acks())
+}
+
+// Expect waits for n bytes from the peer in order, acknowledges each segment that
+// brings some, and returns them. A FIN may come with or after the last.
+func (c *Conn) Expect(n int) []byte {
+	c.Guest.t.Helper()
+	var got []byte
+	for len(got) < n {
+		p := c.Guest.Await(func(p *Packet) string {
+			if p.IP.Protocol != packet.TCP || p.From() != c.Peer || len(p.TCP.Payload) == 0 || p.TCP.Seq != c.Ack {
+				return fmt.Sprintf("want data at %d", c.Ack)
+			}
+			return ""
+		})
+		got = append(got, p.TCP.Payload...)
+		c.Ack += uint32(len(p.TCP.Payload)) + uint32(p.TCP.Flags&packet.FIN)
+		c.Send(packet.ACK, nil)
+	}
+	return got
+}
+
+// ExpectFIN waits for the peer's FIN and acknowledges it.
+func (c *Conn) ExpectFIN() {
+	c.Guest.t.Helper()
+	c.Guest.Await(c.Carries(packet.FIN|packet.ACK, nil))
+	c.Ack++
+	c.Send(packet.ACK, nil)
+}

@@ -1,0 +1,87 @@
+package guesttest
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"cleat/packet"
+)
+
+// Segment is a TCP segment to send. Nothing is filled in: a zero field is sent
+// as zero.
+type Segment struct {
+	From, To netip.AddrPort
+	Seq, Ack uint32
+	Flags    uint8
+	Window   uint16 // as in the header, not scaled
+	Urgent   uint16
+	Options  []byte // padded to whole words
+	Payload  []byte
+
+	Checksum Checksum
+	Cut      int // GSO: the payload of each packet it stands for, bytes; 0: it is one
+}
+
+// Checksum says how a packet's checksum is sent.
+type Checksum uint8
+
+// The ways. The zero way is that of a guest's kernel.
+const (
+	Partial  Checksum = iota // the pseudo header's sum, and NEEDS_CSUM
+	Complete                 // as on a wire
+	Wrong                    // as on a bad wire
+)
+
+// Send writes a segment.
+func (g *Guest) Send(s Segment) { g.SendFrame(s.Frame()) }
+
+// Frame is the segment with its headers.
+func (s Segment) Frame() []byte {
+	options := append([]byte(nil), s.Options...)
+	for len(options)%4 != 0 {
+		options = append(options, 0)
+	}
+	header := packet.TCPBytes + len(options)
+	ip := packet.IPBytes(s.From.Addr())
+	b := frame(ip + header + len(s.Payload))
+	pkt := b[packet.VNetHdrBytes:]
+	packet.PutIP(pkt, s.From.Addr(), s.To.Addr(), packet.TCP, 0, header+len(s.Payload))
+	tcp := pkt[ip:]
+	packet.PutTCP(tcp, &packet.TCPHeader{
+		SrcPort: s.From.Port(), DstPort: s.To.Port(), Seq: s.Seq, Ack: s.Ack, Flags: s.Flags, Window: s.Window, Urgent: s.Urgent,
+	})
+	tcp[12] = uint8(header / 4 << 4)
+	copy(tcp[packet.TCPBytes:], options)
+	copy(tcp[header:], s.Payload)
+	v := packet.VNetHdr{}
+	if s.Cut > 0 {
+		v.GSOType, v.GSOSize, v.HeaderBytes = packet.GSOTCPv4, uint16(s.Cut), uint16(ip+header)
+		if s.From.Addr().Is6() {
+			v.GSOType = packet.GSOTCPv6
+		}
+	}
+	sum := packet.TransportChecksum(s.From.Addr(), s.To.Addr(), packet.TCP, tcp)
+	switch s.Checksum {
+	case Partial:
+		v.Flags, v.ChecksumStart, v.ChecksumOffset = packet.NeedsChecksum, uint16(ip), packet.TCPChecksumOffset
+		sum = packet.Fold(packet.PseudoSum(s.From.Addr(), s.To.Addr(), packet.TCP, len(tcp)))
+	case Wrong:
+		sum ^= 0x0100
+	}
+	binary.BigEndian.PutUint16(tcp[packet.TCPChecksumOffset:], sum)
+	v.Put(b)
+	return b
+}
+
+// TCP options, to be joined by append or slices.Concat.
+var (
+	SACKPermitted = []byte{4, 2}
+	Timestamps    = []byte{8, 10, 0, 0, 0, 1, 0, 0, 0, 0}
+	Nop           = []byte{1}
+)
+
+// MSS is the option for the largest segment.
+func MSS(bytes uint16) []byte { return binary.BigEndian.AppendUint16([]byte{2, 4}, bytes) }
+
+// Scale is the option for window scale.
+func Scale(shift uint8) []byte { return []byte{3, 3, shift} }
