@@ -98,6 +98,7 @@ type tcpTable struct {
 	flows map[tcpKey]*tcpFlow
 	live  int        // not finished
 	dirty []*tcpFlow // owe an acknowledgement
+	acked int64      // when all did last get theirs
 	ready []*tcpFlow // have something for the guest, in turn
 	next  []*tcpFlow // ready's other half
 	old   []*tcpFlow // finished, oldest first

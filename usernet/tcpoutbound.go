@@ -100,6 +100,7 @@ func (f *tcpFlow) receive(h *packet.TCPHeader) {
 		data, seq = data[old:], f.rcvNxt
 	}
 	if seq != f.rcvNxt || f.guestFIN {
+		f.sendACK() // at once: the third tells the guest what is missing (RFC 5681 section 3.2)
 		return
 	}
 	if room := int(f.rcvEdge - f.rcvNxt); len(data) > room {

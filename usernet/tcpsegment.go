@@ -2,6 +2,7 @@ package usernet
 
 import (
 	"net/netip"
+	"time"
 
 	"cleat/packet"
 
@@ -16,16 +17,35 @@ func (f *tcpFlow) owe() {
 	}
 }
 
-// acknowledge sends what is owed: one segment a connection, however many came.
+// ackDelay bounds how long an acknowledgement waits while there is more to read
+// from the guest; its least retransmission timeout is 200 ms.
+const ackDelay = 500 * time.Microsecond
+
+// acknowledge sends what is owed, one segment a connection. As long as the
+// device has more, only connections hear that have used up much of their
+// window: each acknowledgement wakes a sender, which had better find room for
+// more than one packet.
 func (t *tcpTable) acknowledge() {
-	for i, f := range t.dirty {
-		t.dirty[i] = nil
-		if f.dirty && f.state >= answered && f.state != finished {
-			f.sendACK()
-		}
-		f.dirty = false
+	if len(t.dirty) == 0 {
+		return
 	}
-	t.dirty = t.dirty[:0]
+	all := !t.s.dev.readable || t.s.loop.now-t.acked > int64(ackDelay)
+	if all {
+		t.acked = t.s.loop.now
+	}
+	rest := t.dirty[:0]
+	for _, f := range t.dirty {
+		switch {
+		case !f.dirty || f.state < answered || f.state == finished:
+			f.dirty = false
+		case all || f.burst >= f.window/4:
+			f.sendACK()
+		default:
+			rest = append(rest, f)
+		}
+	}
+	clear(t.dirty[len(rest):])
+	t.dirty = rest
 }
 
 func (f *tcpFlow) sendACK() {
