@@ -9,6 +9,11 @@
 // allocate nothing. Whoever fills a Batch keeps ownership of the payload
 // buffers; the Batch holds references to them until they are replaced.
 //
+// An Outbox and an Inbox are the same for sockets that are not connected: each
+// message has its address, its traffic class, its segment size and the host's
+// own address beside it. Errors reads what the kernel has heard back by ICMP. A
+// Vector writes one packet from many buffers.
+//
 // Nothing here is safe for concurrent use unless it says so: one Batch belongs
 // to one goroutine.
 //
