@@ -2,18 +2,47 @@ package policy
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"cleat/packet"
 	"cleat/usernet"
 )
 
-// Policy judges flows by rules. Make it with New. Its methods are safe for
-// concurrent use; it implements usernet.Policy and sandbox.NamePolicy.
-type Policy struct{}
+// Ports of DNS: plain (RFC 1035) and over TLS or QUIC (RFC 7858, RFC 9250).
+const (
+	dnsPort    = 53
+	dnsTLSPort = 853
+)
 
-// Config is what a Policy begins with. The zero Config is useful.
+// A guest's conversation with the forwarder over UDP ends after so long without
+// a word; resolvers wait 5 s for an answer before they ask again.
+const dnsIdle = 10 * time.Second
+
+// Policy judges flows by rules. Make it with New. Its methods are safe for
+// concurrent use; it implements usernet.Policy, and sandbox.NamePolicy.
+type Policy struct {
+	mu      sync.Mutex // one change at a time
+	state   atomic.Pointer[state]
+	learned *learned
+	own     *own
+}
+
+// state is what a flow is judged by. It never changes.
+type state struct {
+	*set
+	net      Network
+	mappings map[netip.Addr]netip.Addr
+}
+
+// Config is what a Policy begins with. The zero Config is useful: it lets
+// through what no built-in denial forbids.
 type Config struct {
 	Rules Rules
 	Network
@@ -28,6 +57,9 @@ type Network struct {
 	// Resolvers are the guest-visible addresses of the DNS forwarder, which
 	// answers at port 53 of TCP and UDP.
 	Resolvers []netip.Addr
+	// Gateways are our own addresses on the guest's link. Nothing listens there,
+	// so flows to them are refused where no mapping says otherwise.
+	Gateways []netip.Addr
 	// DNS opens a conversation with the forwarder: a stream for TCP, datagrams
 	// for UDP. nil: there is none, and DNS is judged like everything else. It
 	// must not block.
@@ -40,72 +72,256 @@ type Mapping struct {
 	Host  netip.Addr // what it leads to
 }
 
-// New checks the rules and makes a Policy. It starts nothing.
-func New(cfg Config) (*Policy, error) { return &Policy{}, nil }
+// New checks the rules and makes a Policy. It starts nothing. The error is a
+// *RuleError.
+func New(cfg Config) (*Policy, error) {
+	s, err := newSet(cfg.Rules)
+	if err != nil {
+		return nil, err
+	}
+	p := &Policy{learned: newLearned(), own: newOwn()}
+	p.own.set(s.exactNames())
+	p.state.Store(newState(s, cfg.Network))
+	return p, nil
+}
+
+func newState(s *set, n Network) *state {
+	n = Network{Map: slices.Clone(n.Map), Resolvers: slices.Clone(n.Resolvers), Gateways: slices.Clone(n.Gateways), DNS: n.DNS}
+	st := &state{set: s, net: n, mappings: map[netip.Addr]netip.Addr{}}
+	for _, m := range n.Map {
+		st.mappings[plainAddr(m.Guest)] = m.Host
+	}
+	return st
+}
 
 // Bind replaces what the Policy knows of the network.
-func (p *Policy) Bind(n Network) {}
+func (p *Policy) Bind(n Network) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.Store(newState(p.state.Load().set, n))
+}
 
-// Set replaces the rules. Flows that were let through live on. Names that the
-// guest asked for before count under the new rules too; exact names that are
-// new are looked up by Run, at once.
-func (p *Policy) Set(r Rules) error { return nil }
+// Set replaces the rules; the error is a *RuleError, and then nothing changes.
+// Flows that were let through live on. Names that the guest asked for before
+// count under the new rules too; exact names that are new are looked up by Run,
+// at once.
+func (p *Policy) Set(r Rules) error {
+	s, err := newSet(r)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.own.set(s.exactNames())
+	p.learned.sort(s.named)
+	p.state.Store(newState(s, p.state.Load().net))
+	return nil
+}
 
-// Rules are the rules in force.
-func (p *Policy) Rules() Rules { return Rules{} }
+// Rules are the rules in force, in the form that ParseRule gives them.
+func (p *Policy) Rules() Rules {
+	r := p.state.Load().src
+	return Rules{r.Default, slices.Clone(r.Rules)}
+}
+
+// Learn credits addresses to a name that the guest asked our forwarder for.
+// Only the forwarder may call it, and only with the question's name (any case,
+// with or without the final dot), and before the guest sees the answer.
+func (p *Policy) Learn(name string, addrs []netip.Addr, ttl time.Duration) {
+	name = strings.ToLower(trimDot(name))
+	p.learned.learn(name, addrs, ttl, p.state.Load().named(name))
+}
+
+// Names are those that led the guest to an address lately, the latest first;
+// none that the Policy looked up for itself.
+func (p *Policy) Names(a netip.Addr) []string {
+	return p.learned.names(nil, plainAddr(a))
+}
+
+// MayAsk tells whether the guest may ask the forwarder for a name. It may not
+// where the rules allow nothing but names and this is none of them: an answer
+// would be of no use, and questions can carry data out.
+func (p *Policy) MayAsk(name string) bool {
+	s := p.state.Load()
+	return !s.onlyNames || s.allowsName(strings.ToLower(trimDot(name)))
+}
+
+// Prime looks up those exact names of the rules that were not looked up yet, and
+// returns when each was answered or ctx ended: called before the guest starts,
+// it makes rules by name hold from the first packet. The error names what could
+// not be looked up, for a warning; Run keeps trying.
+func (p *Policy) Prime(ctx context.Context, lookup Lookup) error {
+	names, _ := p.own.due(time.Now())
+	p.own.lookUp(ctx, names, lookup)
+	return p.own.failed(names, ctx.Err())
+}
+
+// Run looks up the exact names of the rules whenever their answers end, until
+// ctx ends, whose error it returns.
+func (p *Policy) Run(ctx context.Context, lookup Lookup) error {
+	p.own.run(ctx, lookup)
+	return ctx.Err()
+}
 
 // Judge implements usernet.Policy with the names that were learned. It does not
 // block, and redirects what Network.Map and Network.DNS ask for. Inbound flows
-// are allowed.
-func (p *Policy) Judge(f usernet.Flow) usernet.Verdict { return usernet.Verdict{} }
+// are allowed: a Forward was set up for them.
+func (p *Policy) Judge(f usernet.Flow) usernet.Verdict {
+	if f.Inbound {
+		return usernet.Verdict{}
+	}
+	var array [maxNamesPerAddress + 8]string
+	st := p.state.Load()
+	return st.verdict(f, st.judge(f, p.names(st, array[:0], f)))
+}
 
 // JudgeNamed is Judge with names that somebody else learned, in place of the
 // guest's; addresses of exact names that the Policy itself looked up count
 // nevertheless. It does not keep names.
 func (p *Policy) JudgeNamed(f usernet.Flow, names []string) usernet.Verdict {
-	return usernet.Verdict{}
+	if f.Inbound {
+		return usernet.Verdict{}
+	}
+	var array [maxNamesPerAddress + 8]string
+	st := p.state.Load()
+	return st.verdict(f, st.judge(f, p.ownNames(st, append(array[:0], names...), f)))
 }
 
-// Explain says which rule decides about a flow, and why. names are as for
-// JudgeNamed; with none given those that were learned count.
-func (p *Policy) Explain(f usernet.Flow, names ...string) Decision { return Decision{} }
-
-// Decision is what becomes of a flow, and the reason.
-type Decision struct {
-	Action usernet.Action
-	To     netip.AddrPort // Redirect
-	// Rule is the one that decided; nil where none did.
-	Rule *Rule
-	// Builtin is set where Rule is a built-in denial.
-	Builtin bool
-	// Names are those that the destination was known by.
-	Names  []string
-	Reason string // for a person, e.g. `denied: link-local (built in; --allow 169.254.0.0/16 lifts it)`
+// names appends all names of a flow's destination that rules may speak of.
+func (p *Policy) names(st *state, have []string, f usernet.Flow) []string {
+	if !st.hasNames {
+		return have
+	}
+	return p.ownNames(st, p.learned.names(have, plainAddr(f.Destination.Addr())), f)
 }
 
-// Learn credits addresses to a name that the guest asked our forwarder for.
-// Only the forwarder may call it, and only with the question's name.
-func (p *Policy) Learn(name string, addrs []netip.Addr, ttl time.Duration) {}
+func (p *Policy) ownNames(st *state, have []string, f usernet.Flow) []string {
+	if !st.hasNames {
+		return have
+	}
+	dst := plainAddr(f.Destination.Addr())
+	have = p.own.names(have, dst)
+	if to, ok := st.mappings[dst]; ok {
+		have = p.own.names(have, plainAddr(to))
+	}
+	return have
+}
 
-// Names are those that led the guest to an address lately, the latest first.
-func (p *Policy) Names(a netip.Addr) []string { return nil }
+// outcome is how a flow was decided, without words.
+type outcome struct {
+	action usernet.Action
+	to     netip.Addr // Redirect
+	rule   int32      // -1: none
+	why    why
+}
 
-// MayAsk tells whether the guest may ask the forwarder for a name. It may not
-// where the rules allow nothing but names and this is none of them: its answer
-// would be of no use but to carry data out.
-func (p *Policy) MayAsk(name string) bool { return true }
+// why is what decided where no rule did.
+type why uint8
 
-// A Lookup finds the addresses of a name, of both families, and how long they
-// hold. An error means that the name could not be looked up; a name without
-// addresses is none.
-type Lookup func(ctx context.Context, name string) (addrs []netip.Addr, ttl time.Duration, err error)
+const (
+	byRule why = iota // or the default
 
-// Prime looks up the exact names of the rules once, and returns when each was
-// answered or ctx ended: called before the guest starts, it makes rules by name
-// hold from the first packet. The error names what could not be looked up, for
-// a warning; Run keeps trying.
-func (p *Policy) Prime(ctx context.Context, lookup Lookup) error { return nil }
+	byResolver   // a question to our forwarder
+	byCapture    // a question to another server, answered by our forwarder
+	byNoCapture  // DNS that can't be answered by ours
+	byNothing    // our own address, where nothing listens
+	byNoQuestion // nothing can be reached, so nothing needs to be asked
+)
 
-// Run looks up the exact names of the rules whenever their answers end, until
-// ctx ends.
-func (p *Policy) Run(ctx context.Context, lookup Lookup) error { <-ctx.Done(); return nil }
+// judge decides about an outbound flow.
+func (st *state) judge(f usernet.Flow, names []string) outcome {
+	q := query{proto: f.Protocol, port: f.Destination.Port(), dst: plainAddr(f.Destination.Addr()), names: names}
+	if q.proto == packet.ICMPv6 {
+		q.proto = packet.ICMP
+	}
+	to, mapped := st.mappings[q.dst]
+	if mapped {
+		q.to = plainAddr(to)
+	}
+	if ported := q.proto == packet.TCP || q.proto == packet.UDP; ported && (q.port == dnsPort || q.port == dnsTLSPort) {
+		if out, done := st.judgeDNS(&q); done {
+			return out
+		}
+	}
+	if !mapped && (slices.Contains(st.net.Resolvers, q.dst) || slices.Contains(st.net.Gateways, q.dst)) {
+		return outcome{action: usernet.Refuse, rule: -1, why: byNothing}
+	}
+	rule, allowed := st.decide(&q)
+	switch {
+	case !allowed:
+		return outcome{action: usernet.Refuse, rule: rule}
+	case mapped:
+		return outcome{action: usernet.Redirect, rule: rule, to: to}
+	}
+	return outcome{rule: rule}
+}
+
+// judgeDNS decides about flows to the ports of DNS. Those to our forwarder are
+// its to answer unless a rule denies them by port or address: who denies
+// 10.0.0.0/8 does not mean the resolver that happens to be given a number there.
+// Where rules have names, the guest must learn addresses from nobody else: what
+// it asks other servers is answered by ours, and encrypted DNS is refused, so
+// that programs fall back to the plain kind. A rule that allows such a port at a
+// destination by number is a wish to let it out.
+func (st *state) judgeDNS(q *query) (out outcome, done bool) {
+	ours := q.port == dnsPort && slices.Contains(st.net.Resolvers, q.dst) && st.net.DNS != nil
+	if !ours && !st.hasNames {
+		return outcome{}, false
+	}
+	asked := *q
+	if ours && !asked.to.IsValid() {
+		asked.to = q.dst // a resolver at a link-local address is no accident
+	}
+	rule, allowed := st.decide(&asked)
+	switch {
+	case rule >= 0 && !allowed && st.particular(rule) && (!ours || st.aimed(rule)):
+		return outcome{action: usernet.Refuse, rule: rule}, true
+	case !st.canAllow:
+		return outcome{action: usernet.Refuse, rule: rule, why: byNoQuestion}, true
+	case ours:
+		return outcome{action: usernet.Use, rule: -1, why: byResolver}, true
+	case rule >= 0 && allowed && st.rules[rule].Ports != nil && st.particular(rule):
+		return outcome{}, false
+	case q.port == dnsPort && st.net.DNS != nil:
+		return outcome{action: usernet.Use, rule: -1, why: byCapture}, true
+	}
+	return outcome{action: usernet.Refuse, rule: -1, why: byNoCapture}, true
+}
+
+// particular tells whether a rule is about something less than everything.
+func (st *state) particular(rule int32) bool {
+	r := &st.rules[rule]
+	return r.builtin == "" && (r.Ports != nil || r.Protocol != 0 || !r.All && !(r.Name == "" && r.Prefix.Bits() == 0))
+}
+
+// aimed tells whether a rule names a port or a single address.
+func (st *state) aimed(rule int32) bool {
+	r := &st.rules[rule]
+	return r.Ports != nil || r.Name == "" && !r.All && r.Prefix.IsSingleIP()
+}
+
+// verdict is an outcome as the data path wants it.
+func (st *state) verdict(f usernet.Flow, o outcome) usernet.Verdict {
+	switch o.action {
+	case usernet.Redirect:
+		return usernet.Verdict{Action: o.action, To: netip.AddrPortFrom(o.to, f.Destination.Port())}
+	case usernet.Use:
+		if conn := st.net.DNS(f); conn != nil {
+			return usernet.Verdict{Action: o.action, Conn: conn, Idle: dnsIdle}
+		}
+		return usernet.Verdict{Action: usernet.Refuse}
+	}
+	return usernet.Verdict{Action: o.action}
+}
+
+// KnownNames are the exact names of rules and the addresses that the Policy
+// itself found for them, for a person to look at.
+func (p *Policy) KnownNames() map[string][]netip.Addr {
+	p.own.mu.Lock()
+	defer p.own.mu.Unlock()
+	known := map[string][]netip.Addr{}
+	for name, e := range p.own.entries {
+		known[name] = slices.SortedFunc(maps.Keys(e.addrs), netip.Addr.Compare)
+	}
+	return known
+}

@@ -1,9 +1,12 @@
 package policy
 
 import (
-	"errors"
-	"io"
+	"cmp"
+	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
 
 	"cleat/packet"
 )
@@ -27,21 +30,13 @@ type Rule struct {
 // PortRange is First to Last, both included.
 type PortRange struct{ First, Last uint16 }
 
-// ParseRule reads what follows --allow or --deny:
-//
-//	CIDR|name[:ports][/proto]
-//
-// The error is a *RuleError.
-func ParseRule(allow bool, s string) (Rule, error) { return Rule{}, errNotYet }
-
-// String is the rule as ParseRule reads it, without allow or deny.
-func (r Rule) String() string { return "" }
-
-// MarshalText is "allow" or "deny" and the rule.
-func (r Rule) MarshalText() ([]byte, error) { return nil, errNotYet }
-
-// UnmarshalText reads what MarshalText writes.
-func (r *Rule) UnmarshalText(b []byte) error { return errNotYet }
+// String is the range as a rule has it: "443" or "80-90".
+func (p PortRange) String() string {
+	if p.First == p.Last {
+		return strconv.Itoa(int(p.First))
+	}
+	return fmt.Sprintf("%d-%d", p.First, p.Last)
+}
 
 // RuleError is a rule that can't be read.
 type RuleError struct {
@@ -50,48 +45,205 @@ type RuleError struct {
 	Want string // what would be right
 }
 
-func (e *RuleError) Error() string { return "" }
-
-// Default is what becomes of a flow that no rule speaks of.
-type Default uint8
-
-// The defaults.
-const (
-	// Auto denies where any rule allows something, and else allows: to name what
-	// is allowed means that the rest is not.
-	Auto Default = iota
-	AllowAll
-	DenyAll
-)
-
-// Rules are a policy as a person writes it. The zero Rules let everything
-// through but the built-in denials. The order of the rules means nothing.
-type Rules struct {
-	Default Default
-	Rules   []Rule
+func (e *RuleError) Error() string {
+	if e.Part == e.Rule {
+		return fmt.Sprintf("read rule %q: want %s", e.Rule, e.Want)
+	}
+	return fmt.Sprintf("read rule %q: %q: want %s", e.Rule, e.Part, e.Want)
 }
 
-// Parse reads a policy file: one "allow RULE", "deny RULE" or "default
-// allow|deny" a line; # begins a comment. name stands in errors, which are
-// *FileError and name each line that is wrong, joined.
-func Parse(name string, r io.Reader) (Rules, error) { return Rules{}, errNotYet }
-
-// FileError is a line of a policy file that can't be read.
-type FileError struct {
-	File string
-	Line int
-	Err  error
+// String is the rule as ParseRule reads it, without allow or deny.
+func (r Rule) String() string {
+	var b strings.Builder
+	switch {
+	case r.All:
+		b.WriteString("all")
+	case r.Name != "":
+		b.WriteString(r.Name)
+	case r.Prefix.IsValid():
+		a := r.Prefix.String()
+		if r.Prefix.IsSingleIP() {
+			a = r.Prefix.Addr().String()
+		}
+		if len(r.Ports) > 0 && r.Prefix.Addr().Is6() {
+			a = "[" + a + "]"
+		}
+		b.WriteString(a)
+	}
+	for i, p := range r.Ports {
+		b.WriteByte(":,"[min(i, 1)])
+		b.WriteString(p.String())
+	}
+	switch r.Protocol {
+	case 0:
+	case packet.ICMP, packet.ICMPv6:
+		b.WriteString("/icmp")
+	default:
+		b.WriteString("/" + strings.ToLower(r.Protocol.String()))
+	}
+	return b.String()
 }
 
-func (e *FileError) Error() string { return "" }
+// verb is the word in front of a rule.
+func (r Rule) verb() string {
+	if r.Allow {
+		return "allow"
+	}
+	return "deny"
+}
 
-// Unwrap is what is wrong with the line.
-func (e *FileError) Unwrap() error { return e.Err }
+// MarshalText is "allow" or "deny" and the rule.
+func (r Rule) MarshalText() ([]byte, error) {
+	if _, err := r.checked(); err != nil {
+		return nil, err
+	}
+	return []byte(r.verb() + " " + r.String()), nil
+}
 
-// MarshalText is the policy as a file.
-func (r Rules) MarshalText() ([]byte, error) { return nil, errNotYet }
+// UnmarshalText reads what MarshalText writes. The error is a *RuleError.
+func (r *Rule) UnmarshalText(b []byte) error {
+	s := strings.TrimSpace(string(b))
+	verb, rest, _ := strings.Cut(s, " ")
+	if verb != "allow" && verb != "deny" {
+		return &RuleError{s, verb, `"allow RULE" or "deny RULE"`}
+	}
+	parsed, err := ParseRule(verb == "allow", strings.TrimSpace(rest))
+	if err != nil {
+		return err
+	}
+	*r = parsed
+	return nil
+}
 
-// UnmarshalText reads a policy file.
-func (r *Rules) UnmarshalText(b []byte) error { return errNotYet }
+// checked is a rule that was perhaps made by hand, in the form that ParseRule
+// gives it.
+func (r Rule) checked() (Rule, error) {
+	kinds := 0
+	for _, set := range []bool{r.All, r.Prefix.IsValid(), r.Name != ""} {
+		if set {
+			kinds++
+		}
+	}
+	s := r.String()
+	if kinds != 1 {
+		return Rule{}, &RuleError{s, s, "exactly one of all, a prefix and a name"}
+	}
+	if r.Protocol != 0 && !slices.Contains([]packet.Protocol{packet.TCP, packet.UDP, packet.ICMP, packet.ICMPv6}, r.Protocol) {
+		return Rule{}, &RuleError{s, r.Protocol.String(), wantProto}
+	}
+	out, err := ParseRule(r.Allow, s)
+	if err == nil && out.Name != strings.ToLower(trimDot(r.Name)) {
+		return Rule{}, &RuleError{s, r.Name, "a name"}
+	}
+	return out, err
+}
 
-var errNotYet = errors.New("not there yet")
+// equal tells whether two rules are the same.
+func (r Rule) equal(o Rule) bool {
+	return r.Allow == o.Allow && r.All == o.All && r.Prefix == o.Prefix && r.Name == o.Name &&
+		r.Protocol == o.Protocol && slices.Equal(r.Ports, o.Ports)
+}
+
+// covers tells whether the rule speaks of a protocol and port. ICMP stands for
+// both versions, and then port is of no meaning.
+func (r *Rule) covers(proto packet.Protocol, port uint16) bool {
+	if r.Protocol != 0 && r.Protocol != proto {
+		return false
+	}
+	if r.Ports == nil {
+		return true
+	}
+	if proto != packet.TCP && proto != packet.UDP {
+		return false
+	}
+	_, found := slices.BinarySearchFunc(r.Ports, port, func(p PortRange, port uint16) int {
+		switch {
+		case p.Last < port:
+			return -1
+		case p.First > port:
+			return 1
+		}
+		return 0
+	})
+	return found
+}
+
+// within tells whether every flow that r speaks of is one that o speaks of. What
+// addresses a name leads to is for others to say, so a name lies in no prefix
+// but those of everything.
+func (r *Rule) within(o *Rule) bool {
+	if o.Protocol != 0 && o.Protocol != r.Protocol {
+		return false
+	}
+	return r.destinationWithin(o) && portsWithin(r.Ports, o.Ports)
+}
+
+func (r *Rule) destinationWithin(o *Rule) bool {
+	switch {
+	case o.All:
+		return true
+	case r.All:
+		return false
+	case o.Name != "":
+		return r.Name != "" && nameWithin(r.Name, o.Name)
+	case r.Name != "":
+		return o.Prefix.Bits() == 0
+	}
+	return o.Prefix.Bits() <= r.Prefix.Bits() && o.Prefix.Contains(r.Prefix.Addr())
+}
+
+// nameWithin tells whether all names of a pattern are ones of another.
+func nameWithin(name, of string) bool {
+	if name == of {
+		return true
+	}
+	below, wild := strings.CutPrefix(of, "*")
+	return wild && strings.HasSuffix(name, below)
+}
+
+func portsWithin(ports, of []PortRange) bool {
+	if of == nil || ports == nil {
+		return of == nil
+	}
+	for _, p := range ports {
+		if !slices.ContainsFunc(of, func(o PortRange) bool { return o.First <= p.First && p.Last <= o.Last }) {
+			return false
+		}
+	}
+	return true
+}
+
+// width orders rules from the most particular to the widest, to say which of
+// several that agree is the reason.
+func (r *Rule) width() int {
+	w := 0
+	switch {
+	case r.All:
+		w = 256 * 4
+	case r.Name == "":
+		w = (r.Prefix.Addr().BitLen() - r.Prefix.Bits()) * 4
+	case strings.HasPrefix(r.Name, "*."):
+		w = 4
+	}
+	if r.Ports == nil {
+		w += 2
+	}
+	if r.Protocol == 0 {
+		w++
+	}
+	return w
+}
+
+// sorted is a list of ports in order, those that touch joined.
+func sorted(ports []PortRange) []PortRange {
+	slices.SortFunc(ports, func(a, b PortRange) int { return cmp.Compare(a.First, b.First) })
+	var out []PortRange
+	for _, p := range ports {
+		if n := len(out); n > 0 && int(p.First) <= int(out[n-1].Last)+1 {
+			out[n-1].Last = max(out[n-1].Last, p.Last)
+		} else {
+			out = append(out, p)
+		}
+	}
+	return out
+}

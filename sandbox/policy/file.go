@@ -1,0 +1,162 @@
+package policy
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Default is what becomes of a flow that no rule speaks of.
+type Default uint8
+
+// The defaults.
+const (
+	// Auto denies where any rule allows something, and else allows: to name what
+	// is allowed means that the rest is not.
+	Auto Default = iota
+	AllowAll
+	DenyAll
+)
+
+// String is the word in a policy file, or "auto", which none has.
+func (d Default) String() string {
+	switch d {
+	case AllowAll:
+		return "allow"
+	case DenyAll:
+		return "deny"
+	}
+	return "auto"
+}
+
+// Rules are a policy as a person writes it. The zero Rules let everything
+// through but the built-in denials. The order of the rules means nothing.
+type Rules struct {
+	Default Default
+	Rules   []Rule
+}
+
+// Denies tells whether a flow that no rule speaks of is denied.
+func (r Rules) Denies() bool {
+	if r.Default != Auto {
+		return r.Default == DenyAll
+	}
+	for _, rule := range r.Rules {
+		if rule.Allow {
+			return true
+		}
+	}
+	return false
+}
+
+// FileError is a line of a policy file that can't be read.
+type FileError struct {
+	File string
+	Line int // from 1
+	Err  error
+}
+
+func (e *FileError) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err) }
+
+// Unwrap is what is wrong with the line.
+func (e *FileError) Unwrap() error { return e.Err }
+
+const wantLine = `"allow RULE", "deny RULE" or "default allow|deny"`
+
+// Parse reads a policy file: one "allow RULE", "deny RULE" or "default
+// allow|deny" a line, where # begins a comment. name stands in errors, which are
+// *FileError, joined, one for each line that is wrong, or else that of reading.
+func Parse(name string, r io.Reader) (Rules, error) {
+	var (
+		rules     Rules
+		bad       []error
+		line      int
+		defaultAt int
+	)
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		line++
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		words := strings.Fields(strings.TrimPrefix(text, "\ufeff"))
+		if len(words) == 0 {
+			continue
+		}
+		err := rules.add(words)
+		if words[0] == "default" && err == nil {
+			if defaultAt > 0 {
+				err = fmt.Errorf("read default: there is one in line %d already", defaultAt)
+			}
+			defaultAt = line
+		}
+		if err != nil {
+			bad = append(bad, &FileError{name, line, err})
+		}
+	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		bad = append(bad, &FileError{name, line + 1, errors.New("read line: want at most 64 KiB")})
+	} else if err != nil {
+		return Rules{}, fmt.Errorf("read policy %s: %w", name, err)
+	}
+	if len(bad) > 0 {
+		return Rules{}, errors.Join(bad...)
+	}
+	return rules, nil
+}
+
+// add reads one line of a policy file.
+func (r *Rules) add(words []string) error {
+	verb := words[0]
+	switch {
+	case verb != "allow" && verb != "deny" && verb != "default":
+		return fmt.Errorf("read line: %q: want %s", verb, wantLine)
+	case len(words) == 1:
+		return fmt.Errorf("read line: %q alone: want %s", verb, wantLine)
+	case len(words) > 2:
+		return fmt.Errorf("read line: %q: want one rule a line, without spaces, and comments behind #", words[2])
+	case verb == "default":
+		switch words[1] {
+		case "allow":
+			r.Default = AllowAll
+		case "deny":
+			r.Default = DenyAll
+		default:
+			return fmt.Errorf(`read default: %q: want "allow" or "deny"`, words[1])
+		}
+		return nil
+	}
+	rule, err := ParseRule(verb == "allow", words[1])
+	if err == nil {
+		r.Rules = append(r.Rules, rule)
+	}
+	return err
+}
+
+// MarshalText is the policy as a file. The error is that of a rule made by hand
+// that can't be.
+func (r Rules) MarshalText() ([]byte, error) {
+	var b bytes.Buffer
+	if r.Default != Auto {
+		fmt.Fprintf(&b, "default %s\n", r.Default)
+	}
+	for _, rule := range r.Rules {
+		text, err := rule.MarshalText()
+		if err != nil {
+			return nil, err
+		}
+		b.Write(text)
+		b.WriteByte('\n')
+	}
+	return b.Bytes(), nil
+}
+
+// UnmarshalText reads a policy file.
+func (r *Rules) UnmarshalText(b []byte) error {
+	rules, err := Parse("policy", bytes.NewReader(b))
+	if err == nil {
+		*r = rules
+	}
+	return err
+}

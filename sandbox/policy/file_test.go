@@ -1,0 +1,96 @@
+package policy
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+const aFile = "\ufeff# what the build needs\r\n" +
+	"default deny\n\n" +
+	"allow example.com:443/tcp  # the registry\n" +
+	"\tallow 192.0.2.0/24\n" +
+	"deny 192.0.2.7\n" +
+	"allow [2001:db8::/32]:80,443"
+
+func TestParseFile(t *testing.T) {
+	r, err := Parse("net.policy", strings.NewReader(aFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := r.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "default deny\nallow example.com:443/tcp\nallow 192.0.2.0/24\ndeny 192.0.2.7\nallow [2001:db8::/32]:80,443\n"
+	if string(text) != want {
+		t.Errorf("written as\n%swant\n%s", text, want)
+	}
+}
+
+func TestParseFileNamesTheLine(t *testing.T) {
+	for _, c := range []struct {
+		name, in string
+		want     []string
+	}{
+		{"unknown verb", "permit all", []string{`f:1: read line: "permit": want "allow RULE"`}},
+		{"verb alone", "\nallow", []string{`f:2: read line: "allow" alone`}},
+		{"several rules a line", "allow all 192.0.2.1", []string{`f:1: read line: "192.0.2.1": want one rule a line`}},
+		{"a bad rule", "allow all\n# x\ndeny 192.0.2.1/24", []string{`f:3: read rule "192.0.2.1/24"`, "192.0.2.0/24"}},
+		{"a bad default", "default drop", []string{`f:1: read default: "drop": want "allow" or "deny"`}},
+		{"two defaults", "default deny\ndefault allow", []string{"f:2: read default: there is one in line 1"}},
+		{"each of several", "x\nallow all\ny", []string{"f:1:", "f:3:"}},
+		{"a line without end", "allow all\nallow " + strings.Repeat("a", 1<<17), []string{"f:2: read line: want at most 64 KiB"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Parse("f", strings.NewReader(c.in))
+			var at *FileError
+			if !errors.As(err, &at) {
+				t.Fatalf("error is %v", err)
+			}
+			for _, w := range c.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("error %q does not say %q", err, w)
+				}
+			}
+		})
+	}
+}
+
+func TestParseFilePassesTheReadersErrorOn(t *testing.T) {
+	_, err := Parse("f", io.MultiReader(strings.NewReader("allow all\n"), iotest.ErrReader(io.ErrClosedPipe)))
+	if !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestMarshalRefusesWhatCannotBeRead(t *testing.T) {
+	if text, err := (Rules{Rules: []Rule{{}}}).MarshalText(); err == nil {
+		t.Errorf("the zero rule is written as %q", text)
+	}
+}
+
+func FuzzParseFile(f *testing.F) {
+	f.Add(aFile)
+	f.Add("default allow\ndeny all\n")
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := Parse("f", strings.NewReader(s))
+		if err != nil {
+			return
+		}
+		text, err := r.MarshalText()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Rules
+		if err := again.UnmarshalText(text); err != nil {
+			t.Fatal(err)
+		}
+		if again.Default != r.Default || !slices.EqualFunc(again.Rules, r.Rules, Rule.equal) {
+			t.Fatalf("%q is written as %q, which is read as %v", s, text, again)
+		}
+	})
+}

@@ -1,0 +1,201 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cleat/packet"
+)
+
+const (
+	wantRule  = "CIDR|name[:ports][/proto], like 192.0.2.0/24, example.com:443 or [2001:db8::/32]:80-90/tcp"
+	wantPorts = "1 to 65535, a range like 80-90, a list like 80,443, or *"
+	wantProto = "tcp, udp or icmp"
+)
+
+// ParseRule reads what follows --allow or --deny:
+//
+//	CIDR|name[:ports][/proto]
+//
+// A bare address is a network of one. "all" and "any" are every address. Ports
+// are a port, a range, a list of both or *. IPv6 stands in brackets where ports
+// follow: [2001:db8::1]:443, [2001:db8::/32]:443. The error is a *RuleError.
+func ParseRule(allow bool, s string) (Rule, error) {
+	r := Rule{Allow: allow}
+	bad := func(part, want string) (Rule, error) { return Rule{}, &RuleError{s, part, want} }
+	if s == "" || strings.ContainsFunc(s, notPrintable) {
+		return bad(s, wantRule)
+	}
+	if scheme, name, ok := strings.Cut(s, "://"); ok {
+		return bad(scheme+"://", "no scheme, but the name and a port, like "+strings.TrimRight(name, "/")+":443")
+	}
+	rest := s
+	if i := strings.LastIndexByte(s, '/'); i >= 0 && i+1 < len(s) && isLetter(s[i+1]) {
+		proto, ok := protocols[strings.ToLower(s[i+1:])]
+		if !ok {
+			return bad(s[i+1:], wantProto)
+		}
+		r.Protocol, rest = proto, s[:i]
+	}
+	dest, ports, hasPorts, want := splitPorts(rest)
+	if want == "" {
+		want = r.parseDestination(dest)
+	}
+	if want != "" {
+		return bad(dest, want)
+	}
+	if !hasPorts {
+		return r, nil
+	}
+	if r.Protocol == packet.ICMP {
+		return bad(ports, "no ports, which icmp does not have")
+	}
+	if ports == "*" {
+		return r, nil
+	}
+	list, wrong := parsePorts(ports)
+	if list == nil {
+		return bad(wrong, wantPorts)
+	}
+	r.Ports = list
+	return r, nil
+}
+
+var protocols = map[string]packet.Protocol{"tcp": packet.TCP, "udp": packet.UDP, "icmp": packet.ICMP}
+
+func isLetter(c byte) bool      { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+func notPrintable(c rune) bool  { return c <= ' ' || c == 0x7f }
+func isDigits(s string) bool    { return s != "" && strings.Trim(s, "0123456789") == "" }
+func hasBrackets(s string) bool { return strings.ContainsAny(s, "[]") }
+func bracketed(s string) string { return "[" + s + "]" }
+func notASCII(c rune) bool      { return c > 0x7e }
+func notNameLetter(c rune) bool {
+	return !(c < 0x7f && isLetter(byte(c)) || '0' <= c && c <= '9' || c == '-' || c == '_')
+}
+
+// endsInNumber tells names, none of which does, from IPv4 addresses and what was
+// meant as one.
+func endsInNumber(s string) bool {
+	s = trimDot(s)
+	return isDigits(s[strings.LastIndexByte(s, '.')+1:])
+}
+
+func trimDot(name string) string { return strings.TrimSuffix(name, ".") }
+
+// splitPorts divides a rule without its protocol. want is set where that can't
+// be done, and says what would be right; dest is then the part that is wrong.
+func splitPorts(s string) (dest, ports string, has bool, want string) {
+	if inside, ok := strings.CutPrefix(s, "["); ok {
+		inside, after, closed := strings.Cut(inside, "]")
+		if !closed || hasBrackets(inside+after) {
+			return s, "", false, "one address in one pair of brackets"
+		}
+		bits, ports, has := strings.Cut(after, ":") // [2001:db8::]/32:443 is read too
+		if bits != "" && bits[0] != '/' {
+			return bits, "", false, "ports behind a colon"
+		}
+		if !strings.Contains(inside, ":") {
+			return s, "", false, "brackets around IPv6 addresses only"
+		}
+		return inside + bits, ports, has, ""
+	}
+	if strings.Count(s, ":") < 2 {
+		dest, ports, has = strings.Cut(s, ":")
+		return dest, ports, has, ""
+	}
+	if i := strings.LastIndexByte(s, ':'); strings.Contains(s[:i], "/") {
+		return s, "", false, "brackets where ports follow, " + bracketed(s[:i]) + s[i:]
+	}
+	return s, "", false, ""
+}
+
+// parseDestination reads an address, a network or a name into r; the result is
+// what would be right, or "".
+func (r *Rule) parseDestination(s string) (want string) {
+	switch strings.ToLower(s) {
+	case "":
+		return wantRule
+	case "all", "any":
+		r.All = true
+		return ""
+	case "*":
+		return `"all" for every address`
+	}
+	if strings.ContainsAny(s, ":/") || endsInNumber(s) {
+		return r.parsePrefix(s)
+	}
+	return r.parseName(s)
+}
+
+func (r *Rule) parsePrefix(s string) (want string) {
+	p, err := netip.ParsePrefix(s)
+	if a, aerr := netip.ParseAddr(s); aerr == nil {
+		if a.Zone() != "" {
+			return "an address without zone: a link-local address is the same on every link"
+		}
+		p, err = netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	if err != nil {
+		if name, _, ok := strings.Cut(s, "/"); ok && !endsInNumber(name) && new(Rule).parseName(name) == "" {
+			return "a name without prefix length, or a network like 192.0.2.0/24"
+		}
+		return "an address, a network like 192.0.2.0/24 or 2001:db8::/32, or a name"
+	}
+	if a := p.Addr(); a.Is4In6() {
+		if p.Bits() < 96 {
+			return "IPv4 and IPv6 networks in rules of their own"
+		}
+		return "IPv4 as such: " + Rule{Prefix: netip.PrefixFrom(a.Unmap(), p.Bits()-96)}.String()
+	}
+	if p != p.Masked() {
+		return p.Masked().String() + " for the network, or " + p.Addr().String() + " for the address"
+	}
+	r.Prefix = p
+	return ""
+}
+
+// parseName reads a domain name, or one with "*." in front (RFC 1035 section
+// 2.3.4: labels of 1 to 63 bytes, 253 in all; underscores as RFC 8552 has them).
+func (r *Rule) parseName(s string) (want string) {
+	name := strings.ToLower(trimDot(s))
+	base := strings.TrimPrefix(name, "*.")
+	switch {
+	case strings.ContainsFunc(s, notASCII):
+		return "the ASCII form of the name, which begins with xn--"
+	case strings.Contains(base, "*"):
+		return "* as the first label only, like *.example.com"
+	case len(name) > 253:
+		return "a name of at most 253 bytes"
+	}
+	for label := range strings.SplitSeq(base, ".") {
+		if label == "" || len(label) > 63 || strings.ContainsFunc(label, notNameLetter) {
+			return "a name whose labels have 1 to 63 letters, digits, - or _"
+		}
+	}
+	r.Name = name
+	return ""
+}
+
+// parsePorts reads a list of ports; nil says that wrong is none.
+func parsePorts(s string) (list []PortRange, wrong string) {
+	for part := range strings.SplitSeq(s, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		a, aok := parsePort(first)
+		b, bok := parsePort(last)
+		if !aok || !bok || a > b {
+			return nil, part
+		}
+		list = append(list, PortRange{a, b})
+	}
+	return slices.Clip(sorted(list)), ""
+}
+
+func parsePort(s string) (uint16, bool) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return uint16(n), err == nil && n > 0 && isDigits(s)
+}

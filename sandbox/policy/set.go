@@ -1,0 +1,279 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"cleat/packet"
+)
+
+// compiled is a rule, or a built-in denial.
+type compiled struct {
+	Rule
+	builtin string // why, for a built-in denial
+}
+
+// set is Rules made quick to search: one map look-up for each length of prefix
+// in use, one for each label of a name. It never changes.
+type set struct {
+	src      Rules
+	rules    []compiled
+	denies   bool // what no rule speaks of
+	hasNames bool
+	// onlyNames is set where nothing is allowed but names, so that an answer for
+	// another name is of no use.
+	onlyNames bool
+	canAllow  bool // anything at all, for some flow
+
+	everything [2][]int32 // rules for all addresses of IPv4 and IPv6
+	byPrefix   map[netip.Prefix][]int32
+	lengths    [2][]int // of the prefixes in byPrefix, for IPv4 and IPv6
+	exact      map[string][]int32
+	below      map[string][]int32 // "example.com" for *.example.com
+	builtins   int                // rules[:builtins]
+}
+
+// newSet checks and compiles rules.
+func newSet(src Rules) (*set, error) {
+	s := &set{
+		denies:   src.Denies(),
+		byPrefix: map[netip.Prefix][]int32{},
+		exact:    map[string][]int32{},
+		below:    map[string][]int32{},
+	}
+	s.src.Default = src.Default
+	for _, b := range builtins() {
+		s.add(compiled{Rule{Prefix: b.prefix}, b.why})
+	}
+	s.builtins = len(s.rules)
+	seen := map[string]bool{}
+	for _, r := range src.Rules {
+		r, err := r.checked()
+		if err != nil {
+			return nil, err
+		}
+		s.src.Rules = append(s.src.Rules, r)
+		if text := r.verb() + r.String(); !seen[text] {
+			seen[text] = true
+			s.add(compiled{r, ""})
+		}
+	}
+	allows := slices.DeleteFunc(slices.Clone(s.src.Rules), func(r Rule) bool { return !r.Allow })
+	closed := s.denies || slices.ContainsFunc(s.src.Rules, func(r Rule) bool { return r.equal(Rule{All: true}) })
+	s.onlyNames = closed && len(allows) > 0 && !slices.ContainsFunc(allows, func(r Rule) bool { return r.Name == "" })
+	s.canAllow = !closed || len(allows) > 0
+	return s, nil
+}
+
+func (s *set) add(c compiled) {
+	i := int32(len(s.rules))
+	s.rules = append(s.rules, c)
+	switch base, wild := strings.CutPrefix(c.Name, "*."); {
+	case c.All:
+		s.everything[0] = append(s.everything[0], i)
+		s.everything[1] = append(s.everything[1], i)
+	case c.Name != "":
+		s.hasNames = true
+		if wild {
+			s.below[base] = append(s.below[base], i)
+		} else {
+			s.exact[c.Name] = append(s.exact[c.Name], i)
+		}
+	default:
+		f, bits := family(c.Prefix.Addr()), c.Prefix.Bits()
+		if bits == 0 {
+			s.everything[f] = append(s.everything[f], i)
+			return
+		}
+		s.byPrefix[c.Prefix] = append(s.byPrefix[c.Prefix], i)
+		if !slices.Contains(s.lengths[f], bits) {
+			s.lengths[f] = append(s.lengths[f], bits)
+		}
+	}
+}
+
+// family is 0 for IPv4 and 1 for IPv6.
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// exactNames are the names of rules that stand for one name, each once.
+func (s *set) exactNames() []string {
+	names := make([]string, 0, len(s.exact))
+	for name := range s.exact {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// named tells whether any rule speaks of a name.
+func (s *set) named(name string) bool {
+	if len(s.exact[name]) > 0 {
+		return true
+	}
+	for parent := range parents(name) {
+		if len(s.below[parent]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// allowsName tells whether some rule allows a name something.
+func (s *set) allowsName(name string) bool {
+	allow := func(i int32) bool { return s.rules[i].Allow }
+	if slices.ContainsFunc(s.exact[name], allow) {
+		return true
+	}
+	for parent := range parents(name) {
+		if slices.ContainsFunc(s.below[parent], allow) {
+			return true
+		}
+	}
+	return false
+}
+
+// parents are the domains that a name lies in, the nearest first.
+func parents(name string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for {
+			_, parent, ok := strings.Cut(name, ".")
+			if !ok || !yield(parent) {
+				return
+			}
+			name = parent
+		}
+	}
+}
+
+// query is a flow as rules see it.
+type query struct {
+	proto packet.Protocol // ICMP for both versions
+	port  uint16
+	// dst is as the guest wrote it, unmapped; to is where a mapping leads it, or
+	// invalid.
+	dst, to netip.Addr
+	names   []string
+}
+
+// hits are the rules that speak of a flow.
+type hits struct {
+	deny, allow []int32
+	// allow[granted:] speak only of another form of the destination: they make
+	// an exception to a denial of that form, but grant nothing.
+	granted int
+}
+
+// decide finds the rule that decides about a flow, or -1, and whether it is let
+// through.
+//
+// A flow is denied if a rule denies it, unless a rule that allows it is an
+// exception: it speaks of nothing that the denial does not speak of, and of
+// less. Where no denial holds, a rule that allows it lets it through, and without
+// one the default decides.
+func (s *set) decide(q *query) (rule int32, allowed bool) {
+	var denyArray, allowArray [24]int32
+	h := hits{deny: denyArray[:0], allow: allowArray[:0]}
+	h = s.byAddress(h, q, q.dst)
+	if q.to.IsValid() {
+		h = s.byAddress(h, q, q.to)
+	}
+	for _, name := range q.names {
+		h = s.byName(h, q, name)
+	}
+	h.granted = len(h.allow)
+	if form := embedded(q.dst); form.IsValid() {
+		h = s.byAddress(h, q, form)
+	}
+
+	rule = -1
+	for _, d := range h.deny {
+		if !s.excepted(d, h.allow) && s.better(d, rule) {
+			rule = d
+		}
+	}
+	if rule >= 0 {
+		return rule, false
+	}
+	for _, a := range h.allow[:h.granted] {
+		if s.better(a, rule) {
+			rule = a
+		}
+	}
+	return rule, rule >= 0 || !s.denies
+}
+
+// better tells whether rule i says more about a flow than rule than, if any: a
+// person's rule before a built-in one, then the more particular, then the first.
+func (s *set) better(i, than int32) bool {
+	if than < 0 {
+		return true
+	}
+	a, b := &s.rules[i], &s.rules[than]
+	if (a.builtin == "") != (b.builtin == "") {
+		return a.builtin == ""
+	}
+	if wa, wb := a.width(), b.width(); wa != wb {
+		return wa < wb
+	}
+	return i < than
+}
+
+// excepted tells whether one of the rules that allow a flow is an exception to
+// the one that denies it. For a built-in denial it may be as wide.
+func (s *set) excepted(deny int32, allows []int32) bool {
+	d := &s.rules[deny]
+	for _, i := range allows {
+		a := &s.rules[i]
+		if a.within(&d.Rule) && (d.builtin != "" || !d.within(&a.Rule)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *set) byAddress(h hits, q *query, a netip.Addr) hits {
+	f := family(a)
+	h = s.pick(h, q, s.everything[f])
+	for _, bits := range s.lengths[f] {
+		if p, err := a.Prefix(bits); err == nil {
+			h = s.pick(h, q, s.byPrefix[p])
+		}
+	}
+	return h
+}
+
+func (s *set) byName(h hits, q *query, name string) hits {
+	h = s.pick(h, q, s.exact[name])
+	for rest := name; len(s.below) > 0; {
+		_, parent, ok := strings.Cut(rest, ".")
+		if !ok {
+			break
+		}
+		h = s.pick(h, q, s.below[parent])
+		rest = parent
+	}
+	return h
+}
+
+// pick adds those of some rules that speak of the flow. Where somebody asked for
+// the mapping, no built-in denial does.
+func (s *set) pick(h hits, q *query, rules []int32) hits {
+	for _, i := range rules {
+		r := &s.rules[i]
+		if !r.covers(q.proto, q.port) || r.builtin != "" && q.to.IsValid() {
+			continue
+		}
+		if r.Allow {
+			h.allow = append(h.allow, i)
+		} else {
+			h.deny = append(h.deny, i)
+		}
+	}
+	return h
+}
