@@ -182,7 +182,7 @@ func dryParse(words []string) error {
 	for i := range words {
 		words[i] = strings.Trim(words[i], `'"`)
 	}
-	cmd, rest, err := newRootCmd().Find(words)
+	cmd, rest, err := newRootCmd().Find(ctlArgs(words))
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,15 @@ type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
+// exitError ends the program with an exit code of its own, after printing err.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string { return e.err.Error() }
+func (e exitError) Unwrap() error { return e.err }
+
 // usageError is a mistake in the command line, found before anything started.
 type usageError struct{ err error }
 
@@ -97,7 +106,11 @@ func report(w io.Writer, err, cause error) int {
 		return exitSignal + int(syscall.SIGPIPE)
 	}
 	printError(w, err)
-	if isUsage(err) {
+	var coded exitError
+	switch {
+	case errors.As(err, &coded):
+		return coded.code
+	case isUsage(err):
 		return exitUsage
 	}
 	return exitFailed

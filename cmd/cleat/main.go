@@ -15,22 +15,27 @@ import (
 	"syscall"
 
 	"cleat/lab"
+	"cleat/sandbox"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
 
 func main() {
+	sandbox.Init()
 	lab.AnswerProbe()
 	os.Exit(run(os.Args[1:]))
 }
 
 // run executes one command line and returns the exit code.
 func run(args []string) int {
-	ctx, stop := interruptible()
-	defer stop()
-	root := newRootCmd()
-	root.SetArgs(args)
+	ctx, root := context.Background(), newRootOf(args)
+	if !ownSignals(args) {
+		var stop context.CancelFunc
+		ctx, stop = interruptible()
+		defer stop()
+	}
+	root.SetArgs(ctlArgs(args))
 	began := markBeginning(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !*began {
@@ -39,13 +44,38 @@ func run(args []string) int {
 	return report(os.Stderr, err, context.Cause(ctx))
 }
 
-// groupMeasure and groupOther order the commands in the help of the root.
+// The groups order the commands in the help of the root.
 const (
 	groupMeasure = "measure"
+	groupRun     = "run"
 	groupOther   = "other"
 )
 
+// ownSignals tells whether the command is one whose signals are for another to
+// answer.
+func ownSignals(args []string) bool { return len(args) > 0 && args[0] == runName }
+
+// newRootOf is the root with all commands, or, for `cleat run`, with that alone:
+// it begins in a third of the time.
+func newRootOf(args []string) *cobra.Command {
+	if !ownSignals(args) {
+		return newRootCmd()
+	}
+	root := newBareRootCmd()
+	add(root, groupRun, newRunCmd())
+	return root
+}
+
+// newRootCmd is the root with all its commands.
 func newRootCmd() *cobra.Command {
+	root := newBareRootCmd()
+	add(root, groupMeasure, newBenchCmd(), newRecommendCmd(), newDoctorCmd(), newTrafficCmd())
+	add(root, groupRun, newRunCmd(), newCtlCmd())
+	add(root, groupOther, newCompletionCmd(), newManCmd())
+	return root
+}
+
+func newBareRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cleat COMMAND",
 		Short: "measure container networks and say which to use",
@@ -74,9 +104,8 @@ regression was found, 130 stopped by Ctrl-C after writing what there was.`,
 	root.SetUsageFunc(func(cmd *cobra.Command) error { printHelp(cmd.OutOrStderr(), cmd); return nil })
 	root.SetHelpCommand(newHelpCmd())
 	root.SetHelpCommandGroupID(groupOther)
-	root.AddGroup(&cobra.Group{ID: groupMeasure, Title: "Measure"}, &cobra.Group{ID: groupOther, Title: "Other"})
-	add(root, groupMeasure, newBenchCmd(), newRecommendCmd(), newDoctorCmd(), newTrafficCmd())
-	add(root, groupOther, newCompletionCmd(), newManCmd())
+	root.AddGroup(&cobra.Group{ID: groupMeasure, Title: "Measure"}, &cobra.Group{ID: groupRun, Title: "Run"},
+		&cobra.Group{ID: groupOther, Title: "Other"})
 	return root
 }
 

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"cleat/sandbox"
+
+	"github.com/spf13/cobra"
+)
+
+// runName is the command that main treats apart: it must begin quickly, and
+// signals are its command's to answer.
+const runName = "run"
+
+// runFlags are the flags of `cleat run` as they are typed.
+type runFlags struct {
+	net     string
+	netns   string
+	mapRoot bool
+
+	publish []string
+
+	allow, deny []string
+	policy      string
+
+	hostLoopback []string
+	mappings     []string
+
+	mtu       int
+	addr      []string
+	gateway   []string
+	dns       []string
+	link      string
+	outbound  []string
+	tier      string
+	pcap      string
+	stats     bool
+	verbose   bool
+	asJSON    bool
+	name      string
+	control   string
+	published published
+}
+
+// The values of --net and --tier.
+var (
+	netKinds = []string{"user"}
+	tiers    = []string{"auto", "tun"}
+)
+
+func newRunCmd() *cobra.Command {
+	f := &runFlags{}
+	cmd := &cobra.Command{
+		Use:                   "run [FLAGS] -- CMD [ARG…]",
+		DisableFlagsInUseLine: true,
+		Short:                 "give a program a network of its own, without root",
+		Long: `Runs CMD in a network of its own: IPv4, IPv6, DNS and ping, all carried by this
+process over the host's ordinary sockets. Nobody needs to be root, nothing of
+the host changes, and when this process ends, nothing is left.
+
+CMD keeps its environment, directory, terminal and user. It reaches what the
+host reaches, but not what listens on the host's loopback, link-local addresses
+or cloud metadata services; those must be allowed. With the first --allow,
+nothing else is. The exit code is CMD's: 128 + N where signal N ended it, 127
+where there is no such program, 126 where it can't be run. Signals go on to
+CMD.
+
+With --netns it serves a namespace that exists, such as a container's, until
+that ends or Ctrl-C.
+
+While it runs, "cleat ctl" lists flows, opens ports and replaces the policy.
+What is let through and what is not: doc/run.md tells it all.`,
+		Example: `  # a shell with a network of its own
+  cleat run -- bash
+
+  # a web server, to be reached at port 8080 of this host
+  cleat run -p 8080:80 -- python3 -m http.server 80
+
+  # nothing but one mirror and its name
+  cleat run --allow deb.debian.org:80,443/tcp --verbose -- apt-get update
+
+  # the host's own loopback, as 192.0.2.1
+  cleat run --host-loopback 192.0.2.1 -- psql -h 192.0.2.1
+
+  # a network for a container that has none yet
+  cleat run --netns "$(podman inspect -f '{{.State.Pid}}' web)"`,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args, cmd.ErrOrStderr()) },
+	}
+	f.define(cmd)
+	return cmd
+}
+
+// define adds the flags to cmd.
+func (f *runFlags) define(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // what follows CMD is CMD's
+	flags.StringVar(&f.net, "net", "user", "`KIND` of network: "+strings.Join(netKinds, ", "))
+	flags.StringVar(&f.netns, "netns", "", "serve the network namespace of a process or at a path, `PID|PATH`, instead of running CMD")
+	flags.BoolVar(&f.mapRoot, "map-root", false, "let CMD see itself as root")
+
+	flags.StringArrayVarP(&f.publish, "publish", "p", nil, "let a port of the host lead to one inside: `[IP:]HOST:PORT[/udp]`, ranges too; :PORT takes any free one; auto follows what listens inside, auto,~22 but port 22")
+
+	flags.StringArrayVar(&f.allow, "allow", nil, "let CMD reach `CIDR|NAME[:PORTS][/PROTO]`, and nothing that isn't allowed")
+	flags.StringArrayVar(&f.deny, "deny", nil, "don't let CMD reach `CIDR|NAME[:PORTS][/PROTO]`, whatever is allowed")
+	flags.StringVar(&f.policy, "policy", "", "read rules from `FILE`, one \"allow RULE\", \"deny RULE\" or \"default allow|deny\" a line")
+
+	flags.StringSliceVar(&f.hostLoopback, "host-loopback", nil, "`ADDR` inside that leads to the host's own loopback, or off (default off)")
+	flags.StringSliceVar(&f.mappings, "map", nil, "let an address inside lead to another of the host's, `ADDR=ADDR`")
+
+	flags.IntVar(&f.mtu, "mtu", defaultMTU, "MTU of the device inside in `BYTES`")
+	flags.StringSliceVar(&f.addr, "addr", nil, "`PREFIX` inside, one of IPv4 and one of IPv6 (default 10.0.2.100/24 and fd63:6c65:6174::100/64); ipv4=off or ipv6=off switches one off")
+	flags.StringSliceVar(&f.gateway, "gateway", nil, "`ADDR` of the router that CMD sees (default: the second of the prefix)")
+	flags.StringSliceVar(&f.dns, "dns", nil, "`SERVER` to ask instead of the host's, ADDR or ADDR:PORT, or off")
+	flags.StringVar(&f.link, "interface", "", "`NAME` of the device inside (default cleat0)")
+	flags.StringSliceVar(&f.outbound, "outbound", nil, "`ADDR|LINK` of the host that connections leave by (default: as its routes say)")
+	flags.StringVar(&f.tier, "tier", "auto", "`HOW` the bytes move: "+strings.Join(tiers, ", "))
+
+	flags.StringVar(&f.pcap, "pcap", "", "capture all packets of the device to a new `FILE`")
+	flags.BoolVar(&f.stats, "stats", false, "print counters at the end, to standard error")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "tell of ports, and of each flow that is refused which rule did it, on standard error")
+	flags.BoolVar(&f.asJSON, "json", false, "print what there is to say as JSON, one object a line")
+	flags.StringVar(&f.name, "name", "", "`NAME` for \"cleat ctl\" (default: the process id)")
+	flags.StringVar(&f.control, "control", "", "take orders at a Unix socket at `PATH` instead of by name only, or off")
+
+	completeWith(cmd, "net", netKinds)
+	completeWith(cmd, "tier", tiers)
+	completeWith(cmd, "publish", []string{"auto"})
+	completeWith(cmd, "host-loopback", []string{"off"})
+	completeWith(cmd, "dns", []string{"off"})
+	completeWith(cmd, "addr", []string{"ipv4=off", "ipv6=off"})
+	for _, rule := range []string{"allow", "deny", "map", "gateway", "mtu", "name", "interface"} {
+		completeWith(cmd, rule, nil)
+	}
+	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+}
+
+// checkUse refuses what can't be meant together.
+func (f *runFlags) checkUse(args []string) error {
+	switch {
+	case f.net != "user":
+		return withHint(usagef("--net %q: unknown kind of network", f.net), didYouMean(f.net, netKinds))
+	case f.tier != "auto" && f.tier != "tun":
+		return withHint(usagef("--tier %q: unknown tier", f.tier), didYouMean(f.tier, tiers))
+	case f.netns == "" && len(args) == 0:
+		return withHint(usagef("no command given"), "give one to run, e.g. `cleat run -- bash`, or a namespace to serve, `cleat run --netns PID`")
+	case f.netns != "" && len(args) > 0:
+		return withHint(usagef("--netns serves a namespace that exists: it can't be given together with a command (%q)", args[0]),
+			"run the command by what made the namespace, e.g. `nsenter --user --preserve-credentials --net --target PID CMD`")
+	case f.netns != "" && f.mapRoot:
+		return usagef("--map-root is for a command; with --netns there is none")
+	case f.control == "off" && f.name != "":
+		return usagef("--name is for orders, which --control off refuses")
+	}
+	return nil
+}
+
+// flagOfField is the flag that a sandbox.ConfigError is about, by the field's
+// first word.
+var flagOfField = map[string]string{
+	"MTU": "mtu", "Addr4": "addr", "Addr6": "addr", "NoIPv4": "addr", "NoIPv6": "addr",
+	"Gateway4": "gateway", "Gateway6": "gateway", "DNS": "dns", "Map": "map",
+	"HostLoopback4": "host-loopback", "HostLoopback6": "host-loopback",
+	"Interface": "interface", "Forwards": "publish", "AutoForward": "publish",
+	"Outbound4": "outbound", "Outbound6": "outbound", "OutboundInterface": "outbound",
+}
+
+// configError tells a mistake in the configuration by the flag that made it.
+func configError(err *sandbox.ConfigError) error {
+	field, _, _ := strings.Cut(err.Field, ".")
+	field, _, _ = strings.Cut(field, "[")
+	flag, ok := flagOfField[field]
+	if !ok {
+		return usagef("%w", err)
+	}
+	return usagef("--%s %s: want %s", flag, strings.TrimSpace(fmt.Sprintf("%q", err.Value)), err.Want)
+}

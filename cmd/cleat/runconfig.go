@@ -1,0 +1,313 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"cleat/sandbox"
+	"cleat/sandbox/policy"
+)
+
+const (
+	defaultMTU = 65520 // the largest that the device takes
+	dnsPort    = 53
+)
+
+// config turns the flags into what the library takes. It opens nothing but
+// the policy file.
+func (f *runFlags) config() (sandbox.Config, policy.Rules, error) {
+	cfg := sandbox.Config{Interface: f.link, MTU: f.mtu, MapRoot: f.mapRoot}
+	rules, err := f.rules()
+	if err != nil {
+		return cfg, rules, err
+	}
+	for _, text := range f.publish {
+		if err := f.published.add(text); err != nil {
+			return cfg, rules, err
+		}
+	}
+	cfg.Forwards, cfg.AutoForward = f.published.forwards, f.published.auto
+	if f.mtu == 0 {
+		return cfg, rules, usagef("--mtu 0: want 576 to 65520 bytes, 1280 with IPv6")
+	}
+	for _, set := range []func(*sandbox.Config) error{
+		f.setAddresses, f.setGateways, f.setDNS, f.setHostLoopback, f.setMappings, f.setOutbound, f.checkFamilies,
+	} {
+		if err := set(&cfg); err != nil {
+			return cfg, rules, err
+		}
+	}
+	return cfg, rules, nil
+}
+
+// rules are those of --policy and then those of --allow and --deny.
+func (f *runFlags) rules() (policy.Rules, error) {
+	var rules policy.Rules
+	if f.policy != "" {
+		var err error
+		if rules, err = readPolicy(f.policy); err != nil {
+			return rules, err
+		}
+	}
+	for _, r := range []struct {
+		flag  string
+		allow bool
+		texts []string
+	}{{"allow", true, f.allow}, {"deny", false, f.deny}} {
+		for _, text := range r.texts {
+			rule, err := policy.ParseRule(r.allow, text)
+			if err != nil {
+				return rules, ruleHint(usagef("--%s: %w", r.flag, err))
+			}
+			rules.Rules = append(rules.Rules, rule)
+		}
+	}
+	return rules, nil
+}
+
+// ruleHint shows what rules look like.
+func ruleHint(err error) error {
+	return withHint(err, "rules look like 192.0.2.0/24, '[2001:db8::1]:443/tcp', example.com:80,443 or '*.example.com'")
+}
+
+// readPolicy reads a policy file, "-" for standard input.
+func readPolicy(name string) (policy.Rules, error) {
+	file := os.Stdin
+	if name != "-" {
+		var err error
+		if file, err = os.Open(name); err != nil {
+			return policy.Rules{}, usageError{fmt.Errorf("read policy: %w", err)}
+		}
+		defer file.Close()
+	}
+	rules, err := policy.Parse(name, file)
+	if err != nil && errors.As(err, new(*policy.FileError)) {
+		return rules, usageError{err}
+	}
+	return rules, err
+}
+
+func (f *runFlags) setAddresses(cfg *sandbox.Config) error {
+	for _, text := range f.addr {
+		switch text {
+		case "ipv4=off":
+			cfg.NoIPv4 = true
+			continue
+		case "ipv6=off":
+			cfg.NoIPv6 = true
+			continue
+		}
+		p, err := parsePrefix(text)
+		if err != nil {
+			return withHint(usagef("--addr %q: want an address with the length of its network, ipv4=off or ipv6=off", text), "for example --addr 10.9.0.5/24 --addr ipv6=off")
+		}
+		if err := oneEach("addr", text, &cfg.Addr4, &cfg.Addr6, p, p.Addr().Is4()); err != nil {
+			return err
+		}
+	}
+	switch {
+	case cfg.NoIPv4 && cfg.NoIPv6:
+		return usagef("--addr: both families are off")
+	case cfg.NoIPv4 && cfg.Addr4.IsValid(), cfg.NoIPv6 && cfg.Addr6.IsValid():
+		return usagef("--addr: the family of an address is off")
+	}
+	return nil
+}
+
+// parsePrefix reads an address with the length of its network.
+func parsePrefix(text string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	if err == nil && p.Addr().Is4In6() {
+		err = errors.New("IPv4 in IPv6")
+	}
+	return p, err
+}
+
+// parseAddr reads an address without a zone.
+func parseAddr(text string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	if err == nil && (a.Zone() != "" || a.Is4In6()) {
+		err = fmt.Errorf("address %q: zones and IPv4 in IPv6 can't be used here", text)
+	}
+	return a, err
+}
+
+// oneEach stores v at the place of its family, once.
+func oneEach[T comparable](flag, text string, at4, at6 *T, v T, is4 bool) error {
+	at := at6
+	if is4 {
+		at = at4
+	}
+	var none T
+	if *at != none {
+		return usagef("--%s %q: one of each family can be given", flag, text)
+	}
+	*at = v
+	return nil
+}
+
+func (f *runFlags) setGateways(cfg *sandbox.Config) error {
+	for _, text := range f.gateway {
+		a, err := parseAddr(text)
+		if err != nil {
+			return usagef("--gateway %q: want an IP address", text)
+		}
+		if err := oneEach("gateway", text, &cfg.Gateway4, &cfg.Gateway6, a, a.Is4()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *runFlags) setDNS(cfg *sandbox.Config) error {
+	for _, text := range f.dns {
+		if text == "off" {
+			if len(f.dns) > 1 {
+				return usagef("--dns off: nothing else can be given with it")
+			}
+			cfg.DNS.Off = true
+			return nil
+		}
+		server, err := parseServer(text)
+		if err != nil {
+			return withHint(usagef("--dns %q: want an IP address, with a port if it isn't %d, or off", text, dnsPort), "for example --dns 192.0.2.53 or --dns '[2001:db8::53]:5353'")
+		}
+		cfg.DNS.Servers = append(cfg.DNS.Servers, server)
+	}
+	return nil
+}
+
+// parseServer reads ADDR, [ADDR]:PORT or ADDR:PORT.
+func parseServer(text string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.AddrPortFrom(a, dnsPort), nil
+	}
+	s, err := netip.ParseAddrPort(text)
+	if err == nil && s.Port() == 0 {
+		err = errors.New("port 0")
+	}
+	return s, err
+}
+
+func (f *runFlags) setHostLoopback(cfg *sandbox.Config) error {
+	for _, text := range f.hostLoopback {
+		if text == "off" {
+			if len(f.hostLoopback) > 1 {
+				return usagef("--host-loopback off: nothing else can be given with it")
+			}
+			return nil
+		}
+		a, err := parseAddr(text)
+		if err != nil || a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() {
+			return withHint(usagef("--host-loopback %q: want an address that the command can send to, or off", text), "for example --host-loopback 192.0.2.1")
+		}
+		if err := oneEach("host-loopback", text, &cfg.HostLoopback4, &cfg.HostLoopback6, a, a.Is4()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *runFlags) setMappings(cfg *sandbox.Config) error {
+	for _, text := range f.mappings {
+		inside, host, _ := strings.Cut(text, "=")
+		a, errA := parseAddr(inside)
+		b, errB := parseAddr(host)
+		if errA != nil || errB != nil || a.Is4() != b.Is4() {
+			return withHint(usagef("--map %q: want two addresses of one family", text), "for example --map 192.0.2.7=198.51.100.7: to 192.0.2.7 means to 198.51.100.7")
+		}
+		cfg.Map = append(cfg.Map, sandbox.Mapping{Guest: a, Host: b})
+	}
+	return nil
+}
+
+func (f *runFlags) setOutbound(cfg *sandbox.Config) error {
+	for _, text := range f.outbound {
+		if a, err := parseAddr(text); err == nil {
+			if err := oneEach("outbound", text, &cfg.Outbound4, &cfg.Outbound6, a, a.Is4()); err != nil {
+				return err
+			}
+			continue
+		}
+		if cfg.OutboundInterface != "" {
+			return usagef("--outbound %q: one link can be given", text)
+		}
+		if _, err := net.InterfaceByName(text); err != nil {
+			return withHint(usagef("--outbound %q: neither an address nor a link of this host", text), "`ip -brief address` lists them")
+		}
+		cfg.OutboundInterface = text
+	}
+	return nil
+}
+
+// checkFamilies refuses what needs a family that is off.
+func (f *runFlags) checkFamilies(cfg *sandbox.Config) error {
+	off := func(a netip.Addr) bool {
+		return a.IsValid() && (cfg.NoIPv4 && a.Is4() || cfg.NoIPv6 && a.Is6())
+	}
+	addresses := map[string][]netip.Addr{
+		"gateway":       {cfg.Gateway4, cfg.Gateway6},
+		"host-loopback": {cfg.HostLoopback4, cfg.HostLoopback6},
+		"outbound":      {cfg.Outbound4, cfg.Outbound6},
+		"publish":       {cfg.AutoForward.Listen},
+	}
+	for _, m := range cfg.Map {
+		addresses["map"] = append(addresses["map"], m.Guest)
+	}
+	for _, p := range cfg.Forwards {
+		addresses["publish"] = append(addresses["publish"], p.Listen.Addr())
+	}
+	for _, flag := range []string{"gateway", "host-loopback", "outbound", "publish", "map"} {
+		for _, a := range addresses[flag] {
+			if off(a) {
+				return usagef("--%s: the family of %s is off (--addr)", flag, a)
+			}
+		}
+	}
+	return nil
+}
+
+// namespace reads the value of --netns.
+func (f *runFlags) namespace() (sandbox.Namespace, error) {
+	if pid, err := strconv.Atoi(f.netns); err == nil {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d/ns", pid)); pid <= 0 || err != nil {
+			return sandbox.Namespace{}, withHint(usagef("--netns %s: there is no such process", f.netns), namespaceHint)
+		}
+		return sandbox.Namespace{PID: pid}, nil
+	}
+	path := f.netns
+	if !strings.Contains(path, "/") {
+		path = "/run/netns/" + path
+	}
+	if _, err := os.Stat(path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return sandbox.Namespace{}, withHint(usagef("--netns %s: there is no %s", f.netns, path), namespaceHint)
+		}
+		return sandbox.Namespace{}, fmt.Errorf("--netns %s: %w", f.netns, err)
+	}
+	return sandbox.Namespace{Path: path}, nil
+}
+
+const namespaceHint = "give the id of a process in it, or a path such as /proc/PID/ns/net"
+
+// openCapture makes the file of --pcap. It must not exist: a file, least of all
+// a device, is never overwritten.
+func (f *runFlags) openCapture() (*os.File, error) {
+	if f.pcap == "" {
+		return nil, nil
+	}
+	file, err := os.OpenFile(f.pcap, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, withHint(usagef("--pcap %s: it exists, and is not overwritten", f.pcap), "name another file, or remove it first")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--pcap: %w", err)
+	}
+	return file, nil
+}

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"cleat/sandbox"
+	"cleat/sandbox/control"
+	"cleat/sandbox/policy"
+
+	"golang.org/x/sys/unix"
+)
+
+// The exit codes of a command that could not be started, as shells have them.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// runner is one `cleat run` under way.
+type runner struct {
+	flags  *runFlags
+	say    *runSay
+	rules  *policy.Policy
+	net    *sandbox.Network
+	server *control.Server // nil: --control off
+	target *runTarget
+	stop   func() // what "cleat ctl stop" does
+}
+
+// run is `cleat run`: check everything, build the network, seal, and carry.
+func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) error {
+	if err := f.checkUse(args); err != nil {
+		return err
+	}
+	cfg, rules, err := f.config()
+	if err != nil {
+		return err
+	}
+	r := &runner{flags: f, say: startSaying(stderr, f.asJSON)}
+	defer r.say.close()
+	if r.rules, err = policy.New(policy.Config{Rules: rules}); err != nil {
+		return usageError{err}
+	}
+	cfg.Policy, cfg.NoDefaultDenials = judge(r.rules, r.say, f.verbose), true
+	cfg.Log = r.say.logger()
+	capture, err := f.openCapture()
+	if err != nil {
+		return err
+	}
+	if capture != nil {
+		defer capture.Close()
+		cfg.Pcap = capture
+	}
+	if r.net, err = sandbox.New(cfg); err != nil {
+		var wrong *sandbox.ConfigError
+		if errors.As(err, &wrong) {
+			return configError(wrong)
+		}
+		return err
+	}
+	defer r.net.Close()
+	if err := r.listen(); err != nil {
+		return err
+	}
+	if r.server != nil {
+		defer r.server.Close()
+	}
+	if f.netns != "" {
+		return r.join(ctx)
+	}
+	return r.command(ctx, args)
+}
+
+// listen opens the control socket. By default its name is our process id; where
+// another PID namespace's helper has that already, a number is appended.
+func (r *runner) listen() error {
+	f := r.flags
+	var err error
+	switch {
+	case f.control == "off":
+		return nil
+	case f.control != "":
+		r.server, err = control.ListenPath(f.control)
+	case f.name != "":
+		if err := control.CheckName(f.name); err != nil {
+			return usagef("--name: %w", err)
+		}
+		r.server, err = control.Listen(f.name)
+	default:
+		f.name = strconv.Itoa(os.Getpid())
+		r.server, err = control.Listen(f.name)
+		for i := 2; errors.Is(err, control.ErrTaken) && i < 10; i++ {
+			f.name = fmt.Sprintf("%d-%d", os.Getpid(), i)
+			r.server, err = control.Listen(f.name)
+		}
+	}
+	switch {
+	case errors.Is(err, control.ErrTaken):
+		return withHint(err, "choose another name, or see what is running: cleat ctl ls")
+	case errors.Is(err, fs.ErrExist):
+		return withHint(err, "it is no socket: remove it, or give another path")
+	}
+	return err
+}
+
+// join serves a namespace that exists, until it ends or a signal comes.
+func (r *runner) join(context.Context) error {
+	ctx, stop := interruptible()
+	defer stop()
+	ns, err := r.flags.namespace()
+	if err != nil {
+		return err
+	}
+	if err := r.net.Join(ctx, ns); err != nil {
+		return setupError(err)
+	}
+	where := ns.Path
+	if where == "" {
+		where = fmt.Sprintf("/proc/%d/ns/net", ns.PID)
+	}
+	if err := r.prepare(ctx, nil, where); err != nil {
+		return err
+	}
+	err = r.carry(ctx)
+	r.end()
+	var stopped signalled
+	if errors.As(context.Cause(ctx), &stopped) {
+		return exitStatus(exitSignal + int(stopped.signal))
+	}
+	return err
+}
+
+// command runs args in a network of its own.
+func (r *runner) command(ctx context.Context, args []string) error {
+	path, err := lookUp(args[0])
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path)
+	cmd.Args = args
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.ExtraFiles = inheritedFiles()
+	inherited := cmd.ExtraFiles
+	if err := r.net.Wrap(cmd); err != nil {
+		return setupError(err)
+	}
+	signals := catchSignals() // before there is a process that they are meant for
+	if err := cmd.Start(); err != nil {
+		return setupError(fmt.Errorf("start %q: %w", args[0], err))
+	}
+	letGo(inherited)
+	r.stop = func() { cmd.Process.Signal(syscall.SIGTERM) } // it may have ended
+	if err := r.prepare(ctx, args, fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)); err != nil {
+		cmd.Process.Kill() // it waits for the network
+		cmd.Wait()
+		if s, ok := signals.pending(); ok {
+			return exitStatus(exitSignal + int(s))
+		}
+		return err
+	}
+	go signals.passTo(cmd.Process)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var carrying sync.WaitGroup
+	carrying.Go(func() {
+		if err := r.carry(ctx); err != nil {
+			r.say.warn(fmt.Sprintf("the command has no network any more: %v", err))
+		}
+	})
+	err = cmd.Wait()
+	cancel()
+	carrying.Wait()
+	r.end()
+	return exitOf(err)
+}
+
+// prepare opens everything, says which ports there are, and gives up all
+// rights that carrying bytes does not take.
+func (r *runner) prepare(ctx context.Context, args []string, namespace string) error {
+	if err := r.net.Prepare(ctx); err != nil {
+		return setupError(err)
+	}
+	r.target = newRunTarget(r, args, namespace)
+	r.say.ready(r.target.Info(), r.target.explicit(), r.flags)
+	if err := sandbox.Seal(sandbox.SealConfig{AllowKill: true}); err != nil {
+		return fmt.Errorf("give up rights before the command begins: %w", err)
+	}
+	return nil
+}
+
+// carry moves bytes and takes orders until the network ends.
+func (r *runner) carry(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer cancel()
+	if r.stop == nil {
+		r.stop = cancel
+	}
+	if r.server != nil {
+		serving.Go(func() {
+			if err := r.server.Serve(ctx, r.target); err != nil {
+				r.say.warn(err.Error())
+			}
+		})
+	}
+	return r.net.Run(ctx)
+}
+
+// end prints what is asked for when all is over.
+func (r *runner) end() {
+	if r.flags.stats {
+		r.say.stats(wireStats(r.net.Stats()))
+	}
+}
+
+// setupError adds what to do about a network that could not be made.
+func setupError(err error) error {
+	var setup *sandbox.SetupError
+	switch {
+	case errors.As(err, &setup):
+		return withHint(err, setup.Hint())
+	case errors.Is(err, syscall.EADDRINUSE):
+		return withHint(err, "another program listens there: publish another port, or :PORT for any free one; `ss -ltunp` shows which")
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return withHint(err, "this host has no such address; `ip -brief address` lists those it has")
+	case errors.Is(err, syscall.EACCES):
+		return withHint(err, "ports below net.ipv4.ip_unprivileged_port_start (1024) are root's: publish a higher one, e.g. -p 8080:80")
+	}
+	return err
+}
+
+// lookUp finds a program as the shell does, with the shell's exit codes.
+func lookUp(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	switch {
+	case err == nil:
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			return "", exitError{exitNotExecutable, fmt.Errorf("run %q: it is a directory", name)}
+		}
+		return path, nil
+	case errors.Is(err, exec.ErrDot):
+		return "", exitError{exitNotFound, withHint(fmt.Errorf("run %q: %w", name, exec.ErrNotFound), "to run the file of this name, give it as ./"+name)}
+	case errors.Is(err, fs.ErrPermission):
+		return "", exitError{exitNotExecutable, fmt.Errorf("run %q: %w", name, syscall.EACCES)}
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return "", exitError{exitNotFound, fmt.Errorf("run %q: there is no such program", name)}
+	}
+	return "", exitError{exitNotExecutable, fmt.Errorf("run %q: %w", name, errors.Unwrap(err))}
+}
+
+// exitOf is how we end when the command ended with err.
+func exitOf(err error) error {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	if s := exit.Sys().(syscall.WaitStatus); s.Signaled() {
+		return exitStatus(exitSignal + int(s.Signal()))
+	}
+	return exitStatus(exit.ExitCode())
+}
+
+// inheritedFiles are the files beyond standard error that our caller passed to
+// us (a jobserver, sockets of systemd), in their places, for the command.
+func inheritedFiles() []*os.File {
+	const most = 256 // beyond, the kernel passes them on without us
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil // without /proc there are none that one could know of
+	}
+	var files []*os.File
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd < 3 || fd >= most {
+			continue
+		}
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err != nil || flags&unix.FD_CLOEXEC != 0 {
+			continue // our own are all closed on exec
+		}
+		for len(files) < fd-2 {
+			files = append(files, nil)
+		}
+		files[fd-3] = os.NewFile(uintptr(fd), "inherited")
+	}
+	return files
+}
+
+// letGo closes what the command has of its own by now: were we to hold the other
+// end of a pipe open, its reader would wait for us.
+func letGo(inherited []*os.File) {
+	for _, f := range inherited {
+		if f != nil {
+			f.Close()
+		}
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return // a courtesy
+	}
+	defer null.Close()
+	for fd := range 2 {
+		unix.Dup3(int(null.Fd()), fd, 0) // as before, it stays open on failure
+	}
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"cleat/sandbox/control"
+)
+
+// statsText is a table of the counters. What counts trouble is shown only where
+// there was some.
+func statsText(s control.Stats) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\toutbound\tinbound\t")
+	fmt.Fprintf(w, "packets\t%d\t%d\t\n", s.TunOutPackets, s.TunInPackets)
+	fmt.Fprintf(w, "bytes with headers\t%s\t%s\t\n", byteText(s.TunOutBytes), byteText(s.TunInBytes))
+	w.Flush()
+	fmt.Fprintf(&b, "flows: %d TCP, %d UDP, %d ping; %d open\n", s.TCPFlows, s.UDPFlows, s.ICMPFlows, s.Open)
+	for _, c := range []struct {
+		n    uint64
+		what string
+	}{
+		{s.Refused, "flows refused by rules"},
+		{s.OverLimit, "flows or packets turned away by limits"},
+		{s.Retransmits, "segments sent again to the inside"},
+		{s.Dropped, "packets the device did not take"},
+		{s.Malformed, "malformed packets from the inside"},
+		{s.Spoofed, "packets from the inside with a forged source"},
+		{s.Unsupported, "packets of protocols that can't be carried"},
+	} {
+		if c.n > 0 {
+			fmt.Fprintf(&b, "%s: %d\n", c.what, c.n)
+		}
+	}
+	return b.String()
+}
+
+// byteText is a count of bytes with a decimal unit, e.g. "1.5 MB".
+func byteText(n uint64) string {
+	if n < 1000 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, unit := float64(n), ""
+	for _, unit = range []string{"kB", "MB", "GB", "TB", "PB", "EB"} {
+		if v /= 1000; v < 999.95 {
+			break
+		}
+	}
+	return fmt.Sprintf("%.1f %s", v, unit)
+}
