@@ -25,9 +25,12 @@ const (
 	spinMaxCredit = 16
 )
 
+// worthwhile tells whether to look for the next event.
+func (p *spinner) worthwhile() bool { return p.small && p.credit > 0 }
+
 // rest waits for an event: for a moment awake, then asleep.
 func (s *Stack) rest() error {
-	if s.spin.small && s.spin.credit > 0 {
+	if s.spin.worthwhile() {
 		for until := s.loop.now + int64(spinFor); s.loop.now < until; {
 			found, err := s.loop.poll()
 			if found || err != nil {
@@ -36,6 +39,7 @@ func (s *Stack) rest() error {
 			}
 		}
 		s.spin.credit -= 2
+		s.tcp.acknowledge(false)
 	}
 	slept := s.loop.now
 	err := s.loop.wait()

@@ -212,10 +212,10 @@ func (s *Stack) round() error {
 	s.tcp.pump()
 	s.udp.pump()
 	s.icmp.pump()
-	s.tcp.acknowledge()
 	s.loop.timers.run(s.loop.now)
 	moved := s.stats.TunInBytes + s.stats.TunOutBytes - before
 	s.spin.moved(moved)
+	s.tcp.acknowledge(s.spin.worthwhile())
 	if moved > largeBytes {
 		s.loop.timers.set(&s.trim, s.loop.after(trimAfter))
 	}

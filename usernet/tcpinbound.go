@@ -150,8 +150,21 @@ func (f *tcpFlow) forward(limit int) (n int, again bool) {
 	}
 	f.readable = n == limit || f.urgentIn || f.hup // else drained: epoll tells of more
 	f.urgentIn = f.urgentIn && !mark
-	f.transmit(buf, n, mark)
+	// Where the end is near it travels with the last bytes.
+	last := f.hup && n < limit && !f.urgentIn && f.atEnd()
+	f.transmit(buf, n, mark, last)
+	if last {
+		f.readable, f.eof = false, true
+		f.sentFIN()
+	}
 	return n, true
+}
+
+// atEnd tells whether nothing but the end is left in the socket.
+func (f *tcpFlow) atEnd() bool {
+	var b [1]byte
+	n, errno := sys.RecvNow(f.fd, b[:], unix.MSG_PEEK)
+	return n == 0 && errno == 0
 }
 
 // ended deals with a read that brought nothing and tells whether to read again.
@@ -172,7 +185,7 @@ func (f *tcpFlow) ended(errno unix.Errno) (again bool) {
 
 // transmit makes a frame of n payload bytes in buf, keeps it until it is
 // acknowledged, and writes it.
-func (f *tcpFlow) transmit(buf *buffer, n int, urgent bool) {
+func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	ip := packet.IPBytes(f.peer.Addr())
 	from := headroom - packet.TCPBytes - ip - packet.VNetHdrBytes
 	to := headroom + n
@@ -191,6 +204,9 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent bool) {
 	if urgent {
 		h.Flags |= packet.URG
 		h.Urgent = 1
+	}
+	if last {
+		h.Flags |= packet.FIN
 	}
 	h.Ack, h.Window = f.rcvNxt, f.offer()
 	f.dirty = false
@@ -213,6 +229,11 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent bool) {
 // sendFIN tells the guest that the other side has closed.
 func (f *tcpFlow) sendFIN() {
 	f.sendEmpty(packet.FIN|packet.ACK, f.sndNxt)
+	f.sentFIN()
+}
+
+// sentFIN notes that a FIN is on its way.
+func (f *tcpFlow) sentFIN() {
 	f.finSent = true
 	f.sndNxt++
 	f.arm()

@@ -21,15 +21,19 @@ func (f *tcpFlow) owe() {
 // from the guest; its least retransmission timeout is 200 ms.
 const ackDelay = 500 * time.Microsecond
 
-// acknowledge sends what is owed, one segment a connection. As long as the
-// device has more, only connections hear that have used up much of their
-// window: each acknowledgement wakes a sender, which had better find room for
-// more than one packet.
-func (t *tcpTable) acknowledge() {
+// acknowledge sends what is owed, one segment a connection, as far as it can't
+// wait:
+//
+//   - While the device has more, only connections hear that have used up much of
+//     their window. Each acknowledgement wakes a sender, which had better find
+//     room for more than one packet.
+//   - While the loop looks around for the answer to something small, what is
+//     owed for that waits to travel with it; rest sends it before sleeping.
+func (t *tcpTable) acknowledge(awake bool) {
 	if len(t.dirty) == 0 {
 		return
 	}
-	all := !t.s.dev.readable || t.s.loop.now-t.acked > int64(ackDelay)
+	all := !t.s.dev.readable && !awake || t.s.loop.now-t.acked > int64(ackDelay)
 	if all {
 		t.acked = t.s.loop.now
 	}
@@ -38,7 +42,7 @@ func (t *tcpTable) acknowledge() {
 		switch {
 		case !f.dirty || f.state < answered || f.state == finished:
 			f.dirty = false
-		case all || f.burst >= f.window/4:
+		case all, f.burst >= f.window/4, awake && f.burst > spinMaxBytes:
 			f.sendACK()
 		default:
 			rest = append(rest, f)
