@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"strings"
 
 	"cleat/sandbox"
@@ -167,13 +167,16 @@ var flagOfField = map[string]string{
 	"Outbound4": "outbound", "Outbound6": "outbound", "OutboundInterface": "outbound",
 }
 
-// configError tells a mistake in the configuration by the flag that made it.
-func configError(err *sandbox.ConfigError) error {
-	field, _, _ := strings.Cut(err.Field, ".")
-	field, _, _ = strings.Cut(field, "[")
+// libraryError tells a mistake in the configuration by the flag that made it.
+func libraryError(err error) error {
+	var wrong *sandbox.ConfigError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	field, _, _ := strings.Cut(wrong.Field, ".")
 	flag, ok := flagOfField[field]
 	if !ok {
-		return usagef("%w", err)
+		return usageError{err}
 	}
-	return usagef("--%s %s: want %s", flag, strings.TrimSpace(fmt.Sprintf("%q", err.Value)), err.Want)
+	return usagef("--%s %q: want %s", flag, wrong.Value, wrong.Want)
 }

@@ -45,6 +45,12 @@ func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
+	var ns sandbox.Namespace
+	if f.netns != "" {
+		if ns, err = f.namespace(); err != nil {
+			return err
+		}
+	}
 	r := &runner{flags: f, say: startSaying(stderr, f.asJSON)}
 	defer r.say.close()
 	if r.rules, err = policy.New(policy.Config{Rules: rules}); err != nil {
@@ -61,11 +67,7 @@ func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) err
 		cfg.Pcap = capture
 	}
 	if r.net, err = sandbox.New(cfg); err != nil {
-		var wrong *sandbox.ConfigError
-		if errors.As(err, &wrong) {
-			return configError(wrong)
-		}
-		return err
+		return libraryError(err)
 	}
 	defer r.net.Close()
 	if err := r.listen(); err != nil {
@@ -75,7 +77,9 @@ func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) err
 		defer r.server.Close()
 	}
 	if f.netns != "" {
-		return r.join(ctx)
+		ctx, stop := interruptible()
+		defer stop()
+		return r.join(ctx, ns)
 	}
 	return r.command(ctx, args)
 }
@@ -113,13 +117,7 @@ func (r *runner) listen() error {
 }
 
 // join serves a namespace that exists, until it ends or a signal comes.
-func (r *runner) join(context.Context) error {
-	ctx, stop := interruptible()
-	defer stop()
-	ns, err := r.flags.namespace()
-	if err != nil {
-		return err
-	}
+func (r *runner) join(ctx context.Context, ns sandbox.Namespace) error {
 	if err := r.net.Join(ctx, ns); err != nil {
 		return setupError(err)
 	}
@@ -130,7 +128,7 @@ func (r *runner) join(context.Context) error {
 	if err := r.prepare(ctx, nil, where); err != nil {
 		return err
 	}
-	err = r.carry(ctx)
+	err := r.carry(ctx)
 	r.end()
 	var stopped signalled
 	if errors.As(context.Cause(ctx), &stopped) {

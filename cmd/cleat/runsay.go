@@ -120,7 +120,7 @@ func (s *runSay) ready(info control.Info, forwards []control.Forward, f *runFlag
 func (s *runSay) refused(f sandbox.Flow, d policy.Decision) {
 	e := event{Event: "refused", Message: d.Reason, Refused: &refusedFlow{
 		Protocol: f.Protocol.String(), Source: f.Source, Destination: f.Destination, Names: d.Names}}
-	if d.Rule != nil && !d.Builtin {
+	if d.Rule != nil && d.Builtin == "" {
 		e.Refused.Rule = d.Rule.String()
 	}
 	to := f.Destination.String()
