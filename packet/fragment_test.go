@@ -74,7 +74,7 @@ func TestFragmentsBecomeWholeAgain(t *testing.T) {
 							t.Skip("fits into one packet")
 						}
 						shuffle(pieces)
-						r := NewReassembler(1 << 20)
+						r := NewReassembler(1<<20, 0)
 						for i, b := range pieces {
 							whole, err := add(t, r, 0, b)
 							if err != nil {
@@ -146,7 +146,7 @@ func TestReassemblyOfHostileFragments(t *testing.T) {
 	for _, tt := range tests {
 		for _, is4 := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, IPv4 %v", tt.name, is4), func(t *testing.T) {
-				r := NewReassembler(1 << 20)
+				r := NewReassembler(1<<20, 0)
 				for i, f := range tt.frags {
 					whole, err := add(t, r, 0, piece(is4, 5, f.offset, f.n, f.more, f.fill))
 					if !errors.Is(err, f.err) || (whole != nil) != f.whole {
@@ -163,7 +163,7 @@ func TestReassemblyOfHostileFragments(t *testing.T) {
 }
 
 func TestReassemblyKeepsDatagramsApart(t *testing.T) {
-	r := NewReassembler(1 << 20)
+	r := NewReassembler(1<<20, 0)
 	for id := range uint32(100) {
 		if _, err := add(t, r, 0, piece(true, id, 0, 8, true, byte(id))); err != nil {
 			t.Fatal(err)
@@ -179,7 +179,7 @@ func TestReassemblyKeepsDatagramsApart(t *testing.T) {
 
 func TestReassemblyExpires(t *testing.T) {
 	for _, is4 := range []bool{true, false} {
-		r := NewReassembler(1 << 20)
+		r := NewReassembler(1<<20, 0)
 		_, _ = add(t, r, 0, piece(is4, 1, 0, 16, true, 1))
 		_, _ = add(t, r, 0, piece(is4, 1, 24, 8, true, 1))
 		_, _ = add(t, r, time.Second, piece(is4, 2, 8, 16, true, 1))
@@ -208,8 +208,28 @@ func TestReassemblyExpires(t *testing.T) {
 	}
 }
 
+func TestReassemblyLeavesHeadroom(t *testing.T) {
+	for _, is4 := range []bool{true, false} {
+		r := NewReassembler(1<<20, VNetHdrBytes)
+		_, _ = add(t, r, 0, piece(is4, 1, 8, 1, false, 2))
+		whole, err := add(t, r, 0, piece(is4, 1, 0, 8, true, 1))
+		if err != nil || !bytes.Equal(whole[:VNetHdrBytes], make([]byte, VNetHdrBytes)) {
+			t.Fatalf("% x, %v", whole, err)
+		}
+		if p := parseHeader(t, whole[VNetHdrBytes:]); !bytes.Equal(p.Payload, []byte{1, 1, 1, 1, 1, 1, 1, 1, 2}) {
+			t.Errorf("payload % x", p.Payload)
+		}
+		_, _ = add(t, r, 0, piece(is4, 2, 0, 8, true, 1))
+		r.Expire(reassemblyTime, func(first []byte) {
+			if p := parseHeader(t, first[VNetHdrBytes:]); len(p.Payload) != 8 {
+				t.Errorf("first fragment %+v", p)
+			}
+		})
+	}
+}
+
 func TestReassemblyOfTheSameIDLater(t *testing.T) {
-	r := NewReassembler(1 << 20)
+	r := NewReassembler(1<<20, 0)
 	_, _ = add(t, r, 0, piece(true, 1, 0, 8, true, 1))
 	if _, err := add(t, r, reassemblyTime, piece(true, 1, 0, 8, true, 2)); err != nil {
 		t.Fatalf("a new datagram counts as part of one that is too old: %v", err)
@@ -234,7 +254,7 @@ func TestReassemblyMemoryIsBounded(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := NewReassembler(limit)
+			r := NewReassembler(limit, 0)
 			for i := range 2000 {
 				_, _ = add(t, r, time.Duration(i), tt.next(i))
 				if r.Bytes() > limit {
@@ -253,7 +273,7 @@ func TestReassemblyMemoryIsBounded(t *testing.T) {
 }
 
 func TestReassemblyWithoutRoom(t *testing.T) {
-	r := NewReassembler(4096)
+	r := NewReassembler(4096, 0)
 	if _, err := add(t, r, 0, piece(true, 1, 8192, 8, false, 1)); !errors.Is(err, ErrNoRoom) {
 		t.Errorf("got %v, want ErrNoRoom", err)
 	}
@@ -275,7 +295,7 @@ func TestReassemblyKeepsCongestionMarks(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := NewReassembler(1 << 20)
+			r := NewReassembler(1<<20, 0)
 			a, b := piece(false, 1, 0, 8, true, 1), piece(false, 1, 8, 8, false, 1)
 			a[0], a[1] = 0x60|tt.first>>4, tt.first<<4
 			b[0], b[1] = 0x60|tt.second>>4, tt.second<<4
@@ -363,7 +383,7 @@ func FuzzReassembly(f *testing.F) {
 			if is4 {
 				limit -= IPv4Bytes
 			}
-			r, slow := NewReassembler(1<<20), new(slowReassembly)
+			r, slow := NewReassembler(1<<20, 0), new(slowReassembly)
 			for in := b; len(in) >= 3; in = in[3:] {
 				// offset in blocks; length in bytes, a multiple of 8 unless odd; more and fill
 				offset, n, more := int(in[0])*8, int(in[1])*8, in[2]&1 != 0
@@ -418,7 +438,7 @@ func TestFragmenterAllocatesNothing(t *testing.T) {
 
 func BenchmarkReassemble(b *testing.B) {
 	pieces := fragments(b, udpPacket(true, noise(65000)), 1, 1500)
-	r := NewReassembler(1 << 20)
+	r := NewReassembler(1<<20, 0)
 	b.SetBytes(65000)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -20,6 +20,7 @@ const maxFragmentHeader = IPv6Bytes
 // NewReassembler. It is not safe for concurrent use.
 type Reassembler struct {
 	maxBytes int
+	headroom int
 	bytes    int
 	pending  map[fragmentKey]*datagram
 	// The oldest and the newest datagram: all live equally long, so this is the
@@ -42,7 +43,8 @@ type datagram struct {
 	deadline   time.Duration
 
 	head   IP     // of the first fragment, or of any until it has come
-	data   []byte // maxFragmentHeader bytes of headroom, then the payload
+	data   []byte // room for headers, then the payload
+	room   int    // bytes in front of the payload
 	have   []uint64
 	blocks int   // 8-byte blocks that have come
 	length int   // of the whole payload; 0: the last fragment has not come
@@ -60,8 +62,9 @@ const datagramBytes = 384
 // NewReassembler makes one that holds at most maxBytes of unfinished datagrams,
 // management included. When a fragment does not fit any more, the oldest
 // datagrams go. With less than 128 KiB large datagrams can't be put together.
-func NewReassembler(maxBytes int) *Reassembler {
-	return &Reassembler{maxBytes: maxBytes, pending: map[fragmentKey]*datagram{}}
+// Whole packets have headroom zero bytes in front of them.
+func NewReassembler(maxBytes, headroom int) *Reassembler {
+	return &Reassembler{maxBytes: maxBytes, headroom: headroom, pending: map[fragmentKey]*datagram{}}
 }
 
 // Pending is the number of unfinished datagrams, Bytes their cost.
@@ -72,8 +75,8 @@ func (r *Reassembler) Bytes() int { return r.bytes }
 
 // Add takes a fragment (IP.IsFragment) that came at the time now of any clock
 // that does not run backwards. When the fragment completes a datagram, the
-// result is the whole packet with a header without options, not a fragment any
-// more; it belongs to the caller. Otherwise it is nil. A fragment that can't be
+// result is the headroom and behind it the whole packet, with a header without
+// options, not a fragment any more; it belongs to the caller. Otherwise it is nil. A fragment that can't be
 // right is ErrBad, one that finds no room ErrNoRoom. Add copies what it keeps.
 // Callers see to it that Expire is called now and then.
 func (r *Reassembler) Add(now time.Duration, p *IP) ([]byte, error) {
@@ -119,7 +122,7 @@ func (r *Reassembler) datagramOf(now time.Duration, p *IP) *datagram {
 		d = nil
 	}
 	if d == nil {
-		d = &datagram{key: key, deadline: now + reassemblyTime, head: *p, prev: r.newest}
+		d = &datagram{key: key, deadline: now + reassemblyTime, head: *p, room: r.headroom + maxFragmentHeader, prev: r.newest}
 		d.head.Payload = nil
 		if r.newest != nil {
 			r.newest.next = d
@@ -174,22 +177,22 @@ func (d *datagram) consistent(p *IP, end int) bool {
 		return false
 	case all:
 		// The last block of a datagram may be short: a copy of it says so.
-		return (p.More || d.length == end) && len(d.data) >= maxFragmentHeader+end &&
-			bytes.Equal(d.data[maxFragmentHeader+p.Offset:maxFragmentHeader+end], p.Payload)
+		return (p.More || d.length == end) && len(d.data) >= d.room+end &&
+			bytes.Equal(d.data[d.room+p.Offset:d.room+end], p.Payload)
 	}
 	return true
 }
 
 // reach is the end of the farthest fragment that has come, in bytes.
-func (d *datagram) reach() int { return max(len(d.data)-maxFragmentHeader, 0) }
+func (d *datagram) reach() int { return max(len(d.data)-d.room, 0) }
 
 // reserve makes room in d for a payload of end bytes.
 func (r *Reassembler) reserve(d *datagram, end int) bool {
-	need := maxFragmentHeader + end
+	need := d.room + end
 	if cap(d.data) < need {
 		// Fragments mostly come in order: double, so that copying stays linear.
-		size := min(max(need, 2*cap(d.data)), maxFragmentHeader+maxDatagram+1)
-		blocks := ((size-maxFragmentHeader+7)/8 + 63) / 64
+		size := min(max(need, 2*cap(d.data)), d.room+maxDatagram+1)
+		blocks := ((size-d.room+7)/8 + 63) / 64
 		grown := size + blocks*8
 		if datagramBytes+grown > r.maxBytes {
 			r.kill(d)
@@ -210,7 +213,7 @@ func (r *Reassembler) reserve(d *datagram, end int) bool {
 
 // store copies a fragment that does not overlap anything.
 func (d *datagram) store(p *IP, end int) {
-	copy(d.data[maxFragmentHeader+p.Offset:], p.Payload)
+	copy(d.data[d.room+p.Offset:], p.Payload)
 	for i := p.Offset / 8; i < (end+7)/8; i++ {
 		d.have[i/64] |= 1 << (i % 64)
 		d.blocks++
@@ -232,9 +235,9 @@ func (d *datagram) finish() []byte {
 	h := d.head
 	h.TOS |= d.marked
 	h.More, h.Offset, h.DontFragment = false, 0, h.Src.Is6()
-	at := maxFragmentHeader - IPBytes(h.Src)
+	at := d.room - IPBytes(h.Src)
 	h.Put(d.data[at:], d.length)
-	return d.data[at : maxFragmentHeader+d.length]
+	return d.data[maxFragmentHeader-IPBytes(h.Src) : d.room+d.length]
 }
 
 // kill keeps a datagram only to remember that what comes of it is not wanted.
@@ -274,7 +277,7 @@ func (r *Reassembler) remove(d *datagram) {
 }
 
 // Expire drops the datagrams that were begun too long before now. Of those
-// whose first fragment had come, report is given a packet that quotes it, for an
+// whose first fragment had come, report is given a packet that quotes it, behind the headroom, for an
 // ICMP error ErrorReassembly; nil: nobody wants to know.
 func (r *Reassembler) Expire(now time.Duration, report func(first []byte)) {
 	for d := r.oldest; d != nil && now >= d.deadline; d = r.oldest {
@@ -297,8 +300,9 @@ func (d *datagram) first() []byte {
 	if h.Src.Is6() {
 		header += FragmentBytes
 	}
-	b := make([]byte, header+n)
-	h.Put(b, n)
-	copy(b[header:], d.data[maxFragmentHeader:maxFragmentHeader+n])
+	headroom := d.room - maxFragmentHeader
+	b := make([]byte, headroom+header+n)
+	h.Put(b[headroom:], n)
+	copy(b[headroom+header:], d.data[d.room:d.room+n])
 	return b
 }

@@ -71,9 +71,10 @@ func addressOf(name *unix.RawSockaddrInet6, size uint32) Address {
 }
 
 // controlSpace is room for the control messages of one datagram. The most come
-// to a socket with everything switched on: CMSG_SPACE of the segment size (24),
-// packet information (40) and traffic class (24), of both versions.
-const controlSpace = 160
+// to a socket of both versions with everything switched on: CMSG_SPACE of an
+// error (64) or a segment size (24), packet information (40 and 32), and
+// traffic class (24 and 24).
+const controlSpace = 192
 
 // Outbox is a set of datagrams with addresses for one sendmmsg call. Make it
 // with NewOutbox.
@@ -286,6 +287,7 @@ type ErrorReport struct {
 	Info       uint32     // path MTU in bytes, of EMSGSIZE
 	Offender   netip.Addr // who sent the ICMP message
 	To         Address    // where the datagram was sent
+	Local      netip.Addr // from which of the host's addresses, where packet information is asked for
 	Data       []byte     // the head of the datagram, in the caller's buffer
 }
 
@@ -316,7 +318,7 @@ func (e *Errors) Next(fd int, r *ErrorReport) bool {
 	if errno != 0 {
 		return false
 	}
-	*r = ErrorReport{To: e.in.From(0), Data: e.buf[:min(int(n), len(e.buf))]}
+	*r = ErrorReport{To: e.in.From(0), Local: e.in.Meta(0).Local, Data: e.buf[:min(int(n), len(e.buf))]}
 	c := e.in.control[:min(int(h.Controllen), controlSpace)]
 	for {
 		level, typ, data, rest := nextControl(c)
