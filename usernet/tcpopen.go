@@ -114,13 +114,16 @@ func (f *tcpFlow) connect() {
 // wait gives the socket a seat in the loop.
 func (f *tcpFlow) wait() bool {
 	var err error
-	f.ticket, err = f.s.loop.add(f.fd, unix.EPOLLIN|unix.EPOLLOUT|unix.EPOLLRDHUP|unix.EPOLLPRI|edge, f)
+	f.ticket, err = f.s.loop.add(f.fd, streamEvents, f)
 	if err != nil {
 		f.refuse()
 		return false
 	}
 	return true
 }
+
+// streamEvents are what a connection's socket is waited for.
+const streamEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | edge
 
 // ready implements source.
 func (f *tcpFlow) ready(events uint32) {
@@ -241,6 +244,7 @@ func (t *tcpTable) call(fd int, client netip.AddrPort, guest, shown netip.AddrPo
 	}
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	t.s.tune(fd, client.Addr())
+	t.s.tuneConnected(fd, client.Addr())
 	f.mss = t.s.cfg.MTU - packet.IPBytes(shown.Addr()) - packet.TCPBytes
 	f.sendSYN(packet.SYN)
 	f.sndNxt = f.sndStart + 1

@@ -13,8 +13,7 @@ import (
 func (f *tcpFlow) input(h *packet.TCPHeader) {
 	switch f.state {
 	case judging, connecting:
-		if h.Flags&packet.RST != 0 || h.Flags&packet.SYN != 0 && h.Seq != f.rcvStart {
-			// The guest has given up, or begins anew.
+		if h.Flags&packet.RST != 0 { // the guest has given up
 			f.abort()
 			f.drop()
 		}
@@ -190,8 +189,13 @@ func (f *tcpFlow) send(data []byte, urgent bool) (int, bool) {
 		f.outBytes += uint64(n)
 		f.hostFull = n < len(data)
 		return n, true
-	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM:
+	case unix.EAGAIN:
 		f.hostFull = true
+		return 0, true
+	case unix.ENOBUFS, unix.ENOMEM:
+		// No event tells when the kernel has memory again: ask anew each round.
+		f.hostFull = true
+		_ = f.s.loop.modify(f.ticket, f.fd, streamEvents)
 		return 0, true
 	case unix.EINTR:
 		return 0, true
