@@ -129,8 +129,9 @@ func (t *tcpTable) input(v *packet.VNetHdr, ip *packet.IP) {
 	}
 	guest, peer := netip.AddrPortFrom(ip.Src, h.SrcPort), netip.AddrPortFrom(ip.Dst, h.DstPort)
 	f := t.flows[keyOf(guest, peer)]
-	if f != nil && f.state == finished && h.Flags&(packet.SYN|packet.ACK|packet.RST) == packet.SYN {
-		t.forget(f) // the guest uses the pair of ports again (RFC 6191)
+	if f != nil && f.succeeded(h) {
+		f.abort()
+		f.drop()
 		f = nil
 	}
 	if f != nil {
@@ -144,6 +145,16 @@ func (t *tcpTable) input(v *packet.VNetHdr, ip *packet.IP) {
 	default:
 		t.s.refuse(guest, peer, h)
 	}
+}
+
+// succeeded tells whether a segment is the SYN of another connection between the
+// same two ports: after the end of f (RFC 6191), or because the guest has given
+// up without a word, as a kernel does that has heard nothing.
+func (f *tcpFlow) succeeded(h *packet.TCPHeader) bool {
+	if h.Flags&(packet.SYN|packet.ACK|packet.RST) != packet.SYN {
+		return false
+	}
+	return f.state == finished || f.state < answered && h.Seq != f.rcvStart
 }
 
 // begin takes the guest's first SYN.

@@ -14,19 +14,17 @@ import (
 // segment that must not be looked at further.
 func (f *tcpFlow) acknowledged(h *packet.TCPHeader) bool {
 	switch {
+	case f.state == answered && h.Ack != f.sndNxt:
+		f.s.refuse(f.guest, f.peer, h) // not of our SYN
+		return false
+	case f.state == answered:
+		f.establish()
+		f.sndUna = h.Ack
 	case before(f.sndNxt, h.Ack):
 		f.owe() // of something never sent
 		return false
 	case before(h.Ack, f.sndUna):
 		return true // old, but its data may be new
-	}
-	if f.state == answered {
-		if h.Ack != f.sndNxt {
-			f.s.refuse(f.guest, f.peer, h)
-			return false
-		}
-		f.establish()
-		f.sndUna = h.Ack
 	}
 	window := int(h.Window) << f.guestShft
 	if h.Ack == f.sndUna {

@@ -23,7 +23,7 @@ type Guest struct {
 	t   testing.TB
 	fd  int
 	mtu int
-	buf [1 << 17]byte
+	buf []byte
 }
 
 // New makes a guest and the device that a network under test may use. Both are
@@ -40,13 +40,20 @@ func New(t testing.TB, mtu int) (*Guest, *os.File) {
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, room) // as far as net.core.wmem_max allows
 		}
 	}
-	g := &Guest{t: t, fd: pair[0], mtu: mtu, Patience: 10 * time.Second}
+	g := &Guest{t: t, fd: pair[0], mtu: mtu, buf: make([]byte, 1<<17), Patience: 10 * time.Second}
 	device := os.NewFile(uintptr(pair[1]), "scripted guest's device")
 	t.Cleanup(func() {
 		g.Remove()
 		device.Close()
 	})
 	return g, device
+}
+
+// Within is the same guest, whose failures are a subtest's.
+func (g *Guest) Within(t testing.TB) *Guest {
+	sub := *g
+	sub.t = t
+	return &sub
 }
 
 // Remove ends the device, as if its namespace had gone.
@@ -102,7 +109,7 @@ func (g *Guest) wait(events int16, what string) {
 func (g *Guest) TryReceive() *Packet {
 	g.t.Helper()
 	for {
-		n, err := unix.Read(g.fd, g.buf[:])
+		n, err := unix.Read(g.fd, g.buf)
 		switch {
 		case err == nil && n > 0:
 			return g.checked(g.buf[:n])
@@ -118,7 +125,7 @@ func (g *Guest) TryReceive() *Packet {
 // many there were.
 func (g *Guest) Discard() int {
 	for count := 0; ; count++ {
-		if n, err := unix.Read(g.fd, g.buf[:]); err != nil || n == 0 {
+		if n, err := unix.Read(g.fd, g.buf); err != nil || n == 0 {
 			return count
 		}
 	}

@@ -1,0 +1,555 @@
+package usernet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"cleat/packet"
+	"cleat/usernet/guesttest"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestHandshakeOptions(t *testing.T) {
+	tests := []struct {
+		name    string
+		options []byte
+		segment int // payload of our segments
+		window  int // what a window of 1 in the header means; 0: too wide to try
+		scaled  bool
+	}{
+		{"none", nil, 536, 1, false},
+		{"MSS absent", guesttest.Scale(7), 536, 128, true},
+		{"MSS 0", slices.Concat(guesttest.MSS(0), guesttest.Scale(7)), 536, 128, true},
+		{"MSS of 1", slices.Concat(guesttest.MSS(1), guesttest.Scale(7)), 64, 128, true},
+		{"MSS 64", slices.Concat(guesttest.MSS(64), guesttest.Scale(7)), 64, 128, true},
+		{"MSS 1000", slices.Concat(guesttest.MSS(1000), guesttest.Scale(7)), 1000, 128, true},
+		{"MSS huge", slices.Concat(guesttest.MSS(65535), guesttest.Scale(7)), 1460, 128, true},
+		{"MSS cut", []byte{1, 2, 4, 5}, 536, 1, false},
+		{"no scale", guesttest.MSS(1460), 1460, 1, false},
+		{"scale 0", slices.Concat(guesttest.MSS(1460), guesttest.Scale(0)), 1460, 1, true},
+		{"scale 1", slices.Concat(guesttest.MSS(1460), guesttest.Scale(1)), 1460, 2, true},
+		{"scale 2", slices.Concat(guesttest.MSS(1460), guesttest.Scale(2)), 1460, 4, true},
+		{"scale 3", slices.Concat(guesttest.MSS(1460), guesttest.Scale(3)), 1460, 8, true},
+		{"scale 4", slices.Concat(guesttest.MSS(1460), guesttest.Scale(4)), 1460, 16, true},
+		{"scale 5", slices.Concat(guesttest.MSS(1460), guesttest.Scale(5)), 1460, 32, true},
+		{"scale 6", slices.Concat(guesttest.MSS(1460), guesttest.Scale(6)), 1460, 64, true},
+		{"scale 8", slices.Concat(guesttest.MSS(1460), guesttest.Scale(8)), 1460, 256, true},
+		{"scale 9", slices.Concat(guesttest.MSS(1460), guesttest.Scale(9)), 1460, 512, true},
+		{"scale 10", slices.Concat(guesttest.MSS(1460), guesttest.Scale(10)), 1460, 1024, true},
+		{"scale 11", slices.Concat(guesttest.MSS(1460), guesttest.Scale(11)), 1460, 2048, true},
+		{"scale 12", slices.Concat(guesttest.MSS(1460), guesttest.Scale(12)), 1460, 4096, true},
+		{"scale 13", slices.Concat(guesttest.MSS(1460), guesttest.Scale(13)), 1460, 8192, true},
+		{"scale 14", slices.Concat(guesttest.MSS(1460), guesttest.Scale(14)), 1460, 16384, true},
+		{"scale 15 is 14", slices.Concat(guesttest.MSS(1460), guesttest.Scale(15)), 1460, 16384, true},
+		{"scale 255 is 14", slices.Concat(guesttest.MSS(1460), guesttest.Scale(255)), 1460, 16384, true},
+		{"timestamps and SACK", slices.Concat(guesttest.MSS(1460), guesttest.SACKPermitted, guesttest.Timestamps, guesttest.Nop, guesttest.Scale(7)), 1460, 128, true},
+		{"an unknown option", slices.Concat([]byte{253, 6, 1, 2, 3, 4}, guesttest.MSS(1000), guesttest.Scale(7)), 1000, 128, true},
+		{"an option that runs out", slices.Concat(guesttest.MSS(1000), []byte{3, 9, 7}), 1000, 1, false},
+	}
+	r := newRig(t)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := r.within(t)
+			c, host := r.open(func(c *guesttest.Conn) { c.Options = tt.options })
+			if o := c.PeerOptions; o.MSS != 1460 || o.HasScale != tt.scaled || o.SACKPermitted || o.Timestamps {
+				t.Errorf("the answer has %+v, want MSS 1460, scale %v, neither SACK nor timestamps", o, tt.scaled)
+			}
+			r.write(host, text(5000))
+			p := r.g.Await(func(p *guesttest.Packet) string {
+				if len(p.TCP.Payload) < 5000 {
+					return "want all in one"
+				}
+				return ""
+			})
+			if int(p.VNet.GSOSize) != tt.segment {
+				t.Errorf("segments of %d bytes, want %d", p.VNet.GSOSize, tt.segment)
+			}
+			c.Ack += 5000
+			c.Window = 1
+			c.Send(packet.ACK, nil)
+			r.g.Silent()
+			r.write(host, text(50000))
+			r.until("the window is full", func() bool { return int(r.flow(c).sndNxt-c.Ack) >= min(tt.window, tt.window/tt.segment*tt.segment+1) })
+			sent := 0
+			for _, p := range r.g.Settle() {
+				sent += len(p.TCP.Payload)
+			}
+			if sent > tt.window || tt.window-sent >= tt.segment {
+				t.Errorf("%d bytes came, the window was %d", sent, tt.window)
+			}
+			c.Ack += uint32(sent)
+			c.Window = 0
+			c.Send(packet.RST, nil)
+		})
+	}
+}
+
+// within is r as part of a subtest.
+func (r *rig) within(t *testing.T) *rig {
+	sub := *r
+	sub.T = t
+	sub.g = r.g.Within(t)
+	r.ports += 100 // the subtest's own
+	return &sub
+}
+
+func TestOurWindowIsScaledOnlyIfTheGuestDoes(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		options []byte
+		shift   int
+	}{
+		{"scaled", guesttest.Scale(0), ourShift},
+		{"not scaled", nil, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			c, host := r.open(func(c *guesttest.Conn) { c.Options = tt.options })
+			c.Send(packet.ACK, []byte("x"))
+			r.g.Only(c.Acks())
+			offered := int(c.PeerWindow) << tt.shift
+			if offered < leastWindow-1 || offered > maxWindow {
+				t.Errorf("we offer %d bytes", offered)
+			}
+			var edge uint32
+			r.do(func() { edge = r.flow(c).rcvEdge })
+			if got := int(edge - c.Seq); got != offered {
+				t.Errorf("we take %d bytes, but offer %d", got, offered)
+			}
+			r.reads(host, "x")
+		})
+	}
+}
+
+func TestSYNThatOpensNothing(t *testing.T) {
+	tests := []struct {
+		name    string
+		port    uint16 // of the peer
+		flags   uint8
+		payload string
+		reply   func(*guesttest.Segment) (flags uint8, seq, ack uint32)
+	}{
+		{"port 0", 0, packet.SYN, "", func(s *guesttest.Segment) (uint8, uint32, uint32) {
+			return packet.RST | packet.ACK, 0, s.Seq + 1
+		}},
+		{"SYN|FIN", 80, packet.SYN | packet.FIN, "", func(s *guesttest.Segment) (uint8, uint32, uint32) {
+			return packet.RST | packet.ACK, 0, s.Seq + 2
+		}},
+		{"SYN|RST", 80, packet.SYN | packet.RST, "", nil},
+		{"SYN|ACK", 80, packet.SYN | packet.ACK, "", func(s *guesttest.Segment) (uint8, uint32, uint32) { return packet.RST, s.Ack, 0 }},
+		{"ACK", 80, packet.ACK, "", func(s *guesttest.Segment) (uint8, uint32, uint32) { return packet.RST, s.Ack, 0 }},
+		{"data", 80, packet.ACK | packet.PSH, "abc", func(s *guesttest.Segment) (uint8, uint32, uint32) { return packet.RST, s.Ack, 0 }},
+		{"FIN", 80, packet.FIN | packet.ACK, "", func(s *guesttest.Segment) (uint8, uint32, uint32) { return packet.RST, s.Ack, 0 }},
+		{"FIN without ACK", 80, packet.FIN, "abc", func(s *guesttest.Segment) (uint8, uint32, uint32) {
+			return packet.RST | packet.ACK, 0, s.Seq + 4
+		}},
+		{"no flag", 80, 0, "abc", func(s *guesttest.Segment) (uint8, uint32, uint32) {
+			return packet.RST | packet.ACK, 0, s.Seq + 3
+		}},
+		{"RST", 80, packet.RST, "", nil},
+		{"RST|ACK", 80, packet.RST | packet.ACK, "", nil},
+	}
+	family(t, func(t *testing.T, r *rig) {
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				r := r.within(t)
+				c := r.conn(netip.AddrPortFrom(r.peer, tt.port))
+				c.Ack = 12345
+				s := c.Segment(tt.flags, []byte(tt.payload))
+				r.g.Send(s)
+				if tt.reply == nil {
+					r.g.Silent()
+					return
+				}
+				flags, seq, ack := tt.reply(&s)
+				p := r.g.Only(c.From(flags))
+				if p.TCP.Seq != seq || p.TCP.Ack != ack {
+					t.Errorf("got %v, want seq %d ack %d", p, seq, ack)
+				}
+				if n := r.live(); n != 0 {
+					t.Errorf("%d connections, want none", n)
+				}
+			})
+		}
+	})
+}
+
+func TestSourcePortZero(t *testing.T) {
+	r := newRig(t)
+	c := r.g.Conn(netip.AddrPortFrom(r.guest, 0), netip.AddrPortFrom(r.peer, 80), 7)
+	c.Send(packet.SYN, nil)
+	r.g.Only(c.Resets())
+}
+
+func TestConnectRefused(t *testing.T) {
+	family(t, func(t *testing.T, r *rig) {
+		l := r.listen()
+		c := r.conn(r.toward(l))
+		l.Close()
+		c.Send(packet.SYN, nil)
+		p := r.g.Await(c.Resets())
+		if p.TCP.Flags != packet.RST|packet.ACK || p.TCP.Ack != c.Start+1 {
+			t.Errorf("got %v", p)
+		}
+		r.gone()
+	})
+}
+
+func TestConnectRefusedAcknowledgesDataOfTheSYN(t *testing.T) {
+	r := newRig(t)
+	l := r.listen()
+	c := r.conn(r.toward(l))
+	l.Close()
+	c.Send(packet.SYN, []byte("early"))
+	p := r.g.Await(c.From(packet.RST | packet.ACK))
+	// RFC 9293 section 3.10.7.3: any acknowledgement between ISS and SND.NXT will do.
+	if n := p.TCP.Ack - c.Start; n < 1 || n > 6 {
+		t.Errorf("RST acknowledges %d, the guest's SYN-SENT takes 1 to 6", n)
+	}
+}
+
+// Broadcast and multicast addresses are beyond TCP: the kernel says so at once.
+func TestConnectUnreachable(t *testing.T) {
+	tests := []struct {
+		name string
+		to   netip.AddrPort
+	}{
+		{"IPv4", netip.MustParseAddrPort("255.255.255.255:80")},
+		{"IPv6", netip.MustParseAddrPort("[ff02::1]:80")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, func(cfg *Config) {
+				cfg.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: Redirect, To: tt.to} })
+			})
+			if tt.to.Addr().Is6() {
+				needIPv6(t)
+				r.guest, r.peer = rigGuest6, rigPeer6
+			}
+			c := r.conn(netip.AddrPortFrom(r.peer, 80))
+			c.Send(packet.SYN, nil)
+			p := r.g.Only(guesttest.Unreachable(packet.ErrorNet, r.guest, r.peer))
+			var quoted packet.TCPHeader
+			// Of the header, an error has 8 bytes at least: ports and sequence number.
+			full := append(slices.Clone(p.ICMP.Original.Payload), make([]byte, packet.TCPBytes)...)
+			full[12] = 5 << 4
+			if err := packet.ParseTCP(full, &quoted); err != nil || quoted.SrcPort != c.Local.Port() || quoted.DstPort != 80 || quoted.Seq != c.Start {
+				t.Errorf("the error quotes %+v, %v", quoted, err)
+			}
+			if n := r.live(); n != 0 {
+				t.Errorf("%d connections, want none", n)
+			}
+		})
+	}
+}
+
+// thinking is a Stack whose hook thinks for ever, so that connections stay where
+// they are.
+func thinking(cfg *Config) {
+	cfg.Hook = func(ctx context.Context, _ Flow) Verdict { <-ctx.Done(); return Verdict{} }
+}
+
+func TestHowAConnectFails(t *testing.T) {
+	tests := []struct {
+		err   unix.Errno
+		reset bool
+		kind  packet.ErrorKind
+	}{
+		{err: unix.ECONNREFUSED, reset: true},
+		{err: unix.ECONNRESET, reset: true},
+		{err: unix.EMFILE, reset: true},
+		{err: unix.ENETUNREACH, kind: packet.ErrorNet},
+		{err: unix.ENETDOWN, kind: packet.ErrorNet},
+		{err: unix.EADDRNOTAVAIL, kind: packet.ErrorNet},
+		{err: unix.EHOSTUNREACH, kind: packet.ErrorHost},
+		{err: unix.EHOSTDOWN, kind: packet.ErrorHost},
+		{err: unix.EACCES, kind: packet.ErrorProhibited},
+		{err: unix.EPERM, kind: packet.ErrorProhibited},
+	}
+	family(t, func(t *testing.T, r *rig) {
+		for _, tt := range tests {
+			t.Run(unix.ErrnoName(tt.err), func(t *testing.T) {
+				r := r.within(t)
+				c := r.conn(netip.AddrPortFrom(r.peer, 80))
+				c.Send(packet.SYN, nil)
+				r.g.Silent()
+				r.do(func() { r.flow(c).failed(tt.err) })
+				if tt.reset {
+					r.g.Only(c.Resets())
+				} else {
+					r.g.Only(guesttest.Unreachable(tt.kind, r.guest, r.peer))
+				}
+				if n := r.live(); n != 0 {
+					t.Errorf("%d connections, want none", n)
+				}
+			})
+		}
+	}, thinking)
+}
+
+func TestConnectTimesOut(t *testing.T) {
+	r := newRig(t, thinking)
+	c := r.conn(netip.AddrPortFrom(r.peer, 80))
+	c.Send(packet.SYN, nil)
+	r.g.Silent()
+	r.do(func() { r.flow(c).failed(unix.ETIMEDOUT) })
+	r.g.Silent()
+	for range 3 { // the guest's kernel still tries
+		r.g.Send(guesttest.Segment{From: c.Local, To: c.Peer, Seq: c.Start, Flags: packet.SYN, Options: c.Options})
+		r.g.Silent()
+	}
+	r.advance(giveUp)
+	r.g.Silent()
+	if n := r.live(); n != 0 {
+		t.Errorf("%d connections after the guest must have given up", n)
+	}
+}
+
+// deafListener is a port of the host's loopback whose queue is full: the kernel
+// drops further SYNs.
+func (r *rig) deafListener() netip.AddrPort {
+	r.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: loopback4.As4()}); err != nil {
+		r.Fatal(err)
+	}
+	if err := unix.Listen(fd, 0); err != nil {
+		r.Fatal(err)
+	}
+	own, err := unix.Getsockname(fd)
+	if err != nil {
+		r.Fatal(err)
+	}
+	at := addrPort(own)
+	d := net.Dialer{Timeout: patience}
+	c, err := d.Dial("tcp", at.String()) // a backlog of 0 holds one
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cleanup(func() { c.Close() })
+	return netip.AddrPortFrom(r.peer, at.Port())
+}
+
+func TestSYNRepeatedWhileConnecting(t *testing.T) {
+	r := newRig(t)
+	c := r.conn(r.deafListener())
+	syn := c.Segment(packet.SYN, nil)
+	for range 4 {
+		r.g.Send(syn)
+		r.g.Silent()
+	}
+	if n := r.live(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+	t.Run("what is no SYN is no answer", func(t *testing.T) {
+		for _, flags := range []uint8{packet.ACK, packet.ACK | packet.PSH, packet.FIN | packet.ACK} {
+			c.SendAt(1, flags, []byte("x"))
+		}
+		r.g.Silent()
+	})
+	t.Run("the guest gives up", func(t *testing.T) {
+		c.SendAt(1, packet.RST, nil)
+		r.g.Silent()
+		if n := r.live(); n != 0 {
+			t.Errorf("%d connections, want none", n)
+		}
+	})
+}
+
+func TestConnectLimitEndsInSilence(t *testing.T) {
+	r := newRig(t, func(cfg *Config) { cfg.Limits.TCPConnect = 5 * time.Second })
+	c := r.conn(r.deafListener())
+	c.Send(packet.SYN, nil)
+	r.g.Silent()
+	fd := func() (fd int) { r.do(func() { fd = r.flow(c).fd }); return fd }
+	if fd() < 0 {
+		t.Fatal("no connect is under way")
+	}
+	r.advance(5 * time.Second)
+	r.g.Silent()
+	if fd() >= 0 {
+		t.Error("the host still tries after the limit")
+	}
+}
+
+func TestNewSYNWhileConnectingBeginsAnew(t *testing.T) {
+	r := newRig(t, thinking)
+	c := r.conn(netip.AddrPortFrom(r.peer, 80))
+	c.Send(packet.SYN, nil)
+	r.g.Silent()
+	c.Seq, c.Start = c.Start+1000, c.Start+1000
+	c.Send(packet.SYN, nil)
+	r.g.Silent()
+	if n := r.live(); n != 1 {
+		t.Fatalf("%d connections, want the new one", n)
+	}
+	var start uint32
+	r.do(func() { start = r.flow(c).rcvStart })
+	if start != c.Start {
+		t.Errorf("the connection begins at %d, the guest's second SYN at %d", start, c.Start)
+	}
+}
+
+func TestSYNWithData(t *testing.T) {
+	r := newRig(t)
+	l := r.listen()
+	c := r.conn(r.toward(l))
+	s := c.Segment(packet.SYN, []byte("early"))
+	r.g.Send(s)
+	p := r.g.Await(c.From(packet.SYN | packet.ACK))
+	taken := p.TCP.Ack - (c.Start + 1)
+	if taken > 5 {
+		t.Fatalf("the answer acknowledges %d bytes of 5", taken)
+	}
+	c.Accepted(p)
+	c.Seq = p.TCP.Ack
+	c.Send(packet.ACK, []byte("early")[taken:])
+	r.g.Only(c.Acks())
+	r.reads(r.accept(l), "early")
+}
+
+func TestSYNRepeatedAfterTheAnswer(t *testing.T) {
+	r := newRig(t)
+	l := r.listen()
+	c := r.conn(r.toward(l))
+	syn := c.Segment(packet.SYN, nil)
+	r.g.Send(syn)
+	first := r.g.Await(c.From(packet.SYN | packet.ACK))
+	r.g.Send(syn)
+	again := r.g.Only(c.From(packet.SYN | packet.ACK))
+	if again.TCP.Seq != first.TCP.Seq || again.TCP.Ack != first.TCP.Ack {
+		t.Errorf("first %v, then %v", first, again)
+	}
+	r.accept(l)
+}
+
+func TestAnswerRepeatedUntilGivenUp(t *testing.T) {
+	r := newRig(t)
+	l := r.listen()
+	c := r.conn(r.toward(l))
+	c.Send(packet.SYN, nil)
+	first := r.g.Await(c.From(packet.SYN | packet.ACK))
+	host := r.accept(l)
+	wait := callTimeout
+	for i := range maxCallTries {
+		r.advance(wait)
+		p := r.g.Only(c.From(packet.SYN | packet.ACK))
+		if p.TCP.Seq != first.TCP.Seq {
+			t.Fatalf("repeat %d has another number: %v", i, p)
+		}
+		wait = min(2*wait, mostTimeout)
+	}
+	r.advance(wait)
+	r.g.Silent()
+	r.isReset(host)
+	r.gone()
+}
+
+func TestAnswerIsAcknowledgedWrongly(t *testing.T) {
+	tests := []struct {
+		name string
+		off  uint32
+	}{
+		{"the SYN itself", ^uint32(0)},
+		{"something old", ^uint32(100)},
+		{"something never sent", 1},
+		{"far ahead", 1 << 30},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			l := r.listen()
+			c := r.conn(r.toward(l))
+			c.Send(packet.SYN, nil)
+			c.Accepted(r.g.Await(c.From(packet.SYN | packet.ACK)))
+			c.Ack += tt.off
+			c.SendAt(0, packet.ACK, []byte("not yet"))
+			p := r.g.Only(c.From(packet.RST))
+			if p.TCP.Seq != c.Ack {
+				t.Errorf("got %v, want seq %d", p, c.Ack)
+			}
+			c.Ack -= tt.off
+			c.Send(packet.ACK, []byte("now"))
+			r.g.Only(c.Acks())
+			r.reads(r.accept(l), "now")
+		})
+	}
+}
+
+func TestRSTToTheAnswer(t *testing.T) {
+	r := newRig(t)
+	l := r.listen()
+	c := r.conn(r.toward(l))
+	c.Send(packet.SYN, nil)
+	r.g.Await(c.From(packet.SYN | packet.ACK))
+	c.SendAt(0, packet.RST, nil)
+	r.g.Silent()
+	r.isReset(r.accept(l))
+	r.gone()
+}
+
+func TestPolicyTurnsAway(t *testing.T) {
+	tests := []struct {
+		action Action
+		silent bool
+	}{{Refuse, false}, {Drop, true}}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt.action), func(t *testing.T) {
+			r := newRig(t, func(cfg *Config) {
+				cfg.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: tt.action} })
+			})
+			c := r.conn(netip.AddrPortFrom(r.peer, 80))
+			c.Send(packet.SYN, nil)
+			if tt.silent {
+				r.g.Silent()
+			} else {
+				r.g.Only(c.Resets())
+			}
+			if s := r.s.Stats(); s.Refused != 1 || s.Open != 0 {
+				t.Errorf("%d refused, %d open", s.Refused, s.Open)
+			}
+		})
+	}
+}
+
+func TestPolicySeesTheFlow(t *testing.T) {
+	var seen []Flow
+	r := newRig(t, func(cfg *Config) {
+		cfg.Policy = judgeFunc(func(f Flow) Verdict { seen = append(seen, f); return toLoopback(f) })
+	})
+	c, _ := r.open()
+	c.Send(packet.ACK, []byte("x"))
+	r.g.Settle()
+	r.do(func() {
+		if len(seen) != 1 || seen[0] != (Flow{Protocol: packet.TCP, Source: c.Local, Destination: c.Peer}) {
+			t.Errorf("the policy was asked about %v", seen)
+		}
+	})
+}
+
+func TestInitialSequenceNumbersGrowAndDiffer(t *testing.T) {
+	r := newRig(t)
+	one := netip.MustParseAddrPort("192.0.2.2:1000")
+	two := netip.MustParseAddrPort("192.0.2.2:1001")
+	peer := netip.MustParseAddrPort("198.51.100.7:80")
+	r.do(func() {
+		first, other := r.s.tcp.initialSequence(keyOf(one, peer)), r.s.tcp.initialSequence(keyOf(two, peer))
+		if first == other {
+			t.Error("two pairs of ends begin at the same number")
+		}
+		r.s.loop.now += int64(time.Second)
+		if later := r.s.tcp.initialSequence(keyOf(one, peer)); !before(first, later) {
+			t.Errorf("%d now, %d a second later", first, later)
+		}
+	})
+}
