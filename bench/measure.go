@@ -26,6 +26,8 @@ const (
 const (
 	graceTime    = 6 * time.Second
 	gracePerPair = 200 * time.Millisecond // on two processors under load
+
+	gracePerStream = 15 * time.Millisecond // to open it, to agree, and to close it
 )
 
 // measure takes one sample. What goes wrong is in the sample.
@@ -69,7 +71,7 @@ func (r *run) prepare(ctx context.Context, b *bed, job experiment.Job) ([]client
 			pair:    b.Pairs[i],
 			args:    arguments(job, b.Pairs[i], s),
 			cpus:    clientCPUs,
-			timeout: 2*job.Work.Duration + graceTime + time.Duration(len(clients))*gracePerPair,
+			timeout: 2*job.Work.Duration + graceTime + time.Duration(len(clients))*gracePerPair + time.Duration(job.Cell.Streams)*gracePerStream,
 		}
 	}
 	return clients, nil
@@ -185,11 +187,13 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 	var lost, sent uint64
 	var offered, really float64
 	var histograms []string
+	var shares []uint64
 	warned := map[string]bool{}
 	for _, res := range results {
 		switch s.Work {
 		case experiment.TCP:
 			v[cell.Throughput] += res.BitsPerSecond
+			shares = append(shares, res.StreamBytes...)
 		case experiment.UDP:
 			if res.BitsPerSecond == 0 {
 				return errNothingArrived
@@ -219,6 +223,9 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 	}
 	if sent > 0 {
 		v[cell.Loss] = float64(lost) / float64(sent)
+	}
+	if f := traffic.Fairness(shares); f > 0 {
+		v[cell.Fairness] = f
 	}
 	s.Values = v
 	if s.Work == experiment.CRR || len(histograms) == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"cleat/bench/cell"
@@ -61,6 +62,9 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 	if err != nil {
 		return err
 	}
+	if err := raiseFiles(); err != nil {
+		return err
+	}
 	env, err := newEnvironment(cfg)
 	if err != nil {
 		return err
@@ -78,6 +82,23 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 	}
 	err = r.all(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
+}
+
+// raiseFiles lets this process and all that it starts open as many files as may
+// be: a thousand flows are more than the usual limit leaves room for. The Go
+// runtime has done the same for this process, but takes it back for children
+// unless the limit is set again.
+func raiseFiles() error {
+	var limit syscall.Rlimit
+	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)
+	if err == nil {
+		limit.Cur = limit.Max
+		err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+	}
+	if err != nil {
+		return fmt.Errorf("raise the number of open files: %w", err)
+	}
+	return nil
 }
 
 // run is one experiment under way. It is used from one goroutine.
@@ -157,8 +178,11 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 		return nil
 	}
 	r.Progress.Next(at.done, at.block, job)
-	if job.Work.Kind == experiment.Setup {
+	switch job.Work.Kind {
+	case experiment.Setup:
 		return r.setup(ctx, job, at)
+	case experiment.Memory:
+		return r.memory(ctx, job, at)
 	}
 	bed, err := r.beds.take(ctx, job)
 	if err != nil {
@@ -169,7 +193,11 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 		return r.absent(ctx, job, &blackHole{bed.probe})
 	}
 	for attempt := 1; attempt <= maxAttempts; attempt++ {
-		s := r.measure(ctx, bed, job)
+		measure := r.measure
+		if job.Work.Kind == experiment.Start {
+			measure = r.firstByte
+		}
+		s := measure(ctx, bed, job)
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}

@@ -90,10 +90,11 @@ func parseServer(ctx context.Context, address string) (netip.AddrPort, error) {
 }
 
 const (
-	dialPatience  = 5 * time.Second // to reach the server and agree
-	reportGrace   = 5 * time.Second // beyond the time of a test until its report is missed
-	partialGrace  = time.Second     // after a stop until the report is missed
-	greetPatience = 3 * time.Second // for the first datagram to come back
+	dialPatience   = 5 * time.Second      // to reach the server and agree
+	streamPatience = 5 * time.Millisecond // more for each stream: they are opened one after the other
+	reportGrace    = 5 * time.Second      // beyond the time of a test until its report is missed
+	partialGrace   = time.Second          // after a stop until the report is missed
+	greetPatience  = 3 * time.Second      // for the first datagram to come back
 )
 
 // dial opens the control channel and says what is to be done.
@@ -159,7 +160,7 @@ func (c *client) connect(ctx context.Context, patience time.Duration) ([]*socket
 
 // begin agrees with the server that round begins and waits for StartAt.
 func (c *client) begin(ctx context.Context, round uint16) error {
-	agree, cancel := context.WithTimeout(ctx, dialPatience)
+	agree, cancel := context.WithTimeout(ctx, dialPatience+time.Duration(c.cfg.Streams)*streamPatience)
 	defer cancel()
 	if err := c.far.send(message{Kind: kindStart, Round: round}); err != nil {
 		return err
@@ -257,7 +258,7 @@ func (c *client) finish(partial bool) {
 }
 
 func (c *client) runTCP(ctx context.Context) error {
-	socks, err := c.connect(ctx, dialPatience)
+	socks, err := c.connect(ctx, dialPatience+time.Duration(c.cfg.Streams)*streamPatience)
 	if err != nil {
 		return err
 	}

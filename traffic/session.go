@@ -190,7 +190,7 @@ func (t *session) started(ctx context.Context) error {
 	if _, err := t.far.expect(ctx, kindStart); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, attachPatience)
+	ctx, cancel := context.WithTimeout(ctx, attachPatience+time.Duration(len(t.streams))*streamPatience)
 	defer cancel()
 	select {
 	case <-t.whole:

@@ -173,7 +173,7 @@ func (c *client) runRR(ctx context.Context) error {
 	if c.cfg.Work == UDPRR {
 		return c.runUDPRR(ctx)
 	}
-	socks, err := c.connect(ctx, dialPatience)
+	socks, err := c.connect(ctx, dialPatience+time.Duration(c.cfg.Streams)*streamPatience)
 	if err != nil {
 		return err
 	}

@@ -169,8 +169,14 @@ var entries = []Entry{
 
 	{Name: "tun", Title: "two TUN devices joined by a small relay", Role: Userspace, OneHost: true, Kinds: []string{"tun"}},
 	{Name: "tap", Title: "two TAP devices joined by a small relay", Role: Userspace, OneHost: true, Kinds: []string{"tun"}},
+	{Name: "cleat", Title: "cleat run, user-mode network", Role: Rootless, Kinds: []string{"tun"}},
 	{Name: "pasta", Title: "pasta (passt), user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"pasta"}},
 	{Name: "slirp4netns", Title: "slirp4netns, user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"slirp4netns"}},
+	{Name: "gvproxy", Title: "gvproxy and gvforwarder, user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"gvproxy", "gvforwarder"}},
+	{Name: "nsnet", Title: "nsnet's test program, user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"nsnet-test", "busybox", "unshare"},
+		Caveats: []string{"ports can't be published"}},
+	{Name: "bypass4netns", Title: "bypass4netns, sockets of the host's by seccomp", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"bypass4netns", "runc", "slirp4netns"},
+		Caveats: []string{"needs the OCI runtime's help", "UDP goes through slirp4netns", "lets the original connect() go on, which another thread can change after the check"}},
 }
 
 // All returns every entry, in the order of tables.

@@ -26,6 +26,10 @@ const (
 	Connections Metric = "connections"  // 1/s, connect/request/response/close
 	Packets     Metric = "packets"      // 1/s, small packets as received
 	SetupTime   Metric = "setup_time"   // ns, until traffic can pass
+	Fairness    Metric = "fairness"     // Jain's index of the streams' shares, 1/n…1
+	FirstByte   Metric = "first_byte"   // ns, from exec until a response arrives inside
+	MemoryIdle  Metric = "memory_idle"  // bytes that the network's programs hold without traffic
+	MemoryFlows Metric = "memory_flows" // bytes more with traffic's flows, per 1,000 of them
 )
 
 // ProcessorTime is the processor time per data moved as if it were a metric: in
@@ -34,7 +38,8 @@ const (
 const ProcessorTime Metric = "cores_per_gbit"
 
 // metrics is the order of metrics in files and tables.
-var metrics = [...]Metric{Throughput, Loss, LatencyP50, LatencyP99, LatencyP999, Connections, Packets, SetupTime, ProcessorTime}
+var metrics = [...]Metric{Throughput, Loss, LatencyP50, LatencyP99, LatencyP999, Connections, Packets, SetupTime,
+	Fairness, FirstByte, MemoryIdle, MemoryFlows, ProcessorTime}
 
 // Metrics lists all metrics in the order of files and tables, ProcessorTime last.
 func Metrics() []Metric { return slices.Clone(metrics[:]) }
@@ -50,14 +55,16 @@ func CompareMetrics(a, b Metric) int {
 	return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b))
 }
 
-// Unit is the unit of m as written in files: bit/s, ns, 1/s, cores/(Gbit/s), or
-// 1 for a fraction.
+// Unit is the unit of m as written in files: bit/s, ns, 1/s, B, cores/(Gbit/s),
+// or 1 for a fraction.
 func (m Metric) Unit() string {
 	switch m {
 	case Throughput:
 		return "bit/s"
-	case Loss:
+	case Loss, Fairness:
 		return "1"
+	case MemoryIdle, MemoryFlows:
+		return "B"
 	case Connections, Packets:
 		return "1/s"
 	case ProcessorTime:
@@ -70,7 +77,7 @@ func (m Metric) Unit() string {
 // LowerIsBetter tells for which metrics a smaller number is the better one.
 func (m Metric) LowerIsBetter() bool {
 	switch m {
-	case Throughput, Connections, Packets:
+	case Throughput, Connections, Packets, Fairness:
 		return false
 	}
 	return true
@@ -122,7 +129,7 @@ type CPU struct {
 // Sample is one measurement: one line of samples.jsonl.
 type Sample struct {
 	Cell
-	Work     string             `json:"work"`  // "tcp", "udp", "rr", "udprr", "crr", "packets" or "setup"
+	Work     string             `json:"work"`  // "tcp", "udp", "rr", "udprr", "crr", "packets", "setup", "memory" or "start"
 	Block    int                `json:"block"` // 0 is the warm-up, which no statistic uses
 	Order    int                `json:"order"` // position within the block
 	Attempt  int                `json:"attempt"`

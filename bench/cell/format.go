@@ -26,8 +26,12 @@ func (m Metric) Scale() Scale {
 		return Scale{1, "1/s"}
 	case Packets:
 		return Scale{1e3, "1000/s"}
-	case SetupTime:
+	case SetupTime, FirstByte:
 		return Scale{1e6, "ms"}
+	case Fairness:
+		return Scale{1, "of 1"}
+	case MemoryIdle, MemoryFlows:
+		return Scale{1 << 20, "MiB"}
 	case LatencyP50, LatencyP99, LatencyP999:
 		return Scale{1e3, "µs"}
 	case ProcessorTime:
@@ -53,6 +57,12 @@ func (m Metric) Title() string {
 		return "set-up time"
 	case ProcessorTime:
 		return "processor time"
+	case FirstByte:
+		return "exec to first byte"
+	case MemoryIdle:
+		return "memory, idle"
+	case MemoryFlows:
+		return "memory per 1,000 flows"
 	}
 	return strings.ReplaceAll(string(m), "_", " ")
 }

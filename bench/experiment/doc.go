@@ -19,6 +19,12 @@
 //     touched.
 //   - UDP_SEGMENT wants each datagram to fit the MTU: GSO with larger ones is
 //     refused by the kernel (net/ipv4/udp.c, udp_send_skb).
+//   - The peer of a rootless container may be the host itself. Then both are on
+//     one node; outbound the host is reached by the one address that the network
+//     has for it.
+//   - Only rootless networks have programs whose memory is measured, and are made
+//     together with a command; the same command without a network is the
+//     baseline loopback's "start". Both are measured outbound.
 //   - Rootless networks carry traffic outbound or inbound, the others in one
 //     direction that their name already says.
 //
@@ -34,7 +40,7 @@
 //
 // # Limits
 //
-// 1…128 pairs and streams. Rates and sizes are decimal (10G is 10¹⁰ bit/s).
+// 1…128 pairs, 1…1024 streams. Rates and sizes are decimal (10G is 10¹⁰ bit/s).
 // Whether this machine can make a network is not asked here; package link
 // probes that.
 //

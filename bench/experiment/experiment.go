@@ -15,6 +15,7 @@ type Experiment struct {
 	Warmup      int     `yaml:"warmup"`      // blocks before them that do not; default 1
 	Seed        uint64  `yaml:"seed"`        // of the order; 0: a fresh one each run
 	LinkRate    Rate    `yaml:"link_rate"`   // of the links between nodes and switch; "": as fast as they are
+	Subject     string  `yaml:"subject"`     // the network that the report compares with the baselines and with its rivals; "": none
 	Groups      []Group `yaml:"groups"`
 }
 
@@ -28,7 +29,7 @@ type Group struct {
 	Directions []string `yaml:"directions"` // "outbound", "inbound": for networks that have both; default "outbound"
 	MTU        []int    `yaml:"mtu"`        // bytes; default 0: the kernel's
 	Pairs      []int    `yaml:"pairs"`      // client–server pairs at once, 1…128; default 1
-	Streams    []int    `yaml:"streams"`    // sockets a pair, 1…128; default 1
+	Streams    []int    `yaml:"streams"`    // sockets a pair, 1…1024; default 1
 	Placement  []string `yaml:"placement"`  // default "different-cores"
 	Congestion []string `yaml:"congestion"` // a wish: what is not permitted becomes the kernel's default; default "cubic"
 	Engine     []string `yaml:"engine"`     // default "cleat"
@@ -40,7 +41,7 @@ type Group struct {
 // Work is one kind of measurement.
 type Work struct {
 	Kind         string        `yaml:"kind"`          // see WorkKinds
-	Duration     time.Duration `yaml:"duration"`      // of one measurement; none for "setup"
+	Duration     time.Duration `yaml:"duration"`      // of one measurement; none for "setup", "start" and "memory"
 	MessageBytes []int         `yaml:"message_bytes"` // a write, datagram, request or response; in a Job exactly one
 }
 
@@ -96,6 +97,9 @@ func (e Experiment) Override(o Override) Experiment {
 		e.LinkRate = o.LinkRate
 	}
 	added := slices.DeleteFunc(slices.Clone(o.Networks), e.has)
+	if len(o.Networks) > 0 && !slices.Contains(o.Networks, e.Subject) {
+		e.Subject = ""
+	}
 	groups := e.Groups
 	e.Groups = nil
 	for _, g := range groups {
@@ -127,7 +131,7 @@ func (g Group) override(o Override) Group {
 	}
 	g.Work = slices.Clone(g.Work)
 	for i := range g.Work {
-		if o.Duration != 0 && g.Work[i].Kind != Setup {
+		if o.Duration != 0 && !kindOf(g.Work[i].Kind).untimed {
 			g.Work[i].Duration = o.Duration
 		}
 	}

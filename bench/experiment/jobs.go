@@ -36,6 +36,7 @@ type Wiring struct {
 	Checksum  string // "on", "off" or "", the kernel's default
 	VXLANPort int    // UDP; 0: 4789, should it be a VXLAN
 	Hairpin   string // "on": the switch sends frames back out of the port they came in by
+	Peer      string // of a rootless container: "host-loopback", "host-address"; else outside
 }
 
 // Wiring is what has to be built for j.
@@ -47,6 +48,7 @@ func (j Job) Wiring() Wiring {
 		MTU: c.MTU, LinkRate: Rate(c.Factors[linkRateFactor]),
 		Checksum: c.Factors[checksumFactor], VXLANPort: port,
 		Hairpin: c.Factors[hairpinFactor],
+		Peer:    c.Factors[peerFactor],
 	}
 }
 
@@ -58,7 +60,15 @@ const (
 	checksumFactor  = "checksum"   // "off": the devices do not offload checksums
 	vxlanPortFactor = "vxlan_port" // UDP destination port
 	hairpinFactor   = "hairpin"    // "on": the switch reflects frames, as 802.1Qbg has it
+	peerFactor      = "peer"       // where the other end of a rootless container's traffic is
 	linkRateFactor  = "link_rate"  // Rate of each link; set by Experiment.LinkRate, not by a group
+)
+
+// Levels of the factor "peer".
+const (
+	peerOutside      = "outside"       // a node beyond the host; where a group does not mention it
+	peerHostLoopback = "host-loopback" // the host: outbound by the address for its loopback, inbound from 127.0.0.1
+	peerHostAddress  = "host-address"  // the host: inbound by its own address
 )
 
 // factor is a further factor that a group may vary.
@@ -73,8 +83,9 @@ var factors = []factor{
 	{offeredFactor, checkOffered, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, string(Unlimited)},
 	{rateFactor, checkTransactions, func(k kind, _ catalog.Entry) bool { return k.transactions }, ""},
 	{gsoFactor, checkSwitch, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, ""},
-	{checksumFactor, checkSwitch, func(k kind, n catalog.Entry) bool { return k.name != Setup && len(n.Kinds) > 0 }, ""},
+	{checksumFactor, checkSwitch, func(k kind, n catalog.Entry) bool { return !k.untimed && len(n.Kinds) > 0 }, ""},
 	{hairpinFactor, checkSwitch, func(_ kind, n catalog.Entry) bool { return n.Name == "macvlan-vepa" }, ""},
+	{peerFactor, checkPeer, func(_ kind, n catalog.Entry) bool { return n.Role == catalog.Rootless }, ""},
 	{vxlanPortFactor, checkPort, func(_ kind, n catalog.Entry) bool { return slices.Contains(n.Kinds, "vxlan") }, ""},
 }
 
@@ -105,6 +116,13 @@ func checkTransactions(level string) *Error {
 func checkSwitch(level string) *Error {
 	if level != "on" && level != "off" {
 		return unknown("", "level", level, []string{"on", "off"})
+	}
+	return nil
+}
+
+func checkPeer(level string) *Error {
+	if !slices.Contains(peers, level) {
+		return unknown("", "peer", level, peers)
 	}
 	return nil
 }
@@ -173,8 +191,8 @@ func (g Group) vary(start Job, n catalog.Entry, linkRate Rate) []Job {
 		}
 	})
 	jobs = each(jobs, g.directions(n), func(j *Job, v string) { j.Cell.Direction = v })
-	if k.name == Setup {
-		jobs = each(jobs, []string{"tcp"}, func(j *Job, v string) { j.Cell.Transport = v })
+	if k.untimed {
+		jobs = g.varyUntimed(jobs, k)
 	} else {
 		jobs = g.varyTraffic(jobs, k)
 	}
@@ -184,12 +202,29 @@ func (g Group) vary(start Job, n catalog.Entry, linkRate Rate) []Job {
 		}
 	}
 	for i := range jobs {
-		if linkRate != "" && jobs[i].Cell.Links > 0 && k.name != Setup {
+		if linkRate != "" && jobs[i].Cell.Links > 0 && !k.untimed {
 			jobs[i].set(linkRateFactor, string(linkRate))
 		}
 	}
 	return jobs
 }
+
+// varyUntimed crosses the factors of work that is not about the rate of traffic.
+func (g Group) varyUntimed(jobs []Job, k kind) []Job {
+	jobs = each(jobs, []string{"tcp"}, func(j *Job, v string) { j.Cell.Transport = v })
+	if k.name == Setup {
+		return jobs
+	}
+	jobs = each(jobs, or(g.MTU, 0), func(j *Job, v int) { j.Cell.MTU = v })
+	if k.name == Memory {
+		jobs = each(jobs, or(g.Streams, memoryStreams), func(j *Job, v int) { j.Cell.Streams = v })
+	}
+	return jobs
+}
+
+// memoryStreams is how many flows the work "memory" opens where a group does not
+// say.
+const memoryStreams = 1000
 
 // varyTraffic crosses the factors that only traffic has.
 func (g Group) varyTraffic(jobs []Job, k kind) []Job {
@@ -260,7 +295,19 @@ func (j *Job) set(factor, level string) {
 // comment states the rules.
 func impossible(j Job) string {
 	c, k := j.Cell, kindOf(j.Work.Kind)
+	role := catalog.RoleOf(c.Network)
+	peer := c.Factors[peerFactor]
 	switch {
+	case k.name == Memory && role != catalog.Rootless:
+		return "no program of its own carries its traffic: memory does not apply"
+	case k.name == Start && role != catalog.Rootless && c.Network != "loopback":
+		return "it is not made together with a command: start does not apply"
+	case (k.name == Memory || k.name == Start) && c.Direction == "inbound":
+		return k.name + " is measured outbound"
+	case c.Topology == "switched" && peer != "" && peer != peerOutside:
+		return "the peer is the host itself: topology switched does not apply"
+	case peer == peerHostAddress && c.Direction == "outbound":
+		return "outbound the host is reached by the address for its loopback"
 	case c.Topology == "switched" && oneNode(c.Network):
 		return "it exists within one node: topology switched does not apply"
 	case c.Engine != "cleat" && k.name != TCP && k.name != UDP:
@@ -312,7 +359,7 @@ const (
 func (e Experiment) Estimate() time.Duration {
 	var block time.Duration
 	for _, j := range e.Jobs() {
-		if j.Work.Kind == Setup {
+		if kindOf(j.Work.Kind).untimed {
 			block += setupTakes
 			continue
 		}

@@ -81,7 +81,7 @@ func TestParseMistakes(t *testing.T) {
 		{"unknown key in work", "name: x\ngroups:\n  - work: [{knd: tcp}]\n", `f.yaml:3:13: unknown key "knd"`, `did you mean "kind"?`},
 		{"unknown key behind an anchor", "name: x\ngroups:\n  - work: &w [{knd: tcp}]\n", `f.yaml:3:16: unknown key "knd"`, `did you mean "kind"?`},
 		{"unknown network", "name: x\ngroups:\n  - networks: [vteh]\n    work: [{kind: tcp, duration: 1s}]\n", `f.yaml:3:16: unknown network "vteh"`, `did you mean "veth"?`},
-		{"unknown work", "name: x\ngroups:\n  - networks: [veth]\n    work: [{kind: ftp, duration: 1s}]\n", `f.yaml:4:19: unknown kind of work "ftp"`, "known: tcp, udp, rr, udprr, crr, packets, setup"},
+		{"unknown work", "name: x\ngroups:\n  - networks: [veth]\n    work: [{kind: ftp, duration: 1s}]\n", `f.yaml:4:19: unknown kind of work "ftp"`, "known: tcp, udp, rr, udprr, crr, packets, setup, start, memory"},
 		{"unknown topology", group("topologies: [local, swiched]"), `f.yaml:5:25: unknown topology "swiched"`, `did you mean "switched"?`},
 		{"unknown engine", group("engine: [ipref3]"), `f.yaml:5:14: unknown engine "ipref3"`, `did you mean "iperf3"?`},
 		{"unknown placement", group("placement: [elsewhere]"), `f.yaml:5:17: unknown placement "elsewhere"`, "known: different-cores, same-core, free"},
@@ -94,7 +94,7 @@ func TestParseMistakes(t *testing.T) {
 		{"bad port", group("factors: {vxlan_port: [70000]}"), `f.yaml:5:28: port "70000": want 1…65535, e.g. 4789 (IANA) or 8472 (Linux of old)`, ""},
 		{"bad mtu", group("mtu: [1500, 100]"), `f.yaml:5:17: mtu 100: want 576…65535 bytes, or 0 for the kernel's default`, ""},
 		{"too many pairs", group("pairs: [129]"), `f.yaml:5:13: pairs 129: want 1…128`, ""},
-		{"no streams", group("streams: [0]"), `f.yaml:5:15: streams 0: want 1…128`, ""},
+		{"no streams", group("streams: [0]"), `f.yaml:5:15: streams 0: want 1…1024`, ""},
 		{"empty congestion", group(`congestion: [""]`), `f.yaml:5:18: a congestion control needs a name, e.g. cubic`, ""},
 		{"datagram too large", strings.Replace(group(), "1s}", "1s, message_bytes: [65508]}", 1), `f.yaml:4:54: message_bytes 65508 of udp: want 32…65507`, ""},
 		{"duration without unit", strings.Replace(group(), "1s", "1", 1), `f.yaml:4:34: duration "1": want a number and a unit, e.g. 500ms, 2s, 1m`, ""},
@@ -129,8 +129,8 @@ func TestParseMistakes(t *testing.T) {
 		{"key twice", "name: x\nname: y\n", `f.yaml:2:1: mapping key "name" already defined at [1:1]`, ""},
 		{"broken YAML", "name: [", `f.yaml:1:7: sequence end token ']' not found`, ""},
 		{"not a mapping", "3", `f.yaml:1:1: want keys with values`, ""},
-		{"empty", "", `f.yaml: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, groups`, ""},
-		{"two documents", "name: x\n---\nname: y\n", `f.yaml: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, groups`, ""},
+		{"empty", "", `f.yaml: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups`, ""},
+		{"two documents", "name: x\n---\nname: y\n", `f.yaml: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Parse("f.yaml", []byte(tt.text))

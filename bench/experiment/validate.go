@@ -18,6 +18,8 @@ const (
 	CRR     = "crr"     // connect, request, response, close
 	Packets = "packets" // as many small datagrams as go
 	Setup   = "setup"   // make the network until traffic can pass, and remove it
+	Start   = "start"   // start a command together with its network, until its first byte arrives
+	Memory  = "memory"  // what the network's programs hold, idle and with flows
 )
 
 // kind is what one kind of work can be given.
@@ -25,6 +27,7 @@ type kind struct {
 	name         string
 	datagrams    bool // runs over UDP
 	transactions bool // requests and responses
+	untimed      bool // it takes as long as it takes, and its ends run anywhere
 	message      int  // default message_bytes
 	minMessage   int  // 0: 1
 	maxMessage   int
@@ -37,7 +40,9 @@ var kinds = []kind{
 	{name: UDPRR, datagrams: true, transactions: true, message: 64, minMessage: minDatagram, maxMessage: maxDatagram},
 	{name: CRR, transactions: true, message: 64, minMessage: minConnect, maxMessage: 1 << 20},
 	{name: Packets, datagrams: true, message: minDatagram, minMessage: minDatagram, maxMessage: maxDatagram},
-	{name: Setup},
+	{name: Setup, untimed: true},
+	{name: Start, untimed: true},
+	{name: Memory, untimed: true},
 }
 
 const (
@@ -48,6 +53,7 @@ const (
 	minMTU      = 576   // bytes; less is refused by some kinds of link
 	maxMTU      = 65535
 	maxPairs    = 128
+	maxStreams  = 1024 // of one client: traffic.MaxStreams
 	maxRepeat   = 10000
 	minDuration = 10 * time.Millisecond // a handshake and some traffic over the slowest path here
 	maxDuration = 24 * time.Hour
@@ -76,6 +82,7 @@ var (
 	directions = []string{"outbound", "inbound"}
 	placements = []string{"different-cores", "same-core", "free"}
 	engines    = []string{"cleat", "iperf3", "iperf"}
+	peers      = []string{peerOutside, peerHostLoopback, peerHostAddress}
 )
 
 // NetworkNames are the networks that an experiment may name.
@@ -117,6 +124,8 @@ func (e Experiment) validateTop() error {
 		return wrong("$.warmup", "warmup %d: want 0…%d blocks", e.Warmup, maxRepeat)
 	case len(e.Groups) == 0:
 		return wrong("", "the experiment has no groups")
+	case e.Subject != "" && !slices.Contains(e.Networks(), e.Subject):
+		return unknown("$.subject", "network of this experiment", e.Subject, e.Networks())
 	case e.LinkRate == Unlimited || e.LinkRate == Search:
 		return wrong("$.link_rate", "link rate %q: want a number in bit/s", e.LinkRate)
 	}
@@ -165,10 +174,11 @@ func (g Group) validateNumbers(path string) error {
 	for _, l := range []struct {
 		key    string
 		values []int
-	}{{"pairs", g.Pairs}, {"streams", g.Streams}} {
+		most   int
+	}{{"pairs", g.Pairs, maxPairs}, {"streams", g.Streams, maxStreams}} {
 		for i, v := range l.values {
-			if v < 1 || v > maxPairs {
-				return wrong(fmt.Sprintf("%s.%s[%d]", path, l.key, i), "%s %d: want 1…%d", l.key, v, maxPairs)
+			if v < 1 || v > l.most {
+				return wrong(fmt.Sprintf("%s.%s[%d]", path, l.key, i), "%s %d: want 1…%d", l.key, v, l.most)
 			}
 		}
 	}
@@ -191,9 +201,9 @@ func (g Group) validateWork(path string) error {
 		}
 		k := kindOf(w.Kind)
 		switch {
-		case w.Kind == Setup && w.Duration != 0:
-			return wrong(at+".duration", "setup takes as long as it takes: it has no duration")
-		case w.Kind != Setup && (w.Duration < minDuration || w.Duration > maxDuration):
+		case k.untimed && w.Duration != 0:
+			return wrong(at+".duration", "%s takes as long as it takes: it has no duration", w.Kind)
+		case !k.untimed && (w.Duration < minDuration || w.Duration > maxDuration):
 			return wrong(at+".duration", "duration %v of %s: want %v…%v", w.Duration, w.Kind, minDuration, maxDuration)
 		}
 		for j, m := range w.MessageBytes {

@@ -14,6 +14,7 @@ import (
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
+	"cleat/bench/summary"
 )
 
 //go:embed templates/report.html
@@ -32,6 +33,7 @@ type page struct {
 	Advice        []Advice
 	AdviceTitle   string
 	Bars          []barFigure
+	Versus        *summary.Versus
 	Lines         []lineGroup
 	Tables        []dataTable
 	Unavailable   []missing
@@ -99,7 +101,7 @@ func newPage(in Input) page {
 	signs := symbols(in, rows, fs)
 	p := page{
 		Style: template.CSS(styleText), Title: in.Title, Subtitle: subtitle(in, all), Partial: in.Partial, Notes: in.Notes,
-		Advice: in.Recommendation, Method: method(in, all),
+		Advice: in.Recommendation, Versus: in.Versus, Method: method(in, all),
 		Findings: findings(in.Environment), Environment: environment(in.Environment),
 		Paths: paths(in.Environment), Files: files(),
 	}
@@ -144,7 +146,7 @@ func (p *page) figures(in Input, all []cell.Summary, metrics []cell.Metric, sign
 	if f, ok := plotCPU(in, signs); ok {
 		p.Bars = append(p.Bars, f)
 	}
-	for _, m := range []cell.Metric{cell.Connections, cell.Packets, cell.SetupTime} {
+	for _, m := range []cell.Metric{cell.Connections, cell.Packets, cell.SetupTime, cell.Fairness, cell.FirstByte, cell.MemoryIdle, cell.MemoryFlows} {
 		bars(m)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
+	"cleat/bench/summary"
 )
 
 // Input is everything a report shows. The zero value is valid and gives a
@@ -17,6 +18,7 @@ type Input struct {
 	Samples        []cell.Sample     // for the single dots behind a bar; may be empty
 	Absent         []cell.Absent     // what could not be measured, with remedies
 	Recommendation []Advice          // the answer, most important first
+	Versus         *summary.Versus   // the subject of the experiment against its rivals; nil: it has none
 	Standings      map[Mark]Standing // who is best of its role, and who can't be told apart from it
 	Environment    map[string]any    // environment.json as decoded by encoding/json
 	Partial        bool              // the run was interrupted

@@ -25,6 +25,9 @@ func FromResults(r summary.Results) Input {
 		Partial:     r.Partial,
 		Notes:       r.Notes,
 	}
+	if subject := lookup(r.Environment, "experiment.subject"); subject != "" {
+		in.Versus = summary.Against(r, subject)
+	}
 	advice := summary.Recommend(r)
 	for _, a := range advice {
 		if a.Best == nil || len(a.Ties)+len(a.Worse) == 0 {

@@ -59,7 +59,8 @@ type terminalTable struct {
 }
 
 // Table writes the results: one row per network and combination of factors,
-// grouped by role; under it the footnotes, and what is missing with its reason.
+// grouped by role, or, of an experiment with a subject, how that compares with
+// its rivals; under it the footnotes, and what is missing with its reason.
 func (t Terminal) Table(w io.Writer, in Input) error {
 	if t.Width == 0 {
 		t.Width = 80
@@ -77,7 +78,13 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 	tt.rows, fs, metrics = arrange(in.available())
 	tt.marks = symbols(in, tt.rows, fs)
 	tt.readNotes()
-	if len(tt.rows) > 0 {
+	switch {
+	case in.Versus != nil:
+		if err := in.Versus.Table(tt.out); err != nil {
+			return err
+		}
+		tt.notes()
+	case len(tt.rows) > 0:
 		tt.columns(fs, metrics)
 		tt.fit()
 		for len(tt.lifted) < len(fs) && (tt.total() > tt.Width || tt.lacksResult(metrics)) {
@@ -85,7 +92,7 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 		}
 		tt.body()
 		tt.legend()
-	} else {
+	default:
 		tt.para("", "Nothing was measured.", bold)
 	}
 	unavailable, notApplicable := absentees(in)
@@ -425,6 +432,14 @@ func (t *terminalTable) legend() {
 	}
 	for i, k := range t.feet {
 		t.para(superscript(i+1)+" ", summary.MergeWarnings(t.texts[k]), "")
+	}
+}
+
+// notes writes what the legend says of the rows where there are none.
+func (t *terminalTable) notes() {
+	fmt.Fprintln(t.out)
+	for _, k := range slices.Concat(t.all, t.feet) {
+		t.para("note: ", summary.MergeWarnings(t.texts[k]), "")
 	}
 }
 

@@ -30,6 +30,10 @@ func metricsOf(work string) []cell.Metric {
 		return []cell.Metric{cell.Packets}
 	case "setup":
 		return []cell.Metric{cell.SetupTime}
+	case "start":
+		return []cell.Metric{cell.FirstByte}
+	case "memory":
+		return []cell.Metric{cell.MemoryIdle, cell.MemoryFlows}
 	}
 	return []cell.Metric{cell.Throughput}
 }

@@ -28,6 +28,10 @@ type site struct {
 	containerNodes []*lab.Node
 	ovsPorts       []*link.Link
 	preparing      time.Duration // spent on nodes and hosts
+
+	// launch runs a command in a container made for it; nil where there are no
+	// containers that a program attaches.
+	launch func(context.Context, lab.Command) (*Launched, error)
 }
 
 // node makes a node that lives as long as the site.

@@ -42,9 +42,9 @@ func (w *Wired) Time(ctx context.Context) (Timing, error) {
 // connect makes one TCP connection from the client to the server.
 func (w *Wired) connect(ctx context.Context) error {
 	p := w.Pairs[0]
-	client, ok1 := p.Client.(*lab.Node)
-	server, ok2 := p.Server.(*lab.Node)
-	if !ok1 || !ok2 {
+	client := p.ClientNode
+	server, ok := p.Server.(*lab.Node)
+	if client == nil || !ok {
 		return nil
 	}
 	var listener net.Listener

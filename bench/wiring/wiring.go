@@ -122,6 +122,11 @@ func applicable(e catalog.Entry, p Params) error {
 	case p.Topology != "switched" && e.Isolates && !(e.Name == "macvlan-vepa" && p.Factors["hairpin"] == "on"):
 		return &NotApplicable{Why: e.Why}
 	}
+	if e.Name == "nsnet" {
+		if why := nsnetCan(p); why != "" {
+			return &NotApplicable{Why: why}
+		}
+	}
 	return nil
 }
 
@@ -157,7 +162,7 @@ func Available(e catalog.Entry) error {
 			return &link.Lack{
 				What:   e.Name,
 				Reason: fmt.Sprintf("the program %s is not installed", program),
-				Remedy: "apt-get install " + cmp.Or(packages[program], program),
+				Remedy: remedy(program),
 			}
 		}
 	}
@@ -169,8 +174,26 @@ func Available(e catalog.Entry) error {
 	return nil
 }
 
+// remedy says how to get a program.
+func remedy(program string) string {
+	if source, ok := sources[program]; ok {
+		return "build " + source + " and put it on the PATH as " + program
+	}
+	return "apt-get install " + cmp.Or(packages[program], program)
+}
+
+// sources are the Go packages of programs that Debian does not have.
+var sources = map[string]string{
+	"gvproxy":      "github.com/containers/gvisor-tap-vsock/cmd/gvproxy",
+	"gvforwarder":  "github.com/containers/gvisor-tap-vsock/cmd/vm",
+	"nsnet-test":   "github.com/schoentoon/nsnet/cmd/test",
+	"bypass4netns": "github.com/rootless-containers/bypass4netns/cmd/bypass4netns",
+}
+
 // packages are Debian's, where the name is not the program's.
 var packages = map[string]string{
+	"busybox":      "busybox-static",
+	"unshare":      "util-linux",
 	"pasta":        "passt",
 	"ovs-vswitchd": "openvswitch-switch",
 	"ovsdb-server": "openvswitch-switch",
@@ -228,8 +251,12 @@ var builders = map[string]func(*site, *Wired) error{
 	"gre":                     gre,
 	"tun":                     relayed("tun"),
 	"tap":                     relayed("tap"),
+	"cleat":                   cleatRun,
 	"pasta":                   pasta,
 	"slirp4netns":             slirp4netns,
+	"gvproxy":                 gvproxy,
+	"nsnet":                   nsnet,
+	"bypass4netns":            bypass4netns,
 }
 
 // Names are the networks that can be wired, in the catalogue's order.

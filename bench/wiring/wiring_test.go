@@ -7,6 +7,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,7 +31,37 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == "run" {
+		err := syscall.Exec(os.Getenv(programEnv), os.Args, os.Environ())
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(lab.RunTests(m))
+}
+
+// programEnv is where the program itself is, for its command `run`, which no
+// test binary can play.
+const programEnv = "CLEAT_TEST_PROGRAM"
+
+// needRun builds the program.
+var needRun = sync.OnceValue(func() error {
+	path := filepath.Join(os.TempDir(), "cleat")
+	out, err := exec.Command("go", "build", "-o", path, "cleat/cmd/cleat").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build the program: %w: %s", err, out)
+	}
+	return os.Setenv(programEnv, path)
+})
+
+// scratch is a directory whose path leaves room for the names of sockets.
+func scratch(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 // helper is what cmd/cleat does for these two command lines.
@@ -48,19 +82,23 @@ func helper(name string, args []string) error {
 func TestEveryNetwork(t *testing.T) {
 	lab.Need(t)
 	for _, e := range catalog.All() {
+		if e.Name == "cleat" {
+			if err := needRun(); err != nil {
+				t.Error(err)
+				continue
+			}
+		}
 		for _, topology := range []string{"local", "switched"} {
 			t.Run(e.Name+"/"+topology, func(t *testing.T) {
 				p := wiring.Params{Topology: topology, Pairs: 2, RateBitsPerSec: 1e9}
-				if e.Name == "macvlan-passthru" {
+				if e.Name == "macvlan-passthru" || e.Name == "nsnet" {
 					p.Pairs = 1
 				}
 				wire(t, e.Name, p)
 			})
 		}
 		if e.Role == catalog.Rootless {
-			t.Run(e.Name+"/inbound", func(t *testing.T) {
-				wire(t, e.Name, wiring.Params{Topology: "local", Pairs: 2, Inbound: true})
-			})
+			rootless(t, e.Name)
 		}
 	}
 	t.Run("macvlan-vepa/hairpin switch", func(t *testing.T) {
@@ -79,16 +117,32 @@ func TestEveryNetwork(t *testing.T) {
 	})
 }
 
+// rootless wires a network toward the container, and with the host itself as the
+// other end.
+func rootless(t *testing.T, network string) {
+	t.Run(network+"/inbound", func(t *testing.T) {
+		wire(t, network, wiring.Params{Topology: "local", Pairs: 2, Inbound: true})
+	})
+	for _, peer := range []struct {
+		level   string
+		inbound bool
+	}{{"host-loopback", false}, {"host-loopback", true}, {"host-address", true}} {
+		t.Run(fmt.Sprintf("%s/%s/inbound %t", network, peer.level, peer.inbound), func(t *testing.T) {
+			wire(t, network, wiring.Params{Topology: "local", Pairs: 1, Inbound: peer.inbound, Factors: map[string]string{"peer": peer.level}})
+		})
+	}
+}
+
 func wire(t *testing.T, network string, p wiring.Params) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	w, err := wiring.Wire(ctx, t.TempDir(), network, p)
+	w, err := wiring.Wire(ctx, scratch(t), network, p)
 	skipLacking(t, err)
 	var never *wiring.NotApplicable
 	if errors.As(err, &never) {
 		entry, _ := catalog.Lookup(network)
-		if !entry.Isolates && p.Topology == "local" {
+		if !entry.Isolates && p.Topology == "local" && network != "nsnet" {
 			t.Fatalf("not applicable, but the catalogue does not say so: %s", never.Why)
 		}
 		t.Log(never) // what isolates is shown by the conformance suite of package link

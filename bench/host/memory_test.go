@@ -1,0 +1,70 @@
+package host
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+func TestParentOf(t *testing.T) {
+	for _, c := range []struct {
+		name, stat string
+		want       int
+		ok         bool
+	}{
+		{"plain", "7 (sh) S 3 7 7 0", 3, true},
+		{"a name that looks like more", "7 (a) b) 1 (c) S 3 7", 3, true},
+		{"cut off", "7 (sh) S", 0, false},
+		{"no name", "", 0, false},
+	} {
+		if got, ok := parentOf(c.stat); got != c.want || ok != c.ok {
+			t.Errorf("%s: %d, %t, want %d, %t", c.name, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+func TestParseRollup(t *testing.T) {
+	const text = "00400000-7ffd4e7d6000 ---p 00000000 00:00 0    [rollup]\nRss:                1824 kB\nPss:                 100 kB\n"
+	for _, c := range []struct {
+		name, text string
+		want       int64
+		fails      bool
+	}{
+		{"plain", text, 1824 << 10, false},
+		{"of a process that ends", "", 0, true},
+		{"something else", "Pss: 3 kB\n", 0, true},
+	} {
+		if got, err := parseRollup(c.text); got != c.want || (err != nil) != c.fails {
+			t.Errorf("%s: %d, %v", c.name, got, err)
+		}
+	}
+}
+
+func TestTreeMemoryCountsChildren(t *testing.T) {
+	own, err := TreeMemory(os.Getpid())
+	if err != nil {
+		t.Skip("the kernel does not tell: ", err)
+	}
+	cmd := exec.Command("cat") // waits for its input
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Skip("no program to start: ", err)
+	}
+	child, err := TreeMemory(cmd.Process.Pid)
+	if err != nil {
+		t.Error(err)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if own <= 0 || child <= 0 || child >= own {
+		t.Errorf("this process holds %d bytes, a small child %d", own, child)
+	}
+	if _, err := TreeMemory(cmd.Process.Pid); err == nil {
+		t.Error("a process that has ended has memory")
+	}
+}

@@ -1,0 +1,85 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"cleat/bench/cell"
+	"cleat/bench/experiment"
+	"cleat/bench/host"
+	"cleat/bench/wiring"
+	"cleat/link"
+	"cleat/traffic"
+)
+
+// memory measures what a network's programs hold: idle, on a network that was
+// just made, and with as many flows as the job says, each established and after
+// its first bytes.
+func (r *run) memory(ctx context.Context, job experiment.Job, at position) error {
+	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now(), Block: at.block, Order: at.order, Attempt: 1}
+	params, err := wireParams(job, 1)
+	if err != nil {
+		return r.absent(ctx, job, err)
+	}
+	w, err := wiring.Wire(ctx, r.Scratch, job.Cell.Network, params)
+	var lack *link.Lack
+	var never *wiring.NotApplicable
+	if errors.As(err, &lack) || errors.As(err, &never) {
+		return r.absent(ctx, job, err)
+	}
+	if err == nil {
+		b := &bed{Wired: w, scratch: r.Scratch, job: job, servers: make([]*server, len(w.Pairs))}
+		s.Values, err = b.memory(ctx, job)
+		err = errors.Join(err, b.close())
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	if err != nil {
+		s.Values, s.Error = nil, err.Error()
+	}
+	if err := r.store.sample(s); err != nil {
+		return err
+	}
+	r.Progress.Sample(s)
+	return nil
+}
+
+// errEnough ends a client that is of no more use.
+var errEnough = errors.New("all flows were there")
+
+// memory reads the memory twice, without and with flows.
+func (b *bed) memory(ctx context.Context, job experiment.Job) (map[cell.Metric]float64, error) {
+	idle, err := host.TreeMemory(b.Programs()...)
+	if err != nil {
+		return nil, err
+	}
+	p := b.Pairs[0]
+	s, err := b.serve(ctx, 0, engineCleat, nil)
+	if err != nil {
+		return nil, err
+	}
+	var loaded int64
+	flows := client{
+		pair: p,
+		args: []string{string(traffic.RR), p.Dial.String(), "--json", "--start-on-stdin",
+			"--streams", strconv.Itoa(job.Cell.Streams), "--control", "unix:" + s.control},
+		timeout: graceTime + time.Duration(job.Cell.Streams)*gracePerStream,
+		ready: func(context.Context) (time.Time, error) {
+			if loaded, err = host.TreeMemory(b.Programs()...); err != nil {
+				return time.Time{}, err
+			}
+			return time.Time{}, errEnough
+		},
+	}
+	if _, err := flows.run(ctx); !errors.Is(err, errEnough) {
+		return nil, fmt.Errorf("open %d flows: %w", job.Cell.Streams, err)
+	}
+	return map[cell.Metric]float64{
+		cell.MemoryIdle:  float64(idle),
+		cell.MemoryFlows: float64(loaded-idle) * 1000 / float64(job.Cell.Streams),
+	}, nil
+}

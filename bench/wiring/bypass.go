@@ -1,0 +1,172 @@
+package wiring
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync/atomic"
+
+	"cleat/lab"
+)
+
+// bypass4netns runs bypass4netns beside slirp4netns, as it wants. It needs an
+// OCI runtime that hands it the container's system calls: each command inside is
+// an OCI container of runc's that has the container's network namespace and
+// shares everything else. Sockets are the host's, so that the host is reached by
+// its own address; its loopback is refused.
+func bypass4netns(s *site, w *Wired) error {
+	return s.userMode(w, helper{loopback: hostAddr(1), attach: attachBypass, runner: newOCIRunner})
+}
+
+func bypassSocket(s *site, r rootless) string { return fmt.Sprintf("%s/bypass%d.sock", s.dir, r.pair) }
+
+func attachBypass(s *site, r rootless) error {
+	socket := bypassSocket(s, r)
+	args := []string{"env", "XDG_RUNTIME_DIR=" + s.dir, "bypass4netns", "--ignore=127.0.0.0/8,10.0.0.0/8",
+		"--socket", socket, "--com-socket", fmt.Sprintf("%s/bypass-com%d.sock", s.dir, r.pair),
+		"--pid-file", fmt.Sprintf("%s/bypass%d.pid", s.dir, r.pair), "--log-file", fmt.Sprintf("%s/bypass%d.log", s.dir, r.pair)}
+	if r.inbound {
+		p := strconv.Itoa(int(r.port()))
+		args = append(args, "-p", p+":"+p)
+	}
+	if err := s.start(r.host, lab.Command{Args: args}); err != nil {
+		return err
+	}
+	if err := poll(s.ctx, func() error { _, err := os.Stat(socket); return err }); err != nil {
+		return fmt.Errorf("wait for bypass4netns: %w", err)
+	}
+	r.inbound = false // bypass4netns publishes the port itself
+	return attachSlirp(s, r)
+}
+
+// bypassed are the system calls that bypass4netns answers (its pkg/oci).
+var bypassed = []string{"bind", "close", "connect", "setsockopt", "fcntl", "_exit", "exit_group", "getpeername"}
+
+// ociRunner runs each command as an OCI container.
+type ociRunner struct {
+	node    *lab.Node // where runc itself runs: the namespace it hands on
+	root    string    // runc's state, and the bundles
+	netns   string
+	socket  string // where runc sends the descriptor of the system calls
+	started atomic.Int32
+}
+
+func newOCIRunner(s *site, r rootless) Runner {
+	return &ociRunner{node: r.host, root: fmt.Sprintf("%s/runc%d", s.dir, r.pair), netns: r.netns, socket: bypassSocket(s, r)}
+}
+
+// Start runs c by runc, in the foreground.
+func (o *ociRunner) Start(c lab.Command) (lab.Proc, error) {
+	id := fmt.Sprintf("c%d", o.started.Add(1))
+	bundle := filepath.Join(o.root, "bundle-"+id)
+	if err := os.MkdirAll(bundle, 0o700); err != nil {
+		return nil, fmt.Errorf("make a bundle for runc: %w", err)
+	}
+	if c.Args[0] == lab.Self {
+		self, err := os.Executable() // runc is another program
+		if err != nil {
+			return nil, fmt.Errorf("find this program: %w", err)
+		}
+		c.Args = append([]string{self}, c.Args[1:]...)
+	}
+	config, err := json.Marshal(o.spec(c.Args))
+	if err != nil {
+		return nil, fmt.Errorf("write a bundle for runc: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600); err != nil {
+		return nil, fmt.Errorf("write a bundle for runc: %w", err)
+	}
+	c.Args = []string{"runc", "--root", o.root, "run", "--bundle", bundle, id}
+	p, err := o.node.Start(c)
+	if err != nil {
+		return nil, err
+	}
+	return &ociProc{Proc: p, root: o.root, id: id}, nil
+}
+
+// ociSpec is what of an OCI runtime configuration is needed here, by the names
+// of its specification.
+type ociSpec struct {
+	Version string     `json:"ociVersion"`
+	Process ociProcess `json:"process"`
+	Root    ociRoot    `json:"root"`
+	Linux   ociLinux   `json:"linux"`
+}
+
+type ociProcess struct {
+	Args []string `json:"args"`
+	Env  []string `json:"env"`
+	Cwd  string   `json:"cwd"`
+	User struct{} `json:"user"`
+	Caps ociCaps  `json:"capabilities"`
+}
+
+type ociCaps struct {
+	Bounding  []string `json:"bounding"`
+	Effective []string `json:"effective"`
+	Permitted []string `json:"permitted"`
+}
+
+type ociRoot struct {
+	Path string `json:"path"`
+}
+
+type ociLinux struct {
+	Namespaces []ociNamespace `json:"namespaces"`
+	Seccomp    ociSeccomp     `json:"seccomp"`
+}
+
+type ociNamespace struct {
+	Type string `json:"type"`
+	Path string `json:"path"`
+}
+
+type ociSeccomp struct {
+	Default  string       `json:"defaultAction"`
+	Listener string       `json:"listenerPath"`
+	Syscalls []ociSyscall `json:"syscalls"`
+}
+
+type ociSyscall struct {
+	Names  []string `json:"names"`
+	Action string   `json:"action"`
+}
+
+func (o *ociRunner) spec(args []string) ociSpec {
+	caps := []string{"CAP_NET_ADMIN"} // to choose the congestion control, as on other nodes
+	return ociSpec{
+		Version: "1.0.2",
+		Process: ociProcess{Args: args, Env: os.Environ(), Cwd: "/", Caps: ociCaps{caps, caps, caps}},
+		Root:    ociRoot{Path: "/"},
+		Linux: ociLinux{
+			Namespaces: []ociNamespace{{Type: "network", Path: o.netns}},
+			Seccomp: ociSeccomp{Default: "SCMP_ACT_ALLOW", Listener: o.socket,
+				Syscalls: []ociSyscall{{Names: slices.Clone(bypassed), Action: "SCMP_ACT_NOTIFY"}}},
+		},
+	}
+}
+
+// ociProc is a command that runc runs: ending runc would leave it behind.
+type ociProc struct {
+	lab.Proc
+	root, id string
+}
+
+// Kill ends the command, and with it runc.
+func (p *ociProc) Kill() {
+	if err := exec.Command("runc", "--root", p.root, "kill", p.id, "KILL").Run(); err != nil {
+		p.Proc.Kill() // it has not come so far
+	}
+}
+
+// Wait also removes what runc keeps of a command that was killed.
+func (p *ociProc) Wait() error {
+	err := p.Proc.Wait()
+	gone := exec.Command("runc", "--root", p.root, "delete", "--force", p.id).Run()
+	return errors.Join(err, gone)
+}
