@@ -4,6 +4,8 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+
+	"cleat/sandbox/policy"
 )
 
 // Config says what a network is like. The zero Config is useful: IPv4, IPv6,
@@ -64,6 +66,9 @@ type Config struct {
 	Policy Policy
 	// Hook is asked after Policy; nil: nobody.
 	Hook Hook
+	// Refused is told of each flow that was refused or dropped, and by what rule;
+	// nil: nobody. The one thread that carries bytes calls it: it must not block.
+	Refused func(Flow, policy.Decision)
 	// NoDefaultDenials leaves every destination to Policy, which then is what
 	// keeps the guest from the host's loopback.
 	NoDefaultDenials bool
@@ -95,11 +100,9 @@ type DNS struct {
 	KeepResolvConf bool
 }
 
-// Mapping makes one address mean another one of the same family.
-type Mapping struct {
-	Guest netip.Addr // as the guest writes it
-	Host  netip.Addr // what it leads to
-}
+// Mapping makes one address mean another one of the same family: Guest as the
+// guest writes it, and Host, what it leads to.
+type Mapping = policy.Mapping
 
 // AutoForward says which listeners are forwarded as they come and go. The zero
 // value forwards none.
@@ -119,7 +122,7 @@ type AutoForward struct {
 }
 
 // PortRange is First to Last, both included.
-type PortRange struct{ First, Last uint16 }
+type PortRange = policy.PortRange
 
 // Outward makes a port inside lead to a port of the host.
 type Outward struct {

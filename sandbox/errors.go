@@ -3,6 +3,8 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+
+	"cleat/usernet"
 )
 
 // ErrNotAttached says that the process was not started by a command that Attach
@@ -10,7 +12,7 @@ import (
 var ErrNotAttached = errors.New("this process was not started with a network: see Attach")
 
 // ErrNotForwarded says that there is no such forward.
-var ErrNotForwarded = errors.New("no such forward")
+var ErrNotForwarded = usernet.ErrNoForward
 
 // ConfigError is a field of Config that can't be.
 type ConfigError struct {

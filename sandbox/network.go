@@ -1,11 +1,18 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/netip"
+	"os"
 	"os/exec"
+	"sync"
 
+	"cleat/sandbox/dns"
+	"cleat/sandbox/policy"
 	"cleat/usernet"
 )
 
@@ -13,87 +20,287 @@ import (
 // by exactly one of Wrap, Attach and Join, then call Run. Its methods are safe
 // for concurrent use.
 type Network struct {
-	cfg   Config
-	stack *usernet.Stack
+	cfg        Config
+	need6      bool   // IPv6 was asked for by an address of its own
+	resolvConf []byte // for inside; nil: none
+	rules      *policy.Policy
+	judge      usernet.Policy
+	resolver   *dns.Forwarder // nil: off
+
+	mu      sync.Mutex
+	state   state
+	cmd     *exec.Cmd
+	pidfd   int // written by cmd.Start; -1: the kernel gives none
+	channel *channel
+	theirs  *os.File // the inside's end, until the child has it
+	watch   watch    // of a joined namespace
+	opened  opened
 }
 
-var errNotYet = errors.New("not there yet")
+// state is how far a Network is.
+type state int
 
-// New checks the configuration. It starts nothing; the error is a *ConfigError.
-func New(cfg Config) (*Network, error) { return &Network{cfg: cfg}, nil }
+const (
+	stateNew state = iota
+	stateBound
+	stateReady // Prepare was called
+	stateRunning
+	stateEnded
+)
+
+// opened are descriptors that came from the inside, and what was made on them.
+type opened struct {
+	tun      *os.File
+	sockets  map[kind][]int
+	stack    *usernet.Stack
+	outward  []relay
+	hostDiag int // 0: none
+}
+
+// New checks the configuration. It starts nothing; the error joins a
+// *ConfigError for each wrong field.
+func New(cfg Config) (*Network, error) {
+	need6 := cfg.Addr6.IsValid()
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	n := &Network{cfg: cfg, need6: need6 || cfg.NoIPv4, pidfd: -1}
+	if err := n.newJudge(); err != nil {
+		return nil, err
+	}
+	if !cfg.DNS.Off {
+		if n.resolvConf, err = cfg.guestResolvConf(); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// guestResolvConf is the host's, with our resolver in place of the host's.
+func (c *Config) guestResolvConf() ([]byte, error) {
+	text, err := os.ReadFile(resolvConf)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("read the host's resolvers: %w", err)
+	}
+	conf, err := dns.ParseResolvConf(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("read the host's resolvers from %s: %w", resolvConf, err)
+	}
+	if c.DNS.Search != nil {
+		conf.Search = c.DNS.Search
+	}
+	return conf.Guest(c.DNS.Listen...), nil
+}
 
 // Config is what New was given, with defaults filled in.
 func (n *Network) Config() Config { return n.cfg }
 
-// Wrap changes cmd, which has not been started, so that it runs with the
-// network: in new user, network and mount namespaces, as any program. Main must
-// call Init first thing, since this program is run again to prepare the
-// namespaces. cmd's Path, Env, ExtraFiles and SysProcAttr change; its
-// SysProcAttr.Chroot can't be used. Start cmd, then call Run: the command begins
-// when its network is there.
-func (n *Network) Wrap(cmd *exec.Cmd) error { return errNotYet }
-
-// Attach prepares cmd, which has not been started and whose program calls Open,
-// for the network: it appends one file to cmd.ExtraFiles after the caller's own,
-// tells the child about it by an environment variable, and adds new user and
-// network namespaces with their id mappings to cmd.SysProcAttr unless the
-// caller has set some. Start cmd, then call Run.
-func (n *Network) Attach(cmd *exec.Cmd) error { return errNotYet }
-
-// Join makes the network one for a namespace that exists. It starts a helper in
-// the namespace for the duration of the set-up only, and returns when the device
-// is there. Main must call Init first thing. Run ends with the namespace.
-func (n *Network) Join(ctx context.Context, ns Namespace) error { return errNotYet }
-
-// Exec is Wrap, cmd.Start, Run and cmd.Wait in one. The network ends with the
-// command. The error is that of the network, or else that of cmd.Wait.
-func (n *Network) Exec(ctx context.Context, cmd *exec.Cmd) error { return errNotYet }
-
 // Prepare does the first part of Run, which needs rights that Seal takes away:
 // it takes the device over from the inside, opens the forwards, and returns when
 // all descriptors are open. The command still waits. Run calls it where it was
-// not called. An error that the inside met is a *SetupError.
-func (n *Network) Prepare(ctx context.Context) error { return errNotYet }
+// not called. An error that the inside met is a *SetupError; after any error the
+// Network is closed, and the command ends by itself.
+func (n *Network) Prepare(ctx context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.prepare(ctx)
+}
 
-// Run lets the command begin and moves bytes until ctx ends, the command or the
-// namespace is gone (both: nil), or the device fails. It may be called once and
-// owns all goroutines it starts. What was opened is closed when it returns.
-func (n *Network) Run(ctx context.Context) error { return errNotYet }
+func (n *Network) prepare(ctx context.Context) error {
+	switch n.state {
+	case stateReady:
+		return nil
+	case stateNew:
+		return errors.New("prepare network: it has no namespace: call Wrap, Attach or Join first")
+	case stateRunning, stateEnded:
+		return errors.New("prepare network: it ran already, or was closed")
+	case stateBound:
+	}
+	err := n.open(ctx)
+	if err != nil {
+		n.close()
+		return err
+	}
+	n.state = stateReady
+	return nil
+}
 
-// Close frees what was opened where Run is never called. Closing twice, or after
-// Run, is harmless.
-func (n *Network) Close() error { return nil }
+func (n *Network) open(ctx context.Context) error {
+	if n.cmd != nil {
+		if n.cmd.Process == nil {
+			return fmt.Errorf("prepare network: %s was not started", n.cmd.Args[0])
+		}
+		n.theirs.Close() // so that the end of the child is the end of the socket
+		if err := n.takeOver(ctx); err != nil {
+			return err
+		}
+	}
+	if err := n.newStack(); err != nil {
+		return err
+	}
+	for _, f := range n.cfg.Forwards {
+		if _, err := n.opened.stack.Forward(f); err != nil {
+			return err
+		}
+	}
+	return n.openOutward()
+}
 
-// Forward opens a port; the result is the address it listens on. It fails with
-// an error that wraps the cause, e.g. EADDRINUSE, and before Prepare.
-func (n *Network) Forward(f Forward) (netip.AddrPort, error) { return netip.AddrPort{}, errNotYet }
+// takeOver receives everything from the inside.
+func (n *Network) takeOver(ctx context.Context) error {
+	n.opened.sockets = map[kind][]int{}
+	for {
+		r, fds, err := n.channel.receive(ctx)
+		if errors.Is(err, io.EOF) {
+			return &SetupError{Step: "set up network inside", Err: errors.New("the process ended before")}
+		}
+		if err != nil {
+			return err
+		}
+		for i, k := range r.Files {
+			n.opened.sockets[k] = append(n.opened.sockets[k], fds[i])
+		}
+		for _, w := range r.Warnings {
+			n.cfg.Log.Warn(w)
+		}
+		if r.Stage == stageNetwork {
+			return n.takeTUN()
+		}
+	}
+}
 
-// Unforward closes the port again; flows that came in by it live on. The error
+func (n *Network) takeTUN() error {
+	tuns := n.opened.sockets[kindTUN]
+	if len(tuns) != 1 {
+		return fmt.Errorf("set up network: %d devices came from inside", len(tuns))
+	}
+	if err := checkTUN(tuns[0]); err != nil {
+		return fmt.Errorf("set up network: %w", err)
+	}
+	delete(n.opened.sockets, kindTUN)
+	n.opened.tun = os.NewFile(uintptr(tuns[0]), n.cfg.Interface)
+	return nil
+}
+
+func (n *Network) newStack() error {
+	c := &n.cfg
+	stack, err := usernet.New(usernet.Config{
+		TUN: n.opened.tun, MTU: c.MTU, Guest4: c.Addr4.Addr(), Guest6: c.Addr6.Addr(),
+		Gateway4: c.Gateway4, Gateway6: c.Gateway6, Policy: n.judge, Hook: n.hook(),
+		Outbound4: c.Outbound4, Outbound6: c.Outbound6, OutboundInterface: c.OutboundInterface,
+		Pcap: c.Pcap, Limits: c.Limits,
+	})
+	if err != nil {
+		return fmt.Errorf("start network: %w", err)
+	}
+	n.opened.stack = stack
+	return nil
+}
+
+// Close frees what was opened where Run is never called. A command that waits
+// for its network ends. Closing twice, or after Run, is harmless; while Run runs
+// it does nothing.
+func (n *Network) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.state != stateRunning {
+		n.close()
+	}
+	return nil
+}
+
+// close frees everything. The caller holds the lock.
+func (n *Network) close() {
+	if n.state == stateEnded {
+		return
+	}
+	n.state = stateEnded
+	if n.channel != nil {
+		n.channel.close()
+		n.theirs.Close()
+	}
+	n.watch.close()
+	for _, r := range n.opened.outward {
+		r.close()
+	}
+	if n.opened.stack != nil {
+		n.opened.stack.Close()
+	}
+	for _, fds := range n.opened.sockets {
+		closeAll(fds)
+	}
+	if n.opened.hostDiag > 0 {
+		closeAll([]int{n.opened.hostDiag})
+	}
+	if n.opened.tun != nil {
+		n.opened.tun.Close()
+	}
+}
+
+// stack is the data path, once Prepare has made it.
+func (n *Network) stack() (*usernet.Stack, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.opened.stack == nil {
+		return nil, errors.New("the network is not prepared")
+	}
+	return n.opened.stack, nil
+}
+
+// Forward opens a port; the result is the address it listens on. The error wraps
+// the cause, e.g. EADDRINUSE. It works from Prepare on, until Run returns.
+func (n *Network) Forward(f Forward) (netip.AddrPort, error) {
+	s, err := n.stack()
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("forward port: %w", err)
+	}
+	return s.Forward(f)
+}
+
+// Unforward closes the port again, which is named by Protocol, Interface, and
+// Listen as Forward returned it; flows that came in by it live on. The error
 // wraps ErrNotForwarded where there is no such forward.
-func (n *Network) Unforward(f Forward) error { return errNotYet }
+func (n *Network) Unforward(f Forward) error {
+	s, err := n.stack()
+	if err != nil {
+		return fmt.Errorf("close forwarded port: %w", err)
+	}
+	return s.Unforward(f)
+}
 
 // Forwards are the ports that are open, with Listen as it came out (port 0
-// resolved), automatic ones too.
-func (n *Network) Forwards() []Forward { return nil }
+// resolved), automatic ones too, in no particular order; none before Prepare.
+func (n *Network) Forwards() []Forward {
+	s, err := n.stack()
+	if err != nil {
+		return nil
+	}
+	all, err := s.Forwards()
+	if err != nil {
+		return nil
+	}
+	return all
+}
 
-// Flows describes all flows of the moment. It fails when Run is not under way.
-func (n *Network) Flows() ([]FlowInfo, error) { return nil, errNotYet }
+// Flows describes all flows of the moment. It fails before Prepare and after
+// Run.
+func (n *Network) Flows() ([]FlowInfo, error) {
+	s, err := n.stack()
+	if err != nil {
+		return nil, fmt.Errorf("list flows: %w", err)
+	}
+	return s.Flows()
+}
 
-// Stats are the counters; zero before Run.
-func (n *Network) Stats() Stats { return Stats{} }
+// Stats are the counters; zero before Prepare, and the last ones after Run.
+func (n *Network) Stats() Stats {
+	s, err := n.stack()
+	if err != nil {
+		return Stats{}
+	}
+	return s.Stats()
+}
 
 // Names are those that led the guest to an address lately, the latest first.
-func (n *Network) Names(a netip.Addr) []string { return nil }
-
-// Namespace names a network namespace that exists, and the user namespace to
-// join first. Exactly one of PID and Path is set.
-type Namespace struct {
-	PID  int    // of a process in it
-	Path string // e.g. /run/user/1000/netns/x or /proc/PID/ns/net
-	// UserPath is the user namespace that owns it; "": found by asking the
-	// kernel (NS_GET_USERNS). SameUser does not join any.
-	UserPath string
-	SameUser bool
-	// Stay keeps Run going when the path vanishes, or the process ends.
-	Stay bool
-}
+func (n *Network) Names(a netip.Addr) []string { return n.rules.Names(a) }

@@ -52,7 +52,7 @@ var rooms = map[string]room{
 	"bench/report":     {brains, []string{"bench/summary", "bench/catalog", "bench/cell"}},
 	"bench/catalog":    {brains, nil},
 	"bench/cell":       {brains, nil},
-	"sandbox":          {brains, []string{"usernet"}},
+	"sandbox":          {brains, []string{"usernet", "sandbox/dns", "sandbox/policy"}},
 	"sandbox/control":  {brains, nil},
 	"sandbox/dns":      {brains, nil},
 	"sandbox/policy":   {brains, []string{"usernet"}},

@@ -12,7 +12,7 @@
 //	          report         tables, figures, the HTML page                      → summary, catalog, cell
 //	          catalog        every network by name: data
 //	          cell           the nouns of results: cell, sample, summary
-//	        sandbox          a process in a network of its own                   → usernet
+//	        sandbox          a process in a network of its own                   → usernet, policy, dns
 //	          policy         what the process may reach, by address and by name  → usernet
 //	          dns            its questions, answered by the host's resolvers
 //	          control        asking and telling the helper of a running sandbox
