@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -43,15 +42,15 @@ func TestMain(m *testing.M) {
 // test binary can play.
 const programEnv = "CLEAT_TEST_PROGRAM"
 
-// needRun builds the program.
-var needRun = sync.OnceValue(func() error {
-	path := filepath.Join(os.TempDir(), "cleat")
-	out, err := exec.Command("go", "build", "-o", path, "cleat/cmd/cleat").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build the program: %w: %s", err, out)
+// needRun builds the program for the time of a test.
+func needRun(t *testing.T) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "cleat")
+	if out, err := exec.Command("go", "build", "-o", path, "cleat/cmd/cleat").CombinedOutput(); err != nil {
+		t.Fatalf("build the program: %v: %s", err, out)
 	}
-	return os.Setenv(programEnv, path)
-})
+	t.Setenv(programEnv, path)
+}
 
 // scratch is a directory whose path leaves room for the names of sockets.
 func scratch(t *testing.T) string {
@@ -83,10 +82,7 @@ func TestEveryNetwork(t *testing.T) {
 	lab.Need(t)
 	for _, e := range catalog.All() {
 		if e.Name == "cleat" {
-			if err := needRun(); err != nil {
-				t.Error(err)
-				continue
-			}
+			needRun(t)
 		}
 		for _, topology := range []string{"local", "switched"} {
 			t.Run(e.Name+"/"+topology, func(t *testing.T) {
