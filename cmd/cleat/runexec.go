@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,8 +57,10 @@ func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) err
 	if r.rules, err = policy.New(policy.Config{Rules: rules}); err != nil {
 		return usageError{err}
 	}
-	cfg.Policy, cfg.NoDefaultDenials = judge(r.rules, r.say, f.verbose), true
-	cfg.Log = r.say.logger()
+	cfg.Policy, cfg.Log = r.rules, r.say.logger()
+	if f.verbose {
+		cfg.Refused = r.say.refused
+	}
 	capture, err := f.openCapture()
 	if err != nil {
 		return err
@@ -153,7 +156,7 @@ func (r *runner) command(ctx context.Context, args []string) error {
 	}
 	signals := catchSignals() // before there is a process that they are meant for
 	if err := cmd.Start(); err != nil {
-		return setupError(fmt.Errorf("start %q: %w", args[0], err))
+		return setupError(fmt.Errorf("start %q: %w", args[0], sandbox.StartError(err)))
 	}
 	letGo(inherited)
 	r.stop = func() { cmd.Process.Signal(syscall.SIGTERM) } // it may have ended
@@ -168,17 +171,30 @@ func (r *runner) command(ctx context.Context, args []string) error {
 	go signals.passTo(cmd.Process)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var carrying sync.WaitGroup
-	carrying.Go(func() {
-		if err := r.carry(ctx); err != nil {
-			r.say.warn(fmt.Sprintf("the command has no network any more: %v", err))
-		}
-	})
-	err = cmd.Wait()
+	carried := make(chan error, 1)
+	go func() { carried <- r.carryFor(ctx) }()
+	waited := cmd.Wait()
 	cancel()
-	carrying.Wait()
+	err = <-carried
 	r.end()
-	return exitOf(err)
+	return cmp.Or(err, exitOf(waited))
+}
+
+// carryFor is carry for a command: should the network fail, the command lives
+// on without. The error is that the command could not be executed.
+func (r *runner) carryFor(ctx context.Context) error {
+	err := r.carry(ctx)
+	var setup *sandbox.SetupError
+	switch {
+	case err == nil:
+	case !errors.As(err, &setup):
+		r.say.warn(fmt.Sprintf("the command has no network any more: %v", err))
+	case errors.Is(err, fs.ErrNotExist):
+		return exitError{exitNotFound, withHint(err, "the interpreter that its first line names, or its dynamic linker, is missing")}
+	default:
+		return exitError{exitNotExecutable, setupError(err)}
+	}
+	return nil
 }
 
 // prepare opens everything, says which ports there are, and gives up all

@@ -168,34 +168,3 @@ func (h *sayHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h *sayHandler) WithGroup(string) slog.Handler { return h }
 
 func attrText(a slog.Attr) string { return fmt.Sprintf(" %s=%v", a.Key, a.Value) }
-
-// judge is the policy that the network asks: with verbose, one that tells of
-// what it refuses.
-func judge(p *policy.Policy, s *runSay, verbose bool) sandbox.Policy {
-	if !verbose {
-		return p
-	}
-	return &tellingPolicy{p, s}
-}
-
-// tellingPolicy tells of each flow that it refuses, and why.
-type tellingPolicy struct {
-	*policy.Policy
-	say *runSay
-}
-
-func (t *tellingPolicy) Judge(f sandbox.Flow) sandbox.Verdict {
-	return t.tell(f, t.Policy.Judge(f), nil)
-}
-
-// JudgeNamed implements sandbox.NamePolicy.
-func (t *tellingPolicy) JudgeNamed(f sandbox.Flow, names []string) sandbox.Verdict {
-	return t.tell(f, t.Policy.JudgeNamed(f, names), names)
-}
-
-func (t *tellingPolicy) tell(f sandbox.Flow, v sandbox.Verdict, names []string) sandbox.Verdict {
-	if v.Action == sandbox.Refuse || v.Action == sandbox.Drop {
-		t.say.refused(f, t.Policy.Explain(f, names...))
-	}
-	return v
-}
