@@ -154,6 +154,8 @@ var (
 	allow = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 	deny  = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	kill  = bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS}
+	// unknown is what an older kernel says.
+	unknown = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)}
 )
 
 // assemble makes one block for each call: its number, its conditions, allow or
@@ -164,6 +166,10 @@ func assemble(calls []call) ([]bpf.RawInstruction, error) {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: sys.NativeArch, SkipTrue: 1},
 		kill,
 		bpf.LoadAbsolute{Off: sys.SeccompNr, Size: 4},
+		// Its flags are behind a pointer. The C library, where there is one, then
+		// makes its threads with clone.
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_CLONE3, SkipFalse: 1},
+		unknown,
 	}
 	seen := map[uint32]bool{}
 	for _, c := range calls {
