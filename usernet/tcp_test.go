@@ -160,12 +160,12 @@ func (r *rig) do(f func()) {
 
 // fence returns when the Stack has dealt with all packets that were sent. After
 // the first call there was a look at the device; what it saw is done when
-// nothing is readable any more.
+// nothing is readable and no acknowledgement owed any more.
 func (r *rig) fence() {
 	r.Helper()
 	r.do(func() {})
 	for quiet := false; !quiet; {
-		r.do(func() { quiet = !r.s.dev.readable && !r.s.tcp.busy() })
+		r.do(func() { quiet = !r.s.dev.readable && !r.s.tcp.busy() && len(r.s.tcp.dirty) == 0 })
 	}
 }
 
@@ -294,6 +294,9 @@ func (r *rig) write(host io.Writer, data string) {
 		r.Fatal(err)
 	}
 }
+
+// netAddr is an address and a port.
+func netAddr(a netip.Addr, port int) netip.AddrPort { return netip.AddrPortFrom(a, uint16(port)) }
 
 // text is n bytes that show where they belong.
 func text(n int) string {

@@ -137,6 +137,10 @@ func (f *tcpFlow) ready(events uint32) {
 		}
 		f.connected()
 	}
+	if events&unix.EPOLLERR != 0 && f.eof && f.state == established {
+		f.broken() // a RST behind the end: nobody has what the guest has sent since
+		return
+	}
 	if events&unix.EPOLLPRI != 0 && !f.urgentIn {
 		// From now on the byte stays in its place, and reading stops before it.
 		f.urgentIn = unix.SetsockoptInt(f.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) == nil
