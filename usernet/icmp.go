@@ -1,16 +1,119 @@
 package usernet
 
-import "cleat/packet"
+import (
+	"net/netip"
 
-type icmpTable struct{ s *Stack }
+	"cleat/packet"
+)
+
+// icmpTable answers for the gateway, sends ICMP errors, and passes echo requests
+// on. Where the host allows no ping sockets (net.ipv4.ping_group_range), echo
+// requests are refused as "administratively prohibited": that is what they are.
+// Their flows are the udpTable's.
+type icmpTable struct {
+	s     *Stack
+	frame [packet.VNetHdrBytes + packet.MaxICMPErrorBytes]byte
+}
 
 func (t *icmpTable) init(s *Stack)                      { t.s = s }
-func (t *icmpTable) input(frame []byte, ip *packet.IP)  {}
 func (t *icmpTable) pump()                              {}
 func (t *icmpTable) open() int                          { return 0 }
 func (t *icmpTable) closeAll()                          {}
 func (t *icmpTable) describe(all []FlowInfo) []FlowInfo { return all }
 
+// input takes an ICMP message from the guest. Errors and what IPv6 says to its
+// neighbours (RFC 4861, RFC 3810) are nobody's here and pass unheard.
+func (t *icmpTable) input(frame []byte, ip *packet.IP) {
+	var e packet.Echo
+	if packet.ParseEcho(ip.Protocol, ip.Payload, &e) != nil || !e.Request {
+		return
+	}
+	if ip.Dst == t.s.gateway(ip.Src) {
+		t.answer(ip, &e)
+		return
+	}
+	t.s.udp.take(ip.Protocol, netip.AddrPortFrom(ip.Src, e.ID), netip.AddrPortFrom(ip.Dst, 0), parcel{
+		frame: frame, payload: ip.Payload, ttl: ip.TTL, tos: ip.TOS, df: ip.DontFragment && t.s.udp.inDevice(frame),
+	})
+}
+
+// answer is the gateway's own reply.
+func (t *icmpTable) answer(ip *packet.IP, e *packet.Echo) {
+	u := &t.s.udp
+	u.prepare()
+	if len(ip.Payload) > len(u.frame)-udpHeadroom {
+		return
+	}
+	room := u.frame[:udpHeadroom+len(ip.Payload)]
+	e.Request = false
+	packet.PutEcho(room[udpHeadroom:], ip.Protocol, e)
+	copy(room[udpHeadroom+packet.ICMPBytes:], e.Payload)
+	u.message(ip.Dst, ip.Src, ip.Protocol, room, ip.TOS)
+}
+
+// echo hands a reply, which lies in room behind the headroom, to the guest with
+// the identifier that the guest knows.
+func (t *udpTable) echo(f *udpFlow, room []byte, tos uint8) {
+	var e packet.Echo
+	if packet.ParseEcho(f.proto, room[udpHeadroom:], &e) != nil || e.Request {
+		return
+	}
+	e.ID = f.guest.Port()
+	packet.PutEcho(room[udpHeadroom:], f.proto, &e)
+	t.message(f.peer.Addr(), f.guest.Addr(), f.proto, room, tos)
+	f.received(len(room) - udpHeadroom)
+}
+
+// message completes an ICMP message, which lies in room behind the headroom, and
+// writes it, in fragments if need be.
+func (t *udpTable) message(src, dst netip.Addr, proto packet.Protocol, room []byte, tos uint8) {
+	m := room[udpHeadroom:]
+	m[2], m[3] = 0, 0
+	packet.PutICMPChecksum(m, src, dst)
+	header := packet.IPBytes(src)
+	if header+len(m) > t.s.cfg.MTU {
+		t.fragment(src, dst, proto, m, tos)
+		return
+	}
+	frame := room[udpHeadroom-header-packet.VNetHdrBytes:]
+	var h packet.VNetHdr
+	h.Put(frame)
+	packet.PutIP(frame[packet.VNetHdrBytes:], src, dst, proto, tos, len(m))
+	t.s.dev.write(frame)
+}
+
 // unreachable answers a packet of the guest's (with its virtio header) by an
 // ICMP error from the gateway.
-func (t *icmpTable) unreachable(frame []byte, why packet.ErrorKind) {}
+func (t *icmpTable) unreachable(frame []byte, why packet.ErrorKind) { t.report(frame, why, 0) }
+
+// tooBig answers a packet that does not fit the path beyond; mtu is in bytes.
+func (t *icmpTable) tooBig(frame []byte, mtu int) {
+	if mtu > 0 {
+		t.report(frame, packet.ErrorTooBig, mtu)
+	}
+}
+
+func (t *icmpTable) report(frame []byte, why packet.ErrorKind, mtu int) {
+	if len(frame) <= packet.VNetHdrBytes {
+		return
+	}
+	is4 := frame[packet.VNetHdrBytes]>>4 == 4
+	from := t.s.cfg.Gateway6
+	if is4 {
+		from = t.s.cfg.Gateway4
+	}
+	e := packet.NewICMPError(why, is4, mtu)
+	t.send(&e, from, frame[packet.VNetHdrBytes:])
+}
+
+// send writes an ICMP error about a packet of the guest's.
+func (t *icmpTable) send(e *packet.ICMPError, from netip.Addr, original []byte) {
+	if !from.IsValid() {
+		return
+	}
+	var h packet.VNetHdr
+	h.Put(t.frame[:])
+	if n := packet.PutICMPError(t.frame[packet.VNetHdrBytes:], e, from, original); n > 0 {
+		t.s.dev.write(t.frame[:packet.VNetHdrBytes+n])
+	}
+}

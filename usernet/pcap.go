@@ -1,6 +1,59 @@
 package usernet
 
-import "io"
+import (
+	"fmt"
+	"io"
+	"time"
 
-// newCapture writes the file's header to w and returns what writes each frame.
-func newCapture(w io.Writer) (func(frame []byte), error) { return func([]byte) {}, nil }
+	"cleat/packet"
+)
+
+// maxCaptured is what a capture keeps of a packet: all.
+const maxCaptured = 65535
+
+// newCapture writes the file's header to w and returns what writes each frame:
+// as the packets that it stands for, with their checksums, in one Write. When w
+// fails the capture ends, and the network goes on.
+func newCapture(w io.Writer) (func(frame []byte), error) {
+	buf := make([]byte, packet.PcapFileBytes)
+	packet.PutPcapFile(buf, maxCaptured)
+	if _, err := w.Write(buf); err != nil {
+		return nil, fmt.Errorf("write header of capture file: %w", err)
+	}
+	failed := false
+	return func(frame []byte) {
+		if failed {
+			return
+		}
+		buf = captured(buf[:0], frame, time.Now())
+		if len(buf) > 0 {
+			_, err := w.Write(buf)
+			failed = err != nil
+		}
+	}, nil
+}
+
+// captured appends a frame's packets as records. What is no packet is kept as
+// it is.
+func captured(buf, frame []byte, at time.Time) []byte {
+	var h packet.VNetHdr
+	var cut packet.Splitter
+	if h.Parse(frame) != nil {
+		return buf
+	}
+	pkt := frame[packet.VNetHdrBytes:]
+	if cut.Start(&h, pkt) != nil {
+		_ = cut.Start(new(packet.VNetHdr), pkt)
+	}
+	for {
+		start := len(buf)
+		room := packet.PcapRecordBytes + cut.MaxBytes()
+		buf = append(buf, make([]byte, room)...)
+		n := cut.Next(buf[start+packet.PcapRecordBytes:])
+		if n == 0 {
+			return buf[:start]
+		}
+		packet.PutPcapRecord(buf[start:], at, n, n)
+		buf = buf[:start+packet.PcapRecordBytes+n]
+	}
+}

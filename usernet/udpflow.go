@@ -1,0 +1,228 @@
+package usernet
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"cleat/internal/sys"
+	"cleat/packet"
+
+	"golang.org/x/sys/unix"
+)
+
+// udpState is what has become of a flow.
+type udpState uint8
+
+const (
+	udpJudging udpState = iota // policy and hook think
+	udpOpen                    // over a host socket
+	udpRelayed                 // over a Conn
+	udpRefused                 // answered by ICMP errors
+	udpSilent                  // not answered
+)
+
+// udpFlow is the datagrams between two endpoints, or the echo requests of one
+// identifier to one host; their identifier stands in the guest's port.
+type udpFlow struct {
+	t       *udpTable
+	proto   packet.Protocol // UDP, ICMP or ICMPv6
+	guest   netip.AddrPort
+	peer    netip.AddrPort // what the guest calls the other end
+	host    netip.AddrPort // what the host calls it
+	state   udpState
+	inbound bool
+	direct  bool // to where the guest wants, over as many hops as it wants
+	answers bool // datagrams have come from both
+	single  bool // the path does not take runs of datagrams
+	sock    *udpSocket
+	path    path // what sock finds it by
+	to      sys.Address
+	relay   *udpRelay
+	cancel  func() // of a hook under way
+	held    []parcel
+	idle    time.Duration // of the verdict; 0: the default
+	timer   timer
+	started int64
+
+	outBytes, inBytes uint64
+}
+
+// Bounds of flows that are not open.
+const (
+	maxHeld    = 16 // datagrams that wait for a hook
+	refusedFor = time.Second
+)
+
+// flow is f as policies see it.
+func (f *udpFlow) flow() Flow {
+	if f.inbound {
+		return Flow{Protocol: f.proto, Source: f.peer, Destination: f.guest, Inbound: true}
+	}
+	return Flow{Protocol: f.proto, Source: f.guest, Destination: f.peer}
+}
+
+// take does with a parcel what the flow's state asks for.
+func (f *udpFlow) take(p *parcel) {
+	switch f.state {
+	case udpJudging:
+		if len(f.held) == maxHeld || f.t.s.large.scarce() || !f.t.keep(p) {
+			f.t.s.stats.OverLimit++
+			return
+		}
+		f.held = append(f.held, *p)
+	case udpOpen:
+		f.t.gather(p)
+	case udpRelayed:
+		f.relay.send(p)
+	case udpRefused:
+		f.t.s.unreachable(p.frame, packet.ErrorProhibited)
+	}
+}
+
+// judged goes on with what policy and hook have said.
+func (f *udpFlow) judged(v Verdict) {
+	f.cancel = nil
+	f.idle = v.Idle
+	switch v.Action {
+	case Refuse:
+		f.state = udpRefused
+	case Drop:
+		f.state = udpSilent
+	case Use:
+		if f.proto != packet.UDP || v.Conn == nil {
+			v.discard()
+			f.state = udpRefused
+			break
+		}
+		f.state = udpRelayed
+		f.relay = startRelay(f, v.Conn)
+	default:
+		f.direct = v.Action == Allow
+		f.host = v.target(f.flow())
+		if f.proto != packet.UDP {
+			f.host = netip.AddrPortFrom(f.host.Addr(), 0)
+		}
+		f.connect()
+	}
+	if f.state == udpRefused || f.state == udpSilent {
+		f.t.s.loop.timers.set(&f.timer, f.t.s.loop.after(refusedFor))
+	}
+	f.release()
+}
+
+// release lets those datagrams go on that have waited for the verdict.
+func (f *udpFlow) release() {
+	held := f.held
+	f.held = nil
+	for i := range held {
+		if f.take(&held[i]); f.state != udpOpen {
+			held[i].release()
+		}
+	}
+}
+
+// connect finds the flow a host socket.
+func (f *udpFlow) connect() {
+	f.state = udpOpen
+	err := f.t.attach(f)
+	switch {
+	case err == nil:
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+		f.t.s.stats.OverLimit++
+		f.state = udpRefused
+	default:
+		// A family that the host lacks, or echo requests that it does not allow
+		// (net.ipv4.ping_group_range): no socket will ever be had.
+		f.state = udpRefused
+	}
+}
+
+// touch puts the flow's end off.
+func (f *udpFlow) touch() {
+	if f.state == udpRefused || f.state == udpSilent {
+		return
+	}
+	f.t.s.loop.timers.set(&f.timer, f.t.s.loop.after(f.patience()))
+}
+
+// patience is how long the flow lives without a datagram.
+func (f *udpFlow) patience() time.Duration {
+	switch {
+	case f.idle > 0:
+		return f.idle
+	case f.answers:
+		return f.t.s.limits.UDPIdle
+	}
+	return f.t.s.limits.UDPReply
+}
+
+// sent counts payload that has gone out; the guest answers an inbound flow by it.
+func (f *udpFlow) sent(bytes int) {
+	f.outBytes += uint64(bytes)
+	f.answers = f.answers || f.inbound
+	f.touch()
+}
+
+// received counts payload that has come in.
+func (f *udpFlow) received(bytes int) {
+	f.inBytes += uint64(bytes)
+	f.answers = f.answers || !f.inbound
+	f.touch()
+}
+
+func (f *udpFlow) timeout() { f.drop() }
+
+// drop ends the flow.
+func (f *udpFlow) drop() {
+	t := f.t
+	if key := keyOf(f.guest, f.peer); t.flows[key] == f {
+		delete(t.flows, key)
+	}
+	if t.last == f {
+		t.last = nil
+	}
+	t.s.loop.timers.drop(&f.timer)
+	if f.cancel != nil {
+		f.cancel()
+		f.cancel = nil
+	}
+	for i := range f.held {
+		f.held[i].release()
+	}
+	f.held = nil
+	if f.relay != nil {
+		f.relay.stop()
+		f.relay = nil
+	}
+	if f.sock != nil {
+		f.sock.detach(f)
+	}
+	f.state = udpSilent
+}
+
+// describe names the state.
+func (f *udpFlow) describe() string {
+	switch {
+	case f.state == udpJudging:
+		return "judging"
+	case f.state == udpRefused, f.state == udpSilent:
+		return "refused"
+	case f.answers:
+		return "established"
+	}
+	return "unanswered"
+}
+
+// queued is the payload that waits for a full socket, in bytes.
+func (f *udpFlow) queued() int {
+	n := 0
+	if f.sock != nil {
+		for i := range f.sock.queue {
+			if f.sock.queue[i].flow == f {
+				n += len(f.sock.queue[i].payload)
+			}
+		}
+	}
+	return n
+}

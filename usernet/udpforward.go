@@ -1,0 +1,86 @@
+package usernet
+
+import (
+	"net/netip"
+
+	"cleat/packet"
+
+	"golang.org/x/sys/unix"
+)
+
+// listen opens a forward; close ends it once the flows that came in by it have
+// ended, and lets no others in.
+func (t *udpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err error) {
+	t.prepare()
+	fd, at, err := bindForward(f, unix.SOCK_DGRAM)
+	if err != nil {
+		return at, nil, err
+	}
+	if f.To.Port() == 0 {
+		f.To = netip.AddrPortFrom(f.To.Addr(), at.Port())
+	}
+	k := &udpSocket{t: t, fd: fd, forward: &f, flows: map[path]*udpFlow{}}
+	if domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil {
+		k.v6 = domain == unix.AF_INET6
+	}
+	// Of an IPv6 socket's IPv4 datagrams, IPv6's option tells as well.
+	if k.v6 {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
+	} else {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+	}
+	if err == nil {
+		err = k.begin(packet.UDP)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return at, nil, err
+	}
+	return at, k.unlisten, nil
+}
+
+// unlisten closes a forward. Its flows live on, and the port with them.
+func (k *udpSocket) unlisten() {
+	k.closing = true
+	if len(k.flows) == 0 {
+		k.close()
+	}
+}
+
+// maxShifted is how many ports are tried for a client whose own is taken inside.
+const maxShifted = 64
+
+// client makes a flow for a datagram from someone new; nil: it is not wanted.
+func (k *udpSocket) client(from path) *udpFlow {
+	t := k.t
+	host := from.peer.AddrPort()
+	guest, shown, ok := t.s.inside(*k.forward, host)
+	if k.closing || !ok || host.Port() == 0 || t.s.full() {
+		return nil
+	}
+	// The guest may know another by this address and port already.
+	for range maxShifted {
+		if t.flows[keyOf(guest, shown)] == nil {
+			break
+		}
+		shown = netip.AddrPortFrom(shown.Addr(), max(shown.Port()+1, 1))
+	}
+	if t.flows[keyOf(guest, shown)] != nil {
+		t.s.stats.OverLimit++
+		return nil
+	}
+	f := t.newFlow(packet.UDP, guest, shown)
+	f.inbound, f.host, f.path, f.to, f.sock = true, host, from, from.peer, k
+	f.state = udpOpen
+	k.flows[from] = f
+	if t.s.cfg.Policy != nil {
+		v := t.s.cfg.Policy.Judge(f.flow())
+		f.idle = v.Idle
+		if v.Action == Refuse || v.Action == Drop {
+			t.s.count(v)
+			f.state = udpSilent
+			t.s.loop.timers.set(&f.timer, t.s.loop.after(refusedFor))
+		}
+	}
+	return f
+}

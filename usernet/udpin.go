@@ -1,0 +1,226 @@
+package usernet
+
+import (
+	"net/netip"
+
+	"cleat/internal/sys"
+	"cleat/packet"
+
+	"golang.org/x/sys/unix"
+)
+
+// inboundRun is datagrams of one flow that become one frame: all of one size,
+// but for the last, which may be shorter.
+type inboundRun struct {
+	flow   *udpFlow // nil: none
+	tos    uint8
+	size   int // bytes of each datagram
+	count  int
+	bytes  int
+	closed bool // has its shorter one
+	room   []byte
+	pieces [][]byte // as received; the first lies in room behind the headroom
+	vector sys.Vector
+}
+
+// receive takes one batch from the socket and tells whether there may be more.
+func (k *udpSocket) receive() bool {
+	t := k.t
+	if k.failing {
+		k.failing = false
+		k.reports()
+	}
+	n, errno := t.inbox.RecvNow(k.fd)
+	for tries := 1; errno != 0 && errno != unix.EAGAIN && tries < maxResends; tries++ {
+		k.reports() // the error was one of those
+		n, errno = t.inbox.RecvNow(k.fd)
+	}
+	if errno != 0 {
+		return false
+	}
+	for i := range n {
+		k.arrive(i)
+	}
+	t.emit()
+	return n == t.inbox.Len()
+}
+
+// arrive takes the i-th message of the inbox.
+func (k *udpSocket) arrive(i int) {
+	t := k.t
+	meta := t.inbox.Meta(i)
+	from := path{peer: t.inbox.From(i)}
+	if k.forward != nil {
+		from.local = meta.Local
+	}
+	f := k.last
+	if f == nil || f.path != from {
+		if f = k.flows[from]; f == nil {
+			if k.forward == nil {
+				return // nobody has written to it
+			}
+			if f = k.client(from); f == nil {
+				return
+			}
+		}
+		k.last = f
+	}
+	if f.state != udpOpen {
+		return
+	}
+	data := t.inbox.Data(i)
+	if f.proto != packet.UDP {
+		t.emit()
+		t.echo(f, t.rooms[i][:udpHeadroom+len(data)], meta.TOS)
+		return
+	}
+	t.collect(f, i, data, &meta)
+}
+
+// collect adds a message to the run, or begins another.
+func (t *udpTable) collect(f *udpFlow, i int, data []byte, meta *sys.Meta) {
+	size := meta.Segment
+	if size <= 0 || size >= len(data) {
+		size = len(data)
+	}
+	count := 1
+	if size > 0 {
+		count = (len(data) + size - 1) / size
+	}
+	r := &t.run
+	if r.flow != f || r.tos != meta.TOS || r.closed || size == 0 || size > r.size || size < r.size && count > 1 ||
+		r.count+count > maxSegments || r.bytes+len(data) > maxRunBytes {
+		t.emit()
+		r.flow, r.tos, r.size, r.room = f, meta.TOS, size, t.rooms[i]
+	}
+	r.count += count
+	r.bytes += len(data)
+	r.closed = size == 0 || size < r.size || len(data)%size != 0
+	r.pieces = append(r.pieces, data)
+}
+
+// emit hands the run to the guest.
+func (t *udpTable) emit() {
+	r := &t.run
+	f := r.flow
+	if f == nil {
+		return
+	}
+	headers := packet.IPBytes(f.guest.Addr()) + packet.UDPBytes
+	switch {
+	case headers+r.size > t.s.cfg.MTU, r.count > 1 && t.noUSO:
+		t.emitSingly()
+	case r.count == 1:
+		t.deliver(f, r.room[:udpHeadroom+r.bytes], r.tos)
+	default:
+		t.emitSuper(headers)
+	}
+	f.received(r.bytes)
+	clear(r.pieces)
+	*r = inboundRun{pieces: r.pieces[:0], vector: r.vector}
+}
+
+// emitSuper writes the run as one frame that the guest's kernel cuts.
+func (t *udpTable) emitSuper(headers int) {
+	r := &t.run
+	start := udpHeadroom - headers - packet.VNetHdrBytes
+	t.putHeaders(r.flow, r.room[start:udpHeadroom], r.bytes, r.size, r.tos)
+	r.vector.Reset()
+	r.vector.Append(r.room[start : udpHeadroom+len(r.pieces[0])])
+	for _, p := range r.pieces[1:] {
+		r.vector.Append(p)
+	}
+	if t.writeVector(&r.vector) == unix.EINVAL {
+		t.noUSO = true
+		t.emitSingly()
+	}
+}
+
+// emitSingly writes each datagram of the run by itself.
+func (t *udpTable) emitSingly() {
+	r := &t.run
+	for _, p := range r.pieces {
+		for at := 0; at < len(p) || at == 0; at += r.size {
+			piece := p[at:min(at+r.size, len(p))]
+			n := copy(t.frame[udpHeadroom:], piece)
+			t.deliver(r.flow, t.frame[:udpHeadroom+n], r.tos)
+			if r.size == 0 {
+				break
+			}
+		}
+	}
+}
+
+// putHeaders writes the headers of a datagram of bytes into head, which they
+// fill; segment 0: it is one packet.
+func (t *udpTable) putHeaders(f *udpFlow, head []byte, bytes, segment int, tos uint8) {
+	src, dst := f.peer.Addr(), f.guest.Addr()
+	ip := packet.PutIP(head[packet.VNetHdrBytes:], src, dst, packet.UDP, tos, packet.UDPBytes+bytes)
+	transport := head[packet.VNetHdrBytes+ip:]
+	packet.PutUDP(transport, f.peer.Port(), f.guest.Port(), bytes)
+	sum := packet.Fold(packet.PseudoSum(src, dst, packet.UDP, packet.UDPBytes+bytes))
+	transport[packet.UDPChecksumOffset], transport[packet.UDPChecksumOffset+1] = byte(sum>>8), byte(sum)
+	h := packet.VNetHdr{Flags: packet.NeedsChecksum, ChecksumStart: uint16(ip), ChecksumOffset: packet.UDPChecksumOffset}
+	if segment > 0 {
+		h.GSOType, h.GSOSize, h.HeaderBytes = packet.GSOUDP, uint16(segment), uint16(ip+packet.UDPBytes)
+	}
+	h.Put(head)
+}
+
+// deliver writes one datagram whose payload lies in room behind the headroom.
+func (t *udpTable) deliver(f *udpFlow, room []byte, tos uint8) {
+	bytes := len(room) - udpHeadroom
+	headers := packet.IPBytes(f.guest.Addr()) + packet.UDPBytes
+	if headers+bytes <= t.s.cfg.MTU {
+		frame := room[udpHeadroom-headers-packet.VNetHdrBytes:]
+		t.putHeaders(f, frame[:headers+packet.VNetHdrBytes], bytes, 0, tos)
+		t.s.dev.write(frame)
+		return
+	}
+	datagram := room[udpHeadroom-packet.UDPBytes:]
+	packet.PutUDP(datagram, f.peer.Port(), f.guest.Port(), bytes)
+	sum := packet.TransportChecksum(f.peer.Addr(), f.guest.Addr(), packet.UDP, datagram)
+	if sum == 0 {
+		sum = 0xffff // 0 would say that there is none
+	}
+	datagram[packet.UDPChecksumOffset], datagram[packet.UDPChecksumOffset+1] = byte(sum>>8), byte(sum)
+	t.fragment(f.peer.Addr(), f.guest.Addr(), packet.UDP, datagram, tos)
+}
+
+// fragment writes a datagram, with its transport header and checksum, in pieces
+// that the device takes.
+func (t *udpTable) fragment(src, dst netip.Addr, proto packet.Protocol, datagram []byte, tos uint8) {
+	t.fragmentID++
+	ip := packet.IP{Src: src, Dst: dst, Protocol: proto, TTL: systemTTL, TOS: tos, ID: t.fragmentID}
+	var cut packet.Fragmenter
+	if cut.Start(&ip, datagram, t.s.cfg.MTU) != nil {
+		t.s.stats.Dropped++ // more than a packet of this version holds
+		return
+	}
+	var h packet.VNetHdr
+	b := make([]byte, packet.VNetHdrBytes+t.s.cfg.MTU)
+	h.Put(b)
+	for n := cut.Next(b[packet.VNetHdrBytes:]); n > 0; n = cut.Next(b[packet.VNetHdrBytes:]) {
+		t.s.dev.write(b[:packet.VNetHdrBytes+n])
+	}
+}
+
+// writeVector hands a frame of several pieces to the guest. Of errors only that
+// one is returned which says that the guest's kernel knows no such frames.
+func (t *udpTable) writeVector(v *sys.Vector) unix.Errno {
+	d := &t.s.dev
+	n, errno := v.WriteNow(d.fd)
+	switch {
+	case errno == unix.EINVAL:
+		return errno
+	case errno != 0 || n != v.Size():
+		d.stats.Dropped++
+		return 0
+	}
+	d.stats.TunInPackets++
+	d.stats.TunInBytes += uint64(n)
+	if d.capture != nil {
+		d.capture(v.AppendTo(nil))
+	}
+	return 0
+}

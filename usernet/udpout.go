@@ -1,0 +1,328 @@
+package usernet
+
+import (
+	"cleat/packet"
+
+	"golang.org/x/sys/unix"
+)
+
+// parcel is a datagram on its way out, or several of equal size.
+type parcel struct {
+	flow    *udpFlow
+	buf     *buffer // what frame lies in; nil: memory of its own
+	frame   []byte  // the guest's packet with its virtio header
+	payload []byte
+	segment int // bytes of each datagram in payload; 0: it is one
+	ttl     uint8
+	tos     uint8
+	df      bool
+}
+
+// release gives the parcel's buffer back.
+func (p *parcel) release() {
+	if p.buf != nil {
+		p.buf.free()
+		p.buf = nil
+	}
+}
+
+// hops is the TTL that the parcel leaves with: one less than it came with, as
+// from any router; 0: the host's default.
+func (p *parcel) hops() uint8 {
+	if p.ttl == systemTTL || !p.flow.direct || p.ttl <= 1 {
+		return 0
+	}
+	return p.ttl - 1
+}
+
+// keep makes the parcel's memory its own until release, and tells whether there
+// was other memory for the device.
+func (t *udpTable) keep(p *parcel) bool {
+	if p.buf == nil && t.inDevice(p.frame) {
+		p.buf = t.s.dev.steal()
+		return p.buf != nil
+	}
+	return true
+}
+
+// gather keeps a parcel until the device has nothing more.
+func (t *udpTable) gather(p *parcel) {
+	if p.ttl <= 1 && p.flow.direct {
+		t.s.unreachable(p.frame, packet.ErrorTTL)
+		p.release()
+		return
+	}
+	if len(t.out) == cap(t.out) {
+		t.send()
+	}
+	kept := t.keep(p)
+	t.out = append(t.out, *p)
+	if !kept {
+		t.send()
+	}
+}
+
+// run is what one message carries: parcels of the turn, from first on.
+type run struct {
+	first, count int
+	segment      int
+	bytes        int
+}
+
+// Bounds of a run: what the kernel takes in one message.
+const (
+	maxSegments = 64             // UDP_MAX_SEGMENTS before Linux 6.9
+	maxRunBytes = 65535 - 40 - 8 // with an IPv6 header in one packet
+)
+
+// send sends what was gathered, each socket's in one go.
+func (t *udpTable) send() {
+	for i := range t.out {
+		k := t.out[i].flow.sock
+		if k == nil { // it ended meanwhile, or was sent with a socket before
+			t.out[i].release()
+			continue
+		}
+		t.turn = t.turn[:0]
+		for j := i; j < len(t.out); j++ {
+			if p := &t.out[j]; p.payload != nil && p.flow.sock == k {
+				t.turn = append(t.turn, p)
+			}
+		}
+		k.send(t.turn)
+	}
+	clear(t.out)
+	t.out = t.out[:0]
+	clear(t.turn)
+}
+
+// send sends parcels in order; what a full socket does not take is queued. All
+// of them are the socket's afterwards, and their payload is nil.
+func (k *udpSocket) send(turn []*parcel) {
+	for len(turn) > 0 {
+		if k.full || k.fd < 0 {
+			k.stall(turn)
+			return
+		}
+		n := k.pack(turn)
+		done := k.transmit(turn[:n])
+		for _, p := range turn[:done] {
+			p.release()
+			p.payload = nil
+		}
+		turn = turn[done:]
+	}
+}
+
+// pack makes messages of the first parcels that agree in the socket's options,
+// and tells how many those are.
+func (k *udpSocket) pack(turn []*parcel) int {
+	t := k.t
+	t.outbox.Reset()
+	t.runs = t.runs[:0]
+	if !k.suits(turn[0]) {
+		k.adopt(turn[0])
+	}
+	var r *run
+	for i, p := range turn {
+		if t.outbox.Room() == 0 || !k.suits(p) {
+			k.seal(r)
+			return i
+		}
+		if r != nil && r.takes(turn[r.first], turn[i-1], p) {
+			t.outbox.Append(p.payload)
+			r.count++
+			r.bytes += len(p.payload)
+			continue
+		}
+		k.seal(r)
+		t.runs = append(t.runs, run{first: i, count: 1, segment: p.segment, bytes: len(p.payload)})
+		r = &t.runs[len(t.runs)-1]
+		t.outbox.Begin(&p.flow.to)
+		if k.forward != nil && p.flow.path.local.IsValid() {
+			t.outbox.SetSource(p.flow.path.local)
+		}
+		t.outbox.Append(p.payload)
+	}
+	k.seal(r)
+	return len(turn)
+}
+
+// seal ends the message of a run.
+func (k *udpSocket) seal(r *run) {
+	if r != nil && r.segment > 0 {
+		k.t.outbox.SetSegment(r.segment)
+	}
+}
+
+// takes tells whether p can join the run of first to last. A run has datagrams
+// of one size, but for the last, which may be shorter.
+func (r *run) takes(first, last, p *parcel) bool {
+	size := len(first.payload)
+	if p.flow != first.flow || p.flow.single || first.segment > 0 || p.segment > 0 ||
+		len(p.payload) == 0 || len(p.payload) > size || r.count > 1 && len(last.payload) < size ||
+		r.count == maxSegments || r.bytes+len(p.payload) > maxRunBytes {
+		return false
+	}
+	r.segment = size
+	return true
+}
+
+// transmit sends the messages that pack has made of the turn and tells how many
+// parcels are done with. Fewer than all: the socket is full.
+func (k *udpSocket) transmit(turn []*parcel) int {
+	t := k.t
+	tries := 0
+	for m := 0; m < len(t.runs); {
+		n, errno := t.outbox.SendNow(k.fd, m)
+		if errno == 0 {
+			for _, r := range t.runs[m : m+n] {
+				turn[r.first].flow.sent(r.bytes)
+			}
+			m, tries = m+n, 0
+			continue
+		}
+		r := &t.runs[m]
+		switch tries++; k.trouble(errno, turn[r.first], r.segment > 0, tries) {
+		case tryAgain:
+		case isFull:
+			k.wait()
+			return r.first
+		case cutFirst:
+			for _, p := range turn[r.first : r.first+r.count] {
+				k.sendSingly(p, r.segment)
+			}
+			m, tries = m+1, 0
+		case givenUp:
+			m, tries = m+1, 0
+		}
+	}
+	return len(turn)
+}
+
+// remedy is what to do about an error.
+type remedy uint8
+
+const (
+	tryAgain remedy = iota
+	isFull
+	cutFirst // send the datagrams of the message one by one
+	givenUp  // the guest knows by now
+)
+
+// maxResends bounds how often one message is sent: each report that came in
+// meanwhile costs one try.
+const maxResends = 8
+
+// trouble looks into an error of sending, and tells the guest where the fault is
+// its datagram's.
+func (k *udpSocket) trouble(errno unix.Errno, p *parcel, segments bool, tries int) remedy {
+	switch errno {
+	case unix.EINTR:
+		return tryAgain
+	case unix.EAGAIN:
+		return isFull
+	case unix.ENOBUFS, unix.ENOMEM:
+		return givenUp // the link's queue was full: it is lost like any datagram
+	}
+	mtu, reports := k.reports()
+	switch {
+	case segments && (errno == unix.EINVAL || errno == unix.EIO || errno == unix.EMSGSIZE):
+		// Larger than the link's MTU, or a link that can't sum up: no runs there.
+		p.flow.single = true
+		return cutFirst
+	case errno == unix.EMSGSIZE:
+		k.t.s.icmp.tooBig(p.frame, mtu)
+		return givenUp
+	case tries < maxResends && (reports > 0 || errno == unix.ECONNREFUSED):
+		return tryAgain // the error was an earlier datagram's
+	}
+	k.t.s.unreachable(p.frame, reason(errno))
+	return givenUp
+}
+
+// reason is the ICMP error that says what a host's error means.
+func reason(errno unix.Errno) packet.ErrorKind {
+	switch errno {
+	case unix.ECONNREFUSED:
+		return packet.ErrorPort
+	case unix.EHOSTUNREACH, unix.EHOSTDOWN, unix.ETIMEDOUT:
+		return packet.ErrorHost
+	case unix.EACCES, unix.EPERM:
+		return packet.ErrorProhibited
+	}
+	return packet.ErrorNet
+}
+
+// sendSingly sends the datagrams of a parcel in messages of their own. What a
+// full socket does not take is lost.
+func (k *udpSocket) sendSingly(p *parcel, segment int) {
+	if segment == 0 {
+		segment = len(p.payload)
+	}
+	t := k.t.one
+	for at := 0; at < len(p.payload); at += segment {
+		piece := p.payload[at:min(at+segment, len(p.payload))]
+		t.Reset()
+		t.Begin(&p.flow.to)
+		if k.forward != nil && p.flow.path.local.IsValid() {
+			t.SetSource(p.flow.path.local)
+		}
+		t.Append(piece)
+		for tries := 1; ; tries++ {
+			_, errno := t.SendNow(k.fd, 0)
+			if errno == 0 {
+				p.flow.sent(len(piece))
+				break
+			}
+			if r := k.trouble(errno, p, false, tries); r == tryAgain {
+				continue
+			} else if r == isFull {
+				k.t.s.stats.OverLimit++
+			} else if errno == unix.EMSGSIZE {
+				return // the others are as large
+			}
+			break
+		}
+	}
+}
+
+// wait has the loop tell when the socket can take again.
+func (k *udpSocket) wait() {
+	k.full = true
+	_ = k.t.s.loop.modify(k.ticket, k.fd, unix.EPOLLIN|unix.EPOLLOUT|edge)
+}
+
+// maxStalled is how many datagrams wait for a full socket; those beyond are
+// dropped and counted, as by any router whose link is slower.
+const maxStalled = 128
+
+// stall queues what a full socket does not take.
+func (k *udpSocket) stall(turn []*parcel) {
+	for _, p := range turn {
+		if k.fd < 0 || len(k.queue) == maxStalled || k.t.s.large.scarce() || !k.t.keep(p) {
+			k.t.s.stats.OverLimit++
+			p.release()
+		} else {
+			k.queue = append(k.queue, *p)
+		}
+		p.payload = nil
+	}
+}
+
+// resume sends what was queued.
+func (k *udpSocket) resume() {
+	t := k.t
+	queue := k.queue
+	k.queue = nil
+	t.turn = t.turn[:0]
+	for i := range queue {
+		if p := &queue[i]; p.flow.sock == k {
+			t.turn = append(t.turn, p)
+		} else {
+			p.release()
+		}
+	}
+	k.send(t.turn)
+	clear(t.turn)
+}

@@ -1,0 +1,257 @@
+package usernet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"cleat/internal/sys"
+	"cleat/packet"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketKey is what a guest's host socket is found by.
+type socketKey struct {
+	guest    netip.AddrPort
+	proto    packet.Protocol // of the host's side
+	v6       bool            // the host's family
+	loopback bool            // not bound to the outbound address or link
+	twin     uint16          // 0, unless two of the guest's peers are one to the host
+}
+
+// path is where a socket's datagram comes from; and to which of the host's
+// addresses, where the socket is a forward's.
+type path struct {
+	peer  sys.Address
+	local netip.Addr
+}
+
+// udpSocket is a host socket for datagrams.
+type udpSocket struct {
+	t       *udpTable
+	fd      int // -1: closed
+	ticket  ticket
+	key     socketKey // not a forward's
+	forward *Forward  // nil: for flows that the guest has begun
+	v6      bool
+	flows   map[path]*udpFlow
+	last    *udpFlow // whose datagram came last
+	listed  bool     // in the table's ready list
+	failing bool     // has error reports
+	full    bool     // has said EAGAIN
+	closing bool     // a forward that was closed: ends with its last flow
+	queue   []parcel // what waits because of that
+
+	// What the socket's options are.
+	df, mayFragment bool // neither: as the kernel has it
+	ttl, tos        uint8
+}
+
+// Socket buffers, in bytes; the kernel lowers them to net.core.rmem_max and
+// wmem_max. A burst that comes while the processor is elsewhere has to fit.
+const udpBuffer = 4 << 20
+
+// attach gives the flow the guest's host socket, which is made if need be.
+func (t *udpTable) attach(f *udpFlow) error {
+	to := numbered(f.host)
+	a := to.Addr()
+	if !a.IsValid() || f.proto == packet.UDP && to.Port() == 0 {
+		return errors.New("no destination")
+	}
+	f.to = sys.MakeAddress(to, false)
+	key := socketKey{guest: f.guest, proto: f.proto, v6: a.Is6(), loopback: a.IsLoopback() && t.s.boundOutside()}
+	if f.proto != packet.UDP {
+		if key.proto = echoProtocol(a); key.proto != f.proto {
+			return errors.New("no echo requests between versions")
+		}
+	}
+	f.path = path{peer: f.to}
+	for {
+		k := t.sockets[key]
+		if k == nil {
+			var err error
+			if k, err = t.openSocket(key, a); err != nil {
+				return err
+			}
+			t.sockets[key] = k
+		}
+		if k.flows[f.path] == nil {
+			k.flows[f.path] = f
+			f.sock = k
+			return nil
+		}
+		key.twin++ // redirected to where another flow goes: its answers need a port of their own
+	}
+}
+
+// boundOutside tells whether sockets to the outside are bound to something.
+func (s *Stack) boundOutside() bool {
+	return s.cfg.OutboundInterface != "" || s.cfg.Outbound4.IsValid() || s.cfg.Outbound6.IsValid()
+}
+
+// echoProtocol is the protocol of pings to an address.
+func echoProtocol(a netip.Addr) packet.Protocol {
+	if a.Is4() {
+		return packet.ICMP
+	}
+	return packet.ICMPv6
+}
+
+// numbered is an address whose zone, if any, is a number.
+func numbered(a netip.AddrPort) netip.AddrPort {
+	zone := a.Addr().Zone()
+	if _, err := strconv.ParseUint(zone, 10, 32); zone == "" || err == nil {
+		return a
+	}
+	i, err := net.InterfaceByName(zone)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(a.Addr().WithZone(strconv.Itoa(i.Index)), a.Port())
+}
+
+// openSocket makes a host socket for destinations such as a.
+func (t *udpTable) openSocket(key socketKey, a netip.Addr) (*udpSocket, error) {
+	proto := 0
+	if key.proto != packet.UDP {
+		proto = int(key.proto)
+	}
+	fd, err := t.s.socket(a, unix.SOCK_DGRAM, proto)
+	if err != nil {
+		return nil, err
+	}
+	from := t.s.cfg.Outbound4
+	if key.v6 {
+		from = t.s.cfg.Outbound6
+	}
+	if from.IsValid() && !key.loopback {
+		if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0))); err != nil {
+			unix.Close(fd)
+			return nil, fmt.Errorf("bind socket: %w", err)
+		}
+	}
+	k := &udpSocket{t: t, fd: fd, key: key, v6: key.v6, flows: map[path]*udpFlow{}}
+	if err := k.begin(key.proto); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return k, nil
+}
+
+// begin sets the options that every socket has, and gives it a seat.
+func (k *udpSocket) begin(proto packet.Protocol) error {
+	for _, o := range [...]struct{ level, name, value int }{
+		{unix.SOL_SOCKET, unix.SO_RCVBUF, udpBuffer},
+		{unix.SOL_SOCKET, unix.SO_SNDBUF, udpBuffer},
+	} {
+		_ = unix.SetsockoptInt(k.fd, o.level, o.name, o.value)
+	}
+	if proto == packet.UDP {
+		_ = unix.SetsockoptInt(k.fd, unix.SOL_UDP, unix.UDP_GRO, 1)
+	}
+	k.option(unix.IP_RECVERR, unix.IPV6_RECVERR, 1)
+	k.option(unix.IP_RECVTOS, unix.IPV6_RECVTCLASS, 1)
+	var err error
+	k.ticket, err = k.t.s.loop.add(k.fd, unix.EPOLLIN|edge, k)
+	return err
+}
+
+// option sets an option of either version. A forward's IPv6 socket may carry
+// both.
+func (k *udpSocket) option(v4, v6, value int) {
+	if k.v6 {
+		_ = unix.SetsockoptInt(k.fd, unix.IPPROTO_IPV6, v6, value)
+	}
+	if !k.v6 || k.forward != nil {
+		_ = unix.SetsockoptInt(k.fd, unix.IPPROTO_IP, v4, value)
+	}
+}
+
+// systemTTL is Linux' default: such packets keep the host's default.
+const systemTTL = 64
+
+// suits tells whether the socket's options are what a parcel wants.
+func (k *udpSocket) suits(p *parcel) bool {
+	return k.df == p.df && k.mayFragment == !p.df && k.ttl == p.hops() && k.tos == p.tos
+}
+
+// adopt sets the socket's options as a parcel wants them.
+func (k *udpSocket) adopt(p *parcel) {
+	if k.df != p.df || k.mayFragment != !p.df {
+		k.df, k.mayFragment = p.df, !p.df
+		if p.df {
+			k.option(unix.IP_MTU_DISCOVER, unix.IPV6_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+		} else {
+			k.option(unix.IP_MTU_DISCOVER, unix.IPV6_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+		}
+	}
+	if hops := p.hops(); k.ttl != hops {
+		k.ttl = hops
+		value := int(hops)
+		if value == 0 {
+			value = -1 // the default
+		}
+		k.option(unix.IP_TTL, unix.IPV6_UNICAST_HOPS, value)
+	}
+	if k.tos != p.tos {
+		k.tos = p.tos
+		k.option(unix.IP_TOS, unix.IPV6_TCLASS, int(p.tos))
+	}
+}
+
+// ready implements source.
+func (k *udpSocket) ready(events uint32) {
+	if events&unix.EPOLLERR != 0 {
+		k.failing = true
+	}
+	if events&unix.EPOLLOUT != 0 && k.full {
+		k.full = false
+		_ = k.t.s.loop.modify(k.ticket, k.fd, unix.EPOLLIN|edge)
+		k.t.resumed = append(k.t.resumed, k)
+	}
+	if events&(unix.EPOLLIN|unix.EPOLLERR) != 0 {
+		k.list()
+	}
+}
+
+// list puts the socket among those that have something to receive.
+func (k *udpSocket) list() {
+	if !k.listed {
+		k.listed = true
+		k.t.ready = append(k.t.ready, k)
+	}
+}
+
+// detach takes a flow out; a socket without flows goes.
+func (k *udpSocket) detach(f *udpFlow) {
+	if k.flows[f.path] == f {
+		delete(k.flows, f.path)
+	}
+	if k.last == f {
+		k.last = nil
+	}
+	f.sock = nil
+	if len(k.flows) > 0 || k.forward != nil && !k.closing {
+		return
+	}
+	if k.forward == nil {
+		delete(k.t.sockets, k.key)
+	}
+	k.close()
+}
+
+func (k *udpSocket) close() {
+	if k.fd < 0 {
+		return
+	}
+	k.t.s.loop.remove(k.ticket)
+	unix.Close(k.fd)
+	k.fd = -1
+	for i := range k.queue {
+		k.queue[i].release()
+	}
+	k.queue = nil
+}
