@@ -35,7 +35,9 @@ func (f *tcpFlow) acknowledged(h *packet.TCPHeader) bool {
 	if f.state == finished {
 		return false
 	}
-	f.guestWnd = window
+	if f.guestWnd = window; window == 0 {
+		f.tries = min(f.tries, maxTries-1) // it lives: a closed window is no reason to give up
+	}
 	f.enqueue()
 	return true
 }
@@ -113,8 +115,14 @@ func (f *tcpFlow) pump() bool {
 			return false // its next acknowledgement brings room for whole segments
 		}
 		if room <= 0 {
-			f.arm() // to probe the closed window
+			if f.timer.due == 0 { // else the probes go on, ever more seldom
+				f.arm()
+			}
 			return false
+		}
+		if f.timer.due != 0 && f.sndUna == f.sndNxt { // the window was closed
+			f.probes = 0
+			f.arm()
 		}
 		n, again := f.forward(min(room, f.frame))
 		if !again {

@@ -1,0 +1,436 @@
+package usernet
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/packet"
+	"cleat/usernet/guesttest"
+
+	"golang.org/x/sys/unix"
+)
+
+// beginAt makes the next outbound connection's own sequence numbers begin at
+// start. It is a policy that also leads to the loopback.
+func beginAt(r **rig, start uint32) func(*Config) {
+	return func(cfg *Config) {
+		cfg.Policy = judgeFunc(func(f Flow) Verdict {
+			t := (*r).s.tcp.flows[keyOf(f.Source, f.Destination)]
+			t.sndStart, t.sndUna, t.sndNxt = start, start, start
+			return toLoopback(f)
+		})
+	}
+}
+
+func TestOurNumbersWrap(t *testing.T) {
+	for _, start := range []uint32{0xffffffff, 0xfffffffe, 0xfffffff0, 0x7ffffff0, 0} {
+		t.Run(fmt.Sprintf("%#x", start), func(t *testing.T) {
+			var r *rig
+			r = newRig(t, beginAt(&r, start))
+			c, host := r.open(func(c *guesttest.Conn) { c.Window = 30 })
+			if c.PeerStart != start {
+				t.Fatalf("we begin at %#x, want %#x", c.PeerStart, start)
+			}
+			go func() { _, _ = io.WriteString(host, text(400)) }()
+			if got := c.Expect(400); string(got) != text(400) {
+				t.Errorf("the guest reads %q", got)
+			}
+			host.Close()
+			c.ExpectFIN()
+			c.Send(packet.ACK|packet.FIN, nil)
+			r.g.Only(c.Acks())
+			r.gone()
+		})
+	}
+}
+
+func TestLossIsRepairedByTheTimer(t *testing.T) {
+	family(t, func(t *testing.T, r *rig) {
+		c, host := r.open()
+		r.write(host, "lost")
+		r.g.Await(c.Carries(packet.ACK, []byte("lost")))
+		wait := leastTimeout
+		for range 4 {
+			r.advance(wait)
+			r.g.Only(c.Carries(packet.ACK, []byte("lost")))
+			wait *= 2
+		}
+		r.advance(wait / 2)
+		r.g.Silent()
+		c.Ack += 4
+		c.Send(packet.ACK, nil)
+		r.advance(time.Minute)
+		r.g.Silent()
+		if n := r.s.Stats().Retransmits; n != 4 {
+			t.Errorf("%d retransmits are counted, want 4", n)
+		}
+	})
+}
+
+func TestRepeatCarriesTheNewestAcknowledgement(t *testing.T) {
+	r := newRig(t)
+	c, host := r.open()
+	r.write(host, "lost")
+	r.g.Await(c.Carries(packet.ACK, []byte("lost")))
+	c.Send(packet.ACK, []byte("meanwhile"))
+	r.g.Settle()
+	r.advance(leastTimeout)
+	p := r.last(r.g.Settle(), c.Carries(packet.ACK, []byte("lost")))
+	if p.TCP.Ack != c.Seq {
+		t.Errorf("the repeat acknowledges %d, want %d", p.TCP.Ack, c.Seq)
+	}
+}
+
+func TestGuestThatNeverAcknowledgesIsGivenUp(t *testing.T) {
+	r := newRig(t)
+	c, host := r.open()
+	r.write(host, "lost")
+	r.g.Await(c.Carries(packet.ACK, []byte("lost")))
+	for range maxTries {
+		r.advance(mostTimeout)
+		r.g.Only(c.Carries(packet.ACK, []byte("lost")))
+	}
+	r.advance(mostTimeout)
+	p := r.g.Only(c.From(packet.RST | packet.ACK))
+	if p.TCP.Seq != c.Ack+4 {
+		t.Errorf("RST at %d, want at %d, behind all that was sent", p.TCP.Seq, c.Ack+4)
+	}
+	r.isReset(host)
+	r.gone()
+}
+
+// outstanding sends pieces from the host, one segment each, which the guest sees
+// but does not acknowledge.
+func (r *rig) outstanding(c *guesttest.Conn, host io.Writer, pieces ...string) {
+	r.Helper()
+	before := c.Ack
+	for _, s := range pieces {
+		r.write(host, s)
+		r.g.Await(c.Carries(packet.ACK, []byte(s)))
+		c.Ack += uint32(len(s))
+	}
+	c.Ack = before
+}
+
+func TestThreeDuplicatesRepairALoss(t *testing.T) {
+	family(t, func(t *testing.T, r *rig) {
+		c, host := r.open()
+		r.outstanding(c, host, "one", "two", "three", "four")
+		c.Send(packet.ACK, nil)
+		c.Send(packet.ACK, nil)
+		r.g.Silent()
+		c.Send(packet.ACK, nil)
+		r.g.Only(c.Carries(packet.ACK, []byte("one")))
+		t.Run("further ones bring nothing", func(t *testing.T) {
+			r := r.within(t)
+			for range 5 {
+				c.Send(packet.ACK, nil)
+			}
+			r.g.Silent()
+		})
+		t.Run("a partial one brings the next hole", func(t *testing.T) {
+			r := r.within(t)
+			c.Ack += 3
+			c.Send(packet.ACK, nil)
+			r.g.Only(c.Carries(packet.ACK, []byte("two")))
+		})
+		t.Run("a full one ends it", func(t *testing.T) {
+			r := r.within(t)
+			c.Ack += 3 + 5 + 4
+			c.Send(packet.ACK, nil)
+			r.g.Silent()
+		})
+		r.write(host, "five")
+		if got := c.Expect(4); string(got) != "five" {
+			t.Errorf("the guest reads %q", got)
+		}
+	})
+}
+
+func TestWhatIsNoDuplicate(t *testing.T) {
+	tests := []struct {
+		name string
+		send func(c *guesttest.Conn)
+	}{
+		{"it carries data", func(c *guesttest.Conn) { c.Send(packet.ACK, []byte("x")) }},
+		{"it moves the window", func(c *guesttest.Conn) { c.Window -= 10; c.Send(packet.ACK, nil) }},
+		{"it is old", func(c *guesttest.Conn) { c.Ack--; c.Send(packet.ACK, nil); c.Ack++ }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			c, host := r.open()
+			r.outstanding(c, host, "one", "two")
+			for range 6 {
+				tt.send(c)
+				for _, p := range r.g.Settle() {
+					if len(p.TCP.Payload) > 0 {
+						t.Fatalf("got %v", p)
+					}
+				}
+			}
+		})
+	}
+	t.Run("nothing is outstanding", func(t *testing.T) {
+		r := newRig(t)
+		c, _ := r.open()
+		for range 6 {
+			c.Send(packet.ACK, nil)
+		}
+		r.g.Silent()
+	})
+}
+
+func TestAcknowledgementOfWhatWasNeverSent(t *testing.T) {
+	for _, ahead := range []uint32{1, 1000, 1<<31 - 1} {
+		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
+			r := newRig(t)
+			c, host := r.open()
+			r.outstanding(c, host, "abc")
+			c.Ack += 3 + ahead
+			c.SendAt(0, packet.ACK, []byte("not to be taken"))
+			r.g.Only(c.Acks())
+			c.Ack -= ahead + 3
+			r.advance(leastTimeout)
+			r.g.Only(c.Carries(packet.ACK, []byte("abc")))
+			c.Ack += 3
+			c.Send(packet.ACK, []byte("on"))
+			r.g.Only(c.Acks())
+			r.reads(host, "on")
+		})
+	}
+}
+
+func TestOldAcknowledgementBringsItsData(t *testing.T) {
+	r := newRig(t)
+	c, host := r.open()
+	r.write(host, "abc")
+	c.Expect(3)
+	c.Ack -= 3
+	c.Window = 1
+	c.Send(packet.ACK, []byte("late"))
+	c.Ack += 3
+	c.Window = 65535
+	r.g.Only(c.Acks())
+	r.reads(host, "late")
+	r.write(host, text(100)) // the old window of 1 does not count
+	if got := r.g.Receive(); len(got.TCP.Payload) != 100 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestGuestsWindowIsClosed(t *testing.T) {
+	family(t, func(t *testing.T, r *rig) {
+		c, host := r.open(func(c *guesttest.Conn) { c.Window = 0 })
+		r.write(host, "patience")
+		r.until("the Stack has seen the data", func() bool { return r.flow(c).readable })
+		r.g.Silent()
+		probe := guesttest.And(c.From(packet.ACK), func(p *guesttest.Packet) string {
+			if len(p.TCP.Payload) > 0 || p.TCP.Seq != c.Ack-1 {
+				return "want an empty one at the byte before"
+			}
+			return ""
+		})
+		wait := leastTimeout
+		for range 6 {
+			r.advance(wait)
+			r.g.Only(probe)
+			c.Send(packet.ACK, nil) // still closed
+			r.g.Silent()
+			wait *= 2
+		}
+		r.advance(wait / 2)
+		r.g.Silent() // it asks less and less often
+		for range 20 {
+			r.advance(mostTimeout)
+			r.g.Only(probe) // but does so for ever
+		}
+		c.Window = 4 // 512 bytes
+		c.Send(packet.ACK, nil)
+		r.g.Only(c.Carries(packet.ACK, []byte("patience")))
+		t.Run("what is lost then is repeated soon", func(t *testing.T) {
+			r := r.within(t)
+			r.advance(leastTimeout)
+			r.g.Only(c.Carries(packet.ACK, []byte("patience")))
+		})
+		c.Ack += 8
+		c.Send(packet.ACK, nil)
+		r.advance(mostTimeout)
+		r.g.Silent()
+	})
+}
+
+func TestWindowOpensWithData(t *testing.T) {
+	r := newRig(t)
+	c, host := r.open(func(c *guesttest.Conn) { c.Window = 0 })
+	r.write(host, "answer")
+	r.until("the Stack has seen the data", func() bool { return r.flow(c).readable })
+	c.Window = 100
+	c.Send(packet.ACK, []byte("question"))
+	p := r.last(r.g.Settle(), c.Carries(packet.ACK, []byte("answer")))
+	if p.TCP.Ack != c.Seq {
+		t.Errorf("got %v, want ack %d", p, c.Seq)
+	}
+	r.reads(host, "question")
+}
+
+func TestWindowIsUsedUpAndNotExceeded(t *testing.T) {
+	r := newRig(t)
+	c, host := r.open(func(c *guesttest.Conn) { c.Options, c.Window = guesttest.MSS(1000), 3500 })
+	go func() { _, _ = io.WriteString(host, text(20000)) }()
+	got := 0
+	r.until("the window is full", func() bool {
+		return r.flow(c).sndNxt-c.Ack > 2500 && !r.s.tcp.busy()
+	})
+	for _, p := range r.g.Settle() {
+		got += len(p.TCP.Payload)
+	}
+	if got > 3500 {
+		t.Fatalf("%d bytes came, the window was 3500", got)
+	}
+	c.Ack += uint32(got)
+	c.Send(packet.ACK, nil)
+	rest := c.Expect(20000 - got)
+	if string(rest) != text(20000)[got:] {
+		t.Error("the stream arrives changed")
+	}
+}
+
+func TestGuestShrinksItsWindow(t *testing.T) {
+	r := newRig(t)
+	c, host := r.open(func(c *guesttest.Conn) { c.Options, c.Window = guesttest.MSS(1000), 5000 })
+	r.outstanding(c, host, text(1000), text(1000), text(1000))
+	c.Ack += 1000
+	c.Window = 500 // 2000 are on their way
+	c.Send(packet.ACK, nil)
+	r.write(host, "behind")
+	r.until("the Stack has seen the data", func() bool { return r.flow(c).readable })
+	r.g.Silent()
+	c.Window = 0
+	for range 3 * maxTries {
+		c.Send(packet.ACK, nil) // it lives, but has no room
+		r.g.Silent()
+		r.advance(mostTimeout)
+		r.g.Only(c.Carries(packet.ACK, []byte(text(1000))))
+	}
+	c.Ack += 2000
+	c.Window = 5000
+	c.Send(packet.ACK, nil)
+	r.last(r.g.Settle(), c.Carries(packet.ACK, []byte("behind")))
+}
+
+func TestTinyWindowsCarryEverything(t *testing.T) {
+	r := newRig(t)
+	c, host := r.open(func(c *guesttest.Conn) { c.Options, c.Window = guesttest.MSS(1460), 7 })
+	go func() { _, _ = io.WriteString(host, text(500)) }()
+	if got := c.Expect(500); string(got) != text(500) {
+		t.Errorf("the guest reads %q", got)
+	}
+}
+
+func TestLargeFrames(t *testing.T) {
+	for _, mtu := range []int{576, 1280, 1500, 9000, 65520} {
+		t.Run(fmt.Sprint("MTU ", mtu), func(t *testing.T) {
+			family(t, func(t *testing.T, r *rig) {
+				if r.peer.Is6() && mtu < 1280 {
+					t.Skip("IPv6 needs an MTU of 1280")
+				}
+				mss := mtu - packet.IPBytes(r.peer) - packet.TCPBytes
+				c, host := r.open(func(c *guesttest.Conn) {
+					c.Options = append(guesttest.MSS(uint16(mss)), guesttest.Scale(7)...)
+				})
+				if int(c.PeerOptions.MSS) != mss {
+					t.Errorf("we take segments of %d, want %d", c.PeerOptions.MSS, mss)
+				}
+				const size = 500000
+				go func() { _, _ = io.WriteString(host, text(size)) }()
+				var got strings.Builder
+				large := 0
+				for got.Len() < size {
+					p := r.g.Receive()
+					if len(p.TCP.Payload) == 0 || p.TCP.Seq != c.Ack {
+						continue
+					}
+					large = max(large, len(p.TCP.Payload))
+					if gso := int(p.VNet.GSOSize); gso != 0 && gso != mss {
+						t.Fatalf("segments of %d bytes, want %d", gso, mss)
+					}
+					got.Write(p.TCP.Payload)
+					c.Ack += uint32(len(p.TCP.Payload))
+					c.Send(packet.ACK, nil)
+				}
+				if got.String() != text(size) {
+					t.Error("the stream arrives changed")
+				}
+				if large < 60000 {
+					t.Errorf("the largest frame had %d bytes", large)
+				}
+			}, func(cfg *Config) {
+				cfg.MTU = mtu
+				if mtu < 1280 {
+					cfg.Guest6 = netip.Addr{}
+				}
+			})
+		})
+	}
+}
+
+// urgent sends one byte from the host as urgent.
+func (r *rig) urgent(host *net.TCPConn, b string) {
+	r.Helper()
+	raw, err := host.SyscallConn()
+	if err != nil {
+		r.Fatal(err)
+	}
+	if ctlErr := raw.Control(func(fd uintptr) { err = unix.Sendto(int(fd), []byte(b), unix.MSG_OOB, nil) }); ctlErr != nil || err != nil {
+		r.Fatal(ctlErr, err)
+	}
+}
+
+func TestUrgentByteOfTheHost(t *testing.T) {
+	tests := []struct {
+		name                  string
+		before, urgent, after string
+	}{
+		{"alone", "", "!", ""},
+		{"first", "", "!", "after"},
+		{"middle", "before", "!", "after"},
+		{"last", "before", "!", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			c, host := r.open()
+			r.write(host, tt.before)
+			r.urgent(host, tt.urgent)
+			r.write(host, tt.after)
+			host.Close()
+			var got strings.Builder
+			at := -1
+			for closed := false; !closed; {
+				p := r.g.Receive()
+				if p.TCP.Seq != c.Ack {
+					continue
+				}
+				if p.TCP.Flags&packet.URG != 0 {
+					at = got.Len() + int(p.TCP.Urgent) - 1
+				}
+				got.Write(p.TCP.Payload)
+				closed = p.TCP.Flags&packet.FIN != 0
+				c.Ack += uint32(len(p.TCP.Payload)) + uint32(p.TCP.Flags&packet.FIN)
+				c.Send(packet.ACK, nil)
+			}
+			if want := tt.before + tt.urgent + tt.after; got.String() != want {
+				t.Errorf("the guest reads %q, want %q", got.String(), want)
+			}
+			if at != len(tt.before) {
+				t.Errorf("the urgent byte is number %d, want %d", at, len(tt.before))
+			}
+		})
+	}
+}
