@@ -24,7 +24,7 @@ type Match struct {
 	Cell      cell.Cell // of one of the lines: the factors of all, but for the network
 	Title     string    // the factors that vary between matches of this metric
 	Baseline  string    // what the ratios are to; "" where none was measured alike
-	BestRival string    // the best network that is not the subject; "" where none was measured
+	BestRival string    // the best network that is not the subject, and does not borrow the host's sockets; "" where none was measured
 	Lines     []VersusLine
 }
 
@@ -154,10 +154,12 @@ func titleOf(fs []cell.Factor, c cell.Cell) string {
 	return describe(fs, c)
 }
 
-// bestRival is the best set of a network that is not the subject.
+// bestRival is the best set of a network that is not the subject and has packets
+// of its own to carry.
 func bestRival(subject string, part []set) (best set, found bool) {
 	for _, s := range part {
-		if !s.Available || s.Network == subject {
+		e, _ := catalog.Lookup(s.Network)
+		if !s.Available || s.Network == subject || e.Borrows {
 			continue
 		}
 		if !found || s.Median != best.Median && s.Median < best.Median == s.Metric.LowerIsBetter() {

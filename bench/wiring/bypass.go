@@ -12,12 +12,14 @@ import (
 	"sync/atomic"
 
 	"cleat/lab"
+
+	"golang.org/x/sys/unix"
 )
 
 // bypass4netns runs bypass4netns beside slirp4netns, as it wants. It needs an
 // OCI runtime that hands it the container's system calls: each command inside is
-// an OCI container of runc's that has the container's network namespace and
-// shares everything else. Sockets are the host's, so that the host is reached by
+// an OCI container of runc's that has the container's network namespace, a mount
+// namespace that shows the same files, and shares everything else. Sockets are the host's, so that the host is reached by
 // its own address; its loopback is refused.
 func bypass4netns(s *site, w *Wired) error {
 	return s.userMode(w, helper{loopback: hostAddr(1), attach: attachBypass, runner: newOCIRunner})
@@ -64,7 +66,8 @@ func newOCIRunner(s *site, r rootless) Runner {
 func (o *ociRunner) Start(c lab.Command) (lab.Proc, error) {
 	id := fmt.Sprintf("c%d", o.started.Add(1))
 	bundle := filepath.Join(o.root, "bundle-"+id)
-	if err := os.MkdirAll(bundle, 0o700); err != nil {
+	files := filepath.Join(bundle, "root")
+	if err := os.MkdirAll(files, 0o700); err != nil {
 		return nil, fmt.Errorf("make a bundle for runc: %w", err)
 	}
 	if c.Args[0] == lab.Self {
@@ -74,19 +77,23 @@ func (o *ociRunner) Start(c lab.Command) (lab.Proc, error) {
 		}
 		c.Args = append([]string{self}, c.Args[1:]...)
 	}
-	config, err := json.Marshal(o.spec(c.Args))
+	config, err := json.Marshal(o.spec(files, c.Args))
 	if err != nil {
 		return nil, fmt.Errorf("write a bundle for runc: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600); err != nil {
 		return nil, fmt.Errorf("write a bundle for runc: %w", err)
 	}
-	c.Args = []string{"runc", "--root", o.root, "run", "--bundle", bundle, id}
+	pid := filepath.Join(bundle, "pid")
+	// The root directory can't itself become the root: runc gets it by another
+	// name, in a mount namespace that goes with it.
+	c.Args = []string{"unshare", "--mount", "sh", "-c", `mount --rbind / "$1" && shift && exec "$@"`, "sh", files,
+		"runc", "--root", o.root, "--log", filepath.Join(bundle, "log"), "run", "--bundle", bundle, "--pid-file", pid, id}
 	p, err := o.node.Start(c)
 	if err != nil {
 		return nil, err
 	}
-	return &ociProc{Proc: p, root: o.root, id: id}, nil
+	return &ociProc{Proc: p, root: o.root, id: id, pidFile: pid}, nil
 }
 
 // ociSpec is what of an OCI runtime configuration is needed here, by the names
@@ -95,6 +102,7 @@ type ociSpec struct {
 	Version string     `json:"ociVersion"`
 	Process ociProcess `json:"process"`
 	Root    ociRoot    `json:"root"`
+	Mounts  []ociMount `json:"mounts"`
 	Linux   ociLinux   `json:"linux"`
 }
 
@@ -116,6 +124,13 @@ type ociRoot struct {
 	Path string `json:"path"`
 }
 
+type ociMount struct {
+	Destination string   `json:"destination"`
+	Type        string   `json:"type"`
+	Source      string   `json:"source"`
+	Options     []string `json:"options"`
+}
+
 type ociLinux struct {
 	Namespaces []ociNamespace `json:"namespaces"`
 	Seccomp    ociSeccomp     `json:"seccomp"`
@@ -123,7 +138,7 @@ type ociLinux struct {
 
 type ociNamespace struct {
 	Type string `json:"type"`
-	Path string `json:"path"`
+	Path string `json:"path,omitempty"`
 }
 
 type ociSeccomp struct {
@@ -137,14 +152,16 @@ type ociSyscall struct {
 	Action string   `json:"action"`
 }
 
-func (o *ociRunner) spec(args []string) ociSpec {
+func (o *ociRunner) spec(files string, args []string) ociSpec {
 	caps := []string{"CAP_NET_ADMIN"} // to choose the congestion control, as on other nodes
 	return ociSpec{
 		Version: "1.0.2",
 		Process: ociProcess{Args: args, Env: os.Environ(), Cwd: "/", Caps: ociCaps{caps, caps, caps}},
-		Root:    ociRoot{Path: "/"},
+		Root:    ociRoot{Path: files},
+		// A /dev that is there keeps runc from making one.
+		Mounts: []ociMount{{Destination: "/dev", Type: "bind", Source: "/dev", Options: []string{"rbind"}}},
 		Linux: ociLinux{
-			Namespaces: []ociNamespace{{Type: "network", Path: o.netns}},
+			Namespaces: []ociNamespace{{Type: "network", Path: o.netns}, {Type: "mount"}},
 			Seccomp: ociSeccomp{Default: "SCMP_ACT_ALLOW", Listener: o.socket,
 				Syscalls: []ociSyscall{{Names: slices.Clone(bypassed), Action: "SCMP_ACT_NOTIFY"}}},
 		},
@@ -155,12 +172,15 @@ func (o *ociRunner) spec(args []string) ociSpec {
 type ociProc struct {
 	lab.Proc
 	root, id string
+	pidFile  string // has the command's process id once it runs
 }
 
 // Kill ends the command, and with it runc.
 func (p *ociProc) Kill() {
-	if err := exec.Command("runc", "--root", p.root, "kill", p.id, "KILL").Run(); err != nil {
-		p.Proc.Kill() // it has not come so far
+	text, err := os.ReadFile(p.pidFile)
+	pid, numberErr := strconv.Atoi(string(text))
+	if err != nil || numberErr != nil || unix.Kill(pid, unix.SIGKILL) != nil {
+		p.Proc.Kill() // it has not come so far, or is gone
 	}
 }
 

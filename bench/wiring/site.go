@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,7 +129,7 @@ func (s *site) stopPrograms() error {
 		p.Kill()
 		p.Wait() // it was killed: how it ended says nothing
 	}
-	for _, stop := range s.stops {
+	for _, stop := range slices.Backward(s.stops) {
 		errs = append(errs, stop())
 	}
 	s.procs, s.stops = nil, nil
