@@ -3,6 +3,7 @@ package summary
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cleat/bench/catalog"
@@ -237,12 +238,20 @@ func (r Ratio) text() string {
 	if r.Value == 0 {
 		return ""
 	}
-	text := times(r.Value)
+	text := share(r.Value)
 	if r.Low < r.High {
-		text += " [" + times(r.Low) + "–" + times(r.High) + "]"
+		text += " [" + share(r.Low) + "–" + share(r.High) + "]"
 	}
 	if !r.Told() {
 		text = "~" + text
 	}
 	return text
+}
+
+// share writes a ratio in little room: two digits below 0.1.
+func share(x float64) string {
+	if x > 0 && x < 0.1 {
+		return strconv.FormatFloat(x, 'g', 2, 64)
+	}
+	return times(x)
 }
