@@ -24,6 +24,9 @@ import (
 func main() {
 	sandbox.Init()
 	lab.AnswerProbe()
+	if code, is := asFace(os.Args); is {
+		os.Exit(code)
+	}
 	os.Exit(run(os.Args[1:]))
 }
 
@@ -71,6 +74,7 @@ func newRootCmd() *cobra.Command {
 	root := newBareRootCmd()
 	add(root, groupMeasure, newBenchCmd(), newRecommendCmd(), newDoctorCmd(), newTrafficCmd())
 	add(root, groupRun, newRunCmd(), newCtlCmd())
+	add(root, groupRun, newFaceCmds()...)
 	add(root, groupOther, newCompletionCmd(), newManCmd())
 	return root
 }

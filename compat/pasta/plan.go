@@ -81,6 +81,7 @@ func (p *planner) addresses() {
 		c.MTU = 1500 // what the kernel gives a new TUN
 	}
 	c.NoConfigure = !o.Configure
+	c.Replace = c.NoConfigure // who sets the device up may have made one to attach to
 	c.MapRoot = true
 	if c.NoConfigure {
 		p.notice("without --config-net the namespace has to set itself up, and there is no DHCP server")

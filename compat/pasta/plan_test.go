@@ -131,7 +131,7 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "not set up", args: strings.TrimPrefix(quiet, "--config-net "), host: office,
-			config:  like(func(c *sandbox.Config) { c.NoConfigure = true }),
+			config:  like(func(c *sandbox.Config) { c.NoConfigure, c.Replace = true, true }),
 			notices: "without --config-net the namespace has to set itself up, and there is no DHCP server",
 		},
 		{

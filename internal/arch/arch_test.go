@@ -37,6 +37,7 @@ var rooms = map[string]room{
 	"cmd/cleat": {door, []string{
 		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
 		"lab", "netns", "traffic", "sandbox", "sandbox/control", "sandbox/policy",
+		"compat/pasta", "compat/slirp4netns",
 	}},
 
 	"bench": {brains, []string{
@@ -57,8 +58,11 @@ var rooms = map[string]room{
 	"sandbox/dns":      {brains, nil},
 	"sandbox/policy":   {brains, []string{"usernet"}},
 
-	"compat/getopt":   {brains, nil},
-	"compat/portspec": {brains, nil},
+	"compat/pasta":       {brains, []string{"compat/getopt", "compat/journal", "compat/portspec", "sandbox", "sandbox/dns"}},
+	"compat/slirp4netns": {brains, []string{"compat/getopt", "compat/journal", "sandbox"}},
+	"compat/getopt":      {brains, nil},
+	"compat/journal":     {brains, nil},
+	"compat/portspec":    {brains, nil},
 
 	"lab":               {hands, []string{"link", "netns"}},
 	"lab/vm":            {hands, nil},

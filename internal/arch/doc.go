@@ -17,7 +17,10 @@
 //	          dns            its questions, answered by the host's resolvers
 //	          control        asking and telling the helper of a running sandbox
 //	FACES   compat           other programs' command lines, one folder each; they are brains to the test:
+//	          pasta          in the place of pasta(1)                            → getopt, journal, portspec; sandbox, sandbox/dns
+//	          slirp4netns    in the place of slirp4netns(1)                      → getopt, journal; sandbox
 //	          getopt         reads a command line as getopt_long(3) does
+//	          journal        what a helper says, where somebody may read it
 //	          portspec       pasta's way to say which ports lead where
 //	HANDS   lab              hosts, cables and switches made of namespaces       → link, netns
 //	          vm             the same tests under other kernels, in QEMU

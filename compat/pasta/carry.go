@@ -1,0 +1,211 @@
+package pasta
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"sync"
+
+	"cleat/compat/journal"
+	"cleat/sandbox"
+
+	"golang.org/x/sys/unix"
+)
+
+// carry makes the network that the options ask for and carries bytes until its
+// namespace, or its command, ends. The command's end is an exitStatus.
+func (o Options) carry(f *files, log *journal.Journal) error {
+	host, err := ReadHost(firstName(o.Template, o.OutLink4), firstName(o.Template, o.OutLink6))
+	if err != nil {
+		return err
+	}
+	plan, err := o.Plan(host)
+	if err != nil {
+		return err
+	}
+	for _, text := range plan.Notices {
+		log.Infof("%s", text)
+	}
+	plan.Config.Log = log.Logger()
+	if f.pcap != nil {
+		plan.Config.Pcap = f.pcap
+	}
+	n, err := sandbox.New(plan.Config)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	if o.Attaches() {
+		return o.attach(n, plan, f, log)
+	}
+	return o.spawn(n, plan, f)
+}
+
+// attach serves a namespace that exists. A signal that asks to end is no error.
+func (o Options) attach(n *sandbox.Network, plan Plan, f *files, log *journal.Journal) error {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
+	defer stop()
+	ns := plan.Namespace
+	if ns.Path != "" {
+		path, err := filepath.Abs(ns.Path) // we are going to leave the directory
+		if err != nil {
+			return err
+		}
+		ns.Path = path
+	}
+	if err := n.Join(ctx, ns); err != nil {
+		return err
+	}
+	if err := n.Prepare(ctx); err != nil {
+		return err
+	}
+	tell(log, n.Config())
+	if err := o.settle(f, log); err != nil {
+		return err
+	}
+	return n.Run(ctx)
+}
+
+// settle says that the network works, after giving up all that is not needed to
+// carry bytes.
+func (o Options) settle(f *files, log *journal.Journal) error {
+	if err := f.writePID(); err != nil {
+		return err
+	}
+	if f.log != nil {
+		limit := o.LogBytes
+		if limit == 0 {
+			limit = 1 << 20
+		}
+		log.ToFile(f.log, limit)
+	} else if f.ready != nil {
+		if err := log.ToSyslog(); err != nil {
+			log.Infof("no system log: %v", err)
+		}
+	}
+	if f.ready != nil {
+		if err := leave(); err != nil {
+			return err
+		}
+	}
+	if err := sandbox.Seal(sandbox.SealConfig{AllowKill: !o.Attaches()}); err != nil {
+		return fmt.Errorf("give up rights: %w", err)
+	}
+	if f.ready == nil {
+		return nil
+	}
+	_, err := f.ready.WriteString(fine)
+	f.ready.Close()
+	f.ready = nil
+	return err // who waited for us has gone: so do we
+}
+
+// leave lets go of the directory and the standard streams of who started us.
+func leave() error {
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	for fd := range 3 {
+		if err := unix.Dup3(int(null.Fd()), fd, 0); err != nil {
+			return fmt.Errorf("give standard streams back: %w", err)
+		}
+	}
+	return nil
+}
+
+// tell prints what the namespace has got.
+func tell(log *journal.Journal, c sandbox.Config) {
+	log.Infof("namespace interface %s (a TUN), MTU %d", c.Interface, c.MTU)
+	family := func(off bool, addr netip.Prefix, gateway, loopback netip.Addr) {
+		switch {
+		case off:
+		case loopback.IsValid():
+			log.Infof("address %s, gateway %s, %s leads to the host's loopback", addr, gateway, loopback)
+		default:
+			log.Infof("address %s, gateway %s", addr, gateway)
+		}
+	}
+	family(c.NoIPv4, c.Addr4, c.Gateway4, c.HostLoopback4)
+	family(c.NoIPv6, c.Addr6, c.Gateway6, c.HostLoopback6)
+	for _, m := range c.Map {
+		log.Infof("%s leads to %s", m.Guest, m.Host)
+	}
+	if !c.DNS.Off {
+		log.Infof("resolver %v", c.DNS.Listen)
+	}
+}
+
+// spawn runs a command, or a shell, in a network of its own.
+func (o Options) spawn(n *sandbox.Network, plan Plan, f *files) error {
+	cmd, err := command(plan.Command)
+	if err != nil {
+		return err
+	}
+	if err := n.Wrap(cmd); err != nil {
+		return err
+	}
+	signals := catch() // before there is a process that they are meant for
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", cmd.Args[0], err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if err := o.beginCommand(ctx, n, f); err != nil {
+		cmd.Process.Kill() // it waits for the network
+		cmd.Wait()
+		return err
+	}
+	go signals.passTo(cmd.Process)
+	var carrying sync.WaitGroup
+	var broken error
+	carrying.Go(func() { broken = n.Run(ctx) })
+	err = cmd.Wait()
+	cancel()
+	carrying.Wait()
+	if broken != nil {
+		fmt.Fprint(os.Stderr, describe(broken))
+	}
+	return exitStatus(exitCode(err))
+}
+
+// beginCommand opens all that the network needs, and seals us.
+func (o Options) beginCommand(ctx context.Context, n *sandbox.Network, f *files) error {
+	if err := n.Prepare(ctx); err != nil {
+		return err
+	}
+	if err := f.writePID(); err != nil {
+		return err
+	}
+	if err := sandbox.Seal(sandbox.SealConfig{AllowKill: true}); err != nil {
+		return fmt.Errorf("give up rights before the command begins: %w", err)
+	}
+	return nil
+}
+
+// command is what was asked for, or else a login shell.
+func command(words []string) (*exec.Cmd, error) {
+	var cmd *exec.Cmd
+	if len(words) == 0 {
+		shell := firstName(os.Getenv("SHELL"), "/bin/sh")
+		cmd = exec.Command(shell)
+		cmd.Args[0] = "-" + filepath.Base(shell)
+	} else {
+		path, err := exec.LookPath(words[0])
+		if err != nil {
+			return nil, fmt.Errorf("start %s: %w", words[0], err)
+		}
+		cmd = exec.Command(path)
+		cmd.Args = words
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return cmd, nil
+}

@@ -1,0 +1,129 @@
+package pasta
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// files are what the command line asks to write to, open; nil: not asked for.
+type files struct {
+	ready *os.File // a pipe to who waits for the network; nil: nobody does
+	pid   *os.File
+	log   *os.File
+	pcap  *os.File
+}
+
+// openFiles opens them as the user we are.
+func (o Options) openFiles() (files, error) {
+	var f files
+	var err error
+	if o.PIDFile != "" {
+		if f.pid, err = openRegular(o.PIDFile); err != nil {
+			return f, fmt.Errorf("--pid: %w", err)
+		}
+	}
+	if o.LogFile != "" {
+		if f.log, err = openRegular(o.LogFile); err != nil {
+			return f, fmt.Errorf("--log-file: %w", err)
+		}
+	}
+	if o.Pcap != "" {
+		if f.pcap, err = os.OpenFile(o.Pcap, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
+			return f, fmt.Errorf("--pcap: %w", err)
+		}
+	}
+	return f, nil
+}
+
+// openRegular opens a file for writing or makes it, and leaves what it holds. A
+// device, a pipe or a directory at the path is an error.
+func openRegular(path string) (*os.File, error) {
+	// O_NONBLOCK: a pipe without reader must not hold us up.
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("open %s: it is no regular file", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// writePID writes our process id and closes the file.
+func (f *files) writePID() error {
+	if f.pid == nil {
+		return nil
+	}
+	err := f.pid.Truncate(0)
+	if err == nil {
+		_, err = f.pid.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	if closing := f.pid.Close(); err == nil {
+		err = closing
+	}
+	f.pid = nil
+	if err != nil {
+		return fmt.Errorf("write process id: %w", err)
+	}
+	return nil
+}
+
+// environ tells the copy of this program which files it has been handed.
+const environ = "CLEAT_PASTA_FILES"
+
+// list is the files in the order in which they are handed over.
+func (f *files) list() []**os.File { return []**os.File{&f.ready, &f.pid, &f.log, &f.pcap} }
+
+// hand is the environment variable and the extra files for the copy.
+func (f *files) hand() (env string, extra []*os.File) {
+	var present []string
+	for _, p := range f.list() {
+		if *p == nil {
+			present = append(present, "-")
+			continue
+		}
+		present = append(present, strconv.Itoa(3+len(extra)))
+		extra = append(extra, *p)
+	}
+	return environ + "=" + strings.Join(present, ","), extra
+}
+
+// handed takes them over; false: this is no copy. The environment variable is
+// gone afterwards, so that nobody inherits it.
+func handed() (f files, is bool) {
+	text, is := os.LookupEnv(environ)
+	if !is {
+		return f, false
+	}
+	os.Unsetenv(environ)
+	places := f.list()
+	for i, word := range strings.Split(text, ",") {
+		fd, err := strconv.Atoi(word)
+		if err != nil || fd < 3 || i >= len(places) {
+			continue
+		}
+		unix.CloseOnExec(fd)
+		*places[i] = os.NewFile(uintptr(fd), [...]string{"ready", "pid", "log", "pcap"}[i])
+	}
+	return f, true
+}
+
+// close closes what is open.
+func (f *files) close() {
+	for _, p := range f.list() {
+		if *p != nil {
+			(*p).Close()
+			*p = nil
+		}
+	}
+}

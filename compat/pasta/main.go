@@ -1,0 +1,214 @@
+package pasta
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"cleat/compat/journal"
+	"cleat/sandbox"
+
+	"golang.org/x/sys/unix"
+)
+
+// name is the program's, in messages and as the copy's argv[0].
+const name = "pasta"
+
+// Main is the whole program: args are those after its name, and version is what
+// --version shows. It returns the exit code.
+func Main(args []string, version string) int {
+	f, copied := handed()
+	o, err := Parse(args)
+	usage := new(UsageError)
+	switch {
+	case errors.As(err, &usage):
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		printHelp(os.Stderr)
+		return 1
+	case err != nil:
+		return complain(err)
+	case o.Help:
+		printHelp(os.Stdout)
+		return 0
+	case o.Version:
+		fmt.Printf("%s %s (cleat)\n", name, version)
+		return 0
+	}
+	if copied {
+		defer f.close()
+		return o.work(&f)
+	}
+	return o.begin(args)
+}
+
+// begin opens files and does the work itself, or leaves it to a copy.
+func (o Options) begin(args []string) int {
+	who, err := identity(o.RunAs)
+	if err != nil {
+		return complain(fmt.Errorf("--runas %s: %w", o.RunAs, err))
+	}
+	f, err := o.openFiles()
+	defer f.close()
+	if err != nil {
+		return complain(err)
+	}
+	background := o.Attaches() && !o.Foreground
+	if !background && who == nil {
+		return o.work(&f)
+	}
+	if background {
+		return inBackground(args, &f, who)
+	}
+	return inForeground(args, &f, who)
+}
+
+// duplicate is a command that runs this program with the same arguments.
+func duplicate(args []string, f *files, who *syscall.Credential) *exec.Cmd {
+	env, extra := f.hand()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = append([]string{name}, args...)
+	cmd.Env = append(os.Environ(), env)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.ExtraFiles = extra
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+	return cmd
+}
+
+// fine is what the copy says when the network works. Anything else is an error
+// to be printed.
+const fine = "fine\n"
+
+// inBackground starts a copy that stays, and waits until its network works.
+func inBackground(args []string, f *files, who *syscall.Credential) int {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return complain(err)
+	}
+	defer r.Close()
+	f.ready = w
+	cmd := duplicate(args, f, who)
+	cmd.SysProcAttr.Setsid = true
+	err = cmd.Start()
+	f.close() // the copy has them; the pipe must end with it
+	if err != nil {
+		return complain(fmt.Errorf("start in the background: %w", err))
+	}
+	said, err := io.ReadAll(r)
+	if string(said) == fine {
+		return 0
+	}
+	if waited := cmd.Wait(); err == nil {
+		err = waited
+	}
+	if len(said) > 0 {
+		os.Stderr.Write(said)
+	} else {
+		complain(fmt.Errorf("the network could not be made: %w", err))
+	}
+	return 1
+}
+
+// inForeground runs a copy as somebody else and ends as it does.
+func inForeground(args []string, f *files, who *syscall.Credential) int {
+	cmd := duplicate(args, f, who)
+	signals := catch()
+	if err := cmd.Start(); err != nil {
+		return complain(fmt.Errorf("start as uid %d: %w", who.Uid, err))
+	}
+	f.close()
+	go signals.passTo(cmd.Process)
+	return exitCode(cmd.Wait())
+}
+
+// work makes the network and carries bytes until it ends.
+func (o Options) work(f *files) int {
+	level := slog.LevelInfo
+	switch {
+	case o.Debug:
+		level = slog.LevelDebug
+	case o.Quiet, !o.Attaches(): // beside a command's own output
+		level = slog.LevelWarn
+	}
+	log := journal.New(os.Stderr, name, level)
+	err := o.carry(f, log)
+	var ended exitStatus
+	switch {
+	case errors.As(err, &ended):
+		return int(ended)
+	case err == nil:
+		return 0
+	case f.ready != nil:
+		fmt.Fprint(f.ready, describe(err))
+	default:
+		log.Errorf("%s", strings.TrimPrefix(strings.TrimSuffix(describe(err), "\n"), name+": "))
+	}
+	return 1
+}
+
+// exitStatus is how a command ended.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// exitCode is the shells' way to say how a process ended.
+func exitCode(err error) int {
+	exit := new(exec.ExitError)
+	switch {
+	case err == nil:
+		return 0
+	case !errors.As(err, &exit):
+		return complain(err)
+	}
+	if s, ok := exit.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return exit.ExitCode()
+}
+
+// complain prints an error and returns the exit code for it.
+func complain(err error) int {
+	fmt.Fprint(os.Stderr, describe(err))
+	return 1
+}
+
+// describe is an error as it is printed, with what to do about it.
+func describe(err error) string {
+	text := name + ": " + err.Error() + "\n"
+	setup := new(sandbox.SetupError)
+	if errors.As(err, &setup) && setup.Hint() != "" {
+		text += name + ": " + setup.Hint() + "\n"
+	}
+	return text
+}
+
+// caught are signals that are meant for the process that we wait for.
+type caught chan os.Signal
+
+// catch begins to catch them. Those of the keyboard reach the process anyhow,
+// and are dropped; what is ignored (nohup) stays so.
+func catch() caught {
+	c := make(caught, 16)
+	for _, s := range []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE} {
+		if !signal.Ignored(s) {
+			signal.Notify(c, s)
+		}
+	}
+	return c
+}
+
+// passTo hands them on. It never returns.
+func (c caught) passTo(p *os.Process) {
+	for s := range c {
+		switch s {
+		case unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE:
+		default:
+			p.Signal(s) // it may have ended
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package slirp4netns
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"cleat/sandbox"
+)
+
+// ports is a forwarder that remembers.
+type ports map[string]bool
+
+func (p ports) key(f sandbox.Forward) string {
+	return fmt.Sprintf("%s %s>%s", f.Protocol, f.Listen, f.To)
+}
+
+func (p ports) Forward(f sandbox.Forward) (netip.AddrPort, error) {
+	if f.Listen.Port() == 22 {
+		return netip.AddrPort{}, fmt.Errorf("listen on %s: %w", f.Listen, syscall.EADDRINUSE)
+	}
+	p[p.key(f)] = true
+	return f.Listen, nil
+}
+
+func (p ports) Unforward(f sandbox.Forward) error {
+	if !p[p.key(f)] {
+		return errors.New("never opened")
+	}
+	delete(p, p.key(f))
+	return nil
+}
+
+// TestAPI is one conversation: each row builds on those before.
+func TestAPI(t *testing.T) {
+	open := ports{}
+	ask := startAPI(t, &api{ports: open, guest: netip.MustParseAddr("10.0.2.100")})
+	rows := []struct{ name, request, reply, open string }{
+		{"no JSON", `badjson`, `{"error":{"desc":"bad request: cannot parse JSON"}}`, ""},
+		{"garbage after it", `{"execute":"list_hostfwd"} x`, `{"error":{"desc":"bad request: cannot parse JSON"}}`, ""},
+		{"no object", `[]`, `{"error":{"desc":"bad request: no execute found"}}`, ""},
+		{"no execute", `{"unexpectedjson": 42}`, `{"error":{"desc":"bad request: no execute found"}}`, ""},
+		{"unknown", `{"execute": "bad"}`, `{"error":{"desc":"bad request: unknown execute"}}`, ""},
+		{"empty list", `{"execute": "list_hostfwd"}`, `{"entries":[],"return":{"entries":[]}}`, ""},
+		{"bad proto", `{"execute": "add_hostfwd", "arguments":{"proto": "bad"}}`, `{"error":{"desc":"bad request: add_hostfwd: bad arguments.proto"}}`, ""},
+		{"no arguments", `{"execute": "add_hostfwd"}`, `{"error":{"desc":"bad request: add_hostfwd: bad arguments.proto"}}`, ""},
+		{"arguments of another kind", `{"execute": "add_hostfwd", "arguments": 5}`, `{"error":{"desc":"bad request: add_hostfwd: bad arguments"}}`, ""},
+		{"no host port", `{"execute": "add_hostfwd", "arguments":{"proto": "tcp"}}`, `{"error":{"desc":"bad request: add_hostfwd: bad arguments.host_port"}}`, ""},
+		{"a port too large", `{"execute": "add_hostfwd", "arguments":{"proto": "tcp","host_port":65536}}`, `{"error":{"desc":"bad request: add_hostfwd: bad arguments.host_port"}}`, ""},
+		{"no guest port", `{"execute": "add_hostfwd", "arguments":{"proto": "tcp","host_port":8080}}`, `{"error":{"desc":"bad request: add_hostfwd: bad arguments.guest_port"}}`, ""},
+		{"an IPv6 host address", `{"execute": "add_hostfwd", "arguments":{"proto": "tcp","host_addr":"::","host_port":8080,"guest_port":80}}`, `{"error":{"desc":"bad request: add_hostfwd: bad arguments.host_addr"}}`, ""},
+		{"a name for a guest", `{"execute": "add_hostfwd", "arguments":{"proto": "tcp","guest_addr":"me","host_port":8080,"guest_port":80}}`, `{"error":{"desc":"bad request: add_hostfwd: bad arguments.guest_addr"}}`, ""},
+		{"a port in use", `{"execute": "add_hostfwd", "arguments":{"proto": "tcp","host_port":22,"guest_port":22}}`,
+			`{"error":{"desc":"bad request: add_hostfwd: slirp_add_hostfwd failed: listen on 0.0.0.0:22: address already in use"}}`, ""},
+		{"tcp with defaults", `{"execute": "add_hostfwd", "arguments":{"proto": "tcp","host_port":8080,"guest_port":80}}`, `{"return":{"id":1}}`, "tcp 0.0.0.0:8080>10.0.2.100:80"},
+		{"udp with addresses", `{"execute":"add_hostfwd","arguments":{"proto":"udp","host_addr":"127.0.0.1","host_port":53,"guest_addr":"10.0.2.15","guest_port":5353}}`, `{"return":{"id":2}}`, "udp 127.0.0.1:53>10.0.2.15:5353"},
+		{"list", `{"execute": "list_hostfwd"}`, func() string {
+			list := `[{"id":1,"proto":"tcp","host_addr":"0.0.0.0","host_port":8080,"guest_addr":"10.0.2.100","guest_port":80},` +
+				`{"id":2,"proto":"udp","host_addr":"127.0.0.1","host_port":53,"guest_addr":"10.0.2.15","guest_port":5353}]`
+			return `{"entries":` + list + `,"return":{"entries":` + list + `}}`
+		}(), ""},
+		{"remove", `{"execute": "remove_hostfwd", "arguments":{"id": 1}}`, `{"return":{}}`, "!tcp 0.0.0.0:8080>10.0.2.100:80"},
+		{"remove again", `{"execute": "remove_hostfwd", "arguments":{"id": 1}}`, `{"error":{"desc":"bad request: remove_hostfwd: bad arguments.id"}}`, ""},
+		{"ids are never used again", `{"execute": "add_hostfwd", "arguments":{"proto": "tcp","host_port":8080,"guest_port":80}}`, `{"return":{"id":3}}`, ""},
+		{"too large", strings.Repeat(" ", 5000), `{"error":{"desc":"bad request: too large message"}}`, ""},
+	}
+	for _, r := range rows {
+		if got := ask(r.request); got != r.reply {
+			t.Errorf("%s:\n%s, want\n%s", r.name, got, r.reply)
+		}
+		if gone, is := strings.CutPrefix(r.open, "!"); is && open[gone] {
+			t.Errorf("%s: %s is still open", r.name, gone)
+		} else if !is && r.open != "" && !open[r.open] {
+			t.Errorf("%s: %s is not open: %v", r.name, r.open, open)
+		}
+	}
+}
+
+// startAPI serves on a socket and returns a client of it, which doesn't say that
+// it has ended, like nc.
+func startAPI(t *testing.T, a *api) func(request string) (reply string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "api.sock")
+	l, err := listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- a.serve(ctx, l) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return func(request string) string {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte(request)); err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(c)
+		if err != nil && !errors.Is(err, syscall.ECONNRESET) { // what it has not read of too large a request
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+}
+
+// TestListen replaces a socket that was left behind, and nothing else.
+func TestListen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "api.sock")
+	for range 2 {
+		l, err := listen(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		l.Close()
+	}
+	if _, err := listen(t.TempDir()); err == nil {
+		t.Error("a directory made way for the socket")
+	}
+	if _, err := listen(path + strings.Repeat("x", 108)); err == nil {
+		t.Error("a path longer than sun_path was taken")
+	}
+}
+
+// FuzzAnswer looks for requests that crash the API, or whose answer is no JSON.
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte(`{"execute": "add_hostfwd", "arguments":{"proto": "tcp","host_port":8080,"guest_port":80}}`))
+	f.Add([]byte(`{"execute": "remove_hostfwd", "arguments":{"id": 1}}`))
+	f.Add([]byte(`{"execute": "list_hostfwd"}`))
+	f.Fuzz(func(t *testing.T, request []byte) {
+		a := &api{ports: ports{}, guest: netip.MustParseAddr("10.0.2.100")}
+		reply, err := a.answer(request)
+		if (err == nil) == (reply == nil) {
+			t.Fatalf("reply %v, error %v", reply, err)
+		}
+		if _, err := json.Marshal(reply); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

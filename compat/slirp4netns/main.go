@@ -1,0 +1,214 @@
+package slirp4netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+
+	"cleat/compat/journal"
+	"cleat/sandbox"
+
+	"golang.org/x/sys/unix"
+)
+
+// name is the program's, in messages.
+const name = "slirp4netns"
+
+// Main is the whole program: args are those after its name, and version is what
+// --version shows. It returns the exit code.
+func Main(args []string, version string) int {
+	o, err := Parse(args)
+	usage := new(UsageError)
+	switch {
+	case errors.As(err, &usage):
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		printHelp(os.Stderr)
+		return 1
+	case err != nil:
+		return complain(err)
+	case o.Help:
+		printHelp(os.Stdout)
+		return 0
+	case o.Version:
+		fmt.Printf("%s version %s\ncleat: in slirp4netns' place\n", name, version)
+		return 0
+	}
+	if err := o.carry(); err != nil {
+		return complain(err)
+	}
+	return 0
+}
+
+// complain prints an error, with what to do about it, and returns the exit code.
+func complain(err error) int {
+	fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+	setup := new(sandbox.SetupError)
+	if errors.As(err, &setup) && setup.Hint() != "" {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", name, setup.Hint())
+	}
+	return 1
+}
+
+// carry makes the network and carries bytes until the namespace is gone, the
+// exit descriptor hangs up, or a signal asks to end.
+func (o Options) carry() error {
+	log := journal.New(os.Stderr, name, slog.LevelInfo)
+	plan, err := o.Plan(AddressOf)
+	if err != nil {
+		return err
+	}
+	for _, text := range plan.Notices {
+		log.Warnf("%s", text)
+	}
+	plan.Config.Log = log.Logger()
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
+	defer stop()
+	ready, err := o.descriptor("ready-fd", o.ReadyFD)
+	if err != nil {
+		return err
+	}
+	exit, err := o.descriptor("exit-fd", o.ExitFD)
+	if err != nil {
+		return err
+	}
+	n, err := sandbox.New(plan.Config)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	if err := n.Join(ctx, plan.Namespace); err != nil {
+		return err
+	}
+	if err := n.Prepare(ctx); err != nil {
+		return err
+	}
+	var g group
+	g.ctx, g.cancel = context.WithCancel(ctx)
+	defer g.cancel()
+	if o.APISocket != "" {
+		l, err := listen(o.APISocket)
+		if err != nil {
+			return fmt.Errorf("--api-socket: %w", err)
+		}
+		defer os.Remove(o.APISocket)
+		a := &api{ports: n, guest: plan.Config.Addr4.Addr()}
+		g.run(func(ctx context.Context) error { return a.serve(ctx, l) })
+	}
+	o.tell(log, plan.Config)
+	if err := sandbox.Seal(sandbox.SealConfig{}); err != nil {
+		g.cancel()
+		g.wait()
+		return fmt.Errorf("give up rights: %w", err)
+	}
+	if ready != nil {
+		ready.WriteString("1") // who has gone needs no answer
+		ready.Close()
+	}
+	if exit != nil {
+		g.run(func(ctx context.Context) error { return hangUp(ctx, exit) })
+	}
+	g.run(n.Run)
+	return g.wait()
+}
+
+// descriptor is a file that we were handed; nil: none.
+func (o Options) descriptor(option string, fd int) (*os.File, error) {
+	if fd < 0 {
+		return nil, nil
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+		return nil, fmt.Errorf("--%s %d: %w", option, fd, err)
+	}
+	unix.CloseOnExec(fd)
+	if option == "exit-fd" { // it is waited for in the runtime's poller
+		if err := unix.SetNonblock(fd, true); err != nil {
+			return nil, fmt.Errorf("--%s %d: %w", option, fd, err)
+		}
+	}
+	return os.NewFile(uintptr(fd), option), nil
+}
+
+// hangUp returns when nobody holds the other end of f any more. A file that has
+// no other end never hangs up.
+func hangUp(ctx context.Context, f *os.File) error {
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		<-ctx.Done()
+		return nil
+	}
+	stop := context.AfterFunc(ctx, func() { f.Close() })
+	defer stop()
+	io.Copy(io.Discard, f) // however it ends, it has
+	return nil
+}
+
+// tell prints what the namespace has got.
+func (o Options) tell(log *journal.Journal, c sandbox.Config) {
+	log.Infof("network %s, device %s (a TUN), MTU %d", o.CIDR, c.Interface, c.MTU)
+	log.Infof("guest %s, gateway %s, resolver %v", c.Addr4.Addr(), c.Gateway4, c.DNS.Listen)
+	if c.HostLoopback4.IsValid() {
+		log.Infof("%s leads to the host's 127.0.0.1: --disable-host-loopback prevents it", c.HostLoopback4)
+	}
+}
+
+// group runs goroutines until the first of them ends; then all have to.
+type group struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	once   sync.Once
+	err    error
+}
+
+func (g *group) run(f func(context.Context) error) {
+	g.wg.Go(func() {
+		err := f(g.ctx)
+		g.once.Do(func() {
+			if !errors.Is(err, net.ErrClosed) {
+				g.err = err
+			}
+			g.cancel()
+		})
+	})
+}
+
+func (g *group) wait() error {
+	g.wg.Wait()
+	return g.err
+}
+
+// printHelp prints how the program is called. RootlessKit looks for options in
+// it.
+func printHelp(w io.Writer) {
+	fmt.Fprint(w, `Usage: slirp4netns [OPTION]... PID|PATH [TAPNAME]
+
+Gives a network namespace a network, without root. This is cleat in slirp4netns'
+place.
+
+`)
+	for _, r := range table() {
+		if r.help == "" {
+			continue
+		}
+		left := "--" + r.name
+		if r.short != 0 {
+			left = "-" + string(r.short) + ", " + left
+		}
+		if r.arg != "" {
+			left += "=" + r.arg
+		}
+		const column = 28
+		if len(left) >= column {
+			left += "\n"
+			fmt.Fprint(w, left, strings.Repeat(" ", column), r.help, "\n")
+			continue
+		}
+		fmt.Fprint(w, left, strings.Repeat(" ", column-len(left)), r.help, "\n")
+	}
+}
