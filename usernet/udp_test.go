@@ -45,6 +45,7 @@ func (r *rig) udpSocketOn(a netip.Addr) *net.UDPConn {
 	}
 	r.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetReadBuffer(2 << 20) // much is sent before it is read
 	return c
 }
 
