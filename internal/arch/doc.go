@@ -28,6 +28,7 @@
 //	        netns            create, enter and find network namespaces
 //	        traffic          load generator and sink, relay between TUNs
 //	        usernet          rootless data path: TUN on one side, sockets on the other
+//	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests
 //	FACTS   packet           header formats and checksums, no I/O
 //	        internal/sys     the only unsafe and raw system calls

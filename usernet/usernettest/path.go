@@ -48,12 +48,13 @@ func (f Family) String() string { return fmt.Sprintf("v%d", int(f)) }
 func (f Family) network(proto string) string { return fmt.Sprintf("%s%d", proto, int(f)) }
 
 // Forward makes Count ports of the host lead to ports of the guest, beginning
-// with Listen and To.
+// with Port and To.
 type Forward struct {
-	Proto  string         // "tcp" or "udp"
-	Listen netip.AddrPort // an unspecified address: all addresses of the family; invalid: of both
-	To     uint16         // on the guest
-	Count  int            // at least 1
+	Proto string     // "tcp" or "udp"
+	Addr  netip.Addr // to listen at; unspecified: all addresses of the family, invalid: of both
+	Port  uint16     // to listen at
+	To    uint16     // on the guest
+	Count int        // at least 1
 }
 
 // Rule allows or denies new flows.

@@ -71,7 +71,7 @@ const (
 func forwarded() []Forward {
 	var out []Forward
 	for _, proto := range []string{"tcp", "udp"} {
-		out = append(out, Forward{Proto: proto, Listen: netip.AddrPortFrom(netip.Addr{}, firstPort), To: firstPort, Count: forwardCount})
+		out = append(out, Forward{Proto: proto, Port: firstPort, To: firstPort, Count: forwardCount})
 	}
 	return out
 }
@@ -125,7 +125,6 @@ func sysctls(n *lab.Node) error {
 		{"net/ipv4/tcp_congestion_control", "reno"},
 		{"net/ipv4/tcp_syn_retries", "1"},
 		{"net/ipv4/tcp_syn_linear_timeouts", "0"},
-		{"net/ipv4/tcp_retries2", "3"},
 		{"net/ipv4/ping_group_range", "0 0"},
 		{"net/ipv4/icmp_ratelimit", "0"},
 		{"net/ipv6/icmp/ratelimit", "0"},
@@ -170,6 +169,10 @@ func ipNet(p netip.Prefix) *net.IPNet {
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// AddRoute adds a route of a node by a gateway. The zero prefix is the default
+// route.
+func AddRoute(n *lab.Node, to netip.Prefix, via netip.Addr) error { return addRoute(n, to, via, 0) }
 
 // addRoute adds a route by a gateway, or, without one, of the given type. The
 // zero prefix is the default route.
@@ -238,15 +241,18 @@ func (s *Site) Close() error {
 	return errors.Join(errs...)
 }
 
-// AwaitAddress waits until the container's link is up and has an address of
-// each family given that can be used.
-func (s *Site) AwaitAddress(ctx context.Context, device string, families ...Family) error {
+// awaitAddress waits until the container's link is up and has an address of
+// each family given that can be used, or until it is in vain.
+func (s *Site) awaitAddress(ctx context.Context, device string, families []Family, vain func() bool) error {
 	h, err := link.Handle(s.Container.NS)
 	if err != nil {
 		return err
 	}
 	defer h.Close()
 	return await(ctx, func() error {
+		if vain() {
+			return nil
+		}
 		l, err := h.LinkByName(device)
 		if err != nil {
 			return fmt.Errorf("link %q on %s: %w", device, s.Container, err)

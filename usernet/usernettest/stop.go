@@ -155,4 +155,3 @@ func stopUDP(x *X, s *Scene) {
 	in, out := x.pair(s, Out, V4)
 	x.Must(exchange(in, out))
 }
-

@@ -1,0 +1,179 @@
+package usernettest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"cleat/lab"
+)
+
+// forms are forwards of each form, on ports that nothing else uses.
+func forms() []Forward {
+	loopback := netip.MustParseAddr("127.0.0.1")
+	both := func(f Forward) []Forward {
+		udp := f
+		f.Proto, udp.Proto = "tcp", "udp"
+		return []Forward{f, udp}
+	}
+	var all []Forward
+	for _, f := range []Forward{
+		{Addr: HostAddr(V4), Port: 21000, To: 22000, Count: 1}, // one address
+		{Port: 21010, To: 22010, Count: 5},                     // a range, shifted
+		{Addr: loopback, Port: 21020, To: 21020, Count: 1},     // loopback alone
+		{Port: firstPort, To: firstPort, Count: forwardCount},  // as by default
+	} {
+		all = append(all, both(f)...)
+	}
+	return all
+}
+
+// forwardForm is one conversation over a forward, or one that must fail.
+type forwardForm struct {
+	name   string
+	family Family
+	from   func(*Scene) *lab.Node
+	dial   netip.AddrPort
+	to     uint16 // on the guest
+	fails  bool
+}
+
+func outsideNode(s *Scene) *lab.Node { return s.Outside }
+func hostNode(s *Scene) *lab.Node    { return s.Host }
+
+// forwardCases: each form of a forward, from each side of the host.
+func forwardCases() []Case {
+	loop4, loop6 := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")
+	at := netip.AddrPortFrom
+	table := []forwardForm{
+		{"one-address/remote", V4, outsideNode, at(HostAddr(V4), 21000), 22000, false},
+		{"one-address/not-loopback", V4, hostNode, at(loop4, 21000), 22000, true},
+		{"range/first", V4, outsideNode, at(HostAddr(V4), 21010), 22010, false},
+		{"range/last", V4, outsideNode, at(HostAddr(V4), 21014), 22014, false},
+		{"range/beyond", V4, outsideNode, at(HostAddr(V4), 21015), 22015, true},
+		{"range/last", V6, outsideNode, at(HostAddr(V6), 21014), 22014, false},
+		{"loopback-alone/loopback", V4, hostNode, at(loop4, 21020), 21020, false},
+		{"loopback-alone/not-remote", V4, outsideNode, at(HostAddr(V4), 21020), 21020, true},
+		{"everywhere/loopback", V4, hostNode, at(loop4, firstPort), firstPort, false},
+		{"everywhere/loopback", V6, hostNode, at(loop6, firstPort), firstPort, false},
+		{"everywhere/own-address", V4, hostNode, at(HostAddr(V4), firstPort), firstPort, false},
+		{"everywhere/own-address", V6, hostNode, at(HostAddr(V6), firstPort), firstPort, false},
+	}
+	var cases []Case
+	for _, proto := range []string{"tcp", "udp"} {
+		for _, form := range table {
+			needs := []Ability{Inbound, ForwardForms}
+			if form.family == V6 {
+				needs = append(needs, IPv6, Inbound6)
+			}
+			cases = append(cases, Case{
+				Name: fmt.Sprintf("forward/%s/%s/%s", proto, form.name, form.family), Needs: needs, Options: Options{Forwards: forms()},
+				Check: func(x *X, s *Scene) { checkForm(x, s, proto, form) },
+			})
+		}
+	}
+	for _, proto := range []string{"tcp", "udp"} {
+		cases = append(cases, families(func(f Family) Case {
+			c := Case{Name: "forward/" + proto + "/source-address", Needs: []Ability{Inbound, KeepsSource}, Check: func(x *X, s *Scene) {
+				seen := sourceSeen(x, s, proto, f)
+				if seen.Addr() != OutsideAddr(f) {
+					x.Fatalf("the server inside sees a client at %s, it is at %s", seen, OutsideAddr(f))
+				}
+			}}
+			if f == V6 {
+				c.Needs = append(c.Needs, Inbound6)
+			}
+			return c
+		})...)
+	}
+	return append(cases,
+		Case{Name: "forward/nobody-listens-inside", Needs: []Ability{Inbound}, Check: nobodyInside},
+		Case{Name: "forward/auto", Needs: []Ability{Inbound, ForwardAuto}, Options: Options{Auto: true, Forwards: []Forward{}}, Alone: true, Check: autoForward},
+	)
+}
+
+func checkForm(x *X, s *Scene, proto string, form forwardForm) {
+	err := x.reach(s, proto, form)
+	if form.fails && err == nil {
+		x.Fatalf("%s/%s from %s leads inside, and should not", form.dial, proto, form.from(s))
+	}
+	if !form.fails && err != nil {
+		x.Fatalf("%s/%s from %s to port %d inside: %v", form.dial, proto, form.from(s), form.to, err)
+	}
+}
+
+// reach talks to a server in the container over a forward.
+func (x *X) reach(s *Scene, proto string, form forwardForm) error {
+	if proto == "udp" {
+		server := x.packets(s.Container, everywhere(form.family, form.to))
+		go echo(server)
+		c, err := x.dial(form.from(s), "udp", form.dial)
+		if err != nil {
+			return err
+		}
+		return x.ask(c, 100)
+	}
+	l := x.listen(s.Container, everywhere(form.family, form.to))
+	go answerAll(l)
+	c, err := x.dial(form.from(s), "tcp", form.dial)
+	if err != nil {
+		return err
+	}
+	return roundTrip(c, 10_000)
+}
+
+// sourceSeen is the client's address as a server inside sees it.
+func sourceSeen(x *X, s *Scene, proto string, f Family) netip.AddrPort {
+	if proto == "tcp" {
+		in, _ := x.pair(s, In, f)
+		return addrOf(in.RemoteAddr())
+	}
+	server, to := x.datagrams(s, In, f)
+	c, err := x.dial(s.Outside, "udp", to)
+	x.Must(err)
+	_, err = c.Write([]byte("who am I?"))
+	x.Must(err)
+	_, from, err := server.ReadFromUDPAddrPort(make([]byte, 100))
+	x.Must(err)
+	return netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+}
+
+// nobodyInside: a forward to a closed port ends in an error for the client, it
+// neither hangs nor closes as if all were well.
+func nobodyInside(x *X, s *Scene) {
+	c, err := x.dial(s.Outside, "tcp", s.reached(V4, s.port()))
+	if err == nil {
+		_, err = c.Read(make([]byte, 1))
+	}
+	if e := errno(err); e != "ECONNREFUSED" && e != "ECONNRESET" {
+		x.Fatalf("a client of a port where nobody listens inside gets %v", err)
+	}
+	if errors.Is(err, io.EOF) {
+		x.Fatalf("a client of a port where nobody listens inside sees an orderly end")
+	}
+}
+
+// autoForward: what starts to listen inside can be reached, and what stops
+// can't any more.
+func autoForward(x *X, s *Scene) {
+	l := x.listen(s.Container, everywhere(V4, 23456))
+	go answerAll(l)
+	to := s.reached(V4, 23456)
+	talk := func() error {
+		c, err := x.dial(s.Outside, "tcp", to)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return roundTrip(c, 100)
+	}
+	x.Await(talk)
+	l.Close()
+	x.Await(func() error {
+		if talk() == nil {
+			return errors.New("the port can still be reached after its listener is gone")
+		}
+		return nil
+	})
+}

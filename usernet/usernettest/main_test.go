@@ -1,0 +1,15 @@
+package usernettest_test
+
+import (
+	"os"
+	"testing"
+
+	"cleat/lab"
+	"cleat/usernet/usernettest"
+)
+
+func TestMain(m *testing.M) {
+	usernettest.AnswerChild()
+	answerStack()
+	os.Exit(lab.RunTests(m))
+}

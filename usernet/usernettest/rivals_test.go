@@ -1,0 +1,64 @@
+package usernettest_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"cleat/lab"
+	"cleat/usernet/usernettest"
+)
+
+var (
+	long     = flag.Bool("long", false, "1 GB in integrity cases, 10,000 connections, 1,024 streams")
+	rivals   = flag.Bool("rivals", false, "try the rivals that are installed, too")
+	update   = flag.Bool("update", false, "write what the rivals did into testdata")
+	patience = flag.Duration("patience", 0, "how long a case may hang; 0: 30 s")
+	cases    = flag.String("cases", "", "only cases whose names match this regular expression")
+)
+
+// settings are as the command line wants them.
+func settings() usernettest.Settings {
+	return usernettest.Settings{Long: *long, Short: testing.Short(), Patience: *patience}
+}
+
+func match(t *testing.T) *regexp.Regexp {
+	re, err := regexp.Compile(*cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return re
+}
+
+// TestRivals records what others can do. Their failures are not ours: they are
+// in the log, and with -update in testdata.
+func TestRivals(t *testing.T) {
+	lab.Need(t)
+	if !*rivals {
+		t.Skip("rivals are tried with -rivals only")
+	}
+	for _, r := range []struct {
+		name string
+		find func() (usernettest.Path, error)
+	}{{"pasta", usernettest.Pasta}, {"slirp4netns", usernettest.Slirp4netns}} {
+		t.Run(r.name, func(t *testing.T) {
+			p, err := r.find()
+			if err != nil {
+				t.Skip(err)
+			}
+			results := usernettest.Record(t, p, settings(), match(t))
+			table := usernettest.Table(results)
+			t.Logf("%s %s\n%s", p.Name, p.Version, table)
+			if !*update || *cases != "" {
+				return
+			}
+			file := filepath.Join("testdata", p.Name+".txt")
+			if err := os.WriteFile(file, fmt.Appendf(nil, "%s %s\n%s", p.Name, p.Version, table), 0o644); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
