@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -63,10 +66,14 @@ func scratch(t *testing.T) string {
 	return dir
 }
 
-// helper is what cmd/cleat does for these two command lines.
+// helper is what cmd/cleat does for these command lines.
 func helper(name string, args []string) error {
 	ctx := context.Background()
 	switch name {
+	case "hello": // ADDR
+		at, err := traffic.Hello(ctx, args[0])
+		fmt.Println(at.Nanoseconds())
+		return err
 	case "relay":
 		_, _, err := traffic.Relay(ctx, 3, 4, 0)
 		return err
@@ -264,6 +271,92 @@ func TestNamesCoverTheCatalogue(t *testing.T) {
 	for _, e := range catalog.All() {
 		if !names[e.Name] {
 			t.Errorf("%s is in the catalogue, but nothing wires it", e.Name)
+		}
+	}
+}
+
+// TestLaunch starts a command together with each network that can, and waits for
+// what it says.
+func TestLaunch(t *testing.T) {
+	lab.Need(t)
+	for _, e := range catalog.All() {
+		if e.Role != catalog.Rootless && e.Name != "loopback" {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			if e.Name == "cleat" {
+				needRun(t)
+			}
+			launch(t, e.Name)
+		})
+	}
+}
+
+func launch(t *testing.T, network string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	w, err := wiring.Wire(ctx, scratch(t), network, wiring.Params{Topology: "local", Pairs: 1, Factors: map[string]string{"peer": "host-loopback"}})
+	skipLacking(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := w.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}()
+	if has := len(w.Programs()) > 0; has != (network != "loopback") {
+		t.Errorf("programs %v", w.Programs())
+	}
+	stop := serveTraffic(t, w.Pairs[0])
+	defer stop()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	before, err := traffic.MonotonicTime()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := w.Launch(ctx, lab.Command{Args: []string{self, "traffic", "hello", w.Pairs[0].Dial.String()}, Stdout: in})
+	in.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, _ := io.ReadAll(out)
+	if err := errors.Join(l.Wait(), l.Close()); err != nil {
+		t.Errorf("%v: %s", err, said)
+	}
+	if at, err := strconv.ParseInt(strings.TrimSpace(string(said)), 10, 64); err != nil || time.Duration(at) < before {
+		t.Errorf("the command said %q", said)
+	}
+}
+
+// serveTraffic runs a traffic server at the pair's far end.
+func serveTraffic(t *testing.T, p wiring.Pair) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan string, 1), make(chan error, 1)
+	go func() {
+		done <- p.Server.(*lab.Node).NS.Do(func() error {
+			return traffic.Serve(ctx, traffic.ServeConfig{Listen: p.Listen.String(), Ready: func(at string) { ready <- at }})
+		})
+	}()
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	}
 }

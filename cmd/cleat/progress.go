@@ -102,7 +102,7 @@ func describe(job experiment.Job) string {
 
 // headline is the one number of a sample that says most.
 func headline(s cell.Sample) string {
-	for _, m := range []cell.Metric{cell.Throughput, cell.Packets, cell.Connections, cell.LatencyP50, cell.SetupTime} {
+	for _, m := range []cell.Metric{cell.Throughput, cell.Packets, cell.Connections, cell.LatencyP50, cell.SetupTime, cell.FirstByte, cell.MemoryIdle} {
 		if v, ok := s.Values[m]; ok {
 			return summary.Format(m, v)
 		}
