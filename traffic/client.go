@@ -274,7 +274,10 @@ func (c *client) runTCP(ctx context.Context) error {
 		return err
 	}
 	stopProgress := c.progress(set.total)
-	set.start(sendLoop(c.cfg.MessageBytes))
+	if err := set.send(c.cfg.MessageBytes); err != nil {
+		stopProgress()
+		return err
+	}
 	join := c.cpuFrom(c.cfg.Omit)
 	far, err := c.await(ctx, c.cfg.Omit+c.cfg.Duration+reportGrace)
 	stopProgress()
@@ -331,7 +334,9 @@ func (c *client) receiveTCP(ctx context.Context, set *streamSet) error {
 	if err := c.awaitStart(ctx); err != nil {
 		return err
 	}
-	set.start(receiveLoop(c.cfg.MessageBytes))
+	if err := set.receive(c.cfg.MessageBytes); err != nil {
+		return err
+	}
 	if err := c.begin(ctx, 0); err != nil {
 		return err
 	}

@@ -26,7 +26,8 @@
 // With Reverse the traffic and the last messages go the other way.
 //
 // Streams: each has a thread in a loop of blocking system calls and a counter
-// that only this thread writes. The receiver decides the time: its window opens
+// that only this thread writes; beyond mostThreads, a thread for each processor
+// gives a turn to every stream that is ready. The receiver decides the time: its window opens
 // Omit after the first byte and its clock ends it; the sender sends until the
 // report is there. So nothing that waits in a buffer is counted.
 //

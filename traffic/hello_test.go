@@ -79,7 +79,7 @@ func TestStreamsAreCountedOneByOne(t *testing.T) {
 		name    string
 		streams int
 		reverse bool
-	}{{"one", 1, false}, {"four", 4, false}, {"four, reversed", 4, true}, {"as many as there may be", traffic.MaxStreams, false}} {
+	}{{"one", 1, false}, {"four", 4, false}, {"four, reversed", 4, true}, {"on shared threads, reversed", 40, true}, {"as many as there may be", traffic.MaxStreams, false}} {
 		t.Run(c.name, func(t *testing.T) {
 			r := run(t, traffic.Config{Work: traffic.TCP, Address: address, Streams: c.streams, Reverse: c.reverse})
 			if c.streams == 1 {

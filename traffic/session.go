@@ -211,7 +211,9 @@ func (t *session) runTCP(ctx context.Context) error {
 	if t.params.Reverse {
 		return t.sendTCP(ctx, set)
 	}
-	set.start(receiveLoop(t.params.MessageBytes))
+	if err := set.receive(t.params.MessageBytes); err != nil {
+		return err
+	}
 	if err := t.far.send(message{Kind: kindStarted}); err != nil {
 		return err
 	}
@@ -240,7 +242,9 @@ func (t *session) sendTCP(ctx context.Context, set *streamSet) error {
 	if err := t.far.send(message{Kind: kindStarted}); err != nil {
 		return err
 	}
-	set.start(sendLoop(t.params.MessageBytes))
+	if err := set.send(t.params.MessageBytes); err != nil {
+		return err
+	}
 	if err := t.untilStop(ctx); err != nil {
 		return err
 	}

@@ -13,7 +13,8 @@ import (
 )
 
 // streamSet is one end of the streams of a TCP test. Each stream has a goroutine
-// in a loop of blocking system calls; everybody else only looks at the counters.
+// in a loop of blocking system calls, or many share a few (pool.go); everybody
+// else only looks at the counters.
 type streamSet struct {
 	socks  []*socket
 	counts []counter
@@ -48,17 +49,13 @@ func (s *streamSet) start(loop func(s *streamSet, i int)) {
 
 // minRead is the least that a receiver asks for at once, in bytes: four of the
 // writes that senders make by default. Asking for one is some 4 % slower over
-// loopback; 1 MiB is no faster. readTotal bounds what the buffers of many
-// streams take together beyond one message each.
-const (
-	minRead   = 512 << 10
-	readTotal = 32 << 20
-)
+// loopback; 1 MiB is no faster.
+const minRead = 512 << 10
 
 // receiveLoop counts what arrives, reading size bytes or more at once.
 func receiveLoop(size int) func(*streamSet, int) {
 	return func(s *streamSet, i int) {
-		fd, buf, c := s.socks[i].fd, make([]byte, max(size, min(minRead, readTotal/len(s.socks)))), &s.counts[i].bytes
+		fd, buf, c := s.socks[i].fd, make([]byte, max(size, minRead)), &s.counts[i].bytes
 		read, wait, done := unix.Read, noWait, noop
 		if takeProcessor() {
 			read, wait, done = sys.ReadRaw, rawTimeout(fd, unix.SO_RCVTIMEO, unix.POLLIN), giveProcessor
