@@ -28,7 +28,9 @@ const (
 // openTUN makes the device in the calling thread's network namespace. It goes
 // with the last copy of its descriptor. replace removes what has its name.
 func openTUN(name string, replace bool) (int, error) {
-	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	// Blocking, so that os.NewFile keeps it away from Go's network poller, whose
+	// thread would wake up for each packet; usernet makes it non-blocking.
+	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, &SetupError{Step: "open " + tunDevice, Err: err, Remedy: tunRemedy(err)}
 	}
