@@ -81,7 +81,6 @@ func (p *planner) addresses() {
 		c.MTU = 1500 // what the kernel gives a new TUN
 	}
 	c.NoConfigure = !o.Configure
-	c.Replace = c.NoConfigure // who sets the device up may have made one to attach to
 	c.MapRoot = true
 	if c.NoConfigure {
 		p.notice("without --config-net the namespace has to set itself up, and there is no DHCP server")
@@ -141,10 +140,20 @@ func (p *planner) mappings() {
 	if !c.NoIPv4 {
 		c.HostLoopback4 = mapped(true, c.Gateway4)
 		p.mapGuest(true, c.Addr4.Addr())
+		p.reachGateway(c.Gateway4, c.HostLoopback4)
 	}
 	if !c.NoIPv6 {
 		c.HostLoopback6 = mapped(false, c.Gateway6)
 		p.mapGuest(false, c.Addr6.Addr())
+		p.reachGateway(c.Gateway6, c.HostLoopback6)
+	}
+}
+
+// reachGateway lets the guest reach the gateway that it sees, which is a machine
+// next to the host, where its address does not lead to the host's loopback.
+func (p *planner) reachGateway(gateway, loopback netip.Addr) {
+	if gateway.IsValid() && gateway != loopback && !gateway.IsLinkLocalUnicast() {
+		p.Config.Map = append(p.Config.Map, sandbox.Mapping{Guest: gateway, Host: gateway})
 	}
 }
 

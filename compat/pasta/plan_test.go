@@ -31,6 +31,9 @@ var office = Host{
 
 var only4 = Host{Link4: office.Link4, Nameservers: office.Nameservers, Ephemeral: office.Ephemeral}
 
+// router is the office's gateway where it means itself.
+var router = sandbox.Mapping{Guest: addr("192.0.2.1"), Host: addr("192.0.2.1")}
+
 // everything is the automatic forward that stands for nothing said.
 func everything(tcp, udp bool) sandbox.AutoForward {
 	return sandbox.AutoForward{TCP: tcp, UDP: udp, Only: []sandbox.PortRange{{First: 1, Last: 32767}, {First: 61000, Last: 65535}}}
@@ -86,7 +89,7 @@ func TestPlan(t *testing.T) {
 			config: like(func(c *sandbox.Config) {
 				c.HostLoopback4, c.HostLoopback6 = netip.Addr{}, netip.Addr{}
 				c.DNS = sandbox.DNS{Listen: addrs("169.254.1.1"), KeepResolvConf: true}
-				c.Map = []sandbox.Mapping{{Guest: addr("169.254.1.2"), Host: addr("192.0.2.10")}}
+				c.Map = []sandbox.Mapping{{Guest: addr("169.254.1.2"), Host: addr("192.0.2.10")}, router}
 				c.Forwards = []sandbox.Forward{
 					forward(sandbox.TCP, "127.0.0.1:8080", "80"), forward(sandbox.TCP, "127.0.0.1:8081", "81"),
 					forward(sandbox.UDP, "5353", "53"),
@@ -102,7 +105,10 @@ func TestPlan(t *testing.T) {
 				c.HostLoopback4, c.HostLoopback6 = netip.Addr{}, netip.Addr{}
 				c.Addr6, c.Gateway6 = prefix("fc00::3/64"), addr("fc00::1")
 				c.DNS = sandbox.DNS{Listen: addrs("169.254.1.1"), KeepResolvConf: true}
-				c.Map = []sandbox.Mapping{{Guest: addr("169.254.1.2"), Host: addr("192.0.2.10")}, {Guest: addr("fc00::2"), Host: addr("fc00::3")}}
+				c.Map = []sandbox.Mapping{
+					{Guest: addr("169.254.1.2"), Host: addr("192.0.2.10")}, router,
+					{Guest: addr("fc00::2"), Host: addr("fc00::3")}, {Guest: addr("fc00::1"), Host: addr("fc00::1")},
+				}
 			}),
 			namespace: sandbox.Namespace{Path: "/run/user/1000/containers/networks/rootless-netns/rootless-netns"},
 		},
@@ -113,6 +119,7 @@ func TestPlan(t *testing.T) {
 			config: sandbox.Config{
 				Interface: "tap0", MTU: 65520, MapRoot: true, NoIPv6: true,
 				Addr4: prefix("10.0.2.100/24"), Gateway4: addr("10.0.2.2"),
+				Map: []sandbox.Mapping{{Guest: addr("10.0.2.2"), Host: addr("10.0.2.2")}},
 				DNS: sandbox.DNS{Listen: addrs("10.0.2.3"), KeepResolvConf: true},
 				AutoForward: func() sandbox.AutoForward {
 					a := everything(true, true)
@@ -131,7 +138,7 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "not set up", args: strings.TrimPrefix(quiet, "--config-net "), host: office,
-			config:  like(func(c *sandbox.Config) { c.NoConfigure, c.Replace = true, true }),
+			config:  like(func(c *sandbox.Config) { c.NoConfigure = true }),
 			notices: "without --config-net the namespace has to set itself up, and there is no DHCP server",
 		},
 		{
@@ -177,11 +184,15 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "loopback at another address", args: quiet + "--map-host-loopback 192.0.2.99 --map-host-loopback 192.0.2.77 --no-map-gw", host: office,
-			config: like(func(c *sandbox.Config) { c.HostLoopback4, c.HostLoopback6 = addr("192.0.2.77"), netip.Addr{} }),
+			config: like(func(c *sandbox.Config) {
+				c.HostLoopback4, c.HostLoopback6, c.Map = addr("192.0.2.77"), netip.Addr{}, []sandbox.Mapping{router}
+			}),
 		},
 		{
 			name: "loopback nowhere", args: quiet + "--map-host-loopback 192.0.2.99 --map-host-loopback none", host: office,
-			config: like(func(c *sandbox.Config) { c.HostLoopback4, c.HostLoopback6 = netip.Addr{}, netip.Addr{} }),
+			config: like(func(c *sandbox.Config) {
+				c.HostLoopback4, c.HostLoopback6, c.Map = netip.Addr{}, netip.Addr{}, []sandbox.Mapping{router}
+			}),
 		},
 		{
 			name: "the gateway again", args: quiet + "--no-map-gw --map-gw", host: office,
@@ -209,6 +220,7 @@ func TestPlan(t *testing.T) {
 			config: like(func(c *sandbox.Config) {
 				c.NoIPv6, c.Addr6, c.Gateway6, c.HostLoopback6, c.HostLoopback4 = true, netip.Prefix{}, netip.Addr{}, netip.Addr{}, netip.Addr{}
 				c.DNS = sandbox.DNS{Listen: addrs("169.254.169.254"), KeepResolvConf: true}
+				c.Map = []sandbox.Mapping{router}
 			}),
 		},
 		{

@@ -78,6 +78,7 @@ var rooms = map[string]room{
 	"internal/spell": {facts, nil},
 
 	"internal/arch":    {tools, nil},
+	"compat/engines":   {tools, nil},
 	"internal/testsum": {tools, nil},
 }
 

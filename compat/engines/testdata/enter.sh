@@ -32,7 +32,7 @@ chmod 1777 $root/tmp
 mkdir $root/run/cleat $root/run/old
 install -m 755 "$programs"/* $root/run/cleat/
 install -m 755 "$script" $root/run/cleat/script
-install -m 644 "$(dirname "$script")"/../../pasta/testdata/office.sh $root/run/cleat/office.sh
+install -m 644 "$(dirname "$script")"/office.sh $root/run/cleat/office.sh
 cd $root
 pivot_root . run/old
 cd /

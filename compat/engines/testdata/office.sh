@@ -1,6 +1,7 @@
 # Sourced by the stories: a host 192.0.2.10 with an ordinary user "tester" (uid
-# 1500), and next to it another machine, 192.0.2.1, which is its gateway and its
-# resolver and serves HTTP at port 8000. $outside runs a command over there.
+# 1500), and next to it another machine, 192.0.2.20, which as 192.0.2.1 is its
+# gateway and its resolver and serves HTTP at port 8000. $outside runs a command
+# over there.
 
 useradd -u 1500 -d /home/tester tester
 install -d -m 755 /run/user
@@ -15,6 +16,7 @@ ip addr add 192.0.2.10/24 dev ext0
 ip link set ext0 up
 ip route add default via 192.0.2.1
 $outside ip link set lo up
+$outside ip addr add 192.0.2.20/24 dev ext1
 $outside ip addr add 192.0.2.1/24 dev ext1
 $outside ip link set ext1 up
 echo "nameserver 192.0.2.1" > /etc/resolv.conf
@@ -48,7 +50,7 @@ until [ -e /tmp/resolver.ready ]; do sleep 0.01; done
 # fetch prints what a TCP server says that asks nothing, or "refused".
 fetch() { busybox nc -w 5 "$@" < /dev/null 2>/dev/null || echo refused; }
 # ask prints what a UDP server answers.
-ask() { echo | busybox timeout 5 socat -t 3 - "UDP:$1:$2"; }
+ask() { echo | busybox timeout 5 socat -t 3 - "UDP:$1:$2" 2>/dev/null; }
 
 # running prints the command lines of the processes with this name.
 running() {

@@ -1,0 +1,18 @@
+// Package engines runs real container engines with cleat in the place of their
+// helpers: rootless Podman with pasta, RootlessKit with slirp4netns and pasta,
+// as an ordinary user, with published ports, names, pings and a machine next
+// door that sees who calls. It has no code, only tests.
+//
+// The engines come from a newer Debian in a tree outside of the repository:
+//
+//	sudo nice compat/engines/testdata/tree.sh /var/tmp/cleat-sid
+//	sudo env "PATH=$PATH" go test -v ./compat/engines
+//
+// takes half a minute and 1 GB, then about 20 s. CLEAT_SID names another place.
+// Each story runs in namespaces of its own on a copy of the tree in memory;
+// neither the tree nor the host changes. Without root or the tree the tests
+// skip. To compare with Debian's own helpers run a story by hand:
+//
+//	cd compat/engines/testdata
+//	sudo ./enter.sh /var/tmp/cleat-sid DIR_WITH_WHOAMI ./podman.sh pasta --network pasta
+package engines

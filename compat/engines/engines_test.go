@@ -1,0 +1,148 @@
+package engines
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// programs is the directory with what the stories need: cleat and whoami.
+var programs string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "cleat-engines-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	programs = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// build puts a program of ours among the programs, once.
+func build(t *testing.T, name, pkg string) {
+	t.Helper()
+	out := filepath.Join(programs, name)
+	if _, err := os.Stat(out); err == nil {
+		return
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", out, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", pkg, err, b)
+	}
+}
+
+// story runs a script of testdata in the tree and returns what it tells: a list
+// of lines by what they are about.
+func story(t *testing.T, script string, args ...string) map[string][]string {
+	t.Helper()
+	tree := os.Getenv("CLEAT_SID")
+	if tree == "" {
+		tree = "/var/tmp/cleat-sid"
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can enter a tree of a newer Debian")
+	}
+	if _, err := os.Stat(filepath.Join(tree, "usr/bin/podman")); err != nil {
+		t.Skipf("there is no tree with container engines: make one with compat/engines/testdata/tree.sh %s", tree)
+	}
+	build(t, "cleat", "cleat/cmd/cleat")
+	build(t, "whoami", "./testdata/whoami")
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "testdata/enter.sh", append([]string{tree, programs, filepath.Join("testdata", script)}, args...)...)
+	var out, diag bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &diag
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s%s", err, &out, &diag)
+	}
+	t.Logf("%s%s", &out, &diag)
+	told := map[string][]string{}
+	for line := range strings.Lines(out.String()) {
+		about, what, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if ok {
+			told[about] = append(told[about], what)
+		}
+	}
+	return told
+}
+
+// check compares what was told, line by line, with what was expected.
+func check(t *testing.T, told map[string][]string, want map[string]string) {
+	t.Helper()
+	for about, what := range want {
+		if got := strings.Join(told[about], "\n"); got != what {
+			t.Errorf("%s: %q, want %q", about, got, what)
+		}
+	}
+}
+
+func TestPodman(t *testing.T) {
+	refused := "wget: can't connect to remote host (192.0.2.1): Connection refused"
+	common := map[string]string{
+		"run": "0", "rm": "0", "helpers": "1", "helpers afterwards": "0",
+		"out": "hello from outside", "name": "1", "ping": "1", "host": "hello from the host",
+		"host's loopback by the gateway":    refused,
+		"in at loopback only, from outside": "refused",
+	}
+	rows := []struct {
+		name string
+		args []string
+		want map[string]string
+	}{
+		{"default network", nil, map[string]string{
+			"in from outside": "from 192.0.2.20", "in by UDP from outside": "from 192.0.2.20",
+			"in from the host": "from 192.0.2.1", "in from loopback": "from 192.0.2.1", "in at loopback only": "from 192.0.2.1",
+		}},
+		{"pasta with its own addresses", []string{"--network", "pasta:-a,10.0.5.100,-n,24,-g,10.0.5.2,-I,net0,-m,1500"}, map[string]string{
+			"in from outside": "from 192.0.2.20", "in by UDP from outside": "from 192.0.2.20",
+			"in from loopback": "from 10.0.5.2",
+			"route":            "default via 10.0.5.2 dev net0\n10.0.5.0/24 dev net0 scope link  src 10.0.5.100",
+			"host":             "wget: download timed out", // as with pasta: 10.0.5.100 is nobody on the host,
+		}},
+		// Here Podman itself forwards the ports, and hides who calls.
+		{"bridge", []string{"--network", "podman"}, map[string]string{
+			"in from outside": "from 10.88.0.2", "in by UDP from outside": "from 10.88.0.2", "in from loopback": "from 10.88.0.2",
+		}},
+	}
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
+			told := story(t, "podman.sh", append([]string{"cleat"}, r.args...)...)
+			for about, what := range common {
+				if _, own := r.want[about]; !own {
+					r.want[about] = what
+				}
+			}
+			check(t, told, r.want)
+		})
+	}
+}
+
+func TestRootlessKit(t *testing.T) {
+	want := map[string]string{
+		"rootlesskit": "0", "helpers": "1", "helpers afterwards": "0",
+		"resolver": "nameserver 10.0.2.3", "out": "hello from outside", "name": "1", "ping": "1",
+		"host's loopback by the gateway": "hello from the host",
+		"in from outside":                "from 192.0.2.20", "in by UDP from outside": "from 192.0.2.20",
+		"in from loopback": "from 10.0.2.2", "in at loopback only": "from 10.0.2.2", "in at loopback only, from outside": "refused",
+	}
+	t.Run("slirp4netns", func(t *testing.T) {
+		check(t, story(t, "rootlesskit.sh", "cleat", "slirp4netns"), want)
+	})
+	t.Run("slirp4netns without the host's loopback", func(t *testing.T) {
+		told := story(t, "rootlesskit.sh", "cleat", "slirp4netns", "--disable-host-loopback")
+		check(t, told, map[string]string{
+			"rootlesskit": "0", "out": "hello from outside",
+			"host's loopback by the gateway": "wget: can't connect to remote host (10.0.2.2): Connection refused",
+		})
+	})
+}
