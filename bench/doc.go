@@ -17,6 +17,11 @@
 // not in the warm-up; at most one measurement in eight is, so that the
 // experiment ends on a machine that is never quiet, too. A cell with bad samples
 // only is shown with a warning.
+// Three kinds of work are not traffic for a time. "setup" makes and removes a
+// network; "memory" makes one, reads what its programs hold, and reads it again
+// with flows; "start" starts a command together with its network and asks it when
+// the first byte came.
+//
 // Every sample is a line of samples.jsonl as soon as it is taken, so that
 // neither Ctrl-C nor a kill loses more than the one under way. The report is
 // made from that file.

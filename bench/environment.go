@@ -62,6 +62,9 @@ func (e *Environment) note(w experiment.Wiring, facts NetworkFacts) {
 	if w.Direction == "inbound" {
 		details = append(details, w.Direction)
 	}
+	if w.Peer != "" {
+		details = append(details, "peer "+w.Peer)
+	}
 	if w.VXLANPort != 0 && w.VXLANPort != link.VXLANPort {
 		details = append(details, fmt.Sprintf("port %d", w.VXLANPort))
 	}

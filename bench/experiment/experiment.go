@@ -57,18 +57,25 @@ type Override struct {
 	Seed     uint64
 	LinkRate Rate
 	MTU      []int
+	Work     []string // limits every group to these kinds of work
 }
 
 // Given returns an *Error when the field of this name was given and is zero:
 // no list and no number of it can mean that, and Override would take it for
-// "unchanged". The names are those of the command line's flags: "networks",
-// "repeat", "duration", "pairs", "engine", "seed", "link-rate" and "mtu".
+// "unchanged". It also does for a kind of work that there is not, of which
+// Override would leave nothing to complain about. The names are those of the command line's flags: "networks",
+// "repeat", "duration", "pairs", "engine", "seed", "link-rate", "mtu" and "work".
 func (o Override) Given(name string) error {
 	switch {
 	case name == "networks" && len(o.Networks) == 0:
 		return &Error{Problem: "networks: none is named", Known: NetworkNames()}
 	case name == "engine" && len(o.Engine) == 0:
 		return &Error{Problem: "engine: none is named", Known: engines}
+	case name == "work" && len(o.Work) == 0:
+		return &Error{Problem: "work: none is named", Known: WorkKinds()}
+	case name == "work" && slices.ContainsFunc(o.Work, func(k string) bool { return !slices.Contains(WorkKinds(), k) }):
+		i := slices.IndexFunc(o.Work, func(k string) bool { return !slices.Contains(WorkKinds(), k) })
+		return unknown("", "kind of work", o.Work[i], WorkKinds())
 	case name == "pairs" && len(o.Pairs) == 0:
 		return wrong("", "pairs: no number is given: want 1…%d", maxPairs)
 	case name == "mtu" && len(o.MTU) == 0:
@@ -97,9 +104,6 @@ func (e Experiment) Override(o Override) Experiment {
 		e.LinkRate = o.LinkRate
 	}
 	added := slices.DeleteFunc(slices.Clone(o.Networks), e.has)
-	if len(o.Networks) > 0 && !slices.Contains(o.Networks, e.Subject) {
-		e.Subject = ""
-	}
 	groups := e.Groups
 	e.Groups = nil
 	for _, g := range groups {
@@ -107,9 +111,12 @@ func (e Experiment) Override(o Override) Experiment {
 			g.Networks = slices.DeleteFunc(slices.Clone(g.Networks), func(n string) bool { return !slices.Contains(o.Networks, n) })
 			g.Networks = append(g.Networks, added...)
 		}
-		if len(g.Networks) > 0 {
-			e.Groups = append(e.Groups, g.override(o))
+		if g = g.override(o); len(g.Networks) > 0 && len(g.Work) > 0 {
+			e.Groups = append(e.Groups, g)
 		}
+	}
+	if !e.has(e.Subject) {
+		e.Subject = ""
 	}
 	return e
 }
@@ -130,6 +137,9 @@ func (g Group) override(o Override) Group {
 		g.MTU = o.MTU
 	}
 	g.Work = slices.Clone(g.Work)
+	if len(o.Work) > 0 {
+		g.Work = slices.DeleteFunc(g.Work, func(w Work) bool { return !slices.Contains(o.Work, w.Kind) })
+	}
 	for i := range g.Work {
 		if o.Duration != 0 && !kindOf(g.Work[i].Kind).untimed {
 			g.Work[i].Duration = o.Duration

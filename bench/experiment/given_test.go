@@ -8,11 +8,12 @@ import (
 func TestGiven(t *testing.T) {
 	full := Override{
 		Networks: []string{"veth"}, Repeat: 1, Duration: time.Second, Pairs: []int{1},
-		Engine: []string{"cleat"}, Seed: 1, LinkRate: "1G", MTU: []int{0},
+		Engine: []string{"cleat"}, Seed: 1, LinkRate: "1G", MTU: []int{0}, Work: []string{"tcp"},
 	}
 	for _, tt := range []struct{ name, want string }{
 		{"networks", "networks: none is named"},
 		{"engine", "engine: none is named"},
+		{"work", "work: none is named"},
 		{"pairs", "pairs: no number is given: want 1…128"},
 		{"mtu", "mtu: no number is given: want 576…65535 bytes, or 0 for the kernel's default"},
 		{"repeat", "repeat 0: want 1…10000 blocks"},
@@ -28,6 +29,9 @@ func TestGiven(t *testing.T) {
 				t.Errorf("without: got  %v\nwant %s", err, tt.want)
 			}
 		})
+	}
+	if err := (Override{Work: []string{"tcp", "tpc"}}).Given("work"); err == nil || err.Error() != `unknown kind of work "tpc"` {
+		t.Errorf("a kind that there is not: %v", err)
 	}
 	if err := (Override{}).Given("out"); err != nil {
 		t.Errorf("of a flag that is none of ours: %v", err)

@@ -119,7 +119,7 @@ func TestParseMistakes(t *testing.T) {
 		{"factors is a list", group("factors: [gso]"), `f.yaml:5:14: factors: want keys with values`, ""},
 		{"negative warmup", "name: x\nwarmup: -1\n", `f.yaml:2:9: warmup -1: want 0…10000 blocks`, ""},
 		{"no name", "repeat: 3\n", `f.yaml: the experiment has no name`, ""},
-		{"no groups", "name: x\n", `f.yaml: the experiment has no groups`, ""},
+		{"no groups", "name: x\n", `f.yaml: the experiment has no groups, or none with the networks and the work asked for`, ""},
 		{"no networks", "name: x\ngroups:\n  - work: [{kind: tcp, duration: 1s}]\n", `f.yaml:3:9: the group names no networks`, ""},
 		{"no work", "name: x\ngroups:\n  - networks: [veth]\n", `f.yaml:3:13: the group has no work`, ""},
 		{"link rate without links", group() + "link_rate: 1G\n", `f.yaml:6:12: link rate 1G has no links to shape: no network here is measured over a switch`, ""},

@@ -148,6 +148,18 @@ func TestSubjectGoesWithItsNetwork(t *testing.T) {
 	if got := e.Override(Override{Networks: []string{"pasta"}}); got.Subject != "" || got.Validate() != nil {
 		t.Errorf("subject %q, %v", got.Subject, got.Validate())
 	}
+	only := e.Override(Override{Work: []string{"start", "memory"}})
+	for _, j := range only.Jobs() {
+		if j.Work.Kind != Start && j.Work.Kind != Memory {
+			t.Errorf("%s is left", j.Work.Kind)
+		}
+	}
+	if only.Subject != "cleat" || only.Validate() != nil {
+		t.Errorf("subject %q, %v", only.Subject, only.Validate())
+	}
+	if err := e.Override(Override{Work: []string{"setup"}}).Validate(); err == nil || !strings.Contains(err.Error(), "none with the networks and the work asked for") {
+		t.Errorf("nothing is left: %v", err)
+	}
 	if got := e.Override(Override{Duration: time.Second}); got.Validate() != nil {
 		t.Error(got.Validate())
 	}

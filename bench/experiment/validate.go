@@ -123,7 +123,7 @@ func (e Experiment) validateTop() error {
 	case e.Warmup < 0 || e.Warmup > maxRepeat:
 		return wrong("$.warmup", "warmup %d: want 0…%d blocks", e.Warmup, maxRepeat)
 	case len(e.Groups) == 0:
-		return wrong("", "the experiment has no groups")
+		return wrong("", "the experiment has no groups, or none with the networks and the work asked for")
 	case e.Subject != "" && !slices.Contains(e.Networks(), e.Subject):
 		return unknown("$.subject", "network of this experiment", e.Subject, e.Networks())
 	case e.LinkRate == Unlimited || e.LinkRate == Search:

@@ -7,7 +7,7 @@
 // topology, with a switch between them) and makes containers, which are nodes
 // too, and links. Builders only add; Close of the site lets all namespaces go,
 // and the kernel removes what is in them. Helper programs (the relay of TUN
-// devices, pasta, slirp4netns, Open vSwitch) are children of the lab and are
+// devices, pasta, `cleat run`, Open vSwitch) are children of the lab and are
 // killed by Close.
 //
 //	local:    container ─ node1 ─ container
@@ -17,10 +17,20 @@
 // cable joins them directly. Networks to and from the outside have an outside
 // node, joined by a cable to the host (local) or across the switch.
 //
+// A network without root has a host with a default route to an outside node, and
+// containers that a program attaches to the host's sockets. Its peer is the
+// outside node, or the host itself. Launch makes one more container on the same
+// host, by the program's own way of starting a command where it has one.
+//
+//	outside:       container ┄ program on node1 ─ node2
+//	host-loopback: container ┄ program on node1, 127.0.0.1
+//	host-address:  container ┄ program on node1, 198.19.0.1
+//
 // Addresses come from 198.18.0.0/15, the range set aside for benchmarks (RFC
 // 2544): clients are 198.18.1.x, servers 198.18.2.x, hosts 198.19.0.x.
 //
 // # Limits
 //
-// Up to 128 pairs: their addresses are one octet.
+// Up to 128 pairs: their addresses are one octet. Sockets that such a program
+// opens use cubic, or reno where a namespace may not choose cubic.
 package wiring

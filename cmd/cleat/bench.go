@@ -41,6 +41,7 @@ can't make are listed with what is missing.
 ` + presetList(),
 		Example: `  cleat bench quick
   cleat bench quick --networks veth,bridge,macvlan-bridge --out before
+  cleat bench rootless --work tcp --mtu 65520,1500
   cleat bench claassen2015 --repeat 3 --duration 1s --pairs 1,2,4,8,16
   cleat bench my-experiment.yaml --json`,
 		Args:              oneExperiment,
@@ -50,6 +51,7 @@ can't make are listed with what is missing.
 	flags := cmd.Flags()
 	flags.StringVar(&f.out, "out", "", "result `DIR`ectory; must hold no results yet (default cleat-bench-PRESET-TIME)")
 	flags.StringSliceVar(&f.Networks, "networks", nil, "measure only these `NETWORKS`, separated by commas")
+	flags.StringSliceVar(&f.Work, "work", nil, "do only these `KINDS` of work, separated by commas, e.g. tcp,rr")
 	flags.IntVar(&f.Repeat, "repeat", 0, "number of blocks that count")
 	flags.DurationVar(&f.Duration, "duration", 0, "`TIME` of each measurement, e.g. 2s")
 	flags.Var((*numbers)(&f.Pairs), "pairs", "`NUMBERS` of client-server pairs, 1 to 128")
@@ -61,6 +63,7 @@ can't make are listed with what is missing.
 	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
 	completeList(cmd, "networks", experiment.NetworkNames())
 	completeList(cmd, "engine", engines)
+	completeList(cmd, "work", experiment.WorkKinds())
 	flavourFlag(cmd, &f.lab)
 	cmd.AddCommand(newBenchListCmd(), newBetweenCmd(), newCompareCmd(), newReportCmd())
 	return cmd
