@@ -120,8 +120,9 @@ func gitClone(x *X, s *Scene, f Family) {
 		"HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "no_proxy=*",
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example",
 	}
+	// CGI knows no chunked bodies: git must send what it has in one piece.
 	run := func(args ...string) string {
-		return x.run(s.Container, dir, env, append([]string{git, "-c", "safe.directory=*"}, args...)...)
+		return x.run(s.Container, dir, env, append([]string{git, "-c", "safe.directory=*", "-c", "http.postBuffer=16777216"}, args...)...)
 	}
 	backend := filepath.Join(strings.TrimSpace(run("--exec-path")), "git-http-backend")
 	run("init", "--quiet", "--bare", "--initial-branch=main", "origin.git")

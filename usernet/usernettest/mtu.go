@@ -33,7 +33,7 @@ func mtuCases() []Case {
 			}
 		})
 		for _, c := range add {
-			if mtu >= 1280 || !strings.Contains(c.Name, "/v6/") {
+			if mtu >= 1280 || !strings.HasSuffix(c.Name, "/"+V6.String()) {
 				cases = append(cases, c)
 			}
 		}

@@ -21,6 +21,7 @@ type Case struct {
 	Options Options // what the data path is started with
 	// Alone cases break the scene, or need an untouched one.
 	Alone bool
+	Site  Conditions // unless zero, the case must be Alone
 	Check func(*X, *Scene)
 }
 
@@ -186,7 +187,7 @@ func (st *stage) set(ctx context.Context, c Case, s Settings) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
-	site, err := NewSite(ctx)
+	site, err := NewSite(c.Site)
 	if err != nil {
 		return fmt.Errorf("build a site: %w", err)
 	}

@@ -78,17 +78,22 @@ func forwarded() []Forward {
 
 var resolver sync.Once
 
+// Conditions are what a case wants of the world.
+type Conditions struct {
+	NoPing bool // ordinary users of the host may not ping
+}
+
 // NewSite builds the world. Close it.
-func NewSite(ctx context.Context) (*Site, error) {
+func NewSite(c Conditions) (*Site, error) {
 	s := &Site{}
-	if err := s.build(); err != nil {
+	if err := s.build(c); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Site) build() error {
+func (s *Site) build(c Conditions) error {
 	var err error
 	resolver.Do(func() { err = useOutsideResolver() })
 	if err != nil {
@@ -105,6 +110,12 @@ func (s *Site) build() error {
 			return err
 		}
 		if err := sysctls(*n.to); err != nil {
+			return err
+		}
+		if n.to == &s.Host && c.NoPing {
+			continue // nobody may in a new namespace
+		}
+		if err := (*n.to).Sysctl("net/ipv4/ping_group_range", "0 0"); err != nil {
 			return err
 		}
 	}
@@ -125,7 +136,6 @@ func sysctls(n *lab.Node) error {
 		{"net/ipv4/tcp_congestion_control", "reno"},
 		{"net/ipv4/tcp_syn_retries", "1"},
 		{"net/ipv4/tcp_syn_linear_timeouts", "0"},
-		{"net/ipv4/ping_group_range", "0 0"},
 		{"net/ipv4/icmp_ratelimit", "0"},
 		{"net/ipv6/icmp/ratelimit", "0"},
 	} {
@@ -140,7 +150,7 @@ func (s *Site) addresses() error {
 	net4, net6 := netip.PrefixFrom(HostAddr(V4), 24), netip.PrefixFrom(HostAddr(V6), 64)
 	out4, out6 := netip.PrefixFrom(OutsideAddr(V4), 24), netip.PrefixFrom(OutsideAddr(V6), 64)
 	local := []netip.Prefix{netip.PrefixFrom(metadata, 32)}
-	for _, last := range []int{farServer, farOther} {
+	for _, last := range []int{farServer, farOther, farUnreachable, farProhibited} {
 		local = append(local, netip.PrefixFrom(far(V4, last), 32), netip.PrefixFrom(far(V6, last), 128))
 	}
 	return errors.Join(s.Host.Address(uplink, net4, net6), s.Outside.Address(uplink, out4, out6), s.Outside.Address("lo", local...))
@@ -156,12 +166,10 @@ func (s *Site) routes() error {
 		errs = append(errs,
 			addRoute(s.Host, netip.Prefix{}, OutsideAddr(f), 0),
 			addRoute(s.Host, single(far(f, farNoRoute)), netip.Addr{}, unix.RTN_UNREACHABLE),
-			addRoute(s.Outside, single(far(f, farUnreachable)), netip.Addr{}, unix.RTN_UNREACHABLE),
-			addRoute(s.Outside, single(far(f, farProhibited)), netip.Addr{}, unix.RTN_PROHIBIT),
 			addRoute(s.Outside, single(far(f, farSilent)), netip.Addr{}, unix.RTN_BLACKHOLE),
 		)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, rejections(s.Outside))...)
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {
