@@ -18,8 +18,8 @@ const maxHooks = 1024
 
 // judge asks the policy and the hook about a new flow and calls done with what
 // they say: at once where there is no hook, and then cancel is nil; else later
-// on the loop's thread. The caller cancels when the flow ends before that; done
-// is not called then. Without a policy every flow is refused.
+// on the loop's thread. The caller cancels when the flow ends; if that is before
+// done was called, it never is. Without a policy every flow is refused.
 func (s *Stack) judge(f Flow, done func(Verdict)) (cancel func()) {
 	v := Verdict{Action: Refuse}
 	if s.cfg.Policy != nil {

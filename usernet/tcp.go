@@ -46,7 +46,8 @@ type tcpFlow struct {
 	state   tcpState
 	fd      int // -1: none
 	ticket  ticket
-	cancel  func() // of a hook under way, or of a Conn's copying
+	unhook  func() // ends the hook's context; nil: no hook was asked
+	cancel  func() // cuts the copying of a hook's Conn short; nil: none
 	started int64
 
 	// From the guest, toward the host.
@@ -167,9 +168,7 @@ func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader) {
 	f.rcvStart, f.rcvNxt = h.Seq, h.Seq+1
 	f.synOptions(h)
 	f.state = judging
-	if cancel := t.s.judge(f.flow(), f.judged); cancel != nil {
-		f.cancel = cancel
-	}
+	f.unhook = t.s.judge(f.flow(), f.judged)
 }
 
 func (t *tcpTable) newFlow(guest, peer netip.AddrPort) *tcpFlow {
@@ -222,10 +221,12 @@ func (f *tcpFlow) drop() {
 
 // detach lets everything go that costs anything.
 func (f *tcpFlow) detach() {
-	if f.cancel != nil {
-		f.cancel()
-		f.cancel = nil
+	for _, end := range []func(){f.unhook, f.cancel} {
+		if end != nil {
+			end()
+		}
 	}
+	f.unhook, f.cancel = nil, nil
 	f.closeSocket()
 	f.queue.clear()
 	f.sent.clear()

@@ -31,7 +31,8 @@ func TestOurNumbersWrap(t *testing.T) {
 	for _, start := range []uint32{0xffffffff, 0xfffffffe, 0xfffffff0, 0x7ffffff0, 0} {
 		t.Run(fmt.Sprintf("%#x", start), func(t *testing.T) {
 			var r *rig
-			r = newRig(t, beginAt(&r, start))
+			r = newStack(t, beginAt(&r, start))
+			r.run()
 			c, host := r.open(func(c *guesttest.Conn) { c.Window = 30 })
 			if c.PeerStart != start {
 				t.Fatalf("we begin at %#x, want %#x", c.PeerStart, start)

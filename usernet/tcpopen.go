@@ -45,7 +45,6 @@ const maxPacket = 1<<16 - 1
 
 // judged goes on with what policy and hook have said.
 func (f *tcpFlow) judged(v Verdict) {
-	f.cancel = nil
 	switch v.Action {
 	case Refuse:
 		f.refuse()
@@ -149,7 +148,8 @@ func (f *tcpFlow) ready(events uint32) {
 		f.hostFull = false
 		f.drain()
 	}
-	if events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 && f.state != finished {
+	// An urgent byte that nothing follows is no EPOLLIN to the kernel (tcp_poll).
+	if events&(unix.EPOLLIN|unix.EPOLLPRI|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 && f.state != finished {
 		f.readable = true
 		f.hup = f.hup || events&(unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0
 		f.enqueue()

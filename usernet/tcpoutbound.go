@@ -177,13 +177,10 @@ func (f *tcpFlow) advance(n int) {
 // when the connection is gone.
 func (f *tcpFlow) send(data []byte, urgent bool) (int, bool) {
 	flags := 0
-	if urgent {
+	if urgent && f.host.IsValid() { // a hook's Conn knows no urgent bytes
 		flags = unix.MSG_OOB
 	}
 	n, errno := sys.SendNow(f.fd, data, flags)
-	if errno == unix.EOPNOTSUPP && urgent {
-		n, errno = sys.SendNow(f.fd, data, 0) // a hook's Conn knows no urgent bytes
-	}
 	switch errno {
 	case 0:
 		f.outBytes += uint64(n)

@@ -189,7 +189,9 @@ func TestHostThatDoesNotReadClosesTheWindow(t *testing.T) {
 		})
 		t.Run("it opens by itself", func(t *testing.T) {
 			r := r.within(t)
+			done := make(chan struct{})
 			go func() {
+				defer close(done)
 				_, _ = io.CopyN(io.Discard, host, int64(len(sent))-1)
 			}()
 			r.g.Await(func(p *guesttest.Packet) string {
@@ -198,6 +200,7 @@ func TestHostThatDoesNotReadClosesTheWindow(t *testing.T) {
 				}
 				return ""
 			})
+			<-done
 		})
 		r.reads(host, sent[len(sent)-1:])
 		c.Send(packet.ACK, []byte("on"))

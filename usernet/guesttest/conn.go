@@ -145,10 +145,14 @@ func (g *Guest) Called(local netip.AddrPort, start uint32) *Conn {
 	return c
 }
 
-// Accept answers the peer's SYN and waits for its acknowledgement.
+// Answer answers the peer's SYN.
+func (c *Conn) Answer() { c.Send(packet.SYN|packet.ACK, nil) }
+
+// Accept answers the peer's SYN and waits for an empty acknowledgement: that of
+// a peer that has nothing to say yet.
 func (c *Conn) Accept() {
 	c.Guest.t.Helper()
-	c.Send(packet.SYN|packet.ACK, nil)
+	c.Answer()
 	c.Guest.Await(c.Acks())
 }
 

@@ -1,0 +1,272 @@
+package usernet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"cleat/packet"
+)
+
+// hooked is a change of a configuration.
+func hooked(h Hook) func(*Config) { return func(cfg *Config) { cfg.Hook = h } }
+
+func TestHookWithATCPConn(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := newRig(t, hooked(func(ctx context.Context, _ Flow) Verdict {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "tcp", l.Addr().String())
+		if err != nil {
+			return Verdict{Action: Refuse}
+		}
+		_, _ = io.WriteString(c, "greeting of the proxy's, ")
+		return Verdict{Action: Use, Conn: c}
+	}))
+	c := r.conn(netip.AddrPortFrom(r.peer, 443))
+	c.Open()
+	host := r.accept(l.(*net.TCPListener))
+	c.Send(packet.ACK, []byte("through the proxy"))
+	r.reads(host, "greeting of the proxy's, through the proxy")
+	r.write(host, "answer")
+	if got := c.Expect(6); string(got) != "answer" {
+		t.Errorf("the guest reads %q", got)
+	}
+	host.Close()
+	c.ExpectFIN()
+	c.Send(packet.ACK|packet.FIN, nil)
+	r.g.Settle()
+	r.gone()
+}
+
+// pipes is a hook that hands one end of a net.Pipe to the Stack and the other to
+// the test.
+func pipes() (Hook, chan net.Conn) {
+	far := make(chan net.Conn, 1)
+	return func(context.Context, Flow) Verdict {
+		near, other := net.Pipe()
+		_ = other.SetDeadline(time.Now().Add(patience))
+		far <- other
+		return Verdict{Action: Use, Conn: near}
+	}, far
+}
+
+func TestHookWithAPipe(t *testing.T) {
+	hook, far := pipes()
+	r := newRig(t, hooked(hook))
+	c := r.conn(netip.AddrPortFrom(r.peer, 443))
+	c.Open()
+	host := <-far
+	c.Send(packet.ACK, []byte("through the pipe"))
+	r.reads(host, "through the pipe")
+	r.write(host, "answer")
+	if got := c.Expect(6); string(got) != "answer" {
+		t.Errorf("the guest reads %q", got)
+	}
+	host.Close()
+	c.ExpectFIN()
+	c.Send(packet.ACK|packet.FIN, nil)
+	r.g.Settle()
+	r.gone()
+}
+
+func TestHookWithAPipeThatTheGuestCloses(t *testing.T) {
+	hook, far := pipes()
+	r := newRig(t, hooked(hook))
+	c := r.conn(netip.AddrPortFrom(r.peer, 443))
+	c.Open()
+	host := <-far
+	c.Send(packet.ACK|packet.FIN, []byte("all of it"))
+	got, err := io.ReadAll(host)
+	if err != nil || string(got) != "all of it" {
+		t.Errorf("the far end reads %q, %v", got, err)
+	}
+	host.Close()
+	c.ExpectFIN()
+	r.gone()
+}
+
+func TestHookWithAPipeAndAReset(t *testing.T) {
+	hook, far := pipes()
+	r := newRig(t, hooked(hook))
+	c := r.conn(netip.AddrPortFrom(r.peer, 443))
+	c.Open()
+	host := <-far
+	c.Send(packet.RST, nil)
+	if _, err := io.ReadAll(host); err != nil {
+		t.Errorf("the far end reads %v, want the end", err)
+	}
+	r.gone()
+}
+
+func TestHookWithAPipeCarriesUrgentBytesAsOthers(t *testing.T) {
+	hook, far := pipes()
+	r := newRig(t, hooked(hook))
+	c := r.conn(netip.AddrPortFrom(r.peer, 443))
+	c.Open()
+	host := <-far
+	s := c.Segment(packet.ACK|packet.URG, []byte("ab!d"))
+	s.Urgent = 3
+	r.g.Send(s)
+	c.Seq += 4
+	r.last(r.g.Settle(), c.Acks())
+	r.reads(host, "ab!d")
+}
+
+func TestHookRefuses(t *testing.T) {
+	for _, v := range []Verdict{{Action: Refuse}, {Action: Use}} {
+		r := newRig(t, hooked(func(context.Context, Flow) Verdict { return v }))
+		c := r.conn(netip.AddrPortFrom(r.peer, 443))
+		c.Send(packet.SYN, nil)
+		r.g.Await(c.Resets())
+		r.gone()
+	}
+}
+
+func TestHookDrops(t *testing.T) {
+	r := newRig(t, hooked(func(context.Context, Flow) Verdict { return Verdict{Action: Drop} }))
+	c := r.conn(netip.AddrPortFrom(r.peer, 443))
+	c.Send(packet.SYN, nil)
+	r.until("the hook has spoken", func() bool { return r.s.stats.Refused == 1 })
+	r.g.Silent()
+}
+
+func TestHookRedirects(t *testing.T) {
+	var to netip.AddrPort
+	var seen Flow
+	r := newStack(t, hooked(func(_ context.Context, f Flow) Verdict { seen = f; return Verdict{Action: Redirect, To: to} }))
+	l := r.listen()
+	to = l.Addr().(*net.TCPAddr).AddrPort()
+	r.run()
+	c := r.conn(netip.MustParseAddrPort("203.0.113.5:443"))
+	c.Open()
+	c.Send(packet.ACK, []byte("elsewhere"))
+	r.reads(r.accept(l), "elsewhere")
+	r.do(func() {
+		if seen != (Flow{Protocol: packet.TCP, Source: c.Local, Destination: c.Peer}) {
+			t.Errorf("the hook saw %+v", seen)
+		}
+	})
+}
+
+func TestHookThatSaysNothingKeepsToThePolicy(t *testing.T) {
+	r := newRig(t, hooked(func(context.Context, Flow) Verdict { return Verdict{} }))
+	c, host := r.open()
+	c.Send(packet.ACK, []byte("x"))
+	r.reads(host, "x")
+}
+
+func TestHookIsNotAskedAboutWhatThePolicyRefuses(t *testing.T) {
+	r := newRig(t, func(cfg *Config) {
+		cfg.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: Refuse} })
+		cfg.Hook = func(context.Context, Flow) Verdict { panic("asked") }
+	})
+	c := r.conn(netip.AddrPortFrom(r.peer, 443))
+	c.Send(packet.SYN, nil)
+	r.g.Only(c.Resets())
+}
+
+// closeTeller is a Conn that tells of its Close.
+type closeTeller struct {
+	net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *closeTeller) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+func TestGuestIsFasterThanTheHook(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	conn := &closeTeller{Conn: near, closed: make(chan struct{})}
+	var ended error
+	r := newRig(t, hooked(func(ctx context.Context, _ Flow) Verdict {
+		<-ctx.Done() // the guest's RST ends it
+		ended = ctx.Err()
+		return Verdict{Action: Use, Conn: conn}
+	}))
+	c := r.conn(netip.AddrPortFrom(r.peer, 443))
+	c.Send(packet.SYN, nil)
+	r.g.Silent()
+	c.SendAt(0, packet.RST, nil)
+	select {
+	case <-conn.closed:
+	case <-time.After(patience):
+		t.Fatal("the late Conn is not closed")
+	}
+	if !errors.Is(ended, context.Canceled) {
+		t.Errorf("the hook's context ended with %v", ended)
+	}
+	r.g.Silent()
+	r.gone()
+	r.until("no hook is under way", func() bool { return r.s.hooks == 0 })
+}
+
+func TestStackEndsBeforeTheHook(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	conn := &closeTeller{Conn: near, closed: make(chan struct{})}
+	asked := make(chan struct{})
+	r := newRig(t, hooked(func(ctx context.Context, _ Flow) Verdict {
+		close(asked)
+		<-ctx.Done()
+		return Verdict{Action: Use, Conn: conn}
+	}))
+	c := r.conn(netip.AddrPortFrom(r.peer, 443))
+	c.Send(packet.SYN, nil)
+	<-asked
+	r.stop()
+	select {
+	case <-conn.closed:
+	case <-time.After(patience):
+		t.Fatal("the late Conn is not closed")
+	}
+}
+
+func TestHooksContextEndsWithTheFlow(t *testing.T) {
+	contexts := make(chan context.Context, 1)
+	r := newRig(t, hooked(func(ctx context.Context, _ Flow) Verdict { contexts <- ctx; return Verdict{} }))
+	c, host := r.open()
+	ctx := <-contexts
+	r.write(host, "x")
+	c.Expect(1)
+	if ctx.Err() != nil {
+		t.Error("the context ended before the flow")
+	}
+	host.Close()
+	c.ExpectFIN()
+	c.Send(packet.ACK|packet.FIN, nil)
+	r.g.Settle()
+	r.gone()
+	select {
+	case <-ctx.Done():
+	case <-time.After(patience):
+		t.Error("the context outlives the flow")
+	}
+}
+
+func TestTooManyHooks(t *testing.T) {
+	r := newRig(t, thinking)
+	for range maxHooks {
+		c := r.conn(netip.AddrPortFrom(r.peer, 443))
+		c.Send(packet.SYN, nil)
+	}
+	r.g.Silent()
+	c := r.conn(netip.AddrPortFrom(r.peer, 443))
+	c.Send(packet.SYN, nil)
+	r.g.Only(c.Resets())
+	if n := r.s.Stats().OverLimit; n != 1 {
+		t.Errorf("%d turned away by limits, want 1", n)
+	}
+}
