@@ -219,7 +219,7 @@ type outcome struct {
 type why uint8
 
 const (
-	byRule why = iota // or the default
+	_ why = iota // a rule, or the default
 
 	byResolver   // a question to our forwarder
 	byCapture    // a question to another server, answered by our forwarder

@@ -1,0 +1,608 @@
+package dns
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+func TestAnswersComeUnchanged(t *testing.T) {
+	q := ask(t, 0x1234, "Example.com", dnsmessage.TypeA)
+	full := unpack(t, answerTo(t, q, dnsmessage.RCodeSuccess, "example.com CNAME www.example.com", "www.example.com A 192.0.2.1"))
+	full.Header.AuthenticData, full.Header.Authoritative = true, true
+	full.Additionals = []dnsmessage.Resource{{
+		Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName("x."), Class: 250},
+		Body:   &dnsmessage.UnknownResource{Type: 4711, Data: []byte{1, 2, 3}},
+	}}
+	want := pack(t, full)
+	for _, c := range []struct {
+		name     string
+		exchange func(testing.TB, *Forwarder, []byte) []byte
+	}{{"UDP", exchangeUDP}, {"TCP", exchangeTCP}} {
+		t.Run(c.name, func(t *testing.T) {
+			var s fakes
+			var sent []byte
+			s.set("192.0.2.1", func(_ string, q []byte) []byte {
+				sent = bytes.Clone(q)
+				out := bytes.Clone(want)
+				copy(out, q[:2])
+				return out
+			})
+			f := newForwarder(t, Config{}, &s)
+			if got := c.exchange(t, f, q); !bytes.Equal(got, want) {
+				t.Errorf("answer\n%x, want\n%x", got, want)
+			}
+			if !bytes.Equal(sent[2:], q[2:]) {
+				t.Errorf("the server got\n%x, want\n%x", sent, q)
+			}
+		})
+	}
+}
+
+func TestIDsAreNotTheGuests(t *testing.T) {
+	var s fakes
+	var mu sync.Mutex
+	ids := map[uint16]bool{}
+	s.set("192.0.2.1", func(_ string, q []byte) []byte {
+		mu.Lock()
+		ids[binary.BigEndian.Uint16(q)] = true
+		mu.Unlock()
+		return answerTo(t, q, dnsmessage.RCodeSuccess)
+	})
+	f := newForwarder(t, Config{}, &s)
+	for range 16 {
+		if m := unpack(t, exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA))); m.ID != 7 {
+			t.Errorf("id %d in the answer", m.ID)
+		}
+	}
+	if len(ids) < 10 {
+		t.Errorf("only %d ids toward the server", len(ids))
+	}
+}
+
+func TestQuestionsThatMakeNoSense(t *testing.T) {
+	good := ask(t, 7, "example.com", dnsmessage.TypeA)
+	change := func(f func(*dnsmessage.Message)) []byte {
+		m := unpack(t, good)
+		f(&m)
+		return pack(t, m)
+	}
+	for _, c := range []struct {
+		name string
+		q    []byte
+		want string // code, or "silence"
+	}{
+		{"nothing", []byte{}, "silence"},
+		{"cut header", good[:11], "silence"},
+		{"an answer", change(func(m *dnsmessage.Message) { m.Header.Response = true }), "silence"},
+		{"an answer with addresses", answerTo(t, good, dnsmessage.RCodeSuccess, "example.com A 192.0.2.1"), "silence"},
+		{"another kind", change(func(m *dnsmessage.Message) { m.Header.OpCode = 5 }), "RCodeNotImplemented"},
+		{"no question", change(func(m *dnsmessage.Message) { m.Questions = nil }), "RCodeFormatError"},
+		{"two questions", change(func(m *dnsmessage.Message) { m.Questions = append(m.Questions, m.Questions[0]) }), "RCodeFormatError"},
+		{"cut question", good[:len(good)-1], "RCodeFormatError"},
+		{"name that points to itself", slices.Concat(good[:12], []byte{0xc0, 12, 0, 1, 0, 1}), "RCodeFormatError"},
+		{"cut record", change(func(m *dnsmessage.Message) {
+			m.Additionals = []dnsmessage.Resource{record(t, "example.com TXT x")}
+		})[:40], "RCodeFormatError"},
+		{"very long", change(func(m *dnsmessage.Message) {
+			for range 25 {
+				m.Additionals = append(m.Additionals, record(t, "example.com TXT "+strings.Repeat("x", 250)))
+			}
+		}), "RCodeFormatError"},
+		{"zone transfer", ask(t, 7, "example.com", typeAXFR), "RCodeRefused"},
+		{"incremental zone transfer", ask(t, 7, "example.com", typeIXFR), "RCodeRefused"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s fakes
+				s.set("192.0.2.1", says(t))
+				f := newForwarder(t, Config{}, &s)
+				conn := f.Packets()
+				defer conn.Close()
+				if _, err := conn.Write(c.q); err != nil {
+					t.Fatal(err)
+				}
+				buf := make([]byte, 600)
+				n, err := conn.Read(buf)
+				if c.want == "silence" {
+					if err != io.EOF {
+						t.Errorf("read %x, %v", buf[:n], err)
+					}
+				} else if err != nil {
+					t.Error(err)
+				} else if m := unpack(t, buf[:n]); m.RCode.String() != c.want || m.ID != 7 || !m.Response {
+					t.Errorf("answer %v, want %s", m.GoString(), c.want)
+				}
+				if n := s.count("192.0.2.1"); n != 0 {
+					t.Errorf("the server was asked %d times", n)
+				}
+				if st := f.Stats(); st.Malformed != 1 || st.Questions != 0 {
+					t.Errorf("%+v", st)
+				}
+			})
+		})
+	}
+}
+
+func TestSizesOverUDP(t *testing.T) {
+	long := make([]string, 100) // about 1.6 KB
+	for i := range long {
+		long[i] = fmt.Sprintf("example.com A 198.51.100.%d", i)
+	}
+	for _, c := range []struct {
+		name  string
+		edns  int // 0: none
+		short bool
+		cut   bool
+	}{
+		{"short, no EDNS", 0, true, false},
+		{"long, no EDNS", 0, false, true},
+		{"long, EDNS for less", 1232, false, true},
+		{"long, EDNS for more", 4096, false, false},
+		{"EDNS for less than anybody must take", 1, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var s fakes
+			records := long
+			if c.short {
+				records = long[:20]
+			}
+			s.set("192.0.2.1", says(t, records...))
+			var learned int
+			f := newForwarder(t, Config{Learn: func(_ string, a []netip.Addr, _ time.Duration) { learned = len(a) }}, &s)
+			m := unpack(t, ask(t, 7, "example.com", dnsmessage.TypeA))
+			if c.edns > 0 {
+				var h dnsmessage.ResourceHeader
+				h.SetEDNS0(c.edns, 0, false)
+				m.Additionals = []dnsmessage.Resource{{Header: h, Body: &dnsmessage.OPTResource{}}}
+			}
+			q := pack(t, m)
+			got := unpack(t, exchangeUDP(t, f, q))
+			if got.Truncated != c.cut || (len(got.Answers) == 0) != c.cut || len(got.Questions) != 1 || got.ID != 7 {
+				t.Errorf("truncated %v with %d records", got.Truncated, len(got.Answers))
+			}
+			if learned != len(records) {
+				t.Errorf("%d addresses learned", learned)
+			}
+			if got := unpack(t, exchangeTCP(t, f, q)); got.Truncated || len(got.Answers) != len(records) {
+				t.Errorf("over TCP: truncated %v with %d records", got.Truncated, len(got.Answers))
+			}
+		})
+	}
+}
+
+func TestTruncatedAnswers(t *testing.T) {
+	server := func(network string, q []byte) []byte {
+		if network == "tcp" {
+			return answerTo(t, q, dnsmessage.RCodeSuccess, "example.com A 192.0.2.1", "example.com A 192.0.2.2")
+		}
+		m := unpack(t, answerTo(t, q, dnsmessage.RCodeSuccess))
+		m.Truncated = true
+		return pack(t, m)
+	}
+	var s fakes
+	s.set("192.0.2.1", server)
+	f := newForwarder(t, Config{}, &s)
+	q := ask(t, 7, "example.com", dnsmessage.TypeA)
+	if m := unpack(t, exchangeUDP(t, f, q)); !m.Truncated {
+		t.Error("UDP: not passed on as it came")
+	}
+	if m := unpack(t, exchangeTCP(t, f, q)); m.Truncated || len(m.Answers) != 2 {
+		t.Errorf("TCP: %v", m.GoString())
+	}
+}
+
+func TestUseVC(t *testing.T) {
+	conf := "nameserver 192.0.2.1\noptions use-vc\n"
+	var s fakes
+	s.set("192.0.2.1", func(network string, q []byte) []byte {
+		if network == "udp" {
+			t.Error("asked over UDP")
+		}
+		return answerTo(t, q, dnsmessage.RCodeSuccess, "example.com A 192.0.2.1")
+	})
+	f := newForwarder(t, Config{ResolvConf: text(&conf)}, &s)
+	if m := unpack(t, exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA))); len(m.Answers) != 1 {
+		t.Error(m.GoString())
+	}
+}
+
+func TestTwoQuestionsFromOneSocket(t *testing.T) {
+	var s fakes
+	s.set("192.0.2.1", func(_ string, q []byte) []byte {
+		if unpack(t, q).Questions[0].Type == dnsmessage.TypeA {
+			return answerTo(t, q, dnsmessage.RCodeSuccess, "example.com A 192.0.2.1")
+		}
+		return answerTo(t, q, dnsmessage.RCodeSuccess, "example.com AAAA 2001:db8::1")
+	})
+	f := newForwarder(t, Config{}, &s)
+	c := f.Packets()
+	defer c.Close()
+	for range 20 {
+		for i, typ := range []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA} {
+			if _, err := c.Write(ask(t, uint16(i), "example.com", typ)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := map[uint16]dnsmessage.Type{}
+		buf := make([]byte, 600)
+		for range 2 {
+			n, err := c.Read(buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := unpack(t, buf[:n])
+			got[m.ID] = m.Answers[0].Header.Type
+		}
+		if got[0] != dnsmessage.TypeA || got[1] != dnsmessage.TypeAAAA {
+			t.Fatalf("answers %v", got)
+		}
+	}
+}
+
+func TestSyntheticNames(t *testing.T) {
+	names := map[string][]netip.Addr{"host.cleat.internal": {netip.MustParseAddr("10.0.2.2"), netip.MustParseAddr("fd00::2")}}
+	for _, c := range []struct {
+		name, ask string
+		typ       dnsmessage.Type
+		want      []string
+	}{
+		{"A", "host.cleat.internal", dnsmessage.TypeA, []string{"10.0.2.2"}},
+		{"AAAA", "host.cleat.internal", dnsmessage.TypeAAAA, []string{"fd00::2"}},
+		{"any", "host.cleat.internal", dnsmessage.TypeALL, []string{"10.0.2.2", "fd00::2"}},
+		{"upper case", "HOST.Cleat.Internal", dnsmessage.TypeA, []string{"10.0.2.2"}},
+		{"another type", "host.cleat.internal", dnsmessage.TypeMX, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var s fakes
+			var learned string
+			f := newForwarder(t, Config{Names: names, Learn: func(name string, _ []netip.Addr, _ time.Duration) { learned = name }}, &s)
+			m := unpack(t, exchangeUDP(t, f, ask(t, 7, c.ask, c.typ)))
+			var got []string
+			for _, r := range m.Answers {
+				switch b := r.Body.(type) {
+				case *dnsmessage.AResource:
+					got = append(got, netip.AddrFrom4(b.A).String())
+				case *dnsmessage.AAAAResource:
+					got = append(got, netip.AddrFrom16(b.AAAA).String())
+				}
+				if r.Header.Name.String() != c.ask+"." {
+					t.Errorf("owner %s", r.Header.Name)
+				}
+			}
+			if !slices.Equal(got, c.want) || m.RCode != 0 || m.ID != 7 {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+			if learned != "host.cleat.internal" {
+				t.Errorf("learned %q", learned)
+			}
+			if s.count("192.0.2.1") != 0 {
+				t.Error("a server was asked")
+			}
+		})
+	}
+}
+
+func TestNamesThatMayNotBeAskedFor(t *testing.T) {
+	var s fakes
+	s.set("192.0.2.1", says(t))
+	f := newForwarder(t, Config{MayAsk: func(name string) bool { return name == "example.com" }}, &s)
+	if m := unpack(t, exchangeUDP(t, f, ask(t, 7, "secret.evil.test", dnsmessage.TypeTXT))); m.RCode != dnsmessage.RCodeNameError || len(m.Questions) != 1 {
+		t.Error(m.GoString())
+	}
+	if n := s.count("192.0.2.1"); n != 0 {
+		t.Errorf("the server was asked %d times", n)
+	}
+	if m := unpack(t, exchangeUDP(t, f, ask(t, 7, "EXAMPLE.com", dnsmessage.TypeTXT))); m.RCode != dnsmessage.RCodeSuccess {
+		t.Error(m.GoString())
+	}
+	if st := f.Stats(); st.Denied != 1 || st.Answers != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestLearnedBeforeTheGuestSeesIt(t *testing.T) {
+	var s fakes
+	s.set("192.0.2.1", says(t, "example.com A 192.0.2.1"))
+	learning, release := make(chan struct{}), make(chan struct{})
+	f := newForwarder(t, Config{Learn: func(name string, a []netip.Addr, ttl time.Duration) {
+		if name != "example.com" || len(a) != 1 || ttl != 300*time.Second {
+			t.Errorf("learned %s %v %v", name, a, ttl)
+		}
+		close(learning)
+		<-release
+	}}, &s)
+	c := f.Packets()
+	defer c.Close()
+	c.Write(ask(t, 7, "example.com", dnsmessage.TypeA))
+	<-learning
+	c.SetReadDeadline(time.Now())
+	if n, err := c.Read(make([]byte, 600)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read %d, %v while the answer is being learned", n, err)
+	}
+	c.SetReadDeadline(time.Time{})
+	close(release)
+	if _, err := c.Read(make([]byte, 600)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConversationOverUDPEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s fakes
+		s.set("192.0.2.1", late(time.Second, says(t)))
+		f := newForwarder(t, Config{}, &s)
+		c := f.Packets()
+		buf := make([]byte, 600)
+		for range 3 { // one question after the other keeps it alive
+			c.Write(ask(t, 7, "example.com", dnsmessage.TypeA))
+			if _, err := c.Read(buf); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(lingers - time.Millisecond)
+		}
+		start := time.Now()
+		if _, err := c.Read(buf); err != io.EOF || time.Since(start) > lingers {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		if _, err := c.Write(ask(t, 7, "example.com", dnsmessage.TypeA)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("write: %v", err)
+		}
+		if len(f.udp) != 0 {
+			t.Error("the conversation is still known")
+		}
+		idle := f.Packets()
+		if _, err := idle.Read(buf); err != io.EOF {
+			t.Errorf("one that never began: %v", err)
+		}
+	})
+}
+
+func TestCloseAndRunsEndWakeReaders(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		open func(*Forwarder) net.Conn
+		end  bool // Run's, else Close
+		want []error
+	}{
+		{"UDP, close", (*Forwarder).Packets, false, []error{net.ErrClosed}},
+		{"UDP, end", (*Forwarder).Packets, true, []error{io.EOF}},
+		{"TCP, close", (*Forwarder).Stream, false, []error{io.ErrClosedPipe}},
+		{"TCP, end", (*Forwarder).Stream, true, []error{io.EOF}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s fakes
+				s.set("192.0.2.1", silent)
+				f, err := New(Config{Servers: two(), Dial: s.dial})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ran := make(chan error, 1)
+				go func() { ran <- f.Run(ctx) }()
+				conn := c.open(f)
+				q := ask(t, 7, "example.com", dnsmessage.TypeA)
+				if strings.HasPrefix(c.name, "TCP") {
+					q = append(binary.BigEndian.AppendUint16(nil, uint16(len(q))), q...)
+				}
+				if _, err := conn.Write(q); err != nil {
+					t.Fatal(err)
+				}
+				read := make(chan error, 1)
+				go func() {
+					_, err := conn.Read(make([]byte, 600))
+					read <- err
+				}()
+				synctest.Wait()
+				if c.end {
+					cancel()
+				} else {
+					conn.Close()
+				}
+				if err := <-read; !slices.Contains(c.want, err) {
+					t.Errorf("read: %v, want %v", err, c.want)
+				}
+				cancel()
+				if err := <-ran; !errors.Is(err, context.Canceled) {
+					t.Errorf("Run: %v", err)
+				}
+				conn.Close()
+				if f.Packets() != nil || f.Stream() != nil {
+					t.Error("a conversation after the end")
+				}
+			})
+		})
+	}
+}
+
+func TestFloods(t *testing.T) {
+	t.Run("questions", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var s fakes
+			s.set("192.0.2.1", silent)
+			f := newForwarder(t, Config{Queries: 4}, &s)
+			c := f.Packets()
+			defer c.Close()
+			for i := range 1000 {
+				if _, err := c.Write(ask(t, uint16(i), "example.com", dnsmessage.TypeA)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+			if n := s.count("192.0.2.1"); n != 4 {
+				t.Errorf("%d under way, want 4", n)
+			}
+			if st := f.Stats(); st.Dropped != 1000-4*waitingFactor {
+				t.Errorf("%d dropped", st.Dropped)
+			}
+		})
+	})
+	t.Run("tries", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var s fakes
+			s.set("192.0.2.1", silent)
+			s.set("192.0.2.2", silent)
+			f := newForwarder(t, Config{Queries: 4, Servers: two()}, &s)
+			c := f.Packets()
+			defer c.Close()
+			for i := range 4 {
+				c.Write(ask(t, uint16(i), "example.com", dnsmessage.TypeA))
+			}
+			time.Sleep(5 * time.Second)
+			if n := s.count("192.0.2.1") + s.count("192.0.2.2"); n != 4+2 {
+				t.Errorf("%d sockets, want 6", n)
+			}
+		})
+	})
+	t.Run("conversations", func(t *testing.T) {
+		f := newForwarder(t, Config{}, &fakes{})
+		var open []net.Conn
+		for range maxConversations {
+			open = append(open, f.Packets())
+		}
+		for range maxStreams {
+			open = append(open, f.Stream())
+		}
+		if f.Packets() != nil || f.Stream() != nil {
+			t.Error("one too many")
+		}
+		for _, c := range open {
+			c.Close()
+		}
+		if c := f.Packets(); c == nil {
+			t.Error("closed conversations count")
+		}
+	})
+	t.Run("answers that nobody reads", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var s fakes
+			s.set("192.0.2.1", says(t))
+			f := newForwarder(t, Config{}, &s)
+			c := f.Packets().(*packets)
+			defer c.Close()
+			for i := range 2 * maxUnread {
+				c.Write(ask(t, uint16(i), "example.com", dnsmessage.TypeA))
+			}
+			synctest.Wait()
+			if len(c.answers) != maxUnread || f.Stats().Dropped != maxUnread {
+				t.Errorf("%d unread, %d dropped", len(c.answers), f.Stats().Dropped)
+			}
+		})
+	})
+}
+
+func TestStream(t *testing.T) {
+	framed := func(msgs ...[]byte) (out []byte) {
+		for _, m := range msgs {
+			out = append(binary.BigEndian.AppendUint16(out, uint16(len(m))), m...)
+		}
+		return out
+	}
+	slow, fast := ask(t, 1, "slow.example", dnsmessage.TypeA), ask(t, 2, "fast.example", dnsmessage.TypeA)
+	server := func(_ string, q []byte) []byte {
+		if bytes.Contains(q, []byte("slow")) {
+			time.Sleep(time.Second / 2)
+		}
+		return answerTo(t, q, dnsmessage.RCodeSuccess)
+	}
+	for _, c := range []struct {
+		name  string
+		send  []byte
+		half  bool     // close the sending direction after it
+		want  []uint16 // ids of the answers
+		after time.Duration
+	}{
+		{"one", framed(fast), false, []uint16{2}, streamIdle},
+		{"pipelined: the quick one first", framed(slow, fast), false, []uint16{2, 1}, streamIdle},
+		{"half closed", framed(slow), true, []uint16{1}, time.Second / 2},
+		{"half closed at once", nil, true, nil, 0},
+		{"nothing", nil, false, nil, streamIdle},
+		{"an answer", framed(answerTo(t, fast, dnsmessage.RCodeSuccess)), false, nil, 0},
+		{"a question without end", append([]byte{0x10, 0}, fast...), false, nil, streamIdle},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s fakes
+				s.set("192.0.2.1", server)
+				f := newForwarder(t, Config{}, &s)
+				conn := f.Stream()
+				defer conn.Close()
+				start := time.Now()
+				go func() {
+					conn.Write(c.send)
+					if c.half {
+						conn.(interface{ CloseWrite() error }).CloseWrite()
+					}
+				}()
+				var got []uint16
+				for {
+					m, err := readMessage(conn, maxMessage)
+					if err != nil {
+						if err != io.EOF {
+							t.Error(err)
+						}
+						break
+					}
+					got = append(got, unpack(t, m).ID)
+				}
+				if took := time.Since(start); !slices.Equal(got, c.want) || took < c.after || took > c.after+time.Second {
+					t.Errorf("answers %v after %v, want %v after %v", got, took, c.want, c.after)
+				}
+				synctest.Wait()
+				if len(f.tcp) != 0 {
+					t.Error("the conversation is still known")
+				}
+			})
+		})
+	}
+	t.Run("a very long question", func(t *testing.T) {
+		f := newForwarder(t, Config{}, &fakes{})
+		conn := f.Stream()
+		defer conn.Close()
+		go conn.Write([]byte{0xff, 0xff, 1, 2, 3})
+		if _, err := conn.Read(make([]byte, 9)); err != io.EOF {
+			t.Errorf("read: %v", err)
+		}
+	})
+}
+
+func TestNewChecks(t *testing.T) {
+	a := netip.MustParseAddr("192.0.2.1")
+	for _, c := range []struct {
+		name string
+		cfg  Config
+		want string // "": fine
+	}{
+		{"zero", Config{}, ""},
+		{"server without port", Config{Servers: []netip.AddrPort{netip.AddrPortFrom(a, 0)}}, "address and a port"},
+		{"no server", Config{Servers: []netip.AddrPort{{}}}, "address and a port"},
+		{"name in upper case", Config{Names: map[string][]netip.Addr{"Host.internal": {a}}}, "lower case"},
+		{"name with a final dot", Config{Names: map[string][]netip.Addr{"host.internal.": {a}}}, "final dot"},
+		{"name too long", Config{Names: map[string][]netip.Addr{strings.Repeat("a.", 130): {a}}}, "lower case"},
+		{"address with zone", Config{Names: map[string][]netip.Addr{"h": {netip.MustParseAddr("fe80::1%x")}}}, "without zone"},
+		{"queries", Config{Queries: -1}, "1 or more"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := New(c.cfg)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error is %v", err)
+			}
+		})
+	}
+}

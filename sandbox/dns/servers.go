@@ -1,0 +1,185 @@
+package dns
+
+import (
+	"bytes"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// lookEvery bounds how often resolv.conf is read: a change is seen by the
+	// first question a second later.
+	lookEvery = time.Second
+	// A server that was overtaken so many times in a row is asked last: once is a
+	// name that takes long to find.
+	maxMisses = 2
+	// A server that is asked last is tried beside the others after probeFirst,
+	// and, while it does not answer, after twice as long each time up to
+	// probeLast.
+	probeFirst = 5 * time.Second
+	probeLast  = time.Minute
+)
+
+// server is one that can be asked. Its fields are the servers' to change.
+type server struct {
+	addr    netip.AddrPort
+	misses  int // since it last answered
+	down    bool
+	probeAt time.Time
+	wait    time.Duration // until the next probe
+}
+
+// servers are those that are asked, and how well they do. Safe for concurrent
+// use.
+type servers struct {
+	open  func() (io.ReadCloser, error)
+	fixed []netip.AddrPort // in place of resolv.conf's
+
+	mu     sync.Mutex
+	looked time.Time
+	text   []byte // of resolv.conf
+	conf   ResolvConf
+	list   []*server
+	turn   int // for rotate
+}
+
+func newServers(cfg Config) *servers {
+	s := &servers{open: cfg.ResolvConf, fixed: slices.Clone(cfg.Servers)}
+	if s.open == nil {
+		s.open = func() (io.ReadCloser, error) { return os.Open("/etc/resolv.conf") }
+	}
+	s.conf, _ = ParseResolvConf(bytes.NewReader(nil))
+	s.take()
+	return s
+}
+
+// take makes the list of servers after conf has changed; those that stay keep
+// their record.
+func (s *servers) take() {
+	addrs := s.fixed
+	if len(addrs) == 0 {
+		addrs = s.conf.Servers
+	}
+	if len(addrs) == 0 { // resolv.conf(5): the name server on the local machine
+		addrs = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), dnsPort)}
+	}
+	old := s.list
+	s.list = nil
+	for _, a := range addrs {
+		i := slices.IndexFunc(old, func(o *server) bool { return o.addr == a })
+		if i >= 0 {
+			s.list = append(s.list, old[i])
+		} else {
+			s.list = append(s.list, &server{addr: a})
+		}
+	}
+}
+
+// look reads resolv.conf where it was not just read.
+func (s *servers) look(now time.Time) {
+	if !s.looked.IsZero() && now.Sub(s.looked) < lookEvery {
+		return
+	}
+	s.looked = now
+	text, err := s.read()
+	if err != nil || s.text != nil && bytes.Equal(text, s.text) {
+		return
+	}
+	conf, err := ParseResolvConf(bytes.NewReader(text))
+	if err != nil {
+		return
+	}
+	s.text, s.conf = text, conf
+	s.take()
+}
+
+func (s *servers) read() ([]byte, error) {
+	f, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxResolvConfBytes))
+}
+
+// plan says how one question is asked.
+type plan struct {
+	servers  []netip.AddrPort // in the order of asking
+	probe    []netip.AddrPort // that are asked beside them, to see whether they answer again
+	tries    int              // of all servers together
+	deadline time.Duration    // for all of it
+	tcp      bool
+}
+
+// plan is made anew for each question.
+func (s *servers) plan(now time.Time) plan {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.look(now)
+	p := plan{tcp: s.conf.TCP}
+	var last []netip.AddrPort
+	for i := range s.list {
+		o := s.list[(i+s.turn)%len(s.list)]
+		if !o.down {
+			p.servers = append(p.servers, o.addr)
+			continue
+		}
+		last = append(last, o.addr)
+		if !now.Before(o.probeAt) {
+			p.probe = append(p.probe, o.addr)
+			o.wait = min(2*o.wait, probeLast)
+			o.probeAt = now.Add(o.wait)
+		}
+	}
+	if len(p.servers) == 0 { // they are asked anyway
+		p.probe = nil
+	}
+	p.servers = append(p.servers, last...)
+	if s.conf.Rotate {
+		s.turn = (s.turn + 1) % len(s.list)
+	}
+	attempts := max(s.conf.Attempts, 1)
+	p.tries = min(attempts*len(s.list), max(maxTries, len(s.list)))
+	p.deadline = min(max(s.conf.Timeout, time.Second)*time.Duration(attempts), maxDeadline)
+	return p
+}
+
+// answered notes that servers work.
+func (s *servers) answered(who ...netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.list {
+		if slices.Contains(who, o.addr) {
+			*o = server{addr: o.addr}
+		}
+	}
+}
+
+// missed notes that servers have not answered in time, or, with gone, that
+// nobody is there.
+func (s *servers) missed(now time.Time, gone bool, who ...netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.list {
+		if !slices.Contains(who, o.addr) {
+			continue
+		}
+		if o.misses++; !o.down && (gone || o.misses >= maxMisses) {
+			o.down, o.wait, o.probeAt = true, probeFirst, now.Add(probeFirst)
+		}
+	}
+}
+
+// current is the resolv.conf in force.
+func (s *servers) current() ResolvConf {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.look(time.Now())
+	c := s.conf
+	c.Servers, c.Search = slices.Clone(c.Servers), slices.Clone(c.Search)
+	return c
+}
