@@ -11,7 +11,14 @@
 // takes half a minute and 1 GB, then about 20 s. CLEAT_SID names another place.
 // Each story runs in namespaces of its own on a copy of the tree in memory;
 // neither the tree nor the host changes. Without root or the tree the tests
-// skip. To compare with Debian's own helpers run a story by hand:
+// skip.
+//
+// RootlessKit's pasta driver is of use since 2.3, and CLEAT_ROOTLESSKIT names a
+// program of a newer release than the tree's:
+//
+//	GOBIN=/var/tmp CGO_ENABLED=0 go install github.com/rootless-containers/rootlesskit/v3/cmd/rootlesskit@v3.0.1
+//
+// To compare with Debian's own helpers run a story by hand:
 //
 //	cd compat/engines/testdata
 //	sudo ./enter.sh /var/tmp/cleat-sid DIR_WITH_WHOAMI ./podman.sh pasta --network pasta

@@ -138,6 +138,28 @@ func TestRootlessKit(t *testing.T) {
 	t.Run("slirp4netns", func(t *testing.T) {
 		check(t, story(t, "rootlesskit.sh", "cleat", "slirp4netns"), want)
 	})
+	t.Run("pasta", func(t *testing.T) {
+		newer := os.Getenv("CLEAT_ROOTLESSKIT")
+		if newer == "" {
+			t.Skip("CLEAT_ROOTLESSKIT names no RootlessKit newer than 2.2, whose pasta driver waits for pasta")
+		}
+		b, err := os.ReadFile(newer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		into := filepath.Join(programs, "rootlesskit")
+		if err := os.WriteFile(into, b, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(into)
+		told := story(t, "rootlesskit.sh", "cleat", "pasta")
+		check(t, told, map[string]string{
+			"rootlesskit": "0", "helpers": "1", "helpers afterwards": "0",
+			"resolver": "nameserver 10.0.2.3", "out": "hello from outside", "name": "1", "ping": "1",
+			"host's loopback by the gateway": "hello from the host",
+			"in from outside":                "from 192.0.2.20", "in by UDP from outside": "from 192.0.2.20",
+		})
+	})
 	t.Run("slirp4netns without the host's loopback", func(t *testing.T) {
 		told := story(t, "rootlesskit.sh", "cleat", "slirp4netns", "--disable-host-loopback")
 		check(t, told, map[string]string{

@@ -1,11 +1,14 @@
 #!/bin/bash
 # RootlessKit, as an ordinary user: rootlesskit.sh HELPER NET, where HELPER is
 # "cleat", or "debian" for Debian's programs, and NET is slirp4netns or pasta.
+# A rootlesskit among the programs goes before Debian's.
 # Each line of the answer begins with what it is about.
 set -u
 . /run/cleat/office.sh
 helper=$1 net=$2
 
+kit=rootlesskit
+[ -e /run/cleat/rootlesskit ] && kit=/run/cleat/rootlesskit
 binary=
 if [ "$helper" = cleat ]; then
 	mkdir /run/cleat/bin
@@ -35,12 +38,12 @@ cat > /tmp/begin <<SH
 #!/bin/sh
 export XDG_RUNTIME_DIR=/run/user/1500 HOME=/home/tester PATH=$PATH
 cd
-exec rootlesskit --net=$net --mtu=65520 --copy-up=/etc $binary $ports "\$@" /tmp/inside $gateway
+exec $kit --net=$net --mtu=65520 --copy-up=/etc $binary $ports "\$@" /tmp/inside $gateway
 SH
 chmod 755 /tmp/inside /tmp/begin
 shift 2
 setpriv --reuid tester --regid tester --init-groups /tmp/begin "$@" 2>&1 &
-kit=$!
+job=$!
 for i in $(seq 200); do [ -e /tmp/inside.done ] && break; sleep 0.05; done
 echo "helpers: $(running $net | wc -l)"
 running $net | sed "s/^/helper: /"
@@ -60,7 +63,7 @@ pasta)
 	;;
 esac
 touch /tmp/outside.done
-wait $kit
+wait $job
 echo "rootlesskit: $?"
 for i in $(seq 50); do [ -z "$(running $net)" ] && break; sleep 0.1; done
 echo "helpers afterwards: $(running $net | wc -l)"

@@ -1,0 +1,379 @@
+package pasta_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/compat/pasta"
+	"cleat/lab"
+	"cleat/netns"
+	"cleat/sandbox"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// TestMain lets the test binary be pasta under that name, as it is started by
+// run and by its own copy.
+func TestMain(m *testing.M) {
+	sandbox.Init()
+	if filepath.Base(os.Args[0]) == "pasta" {
+		os.Exit(pasta.Main(os.Args[1:], "test"))
+	}
+	os.Exit(lab.RunTests(m))
+}
+
+// program is pasta with arguments, not started.
+func program(args ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = append([]string{"pasta"}, args...)
+	return cmd
+}
+
+// run runs pasta to its end and returns what it printed and its exit code.
+func run(t *testing.T, args ...string) (out string, code int) {
+	t.Helper()
+	var b bytes.Buffer
+	cmd := program(args...)
+	cmd.Stdout, cmd.Stderr = &b, &b // Run waits until nobody holds them open
+	err := cmd.Run()
+	exit := new(exec.ExitError)
+	if errors.As(err, &exit) {
+		return b.String(), exit.ExitCode()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String(), 0
+}
+
+// guest is a namespace with a name in the file system.
+func guest(t *testing.T) (ns *netns.NS, path string) {
+	t.Helper()
+	loopback(t)
+	ns, err := netns.New("guest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	path = filepath.Join(t.TempDir(), "guest")
+	if err := ns.Pin(path); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { netns.Unpin(path) })
+	return ns, path
+}
+
+// loopback brings the host's loopback up: in a lab it is down.
+func loopback(t *testing.T) {
+	t.Helper()
+	lab.Need(t)
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// helper reads the process id that pasta left, and sees to it that the process
+// does not stay: in a lab we are the parent of all orphans.
+func helper(t *testing.T, pidFile string) int {
+	t.Helper()
+	b, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if unix.Kill(pid, unix.SIGKILL) == nil {
+			unix.Wait4(pid, nil, 0, nil)
+		}
+	})
+	return pid
+}
+
+// wait waits for the helper's end.
+func wait(t *testing.T, pid int) unix.WaitStatus {
+	t.Helper()
+	var s unix.WaitStatus
+	if _, err := unix.Wait4(pid, &s, 0, nil); err != nil {
+		t.Fatalf("wait for helper %d: %v", pid, err)
+	}
+	return s
+}
+
+// answering listens and answers each connection with a word.
+func answering(t *testing.T, in *netns.NS, address, word string) netip.AddrPort {
+	t.Helper()
+	var l net.Listener
+	err := in.Do(func() (err error) {
+		l, err = net.Listen("tcp", address)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprint(c, word)
+			c.Close()
+		}
+	}()
+	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+// ask connects from a namespace and returns what is answered.
+func ask(in *netns.NS, address string) (answer string, err error) {
+	doing := in.Do(func() error {
+		c, dialing := net.Dial("tcp", address)
+		if err = dialing; err != nil {
+			return nil
+		}
+		defer c.Close()
+		b, reading := io.ReadAll(c)
+		answer, err = string(b), reading
+		return nil
+	})
+	return answer, errors.Join(doing, err)
+}
+
+func current(t *testing.T) *netns.NS {
+	t.Helper()
+	ns, err := netns.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	return ns
+}
+
+// until asks again and again whether something is so.
+func until(so func() bool) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !so() {
+		<-tick.C
+	}
+}
+
+// status is a field of /proc/PID/status.
+func status(t *testing.T, pid int, field string) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
+
+const noForwards = "-t none -u none -T none -U none"
+
+// TestAttach is how Podman does it: pasta exits with 0 when the network works,
+// having printed nothing and let go of its streams; the helper is sealed; it
+// ends with the path.
+func TestAttach(t *testing.T) {
+	inside, path := guest(t)
+	host := current(t)
+	inner := answering(t, inside, "0.0.0.0:80", "inside")
+	outer := answering(t, host, "127.0.0.1:0", "outside")
+	taken := answering(t, host, "127.0.0.1:0", "taken")
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	args := fmt.Sprintf("--config-net -t 127.0.0.1/18080:%d -u none -T 15432:%d -U none --quiet --pid %s --netns %s", inner.Port(), outer.Port(), pidFile, path)
+	if out, code := run(t, strings.Fields(args)...); code != 0 || out != "" {
+		t.Fatalf("exit code %d:\n%s", code, out)
+	}
+	pid := helper(t, pidFile)
+	if s, c := status(t, pid, "Seccomp"), status(t, pid, "CapEff"); s != "2" || strings.Trim(c, "0") != "" {
+		t.Errorf("the helper is not sealed: seccomp %s, capabilities %s", s, c)
+	}
+
+	for _, r := range []struct {
+		name    string
+		from    *netns.NS
+		address string
+		want    string
+	}{
+		{"out to the host's loopback, by the gateway", inside, fmt.Sprintf("169.254.2.2:%d", outer.Port()), "outside"},
+		{"in by a forward", host, "127.0.0.1:18080", "inside"},
+		{"out by a port of the namespace's loopback", inside, "127.0.0.1:15432", "outside"},
+	} {
+		if got, err := ask(r.from, r.address); got != r.want || err != nil {
+			t.Errorf("%s: %q, %v, want %q", r.name, got, err, r.want)
+		}
+	}
+	if _, err := ask(inside, fmt.Sprintf("127.0.0.1:%d", taken.Port())); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a port that is not forwarded: %v, want refusal", err)
+	}
+
+	if err := netns.Unpin(path); err != nil {
+		t.Fatal(err)
+	}
+	if s := wait(t, pid); !s.Exited() || s.ExitStatus() != 0 {
+		t.Errorf("when the namespace went the helper ended with %#x", s)
+	}
+	if _, err := ask(host, "127.0.0.1:18080"); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a forward of a helper that is gone: %v", err)
+	}
+}
+
+// TestFollows forwards what begins to listen, both ways, as by default.
+func TestFollows(t *testing.T) {
+	inside, path := guest(t)
+	host := current(t)
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	if out, code := run(t, "--config-net", "-q", "-P", pidFile, "--netns", path); code != 0 || out != "" {
+		t.Fatalf("exit code %d:\n%s", code, out)
+	}
+	helper(t, pidFile)
+	answering(t, inside, "0.0.0.0:18081", "inside")
+	answering(t, host, "127.0.0.1:18082", "outside")
+	for _, r := range []struct {
+		from          *netns.NS
+		address, want string
+	}{{host, "127.0.0.1:18081", "inside"}, {inside, "127.0.0.1:18082", "outside"}} {
+		until(func() bool { // it takes the helper a moment to notice
+			got, err := ask(r.from, r.address)
+			if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+				t.Fatalf("%s: %q, %v", r.address, got, err)
+			}
+			return got == r.want
+		})
+	}
+}
+
+// TestFailures: an exit code, a text, and nothing left behind.
+func TestFailures(t *testing.T) {
+	_, path := guest(t)
+	taken := answering(t, current(t), "127.0.0.1:0", "taken")
+	dir := t.TempDir()
+	rows := []struct{ name, args, text string }{
+		{"no such namespace", "--netns " + dir + "/none", "none: no such file or directory"},
+		{"no namespace", "--netns " + os.Args[0], "it is no network namespace"},
+		{"no such process", "999999", "/proc/999999/ns/net: no such file or directory"},
+		{"port taken", fmt.Sprintf("-t 127.0.0.1/%d --netns %s", taken.Port(), path), "address already in use"},
+		{"no such link", "-i eth7 --netns " + path, `find link "eth7"`},
+		{"a device for the process id", "-P /dev/null --netns " + path, "--pid: open /dev/null: it is no regular file"},
+		{"a directory for the log", "-l " + dir + " --netns " + path, "--log-file: open " + dir},
+		{"no directory for the capture", "-p " + dir + "/none/x --netns " + path, "--pcap: open " + dir},
+		{"usage", "--bogus", "pasta: unrecognized option '--bogus'\nUsage: pasta"},
+	}
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
+			args := append(strings.Fields(noForwards), "--config-net", "-q")
+			if strings.HasPrefix(r.args, "-t") {
+				args = args[2:]
+			}
+			out, code := run(t, append(args, strings.Fields(r.args)...)...)
+			if code != 1 || !strings.Contains(out, r.text) || !strings.HasPrefix(out, "pasta: ") {
+				t.Errorf("exit code %d, want 1 and %q:\n%s", code, r.text, out)
+			}
+			if _, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); !errors.Is(err, unix.ECHILD) {
+				t.Errorf("a process is left (%v)", err)
+			}
+		})
+	}
+}
+
+// TestForeground stays until a signal asks it to end.
+func TestForeground(t *testing.T) {
+	_, path := guest(t)
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	if err := unix.Mkfifo(filepath.Join(dir, "pcap"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(filepath.Join(dir, "pcap"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	cmd := program(append(strings.Fields(noForwards), "--config-net", "-f", "-l", log, "-p", filepath.Join(dir, "pcap"), "-P", filepath.Join(dir, "pid"), "--netns", path)...)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	magic := make([]byte, 4)
+	if _, err := io.ReadFull(reader, magic); err != nil {
+		t.Fatal(err)
+	}
+	until(func() bool {
+		info, err := os.Stat(filepath.Join(dir, "pid"))
+		return err == nil && info.Size() > 0
+	})
+	if pid := helper(t, filepath.Join(dir, "pid")); pid != cmd.Process.Pid {
+		t.Errorf("process id %d, want %d", pid, cmd.Process.Pid)
+	}
+	if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	said, err := io.ReadAll(stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("ended by SIGTERM: %v", err)
+	}
+	if !strings.Contains(string(said), "pasta: namespace interface tap0 (a TUN), MTU 65520\n") {
+		t.Errorf("it said:\n%s", said)
+	}
+	if _, err := os.Stat(log); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSpawn runs commands, whose end is ours.
+func TestSpawn(t *testing.T) {
+	loopback(t)
+	t.Setenv("SHELL", "/bin/true")
+	rows := []struct {
+		name string
+		args []string
+		out  string
+		code int
+	}{
+		{"exit code", []string{"sh", "-c", "exit 7"}, "", 7},
+		{"signal", []string{"sh", "-c", "kill -TERM $$"}, "", 128 + 15},
+		{"its own options", []string{"sh", "-c", "echo $0 $1", "-q", "-t"}, "-q -t\n", 0},
+		{"root inside", []string{"id", "-u"}, "0\n", 0},
+		{"a network", []string{"sh", "-c", "echo /proc/sys/net/ipv4/conf/tap*"}, "/proc/sys/net/ipv4/conf/tap0\n", 0},
+		{"no such program", []string{"no-such-program"}, "pasta: start no-such-program: exec: \"no-such-program\": executable file not found in $PATH\n", 1},
+		{"a shell", nil, "", 0},
+	}
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
+			out, code := run(t, append(append(strings.Fields(noForwards), "--config-net"), r.args...)...)
+			if out != r.out || code != r.code {
+				t.Errorf("exit code %d, want %d; printed %q, want %q", code, r.code, out, r.out)
+			}
+		})
+	}
+}
