@@ -83,7 +83,6 @@ func (n *Network) begin(cmd *exec.Cmd, attr *syscall.SysProcAttr, role string, p
 		return err
 	}
 	if attr.PidFD == nil {
-		n.pidfd = -1
 		attr.PidFD = &n.pidfd
 	}
 	cmd.SysProcAttr = attr
@@ -220,6 +219,7 @@ func (n *Network) Exec(ctx context.Context, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return StartError(err)
 	}
+	seen := *cmd.SysProcAttr.PidFD >= 0 // Run sees the end of the command by itself
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
@@ -231,7 +231,9 @@ func (n *Network) Exec(ctx context.Context, cmd *exec.Cmd) error {
 		ended <- err
 	}()
 	waited := cmd.Wait()
-	stop()
+	if !seen {
+		stop()
+	}
 	if err := <-ended; err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -12,32 +13,37 @@ import (
 // configure makes the namespace usable: all of it in one write of route netlink
 // messages, whose answers come in the same order.
 func (i *Inside) configure() error {
-	for _, s := range i.plan.Sysctls {
-		if err := sysctl(s[0], s[1]); err != nil && !i.optional(s[0]) {
-			i.warn("set sysctl: %v", err)
-		}
-	}
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
 		return &SetupError{Step: "open a netlink socket", Err: err}
 	}
 	defer conn.Close()
-	var steps []netlinkStep
+	// Its own loopback is what every namespace needs, whoever sets up the rest.
+	steps := []netlinkStep{{"bring loopback up", false, linkMessage(loopbackIndex, unix.IFF_UP, nil)}}
 	if i.plan.Configure {
 		index, err := linkIndex(conn, i.plan.Interface)
 		if err != nil {
 			return &SetupError{Step: fmt.Sprintf("find device %q", i.plan.Interface), Err: err}
 		}
-		steps = i.steps(index)
+		steps = append(steps, i.steps(index)...)
 	}
 	return i.carryOut(conn, steps)
 }
 
-// optional are sysctls whose absence nobody misses: those of a kernel without
-// IPv6.
-func (i *Inside) optional(path string) bool {
-	return len(path) > 8 && path[:8] == "net/ipv6" && !i.plan.Need6
+// setSysctls sets what can be set. A kernel without IPv6 has none of IPv6's, and
+// then nobody misses them.
+func (i *Inside) setSysctls() {
+	for _, s := range i.plan.Sysctls {
+		err := sysctl(s[0], s[1])
+		if err != nil && (i.plan.Need6 || !strings.HasPrefix(s[0], "net/ipv6/")) {
+			i.warn("set sysctl: %v", err)
+		}
+	}
 }
+
+// loopbackIndex is the same in every namespace: LOOPBACK_IFINDEX
+// (include/net/flow.h).
+const loopbackIndex = 1
 
 // netlinkStep is one request, and what it is for.
 type netlinkStep struct {
@@ -47,9 +53,6 @@ type netlinkStep struct {
 }
 
 func (i *Inside) carryOut(conn *netlink.Conn, steps []netlinkStep) error {
-	if len(steps) == 0 {
-		return nil
-	}
 	// Names the attribute that the kernel objects to; an old kernel says less.
 	_ = conn.SetOption(netlink.ExtendedAcknowledge, true)
 	msgs := make([]netlink.Message, len(steps))
@@ -86,16 +89,12 @@ func noIPv6(err error) bool {
 // network without others no duplicate address detection: every address works at
 // once.
 func (i *Inside) steps(index int) []netlinkStep {
-	const loopback = 1 // LOOPBACK_IFINDEX (include/net/flow.h)
 	p := &i.plan
 	var all []netlinkStep
 	add := func(what string, v6 bool, m netlink.Message) {
 		all = append(all, netlinkStep{what, v6, m})
 	}
-	add("bring loopback up", false, linkMessage(loopback, unix.IFF_UP, nil))
-	if p.Addr6.IsValid() {
-		add("switch IPv6's own addresses off", true, linkMessage(index, 0, noOwnAddress))
-	}
+	add("switch IPv6's own addresses off", true, linkMessage(index, 0, noOwnAddress))
 	add("bring device up", false, linkMessage(index, unix.IFF_UP, func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(unix.IFLA_MTU, uint32(p.MTU))
 		ae.Uint32(unix.IFLA_TXQLEN, txQueueLen)

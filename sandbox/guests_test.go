@@ -1,14 +1,41 @@
 package sandbox_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // guests are what the test binary does inside a sandbox.
-var guests = map[string]func(args []string) error{
-	"show": show,
+func guests() map[string]func(args []string) error {
+	return map[string]func(args []string) error{
+		"attach":   attached,
+		"dial":     dial,
+		"echo":     echo,
+		"fds":      fds,
+		"helper":   helper,
+		"ids":      ids,
+		"lookup":   lookup,
+		"low":      low,
+		"ordinary": ordinary,
+		"persist":  persist,
+		"ping":     ping,
+		"sealed":   sealed,
+		"serve":    serve,
+		"show":     show,
+		"stage":    stage,
+		"user":     ordinaryUser,
+		"wait":     wait,
+	}
 }
 
 // show prints files.
@@ -18,7 +45,198 @@ func show(paths []string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%s: %s\n", p, strings.Join(strings.Fields(string(b)), " "))
+		fmt.Println(strings.Join(strings.Fields(string(b)), " "))
 	}
 	return nil
+}
+
+// fds prints what the open descriptors are, but those that this program's
+// runtime opens itself.
+func fds([]string) error {
+	all, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		to, err := os.Readlink(f)
+		if err == nil && !strings.HasPrefix(to, "anon_inode:[event") && !strings.HasPrefix(to, "/proc/") {
+			fmt.Println(filepath.Base(f), strings.SplitN(to, ":", 2)[0])
+		}
+	}
+	return nil
+}
+
+// ids prints uid, gid and effective capabilities.
+func ids([]string) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var have [2]unix.CapUserData
+	if err := unix.Capget(&header, &have[0]); err != nil {
+		return err
+	}
+	fmt.Printf("%d %d %#x\n", os.Getuid(), os.Getgid(), have[0].Effective|have[0].Permitted|have[0].Inheritable)
+	return nil
+}
+
+// dial connects, and prints what the other side says first, or why it can't.
+func dial(args []string) error {
+	network := args[0]
+	for _, addr := range args[1:] {
+		said, err := ask(network, addr)
+		var errno syscall.Errno
+		switch {
+		case errors.As(err, &errno):
+			fmt.Println(unix.ErrnoName(errno))
+		case err != nil:
+			return err
+		default:
+			fmt.Println(said)
+		}
+	}
+	return nil
+}
+
+func ask(network, addr string) (string, error) {
+	c, err := net.DialTimeout(network, addr, 30*time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("hello")); err != nil {
+		return "", err
+	}
+	buf := make([]byte, 1500)
+	n, err := c.Read(buf)
+	return string(buf[:n]), err
+}
+
+// persist asks until there is an answer.
+func persist(args []string) error {
+	for range 1000 {
+		if said, err := ask("tcp", args[0]); err == nil {
+			fmt.Println(said)
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return errors.New("nobody answers")
+}
+
+// echo sends so many bytes and counts what comes back.
+func echo(args []string) error {
+	c, err := net.Dial("tcp", args[0])
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	const size = 8 << 20
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.CopyN(c, zeros{}, size)
+		sent <- errors.Join(err, c.(*net.TCPConn).CloseWrite())
+	}()
+	n, err := io.Copy(io.Discard, c)
+	if err := errors.Join(err, <-sent); err != nil {
+		return err
+	}
+	if n != size {
+		return fmt.Errorf("%d bytes came back of %d", n, size)
+	}
+	fmt.Println("same")
+	return nil
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+func lookup(names []string) error {
+	r := net.Resolver{PreferGo: true}
+	for _, name := range names {
+		addrs, err := r.LookupNetIP(context.Background(), "ip4", name)
+		if err != nil {
+			return err
+		}
+		fmt.Println(addrs[0])
+	}
+	return nil
+}
+
+// ping sends an echo request as an ordinary user does, and prints who answers.
+func ping(args []string) error {
+	c, err := net.ListenPacket("udp4", "0.0.0.0:0")
+	if err != nil {
+		return err
+	}
+	c.Close()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP)
+	if err != nil {
+		return fmt.Errorf("open ping socket: %w", err)
+	}
+	defer unix.Close(fd)
+	ip := net.ParseIP(args[0]).To4()
+	// echo request; the kernel fills in identifier and checksum
+	if err := unix.Sendto(fd, []byte{8, 0, 0, 0, 0, 0, 0, 1, 'h', 'i'}, 0, &unix.SockaddrInet4{Addr: [4]byte(ip)}); err != nil {
+		return err
+	}
+	buf := make([]byte, 1500)
+	n, from, err := unix.Recvfrom(fd, buf, 0)
+	if err != nil {
+		return err
+	}
+	fmt.Println(n, net.IP(from.(*unix.SockaddrInet4).Addr[:]))
+	return nil
+}
+
+// serve answers one client on each address with its name and the address it
+// sees; "tcp/addr" or "udp/addr". It says when it is ready.
+func serve(args []string) error {
+	done := make(chan error, len(args))
+	for _, a := range args {
+		network, addr, _ := strings.Cut(a, "/")
+		if network == "tcp" {
+			l, err := net.Listen("tcp", addr)
+			if err != nil {
+				return err
+			}
+			go func() {
+				defer l.Close()
+				c, err := l.Accept()
+				if err == nil {
+					_, err = fmt.Fprint(c, "tcp from ", c.RemoteAddr().(*net.TCPAddr).IP)
+					c.Close()
+				}
+				done <- err
+			}()
+			continue
+		}
+		p, err := net.ListenPacket("udp", addr)
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer p.Close()
+			buf := make([]byte, 1500)
+			_, from, err := p.ReadFrom(buf)
+			if err == nil {
+				_, err = p.WriteTo(fmt.Appendf(nil, "udp from %s", from.(*net.UDPAddr).IP), from)
+			}
+			done <- err
+		}()
+	}
+	fmt.Println("ready")
+	for range args {
+		if err := <-done; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait says that it is there, stays until its input ends, and then dials.
+func wait(args []string) error {
+	fmt.Println("ready")
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil || len(args) == 0 {
+		return err
+	}
+	return dial(args)
 }

@@ -102,7 +102,7 @@ type Inside struct {
 
 // Open makes the network device in the namespace of the process and hands it to
 // the host's side. Call it before the process changes its root, since it opens
-// /dev/net/tun; from any thread, but in the namespace that Attach asked for. It
+// /dev/net/tun and files of /proc/sys; from any thread, but in the namespace that Attach asked for. It
 // removes the environment variable by which it found its socket. The error is
 // ErrNotAttached where the process was not started by a command prepared by
 // Attach, else a *SetupError, which Run returns too.
@@ -137,7 +137,9 @@ func open(end insideEnd) (*Inside, error) {
 	if err := end.send(report{Stage: stageDevice, Files: []kind{kindTUN}}, tun); err != nil {
 		return nil, err
 	}
-	return &Inside{end: end, plan: p}, nil
+	i := &Inside{end: end, plan: p}
+	i.setSysctls() // now, since there may be no /proc in a container's root
+	return i, nil
 }
 
 func (i *Inside) warn(format string, args ...any) {
@@ -145,9 +147,8 @@ func (i *Inside) warn(format string, args ...any) {
 }
 
 // SetupNetwork gives the device its addresses and routes and waits until the
-// host's side moves bytes. It needs /proc for what is optional only: ping and
-// low ports for an ordinary user, no router advertisements. The error is a
-// *SetupError, which Run returns too. Call it once.
+// host's side moves bytes. It needs no files. The error is a *SetupError, which
+// Run returns too. Call it once.
 func (i *Inside) SetupNetwork() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()

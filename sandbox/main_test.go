@@ -20,19 +20,28 @@ const guestEnv = "CLEAT_TEST_GUEST"
 
 func TestMain(m *testing.M) {
 	sandbox.Init()
-	if name := os.Getenv(guestEnv); name != "" {
-		f, ok := guests[name]
+	if role, args := guestRole(); role != "" {
+		play, ok := guests()[role]
 		if !ok {
-			fmt.Fprintln(os.Stderr, "unknown guest", name)
+			fmt.Fprintln(os.Stderr, "unknown guest", role)
 			os.Exit(1)
 		}
-		if err := f(os.Args[1:]); err != nil {
+		if err := play(args); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)
 	}
 	os.Exit(lab.RunTests(m))
+}
+
+// guestRole is the part to play: by the environment, or by arguments where a
+// test has no say in that.
+func guestRole() (role string, args []string) {
+	if len(os.Args) > 2 && os.Args[1] == "guest" {
+		return os.Args[2], os.Args[3:]
+	}
+	return os.Getenv(guestEnv), os.Args[1:]
 }
 
 // guest is a command that plays one of guests. What it prints is in out.

@@ -14,6 +14,8 @@ import (
 	"cleat/sandbox/dns"
 	"cleat/sandbox/policy"
 	"cleat/usernet"
+
+	"golang.org/x/sys/unix"
 )
 
 // Network is a network for one namespace. Make it with New, give it a namespace
@@ -132,6 +134,9 @@ func (n *Network) open(ctx context.Context) error {
 			return fmt.Errorf("prepare network: %s was not started", n.cmd.Args[0])
 		}
 		n.theirs.Close() // so that the end of the child is the end of the socket
+		if err := n.watchCommand(); err != nil {
+			return err
+		}
 		if err := n.takeOver(ctx); err != nil {
 			return err
 		}
@@ -145,6 +150,23 @@ func (n *Network) open(ctx context.Context) error {
 		}
 	}
 	return n.openOutward()
+}
+
+// watchCommand makes the end of the command the end of Run. The caller's pidfd
+// stays the caller's; a kernel without them (before 5.3) leaves it to ctx.
+func (n *Network) watchCommand() error {
+	fd := *n.cmd.SysProcAttr.PidFD
+	if fd < 0 {
+		return nil
+	}
+	if n.cmd.SysProcAttr.PidFD != &n.pidfd {
+		var err error
+		if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			return fmt.Errorf("watch command: %w", err)
+		}
+	}
+	n.pidfd = -1
+	return n.watch.process(fd)
 }
 
 // takeOver receives everything from the inside.
@@ -221,6 +243,9 @@ func (n *Network) close() {
 		n.theirs.Close()
 	}
 	n.watch.close()
+	if n.pidfd >= 0 {
+		unix.Close(n.pidfd)
+	}
 	for _, r := range n.opened.outward {
 		r.close()
 	}

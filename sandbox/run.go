@@ -39,10 +39,14 @@ func (n *Network) start(g *group) {
 		g.run(n.resolver.Run)
 	}
 	g.run(func(ctx context.Context) error { return n.rules.Run(ctx, n.lookup()) })
-	g.run(n.watch.wait)
-	if n.cmd != nil {
-		g.run(func(ctx context.Context) error { return n.letBegin(ctx, g) })
-	}
+	g.run(func(ctx context.Context) error {
+		if n.cmd != nil {
+			if err := n.letBegin(ctx); err != nil {
+				return err
+			}
+		}
+		return n.watch.wait(ctx)
+	})
 	for _, r := range n.opened.outward {
 		g.run(r.run)
 	}
@@ -57,7 +61,7 @@ const primeTimeout = 5 * time.Second
 
 // letBegin tells the inside that the network is there, and listens until the
 // command runs in its place, or could not.
-func (n *Network) letBegin(ctx context.Context, g *group) error {
+func (n *Network) letBegin(ctx context.Context) error {
 	priming, cancel := context.WithTimeout(ctx, primeTimeout)
 	if err := n.rules.Prime(priming, n.lookup()); err != nil && ctx.Err() == nil {
 		n.cfg.Log.Warn("look up names of rules", "error", err)
@@ -72,19 +76,9 @@ func (n *Network) letBegin(ctx context.Context, g *group) error {
 		closeAll(fds)
 		return errors.New("let the command begin: unexpected message from inside")
 	case errors.Is(err, io.EOF), ctx.Err() != nil:
-	default:
-		return err
-	}
-	if n.pidfd < 0 {
 		return nil
 	}
-	// From here on the end of the process is the end of the network.
-	w := watch{}
-	if err := w.process(n.pidfd); err != nil {
-		return err
-	}
-	defer w.close()
-	return w.wait(ctx)
+	return err
 }
 
 // group runs goroutines until the first of them ends, or the context; then all

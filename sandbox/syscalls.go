@@ -12,6 +12,7 @@ var sealedCalls = []call{
 	{nr: unix.SYS_SENDMSG}, {nr: unix.SYS_RECVMSG}, {nr: unix.SYS_READV}, {nr: unix.SYS_WRITEV},
 	{nr: unix.SYS_PREAD64}, {nr: unix.SYS_PWRITE64}, {nr: unix.SYS_PREADV2}, {nr: unix.SYS_PWRITEV2},
 	{nr: unix.SYS_SPLICE}, {nr: unix.SYS_SENDFILE}, {nr: unix.SYS_LSEEK}, {nr: unix.SYS_FSYNC}, {nr: unix.SYS_FDATASYNC},
+	{nr: unix.SYS_FTRUNCATE}, // a log of bounded size
 
 	// sockets: of IPv4 and IPv6, and neither raw nor packet ones
 	{nr: unix.SYS_SOCKET, when: []condition{

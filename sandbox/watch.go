@@ -12,9 +12,10 @@ import (
 
 // watch tells when a process or a namespace is gone. The zero watch never does.
 type watch struct {
-	pid  *os.File // a pidfd
-	path string   // of a namespace; "": none
-	id   namespaceID
+	pidfd int
+	pid   *os.File // an epoll instance with the pidfd in it; nil: no process
+	path  string   // of a namespace; "": none
+	id    namespaceID
 }
 
 // namespaceID is what a namespace is known by: device and inode of its file.
@@ -24,14 +25,22 @@ type namespaceID struct{ dev, ino uint64 }
 // nobody anything, and no notice comes when a mount goes.
 const watchEvery = time.Second
 
-// process takes a pidfd over.
+// process takes a pidfd over. The runtime's poller waits for descriptors that
+// don't block, but a pidfd must not be made such a one: package os may wait on a
+// copy of it, and waitid(2) would then fail. An epoll instance around it may.
 func (w *watch) process(pidfd int) error {
-	// The runtime waits in its poller for descriptors that don't block.
-	if err := unix.SetNonblock(pidfd, true); err != nil {
-		unix.Close(pidfd)
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err == nil {
+		err = unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, pidfd, &unix.EpollEvent{Events: unix.EPOLLIN})
+	}
+	if err == nil {
+		err = unix.SetNonblock(ep, true)
+	}
+	if err != nil {
+		closeAll([]int{ep, pidfd})
 		return fmt.Errorf("watch process: %w", err)
 	}
-	w.pid = os.NewFile(uintptr(pidfd), "pidfd")
+	w.pidfd, w.pid = pidfd, os.NewFile(uintptr(ep), "pidfd")
 	return nil
 }
 
@@ -54,7 +63,8 @@ func (w *watch) waitProcess(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watch process: %w", err)
 	}
-	// A pidfd is readable once the process has ended (pidfd_open(2)).
+	// A pidfd is readable once the process has ended (pidfd_open(2)), and an epoll
+	// instance while it has something to tell.
 	err = raw.Read(func(fd uintptr) bool {
 		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		return err == nil && ready > 0
@@ -84,6 +94,8 @@ func (w *watch) waitPath(ctx context.Context) error {
 func (w *watch) close() {
 	if w.pid != nil {
 		w.pid.Close()
+		unix.Close(w.pidfd)
+		w.pid = nil
 	}
 }
 

@@ -1,0 +1,187 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"cleat/sandbox"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// sealed is a helper that seals itself, serves a command, and then tries what it
+// must not be able to do.
+func sealed(args []string) error {
+	ctx := context.Background()
+	n, err := sandbox.New(sandbox.Config{})
+	if err != nil {
+		return err
+	}
+	cmd, out := guest(ctx, "echo", args[0])
+	if err := n.Wrap(cmd); err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if err := n.Prepare(ctx); err != nil {
+		return err
+	}
+	log, err := os.Create(args[1])
+	if err != nil {
+		return err
+	}
+	if err := sandbox.Seal(sandbox.SealConfig{ReadPaths: args[2:3]}); err != nil {
+		return err
+	}
+	if err := n.Run(ctx); err != nil {
+		return err
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("command: %w: %s", err, out)
+	}
+	fmt.Print("command: ", out)
+	for _, a := range forbidden(args) {
+		fmt.Printf("%s: %v\n", a.name, a.do())
+	}
+	return threads(log)
+}
+
+// attempt is something that a sealed process tries.
+type attempt struct {
+	name string
+	do   func() error
+}
+
+// forbidden are attempts, some of them allowed.
+func forbidden(args []string) []attempt {
+	open := func(path string, flags int) func() error {
+		return func() error {
+			f, err := os.OpenFile(path, flags, 0o600)
+			if err == nil {
+				f.Close()
+			}
+			return errno(err)
+		}
+	}
+	socket := func(family, kind int) func() error {
+		return func() error {
+			fd, err := unix.Socket(family, kind, 0)
+			if err == nil {
+				unix.Close(fd)
+			}
+			return err
+		}
+	}
+	return []attempt{
+		{"execute", func() error {
+			_, err := os.StartProcess("/bin/true", []string{"true"}, &os.ProcAttr{})
+			return errno(err)
+		}},
+		{"replace itself", func() error { return unix.Exec("/bin/true", []string{"true"}, nil) }},
+		{"fork", func() error { _, err := syscall.ForkExec("/bin/true", nil, nil); return err }},
+		{"write a file", open(args[1], os.O_WRONLY)},
+		{"make a file", open(args[1]+".new", os.O_RDONLY|os.O_CREATE)},
+		{"remove a file", func() error { return errno(os.Remove(args[1])) }},
+		{"read what it may", open(args[2], os.O_RDONLY)},
+		{"read the resolvers", open("/etc/resolv.conf", os.O_RDONLY)},
+		{"trace", func() error { return unix.PtraceAttach(os.Getppid()) }},
+		{"kill its parent", func() error { return unix.Kill(os.Getppid(), 0) }},
+		{"signal by pidfd", func() error { _, err := unix.PidfdOpen(1, 0); return err }},
+		{"namespace", func() error { return unix.Unshare(unix.CLONE_NEWUSER) }},
+		{"mount", func() error { return unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "") }},
+		{"become somebody", func() error { return unix.Setresuid(0, 0, 0) }},
+		{"executable memory", func() error {
+			b, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
+			if err == nil {
+				unix.Munmap(b)
+			}
+			return err
+		}},
+		{"raw socket", socket(unix.AF_INET, unix.SOCK_RAW)},
+		{"netlink socket", socket(unix.AF_NETLINK, unix.SOCK_RAW)},
+		{"unix socket", socket(unix.AF_UNIX, unix.SOCK_STREAM)},
+		{"TCP socket", socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC)},
+		{"raise a limit", func() error { return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) }},
+		{"listen", func() error {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err == nil {
+				l.Close()
+			}
+			return err
+		}},
+	}
+}
+
+func errno(err error) error {
+	var e syscall.Errno
+	if errors.As(err, &e) {
+		return e
+	}
+	return err
+}
+
+// threads tells what holds for all threads, old and new ones.
+func threads(log *os.File) error {
+	done := make(chan string, 20)
+	block := make(chan struct{})
+	for range cap(done) {
+		go func() {
+			runtime.LockOSThread() // on a thread of its own
+			header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+			var have [2]unix.CapUserData
+			_ = unix.Capget(&header, &have[0]) // not let through: it stays as it is
+			_, err := os.OpenFile("/dev/null", os.O_WRONLY, 0)
+			done <- fmt.Sprint(errno(err))
+			<-block
+		}()
+	}
+	for range cap(done) {
+		if got := <-done; got != unix.EPERM.Error() && got != unix.EACCES.Error() {
+			return fmt.Errorf("a thread writes: %s", got)
+		}
+	}
+	close(block)
+	_, err := log.WriteString("open files still work\n")
+	return err
+}
+
+func TestSeal(t *testing.T) {
+	world(t)
+	server := answerTCP(t, outside4, "", true)
+	dir := t.TempDir()
+	readable := dir + "/readable"
+	if err := os.WriteFile(readable, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd, out := guest(patience(t), "sealed", server.String(), dir+"/log", readable)
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	want := map[string]string{"command": "same"}
+	for _, a := range forbidden([]string{"", "", ""}) {
+		want[a.name] = unix.EPERM.Error()
+	}
+	for _, may := range []string{"read what it may", "read the resolvers", "TCP socket", "listen"} {
+		want[may] = "<nil>"
+	}
+	got := map[string]string{}
+	for line := range strings.Lines(out.String()) {
+		name, result, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		got[name] = result
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if b, err := os.ReadFile(dir + "/log"); err != nil || string(b) != "open files still work\n" {
+		t.Errorf("log %q, error %v", b, err)
+	}
+}

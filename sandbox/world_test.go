@@ -1,0 +1,137 @@
+package sandbox_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+
+	"cleat/lab"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The world outside: addresses on the lab's loopback.
+const (
+	outside4 = "192.0.2.1"
+	outside6 = "2001:db8::1"
+)
+
+var settleWorld = sync.OnceValue(func() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return err
+	}
+	for _, a := range []string{outside4 + "/32", outside6 + "/128"} {
+		addr, err := netlink.ParseAddr(a)
+		if err != nil {
+			return err
+		}
+		addr.Flags = unix.IFA_F_NODAD
+		if err := netlink.AddrReplace(lo, addr); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 0"), 0)
+})
+
+// world makes the outside, in the lab.
+func world(t *testing.T) {
+	t.Helper()
+	lab.Need(t)
+	if err := settleWorld(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answerTCP serves on a free port of an address: each client gets the text, and
+// what it sends comes back after that if echo is set.
+func answerTCP(t *testing.T, addr, text string, echo bool) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				io.WriteString(c, text)
+				if echo {
+					io.Copy(c, c)
+				} else {
+					io.Copy(io.Discard, c)
+				}
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// answerUDP answers each datagram with the text.
+func answerUDP(t *testing.T, addr, text string) netip.AddrPort {
+	t.Helper()
+	p, err := net.ListenPacket("udp", net.JoinHostPort(addr, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	go func() {
+		buf := make([]byte, 1500)
+		for {
+			_, from, err := p.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			p.WriteTo([]byte(text), from)
+		}
+	}()
+	return p.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+// started is a guest that runs, and has said that it is ready.
+type started struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	ended chan error // what Exec returned
+}
+
+// start runs a guest that says "ready" when it is.
+func start(t *testing.T, exec func(context.Context, *exec.Cmd) error, name string, args ...string) *started {
+	t.Helper()
+	cmd, _ := guest(patience(t), name, args...)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = w
+	s := &started{cmd: cmd, stdin: stdin, ended: make(chan error, 1)}
+	go func() { s.ended <- exec(patience(t), cmd); w.Close() }()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil || line != "ready\n" {
+		t.Fatalf("guest said %q (%v): %v", line, err, <-s.ended)
+	}
+	t.Cleanup(func() { stdin.Close(); r.Close() })
+	return s
+}
+
+func at(a netip.AddrPort, addr string) string { return fmt.Sprintf("%s:%d", addr, a.Port()) }
