@@ -1,0 +1,261 @@
+package slirp4netns_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cleat/compat/slirp4netns"
+	"cleat/lab"
+	"cleat/netns"
+	"cleat/sandbox"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// TestMain lets the test binary be slirp4netns under that name.
+func TestMain(m *testing.M) {
+	sandbox.Init()
+	if filepath.Base(os.Args[0]) == "slirp4netns" {
+		os.Exit(slirp4netns.Main(os.Args[1:], "test"))
+	}
+	os.Exit(lab.RunTests(m))
+}
+
+// program is slirp4netns with arguments, not started.
+func program(args ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = append([]string{"slirp4netns"}, args...)
+	return cmd
+}
+
+// sleeper is a process in a network namespace of its own.
+func sleeper(t *testing.T) (pid string, inside *netns.NS) {
+	t.Helper()
+	lab.Need(t)
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, err = netns.New("guest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { inside.Close() })
+	cmd := exec.Command("sleep", "1000")
+	if err := inside.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return fmt.Sprint(cmd.Process.Pid), inside
+}
+
+// start starts slirp4netns and waits until it is ready, or has ended. Descriptor
+// 3 is for --ready-fd, 4 for --exit-fd, and hangUp closes the latter's end.
+func start(t *testing.T, args ...string) (cmd *exec.Cmd, ready string, hangUp func() error) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	exitR, exitW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = program(args...)
+	cmd.ExtraFiles = []*os.File{w, exitR}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	exitR.Close()
+	t.Cleanup(func() {
+		exitW.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, string(b), exitW.Close
+}
+
+func in(t *testing.T, ns *netns.NS, f func() error) {
+	t.Helper()
+	if err := ns.Do(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answering listens and answers each connection with a word.
+func answering(t *testing.T, l net.Listener, word string) {
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprint(c, word)
+			c.Close()
+		}
+	}()
+}
+
+func ask(network, address, request string) (string, error) {
+	c, err := net.Dial(network, address)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, request); err != nil {
+		return "", err
+	}
+	b, err := io.ReadAll(c)
+	return string(b), err
+}
+
+// TestServe is a life: ready, out, a port by the API, and the end by --exit-fd.
+func TestServe(t *testing.T) {
+	pid, inside := sleeper(t)
+	outer, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answering(t, outer, "outside")
+	socket := filepath.Join(t.TempDir(), "api")
+	cmd, ready, hangUp := start(t, "-c", "-r", "3", "-e", "4", "-a", socket, "--cidr=10.0.7.0/24", "--mtu=9000", pid, "net7")
+	if ready != "1" {
+		t.Fatalf("--ready-fd got %q", ready)
+	}
+	in(t, inside, func() error {
+		link, err := net.InterfaceByName("net7")
+		if err != nil {
+			return err
+		}
+		addrs, err := link.Addrs()
+		if err != nil {
+			return err
+		}
+		if link.MTU != 9000 || len(addrs) == 0 || addrs[0].String() != "10.0.7.100/24" {
+			t.Errorf("MTU %d, addresses %v", link.MTU, addrs)
+		}
+		port := netip.MustParseAddrPort(outer.Addr().String()).Port()
+		if got, err := ask("tcp", fmt.Sprintf("10.0.7.2:%d", port), ""); got != "outside" || err != nil {
+			t.Errorf("the host's loopback by the gateway: %q, %v", got, err)
+		}
+		l, err := net.Listen("tcp", "0.0.0.0:80")
+		if err != nil {
+			return err
+		}
+		answering(t, l, "inside")
+		return nil
+	})
+
+	reply, err := ask("unix", socket, `{"execute":"add_hostfwd","arguments":{"proto":"tcp","host_addr":"127.0.0.1","host_port":18090,"guest_port":80}}`)
+	if reply != `{"return":{"id":1}}` || err != nil {
+		t.Errorf("add_hostfwd: %s, %v", reply, err)
+	}
+	if got, err := ask("tcp", "127.0.0.1:18090", ""); got != "inside" || err != nil {
+		t.Errorf("by the forwarded port: %q, %v", got, err)
+	}
+	reply, err = ask("unix", socket, `{"execute":"add_hostfwd","arguments":{"proto":"tcp","host_addr":"127.0.0.1","host_port":18090,"guest_port":81}}`)
+	if !strings.Contains(reply, "slirp_add_hostfwd failed") || err != nil {
+		t.Errorf("add_hostfwd for the same port: %s, %v", reply, err)
+	}
+	reply, err = ask("unix", socket, `{"execute":"remove_hostfwd","arguments":{"id":1}}`)
+	if reply != `{"return":{}}` || err != nil {
+		t.Errorf("remove_hostfwd: %s, %v", reply, err)
+	}
+	if _, err := ask("tcp", "127.0.0.1:18090", ""); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("by the closed port: %v", err)
+	}
+
+	if err := hangUp(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("ended by --exit-fd: %v", err)
+	}
+}
+
+// TestReplacesATAP is how RootlessKit prepares the namespace.
+func TestReplacesATAP(t *testing.T) {
+	pid, inside := sleeper(t)
+	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "tap0"}, Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_DEFAULTS}
+	in(t, inside, func() error { return netlink.LinkAdd(tap) })
+	for _, f := range tap.Fds {
+		f.Close()
+	}
+	cmd, ready, _ := start(t, "-r", "3", "--disable-host-loopback", pid, "tap0")
+	if ready != "1" {
+		t.Fatalf("--ready-fd got %q", ready)
+	}
+	in(t, inside, func() error {
+		link, err := netlink.LinkByName("tap0")
+		if err != nil {
+			return err
+		}
+		if tun, ok := link.(*netlink.Tuntap); !ok || tun.Mode != netlink.TUNTAP_MODE_TUN {
+			t.Errorf("tap0 is %+v", link)
+		}
+		return nil
+	})
+	if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("ended by SIGTERM: %v", err)
+	}
+}
+
+// TestFailures end with 1 and without "1".
+func TestFailures(t *testing.T) {
+	pid, _ := sleeper(t)
+	rows := []struct{ name, args, text string }{
+		{"no such process", "999999 tap0", "/proc/999999/ns/net: no such file or directory"},
+		{"no such path", "--netns-type=path /nowhere tap0", "open /nowhere: no such file or directory"},
+		{"a socket's path too long", "-a /tmp/" + strings.Repeat("x", 120) + " " + pid + " tap0", "--api-socket: "},
+		{"no such descriptor", "-e 99 " + pid + " tap0", "--exit-fd 99: bad file descriptor"},
+		{"usage", "--bogus", "slirp4netns: unrecognized option '--bogus'\nUsage: slirp4netns"},
+	}
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
+			out, err := program(strings.Fields(r.args)...).CombinedOutput()
+			exit := new(exec.ExitError)
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), r.text) {
+				t.Errorf("%v, want exit code 1 and %q:\n%s", err, r.text, out)
+			}
+		})
+	}
+}
+
+// TestHelp has what RootlessKit looks for.
+func TestHelp(t *testing.T) {
+	out, err := program("--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, option := range []string{"--netns-type", "--enable-ipv6", "--cidr", "--disable-host-loopback", "--api-socket", "--enable-sandbox", "--enable-seccomp"} {
+		if !strings.Contains(string(out), option) {
+			t.Errorf("the help does not mention %s", option)
+		}
+	}
+}
