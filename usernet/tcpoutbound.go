@@ -297,7 +297,7 @@ func (f *tcpFlow) maybeFinish() {
 // offered, and doubles as long as the guest makes use of it and the socket keeps
 // up.
 const (
-	firstWindow = 256 << 10
+	firstWindow = 128 << 10
 	maxWindow   = 4 << 20 // a wider one is no faster; a quarter of it halves the rate
 	leastWindow = 64 << 10
 
