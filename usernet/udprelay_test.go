@@ -1,0 +1,235 @@
+package usernet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"cleat/packet"
+	"cleat/usernet/guesttest"
+
+	"golang.org/x/sys/unix"
+)
+
+// scriptedConn is a Conn whose other end is two channels.
+type scriptedConn struct {
+	net.Conn // none: what is not below is not called
+	in       chan []byte
+	out      chan string
+	fail     error // what Read returns when in is closed
+	once     sync.Once
+	closed   chan struct{}
+}
+
+func newScriptedConn() *scriptedConn {
+	return &scriptedConn{in: make(chan []byte, 8), out: make(chan string, 64), fail: io.EOF, closed: make(chan struct{})}
+}
+
+func (c *scriptedConn) Read(b []byte) (int, error) {
+	select {
+	case d, ok := <-c.in:
+		if !ok {
+			return 0, c.fail
+		}
+		if d == nil {
+			return 0, &net.OpError{Op: "read", Err: unix.ECONNREFUSED}
+		}
+		return copy(b, d), nil
+	case <-c.closed:
+		return 0, net.ErrClosed
+	}
+}
+
+func (c *scriptedConn) Write(b []byte) (int, error) {
+	select {
+	case c.out <- string(b):
+		return len(b), nil
+	case <-c.closed:
+		return 0, net.ErrClosed
+	}
+}
+
+func (c *scriptedConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return nil
+}
+
+// takes waits for what the guest's side writes.
+func (c *scriptedConn) takes(t *testing.T, want string) {
+	t.Helper()
+	select {
+	case got := <-c.out:
+		if got != want {
+			t.Fatalf("the conn takes %q, want %q", got, want)
+		}
+	case <-time.After(patience):
+		t.Fatal("the conn takes nothing")
+	}
+}
+
+// isClosed waits until the Stack has closed it.
+func (c *scriptedConn) isClosed(t *testing.T) {
+	t.Helper()
+	select {
+	case <-c.closed:
+	case <-time.After(patience):
+		t.Fatal("the conn is not closed")
+	}
+}
+
+func TestUDPOverAConn(t *testing.T) {
+	family(t, func(t *testing.T, r *rig) {
+		c := newScriptedConn()
+		r.do(func() {
+			r.s.cfg.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: Use, Conn: c} })
+		})
+		peer := netip.AddrPortFrom(r.peer, 53)
+		r.say(5000, peer, "question")
+		c.takes(t, "question")
+		c.in <- []byte("answer")
+		r.gets(peer, 5000, "answer")
+		c.in <- nil // an error of a datagram's is not the end
+		r.g.SendFrame(datagramFrame(netip.AddrPortFrom(r.guest, 5000), peer, []byte("onetwo3"), 3))
+		c.takes(t, "one")
+		c.takes(t, "two")
+		c.takes(t, "3")
+		c.in <- []byte{}
+		r.gets(peer, 5000, "")
+		close(c.in) // io.EOF ends the flow
+		c.isClosed(t)
+		r.until("the flow has ended", func() bool { return r.s.udp.open() == 0 })
+	})
+}
+
+func TestUDPConnIsClosedWithTheFlow(t *testing.T) {
+	tests := []struct {
+		name string
+		end  func(r *rig)
+	}{
+		{"by time", func(r *rig) { r.advance(31 * time.Second) }},
+		{"with the Stack", func(r *rig) { r.stop() }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, c := newRig(t), newScriptedConn()
+			r.do(func() {
+				r.s.cfg.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: Use, Conn: c} })
+			})
+			r.say(5000, netip.AddrPortFrom(r.peer, 53), "question")
+			c.takes(t, "question")
+			tt.end(r)
+			c.isClosed(t)
+		})
+	}
+}
+
+func TestUDPSlowConnDoesNotHoldUpTheRest(t *testing.T) {
+	r, c := newRig(t), newScriptedConn()
+	c.out = make(chan string) // nobody takes
+	r.do(func() {
+		r.s.cfg.Policy = judgeFunc(func(f Flow) Verdict {
+			if f.Destination.Port() == 53 {
+				return Verdict{Action: Use, Conn: c}
+			}
+			return toLoopback(f)
+		})
+	})
+	for range relayQueue + 10 {
+		r.say(5000, netip.AddrPortFrom(r.peer, 53), "question")
+	}
+	host, peer := r.udpServer()
+	r.say(5000, peer, "hello")
+	r.hears(host, "hello")
+	r.do(func() {
+		if n := r.s.stats.OverLimit; n < 9 || n > 10 { // one may be in the writer's hands
+			t.Errorf("%d dropped, want 9 or 10", n)
+		}
+	})
+}
+
+func TestUDPUseWithoutConnIsRefused(t *testing.T) {
+	r := newRig(t, func(c *Config) {
+		c.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: Use} })
+	})
+	r.say(5000, netip.AddrPortFrom(r.peer, 53), "question")
+	r.g.Only(guesttest.Unreachable(packet.ErrorProhibited, r.guest, r.peer))
+}
+
+func TestUDPHook(t *testing.T) {
+	answers, asked := make(chan Verdict), make(chan Flow, 1)
+	r := newRig(t, func(c *Config) {
+		c.Hook = func(ctx context.Context, f Flow) Verdict {
+			asked <- f
+			select {
+			case v := <-answers:
+				return v
+			case <-ctx.Done():
+				return Verdict{}
+			}
+		}
+	})
+	host, peer := r.udpServer()
+	for i := range maxHeld + 3 {
+		r.say(5000, peer, text(i+1))
+	}
+	if f := <-asked; f.Destination != peer || f.Source != netip.AddrPortFrom(r.guest, 5000) {
+		t.Errorf("asked about %+v", f)
+	}
+	r.fence()
+	answers <- Verdict{} // as the policy has it
+	for i := range maxHeld {
+		r.hears(host, text(i+1))
+	}
+	r.say(5000, peer, "later")
+	r.hears(host, "later")
+	if s := r.s.Stats(); s.OverLimit != 3 || s.UDPFlows != 1 {
+		t.Errorf("%+v", s)
+	}
+	// A flow that ends while the hook thinks takes what has waited with it.
+	r.say(5001, peer, "never mind")
+	<-asked
+	r.advance(31 * time.Second)
+	r.until("the flow has ended", func() bool { return r.s.hooks == 0 })
+	// And so does the Stack.
+	r.say(5002, peer, "never mind")
+	<-asked
+}
+
+func TestUDPHookRefuses(t *testing.T) {
+	r := newRig(t, func(c *Config) {
+		c.Hook = func(context.Context, Flow) Verdict { return Verdict{Action: Refuse} }
+	})
+	r.say(5000, netip.AddrPortFrom(r.peer, 9), "hello")
+	r.g.Await(guesttest.Unreachable(packet.ErrorProhibited, r.guest, r.peer))
+}
+
+func TestUDPOverARealConn(t *testing.T) {
+	r := newRig(t)
+	host, _ := r.udpServer()
+	r.do(func() {
+		r.s.cfg.Policy = judgeFunc(func(Flow) Verdict {
+			c, err := net.Dial("udp", host.LocalAddr().String())
+			if err != nil {
+				return Verdict{Action: Refuse}
+			}
+			return Verdict{Action: Use, Conn: c}
+		})
+	})
+	peer := netip.AddrPortFrom(r.peer, 53)
+	r.say(5000, peer, "question")
+	r.answer(host, r.hears(host, "question"), "answer")
+	r.gets(peer, 5000, "answer")
+	if errors.Is(host.Close(), net.ErrClosed) {
+		t.Fatal("closed before")
+	}
+	r.say(5000, peer, "question")
+	r.fence()
+	if n := r.udpFlows(); n != 1 {
+		t.Errorf("%d flows after a refused datagram, want 1", n)
+	}
+}
