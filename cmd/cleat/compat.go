@@ -22,8 +22,8 @@ the same options and behaviour, and cleat's own data path. Installed or linked
 under the name pasta it is found by Podman, Buildah and RootlessKit.
 
 "cleat pasta --help" lists the options; doc/dropin.md tells what differs.`, pasta.Main},
-	{"slirp4netns", "be slirp4netns(1), for RootlessKit and others", `Takes the place of slirp4netns, a helper that gives network namespaces a network:
-the same options and API socket, and cleat's own data path. Installed or linked
+	{"slirp4netns", "be slirp4netns(1), for RootlessKit and others", `Takes the place of slirp4netns, a helper that gives namespaces a network: the
+same options and API socket, and cleat's own data path. Installed or linked
 under the name slirp4netns it is found by RootlessKit.
 
 "cleat slirp4netns --help" lists the options; doc/dropin.md tells what differs.`, slirp4netns.Main},

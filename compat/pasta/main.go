@@ -42,6 +42,7 @@ func Main(args []string, version string) int {
 	}
 	if copied {
 		defer f.close()
+		os.WriteFile("/proc/self/comm", []byte(name), 0) // for pgrep: it is "exe" else
 		return o.work(&f)
 	}
 	return o.begin(args)
@@ -52,6 +53,9 @@ func (o Options) begin(args []string) int {
 	who, err := identity(o.RunAs)
 	if err != nil {
 		return complain(fmt.Errorf("--runas %s: %w", o.RunAs, err))
+	}
+	if who != nil && o.RunAs == "" && !o.Quiet {
+		fmt.Fprintf(os.Stderr, "%s: started as root: going on as nobody (--runas 0:0 prevents it)\n", name)
 	}
 	f, err := o.openFiles()
 	defer f.close()
