@@ -68,7 +68,7 @@ type Config struct {
 	Hook Hook
 	// Refused is told of each flow that was refused or dropped, and by what rule;
 	// nil: nobody. The one thread that carries bytes calls it: it must not block.
-	Refused func(Flow, policy.Decision)
+	Refused func(Flow, Decision)
 	// NoDefaultDenials leaves every destination to Policy, which then is what
 	// keeps the guest from the host's loopback.
 	NoDefaultDenials bool

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"cleat/packet"
+	"cleat/sandbox/policy"
 	"cleat/usernet"
 )
 
@@ -28,6 +29,8 @@ type (
 	Stats = usernet.Stats
 	// Limits bound what a hostile guest can cost. Zero fields take the default.
 	Limits = usernet.Limits
+	// Decision says which rule decided about a flow, and why.
+	Decision = policy.Decision
 	// Protocol is an IP protocol number.
 	Protocol = packet.Protocol
 )

@@ -129,8 +129,12 @@ func (c *channel) receive(ctx context.Context) (report, []int, error) {
 	defer stop()
 	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*maxFiles))
 	n, oobn, flags, _, err := c.conn.ReadMsgUnix(buf, oob)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		// What was said before ctx ended counts: why the command ended, for one.
+		n, oobn, flags, err = c.pending(buf, oob)
+	}
 	switch {
-	case ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, unix.EAGAIN):
 		return report{}, nil, ctx.Err()
 	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET), err == nil && n == 0:
 		return report{}, nil, io.EOF
@@ -160,6 +164,19 @@ func (c *channel) receive(ctx context.Context) (report, []int, error) {
 		return report{}, nil, err
 	}
 	return r, fds, nil
+}
+
+// pending is ReadMsgUnix without waiting; EAGAIN says that there is nothing.
+func (c *channel) pending(buf, oob []byte) (n, oobn, flags int, err error) {
+	raw, err := c.conn.SyscallConn()
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		n, oobn, flags, _, failed = unix.Recvmsg(int(fd), buf, oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	})
+	return n, oobn, flags, errors.Join(err, failed)
 }
 
 // descriptors are those in a control message. The kernel has made them already,

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -16,8 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 // lodger is a process in namespaces of its own, which dials when its stdin ends.
 type lodger struct {

@@ -75,19 +75,19 @@ func (n *Network) letBegin(ctx context.Context) error {
 	case err == nil:
 		closeAll(fds)
 		return errors.New("let the command begin: unexpected message from inside")
-	case errors.Is(err, io.EOF), ctx.Err() != nil:
+	case errors.Is(err, io.EOF):
 		return nil
 	}
 	return err
 }
 
 // group runs goroutines until the first of them ends, or the context; then all
-// have to.
+// have to. The first error counts.
 type group struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	once   sync.Once
+	mu     sync.Mutex
 	err    error
 }
 
@@ -100,12 +100,12 @@ func newGroup(ctx context.Context) *group {
 func (g *group) run(f func(context.Context) error) {
 	g.wg.Go(func() {
 		err := f(g.ctx)
-		g.once.Do(func() {
-			if err != nil && !errors.Is(err, context.Canceled) {
-				g.err = fmt.Errorf("run network: %w", err)
-			}
-			g.cancel()
-		})
+		g.mu.Lock()
+		if g.err == nil && err != nil && (g.ctx.Err() == nil || !errors.Is(err, g.ctx.Err())) {
+			g.err = fmt.Errorf("run network: %w", err)
+		}
+		g.mu.Unlock()
+		g.cancel()
 	})
 }
 

@@ -221,3 +221,22 @@ func TestExitCodeOfTheCommand(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// Callers may end Run as soon as they have seen the command end: why it could
+// not begin must not be lost.
+func TestWhyACommandDidNotBeginIsNotLost(t *testing.T) {
+	lab.Need(t)
+	cmd := exec.Command("/etc/passwd")
+	n := newNetwork(t, sandbox.Config{})
+	if err := errors.Join(n.Wrap(cmd), cmd.Start(), n.Prepare(patience(t))); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(patience(t))
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+	cmd.Wait()
+	stop()
+	if err := <-ended; !errors.Is(err, unix.EACCES) {
+		t.Errorf("error %v", err)
+	}
+}
