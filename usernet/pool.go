@@ -67,6 +67,10 @@ func (p *pool) empty() bool { return len(p.free) == 0 && (p.made+1)*p.size > len
 // scarce tells whether more than half is in use.
 func (p *pool) scarce() bool { return p.used*p.size > len(p.arena)/2 }
 
+// low tells whether only a reserve is left. It is for what moves on at once;
+// what waits for others to act must not take it.
+func (p *pool) low() bool { return p.used*p.size > len(p.arena)/8*7 }
+
 // trim gives the memory of a pool that is not in use back to the kernel, all
 // but that of the first few buffers.
 func (p *pool) trim() {

@@ -111,7 +111,7 @@ func (f *tcpFlow) pump() bool {
 			return true
 		}
 		room := f.guestWnd - int(f.sndNxt-f.sndUna)
-		if room < f.mss && f.sent.len() > 0 || f.repairing {
+		if f.sent.len() > 0 && (room < f.mss || f.s.large.scarce()) || f.repairing {
 			return false // its next acknowledgement brings room for whole segments
 		}
 		if room <= 0 {

@@ -219,6 +219,9 @@ func (f *tcpFlow) keep(data []byte, urgent bool) bool {
 			return true
 		}
 	}
+	if f.s.large.low() {
+		return false
+	}
 	// Bytes that lie in the device's buffer stay there: it gets another one.
 	if from, ok := within(d.buf, data); ok && !urgent {
 		b := d.steal()

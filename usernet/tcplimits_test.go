@@ -1,0 +1,185 @@
+package usernet
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/packet"
+	"cleat/usernet/guesttest"
+)
+
+func TestLimitOfFlows(t *testing.T) {
+	family(t, func(t *testing.T, r *rig) {
+		first, host := r.open()
+		r.open()
+		c := r.conn(first.Peer)
+		for range 3 {
+			c.SendAt(0, packet.SYN, nil)
+			p := r.g.Only(c.From(packet.RST | packet.ACK))
+			if p.TCP.Ack != c.Start+1 {
+				t.Errorf("got %v", p)
+			}
+		}
+		if s := r.s.Stats(); s.OverLimit != 3 || s.Open != 2 {
+			t.Errorf("%d over the limit, %d open", s.OverLimit, s.Open)
+		}
+		first.Send(packet.ACK, []byte("undisturbed"))
+		r.g.Only(first.Acks())
+		r.reads(host, "undisturbed")
+		first.Send(packet.RST, nil)
+		r.g.Silent()
+		r.open() // there is room again
+	}, func(cfg *Config) { cfg.Limits.Flows = 2 })
+}
+
+func TestFinishedConnectionsAreNotInTheLimit(t *testing.T) {
+	r := newRig(t, func(cfg *Config) { cfg.Limits.Flows = 1 })
+	for range 5 {
+		r.finished()
+	}
+}
+
+// scarce is a configuration with the least packet memory: 15 large buffers.
+func scarce(cfg *Config) {
+	cfg.Limits.BufferBytes = 1 << 20
+	cfg.MTU = 65520
+}
+
+// A guest that acknowledges nothing on many connections takes what memory there
+// is; the others go on, and when it comes to its senses so do those.
+func TestGuestThatAcknowledgesNothing(t *testing.T) {
+	r := newRig(t, scarce)
+	large := func(c *guesttest.Conn) { c.Options = append(guesttest.MSS(65480), guesttest.Scale(14)...) }
+	deaf, deafHost := r.open(large)
+	other, otherHost := r.open(large)
+	const size = 8 << 20
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(deafHost, text(size))
+		sent <- err
+	}()
+	r.until("much is on its way", func() bool { return r.flow(deaf).sent.bytes > 128<<10 })
+	r.until("no more can go", func() bool { return !r.s.tcp.busy() })
+
+	t.Run("others hear", func(t *testing.T) {
+		r := r.within(t)
+		r.write(otherHost, "hello")
+		if got := other.Expect(5); string(got) != "hello" {
+			t.Errorf("the guest reads %q", got)
+		}
+	})
+	t.Run("others speak", func(t *testing.T) {
+		r := r.within(t)
+		other.Send(packet.ACK, []byte("hello"))
+		r.g.Await(other.Acks())
+		r.reads(otherHost, "hello")
+	})
+	t.Run("it recovers", func(t *testing.T) {
+		r := r.within(t)
+		want := text(size)
+		for got := 0; got < size; {
+			deaf.Send(packet.ACK, nil)
+			for _, p := range r.g.Settle() {
+				if p.From() != deaf.Peer || p.To() != deaf.Local || p.TCP.Seq != deaf.Ack {
+					continue
+				}
+				n := len(p.TCP.Payload)
+				if string(p.TCP.Payload) != want[got:got+n] {
+					t.Fatalf("the stream arrives changed at %d", got)
+				}
+				got += n
+				deaf.Ack += uint32(n)
+			}
+			r.advance(leastTimeout)
+		}
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Hosts that read nothing, on more connections than there is memory for.
+func TestHostsThatReadNothing(t *testing.T) {
+	r := newRig(t, scarce)
+	const flows = 24
+	type pair struct {
+		c    *guesttest.Conn
+		host *net.TCPConn
+		sent strings.Builder
+	}
+	var all []*pair
+	for range flows {
+		p := &pair{}
+		p.c, p.host = r.narrow()
+		all = append(all, p)
+	}
+	other, otherHost := r.open()
+	chunk := text(40000)
+	// push sends what the window allows and counts what is acknowledged.
+	push := func(p *pair) {
+		room := 0
+		r.do(func() { room = int(r.flow(p.c).rcvEdge - p.c.Seq) })
+		if room == 0 {
+			return
+		}
+		part := chunk[:min(room, len(chunk))]
+		p.c.SendAt(0, packet.ACK, []byte(part))
+		for _, a := range r.g.Settle() {
+			if a.From() != p.c.Peer || a.To() != p.c.Local {
+				continue
+			}
+			n := int(int32(a.TCP.Ack - p.c.Seq))
+			if n < 0 || n > len(part) {
+				t.Fatalf("%v acknowledges %d bytes of %d", a, n, len(part))
+			}
+			p.c.Seq += uint32(n)
+			p.sent.WriteString(part[:n])
+			part = part[n:]
+		}
+	}
+	for range 8 {
+		for _, p := range all {
+			push(p)
+		}
+	}
+	r.do(func() {
+		if !r.s.large.scarce() {
+			t.Errorf("only %d of %d buffers are in use: this test tries nothing", r.s.large.used, len(r.s.large.arena)/largeBytes)
+		}
+	})
+	t.Run("others go on", func(t *testing.T) {
+		r := r.within(t)
+		other.Send(packet.ACK, []byte("question"))
+		r.g.Await(other.Acks())
+		r.reads(otherHost, "question")
+		r.write(otherHost, "answer")
+		if got := other.Expect(6); string(got) != "answer" {
+			t.Errorf("the guest reads %q", got)
+		}
+	})
+	t.Run("they recover", func(t *testing.T) {
+		r := r.within(t)
+		for _, p := range all {
+			want := p.sent.String() + "end"
+			got := make(chan string, 1)
+			go func() {
+				b, _ := io.ReadAll(p.host)
+				got <- string(b)
+			}()
+			r.until("its queue is empty", func() bool { return r.flow(p.c).queue.bytes == 0 })
+			p.c.Send(packet.ACK|packet.FIN, []byte("end"))
+			r.last(r.g.Settle(), p.c.Acks())
+			select {
+			case b := <-got:
+				if b != want {
+					t.Fatalf("the host reads %d bytes, want %d: the stream arrives changed", len(b), len(want))
+				}
+			case <-time.After(patience):
+				t.Fatal("the host does not come to the end")
+			}
+		}
+	})
+}
