@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"syscall"
 	"time"
 
@@ -78,7 +79,7 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 		Config: cfg, store: st, cpus: cpus,
 		env:  env,
 		beds: newBeds(cfg.Scratch),
-		gone: map[experiment.Wiring]bool{},
+		gone: map[experiment.Wiring]bool{}, failed: map[string]int{},
 	}
 	err = r.all(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
@@ -109,6 +110,9 @@ type run struct {
 	env   Environment
 	beds  *beds
 	gone  map[experiment.Wiring]bool // what can't be measured, and has been said
+	// failed counts the measurements of a job that failed, from the first on; it
+	// is negative once one did not.
+	failed map[string]int
 	// again is how many measurements may still be taken again: on a machine
 	// that is never quiet the experiment must end all the same.
 	again int
@@ -164,6 +168,11 @@ type position struct {
 	order int // within the block
 }
 
+// mostFailures is after how many measurements of a job, none of which ever
+// succeeded, it is not tried again: a program that can't do it takes longest to
+// show that.
+const mostFailures = 4
+
 // maxAttempts is how often one measurement is taken at most; againShare is the
 // share of all measurements that may be taken again, one in so many.
 const (
@@ -174,7 +183,8 @@ const (
 // job measures one job of a block. Only an error that ends the experiment is
 // returned.
 func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
-	if r.gone[job.Wiring()] {
+	id := job.Work.Kind + "|" + job.Cell.Key()
+	if r.gone[job.Wiring()] || r.failed[id] >= mostFailures {
 		return nil
 	}
 	r.Progress.Next(at.done, at.block, job)
@@ -207,6 +217,10 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 			return err
 		}
 		r.Progress.Sample(s)
+		if s.Error == "" {
+			r.failed[id] = math.MinInt
+		}
+		r.failed[id]++
 		if counts := s.Bad == "" || s.Warmup(); counts && s.Error == "" || r.again == 0 {
 			return nil
 		}

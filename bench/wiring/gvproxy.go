@@ -32,6 +32,9 @@ const (
 	gvFrame = 65535
 )
 
+// gvReady is what gvforwarder says when it has opened the device.
+const gvReady = "Starting rx/tx loops"
+
 // etherHeader is the length of an Ethernet header in bytes.
 const etherHeader = 14
 
@@ -62,6 +65,11 @@ func attachGvproxy(s *site, r rootless) error {
 	if err := s.start(r.container, lab.Command{Args: []string{"gvforwarder", "-preexisting", "-iface", gvTap,
 		"-mtu", strconv.Itoa(frame), "-url", "unix://" + socket}}); err != nil {
 		return err
+	}
+	// A link that comes up without its program gets no packets for a second
+	// (net/core/link_watch.c).
+	if err := poll(s.ctx, func() error { return s.said(gvReady) }); err != nil {
+		return fmt.Errorf("wait for gvforwarder: %w", err)
 	}
 	if err := r.container.Address(gvTap, netip.PrefixFrom(gvGuest, 24)); err != nil {
 		return err

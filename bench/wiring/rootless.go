@@ -313,16 +313,29 @@ func poll(ctx context.Context, ready func() error) error {
 }
 
 // saidLine is the first line so far of what the helper programs said that has
-// the word in it.
-func (s *site) saidLine(word string) (string, bool) {
+// the words in it.
+func (s *site) saidLine(words string) (string, bool) {
 	said, err := os.ReadFile(s.saidFile())
 	if err != nil {
 		return "", false
 	}
 	for line := range strings.Lines(string(said)) {
-		if strings.Contains(line, word) {
+		if strings.Contains(line, words) {
 			return strings.TrimSpace(line), true
 		}
 	}
 	return "", false
+}
+
+// said is nil once a helper program has said the words, as often as there are
+// containers so far.
+func (s *site) said(words string) error {
+	said, err := os.ReadFile(s.saidFile())
+	if err != nil {
+		return err
+	}
+	if strings.Count(string(said), words) < len(s.containerNodes) {
+		return fmt.Errorf("it does not say %q", words)
+	}
+	return nil
 }
