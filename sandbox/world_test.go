@@ -135,3 +135,24 @@ func start(t *testing.T, exec func(context.Context, *exec.Cmd) error, name strin
 }
 
 func at(a netip.AddrPort, addr string) string { return fmt.Sprintf("%s:%d", addr, a.Port()) }
+
+// answerThenClose says a text to each client and closes.
+func answerThenClose(t *testing.T, text string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", outside4+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, text)
+			c.Close()
+		}
+	}()
+	return l.Addr().String()
+}

@@ -2,6 +2,10 @@
 // picture stays true. It has no code, only a test.
 //
 //	DOOR    cmd/cleat        flags, wiring, hints, exit codes                    → anything below
+//	        doc/examples     minimal, firewall, socks5: programs to be copied    → sandbox
+//	          minimal        a program in a network of its own
+//	          firewall       what it may reach
+//	          socks5         its connections through a proxy
 //	BRAINS  bench            runs an experiment, keeps every sample              → lab, link, netns, traffic, and its rooms:
 //	          experiment     what to measure: files and presets                  → catalog, cell
 //	          schedule       in which order: randomised blocks

@@ -1,0 +1,185 @@
+package examples_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cleat/lab"
+
+	"github.com/vishvananda/netlink"
+)
+
+// The examples run a command that connects to an address and prints what it
+// reads: this test binary.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == "connect" {
+		for _, addr := range os.Args[2:] {
+			fmt.Println(connect(addr))
+		}
+		os.Exit(0)
+	}
+	os.Exit(lab.RunTests(m))
+}
+
+func connect(addr string) string {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return "no connection"
+	}
+	defer c.Close()
+	said, err := io.ReadAll(c)
+	if err != nil {
+		return err.Error()
+	}
+	return string(said)
+}
+
+const (
+	outside = "192.0.2.1"
+	another = "198.51.100.1"
+)
+
+// world gives the lab's loopback the addresses of the outside.
+func world(t *testing.T) {
+	t.Helper()
+	lab.Need(t)
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []string{outside, another} {
+		if err := netlink.AddrReplace(lo, &netlink.Addr{IPNet: netlink.NewIPNet(net.ParseIP(a))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// serve says a word to each client of an address.
+func serve(t *testing.T, addr, word string) (host string) {
+	t.Helper()
+	return listen(t, addr, func(c net.Conn) { io.WriteString(c, word) })
+}
+
+func listen(t *testing.T, addr string, talk func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", addr+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer c.Close(); talk(c) }()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// example builds an example and runs it with the arguments.
+func example(t *testing.T, name string, args ...string) (stdout, stderr string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), name)
+	if out, err := exec.Command("go", "build", "-o", program, "./"+name).CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	var out, errs strings.Builder
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, errs.String())
+	}
+	return out.String(), errs.String()
+}
+
+// self is this binary, from anywhere.
+func self(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestMinimal(t *testing.T) {
+	world(t)
+	server := serve(t, outside, "hello")
+	if out, _ := example(t, "minimal", self(t), "connect", server); out != "hello\n" {
+		t.Errorf("got %q", out)
+	}
+}
+
+func TestFirewall(t *testing.T) {
+	world(t)
+	yes, no := serve(t, outside, "yes"), serve(t, another, "no")
+	out, errs := example(t, "firewall", outside+"/32", self(t), "connect", yes, no)
+	if out != "yes\nno connection\n" {
+		t.Errorf("got %q", out)
+	}
+	if want := "refused: tcp to " + no; !strings.Contains(errs, want) {
+		t.Errorf("it said %q, want %q", errs, want)
+	}
+}
+
+func TestSOCKS5(t *testing.T) {
+	world(t)
+	server := serve(t, outside, "through the proxy")
+	asked := make(chan string, 1)
+	proxy := listen(t, "127.0.0.1", func(c net.Conn) {
+		if err := socks(c, asked); err != nil {
+			t.Error(err)
+		}
+	})
+	if out, _ := example(t, "socks5", proxy, self(t), "connect", server); out != "through the proxy\n" {
+		t.Errorf("got %q", out)
+	}
+	if got := <-asked; got != server {
+		t.Errorf("the proxy was asked for %q, want %q", got, server)
+	}
+}
+
+// socks is as much of RFC 1928 as the test needs: no authentication, CONNECT to
+// an IPv4 address.
+func socks(c net.Conn, asked chan<- string) error {
+	var greeting [3]byte
+	if _, err := io.ReadFull(c, greeting[:]); err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte{5, 0}); err != nil {
+		return err
+	}
+	var request [10]byte
+	if _, err := io.ReadFull(c, request[:]); err != nil {
+		return err
+	}
+	if request[1] != 1 || request[3] != 1 {
+		return fmt.Errorf("unexpected request %v", request)
+	}
+	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte(request[4:8])), binary.BigEndian.Uint16(request[8:])).String()
+	asked <- addr
+	to, err := net.Dial("tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	if _, err := c.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0}); err != nil {
+		return err
+	}
+	_, err = io.Copy(c, to)
+	return err
+}

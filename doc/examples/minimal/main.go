@@ -1,0 +1,26 @@
+// Command minimal runs a program in a network of its own:
+//
+//	minimal curl https://example.com
+package main
+
+import (
+	"context"
+	"log"
+	"os"
+	"os/exec"
+
+	"cleat/sandbox"
+)
+
+func main() {
+	sandbox.Init()
+	network, err := sandbox.New(sandbox.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[1], os.Args[2:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := network.Exec(context.Background(), cmd); err != nil {
+		log.Fatal(err)
+	}
+}

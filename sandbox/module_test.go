@@ -1,0 +1,53 @@
+package sandbox_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A module of somebody else's builds against the public API, without network,
+// and does what it says. What it needs of other modules is what we need.
+func TestAnotherModule(t *testing.T) {
+	world(t)
+	dir := t.TempDir()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, filepath.Join(dir, "main.go"), "testdata/user/main.go", "", "")
+	copyFile(t, filepath.Join(dir, "go.mod"), "testdata/user/go.mod", "../../..", root)
+	copyFile(t, filepath.Join(dir, "go.sum"), "../go.sum", "", "")
+	build := exec.Command("go", "build", "-mod=mod", "-o", "user", ".")
+	build.Dir = dir
+	build.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=", "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	server := answerThenClose(t, "hello")
+	out, err := exec.CommandContext(patience(t), filepath.Join(dir, "user"), server).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	want := "container read \"hello\"\nhost saw tcp " + server + "\n"
+	if string(out) != want {
+		t.Errorf("it said %q, want %q", out, want)
+	}
+}
+
+func copyFile(t *testing.T, to, from, old, replacement string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	if old != "" {
+		text = strings.ReplaceAll(text, old, replacement)
+	}
+	if err := os.WriteFile(to, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
