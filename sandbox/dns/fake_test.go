@@ -22,6 +22,7 @@ type fake func(network string, q []byte) []byte
 
 // servers for Config by their addresses; asked counts.
 type fakes struct {
+	wg    sync.WaitGroup
 	mu    sync.Mutex
 	at    map[string]fake // "192.0.2.1", at port 53
 	asked map[string]int
@@ -58,7 +59,7 @@ func (s *fakes) dial(ctx context.Context, network string, server netip.AddrPort)
 		return nil, errRefused
 	}
 	ours, theirs := net.Pipe()
-	go func() {
+	s.wg.Go(func() {
 		defer theirs.Close()
 		buf := make([]byte, maxMessage)
 		n, err := theirs.Read(buf)
@@ -79,7 +80,7 @@ func (s *fakes) dial(ctx context.Context, network string, server netip.AddrPort)
 		}
 		theirs.Write(answer)
 		io.Copy(io.Discard, theirs)
-	}()
+	})
 	return ours, nil
 }
 
@@ -103,6 +104,9 @@ func newForwarder(t testing.TB, cfg Config, s *fakes) *Forwarder {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run returned %v", err)
+		}
+		if s != nil {
+			s.wg.Wait() // for those that are late
 		}
 	})
 	return f
