@@ -30,7 +30,7 @@ func TestSubjectIsComparedWithItsRivals(t *testing.T) {
 		t.Fatal("the experiment has a subject, the report no comparison")
 	}
 	text := table(t, in, 80)
-	for _, want := range []string{"Throughput: Gbit/s", "× loopback", "× best rival", "[0.4", "Unavailable here:", "gvproxy"} {
+	for _, want := range []string{"Throughput, TCP: Gbit/s", "× loopback", "× best rival", "[0.4", "Unavailable here:", "gvproxy"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the table does not say %q:\n%s", want, text)
 		}

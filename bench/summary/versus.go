@@ -119,7 +119,7 @@ func match(subject string, part, same []set) Match {
 			cells = append(cells, s.Cell)
 		}
 	}
-	m := Match{Metric: part[0].Metric, Cell: part[0].Cell, Title: titleOf(varying(cells), part[0].Cell)}
+	m := Match{Metric: part[0].Metric, Cell: part[0].Cell, Title: titleOf(part[0].Metric, varying(cells), part[0].Cell)}
 	slices.SortStableFunc(part, func(a, b set) int { return catalog.Compare(a.Network, b.Network) })
 	lines := part
 	baseline := slices.IndexFunc(same, func(s set) bool {
@@ -149,10 +149,14 @@ func match(subject string, part, same []set) Match {
 	return m
 }
 
-// titleOf lists a cell's levels, the transport in capitals.
-func titleOf(fs []cell.Factor, c cell.Cell) string {
-	c.Transport = strings.ToUpper(c.Transport)
-	return describe(fs, c)
+// titleOf lists a cell's levels. What moves data names its transport in any case.
+func titleOf(m cell.Metric, fs []cell.Factor, c cell.Cell) string {
+	fs = slices.DeleteFunc(slices.Clone(fs), func(f cell.Factor) bool { return f.Name == "transport" })
+	title := describe(fs, c)
+	if m != cell.Throughput && m != cell.ProcessorTime {
+		return title
+	}
+	return strings.TrimSuffix(strings.ToUpper(c.Transport)+", "+title, ", ")
 }
 
 // bestRival is the best set of a network that is not the subject and has packets
