@@ -28,9 +28,11 @@ func fragmentCases() []Case {
 				}
 			})
 			for i := range c {
+				need := AsHost
 				if mtu == 1500 {
-					c[i].Needs = append(c[i].Needs, SetMTU)
+					need = SetMTU
 				}
+				c[i].Needs = append(c[i].Needs, need)
 			}
 			cases = append(cases, c...)
 		}

@@ -21,7 +21,7 @@ func icmpCases() []Case {
 	cases := families(func(f Family) Case {
 		return Case{Name: "ping/answered", Needs: []Ability{Ping}, Check: func(x *X, s *Scene) {
 			for _, size := range []int{0, 56, 1400, 8000} {
-				x.Must(x.ping(s.Container, far(f, farServer), size))
+				x.Must(x.ping(s.Container, far(f, farServer), size, 3))
 			}
 		}}
 	})
@@ -35,14 +35,14 @@ func icmpCases() []Case {
 			// The helper may have rights of its own. A true answer is no lie either;
 			// one for a dead address is.
 			x.Must(x.noPing(s, far(f, farSilent)))
-			x.Notef("one that lives: %v", x.ping(s.Container, far(f, farServer), 56))
+			x.Notef("one that lives: %v", x.ping(s.Container, far(f, farServer), 56, 1))
 		}}
 	})...)
 }
 
 // noPing looks that nobody answers for an address where nobody is.
 func (x *X) noPing(s *Scene, to netip.Addr) error {
-	err := x.ping(s.Container, to, 56)
+	err := x.ping(s.Container, to, 56, 1)
 	if err == nil {
 		return fmt.Errorf("somebody answered a ping to %s, where nobody is", to)
 	}
@@ -54,8 +54,8 @@ func (x *X) noPing(s *Scene, to netip.Addr) error {
 
 var errNoEcho = errors.New("no echo reply")
 
-// ping sends echo requests from the node until one is answered, a few times.
-func (x *X) ping(n *lab.Node, to netip.Addr, size int) error {
+// ping sends echo requests from the node until one is answered.
+func (x *X) ping(n *lab.Node, to netip.Addr, size, tries int) error {
 	var c *icmp.PacketConn
 	network, at, protocol := "udp4", "0.0.0.0", 1
 	request, reply := icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
@@ -72,7 +72,7 @@ func (x *X) ping(n *lab.Node, to netip.Addr, size int) error {
 	defer c.Close()
 	data := bytes.Repeat([]byte("ping"), size/4+1)[:size]
 	buf := make([]byte, 1<<16)
-	for seq := 1; seq <= 3; seq++ {
+	for seq := 1; seq <= tries; seq++ {
 		if seq > 1 {
 			x.Notef("ping %d with %d bytes", seq, size)
 		}

@@ -11,5 +11,6 @@ import (
 func TestMain(m *testing.M) {
 	usernettest.AnswerChild()
 	answerStack()
+	answerRelay()
 	os.Exit(lab.RunTests(m))
 }

@@ -29,6 +29,7 @@ const (
 	NamePolicy   Ability = "name-policy"   // rules by name
 	HostLoopback Ability = "host-loopback" // an address inside that reaches the host's loopback
 	Helper       Ability = "helper"        // a process that can be stopped and killed
+	AsHost       Ability = "as-host"       // what a router may handle otherwise than the host's own sockets do
 	Sockets      Ability = "sockets"       // the helper has a socket of the host for each flow
 )
 

@@ -212,7 +212,7 @@ func (st *stage) clear() error {
 
 // graceful is how long a helper may take to end after SIGTERM before it is
 // killed; a case of its own looks at how it ends.
-const graceful = 5 * time.Second
+const graceful = time.Second
 
 // end ends the helper and waits for it. Ending it twice is harmless.
 func (s *Scene) end(sig unix.Signal) {

@@ -129,8 +129,8 @@ func (s *Site) build(c Conditions) error {
 	return s.Container.NS.Pin(s.Netns)
 }
 
-// sysctls make errors come soon and always, and give all paths the same
-// congestion control.
+// sysctls make errors come soon and always, addresses usable at once, and give
+// all paths the same congestion control.
 func sysctls(n *lab.Node) error {
 	for _, set := range []struct{ name, value string }{
 		{"net/ipv4/tcp_congestion_control", "reno"},
@@ -138,6 +138,7 @@ func sysctls(n *lab.Node) error {
 		{"net/ipv4/tcp_syn_linear_timeouts", "0"},
 		{"net/ipv4/icmp_ratelimit", "0"},
 		{"net/ipv6/icmp/ratelimit", "0"},
+		{"net/ipv6/conf/default/accept_dad", "0"},
 	} {
 		if err := n.Sysctl(set.name, set.value); err != nil {
 			return err

@@ -169,6 +169,9 @@ func startStack(ctx context.Context, s *usernettest.Site, o usernettest.Options)
 // TestStack runs the suite on the data path by itself.
 func TestStack(t *testing.T) {
 	lab.Need(t)
+	if !*all {
+		t.Skip("cleat run is made of it; by itself it is tried with -all only")
+	}
 	if err := link.Probe("tun"); err != nil {
 		var lack *link.Lack
 		if errors.As(err, &lack) {
