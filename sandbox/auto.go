@@ -18,9 +18,24 @@ const autoEvery = time.Second
 // poller follows the listeners of one namespace.
 type poller struct {
 	diag  int
-	cfg   AutoForward
+	rules []AutoForward
 	log   *slog.Logger
-	apply func([]listening) // all that match, each time
+	apply func([]match) // all that match, each time
+}
+
+// match is a listener and one of the rules that want it followed.
+type match struct {
+	listening
+	rule *AutoForward
+}
+
+// anyAuto tells whether one of the rules follows a protocol.
+func anyAuto(rules []AutoForward, proto Protocol) bool {
+	return slices.ContainsFunc(rules, func(a AutoForward) bool { return a.follows(proto) })
+}
+
+func (a *AutoForward) follows(proto Protocol) bool {
+	return proto == TCP && a.TCP || proto == UDP && a.UDP
 }
 
 // automatic are the pollers that Config asks for.
@@ -53,9 +68,9 @@ func (p *poller) run(ctx context.Context) error {
 }
 
 func (p *poller) look() {
-	var match []listening
+	var all []match
 	for _, proto := range []Protocol{TCP, UDP} {
-		if proto == TCP && !p.cfg.TCP || proto == UDP && !p.cfg.UDP {
+		if !anyAuto(p.rules, proto) {
 			continue
 		}
 		found, err := listeners(p.diag, proto)
@@ -64,12 +79,14 @@ func (p *poller) look() {
 			return
 		}
 		for _, l := range found {
-			if p.cfg.matches(l) {
-				match = append(match, l)
+			for i := range p.rules {
+				if a := &p.rules[i]; a.follows(proto) && a.matches(l) {
+					all = append(all, match{l, a})
+				}
 			}
 		}
 	}
-	p.apply(match)
+	p.apply(all)
 }
 
 // ephemeral are the ports that the kernel gives to sockets that ask for none
@@ -106,6 +123,7 @@ func (a *AutoForward) shifted(port uint16) uint16 {
 type autoPort struct {
 	proto Protocol
 	port  uint16
+	rule  *AutoForward
 }
 
 // inboundAuto forwards ports of the host to what listens inside.
@@ -115,7 +133,7 @@ type inboundAuto struct {
 	warned map[autoPort]bool
 }
 
-func (a *inboundAuto) apply(found []listening) {
+func (a *inboundAuto) apply(found []match) {
 	want := a.wanted(found)
 	for key, f := range a.open {
 		if w, ok := want[key]; ok && w.Listen.Addr() == f.Listen.Addr() && w.To == f.To {
@@ -148,25 +166,25 @@ func (a *inboundAuto) apply(found []listening) {
 	}
 }
 
-// wanted is one forward for each port. What listens on loopback is for inside
+// wanted is one forward for each port and rule. What listens on loopback is for inside
 // alone.
-func (a *inboundAuto) wanted(found []listening) map[autoPort]Forward {
+func (a *inboundAuto) wanted(found []match) map[autoPort]Forward {
 	c := &a.n.cfg
 	want := map[autoPort]Forward{}
 	for _, l := range found {
-		key := autoPort{l.proto, l.at.Port()}
-		host := c.AutoForward.shifted(key.port)
+		key := autoPort{l.proto, l.at.Port(), l.rule}
+		host := l.rule.shifted(key.port)
 		if l.at.Addr().IsLoopback() || host == 0 || c.taken(l.proto, host, key.port) {
 			continue
 		}
-		f := Forward{Protocol: l.proto, Interface: c.AutoForward.Interface,
-			Listen: netip.AddrPortFrom(l.hostAddr(c.AutoForward.Listen), host), To: netip.AddrPortFrom(netip.Addr{}, key.port)}
+		f := Forward{Protocol: l.proto, Interface: l.rule.Interface,
+			Listen: netip.AddrPortFrom(l.hostAddr(l.rule.Listen), host), To: netip.AddrPortFrom(netip.Addr{}, key.port)}
 		if !l.at.Addr().IsUnspecified() {
 			f.To = l.at
 		}
 		if have, ok := want[key]; ok {
 			// Two sockets, say one of each family: both are served.
-			if !c.AutoForward.Listen.IsValid() && have.Listen.Addr() != f.Listen.Addr() {
+			if !l.rule.Listen.IsValid() && have.Listen.Addr() != f.Listen.Addr() {
 				have.Listen = netip.AddrPortFrom(netip.Addr{}, host)
 			}
 			if have.To != f.To {
@@ -218,7 +236,7 @@ type outwardAuto struct {
 	open map[Outward]bool // false: tried in vain
 }
 
-func (a *outwardAuto) apply(found []listening) {
+func (a *outwardAuto) apply(found []match) {
 	for _, l := range found {
 		for _, o := range a.wanted(l) {
 			if _, tried := a.open[o]; tried {
@@ -236,11 +254,11 @@ func (a *outwardAuto) apply(found []listening) {
 }
 
 // wanted are the ports inside, of each family that the host's socket serves.
-func (a *outwardAuto) wanted(l listening) []Outward {
-	c := &a.n.cfg.AutoOutward
+func (a *outwardAuto) wanted(l match) []Outward {
+	c := l.rule
 	port := c.shifted(l.at.Port())
 	addr := l.at.Addr()
-	if port == 0 || !addr.IsUnspecified() && !addr.IsLoopback() || a.ours(l) {
+	if port == 0 || !addr.IsUnspecified() && !addr.IsLoopback() || a.ours(l.listening) {
 		return nil
 	}
 	var all []Outward

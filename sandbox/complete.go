@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -227,7 +228,7 @@ func (c *Config) checkPorts() error {
 			return configError("Outward", o.Listen.String(), "a port to listen on")
 		}
 	}
-	for _, a := range []AutoForward{c.AutoForward, c.AutoOutward} {
+	for _, a := range slices.Concat(c.AutoForward, c.AutoOutward) {
 		for _, r := range append(append([]PortRange{}, a.Only...), a.Except...) {
 			if r.First > r.Last || r.First == 0 {
 				return configError("AutoForward", fmt.Sprintf("%d-%d", r.First, r.Last), "ports from 1, the lower one first")

@@ -41,12 +41,12 @@ type Config struct {
 
 	// Forwards are ports of the host that lead inside from the start.
 	Forwards []Forward
-	// AutoForward forwards what starts to listen inside.
-	AutoForward AutoForward
+	// AutoForward forwards what starts to listen inside, by each that matches.
+	AutoForward []AutoForward
 	// Outward are ports inside that lead to the host's loopback.
 	Outward []Outward
 	// AutoOutward does so for what listens on the host's loopback.
-	AutoOutward AutoForward
+	AutoOutward []AutoForward
 
 	// Outbound4 and Outbound6 are source addresses of the host's sockets, and
 	// OutboundInterface the link they are bound to; zero: the host's routes

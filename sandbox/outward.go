@@ -30,11 +30,11 @@ func (n *Network) wantedSockets() socketCounts {
 			*c.of(o.Protocol, at.Addr())++
 		}
 	}
-	if n.cfg.AutoOutward.TCP {
+	if anyAuto(n.cfg.AutoOutward, TCP) {
 		c.TCP4 += autoOutwardSockets
 		c.TCP6 += autoOutwardSockets
 	}
-	if n.cfg.AutoOutward.UDP {
+	if anyAuto(n.cfg.AutoOutward, UDP) {
 		c.UDP4 += autoOutwardSockets
 		c.UDP6 += autoOutwardSockets
 	}
@@ -106,7 +106,7 @@ func (n *Network) openOutward() error {
 			n.opened.outward = append(n.opened.outward, r)
 		}
 	}
-	if !n.cfg.AutoOutward.TCP && !n.cfg.AutoOutward.UDP {
+	if len(n.cfg.AutoOutward) == 0 {
 		return nil
 	}
 	var err error

@@ -125,7 +125,7 @@ func TestAutoForward(t *testing.T) {
 	world(t)
 	port, private, left := freePort(t), freePort(t), freePort(t)
 	p := func(port uint16) string { return strconv.Itoa(int(port)) }
-	s := serveIn(t, sandbox.Config{AutoForward: sandbox.AutoForward{TCP: true, UDP: true, Except: []sandbox.PortRange{{First: left, Last: left}}}},
+	s := serveIn(t, sandbox.Config{AutoForward: []sandbox.AutoForward{{TCP: true, UDP: true, Except: []sandbox.PortRange{{First: left, Last: left}}}}},
 		"serve", "tcp/:"+p(port), "tcp/127.0.0.1:"+p(private), "tcp/:"+p(left), "udp/:5353")
 	if got := askUntil(t, "udp", outside4+":5353"); got != "udp from "+outside4 {
 		t.Errorf("got %q", got)
@@ -176,7 +176,7 @@ func TestOutwardManyBytes(t *testing.T) {
 func TestAutoOutward(t *testing.T) {
 	world(t)
 	server := answerTCP(t, "127.0.0.1", "found", false)
-	n := newNetwork(t, sandbox.Config{AutoOutward: sandbox.AutoForward{TCP: true}})
+	n := newNetwork(t, sandbox.Config{AutoOutward: []sandbox.AutoForward{{TCP: true}}})
 	cmd, out := guest(patience(t), "persist", server.String())
 	if err := n.Exec(patience(t), cmd); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -274,7 +274,7 @@ func (f *ctlFlags) forwardChangeCmd(name, short, long string, change func(contex
 					return err
 				}
 			}
-			if p.auto.TCP || p.auto.UDP {
+			if len(p.auto) > 0 {
 				return withHint(usagef("auto can be given at the start only"), "cleat run -p auto")
 			}
 			return f.with(cmd.Context(), func(c *control.Client) error {

@@ -255,7 +255,9 @@ func (f *runFlags) checkFamilies(cfg *sandbox.Config) error {
 		"gateway":       {cfg.Gateway4, cfg.Gateway6},
 		"host-loopback": {cfg.HostLoopback4, cfg.HostLoopback6},
 		"outbound":      {cfg.Outbound4, cfg.Outbound6},
-		"publish":       {cfg.AutoForward.Listen},
+	}
+	for _, a := range cfg.AutoForward {
+		addresses["publish"] = append(addresses["publish"], a.Listen)
 	}
 	for _, m := range cfg.Map {
 		addresses["map"] = append(addresses["map"], m.Guest)

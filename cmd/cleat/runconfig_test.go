@@ -60,7 +60,7 @@ func TestRunConfig(t *testing.T) {
 		{"device and root", "--interface tap0 --map-root", func(c *sandbox.Config) { c.Interface, c.MapRoot = "tap0", true }},
 		{"ports", "-p 8080:80 -p auto/tcp", func(c *sandbox.Config) {
 			c.Forwards = []sandbox.Forward{{Protocol: sandbox.TCP, Listen: netip.AddrPortFrom(netip.Addr{}, 8080), To: netip.AddrPortFrom(netip.Addr{}, 80)}}
-			c.AutoForward = sandbox.AutoForward{TCP: true}
+			c.AutoForward = []sandbox.AutoForward{{TCP: true}}
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 // published is what --publish asks for.
 type published struct {
 	forwards []sandbox.Forward
-	auto     sandbox.AutoForward
+	auto     []sandbox.AutoForward
 }
 
 // publishForms are what --publish takes, for messages.
@@ -25,13 +25,13 @@ func (p *published) add(text string) error {
 		return withHint(usagef("--publish %q: %w", text, err), publishForms)
 	}
 	if spec.auto {
-		if p.auto.TCP || p.auto.UDP {
+		if len(p.auto) > 0 {
 			return usagef("--publish %q: auto is asked for twice", text)
 		}
-		p.auto = sandbox.AutoForward{
+		p.auto = []sandbox.AutoForward{{
 			TCP: spec.protocol != sandbox.UDP, UDP: spec.protocol != sandbox.TCP,
 			Listen: spec.listen, Interface: spec.link, Except: spec.except,
-		}
+		}}
 		return nil
 	}
 	for _, f := range spec.forwards() {

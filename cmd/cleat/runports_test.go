@@ -42,13 +42,13 @@ func TestPublish(t *testing.T) {
 		{"the last port", "65535", published{forwards: []sandbox.Forward{tcp("", 65535, 65535)}}},
 		{"a link", "%eth0:8080:80 192.0.2.1%eth1:81 [fe80::1%eth2]:82:83", published{forwards: []sandbox.Forward{
 			on("eth0", tcp("", 8080, 80)), on("eth1", tcp("192.0.2.1", 81, 81)), on("eth2", tcp("fe80::1", 82, 83))}}},
-		{"auto", "auto", published{auto: sandbox.AutoForward{TCP: true, UDP: true}}},
-		{"auto of one protocol", "auto/udp", published{auto: sandbox.AutoForward{UDP: true}}},
-		{"auto with an address and exclusions", "127.0.0.1:auto,~22,~8000-8010/tcp", published{auto: sandbox.AutoForward{
-			TCP: true, Listen: netip.MustParseAddr("127.0.0.1"), Except: []sandbox.PortRange{{First: 22, Last: 22}, {First: 8000, Last: 8010}}}}},
+		{"auto", "auto", published{auto: []sandbox.AutoForward{{TCP: true, UDP: true}}}},
+		{"auto of one protocol", "auto/udp", published{auto: []sandbox.AutoForward{{UDP: true}}}},
+		{"auto with an address and exclusions", "127.0.0.1:auto,~22,~8000-8010/tcp", published{auto: []sandbox.AutoForward{{
+			TCP: true, Listen: netip.MustParseAddr("127.0.0.1"), Except: []sandbox.PortRange{{First: 22, Last: 22}, {First: 8000, Last: 8010}}}}}},
 		{"auto beside a port", "8080:80 [::1]:auto", published{
 			forwards: []sandbox.Forward{tcp("", 8080, 80)},
-			auto:     sandbox.AutoForward{TCP: true, UDP: true, Listen: netip.MustParseAddr("::1")}}},
+			auto:     []sandbox.AutoForward{{TCP: true, UDP: true, Listen: netip.MustParseAddr("::1")}}}},
 		{"the same port at two addresses", "127.0.0.1:80 127.0.0.2:80", published{forwards: []sandbox.Forward{tcp("127.0.0.1", 80, 80), tcp("127.0.0.2", 80, 80)}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

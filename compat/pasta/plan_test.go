@@ -34,9 +34,17 @@ var only4 = Host{Link4: office.Link4, Nameservers: office.Nameservers, Ephemeral
 // router is the office's gateway where it means itself.
 var router = sandbox.Mapping{Guest: addr("192.0.2.1"), Host: addr("192.0.2.1")}
 
-// everything is the automatic forward that stands for nothing said.
-func everything(tcp, udp bool) sandbox.AutoForward {
-	return sandbox.AutoForward{TCP: tcp, UDP: udp, Only: []sandbox.PortRange{{First: 1, Last: 32767}, {First: 61000, Last: 65535}}}
+// everything is what stands for nothing said: all listeners are followed.
+func everything(listen string, protocols ...sandbox.Protocol) (all []sandbox.AutoForward) {
+	a := sandbox.AutoForward{Only: []sandbox.PortRange{{First: 1, Last: 32767}, {First: 61000, Last: 65535}}}
+	if listen != "" {
+		a.Listen = addr(listen)
+	}
+	for _, p := range protocols {
+		a.TCP, a.UDP = p == sandbox.TCP, p == sandbox.UDP
+		all = append(all, a)
+	}
+	return all
 }
 
 // quiet are options without any forwards, to be followed by what a row is about.
@@ -119,21 +127,17 @@ func TestPlan(t *testing.T) {
 			config: sandbox.Config{
 				Interface: "tap0", MTU: 65520, MapRoot: true, NoIPv6: true,
 				Addr4: prefix("10.0.2.100/24"), Gateway4: addr("10.0.2.2"),
-				Map: []sandbox.Mapping{{Guest: addr("10.0.2.2"), Host: addr("10.0.2.2")}},
-				DNS: sandbox.DNS{Listen: addrs("10.0.2.3"), KeepResolvConf: true},
-				AutoForward: func() sandbox.AutoForward {
-					a := everything(true, true)
-					a.Listen = addr("0.0.0.0")
-					return a
-				}(),
-				AutoOutward: everything(true, true),
+				Map:         []sandbox.Mapping{{Guest: addr("10.0.2.2"), Host: addr("10.0.2.2")}},
+				DNS:         sandbox.DNS{Listen: addrs("10.0.2.3"), KeepResolvConf: true},
+				AutoForward: everything("0.0.0.0", sandbox.TCP, sandbox.UDP),
+				AutoOutward: everything("", sandbox.TCP, sandbox.UDP),
 			},
 			namespace: sandbox.Namespace{PID: 4711},
 		},
 		{
 			name: "nothing said", args: "--config-net -- sh -c true", host: office, command: "sh -c true",
 			config: like(func(c *sandbox.Config) {
-				c.AutoForward, c.AutoOutward = everything(true, true), everything(true, true)
+				c.AutoForward, c.AutoOutward = everything("", sandbox.TCP, sandbox.UDP), everything("", sandbox.TCP, sandbox.UDP)
 			}),
 		},
 		{
@@ -264,14 +268,22 @@ func TestPlan(t *testing.T) {
 		{
 			name: "automatic with another port inside", args: "--config-net -t 8000-8001:9000-9001,auto -u none -T none -U none", host: office,
 			config: like(func(c *sandbox.Config) {
-				c.AutoForward = sandbox.AutoForward{TCP: true, Only: []sandbox.PortRange{{First: 9000, Last: 9001}}, Shift: map[uint16]int{9000: -1000, 9001: -1000}}
+				c.AutoForward = []sandbox.AutoForward{{TCP: true, Only: []sandbox.PortRange{{First: 9000, Last: 9001}}, Shift: map[uint16]int{9000: -1000, 9001: -1000}}}
 			}),
 		},
 		{
 			name: "all follows the listeners", args: "--config-net -t none -u 127.0.0.1/all -T none -U none", host: office,
 			config: like(func(c *sandbox.Config) {
-				c.AutoForward = everything(false, true)
-				c.AutoForward.Listen = addr("127.0.0.1")
+				c.AutoForward = everything("127.0.0.1", sandbox.UDP)
+			}),
+		},
+		{
+			name: "several sets of ports to follow", args: "--config-net -t ~1-21,~23-65535,auto -t 127.0.0.1/80,auto -T none -U none", host: office,
+			config: like(func(c *sandbox.Config) {
+				c.AutoForward = append([]sandbox.AutoForward{
+					{TCP: true, Only: []sandbox.PortRange{{First: 22, Last: 22}}},
+					{TCP: true, Listen: addr("127.0.0.1"), Only: []sandbox.PortRange{{First: 80, Last: 80}}},
+				}, everything("", sandbox.UDP)...)
 			}),
 		},
 		{

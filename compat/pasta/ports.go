@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"cleat/compat/portspec"
 	"cleat/sandbox"
@@ -110,13 +109,14 @@ func (p *planner) forward(d direction, s portspec.Spec) error {
 		}
 		p.literal(d, listen, s.Interface, r)
 	}
-	if len(auto.Only) == 0 {
-		return nil
+	switch {
+	case len(auto.Only) == 0:
+	case d.outward:
+		p.Config.AutoOutward = append(p.Config.AutoOutward, auto)
+	default:
+		p.Config.AutoForward = append(p.Config.AutoForward, auto)
 	}
-	if d.outward {
-		return join(&p.Config.AutoOutward, auto)
-	}
-	return join(&p.Config.AutoForward, auto)
+	return nil
 }
 
 // family makes "any address" one of the only family there is, and refuses an
@@ -165,20 +165,5 @@ func automatic(auto *sandbox.AutoForward, r portspec.Range) error {
 	for i := range int(r.Last-r.First) + 1 {
 		auto.Shift[r.To+uint16(i)] = int(r.First) - int(r.To)
 	}
-	return nil
-}
-
-// join lets one automatic forward serve both protocols.
-func join(have *sandbox.AutoForward, more sandbox.AutoForward) error {
-	if !have.TCP && !have.UDP {
-		*have = more
-		return nil
-	}
-	same := have.Listen == more.Listen && have.Interface == more.Interface && slices.Equal(have.Only, more.Only) &&
-		len(have.Shift) == 0 && len(more.Shift) == 0
-	if !same {
-		return errors.New("differs from an earlier 'auto' or 'all': only one such set of ports can be followed, by TCP, UDP or both")
-	}
-	have.TCP, have.UDP = have.TCP || more.TCP, have.UDP || more.UDP
 	return nil
 }
