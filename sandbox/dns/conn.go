@@ -79,20 +79,46 @@ func (c *packets) answer(msg []byte) {
 
 // Read waits for an answer. One that is longer than b is cut.
 func (c *packets) Read(b []byte) (int, error) {
+	answer, err := c.next()
+	return copy(b, answer), err
+}
+
+// WriteTo gives each answer to w, whole, as it comes. It spares readers the room
+// for the longest.
+func (c *packets) WriteTo(w io.Writer) (int64, error) {
+	written := int64(0)
+	for {
+		answer, err := c.next()
+		if err == io.EOF {
+			return written, nil
+		}
+		if err == nil {
+			var n int
+			n, err = w.Write(answer)
+			written += int64(n)
+		}
+		if err != nil {
+			return written, err
+		}
+	}
+}
+
+// next waits for an answer.
+func (c *packets) next() ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
 		switch {
 		case c.closed:
-			return 0, net.ErrClosed
+			return nil, net.ErrClosed
 		case len(c.answers) > 0:
-			n := copy(b, c.answers[0])
+			answer := c.answers[0]
 			c.answers = c.answers[1:]
-			return n, nil
+			return answer, nil
 		case c.ended:
-			return 0, io.EOF
+			return nil, io.EOF
 		case !c.deadline.IsZero() && !time.Now().Before(c.deadline):
-			return 0, os.ErrDeadlineExceeded
+			return nil, os.ErrDeadlineExceeded
 		}
 		c.news.Wait()
 	}

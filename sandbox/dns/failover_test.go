@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,9 +16,10 @@ func TestFailover(t *testing.T) {
 	yes := func(t *testing.T, a string) fake { return says(t, "example.com A "+a) }
 	nxdomain := func(t *testing.T) fake { return fails(t, dnsmessage.RCodeNameError) }
 	type servers func(t *testing.T, s *fakes)
-	lost := func(n int, then fake) fake {
+	lost := func(n int32, then fake) fake {
+		var asked atomic.Int32
 		return func(network string, q []byte) []byte {
-			if n--; n >= 0 {
+			if asked.Add(1) <= n {
 				return nil
 			}
 			return then(network, q)
@@ -133,9 +135,9 @@ func TestFailover(t *testing.T) {
 func TestASingleServerIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s fakes
-		n := 0
+		var n atomic.Int32
 		s.set("192.0.2.1", func(network string, q []byte) []byte {
-			if n++; n == 1 {
+			if n.Add(1) == 1 {
 				return nil
 			}
 			return says(t, "example.com A 198.51.100.1")(network, q)
@@ -194,9 +196,9 @@ func TestADeadServerCostsTimeOnlyOnce(t *testing.T) {
 func TestAServerThatIsOnlySlowKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s fakes
-		n := 0
+		var n atomic.Int32
 		s.set("192.0.2.1", func(network string, q []byte) []byte {
-			if n++; n%2 == 1 {
+			if n.Add(1)%2 == 1 {
 				time.Sleep(2 * hedgeAfter)
 			}
 			return says(t, "example.com A 198.51.100.1")(network, q)
