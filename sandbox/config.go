@@ -27,7 +27,8 @@ type Config struct {
 	// NoConfigure makes the device and leaves its addresses, routes and state to
 	// others: the container's own set-up, or the rootlesskit kind of parent.
 	NoConfigure bool
-	// Replace removes a device by the name of Interface that is already there.
+	// Replace removes a TUN or TAP by the name of Interface that is already there.
+	// Another kind of link by that name is an error.
 	Replace bool
 
 	DNS DNS

@@ -205,18 +205,55 @@ func linkIndex(conn *netlink.Conn, name string) (int, error) {
 	return int(ifr.Uint32()), failed
 }
 
-// removeLink removes the link of that name in the calling thread's namespace.
-func removeLink(name string) error {
+// removeTUN removes the TUN or TAP of that name in the calling thread's
+// namespace. Another kind of link is somebody's own, and an error.
+func removeTUN(name string) error {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	m := message(unix.RTM_DELLINK, acknowledged, make([]byte, unix.SizeofIfInfomsg), func(ae *netlink.AttributeEncoder) {
-		ae.String(unix.IFLA_IFNAME, name)
-	})
-	if _, err := conn.Execute(m); err != nil {
+	byName := func(kind netlink.HeaderType) ([]netlink.Message, error) {
+		return conn.Execute(message(kind, acknowledged, make([]byte, unix.SizeofIfInfomsg), func(ae *netlink.AttributeEncoder) {
+			ae.String(unix.IFLA_IFNAME, name)
+		}))
+	}
+	found, err := byName(unix.RTM_GETLINK)
+	if err != nil {
+		return fmt.Errorf("look at link %q: %w", name, err)
+	}
+	if kind := linkKind(found); kind != "tun" {
+		return fmt.Errorf("remove link %q: it is of kind %q, not a TUN or TAP: %w", name, kind, unix.EBUSY)
+	}
+	if _, err := byName(unix.RTM_DELLINK); err != nil {
 		return fmt.Errorf("remove link %q: %w", name, err)
 	}
 	return nil
+}
+
+// linkKind is IFLA_INFO_KIND of the answer to RTM_GETLINK; "" for hardware.
+func linkKind(answer []netlink.Message) (kind string) {
+	for _, m := range answer {
+		if len(m.Data) < unix.SizeofIfInfomsg {
+			continue
+		}
+		ad, err := netlink.NewAttributeDecoder(m.Data[unix.SizeofIfInfomsg:])
+		if err != nil {
+			return ""
+		}
+		for ad.Next() {
+			if ad.Type() != unix.IFLA_LINKINFO {
+				continue
+			}
+			ad.Nested(func(info *netlink.AttributeDecoder) error {
+				for info.Next() {
+					if info.Type() == unix.IFLA_INFO_KIND {
+						kind = info.String()
+					}
+				}
+				return nil
+			})
+		}
+	}
+	return kind
 }

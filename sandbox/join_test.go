@@ -109,6 +109,9 @@ func TestJoinReplacesADevice(t *testing.T) {
 	if err := newNetwork(t, sandbox.Config{Replace: true}).Join(patience(t), ns); err != nil {
 		t.Error(err)
 	}
+	if err := newNetwork(t, sandbox.Config{Replace: true, Interface: "lo"}).Join(patience(t), ns); err == nil || !strings.Contains(err.Error(), "not a TUN or TAP") {
+		t.Errorf("a link that is no TUN: error %v", err)
+	}
 }
 
 func TestJoinNothing(t *testing.T) {

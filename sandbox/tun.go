@@ -36,7 +36,7 @@ func openTUN(name string, replace bool) (int, error) {
 	}
 	err = makeTUN(fd, name)
 	if replace && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL)) {
-		if err = removeLink(name); err == nil {
+		if err = removeTUN(name); err == nil {
 			err = makeTUN(fd, name)
 		}
 	}
