@@ -213,19 +213,19 @@ func removeTUN(name string) error {
 		return err
 	}
 	defer conn.Close()
-	byName := func(kind netlink.HeaderType) ([]netlink.Message, error) {
-		return conn.Execute(message(kind, acknowledged, make([]byte, unix.SizeofIfInfomsg), func(ae *netlink.AttributeEncoder) {
+	byName := func(kind netlink.HeaderType, flags netlink.HeaderFlags) ([]netlink.Message, error) {
+		return conn.Execute(message(kind, flags, make([]byte, unix.SizeofIfInfomsg), func(ae *netlink.AttributeEncoder) {
 			ae.String(unix.IFLA_IFNAME, name)
 		}))
 	}
-	found, err := byName(unix.RTM_GETLINK)
+	found, err := byName(unix.RTM_GETLINK, netlink.Request) // the answer is all there is
 	if err != nil {
 		return fmt.Errorf("look at link %q: %w", name, err)
 	}
 	if kind := linkKind(found); kind != "tun" {
 		return fmt.Errorf("remove link %q: it is of kind %q, not a TUN or TAP: %w", name, kind, unix.EBUSY)
 	}
-	if _, err := byName(unix.RTM_DELLINK); err != nil {
+	if _, err := byName(unix.RTM_DELLINK, acknowledged); err != nil {
 		return fmt.Errorf("remove link %q: %w", name, err)
 	}
 	return nil
