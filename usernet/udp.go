@@ -52,6 +52,7 @@ type udpTable struct {
 	last    *udpFlow // whose datagram came last from the guest
 
 	out     []parcel // gathered from the device, in order
+	flushed int      // how many of them were there at the last flush
 	outbox  *sys.Outbox
 	one     *sys.Outbox // for one message
 	runs    []run
@@ -63,6 +64,7 @@ type udpTable struct {
 	rooms       [][]byte // the inbox' buffers, with headroom
 	errors      *sys.Errors
 	run         inboundRun
+	clients     int    // flows that have come in by forwards
 	frame       []byte // where single packets are put together
 	noUSO       bool   // the guest's kernel refuses super-packets
 	fragmentID  uint32
@@ -187,17 +189,22 @@ func (t *udpTable) newFlow(proto packet.Protocol, guest, peer netip.AddrPort) *u
 	return f
 }
 
-// flush sends what was gathered, unless there is more to gather.
+// flush sends what was gathered, unless the last batch from the device was full
+// of datagrams: then the next will be, too, and a longer run costs less.
 func (t *udpTable) flush() {
-	if len(t.out) > 0 && (!t.s.dev.readable || t.s.large.scarce()) {
+	more := t.s.dev.readable && len(t.out)-t.flushed >= batch/2 && !t.s.large.scarce()
+	if len(t.out) > 0 && !more {
 		t.send()
 	}
+	t.flushed = len(t.out)
 }
 
 // pump moves what has come for the guest, each socket one batch, and what
 // sockets can take again.
 func (t *udpTable) pump() {
-	t.flush() // of what a hook has just let through
+	if !t.s.dev.readable {
+		t.flush() // of what a hook has just let through
+	}
 	for i, k := range t.resumed {
 		t.resumed[i] = nil
 		k.resume()

@@ -176,8 +176,9 @@ func (f *udpFlow) timeout() { f.drop() }
 // drop ends the flow.
 func (f *udpFlow) drop() {
 	t := f.t
-	if key := keyOf(f.guest, f.peer); t.flows[key] == f {
-		delete(t.flows, key)
+	delete(t.flows, keyOf(f.guest, f.peer))
+	if f.inbound {
+		t.clients--
 	}
 	if t.last == f {
 		t.last = nil

@@ -58,6 +58,10 @@ func (k *udpSocket) client(from path) *udpFlow {
 	if k.closing || !ok || host.Port() == 0 || t.s.full() {
 		return nil
 	}
+	if t.clients >= t.s.limits.Flows/2 { // whoever they are, they leave the guest room
+		t.s.stats.OverLimit++
+		return nil
+	}
 	// The guest may know another by this address and port already.
 	for range maxShifted {
 		if t.flows[keyOf(guest, shown)] == nil {
@@ -73,6 +77,7 @@ func (k *udpSocket) client(from path) *udpFlow {
 	f.inbound, f.host, f.path, f.to, f.sock = true, host, from, from.peer, k
 	f.state = udpOpen
 	k.flows[from] = f
+	t.clients++
 	if t.s.cfg.Policy != nil {
 		v := t.s.cfg.Policy.Judge(f.flow())
 		f.idle = v.Idle

@@ -184,3 +184,21 @@ func TestUDPForwardClosesWithTheStack(t *testing.T) {
 	r.called("hello")
 	r.stop() // the rig looks for leaks
 }
+
+func TestUDPForwardLeavesTheGuestRoom(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Limits.Flows = 8 })
+	at := r.publish(netip.AddrPortFrom(loopback4, 0))
+	for i := range 4 {
+		r.answer(r.udpSocketOn(loopback4), at, fmt.Sprint(i))
+		r.called(fmt.Sprint(i))
+	}
+	r.answer(r.udpSocketOn(loopback4), at, "one too many")
+	r.until("it is turned away", func() bool { return r.s.stats.OverLimit == 1 })
+	host, peer := r.udpServer()
+	r.say(5000, peer, "the guest's own")
+	r.hears(host, "the guest's own")
+	r.advance(31 * time.Second)
+	r.until("the clients have gone", func() bool { return r.s.udp.clients == 0 })
+	r.answer(r.udpSocketOn(loopback4), at, "again")
+	r.called("again")
+}

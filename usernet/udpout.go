@@ -92,7 +92,7 @@ func (t *udpTable) send() {
 		k.send(t.turn)
 	}
 	clear(t.out)
-	t.out = t.out[:0]
+	t.out, t.flushed = t.out[:0], 0
 	clear(t.turn)
 }
 

@@ -4,17 +4,21 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 
 	"golang.org/x/sys/unix"
 )
 
 // udpRelay carries a flow over a Conn that a policy or hook has given. A
-// goroutine writes, another reads.
+// goroutine writes, another reads. The reader needs room for the largest
+// datagram; a Conn that is an io.WriterTo spares it that, and has its datagrams
+// taken one a Write.
 type udpRelay struct {
 	f    *udpFlow
 	conn net.Conn
 	out  chan []byte
+	done chan struct{} // the loop has taken what was read
 	ctx  context.Context
 	stop context.CancelFunc
 }
@@ -24,7 +28,7 @@ type udpRelay struct {
 const relayQueue = 32
 
 func startRelay(f *udpFlow, c net.Conn) *udpRelay {
-	r := &udpRelay{f: f, conn: c, out: make(chan []byte, relayQueue)}
+	r := &udpRelay{f: f, conn: c, out: make(chan []byte, relayQueue), done: make(chan struct{})}
 	r.ctx, r.stop = context.WithCancel(f.t.s.ctx)
 	context.AfterFunc(r.ctx, func() { _ = c.Close() })
 	go r.write()
@@ -42,7 +46,7 @@ func (r *udpRelay) send(p *parcel) {
 		piece := p.payload[at:min(at+segment, len(p.payload))]
 		select {
 		case r.out <- bytes.Clone(piece):
-			p.flow.sent(len(piece))
+			r.f.sent(len(piece))
 		default:
 			r.f.t.s.stats.OverLimit++
 		}
@@ -60,47 +64,73 @@ func (r *udpRelay) write() {
 	}
 }
 
-// read hands what comes to the loop, one at a time: while that is busy, the Conn
-// waits.
+// read hands what comes to the loop until the Conn ends, and the flow with it.
 func (r *udpRelay) read() {
 	defer r.stop()
-	room := make([]byte, frameBytes)
-	done := make(chan struct{})
+	if c, ok := r.conn.(io.WriterTo); ok {
+		_, _ = c.WriteTo(relayWriter{r})
+	} else {
+		r.readAll()
+	}
+	r.f.t.s.loop.post(func() {
+		if r.f.relay == r {
+			r.f.drop()
+		}
+	})
+}
+
+func (r *udpRelay) readAll() {
+	room := make([]byte, 1<<16)
 	for {
-		n, err := r.conn.Read(room[udpHeadroom:])
-		refused := errors.Is(err, unix.ECONNREFUSED) // an earlier datagram's: not the end
-		posted := r.f.t.s.loop.post(func() {
-			r.deliver(room[:udpHeadroom+n], err, refused)
-			select {
-			case done <- struct{}{}:
-			case <-r.ctx.Done():
+		n, err := r.conn.Read(room)
+		if err == nil || n > 0 {
+			if !r.hand(room[:n]) {
+				return
 			}
-		})
-		if !posted {
-			return
 		}
-		select {
-		case <-done:
-		case <-r.ctx.Done():
-			return
-		}
-		if err != nil && !refused {
+		// Refused was an earlier datagram; it is not the end.
+		if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 			return
 		}
 	}
 }
 
-// deliver takes what was read, on the loop's thread.
-func (r *udpRelay) deliver(room []byte, err error, refused bool) {
-	f := r.f
-	if f.relay != r {
-		return // it has ended meanwhile
+// hand gives a datagram to the loop and returns when that has taken it: while it
+// is busy, the Conn waits. It tells whether there is still a flow.
+func (r *udpRelay) hand(b []byte) bool {
+	posted := r.f.t.s.loop.post(func() {
+		if r.f.relay == r {
+			r.f.relayed(b)
+		}
+		select {
+		case r.done <- struct{}{}:
+		case <-r.ctx.Done():
+		}
+	})
+	if !posted {
+		return false
 	}
-	if err == nil || len(room) > udpHeadroom {
-		f.t.deliver(f, room, 0)
-		f.received(len(room) - udpHeadroom)
+	select {
+	case <-r.done:
+		return true
+	case <-r.ctx.Done():
+		return false
 	}
-	if err != nil && !refused {
-		f.drop()
+}
+
+// relayed hands a datagram of the Conn's to the guest.
+func (f *udpFlow) relayed(b []byte) {
+	n := copy(f.t.frame[udpHeadroom:], b)
+	f.t.deliver(f, f.t.frame[:udpHeadroom+n], 0)
+	f.received(n)
+}
+
+// relayWriter takes a datagram a Write.
+type relayWriter struct{ *udpRelay }
+
+func (w relayWriter) Write(b []byte) (int, error) {
+	if !w.hand(b) {
+		return 0, net.ErrClosed
 	}
+	return len(b), nil
 }

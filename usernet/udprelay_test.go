@@ -233,3 +233,34 @@ func TestUDPOverARealConn(t *testing.T) {
 		t.Errorf("%d flows after a refused datagram, want 1", n)
 	}
 }
+
+// pushingConn gives its datagrams by itself.
+type pushingConn struct{ *scriptedConn }
+
+func (c pushingConn) Read([]byte) (int, error) { panic("read in spite of WriteTo") }
+
+func (c pushingConn) WriteTo(w io.Writer) (n int64, err error) {
+	for b := range c.in {
+		if _, err := w.Write(b); err != nil {
+			return n, err
+		}
+		n += int64(len(b))
+	}
+	return n, nil
+}
+
+func TestUDPOverAConnThatWritesTo(t *testing.T) {
+	r, c := newRig(t), newScriptedConn()
+	r.do(func() {
+		r.s.cfg.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: Use, Conn: pushingConn{c}} })
+	})
+	peer := netip.AddrPortFrom(r.peer, 53)
+	r.say(5000, peer, "question")
+	c.takes(t, "question")
+	c.in <- []byte("one")
+	c.in <- []byte(text(3000)[:1400])
+	r.gets(peer, 5000, "one", text(1400))
+	close(c.in)
+	c.isClosed(t)
+	r.until("the flow has ended", func() bool { return r.s.udp.open() == 0 })
+}
