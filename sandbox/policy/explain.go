@@ -37,7 +37,7 @@ func (p *Policy) Explain(f usernet.Flow, names ...string) Decision {
 	} else {
 		names = p.ownNames(st, slices.Clone(names), f)
 	}
-	o := st.judge(f, names)
+	o := st.judge(f, names, p.otherNames(st, nil, f))
 	d := Decision{Action: o.action, Names: names}
 	if o.action == usernet.Redirect {
 		d.To = netip.AddrPortFrom(o.to, f.Destination.Port())

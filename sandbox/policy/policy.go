@@ -170,9 +170,9 @@ func (p *Policy) Judge(f usernet.Flow) usernet.Verdict {
 	if f.Inbound {
 		return usernet.Verdict{}
 	}
-	var array [maxNamesPerAddress + 8]string
+	var array, others [maxNamesPerAddress + 8]string
 	st := p.state.Load()
-	return st.verdict(f, st.judge(f, p.names(st, array[:0], f)))
+	return st.verdict(f, st.judge(f, p.names(st, array[:0], f), p.otherNames(st, others[:0], f)))
 }
 
 // JudgeNamed is Judge with names that somebody else learned, in place of the
@@ -182,9 +182,9 @@ func (p *Policy) JudgeNamed(f usernet.Flow, names []string) usernet.Verdict {
 	if f.Inbound {
 		return usernet.Verdict{}
 	}
-	var array [maxNamesPerAddress + 8]string
+	var array, others [maxNamesPerAddress + 8]string
 	st := p.state.Load()
-	return st.verdict(f, st.judge(f, p.ownNames(st, append(array[:0], names...), f)))
+	return st.verdict(f, st.judge(f, p.ownNames(st, append(array[:0], names...), f), p.otherNames(st, others[:0], f)))
 }
 
 // names appends all names of a flow's destination that rules may speak of.
@@ -205,6 +205,16 @@ func (p *Policy) ownNames(st *state, have []string, f usernet.Flow) []string {
 		have = p.own.names(have, plainAddr(to))
 	}
 	return have
+}
+
+// otherNames appends the names of the IPv4 address that a translator would make
+// of a flow's destination.
+func (p *Policy) otherNames(st *state, have []string, f usernet.Flow) []string {
+	form := embedded(plainAddr(f.Destination.Addr()))
+	if !st.hasNames || !form.IsValid() {
+		return have
+	}
+	return p.own.names(p.learned.names(have, form), form)
 }
 
 // outcome is how a flow was decided, without words.
@@ -228,9 +238,10 @@ const (
 	byNoQuestion // nothing can be reached, so nothing needs to be asked
 )
 
-// judge decides about an outbound flow.
-func (st *state) judge(f usernet.Flow, names []string) outcome {
-	q := query{proto: f.Protocol, port: f.Destination.Port(), dst: plainAddr(f.Destination.Addr()), names: names}
+// judge decides about an outbound flow to a destination with names, and with
+// others that another form of it has.
+func (st *state) judge(f usernet.Flow, names, others []string) outcome {
+	q := query{proto: f.Protocol, port: f.Destination.Port(), dst: plainAddr(f.Destination.Addr()), names: names, others: others}
 	if q.proto == packet.ICMPv6 {
 		q.proto = packet.ICMP
 	}

@@ -158,7 +158,8 @@ type query struct {
 	// dst is as the guest wrote it, unmapped; to is where a mapping leads it, or
 	// invalid.
 	dst, to netip.Addr
-	names   []string
+	names   []string // of either
+	others  []string // of another form of dst: what embedded makes of it
 }
 
 // hits are the rules that speak of a flow.
@@ -189,6 +190,9 @@ func (s *set) decide(q *query) (rule int32, allowed bool) {
 	h.granted = len(h.allow)
 	if form := embedded(q.dst); form.IsValid() {
 		h = s.byAddress(h, q, form)
+	}
+	for _, name := range q.others {
+		h = s.byName(h, q, name)
 	}
 
 	rule = -1

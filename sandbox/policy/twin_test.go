@@ -32,8 +32,8 @@ func decideSlowly(src Rules, q *query) bool {
 		}
 		return inPorts && (c.Protocol == 0 || c.Protocol == q.proto) && (c.All || c.Prefix.IsValid() && c.Prefix.Contains(a))
 	}
-	matches := func(c *compiled) bool {
-		for _, name := range q.names {
+	named := func(c *compiled, names []string) bool {
+		for _, name := range names {
 			byName := c.Name == name || strings.HasPrefix(c.Name, "*.") && strings.HasSuffix(name, c.Name[1:])
 			whole := *c
 			whole.All = true
@@ -41,10 +41,15 @@ func decideSlowly(src Rules, q *query) bool {
 				return true
 			}
 		}
-		return c.Name == "" && (speaks(c, q.dst) || q.to.IsValid() && speaks(c, q.to))
+		return false
+	}
+	matches := func(c *compiled) bool {
+		return named(c, q.names) || c.Name == "" && (speaks(c, q.dst) || q.to.IsValid() && speaks(c, q.to))
 	}
 	other := embedded(q.dst)
-	otherForm := func(c *compiled) bool { return other.IsValid() && c.Name == "" && speaks(c, other) }
+	otherForm := func(c *compiled) bool {
+		return named(c, q.others) || other.IsValid() && c.Name == "" && speaks(c, other)
+	}
 
 	allowed := !src.Denies()
 	for i := range all {
@@ -120,6 +125,9 @@ func TestDecideEqualsItsSlowTwin(t *testing.T) {
 		}
 		for range r.IntN(3) {
 			q.names = append(q.names, pick(r, twinNames))
+		}
+		if r.IntN(4) == 0 {
+			q.others = append(q.others, pick(r, twinNames))
 		}
 		rule, got := s.decide(q)
 		if want := decideSlowly(src, q); got != want {
