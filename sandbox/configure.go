@@ -113,9 +113,10 @@ func (i *Inside) steps(index int) []netlinkStep {
 	return all
 }
 
-// txQueueLen is in packets of up to 64 KiB. The default of 500 fills before the
-// host's side runs when many streams begin at once, and a full queue drops.
-const txQueueLen = 1000
+// txQueueLen is in packets of up to 64 KiB; a full queue drops. The default of
+// 500 fills when many streams begin at once; 1000 are 6 ms of datagrams at 2
+// Gbit/s, for which a busy machine may keep the helper from running.
+const txQueueLen = 4096
 
 // noOwnAddress keeps the kernel from making a link-local address, which nobody
 // would answer, and from asking for routers.
