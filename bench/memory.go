@@ -53,7 +53,7 @@ var errEnough = errors.New("all flows were there")
 
 // memory reads the memory twice, without and with flows.
 func (b *bed) memory(ctx context.Context, job experiment.Job) (map[cell.Metric]float64, error) {
-	idle, err := host.TreeMemory(b.Programs()...)
+	idle, err := settledMemory(ctx, b.Programs())
 	if err != nil {
 		return nil, err
 	}
@@ -62,14 +62,14 @@ func (b *bed) memory(ctx context.Context, job experiment.Job) (map[cell.Metric]f
 	if err != nil {
 		return nil, err
 	}
-	var loaded int64
+	var loaded host.ProcMemory
 	flows := client{
 		pair: p,
 		args: []string{string(traffic.RR), p.Dial.String(), "--json", "--start-on-stdin",
 			"--streams", strconv.Itoa(job.Cell.Streams), "--control", "unix:" + s.control},
 		timeout: graceTime + time.Duration(job.Cell.Streams)*gracePerStream,
-		ready: func(context.Context) (time.Time, error) {
-			if loaded, err = host.TreeMemory(b.Programs()...); err != nil {
+		ready: func(ctx context.Context) (time.Time, error) {
+			if loaded, err = settledMemory(ctx, b.Programs()); err != nil {
 				return time.Time{}, err
 			}
 			return time.Time{}, errEnough
@@ -79,7 +79,43 @@ func (b *bed) memory(ctx context.Context, job experiment.Job) (map[cell.Metric]f
 		return nil, fmt.Errorf("open %d flows: %w", job.Cell.Streams, err)
 	}
 	return map[cell.Metric]float64{
-		cell.MemoryIdle:  float64(idle),
-		cell.MemoryFlows: float64(loaded-idle) * 1000 / float64(job.Cell.Streams),
+		cell.MemoryIdle:  float64(idle.Resident),
+		cell.MemoryAnon:  float64(idle.Anonymous),
+		cell.MemoryFlows: float64(loaded.Resident-idle.Resident) * 1000 / float64(job.Cell.Streams),
 	}, nil
+}
+
+// When the memory of programs counts as settled: a program that was just started
+// may have helpers that end soon, and one with new flows still answers them.
+const (
+	memoryEvery   = 50 * time.Millisecond
+	memoryAlike   = 3         // readings in a row
+	memoryWithin  = 256 << 10 // bytes
+	memoryTimeout = 3 * time.Second
+)
+
+// settledMemory reads the programs' memory until it no longer changes; what does
+// not settle in time is taken as it is then.
+func settledMemory(ctx context.Context, pids []int) (host.ProcMemory, error) {
+	tick := time.NewTicker(memoryEvery)
+	defer tick.Stop()
+	until := time.Now().Add(memoryTimeout)
+	var first int64 // of those alike, resident
+	for alike := 0; ; {
+		now, err := host.TreeMemory(pids...)
+		if err != nil {
+			return now, err
+		}
+		if alike == 0 || max(now.Resident-first, first-now.Resident) > memoryWithin {
+			first, alike = now.Resident, 0
+		}
+		if alike++; alike == memoryAlike || time.Now().After(until) {
+			return now, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return now, context.Cause(ctx)
+		}
+	}
 }

@@ -18,18 +18,19 @@ type Metric string
 
 // The metrics. Latencies are merged from histograms, never averaged.
 const (
-	Throughput  Metric = "throughput"   // bit/s, as received
-	Loss        Metric = "loss"         // fraction 0…1 of what was sent
-	LatencyP50  Metric = "latency_p50"  // ns, from the intended send time
-	LatencyP99  Metric = "latency_p99"  // ns
-	LatencyP999 Metric = "latency_p999" // ns
-	Connections Metric = "connections"  // 1/s, connect/request/response/close
-	Packets     Metric = "packets"      // 1/s, small packets as received
-	SetupTime   Metric = "setup_time"   // ns, until traffic can pass
-	Fairness    Metric = "fairness"     // Jain's index of the streams' shares, 1/n…1
-	FirstByte   Metric = "first_byte"   // ns, from exec until a response arrives inside
-	MemoryIdle  Metric = "memory_idle"  // bytes that the network's programs hold without traffic
-	MemoryFlows Metric = "memory_flows" // bytes more with traffic's flows, per 1,000 of them
+	Throughput  Metric = "throughput"       // bit/s, as received
+	Loss        Metric = "loss"             // fraction 0…1 of what was sent
+	LatencyP50  Metric = "latency_p50"      // ns, from the intended send time
+	LatencyP99  Metric = "latency_p99"      // ns
+	LatencyP999 Metric = "latency_p999"     // ns
+	Connections Metric = "connections"      // 1/s, connect/request/response/close
+	Packets     Metric = "packets"          // 1/s, small packets as received
+	SetupTime   Metric = "setup_time"       // ns, until traffic can pass
+	Fairness    Metric = "fairness"         // Jain's index of the streams' shares, 1/n…1
+	FirstByte   Metric = "first_byte"       // ns, from exec until a response arrives inside
+	MemoryIdle  Metric = "memory_idle"      // bytes that the network's programs hold without traffic
+	MemoryAnon  Metric = "memory_anonymous" // bytes of that without a file behind them
+	MemoryFlows Metric = "memory_flows"     // bytes more with traffic's flows, per 1,000 of them
 )
 
 // ProcessorTime is the processor time per data moved as if it were a metric: in
@@ -39,7 +40,7 @@ const ProcessorTime Metric = "cores_per_gbit"
 
 // metrics is the order of metrics in files and tables.
 var metrics = [...]Metric{Throughput, Loss, LatencyP50, LatencyP99, LatencyP999, Connections, Packets, SetupTime,
-	Fairness, FirstByte, MemoryIdle, MemoryFlows, ProcessorTime}
+	Fairness, FirstByte, MemoryIdle, MemoryAnon, MemoryFlows, ProcessorTime}
 
 // Metrics lists all metrics in the order of files and tables, ProcessorTime last.
 func Metrics() []Metric { return slices.Clone(metrics[:]) }
@@ -63,7 +64,7 @@ func (m Metric) Unit() string {
 		return "bit/s"
 	case Loss, Fairness:
 		return "1"
-	case MemoryIdle, MemoryFlows:
+	case MemoryIdle, MemoryAnon, MemoryFlows:
 		return "B"
 	case Connections, Packets:
 		return "1/s"

@@ -30,7 +30,7 @@ func (m Metric) Scale() Scale {
 		return Scale{1e6, "ms"}
 	case Fairness:
 		return Scale{1, "of 1"}
-	case MemoryIdle, MemoryFlows:
+	case MemoryIdle, MemoryAnon, MemoryFlows:
 		return Scale{1 << 20, "MiB"}
 	case LatencyP50, LatencyP99, LatencyP999:
 		return Scale{1e3, "µs"}
@@ -61,6 +61,8 @@ func (m Metric) Title() string {
 		return "exec to first byte"
 	case MemoryIdle:
 		return "memory, idle"
+	case MemoryAnon:
+		return "anonymous memory, idle"
 	case MemoryFlows:
 		return "memory per 1,000 flows"
 	}

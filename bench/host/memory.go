@@ -11,34 +11,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TreeMemory is the resident memory, in bytes, of the processes given and all
-// their descendants: what smaps_rollup calls Rss. A page that several of them
-// share counts for each, and what the kernel holds for them (socket buffers)
-// does not count. A process that ends meanwhile counts as nothing, as long as
-// one is left. It wants CAP_SYS_PTRACE over the processes' user namespace.
-func TreeMemory(roots ...int) (int64, error) {
+// ProcMemory is what processes hold, in bytes.
+type ProcMemory struct {
+	Resident  int64 // Rss of smaps_rollup: the program's own file too, as far as it is mapped in
+	Anonymous int64 // of that, what no file is behind: it can't be dropped, and nobody shares it
+}
+
+func (m ProcMemory) plus(o ProcMemory) ProcMemory {
+	return ProcMemory{m.Resident + o.Resident, m.Anonymous + o.Anonymous}
+}
+
+// TreeMemory is the memory of the processes given and all their descendants. A
+// page that several of them share counts for each, and what the kernel holds for
+// them (socket buffers) does not count. A process that ends meanwhile counts as
+// nothing, as long as one is left. It wants CAP_SYS_PTRACE over the processes'
+// user namespace.
+func TreeMemory(roots ...int) (ProcMemory, error) {
 	parents, err := parentsOfAll()
 	if err != nil {
-		return 0, err
+		return ProcMemory{}, err
 	}
-	var sum int64
+	var sum ProcMemory
 	counted := 0
 	for pid := range parents {
 		if !slices.ContainsFunc(roots, func(root int) bool { return descends(parents, pid, root) }) {
 			continue
 		}
-		rss, err := resident(pid)
+		one, err := memoryOf(pid)
 		switch {
 		case errors.Is(err, os.ErrNotExist) || errors.Is(err, errNoMemory):
 			continue
 		case err != nil:
-			return 0, err
+			return ProcMemory{}, err
 		}
-		sum += rss
+		sum = sum.plus(one)
 		counted++
 	}
 	if counted == 0 {
-		return 0, fmt.Errorf("read the memory of processes %v: none of them is there", roots)
+		return ProcMemory{}, fmt.Errorf("read the memory of processes %v: none of them is there", roots)
 	}
 	return sum, nil
 }
@@ -90,26 +100,30 @@ func descends(parents map[int]int, pid, root int) bool {
 // errNoMemory is of a process that has none: it ends, or is the kernel's.
 var errNoMemory = errors.New("no memory")
 
-func resident(pid int) (int64, error) {
+func memoryOf(pid int) (ProcMemory, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if errors.Is(err, unix.ESRCH) {
-		return 0, errNoMemory
+		return ProcMemory{}, errNoMemory
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
+		return ProcMemory{}, fmt.Errorf("read the memory of process %d: %w", pid, err)
 	}
 	return parseRollup(string(text))
 }
 
-// parseRollup reads the line "Rss: N kB".
-func parseRollup(text string) (int64, error) {
+// parseRollup reads the lines "Rss: N kB" and "Anonymous: N kB".
+func parseRollup(text string) (ProcMemory, error) {
 	if text == "" {
-		return 0, errNoMemory
+		return ProcMemory{}, errNoMemory
 	}
-	number, _, ok := strings.Cut(field(text, "Rss"), " ")
-	kib, err := strconv.ParseInt(number, 10, 64)
-	if !ok || err != nil {
-		return 0, errors.New("read smaps_rollup: no line Rss")
+	var m ProcMemory
+	for key, to := range map[string]*int64{"Rss": &m.Resident, "Anonymous": &m.Anonymous} {
+		number, _, ok := strings.Cut(field(text, key), " ")
+		kib, err := strconv.ParseInt(number, 10, 64)
+		if !ok || err != nil {
+			return ProcMemory{}, fmt.Errorf("read smaps_rollup: no line %s", key)
+		}
+		*to = kib << 10
 	}
-	return kib << 10, nil
+	return m, nil
 }

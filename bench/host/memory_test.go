@@ -24,15 +24,15 @@ func TestParentOf(t *testing.T) {
 }
 
 func TestParseRollup(t *testing.T) {
-	const text = "00400000-7ffd4e7d6000 ---p 00000000 00:00 0    [rollup]\nRss:                1824 kB\nPss:                 100 kB\n"
+	const text = "00400000-7ffd4e7d6000 ---p 00000000 00:00 0    [rollup]\nRss:                1824 kB\nPss:                 100 kB\nAnonymous:            24 kB\n"
 	for _, c := range []struct {
 		name, text string
-		want       int64
+		want       ProcMemory
 		fails      bool
 	}{
-		{"plain", text, 1824 << 10, false},
-		{"of a process that ends", "", 0, true},
-		{"something else", "Pss: 3 kB\n", 0, true},
+		{"plain", text, ProcMemory{1824 << 10, 24 << 10}, false},
+		{"of a process that ends", "", ProcMemory{}, true},
+		{"something else", "Rss: 3 kB\n", ProcMemory{}, true},
 	} {
 		if got, err := parseRollup(c.text); got != c.want || (err != nil) != c.fails {
 			t.Errorf("%s: %d, %v", c.name, got, err)
@@ -61,8 +61,8 @@ func TestTreeMemoryCountsChildren(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	if own <= 0 || child <= 0 || child >= own {
-		t.Errorf("this process holds %d bytes, a small child %d", own, child)
+	if child.Anonymous <= 0 || child.Resident <= child.Anonymous || child.Resident >= own.Resident {
+		t.Errorf("this process holds %+v, a small child %+v", own, child)
 	}
 	if _, err := TreeMemory(cmd.Process.Pid); err == nil {
 		t.Error("a process that has ended has memory")

@@ -146,7 +146,7 @@ func (p *page) figures(in Input, all []cell.Summary, metrics []cell.Metric, sign
 	if f, ok := plotCPU(in, signs); ok {
 		p.Bars = append(p.Bars, f)
 	}
-	for _, m := range []cell.Metric{cell.Connections, cell.Packets, cell.SetupTime, cell.Fairness, cell.FirstByte, cell.MemoryIdle, cell.MemoryFlows} {
+	for _, m := range []cell.Metric{cell.Connections, cell.Packets, cell.SetupTime, cell.Fairness, cell.FirstByte, cell.MemoryIdle, cell.MemoryAnon, cell.MemoryFlows} {
 		bars(m)
 	}
 }

@@ -33,7 +33,7 @@ func metricsOf(work string) []cell.Metric {
 	case "start":
 		return []cell.Metric{cell.FirstByte}
 	case "memory":
-		return []cell.Metric{cell.MemoryIdle, cell.MemoryFlows}
+		return []cell.Metric{cell.MemoryIdle, cell.MemoryAnon, cell.MemoryFlows}
 	}
 	return []cell.Metric{cell.Throughput}
 }
