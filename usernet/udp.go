@@ -123,10 +123,22 @@ func (t *udpTable) input(frame []byte, v *packet.VNetHdr, ip *packet.IP) {
 		}
 	}
 	guest, peer := netip.AddrPortFrom(ip.Src, h.SrcPort), netip.AddrPortFrom(ip.Dst, h.DstPort)
+	size := segment
+	if size == 0 {
+		size = len(h.Payload)
+	}
 	t.take(packet.UDP, guest, peer, parcel{
-		frame: frame, payload: h.Payload, segment: segment, ttl: ip.TTL, tos: ip.TOS, df: ip.DontFragment && t.inDevice(frame),
+		frame: frame, payload: h.Payload, segment: segment, ttl: ip.TTL, tos: ip.TOS,
+		df: ip.DontFragment && t.inDevice(frame) && ip.HeaderBytes+packet.UDPBytes+size <= probed,
 	})
 }
+
+// probed is the largest packet, in bytes, whose DF is meant. A guest's kernel
+// sets it on every datagram that fits its link (IP_PMTUDISC_WANT), and our link
+// is longer than any; on an ordinary one it would have cut the datagram itself,
+// and nothing would be lost. Who looks for a path's MTU (RFC 8899) does so below
+// Ethernet's 1500.
+const probed = 1500
 
 // inDevice tells whether a frame is the one last read. Another was put together
 // from fragments: it may be cut again, whatever its version.

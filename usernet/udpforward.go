@@ -58,7 +58,7 @@ func (k *udpSocket) client(from path) *udpFlow {
 	if k.closing || !ok || host.Port() == 0 || t.s.full() {
 		return nil
 	}
-	if t.clients >= t.s.limits.Flows/2 { // whoever they are, they leave the guest room
+	if t.clients >= t.s.limits.Flows/4*3 { // whoever they are, they leave the guest room
 		t.s.stats.OverLimit++
 		return nil
 	}

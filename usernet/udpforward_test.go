@@ -188,7 +188,7 @@ func TestUDPForwardClosesWithTheStack(t *testing.T) {
 func TestUDPForwardLeavesTheGuestRoom(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Limits.Flows = 8 })
 	at := r.publish(netip.AddrPortFrom(loopback4, 0))
-	for i := range 4 {
+	for i := range 6 {
 		r.answer(r.udpSocketOn(loopback4), at, fmt.Sprint(i))
 		r.called(fmt.Sprint(i))
 	}
