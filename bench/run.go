@@ -43,6 +43,7 @@ type Progress interface {
 // ctx ends it stops within a second, keeps what was measured, marked partial,
 // and returns the context's cause.
 func Run(ctx context.Context, cfg Config) error {
+	cfg.Experiment = permitted(cfg.Experiment, mayUse)
 	return start(ctx, cfg, func(*run) error { return nil })
 }
 

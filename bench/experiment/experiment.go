@@ -31,7 +31,7 @@ type Group struct {
 	Pairs      []int    `yaml:"pairs"`      // client–server pairs at once, 1…128; default 1
 	Streams    []int    `yaml:"streams"`    // sockets a pair, 1…1024; default 1
 	Placement  []string `yaml:"placement"`  // default "different-cores"
-	Congestion []string `yaml:"congestion"` // a wish: what is not permitted becomes the kernel's default; default "cubic"
+	Congestion []string `yaml:"congestion"` // a wish: what is not permitted becomes reno; default "cubic"
 	Engine     []string `yaml:"engine"`     // default "cleat"
 
 	// Factors are the further ones, by name; see FactorNames.
