@@ -180,3 +180,27 @@ func TestStoreKeepsResults(t *testing.T) {
 		t.Errorf("a second run in the same directory: %v, want %v", err, ErrNotEmpty)
 	}
 }
+
+func TestWhatNeverWorkedIsGivenUp(t *testing.T) {
+	job := func(network string) experiment.Job {
+		return experiment.Job{Cell: cell.Cell{Network: network}, Work: experiment.Work{Kind: experiment.TCP}}
+	}
+	f := failures{}
+	for range mostFailures {
+		if f.hopeless(job("a")) {
+			t.Fatal("given up too early")
+		}
+		f.note(job("a"), true)
+		f.note(job("b"), true)
+	}
+	f.note(job("c"), false)
+	for range 2 * mostFailures {
+		f.note(job("c"), true)
+	}
+	if !f.hopeless(job("a")) || !f.hopeless(job("b")) {
+		t.Error("what never worked is tried again")
+	}
+	if f.hopeless(job("c")) || f.hopeless(job("d")) {
+		t.Error("what worked once, or was never tried, is given up")
+	}
+}

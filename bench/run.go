@@ -80,7 +80,7 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 		Config: cfg, store: st, cpus: cpus,
 		env:  env,
 		beds: newBeds(cfg.Scratch),
-		gone: map[experiment.Wiring]bool{}, failed: map[string]int{},
+		gone: map[experiment.Wiring]bool{}, failed: failures{},
 	}
 	err = r.all(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
@@ -111,9 +111,7 @@ type run struct {
 	env   Environment
 	beds  *beds
 	gone  map[experiment.Wiring]bool // what can't be measured, and has been said
-	// failed counts the measurements of a job that failed, from the first on; it
-	// is negative once one did not.
-	failed map[string]int
+	failed failures
 	// again is how many measurements may still be taken again: on a machine
 	// that is never quiet the experiment must end all the same.
 	again int
@@ -174,6 +172,20 @@ type position struct {
 // show that.
 const mostFailures = 4
 
+// failures counts the measurements of each job until one succeeds.
+type failures map[string]int
+
+func (f failures) note(job experiment.Job, failed bool) {
+	if !failed {
+		f[f.id(job)] = math.MinInt
+	}
+	f[f.id(job)]++
+}
+
+func (f failures) hopeless(job experiment.Job) bool { return f[f.id(job)] >= mostFailures }
+
+func (failures) id(job experiment.Job) string { return job.Work.Kind + "|" + job.Cell.Key() }
+
 // maxAttempts is how often one measurement is taken at most; againShare is the
 // share of all measurements that may be taken again, one in so many.
 const (
@@ -184,8 +196,7 @@ const (
 // job measures one job of a block. Only an error that ends the experiment is
 // returned.
 func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
-	id := job.Work.Kind + "|" + job.Cell.Key()
-	if r.gone[job.Wiring()] || r.failed[id] >= mostFailures {
+	if r.gone[job.Wiring()] || r.failed.hopeless(job) {
 		return nil
 	}
 	r.Progress.Next(at.done, at.block, job)
@@ -218,10 +229,7 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 			return err
 		}
 		r.Progress.Sample(s)
-		if s.Error == "" {
-			r.failed[id] = math.MinInt
-		}
-		r.failed[id]++
+		r.failed.note(job, s.Error != "")
 		if counts := s.Bad == "" || s.Warmup(); counts && s.Error == "" || r.again == 0 {
 			return nil
 		}
