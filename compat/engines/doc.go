@@ -8,7 +8,8 @@
 //	sudo nice compat/engines/testdata/tree.sh /var/tmp/cleat-sid
 //	sudo env "PATH=$PATH" go test -v ./compat/engines
 //
-// takes half a minute and 1 GB, then about 20 s. CLEAT_SID names another place.
+// takes half a minute and 1 GB, then about 30 s. CLEAT_SID names another tree, for
+// instance one made with "tree.sh /var/tmp/cleat-newest experimental".
 // Each story runs in namespaces of its own on a copy of the tree in memory;
 // neither the tree nor the host changes. Without root or the tree the tests
 // skip.
