@@ -12,6 +12,7 @@ import (
 func Cleat(program string) Path {
 	return Path{
 		Name: "cleat", Version: "this",
+		Lacks: map[Ability]string{DNS6: "the resolver has an IPv4 address, unless IPv4 is off"},
 		Start: func(ctx context.Context, s *Site, o Options) (*Instance, error) {
 			return startCleat(ctx, program, s, o)
 		},
@@ -20,7 +21,7 @@ func Cleat(program string) Path {
 
 // Addresses inside, as cleat run chooses them, and one of ours.
 var (
-	cleatNameserver = map[Family]netip.AddrPort{V4: netip.MustParseAddrPort("10.0.2.3:53"), V6: netip.MustParseAddrPort("[fd63:6c65:6174::3]:53")}
+	cleatNameserver = map[Family]netip.AddrPort{V4: netip.MustParseAddrPort("10.0.2.3:53")}
 	cleatLoopback   = map[Family]netip.Addr{V4: netip.MustParseAddr("192.0.2.200"), V6: netip.MustParseAddr("2001:db8:1::200")}
 )
 

@@ -53,6 +53,8 @@ func policyCases() []Case {
 			{"tcp", at(netip.Addr{}, 8001), nameOther, false}, {"tcp", at(netip.Addr{}, 8001), nameServer, true},
 		}},
 		{name: "metadata", visits: []visit{{"tcp", at(metadata, 8001), "", false}, {"udp", at(metadata, 8001), "", false}}},
+		{name: "metadata-v6", needs: []Ability{IPv6}, visits: []visit{{"tcp", at(metadata6, 8001), "", false}}},
+		{name: "link-local", visits: []visit{{"tcp", at(linkLocal, 8001), "", false}}},
 		{name: "metadata-allowed", rules: []Rule{{Allow: true, Target: metadata.String()}}, visits: []visit{{"tcp", at(metadata, 8001), "", true}}},
 	}
 	var cases []Case
@@ -169,6 +171,9 @@ func (x *X) talk(s *Scene, v visit) error {
 	}
 	if v.proto == "tcp" {
 		return roundTrip(c, 100)
+	}
+	if !v.may {
+		return x.askTimes(1, c, 100)
 	}
 	return x.ask(c, 100)
 }

@@ -13,12 +13,13 @@ import (
 )
 
 var (
-	long     = flag.Bool("long", false, "1 GB in integrity cases, 10,000 connections, 1,024 streams")
-	rivals   = flag.Bool("rivals", false, "try the rivals that are installed, too")
-	all      = flag.Bool("all", false, "the whole suite on the reference and on the data path by itself, too")
-	update   = flag.Bool("update", false, "write what the rivals did into testdata")
-	patience = flag.Duration("patience", 0, "how long a case may hang; 0: 30 s")
-	cases    = flag.String("cases", "", "only cases whose names match this regular expression")
+	long          = flag.Bool("long", false, "1 GB in integrity cases, 10,000 connections, 1,024 streams")
+	rivals        = flag.Bool("rivals", false, "try the rivals that are installed, too")
+	all           = flag.Bool("all", false, "the whole suite on the reference and on the data path by itself, too")
+	update        = flag.Bool("update", false, "write what the rivals did into testdata")
+	patience      = flag.Duration("patience", 0, "how long a case may hang; 0: 30 s")
+	ordinaryCases = flag.String("ordinary", "to-server|connect/refused|udp/echo|ping/answered|dns|end/", "the cases for an ordinary user")
+	cases         = flag.String("cases", "", "only cases whose names match this regular expression")
 )
 
 // settings are as the command line wants them.

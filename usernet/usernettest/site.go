@@ -58,8 +58,13 @@ const (
 	farNoRoute     = 104 // the host itself has no way to it
 )
 
-// metadata is where clouds keep a machine's secrets.
-var metadata = netip.MustParseAddr("169.254.169.254")
+// Addresses of the outside that nobody is to reach unasked: where clouds keep a
+// machine's secrets, and what is on the host's link alone.
+var (
+	metadata  = netip.MustParseAddr("169.254.169.254")
+	metadata6 = netip.MustParseAddr("fd00:ec2::254")
+	linkLocal = netip.MustParseAddr("169.254.7.7")
+)
 
 // firstPort begins the ports that are forwarded unless a case says otherwise.
 const (
@@ -150,9 +155,9 @@ func sysctls(n *lab.Node) error {
 func (s *Site) addresses() error {
 	net4, net6 := netip.PrefixFrom(HostAddr(V4), 24), netip.PrefixFrom(HostAddr(V6), 64)
 	out4, out6 := netip.PrefixFrom(OutsideAddr(V4), 24), netip.PrefixFrom(OutsideAddr(V6), 64)
-	local := []netip.Prefix{netip.PrefixFrom(metadata, 32)}
+	local := []netip.Prefix{single(metadata), single(metadata6), single(linkLocal)}
 	for _, last := range []int{farServer, farOther, farUnreachable, farProhibited} {
-		local = append(local, netip.PrefixFrom(far(V4, last), 32), netip.PrefixFrom(far(V6, last), 128))
+		local = append(local, single(far(V4, last)), single(far(V6, last)))
 	}
 	return errors.Join(s.Host.Address(uplink, net4, net6), s.Outside.Address(uplink, out4, out6), s.Outside.Address("lo", local...))
 }

@@ -62,9 +62,12 @@ const again = 500 * time.Millisecond
 
 // ask sends a datagram of that size and waits for the same back. Only a loss is
 // forgiven.
-func (x *X) ask(c net.Conn, size int) error {
+func (x *X) ask(c net.Conn, size int) error { return x.askTimes(4, c, size) }
+
+// askTimes is ask with so many tries.
+func (x *X) askTimes(tries int, c net.Conn, size int) error {
 	var err error
-	for try := 0; try < 4 && x.ctx.Err() == nil; try++ {
+	for try := 0; try < tries && x.ctx.Err() == nil; try++ {
 		if try > 0 {
 			x.Notef("datagram of %d bytes sent again", size)
 		}
@@ -81,16 +84,25 @@ func (x *X) ask(c net.Conn, size int) error {
 
 // trade sends a datagram and reads the same.
 func trade(c net.Conn, size int) error {
-	want := bytes.Repeat([]byte{byte(size), 'x'}, size/2+1)[:size]
+	want := patterned(size)
 	if _, err := c.Write(want); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
 	got := make([]byte, 1<<16)
-	n, err := c.Read(got)
-	if err == nil && !bytes.Equal(got[:n], want) {
-		err = fmt.Errorf("received %d bytes that were not sent", n)
+	for {
+		n, err := c.Read(got)
+		switch {
+		case err != nil || bytes.Equal(got[:n], want):
+			return err
+		case !bytes.Equal(got[:n], patterned(n)): // else a late answer to an earlier one
+			return fmt.Errorf("received %d bytes that were not sent", n)
+		}
 	}
-	return err
+}
+
+// patterned is a datagram that tells its size.
+func patterned(size int) []byte {
+	return bytes.Repeat([]byte{byte(size), byte(size >> 8), 'x'}, size/3+1)[:size]
 }
 
 // udpError is the error that a connected socket sees after sending to an
@@ -183,7 +195,7 @@ func (x *X) fromPort(f Family, port uint16, to netip.AddrPort, say []byte) error
 		if _, err = c.Write(say); err != nil {
 			return err
 		}
-		c.SetDeadline(time.Now().Add(again))
+		c.SetReadDeadline(time.Now().Add(again))
 		var n int
 		if n, err = c.Read(buf); err == nil {
 			if !bytes.Equal(buf[:n], say) {
@@ -230,12 +242,12 @@ func manyServers(f Family) func(*X, *Scene) {
 // borders and order must stay. Losses are counted, not judged.
 func burst(f Family) func(*X, *Scene) {
 	return func(x *X, s *Scene) {
-		server, to := x.datagrams(s, Out, f)
-		server.SetReadBuffer(4 << 20)
-		c, err := x.dial(s.Container, "udp", to)
-		x.Must(err)
 		for _, segment := range []int{0, 1000} {
 			const count, batch = 2000, 20
+			server, to := x.datagrams(s, Out, f)
+			server.SetReadBuffer(4 << 20)
+			c, err := x.dial(s.Container, "udp", to)
+			x.Must(err)
 			if segment > 0 {
 				if err := control(c.(*net.UDPConn), func(fd int) error {
 					return unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, segment)

@@ -1,0 +1,118 @@
+package usernettest_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cleat/lab"
+)
+
+// The uid and gid of nobody in particular.
+const ordinary = 1234
+
+// ordinaryScript runs what follows it as an ordinary user, for whom /dev/net/tun
+// is open as distributions have it. The device node lives in a mount namespace
+// of the script's own. setpriv keeps no group and no capability.
+const ordinaryScript = `set -e
+dir=$1; uid=$2; shift 2
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 none "$dir/dev"
+mknod -m 666 "$dir/dev/tun" c 10 200
+mount --bind "$dir/dev/tun" /dev/net/tun
+exec setpriv --reuid "$uid" --regid "$uid" --clear-groups --bounding-set=-all --no-new-privs "$@"`
+
+// TestOrdinaryUser runs a part of the suite once more with uid 1234: the whole
+// lab is that user's.
+func TestOrdinaryUser(t *testing.T) {
+	lab.Need(t)
+	if os.Getenv("CLEAT_ORDINARY") != "" {
+		t.Skip("this is the ordinary user's run")
+	}
+	for _, p := range []string{"unshare", "setpriv", "mknod"} {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skip(err)
+		}
+	}
+	if hostUID(t) != 0 {
+		t.Skip("the whole run is an ordinary user's")
+	}
+	dir := publicDir(t)
+	test, cleat := filepath.Join(dir, "test"), filepath.Join(dir, "cleat")
+	copyFile(t, "/proc/self/exe", test)
+	copyFile(t, program(t), cleat)
+	if err := os.Mkdir(filepath.Join(dir, "dev"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := runOnHost(
+		"unshare", "--mount", "sh", "-c", ordinaryScript, "sh", dir, fmt.Sprint(ordinary),
+		"env", "CLEAT_ORDINARY=1", "CLEAT="+cleat, "TMPDIR="+dir, "HOME="+dir, "CLEAT_LAB=",
+		test, "-test.v", "-test.short", "-test.run", "^TestCleat$", "-cases", *ordinaryCases)
+	t.Log(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out, "no lab") || !strings.Contains(out, "--- PASS: TestCleat") {
+		t.Skip("an ordinary user can have no lab here")
+	}
+}
+
+// hostUID is the user whose lab this is.
+func hostUID(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inside, outside, count int
+	if _, err := fmt.Sscan(string(b), &inside, &outside, &count); err != nil {
+		t.Fatalf("parse %q: %v", b, err)
+	}
+	return outside
+}
+
+// publicDir is a directory that every user may enter and write to.
+func publicDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ordinary")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, b, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runOnHost runs a command in the host's own namespaces, outside the lab.
+func runOnHost(args ...string) (string, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	p, err := lab.Host{}.Start(lab.Command{Args: args, Stdout: w, Stderr: w})
+	w.Close()
+	if err != nil {
+		return "", err
+	}
+	out, err := io.ReadAll(r)
+	return string(out), errors.Join(err, p.Wait())
+}
