@@ -106,11 +106,11 @@ func raiseFiles() error {
 // run is one experiment under way. It is used from one goroutine.
 type run struct {
 	Config
-	store *store
-	cpus  []int
-	env   Environment
-	beds  *beds
-	gone  map[experiment.Wiring]bool // what can't be measured, and has been said
+	store  *store
+	cpus   []int
+	env    Environment
+	beds   *beds
+	gone   map[experiment.Wiring]bool // what can't be measured, and has been said
 	failed failures
 	// again is how many measurements may still be taken again: on a machine
 	// that is never quiet the experiment must end all the same.
