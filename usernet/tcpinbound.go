@@ -35,8 +35,12 @@ func (f *tcpFlow) acknowledged(h *packet.TCPHeader) bool {
 	if f.state == finished {
 		return false
 	}
-	if f.guestWnd = window; window == 0 {
-		f.tries = min(f.tries, maxTries-1) // it lives: a closed window is no reason to give up
+	f.guestWnd = window
+	switch { // it lives: a closed window is no reason to give up
+	case f.sndUna == f.sndNxt:
+		f.tries = 0
+	case window == 0:
+		f.tries = min(f.tries, maxTries-1)
 	}
 	f.enqueue()
 	return true
@@ -309,7 +313,8 @@ func (f *tcpFlow) timeout() {
 		f.retransmit()
 		f.arm()
 	case f.guestWnd == 0:
-		f.tries-- // a closed window may stay so for ever (RFC 9293 section 3.8.6.1)
+		// A closed window may stay so for ever, as long as somebody says so
+		// (RFC 9293 section 3.8.6.1).
 		f.sendEmpty(packet.ACK, f.sndUna-1)
 		f.probes = min(f.probes+1, 7)
 		f.s.loop.timers.set(&f.timer, f.s.loop.after(min(leastTimeout<<f.probes, mostTimeout)))

@@ -247,9 +247,11 @@ func TestGuestsWindowIsClosed(t *testing.T) {
 		}
 		r.advance(wait / 2)
 		r.g.Silent() // it asks less and less often
-		for range 20 {
+		for range 3 * maxTries {
 			r.advance(mostTimeout)
 			r.g.Only(probe) // but does so for ever
+			c.Send(packet.ACK, nil)
+			r.g.Silent()
 		}
 		c.Window = 4 // 512 bytes
 		c.Send(packet.ACK, nil)
@@ -264,6 +266,21 @@ func TestGuestsWindowIsClosed(t *testing.T) {
 		r.advance(mostTimeout)
 		r.g.Silent()
 	})
+}
+
+func TestProbesThatNobodyAnswers(t *testing.T) {
+	r := newRig(t)
+	c, host := r.open(func(c *guesttest.Conn) { c.Window = 0 })
+	r.write(host, "patience")
+	r.until("the Stack has seen the data", func() bool { return r.flow(c).readable })
+	for range maxTries {
+		r.advance(mostTimeout)
+		r.g.Only(c.From(packet.ACK))
+	}
+	r.advance(mostTimeout)
+	r.g.Only(c.Resets())
+	r.isReset(host)
+	r.gone()
 }
 
 func TestWindowOpensWithData(t *testing.T) {

@@ -52,6 +52,7 @@ func streams(r *rig, seed uint64) {
 	m.have = make([]bool, len(m.in)+1)
 	c, host := r.open(func(c *guesttest.Conn) {
 		c.Options = append(guesttest.MSS(uint16(100+m.rand.IntN(1360))), guesttest.Scale(modelScale)...)
+		c.Window = 65535 >> modelScale
 		if m.rand.IntN(2) == 0 {
 			c.Start = -uint32(m.rand.IntN(len(m.out)))
 			c.Seq = c.Start

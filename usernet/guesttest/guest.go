@@ -121,6 +121,16 @@ func (g *Guest) TryReceive() *Packet {
 	}
 }
 
+// TryReceiveFrame reads the next frame as it is, unchecked, and returns its
+// size; 0: none is there.
+func (g *Guest) TryReceiveFrame(b []byte) int {
+	n, err := unix.Read(g.fd, b)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // Discard throws away all packets that are there, without a look, and says how
 // many there were.
 func (g *Guest) Discard() int {
