@@ -44,6 +44,10 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		binDir = dir
+		if err := writeAsUser(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		return m.Run()
 	}())
 }
@@ -54,7 +58,8 @@ func TestMain(m *testing.M) {
 //	exits CODE PROGRAM [ARG…]
 //
 // which demands an exit code, and the conditions "lab", that one can be made
-// here, and "root".
+// here, "root", "run", that "cleat run" works here, and "user", that the script
+// as-user does, which runs a command as an ordinary user.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -68,6 +73,10 @@ func TestScript(t *testing.T) {
 			switch name {
 			case "root":
 				return os.Geteuid() == 0, nil
+			case "run":
+				return canRun(), nil
+			case "user":
+				return canBeUser(), nil
 			case "lab":
 				return exec.Command(filepath.Join(binDir, "cleat"), "bench", "list").Run() == nil, nil
 			}

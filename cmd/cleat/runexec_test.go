@@ -59,19 +59,13 @@ func TestExitOf(t *testing.T) {
 }
 
 func TestInForeground(t *testing.T) {
-	own, err := os.ReadFile("/proc/self/stat")
-	if err != nil {
-		t.Skip(err)
-	}
-	fields := strings.Fields(string(own[strings.LastIndexByte(string(own), ')')+1:]))
-	group := fields[2]
 	for _, tt := range []struct {
 		name, stat string
 		want       bool
 	}{
-		{"in front", "7 (a) b) S 1 " + group + " 1 34816 " + group + " 0", true},
-		{"behind", "7 (cleat) S 1 " + group + " 1 34816 1 0", false},
-		{"no terminal", "7 (cleat) S 1 " + group + " 1 0 -1 0", false},
+		{"in front", "7 (a) b) S 1 7 6 34816 7 0", true},
+		{"behind", "7 (cleat) S 1 7 6 34816 6 0", false},
+		{"no terminal", "7 (cleat) S 1 7 6 0 -1 0", false},
 		{"cut short", "7 (cleat) S 1", false},
 		{"empty", "", false},
 	} {

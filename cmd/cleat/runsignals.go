@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"os"
 	"os/signal"
-	"strconv"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // passed are the signals that are meant for the command when we get them.
@@ -84,9 +81,5 @@ func (s *signals) foreground() bool {
 // SESSION TTY_NR TPGID …".
 func inForeground(stat []byte) bool {
 	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(f) < 6 {
-		return false
-	}
-	group, err := strconv.Atoi(string(f[5]))
-	return err == nil && group == unix.Getpgrp()
+	return len(f) >= 6 && bytes.Equal(f[2], f[5])
 }
