@@ -66,6 +66,7 @@ type udpTable struct {
 	run         inboundRun
 	clients     int    // flows that have come in by forwards
 	frame       []byte // where single packets are put together
+	cut         []byte // where fragments are
 	noUSO       bool   // the guest's kernel refuses super-packets
 	fragmentID  uint32
 

@@ -815,3 +815,57 @@ func BenchmarkUDPOutbound(b *testing.B) {
 		})
 	}
 }
+
+func TestUDPWithoutDescriptors(t *testing.T) {
+	r := newRig(t)
+	host, peer := r.udpServer()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	none := before
+	none.Cur = 3
+	r.do(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+			t.Error(err)
+		}
+	})
+	r.say(5000, peer, "hello")
+	p := r.g.Receive()
+	r.do(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	})
+	if wrong := guesttest.Unreachable(packet.ErrorHost, r.guest, r.peer)(p); wrong != "" {
+		t.Errorf("got %v: %s", p, wrong)
+	}
+	if s := r.s.Stats(); s.OverLimit != 1 {
+		t.Errorf("%d over the limit, want 1", s.OverLimit)
+	}
+	r.advance(2 * time.Second)
+	r.say(5000, peer, "again")
+	r.hears(host, "again")
+}
+
+func TestUDPManyErrorReports(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Policy = AllowAll{} })
+	gone := r.udpSocketOn(loopback4)
+	to := netip.AddrPortFrom(loopback4, localPort(gone))
+	gone.Close()
+	const count = 3 * maxReports
+	var k *udpSocket
+	r.say(5000, to, "hello")
+	r.g.Await(guesttest.Unreachable(packet.ErrorPort, r.guest, to.Addr()))
+	r.do(func() {
+		for _, k = range r.s.udp.sockets {
+		}
+		for range count { // behind the loop's back, so that all reports wait at once
+			for unix.Sendto(k.fd, []byte("hello"), 0, sockaddr(to)) != nil {
+			}
+		}
+	})
+	for range count {
+		r.g.Await(guesttest.Unreachable(packet.ErrorPort, r.guest, to.Addr()))
+	}
+}

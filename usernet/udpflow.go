@@ -32,9 +32,10 @@ type udpFlow struct {
 	host    netip.AddrPort // what the host calls it
 	state   udpState
 	inbound bool
-	direct  bool // to where the guest wants, over as many hops as it wants
-	answers bool // datagrams have come from both
-	single  bool // the path does not take runs of datagrams
+	why     packet.ErrorKind // of refusing
+	direct  bool             // to where the guest wants, over as many hops as it wants
+	answers bool             // datagrams have come from both
+	single  bool             // the path does not take runs of datagrams
 	sock    *udpSocket
 	path    path // what sock finds it by
 	to      sys.Address
@@ -76,14 +77,14 @@ func (f *udpFlow) take(p *parcel) {
 	case udpRelayed:
 		f.relay.send(p)
 	case udpRefused:
-		f.t.s.unreachable(p.frame, packet.ErrorProhibited)
+		f.t.s.unreachable(p.frame, f.why)
 	}
 }
 
 // judged goes on with what policy and hook have said.
 func (f *udpFlow) judged(v Verdict) {
 	f.cancel = nil
-	f.idle = v.Idle
+	f.idle, f.why = v.Idle, packet.ErrorProhibited
 	switch v.Action {
 	case Refuse:
 		f.state = udpRefused
@@ -126,15 +127,18 @@ func (f *udpFlow) release() {
 func (f *udpFlow) connect() {
 	f.state = udpOpen
 	err := f.t.attach(f)
-	switch {
-	case err == nil:
-	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+	if err == nil {
+		return
+	}
+	f.state, f.why = udpRefused, packet.ErrorNet
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		f.why = reason(errno) // EACCES: net.ipv4.ping_group_range allows no echo requests
+	}
+	switch errno {
+	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN:
 		f.t.s.stats.OverLimit++
-		f.state = udpRefused
-	default:
-		// A family that the host lacks, or echo requests that it does not allow
-		// (net.ipv4.ping_group_range): no socket will ever be had.
-		f.state = udpRefused
+		f.why = packet.ErrorHost
 	}
 }
 

@@ -27,8 +27,8 @@ type inboundRun struct {
 func (k *udpSocket) receive() bool {
 	t := k.t
 	if k.failing {
-		k.failing = false
-		k.reports()
+		_, n := k.reports()
+		k.failing = n == maxReports // there may be more
 	}
 	n, errno := t.inbox.RecvNow(k.fd)
 	for tries := 1; errno != 0 && errno != unix.EAGAIN && tries < maxResends; tries++ {
@@ -36,13 +36,13 @@ func (k *udpSocket) receive() bool {
 		n, errno = t.inbox.RecvNow(k.fd)
 	}
 	if errno != 0 {
-		return false
+		return k.failing
 	}
 	for i := range n {
 		k.arrive(i)
 	}
 	t.emit()
-	return n == t.inbox.Len()
+	return n == t.inbox.Len() || k.failing
 }
 
 // arrive takes the i-th message of the inbox.
@@ -108,7 +108,7 @@ func (t *udpTable) emit() {
 	}
 	headers := packet.IPBytes(f.guest.Addr()) + packet.UDPBytes
 	switch {
-	case headers+r.size > t.s.cfg.MTU, r.count > 1 && t.noUSO:
+	case headers+r.size > t.s.cfg.MTU, r.count > 1 && (t.noUSO || headers+r.bytes > maxPacket):
 		t.emitSingly()
 	case r.count == 1:
 		t.deliver(f, r.room[:udpHeadroom+r.bytes], r.tos)
@@ -197,8 +197,11 @@ func (t *udpTable) fragment(src, dst netip.Addr, proto packet.Protocol, datagram
 		t.s.stats.Dropped++ // more than a packet of this version holds
 		return
 	}
+	if t.cut == nil {
+		t.cut = make([]byte, packet.VNetHdrBytes+t.s.cfg.MTU)
+	}
 	var h packet.VNetHdr
-	b := make([]byte, packet.VNetHdrBytes+t.s.cfg.MTU)
+	b := t.cut
 	h.Put(b)
 	for n := cut.Next(b[packet.VNetHdrBytes:]); n > 0; n = cut.Next(b[packet.VNetHdrBytes:]) {
 		t.s.dev.write(b[:packet.VNetHdrBytes+n])
