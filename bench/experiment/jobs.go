@@ -352,6 +352,7 @@ const (
 	pairOverhead   = 10 * time.Millisecond
 	setupTakes     = 250 * time.Millisecond
 	searchSteps    = 10
+	searchSettle   = 100 * time.Millisecond // after each, until the rest counts as lost
 )
 
 // Estimate is about how long the whole experiment takes, should every network
@@ -365,7 +366,7 @@ func (e Experiment) Estimate() time.Duration {
 		}
 		d := j.Work.Duration
 		if _, search := j.Offered(); search {
-			d *= searchSteps
+			d += searchSteps * searchSettle // its steps share the duration
 		}
 		block += d + sampleOverhead + time.Duration(j.Cell.Pairs)*pairOverhead
 	}

@@ -50,6 +50,9 @@ func TestRootlessMeasuresItsGoals(t *testing.T) {
 			t.Errorf("%s: %d jobs", want, got[want])
 		}
 	}
+	if d := e.Estimate(); d < 40*time.Minute || d > time.Hour {
+		t.Errorf("takes %v by estimate, want about an hour", d)
+	}
 	for _, j := range e.Jobs() {
 		if _, search := j.Offered(); j.Work.Kind == UDP && !search {
 			t.Errorf("%s does not search for the rate", j.Cell.Key())
