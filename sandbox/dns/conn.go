@@ -54,7 +54,6 @@ func (c *packets) Write(b []byte) (int, error) {
 	}
 	if c.f.submit(b, false, c.answer) {
 		c.under++
-		c.linger.Stop()
 	}
 	return len(b), nil
 }

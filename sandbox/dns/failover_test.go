@@ -214,6 +214,22 @@ func TestAServerThatIsOnlySlowKeepsItsPlace(t *testing.T) {
 	})
 }
 
+// Whoever owns a name can make its answers strange; the server is not to blame.
+func TestAServerWithStrangeAnswersKeepsItsPlace(t *testing.T) {
+	var s fakes
+	s.set("192.0.2.1", func(_ string, q []byte) []byte {
+		return append(answerTo(t, q, dnsmessage.RCodeSuccess, "example.com A 198.51.100.1")[:40], 0xff)
+	})
+	s.set("192.0.2.2", says(t, "example.com A 198.51.100.2"))
+	f := newForwarder(t, Config{Servers: two()}, &s)
+	for range 3 {
+		exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA))
+	}
+	if got := f.servers.plan(time.Now()).servers[0]; got != two()[0] {
+		t.Errorf("%v is asked first", got)
+	}
+}
+
 func TestRotate(t *testing.T) {
 	conf := "nameserver 192.0.2.1\nnameserver 192.0.2.2\nnameserver 192.0.2.3\noptions rotate\n"
 	var s fakes

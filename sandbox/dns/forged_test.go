@@ -117,6 +117,10 @@ func TestHostileAnswers(t *testing.T) {
 			}
 		})
 	}
+	chaos := change(func(m *dnsmessage.Message) { m.Questions[0].Class = dnsmessage.ClassCHAOS })
+	if a, err := parseAnswer(chaos, id, &question{q: unpack(t, chaos).Questions[0], name: "www.example.com"}); err != nil || len(a.addrs) > 0 {
+		t.Errorf("a question of another class is credited %v, %v", a.addrs, err)
+	}
 	for _, typ := range []dnsmessage.Type{dnsmessage.TypeMX, dnsmessage.TypeTXT, dnsmessage.TypeCNAME, 65} {
 		q, err := parseQuestion(ask(t, id, "www.example.com", typ))
 		if err != nil {

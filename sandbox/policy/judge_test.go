@@ -314,6 +314,8 @@ func TestJudgeByName(t *testing.T) {
 		{"exception by name", "-*.example +api.example", "api.example=192.0.2.1", "", "192.0.2.1:80", "allow", "allow api.example"},
 		{"exception to an allowed domain", "+*.example -ads.example", "ads.example=192.0.2.1", "", "192.0.2.1:80", "refuse", ""},
 		{"one address, an allowed and a denied name", "+a.example -b.example", "a.example=192.0.2.1 b.example=192.0.2.1", "", "192.0.2.1:80", "refuse", "deny b.example"},
+		{"what ends alike is no exception", "-*.example.com +badexample.com", "www.example.com=192.0.2.1 badexample.com=192.0.2.1", "", "192.0.2.1:80", "refuse", "deny *.example.com"},
+		{"what is above is no exception", "-*.example.com +example.com", "www.example.com=192.0.2.1 example.com=192.0.2.1", "", "192.0.2.1:80", "refuse", "deny *.example.com"},
 		{"exception below an exception", "-*.example +*.cdn.example -bad.cdn.example", "bad.cdn.example=192.0.2.1", "", "192.0.2.1:80", "refuse", ""},
 		{"deny all, allow a name", "-all +example.com", "example.com=192.0.2.1", "", "192.0.2.1:80", "allow", ""},
 		{"deny IPv4, allow a name", "-0.0.0.0/0 +example.com", "example.com=192.0.2.1", "", "192.0.2.1:80", "allow", ""},

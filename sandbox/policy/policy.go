@@ -279,11 +279,7 @@ func (st *state) judgeDNS(q *query) (out outcome, done bool) {
 	if !ours && !st.hasNames {
 		return outcome{}, false
 	}
-	asked := *q
-	if ours && !asked.to.IsValid() {
-		asked.to = q.dst // a resolver at a link-local address is no accident
-	}
-	rule, allowed := st.decide(&asked)
+	rule, allowed := st.decide(q)
 	switch {
 	case rule >= 0 && !allowed && st.particular(rule) && (!ours || st.aimed(rule)):
 		return outcome{action: usernet.Refuse, rule: rule}, true
