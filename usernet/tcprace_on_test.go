@@ -1,0 +1,6 @@
+//go:build race
+
+package usernet
+
+// raceDetector tells whether tests run under it: it allocates.
+const raceDetector = true
