@@ -22,6 +22,8 @@ var sealedCalls = []call{
 	{nr: unix.SYS_CONNECT}, {nr: unix.SYS_BIND}, {nr: unix.SYS_LISTEN}, {nr: unix.SYS_ACCEPT4},
 	{nr: unix.SYS_GETSOCKOPT}, {nr: unix.SYS_SETSOCKOPT}, {nr: unix.SYS_GETSOCKNAME}, {nr: unix.SYS_GETPEERNAME},
 	{nr: unix.SYS_SHUTDOWN},
+	// one end of a pair is what the data path sees of a connection that is none of the kernel's
+	{nr: unix.SYS_SOCKETPAIR, when: []condition{argIs(0, unix.AF_UNIX)}},
 
 	// descriptors
 	{nr: unix.SYS_CLOSE}, {nr: unix.SYS_FCNTL}, {nr: unix.SYS_DUP}, {nr: unix.SYS_DUP3}, {nr: unix.SYS_PIPE2},
