@@ -185,9 +185,14 @@ func (s *Stack) Close() {
 	}
 }
 
-// batch is how many packets are read from the device before acknowledgements go
+// batch is how many packets of 64 KiB are read from the device before acknowledgements go
 // back; more makes the guest wait, fewer cost a system call each.
 const batch = 16
+
+// maxBatch is the same for packets so small that they are not what takes time,
+// such as acknowledgements: left behind, they would hold up connections whose
+// windows are small, and only those.
+const maxBatch = 256
 
 // round does what is to be done and waits when that was nothing.
 func (s *Stack) round() error {
@@ -200,11 +205,12 @@ func (s *Stack) round() error {
 	}
 	before := s.stats.TunInBytes + s.stats.TunOutBytes
 	if s.dev.readable {
-		for range batch {
+		for n, bytes := 0, 0; n < maxBatch && bytes < batch<<16; n++ {
 			frame := s.dev.read()
 			if frame == nil {
 				break
 			}
+			bytes += len(frame)
 			s.input(frame)
 		}
 		s.udp.flush()

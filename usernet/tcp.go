@@ -85,6 +85,10 @@ type tcpFlow struct {
 	recover   uint32 // repairing until this is acknowledged
 	repairing bool
 	tries     int
+	timedSeq  uint32 // its acknowledgement ends the measurement of a round trip
+	timedAt   int64  // when it was sent; 0: none is measured
+	srtt      int64  // smoothed round trip to the guest and back, nanoseconds
+	rttvar    int64  // its mean deviation
 	probes    int
 	inBytes   uint64
 

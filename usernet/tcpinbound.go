@@ -51,6 +51,7 @@ func (f *tcpFlow) progress(ack uint32) {
 	f.sndUna = ack
 	f.dupAcks, f.tries, f.probes = 0, 0, 0
 	f.sent.acknowledge(ack)
+	f.measured(ack)
 	if f.repairing {
 		if before(ack, f.recover) {
 			f.retransmit() // the next hole (RFC 6582 section 3.2 step 3)
@@ -60,6 +61,28 @@ func (f *tcpFlow) progress(ack uint32) {
 	}
 	f.arm()
 	f.maybeFinish()
+}
+
+// measured takes a round trip into account (RFC 6298 section 2), one at a time.
+// It is microseconds, unless so much waits for the guest's processor that 200 ms
+// are no sign of a loss.
+func (f *tcpFlow) measured(ack uint32) {
+	if f.timedAt == 0 || before(ack, f.timedSeq) {
+		return
+	}
+	rtt := f.s.loop.now - f.timedAt
+	f.timedAt = 0
+	if f.srtt == 0 {
+		f.srtt, f.rttvar = rtt, rtt/2
+		return
+	}
+	f.rttvar += (max(rtt-f.srtt, f.srtt-rtt) - f.rttvar) / 4
+	f.srtt += (rtt - f.srtt) / 8
+}
+
+// patience is how long to wait for an acknowledgement.
+func (f *tcpFlow) patience() time.Duration {
+	return max(time.Duration(f.srtt+4*f.rttvar), leastTimeout)
 }
 
 // duplicate counts acknowledgements that say nothing new; the third is a loss
@@ -85,10 +108,14 @@ func (f *tcpFlow) enqueue() {
 // busy tells whether pump could do more at once.
 func (t *tcpTable) busy() bool { return len(t.ready) > 0 && !t.s.large.empty() }
 
-// quantum is how much one connection may move toward the guest before the next
-// has its turn, in bytes: a few frames, so that many streams share evenly and a
-// single one loses no time.
-const quantum = 4 << 16
+// How much one connection may move toward the guest before the next has its
+// turn, in bytes: a few frames, so that a single one loses no time, and less
+// where there are many.
+const (
+	mostQuantum  = 4 << 16
+	leastQuantum = 1 << 17
+	allQuanta    = 2 << 20
+)
 
 // pump gives each ready connection its turn.
 func (t *tcpTable) pump() {
@@ -96,20 +123,21 @@ func (t *tcpTable) pump() {
 		return
 	}
 	t.ready, t.next = t.next[:0], t.ready
+	quantum := min(max(allQuanta/len(t.next), leastQuantum), mostQuantum)
 	for i, f := range t.next {
 		t.next[i] = nil
 		if !f.waiting {
 			continue
 		}
 		f.waiting = false
-		if f.pump() && f.state == established {
+		if f.pump(quantum) && f.state == established {
 			f.enqueue()
 		}
 	}
 }
 
 // pump moves up to a quantum and tells whether there may be more at once.
-func (f *tcpFlow) pump() bool {
+func (f *tcpFlow) pump(quantum int) bool {
 	for moved := 0; f.readable && !f.eof && f.state == established; {
 		if moved >= quantum {
 			return true
@@ -229,6 +257,9 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	seal(frame, f.peer.Addr(), f.guest.Addr(), packet.TCP, packet.TCPBytes, segment)
 	f.sent.push(sentFrame{buf: buf, from: from, to: to, seq: f.sndNxt, payload: n})
 	f.sndNxt += uint32(n)
+	if f.timedAt == 0 && !f.repairing {
+		f.timedAt, f.timedSeq = f.s.loop.now, f.sndNxt
+	}
 	f.inBytes += uint64(n)
 	f.s.dev.write(frame)
 	if f.timer.due == 0 {
@@ -253,6 +284,7 @@ func (f *tcpFlow) sentFIN() {
 // retransmit writes the oldest frame again.
 func (f *tcpFlow) retransmit() {
 	f.s.stats.Retransmits++
+	f.timedAt = 0 // whose acknowledgement it will be can't be told (Karn)
 	if f.sent.len() == 0 {
 		if f.finSent {
 			f.sendEmpty(packet.FIN|packet.ACK, f.sndNxt-1)
@@ -286,7 +318,7 @@ func (f *tcpFlow) arm() {
 	case f.state == answered || f.state == calling:
 		d = callTimeout
 	case f.sndUna != f.sndNxt, f.readable && f.guestWnd == 0:
-		d = leastTimeout
+		d = f.patience()
 	default:
 		f.s.loop.timers.set(&f.timer, 0)
 		return
