@@ -77,7 +77,8 @@ type Forwarder struct {
 	}
 }
 
-// New checks the configuration. It starts nothing and reads no file.
+// New checks the configuration and reads resolv.conf; one that can't be read is
+// no error, since it may come. It starts nothing.
 func New(cfg Config) (*Forwarder, error) {
 	for _, s := range cfg.Servers {
 		if !s.IsValid() || s.Port() == 0 {

@@ -144,6 +144,50 @@ func TestResolvConfIsReadAgain(t *testing.T) {
 	})
 }
 
+func TestLinkLocalServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s fakes
+		s.set("fe80::1%17", says(t))
+		s.set("fe80::1%3", says(t))
+		conf := "nameserver fe80::1%wlan0\n"
+		f := newForwarder(t, Config{ResolvConf: text(&conf)}, &s)
+		sealed := false
+		f.servers.index = func(link string) (int, error) {
+			if sealed || link != "wlan0" {
+				return 0, os.ErrPermission
+			}
+			return 17, nil
+		}
+		for _, c := range []struct {
+			conf   string
+			sealed bool
+			asked  string
+		}{
+			{"nameserver fe80::1%wlan0\n#", false, "fe80::1%17"},
+			{"nameserver fe80::1%3\n", true, "fe80::1%3"},
+			{"nameserver fe80::1%wlan0\n", true, "fe80::1%17"},
+			{"nameserver fe80::1%eth9\n", true, "fe80::1%eth9"}, // package net may know
+		} {
+			conf, sealed = c.conf, c.sealed
+			time.Sleep(lookEvery)
+			before := s.count(c.asked)
+			exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeMX))
+			if s.count(c.asked) == before {
+				t.Errorf("%q: %s was not asked", c.conf, c.asked)
+			}
+		}
+	})
+}
+
+func TestLinkIndex(t *testing.T) {
+	if i, err := linkIndex("lo"); err != nil || i != 1 {
+		t.Errorf("lo is %d, %v", i, err)
+	}
+	if _, err := linkIndex("nosuchlink0"); err == nil {
+		t.Error("there is a link nosuchlink0")
+	}
+}
+
 func TestNoResolvConfMeansThisMachine(t *testing.T) {
 	var s fakes
 	s.set("127.0.0.1", says(t, "example.com A 192.0.2.1"))

@@ -3,9 +3,11 @@ package dns
 import (
 	"bytes"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -37,6 +39,7 @@ type server struct {
 // use.
 type servers struct {
 	open  func() (io.ReadCloser, error)
+	index func(link string) (int, error)
 	fixed []netip.AddrPort // in place of resolv.conf's
 
 	mu     sync.Mutex
@@ -44,17 +47,44 @@ type servers struct {
 	text   []byte // of resolv.conf
 	conf   ResolvConf
 	list   []*server
-	turn   int // for rotate
+	turn   int            // for rotate
+	links  map[string]int // indexes, by name
 }
 
 func newServers(cfg Config) *servers {
-	s := &servers{open: cfg.ResolvConf, fixed: slices.Clone(cfg.Servers)}
+	s := &servers{open: cfg.ResolvConf, index: linkIndex, fixed: slices.Clone(cfg.Servers), links: map[string]int{}}
 	if s.open == nil {
 		s.open = func() (io.ReadCloser, error) { return os.Open("/etc/resolv.conf") }
 	}
 	s.conf, _ = ParseResolvConf(bytes.NewReader(nil))
 	s.take()
+	s.look(time.Now())
 	return s
+}
+
+func linkIndex(link string) (int, error) {
+	l, err := net.InterfaceByName(link)
+	if err != nil {
+		return 0, err
+	}
+	return l.Index, nil
+}
+
+// numbered is a server's address with the index of a link in place of its name.
+// Package net would ask for it at each dial, which a sealed process can't; links
+// that were once found are found then too.
+func (s *servers) numbered(a netip.AddrPort) netip.AddrPort {
+	zone := a.Addr().Zone()
+	if _, err := strconv.Atoi(zone); zone == "" || err == nil {
+		return a
+	}
+	if i, err := s.index(zone); err == nil {
+		s.links[zone] = i
+	}
+	if i, ok := s.links[zone]; ok {
+		a = netip.AddrPortFrom(a.Addr().WithZone(strconv.Itoa(i)), a.Port())
+	}
+	return a
 }
 
 // take makes the list of servers after conf has changed; those that stay keep
@@ -70,6 +100,7 @@ func (s *servers) take() {
 	old := s.list
 	s.list = nil
 	for _, a := range addrs {
+		a = s.numbered(a)
 		i := slices.IndexFunc(old, func(o *server) bool { return o.addr == a })
 		if i >= 0 {
 			s.list = append(s.list, old[i])
