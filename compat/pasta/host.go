@@ -30,13 +30,16 @@ func ReadHost(link4, link6 string) (Host, error) {
 	if h.Nameservers, err = nameservers("/etc/resolv.conf"); err != nil {
 		return h, err
 	}
-	h.Ephemeral, err = ephemeral()
-	return h, err
+	h.Ephemeral = ephemeral()
+	return h, nil
 }
 
 // template finds the link and what to take from it.
 func template(name string, family int) (Template, error) {
 	routes, err := netlink.RouteList(nil, family)
+	if family == unix.AF_INET6 && (errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT)) {
+		return Template{}, nil // a kernel without IPv6
+	}
 	if err != nil {
 		return Template{}, fmt.Errorf("list routes: %w", err)
 	}
@@ -190,16 +193,17 @@ func nameservers(path string) ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// ephemeral are the ports that the kernel gives to sockets that ask for none.
-func ephemeral() (portspec.Ports, error) {
-	const path = "/proc/sys/net/ipv4/ip_local_port_range" // IPv6's too
-	b, err := os.ReadFile(path)
+// ephemeral are the ports that the kernel gives to sockets that ask for none, or
+// those it would by itself where it does not tell.
+func ephemeral() portspec.Ports {
+	p := portspec.Ports{First: 32768, Last: 60999}
+	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range") // IPv6's too
 	if err != nil {
-		return portspec.Ports{}, err
+		return p
 	}
-	var p portspec.Ports
-	if _, err := fmt.Sscan(string(b), &p.First, &p.Last); err != nil {
-		return p, fmt.Errorf("read %s: %w", path, err)
+	var told portspec.Ports
+	if _, err := fmt.Sscan(string(b), &told.First, &told.Last); err != nil || told.First > told.Last {
+		return p
 	}
-	return p, nil
+	return told
 }

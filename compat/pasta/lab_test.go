@@ -246,11 +246,14 @@ func TestAttach(t *testing.T) {
 func TestFollows(t *testing.T) {
 	inside, path := guest(t)
 	host := current(t)
-	pidFile := filepath.Join(t.TempDir(), "pid")
-	if out, code := run(t, "--config-net", "-q", "-P", pidFile, "--netns", path); code != 0 || out != "" {
+	dir := t.TempDir()
+	pidFile, log := filepath.Join(dir, "pid"), filepath.Join(dir, "log")
+	if out, code := run(t, "--config-net", "-q", "-P", pidFile, "-l", log, "--netns", path); code != 0 || out != "" {
 		t.Fatalf("exit code %d:\n%s", code, out)
 	}
 	helper(t, pidFile)
+	answering(t, host, "0.0.0.0:18080", "taken")
+	answering(t, inside, "0.0.0.0:18080", "inside, in vain")
 	answering(t, inside, "0.0.0.0:18081", "inside")
 	answering(t, host, "127.0.0.1:18082", "outside")
 	for _, r := range []struct {
@@ -265,6 +268,10 @@ func TestFollows(t *testing.T) {
 			return got == r.want
 		})
 	}
+	until(func() bool { // a sealed helper can still tell
+		b, err := os.ReadFile(log)
+		return err == nil && strings.Contains(string(b), "port=18080") && strings.Contains(string(b), "address already in use")
+	})
 }
 
 // TestFailures: an exit code, a text, and nothing left behind.
