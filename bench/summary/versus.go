@@ -41,6 +41,7 @@ type VersusLine struct {
 	CILevel    float64
 	ToBaseline Ratio
 	ToRival    Ratio
+	OfSubject  Ratio // the subject's median over this one, for rivals
 }
 
 // Ratio is one median over another. The zero Ratio is none.
@@ -133,6 +134,7 @@ func match(subject string, part, same []set) Match {
 	if found {
 		m.BestRival = rival.Network
 	}
+	own := slices.IndexFunc(part, func(s set) bool { return s.Network == subject && s.Available })
 	for _, s := range lines {
 		l := VersusLine{Network: s.Network, Reason: s.Reason, N: s.N, Median: s.Median, CILow: s.CILow, CIHigh: s.CIHigh, CILevel: s.CILevel}
 		if s.Available {
@@ -142,6 +144,9 @@ func match(subject string, part, same []set) Match {
 			}
 			if found && s.Network != m.Baseline {
 				l.ToRival = ratio(rival, s, same)
+			}
+			if own >= 0 && s.Network != m.Baseline {
+				l.OfSubject = ratio(s, part[own], same)
 			}
 		}
 		m.Lines = append(m.Lines, l)
@@ -190,7 +195,7 @@ func (v *Versus) correct() {
 	for i := range v.Matches {
 		for j := range v.Matches[i].Lines {
 			l := &v.Matches[i].Lines[j]
-			for _, r := range []*Ratio{&l.ToBaseline, &l.ToRival} {
+			for _, r := range []*Ratio{&l.ToBaseline, &l.ToRival, &l.OfSubject} {
 				if r.Value != 0 {
 					ratios = append(ratios, r)
 					ps = append(ps, r.P)

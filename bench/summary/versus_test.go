@@ -135,3 +135,24 @@ func TestVersusTable(t *testing.T) {
 		t.Errorf("what can be told apart has one: %q", got)
 	}
 }
+
+func TestVersusMarkdown(t *testing.T) {
+	var b strings.Builder
+	if err := Against(rootless(t).results(), "cleat").Markdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+	if len(lines) < 4 || lines[0] != "|  | cleat | baseline | best rival | × baseline | × pasta | × slirp4netns | × bypass4netns |" {
+		t.Fatalf("got\n%s", b.String())
+	}
+	for _, line := range lines {
+		if strings.Count(line, "|") != 9 {
+			t.Errorf("%d bars: %s", strings.Count(line, "|"), line)
+		}
+	}
+	for _, want := range []string{"| Throughput, TCP, outbound: Gbit/s | 2", "| loopback ", "| pasta 5."} {
+		if !strings.Contains(lines[2], want) {
+			t.Errorf("no %q in %s", want, lines[2])
+		}
+	}
+}

@@ -1,9 +1,14 @@
 package summary
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
 )
 
 // Table writes a Versus in at most 80 columns, as long as names are short: a
@@ -53,4 +58,73 @@ func versusRow(row []string, widths []int) string {
 		b.WriteString("  " + left(text, widths[i]))
 	}
 	return strings.TrimRight(b.String(), " ") + "\n"
+}
+
+// Markdown writes a Versus as one table with a row for each match that has a
+// number of the subject, and the ratio of that to each rival. It returns the
+// error of w.
+func (v *Versus) Markdown(w io.Writer) error {
+	rivals := v.rivals()
+	rows := [][]string{{"", v.Subject, "baseline", "best rival", "× baseline"}}
+	for _, r := range rivals {
+		rows[0] = append(rows[0], "× "+r)
+	}
+	for _, m := range v.Matches {
+		subject, ok := m.line(v.Subject)
+		if !ok || subject.Reason != "" {
+			continue
+		}
+		cells := m.Cells(subject)
+		row := []string{m.Heading(), strings.TrimSpace(cells[1] + " " + cells[2]), m.named(m.Baseline), m.named(m.BestRival), cmp.Or(cells[3], cell.None)}
+		for _, r := range rivals {
+			l, _ := m.line(r)
+			row = append(row, cmp.Or(l.OfSubject.text(), cell.None))
+		}
+		rows = append(rows, row)
+	}
+	var b strings.Builder
+	for i, row := range rows {
+		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
+		if i == 0 {
+			b.WriteString(strings.Repeat("|---", len(row)) + "|\n")
+		}
+	}
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("write table: %w", err)
+	}
+	return nil
+}
+
+// rivals are the networks that have a number beside one of the subject's, in the
+// order of the catalogue.
+func (v *Versus) rivals() []string {
+	var names []string
+	for _, m := range v.Matches {
+		for _, l := range m.Lines {
+			if l.OfSubject.Value > 0 && !slices.Contains(names, l.Network) {
+				names = append(names, l.Network)
+			}
+		}
+	}
+	slices.SortFunc(names, catalog.Compare)
+	return names
+}
+
+// line finds a network's line.
+func (m Match) line(network string) (VersusLine, bool) {
+	for _, l := range m.Lines {
+		if l.Network == network {
+			return l, true
+		}
+	}
+	return VersusLine{}, false
+}
+
+// named is a network with its median; None for no network.
+func (m Match) named(network string) string {
+	l, ok := m.line(network)
+	if !ok {
+		return cell.None
+	}
+	return network + " " + m.Cells(l)[1]
 }

@@ -22,8 +22,9 @@ const reportFile = "report.html"
 
 // reportFlags are the flags of `cleat bench report`.
 type reportFlags struct {
-	open string
-	json bool
+	open     string
+	json     bool
+	markdown bool
 }
 
 func newReportCmd() *cobra.Command {
@@ -43,6 +44,8 @@ the three files are deleted, and a run that was killed still has a report.`,
 	}
 	cmd.Flags().StringVar(&f.open, "open", "no", "`yes|no`: show report.html in a browser")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print summary.json instead of the table")
+	cmd.Flags().BoolVar(&f.markdown, "markdown", false, "print one Markdown table instead, of an experiment with a subject: how that compares")
+	cmd.MarkFlagsMutuallyExclusive("json", "markdown")
 	return cmd
 }
 
@@ -60,9 +63,12 @@ func (f reportFlags) run(ctx context.Context, w io.Writer, dir string) error {
 	if err := rewrite(dir, results); err != nil {
 		return err
 	}
-	if f.json {
+	switch {
+	case f.json:
 		err = summary.WriteJSON(w, results.Summaries)
-	} else {
+	case f.markdown:
+		err = printMarkdown(w, dir, results)
+	default:
 		err = printConclusion(w, dir, results)
 	}
 	if err == nil && f.open == "yes" {
@@ -91,6 +97,15 @@ func rewrite(dir string, results summary.Results) error {
 		return fmt.Errorf("write %q: %w", path, err)
 	}
 	return nil
+}
+
+// printMarkdown prints how the subject of an experiment compares.
+func printMarkdown(w io.Writer, dir string, results summary.Results) error {
+	versus := benchreport.FromResults(results).Versus
+	if versus == nil {
+		return withHint(usagef("%s: the experiment has no subject, or no number of it", dir), "--markdown is for presets and files with a subject, such as `cleat bench rootless`")
+	}
+	return versus.Markdown(w)
 }
 
 // printConclusion prints what a run ends with: the table, which network to use,
