@@ -34,7 +34,8 @@ type Config struct {
 	DNS DNS
 
 	// HostLoopback4 and HostLoopback6 are addresses that lead to the host's
-	// 127.0.0.1 and ::1. Zero: the host's loopback can't be reached.
+	// 127.0.0.1 and ::1. Zero: the host's loopback can't be reached. The resolver
+	// knows them as host.cleat.internal and host.containers.internal.
 	HostLoopback4, HostLoopback6 netip.Addr
 	// Map are further addresses that lead elsewhere, for instance to an address
 	// of the host that the guest has a copy of.

@@ -37,7 +37,7 @@ func (n *Network) newJudge() error {
 		bound.Map = append(bound.Map, m.Mapping)
 	}
 	if !n.cfg.DNS.Off {
-		resolver, err := dns.New(dns.Config{Servers: n.cfg.DNS.Servers, Learn: own.Learn, MayAsk: own.MayAsk})
+		resolver, err := dns.New(dns.Config{Servers: n.cfg.DNS.Servers, Names: n.cfg.hostNames(), Learn: own.Learn, MayAsk: own.MayAsk})
 		if err != nil {
 			return fmt.Errorf("configure network: %w", err)
 		}
@@ -47,6 +47,21 @@ func (n *Network) newJudge() error {
 	}
 	own.Bind(bound)
 	return nil
+}
+
+// hostNames are the names of the host's loopback, where there is a way to it:
+// ours, and the one that programs know from Podman.
+func (c *Config) hostNames() map[string][]netip.Addr {
+	var addrs []netip.Addr
+	for _, a := range []netip.Addr{c.HostLoopback4, c.HostLoopback6} {
+		if a.IsValid() {
+			addrs = append(addrs, a)
+		}
+	}
+	if addrs == nil {
+		return nil
+	}
+	return map[string][]netip.Addr{"host.cleat.internal": addrs, "host.containers.internal": addrs}
 }
 
 // converse opens a guest's conversation with the resolver.
