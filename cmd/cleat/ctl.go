@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -288,8 +289,11 @@ func (f *ctlFlags) forwardChangeCmd(name, short, long string, change func(contex
 					}
 					done = append(done, w)
 				}
-				err := f.print(cmd.OutOrStdout(), orEmpty(done), func(w io.Writer) error { return forwardsText(w, done) })
-				return errors.Join(failed, err)
+				if len(done) == 0 || name == "rm" && !f.asJSON {
+					return failed
+				}
+				err := f.print(cmd.OutOrStdout(), done, func(w io.Writer) error { return forwardsText(w, done) })
+				return cmp.Or(failed, err)
 			})
 		},
 	}

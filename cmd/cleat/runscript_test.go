@@ -27,7 +27,9 @@ func writeAsUser(dir string) error {
 }
 
 // canRun tells whether a command can be given a network here.
-func canRun() bool { return exec.Command(filepath.Join(binDir, "cleat"), "run", "--", "true").Run() == nil }
+func canRun() bool {
+	return exec.Command(filepath.Join(binDir, "cleat"), "run", "--", "true").Run() == nil
+}
 
 // canBeUser tells whether stories can be told as user 1234.
 func canBeUser() bool { return exec.Command(filepath.Join(binDir, "as-user"), "true").Run() == nil }

@@ -11,9 +11,10 @@
 // process, being in another network namespace, has no such name to connect to.
 //
 // A path may be given instead. A path is reachable from wherever the file
-// system is, inside the sandbox too, so there the server asks the kernel for the
-// peer's network namespace and turns away who isn't in its own (pidfd, Linux
-// 6.11; an older kernel can't say, and nobody is let in by path).
+// system is, inside the sandbox too, so there the server asks the kernel whether
+// the peer's socket was made in its own network namespace, and turns away whose
+// was not. It asks by sock_diag(7), which neither needs the right to look into
+// the peer nor can be misled by a process id that is used again.
 //
 // On both the server admits its own uid and root, by SO_PEERCRED, which the
 // kernel fills in when the peer connects. The client does the same the other way
@@ -28,8 +29,9 @@
 //
 // A request line has at most 1 MiB, an answer 64 MiB. Eight connections are
 // served at once, and each is closed after a minute without a request; more wait
-// in the listener's queue.
+// in the listener's queue. A helper that was sealed can't remove a socket with a
+// path at its end; the next one replaces it.
 //
-// Sources: unix(7), abstract sockets and SO_PEERCRED; net/unix/af_unix.c;
-// ioctl PIDFD_GET_NET_NAMESPACE in include/uapi/linux/pidfd.h.
+// Sources: unix(7), abstract sockets and SO_PEERCRED; sock_diag(7);
+// net/unix/af_unix.c, diag.c.
 package control

@@ -5,13 +5,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-// pidfdGetNetNamespace is PIDFD_GET_NET_NAMESPACE, _IO(PIDFS_IOCTL_MAGIC, 4),
-// from Linux 6.11 on.
-const pidfdGetNetNamespace = 0xff04
 
 // admit says why the peer of c may not give orders, nil if it may.
 func (s *Server) admit(c *net.UnixConn) error {
@@ -22,14 +19,18 @@ func (s *Server) admit(c *net.UnixConn) error {
 	if int(cred.Uid) != os.Getuid() && cred.Uid != 0 {
 		return fmt.Errorf("user %d may not control the helper of user %d", cred.Uid, os.Getuid())
 	}
-	if s.self == 0 || int(cred.Uid) != os.Getuid() {
-		return nil // root is not in the sandbox of somebody else
+	if s.witness == nil {
+		return nil // who has found the name is in our network namespace
 	}
-	ns, err := namespaceOfPeer(c)
+	ours := false
+	err = control(c, func(fd int) (err error) {
+		ours, err = s.witness.isOurs(fd)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	if ns != s.self {
+	if !ours {
 		return errors.New("a process in another network namespace may not control this helper")
 	}
 	return nil
@@ -49,55 +50,8 @@ func credentials(c *net.UnixConn) (*unix.Ucred, error) {
 	return cred, nil
 }
 
-// namespaceOfPeer is the network namespace that the process is in which
-// connected. Its process id can't be another's by now: a pidfd stays with the
-// process.
-func namespaceOfPeer(c *net.UnixConn) (uint64, error) {
-	var ns uint64
-	err := control(c, func(fd int) error {
-		pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(pidfd)
-		ns, err = namespaceOf(pidfd)
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("ask for the peer's network namespace: %w", err)
-	}
-	return ns, nil
-}
-
-// namespaceOfSelf is the network namespace we are in, found in the same way.
-func namespaceOfSelf() (uint64, error) {
-	pidfd, err := unix.PidfdOpen(os.Getpid(), 0)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(pidfd)
-	ns, err := namespaceOf(pidfd)
-	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) {
-		return 0, fmt.Errorf("ask for a process's network namespace by pidfd, which Linux can from 6.11 on: %w", errors.ErrUnsupported)
-	}
-	return ns, err
-}
-
-func namespaceOf(pidfd int) (uint64, error) {
-	fd, err := unix.IoctlRetInt(pidfd, pidfdGetNetNamespace)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return 0, err
-	}
-	return st.Ino, nil
-}
-
 // control calls f with the descriptor of c.
-func control(c *net.UnixConn, f func(fd int) error) error {
+func control(c interface{ SyscallConn() (syscall.RawConn, error) }, f func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err

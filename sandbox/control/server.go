@@ -51,8 +51,8 @@ type Target interface {
 
 // Server answers requests. Make it with Listen or ListenPath.
 type Server struct {
-	l    *net.UnixListener
-	self uint64 // our network namespace, for sockets with a path; 0: peers prove it by having connected
+	l       *net.UnixListener
+	witness *witness // for a socket with a path; nil: peers prove where they are by having connected
 }
 
 // abstract is the address of the helper called name.
@@ -94,12 +94,8 @@ func Listen(name string) (*Server, error) {
 // ListenPath opens a socket at path, for the user alone. A socket that nobody
 // listens at any more is replaced; any other file is not, and the error wraps
 // ErrTaken or fs.ErrExist. Where the kernel can't tell a peer's network
-// namespace it is errors.ErrUnsupported.
+// namespace (CONFIG_UNIX_DIAG) it wraps errors.ErrUnsupported.
 func ListenPath(path string) (*Server, error) {
-	self, err := namespaceOfSelf()
-	if err != nil {
-		return nil, fmt.Errorf("listen for control at %s: %w", path, err)
-	}
 	if err := makeRoom(path); err != nil {
 		return nil, fmt.Errorf("listen for control at %s: %w", path, err)
 	}
@@ -110,7 +106,33 @@ func ListenPath(path string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for control at %s: %w", path, err)
 	}
-	return &Server{l: l, self: self}, nil
+	s := &Server{l: l}
+	if err := s.callWitness(); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("listen for control at %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// callWitness makes a witness and has it tell what it must know: that our own
+// socket is ours.
+func (s *Server) callWitness() error {
+	w, err := newWitness()
+	if err != nil {
+		return fmt.Errorf("ask for network namespaces of sockets: %w", err)
+	}
+	s.witness = w
+	err = control(s.l, func(fd int) error {
+		inode, err := inodeOf(fd)
+		if err == nil {
+			_, err = w.find(inode)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("ask for network namespaces of sockets (CONFIG_UNIX_DIAG): %w: %w", errors.ErrUnsupported, err)
+	}
+	return nil
 }
 
 // makeRoom removes the socket that a killed helper left at path.
@@ -138,7 +160,16 @@ func makeRoom(path string) error {
 
 // Close stops listening, and removes the socket where it has a path. A Serve
 // that is under way returns.
-func (s *Server) Close() error { return s.l.Close() }
+func (s *Server) Close() error {
+	err := s.l.Close()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	if s.witness != nil {
+		s.witness.close()
+	}
+	return err
+}
 
 // Serve answers until ctx ends or the Server is closed, which is no error. It
 // returns when the last connection is closed.
@@ -147,7 +178,7 @@ func (s *Server) Serve(ctx context.Context, t Target) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { s.l.Close() })()
+	defer context.AfterFunc(ctx, func() { s.Close() })()
 	room := make(chan struct{}, connections)
 	for {
 		select {
