@@ -32,6 +32,7 @@ func guests() map[string]func(args []string) error {
 		"sealed":   sealed,
 		"serve":    serve,
 		"show":     show,
+		"spy":      spy,
 		"stage":    stage,
 		"user":     ordinaryUser,
 		"wait":     wait,

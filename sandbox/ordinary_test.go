@@ -36,6 +36,10 @@ func ordinary(args []string) error {
 }
 
 func stage(args []string) error {
+	mode := uint32(0o666)
+	if args[0] == "closed" {
+		mode = 0o600
+	}
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
@@ -44,8 +48,8 @@ func stage(args []string) error {
 		netlink.LinkSetUp(lo),
 		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
 		unix.Mount("tmpfs", "/dev/net", "tmpfs", 0, "mode=0755"),
-		unix.Mknod("/dev/net/tun", unix.S_IFCHR|0o666, int(unix.Mkdev(10, 200))),
-		os.Chmod("/dev/net/tun", 0o666),
+		unix.Mknod("/dev/net/tun", unix.S_IFCHR, int(unix.Mkdev(10, 200))),
+		unix.Chmod("/dev/net/tun", mode),
 	)
 	if err != nil {
 		return err
@@ -68,7 +72,13 @@ func ordinaryUser(args []string) error {
 	}
 	fmt.Println(os.Getuid(), os.Getgid())
 	cmd, out := guest(context.Background(), args[1], args[2:]...)
-	if err := n.Exec(context.Background(), cmd); err != nil {
+	err = n.Exec(context.Background(), cmd)
+	var setup *sandbox.SetupError
+	if errors.As(err, &setup) {
+		fmt.Printf("%v: %s\n", setup, setup.Hint())
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	_, err = io.Copy(os.Stdout, out)
@@ -111,6 +121,58 @@ func TestOrdinaryUser(t *testing.T) {
 	if got := onHost(t, "ordinary", "root", "ids"); !strings.HasSuffix(got, "\n0 0 0xffffffff") {
 		t.Errorf("mapped to root: %q", got)
 	}
+}
+
+func TestOrdinaryUserMayNotOpenTUN(t *testing.T) {
+	got := onHost(t, "ordinary", "closed", "ids")
+	who, said, _ := strings.Cut(got, "\n")
+	if who != "1234 1234" {
+		t.Skip("only root can make a /dev/net/tun that others can't open")
+	}
+	if want := "open /dev/net/tun: permission denied: sudo chmod 666 /dev/net/tun"; said != want {
+		t.Errorf("got %q, want %q", said, want)
+	}
+}
+
+// The command has the same user id as its helper, and nevertheless can't look
+// into it: it is in another user namespace.
+func TestOrdinaryUserCannotLookIntoTheHelper(t *testing.T) {
+	for _, ids := range []string{"own", "root"} {
+		got := onHost(t, "ordinary", ids, "spy")
+		_, got, _ = strings.Cut(got, "\n")
+		want := "descriptors: EACCES\nmemory: EACCES\nroot: EACCES\nnamespace: EACCES\ntrace: EPERM\njoin: EACCES"
+		if got != want {
+			t.Errorf("%s: got %q, want %q", ids, got, want)
+		}
+	}
+}
+
+// spy tries to look into its parent, and to leave by its namespaces.
+func spy([]string) error {
+	parent := fmt.Sprintf("/proc/%d/", os.Getppid())
+	open := func(name string) error {
+		f, err := os.Open(parent + name)
+		if err == nil {
+			f.Close()
+		}
+		return err
+	}
+	for _, try := range []struct {
+		what string
+		err  error
+	}{
+		{"descriptors", open("fd/0")},
+		{"memory", open("mem")},
+		{"root", open("root/.")},
+		{"namespace", open("ns/net")},
+		{"trace", unix.PtraceAttach(os.Getppid())},
+		{"join", open("ns/user")},
+	} {
+		var errno syscall.Errno
+		errors.As(try.err, &errno)
+		fmt.Printf("%s: %s\n", try.what, unix.ErrnoName(errno))
+	}
+	return nil
 }
 
 func TestOrdinaryUserPings(t *testing.T) {

@@ -1,0 +1,111 @@
+package sandbox
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+)
+
+func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+func TestDefaults(t *testing.T) {
+	tests := []struct {
+		name               string
+		cfg                Config
+		gateway4, gateway6 string
+		dns                string
+	}{
+		{"nothing said", Config{}, "10.0.2.2", "fd63:6c65:6174::2", "10.0.2.3"},
+		{"IPv6 alone", Config{NoIPv4: true}, "invalid IP", "fd63:6c65:6174::2", "fd63:6c65:6174::3"},
+		{"guest where the gateway would be", Config{Addr4: prefix("192.0.2.2/24"), NoIPv6: true}, "192.0.2.3", "invalid IP", "192.0.2.4"},
+		{"guest where the resolver would be", Config{Addr4: prefix("192.0.2.3/24"), NoIPv6: true}, "192.0.2.2", "invalid IP", "192.0.2.4"},
+		{"host loopback where the resolver would be", Config{HostLoopback4: addr("10.0.2.3"), NoIPv6: true}, "10.0.2.2", "invalid IP", "10.0.2.4"},
+		{"gateway of its own", Config{Addr4: prefix("192.0.2.7/24"), Gateway4: addr("198.51.100.1"), NoIPv6: true}, "198.51.100.1", "invalid IP", "192.0.2.3"},
+		{"smallest network with room", Config{Addr4: prefix("192.0.2.1/29"), NoIPv6: true}, "192.0.2.2", "invalid IP", "192.0.2.3"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := tt.cfg.complete()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g := got.Gateway4.String(); g != tt.gateway4 {
+				t.Errorf("IPv4 gateway %s, want %s", g, tt.gateway4)
+			}
+			if g := got.Gateway6.String(); g != tt.gateway6 {
+				t.Errorf("IPv6 gateway %s, want %s", g, tt.gateway6)
+			}
+			if len(got.DNS.Listen) != 1 || got.DNS.Listen[0].String() != tt.dns {
+				t.Errorf("resolver %v, want %s", got.DNS.Listen, tt.dns)
+			}
+			if got.Interface != "cleat0" || got.MTU != 65520 || got.Log == nil {
+				t.Errorf("interface %q, MTU %d, log %v", got.Interface, got.MTU, got.Log)
+			}
+		})
+	}
+}
+
+func TestConfigThatCannotBe(t *testing.T) {
+	tests := []struct {
+		name  string
+		cfg   Config
+		field string
+	}{
+		{"no family", Config{NoIPv4: true, NoIPv6: true}, "NoIPv6"},
+		{"long name", Config{Interface: "sixteen-bytes-00"}, "Interface"},
+		{"name with a slash", Config{Interface: "a/b"}, "Interface"},
+		{"name that the kernel would complete", Config{Interface: "tun%d"}, "Interface"},
+		{"MTU below IPv6's", Config{MTU: 1279}, "MTU"},
+		{"MTU below IPv4's", Config{MTU: 575, NoIPv6: true}, "MTU"},
+		{"MTU too large", Config{MTU: 65521}, "MTU"},
+		{"IPv6 address as IPv4", Config{Addr4: prefix("2001:db8::1/64")}, "Addr4"},
+		{"IPv4-mapped address", Config{Addr6: prefix("::ffff:192.0.2.1/120")}, "Addr6"},
+		{"loopback", Config{Addr4: prefix("127.0.0.1/8")}, "Addr4"},
+		{"multicast", Config{Addr4: prefix("224.0.0.1/8")}, "Addr4"},
+		{"gateway is the guest", Config{Addr4: prefix("192.0.2.1/24"), Gateway4: addr("192.0.2.1")}, "Gateway4"},
+		{"no room for a gateway", Config{Addr4: prefix("192.0.2.1/32")}, "Gateway4"},
+		{"no room for a resolver", Config{Addr4: prefix("192.0.2.1/30"), NoIPv6: true}, "DNS.Listen"},
+		{"resolver is the guest", Config{DNS: DNS{Listen: []netip.Addr{addr("10.0.2.100")}}}, "DNS.Listen"},
+		{"resolver of a family that is off", Config{NoIPv6: true, DNS: DNS{Listen: []netip.Addr{addr("2001:db8::1")}}}, "DNS.Listen"},
+		{"server without address", Config{DNS: DNS{Servers: []netip.AddrPort{{}}}}, "DNS.Servers"},
+		{"loopback of the other family", Config{HostLoopback4: addr("2001:db8::1")}, "HostLoopback4"},
+		{"mapping across families", Config{Map: []Mapping{{Guest: addr("192.0.2.1"), Host: addr("2001:db8::1")}}}, "Map"},
+		{"mapping twice", Config{HostLoopback4: addr("192.0.2.1"), Map: []Mapping{{Guest: addr("192.0.2.1"), Host: addr("192.0.2.2")}}}, "Map"},
+		{"mapping of loopback", Config{Map: []Mapping{{Guest: addr("127.0.0.1"), Host: addr("127.0.0.1")}}}, "Map"},
+		{"forward without protocol", Config{Forwards: []Forward{{}}}, "Forwards"},
+		{"outward without port", Config{Outward: []Outward{{Protocol: TCP}}}, "Outward"},
+		{"ports upside down", Config{AutoForward: []AutoForward{{TCP: true, Only: []PortRange{{First: 2, Last: 1}}}}}, "AutoForward"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := New(tt.cfg)
+			var wrong *ConfigError
+			if !errors.As(err, &wrong) {
+				t.Fatalf("error %v", err)
+			}
+			if wrong.Field != tt.field {
+				t.Errorf("field %s, want %s", wrong.Field, tt.field)
+			}
+		})
+	}
+}
+
+func TestFilterOfEveryCallAssembles(t *testing.T) {
+	for _, cfg := range []SealConfig{{}, {AllowKill: true}} {
+		filter, err := sealFilter(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const most = 4096 // BPF_MAXINSNS
+		if len(filter) > most {
+			t.Errorf("%d instructions", len(filter))
+		}
+	}
+}
+
+func TestCallListedTwice(t *testing.T) {
+	if _, err := assemble([]call{{nr: 1}, {nr: 1}}); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,193 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"cleat/sandbox"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
+)
+
+func TestUserNamespacesRefused(t *testing.T) {
+	world(t)
+	const limit = "/proc/sys/user/max_user_namespaces"
+	before, err := os.ReadFile(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(limit, []byte("0"), 0); err != nil {
+		t.Skip("limit namespaces: ", err)
+	}
+	t.Cleanup(func() {
+		if err := os.WriteFile(limit, before, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	cmd, _ := guest(patience(t), "fds")
+	err = newNetwork(t, sandbox.Config{}).Exec(patience(t), cmd)
+	var setup *sandbox.SetupError
+	if !errors.As(err, &setup) || !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("error %v", err)
+	}
+	if !strings.HasPrefix(setup.Hint(), "sudo sysctl user.max_user_namespaces=") {
+		t.Errorf("hint %q", setup.Hint())
+	}
+}
+
+// What a network opened is closed when it is done, whatever happened.
+func TestNoDescriptorIsLeaked(t *testing.T) {
+	world(t)
+	server := answerTCP(t, outside4, "hello", false)
+	rounds := []func(){
+		func() {
+			cfg := sandbox.Config{
+				AutoForward: []sandbox.AutoForward{{TCP: true}}, AutoOutward: []sandbox.AutoForward{{TCP: true, UDP: true}},
+				Outward:  []sandbox.Outward{{Protocol: sandbox.TCP, Listen: to(80), To: to(server.Port())}},
+				Forwards: []sandbox.Forward{{Protocol: sandbox.UDP, Listen: netip.MustParseAddrPort(outside4 + ":0"), To: to(80)}},
+			}
+			run(t, cfg, "dial", "tcp", server.String())
+		},
+		func() { // cannot begin
+			cmd, _ := guest(patience(t), "fds")
+			_ = newNetwork(t, sandbox.Config{Interface: "lo"}).Exec(patience(t), cmd)
+		},
+		func() { // never started
+			n := newNetwork(t, sandbox.Config{})
+			cmd, _ := guest(patience(t), "fds")
+			if err := errors.Join(n.Wrap(cmd), n.Close()); err != nil {
+				t.Error(err)
+			}
+		},
+		func() { // prepared, and never run: the command ends by itself
+			n := newNetwork(t, sandbox.Config{})
+			cmd, _ := guest(patience(t), "fds")
+			if err := errors.Join(n.Wrap(cmd), cmd.Start(), n.Prepare(patience(t)), n.Close()); err != nil {
+				t.Error(err)
+			}
+			if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 125 {
+				t.Errorf("the command ended with %v", err)
+			}
+		},
+		func() { // a namespace that is joined and left
+			l := newLodger(t, unix.CLONE_NEWUSER|unix.CLONE_NEWNET)
+			n := newNetwork(t, sandbox.Config{})
+			if err := n.Join(patience(t), sandbox.Namespace{PID: l.cmd.Process.Pid}); err != nil {
+				t.Error(err)
+			}
+			n.Close()
+			l.stdin.Close()
+			l.cmd.Wait()
+		},
+	}
+	for _, round := range rounds {
+		round() // what package net and the runtime keep is opened now
+	}
+	before := openFiles(t)
+	for _, round := range rounds {
+		round()
+	}
+	if d := cmp.Diff(before, openFiles(t)); d != "" {
+		t.Error(d)
+	}
+}
+
+// openFiles counts descriptors by what they are. Sockets of the answering
+// servers come and go by themselves.
+func openFiles(t *testing.T) map[string]int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, e := range entries {
+		to, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if kind, _, _ := strings.Cut(to, ":["); err == nil && kind != "socket" && !strings.HasPrefix(to, "/proc") {
+			count[kind]++
+		}
+	}
+	return count
+}
+
+// answerDNS is a resolver that knows one name.
+func answerDNS(t *testing.T, name, addr string) netip.AddrPort {
+	t.Helper()
+	p, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	go func() {
+		buf := make([]byte, 1500)
+		for {
+			n, from, err := p.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
+				continue
+			}
+			q := m.Questions[0]
+			m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
+			if strings.EqualFold(q.Name.String(), name+".") && q.Type == dnsmessage.TypeA {
+				m.Answers = []dnsmessage.Resource{{
+					Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 60},
+					Body:   &dnsmessage.AResource{A: netip.MustParseAddr(addr).As4()},
+				}}
+			}
+			if b, err := m.Pack(); err == nil {
+				p.WriteTo(b, from)
+			}
+		}
+	}()
+	return p.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+type namePolicy struct {
+	policyFunc
+	mu   sync.Mutex
+	seen []string
+}
+
+func (p *namePolicy) JudgeNamed(f sandbox.Flow, names []string) sandbox.Verdict {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = append(p.seen, fmt.Sprint(f.Destination.Addr(), names))
+	return sandbox.Verdict{}
+}
+
+// Policy and hook get the name by which the guest found an address.
+func TestNames(t *testing.T) {
+	world(t)
+	server := answerTCP(t, outside4, "hello", false)
+	resolver := answerDNS(t, "www.example.com", outside4)
+	p := &namePolicy{}
+	hooked := make(chan string, 1)
+	cfg := sandbox.Config{
+		DNS: sandbox.DNS{Servers: []netip.AddrPort{resolver}}, Policy: p,
+		Hook: func(_ context.Context, f sandbox.Flow, names []string) sandbox.Verdict {
+			hooked <- fmt.Sprint(names)
+			return sandbox.Verdict{}
+		},
+	}
+	if got := run(t, cfg, "dial", "tcp4", fmt.Sprintf("www.example.com:%d", server.Port())); got != "hello" {
+		t.Errorf("got %q", got)
+	}
+	if got := <-hooked; got != "[www.example.com]" {
+		t.Errorf("the hook got %s", got)
+	}
+	if d := cmp.Diff([]string{outside4 + " [www.example.com]"}, p.seen); d != "" {
+		t.Error(d)
+	}
+}
