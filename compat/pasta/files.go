@@ -127,3 +127,22 @@ func (f *files) close() {
 		}
 	}
 }
+
+// closeInherited closes what our caller left open beyond standard error. It is
+// not meant for us, and a pipe that we held open would never end for its reader.
+func closeInherited() {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return // without /proc there are none that one could know of
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd < 3 {
+			continue
+		}
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err == nil && flags&unix.FD_CLOEXEC == 0 { // our own are all closed on exec
+			unix.Close(fd)
+		}
+	}
+}

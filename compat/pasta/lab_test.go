@@ -47,7 +47,17 @@ func run(t *testing.T, args ...string) (out string, code int) {
 	var b bytes.Buffer
 	cmd := program(args...)
 	cmd.Stdout, cmd.Stderr = &b, &b // Run waits until nobody holds them open
-	err := cmd.Run()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd.ExtraFiles = []*os.File{w, w, w, w, w, w, w, w}
+	err = cmd.Run()
+	w.Close()
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // it has that closed, too
+		t.Error(err)
+	}
 	exit := new(exec.ExitError)
 	if errors.As(err, &exit) {
 		return b.String(), exit.ExitCode()

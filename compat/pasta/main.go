@@ -24,6 +24,7 @@ const name = "pasta"
 // --version shows. It returns the exit code.
 func Main(args []string, version string) int {
 	f, copied := handed()
+	closeInherited()
 	o, err := Parse(args)
 	usage := new(UsageError)
 	switch {
