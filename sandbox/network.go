@@ -172,6 +172,7 @@ func (n *Network) watchCommand() error {
 // takeOver receives everything from the inside.
 func (n *Network) takeOver(ctx context.Context) error {
 	n.opened.sockets = map[kind][]int{}
+	got, most := 0, len(n.wantedSockets().kinds())+2 // the device, the sock_diag socket
 	for {
 		r, fds, err := n.channel.receive(ctx)
 		if errors.Is(err, io.EOF) {
@@ -182,6 +183,9 @@ func (n *Network) takeOver(ctx context.Context) error {
 		}
 		for i, k := range r.Files {
 			n.opened.sockets[k] = append(n.opened.sockets[k], fds[i])
+		}
+		if got += len(fds); got > most {
+			return fmt.Errorf("set up network: %d descriptors came from inside, %d were asked for", got, most)
 		}
 		for _, w := range r.Warnings {
 			n.cfg.Log.Warn(w)

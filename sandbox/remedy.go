@@ -49,8 +49,8 @@ func namespaceRemedy(err error) string {
 // Other errors, and nil, are returned as they are.
 func StartError(err error) error {
 	var errno syscall.Errno
-	if !errors.As(err, &errno) || errno == unix.ENOENT || errno == unix.ENOTDIR {
-		return err
+	if !errors.As(err, &errno) || errno == unix.EACCES {
+		return err // of the command's directory, as a rule
 	}
 	remedy := namespaceRemedy(err)
 	if remedy == "" {

@@ -14,6 +14,11 @@
 // own address beside it. Errors reads what the kernel has heard back by ICMP. A
 // Vector writes one packet from many buffers.
 //
+// A JoinExec is a fork whose child enters namespaces before it executes a
+// program. From the fork to execve(2) it makes raw system calls only: it has one
+// thread of a program that had many, and half of the runtime's locks may be held
+// by nobody. SetSeccomp and DropCapabilities hold for all threads of the process.
+//
 // Nothing here is safe for concurrent use unless it says so: one Batch belongs
 // to one goroutine.
 //
@@ -22,5 +27,6 @@
 // Linux on 64-bit little- and big-endian machines. Structures are checked for
 // size and offsets by this package's tests.
 //
-// Sources: sendmmsg(2), recvmmsg(2), udp(7), include/uapi/linux/mptcp.h.
+// Sources: sendmmsg(2), recvmmsg(2), udp(7), clone(2), setns(2), seccomp(2),
+// capabilities(7), include/uapi/linux/mptcp.h.
 package sys
