@@ -102,7 +102,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.StringArrayVarP(&f.publish, "publish", "p", nil, "let a port of the host lead to one inside: `[IP:]HOST:PORT[/udp]`, ranges too; :PORT takes any free one; auto follows what listens inside, auto,~22 but port 22")
 
 	flags.StringArrayVar(&f.allow, "allow", nil, "let CMD reach `CIDR|NAME[:PORTS][/PROTO]`, and nothing that isn't allowed")
-	flags.StringArrayVar(&f.deny, "deny", nil, "don't let CMD reach `CIDR|NAME[:PORTS][/PROTO]`, whatever is allowed")
+	flags.StringArrayVar(&f.deny, "deny", nil, "don't let CMD reach `CIDR|NAME[:PORTS][/PROTO]`; a narrower --allow is an exception")
 	flags.StringVar(&f.policy, "policy", "", "read rules from `FILE`, one \"allow RULE\", \"deny RULE\" or \"default allow|deny\" a line")
 
 	flags.StringSliceVar(&f.hostLoopback, "host-loopback", nil, "`ADDR` inside that leads to the host's own loopback, or off (default off)")
