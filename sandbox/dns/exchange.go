@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -186,9 +187,11 @@ func (e *exchange) take(t try) bool {
 			e.refusal = &t
 		}
 	case errors.Is(t.err, errMalformed), errors.Is(t.err, errForged):
-	default:
+	case errors.Is(t.err, unix.ECONNREFUSED), errors.Is(t.err, unix.EHOSTUNREACH), errors.Is(t.err, unix.ENETUNREACH):
 		e.silent = true
 		e.f.servers.missed(time.Now(), true, t.server)
+	default: // nobody's fault, such as too many open files
+		e.silent = true
 	}
 	if t.err != nil {
 		e.failures = append(e.failures, fmt.Errorf("ask %s: %w", t.server, t.err))

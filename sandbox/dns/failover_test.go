@@ -1,7 +1,9 @@
 package dns
 
 import (
+	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 )
 
 func TestFailover(t *testing.T) {
@@ -228,6 +231,29 @@ func TestAServerWithStrangeAnswersKeepsItsPlace(t *testing.T) {
 	if got := f.servers.plan(time.Now()).servers[0]; got != two()[0] {
 		t.Errorf("%v is asked first", got)
 	}
+}
+
+func TestRunningOutOfDescriptorsIsNoServersFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s fakes
+		s.set("192.0.2.1", says(t, "example.com A 198.51.100.1"))
+		s.set("192.0.2.2", says(t, "example.com A 198.51.100.2"))
+		full := true
+		f := newForwarder(t, Config{Servers: two(), Dial: func(ctx context.Context, network string, server netip.AddrPort) (net.Conn, error) {
+			if full {
+				return nil, unix.EMFILE
+			}
+			return s.dial(ctx, network, server)
+		}}, nil)
+		if m := unpack(t, exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA))); m.RCode != dnsmessage.RCodeServerFailure {
+			t.Error(m.GoString())
+		}
+		full = false
+		exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA))
+		if n := s.count("192.0.2.2"); n != 0 {
+			t.Errorf("the second server was asked %d times", n)
+		}
+	})
 }
 
 func TestRotate(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 )
 
 // A fake is a server behind Config.Dial. It is given each question, and answers
@@ -28,7 +29,7 @@ type fakes struct {
 	asked map[string]int
 }
 
-var errRefused = &net.OpError{Op: "read", Err: errors.New("connection refused")}
+var errRefused = &net.OpError{Op: "read", Err: unix.ECONNREFUSED}
 
 func (s *fakes) count(addr string) int {
 	s.mu.Lock()

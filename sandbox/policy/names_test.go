@@ -230,6 +230,9 @@ func TestPrime(t *testing.T) {
 	if z.count("example") != 0 || len(z.asked) != 3 {
 		t.Errorf("asked for %v", z.asked)
 	}
+	if again := p.Prime(t.Context(), z.lookup); again == nil || again.Error() != err.Error() || z.count("ads.example") != 1 {
+		t.Errorf("a second time the error is %v, after %v", again, z.asked)
+	}
 	for _, s := range []string{"192.0.2.1:80", "[2001:db8::1]:80", "[::ffff:192.0.2.1]:80"} {
 		if v := p.Judge(flow(t, s)); v.Action != usernet.Refuse {
 			t.Errorf("%s: %v", s, v.Action)

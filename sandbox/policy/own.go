@@ -164,13 +164,12 @@ func (o *own) answer(name string, addrs []netip.Addr, ttl time.Duration, err err
 
 // failed says which names have no answer, and why; ended is why a look-up was
 // not waited for.
-func (o *own) failed(names []string, ended error) error {
+func (o *own) failed(ended error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var all []error
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(o.entries)) {
 		switch e := o.entries[name]; {
-		case e == nil:
 		case e.err != nil:
 			all = append(all, fmt.Errorf("look up %s: %w", name, e.err))
 		case e.due.IsZero():

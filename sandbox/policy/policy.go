@@ -148,12 +148,12 @@ func (p *Policy) MayAsk(name string) bool {
 
 // Prime looks up those exact names of the rules that were not looked up yet, and
 // returns when each was answered or ctx ended: called before the guest starts,
-// it makes rules by name hold from the first packet. The error names what could
-// not be looked up, for a warning; Run keeps trying.
+// it makes rules by name hold from the first packet. The error says which names
+// could not be looked up, by this or by Run, for a warning; Run keeps trying.
 func (p *Policy) Prime(ctx context.Context, lookup Lookup) error {
 	names, _ := p.own.due(time.Now())
 	p.own.lookUp(ctx, names, lookup)
-	return p.own.failed(names, ctx.Err())
+	return p.own.failed(ctx.Err())
 }
 
 // Run looks up the exact names of the rules whenever their answers end, until
