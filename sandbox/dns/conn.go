@@ -18,8 +18,8 @@ const (
 	// One over TCP ends after so long without a question (RFC 7766 section 6.2.3:
 	// a few seconds).
 	streamIdle = 10 * time.Second
-	// Answers that nobody reads.
-	maxUnread = 32
+	// Answers that nobody has read yet: bytes, of all conversations together.
+	maxUnread = 4 << 20
 	// Questions of one TCP connection that are under way.
 	maxPipelined = 16
 )
@@ -68,7 +68,8 @@ func (c *packets) answer(msg []byte) {
 	}
 	switch {
 	case msg == nil || c.closed || c.ended:
-	case len(c.answers) >= maxUnread:
+	case c.f.unread.Add(int64(len(msg))) > maxUnread:
+		c.f.unread.Add(-int64(len(msg)))
 		c.f.stats.dropped.Add(1)
 	default:
 		c.answers = append(c.answers, msg)
@@ -82,22 +83,19 @@ func (c *packets) Read(b []byte) (int, error) {
 	return copy(b, answer), err
 }
 
-// WriteTo gives each answer to w, whole, as it comes. It spares readers the room
-// for the longest.
-func (c *packets) WriteTo(w io.Writer) (int64, error) {
-	written := int64(0)
+// WriteTo writes answers as they come, each in one piece, until the conversation
+// ends: who calls it needs no buffer for the longest.
+func (c *packets) WriteTo(w io.Writer) (n int64, err error) {
 	for {
 		answer, err := c.next()
 		if err == io.EOF {
-			return written, nil
+			return n, nil
+		} else if err != nil {
+			return n, err
 		}
-		if err == nil {
-			var n int
-			n, err = w.Write(answer)
-			written += int64(n)
-		}
-		if err != nil {
-			return written, err
+		m, err := w.Write(answer)
+		if n += int64(m); err != nil {
+			return n, err
 		}
 	}
 }
@@ -113,6 +111,7 @@ func (c *packets) next() ([]byte, error) {
 		case len(c.answers) > 0:
 			answer := c.answers[0]
 			c.answers = c.answers[1:]
+			c.f.unread.Add(-int64(len(answer)))
 			return answer, nil
 		case c.ended:
 			return nil, io.EOF
@@ -149,6 +148,10 @@ func (c *packets) Close() error {
 	if !c.closed {
 		c.closed = true
 		c.linger.Stop()
+		for _, answer := range c.answers {
+			c.f.unread.Add(-int64(len(answer)))
+		}
+		c.answers = nil
 		c.setDeadline(time.Time{})
 		c.f.leave(c)
 	}

@@ -71,6 +71,7 @@ type Forwarder struct {
 	tcp     map[talk]struct{}
 	waiting int // questions, those under way among them
 	wg      sync.WaitGroup
+	unread  atomic.Int64 // bytes of answers that wait to be read
 
 	stats struct {
 		questions, malformed, answers, failed, denied, dropped, forged atomic.Uint64

@@ -492,20 +492,80 @@ func TestFloods(t *testing.T) {
 	t.Run("answers that nobody reads", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var s fakes
-			s.set("192.0.2.1", says(t))
+			s.set("192.0.2.1", func(_ string, q []byte) []byte {
+				var long []string
+				for range 200 {
+					long = append(long, "example.com TXT "+strings.Repeat("x", 200))
+				}
+				return answerTo(t, q, dnsmessage.RCodeSuccess, long...)
+			})
 			f := newForwarder(t, Config{}, &s)
-			c := f.Packets().(*packets)
-			defer c.Close()
-			for i := range 2 * maxUnread {
-				c.Write(ask(t, uint16(i), "example.com", dnsmessage.TypeA))
+			m := unpack(t, ask(t, 7, "example.com", dnsmessage.TypeTXT))
+			var h dnsmessage.ResourceHeader
+			h.SetEDNS0(65535, 0, false)
+			m.Additionals = []dnsmessage.Resource{{Header: h, Body: &dnsmessage.OPTResource{}}}
+			q := pack(t, m)
+			var open []net.Conn
+			for range 200 {
+				c := f.Packets()
+				open = append(open, c)
+				c.Write(q)
+				synctest.Wait()
 			}
-			synctest.Wait()
-			if len(c.answers) != maxUnread || f.Stats().Dropped != maxUnread {
-				t.Errorf("%d unread, %d dropped", len(c.answers), f.Stats().Dropped)
+			if n := f.unread.Load(); n > maxUnread || n < maxUnread/2 {
+				t.Errorf("%d bytes unread", n)
+			}
+			if f.Stats().Dropped == 0 {
+				t.Error("nothing dropped")
+			}
+			n, err := open[0].Read(make([]byte, maxMessage))
+			if err != nil || n < 200*200 {
+				t.Errorf("read %d, %v", n, err)
+			}
+			for _, c := range open {
+				c.Close()
+			}
+			if n := f.unread.Load(); n != 0 {
+				t.Errorf("%d bytes unread in closed conversations", n)
 			}
 		})
 	})
 }
+
+func TestWriteTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s fakes
+		s.set("192.0.2.1", says(t, "example.com A 192.0.2.1"))
+		f := newForwarder(t, Config{}, &s)
+		c := f.Packets()
+		for i := range 3 {
+			c.Write(ask(t, uint16(i), "example.com", dnsmessage.TypeA))
+		}
+		var got []uint16
+		n, err := c.(io.WriterTo).WriteTo(each(func(b []byte) error {
+			got = append(got, unpack(t, b).ID)
+			return nil
+		}))
+		slices.Sort(got)
+		if err != nil || n != 3*45 || !slices.Equal(got, []uint16{0, 1, 2}) {
+			t.Errorf("%d bytes, %v, ids %v", n, err, got)
+		}
+		c = f.Packets()
+		c.Write(ask(t, 7, "example.com", dnsmessage.TypeA))
+		if _, err := c.(io.WriterTo).WriteTo(each(func([]byte) error { return io.ErrShortWrite })); err != io.ErrShortWrite {
+			t.Errorf("error is %v", err)
+		}
+		c.Close()
+		if _, err := c.(io.WriterTo).WriteTo(io.Discard); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("error is %v", err)
+		}
+	})
+}
+
+// each is a Writer that is a function.
+type each func([]byte) error
+
+func (e each) Write(b []byte) (int, error) { return len(b), e(b) }
 
 func TestStream(t *testing.T) {
 	framed := func(msgs ...[]byte) (out []byte) {
