@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"cleat/sandbox"
@@ -75,6 +76,47 @@ func TestAttach(t *testing.T) {
 	want := "one\ntwo\nnameserver 10.0.2.3\ntrue 0\nhello from outside\n"
 	if out.String() != want {
 		t.Errorf("the container said %q, want %q", out, want)
+	}
+}
+
+// process is a container that says what it is.
+func process([]string) error {
+	inside, err := sandbox.Open()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(inside.SetupNetwork(), inside.Close(), inside.Close()); err != nil {
+		return err
+	}
+	fmt.Println(os.Getpid(), os.Getuid())
+	return nil
+}
+
+// What the caller has asked for stays.
+func TestAttachKeepsTheCallersNamespaces(t *testing.T) {
+	world(t)
+	cmd, out := guest(patience(t), "process")
+	pidfd := -1
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWPID,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 77, HostID: 0, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 77, HostID: 0, Size: 1}},
+		AmbientCaps: []uintptr{unix.CAP_NET_ADMIN},
+		PidFD:       &pidfd,
+	}
+	n := newNetwork(t, sandbox.Config{})
+	if err := errors.Join(n.Attach(cmd), cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pidfd)
+	if err := errors.Join(n.Run(patience(t)), cmd.Wait()); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if out.String() != "1 77\n" {
+		t.Errorf("the container said %q", out)
+	}
+	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("the caller's pidfd: %v", err)
 	}
 }
 

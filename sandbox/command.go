@@ -31,7 +31,7 @@ func (n *Network) Wrap(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Chroot != "" {
 		return fmt.Errorf("give %s a network: SysProcAttr.Chroot is set, and this program is not in there: use Attach", cmd.Path)
 	}
-	attr, groups, err := n.namespaces(cmd)
+	attr, groups, err := namespaces(cmd, n.cfg.MapRoot)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (n *Network) Wrap(cmd *exec.Cmd) error {
 // cmd.SysProcAttr unless the caller has set some. Start cmd, then call Run.
 // Where Start fails, StartError explains it.
 func (n *Network) Attach(cmd *exec.Cmd) error {
-	attr, groups, err := n.namespaces(cmd)
+	attr, groups, err := namespaces(cmd, true)
 	if err != nil {
 		return err
 	}
@@ -94,15 +94,15 @@ func (n *Network) begin(cmd *exec.Cmd, attr *syscall.SysProcAttr, role string, p
 }
 
 // namespaces is cmd's SysProcAttr with new namespaces, and the range of group
-// ids in there that may send pings.
-func (n *Network) namespaces(cmd *exec.Cmd) (attr *syscall.SysProcAttr, groups string, err error) {
+// ids in there that may send pings. root makes an ordinary user root in there.
+func namespaces(cmd *exec.Cmd, root bool) (attr *syscall.SysProcAttr, groups string, err error) {
 	attr = &syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
 		*attr = *cmd.SysProcAttr
 	}
 	attr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_NEWNET
 	if attr.UidMappings == nil && attr.GidMappings == nil {
-		if err := n.mapIDs(attr, cmd); err != nil {
+		if err := mapIDs(attr, root); err != nil {
 			return nil, "", err
 		}
 	}
@@ -118,8 +118,8 @@ func (n *Network) namespaces(cmd *exec.Cmd) (attr *syscall.SysProcAttr, groups s
 const maxGroup = 1<<31 - 1
 
 // mapIDs makes the ids inside the same as outside where we may, as root; an
-// ordinary user has one of each.
-func (n *Network) mapIDs(attr *syscall.SysProcAttr, cmd *exec.Cmd) error {
+// ordinary user has one of each, its own or root's.
+func mapIDs(attr *syscall.SysProcAttr, root bool) error {
 	if privileged() {
 		var err error
 		if attr.UidMappings, err = identity("/proc/self/uid_map"); err != nil {
@@ -133,7 +133,7 @@ func (n *Network) mapIDs(attr *syscall.SysProcAttr, cmd *exec.Cmd) error {
 	}
 	uid, gid := os.Geteuid(), os.Getegid()
 	inner, innerGroup := uid, gid
-	if n.cfg.MapRoot {
+	if root {
 		inner, innerGroup = 0, 0
 	}
 	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: inner, HostID: uid, Size: 1}}

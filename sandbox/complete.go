@@ -173,6 +173,12 @@ func (c *Config) checkMappings() error {
 	if a := c.HostLoopback6; a.IsValid() && !is6(a) {
 		return configError("HostLoopback6", a.String(), "an IPv6 address")
 	}
+	if a := c.Outbound4; a.IsValid() && !a.Is4() {
+		return configError("Outbound4", a.String(), "an IPv4 address")
+	}
+	if a := c.Outbound6; a.IsValid() && !is6(a) {
+		return configError("Outbound6", a.String(), "an IPv6 address")
+	}
 	seen := map[netip.Addr]string{}
 	for _, a := range c.DNS.Listen {
 		seen[a] = "DNS.Listen"

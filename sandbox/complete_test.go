@@ -70,6 +70,8 @@ func TestConfigThatCannotBe(t *testing.T) {
 		{"resolver of a family that is off", Config{NoIPv6: true, DNS: DNS{Listen: []netip.Addr{addr("2001:db8::1")}}}, "DNS.Listen"},
 		{"server without address", Config{DNS: DNS{Servers: []netip.AddrPort{{}}}}, "DNS.Servers"},
 		{"loopback of the other family", Config{HostLoopback4: addr("2001:db8::1")}, "HostLoopback4"},
+		{"source of the other family", Config{Outbound4: addr("2001:db8::1")}, "Outbound4"},
+		{"mapped source", Config{Outbound6: addr("::ffff:192.0.2.1")}, "Outbound6"},
 		{"mapping across families", Config{Map: []Mapping{{Guest: addr("192.0.2.1"), Host: addr("2001:db8::1")}}}, "Map"},
 		{"mapping twice", Config{HostLoopback4: addr("192.0.2.1"), Map: []Mapping{{Guest: addr("192.0.2.1"), Host: addr("192.0.2.2")}}}, "Map"},
 		{"mapping of loopback", Config{Map: []Mapping{{Guest: addr("127.0.0.1"), Host: addr("127.0.0.1")}}}, "Map"},

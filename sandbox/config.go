@@ -25,7 +25,7 @@ type Config struct {
 	// NoIPv4 and NoIPv6 switch a family off. Not both.
 	NoIPv4, NoIPv6 bool
 	// NoConfigure makes the device and leaves its addresses, routes and state to
-	// others: the container's own set-up, or the rootlesskit kind of parent.
+	// others: the container's own set-up, or a parent such as RootlessKit.
 	NoConfigure bool
 	// Replace removes a TUN or TAP by the name of Interface that is already there.
 	// Another kind of link by that name is an error.
@@ -62,7 +62,7 @@ type Config struct {
 	Limits Limits
 
 	// Policy judges flows; nil: everything that the default denials leave.
-	// Those hold unless DefaultDenials says otherwise: loopback, link-local,
+	// Those hold unless NoDefaultDenials is set: loopback, link-local,
 	// unspecified, multicast and broadcast addresses, cloud metadata services,
 	// and IPv6 forms of them.
 	Policy Policy
@@ -115,7 +115,8 @@ type AutoForward struct {
 	Listen netip.Addr
 	// Interface limits the host's listeners to one link; "": any.
 	Interface string
-	// Only are the ports considered; nil: all from 1 to 65535.
+	// Only are the ports considered; nil: all from 1 to 65535, but for UDP none
+	// of 32768 to 60999, which the kernel gives to clients.
 	Only []PortRange
 	// Except are ports left alone.
 	Except []PortRange

@@ -29,6 +29,7 @@ func guests() map[string]func(args []string) error {
 		"ordinary": ordinary,
 		"persist":  persist,
 		"ping":     ping,
+		"process":  process,
 		"sealed":   sealed,
 		"serve":    serve,
 		"show":     show,

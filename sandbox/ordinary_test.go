@@ -72,7 +72,11 @@ func ordinaryUser(args []string) error {
 	}
 	fmt.Println(os.Getuid(), os.Getgid())
 	cmd, out := guest(context.Background(), args[1], args[2:]...)
-	err = n.Exec(context.Background(), cmd)
+	if args[0] == "attach" {
+		err = errors.Join(n.Attach(cmd), cmd.Start(), n.Run(context.Background()), cmd.Wait())
+	} else {
+		err = n.Exec(context.Background(), cmd)
+	}
 	var setup *sandbox.SetupError
 	if errors.As(err, &setup) {
 		fmt.Printf("%v: %s\n", setup, setup.Hint())
@@ -173,6 +177,13 @@ func spy([]string) error {
 		fmt.Printf("%s: %s\n", try.what, unix.ErrnoName(errno))
 	}
 	return nil
+}
+
+func TestOrdinaryUserAttaches(t *testing.T) {
+	got := onHost(t, "ordinary", "attach", "process")
+	if fields := strings.Fields(got); len(fields) != 4 || fields[3] != "0" {
+		t.Errorf("got %q: the container is not root", got)
+	}
 }
 
 func TestOrdinaryUserPings(t *testing.T) {

@@ -171,6 +171,23 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// A Policy that is asked about everything may do what the default denials forbid.
+func TestNoDefaultDenials(t *testing.T) {
+	world(t)
+	server := answerTCP(t, outside4, "redirected", false)
+	all := policyFunc(func(sandbox.Flow) sandbox.Verdict {
+		return sandbox.Verdict{Action: sandbox.Redirect, To: server}
+	})
+	for want, cfg := range map[string]sandbox.Config{
+		"ECONNREFUSED": {Policy: all},
+		"redirected":   {Policy: all, NoDefaultDenials: true},
+	} {
+		if got := run(t, cfg, "dial", "tcp", "169.254.169.254:80"); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func TestHookHandsBackItsConnection(t *testing.T) {
 	world(t)
 	server := answerTCP(t, "127.0.0.1", "by hook", false)
