@@ -6,13 +6,12 @@
 // The engines come from a newer Debian in a tree outside of the repository:
 //
 //	sudo nice compat/engines/testdata/tree.sh /var/tmp/cleat-sid
-//	sudo env "PATH=$PATH" go test -v ./compat/engines
+//	sudo env "PATH=$PATH" CLEAT_SID=/var/tmp/cleat-sid go test -v ./compat/engines
 //
-// takes half a minute and 1 GB, then about 30 s. CLEAT_SID names another tree, for
-// instance one made with "tree.sh /var/tmp/cleat-newest experimental".
-// Each story runs in namespaces of its own on a copy of the tree in memory;
-// neither the tree nor the host changes. Without root or the tree the tests
-// skip.
+// takes half a minute and 1 GB, then about 45 s; "tree.sh DIR experimental" makes
+// a tree with the newest engines. Each story runs in namespaces of its own on a
+// copy of the tree in memory; neither the tree nor the host changes. Without root
+// or CLEAT_SID the tests skip.
 //
 // RootlessKit's pasta driver is of use since 2.3, and CLEAT_ROOTLESSKIT names a
 // program of a newer release than the tree's:

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,13 +48,13 @@ func story(t *testing.T, script string, args ...string) map[string][]string {
 	t.Helper()
 	tree := os.Getenv("CLEAT_SID")
 	if tree == "" {
-		tree = "/var/tmp/cleat-sid"
+		t.Skip("CLEAT_SID names no tree of a newer Debian with container engines: see the package comment")
+	}
+	if _, err := os.Stat(filepath.Join(tree, "usr/bin/podman")); err != nil {
+		t.Skipf("there is no Podman in the tree: make it with compat/engines/testdata/tree.sh %s", tree)
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("only root can enter a tree of a newer Debian")
-	}
-	if _, err := os.Stat(filepath.Join(tree, "usr/bin/podman")); err != nil {
-		t.Skipf("there is no tree with container engines: make one with compat/engines/testdata/tree.sh %s", tree)
 	}
 	build(t, "cleat", "cleat/cmd/cleat")
 	build(t, "whoami", "./testdata/whoami")
@@ -86,6 +87,9 @@ func check(t *testing.T, told map[string][]string, want map[string]string) {
 	}
 }
 
+// oldNetwork is Podman's before pasta, with the ports opened by slirp4netns.
+const oldNetwork = "slirp4netns:port_handler=slirp4netns"
+
 func TestPodman(t *testing.T) {
 	refused := "wget: can't connect to remote host (192.0.2.1): Connection refused"
 	common := map[string]string{
@@ -109,6 +113,10 @@ func TestPodman(t *testing.T) {
 			"route":            "default via 10.0.5.2 dev net0\n10.0.5.0/24 dev net0 scope link  src 10.0.5.100",
 			"host":             "wget: download timed out", // as with pasta: 10.0.5.100 is nobody on the host,
 		}},
+		{"slirp4netns", []string{"--network", oldNetwork}, map[string]string{
+			"in from outside": "from 192.0.2.20", "in by UDP from outside": "from 192.0.2.20",
+			"in from the host": "from 192.0.2.10", "in from loopback": "from 10.0.2.2",
+		}},
 		// Here Podman itself forwards the ports, and hides who calls.
 		{"bridge", []string{"--network", "podman"}, map[string]string{
 			"in from outside": "from 10.88.0.2", "in by UDP from outside": "from 10.88.0.2", "in from loopback": "from 10.88.0.2",
@@ -117,6 +125,9 @@ func TestPodman(t *testing.T) {
 	for _, r := range rows {
 		t.Run(r.name, func(t *testing.T) {
 			told := story(t, "podman.sh", append([]string{"cleat"}, r.args...)...)
+			if slices.Contains(r.args, oldNetwork) && !strings.HasPrefix(strings.Join(told["version"], ""), "podman version 5.") {
+				t.Skipf("%s knows slirp4netns no more", told["version"])
+			}
 			for about, what := range common {
 				if _, own := r.want[about]; !own {
 					r.want[about] = what

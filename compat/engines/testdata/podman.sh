@@ -17,6 +17,7 @@ install -d -o tester -g tester /home/tester/.config /home/tester/.config/contain
 if [ "$helper" = cleat ]; then
 	mkdir /run/cleat/bin
 	ln -s ../cleat /run/cleat/bin/pasta
+	ln -s ../cleat /run/cleat/bin/slirp4netns
 	cat > /home/tester/.config/containers/containers.conf <<'CONF'
 [engine]
 helper_binaries_dir = ["/run/cleat/bin", "/usr/libexec/podman", "/usr/lib/podman"]
@@ -31,12 +32,14 @@ exec podman --cgroup-manager=cgroupfs --storage-driver=vfs --log-level=error "$@
 SH
 chmod 755 /tmp/podman
 podman() { setpriv --reuid tester --regid tester --init-groups /tmp/podman "$@"; }
+helpers() { running pasta; running slirp4netns; }
 inside() { podman exec web "$@" 2>&1; }
+echo "version: $(podman --version)"
 podman import -q /tmp/image.tar test > /dev/null
 podman run -d --name web --cap-add NET_RAW "$@" -p 8080:80 -p 127.0.0.1:8081:81 -p 5353:53/udp test whoami tcp:80 tcp:81 udp:53 > /dev/null
 echo "run: $?"
-echo "helpers: $(running pasta | wc -l)"
-running pasta | sed 's/^/helper: /'
+echo "helpers: $(helpers | wc -l)"
+helpers | sed 's/^/helper: /'
 inside ip -o addr show scope global | sed 's/^/address: /'
 inside ip route | sed 's/^/route: /'
 echo "out: $(inside wget -T 5 -qO- http://192.0.2.1:8000/)"
@@ -52,5 +55,5 @@ echo "in at loopback only, from outside: $($outside bash -c "$(declare -f fetch)
 echo "in by UDP from outside: $($outside bash -c "$(declare -f ask); ask 192.0.2.10 5353" | head -1)"
 podman rm -f -t 0 web > /dev/null
 echo "rm: $?"
-for i in $(seq 50); do [ -z "$(running pasta)" ] && break; sleep 0.1; done
-echo "helpers afterwards: $(running pasta | wc -l)"
+for i in $(seq 50); do [ -z "$(helpers)" ] && break; sleep 0.1; done
+echo "helpers afterwards: $(helpers | wc -l)"
