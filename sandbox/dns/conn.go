@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// A conversation over UDP ends so long after the last answer: A and AAAA are
-	// asked at once from one socket, and another question from it begins another
-	// conversation.
-	lingers = 2 * time.Second
+	// A conversation over UDP ends so long after the last answer, since a flow
+	// costs the data path memory. A and AAAA are asked for at once; what comes
+	// later from the same socket begins another conversation.
+	lingers = 500 * time.Millisecond
 	// One over TCP ends after so long without a question (RFC 7766 section 6.2.3:
 	// a few seconds).
 	streamIdle = 10 * time.Second

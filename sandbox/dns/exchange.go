@@ -35,6 +35,10 @@ const (
 	maxForged = 3
 )
 
+// smallBuffer is room for the answers that are asked for in practice, with some
+// to spare for servers that don't care.
+const smallBuffer = 4096
+
 // errServer is an answer by which a server says that it can't help.
 type errServer dnsmessage.RCode
 
@@ -271,8 +275,12 @@ func (f *Forwarder) askUDP(ctx context.Context, server netip.AddrPort, msg []byt
 	if _, err := conn.Write(out); err != nil {
 		return nil, answer{}, err
 	}
-	buf := f.buffers.Get().(*[]byte)
-	defer f.buffers.Put(buf)
+	pool := &f.small
+	if q.udpBytes > smallBuffer {
+		pool = &f.large
+	}
+	buf := pool.Get().(*[]byte)
+	defer pool.Put(buf)
 	for forged := 0; ; {
 		n, err := conn.Read(*buf)
 		if err != nil {

@@ -21,7 +21,7 @@ const (
 	// Questions that wait for others to end, as a multiple of Config.Queries.
 	waitingFactor = 4
 	// Conversations at once: a guest that asks 1,000 times a second, from a port
-	// of its own each time, has 2,000.
+	// of its own each time, has 500 and those that wait for answers.
 	maxConversations = 4096
 	// Those over TCP cost a goroutine and a buffer each.
 	maxStreams = 512
@@ -58,7 +58,8 @@ type Config struct {
 type Forwarder struct {
 	cfg     Config
 	servers *servers
-	buffers sync.Pool
+	small   sync.Pool     // *[]byte of smallBuffer
+	large   sync.Pool     // *[]byte of maxMessage
 	slots   chan struct{} // questions under way
 	retries chan struct{} // further tries under way
 
@@ -114,7 +115,8 @@ func New(cfg Config) (*Forwarder, error) {
 		udp:     map[talk]struct{}{},
 		tcp:     map[talk]struct{}{},
 	}
-	f.buffers.New = func() any { b := make([]byte, maxMessage); return &b }
+	f.small.New = func() any { b := make([]byte, smallBuffer); return &b }
+	f.large.New = func() any { b := make([]byte, maxMessage); return &b }
 	f.ctx, f.end = context.WithCancel(context.Background())
 	return f, nil
 }
