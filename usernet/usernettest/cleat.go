@@ -28,7 +28,7 @@ var (
 func startCleat(ctx context.Context, program string, s *Site, o Options) (*Instance, error) {
 	args := []string{program, "run", "--netns", s.Netns, "--mtu", strconv.Itoa(o.mtu()), "--control", "off", "--verbose"}
 	families := []Family{V4, V6}
-	if o.mtu() < 1280 { // RFC 8200, section 5
+	if o.mtu() < minMTU6 {
 		families = families[:1]
 		args = append(args, "--addr", "ipv6=off")
 	}

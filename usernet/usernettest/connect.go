@@ -2,6 +2,7 @@ package usernettest
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
 	"syscall"
 
@@ -29,10 +30,16 @@ func connectCases() []Case {
 		}
 		cases = append(cases, families(func(f Family) Case {
 			return Case{Name: "connect/" + c.name, Needs: needs, Check: func(x *X, s *Scene) {
-				_, err := x.dial(s.Host, "tcp", c.to(f))
-				host := errno(err)
-				_, err = x.dial(s.Container, "tcp", c.to(f))
-				inside := errno(err)
+				var inside, host string
+				x.Both(func() error {
+					_, err := x.dial(s.Container, "tcp", c.to(f))
+					inside = errno(err)
+					return nil
+				}, func() error {
+					_, err := x.dial(s.Host, "tcp", c.to(f))
+					host = errno(err)
+					return nil
+				})
 				if host == "" {
 					x.Fatalf("the host itself could connect to %s", c.to(f))
 				}
@@ -43,6 +50,9 @@ func connectCases() []Case {
 			}}
 		})...)
 	}
+	cases = append(cases, both(func(d Direction, f Family) Case {
+		return Case{Name: "connect/server-speaks-first", Check: func(x *X, s *Scene) { serverFirst(x, s, d, f) }}
+	})...)
 	return append(cases, families(func(f Family) Case {
 		return Case{Name: "connect/no-answer", Check: func(x *X, s *Scene) { noAnswer(x, s, f) }}
 	})...)
@@ -75,6 +85,22 @@ func noAnswer(x *X, s *Scene, f Family) {
 			x.Errorf("connect to a %s: %s, want ETIMEDOUT", what, e)
 		}
 	}
+}
+
+// serverFirst: a server hears of a client that says nothing, and its greeting
+// arrives.
+func serverFirst(x *X, s *Scene, d Direction, f Family) {
+	l, to := x.service(s, d, f)
+	c := x.dialTCP(s.client(d), to)
+	server, err := l.AcceptTCP()
+	if err != nil {
+		x.Fatalf("accept a client that says nothing: %v", err)
+	}
+	keep(x, server)
+	_, err = io.WriteString(server, "220 hello")
+	x.Must(err)
+	_, err = io.ReadFull(c, make([]byte, len("220 hello")))
+	x.Must(err)
 }
 
 // orNone names the absence of an error.

@@ -32,7 +32,7 @@ func manyCases() []Case {
 // anything of them.
 func inARow(f Family) func(*X, *Scene) {
 	return func(x *X, s *Scene) {
-		n := scaled(x.Settings, 1000, 5000, 10_000)
+		n := scaled(x.Settings, 1000, thorough(f, 5000, 2000), 10_000)
 		l, to := x.service(s, Out, f)
 		go answerAll(l)
 		hello := func() error {

@@ -33,7 +33,7 @@ func mtuCases() []Case {
 			}
 		})
 		for _, c := range add {
-			if mtu >= 1280 || !strings.HasSuffix(c.Name, "/"+V6.String()) {
+			if mtu >= minMTU6 || !strings.HasSuffix(c.Name, "/"+V6.String()) {
 				cases = append(cases, c)
 			}
 		}

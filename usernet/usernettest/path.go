@@ -78,6 +78,9 @@ type Options struct {
 	Loopback bool
 }
 
+// minMTU6 is the smallest MTU of a link with IPv6, in bytes (RFC 8200, section 5).
+const minMTU6 = 1280
+
 // mtu is the MTU that is really meant.
 func (o Options) mtu() int {
 	if o.MTU == 0 {

@@ -54,20 +54,11 @@ func startPasta(ctx context.Context, s *Site, o Options) (*Instance, error) {
 	}
 	i.Device = uplink
 	i.Nameserver = map[Family]netip.AddrPort{V4: netip.MustParseAddrPort(dns4 + ":53"), V6: netip.MustParseAddrPort("[" + dns6 + "]:53")}
-	if err := s.configured(ctx, i, V4, V6); err != nil {
-		return nil, err
+	families := []Family{V4, V6}
+	if o.mtu() < minMTU6 {
+		families = families[:1]
 	}
-	// It learns the guest's MAC address from the guest's first frame; before, a
-	// forwarded connection is broadcast to deaf ears.
-	return i, s.Container.NS.Do(func() error {
-		c, err := net.Dial("udp", netip.AddrPortFrom(far(V4, farServer), 9).String())
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		_, err = c.Write([]byte("hello"))
-		return err
-	})
+	return i, s.configured(ctx, i, families...)
 }
 
 // pastaPorts is a forward as pasta's -t and -u take it.

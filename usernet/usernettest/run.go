@@ -56,7 +56,7 @@ const (
 func both(make func(Direction, Family) Case) []Case {
 	var all []Case
 	for _, d := range []Direction{Out, In} {
-		for _, c := range families(func(f Family) Case {
+		all = append(all, families(func(f Family) Case {
 			c := make(d, f)
 			c.Name += "/" + string(d)
 			if d == In {
@@ -66,9 +66,7 @@ func both(make func(Direction, Family) Case) []Case {
 				c.Needs = append(c.Needs, Inbound6)
 			}
 			return c
-		}) {
-			all = append(all, c)
-		}
+		})...)
 	}
 	return all
 }

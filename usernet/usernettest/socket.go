@@ -3,6 +3,7 @@ package usernettest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"syscall"
@@ -137,16 +138,25 @@ func (s *Scene) client(d Direction) *lab.Node {
 	return s.Outside
 }
 
-// pair is a TCP connection that was begun in direction d.
+// pair is a TCP connection that was begun in direction d, and over which the
+// client has said something.
 func (x *X) pair(s *Scene, d Direction, f Family) (inside, outside *net.TCPConn) {
 	l, to := x.service(s, d, f)
 	defer l.Close()
 	c := x.dialTCP(s.client(d), to)
+	// The client speaks first, for pasta (2023) tells a server inside of a
+	// connection only then; a case of its own looks at that.
+	if _, err := c.Write([]byte{'.'}); err != nil {
+		x.Fatalf("write to %s: %v", to, err)
+	}
 	accepted, err := l.AcceptTCP()
 	if err != nil {
 		x.Fatalf("accept what was connected to %s: %v", to, err)
 	}
 	keep(x, accepted)
+	if _, err := io.ReadFull(accepted, make([]byte, 1)); err != nil {
+		x.Fatalf("read the client's first byte: %v", err)
+	}
 	if d == Out {
 		return c, accepted
 	}

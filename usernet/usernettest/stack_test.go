@@ -140,7 +140,7 @@ func startStack(ctx context.Context, s *usernettest.Site, o usernettest.Options)
 			f.Close()
 		}
 	}()
-	if err := t.SetOffload(link.TunChecksum | link.TunTSO4 | link.TunTSO6 | link.TunUSO4 | link.TunUSO6); err != nil {
+	if err := t.OffloadAll(); err != nil {
 		return nil, err
 	}
 	for f, p := range guest {

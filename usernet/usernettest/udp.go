@@ -141,7 +141,7 @@ func (x *X) udpError(s *Scene, d Direction, to netip.AddrPort, onHost bool) (str
 // of its own, and then once more, when all flows are known.
 func manyPeers(d Direction, f Family) func(*X, *Scene) {
 	return func(x *X, s *Scene) {
-		n := scaled(x.Settings, 1000, 10_000, 10_000)
+		n := scaled(x.Settings, 1000, thorough(f, 10_000, 2000), 10_000)
 		server, to := x.datagrams(s, d, f)
 		peers := make(chan int, 1)
 		go func() {

@@ -70,6 +70,15 @@ func scaled[T any](s Settings, short, normal, long T) T {
 	return normal
 }
 
+// thorough is a quantity for IPv4, or a smaller one for IPv6, where what depends
+// on the number of things has been seen already.
+func thorough(f Family, v4, v6 int) int {
+	if f == V4 {
+		return v4
+	}
+	return v6
+}
+
 // Notef notes something for the reader.
 func (x *X) Notef(format string, args ...any) {
 	x.mu.Lock()
