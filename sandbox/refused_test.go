@@ -96,8 +96,11 @@ func TestNoDescriptorIsLeaked(t *testing.T) {
 	for _, round := range rounds {
 		round()
 	}
-	if d := cmp.Diff(before, openFiles(t)); d != "" {
-		t.Error(d)
+	// Fewer there may be: package net drops pipes that it kept for splice.
+	for kind, n := range openFiles(t) {
+		if n > before[kind] {
+			t.Errorf("%d descriptors of kind %s, %d before", n, kind, before[kind])
+		}
 	}
 }
 
