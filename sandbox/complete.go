@@ -220,6 +220,18 @@ func (c *Config) mappings() []fieldMapping {
 	return all
 }
 
+// shown are the mappings backward: a client on the host whose address means the
+// guest itself appears as what leads back to it.
+func (c *Config) shown() map[netip.Addr]netip.Addr {
+	back := map[netip.Addr]netip.Addr{}
+	for _, m := range c.mappings() {
+		if _, there := back[m.Host]; !there {
+			back[m.Host] = m.Guest
+		}
+	}
+	return back
+}
+
 func (c *Config) checkPorts() error {
 	for _, f := range c.Forwards {
 		if f.Protocol != TCP && f.Protocol != UDP {

@@ -38,7 +38,8 @@ type Config struct {
 	// knows them as host.cleat.internal and host.containers.internal.
 	HostLoopback4, HostLoopback6 netip.Addr
 	// Map are further addresses that lead elsewhere, for instance to an address
-	// of the host that the guest has a copy of.
+	// of the host that the guest has a copy of. A forward's client with that
+	// address appears as the one that leads to it.
 	Map []Mapping
 
 	// Forwards are ports of the host that lead inside from the start.

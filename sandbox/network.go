@@ -213,7 +213,7 @@ func (n *Network) newStack() error {
 	c := &n.cfg
 	stack, err := usernet.New(usernet.Config{
 		TUN: n.opened.tun, MTU: c.MTU, Guest4: c.Addr4.Addr(), Guest6: c.Addr6.Addr(),
-		Gateway4: c.Gateway4, Gateway6: c.Gateway6, Policy: n.judge, Hook: n.hook(),
+		Gateway4: c.Gateway4, Gateway6: c.Gateway6, Shown: c.shown(), Policy: n.judge, Hook: n.hook(),
 		Outbound4: c.Outbound4, Outbound6: c.Outbound6, OutboundInterface: c.OutboundInterface,
 		Pcap: c.Pcap, Limits: c.Limits,
 	})

@@ -25,6 +25,9 @@ type Config struct {
 	// and stand as source of ICMP errors and of clients whose own address would
 	// mean something else inside (loopback; the guest's own).
 	Gateway4, Gateway6 netip.Addr
+	// Shown stand, in place of the gateway, for clients whose own address would
+	// mean something else inside: addresses that lead back to them, by theirs.
+	Shown map[netip.Addr]netip.Addr
 
 	// Policy judges new flows; nil: all are refused.
 	Policy Policy

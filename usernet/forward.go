@@ -100,7 +100,11 @@ func (s *Stack) inside(f Forward, client netip.AddrPort) (guest, shown netip.Add
 	}
 	from := client.Addr()
 	if from.Is4() != to.Is4() || from.IsLoopback() || from.IsUnspecified() || from.IsLinkLocalUnicast() || from == to || from == s.guest(from) {
-		from = s.gateway(to)
+		if shown := s.cfg.Shown[from]; shown.IsValid() && shown.Is4() == to.Is4() {
+			from = shown
+		} else {
+			from = s.gateway(to)
+		}
 	}
 	return netip.AddrPortFrom(to, f.To.Port()), netip.AddrPortFrom(from, client.Port()), from.IsValid()
 }

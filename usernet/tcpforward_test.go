@@ -335,6 +335,10 @@ func TestForwardBeforeRun(t *testing.T) {
 func TestWhoAForwardsClientAppearsAs(t *testing.T) {
 	s := &Stack{cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6}}
 	only4 := &Stack{cfg: Config{Guest4: rigGuest4, Gateway4: rigGateway4}}
+	mapped := &Stack{cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6, Shown: map[netip.Addr]netip.Addr{
+		rigGuest4: netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("127.0.0.1"): netip.MustParseAddr("192.0.2.8"),
+		netip.MustParseAddr("198.51.100.9"): netip.MustParseAddr("192.0.2.9"),
+	}}}
 	own, other := netip.Addr{}, netip.MustParseAddr("203.0.113.9")
 	tests := []struct {
 		name   string
@@ -354,6 +358,10 @@ func TestWhoAForwardsClientAppearsAs(t *testing.T) {
 		{"another address of the guest's", s, other, "198.51.100.9", other, "198.51.100.9"},
 		{"that address itself", s, other, "203.0.113.9", other, "192.0.2.1"},
 		{"IPv6 to a guest of IPv4", only4, own, "2001:db8:9::1", rigGuest4, "192.0.2.1"},
+		{"the guest's own, that another leads to", mapped, own, "192.0.2.2", rigGuest4, "192.0.2.7"},
+		{"loopback, that an address leads to", mapped, own, "127.0.0.1", rigGuest4, "192.0.2.8"},
+		{"loopback, to a guest's address of the other family", mapped, rigGuest6, "127.0.0.1", rigGuest6, "2001:db8::1"},
+		{"its own address, that another leads to", mapped, own, "198.51.100.9", rigGuest4, "198.51.100.9"},
 		{"IPv6 to an IPv4 address", s, rigGuest4, "2001:db8:9::1", rigGuest4, "192.0.2.1"},
 	}
 	for _, tt := range tests {

@@ -105,7 +105,7 @@ func TestPodman(t *testing.T) {
 	}{
 		{"default network", nil, map[string]string{
 			"in from outside": "from 192.0.2.20", "in by UDP from outside": "from 192.0.2.20",
-			"in from the host": "from 192.0.2.1", "in from loopback": "from 192.0.2.1", "in at loopback only": "from 192.0.2.1",
+			"in from the host": "from 169.254.1.2", "in from loopback": "from 192.0.2.1", "in at loopback only": "from 192.0.2.1",
 		}},
 		{"pasta with its own addresses", []string{"--network", "pasta:-a,10.0.5.100,-n,24,-g,10.0.5.2,-I,net0,-m,1500"}, map[string]string{
 			"in from outside": "from 192.0.2.20", "in by UDP from outside": "from 192.0.2.20",

@@ -30,7 +30,8 @@
 // IP packets. Nothing answers DHCP. One address of each family is set and a
 // default route, which lead to the same place as copies of all of the host's.
 // Loopback ports of the namespace are never reached from the host's loopback:
-// such connections arrive at the namespace's own address, from its gateway.
+// such connections arrive at the namespace's own address, from its gateway or
+// --map-host-loopback.
 // 'all' follows listeners as 'auto' does, so ports nobody listens on stay free
 // on the host. Link-local and metadata addresses can't be reached, except the
 // host's resolvers there. What can't be honoured is refused by name.
