@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"cleat/lab"
@@ -25,8 +26,15 @@ func program(t *testing.T) string {
 	return p
 }
 
+// quick are the cases that take no time.
+const quick = "^(integrity|connect/[^n]|close|urgent|udp/[^m]|fragments|dns|mtu|forward|end)"
+
 // TestCleat runs the suite on `cleat run`.
 func TestCleat(t *testing.T) {
 	lab.Need(t)
-	usernettest.Run(t, usernettest.Cleat(program(t)), settings(), match(t))
+	which := match(t)
+	if testing.Short() && *cases == "" {
+		which = regexp.MustCompile(quick)
+	}
+	usernettest.Run(t, usernettest.Cleat(program(t)), settings(), which)
 }

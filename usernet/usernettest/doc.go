@@ -29,10 +29,32 @@
 // waits a moment. A case that hangs fails after its patience.
 //
 // Run makes failures a test's; Record only notes them: a rival's shortcomings
-// are knowledge, not our defects.
+// are knowledge, not our defects. What the rivals that were tried could do is in
+// testdata, a file each, with the version.
+//
+// That cases can fail is proven on a reference of the tests' own, a process that
+// carries packets between two TUN devices while the kernel does the rest: the
+// suite passes on it, and finds each fault that is built into it.
+//
+// # Running it
+//
+//	go test ./usernet/usernettest                    # cleat run; the faults; an ordinary user
+//	go test ./usernet/usernettest -all               # the data path by itself and the reference, too
+//	go test ./usernet/usernettest -all -cases ^udp   # of all only those
+//	go test ./usernet/usernettest -long -timeout 30m # 1 GB, 10,000 connections, 1,024 streams
+//	go test ./usernet/usernettest -rivals -update    # pasta and slirp4netns; keep what they did
+//
+// With CLEAT=PATH that program is tried instead of one built from the tree.
 //
 // # Limits
 //
-// It needs a lab around it, nft and ip for nothing, and the programs under test
-// on PATH. Clients that are not installed are skipped with the reason.
+// It needs a lab around it and the programs under test on PATH. Clients that are
+// not installed are skipped with the reason. Nothing is measured: package bench
+// does that.
+//
+// # Sources
+//
+// RFC 9293 (TCP), 6093 (urgent data), 768, 792, 4443, 1035; icmp(7), tcp(7),
+// udp(7), Linux: net/ipv4/tcp_ipv4.c (errors of a connect), net/ipv4/icmp.c.
+// Fairness: R. Jain et al., DEC-TR-301, 1984.
 package usernettest

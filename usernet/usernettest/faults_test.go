@@ -12,6 +12,9 @@ import (
 // reference, and fails when the reference has the fault that it looks for.
 func TestFaultsAreFound(t *testing.T) {
 	lab.Need(t)
+	if testing.Short() {
+		t.Skip("not with -short")
+	}
 	byName := map[string]usernettest.Case{}
 	for _, c := range usernettest.Cases() {
 		if _, twice := byName[c.Name]; twice {

@@ -31,6 +31,9 @@ exec setpriv --reuid "$uid" --regid "$uid" --clear-groups --bounding-set=-all --
 // lab is that user's.
 func TestOrdinaryUser(t *testing.T) {
 	lab.Need(t)
+	if testing.Short() {
+		t.Skip("not with -short")
+	}
 	if os.Getenv("CLEAT_ORDINARY") != "" {
 		t.Skip("this is the ordinary user's run")
 	}

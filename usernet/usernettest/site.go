@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -140,17 +141,23 @@ func sysctls(n *lab.Node) error {
 	for _, set := range []struct{ name, value string }{
 		{"net/ipv4/tcp_congestion_control", "reno"},
 		{"net/ipv4/tcp_syn_retries", "1"},
-		{"net/ipv4/tcp_syn_linear_timeouts", "0"},
+		{linearTimeouts, "0"},
 		{"net/ipv4/icmp_ratelimit", "0"},
 		{"net/ipv6/icmp/ratelimit", "0"},
 		{"net/ipv6/conf/default/accept_dad", "0"},
 	} {
-		if err := n.Sysctl(set.name, set.value); err != nil {
+		err := n.Sysctl(set.name, set.value)
+		if errors.Is(err, fs.ErrNotExist) && set.name == linearTimeouts {
+			continue // Linux before 6.5 does as with 0
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+const linearTimeouts = "net/ipv4/tcp_syn_linear_timeouts"
 
 func (s *Site) addresses() error {
 	net4, net6 := netip.PrefixFrom(HostAddr(V4), 24), netip.PrefixFrom(HostAddr(V6), 64)
