@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
+	"cleat/lab"
 	"cleat/sandbox"
 
 	"github.com/google/go-cmp/cmp"
@@ -152,6 +156,58 @@ func threads(log *os.File) error {
 	close(block)
 	_, err := log.WriteString("open files still work\n")
 	return err
+}
+
+// sealedAndIdle is a process with many threads that seals itself.
+func sealedAndIdle([]string) error {
+	started := make(chan struct{})
+	block := make(chan struct{})
+	for range 8 {
+		go func() {
+			runtime.LockOSThread()
+			started <- struct{}{}
+			<-block
+		}()
+		<-started
+	}
+	if err := sandbox.Seal(sandbox.SealConfig{}); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// The kernel says of each thread what it may.
+func TestSealHoldsForAllThreads(t *testing.T) {
+	lab.Need(t)
+	s := start(t, func(_ context.Context, cmd *exec.Cmd) error { return cmd.Run() }, "sealed-idle")
+	statuses, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", s.cmd.Process.Pid))
+	if err != nil || len(statuses) < 8 {
+		t.Fatalf("%d threads, error %v", len(statuses), err)
+	}
+	want := map[string]string{"CapEff": "0000000000000000", "CapPrm": "0000000000000000", "CapInh": "0000000000000000",
+		"CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2"}
+	for _, path := range statuses {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		for line := range strings.Lines(string(b)) {
+			key, value, _ := strings.Cut(line, ":")
+			if _, ok := want[key]; ok {
+				got[key] = strings.TrimSpace(value)
+			}
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: %s", path, d)
+		}
+	}
+	s.stdin.Close()
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestSeal(t *testing.T) {
