@@ -230,15 +230,32 @@ func (f *ctlFlags) forwardCmd() *cobra.Command {
 		Args:    noArgsButCommands,
 		RunE:    func(cmd *cobra.Command, args []string) error { return noArgsButCommands(cmd, args) },
 	}
-	cmd.AddCommand(f.forwardListCmd(),
+	rm := f.forwardChangeCmd("rm", "close ports", `Closes ports, named as they were opened. Connections that came in by them live
+on.`, func(ctx context.Context, c *control.Client, w control.Forward) (control.Forward, error) {
+		return w, c.RemoveForward(ctx, w)
+	})
+	rm.ValidArgsFunction = f.completeForwards
+	cmd.AddCommand(f.forwardListCmd(), rm,
 		f.forwardChangeCmd("add", "open ports", `Opens ports as --publish does at the start, and prints what each listens on.`, func(ctx context.Context, c *control.Client, w control.Forward) (control.Forward, error) {
 			return c.AddForward(ctx, w)
-		}),
-		f.forwardChangeCmd("rm", "close ports", `Closes ports, named as they were opened. Connections that came in by them live
-on.`, func(ctx context.Context, c *control.Client, w control.Forward) (control.Forward, error) {
-			return w, c.RemoveForward(ctx, w)
 		}))
 	return cmd
+}
+
+// completeForwards offers the ports that are open.
+func (f *ctlFlags) completeForwards(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var open []string
+	err := f.with(cmd.Context(), func(c *control.Client) error {
+		all, err := c.Forwards(cmd.Context())
+		for _, w := range all {
+			open = append(open, w.String())
+		}
+		return err
+	})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return open, cobra.ShellCompDirectiveNoFileComp
 }
 
 func (f *ctlFlags) forwardListCmd() *cobra.Command {
