@@ -452,3 +452,37 @@ func TestUrgentByteOfTheHost(t *testing.T) {
 		})
 	}
 }
+
+// A guest whose processor is busy answers late, and is given the time.
+func TestLongRoundTripsLengthenTheTimer(t *testing.T) {
+	r := newRig(t)
+	c, host := r.open()
+	r.write(host, "first")
+	r.g.Await(c.Carries(packet.ACK, []byte("first")))
+	r.advance(leastTimeout * 3 / 4)
+	r.g.Silent()
+	c.Ack += 5
+	c.Send(packet.ACK, nil)
+	r.g.Silent()
+	r.write(host, "second")
+	r.g.Await(c.Carries(packet.ACK, []byte("second")))
+	r.advance(leastTimeout)
+	r.g.Silent()
+	r.advance(3 * leastTimeout) // 150 ms and four times half of that
+	r.g.Only(c.Carries(packet.ACK, []byte("second")))
+	t.Run("a repeat measures nothing", func(t *testing.T) {
+		r := r.within(t)
+		var before time.Duration
+		r.do(func() { before = r.flow(c).patience() })
+		r.advance(30 * time.Second)
+		r.g.Settle()
+		c.Ack += 6
+		c.Send(packet.ACK, nil)
+		r.g.Silent()
+		r.do(func() {
+			if now := r.flow(c).patience(); now != before {
+				t.Errorf("the timer was %v, now it is %v", before, now)
+			}
+		})
+	})
+}

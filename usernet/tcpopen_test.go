@@ -182,7 +182,7 @@ func TestSYNThatOpensNothing(t *testing.T) {
 
 func TestSourcePortZero(t *testing.T) {
 	r := newRig(t)
-	c := r.g.Conn(netip.AddrPortFrom(r.guest, 0), netip.AddrPortFrom(r.peer, 80), 7)
+	c := r.g.Conn(netip.AddrPortFrom(r.guest, 0), r.toward(r.listen()), 7)
 	c.Send(packet.SYN, nil)
 	r.g.Only(c.Resets())
 }

@@ -120,7 +120,7 @@ func TestSentQueueFreesWhatIsAcknowledged(t *testing.T) {
 }
 
 func TestWithin(t *testing.T) {
-	b := &buffer{mem: make([]byte, 100, 100)}
+	b := &buffer{mem: make([]byte, 100)}
 	other := make([]byte, 100)
 	tests := []struct {
 		name string
