@@ -2,8 +2,11 @@ package sandbox_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -61,6 +64,53 @@ func TestHelperIsKilled(t *testing.T) {
 	}
 	if d := cmp.Diff(before, leftovers(t)); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestExecEndsWithItsContext(t *testing.T) {
+	world(t)
+	ctx, cancel := context.WithCancel(patience(t))
+	n := newNetwork(t, sandbox.Config{})
+	s := start(t, func(_ context.Context, cmd *exec.Cmd) error { return n.Exec(ctx, cmd) }, "wait")
+	cancel()
+	var exit *exec.ExitError
+	if err := <-s.ended; !errors.As(err, &exit) || exit.ExitCode() != -1 {
+		t.Errorf("error %v: the command was to be killed", err)
+	}
+}
+
+// Run ends with its context, and takes the network with it; the command lives on.
+func TestRunEndsWithItsContext(t *testing.T) {
+	world(t)
+	server := answerTCP(t, outside4, "hello", false)
+	ctx, cancel := context.WithCancel(patience(t))
+	n := newNetwork(t, sandbox.Config{})
+	ran := make(chan error, 1)
+	said := &bytes.Buffer{}
+	s := start(t, func(_ context.Context, cmd *exec.Cmd) error {
+		cmd.Stderr = said
+		if err := errors.Join(n.Wrap(cmd), cmd.Start()); err != nil {
+			return err
+		}
+		go func() { ran <- n.Run(ctx) }()
+		return cmd.Wait()
+	}, "wait-aside", "tcp", server.String())
+	cancel()
+	if err := <-ran; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if _, err := n.Forward(sandbox.Forward{Protocol: sandbox.TCP}); err == nil {
+		t.Error("a port was opened after the end")
+	}
+	if err := n.Run(patience(t)); err == nil {
+		t.Error("Run ran twice")
+	}
+	s.stdin.Close()
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	if got := said.String(); got != "ENETUNREACH\n" {
+		t.Errorf("the command said %q", got)
 	}
 }
 

@@ -37,6 +37,7 @@ func guests() map[string]func(args []string) error {
 		"spy":         spy,
 		"stage":       stage,
 		"user":        ordinaryUser,
+		"wait-aside":  waitAside,
 		"wait":        wait,
 	}
 }
@@ -233,6 +234,16 @@ func serve(args []string) error {
 		}
 	}
 	return nil
+}
+
+// waitAside is wait that says everything but the first word on stderr.
+func waitAside(args []string) error {
+	fmt.Println("ready")
+	os.Stdout = os.Stderr
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	return dial(args)
 }
 
 // wait says that it is there, stays until its input ends, and then dials.
