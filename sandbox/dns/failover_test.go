@@ -197,22 +197,46 @@ func TestADeadServerCostsTimeOnlyOnce(t *testing.T) {
 }
 
 func TestAServerThatIsOnlySlowKeepsItsPlace(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		then fake // in between
+	}{
+		{"and answers in between", says(t, "example.com A 198.51.100.1")},
+		{"and can't in between", fails(t, dnsmessage.RCodeServerFailure)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s fakes
+				var n atomic.Int32
+				s.set("192.0.2.1", func(network string, q []byte) []byte {
+					if n.Add(1)%2 == 1 {
+						time.Sleep(2 * hedgeAfter)
+					}
+					return c.then(network, q)
+				})
+				s.set("192.0.2.2", says(t, "example.com A 198.51.100.2"))
+				f := newForwarder(t, Config{Servers: two()}, &s)
+				for range 10 {
+					exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA))
+				}
+				if got := f.servers.plan(time.Now()).servers[0]; got != two()[0] {
+					t.Errorf("%v is asked first", got)
+				}
+			})
+		})
+	}
+}
+
+func TestADeadServerThatIsAloneIsNotProbedBesides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s fakes
-		var n atomic.Int32
-		s.set("192.0.2.1", func(network string, q []byte) []byte {
-			if n.Add(1)%2 == 1 {
-				time.Sleep(2 * hedgeAfter)
-			}
-			return says(t, "example.com A 198.51.100.1")(network, q)
-		})
-		s.set("192.0.2.2", says(t, "example.com A 198.51.100.2"))
-		f := newForwarder(t, Config{Servers: two()}, &s)
-		for range 10 {
+		f := newForwarder(t, Config{}, &s)
+		for i := range 5 {
 			exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA))
-		}
-		if got := f.servers.plan(time.Now()).servers[0]; got != two()[0] {
-			t.Errorf("%v is asked first", got)
+			if n := s.count("192.0.2.1"); n != defaultAttempts*(i+1) {
+				t.Errorf("asked %d times for %d questions", n, i+1)
+			}
+			time.Sleep(probeLast)
 		}
 	})
 }
