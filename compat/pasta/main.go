@@ -151,7 +151,7 @@ func (o Options) work(f *files) int {
 	case f.ready != nil:
 		fmt.Fprint(f.ready, describe(err))
 	default:
-		log.Errorf("%s", strings.TrimPrefix(strings.TrimSuffix(describe(err), "\n"), name+": "))
+		log.Errorf("%s", explain(err))
 	}
 	return 1
 }
@@ -182,14 +182,18 @@ func complain(err error) int {
 	return 1
 }
 
-// describe is an error as it is printed, with what to do about it.
+// describe is an error as it is printed.
 func describe(err error) string {
-	text := name + ": " + err.Error() + "\n"
+	return name + ": " + strings.ReplaceAll(explain(err), "\n", "\n"+name+": ") + "\n"
+}
+
+// explain is an error, and on a line of its own what to do about it.
+func explain(err error) string {
 	setup := new(sandbox.SetupError)
 	if errors.As(err, &setup) && setup.Hint() != "" {
-		text += name + ": " + setup.Hint() + "\n"
+		return err.Error() + "\nhint: " + setup.Hint()
 	}
-	return text
+	return err.Error()
 }
 
 // caught are signals that are meant for the process that we wait for.

@@ -51,7 +51,7 @@ func complain(err error) int {
 	fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 	setup := new(sandbox.SetupError)
 	if errors.As(err, &setup) && setup.Hint() != "" {
-		fmt.Fprintf(os.Stderr, "%s: %s\n", name, setup.Hint())
+		fmt.Fprintf(os.Stderr, "%s: hint: %s\n", name, setup.Hint())
 	}
 	return 1
 }
