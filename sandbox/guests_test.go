@@ -30,6 +30,8 @@ func guests() map[string]func(args []string) error {
 		"persist":     persist,
 		"ping":        ping,
 		"process":     process,
+		"look":        look,
+		"resolved":    resolved,
 		"sealed":      sealed,
 		"sealed-idle": sealedAndIdle,
 		"serve":       serve,
