@@ -47,8 +47,8 @@ test-unit: tools ## run the quick tests: no root, no packages, no guests
 	$(GO) test -json -short ./... | out/testsum
 
 .PHONY: test-vm
-test-vm: tools setup ## try every kind of link under other kernels, in QEMU
-	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run 'TestKernels|TestNetworks'
+test-vm: tools setup ## try every kind of link and the rootless data path under other kernels, in QEMU
+	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run 'TestKernels|TestNetworks|TestRootless'
 
 .PHONY: lint
 lint: tools ## check format, vet and staticcheck

@@ -261,6 +261,17 @@ const (
 	TunUSO6     TunOffload = 0x40 // UDP over IPv6 longer than the MTU (Linux 6.2)
 )
 
+// OffloadAll lets packets longer than the MTU through, not cut and not summed
+// up: TCP's, and UDP's where the kernel can (Linux 6.2).
+func (t *Tun) OffloadAll() error {
+	const tcp = TunChecksum | TunTSO4 | TunTSO6
+	err := t.SetOffload(tcp | TunUSO4 | TunUSO6)
+	if errors.Is(err, unix.EINVAL) {
+		err = t.SetOffload(tcp)
+	}
+	return err
+}
+
 // SetOffload tells the kernel what the reader can cope with, for all queues. A
 // kernel that does not know one of the bits refuses them all.
 func (t *Tun) SetOffload(o TunOffload) error {

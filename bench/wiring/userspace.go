@@ -1,13 +1,10 @@
 package wiring
 
 import (
-	"errors"
 	"os"
 
 	"cleat/lab"
 	"cleat/link"
-
-	"golang.org/x/sys/unix"
 )
 
 // relayed joins each two containers by TUN or TAP devices and the relay of
@@ -29,21 +26,10 @@ func (s *site) relay(mode link.TunMode, client, server *lab.Node) error {
 		for _, f := range t.Files() {
 			defer f.Close()
 		}
-		if err := offloadTun(t); err != nil {
+		if err := t.OffloadAll(); err != nil {
 			return err
 		}
 		files = append(files, t.Files()...)
 	}
 	return s.start(client, lab.Command{Args: []string{lab.Self, "traffic", "relay"}, Extra: files})
-}
-
-// offloadTun lets packets longer than the MTU through: TCP's, and UDP's too
-// where the kernel can (Linux 6.2).
-func offloadTun(t *link.Tun) error {
-	const tcp = link.TunChecksum | link.TunTSO4 | link.TunTSO6
-	err := t.SetOffload(tcp | link.TunUSO4 | link.TunUSO6)
-	if errors.Is(err, unix.EINVAL) {
-		err = t.SetOffload(tcp)
-	}
-	return err
 }

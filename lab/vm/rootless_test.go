@@ -1,0 +1,62 @@
+package vm_test
+
+import (
+	"context"
+	"testing"
+
+	"cleat/lab/vm"
+)
+
+// rootlessCases are those of the conformance suite that depend on the kernel.
+// The others depend on time and masses, of which an emulated processor has none.
+const rootlessCases = "^(connect|close|urgent|udp/[^m]|ping|fragments|dns|forward|policy)"
+
+// leastCases is well below their number: a guest in which most are skipped has
+// tried nothing.
+const leastCases = 80
+
+// TestRootless runs the conformance suite on the rootless data path by itself
+// in a guest with each kernel. The oldest has neither UDP's segmentation for
+// TUN devices nor other things that the development machine has.
+func TestRootless(t *testing.T) {
+	cache := need(t)
+	program := buildTest(t, "cleat/usernet/usernettest")
+	for i, suite := range vm.Suites {
+		t.Run(suite, func(t *testing.T) {
+			k, userland := fetch(t, cache, suite)
+			limit := guestLimit(t, len(vm.Suites)-i)
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			res, err := vm.Boot(ctx, vm.Config{
+				Kernel:   k,
+				Userland: userland,
+				Files:    []vm.File{{Path: "/root/usernet.test", Mode: 0o755, Source: program}},
+				Modules:  linkModules,
+				Load:     loadedModules,
+				Command: []string{"/root/usernet.test", "-test.v=test2json", "-test.run", "TestStack", "-all", "-cases", rootlessCases,
+					"-test.timeout", "1h"}, // a guest's clock may run fast; ours ends it
+				Env: []string{"CLEAT_LAB=none"},
+			})
+			text := vm.Readable(res.Output)
+			if err != nil {
+				t.Fatalf("%v\nit printed:\n%s", err, text)
+			}
+			passed := 0
+			for _, o := range vm.Outcomes(text) {
+				switch o.Verdict {
+				case vm.Fail, vm.Died:
+					t.Errorf("%s: %s", o.Test, o.Verdict)
+				case vm.Pass:
+					passed++
+				}
+			}
+			if passed < leastCases {
+				t.Errorf("%d cases passed, want %d at least", passed, leastCases)
+			}
+			if t.Failed() {
+				t.Logf("the guest printed:\n%s", text)
+			}
+			t.Logf("kernel %s: %d cases passed in %.1f s", k.Release, passed, res.Elapsed.Seconds())
+		})
+	}
+}
