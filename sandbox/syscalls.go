@@ -27,7 +27,7 @@ var sealedCalls = []call{
 
 	// descriptors
 	{nr: unix.SYS_CLOSE}, {nr: unix.SYS_FCNTL}, {nr: unix.SYS_DUP}, {nr: unix.SYS_DUP3}, {nr: unix.SYS_PIPE2},
-	{nr: unix.SYS_EPOLL_CREATE1}, {nr: unix.SYS_EPOLL_CTL}, {nr: unix.SYS_EVENTFD2}, {nr: unix.SYS_PPOLL},
+	{nr: unix.SYS_EPOLL_CREATE1}, {nr: unix.SYS_EPOLL_CTL}, {nr: unix.SYS_EPOLL_PWAIT2}, {nr: unix.SYS_EVENTFD2}, {nr: unix.SYS_PPOLL},
 	{nr: unix.SYS_TIMERFD_CREATE}, {nr: unix.SYS_TIMERFD_SETTIME}, {nr: unix.SYS_FSTAT}, {nr: unix.SYS_FSTATFS},
 	{nr: unix.SYS_STATX}, {nr: unix.SYS_READLINKAT}, {nr: unix.SYS_FACCESSAT}, {nr: unix.SYS_GETDENTS64},
 	{nr: unix.SYS_IOCTL, when: []condition{argIs(1,
