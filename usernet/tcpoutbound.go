@@ -189,12 +189,10 @@ func (f *tcpFlow) send(data []byte, urgent bool) (int, bool) {
 	case unix.EAGAIN:
 		f.hostFull = true
 		return 0, true
-	case unix.ENOBUFS, unix.ENOMEM:
+	case unix.ENOBUFS, unix.ENOMEM, unix.EINTR:
 		// No event tells when the kernel has memory again: ask anew each round.
 		f.hostFull = true
 		_ = f.s.loop.modify(f.ticket, f.fd, streamEvents)
-		return 0, true
-	case unix.EINTR:
 		return 0, true
 	}
 	f.broken()
@@ -304,9 +302,9 @@ const (
 	maxWindow   = 4 << 20 // a wider one is no faster; a quarter of it halves the rate
 	leastWindow = 64 << 10
 
-	// All windows together: what the device's queue of 1000 packets of 64 KiB can
-	// hold, for what it can't hold is dropped and sent again.
-	allWindows = 48 << 20
+	// All windows together: half of what the device's queue of 4096 packets of
+	// 64 KiB can hold, for what it can't hold is dropped and sent again.
+	allWindows = 128 << 20
 	// census is how often the active connections are counted.
 	census = 50 * time.Millisecond
 )
@@ -330,9 +328,9 @@ func (t *tcpTable) fairWindow(f *tcpFlow) int {
 	return t.share
 }
 
-// offer is the window to advertise. Its right edge never moves back
-// (RFC 9293 section 3.8.6.2.1 of the sender's grief with that), and never by
-// less than is worth a segment.
+// offer is the window to advertise. Its right edge never moves back, which
+// senders are not made for (RFC 9293 section 3.8.6), and forward only by what is
+// worth a segment (section 3.8.6.2.2).
 func (f *tcpFlow) offer() uint16 {
 	if f.queue.bytes == 0 && f.burst > f.window/4 && f.window < maxWindow {
 		f.window *= 2
