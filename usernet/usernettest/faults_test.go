@@ -38,7 +38,7 @@ func TestFaultsAreFound(t *testing.T) {
 		{"leaks", "many/one-after-the-other/v4"},
 		{"leaks", "many/failing/v4"},
 		{"few-peers", "udp/many-peers/out/v4"},
-		{"swaps-datagrams", "udp/burst/v4"},
+		{"swaps-datagrams", "udp/burst/out/v4"},
 		{"drops-fragments", "fragments/8192-at-mtu-1500/out/v4"},
 		{"drops-fragments", "fragments/60000-at-mtu-1500/in/v6"},
 		{"answers-pings", "ping/nobody-there/v4"},

@@ -12,7 +12,7 @@ import (
 func fragmentCases() []Case {
 	var cases []Case
 	for _, mtu := range []int{65520, 1500} {
-		for _, size := range []int{8 << 10, 60_000} {
+		for _, size := range []int{8 << 10, 60_000, 65_507} { // the last is IPv4's largest
 			c := both(func(d Direction, f Family) Case {
 				return Case{
 					Name:    fmt.Sprintf("fragments/%d-at-mtu-%d", size, mtu),

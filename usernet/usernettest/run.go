@@ -28,9 +28,9 @@ type Case struct {
 // Cases are all cases, in the order in which they are tried.
 func Cases() []Case {
 	return slices.Concat(
-		streamCases(), connectCases(), closeCases(), flowCases(), urgentCases(), manyCases(),
+		streamCases(), connectCases(), closeCases(), flowCases(), urgentCases(), manyCases(), churnCases(),
 		udpCases(), icmpCases(), fragmentCases(), dnsCases(), clientCases(),
-		stopCases(), mtuCases(), forwardCases(), policyCases(), changeCases(), endCases(),
+		stopCases(), mtuCases(), forwardCases(), policyCases(), hostileCases(), changeCases(), endCases(),
 	)
 }
 

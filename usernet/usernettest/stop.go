@@ -44,6 +44,11 @@ func stopCases() []Case {
 
 // stopWhileSending stops a process in the middle of a transfer.
 func stopWhileSending(x *X, pid int, from, to *net.TCPConn, bytes int64) {
+	stopWhile(x, from, to, bytes, func() { x.freeze(pid) }, func() { x.thaw(pid) })
+}
+
+// stopWhile interrupts a transfer until it stands still, and then lets it go on.
+func stopWhile(x *X, from, to *net.TCPConn, bytes int64, interrupt, resume func()) {
 	p := &progress{Writer: from}
 	sent := make(chan string, 1)
 	failed := make(chan error, 1)
@@ -55,9 +60,9 @@ func stopWhileSending(x *X, pid int, from, to *net.TCPConn, bytes int64) {
 	}()
 	// Nobody reads yet: the sender can't have finished.
 	x.awaitMoved(p, 0)
-	x.freeze(pid)
+	interrupt()
 	x.awaitStill(p)
-	x.thaw(pid)
+	resume()
 	n, got, err := sink(to)
 	x.Must(err)
 	want := <-sent

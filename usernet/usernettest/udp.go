@@ -31,8 +31,8 @@ func udpCases() []Case {
 	cases = append(cases, families(func(f Family) Case {
 		return Case{Name: "udp/one-socket-many-servers", Check: manyServers(f)}
 	})...)
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "udp/burst", Check: burst(f)}
+	cases = append(cases, both(func(d Direction, f Family) Case {
+		return Case{Name: "udp/burst", Check: burst(d, f)}
 	})...)
 	for _, c := range []struct {
 		name string
@@ -240,13 +240,13 @@ func manyServers(f Family) func(*X, *Scene) {
 
 // burst sends equal datagrams back to back, with and without UDP_SEGMENT: their
 // borders and order must stay. Losses are counted, not judged.
-func burst(f Family) func(*X, *Scene) {
+func burst(d Direction, f Family) func(*X, *Scene) {
 	return func(x *X, s *Scene) {
 		for _, segment := range []int{0, 1000} {
 			const count, batch = 2000, 20
-			server, to := x.datagrams(s, Out, f)
+			server, to := x.datagrams(s, d, f)
 			server.SetReadBuffer(4 << 20)
-			c, err := x.dial(s.Container, "udp", to)
+			c, err := x.dial(s.client(d), "udp", to)
 			x.Must(err)
 			if segment > 0 {
 				if err := control(c.(*net.UDPConn), func(fd int) error {

@@ -40,6 +40,15 @@ func vanishCases() []Case {
 			})
 		}}
 	})
+	cases = append(cases, families(func(f Family) Case {
+		return Case{Name: "vanish/uplink-for-a-while", Alone: true, Check: func(x *X, s *Scene) {
+			in, out := x.pair(s, Out, f)
+			x.Must(exchange(in, out))
+			stopWhile(x, in, out, 32<<20, func() {
+				x.Must(s.cut(s.Outside, HostAddr(f)))
+			}, func() { x.Must(s.mend(s.Outside, HostAddr(f))) })
+		}}
+	})...)
 	return append(cases, families(func(f Family) Case {
 		return Case{Name: "vanish/inside-for-a-while", Alone: true, Check: func(x *X, s *Scene) {
 			in, out := x.pair(s, Out, f)

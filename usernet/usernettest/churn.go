@@ -1,0 +1,233 @@
+package usernettest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// churnCases: connections that come, go and stay away in unusual ways.
+func churnCases() []Case {
+	cases := both(func(d Direction, f Family) Case {
+		return Case{Name: "churn/mixed", Check: mixed(d, f)}
+	})
+	cases = append(cases, families(func(f Family) Case {
+		return Case{Name: "churn/same-port-again", Check: samePort(f)}
+	})...)
+	cases = append(cases, families(func(f Family) Case {
+		return Case{Name: "churn/fast-open", Check: fastOpen(f)}
+	})...)
+	return append(cases, Case{Name: "churn/many-that-get-no-answer", Needs: []Ability{Helper}, Check: pending})
+}
+
+// How a client of mixed ends its connection.
+const (
+	endsOrderly = iota
+	endsByReset
+	endsUnread // with an answer that it does not read
+	endsMute   // without a word
+	endings
+)
+
+// mixed lets many connections at once do different things, of which those that
+// should be orderly must be.
+func mixed(d Direction, f Family) func(*X, *Scene) {
+	return func(x *X, s *Scene) {
+		const workers, each = 16, 40
+		l, to := x.service(s, d, f)
+		go answerAll(l)
+		node := s.client(d)
+		done := make(chan error, workers)
+		for w := range workers {
+			go func() {
+				random := rand.New(rand.NewPCG(uint64(w), 1))
+				done <- node.NS.Do(func() error {
+					for i := range each {
+						if err := x.oneOfMixed(to, random); err != nil {
+							return fmt.Errorf("worker %d, connection %d: %w", w, i, err)
+						}
+					}
+					return nil
+				})
+			}()
+		}
+		var errs []error
+		for range workers {
+			errs = append(errs, <-done)
+		}
+		x.Must(errors.Join(errs...))
+	}
+}
+
+func (x *X) oneOfMixed(to netip.AddrPort, random *rand.Rand) error {
+	dialed, err := (&net.Dialer{KeepAlive: -1}).DialContext(x.ctx, "tcp", to.String())
+	if err != nil {
+		return err
+	}
+	c := dialed.(*net.TCPConn)
+	defer c.Close()
+	c.SetDeadline(x.deadline())
+	ending := random.IntN(endings)
+	if ending == endsMute {
+		return nil
+	}
+	say := bytes.Repeat([]byte{byte(random.Uint32())}, 1+random.IntN(1<<random.IntN(16)))
+	if _, err := c.Write(say); err != nil {
+		return err
+	}
+	switch ending {
+	case endsByReset:
+		return c.SetLinger(0)
+	case endsUnread:
+		return readable(c)
+	}
+	if err := c.CloseWrite(); err != nil {
+		return err
+	}
+	got, err := io.ReadAll(c)
+	if err == nil && !bytes.Equal(got, say) {
+		err = fmt.Errorf("%d bytes came back of %d", len(got), len(say))
+	}
+	return err
+}
+
+// samePort connects again and again from one port to one server, which closes
+// first: the client's side has no TIME_WAIT to stop it.
+func samePort(f Family) func(*X, *Scene) {
+	return func(x *X, s *Scene) {
+		l, to := x.service(s, Out, f)
+		go func() {
+			for {
+				c, err := l.AcceptTCP()
+				if err != nil {
+					return
+				}
+				io.WriteString(c, "bye")
+				c.CloseWrite()
+				go func() {
+					io.Copy(io.Discard, onlyReader{c})
+					c.Close()
+				}()
+			}
+		}()
+		dialer := net.Dialer{KeepAlive: -1, LocalAddr: net.TCPAddrFromAddrPort(everywhere(f, 34567)), Control: reuse}
+		x.Must(s.Container.NS.Do(func() error {
+			for i := range 30 {
+				// The host may need a new connection of the same ports to wait.
+				if err := await(x.ctx, func() error { return sayBye(x.ctx, &dialer, x, to) }); err != nil {
+					return fmt.Errorf("connection %d from the same port: %w", i, err)
+				}
+			}
+			return nil
+		}))
+	}
+}
+
+func sayBye(ctx context.Context, d *net.Dialer, x *X, to netip.AddrPort) error {
+	c, err := d.DialContext(ctx, "tcp", to.String())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(x.deadline())
+	got, err := io.ReadAll(c)
+	if err == nil && string(got) != "bye" {
+		err = fmt.Errorf("received %q", got)
+	}
+	return err
+}
+
+// reuse lets a port be used again at once.
+func reuse(_, _ string, c syscall.RawConn) error {
+	var inner error
+	if err := c.Control(func(fd uintptr) {
+		inner = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}); err != nil {
+		return err
+	}
+	return inner
+}
+
+// fastOpen asks for TCP Fast Open (RFC 7413): whoever does not speak it ignores
+// it, and nothing arrives twice.
+func fastOpen(f Family) func(*X, *Scene) {
+	return func(x *X, s *Scene) {
+		l, to := x.service(s, Out, f)
+		go answerAll(l)
+		d := net.Dialer{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
+			var inner error
+			if err := c.Control(func(fd uintptr) {
+				inner = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 1)
+			}); err != nil {
+				return err
+			}
+			return inner
+		}}
+		for range 3 {
+			var c net.Conn
+			x.Must(s.Container.NS.Do(func() (err error) {
+				c, err = d.DialContext(x.ctx, "tcp", to.String())
+				return err
+			}))
+			keep(x, c)
+			x.Must(roundTrip(c, 5000))
+			c.Close()
+		}
+	}
+}
+
+// pending begins many connections to where nobody answers and gives them up:
+// others still get through, and nothing of them stays.
+func pending(x *X, s *Scene) {
+	const many = 500
+	hole := netip.AddrPortFrom(far(V4, farSilent), 80)
+	x.noneLeft(s, func() {
+		var fds []int
+		defer func() {
+			for _, fd := range fds {
+				unix.Close(fd)
+			}
+		}()
+		x.Must(s.Container.NS.Do(func() error {
+			for range many {
+				fd, err := beginConnect(hole)
+				if err != nil {
+					return err
+				}
+				fds = append(fds, fd)
+			}
+			return nil
+		}))
+		in, out := x.pair(s, Out, V4)
+		x.Must(exchange(in, out))
+		in.Close()
+		out.Close()
+	})
+}
+
+// beginConnect sends a SYN and does not wait.
+func beginConnect(to netip.AddrPort) (int, error) {
+	domain, sa := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(to.Port())})
+	if to.Addr().Is4() {
+		sa.(*unix.SockaddrInet4).Addr = to.Addr().As4()
+	} else {
+		domain, sa = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.Connect(fd, sa); !errors.Is(err, unix.EINPROGRESS) {
+		unix.Close(fd)
+		return -1, fmt.Errorf("begin to connect to %s: %w", to, err)
+	}
+	return fd, nil
+}
