@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,14 +19,19 @@ type udpRelay struct {
 	f    *udpFlow
 	conn net.Conn
 	out  chan []byte
+	held atomic.Int64  // bytes in out
 	done chan struct{} // the loop has taken what was read
 	ctx  context.Context
 	stop context.CancelFunc
 }
 
-// relayQueue is how many datagrams wait for a Conn that is slow to write; those
-// beyond are dropped and counted.
-const relayQueue = 32
+// How many datagrams, and bytes, wait for a Conn that is slow to write; those
+// beyond are dropped and counted. A resolver may ask hundreds of questions at
+// once from one socket.
+const (
+	relayQueue = 256
+	relayBytes = 256 << 10
+)
 
 func startRelay(f *udpFlow, c net.Conn) *udpRelay {
 	r := &udpRelay{f: f, conn: c, out: make(chan []byte, relayQueue), done: make(chan struct{})}
@@ -44,12 +50,13 @@ func (r *udpRelay) send(p *parcel) {
 	}
 	for at := 0; at < len(p.payload) || at == 0; at += segment {
 		piece := p.payload[at:min(at+segment, len(p.payload))]
-		select {
-		case r.out <- bytes.Clone(piece):
-			r.f.sent(len(piece))
-		default:
+		if len(r.out) == relayQueue || r.held.Load()+int64(len(piece)) > relayBytes {
 			r.f.t.s.stats.OverLimit++
+			continue
 		}
+		r.held.Add(int64(len(piece)))
+		r.out <- bytes.Clone(piece) // nobody else sends: there is room
+		r.f.sent(len(piece))
 	}
 }
 
@@ -59,6 +66,7 @@ func (r *udpRelay) write() {
 		case <-r.ctx.Done():
 			return
 		case b := <-r.out:
+			r.held.Add(-int64(len(b)))
 			_, _ = r.conn.Write(b) // a datagram may get lost; the reader hears of the end
 		}
 	}
