@@ -70,7 +70,9 @@ type Config struct {
 	// Hook is asked after Policy; nil: nobody.
 	Hook Hook
 	// Refused is told of each flow that was refused or dropped, and by what rule;
-	// nil: nobody. The one thread that carries bytes calls it: it must not block.
+	// nil: nobody. So it is of each name that the resolver does not look up, as a
+	// flow to the resolver without a source. Several goroutines call it at once,
+	// the one that carries bytes too: it must not block.
 	Refused func(Flow, Decision)
 	// NoDefaultDenials leaves every destination to Policy, which then is what
 	// keeps the guest from the host's loopback.

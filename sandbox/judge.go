@@ -37,7 +37,7 @@ func (n *Network) newJudge() error {
 		bound.Map = append(bound.Map, m.Mapping)
 	}
 	if !n.cfg.DNS.Off {
-		resolver, err := dns.New(dns.Config{Servers: n.cfg.DNS.Servers, Names: n.cfg.hostNames(), Learn: own.Learn, MayAsk: own.MayAsk})
+		resolver, err := dns.New(dns.Config{Servers: n.cfg.DNS.Servers, Names: n.cfg.hostNames(), Learn: own.Learn, MayAsk: n.mayAsk(own)})
 		if err != nil {
 			return fmt.Errorf("configure network: %w", err)
 		}

@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"net/netip"
+
 	"cleat/sandbox/policy"
 	"cleat/usernet"
 )
@@ -24,4 +26,20 @@ func (t *telling) Judge(f Flow) Verdict {
 	}
 	t.tell(f, d)
 	return v
+}
+
+// mayAsk is what the resolver asks the rules; Config.Refused is told of names
+// that it does not look up.
+func (n *Network) mayAsk(rules *policy.Policy) func(name string) bool {
+	if n.cfg.Refused == nil {
+		return rules.MayAsk
+	}
+	return func(name string) bool {
+		if rules.MayAsk(name) {
+			return true
+		}
+		n.cfg.Refused(Flow{Protocol: UDP, Destination: netip.AddrPortFrom(n.cfg.DNS.Listen[0], 53)}, policy.Decision{
+			Action: Refuse, Names: []string{name}, Reason: "not looked up: only names are allowed, and not this one"})
+		return false
+	}
 }

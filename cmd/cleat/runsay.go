@@ -66,7 +66,7 @@ type event struct {
 // refusedFlow is a flow that did not come about.
 type refusedFlow struct {
 	Protocol    string         `json:"protocol"`
-	Source      netip.AddrPort `json:"source"`
+	Source      netip.AddrPort `json:"source,omitzero"`
 	Destination netip.AddrPort `json:"destination"`
 	Names       []string       `json:"names,omitempty"`
 	Rule        string         `json:"rule,omitempty"`

@@ -51,7 +51,9 @@ func credentials(c *net.UnixConn) (*unix.Ucred, error) {
 }
 
 // control calls f with the descriptor of c.
-func control(c interface{ SyscallConn() (syscall.RawConn, error) }, f func(fd int) error) error {
+func control(c interface {
+	SyscallConn() (syscall.RawConn, error)
+}, f func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return err
