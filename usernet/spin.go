@@ -1,12 +1,17 @@
 package usernet
 
-import "time"
+import (
+	"time"
+
+	"cleat/internal/sys"
+)
 
 // spinner decides how long to look for the next event before sleeping. A sleep
 // and wake-up cost several microseconds on either side, which is most of a short
 // request's round trip; looking costs the processor time that others could use.
 // So it looks only for a moment, only while what went before was small, and only
-// as long as looking has lately been worth it.
+// as long as looking has lately been worth it. After each look it lets others
+// run that wait for this processor: one of them may be who is to answer.
 type spinner struct {
 	small  bool // the last round moved little
 	credit int  // successes lately, less failures
@@ -37,6 +42,7 @@ func (s *Stack) rest() error {
 				s.spin.credit = min(s.spin.credit+1, spinMaxCredit)
 				return err
 			}
+			sys.Yield()
 		}
 		s.spin.credit -= 2
 		s.tcp.acknowledge(false)

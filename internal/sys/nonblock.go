@@ -50,3 +50,6 @@ func AtMark(fd int) bool {
 
 // siocatmark is SIOCATMARK (include/uapi/asm-generic/sockios.h).
 const siocatmark = 0x8905
+
+// Yield is sched_yield(2): others that wait for this processor go first.
+func Yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
