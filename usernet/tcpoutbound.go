@@ -207,6 +207,10 @@ func (f *tcpFlow) broken() {
 
 // keep queues bytes that the host's socket did not take.
 func (f *tcpFlow) keep(data []byte, urgent bool) bool {
+	// Segments smaller than a unit of the scaled window push its edge on.
+	if f.queue.bytes+len(data) > f.window+leastWindow {
+		return false
+	}
 	d := &f.s.dev
 	if !urgent && f.queue.append(data) {
 		return true

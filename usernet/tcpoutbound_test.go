@@ -376,3 +376,84 @@ func TestUrgentByteWhileTheHostIsFull(t *testing.T) {
 	}
 	r.reads(host, "d")
 }
+
+func TestEdgeOfOurWindow(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.open()
+	c.Send(packet.ACK, []byte("x"))
+	r.g.Only(c.Acks())
+	r.do(func() {
+		f := r.flow(c)
+		f.offer()
+		const unit = 1 << ourShift // an edge is a multiple of it ahead
+		start := f.rcvEdge
+		f.rcvNxt += 700
+		f.offer()
+		if gain := int32(f.rcvEdge - start); gain < 0 || gain >= unit {
+			t.Errorf("the edge moves by %d for 700 bytes: not worth a segment", gain)
+		}
+		f.rcvNxt += 900
+		f.offer()
+		if gain := int32(f.rcvEdge - start); gain < 1600 || gain >= 1600+unit {
+			t.Errorf("the edge moves by %d for 1600 bytes", gain)
+		}
+		var taken []*buffer
+		for !r.s.large.scarce() {
+			taken = append(taken, r.s.large.get())
+		}
+		start = f.rcvEdge
+		f.rcvNxt += 3000
+		f.offer()
+		if gain := int32(f.rcvEdge - start); gain < 0 || gain >= unit {
+			t.Errorf("the edge moves by %d though memory is scarce", gain)
+		}
+		for int32(start-f.rcvNxt) > 0 {
+			f.rcvNxt += 5000
+			f.offer()
+		}
+		if open := int(f.rcvEdge - f.rcvNxt); open < leastWindow-1500 || open > leastWindow+unit {
+			t.Errorf("with scarce memory %d bytes are offered, want %d", open, leastWindow)
+		}
+		for _, b := range taken {
+			b.free()
+		}
+		f.abort()
+		f.drop()
+	})
+}
+
+// The edge of a scaled window is rounded up, so that segments smaller than a unit
+// push it on for ever: the queue has a bound of its own.
+func TestTinySegmentsToAHostThatDoesNotRead(t *testing.T) {
+	r := newRig(t)
+	c, host := r.narrow()
+	var sent strings.Builder
+	send := func(n int) {
+		c.SendAt(0, packet.ACK, []byte(text(n)))
+		all := r.g.Settle()
+		taken := int(all[len(all)-1].TCP.Ack - c.Seq)
+		if taken < 0 || taken > n {
+			t.Fatalf("%d bytes of %d are acknowledged", taken, n)
+		}
+		sent.WriteString(text(n)[:taken])
+		c.Seq += uint32(taken)
+	}
+	for queued := 0; queued == 0; {
+		send(10000)
+		r.do(func() { queued = r.flow(c).queue.bytes })
+	}
+	for range 4000 {
+		send(100)
+	}
+	r.do(func() {
+		f := r.flow(c)
+		if n := f.queue.bytes; n > f.window+leastWindow {
+			t.Errorf("%d bytes wait, the window is %d", n, f.window)
+		}
+	})
+	r.reads(host, sent.String())
+	c.Send(packet.ACK|packet.FIN, []byte("end"))
+	r.last(r.g.Settle(), c.Acks())
+	r.reads(host, "end")
+	r.readsEOF(host)
+}
