@@ -83,13 +83,20 @@ func runHostCommand(c Command, life *os.File) error {
 	if err := startPinned(cmd, c.CPU); err != nil {
 		return err
 	}
+	done := make(chan struct{})
+	fd := int(life.Fd())
 	go func() {
+		defer close(done)
 		// Nothing is ever sent this way: a return means that the lab is done
 		// with the command.
-		receive(int(life.Fd()))
+		receive(fd)
 		cmd.Process.Kill()
 	}()
-	return cmd.Wait()
+	err := cmd.Wait()
+	// The descriptor must outlive who waits on it.
+	unix.Shutdown(fd, unix.SHUT_RD)
+	<-done
+	return err
 }
 
 // Host is the host's own namespaces, seen from inside a lab.

@@ -40,9 +40,17 @@ func (s *Stack) Forward(f Forward) (netip.AddrPort, error) {
 		return netip.AddrPort{}, callErr
 	}
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("forward %s port %s: %w", f.Protocol, f.Listen, err)
+		return netip.AddrPort{}, fmt.Errorf("forward %s port %s: %w", f.Protocol, f.listens(), err)
 	}
 	return at, nil
+}
+
+// listens is where a forward listens, for messages.
+func (f Forward) listens() string {
+	if f.Listen.Addr().IsValid() {
+		return f.Listen.String()
+	}
+	return fmt.Sprintf("*:%d", f.Listen.Port())
 }
 
 // Unforward closes the port again; connections that came in by it live on. Its
