@@ -25,6 +25,9 @@
 // An error ends the walk. Its text is the C library's; what was met before it
 // is reported too, because "prog --version --nonsense" prints the version.
 //
+// A Table is what a program has to say about its options, once for reading them
+// and for its help.
+//
 // # Limits
 //
 // Bytes, not letters: an option letter is one byte. POSIXLY_CORRECT is not

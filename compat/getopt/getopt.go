@@ -40,8 +40,8 @@ type Match struct {
 	Given bool   // whether there is one
 }
 
-// Error says why a command line can't be understood, in the C library's words
-// without the program's name.
+// Error says why the form of a command line is wrong: Parse says it in the C
+// library's words, without the program's name.
 type Error struct{ Text string }
 
 // Error is the text.

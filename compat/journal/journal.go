@@ -18,6 +18,7 @@ package journal
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -42,6 +43,22 @@ func New(w io.Writer, name string, level slog.Level) *Journal {
 	return &Journal{name: name, level: level, put: func(_ slog.Level, line string) {
 		fmt.Fprintf(w, "%s: %s\n", name, line)
 	}}
+}
+
+// Describe is an error as it is printed: Explain's lines, each after the
+// program's name.
+func Describe(name string, err error) string {
+	return name + ": " + strings.ReplaceAll(Explain(err), "\n", "\n"+name+": ") + "\n"
+}
+
+// Explain is an error and, where it has a hint, on a line of its own what to do
+// about it.
+func Explain(err error) string {
+	var advice interface{ Hint() string }
+	if errors.As(err, &advice) && advice.Hint() != "" {
+		return err.Error() + "\nhint: " + advice.Hint()
+	}
+	return err.Error()
 }
 
 // ToFile turns to a file from its end on, which will hold at most limit bytes,

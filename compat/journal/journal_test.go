@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -22,6 +23,31 @@ func TestStandardError(t *testing.T) {
 	want := "pasta: hello 1\npasta: two\npasta: lines\npasta: port is taken host=\"a b\" flow.port=22 flow.error=\"in use\"\n"
 	if out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+// advised is an error with a hint.
+type advised struct{ hint string }
+
+func (advised) Error() string  { return "no room" }
+func (a advised) Hint() string { return a.hint }
+
+func TestDescribe(t *testing.T) {
+	for _, r := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"plain", errors.New("no room"), "pasta: no room\n"},
+		{"lines", errors.New("no room\nat all"), "pasta: no room\npasta: at all\n"},
+		{"a hint", fmt.Errorf("open it: %w", advised{"make room"}), "pasta: open it: no room\npasta: hint: make room\n"},
+		{"an empty hint", advised{}, "pasta: no room\n"},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			if got := Describe("pasta", r.err); got != r.want {
+				t.Errorf("%q, want %q", got, r.want)
+			}
+		})
 	}
 }
 

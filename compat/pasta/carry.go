@@ -172,7 +172,7 @@ func (o Options) spawn(n *sandbox.Network, plan Plan, f *files) error {
 	cancel()
 	carrying.Wait()
 	if broken != nil {
-		fmt.Fprint(os.Stderr, describe(broken))
+		fmt.Fprint(os.Stderr, journal.Describe(name, broken))
 	}
 	return exitStatus(exitCode(err))
 }

@@ -8,11 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
 	"syscall"
 
+	"cleat/compat/getopt"
 	"cleat/compat/journal"
-	"cleat/sandbox"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,7 +25,7 @@ func Main(args []string, version string) int {
 	f, copied := handed()
 	closeInherited()
 	o, err := Parse(args)
-	usage := new(UsageError)
+	usage := new(getopt.Error)
 	switch {
 	case errors.As(err, &usage):
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -149,9 +148,9 @@ func (o Options) work(f *files) int {
 	case err == nil:
 		return 0
 	case f.ready != nil:
-		fmt.Fprint(f.ready, describe(err))
+		fmt.Fprint(f.ready, journal.Describe(name, err))
 	default:
-		log.Errorf("%s", explain(err))
+		log.Errorf("%s", journal.Explain(err))
 	}
 	return 1
 }
@@ -178,22 +177,8 @@ func exitCode(err error) int {
 
 // complain prints an error and returns the exit code for it.
 func complain(err error) int {
-	fmt.Fprint(os.Stderr, describe(err))
+	fmt.Fprint(os.Stderr, journal.Describe(name, err))
 	return 1
-}
-
-// describe is an error as it is printed.
-func describe(err error) string {
-	return name + ": " + strings.ReplaceAll(explain(err), "\n", "\n"+name+": ") + "\n"
-}
-
-// explain is an error, and on a line of its own what to do about it.
-func explain(err error) string {
-	setup := new(sandbox.SetupError)
-	if errors.As(err, &setup) && setup.Hint() != "" {
-		return err.Error() + "\nhint: " + setup.Hint()
-	}
-	return err.Error()
 }
 
 // caught are signals that are meant for the process that we wait for.

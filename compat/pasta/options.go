@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
-	"strings"
 
 	"cleat/compat/getopt"
 )
@@ -54,50 +53,17 @@ type Options struct {
 	Notices []string // what was accepted and is to be told
 }
 
-// UsageError is a command line that getopt_long(3) would not take: the text goes
-// with the usage.
-type UsageError struct{ Text string }
-
-// Error is the text.
-func (e *UsageError) Error() string { return e.Text }
-
-// errStop ends the reading of options: --help and --version do so.
-var errStop = errors.New("no more options")
-
-// row is one option: how it is spelled and what it does.
-type row struct {
-	name  string
-	short byte
-	arg   string // the argument's name in the help; "": takes none
-	help  string // "": not shown
-	apply func(o *Options, m getopt.Match) error
-}
-
-// Parse reads the arguments after the program's name. The error is a *UsageError
-// where the form is wrong, and otherwise says which option can't be, and why.
+// Parse reads the arguments after the program's name. The error is a
+// *getopt.Error where the form is wrong, and otherwise says which option can't
+// be, and why.
 func Parse(args []string) (Options, error) {
-	rows := table()
-	grammar := getopt.Grammar{InOrder: true}
-	does := map[string]func(*Options, getopt.Match) error{}
-	for _, r := range rows {
-		opt := getopt.Option{Name: r.name, Short: r.short, ID: r.name}
-		if r.arg != "" {
-			opt.Arity = getopt.Required
-		}
-		grammar.Options = append(grammar.Options, opt)
-		does[r.name] = r.apply
-	}
 	var o Options
-	met, rest, wrong := grammar.Parse(args)
-	for _, m := range met {
-		if err := does[m.ID](&o, m); errors.Is(err, errStop) {
-			return o, nil
-		} else if err != nil {
-			return o, fmt.Errorf("%s: %w", strings.TrimSuffix(m.As+" "+m.Value, " "), err)
-		}
-	}
-	if wrong != nil {
-		return o, &UsageError{Text: wrong.Error()}
+	rest, err := table().Read(&o, args)
+	switch {
+	case errors.Is(err, getopt.ErrStop):
+		return o, nil
+	case err != nil:
+		return o, err
 	}
 	if err := o.target(rest); err != nil {
 		return o, err
@@ -144,42 +110,30 @@ func (o *Options) consistent() error {
 
 // The kinds of options that need no function of their own.
 
-func set(field func(*Options) *bool) func(*Options, getopt.Match) error {
-	return func(o *Options, _ getopt.Match) error { *field(o) = true; return nil }
-}
-
-func text(field func(*Options) *string) func(*Options, getopt.Match) error {
-	return func(o *Options, m getopt.Match) error {
-		if m.Value == "" {
+func text(field func(*Options) *string) func(*Options, string) error {
+	return func(o *Options, v string) error {
+		if v == "" {
 			return errors.New("is empty")
 		}
-		*field(o) = m.Value
+		*field(o) = v
 		return nil
 	}
 }
 
-func list(field func(*Options) *[]string) func(*Options, getopt.Match) error {
-	return func(o *Options, m getopt.Match) error {
-		*field(o) = append(*field(o), m.Value)
+func list(field func(*Options) *[]string) func(*Options, string) error {
+	return func(o *Options, v string) error {
+		*field(o) = append(*field(o), v)
 		return nil
 	}
 }
-
-// refuse is for options that can't be honoured here.
-func refuse(why string) func(*Options, getopt.Match) error {
-	return func(*Options, getopt.Match) error { return errors.New("is not supported: " + why) }
-}
-
-// meaningless is for options that ask for what is so anyhow.
-func meaningless(*Options, getopt.Match) error { return nil }
 
 // passtOnly is for options of the other program.
-func passtOnly(*Options, getopt.Match) error { return errors.New("is for passt, not for pasta") }
+func passtOnly(*Options, string) error { return errors.New("is for passt, not for pasta") }
 
 // pair keeps at most one address a family, the last given.
-func pair(field func(*Options) *[]netip.Addr, ok func(netip.Addr) bool) func(*Options, getopt.Match) error {
-	return func(o *Options, m getopt.Match) error {
-		a, err := netip.ParseAddr(m.Value)
+func pair(field func(*Options) *[]netip.Addr, ok func(netip.Addr) bool) func(*Options, string) error {
+	return func(o *Options, v string) error {
+		a, err := netip.ParseAddr(v)
 		if err != nil || !ok(a) {
 			return errors.New("is no address that can be used for it")
 		}

@@ -12,102 +12,102 @@ import (
 )
 
 // table is every option of pasta(1), in the order of its help.
-func table() []row {
+func table() getopt.Table[Options] {
 	const noDHCP = "there is no DHCP or router advertisement here; --config-net sets the namespace up"
-	return []row{
-		{"debug", 'd', "", "Say more; in the foreground, what is wrong with flows too", applyDebug},
-		{"trace", 0, "", "The same; single packets are for --pcap", applyTrace},
-		{"stats", 0, "DELAY", "", refuse("see 'cleat ctl' for a running network's counters")},
-		{"quiet", 'q', "", "Say nothing but errors", applyQuiet},
-		{"foreground", 'f', "", "Don't run in the background", set(func(o *Options) *bool { return &o.Foreground })},
-		{"stderr", 'e', "", "", meaningless}, // has no effect in pasta either
-		{"log-file", 'l', "PATH", "Log to this file only", text(func(o *Options) *string { return &o.LogFile })},
-		{"log-size", 0, "BYTES", "Its largest size; default 1048576", applyLogSize},
-		{"runas", 0, "USER", "Run as UID, UID:GID, LOGIN or LOGIN:GROUP; default for root: nobody", text(func(o *Options) *string { return &o.RunAs })},
-		{"conf-path", 'c', "PATH", "", refuse("there is no socket for pesto(1)")},
-		{"help", 'h', "", "Show this help", func(o *Options, _ getopt.Match) error { o.Help = true; return errStop }},
-		{"version", 0, "", "Show the version", func(o *Options, _ getopt.Match) error { o.Version = true; return errStop }},
+	return getopt.Table[Options]{InOrder: true, Rows: []getopt.Row[Options]{
+		{Name: "debug", Short: 'd', Help: "Say more; in the foreground, what is wrong with flows too", Apply: applyDebug},
+		{Name: "trace", Help: "The same; single packets are for --pcap", Apply: applyTrace},
+		{Name: "stats", Arg: "DELAY", Apply: getopt.Refuse[Options]("see 'cleat ctl' for a running network's counters")},
+		{Name: "quiet", Short: 'q', Help: "Say nothing but errors", Apply: applyQuiet},
+		{Name: "foreground", Short: 'f', Help: "Don't run in the background", Apply: getopt.Set(func(o *Options) *bool { return &o.Foreground })},
+		{Name: "stderr", Short: 'e', Apply: getopt.Accept[Options]}, // has no effect in pasta either
+		{Name: "log-file", Short: 'l', Arg: "PATH", Help: "Log to this file only", Apply: text(func(o *Options) *string { return &o.LogFile })},
+		{Name: "log-size", Arg: "BYTES", Help: "Its largest size; default 1048576", Apply: applyLogSize},
+		{Name: "runas", Arg: "USER", Help: "Run as UID, UID:GID, LOGIN or LOGIN:GROUP; default for root: nobody", Apply: text(func(o *Options) *string { return &o.RunAs })},
+		{Name: "conf-path", Short: 'c', Arg: "PATH", Apply: getopt.Refuse[Options]("there is no socket for pesto(1)")},
+		{Name: "help", Short: 'h', Help: "Show this help", Apply: getopt.Last(func(o *Options) *bool { return &o.Help })},
+		{Name: "version", Help: "Show the version", Apply: getopt.Last(func(o *Options) *bool { return &o.Version })},
 
-		{"ns-ifname", 'I', "NAME", "Name of the device inside; default: that of the host's link", applyName},
-		{"pcap", 'p', "FILE", "Write the device's packets to a file (IP packets: the device has no Ethernet)", text(func(o *Options) *string { return &o.Pcap })},
-		{"pid", 'P', "FILE", "Write our process id to a file once the network works", text(func(o *Options) *string { return &o.PIDFile })},
-		{"mtu", 'm', "MTU", "The device's MTU; 0 leaves it at the kernel's; default 65520", applyMTU},
-		{"address", 'a', "ADDR[/LEN]", "The namespace's IPv4 or IPv6 address; default: the host's", applyAddress},
-		{"netmask", 'n', "MASK", "Its IPv4 netmask, dotted or bits; default: the host's", applyNetmask},
-		{"mac-addr", 'M', "ADDR", "", refuse("the device is a TUN, which has no MAC addresses")},
-		{"gateway", 'g', "ADDR", "The IPv4 or IPv6 default gateway; default: the host's", applyGateway},
-		{"interface", 'i', "NAME", "Take addresses from this link of the host; default: that of the default route", text(func(o *Options) *string { return &o.Template })},
-		{"outbound", 'o', "ADDR", "Source address of the host's sockets; default: the host's routes decide", applyOutbound},
-		{"outbound-if4", 0, "NAME", "Bind IPv4 sockets to this link", text(func(o *Options) *string { return &o.OutLink4 })},
-		{"outbound-if6", 0, "NAME", "Bind IPv6 sockets to this link", text(func(o *Options) *string { return &o.OutLink6 })},
-		{"dns", 'D', "ADDR", "Accepted; it is for DHCP. 'none' takes back --dns-forward and --dns-host", applyDNS},
-		{"search", 'S', "LIST", "Accepted; it is for DHCP", meaningless}, // pasta passes it on only with --dhcp-search
-		{"hostname", 'H', "NAME", "", refuse(noDHCP)},
-		{"fqdn", 0, "NAME", "", refuse(noDHCP)},
-		{"dhcp-dns", 0, "", "", refuse(noDHCP)},
-		{"no-dhcp-dns", 0, "", "", passtOnly},
-		{"dhcp-search", 0, "", "", refuse(noDHCP)},
-		{"no-dhcp-search", 0, "", "", passtOnly},
-		{"map-host-loopback", 0, "ADDR", "An address that leads to the host's loopback, or none; default: the gateway", applyMapLoopback},
-		{"map-guest-addr", 0, "ADDR", "An address that leads to the host's own, which the namespace has a copy of", applyMapGuest},
-		{"dns-forward", 0, "ADDR", "An address whose port 53 leads to the host's resolver", pair(func(o *Options) *[]netip.Addr { return &o.DNSForward }, plain)},
-		{"dns-host", 0, "ADDR", "The host's resolver; default: the first of /etc/resolv.conf that answers", pair(func(o *Options) *[]netip.Addr { return &o.DNSHost }, specified)},
-		{"no-tcp", 0, "", "Drop all TCP", set(func(o *Options) *bool { return &o.NoTCP })},
-		{"no-udp", 0, "", "Drop all UDP", set(func(o *Options) *bool { return &o.NoUDP })},
-		{"no-icmp", 0, "", "Drop all pings", set(func(o *Options) *bool { return &o.NoICMP })},
-		{"no-dhcp", 0, "", "Accepted: there is no DHCP server here", meaningless},
-		{"no-ndp", 0, "", "Accepted: a TUN needs no neighbour discovery", meaningless},
-		{"no-dhcpv6", 0, "", "Accepted: there is no DHCPv6 server here", meaningless},
-		{"no-ra", 0, "", "Accepted: there are no router advertisements here", meaningless},
-		{"freebind", 0, "", "", refuse("listening addresses have to be the host's")},
-		{"map-gw", 0, "", "The gateway's address leads to the host's loopback, as by default", func(o *Options, _ getopt.Match) error { o.NoMapGateway = false; return nil }},
-		{"no-map-gw", 0, "", "It doesn't", set(func(o *Options) *bool { return &o.NoMapGateway })},
-		{"chroot-fallback", 0, "", "Accepted: no root is changed here, so nothing can fall back", meaningless},
-		{"ipv4-only", '4', "", "No IPv6", func(o *Options, _ getopt.Match) error { o.OnlyIPv4, o.OnlyIPv6 = true, false; return nil }},
-		{"ipv6-only", '6', "", "No IPv4", func(o *Options, _ getopt.Match) error { o.OnlyIPv4, o.OnlyIPv6 = false, true; return nil }},
+		{Name: "ns-ifname", Short: 'I', Arg: "NAME", Help: "Name of the device inside; default: that of the host's link", Apply: applyName},
+		{Name: "pcap", Short: 'p', Arg: "FILE", Help: "Write the device's packets to a file (IP packets: the device has no Ethernet)", Apply: text(func(o *Options) *string { return &o.Pcap })},
+		{Name: "pid", Short: 'P', Arg: "FILE", Help: "Write our process id to a file once the network works", Apply: text(func(o *Options) *string { return &o.PIDFile })},
+		{Name: "mtu", Short: 'm', Arg: "MTU", Help: "The device's MTU; 0 leaves it at the kernel's; default 65520", Apply: applyMTU},
+		{Name: "address", Short: 'a', Arg: "ADDR[/LEN]", Help: "The namespace's IPv4 or IPv6 address; default: the host's", Apply: applyAddress},
+		{Name: "netmask", Short: 'n', Arg: "MASK", Help: "Its IPv4 netmask, dotted or bits; default: the host's", Apply: applyNetmask},
+		{Name: "mac-addr", Short: 'M', Arg: "ADDR", Apply: getopt.Refuse[Options]("the device is a TUN, which has no MAC addresses")},
+		{Name: "gateway", Short: 'g', Arg: "ADDR", Help: "The IPv4 or IPv6 default gateway; default: the host's", Apply: applyGateway},
+		{Name: "interface", Short: 'i', Arg: "NAME", Help: "Take addresses from this link of the host; default: that of the default route", Apply: text(func(o *Options) *string { return &o.Template })},
+		{Name: "outbound", Short: 'o', Arg: "ADDR", Help: "Source address of the host's sockets; default: the host's routes decide", Apply: applyOutbound},
+		{Name: "outbound-if4", Arg: "NAME", Help: "Bind IPv4 sockets to this link", Apply: text(func(o *Options) *string { return &o.OutLink4 })},
+		{Name: "outbound-if6", Arg: "NAME", Help: "Bind IPv6 sockets to this link", Apply: text(func(o *Options) *string { return &o.OutLink6 })},
+		{Name: "dns", Short: 'D', Arg: "ADDR", Help: "Accepted; it is for DHCP. 'none' takes back --dns-forward and --dns-host", Apply: applyDNS},
+		{Name: "search", Short: 'S', Arg: "LIST", Help: "Accepted; it is for DHCP", Apply: getopt.Accept[Options]}, // pasta passes it on only with --dhcp-search
+		{Name: "hostname", Short: 'H', Arg: "NAME", Apply: getopt.Refuse[Options](noDHCP)},
+		{Name: "fqdn", Arg: "NAME", Apply: getopt.Refuse[Options](noDHCP)},
+		{Name: "dhcp-dns", Apply: getopt.Refuse[Options](noDHCP)},
+		{Name: "no-dhcp-dns", Apply: passtOnly},
+		{Name: "dhcp-search", Apply: getopt.Refuse[Options](noDHCP)},
+		{Name: "no-dhcp-search", Apply: passtOnly},
+		{Name: "map-host-loopback", Arg: "ADDR", Help: "An address that leads to the host's loopback, or none; default: the gateway", Apply: applyMapLoopback},
+		{Name: "map-guest-addr", Arg: "ADDR", Help: "An address that leads to the host's own, which the namespace has a copy of", Apply: applyMapGuest},
+		{Name: "dns-forward", Arg: "ADDR", Help: "An address whose port 53 leads to the host's resolver", Apply: pair(func(o *Options) *[]netip.Addr { return &o.DNSForward }, plain)},
+		{Name: "dns-host", Arg: "ADDR", Help: "The host's resolver; default: the first of /etc/resolv.conf that answers", Apply: pair(func(o *Options) *[]netip.Addr { return &o.DNSHost }, specified)},
+		{Name: "no-tcp", Help: "Drop all TCP", Apply: getopt.Set(func(o *Options) *bool { return &o.NoTCP })},
+		{Name: "no-udp", Help: "Drop all UDP", Apply: getopt.Set(func(o *Options) *bool { return &o.NoUDP })},
+		{Name: "no-icmp", Help: "Drop all pings", Apply: getopt.Set(func(o *Options) *bool { return &o.NoICMP })},
+		{Name: "no-dhcp", Help: "Accepted: there is no DHCP server here", Apply: getopt.Accept[Options]},
+		{Name: "no-ndp", Help: "Accepted: a TUN needs no neighbour discovery", Apply: getopt.Accept[Options]},
+		{Name: "no-dhcpv6", Help: "Accepted: there is no DHCPv6 server here", Apply: getopt.Accept[Options]},
+		{Name: "no-ra", Help: "Accepted: there are no router advertisements here", Apply: getopt.Accept[Options]},
+		{Name: "freebind", Apply: getopt.Refuse[Options]("listening addresses have to be the host's")},
+		{Name: "map-gw", Help: "The gateway's address leads to the host's loopback, as by default", Apply: func(o *Options, _ string) error { o.NoMapGateway = false; return nil }},
+		{Name: "no-map-gw", Help: "It doesn't", Apply: getopt.Set(func(o *Options) *bool { return &o.NoMapGateway })},
+		{Name: "chroot-fallback", Help: "Accepted: no root is changed here, so nothing can fall back", Apply: getopt.Accept[Options]},
+		{Name: "ipv4-only", Short: '4', Help: "No IPv6", Apply: func(o *Options, _ string) error { o.OnlyIPv4, o.OnlyIPv6 = true, false; return nil }},
+		{Name: "ipv6-only", Short: '6', Help: "No IPv4", Apply: func(o *Options, _ string) error { o.OnlyIPv4, o.OnlyIPv6 = false, true; return nil }},
 
-		{"tcp-ports", 't', "SPEC", "Forward TCP ports of the host inward; default: auto", list(func(o *Options) *[]string { return &o.TCP })},
-		{"udp-ports", 'u', "SPEC", "The same for UDP", list(func(o *Options) *[]string { return &o.UDP })},
-		{"tcp-ns", 'T', "SPEC", "Forward TCP ports of the namespace's loopback to the host's; default: auto", list(func(o *Options) *[]string { return &o.TCPOut })},
-		{"udp-ns", 'U', "SPEC", "The same for UDP", list(func(o *Options) *[]string { return &o.UDPOut })},
-		{"host-lo-to-ns-lo", 0, "", "", refuse("connections to the host's loopback arrive at the namespace's own address")},
+		{Name: "tcp-ports", Short: 't', Arg: "SPEC", Help: "Forward TCP ports of the host inward; default: auto", Apply: list(func(o *Options) *[]string { return &o.TCP })},
+		{Name: "udp-ports", Short: 'u', Arg: "SPEC", Help: "The same for UDP", Apply: list(func(o *Options) *[]string { return &o.UDP })},
+		{Name: "tcp-ns", Short: 'T', Arg: "SPEC", Help: "Forward TCP ports of the namespace's loopback to the host's; default: auto", Apply: list(func(o *Options) *[]string { return &o.TCPOut })},
+		{Name: "udp-ns", Short: 'U', Arg: "SPEC", Help: "The same for UDP", Apply: list(func(o *Options) *[]string { return &o.UDPOut })},
+		{Name: "host-lo-to-ns-lo", Apply: getopt.Refuse[Options]("connections to the host's loopback arrive at the namespace's own address")},
 
-		{"userns", 0, "PATH", "User namespace to join", func(o *Options, m getopt.Match) error { o.UserNS, o.NetNSOnly = m.Value, false; return nil }},
-		{"netns", 0, "PATH|NAME", "Network namespace to join", applyNetNS},
-		{"netns-only", 0, "", "Join no user namespace", func(o *Options, _ getopt.Match) error { o.UserNS, o.NetNSOnly = "", true; return nil }},
-		{"no-netns-quit", 0, "", "Stay when the namespace's path vanishes", set(func(o *Options) *bool { return &o.NoNetNSQuit })},
-		{"no-pidns", 0, "", "Accepted: the command keeps our PID namespace", set(func(o *Options) *bool { return &o.NoPIDNS })},
-		{"config-net", 0, "", "Set up addresses and routes in the namespace", set(func(o *Options) *bool { return &o.Configure })},
-		{"no-copy-routes", 0, "", "Accepted: all leads to the device anyhow, by a default route", applyNoCopy},
-		{"no-copy-addrs", 0, "", "Accepted: one address of each family is set", applyNoCopy},
-		{"ns-mac-addr", 0, "ADDR", "", refuse("the device is a TUN, which has no MAC address")},
-		{"no-splice", 0, "", "Accepted: local connections take the same path as others", meaningless},
-		{"splice-only", 0, "", "", refuse("there is always a device; -T and -U forward loopback ports")},
+		{Name: "userns", Arg: "PATH", Help: "User namespace to join", Apply: func(o *Options, v string) error { o.UserNS, o.NetNSOnly = v, false; return nil }},
+		{Name: "netns", Arg: "PATH|NAME", Help: "Network namespace to join", Apply: applyNetNS},
+		{Name: "netns-only", Help: "Join no user namespace", Apply: func(o *Options, _ string) error { o.UserNS, o.NetNSOnly = "", true; return nil }},
+		{Name: "no-netns-quit", Help: "Stay when the namespace's path vanishes", Apply: getopt.Set(func(o *Options) *bool { return &o.NoNetNSQuit })},
+		{Name: "no-pidns", Help: "Accepted: the command keeps our PID namespace", Apply: getopt.Set(func(o *Options) *bool { return &o.NoPIDNS })},
+		{Name: "config-net", Help: "Set up addresses and routes in the namespace", Apply: getopt.Set(func(o *Options) *bool { return &o.Configure })},
+		{Name: "no-copy-routes", Help: "Accepted: all leads to the device anyhow, by a default route", Apply: noEffect("--no-copy-routes")},
+		{Name: "no-copy-addrs", Help: "Accepted: one address of each family is set", Apply: noEffect("--no-copy-addrs")},
+		{Name: "ns-mac-addr", Arg: "ADDR", Apply: getopt.Refuse[Options]("the device is a TUN, which has no MAC address")},
+		{Name: "no-splice", Help: "Accepted: local connections take the same path as others", Apply: getopt.Accept[Options]},
+		{Name: "splice-only", Apply: getopt.Refuse[Options]("there is always a device; -T and -U forward loopback ports")},
 
-		{"socket", 's', "PATH", "", passtOnly},
-		{"socket-path", 0, "PATH", "", passtOnly},
-		{"fd", 'F', "FD", "", refuse("the device is made in the namespace")},
-		{"one-off", '1', "", "", passtOnly},
-		{"vhost-user", 0, "", "", passtOnly},
-		{"print-capabilities", 0, "", "", passtOnly},
-		{"repair-path", 0, "PATH", "", passtOnly},
-		{"migrate-exit", 0, "", "", passtOnly},
-		{"migrate-no-linger", 0, "", "", passtOnly},
-	}
+		{Name: "socket", Short: 's', Arg: "PATH", Apply: passtOnly},
+		{Name: "socket-path", Arg: "PATH", Apply: passtOnly},
+		{Name: "fd", Short: 'F', Arg: "FD", Apply: getopt.Refuse[Options]("the device is made in the namespace")},
+		{Name: "one-off", Short: '1', Apply: passtOnly},
+		{Name: "vhost-user", Apply: passtOnly},
+		{Name: "print-capabilities", Apply: passtOnly},
+		{Name: "repair-path", Arg: "PATH", Apply: passtOnly},
+		{Name: "migrate-exit", Apply: passtOnly},
+		{Name: "migrate-no-linger", Apply: passtOnly},
+	}}
 }
 
-func applyDebug(o *Options, _ getopt.Match) error {
+func applyDebug(o *Options, _ string) error {
 	o.Debug, o.Quiet = true, false
 	return nil
 }
 
-func applyTrace(o *Options, _ getopt.Match) error {
+func applyTrace(o *Options, _ string) error {
 	o.Trace, o.Debug, o.Quiet = true, true, false
 	o.Notices = append(o.Notices, "--trace shows no single packets here: use --pcap FILE")
 	return nil
 }
 
-func applyQuiet(o *Options, _ getopt.Match) error {
+func applyQuiet(o *Options, _ string) error {
 	o.Quiet, o.Debug, o.Trace = true, false, false
 	return nil
 }
@@ -116,8 +116,8 @@ func applyQuiet(o *Options, _ getopt.Match) error {
 // hundred lines after half of them made way.
 const smallestLog = 16 << 10
 
-func applyLogSize(o *Options, m getopt.Match) error {
-	n, err := strconv.ParseInt(m.Value, 0, 64)
+func applyLogSize(o *Options, v string) error {
+	n, err := strconv.ParseInt(v, 0, 64)
 	if err != nil || n < smallestLog {
 		return fmt.Errorf("want a number of bytes, at least %d", smallestLog)
 	}
@@ -125,16 +125,16 @@ func applyLogSize(o *Options, m getopt.Match) error {
 	return nil
 }
 
-func applyName(o *Options, m getopt.Match) error {
-	if m.Value == "" || len(m.Value) > 15 {
+func applyName(o *Options, v string) error {
+	if v == "" || len(v) > 15 {
 		return errors.New("a link's name has 1 to 15 bytes")
 	}
-	o.Interface = m.Value
+	o.Interface = v
 	return nil
 }
 
-func applyMTU(o *Options, m getopt.Match) error {
-	n, err := strconv.ParseUint(m.Value, 0, 32)
+func applyMTU(o *Options, v string) error {
+	n, err := strconv.ParseUint(v, 0, 32)
 	switch {
 	case err != nil:
 		return errors.New("want a number of bytes")
@@ -147,13 +147,13 @@ func applyMTU(o *Options, m getopt.Match) error {
 	return nil
 }
 
-func applyAddress(o *Options, m getopt.Match) error {
-	p, err := netip.ParsePrefix(m.Value)
+func applyAddress(o *Options, v string) error {
+	p, err := netip.ParsePrefix(v)
 	if err == nil && p.Addr().Is4() && o.Netmask > 0 {
 		return errors.New("the prefix length is given twice")
 	}
 	if err != nil {
-		a, err := netip.ParseAddr(m.Value)
+		a, err := netip.ParseAddr(v)
 		if err != nil {
 			return errors.New("is no address")
 		}
@@ -187,12 +187,12 @@ func classBits(a netip.Addr) int {
 	return 32 // class D and E have no networks
 }
 
-func applyNetmask(o *Options, m getopt.Match) error {
+func applyNetmask(o *Options, v string) error {
 	if o.Netmask == -1 {
 		return errors.New("the prefix length is given twice")
 	}
-	bits, err := strconv.Atoi(m.Value)
-	if a, dotted := netip.ParseAddr(m.Value); dotted == nil && a.Is4() {
+	bits, err := strconv.Atoi(v)
+	if a, dotted := netip.ParseAddr(v); dotted == nil && a.Is4() {
 		var size int
 		if bits, size = net.IPMask(a.AsSlice()).Size(); size == 0 {
 			return errors.New("is no netmask")
@@ -209,8 +209,8 @@ func applyNetmask(o *Options, m getopt.Match) error {
 	return nil
 }
 
-func applyGateway(o *Options, m getopt.Match) error {
-	a, err := netip.ParseAddr(m.Value)
+func applyGateway(o *Options, v string) error {
+	a, err := netip.ParseAddr(v)
 	if err != nil || !plain(a) {
 		return errors.New("is no address that a gateway can have")
 	}
@@ -222,8 +222,8 @@ func applyGateway(o *Options, m getopt.Match) error {
 	return nil
 }
 
-func applyOutbound(o *Options, m getopt.Match) error {
-	a, err := netip.ParseAddr(m.Value)
+func applyOutbound(o *Options, v string) error {
+	a, err := netip.ParseAddr(v)
 	if err != nil || !plain(a) {
 		return errors.New("is no address to send from")
 	}
@@ -235,45 +235,48 @@ func applyOutbound(o *Options, m getopt.Match) error {
 	return nil
 }
 
-func applyDNS(o *Options, m getopt.Match) error {
-	if m.Value == "none" {
+func applyDNS(o *Options, v string) error {
+	if v == "none" {
 		o.DNSForward, o.DNSHost = nil, nil
 		return nil
 	}
-	if _, err := netip.ParseAddr(m.Value); err != nil {
+	if _, err := netip.ParseAddr(v); err != nil {
 		return errors.New("is no address")
 	}
 	return nil
 }
 
-func applyMapLoopback(o *Options, m getopt.Match) error {
-	if m.Value == "none" {
+func applyMapLoopback(o *Options, v string) error {
+	if v == "none" {
 		o.MapLoopback, o.NoMapGateway = nil, true
 		return nil
 	}
-	return pair(func(o *Options) *[]netip.Addr { return &o.MapLoopback }, plain)(o, m)
+	return pair(func(o *Options) *[]netip.Addr { return &o.MapLoopback }, plain)(o, v)
 }
 
-func applyMapGuest(o *Options, m getopt.Match) error {
-	if m.Value == "none" {
+func applyMapGuest(o *Options, v string) error {
+	if v == "none" {
 		o.MapGuest = nil
 		return nil
 	}
-	return pair(func(o *Options) *[]netip.Addr { return &o.MapGuest }, plain)(o, m)
+	return pair(func(o *Options) *[]netip.Addr { return &o.MapGuest }, plain)(o, v)
 }
 
-func applyNetNS(o *Options, m getopt.Match) error {
-	if m.Value == "" {
+func applyNetNS(o *Options, v string) error {
+	if v == "" {
 		return errors.New("is empty")
 	}
-	o.NetNS = m.Value
-	if filepath.Base(m.Value) == m.Value {
-		o.NetNS = filepath.Join("/run/netns", m.Value)
+	o.NetNS = v
+	if filepath.Base(v) == v {
+		o.NetNS = filepath.Join("/run/netns", v)
 	}
 	return nil
 }
 
-func applyNoCopy(o *Options, m getopt.Match) error {
-	o.Notices = append(o.Notices, m.As+" has no effect: it is so anyhow")
-	return nil
+// noEffect is for options that are as good as meaningless, which is told.
+func noEffect(option string) func(*Options, string) error {
+	return func(o *Options, _ string) error {
+		o.Notices = append(o.Notices, option+" has no effect: it is so anyhow")
+		return nil
+	}
 }

@@ -9,9 +9,9 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
 
+	"cleat/compat/getopt"
 	"cleat/compat/journal"
 	"cleat/sandbox"
 
@@ -25,7 +25,7 @@ const name = "slirp4netns"
 // --version shows. It returns the exit code.
 func Main(args []string, version string) int {
 	o, err := Parse(args)
-	usage := new(UsageError)
+	usage := new(getopt.Error)
 	switch {
 	case errors.As(err, &usage):
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -48,11 +48,7 @@ func Main(args []string, version string) int {
 
 // complain prints an error, with what to do about it, and returns the exit code.
 func complain(err error) int {
-	fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-	setup := new(sandbox.SetupError)
-	if errors.As(err, &setup) && setup.Hint() != "" {
-		fmt.Fprintf(os.Stderr, "%s: hint: %s\n", name, setup.Hint())
-	}
+	fmt.Fprint(os.Stderr, journal.Describe(name, err))
 	return 1
 }
 
@@ -192,23 +188,5 @@ Gives a network namespace a network, without root. This is cleat in slirp4netns'
 place.
 
 `)
-	for _, r := range table() {
-		if r.help == "" {
-			continue
-		}
-		left := "--" + r.name
-		if r.short != 0 {
-			left = "-" + string(r.short) + ", " + left
-		}
-		if r.arg != "" {
-			left += "=" + r.arg
-		}
-		const column = 28
-		if len(left) >= column {
-			left += "\n"
-			fmt.Fprint(w, left, strings.Repeat(" ", column), r.help, "\n")
-			continue
-		}
-		fmt.Fprint(w, left, strings.Repeat(" ", column-len(left)), r.help, "\n")
-	}
+	table().WriteHelp(w)
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/netip"
 	"strconv"
-	"strings"
 
 	"cleat/compat/getopt"
 )
@@ -36,83 +35,48 @@ type Options struct {
 	Notices []string // what was accepted and is to be told
 }
 
-// UsageError is a command line that goes with the usage.
-type UsageError struct{ Text string }
-
-// Error is the text.
-func (e *UsageError) Error() string { return e.Text }
-
-// errStop ends the reading of options: --help and --version do so.
-var errStop = errors.New("no more options")
-
-// row is one option: how it is spelled and what it does.
-type row struct {
-	name  string
-	short byte
-	arg   string // the argument's name in the help; "": takes none
-	help  string // "": not shown
-	apply func(o *Options, value string) error
-}
-
 // table is every option of slirp4netns(1), in the order of its help.
-func table() []row {
-	flag := func(field func(*Options) *bool) func(*Options, string) error {
-		return func(o *Options, _ string) error { *field(o) = true; return nil }
-	}
+func table() getopt.Table[Options] {
 	word := func(field func(*Options) *string) func(*Options, string) error {
 		return func(o *Options, v string) error { *field(o) = v; return nil }
 	}
-	noLoopback := flag(func(o *Options) *bool { return &o.NoHostLoopback })
-	always := func(*Options, string) error { return nil }
-	return []row{
-		{"configure", 'c', "", "set the device up, and lo", flag(func(o *Options) *bool { return &o.Configure })},
-		{"exit-fd", 'e', "FD", "exit when this descriptor hangs up", descriptor(func(o *Options) *int { return &o.ExitFD })},
-		{"ready-fd", 'r', "FD", "write 1 to this descriptor when the network works", descriptor(func(o *Options) *int { return &o.ReadyFD })},
-		{"mtu", 'm', "MTU", "the device's MTU (default=1500, max=65520)", applyMTU},
-		{"enable-ipv6", '6', "", "IPv6 as well: fd00::/64, the guest fd00::100", flag(func(o *Options) *bool { return &o.IPv6 })},
-		{"api-socket", 'a', "PATH", "listen for requests on a socket at this path", word(func(o *Options) *string { return &o.APISocket })},
-		{"cidr", 0, "CIDR", "the network, prefix length 1 to 25 (default=10.0.2.0/24)", applyCIDR},
-		{"disable-host-loopback", 0, "", "keep the namespace from the host's 127.0.0.1", noLoopback},
-		{"no-host-loopback", 0, "", "", noLoopback},
-		{"netns-type", 0, "TYPE", "what names the namespace: pid or path (default=pid)", applyNetNSType},
-		{"userns-path", 0, "PATH", "the user namespace to join first", word(func(o *Options) *string { return &o.UserNS })},
-		{"enable-sandbox", 0, "", "always so: no privilege is kept and no file can be opened", always},
-		{"create-sandbox", 0, "", "", always},
-		{"enable-seccomp", 0, "", "always so: few system calls are left", always},
-		{"outbound-addr", 0, "IPv4|LINK", "the address to send IPv4 from", word(func(o *Options) *string { return &o.Outbound4 })},
-		{"outbound-addr6", 0, "IPv6|LINK", "the address to send IPv6 from", word(func(o *Options) *string { return &o.Outbound6 })},
-		{"disable-dns", 0, "", "no resolver in the network", flag(func(o *Options) *bool { return &o.NoDNS })},
-		{"macaddress", 0, "MAC", "", refuse("the device is a TUN, which has no MAC address")},
-		{"target-type", 0, "TYPE", "netns, which is the default; bess is not supported", applyTargetType},
-		{"help", 'h', "", "show this help and exit", func(o *Options, _ string) error { o.Help = true; return errStop }},
-		{"version", 'v', "", "show version and exit", func(o *Options, _ string) error { o.Version = true; return errStop }},
-	}
+	noLoopback := getopt.Set(func(o *Options) *bool { return &o.NoHostLoopback })
+	return getopt.Table[Options]{Rows: []getopt.Row[Options]{
+		{Name: "configure", Short: 'c', Help: "set the device up, and lo", Apply: getopt.Set(func(o *Options) *bool { return &o.Configure })},
+		{Name: "exit-fd", Short: 'e', Arg: "FD", Help: "exit when this descriptor hangs up", Apply: descriptor(func(o *Options) *int { return &o.ExitFD })},
+		{Name: "ready-fd", Short: 'r', Arg: "FD", Help: "write 1 to this descriptor when the network works", Apply: descriptor(func(o *Options) *int { return &o.ReadyFD })},
+		{Name: "mtu", Short: 'm', Arg: "MTU", Help: "the device's MTU (default=1500, max=65520)", Apply: applyMTU},
+		{Name: "enable-ipv6", Short: '6', Help: "IPv6 as well: fd00::/64, the guest fd00::100", Apply: getopt.Set(func(o *Options) *bool { return &o.IPv6 })},
+		{Name: "api-socket", Short: 'a', Arg: "PATH", Help: "listen for requests on a socket at this path", Apply: word(func(o *Options) *string { return &o.APISocket })},
+		{Name: "cidr", Arg: "CIDR", Help: "the network, prefix length 1 to 25 (default=10.0.2.0/24)", Apply: applyCIDR},
+		{Name: "disable-host-loopback", Help: "keep the namespace from the host's 127.0.0.1", Apply: noLoopback},
+		{Name: "no-host-loopback", Apply: noLoopback},
+		{Name: "netns-type", Arg: "TYPE", Help: "what names the namespace: pid or path (default=pid)", Apply: applyNetNSType},
+		{Name: "userns-path", Arg: "PATH", Help: "the user namespace to join first", Apply: word(func(o *Options) *string { return &o.UserNS })},
+		{Name: "enable-sandbox", Help: "always so: no privilege is kept and no file can be opened", Apply: getopt.Accept[Options]},
+		{Name: "create-sandbox", Apply: getopt.Accept[Options]},
+		{Name: "enable-seccomp", Help: "always so: few system calls are left", Apply: getopt.Accept[Options]},
+		{Name: "outbound-addr", Arg: "IPv4|LINK", Help: "the address to send IPv4 from", Apply: word(func(o *Options) *string { return &o.Outbound4 })},
+		{Name: "outbound-addr6", Arg: "IPv6|LINK", Help: "the address to send IPv6 from", Apply: word(func(o *Options) *string { return &o.Outbound6 })},
+		{Name: "disable-dns", Help: "no resolver in the network", Apply: getopt.Set(func(o *Options) *bool { return &o.NoDNS })},
+		{Name: "macaddress", Arg: "MAC", Apply: getopt.Refuse[Options]("the device is a TUN, which has no MAC address")},
+		{Name: "target-type", Arg: "TYPE", Help: "netns, which is the default; bess is not supported", Apply: applyTargetType},
+		{Name: "help", Short: 'h', Help: "show this help and exit", Apply: getopt.Last(func(o *Options) *bool { return &o.Help })},
+		{Name: "version", Short: 'v', Help: "show version and exit", Apply: getopt.Last(func(o *Options) *bool { return &o.Version })},
+	}}
 }
 
-// Parse reads the arguments after the program's name. The error is a *UsageError
-// where the form is wrong, and otherwise says which option can't be, and why.
+// Parse reads the arguments after the program's name. The error is a
+// *getopt.Error where the form is wrong, and otherwise says which option can't
+// be, and why.
 func Parse(args []string) (Options, error) {
 	o := Options{ExitFD: -1, ReadyFD: -1, MTU: 1500, CIDR: netip.MustParsePrefix("10.0.2.0/24")}
-	var grammar getopt.Grammar
-	does := map[string]func(*Options, string) error{}
-	for _, r := range table() {
-		opt := getopt.Option{Name: r.name, Short: r.short, ID: r.name}
-		if r.arg != "" {
-			opt.Arity = getopt.Required
-		}
-		grammar.Options = append(grammar.Options, opt)
-		does[r.name] = r.apply
-	}
-	met, rest, wrong := grammar.Parse(args)
-	for _, m := range met {
-		if err := does[m.ID](&o, m.Value); errors.Is(err, errStop) {
-			return o, nil
-		} else if err != nil {
-			return o, fmt.Errorf("%s: %w", strings.TrimSuffix(m.As+" "+m.Value, " "), err)
-		}
-	}
-	if wrong != nil {
-		return o, &UsageError{Text: wrong.Error()}
+	rest, err := table().Read(&o, args)
+	switch {
+	case errors.Is(err, getopt.ErrStop):
+		return o, nil
+	case err != nil:
+		return o, err
 	}
 	return o, o.target(rest)
 }
@@ -120,7 +84,7 @@ func Parse(args []string) (Options, error) {
 // target reads PID|PATH and the device's name. More was always let through.
 func (o *Options) target(rest []string) error {
 	if len(rest) == 0 {
-		return &UsageError{Text: "a namespace is missing: PID, or a path with --netns-type=path"}
+		return &getopt.Error{Text: "a namespace is missing: PID, or a path with --netns-type=path"}
 	}
 	o.Interface = "tap0"
 	if len(rest) > 1 {
@@ -138,7 +102,7 @@ func (o *Options) target(rest []string) error {
 	}
 	n, err := strconv.Atoi(rest[0])
 	if err != nil || n <= 0 || n > math.MaxInt32 {
-		return &UsageError{Text: fmt.Sprintf("PID %q is no positive integer; for a path give --netns-type=path", rest[0])}
+		return &getopt.Error{Text: fmt.Sprintf("PID %q is no positive integer; for a path give --netns-type=path", rest[0])}
 	}
 	o.PID = n
 	return nil
@@ -200,8 +164,4 @@ func applyTargetType(_ *Options, v string) error {
 		return errors.New("is not supported: only network namespaces are")
 	}
 	return errors.New("want netns")
-}
-
-func refuse(why string) func(*Options, string) error {
-	return func(*Options, string) error { return errors.New("is not supported: " + why) }
 }

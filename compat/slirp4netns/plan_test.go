@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"cleat/compat/getopt"
 	"cleat/sandbox"
 
 	"github.com/google/go-cmp/cmp"
@@ -145,7 +146,7 @@ func TestRefusals(t *testing.T) {
 			if err == nil || err.Error() != r.want {
 				t.Errorf("%v, want %s", err, r.want)
 			}
-			if usage := new(UsageError); errors.As(err, &usage) != r.usage {
+			if usage := new(getopt.Error); errors.As(err, &usage) != r.usage {
 				t.Errorf("with the usage: %v, want %v", !r.usage, r.usage)
 			}
 		})
