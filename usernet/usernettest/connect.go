@@ -43,7 +43,6 @@ func connectCases() []Case {
 				if host == "" {
 					x.Fatalf("the host itself could connect to %s", c.to(f))
 				}
-				x.Notef("on the host: %s", host)
 				if inside != host {
 					x.Fatalf("connect to %s: inside %s, on the host %s", c.to(f), orNone(inside), host)
 				}

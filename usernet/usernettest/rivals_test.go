@@ -10,6 +10,8 @@ import (
 
 	"cleat/lab"
 	"cleat/usernet/usernettest"
+
+	"golang.org/x/sys/unix"
 )
 
 var (
@@ -58,9 +60,18 @@ func TestRivals(t *testing.T) {
 				return
 			}
 			file := filepath.Join("testdata", p.Name+".txt")
-			if err := os.WriteFile(file, fmt.Appendf(nil, "%s %s\n%s", p.Name, p.Version, table), 0o644); err != nil {
+			if err := os.WriteFile(file, fmt.Appendf(nil, "%s %s on Linux %s\n%s", p.Name, p.Version, release(), table), 0o644); err != nil {
 				t.Error(err)
 			}
 		})
 	}
+}
+
+// release is the kernel's.
+func release() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
 }

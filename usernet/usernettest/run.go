@@ -112,6 +112,9 @@ func play(t *testing.T, p Path, s Settings, match *regexp.Regexp, report func(*t
 			for _, n := range r.Notes {
 				t.Log(n)
 			}
+			if r.Said != "" {
+				t.Logf("the helper said: %s", r.Said)
+			}
 			report(t, r)
 		})
 	}
@@ -128,7 +131,7 @@ func Try(ctx context.Context, p Path, c Case, s Settings) Result {
 func Table(results []Result) string {
 	var b strings.Builder
 	for _, r := range results {
-		line := fmt.Sprintf("%s  %-40s %s", r.Verdict, r.Case, strings.Join(append([]string{r.Why}, r.Notes...), "; "))
+		line := fmt.Sprintf("%s  %-44s %s", r.Verdict, r.Case, strings.Join(append([]string{r.Why}, r.Notes...), "; "))
 		b.WriteString(strings.TrimRight(strings.ReplaceAll(line, "\n", " "), "; ") + "\n")
 	}
 	return b.String()
@@ -161,9 +164,7 @@ func (st *stage) try(ctx context.Context, c Case, s Settings) Result {
 		r.Verdict, r.Why = Fail, "the helper has ended"
 	}
 	if r.Verdict == Fail {
-		if said := st.scene.said(); said != "" {
-			r.Notes = append(r.Notes, "the helper said: "+said)
-		}
+		r.Said = st.scene.said()
 	}
 	if c.Alone || r.Verdict == Fail {
 		st.clear()

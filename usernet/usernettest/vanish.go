@@ -18,8 +18,8 @@ func vanishCases() []Case {
 			x.Must(exchange(in, out))
 			before, err := descriptors(s.Proc.PID())
 			x.Must(err)
-			// The host gives up after a few seconds, and the guest hears of it.
-			x.Must(s.Host.Sysctl("net/ipv4/tcp_retries2", "2"))
+			// The host gives up soon, and the guest hears of it.
+			x.Must(s.Host.Sysctl("net/ipv4/tcp_retries2", "1"))
 			x.Must(s.cut(s.Outside, HostAddr(f)))
 			in.Write(make([]byte, 10_000))
 			n, err := in.Read(make([]byte, 1))

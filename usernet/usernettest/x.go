@@ -26,6 +26,7 @@ type Result struct {
 	Verdict Verdict
 	Why     string   // of a failure or a skip
 	Notes   []string // measurements, for the reader
+	Said    string   // by the helper, where the case failed
 	Took    time.Duration
 }
 
