@@ -25,13 +25,16 @@ func (p *published) add(text string) error {
 		return withHint(usagef("--publish %q: %w", text, err), publishForms)
 	}
 	if spec.auto {
-		if len(p.auto) > 0 {
-			return usagef("--publish %q: auto is asked for twice", text)
-		}
-		p.auto = []sandbox.AutoForward{{
+		auto := sandbox.AutoForward{
 			TCP: spec.protocol != sandbox.UDP, UDP: spec.protocol != sandbox.TCP,
 			Listen: spec.listen, Interface: spec.link, Except: spec.except,
-		}}
+		}
+		for _, o := range p.auto {
+			if o.Listen == auto.Listen && o.Interface == auto.Interface && (o.TCP && auto.TCP || o.UDP && auto.UDP) {
+				return usagef("--publish %q: auto is asked for twice", text)
+			}
+		}
+		p.auto = append(p.auto, auto)
 		return nil
 	}
 	for _, f := range spec.forwards() {

@@ -46,6 +46,8 @@ func TestPublish(t *testing.T) {
 		{"auto of one protocol", "auto/udp", published{auto: []sandbox.AutoForward{{UDP: true}}}},
 		{"auto with an address and exclusions", "127.0.0.1:auto,~22,~8000-8010/tcp", published{auto: []sandbox.AutoForward{{
 			TCP: true, Listen: netip.MustParseAddr("127.0.0.1"), Except: []sandbox.PortRange{{First: 22, Last: 22}, {First: 8000, Last: 8010}}}}}},
+		{"auto of each protocol", "auto,~22/tcp auto/udp", published{auto: []sandbox.AutoForward{
+			{TCP: true, Except: []sandbox.PortRange{{First: 22, Last: 22}}}, {UDP: true}}}},
 		{"auto beside a port", "8080:80 [::1]:auto", published{
 			forwards: []sandbox.Forward{tcp("", 8080, 80)},
 			auto:     []sandbox.AutoForward{{TCP: true, UDP: true, Listen: netip.MustParseAddr("::1")}}}},
@@ -84,7 +86,7 @@ func TestPublishRefuses(t *testing.T) {
 		{"no link", "192.0.2.1%:80", "name of a link"},
 		{"auto with a port", "auto,22", `"22" after auto`},
 		{"auto with no exclusion", "auto,~", `port ""`},
-		{"auto twice", "auto/tcp auto/udp", "auto is asked for twice"},
+		{"auto twice", "auto/tcp auto,~22", "auto is asked for twice"},
 		{"twice", "8080:80 8080:81", "port 8080 is published twice, to port 80 too"},
 		{"twice, once at all addresses", "127.0.0.1:8080:80 8080:81", "published twice"},
 		{"within a range", "8080 8000-8100", "published twice"},
@@ -102,4 +104,28 @@ func TestPublishRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is read as ports is a range within bounds, as many on both sides.
+func FuzzPublish(f *testing.F) {
+	for _, seed := range []string{"8080:80", "[::1%eth0]:1-2:3-4/udp", "%lo:auto,~22", "127.0.0.1::80", ":-:", "[]:1"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var p published
+		if err := p.add(text); err != nil {
+			if !isUsage(err) {
+				t.Errorf("%q: %v is no usage error", text, err)
+			}
+			return
+		}
+		if len(p.forwards) == 0 && len(p.auto) == 0 {
+			t.Errorf("%q is read as nothing", text)
+		}
+		for _, w := range p.forwards {
+			if w.To.Port() == 0 || w.Protocol != sandbox.TCP && w.Protocol != sandbox.UDP {
+				t.Errorf("%q leads to %v", text, w)
+			}
+		}
+	})
 }
