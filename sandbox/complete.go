@@ -21,7 +21,7 @@ const (
 
 var (
 	defaultAddr4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 2, 100}), 24)
-	defaultAddr6 = netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x63, 0x6c, 0x65, 0x61, 0x74, 15: 0x64}), 64)
+	defaultAddr6 = netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x63, 0x6c, 0x65, 0x61, 0x74, 14: 1}), 64)
 )
 
 // complete fills in defaults and checks the rest.

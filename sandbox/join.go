@@ -59,6 +59,9 @@ func (n *Network) join(ctx context.Context, ns Namespace) error {
 		return err
 	}
 	defer closeAll(j.fds)
+	if err := notOurs(j.net); err != nil {
+		return err
+	}
 	if n.watch, err = ns.watch(j.net); err != nil {
 		return err
 	}
@@ -78,6 +81,24 @@ func (n *Network) join(ctx context.Context, ns Namespace) error {
 	}
 	return n.joinBy(ctx, j)
 }
+
+// notOurs refuses the namespace that the sockets are to be made in: it would
+// get a default route that leads back to itself.
+func notOurs(fd int) error {
+	var theirs, ours unix.Stat_t
+	if err := unix.Fstat(fd, &theirs); err != nil {
+		return fmt.Errorf("look at namespace: %w", err)
+	}
+	if err := unix.Stat("/proc/self/ns/net", &ours); err != nil {
+		return fmt.Errorf("look at our own namespace: %w", err)
+	}
+	if theirs.Dev == ours.Dev && theirs.Ino == ours.Ino {
+		return &SetupError{Step: "enter namespace", Err: errOurs, Remedy: "name a process that has a network namespace of its own, e.g. one started by `unshare -Urn`"}
+	}
+	return nil
+}
+
+var errOurs = errors.New("it is the one that we are in ourselves")
 
 // joinBy runs the helper.
 func (n *Network) joinBy(ctx context.Context, j joined) error {

@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -128,6 +129,23 @@ func TestJoinNothing(t *testing.T) {
 			err := newNetwork(t, sandbox.Config{}).Join(patience(t), ns)
 			if err == nil {
 				t.Error("no error")
+			}
+		})
+	}
+}
+
+// A namespace that the helper is in itself would lead back to itself.
+func TestJoinOurOwn(t *testing.T) {
+	lab.Need(t)
+	for name, ns := range map[string]sandbox.Namespace{
+		"process": {PID: os.Getpid()},
+		"path":    {Path: "/proc/self/ns/net"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := newNetwork(t, sandbox.Config{}).Join(patience(t), ns)
+			var setup *sandbox.SetupError
+			if !errors.As(err, &setup) || setup.Hint() == "" || !strings.Contains(err.Error(), "we are in ourselves") {
+				t.Errorf("error %v, want a hint at another namespace", err)
 			}
 		})
 	}

@@ -30,7 +30,7 @@ func TestWhatTheGuestSees(t *testing.T) {
 		{"no router advertisements", sandbox.Config{}, "show", []string{"/proc/sys/net/ipv6/conf/cleat0/accept_ra"}, "0"},
 		{"MTU", sandbox.Config{Interface: "eth7", MTU: 1500}, "show", []string{"/proc/sys/net/ipv6/conf/eth7/mtu"}, "1500"},
 		{"IPv6 address", sandbox.Config{}, "show", []string{"/proc/net/if_inet6"},
-			"00000000000000000000000000000001 01 80 10 80 lo fd636c65617400000000000000000064 02 40 00 82 cleat0"},
+			"00000000000000000000000000000001 01 80 10 80 lo fd636c65617400000000000000000100 02 40 00 82 cleat0"},
 		{"no IPv6", sandbox.Config{NoIPv6: true}, "show", []string{"/proc/net/if_inet6"}, "00000000000000000000000000000001 01 80 10 80 lo"},
 		{"low ports", sandbox.Config{}, "show", []string{"/proc/sys/net/ipv4/ip_unprivileged_port_start"}, "0"},
 		{"left to others", sandbox.Config{NoConfigure: true}, "show", []string{"/proc/net/if_inet6"}, "00000000000000000000000000000001 01 80 10 80 lo"},
