@@ -11,10 +11,30 @@ import (
 	"time"
 
 	"cleat/packet"
+	"cleat/usernet/guesttest"
 )
 
 // hooked is a change of a configuration.
 func hooked(h Hook) func(*Config) { return func(cfg *Config) { cfg.Hook = h } }
+
+// carriesBack carries a word from the far end to the guest.
+func (r *rig) carriesBack(c *guesttest.Conn, host net.Conn) {
+	r.Helper()
+	r.write(host, "answer")
+	if got := c.Expect(6); string(got) != "answer" {
+		r.Errorf("the guest reads %q", got)
+	}
+}
+
+// bothClose ends a connection in good order, the far end first.
+func (r *rig) bothClose(c *guesttest.Conn, host net.Conn) {
+	r.Helper()
+	host.Close()
+	c.ExpectFIN()
+	c.Send(packet.ACK|packet.FIN, nil)
+	r.g.Settle()
+	r.gone()
+}
 
 func TestHookWithATCPConn(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -36,54 +56,36 @@ func TestHookWithATCPConn(t *testing.T) {
 	host := r.accept(l.(*net.TCPListener))
 	c.Send(packet.ACK, []byte("through the proxy"))
 	r.reads(host, "greeting of the proxy's, through the proxy")
-	r.write(host, "answer")
-	if got := c.Expect(6); string(got) != "answer" {
-		t.Errorf("the guest reads %q", got)
-	}
-	host.Close()
-	c.ExpectFIN()
-	c.Send(packet.ACK|packet.FIN, nil)
-	r.g.Settle()
-	r.gone()
+	r.carriesBack(c, host)
+	r.bothClose(c, host)
 }
 
-// pipes is a hook that hands one end of a net.Pipe to the Stack and the other to
-// the test.
-func pipes() (Hook, chan net.Conn) {
+// piped is a guest's connection by a hook that hands one end of a net.Pipe to the
+// Stack and the other to the test.
+func piped(t *testing.T) (*rig, *guesttest.Conn, net.Conn) {
+	t.Helper()
 	far := make(chan net.Conn, 1)
-	return func(context.Context, Flow) Verdict {
+	r := newRig(t, hooked(func(context.Context, Flow) Verdict {
 		near, other := net.Pipe()
 		_ = other.SetDeadline(time.Now().Add(patience))
 		far <- other
 		return Verdict{Action: Use, Conn: near}
-	}, far
+	}))
+	c := r.conn(netip.AddrPortFrom(r.peer, 443))
+	c.Open()
+	return r, c, <-far
 }
 
 func TestHookWithAPipe(t *testing.T) {
-	hook, far := pipes()
-	r := newRig(t, hooked(hook))
-	c := r.conn(netip.AddrPortFrom(r.peer, 443))
-	c.Open()
-	host := <-far
+	r, c, host := piped(t)
 	c.Send(packet.ACK, []byte("through the pipe"))
 	r.reads(host, "through the pipe")
-	r.write(host, "answer")
-	if got := c.Expect(6); string(got) != "answer" {
-		t.Errorf("the guest reads %q", got)
-	}
-	host.Close()
-	c.ExpectFIN()
-	c.Send(packet.ACK|packet.FIN, nil)
-	r.g.Settle()
-	r.gone()
+	r.carriesBack(c, host)
+	r.bothClose(c, host)
 }
 
 func TestHookWithAPipeThatTheGuestCloses(t *testing.T) {
-	hook, far := pipes()
-	r := newRig(t, hooked(hook))
-	c := r.conn(netip.AddrPortFrom(r.peer, 443))
-	c.Open()
-	host := <-far
+	r, c, host := piped(t)
 	c.Send(packet.ACK|packet.FIN, []byte("all of it"))
 	got, err := io.ReadAll(host)
 	if err != nil || string(got) != "all of it" {
@@ -95,11 +97,7 @@ func TestHookWithAPipeThatTheGuestCloses(t *testing.T) {
 }
 
 func TestHookWithAPipeAndAReset(t *testing.T) {
-	hook, far := pipes()
-	r := newRig(t, hooked(hook))
-	c := r.conn(netip.AddrPortFrom(r.peer, 443))
-	c.Open()
-	host := <-far
+	r, c, host := piped(t)
 	c.Send(packet.RST, nil)
 	if _, err := io.ReadAll(host); err != nil {
 		t.Errorf("the far end reads %v, want the end", err)
@@ -108,11 +106,7 @@ func TestHookWithAPipeAndAReset(t *testing.T) {
 }
 
 func TestHookWithAPipeCarriesUrgentBytesAsOthers(t *testing.T) {
-	hook, far := pipes()
-	r := newRig(t, hooked(hook))
-	c := r.conn(netip.AddrPortFrom(r.peer, 443))
-	c.Open()
-	host := <-far
+	r, c, host := piped(t)
 	s := c.Segment(packet.ACK|packet.URG, []byte("ab!d"))
 	s.Urgent = 3
 	r.g.Send(s)
@@ -186,6 +180,16 @@ func (c *closeTeller) Close() error {
 	return c.Conn.Close()
 }
 
+// await waits for the Close.
+func (c *closeTeller) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-c.closed:
+	case <-time.After(patience):
+		t.Fatal("the late Conn is not closed")
+	}
+}
+
 func TestGuestIsFasterThanTheHook(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
@@ -200,11 +204,7 @@ func TestGuestIsFasterThanTheHook(t *testing.T) {
 	c.Send(packet.SYN, nil)
 	r.g.Silent()
 	c.SendAt(0, packet.RST, nil)
-	select {
-	case <-conn.closed:
-	case <-time.After(patience):
-		t.Fatal("the late Conn is not closed")
-	}
+	conn.await(t)
 	if !errors.Is(ended, context.Canceled) {
 		t.Errorf("the hook's context ended with %v", ended)
 	}
@@ -227,11 +227,7 @@ func TestStackEndsBeforeTheHook(t *testing.T) {
 	c.Send(packet.SYN, nil)
 	<-asked
 	r.stop()
-	select {
-	case <-conn.closed:
-	case <-time.After(patience):
-		t.Fatal("the late Conn is not closed")
-	}
+	conn.await(t)
 }
 
 func TestHooksContextEndsWithTheFlow(t *testing.T) {
@@ -244,11 +240,7 @@ func TestHooksContextEndsWithTheFlow(t *testing.T) {
 	if ctx.Err() != nil {
 		t.Error("the context ended before the flow")
 	}
-	host.Close()
-	c.ExpectFIN()
-	c.Send(packet.ACK|packet.FIN, nil)
-	r.g.Settle()
-	r.gone()
+	r.bothClose(c, host)
 	select {
 	case <-ctx.Done():
 	case <-time.After(patience):
