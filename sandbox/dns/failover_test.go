@@ -15,6 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// lookUp asks for the IPv4 address of example.com.
+func lookUp(t testing.TB, f *Forwarder) dnsmessage.Message {
+	t.Helper()
+	return unpack(t, exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA)))
+}
+
+// address is the first of an answer's, which is an IPv4 one.
+func address(m dnsmessage.Message) string {
+	return netip.AddrFrom4(m.Answers[0].Body.(*dnsmessage.AResource).A).String()
+}
+
+// firstIsFirst checks that the first of two servers is asked first.
+func firstIsFirst(t testing.TB, f *Forwarder) {
+	t.Helper()
+	if got := f.servers.plan(time.Now()).servers[0]; got != two()[0] {
+		t.Errorf("%v is asked first", got)
+	}
+}
+
 func TestFailover(t *testing.T) {
 	yes := func(t *testing.T, a string) fake { return says(t, "example.com A "+a) }
 	nxdomain := func(t *testing.T) fake { return fails(t, dnsmessage.RCodeNameError) }
@@ -119,10 +138,10 @@ func TestFailover(t *testing.T) {
 				c.servers(t, &s)
 				f := newForwarder(t, Config{Servers: two()}, &s)
 				start := time.Now()
-				m := unpack(t, exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA)))
+				m := lookUp(t, f)
 				got := m.RCode.String()
 				if len(m.Answers) > 0 {
-					got = netip.AddrFrom4(m.Answers[0].Body.(*dnsmessage.AResource).A).String()
+					got = address(m)
 				}
 				if took := time.Since(start); got != c.want || took != c.after {
 					t.Errorf("%s after %v, want %s after %v", got, took, c.want, c.after)
@@ -147,7 +166,7 @@ func TestASingleServerIsAskedAgain(t *testing.T) {
 		})
 		f := newForwarder(t, Config{}, &s)
 		start := time.Now()
-		if m := unpack(t, exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA))); len(m.Answers) != 1 || time.Since(start) != hedgeAfter {
+		if m := lookUp(t, f); len(m.Answers) != 1 || time.Since(start) != hedgeAfter {
 			t.Errorf("%v after %v", m.GoString(), time.Since(start))
 		}
 	})
@@ -161,8 +180,8 @@ func TestADeadServerCostsTimeOnlyOnce(t *testing.T) {
 		f := newForwarder(t, Config{Servers: two()}, &s)
 		once := func() (took time.Duration, by string) {
 			start := time.Now()
-			m := unpack(t, exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA)))
-			return time.Since(start), netip.AddrFrom4(m.Answers[0].Body.(*dnsmessage.AResource).A).String()
+			m := lookUp(t, f)
+			return time.Since(start), address(m)
 		}
 		slow := 0
 		start := time.Now()
@@ -217,11 +236,9 @@ func TestAServerThatIsOnlySlowKeepsItsPlace(t *testing.T) {
 				s.set("192.0.2.2", says(t, "example.com A 198.51.100.2"))
 				f := newForwarder(t, Config{Servers: two()}, &s)
 				for range 10 {
-					exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA))
+					lookUp(t, f)
 				}
-				if got := f.servers.plan(time.Now()).servers[0]; got != two()[0] {
-					t.Errorf("%v is asked first", got)
-				}
+				firstIsFirst(t, f)
 			})
 		})
 	}
@@ -232,7 +249,7 @@ func TestADeadServerThatIsAloneIsNotProbedBesides(t *testing.T) {
 		var s fakes
 		f := newForwarder(t, Config{}, &s)
 		for i := range 5 {
-			exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA))
+			lookUp(t, f)
 			if n := s.count("192.0.2.1"); n != defaultAttempts*(i+1) {
 				t.Errorf("asked %d times for %d questions", n, i+1)
 			}
@@ -250,11 +267,9 @@ func TestAServerWithStrangeAnswersKeepsItsPlace(t *testing.T) {
 	s.set("192.0.2.2", says(t, "example.com A 198.51.100.2"))
 	f := newForwarder(t, Config{Servers: two()}, &s)
 	for range 3 {
-		exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA))
+		lookUp(t, f)
 	}
-	if got := f.servers.plan(time.Now()).servers[0]; got != two()[0] {
-		t.Errorf("%v is asked first", got)
-	}
+	firstIsFirst(t, f)
 }
 
 func TestRunningOutOfDescriptorsIsNoServersFault(t *testing.T) {
@@ -269,11 +284,11 @@ func TestRunningOutOfDescriptorsIsNoServersFault(t *testing.T) {
 			}
 			return s.dial(ctx, network, server)
 		}}, nil)
-		if m := unpack(t, exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA))); m.RCode != dnsmessage.RCodeServerFailure {
+		if m := lookUp(t, f); m.RCode != dnsmessage.RCodeServerFailure {
 			t.Error(m.GoString())
 		}
 		full = false
-		exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA))
+		lookUp(t, f)
 		if n := s.count("192.0.2.2"); n != 0 {
 			t.Errorf("the second server was asked %d times", n)
 		}
