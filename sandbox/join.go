@@ -1,11 +1,14 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 
 	"cleat/internal/sys"
 
@@ -227,14 +230,29 @@ func (ns Namespace) watch(net int) (watch, error) {
 	if ns.Stay {
 		return w, nil
 	}
-	if ns.PID > 0 {
-		fd, err := unix.PidfdOpen(ns.PID, 0)
+	if pid := cmp.Or(ns.PID, processOf(ns.Path)); pid > 0 {
+		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
-			return w, fmt.Errorf("watch process %d: %w", ns.PID, err)
+			return w, fmt.Errorf("watch process %d: %w", pid, err)
 		}
 		return w, w.process(fd)
 	}
 	id, err := idOf(net)
 	w.path, w.id = ns.Path, id
 	return w, err
+}
+
+// processOf is the process that a path below /proc belongs to, or 0. Such a
+// path can't be looked at again by a sealed process, and goes with its process.
+func processOf(path string) int {
+	rest, ok := strings.CutPrefix(filepath.Clean(path), "/proc/")
+	if !ok {
+		return 0
+	}
+	id, _, _ := strings.Cut(rest, "/")
+	pid, err := strconv.Atoi(id)
+	if err != nil || pid < 0 {
+		return 0
+	}
+	return pid
 }

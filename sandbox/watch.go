@@ -84,11 +84,21 @@ func (w *watch) waitPath(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		var st unix.Stat_t
-		if err := unix.Stat(w.path, &st); err != nil || (namespaceID{st.Dev, st.Ino}) != w.id {
+		if w.gone() {
 			return nil
 		}
 	}
+}
+
+// gone tells whether the path names the namespace no more. That it can't be
+// looked at does not say so.
+func (w *watch) gone() bool {
+	var st unix.Stat_t
+	err := unix.Stat(w.path, &st)
+	if err != nil {
+		return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
+	}
+	return namespaceID{st.Dev, st.Ino} != w.id
 }
 
 func (w *watch) close() {
