@@ -169,9 +169,12 @@ func TestHostsThatReadNothing(t *testing.T) {
 				b, _ := io.ReadAll(p.host)
 				got <- string(b)
 			}()
-			r.until("its queue is empty", func() bool { return r.flow(p.c).queue.bytes == 0 })
+			r.until("its window opens", func() bool {
+				f := r.flow(p.c)
+				return f.queue.bytes == 0 && f.rcvEdge-f.rcvNxt > 100
+			})
 			p.c.Send(packet.ACK|packet.FIN, []byte("end"))
-			r.last(r.g.Settle(), p.c.Acks())
+			r.g.Await(p.c.Acks())
 			select {
 			case b := <-got:
 				if b != want {

@@ -360,7 +360,7 @@ func (f *tcpFlow) offer() uint16 {
 // shouldOffer tells whether the window has grown so much that the guest, which
 // may be waiting, must hear of it.
 func (f *tcpFlow) shouldOffer() bool {
-	room := min(f.window, f.s.tcp.share) - f.queue.bytes
+	window := min(f.window, f.s.tcp.share)
 	open := int(f.rcvEdge - f.rcvNxt)
-	return open < f.window/2 && room-open >= f.window/4
+	return open < window/2 && window-f.queue.bytes-open >= window/4
 }

@@ -457,3 +457,25 @@ func TestTinySegmentsToAHostThatDoesNotRead(t *testing.T) {
 	r.reads(host, "end")
 	r.readsEOF(host)
 }
+
+// A connection whose share has become small beside the window that it once had
+// must be told when its queue is empty: the guest waits for nothing else.
+func TestClosedWindowIsOpenedByAnEmptyQueue(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.open()
+	r.do(func() {
+		f := r.flow(c)
+		for _, window := range []int{firstWindow, 1 << 20, maxWindow} {
+			for _, share := range []int{leastWindow, 700 << 10, maxWindow} {
+				f.window, r.s.tcp.share, f.rcvEdge = window, share, f.rcvNxt
+				if !f.shouldOffer() {
+					t.Errorf("window %d, share %d: a closed window stays closed", window, share)
+				}
+				if f.rcvEdge += uint32(min(window, share)); f.shouldOffer() {
+					t.Errorf("window %d, share %d: an open window is offered again", window, share)
+				}
+			}
+		}
+	})
+	r.stop()
+}
