@@ -82,11 +82,12 @@ func newRootCmd() *cobra.Command {
 func newBareRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cleat COMMAND",
-		Short: "measure container networks and say which to use",
+		Short: "measure container networks, and give a process one of its own",
 		Long: `Cleat builds every kind of container network that this machine can make,
 measures them against each other, and says which to use and why. It works inside
 namespaces of its own: the host's network is not touched, and root is not needed
-except where the kernel demands it.
+except where the kernel demands it. And it runs a command in a network of its
+own, without root, with a say in what that may reach.
 
 Exit codes: 0 done, 1 failed, 2 used wrongly (nothing was started), 3 a
 regression was found, 130 stopped by Ctrl-C after writing what there was.`,
@@ -94,7 +95,10 @@ regression was found, 130 stopped by Ctrl-C after writing what there was.`,
   cleat bench quick
 
   # what the machine can make, and what it lacks for the rest
-  cleat bench list`,
+  cleat bench list
+
+  # a shell with a network of its own
+  cleat run -- bash`,
 		Version:           version(),
 		Args:              noArgsButCommands,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

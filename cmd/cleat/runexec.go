@@ -259,9 +259,12 @@ func (r *runner) end() {
 // setupError adds what to do about a network that could not be made.
 func setupError(err error) error {
 	var setup *sandbox.SetupError
+	var file *os.PathError
 	switch {
 	case errors.As(err, &setup):
 		return withHint(err, setup.Hint())
+	case errors.As(err, &file) && errors.Is(err, syscall.EACCES):
+		return withHint(err, "it is another user's: run it as that user, or with sudo")
 	case errors.Is(err, syscall.EADDRINUSE):
 		return withHint(err, "another program listens there: publish another port, or :PORT for any free one; `ss -ltunp` shows which")
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
