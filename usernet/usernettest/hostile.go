@@ -16,7 +16,7 @@ import (
 func hostileCases() []Case {
 	return append(families(func(f Family) Case {
 		return Case{Name: "hostile/forged-source", Needs: []Ability{Policy}, Alone: true, Check: func(x *X, s *Scene) { forged(x, s, f) }}
-	}), Case{Name: "hostile/garbage", Needs: []Ability{Sockets}, Alone: true, Check: garbage})
+	}), Case{Name: "hostile/garbage", Needs: []Ability{Sockets, IPv6}, Alone: true, Check: garbage})
 }
 
 // forged sends from an address that the guest gave itself.

@@ -108,9 +108,7 @@ func startSlirp(ctx context.Context, s *Site, o Options) (*Instance, error) {
 	for _, fw := range o.Forwards {
 		for n := range fw.Count {
 			if err := slirpForward(ctx, socket, fw, n); err != nil {
-				i.Proc.Kill()
-				i.Proc.Wait()
-				return nil, err
+				return nil, s.abandon(i, err)
 			}
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"cleat/lab"
@@ -82,8 +81,6 @@ func forwarded() []Forward {
 	return out
 }
 
-var resolver sync.Once
-
 // Conditions are what a case wants of the world.
 type Conditions struct {
 	NoPing bool // ordinary users of the host may not ping
@@ -100,8 +97,7 @@ func NewSite(c Conditions) (*Site, error) {
 }
 
 func (s *Site) build(c Conditions) error {
-	var err error
-	resolver.Do(func() { err = useOutsideResolver() })
+	err := useOutsideResolver()
 	if err != nil {
 		return err
 	}
@@ -226,19 +222,23 @@ func changeRoute(n *lab.Node, to netip.Prefix, via netip.Addr, kind int, change 
 }
 
 // useOutsideResolver makes this process and its children, which live in a mount
-// namespace of the lab's own, ask the outside for names.
+// namespace of the lab's own, ask the outside for names. Once is enough.
 func useOutsideResolver() error {
+	const conf = "/etc/resolv.conf"
+	want := fmt.Sprintf("nameserver %s\nnameserver %s\n", OutsideAddr(V4), OutsideAddr(V6))
+	if now, err := os.ReadFile(conf); err == nil && string(now) == want {
+		return nil
+	}
 	f, err := os.CreateTemp("", "resolv.conf")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	fmt.Fprintf(f, "nameserver %s\nnameserver %s\n", OutsideAddr(V4), OutsideAddr(V6))
-	if err := f.Chmod(0o644); err != nil {
+	_, err = f.WriteString(want)
+	if err := errors.Join(err, f.Chmod(0o644)); err != nil {
 		return err
 	}
-	const conf = "/etc/resolv.conf"
 	if err := unix.Mount(f.Name(), conf, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s to %s: %w", f.Name(), conf, err)
 	}

@@ -163,12 +163,12 @@ func try(ctx context.Context, name string, s Settings, f func(*X)) Result {
 		case <-done:
 		case <-time.After(s.patience()):
 		}
-		x.mu.Lock()
-		if x.verdict == Pass {
-			x.verdict, x.why = Fail, errPatience.Error()
-		}
-		x.mu.Unlock()
 	}
+	x.mu.Lock()
+	if x.verdict == Pass && ctx.Err() != nil {
+		x.verdict, x.why = Fail, errPatience.Error()
+	}
+	x.mu.Unlock()
 	x.cleanup()
 	x.mu.Lock()
 	defer x.mu.Unlock()
