@@ -42,7 +42,7 @@ func (t *tcpTable) acknowledge(awake bool) {
 		switch {
 		case !f.dirty || f.state < answered || f.state == finished:
 			f.dirty = false
-		case all, f.burst >= f.window/4, awake && f.burst > spinMaxBytes:
+		case all, f.burst >= min(f.window, t.share)/4, awake && f.burst > spinMaxBytes:
 			f.sendACK()
 		default:
 			rest = append(rest, f)
