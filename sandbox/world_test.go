@@ -9,13 +9,9 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"sync"
 	"testing"
 
-	"cleat/lab"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+	"cleat/lab/labtest"
 )
 
 // The world outside: addresses on the lab's loopback.
@@ -24,32 +20,11 @@ const (
 	outside6 = "2001:db8::1"
 )
 
-var settleWorld = sync.OnceValue(func() error {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		return err
-	}
-	for _, a := range []string{outside4 + "/32", outside6 + "/128"} {
-		addr, err := netlink.ParseAddr(a)
-		if err != nil {
-			return err
-		}
-		addr.Flags = unix.IFA_F_NODAD
-		if err := netlink.AddrReplace(lo, addr); err != nil {
-			return err
-		}
-	}
-	return os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 0"), 0)
-})
-
 // world makes the outside, in the lab.
 func world(t *testing.T) {
 	t.Helper()
-	lab.Need(t)
-	if err := settleWorld(); err != nil {
+	labtest.World(t, outside4, outside6)
+	if err := os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 0"), 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -58,29 +33,14 @@ func world(t *testing.T) {
 // what it sends comes back after that if echo is set.
 func answerTCP(t *testing.T, addr, text string, echo bool) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				io.WriteString(c, text)
-				if echo {
-					io.Copy(c, c)
-				} else {
-					io.Copy(io.Discard, c)
-				}
-			}()
+	return labtest.Serve(t, nil, net.JoinHostPort(addr, "0"), func(c net.Conn) {
+		io.WriteString(c, text)
+		if echo {
+			io.Copy(c, c)
+		} else {
+			io.Copy(io.Discard, c)
 		}
-	}()
-	return l.Addr().(*net.TCPAddr).AddrPort()
+	})
 }
 
 // answerUDP answers each datagram with the text.
@@ -139,20 +99,5 @@ func at(a netip.AddrPort, addr string) string { return fmt.Sprintf("%s:%d", addr
 // answerThenClose says a text to each client and closes.
 func answerThenClose(t *testing.T, text string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", outside4+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			io.WriteString(c, text)
-			c.Close()
-		}
-	}()
-	return l.Addr().String()
+	return labtest.Serve(t, nil, outside4+":0", labtest.Say(text)).String()
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,10 +16,10 @@ import (
 
 	"cleat/compat/pasta"
 	"cleat/lab"
+	"cleat/lab/labtest"
 	"cleat/netns"
 	"cleat/sandbox"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -71,7 +70,7 @@ func run(t *testing.T, args ...string) (out string, code int) {
 // guest is a namespace with a name in the file system.
 func guest(t *testing.T) (ns *netns.NS, path string) {
 	t.Helper()
-	loopback(t)
+	labtest.World(t)
 	ns, err := netns.New("guest")
 	if err != nil {
 		t.Fatal(err)
@@ -83,19 +82,6 @@ func guest(t *testing.T) (ns *netns.NS, path string) {
 	}
 	t.Cleanup(func() { netns.Unpin(path) })
 	return ns, path
-}
-
-// loopback brings the host's loopback up: in a lab it is down.
-func loopback(t *testing.T) {
-	t.Helper()
-	lab.Need(t)
-	lo, err := netlink.LinkByName("lo")
-	if err == nil {
-		err = netlink.LinkSetUp(lo)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // helper reads the process id that pasta left, and sees to it that the process
@@ -126,31 +112,6 @@ func wait(t *testing.T, pid int) unix.WaitStatus {
 		t.Fatalf("wait for helper %d: %v", pid, err)
 	}
 	return s
-}
-
-// answering listens and answers each connection with a word.
-func answering(t *testing.T, in *netns.NS, address, word string) netip.AddrPort {
-	t.Helper()
-	var l net.Listener
-	err := in.Do(func() (err error) {
-		l, err = net.Listen("tcp", address)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			fmt.Fprint(c, word)
-			c.Close()
-		}
-	}()
-	return netip.MustParseAddrPort(l.Addr().String())
 }
 
 // ask connects from a namespace and returns what is answered.
@@ -210,9 +171,9 @@ const noForwards = "-t none -u none -T none -U none"
 func TestAttach(t *testing.T) {
 	inside, path := guest(t)
 	host := current(t)
-	inner := answering(t, inside, "0.0.0.0:80", "inside")
-	outer := answering(t, host, "127.0.0.1:0", "outside")
-	taken := answering(t, host, "127.0.0.1:0", "taken")
+	inner := labtest.Serve(t, inside, "0.0.0.0:80", labtest.Say("inside"))
+	outer := labtest.Serve(t, host, "127.0.0.1:0", labtest.Say("outside"))
+	taken := labtest.Serve(t, host, "127.0.0.1:0", labtest.Say("taken"))
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	args := fmt.Sprintf("--config-net -t 127.0.0.1/18080:%d -u none -T 15432:%d -U none --quiet --pid %s --netns %s", inner.Port(), outer.Port(), pidFile, path)
 	if out, code := run(t, strings.Fields(args)...); code != 0 || out != "" {
@@ -262,10 +223,10 @@ func TestFollows(t *testing.T) {
 		t.Fatalf("exit code %d:\n%s", code, out)
 	}
 	helper(t, pidFile)
-	answering(t, host, "0.0.0.0:18080", "taken")
-	answering(t, inside, "0.0.0.0:18080", "inside, in vain")
-	answering(t, inside, "0.0.0.0:18081", "inside")
-	answering(t, host, "127.0.0.1:18082", "outside")
+	labtest.Serve(t, host, "0.0.0.0:18080", labtest.Say("taken"))
+	labtest.Serve(t, inside, "0.0.0.0:18080", labtest.Say("inside, in vain"))
+	labtest.Serve(t, inside, "0.0.0.0:18081", labtest.Say("inside"))
+	labtest.Serve(t, host, "127.0.0.1:18082", labtest.Say("outside"))
 	for _, r := range []struct {
 		from          *netns.NS
 		address, want string
@@ -287,7 +248,7 @@ func TestFollows(t *testing.T) {
 // TestFailures: an exit code, a text, and nothing left behind.
 func TestFailures(t *testing.T) {
 	_, path := guest(t)
-	taken := answering(t, current(t), "127.0.0.1:0", "taken")
+	taken := labtest.Serve(t, current(t), "127.0.0.1:0", labtest.Say("taken"))
 	dir := t.TempDir()
 	rows := []struct{ name, args, text string }{
 		{"no such namespace", "--netns " + dir + "/none", "none: no such file or directory"},
@@ -369,7 +330,7 @@ func TestForeground(t *testing.T) {
 
 // TestSpawn runs commands, whose end is ours.
 func TestSpawn(t *testing.T) {
-	loopback(t)
+	labtest.World(t)
 	t.Setenv("SHELL", "/bin/true")
 	rows := []struct {
 		name string

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"cleat/compat/slirp4netns"
 	"cleat/lab"
+	"cleat/lab/labtest"
 	"cleat/netns"
 	"cleat/sandbox"
 
@@ -40,15 +40,8 @@ func program(args ...string) *exec.Cmd {
 // sleeper is a process in a network namespace of its own.
 func sleeper(t *testing.T) (pid string, inside *netns.NS) {
 	t.Helper()
-	lab.Need(t)
-	lo, err := netlink.LinkByName("lo")
-	if err == nil {
-		err = netlink.LinkSetUp(lo)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	inside, err = netns.New("guest")
+	labtest.World(t)
+	inside, err := netns.New("guest")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,21 +97,6 @@ func in(t *testing.T, ns *netns.NS, f func() error) {
 	}
 }
 
-// answering listens and answers each connection with a word.
-func answering(t *testing.T, l net.Listener, word string) {
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			fmt.Fprint(c, word)
-			c.Close()
-		}
-	}()
-}
-
 func ask(network, address, request string) (string, error) {
 	c, err := net.Dial(network, address)
 	if err != nil {
@@ -135,11 +113,8 @@ func ask(network, address, request string) (string, error) {
 // TestServe is a life: ready, out, a port by the API, and the end by --exit-fd.
 func TestServe(t *testing.T) {
 	pid, inside := sleeper(t)
-	outer, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	answering(t, outer, "outside")
+	outer := labtest.Serve(t, nil, "127.0.0.1:0", labtest.Say("outside"))
+	labtest.Serve(t, inside, "0.0.0.0:80", labtest.Say("inside"))
 	socket := filepath.Join(t.TempDir(), "api")
 	cmd, ready, hangUp := start(t, "-c", "-r", "3", "-e", "4", "-a", socket, "--cidr=10.0.7.0/24", "--mtu=9000", pid, "net7")
 	if ready != "1" {
@@ -157,15 +132,9 @@ func TestServe(t *testing.T) {
 		if link.MTU != 9000 || len(addrs) == 0 || addrs[0].String() != "10.0.7.100/24" {
 			t.Errorf("MTU %d, addresses %v", link.MTU, addrs)
 		}
-		port := netip.MustParseAddrPort(outer.Addr().String()).Port()
-		if got, err := ask("tcp", fmt.Sprintf("10.0.7.2:%d", port), ""); got != "outside" || err != nil {
+		if got, err := ask("tcp", fmt.Sprintf("10.0.7.2:%d", outer.Port()), ""); got != "outside" || err != nil {
 			t.Errorf("the host's loopback by the gateway: %q, %v", got, err)
 		}
-		l, err := net.Listen("tcp", "0.0.0.0:80")
-		if err != nil {
-			return err
-		}
-		answering(t, l, "inside")
 		return nil
 	})
 

@@ -13,8 +13,7 @@ import (
 	"testing"
 
 	"cleat/lab"
-
-	"github.com/vishvananda/netlink"
+	"cleat/lab/labtest"
 )
 
 // The examples run a command that connects to an address and prints what it
@@ -42,52 +41,16 @@ func connect(addr string) string {
 	return string(said)
 }
 
+// The addresses of the world outside.
 const (
 	outside = "192.0.2.1"
 	another = "198.51.100.1"
 )
 
-// world gives the lab's loopback the addresses of the outside.
-func world(t *testing.T) {
+// serve listens on a port of an address and talks to each client.
+func serve(t *testing.T, addr string, talk func(net.Conn)) (host string) {
 	t.Helper()
-	lab.Need(t)
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range []string{outside, another} {
-		if err := netlink.AddrReplace(lo, &netlink.Addr{IPNet: netlink.NewIPNet(net.ParseIP(a))}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// serve says a word to each client of an address.
-func serve(t *testing.T, addr, word string) (host string) {
-	t.Helper()
-	return listen(t, addr, func(c net.Conn) { io.WriteString(c, word) })
-}
-
-func listen(t *testing.T, addr string, talk func(net.Conn)) string {
-	t.Helper()
-	l, err := net.Listen("tcp", addr+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { defer c.Close(); talk(c) }()
-		}
-	}()
-	return l.Addr().String()
+	return labtest.Serve(t, nil, addr+":0", talk).String()
 }
 
 // example builds an example and runs it with the arguments.
@@ -117,16 +80,16 @@ func self(t *testing.T) string {
 }
 
 func TestMinimal(t *testing.T) {
-	world(t)
-	server := serve(t, outside, "hello")
+	labtest.World(t, outside, another)
+	server := serve(t, outside, labtest.Say("hello"))
 	if out, _ := example(t, "minimal", self(t), "connect", server); out != "hello\n" {
 		t.Errorf("got %q", out)
 	}
 }
 
 func TestFirewall(t *testing.T) {
-	world(t)
-	yes, no := serve(t, outside, "yes"), serve(t, another, "no")
+	labtest.World(t, outside, another)
+	yes, no := serve(t, outside, labtest.Say("yes")), serve(t, another, labtest.Say("no"))
 	out, errs := example(t, "firewall", outside+"/32", self(t), "connect", yes, no)
 	if out != "yes\nno connection\n" {
 		t.Errorf("got %q", out)
@@ -137,10 +100,10 @@ func TestFirewall(t *testing.T) {
 }
 
 func TestSOCKS5(t *testing.T) {
-	world(t)
-	server := serve(t, outside, "through the proxy")
+	labtest.World(t, outside, another)
+	server := serve(t, outside, labtest.Say("through the proxy"))
 	asked := make(chan string, 1)
-	proxy := listen(t, "127.0.0.1", func(c net.Conn) {
+	proxy := serve(t, "127.0.0.1", func(c net.Conn) {
 		if err := socks(c, asked); err != nil {
 			t.Error(err)
 		}

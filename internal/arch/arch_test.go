@@ -70,6 +70,7 @@ var rooms = map[string]room{
 	"compat/portspec":    {brains, nil},
 
 	"lab":                 {hands, []string{"link", "netns"}},
+	"lab/labtest":         {hands, []string{"lab", "netns"}},
 	"lab/vm":              {hands, nil},
 	"link":                {hands, []string{"netns"}},
 	"netns":               {hands, nil},

@@ -27,6 +27,7 @@
 //	          journal        what a helper says, where somebody may read it
 //	          portspec       pasta's way to say which ports lead where
 //	HANDS   lab              hosts, cables and switches made of namespaces       → link, netns
+//	          labtest        the world outside of a lab, for tests                → lab, netns
 //	          vm             the same tests under other kernels, in QEMU
 //	        link             kernel links, one file a kind                       → netns
 //	        netns            create, enter and find network namespaces
