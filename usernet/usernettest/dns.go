@@ -74,39 +74,50 @@ func dnsCases() []Case {
 // nameserver runs the outside's nameserver for the case.
 func (x *X) nameserver(s *Scene) {
 	for _, f := range []Family{V4, V6} {
-		c := x.packets(s.Outside, netip.AddrPortFrom(OutsideAddr(f), 53))
-		go func() {
-			buf := make([]byte, 1500)
-			for {
-				n, from, err := c.ReadFromUDPAddrPort(buf)
-				if err != nil {
-					return
-				}
-				c.WriteToUDPAddrPort(answer(buf[:n], 512), from)
-			}
-		}()
-		l := x.listen(s.Outside, netip.AddrPortFrom(OutsideAddr(f), 53))
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go answerStream(c)
-			}
-		}()
+		x.answerAt(s, netip.AddrPortFrom(OutsideAddr(f), 53), names)
 	}
 }
 
+// liar runs a nameserver that gives every name the addresses of another server.
+func (x *X) liar(s *Scene, at netip.AddrPort) {
+	x.answerAt(s, at, func(string) int { return farOther })
+}
+
+// answerAt answers questions by UDP and TCP; last is the last part of a name's
+// addresses.
+func (x *X) answerAt(s *Scene, at netip.AddrPort, last func(name string) int) {
+	c := x.packets(s.Outside, at)
+	go func() {
+		buf := make([]byte, 1500)
+		for {
+			n, from, err := c.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			c.WriteToUDPAddrPort(answer(buf[:n], 512, last), from)
+		}
+	}()
+	l := x.listen(s.Outside, at)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go answerStream(c, last)
+		}
+	}()
+}
+
 // answerStream answers what comes by TCP (RFC 1035, section 4.2.2).
-func answerStream(c net.Conn) {
+func answerStream(c net.Conn, last func(string) int) {
 	defer c.Close()
 	for {
 		q, err := readMessage(c)
 		if err != nil {
 			return
 		}
-		if err := writeMessage(c, answer(q, 1<<16)); err != nil {
+		if err := writeMessage(c, answer(q, 1<<16, last)); err != nil {
 			return
 		}
 	}
@@ -128,7 +139,7 @@ func writeMessage(w io.Writer, b []byte) error {
 }
 
 // answer is the reply to a query, truncated to most bytes.
-func answer(query []byte, most int) []byte {
+func answer(query []byte, most int, lastOf func(string) int) []byte {
 	var q dnsmessage.Message
 	if q.Unpack(query) != nil || len(q.Questions) != 1 {
 		return nil
@@ -138,7 +149,7 @@ func answer(query []byte, most int) []byte {
 		Questions: q.Questions,
 	}
 	name := q.Questions[0].Name
-	last := names(strings.ToLower(name.String()))
+	last := lastOf(strings.ToLower(name.String()))
 	head := dnsmessage.ResourceHeader{Name: name, Class: dnsmessage.ClassINET, Type: q.Questions[0].Type, TTL: 1}
 	var body dnsmessage.ResourceBody
 	switch t := q.Questions[0].Type; {

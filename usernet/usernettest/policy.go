@@ -98,6 +98,11 @@ func onlyCases() []Case {
 				visit{"tcp", at(netip.Addr{}, 8001), nameServer, true}, visit{"tcp", at(netip.Addr{}, 8001), nameOther, false},
 				visit{"tcp", at(other4, 8001), "", false})},
 	}
+	for _, proto := range []string{"udp", "tcp"} {
+		cases = append(cases, Case{Name: "policy/forged-name/" + proto, Needs: []Ability{Policy, NamePolicy, DNS},
+			Options: Options{Rules: []Rule{{Allow: true, Target: "server.example"}}},
+			Check:   func(x *X, s *Scene) { forgedName(x, s, proto) }})
+	}
 	for _, proto := range []string{"tcp", "udp"} {
 		cases = append(cases, Case{Name: "policy/host-loopback-closed/" + proto, Needs: []Ability{Policy}, Check: func(x *X, s *Scene) {
 			x.openAt(s.Host, proto, netip.MustParseAddrPort("127.0.0.1:8009"))
@@ -116,6 +121,23 @@ func onlyCases() []Case {
 		cases[i].Alone = cases[i].Options.Rules != nil
 	}
 	return cases
+}
+
+// forgedName: a guest that asks a lying nameserver, or makes one lie, gets no
+// further by what it is told.
+func forgedName(x *X, s *Scene, proto string) {
+	x.openAll(s.Outside)
+	x.nameserver(s)
+	// It sits where the rules let the guest go.
+	liar := netip.AddrPortFrom(far(V4, farServer), 53)
+	x.liar(s, liar)
+	_, err := x.lookup(s, "udp", s.Nameserver[V4], nameServer, V4)
+	x.Must(err)
+	if got, err := x.lookup(s, proto, liar, nameServer, V4); err == nil {
+		x.Notef("%s says that %s is at %v", liar, nameServer, got)
+	}
+	x.visit(s, visit{"tcp", netip.AddrPortFrom(far(V4, farOther), 8001), "", false})
+	x.visit(s, visit{"tcp", netip.AddrPortFrom(far(V4, farServer), 8001), "", true})
 }
 
 // openAll runs servers for all visits outside.
