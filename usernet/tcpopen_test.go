@@ -311,15 +311,28 @@ func TestConnectTimesOut(t *testing.T) {
 	}
 }
 
-// deafListener is a port of the host's loopback whose queue is full: the kernel
-// drops further SYNs.
-func (r *rig) deafListener() netip.AddrPort {
+// deaf is a port of the host's loopback whose queue is full: the kernel drops
+// further SYNs.
+type deaf struct {
+	at     netip.AddrPort // as the guest calls it
+	fd     int
+	closed func() // it was closed already
+}
+
+func (r *rig) deafListener() netip.AddrPort { return r.deafListenerFD().at }
+
+func (r *rig) deafListenerFD() deaf {
 	r.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.Cleanup(func() { unix.Close(fd) })
+	open := true
+	r.Cleanup(func() {
+		if open {
+			unix.Close(fd)
+		}
+	})
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: loopback4.As4()}); err != nil {
 		r.Fatal(err)
 	}
@@ -337,7 +350,7 @@ func (r *rig) deafListener() netip.AddrPort {
 		r.Fatal(err)
 	}
 	r.Cleanup(func() { c.Close() })
-	return netip.AddrPortFrom(r.peer, at.Port())
+	return deaf{at: netip.AddrPortFrom(r.peer, at.Port()), fd: fd, closed: func() { open = false }}
 }
 
 func TestSYNRepeatedWhileConnecting(t *testing.T) {
