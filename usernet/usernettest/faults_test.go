@@ -26,6 +26,7 @@ func TestFaultsAreFound(t *testing.T) {
 		{"corrupts", "integrity/to-server/out/v4"},
 		{"corrupts", "integrity/both-ways-at-once/in/v6"},
 		{"loses-bytes", "integrity/to-client/out/v4"},
+		{"corrupts", "churn/mixed/out/v4"},
 		{"drops-FIN", "close/half-inside/out/v4"},
 		{"drops-FIN", "close/simultaneous/in/v6"},
 		{"drops-RST", "close/reset-outside/out/v4"},
@@ -49,6 +50,9 @@ func TestFaultsAreFound(t *testing.T) {
 		{"none", "policy/deny-name"},
 		{"none", "policy/only-one-port"},
 		{"none", "policy/metadata"},
+		{"none", "policy/link-local"},
+		{"none", "policy/forged-name/udp"},
+		{"none", "hostile/forged-source/v4"},
 	} {
 		t.Run(f.fault+"/"+f.found, func(t *testing.T) {
 			c, ok := byName[f.found]
