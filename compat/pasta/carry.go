@@ -1,6 +1,7 @@
 package pasta
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -19,7 +20,7 @@ import (
 // carry makes the network that the options ask for and carries bytes until its
 // namespace, or its command, ends. The command's end is an exitStatus.
 func (o Options) carry(f *files, log *journal.Journal) error {
-	host, err := ReadHost(firstName(o.Template, o.OutLink4), firstName(o.Template, o.OutLink6))
+	host, err := ReadHost(cmp.Or(o.Template, o.OutLink4), cmp.Or(o.Template, o.OutLink6))
 	if err != nil {
 		return err
 	}
@@ -77,11 +78,7 @@ func (o Options) settle(f *files, log *journal.Journal) error {
 		return err
 	}
 	if f.log != nil {
-		limit := o.LogBytes
-		if limit == 0 {
-			limit = 1 << 20
-		}
-		log.ToFile(f.log, limit)
+		log.ToFile(f.log, cmp.Or(o.LogBytes, usualLog))
 	} else if f.ready != nil {
 		if err := log.ToSyslog(); err != nil {
 			log.Infof("no system log: %v", err)
@@ -195,7 +192,7 @@ func (o Options) beginCommand(ctx context.Context, n *sandbox.Network, f *files)
 func command(words []string) (*exec.Cmd, error) {
 	var cmd *exec.Cmd
 	if len(words) == 0 {
-		shell := firstName(os.Getenv("SHELL"), "/bin/sh")
+		shell := cmp.Or(os.Getenv("SHELL"), "/bin/sh")
 		cmd = exec.Command(shell)
 		cmd.Args[0] = "-" + filepath.Base(shell)
 	} else {

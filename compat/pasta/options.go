@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"cleat/compat/getopt"
@@ -143,13 +144,8 @@ func pair(field func(*Options) *[]netip.Addr, ok func(netip.Addr) bool) func(*Op
 }
 
 func keepLast(list *[]netip.Addr, a netip.Addr) {
-	kept := []netip.Addr{}
-	for _, b := range *list {
-		if b.Is4() != a.Is4() {
-			kept = append(kept, b)
-		}
-	}
-	*list = append(kept, a)
+	others := slices.DeleteFunc(*list, func(b netip.Addr) bool { return b.Is4() == a.Is4() })
+	*list = append(others, a)
 }
 
 // ofFamily is the address of the list with the family, or the invalid one.

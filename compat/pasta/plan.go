@@ -1,6 +1,7 @@
 package pasta
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -52,10 +53,7 @@ func (o Options) Plan(h Host) (Plan, error) {
 	p.resolver()
 	p.namespace()
 	p.Config.Outbound4, p.Config.Outbound6 = o.Outbound4, o.Outbound6
-	p.Config.OutboundInterface = o.OutLink4
-	if o.OutLink4 == "" {
-		p.Config.OutboundInterface = o.OutLink6
-	}
+	p.Config.OutboundInterface = cmp.Or(o.OutLink4, o.OutLink6)
 	if o.NoTCP || o.NoUDP || o.NoICMP {
 		p.Config.Policy = without{tcp: o.NoTCP, udp: o.NoUDP, icmp: o.NoICMP}
 	}
@@ -75,7 +73,7 @@ type planner struct {
 // addresses decides about families, the device and its addresses.
 func (p *planner) addresses() {
 	c, o := &p.Config, p.o
-	c.Interface = firstName(o.Interface, p.h.Link4.Link, p.h.Link6.Link, "tap0")
+	c.Interface = cmp.Or(o.Interface, p.h.Link4.Link, p.h.Link6.Link, "tap0")
 	c.MTU = o.MTU
 	if o.KeepMTU {
 		c.MTU = 1500 // what the kernel gives a new TUN
@@ -117,15 +115,6 @@ func resemble(t Template, addr netip.Prefix, gateway netip.Addr, localAddr netip
 		gateway = localGateway
 	}
 	return addr, gateway
-}
-
-func firstName(names ...string) string {
-	for _, n := range names {
-		if n != "" {
-			return n
-		}
-	}
-	return ""
 }
 
 // mappings decides which addresses lead to the host.

@@ -112,9 +112,11 @@ func applyQuiet(o *Options, _ string) error {
 	return nil
 }
 
-// smallestLog is the least that --log-size may be, in bytes: room for about a
-// hundred lines after half of them made way.
-const smallestLog = 16 << 10
+// What --log-size may be at least, in bytes, and what it is where it is not given.
+const (
+	smallestLog = 16 << 10 // room for about a hundred lines after half of them made way
+	usualLog    = 1 << 20  // as in pasta
+)
 
 func applyLogSize(o *Options, v string) error {
 	n, err := strconv.ParseInt(v, 0, 64)

@@ -1,6 +1,7 @@
 package portspec
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -134,7 +135,7 @@ func port(text string) (uint16, error) {
 	case err != nil || text[0] == '+':
 		return 0, fmt.Errorf("'%s' is no port", text)
 	case n == 0:
-		return 0, fmt.Errorf("port 0 can't be forwarded")
+		return 0, errors.New("port 0 can't be forwarded")
 	}
 	return uint16(n), nil
 }
@@ -214,7 +215,7 @@ func (p *parser) finish() error {
 		p.all = []Range{{Weak: true}}
 	}
 	if len(p.all) > 1 {
-		return fmt.Errorf("'all' is there twice")
+		return errors.New("'all' is there twice")
 	}
 	if err := overlap(p.literal); err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"cleat/sandbox"
@@ -63,14 +62,9 @@ func listen(path string) (*net.UnixListener, error) {
 
 // serve answers until ctx ends, and closes the listener then.
 func (a *api) serve(ctx context.Context, l *net.UnixListener) error {
-	var closing sync.WaitGroup
-	defer closing.Wait()
-	done, finished := context.WithCancel(ctx)
-	defer finished()
-	closing.Go(func() {
-		<-done.Done()
-		l.Close()
-	})
+	defer l.Close()
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
 	for {
 		c, err := l.AcceptUnix()
 		if ctx.Err() != nil {
@@ -79,13 +73,16 @@ func (a *api) serve(ctx context.Context, l *net.UnixListener) error {
 		if err != nil {
 			return fmt.Errorf("accept on the API socket: %w", err)
 		}
-		a.converse(c)
+		a.converse(ctx, c)
 	}
 }
 
-// converse reads one request, answers it and closes.
-func (a *api) converse(c *net.UnixConn) {
+// converse reads one request, answers it and closes. When ctx ends it waits for
+// no more.
+func (a *api) converse(ctx context.Context, c net.Conn) {
 	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
 	if c.SetDeadline(time.Now().Add(patience)) != nil {
 		return
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"cleat/sandbox"
 )
@@ -117,6 +119,21 @@ func startAPI(t *testing.T, a *api) func(request string) (reply string) {
 		}
 		return string(b)
 	}
+}
+
+// TestAPIEndsAmidARequest: who says nothing does not hold up the end.
+func TestAPIEndsAmidARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer far.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		start := time.Now()
+		time.AfterFunc(patience/2, stop)
+		(&api{}).converse(ctx, near)
+		if took := time.Since(start); took != patience/2 {
+			t.Errorf("it waited %v more", took-patience/2)
+		}
+	})
 }
 
 // TestListen replaces a socket that was left behind, and nothing else.

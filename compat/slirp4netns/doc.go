@@ -17,7 +17,9 @@
 //
 // The API socket takes one JSON request a connection: add_hostfwd, list_hostfwd,
 // remove_hostfwd. The manual and the program differ about where the list is;
-// here it is in both places.
+// here it is in both places. The socket stays in the file system when we end, as
+// slirp4netns' does: sealed as we are we can't remove it. The next start replaces
+// it.
 //
 // # Limits
 //

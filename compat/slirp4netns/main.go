@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"sync"
 
 	"cleat/compat/getopt"
 	"cleat/compat/journal"
@@ -66,11 +65,11 @@ func (o Options) carry() error {
 	plan.Config.Log = log.Logger()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
 	defer stop()
-	ready, err := o.descriptor("ready-fd", o.ReadyFD)
+	ready, err := inherited("ready-fd", o.ReadyFD)
 	if err != nil {
 		return err
 	}
-	exit, err := o.descriptor("exit-fd", o.ExitFD)
+	exit, err := inherited("exit-fd", o.ExitFD)
 	if err != nil {
 		return err
 	}
@@ -85,37 +84,51 @@ func (o Options) carry() error {
 	if err := n.Prepare(ctx); err != nil {
 		return err
 	}
-	var g group
-	g.ctx, g.cancel = context.WithCancel(ctx)
-	defer g.cancel()
+	var requests *net.UnixListener
 	if o.APISocket != "" {
-		l, err := listen(o.APISocket)
-		if err != nil {
+		if requests, err = listen(o.APISocket); err != nil {
 			return fmt.Errorf("--api-socket: %w", err)
 		}
-		defer os.Remove(o.APISocket)
-		a := &api{ports: n, guest: plan.Config.Addr4.Addr()}
-		g.run(func(ctx context.Context) error { return a.serve(ctx, l) })
+		defer requests.Close()
 	}
 	o.tell(log, plan.Config)
 	if err := sandbox.Seal(sandbox.SealConfig{}); err != nil {
-		g.cancel()
-		g.wait()
 		return fmt.Errorf("give up rights: %w", err)
 	}
 	if ready != nil {
 		ready.WriteString("1") // who has gone needs no answer
 		ready.Close()
 	}
-	if exit != nil {
-		g.run(func(ctx context.Context) error { return hangUp(ctx, exit) })
+	works := []func(context.Context) error{n.Run}
+	if requests != nil {
+		a := &api{ports: n, guest: plan.Config.Addr4.Addr()}
+		works = append(works, func(ctx context.Context) error { return a.serve(ctx, requests) })
 	}
-	g.run(n.Run)
-	return g.wait()
+	if exit != nil {
+		works = append(works, func(ctx context.Context) error { return hangUp(ctx, exit) })
+	}
+	return together(ctx, works)
 }
 
-// descriptor is a file that we were handed; nil: none.
-func (o Options) descriptor(option string, fd int) (*os.File, error) {
+// together does all the works until the first of them ends; then all have to. It
+// returns how the first ended.
+func together(ctx context.Context, works []func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error)
+	for _, work := range works {
+		go func() { ended <- work(ctx) }()
+	}
+	err := <-ended
+	cancel()
+	for range works[1:] {
+		<-ended
+	}
+	return err
+}
+
+// inherited is a file that we were handed; nil: none.
+func inherited(option string, fd int) (*os.File, error) {
 	if fd < 0 {
 		return nil, nil
 	}
@@ -147,36 +160,13 @@ func hangUp(ctx context.Context, f *os.File) error {
 // tell prints what the namespace has got.
 func (o Options) tell(log *journal.Journal, c sandbox.Config) {
 	log.Infof("network %s, device %s (a TUN), MTU %d", o.CIDR, c.Interface, c.MTU)
-	log.Infof("guest %s, gateway %s, resolver %v", c.Addr4.Addr(), c.Gateway4, c.DNS.Listen)
+	log.Infof("guest %s, gateway %s", c.Addr4.Addr(), c.Gateway4)
+	if !c.DNS.Off {
+		log.Infof("resolver %v", c.DNS.Listen)
+	}
 	if c.HostLoopback4.IsValid() {
 		log.Infof("%s leads to the host's 127.0.0.1: --disable-host-loopback prevents it", c.HostLoopback4)
 	}
-}
-
-// group runs goroutines until the first of them ends; then all have to.
-type group struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	once   sync.Once
-	err    error
-}
-
-func (g *group) run(f func(context.Context) error) {
-	g.wg.Go(func() {
-		err := f(g.ctx)
-		g.once.Do(func() {
-			if !errors.Is(err, net.ErrClosed) {
-				g.err = err
-			}
-			g.cancel()
-		})
-	})
-}
-
-func (g *group) wait() error {
-	g.wg.Wait()
-	return g.err
 }
 
 // printHelp prints how the program is called. RootlessKit looks for options in

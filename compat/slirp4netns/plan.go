@@ -2,6 +2,7 @@ package slirp4netns
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -96,7 +97,7 @@ func outbound(word string, four bool, addressOf func(string, bool) (netip.Addr, 
 	}
 	if a, err := netip.ParseAddr(word); err == nil {
 		if a.Is4() != four || a.IsUnspecified() || a.IsMulticast() {
-			return a, fmt.Errorf("is no address to send from")
+			return a, errors.New("is no address to send from")
 		}
 		return a, nil
 	}
@@ -119,5 +120,5 @@ func AddressOf(link string, four bool) (netip.Addr, error) {
 			return p.Addr(), nil
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("the link has no such address")
+	return netip.Addr{}, errors.New("the link has no such address")
 }
