@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -260,5 +261,35 @@ func TestTooManyHooks(t *testing.T) {
 	r.g.Only(c.Resets())
 	if n := r.s.Stats().OverLimit; n != 1 {
 		t.Errorf("%d turned away by limits, want 1", n)
+	}
+}
+
+func TestHooksContextEndsWithTheFlowOfDatagrams(t *testing.T) {
+	contexts := make(chan context.Context, 1)
+	r := newRig(t, hooked(func(ctx context.Context, _ Flow) Verdict { contexts <- ctx; return Verdict{} }))
+	u, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	frame := (&randomGuest{Rand: rand.New(rand.NewPCG(1, 1))}).datagram(netAddr(rigGuest4, 5000), netAddr(rigPeer4, u.LocalAddr().(*net.UDPAddr).Port))
+	new(packet.VNetHdr).Put(frame)
+	// Without NEEDS_CSUM a sum of 0 says that there is none (RFC 768).
+	frame[packet.VNetHdrBytes+packet.IPv4Bytes+packet.UDPChecksumOffset] = 0
+	frame[packet.VNetHdrBytes+packet.IPv4Bytes+packet.UDPChecksumOffset+1] = 0
+	r.g.SendFrame(frame)
+	ctx := <-contexts
+	_ = u.SetDeadline(time.Now().Add(patience))
+	if _, _, err := u.ReadFromUDPAddrPort(make([]byte, 1<<16)); err != nil {
+		t.Fatal(err)
+	}
+	if ctx.Err() != nil {
+		t.Error("the context ended before the flow")
+	}
+	r.advance(time.Hour)
+	select {
+	case <-ctx.Done():
+	case <-time.After(patience):
+		t.Error("the context outlives the flow")
 	}
 }

@@ -177,9 +177,6 @@ func (t *udpTable) begin(proto packet.Protocol, guest, peer netip.AddrPort, fram
 	}
 	f := t.newFlow(proto, guest, peer)
 	f.cancel = t.s.judge(f.flow(), f.judged)
-	if f.state != udpJudging {
-		f.cancel = nil
-	}
 	return f
 }
 

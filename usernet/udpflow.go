@@ -40,7 +40,7 @@ type udpFlow struct {
 	path    path // what sock finds it by
 	to      sys.Address
 	relay   *udpRelay
-	cancel  func() // of a hook under way
+	cancel  func() // ends the hook's context; nil: no hook was asked
 	held    []parcel
 	idle    time.Duration // of the verdict; 0: the default
 	timer   timer
@@ -83,7 +83,6 @@ func (f *udpFlow) take(p *parcel) {
 
 // judged goes on with what policy and hook have said.
 func (f *udpFlow) judged(v Verdict) {
-	f.cancel = nil
 	f.idle, f.why = v.Idle, packet.ErrorProhibited
 	switch v.Action {
 	case Refuse:
