@@ -15,11 +15,11 @@ import (
 type Options struct {
 	Version, Help bool
 
-	Debug, Trace, Quiet, Foreground bool
-	LogFile                         string
-	LogBytes                        int64 // 0: 1 MiB
-	RunAs                           string
-	PIDFile, Pcap                   string
+	Debug, Quiet, Foreground bool
+	LogFile                  string
+	LogBytes                 int64 // 0: 1 MiB
+	RunAs                    string
+	PIDFile, Pcap            string
 
 	Interface string // the device's name inside; "": the template's
 	MTU       int    // bytes; 0: 65520
@@ -139,6 +139,23 @@ func pair(field func(*Options) *[]netip.Addr, ok func(netip.Addr) bool) func(*Op
 			return errors.New("is no address that can be used for it")
 		}
 		keepLast(field(o), a)
+		return nil
+	}
+}
+
+// ofEither is for an address of either family, which is kept beside one of the
+// other.
+func ofEither(wrong string, fields func(*Options) (four, six *netip.Addr)) func(*Options, string) error {
+	return func(o *Options, v string) error {
+		a, err := netip.ParseAddr(v)
+		if err != nil || !plain(a) {
+			return errors.New(wrong)
+		}
+		field, six := fields(o)
+		if a.Is6() {
+			field = six
+		}
+		*field = a
 		return nil
 	}
 }

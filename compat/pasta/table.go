@@ -35,9 +35,9 @@ func table() getopt.Table[Options] {
 		{Name: "address", Short: 'a', Arg: "ADDR[/LEN]", Help: "The namespace's IPv4 or IPv6 address; default: the host's", Apply: applyAddress},
 		{Name: "netmask", Short: 'n', Arg: "MASK", Help: "Its IPv4 netmask, dotted or bits; default: the host's", Apply: applyNetmask},
 		{Name: "mac-addr", Short: 'M', Arg: "ADDR", Apply: getopt.Refuse[Options]("the device is a TUN, which has no MAC addresses")},
-		{Name: "gateway", Short: 'g', Arg: "ADDR", Help: "The IPv4 or IPv6 default gateway; default: the host's", Apply: applyGateway},
+		{Name: "gateway", Short: 'g', Arg: "ADDR", Help: "The IPv4 or IPv6 default gateway; default: the host's", Apply: ofEither("is no address that a gateway can have", func(o *Options) (four, six *netip.Addr) { return &o.Gateway4, &o.Gateway6 })},
 		{Name: "interface", Short: 'i', Arg: "NAME", Help: "Take addresses from this link of the host; default: that of the default route", Apply: text(func(o *Options) *string { return &o.Template })},
-		{Name: "outbound", Short: 'o', Arg: "ADDR", Help: "Source address of the host's sockets; default: the host's routes decide", Apply: applyOutbound},
+		{Name: "outbound", Short: 'o', Arg: "ADDR", Help: "Source address of the host's sockets; default: the host's routes decide", Apply: ofEither("is no address to send from", func(o *Options) (four, six *netip.Addr) { return &o.Outbound4, &o.Outbound6 })},
 		{Name: "outbound-if4", Arg: "NAME", Help: "Bind IPv4 sockets to this link", Apply: text(func(o *Options) *string { return &o.OutLink4 })},
 		{Name: "outbound-if6", Arg: "NAME", Help: "Bind IPv6 sockets to this link", Apply: text(func(o *Options) *string { return &o.OutLink6 })},
 		{Name: "dns", Short: 'D', Arg: "ADDR", Help: "Accepted; it is for DHCP. 'none' takes back --dns-forward and --dns-host", Apply: applyDNS},
@@ -102,13 +102,13 @@ func applyDebug(o *Options, _ string) error {
 }
 
 func applyTrace(o *Options, _ string) error {
-	o.Trace, o.Debug, o.Quiet = true, true, false
+	o.Debug, o.Quiet = true, false
 	o.Notices = append(o.Notices, "--trace shows no single packets here: use --pcap FILE")
 	return nil
 }
 
 func applyQuiet(o *Options, _ string) error {
-	o.Quiet, o.Debug, o.Trace = true, false, false
+	o.Quiet, o.Debug = true, false
 	return nil
 }
 
@@ -207,32 +207,6 @@ func applyNetmask(o *Options, v string) error {
 	o.Netmask = bits
 	if o.Addr4.IsValid() {
 		o.Addr4 = netip.PrefixFrom(o.Addr4.Addr(), bits)
-	}
-	return nil
-}
-
-func applyGateway(o *Options, v string) error {
-	a, err := netip.ParseAddr(v)
-	if err != nil || !plain(a) {
-		return errors.New("is no address that a gateway can have")
-	}
-	if a.Is4() {
-		o.Gateway4 = a
-	} else {
-		o.Gateway6 = a
-	}
-	return nil
-}
-
-func applyOutbound(o *Options, v string) error {
-	a, err := netip.ParseAddr(v)
-	if err != nil || !plain(a) {
-		return errors.New("is no address to send from")
-	}
-	if a.Is4() {
-		o.Outbound4 = a
-	} else {
-		o.Outbound6 = a
 	}
 	return nil
 }

@@ -73,17 +73,11 @@ func (o Options) carry() error {
 	if err != nil {
 		return err
 	}
-	n, err := sandbox.New(plan.Config)
+	n, err := plan.network(ctx)
 	if err != nil {
 		return err
 	}
 	defer n.Close()
-	if err := n.Join(ctx, plan.Namespace); err != nil {
-		return err
-	}
-	if err := n.Prepare(ctx); err != nil {
-		return err
-	}
 	var requests *net.UnixListener
 	if o.APISocket != "" {
 		if requests, err = listen(o.APISocket); err != nil {
@@ -108,6 +102,22 @@ func (o Options) carry() error {
 		works = append(works, func(ctx context.Context) error { return hangUp(ctx, exit) })
 	}
 	return together(ctx, works)
+}
+
+// network is the plan's, ready to carry bytes.
+func (p Plan) network(ctx context.Context) (*sandbox.Network, error) {
+	n, err := sandbox.New(p.Config)
+	if err != nil {
+		return nil, err
+	}
+	if err = n.Join(ctx, p.Namespace); err == nil {
+		err = n.Prepare(ctx)
+	}
+	if err != nil {
+		n.Close()
+		return nil, err
+	}
+	return n, nil
 }
 
 // together does all the works until the first of them ends; then all have to. It
