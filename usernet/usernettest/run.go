@@ -131,8 +131,12 @@ func Try(ctx context.Context, p Path, c Case, s Settings) Result {
 func Table(results []Result) string {
 	var b strings.Builder
 	for _, r := range results {
-		line := fmt.Sprintf("%s  %-44s %s", r.Verdict, r.Case, strings.Join(append([]string{r.Why}, r.Notes...), "; "))
-		b.WriteString(strings.TrimRight(strings.ReplaceAll(line, "\n", " "), "; ") + "\n")
+		remarks := r.Notes
+		if r.Why != "" {
+			remarks = append([]string{r.Why}, remarks...)
+		}
+		line := fmt.Sprintf("%s  %-44s %s", r.Verdict, r.Case, strings.Join(remarks, "; "))
+		b.WriteString(strings.TrimRight(strings.ReplaceAll(line, "\n", " "), " ") + "\n")
 	}
 	return b.String()
 }
