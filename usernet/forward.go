@@ -1,9 +1,11 @@
 package usernet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"cleat/packet"
 
@@ -67,13 +69,16 @@ func (s *Stack) Unforward(f Forward) error {
 	return errors.Join(callErr, err)
 }
 
-// Forwards are the open ports, in no particular order.
+// Forwards are the open ports, by protocol, address and port.
 func (s *Stack) Forwards() ([]Forward, error) {
 	var all []Forward
 	err := s.call(func() {
 		for _, l := range s.forwards {
 			all = append(all, l.Forward)
 		}
+	})
+	slices.SortFunc(all, func(a, b Forward) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), a.Listen.Compare(b.Listen), cmp.Compare(a.Interface, b.Interface))
 	})
 	return all, err
 }

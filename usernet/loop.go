@@ -97,7 +97,7 @@ func (l *loop) modify(t ticket, fd int, events uint32) error {
 }
 
 // remove frees a seat. The caller closes the descriptor, which takes it out of
-// the epoll instance; one that has duplicates must be taken out by forget.
+// the epoll instance: it must have no duplicates.
 func (l *loop) remove(t ticket) {
 	if t == 0 {
 		return
@@ -105,12 +105,6 @@ func (l *loop) remove(t ticket) {
 	l.seats[t].src = nil
 	l.seats[t].generation++
 	l.free = append(l.free, int32(t))
-}
-
-// forget takes a descriptor that stays open out of the epoll instance.
-func (l *loop) forget(t ticket, fd int) {
-	_ = unix.EpollCtl(l.epfd, unix.EPOLL_CTL_DEL, fd, nil)
-	l.remove(t)
 }
 
 // tick reads the clock.

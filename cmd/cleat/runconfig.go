@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,7 +44,7 @@ func (f *runFlags) config() (sandbox.Config, policy.Rules, error) {
 			return cfg, rules, err
 		}
 	}
-	return cfg, rules, nil
+	return cfg, rules, f.checkLoopback(&cfg)
 }
 
 // rules are those of --policy and then those of --allow and --deny.
@@ -69,6 +70,24 @@ func (f *runFlags) rules() (policy.Rules, error) {
 		}
 	}
 	return rules, nil
+}
+
+// checkLoopback refuses an --allow of loopback addresses that nothing leads to:
+// inside they are the command's own.
+func (f *runFlags) checkLoopback(cfg *sandbox.Config) error {
+	leads := func(a netip.Addr) bool {
+		if a.Is4() && cfg.HostLoopback4.IsValid() || a.Is6() && cfg.HostLoopback6.IsValid() {
+			return true
+		}
+		return slices.ContainsFunc(cfg.Map, func(m sandbox.Mapping) bool { return m.Host.IsLoopback() && m.Host.Is4() == a.Is4() })
+	}
+	for _, text := range f.allow {
+		if rule, err := policy.ParseRule(true, text); err == nil && rule.Prefix.Addr().IsLoopback() && !leads(rule.Prefix.Addr()) {
+			return withHint(usagef("--allow %s: inside, that is the command's own loopback, which it reaches anyhow", text),
+				"for the host's add e.g. --host-loopback 192.0.2.1, and let the command connect to that")
+		}
+	}
+	return nil
 }
 
 // ruleHint shows what rules look like.

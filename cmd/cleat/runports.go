@@ -3,10 +3,12 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
 	"cleat/sandbox"
+	"cleat/sandbox/control"
 )
 
 // published is what --publish asks for.
@@ -55,6 +57,14 @@ func (p *published) clash(f sandbox.Forward) (sandbox.Forward, bool) {
 		}
 	}
 	return sandbox.Forward{}, false
+}
+
+// names tells whether the command line says where a forward listens.
+func (p *published) names(w control.Forward) bool {
+	return slices.ContainsFunc(p.forwards, func(f sandbox.Forward) bool {
+		asked := wireForward(f)
+		return asked.Protocol == w.Protocol && asked.Listen == w.Listen && asked.Interface == w.Interface
+	})
 }
 
 // publishSpec is one value of --publish.

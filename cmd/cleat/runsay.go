@@ -109,8 +109,8 @@ func (s *runSay) ready(info control.Info, forwards []control.Forward, f *runFlag
 		}
 		s.put(event{Event: "ready", Info: &info}, text)
 	}
-	for i, w := range forwards {
-		if s.asJSON || f.verbose || i >= len(f.published.forwards) || f.published.forwards[i].Listen.Port() == 0 {
+	for _, w := range forwards {
+		if s.asJSON || f.verbose || !f.published.names(w) {
 			s.put(event{Event: "published", Forward: &w}, fmt.Sprintf("published: %s leads to port %d inside (%s)", w.Listen, w.To.Port, w.Protocol))
 		}
 	}
