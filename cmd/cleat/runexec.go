@@ -9,13 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"syscall"
-	"time"
 
-	"cleat/internal/sys"
 	"cleat/sandbox"
 	"cleat/sandbox/control"
 	"cleat/sandbox/policy"
@@ -37,7 +34,6 @@ type runner struct {
 	net    *sandbox.Network
 	server *control.Server // nil: --control off
 	target *runTarget
-	pages  sys.ProgramPages
 	stop   func() // what "cleat ctl stop" does
 }
 
@@ -209,11 +205,6 @@ func (r *runner) prepare(ctx context.Context, args []string, namespace string) e
 	}
 	r.target = newRunTarget(r, args, namespace)
 	r.say.ready(r.target.Info(), r.target.explicit(), r.flags)
-	pages, err := sys.FindProgramPages() // the seal lets nobody look
-	if err != nil {
-		return err
-	}
-	r.pages = pages
 	if err := sandbox.Seal(sandbox.SealConfig{AllowKill: true}); err != nil {
 		return fmt.Errorf("give up rights before the command begins: %w", err)
 	}
@@ -236,17 +227,7 @@ func (r *runner) carry(ctx context.Context) error {
 			}
 		})
 	}
-	defer time.AfterFunc(startOver, r.shrink).Stop()
 	return r.net.Run(ctx)
-}
-
-// startOver is when the pages that only starting up needs have all been used.
-const startOver = time.Second
-
-// shrink gives back what starting up took: about 10 of 14 MB.
-func (r *runner) shrink() {
-	debug.FreeOSMemory()
-	r.pages.Release() // a failure costs memory and nothing else
 }
 
 // end prints what is asked for when all is over.
