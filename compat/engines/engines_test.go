@@ -171,6 +171,11 @@ func TestRootlessKit(t *testing.T) {
 			"in from outside":                "from 192.0.2.20", "in by UDP from outside": "from 192.0.2.20",
 		})
 	})
+	t.Run("slirp4netns and a detached namespace", func(t *testing.T) {
+		check(t, story(t, "detached.sh"), map[string]string{
+			"rootlesskit": "0", "out": "hello from outside", "helpers afterwards": "0",
+		})
+	})
 	t.Run("slirp4netns without the host's loopback", func(t *testing.T) {
 		told := story(t, "rootlesskit.sh", "cleat", "slirp4netns", "--disable-host-loopback")
 		check(t, told, map[string]string{
