@@ -52,36 +52,40 @@ func connectCases() []Case {
 	cases = append(cases, both(func(d Direction, f Family) Case {
 		return Case{Name: "connect/server-speaks-first", Check: func(x *X, s *Scene) { serverFirst(x, s, d, f) }}
 	})...)
-	return append(cases, families(func(f Family) Case {
-		return Case{Name: "connect/no-answer", Check: func(x *X, s *Scene) { noAnswer(x, s, f) }}
-	})...)
+	return append(cases, Case{Name: "connect/no-answer", Check: noAnswer})
 }
 
 // noAnswer connects to where no answer comes from: from a black hole, and from
 // a listener whose backlog is full, which lets no more SYNs in. Nobody inside may
 // be told that it is connected before the server is.
-func noAnswer(x *X, s *Scene, f Family) {
-	fd, full := x.fullListener(s, f)
-	defer unix.Close(fd)
-	hole := netip.AddrPortFrom(far(f, farSilent), 80)
-	got := map[string]chan string{}
-	for _, d := range []struct {
-		what string
-		from *lab.Node
-		to   netip.AddrPort
-	}{
-		{"black hole, on the host", s.Host, hole}, {"black hole", s.Container, hole}, {"full listener", s.Container, full},
-	} {
-		result := make(chan string, 1)
-		got[d.what] = result
+func noAnswer(x *X, s *Scene) {
+	type attempt struct {
+		what  string
+		errno chan string
+	}
+	var attempts []attempt
+	begin := func(what string, from *lab.Node, to netip.AddrPort) {
+		a := attempt{fmt.Sprintf("%s at %s", what, to), make(chan string, 1)}
+		attempts = append(attempts, a)
 		go func() {
-			_, err := x.dial(d.from, "tcp", d.to)
-			result <- orNone(errno(err))
+			_, err := x.dial(from, "tcp", to)
+			a.errno <- orNone(errno(err))
 		}()
 	}
-	for what, result := range got {
-		if e := <-result; e != "ETIMEDOUT" {
-			x.Errorf("connect to a %s: %s, want ETIMEDOUT", what, e)
+	for _, f := range []Family{V4, V6} {
+		if _, without := s.path.Lacks[IPv6]; f == V6 && without {
+			continue
+		}
+		fd, full := x.fullListener(s, f)
+		defer unix.Close(fd)
+		hole := netip.AddrPortFrom(far(f, farSilent), 80)
+		begin("black hole, from the host,", s.Host, hole)
+		begin("black hole", s.Container, hole)
+		begin("full listener", s.Container, full)
+	}
+	for _, a := range attempts {
+		if e := <-a.errno; e != "ETIMEDOUT" {
+			x.Errorf("connect to a %s: %s, want ETIMEDOUT", a.what, e)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func Cases() []Case {
 	)
 }
 
-// families makes a case for each version of IP; %s in the name is where it goes.
+// families makes a case for each version of IP, which ends its name: "…/v4".
 func families(make func(Family) Case) []Case {
 	c4, c6 := make(V4), make(V6)
 	c4.Name += "/v4"
