@@ -254,6 +254,10 @@ func (e insideEnd) wait() error {
 	return err
 }
 
+// errHostGone says that the host's side has closed its end: it has failed, and
+// said why, or was killed.
+var errHostGone = errors.New("the host's side is gone")
+
 func (e insideEnd) read() ([]byte, error) {
 	buf := make([]byte, maxMessage)
 	for {
@@ -263,7 +267,7 @@ func (e insideEnd) read() ([]byte, error) {
 		case err != nil:
 			return nil, fmt.Errorf("read from the host's side: %w", err)
 		case n == 0:
-			return nil, errors.New("the host's side is gone")
+			return nil, errHostGone
 		default:
 			return buf[:n], nil
 		}

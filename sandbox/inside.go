@@ -46,7 +46,7 @@ func Init() {
 	unix.CloseOnExec(int(end))
 	os.Unsetenv(environ)
 	if err := runInside(role, end); err != nil {
-		if end.send(failed(err)) != nil {
+		if !errors.Is(err, errHostGone) && end.send(failed(err)) != nil {
 			fmt.Fprintln(os.Stderr, err) // nobody else can say it
 		}
 		os.Exit(exitInside)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -72,23 +73,28 @@ func addrPort(sa unix.Sockaddr) netip.AddrPort {
 
 // loopbackControl is the congestion control for sockets that stay on the host,
 // where a control that paces, as BBR does, costs more than half of the rate; ""
-// where the system's is fine.
+// where the system's is fine. It is one that needs no privilege, for the process
+// may give up its own at any time: reno always is, cubic where the system's list
+// has it.
 func loopbackControl() string {
-	b, err := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control")
-	if system := strings.TrimSpace(string(b)); err != nil || system == "cubic" || system == "reno" {
-		return ""
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	const dir = "/proc/sys/net/ipv4/"
+	system, err := os.ReadFile(dir + "tcp_congestion_control")
 	if err != nil {
 		return ""
 	}
-	defer unix.Close(fd)
-	for _, name := range []string{"cubic", "reno"} { // others than reno may need a privilege
-		if unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name) == nil {
-			return name
-		}
+	allowed, _ := os.ReadFile(dir + "tcp_allowed_congestion_control")
+	return controlBeside(strings.TrimSpace(string(system)), strings.Fields(string(allowed)))
+}
+
+// controlBeside is what to use where the system's control does not do.
+func controlBeside(system string, allowed []string) string {
+	switch {
+	case system == "cubic" || system == "reno":
+		return ""
+	case slices.Contains(allowed, "cubic"):
+		return "cubic"
 	}
-	return ""
+	return "reno"
 }
 
 // tune sets the congestion control of a socket whose other end is on the host.

@@ -51,6 +51,9 @@ func newRunTarget(r *runner, args []string, namespace string) *runTarget {
 			t.info.Addresses = append(t.info.Addresses, p.Addr())
 		}
 	}
+	if !cfg.DNS.Off {
+		t.info.Resolvers = cfg.DNS.Listen
+	}
 	return t
 }
 
@@ -170,7 +173,7 @@ func adviseForward(err error) error {
 	if errors.As(setupError(err), &h) {
 		e.Hint = h.hint
 	}
-	if errors.Is(err, syscall.EPERM) {
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) && os.Getuid() == 0 {
 		e.Hint = "the helper gave up its rights when it began: give the port at the start, with cleat run -p"
 	}
 	return e

@@ -103,7 +103,8 @@ func (s *runSay) ready(info control.Info, forwards []control.Forward, f *runFlag
 		text := fmt.Sprintf("the network of %s is up: cleat ctl %s", info.Namespace, info.Name)
 		switch {
 		case f.netns != "":
-			text = fmt.Sprintf("the network of %s is up; Ctrl-C ends it", info.Namespace)
+			// Whose resolv.conf it is, is not ours to write.
+			text = fmt.Sprintf("the network of %s is up%s; Ctrl-C ends it", info.Namespace, resolverText(info.Resolvers))
 		case f.control == "off":
 			text = fmt.Sprintf("the network of %s is up", info.Namespace)
 		}
@@ -114,6 +115,14 @@ func (s *runSay) ready(info control.Info, forwards []control.Forward, f *runFlag
 			s.put(event{Event: "published", Forward: &w}, fmt.Sprintf("published: %s leads to port %d inside (%s)", w.Listen, w.To.Port, w.Protocol))
 		}
 	}
+}
+
+// resolverText says what resolv.conf should name.
+func resolverText(resolvers []netip.Addr) string {
+	if len(resolvers) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", its resolver %s", resolvers[0])
 }
 
 // refused tells of a flow that a rule, or the lack of one, has refused.

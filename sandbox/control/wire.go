@@ -80,6 +80,7 @@ type Info struct {
 	Started   time.Time    `json:"started"`
 	MTU       int          `json:"mtu"`       // bytes
 	Addresses []netip.Addr `json:"addresses"` // the guest's
+	Resolvers []netip.Addr `json:"resolvers"` // those it can ask for names, at port 53
 	Tier      string       `json:"tier"`
 }
 

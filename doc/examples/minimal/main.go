@@ -14,6 +14,9 @@ import (
 
 func main() {
 	sandbox.Init()
+	if len(os.Args) < 2 {
+		log.Fatal("usage: minimal CMD [ARG…]")
+	}
 	network, err := sandbox.New(sandbox.Config{})
 	if err != nil {
 		log.Fatal(err)
