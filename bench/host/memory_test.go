@@ -1,6 +1,7 @@
 package host
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"testing"
@@ -50,8 +51,19 @@ func TestTreeMemoryCountsChildren(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Skip("no program to start: ", err)
+	}
+	// What it gives back says that it runs.
+	if _, err := io.WriteString(in, "x"); err != nil {
+		t.Error(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Error(err)
 	}
 	child, err := TreeMemory(cmd.Process.Pid)
 	if err != nil {

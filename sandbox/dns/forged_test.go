@@ -159,18 +159,31 @@ func TestTTL(t *testing.T) {
 	}
 }
 
+// listenBoth takes a port of loopback that is free for UDP and TCP.
+func listenBoth(t *testing.T) (*net.UDPConn, net.Listener) {
+	t.Helper()
+	const tries = 20
+	for i := 1; ; i++ {
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp4", c.LocalAddr().String())
+		if err == nil {
+			return c, l
+		}
+		c.Close()
+		if i == tries {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A server on loopback that is told what to send for each question.
 func listen(t *testing.T, udp func(c *net.UDPConn, from netip.AddrPort, q []byte), tcp func(q []byte) []byte) netip.AddrPort {
 	t.Helper()
-	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, l := listenBoth(t)
 	at := c.LocalAddr().(*net.UDPAddr).AddrPort()
-	l, err := net.Listen("tcp4", at.String())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var wg sync.WaitGroup
 	t.Cleanup(func() {
 		c.Close()
