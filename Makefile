@@ -50,6 +50,11 @@ test-unit: tools ## run the quick tests: no root, no packages, no guests
 test-vm: tools setup ## try every kind of link and the rootless data path under other kernels, in QEMU
 	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run 'TestKernels|TestNetworks|TestRootless'
 
+.PHONY: test-long
+test-long: tools ## try the rootless data path at length: a quarter of an hour
+	CLEAT_FUZZ_FRAMES=10000000 $(GO) test -count=1 -v -timeout 20m ./usernet -run TestRandomGuest
+	$(GO) test -count=1 -timeout 30m ./usernet/usernettest -run TestCleat -long
+
 .PHONY: lint
 lint: tools ## check format, vet and staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

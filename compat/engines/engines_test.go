@@ -138,6 +138,18 @@ func TestPodman(t *testing.T) {
 	}
 }
 
+// cleat run serves namespaces that engines have made.
+func TestNamespace(t *testing.T) {
+	for _, engine := range []string{"podman", "apptainer"} {
+		t.Run(engine, func(t *testing.T) {
+			check(t, story(t, "netns.sh", engine), map[string]string{
+				"start": "0", "cleat": "0", "name": "1", "in from outside": "from 192.0.2.20",
+				"out": "hello from outside", "out later": "hello from outside",
+			})
+		})
+	}
+}
+
 func TestRootlessKit(t *testing.T) {
 	want := map[string]string{
 		"rootlesskit": "0", "helpers": "1", "helpers afterwards": "0",

@@ -58,3 +58,13 @@ running() {
 		tr '\0' ' ' 2>/dev/null < $p/cmdline | grep -E "^([^ ]*/)?$1 "
 	done 2>/dev/null
 }
+
+# as runs a command as the ordinary user.
+as() { setpriv --reuid tester --regid tester --init-groups env XDG_RUNTIME_DIR=/run/user/1500 HOME=/home/tester "$@"; }
+
+# image makes a root file system of busybox and whoami in /tmp/image.
+image() {
+	mkdir -p /tmp/image/bin /tmp/image/etc
+	cp /bin/busybox /run/cleat/whoami /tmp/image/bin/
+	for name in sh wget nslookup ping ip sleep; do ln -s busybox /tmp/image/bin/$name; done
+}

@@ -7,10 +7,7 @@ set -u
 helper=$1
 shift
 
-# An image of busybox.
-mkdir -p /tmp/image/bin /tmp/image/etc
-cp /bin/busybox /run/cleat/whoami /tmp/image/bin/
-for name in sh wget nslookup ping ip; do ln -s busybox /tmp/image/bin/$name; done
+image
 tar -C /tmp/image -cf /tmp/image.tar .
 
 install -d -o tester -g tester /home/tester/.config /home/tester/.config/containers
