@@ -67,11 +67,14 @@ func TestFragmentsBecomeWholeAgain(t *testing.T) {
 					size = 65527
 				}
 				pkt := udpPacket(is4, noise(size))
+				if len(pkt) <= mtu {
+					continue // one packet
+				}
 				for order, shuffle := range orders {
 					t.Run(fmt.Sprintf("IPv4 %v, %d bytes by %d, %s", is4, size, mtu, order), func(t *testing.T) {
 						pieces := fragments(t, pkt, 77, mtu)
 						if len(pieces) < 2 {
-							t.Skip("fits into one packet")
+							t.Fatalf("%d pieces", len(pieces))
 						}
 						shuffle(pieces)
 						r := NewReassembler(1<<20, 0)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -202,6 +203,11 @@ func flagError(cmd *cobra.Command, err error) error {
 		})
 		name := "--" + unknown.GetSpecifiedName()
 		return withHint(usagef("unknown flag %s for %q", name, cmd.CommandPath()), didYouMean(name, names))
+	}
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) && errors.As(err, new(*strconv.NumError)) {
+		// What the library says then is a function's name.
+		err = fmt.Errorf("invalid argument %q for \"--%s\" flag: want a number", invalid.GetValue(), invalid.GetFlag().Name)
 	}
 	return withHint(usagef("%s: %w", cmd.CommandPath(), err), fmt.Sprintf("try `%s --help`", cmd.CommandPath()))
 }

@@ -126,6 +126,9 @@ func (f *runFlags) setAddresses(cfg *sandbox.Config) error {
 		if err != nil {
 			return withHint(usagef("--addr %q: want an address with the length of its network, ipv4=off or ipv6=off", text), "for example --addr 10.9.0.5/24 --addr ipv6=off")
 		}
+		if p.Addr().Is4() && p.Bits() < 31 && p.Addr() == p.Masked().Addr() {
+			return withHint(usagef("--addr %s: that is the network, not an address in it", text), fmt.Sprintf("for example --addr %s/%d", p.Addr().Next(), p.Bits()))
+		}
 		if err := oneEach("addr", text, &cfg.Addr4, &cfg.Addr6, p, p.Addr().Is4()); err != nil {
 			return err
 		}
@@ -252,6 +255,9 @@ func (f *runFlags) setOutbound(cfg *sandbox.Config) error {
 			if err := oneEach("outbound", text, &cfg.Outbound4, &cfg.Outbound6, a, a.Is4()); err != nil {
 				return err
 			}
+			if !ownAddress(a) {
+				return withHint(usagef("--outbound %s: no address of this host", text), "`ip -brief address` lists them")
+			}
 			continue
 		}
 		if cfg.OutboundInterface != "" {
@@ -263,6 +269,16 @@ func (f *runFlags) setOutbound(cfg *sandbox.Config) error {
 		cfg.OutboundInterface = text
 	}
 	return nil
+}
+
+// ownAddress tells whether a socket can be bound to an address.
+func ownAddress(a netip.Addr) bool {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
 }
 
 // checkFamilies refuses what needs a family that is off.

@@ -54,8 +54,8 @@ func TestRunConfig(t *testing.T) {
 		{"mappings", "--map 192.0.2.7=198.51.100.7 --map 2001:db8::7=::1", func(c *sandbox.Config) {
 			c.Map = []sandbox.Mapping{{Guest: addr("192.0.2.7"), Host: addr("198.51.100.7")}, {Guest: addr("2001:db8::7"), Host: addr("::1")}}
 		}},
-		{"outbound", "--outbound lo --outbound 192.0.2.9,2001:db8::9", func(c *sandbox.Config) {
-			c.OutboundInterface, c.Outbound4, c.Outbound6 = "lo", addr("192.0.2.9"), addr("2001:db8::9")
+		{"outbound", "--outbound lo --outbound 127.0.0.9,::1", func(c *sandbox.Config) {
+			c.OutboundInterface, c.Outbound4, c.Outbound6 = "lo", addr("127.0.0.9"), addr("::1")
 		}},
 		{"device and root", "--interface tap0 --map-root", func(c *sandbox.Config) { c.Interface, c.MapRoot = "tap0", true }},
 		{"ports", "-p 8080:80 -p auto/tcp", func(c *sandbox.Config) {
@@ -102,7 +102,9 @@ func TestRunConfigRefuses(t *testing.T) {
 		{"a mapping of a family that is off", "--addr ipv4=off --map 192.0.2.1=192.0.2.2", "the family of 192.0.2.1 is off"},
 		{"an unknown link", "--outbound nosuch0", "neither an address nor a link"},
 		{"two links", "--outbound lo,lo", "one link"},
-		{"outbound of a family that is off", "--addr ipv6=off --outbound 2001:db8::1", "is off"},
+		{"an address of another host", "--outbound 192.0.2.9", "no address of this host"},
+		{"the network's own address", "--addr 10.9.0.0/24", "that is the network"},
+		{"outbound of a family that is off", "--addr ipv6=off --outbound ::1", "is off"},
 		{"a port of a family that is off", "--addr ipv6=off -p [::1]:80", "--publish: the family of ::1 is off"},
 		{"auto of a family that is off", "--addr ipv4=off -p 127.0.0.1:auto", "--publish: the family of 127.0.0.1 is off"},
 		{"mtu 0", "--mtu 0", "--mtu 0: want"},
