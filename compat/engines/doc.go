@@ -15,9 +15,7 @@
 // or CLEAT_SID the tests skip.
 //
 // RootlessKit's pasta driver is of use since 2.3, and CLEAT_ROOTLESSKIT names a
-// program of a newer release than the tree's:
-//
-//	GOBIN=/var/tmp CGO_ENABLED=0 go install github.com/rootless-containers/rootlesskit/v3/cmd/rootlesskit@v3.0.1
+// program of a newer release than the tree's.
 //
 // To compare with Debian's own helpers run a story by hand:
 //
