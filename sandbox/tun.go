@@ -27,6 +27,10 @@ const (
 
 // openTUN makes the device in the calling thread's network namespace. It goes
 // with the last copy of its descriptor. replace removes what has its name.
+//
+// Package link makes such devices too, by way of a netlink library and of
+// descriptors that Go's poller watches. Here it happens between the start of a
+// process and its exec, in programs of other people's: so without both.
 func openTUN(name string, replace bool) (int, error) {
 	// Blocking, so that os.NewFile keeps it away from Go's network poller, whose
 	// thread would wake up for each packet; usernet makes it non-blocking.

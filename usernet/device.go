@@ -13,7 +13,6 @@ import (
 // device is the guest's side: whole packets behind virtio headers.
 type device struct {
 	fd       int
-	mtu      int
 	pool     *pool
 	buf      *buffer // what the next packet is read into
 	readable bool

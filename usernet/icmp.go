@@ -15,11 +15,7 @@ type icmpTable struct {
 	frame [packet.VNetHdrBytes + packet.MaxICMPErrorBytes]byte
 }
 
-func (t *icmpTable) init(s *Stack)                      { t.s = s }
-func (t *icmpTable) pump()                              {}
-func (t *icmpTable) open() int                          { return 0 }
-func (t *icmpTable) closeAll()                          {}
-func (t *icmpTable) describe(all []FlowInfo) []FlowInfo { return all }
+func (t *icmpTable) init(s *Stack) { t.s = s }
 
 // input takes an ICMP message from the guest. Errors and what IPv6 says to its
 // neighbours (RFC 4861, RFC 3810) are nobody's here and pass unheard.

@@ -72,7 +72,7 @@ func New(cfg Config) (*Stack, error) {
 		s.small.close()
 		return nil, err
 	}
-	s.dev = device{fd: int(cfg.TUN.Fd()), mtu: cfg.MTU, pool: s.large, buf: s.large.get(), stats: &s.stats}
+	s.dev = device{fd: int(cfg.TUN.Fd()), pool: s.large, buf: s.large.get(), stats: &s.stats}
 	if err := unix.SetNonblock(s.dev.fd, true); err != nil {
 		s.release()
 		return nil, fmt.Errorf("make TUN non-blocking: %w", err)
@@ -158,7 +158,6 @@ func (s *Stack) end() {
 	s.mu.Unlock()
 	s.tcp.closeAll()
 	s.udp.closeAll()
-	s.icmp.closeAll()
 	for _, l := range s.forwards {
 		l.close()
 	}
@@ -185,8 +184,9 @@ func (s *Stack) Close() {
 	}
 }
 
-// batch is how many packets of 64 KiB are read from the device before acknowledgements go
-// back; more makes the guest wait, fewer cost a system call each.
+// batch is how many packets of 64 KiB are read from the device before
+// acknowledgements go back; more makes the guest wait, fewer cost a system call
+// each.
 const batch = 16
 
 // maxBatch is the same for packets so small that they are not what takes time,
@@ -217,7 +217,6 @@ func (s *Stack) round() error {
 	}
 	s.tcp.pump()
 	s.udp.pump()
-	s.icmp.pump()
 	s.loop.timers.run(s.loop.now)
 	moved := s.stats.TunInBytes + s.stats.TunOutBytes - before
 	s.spin.moved(moved)
@@ -349,7 +348,6 @@ func (s *Stack) Flows() ([]FlowInfo, error) {
 	err := s.call(func() {
 		all = s.tcp.describe(all)
 		all = s.udp.describe(all)
-		all = s.icmp.describe(all)
 	})
 	return all, err
 }
@@ -368,7 +366,7 @@ func (s *Stack) Stats() Stats {
 }
 
 // open is the number of flows.
-func (s *Stack) open() int { return s.tcp.open() + s.udp.open() + s.icmp.open() }
+func (s *Stack) open() int { return s.tcp.open() + s.udp.open() }
 
 // full tells whether there is no room for one more flow, and counts it.
 func (s *Stack) full() bool {

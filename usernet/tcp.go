@@ -1,7 +1,6 @@
 package usernet
 
 import (
-	"cmp"
 	"hash/maphash"
 	"net/netip"
 	"slices"
@@ -277,7 +276,6 @@ func (t *tcpTable) describe(all []FlowInfo) []FlowInfo {
 			OutBytes: f.outBytes, InBytes: f.inBytes, QueuedOut: f.queue.bytes, QueuedIn: f.sent.bytes,
 		})
 	}
-	slices.SortFunc(all, func(a, b FlowInfo) int { return cmp.Compare(a.Started.UnixNano(), b.Started.UnixNano()) })
 	return all
 }
 
