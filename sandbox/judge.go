@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -31,8 +32,7 @@ func (n *Network) newJudge() error {
 	if n.cfg.Refused != nil {
 		n.judge = &telling{n.judge, own, n.cfg.Refused}
 	}
-	bound := policy.Network{Map: n.cfg.Map, Gateways: []netip.Addr{n.cfg.Gateway4, n.cfg.Gateway6}}
-	bound.Map = nil
+	bound := policy.Network{Gateways: []netip.Addr{n.cfg.Gateway4, n.cfg.Gateway6}}
 	for _, m := range n.cfg.mappings() {
 		bound.Map = append(bound.Map, m.Mapping)
 	}
@@ -78,7 +78,7 @@ func (n *Network) lookup() policy.Lookup {
 		return n.resolver.Lookup
 	}
 	return func(context.Context, string) ([]netip.Addr, time.Duration, error) {
-		return nil, 0, fmt.Errorf("DNS is off")
+		return nil, 0, errors.New("DNS is off")
 	}
 }
 

@@ -32,7 +32,7 @@ var sealedCalls = []call{
 	{nr: unix.SYS_STATX}, {nr: unix.SYS_READLINKAT}, {nr: unix.SYS_FACCESSAT}, {nr: unix.SYS_GETDENTS64},
 	{nr: unix.SYS_IOCTL, when: []condition{argIs(1,
 		siocinq, siocoutq, siocatmark, fionbio, unix.TCGETS, unix.TIOCGWINSZ,
-		unix.TUNGETIFF, unix.TUNGETVNETHDRSZ, pidfdGetNet, unix.NS_GET_NSTYPE,
+		unix.TUNGETIFF, unix.TUNGETVNETHDRSZ,
 	)}},
 	// for reading, and not one that makes a file
 	{nr: unix.SYS_OPENAT, when: []condition{argLacks(2, unix.O_ACCMODE|unix.O_CREAT|unix.O_TRUNC|unix.O_TMPFILE&^unix.O_DIRECTORY|unix.O_PATH)}},
@@ -73,11 +73,10 @@ const threadFlags = unix.CLONE_THREAD | unix.CLONE_SIGHAND | unix.CLONE_VM | uni
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// Requests of include/uapi/linux/sockios.h, pidfd.h and asm-generic/ioctls.h.
+// Requests of include/uapi/linux/sockios.h and asm-generic/ioctls.h.
 const (
-	siocinq     = 0x541b // FIONREAD
-	siocoutq    = 0x5411 // TIOCOUTQ
-	siocatmark  = 0x8905
-	fionbio     = 0x5421
-	pidfdGetNet = 0xff04 // PIDFD_GET_NET_NAMESPACE: who asks at a control socket
+	siocinq    = 0x541b // FIONREAD
+	siocoutq   = 0x5411 // TIOCOUTQ
+	siocatmark = 0x8905
+	fionbio    = 0x5421
 )
