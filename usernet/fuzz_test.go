@@ -25,14 +25,15 @@ import (
 type sinks struct {
 	tcp   net.Listener
 	udp   *net.UDPConn
-	wg    sync.WaitGroup
+	wg    sync.WaitGroup // all but accept
+	ended chan struct{}  // closed when accept has returned
 	mu    sync.Mutex
 	conns map[net.Conn]bool
 }
 
 func openSinks(t testing.TB) *sinks {
 	t.Helper()
-	s := &sinks{conns: map[net.Conn]bool{}}
+	s := &sinks{conns: map[net.Conn]bool{}, ended: make(chan struct{})}
 	var err error
 	if s.tcp, err = net.Listen("tcp4", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
@@ -40,7 +41,7 @@ func openSinks(t testing.TB) *sinks {
 	if s.udp, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
 		t.Fatal(err)
 	}
-	s.wg.Go(s.accept)
+	go s.accept()
 	s.wg.Go(func() { echo(s.udp) })
 	return s
 }
@@ -49,6 +50,7 @@ func openSinks(t testing.TB) *sinks {
 func (s *sinks) close() {
 	s.tcp.Close()
 	s.udp.Close()
+	<-s.ended // from now on no connection is added
 	s.mu.Lock()
 	for c := range s.conns {
 		c.Close()
@@ -58,6 +60,7 @@ func (s *sinks) close() {
 }
 
 func (s *sinks) accept() {
+	defer close(s.ended)
 	for {
 		c, err := s.tcp.Accept()
 		if err != nil {

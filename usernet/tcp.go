@@ -77,6 +77,7 @@ type tcpFlow struct {
 	sent      sentQueue
 	readable  bool // the socket may have something
 	hup       bool // epoll has told of its end: it will not do so again
+	died      bool // epoll has told of an error, which reading does not if it came behind the end
 	urgentIn  bool // the socket has an urgent byte ahead
 	eof       bool // the socket has ended
 	finSent   bool

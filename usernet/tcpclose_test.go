@@ -304,6 +304,29 @@ func TestRSTOfTheHostBeforeTheGuestAnswers(t *testing.T) {
 	r.gone()
 }
 
+// Epoll tells of data, end and RST at once; reading then says "end" and no more.
+func TestRSTOfTheHostBehindItsEnd(t *testing.T) {
+	r := newRig(t)
+	c, host := r.open()
+	c.Window = 0
+	c.Send(packet.ACK, nil)
+	r.g.Silent()
+	r.write(host, "the last")
+	if err := host.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	r.resetNow(host)
+	r.until("the Stack has heard of the RST", func() bool { return r.flow(c).died })
+	r.g.Settle()
+	c.Window = 1 << 15
+	c.Send(packet.ACK, nil)
+	if got := c.Expect(8); string(got) != "the last" {
+		t.Fatalf("the guest reads %q", got)
+	}
+	r.g.Await(c.Resets())
+	r.gone()
+}
+
 func TestGuestSendsToAHostThatIsGone(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()

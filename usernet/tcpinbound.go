@@ -279,6 +279,9 @@ func (f *tcpFlow) sentFIN() {
 	f.sndNxt++
 	f.arm()
 	f.maybeFinish()
+	if f.died && f.state == established {
+		f.broken()
+	}
 }
 
 // retransmit writes the oldest frame again.

@@ -136,7 +136,8 @@ func (f *tcpFlow) ready(events uint32) {
 		}
 		f.connected()
 	}
-	if events&unix.EPOLLERR != 0 && f.eof && f.state == established {
+	f.died = f.died || events&unix.EPOLLERR != 0
+	if f.died && f.eof && f.state == established {
 		f.broken() // a RST behind the end: nobody has what the guest has sent since
 		return
 	}
