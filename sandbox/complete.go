@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -16,6 +17,8 @@ import (
 // getaddrinfo prefers IPv4 where a name has both (RFC 6724 section 2.1).
 const (
 	defaultInterface = "cleat0"
+	defaultQueues    = 4 // what four threads move is more than most links carry
+	mostQueues       = 64
 	defaultMTU       = 65520 // 64 KiB less the virtio header, and a multiple of 8 for fragments
 )
 
@@ -32,6 +35,9 @@ func (c Config) complete() (Config, error) {
 	if c.MTU == 0 {
 		c.MTU = defaultMTU
 	}
+	if c.Queues == 0 {
+		c.Queues = min(max(runtime.GOMAXPROCS(0)-1, 1), defaultQueues)
+	}
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
@@ -39,7 +45,7 @@ func (c Config) complete() (Config, error) {
 		return c, configError("NoIPv6", "true", "IPv4 or IPv6: both are off")
 	}
 	errs := []error{
-		checkName(c.Interface), c.checkMTU(),
+		checkName(c.Interface), c.checkMTU(), c.checkQueues(),
 		family{"Addr4", "Gateway4", netip.Addr.Is4, defaultAddr4, c.NoIPv4}.complete(&c.Addr4, &c.Gateway4),
 		family{"Addr6", "Gateway6", is6, defaultAddr6, c.NoIPv6}.complete(&c.Addr6, &c.Gateway6),
 	}
@@ -66,6 +72,13 @@ func (c *Config) checkMTU() error {
 	}
 	if c.MTU < least || c.MTU > defaultMTU {
 		return configError("MTU", fmt.Sprint(c.MTU), fmt.Sprintf("%d to %d bytes", least, defaultMTU))
+	}
+	return nil
+}
+
+func (c *Config) checkQueues() error {
+	if c.Queues < 1 || c.Queues > mostQueues {
+		return configError("Queues", fmt.Sprint(c.Queues), fmt.Sprintf("1 to %d", mostQueues))
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 type plan struct {
 	Interface          string
 	MTU                int
+	Queues             int
 	Addr4, Addr6       netip.Prefix
 	Gateway4, Gateway6 netip.Addr
 	Configure          bool // addresses, routes, state

@@ -129,12 +129,12 @@ func open(end insideEnd) (*Inside, error) {
 	if err != nil {
 		return nil, err
 	}
-	tun, err := openTUN(p.Interface, p.Replace)
+	tuns, err := openTUN(p.Interface, p.Replace, p.Queues)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(tun)
-	if err := end.send(report{Stage: stageDevice, Files: []kind{kindTUN}}, tun); err != nil {
+	defer closeAll(tuns)
+	if err := end.send(report{Stage: stageDevice, Files: slices.Repeat([]kind{kindTUN}, len(tuns))}, tuns...); err != nil {
 		return nil, err
 	}
 	i := &Inside{end: end, plan: p}

@@ -52,7 +52,7 @@ const (
 
 // opened are descriptors that came from the inside, and what was made on them.
 type opened struct {
-	tun      *os.File
+	queues   []*os.File // of the device
 	sockets  map[kind][]int
 	stack    *usernet.Stack
 	outward  []relay
@@ -172,7 +172,7 @@ func (n *Network) watchCommand() error {
 // takeOver receives everything from the inside.
 func (n *Network) takeOver(ctx context.Context) error {
 	n.opened.sockets = map[kind][]int{}
-	got, most := 0, len(n.wantedSockets().kinds())+2 // the device, the sock_diag socket
+	got, most := 0, len(n.wantedSockets().kinds())+n.cfg.Queues+1 // the sock_diag socket
 	for {
 		r, fds, err := n.channel.receive(ctx)
 		if errors.Is(err, io.EOF) {
@@ -198,21 +198,25 @@ func (n *Network) takeOver(ctx context.Context) error {
 
 func (n *Network) takeTUN() error {
 	tuns := n.opened.sockets[kindTUN]
-	if len(tuns) != 1 {
-		return fmt.Errorf("set up network: %d devices came from inside", len(tuns))
+	if len(tuns) != n.cfg.Queues {
+		return fmt.Errorf("set up network: %d queues came from inside, %d were asked for", len(tuns), n.cfg.Queues)
 	}
-	if err := checkTUN(tuns[0]); err != nil {
-		return fmt.Errorf("set up network: %w", err)
+	for _, fd := range tuns {
+		if err := checkTUN(fd); err != nil {
+			return fmt.Errorf("set up network: %w", err)
+		}
 	}
 	delete(n.opened.sockets, kindTUN)
-	n.opened.tun = os.NewFile(uintptr(tuns[0]), n.cfg.Interface)
+	for _, fd := range tuns {
+		n.opened.queues = append(n.opened.queues, os.NewFile(uintptr(fd), n.cfg.Interface))
+	}
 	return nil
 }
 
 func (n *Network) newStack() error {
 	c := &n.cfg
 	stack, err := usernet.New(usernet.Config{
-		TUN: n.opened.tun, MTU: c.MTU, Guest4: c.Addr4.Addr(), Guest6: c.Addr6.Addr(),
+		TUN: n.opened.queues[0], Queues: n.opened.queues[1:], MTU: c.MTU, Guest4: c.Addr4.Addr(), Guest6: c.Addr6.Addr(),
 		Gateway4: c.Gateway4, Gateway6: c.Gateway6, Shown: c.shown(), Policy: n.judge, Hook: n.hook(),
 		Outbound4: c.Outbound4, Outbound6: c.Outbound6, OutboundInterface: c.OutboundInterface,
 		Pcap: c.Pcap, Limits: c.Limits,
@@ -262,8 +266,8 @@ func (n *Network) close() {
 	if n.opened.hostDiag > 0 {
 		closeAll([]int{n.opened.hostDiag})
 	}
-	if n.opened.tun != nil {
-		n.opened.tun.Close()
+	for _, q := range n.opened.queues {
+		q.Close()
 	}
 }
 

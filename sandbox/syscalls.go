@@ -32,7 +32,7 @@ var sealedCalls = []call{
 	{nr: unix.SYS_STATX}, {nr: unix.SYS_READLINKAT}, {nr: unix.SYS_FACCESSAT}, {nr: unix.SYS_GETDENTS64},
 	{nr: unix.SYS_IOCTL, when: []condition{argIs(1,
 		siocinq, siocoutq, siocatmark, fionbio, unix.TCGETS, unix.TIOCGWINSZ,
-		unix.TUNGETIFF, unix.TUNGETVNETHDRSZ,
+		unix.TUNGETIFF, unix.TUNGETVNETHDRSZ, unix.TUNSETQUEUE,
 	)}},
 	// for reading, and not one that makes a file
 	{nr: unix.SYS_OPENAT, when: []condition{argLacks(2, unix.O_ACCMODE|unix.O_CREAT|unix.O_TRUNC|unix.O_TMPFILE&^unix.O_DIRECTORY|unix.O_PATH)}},

@@ -13,8 +13,7 @@ import (
 
 const tunDevice = "/dev/net/tun"
 
-// tunFlags are those of our device: IP packets, a virtio header in front, one
-// queue.
+// tunFlags are those of our device: IP packets, a virtio header in front.
 const tunFlags = unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR
 
 // Offloads (TUN_F_*, include/uapi/linux/if_tun.h): packets whose checksum is not
@@ -25,45 +24,65 @@ const (
 	offloadUDP = unix.TUN_F_USO4 | unix.TUN_F_USO6
 )
 
-// openTUN makes the device in the calling thread's network namespace. It goes
-// with the last copy of its descriptor. replace removes what has its name.
+// openTUN makes the device in the calling thread's network namespace and opens
+// its queues. It goes with the last copy of their descriptors. replace removes
+// what has its name.
 //
 // Package link makes such devices too, by way of a netlink library and of
 // descriptors that Go's poller watches. Here it happens between the start of a
 // process and its exec, in programs of other people's: so without both.
-func openTUN(name string, replace bool) (int, error) {
-	// Blocking, so that os.NewFile keeps it away from Go's network poller, whose
-	// thread would wake up for each packet; usernet makes it non-blocking.
-	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, &SetupError{Step: "open " + tunDevice, Err: err, Remedy: tunRemedy(err)}
+func openTUN(name string, replace bool, queues int) ([]int, error) {
+	var fds []int
+	for range queues {
+		// Blocking, so that os.NewFile keeps it away from Go's network poller, whose
+		// thread would wake up for each packet; usernet makes it non-blocking.
+		fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			closeAll(fds)
+			return nil, &SetupError{Step: "open " + tunDevice, Err: err, Remedy: tunRemedy(err)}
+		}
+		fds = append(fds, fd)
 	}
-	err = makeTUN(fd, name)
+	flags := uint16(tunFlags)
+	if queues > 1 {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	err := makeTUN(fds[0], name, flags)
 	if replace && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL)) {
 		if err = removeTUN(name); err == nil {
-			err = makeTUN(fd, name)
+			err = makeTUN(fds[0], name, flags)
 		}
 	}
-	if err == nil {
-		err = setOffloads(fd)
+	for _, fd := range fds[1:] {
+		if err == nil {
+			err = setInterface(fd, name, flags)
+		}
 	}
 	if err != nil {
-		unix.Close(fd)
-		return -1, &SetupError{Step: fmt.Sprintf("make device %q", name), Err: err, Remedy: deviceRemedy(err, name)}
+		closeAll(fds)
+		return nil, &SetupError{Step: fmt.Sprintf("make device %q", name), Err: err, Remedy: deviceRemedy(err, name)}
 	}
-	return fd, nil
+	return fds, nil
 }
 
-func makeTUN(fd int, name string) error {
+// makeTUN makes a device that is not there yet, and its first queue.
+func makeTUN(fd int, name string, flags uint16) error {
+	if err := setInterface(fd, name, flags|unix.IFF_TUN_EXCL); err != nil {
+		return err
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, packet.VNetHdrBytes); err != nil {
+		return err
+	}
+	return setOffloads(fd)
+}
+
+func setInterface(fd int, name string, flags uint16) error {
 	ifr, err := unix.NewIfreq(name)
 	if err != nil {
 		return err
 	}
-	ifr.SetUint16(tunFlags | unix.IFF_TUN_EXCL)
-	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
-		return err
-	}
-	return unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, packet.VNetHdrBytes)
+	ifr.SetUint16(flags)
+	return unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
 }
 
 func setOffloads(fd int) error {

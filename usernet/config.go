@@ -15,6 +15,10 @@ type Config struct {
 	// message boundaries and carries the same bytes (tests use a socketpair).
 	// The Stack uses it and leaves closing to the caller.
 	TUN *os.File
+	// Queues are further queues of the same device (IFF_MULTI_QUEUE), in the
+	// same mode. Each brings a thread, which moves bytes while there are several
+	// connections; until then the queue is detached.
+	Queues []*os.File
 	// MTU of the device in bytes, 576 to 65520; IPv6 needs 1280.
 	MTU int
 
@@ -70,5 +74,6 @@ type Stats struct {
 	OverLimit     uint64 `json:"over_limit"`  // flows or packets turned away by Limits
 	Retransmits   uint64 `json:"retransmits"` // segments sent to the guest again
 	Dropped       uint64 `json:"dropped"`     // packets to the guest that the device did not take
+	HandedOver    uint64 `json:"handed_over"` // packets from the guest that came to another queue than their flow's
 	Unsupported   uint64 `json:"unsupported"` // packets that can't be carried
 }

@@ -32,10 +32,8 @@ type listener struct {
 	close func()
 }
 
-// Forward opens a port of the host; the result is the address it listens on.
-// Privileged ports need what the kernel asks for them. It may be called before
-// Run.
-func (s *Stack) Forward(f Forward) (netip.AddrPort, error) {
+// forward is Stack.Forward.
+func (s *engine) forward(f Forward) (netip.AddrPort, error) {
 	var at netip.AddrPort
 	var err error
 	if callErr := s.call(func() { at, err = s.listen(f) }); callErr != nil {
@@ -55,9 +53,8 @@ func (f Forward) listens() string {
 	return fmt.Sprintf("*:%d", f.Listen.Port())
 }
 
-// Unforward closes the port again; connections that came in by it live on. Its
-// Listen is the address that Forward returned.
-func (s *Stack) Unforward(f Forward) error {
+// unforward is Stack.Unforward.
+func (s *engine) unforward(f Forward) error {
 	err := ErrNoForward
 	callErr := s.call(func() {
 		if l := s.forwards[f.key(f.Listen)]; l != nil {
@@ -69,8 +66,8 @@ func (s *Stack) Unforward(f Forward) error {
 	return errors.Join(callErr, err)
 }
 
-// Forwards are the open ports, by protocol, address and port.
-func (s *Stack) Forwards() ([]Forward, error) {
+// listForwards is Stack.Forwards.
+func (s *engine) listForwards() ([]Forward, error) {
 	var all []Forward
 	err := s.call(func() {
 		for _, l := range s.forwards {
@@ -83,7 +80,7 @@ func (s *Stack) Forwards() ([]Forward, error) {
 	return all, err
 }
 
-func (s *Stack) listen(f Forward) (at netip.AddrPort, err error) {
+func (s *engine) listen(f Forward) (at netip.AddrPort, err error) {
 	l := &listener{Forward: f}
 	switch f.Protocol {
 	case packet.TCP:
@@ -104,7 +101,7 @@ func (s *Stack) listen(f Forward) (at netip.AddrPort, err error) {
 // inside is where in the guest a client of a forward is led to, and the address
 // that stands for the client there: its own, unless that would mean something
 // else inside.
-func (s *Stack) inside(f Forward, client netip.AddrPort) (guest, shown netip.AddrPort, ok bool) {
+func (s *engine) inside(f Forward, client netip.AddrPort) (guest, shown netip.AddrPort, ok bool) {
 	to := f.To.Addr()
 	if !to.IsValid() || to.IsUnspecified() {
 		if to = s.guest(client.Addr()); !to.IsValid() {
@@ -123,7 +120,7 @@ func (s *Stack) inside(f Forward, client netip.AddrPort) (guest, shown netip.Add
 }
 
 // otherGuest is the guest's address of the other family.
-func (s *Stack) otherGuest(a netip.Addr) netip.Addr {
+func (s *engine) otherGuest(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return s.cfg.Guest6
 	}

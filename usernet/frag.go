@@ -12,7 +12,7 @@ import (
 const maxPieces = 4 << 20
 
 // fragment takes a piece of a packet; with the last the whole goes on.
-func (s *Stack) fragment(frame []byte, ip *packet.IP) {
+func (s *engine) fragment(frame []byte, ip *packet.IP) {
 	u := &s.udp
 	if u.pieces == nil {
 		u.pieces = packet.NewReassembler(min(maxPieces, s.limits.BufferBytes/4), packet.VNetHdrBytes)

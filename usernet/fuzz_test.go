@@ -124,7 +124,7 @@ func (s *sinks) Judge(f Flow) Verdict {
 
 // hand is a Stack that a fuzzer runs by hand.
 type hand struct {
-	s *Stack
+	s *engine
 	g *guesttest.Guest
 }
 
@@ -133,14 +133,14 @@ func newHand(t testing.TB, policy Policy) *hand {
 	h := &hand{}
 	var tun *os.File
 	h.g, tun = guesttest.New(t, 1500)
-	var err error
-	h.s, err = New(Config{
+	stack, err := New(Config{
 		TUN: tun, MTU: 1500, Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6,
 		Policy: policy, Limits: Limits{Flows: fuzzFlows, BufferBytes: 4 << 20},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	h.s = stack.group.engines[0]
 	h.s.ctx = context.Background()
 	if _, err := h.s.loop.add(h.s.dev.fd, unix.EPOLLIN|edge, &h.s.dev); err != nil {
 		t.Fatal(err)

@@ -11,11 +11,11 @@ import (
 // requests are refused as "administratively prohibited": that is what they are.
 // Their flows are the udpTable's.
 type icmpTable struct {
-	s     *Stack
+	s     *engine
 	frame [packet.VNetHdrBytes + packet.MaxICMPErrorBytes]byte
 }
 
-func (t *icmpTable) init(s *Stack) { t.s = s }
+func (t *icmpTable) init(s *engine) { t.s = s }
 
 // input takes an ICMP message from the guest. Errors and what IPv6 says to its
 // neighbours (RFC 4861, RFC 3810) are nobody's here and pass unheard.

@@ -52,7 +52,7 @@ func TestGatewayAnswersPings(t *testing.T) {
 			r.g.SendFrame(echoFrame(r.guest, gateway, 77, uint16(seq), []byte(text(size))))
 			r.g.Only(isReply(gateway, r.guest, 77, uint16(seq), text(size)))
 		}
-		if s := r.s.Stats(); s.ICMPFlows != 0 {
+		if s := r.stack.Stats(); s.ICMPFlows != 0 {
 			t.Errorf("%d flows", s.ICMPFlows)
 		}
 	})

@@ -20,7 +20,7 @@ const maxHooks = 1024
 // they say: at once where there is no hook, and then cancel is nil; else later
 // on the loop's thread. The caller cancels when the flow ends; if that is before
 // done was called, it never is. Without a policy every flow is refused.
-func (s *Stack) judge(f Flow, done func(Verdict)) (cancel func()) {
+func (s *engine) judge(f Flow, done func(Verdict)) (cancel func()) {
 	v := Verdict{Action: Refuse}
 	if s.cfg.Policy != nil {
 		v = s.cfg.Policy.Judge(f)
@@ -39,7 +39,7 @@ func (s *Stack) judge(f Flow, done func(Verdict)) (cancel func()) {
 }
 
 // ask runs the hook.
-func (s *Stack) ask(f Flow, policy Verdict, done func(Verdict)) (cancel func()) {
+func (s *engine) ask(f Flow, policy Verdict, done func(Verdict)) (cancel func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.hooks++
 	go func() {
@@ -70,7 +70,7 @@ func (v Verdict) discard() {
 	}
 }
 
-func (s *Stack) count(v Verdict) {
+func (s *engine) count(v Verdict) {
 	if v.Action == Refuse || v.Action == Drop {
 		s.stats.Refused++
 	}
@@ -86,6 +86,6 @@ func (v Verdict) target(f Flow) netip.AddrPort {
 
 // unreachable answers a packet of the guest's, with its virtio header, by an ICMP
 // error.
-func (s *Stack) unreachable(frame []byte, why packet.ErrorKind) {
+func (s *engine) unreachable(frame []byte, why packet.ErrorKind) {
 	s.icmp.unreachable(frame, why)
 }

@@ -3,6 +3,7 @@ package usernet
 import (
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"cleat/packet"
@@ -20,8 +21,11 @@ func newCapture(w io.Writer) (func(frame []byte), error) {
 	if _, err := w.Write(buf); err != nil {
 		return nil, fmt.Errorf("write header of capture file: %w", err)
 	}
+	var mu sync.Mutex // each queue has a thread
 	failed := false
 	return func(frame []byte) {
+		mu.Lock()
+		defer mu.Unlock()
 		if failed {
 			return
 		}

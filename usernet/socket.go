@@ -17,7 +17,7 @@ import (
 
 // socket makes a non-blocking host socket for destinations of a's family, bound
 // as the configuration says.
-func (s *Stack) socket(a netip.Addr, kind, proto int) (int, error) {
+func (s *engine) socket(a netip.Addr, kind, proto int) (int, error) {
 	family, from := unix.AF_INET, s.cfg.Outbound4
 	if a.Is6() {
 		family, from = unix.AF_INET6, s.cfg.Outbound6
@@ -98,7 +98,7 @@ func controlBeside(system string, allowed []string) string {
 }
 
 // tune sets the congestion control of a socket whose other end is on the host.
-func (s *Stack) tune(fd int, peer netip.Addr) {
+func (s *engine) tune(fd int, peer netip.Addr) {
 	if s.loopback != "" && peer.IsLoopback() {
 		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.loopback)
 	}
@@ -106,7 +106,7 @@ func (s *Stack) tune(fd int, peer netip.Addr) {
 
 // tuneConnected does the same for a connected socket to one of the host's other
 // addresses: there both ends have the same.
-func (s *Stack) tuneConnected(fd int, peer netip.Addr) {
+func (s *engine) tuneConnected(fd int, peer netip.Addr) {
 	if s.loopback == "" || peer.IsLoopback() {
 		return
 	}
@@ -137,7 +137,7 @@ func ownDescriptor(c net.Conn) (int, bool) {
 // where it has one, else one end of a socket pair that goroutines copy from and
 // to. cancel, if not nil, cuts the copying short. The Conn is closed in the end,
 // and at once on failure.
-func (s *Stack) adopt(c net.Conn) (fd int, cancel func(), err error) {
+func (s *engine) adopt(c net.Conn) (fd int, cancel func(), err error) {
 	if fd, ok := ownDescriptor(c); ok {
 		_ = c.Close() // the duplicate lives on
 		return fd, nil, nil

@@ -34,7 +34,7 @@ const (
 func (p *spinner) worthwhile() bool { return p.small && p.credit > 0 }
 
 // rest waits for an event: for a moment awake, then asleep.
-func (s *Stack) rest() error {
+func (s *engine) rest() error {
 	if s.spin.worthwhile() {
 		for until := s.loop.now + int64(spinFor); s.loop.now < until; {
 			found, err := s.loop.poll()

@@ -36,7 +36,7 @@ var tcpStateNames = [...]string{"judging", "connecting", "answered", "calling", 
 
 // tcpFlow joins a connection of the guest's to a socket of the host's.
 type tcpFlow struct {
-	s       *Stack
+	s       *engine
 	key     tcpKey
 	guest   netip.AddrPort
 	peer    netip.AddrPort // what the guest calls the other end
@@ -99,7 +99,7 @@ type tcpFlow struct {
 
 // tcpTable is all connections.
 type tcpTable struct {
-	s     *Stack
+	s     *engine
 	flows map[tcpKey]*tcpFlow
 	live  int        // not finished
 	dirty []*tcpFlow // owe an acknowledgement
@@ -119,14 +119,14 @@ type tcpTable struct {
 	share     int
 }
 
-func (t *tcpTable) init(s *Stack) {
+func (t *tcpTable) init(s *engine) {
 	t.s, t.flows, t.secret, t.share = s, map[tcpKey]*tcpFlow{}, maphash.MakeSeed(), maxWindow
 }
 
 func (t *tcpTable) open() int { return t.live }
 
-// input takes a segment from the guest.
-func (t *tcpTable) input(v *packet.VNetHdr, ip *packet.IP) {
+// input takes a segment from the guest, which frame is.
+func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 	h := &t.h
 	if packet.ParseTCP(ip.Payload, h) != nil {
 		t.s.stats.Malformed++
@@ -143,10 +143,14 @@ func (t *tcpTable) input(v *packet.VNetHdr, ip *packet.IP) {
 		f.input(h)
 		return
 	}
+	if o := t.s.group.other(t.s, ownerKey{keyOf(guest, peer), true}); o != nil {
+		t.s.handOver(o, frame)
+		return
+	}
 	switch {
 	case h.Flags&packet.RST != 0:
 	case h.Flags&(packet.SYN|packet.ACK|packet.FIN) == packet.SYN:
-		t.begin(guest, peer, h)
+		t.begin(guest, peer, h, frame)
 	default:
 		t.s.refuse(guest, peer, h)
 	}
@@ -163,27 +167,46 @@ func (f *tcpFlow) succeeded(h *packet.TCPHeader) bool {
 }
 
 // begin takes the guest's first SYN.
-func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader) {
+func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader, frame []byte) {
 	if t.s.full() || guest.Port() == 0 || peer.Port() == 0 || peer.Addr().IsMulticast() {
 		t.s.refuse(guest, peer, h)
 		return
 	}
-	f := t.newFlow(guest, peer)
+	f, other := t.newFlow(guest, peer)
+	if other != nil {
+		t.s.handOver(other, frame)
+		return
+	}
 	f.rcvStart, f.rcvNxt = h.Seq, h.Seq+1
 	f.synOptions(h)
 	f.state = judging
 	f.unhook = t.s.judge(f.flow(), f.judged)
 }
 
-func (t *tcpTable) newFlow(guest, peer netip.AddrPort) *tcpFlow {
+// newFlow puts a connection into the table, unless another engine has it.
+func (t *tcpTable) newFlow(guest, peer netip.AddrPort) (*tcpFlow, *engine) {
+	if o := t.s.group.claim(t.s, ownerKey{keyOf(guest, peer), true}); o != nil {
+		return nil, o
+	}
 	f := &tcpFlow{s: t.s, key: keyOf(guest, peer), guest: guest, peer: peer, host: peer, fd: -1, started: t.s.loop.now, window: firstWindow}
 	f.timer.fire = f.timeout
 	f.sndStart = t.initialSequence(f.key)
 	f.sndUna, f.sndNxt = f.sndStart, f.sndStart
 	t.flows[f.key] = f
-	t.live++
+	t.count(1)
 	t.s.stats.TCPFlows++
-	return f
+	return f, nil
+}
+
+// count keeps the numbers of connections that are not finished.
+func (t *tcpTable) count(n int) {
+	t.live += n
+	t.s.group.flows.Add(int64(n))
+	if n > 0 {
+		t.s.group.connected()
+	} else {
+		t.s.group.connections.Add(int64(n))
+	}
 }
 
 // flow is f as policies see it.
@@ -208,7 +231,7 @@ func (f *tcpFlow) finish() {
 	f.detach()
 	f.state = finished
 	f.s.loop.timers.set(&f.timer, f.s.loop.after(finishedFor))
-	t.live--
+	t.count(-1)
 	if t.old = append(t.old, f); len(t.old) > maxFinished {
 		t.forget(t.old[0])
 	}
@@ -218,7 +241,7 @@ func (f *tcpFlow) finish() {
 func (f *tcpFlow) drop() {
 	if f.state != finished {
 		f.detach()
-		f.s.tcp.live--
+		f.s.tcp.count(-1)
 	}
 	f.s.tcp.forget(f)
 }
@@ -241,6 +264,7 @@ func (f *tcpFlow) detach() {
 func (t *tcpTable) forget(f *tcpFlow) {
 	if t.flows[f.key] == f {
 		delete(t.flows, f.key)
+		t.s.group.release(t.s, ownerKey{f.key, true})
 	}
 	t.s.loop.timers.drop(&f.timer)
 	if f.state == finished {

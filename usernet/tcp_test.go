@@ -32,7 +32,8 @@ const patience = 10 * time.Second
 // rig is a Stack between a scripted guest and the host's loopback.
 type rig struct {
 	*testing.T
-	s           *Stack
+	stack       *Stack
+	s           *engine // its first
 	g           *guesttest.Guest
 	guest, peer netip.Addr // of the family that the test is about
 	ports       uint16
@@ -69,9 +70,10 @@ func newStack(t *testing.T, change ...func(*Config)) *rig {
 	r := &rig{T: t, guest: rigGuest4, peer: rigPeer4, ports: 40000}
 	r.g, cfg.TUN = guesttest.New(t, cfg.MTU)
 	var err error
-	if r.s, err = New(cfg); err != nil {
+	if r.stack, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
+	r.s = r.stack.group.engines[0]
 	return r
 }
 
@@ -89,7 +91,7 @@ func (r *rig) run() {
 	r.g.Fence = r.fence
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- r.s.Run(ctx) }()
+	go func() { ended <- r.stack.Run(ctx) }()
 	for started := false; !started; {
 		r.s.mu.Lock()
 		started = r.s.running
@@ -344,7 +346,7 @@ func TestTCPFlowIsDescribed(t *testing.T) {
 	r.write(host, "123")
 	c.Expect(3)
 	r.g.Settle()
-	all, err := r.s.Flows()
+	all, err := r.stack.Flows()
 	if err != nil || len(all) != 1 {
 		t.Fatalf("flows %v, %v", all, err)
 	}
@@ -363,7 +365,7 @@ func TestTCPFlowIsDescribed(t *testing.T) {
 	}
 	c.Send(packet.FIN|packet.ACK, nil)
 	r.g.Settle()
-	if all, err = r.s.Flows(); err != nil || len(all) != 1 || all[0].State != "closing" {
+	if all, err = r.stack.Flows(); err != nil || len(all) != 1 || all[0].State != "closing" {
 		t.Errorf("after FIN: %v, %v", all, err)
 	}
 }
@@ -384,13 +386,13 @@ func TestSpoofedAndBrokenSegmentsAreDropped(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			before := tt.count(r.s.Stats())
+			before := tt.count(r.stack.Stats())
 			s := good
 			s.Options = slices.Clone(good.Options)
 			tt.change(&s)
 			r.g.Send(s)
 			r.g.Silent()
-			if n := tt.count(r.s.Stats()) - before; n != 1 {
+			if n := tt.count(r.stack.Stats()) - before; n != 1 {
 				t.Errorf("counted %d times, want once", n)
 			}
 		})
@@ -422,10 +424,10 @@ func TestBrokenTCPHeaders(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			before := r.s.Stats().Malformed
+			before := r.stack.Stats().Malformed
 			r.g.SendFrame(tt.spoil(s.Frame()))
 			r.g.Silent()
-			if n := r.s.Stats().Malformed - before; n != 1 {
+			if n := r.stack.Stats().Malformed - before; n != 1 {
 				t.Errorf("counted %d times, want once", n)
 			}
 		})

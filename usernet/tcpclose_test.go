@@ -184,7 +184,7 @@ func TestFinishedConnectionsAreBounded(t *testing.T) {
 	r := newRig(t)
 	r.do(func() {
 		for i := range maxFinished + 10 {
-			f := r.s.tcp.newFlow(netAddr(rigGuest4, 1024+i), netAddr(rigPeer4, 80))
+			f, _ := r.s.tcp.newFlow(netAddr(rigGuest4, 1024+i), netAddr(rigPeer4, 80))
 			f.state = established
 			f.finish()
 		}
@@ -348,7 +348,7 @@ func TestDeviceGoesAway(t *testing.T) {
 	r := newStack(t)
 	ended := make(chan error, 1)
 	r.g.Remove()
-	go func() { ended <- r.s.Run(t.Context()) }()
+	go func() { ended <- r.stack.Run(t.Context()) }()
 	if err := <-ended; err != nil {
 		t.Errorf("run: %v, want nil", err)
 	}

@@ -63,8 +63,7 @@ func (l *tcpListener) ready(uint32) {
 			return
 		}
 		if !l.accept(fd, addrPort(sa)) {
-			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-			unix.Close(fd)
+			abandon(fd)
 		}
 	}
 }
@@ -84,10 +83,21 @@ func (l *tcpListener) accept(fd int, client netip.AddrPort) bool {
 	if !ok || t.s.full() {
 		return false
 	}
-	if shown, ok = t.vacant(guest, shown); ok {
-		t.call(fd, client, guest, shown)
+	if shown, ok = t.vacant(guest, shown); !ok {
+		return false
 	}
-	return ok
+	e := t.s.group.forClient()
+	if e == t.s {
+		t.call(fd, client, guest, shown)
+		return true
+	}
+	return e.loop.post(func() { e.tcp.call(fd, client, guest, shown) })
+}
+
+// abandon closes a client's socket so that it gets a RST.
+func abandon(fd int) {
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	unix.Close(fd)
 }
 
 // vacant is the client's shown address with a port that no other connection to
@@ -101,10 +111,10 @@ func (t *tcpTable) vacant(guest, shown netip.AddrPort) (netip.AddrPort, bool) {
 		}
 		at := netip.AddrPortFrom(shown.Addr(), port)
 		f := t.flows[keyOf(guest, at)]
-		if f == nil {
+		switch {
+		case f == nil && t.s.group.other(t.s, ownerKey{keyOf(guest, at), true}) == nil:
 			return at, true
-		}
-		if f.state == finished {
+		case f != nil && f.state == finished:
 			t.forget(f)
 			return at, true
 		}

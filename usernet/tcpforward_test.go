@@ -19,7 +19,7 @@ func (r *rig) forward() netip.AddrPort {
 	if r.guest.Is6() {
 		listen = loopback6
 	}
-	at, err := r.s.Forward(Forward{Protocol: packet.TCP, Listen: netip.AddrPortFrom(listen, 0), To: netip.AddrPortFrom(netip.Addr{}, 80)})
+	at, err := r.stack.Forward(Forward{Protocol: packet.TCP, Listen: netip.AddrPortFrom(listen, 0), To: netip.AddrPortFrom(netip.Addr{}, 80)})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestForwardIsAccepted(t *testing.T) {
 		c.Send(packet.ACK, []byte("welcome"))
 		r.g.Only(c.Acks())
 		r.reads(client, "welcome")
-		all, err := r.s.Flows()
+		all, err := r.stack.Flows()
 		if err != nil || len(all) != 1 {
 			t.Fatalf("flows %v, %v", all, err)
 		}
@@ -289,16 +289,16 @@ func TestUnforward(t *testing.T) {
 	c := r.g.Called(r.server(), 5)
 	c.Accept()
 	f := Forward{Protocol: packet.TCP, Listen: at}
-	if err := r.s.Unforward(f); err != nil {
+	if err := r.stack.Unforward(f); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.s.Unforward(f); !errors.Is(err, ErrNoForward) {
+	if err := r.stack.Unforward(f); !errors.Is(err, ErrNoForward) {
 		t.Errorf("the second time: %v, want %v", err, ErrNoForward)
 	}
 	if _, err := net.Dial("tcp", at.String()); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("the port answers: %v", err)
 	}
-	if all, err := r.s.Forwards(); err != nil || len(all) != 0 {
+	if all, err := r.stack.Forwards(); err != nil || len(all) != 0 {
 		t.Errorf("forwards %v, %v", all, err)
 	}
 	r.write(client, "still here")
@@ -310,10 +310,10 @@ func TestUnforward(t *testing.T) {
 func TestForwardOfATakenPort(t *testing.T) {
 	r := newRig(t)
 	at := r.forward()
-	if _, err := r.s.Forward(Forward{Protocol: packet.TCP, Listen: at}); !errors.Is(err, unix.EADDRINUSE) {
+	if _, err := r.stack.Forward(Forward{Protocol: packet.TCP, Listen: at}); !errors.Is(err, unix.EADDRINUSE) {
 		t.Errorf("got %v, want %v", err, unix.EADDRINUSE)
 	}
-	if all, err := r.s.Forwards(); err != nil || len(all) != 1 || all[0].Listen != at {
+	if all, err := r.stack.Forwards(); err != nil || len(all) != 1 || all[0].Listen != at {
 		t.Errorf("forwards %v, %v", all, err)
 	}
 }
@@ -332,16 +332,16 @@ func TestForwardBeforeRun(t *testing.T) {
 }
 
 func TestWhoAForwardsClientAppearsAs(t *testing.T) {
-	s := &Stack{cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6}}
-	only4 := &Stack{cfg: Config{Guest4: rigGuest4, Gateway4: rigGateway4}}
-	mapped := &Stack{cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6, Shown: map[netip.Addr]netip.Addr{
+	s := &engine{cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6}}
+	only4 := &engine{cfg: Config{Guest4: rigGuest4, Gateway4: rigGateway4}}
+	mapped := &engine{cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6, Shown: map[netip.Addr]netip.Addr{
 		rigGuest4: netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("127.0.0.1"): netip.MustParseAddr("192.0.2.8"),
 		netip.MustParseAddr("198.51.100.9"): netip.MustParseAddr("192.0.2.9"),
 	}}}
 	own, other := netip.Addr{}, netip.MustParseAddr("203.0.113.9")
 	tests := []struct {
 		name   string
-		s      *Stack
+		s      *engine
 		to     netip.Addr
 		client string
 		guest  netip.Addr

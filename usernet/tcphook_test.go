@@ -259,7 +259,7 @@ func TestTooManyHooks(t *testing.T) {
 	c := r.conn(netip.AddrPortFrom(r.peer, 443))
 	c.Send(packet.SYN, nil)
 	r.g.Only(c.Resets())
-	if n := r.s.Stats().OverLimit; n != 1 {
+	if n := r.stack.Stats().OverLimit; n != 1 {
 		t.Errorf("%d turned away by limits, want 1", n)
 	}
 }

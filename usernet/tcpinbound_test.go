@@ -67,7 +67,7 @@ func TestLossIsRepairedByTheTimer(t *testing.T) {
 		c.Send(packet.ACK, nil)
 		r.advance(time.Minute)
 		r.g.Silent()
-		if n := r.s.Stats().Retransmits; n != 4 {
+		if n := r.stack.Stats().Retransmits; n != 4 {
 			t.Errorf("%d retransmits are counted, want 4", n)
 		}
 	})

@@ -23,7 +23,7 @@ func TestLimitOfFlows(t *testing.T) {
 				t.Errorf("got %v", p)
 			}
 		}
-		if s := r.s.Stats(); s.OverLimit != 3 || s.Open != 2 {
+		if s := r.stack.Stats(); s.OverLimit != 3 || s.Open != 2 {
 			t.Errorf("%d over the limit, %d open", s.OverLimit, s.Open)
 		}
 		first.Send(packet.ACK, []byte("undisturbed"))

@@ -237,7 +237,11 @@ func (f *tcpFlow) sendSYN(flags uint8) {
 // call begins a connection toward the guest for a client that the host has
 // accepted.
 func (t *tcpTable) call(fd int, client netip.AddrPort, guest, shown netip.AddrPort) {
-	f := t.newFlow(guest, shown)
+	f, other := t.newFlow(guest, shown)
+	if other != nil { // it was vacant a moment ago
+		abandon(fd)
+		return
+	}
 	f.inbound, f.fd, f.host, f.state = true, fd, client, calling
 	if v := t.s.cfg.Policy; v != nil {
 		if verdict := v.Judge(f.flow()); verdict.Action == Refuse || verdict.Action == Drop {

@@ -528,7 +528,7 @@ func TestPolicyTurnsAway(t *testing.T) {
 			} else {
 				r.g.Only(c.Resets())
 			}
-			if s := r.s.Stats(); s.Refused != 1 || s.Open != 0 {
+			if s := r.stack.Stats(); s.Refused != 1 || s.Open != 0 {
 				t.Errorf("%d refused, %d open", s.Refused, s.Open)
 			}
 		})

@@ -64,7 +64,7 @@ func (f *tcpFlow) sendEmpty(flags uint8, seq uint32) {
 }
 
 // segment writes a header without payload to the guest.
-func (s *Stack) segment(guest, peer netip.AddrPort, h *packet.TCPHeader) {
+func (s *engine) segment(guest, peer netip.AddrPort, h *packet.TCPHeader) {
 	frame := s.dev.scratch[:]
 	ip := packet.IPBytes(peer.Addr())
 	packet.PutIP(frame[packet.VNetHdrBytes:], peer.Addr(), guest.Addr(), packet.TCP, 0, packet.TCPBytes)
@@ -108,7 +108,7 @@ func (f *tcpFlow) closeSocket() {
 
 // refuse answers a segment that belongs to no connection (RFC 9293 section
 // 3.10.7.1).
-func (s *Stack) refuse(guest, peer netip.AddrPort, h *packet.TCPHeader) {
+func (s *engine) refuse(guest, peer netip.AddrPort, h *packet.TCPHeader) {
 	if h.Flags&packet.RST != 0 {
 		return
 	}

@@ -42,12 +42,12 @@ func TestNewRefuses(t *testing.T) {
 func TestStackThatNeverRuns(t *testing.T) {
 	r := newStack(t)
 	at := r.forward()
-	r.s.Close()
-	r.s.Close()
+	r.stack.Close()
+	r.stack.Close()
 	if _, err := net.Dial("tcp", at.String()); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("the forward answers after Close: %v", err)
 	}
-	if err := r.s.Run(context.Background()); err == nil {
+	if err := r.stack.Run(context.Background()); err == nil {
 		t.Error("it runs after Close")
 	}
 }
@@ -57,20 +57,20 @@ func TestStackThatHasEnded(t *testing.T) {
 	r.open()
 	at := r.forward()
 	r.stop()
-	r.s.Close()
-	if err := r.s.Run(context.Background()); err == nil {
+	r.stack.Close()
+	if err := r.stack.Run(context.Background()); err == nil {
 		t.Error("it runs a second time")
 	}
-	if _, err := r.s.Forward(Forward{Protocol: packet.TCP}); !errors.Is(err, ErrClosed) {
+	if _, err := r.stack.Forward(Forward{Protocol: packet.TCP}); !errors.Is(err, ErrClosed) {
 		t.Errorf("forward: %v, want %v", err, ErrClosed)
 	}
-	if err := r.s.Unforward(Forward{Protocol: packet.TCP, Listen: at}); !errors.Is(err, ErrClosed) {
+	if err := r.stack.Unforward(Forward{Protocol: packet.TCP, Listen: at}); !errors.Is(err, ErrClosed) {
 		t.Errorf("unforward: %v, want %v", err, ErrClosed)
 	}
-	if _, err := r.s.Flows(); !errors.Is(err, ErrClosed) {
+	if _, err := r.stack.Flows(); !errors.Is(err, ErrClosed) {
 		t.Errorf("flows: %v, want %v", err, ErrClosed)
 	}
-	if s := r.s.Stats(); s.TCPFlows != 1 || s.TunOutPackets == 0 || s.TunInPackets == 0 || s.Open != 0 {
+	if s := r.stack.Stats(); s.TCPFlows != 1 || s.TunOutPackets == 0 || s.TunInPackets == 0 || s.Open != 0 {
 		t.Errorf("the last counters are %+v", s)
 	}
 	if _, err := net.Dial("tcp", at.String()); !errors.Is(err, unix.ECONNREFUSED) {
@@ -94,7 +94,7 @@ func TestForwardListensWhereItIsTold(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
-			at, err := r.s.Forward(Forward{Protocol: packet.TCP, Listen: netip.AddrPortFrom(tt.listen, 0), To: netip.AddrPortFrom(netip.Addr{}, 80)})
+			at, err := r.stack.Forward(Forward{Protocol: packet.TCP, Listen: netip.AddrPortFrom(tt.listen, 0), To: netip.AddrPortFrom(netip.Addr{}, 80)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestForwardListensWhereItIsTold(t *testing.T) {
 
 func TestForwardToTheSamePort(t *testing.T) {
 	r := newRig(t)
-	at, err := r.s.Forward(Forward{Protocol: packet.TCP, Listen: netip.AddrPortFrom(loopback4, 0)})
+	at, err := r.stack.Forward(Forward{Protocol: packet.TCP, Listen: netip.AddrPortFrom(loopback4, 0)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestForwardToTheSamePort(t *testing.T) {
 
 func TestForwardToAnotherFamily(t *testing.T) {
 	r := newRig(t)
-	at, err := r.s.Forward(Forward{Protocol: packet.TCP, Listen: netip.AddrPortFrom(loopback4, 0), To: netip.AddrPortFrom(rigGuest6, 80)})
+	at, err := r.stack.Forward(Forward{Protocol: packet.TCP, Listen: netip.AddrPortFrom(loopback4, 0), To: netip.AddrPortFrom(rigGuest6, 80)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestForwardToAnotherFamily(t *testing.T) {
 
 func TestForwardOfAnotherProtocol(t *testing.T) {
 	r := newRig(t)
-	if _, err := r.s.Forward(Forward{Protocol: packet.ICMP}); err == nil {
+	if _, err := r.stack.Forward(Forward{Protocol: packet.ICMP}); err == nil {
 		t.Error("ICMP has ports now")
 	}
 }

@@ -46,7 +46,7 @@ import (
 
 // udpTable is all flows of datagrams.
 type udpTable struct {
-	s       *Stack
+	s       *engine
 	flows   map[tcpKey]*udpFlow
 	sockets map[socketKey]*udpSocket
 	last    *udpFlow // whose datagram came last from the guest
@@ -74,7 +74,7 @@ type udpTable struct {
 	expire timer
 }
 
-func (t *udpTable) init(s *Stack) {
+func (t *udpTable) init(s *engine) {
 	t.s, t.flows, t.sockets = s, map[tcpKey]*udpFlow{}, map[socketKey]*udpSocket{}
 	t.expire.fire = t.expireFragments
 }
@@ -167,6 +167,10 @@ func (t *udpTable) take(proto packet.Protocol, guest, peer netip.AddrPort, p par
 // begin makes a flow for the guest's first datagram to a peer, or answers that
 // it can't.
 func (t *udpTable) begin(proto packet.Protocol, guest, peer netip.AddrPort, frame []byte) *udpFlow {
+	if o := t.s.group.other(t.s, ownerKey{keyOf(guest, peer), false}); o != nil {
+		t.s.handOver(o, frame)
+		return nil
+	}
 	if !unicast(peer.Addr()) {
 		t.s.stats.Unsupported++
 		return nil
@@ -175,7 +179,11 @@ func (t *udpTable) begin(proto packet.Protocol, guest, peer netip.AddrPort, fram
 		t.s.unreachable(frame, packet.ErrorHost)
 		return nil
 	}
-	f := t.newFlow(proto, guest, peer)
+	f, other := t.newFlow(proto, guest, peer, false)
+	if other != nil {
+		t.s.handOver(other, frame)
+		return nil
+	}
 	f.cancel = t.s.judge(f.flow(), f.judged)
 	return f
 }
@@ -185,18 +193,24 @@ func unicast(a netip.Addr) bool {
 	return !a.IsMulticast() && !a.IsUnspecified() && (!a.Is4() || a.As4()[0] < 240)
 }
 
-func (t *udpTable) newFlow(proto packet.Protocol, guest, peer netip.AddrPort) *udpFlow {
+// newFlow puts a flow into the table, unless another engine has it or the
+// guest's port.
+func (t *udpTable) newFlow(proto packet.Protocol, guest, peer netip.AddrPort, inbound bool) (*udpFlow, *engine) {
 	t.prepare()
-	f := &udpFlow{t: t, proto: proto, guest: guest, peer: peer, host: peer, started: t.s.loop.now, single: proto != packet.UDP}
+	f := &udpFlow{t: t, proto: proto, guest: guest, peer: peer, host: peer, inbound: inbound, started: t.s.loop.now, single: proto != packet.UDP}
+	if o := f.claim(); o != nil {
+		return nil, o
+	}
 	f.timer.fire = f.timeout
 	t.flows[keyOf(guest, peer)] = f
+	t.s.group.flows.Add(1)
 	if proto == packet.UDP {
 		t.s.stats.UDPFlows++
 	} else {
 		t.s.stats.ICMPFlows++
 	}
 	f.touch()
-	return f
+	return f, nil
 }
 
 // flush sends what was gathered, unless the last batch from the device was full

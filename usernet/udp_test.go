@@ -313,7 +313,7 @@ func TestUDPFlowsAreLimited(t *testing.T) {
 	r.g.Only(guesttest.Unreachable(packet.ErrorHost, r.guest, r.peer))
 	r.say(5000, peer, "an old one")
 	r.hears(host, "an old one")
-	if s := r.s.Stats(); s.OverLimit != 1 || s.Open != 4 {
+	if s := r.stack.Stats(); s.OverLimit != 1 || s.Open != 4 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -342,7 +342,7 @@ func TestUDPWithoutDescriptors(t *testing.T) {
 	if wrong := guesttest.Unreachable(packet.ErrorHost, r.guest, r.peer)(p); wrong != "" {
 		t.Errorf("got %v: %s", p, wrong)
 	}
-	if s := r.s.Stats(); s.OverLimit != 1 {
+	if s := r.stack.Stats(); s.OverLimit != 1 {
 		t.Errorf("%d over the limit, want 1", s.OverLimit)
 	}
 	r.advance(2 * time.Second)

@@ -63,6 +63,24 @@ func (f *udpFlow) flow() Flow {
 	return Flow{Protocol: f.proto, Source: f.guest, Destination: f.peer}
 }
 
+// claim makes the flow this engine's, unless another has it or the guest's port.
+func (f *udpFlow) claim() *engine {
+	k := ownerKey{keyOf(f.guest, f.peer), false}
+	if f.inbound {
+		return f.t.s.group.claim(f.t.s, k)
+	}
+	return f.t.s.group.claimPort(f.t.s, k, portKey{f.guest, f.proto})
+}
+
+func (f *udpFlow) disclaim() {
+	k := ownerKey{keyOf(f.guest, f.peer), false}
+	if f.inbound {
+		f.t.s.group.release(f.t.s, k)
+		return
+	}
+	f.t.s.group.releasePort(f.t.s, k, portKey{f.guest, f.proto})
+}
+
 // take does with a parcel what the flow's state asks for.
 func (f *udpFlow) take(p *parcel) {
 	switch f.state {
@@ -179,7 +197,11 @@ func (f *udpFlow) timeout() { f.drop() }
 // drop ends the flow.
 func (f *udpFlow) drop() {
 	t := f.t
-	delete(t.flows, keyOf(f.guest, f.peer))
+	if k := keyOf(f.guest, f.peer); t.flows[k] == f {
+		delete(t.flows, k)
+		t.s.group.flows.Add(-1)
+		f.disclaim()
+	}
 	if f.inbound {
 		t.clients--
 	}

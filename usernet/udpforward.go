@@ -50,6 +50,12 @@ func (k *udpSocket) unlisten() {
 // maxShifted is how many ports are tried for a client whose own is taken inside.
 const maxShifted = 64
 
+// vacant tells whether no flow has these ends.
+func (t *udpTable) vacant(guest, shown netip.AddrPort) bool {
+	k := keyOf(guest, shown)
+	return t.flows[k] == nil && t.s.group.other(t.s, ownerKey{k, false}) == nil
+}
+
 // client makes a flow for a datagram from someone new; nil: it is not wanted.
 func (k *udpSocket) client(from path) *udpFlow {
 	t := k.t
@@ -64,17 +70,21 @@ func (k *udpSocket) client(from path) *udpFlow {
 	}
 	// The guest may know another by this address and port already.
 	for range maxShifted {
-		if t.flows[keyOf(guest, shown)] == nil {
+		if t.vacant(guest, shown) {
 			break
 		}
 		shown = netip.AddrPortFrom(shown.Addr(), max(shown.Port()+1, 1))
 	}
-	if t.flows[keyOf(guest, shown)] != nil {
+	if !t.vacant(guest, shown) {
 		t.s.stats.OverLimit++
 		return nil
 	}
-	f := t.newFlow(packet.UDP, guest, shown)
-	f.inbound, f.host, f.path, f.to, f.sock = true, host, from, from.peer, k
+	f, other := t.newFlow(packet.UDP, guest, shown, true)
+	if other != nil {
+		t.s.stats.OverLimit++
+		return nil
+	}
+	f.host, f.path, f.to, f.sock = host, from, from.peer, k
 	f.state = udpOpen
 	k.flows[from] = f
 	t.clients++

@@ -14,7 +14,7 @@ import (
 // publish opens a UDP forward to port 53 of the guest's.
 func (r *rig) publish(listen netip.AddrPort) netip.AddrPort {
 	r.Helper()
-	at, err := r.s.Forward(Forward{Protocol: packet.UDP, Listen: listen, To: netip.AddrPortFrom(netip.Addr{}, 53)})
+	at, err := r.stack.Forward(Forward{Protocol: packet.UDP, Listen: listen, To: netip.AddrPortFrom(netip.Addr{}, 53)})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestUDPUnforward(t *testing.T) {
 	client, late := r.udpSocketOn(loopback4), r.udpSocketOn(loopback4)
 	r.answer(client, at, "hello")
 	shown := r.called("hello")
-	if err := r.s.Unforward(Forward{Protocol: packet.UDP, Listen: at}); err != nil {
+	if err := r.stack.Unforward(Forward{Protocol: packet.UDP, Listen: at}); err != nil {
 		t.Fatal(err)
 	}
 	r.answer(late, at, "too late")

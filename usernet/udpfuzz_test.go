@@ -60,13 +60,14 @@ func FuzzDatagrams(f *testing.F) {
 			}
 			return Verdict{Action: Use}
 		}
-		s, err := New(Config{
+		stack, err := New(Config{
 			TUN: device, MTU: 1500, Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6,
 			Policy: judgeFunc(judge), Limits: Limits{Flows: 16, BufferBytes: 4 << 20},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
+		s := stack.group.engines[0]
 		s.ctx = t.Context()
 		defer func() { s.running = true; s.end() }()
 		for count := 0; len(b) >= 2 && count < 64; count++ {

@@ -187,7 +187,7 @@ func TestUDPHook(t *testing.T) {
 	}
 	r.say(5000, peer, "later")
 	r.hears(host, "later")
-	if s := r.s.Stats(); s.OverLimit != 3 || s.UDPFlows != 1 {
+	if s := r.stack.Stats(); s.OverLimit != 3 || s.UDPFlows != 1 {
 		t.Errorf("%+v", s)
 	}
 	// A flow that ends while the hook thinks takes what has waited with it.

@@ -284,10 +284,11 @@ func BenchmarkUDPOutbound(b *testing.B) {
 			}
 			defer unix.Close(pair[0])
 			_ = unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4<<20)
-			s, err := New(Config{TUN: os.NewFile(uintptr(pair[1]), "device"), MTU: 1500, Guest4: rigGuest4, Gateway4: rigGateway4, Policy: AllowAll{}})
+			stack, err := New(Config{TUN: os.NewFile(uintptr(pair[1]), "device"), MTU: 1500, Guest4: rigGuest4, Gateway4: rigGateway4, Policy: AllowAll{}})
 			if err != nil {
 				b.Fatal(err)
 			}
+			s := stack.group.engines[0]
 			s.ctx = b.Context()
 			if _, err := s.loop.add(s.dev.fd, unix.EPOLLIN|edge, &s.dev); err != nil {
 				b.Fatal(err)

@@ -88,7 +88,7 @@ func (t *udpTable) attach(f *udpFlow) error {
 }
 
 // boundOutside tells whether sockets to the outside are bound to something.
-func (s *Stack) boundOutside() bool {
+func (s *engine) boundOutside() bool {
 	return s.cfg.OutboundInterface != "" || s.cfg.Outbound4.IsValid() || s.cfg.Outbound6.IsValid()
 }
 

@@ -226,7 +226,7 @@ func TestUDPToWhatIsNoHost(t *testing.T) {
 		r.say(5000, netip.MustParseAddrPort(to), "anyone?")
 	}
 	r.g.Silent()
-	if s := r.s.Stats(); s.Unsupported != 3 || s.UDPFlows != 0 {
+	if s := r.stack.Stats(); s.Unsupported != 3 || s.UDPFlows != 0 {
 		t.Errorf("%+v", s)
 	}
 }

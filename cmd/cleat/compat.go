@@ -2,6 +2,7 @@ package main
 
 import (
 	"path/filepath"
+	"runtime"
 
 	"cleat/compat/pasta"
 	"cleat/compat/slirp4netns"
@@ -38,13 +39,19 @@ func asFace(argv []string) (code int, is bool) {
 	for _, f := range faces {
 		switch {
 		case filepath.Base(argv[0]) == f.name:
+			spareProcessor()
 			return f.main(argv[1:], version()), true
 		case len(argv) > 1 && argv[1] == f.name:
+			spareProcessor()
 			return f.main(argv[2:], version()), true
 		}
 	}
 	return 0, false
 }
+
+// spareProcessor makes Go use one processor more than there are: threads that
+// move bytes keep theirs while they are busy, and others need one as well.
+func spareProcessor() { runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1) }
 
 // newFaceCmds are the faces among our commands, for the help.
 func newFaceCmds() []*cobra.Command {

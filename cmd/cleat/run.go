@@ -28,6 +28,7 @@ type runFlags struct {
 	mappings     []string
 
 	mtu       int
+	queues    int
 	addr      []string
 	gateway   []string
 	dns       []string
@@ -109,6 +110,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.mappings, "map", nil, "let an address inside lead to another of the host's, `ADDR=ADDR`")
 
 	flags.IntVar(&f.mtu, "mtu", defaultMTU, "MTU of the device inside in `BYTES`")
+	flags.IntVar(&f.queues, "queues", 0, "`N` queues of the device, each with a thread that moves bytes when there are several connections (default: as many as processors, at most 4)")
 	flags.StringSliceVar(&f.addr, "addr", nil, "`PREFIX` inside, one of IPv4 and one of IPv6 (default 10.0.2.100/24 and fd63:6c65:6174::100/64); ipv4=off or ipv6=off switches one off")
 	flags.StringSliceVar(&f.gateway, "gateway", nil, "`ADDR` of the router that CMD sees (default: the second of the prefix)")
 	flags.StringSliceVar(&f.dns, "dns", nil, "`SERVER` to ask instead of the host's, ADDR or ADDR:PORT, or off")
@@ -129,7 +131,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	completeWith(cmd, "host-loopback", []string{"off"})
 	completeWith(cmd, "dns", []string{"off"})
 	completeWith(cmd, "addr", []string{"ipv4=off", "ipv6=off"})
-	for _, rule := range []string{"allow", "deny", "map", "gateway", "mtu", "name", "interface"} {
+	for _, rule := range []string{"allow", "deny", "map", "gateway", "mtu", "queues", "name", "interface"} {
 		completeWith(cmd, rule, nil)
 	}
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -160,7 +162,7 @@ func (f *runFlags) checkUse(args []string) error {
 // flagOfField is the flag that a sandbox.ConfigError is about, by the field's
 // first word.
 var flagOfField = map[string]string{
-	"MTU": "mtu", "Addr4": "addr", "Addr6": "addr", "NoIPv4": "addr", "NoIPv6": "addr",
+	"MTU": "mtu", "Queues": "queues", "Addr4": "addr", "Addr6": "addr", "NoIPv4": "addr", "NoIPv6": "addr",
 	"Gateway4": "gateway", "Gateway6": "gateway", "DNS": "dns", "Map": "map",
 	"HostLoopback4": "host-loopback", "HostLoopback6": "host-loopback",
 	"Interface": "interface", "Forwards": "publish", "AutoForward": "publish",

@@ -23,7 +23,7 @@ const (
 // config turns the flags into what the library takes. It opens nothing but
 // the policy file.
 func (f *runFlags) config() (sandbox.Config, policy.Rules, error) {
-	cfg := sandbox.Config{Interface: f.link, MTU: f.mtu, MapRoot: f.mapRoot}
+	cfg := sandbox.Config{Interface: f.link, MTU: f.mtu, Queues: f.queues, MapRoot: f.mapRoot}
 	rules, err := f.rules()
 	if err != nil {
 		return cfg, rules, err

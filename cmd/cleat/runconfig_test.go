@@ -36,6 +36,7 @@ func TestRunConfig(t *testing.T) {
 		want  func(*sandbox.Config)
 	}{
 		{"nothing", "", func(*sandbox.Config) {}},
+		{"queues", "--queues 3", func(c *sandbox.Config) { c.Queues = 3 }},
 		{"mtu", "--mtu 1500", func(c *sandbox.Config) { c.MTU = 1500 }},
 		{"addresses", "--addr 192.0.2.5/24 --addr 2001:db8::5/64", func(c *sandbox.Config) {
 			c.Addr4, c.Addr6 = prefix("192.0.2.5/24"), prefix("2001:db8::5/64")

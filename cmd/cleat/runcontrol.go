@@ -203,6 +203,6 @@ func wireStats(s sandbox.Stats) control.Stats {
 		TunInPackets: s.TunInPackets, TunOutPackets: s.TunOutPackets, TunInBytes: s.TunInBytes, TunOutBytes: s.TunOutBytes,
 		TCPFlows: s.TCPFlows, UDPFlows: s.UDPFlows, ICMPFlows: s.ICMPFlows, Open: s.Open,
 		Refused: s.Refused, Malformed: s.Malformed, Spoofed: s.Spoofed, OverLimit: s.OverLimit,
-		Retransmits: s.Retransmits, Dropped: s.Dropped, Unsupported: s.Unsupported,
+		Retransmits: s.Retransmits, Dropped: s.Dropped, HandedOver: s.HandedOver, Unsupported: s.Unsupported,
 	}
 }

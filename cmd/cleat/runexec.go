@@ -69,6 +69,7 @@ func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) err
 		defer capture.Close()
 		cfg.Pcap = capture
 	}
+	spareProcessor()
 	if r.net, err = sandbox.New(cfg); err != nil {
 		return libraryError(err)
 	}

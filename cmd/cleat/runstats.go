@@ -26,6 +26,7 @@ func statsText(s control.Stats) string {
 		{s.OverLimit, "flows or packets turned away by limits"},
 		{s.Retransmits, "segments sent again to the inside"},
 		{s.Dropped, "packets the device did not take"},
+		{s.HandedOver, "packets handed from one queue's thread to another"},
 		{s.Malformed, "malformed packets from the inside"},
 		{s.Spoofed, "packets from the inside with a forged source"},
 		{s.Unsupported, "packets of protocols that can't be carried"},

@@ -172,5 +172,6 @@ type Stats struct {
 	OverLimit     uint64 `json:"over_limit"`
 	Retransmits   uint64 `json:"retransmits"`
 	Dropped       uint64 `json:"dropped"`
+	HandedOver    uint64 `json:"handed_over"`
 	Unsupported   uint64 `json:"unsupported"`
 }

@@ -1,0 +1,339 @@
+package usernet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cleat/packet"
+
+	"golang.org/x/sys/unix"
+)
+
+// engine moves bytes between one queue of the device and sockets: a loop on a
+// thread of its own. What other goroutines may touch goes through call.
+type engine struct {
+	group  *group
+	cfg    Config
+	limits Limits
+	loop   *loop
+	dev    device
+	large  *pool
+	small  *pool
+	stats  Stats
+	tcp    tcpTable
+	udp    udpTable
+	icmp   icmpTable
+	ctx    context.Context // while run runs
+
+	forwards map[forwardKey]*listener
+	hooks    int    // under way
+	loopback string // congestion control of sockets to the host itself; "": as the system has it
+	spin     spinner
+	trim     timer
+
+	wanted   atomic.Bool  // to attach its queue
+	attached atomic.Bool  // it is
+	leave    timer        // looks whether it still has to be
+	visiting atomic.Int64 // bytes handed over to it that wait
+
+	mu      sync.Mutex // before run: who may touch the rest
+	running bool
+	ended   bool
+}
+
+// newEngine makes one for a queue. Its configuration has been checked, and its
+// memory is its share.
+func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, error) {
+	s := &engine{group: g, cfg: cfg, limits: limits, forwards: map[forwardKey]*listener{}}
+	var err error
+	if s.large, err = newPool(largeBytes, limits.BufferBytes/largeBytes); err != nil {
+		return nil, err
+	}
+	if s.small, err = newPool(smallBytes, limits.BufferBytes/4/smallBytes); err != nil {
+		s.large.close()
+		return nil, err
+	}
+	if s.loop, err = newLoop(); err != nil {
+		s.large.close()
+		s.small.close()
+		return nil, err
+	}
+	s.dev = device{fd: int(tun.Fd()), pool: s.large, buf: s.large.get(), stats: &s.stats}
+	if err := unix.SetNonblock(s.dev.fd, true); err != nil {
+		s.release()
+		return nil, fmt.Errorf("make TUN non-blocking: %w", err)
+	}
+	s.trim.fire = s.large.trim
+	s.leave.fire = s.detach
+	s.tcp.init(s)
+	s.udp.init(s)
+	s.icmp.init(s)
+	return s, nil
+}
+
+// run is Stack.Run for one engine.
+func (s *engine) run(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	stopped := false
+	defer context.AfterFunc(ctx, func() { s.loop.post(func() { stopped = true }) })()
+	defer s.end()
+	if _, err := s.loop.add(s.dev.fd, unix.EPOLLIN|edge, &s.dev); err != nil {
+		return err
+	}
+	s.dev.readable = true
+	for !stopped && !s.dev.gone {
+		if err := s.round(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begin notes that from now on only the loop's thread may touch what there is.
+func (s *engine) begin(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running || s.ended {
+		return errors.New("user-mode network was started before")
+	}
+	s.running, s.ctx = true, ctx
+	return nil
+}
+
+// edge makes epoll report a change once.
+const edge = unix.EPOLLET & 0xffffffff
+
+// end closes everything that run used.
+func (s *engine) end() {
+	s.mu.Lock()
+	s.running, s.ended = false, true
+	s.mu.Unlock()
+	s.tcp.closeAll()
+	s.udp.closeAll()
+	for _, l := range s.forwards {
+		l.close()
+	}
+	s.release()
+}
+
+func (s *engine) release() {
+	s.loop.close()
+	s.large.close()
+	s.small.close()
+}
+
+// discard frees what newEngine made, for an engine that was never run.
+func (s *engine) discard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running && !s.ended {
+		s.ended = true
+		for _, l := range s.forwards {
+			l.close()
+		}
+		s.release()
+	}
+}
+
+// batch is how many packets of 64 KiB are read from the device before
+// acknowledgements go back; more makes the guest wait, fewer cost a system call
+// each.
+const batch = 16
+
+// maxBatch is the same for packets so small that they are not what takes time,
+// such as acknowledgements: left behind, they would hold up connections whose
+// windows are small, and only those.
+const maxBatch = 256
+
+// round does what is to be done and waits when that was nothing.
+func (s *engine) round() error {
+	if s.idle() {
+		if err := s.rest(); err != nil {
+			return err
+		}
+	} else if _, err := s.loop.poll(); err != nil {
+		return err
+	}
+	before := s.stats.TunInBytes + s.stats.TunOutBytes
+	if s.dev.readable {
+		for n, bytes := 0, 0; n < maxBatch && bytes < batch<<16; n++ {
+			frame := s.dev.read()
+			if frame == nil {
+				break
+			}
+			bytes += len(frame)
+			s.input(frame)
+		}
+		s.udp.flush()
+	}
+	s.tcp.pump()
+	s.udp.pump()
+	s.loop.timers.run(s.loop.now)
+	moved := s.stats.TunInBytes + s.stats.TunOutBytes - before
+	s.spin.moved(moved)
+	s.tcp.acknowledge(s.spin.worthwhile())
+	if moved > largeBytes {
+		s.loop.timers.set(&s.trim, s.loop.after(trimAfter))
+	}
+	return nil
+}
+
+// trimAfter is how long after the last bulk the packet memory is given back.
+const trimAfter = 2 * time.Second
+
+// idle tells whether only the outside can bring work.
+func (s *engine) idle() bool {
+	return !s.dev.readable && !s.tcp.busy() && !s.udp.busy()
+}
+
+// input takes one packet from the guest.
+func (s *engine) input(frame []byte) {
+	var v packet.VNetHdr
+	var ip packet.IP
+	if v.Parse(frame) != nil || packet.ParseIP(frame[packet.VNetHdrBytes:], &ip) != nil {
+		s.stats.Malformed++
+		return
+	}
+	if ip.Src != s.cfg.Guest4 && ip.Src != s.cfg.Guest6 {
+		s.foreign(&ip)
+		return
+	}
+	if ip.IsFragment() {
+		s.fragment(frame, &ip)
+		return
+	}
+	s.transport(frame, &v, &ip)
+}
+
+// transport takes a packet that is whole.
+func (s *engine) transport(frame []byte, v *packet.VNetHdr, ip *packet.IP) {
+	if v.Flags&packet.NeedsChecksum == 0 && v.GSOType == packet.GSONone && !intact(ip) {
+		s.stats.Malformed++
+		return
+	}
+	switch {
+	case ip.Protocol == packet.TCP:
+		s.tcp.input(frame, ip)
+	case ip.Protocol == packet.UDP:
+		s.udp.input(frame, v, ip)
+	case ip.Protocol == packet.ICMP && ip.Src.Is4(), ip.Protocol == packet.ICMPv6 && ip.Src.Is6():
+		s.icmp.input(frame, ip)
+	default:
+		s.stats.Unsupported++
+		s.unreachable(frame, packet.ErrorProtocol)
+	}
+}
+
+// intact verifies the checksum of a packet that the guest's kernel has not just
+// made: one that came to it from elsewhere, or was written raw.
+func intact(ip *packet.IP) bool {
+	switch ip.Protocol {
+	case packet.TCP, packet.ICMPv6:
+		return packet.TransportChecksum(ip.Src, ip.Dst, ip.Protocol, ip.Payload) == 0
+	case packet.UDP:
+		none := len(ip.Payload) >= packet.UDPBytes && ip.Payload[6] == 0 && ip.Payload[7] == 0 && ip.Src.Is4()
+		return none || packet.TransportChecksum(ip.Src, ip.Dst, ip.Protocol, ip.Payload) == 0
+	case packet.ICMP:
+		return packet.Checksum(ip.Payload) == 0
+	}
+	return true
+}
+
+// foreign drops what does not come from the guest's address. An IPv6 stack says
+// things from its link-local or the unspecified address (RFC 4861): those are
+// no forgeries.
+func (s *engine) foreign(ip *packet.IP) {
+	if ip.Src.Is6() && (ip.Src.IsUnspecified() || ip.Src.IsLinkLocalUnicast()) {
+		s.stats.Unsupported++
+		return
+	}
+	s.stats.Spoofed++
+}
+
+// gateway is our own address of a's family.
+func (s *engine) gateway(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return s.cfg.Gateway4
+	}
+	return s.cfg.Gateway6
+}
+
+// guest is the guest's address of a's family.
+func (s *engine) guest(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return s.cfg.Guest4
+	}
+	return s.cfg.Guest6
+}
+
+// call runs f where it may touch everything: on the loop's thread while run
+// runs, else here.
+func (s *engine) call(f func()) error {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	if !s.running {
+		defer s.mu.Unlock()
+		f()
+		return nil
+	}
+	ctx := s.ctx
+	s.mu.Unlock()
+	done := make(chan struct{})
+	if !s.loop.post(func() { f(); close(done) }) {
+		return ErrClosed
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ErrClosed
+	}
+}
+
+// describe appends the flows of the moment.
+func (s *engine) describe(all []FlowInfo) ([]FlowInfo, error) {
+	err := s.call(func() {
+		all = s.tcp.describe(all)
+		all = s.udp.describe(all)
+	})
+	return all, err
+}
+
+// counters are the engine's part of Stats; after run has returned, the last.
+func (s *engine) counters() Stats {
+	var now Stats
+	read := func() {
+		now = s.stats
+		now.Open = s.open()
+	}
+	if s.call(read) != nil {
+		now = s.stats
+	}
+	return now
+}
+
+// open is the number of flows.
+func (s *engine) open() int { return s.tcp.open() + s.udp.open() }
+
+// full tells whether there is no room for one more flow, and counts it.
+func (s *engine) full() bool {
+	if s.group.flows.Load() < int64(s.limits.Flows) {
+		return false
+	}
+	s.stats.OverLimit++
+	return true
+}

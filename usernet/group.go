@@ -1,0 +1,214 @@
+package usernet
+
+import (
+	"bytes"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cleat/internal/sys"
+	"cleat/packet"
+)
+
+// group is the engines of one Stack and what they share. The kernel gives a
+// packet to the queue that its flow's last packet toward the guest came from,
+// and otherwise to one by the flow's hash, which is the same in both directions
+// (tun_automq_select_queue, drivers/net/tun.c). So a connection that the guest
+// begins stays with the engine that gets its SYN. What comes to another engine
+// all the same is handed over: the answer to a SYN of ours, datagrams that were
+// put together from fragments, those of a port that another engine serves.
+//
+// While there are few connections one queue is enough, and better: a second
+// thread would be asleep when the next connection is its own. The others are
+// attached when there are several (IFF_ATTACH_QUEUE), and leave when they have
+// nothing.
+type group struct {
+	engines     []*engine
+	flows       atomic.Int64 // of all, in all protocols
+	connections atomic.Int64 // of TCP
+	turn        atomic.Uint32
+
+	mu    sync.Mutex
+	owner map[ownerKey]*engine
+	ports map[portKey]*portOwner
+}
+
+// ownerKey is a flow for all engines.
+type ownerKey struct {
+	tcpKey
+	tcp bool
+}
+
+// portKey is a port of the guest's, or its echo requests' identifier.
+type portKey struct {
+	guest netip.AddrPort
+	proto packet.Protocol
+}
+
+// portOwner is the engine that has a port's host socket, and for how many flows.
+type portOwner struct {
+	engine *engine
+	flows  int
+}
+
+// spreadFrom is how many connections are worth a second thread.
+const spreadFrom = 4
+
+// lonely tells whether there is but one engine, so nothing to share.
+func (g *group) lonely() bool { return len(g.engines) == 1 }
+
+// claim makes e the owner of a flow unless another is, which it returns.
+func (g *group) claim(e *engine, k ownerKey) *engine {
+	if g.lonely() {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if o := g.owner[k]; o != nil && o != e {
+		return o
+	}
+	g.owner[k] = e
+	return nil
+}
+
+// claimPort does the same for a flow of datagrams that the guest begins: all of
+// one port's go to the engine that has its socket.
+func (g *group) claimPort(e *engine, k ownerKey, p portKey) *engine {
+	if g.lonely() {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if o := g.owner[k]; o != nil && o != e {
+		return o
+	}
+	o := g.ports[p]
+	switch {
+	case o == nil:
+		g.ports[p] = &portOwner{engine: e, flows: 1}
+	case o.engine != e:
+		return o.engine
+	default:
+		o.flows++
+	}
+	g.owner[k] = e
+	return nil
+}
+
+// release ends e's ownership.
+func (g *group) release(e *engine, k ownerKey) {
+	if g.lonely() {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.owner[k] == e {
+		delete(g.owner, k)
+	}
+}
+
+// releasePort ends that of a flow that claimPort gave.
+func (g *group) releasePort(e *engine, k ownerKey, p portKey) {
+	if g.lonely() {
+		return
+	}
+	g.release(e, k)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if o := g.ports[p]; o != nil && o.engine == e {
+		if o.flows--; o.flows == 0 {
+			delete(g.ports, p)
+		}
+	}
+}
+
+// other is the engine that has a flow, if that is not e.
+func (g *group) other(e *engine, k ownerKey) *engine {
+	if g.lonely() {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if o := g.owner[k]; o != e {
+		return o
+	}
+	return nil
+}
+
+// forClient is the engine for a connection that comes in by a forward: each in
+// turn, of those whose queues are attached.
+func (g *group) forClient() *engine {
+	if g.connections.Load() < spreadFrom {
+		return g.engines[0]
+	}
+	if e := g.engines[int(g.turn.Add(1))%len(g.engines)]; e.attached.Load() {
+		return e
+	}
+	return g.engines[0]
+}
+
+// connected counts one more connection, and has the other engines help when
+// there are several.
+func (g *group) connected() {
+	if g.connections.Add(1) >= spreadFrom {
+		g.spread()
+	}
+}
+
+func (g *group) spread() {
+	for _, e := range g.engines[1:] {
+		if !e.wanted.Load() && e.wanted.CompareAndSwap(false, true) {
+			e.loop.post(e.attach)
+		}
+	}
+}
+
+// leaveAfter is how often an engine looks whether it is still needed.
+const leaveAfter = 2 * time.Second
+
+// attach has the kernel give the engine packets.
+func (e *engine) attach() {
+	if !e.attached.Load() && sys.AttachQueue(e.dev.fd) == nil {
+		e.attached.Store(true)
+		e.loop.timers.set(&e.leave, e.loop.after(leaveAfter))
+	}
+}
+
+// detach is the other way round, once the engine has nothing and few want it.
+func (e *engine) detach() {
+	g := e.group
+	if g.connections.Load() >= spreadFrom || e.open() > 0 || len(e.tcp.flows) > 0 {
+		e.loop.timers.set(&e.leave, e.loop.after(leaveAfter))
+		return
+	}
+	if sys.DetachQueue(e.dev.fd) != nil {
+		return // it stays for good
+	}
+	e.attached.Store(false)
+	e.wanted.Store(false)
+	if g.connections.Load() >= spreadFrom { // they came while it left
+		g.spread()
+	}
+}
+
+// maxVisiting bounds what waits for an engine that others have it from, in
+// bytes.
+const maxVisiting = 4 << 20
+
+// handOver gives a packet of the guest's, with its virtio header, to the engine
+// whose flow it belongs to.
+func (e *engine) handOver(to *engine, frame []byte) {
+	n := int64(len(frame))
+	if to.visiting.Add(n) > maxVisiting {
+		to.visiting.Add(-n)
+		e.stats.OverLimit++
+		return
+	}
+	e.stats.HandedOver++
+	own := bytes.Clone(frame)
+	to.loop.post(func() {
+		to.visiting.Add(-n)
+		to.input(own)
+	})
+}
