@@ -137,12 +137,12 @@ func (g *group) other(e *engine, k ownerKey) *engine {
 }
 
 // forClient is the engine for a connection that comes in by a forward: each in
-// turn, of those whose queues are attached.
+// turn, of those whose queues are attached or about to be.
 func (g *group) forClient() *engine {
 	if g.connections.Load() < spreadFrom {
 		return g.engines[0]
 	}
-	if e := g.engines[int(g.turn.Add(1))%len(g.engines)]; e.attached.Load() {
+	if e := g.engines[int(g.turn.Add(1))%len(g.engines)]; e.wanted.Load() {
 		return e
 	}
 	return g.engines[0]

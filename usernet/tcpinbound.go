@@ -236,7 +236,9 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	}
 	frame := buf.mem[from:to]
 	h := packet.TCPHeader{SrcPort: f.peer.Port(), DstPort: f.guest.Port(), Seq: f.sndNxt, Flags: packet.ACK}
-	if n < f.frame || !f.readable {
+	// Where memory is scarce no other follows before it is acknowledged; a receiver
+	// that may expect more would wait 40 ms with that (tcp_measure_rcv_mss).
+	if n < f.frame || !f.readable || f.s.large.scarce() {
 		h.Flags |= packet.PSH
 	}
 	if urgent {

@@ -101,6 +101,37 @@ func TestGuestThatAcknowledgesNothing(t *testing.T) {
 	})
 }
 
+// The last frame that memory lets go asks for its acknowledgement: without PSH a
+// receiver would hold that back for what does not come.
+func TestScarceMemoryAsksForAcknowledgements(t *testing.T) {
+	r := newRig(t, scarce)
+	c, host := r.open(func(c *guesttest.Conn) { c.Options = append(guesttest.MSS(65480), guesttest.Scale(14)...) })
+	go func() { _, _ = io.WriteString(host, text(8<<20)) }()
+	r.until("much is on its way", func() bool { return r.flow(c).sent.bytes > 128<<10 })
+	r.until("no more can go", func() bool { return !r.s.tcp.busy() })
+	full := 0
+	var last *guesttest.Packet
+	for _, p := range r.g.Settle() {
+		if p.From() != c.Peer || len(p.TCP.Payload) == 0 {
+			continue
+		}
+		if last = p; len(p.TCP.Payload) == r.flowFrame(c) && p.TCP.Flags&packet.PSH == 0 {
+			full++
+		}
+	}
+	if full == 0 || last == nil || last.TCP.Flags&packet.PSH == 0 {
+		t.Errorf("%d full frames without PSH, the last is %v, want some, and PSH", full, last)
+	}
+	r.resetNow(host)
+}
+
+// flowFrame is the payload of a full frame.
+func (r *rig) flowFrame(c *guesttest.Conn) (n int) {
+	r.Helper()
+	r.do(func() { n = r.flow(c).frame })
+	return n
+}
+
 // Hosts that read nothing, on more connections than there is memory for.
 func TestHostsThatReadNothing(t *testing.T) {
 	r := newRig(t, scarce)
