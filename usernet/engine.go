@@ -33,8 +33,8 @@ type engine struct {
 	ctx    context.Context // while run runs
 
 	forwards map[forwardKey]*listener
-	hooks    int    // under way
-	loopback string // congestion control of sockets to the host itself; "": as the system has it
+	hooks    int // under way
+	controls controls
 	spin     spinner
 	trim     timer
 

@@ -71,19 +71,22 @@ func addrPort(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// loopbackControl is the congestion control for sockets that stay on the host,
-// where a control that paces, as BBR does, costs more than half of the rate; ""
-// where the system's is fine. It is one that needs no privilege, for the process
-// may give up its own at any time: reno always is, cubic where the system's list
-// has it.
-func loopbackControl() string {
+// controls are congestion controls: the system's, and the one for sockets that
+// stay on the host, where a control that paces, as BBR does, costs more than half
+// of the rate; "" where the system's is fine. That is one that needs no
+// privilege, for the process may give up its own at any time: reno always is,
+// cubic where the system's list has it.
+type controls struct{ system, local string }
+
+func readControls() controls {
 	const dir = "/proc/sys/net/ipv4/"
-	system, err := os.ReadFile(dir + "tcp_congestion_control")
+	name, err := os.ReadFile(dir + "tcp_congestion_control")
 	if err != nil {
-		return ""
+		return controls{}
 	}
 	allowed, _ := os.ReadFile(dir + "tcp_allowed_congestion_control")
-	return controlBeside(strings.TrimSpace(string(system)), strings.Fields(string(allowed)))
+	system := strings.TrimSpace(string(name))
+	return controls{system, controlBeside(system, strings.Fields(string(allowed)))}
 }
 
 // controlBeside is what to use where the system's control does not do.
@@ -99,20 +102,43 @@ func controlBeside(system string, allowed []string) string {
 
 // tune sets the congestion control of a socket whose other end is on the host.
 func (s *engine) tune(fd int, peer netip.Addr) {
-	if s.loopback != "" && peer.IsLoopback() {
-		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.loopback)
+	if s.controls.local != "" && peer.IsLoopback() {
+		setControl(fd, s.controls.local)
 	}
 }
 
 // tuneConnected does the same for a connected socket to one of the host's other
 // addresses: there both ends have the same.
 func (s *engine) tuneConnected(fd int, peer netip.Addr) {
-	if s.loopback == "" || peer.IsLoopback() {
-		return
+	if s.controls.local != "" && !peer.IsLoopback() && isOwn(fd, peer) {
+		setControl(fd, s.controls.local)
 	}
-	if own, err := unix.Getsockname(fd); err == nil && addrPort(own).Addr() == peer {
-		_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.loopback)
+}
+
+// tuneListener gives the clients to come the control for those of the host, since
+// a control that paces leaves its pacing behind when it is replaced (bbr_init,
+// net/ipv4/tcp_bbr.c). Those from elsewhere get the system's by tuneClient.
+func (s *engine) tuneListener(fd int) {
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // the guest's kernel has done what Nagle asks
+	if s.controls.local != "" {
+		setControl(fd, s.controls.local)
 	}
+}
+
+func (s *engine) tuneClient(fd int, client netip.Addr) {
+	if s.controls.local != "" && !client.IsLoopback() && !isOwn(fd, client) {
+		setControl(fd, s.controls.system)
+	}
+}
+
+func setControl(fd int, name string) {
+	_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
+}
+
+// isOwn tells whether a connected socket's peer has the socket's own address.
+func isOwn(fd int, peer netip.Addr) bool {
+	own, err := unix.Getsockname(fd)
+	return err == nil && addrPort(own).Addr() == peer
 }
 
 // ownDescriptor duplicates the descriptor of a plain stream.

@@ -47,14 +47,14 @@ func New(cfg Config) (*Stack, error) {
 	}
 	g := &group{owner: map[ownerKey]*engine{}, ports: map[portKey]*portOwner{}}
 	s := &Stack{g}
-	loopback := loopbackControl()
+	controls := readControls()
 	for i, q := range queues {
 		e, err := newEngine(g, cfg, q, limits)
 		if err != nil {
 			s.Close()
 			return nil, err
 		}
-		e.dev.capture, e.loopback = capture, loopback
+		e.dev.capture, e.controls = capture, controls
 		// What is no TUN device, or one of an old kernel, has its queue attached
 		// always.
 		stays := i == 0 || sys.DetachQueue(e.dev.fd) != nil

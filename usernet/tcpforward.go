@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"time"
 
+	"cleat/internal/sys"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -15,6 +17,7 @@ type tcpListener struct {
 	fd      int
 	ticket  ticket
 	resume  timer // after a pause
+	last    int64 // when the last client came
 }
 
 // listen opens a forward.
@@ -27,6 +30,7 @@ func (t *tcpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err err
 	if l.forward.To.Port() == 0 {
 		l.forward.To = netip.AddrPortFrom(f.To.Addr(), at.Port())
 	}
+	t.s.tuneListener(fd)
 	if err := unix.Listen(fd, backlog); err != nil {
 		unix.Close(fd)
 		return at, nil, fmt.Errorf("listen: %w", err)
@@ -51,18 +55,28 @@ func (l *tcpListener) close() {
 // acceptsPerRound bounds how long a rush of clients may keep others waiting.
 const acceptsPerRound = 32
 
+// rush is how soon after another a client comes in a rush: one that waits for an
+// answer before its next connection takes longer.
+const rush = 20 * time.Microsecond
+
 // ready implements source. The socket is level-triggered: what is left waits
-// for the next round.
+// for the next round. So, outside of a rush, one client is taken, and nobody asks
+// in vain for the next.
 func (l *tcpListener) ready(uint32) {
-	for range acceptsPerRound {
-		fd, sa, err := unix.Accept4(l.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
-		if err != nil {
-			if err == unix.EMFILE || err == unix.ENFILE {
+	most, now := 1, l.t.s.loop.now
+	if now-l.last < int64(rush) {
+		most = acceptsPerRound
+	}
+	l.last = now
+	for range most {
+		fd, from, errno := sys.AcceptNow(l.fd)
+		if errno != 0 {
+			if errno == unix.EMFILE || errno == unix.ENFILE {
 				l.pause()
 			}
 			return
 		}
-		if !l.accept(fd, addrPort(sa)) {
+		if !l.accept(fd, from.AddrPort()) {
 			abandon(fd)
 		}
 	}

@@ -251,9 +251,7 @@ func (t *tcpTable) call(fd int, client netip.AddrPort, guest, shown netip.AddrPo
 			return
 		}
 	}
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	t.s.tune(fd, client.Addr())
-	t.s.tuneConnected(fd, client.Addr())
+	t.s.tuneClient(fd, client.Addr())
 	f.mss = t.s.cfg.MTU - packet.IPBytes(shown.Addr()) - packet.TCPBytes
 	f.sendSYN(packet.SYN)
 	f.sndNxt = f.sndStart + 1

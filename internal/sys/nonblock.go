@@ -34,6 +34,18 @@ func SendNow(fd int, buf []byte, flags int) (int, unix.Errno) {
 	return int(n), errno
 }
 
+// AcceptNow is accept4(2) on a non-blocking socket of IPv4 or IPv6. The new
+// socket is non-blocking and closed on exec.
+func AcceptNow(fd int) (int, Address, unix.Errno) {
+	var name unix.RawSockaddrInet6
+	size := uint32(unsafe.Sizeof(name))
+	n, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return -1, Address{}, errno
+	}
+	return int(n), addressOf(&name, size), 0
+}
+
 // EpollNow is epoll_wait(2) with a timeout of 0.
 func EpollNow(epfd int, events []unix.EpollEvent) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
