@@ -3,8 +3,11 @@
 //
 // # Theory of operation
 //
-// A Stack is one loop on one thread: an epoll instance, non-blocking system
-// calls that the Go scheduler does not hear of, and a heap of timers. A round
+// A Stack is one engine for each queue of the device: a loop on a thread of its
+// own, with an epoll instance, non-blocking system calls that the Go scheduler
+// does not hear of, and a heap of timers. Engines share no flow; what comes to
+// the wrong one is handed over, and all but the first rest while there are few
+// connections (see group, and doc/adr/0005-queues-and-threads.md). A round
 // takes up to 1 MiB from the device (16 packets of 64 KiB, 256 small ones), gives
 // each connection that has something for the guest its turn, fires what is due,
 // and sends at most one acknowledgement a connection; some wait for an answer to
@@ -45,7 +48,7 @@
 // of it leaves. There is no built-in notion of what is allowed, of names, or of
 // special addresses: who makes the Stack brings them.
 //
-// Buffers: one mapping of Limits.BufferBytes, in pieces for 64 KiB packets and,
+// Buffers: one mapping an engine, of its share of Limits.BufferBytes, in pieces for 64 KiB packets and,
 // a quarter more, for small ones. The device always keeps one; a packet's buffer
 // belongs to the device until a connection keeps it (steal) and copies nothing.
 // When all are in use nothing more is read toward the guest, and what the guest
@@ -54,8 +57,8 @@
 // # Limits
 //
 // Tried on Linux 6.1, 6.12 and 6.18. No multicast, no SCTP or other protocols, no IP options.
-// A fragment from the guest is put together first. One thread, so one processor
-// at most.
+// A fragment from the guest is put together first. One connection is moved by
+// one thread.
 //
 // # Sources
 //

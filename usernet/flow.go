@@ -46,8 +46,9 @@ type Verdict struct {
 
 // Policy judges each new flow before anything of it leaves.
 type Policy interface {
-	// Judge is called by the Stack's one thread: it must not block. It sees
-	// outbound flows, and inbound ones whose Forward was set up before.
+	// Judge is called by the Stack's threads, one for each queue, at once: it must
+	// be safe for that, and must not block. It sees outbound flows, and inbound
+	// ones whose Forward was set up before.
 	Judge(Flow) Verdict
 }
 
