@@ -126,6 +126,12 @@ func (b *beds) makeRoom(nodes int) error {
 	return nil
 }
 
+// drop closes one bed.
+func (b *beds) drop(o *bed) error {
+	b.made = slices.DeleteFunc(b.made, func(m *bed) bool { return m == o })
+	return o.close()
+}
+
 func (b *beds) close() error {
 	var errs []error
 	for _, o := range b.made {

@@ -53,6 +53,11 @@ var errEnough = errors.New("all flows were there")
 
 // memory reads the memory twice, without and with flows.
 func (b *bed) memory(ctx context.Context, job experiment.Job) (map[cell.Metric]float64, error) {
+	select { // some give back after a second what only starting up took
+	case <-time.After(idleFor):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	idle, err := settledMemory(ctx, b.Programs())
 	if err != nil {
 		return nil, err
@@ -92,6 +97,7 @@ const (
 	memoryAlike   = 3         // readings in a row
 	memoryWithin  = 256 << 10 // bytes
 	memoryTimeout = 3 * time.Second
+	idleFor       = 2 * time.Second // how long a program has had nothing to do when it counts as idle
 )
 
 // settledMemory reads the programs' memory until it no longer changes; what does

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"cleat/bench/catalog"
 	"cleat/bench/cell"
 	"cleat/bench/experiment"
 	"cleat/bench/schedule"
@@ -195,7 +196,7 @@ const (
 
 // job measures one job of a block. Only an error that ends the experiment is
 // returned.
-func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
+func (r *run) job(ctx context.Context, job experiment.Job, at position) (err error) {
 	if r.gone[job.Wiring()] || r.failed.hopeless(job) {
 		return nil
 	}
@@ -209,6 +210,9 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 	bed, err := r.beds.take(ctx, job)
 	if err != nil {
 		return r.absent(ctx, job, err)
+	}
+	if e, ok := catalog.Lookup(job.Cell.Network); ok && e.Restless {
+		defer func() { err = errors.Join(err, r.beds.drop(bed)) }()
 	}
 	r.env.note(job.Wiring(), bed.facts)
 	if bed.probe.BlackHole {

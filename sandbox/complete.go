@@ -17,7 +17,6 @@ import (
 // getaddrinfo prefers IPv4 where a name has both (RFC 6724 section 2.1).
 const (
 	defaultInterface = "cleat0"
-	defaultQueues    = 4 // what four threads move is more than most links carry
 	mostQueues       = 64
 	defaultMTU       = 65520 // 64 KiB less the virtio header, and a multiple of 8 for fragments
 )
@@ -36,7 +35,7 @@ func (c Config) complete() (Config, error) {
 		c.MTU = defaultMTU
 	}
 	if c.Queues == 0 {
-		c.Queues = min(max(runtime.GOMAXPROCS(0)-1, 1), defaultQueues)
+		c.Queues = defaultQueues(c.Limits.BufferBytes)
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -74,6 +73,17 @@ func (c *Config) checkMTU() error {
 		return configError("MTU", fmt.Sprint(c.MTU), fmt.Sprintf("%d to %d bytes", least, defaultMTU))
 	}
 	return nil
+}
+
+// defaultQueues is as many as can be busy while one Go processor is left to other
+// goroutines, at most four: what four threads move is more than most links carry.
+// Each wants a MiB of packet memory (0: there is enough).
+func defaultQueues(bufferBytes int) int {
+	n := min(max(runtime.GOMAXPROCS(0)-1, 1), 4)
+	if bufferBytes > 0 {
+		n = max(min(n, bufferBytes>>20), 1)
+	}
+	return n
 }
 
 func (c *Config) checkQueues() error {

@@ -16,9 +16,8 @@ type Config struct {
 	// MTU of the device in bytes, 576 (IPv6: 1280) to 65520; 0: 65520.
 	MTU int
 	// Queues of the device, each with a thread that moves bytes; all but the
-	// first rest while there are few connections. 0: as many as Go processors
-	// (GOMAXPROCS), at most 4, of which one is left to other goroutines where
-	// there are several.
+	// first rest while there are few connections. 0: one less than Go processors
+	// (GOMAXPROCS), 1 to 4: who is busy keeps one, and other goroutines need one.
 	Queues int
 	// Addr4 and Addr6 are the guest's addresses with the length of their
 	// networks; zero: 10.0.2.100/24 and fd63:6c65:6174::100/64.

@@ -56,7 +56,8 @@ const (
 // JudgeNamed is called in place of Judge. names are those that the guest looked
 // up with the network's resolver and that led to the destination, as they were
 // asked for (lower case, without the final dot), the latest first; nil when
-// there are none. JudgeNamed must not block and must not keep names.
+// there are none. JudgeNamed must not block, must not keep names, and is called
+// by several threads at once, as Judge is.
 type NamePolicy interface {
 	Policy
 	JudgeNamed(f Flow, names []string) Verdict

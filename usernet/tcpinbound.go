@@ -117,6 +117,12 @@ const (
 	allQuanta    = 2 << 20
 )
 
+// crowded tells whether there are so many connections that memory is scarce with
+// two frames of each on their way.
+func (t *tcpTable) crowded() bool {
+	return max(t.active, t.counted)*4*largeBytes > len(t.s.large.arena)
+}
+
 // pump gives each ready connection its turn.
 func (t *tcpTable) pump() {
 	if len(t.ready) == 0 {
@@ -124,6 +130,9 @@ func (t *tcpTable) pump() {
 	}
 	t.ready, t.next = t.next[:0], t.ready
 	quantum := min(max(allQuanta/len(t.next), leastQuantum), mostQuantum)
+	if t.crowded() {
+		quantum = 1 // frame: who is first in a round would have two each time
+	}
 	for i, f := range t.next {
 		t.next[i] = nil
 		if !f.waiting {
@@ -237,8 +246,8 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	frame := buf.mem[from:to]
 	h := packet.TCPHeader{SrcPort: f.peer.Port(), DstPort: f.guest.Port(), Seq: f.sndNxt, Flags: packet.ACK}
 	// Where memory is scarce no other follows before it is acknowledged; a receiver
-	// that may expect more would wait 40 ms with that (tcp_measure_rcv_mss).
-	if n < f.frame || !f.readable || f.s.large.scarce() {
+	// that may expect more waits 40 ms (tcp_measure_rcv_mss, net/ipv4/tcp_input.c).
+	if n < f.frame || !f.readable || f.s.large.scarce() || f.s.tcp.crowded() {
 		h.Flags |= packet.PSH
 	}
 	if urgent {

@@ -2,6 +2,7 @@ package usernet
 
 import (
 	"io"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -123,6 +124,42 @@ func TestScarceMemoryAsksForAcknowledgements(t *testing.T) {
 		t.Errorf("%d full frames without PSH, the last is %v, want some, and PSH", full, last)
 	}
 	r.resetNow(host)
+}
+
+// In a crowd each has one frame a turn, and every frame asks.
+func TestCrowdTakesTurns(t *testing.T) {
+	r := newRig(t)
+	c, host := r.open(func(c *guesttest.Conn) { c.Options = append(guesttest.MSS(1460), guesttest.Scale(14)...) })
+	r.do(func() { r.s.tcp.active, r.s.tcp.censusEnd = 1000, math.MaxInt64 })
+	const size = 300_000
+	r.write(host, text(size))
+	r.until("the Stack has sent it", func() bool { return r.flow(c).sent.bytes == size })
+	full := 0
+	for _, p := range r.g.Settle() {
+		if len(p.TCP.Payload) != r.flowFrame(c) {
+			continue
+		}
+		if full++; p.TCP.Flags&packet.PSH == 0 {
+			t.Errorf("%v: want PSH", p)
+		}
+	}
+	if full == 0 {
+		t.Error("no full frame came")
+	}
+	turn := 0
+	r.do(func() {
+		f := r.flow(c)
+		f.readable = true
+		r.s.tcp.ready = append(r.s.tcp.ready[:0], f)
+		f.waiting = true
+		before := f.sndNxt
+		_, _ = host.Write([]byte(text(4 * f.frame)))
+		r.s.tcp.pump()
+		turn = int(f.sndNxt-before) / f.frame
+	})
+	if turn > 1 {
+		t.Errorf("a turn has %d frames, want 1", turn)
+	}
 }
 
 // flowFrame is the payload of a full frame.

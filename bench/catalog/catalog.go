@@ -79,6 +79,7 @@ type Entry struct {
 	OneHost  bool     // it can't reach from one host to another
 	Isolates bool     // it can't carry traffic between neighbours by design: NotApplicable says why
 	Why      string   // for Isolates: the reason
+	Restless bool     // its program keeps a processor busy when there is nothing to do: it is taken down after each measurement
 	Borrows  bool     // its traffic is that of the host's own sockets: faster than any network can be, and no network of the container's
 	Caveats  []string // what does not work with it, for the recommendation
 }
@@ -176,7 +177,7 @@ var entries = []Entry{
 	{Name: "gvproxy", Title: "gvproxy and gvforwarder, user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"gvproxy", "gvforwarder"}},
 	{Name: "nsnet", Title: "nsnet's test program, user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"nsnet-test", "busybox", "unshare"},
 		Caveats: []string{"ports can't be published"}},
-	{Name: "bypass4netns", Title: "bypass4netns, sockets of the host's by seccomp", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"bypass4netns", "runc", "slirp4netns", "unshare"}, Borrows: true,
+	{Name: "bypass4netns", Title: "bypass4netns, sockets of the host's by seccomp", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"bypass4netns", "runc", "slirp4netns", "unshare"}, Borrows: true, Restless: true,
 		Caveats: []string{"needs the OCI runtime's help", "UDP goes through slirp4netns", "lets the original connect() go on, which another thread can change after the check"}},
 }
 

@@ -7,6 +7,7 @@ import (
 	"cleat/sandbox"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // runName is the command that main treats apart: it must begin quickly, and
@@ -86,7 +87,12 @@ What is let through and what is not: doc/run.md tells it all.`,
 
   # a network for a container that has none yet
   cleat run --netns "$(podman inspect -f '{{.State.Pid}}' web)"`,
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args, cmd.ErrOrStderr()) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := refuseEmpty(cmd.Flags()); err != nil {
+				return err
+			}
+			return f.run(cmd.Context(), args, cmd.ErrOrStderr())
+		},
 	}
 	f.define(cmd)
 	return cmd
@@ -137,6 +143,17 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
+}
+
+// refuseEmpty refuses flags that were given nothing, as by a variable that is not
+// set: they would mean the same as none.
+func refuseEmpty(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if v := f.Value.String(); err == nil && (v == "" || v == "[]") {
+			err = usagef("--%s has no value: give one, or leave the flag out", f.Name)
+		}
+	})
+	return err
 }
 
 // checkUse refuses what can't be meant together.
