@@ -119,6 +119,7 @@ func (s *engine) end() {
 	s.mu.Lock()
 	s.running, s.ended = false, true
 	s.mu.Unlock()
+	s.loop.finish()
 	s.tcp.closeAll()
 	s.udp.closeAll()
 	for _, l := range s.forwards {

@@ -58,8 +58,10 @@ const spreadFrom = 4
 // lonely tells whether there is but one engine, so nothing to share.
 func (g *group) lonely() bool { return len(g.engines) == 1 }
 
-// claim makes e the owner of a flow unless another is, which it returns.
-func (g *group) claim(e *engine, k ownerKey) *engine {
+// claim makes e the owner of a flow unless another is, or has the guest's port,
+// which it returns. All flows of datagrams that one port begins go to the engine
+// that has its socket; other flows name no port.
+func (g *group) claim(e *engine, k ownerKey, port portKey) *engine {
 	if g.lonely() {
 		return nil
 	}
@@ -68,36 +70,23 @@ func (g *group) claim(e *engine, k ownerKey) *engine {
 	if o := g.owner[k]; o != nil && o != e {
 		return o
 	}
-	g.owner[k] = e
-	return nil
-}
-
-// claimPort does the same for a flow of datagrams that the guest begins: all of
-// one port's go to the engine that has its socket.
-func (g *group) claimPort(e *engine, k ownerKey, p portKey) *engine {
-	if g.lonely() {
-		return nil
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if o := g.owner[k]; o != nil && o != e {
-		return o
-	}
-	o := g.ports[p]
-	switch {
-	case o == nil:
-		g.ports[p] = &portOwner{engine: e, flows: 1}
-	case o.engine != e:
-		return o.engine
-	default:
+	if port != (portKey{}) {
+		o := g.ports[port]
+		if o == nil {
+			o = &portOwner{engine: e}
+			g.ports[port] = o
+		}
+		if o.engine != e {
+			return o.engine
+		}
 		o.flows++
 	}
 	g.owner[k] = e
 	return nil
 }
 
-// release ends e's ownership.
-func (g *group) release(e *engine, k ownerKey) {
+// release ends what claim gave to e.
+func (g *group) release(e *engine, k ownerKey, port portKey) {
 	if g.lonely() {
 		return
 	}
@@ -106,19 +95,9 @@ func (g *group) release(e *engine, k ownerKey) {
 	if g.owner[k] == e {
 		delete(g.owner, k)
 	}
-}
-
-// releasePort ends that of a flow that claimPort gave.
-func (g *group) releasePort(e *engine, k ownerKey, p portKey) {
-	if g.lonely() {
-		return
-	}
-	g.release(e, k)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if o := g.ports[p]; o != nil && o.engine == e {
+	if o := g.ports[port]; o != nil && o.engine == e {
 		if o.flows--; o.flows == 0 {
-			delete(g.ports, p)
+			delete(g.ports, port)
 		}
 	}
 }
@@ -169,10 +148,12 @@ const leaveAfter = 2 * time.Second
 
 // attach has the kernel give the engine packets.
 func (e *engine) attach() {
-	if !e.attached.Load() && sys.AttachQueue(e.dev.fd) == nil {
-		e.attached.Store(true)
-		e.loop.timers.set(&e.leave, e.loop.after(leaveAfter))
+	if sys.AttachQueue(e.dev.fd) != nil {
+		e.wanted.Store(false) // the next connection tries again
+		return
 	}
+	e.attached.Store(true)
+	e.loop.timers.set(&e.leave, e.loop.after(leaveAfter))
 }
 
 // detach is the other way round, once the engine has nothing and few want it.

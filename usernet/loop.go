@@ -166,6 +166,19 @@ func (l *loop) post(f func()) bool {
 	return true
 }
 
+// finish lets nothing more be posted and runs what was: descriptors and
+// connections may have come with it.
+func (l *loop) finish() {
+	l.mu.Lock()
+	l.closed = true
+	rest := l.posted
+	l.posted = nil
+	l.mu.Unlock()
+	for _, f := range rest {
+		f()
+	}
+}
+
 // waker runs what was posted.
 type waker loop
 

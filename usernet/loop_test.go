@@ -211,3 +211,20 @@ func TestLoopWaitsForTimers(t *testing.T) {
 		l.timers.run(l.now)
 	}
 }
+
+// A client's descriptor that waits in a posted function must not get lost.
+func TestLoopRunsAtItsEndWhatWasPosted(t *testing.T) {
+	l, err := newLoop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for range 3 {
+		l.post(func() { ran++ })
+	}
+	l.finish()
+	if l.post(func() { ran++ }) || ran != 3 {
+		t.Errorf("%d functions ran, want the 3 posted before the end", ran)
+	}
+	l.close()
+}

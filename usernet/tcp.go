@@ -185,7 +185,7 @@ func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader, frame 
 
 // newFlow puts a connection into the table, unless another engine has it.
 func (t *tcpTable) newFlow(guest, peer netip.AddrPort) (*tcpFlow, *engine) {
-	if o := t.s.group.claim(t.s, ownerKey{keyOf(guest, peer), true}); o != nil {
+	if o := t.s.group.claim(t.s, ownerKey{keyOf(guest, peer), true}, portKey{}); o != nil {
 		return nil, o
 	}
 	f := &tcpFlow{s: t.s, key: keyOf(guest, peer), guest: guest, peer: peer, host: peer, fd: -1, started: t.s.loop.now, window: firstWindow}
@@ -264,7 +264,7 @@ func (f *tcpFlow) detach() {
 func (t *tcpTable) forget(f *tcpFlow) {
 	if t.flows[f.key] == f {
 		delete(t.flows, f.key)
-		t.s.group.release(t.s, ownerKey{f.key, true})
+		t.s.group.release(t.s, ownerKey{f.key, true}, portKey{})
 	}
 	t.s.loop.timers.drop(&f.timer)
 	if f.state == finished {

@@ -198,7 +198,8 @@ func unicast(a netip.Addr) bool {
 func (t *udpTable) newFlow(proto packet.Protocol, guest, peer netip.AddrPort, inbound bool) (*udpFlow, *engine) {
 	t.prepare()
 	f := &udpFlow{t: t, proto: proto, guest: guest, peer: peer, host: peer, inbound: inbound, started: t.s.loop.now, single: proto != packet.UDP}
-	if o := f.claim(); o != nil {
+	owned, port := f.owned()
+	if o := t.s.group.claim(t.s, owned, port); o != nil {
 		return nil, o
 	}
 	f.timer.fire = f.timeout

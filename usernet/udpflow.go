@@ -63,22 +63,13 @@ func (f *udpFlow) flow() Flow {
 	return Flow{Protocol: f.proto, Source: f.guest, Destination: f.peer}
 }
 
-// claim makes the flow this engine's, unless another has it or the guest's port.
-func (f *udpFlow) claim() *engine {
+// owned is what the group knows the flow by.
+func (f *udpFlow) owned() (ownerKey, portKey) {
 	k := ownerKey{keyOf(f.guest, f.peer), false}
-	if f.inbound {
-		return f.t.s.group.claim(f.t.s, k)
+	if f.inbound { // its socket is the forward's
+		return k, portKey{}
 	}
-	return f.t.s.group.claimPort(f.t.s, k, portKey{f.guest, f.proto})
-}
-
-func (f *udpFlow) disclaim() {
-	k := ownerKey{keyOf(f.guest, f.peer), false}
-	if f.inbound {
-		f.t.s.group.release(f.t.s, k)
-		return
-	}
-	f.t.s.group.releasePort(f.t.s, k, portKey{f.guest, f.proto})
+	return k, portKey{f.guest, f.proto}
 }
 
 // take does with a parcel what the flow's state asks for.
@@ -200,7 +191,8 @@ func (f *udpFlow) drop() {
 	if k := keyOf(f.guest, f.peer); t.flows[k] == f {
 		delete(t.flows, k)
 		t.s.group.flows.Add(-1)
-		f.disclaim()
+		owned, port := f.owned()
+		t.s.group.release(t.s, owned, port)
 	}
 	if f.inbound {
 		t.clients--
