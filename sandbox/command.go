@@ -188,7 +188,7 @@ func (n *Network) plan(pingGroups string) plan {
 	p := plan{
 		Interface: c.Interface, MTU: c.MTU, Queues: c.Queues, Addr4: c.Addr4, Addr6: c.Addr6, Gateway4: c.Gateway4, Gateway6: c.Gateway6,
 		Configure: !c.NoConfigure, Replace: c.Replace, Need6: n.need6, ResolvConf: n.resolvConf,
-		Sockets: n.wantedSockets(), Diagnose: len(c.AutoForward) > 0,
+		Sockets: n.wantedSockets(), Diagnose: len(c.AutoForward) > 0, Splice: c.splices(),
 	}
 	if pingGroups != "" {
 		p.Sysctls = append(p.Sysctls, [2]string{"net/ipv4/ping_group_range", pingGroups})

@@ -44,7 +44,7 @@ func (c Config) complete() (Config, error) {
 		return c, configError("NoIPv6", "true", "IPv4 or IPv6: both are off")
 	}
 	errs := []error{
-		checkName(c.Interface), c.checkMTU(), c.checkQueues(),
+		checkName(c.Interface), c.checkMTU(), c.checkQueues(), c.checkTier(),
 		family{"Addr4", "Gateway4", netip.Addr.Is4, defaultAddr4, c.NoIPv4}.complete(&c.Addr4, &c.Gateway4),
 		family{"Addr6", "Gateway6", is6, defaultAddr6, c.NoIPv6}.complete(&c.Addr6, &c.Gateway6),
 	}
@@ -92,6 +92,22 @@ func (c *Config) checkQueues() error {
 	}
 	return nil
 }
+
+func (c *Config) checkTier() error {
+	switch c.Tier {
+	case TierAuto, TierTUN:
+		return nil
+	case TierSplice:
+		if c.Pcap != nil {
+			return configError("Tier", string(c.Tier), "the tier tun with a capture, which sees packets of the device alone")
+		}
+		return nil
+	}
+	return configError("Tier", string(c.Tier), "tun, splice or nothing")
+}
+
+// splices tells whether the splice tier is to be set up.
+func (c *Config) splices() bool { return c.Tier != TierTUN && c.Pcap == nil }
 
 // family completes the addresses of IPv4 or IPv6.
 type family struct {

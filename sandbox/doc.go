@@ -36,6 +36,10 @@
 // left when one side is killed: the device goes with the last of its
 // descriptors, which is the host's, and the mount with its namespace.
 //
+// For the splice tier the inside also makes a transparent listener, and rules that
+// lead to it what the host's side lets through (divert.go, and doc/adr/0006). The
+// rules belong to a netlink socket that the host's side holds, and go with it.
+//
 // Run owns all goroutines: the data path, which has a thread of its own; the
 // resolver; the rules, which look names up again; a watch on the command or the
 // namespace; and for each automatic forward one that asks the kernel once a

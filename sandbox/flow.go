@@ -31,6 +31,8 @@ type (
 	Limits = usernet.Limits
 	// Decision says which rule decided about a flow, and why.
 	Decision = policy.Decision
+	// Tier is a way in which a TCP connection's bytes move.
+	Tier = usernet.Tier
 	// Protocol is an IP protocol number.
 	Protocol = packet.Protocol
 )
@@ -42,6 +44,18 @@ const (
 	Refuse   = usernet.Refuse   // RST for TCP, ICMP "administratively prohibited" otherwise
 	Drop     = usernet.Drop     // no answer
 	Use      = usernet.Use      // carried over Verdict.Conn
+)
+
+// The tiers of Config and FlowInfo.
+const (
+	// TierAuto is the fastest that this kernel and the namespace allow.
+	TierAuto Tier = ""
+	// TierTUN carries packets of the device.
+	TierTUN = usernet.TierTUN
+	// TierSplice has the guest's kernel end connections at sockets of its own
+	// namespace, and moves bytes between those and the host's. A connection that
+	// the namespace's own rules lead elsewhere takes the device.
+	TierSplice = usernet.TierSplice
 )
 
 // The protocols of a Flow.

@@ -26,6 +26,7 @@ type plan struct {
 	Configure          bool // addresses, routes, state
 	Replace            bool
 	Need6              bool         // it is an error that IPv6 can't be had
+	Splice             bool         // open the gate of the splice tier
 	Sysctls            [][2]string  // path below /proc/sys and value; those that can't be set are warnings
 	Sockets            socketCounts // unbound ones to hand over
 	Diagnose           bool         // hand over a sock_diag socket
@@ -47,6 +48,7 @@ type report struct {
 	Message  string        `json:",omitempty"` // the error's text
 	Remedy   string        `json:",omitempty"`
 	Warnings []string      `json:",omitempty"`
+	NoSplice string        `json:",omitempty"` // why the splice tier can't be had
 }
 
 // stage is how far the inside is.
@@ -69,6 +71,12 @@ const (
 	kindTCP6 kind = "tcp6"
 	kindUDP4 kind = "udp4"
 	kindUDP6 kind = "udp6"
+
+	kindGate4   kind = "gate4" // of the splice tier
+	kindGate6   kind = "gate6"
+	kindCaller4 kind = "caller4"
+	kindCaller6 kind = "caller6"
+	kindRules   kind = "rules"
 )
 
 // goAhead is the host's message that lets the command begin.

@@ -97,6 +97,7 @@ type Inside struct {
 	end      insideEnd
 	plan     plan
 	warnings []string
+	noSplice string // why the splice tier can't be had; "": nothing known
 	closed   bool
 }
 
@@ -139,6 +140,7 @@ func open(end insideEnd) (*Inside, error) {
 	}
 	i := &Inside{end: end, plan: p}
 	i.setSysctls() // now, since there may be no /proc in a container's root
+	i.setDivertSysctls()
 	return i, nil
 }
 
@@ -169,7 +171,10 @@ func (i *Inside) setUp() error {
 	if err := i.handOver(); err != nil {
 		return err
 	}
-	return i.end.send(report{Stage: stageNetwork, Warnings: i.warnings})
+	if err := i.divert(); err != nil {
+		return err
+	}
+	return i.end.send(report{Stage: stageNetwork, Warnings: i.warnings, NoSplice: i.noSplice})
 }
 
 // handOver gives the host's side the sockets it wants from here.

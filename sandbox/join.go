@@ -72,7 +72,7 @@ func (n *Network) join(ctx context.Context, ns Namespace) error {
 	p := plan{
 		Interface: c.Interface, MTU: c.MTU, Queues: c.Queues, Addr4: c.Addr4, Addr6: c.Addr6, Gateway4: c.Gateway4, Gateway6: c.Gateway6,
 		Configure: !c.NoConfigure, Replace: c.Replace, Need6: n.need6,
-		Sockets: n.wantedSockets(), Diagnose: len(c.AutoForward) > 0,
+		Sockets: n.wantedSockets(), Diagnose: len(c.AutoForward) > 0, Splice: c.splices(),
 	}
 	ours, theirs, err := newChannel()
 	if err != nil {

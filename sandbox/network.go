@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 
 	"cleat/sandbox/dns"
@@ -28,6 +30,7 @@ type Network struct {
 	rules      *policy.Policy
 	judge      usernet.Policy
 	resolver   *dns.Forwarder // nil: off
+	noSplice   string         // why the splice tier can't be had
 
 	mu      sync.Mutex
 	state   state
@@ -55,6 +58,8 @@ type opened struct {
 	queues   []*os.File // of the device
 	sockets  map[kind][]int
 	stack    *usernet.Stack
+	gate     *usernet.Gate // nil: there is none
+	gateFDs  []*os.File
 	outward  []relay
 	hostDiag int // 0: none
 }
@@ -172,7 +177,8 @@ func (n *Network) watchCommand() error {
 // takeOver receives everything from the inside.
 func (n *Network) takeOver(ctx context.Context) error {
 	n.opened.sockets = map[kind][]int{}
-	got, most := 0, len(n.wantedSockets().kinds())+n.cfg.Queues+1 // the sock_diag socket
+	const diag, gate = 1, 5
+	got, most := 0, len(n.wantedSockets().kinds())+n.cfg.Queues+diag+gate
 	for {
 		r, fds, err := n.channel.receive(ctx)
 		if errors.Is(err, io.EOF) {
@@ -191,6 +197,9 @@ func (n *Network) takeOver(ctx context.Context) error {
 			n.cfg.Log.Warn(w)
 		}
 		if r.Stage == stageNetwork {
+			if err := n.takeGate(r.NoSplice); err != nil {
+				return err
+			}
 			return n.takeTUN()
 		}
 	}
@@ -213,10 +222,37 @@ func (n *Network) takeTUN() error {
 	return nil
 }
 
+// takeGate takes over what the splice tier needs, or why there is none.
+func (n *Network) takeGate(lack string) error {
+	if !n.cfg.splices() {
+		return nil
+	}
+	n.noSplice = lack
+	files := map[kind]*os.File{}
+	for _, k := range []kind{kindGate4, kindCaller4, kindGate6, kindCaller6} {
+		for _, fd := range n.opened.sockets[k] {
+			files[k] = os.NewFile(uintptr(fd), string(k))
+			n.opened.gateFDs = append(n.opened.gateFDs, files[k])
+			if err := checkGate(fd); err != nil {
+				return fmt.Errorf("set up network: %w", err)
+			}
+		}
+		delete(n.opened.sockets, k)
+	}
+	if lack == "" && len(files) > 0 {
+		n.opened.gate = &usernet.Gate{Listener4: files[kindGate4], Caller4: files[kindCaller4], Listener6: files[kindGate6], Caller6: files[kindCaller6]}
+		return nil
+	}
+	if n.cfg.Tier == TierSplice {
+		return &SetupError{Step: "set up the splice tier", Err: errors.New(cmp.Or(lack, errNoGate.Error())), Remedy: "use the tier tun, or auto"}
+	}
+	return nil
+}
+
 func (n *Network) newStack() error {
 	c := &n.cfg
 	stack, err := usernet.New(usernet.Config{
-		TUN: n.opened.queues[0], Queues: n.opened.queues[1:], MTU: c.MTU, Guest4: c.Addr4.Addr(), Guest6: c.Addr6.Addr(),
+		TUN: n.opened.queues[0], Queues: n.opened.queues[1:], Gate: n.opened.gate, MTU: c.MTU, Guest4: c.Addr4.Addr(), Guest6: c.Addr6.Addr(),
 		Gateway4: c.Gateway4, Gateway6: c.Gateway6, Shown: c.shown(), Policy: n.judge, Hook: n.hook(),
 		Outbound4: c.Outbound4, Outbound6: c.Outbound6, OutboundInterface: c.OutboundInterface,
 		Pcap: c.Pcap, Limits: c.Limits,
@@ -266,8 +302,8 @@ func (n *Network) close() {
 	if n.opened.hostDiag > 0 {
 		closeAll([]int{n.opened.hostDiag})
 	}
-	for _, q := range n.opened.queues {
-		q.Close()
+	for _, f := range slices.Concat(n.opened.queues, n.opened.gateFDs) {
+		f.Close()
 	}
 }
 
@@ -314,6 +350,18 @@ func (n *Network) Forwards() []Forward {
 		return nil
 	}
 	return all
+}
+
+// Tier is how TCP connections move, unless their flow says otherwise, and why
+// not in a faster way; "" where there is nothing to say. It is known from Prepare
+// on.
+func (n *Network) Tier() (t Tier, why string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.opened.gate != nil {
+		return TierSplice, ""
+	}
+	return TierTUN, n.noSplice
 }
 
 // Flows describes all flows of the moment. It fails before Prepare and after

@@ -37,8 +37,18 @@
 //   - SACK and timestamps are not offered, so the guest does not use them.
 //
 // States: judging (policy and hook think) → connecting → answered → established
-// → finished; inbound: calling → established. Finished connections are kept for a
+// → finished; inbound: calling → established; with a Gate: connecting → gated →
+// spliced. Finished connections are kept for a
 // second to answer a repeated FIN.
+//
+// With a Gate, TCP connections bypass the device: the guest's SYN is written back
+// when the host's connect has succeeded, the namespace's rules lead it to the
+// Gate, and so the guest's kernel has both ends of the guest's connection. A
+// junction splices between the socket that the Gate accepts and the host's: pages
+// by way of a pipe where there is much, else bytes. A connection that comes to the
+// Gate and matches no SYN that was let through is reset. Inbound, a socket made
+// inside connects to the guest's server from the client's address. See
+// doc/tiers.md and doc/adr/0006-splice.md.
 //
 // UDP has one host socket for each address and port of the guest's, and a flow
 // for each peer, with the timeouts of Linux' connection tracking. Echo requests

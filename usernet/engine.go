@@ -19,18 +19,20 @@ import (
 // engine moves bytes between one queue of the device and sockets: a loop on a
 // thread of its own. What other goroutines may touch goes through call.
 type engine struct {
-	group  *group
-	cfg    Config
-	limits Limits
-	loop   *loop
-	dev    device
-	large  *pool
-	small  *pool
-	stats  Stats
-	tcp    tcpTable
-	udp    udpTable
-	icmp   icmpTable
-	ctx    context.Context // while run runs
+	group   *group
+	cfg     Config
+	limits  Limits
+	loop    *loop
+	dev     device
+	large   *pool
+	small   *pool
+	stats   Stats
+	tcp     tcpTable
+	splices spliceTable
+	peeked  [4 << 10]byte
+	udp     udpTable
+	icmp    icmpTable
+	ctx     context.Context // while run runs
 
 	forwards map[forwardKey]*listener
 	hooks    int // under way
@@ -73,6 +75,7 @@ func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, erro
 	s.trim.fire = s.large.trim
 	s.leave.fire = s.detach
 	s.tcp.init(s)
+	s.splices.init(s)
 	s.udp.init(s)
 	s.icmp.init(s)
 	return s, nil
@@ -92,6 +95,11 @@ func (s *engine) run(ctx context.Context) error {
 		return err
 	}
 	s.dev.readable = true
+	if s == s.group.engines[0] {
+		if err := s.watchGate(); err != nil {
+			return err
+		}
+	}
 	for !stopped && !s.dev.gone {
 		if err := s.round(); err != nil {
 			return err
@@ -129,6 +137,7 @@ func (s *engine) end() {
 }
 
 func (s *engine) release() {
+	s.splices.pipes.close()
 	s.loop.close()
 	s.large.close()
 	s.small.close()
@@ -166,7 +175,7 @@ func (s *engine) round() error {
 	} else if _, err := s.loop.poll(); err != nil {
 		return err
 	}
-	before := s.stats.TunInBytes + s.stats.TunOutBytes
+	before := s.bytes()
 	if s.dev.readable {
 		for n, bytes := 0, 0; n < maxBatch && bytes < batch<<16; n++ {
 			frame := s.dev.read()
@@ -179,9 +188,10 @@ func (s *engine) round() error {
 		s.udp.flush()
 	}
 	s.tcp.pump()
+	s.splices.pump()
 	s.udp.pump()
 	s.loop.timers.run(s.loop.now)
-	moved := s.stats.TunInBytes + s.stats.TunOutBytes - before
+	moved := s.bytes() - before
 	s.spin.moved(moved)
 	s.tcp.acknowledge(s.spin.worthwhile())
 	if moved > largeBytes {
@@ -190,12 +200,17 @@ func (s *engine) round() error {
 	return nil
 }
 
+// bytes is how many were moved so far.
+func (s *engine) bytes() uint64 {
+	return s.stats.TunInBytes + s.stats.TunOutBytes + s.splices.moved
+}
+
 // trimAfter is how long after the last bulk the packet memory is given back.
 const trimAfter = 2 * time.Second
 
 // idle tells whether only the outside can bring work.
 func (s *engine) idle() bool {
-	return !s.dev.readable && !s.tcp.busy() && !s.udp.busy()
+	return !s.dev.readable && !s.tcp.busy() && !s.splices.busy() && !s.udp.busy()
 }
 
 // input takes one packet from the guest.
@@ -320,6 +335,10 @@ func (s *engine) counters() Stats {
 	read := func() {
 		now = s.stats
 		now.Open = s.open()
+		for j := range s.splices.all {
+			now.SplicedOutBytes += j.out.bytes
+			now.SplicedInBytes += j.in.bytes
+		}
 	}
 	if s.call(read) != nil {
 		now = s.stats

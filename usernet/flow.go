@@ -72,12 +72,22 @@ type Forward struct {
 	To netip.AddrPort
 }
 
+// Tier is a way in which bytes move.
+type Tier string
+
+// The tiers.
+const (
+	TierTUN    Tier = "tun"    // as packets of the device
+	TierSplice Tier = "splice" // between two sockets, one of them in the guest's namespace
+)
+
 // FlowInfo describes a living flow.
 type FlowInfo struct {
 	Flow
-	Host      netip.AddrPort `json:"host"`  // the other end on the host's side, after redirection
-	State     string         `json:"state"` // e.g. "connecting", "established", "closing"
-	Tier      string         `json:"tier"`  // "tun": how its bytes move
+	Host      netip.AddrPort `json:"host"`          // the other end on the host's side, after redirection
+	State     string         `json:"state"`         // e.g. "connecting", "established", "closing"
+	Tier      Tier           `json:"tier"`          // how its bytes move
+	Why       string         `json:"why,omitempty"` // and why not in a faster way, where there is something to say
 	Started   time.Time      `json:"started"`
 	OutBytes  uint64         `json:"out_bytes"` // payload from the guest that reached the host's socket
 	InBytes   uint64         `json:"in_bytes"`  // payload from the host's socket that was written to the guest

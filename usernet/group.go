@@ -25,6 +25,7 @@ import (
 // nothing.
 type group struct {
 	engines     []*engine
+	gate        *gate        // nil: all connections go by the device
 	flows       atomic.Int64 // of all, in all protocols
 	connections atomic.Int64 // of TCP
 	turn        atomic.Uint32

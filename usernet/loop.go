@@ -90,6 +90,9 @@ func (l *loop) add(fd int, events uint32, src source) (ticket, error) {
 	return ticket(i), nil
 }
 
+// reseat gives a descriptor's events to another source.
+func (l *loop) reseat(t ticket, src source) { l.seats[t].src = src }
+
 // modify changes the events that the source waits for.
 func (l *loop) modify(t ticket, fd int, events uint32) error {
 	ev := unix.EpollEvent{Events: events, Fd: int32(t), Pad: l.seats[t].generation}

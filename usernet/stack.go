@@ -35,7 +35,7 @@ func New(cfg Config) (*Stack, error) {
 		return nil, errors.New("guest has neither an IPv4 nor an IPv6 address")
 	}
 	queues := append([]*os.File{cfg.TUN}, cfg.Queues...)
-	limits, err := cfg.Limits.complete(len(queues))
+	limits, descriptors, err := cfg.Limits.complete(len(queues))
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,11 @@ func New(cfg Config) (*Stack, error) {
 			return nil, err
 		}
 	}
-	g := &group{owner: map[ownerKey]*engine{}, ports: map[portKey]*portOwner{}}
+	gate, err := newGate(cfg.Gate, len(queues), descriptors)
+	if err != nil {
+		return nil, err
+	}
+	g := &group{gate: gate, owner: map[ownerKey]*engine{}, ports: map[portKey]*portOwner{}}
 	s := &Stack{g}
 	controls := readControls()
 	for i, q := range queues {
@@ -66,10 +70,11 @@ func New(cfg Config) (*Stack, error) {
 }
 
 // complete fills in what was left zero. BufferBytes becomes each engine's share.
-func (l Limits) complete(engines int) (Limits, error) {
+// So many descriptors are there for flows.
+func (l Limits) complete(engines int) (done Limits, descriptors int, err error) {
 	var nofile unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &nofile); err != nil {
-		return l, fmt.Errorf("read the limit of open files: %w", err)
+		return l, 0, fmt.Errorf("read the limit of open files: %w", err)
 	}
 	const reserve = 64 // descriptors that are not flows: listeners, the device, what the caller has
 	allowed := max(int(min(nofile.Cur, 1<<20))-reserve, 16)
@@ -81,7 +86,7 @@ func (l Limits) complete(engines int) (Limits, error) {
 		l.BufferBytes = 64 << 20
 	}
 	if l.BufferBytes < engines<<20 {
-		return l, fmt.Errorf("limit of packet memory %d: want 1 MiB at least for each of %d queues", l.BufferBytes, engines)
+		return l, 0, fmt.Errorf("limit of packet memory %d: want 1 MiB at least for each of %d queues", l.BufferBytes, engines)
 	}
 	l.BufferBytes /= engines
 	if l.UDPIdle == 0 {
@@ -90,7 +95,7 @@ func (l Limits) complete(engines int) (Limits, error) {
 	if l.UDPReply == 0 {
 		l.UDPReply = 30 * time.Second
 	}
-	return l, nil
+	return l, allowed, nil
 }
 
 // Run moves bytes until ctx ends (nil), or the device is gone (nil), or waiting
@@ -111,6 +116,7 @@ func (s *Stack) Run(ctx context.Context) error {
 	errs[0] = s.group.engines[0].run(ctx)
 	cancel()
 	wg.Wait()
+	s.group.gate.close()
 	return errors.Join(errs...)
 }
 
@@ -120,6 +126,7 @@ func (s *Stack) Close() {
 	for _, e := range s.group.engines {
 		e.discard()
 	}
+	s.group.gate.close()
 }
 
 // Forward opens a port of the host; the result is the address it listens on.
@@ -164,6 +171,11 @@ func (s *Stats) add(o Stats) {
 	s.TunInBytes += o.TunInBytes
 	s.TunOutBytes += o.TunOutBytes
 	s.TCPFlows += o.TCPFlows
+	s.Spliced += o.Spliced
+	s.SplicedOutBytes += o.SplicedOutBytes
+	s.SplicedInBytes += o.SplicedInBytes
+	s.Returned += o.Returned
+	s.Intruders += o.Intruders
 	s.UDPFlows += o.UDPFlows
 	s.ICMPFlows += o.ICMPFlows
 	s.Open += o.Open

@@ -1,6 +1,7 @@
 package usernet
 
 import (
+	"bytes"
 	"hash/maphash"
 	"net/netip"
 	"slices"
@@ -26,28 +27,33 @@ type tcpState uint8
 const (
 	judging     tcpState = iota // the guest's SYN is here; policy and hook think
 	connecting                  // the host's connect is under way; the guest waits for its SYN-ACK
+	gated                       // it has succeeded, and the guest's SYN went back to its own kernel
 	answered                    // our SYN-ACK is out
 	calling                     // inbound: our SYN is out
 	established                 // both handshakes are done
+	spliced                     // and the guest's was with its own kernel: a junction moves the bytes
 	finished                    // both sides have closed: kept a moment for the guest's repeated FIN
 )
 
-var tcpStateNames = [...]string{"judging", "connecting", "answered", "calling", "established", "finished"}
+var tcpStateNames = [...]string{"judging", "connecting", "gated", "answered", "calling", "established", "established", "finished"}
 
 // tcpFlow joins a connection of the guest's to a socket of the host's.
 type tcpFlow struct {
-	s       *engine
-	key     tcpKey
-	guest   netip.AddrPort
-	peer    netip.AddrPort // what the guest calls the other end
-	host    netip.AddrPort // what the host calls it
-	inbound bool
-	state   tcpState
-	fd      int // -1: none
-	ticket  ticket
-	unhook  func() // ends the hook's context; nil: no hook was asked
-	cancel  func() // cuts the copying of a hook's Conn short; nil: none
-	started int64
+	s        *engine
+	key      tcpKey
+	guest    netip.AddrPort
+	peer     netip.AddrPort // what the guest calls the other end
+	host     netip.AddrPort // what the host calls it
+	inbound  bool
+	state    tcpState
+	fd       int // -1: none
+	ticket   ticket
+	unhook   func() // ends the hook's context; nil: no hook was asked
+	cancel   func() // cuts the copying of a hook's Conn short; nil: none
+	started  int64
+	syn      []byte    // the guest's, with its virtio header, until the gate has taken it
+	junction *junction // in state spliced
+	why      string    // the connection goes by the device although there is a gate; "": nothing to say
 
 	// From the guest, toward the host.
 	rcvNxt     uint32 // next byte from the guest
@@ -139,6 +145,13 @@ func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 		f.drop()
 		f = nil
 	}
+	if f != nil && (f.state == spliced || f.state == gated && h.Flags&(packet.SYN|packet.RST) == 0) {
+		// The guest's kernel has not learned the way past the device, or has
+		// forgotten it.
+		t.s.stats.Returned++
+		t.s.dev.write(frame)
+		return
+	}
 	if f != nil {
 		f.input(h)
 		return
@@ -163,7 +176,7 @@ func (f *tcpFlow) succeeded(h *packet.TCPHeader) bool {
 	if h.Flags&(packet.SYN|packet.ACK|packet.RST) != packet.SYN {
 		return false
 	}
-	return f.state == finished || f.state < answered && h.Seq != f.rcvStart
+	return f.state == finished || (f.state < answered || f.state == spliced) && h.Seq != f.rcvStart
 }
 
 // begin takes the guest's first SYN.
@@ -180,6 +193,9 @@ func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader, frame 
 	f.rcvStart, f.rcvNxt = h.Seq, h.Seq+1
 	f.synOptions(h)
 	f.state = judging
+	if t.s.group.gate.of(peer.Addr()) != nil && len(frame) <= smallBytes {
+		f.syn = bytes.Clone(frame)
+	}
 	f.unhook = t.s.judge(f.flow(), f.judged)
 }
 
@@ -255,6 +271,10 @@ func (f *tcpFlow) detach() {
 	}
 	f.unhook, f.cancel = nil, nil
 	f.closeSocket()
+	if f.junction != nil {
+		f.junction.close()
+		f.junction = nil
+	}
 	f.queue.clear()
 	f.sent.clear()
 	f.readable, f.waiting = false, false
@@ -291,15 +311,21 @@ func (t *tcpTable) describe(all []FlowInfo) []FlowInfo {
 		if f.state == finished {
 			continue
 		}
-		state := tcpStateNames[f.state]
-		if f.state == established && (f.guestFIN || f.eof) {
-			state = "closing"
-		}
-		all = append(all, FlowInfo{
-			Flow: f.flow(), Host: f.host, State: state, Tier: "tun",
+		info := FlowInfo{
+			Flow: f.flow(), Host: f.host, State: tcpStateNames[f.state], Tier: TierTUN, Why: f.why,
 			Started:  wall.Add(-time.Duration(t.s.loop.now - f.started)),
 			OutBytes: f.outBytes, InBytes: f.inBytes, QueuedOut: f.queue.bytes, QueuedIn: f.sent.bytes,
-		})
+		}
+		closing := f.guestFIN || f.eof
+		if j := f.junction; j != nil {
+			info.Tier = TierSplice
+			info.OutBytes, info.InBytes, info.QueuedOut, info.QueuedIn = j.out.bytes, j.in.bytes, j.out.held(), j.in.held()
+			closing = j.out.eof || j.in.eof
+		}
+		if closing && f.state >= established {
+			info.State = "closing"
+		}
+		all = append(all, info)
 	}
 	return all
 }

@@ -167,7 +167,7 @@ func (r *rig) fence() {
 	r.Helper()
 	r.do(func() {})
 	for quiet := false; !quiet; {
-		r.do(func() { quiet = !r.s.dev.readable && !r.s.tcp.busy() && len(r.s.tcp.dirty) == 0 })
+		r.do(func() { quiet = !r.s.dev.readable && !r.s.tcp.busy() && !r.s.splices.busy() && len(r.s.tcp.dirty) == 0 })
 	}
 }
 

@@ -348,6 +348,8 @@ func (f *tcpFlow) timeout() {
 		f.s.tcp.forget(f)
 	case f.state == judging || f.state == connecting:
 		f.expired()
+	case f.state == gated:
+		f.notThroughGate()
 	case f.state == answered, f.state == calling:
 		f.repeatSYN()
 	case f.tries > maxTries:

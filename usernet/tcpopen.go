@@ -198,11 +198,18 @@ func (f *tcpFlow) unreachable(why packet.ErrorKind) {
 	f.s.unreachable(frame[:n], why)
 }
 
-// connected answers the guest's SYN.
+// connected has the guest's SYN answered: by its own kernel where there is a gate.
 func (f *tcpFlow) connected() {
 	f.s.loop.timers.set(&f.timer, 0)
 	f.s.tuneConnected(f.fd, f.host.Addr())
-	f.state = answered
+	if !f.throughGate() {
+		f.answerSYN()
+	}
+}
+
+// answerSYN answers it by the device.
+func (f *tcpFlow) answerSYN() {
+	f.state, f.syn = answered, nil
 	f.rcvEdge = f.rcvNxt + maxUnscaled
 	f.sendSYN(packet.SYN | packet.ACK)
 	f.sndNxt = f.sndStart + 1
@@ -252,6 +259,9 @@ func (t *tcpTable) call(fd int, client netip.AddrPort, guest, shown netip.AddrPo
 		}
 	}
 	t.s.tuneClient(fd, client.Addr())
+	if f.callThroughGate() {
+		return
+	}
 	f.mss = t.s.cfg.MTU - packet.IPBytes(shown.Addr()) - packet.TCPBytes
 	f.sendSYN(packet.SYN)
 	f.sndNxt = f.sndStart + 1

@@ -12,7 +12,7 @@ import (
 // input takes a segment of a known connection (RFC 9293 section 3.10.7).
 func (f *tcpFlow) input(h *packet.TCPHeader) {
 	switch f.state {
-	case judging, connecting:
+	case judging, connecting, gated:
 		if h.Flags&packet.RST != 0 { // the guest has given up
 			f.abort()
 			f.drop()
@@ -67,10 +67,15 @@ func (f *tcpFlow) probed(h *packet.TCPHeader) {
 	f.owe()
 	if h.Seq == f.rcvNxt-1 && !f.keepalives && f.fd >= 0 {
 		f.keepalives = true
-		_ = unix.SetsockoptInt(f.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
-		_ = unix.SetsockoptInt(f.fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepaliveSeconds)
-		_ = unix.SetsockoptInt(f.fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepaliveSeconds)
+		askWhetherAlive(f.fd)
 	}
+}
+
+// askWhetherAlive has the host's kernel send keepalives.
+func askWhetherAlive(fd int) {
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepaliveSeconds)
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepaliveSeconds)
 }
 
 // keepaliveSeconds is how often the host's kernel asks; its default of two hours

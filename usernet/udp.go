@@ -265,7 +265,7 @@ func (t *udpTable) describe(all []FlowInfo) []FlowInfo {
 	wall := time.Now()
 	for _, f := range t.flows {
 		all = append(all, FlowInfo{
-			Flow: f.flow(), Host: f.host, State: f.describe(), Tier: "tun",
+			Flow: f.flow(), Host: f.host, State: f.describe(), Tier: TierTUN,
 			Started:  wall.Add(-time.Duration(t.s.loop.now - f.started)),
 			OutBytes: f.outBytes, InBytes: f.inBytes, QueuedOut: f.queued(),
 		})

@@ -14,12 +14,16 @@ import (
 )
 
 // cleatRun is this program's own way: `cleat run`, on a namespace that is there
-// or with a command. The address for the host's loopback is one that nothing
-// else here has.
-func cleatRun(s *site, w *Wired) error {
+// or with a command.
+func cleatRun(tier string) func(*site, *Wired) error {
+	return func(s *site, w *Wired) error { return s.userMode(w, cleatHelper(tier)) }
+}
+
+// cleatHelper has the host's loopback at an address that nothing else here has.
+func cleatHelper(tier string) helper {
 	mapped := netip.AddrFrom4([4]byte{198, 18, 3, 1})
 	options := func(s *site, r rootless) []string {
-		args := []string{lab.Self, "run", "--mtu", strconv.Itoa(r.mtu)}
+		args := []string{lab.Self, "run", "--tier", tier, "--mtu", strconv.Itoa(r.mtu)}
 		if s.onTheHost() {
 			args = append(args, "--host-loopback", mapped.String())
 		}
@@ -29,7 +33,7 @@ func cleatRun(s *site, w *Wired) error {
 		}
 		return args
 	}
-	return s.userMode(w, helper{
+	return helper{
 		loopback: mapped,
 		attach: func(s *site, r rootless) error {
 			return s.start(r.host, lab.Command{Args: append(options(s, r), "--netns", r.netns)})
@@ -37,7 +41,7 @@ func cleatRun(s *site, w *Wired) error {
 		command: func(s *site, r rootless, args []string) []string {
 			return append(append(options(s, r), "--"), args...)
 		},
-	})
+	}
 }
 
 // pasta runs passt's pasta. As the lab's only user is 0, it must neither change

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"cleat/sandbox"
@@ -48,7 +49,7 @@ type runFlags struct {
 // The values of --net and --tier.
 var (
 	netKinds = []string{"user"}
-	tiers    = []string{"auto", "tun"}
+	tiers    = []string{"auto", "splice", "tun"}
 )
 
 func newRunCmd() *cobra.Command {
@@ -122,7 +123,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.dns, "dns", nil, "`SERVER` to ask instead of the host's, ADDR or ADDR:PORT, or off")
 	flags.StringVar(&f.link, "interface", "", "`NAME` of the device inside (default cleat0)")
 	flags.StringSliceVar(&f.outbound, "outbound", nil, "`ADDR|LINK` of the host that connections leave by (default: as its routes say)")
-	flags.StringVar(&f.tier, "tier", "auto", "`HOW` the bytes move: "+strings.Join(tiers, ", "))
+	flags.StringVar(&f.tier, "tier", "auto", "`HOW` TCP connections move: "+strings.Join(tiers, ", ")+"; auto is the fastest that can be had")
 
 	flags.StringVar(&f.pcap, "pcap", "", "capture all packets of the device to a new `FILE`")
 	flags.BoolVar(&f.stats, "stats", false, "print counters at the end, to standard error")
@@ -161,8 +162,10 @@ func (f *runFlags) checkUse(args []string) error {
 	switch {
 	case f.net != "user":
 		return withHint(usagef("--net %q: unknown kind of network", f.net), didYouMean(f.net, netKinds))
-	case f.tier != "auto" && f.tier != "tun":
+	case !slices.Contains(tiers, f.tier):
 		return withHint(usagef("--tier %q: unknown tier", f.tier), didYouMean(f.tier, tiers))
+	case f.tier == "splice" && f.pcap != "":
+		return usagef("--pcap captures what crosses the device, which --tier splice has TCP avoid: leave one of them out")
 	case f.netns == "" && len(args) == 0:
 		return withHint(usagef("no command given"), "give one to run, e.g. `cleat run -- bash`, or a namespace to serve, `cleat run --netns PID`")
 	case f.netns != "" && len(args) > 0:
@@ -179,7 +182,7 @@ func (f *runFlags) checkUse(args []string) error {
 // flagOfField is the flag that a sandbox.ConfigError is about, by the field's
 // first word.
 var flagOfField = map[string]string{
-	"MTU": "mtu", "Queues": "queues", "Addr4": "addr", "Addr6": "addr", "NoIPv4": "addr", "NoIPv6": "addr",
+	"MTU": "mtu", "Tier": "tier", "Queues": "queues", "Addr4": "addr", "Addr6": "addr", "NoIPv4": "addr", "NoIPv6": "addr",
 	"Gateway4": "gateway", "Gateway6": "gateway", "DNS": "dns", "Map": "map",
 	"HostLoopback4": "host-loopback", "HostLoopback6": "host-loopback",
 	"Interface": "interface", "Forwards": "publish", "AutoForward": "publish",

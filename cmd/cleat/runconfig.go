@@ -24,6 +24,9 @@ const (
 // the policy file.
 func (f *runFlags) config() (sandbox.Config, policy.Rules, error) {
 	cfg := sandbox.Config{Interface: f.link, MTU: f.mtu, Queues: f.queues, MapRoot: f.mapRoot}
+	if f.tier != "auto" {
+		cfg.Tier = sandbox.Tier(f.tier)
+	}
 	rules, err := f.rules()
 	if err != nil {
 		return cfg, rules, err

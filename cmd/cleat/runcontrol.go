@@ -41,10 +41,11 @@ type runTarget struct {
 // newRunTarget describes r, whose network is prepared.
 func newRunTarget(r *runner, args []string, namespace string) *runTarget {
 	cfg := r.net.Config()
+	tier, why := r.net.Tier()
 	t := &runTarget{net: r.net, rules: r.rules, stop: func() { r.stop() }, given: r.net.Forwards()}
 	t.info = control.Info{
 		Name: r.flags.name, PID: os.Getpid(), UID: os.Getuid(), Command: args, Namespace: namespace,
-		Started: time.Now(), MTU: cfg.MTU, Tier: "tun",
+		Started: time.Now(), MTU: cfg.MTU, Tier: string(tier), Why: why,
 	}
 	for _, p := range []netip.Prefix{cfg.Addr4, cfg.Addr6} {
 		if p.IsValid() {
@@ -80,7 +81,7 @@ func (t *runTarget) Flows() ([]control.Flow, error) {
 	for _, f := range flows {
 		w := control.Flow{
 			Protocol: f.Protocol.String(), Inbound: f.Inbound, Source: f.Source, Destination: f.Destination,
-			Host: f.Host, State: f.State, Tier: f.Tier, Started: f.Started,
+			Host: f.Host, State: f.State, Tier: string(f.Tier), Why: f.Why, Started: f.Started,
 			OutBytes: f.OutBytes, InBytes: f.InBytes, QueuedOut: f.QueuedOut, QueuedIn: f.QueuedIn,
 		}
 		if names := t.net.Names(f.Destination.Addr()); !f.Inbound && len(names) > 0 {
@@ -201,7 +202,8 @@ func sandboxForward(w control.Forward) (sandbox.Forward, error) {
 func wireStats(s sandbox.Stats) control.Stats {
 	return control.Stats{
 		TunInPackets: s.TunInPackets, TunOutPackets: s.TunOutPackets, TunInBytes: s.TunInBytes, TunOutBytes: s.TunOutBytes,
-		TCPFlows: s.TCPFlows, UDPFlows: s.UDPFlows, ICMPFlows: s.ICMPFlows, Open: s.Open,
+		TCPFlows: s.TCPFlows, Spliced: s.Spliced, SplicedOutBytes: s.SplicedOutBytes, SplicedInBytes: s.SplicedInBytes,
+		Returned: s.Returned, Intruders: s.Intruders, UDPFlows: s.UDPFlows, ICMPFlows: s.ICMPFlows, Open: s.Open,
 		Refused: s.Refused, Malformed: s.Malformed, Spoofed: s.Spoofed, OverLimit: s.OverLimit,
 		Retransmits: s.Retransmits, Dropped: s.Dropped, HandedOver: s.HandedOver, Unsupported: s.Unsupported,
 	}

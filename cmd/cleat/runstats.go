@@ -16,8 +16,11 @@ func statsText(s control.Stats) string {
 	fmt.Fprintln(w, "\toutbound\tinbound\t")
 	fmt.Fprintf(w, "packets\t%d\t%d\t\n", s.TunOutPackets, s.TunInPackets)
 	fmt.Fprintf(w, "bytes with headers\t%s\t%s\t\n", byteText(s.TunOutBytes), byteText(s.TunInBytes))
+	if s.Spliced > 0 {
+		fmt.Fprintf(w, "spliced past the device\t%s\t%s\t\n", byteText(s.SplicedOutBytes), byteText(s.SplicedInBytes))
+	}
 	w.Flush()
-	fmt.Fprintf(&b, "flows: %d TCP, %d UDP, %d ping; %d open\n", s.TCPFlows, s.UDPFlows, s.ICMPFlows, s.Open)
+	fmt.Fprintf(&b, "flows: %d TCP (%d spliced), %d UDP, %d ping; %d open\n", s.TCPFlows, s.Spliced, s.UDPFlows, s.ICMPFlows, s.Open)
 	for _, c := range []struct {
 		n    uint64
 		what string
@@ -26,6 +29,8 @@ func statsText(s control.Stats) string {
 		{s.OverLimit, "flows or packets turned away by limits"},
 		{s.Retransmits, "segments sent again to the inside"},
 		{s.Dropped, "packets the device did not take"},
+		{s.Returned, "packets of spliced connections that took the device"},
+		{s.Intruders, "connections led to the splice gate that nobody let through"},
 		{s.HandedOver, "packets handed from one queue's thread to another"},
 		{s.Malformed, "malformed packets from the inside"},
 		{s.Spoofed, "packets from the inside with a forged source"},

@@ -46,6 +46,21 @@ func AcceptNow(fd int) (int, Address, unix.Errno) {
 	return int(n), addressOf(&name, size), 0
 }
 
+// SpliceNow is splice(2) of up to n bytes between two descriptors, one of them a
+// pipe, without waiting for either.
+func SpliceNow(from, to, n int) (int, unix.Errno) {
+	moved, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(n), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+	return int(moved), errno
+}
+
+// Disconnect ends the connection of a TCP socket with a RST, if it has one, and
+// makes the socket as good as new (connect(2) with AF_UNSPEC). Its options stay.
+func Disconnect(fd int) unix.Errno {
+	unspecified := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&unspecified)), unsafe.Sizeof(unspecified))
+	return errno
+}
+
 // EpollNow is epoll_wait(2) with a timeout of 0.
 func EpollNow(epfd int, events []unix.EpollEvent) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
@@ -58,6 +73,16 @@ func AtMark(fd int) bool {
 	var mark int32
 	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), siocatmark, uintptr(unsafe.Pointer(&mark)))
 	return errno == 0 && mark != 0
+}
+
+// Unsent is how many bytes of a TCP socket its peer has not acknowledged, the end
+// counted as one (SIOCOUTQ); 0 where it can't be told.
+func Unsent(fd int) int {
+	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // siocatmark is SIOCATMARK (include/uapi/asm-generic/sockios.h).

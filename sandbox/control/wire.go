@@ -78,10 +78,11 @@ type Info struct {
 	Command   []string     `json:"command,omitempty"` // empty where it serves a namespace that was there before
 	Namespace string       `json:"namespace"`         // the path of the sandbox's network namespace
 	Started   time.Time    `json:"started"`
-	MTU       int          `json:"mtu"`       // bytes
-	Addresses []netip.Addr `json:"addresses"` // the guest's
-	Resolvers []netip.Addr `json:"resolvers"` // those it can ask for names, at port 53
-	Tier      string       `json:"tier"`
+	MTU       int          `json:"mtu"`           // bytes
+	Addresses []netip.Addr `json:"addresses"`     // the guest's
+	Resolvers []netip.Addr `json:"resolvers"`     // those it can ask for names, at port 53
+	Tier      string       `json:"tier"`          // how TCP connections move: "tun", "splice"
+	Why       string       `json:"why,omitempty"` // and why not in a faster way
 }
 
 // Forward is a port of the host that leads into the sandbox.
@@ -148,6 +149,7 @@ type Flow struct {
 	Host        netip.AddrPort `json:"host"`           // the other end on the host's side, after redirection
 	State       string         `json:"state"`
 	Tier        string         `json:"tier"`
+	Why         string         `json:"why,omitempty"` // it is not the helper's tier
 	Started     time.Time      `json:"started"`
 	OutBytes    uint64         `json:"out_bytes"` // payload from the guest
 	InBytes     uint64         `json:"in_bytes"`  // payload to the guest
@@ -158,20 +160,25 @@ type Flow struct {
 // Stats are counters since the helper's start; usernet.Stats says of each what
 // it counts.
 type Stats struct {
-	TunInPackets  uint64 `json:"tun_in_packets"`
-	TunOutPackets uint64 `json:"tun_out_packets"`
-	TunInBytes    uint64 `json:"tun_in_bytes"`
-	TunOutBytes   uint64 `json:"tun_out_bytes"`
-	TCPFlows      uint64 `json:"tcp_flows"`
-	UDPFlows      uint64 `json:"udp_flows"`
-	ICMPFlows     uint64 `json:"icmp_flows"`
-	Open          int    `json:"open"`
-	Refused       uint64 `json:"refused"`
-	Malformed     uint64 `json:"malformed"`
-	Spoofed       uint64 `json:"spoofed"`
-	OverLimit     uint64 `json:"over_limit"`
-	Retransmits   uint64 `json:"retransmits"`
-	Dropped       uint64 `json:"dropped"`
-	HandedOver    uint64 `json:"handed_over"`
-	Unsupported   uint64 `json:"unsupported"`
+	TunInPackets    uint64 `json:"tun_in_packets"`
+	TunOutPackets   uint64 `json:"tun_out_packets"`
+	TunInBytes      uint64 `json:"tun_in_bytes"`
+	TunOutBytes     uint64 `json:"tun_out_bytes"`
+	TCPFlows        uint64 `json:"tcp_flows"`
+	Spliced         uint64 `json:"spliced"`
+	SplicedOutBytes uint64 `json:"spliced_out_bytes"`
+	SplicedInBytes  uint64 `json:"spliced_in_bytes"`
+	Returned        uint64 `json:"returned"`
+	Intruders       uint64 `json:"intruders"`
+	UDPFlows        uint64 `json:"udp_flows"`
+	ICMPFlows       uint64 `json:"icmp_flows"`
+	Open            int    `json:"open"`
+	Refused         uint64 `json:"refused"`
+	Malformed       uint64 `json:"malformed"`
+	Spoofed         uint64 `json:"spoofed"`
+	OverLimit       uint64 `json:"over_limit"`
+	Retransmits     uint64 `json:"retransmits"`
+	Dropped         uint64 `json:"dropped"`
+	HandedOver      uint64 `json:"handed_over"`
+	Unsupported     uint64 `json:"unsupported"`
 }

@@ -8,13 +8,14 @@ import (
 	"strings"
 )
 
-// Cleat is our own data path, by command line: the program at the given path.
-func Cleat(program string) Path {
+// Cleat is our own data path in one of its tiers, by command line: the program at
+// the given path.
+func Cleat(program, tier string) Path {
 	return Path{
-		Name: "cleat", Version: "this",
+		Name: "cleat " + tier, Version: "this",
 		Lacks: map[Ability]string{DNS6: "the resolver has an IPv4 address, unless IPv4 is off"},
 		Start: func(ctx context.Context, s *Site, o Options) (*Instance, error) {
-			return startCleat(ctx, program, s, o)
+			return startCleat(ctx, []string{program, "run", "--tier", tier}, s, o)
 		},
 	}
 }
@@ -25,8 +26,8 @@ var (
 	cleatLoopback   = map[Family]netip.Addr{V4: netip.MustParseAddr("192.0.2.200"), V6: netip.MustParseAddr("2001:db8:1::200")}
 )
 
-func startCleat(ctx context.Context, program string, s *Site, o Options) (*Instance, error) {
-	args := []string{program, "run", "--netns", s.Netns, "--mtu", strconv.Itoa(o.mtu()), "--control", "off", "--verbose"}
+func startCleat(ctx context.Context, args []string, s *Site, o Options) (*Instance, error) {
+	args = append(args, "--netns", s.Netns, "--mtu", strconv.Itoa(o.mtu()), "--control", "off", "--verbose")
 	families := []Family{V4, V6}
 	if o.mtu() < minMTU6 {
 		families = families[:1]

@@ -29,12 +29,15 @@ func program(t *testing.T) string {
 // quick are the cases that take no time.
 const quick = "^(integrity|connect/[^n]|close|urgent|udp/[^m]|fragments|dns|mtu|forward|end)"
 
-// TestCleat runs the suite on `cleat run`.
+// TestCleat runs the suite on `cleat run`, in each tier.
 func TestCleat(t *testing.T) {
 	lab.Need(t)
 	which := match(t)
 	if testing.Short() && *cases == "" {
 		which = regexp.MustCompile(quick)
 	}
-	usernettest.Run(t, usernettest.Cleat(program(t)), settings(), which)
+	cleat := program(t)
+	for _, tier := range []string{"tun", "splice"} {
+		t.Run(tier, func(t *testing.T) { usernettest.Run(t, usernettest.Cleat(cleat, tier), settings(), which) })
+	}
 }

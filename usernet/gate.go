@@ -1,0 +1,407 @@
+package usernet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cleat/internal/sys"
+
+	"golang.org/x/sys/unix"
+)
+
+// Gate is sockets of the guest's own network namespace. With it a connection's
+// bytes need not cross the device: the guest's kernel has one end of it, the
+// host's another, and the Stack splices between two sockets. A family without a
+// listener has no gate.
+type Gate struct {
+	// Listener4 and Listener6 are listening TCP sockets, transparent
+	// (IP_TRANSPARENT) and marked. The namespace's rules lead to them each SYN of
+	// the guest's that comes back out of the device, and what follows it; they
+	// leave what the guest sends first on its way to the device. The Stack uses
+	// them and leaves closing to the caller.
+	Listener4, Listener6 *os.File
+	// Caller4 and Caller6 are unconnected TCP sockets, by which the Stack makes
+	// others: see gateway.make.
+	Caller4, Caller6 *os.File
+}
+
+// gate is a Gate for all engines of a group.
+type gate struct {
+	v4, v6   gateFamily
+	most     int64 // flows up to which there are descriptors for two sockets each
+	began    time.Time
+	failures atomic.Int32 // SYNs in a row that did not come through
+	closed   atomic.Int64 // until then, nanoseconds since began; 0: it is open
+	pause    atomic.Int64 // how long it is closed next time, nanoseconds
+}
+
+// gateFamily is the gate of IPv4 or IPv6.
+type gateFamily struct {
+	listener int // -1: there is none
+	caller   int
+	at       netip.AddrPort // the listener's address
+
+	mu    sync.Mutex
+	stock []int // unconnected sockets of the guest's namespace
+}
+
+// newGate makes one for so many engines, which may have so many descriptors.
+func newGate(c *Gate, engines, descriptors int) (*gate, error) {
+	if c == nil {
+		return nil, nil
+	}
+	g := &gate{began: time.Now(), most: int64(descriptors-2*mostPipes*engines-mostStock) / 2}
+	if err := g.v4.open(c.Listener4, c.Caller4); err != nil {
+		return nil, err
+	}
+	if err := g.v6.open(c.Listener6, c.Caller6); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *gateFamily) open(listener, caller *os.File) error {
+	g.listener, g.caller = -1, -1
+	if listener == nil {
+		return nil
+	}
+	fds := []*int{&g.listener, &g.caller}
+	for i, f := range []*os.File{listener, caller} {
+		if f == nil {
+			continue
+		}
+		*fds[i] = int(f.Fd())
+		if err := unix.SetNonblock(*fds[i], true); err != nil {
+			return fmt.Errorf("make gate non-blocking: %w", err)
+		}
+	}
+	at, err := unix.Getsockname(g.listener)
+	if err != nil {
+		return fmt.Errorf("read gate's address: %w", err)
+	}
+	g.at = addrPort(at)
+	return nil
+}
+
+// close closes what the gate has made.
+func (g *gate) close() {
+	if g == nil {
+		return
+	}
+	for _, f := range []*gateFamily{&g.v4, &g.v6} {
+		f.mu.Lock()
+		for _, fd := range f.stock {
+			unix.Close(fd)
+		}
+		f.stock = nil
+		f.mu.Unlock()
+	}
+}
+
+// of is the part of a's family; nil: none.
+func (g *gate) of(a netip.Addr) *gateFamily {
+	if g == nil {
+		return nil
+	}
+	f := &g.v4
+	if a.Is6() {
+		f = &g.v6
+	}
+	if f.listener < 0 {
+		return nil
+	}
+	return f
+}
+
+// How long a SYN may take through the guest's kernel, which is the time of some
+// function calls; how many must fail before the gate is closed; and for how long
+// it then is, doubled each time.
+const (
+	gateTimeout  = 200 * time.Millisecond
+	gateFailures = 3
+	gatePause    = 30 * time.Second
+	mostPause    = 30 * time.Minute
+)
+
+// isOpen tells whether to try it.
+func (g *gate) isOpen() bool {
+	until := g.closed.Load()
+	return until == 0 || int64(time.Since(g.began)) >= until
+}
+
+// passed notes that a connection came through.
+func (g *gate) passed() {
+	if g.failures.Load() != 0 {
+		g.failures.Store(0)
+		g.closed.Store(0)
+		g.pause.Store(0)
+	}
+}
+
+// failed notes that one did not: the guest's rules keep it from us, as a rule.
+func (g *gate) failed() {
+	if g.failures.Add(1) < gateFailures {
+		return
+	}
+	pause := min(max(2*g.pause.Load(), int64(gatePause)), int64(mostPause))
+	g.pause.Store(pause)
+	g.closed.Store(int64(time.Since(g.began)) + pause)
+}
+
+// keep puts a socket into the stock, or closes it.
+func (g *gateFamily) keep(fd int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.keepLocked(fd)
+}
+
+func (g *gateFamily) keepLocked(fd int) {
+	if sys.Disconnect(fd) != 0 || len(g.stock) >= mostStock {
+		unix.Close(fd)
+		return
+	}
+	g.stock = append(g.stock, fd)
+}
+
+// mostStock bounds the sockets kept for later.
+const mostStock = 64
+
+// accept takes what waits at the gate.
+func (g *gateFamily) accept() (fd int, guest netip.AddrPort, errno unix.Errno) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	fd, from, errno := sys.AcceptNow(g.listener)
+	if errno != 0 {
+		return -1, netip.AddrPort{}, errno
+	}
+	return fd, from.AddrPort(), 0
+}
+
+// errNoCaller says that no sockets can be made in the guest's namespace.
+var errNoCaller = errors.New("no socket inside")
+
+// arrival is a connection that was accepted at the gate.
+type arrival struct {
+	fd    int
+	guest netip.AddrPort
+}
+
+// socket is an unconnected, transparent socket of the guest's namespace.
+//
+// We are not in there, and must not enter: so the caller connects to the gate,
+// which makes a socket on its side, and both are disconnected. What accept(2)
+// has made has no port that it insists on (SOCK_BINDPORT_LOCK, sk_clone_lock in
+// net/core/sock.c) and, disconnected, can be bound like a new one. Connections
+// of the guest's that were met on the way are returned too.
+func (g *gateFamily) socket() (fd int, met []arrival, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.stock) == 0 {
+		if met, err = g.make(); err != nil {
+			return -1, met, err
+		}
+	}
+	if len(g.stock) == 0 {
+		return -1, met, errNoCaller
+	}
+	fd = g.stock[len(g.stock)-1]
+	g.stock = g.stock[:len(g.stock)-1]
+	return fd, met, nil
+}
+
+func (g *gateFamily) make() (met []arrival, err error) {
+	if g.caller < 0 {
+		return nil, errNoCaller
+	}
+	err = unix.Connect(g.caller, sockaddr(g.at))
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		return nil, fmt.Errorf("make socket inside: %w", err)
+	}
+	defer sys.Disconnect(g.caller)
+	own, err := unix.Getsockname(g.caller)
+	if err != nil {
+		return nil, fmt.Errorf("make socket inside: %w", err)
+	}
+	caller := addrPort(own)
+	for {
+		fd, from, errno := sys.AcceptNow(g.listener)
+		if errno != 0 {
+			return met, fmt.Errorf("make socket inside: %w", errno)
+		}
+		if from.AddrPort() == caller {
+			g.keepLocked(fd)
+			return met, nil
+		}
+		met = append(met, arrival{fd, from.AddrPort()})
+	}
+}
+
+// gatekeeper is the gate's listener in the loop of the first engine, for
+// connections that did not come while their SYN was written.
+type gatekeeper struct {
+	t *tcpTable
+	g *gateFamily
+}
+
+// ready implements source.
+func (k gatekeeper) ready(uint32) { k.t.admitAll(k.g) }
+
+// watchGate has the engine's loop wait for the gate.
+func (s *engine) watchGate() error {
+	if s.group.gate == nil {
+		return nil
+	}
+	for _, f := range []*gateFamily{&s.group.gate.v4, &s.group.gate.v6} {
+		if f.listener < 0 {
+			continue
+		}
+		s.tuneListener(f.listener)
+		resetOnClose(f.listener, true) // those that it accepts
+		if _, err := s.loop.add(f.listener, unix.EPOLLIN, gatekeeper{&s.tcp, f}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admitAll admits whoever waits.
+func (t *tcpTable) admitAll(g *gateFamily) {
+	for range acceptsPerRound {
+		fd, guest, errno := g.accept()
+		if errno != 0 {
+			return
+		}
+		t.admit(g, arrival{fd, guest})
+	}
+}
+
+// admit joins a connection that came through the gate with the one that was let
+// through. Any other is reset, however it came there: the guest owns its
+// namespace and may lead to the gate what it likes.
+func (t *tcpTable) admit(g *gateFamily, a arrival) {
+	own, err := unix.Getsockname(a.fd)
+	if err != nil {
+		unix.Close(a.fd)
+		return
+	}
+	key := keyOf(a.guest, addrPort(own))
+	if f := t.flows[key]; f != nil {
+		t.join(g, f, a.fd)
+		return
+	}
+	if o := t.s.group.other(t.s, ownerKey{key, true}); o != nil {
+		if o.loop.post(func() { o.tcp.join(g, o.tcp.flows[key], a.fd) }) {
+			return
+		}
+		unix.Close(a.fd)
+		return
+	}
+	t.join(g, nil, a.fd)
+}
+
+// join begins to splice f, if that waits for it.
+func (t *tcpTable) join(g *gateFamily, f *tcpFlow, fd int) {
+	if f == nil || f.state != gated {
+		t.s.stats.Intruders++
+		g.keep(fd)
+		return
+	}
+	t.s.group.gate.passed()
+	f.splice(fd)
+}
+
+// throughGate sends the guest's SYN back to it, for its own kernel to answer, and
+// tells whether that could be tried. The host's socket is connected.
+func (f *tcpFlow) throughGate() bool {
+	g := f.s.group.gate.of(f.peer.Addr())
+	switch {
+	case g == nil, f.syn == nil:
+		return false
+	case f.s.group.flows.Load() > f.s.group.gate.most:
+		f.why = whyMany
+		return false
+	case !f.s.group.gate.isOpen():
+		f.why = whyClosed
+		return false
+	}
+	f.state = gated
+	if !f.s.dev.write(f.syn) {
+		return false
+	}
+	// The device is a function call: the guest's kernel has answered itself by now.
+	if fd, guest, errno := g.accept(); errno == 0 {
+		f.s.tcp.admit(g, arrival{fd, guest})
+	}
+	if f.state == gated {
+		f.s.loop.timers.set(&f.timer, f.s.loop.after(gateTimeout))
+	}
+	return true
+}
+
+// Reasons why a connection goes by the device although there is a gate.
+const (
+	whyTimeout = "the namespace did not lead it to us: it has rules of its own, or is busy"
+	whyClosed  = "the last connections did not come through: tried again later"
+	whyMany    = "there are descriptors for one socket a connection only: raise the limit of open files"
+	whySocket  = "no socket inside for its client's address"
+)
+
+// notThroughGate goes on by the device.
+func (f *tcpFlow) notThroughGate() {
+	f.s.group.gate.failed()
+	f.why, f.tries = whyTimeout, 0
+	f.answerSYN()
+}
+
+// callThroughGate connects to the guest from a socket in its namespace that has
+// the client's address, and tells whether that could be tried.
+func (f *tcpFlow) callThroughGate() bool {
+	g := f.s.group.gate.of(f.peer.Addr())
+	if g == nil {
+		return false
+	}
+	if f.s.group.flows.Load() > f.s.group.gate.most {
+		f.why = whyMany
+		return false
+	}
+	fd, met, err := g.socket()
+	for _, a := range met {
+		f.s.tcp.admit(g, a)
+	}
+	if err != nil {
+		f.why = whySocket
+		return false
+	}
+	if err := unix.Bind(fd, sockaddr(f.peer)); err != nil {
+		unix.Close(fd)
+		f.why = whySocket
+		return false
+	}
+	to := sockaddr(f.guest)
+	err = unix.Connect(fd, to)
+	if errors.Is(err, unix.EINPROGRESS) { // such a handshake is over, as a rule
+		if again := unix.Connect(fd, to); !errors.Is(again, unix.EALREADY) {
+			err = again
+		}
+	}
+	switch {
+	case err == nil, errors.Is(err, unix.EISCONN):
+		f.splice(fd)
+	case errors.Is(err, unix.EINPROGRESS): // the guest's queue is full: its kernel tries again
+		f.splice(fd)
+	case errors.Is(err, unix.EADDRNOTAVAIL), errors.Is(err, unix.EADDRINUSE):
+		unix.Close(fd)
+		f.why = whySocket
+		return false
+	default:
+		unix.Close(fd)
+		f.abort() // the client gets a RST as well
+		f.drop()
+	}
+	return true
+}

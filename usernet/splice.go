@@ -1,0 +1,424 @@
+package usernet
+
+import (
+	"time"
+
+	"cleat/internal/sys"
+
+	"golang.org/x/sys/unix"
+)
+
+// junction moves a connection's bytes between two sockets: one of the guest's
+// namespace, whose peer is the guest's own, and the host's.
+type junction struct {
+	f            *tcpFlow
+	inner, outer end
+	out, in      lane // from the guest, and toward it
+	waiting      bool // in the ready list
+	looked       uint64
+	heard        uint32 // segments that came from the guest, at the last look
+	keepalives   bool
+}
+
+// end is one of its sockets.
+type end struct {
+	j        *junction
+	fd       int
+	ticket   ticket
+	readable bool // it may have something
+	writable bool // it has not said EAGAIN
+	hup      bool // epoll has told of its end: it will not do so again
+	died     bool // epoll has told of an error, which reading does not if it came behind the end
+	urgent   bool // it has an urgent byte ahead
+	pair     bool // it is a hook's Conn, which knows no urgent bytes
+}
+
+// lane is one direction. What it holds came from one socket and has yet to go to
+// the other: in a pipe, or in a buffer.
+type lane struct {
+	from, to *end
+	pipe     *pagePipe
+	piped    int // bytes in it
+	rest     outChunk
+	bulk     bool // there is so much that moving pages is worth it
+	eof      bool // all of it is here
+	shut     bool // and the other socket has been told
+	bytes    uint64
+}
+
+// spliceTable is the connections of one engine that are spliced.
+type spliceTable struct {
+	s     *engine
+	all   map[*junction]struct{}
+	ready []*junction
+	next  []*junction
+	pipes pipes
+	moved uint64 // bytes, in all
+	probe timer
+}
+
+func (t *spliceTable) init(s *engine) {
+	t.s, t.all = s, map[*junction]struct{}{}
+	t.probe.fire = t.lookForKeepalives
+}
+
+// splice begins to move f's bytes between the host's socket and one of the
+// guest's namespace.
+func (f *tcpFlow) splice(inner int) {
+	t := &f.s.splices
+	f.s.loop.timers.set(&f.timer, 0)
+	f.state, f.syn = spliced, nil
+	j := &junction{f: f}
+	f.junction = j
+	j.inner = end{j: j, fd: inner, writable: true} // events tell what it has
+	j.outer = end{j: j, fd: f.fd, ticket: f.ticket, readable: f.readable, writable: true, hup: f.hup, died: f.died, urgent: f.urgentIn, pair: !f.host.IsValid()}
+	j.out = lane{from: &j.inner, to: &j.outer}
+	j.in = lane{from: &j.outer, to: &j.inner}
+	f.fd, f.ticket = -1, 0
+	resetOnClose(j.outer.fd, true) // the inner one has it from the gate
+	t.all[j] = struct{}{}
+	t.s.stats.Spliced++
+	for _, e := range []*end{&j.inner, &j.outer} {
+		if e.ticket != 0 {
+			t.s.loop.reseat(e.ticket, e)
+			continue
+		}
+		var err error
+		if e.ticket, err = t.s.loop.add(e.fd, streamEvents, e); err != nil {
+			f.drop()
+			return
+		}
+	}
+	if t.probe.due == 0 {
+		t.s.loop.timers.set(&t.probe, t.s.loop.after(probeEvery))
+	}
+	j.enqueue()
+}
+
+// ready implements source.
+func (e *end) ready(events uint32) {
+	e.died = e.died || events&unix.EPOLLERR != 0
+	e.hup = e.hup || events&(unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0
+	if events&unix.EPOLLPRI != 0 && !e.urgent {
+		// From now on the byte stays in its place, and reading stops before it.
+		e.urgent = unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) == nil
+	}
+	e.writable = e.writable || events&unix.EPOLLOUT != 0
+	e.readable = e.readable || events&^unix.EPOLLOUT != 0
+	e.j.enqueue()
+}
+
+func (j *junction) enqueue() {
+	if !j.waiting {
+		j.waiting = true
+		t := &j.f.s.splices
+		t.ready = append(t.ready, j)
+	}
+}
+
+// busy tells whether pump could do more at once.
+func (t *spliceTable) busy() bool { return len(t.ready) > 0 }
+
+// spliceQuantum is how much one direction of a connection may move before the
+// next has its turn, in bytes.
+const spliceQuantum = 1 << 20
+
+// pump gives each ready connection its turn.
+func (t *spliceTable) pump() {
+	if len(t.ready) == 0 {
+		return
+	}
+	t.ready, t.next = t.next[:0], t.ready
+	for i, j := range t.next {
+		t.next[i] = nil
+		j.waiting = false
+		if j.pump() {
+			j.enqueue()
+		}
+	}
+}
+
+// pump moves what can be moved and tells whether there may be more at once.
+func (j *junction) pump() (more bool) {
+	if j.f.state != spliced { // it ended after it was enqueued
+		return false
+	}
+	for _, l := range [...]*lane{&j.out, &j.in} {
+		again, errno := l.pump(j.f.s)
+		if errno != 0 || l.eof && l.from.died {
+			// The error was the one socket's; the other's peer gets a RST. Where it
+			// came behind the end, nobody has what was sent since.
+			j.f.drop()
+			return false
+		}
+		more = more || again
+	}
+	if j.out.done() && j.in.done() && sys.Unsent(j.inner.fd) == 0 {
+		// While the guest has not got everything, its acknowledgements may come by
+		// the device: they must find the connection here. Events tell of the last.
+		resetOnClose(j.inner.fd, false)
+		resetOnClose(j.outer.fd, false)
+		j.f.cancel = nil // a hook's Conn ends by itself
+		j.f.drop()
+		return false
+	}
+	j.out.passEnd()
+	j.in.passEnd()
+	return more
+}
+
+// pump moves up to a quantum.
+func (l *lane) pump(s *engine) (more bool, errno unix.Errno) {
+	for moved := 0; moved < spliceQuantum; {
+		if l.held() > 0 {
+			n, errno := l.flush(s)
+			moved += n
+			if errno != 0 || l.held() > 0 && !l.to.writable {
+				return false, errno
+			}
+			continue
+		}
+		if l.eof || !l.from.readable || !l.to.writable {
+			return false, 0
+		}
+		n, errno := l.fill(s)
+		if errno != 0 {
+			return false, errno
+		}
+		moved += n
+	}
+	return true, 0
+}
+
+// held is how many bytes are on their way.
+func (l *lane) held() int { return l.piped + l.rest.to - l.rest.from }
+
+// done tells whether all there was has gone.
+func (l *lane) done() bool { return l.eof && l.held() == 0 }
+
+// passEnd closes the other socket's sending side once it has everything.
+func (l *lane) passEnd() {
+	if l.done() && !l.shut {
+		l.shut = true
+		_ = unix.Shutdown(l.to.fd, unix.SHUT_WR)
+	}
+}
+
+// flush moves what is held, as far as the socket takes it.
+func (l *lane) flush(s *engine) (n int, errno unix.Errno) {
+	if !l.to.writable {
+		return 0, 0
+	}
+	if l.piped > 0 {
+		n, errno = l.pipe.drain(l.to.fd, l.piped)
+	} else {
+		n, errno = sys.SendNow(l.to.fd, l.rest.buf.mem[l.rest.from:l.rest.to], 0)
+	}
+	if n, errno = l.sent(s, n, errno); errno != 0 {
+		return n, errno
+	}
+	if l.piped > 0 {
+		if l.piped -= n; l.piped == 0 {
+			s.splices.pipes.put(l.pipe)
+			l.pipe = nil
+		}
+		return n, 0
+	}
+	if l.rest.from += n; l.rest.from == l.rest.to {
+		l.rest.buf.free()
+		l.rest = outChunk{}
+	}
+	return n, 0
+}
+
+// sent notes what became of an attempt to send.
+func (l *lane) sent(s *engine, n int, errno unix.Errno) (int, unix.Errno) {
+	switch errno {
+	case 0:
+		l.bytes += uint64(n)
+		s.splices.moved += uint64(n)
+		return n, 0
+	case unix.EAGAIN:
+		l.to.writable = false
+		return 0, 0
+	case unix.EINTR:
+		return 0, 0
+	case unix.ENOBUFS, unix.ENOMEM:
+		// No event tells when the kernel has memory again: ask anew each round.
+		l.to.writable = false
+		_ = s.loop.modify(l.to.ticket, l.to.fd, streamEvents)
+		return 0, 0
+	}
+	return 0, errno
+}
+
+// bulkBytes is from how much at once moving pages is cheaper than copying.
+const bulkBytes = 16 << 10
+
+// fill takes what the one socket has and gives it to the other at once, as far
+// as that takes it. Nothing is held before.
+func (l *lane) fill(s *engine) (n int, errno unix.Errno) {
+	switch {
+	case l.from.urgent:
+		return l.fillUrgent(s)
+	case l.bulk:
+		if l.pipe = s.splices.pipes.get(); l.pipe != nil {
+			return l.fillPipe(s)
+		}
+	}
+	return l.copy(s)
+}
+
+// fillPipe moves pages.
+func (l *lane) fillPipe(s *engine) (n int, errno unix.Errno) {
+	n, errno = l.pipe.fill(l.from.fd)
+	if errno != 0 || n == 0 {
+		s.splices.pipes.put(l.pipe)
+		l.pipe = nil
+		return 0, l.received(n, errno)
+	}
+	l.piped = n
+	l.bulk = n >= bulkBytes
+	return l.flush(s)
+}
+
+// copy moves bytes by way of a buffer. Where memory is low it looks at them,
+// sends them, and takes only what was sent: nothing is held then.
+func (l *lane) copy(s *engine) (n int, errno unix.Errno) {
+	if s.large.low() {
+		return l.peek(s)
+	}
+	b := s.large.get()
+	if b == nil {
+		return l.peek(s)
+	}
+	const most = 64 << 10
+	n, errno = sys.RecvNow(l.from.fd, b.mem[:most], 0)
+	if errno != 0 || n == 0 {
+		b.free()
+		return 0, l.received(n, errno)
+	}
+	l.from.readable = n == most || l.from.hup || l.from.urgent // else drained: epoll tells of more
+	l.bulk = n >= bulkBytes
+	l.rest = outChunk{buf: b, to: n}
+	return l.flush(s)
+}
+
+// peek moves bytes without keeping any.
+func (l *lane) peek(s *engine) (n int, errno unix.Errno) {
+	b := s.peeked[:]
+	n, errno = sys.RecvNow(l.from.fd, b, unix.MSG_PEEK)
+	if errno != 0 || n == 0 {
+		return 0, l.received(n, errno)
+	}
+	if n, errno = sys.SendNow(l.to.fd, b[:n], 0); errno != 0 {
+		return l.sent(s, 0, errno)
+	}
+	if _, errno := sys.RecvNow(l.from.fd, b[:n], unix.MSG_TRUNC); errno != 0 {
+		return 0, errno
+	}
+	return l.sent(s, n, 0)
+}
+
+// fillUrgent copies up to the urgent byte, or that.
+func (l *lane) fillUrgent(s *engine) (n int, errno unix.Errno) {
+	b, flags := s.peeked[:], 0
+	mark := sys.AtMark(l.from.fd)
+	if mark {
+		b = b[:1]
+		if !l.to.pair {
+			flags = unix.MSG_OOB
+		}
+	}
+	n, errno = sys.RecvNow(l.from.fd, b, unix.MSG_PEEK)
+	if errno != 0 || n == 0 {
+		if n == 0 && errno == 0 || errno == unix.EAGAIN {
+			l.from.urgent = false
+		}
+		return 0, l.received(n, errno)
+	}
+	if n, errno = sys.SendNow(l.to.fd, b[:n], flags); errno != 0 {
+		return l.sent(s, 0, errno)
+	}
+	if _, errno := sys.RecvNow(l.from.fd, b[:n], unix.MSG_TRUNC); errno != 0 {
+		return 0, errno
+	}
+	l.from.urgent = l.from.urgent && !mark
+	return l.sent(s, n, 0)
+}
+
+// received deals with a read that brought nothing.
+func (l *lane) received(n int, errno unix.Errno) unix.Errno {
+	switch {
+	case errno == 0 && n == 0:
+		l.from.readable, l.eof = false, true
+		return 0
+	case errno == unix.EAGAIN:
+		l.from.readable = false
+		return 0
+	case errno == unix.EINTR:
+		return 0
+	}
+	return errno
+}
+
+// resetOnClose has closing a socket mean a RST to its peer, or not. It does while
+// a junction is at work: when this process dies, a part of a message must not
+// look like all of it.
+func resetOnClose(fd int, on bool) {
+	l := unix.Linger{}
+	if on {
+		l.Onoff = 1
+	}
+	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &l)
+}
+
+// close frees what the junction has, whatever the state of the ends.
+func (j *junction) close() {
+	t := &j.f.s.splices
+	delete(t.all, j)
+	for _, e := range []*end{&j.inner, &j.outer} {
+		t.s.loop.remove(e.ticket)
+		unix.Close(e.fd)
+	}
+	for _, l := range []*lane{&j.out, &j.in} {
+		if l.pipe != nil {
+			t.pipes.discard(l.pipe)
+		}
+		if l.rest.buf != nil {
+			l.rest.buf.free()
+		}
+	}
+	t.s.stats.SplicedOutBytes += j.out.bytes
+	t.s.stats.SplicedInBytes += j.in.bytes
+}
+
+// probeEvery is how often idle connections are looked at.
+const probeEvery = 15 * time.Second
+
+// lookForKeepalives finds guests that ask whether their peer lives: the guest's
+// kernel hears our kernel's answer, which says nothing about the host's peer. So
+// from then on the host's kernel asks too.
+func (t *spliceTable) lookForKeepalives() {
+	for j := range t.all {
+		if j.out.shut && j.in.shut {
+			j.enqueue()
+		}
+		if j.keepalives {
+			continue
+		}
+		moved := j.out.bytes + j.in.bytes
+		info, err := unix.GetsockoptTCPInfo(j.inner.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			continue
+		}
+		if moved == j.looked && j.heard != 0 && info.Segs_in != j.heard {
+			j.keepalives = true
+			askWhetherAlive(j.outer.fd)
+		}
+		j.looked, j.heard = moved, info.Segs_in
+	}
+	if len(t.all) > 0 {
+		t.s.loop.timers.set(&t.probe, t.s.loop.after(probeEvery))
+	}
+}
