@@ -135,6 +135,10 @@ func (f *tcpFlow) ready(events uint32) {
 			return
 		}
 		f.connected()
+		if f.state == spliced {
+			f.junction.outer.ready(events)
+			return
+		}
 	}
 	f.died = f.died || events&unix.EPOLLERR != 0
 	if f.died && f.eof && f.state == established {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // manyCases: many connections, one after the other and at once.
@@ -162,6 +163,8 @@ func atOnce(d Direction) func(*X, *Scene) {
 			server, err := l.AcceptTCP()
 			x.Must(err)
 			keep(x, server)
+			// Its writer may have stopped with nothing left to read.
+			defer context.AfterFunc(ctx, func() { server.SetReadDeadline(time.Unix(1, 0)) })()
 			wg.Add(2)
 			go func() {
 				defer wg.Done()
