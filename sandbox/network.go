@@ -240,7 +240,7 @@ func (n *Network) takeGate(lack string) error {
 		delete(n.opened.sockets, k)
 	}
 	if lack == "" && len(files) > 0 {
-		n.opened.gate = &usernet.Gate{Listener4: files[kindGate4], Caller4: files[kindCaller4], Listener6: files[kindGate6], Caller6: files[kindCaller6]}
+		n.opened.gate = &usernet.Gate{Listener4: files[kindGate4], Caller4: files[kindCaller4], Listener6: files[kindGate6], Caller6: files[kindCaller6], Every: n.cfg.Tier == TierSplice}
 		return nil
 	}
 	if n.cfg.Tier == TierSplice {

@@ -28,12 +28,17 @@ type Gate struct {
 	// Caller4 and Caller6 are unconnected TCP sockets, by which the Stack makes
 	// others: see gateway.make.
 	Caller4, Caller6 *os.File
+	// Every connection takes the gate, also one to a port whose connections have
+	// lately been so short that the device was the faster way.
+	Every bool
 }
 
 // gate is a Gate for all engines of a group.
 type gate struct {
 	v4, v6   gateFamily
 	most     int64 // flows up to which there are descriptors for two sockets each
+	every    bool
+	habits   habits
 	began    time.Time
 	failures atomic.Int32 // SYNs in a row that did not come through
 	closed   atomic.Int64 // until then, nanoseconds since began; 0: it is open
@@ -55,7 +60,7 @@ func newGate(c *Gate, engines, descriptors int) (*gate, error) {
 	if c == nil {
 		return nil, nil
 	}
-	g := &gate{began: time.Now(), most: int64(descriptors-2*mostPipes*engines-mostStock) / 2}
+	g := &gate{every: c.Every, habits: habits{short: map[netip.AddrPort]int{}}, began: time.Now(), most: int64(descriptors-2*mostPipes*engines-mostStock) / 2}
 	if err := g.v4.open(c.Listener4, c.Caller4); err != nil {
 		return nil, err
 	}
@@ -284,12 +289,12 @@ func (t *tcpTable) admitAll(g *gateFamily) {
 // through. Any other is reset, however it came there: the guest owns its
 // namespace and may lead to the gate what it likes.
 func (t *tcpTable) admit(g *gateFamily, a arrival) {
-	own, err := unix.Getsockname(a.fd)
-	if err != nil {
+	own, errno := sys.LocalAddress(a.fd)
+	if errno != 0 {
 		unix.Close(a.fd)
 		return
 	}
-	key := keyOf(a.guest, addrPort(own))
+	key := keyOf(a.guest, own.AddrPort())
 	if f := t.flows[key]; f != nil {
 		t.join(g, f, a.fd)
 		return
@@ -325,6 +330,9 @@ func (f *tcpFlow) throughGate() bool {
 	case f.s.group.flows.Load() > f.s.group.gate.most:
 		f.why = whyMany
 		return false
+	case f.expectShort():
+		f.why = whyShort
+		return false
 	case !f.s.group.gate.isOpen():
 		f.why = whyClosed
 		return false
@@ -348,6 +356,7 @@ const (
 	whyTimeout = "the namespace did not lead it to us: it has rules of its own, or is busy"
 	whyClosed  = "the last connections did not come through: tried again later"
 	whyMany    = "there are descriptors for one socket a connection only: raise the limit of open files"
+	whyShort   = "connections to this port have been short, for which the device is faster"
 	whySocket  = "no socket inside for its client's address"
 )
 
@@ -367,6 +376,10 @@ func (f *tcpFlow) callThroughGate() bool {
 	}
 	if f.s.group.flows.Load() > f.s.group.gate.most {
 		f.why = whyMany
+		return false
+	}
+	if f.expectShort() {
+		f.why = whyShort
 		return false
 	}
 	fd, met, err := g.socket()

@@ -45,9 +45,9 @@ func newGateRig(t *testing.T, v6 bool, change ...func(*Config)) *gateRig {
 	g.rig = newStack(t, append([]func(*Config){func(c *Config) {
 		c.Guest4, c.Gateway4 = loopback4, netip.MustParseAddr("127.0.0.9")
 		c.Guest6, c.Gateway6 = loopback6, loopback6
-		c.Gate = &Gate{Listener4: listener, Caller4: caller}
+		c.Gate = &Gate{Listener4: listener, Caller4: caller, Every: true}
 		if v6 {
-			c.Gate = &Gate{Listener6: listener, Caller6: caller}
+			c.Gate = &Gate{Listener6: listener, Caller6: caller, Every: true}
 		}
 		c.Policy = judgeFunc(func(f Flow) Verdict {
 			if f.Destination == g.gate {
@@ -591,4 +591,59 @@ func TestSplicedWithoutMemory(t *testing.T) {
 			b.free()
 		}
 	})
+}
+
+// Where connections to a port have been short the next takes the device, until
+// one is long again.
+func TestGateIsForLongConnections(t *testing.T) {
+	g := newGateRig(t, false, func(c *Config) { c.Gate.Every = false })
+	for range shortFrom {
+		guest, host, _ := g.through()
+		g.write(guest, "short")
+		g.reads(host, "short")
+		guest.Close()
+		g.readsEOF(host)
+		host.Close()
+		g.gone()
+	}
+	c, _ := g.port()
+	c.Open()
+	host := g.accept(g.server)
+	g.do(func() {
+		if f := g.flow(c); f.why != whyShort {
+			t.Errorf("it goes by the device: %q", f.why)
+		}
+	})
+	for sent := 0; sent < longBytes; {
+		part := text(1000)
+		c.Send(packet.ACK|packet.PSH, []byte(part))
+		g.g.Only(c.Acks())
+		g.reads(host, part)
+		sent += len(part)
+	}
+	g.through()
+}
+
+func TestHabits(t *testing.T) {
+	h := habits{short: map[netip.AddrPort]int{}}
+	port := netip.MustParseAddrPort("192.0.2.7:80")
+	for n := range shortFrom + 3 {
+		if got, want := h.expectShort(port), n >= shortFrom; got != want {
+			t.Errorf("after %d short ones the next is expected to be short: %v", n, got)
+		}
+		h.ended(port, 1000)
+	}
+	if h.expectShort(netip.MustParseAddrPort("192.0.2.7:81")) {
+		t.Error("another port is expected to be the same")
+	}
+	h.ended(port, longBytes)
+	if h.expectShort(port) {
+		t.Error("a long one has changed nothing")
+	}
+	for n := range mostHabits + 10 {
+		h.ended(netip.AddrPortFrom(port.Addr(), uint16(n+1)), 0)
+	}
+	if len(h.short) > mostHabits {
+		t.Errorf("%d ports are remembered", len(h.short))
+	}
 }

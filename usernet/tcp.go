@@ -264,6 +264,7 @@ func (f *tcpFlow) drop() {
 
 // detach lets everything go that costs anything.
 func (f *tcpFlow) detach() {
+	f.remember()
 	for _, end := range []func(){f.unhook, f.cancel} {
 		if end != nil {
 			end()

@@ -272,6 +272,7 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 		f.timedAt, f.timedSeq = f.s.loop.now, f.sndNxt
 	}
 	f.inBytes += uint64(n)
+	f.grew(n)
 	f.s.dev.write(frame)
 	if f.timer.due == 0 {
 		f.arm()

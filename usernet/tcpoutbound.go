@@ -189,6 +189,7 @@ func (f *tcpFlow) send(data []byte, urgent bool) (int, bool) {
 	switch errno {
 	case 0:
 		f.outBytes += uint64(n)
+		f.grew(n)
 		f.hostFull = n < len(data)
 		return n, true
 	case unix.EAGAIN:

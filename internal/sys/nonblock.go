@@ -46,6 +46,17 @@ func AcceptNow(fd int) (int, Address, unix.Errno) {
 	return int(n), addressOf(&name, size), 0
 }
 
+// LocalAddress is getsockname(2) of a socket of IPv4 or IPv6.
+func LocalAddress(fd int) (Address, unix.Errno) {
+	var name unix.RawSockaddrInet6
+	size := uint32(unsafe.Sizeof(name))
+	_, _, errno := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size)))
+	if errno != 0 {
+		return Address{}, errno
+	}
+	return addressOf(&name, size), 0
+}
+
 // SpliceNow is splice(2) of up to n bytes between two descriptors, one of them a
 // pipe, without waiting for either.
 func SpliceNow(from, to, n int) (int, unix.Errno) {

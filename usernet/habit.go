@@ -1,0 +1,83 @@
+package usernet
+
+import (
+	"net/netip"
+	"sync"
+)
+
+// habits are what connections to a port have lately been like. To begin and end,
+// a spliced connection takes two handshakes and closes where one that goes by the
+// device takes one and a half; it pays only if many bytes follow.
+type habits struct {
+	mu    sync.Mutex
+	short map[netip.AddrPort]int // connections in a row that were short
+}
+
+const (
+	longBytes  = 256 << 10 // what makes a connection worth splicing, both ways together
+	shortFrom  = 8         // short ones in a row after which the next is expected to be short
+	mostHabits = 1 << 12   // ports remembered
+)
+
+// expectShort tells whether the next connection to a port is likely to be short.
+func (h *habits) expectShort(port netip.AddrPort) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.short[port] >= shortFrom
+}
+
+// ended notes how many bytes a connection moved.
+func (h *habits) ended(port netip.AddrPort, bytes uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.short[port]
+	switch {
+	case bytes >= longBytes:
+		delete(h.short, port)
+	case n >= shortFrom:
+	case n == 0 && len(h.short) >= mostHabits:
+		clear(h.short) // whoever has many ports to forget does not need them
+		fallthrough
+	default:
+		h.short[port] = n + 1
+	}
+}
+
+// served is the port that f is a connection to: a server's.
+func (f *tcpFlow) served() netip.AddrPort {
+	if f.inbound {
+		return f.guest
+	}
+	return f.peer
+}
+
+// expectShort tells whether f is likely to be so short that the device is the
+// faster way.
+func (f *tcpFlow) expectShort() bool {
+	g := f.s.group.gate
+	return !g.every && g.habits.expectShort(f.served())
+}
+
+// remember notes what kind of connection f was. One by the device that turns out
+// to be long is noted at once: the next ones need not wait for its end.
+func (f *tcpFlow) remember() {
+	if g := f.s.group.gate; g != nil && !g.every && (f.state == established || f.state == spliced) {
+		g.habits.ended(f.served(), f.moved())
+	}
+}
+
+// grew notes when f, of which n bytes have just moved by the device, has become
+// long.
+func (f *tcpFlow) grew(n int) {
+	if f.why == whyShort && f.moved() >= longBytes && f.moved()-uint64(n) < longBytes {
+		f.remember()
+	}
+}
+
+// moved is the payload that went either way.
+func (f *tcpFlow) moved() uint64 {
+	if j := f.junction; j != nil {
+		return j.out.bytes + j.in.bytes
+	}
+	return f.outBytes + f.inBytes
+}
