@@ -195,7 +195,7 @@ func TestRunCheckUse(t *testing.T) {
 		{"both", runFlags{netns: "1"}, []string{"true"}, "can't be given together with a command"},
 		{"root in a namespace", runFlags{netns: "1", mapRoot: true}, nil, "--map-root is for a command"},
 		{"another network", runFlags{net: "bridge"}, []string{"true"}, "unknown kind of network"},
-		{"another tier", runFlags{tier: "splice"}, []string{"true"}, "unknown tier"},
+		{"another tier", runFlags{tier: "tap"}, []string{"true"}, "unknown tier"},
 		{"a name without control", runFlags{control: "off", name: "web"}, []string{"true"}, "--control off refuses"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -20,7 +20,11 @@ func statsText(s control.Stats) string {
 		fmt.Fprintf(w, "spliced past the device\t%s\t%s\t\n", byteText(s.SplicedOutBytes), byteText(s.SplicedInBytes))
 	}
 	w.Flush()
-	fmt.Fprintf(&b, "flows: %d TCP (%d spliced), %d UDP, %d ping; %d open\n", s.TCPFlows, s.Spliced, s.UDPFlows, s.ICMPFlows, s.Open)
+	spliced := ""
+	if s.Spliced > 0 {
+		spliced = fmt.Sprintf(" (%d spliced)", s.Spliced)
+	}
+	fmt.Fprintf(&b, "flows: %d TCP%s, %d UDP, %d ping; %d open\n", s.TCPFlows, spliced, s.UDPFlows, s.ICMPFlows, s.Open)
 	for _, c := range []struct {
 		n    uint64
 		what string
