@@ -60,7 +60,7 @@ func newGate(c *Gate, engines, descriptors int) (*gate, error) {
 	if c == nil {
 		return nil, nil
 	}
-	g := &gate{every: c.Every, habits: habits{short: map[netip.AddrPort]int{}}, began: time.Now(), most: int64(descriptors-2*mostPipes*engines-mostStock) / 2}
+	g := &gate{every: c.Every, habits: habits{short: map[netip.AddrPort]habit{}}, began: time.Now(), most: int64(descriptors-2*mostPipes*engines-mostStock) / 2}
 	if err := g.v4.open(c.Listener4, c.Caller4); err != nil {
 		return nil, err
 	}
@@ -356,7 +356,7 @@ const (
 	whyTimeout = "the namespace did not lead it to us: it has rules of its own, or is busy"
 	whyClosed  = "the last connections did not come through: tried again later"
 	whyMany    = "there are descriptors for one socket a connection only: raise the limit of open files"
-	whyShort   = "connections to this port have been short, for which the device is faster"
+	whyShort   = "the last connections to this port were short, for which the device is faster"
 	whySocket  = "no socket inside for its client's address"
 )
 

@@ -606,6 +606,11 @@ func TestGateIsForLongConnections(t *testing.T) {
 		host.Close()
 		g.gone()
 	}
+	g.do(func() { // however long the test has taken
+		for port, h := range g.s.group.gate.habits.short {
+			g.s.group.gate.habits.short[port] = habit{h.inRow, time.Now().Add(patience)}
+		}
+	})
 	c, _ := g.port()
 	c.Open()
 	host := g.accept(g.server)
@@ -625,23 +630,33 @@ func TestGateIsForLongConnections(t *testing.T) {
 }
 
 func TestHabits(t *testing.T) {
-	h := habits{short: map[netip.AddrPort]int{}}
+	h := habits{short: map[netip.AddrPort]habit{}}
 	port := netip.MustParseAddrPort("192.0.2.7:80")
-	for n := range shortFrom + 3 {
-		if got, want := h.expectShort(port), n >= shortFrom; got != want {
-			t.Errorf("after %d short ones the next is expected to be short: %v", n, got)
+	now := time.Now()
+	short := func() {
+		for n := range shortFrom + 3 {
+			if got, want := h.expectShort(port, now), n >= shortFrom; got != want {
+				t.Errorf("after %d short ones the next is expected to be short: %v", n, got)
+			}
+			h.ended(port, 1000, now)
+			now = now.Add(time.Millisecond)
 		}
-		h.ended(port, 1000)
 	}
-	if h.expectShort(netip.MustParseAddrPort("192.0.2.7:81")) {
+	short()
+	if h.expectShort(netip.MustParseAddrPort("192.0.2.7:81"), now) {
 		t.Error("another port is expected to be the same")
 	}
-	h.ended(port, longBytes)
-	if h.expectShort(port) {
+	h.ended(port, longBytes, now)
+	if h.expectShort(port, now) {
 		t.Error("a long one has changed nothing")
 	}
+	short()
+	if now = now.Add(shortFor); h.expectShort(port, now) {
+		t.Error("a pause has changed nothing")
+	}
+	short()
 	for n := range mostHabits + 10 {
-		h.ended(netip.AddrPortFrom(port.Addr(), uint16(n+1)), 0)
+		h.ended(netip.AddrPortFrom(port.Addr(), uint16(n+1)), 0, now)
 	}
 	if len(h.short) > mostHabits {
 		t.Errorf("%d ports are remembered", len(h.short))

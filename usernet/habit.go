@@ -3,44 +3,55 @@ package usernet
 import (
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // habits are what connections to a port have lately been like. To begin and end,
 // a spliced connection takes two handshakes and closes where one that goes by the
-// device takes one and a half; it pays only if many bytes follow.
+// device takes one and a half; it pays only if many bytes follow. That matters
+// where short ones follow each other closely.
 type habits struct {
 	mu    sync.Mutex
-	short map[netip.AddrPort]int // connections in a row that were short
+	short map[netip.AddrPort]habit
+}
+
+// habit is of one port.
+type habit struct {
+	inRow int       // connections that were short, with none between that was not
+	last  time.Time // when the last of them ended
 }
 
 const (
-	longBytes  = 256 << 10 // what makes a connection worth splicing, both ways together
-	shortFrom  = 8         // short ones in a row after which the next is expected to be short
-	mostHabits = 1 << 12   // ports remembered
+	longBytes  = 256 << 10              // what makes a connection worth splicing, both ways together
+	shortFor   = 100 * time.Millisecond // how long after a short one another is expected
+	shortFrom  = 8                      // short ones in a row after which the next is expected to be short
+	mostHabits = 1 << 12                // ports remembered
 )
 
 // expectShort tells whether the next connection to a port is likely to be short.
-func (h *habits) expectShort(port netip.AddrPort) bool {
+func (h *habits) expectShort(port netip.AddrPort, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.short[port] >= shortFrom
+	p, known := h.short[port]
+	return known && p.inRow >= shortFrom && now.Sub(p.last) < shortFor
 }
 
 // ended notes how many bytes a connection moved.
-func (h *habits) ended(port netip.AddrPort, bytes uint64) {
+func (h *habits) ended(port netip.AddrPort, bytes uint64, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := h.short[port]
-	switch {
-	case bytes >= longBytes:
+	if bytes >= longBytes {
 		delete(h.short, port)
-	case n >= shortFrom:
-	case n == 0 && len(h.short) >= mostHabits:
-		clear(h.short) // whoever has many ports to forget does not need them
-		fallthrough
-	default:
-		h.short[port] = n + 1
+		return
 	}
+	p, known := h.short[port]
+	if !known && len(h.short) >= mostHabits {
+		clear(h.short) // whoever has so many ports does not use one much
+	}
+	if now.Sub(p.last) >= shortFor {
+		p.inRow = 0
+	}
+	h.short[port] = habit{min(p.inRow+1, shortFrom), now}
 }
 
 // served is the port that f is a connection to: a server's.
@@ -55,14 +66,14 @@ func (f *tcpFlow) served() netip.AddrPort {
 // faster way.
 func (f *tcpFlow) expectShort() bool {
 	g := f.s.group.gate
-	return !g.every && g.habits.expectShort(f.served())
+	return !g.every && g.habits.expectShort(f.served(), time.Now())
 }
 
 // remember notes what kind of connection f was. One by the device that turns out
 // to be long is noted at once: the next ones need not wait for its end.
 func (f *tcpFlow) remember() {
 	if g := f.s.group.gate; g != nil && !g.every && (f.state == established || f.state == spliced) {
-		g.habits.ended(f.served(), f.moved())
+		g.habits.ended(f.served(), f.moved(), time.Now())
 	}
 }
 

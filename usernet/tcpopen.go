@@ -277,6 +277,11 @@ func (f *tcpFlow) answer(h *packet.TCPHeader) {
 	switch {
 	case h.Flags&packet.ACK != 0 && h.Ack != f.sndNxt:
 		f.s.refuse(f.guest, f.peer, h)
+		if f.tries == 0 && f.s.group.gate.of(f.peer.Addr()) != nil {
+			// The end of a spliced connection between the same ports, whose numbers
+			// were its kernel's: with the RST it is forgotten.
+			f.timeout()
+		}
 	case h.Flags&packet.RST != 0 && h.Flags&packet.ACK != 0:
 		f.abort() // the client gets a RST as well
 		f.drop()
