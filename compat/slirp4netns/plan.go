@@ -43,6 +43,9 @@ func (o Options) Plan(addressOf func(link string, four bool) (netip.Addr, error)
 	gateway := nth(o.CIDR, hostOffset)
 	p.Config = sandbox.Config{
 		Interface: o.Interface, MTU: o.MTU, NoConfigure: !o.Configure, Replace: true,
+		// RootlessKit's children make bridges and rules of their own in there, which
+		// would keep most connections from the splice tier.
+		Tier:  sandbox.TierTUN,
 		Addr4: netip.PrefixFrom(nth(o.CIDR, guestOffset), o.CIDR.Bits()), Gateway4: gateway,
 		NoIPv6: !o.IPv6,
 		DNS:    sandbox.DNS{Off: o.NoDNS, Listen: []netip.Addr{nth(o.CIDR, resolverOffset)}, KeepResolvConf: true},

@@ -27,7 +27,7 @@ func links(link string, four bool) (netip.Addr, error) {
 // like is what "4711 tap0" means.
 func like(change func(*sandbox.Config)) sandbox.Config {
 	c := sandbox.Config{
-		Interface: "tap0", MTU: 1500, NoConfigure: true, Replace: true, NoIPv6: true,
+		Interface: "tap0", MTU: 1500, NoConfigure: true, Replace: true, NoIPv6: true, Tier: sandbox.TierTUN,
 		Addr4: netip.MustParsePrefix("10.0.2.100/24"), Gateway4: netip.MustParseAddr("10.0.2.2"), HostLoopback4: netip.MustParseAddr("10.0.2.2"),
 		DNS: sandbox.DNS{Listen: []netip.Addr{netip.MustParseAddr("10.0.2.3")}, KeepResolvConf: true},
 	}
