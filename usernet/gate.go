@@ -1,6 +1,7 @@
 package usernet
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -318,6 +319,29 @@ func (t *tcpTable) join(g *gateFamily, f *tcpFlow, fd int) {
 	}
 	t.s.group.gate.passed()
 	f.splice(fd)
+}
+
+// segmentBytes is the longest segment that our socket in the guest's namespace
+// sends. With those of 64 KiB, as on loopback, a receiver whose buffer is smaller
+// hears of its next bytes by window probes only, five a second. They travel in
+// packets of 64 KiB all the same.
+const segmentBytes = 8 << 10
+
+// lowerMSS lowers the maximum segment size that a SYN's options offer.
+func lowerMSS(options []byte) {
+	const end, nop, mss = 0, 1, 2
+	for len(options) > 1 && options[0] != end {
+		n := int(options[1])
+		switch {
+		case options[0] == nop:
+			n = 1
+		case n < 2 || n > len(options):
+			return
+		case options[0] == mss && n == 4:
+			binary.BigEndian.PutUint16(options[2:], min(binary.BigEndian.Uint16(options[2:]), segmentBytes))
+		}
+		options = options[n:]
+	}
 }
 
 // throughGate sends the guest's SYN back to it, for its own kernel to answer, and

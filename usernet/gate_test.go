@@ -662,3 +662,22 @@ func TestHabits(t *testing.T) {
 		t.Errorf("%d ports are remembered", len(h.short))
 	}
 }
+
+// Our socket in the guest's namespace is not to send segments that are longer
+// than a small receive buffer.
+func TestLowerMSS(t *testing.T) {
+	for _, tt := range []struct{ name, options, want string }{
+		{"none", "", ""},
+		{"high", "\x02\x04\xff\xc8", "\x02\x04\x20\x00"},
+		{"low", "\x02\x04\x05\xb4", "\x02\x04\x05\xb4"},
+		{"behind others", "\x01\x03\x03\x07\x02\x04\xff\xff\x04\x02", "\x01\x03\x03\x07\x02\x04\x20\x00\x04\x02"},
+		{"behind the end", "\x00\x02\x04\xff\xff", "\x00\x02\x04\xff\xff"},
+		{"cut", "\x02\x04\xff", "\x02\x04\xff"},
+		{"of length 0", "\x02\x00\xff\xff", "\x02\x00\xff\xff"},
+	} {
+		got := []byte(tt.options)
+		if lowerMSS(got); string(got) != tt.want {
+			t.Errorf("%s: %x, want %x", tt.name, got, tt.want)
+		}
+	}
+}

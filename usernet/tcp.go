@@ -194,6 +194,9 @@ func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader, frame 
 	f.synOptions(h)
 	f.state = judging
 	if t.s.group.gate.of(peer.Addr()) != nil && len(frame) <= smallBytes {
+		if frame[0]&packet.NeedsChecksum != 0 { // else it would not fit any more
+			lowerMSS(h.Options)
+		}
 		f.syn = bytes.Clone(frame)
 	}
 	f.unhook = t.s.judge(f.flow(), f.judged)

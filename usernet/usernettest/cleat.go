@@ -11,12 +11,9 @@ import (
 // Cleat is our own data path in one of its tiers, by command line: the program at
 // the given path.
 func Cleat(program, tier string) Path {
-	lacks := map[Ability]string{DNS6: "the resolver has an IPv4 address, unless IPv4 is off"}
-	if tier == "splice" {
-		lacks[TinyBuffers] = "segments are as long as on loopback, which is as slow there"
-	}
 	return Path{
-		Name: "cleat " + tier, Version: "this", Lacks: lacks,
+		Name: "cleat " + tier, Version: "this",
+		Lacks: map[Ability]string{DNS6: "the resolver has an IPv4 address, unless IPv4 is off"},
 		Start: func(ctx context.Context, s *Site, o Options) (*Instance, error) {
 			return startCleat(ctx, []string{program, "run", "--tier", tier}, s, o)
 		},

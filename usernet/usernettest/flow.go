@@ -34,7 +34,7 @@ func flowCases() []Case {
 		}}
 	})...)
 	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "flow/slow-reader", Needs: []Ability{TinyBuffers}, Check: func(x *X, s *Scene) {
+		return Case{Name: "flow/slow-reader", Check: func(x *X, s *Scene) {
 			in, out := x.pair(s, Out, f)
 			x.Both(func() error { return trickleRead(in, out) }, func() error { return nil })
 			in, out = x.pair(s, Out, f)

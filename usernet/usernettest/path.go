@@ -30,7 +30,6 @@ const (
 	HostLoopback Ability = "host-loopback" // an address inside that reaches the host's loopback
 	Helper       Ability = "helper"        // a process that can be stopped and killed
 	AsHost       Ability = "as-host"       // what a router may handle otherwise than the host's own sockets do
-	TinyBuffers  Ability = "tiny-buffers"  // speed toward a receiver with less room than for a segment
 	Sockets      Ability = "sockets"       // the helper has a socket of the host for each flow
 )
 
