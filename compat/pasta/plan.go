@@ -80,6 +80,9 @@ func (p *planner) addresses() {
 	}
 	c.NoConfigure = !o.Configure
 	c.MapRoot = true
+	// Podman makes bridges and rules of its own in there, which would keep most
+	// connections from the splice tier.
+	c.Tier = sandbox.TierTUN
 	if c.NoConfigure {
 		p.notice("without --config-net the namespace has to set itself up, and there is no DHCP server")
 	}

@@ -53,7 +53,7 @@ const quiet = "--config-net -t none -u none -T none -U none "
 // like is what quiet means on the office's host.
 func like(change func(*sandbox.Config)) sandbox.Config {
 	c := sandbox.Config{
-		Interface: "eth0", MapRoot: true,
+		Interface: "eth0", MapRoot: true, Tier: sandbox.TierTUN,
 		Addr4: prefix("192.0.2.10/24"), Gateway4: addr("192.0.2.1"), HostLoopback4: addr("192.0.2.1"),
 		Addr6: prefix("2001:db8::10/64"), Gateway6: addr("fe80::1"), HostLoopback6: addr("fe80::1"),
 		DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
@@ -125,7 +125,7 @@ func TestPlan(t *testing.T) {
 			args: "--stderr --ns-ifname=tap0 --mtu=65520 --config-net --address=10.0.2.100 --netmask=24 --gateway=10.0.2.2 --dns-forward=10.0.2.3 " +
 				"--no-map-gw --ipv4-only --tcp-ports=auto --udp-ports=auto 4711",
 			config: sandbox.Config{
-				Interface: "tap0", MTU: 65520, MapRoot: true, NoIPv6: true,
+				Interface: "tap0", MTU: 65520, MapRoot: true, Tier: sandbox.TierTUN, NoIPv6: true,
 				Addr4: prefix("10.0.2.100/24"), Gateway4: addr("10.0.2.2"),
 				Map:         []sandbox.Mapping{{Guest: addr("10.0.2.2"), Host: addr("10.0.2.2")}},
 				DNS:         sandbox.DNS{Listen: addrs("10.0.2.3"), KeepResolvConf: true},
@@ -148,14 +148,14 @@ func TestPlan(t *testing.T) {
 		{
 			name: "no network on the host", args: quiet, host: Host{},
 			config: sandbox.Config{
-				Interface: "tap0", MapRoot: true, NoIPv6: true, DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
+				Interface: "tap0", MapRoot: true, Tier: sandbox.TierTUN, NoIPv6: true, DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
 				Addr4: prefix("169.254.2.1/16"), Gateway4: addr("169.254.2.2"), HostLoopback4: addr("169.254.2.2"),
 			},
 		},
 		{
 			name: "only IPv6 on a host without", args: quiet + "-6", host: only4,
 			config: sandbox.Config{
-				Interface: "eth0", MapRoot: true, NoIPv4: true, DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
+				Interface: "eth0", MapRoot: true, Tier: sandbox.TierTUN, NoIPv4: true, DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
 				Gateway6: addr("fe80::1"), HostLoopback6: addr("fe80::1"),
 			},
 		},
@@ -168,7 +168,7 @@ func TestPlan(t *testing.T) {
 		{
 			name: "a host without a gateway", args: quiet + "-4", host: Host{Link4: Template{Link: "wg0", Addr: prefix("192.0.2.10/32")}},
 			config: sandbox.Config{
-				Interface: "wg0", MapRoot: true, NoIPv6: true, Addr4: prefix("192.0.2.10/32"), DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
+				Interface: "wg0", MapRoot: true, Tier: sandbox.TierTUN, NoIPv6: true, Addr4: prefix("192.0.2.10/32"), DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
 			},
 		},
 		{
