@@ -436,8 +436,6 @@ func (d *diversion) toListener() []expr.Any {
 	}
 }
 
-var errNoGate = errors.New("nothing came from inside")
-
 // checkGate looks at a socket that is said to be one of the gate's.
 func checkGate(fd int) error {
 	if proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || proto != unix.IPPROTO_TCP {

@@ -244,7 +244,7 @@ func (n *Network) takeGate(lack string) error {
 		return nil
 	}
 	if n.cfg.Tier == TierSplice {
-		return &SetupError{Step: "set up the splice tier", Err: errors.New(cmp.Or(lack, errNoGate.Error())), Remedy: "use the tier tun, or auto"}
+		return &SetupError{Step: "set up the splice tier", Err: errors.New(cmp.Or(lack, "nothing came from inside")), Remedy: "cleat run --tier auto"}
 	}
 	return nil
 }
@@ -360,6 +360,9 @@ func (n *Network) Tier() (t Tier, why string) {
 	defer n.mu.Unlock()
 	if n.opened.gate != nil {
 		return TierSplice, ""
+	}
+	if n.cfg.Pcap != nil {
+		return TierTUN, "a capture sees packets of the device alone"
 	}
 	return TierTUN, n.noSplice
 }

@@ -38,8 +38,7 @@
 //
 // States: judging (policy and hook think) → connecting → answered → established
 // → finished; inbound: calling → established; with a Gate: connecting → gated →
-// spliced. Finished connections are kept for a
-// second to answer a repeated FIN.
+// spliced. Finished connections are kept for a second to answer a repeated FIN.
 //
 // With a Gate, TCP connections bypass the device: the guest's SYN is written back
 // when the host's connect has succeeded, the namespace's rules lead it to the

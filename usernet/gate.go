@@ -27,7 +27,7 @@ type Gate struct {
 	// them and leaves closing to the caller.
 	Listener4, Listener6 *os.File
 	// Caller4 and Caller6 are unconnected TCP sockets, by which the Stack makes
-	// others: see gateway.make.
+	// others (gateFamily.socket); nil: connections from outside take the device.
 	Caller4, Caller6 *os.File
 	// Every connection takes the gate, also one to a port whose connections have
 	// lately been so short that the device was the faster way.
@@ -323,7 +323,7 @@ func (t *tcpTable) join(g *gateFamily, f *tcpFlow, fd int) {
 
 // segmentBytes is the longest segment that our socket in the guest's namespace
 // sends. With those of 64 KiB, as on loopback, a receiver whose buffer is smaller
-// hears of its next bytes by window probes only, five a second. They travel in
+// hears of its next bytes by window probes only. They travel in
 // packets of 64 KiB all the same.
 const segmentBytes = 8 << 10
 

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipe is where pages wait between the socket that they came from and the one
+// pagePipe is where pages wait between the socket that they came from and the one
 // that they go to.
 type pagePipe struct{ from, to int }
 
