@@ -2,7 +2,6 @@ package usernet
 
 import (
 	"errors"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -64,6 +63,7 @@ func newGateRig(t *testing.T, v6 bool, change ...func(*Config)) *gateRig {
 }
 
 // tcpFile is a TCP socket on a free port, listening or not bound at all.
+
 func tcpFile(t *testing.T, at netip.Addr, listening bool) *os.File {
 	t.Helper()
 	kind := unix.AF_INET
@@ -87,13 +87,16 @@ func tcpFile(t *testing.T, at netip.Addr, listening bool) *os.File {
 }
 
 // gates runs a test for both families.
+
 func gates(t *testing.T, f func(t *testing.T, g *gateRig)) {
 	t.Run("IPv4", func(t *testing.T) { f(t, newGateRig(t, false)) })
 	t.Run("IPv6", func(t *testing.T) { f(t, newGateRig(t, true)) })
 }
 
 // port is a free port of the guest's: the local end of a socket that will
+
 // connect, and the scripted connection that it stands for.
+
 func (g *gateRig) port() (*guesttest.Conn, *net.Dialer) {
 	g.Helper()
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(g.guest, 0)))
@@ -106,6 +109,7 @@ func (g *gateRig) port() (*guesttest.Conn, *net.Dialer) {
 }
 
 // knock sends the guest's SYN and waits until it comes back.
+
 func (g *gateRig) knock(c *guesttest.Conn) {
 	g.Helper()
 	c.Send(packet.SYN, nil)
@@ -118,6 +122,7 @@ func (g *gateRig) knock(c *guesttest.Conn) {
 }
 
 // through is a spliced connection: the guest's end and the host's.
+
 func (g *gateRig) through() (guest, host *net.TCPConn, c *guesttest.Conn) {
 	g.Helper()
 	c, d := g.port()
@@ -133,182 +138,16 @@ func (g *gateRig) through() (guest, host *net.TCPConn, c *guesttest.Conn) {
 
 func (g *gateRig) stats() Stats { return g.stack.Stats() }
 
-func TestSplicedThroughAndBack(t *testing.T) {
-	gates(t, func(t *testing.T, g *gateRig) {
-		guest, host, _ := g.through()
-		g.write(guest, "a question")
-		g.reads(host, "a question")
-		g.write(host, "an answer")
-		g.reads(guest, "an answer")
-		all, err := g.stack.Flows()
-		if err != nil || len(all) != 1 || all[0].Tier != TierSplice || all[0].OutBytes != 10 || all[0].InBytes != 9 || all[0].State != "established" {
-			t.Errorf("flows %+v, %v", all, err)
-		}
-		if err := guest.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
-		g.readsEOF(host)
-		g.write(host, "one more")
-		g.reads(guest, "one more")
-		host.Close()
-		g.readsEOF(guest)
-		g.gone()
-		if s := g.stats(); s.Spliced != 1 || s.SplicedOutBytes != 10 || s.SplicedInBytes != 17 || s.Intruders != 0 {
-			t.Errorf("counters %+v", s)
-		}
-	})
-}
-
 // Much in both directions at once goes by pipes, and nothing of it is lost or
+
 // comes in another order.
-func TestSplicedBulk(t *testing.T) {
-	g := newGateRig(t, false)
-	guest, host, _ := g.through()
-	const size = 24 << 20
-	send := func(c *net.TCPConn, seed uint64, errs chan<- error) {
-		_, err := io.Copy(c, io.LimitReader(rand.NewChaCha8([32]byte{byte(seed)}), size))
-		errs <- errors.Join(err, c.CloseWrite())
-	}
-	check := func(c *net.TCPConn, seed uint64, errs chan<- error) {
-		errs <- sameBytes(c, rand.NewChaCha8([32]byte{byte(seed)}), size)
-	}
-	errs := make(chan error, 4)
-	go send(guest, 1, errs)
-	go send(host, 2, errs)
-	go check(host, 1, errs)
-	go check(guest, 2, errs)
-	for range 4 {
-		if err := <-errs; err != nil {
-			t.Error(err)
-		}
-	}
-	g.gone()
-	g.do(func() {
-		if p := &g.s.splices.pipes; p.made == 0 || len(p.free) != p.made {
-			t.Errorf("%d pipes were made, %d are back", p.made, len(p.free))
-		}
-	})
-}
 
 // sameBytes reads exactly size bytes that are want's, and then the end.
-func sameBytes(from io.Reader, want io.Reader, size int) error {
-	a, b := make([]byte, 64<<10), make([]byte, 64<<10)
-	total := 0
-	for {
-		n, err := from.Read(a)
-		if _, wantErr := io.ReadFull(want, b[:n]); wantErr != nil || string(a[:n]) != string(b[:n]) {
-			return errors.New("the bytes are not those that were sent")
-		}
-		total += n
-		if errors.Is(err, io.EOF) && total == size {
-			return nil
-		}
-		if err != nil || total > size {
-			return errors.Join(errors.New("another end than that of all bytes"), err)
-		}
-	}
-}
 
 // A receiver that does not read stops the sender, and what is held is not lost.
-func TestSplicedBackpressure(t *testing.T) {
-	g := newGateRig(t, false)
-	guest, host, c := g.through()
-	sent := make(chan int64, 1)
-	go func() {
-		_ = guest.SetWriteDeadline(time.Now().Add(patience))
-		n, _ := io.Copy(guest, io.LimitReader(rand.NewChaCha8([32]byte{7}), 64<<20))
-		sent <- n
-		guest.CloseWrite()
-	}()
-	g.until("the host's socket is full", func() bool {
-		j := g.flow(c).junction
-		return j.out.held() > 0 && !j.outer.writable
-	})
-	go func() { _, _ = io.Copy(io.Discard, guest) }()
-	if err := sameBytes(host, rand.NewChaCha8([32]byte{7}), 64<<20); err != nil {
-		t.Error(err)
-	}
-	if n := <-sent; n != 64<<20 {
-		t.Errorf("the guest could send %d bytes", n)
-	}
-	host.Close()
-	g.gone()
-}
-
-func TestSplicedReset(t *testing.T) {
-	gates(t, func(t *testing.T, g *gateRig) {
-		guest, host, _ := g.through()
-		_ = host.SetLinger(0)
-		host.Close()
-		g.isReset(guest)
-		g.gone()
-		guest, host, _ = g.through()
-		_ = guest.SetLinger(0)
-		guest.Close()
-		g.isReset(host)
-		g.gone()
-		// Behind the end: nobody has what was sent since.
-		guest, host, c := g.through()
-		if err := host.CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
-		g.readsEOF(guest)
-		g.until("the end has passed", func() bool { return g.flow(c).junction.in.shut })
-		_ = host.SetLinger(0)
-		host.Close()
-		g.gone()
-		if _, err := guest.Write([]byte("x")); err == nil {
-			_, err = guest.Write([]byte("y"))
-			if err == nil {
-				t.Error("the guest can still write")
-			}
-		}
-	})
-}
-
-func TestSplicedUrgent(t *testing.T) {
-	g := newGateRig(t, false)
-	guest, host, _ := g.through()
-	for _, way := range [][2]*net.TCPConn{{guest, host}, {host, guest}} {
-		from, to := way[0], way[1]
-		raw, err := to.SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_OOBINLINE, 0) }); err != nil {
-			t.Fatal(err)
-		}
-		g.write(from, "before")
-		sendUrgent(t, from, '!')
-		g.write(from, "behind")
-		g.reads(to, "before")
-		got := make([]byte, 1)
-		g.await("the urgent byte", func() bool {
-			var n int
-			var failed error
-			if err := raw.Control(func(fd uintptr) { n, _, failed = unix.Recvfrom(int(fd), got, unix.MSG_OOB|unix.MSG_DONTWAIT) }); err != nil {
-				t.Fatal(err)
-			}
-			return n == 1 && failed == nil && got[0] == '!'
-		})
-		g.reads(to, "behind")
-	}
-}
-
-func sendUrgent(t *testing.T, c *net.TCPConn, b byte) {
-	t.Helper()
-	raw, err := c.SyscallConn()
-	if err == nil {
-		var failed error
-		err = raw.Control(func(fd uintptr) { failed = unix.Sendto(int(fd), []byte{b}, unix.MSG_OOB, nil) })
-		err = errors.Join(err, failed)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // What the host refuses is refused by the device: the SYN never comes back.
+
 func TestGateStaysShutForTheRefused(t *testing.T) {
 	g := newGateRig(t, false)
 	g.server.Close()
@@ -322,6 +161,7 @@ func TestGateStaysShutForTheRefused(t *testing.T) {
 }
 
 // The guest may lead to the gate what it likes, and gains a reset.
+
 func TestIntruderIsReset(t *testing.T) {
 	gates(t, func(t *testing.T, g *gateRig) {
 		for n := range uint64(3) {
@@ -334,6 +174,7 @@ func TestIntruderIsReset(t *testing.T) {
 }
 
 // A second connection that looks like one that was let through is none.
+
 func TestIntruderWithTheSamePorts(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, c := g.through()
@@ -352,6 +193,7 @@ func TestIntruderWithTheSamePorts(t *testing.T) {
 }
 
 // tcpPair is one end of a connection with itself.
+
 func tcpPair(t *testing.T) (*os.File, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -383,7 +225,9 @@ func must[T any](v T, err error) T {
 }
 
 // Where the SYN does not come through, the device carries the connection; after
+
 // some of those nobody waits any more, and later it is tried again.
+
 func TestGateThatLeadsNowhere(t *testing.T) {
 	g := newGateRig(t, false)
 	byDevice := func(c *guesttest.Conn) (why string) {
@@ -429,6 +273,7 @@ func TestGateThatLeadsNowhere(t *testing.T) {
 }
 
 // A guest that gave up while the gate was open leaves nothing.
+
 func TestGuestGivesUpAtTheGate(t *testing.T) {
 	g := newGateRig(t, false)
 	c, _ := g.port()
@@ -439,7 +284,9 @@ func TestGuestGivesUpAtTheGate(t *testing.T) {
 }
 
 // Packets of a spliced connection that take the device go back to the guest's
+
 // kernel as they are.
+
 func TestStrayPacketsOfSplicedConnections(t *testing.T) {
 	g := newGateRig(t, false)
 	_, _, c := g.through()
@@ -456,7 +303,9 @@ func TestStrayPacketsOfSplicedConnections(t *testing.T) {
 }
 
 // A SYN between the ports of a spliced connection, which the guest has forgotten,
+
 // begins another one.
+
 func TestSplicedIsSucceeded(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, c := g.through()
@@ -471,7 +320,9 @@ func TestSplicedIsSucceeded(t *testing.T) {
 }
 
 // A client of a forward meets the guest's server from its own address, at a
+
 // socket that was made for it inside.
+
 func TestForwardThroughGate(t *testing.T) {
 	g := newGateRig(t, false)
 	inside, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: loopback4.AsSlice()})
@@ -507,7 +358,9 @@ func TestForwardThroughGate(t *testing.T) {
 }
 
 // comesToNothing fails the test unless a connection there is reset, be it before
+
 // connect returns.
+
 func (g *gateRig) comesToNothing(at netip.AddrPort) {
 	g.Helper()
 	conn, err := net.Dial("tcp", at.String())
@@ -521,6 +374,7 @@ func (g *gateRig) comesToNothing(at netip.AddrPort) {
 }
 
 // await waits for what kernels bring about.
+
 func (g *gateRig) await(what string, holds func() bool) {
 	g.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
@@ -532,6 +386,7 @@ func (g *gateRig) await(what string, holds func() bool) {
 }
 
 // Without a socket inside a client's connection takes the device.
+
 func TestForwardWithoutSocketInside(t *testing.T) {
 	g := newGateRig(t, false, func(c *Config) { c.Gate.Caller4 = nil })
 	client := g.client(g.forward(), netip.AddrPort{})
@@ -549,52 +404,15 @@ func TestForwardWithoutSocketInside(t *testing.T) {
 }
 
 // Who asks whether the other end lives has the host's kernel ask too; who only
+
 // is silent does not.
-func TestSplicedKeepalive(t *testing.T) {
-	g := newGateRig(t, false)
-	asking, _, a := g.through()
-	_, _, b := g.through()
-	if err := asking.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second}); err != nil {
-		t.Fatal(err)
-	}
-	g.until("somebody asked", func() bool {
-		g.s.splices.lookForKeepalives()
-		return g.flow(a).junction.keepalives
-	})
-	g.do(func() {
-		if on, err := unix.GetsockoptInt(g.flow(a).junction.outer.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE); err != nil || on != 1 {
-			t.Errorf("the host's socket does not ask: %d, %v", on, err)
-		}
-		if g.flow(b).junction.keepalives {
-			t.Error("the other connection asks too")
-		}
-	})
-}
 
 // Where packet memory is low, bytes pass without any of it.
-func TestSplicedWithoutMemory(t *testing.T) {
-	g := newGateRig(t, false)
-	guest, host, _ := g.through()
-	var taken []*buffer
-	g.do(func() {
-		for b := g.s.large.get(); b != nil; b = g.s.large.get() {
-			taken = append(taken, b)
-		}
-	})
-	go func() { _, _ = io.WriteString(guest, text(200<<10)); guest.CloseWrite() }()
-	got, err := io.ReadAll(host)
-	if err != nil || string(got) != text(200<<10) {
-		t.Errorf("%d bytes came through, %v", len(got), err)
-	}
-	g.do(func() {
-		for _, b := range taken {
-			b.free()
-		}
-	})
-}
 
 // Where connections to a port have been short the next takes the device, until
+
 // one is long again.
+
 func TestGateIsForLongConnections(t *testing.T) {
 	g := newGateRig(t, false, func(c *Config) { c.Gate.Every = false })
 	for range shortFrom {
@@ -664,7 +482,9 @@ func TestHabits(t *testing.T) {
 }
 
 // Our socket in the guest's namespace is not to send segments that are longer
+
 // than a small receive buffer.
+
 func TestLowerMSS(t *testing.T) {
 	for _, tt := range []struct{ name, options, want string }{
 		{"none", "", ""},
