@@ -299,13 +299,14 @@ func (t *tcpTable) forget(f *tcpFlow) {
 	f.state = finished
 }
 
-// closeAll resets every host socket; the guest's end goes with its device.
+// closeAll resets every host socket and forgets what was finished; the guest's
+// end goes with its device.
 func (t *tcpTable) closeAll() {
 	for _, f := range t.flows {
 		if f.state != finished {
 			f.abort()
-			f.drop()
 		}
+		f.drop()
 	}
 }
 
