@@ -38,6 +38,7 @@ func (n *Network) Wrap(cmd *exec.Cmd) error {
 	attr.Cloneflags |= unix.CLONE_NEWNS
 	attr.AmbientCaps = union(attr.AmbientCaps, insideCaps)
 	p := n.plan(groups)
+	p.Supervise = n.cfg.Tier == TierSeccomp
 	p.Mount = p.ResolvConf != nil && !n.cfg.DNS.KeepResolvConf
 	p.Exec = cmd.Path
 	if err := n.begin(cmd, attr, roleWrap, p); err != nil {
@@ -56,6 +57,9 @@ func (n *Network) Wrap(cmd *exec.Cmd) error {
 // cmd.SysProcAttr unless the caller has set some. Start cmd, then call Run.
 // Where Start fails, StartError explains it.
 func (n *Network) Attach(cmd *exec.Cmd) error {
+	if err := n.unsupervised(); err != nil {
+		return err
+	}
 	attr, groups, err := namespaces(cmd, true)
 	if err != nil {
 		return err

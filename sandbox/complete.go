@@ -97,13 +97,13 @@ func (c *Config) checkTier() error {
 	switch c.Tier {
 	case TierAuto, TierTUN:
 		return nil
-	case TierSplice:
+	case TierSplice, TierSeccomp:
 		if c.Pcap != nil {
 			return configError("Tier", string(c.Tier), "the tier tun with a capture, which sees packets of the device alone")
 		}
 		return nil
 	}
-	return configError("Tier", string(c.Tier), "tun, splice or nothing")
+	return configError("Tier", string(c.Tier), "tun, splice, seccomp or nothing")
 }
 
 // splices tells whether the splice tier is to be set up.

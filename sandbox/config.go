@@ -19,9 +19,9 @@ type Config struct {
 	// first rest while there are few connections. 0: one less than Go processors
 	// (GOMAXPROCS), 1 to 4: who is busy keeps one, and other goroutines need one.
 	Queues int
-	// Tier is how TCP connections move. TierSplice is an error where the kernel or
-	// the namespace can't, and together with Pcap, which sees packets of the device
-	// alone.
+	// Tier is how TCP connections move. TierSplice and TierSeccomp are errors where
+	// the kernel or the namespace can't, and together with Pcap, which sees packets
+	// of the device alone. TierSeccomp is for Wrap.
 	Tier Tier
 	// Addr4 and Addr6 are the guest's addresses with the length of their
 	// networks; zero: 10.0.2.100/24 and fd63:6c65:6174::100/64.

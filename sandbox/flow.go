@@ -5,6 +5,7 @@ import (
 
 	"cleat/packet"
 	"cleat/sandbox/policy"
+	"cleat/sandbox/supervisor"
 	"cleat/usernet"
 )
 
@@ -27,6 +28,8 @@ type (
 	FlowInfo = usernet.FlowInfo
 	// Stats are counters since the start.
 	Stats = usernet.Stats
+	// SupervisorStats are counters of the seccomp tier.
+	SupervisorStats = supervisor.Stats
 	// Limits bound what a hostile guest can cost. Zero fields take the default.
 	Limits = usernet.Limits
 	// Decision says which rule decided about a flow, and why.
@@ -56,6 +59,11 @@ const (
 	// namespace, and moves bytes between those and the host's. A connection that
 	// the namespace's own rules lead elsewhere takes the device.
 	TierSplice = usernet.TierSplice
+	// TierSeccomp has the command's connections made on its behalf, by sockets of
+	// the host's that it is handed; those that can't be take TierSplice. It is never
+	// chosen by itself: package sandbox/supervisor says what it guarantees, and what
+	// not.
+	TierSeccomp Tier = "seccomp"
 )
 
 // The protocols of a Flow.

@@ -27,6 +27,7 @@ type plan struct {
 	Replace            bool
 	Need6              bool         // it is an error that IPv6 can't be had
 	Splice             bool         // open the gate of the splice tier
+	Supervise          bool         // put the filter of the seccomp tier on the command
 	Sysctls            [][2]string  // path below /proc/sys and value; those that can't be set are warnings
 	Sockets            socketCounts // unbound ones to hand over
 	Diagnose           bool         // hand over a sock_diag socket
@@ -77,6 +78,11 @@ const (
 	kindCaller4 kind = "caller4"
 	kindCaller6 kind = "caller6"
 	kindRules   kind = "rules"
+
+	kindFresh4 kind = "fresh4" // of the seccomp tier
+	kindFresh6 kind = "fresh6"
+	kindRoutes kind = "routes"
+	kindNotify kind = "notify"
 )
 
 // goAhead is the host's message that lets the command begin.

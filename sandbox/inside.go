@@ -174,6 +174,9 @@ func (i *Inside) setUp() error {
 	if err := i.divert(); err != nil {
 		return err
 	}
+	if err := i.beSupervised(); err != nil {
+		return err
+	}
 	return i.end.send(report{Stage: stageNetwork, Warnings: i.warnings, NoSplice: i.noSplice})
 }
 
@@ -216,16 +219,22 @@ func (c socketCounts) kinds() []kind {
 }
 
 func (k kind) socket() (int, error) {
-	const flags = unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
+	flags := unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 	switch k {
-	case kindTCP4:
+	case kindRoutes, kindFresh4, kindFresh6:
+		flags = unix.SOCK_CLOEXEC // not for Go's poller
+	}
+	switch k {
+	case kindTCP4, kindFresh4:
 		return unix.Socket(unix.AF_INET, unix.SOCK_STREAM|flags, 0)
-	case kindTCP6:
+	case kindTCP6, kindFresh6:
 		return unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|flags, 0)
 	case kindUDP4:
 		return unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|flags, 0)
 	case kindUDP6:
 		return unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|flags, 0)
+	case kindRoutes:
+		return unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|flags, unix.NETLINK_ROUTE)
 	}
 	return unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|flags, unix.NETLINK_SOCK_DIAG)
 }

@@ -39,6 +39,9 @@ func (n *Network) Join(ctx context.Context, ns Namespace) error {
 	if n.state != stateNew {
 		return errors.New("join namespace: the network has one already, or was closed")
 	}
+	if err := n.unsupervised(); err != nil {
+		return err
+	}
 	n.state = stateBound
 	err := n.join(ctx, ns)
 	if err != nil {

@@ -29,6 +29,7 @@ func (n *Network) newJudge() error {
 	if !ok && n.cfg.Policy != nil {
 		n.judge = &both{rules: own, own: n.cfg.Policy, denials: !n.cfg.NoDefaultDenials}
 	}
+	n.quiet = n.judge
 	if n.cfg.Refused != nil {
 		n.judge = &telling{n.judge, own, n.cfg.Refused}
 	}

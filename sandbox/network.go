@@ -15,6 +15,7 @@ import (
 
 	"cleat/sandbox/dns"
 	"cleat/sandbox/policy"
+	"cleat/sandbox/supervisor"
 	"cleat/usernet"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,7 @@ type Network struct {
 	resolvConf []byte // for inside; nil: none
 	rules      *policy.Policy
 	judge      usernet.Policy
+	quiet      usernet.Policy // judge without telling Config.Refused
 	resolver   *dns.Forwarder // nil: off
 	noSplice   string         // why the splice tier can't be had
 
@@ -55,13 +57,16 @@ const (
 
 // opened are descriptors that came from the inside, and what was made on them.
 type opened struct {
-	queues   []*os.File // of the device
-	sockets  map[kind][]int
-	stack    *usernet.Stack
-	gate     *usernet.Gate // nil: there is none
-	gateFDs  []*os.File
-	outward  []relay
-	hostDiag int // 0: none
+	queues      []*os.File // of the device
+	sockets     map[kind][]int
+	stack       *usernet.Stack
+	hostSockets *usernet.Sockets
+	supervisor  *supervisor.Supervisor // nil: there is none
+	supervised  []*os.File
+	gate        *usernet.Gate // nil: there is none
+	gateFDs     []*os.File
+	outward     []relay
+	hostDiag    int // 0: none
 }
 
 // New checks the configuration. It starts nothing; the error joins a
@@ -149,6 +154,9 @@ func (n *Network) open(ctx context.Context) error {
 	if err := n.newStack(); err != nil {
 		return err
 	}
+	if err := n.newSupervisor(); err != nil {
+		return err
+	}
 	for _, f := range n.cfg.Forwards {
 		if _, err := n.opened.stack.Forward(f); err != nil {
 			return err
@@ -177,8 +185,8 @@ func (n *Network) watchCommand() error {
 // takeOver receives everything from the inside.
 func (n *Network) takeOver(ctx context.Context) error {
 	n.opened.sockets = map[kind][]int{}
-	const diag, gate = 1, 5
-	got, most := 0, len(n.wantedSockets().kinds())+n.cfg.Queues+diag+gate
+	const diag, gate, supervised = 1, 5, 4
+	got, most := 0, len(n.wantedSockets().kinds())+n.cfg.Queues+diag+gate+supervised
 	for {
 		r, fds, err := n.channel.receive(ctx)
 		if errors.Is(err, io.EOF) {
@@ -251,16 +259,17 @@ func (n *Network) takeGate(lack string) error {
 
 func (n *Network) newStack() error {
 	c := &n.cfg
-	stack, err := usernet.New(usernet.Config{
+	cfg := usernet.Config{
 		TUN: n.opened.queues[0], Queues: n.opened.queues[1:], Gate: n.opened.gate, MTU: c.MTU, Guest4: c.Addr4.Addr(), Guest6: c.Addr6.Addr(),
 		Gateway4: c.Gateway4, Gateway6: c.Gateway6, Shown: c.shown(), Policy: n.judge, Hook: n.hook(),
 		Outbound4: c.Outbound4, Outbound6: c.Outbound6, OutboundInterface: c.OutboundInterface,
 		Pcap: c.Pcap, Limits: c.Limits,
-	})
-	if err != nil {
+	}
+	var err error
+	if n.opened.stack, err = usernet.New(cfg); err != nil {
 		return fmt.Errorf("start network: %w", err)
 	}
-	n.opened.stack = stack
+	n.opened.hostSockets = usernet.NewSockets(cfg)
 	return nil
 }
 
@@ -296,13 +305,16 @@ func (n *Network) close() {
 	if n.opened.stack != nil {
 		n.opened.stack.Close()
 	}
+	if n.opened.supervisor != nil {
+		n.opened.supervisor.Close()
+	}
 	for _, fds := range n.opened.sockets {
 		closeAll(fds)
 	}
 	if n.opened.hostDiag > 0 {
 		closeAll([]int{n.opened.hostDiag})
 	}
-	for _, f := range slices.Concat(n.opened.queues, n.opened.gateFDs) {
+	for _, f := range slices.Concat(n.opened.queues, n.opened.gateFDs, n.opened.supervised) {
 		f.Close()
 	}
 }
@@ -358,6 +370,9 @@ func (n *Network) Forwards() []Forward {
 func (n *Network) Tier() (t Tier, why string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.opened.supervisor != nil {
+		return TierSeccomp, ""
+	}
 	if n.opened.gate != nil {
 		return TierSplice, ""
 	}

@@ -35,6 +35,9 @@ func (n *Network) Run(ctx context.Context) error {
 // start starts all that runs.
 func (n *Network) start(g *group) {
 	g.run(n.opened.stack.Run)
+	if n.opened.supervisor != nil {
+		g.run(n.opened.supervisor.Run)
+	}
 	if n.resolver != nil {
 		g.run(n.resolver.Run)
 	}

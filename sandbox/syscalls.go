@@ -1,6 +1,10 @@
 package sandbox
 
-import "golang.org/x/sys/unix"
+import (
+	"cleat/internal/sys"
+
+	"golang.org/x/sys/unix"
+)
 
 // sealedCalls are what the Go runtime, package net and the data path need, on
 // every machine. The most frequent come first: kernels before 5.11 run the
@@ -30,10 +34,6 @@ var sealedCalls = []call{
 	{nr: unix.SYS_EPOLL_CREATE1}, {nr: unix.SYS_EPOLL_CTL}, {nr: unix.SYS_EPOLL_PWAIT2}, {nr: unix.SYS_EVENTFD2}, {nr: unix.SYS_PPOLL},
 	{nr: unix.SYS_TIMERFD_CREATE}, {nr: unix.SYS_TIMERFD_SETTIME}, {nr: unix.SYS_FSTAT}, {nr: unix.SYS_FSTATFS},
 	{nr: unix.SYS_STATX}, {nr: unix.SYS_READLINKAT}, {nr: unix.SYS_FACCESSAT}, {nr: unix.SYS_GETDENTS64},
-	{nr: unix.SYS_IOCTL, when: []condition{argIs(1,
-		siocinq, siocoutq, siocatmark, fionbio, unix.TCGETS, unix.TIOCGWINSZ,
-		unix.TUNGETIFF, unix.TUNGETVNETHDRSZ, unix.TUNSETQUEUE,
-	)}},
 	// for reading, and not one that makes a file
 	{nr: unix.SYS_OPENAT, when: []condition{argLacks(2, unix.O_ACCMODE|unix.O_CREAT|unix.O_TRUNC|unix.O_TMPFILE&^unix.O_DIRECTORY|unix.O_PATH)}},
 
@@ -62,6 +62,24 @@ var sealedCalls = []call{
 	{nr: unix.SYS_GETRUSAGE}, {nr: unix.SYS_UNAME}, {nr: unix.SYS_SYSINFO}, {nr: unix.SYS_GETCPU},
 	{nr: unix.SYS_PRLIMIT64, when: []condition{argIs(2, 0), argHighIs(2, 0)}}, // reading: no new limit
 	{nr: unix.SYS_WAIT4}, {nr: unix.SYS_WAITID},
+}
+
+// ioctls are requests about descriptors.
+func ioctls(supervise bool) call {
+	requests := []uint32{
+		siocinq, siocoutq, siocatmark, fionbio, unix.TCGETS, unix.TIOCGWINSZ,
+		unix.TUNGETIFF, unix.TUNGETVNETHDRSZ, unix.TUNSETQUEUE,
+	}
+	if supervise {
+		requests = append(requests, sys.NotifyRequests...)
+	}
+	return call{nr: unix.SYS_IOCTL, when: []condition{argIs(1, requests...)}}
+}
+
+// superviseCalls look into other processes. The kernel still asks whether they
+// may.
+var superviseCalls = []call{
+	{nr: unix.SYS_PIDFD_OPEN}, {nr: unix.SYS_PIDFD_GETFD}, {nr: unix.SYS_PROCESS_VM_READV}, {nr: unix.SYS_KCMP},
 }
 
 // killCalls send signals. The kernel still asks whether they may.

@@ -18,9 +18,18 @@ import (
 // socket makes a non-blocking host socket for destinations of a's family, bound
 // as the configuration says.
 func (s *engine) socket(a netip.Addr, kind, proto int) (int, error) {
-	family, from := unix.AF_INET, s.cfg.Outbound4
+	family := unix.AF_INET
 	if a.Is6() {
-		family, from = unix.AF_INET6, s.cfg.Outbound6
+		family = unix.AF_INET6
+	}
+	return s.cfg.socket(family, a, kind, proto)
+}
+
+// socket makes one of a family; IPv6's can lead to IPv4's addresses.
+func (c *Config) socket(family int, a netip.Addr, kind, proto int) (int, error) {
+	from := c.Outbound4
+	if a.Is6() {
+		from = c.Outbound6
 	}
 	fd, err := unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, proto)
 	if err != nil {
@@ -29,11 +38,14 @@ func (s *engine) socket(a netip.Addr, kind, proto int) (int, error) {
 	if a.IsLoopback() {
 		return fd, nil // no other address or link leads there
 	}
-	if s.cfg.OutboundInterface != "" {
-		err = unix.BindToDevice(fd, s.cfg.OutboundInterface)
+	if c.OutboundInterface != "" {
+		err = unix.BindToDevice(fd, c.OutboundInterface)
 	}
 	if err == nil && from.IsValid() && kind == unix.SOCK_STREAM {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		if family == unix.AF_INET6 {
+			from = netip.AddrFrom16(from.As16())
+		}
 		err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0)))
 	}
 	if err != nil {
@@ -101,19 +113,42 @@ func controlBeside(system string, allowed []string) string {
 }
 
 // tune sets the congestion control of a socket whose other end is on the host.
-func (s *engine) tune(fd int, peer netip.Addr) {
-	if s.controls.local != "" && peer.IsLoopback() {
-		setControl(fd, s.controls.local)
+func (c controls) tune(fd int, peer netip.Addr) {
+	if c.local != "" && peer.IsLoopback() {
+		setControl(fd, c.local)
 	}
 }
 
 // tuneConnected does the same for a connected socket to one of the host's other
 // addresses: there both ends have the same.
-func (s *engine) tuneConnected(fd int, peer netip.Addr) {
-	if s.controls.local != "" && !peer.IsLoopback() && isOwn(fd, peer) {
-		setControl(fd, s.controls.local)
+func (c controls) tuneConnected(fd int, peer netip.Addr) {
+	if c.local != "" && !peer.IsLoopback() && isOwn(fd, peer) {
+		setControl(fd, c.local)
 	}
 }
+
+// Sockets makes TCP sockets of the host as a Stack makes its own, for who connects
+// them in its place. It is safe for concurrent use.
+type Sockets struct {
+	cfg      Config
+	controls controls
+}
+
+// NewSockets takes from cfg what it says about outbound connections.
+func NewSockets(cfg Config) *Sockets { return &Sockets{cfg, readControls()} }
+
+// Socket makes a non-blocking socket of a family (unix.AF_INET, AF_INET6) for
+// connections to an address.
+func (s *Sockets) Socket(family int, to netip.Addr) (int, error) {
+	fd, err := s.cfg.socket(family, to, unix.SOCK_STREAM, 0)
+	if err == nil {
+		s.controls.tune(fd, to)
+	}
+	return fd, err
+}
+
+// Connected tunes a socket that knows its own address by now.
+func (s *Sockets) Connected(fd int, to netip.Addr) { s.controls.tuneConnected(fd, to) }
 
 // tuneListener gives the clients to come the control for those of the host, since
 // a control that paces leaves its pacing behind when it is replaced (bbr_init,

@@ -84,7 +84,7 @@ func (f *tcpFlow) connect() {
 	}
 	f.fd = fd
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // the guest's kernel has done what Nagle asks
-	f.s.tune(fd, f.host.Addr())
+	f.s.controls.tune(fd, f.host.Addr())
 	to := sockaddr(f.host)
 	err = unix.Connect(fd, to)
 	if errors.Is(err, unix.EINPROGRESS) && f.host.Addr().IsLoopback() {
@@ -205,7 +205,7 @@ func (f *tcpFlow) unreachable(why packet.ErrorKind) {
 // connected has the guest's SYN answered: by its own kernel where there is a gate.
 func (f *tcpFlow) connected() {
 	f.s.loop.timers.set(&f.timer, 0)
-	f.s.tuneConnected(f.fd, f.host.Addr())
+	f.s.controls.tuneConnected(f.fd, f.host.Addr())
 	if !f.throughGate() {
 		f.answerSYN()
 	}

@@ -49,7 +49,7 @@ type runFlags struct {
 // The values of --net and --tier.
 var (
 	netKinds = []string{"user"}
-	tiers    = []string{"auto", "splice", "tun"}
+	tiers    = []string{"auto", "seccomp", "splice", "tun"}
 )
 
 func newRunCmd() *cobra.Command {
@@ -164,8 +164,10 @@ func (f *runFlags) checkUse(args []string) error {
 		return withHint(usagef("--net %q: unknown kind of network", f.net), didYouMean(f.net, netKinds))
 	case !slices.Contains(tiers, f.tier):
 		return withHint(usagef("--tier %q: unknown tier", f.tier), didYouMean(f.tier, tiers))
-	case f.tier == "splice" && f.pcap != "":
-		return usagef("--pcap captures what crosses the device, which --tier splice has TCP avoid: leave one of them out")
+	case (f.tier == "splice" || f.tier == "seccomp") && f.pcap != "":
+		return usagef("--pcap captures what crosses the device, which --tier %s has TCP avoid: leave one of them out", f.tier)
+	case f.tier == "seccomp" && f.netns != "":
+		return withHint(usagef("--tier seccomp is for a command that cleat starts: it can't be given together with --netns"), "leave it out: --tier auto splices")
 	case f.netns == "" && len(args) == 0:
 		return withHint(usagef("no command given"), "give one to run, e.g. `cleat run -- bash`, or a namespace to serve, `cleat run --netns PID`")
 	case f.netns != "" && len(args) > 0:

@@ -206,7 +206,7 @@ func (r *runner) prepare(ctx context.Context, args []string, namespace string) e
 	}
 	r.target = newRunTarget(r, args, namespace)
 	r.say.ready(r.target.Info(), r.target.explicit(), r.flags)
-	if err := sandbox.Seal(sandbox.SealConfig{AllowKill: true}); err != nil {
+	if err := sandbox.Seal(sandbox.SealConfig{AllowKill: true, Supervise: r.net.Config().Tier == sandbox.TierSeccomp}); err != nil {
 		return fmt.Errorf("give up rights before the command begins: %w", err)
 	}
 	return nil

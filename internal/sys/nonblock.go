@@ -72,6 +72,22 @@ func Disconnect(fd int) unix.Errno {
 	return errno
 }
 
+// ConnectNow is connect(2) on a non-blocking socket of IPv4 or IPv6.
+func ConnectNow(fd int, to Address) unix.Errno { return ConnectRaw(fd, to.raw[:to.size]) }
+
+// ConnectRaw is connect(2) on a non-blocking socket with an address in the
+// kernel's form, or whatever else it is.
+func ConnectRaw(fd int, address []byte) unix.Errno {
+	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(address))), uintptr(len(address)))
+	return errno
+}
+
+// BindRaw is bind(2) likewise.
+func BindRaw(fd int, address []byte) unix.Errno {
+	_, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(address))), uintptr(len(address)))
+	return errno
+}
+
 // EpollNow is epoll_wait(2) with a timeout of 0.
 func EpollNow(epfd int, events []unix.EpollEvent) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)

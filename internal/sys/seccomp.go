@@ -34,23 +34,29 @@ func SetSeccomp(filter []bpf.RawInstruction) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
+	tid, err := addFilter(filter, unix.SECCOMP_FILTER_FLAG_TSYNC|unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
+	if err == nil && tid != 0 {
+		err = fmt.Errorf("set seccomp filter: thread %d has another one", tid)
+	}
+	return err
+}
+
+// addFilter is seccomp(2) with SECCOMP_SET_MODE_FILTER.
+func addFilter(filter []bpf.RawInstruction, flags uintptr) (int, error) {
 	raw := make([]unix.SockFilter, len(filter))
 	for i, in := range filter {
 		raw[i] = unix.SockFilter{Code: in.Op, Jt: in.Jt, Jf: in.Jf, K: in.K}
 	}
 	prog := unix.SockFprog{Len: uint16(len(raw)), Filter: unsafe.SliceData(raw)}
-	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
-	tid, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
+	n, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
 	runtime.KeepAlive(raw)
-	switch {
-	case errno == unix.ENOSYS:
-		return fmt.Errorf("set seccomp filter: %w (the kernel needs CONFIG_SECCOMP_FILTER)", errno)
-	case errno != 0:
-		return fmt.Errorf("set seccomp filter: %w", errno)
-	case tid != 0:
-		return fmt.Errorf("set seccomp filter: thread %d has another one", tid)
+	switch errno {
+	case 0:
+		return int(n), nil
+	case unix.ENOSYS:
+		return -1, fmt.Errorf("set seccomp filter: %w (the kernel needs CONFIG_SECCOMP_FILTER)", errno)
 	}
-	return nil
+	return -1, fmt.Errorf("set seccomp filter: %w", errno)
 }
 
 // DropCapabilities gives up all capabilities of all threads, and with them the

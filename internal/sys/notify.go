@@ -1,0 +1,163 @@
+package sys
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// Notification is a system call that a seccomp filter has handed to a
+// supervisor; the thread waits (struct seccomp_notif,
+// include/uapi/linux/seccomp.h).
+type Notification struct {
+	ID    uint64
+	TID   uint32 // the thread, as the supervisor's process id namespace has it; 0: it is in none of that
+	Flags uint32
+	Nr    int32
+	Arch  uint32
+	IP    uint64
+	Args  [6]uint64
+	_     [176]byte // for kernels to come: they write as much as they have
+}
+
+// notifyResponse is struct seccomp_notif_resp.
+type notifyResponse struct {
+	id    uint64
+	val   int64
+	err   int32
+	flags uint32
+}
+
+// notifyAddfd is struct seccomp_notif_addfd.
+type notifyAddfd struct {
+	id    uint64
+	flags uint32
+	src   uint32
+	to    uint32
+	how   uint32
+}
+
+// Requests to the descriptor of a filter's notifications. Their numbers hold the
+// structures' sizes; a kernel with longer ones knows these too.
+const (
+	notifyRecv     = 0xc0502100
+	notifySend     = 0xc0182101
+	notifyIDValid  = 0x40082102
+	notifyAddfdReq = 0x40182103
+	notifySetFlags = 0x40082104
+)
+
+// NotifyRequests are the ioctl(2) requests that a supervisor makes.
+var NotifyRequests = []uint32{notifyRecv, notifySend, notifyIDValid, notifyAddfdReq}
+
+// AddNotifyFilter puts a filter on the calling thread and what it becomes and
+// makes, and returns the descriptor by which its notifications come. The thread
+// needs CAP_SYS_ADMIN in its user namespace, or no_new_privs. It can have one
+// such filter: EBUSY says that it has, as where one supervisor runs in another.
+func AddNotifyFilter(filter []bpf.RawInstruction) (int, error) {
+	return addFilter(filter, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+}
+
+// WakeHere asks that who waits for notifications is woken on the processor of the
+// thread that calls, which goes to sleep then (Linux 6.6; a hint).
+func WakeHere(fd int) {
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifySetFlags, 1)
+}
+
+// NextNotification takes one that poll(2) has announced. ENOENT says that the
+// thread is gone, or has left for a signal handler.
+func NextNotification(fd int, n *Notification) unix.Errno {
+	*n = Notification{}
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), notifyRecv, uintptr(unsafe.Pointer(n)))
+	return errno
+}
+
+// NotificationLives tells whether the thread still waits. What was read of its
+// memory or its descriptors before was its own if it does.
+func NotificationLives(fd int, id uint64) bool {
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), notifyIDValid, uintptr(unsafe.Pointer(&id)))
+	return errno == 0
+}
+
+// AnswerNotification has the call return 0, or fail with result.
+func AnswerNotification(fd int, id uint64, result unix.Errno) unix.Errno {
+	return answer(fd, &notifyResponse{id: id, err: -int32(result)})
+}
+
+// ContinueNotification has the kernel carry the call out, with whatever its
+// arguments point to by then.
+func ContinueNotification(fd int, id uint64) unix.Errno {
+	return answer(fd, &notifyResponse{id: id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE})
+}
+
+func answer(fd int, r *notifyResponse) unix.Errno {
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), notifySend, uintptr(unsafe.Pointer(r)))
+	return errno
+}
+
+// ReplaceDescriptor puts a duplicate of own in the place of a descriptor of the
+// thread that waits.
+func ReplaceDescriptor(fd int, id uint64, own, theirs int, closeOnExec bool) unix.Errno {
+	r := notifyAddfd{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SETFD, src: uint32(own), to: uint32(theirs)}
+	if closeOnExec {
+		r.how = unix.O_CLOEXEC
+	}
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), notifyAddfdReq, uintptr(unsafe.Pointer(&r)))
+	return errno
+}
+
+// Kinds of comparison of kcmp(2) (include/uapi/linux/kcmp.h).
+const (
+	kcmpFile     = 0
+	kcmpEpollTFD = 7
+)
+
+// SameFile tells whether two descriptors of a thread are the same open file.
+func SameFile(tid, a, b int) bool {
+	r, _, errno := unix.RawSyscall6(unix.SYS_KCMP, uintptr(tid), uintptr(tid), kcmpFile, uintptr(a), uintptr(b), 0)
+	return errno == 0 && r == 0
+}
+
+// InEpoll tells whether an epoll instance of a thread's waits for one of its
+// descriptors. EBADF and EINVAL say that epfd is none, or none any more.
+func InEpoll(tid, fd, epfd int) (bool, unix.Errno) {
+	slot := struct{ efd, tfd, toff uint32 }{uint32(epfd), uint32(fd), 0}
+	r, _, errno := unix.RawSyscall6(unix.SYS_KCMP, uintptr(tid), uintptr(tid), kcmpEpollTFD, uintptr(fd), uintptr(unsafe.Pointer(&slot)), 0)
+	if errno == unix.ENOENT {
+		return false, 0
+	}
+	return errno == 0 && r == 0, errno
+}
+
+// Landlock's rights over TCP (include/uapi/linux/landlock.h; ABI 4, Linux 6.7).
+const (
+	landlockBindTCP    = 1 << 0
+	landlockConnectTCP = 1 << 1
+	landlockNetworkABI = 4
+)
+
+// ErrNoLandlock says that the kernel has no Landlock with rules for TCP.
+var ErrNoLandlock = errors.New("the kernel has no Landlock that knows TCP: it takes Linux 6.7, with landlock among its security modules")
+
+// ForbidTCP keeps the calling thread, and what it becomes and makes, from
+// connecting or binding TCP sockets by itself, in whatever network namespace. The
+// thread needs CAP_SYS_ADMIN in its user namespace, or no_new_privs.
+func ForbidTCP() error {
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 || abi < landlockNetworkABI {
+		return ErrNoLandlock
+	}
+	attr := struct{ fs, net uint64 }{net: landlockBindTCP | landlockConnectTCP}
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if errno != 0 {
+		return fmt.Errorf("make Landlock rules: %w", errno)
+	}
+	defer unix.Close(int(fd))
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
+		return fmt.Errorf("set Landlock rules: %w", errno)
+	}
+	return nil
+}

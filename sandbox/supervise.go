@@ -1,0 +1,115 @@
+package sandbox
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+
+	"cleat/internal/sys"
+	"cleat/sandbox/supervisor"
+)
+
+// beSupervised puts the seccomp tier's filter on this thread, which is about to
+// become the command, and hands over what the host's side takes to answer it. The
+// tier was asked for by name: what is missing is an error.
+func (i *Inside) beSupervised() error {
+	if !i.plan.Supervise {
+		return nil
+	}
+	kinds := []kind{kindRoutes}
+	if i.plan.Addr4.IsValid() {
+		kinds = append(kinds, kindFresh4)
+	}
+	if i.plan.Addr6.IsValid() {
+		kinds = append(kinds, kindFresh6)
+	}
+	if err := i.handOverSome(kinds); err != nil {
+		return err
+	}
+	fd, err := supervised()
+	if err != nil {
+		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier auto"}
+	}
+	defer closeAll([]int{fd})
+	return i.end.send(report{Stage: stageSockets, Files: []kind{kindNotify}}, fd)
+}
+
+func supervised() (int, error) {
+	filter, err := supervisor.Filter()
+	if err != nil {
+		return -1, err
+	}
+	if err := sys.ForbidTCP(); err != nil {
+		return -1, err
+	}
+	return sys.AddNotifyFilter(filter)
+}
+
+// unsupervised refuses the seccomp tier for what we do not start ourselves.
+func (n *Network) unsupervised() error {
+	if n.cfg.Tier != TierSeccomp {
+		return nil
+	}
+	return &SetupError{Step: "set up the seccomp tier", Err: errors.New("it is for commands that are given a network by Wrap"), Remedy: "cleat run --tier auto"}
+}
+
+// newSupervisor takes over what came from the inside for the seccomp tier.
+func (n *Network) newSupervisor() error {
+	if n.cfg.Tier != TierSeccomp {
+		return nil
+	}
+	files := map[kind]*os.File{}
+	for _, k := range []kind{kindNotify, kindRoutes, kindFresh4, kindFresh6} {
+		for _, fd := range n.opened.sockets[k] {
+			files[k] = os.NewFile(uintptr(fd), string(k))
+			n.opened.supervised = append(n.opened.supervised, files[k])
+		}
+		delete(n.opened.sockets, k)
+	}
+	if files[kindNotify] == nil || files[kindRoutes] == nil {
+		return errors.New("set up the seccomp tier: nothing came from inside")
+	}
+	var err error
+	n.opened.supervisor, err = supervisor.New(supervisor.Config{
+		Notifications: files[kindNotify], Routes: files[kindRoutes], Fresh4: files[kindFresh4], Fresh6: files[kindFresh6],
+		Interface: n.cfg.Interface, Judge: n.reach, Host: n.opened.hostSockets,
+	})
+	if err != nil {
+		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier auto"}
+	}
+	return nil
+}
+
+// reach tells where a connection of the command's is to be made to on its behalf.
+// What is refused or carried by somebody else takes the device, where that
+// happens and is told.
+func (n *Network) reach(to netip.AddrPort) (netip.AddrPort, bool) {
+	if n.cfg.Hook != nil {
+		return to, false
+	}
+	from := n.cfg.Addr4
+	if to.Addr().Is6() {
+		from = n.cfg.Addr6
+	}
+	v := n.quiet.Judge(Flow{Protocol: TCP, Source: netip.AddrPortFrom(from.Addr(), 0), Destination: to})
+	switch v.Action {
+	case Allow:
+		return to, true
+	case Redirect:
+		return v.To, true
+	case Use:
+		v.Conn.Close()
+	}
+	return to, false
+}
+
+// SupervisorStats count what became of connections in the seccomp tier; zero
+// where that is not used.
+func (n *Network) SupervisorStats() SupervisorStats {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.opened.supervisor == nil {
+		return SupervisorStats{}
+	}
+	return n.opened.supervisor.Stats()
+}

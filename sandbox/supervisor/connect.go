@@ -1,0 +1,457 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"time"
+	"unsafe"
+
+	"cleat/internal/sys"
+
+	"golang.org/x/sys/unix"
+)
+
+// addressBytes is the longest address there is (struct sockaddr_storage).
+const addressBytes = 128
+
+// socket is the program's, in a call.
+type socket struct {
+	fd       int // our duplicate
+	theirs   int // the program's descriptor
+	task     *task
+	family   int
+	blocking bool
+}
+
+// take duplicates the socket that a call is about. Where ok is false the call has
+// been dealt with: it is not about a TCP socket.
+func (s *Supervisor) take() (c socket, ok bool) {
+	c.theirs = int(int32(s.note.Args[0]))
+	fd, t, err := s.duplicate(c.theirs)
+	if err != nil {
+		if errors.Is(err, unix.EBADF) {
+			s.answer(s.note.ID, -1, unix.EBADF)
+		} else {
+			s.proceed() // a program that we may not look into may not connect TCP sockets either
+		}
+		return c, false
+	}
+	c.fd, c.task = fd, t
+	proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if err == nil && proto == unix.IPPROTO_TCP {
+		c.family, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	}
+	if err != nil || proto != unix.IPPROTO_TCP || c.family != unix.AF_INET && c.family != unix.AF_INET6 {
+		unix.Close(fd)
+		s.proceed()
+		return c, false
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	c.blocking = err == nil && flags&unix.O_NONBLOCK == 0
+	return c, true
+}
+
+// readAddress copies the address of a call, once. What it was a moment later does
+// not matter.
+func (s *Supervisor) readAddress() ([]byte, unix.Errno) {
+	size := int32(s.note.Args[2])
+	if size < 0 || size > addressBytes {
+		return nil, unix.EINVAL
+	}
+	if size == 0 {
+		return nil, 0
+	}
+	local := []unix.Iovec{{Base: &s.address[0], Len: uint64(size)}}
+	remote := []unix.RemoteIovec{{Base: uintptr(s.note.Args[1]), Len: int(size)}}
+	n, err := unix.ProcessVMReadv(int(s.note.TID), local, remote, 0)
+	if err != nil || n != int(size) {
+		return nil, unix.EFAULT
+	}
+	return s.address[:size], 0
+}
+
+// destination is an address for a socket of a family; ok is false for what is
+// none, which the kernel has errors of its own for.
+func destination(raw []byte, family int) (a netip.AddrPort, ok bool) {
+	if len(raw) < 2 || int(native.Uint16(raw)) != family {
+		return a, false
+	}
+	port := func() uint16 { return uint16(raw[2])<<8 | uint16(raw[3]) }
+	switch {
+	case family == unix.AF_INET && len(raw) >= unix.SizeofSockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(raw[4:8])), port()), true
+	case family == unix.AF_INET6 && len(raw) >= unix.SizeofSockaddrInet6:
+		a := netip.AddrFrom16([16]byte(raw[8:24])).Unmap()
+		return netip.AddrPortFrom(a, port()), native.Uint32(raw[24:]) == 0 // no scope
+	}
+	return a, false
+}
+
+// connect carries out connect(2).
+func (s *Supervisor) connect(ctx context.Context) {
+	c, ok := s.take()
+	if !ok {
+		return
+	}
+	raw, errno := s.readAddress()
+	if !sys.NotificationLives(s.fd, s.note.ID) {
+		unix.Close(c.fd)
+		return
+	}
+	result, owed := s.debt(c.fd)
+	where, err := cookie(c.fd)
+	switch {
+	case owed:
+		s.finish(c, result)
+	case errno != 0:
+		s.finish(c, errno)
+	case err == nil && where == s.host:
+		s.connectAgain(ctx, c, raw)
+	default:
+		if err != nil || where != s.guest {
+			s.keeps(whyNamespace)
+			s.perform(ctx, c, raw)
+			return
+		}
+		if why := s.substitute(ctx, c, raw); why != "" {
+			s.keeps(why)
+			s.perform(ctx, c, raw)
+		}
+	}
+}
+
+// finish answers a call and lets its socket go.
+func (s *Supervisor) finish(c socket, result unix.Errno) {
+	s.answer(s.note.ID, c.fd, result)
+	unix.Close(c.fd)
+}
+
+// substitute connects a socket of the host's in the place of the program's, and
+// answers. It tells why that can't be, with nothing done.
+func (s *Supervisor) substitute(ctx context.Context, c socket, raw []byte) string {
+	to, ok := destination(raw, c.family)
+	if !ok {
+		return whyAddress
+	}
+	host, why := s.judge(to)
+	if why != "" {
+		return why
+	}
+	d, err := c.task.describe(c.theirs)
+	if err != nil {
+		return whyUnknown
+	}
+	if why := s.unfit(c, d); why != "" {
+		return why
+	}
+	if p, ok := s.unparkOne(c, host); ok {
+		s.install(ctx, c, p.fd, d, host, p.result)
+		return ""
+	}
+	fd, err := s.cfg.Host.Socket(c.family, host.Addr())
+	if err != nil {
+		return whyHost
+	}
+	if !copyOptions(c.fd, fd, s.own[c.family], false) {
+		unix.Close(fd)
+		return whyOption
+	}
+	s.join(ctx, c, fd, d, host)
+	return ""
+}
+
+// judge tells where the host's socket is to be connected to, or why there is to
+// be none.
+func (s *Supervisor) judge(to netip.AddrPort) (netip.AddrPort, string) {
+	if at, ok := s.lent(to); ok {
+		return at, ""
+	}
+	if !s.routes.outside(to.Addr()) {
+		return to, whyInside
+	}
+	host, ok := s.cfg.Judge(to)
+	if !ok {
+		return to, whyPolicy
+	}
+	return host, ""
+}
+
+// unfit tells why a substitute for a socket would be less than the same.
+func (s *Supervisor) unfit(c socket, d descriptor) string {
+	if d.flags&unix.O_ASYNC != 0 {
+		return whyAsync
+	}
+	at, errno := sys.LocalAddress(c.fd)
+	if own := at.AddrPort(); errno != 0 || own.Port() != 0 || !own.Addr().IsUnspecified() {
+		return whyBound
+	}
+	if peculiar(c.fd) {
+		return whyOption
+	}
+	return s.entangled(c.task, c.theirs, d)
+}
+
+// join connects the host's socket and puts it in place.
+func (s *Supervisor) join(ctx context.Context, c socket, fd int, d descriptor, host netip.AddrPort) {
+	result := sys.ConnectNow(fd, address(host, c.family))
+	if result == unix.EINPROGRESS {
+		// A handshake on this host is over when connect returns, which asking tells.
+		if again := probe(fd); again != unix.EALREADY {
+			result = again
+		}
+	}
+	if result != 0 && result != unix.EINPROGRESS {
+		unix.Close(fd)
+		s.finish(c, result)
+		return
+	}
+	s.cfg.Host.Connected(fd, host.Addr())
+	if err := s.fence(fd); err != nil {
+		unix.Close(fd)
+		s.finish(c, unix.ENOBUFS)
+		return
+	}
+	s.install(ctx, c, fd, d, host, result)
+}
+
+// install gives the program the host's socket, connected or about to be. It owns
+// fd.
+func (s *Supervisor) install(ctx context.Context, c socket, fd int, d descriptor, host netip.AddrPort, result unix.Errno) {
+	var waits *os.File
+	if c.blocking {
+		if result == unix.EINPROGRESS {
+			// As long as it is non-blocking, for Go's poller to take it.
+			waits = pollable(fd)
+		}
+		if err := unix.SetNonblock(fd, false); err != nil {
+			result = unix.ENOBUFS
+		}
+	}
+	if sys.ReplaceDescriptor(s.fd, s.note.ID, fd, c.theirs, d.flags&unix.O_CLOEXEC != 0) != 0 {
+		if waits != nil {
+			waits.Close()
+		}
+		if c.blocking {
+			_ = unix.SetNonblock(fd, true)
+		}
+		s.park(c, fd, host, result)
+		unix.Close(c.fd)
+		return
+	}
+	s.count(&s.stats.Connected)
+	unix.Close(c.fd)
+	c.fd = fd
+	if waits != nil {
+		s.await(ctx, c, waits)
+		return
+	}
+	s.finish(c, result)
+}
+
+// connectAgain carries out connect(2) on a socket of the host's: the program asks
+// what became of it, or wants it for another destination.
+func (s *Supervisor) connectAgain(ctx context.Context, c socket, raw []byte) {
+	if len(raw) >= 2 && native.Uint16(raw) == unix.AF_UNSPEC {
+		s.finish(c, unix.EOPNOTSUPP) // nobody shall have one of the host's that is not connected
+		return
+	}
+	if connecting(c.fd) {
+		if !c.blocking {
+			s.finish(c, unix.EALREADY)
+			return
+		}
+		if unix.SetNonblock(c.fd, true) == nil {
+			waits := pollable(c.fd)
+			_ = unix.SetNonblock(c.fd, false)
+			s.await(ctx, c, waits)
+			return
+		}
+	}
+	result := probe(c.fd)
+	if result != unix.EINVAL {
+		s.finish(c, result)
+		return
+	}
+	// It failed before, and the program knows.
+	if why := s.substituteAgain(ctx, c, raw); why != "" {
+		s.keeps(why)
+		s.finish(c, unix.EADDRNOTAVAIL)
+	}
+}
+
+// substituteAgain is substitute for a socket of the host's that is not connected.
+func (s *Supervisor) substituteAgain(ctx context.Context, c socket, raw []byte) string {
+	to, ok := destination(raw, c.family)
+	if !ok {
+		return whyAddress
+	}
+	host, why := s.judge(to)
+	if why != "" {
+		return why
+	}
+	d, err := c.task.describe(c.theirs)
+	if err != nil {
+		return whyUnknown
+	}
+	if why := s.entangled(c.task, c.theirs, d); why != "" {
+		return why
+	}
+	fd, err := s.cfg.Host.Socket(c.family, host.Addr())
+	if err != nil {
+		return whyHost
+	}
+	if !copyOptions(c.fd, fd, s.ordinary[c.family], false) {
+		unix.Close(fd)
+		return whyOption
+	}
+	s.join(ctx, c, fd, d, host)
+	return ""
+}
+
+// perform connects the program's own socket, in its own namespace.
+func (s *Supervisor) perform(ctx context.Context, c socket, raw []byte) {
+	if c.blocking {
+		// Nobody but the caller's thread can wait on a socket that is not connected,
+		// so nobody notices.
+		if err := unix.SetNonblock(c.fd, true); err != nil {
+			s.finish(c, unix.ENOBUFS)
+			return
+		}
+	}
+	result := sys.ConnectRaw(c.fd, raw)
+	if !c.blocking {
+		s.finish(c, result)
+		return
+	}
+	if result == unix.EINPROGRESS || result == unix.EALREADY {
+		waits := pollable(c.fd)
+		_ = unix.SetNonblock(c.fd, false)
+		s.await(ctx, c, waits)
+		return
+	}
+	_ = unix.SetNonblock(c.fd, false)
+	s.finish(c, result)
+}
+
+// pollable gives a duplicate of a non-blocking descriptor to Go's poller.
+func pollable(fd int) *os.File {
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(own), "connection")
+}
+
+// await answers a blocking connect when the connection is there or has failed, as
+// long as the socket's SO_SNDTIMEO allows. It owns c's descriptor and waits.
+func (s *Supervisor) await(ctx context.Context, c socket, waits *os.File) {
+	id := s.note.ID
+	if waits == nil || s.pending.Add(1) > maxPending {
+		if waits != nil {
+			s.pending.Add(-1)
+			waits.Close()
+		}
+		s.answer(id, c.fd, unix.EAGAIN)
+		unix.Close(c.fd)
+		return
+	}
+	s.waiting.Go(func() {
+		defer s.pending.Add(-1)
+		defer unix.Close(c.fd)
+		stop := context.AfterFunc(ctx, func() { _ = waits.SetWriteDeadline(time.Unix(1, 0)) })
+		defer stop()
+		if tv, err := unix.GetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO); err == nil && (tv.Sec != 0 || tv.Usec != 0) {
+			_ = waits.SetWriteDeadline(time.Now().Add(time.Duration(tv.Nano())))
+		}
+		raw, err := waits.SyscallConn()
+		if err == nil {
+			err = raw.Write(func(uintptr) bool { return !connecting(c.fd) })
+		}
+		waits.Close()
+		switch {
+		case ctx.Err() != nil: // nobody is answered any more
+		case err != nil:
+			s.answer(id, c.fd, unix.EINPROGRESS)
+		default:
+			s.answer(id, c.fd, probe(c.fd))
+		}
+	})
+}
+
+// connecting tells whether a socket's handshake is under way.
+func connecting(fd int) bool {
+	const synSent, synReceived = 2, 3 // TCP_SYN_SENT, TCP_SYN_RECV (include/net/tcp_states.h)
+	var state uint8
+	size := uint32(1) // tcp_info begins with the state
+	errno := getsockopt(fd, unix.IPPROTO_TCP, unix.TCP_INFO, unsafe.Pointer(&state), &size)
+	return errno == 0 && (state == synSent || state == synReceived)
+}
+
+// probe is connect(2) with an address too short to lead anywhere: a socket that
+// is connecting tells how that went, and forgets; a connected one EISCONN; any
+// other one EINVAL (__inet_stream_connect, net/ipv4/af_inet.c).
+func probe(fd int) unix.Errno { return sys.ConnectRaw(fd, native.AppendUint16(nil, unix.AF_INET)) }
+
+// address is where a socket of a family is to be connected to.
+func address(to netip.AddrPort, family int) sys.Address {
+	return sys.MakeAddress(to, family == unix.AF_INET6)
+}
+
+// parkedFor is how long a connection waits for its call to be made again: a
+// signal came between, whose handler restarts it (SA_RESTART).
+const parkedFor = time.Second
+
+// parkedKey names a call.
+type parkedKey struct {
+	tid    uint32
+	theirs int
+	cookie uint64
+	host   netip.AddrPort
+}
+
+type parked struct {
+	fd     int
+	result unix.Errno
+	since  time.Time
+}
+
+// park keeps a socket whose call went away. It owns fd.
+func (s *Supervisor) park(c socket, fd int, host netip.AddrPort, result unix.Errno) {
+	id, err := socketCookie(c.fd)
+	if err != nil || len(s.parked) >= maxPending {
+		unix.Close(fd)
+		return
+	}
+	key := parkedKey{s.note.TID, c.theirs, id, host}
+	if p, ok := s.parked[key]; ok {
+		unix.Close(p.fd)
+	}
+	s.parked[key] = parked{fd, result, time.Now()}
+}
+
+// unparkOne finds the socket of a call that is made again.
+func (s *Supervisor) unparkOne(c socket, host netip.AddrPort) (parked, bool) {
+	if len(s.parked) == 0 {
+		return parked{}, false
+	}
+	id, err := socketCookie(c.fd)
+	if err != nil {
+		return parked{}, false
+	}
+	key := parkedKey{s.note.TID, c.theirs, id, host}
+	p, ok := s.parked[key]
+	delete(s.parked, key)
+	return p, ok
+}
+
+// unpark closes what was parked before a time.
+func (s *Supervisor) unpark(before time.Time) {
+	for key, p := range s.parked {
+		if p.since.Before(before) {
+			unix.Close(p.fd)
+			delete(s.parked, key)
+		}
+	}
+}

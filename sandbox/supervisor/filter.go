@@ -1,0 +1,121 @@
+package supervisor
+
+import (
+	"cleat/internal/sys"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// What a filter does with a call.
+var (
+	allow  = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
+	notify = bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF}
+)
+
+func refuse(errno unix.Errno) bpf.Instruction {
+	return bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(errno)}
+}
+
+// localPortRange is IP_LOCAL_PORT_RANGE (include/uapi/linux/in.h; Linux 6.3).
+const localPortRange = 51
+
+// stdio is the highest descriptor that shells shuffle for every command: of calls
+// that duplicate, those onto and from these are not worth a notification, since
+// they are looked at anyhow.
+const stdio = 2
+
+// Filter is what the program's calls go through. All but a few are let through
+// without a look at their arguments, which the kernel remembers (Linux 5.11).
+// Arguments are compared by their lower halves, which is what these calls take:
+// an int or an unsigned int.
+func Filter() ([]bpf.RawInstruction, error) {
+	if sys.NativeArch == 0 {
+		return nil, sys.ErrSeccompArch
+	}
+	prog := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: sys.SeccompArch, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: sys.NativeArch, SkipTrue: uint8(len(foreign()))},
+	}
+	prog = append(prog, foreign()...)
+	prog = append(prog, bpf.LoadAbsolute{Off: sys.SeccompNr, Size: 4})
+	if otherABI != 0 {
+		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: otherABI, SkipFalse: 1}, refuse(unix.ENOSYS))
+	}
+	for _, c := range calls() {
+		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: c.nr, SkipFalse: uint8(len(c.then))})
+		prog = append(prog, c.then...)
+	}
+	return bpf.Assemble(append(prog, allow))
+}
+
+// call is one that is not simply let through.
+type call struct {
+	nr   uint32
+	then []bpf.Instruction // which always returns
+}
+
+func calls() []call {
+	all := []call{
+		{unix.SYS_CONNECT, []bpf.Instruction{notify}},
+		{unix.SYS_BIND, []bpf.Instruction{notify}},
+		{unix.SYS_LISTEN, []bpf.Instruction{notify}},
+		// These change what a socket is known by.
+		{unix.SYS_EPOLL_CREATE1, []bpf.Instruction{notify}},
+		{unix.SYS_DUP, unlessAtMost(0, stdio)},
+		{unix.SYS_DUP3, unlessAtMost(1, stdio)},
+		{unix.SYS_FCNTL, append([]bpf.Instruction{
+			argument(1),
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_DUPFD, SkipTrue: 2},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_DUPFD_CLOEXEC, SkipTrue: 1},
+			allow,
+		}, unlessAtMost(0, stdio)...)},
+		// Ways to connect without connect(2).
+		{unix.SYS_IO_URING_SETUP, []bpf.Instruction{refuse(unix.ENOSYS)}},
+		{unix.SYS_SENDTO, unlessFastOpen(3)},
+		{unix.SYS_SENDMSG, unlessFastOpen(2)},
+		{unix.SYS_SENDMMSG, unlessFastOpen(3)},
+		{unix.SYS_SETSOCKOPT, []bpf.Instruction{
+			argument(1),
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_TCP, SkipFalse: 3},
+			argument(2),
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.TCP_FASTOPEN_CONNECT, SkipTrue: 4},
+			allow,
+			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_IP, SkipTrue: 3},
+			argument(2),
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: localPortRange, SkipFalse: 1},
+			refuse(unix.ENOPROTOOPT),
+			allow,
+		}},
+	}
+	return append(all, oldCalls...)
+}
+
+func argument(n uint32) bpf.Instruction {
+	return bpf.LoadAbsolute{Off: sys.SeccompArgs + 8*n, Size: 4}
+}
+
+// unlessAtMost notifies where an argument is greater than most.
+func unlessAtMost(arg, most uint32) []bpf.Instruction {
+	return []bpf.Instruction{argument(arg), bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: most, SkipFalse: 1}, notify, allow}
+}
+
+// unlessFastOpen refuses to send with a SYN; programs then connect first.
+func unlessFastOpen(flags uint32) []bpf.Instruction {
+	return []bpf.Instruction{argument(flags), bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.MSG_FASTOPEN, SkipFalse: 1}, refuse(unix.EOPNOTSUPP), allow}
+}
+
+// foreign decides about calls of another architecture, whose numbers are in the
+// accumulator's place of the architecture's: those of the one that the kernel
+// can run beside ours lose what this one is asked about.
+func foreign() []bpf.Instruction {
+	all := []bpf.Instruction{
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: foreignArch, SkipTrue: 1},
+		refuse(unix.ENOSYS),
+		bpf.LoadAbsolute{Off: sys.SeccompNr, Size: 4},
+	}
+	for i, nr := range foreignCalls {
+		all = append(all, bpf.JumpIf{Cond: bpf.JumpEqual, Val: nr, SkipTrue: uint8(len(foreignCalls) - i)})
+	}
+	return append(all, allow, refuse(unix.ENOSYS))
+}

@@ -1,0 +1,13 @@
+//go:build !amd64 && !arm64
+
+package supervisor
+
+const (
+	otherABI    = 0
+	foreignArch = 0
+)
+
+var (
+	oldCalls     []call
+	foreignCalls []uint32
+)

@@ -1,0 +1,155 @@
+package supervisor
+
+import (
+	"net/netip"
+	"slices"
+
+	"cleat/internal/sys"
+
+	"golang.org/x/sys/unix"
+)
+
+// loan is a listener that the program has from us.
+type loan struct {
+	Loan
+	inside netip.AddrPort // where the program's own was bound
+	inner  int            // that one, which keeps others from its port
+}
+
+// bind carries out bind(2), on the program's own socket. Its port may have been
+// kept for a listener that is gone by now.
+func (s *Supervisor) bind() {
+	c, ok := s.take()
+	if !ok {
+		return
+	}
+	raw, result := s.readAddress()
+	if !sys.NotificationLives(s.fd, s.note.ID) {
+		unix.Close(c.fd)
+		return
+	}
+	where, err := cookie(c.fd)
+	switch {
+	case result != 0:
+	case err == nil && where == s.host:
+		result = unix.EINVAL // it has been connected
+	default:
+		if result = sys.BindRaw(c.fd, raw); result == unix.EADDRINUSE && s.collect() {
+			result = sys.BindRaw(c.fd, raw)
+		}
+	}
+	s.finish(c, result)
+}
+
+// listen carries out listen(2): on a socket of the host's where a published port
+// leads to the program's.
+func (s *Supervisor) listen() {
+	c, ok := s.take()
+	if !ok {
+		return
+	}
+	backlog := int(int32(s.note.Args[1]))
+	where, err := cookie(c.fd)
+	switch {
+	case !sys.NotificationLives(s.fd, s.note.ID):
+		unix.Close(c.fd)
+	case err == nil && where == s.host && !listens(c.fd):
+		s.finish(c, unix.EINVAL)
+	case err == nil && where == s.guest && s.lend(c, backlog):
+	default:
+		var result unix.Errno
+		if err := unix.Listen(c.fd, backlog); err != nil {
+			result = err.(unix.Errno)
+		}
+		s.finish(c, result)
+	}
+}
+
+// listens tells whether a socket does (SO_ACCEPTCONN).
+func listens(fd int) bool {
+	n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	return err == nil && n != 0
+}
+
+// lend gives the program a listener of the host's for its own, and answers. It
+// tells whether it did.
+func (s *Supervisor) lend(c socket, backlog int) bool {
+	if s.cfg.Ports == nil || listens(c.fd) {
+		return false
+	}
+	at, errno := sys.LocalAddress(c.fd)
+	inside := at.AddrPort()
+	if errno != 0 || inside.Port() == 0 {
+		return false
+	}
+	d, err := c.task.describe(c.theirs)
+	if err != nil || d.flags&unix.O_ASYNC != 0 || peculiar(c.fd) || s.entangled(c.task, c.theirs, d) != "" {
+		return false
+	}
+	only6 := false
+	if c.family == unix.AF_INET6 {
+		n, err := unix.GetsockoptInt(c.fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
+		only6 = err == nil && n != 0
+	}
+	s.collect()
+	l, ok := s.cfg.Ports.Lend(inside, c.family, only6)
+	if !ok {
+		return false
+	}
+	if !copyOptions(c.fd, l.FD, s.own[c.family], true) || s.fence(l.FD) != nil ||
+		unix.SetNonblock(l.FD, !c.blocking) != nil || unix.Listen(l.FD, backlog) != nil ||
+		sys.ReplaceDescriptor(s.fd, s.note.ID, l.FD, c.theirs, d.flags&unix.O_CLOEXEC != 0) != 0 {
+		unix.Close(l.FD)
+		l.End()
+		return false
+	}
+	unix.Close(l.FD) // the program's is the only one: when it goes, the port is free
+	l.FD = -1
+	s.loans = append(s.loans, loan{l, inside, c.fd})
+	s.count(&s.stats.Listening)
+	s.answer(s.note.ID, -1, 0)
+	return true
+}
+
+// collect ends loans whose socket nobody has any more, and tells whether there
+// were any.
+func (s *Supervisor) collect() bool {
+	before := len(s.loans)
+	s.loans = slices.DeleteFunc(s.loans, func(l loan) bool {
+		if l.Lives() {
+			return false
+		}
+		unix.Close(l.inner)
+		l.End()
+		return true
+	})
+	return len(s.loans) < before
+}
+
+// lent is where the host's listener is that the program has for one of its own.
+func (s *Supervisor) lent(to netip.AddrPort) (netip.AddrPort, bool) {
+	for _, l := range s.loans {
+		if l.inside.Port() != to.Port() || !l.reaches(to.Addr(), s) || !l.Lives() {
+			continue
+		}
+		at := l.At
+		if at.Addr().IsUnspecified() {
+			local := netip.IPv6Loopback()
+			if to.Addr().Is4() {
+				local = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+			}
+			at = netip.AddrPortFrom(local, at.Port())
+		}
+		return at, true
+	}
+	return to, false
+}
+
+// reaches tells whether an address inside leads to the program's listener.
+func (l *loan) reaches(a netip.Addr, s *Supervisor) bool {
+	own := l.inside.Addr()
+	if !own.IsUnspecified() {
+		return own == a
+	}
+	return (own.Is6() || a.Is4()) && !s.routes.outside(a)
+}

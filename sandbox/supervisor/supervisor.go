@@ -1,0 +1,348 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cleat/internal/sys"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config says whom to supervise and by what rules.
+type Config struct {
+	// Notifications is the descriptor that AddNotifyFilter returned, for Filter.
+	Notifications *os.File
+	// Fresh4 and Fresh6 are TCP sockets of the program's network namespace that
+	// nobody has changed: what they are like is not copied. Nil: none of the family.
+	Fresh4, Fresh6 *os.File
+	// Routes is a NETLINK_ROUTE socket of that namespace, and Interface the device
+	// there that leads out.
+	Routes    *os.File
+	Interface string
+	// Judge tells where the host's socket for a destination is to be connected to;
+	// ok is false for a connection that must take the other tiers, such as one that
+	// is refused. It is called by one goroutine and must not block.
+	Judge func(destination netip.AddrPort) (host netip.AddrPort, ok bool)
+	// Host makes the host's sockets.
+	Host Host
+	// Ports are published ones; nil: none.
+	Ports Ports
+}
+
+// Host makes sockets of the host.
+type Host interface {
+	// Socket makes a non-blocking TCP socket of a family (unix.AF_INET, AF_INET6)
+	// for connections to an address, with what the network's configuration says
+	// about such.
+	Socket(family int, to netip.Addr) (int, error)
+	// Connected tunes a socket whose connection has begun.
+	Connected(fd int, to netip.Addr)
+}
+
+// Ports are those of the host that lead inside. A listener of the program's on
+// such a port becomes one of the host's.
+type Ports interface {
+	// Lend makes the host's socket for a listener of the program's at an address
+	// inside, of its family and, for IPv6, with IPV6_V6ONLY as it has it. It is
+	// bound, and the caller's. ok is false where no port leads there, or such a
+	// socket can't be had.
+	Lend(inside netip.AddrPort, family int, only6 bool) (l Loan, ok bool)
+}
+
+// Loan is a listening socket of the host's that the program has.
+type Loan struct {
+	FD int
+	At netip.AddrPort // where it is bound
+	// Lives tells whether somebody still has the socket.
+	Lives func() bool
+	// End gives the port back; it is called when nobody has the socket any more.
+	End func()
+}
+
+// Stats count what became of calls. Why a connection took another tier is told by
+// reason.
+type Stats struct {
+	Connected uint64            `json:"connected"` // on a socket of the host's
+	Listening uint64            `json:"listening"` // listeners likewise
+	Kept      map[string]uint64 `json:"kept,omitempty"`
+}
+
+// maxPending bounds calls that wait for a connection.
+const maxPending = 4096
+
+// Supervisor carries out a program's calls. Make it with New.
+type Supervisor struct {
+	cfg  Config
+	fd   int
+	stop int // an eventfd
+
+	guest, host   uint64           // cookies of the network namespaces
+	own, ordinary map[int][]option // by family: of fresh sockets there, and of the host's
+	routes        routes
+	taken         int // a port that is nobody's to bind
+	reserved      []int
+	tasks         map[uint32]*task
+	programs      map[int]*program
+	shuffles      uint64 // calls that change what sockets are known by
+	lastShuffle   time.Time
+	parked        map[parkedKey]parked
+	loans         []loan
+	pending       atomic.Int64
+	waiting       sync.WaitGroup
+	note          sys.Notification
+	address       [addressBytes]byte
+	mu            sync.Mutex
+	owed          map[uint64]unix.Errno // by socket: results that nobody took
+	stats         Stats
+}
+
+// New looks at the sockets it was given and reserves a port. The error names what
+// the kernel lacks. Close it, whether it ran or not.
+func New(cfg Config) (*Supervisor, error) {
+	s := &Supervisor{
+		cfg: cfg, fd: int(cfg.Notifications.Fd()), stop: -1,
+		own: map[int][]option{}, ordinary: map[int][]option{},
+		tasks: map[uint32]*task{}, programs: map[int]*program{}, parked: map[parkedKey]parked{}, owed: map[uint64]unix.Errno{},
+	}
+	s.stats.Kept = map[string]uint64{}
+	if err := s.prepare(); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("supervise calls: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Supervisor) prepare() error {
+	var err error
+	if s.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("make eventfd: %w", err)
+	}
+	for family, file := range map[int]*os.File{unix.AF_INET: s.cfg.Fresh4, unix.AF_INET6: s.cfg.Fresh6} {
+		if file == nil {
+			continue
+		}
+		s.own[family] = readOptions(int(file.Fd()), family)
+		if s.guest, err = cookie(int(file.Fd())); err != nil {
+			return fmt.Errorf("tell network namespaces apart: %w", err)
+		}
+		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("make socket: %w", err)
+		}
+		s.ordinary[family] = readOptions(fd, family)
+		s.host, err = cookie(fd)
+		unix.Close(fd)
+		if err != nil {
+			return fmt.Errorf("tell network namespaces apart: %w", err)
+		}
+	}
+	if err := s.reserve(); err != nil {
+		return err
+	}
+	if s.routes, err = newRoutes(int(s.cfg.Routes.Fd()), s.cfg.Interface); err != nil {
+		return err
+	}
+	sys.WakeHere(s.fd)
+	return nil
+}
+
+// reserve takes a port of the host, so that no socket can be bound to it, and
+// tries what it is for.
+func (s *Supervisor) reserve() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make socket: %w", err)
+	}
+	s.reserved = append(s.reserved, fd)
+	if err := unix.Bind(fd, &unix.SockaddrInet4{}); err != nil {
+		return fmt.Errorf("reserve a port: %w", err)
+	}
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		return fmt.Errorf("reserve a port: %w", err)
+	}
+	s.taken = at.(*unix.SockaddrInet4).Port
+	if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("make socket: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := s.fence(fd); err != nil {
+		return fmt.Errorf("keep sockets from listening: %w (it takes Linux 6.3)", err)
+	}
+	if err := unix.Listen(fd, 1); !errors.Is(err, unix.EADDRINUSE) {
+		return fmt.Errorf("keep sockets from listening: listen on a taken port: %v, want %w", err, unix.EADDRINUSE)
+	}
+	return nil
+}
+
+// fence leaves a socket no port to be bound to but the one that is taken.
+func (s *Supervisor) fence(fd int) error {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, localPortRange, s.taken<<16|s.taken)
+}
+
+// Close frees what New made. It must not run any more.
+func (s *Supervisor) Close() {
+	for _, fd := range append(s.reserved, s.stop) {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	s.reserved, s.stop = nil, -1
+}
+
+// Stats are the counters. It is safe for concurrent use.
+func (s *Supervisor) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.stats
+	all.Kept = make(map[string]uint64, len(s.stats.Kept))
+	for why, n := range s.stats.Kept {
+		all.Kept[why] = n
+	}
+	return all
+}
+
+// Run answers calls until ctx ends or nobody is left who could make any (both:
+// nil). It locks a thread. When it has returned, calls that it would have
+// answered fail with ENOSYS once Notifications is closed.
+func (s *Supervisor) Run(ctx context.Context) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer context.AfterFunc(ctx, func() { _, _ = unix.Write(s.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0}) })()
+	waitCtx, cancel := context.WithCancel(ctx)
+	defer s.end()
+	defer cancel()
+	for {
+		fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}, {Fd: int32(s.stop), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, s.patience()); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("wait for calls: %w", err)
+		}
+		switch {
+		case fds[1].Revents != 0:
+			return nil
+		case fds[0].Revents&unix.POLLIN != 0:
+			if sys.NextNotification(s.fd, &s.note) == 0 {
+				s.handle(waitCtx)
+			}
+		case fds[0].Revents != 0:
+			return nil // nobody is left
+		}
+		s.tidy()
+	}
+}
+
+// lookAround is how often a Supervisor that has something to give back looks
+// whether it may.
+const lookAround = 200 * time.Millisecond
+
+// patience is how long to wait for a call, in milliseconds.
+func (s *Supervisor) patience() int {
+	if len(s.parked) > 0 || len(s.loans) > 0 {
+		return int(lookAround.Milliseconds())
+	}
+	return -1
+}
+
+// tidy gives back what was kept for calls that did not come.
+func (s *Supervisor) tidy() {
+	if len(s.parked) > 0 {
+		s.unpark(time.Now().Add(-parkedFor))
+	}
+	s.collect()
+}
+
+// end waits for those who wait, and closes everything.
+func (s *Supervisor) end() {
+	s.waiting.Wait()
+	s.unpark(time.Now().Add(time.Hour))
+	for _, l := range s.loans {
+		unix.Close(l.inner)
+	}
+	s.loans = nil
+	for _, t := range s.tasks {
+		unix.Close(t.pidfd)
+	}
+}
+
+// handle deals with one call.
+func (s *Supervisor) handle(ctx context.Context) {
+	switch s.note.Nr {
+	case unix.SYS_CONNECT:
+		s.connect(ctx)
+	case unix.SYS_BIND:
+		s.bind()
+	case unix.SYS_LISTEN:
+		s.listen()
+	default: // dup and its like
+		s.shuffles++
+		s.lastShuffle = time.Now()
+		s.proceed()
+	}
+}
+
+// proceed lets the kernel carry the call out, which is not about a TCP socket; if
+// it should have become so, the program may not.
+func (s *Supervisor) proceed() { _ = sys.ContinueNotification(s.fd, s.note.ID) }
+
+// answer has the call return. What nobody takes, because a signal has come
+// between, is owed to the same call when it is made again.
+func (s *Supervisor) answer(id uint64, socket int, result unix.Errno) {
+	if sys.AnswerNotification(s.fd, id, result) == 0 || socket < 0 {
+		return
+	}
+	if c, err := socketCookie(socket); err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.owed) >= maxPending {
+			clear(s.owed)
+		}
+		s.owed[c] = result
+	}
+}
+
+// debt is the result that is owed to a socket's owner.
+func (s *Supervisor) debt(socket int) (unix.Errno, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.owed) == 0 {
+		return 0, false
+	}
+	c, err := socketCookie(socket)
+	if err != nil {
+		return 0, false
+	}
+	result, ok := s.owed[c]
+	delete(s.owed, c)
+	return result, ok
+}
+
+// keeps counts a connection that takes another tier.
+func (s *Supervisor) keeps(why string) {
+	s.mu.Lock()
+	s.stats.Kept[why]++
+	s.mu.Unlock()
+}
+
+func (s *Supervisor) count(n *uint64) {
+	s.mu.Lock()
+	*n++
+	s.mu.Unlock()
+}
+
+// cookie tells a socket's network namespace (SO_NETNS_COOKIE, Linux 5.14).
+func cookie(fd int) (uint64, error) {
+	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+}
+
+// socketCookie tells sockets apart.
+func socketCookie(fd int) (uint64, error) {
+	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+}
