@@ -67,6 +67,7 @@ type opened struct {
 	gateFDs     []*os.File
 	outward     []relay
 	hostDiag    int // 0: none
+	portsDiag   int // likewise
 }
 
 // New checks the configuration. It starts nothing; the error joins a
@@ -311,8 +312,10 @@ func (n *Network) close() {
 	for _, fds := range n.opened.sockets {
 		closeAll(fds)
 	}
-	if n.opened.hostDiag > 0 {
-		closeAll([]int{n.opened.hostDiag})
+	for _, fd := range []int{n.opened.hostDiag, n.opened.portsDiag} {
+		if fd > 0 {
+			unix.Close(fd)
+		}
 	}
 	for _, f := range slices.Concat(n.opened.queues, n.opened.gateFDs, n.opened.supervised) {
 		f.Close()

@@ -69,10 +69,13 @@ func (n *Network) newSupervisor() error {
 	if files[kindNotify] == nil || files[kindRoutes] == nil {
 		return errors.New("set up the seccomp tier: nothing came from inside")
 	}
-	var err error
+	ports, err := n.newPorts()
+	if err != nil {
+		return err
+	}
 	n.opened.supervisor, err = supervisor.New(supervisor.Config{
 		Notifications: files[kindNotify], Routes: files[kindRoutes], Fresh4: files[kindFresh4], Fresh6: files[kindFresh6],
-		Interface: n.cfg.Interface, Judge: n.reach, Host: n.opened.hostSockets,
+		Interface: n.cfg.Interface, Judge: n.reach, Host: n.opened.hostSockets, Ports: ports,
 	})
 	if err != nil {
 		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier auto"}

@@ -30,6 +30,7 @@ func (f Forward) key(listen netip.AddrPort) forwardKey {
 type listener struct {
 	Forward
 	close func()
+	lent  int // sockets of somebody else's that listen in its place
 }
 
 // forward is Stack.Forward.
@@ -63,6 +64,45 @@ func (s *engine) unforward(f Forward) error {
 			err = nil
 		}
 	})
+	return errors.Join(callErr, err)
+}
+
+// Loan is a port of a forward's that somebody else listens on: connections to it
+// are theirs, and none of the Stack's.
+type Loan struct {
+	Forward Forward
+	stack   *engine
+	l       *listener
+}
+
+// LoanConfig says what socket is wanted.
+type LoanConfig struct {
+	Family    int    // unix.AF_INET or AF_INET6
+	Only6     bool   // of IPv6, for IPv6's clients alone (IPV6_V6ONLY)
+	ReusePort bool   // beside others at the same port (SO_REUSEPORT)
+	Lowest    uint16 // ports below are not lent
+}
+
+// Lend makes a TCP socket, bound where a forward to a guest's address listens, and
+// has the Stack listen there no more; what an IPv4 socket does not cover of a
+// forward for both families stays. ok is false where there is no such forward, it
+// is lent already, or no such socket can be had. The socket is non-blocking, does
+// not listen yet, and is the caller's.
+func (s *Stack) Lend(guest netip.AddrPort, as LoanConfig) (fd int, loan *Loan, ok bool) {
+	e := s.group.engines[0]
+	var l *listener
+	if e.call(func() { fd, l = e.lend(guest, as) }) != nil || l == nil {
+		return -1, nil, false
+	}
+	return fd, &Loan{l.Forward, e, l}, true
+}
+
+// End has the Stack listen again, when no other loan of the forward's is left: the
+// sockets must be closed. Call it until it succeeds. The error wraps
+// EADDRINUSE where somebody has taken the port; End can be tried again.
+func (l *Loan) End() error {
+	var err error
+	callErr := l.stack.call(func() { err = l.stack.reclaim(l.l) })
 	return errors.Join(callErr, err)
 }
 
@@ -134,9 +174,9 @@ func bindForward(f Forward, kind int) (fd int, at netip.AddrPort, err error) {
 	if !listen.Addr().IsValid() {
 		listen = netip.AddrPortFrom(netip.IPv6Unspecified(), listen.Port())
 	}
-	if fd, err = bind(listen, kind, dual, f.Interface); errors.Is(err, unix.EAFNOSUPPORT) && dual {
+	if fd, err = bind(listen, kind, dual, f.Interface, false); errors.Is(err, unix.EAFNOSUPPORT) && dual {
 		// A kernel without IPv6.
-		fd, err = bind(netip.AddrPortFrom(netip.IPv4Unspecified(), listen.Port()), kind, false, f.Interface)
+		fd, err = bind(netip.AddrPortFrom(netip.IPv4Unspecified(), listen.Port()), kind, false, f.Interface, false)
 	}
 	if err != nil {
 		return -1, at, err
@@ -150,7 +190,7 @@ func bindForward(f Forward, kind int) (fd int, at netip.AddrPort, err error) {
 	return fd, at, nil
 }
 
-func bind(at netip.AddrPort, kind int, dual bool, link string) (int, error) {
+func bind(at netip.AddrPort, kind int, dual bool, link string, reusePort bool) (int, error) {
 	family := unix.AF_INET6
 	if at.Addr().Is4() {
 		family = unix.AF_INET
@@ -168,6 +208,9 @@ func bind(at netip.AddrPort, kind int, dual bool, link string) (int, error) {
 	}
 	if err == nil && kind == unix.SOCK_STREAM {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	if err == nil && reusePort {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 	}
 	if err == nil && link != "" {
 		err = unix.BindToDevice(fd, link)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cleat/internal/sys"
+	"cleat/packet"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,21 +27,127 @@ func (t *tcpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err err
 	if err != nil {
 		return at, nil, err
 	}
+	f.Listen = at
+	closeIt, err = t.serve(f, fd)
+	return at, closeIt, err
+}
+
+// serve listens on a socket that is bound to the forward's address. It owns fd.
+func (t *tcpTable) serve(f Forward, fd int) (closeIt func(), err error) {
 	l := &tcpListener{t: t, forward: f, fd: fd}
 	if l.forward.To.Port() == 0 {
-		l.forward.To = netip.AddrPortFrom(f.To.Addr(), at.Port())
+		l.forward.To = netip.AddrPortFrom(f.To.Addr(), f.Listen.Port())
 	}
 	t.s.tuneListener(fd)
 	if err := unix.Listen(fd, backlog); err != nil {
 		unix.Close(fd)
-		return at, nil, fmt.Errorf("listen: %w", err)
+		return nil, fmt.Errorf("listen: %w", err)
 	}
 	l.resume.fire = func() { _ = t.s.loop.modify(l.ticket, fd, unix.EPOLLIN) }
 	if l.ticket, err = t.s.loop.add(fd, unix.EPOLLIN, l); err != nil {
 		unix.Close(fd)
-		return at, nil, err
+		return nil, err
 	}
-	return at, l.close, nil
+	return l.close, nil
+}
+
+// place is where a socket listens.
+type place struct {
+	at   netip.AddrPort
+	dual bool // of IPv6, and takes IPv4's clients too
+}
+
+// divide makes two places of one that a forward listens at: the one for a socket
+// of a family, and what that leaves, if anything. IPv6's sockets take the clients
+// of IPv4 too unless only6 is set. ok is false where no such socket would do.
+func divide(at netip.AddrPort, family int, only6 bool) (lent place, rest *place, ok bool) {
+	all4, all6 := netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())
+	dual := !at.Addr().IsValid() || at.Addr() == netip.IPv6Unspecified()
+	switch {
+	case family == unix.AF_INET && dual:
+		return place{at: all4}, &place{at: all6}, true
+	case family == unix.AF_INET:
+		return place{at: at}, nil, at.Addr().Is4()
+	case dual && only6:
+		return place{at: all6}, &place{at: all4}, true
+	case dual:
+		return place{all6, true}, nil, true
+	case at.Addr().Is4() && !only6:
+		return place{netip.AddrPortFrom(netip.AddrFrom16(at.Addr().As16()), at.Port()), true}, nil, true
+	}
+	return place{at: at}, nil, at.Addr().Is6()
+}
+
+// lend gives up listening in favour of a socket for somebody else, which is bound
+// and does not listen yet.
+func (s *engine) lend(guest netip.AddrPort, as LoanConfig) (fd int, l *listener) {
+	for _, l := range s.forwards {
+		if l.lent > 0 && !as.ReusePort || l.Listen.Port() < as.Lowest || l.Protocol != packet.TCP || !l.leadsTo(guest) {
+			continue
+		}
+		lent, rest, ok := divide(l.Listen, as.Family, as.Only6)
+		if !ok {
+			continue
+		}
+		if l.lent == 0 {
+			l.close()
+			l.close = func() {}
+		}
+		fd, err := bind(lent.at, unix.SOCK_STREAM, lent.dual, l.Interface, as.ReusePort)
+		l.lent++
+		if err != nil {
+			_ = s.reclaim(l)
+			return -1, nil
+		}
+		if rest != nil && l.lent == 1 {
+			s.listenOn(l, *rest)
+		}
+		return fd, l
+	}
+	return -1, nil
+}
+
+// leadsTo tells whether a listener at an address inside would get the forward's
+// clients.
+func (l *listener) leadsTo(guest netip.AddrPort) bool {
+	port := l.To.Port()
+	if port == 0 {
+		port = l.Listen.Port()
+	}
+	to := l.To.Addr()
+	return port == guest.Port() && !guest.Addr().IsLoopback() &&
+		(!to.IsValid() || to.IsUnspecified() || guest.Addr().IsUnspecified() || to == guest.Addr())
+}
+
+// listenOn has a lent forward listen at what is left of it. A family that is
+// missing has no clients.
+func (s *engine) listenOn(l *listener, at place) {
+	fd, err := bind(at.at, unix.SOCK_STREAM, at.dual, l.Interface, false)
+	if err != nil {
+		return
+	}
+	if closeIt, err := s.tcp.serve(l.Forward, fd); err == nil {
+		l.close = closeIt
+	}
+}
+
+// reclaim ends a loan, and has the forward listen again as it did after the last.
+func (s *engine) reclaim(l *listener) error {
+	if s.forwards[l.key(l.Listen)] != l {
+		return nil // it was closed
+	}
+	if l.lent > 1 {
+		l.lent--
+		return nil
+	}
+	l.close()
+	l.close = func() {}
+	_, closeIt, err := s.tcp.listen(l.Forward)
+	if err != nil {
+		return err
+	}
+	l.lent, l.close = 0, closeIt
+	return nil
 }
 
 // backlog of listening sockets; the kernel lowers it to net.core.somaxconn.

@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"net/netip"
-	"slices"
 
 	"cleat/internal/sys"
 
@@ -86,13 +85,15 @@ func (s *Supervisor) lend(c socket, backlog int) bool {
 	if err != nil || d.flags&unix.O_ASYNC != 0 || peculiar(c.fd) || s.entangled(c.task, c.theirs, d) != "" {
 		return false
 	}
-	only6 := false
-	if c.family == unix.AF_INET6 {
-		n, err := unix.GetsockoptInt(c.fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY)
-		only6 = err == nil && n != 0
+	flag := func(level, name int) bool {
+		n, err := unix.GetsockoptInt(c.fd, level, name)
+		return err == nil && n != 0
 	}
 	s.collect()
-	l, ok := s.cfg.Ports.Lend(inside, c.family, only6)
+	l, ok := s.cfg.Ports.Lend(Listener{
+		Inside: inside, Family: c.family,
+		Only6: c.family == unix.AF_INET6 && flag(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY), ReusePort: flag(unix.SOL_SOCKET, unix.SO_REUSEPORT),
+	})
 	if !ok {
 		return false
 	}
@@ -100,7 +101,8 @@ func (s *Supervisor) lend(c socket, backlog int) bool {
 		unix.SetNonblock(l.FD, !c.blocking) != nil || unix.Listen(l.FD, backlog) != nil ||
 		sys.ReplaceDescriptor(s.fd, s.note.ID, l.FD, c.theirs, d.flags&unix.O_CLOEXEC != 0) != 0 {
 		unix.Close(l.FD)
-		l.End()
+		s.loans = append(s.loans, loan{Loan: l, inner: -1})
+		s.collect()
 		return false
 	}
 	unix.Close(l.FD) // the program's is the only one: when it goes, the port is free
@@ -114,22 +116,30 @@ func (s *Supervisor) lend(c socket, backlog int) bool {
 // collect ends loans whose socket nobody has any more, and tells whether there
 // were any.
 func (s *Supervisor) collect() bool {
-	before := len(s.loans)
-	s.loans = slices.DeleteFunc(s.loans, func(l loan) bool {
-		if l.Lives() {
-			return false
+	freed := false
+	keep := s.loans[:0]
+	for _, l := range s.loans {
+		if l.inner >= 0 {
+			if l.Lives() {
+				keep = append(keep, l)
+				continue
+			}
+			unix.Close(l.inner)
+			l.inner, freed = -1, true
 		}
-		unix.Close(l.inner)
-		l.End()
-		return true
-	})
-	return len(s.loans) < before
+		if !l.End() {
+			keep = append(keep, l)
+		}
+	}
+	clear(s.loans[len(keep):])
+	s.loans = keep
+	return freed
 }
 
 // lent is where the host's listener is that the program has for one of its own.
 func (s *Supervisor) lent(to netip.AddrPort) (netip.AddrPort, bool) {
 	for _, l := range s.loans {
-		if l.inside.Port() != to.Port() || !l.reaches(to.Addr(), s) || !l.Lives() {
+		if l.inner < 0 || l.inside.Port() != to.Port() || !l.reaches(to.Addr(), s) || !l.Lives() {
 			continue
 		}
 		at := l.At

@@ -50,11 +50,18 @@ type Host interface {
 // Ports are those of the host that lead inside. A listener of the program's on
 // such a port becomes one of the host's.
 type Ports interface {
-	// Lend makes the host's socket for a listener of the program's at an address
-	// inside, of its family and, for IPv6, with IPV6_V6ONLY as it has it. It is
-	// bound, and the caller's. ok is false where no port leads there, or such a
-	// socket can't be had.
-	Lend(inside netip.AddrPort, family int, only6 bool) (l Loan, ok bool)
+	// Lend makes the host's socket for a listener of the program's. It is bound, and
+	// the caller's. ok is false where no port leads there, or such a socket can't be
+	// had.
+	Lend(Listener) (l Loan, ok bool)
+}
+
+// Listener is what the program's listening socket is like.
+type Listener struct {
+	Inside    netip.AddrPort // where it is bound
+	Family    int            // unix.AF_INET or AF_INET6
+	Only6     bool           // IPV6_V6ONLY
+	ReusePort bool           // SO_REUSEPORT
 }
 
 // Loan is a listening socket of the host's that the program has.
@@ -63,8 +70,9 @@ type Loan struct {
 	At netip.AddrPort // where it is bound
 	// Lives tells whether somebody still has the socket.
 	Lives func() bool
-	// End gives the port back; it is called when nobody has the socket any more.
-	End func()
+	// End gives the port back when nobody has the socket any more. It is called until
+	// it tells that it has.
+	End func() bool
 }
 
 // Stats count what became of calls. Why a connection took another tier is told by
@@ -264,7 +272,9 @@ func (s *Supervisor) end() {
 	s.waiting.Wait()
 	s.unpark(time.Now().Add(time.Hour))
 	for _, l := range s.loans {
-		unix.Close(l.inner)
+		if l.inner >= 0 {
+			unix.Close(l.inner)
+		}
 	}
 	s.loans = nil
 	for _, t := range s.tasks {

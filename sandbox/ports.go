@@ -1,0 +1,104 @@
+package sandbox
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"cleat/sandbox/supervisor"
+	"cleat/usernet"
+
+	"golang.org/x/sys/unix"
+)
+
+// ports lends published ports to the seccomp tier's supervisor.
+type ports struct {
+	stack  *usernet.Stack
+	diag   int
+	lowest uint16 // below it a port can't be had back without the rights that a sealed process gives up
+	failed func(usernet.Forward, error)
+}
+
+func (n *Network) newPorts() (*ports, error) {
+	var err error
+	if n.opened.portsDiag, err = openDiag(); err != nil {
+		return nil, err
+	}
+	p := &ports{stack: n.opened.stack, diag: n.opened.portsDiag, lowest: 1024, failed: func(f usernet.Forward, err error) {
+		n.cfg.Log.Warn("listen again on a published port, which the command has left", "port", f.Listen.Port(), "error", err)
+	}}
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("read which ports are for everybody: %w", err)
+	}
+	if first, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 16); err == nil {
+		p.lowest = uint16(first)
+	}
+	return p, nil
+}
+
+// Lend implements supervisor.Ports.
+func (p *ports) Lend(w supervisor.Listener) (l supervisor.Loan, ok bool) {
+	as := usernet.LoanConfig{Family: w.Family, Only6: w.Only6, ReusePort: w.ReusePort, Lowest: p.lowest}
+	fd, loan, ok := p.stack.Lend(w.Inside, as)
+	if !ok {
+		return l, false
+	}
+	at, err := unix.Getsockname(fd)
+	id, idErr := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	if err != nil || idErr != nil {
+		unix.Close(fd)
+		_ = loan.End()
+		return l, false
+	}
+	s := diagSocket{family: byte(as.Family), cookie: id}
+	switch at := at.(type) {
+	case *unix.SockaddrInet4:
+		s.at = netip.AddrPortFrom(netip.AddrFrom4(at.Addr), uint16(at.Port))
+	case *unix.SockaddrInet6:
+		s.at = netip.AddrPortFrom(netip.AddrFrom16(at.Addr), uint16(at.Port))
+	}
+	told := false
+	return supervisor.Loan{
+		FD: fd, At: netip.AddrPortFrom(s.at.Addr().Unmap(), s.at.Port()),
+		Lives: func() bool { return s.listens(p.diag) }, End: func() bool {
+			err := loan.End()
+			if err != nil && !told {
+				told = true
+				p.failed(loan.Forward, err)
+			}
+			return err == nil
+		},
+	}, true
+}
+
+// diagSocket names a listening TCP socket for sock_diag.
+type diagSocket struct {
+	family byte
+	at     netip.AddrPort
+	cookie uint64
+}
+
+// listens asks the kernel whether the socket is still there.
+func (s diagSocket) listens(fd int) bool {
+	b := make([]byte, unix.SizeofNlMsghdr+diagRequestBytes)
+	native.PutUint32(b[0:], uint32(len(b)))
+	native.PutUint16(b[4:], sockDiagByFamily)
+	native.PutUint16(b[6:], unix.NLM_F_REQUEST)
+	b[16], b[17] = s.family, byte(TCP)
+	native.PutUint32(b[20:], 1<<stateListen)
+	id := b[24:] // struct inet_diag_sockid
+	binary.BigEndian.PutUint16(id, s.at.Port())
+	copy(id[4:20], s.at.Addr().AsSlice())
+	native.PutUint64(id[40:], s.cookie) // the lower half first, as in the structure
+	if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return true // not known
+	}
+	answer := make([]byte, 4<<10)
+	n, _, err := unix.Recvfrom(fd, answer, 0) // the kernel has answered by now
+	return err != nil || n < unix.SizeofNlMsghdr || native.Uint16(answer[4:]) != unix.NLMSG_ERROR
+}
