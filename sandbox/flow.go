@@ -26,10 +26,6 @@ type (
 	Forward = usernet.Forward
 	// FlowInfo describes a living flow.
 	FlowInfo = usernet.FlowInfo
-	// Stats are counters since the start.
-	Stats = usernet.Stats
-	// SupervisorStats are counters of the seccomp tier.
-	SupervisorStats = supervisor.Stats
 	// Limits bound what a hostile guest can cost. Zero fields take the default.
 	Limits = usernet.Limits
 	// Decision says which rule decided about a flow, and why.
@@ -39,6 +35,16 @@ type (
 	// Protocol is an IP protocol number.
 	Protocol = packet.Protocol
 )
+
+// Stats are counters since the start.
+type Stats struct {
+	usernet.Stats
+	// Supervised are those of the seccomp tier, zero elsewhere.
+	Supervised SupervisorStats `json:"supervised"`
+}
+
+// SupervisorStats are counters of the seccomp tier.
+type SupervisorStats = supervisor.Stats
 
 // The actions of a Verdict.
 const (

@@ -401,7 +401,11 @@ func (n *Network) Stats() Stats {
 	if err != nil {
 		return Stats{}
 	}
-	return s.Stats()
+	stats := Stats{Stats: s.Stats()}
+	if n.opened.supervisor != nil {
+		stats.Supervised = n.opened.supervisor.Stats()
+	}
+	return stats
 }
 
 // Names are those that led the guest to an address lately, the latest first.

@@ -105,14 +105,3 @@ func (n *Network) reach(to netip.AddrPort) (netip.AddrPort, bool) {
 	}
 	return to, false
 }
-
-// SupervisorStats count what became of connections in the seccomp tier; zero
-// where that is not used.
-func (n *Network) SupervisorStats() SupervisorStats {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.opened.supervisor == nil {
-		return SupervisorStats{}
-	}
-	return n.opened.supervisor.Stats()
-}

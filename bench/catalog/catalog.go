@@ -173,6 +173,8 @@ var entries = []Entry{
 	{Name: "tap", Title: "two TAP devices joined by a small relay", Role: Userspace, OneHost: true, Kinds: []string{"tun"}},
 	{Name: "cleat", Title: "cleat run, user-mode network", Role: Rootless, Kinds: []string{"tun"}},
 	{Name: "cleat-tun", Title: "cleat run --tier tun: everything through the device", Role: Rootless, Kinds: []string{"tun"}},
+	{Name: "cleat-seccomp", Title: "cleat run --tier seccomp: sockets of the host's", Role: Rootless, Kinds: []string{"tun"},
+		Caveats: []string{"for commands that cleat itself starts", "needs Linux 6.7 with Landlock"}},
 	{Name: "pasta", Title: "pasta (passt), user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"pasta"}},
 	{Name: "slirp4netns", Title: "slirp4netns, user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"slirp4netns"}},
 	{Name: "gvproxy", Title: "gvproxy and gvforwarder, user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"gvproxy", "gvforwarder"}},

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"cleat/lab"
+
+	"golang.org/x/sys/unix"
 )
 
 // cleatRun is this program's own way: `cleat run`, on a namespace that is there
@@ -41,6 +43,46 @@ func cleatHelper(tier string) helper {
 		command: func(s *site, r rootless, args []string) []string {
 			return append(append(options(s, r), "--"), args...)
 		},
+	}
+}
+
+// cleatSupervised is the tier that only a command which cleat starts can have: so
+// each command has a network of its own, and the container is beside the point.
+func cleatSupervised(s *site, w *Wired) error {
+	h := cleatHelper("seccomp")
+	h.attach = func(s *site, r rootless) error {
+		r.inbound = false // the port is the command's
+		return cleatHelper("auto").attach(s, r)
+	}
+	h.runner = func(s *site, r rootless) Runner { return &cleatRunner{s, r, h} }
+	return s.userMode(w, h)
+}
+
+// cleatRunner runs each command by the helper's own command line.
+type cleatRunner struct {
+	s *site
+	r rootless
+	h helper
+}
+
+// Start implements Runner.
+func (c *cleatRunner) Start(cmd lab.Command) (lab.Proc, error) {
+	cmd.Args = c.h.command(c.s, c.r, cmd.Args)
+	p, err := c.r.host.Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return cleatProc{p}, nil
+}
+
+// cleatProc is a command that `cleat run` runs: killing that would leave it
+// behind.
+type cleatProc struct{ lab.Proc }
+
+// Kill ends the command, which ends the other.
+func (p cleatProc) Kill() {
+	if unix.Kill(p.PID(), unix.SIGTERM) != nil {
+		p.Proc.Kill()
 	}
 }
 

@@ -253,6 +253,7 @@ var builders = map[string]func(*site, *Wired) error{
 	"tap":                     relayed("tap"),
 	"cleat":                   cleatRun("auto"),
 	"cleat-tun":               cleatRun("tun"),
+	"cleat-seccomp":           cleatSupervised,
 	"pasta":                   pasta,
 	"slirp4netns":             slirp4netns,
 	"gvproxy":                 gvproxy,

@@ -13,6 +13,7 @@ import (
 	"cleat/sandbox"
 	"cleat/sandbox/control"
 	"cleat/sandbox/policy"
+	"cleat/usernet"
 )
 
 // fakeCarrier is a network that remembers its forwards.
@@ -27,7 +28,7 @@ func (c *fakeCarrier) Flows() ([]sandbox.FlowInfo, error) {
 	return []sandbox.FlowInfo{young, old}, nil
 }
 
-func (c *fakeCarrier) Stats() sandbox.Stats { return sandbox.Stats{TCPFlows: 1} }
+func (c *fakeCarrier) Stats() sandbox.Stats { return sandbox.Stats{Stats: usernet.Stats{TCPFlows: 1}} }
 
 func (c *fakeCarrier) Names(netip.Addr) []string { return []string{"example.com", "example.org"} }
 

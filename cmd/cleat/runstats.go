@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -25,6 +27,12 @@ func statsText(s control.Stats) string {
 		spliced = fmt.Sprintf(" (%d spliced)", s.Spliced)
 	}
 	fmt.Fprintf(&b, "flows: %d TCP%s, %d UDP, %d ping; %d open\n", s.TCPFlows, spliced, s.UDPFlows, s.ICMPFlows, s.Open)
+	if s.Substituted+s.Lent > 0 {
+		fmt.Fprintf(&b, "by sockets of the host's: %d connections, %d listeners\n", s.Substituted, s.Lent)
+	}
+	for _, why := range slices.Sorted(maps.Keys(s.Kept)) {
+		fmt.Fprintf(&b, "by sockets of the inside, as %s: %d connections\n", why, s.Kept[why])
+	}
 	for _, c := range []struct {
 		n    uint64
 		what string

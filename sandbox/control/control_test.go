@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -159,7 +160,7 @@ func converse(t *testing.T, c *Client, f *fake) {
 	if d := cmp.Diff(want, flows, equal); err != nil || d != "" {
 		t.Errorf("flows: %v\n%s", err, d)
 	}
-	if stats, err := c.Stats(ctx); err != nil || stats != f.Stats() {
+	if stats, err := c.Stats(ctx); err != nil || !reflect.DeepEqual(stats, f.Stats()) {
 		t.Errorf("stats: %+v, %v", stats, err)
 	}
 	web := Forward{Protocol: "tcp", Listen: Endpoint{Addr: netip.MustParseAddr("::1")}, To: Endpoint{Port: 80}}

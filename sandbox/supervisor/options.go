@@ -87,6 +87,8 @@ func readOptions(fd, family int) []option {
 	return all
 }
 
+func (n optionName) is(level, name int) bool { return n.level == level && n.name == name }
+
 func (n optionName) read(fd int) option {
 	o := option{optionName: n}
 	size := n.size
@@ -108,18 +110,20 @@ func (o *option) set(fd int) unix.Errno {
 
 // copyOptions gives a socket what another one has beyond a fresh one of its kind.
 // It tells whether all could be copied. What is said before bind(2) is left out
-// for a socket that is bound.
+// for a socket that is bound. A congestion control that the host permits nobody
+// but root is left out: the slower tiers would not use it toward the network
+// either.
 func copyOptions(from, to int, fresh []option, bound bool) bool {
 	for i := range fresh {
 		was := &fresh[i]
-		if bound && was.level == unix.IPPROTO_IPV6 && was.name == unix.IPV6_V6ONLY {
+		if bound && was.is(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY) {
 			continue
 		}
 		o := was.read(from)
 		if o.has == was.has && bytes.Equal(o.value[:o.has], was.value[:was.has]) {
 			continue
 		}
-		if o.has == 0 || o.set(to) != 0 {
+		if o.has == 0 || o.set(to) != 0 && !o.is(unix.IPPROTO_TCP, unix.TCP_CONGESTION) {
 			return false
 		}
 	}

@@ -75,12 +75,11 @@ type Loan struct {
 	End func() bool
 }
 
-// Stats count what became of calls. Why a connection took another tier is told by
-// reason.
+// Stats count what became of calls.
 type Stats struct {
-	Connected uint64            `json:"connected"` // on a socket of the host's
-	Listening uint64            `json:"listening"` // listeners likewise
-	Kept      map[string]uint64 `json:"kept,omitempty"`
+	Connected uint64            // on a socket of the host's
+	Listening uint64            // listeners likewise
+	Kept      map[string]uint64 // connections on a socket of the program's, by why
 }
 
 // maxPending bounds calls that wait for a connection.
