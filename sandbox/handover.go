@@ -82,6 +82,7 @@ const (
 	kindFresh4 kind = "fresh4" // of the seccomp tier
 	kindFresh6 kind = "fresh6"
 	kindRoutes kind = "routes"
+	kindNews   kind = "news" // about routes
 	kindNotify kind = "notify"
 )
 

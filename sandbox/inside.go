@@ -221,7 +221,7 @@ func (c socketCounts) kinds() []kind {
 func (k kind) socket() (int, error) {
 	flags := unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 	switch k {
-	case kindRoutes, kindFresh4, kindFresh6:
+	case kindRoutes, kindNews, kindFresh4, kindFresh6:
 		flags = unix.SOCK_CLOEXEC // not for Go's poller
 	}
 	switch k {
@@ -233,7 +233,7 @@ func (k kind) socket() (int, error) {
 		return unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|flags, 0)
 	case kindUDP6:
 		return unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|flags, 0)
-	case kindRoutes:
+	case kindRoutes, kindNews:
 		return unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|flags, unix.NETLINK_ROUTE)
 	}
 	return unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|flags, unix.NETLINK_SOCK_DIAG)

@@ -186,7 +186,7 @@ func (n *Network) watchCommand() error {
 // takeOver receives everything from the inside.
 func (n *Network) takeOver(ctx context.Context) error {
 	n.opened.sockets = map[kind][]int{}
-	const diag, gate, supervised = 1, 5, 4
+	const diag, gate, supervised = 1, 5, 5
 	got, most := 0, len(n.wantedSockets().kinds())+n.cfg.Queues+diag+gate+supervised
 	for {
 		r, fds, err := n.channel.receive(ctx)

@@ -16,7 +16,7 @@ func (i *Inside) beSupervised() error {
 	if !i.plan.Supervise {
 		return nil
 	}
-	kinds := []kind{kindRoutes}
+	kinds := []kind{kindRoutes, kindNews}
 	if i.plan.Addr4.IsValid() {
 		kinds = append(kinds, kindFresh4)
 	}
@@ -59,14 +59,14 @@ func (n *Network) newSupervisor() error {
 		return nil
 	}
 	files := map[kind]*os.File{}
-	for _, k := range []kind{kindNotify, kindRoutes, kindFresh4, kindFresh6} {
+	for _, k := range []kind{kindNotify, kindRoutes, kindNews, kindFresh4, kindFresh6} {
 		for _, fd := range n.opened.sockets[k] {
 			files[k] = os.NewFile(uintptr(fd), string(k))
 			n.opened.supervised = append(n.opened.supervised, files[k])
 		}
 		delete(n.opened.sockets, k)
 	}
-	if files[kindNotify] == nil || files[kindRoutes] == nil {
+	if files[kindNotify] == nil || files[kindRoutes] == nil || files[kindNews] == nil {
 		return errors.New("set up the seccomp tier: nothing came from inside")
 	}
 	ports, err := n.newPorts()
@@ -74,7 +74,7 @@ func (n *Network) newSupervisor() error {
 		return err
 	}
 	n.opened.supervisor, err = supervisor.New(supervisor.Config{
-		Notifications: files[kindNotify], Routes: files[kindRoutes], Fresh4: files[kindFresh4], Fresh6: files[kindFresh6],
+		Notifications: files[kindNotify], Routes: files[kindRoutes], News: files[kindNews], Fresh4: files[kindFresh4], Fresh6: files[kindFresh6],
 		Interface: n.cfg.Interface, Judge: n.reach, Host: n.opened.hostSockets, Ports: ports,
 	})
 	if err != nil {

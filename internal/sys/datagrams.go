@@ -56,6 +56,17 @@ func (s *Address) AddrPort() netip.AddrPort {
 	return netip.AddrPort{}
 }
 
+// Family is unix.AF_INET or unix.AF_INET6, or 0 for none.
+func (s *Address) Family() int {
+	switch s.size {
+	case unix.SizeofSockaddrInet4:
+		return unix.AF_INET
+	case unix.SizeofSockaddrInet6:
+		return unix.AF_INET6
+	}
+	return 0
+}
+
 // addressOf copies what the kernel has written.
 func addressOf(name *unix.RawSockaddrInet6, size uint32) Address {
 	raw := (*[unix.SizeofSockaddrInet6]byte)(unsafe.Pointer(name))

@@ -2,11 +2,9 @@ package supervisor
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"os"
 	"time"
-	"unsafe"
 
 	"cleat/internal/sys"
 
@@ -21,7 +19,9 @@ type socket struct {
 	fd       int // our duplicate
 	theirs   int // the program's descriptor
 	task     *task
+	about    descriptor
 	family   int
+	bound    bool // has a port or an address
 	blocking bool
 }
 
@@ -29,27 +29,36 @@ type socket struct {
 // been dealt with: it is not about a TCP socket.
 func (s *Supervisor) take() (c socket, ok bool) {
 	c.theirs = int(int32(s.note.Args[0]))
-	fd, t, err := s.duplicate(c.theirs)
-	if err != nil {
-		if errors.Is(err, unix.EBADF) {
-			s.answer(s.note.ID, -1, unix.EBADF)
-		} else {
-			s.proceed() // a program that we may not look into may not connect TCP sockets either
-		}
+	fd, t, errno := s.duplicate(c.theirs)
+	switch errno {
+	case 0:
+	case unix.EBADF:
+		s.answer(s.note.ID, -1, unix.EBADF)
+		return c, false
+	default:
+		s.proceed() // a program that we may not look into may not connect TCP sockets either
 		return c, false
 	}
 	c.fd, c.task = fd, t
-	proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if err == nil && proto == unix.IPPROTO_TCP {
-		c.family, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	proto, errno := sys.GetIntNow(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if errno == 0 && proto == unix.IPPROTO_TCP {
+		var at sys.Address
+		if at, errno = sys.LocalAddress(fd); errno == 0 {
+			own := at.AddrPort()
+			c.family, c.bound = at.Family(), own.Port() != 0 || own.IsValid() && !own.Addr().IsUnspecified()
+		}
 	}
-	if err != nil || proto != unix.IPPROTO_TCP || c.family != unix.AF_INET && c.family != unix.AF_INET6 {
-		unix.Close(fd)
+	if errno != 0 || c.family != unix.AF_INET && c.family != unix.AF_INET6 {
+		sys.CloseNow(fd)
 		s.proceed()
 		return c, false
 	}
-	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
-	c.blocking = err == nil && flags&unix.O_NONBLOCK == 0
+	if c.about, ok = t.describe(c.theirs); !ok {
+		sys.CloseNow(fd)
+		s.answer(s.note.ID, -1, unix.EACCES) // nor may it be carried out by anybody
+		return c, false
+	}
+	c.blocking = c.about.flags&unix.O_NONBLOCK == 0
 	return c, true
 }
 
@@ -60,16 +69,8 @@ func (s *Supervisor) readAddress() ([]byte, unix.Errno) {
 	if size < 0 || size > addressBytes {
 		return nil, unix.EINVAL
 	}
-	if size == 0 {
-		return nil, 0
-	}
-	local := []unix.Iovec{{Base: &s.address[0], Len: uint64(size)}}
-	remote := []unix.RemoteIovec{{Base: uintptr(s.note.Args[1]), Len: int(size)}}
-	n, err := unix.ProcessVMReadv(int(s.note.TID), local, remote, 0)
-	if err != nil || n != int(size) {
-		return nil, unix.EFAULT
-	}
-	return s.address[:size], 0
+	raw := s.address[:size]
+	return raw, sys.ReadMemory(int(s.note.TID), uintptr(s.note.Args[1]), raw)
 }
 
 // destination is an address for a socket of a family; ok is false for what is
@@ -125,7 +126,7 @@ func (s *Supervisor) connect(ctx context.Context) {
 // finish answers a call and lets its socket go.
 func (s *Supervisor) finish(c socket, result unix.Errno) {
 	s.answer(s.note.ID, c.fd, result)
-	unix.Close(c.fd)
+	sys.CloseNow(c.fd)
 }
 
 // substitute connects a socket of the host's in the place of the program's, and
@@ -139,27 +140,50 @@ func (s *Supervisor) substitute(ctx context.Context, c socket, raw []byte) strin
 	if why != "" {
 		return why
 	}
-	d, err := c.task.describe(c.theirs)
-	if err != nil {
-		return whyUnknown
-	}
-	if why := s.unfit(c, d); why != "" {
+	if why := s.unfit(c); why != "" {
 		return why
 	}
 	if p, ok := s.unparkOne(c, host); ok {
-		s.install(ctx, c, p.fd, d, host, p.result)
+		if !s.install(ctx, c, p.fd, p.result) {
+			s.park(c, p.fd, host, p.result)
+			sys.CloseNow(c.fd)
+		}
 		return ""
 	}
-	fd, err := s.cfg.Host.Socket(c.family, host.Addr())
-	if err != nil {
+	return s.replace(ctx, c, host, s.own[c.family])
+}
+
+// replace makes a socket of the host's like c and connects it.
+func (s *Supervisor) replace(ctx context.Context, c socket, host netip.AddrPort, fresh options) string {
+	if c.family == unix.AF_INET && !host.Addr().Is4() {
 		return whyHost
 	}
-	if !copyOptions(c.fd, fd, s.own[c.family], false) {
-		unix.Close(fd)
+	key := spareKey{c.family, host.Addr().Is4(), host.Addr().IsLoopback()}
+	fd, ok := s.spare[key]
+	if ok {
+		delete(s.spare, key)
+	} else {
+		var err error
+		if fd, err = s.cfg.Host.Socket(c.family, host.Addr()); err != nil {
+			return whyHost
+		}
+	}
+	if !s.copyAll(c.fd, fd, fresh, false) {
+		sys.CloseNow(fd)
 		return whyOption
 	}
-	s.join(ctx, c, fd, d, host)
+	s.join(ctx, c, fd, host)
+	// Until the next call there is time to make a socket for it.
+	if fd, err := s.cfg.Host.Socket(c.family, host.Addr()); err == nil {
+		s.spare[key] = fd
+	}
 	return ""
+}
+
+// spareKey is what a socket of the host's depends on before it is connected.
+type spareKey struct {
+	family        int
+	to4, loopback bool
 }
 
 // judge tells where the host's socket is to be connected to, or why there is to
@@ -179,22 +203,20 @@ func (s *Supervisor) judge(to netip.AddrPort) (netip.AddrPort, string) {
 }
 
 // unfit tells why a substitute for a socket would be less than the same.
-func (s *Supervisor) unfit(c socket, d descriptor) string {
-	if d.flags&unix.O_ASYNC != 0 {
+func (s *Supervisor) unfit(c socket) string {
+	switch {
+	case c.about.flags&unix.O_ASYNC != 0:
 		return whyAsync
-	}
-	at, errno := sys.LocalAddress(c.fd)
-	if own := at.AddrPort(); errno != 0 || own.Port() != 0 || !own.Addr().IsUnspecified() {
+	case c.bound:
 		return whyBound
-	}
-	if peculiar(c.fd) {
+	case s.peculiar(c.fd):
 		return whyOption
 	}
-	return s.entangled(c.task, c.theirs, d)
+	return s.entangled(c)
 }
 
-// join connects the host's socket and puts it in place.
-func (s *Supervisor) join(ctx context.Context, c socket, fd int, d descriptor, host netip.AddrPort) {
+// join connects the host's socket and puts it in place. It owns fd.
+func (s *Supervisor) join(ctx context.Context, c socket, fd int, host netip.AddrPort) {
 	result := sys.ConnectNow(fd, address(host, c.family))
 	if result == unix.EINPROGRESS {
 		// A handshake on this host is over when connect returns, which asking tells.
@@ -202,52 +224,52 @@ func (s *Supervisor) join(ctx context.Context, c socket, fd int, d descriptor, h
 			result = again
 		}
 	}
-	if result != 0 && result != unix.EINPROGRESS {
-		unix.Close(fd)
-		s.finish(c, result)
-		return
-	}
-	s.cfg.Host.Connected(fd, host.Addr())
-	if err := s.fence(fd); err != nil {
-		unix.Close(fd)
-		s.finish(c, unix.ENOBUFS)
-		return
-	}
-	s.install(ctx, c, fd, d, host, result)
-}
-
-// install gives the program the host's socket, connected or about to be. It owns
-// fd.
-func (s *Supervisor) install(ctx context.Context, c socket, fd int, d descriptor, host netip.AddrPort, result unix.Errno) {
-	var waits *os.File
-	if c.blocking {
-		if result == unix.EINPROGRESS {
-			// As long as it is non-blocking, for Go's poller to take it.
-			waits = pollable(fd)
-		}
-		if err := unix.SetNonblock(fd, false); err != nil {
+	if result == 0 || result == unix.EINPROGRESS {
+		s.cfg.Host.Connected(fd, host.Addr())
+		if s.fence(fd) != nil {
 			result = unix.ENOBUFS
 		}
 	}
-	if sys.ReplaceDescriptor(s.fd, s.note.ID, fd, c.theirs, d.flags&unix.O_CLOEXEC != 0) != 0 {
+	if result != 0 && result != unix.EINPROGRESS {
+		s.finish(c, result)
+		sys.CloseNow(fd)
+		return
+	}
+	if !s.install(ctx, c, fd, result) {
+		s.park(c, fd, host, result)
+		sys.CloseNow(c.fd)
+	}
+}
+
+// install gives the program the host's socket, connected or about to be, and
+// answers. It owns fd and c's, unless it fails.
+func (s *Supervisor) install(ctx context.Context, c socket, fd int, result unix.Errno) bool {
+	var waits *os.File
+	if c.blocking {
+		if result == unix.EINPROGRESS {
+			waits = pollable(fd) // Go's poller takes it as long as it is non-blocking
+		}
+		sys.SetFlagsNow(fd, unix.O_RDWR)
+	}
+	if sys.ReplaceDescriptor(s.fd, s.note.ID, fd, c.theirs, c.about.flags&unix.O_CLOEXEC != 0) != 0 {
 		if waits != nil {
 			waits.Close()
 		}
 		if c.blocking {
-			_ = unix.SetNonblock(fd, true)
+			sys.SetFlagsNow(fd, unix.O_RDWR|unix.O_NONBLOCK)
 		}
-		s.park(c, fd, host, result)
-		unix.Close(c.fd)
-		return
+		return false
 	}
 	s.count(&s.stats.Connected)
-	unix.Close(c.fd)
+	own := c.fd
 	c.fd = fd
 	if waits != nil {
 		s.await(ctx, c, waits)
-		return
+	} else {
+		s.finish(c, result)
 	}
-	s.finish(c, result)
+	sys.CloseNow(own) // the last of the program's own; it takes its time
+	return true
 }
 
 // connectAgain carries out connect(2) on a socket of the host's: the program asks
@@ -291,23 +313,10 @@ func (s *Supervisor) substituteAgain(ctx context.Context, c socket, raw []byte) 
 	if why != "" {
 		return why
 	}
-	d, err := c.task.describe(c.theirs)
-	if err != nil {
-		return whyUnknown
-	}
-	if why := s.entangled(c.task, c.theirs, d); why != "" {
+	if why := s.entangled(c); why != "" {
 		return why
 	}
-	fd, err := s.cfg.Host.Socket(c.family, host.Addr())
-	if err != nil {
-		return whyHost
-	}
-	if !copyOptions(c.fd, fd, s.ordinary[c.family], false) {
-		unix.Close(fd)
-		return whyOption
-	}
-	s.join(ctx, c, fd, d, host)
-	return ""
+	return s.replace(ctx, c, host, s.ordinary[c.family])
 }
 
 // perform connects the program's own socket, in its own namespace.
@@ -383,10 +392,9 @@ func (s *Supervisor) await(ctx context.Context, c socket, waits *os.File) {
 // connecting tells whether a socket's handshake is under way.
 func connecting(fd int) bool {
 	const synSent, synReceived = 2, 3 // TCP_SYN_SENT, TCP_SYN_RECV (include/net/tcp_states.h)
-	var state uint8
-	size := uint32(1) // tcp_info begins with the state
-	errno := getsockopt(fd, unix.IPPROTO_TCP, unix.TCP_INFO, unsafe.Pointer(&state), &size)
-	return errno == 0 && (state == synSent || state == synReceived)
+	var state [1]byte                 // tcp_info begins with it
+	_, errno := sys.GetOptionNow(fd, unix.IPPROTO_TCP, unix.TCP_INFO, state[:])
+	return errno == 0 && (state[0] == synSent || state[0] == synReceived)
 }
 
 // probe is connect(2) with an address too short to lead anywhere: a socket that

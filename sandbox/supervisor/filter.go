@@ -75,20 +75,46 @@ func calls() []call {
 		{unix.SYS_SENDTO, unlessFastOpen(3)},
 		{unix.SYS_SENDMSG, unlessFastOpen(2)},
 		{unix.SYS_SENDMMSG, unlessFastOpen(3)},
-		{unix.SYS_SETSOCKOPT, []bpf.Instruction{
-			argument(1),
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_TCP, SkipFalse: 3},
-			argument(2),
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.TCP_FASTOPEN_CONNECT, SkipTrue: 4},
-			allow,
-			bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_IP, SkipTrue: 3},
-			argument(2),
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: localPortRange, SkipFalse: 1},
-			refuse(unix.ENOPROTOOPT),
-			allow,
-		}},
+		{unix.SYS_SETSOCKOPT, setsockopt()},
 	}
 	return append(all, oldCalls...)
+}
+
+// setsockopt lets options through that are set often, and are read when the socket
+// is connected (plainOptions). Of another one the supervisor is told.
+func setsockopt() []bpf.Instruction {
+	all := []bpf.Instruction{argument(1)}
+	for _, level := range []uint32{unix.SOL_SOCKET, unix.IPPROTO_TCP, unix.IPPROTO_IP, unix.IPPROTO_IPV6} {
+		block := []bpf.Instruction{argument(2)}
+		for _, name := range refusedOptions[level] {
+			block = append(block, bpf.JumpIf{Cond: bpf.JumpEqual, Val: name, SkipFalse: 1}, refuse(unix.ENOPROTOOPT))
+		}
+		for _, o := range plainOptions {
+			if uint32(o.level) == level {
+				block = append(block, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(o.name), SkipFalse: 1}, allow)
+			}
+		}
+		for _, name := range passingOptions[level] {
+			block = append(block, bpf.JumpIf{Cond: bpf.JumpEqual, Val: name, SkipFalse: 1}, allow)
+		}
+		block = append(block, notify)
+		all = append(all, bpf.JumpIf{Cond: bpf.JumpEqual, Val: level, SkipFalse: uint8(len(block))})
+		all = append(all, block...)
+	}
+	return append(all, allow)
+}
+
+// refusedOptions are another way to connect, and to be bound, by their level.
+var refusedOptions = map[uint32][]uint32{
+	unix.IPPROTO_TCP: {unix.TCP_FASTOPEN_CONNECT},
+	unix.IPPROTO_IP:  {localPortRange},
+}
+
+// passingOptions are those that say nothing about a socket that is not connected,
+// or are read another way (the buffers' sizes).
+var passingOptions = map[uint32][]uint32{
+	unix.SOL_SOCKET:  {unix.SO_SNDBUF, unix.SO_RCVBUF, soRcvTimeoNew, soSndTimeoNew},
+	unix.IPPROTO_TCP: {unix.TCP_QUICKACK},
 }
 
 func argument(n uint32) bpf.Instruction {

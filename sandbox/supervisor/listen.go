@@ -78,11 +78,7 @@ func (s *Supervisor) lend(c socket, backlog int) bool {
 	}
 	at, errno := sys.LocalAddress(c.fd)
 	inside := at.AddrPort()
-	if errno != 0 || inside.Port() == 0 {
-		return false
-	}
-	d, err := c.task.describe(c.theirs)
-	if err != nil || d.flags&unix.O_ASYNC != 0 || peculiar(c.fd) || s.entangled(c.task, c.theirs, d) != "" {
+	if errno != 0 || inside.Port() == 0 || c.about.flags&unix.O_ASYNC != 0 || s.peculiar(c.fd) || s.entangled(c) != "" {
 		return false
 	}
 	flag := func(level, name int) bool {
@@ -97,9 +93,9 @@ func (s *Supervisor) lend(c socket, backlog int) bool {
 	if !ok {
 		return false
 	}
-	if !copyOptions(c.fd, l.FD, s.own[c.family], true) || s.fence(l.FD) != nil ||
+	if !s.copyAll(c.fd, l.FD, s.own[c.family], true) || s.fence(l.FD) != nil ||
 		unix.SetNonblock(l.FD, !c.blocking) != nil || unix.Listen(l.FD, backlog) != nil ||
-		sys.ReplaceDescriptor(s.fd, s.note.ID, l.FD, c.theirs, d.flags&unix.O_CLOEXEC != 0) != 0 {
+		sys.ReplaceDescriptor(s.fd, s.note.ID, l.FD, c.theirs, c.about.flags&unix.O_CLOEXEC != 0) != 0 {
 		unix.Close(l.FD)
 		s.loans = append(s.loans, loan{Loan: l, inner: -1})
 		s.collect()

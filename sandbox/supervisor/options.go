@@ -2,7 +2,8 @@ package supervisor
 
 import (
 	"bytes"
-	"unsafe"
+
+	"cleat/internal/sys"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,7 +12,7 @@ import (
 type option struct {
 	optionName
 	has   uint32 // so many bytes; 0: the kernel does not have it
-	value [16]byte
+	value [optionBytes]byte
 }
 
 // optionName names one, and how long its value can be.
@@ -23,89 +24,93 @@ type optionName struct {
 // Options that can be read back and set again, of include/uapi/asm-generic/
 // socket.h and include/uapi/linux/{in,in6,tcp}.h. Some are not in package unix.
 const (
-	soBufLock     = 72
-	soTxRehash    = 74
-	soReservedMem = 73
-	tcpTxDelay    = 37
-	sndBufLocked  = 1
-	rcvBufLocked  = 2
-	intBytes      = 4
-	lingerBytes   = 8
-	timevalBytes  = 16
-	controlBytes  = 16 // TCP_CA_NAME_MAX
-	soTimestampN  = 63
-	soTimestampNN = 64
-	soTimestampIN = 65
+	soBufLock      = 72
+	soReservedMem  = 73
+	soTxRehash     = 74
+	soTimestampNew = 63
+	soTimestampNS  = 64 // the new one, as is the next
+	soTimestamping = 65
+	soRcvTimeoNew  = 66
+	soSndTimeoNew  = 67
+	tcpTxDelay     = 37
+	sndBufLocked   = 1
+	rcvBufLocked   = 2
 )
 
-var socketOptions = []optionName{
-	{unix.SOL_SOCKET, unix.SO_REUSEADDR, intBytes}, {unix.SOL_SOCKET, unix.SO_REUSEPORT, intBytes},
-	{unix.SOL_SOCKET, unix.SO_KEEPALIVE, intBytes}, {unix.SOL_SOCKET, unix.SO_OOBINLINE, intBytes},
-	{unix.SOL_SOCKET, unix.SO_DONTROUTE, intBytes}, {unix.SOL_SOCKET, unix.SO_LINGER, lingerBytes},
-	{unix.SOL_SOCKET, unix.SO_RCVLOWAT, intBytes}, {unix.SOL_SOCKET, unix.SO_PRIORITY, intBytes},
+// Sizes of values in bytes.
+const (
+	intBytes     = 4
+	lingerBytes  = 8
+	timevalBytes = 16
+	controlBytes = 16 // TCP_CA_NAME_MAX
+	optionBytes  = 16 // the longest
+)
+
+// plainOptions are those that programs set on many of their sockets. They are read
+// from each.
+var plainOptions = []optionName{
+	{unix.SOL_SOCKET, unix.SO_REUSEADDR, intBytes}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, intBytes},
+	{unix.SOL_SOCKET, unix.SO_LINGER, lingerBytes},
 	{unix.SOL_SOCKET, unix.SO_RCVTIMEO, timevalBytes}, {unix.SOL_SOCKET, unix.SO_SNDTIMEO, timevalBytes},
-	{unix.SOL_SOCKET, unix.SO_TIMESTAMP, intBytes}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, intBytes},
-	{unix.SOL_SOCKET, unix.SO_TIMESTAMPING, intBytes}, {unix.SOL_SOCKET, soTimestampN, intBytes},
-	{unix.SOL_SOCKET, soTimestampNN, intBytes}, {unix.SOL_SOCKET, soTimestampIN, intBytes},
-	{unix.SOL_SOCKET, unix.SO_BUSY_POLL, intBytes}, {unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, 8},
-	{unix.SOL_SOCKET, unix.SO_ZEROCOPY, intBytes}, {unix.SOL_SOCKET, soTxRehash, intBytes},
-	{unix.SOL_SOCKET, unix.SO_INCOMING_CPU, intBytes}, {unix.SOL_SOCKET, soReservedMem, intBytes},
-
 	{unix.IPPROTO_TCP, unix.TCP_NODELAY, intBytes}, {unix.IPPROTO_TCP, unix.TCP_CORK, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_MAXSEG, intBytes}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, intBytes}, {unix.IPPROTO_TCP, unix.TCP_KEEPCNT, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_SYNCNT, intBytes}, {unix.IPPROTO_TCP, unix.TCP_LINGER2, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, intBytes}, {unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, intBytes}, {unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_THIN_LINEAR_TIMEOUTS, intBytes}, {unix.IPPROTO_TCP, unix.TCP_SAVE_SYN, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_INQ, intBytes}, {unix.IPPROTO_TCP, tcpTxDelay, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_CONGESTION, controlBytes},
-
-	{unix.IPPROTO_IP, unix.IP_TOS, intBytes}, {unix.IPPROTO_IP, unix.IP_TTL, intBytes},
-	{unix.IPPROTO_IP, unix.IP_MINTTL, intBytes}, {unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, intBytes},
-	{unix.IPPROTO_IP, unix.IP_RECVERR, intBytes}, {unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, intBytes},
+	{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, intBytes}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, intBytes},
+	{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, intBytes}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, intBytes},
+	{unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, intBytes}, {unix.IPPROTO_TCP, unix.TCP_CONGESTION, controlBytes},
+	{unix.IPPROTO_IP, unix.IP_TOS, intBytes},
+	{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_TCLASS, intBytes},
 }
 
-var socketOptions6 = []optionName{
-	{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_TCLASS, intBytes},
+// rareOptions are read from sockets that had another one set than the plain ones.
+var rareOptions = []optionName{
+	{unix.SOL_SOCKET, unix.SO_REUSEPORT, intBytes}, {unix.SOL_SOCKET, unix.SO_OOBINLINE, intBytes},
+	{unix.SOL_SOCKET, unix.SO_DONTROUTE, intBytes}, {unix.SOL_SOCKET, unix.SO_RCVLOWAT, intBytes},
+	{unix.SOL_SOCKET, unix.SO_PRIORITY, intBytes}, {unix.SOL_SOCKET, unix.SO_TIMESTAMP, intBytes},
+	{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, intBytes}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPING, intBytes},
+	{unix.SOL_SOCKET, soTimestampNew, intBytes}, {unix.SOL_SOCKET, soTimestampNS, intBytes},
+	{unix.SOL_SOCKET, soTimestamping, intBytes}, {unix.SOL_SOCKET, unix.SO_BUSY_POLL, intBytes},
+	{unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, 8}, {unix.SOL_SOCKET, unix.SO_ZEROCOPY, intBytes},
+	{unix.SOL_SOCKET, soTxRehash, intBytes}, {unix.SOL_SOCKET, unix.SO_INCOMING_CPU, intBytes},
+	{unix.SOL_SOCKET, soReservedMem, intBytes},
+
+	{unix.IPPROTO_TCP, unix.TCP_MAXSEG, intBytes}, {unix.IPPROTO_TCP, unix.TCP_SYNCNT, intBytes},
+	{unix.IPPROTO_TCP, unix.TCP_LINGER2, intBytes}, {unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, intBytes},
+	{unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, intBytes}, {unix.IPPROTO_TCP, unix.TCP_THIN_LINEAR_TIMEOUTS, intBytes},
+	{unix.IPPROTO_TCP, unix.TCP_SAVE_SYN, intBytes}, {unix.IPPROTO_TCP, unix.TCP_INQ, intBytes},
+	{unix.IPPROTO_TCP, tcpTxDelay, intBytes},
+
+	{unix.IPPROTO_IP, unix.IP_TTL, intBytes}, {unix.IPPROTO_IP, unix.IP_MINTTL, intBytes},
+	{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, intBytes}, {unix.IPPROTO_IP, unix.IP_RECVERR, intBytes},
+	{unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, intBytes},
+
 	{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, intBytes},
 	{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, intBytes},
 	{unix.IPPROTO_IPV6, unix.IPV6_AUTOFLOWLABEL, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_MINHOPCOUNT, intBytes},
 }
 
+// options are those of a fresh socket.
+type options struct{ plain, rare []option }
+
 // readOptions reads all options that can be copied.
-func readOptions(fd, family int) []option {
-	all := make([]option, 0, len(socketOptions)+len(socketOptions6))
-	for _, n := range socketOptions {
-		all = append(all, n.read(fd))
-	}
-	if family == unix.AF_INET6 {
-		for _, n := range socketOptions6 {
-			all = append(all, n.read(fd))
+func readOptions(fd, family int) options {
+	read := func(names []optionName) (all []option) {
+		for _, n := range names {
+			if n.level != unix.IPPROTO_IPV6 || family == unix.AF_INET6 {
+				all = append(all, n.read(fd))
+			}
 		}
+		return all
 	}
-	return all
+	return options{read(plainOptions), read(rareOptions)}
 }
 
 func (n optionName) is(level, name int) bool { return n.level == level && n.name == name }
 
 func (n optionName) read(fd int) option {
 	o := option{optionName: n}
-	size := n.size
-	if getsockopt(fd, n.level, n.name, unsafe.Pointer(&o.value), &size) == 0 {
-		o.has = size
+	if size, errno := sys.GetOptionNow(fd, n.level, n.name, o.value[:n.size]); errno == 0 {
+		o.has = uint32(size)
 	}
 	return o
-}
-
-func getsockopt(fd, level, name int, value unsafe.Pointer, size *uint32) unix.Errno {
-	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name), uintptr(value), uintptr(unsafe.Pointer(size)), 0)
-	return errno
-}
-
-func (o *option) set(fd int) unix.Errno {
-	_, _, errno := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(o.level), uintptr(o.name), uintptr(unsafe.Pointer(&o.value)), uintptr(o.has), 0)
-	return errno
 }
 
 // copyOptions gives a socket what another one has beyond a fresh one of its kind.
@@ -114,55 +119,99 @@ func (o *option) set(fd int) unix.Errno {
 // but root is left out: the slower tiers would not use it toward the network
 // either.
 func copyOptions(from, to int, fresh []option, bound bool) bool {
+	var now [optionBytes]byte
 	for i := range fresh {
 		was := &fresh[i]
 		if bound && was.is(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY) {
 			continue
 		}
-		o := was.read(from)
-		if o.has == was.has && bytes.Equal(o.value[:o.has], was.value[:was.has]) {
+		value := now[:was.size]
+		size, errno := sys.GetOptionNow(from, was.level, was.name, value)
+		if errno != 0 && was.has == 0 {
 			continue
 		}
-		if o.has == 0 || o.set(to) != 0 && !o.is(unix.IPPROTO_TCP, unix.TCP_CONGESTION) {
-			return false
-		}
-	}
-	return copyBuffers(from, to)
-}
-
-// copyBuffers copies sizes that were asked for; the others grow by themselves.
-func copyBuffers(from, to int) bool {
-	locked, err := unix.GetsockoptInt(from, unix.SOL_SOCKET, soBufLock)
-	if err != nil {
-		return false
-	}
-	for _, b := range []struct{ bit, name int }{{sndBufLocked, unix.SO_SNDBUF}, {rcvBufLocked, unix.SO_RCVBUF}} {
-		if locked&b.bit == 0 {
+		if value = value[:size]; errno == 0 && bytes.Equal(value, was.value[:was.has]) {
 			continue
 		}
-		// The kernel tells twice what it was told (socket(7)).
-		n, err := unix.GetsockoptInt(from, unix.SOL_SOCKET, b.name)
-		if err != nil || unix.SetsockoptInt(to, unix.SOL_SOCKET, b.name, n/2) != nil {
+		if errno != 0 || sys.SetOptionNow(to, was.level, was.name, value) != 0 && !was.is(unix.IPPROTO_TCP, unix.TCP_CONGESTION) {
 			return false
 		}
 	}
 	return true
 }
 
+// copyBuffers copies sizes that were asked for; the others grow by themselves.
+func copyBuffers(from, to int) bool {
+	locked, errno := sys.GetIntNow(from, unix.SOL_SOCKET, soBufLock)
+	if errno != 0 {
+		return false
+	}
+	for _, b := range [2]struct{ bit, name int }{{sndBufLocked, unix.SO_SNDBUF}, {rcvBufLocked, unix.SO_RCVBUF}} {
+		if locked&b.bit == 0 {
+			continue
+		}
+		// The kernel tells twice what it was told (socket(7)).
+		n, errno := sys.GetIntNow(from, unix.SOL_SOCKET, b.name)
+		if errno != 0 || sys.SetIntNow(to, unix.SOL_SOCKET, b.name, n/2) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// copyAll copies the options of a socket of the program's: the rare ones too where
+// it has had any set.
+func (s *Supervisor) copyAll(from, to int, fresh options, bound bool) bool {
+	return copyOptions(from, to, fresh.plain, bound) && copyBuffers(from, to) &&
+		(!s.isRare(from) || copyOptions(from, to, fresh.rare, bound))
+}
+
 // peculiar tells whether a socket has what can't be copied: a mark, which chooses
 // routes of its own namespace, a link, a filter, or another protocol on top.
-func peculiar(fd int) bool {
-	if n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK); err != nil || n != 0 {
+func (s *Supervisor) peculiar(fd int) bool {
+	if !s.isRare(fd) {
+		return false
+	}
+	for _, name := range []int{unix.SO_MARK, unix.SO_BINDTOIFINDEX} {
+		if n, errno := sys.GetIntNow(fd, unix.SOL_SOCKET, name); errno != 0 || n != 0 {
+			return true
+		}
+	}
+	if size, errno := sys.GetOptionNow(fd, unix.SOL_SOCKET, unix.SO_GET_FILTER, nil); errno != 0 || size != 0 {
 		return true
 	}
-	if n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX); err != nil || n != 0 {
+	var name [controlBytes]byte
+	size, errno := sys.GetOptionNow(fd, unix.IPPROTO_TCP, unix.TCP_ULP, name[:])
+	return errno == 0 && size > 0
+}
+
+// maxRare bounds the sockets that are remembered; from then on all are taken for
+// such.
+const maxRare = 1 << 16
+
+// setsockopt notes that a socket has a rare option, and lets it be set.
+func (s *Supervisor) setsockopt() {
+	fd, _, errno := s.duplicate(int(int32(s.note.Args[0])))
+	if errno == 0 {
+		proto, errno := sys.GetIntNow(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+		if errno == 0 && proto == unix.IPPROTO_TCP && len(s.rare) <= maxRare {
+			if c, errno := sys.GetUint64Now(fd, unix.SOL_SOCKET, unix.SO_COOKIE); errno == 0 {
+				s.rare[c] = struct{}{}
+			}
+		}
+		sys.CloseNow(fd)
+	}
+	s.proceed()
+}
+
+func (s *Supervisor) isRare(fd int) bool {
+	if len(s.rare) == 0 {
+		return false
+	}
+	if len(s.rare) > maxRare {
 		return true
 	}
-	var size uint32
-	if errno := getsockopt(fd, unix.SOL_SOCKET, unix.SO_GET_FILTER, nil, &size); errno != 0 || size != 0 {
-		return true
-	}
-	var name [16]byte
-	size = uint32(len(name))
-	return getsockopt(fd, unix.IPPROTO_TCP, unix.TCP_ULP, unsafe.Pointer(&name), &size) == 0 && size > 0
+	c, errno := sys.GetUint64Now(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	_, rare := s.rare[c]
+	return rare || errno != 0
 }

@@ -6,13 +6,26 @@ import (
 	"fmt"
 	"net/netip"
 
+	"cleat/internal/sys"
+
 	"golang.org/x/sys/unix"
 )
 
-// routes tells which destinations lie beyond the device.
+// routes tells which destinations lie beyond the device. What it has learned holds
+// until something changes.
 type routes struct {
-	fd    int
-	index uint32
+	fd, news int
+	index    uint32
+	known    map[netip.Addr]bool
+}
+
+// maxRoutes bounds what is remembered.
+const maxRoutes = 4096
+
+// groups are the news that change routes (include/uapi/linux/rtnetlink.h).
+var groups = []int{
+	unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE,
+	unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE,
 }
 
 var native = binary.NativeEndian
@@ -23,8 +36,13 @@ const (
 	ifInfoBytes = 16
 )
 
-func newRoutes(fd int, device string) (routes, error) {
-	r := routes{fd: fd}
+func newRoutes(fd, news int, device string) (*routes, error) {
+	r := &routes{fd: fd, news: news, known: map[netip.Addr]bool{}}
+	for _, g := range groups {
+		if err := unix.SetsockoptInt(news, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g); err != nil {
+			return r, fmt.Errorf("ask for news about routes inside: %w", err)
+		}
+	}
 	body := make([]byte, ifInfoBytes)
 	body = appendAttribute(body, unix.IFLA_IFNAME, append([]byte(device), 0))
 	answer, err := r.ask(unix.RTM_GETLINK, body)
@@ -38,8 +56,33 @@ func newRoutes(fd int, device string) (routes, error) {
 	return r, nil
 }
 
+// changed forgets what was learned. What else there is to read is not of interest.
+func (r *routes) changed() {
+	clear(r.known)
+	var buf [8 << 10]byte
+	for {
+		if n, errno := sys.RecvNow(r.news, buf[:], 0); errno == unix.EAGAIN || errno == 0 && n == 0 {
+			return
+		} else if errno != 0 && errno != unix.ENOBUFS && errno != unix.EINTR {
+			return
+		}
+	}
+}
+
 // outside tells whether packets to an address leave by the device.
-func (r routes) outside(a netip.Addr) bool {
+func (r *routes) outside(a netip.Addr) bool {
+	is, ok := r.known[a]
+	if !ok {
+		if len(r.known) >= maxRoutes {
+			clear(r.known)
+		}
+		is = r.look(a)
+		r.known[a] = is
+	}
+	return is
+}
+
+func (r *routes) look(a netip.Addr) bool {
 	if a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() {
 		return false
 	}
@@ -77,7 +120,7 @@ func appendAttribute(b []byte, kind uint16, data []byte) []byte {
 }
 
 // ask sends a request and returns the body of the one message that answers it.
-func (r routes) ask(kind uint16, body []byte) ([]byte, error) {
+func (r *routes) ask(kind uint16, body []byte) ([]byte, error) {
 	msg := make([]byte, unix.SizeofNlMsghdr, 128)
 	native.PutUint32(msg[0:], uint32(unix.SizeofNlMsghdr+len(body)))
 	native.PutUint16(msg[4:], kind)

@@ -23,10 +23,10 @@ type Config struct {
 	// Fresh4 and Fresh6 are TCP sockets of the program's network namespace that
 	// nobody has changed: what they are like is not copied. Nil: none of the family.
 	Fresh4, Fresh6 *os.File
-	// Routes is a NETLINK_ROUTE socket of that namespace, and Interface the device
-	// there that leads out.
-	Routes    *os.File
-	Interface string
+	// Routes and News are NETLINK_ROUTE sockets of that namespace, and Interface the
+	// device there that leads out.
+	Routes, News *os.File
+	Interface    string
 	// Judge tells where the host's socket for a destination is to be connected to;
 	// ok is false for a connection that must take the other tiers, such as one that
 	// is refused. It is called by one goroutine and must not block.
@@ -91,9 +91,9 @@ type Supervisor struct {
 	fd   int
 	stop int // an eventfd
 
-	guest, host   uint64           // cookies of the network namespaces
-	own, ordinary map[int][]option // by family: of fresh sockets there, and of the host's
-	routes        routes
+	guest, host   uint64          // cookies of the network namespaces
+	own, ordinary map[int]options // by family: of fresh sockets there, and of the host's
+	routes        *routes
 	taken         int // a port that is nobody's to bind
 	reserved      []int
 	tasks         map[uint32]*task
@@ -102,6 +102,8 @@ type Supervisor struct {
 	lastShuffle   time.Time
 	parked        map[parkedKey]parked
 	loans         []loan
+	rare          map[uint64]struct{} // sockets, by cookie, with options of that kind
+	spare         map[spareKey]int
 	pending       atomic.Int64
 	waiting       sync.WaitGroup
 	note          sys.Notification
@@ -116,8 +118,8 @@ type Supervisor struct {
 func New(cfg Config) (*Supervisor, error) {
 	s := &Supervisor{
 		cfg: cfg, fd: int(cfg.Notifications.Fd()), stop: -1,
-		own: map[int][]option{}, ordinary: map[int][]option{},
-		tasks: map[uint32]*task{}, programs: map[int]*program{}, parked: map[parkedKey]parked{}, owed: map[uint64]unix.Errno{},
+		own: map[int]options{}, ordinary: map[int]options{}, rare: map[uint64]struct{}{},
+		tasks: map[uint32]*task{}, programs: map[int]*program{}, parked: map[parkedKey]parked{}, owed: map[uint64]unix.Errno{}, spare: map[spareKey]int{},
 	}
 	s.stats.Kept = map[string]uint64{}
 	if err := s.prepare(); err != nil {
@@ -154,7 +156,7 @@ func (s *Supervisor) prepare() error {
 	if err := s.reserve(); err != nil {
 		return err
 	}
-	if s.routes, err = newRoutes(int(s.cfg.Routes.Fd()), s.cfg.Interface); err != nil {
+	if s.routes, err = newRoutes(int(s.cfg.Routes.Fd()), int(s.cfg.News.Fd()), s.cfg.Interface); err != nil {
 		return err
 	}
 	sys.WakeHere(s.fd)
@@ -192,7 +194,10 @@ func (s *Supervisor) reserve() error {
 
 // fence leaves a socket no port to be bound to but the one that is taken.
 func (s *Supervisor) fence(fd int) error {
-	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, localPortRange, s.taken<<16|s.taken)
+	if errno := sys.SetIntNow(fd, unix.IPPROTO_IP, localPortRange, s.taken<<16|s.taken); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // Close frees what New made. It must not run any more.
@@ -227,10 +232,13 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	waitCtx, cancel := context.WithCancel(ctx)
 	defer s.end()
 	defer cancel()
+	fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}, {Fd: int32(s.stop), Events: unix.POLLIN}, {Fd: int32(s.routes.news), Events: unix.POLLIN}}
 	for {
-		fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}, {Fd: int32(s.stop), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, s.patience()); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("wait for calls: %w", err)
+		}
+		if fds[2].Revents != 0 {
+			s.routes.changed()
 		}
 		switch {
 		case fds[1].Revents != 0:
@@ -277,7 +285,10 @@ func (s *Supervisor) end() {
 	}
 	s.loans = nil
 	for _, t := range s.tasks {
-		unix.Close(t.pidfd)
+		t.close()
+	}
+	for _, fd := range s.spare {
+		sys.CloseNow(fd)
 	}
 }
 
@@ -290,6 +301,8 @@ func (s *Supervisor) handle(ctx context.Context) {
 		s.bind()
 	case unix.SYS_LISTEN:
 		s.listen()
+	case unix.SYS_SETSOCKOPT:
+		s.setsockopt()
 	default: // dup and its like
 		s.shuffles++
 		s.lastShuffle = time.Now()
@@ -348,10 +361,18 @@ func (s *Supervisor) count(n *uint64) {
 
 // cookie tells a socket's network namespace (SO_NETNS_COOKIE, Linux 5.14).
 func cookie(fd int) (uint64, error) {
-	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	c, errno := sys.GetUint64Now(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if errno != 0 {
+		return 0, errno
+	}
+	return c, nil
 }
 
 // socketCookie tells sockets apart.
 func socketCookie(fd int) (uint64, error) {
-	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	c, errno := sys.GetUint64Now(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	if errno != 0 {
+		return 0, errno
+	}
+	return c, nil
 }

@@ -19,6 +19,7 @@ type task struct {
 	tid     int
 	pidfd   int
 	program *program
+	info    map[int]int // open files by descriptor
 }
 
 // program is a process, as far as its descriptors are known.
@@ -31,7 +32,7 @@ type program struct {
 }
 
 // maxTasks bounds how many threads are remembered.
-const maxTasks = 1024
+const maxTasks = 256
 
 // pidfdThread is PIDFD_THREAD (include/uapi/linux/pidfd.h; Linux 6.9).
 const pidfdThread = unix.O_EXCL
@@ -57,7 +58,7 @@ func (s *Supervisor) task(tid uint32) (*task, error) {
 	}
 	if len(s.tasks) >= maxTasks {
 		for _, t := range s.tasks {
-			unix.Close(t.pidfd)
+			t.close()
 		}
 		clear(s.tasks)
 		clear(s.programs)
@@ -67,7 +68,7 @@ func (s *Supervisor) task(tid uint32) (*task, error) {
 		p = &program{pid: pid}
 		s.programs[pid] = p
 	}
-	t := &task{tid: int(tid), pidfd: fd, program: p}
+	t := &task{tid: int(tid), pidfd: fd, program: p, info: map[int]int{}}
 	s.tasks[tid] = t
 	return t, nil
 }
@@ -75,7 +76,7 @@ func (s *Supervisor) task(tid uint32) (*task, error) {
 // forget drops a thread that is gone; its number may be another's by now.
 func (s *Supervisor) forget(tid uint32) {
 	if t := s.tasks[tid]; t != nil {
-		unix.Close(t.pidfd)
+		t.close()
 		delete(s.tasks, tid)
 		delete(s.programs, t.program.pid)
 	}
@@ -93,15 +94,15 @@ func processOf(tid int) (int, error) {
 }
 
 // duplicate takes a duplicate of the caller's descriptor.
-func (s *Supervisor) duplicate(descriptor int) (int, *task, error) {
+func (s *Supervisor) duplicate(descriptor int) (int, *task, unix.Errno) {
 	for again := true; ; again = false {
 		t, err := s.task(s.note.TID)
 		if err != nil {
-			return -1, nil, err
+			return -1, nil, unix.ESRCH
 		}
-		fd, err := unix.PidfdGetfd(t.pidfd, descriptor, 0)
-		if !errors.Is(err, unix.ESRCH) || !again {
-			return fd, t, err
+		fd, errno := sys.GetfdNow(t.pidfd, descriptor)
+		if errno != unix.ESRCH || !again {
+			return fd, t, errno
 		}
 		s.forget(s.note.TID) // the one that had this number before
 	}
@@ -113,29 +114,58 @@ type descriptor struct {
 	inode uint64 // 0: not told
 }
 
-func (t *task) describe(fd int) (descriptor, error) {
-	var d descriptor
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", t.tid, fd))
-	if err != nil {
-		return d, err
+// describe reads what the kernel says about a descriptor. The file stays open:
+// it speaks of the number, whatever that is at the moment of reading.
+func (t *task) describe(fd int) (d descriptor, ok bool) {
+	file, open := t.info[fd]
+	if !open {
+		var err error
+		if file, err = unix.Open(fmt.Sprintf("/proc/%d/fdinfo/%d", t.tid, fd), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return d, false
+		}
+		if len(t.info) >= maxInfo {
+			t.closeInfo()
+		}
+		t.info[fd] = file
 	}
-	for line := range bytes.Lines(b) {
-		key, value, _ := bytes.Cut(line, []byte(":"))
-		text := string(bytes.TrimSpace(value))
-		switch string(key) {
-		case "flags":
-			n, err := strconv.ParseUint(text, 8, 32)
-			if err != nil {
-				return d, fmt.Errorf("read flags of descriptor: %w", err)
-			}
-			d.flags = int(n)
-		case "ino":
-			if d.inode, err = strconv.ParseUint(text, 10, 64); err != nil {
-				return d, fmt.Errorf("read inode of descriptor: %w", err)
-			}
+	var text [512]byte
+	n, errno := sys.ReadAtNow(file, text[:], 0)
+	if errno != 0 {
+		return d, false
+	}
+	flags, ok := field(text[:n], "flags:", 8)
+	if !ok {
+		return d, false
+	}
+	d.flags = int(flags)
+	d.inode, ok = field(text[:n], "ino:", 10)
+	return d, ok
+}
+
+// field is the number in a line of text that begins with a name.
+func field(text []byte, name string, base int) (uint64, bool) {
+	for line := range bytes.Lines(text) {
+		if value, ok := bytes.CutPrefix(line, []byte(name)); ok {
+			n, err := strconv.ParseUint(string(bytes.TrimSpace(value)), base, 64)
+			return n, err == nil
 		}
 	}
-	return d, nil
+	return 0, false
+}
+
+// maxInfo bounds the files that describe one thread's descriptors.
+const maxInfo = 64
+
+func (t *task) closeInfo() {
+	for _, fd := range t.info {
+		sys.CloseNow(fd)
+	}
+	clear(t.info)
+}
+
+func (t *task) close() {
+	t.closeInfo()
+	sys.CloseNow(t.pidfd)
 }
 
 // settled is how long after a call that changes what a socket is known by it has
@@ -145,7 +175,8 @@ const settled = 50 * time.Millisecond
 // entangled tells why more depends on a socket than its descriptor: a substitute
 // would be missed by an epoll instance, or by who has a duplicate. "": nothing
 // does.
-func (s *Supervisor) entangled(t *task, fd int, d descriptor) string {
+func (s *Supervisor) entangled(c socket) string {
+	t, fd, d := c.task, c.theirs, c.about
 	p := t.program
 	if p.looked.IsZero() || p.shuffles != s.shuffles || p.looked.Before(s.lastShuffle.Add(settled)) || fd <= stdio {
 		if s.look(t) != nil {
