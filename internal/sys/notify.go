@@ -47,7 +47,6 @@ const (
 	notifySend     = 0xc0182101
 	notifyIDValid  = 0x40082102
 	notifyAddfdReq = 0x40182103
-	notifySetFlags = 0x40082104
 )
 
 // NotifyRequests are the ioctl(2) requests that a supervisor makes.
@@ -59,12 +58,6 @@ var NotifyRequests = []uint32{notifyRecv, notifySend, notifyIDValid, notifyAddfd
 // such filter: EBUSY says that it has, as where one supervisor runs in another.
 func AddNotifyFilter(filter []bpf.RawInstruction) (int, error) {
 	return addFilter(filter, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
-}
-
-// WakeHere asks that who waits for notifications is woken on the processor of the
-// thread that calls, which goes to sleep then (Linux 6.6; a hint).
-func WakeHere(fd int) {
-	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifySetFlags, 1)
 }
 
 // NextNotification takes one that poll(2) has announced. ENOENT says that the

@@ -159,7 +159,6 @@ func (s *Supervisor) prepare() error {
 	if s.routes, err = newRoutes(int(s.cfg.Routes.Fd()), int(s.cfg.News.Fd()), s.cfg.Interface); err != nil {
 		return err
 	}
-	sys.WakeHere(s.fd)
 	return nil
 }
 
