@@ -98,6 +98,7 @@ type Supervisor struct {
 	reserved      []int
 	tasks         map[uint32]*task
 	programs      map[int]*program
+	anonymous     uint64 // inode of epoll instances
 	shuffles      uint64 // calls that change what sockets are known by
 	lastShuffle   time.Time
 	parked        map[parkedKey]parked
@@ -152,6 +153,9 @@ func (s *Supervisor) prepare() error {
 		if err != nil {
 			return fmt.Errorf("tell network namespaces apart: %w", err)
 		}
+	}
+	if s.anonymous, err = anonymousInode(); err != nil {
+		return fmt.Errorf("make epoll instance: %w", err)
 	}
 	if err := s.reserve(); err != nil {
 		return err

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"cleat/internal/sys"
@@ -120,7 +120,7 @@ func (t *task) describe(fd int) (d descriptor, ok bool) {
 	file, open := t.info[fd]
 	if !open {
 		var err error
-		if file, err = unix.Open(fmt.Sprintf("/proc/%d/fdinfo/%d", t.tid, fd), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		if file, err = t.openInfo(fd); err != nil {
 			return d, false
 		}
 		if len(t.info) >= maxInfo {
@@ -128,19 +128,39 @@ func (t *task) describe(fd int) (d descriptor, ok bool) {
 		}
 		t.info[fd] = file
 	}
-	var text [512]byte
+	d, err := readInfo(file)
+	return d, err == nil
+}
+
+// describeOnce is describe for a descriptor that is not asked for again.
+func (t *task) describeOnce(fd int) (descriptor, error) {
+	file, err := t.openInfo(fd)
+	if err != nil {
+		return descriptor{}, err
+	}
+	defer sys.CloseNow(file)
+	return readInfo(file)
+}
+
+func (t *task) openInfo(fd int) (int, error) {
+	return unix.Open(fmt.Sprintf("/proc/%d/fdinfo/%d", t.tid, fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+}
+
+func readInfo(file int) (d descriptor, err error) {
+	var text [512]byte // flags and inode come first
 	n, errno := sys.ReadAtNow(file, text[:], 0)
 	if errno != 0 {
-		return d, false
+		return d, errno
 	}
-	flags, ok := field(text[:n], "flags:", 8)
-	if !ok {
-		return d, false
+	flags, hasFlags := field(text[:n], "flags:", 8)
+	inode, hasInode := field(text[:n], "ino:", 10)
+	if !hasFlags || !hasInode {
+		return d, errNoInfo
 	}
-	d.flags = int(flags)
-	d.inode, ok = field(text[:n], "ino:", 10)
-	return d, ok
+	return descriptor{int(flags), inode}, nil
 }
+
+var errNoInfo = errors.New("the kernel does not tell flags and inode of a descriptor")
 
 // field is the number in a line of text that begins with a name.
 func field(text []byte, name string, base int) (uint64, bool) {
@@ -196,59 +216,67 @@ func (s *Supervisor) entangled(c socket) string {
 			return whyDuplicated
 		}
 	}
-	for _, epoll := range p.epolls {
-		in, errno := sys.InEpoll(t.tid, fd, epoll)
-		if errno != 0 { // it is none any more
-			p.looked = time.Time{}
-			continue
+	in := false
+	p.epolls = slices.DeleteFunc(p.epolls, func(epoll int) bool {
+		is, errno := sys.InEpoll(t.tid, fd, epoll)
+		in = in || is
+		if errno == unix.EBADF {
+			p.looked = time.Time{} // it was closed: there may be another one by now
 		}
-		if in {
-			return whyEpoll
-		}
+		return errno != 0
+	})
+	if in {
+		return whyEpoll
 	}
 	return ""
 }
 
-// look goes through a process's descriptors.
+// look goes through a process's descriptors, by /proc/PID/fdinfo: the files of
+// another user's process that we may look into can be listed there, and not in fd.
 func (s *Supervisor) look(t *task) error {
 	p := t.program
 	p.epolls, p.doubles = p.epolls[:0], map[uint64]bool{}
-	dir := fmt.Sprintf("/proc/%d/fd", t.tid)
-	f, err := os.Open(dir)
+	dir, err := os.Open(fmt.Sprintf("/proc/%d/fdinfo", t.tid))
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	names, err := f.Readdirnames(-1)
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
 	if err != nil {
 		return err
 	}
 	once := map[uint64]bool{}
 	for _, name := range names {
-		to, err := os.Readlink(dir + "/" + name)
+		fd, err := strconv.Atoi(name)
+		if err != nil {
+			return err
+		}
+		d, err := t.describeOnce(fd)
 		if err != nil {
 			continue // closed since
 		}
-		if to == "anon_inode:[eventpoll]" {
-			if n, err := strconv.Atoi(name); err == nil {
-				p.epolls = append(p.epolls, n)
-			}
+		if d.inode == s.anonymous {
+			p.epolls = append(p.epolls, fd) // or something else of that kind
+		} else if once[d.inode] {
+			p.doubles[d.inode] = true
 		}
-		rest, ok := strings.CutPrefix(to, "socket:[")
-		if !ok {
-			continue
-		}
-		inode, err := strconv.ParseUint(strings.TrimSuffix(rest, "]"), 10, 64)
-		if err != nil {
-			continue
-		}
-		if once[inode] {
-			p.doubles[inode] = true
-		}
-		once[inode] = true
+		once[d.inode] = true
 	}
 	p.shuffles, p.looked = s.shuffles, time.Now()
 	return nil
+}
+
+// anonymousInode is that of all epoll instances, and of other files that are
+// nowhere.
+func anonymousInode() (uint64, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	return st.Ino, err
 }
 
 // Why a connection takes another tier.
