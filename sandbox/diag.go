@@ -44,7 +44,17 @@ func listeners(fd int, proto Protocol) ([]listening, error) {
 	return all, nil
 }
 
-func dumpListeners(fd int, proto Protocol, family byte) ([]listening, error) {
+func dumpListeners(fd int, proto Protocol, family byte) (all []listening, err error) {
+	err = dumpDiag(fd, proto, family, func(data []byte) {
+		if l, ok := parseListener(proto, data); ok {
+			all = append(all, l)
+		}
+	})
+	return all, err
+}
+
+// dumpDiag shows each message about a waiting socket of a family.
+func dumpDiag(fd int, proto Protocol, family byte, show func(data []byte)) error {
 	state := uint32(1) << stateListen
 	if proto == UDP {
 		state = 1 << stateClose
@@ -56,9 +66,8 @@ func dumpListeners(fd int, proto Protocol, family byte) ([]listening, error) {
 	b[16], b[17] = family, byte(proto)
 	native.PutUint32(b[20:], state)
 	if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, err
+		return err
 	}
-	var all []listening
 	buf := make([]byte, 32<<10) // the kernel fills up to 32 KiB at a time (net/netlink/af_netlink.c)
 	for {
 		n, _, err := unix.Recvfrom(fd, buf, 0)
@@ -66,22 +75,20 @@ func dumpListeners(fd int, proto Protocol, family byte) ([]listening, error) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		msgs, err := syscall.ParseNetlinkMessage(buf[:n])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, m := range msgs {
 			switch m.Header.Type {
 			case unix.NLMSG_DONE:
-				return all, nil
+				return nil
 			case unix.NLMSG_ERROR:
-				return nil, netlinkError(m.Data)
+				return netlinkError(m.Data)
 			}
-			if l, ok := parseListener(proto, m.Data); ok {
-				all = append(all, l)
-			}
+			show(m.Data)
 		}
 	}
 }

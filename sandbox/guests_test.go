@@ -20,6 +20,13 @@ func guests() map[string]func(args []string) error {
 	return map[string]func(args []string) error{
 		"attach":           attached,
 		"dial":             dial,
+		"escape":           escape,
+		"serve-itself":     serveItself,
+		"serve-then-wait":  serveThenWait,
+		"slow-connects":    slowConnects,
+		"sockets":          sockets,
+		"use-message":      useMessage,
+		"use-pidfd":        usePidfd,
 		"echo":             echo,
 		"fds":              fds,
 		"flush-rules":      flushRules,

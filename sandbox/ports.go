@@ -100,5 +100,14 @@ func (s diagSocket) listens(fd int) bool {
 	}
 	answer := make([]byte, 4<<10)
 	n, _, err := unix.Recvfrom(fd, answer, 0) // the kernel has answered by now
-	return err != nil || n < unix.SizeofNlMsghdr || native.Uint16(answer[4:]) != unix.NLMSG_ERROR
+	if err != nil || n < unix.SizeofNlMsghdr || native.Uint16(answer[4:]) != unix.NLMSG_ERROR {
+		return true
+	}
+	// Of several that share a port the kernel may have found another one.
+	found := false
+	err = dumpDiag(fd, TCP, s.family, func(data []byte) {
+		const cookie = 44 // in struct inet_diag_msg
+		found = found || len(data) >= diagMessageBytes && native.Uint64(data[cookie:]) == s.cookie
+	})
+	return found || err != nil
 }

@@ -41,7 +41,7 @@ func (s *Supervisor) take() (c socket, ok bool) {
 	}
 	c.fd, c.task = fd, t
 	proto, errno := sys.GetIntNow(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if errno == 0 && proto == unix.IPPROTO_TCP {
+	if errno == 0 && isTCP(proto) {
 		var at sys.Address
 		if at, errno = sys.LocalAddress(fd); errno == 0 {
 			own := at.AddrPort()
@@ -61,6 +61,11 @@ func (s *Supervisor) take() (c socket, ok bool) {
 	c.blocking = c.about.flags&unix.O_NONBLOCK == 0
 	return c, true
 }
+
+// isTCP tells whether a protocol's sockets are ours to judge. In the place of an
+// MPTCP socket comes one of TCP: the slower tiers speak no MPTCP toward the
+// network either.
+func isTCP(proto int) bool { return proto == unix.IPPROTO_TCP || proto == unix.IPPROTO_MPTCP }
 
 // readAddress copies the address of a call, once. What it was a moment later does
 // not matter.

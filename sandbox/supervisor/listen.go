@@ -103,10 +103,20 @@ func (s *Supervisor) lend(c socket, backlog int) bool {
 	}
 	unix.Close(l.FD) // the program's is the only one: when it goes, the port is free
 	l.FD = -1
+	keepPort(c.fd)
 	s.loans = append(s.loans, loan{l, inside, c.fd})
 	s.count(&s.stats.Listening)
 	s.answer(s.note.ID, -1, 0)
 	return true
+}
+
+// keepPort has a socket keep its port from others, as one that listens does: not
+// shared by SO_REUSEADDR. To have listened once makes the kernel look closely
+// (inet_csk_update_fastreuse, net/ipv4/inet_connection_sock.c).
+func keepPort(fd int) {
+	_ = sys.SetIntNow(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0)
+	_ = unix.Listen(fd, 0)
+	_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 }
 
 // collect ends loans whose socket nobody has any more, and tells whether there

@@ -127,13 +127,13 @@ func copyOptions(from, to int, fresh []option, bound bool) bool {
 		}
 		value := now[:was.size]
 		size, errno := sys.GetOptionNow(from, was.level, was.name, value)
-		if errno != 0 && was.has == 0 {
+		if errno != 0 {
+			continue // MPTCP does not have it
+		}
+		if value = value[:size]; bytes.Equal(value, was.value[:was.has]) {
 			continue
 		}
-		if value = value[:size]; errno == 0 && bytes.Equal(value, was.value[:was.has]) {
-			continue
-		}
-		if errno != 0 || sys.SetOptionNow(to, was.level, was.name, value) != 0 && !was.is(unix.IPPROTO_TCP, unix.TCP_CONGESTION) {
+		if sys.SetOptionNow(to, was.level, was.name, value) != 0 && !was.is(unix.IPPROTO_TCP, unix.TCP_CONGESTION) {
 			return false
 		}
 	}
@@ -194,7 +194,7 @@ func (s *Supervisor) setsockopt() {
 	fd, _, errno := s.duplicate(int(int32(s.note.Args[0])))
 	if errno == 0 {
 		proto, errno := sys.GetIntNow(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-		if errno == 0 && proto == unix.IPPROTO_TCP && len(s.rare) <= maxRare {
+		if errno == 0 && isTCP(proto) && len(s.rare) <= maxRare {
 			if c, errno := sys.GetUint64Now(fd, unix.SOL_SOCKET, unix.SO_COOKIE); errno == 0 {
 				s.rare[c] = struct{}{}
 			}
