@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -151,8 +152,8 @@ func arguments(job experiment.Job, p wiring.Pair, s *server) []string {
 	if c.MessageBytes > 0 {
 		add("--message", strconv.Itoa(c.MessageBytes))
 	}
-	if c.Congestion != "" {
-		add("--congestion", c.Congestion)
+	if use := cmp.Or(p.Congestion, c.Congestion); use != "" {
+		add("--congestion", use)
 	}
 	if c.Transport == "mptcp" {
 		args = append(args, "--mptcp")

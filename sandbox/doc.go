@@ -40,6 +40,10 @@
 // lead to it what the host's side lets through (divert.go, and doc/adr/0006). The
 // rules belong to a netlink socket that the host's side holds, and go with it.
 //
+// For the seccomp tier the inside puts a filter on itself before it becomes the
+// command, and hands over the descriptor of its notifications, which package
+// supervisor answers (doc/adr/0007).
+//
 // Run owns all goroutines: the data path, which has a thread of its own; the
 // resolver; the rules, which look names up again; a watch on the command or the
 // namespace; and for each automatic forward one that asks the kernel once a

@@ -299,7 +299,7 @@ func sockets(args []string) error {
 	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&unspecified)), unsafe.Sizeof(unspecified))
 	fmt.Println("disconnected:", name(errno), peer(fd))
 	fmt.Println("bound late:", name(unix.Bind(fd, &unix.SockaddrInet4{Port: 4445})), "listens:", name(unix.Listen(fd, 1)))
-	fmt.Println("ports:", name(unix.SetsockoptInt(fd, unix.IPPROTO_IP, 51, 0)))
+	fmt.Println("ports:", name(unix.SetsockoptInt(fd, unix.IPPROTO_IP, 51, 0)), "routes:", name(unix.SetsockoptString(fd, unix.IPPROTO_IP, unix.IP_OPTIONS, "\x83\x07\x04\x7f\x00\x00\x01\x00")))
 
 	// One that fails, and is used again.
 	fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
@@ -331,7 +331,7 @@ options: ok 1 100000 33 3
 bound: ok ok 10.0.2.100
 disconnected: ENOTSUP 192.0.2.1
 bound late: EINVAL listens: EINVAL
-ports: ENOPROTOOPT
+ports: ENOPROTOOPT routes: ENOPROTOOPT
 refused: ECONNREFUSED then: ok 192.0.2.1
 no descriptor: EBADF no address: EFAULT`
 	if got != want {

@@ -55,7 +55,14 @@ func cleatSupervised(s *site, w *Wired) error {
 		return cleatHelper("auto").attach(s, r)
 	}
 	h.runner = func(s *site, r rootless) Runner { return &cleatRunner{s, r, h} }
-	return s.userMode(w, h)
+	if err := s.userMode(w, h); err != nil {
+		return err
+	}
+	w.Notes = append(w.Notes, "its streams use reno: others need rights over the host")
+	for i := range w.Pairs {
+		w.Pairs[i].Congestion = "reno"
+	}
+	return nil
 }
 
 // cleatRunner runs each command by the helper's own command line.

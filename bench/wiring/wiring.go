@@ -40,6 +40,8 @@ type Runner interface {
 
 // Pair is one client–server pair.
 type Pair struct {
+	// Congestion is the control that its sockets have to use; "": any.
+	Congestion     string
 	Client, Server Runner
 	Listen         netip.AddrPort // what the server binds
 	Dial           netip.AddrPort // what the client dials

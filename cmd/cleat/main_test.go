@@ -75,6 +75,8 @@ func TestScript(t *testing.T) {
 				return os.Geteuid() == 0, nil
 			case "run":
 				return canRun(), nil
+			case "supervise":
+				return canSupervise(), nil
 			case "user":
 				return canBeUser(), nil
 			case "lab":

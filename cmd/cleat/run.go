@@ -86,6 +86,9 @@ What is let through and what is not: doc/run.md tells it all.`,
   # the host's own loopback, as 192.0.2.1
   cleat run --host-loopback 192.0.2.1 -- psql -h 192.0.2.1
 
+  # as fast as the host, for a program that is trusted with its sockets
+  cleat run --tier seccomp -p 8080:8080 -- ./server
+
   # a network for a container that has none yet
   cleat run --netns "$(podman inspect -f '{{.State.Pid}}' web)"`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -123,7 +126,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.dns, "dns", nil, "`SERVER` to ask instead of the host's, ADDR or ADDR:PORT, or off")
 	flags.StringVar(&f.link, "interface", "", "`NAME` of the device inside (default cleat0)")
 	flags.StringSliceVar(&f.outbound, "outbound", nil, "`ADDR|LINK` of the host that connections leave by (default: as its routes say)")
-	flags.StringVar(&f.tier, "tier", "auto", "`HOW` TCP connections move: "+strings.Join(tiers, ", ")+"; auto is the fastest that can be had")
+	flags.StringVar(&f.tier, "tier", "auto", "`HOW` TCP connections move: "+strings.Join(tiers, ", ")+"; auto is splice where the kernel can, else tun; doc/tiers.md tells what each guarantees")
 
 	flags.StringVar(&f.pcap, "pcap", "", "capture all packets of the device to a new `FILE`")
 	flags.BoolVar(&f.stats, "stats", false, "print counters at the end, to standard error")

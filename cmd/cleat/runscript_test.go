@@ -31,5 +31,10 @@ func canRun() bool {
 	return exec.Command(filepath.Join(binDir, "cleat"), "run", "--", "true").Run() == nil
 }
 
+// canSupervise tells whether commands can be handed sockets of the host's.
+func canSupervise() bool {
+	return exec.Command(filepath.Join(binDir, "cleat"), "run", "--tier", "seccomp", "--", "true").Run() == nil
+}
+
 // canBeUser tells whether stories can be told as user 1234.
 func canBeUser() bool { return exec.Command(filepath.Join(binDir, "as-user"), "true").Run() == nil }

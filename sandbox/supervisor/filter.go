@@ -104,10 +104,12 @@ func setsockopt() []bpf.Instruction {
 	return append(all, allow)
 }
 
-// refusedOptions are another way to connect, and to be bound, by their level.
+// refusedOptions are another way to connect, to be bound, and to have packets
+// visit other addresses on their way (source routes), by their level.
 var refusedOptions = map[uint32][]uint32{
-	unix.IPPROTO_TCP: {unix.TCP_FASTOPEN_CONNECT},
-	unix.IPPROTO_IP:  {localPortRange},
+	unix.IPPROTO_TCP:  {unix.TCP_FASTOPEN_CONNECT},
+	unix.IPPROTO_IP:   {localPortRange, unix.IP_OPTIONS},
+	unix.IPPROTO_IPV6: {unix.IPV6_RTHDR, unix.IPV6_2292RTHDR, unix.IPV6_2292PKTOPTIONS},
 }
 
 // passingOptions are those that say nothing about a socket that is not connected,

@@ -31,8 +31,8 @@ type program struct {
 	doubles  map[uint64]bool // inodes of sockets with several descriptors
 }
 
-// maxTasks bounds how many threads are remembered.
-const maxTasks = 256
+// maxTasks bounds how many threads are remembered, each with descriptors of ours.
+const maxTasks = 64
 
 // pidfdThread is PIDFD_THREAD (include/uapi/linux/pidfd.h; Linux 6.9).
 const pidfdThread = unix.O_EXCL
@@ -174,7 +174,7 @@ func field(text []byte, name string, base int) (uint64, bool) {
 }
 
 // maxInfo bounds the files that describe one thread's descriptors.
-const maxInfo = 64
+const maxInfo = 8
 
 func (t *task) closeInfo() {
 	for _, fd := range t.info {
