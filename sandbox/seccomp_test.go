@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -17,9 +18,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"cleat/internal/sys"
+	"cleat/internal/sys/systest"
 	"cleat/sandbox"
 
 	"golang.org/x/sys/unix"
@@ -295,9 +296,7 @@ func sockets(args []string) error {
 	fmt.Println("bound:", name(unix.Bind(fd, &unix.SockaddrInet4{Port: 4444})), name(unix.Connect(fd, sa)), own(fd))
 
 	fd, _ = connected(0)
-	unspecified := unix.RawSockaddr{Family: unix.AF_UNSPEC}
-	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&unspecified)), unsafe.Sizeof(unspecified))
-	fmt.Println("disconnected:", name(errno), peer(fd))
+	fmt.Println("disconnected:", name(sys.Disconnect(fd)), peer(fd))
 	fmt.Println("bound late:", name(unix.Bind(fd, &unix.SockaddrInet4{Port: 4445})), "listens:", name(unix.Listen(fd, 1)))
 	fmt.Println("ports:", name(unix.SetsockoptInt(fd, unix.IPPROTO_IP, 51, 0)), "routes:", name(unix.SetsockoptString(fd, unix.IPPROTO_IP, unix.IP_OPTIONS, "\x83\x07\x04\x7f\x00\x00\x01\x00")))
 
@@ -305,17 +304,9 @@ func sockets(args []string) error {
 	fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	first := unix.Connect(fd, &unix.SockaddrInet4{Addr: sa.Addr, Port: 1})
 	fmt.Println("refused:", name(first), "then:", name(unix.Connect(fd, sa)), peer(fd))
-	fmt.Println("no descriptor:", name(unix.Connect(999, sa)), "no address:", name(badAddress(fd)))
+	fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	fmt.Println("no descriptor:", name(unix.Connect(999, sa)), "no address:", name(systest.ConnectNowhere(fd)))
 	return nil
-}
-
-func badAddress(int) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-	if err != nil {
-		return err
-	}
-	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), 1, unix.SizeofSockaddrInet4)
-	return errno
 }
 
 func TestSeccompTierSockets(t *testing.T) {
@@ -407,17 +398,7 @@ func slowConnects(args []string) error {
 	}
 	fmt.Println("in time:", name(unix.Connect(timed, sa)))
 
-	// A handler without SA_RESTART, which Go's are not: by hand.
-	type sigaction struct {
-		handler, flags, restorer uintptr
-		mask                     uint64
-	}
-	var old sigaction
-	if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGUSR1), 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0); errno != 0 {
-		return errno
-	}
-	old.flags &^= 0x10000000 // SA_RESTART
-	if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGUSR1), uintptr(unsafe.Pointer(&old)), 0, 8, 0, 0); errno != 0 {
+	if errno := systest.InterruptCalls(unix.SIGUSR1); errno != 0 {
 		return errno
 	}
 	if err := unix.Tgkill(os.Getpid(), waiting, unix.SIGUSR1); err != nil {
@@ -504,9 +485,7 @@ func escape(args []string) error {
 	}
 	switch args[0] {
 	case "io_uring":
-		var params [120]byte
-		_, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 4, uintptr(unsafe.Pointer(&params)), 0)
-		fmt.Println(name(errno))
+		fmt.Println(name(systest.SetUpIOURing()))
 	case "fast-open":
 		return escapeByFastOpen(forbidden)
 	case "i386":
@@ -545,27 +524,24 @@ func escapeByFastOpen(to *unix.SockaddrInet4) error {
 		fd, _ := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		return fd
 	}
-	raw := unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: to.Addr}
-	port := (*[2]byte)(unsafe.Pointer(&raw.Port))
-	binary.BigEndian.PutUint16(port[:], uint16(to.Port))
 	word := []byte("x")
-	iov := unix.Iovec{Base: &word[0], Len: 1}
-	type mmsghdr struct {
-		hdr unix.Msghdr
-		n   uint32
-	}
-	msg := mmsghdr{hdr: unix.Msghdr{Name: (*byte)(unsafe.Pointer(&raw)), Namelen: unix.SizeofSockaddrInet4, Iov: &iov, Iovlen: 1}}
-	_, _, one := unix.Syscall(unix.SYS_SENDMSG, uintptr(fd()), uintptr(unsafe.Pointer(&msg.hdr)), unix.MSG_FASTOPEN)
-	_, _, many := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd()), uintptr(unsafe.Pointer(&msg)), 1, unix.MSG_FASTOPEN, 0, 0)
-	fmt.Printf("sendto %s, sendmsg %s, sendmmsg %s, option %s\n", name(unix.Sendto(fd(), word, unix.MSG_FASTOPEN, to)), name(one), name(many),
-		name(unix.SetsockoptInt(fd(), unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 1)))
+	_, one := unix.SendmsgN(fd(), word, nil, to, unix.MSG_FASTOPEN)
+	fmt.Printf("sendto %s, sendmsg %s, sendmmsg %s, option %s\n", name(unix.Sendto(fd(), word, unix.MSG_FASTOPEN, to)), name(one),
+		name(systest.SendManyWithSYN(fd(), inKernelForm(to))), name(unix.SetsockoptInt(fd(), unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 1)))
 	return nil
+}
+
+// inKernelForm is a struct sockaddr_in.
+func inKernelForm(sa *unix.SockaddrInet4) []byte {
+	b := binary.NativeEndian.AppendUint16(make([]byte, 0, unix.SizeofSockaddrInet4), unix.AF_INET)
+	b = append(append(b, byte(sa.Port>>8), byte(sa.Port)), sa.Addr[:]...)
+	return b[:unix.SizeofSockaddrInet4]
 }
 
 // escapeByI386 runs programs of the other architecture that make a socket,
 // connect it and exit with the errno.
 func escapeByI386(to *unix.SockaddrInet4) error {
-	address := append([]byte{2, 0, byte(to.Port >> 8), byte(to.Port)}, append(to.Addr[:], make([]byte, 8)...)...)
+	address := inKernelForm(to)
 	direct := func(data uint32) []byte {
 		c := []byte{0x31, 0xd2, 0xb8, 0x67, 1, 0, 0, 0xbb, 2, 0, 0, 0, 0xb9, 1, 0, 0, 0, 0xcd, 0x80} // socket(2, 1, 0) is 359
 		c = append(c, 0x89, 0xc3, 0xb8, 0x6a, 1, 0, 0, 0xb9)                                         // connect is 362
@@ -681,8 +657,7 @@ func usePidfd(args []string) error {
 // redirect connects a socket that is connected to another address.
 func redirect(fd int, to string) error {
 	a := netip.MustParseAddrPort(to)
-	unspecified := unix.RawSockaddr{Family: unix.AF_UNSPEC}
-	_, _, _ = unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&unspecified)), unsafe.Sizeof(unspecified))
+	_ = sys.Disconnect(fd)
 	fmt.Println(name(unix.Connect(fd, &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())})))
 	return nil
 }
@@ -692,20 +667,15 @@ const tries = 300
 
 // changeAddress connects while another thread changes the address between two.
 func changeAddress(allowed, forbidden *unix.SockaddrInet4) {
-	raw := func(sa *unix.SockaddrInet4) (a [16]byte) {
-		a = [16]byte{2, 0, byte(sa.Port >> 8), byte(sa.Port)}
-		copy(a[4:], sa.Addr[:])
-		return a
-	}
-	one, other := raw(allowed), raw(forbidden)
-	shared := one
+	one, other := inKernelForm(allowed), inKernelForm(forbidden)
+	shared := bytes.Clone(one)
 	var stop atomic.Bool
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for !stop.Load() {
-			*(*[2]uint64)(unsafe.Pointer(&shared)) = *(*[2]uint64)(unsafe.Pointer(&other))
-			*(*[2]uint64)(unsafe.Pointer(&shared)) = *(*[2]uint64)(unsafe.Pointer(&one))
+			copy(shared, other)
+			copy(shared, one)
 		}
 	}()
 	for range tries {
@@ -713,7 +683,7 @@ func changeAddress(allowed, forbidden *unix.SockaddrInet4) {
 		if err != nil {
 			break
 		}
-		_, _, _ = unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&shared)), uintptr(len(shared)))
+		_ = sys.ConnectRaw(fd, shared)
 		unix.Close(fd)
 	}
 	stop.Store(true)
@@ -724,7 +694,10 @@ func changeAddress(allowed, forbidden *unix.SockaddrInet4) {
 // another thread puts a socket of the host's in their place, and the address
 // becomes first none, which would disconnect it, and then the forbidden one.
 func changeDescriptor(host int, forbidden *unix.SockaddrInet4) error {
-	shared := [16]byte{unix.AF_UNIX}
+	local := make([]byte, unix.SizeofSockaddrInet4)
+	binary.NativeEndian.PutUint16(local, unix.AF_UNIX)
+	none, target := make([]byte, len(local)), inKernelForm(forbidden)
+	shared := bytes.Clone(local)
 	victim, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -737,18 +710,16 @@ func changeDescriptor(host int, forbidden *unix.SockaddrInet4) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		target := [16]byte{unix.AF_INET, 0, byte(forbidden.Port >> 8), byte(forbidden.Port)}
-		copy(target[4:], forbidden.Addr[:])
 		for !stop.Load() {
 			_ = unix.Dup3(host, victim, unix.O_CLOEXEC)
-			*(*[2]uint64)(unsafe.Pointer(&shared)) = [2]uint64{}
-			*(*[2]uint64)(unsafe.Pointer(&shared)) = *(*[2]uint64)(unsafe.Pointer(&target))
+			copy(shared, none)
+			copy(shared, target)
 			_ = unix.Dup3(plain, victim, unix.O_CLOEXEC)
-			*(*[2]uint64)(unsafe.Pointer(&shared)) = [2]uint64{unix.AF_UNIX}
+			copy(shared, local)
 		}
 	}()
 	for range tries {
-		_, _, _ = unix.Syscall(unix.SYS_CONNECT, uintptr(victim), uintptr(unsafe.Pointer(&shared)), uintptr(len(shared)))
+		_ = sys.ConnectRaw(victim, shared)
 	}
 	stop.Store(true)
 	<-done

@@ -16,10 +16,11 @@
 //	          report         tables, figures, the HTML page                      → summary, catalog, cell
 //	          catalog        every network by name: data
 //	          cell           the nouns of results: cell, sample, summary
-//	        sandbox          a process in a network of its own                   → usernet, policy, dns
+//	        sandbox          a process in a network of its own                   → usernet, policy, dns, supervisor
 //	          policy         what the process may reach, by address and by name  → usernet
 //	          dns            its questions, answered by the host's resolvers
 //	          control        asking and telling the helper of a running sandbox
+//	          supervisor     hands it sockets of the host's; it is hands to the test
 //	FACES   compat           other programs' command lines, one folder each; they are brains to the test:
 //	          pasta          in the place of pasta(1)                            → getopt, journal, portspec; sandbox, sandbox/dns
 //	          slirp4netns    in the place of slirp4netns(1)                      → getopt, journal; sandbox
@@ -37,6 +38,7 @@
 //	          guesttest      a guest that follows a script, for tests
 //	FACTS   packet           header formats and checksums, no I/O
 //	        internal/sys     the only unsafe and raw system calls
+//	          systest        system calls that tests try, and programs don't make
 //	        internal/spell   the known word that an unknown one was meant to be
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may
