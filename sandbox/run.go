@@ -36,7 +36,7 @@ func (n *Network) Run(ctx context.Context) error {
 func (n *Network) start(g *group) {
 	g.run(n.opened.stack.Run)
 	if n.opened.supervisor != nil {
-		g.run(n.opened.supervisor.Run)
+		g.run(n.supervise)
 	}
 	if n.resolver != nil {
 		g.run(n.resolver.Run)

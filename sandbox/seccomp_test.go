@@ -223,6 +223,9 @@ func name(err error) string {
 	return err.Error()
 }
 
+// localPortRange is IP_LOCAL_PORT_RANGE.
+const localPortRange = 51
+
 // sockets is a guest that tries what a program may do with its sockets, and prints
 // how each goes.
 func sockets(args []string) error {
@@ -297,8 +300,10 @@ func sockets(args []string) error {
 
 	fd, _ = connected(0)
 	fmt.Println("disconnected:", name(sys.Disconnect(fd)), peer(fd))
+	ports, _ := unix.GetsockoptInt(fd, unix.IPPROTO_IP, localPortRange)
+	fmt.Println("one port for it:", ports&0xffff == ports>>16 && ports != 0)
 	fmt.Println("bound late:", name(unix.Bind(fd, &unix.SockaddrInet4{Port: 4445})), "listens:", name(unix.Listen(fd, 1)))
-	fmt.Println("ports:", name(unix.SetsockoptInt(fd, unix.IPPROTO_IP, 51, 0)), "routes:", name(unix.SetsockoptString(fd, unix.IPPROTO_IP, unix.IP_OPTIONS, "\x83\x07\x04\x7f\x00\x00\x01\x00")))
+	fmt.Println("ports:", name(unix.SetsockoptInt(fd, unix.IPPROTO_IP, localPortRange, 0)), "routes:", name(unix.SetsockoptString(fd, unix.IPPROTO_IP, unix.IP_OPTIONS, "\x83\x07\x04\x7f\x00\x00\x01\x00")))
 
 	// One that fails, and is used again.
 	fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
@@ -321,6 +326,7 @@ in an epoll instance: EINPROGRESS 1 7
 options: ok 1 100000 33 3
 bound: ok ok 10.0.2.100
 disconnected: ENOTSUP 192.0.2.1
+one port for it: true
 bound late: EINVAL listens: EINVAL
 ports: ENOPROTOOPT routes: ENOPROTOOPT
 refused: ECONNREFUSED then: ok 192.0.2.1

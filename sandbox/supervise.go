@@ -1,9 +1,11 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"os"
+	"time"
 
 	"cleat/internal/sys"
 	"cleat/sandbox/supervisor"
@@ -81,6 +83,28 @@ func (n *Network) newSupervisor() error {
 		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier auto"}
 	}
 	return nil
+}
+
+// letGo is how long the supervisor may take to end. A command that maps a file of
+// a file system of its own can have it wait for memory as long as it likes.
+const letGo = time.Second
+
+// supervise runs the supervisor, and leaves one that does not end behind.
+func (n *Network) supervise(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- n.opened.supervisor.Run(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(letGo):
+		n.cfg.Log.Warn("the seccomp tier's supervisor waits for the command's memory, and is left behind")
+		return nil
+	}
 }
 
 // reach tells where a connection of the command's is to be made to on its behalf.

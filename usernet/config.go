@@ -62,25 +62,26 @@ type Limits struct {
 
 // Stats are counters since the start.
 type Stats struct {
-	TunInPackets    uint64 `json:"tun_in_packets"`  // written to the device, toward the guest
-	TunOutPackets   uint64 `json:"tun_out_packets"` // read from it
-	TunInBytes      uint64 `json:"tun_in_bytes"`    // with headers
-	TunOutBytes     uint64 `json:"tun_out_bytes"`
-	TCPFlows        uint64 `json:"tcp_flows"`         // begun
-	Spliced         uint64 `json:"spliced"`           // those of TCP whose bytes did not cross the device
-	SplicedOutBytes uint64 `json:"spliced_out_bytes"` // their payload, from the guest
-	SplicedInBytes  uint64 `json:"spliced_in_bytes"`
-	Returned        uint64 `json:"returned"`  // their packets that came by the device all the same
-	Intruders       uint64 `json:"intruders"` // connections led to the gate that nobody let through, reset
-	UDPFlows        uint64 `json:"udp_flows"`
-	ICMPFlows       uint64 `json:"icmp_flows"`
-	Open            int    `json:"open"`        // flows now
-	Refused         uint64 `json:"refused"`     // flows that the policy refused or dropped
-	Malformed       uint64 `json:"malformed"`   // packets that parse as nothing
-	Spoofed         uint64 `json:"spoofed"`     // packets with a source that is not the guest's
-	OverLimit       uint64 `json:"over_limit"`  // flows or packets turned away by Limits
-	Retransmits     uint64 `json:"retransmits"` // segments sent to the guest again
-	Dropped         uint64 `json:"dropped"`     // packets to the guest that the device did not take
-	HandedOver      uint64 `json:"handed_over"` // packets from the guest that came to another queue than their flow's
-	Unsupported     uint64 `json:"unsupported"` // packets that can't be carried
+	TunInPackets    uint64            `json:"tun_in_packets"`  // written to the device, toward the guest
+	TunOutPackets   uint64            `json:"tun_out_packets"` // read from it
+	TunInBytes      uint64            `json:"tun_in_bytes"`    // with headers
+	TunOutBytes     uint64            `json:"tun_out_bytes"`
+	TCPFlows        uint64            `json:"tcp_flows"`         // begun
+	Spliced         uint64            `json:"spliced"`           // those of TCP whose bytes did not cross the device
+	SplicedOutBytes uint64            `json:"spliced_out_bytes"` // their payload, from the guest
+	SplicedInBytes  uint64            `json:"spliced_in_bytes"`
+	Unspliced       map[string]uint64 `json:"unspliced,omitempty"` // those of TCP that took the device where others don't, by why
+	Returned        uint64            `json:"returned"`            // their packets that came by the device all the same
+	Intruders       uint64            `json:"intruders"`           // connections led to the gate that nobody let through, reset
+	UDPFlows        uint64            `json:"udp_flows"`
+	ICMPFlows       uint64            `json:"icmp_flows"`
+	Open            int               `json:"open"`        // flows now
+	Refused         uint64            `json:"refused"`     // flows that the policy refused or dropped
+	Malformed       uint64            `json:"malformed"`   // packets that parse as nothing
+	Spoofed         uint64            `json:"spoofed"`     // packets with a source that is not the guest's
+	OverLimit       uint64            `json:"over_limit"`  // flows or packets turned away by Limits
+	Retransmits     uint64            `json:"retransmits"` // segments sent to the guest again
+	Dropped         uint64            `json:"dropped"`     // packets to the guest that the device did not take
+	HandedOver      uint64            `json:"handed_over"` // packets from the guest that came to another queue than their flow's
+	Unsupported     uint64            `json:"unsupported"` // packets that can't be carried
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"runtime"
@@ -19,20 +20,21 @@ import (
 // engine moves bytes between one queue of the device and sockets: a loop on a
 // thread of its own. What other goroutines may touch goes through call.
 type engine struct {
-	group   *group
-	cfg     Config
-	limits  Limits
-	loop    *loop
-	dev     device
-	large   *pool
-	small   *pool
-	stats   Stats
-	tcp     tcpTable
-	splices spliceTable
-	peeked  [4 << 10]byte
-	udp     udpTable
-	icmp    icmpTable
-	ctx     context.Context // while run runs
+	group     *group
+	cfg       Config
+	limits    Limits
+	loop      *loop
+	dev       device
+	large     *pool
+	small     *pool
+	stats     Stats
+	unspliced map[string]uint64 // connections that took the device, by why
+	tcp       tcpTable
+	splices   spliceTable
+	peeked    [4 << 10]byte
+	udp       udpTable
+	icmp      icmpTable
+	ctx       context.Context // while run runs
 
 	forwards map[forwardKey]*listener
 	hooks    int // under way
@@ -53,7 +55,7 @@ type engine struct {
 // newEngine makes one for a queue. Its configuration has been checked, and its
 // memory is its share.
 func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, error) {
-	s := &engine{group: g, cfg: cfg, limits: limits, forwards: map[forwardKey]*listener{}}
+	s := &engine{group: g, cfg: cfg, limits: limits, forwards: map[forwardKey]*listener{}, unspliced: map[string]uint64{}}
 	var err error
 	if s.large, err = newPool(largeBytes, limits.BufferBytes/largeBytes); err != nil {
 		return nil, err
@@ -339,9 +341,11 @@ func (s *engine) counters() Stats {
 			now.SplicedOutBytes += j.out.bytes
 			now.SplicedInBytes += j.in.bytes
 		}
+		now.Unspliced = maps.Clone(s.unspliced)
 	}
 	if s.call(read) != nil {
 		now = s.stats
+		now.Unspliced = maps.Clone(s.unspliced)
 	}
 	return now
 }

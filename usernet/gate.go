@@ -352,13 +352,13 @@ func (f *tcpFlow) throughGate() bool {
 	case g == nil, f.syn == nil:
 		return false
 	case f.s.group.flows.Load() > f.s.group.gate.most:
-		f.why = whyMany
+		f.byDevice(whyMany)
 		return false
 	case f.expectShort():
-		f.why = whyShort
+		f.byDevice(whyShort)
 		return false
 	case !f.s.group.gate.isOpen():
-		f.why = whyClosed
+		f.byDevice(whyClosed)
 		return false
 	}
 	f.state = gated
@@ -384,10 +384,17 @@ const (
 	whySocket  = "no socket inside for its client's address"
 )
 
+// byDevice notes why a connection takes the device.
+func (f *tcpFlow) byDevice(why string) {
+	f.why = why
+	f.s.unspliced[why]++
+}
+
 // notThroughGate goes on by the device.
 func (f *tcpFlow) notThroughGate() {
 	f.s.group.gate.failed()
-	f.why, f.tries = whyTimeout, 0
+	f.byDevice(whyTimeout)
+	f.tries = 0
 	f.answerSYN()
 }
 
@@ -399,11 +406,11 @@ func (f *tcpFlow) callThroughGate() bool {
 		return false
 	}
 	if f.s.group.flows.Load() > f.s.group.gate.most {
-		f.why = whyMany
+		f.byDevice(whyMany)
 		return false
 	}
 	if f.expectShort() {
-		f.why = whyShort
+		f.byDevice(whyShort)
 		return false
 	}
 	fd, met, err := g.socket()
@@ -411,12 +418,12 @@ func (f *tcpFlow) callThroughGate() bool {
 		f.s.tcp.admit(g, a)
 	}
 	if err != nil {
-		f.why = whySocket
+		f.byDevice(whySocket)
 		return false
 	}
 	if err := unix.Bind(fd, sockaddr(f.peer)); err != nil {
 		unix.Close(fd)
-		f.why = whySocket
+		f.byDevice(whySocket)
 		return false
 	}
 	to := sockaddr(f.guest)
@@ -433,7 +440,7 @@ func (f *tcpFlow) callThroughGate() bool {
 		f.splice(fd)
 	case errors.Is(err, unix.EADDRNOTAVAIL), errors.Is(err, unix.EADDRINUSE):
 		unix.Close(fd)
-		f.why = whySocket
+		f.byDevice(whySocket)
 		return false
 	default:
 		unix.Close(fd)

@@ -174,6 +174,12 @@ func (s *Stats) add(o Stats) {
 	s.Spliced += o.Spliced
 	s.SplicedOutBytes += o.SplicedOutBytes
 	s.SplicedInBytes += o.SplicedInBytes
+	for why, n := range o.Unspliced {
+		if s.Unspliced == nil {
+			s.Unspliced = map[string]uint64{}
+		}
+		s.Unspliced[why] += n
+	}
 	s.Returned += o.Returned
 	s.Intruders += o.Intruders
 	s.UDPFlows += o.UDPFlows

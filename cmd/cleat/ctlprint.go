@@ -48,10 +48,10 @@ func flowsText(w io.Writer, flows []control.Flow, now time.Time) error {
 		if f.Host.IsValid() && f.Host != f.Destination && !f.Inbound {
 			to += " via " + f.Host.String()
 		}
-		rows = append(rows, []string{f.Protocol, direction, f.Source.String(), to, f.State,
+		rows = append(rows, []string{f.Protocol, direction, f.Source.String(), to, f.State, f.Tier,
 			now.Sub(f.Started).Truncate(time.Second).String(), byteText(f.OutBytes), byteText(f.InBytes)})
 	}
-	return table(w, "PROTOCOL\tBEGAN\tFROM\tTO\tSTATE\tAGE\tOUTBOUND\tINBOUND", rows)
+	return table(w, "PROTOCOL\tBEGAN\tFROM\tTO\tSTATE\tTIER\tAGE\tOUTBOUND\tINBOUND", rows)
 }
 
 // forwardsText is `cleat ctl forward ls`.

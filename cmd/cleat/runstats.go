@@ -30,8 +30,13 @@ func statsText(s control.Stats) string {
 	if s.Substituted+s.Lent > 0 {
 		fmt.Fprintf(&b, "by sockets of the host's: %d connections, %d listeners\n", s.Substituted, s.Lent)
 	}
-	for _, why := range slices.Sorted(maps.Keys(s.Kept)) {
-		fmt.Fprintf(&b, "by sockets of the inside, as %s: %d connections\n", why, s.Kept[why])
+	for _, way := range []struct {
+		by   string
+		many map[string]uint64
+	}{{"by sockets of the inside", s.Kept}, {"by the device", s.Unspliced}} {
+		for _, why := range slices.Sorted(maps.Keys(way.many)) {
+			fmt.Fprintf(&b, "%d TCP %s: %s\n", way.many[why], way.by, why)
+		}
 	}
 	for _, c := range []struct {
 		n    uint64

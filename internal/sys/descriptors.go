@@ -16,7 +16,8 @@ func GetfdNow(pidfd, theirs int) (int, unix.Errno) {
 }
 
 // ReadMemory copies memory of a process, or of a thread's process
-// (process_vm_readv(2)); less than all is EFAULT.
+// (process_vm_readv(2)); less than all is EFAULT. It may wait: memory may be a
+// file's, and that the process's own doing.
 func ReadMemory(tid int, from uintptr, to []byte) unix.Errno {
 	if len(to) == 0 {
 		return 0
@@ -24,7 +25,7 @@ func ReadMemory(tid int, from uintptr, to []byte) unix.Errno {
 	local := unix.Iovec{Base: unsafe.SliceData(to)}
 	local.SetLen(len(to))
 	remote := unix.RemoteIovec{Base: from, Len: len(to)}
-	n, _, errno := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(tid), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+	n, _, errno := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(tid), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
 	if errno == 0 && int(n) < len(to) {
 		errno = unix.EFAULT
 	}

@@ -82,6 +82,12 @@ func ConnectRaw(fd int, address []byte) unix.Errno {
 	return errno
 }
 
+// ConnectWaiting is ConnectRaw on a socket that somebody may have made blocking.
+func ConnectWaiting(fd int, address []byte) unix.Errno {
+	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(address))), uintptr(len(address)))
+	return errno
+}
+
 // BindRaw is bind(2) likewise.
 func BindRaw(fd int, address []byte) unix.Errno {
 	_, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(address))), uintptr(len(address)))

@@ -171,6 +171,7 @@ type Stats struct {
 	Substituted     uint64            `json:"substituted"`
 	Lent            uint64            `json:"lent"`
 	Kept            map[string]uint64 `json:"kept,omitempty"`
+	Unspliced       map[string]uint64 `json:"unspliced,omitempty"`
 	Returned        uint64            `json:"returned"`
 	Intruders       uint64            `json:"intruders"`
 	UDPFlows        uint64            `json:"udp_flows"`

@@ -334,7 +334,11 @@ func (s *Supervisor) perform(ctx context.Context, c socket, raw []byte) {
 			return
 		}
 	}
-	result := sys.ConnectRaw(c.fd, raw)
+	// The flag is the program's to change meanwhile: then this waits, and whoever
+	// else of it wants a connection, until the network ends.
+	stop := context.AfterFunc(ctx, func() { _ = unix.Shutdown(c.fd, unix.SHUT_RDWR) })
+	result := sys.ConnectWaiting(c.fd, raw)
+	stop()
 	if !c.blocking {
 		s.finish(c, result)
 		return

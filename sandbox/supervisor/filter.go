@@ -33,6 +33,10 @@ func Filter() ([]bpf.RawInstruction, error) {
 	if sys.NativeArch == 0 {
 		return nil, sys.ErrSeccompArch
 	}
+	return bpf.Assemble(instructions())
+}
+
+func instructions() []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: sys.SeccompArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: sys.NativeArch, SkipTrue: uint8(len(foreign()))},
@@ -46,7 +50,7 @@ func Filter() ([]bpf.RawInstruction, error) {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: c.nr, SkipFalse: uint8(len(c.then))})
 		prog = append(prog, c.then...)
 	}
-	return bpf.Assemble(append(prog, allow))
+	return append(prog, allow)
 }
 
 // call is one that is not simply let through.

@@ -1,0 +1,86 @@
+package supervisor
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"cleat/internal/sys"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+func TestFilter(t *testing.T) {
+	if sys.NativeArch == 0 {
+		t.Skip(sys.ErrSeccompArch)
+	}
+	vm, err := bpf.NewVM(instructions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const passes, waits = unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_USER_NOTIF
+	fails := func(errno unix.Errno) int { return unix.SECCOMP_RET_ERRNO | int(errno) }
+	tests := []struct {
+		name string
+		arch uint32
+		nr   uint32
+		args []uint64
+		want int
+	}{
+		{"connect", sys.NativeArch, unix.SYS_CONNECT, nil, waits},
+		{"bind", sys.NativeArch, unix.SYS_BIND, nil, waits},
+		{"listen", sys.NativeArch, unix.SYS_LISTEN, nil, waits},
+		{"read", sys.NativeArch, unix.SYS_READ, nil, passes},
+		{"accept", sys.NativeArch, unix.SYS_ACCEPT4, nil, passes},
+		{"epoll_create1", sys.NativeArch, unix.SYS_EPOLL_CREATE1, nil, waits},
+		{"dup", sys.NativeArch, unix.SYS_DUP, []uint64{7}, waits},
+		{"dup of standard output", sys.NativeArch, unix.SYS_DUP, []uint64{1}, passes},
+		{"dup3 onto standard output", sys.NativeArch, unix.SYS_DUP3, []uint64{7, 1}, passes},
+		{"dup3", sys.NativeArch, unix.SYS_DUP3, []uint64{7, 9}, waits},
+		{"F_GETFL", sys.NativeArch, unix.SYS_FCNTL, []uint64{7, unix.F_GETFL}, passes},
+		{"F_DUPFD", sys.NativeArch, unix.SYS_FCNTL, []uint64{7, unix.F_DUPFD}, waits},
+		{"F_DUPFD_CLOEXEC", sys.NativeArch, unix.SYS_FCNTL, []uint64{7, unix.F_DUPFD_CLOEXEC}, waits},
+		{"F_DUPFD of standard input", sys.NativeArch, unix.SYS_FCNTL, []uint64{0, unix.F_DUPFD}, passes},
+		{"sendto", sys.NativeArch, unix.SYS_SENDTO, []uint64{7, 0, 0, unix.MSG_NOSIGNAL}, passes},
+		{"sendto with its SYN", sys.NativeArch, unix.SYS_SENDTO, []uint64{7, 0, 0, unix.MSG_FASTOPEN | unix.MSG_NOSIGNAL}, fails(unix.EOPNOTSUPP)},
+		{"sendto with its SYN, and high bits", sys.NativeArch, unix.SYS_SENDTO, []uint64{7, 0, 0, 1<<40 | unix.MSG_FASTOPEN}, fails(unix.EOPNOTSUPP)},
+		{"sendmsg with its SYN", sys.NativeArch, unix.SYS_SENDMSG, []uint64{7, 0, unix.MSG_FASTOPEN}, fails(unix.EOPNOTSUPP)},
+		{"sendmmsg with its SYN", sys.NativeArch, unix.SYS_SENDMMSG, []uint64{7, 0, 1, unix.MSG_FASTOPEN}, fails(unix.EOPNOTSUPP)},
+		{"a plain option", sys.NativeArch, unix.SYS_SETSOCKOPT, []uint64{7, unix.IPPROTO_TCP, unix.TCP_NODELAY}, passes},
+		{"a rare option", sys.NativeArch, unix.SYS_SETSOCKOPT, []uint64{7, unix.SOL_SOCKET, unix.SO_MARK}, waits},
+		{"the same number of another level", sys.NativeArch, unix.SYS_SETSOCKOPT, []uint64{7, unix.SOL_SOCKET, unix.TCP_FASTOPEN_CONNECT}, waits},
+		{"an option of other sockets", sys.NativeArch, unix.SYS_SETSOCKOPT, []uint64{7, unix.SOL_NETLINK, 1}, passes},
+		{"connecting when sending", sys.NativeArch, unix.SYS_SETSOCKOPT, []uint64{7, unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT}, fails(unix.ENOPROTOOPT)},
+		{"other local ports", sys.NativeArch, unix.SYS_SETSOCKOPT, []uint64{7, unix.IPPROTO_IP, localPortRange}, fails(unix.ENOPROTOOPT)},
+		{"a source route", sys.NativeArch, unix.SYS_SETSOCKOPT, []uint64{7, unix.IPPROTO_IP, unix.IP_OPTIONS}, fails(unix.ENOPROTOOPT)},
+		{"a routing header", sys.NativeArch, unix.SYS_SETSOCKOPT, []uint64{7, unix.IPPROTO_IPV6, unix.IPV6_RTHDR}, fails(unix.ENOPROTOOPT)},
+		{"io_uring", sys.NativeArch, unix.SYS_IO_URING_SETUP, nil, fails(unix.ENOSYS)},
+		{"a call of nobody's architecture", 0x12345678, unix.SYS_READ, nil, fails(unix.ENOSYS)},
+		{"an ordinary call of the other architecture", foreignArch, 4, nil, passes},
+	}
+	for _, nr := range foreignCalls {
+		tests = append(tests, tests[0])
+		c := &tests[len(tests)-1]
+		c.name, c.arch, c.nr, c.want = "a socket's call of the other architecture", foreignArch, nr, fails(unix.ENOSYS)
+	}
+	if otherABI != 0 {
+		tests = append(tests, tests[0])
+		c := &tests[len(tests)-1]
+		c.name, c.nr, c.want = "a call of the other ABI", otherABI|unix.SYS_CONNECT, fails(unix.ENOSYS)
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			data := make([]byte, sys.SeccompArgs+6*8)
+			put := func(at int, v uint32) { binary.BigEndian.PutUint32(data[at:], v) } // as the virtual machine reads
+			put(sys.SeccompNr, tt.nr)
+			put(sys.SeccompArch, tt.arch)
+			for i, v := range tt.args {
+				put(sys.SeccompArgs+8*i, uint32(v))
+				put(sys.SeccompArgs+8*i+4, uint32(v>>32))
+			}
+			if got, err := vm.Run(data); err != nil || got != tt.want {
+				t.Errorf("number %d, arguments %x: %#x, %v; want %#x", tt.nr, tt.args, got, err, tt.want)
+			}
+		})
+	}
+}
