@@ -301,7 +301,7 @@ func sockets(args []string) error {
 	fd, _ = connected(0)
 	fmt.Println("disconnected:", name(sys.Disconnect(fd)), peer(fd))
 	ports, _ := unix.GetsockoptInt(fd, unix.IPPROTO_IP, localPortRange)
-	fmt.Println("one port for it:", ports&0xffff == ports>>16 && ports != 0)
+	fmt.Println("one port for it:", uint16(ports) == uint16(ports>>16) && ports != 0)
 	fmt.Println("bound late:", name(unix.Bind(fd, &unix.SockaddrInet4{Port: 4445})), "listens:", name(unix.Listen(fd, 1)))
 	fmt.Println("ports:", name(unix.SetsockoptInt(fd, unix.IPPROTO_IP, localPortRange, 0)), "routes:", name(unix.SetsockoptString(fd, unix.IPPROTO_IP, unix.IP_OPTIONS, "\x83\x07\x04\x7f\x00\x00\x01\x00")))
 
@@ -517,10 +517,7 @@ func escape(args []string) error {
 		changeAddress(allowed, forbidden)
 		fmt.Println("done")
 	case "changing-descriptor":
-		if err := changeDescriptor(made(), forbidden); err != nil {
-			return err
-		}
-		fmt.Println("done")
+		return changeDescriptor(made(), forbidden)
 	}
 	return nil
 }
@@ -696,38 +693,66 @@ func changeAddress(allowed, forbidden *unix.SockaddrInet4) {
 	<-done
 }
 
-// changeDescriptor connects Unix sockets, which is the kernel's affair, while
-// another thread puts a socket of the host's in their place, and the address
-// becomes first none, which would disconnect it, and then the forbidden one.
+// changeDescriptor connects and binds Unix sockets, which is the kernel's affair,
+// while another thread puts a socket of the host's in their place. The address
+// becomes first none, until that has disconnected it, which Landlock does not see;
+// then a port of the host's, since it finds none by itself, and then the forbidden
+// one.
 func changeDescriptor(host int, forbidden *unix.SockaddrInet4) error {
 	local := make([]byte, unix.SizeofSockaddrInet4)
 	binary.NativeEndian.PutUint16(local, unix.AF_UNIX)
-	none, target := make([]byte, len(local)), inKernelForm(forbidden)
+	addresses := [][]byte{make([]byte, len(local)), inKernelForm(&unix.SockaddrInet4{Port: forbidden.Port ^ 1}), inKernelForm(forbidden)}
 	shared := bytes.Clone(local)
-	victim, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
+	const victim = 0 // what is put there is put there without a word to the supervisor
 	plain, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Bind(plain, &unix.SockaddrUnix{})
+	}
 	if err != nil {
 		return err
 	}
 	var stop atomic.Bool
+	var phase atomic.Int32
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for !stop.Load() {
-			_ = unix.Dup3(host, victim, unix.O_CLOEXEC)
-			copy(shared, none)
-			copy(shared, target)
-			_ = unix.Dup3(plain, victim, unix.O_CLOEXEC)
+			_ = unix.Dup3(plain, victim, 0)
 			copy(shared, local)
+			for range 1 << 14 { // about as long as the supervisor looks
+				stop.Load()
+			}
+			_ = unix.Dup3(host, victim, 0)
+			copy(shared, addresses[phase.Load()])
+			for range 1 << 12 {
+				stop.Load()
+			}
 		}
 	}()
-	for range tries {
-		_ = sys.ConnectRaw(victim, shared)
+	for begin := time.Now(); time.Since(begin) < 4*time.Second; {
+		switch phase.Load() {
+		case 0:
+			_ = sys.ConnectRaw(victim, shared)
+			if _, err := unix.Getpeername(host); errors.Is(err, unix.ENOTCONN) {
+				phase.Store(1)
+			}
+		case 1:
+			if sys.BindRaw(victim, shared) == 0 { // the other one is bound already
+				phase.Store(2)
+			}
+			_ = unix.Listen(victim, 1)
+		case 2:
+			_ = sys.ConnectRaw(victim, shared)
+		}
 	}
 	stop.Store(true)
 	<-done
+	if n, err := unix.GetsockoptInt(host, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && n != 0 {
+		fmt.Println("a socket of the host's listens")
+	}
+	if phase.Load() == 2 {
+		fmt.Println("a socket of the host's has a port of our choice")
+	}
+	fmt.Println("done")
 	return nil
 }
