@@ -112,6 +112,7 @@ func TestSeccompTierKeepsThePolicy(t *testing.T) {
 // The server of a published port has the host's own socket, and gives it back.
 func TestSeccompTierLends(t *testing.T) {
 	world(t)
+	supervised(t, sandbox.Config{}, "fds") // skips where it can't be had
 	for _, outside := range []string{outside4, outside6} {
 		t.Run(outside, func(t *testing.T) {
 			port := closedPort(t, outside)
@@ -199,6 +200,9 @@ func serveItself([]string) error {
 		return err
 	}
 	b, err := io.ReadAll(c)
+	if err != nil {
+		return err
+	}
 	fmt.Println(string(b))
 	l.Close()
 	c.Close()
@@ -231,12 +235,12 @@ const localPortRange = 51
 func sockets(args []string) error {
 	to := netip.MustParseAddrPort(args[0])
 	sa := &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
-	connected := func(flags int) (int, error) {
+	fresh := func(flags int) int {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|flags, 0)
 		if err != nil {
-			return -1, err
+			panic(err)
 		}
-		return fd, unix.Connect(fd, sa)
+		return fd
 	}
 	peer := func(fd int) string {
 		p, err := unix.Getpeername(fd)
@@ -253,21 +257,22 @@ func sockets(args []string) error {
 		return netip.AddrFrom4(p.(*unix.SockaddrInet4).Addr).String()
 	}
 
-	fd, err := connected(0)
-	fmt.Println("blocking:", name(err), "from", own(fd), "to", peer(fd), "again:", name(unix.Connect(fd, sa)))
+	fd := fresh(0)
+	fmt.Println("blocking:", name(unix.Connect(fd, sa)), "from", own(fd), "to", peer(fd), "again:", name(unix.Connect(fd, sa)))
 	flags, _ := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	closes, _ := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	fmt.Println("flags:", flags&unix.O_NONBLOCK != 0, closes&unix.FD_CLOEXEC != 0)
-	fd, err = connected(unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC)
+	fd = fresh(unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC)
+	err := unix.Connect(fd, sa)
 	flags, _ = unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	closes, _ = unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	fmt.Println("flags:", flags&unix.O_NONBLOCK != 0, closes&unix.FD_CLOEXEC != 0, name(err) == "ok" || name(err) == "EINPROGRESS")
 
-	fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	fd = fresh(0)
 	double, _ := unix.Dup(fd)
 	fmt.Println("duplicated:", name(unix.Connect(fd, sa)), peer(double) == peer(fd))
 
-	fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+	fd = fresh(unix.SOCK_NONBLOCK)
 	epoll, _ := unix.EpollCreate1(0)
 	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLIN, Fd: 7}); err != nil {
 		return err
@@ -280,7 +285,7 @@ func sockets(args []string) error {
 	n, _ := unix.EpollWait(epoll, events[:], 10000)
 	fmt.Println("in an epoll instance:", name(err), n, events[0].Fd)
 
-	fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	fd = fresh(0)
 	err = errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1), unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 50000),
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, 1000), unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, 33),
 		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3}), unix.Connect(fd, sa))
@@ -295,10 +300,13 @@ func sockets(args []string) error {
 	}
 	fmt.Println("", linger.Linger)
 
-	fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	fd = fresh(0)
 	fmt.Println("bound:", name(unix.Bind(fd, &unix.SockaddrInet4{Port: 4444})), name(unix.Connect(fd, sa)), own(fd))
 
-	fd, _ = connected(0)
+	fd = fresh(0)
+	if err := unix.Connect(fd, sa); err != nil {
+		return err
+	}
 	fmt.Println("disconnected:", name(sys.Disconnect(fd)), peer(fd))
 	ports, _ := unix.GetsockoptInt(fd, unix.IPPROTO_IP, localPortRange)
 	fmt.Println("one port for it:", uint16(ports) == uint16(ports>>16) && ports != 0)
@@ -306,10 +314,10 @@ func sockets(args []string) error {
 	fmt.Println("ports:", name(unix.SetsockoptInt(fd, unix.IPPROTO_IP, localPortRange, 0)), "routes:", name(unix.SetsockoptString(fd, unix.IPPROTO_IP, unix.IP_OPTIONS, "\x83\x07\x04\x7f\x00\x00\x01\x00")))
 
 	// One that fails, and is used again.
-	fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	fd = fresh(0)
 	first := unix.Connect(fd, &unix.SockaddrInet4{Addr: sa.Addr, Port: 1})
 	fmt.Println("refused:", name(first), "then:", name(unix.Connect(fd, sa)), peer(fd))
-	fd, _ = unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	fd = fresh(0)
 	fmt.Println("no descriptor:", name(unix.Connect(999, sa)), "no address:", name(systest.ConnectNowhere(fd)))
 	return nil
 }
