@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"net/netip"
+	"time"
 
 	"cleat/internal/sys"
 
@@ -122,6 +123,7 @@ func keepPort(fd int) {
 // collect ends loans whose socket nobody has any more, and tells whether there
 // were any.
 func (s *Supervisor) collect() bool {
+	s.collected = time.Now()
 	freed := false
 	keep := s.loans[:0]
 	for _, l := range s.loans {

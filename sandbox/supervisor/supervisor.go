@@ -103,6 +103,7 @@ type Supervisor struct {
 	lastShuffle   time.Time
 	parked        map[parkedKey]parked
 	loans         []loan
+	collected     time.Time           // when it was last looked whether loans have ended
 	rare          map[uint64]struct{} // sockets, by cookie, with options of that kind
 	spare         map[spareKey]int
 	pending       atomic.Int64
@@ -166,33 +167,99 @@ func (s *Supervisor) prepare() error {
 	return nil
 }
 
-// reserve takes a port of the host, so that no socket can be bound to it, and
-// tries what it is for.
+// reserve takes a port of the host, in both families, so that no socket can be
+// bound to it, and tries what it is for.
 func (s *Supervisor) reserve() error {
+	for range 16 { // another program may have the port in the other family
+		err := s.takePort()
+		if err == nil {
+			break
+		}
+		s.freePort()
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return fmt.Errorf("reserve a port: %w", err)
+		}
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		err := s.tryFence(family)
+		if family == unix.AF_INET6 && noFamily(err) {
+			continue
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return fmt.Errorf("keep sockets from listening: listen on a taken port: %v, want %w (it takes Linux 6.3)", err, unix.EADDRINUSE)
+		}
+	}
+	return nil
+}
+
+// takePort binds a port that is free, to all addresses.
+func (s *Supervisor) takePort() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("make socket: %w", err)
+		return err
 	}
 	s.reserved = append(s.reserved, fd)
 	if err := unix.Bind(fd, &unix.SockaddrInet4{}); err != nil {
-		return fmt.Errorf("reserve a port: %w", err)
+		return err
 	}
 	at, err := unix.Getsockname(fd)
 	if err != nil {
-		return fmt.Errorf("reserve a port: %w", err)
+		return err
 	}
 	s.taken = at.(*unix.SockaddrInet4).Port
-	if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
-		return fmt.Errorf("make socket: %w", err)
+	if fd, err = only6(); err != nil {
+		if noFamily(err) {
+			err = nil
+		}
+		return err
+	}
+	s.reserved = append(s.reserved, fd)
+	if err = unix.Bind(fd, &unix.SockaddrInet6{Port: s.taken}); noFamily(err) {
+		err = nil
+	}
+	return err
+}
+
+// only6 is a TCP socket that has nothing to do with IPv4.
+func only6() (int, error) {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// noFamily tells errors of a kernel without IPv6.
+func noFamily(err error) bool {
+	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)
+}
+
+func (s *Supervisor) freePort() {
+	for _, fd := range s.reserved {
+		unix.Close(fd)
+	}
+	s.reserved = nil
+}
+
+// tryFence listens with a socket that has but the port that is taken.
+func (s *Supervisor) tryFence(family int) error {
+	open := only6
+	if family == unix.AF_INET {
+		open = func() (int, error) { return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0) }
+	}
+	fd, err := open()
+	if err != nil {
+		return err
 	}
 	defer unix.Close(fd)
 	if err := s.fence(fd); err != nil {
-		return fmt.Errorf("keep sockets from listening: %w (it takes Linux 6.3)", err)
+		return err
 	}
-	if err := unix.Listen(fd, 1); !errors.Is(err, unix.EADDRINUSE) {
-		return fmt.Errorf("keep sockets from listening: listen on a taken port: %v, want %w", err, unix.EADDRINUSE)
-	}
-	return nil
+	return unix.Listen(fd, 1)
 }
 
 // fence leaves a socket no port to be bound to but the one that is taken.
@@ -205,12 +272,11 @@ func (s *Supervisor) fence(fd int) error {
 
 // Close frees what New made. It must not run any more.
 func (s *Supervisor) Close() {
-	for _, fd := range append(s.reserved, s.stop) {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
+	s.freePort()
+	if s.stop >= 0 {
+		unix.Close(s.stop)
 	}
-	s.reserved, s.stop = nil, -1
+	s.stop = -1
 }
 
 // Stats are the counters. It is safe for concurrent use.
@@ -274,7 +340,9 @@ func (s *Supervisor) tidy() {
 	if len(s.parked) > 0 {
 		s.unpark(time.Now().Add(-parkedFor))
 	}
-	s.collect()
+	if len(s.loans) > 0 && time.Since(s.collected) >= lookAround {
+		s.collect()
+	}
 }
 
 // end waits for those who wait, and closes everything.
