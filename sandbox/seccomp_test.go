@@ -311,6 +311,7 @@ func sockets(args []string) error {
 	ports, _ := unix.GetsockoptInt(fd, unix.IPPROTO_IP, localPortRange)
 	fmt.Println("one port for it:", uint16(ports) == uint16(ports>>16) && ports != 0)
 	fmt.Println("bound late:", name(unix.Bind(fd, &unix.SockaddrInet4{Port: 4445})), "listens:", name(unix.Listen(fd, 1)))
+	fmt.Println("on top: smc", name(unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP, "smc")), "tls", name(unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP, "tls")) != "EPERM")
 	fmt.Println("ports:", name(unix.SetsockoptInt(fd, unix.IPPROTO_IP, localPortRange, 0)), "routes:", name(unix.SetsockoptString(fd, unix.IPPROTO_IP, unix.IP_OPTIONS, "\x83\x07\x04\x7f\x00\x00\x01\x00")))
 
 	// One that fails, and is used again.
@@ -336,6 +337,7 @@ bound: ok ok 10.0.2.100
 disconnected: ENOTSUP 192.0.2.1
 one port for it: true
 bound late: EINVAL listens: EINVAL
+on top: smc EPERM tls true
 ports: ENOPROTOOPT routes: ENOPROTOOPT
 refused: ECONNREFUSED then: ok 192.0.2.1
 no descriptor: EBADF no address: EFAULT`

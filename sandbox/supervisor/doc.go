@@ -21,6 +21,7 @@
 //     is taken (IP_LOCAL_PORT_RANGE), and the filter refuses to change that.
 //   - What connects without connect(2) is refused: MSG_FASTOPEN,
 //     TCP_FASTOPEN_CONNECT, io_uring, and the calls of another architecture.
+//   - No other protocol than TLS is put on top of it (TCP_ULP): SMC would hide it.
 //   - What has packets visit other addresses is refused (IP_OPTIONS, IPV6_RTHDR).
 //   - A socket of the host's is not disconnected (connect with AF_UNSPEC).
 //

@@ -192,16 +192,46 @@ const maxRare = 1 << 16
 // setsockopt notes that a socket has a rare option, and lets it be set.
 func (s *Supervisor) setsockopt() {
 	fd, _, errno := s.duplicate(int(int32(s.note.Args[0])))
-	if errno == 0 {
-		proto, errno := sys.GetIntNow(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-		if errno == 0 && isTCP(proto) && len(s.rare) <= maxRare {
-			if c, errno := sys.GetUint64Now(fd, unix.SOL_SOCKET, unix.SO_COOKIE); errno == 0 {
-				s.rare[c] = struct{}{}
-			}
+	if errno != 0 {
+		s.proceed()
+		return
+	}
+	defer sys.CloseNow(fd)
+	proto, errno := sys.GetIntNow(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	if errno == 0 && isTCP(proto) && len(s.rare) <= maxRare {
+		if c, errno := sys.GetUint64Now(fd, unix.SOL_SOCKET, unix.SO_COOKIE); errno == 0 {
+			s.rare[c] = struct{}{}
 		}
-		sys.CloseNow(fd)
+	}
+	if int32(s.note.Args[1]) == unix.IPPROTO_TCP && int32(s.note.Args[2]) == unix.TCP_ULP {
+		s.setProtocolOnTop(fd)
+		return
 	}
 	s.proceed()
+}
+
+// tls is the one protocol that may be put on top of TCP (TCP_ULP). Another one,
+// smc, would make of a socket one that nobody takes for TCP's, and that connects
+// and binds that inside of it.
+const tls = "tls"
+
+// setProtocolOnTop carries out setsockopt(2) with TCP_ULP.
+func (s *Supervisor) setProtocolOnTop(fd int) {
+	var name [controlBytes]byte
+	size := min(uint32(s.note.Args[4]), uint32(len(name)))
+	errno := sys.ReadMemory(int(s.note.TID), uintptr(s.note.Args[3]), name[:size])
+	if !sys.NotificationLives(s.fd, s.note.ID) {
+		return
+	}
+	text, _, _ := bytes.Cut(name[:size], []byte{0})
+	switch {
+	case errno != 0:
+	case string(text) != tls:
+		errno = unix.EPERM
+	default:
+		errno = sys.SetOptionNow(fd, unix.IPPROTO_TCP, unix.TCP_ULP, text)
+	}
+	s.answer(s.note.ID, -1, errno)
 }
 
 func (s *Supervisor) isRare(fd int) bool {
