@@ -99,6 +99,9 @@ func (s *engine) lend(guest netip.AddrPort, as LoanConfig) (fd int, l *listener)
 			_ = s.reclaim(l)
 			return -1, nil
 		}
+		if at := lent.at.Addr().Unmap(); at.IsLoopback() {
+			s.controls.tune(fd, at)
+		}
 		if rest != nil && l.lent == 1 {
 			s.listenOn(l, *rest)
 		}
