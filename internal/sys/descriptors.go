@@ -47,12 +47,6 @@ func SetFlagsNow(fd, flags int) unix.Errno {
 	return errno
 }
 
-// SocketNow is socket(2).
-func SocketNow(family, kind, proto int) (int, unix.Errno) {
-	fd, _, errno := unix.RawSyscall(unix.SYS_SOCKET, uintptr(family), uintptr(kind), uintptr(proto))
-	return int(fd), errno
-}
-
 // GetOptionNow is getsockopt(2): it fills value and returns how long the option's
 // is, at most that.
 func GetOptionNow(fd, level, name int, value []byte) (int, unix.Errno) {

@@ -137,11 +137,7 @@ func (s *Supervisor) finish(c socket, result unix.Errno) {
 // substitute connects a socket of the host's in the place of the program's, and
 // answers. It tells why that can't be, with nothing done.
 func (s *Supervisor) substitute(ctx context.Context, c socket, raw []byte) string {
-	to, ok := destination(raw, c.family)
-	if !ok {
-		return whyAddress
-	}
-	host, why := s.judge(to)
+	host, why := s.judge(raw, c.family)
 	if why != "" {
 		return why
 	}
@@ -193,7 +189,11 @@ type spareKey struct {
 
 // judge tells where the host's socket is to be connected to, or why there is to
 // be none.
-func (s *Supervisor) judge(to netip.AddrPort) (netip.AddrPort, string) {
+func (s *Supervisor) judge(raw []byte, family int) (netip.AddrPort, string) {
+	to, ok := destination(raw, family)
+	if !ok {
+		return to, whyAddress
+	}
 	if at, ok := s.lent(to); ok {
 		return at, ""
 	}
@@ -310,11 +310,7 @@ func (s *Supervisor) connectAgain(ctx context.Context, c socket, raw []byte) {
 
 // substituteAgain is substitute for a socket of the host's that is not connected.
 func (s *Supervisor) substituteAgain(ctx context.Context, c socket, raw []byte) string {
-	to, ok := destination(raw, c.family)
-	if !ok {
-		return whyAddress
-	}
-	host, why := s.judge(to)
+	host, why := s.judge(raw, c.family)
 	if why != "" {
 		return why
 	}

@@ -191,8 +191,14 @@ const maxRare = 1 << 16
 
 // setsockopt notes that a socket has a rare option, and lets it be set.
 func (s *Supervisor) setsockopt() {
+	onTop := int32(s.note.Args[1]) == unix.IPPROTO_TCP && int32(s.note.Args[2]) == unix.TCP_ULP
 	fd, _, errno := s.duplicate(int(int32(s.note.Args[0])))
-	if errno != 0 {
+	switch {
+	case errno == 0:
+	case onTop: // by the time it went on, another socket might be there
+		s.answer(s.note.ID, -1, unix.EBADF)
+		return
+	default:
 		s.proceed()
 		return
 	}
@@ -203,7 +209,7 @@ func (s *Supervisor) setsockopt() {
 			s.rare[c] = struct{}{}
 		}
 	}
-	if int32(s.note.Args[1]) == unix.IPPROTO_TCP && int32(s.note.Args[2]) == unix.TCP_ULP {
+	if onTop {
 		s.setProtocolOnTop(fd)
 		return
 	}
