@@ -1,0 +1,367 @@
+package sandbox_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"cleat/internal/sys"
+	"cleat/internal/sys/systest"
+	"cleat/sandbox"
+
+	"golang.org/x/sys/unix"
+)
+
+// counted is a server of the host's loopback, which no guest may reach, and how
+// many did.
+func counted(t *testing.T) (netip.AddrPort, *atomic.Int32) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	var n atomic.Int32
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n.Add(1)
+			c.Close()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort(), &n
+}
+
+// Each way round the supervisor is tried, and leads nowhere. The forbidden
+// address is the host's loopback: inside it means the guest's own, where nobody
+// listens, so that whoever arrives has come by a socket of the host's.
+func TestSeccompTierHasNoWayRound(t *testing.T) {
+	world(t)
+	server := answerTCP(t, outside4, "hello", true)
+	for _, tt := range []struct{ how, want string }{
+		{"io_uring", "ENOSYS"},
+		{"fast-open", "sendto ENOTSUP, sendmsg ENOTSUP, sendmmsg ENOTSUP, option ENOPROTOOPT"},
+		{"i386", "connect ENOSYS, socketcall ENOSYS"},
+		{"child", "ECONNREFUSED"},
+		{"message", "EISCONN"},
+		{"pidfd", "EISCONN"},
+		{"changing-address", "done"},
+		{"changing-descriptor", "done"},
+	} {
+		t.Run(tt.how, func(t *testing.T) {
+			if tt.how == "i386" && runtime.GOARCH != "amd64" {
+				t.Skip("that is amd64's other architecture")
+			}
+			forbidden, arrived := counted(t)
+			got, _ := supervised(t, sandbox.Config{}, "escape", tt.how, server.String(), forbidden.String())
+			if tt.how == "i386" && got == "connect ENOEXEC, socketcall ENOEXEC" {
+				t.Skip("this kernel does not run i386 programs")
+			}
+			if got != tt.want {
+				t.Errorf("the guest printed %q, want %q", got, tt.want)
+			}
+			if n := arrived.Load(); n != 0 {
+				t.Errorf("%d connections arrived where none may", n)
+			}
+		})
+	}
+}
+
+// escape tries one way to reach a forbidden address.
+func escape(args []string) error {
+	inet := func(text string) *unix.SockaddrInet4 {
+		a := netip.MustParseAddrPort(text)
+		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+	}
+	allowed, forbidden := inet(args[1]), inet(args[2])
+	made := func() int {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+		if err == nil {
+			err = unix.Connect(fd, allowed)
+		}
+		if err != nil {
+			panic(err)
+		}
+		return fd
+	}
+	switch args[0] {
+	case "io_uring":
+		fmt.Println(name(systest.SetUpIOURing()))
+	case "fast-open":
+		return escapeByFastOpen(forbidden)
+	case "i386":
+		return escapeByI386(forbidden)
+	case "child":
+		cmd := exec.Command("/proc/self/exe", "tcp", args[2])
+		cmd.Env = append(os.Environ(), guestEnv+"=dial")
+		out, err := cmd.CombinedOutput()
+		fmt.Print(string(out))
+		return err
+	case "message":
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		if err := unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(made()), nil, 0); err != nil {
+			return err
+		}
+		return inChild("use-message", pair[1], args[2])
+	case "pidfd":
+		return inChild("use-pidfd", made(), args[2])
+	case "changing-address":
+		changeAddress(allowed, forbidden)
+		fmt.Println("done")
+	case "changing-descriptor":
+		return changeDescriptor(made(), forbidden)
+	}
+	return nil
+}
+
+func escapeByFastOpen(to *unix.SockaddrInet4) error {
+	fd := func() int {
+		fd, _ := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		return fd
+	}
+	word := []byte("x")
+	_, one := unix.SendmsgN(fd(), word, nil, to, unix.MSG_FASTOPEN)
+	fmt.Printf("sendto %s, sendmsg %s, sendmmsg %s, option %s\n", name(unix.Sendto(fd(), word, unix.MSG_FASTOPEN, to)), name(one),
+		name(systest.SendManyWithSYN(fd(), inKernelForm(to))), name(unix.SetsockoptInt(fd(), unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 1)))
+	return nil
+}
+
+// inKernelForm is a struct sockaddr_in.
+func inKernelForm(sa *unix.SockaddrInet4) []byte {
+	b := binary.NativeEndian.AppendUint16(make([]byte, 0, unix.SizeofSockaddrInet4), unix.AF_INET)
+	b = append(append(b, byte(sa.Port>>8), byte(sa.Port)), sa.Addr[:]...)
+	return b[:unix.SizeofSockaddrInet4]
+}
+
+// escapeByI386 runs programs of the other architecture that make a socket,
+// connect it and exit with the errno.
+func escapeByI386(to *unix.SockaddrInet4) error {
+	address := inKernelForm(to)
+	direct := func(data uint32) []byte {
+		c := []byte{0x31, 0xd2, 0xb8, 0x67, 1, 0, 0, 0xbb, 2, 0, 0, 0, 0xb9, 1, 0, 0, 0, 0xcd, 0x80} // socket(2, 1, 0) is 359
+		c = append(c, 0x89, 0xc3, 0xb8, 0x6a, 1, 0, 0, 0xb9)                                         // connect is 362
+		c = binary.LittleEndian.AppendUint32(c, data)
+		c = append(c, 0xba, 16, 0, 0, 0, 0xcd, 0x80)
+		return append(c, exitI386...)
+	}
+	call := func(data uint32) []byte { // socketcall(SYS_CONNECT, {0, address, 16})
+		c := []byte{0xb8, 102, 0, 0, 0, 0xbb, 3, 0, 0, 0, 0xb9}
+		c = binary.LittleEndian.AppendUint32(c, data+16)
+		c = append(c, 0xcd, 0x80)
+		return append(c, exitI386...)
+	}
+	dir, err := os.MkdirTemp("", "i386-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	run := func(name string, code func(uint32) []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, elf32(code, address), 0o700); err != nil {
+			return err.Error()
+		}
+		err := exec.Command(path).Run()
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.ExitCode() > 0 {
+			return unix.ErrnoName(syscall.Errno(exit.ExitCode()))
+		}
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			return unix.ErrnoName(errno)
+		}
+		return fmt.Sprint(err)
+	}
+	fmt.Printf("connect %s, socketcall %s\n", run("direct", direct), run("call", call))
+	return nil
+}
+
+// exitI386 is exit(-eax).
+var exitI386 = []byte{0xf7, 0xd8, 0x89, 0xc3, 0xb8, 1, 0, 0, 0, 0xcd, 0x80}
+
+// elf32 is a program of one segment: code, and behind it an address and the
+// arguments of a socketcall.
+func elf32(code func(data uint32) []byte, address []byte) []byte {
+	const base, headers = 0x08048000, 52 + 32
+	size := uint32(len(code(0)))
+	data := uint32(base+headers) + size
+	body := append(code(data), address...)
+	body = binary.LittleEndian.AppendUint32(body, 0) // descriptor 0 will do: nobody gets so far
+	body = binary.LittleEndian.AppendUint32(body, data)
+	body = binary.LittleEndian.AppendUint32(body, 16)
+	le := binary.LittleEndian
+	h := append([]byte{0x7f, 'E', 'L', 'F', 1, 1, 1}, make([]byte, 9)...)
+	for _, v := range []uint16{2, 3} { // an executable for i386
+		h = le.AppendUint16(h, v)
+	}
+	for _, v := range []uint32{1, base + headers, 52, 0, 0} {
+		h = le.AppendUint32(h, v)
+	}
+	for _, v := range []uint16{52, 32, 1, 0, 0, 0} {
+		h = le.AppendUint16(h, v)
+	}
+	all := uint32(headers + len(body))
+	for _, v := range []uint32{1, 0, base, base, all, all, 7, 0x1000} {
+		h = le.AppendUint32(h, v)
+	}
+	return append(h, body...)
+}
+
+// inChild hands a descriptor to a child as its third.
+func inChild(role string, fd int, forbidden string) error {
+	cmd := exec.Command("/proc/self/exe", forbidden, fmt.Sprint(fd), fmt.Sprint(os.Getpid()))
+	cmd.Env = append(os.Environ(), guestEnv+"="+role)
+	cmd.ExtraFiles = []*os.File{os.NewFile(uintptr(fd), "passed")}
+	out, err := cmd.CombinedOutput()
+	fmt.Print(string(out))
+	return err
+}
+
+func useMessage(args []string) error {
+	oob := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := unix.Recvmsg(3, make([]byte, 1), oob, 0)
+	if err != nil {
+		return err
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil {
+		return err
+	}
+	fds, err := unix.ParseUnixRights(&msgs[0])
+	if err != nil {
+		return err
+	}
+	return redirect(fds[0], args[0])
+}
+
+func usePidfd(args []string) error {
+	var theirs, parent int
+	if _, err := fmt.Sscan(args[1]+" "+args[2], &theirs, &parent); err != nil {
+		return err
+	}
+	pidfd, err := unix.PidfdOpen(parent, 0)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.PidfdGetfd(pidfd, theirs, 0)
+	if err != nil {
+		return err
+	}
+	return redirect(fd, args[0])
+}
+
+// redirect connects a socket that is connected to another address.
+func redirect(fd int, to string) error {
+	a := netip.MustParseAddrPort(to)
+	_ = sys.Disconnect(fd)
+	fmt.Println(name(unix.Connect(fd, &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())})))
+	return nil
+}
+
+// tries is how often a race is run.
+const tries = 300
+
+// changeAddress connects while another thread changes the address between two.
+func changeAddress(allowed, forbidden *unix.SockaddrInet4) {
+	one, other := inKernelForm(allowed), inKernelForm(forbidden)
+	shared := bytes.Clone(one)
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for !stop.Load() {
+			copy(shared, other)
+			copy(shared, one)
+		}
+	}()
+	for range tries {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			break
+		}
+		_ = sys.ConnectRaw(fd, shared)
+		unix.Close(fd)
+	}
+	stop.Store(true)
+	<-done
+}
+
+// changeDescriptor connects and binds Unix sockets, which is the kernel's affair,
+// while another thread puts a socket of the host's in their place. The address
+// becomes first none, until that has disconnected it, which Landlock does not see;
+// then a port of the host's, since it finds none by itself, and then the forbidden
+// one.
+func changeDescriptor(host int, forbidden *unix.SockaddrInet4) error {
+	local := make([]byte, unix.SizeofSockaddrInet4)
+	binary.NativeEndian.PutUint16(local, unix.AF_UNIX)
+	addresses := [][]byte{make([]byte, len(local)), inKernelForm(&unix.SockaddrInet4{Port: forbidden.Port ^ 1}), inKernelForm(forbidden)}
+	shared := bytes.Clone(local)
+	const victim = 0 // what is put there is put there without a word to the supervisor
+	plain, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Bind(plain, &unix.SockaddrUnix{})
+	}
+	if err != nil {
+		return err
+	}
+	var stop atomic.Bool
+	var phase atomic.Int32
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for !stop.Load() {
+			_ = unix.Dup3(plain, victim, 0)
+			copy(shared, local)
+			for range 1 << 14 { // about as long as the supervisor looks
+				stop.Load()
+			}
+			_ = unix.Dup3(host, victim, 0)
+			copy(shared, addresses[phase.Load()])
+			for range 1 << 12 {
+				stop.Load()
+			}
+		}
+	}()
+	for begin := time.Now(); time.Since(begin) < 4*time.Second; {
+		switch phase.Load() {
+		case 0:
+			_ = sys.ConnectRaw(victim, shared)
+			if _, err := unix.Getpeername(host); errors.Is(err, unix.ENOTCONN) {
+				phase.Store(1)
+			}
+		case 1:
+			if sys.BindRaw(victim, shared) == 0 { // the other one is bound already
+				phase.Store(2)
+			}
+			_ = unix.Listen(victim, 1)
+		case 2:
+			_ = sys.ConnectRaw(victim, shared)
+		}
+	}
+	stop.Store(true)
+	<-done
+	if n, err := unix.GetsockoptInt(host, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && n != 0 {
+		fmt.Println("a socket of the host's listens")
+	}
+	if phase.Load() == 2 {
+		fmt.Println("a socket of the host's has a port of our choice")
+	}
+	fmt.Println("done")
+	return nil
+}
