@@ -19,6 +19,10 @@ type skipper interface {
 // whyNotEnv carries the reason why there is no lab into the tests.
 const whyNotEnv = "CLEAT_LAB_WHY_NOT"
 
+// TestFlavour is the environment variable by which RunTests is asked for another
+// flavour than Auto.
+const TestFlavour = "CLEAT_TEST_LAB"
+
 // RunTests runs a test binary's tests inside a user lab, by running the binary
 // again in one, and returns the exit code for os.Exit:
 //
@@ -38,7 +42,7 @@ func RunTests(m tester) int {
 		}
 		return m.Run()
 	}
-	code, err := Enter(context.Background(), Config{})
+	code, err := Enter(context.Background(), Config{Flavour: Flavour(os.Getenv(TestFlavour))})
 	if err != nil {
 		os.Setenv(whyNotEnv, err.Error())
 		return m.Run()

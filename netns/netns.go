@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,6 +22,7 @@ var ErrNotFound = errors.New("no such network namespace")
 type NS struct {
 	file  *os.File
 	label string
+	enter atomic.Pointer[func() error]
 }
 
 // New makes an empty namespace whose loopback is down. The label is only for
@@ -154,12 +156,35 @@ func (n *NS) Close() error {
 // Do runs f on a thread inside n and returns f's error. f must not start
 // goroutines that expect to be inside, and must not call Do's goroutine back.
 func (n *NS) Do(f func() error) error {
-	return onOwnThread(func() error {
-		if err := unix.Setns(n.Fd(), unix.CLONE_NEWNET); err != nil {
+	inside := func(f func() error) func() error {
+		return func() error {
+			if err := unix.Setns(n.Fd(), unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("enter network namespace %s: %w", n, err)
+			}
+			return f()
+		}
+	}
+	restrict := n.enter.Load()
+	if restrict == nil {
+		return onOwnThread(inside(f))
+	}
+	return onLastThread(inside(func() error {
+		if err := (*restrict)(); err != nil {
 			return fmt.Errorf("enter network namespace %s: %w", n, err)
 		}
 		return f()
-	})
+	}))
+}
+
+// OnEnter has each Do from now on call restrict first, on its thread, which ends
+// with the Do: it may be one with fewer rights by then, and so are the processes
+// that it starts. nil: no more.
+func (n *NS) OnEnter(restrict func() error) {
+	if restrict == nil {
+		n.enter.Store(nil)
+		return
+	}
+	n.enter.Store(&restrict)
 }
 
 // Start starts cmd inside n. The child must not rely on Pdeathsig: it would be
@@ -187,6 +212,16 @@ func onOwnThread(f func() error) error {
 			runtime.UnlockOSThread()
 		}
 		done <- err
+	}()
+	return <-done
+}
+
+// onLastThread runs f on a thread that ends with it.
+func onLastThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		done <- f()
 	}()
 	return <-done
 }

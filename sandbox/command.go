@@ -39,6 +39,7 @@ func (n *Network) Wrap(cmd *exec.Cmd) error {
 	attr.AmbientCaps = union(attr.AmbientCaps, insideCaps)
 	p := n.plan(groups)
 	p.Supervise = n.cfg.Tier == TierSeccomp
+	p.Fresh = p.Supervise
 	p.Mount = p.ResolvConf != nil && !n.cfg.DNS.KeepResolvConf
 	p.Exec = cmd.Path
 	if err := n.begin(cmd, attr, roleWrap, p); err != nil {

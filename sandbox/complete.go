@@ -44,7 +44,7 @@ func (c Config) complete() (Config, error) {
 		return c, configError("NoIPv6", "true", "IPv4 or IPv6: both are off")
 	}
 	errs := []error{
-		checkName(c.Interface), c.checkMTU(), c.checkQueues(), c.checkTier(),
+		checkName(c.Interface), c.checkMTU(), c.checkQueues(), c.checkTier(), c.checkRuntimes(),
 		family{"Addr4", "Gateway4", netip.Addr.Is4, defaultAddr4, c.NoIPv4}.complete(&c.Addr4, &c.Gateway4),
 		family{"Addr6", "Gateway6", is6, defaultAddr6, c.NoIPv6}.complete(&c.Addr6, &c.Gateway6),
 	}

@@ -21,8 +21,10 @@ type Config struct {
 	Queues int
 	// Tier is how TCP connections move. TierSplice and TierSeccomp are errors where
 	// the kernel or the namespace can't, and together with Pcap, which sees packets
-	// of the device alone. TierSeccomp is for Wrap.
+	// of the device alone. TierSeccomp is for Wrap, and for Join with Runtimes.
 	Tier Tier
+	// Runtimes have containers that they start use TierSeccomp.
+	Runtimes Runtimes
 	// Addr4 and Addr6 are the guest's addresses with the length of their
 	// networks; zero: 10.0.2.100/24 and fd63:6c65:6174::100/64.
 	Addr4, Addr6 netip.Prefix

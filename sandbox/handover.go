@@ -27,7 +27,9 @@ type plan struct {
 	Replace            bool
 	Need6              bool         // it is an error that IPv6 can't be had
 	Splice             bool         // open the gate of the splice tier
-	Supervise          bool         // put the filter of the seccomp tier on the command
+	Fresh              bool         // hand over what the seccomp tier takes
+	Supervise          bool         // put its filter on the command
+	Bind               bool         // stay, and bind sockets for it
 	Sysctls            [][2]string  // path below /proc/sys and value; those that can't be set are warnings
 	Sockets            socketCounts // unbound ones to hand over
 	Diagnose           bool         // hand over a sock_diag socket

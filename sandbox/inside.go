@@ -60,7 +60,10 @@ func runInside(role string, end insideEnd) error {
 		return err
 	}
 	if role == roleJoin {
-		return i.setUp()
+		if err := i.setUp(); err != nil || !i.plan.Bind {
+			return err
+		}
+		return i.serveBinds()
 	}
 	if i.plan.Mount {
 		if err := mountResolvConf(i.plan.ResolvConf); err != nil {
@@ -172,6 +175,9 @@ func (i *Inside) setUp() error {
 		return err
 	}
 	if err := i.divert(); err != nil {
+		return err
+	}
+	if err := i.handOverFresh(); err != nil {
 		return err
 	}
 	if err := i.beSupervised(); err != nil {

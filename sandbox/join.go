@@ -30,8 +30,8 @@ type Namespace struct {
 }
 
 // Join makes the network one for a namespace that exists. It starts a helper in
-// the namespace for the duration of the set-up only, and returns when the device
-// is there. Main must call Init first thing. Run ends with the process or the
+// the namespace for the duration of the set-up only (with Config.Runtimes until
+// Run ends), and returns when the device is there. Main must call Init first thing. Run ends with the process or the
 // path that names the namespace. Errors inside are *SetupErrors.
 func (n *Network) Join(ctx context.Context, ns Namespace) error {
 	n.mu.Lock()
@@ -39,8 +39,10 @@ func (n *Network) Join(ctx context.Context, ns Namespace) error {
 	if n.state != stateNew {
 		return errors.New("join namespace: the network has one already, or was closed")
 	}
-	if err := n.unsupervised(); err != nil {
-		return err
+	if n.cfg.Runtimes.Listener == nil {
+		if err := n.unsupervised(); err != nil {
+			return err
+		}
 	}
 	n.state = stateBound
 	err := n.join(ctx, ns)
@@ -76,6 +78,7 @@ func (n *Network) join(ctx context.Context, ns Namespace) error {
 		Interface: c.Interface, MTU: c.MTU, Queues: c.Queues, Addr4: c.Addr4, Addr6: c.Addr6, Gateway4: c.Gateway4, Gateway6: c.Gateway6,
 		Configure: !c.NoConfigure, Replace: c.Replace, Need6: n.need6,
 		Sockets: n.wantedSockets(), Diagnose: len(c.AutoForward) > 0, Splice: c.splices(),
+		Fresh: c.Runtimes.Listener != nil, Bind: c.Runtimes.Listener != nil,
 	}
 	ours, theirs, err := newChannel()
 	if err != nil {
@@ -109,9 +112,16 @@ var errOurs = errors.New("it is the one that we are in ourselves")
 // joinBy runs the helper.
 func (n *Network) joinBy(ctx context.Context, j joined) error {
 	fd := int(n.theirs.Fd())
+	stays := n.cfg.Runtimes.Listener != nil
 	child := sys.JoinExec{
-		Path: self, Args: os.Args[:1], Env: append(os.Environ(), environ+"="+roleJoin+":"+strconv.Itoa(fd)),
+		// Who may look into the namespace may look at the helper's environment.
+		Path: self, Args: os.Args[:1], Env: []string{environ + "=" + roleJoin + ":" + strconv.Itoa(fd)},
 		User: j.user, Net: j.net, Keep: fd, Caps: 1 << unix.CAP_NET_ADMIN,
+	}
+	if stays {
+		for _, c := range bindCaps {
+			child.Caps |= 1 << c
+		}
 	}
 	pid, err := child.Start()
 	if err != nil {
@@ -123,6 +133,10 @@ func (n *Network) joinBy(ctx context.Context, j joined) error {
 		n.channel.close() // the helper, if it is stuck at all, is so in reading from us
 	}
 	process, err := os.FindProcess(pid)
+	if err == nil && stays && taken == nil {
+		go process.Wait() // it ends with the channel
+		return nil
+	}
 	if err == nil {
 		_, err = process.Wait()
 	}

@@ -63,6 +63,7 @@ type opened struct {
 	hostSockets *usernet.Sockets
 	supervisor  *supervisor.Supervisor // nil: there is none
 	supervised  []*os.File
+	hostOwner   namespaceID
 	gate        *usernet.Gate // nil: there is none
 	gateFDs     []*os.File
 	outward     []relay
@@ -316,6 +317,9 @@ func (n *Network) close() {
 		if fd > 0 {
 			unix.Close(fd)
 		}
+	}
+	if l := n.cfg.Runtimes.Listener; l != nil {
+		l.Close()
 	}
 	for _, f := range slices.Concat(n.opened.queues, n.opened.gateFDs, n.opened.supervised) {
 		f.Close()

@@ -93,12 +93,37 @@ func ordinaryUser(args []string) error {
 func onHost(t *testing.T, args ...string) string {
 	t.Helper()
 	lab.Need(t)
+	return hostSays(t, append([]string{lab.Self, "guest"}, args...))
+}
+
+// asRoot tells whether the test is in a lab where there are other users. If not it
+// has been run in such a one, or is skipped.
+func asRoot(t *testing.T) bool {
+	t.Helper()
+	lab.Need(t)
+	if f, _ := lab.Inside(); f != lab.User {
+		return true
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := hostSays(t, []string{"env", lab.TestFlavour + "=" + string(lab.Root), self, "-test.v", "-test.run", "^" + t.Name() + "$"})
+	if strings.Contains(out, "--- SKIP: "+t.Name()+" ") {
+		t.Skip(out)
+	}
+	return false
+}
+
+// hostSays is what a command prints on the host.
+func hostSays(t *testing.T, args []string) string {
+	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	p, err := (lab.Host{}).Start(lab.Command{Args: append([]string{lab.Self, "guest"}, args...), Stdout: w, Stderr: w})
+	p, err := (lab.Host{}).Start(lab.Command{Args: args, Stdout: w, Stderr: w})
 	w.Close()
 	if err != nil {
 		t.Fatal(err)

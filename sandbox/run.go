@@ -38,6 +38,9 @@ func (n *Network) start(g *group) {
 	if n.opened.supervisor != nil {
 		g.run(n.supervise)
 	}
+	if n.cfg.Runtimes.Listener != nil {
+		g.run(n.acceptPrograms)
+	}
 	if n.resolver != nil {
 		g.run(n.resolver.Run)
 	}

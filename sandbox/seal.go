@@ -28,6 +28,10 @@ type SealConfig struct {
 	// takes. Landlock would keep it from that, so there is none then: the process can
 	// read what its user can.
 	Supervise bool
+	// LookAnywhere lets it also look into processes of other users and with
+	// capabilities, if it may now: CAP_SYS_PTRACE is kept. Containers of root's are
+	// such.
+	LookAnywhere bool
 }
 
 // Seal is for a program that does nothing else from now on: it gives up all
@@ -50,7 +54,11 @@ func Seal(cfg SealConfig) error {
 	if err != nil {
 		return fmt.Errorf("seal process: %w", err)
 	}
-	if err := sys.DropCapabilities(); err != nil {
+	var keep uint64
+	if cfg.LookAnywhere {
+		keep = 1 << unix.CAP_SYS_PTRACE
+	}
+	if err := sys.DropCapabilities(keep); err != nil {
 		return fmt.Errorf("seal process: %w", err)
 	}
 	if !cfg.Supervise {

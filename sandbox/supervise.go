@@ -7,15 +7,12 @@ import (
 	"os"
 	"time"
 
-	"cleat/internal/sys"
 	"cleat/sandbox/supervisor"
 )
 
-// beSupervised puts the seccomp tier's filter on this thread, which is about to
-// become the command, and hands over what the host's side takes to answer it. The
-// tier was asked for by name: what is missing is an error.
-func (i *Inside) beSupervised() error {
-	if !i.plan.Supervise {
+// handOverFresh hands over what the host's side takes to supervise programs.
+func (i *Inside) handOverFresh() error {
+	if !i.plan.Fresh {
 		return nil
 	}
 	kinds := []kind{kindRoutes, kindNews}
@@ -25,10 +22,16 @@ func (i *Inside) beSupervised() error {
 	if i.plan.Addr6.IsValid() {
 		kinds = append(kinds, kindFresh6)
 	}
-	if err := i.handOverSome(kinds); err != nil {
-		return err
+	return i.handOverSome(kinds)
+}
+
+// beSupervised puts the seccomp tier's filter on this thread, which is about to
+// become the command. The tier was asked for by name: what is missing is an error.
+func (i *Inside) beSupervised() error {
+	if !i.plan.Supervise {
+		return nil
 	}
-	fd, err := supervised()
+	fd, err := supervisor.Restrict()
 	if err != nil {
 		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier auto"}
 	}
@@ -36,23 +39,12 @@ func (i *Inside) beSupervised() error {
 	return i.end.send(report{Stage: stageSockets, Files: []kind{kindNotify}}, fd)
 }
 
-func supervised() (int, error) {
-	filter, err := supervisor.Filter()
-	if err != nil {
-		return -1, err
-	}
-	if err := sys.ForbidTCP(); err != nil {
-		return -1, err
-	}
-	return sys.AddNotifyFilter(filter)
-}
-
 // unsupervised refuses the seccomp tier for what we do not start ourselves.
 func (n *Network) unsupervised() error {
 	if n.cfg.Tier != TierSeccomp {
 		return nil
 	}
-	return &SetupError{Step: "set up the seccomp tier", Err: errors.New("it is for commands that are given a network by Wrap"), Remedy: "cleat run --tier auto"}
+	return &SetupError{Step: "set up the seccomp tier", Err: errors.New("it is for commands that are given a network by Wrap, and for containers that come from an OCI runtime"), Remedy: "cleat run --tier auto"}
 }
 
 // newSupervisor takes over what came from the inside for the seccomp tier.
@@ -64,21 +56,33 @@ func (n *Network) newSupervisor() error {
 	for _, k := range []kind{kindNotify, kindRoutes, kindNews, kindFresh4, kindFresh6} {
 		for _, fd := range n.opened.sockets[k] {
 			files[k] = os.NewFile(uintptr(fd), string(k))
-			n.opened.supervised = append(n.opened.supervised, files[k])
+			if k != kindNotify { // which the supervisor takes over
+				n.opened.supervised = append(n.opened.supervised, files[k])
+			}
 		}
 		delete(n.opened.sockets, k)
 	}
-	if files[kindNotify] == nil || files[kindRoutes] == nil || files[kindNews] == nil {
+	if (files[kindNotify] == nil) != (n.cmd == nil) || files[kindRoutes] == nil || files[kindNews] == nil {
 		return errors.New("set up the seccomp tier: nothing came from inside")
 	}
 	ports, err := n.newPorts()
 	if err != nil {
 		return err
 	}
-	n.opened.supervisor, err = supervisor.New(supervisor.Config{
-		Notifications: files[kindNotify], Routes: files[kindRoutes], News: files[kindNews], Fresh4: files[kindFresh4], Fresh6: files[kindFresh6],
+	cfg := supervisor.Config{
+		Routes: files[kindRoutes], News: files[kindNews], Fresh4: files[kindFresh4], Fresh6: files[kindFresh6],
 		Interface: n.cfg.Interface, Judge: n.reach, Host: n.opened.hostSockets, Ports: ports,
-	})
+	}
+	if n.cmd == nil {
+		cfg.Bind = (&binder{channel: n.channel}).bind
+		if n.opened.hostOwner, err = hostOwner(); err != nil {
+			return err
+		}
+	}
+	n.opened.supervisor, err = supervisor.New(cfg)
+	if err == nil && n.cmd != nil {
+		err = n.opened.supervisor.Add(supervisor.Program{Notifications: files[kindNotify], KeptFromTCP: true})
+	}
 	if err != nil {
 		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier auto"}
 	}
@@ -91,6 +95,9 @@ const letGo = time.Second
 
 // supervise runs the supervisor, and leaves one that does not end behind.
 func (n *Network) supervise(ctx context.Context) error {
+	if n.cmd == nil {
+		defer context.AfterFunc(ctx, n.channel.close)() // whoever waits there need not any more
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- n.opened.supervisor.Run(ctx) }()
 	select {

@@ -17,9 +17,10 @@ const runName = "run"
 
 // runFlags are the flags of `cleat run` as they are typed.
 type runFlags struct {
-	net     string
-	netns   string
-	mapRoot bool
+	net      string
+	netns    string
+	listener string
+	mapRoot  bool
 
 	publish []string
 
@@ -108,6 +109,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.SetInterspersed(false) // what follows CMD is CMD's
 	flags.StringVar(&f.net, "net", "user", "`KIND` of network: "+strings.Join(netKinds, ", "))
 	flags.StringVar(&f.netns, "netns", "", "serve the network namespace of a process or at a path, `PID|PATH`, instead of running CMD")
+	flags.StringVar(&f.listener, "listener", "", "with --netns and --tier seccomp: take containers over from OCI runtimes at a Unix socket, `PATH`, which `cleat seccomp-profile` tells them; PATH,landlock: they have taken TCP from themselves by Landlock, and may have listeners too")
 	flags.BoolVar(&f.mapRoot, "map-root", false, "let CMD see itself as root")
 
 	flags.StringArrayVarP(&f.publish, "publish", "p", nil, "let a port of the host lead to one inside: `[IP:]HOST:PORT[/udp]`, ranges too; :PORT takes any free one; auto follows what listens inside, auto,~22 but port 22")
@@ -169,8 +171,11 @@ func (f *runFlags) checkUse(args []string) error {
 		return withHint(usagef("--tier %q: unknown tier", f.tier), didYouMean(f.tier, tiers))
 	case (f.tier == "splice" || f.tier == "seccomp") && f.pcap != "":
 		return usagef("--pcap captures what crosses the device, which --tier %s has TCP avoid: leave one of them out", f.tier)
-	case f.tier == "seccomp" && f.netns != "":
-		return withHint(usagef("--tier seccomp is for a command that cleat starts: it can't be given together with --netns"), "leave it out: --tier auto splices")
+	case f.tier == "seccomp" && f.netns != "" && f.listener == "":
+		return withHint(usagef("--tier seccomp is for a command that cleat starts: with --netns it takes a --listener"),
+			"leave it out, --tier auto splices; or add e.g. --listener $XDG_RUNTIME_DIR/seccomp.sock, and start the container with the profile that `cleat seccomp-profile --listener PATH` prints")
+	case f.listener != "" && (f.netns == "" || f.tier != "seccomp"):
+		return usagef("--listener is for containers that OCI runtimes start: give --netns and --tier seccomp with it")
 	case f.netns == "" && len(args) == 0:
 		return withHint(usagef("no command given"), "give one to run, e.g. `cleat run -- bash`, or a namespace to serve, `cleat run --netns PID`")
 	case f.netns != "" && len(args) > 0:

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -69,6 +70,12 @@ func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) err
 		defer capture.Close()
 		cfg.Pcap = capture
 	}
+	if err := f.openListener(&cfg); err != nil {
+		return err
+	}
+	if cfg.Runtimes.Listener != nil {
+		defer cfg.Runtimes.Listener.Close()
+	}
 	spareProcessor()
 	if r.net, err = sandbox.New(cfg); err != nil {
 		return libraryError(err)
@@ -86,6 +93,23 @@ func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) err
 		return r.join(ctx, ns)
 	}
 	return r.command(ctx, args)
+}
+
+// openListener opens the socket of --listener.
+func (f *runFlags) openListener(cfg *sandbox.Config) error {
+	if f.listener == "" {
+		return nil
+	}
+	path, word, given := strings.Cut(f.listener, ",")
+	if given && word != "landlock" {
+		return usagef("--listener %q: want a path, or a path and \",landlock\"", f.listener)
+	}
+	l, err := control.ListenUnix(path)
+	if err != nil {
+		return fmt.Errorf("--listener: %w", err)
+	}
+	cfg.Runtimes = sandbox.Runtimes{Listener: l, KeptFromTCP: given}
+	return nil
 }
 
 // listen opens the control socket. By default its name is our process id; where
@@ -206,7 +230,9 @@ func (r *runner) prepare(ctx context.Context, args []string, namespace string) e
 	}
 	r.target = newRunTarget(r, args, namespace)
 	r.say.ready(r.target.Info(), r.target.explicit(), r.flags)
-	if err := sandbox.Seal(sandbox.SealConfig{AllowKill: true, Supervise: r.net.Config().Tier == sandbox.TierSeccomp}); err != nil {
+	cfg := r.net.Config()
+	seal := sandbox.SealConfig{AllowKill: true, Supervise: cfg.Tier == sandbox.TierSeccomp, LookAnywhere: cfg.Runtimes.Listener != nil}
+	if err := sandbox.Seal(seal); err != nil {
 		return fmt.Errorf("give up rights before the command begins: %w", err)
 	}
 	return nil

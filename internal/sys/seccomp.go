@@ -59,14 +59,23 @@ func addFilter(filter []bpf.RawInstruction, flags uintptr) (int, error) {
 	return -1, fmt.Errorf("set seccomp filter: %w", errno)
 }
 
-// DropCapabilities gives up all capabilities of all threads, and with them the
-// ambient ones.
-func DropCapabilities() error {
+// DropCapabilities gives up all capabilities of all threads but those of a set
+// that the process has (bit n is capability n), and the ambient ones.
+func DropCapabilities(but uint64) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var none [2]unix.CapUserData
-	_, _, e := psx.Syscall3(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none)), 0)
+	var data [2]unix.CapUserData
+	if but != 0 {
+		if err := unix.Capget(&header, &data[0]); err != nil {
+			return fmt.Errorf("read capabilities: %w", err)
+		}
+	}
+	for i := range data {
+		keep := data[i].Effective & uint32(but>>(32*i))
+		data[i] = unix.CapUserData{Effective: keep, Permitted: keep}
+	}
+	_, _, e := psx.Syscall3(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data)), 0)
 	runtime.KeepAlive(&header)
-	runtime.KeepAlive(&none)
+	runtime.KeepAlive(&data)
 	if e != 0 {
 		return fmt.Errorf("drop capabilities: %w", e)
 	}

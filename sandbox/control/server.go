@@ -96,13 +96,7 @@ func Listen(name string) (*Server, error) {
 // ErrTaken or fs.ErrExist. Where the kernel can't tell a peer's network
 // namespace (CONFIG_UNIX_DIAG) it wraps errors.ErrUnsupported.
 func ListenPath(path string) (*Server, error) {
-	if err := makeRoom(path); err != nil {
-		return nil, fmt.Errorf("listen for control at %s: %w", path, err)
-	}
-	// The file must never be there with wider permissions than it will have.
-	old := unix.Umask(0o177)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	unix.Umask(old)
+	l, err := ListenUnix(path)
 	if err != nil {
 		return nil, fmt.Errorf("listen for control at %s: %w", path, err)
 	}
@@ -112,6 +106,17 @@ func ListenPath(path string) (*Server, error) {
 		return nil, fmt.Errorf("listen for control at %s: %w", path, err)
 	}
 	return s, nil
+}
+
+// ListenUnix opens a socket at path, for the user alone, as ListenPath does.
+func ListenUnix(path string) (*net.UnixListener, error) {
+	if err := makeRoom(path); err != nil {
+		return nil, err
+	}
+	// The file must never be there with wider permissions than it will have.
+	old := unix.Umask(0o177)
+	defer unix.Umask(old)
+	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 }
 
 // callWitness makes a witness and has it tell what it must know: that our own

@@ -16,8 +16,10 @@ const addressBytes = 128
 
 // socket is the program's, in a call.
 type socket struct {
-	fd       int // our duplicate
-	theirs   int // the program's descriptor
+	from     *source
+	id       uint64 // of the call
+	fd       int    // our duplicate; -1: none
+	theirs   int    // the program's descriptor
 	task     *task
 	about    descriptor
 	family   int
@@ -28,15 +30,15 @@ type socket struct {
 // take duplicates the socket that a call is about. Where ok is false the call has
 // been dealt with: it is not about a TCP socket.
 func (s *Supervisor) take() (c socket, ok bool) {
-	c.theirs = int(int32(s.note.Args[0]))
+	c.from, c.id, c.theirs = s.from, s.note.ID, int(int32(s.note.Args[0]))
 	fd, t, errno := s.duplicate(c.theirs)
 	switch errno {
 	case 0:
 	case unix.EBADF:
-		s.answer(s.note.ID, -1, unix.EBADF)
+		s.reply(unix.EBADF)
 		return c, false
 	default:
-		s.proceed() // a program that we may not look into may not connect TCP sockets either
+		s.leave(socket{fd: -1}) // a program that we may not look into has no socket of the host's either
 		return c, false
 	}
 	c.fd, c.task = fd, t
@@ -49,17 +51,28 @@ func (s *Supervisor) take() (c socket, ok bool) {
 		}
 	}
 	if errno != 0 || c.family != unix.AF_INET && c.family != unix.AF_INET6 {
-		sys.CloseNow(fd)
-		s.proceed()
+		s.leave(c)
 		return c, false
 	}
 	if c.about, ok = t.describe(c.theirs); !ok {
 		sys.CloseNow(fd)
-		s.answer(s.note.ID, -1, unix.EACCES) // nor may it be carried out by anybody
+		s.reply(unix.EACCES) // nor may it be carried out by anybody
 		return c, false
 	}
 	c.blocking = c.about.flags&unix.O_NONBLOCK == 0
 	return c, true
+}
+
+// leave is for calls that are not about a TCP socket. It owns c's.
+func (s *Supervisor) leave(c socket) {
+	if s.note.Nr == unix.SYS_BIND && !s.from.KeptFromTCP {
+		s.bindOther(c)
+		return
+	}
+	if c.fd >= 0 {
+		sys.CloseNow(c.fd)
+	}
+	s.proceed()
 }
 
 // isTCP tells whether a protocol's sockets are ours to judge. In the place of an
@@ -102,7 +115,7 @@ func (s *Supervisor) connect(ctx context.Context) {
 		return
 	}
 	raw, errno := s.readAddress()
-	if !sys.NotificationLives(s.fd, s.note.ID) {
+	if !s.lives() {
 		unix.Close(c.fd)
 		return
 	}
@@ -130,7 +143,7 @@ func (s *Supervisor) connect(ctx context.Context) {
 
 // finish answers a call and lets its socket go.
 func (s *Supervisor) finish(c socket, result unix.Errno) {
-	s.answer(s.note.ID, c.fd, result)
+	s.answer(c, result)
 	sys.CloseNow(c.fd)
 }
 
@@ -214,6 +227,8 @@ func (s *Supervisor) unfit(c socket) string {
 		return whyAsync
 	case c.bound:
 		return whyBound
+	case c.from.MayConfigureHost:
+		return whyPrivileged
 	case s.peculiar(c.fd):
 		return whyOption
 	}
@@ -256,7 +271,7 @@ func (s *Supervisor) install(ctx context.Context, c socket, fd int, result unix.
 		}
 		sys.SetFlagsNow(fd, unix.O_RDWR)
 	}
-	if sys.ReplaceDescriptor(s.fd, s.note.ID, fd, c.theirs, c.about.flags&unix.O_CLOEXEC != 0) != 0 {
+	if sys.ReplaceDescriptor(c.from.fd, c.id, fd, c.theirs, c.about.flags&unix.O_CLOEXEC != 0) != 0 {
 		if waits != nil {
 			waits.Close()
 		}
@@ -361,19 +376,11 @@ func pollable(fd int) *os.File {
 // await answers a blocking connect when the connection is there or has failed, as
 // long as the socket's SO_SNDTIMEO allows. It owns c's descriptor and waits.
 func (s *Supervisor) await(ctx context.Context, c socket, waits *os.File) {
-	id := s.note.ID
-	if waits == nil || s.pending.Add(1) > maxPending {
-		if waits != nil {
-			s.pending.Add(-1)
-			waits.Close()
-		}
-		s.answer(id, c.fd, unix.EAGAIN)
-		unix.Close(c.fd)
+	if waits == nil {
+		s.finish(c, unix.EAGAIN)
 		return
 	}
-	s.waiting.Go(func() {
-		defer s.pending.Add(-1)
-		defer unix.Close(c.fd)
+	ok := s.later(c, func() (unix.Errno, bool) {
 		stop := context.AfterFunc(ctx, func() { _ = waits.SetWriteDeadline(time.Unix(1, 0)) })
 		defer stop()
 		if tv, err := unix.GetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO); err == nil && (tv.Sec != 0 || tv.Usec != 0) {
@@ -386,12 +393,35 @@ func (s *Supervisor) await(ctx context.Context, c socket, waits *os.File) {
 		waits.Close()
 		switch {
 		case ctx.Err() != nil: // nobody is answered any more
+			return 0, false
 		case err != nil:
-			s.answer(id, c.fd, unix.EINPROGRESS)
-		default:
-			s.answer(id, c.fd, probe(c.fd))
+			return unix.EINPROGRESS, true
+		}
+		return probe(c.fd), true
+	})
+	if !ok {
+		waits.Close()
+	}
+}
+
+// later answers a call by a goroutine's result, if it has one. It owns c's
+// descriptor. Where there are too many already it answers so, and ok is false.
+func (s *Supervisor) later(c socket, result func() (unix.Errno, bool)) (ok bool) {
+	if s.pending.Add(1) > maxPending {
+		s.pending.Add(-1)
+		s.finish(c, unix.EAGAIN)
+		return false
+	}
+	c.from.users.Add(1)
+	s.waiting.Go(func() {
+		defer s.pending.Add(-1)
+		defer c.from.release()
+		defer unix.Close(c.fd)
+		if errno, has := result(); has {
+			s.answer(c, errno)
 		}
 	})
+	return true
 }
 
 // connecting tells whether a socket's handshake is under way.

@@ -1,6 +1,8 @@
 package supervisor
 
 import (
+	"slices"
+
 	"cleat/internal/sys"
 
 	"golang.org/x/net/bpf"
@@ -36,6 +38,20 @@ func Filter() ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(instructions())
 }
 
+// Restrict keeps the calling thread, and what it becomes and makes, from TCP
+// (Program.KeptFromTCP), and puts the filter on it. It returns the descriptor by
+// which its notifications come. There is no way back.
+func Restrict() (notifications int, err error) {
+	filter, err := Filter()
+	if err != nil {
+		return -1, err
+	}
+	if err := sys.ForbidTCP(); err != nil {
+		return -1, err
+	}
+	return sys.AddNotifyFilter(filter)
+}
+
 func instructions() []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: sys.SeccompArch, Size: 4},
@@ -47,48 +63,95 @@ func instructions() []bpf.Instruction {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: otherABI, SkipFalse: 1}, refuse(unix.ENOSYS))
 	}
 	for _, c := range calls() {
-		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: c.nr, SkipFalse: uint8(len(c.then))})
-		prog = append(prog, c.then...)
+		then := c.how.filter()
+		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: c.nr, SkipFalse: uint8(len(then))})
+		prog = append(prog, then...)
 	}
 	return append(prog, allow)
 }
 
 // call is one that is not simply let through.
 type call struct {
+	name string // as profiles have it
 	nr   uint32
-	then []bpf.Instruction // which always returns
+	how  treatment
+}
+
+// treatment is what becomes of a call.
+type treatment interface {
+	// filter decides, and always returns.
+	filter() []bpf.Instruction
+	// profile says the same of a call by a name. What its rules don't match must be
+	// no call of that name, since then another profile's default decides.
+	profile(name string) []profileRule
 }
 
 func calls() []call {
 	all := []call{
-		{unix.SYS_CONNECT, []bpf.Instruction{notify}},
-		{unix.SYS_BIND, []bpf.Instruction{notify}},
-		{unix.SYS_LISTEN, []bpf.Instruction{notify}},
+		{"connect", unix.SYS_CONNECT, told{}},
+		{"bind", unix.SYS_BIND, told{}},
+		{"listen", unix.SYS_LISTEN, told{}},
 		// These change what a socket is known by.
-		{unix.SYS_EPOLL_CREATE1, []bpf.Instruction{notify}},
-		{unix.SYS_DUP, unlessAtMost(0, stdio)},
-		{unix.SYS_DUP3, unlessAtMost(1, stdio)},
-		{unix.SYS_FCNTL, append([]bpf.Instruction{
-			argument(1),
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_DUPFD, SkipTrue: 2},
-			bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_DUPFD_CLOEXEC, SkipTrue: 1},
-			allow,
-		}, unlessAtMost(0, stdio)...)},
+		{"epoll_create1", unix.SYS_EPOLL_CREATE1, told{}},
+		{"dup", unix.SYS_DUP, toldBeyondStdio{0}},
+		{"dup3", unix.SYS_DUP3, toldBeyondStdio{1}},
+		{"fcntl", unix.SYS_FCNTL, toldIfDuplicating{}},
 		// Ways to connect without connect(2).
-		{unix.SYS_IO_URING_SETUP, []bpf.Instruction{refuse(unix.ENOSYS)}},
-		{unix.SYS_SENDTO, unlessFastOpen(3)},
-		{unix.SYS_SENDMSG, unlessFastOpen(2)},
-		{unix.SYS_SENDMMSG, unlessFastOpen(3)},
-		{unix.SYS_SETSOCKOPT, setsockopt()},
+		{"io_uring_setup", unix.SYS_IO_URING_SETUP, refused{unix.ENOSYS}},
+		{"sendto", unix.SYS_SENDTO, notFastOpen{3}}, // programs then connect first
+		{"sendmsg", unix.SYS_SENDMSG, notFastOpen{2}},
+		{"sendmmsg", unix.SYS_SENDMMSG, notFastOpen{3}},
+		{"setsockopt", unix.SYS_SETSOCKOPT, toldOfOptions{}},
 	}
 	return append(all, oldCalls...)
 }
 
-// setsockopt lets options through that are set often, and are read when the socket
-// is connected (plainOptions). Of another one the supervisor is told.
-func setsockopt() []bpf.Instruction {
+// shuffling are the calls that change what a socket is known by.
+var shuffling = append([]uint32{unix.SYS_EPOLL_CREATE1, unix.SYS_DUP, unix.SYS_DUP3, unix.SYS_FCNTL}, oldShuffling...)
+
+// told: the supervisor decides.
+type told struct{}
+
+func (told) filter() []bpf.Instruction { return []bpf.Instruction{notify} }
+
+// refused fails.
+type refused struct{ errno unix.Errno }
+
+func (r refused) filter() []bpf.Instruction { return []bpf.Instruction{refuse(r.errno)} }
+
+// toldBeyondStdio notifies where an argument is a descriptor beyond stdio.
+type toldBeyondStdio struct{ arg uint32 }
+
+func (t toldBeyondStdio) filter() []bpf.Instruction {
+	return []bpf.Instruction{argument(t.arg), bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: stdio, SkipFalse: 1}, notify, allow}
+}
+
+// toldIfDuplicating is for fcntl(2).
+type toldIfDuplicating struct{}
+
+func (toldIfDuplicating) filter() []bpf.Instruction {
+	return append([]bpf.Instruction{
+		argument(1),
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_DUPFD, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_DUPFD_CLOEXEC, SkipTrue: 1},
+		allow,
+	}, toldBeyondStdio{0}.filter()...)
+}
+
+// notFastOpen refuses to send with a SYN, by the argument that has the flags.
+type notFastOpen struct{ flags uint32 }
+
+func (n notFastOpen) filter() []bpf.Instruction {
+	return []bpf.Instruction{argument(n.flags), bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.MSG_FASTOPEN, SkipFalse: 1}, refuse(unix.EOPNOTSUPP), allow}
+}
+
+// toldOfOptions is for setsockopt(2). It lets options through that are set often,
+// and are read when the socket is connected (plainOptions).
+type toldOfOptions struct{}
+
+func (toldOfOptions) filter() []bpf.Instruction {
 	all := []bpf.Instruction{argument(1)}
-	for _, level := range []uint32{unix.SOL_SOCKET, unix.IPPROTO_TCP, unix.IPPROTO_IP, unix.IPPROTO_IPV6} {
+	for _, level := range levels {
 		block := []bpf.Instruction{argument(2)}
 		for _, name := range refusedOptions[level] {
 			block = append(block, bpf.JumpIf{Cond: bpf.JumpEqual, Val: name, SkipFalse: 1}, refuse(unix.ENOPROTOOPT))
@@ -108,6 +171,18 @@ func setsockopt() []bpf.Instruction {
 	return append(all, allow)
 }
 
+// treatmentOf is what toldOfOptions does with an option.
+func treatmentOf(level, name uint32) (refused, told bool) {
+	if slices.Contains(refusedOptions[level], name) {
+		return true, false
+	}
+	plain := slices.ContainsFunc(plainOptions, func(o optionName) bool { return o.is(int(level), int(name)) })
+	return false, slices.Contains(levels, level) && !plain && !slices.Contains(passingOptions[level], name)
+}
+
+// levels are those with options of TCP sockets.
+var levels = []uint32{unix.SOL_SOCKET, unix.IPPROTO_TCP, unix.IPPROTO_IP, unix.IPPROTO_IPV6}
+
 // refusedOptions are another way to connect, to be bound, and to have packets
 // visit other addresses on their way (source routes), by their level.
 var refusedOptions = map[uint32][]uint32{
@@ -125,16 +200,6 @@ var passingOptions = map[uint32][]uint32{
 
 func argument(n uint32) bpf.Instruction {
 	return bpf.LoadAbsolute{Off: sys.SeccompArgs + 8*n, Size: 4}
-}
-
-// unlessAtMost notifies where an argument is greater than most.
-func unlessAtMost(arg, most uint32) []bpf.Instruction {
-	return []bpf.Instruction{argument(arg), bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: most, SkipFalse: 1}, notify, allow}
-}
-
-// unlessFastOpen refuses to send with a SYN; programs then connect first.
-func unlessFastOpen(flags uint32) []bpf.Instruction {
-	return []bpf.Instruction{argument(flags), bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.MSG_FASTOPEN, SkipFalse: 1}, refuse(unix.EOPNOTSUPP), allow}
 }
 
 // foreign decides about calls of another architecture, whose numbers are in the

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -9,10 +8,16 @@ import (
 const otherABI = 0x40000000
 
 // oldCalls are those that newer machines no longer have.
-var oldCalls = []call{
-	{unix.SYS_EPOLL_CREATE, []bpf.Instruction{notify}},
-	{unix.SYS_DUP2, unlessAtMost(1, stdio)},
-}
+var (
+	oldCalls = []call{
+		{"epoll_create", unix.SYS_EPOLL_CREATE, told{}},
+		{"dup2", unix.SYS_DUP2, toldBeyondStdio{1}},
+	}
+	oldShuffling = []uint32{unix.SYS_EPOLL_CREATE, unix.SYS_DUP2}
+)
+
+// archName is ours as profiles have it.
+const archName = "SCMP_ARCH_X86_64"
 
 const foreignArch = unix.AUDIT_ARCH_I386
 

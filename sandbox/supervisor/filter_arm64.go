@@ -5,7 +5,12 @@ import "golang.org/x/sys/unix"
 // otherABI: there is none by the same architecture number.
 const otherABI = 0
 
-var oldCalls []call
+var (
+	oldCalls     []call
+	oldShuffling []uint32
+)
+
+const archName = "SCMP_ARCH_AARCH64"
 
 const foreignArch = unix.AUDIT_ARCH_ARM
 

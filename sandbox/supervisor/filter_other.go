@@ -5,9 +5,11 @@ package supervisor
 const (
 	otherABI    = 0
 	foreignArch = 0
+	archName    = ""
 )
 
 var (
 	oldCalls     []call
+	oldShuffling []uint32
 	foreignCalls []uint32
 )

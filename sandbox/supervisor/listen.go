@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"bytes"
 	"net/netip"
 	"time"
 
@@ -24,7 +25,7 @@ func (s *Supervisor) bind() {
 		return
 	}
 	raw, result := s.readAddress()
-	if !sys.NotificationLives(s.fd, s.note.ID) {
+	if !s.lives() {
 		unix.Close(c.fd)
 		return
 	}
@@ -41,6 +42,48 @@ func (s *Supervisor) bind() {
 	s.finish(c, result)
 }
 
+// bindOther carries out bind(2) of what is not a TCP socket. It owns c's.
+func (s *Supervisor) bindOther(c socket) {
+	raw, result := s.readAddress()
+	if !s.lives() {
+		if c.fd >= 0 {
+			unix.Close(c.fd)
+		}
+		return
+	}
+	if result == 0 && (c.fd < 0 || s.cfg.Bind == nil) {
+		result = unix.EACCES
+	}
+	var pidfd int
+	if result == 0 {
+		var err error
+		if pidfd, err = unix.FcntlInt(uintptr(c.task.pidfd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			result = unix.ENOBUFS
+		}
+	}
+	if result != 0 {
+		s.reply(result)
+		if c.fd >= 0 {
+			unix.Close(c.fd)
+		}
+		return
+	}
+	b := Binding{TID: c.task.tid, Pidfd: pidfd, Socket: c.fd, Address: bytes.Clone(raw)}
+	ok := s.later(c, func() (unix.Errno, bool) {
+		defer unix.Close(pidfd)
+		result := s.cfg.Bind(b)
+		if result == unix.EINVAL { // bound already: a signal came between, and the call is made again
+			if owed, ok := s.debt(c.fd); ok {
+				result = owed
+			}
+		}
+		return result, true
+	})
+	if !ok {
+		unix.Close(pidfd)
+	}
+}
+
 // listen carries out listen(2): on a socket of the host's where a published port
 // leads to the program's.
 func (s *Supervisor) listen() {
@@ -51,7 +94,7 @@ func (s *Supervisor) listen() {
 	backlog := int(int32(s.note.Args[1]))
 	where, err := cookie(c.fd)
 	switch {
-	case !sys.NotificationLives(s.fd, s.note.ID):
+	case !s.lives():
 		unix.Close(c.fd)
 	case err == nil && where == s.host && !listens(c.fd):
 		s.finish(c, unix.EINVAL)
@@ -74,7 +117,9 @@ func listens(fd int) bool {
 // lend gives the program a listener of the host's for its own, and answers. It
 // tells whether it did.
 func (s *Supervisor) lend(c socket, backlog int) bool {
-	if s.cfg.Ports == nil || listens(c.fd) {
+	// A listener keeps its port when it is made an ordinary socket again, and could
+	// connect by that: see proceed.
+	if s.cfg.Ports == nil || !c.from.KeptFromTCP || c.from.MayConfigureHost || listens(c.fd) {
 		return false
 	}
 	at, errno := sys.LocalAddress(c.fd)
@@ -96,7 +141,7 @@ func (s *Supervisor) lend(c socket, backlog int) bool {
 	}
 	if !s.copyAll(c.fd, l.FD, s.own[c.family], true) || s.fence(l.FD) != nil ||
 		unix.SetNonblock(l.FD, !c.blocking) != nil || unix.Listen(l.FD, backlog) != nil ||
-		sys.ReplaceDescriptor(s.fd, s.note.ID, l.FD, c.theirs, c.about.flags&unix.O_CLOEXEC != 0) != 0 {
+		sys.ReplaceDescriptor(c.from.fd, c.id, l.FD, c.theirs, c.about.flags&unix.O_CLOEXEC != 0) != 0 {
 		unix.Close(l.FD)
 		s.loans = append(s.loans, loan{Loan: l, inner: -1})
 		s.collect()
@@ -107,7 +152,7 @@ func (s *Supervisor) lend(c socket, backlog int) bool {
 	keepPort(c.fd)
 	s.loans = append(s.loans, loan{l, inside, c.fd})
 	s.count(&s.stats.Listening)
-	s.answer(s.note.ID, -1, 0)
+	s.reply(0)
 	return true
 }
 

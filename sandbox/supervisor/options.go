@@ -189,14 +189,23 @@ func (s *Supervisor) peculiar(fd int) bool {
 // such.
 const maxRare = 1 << 16
 
-// setsockopt notes that a socket has a rare option, and lets it be set.
+// setsockopt notes that a socket has a rare option, and lets it be set. A Profile
+// can't tell options apart, so that all come here.
 func (s *Supervisor) setsockopt() {
-	onTop := int32(s.note.Args[1]) == unix.IPPROTO_TCP && int32(s.note.Args[2]) == unix.TCP_ULP
+	level, name := uint32(s.note.Args[1]), uint32(s.note.Args[2])
+	if refused, told := treatmentOf(level, name); refused {
+		s.reply(unix.ENOPROTOOPT)
+		return
+	} else if !told {
+		s.proceed()
+		return
+	}
+	onTop := level == unix.IPPROTO_TCP && name == unix.TCP_ULP
 	fd, _, errno := s.duplicate(int(int32(s.note.Args[0])))
 	switch {
 	case errno == 0:
 	case onTop: // by the time it went on, another socket might be there
-		s.answer(s.note.ID, -1, unix.EBADF)
+		s.reply(unix.EBADF)
 		return
 	default:
 		s.proceed()
@@ -226,7 +235,7 @@ func (s *Supervisor) setProtocolOnTop(fd int) {
 	var name [controlBytes]byte
 	size := min(uint32(s.note.Args[4]), uint32(len(name)))
 	errno := sys.ReadMemory(int(s.note.TID), uintptr(s.note.Args[3]), name[:size])
-	if !sys.NotificationLives(s.fd, s.note.ID) {
+	if !s.lives() {
 		return
 	}
 	text, _, _ := bytes.Cut(name[:size], []byte{0})
@@ -237,7 +246,7 @@ func (s *Supervisor) setProtocolOnTop(fd int) {
 	default:
 		errno = sys.SetOptionNow(fd, unix.IPPROTO_TCP, unix.TCP_ULP, text)
 	}
-	s.answer(s.note.ID, -1, errno)
+	s.reply(errno)
 }
 
 func (s *Supervisor) isRare(fd int) bool {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,10 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says whom to supervise and by what rules.
+// Config says by what rules to supervise.
 type Config struct {
-	// Notifications is the descriptor that AddNotifyFilter returned, for Filter.
-	Notifications *os.File
 	// Fresh4 and Fresh6 are TCP sockets of the program's network namespace that
 	// nobody has changed: what they are like is not copied. Nil: none of the family.
 	Fresh4, Fresh6 *os.File
@@ -35,6 +34,33 @@ type Config struct {
 	Host Host
 	// Ports are published ones; nil: none.
 	Ports Ports
+	// Bind carries out bind(2) of sockets other than TCP's for programs that are not
+	// kept from TCP (Program.KeptFromTCP); nil: those may not bind any. Several
+	// goroutines call it.
+	Bind func(Binding) unix.Errno
+}
+
+// Binding is a call of bind(2) to be made as the caller would have made it: with
+// its credentials, root and working directory.
+type Binding struct {
+	TID     int // the thread
+	Pidfd   int // of it, or of its process; readable: the call is void
+	Socket  int // a duplicate
+	Address []byte
+}
+
+// Program is what has a filter's notifications come.
+type Program struct {
+	// Notifications is the descriptor that AddNotifyFilter or an OCI runtime got,
+	// for Filter or Profile. Add takes it over.
+	Notifications *os.File
+	// KeptFromTCP says that no thread of it can connect or bind TCP sockets
+	// (ForbidTCP). Of others no bind is ever continued, and none listens with a
+	// socket of the host's.
+	KeptFromTCP bool
+	// MayConfigureHost says that it has capabilities which reach as far as the
+	// host's network: with a socket of the host's it could change that. It gets none.
+	MayConfigureHost bool
 }
 
 // Host makes sockets of the host.
@@ -87,9 +113,9 @@ const maxPending = 4096
 
 // Supervisor carries out a program's calls. Make it with New.
 type Supervisor struct {
-	cfg  Config
-	fd   int
-	stop int // an eventfd
+	cfg   Config
+	stop  int // an eventfd
+	epoll int
 
 	guest, host   uint64          // cookies of the network namespaces
 	own, ordinary map[int]options // by family: of fresh sockets there, and of the host's
@@ -108,9 +134,11 @@ type Supervisor struct {
 	spare         map[spareKey]int
 	pending       atomic.Int64
 	waiting       sync.WaitGroup
+	from          *source // whose call it is
 	note          sys.Notification
 	address       [addressBytes]byte
 	mu            sync.Mutex
+	sources       map[int]*source       // by descriptor
 	owed          map[uint64]unix.Errno // by socket: results that nobody took
 	stats         Stats
 }
@@ -119,7 +147,7 @@ type Supervisor struct {
 // the kernel lacks. Close it, whether it ran or not.
 func New(cfg Config) (*Supervisor, error) {
 	s := &Supervisor{
-		cfg: cfg, fd: int(cfg.Notifications.Fd()), stop: -1,
+		cfg: cfg, stop: -1, epoll: -1, sources: map[int]*source{},
 		own: map[int]options{}, ordinary: map[int]options{}, rare: map[uint64]struct{}{},
 		tasks: map[uint32]*task{}, programs: map[int]*program{}, parked: map[parkedKey]parked{}, owed: map[uint64]unix.Errno{}, spare: map[spareKey]int{},
 	}
@@ -164,7 +192,10 @@ func (s *Supervisor) prepare() error {
 	if s.routes, err = newRoutes(int(s.cfg.Routes.Fd()), int(s.cfg.News.Fd()), s.cfg.Interface); err != nil {
 		return err
 	}
-	return nil
+	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("make epoll instance: %w", err)
+	}
+	return errors.Join(s.watch(s.stop), s.watch(s.routes.news))
 }
 
 // reserve takes a port of the host, in both families, so that no socket can be
@@ -270,13 +301,21 @@ func (s *Supervisor) fence(fd int) error {
 	return nil
 }
 
-// Close frees what New made. It must not run any more.
+// Close frees what New made and Add took over. It must not run any more.
 func (s *Supervisor) Close() {
 	s.freePort()
-	if s.stop >= 0 {
-		unix.Close(s.stop)
+	for _, fd := range []*int{&s.stop, &s.epoll} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+		}
+		*fd = -1
 	}
-	s.stop = -1
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, src := range s.sources {
+		src.release()
+	}
+	clear(s.sources)
 }
 
 // Stats are the counters. It is safe for concurrent use.
@@ -291,9 +330,9 @@ func (s *Supervisor) Stats() Stats {
 	return all
 }
 
-// Run answers calls until ctx ends or nobody is left who could make any (both:
-// nil). It locks a thread. When it has returned, calls that it would have
-// answered fail with ENOSYS once Notifications is closed.
+// Run answers calls until ctx ends (nil). It locks a thread. When it has
+// returned, calls that it would have answered fail with ENOSYS once the
+// Supervisor is closed.
 func (s *Supervisor) Run(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -301,23 +340,26 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	waitCtx, cancel := context.WithCancel(ctx)
 	defer s.end()
 	defer cancel()
-	fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}, {Fd: int32(s.stop), Events: unix.POLLIN}, {Fd: int32(s.routes.news), Events: unix.POLLIN}}
+	var events [16]unix.EpollEvent
 	for {
-		if _, err := unix.Poll(fds, s.patience()); err != nil && !errors.Is(err, unix.EINTR) {
+		n, err := unix.EpollWait(s.epoll, events[:], s.patience())
+		if err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("wait for calls: %w", err)
 		}
-		if fds[2].Revents != 0 {
-			s.routes.changed()
-		}
-		switch {
-		case fds[1].Revents != 0:
-			return nil
-		case fds[0].Revents&unix.POLLIN != 0:
-			if sys.NextNotification(s.fd, &s.note) == 0 {
-				s.handle(waitCtx)
+		calls := 0
+		for _, e := range events[:max(n, 0)] {
+			switch int(e.Fd) {
+			case s.stop:
+				return nil
+			case s.routes.news: // before calls that it changes something for
+				s.routes.changed()
+			default:
+				events[calls] = e
+				calls++
 			}
-		case fds[0].Revents != 0:
-			return nil // nobody is left
+		}
+		for _, e := range events[:calls] {
+			s.serve(waitCtx, int(e.Fd), e.Events)
 		}
 		s.tidy()
 	}
@@ -365,6 +407,10 @@ func (s *Supervisor) end() {
 
 // handle deals with one call.
 func (s *Supervisor) handle(ctx context.Context) {
+	if s.note.Arch != sys.NativeArch {
+		s.reply(unix.ENOSYS)
+		return
+	}
 	switch s.note.Nr {
 	case unix.SYS_CONNECT:
 		s.connect(ctx)
@@ -374,7 +420,11 @@ func (s *Supervisor) handle(ctx context.Context) {
 		s.listen()
 	case unix.SYS_SETSOCKOPT:
 		s.setsockopt()
-	default: // dup and its like
+	default:
+		if !slices.Contains(shuffling, uint32(s.note.Nr)) {
+			s.reply(unix.ENOSYS) // x32, for one
+			return
+		}
 		s.shuffles++
 		s.lastShuffle = time.Now()
 		s.proceed()
@@ -382,22 +432,31 @@ func (s *Supervisor) handle(ctx context.Context) {
 }
 
 // proceed lets the kernel carry the call out, which is not about a TCP socket; if
-// it should have become so, the program may not.
-func (s *Supervisor) proceed() { _ = sys.ContinueNotification(s.fd, s.note.ID) }
+// it should have become so, the program may not (KeptFromTCP), or gets nothing by
+// it: to connect and to listen takes a port, and only bind finds one.
+func (s *Supervisor) proceed() { _ = sys.ContinueNotification(s.from.fd, s.note.ID) }
+
+// reply has the call return 0, or fail.
+func (s *Supervisor) reply(result unix.Errno) {
+	_ = sys.AnswerNotification(s.from.fd, s.note.ID, result)
+}
+
+// lives tells whether the caller still waits.
+func (s *Supervisor) lives() bool { return sys.NotificationLives(s.from.fd, s.note.ID) }
 
 // answer has the call return. What nobody takes, because a signal has come
 // between, is owed to the same call when it is made again.
-func (s *Supervisor) answer(id uint64, socket int, result unix.Errno) {
-	if sys.AnswerNotification(s.fd, id, result) == 0 || socket < 0 {
+func (s *Supervisor) answer(c socket, result unix.Errno) {
+	if sys.AnswerNotification(c.from.fd, c.id, result) == 0 {
 		return
 	}
-	if c, err := socketCookie(socket); err == nil {
+	if cookie, err := socketCookie(c.fd); err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if len(s.owed) >= maxPending {
 			clear(s.owed)
 		}
-		s.owed[c] = result
+		s.owed[cookie] = result
 	}
 }
 

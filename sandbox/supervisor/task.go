@@ -290,6 +290,7 @@ const (
 	whyPolicy     = "the policy does not simply let it through"
 	whyInside     = "the destination is inside"
 	whyNamespace  = "the socket is of another network namespace"
+	whyPrivileged = "the program may configure the host's network"
 	whyHost       = "the host's socket could not be made"
 	whyAddress    = "the address is none that leads anywhere"
 )

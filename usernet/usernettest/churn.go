@@ -23,7 +23,7 @@ func churnCases() []Case {
 		return Case{Name: "churn/same-port-again", Check: samePort(f)}
 	})...)
 	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "churn/fast-open", Check: fastOpen(f)}
+		return Case{Name: "churn/fast-open", Needs: []Ability{FastOpen}, Check: fastOpen(f)}
 	})...)
 	return append(cases, Case{Name: "churn/many-that-get-no-answer", Needs: []Ability{Helper}, Check: pending})
 }

@@ -2,10 +2,17 @@ package usernettest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Cleat is our own data path in one of its tiers, by command line: the program at
@@ -18,6 +25,69 @@ func Cleat(program, tier string) Path {
 			return startCleat(ctx, []string{program, "run", "--tier", tier}, s, o)
 		},
 	}
+}
+
+// Supervised is cleat in its seccomp tier. What the cases do inside is done by
+// threads that restrict has told of: it returns the descriptor of their calls.
+// replaced counts those sockets of theirs that cleat has put its own in the place
+// of, as far as helpers have ended.
+func Supervised(program string, restrict func() (int, error)) (p Path, replaced func() int) {
+	all := 0
+	p = Cleat(program, "seccomp")
+	p.Lacks[Owner] = "the program inside has it, and keeps it"
+	p.Lacks[FastOpen] = "refused: it connects without connect(2)"
+	p.Start = func(ctx context.Context, s *Site, o Options) (*Instance, error) {
+		socket := filepath.Join(s.Dir, "seccomp.sock")
+		if err := os.WriteFile(filepath.Join(s.Dir, "config.json"), []byte("{}"), 0o600); err != nil { // no capabilities
+			return nil, err
+		}
+		i, err := startCleat(ctx, []string{program, "run", "--stats", "--tier", "seccomp", "--listener", socket + ",landlock"}, s, o)
+		if err != nil {
+			return nil, err
+		}
+		s.Container.NS.OnEnter(func() error { return supervise(s.Dir, socket, restrict) })
+		stopped := i.Stopped
+		i.Stopped = func() {
+			s.Container.NS.OnEnter(nil)
+			all += replacedBy(i.said())
+			stopped()
+		}
+		return i, nil
+	}
+	return p, func() int { return all }
+}
+
+// replacedBy is what a helper's counters say about its own sockets.
+func replacedBy(said string) int {
+	_, rest, found := strings.Cut(said, "by sockets of the host's: ")
+	var connections, listeners int
+	if found {
+		fmt.Sscanf(rest, "%d connections, %d listeners", &connections, &listeners)
+	}
+	return connections + listeners
+}
+
+// supervise brings this thread to a helper as OCI runtimes bring containers.
+func supervise(bundle, socket string, restrict func() (int, error)) error {
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	fd, err := restrict()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	state := fmt.Sprintf(`{"ociVersion":"1.0.2","fds":["seccompFd"],"pid":%d,"state":{"bundle":%q}}`, os.Getpid(), bundle)
+	if _, _, err = c.WriteMsgUnix([]byte(state), unix.UnixRights(fd), nil); err != nil {
+		return err
+	}
+	_, err = c.Read(make([]byte, 1)) // until it has been taken over
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return err
 }
 
 // Addresses inside, as cleat run chooses them, and one of ours.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"cleat/lab"
+	"cleat/sandbox/supervisor"
 	"cleat/usernet/usernettest"
 )
 
@@ -40,4 +41,12 @@ func TestCleat(t *testing.T) {
 	for _, tier := range []string{"tun", "splice"} {
 		t.Run(tier, func(t *testing.T) { usernettest.Run(t, usernettest.Cleat(cleat, tier), settings(), which) })
 	}
+	t.Run("seccomp", func(t *testing.T) {
+		p, replaced := usernettest.Supervised(cleat, supervisor.Restrict)
+		usernettest.Run(t, p, settings(), which)
+		if replaced() == 0 && !t.Skipped() {
+			t.Error("no socket was replaced: this has been another tier")
+		}
+		t.Logf("%d sockets were replaced", replaced())
+	})
 }

@@ -73,7 +73,7 @@ func noAnswer(x *X, s *Scene) {
 		}()
 	}
 	for _, f := range []Family{V4, V6} {
-		if _, without := s.path.Lacks[IPv6]; f == V6 && without {
+		if f == V6 && !s.path.has(IPv6) {
 			continue
 		}
 		fd, full := x.fullListener(s, f)

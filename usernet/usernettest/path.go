@@ -30,7 +30,9 @@ const (
 	HostLoopback Ability = "host-loopback" // an address inside that reaches the host's loopback
 	Helper       Ability = "helper"        // a process that can be stopped and killed
 	AsHost       Ability = "as-host"       // what a router may handle otherwise than the host's own sockets do
-	Sockets      Ability = "sockets"       // the helper has a socket of the host for each flow
+	FastOpen     Ability = "fast-open"     // clients may send with their SYN
+	Sockets      Ability = "sockets"       // there is a socket of the host for each flow
+	Owner        Ability = "owner"         // which is the helper's, and ends with it
 )
 
 // Family is a version of IP.
@@ -99,6 +101,9 @@ type Path struct {
 	// can be used. ctx bounds the starting alone.
 	Start func(ctx context.Context, s *Site, o Options) (*Instance, error)
 }
+
+// has tells whether the path has an ability.
+func (p Path) has(a Ability) bool { return p.lacks([]Ability{a}) == "" }
 
 // lacks is why the path can't do all of what is needed, or "".
 func (p Path) lacks(need []Ability) string {

@@ -1,0 +1,307 @@
+package sandbox_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"cleat/netns"
+	"cleat/sandbox"
+
+	"golang.org/x/sys/unix"
+)
+
+// bundle is what a container of runc's is like: it has the world's files, and is
+// in a network that is served by an unsealed helper, ourselves.
+type bundle struct {
+	dir, netns string
+	caps       []string
+	uid        int
+	users      bool // in a user namespace of its own
+}
+
+// newBundle serves a network namespace and prepares a container for it.
+func newBundle(t *testing.T, cfg sandbox.Config) (*bundle, *sandbox.Network) {
+	t.Helper()
+	if _, err := exec.LookPath("runc"); err != nil {
+		t.Skip("needs runc")
+	}
+	b := &bundle{dir: t.TempDir()}
+	for _, dir := range []string{b.dir, filepath.Dir(b.dir)} {
+		if err := os.Chmod(dir, 0o755); err != nil { // for users of the container
+			t.Fatal(err)
+		}
+	}
+	b.netns = filepath.Join(b.dir, "netns")
+	ns, err := netns.New("container")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ns.Pin(b.netns); err != nil {
+		t.Fatal(err)
+	}
+	ns.Close()
+	t.Cleanup(func() { netns.Unpin(b.netns) })
+	socket := filepath.Join(b.dir, "seccomp.sock")
+	cfg.Runtimes.Listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Tier = sandbox.TierSeccomp
+	n := newNetwork(t, cfg)
+	if err := errors.Join(n.Join(patience(t), sandbox.Namespace{Path: b.netns}), n.Prepare(patience(t))); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(t.Context()) }()
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	profile, err := sandbox.SeccompProfile(nil, socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "profile.json"), profile, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return b, n
+}
+
+// run runs a guest in the container and returns what it printed.
+func (b *bundle) run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	profile, err := os.ReadFile(filepath.Join(b.dir, "profile.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.ReadFile("/proc/self/exe")
+	program := filepath.Join(b.dir, "guest") // where every user may search
+	if err := errors.Join(err, os.WriteFile(program, self, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	type object = map[string]any
+	spaces := []object{{"type": "network", "path": b.netns}, {"type": "mount"}, {"type": "pid"}}
+	linux := object{"seccomp": json.RawMessage(profile), "namespaces": spaces}
+	if b.users {
+		linux["namespaces"] = append(spaces, object{"type": "user"})
+		linux["uidMappings"] = []object{{"containerID": 0, "hostID": 100000, "size": 65536}}
+		linux["gidMappings"] = linux["uidMappings"]
+	}
+	root := filepath.Join(b.dir, "root")
+	config, err := json.Marshal(object{
+		"ociVersion": "1.0.2",
+		"process": object{
+			"args": append([]string{program, "guest", name}, args...), "env": []string{"PATH=" + os.Getenv("PATH")}, "cwd": b.dir,
+			"user":         object{"uid": b.uid, "gid": b.uid},
+			"capabilities": object{"bounding": b.caps, "effective": b.caps, "permitted": b.caps},
+		},
+		"root": object{"path": root},
+		"mounts": []object{
+			{"destination": "/proc", "type": "proc", "source": "proc"},
+			{"destination": "/dev", "type": "bind", "source": "/dev", "options": []string{"rbind"}}, // keeps runc from making one
+		},
+		"linux": linux,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "config.json"), config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The root directory can't itself become the root: runc gets it by another name.
+	const script = `set -e; mkdir -p "$2/root"; chmod 755 "$2/root"; mount --rbind / "$2/root"; exec runc --root "$2/state" run --bundle "$2" "$1"`
+	id := strings.ReplaceAll(t.Name(), "/", "-")
+	cmd := exec.CommandContext(patience(t), "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", id, b.dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("runc: %v: %s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func TestContainerOfARuntime(t *testing.T) {
+	if !asRoot(t) {
+		return
+	}
+	world(t)
+	for _, users := range []bool{false, true} {
+		t.Run(fmt.Sprint("user namespace ", users), func(t *testing.T) {
+			server := answerTCP(t, outside4, "hello", false)
+			closed := closedPort(t, outside4)
+			b, n := newBundle(t, sandbox.Config{})
+			b.users = users
+			got := b.run(t, "dial", "tcp", server.String(), closed.String(), server.String())
+			if want := "hello\nECONNREFUSED\nhello"; got != want {
+				t.Errorf("the container printed %q, want %q", got, want)
+			}
+			if s := n.Stats(); s.Supervised.Connected != 2 || len(s.Supervised.Kept) != 0 || s.TCPFlows != 0 {
+				t.Errorf("counters %+v", s)
+			}
+		})
+	}
+}
+
+// Who could change the host's interfaces by a socket of the host's gets none.
+func TestContainerThatMayConfigureTheHost(t *testing.T) {
+	if !asRoot(t) {
+		return
+	}
+	world(t)
+	server := answerTCP(t, outside4, "hello", false)
+	b, n := newBundle(t, sandbox.Config{})
+	b.caps = []string{"CAP_NET_ADMIN"}
+	if got := b.run(t, "dial", "tcp", server.String()); got != "hello" {
+		t.Errorf("the container printed %q", got)
+	}
+	if s := n.Stats(); s.Supervised.Connected != 0 || len(s.Supervised.Kept) != 1 || s.TCPFlows != 1 {
+		t.Errorf("counters %+v", s)
+	}
+	b.users = true // there, that is a capability over its own network only
+	if got := b.run(t, "dial", "tcp", server.String()); got != "hello" || n.Stats().Supervised.Connected != 1 {
+		t.Errorf("in a user namespace the container printed %q; counters %+v", got, n.Stats())
+	}
+}
+
+// What is not TCP's is as it would be without us.
+func TestContainersOtherSockets(t *testing.T) {
+	if !asRoot(t) {
+		return
+	}
+	world(t)
+	tests := []struct {
+		name  string
+		uid   int
+		caps  []string
+		users bool
+		want  []string
+	}{
+		{"root without capabilities", 0, nil, false, []string{
+			"bind in own: ok, mode -rwxr-x---, owner 0:0, peer is the client, 0:0", "bind in others': EACCES", "bind twice: EADDRINUSE",
+			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "netlink: ok", "listen at once: ok"}},
+		{"a user", 1234, nil, false, []string{
+			"bind in own: ok, mode -rwxr-x---, owner 1234:1234, peer is the client, 1234:1234", "bind in others': EACCES", "bind twice: EADDRINUSE",
+			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "netlink: ok", "listen at once: ok"}},
+		{"root with capabilities", 0, []string{"CAP_DAC_OVERRIDE", "CAP_NET_BIND_SERVICE"}, false, []string{
+			"bind in own: ok, mode -rwxr-x---, owner 0:0, peer is the client, 0:0", "bind in others': ok", "bind twice: EADDRINUSE",
+			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: ok", "netlink: ok", "listen at once: ok"}},
+		{"root of a user namespace", 0, []string{"CAP_DAC_OVERRIDE", "CAP_NET_BIND_SERVICE"}, true, []string{
+			"bind in own: ok, mode -rwxr-x---, owner 0:0, peer is the client, 0:0", "bind in others': EACCES", "bind twice: EADDRINUSE",
+			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "netlink: ok", "listen at once: ok"}},
+		{"a user of a user namespace", 7, nil, true, []string{
+			"bind in own: ok, mode -rwxr-x---, owner 7:7, peer is the client, 7:7", "bind in others': EACCES", "bind twice: EADDRINUSE",
+			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "netlink: ok", "listen at once: ok"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b, _ := newBundle(t, sandbox.Config{})
+			b.uid, b.caps, b.users = tt.uid, tt.caps, tt.users
+			own, others := filepath.Join(b.dir, "own"), filepath.Join(b.dir, "others")
+			owner := tt.uid
+			if tt.users {
+				owner += 100000
+			}
+			if err := errors.Join(os.Mkdir(own, 0o700), os.Chown(own, owner, owner), os.Mkdir(others, 0o700), os.Chown(others, 4321, 4321)); err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Split(b.run(t, "bind-others", own, filepath.Join(others, "socket")), "\n")
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("the container printed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			}
+		})
+	}
+}
+
+// bindOthers binds sockets that are none of TCP's.
+func bindOthers(args []string) error {
+	made := func(domain, kind, protocol int) int {
+		fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol)
+		if err != nil {
+			panic(err)
+		}
+		return fd
+	}
+	stream := func() int { return made(unix.AF_UNIX, unix.SOCK_STREAM, 0) }
+	unix.Umask(0o027)
+	if err := os.Chdir(args[0]); err != nil {
+		return err
+	}
+	server := stream()
+	if err := unix.Bind(server, &unix.SockaddrUnix{Name: "relative"}); err != nil {
+		return fmt.Errorf("bind in own: %w", err)
+	}
+	var st unix.Stat_t
+	info, err := os.Stat("relative")
+	if err := errors.Join(err, unix.Stat("relative", &st), unix.Listen(server, 1)); err != nil {
+		return err
+	}
+	client := stream()
+	if err := unix.Connect(client, &unix.SockaddrUnix{Name: filepath.Join(args[0], "relative")}); err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	accepted, _, err := unix.Accept(server)
+	if err != nil {
+		return err
+	}
+	peer, err := unix.GetsockoptUcred(accepted, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return err
+	}
+	who := fmt.Sprint("process ", peer.Pid)
+	if int(peer.Pid) == os.Getpid() {
+		who = "the client"
+	}
+	fmt.Printf("bind in own: ok, mode %s, owner %d:%d, peer is %s, %d:%d\n", strings.Replace(info.Mode().String(), "S", "-", 1), st.Uid, st.Gid, who, peer.Uid, peer.Gid)
+	say := func(what string, err error) { fmt.Printf("%s: %s\n", what, name(err)) }
+	say("bind in others'", unix.Bind(stream(), &unix.SockaddrUnix{Name: args[1]}))
+	say("bind twice", unix.Bind(stream(), &unix.SockaddrUnix{Name: "relative"}))
+	say("bind abstract", unix.Bind(stream(), &unix.SockaddrUnix{Name: "@cleat-test"}))
+	say("bind by itself", unix.Bind(stream(), &unix.SockaddrUnix{}))
+	datagram := func(port int) error {
+		return unix.Bind(made(unix.AF_INET, unix.SOCK_DGRAM, 0), &unix.SockaddrInet4{Port: port})
+	}
+	say("udp 5353", datagram(5353))
+	say("udp 53", datagram(53))
+	say("netlink", unix.Bind(made(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE), &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
+	l, err := net.Listen("unix", filepath.Join(args[0], "go"))
+	if err == nil {
+		l.Close()
+	}
+	say("listen at once", err)
+	return nil
+}
+
+// Nor is there a way round for containers, whose threads no Landlock rules keep
+// from TCP.
+func TestContainerHasNoWayRound(t *testing.T) {
+	world(t)
+	server := answerTCP(t, outside4, "hello", true)
+	for _, tt := range []struct{ how, want string }{
+		{"io_uring", "ENOSYS"},
+		{"fast-open", "sendto ENOTSUP, sendmsg ENOTSUP, sendmmsg ENOTSUP, option ENOPROTOOPT"},
+		{"child", "ECONNREFUSED"},
+		{"message", "EISCONN"},
+		{"pidfd", "EISCONN"},
+		{"changing-address", "done"},
+		{"changing-descriptor", "done"},
+	} {
+		t.Run(tt.how, func(t *testing.T) {
+			b, _ := newBundle(t, sandbox.Config{})
+			forbidden, arrived := counted(t)
+			if got := b.run(t, "escape", tt.how, server.String(), forbidden.String()); got != tt.want {
+				t.Errorf("the container printed %q, want %q", got, tt.want)
+			}
+			if n := arrived.Load(); n != 0 {
+				t.Errorf("%d connections arrived where none may", n)
+			}
+		})
+	}
+}
