@@ -90,6 +90,9 @@ func (n *Network) acceptProgram(c *net.UnixConn) error {
 		return err
 	}
 	state, notifications, err := readState(c)
+	if errors.Is(err, io.EOF) {
+		return nil // the runtime gave up before it had anything
+	}
 	if err != nil {
 		return fmt.Errorf("read its message: %w", err)
 	}

@@ -105,8 +105,11 @@ func (f *runFlags) openListener(cfg *sandbox.Config) error {
 		return usagef("--listener %q: want a path, or a path and \",landlock\"", f.listener)
 	}
 	l, err := control.ListenUnix(path)
-	if err != nil {
-		return fmt.Errorf("--listener: %w", err)
+	switch {
+	case errors.Is(err, fs.ErrExist), errors.Is(err, control.ErrTaken):
+		return withHint(fmt.Errorf("--listener %s: %w", path, err), "name another path")
+	case err != nil:
+		return fmt.Errorf("--listener %s: %w", path, err)
 	}
 	cfg.Runtimes = sandbox.Runtimes{Listener: l, KeptFromTCP: given}
 	return nil

@@ -16,7 +16,8 @@
 //   - Its threads may not connect or bind TCP sockets themselves: Landlock
 //     forbids it to the program and all that it starts (ForbidTCP). So it does not
 //     matter that the arguments of a call that is continued, because it was about
-//     a Unix or UDP socket, may have changed by then.
+//     a Unix or UDP socket, may have changed by then. Of a program without that
+//     (an OCI runtime's) no bind is continued, so that nothing finds a port.
 //   - Nobody finds it a port to listen on: its range of local ports is one that
 //     is taken (IP_LOCAL_PORT_RANGE), and the filter refuses to change that.
 //   - What connects without connect(2) is refused: MSG_FASTOPEN,

@@ -217,7 +217,7 @@ func (s *Supervisor) reserve() error {
 			continue
 		}
 		if !errors.Is(err, unix.EADDRINUSE) {
-			return fmt.Errorf("keep sockets from listening: listen on a taken port: %v, want %w (it takes Linux 6.3)", err, unix.EADDRINUSE)
+			return fmt.Errorf("keep sockets from new ports: try one that is taken: %v, want %w (it takes Linux 6.3)", err, unix.EADDRINUSE)
 		}
 	}
 	return nil
@@ -276,11 +276,12 @@ func (s *Supervisor) freePort() {
 	s.reserved = nil
 }
 
-// tryFence listens with a socket that has but the port that is taken.
+// tryFence connects and listens with a socket that has but the port that is taken.
+// EADDRINUSE: it could do neither.
 func (s *Supervisor) tryFence(family int) error {
-	open := only6
+	open, to := only6, netip.IPv6Loopback()
 	if family == unix.AF_INET {
-		open = func() (int, error) { return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0) }
+		open, to = func() (int, error) { return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0) }, netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
 	fd, err := open()
 	if err != nil {
@@ -289,6 +290,11 @@ func (s *Supervisor) tryFence(family int) error {
 	defer unix.Close(fd)
 	if err := s.fence(fd); err != nil {
 		return err
+	}
+	switch errno := sys.ConnectNow(fd, sys.MakeAddress(netip.AddrPortFrom(to, uint16(s.taken)), family == unix.AF_INET6)); errno {
+	case unix.EADDRNOTAVAIL, unix.ENETUNREACH, unix.EHOSTUNREACH: // the latter where loopback is down
+	default:
+		return fmt.Errorf("connect: %w", errno)
 	}
 	return unix.Listen(fd, 1)
 }

@@ -1,0 +1,135 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"cleat/internal/sys"
+
+	"golang.org/x/sys/unix"
+)
+
+// decide is what libseccomp makes of a profile's rules for a call: it fails where
+// several say different things.
+func decide(t *testing.T, profile []byte, name string, args ...uint64) (string, uint) {
+	t.Helper()
+	var p struct {
+		DefaultAction string
+		Syscalls      []profileRule
+	}
+	if err := json.Unmarshal(profile, &p); err != nil {
+		t.Fatal(err)
+	}
+	action, errno := "", uint(0)
+	for _, r := range p.Syscalls {
+		if !slices.Contains(r.Names, name) || !matches(t, r, args) {
+			continue
+		}
+		if action != "" && action != r.Action {
+			t.Errorf("%s %x: both %s and %s", name, args, action, r.Action)
+		}
+		action = r.Action
+		if r.ErrnoRet != nil {
+			errno = *r.ErrnoRet
+		}
+	}
+	if action == "" {
+		action = p.DefaultAction
+	}
+	return action, errno
+}
+
+func matches(t *testing.T, r profileRule, args []uint64) bool {
+	for _, a := range r.Args {
+		var v uint64
+		if int(a.Index) < len(args) {
+			v = args[a.Index]
+		}
+		var ok bool
+		switch a.Op {
+		case "SCMP_CMP_EQ":
+			ok = v == a.Value
+		case "SCMP_CMP_GT":
+			ok = v > a.Value
+		case "SCMP_CMP_LE":
+			ok = v <= a.Value
+		case "SCMP_CMP_MASKED_EQ":
+			ok = v&a.Value == a.ValueTwo
+		default:
+			t.Fatalf("operator %s", a.Op)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func TestProfile(t *testing.T) {
+	if sys.NativeArch == 0 {
+		t.Skip(sys.ErrSeccompArch)
+	}
+	strict := `{"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": 1, "archMap": [{"architecture": "SCMP_ARCH_X86_64", "subArchitectures": ["SCMP_ARCH_X86"]}],
+		"syscalls": [
+			{"names": ["read", "connect", "bind", "listen", "dup", "dup3", "fcntl", "sendto", "setsockopt", "epoll_create1"], "action": "SCMP_ACT_ALLOW"},
+			{"names": ["sendmsg"], "action": "SCMP_ACT_ERRNO", "errnoRet": 99},
+			{"names": ["socket"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 0, "value": 40, "op": "SCMP_CMP_NE"}]}]}`
+	tests := []struct {
+		name   string
+		base   string
+		call   string
+		args   []uint64
+		action string
+		errno  uint
+	}{
+		{"connect", "", "connect", nil, profileNotify, 0},
+		{"connect of a strict profile", strict, "connect", nil, profileNotify, 0},
+		{"bind", strict, "bind", nil, profileNotify, 0},
+		{"every option", strict, "setsockopt", []uint64{7, unix.IPPROTO_TCP, unix.TCP_NODELAY}, profileNotify, 0},
+		{"what is none of ours", strict, "read", nil, profileAllow, 0},
+		{"what nobody allows", strict, "mount", nil, profileErrno, 0},
+		{"io_uring", "", "io_uring_setup", nil, profileErrno, uint(unix.ENOSYS)},
+		{"io_uring, refused already", strict, "io_uring_setup", nil, profileErrno, 0},
+		{"refused otherwise", strict, "sendmsg", nil, profileErrno, 99},
+		{"sendto", strict, "sendto", []uint64{7, 0, 0, unix.MSG_NOSIGNAL}, profileAllow, 0},
+		{"sendto with its SYN", strict, "sendto", []uint64{7, 0, 0, unix.MSG_NOSIGNAL | unix.MSG_FASTOPEN}, profileErrno, uint(unix.EOPNOTSUPP)},
+		{"dup", strict, "dup", []uint64{7}, profileNotify, 0},
+		{"dup of standard output", strict, "dup", []uint64{1}, profileAllow, 0},
+		{"F_DUPFD", strict, "fcntl", []uint64{7, unix.F_DUPFD}, profileNotify, 0},
+		{"F_DUPFD_CLOEXEC", strict, "fcntl", []uint64{7, unix.F_DUPFD_CLOEXEC}, profileNotify, 0},
+		{"F_DUPFD of standard input", strict, "fcntl", []uint64{0, unix.F_DUPFD}, profileAllow, 0},
+		{"F_SETFL", strict, "fcntl", []uint64{7, unix.F_SETFL}, profileAllow, 0},
+		{"F_ADD_SEALS", strict, "fcntl", []uint64{7, unix.F_ADD_SEALS}, profileAllow, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var base []byte
+			if tt.base != "" {
+				base = []byte(tt.base)
+			}
+			out, err := Profile(base, "/run/s.sock")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if action, errno := decide(t, out, tt.call, tt.args...); action != tt.action || errno != tt.errno {
+				t.Errorf("%s %x: %s %d, want %s %d", tt.call, tt.args, action, errno, tt.action, tt.errno)
+			}
+			var p map[string]any
+			if err := json.Unmarshal(out, &p); err != nil || p["listenerPath"] != "/run/s.sock" || p["archMap"] != nil {
+				t.Errorf("%v; listener %v, architectures %v", err, p["listenerPath"], p["archMap"])
+			}
+		})
+	}
+}
+
+func TestProfileRefusesOthers(t *testing.T) {
+	if sys.NativeArch == 0 {
+		t.Skip(sys.ErrSeccompArch)
+	}
+	for _, base := range []string{"", "[]", "{}", `{"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/run/other"}`} {
+		if _, err := Profile([]byte(base), "/run/s.sock"); err == nil {
+			t.Errorf("%q was taken for a profile", base)
+		}
+	}
+}
