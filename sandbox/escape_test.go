@@ -56,6 +56,7 @@ func TestSeccompTierHasNoWayRound(t *testing.T) {
 		{"io_uring", "ENOSYS"},
 		{"fast-open", "sendto ENOTSUP, sendmsg ENOTSUP, sendmmsg ENOTSUP, option ENOPROTOOPT"},
 		{"i386", "connect ENOSYS, socketcall ENOSYS"},
+		{"x32", "ENOSYS"},
 		{"child", "ECONNREFUSED"},
 		{"message", "EISCONN"},
 		{"pidfd", "EISCONN"},
@@ -65,6 +66,9 @@ func TestSeccompTierHasNoWayRound(t *testing.T) {
 		t.Run(tt.how, func(t *testing.T) {
 			if tt.how == "i386" && runtime.GOARCH != "amd64" {
 				t.Skip("that is amd64's other architecture")
+			}
+			if tt.how == "x32" && !systest.HasX32() {
+				t.Skip("this kernel has no x32")
 			}
 			forbidden, arrived := counted(t)
 			got, _ := supervised(t, sandbox.Config{}, "escape", tt.how, server.String(), forbidden.String())
@@ -105,6 +109,12 @@ func escape(args []string) error {
 		return escapeByFastOpen(forbidden)
 	case "i386":
 		return escapeByI386(forbidden)
+	case "x32":
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		fmt.Println(name(systest.ConnectByX32(fd, inKernelForm(forbidden))))
 	case "child":
 		cmd := exec.Command("/proc/self/exe", "tcp", args[2])
 		cmd.Env = append(os.Environ(), guestEnv+"=dial")

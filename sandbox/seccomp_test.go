@@ -347,7 +347,7 @@ func TestSeccompTierConnectsThatWait(t *testing.T) {
 	world(t)
 	server := answerTCP(t, outside4, "hello", false)
 	got, _ := supervised(t, sandbox.Config{}, "slow-connects", deaf(t).String(), server.String())
-	if want := "meanwhile: hello\nin time: EINPROGRESS\nby a signal: EINTR"; got != want {
+	if want := "meanwhile: hello\nin time: EINPROGRESS\nby a signal: EINTR\nlate: EINPROGRESS then: ETIMEDOUT then: ok"; got != want {
 		t.Errorf("the guest printed %q, want %q", got, want)
 	}
 }
@@ -417,5 +417,21 @@ func slowConnects(args []string) error {
 		return err
 	}
 	fmt.Println("by a signal:", name(<-ended))
+
+	// One of the host's that fails by and by, and is used again.
+	late := fd()
+	if err := errors.Join(unix.SetNonblock(late, true), unix.SetsockoptInt(late, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 100)); err != nil {
+		return err
+	}
+	fmt.Print("late: ", name(unix.Connect(late, sa)))
+	if _, err := unix.Poll([]unix.PollFd{{Fd: int32(late), Events: unix.POLLOUT}}, 30000); err != nil {
+		return err
+	}
+	fmt.Print(" then: ", name(unix.Connect(late, sa)))
+	good := netip.MustParseAddrPort(args[1])
+	if err := unix.SetNonblock(late, false); err != nil {
+		return err
+	}
+	fmt.Println(" then:", name(unix.Connect(late, &unix.SockaddrInet4{Addr: good.Addr().As4(), Port: int(good.Port())})))
 	return nil
 }

@@ -82,6 +82,13 @@ func ConnectRaw(fd int, address []byte) unix.Errno {
 	return errno
 }
 
+// HasError tells whether a socket has an error that nobody has taken (poll(2)).
+func HasError(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd)}}
+	_, err := unix.Poll(p, 0)
+	return err == nil && p[0].Revents&unix.POLLERR != 0
+}
+
 // ConnectWaiting is ConnectRaw on a socket that somebody may have made blocking.
 func ConnectWaiting(fd int, address []byte) unix.Errno {
 	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(address))), uintptr(len(address)))

@@ -47,10 +47,11 @@ const (
 	notifySend     = 0xc0182101
 	notifyIDValid  = 0x40082102
 	notifyAddfdReq = 0x40182103
+	notifySetFlags = 0x40082104
 )
 
 // NotifyRequests are the ioctl(2) requests that a supervisor makes.
-var NotifyRequests = []uint32{notifyRecv, notifySend, notifyIDValid, notifyAddfdReq}
+var NotifyRequests = []uint32{notifyRecv, notifySend, notifyIDValid, notifyAddfdReq, notifySetFlags}
 
 // AddNotifyFilter puts a filter on the calling thread and what it becomes and
 // makes, and returns the descriptor by which its notifications come. The thread
@@ -59,6 +60,11 @@ var NotifyRequests = []uint32{notifyRecv, notifySend, notifyIDValid, notifyAddfd
 func AddNotifyFilter(filter []bpf.RawInstruction) (int, error) {
 	return addFilter(filter, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
 }
+
+// WakeHere has callers and supervisor wake each other on the processor that they
+// are on (SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6): one waits for the other
+// anyhow. Where the kernel can't nothing changes.
+func WakeHere(fd int) { _ = unix.IoctlSetInt(fd, notifySetFlags, 1) }
 
 // NextNotification takes one that poll(2) has announced. ENOENT says that the
 // thread is gone, or has left for a signal handler.

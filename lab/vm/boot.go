@@ -42,11 +42,11 @@ const (
 	maxLog = 4000
 )
 
-// kernelArgs save the guest time or trouble: no mitigations, randomisation,
+// kernelArgs allow x32, and save the guest time or trouble: no mitigations, randomisation,
 // self tests, security modules or fifth level of page tables, no calibration of clocks that an emulated
 // machine can't give reliably, and a reboot (which ends QEMU) on a panic.
 const kernelArgs = "console=ttyS0 mitigations=off nokaslr no_timer_check tsc=reliable lpj=10000000 " +
-	"cryptomgr.notests selinux=0 apparmor=0 audit=0 random.trust_cpu=on panic=-1 no5lvl quiet"
+	"syscall.x32=y cryptomgr.notests selinux=0 apparmor=0 audit=0 random.trust_cpu=on panic=-1 no5lvl quiet"
 
 // guestModules are there for other modules, which ask for them by an algorithm's
 // name that no index connects with theirs.

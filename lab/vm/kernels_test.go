@@ -42,7 +42,7 @@ var linkModules = []string{
 	"veth", "bridge", "macvlan", "macvtap", "ipvlan", "ipvtap", "8021q", "vxlan", "geneve", "wireguard", "netkit",
 	"dummy", "ifb", "vrf", "bonding", "tap", "xfrm_interface", "ipip", "sit", "ip_gre", "ip6_gre", "ip6_tunnel", "tunnel4", "tunnel6",
 	"openvswitch", "vport_*", "sch_*", "cls_*", "act_*", "nf_*", "nft_*", "nfnetlink*", "xt_*", "ip_tables", "iptable_*", "x_tables",
-	"mptcp_diag", "tcp_bbr", "tls", "libcurve25519", "libchacha20poly1305", "chacha*", "poly1305*", "curve25519*",
+	"mptcp_diag", "inet_diag", "tcp_diag", "udp_diag", "tcp_bbr", "tls", "libcurve25519", "libchacha20poly1305", "chacha*", "poly1305*", "curve25519*",
 }
 
 // loadedModules are not asked for by the kernel: a test finds them or does not.

@@ -23,40 +23,65 @@ func TestRootless(t *testing.T) {
 	program := buildTest(t, "cleat/usernet/usernettest")
 	for i, suite := range vm.Suites {
 		t.Run(suite, func(t *testing.T) {
-			k, userland := fetch(t, cache, suite)
-			limit := guestLimit(t, len(vm.Suites)-i)
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
-			res, err := vm.Boot(ctx, vm.Config{
-				Kernel:   k,
-				Userland: userland,
-				Files:    []vm.File{{Path: "/root/usernet.test", Mode: 0o755, Source: program}},
-				Modules:  linkModules,
-				Load:     loadedModules,
-				Command: []string{"/root/usernet.test", "-test.v=test2json", "-test.run", "TestStack", "-all", "-cases", rootlessCases,
-					"-test.timeout", "1h"}, // a guest's clock may run fast; ours ends it
-				Env: []string{"CLEAT_LAB=none"},
-			})
-			text := vm.Readable(res.Output)
-			if err != nil {
-				t.Fatalf("%v\nit printed:\n%s", err, text)
-			}
-			passed := 0
-			for _, o := range vm.Outcomes(text) {
-				switch o.Verdict {
-				case vm.Fail, vm.Died:
-					t.Errorf("%s: %s", o.Test, o.Verdict)
-				case vm.Pass:
-					passed++
-				}
-			}
-			if passed < leastCases {
-				t.Errorf("%d cases passed, want %d at least", passed, leastCases)
-			}
-			if t.Failed() {
-				t.Logf("the guest printed:\n%s", text)
-			}
-			t.Logf("kernel %s: %d cases passed in %.1f s", k.Release, passed, res.Elapsed.Seconds())
+			runCases(t, cache, suite, len(vm.Suites)-i, leastCases, program, "-test.run", "TestStack", "-all", "-cases", rootlessCases)
 		})
 	}
+}
+
+// The tests of package sandbox that are about tiers. Those of the seccomp tier are
+// skipped on kernels without Landlock for TCP.
+const tierTests = "Splice|Seccomp"
+
+// leastTierTests is how many of them pass where the tier can be had.
+var leastTierTests = map[bool]int{false: 5, true: 25}
+
+// TestTiers runs them in a guest with each kernel.
+func TestTiers(t *testing.T) {
+	cache := need(t)
+	program := buildTest(t, "cleat/sandbox")
+	for i, suite := range vm.Suites {
+		t.Run(suite, func(t *testing.T) {
+			k, _ := fetch(t, cache, suite)
+			runCases(t, cache, suite, len(vm.Suites)-i, leastTierTests[k.AtLeast(6, 7)], program, "-test.run", tierTests)
+		})
+	}
+}
+
+// runCases runs tests of a test binary in a guest, one of so many that are
+// to come.
+func runCases(t *testing.T, cache, suite string, guests, least int, program string, args ...string) {
+	t.Helper()
+	k, userland := fetch(t, cache, suite)
+	ctx, cancel := context.WithTimeout(t.Context(), guestLimit(t, guests))
+	defer cancel()
+	res, err := vm.Boot(ctx, vm.Config{
+		Kernel:   k,
+		Userland: userland,
+		Files:    []vm.File{{Path: "/root/test", Mode: 0o755, Source: program}},
+		Modules:  linkModules,
+		Load:     loadedModules,
+		Command: append([]string{"/root/test", "-test.v=test2json",
+			"-test.timeout", "1h"}, args...), // a guest's clock may run fast; ours ends it
+		Env: []string{"CLEAT_LAB=none"},
+	})
+	text := vm.Readable(res.Output)
+	if err != nil {
+		t.Fatalf("%v\nit printed:\n%s", err, text)
+	}
+	passed := 0
+	for _, o := range vm.Outcomes(text) {
+		switch o.Verdict {
+		case vm.Fail, vm.Died:
+			t.Errorf("%s: %s", o.Test, o.Verdict)
+		case vm.Pass:
+			passed++
+		}
+	}
+	if passed < least {
+		t.Errorf("%d cases passed, want %d at least", passed, least)
+	}
+	if t.Failed() {
+		t.Logf("the guest printed:\n%s", text)
+	}
+	t.Logf("kernel %s: %d cases passed in %.1f s", k.Release, passed, res.Elapsed.Seconds())
 }

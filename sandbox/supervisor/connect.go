@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"cleat/internal/sys"
@@ -240,7 +241,7 @@ func (s *Supervisor) join(ctx context.Context, c socket, fd int, host netip.Addr
 	result := sys.ConnectNow(fd, address(host, c.family))
 	if result == unix.EINPROGRESS {
 		// A handshake on this host is over when connect returns, which asking tells.
-		if again := probe(fd); again != unix.EALREADY {
+		if again := probe(fd, c.family); again != unix.EALREADY {
 			result = again
 		}
 	}
@@ -311,8 +312,9 @@ func (s *Supervisor) connectAgain(ctx context.Context, c socket, raw []byte) {
 			return
 		}
 	}
-	result := probe(c.fd)
-	if result != unix.EINVAL {
+	failed := sys.HasError(c.fd)
+	result := probe(c.fd, c.family)
+	if failed || slices.Contains(begun, result) {
 		s.finish(c, result)
 		return
 	}
@@ -397,7 +399,7 @@ func (s *Supervisor) await(ctx context.Context, c socket, waits *os.File) {
 		case err != nil:
 			return unix.EINPROGRESS, true
 		}
-		return probe(c.fd), true
+		return probe(c.fd, c.family), true
 	})
 	if !ok {
 		waits.Close()
@@ -432,10 +434,20 @@ func connecting(fd int) bool {
 	return errno == 0 && (state[0] == synSent || state[0] == synReceived)
 }
 
-// probe is connect(2) with an address too short to lead anywhere: a socket that
-// is connecting tells how that went, and forgets; a connected one EISCONN; any
-// other one EINVAL (__inet_stream_connect, net/ipv4/af_inet.c).
-func probe(fd int) unix.Errno { return sys.ConnectRaw(fd, native.AppendUint16(nil, unix.AF_INET)) }
+// probe is connect(2) with an address that leads nowhere: a socket that is
+// connecting tells how that went, and forgets; a connected one EISCONN
+// (__inet_stream_connect, net/ipv4/af_inet.c). The address is a whole one, since
+// security modules refuse shorter ones (SELinux).
+func probe(fd, family int) unix.Errno {
+	to := netip.AddrFrom4([4]byte{224, 0, 0, 1}) // no TCP to multicast addresses
+	if family == unix.AF_INET6 {
+		to = netip.IPv6LinkLocalAllNodes()
+	}
+	return sys.ConnectNow(fd, address(netip.AddrPortFrom(to, 1), family))
+}
+
+// begun are results of probe that only a socket has which has been connecting.
+var begun = []unix.Errno{0, unix.EALREADY, unix.EINPROGRESS, unix.EISCONN, unix.ECONNABORTED}
 
 // address is where a socket of a family is to be connected to.
 func address(to netip.AddrPort, family int) sys.Address {

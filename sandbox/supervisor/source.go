@@ -37,6 +37,7 @@ func (s *Supervisor) Add(p Program) error {
 		src.release()
 		return fmt.Errorf("supervise program: %w", os.ErrClosed)
 	}
+	sys.WakeHere(src.fd)
 	if err := s.watch(src.fd); err != nil {
 		src.release()
 		return fmt.Errorf("supervise program: %w", err)

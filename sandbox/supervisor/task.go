@@ -18,6 +18,7 @@ import (
 type task struct {
 	tid     int
 	pidfd   int
+	whole   bool // pidfd is the process's: older kernels have none of threads
 	program *program
 	info    map[int]int // open files by descriptor
 }
@@ -40,7 +41,14 @@ const pidfdThread = unix.O_EXCL
 // task is the thread of a notification.
 func (s *Supervisor) task(tid uint32) (*task, error) {
 	if t := s.tasks[tid]; t != nil {
-		return t, nil
+		if !t.whole {
+			return t, nil
+		}
+		// Its number may be that of another process's thread by now.
+		if pid, err := processOf(int(tid)); err == nil && pid == t.program.pid {
+			return t, nil
+		}
+		s.forget(tid)
 	}
 	if tid == 0 {
 		return nil, unix.ESRCH
@@ -50,7 +58,8 @@ func (s *Supervisor) task(tid uint32) (*task, error) {
 		return nil, err
 	}
 	fd, err := unix.PidfdOpen(int(tid), pidfdThread)
-	if errors.Is(err, unix.EINVAL) {
+	whole := errors.Is(err, unix.EINVAL)
+	if whole {
 		fd, err = unix.PidfdOpen(pid, 0)
 	}
 	if err != nil {
@@ -68,7 +77,7 @@ func (s *Supervisor) task(tid uint32) (*task, error) {
 		p = &program{pid: pid}
 		s.programs[pid] = p
 	}
-	t := &task{tid: int(tid), pidfd: fd, program: p, info: map[int]int{}}
+	t := &task{tid: int(tid), pidfd: fd, whole: whole, program: p, info: map[int]int{}}
 	s.tasks[tid] = t
 	return t, nil
 }
