@@ -236,6 +236,9 @@ func (g *gateFamily) make() (met []arrival, err error) {
 	caller := addrPort(own)
 	for {
 		fd, from, errno := sys.AcceptNow(g.listener)
+		if errno == unix.EAGAIN && g.awaitCaller() {
+			continue
+		}
 		if errno != 0 {
 			return met, fmt.Errorf("make socket inside: %w", errno)
 		}
@@ -245,6 +248,17 @@ func (g *gateFamily) make() (met []arrival, err error) {
 		}
 		met = append(met, arrival{fd, from.AddrPort()})
 	}
+}
+
+// callerWithin is how long a connection over loopback may take, in milliseconds. It
+// is there when connect returns, unless the kernel has put off what packets bring
+// about (ksoftirqd).
+const callerWithin = 10
+
+// awaitCaller waits until somebody is at the gate, and tells whether.
+func (g *gateFamily) awaitCaller() bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(g.listener), Events: unix.POLLIN}}, callerWithin)
+	return err == nil && n > 0
 }
 
 // gatekeeper is the gate's listener in the loop of the first engine, for
