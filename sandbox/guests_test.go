@@ -32,6 +32,7 @@ func guests() map[string]func(args []string) error {
 		"fds":              fds,
 		"flush-rules":      flushRules,
 		"helper":           helper,
+		"hold":             hold,
 		"helper-of-tables": helperOfTables,
 		"ids":              ids,
 		"intrude":          intrude,
