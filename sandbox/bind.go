@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"runtime"
 	"strconv"
-	"sync"
 
 	"cleat/internal/sys"
 	"cleat/sandbox/supervisor"
@@ -23,47 +24,73 @@ var bindCaps = []uintptr{
 	unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_NET_BIND_SERVICE,
 }
 
-// bindRequest asks the inside for a call of bind(2), with the socket and a pidfd
-// beside it.
+// bindRequest asks the inside for a call of bind(2), with the socket and the
+// descriptor of notifications beside it.
 type bindRequest struct {
 	TID     int
+	ID      uint64 // of the notification
 	Address []byte
 }
 
 // binder asks the inside of a joined namespace, which stays for that.
 type binder struct {
-	mu      sync.Mutex
 	channel *channel
+	lost    func(error)
+	gone    bool
 }
 
-// bind is the result of a call. It waits its turn.
+// bind is the result of a call.
 func (b *binder) bind(call supervisor.Binding) unix.Errno {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	text, err := json.Marshal(bindRequest{call.TID, call.Address})
-	if err != nil {
+	if b.gone {
 		return unix.EACCES
 	}
-	if _, _, err := b.channel.conn.WriteMsgUnix(text, unix.UnixRights(call.Socket, call.Pidfd), nil); err != nil {
+	result, err := b.ask(call)
+	if err != nil {
+		b.gone = true
+		if !errors.Is(err, net.ErrClosed) { // by us, at the end
+			b.lost(err)
+		}
 		return unix.EACCES
+	}
+	return result
+}
+
+func (b *binder) ask(call supervisor.Binding) (unix.Errno, error) {
+	text, err := json.Marshal(bindRequest{call.TID, call.ID, call.Address})
+	if err != nil {
+		return 0, err
+	}
+	if _, _, err := b.channel.conn.WriteMsgUnix(text, unix.UnixRights(call.Socket, call.Notifications), nil); err != nil {
+		return 0, err
 	}
 	buf := make([]byte, 16)
 	n, err := b.channel.conn.Read(buf)
 	if err != nil {
-		return unix.EACCES
+		return 0, err
 	}
-	errno, err := strconv.Atoi(string(buf[:n]))
-	if err != nil || errno < 0 {
-		return unix.EACCES
-	}
-	return unix.Errno(errno)
+	errno, err := strconv.ParseUint(string(buf[:n]), 10, 16)
+	return unix.Errno(errno), err
+}
+
+// bindServer is what binding takes, in a process that sees no files otherwise.
+type bindServer struct {
+	proc       int  // /proc
+	keepGroups bool // nobody in this user namespace may choose groups
 }
 
 // serveBinds binds sockets until the host's side is gone.
 func (i *Inside) serveBinds() error {
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return err
+	s, err := newBindServer()
+	if err != nil {
+		return &SetupError{Step: "prepare to bind sockets", Err: err}
 	}
+	go func() { // a path may be looked up for as long as somebody likes
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(i.end)}}, -1)
+		for errors.Is(err, unix.EINTR) {
+			_, err = unix.Poll([]unix.PollFd{{Fd: int32(i.end)}}, -1)
+		}
+		os.Exit(0)
+	}()
 	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
 	buf := make([]byte, maxMessage)
 	for {
@@ -80,7 +107,7 @@ func (i *Inside) serveBinds() error {
 		result := unix.EACCES
 		var r bindRequest
 		if err == nil && len(fds) == 2 && json.Unmarshal(buf[:n], &r) == nil {
-			result = bindAs(r, fds[0], fds[1])
+			result = s.bind(r, fds[0], fds[1])
 		}
 		closeAll(fds)
 		if _, err := unix.Write(int(i.end), strconv.AppendInt(nil, int64(result), 10)); err != nil {
@@ -89,13 +116,53 @@ func (i *Inside) serveBinds() error {
 	}
 }
 
-// bindAs binds a socket as the thread would that the request names. It fails with
+// newBindServer leaves the process no files but /proc. A container that sees our
+// entry there, by the host's /proc, finds its way through that (/proc/self/root)
+// when we follow a path of its: it leads nowhere.
+func newBindServer() (s bindServer, err error) {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return s, err
+	}
+	if s.proc, err = unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return s, err
+	}
+	allowed, err := s.read("self/setgroups")
+	if err != nil {
+		return s, err
+	}
+	s.keepGroups = string(bytes.TrimSpace(allowed)) == "deny"
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return s, err
+	}
+	defer unix.Close(null)
+	for fd := range 3 {
+		if err := unix.Dup3(null, fd, 0); err != nil {
+			return s, err
+		}
+	}
+	const nothing = "/proc/self/fdinfo" // where no file can be made
+	return s, errors.Join(unix.Chroot(nothing), unix.Chdir("/"))
+}
+
+// read reads a file of /proc.
+func (s bindServer) read(name string) ([]byte, error) {
+	fd, err := unix.Openat(s.proc, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// bind binds a socket as the thread would that the request names. It fails with
 // EACCES where that can't be.
-func bindAs(r bindRequest, socket, pidfd int) unix.Errno {
+func (s bindServer) bind(r bindRequest, socket, notifications int) unix.Errno {
 	done := make(chan unix.Errno)
 	go func() {
 		runtime.LockOSThread() // and the thread ends with us
-		if err := become(r.TID, pidfd); err != nil {
+		if err := s.become(r, notifications); err != nil {
 			done <- unix.EACCES
 			return
 		}
@@ -105,10 +172,10 @@ func bindAs(r bindRequest, socket, pidfd int) unix.Errno {
 }
 
 // become gives this thread what another one has that decides about files.
-func become(tid, pidfd int) error {
+func (s bindServer) become(r bindRequest, notifications int) error {
 	var dirs [2]int
 	for i, name := range []string{"root", "cwd"} {
-		fd, err := unix.Open(fmt.Sprintf("/proc/%d/%s", tid, name), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Openat(s.proc, fmt.Sprintf("%d/%s", r.TID, name), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			closeAll(dirs[:i])
 			return err
@@ -116,7 +183,7 @@ func become(tid, pidfd int) error {
 		dirs[i] = fd
 	}
 	defer closeAll(dirs[:])
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	status, err := s.read(fmt.Sprintf("%d/status", r.TID))
 	if err != nil {
 		return err
 	}
@@ -124,28 +191,30 @@ func become(tid, pidfd int) error {
 	if err != nil {
 		return err
 	}
-	if same, err := sameNamespace(tid, "user"); err != nil {
+	if same, err := s.sameNamespace(r.TID, "user"); err != nil {
 		return err
 	} else if !same {
 		c.Caps = 0 // it has them over less than we have
 	}
-	if same, err := sameNamespace(tid, "net"); err != nil || !same {
+	if same, err := s.sameNamespace(r.TID, "net"); err != nil || !same {
 		return errors.Join(err, errors.New("it is of another network namespace"))
 	}
-	// What was read is the thread's if it is still there.
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0); err != nil || n != 0 {
-		return errors.Join(err, unix.ESRCH)
+	// All that was read is the caller's if it still waits: nobody else has its
+	// number, and no other thread of its has executed a program, which ends it.
+	if !sys.NotificationLives(notifications, r.ID) {
+		return unix.ESRCH
 	}
+	c.KeepGroups = s.keepGroups
 	return sys.Assume(c, dirs[0], dirs[1])
 }
 
 // sameNamespace tells whether a thread is in a namespace of ours.
-func sameNamespace(tid int, kind string) (bool, error) {
+func (s bindServer) sameNamespace(tid int, kind string) (bool, error) {
 	var ours, theirs unix.Stat_t
-	if err := unix.Stat("/proc/thread-self/ns/"+kind, &ours); err != nil {
+	if err := unix.Fstatat(s.proc, "thread-self/ns/"+kind, &ours, 0); err != nil {
 		return false, err
 	}
-	if err := unix.Stat(fmt.Sprintf("/proc/%d/ns/%s", tid, kind), &theirs); err != nil {
+	if err := unix.Fstatat(s.proc, fmt.Sprintf("%d/ns/%s", tid, kind), &theirs, 0); err != nil {
 		return false, err
 	}
 	return namespaceID{ours.Dev, ours.Ino} == namespaceID{theirs.Dev, theirs.Ino}, nil

@@ -132,6 +132,12 @@ func escape(args []string) error {
 		return inChild("use-message", pair[1], args[2])
 	case "pidfd":
 		return inChild("use-pidfd", made(), args[2])
+	case "other-links":
+		own, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		fmt.Println(name(unix.BindToDevice(made(), "lo")), "own:", name(unix.BindToDevice(own, "lo")))
 	case "changing-address":
 		changeAddress(allowed, forbidden)
 		fmt.Println("done")

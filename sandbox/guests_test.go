@@ -20,6 +20,7 @@ func guests() map[string]func(args []string) error {
 	return map[string]func(args []string) error{
 		"attach":           attached,
 		"dial":             dial,
+		"bind-at":          bindAt,
 		"bind-others":      bindOthers,
 		"escape":           escape,
 		"serve-itself":     serveItself,

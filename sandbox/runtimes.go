@@ -50,6 +50,7 @@ type containerState struct {
 	Fds   []string `json:"fds"`
 	PID   int      `json:"pid"`
 	State struct {
+		PID    int    `json:"pid"` // of the container's first process
 		Bundle string `json:"bundle"`
 	} `json:"state"`
 }
@@ -98,7 +99,7 @@ func (n *Network) acceptProgram(c *net.UnixConn) error {
 	}
 	return n.opened.supervisor.Add(supervisor.Program{
 		Notifications: notifications, KeptFromTCP: n.cfg.Runtimes.KeptFromTCP,
-		MayConfigureHost: n.seesHost(state.PID) && mayConfigure(state.State.Bundle),
+		MayConfigureHost: n.seesHost(state.PID) && (state.PID != state.State.PID || mayConfigure(state.State.Bundle)),
 	})
 }
 
@@ -144,8 +145,8 @@ func readState(c *net.UnixConn) (state containerState, notifications *os.File, e
 var hostCaps = []string{"CAP_NET_ADMIN", "CAP_SYS_ADMIN"}
 
 // mayConfigure tells whether the configuration of a container lets any of its
-// processes have hostCaps. The process itself can't be asked: while its runtime
-// prepares it, it has them all.
+// processes have hostCaps, but for those that are executed in it later. The process
+// itself can't be asked: while its runtime prepares it, it has them all.
 func mayConfigure(bundle string) bool {
 	text, err := os.ReadFile(filepath.Join(bundle, "config.json"))
 	if err != nil {

@@ -25,6 +25,7 @@ type bundle struct {
 	caps       []string
 	uid        int
 	users      bool // in a user namespace of its own
+	hostProc   bool // it sees the host's /proc at proc, and a directory of its own at inside
 }
 
 // newBundle serves a network namespace and prepares a container for it.
@@ -97,6 +98,14 @@ func (b *bundle) run(t *testing.T, name string, args ...string) string {
 		linux["gidMappings"] = linux["uidMappings"]
 	}
 	root := filepath.Join(b.dir, "root")
+	mounts := []object{
+		{"destination": "/proc", "type": "proc", "source": "proc"},
+		{"destination": "/dev", "type": "bind", "source": "/dev", "options": []string{"rbind"}}, // keeps runc from making one
+	}
+	if b.hostProc {
+		mounts = append(mounts, object{"destination": filepath.Join(b.dir, "inside"), "type": "tmpfs", "source": "tmpfs"},
+			object{"destination": filepath.Join(b.dir, "proc"), "type": "bind", "source": "/proc", "options": []string{"rbind", "ro"}})
+	}
 	config, err := json.Marshal(object{
 		"ociVersion": "1.0.2",
 		"process": object{
@@ -104,12 +113,9 @@ func (b *bundle) run(t *testing.T, name string, args ...string) string {
 			"user":         object{"uid": b.uid, "gid": b.uid},
 			"capabilities": object{"bounding": b.caps, "effective": b.caps, "permitted": b.caps},
 		},
-		"root": object{"path": root},
-		"mounts": []object{
-			{"destination": "/proc", "type": "proc", "source": "proc"},
-			{"destination": "/dev", "type": "bind", "source": "/dev", "options": []string{"rbind"}}, // keeps runc from making one
-		},
-		"linux": linux,
+		"root":   object{"path": root},
+		"mounts": mounts,
+		"linux":  linux,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -186,19 +192,19 @@ func TestContainersOtherSockets(t *testing.T) {
 	}{
 		{"root without capabilities", 0, nil, false, []string{
 			"bind in own: ok, mode -rwxr-x---, owner 0:0, peer is the client, 0:0", "bind in others': EACCES", "bind twice: EADDRINUSE",
-			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "netlink: ok", "listen at once: ok"}},
+			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "tcp 80: EACCES", "tcp 8080: ok", "netlink: ok", "listen at once: ok"}},
 		{"a user", 1234, nil, false, []string{
 			"bind in own: ok, mode -rwxr-x---, owner 1234:1234, peer is the client, 1234:1234", "bind in others': EACCES", "bind twice: EADDRINUSE",
-			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "netlink: ok", "listen at once: ok"}},
+			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "tcp 80: EACCES", "tcp 8080: ok", "netlink: ok", "listen at once: ok"}},
 		{"root with capabilities", 0, []string{"CAP_DAC_OVERRIDE", "CAP_NET_BIND_SERVICE"}, false, []string{
 			"bind in own: ok, mode -rwxr-x---, owner 0:0, peer is the client, 0:0", "bind in others': ok", "bind twice: EADDRINUSE",
-			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: ok", "netlink: ok", "listen at once: ok"}},
+			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: ok", "tcp 80: ok", "tcp 8080: ok", "netlink: ok", "listen at once: ok"}},
 		{"root of a user namespace", 0, []string{"CAP_DAC_OVERRIDE", "CAP_NET_BIND_SERVICE"}, true, []string{
 			"bind in own: ok, mode -rwxr-x---, owner 0:0, peer is the client, 0:0", "bind in others': EACCES", "bind twice: EADDRINUSE",
-			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "netlink: ok", "listen at once: ok"}},
+			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "tcp 80: EACCES", "tcp 8080: ok", "netlink: ok", "listen at once: ok"}},
 		{"a user of a user namespace", 7, nil, true, []string{
 			"bind in own: ok, mode -rwxr-x---, owner 7:7, peer is the client, 7:7", "bind in others': EACCES", "bind twice: EADDRINUSE",
-			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "netlink: ok", "listen at once: ok"}},
+			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "tcp 80: EACCES", "tcp 8080: ok", "netlink: ok", "listen at once: ok"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -270,12 +276,45 @@ func bindOthers(args []string) error {
 	}
 	say("udp 5353", datagram(5353))
 	say("udp 53", datagram(53))
+	for _, port := range []int{80, 8080} {
+		say(fmt.Sprint("tcp ", port), unix.Bind(made(unix.AF_INET, unix.SOCK_STREAM, 0), &unix.SockaddrInet4{Port: port}))
+	}
 	say("netlink", unix.Bind(made(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE), &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
 	l, err := net.Listen("unix", filepath.Join(args[0], "go"))
 	if err == nil {
 		l.Close()
 	}
 	say("listen at once", err)
+	return nil
+}
+
+// A container that sees the host's /proc does not find who binds for it there.
+func TestContainerBindsNothingOutside(t *testing.T) {
+	world(t)
+	b, _ := newBundle(t, sandbox.Config{})
+	b.hostProc = true
+	for _, way := range []string{"root", "cwd/.."} {
+		path := filepath.Join(b.dir, "proc/self") + "/" + way + b.dir + "/inside/socket"
+		if got := b.run(t, "bind-at", path, b.dir); got == "ok" {
+			t.Errorf("bound at %s", path)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(b.dir, "inside")); err != nil || len(left) != 0 {
+		t.Errorf("outside there is %v, %v", left, err)
+	}
+}
+
+func bindAt(args []string) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	way := filepath.Join(args[1], "way") // the path is too long for an address
+	if err := os.Symlink(filepath.Dir(args[0]), way); err != nil {
+		return err
+	}
+	defer os.Remove(way)
+	fmt.Println(name(unix.Bind(fd, &unix.SockaddrUnix{Name: way + "/socket"})))
 	return nil
 }
 
@@ -290,6 +329,7 @@ func TestContainerHasNoWayRound(t *testing.T) {
 		{"child", "ECONNREFUSED"},
 		{"message", "EISCONN"},
 		{"pidfd", "EISCONN"},
+		{"other-links", "EPERM own: ok"},
 		{"changing-address", "done"},
 		{"changing-descriptor", "done"},
 	} {

@@ -74,7 +74,10 @@ func (n *Network) newSupervisor() error {
 		Interface: n.cfg.Interface, Judge: n.reach, Host: n.opened.hostSockets, Ports: ports,
 	}
 	if n.cmd == nil {
-		cfg.Bind = (&binder{channel: n.channel}).bind
+		lost := func(err error) {
+			n.cfg.Log.Warn("the process that binds sockets for containers is gone; they can't any more", "error", err)
+		}
+		cfg.Bind = (&binder{channel: n.channel, lost: lost}).bind
 		if n.opened.hostOwner, err = hostOwner(); err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package sys
 
 import (
 	"fmt"
-	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -12,8 +11,11 @@ import (
 type Credentials struct {
 	UID, GID int // in the thread's user namespace, as the next
 	Groups   []int
-	Caps     uint64 // effective ones; no more than the thread has are kept
-	Umask    int
+	// KeepGroups leaves the groups as they are, where the user namespace forbids to
+	// choose any (user_namespaces(7)).
+	KeepGroups bool
+	Caps       uint64 // effective ones; no more than the thread has are kept
+	Umask      int
 }
 
 // Assume gives the calling thread, and no other, credentials, a root and a working
@@ -34,10 +36,6 @@ func Assume(c Credentials, root, cwd int) error {
 		return fmt.Errorf("enter working directory: %w", err)
 	}
 	unix.Umask(c.Umask)
-	now, err := unix.Getgroups()
-	if err != nil {
-		return fmt.Errorf("read groups: %w", err)
-	}
 	groups := make([]uint32, len(c.Groups))
 	for i, g := range c.Groups {
 		groups[i] = uint32(g)
@@ -53,7 +51,7 @@ func Assume(c Credentials, root, cwd int) error {
 	}
 	// Package unix would have all threads do most of these.
 	var errno unix.Errno
-	if !slices.Equal(now, c.Groups) { // a user namespace may forbid it altogether (user_namespaces(7))
+	if !c.KeepGroups {
 		_, _, errno = unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0)
 	}
 	if errno != 0 {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"cleat/internal/sys"
@@ -19,8 +20,9 @@ const addressBytes = 128
 type socket struct {
 	from     *source
 	id       uint64 // of the call
-	fd       int    // our duplicate; -1: none
-	theirs   int    // the program's descriptor
+	nr       int32
+	fd       int // our duplicate; -1: none
+	theirs   int // the program's descriptor
 	task     *task
 	about    descriptor
 	family   int
@@ -31,7 +33,7 @@ type socket struct {
 // take duplicates the socket that a call is about. Where ok is false the call has
 // been dealt with: it is not about a TCP socket.
 func (s *Supervisor) take() (c socket, ok bool) {
-	c.from, c.id, c.theirs = s.from, s.note.ID, int(int32(s.note.Args[0]))
+	c.from, c.id, c.nr, c.theirs = s.from, s.note.ID, s.note.Nr, int(int32(s.note.Args[0]))
 	fd, t, errno := s.duplicate(c.theirs)
 	switch errno {
 	case 0:
@@ -39,7 +41,8 @@ func (s *Supervisor) take() (c socket, ok bool) {
 		s.reply(unix.EBADF)
 		return c, false
 	default:
-		s.leave(socket{fd: -1}) // a program that we may not look into has no socket of the host's either
+		c.fd = -1
+		s.leave(c) // a program that we may not look into has no socket of the host's either
 		return c, false
 	}
 	c.fd, c.task = fd, t
@@ -66,8 +69,8 @@ func (s *Supervisor) take() (c socket, ok bool) {
 
 // leave is for calls that are not about a TCP socket. It owns c's.
 func (s *Supervisor) leave(c socket) {
-	if s.note.Nr == unix.SYS_BIND && !s.from.KeptFromTCP {
-		s.bindOther(c)
+	if c.nr == unix.SYS_BIND && !c.from.KeptFromTCP {
+		s.bindElsewhere(c)
 		return
 	}
 	if c.fd >= 0 {
@@ -120,7 +123,7 @@ func (s *Supervisor) connect(ctx context.Context) {
 		unix.Close(c.fd)
 		return
 	}
-	result, owed := s.debt(c.fd)
+	result, owed := s.debt(c)
 	where, err := cookie(c.fd)
 	switch {
 	case owed:
@@ -230,6 +233,8 @@ func (s *Supervisor) unfit(c socket) string {
 		return whyBound
 	case c.from.MayConfigureHost:
 		return whyPrivileged
+	case !s.fenced():
+		return whyHost
 	case s.peculiar(c.fd):
 		return whyOption
 	}
@@ -331,6 +336,9 @@ func (s *Supervisor) substituteAgain(ctx context.Context, c socket, raw []byte) 
 	if why != "" {
 		return why
 	}
+	if !s.fenced() {
+		return whyHost
+	}
 	if why := s.entangled(c); why != "" {
 		return why
 	}
@@ -382,7 +390,7 @@ func (s *Supervisor) await(ctx context.Context, c socket, waits *os.File) {
 		s.finish(c, unix.EAGAIN)
 		return
 	}
-	ok := s.later(c, func() (unix.Errno, bool) {
+	ok := s.later(c, &s.pending, maxPending, func() {
 		stop := context.AfterFunc(ctx, func() { _ = waits.SetWriteDeadline(time.Unix(1, 0)) })
 		defer stop()
 		if tv, err := unix.GetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO); err == nil && (tv.Sec != 0 || tv.Usec != 0) {
@@ -395,33 +403,31 @@ func (s *Supervisor) await(ctx context.Context, c socket, waits *os.File) {
 		waits.Close()
 		switch {
 		case ctx.Err() != nil: // nobody is answered any more
-			return 0, false
 		case err != nil:
-			return unix.EINPROGRESS, true
+			s.answer(c, unix.EINPROGRESS)
+		default:
+			s.answer(c, probe(c.fd, c.family))
 		}
-		return probe(c.fd, c.family), true
 	})
 	if !ok {
 		waits.Close()
 	}
 }
 
-// later answers a call by a goroutine's result, if it has one. It owns c's
+// later has a goroutine answer a call, one of most that are counted. It owns c's
 // descriptor. Where there are too many already it answers so, and ok is false.
-func (s *Supervisor) later(c socket, result func() (unix.Errno, bool)) (ok bool) {
-	if s.pending.Add(1) > maxPending {
-		s.pending.Add(-1)
+func (s *Supervisor) later(c socket, count *atomic.Int64, most int64, answer func()) (ok bool) {
+	if count.Add(1) > most {
+		count.Add(-1)
 		s.finish(c, unix.EAGAIN)
 		return false
 	}
 	c.from.users.Add(1)
 	s.waiting.Go(func() {
-		defer s.pending.Add(-1)
+		defer count.Add(-1)
 		defer c.from.release()
 		defer unix.Close(c.fd)
-		if errno, has := result(); has {
-			s.answer(c, errno)
-		}
+		answer()
 	})
 	return true
 }

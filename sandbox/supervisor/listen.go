@@ -30,10 +30,16 @@ func (s *Supervisor) bind() {
 		return
 	}
 	where, err := cookie(c.fd)
+	owed, owes := s.debt(c)
 	switch {
 	case result != 0:
+	case owes:
+		result = owed
 	case err == nil && where == s.host:
 		result = unix.EINVAL // it has been connected
+	case !c.from.KeptFromTCP:
+		s.bindElsewhere(c)
+		return
 	default:
 		if result = sys.BindRaw(c.fd, raw); result == unix.EADDRINUSE && s.collect() {
 			result = sys.BindRaw(c.fd, raw)
@@ -42,46 +48,33 @@ func (s *Supervisor) bind() {
 	s.finish(c, result)
 }
 
-// bindOther carries out bind(2) of what is not a TCP socket. It owns c's.
-func (s *Supervisor) bindOther(c socket) {
+// maxBinds bounds calls that wait to be bound.
+const maxBinds = 64
+
+// bindElsewhere has bind(2) carried out with the caller's rights. It owns c's.
+func (s *Supervisor) bindElsewhere(c socket) {
 	raw, result := s.readAddress()
-	if !s.lives() {
-		if c.fd >= 0 {
-			unix.Close(c.fd)
-		}
-		return
-	}
+	alive := s.lives()
 	if result == 0 && (c.fd < 0 || s.cfg.Bind == nil) {
 		result = unix.EACCES
 	}
-	var pidfd int
-	if result == 0 {
-		var err error
-		if pidfd, err = unix.FcntlInt(uintptr(c.task.pidfd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-			result = unix.ENOBUFS
-		}
-	}
-	if result != 0 {
+	if !alive || result != 0 {
 		s.reply(result)
 		if c.fd >= 0 {
 			unix.Close(c.fd)
 		}
 		return
 	}
-	b := Binding{TID: c.task.tid, Pidfd: pidfd, Socket: c.fd, Address: bytes.Clone(raw)}
-	ok := s.later(c, func() (unix.Errno, bool) {
-		defer unix.Close(pidfd)
-		result := s.cfg.Bind(b)
-		if result == unix.EINVAL { // bound already: a signal came between, and the call is made again
-			if owed, ok := s.debt(c.fd); ok {
-				result = owed
-			}
+	b := Binding{TID: int(s.note.TID), Notifications: c.from.fd, ID: c.id, Socket: c.fd, Address: bytes.Clone(raw)}
+	s.later(c, &s.binds, maxBinds, func() {
+		s.binding.Lock()
+		defer s.binding.Unlock()
+		result, owed := s.debt(c)
+		if !owed {
+			result = s.cfg.Bind(b)
 		}
-		return result, true
+		s.answer(c, result)
 	})
-	if !ok {
-		unix.Close(pidfd)
-	}
 }
 
 // listen carries out listen(2): on a socket of the host's where a published port

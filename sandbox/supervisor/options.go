@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"bytes"
+	"slices"
 
 	"cleat/internal/sys"
 
@@ -200,11 +201,14 @@ func (s *Supervisor) setsockopt() {
 		s.proceed()
 		return
 	}
+	// These reach beyond the socket, so the kernel must not find another one there by
+	// the time.
 	onTop := level == unix.IPPROTO_TCP && name == unix.TCP_ULP
+	routing := !s.from.KeptFromTCP && level == unix.SOL_SOCKET && slices.Contains(routingOptions, name)
 	fd, _, errno := s.duplicate(int(int32(s.note.Args[0])))
 	switch {
 	case errno == 0:
-	case onTop: // by the time it went on, another socket might be there
+	case onTop || routing:
 		s.reply(unix.EBADF)
 		return
 	default:
@@ -218,33 +222,42 @@ func (s *Supervisor) setsockopt() {
 			s.rare[c] = struct{}{}
 		}
 	}
-	if onTop {
-		s.setProtocolOnTop(fd)
-		return
+	switch where, err := cookie(fd); {
+	case onTop:
+		s.set(fd, level, name, func(value []byte) bool {
+			text, _, _ := bytes.Cut(value, []byte{0})
+			return string(text) == tls
+		})
+	case routing:
+		s.set(fd, level, name, func([]byte) bool { return err == nil && where != s.host })
+	default:
+		s.proceed()
 	}
-	s.proceed()
 }
+
+// routingOptions choose routes and rules for a socket's packets. One of the host's
+// has them as the host's configuration says.
+var routingOptions = []uint32{unix.SO_MARK, unix.SO_BINDTODEVICE, unix.SO_BINDTOIFINDEX}
 
 // tls is the one protocol that may be put on top of TCP (TCP_ULP). Another one,
 // smc, would make of a socket one that nobody takes for TCP's, and that connects
 // and binds that inside of it.
 const tls = "tls"
 
-// setProtocolOnTop carries out setsockopt(2) with TCP_ULP.
-func (s *Supervisor) setProtocolOnTop(fd int) {
-	var name [controlBytes]byte
-	size := min(uint32(s.note.Args[4]), uint32(len(name)))
-	errno := sys.ReadMemory(int(s.note.TID), uintptr(s.note.Args[3]), name[:size])
+// set carries out setsockopt(2) with values that may be set.
+func (s *Supervisor) set(fd int, level, name uint32, may func(value []byte) bool) {
+	var value [optionBytes]byte
+	size := min(uint32(s.note.Args[4]), uint32(len(value)))
+	errno := sys.ReadMemory(int(s.note.TID), uintptr(s.note.Args[3]), value[:size])
 	if !s.lives() {
 		return
 	}
-	text, _, _ := bytes.Cut(name[:size], []byte{0})
 	switch {
 	case errno != 0:
-	case string(text) != tls:
+	case !may(value[:size]):
 		errno = unix.EPERM
 	default:
-		errno = sys.SetOptionNow(fd, unix.IPPROTO_TCP, unix.TCP_ULP, text)
+		errno = sys.SetOptionNow(fd, int(level), int(name), value[:size])
 	}
 	s.reply(errno)
 }

@@ -85,8 +85,8 @@ func (toldOfOptions) profile(name string) []profileRule { return told{}.profile(
 
 // Profile adds to a seccomp profile in JSON what Filter does, for an OCI runtime
 // that sends its notifications to a Unix socket at listener. The calls that the
-// profile lets through without conditions, or by default, get our rules; those it
-// refuses stay refused. Programs of another architecture than the machine's own
+// profile lets through get our rules; those it refuses stay refused. That it does
+// either under conditions is an error. Programs of another architecture than the machine's own
 // do not run under it. A profile of nil lets everything else through.
 func Profile(base []byte, listener string) ([]byte, error) {
 	if sys.NativeArch == 0 {
@@ -107,11 +107,22 @@ func Profile(base []byte, listener string) ([]byte, error) {
 	}
 	rules, _ := p["syscalls"].([]any)
 	for _, c := range calls() {
-		var open bool
-		if rules, open = without(rules, c.name, p["defaultAction"] == profileAllow); open {
+		was, err := takeOut(&rules, c.name)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("read seccomp profile: %w", err)
+		case was == "":
+			was, _ = p["defaultAction"].(string)
+		}
+		switch was {
+		case profileAllow:
 			for _, r := range c.how.profile(c.name) {
 				rules = append(rules, r)
 			}
+		case profileErrno, "SCMP_ACT_KILL", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_KILL_PROCESS", "SCMP_ACT_TRAP":
+			// Refused, by its own rule or by default.
+		default:
+			return nil, fmt.Errorf("read seccomp profile: what becomes of %s is %s: want it allowed or refused", c.name, was)
 		}
 	}
 	delete(p, "archMap")
@@ -124,43 +135,47 @@ func Profile(base []byte, listener string) ([]byte, error) {
 	return append(out, '\n'), nil
 }
 
-// without takes a call out of rules if they let it through, and tells whether they
-// did. What else they say of it stays if they did not.
-func without(rules []any, name string, open bool) ([]any, bool) {
-	mentions := func(rule map[string]any) bool {
-		names, _ := rule["names"].([]any)
-		return slices.Contains(names, any(name)) || rule["name"] == name
-	}
-	for _, r := range rules {
-		rule, ok := r.(map[string]any)
-		if !ok || !mentions(rule) {
-			continue
-		}
-		args, _ := rule["args"].([]any)
-		switch {
-		case rule["action"] != profileAllow:
-			return rules, false
-		case len(args) == 0:
-			open = true
-		}
-	}
-	if !open {
-		return rules, false
-	}
+// takeOut takes a call out of the rules that let it through, and returns what is
+// done with it; "": no rule says. What says so under conditions is an error: ours
+// could not be beside it.
+func takeOut(rules *[]any, name string) (action string, err error) {
 	var kept []any
-	for _, r := range rules {
-		rule, ok := r.(map[string]any)
-		if !ok || !mentions(rule) {
+	for _, r := range *rules {
+		rule, _ := r.(map[string]any)
+		names, _ := rule["names"].([]any)
+		if !slices.Contains(names, any(name)) && rule["name"] != name {
 			kept = append(kept, r)
 			continue
 		}
-		names, _ := rule["names"].([]any)
-		rest := slices.DeleteFunc(slices.Clone(names), func(n any) bool { return n == name })
-		if len(rest) == 0 {
+		for _, condition := range []string{"args", "includes", "excludes"} {
+			if given(rule[condition]) {
+				return "", fmt.Errorf("a rule about %s has %s: leave the call to one rule without", name, condition)
+			}
+		}
+		own, _ := rule["action"].(string)
+		if action != "" && action != own {
+			return "", fmt.Errorf("rules about %s say both %s and %s", name, action, own)
+		}
+		if action = own; action != profileAllow {
+			kept = append(kept, r)
 			continue
 		}
-		rule["names"] = rest
-		kept = append(kept, rule)
+		if rest := slices.DeleteFunc(slices.Clone(names), func(n any) bool { return n == name }); len(rest) > 0 {
+			rule["names"] = rest
+			kept = append(kept, rule)
+		}
 	}
-	return kept, true
+	*rules = kept
+	return action, nil
+}
+
+// given tells whether a list or an object has anything in it.
+func given(v any) bool {
+	switch v := v.(type) {
+	case []any:
+		return len(v) > 0
+	case map[string]any:
+		return len(v) > 0
+	}
+	return v != nil
 }

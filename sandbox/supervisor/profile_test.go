@@ -3,6 +3,7 @@ package supervisor
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 
 	"cleat/internal/sys"
@@ -127,7 +128,15 @@ func TestProfileRefusesOthers(t *testing.T) {
 	if sys.NativeArch == 0 {
 		t.Skip(sys.ErrSeccompArch)
 	}
-	for _, base := range []string{"", "[]", "{}", `{"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/run/other"}`} {
+	rule := func(rest string) string {
+		return `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["read", "setsockopt"], ` + rest + `}]}`
+	}
+	for _, base := range []string{
+		"", "[]", "{}", `{"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/run/other"}`, `{"defaultAction": "SCMP_ACT_LOG"}`,
+		rule(`"action": "SCMP_ACT_LOG"`), rule(`"action": "SCMP_ACT_ERRNO", "args": [{"index": 2, "value": 19, "op": "SCMP_CMP_EQ"}]`),
+		rule(`"action": "SCMP_ACT_ALLOW", "includes": {"caps": ["CAP_NET_RAW"]}`),
+		strings.Replace(rule(`"action": "SCMP_ACT_ALLOW"`), "]}", `, {"names": ["setsockopt"], "action": "SCMP_ACT_ERRNO"}]}`, 1),
+	} {
 		if _, err := Profile([]byte(base), "/run/s.sock"); err == nil {
 			t.Errorf("%q was taken for a profile", base)
 		}

@@ -60,7 +60,7 @@ func (s *Supervisor) serve(ctx context.Context, fd int, events uint32) {
 		if sys.NextNotification(fd, &s.note) == 0 {
 			s.handle(ctx)
 		}
-	default: // nobody is left who could call
+	case events&unix.EPOLLHUP != 0: // nobody is left who could call
 		s.mu.Lock()
 		delete(s.sources, fd)
 		s.mu.Unlock()

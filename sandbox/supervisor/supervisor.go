@@ -34,19 +34,21 @@ type Config struct {
 	Host Host
 	// Ports are published ones; nil: none.
 	Ports Ports
-	// Bind carries out bind(2) of sockets other than TCP's for programs that are not
-	// kept from TCP (Program.KeptFromTCP); nil: those may not bind any. Several
-	// goroutines call it.
+	// Bind carries out bind(2) for programs that are not kept from TCP
+	// (Program.KeptFromTCP); nil: those may not bind anything. It is called by one
+	// goroutine at a time.
 	Bind func(Binding) unix.Errno
 }
 
 // Binding is a call of bind(2) to be made as the caller would have made it: with
-// its credentials, root and working directory.
+// its credentials, root and working directory. What is read of it is its own if
+// the notification lives after that.
 type Binding struct {
-	TID     int // the thread
-	Pidfd   int // of it, or of its process; readable: the call is void
-	Socket  int // a duplicate
-	Address []byte
+	TID           int // the thread
+	Notifications int
+	ID            uint64
+	Socket        int // a duplicate
+	Address       []byte
 }
 
 // Program is what has a filter's notifications come.
@@ -122,6 +124,8 @@ type Supervisor struct {
 	routes        *routes
 	taken         int // a port that is nobody's to bind
 	reserved      []int
+	fenceTried    time.Time
+	fenceHolds    bool
 	tasks         map[uint32]*task
 	programs      map[int]*program
 	anonymous     uint64 // inode of epoll instances
@@ -132,14 +136,16 @@ type Supervisor struct {
 	collected     time.Time           // when it was last looked whether loans have ended
 	rare          map[uint64]struct{} // sockets, by cookie, with options of that kind
 	spare         map[spareKey]int
-	pending       atomic.Int64
+	pending       atomic.Int64 // connects
+	binds         atomic.Int64
+	binding       sync.Mutex // one at a time: what is owed to the one before is known
 	waiting       sync.WaitGroup
 	from          *source // whose call it is
 	note          sys.Notification
 	address       [addressBytes]byte
 	mu            sync.Mutex
-	sources       map[int]*source       // by descriptor
-	owed          map[uint64]unix.Errno // by socket: results that nobody took
+	sources       map[int]*source        // by descriptor
+	owed          map[owedKey]unix.Errno // results that nobody took
 	stats         Stats
 }
 
@@ -149,7 +155,7 @@ func New(cfg Config) (*Supervisor, error) {
 	s := &Supervisor{
 		cfg: cfg, stop: -1, epoll: -1, sources: map[int]*source{},
 		own: map[int]options{}, ordinary: map[int]options{}, rare: map[uint64]struct{}{},
-		tasks: map[uint32]*task{}, programs: map[int]*program{}, parked: map[parkedKey]parked{}, owed: map[uint64]unix.Errno{}, spare: map[spareKey]int{},
+		tasks: map[uint32]*task{}, programs: map[int]*program{}, parked: map[parkedKey]parked{}, owed: map[owedKey]unix.Errno{}, spare: map[spareKey]int{},
 	}
 	s.stats.Kept = map[string]uint64{}
 	if err := s.prepare(); err != nil {
@@ -276,14 +282,14 @@ func (s *Supervisor) freePort() {
 	s.reserved = nil
 }
 
-// tryFence connects and listens with a socket that has but the port that is taken.
-// EADDRINUSE: it could do neither.
+// tryFence connects and listens with a socket of the host's that has but the port
+// that is taken. EADDRINUSE: it could do neither.
 func (s *Supervisor) tryFence(family int) error {
-	open, to := only6, netip.IPv6Loopback()
+	to := netip.IPv6Loopback()
 	if family == unix.AF_INET {
-		open, to = func() (int, error) { return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0) }, netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		to = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	fd, err := open()
+	fd, err := s.cfg.Host.Socket(family, to)
 	if err != nil {
 		return err
 	}
@@ -291,12 +297,23 @@ func (s *Supervisor) tryFence(family int) error {
 	if err := s.fence(fd); err != nil {
 		return err
 	}
-	switch errno := sys.ConnectNow(fd, sys.MakeAddress(netip.AddrPortFrom(to, uint16(s.taken)), family == unix.AF_INET6)); errno {
+	switch errno := sys.ConnectNow(fd, address(netip.AddrPortFrom(to, uint16(s.taken)), family)); errno {
 	case unix.EADDRNOTAVAIL, unix.ENETUNREACH, unix.EHOSTUNREACH: // the latter where loopback is down
 	default:
 		return fmt.Errorf("connect: %w", errno)
 	}
 	return unix.Listen(fd, 1)
+}
+
+// fenced tells whether that is still so: a socket's ports count only within
+// those that the host's configuration has for connections (ip_local_port_range),
+// which may change.
+func (s *Supervisor) fenced() bool {
+	if now := time.Now(); now.Sub(s.fenceTried) > time.Second {
+		s.fenceTried = now
+		s.fenceHolds = errors.Is(s.tryFence(unix.AF_INET), unix.EADDRINUSE)
+	}
+	return s.fenceHolds
 }
 
 // fence leaves a socket no port to be bound to but the one that is taken.
@@ -462,23 +479,30 @@ func (s *Supervisor) answer(c socket, result unix.Errno) {
 		if len(s.owed) >= maxPending {
 			clear(s.owed)
 		}
-		s.owed[cookie] = result
+		s.owed[owedKey{cookie, c.nr}] = result
 	}
 }
 
-// debt is the result that is owed to a socket's owner.
-func (s *Supervisor) debt(socket int) (unix.Errno, bool) {
+// owedKey names a socket, and what was called.
+type owedKey struct {
+	cookie uint64
+	nr     int32
+}
+
+// debt is the result that is owed to who makes a call again.
+func (s *Supervisor) debt(c socket) (unix.Errno, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.owed) == 0 {
 		return 0, false
 	}
-	c, err := socketCookie(socket)
+	cookie, err := socketCookie(c.fd)
 	if err != nil {
 		return 0, false
 	}
-	result, ok := s.owed[c]
-	delete(s.owed, c)
+	key := owedKey{cookie, c.nr}
+	result, ok := s.owed[key]
+	delete(s.owed, key)
 	return result, ok
 }
 

@@ -79,7 +79,7 @@ func supervise(bundle, socket string, restrict func() (int, error)) error {
 		return err
 	}
 	defer unix.Close(fd)
-	state := fmt.Sprintf(`{"ociVersion":"1.0.2","fds":["seccompFd"],"pid":%d,"state":{"bundle":%q}}`, os.Getpid(), bundle)
+	state := fmt.Sprintf(`{"ociVersion":"1.0.2","fds":["seccompFd"],"pid":%[1]d,"state":{"pid":%[1]d,"bundle":%[2]q}}`, os.Getpid(), bundle)
 	if _, _, err = c.WriteMsgUnix([]byte(state), unix.UnixRights(fd), nil); err != nil {
 		return err
 	}
