@@ -35,8 +35,8 @@ type SealConfig struct {
 }
 
 // Seal is for a program that does nothing else from now on: it gives up all
-// capabilities and the right to gain any, restricts the file system with
-// Landlock where the kernel has it, and limits the whole process (all threads)
+// capabilities (but see LookAnywhere) and the right to gain any, restricts the
+// file system with Landlock where the kernel has it, and limits the whole process (all threads)
 // to the system calls that moving bytes takes. It can't be undone. Call it after
 // Prepare and before Run. A kernel without seccomp is an error.
 //

@@ -52,8 +52,9 @@ type gateFamily struct {
 	caller   int
 	at       netip.AddrPort // the listener's address
 
-	mu    sync.Mutex
-	stock []int // unconnected sockets of the guest's namespace
+	mu        sync.Mutex
+	stock     []int     // unconnected sockets of the guest's namespace
+	awaitFrom time.Time // when it may be waited for a caller again
 }
 
 // newGate makes one for so many engines, which may have so many descriptors.
@@ -255,9 +256,19 @@ func (g *gateFamily) make() (met []arrival, err error) {
 // about (ksoftirqd).
 const callerWithin = 10
 
+// callerAgain is how long nobody waits for a caller after one that did not come:
+// the guest's rules may keep it away, and the loop has other things to do.
+const callerAgain = 30 * time.Second
+
 // awaitCaller waits until somebody is at the gate, and tells whether.
 func (g *gateFamily) awaitCaller() bool {
+	if time.Now().Before(g.awaitFrom) {
+		return false
+	}
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(g.listener), Events: unix.POLLIN}}, callerWithin)
+	if err != nil || n == 0 {
+		g.awaitFrom = time.Now().Add(callerAgain)
+	}
 	return err == nil && n > 0
 }
 
