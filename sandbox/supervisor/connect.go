@@ -234,7 +234,7 @@ func (s *Supervisor) unfit(c socket) string {
 	case c.from.MayConfigureHost:
 		return whyPrivileged
 	case !s.fenced():
-		return whyHost
+		return whyPorts
 	case s.peculiar(c.fd):
 		return whyOption
 	}
@@ -337,7 +337,7 @@ func (s *Supervisor) substituteAgain(ctx context.Context, c socket, raw []byte) 
 		return why
 	}
 	if !s.fenced() {
-		return whyHost
+		return whyPorts
 	}
 	if why := s.entangled(c); why != "" {
 		return why

@@ -62,7 +62,7 @@ func instructions() []bpf.Instruction {
 	if otherABI != 0 {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: otherABI, SkipFalse: 1}, refuse(unix.ENOSYS))
 	}
-	for _, c := range calls() {
+	for _, c := range known {
 		then := c.how.filter()
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: c.nr, SkipFalse: uint8(len(then))})
 		prog = append(prog, then...)
@@ -106,8 +106,12 @@ func calls() []call {
 	return append(all, oldCalls...)
 }
 
-// shuffling are the calls that change what a socket is known by.
-var shuffling = append([]uint32{unix.SYS_EPOLL_CREATE1, unix.SYS_DUP, unix.SYS_DUP3, unix.SYS_FCNTL}, oldShuffling...)
+// isOurs tells whether a number is that of a call the filter knows, by this ABI.
+func isOurs(nr int32) bool {
+	return slices.ContainsFunc(known, func(c call) bool { return c.nr == uint32(nr) })
+}
+
+var known = calls()
 
 // told: the supervisor decides.
 type told struct{}

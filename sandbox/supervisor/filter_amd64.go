@@ -8,13 +8,10 @@ import (
 const otherABI = 0x40000000
 
 // oldCalls are those that newer machines no longer have.
-var (
-	oldCalls = []call{
-		{"epoll_create", unix.SYS_EPOLL_CREATE, told{}},
-		{"dup2", unix.SYS_DUP2, toldBeyondStdio{1}},
-	}
-	oldShuffling = []uint32{unix.SYS_EPOLL_CREATE, unix.SYS_DUP2}
-)
+var oldCalls = []call{
+	{"epoll_create", unix.SYS_EPOLL_CREATE, told{}},
+	{"dup2", unix.SYS_DUP2, toldBeyondStdio{1}},
+}
 
 // archName is ours as profiles have it.
 const archName = "SCMP_ARCH_X86_64"

@@ -5,10 +5,7 @@ import "golang.org/x/sys/unix"
 // otherABI: there is none by the same architecture number.
 const otherABI = 0
 
-var (
-	oldCalls     []call
-	oldShuffling []uint32
-)
+var oldCalls []call
 
 const archName = "SCMP_ARCH_AARCH64"
 

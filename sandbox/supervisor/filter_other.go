@@ -10,6 +10,5 @@ const (
 
 var (
 	oldCalls     []call
-	oldShuffling []uint32
 	foreignCalls []uint32
 )

@@ -106,7 +106,7 @@ func Profile(base []byte, listener string) ([]byte, error) {
 		return nil, fmt.Errorf("read seccomp profile: it has a listener already: %v", other)
 	}
 	rules, _ := p["syscalls"].([]any)
-	for _, c := range calls() {
+	for _, c := range known {
 		was, err := takeOut(&rules, c.name)
 		switch {
 		case err != nil:

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -444,10 +443,11 @@ func (s *Supervisor) handle(ctx context.Context) {
 	case unix.SYS_SETSOCKOPT:
 		s.setsockopt()
 	default:
-		if !slices.Contains(shuffling, uint32(s.note.Nr)) {
+		if !isOurs(s.note.Nr) {
 			s.reply(unix.ENOSYS) // x32, for one
 			return
 		}
+		// One that changes what a socket is known by.
 		s.shuffles++
 		s.lastShuffle = time.Now()
 		s.proceed()

@@ -300,6 +300,7 @@ const (
 	whyInside     = "the destination is inside"
 	whyNamespace  = "the socket is of another network namespace"
 	whyPrivileged = "the program may configure the host's network"
+	whyPorts      = "the host's range of ports has changed, and no longer keeps its sockets from new ones"
 	whyHost       = "the host's socket could not be made"
 	whyAddress    = "the address is none that leads anywhere"
 )
