@@ -157,16 +157,20 @@ func (s bindServer) read(name string) ([]byte, error) {
 }
 
 // bind binds a socket as the thread would that the request names. It fails with
-// EACCES where that can't be.
+// EACCES where that can't be, and with ESRCH where the thread has left.
 func (s bindServer) bind(r bindRequest, socket, notifications int) unix.Errno {
 	done := make(chan unix.Errno)
 	go func() {
 		runtime.LockOSThread() // and the thread ends with us
-		if err := s.become(r, notifications); err != nil {
+		err := s.become(r, notifications)
+		switch {
+		case err == nil:
+			done <- sys.BindRaw(socket, r.Address)
+		case sys.NotificationLives(notifications, r.ID):
 			done <- unix.EACCES
-			return
+		default:
+			done <- unix.ESRCH
 		}
-		done <- sys.BindRaw(socket, r.Address)
 	}()
 	return <-done
 }

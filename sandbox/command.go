@@ -38,8 +38,7 @@ func (n *Network) Wrap(cmd *exec.Cmd) error {
 	attr.Cloneflags |= unix.CLONE_NEWNS
 	attr.AmbientCaps = union(attr.AmbientCaps, insideCaps)
 	p := n.plan(groups)
-	p.Supervise = n.cfg.Tier == TierSeccomp
-	p.Fresh = p.Supervise
+	n.planSupervisor(&p)
 	p.Mount = p.ResolvConf != nil && !n.cfg.DNS.KeepResolvConf
 	p.Exec = cmd.Path
 	if err := n.begin(cmd, attr, roleWrap, p); err != nil {

@@ -18,7 +18,10 @@ import (
 // guests are what the test binary does inside a sandbox.
 func guests() map[string]func(args []string) error {
 	return map[string]func(args []string) error{
+		"accept":           acceptClients,
+		"accept-one":       acceptOne,
 		"attach":           attached,
+		"datagrams":        datagrams,
 		"dial":             dial,
 		"bind-at":          bindAt,
 		"bind-others":      bindOthers,

@@ -29,6 +29,7 @@ type plan struct {
 	Splice             bool         // open the gate of the splice tier
 	Fresh              bool         // hand over what the seccomp tier takes
 	Supervise          bool         // put its filter on the command
+	Unsupervised       bool         // or go without, where that can't be had
 	Bind               bool         // stay, and bind sockets for it
 	Sysctls            [][2]string  // path below /proc/sys and value; those that can't be set are warnings
 	Sockets            socketCounts // unbound ones to hand over
@@ -52,6 +53,8 @@ type report struct {
 	Remedy   string        `json:",omitempty"`
 	Warnings []string      `json:",omitempty"`
 	NoSplice string        `json:",omitempty"` // why the splice tier can't be had
+
+	NoSeccomp string `json:",omitempty"` // and the seccomp tier
 }
 
 // stage is how far the inside is.

@@ -96,12 +96,13 @@ func execute(path string) error {
 
 // Inside is the container's side of Attach. It is safe for concurrent use.
 type Inside struct {
-	mu       sync.Mutex
-	end      insideEnd
-	plan     plan
-	warnings []string
-	noSplice string // why the splice tier can't be had; "": nothing known
-	closed   bool
+	mu        sync.Mutex
+	end       insideEnd
+	plan      plan
+	warnings  []string
+	noSplice  string // why the splice tier can't be had; "": nothing known
+	noSeccomp string // and the seccomp tier, where that was not insisted on
+	closed    bool
 }
 
 // Open makes the network device in the namespace of the process and hands it to
@@ -183,7 +184,7 @@ func (i *Inside) setUp() error {
 	if err := i.beSupervised(); err != nil {
 		return err
 	}
-	return i.end.send(report{Stage: stageNetwork, Warnings: i.warnings, NoSplice: i.noSplice})
+	return i.end.send(report{Stage: stageNetwork, Warnings: i.warnings, NoSplice: i.noSplice, NoSeccomp: i.noSeccomp})
 }
 
 // handOver gives the host's side the sockets it wants from here.

@@ -25,6 +25,9 @@ func (n *Network) newJudge() error {
 			return fmt.Errorf("configure network: %w", err)
 		}
 	}
+	if own.HostSockets() == policy.HostSocketsNone && n.cfg.Tier == TierSeccomp {
+		return configError("Tier", string(TierSeccomp), "another tier with this policy, which says \"host-sockets none\"")
+	}
 	n.rules, n.judge = own, own
 	if !ok && n.cfg.Policy != nil {
 		n.judge = &both{rules: own, own: n.cfg.Policy, denials: !n.cfg.NoDefaultDenials}

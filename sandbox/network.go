@@ -33,6 +33,7 @@ type Network struct {
 	quiet      usernet.Policy // judge without telling Config.Refused
 	resolver   *dns.Forwarder // nil: off
 	noSplice   string         // why the splice tier can't be had
+	noSeccomp  string         // and the seccomp tier, where the policy would have it
 
 	mu      sync.Mutex
 	state   state
@@ -207,6 +208,7 @@ func (n *Network) takeOver(ctx context.Context) error {
 			n.cfg.Log.Warn(w)
 		}
 		if r.Stage == stageNetwork {
+			n.noSeccomp = cmp.Or(n.noSeccomp, r.NoSeccomp)
 			if err := n.takeGate(r.NoSplice); err != nil {
 				return err
 			}
@@ -381,7 +383,7 @@ func (n *Network) Tier() (t Tier, why string) {
 		return TierSeccomp, ""
 	}
 	if n.opened.gate != nil {
-		return TierSplice, ""
+		return TierSplice, n.noSeccomp
 	}
 	if n.cfg.Pcap != nil {
 		return TierTUN, "a capture sees packets of the device alone"

@@ -41,9 +41,23 @@ func (n *Network) newPorts() (*ports, error) {
 	return p, nil
 }
 
+// socketFor is what a listener wants of the host's.
+func (p *ports) socketFor(w supervisor.Listener) usernet.LoanConfig {
+	return usernet.LoanConfig{Family: w.Family, Only6: w.Only6, ReusePort: w.ReusePort, Lowest: p.lowest}
+}
+
+// Offer implements supervisor.Ports.
+func (p *ports) Offer(w supervisor.Listener) bool { return p.stack.OfferFor(w.Inside, p.socketFor(w)) }
+
+// Take implements supervisor.Ports.
+func (p *ports) Take(inside, client netip.AddrPort) (supervisor.Arrival, bool) {
+	o, ok := p.stack.Take(inside, client)
+	return o, ok
+}
+
 // Lend implements supervisor.Ports.
 func (p *ports) Lend(w supervisor.Listener) (l supervisor.Loan, ok bool) {
-	as := usernet.LoanConfig{Family: w.Family, Only6: w.Only6, ReusePort: w.ReusePort, Lowest: p.lowest}
+	as := p.socketFor(w)
 	fd, loan, ok := p.stack.Lend(w.Inside, as)
 	if !ok {
 		return l, false

@@ -28,14 +28,14 @@ type SealConfig struct {
 	// takes. Landlock would keep it from that, so there is none then: the process can
 	// read what its user can.
 	Supervise bool
-	// LookAnywhere lets it also look into processes of other users and with
+	// Containers lets it also look into processes of other users and with
 	// capabilities, if it may now: CAP_SYS_PTRACE is kept. Containers of root's are
-	// such.
-	LookAnywhere bool
+	// such. It may write to their memory, too, since accept(2) takes that.
+	Containers bool
 }
 
 // Seal is for a program that does nothing else from now on: it gives up all
-// capabilities (but see LookAnywhere) and the right to gain any, restricts the
+// capabilities (but see SealConfig.Containers) and the right to gain any, restricts the
 // file system with Landlock where the kernel has it, and limits the whole process (all threads)
 // to the system calls that moving bytes takes. It can't be undone. Call it after
 // Prepare and before Run. A kernel without seccomp is an error.
@@ -55,7 +55,7 @@ func Seal(cfg SealConfig) error {
 		return fmt.Errorf("seal process: %w", err)
 	}
 	var keep uint64
-	if cfg.LookAnywhere {
+	if cfg.Containers {
 		keep = 1 << unix.CAP_SYS_PTRACE
 	}
 	if err := sys.DropCapabilities(keep); err != nil {
@@ -143,6 +143,9 @@ func sealFilter(cfg SealConfig) ([]bpf.RawInstruction, error) {
 	calls = append(calls, archCalls...)
 	if cfg.Supervise {
 		calls = append(calls, superviseCalls...)
+	}
+	if cfg.Containers {
+		calls = append(calls, call{nr: unix.SYS_PROCESS_VM_WRITEV})
 	}
 	calls = append(calls, ioctls(cfg.Supervise))
 	if cfg.AllowKill {

@@ -7,7 +7,9 @@ import (
 	"os"
 	"time"
 
+	"cleat/sandbox/policy"
 	"cleat/sandbox/supervisor"
+	"cleat/usernet"
 )
 
 // handOverFresh hands over what the host's side takes to supervise programs.
@@ -26,12 +28,16 @@ func (i *Inside) handOverFresh() error {
 }
 
 // beSupervised puts the seccomp tier's filter on this thread, which is about to
-// become the command. The tier was asked for by name: what is missing is an error.
+// become the command.
 func (i *Inside) beSupervised() error {
 	if !i.plan.Supervise {
 		return nil
 	}
 	fd, err := supervisor.Restrict()
+	if i.plan.Unsupervised && errors.Is(err, supervisor.ErrUnrestricted) {
+		i.noSeccomp = err.Error()
+		return nil
+	}
 	if err != nil {
 		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier auto"}
 	}
@@ -47,11 +53,32 @@ func (n *Network) unsupervised() error {
 	return &SetupError{Step: "set up the seccomp tier", Err: errors.New("it is for commands that are given a network by Wrap, and for containers that come from an OCI runtime"), Remedy: "cleat run --tier auto"}
 }
 
+// mayHostSockets tells whether the policy lets the command have sockets of the host's
+// without its network's owner asking for them by name.
+func (n *Network) mayHostSockets() bool {
+	may := n.rules.HostSockets()
+	return may == policy.HostSocketsTCP || may == policy.HostSocketsUDP
+}
+
+// planSupervisor plans for the seccomp tier: where it is insisted on, and for auto
+// where the policy lets it and nothing here is known to be missing.
+func (n *Network) planSupervisor(p *plan) {
+	switch {
+	case n.cfg.Tier == TierSeccomp:
+		p.Supervise = true
+	case n.cfg.Tier != TierAuto || n.cfg.Pcap != nil || !n.mayHostSockets():
+	default:
+		err := supervisor.Check(usernet.NewSockets(usernet.Config{}))
+		if err != nil {
+			n.noSeccomp = err.Error()
+		}
+		p.Supervise, p.Unsupervised = err == nil, true
+	}
+	p.Fresh = p.Supervise
+}
+
 // newSupervisor takes over what came from the inside for the seccomp tier.
 func (n *Network) newSupervisor() error {
-	if n.cfg.Tier != TierSeccomp {
-		return nil
-	}
 	files := map[kind]*os.File{}
 	for _, k := range []kind{kindNotify, kindRoutes, kindNews, kindFresh4, kindFresh6} {
 		for _, fd := range n.opened.sockets[k] {
@@ -61,6 +88,9 @@ func (n *Network) newSupervisor() error {
 			}
 		}
 		delete(n.opened.sockets, k)
+	}
+	if n.cfg.Tier != TierSeccomp && files[kindNotify] == nil {
+		return nil
 	}
 	if (files[kindNotify] == nil) != (n.cmd == nil) || files[kindRoutes] == nil || files[kindNews] == nil {
 		return errors.New("set up the seccomp tier: nothing came from inside")
@@ -72,6 +102,9 @@ func (n *Network) newSupervisor() error {
 	cfg := supervisor.Config{
 		Routes: files[kindRoutes], News: files[kindNews], Fresh4: files[kindFresh4], Fresh6: files[kindFresh6],
 		Interface: n.cfg.Interface, Judge: n.reach, Host: n.opened.hostSockets, Ports: ports,
+	}
+	if n.rules.HostSockets() == policy.HostSocketsUDP {
+		cfg.JudgeUDP = n.reachUDP
 	}
 	if n.cmd == nil {
 		lost := func(err error) {
@@ -87,7 +120,7 @@ func (n *Network) newSupervisor() error {
 		err = n.opened.supervisor.Add(supervisor.Program{Notifications: files[kindNotify], KeptFromTCP: true})
 	}
 	if err != nil {
-		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier auto"}
+		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier splice"}
 	}
 	return nil
 }
@@ -117,18 +150,28 @@ func (n *Network) supervise(ctx context.Context) error {
 	}
 }
 
+// reachUDP is reach for UDP, where the policy lets the command have such sockets.
+func (n *Network) reachUDP(to netip.AddrPort) (netip.AddrPort, bool) {
+	if n.rules.HostSockets() != policy.HostSocketsUDP {
+		return to, false
+	}
+	return n.reachBy(UDP, to)
+}
+
 // reach tells where a connection of the command's is to be made to on its behalf.
 // What is refused or carried by somebody else takes the device, where that
 // happens and is told.
-func (n *Network) reach(to netip.AddrPort) (netip.AddrPort, bool) {
-	if n.cfg.Hook != nil {
+func (n *Network) reach(to netip.AddrPort) (netip.AddrPort, bool) { return n.reachBy(TCP, to) }
+
+func (n *Network) reachBy(p Protocol, to netip.AddrPort) (netip.AddrPort, bool) {
+	if n.cfg.Hook != nil || n.rules.HostSockets() == policy.HostSocketsNone {
 		return to, false
 	}
 	from := n.cfg.Addr4
 	if to.Addr().Is6() {
 		from = n.cfg.Addr6
 	}
-	v := n.quiet.Judge(Flow{Protocol: TCP, Source: netip.AddrPortFrom(from.Addr(), 0), Destination: to})
+	v := n.quiet.Judge(Flow{Protocol: p, Source: netip.AddrPortFrom(from.Addr(), 0), Destination: to})
 	switch v.Action {
 	case Allow:
 		return to, true

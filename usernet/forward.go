@@ -29,8 +29,20 @@ func (f Forward) key(listen netip.AddrPort) forwardKey {
 // listener is an open forward.
 type listener struct {
 	Forward
-	close func()
-	lent  int // sockets of somebody else's that listen in its place
+	tcp      []*tcpListener
+	closeUDP func()
+	lent     int // sockets of somebody else's that listen in its place
+}
+
+// close has it listen no more.
+func (l *listener) close() {
+	for _, part := range l.tcp {
+		part.close()
+	}
+	l.tcp = nil
+	if l.closeUDP != nil {
+		l.closeUDP()
+	}
 }
 
 // forward is Stack.Forward.
@@ -124,9 +136,11 @@ func (s *engine) listen(f Forward) (at netip.AddrPort, err error) {
 	l := &listener{Forward: f}
 	switch f.Protocol {
 	case packet.TCP:
-		at, l.close, err = s.tcp.listen(f)
+		var all *tcpListener
+		at, all, err = s.tcp.listen(f)
+		l.tcp = []*tcpListener{all}
 	case packet.UDP:
-		at, l.close, err = s.udp.listen(f)
+		at, l.closeUDP, err = s.udp.listen(f)
 	default:
 		err = errors.New("only TCP and UDP have ports")
 	}

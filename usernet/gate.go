@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"cleat/internal/sys"
@@ -40,10 +39,7 @@ type gate struct {
 	most     int64 // flows up to which there are descriptors for two sockets each
 	every    bool
 	habits   habits
-	began    time.Time
-	failures atomic.Int32 // SYNs in a row that did not come through
-	closed   atomic.Int64 // until then, nanoseconds since began; 0: it is open
-	pause    atomic.Int64 // how long it is closed next time, nanoseconds
+	attempts // of SYNs to come through
 }
 
 // gateFamily is the gate of IPv4 or IPv6.
@@ -62,7 +58,7 @@ func newGate(c *Gate, engines, descriptors int) (*gate, error) {
 	if c == nil {
 		return nil, nil
 	}
-	g := &gate{every: c.Every, habits: habits{short: map[netip.AddrPort]habit{}}, began: time.Now(), most: int64(descriptors-2*mostPipes*engines-mostStock) / 2}
+	g := &gate{every: c.Every, habits: habits{short: map[netip.AddrPort]habit{}}, attempts: attempts{began: time.Now()}, most: int64(descriptors-2*mostPipes*engines-mostStock) / 2}
 	if err := g.v4.open(c.Listener4, c.Caller4); err != nil {
 		return nil, err
 	}
@@ -125,40 +121,9 @@ func (g *gate) of(a netip.Addr) *gateFamily {
 	return f
 }
 
-// How long a SYN may take through the guest's kernel, which is the time of some
-// function calls; how many must fail before the gate is closed; and for how long
-// it then is, doubled each time.
-const (
-	gateTimeout  = 200 * time.Millisecond
-	gateFailures = 3
-	gatePause    = 30 * time.Second
-	mostPause    = 30 * time.Minute
-)
-
-// isOpen tells whether to try it.
-func (g *gate) isOpen() bool {
-	until := g.closed.Load()
-	return until == 0 || int64(time.Since(g.began)) >= until
-}
-
-// passed notes that a connection came through.
-func (g *gate) passed() {
-	if g.failures.Load() != 0 {
-		g.failures.Store(0)
-		g.closed.Store(0)
-		g.pause.Store(0)
-	}
-}
-
-// failed notes that one did not: the guest's rules keep it from us, as a rule.
-func (g *gate) failed() {
-	if g.failures.Add(1) < gateFailures {
-		return
-	}
-	pause := min(max(2*g.pause.Load(), int64(gatePause)), int64(mostPause))
-	g.pause.Store(pause)
-	g.closed.Store(int64(time.Since(g.began)) + pause)
-}
+// gateTimeout is how long a SYN may take through the guest's kernel, which is the
+// time of some function calls.
+const gateTimeout = 200 * time.Millisecond
 
 // keep puts a socket into the stock, or closes it.
 func (g *gateFamily) keep(fd int) {
@@ -382,7 +347,7 @@ func (f *tcpFlow) throughGate() bool {
 	case f.expectShort():
 		f.byDevice(whyShort)
 		return false
-	case !f.s.group.gate.isOpen():
+	case !f.s.group.gate.open():
 		f.byDevice(whyClosed)
 		return false
 	}
@@ -434,7 +399,7 @@ func (f *tcpFlow) callThroughGate() bool {
 		f.byDevice(whyMany)
 		return false
 	}
-	if f.expectShort() {
+	if f.expectShort() && !f.offering.open() {
 		f.byDevice(whyShort)
 		return false
 	}
@@ -451,26 +416,34 @@ func (f *tcpFlow) callThroughGate() bool {
 		f.byDevice(whySocket)
 		return false
 	}
-	to := sockaddr(f.guest)
-	err = unix.Connect(fd, to)
-	if errors.Is(err, unix.EINPROGRESS) { // such a handshake is over, as a rule
-		if again := unix.Connect(fd, to); !errors.Is(again, unix.EALREADY) {
-			err = again
-		}
-	}
+	isOffered := f.tryOffer(fd) // before the server can accept it
+	err = connectInside(fd, f.guest)
 	switch {
-	case err == nil, errors.Is(err, unix.EISCONN):
+	case isOffered && (err == nil || !f.unoffered()): // it may be over, but somebody has taken it
+		return true
+	case err == nil:
 		f.splice(fd)
-	case errors.Is(err, unix.EINPROGRESS): // the guest's queue is full: its kernel tries again
-		f.splice(fd)
-	case errors.Is(err, unix.EADDRNOTAVAIL), errors.Is(err, unix.EADDRINUSE):
-		unix.Close(fd)
+		return true
+	}
+	unix.Close(fd)
+	if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EADDRINUSE) {
 		f.byDevice(whySocket)
 		return false
-	default:
-		unix.Close(fd)
-		f.abort() // the client gets a RST as well
-		f.drop()
 	}
+	f.abort() // the client gets a RST as well
+	f.drop()
 	return true
+}
+
+// connectInside connects a socket of the guest's namespace. Where its queue is full
+// its kernel tries again after that.
+func connectInside(fd int, to netip.AddrPort) error {
+	err := unix.Connect(fd, sockaddr(to))
+	if errors.Is(err, unix.EINPROGRESS) { // such a handshake is over, as a rule
+		err = unix.Connect(fd, sockaddr(to))
+	}
+	if errors.Is(err, unix.EALREADY) || errors.Is(err, unix.EISCONN) {
+		err = nil
+	}
+	return err
 }

@@ -63,7 +63,6 @@ func newGateRig(t *testing.T, v6 bool, change ...func(*Config)) *gateRig {
 }
 
 // tcpFile is a TCP socket on a free port, listening or not bound at all.
-
 func tcpFile(t *testing.T, at netip.Addr, listening bool) *os.File {
 	t.Helper()
 	kind := unix.AF_INET
@@ -87,7 +86,6 @@ func tcpFile(t *testing.T, at netip.Addr, listening bool) *os.File {
 }
 
 // gates runs a test for both families.
-
 func gates(t *testing.T, f func(t *testing.T, g *gateRig)) {
 	t.Run("IPv4", func(t *testing.T) { f(t, newGateRig(t, false)) })
 	t.Run("IPv6", func(t *testing.T) { f(t, newGateRig(t, true)) })
@@ -96,7 +94,6 @@ func gates(t *testing.T, f func(t *testing.T, g *gateRig)) {
 // port is a free port of the guest's: the local end of a socket that will
 
 // connect, and the scripted connection that it stands for.
-
 func (g *gateRig) port() (*guesttest.Conn, *net.Dialer) {
 	g.Helper()
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(g.guest, 0)))
@@ -109,7 +106,6 @@ func (g *gateRig) port() (*guesttest.Conn, *net.Dialer) {
 }
 
 // knock sends the guest's SYN and waits until it comes back.
-
 func (g *gateRig) knock(c *guesttest.Conn) {
 	g.Helper()
 	c.Send(packet.SYN, nil)
@@ -122,7 +118,6 @@ func (g *gateRig) knock(c *guesttest.Conn) {
 }
 
 // through is a spliced connection: the guest's end and the host's.
-
 func (g *gateRig) through() (guest, host *net.TCPConn, c *guesttest.Conn) {
 	g.Helper()
 	c, d := g.port()
@@ -147,7 +142,6 @@ func (g *gateRig) stats() Stats { return g.stack.Stats() }
 // A receiver that does not read stops the sender, and what is held is not lost.
 
 // What the host refuses is refused by the device: the SYN never comes back.
-
 func TestGateStaysShutForTheRefused(t *testing.T) {
 	g := newGateRig(t, false)
 	g.server.Close()
@@ -161,7 +155,6 @@ func TestGateStaysShutForTheRefused(t *testing.T) {
 }
 
 // The guest may lead to the gate what it likes, and gains a reset.
-
 func TestIntruderIsReset(t *testing.T) {
 	gates(t, func(t *testing.T, g *gateRig) {
 		for n := range uint64(3) {
@@ -174,7 +167,6 @@ func TestIntruderIsReset(t *testing.T) {
 }
 
 // A second connection that looks like one that was let through is none.
-
 func TestIntruderWithTheSamePorts(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, c := g.through()
@@ -193,7 +185,6 @@ func TestIntruderWithTheSamePorts(t *testing.T) {
 }
 
 // tcpPair is one end of a connection with itself.
-
 func tcpPair(t *testing.T) (*os.File, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -227,7 +218,6 @@ func must[T any](v T, err error) T {
 // Where the SYN does not come through, the device carries the connection; after
 
 // some of those nobody waits any more, and later it is tried again.
-
 func TestGateThatLeadsNowhere(t *testing.T) {
 	g := newGateRig(t, false)
 	byDevice := func(c *guesttest.Conn) (why string) {
@@ -248,7 +238,7 @@ func TestGateThatLeadsNowhere(t *testing.T) {
 		g.g.Settle()
 		return why
 	}
-	for range gateFailures {
+	for range mostFailures {
 		c, _ := g.port()
 		g.knock(c)
 		g.advance(gateTimeout)
@@ -261,7 +251,7 @@ func TestGateThatLeadsNowhere(t *testing.T) {
 	if why := byDevice(c); why != whyClosed {
 		t.Errorf("it goes by the device: %q", why)
 	}
-	g.do(func() { g.s.group.gate.began = g.s.group.gate.began.Add(-gatePause) })
+	g.do(func() { g.s.group.gate.began = g.s.group.gate.began.Add(-firstPause) })
 	guest, host, _ := g.through()
 	g.write(guest, "through again")
 	g.reads(host, "through again")
@@ -273,7 +263,6 @@ func TestGateThatLeadsNowhere(t *testing.T) {
 }
 
 // A guest that gave up while the gate was open leaves nothing.
-
 func TestGuestGivesUpAtTheGate(t *testing.T) {
 	g := newGateRig(t, false)
 	c, _ := g.port()
@@ -286,7 +275,6 @@ func TestGuestGivesUpAtTheGate(t *testing.T) {
 // Packets of a spliced connection that take the device go back to the guest's
 
 // kernel as they are.
-
 func TestStrayPacketsOfSplicedConnections(t *testing.T) {
 	g := newGateRig(t, false)
 	_, _, c := g.through()
@@ -305,7 +293,6 @@ func TestStrayPacketsOfSplicedConnections(t *testing.T) {
 // A SYN between the ports of a spliced connection, which the guest has forgotten,
 
 // begins another one.
-
 func TestSplicedIsSucceeded(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, c := g.through()
@@ -322,7 +309,6 @@ func TestSplicedIsSucceeded(t *testing.T) {
 // A client of a forward meets the guest's server from its own address, at a
 
 // socket that was made for it inside.
-
 func TestForwardThroughGate(t *testing.T) {
 	g := newGateRig(t, false)
 	inside, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: loopback4.AsSlice()})
@@ -360,7 +346,6 @@ func TestForwardThroughGate(t *testing.T) {
 // comesToNothing fails the test unless a connection there is reset, be it before
 
 // connect returns.
-
 func (g *gateRig) comesToNothing(at netip.AddrPort) {
 	g.Helper()
 	conn, err := net.Dial("tcp", at.String())
@@ -374,7 +359,6 @@ func (g *gateRig) comesToNothing(at netip.AddrPort) {
 }
 
 // await waits for what kernels bring about.
-
 func (g *gateRig) await(what string, holds func() bool) {
 	g.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
@@ -386,7 +370,6 @@ func (g *gateRig) await(what string, holds func() bool) {
 }
 
 // Without a socket inside a client's connection takes the device.
-
 func TestForwardWithoutSocketInside(t *testing.T) {
 	g := newGateRig(t, false, func(c *Config) { c.Gate.Caller4 = nil })
 	client := g.client(g.forward(), netip.AddrPort{})
@@ -412,7 +395,6 @@ func TestForwardWithoutSocketInside(t *testing.T) {
 // Where connections to a port have been short the next takes the device, until
 
 // one is long again.
-
 func TestGateIsForLongConnections(t *testing.T) {
 	g := newGateRig(t, false, func(c *Config) { c.Gate.Every = false })
 	for range shortFrom {
@@ -484,7 +466,6 @@ func TestHabits(t *testing.T) {
 // Our socket in the guest's namespace is not to send segments that are longer
 
 // than a small receive buffer.
-
 func TestLowerMSS(t *testing.T) {
 	for _, tt := range []struct{ name, options, want string }{
 		{"none", "", ""},

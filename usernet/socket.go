@@ -2,6 +2,7 @@ package usernet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -127,8 +128,8 @@ func (c controls) tuneConnected(fd int, peer netip.Addr) {
 	}
 }
 
-// Sockets makes TCP sockets of the host as a Stack makes its own, for who connects
-// them in its place. It is safe for concurrent use.
+// Sockets makes sockets of the host as a Stack makes its own, for who connects them
+// in its place. It is safe for concurrent use.
 type Sockets struct {
 	cfg      Config
 	controls controls
@@ -137,11 +138,14 @@ type Sockets struct {
 // NewSockets takes from cfg what it says about outbound connections.
 func NewSockets(cfg Config) *Sockets { return &Sockets{cfg, readControls()} }
 
-// Socket makes a non-blocking socket of a family (unix.AF_INET, AF_INET6) for
-// connections to an address.
-func (s *Sockets) Socket(family int, to netip.Addr) (int, error) {
-	fd, err := s.cfg.socket(family, to, unix.SOCK_STREAM, 0)
-	if err == nil {
+// Socket makes a non-blocking socket of a family (unix.AF_INET, AF_INET6) and a kind
+// (SOCK_STREAM for TCP, SOCK_DGRAM for UDP), to be connected to an address.
+func (s *Sockets) Socket(family, kind int, to netip.Addr) (int, error) {
+	if kind == unix.SOCK_DGRAM && (s.cfg.Outbound4.IsValid() || s.cfg.Outbound6.IsValid()) {
+		return -1, errors.New("a UDP socket could leave by another address than the configuration says")
+	}
+	fd, err := s.cfg.socket(family, to, kind, 0)
+	if err == nil && kind == unix.SOCK_STREAM {
 		s.controls.tune(fd, to)
 	}
 	return fd, err

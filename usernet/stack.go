@@ -49,7 +49,8 @@ func New(cfg Config) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &group{gate: gate, owner: map[ownerKey]*engine{}, ports: map[portKey]*portOwner{}}
+	g := &group{gate: gate, owner: map[ownerKey]*engine{}, ports: map[portKey]*portOwner{},
+		offers: offers{waiting: map[tcpKey]*tcpFlow{}, taken: map[*engine][]*tcpFlow{}}}
 	s := &Stack{g}
 	controls := readControls()
 	for i, q := range queues {

@@ -13,28 +13,40 @@ import (
 
 // tcpListener accepts clients of a forward.
 type tcpListener struct {
-	t       *tcpTable
-	forward Forward
-	fd      int
-	ticket  ticket
-	resume  timer // after a pause
-	last    int64 // when the last client came
+	t        *tcpTable
+	forward  Forward
+	place    place
+	fd       int
+	ticket   ticket
+	resume   timer // after a pause
+	last     int64 // when the last client came
+	offering *offering
 }
 
 // listen opens a forward.
-func (t *tcpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err error) {
+func (t *tcpTable) listen(f Forward) (at netip.AddrPort, l *tcpListener, err error) {
 	fd, at, err := bindForward(f, unix.SOCK_STREAM)
 	if err != nil {
 		return at, nil, err
 	}
+	own, errno := sys.LocalAddress(fd)
+	if errno != 0 {
+		unix.Close(fd)
+		return at, nil, errno
+	}
+	where := place{at: own.AddrPort()}
+	if own.Family() == unix.AF_INET6 {
+		where = placeOf6(at)
+	}
 	f.Listen = at
-	closeIt, err = t.serve(f, fd)
-	return at, closeIt, err
+	l, err = t.serve(f, fd, where)
+	return at, l, err
 }
 
-// serve listens on a socket that is bound to the forward's address. It owns fd.
-func (t *tcpTable) serve(f Forward, fd int) (closeIt func(), err error) {
-	l := &tcpListener{t: t, forward: f, fd: fd}
+// serve listens on a socket that is bound where the forward listens, or to a part
+// of that. It owns fd.
+func (t *tcpTable) serve(f Forward, fd int, where place) (*tcpListener, error) {
+	l := &tcpListener{t: t, forward: f, place: where, fd: fd}
 	if l.forward.To.Port() == 0 {
 		l.forward.To = netip.AddrPortFrom(f.To.Addr(), f.Listen.Port())
 	}
@@ -44,11 +56,12 @@ func (t *tcpTable) serve(f Forward, fd int) (closeIt func(), err error) {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	l.resume.fire = func() { _ = t.s.loop.modify(l.ticket, fd, unix.EPOLLIN) }
+	var err error
 	if l.ticket, err = t.s.loop.add(fd, unix.EPOLLIN, l); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
-	return l.close, nil
+	return l, nil
 }
 
 // place is where a socket listens.
@@ -57,12 +70,20 @@ type place struct {
 	dual bool // of IPv6, and takes IPv4's clients too
 }
 
+// placeOf6 is that of IPv6's socket for all that a forward listens at.
+func placeOf6(at netip.AddrPort) place {
+	if a := at.Addr(); a.IsValid() && a != netip.IPv6Unspecified() {
+		return place{at: at}
+	}
+	return place{netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port()), true}
+}
+
 // divide makes two places of one that a forward listens at: the one for a socket
 // of a family, and what that leaves, if anything. IPv6's sockets take the clients
 // of IPv4 too unless only6 is set. ok is false where no such socket would do.
 func divide(at netip.AddrPort, family int, only6 bool) (lent place, rest *place, ok bool) {
 	all4, all6 := netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())
-	dual := !at.Addr().IsValid() || at.Addr() == netip.IPv6Unspecified()
+	dual := placeOf6(at).dual
 	switch {
 	case family == unix.AF_INET && dual:
 		return place{at: all4}, &place{at: all6}, true
@@ -91,7 +112,6 @@ func (s *engine) lend(guest netip.AddrPort, as LoanConfig) (fd int, l *listener)
 		}
 		if l.lent == 0 {
 			l.close()
-			l.close = func() {}
 		}
 		fd, err := bind(lent.at, unix.SOCK_STREAM, lent.dual, l.Interface, as.ReusePort)
 		l.lent++
@@ -122,15 +142,15 @@ func (l *listener) leadsTo(guest netip.AddrPort) bool {
 		(!to.IsValid() || to.IsUnspecified() || guest.Addr().IsUnspecified() || to == guest.Addr())
 }
 
-// listenOn has a lent forward listen at what is left of it. A family that is
-// missing has no clients.
+// listenOn has a forward listen at a part of it. A family that is missing has no
+// clients.
 func (s *engine) listenOn(l *listener, at place) {
 	fd, err := bind(at.at, unix.SOCK_STREAM, at.dual, l.Interface, false)
 	if err != nil {
 		return
 	}
-	if closeIt, err := s.tcp.serve(l.Forward, fd); err == nil {
-		l.close = closeIt
+	if part, err := s.tcp.serve(l.Forward, fd, at); err == nil {
+		l.tcp = append(l.tcp, part)
 	}
 }
 
@@ -143,14 +163,21 @@ func (s *engine) reclaim(l *listener) error {
 		l.lent--
 		return nil
 	}
-	l.close()
-	l.close = func() {}
-	_, closeIt, err := s.tcp.listen(l.Forward)
-	if err != nil {
+	if err := s.listenAgain(l); err != nil {
 		return err
 	}
-	l.lent, l.close = 0, closeIt
+	l.lent = 0
 	return nil
+}
+
+// listenAgain has a forward listen as it did in the beginning.
+func (s *engine) listenAgain(l *listener) error {
+	l.close()
+	_, all, err := s.tcp.listen(l.Forward)
+	if err == nil {
+		l.tcp = []*tcpListener{all}
+	}
+	return err
 }
 
 // backlog of listening sockets; the kernel lowers it to net.core.somaxconn.
@@ -201,9 +228,18 @@ func (l *tcpListener) pause() {
 	}
 }
 
-func (l *tcpListener) accept(fd int, client netip.AddrPort) bool {
+// client is a connection that the host has accepted for the guest.
+type client struct {
+	fd       int
+	from     netip.AddrPort
+	guest    netip.AddrPort // where it is led to
+	shown    netip.AddrPort // what it is called there
+	offering *offering      // nil: it is not offered
+}
+
+func (l *tcpListener) accept(fd int, from netip.AddrPort) bool {
 	t := l.t
-	guest, shown, ok := t.s.inside(l.forward, client)
+	guest, shown, ok := t.s.inside(l.forward, from)
 	if !ok || t.s.full() {
 		return false
 	}
@@ -211,11 +247,12 @@ func (l *tcpListener) accept(fd int, client netip.AddrPort) bool {
 		return false
 	}
 	e := t.s.group.forClient()
+	c := client{fd, from, guest, shown, l.offering}
 	if e == t.s {
-		t.call(fd, client, guest, shown)
+		t.call(c)
 		return true
 	}
-	return e.loop.post(func() { e.tcp.call(fd, client, guest, shown) })
+	return e.loop.post(func() { e.tcp.call(c) })
 }
 
 // abandon closes a client's socket so that it gets a RST.

@@ -245,15 +245,15 @@ func (f *tcpFlow) sendSYN(flags uint8) {
 	f.s.dev.write(frame)
 }
 
-// call begins a connection toward the guest for a client that the host has
-// accepted.
-func (t *tcpTable) call(fd int, client netip.AddrPort, guest, shown netip.AddrPort) {
-	f, other := t.newFlow(guest, shown)
+// call begins a connection toward the guest for a client.
+func (t *tcpTable) call(c client) {
+	t.s.group.offers.settle(t.s)
+	f, other := t.newFlow(c.guest, c.shown)
 	if other != nil { // it was vacant a moment ago
-		abandon(fd)
+		abandon(c.fd)
 		return
 	}
-	f.inbound, f.fd, f.host, f.state = true, fd, client, calling
+	f.inbound, f.fd, f.host, f.offering, f.state = true, c.fd, c.from, c.offering, calling
 	if v := t.s.cfg.Policy; v != nil {
 		if verdict := v.Judge(f.flow()); verdict.Action == Refuse || verdict.Action == Drop {
 			t.s.count(verdict)
@@ -262,11 +262,11 @@ func (t *tcpTable) call(fd int, client netip.AddrPort, guest, shown netip.AddrPo
 			return
 		}
 	}
-	t.s.tuneClient(fd, client.Addr())
+	t.s.tuneClient(c.fd, c.from.Addr())
 	if f.callThroughGate() {
 		return
 	}
-	f.mss = t.s.cfg.MTU - packet.IPBytes(shown.Addr()) - packet.TCPBytes
+	f.mss = t.s.cfg.MTU - packet.IPBytes(c.shown.Addr()) - packet.TCPBytes
 	f.sendSYN(packet.SYN)
 	f.sndNxt = f.sndStart + 1
 	f.arm()

@@ -26,6 +26,7 @@ type runFlags struct {
 
 	allow, deny []string
 	policy      string
+	hostSockets string
 
 	hostLoopback []string
 	mappings     []string
@@ -116,7 +117,8 @@ func (f *runFlags) define(cmd *cobra.Command) {
 
 	flags.StringArrayVar(&f.allow, "allow", nil, "let CMD reach `CIDR|NAME[:PORTS][/PROTO]`, and nothing that isn't allowed")
 	flags.StringArrayVar(&f.deny, "deny", nil, "don't let CMD reach `CIDR|NAME[:PORTS][/PROTO]`; a narrower --allow is an exception")
-	flags.StringVar(&f.policy, "policy", "", "read rules from `FILE`, one \"allow RULE\", \"deny RULE\" or \"default allow|deny\" a line")
+	flags.StringVar(&f.policy, "policy", "", "read rules from `FILE`, one \"allow RULE\", \"deny RULE\", \"default allow|deny\" or \"host-sockets WHAT\" a line")
+	flags.StringVar(&f.hostSockets, "host-sockets", "", "for `WHAT` CMD may be handed sockets of the host's: none, not even by --tier seccomp; tcp, so that --tier auto is seccomp where the kernel can; tcp,udp, where nothing is denied")
 
 	flags.StringSliceVar(&f.hostLoopback, "host-loopback", nil, "`ADDR` inside that leads to the host's own loopback, or off (default off)")
 	flags.StringSliceVar(&f.mappings, "map", nil, "let an address inside lead to another of the host's, `ADDR=ADDR`")
@@ -128,7 +130,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.dns, "dns", nil, "`SERVER` to ask instead of the host's, ADDR or ADDR:PORT, or off")
 	flags.StringVar(&f.link, "interface", "", "`NAME` of the device inside (default cleat0)")
 	flags.StringSliceVar(&f.outbound, "outbound", nil, "`ADDR|LINK` of the host that connections leave by (default: as its routes say)")
-	flags.StringVar(&f.tier, "tier", "auto", "`HOW` TCP connections move: "+strings.Join(tiers, ", ")+"; auto is splice where the kernel can, else tun; doc/tiers.md tells what each guarantees")
+	flags.StringVar(&f.tier, "tier", "auto", "`HOW` TCP connections move: "+strings.Join(tiers, ", ")+"; auto is splice where the kernel can, else tun, and seccomp where --host-sockets lets it; doc/tiers.md tells what each guarantees")
 
 	flags.StringVar(&f.pcap, "pcap", "", "capture all packets of the device to a new `FILE`")
 	flags.BoolVar(&f.stats, "stats", false, "print counters at the end, to standard error")
@@ -139,6 +141,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 
 	completeWith(cmd, "net", netKinds)
 	completeWith(cmd, "tier", tiers)
+	completeWith(cmd, "host-sockets", []string{"none", "tcp", "tcp,udp"})
 	completeWith(cmd, "publish", []string{"auto"})
 	completeWith(cmd, "host-loopback", []string{"off"})
 	completeWith(cmd, "dns", []string{"off"})

@@ -50,7 +50,8 @@ func (f *runFlags) config() (sandbox.Config, policy.Rules, error) {
 	return cfg, rules, f.checkLoopback(&cfg)
 }
 
-// rules are those of --policy and then those of --allow and --deny.
+// rules are those of --policy, then those of --allow and --deny, and what
+// --host-sockets says.
 func (f *runFlags) rules() (policy.Rules, error) {
 	var rules policy.Rules
 	if f.policy != "" {
@@ -72,6 +73,17 @@ func (f *runFlags) rules() (policy.Rules, error) {
 			rules.Rules = append(rules.Rules, rule)
 		}
 	}
+	if f.hostSockets == "" {
+		return rules, nil
+	}
+	may, err := policy.ParseHostSockets(f.hostSockets)
+	switch {
+	case err != nil:
+		return rules, withHint(usagef("--host-sockets %q: want none, tcp or tcp,udp", f.hostSockets), didYouMean(f.hostSockets, []string{"none", "tcp", "tcp,udp"}))
+	case rules.HostSockets != policy.HostSocketsAsked && rules.HostSockets != may:
+		return rules, usagef("--host-sockets %s: the policy %s says %s: leave one of them out", may, f.policy, rules.HostSockets)
+	}
+	rules.HostSockets = may
 	return rules, nil
 }
 

@@ -233,8 +233,8 @@ func (r *runner) prepare(ctx context.Context, args []string, namespace string) e
 	}
 	r.target = newRunTarget(r, args, namespace)
 	r.say.ready(r.target.Info(), r.target.explicit(), r.flags)
-	cfg := r.net.Config()
-	seal := sandbox.SealConfig{AllowKill: true, Supervise: cfg.Tier == sandbox.TierSeccomp, LookAnywhere: cfg.Runtimes.Listener != nil}
+	tier, _ := r.net.Tier()
+	seal := sandbox.SealConfig{AllowKill: true, Supervise: tier == sandbox.TierSeccomp, Containers: r.net.Config().Runtimes.Listener != nil}
 	if err := sandbox.Seal(seal); err != nil {
 		return fmt.Errorf("give up rights before the command begins: %w", err)
 	}

@@ -27,8 +27,8 @@ func statsText(s control.Stats) string {
 		spliced = fmt.Sprintf(" (%d spliced)", s.Spliced)
 	}
 	fmt.Fprintf(&b, "flows: %d TCP%s, %d UDP, %d ping; %d open\n", s.TCPFlows, spliced, s.UDPFlows, s.ICMPFlows, s.Open)
-	if s.Substituted+s.Lent > 0 {
-		fmt.Fprintf(&b, "by sockets of the host's: %d connections, %d listeners\n", s.Substituted, s.Lent)
+	if s.Substituted+s.Lent+s.Accepted+s.Datagram > 0 {
+		fmt.Fprintf(&b, "by sockets of the host's: %d connections, %d listeners, %d clients, %d UDP\n", s.Substituted, s.Lent, s.Accepted, s.Datagram)
 	}
 	for _, way := range []struct {
 		by   string

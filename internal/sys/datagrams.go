@@ -56,6 +56,9 @@ func (s *Address) AddrPort() netip.AddrPort {
 	return netip.AddrPort{}
 }
 
+// Raw is the address as the kernel has it.
+func (s *Address) Raw() []byte { return s.raw[:s.size] }
+
 // Family is unix.AF_INET or unix.AF_INET6, or 0 for none.
 func (s *Address) Family() int {
 	switch s.size {

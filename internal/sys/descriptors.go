@@ -22,11 +22,24 @@ func ReadMemory(tid int, from uintptr, to []byte) unix.Errno {
 	if len(to) == 0 {
 		return 0
 	}
-	local := unix.Iovec{Base: unsafe.SliceData(to)}
-	local.SetLen(len(to))
-	remote := unix.RemoteIovec{Base: from, Len: len(to)}
-	n, _, errno := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(tid), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
-	if errno == 0 && int(n) < len(to) {
+	return memory(unix.SYS_PROCESS_VM_READV, tid, to, from)
+}
+
+// WriteMemory writes to the memory of a thread's process (process_vm_writev(2)).
+// EFAULT says that not all of it can be written.
+func WriteMemory(tid int, to uintptr, from []byte) unix.Errno {
+	if len(from) == 0 {
+		return 0
+	}
+	return memory(unix.SYS_PROCESS_VM_WRITEV, tid, from, to)
+}
+
+func memory(call uintptr, tid int, own []byte, theirs uintptr) unix.Errno {
+	local := unix.Iovec{Base: unsafe.SliceData(own)}
+	local.SetLen(len(own))
+	remote := unix.RemoteIovec{Base: theirs, Len: len(own)}
+	n, _, errno := unix.Syscall6(call, uintptr(tid), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+	if errno == 0 && int(n) < len(own) {
 		errno = unix.EFAULT
 	}
 	return errno

@@ -100,11 +100,35 @@ func answer(fd int, r *notifyResponse) unix.Errno {
 // ReplaceDescriptor puts a duplicate of own in the place of a descriptor of the
 // thread that waits.
 func ReplaceDescriptor(fd int, id uint64, own, theirs int, closeOnExec bool) unix.Errno {
-	r := notifyAddfd{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SETFD, src: uint32(own), to: uint32(theirs)}
+	return addDescriptor(fd, &notifyAddfd{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SETFD, src: uint32(own), to: uint32(theirs)}, closeOnExec)
+}
+
+// AnswerDescriptor has the call return the number of a duplicate of own, which the
+// thread gets in one step with that. Call it on a locked thread: no signal may come
+// between, such as those by which the Go runtime preempts. The kernel would take the
+// descriptor back, and have the call return 0 (seccomp_notify_addfd,
+// kernel/seccomp.c).
+func AnswerDescriptor(fd int, id uint64, own int, closeOnExec bool) unix.Errno {
+	var all, was unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	setSignalMask(&all, &was)
+	defer setSignalMask(&was, nil)
+	return addDescriptor(fd, &notifyAddfd{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SEND, src: uint32(own)}, closeOnExec)
+}
+
+// setSignalMask sets which signals wait.
+func setSignalMask(to, was *unix.Sigset_t) {
+	const kernelBytes = 8 // of the mask
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(was)), kernelBytes, 0, 0)
+}
+
+func addDescriptor(fd int, r *notifyAddfd, closeOnExec bool) unix.Errno {
 	if closeOnExec {
 		r.how = unix.O_CLOEXEC
 	}
-	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), notifyAddfdReq, uintptr(unsafe.Pointer(&r)))
+	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), notifyAddfdReq, uintptr(unsafe.Pointer(r)))
 	return errno
 }
 
@@ -141,21 +165,26 @@ const (
 // ErrNoLandlock says that the kernel has no Landlock with rules for TCP.
 var ErrNoLandlock = errors.New("the kernel has no Landlock that knows TCP: it takes Linux 6.7, with landlock among its security modules")
 
-// ForbidTCP keeps the calling thread, and what it becomes and makes, from
-// connecting or binding TCP sockets by itself, in whatever network namespace. The
-// thread needs CAP_SYS_ADMIN in its user namespace, or no_new_privs.
-func ForbidTCP() error {
+// NoTCP makes Landlock rules, for RestrictSelf, that keep a thread from connecting or
+// binding TCP sockets by itself, in whatever network namespace. The result is the
+// caller's to close.
+func NoTCP() (rules int, err error) {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 || abi < landlockNetworkABI {
-		return ErrNoLandlock
+		return -1, ErrNoLandlock
 	}
 	attr := struct{ fs, net uint64 }{net: landlockBindTCP | landlockConnectTCP}
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if errno != 0 {
-		return fmt.Errorf("make Landlock rules: %w", errno)
+		return -1, fmt.Errorf("make Landlock rules: %w", errno)
 	}
-	defer unix.Close(int(fd))
-	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, fd, 0, 0); errno != 0 {
+	return int(fd), nil
+}
+
+// RestrictSelf puts Landlock rules on the calling thread, and on what it becomes and
+// makes. It needs CAP_SYS_ADMIN in its user namespace, or no_new_privs.
+func RestrictSelf(rules int) error {
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules), 0, 0); errno != 0 {
 		return fmt.Errorf("set Landlock rules: %w", errno)
 	}
 	return nil

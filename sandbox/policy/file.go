@@ -35,8 +35,9 @@ func (d Default) String() string {
 // Rules are a policy as a person writes it. The zero Rules let everything
 // through but the built-in denials. The order of the rules means nothing.
 type Rules struct {
-	Default Default
-	Rules   []Rule
+	Default     Default
+	HostSockets HostSockets
+	Rules       []Rule
 }
 
 // Denies tells whether a flow that no rule speaks of is denied.
@@ -64,17 +65,18 @@ func (e *FileError) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.L
 // Unwrap is what is wrong with the line.
 func (e *FileError) Unwrap() error { return e.Err }
 
-const wantLine = `"allow RULE", "deny RULE" or "default allow|deny"`
+const wantLine = `"allow RULE", "deny RULE", "default allow|deny" or "host-sockets none|tcp|tcp,udp"`
 
-// Parse reads a policy file: one "allow RULE", "deny RULE" or "default
-// allow|deny" a line, where # begins a comment. name stands in errors, which are
-// *FileError, joined, one for each line that is wrong, or else that of reading.
+// Parse reads a policy file: one "allow RULE", "deny RULE", "default allow|deny" or
+// "host-sockets none|tcp|tcp,udp" a line, where # begins a comment. name stands in
+// errors, which are *FileError, joined, one for each line that is wrong, or else that
+// of reading.
 func Parse(name string, r io.Reader) (Rules, error) {
 	var (
-		rules     Rules
-		bad       []error
-		line      int
-		defaultAt int
+		rules  Rules
+		bad    []error
+		line   int
+		onceAt = map[string]int{} // lines of which there is one
 	)
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -85,11 +87,11 @@ func Parse(name string, r io.Reader) (Rules, error) {
 			continue
 		}
 		err := rules.add(words)
-		if words[0] == "default" && err == nil {
-			if defaultAt > 0 {
-				err = fmt.Errorf("read default: there is one in line %d already", defaultAt)
+		if once := words[0] == "default" || words[0] == "host-sockets"; once && err == nil {
+			if at := onceAt[words[0]]; at > 0 {
+				err = fmt.Errorf("read %s: there is one in line %d already", words[0], at)
 			}
-			defaultAt = line
+			onceAt[words[0]] = line
 		}
 		if err != nil {
 			bad = append(bad, &FileError{name, line, err})
@@ -110,7 +112,7 @@ func Parse(name string, r io.Reader) (Rules, error) {
 func (r *Rules) add(words []string) error {
 	verb := words[0]
 	switch {
-	case verb != "allow" && verb != "deny" && verb != "default":
+	case verb != "allow" && verb != "deny" && verb != "default" && verb != "host-sockets":
 		return fmt.Errorf("read line: %q: want %s", verb, wantLine)
 	case len(words) == 1:
 		return fmt.Errorf("read line: %q alone: want %s", verb, wantLine)
@@ -127,6 +129,11 @@ func (r *Rules) add(words []string) error {
 		}
 		return nil
 	}
+	if verb == "host-sockets" {
+		var err error
+		r.HostSockets, err = ParseHostSockets(words[1])
+		return err
+	}
 	rule, err := ParseRule(verb == "allow", words[1])
 	if err == nil {
 		r.Rules = append(r.Rules, rule)
@@ -140,6 +147,9 @@ func (r Rules) MarshalText() ([]byte, error) {
 	var b bytes.Buffer
 	if r.Default != Auto {
 		fmt.Fprintf(&b, "default %s\n", r.Default)
+	}
+	if r.HostSockets != HostSocketsAsked {
+		fmt.Fprintf(&b, "host-sockets %s\n", r.HostSockets)
 	}
 	for _, rule := range r.Rules {
 		text, err := rule.MarshalText()

@@ -11,6 +11,7 @@ import (
 
 const aFile = "\ufeff# what the build needs\r\n" +
 	"default deny\n\n" +
+	"host-sockets tcp\n" +
 	"allow example.com:443/tcp  # the registry\n" +
 	"\tallow 192.0.2.0/24\n" +
 	"deny 192.0.2.7\n" +
@@ -25,7 +26,7 @@ func TestParseFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "default deny\nallow example.com:443/tcp\nallow 192.0.2.0/24\ndeny 192.0.2.7\nallow [2001:db8::/32]:80,443\n"
+	want := "default deny\nhost-sockets tcp\nallow example.com:443/tcp\nallow 192.0.2.0/24\ndeny 192.0.2.7\nallow [2001:db8::/32]:80,443\n"
 	if string(text) != want {
 		t.Errorf("written as\n%swant\n%s", text, want)
 	}
@@ -41,6 +42,8 @@ func TestParseFileNamesTheLine(t *testing.T) {
 		{"several rules a line", "allow all 192.0.2.1", []string{`f:1: read line: "192.0.2.1": want one rule a line`}},
 		{"a bad rule", "allow all\n# x\ndeny 192.0.2.1/24", []string{`f:3: read rule "192.0.2.1/24"`, "192.0.2.0/24"}},
 		{"a bad default", "default drop", []string{`f:1: read default: "drop": want "allow" or "deny"`}},
+		{"a bad word about sockets", "host-sockets udp", []string{`f:1: read host-sockets: "udp": want "none", "tcp" or "tcp,udp"`}},
+		{"two about sockets", "host-sockets tcp\nhost-sockets tcp", []string{"f:2: read host-sockets: there is one in line 1"}},
 		{"two defaults", "default deny\ndefault allow", []string{"f:2: read default: there is one in line 1"}},
 		{"each of several", "x\nallow all\ny", []string{"f:1:", "f:3:"}},
 		{"a line without end", "allow all\nallow " + strings.Repeat("a", 1<<17), []string{"f:2: read line: want at most 64 KiB"}},
@@ -73,9 +76,38 @@ func TestMarshalRefusesWhatCannotBeRead(t *testing.T) {
 	}
 }
 
+// UDP sockets of the host's go with policies that deny nothing.
+func TestHostSocketsAndRules(t *testing.T) {
+	for text, want := range map[string]bool{
+		"host-sockets tcp,udp":                             true,
+		"host-sockets tcp,udp\ndefault allow\nallow all":   true,
+		"host-sockets tcp,udp\nallow 192.0.2.1":            false,
+		"host-sockets tcp,udp\ndefault deny":               false,
+		"host-sockets tcp,udp\ndefault allow\ndeny all:25": false,
+		"host-sockets tcp\ndeny 192.0.2.1":                 true,
+		"host-sockets none\nallow 192.0.2.1":               true,
+	} {
+		rules, err := Parse("f", strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := New(Config{Rules: rules})
+		if (err == nil) != want {
+			t.Errorf("%q: %v", text, err)
+		}
+		if err == nil && (p.HostSockets() != rules.HostSockets || p.Rules().HostSockets != rules.HostSockets) {
+			t.Errorf("%q: the policy says %q", text, p.HostSockets())
+		}
+	}
+	if _, err := New(Config{Rules: Rules{HostSockets: "some"}}); err == nil {
+		t.Error("a word that there is not is let through")
+	}
+}
+
 func FuzzParseFile(f *testing.F) {
 	f.Add(aFile)
 	f.Add("default allow\ndeny all\n")
+	f.Add("host-sockets tcp,udp\n")
 	f.Fuzz(func(t *testing.T, s string) {
 		r, err := Parse("f", strings.NewReader(s))
 		if err != nil {
@@ -89,7 +121,7 @@ func FuzzParseFile(f *testing.F) {
 		if err := again.UnmarshalText(text); err != nil {
 			t.Fatal(err)
 		}
-		if again.Default != r.Default || !slices.EqualFunc(again.Rules, r.Rules, Rule.equal) {
+		if again.Default != r.Default || again.HostSockets != r.HostSockets || !slices.EqualFunc(again.Rules, r.Rules, Rule.equal) {
 			t.Fatalf("%q is written as %q, which is read as %v", s, text, again)
 		}
 	})

@@ -73,7 +73,7 @@ type Mapping struct {
 }
 
 // New checks the rules and makes a Policy. It starts nothing. The error is a
-// *RuleError.
+// *RuleError, or says that HostSockets does not go with the rules.
 func New(cfg Config) (*Policy, error) {
 	s, err := newSet(cfg.Rules)
 	if err != nil {
@@ -101,7 +101,7 @@ func (p *Policy) Bind(n Network) {
 	p.state.Store(newState(p.state.Load().set, n))
 }
 
-// Set replaces the rules; the error is a *RuleError, and then nothing changes.
+// Set replaces the rules; the error is as New's, and then nothing changes.
 // Flows that were let through live on. Names that the guest asked for before
 // count under the new rules too; exact names that are new are looked up by Run,
 // at once.
@@ -121,7 +121,7 @@ func (p *Policy) Set(r Rules) error {
 // Rules are the rules in force, in the form that ParseRule gives them.
 func (p *Policy) Rules() Rules {
 	r := p.state.Load().src
-	return Rules{r.Default, slices.Clone(r.Rules)}
+	return Rules{r.Default, r.HostSockets, slices.Clone(r.Rules)}
 }
 
 // Learn credits addresses to a name that the guest asked our forwarder for.

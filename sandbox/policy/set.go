@@ -42,7 +42,10 @@ func newSet(src Rules) (*set, error) {
 		exact:    map[string][]int32{},
 		below:    map[string][]int32{},
 	}
-	s.src.Default = src.Default
+	if err := src.checkHostSockets(); err != nil {
+		return nil, err
+	}
+	s.src.Default, s.src.HostSockets = src.Default, src.HostSockets
 	for _, b := range builtins() {
 		s.add(compiled{Rule{Prefix: b.prefix}, b.why})
 	}

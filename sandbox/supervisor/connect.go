@@ -25,13 +25,14 @@ type socket struct {
 	theirs   int // the program's descriptor
 	task     *task
 	about    descriptor
+	udp      bool // else of TCP, or MPTCP
 	family   int
 	bound    bool // has a port or an address
 	blocking bool
 }
 
 // take duplicates the socket that a call is about. Where ok is false the call has
-// been dealt with: it is not about a TCP socket.
+// been dealt with: it is not about a socket that we judge.
 func (s *Supervisor) take() (c socket, ok bool) {
 	c.from, c.id, c.nr, c.theirs = s.from, s.note.ID, s.note.Nr, int(int32(s.note.Args[0]))
 	fd, t, errno := s.duplicate(c.theirs)
@@ -47,7 +48,8 @@ func (s *Supervisor) take() (c socket, ok bool) {
 	}
 	c.fd, c.task = fd, t
 	proto, errno := sys.GetIntNow(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if errno == 0 && isTCP(proto) {
+	c.udp = s.isUDP(proto)
+	if errno == 0 && (isTCP(proto) || c.udp) {
 		var at sys.Address
 		if at, errno = sys.LocalAddress(fd); errno == 0 {
 			own := at.AddrPort()
@@ -67,7 +69,7 @@ func (s *Supervisor) take() (c socket, ok bool) {
 	return c, true
 }
 
-// leave is for calls that are not about a TCP socket. It owns c's.
+// leave is for calls that are not about such a socket. It owns c's.
 func (s *Supervisor) leave(c socket) {
 	if c.nr == unix.SYS_BIND && !c.from.KeptFromTCP {
 		s.bindElsewhere(c)
@@ -83,6 +85,11 @@ func (s *Supervisor) leave(c socket) {
 // MPTCP socket comes one of TCP: the slower tiers speak no MPTCP toward the
 // network either.
 func isTCP(proto int) bool { return proto == unix.IPPROTO_TCP || proto == unix.IPPROTO_MPTCP }
+
+// isUDP tells whether a protocol is UDP, and its sockets ours to judge as well.
+func (s *Supervisor) isUDP(proto int) bool {
+	return proto == unix.IPPROTO_UDP && s.cfg.JudgeUDP != nil
+}
 
 // readAddress copies the address of a call, once. What it was a moment later does
 // not matter.
@@ -130,16 +137,18 @@ func (s *Supervisor) connect(ctx context.Context) {
 		s.finish(c, result)
 	case errno != 0:
 		s.finish(c, errno)
+	case err == nil && where == s.host && c.udp:
+		s.connectElsewhere(c, raw)
 	case err == nil && where == s.host:
 		s.connectAgain(ctx, c, raw)
 	default:
 		if err != nil || where != s.guest {
-			s.keeps(whyNamespace)
+			s.keeps(c, whyNamespace)
 			s.perform(ctx, c, raw)
 			return
 		}
 		if why := s.substitute(ctx, c, raw); why != "" {
-			s.keeps(why)
+			s.keeps(c, why)
 			s.perform(ctx, c, raw)
 		}
 	}
@@ -154,7 +163,7 @@ func (s *Supervisor) finish(c socket, result unix.Errno) {
 // substitute connects a socket of the host's in the place of the program's, and
 // answers. It tells why that can't be, with nothing done.
 func (s *Supervisor) substitute(ctx context.Context, c socket, raw []byte) string {
-	host, why := s.judge(raw, c.family)
+	host, why := s.judge(raw, c)
 	if why != "" {
 		return why
 	}
@@ -168,6 +177,9 @@ func (s *Supervisor) substitute(ctx context.Context, c socket, raw []byte) strin
 		}
 		return ""
 	}
+	if c.udp {
+		return s.replace(ctx, c, host, s.datagram[c.family])
+	}
 	return s.replace(ctx, c, host, s.own[c.family])
 }
 
@@ -176,13 +188,13 @@ func (s *Supervisor) replace(ctx context.Context, c socket, host netip.AddrPort,
 	if c.family == unix.AF_INET && !host.Addr().Is4() {
 		return whyHost
 	}
-	key := spareKey{c.family, host.Addr().Is4(), host.Addr().IsLoopback()}
+	key := spareKey{c.family, c.kind(), host.Addr().Is4(), host.Addr().IsLoopback()}
 	fd, ok := s.spare[key]
 	if ok {
 		delete(s.spare, key)
 	} else {
 		var err error
-		if fd, err = s.cfg.Host.Socket(c.family, host.Addr()); err != nil {
+		if fd, err = s.cfg.Host.Socket(c.family, c.kind(), host.Addr()); err != nil {
 			return whyHost
 		}
 	}
@@ -192,7 +204,7 @@ func (s *Supervisor) replace(ctx context.Context, c socket, host netip.AddrPort,
 	}
 	s.join(ctx, c, fd, host)
 	// Until the next call there is time to make a socket for it.
-	if fd, err := s.cfg.Host.Socket(c.family, host.Addr()); err == nil {
+	if fd, err := s.cfg.Host.Socket(c.family, c.kind(), host.Addr()); err == nil {
 		s.spare[key] = fd
 	}
 	return ""
@@ -200,24 +212,36 @@ func (s *Supervisor) replace(ctx context.Context, c socket, host netip.AddrPort,
 
 // spareKey is what a socket of the host's depends on before it is connected.
 type spareKey struct {
-	family        int
+	family, kind  int
 	to4, loopback bool
+}
+
+// kind is the socket's type.
+func (c *socket) kind() int {
+	if c.udp {
+		return unix.SOCK_DGRAM
+	}
+	return unix.SOCK_STREAM
 }
 
 // judge tells where the host's socket is to be connected to, or why there is to
 // be none.
-func (s *Supervisor) judge(raw []byte, family int) (netip.AddrPort, string) {
-	to, ok := destination(raw, family)
+func (s *Supervisor) judge(raw []byte, c socket) (netip.AddrPort, string) {
+	to, ok := destination(raw, c.family)
 	if !ok {
 		return to, whyAddress
 	}
-	if at, ok := s.lent(to); ok {
-		return at, ""
+	judge := s.cfg.JudgeUDP
+	if !c.udp {
+		judge = s.cfg.Judge
+		if at, ok := s.lent(to); ok {
+			return at, ""
+		}
 	}
 	if !s.routes.outside(to.Addr()) {
 		return to, whyInside
 	}
-	host, ok := s.cfg.Judge(to)
+	host, ok := judge(to)
 	if !ok {
 		return to, whyPolicy
 	}
@@ -233,7 +257,7 @@ func (s *Supervisor) unfit(c socket) string {
 		return whyBound
 	case c.from.MayConfigureHost:
 		return whyPrivileged
-	case !s.fenced():
+	case !c.udp && !s.fenced():
 		return whyPorts
 	case s.peculiar(c.fd):
 		return whyOption
@@ -250,7 +274,7 @@ func (s *Supervisor) join(ctx context.Context, c socket, fd int, host netip.Addr
 			result = again
 		}
 	}
-	if result == 0 || result == unix.EINPROGRESS {
+	if !c.udp && (result == 0 || result == unix.EINPROGRESS) {
 		s.cfg.Host.Connected(fd, host.Addr())
 		if s.fence(fd) != nil {
 			result = unix.ENOBUFS
@@ -286,7 +310,11 @@ func (s *Supervisor) install(ctx context.Context, c socket, fd int, result unix.
 		}
 		return false
 	}
-	s.count(&s.stats.Connected)
+	if c.udp {
+		s.count(&s.stats.Datagram)
+	} else {
+		s.count(&s.stats.Connected)
+	}
 	own := c.fd
 	c.fd = fd
 	if waits != nil {
@@ -296,6 +324,21 @@ func (s *Supervisor) install(ctx context.Context, c socket, fd int, result unix.
 	}
 	sys.CloseNow(own) // the last of the program's own; it takes its time
 	return true
+}
+
+// connectElsewhere carries out connect(2) on a UDP socket of the host's. It can't be
+// one of the inside any more.
+func (s *Supervisor) connectElsewhere(c socket, raw []byte) {
+	if len(raw) >= 2 && native.Uint16(raw) == unix.AF_UNSPEC {
+		s.finish(c, sys.Disconnect(c.fd))
+		return
+	}
+	host, why := s.judge(raw, c)
+	if why != "" || c.family == unix.AF_INET && !host.Addr().Is4() {
+		s.finish(c, unix.EADDRNOTAVAIL)
+		return
+	}
+	s.finish(c, sys.ConnectNow(c.fd, address(host, c.family)))
 }
 
 // connectAgain carries out connect(2) on a socket of the host's: the program asks
@@ -325,14 +368,14 @@ func (s *Supervisor) connectAgain(ctx context.Context, c socket, raw []byte) {
 	}
 	// It failed before, and the program knows.
 	if why := s.substituteAgain(ctx, c, raw); why != "" {
-		s.keeps(why)
+		s.keeps(c, why)
 		s.finish(c, unix.EADDRNOTAVAIL)
 	}
 }
 
 // substituteAgain is substitute for a socket of the host's that is not connected.
 func (s *Supervisor) substituteAgain(ctx context.Context, c socket, raw []byte) string {
-	host, why := s.judge(raw, c.family)
+	host, why := s.judge(raw, c)
 	if why != "" {
 		return why
 	}

@@ -14,7 +14,7 @@
 // What keeps the program from doing more with such a socket than was judged:
 //
 //   - Its threads may not connect or bind TCP sockets themselves: Landlock
-//     forbids it to the program and all that it starts (ForbidTCP). So it does not
+//     forbids it to the program and all that it starts (Restrict). So it does not
 //     matter that the arguments of a call that is continued, because it was about
 //     a Unix or UDP socket, may have changed by then. Of a program without that
 //     (an OCI runtime's) no bind is continued, so that nothing finds a port.

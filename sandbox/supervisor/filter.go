@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"slices"
 
 	"cleat/internal/sys"
@@ -38,19 +39,37 @@ func Filter() ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(instructions())
 }
 
+// ErrUnrestricted says that nothing was done to a thread.
+var ErrUnrestricted = errors.New("no restriction")
+
 // Restrict keeps the calling thread, and what it becomes and makes, from TCP
 // (Program.KeptFromTCP), and puts the filter on it. It returns the descriptor by
-// which its notifications come. There is no way back.
+// which its notifications come. There is no way back. The error wraps ErrUnrestricted
+// where the thread is as before.
 func Restrict() (notifications int, err error) {
 	filter, err := Filter()
 	if err != nil {
+		return -1, unrestricted{err}
+	}
+	rules, err := sys.NoTCP()
+	if err != nil {
+		return -1, unrestricted{err}
+	}
+	defer unix.Close(rules)
+	if notifications, err = sys.AddNotifyFilter(filter); err != nil {
+		return -1, unrestricted{err}
+	}
+	if err := sys.RestrictSelf(rules); err != nil {
+		unix.Close(notifications)
 		return -1, err
 	}
-	if err := sys.ForbidTCP(); err != nil {
-		return -1, err
-	}
-	return sys.AddNotifyFilter(filter)
+	return notifications, nil
 }
+
+// unrestricted is an error that is ErrUnrestricted too.
+type unrestricted struct{ error }
+
+func (u unrestricted) Unwrap() []error { return []error{u.error, ErrUnrestricted} }
 
 func instructions() []bpf.Instruction {
 	prog := []bpf.Instruction{
@@ -91,6 +110,8 @@ func calls() []call {
 		{"connect", unix.SYS_CONNECT, told{}},
 		{"bind", unix.SYS_BIND, told{}},
 		{"listen", unix.SYS_LISTEN, told{}},
+		{"accept", unix.SYS_ACCEPT, toldOfContainers{}},
+		{"accept4", unix.SYS_ACCEPT4, toldOfContainers{}},
 		// These change what a socket is known by.
 		{"epoll_create1", unix.SYS_EPOLL_CREATE1, told{}},
 		{"dup", unix.SYS_DUP, toldBeyondStdio{0}},
@@ -117,6 +138,12 @@ var known = calls()
 type told struct{}
 
 func (told) filter() []bpf.Instruction { return []bpf.Instruction{notify} }
+
+// toldOfContainers is for calls that the supervisor decides where no other listener
+// can be had for the program than its own.
+type toldOfContainers struct{}
+
+func (toldOfContainers) filter() []bpf.Instruction { return []bpf.Instruction{allow} }
 
 // refused fails.
 type refused struct{ errno unix.Errno }

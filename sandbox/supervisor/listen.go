@@ -20,6 +20,7 @@ type loan struct {
 // bind carries out bind(2), on the program's own socket. Its port may have been
 // kept for a listener that is gone by now.
 func (s *Supervisor) bind() {
+	s.dropDead() // they keep ports
 	c, ok := s.take()
 	if !ok {
 		return
@@ -73,7 +74,9 @@ func (s *Supervisor) bindElsewhere(c socket) {
 		if !owed {
 			result = s.cfg.Bind(b)
 		}
-		s.answer(c, result)
+		if result != unix.ESRCH { // else nothing is owed to who calls again
+			s.answer(c, result)
+		}
 	})
 }
 
@@ -89,10 +92,15 @@ func (s *Supervisor) listen() {
 	switch {
 	case !s.lives():
 		unix.Close(c.fd)
+	case c.udp:
+		s.finish(c, unix.EOPNOTSUPP)
 	case err == nil && where == s.host && !listens(c.fd):
 		s.finish(c, unix.EINVAL)
 	case err == nil && where == s.guest && s.lend(c, backlog):
 	default:
+		if where == s.guest {
+			s.offer(c) // before its first client comes
+		}
 		var result unix.Errno
 		if err := unix.Listen(c.fd, backlog); err != nil {
 			result = err.(unix.Errno)
@@ -115,20 +123,12 @@ func (s *Supervisor) lend(c socket, backlog int) bool {
 	if s.cfg.Ports == nil || !c.from.KeptFromTCP || c.from.MayConfigureHost || listens(c.fd) {
 		return false
 	}
-	at, errno := sys.LocalAddress(c.fd)
-	inside := at.AddrPort()
-	if errno != 0 || inside.Port() == 0 || c.about.flags&unix.O_ASYNC != 0 || s.peculiar(c.fd) || s.entangled(c) != "" {
+	w, ok := listenerOf(c)
+	if !ok || c.about.flags&unix.O_ASYNC != 0 || s.peculiar(c.fd) || s.entangled(c) != "" {
 		return false
 	}
-	flag := func(level, name int) bool {
-		n, err := unix.GetsockoptInt(c.fd, level, name)
-		return err == nil && n != 0
-	}
 	s.collect()
-	l, ok := s.cfg.Ports.Lend(Listener{
-		Inside: inside, Family: c.family,
-		Only6: c.family == unix.AF_INET6 && flag(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY), ReusePort: flag(unix.SOL_SOCKET, unix.SO_REUSEPORT),
-	})
+	l, ok := s.cfg.Ports.Lend(w)
 	if !ok {
 		return false
 	}
@@ -143,10 +143,24 @@ func (s *Supervisor) lend(c socket, backlog int) bool {
 	unix.Close(l.FD) // the program's is the only one: when it goes, the port is free
 	l.FD = -1
 	keepPort(c.fd)
-	s.loans = append(s.loans, loan{l, inside, c.fd})
+	s.loans = append(s.loans, loan{l, w.Inside, c.fd})
 	s.count(&s.stats.Listening)
 	s.reply(0)
 	return true
+}
+
+// listenerOf is what a bound socket is like as a listener.
+func listenerOf(c socket) (w Listener, ok bool) {
+	at, errno := sys.LocalAddress(c.fd)
+	flag := func(level, name int) bool {
+		n, err := unix.GetsockoptInt(c.fd, level, name)
+		return err == nil && n != 0
+	}
+	w = Listener{
+		Inside: at.AddrPort(), Family: c.family,
+		Only6: c.family == unix.AF_INET6 && flag(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY), ReusePort: flag(unix.SOL_SOCKET, unix.SO_REUSEPORT),
+	}
+	return w, errno == 0 && w.Inside.Port() != 0
 }
 
 // keepPort has a socket keep its port from others, as one that listens does: not

@@ -88,11 +88,49 @@ var rareOptions = []optionName{
 	{unix.IPPROTO_IPV6, unix.IPV6_AUTOFLOWLABEL, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_MINHOPCOUNT, intBytes},
 }
 
+// Options of UDP sockets, of include/uapi/linux/udp.h and the above.
+const (
+	udpNoCheck6TX    = 101
+	udpNoCheck6RX    = 102
+	soSelectErrQueue = 45
+	ipRecvFragSize   = 25
+)
+
+// udpOptions are those of UDP's own. The filter does not ask about them, so they are
+// read from each socket.
+var udpOptions = []optionName{
+	{unix.SOL_UDP, unix.UDP_CORK, intBytes}, {unix.SOL_UDP, unix.UDP_SEGMENT, intBytes}, {unix.SOL_UDP, unix.UDP_GRO, intBytes},
+	{unix.SOL_UDP, udpNoCheck6TX, intBytes}, {unix.SOL_UDP, udpNoCheck6RX, intBytes},
+}
+
+// udpRareOptions are more that mean something to them.
+var udpRareOptions = []optionName{
+	{unix.SOL_SOCKET, unix.SO_BROADCAST, intBytes}, {unix.SOL_SOCKET, unix.SO_NO_CHECK, intBytes},
+	{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, intBytes}, {unix.SOL_SOCKET, soSelectErrQueue, intBytes},
+	{unix.SOL_SOCKET, unix.SO_PEEK_OFF, intBytes},
+	{unix.IPPROTO_IP, unix.IP_PKTINFO, intBytes}, {unix.IPPROTO_IP, unix.IP_RECVTTL, intBytes},
+	{unix.IPPROTO_IP, unix.IP_RECVTOS, intBytes}, {unix.IPPROTO_IP, unix.IP_RECVOPTS, intBytes},
+	{unix.IPPROTO_IP, unix.IP_RETOPTS, intBytes}, {unix.IPPROTO_IP, unix.IP_RECVORIGDSTADDR, intBytes},
+	{unix.IPPROTO_IP, ipRecvFragSize, intBytes},
+	{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, intBytes},
+	{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, intBytes},
+}
+
+// memberships are options that have a socket hear of a group, by their level.
+var memberships = map[uint32][]uint32{
+	unix.IPPROTO_IP:   {unix.IP_ADD_MEMBERSHIP, unix.IP_ADD_SOURCE_MEMBERSHIP, unix.MCAST_JOIN_GROUP, unix.MCAST_JOIN_SOURCE_GROUP},
+	unix.IPPROTO_IPV6: {unix.IPV6_JOIN_GROUP, unix.IPV6_JOIN_ANYCAST, unix.MCAST_JOIN_GROUP, unix.MCAST_JOIN_SOURCE_GROUP},
+}
+
 // options are those of a fresh socket.
 type options struct{ plain, rare []option }
 
 // readOptions reads all options that can be copied.
-func readOptions(fd, family int) options {
+func readOptions(fd, family int, udp bool) options {
+	plain, rare := plainOptions, rareOptions
+	if udp {
+		plain, rare = slices.Concat(plain, udpOptions), slices.Concat(rare, udpRareOptions)
+	}
 	read := func(names []optionName) (all []option) {
 		for _, n := range names {
 			if n.level != unix.IPPROTO_IPV6 || family == unix.AF_INET6 {
@@ -101,7 +139,7 @@ func readOptions(fd, family int) options {
 		}
 		return all
 	}
-	return options{read(plainOptions), read(rareOptions)}
+	return options{read(plain), read(rare)}
 }
 
 func (n optionName) is(level, name int) bool { return n.level == level && n.name == name }
@@ -173,6 +211,9 @@ func (s *Supervisor) peculiar(fd int) bool {
 	if !s.isRare(fd) {
 		return false
 	}
+	if id, err := socketCookie(fd); err != nil || s.rare[id] {
+		return true
+	}
 	for _, name := range []int{unix.SO_MARK, unix.SO_BINDTOIFINDEX} {
 		if n, errno := sys.GetIntNow(fd, unix.SOL_SOCKET, name); errno != 0 || n != 0 {
 			return true
@@ -217,9 +258,9 @@ func (s *Supervisor) setsockopt() {
 	}
 	defer sys.CloseNow(fd)
 	proto, errno := sys.GetIntNow(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
-	if errno == 0 && isTCP(proto) && len(s.rare) <= maxRare {
+	if errno == 0 && (isTCP(proto) || s.isUDP(proto)) && len(s.rare) <= maxRare {
 		if c, errno := sys.GetUint64Now(fd, unix.SOL_SOCKET, unix.SO_COOKIE); errno == 0 {
-			s.rare[c] = struct{}{}
+			s.rare[c] = s.rare[c] || slices.Contains(memberships[level], name)
 		}
 	}
 	switch where, err := cookie(fd); {

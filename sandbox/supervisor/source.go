@@ -52,10 +52,15 @@ func (s *Supervisor) watch(fd int) error {
 
 // serve deals with what a source has.
 func (s *Supervisor) serve(ctx context.Context, fd int, events uint32) {
+	if a := s.waiters[fd]; a != nil {
+		s.retry(a)
+		return
+	}
 	s.mu.Lock()
 	s.from = s.sources[fd]
 	s.mu.Unlock()
 	switch {
+	case s.from == nil: // a waiter that was let go meanwhile
 	case events&unix.EPOLLIN != 0:
 		if sys.NextNotification(fd, &s.note) == 0 {
 			s.handle(ctx)

@@ -29,13 +29,16 @@ type Config struct {
 	// ok is false for a connection that must take the other tiers, such as one that
 	// is refused. It is called by one goroutine and must not block.
 	Judge func(destination netip.AddrPort) (host netip.AddrPort, ok bool)
+	// JudgeUDP is Judge for UDP; nil: UDP sockets stay the program's own. With one of
+	// the host's it can send to any address.
+	JudgeUDP func(destination netip.AddrPort) (host netip.AddrPort, ok bool)
 	// Host makes the host's sockets.
 	Host Host
 	// Ports are published ones; nil: none.
 	Ports Ports
 	// Bind carries out bind(2) for programs that are not kept from TCP
 	// (Program.KeptFromTCP); nil: those may not bind anything. It is called by one
-	// goroutine at a time.
+	// goroutine at a time. ESRCH says that the caller had left, and nothing was done.
 	Bind func(Binding) unix.Errno
 }
 
@@ -56,7 +59,7 @@ type Program struct {
 	// for Filter or Profile. Add takes it over.
 	Notifications *os.File
 	// KeptFromTCP says that no thread of it can connect or bind TCP sockets
-	// (ForbidTCP). Of others no bind is ever continued, and none listens with a
+	// (Restrict). Of others no bind is ever continued, and none listens with a
 	// socket of the host's.
 	KeptFromTCP bool
 	// MayConfigureHost says that it has capabilities which reach as far as the
@@ -66,11 +69,11 @@ type Program struct {
 
 // Host makes sockets of the host.
 type Host interface {
-	// Socket makes a non-blocking TCP socket of a family (unix.AF_INET, AF_INET6)
-	// for connections to an address, with what the network's configuration says
-	// about such.
-	Socket(family int, to netip.Addr) (int, error)
-	// Connected tunes a socket whose connection has begun.
+	// Socket makes a non-blocking socket of a family (unix.AF_INET, AF_INET6) and a
+	// kind (SOCK_STREAM: of TCP, SOCK_DGRAM: of UDP) for an address, with what the
+	// network's configuration says about such.
+	Socket(family, kind int, to netip.Addr) (int, error)
+	// Connected tunes a TCP socket whose connection has begun.
 	Connected(fd int, to netip.Addr)
 }
 
@@ -81,6 +84,12 @@ type Ports interface {
 	// the caller's. ok is false where no port leads there, or such a socket can't be
 	// had.
 	Lend(Listener) (l Loan, ok bool)
+	// Offer has clients of a listener of the program's own offered, for Take. It
+	// tells whether any port leads there.
+	Offer(Listener) bool
+	// Take takes over a client that was offered, whose connection to the listener has
+	// these ends inside. ok is false for one that was not.
+	Take(inside, client netip.AddrPort) (a Arrival, ok bool)
 }
 
 // Listener is what the program's listening socket is like.
@@ -106,6 +115,8 @@ type Loan struct {
 type Stats struct {
 	Connected uint64            // on a socket of the host's
 	Listening uint64            // listeners likewise
+	Accepted  uint64            // connections likewise, from listeners of the program's own
+	Datagram  uint64            // UDP sockets that are the host's
 	Kept      map[string]uint64 // connections on a socket of the program's, by why
 }
 
@@ -119,7 +130,8 @@ type Supervisor struct {
 	epoll int
 
 	guest, host   uint64          // cookies of the network namespaces
-	own, ordinary map[int]options // by family: of fresh sockets there, and of the host's
+	own, ordinary map[int]options // by family: of fresh TCP sockets there, and of the host's
+	datagram      map[int]options // and of UDP's
 	routes        *routes
 	taken         int // a port that is nobody's to bind
 	reserved      []int
@@ -132,8 +144,12 @@ type Supervisor struct {
 	lastShuffle   time.Time
 	parked        map[parkedKey]parked
 	loans         []loan
+	servers       servers
+	waiters       map[int]*acceptance // by the listener's descriptor
+	returned      int                 // sockets of all servers
+	lookedAfter   time.Time           // when it was last looked after those
 	collected     time.Time           // when it was last looked whether loans have ended
-	rare          map[uint64]struct{} // sockets, by cookie, with options of that kind
+	rare          map[uint64]bool     // sockets, by cookie, with options of that kind; true: that can't be copied
 	spare         map[spareKey]int
 	pending       atomic.Int64 // connects
 	binds         atomic.Int64
@@ -153,8 +169,9 @@ type Supervisor struct {
 func New(cfg Config) (*Supervisor, error) {
 	s := &Supervisor{
 		cfg: cfg, stop: -1, epoll: -1, sources: map[int]*source{},
-		own: map[int]options{}, ordinary: map[int]options{}, rare: map[uint64]struct{}{},
+		own: map[int]options{}, ordinary: map[int]options{}, datagram: map[int]options{}, rare: map[uint64]bool{},
 		tasks: map[uint32]*task{}, programs: map[int]*program{}, parked: map[parkedKey]parked{}, owed: map[owedKey]unix.Errno{}, spare: map[spareKey]int{},
+		servers: servers{}, waiters: map[int]*acceptance{},
 	}
 	s.stats.Kept = map[string]uint64{}
 	if err := s.prepare(); err != nil {
@@ -162,6 +179,16 @@ func New(cfg Config) (*Supervisor, error) {
 		return nil, fmt.Errorf("supervise calls: %w", err)
 	}
 	return s, nil
+}
+
+// Check tells what of the host's is known to be missing, before there is a program.
+func Check(h Host) error {
+	if sys.NativeArch == 0 {
+		return sys.ErrSeccompArch
+	}
+	s := &Supervisor{cfg: Config{Host: h}}
+	defer s.freePort()
+	return s.reserve()
 }
 
 func (s *Supervisor) prepare() error {
@@ -173,7 +200,7 @@ func (s *Supervisor) prepare() error {
 		if file == nil {
 			continue
 		}
-		s.own[family] = readOptions(int(file.Fd()), family)
+		s.own[family] = readOptions(int(file.Fd()), family, false)
 		if s.guest, err = cookie(int(file.Fd())); err != nil {
 			return fmt.Errorf("tell network namespaces apart: %w", err)
 		}
@@ -181,12 +208,17 @@ func (s *Supervisor) prepare() error {
 		if err != nil {
 			return fmt.Errorf("make socket: %w", err)
 		}
-		s.ordinary[family] = readOptions(fd, family)
+		s.ordinary[family] = readOptions(fd, family, false)
 		s.host, err = cookie(fd)
 		unix.Close(fd)
 		if err != nil {
 			return fmt.Errorf("tell network namespaces apart: %w", err)
 		}
+		if fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return fmt.Errorf("make socket: %w", err)
+		}
+		s.datagram[family] = readOptions(fd, family, true)
+		unix.Close(fd)
 	}
 	if s.anonymous, err = anonymousInode(); err != nil {
 		return fmt.Errorf("make epoll instance: %w", err)
@@ -288,7 +320,7 @@ func (s *Supervisor) tryFence(family int) error {
 	if family == unix.AF_INET {
 		to = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	fd, err := s.cfg.Host.Socket(family, to)
+	fd, err := s.cfg.Host.Socket(family, unix.SOCK_STREAM, to)
 	if err != nil {
 		return err
 	}
@@ -383,7 +415,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		for _, e := range events[:calls] {
 			s.serve(waitCtx, int(e.Fd), e.Events)
 		}
-		s.tidy()
+		s.tidy(calls == 0)
 	}
 }
 
@@ -393,19 +425,32 @@ const lookAround = 200 * time.Millisecond
 
 // patience is how long to wait for a call, in milliseconds.
 func (s *Supervisor) patience() int {
-	if len(s.parked) > 0 || len(s.loans) > 0 {
-		return int(lookAround.Milliseconds())
+	if len(s.parked) == 0 && len(s.loans) == 0 && len(s.waiters) == 0 && s.returned == 0 {
+		return -1
 	}
-	return -1
+	left := lookAround
+	for _, a := range s.waiters {
+		if !a.until.IsZero() {
+			left = max(min(left, time.Until(a.until)), 0)
+		}
+	}
+	return int(left.Milliseconds()) + 1
 }
 
-// tidy gives back what was kept for calls that did not come.
-func (s *Supervisor) tidy() {
+// tidy gives back what was kept for calls that did not come, or that nobody makes any
+// more.
+func (s *Supervisor) tidy(idle bool) {
 	if len(s.parked) > 0 {
 		s.unpark(time.Now().Add(-parkedFor))
 	}
-	if len(s.loans) > 0 && time.Since(s.collected) >= lookAround {
+	now := time.Now()
+	if len(s.loans) > 0 && now.Sub(s.collected) >= lookAround {
 		s.collect()
+	}
+	if (len(s.waiters) > 0 || s.returned > 0) && (idle || now.Sub(s.lookedAfter) >= lookAround) {
+		s.lookedAfter = now
+		s.dropDead()
+		s.dropReturned(now.Add(-returnedFor))
 	}
 }
 
@@ -425,6 +470,10 @@ func (s *Supervisor) end() {
 	for _, fd := range s.spare {
 		sys.CloseNow(fd)
 	}
+	for fd := range s.waiters {
+		sys.CloseNow(fd)
+	}
+	s.dropReturned(time.Now().Add(time.Hour))
 }
 
 // handle deals with one call.
@@ -440,6 +489,8 @@ func (s *Supervisor) handle(ctx context.Context) {
 		s.bind()
 	case unix.SYS_LISTEN:
 		s.listen()
+	case unix.SYS_ACCEPT, unix.SYS_ACCEPT4:
+		s.accept()
 	case unix.SYS_SETSOCKOPT:
 		s.setsockopt()
 	default:
@@ -507,7 +558,10 @@ func (s *Supervisor) debt(c socket) (unix.Errno, bool) {
 }
 
 // keeps counts a connection that takes another tier.
-func (s *Supervisor) keeps(why string) {
+func (s *Supervisor) keeps(c socket, why string) {
+	if c.udp {
+		return
+	}
 	s.mu.Lock()
 	s.stats.Kept[why]++
 	s.mu.Unlock()

@@ -60,11 +60,11 @@ func Supervised(program string, restrict func() (int, error)) (p Path, replaced 
 // replacedBy is what a helper's counters say about its own sockets.
 func replacedBy(said string) int {
 	_, rest, found := strings.Cut(said, "by sockets of the host's: ")
-	var connections, listeners int
+	var connections, listeners, clients int
 	if found {
-		fmt.Sscanf(rest, "%d connections, %d listeners", &connections, &listeners)
+		fmt.Sscanf(rest, "%d connections, %d listeners, %d clients", &connections, &listeners, &clients)
 	}
-	return connections + listeners
+	return connections + listeners + clients
 }
 
 // supervise brings this thread to a helper as OCI runtimes bring containers.
