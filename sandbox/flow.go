@@ -57,7 +57,9 @@ const (
 
 // The tiers of Config and FlowInfo.
 const (
-	// TierAuto is the fastest that this kernel and the namespace allow.
+	// TierAuto is the fastest that this kernel and the namespace allow: TierSeccomp
+	// only where Config.Policy is a *policy.Policy whose HostSockets lets it, and for
+	// Wrap.
 	TierAuto Tier = ""
 	// TierTUN carries packets of the device.
 	TierTUN = usernet.TierTUN
@@ -66,9 +68,8 @@ const (
 	// the namespace's own rules lead elsewhere takes the device.
 	TierSplice = usernet.TierSplice
 	// TierSeccomp has the command's connections made on its behalf, by sockets of
-	// the host's that it is handed; those that can't be take TierSplice. It is never
-	// chosen by itself: package sandbox/supervisor says what it guarantees, and what
-	// not.
+	// the host's that it is handed; those that can't be take TierSplice. Package
+	// sandbox/supervisor says what it guarantees, and what not.
 	TierSeccomp Tier = "seccomp"
 )
 

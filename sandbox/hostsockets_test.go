@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"cleat/sandbox"
 	"cleat/sandbox/policy"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -45,6 +47,31 @@ func TestAutoAsksThePolicy(t *testing.T) {
 	if n, err := sandbox.New(sandbox.Config{Tier: sandbox.TierSeccomp, Policy: says(t, "none")}); err == nil {
 		n.Close()
 		t.Error("the tier can be had although the policy says none")
+	}
+}
+
+// Where the tier can't be had, auto does without it, and says why: here, because there
+// is a supervisor already.
+func TestAutoGoesWithout(t *testing.T) {
+	world(t)
+	server := answerTCP(t, outside4, "hello", false)
+	filter, err := bpf.Assemble([]bpf.Instruction{bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread() // and the thread ends with the test
+	listener, err := sys.AddNotifyFilter(filter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(listener)
+	n := newNetwork(t, sandbox.Config{Policy: says(t, "tcp")})
+	cmd, out := guest(patience(t), "dial", "tcp", server.String())
+	if err := n.Exec(patience(t), cmd); err != nil || strings.TrimSpace(out.String()) != "hello" {
+		t.Errorf("%v; the guest printed %q", err, out)
+	}
+	if tier, why := n.Tier(); tier != sandbox.TierSplice || !strings.Contains(why, "busy") {
+		t.Errorf("tier %q, %q", tier, why)
 	}
 }
 

@@ -81,7 +81,7 @@ type Info struct {
 	MTU       int          `json:"mtu"`           // bytes
 	Addresses []netip.Addr `json:"addresses"`     // the guest's
 	Resolvers []netip.Addr `json:"resolvers"`     // those it can ask for names, at port 53
-	Tier      string       `json:"tier"`          // how TCP connections move: "tun", "splice"
+	Tier      string       `json:"tier"`          // how TCP connections move: "tun", "splice", "seccomp"
 	Why       string       `json:"why,omitempty"` // and why not in a faster way
 }
 

@@ -11,6 +11,12 @@
 // supervisor carries it out itself, on the program's own socket where it must
 // stay in its network namespace.
 //
+// The listener of a port that leads inside becomes one of the host's likewise, when
+// the program calls listen. A program that nothing keeps from TCP (an OCI runtime's)
+// has its own, and is stopped at accept instead: it gets the host's socket of each
+// client in the place of what it has accepted. UDP sockets are dealt with like TCP's
+// where that was asked for, which gives up knowing where they send to.
+//
 // What keeps the program from doing more with such a socket than was judged:
 //
 //   - Its threads may not connect or bind TCP sockets themselves: Landlock

@@ -36,7 +36,21 @@ func Filter() ([]bpf.RawInstruction, error) {
 	if sys.NativeArch == 0 {
 		return nil, sys.ErrSeccompArch
 	}
-	return bpf.Assemble(instructions())
+	return bpf.Assemble(instructions(false))
+}
+
+// Contain puts on the calling thread, and what it becomes and makes, what a Profile has
+// an OCI runtime put on a container, and returns the descriptor by which its
+// notifications come: for who brings programs to a supervisor by himself.
+func Contain() (notifications int, err error) {
+	if sys.NativeArch == 0 {
+		return -1, sys.ErrSeccompArch
+	}
+	filter, err := bpf.Assemble(instructions(true))
+	if err != nil {
+		return -1, err
+	}
+	return sys.AddNotifyFilter(filter)
 }
 
 // ErrUnrestricted says that nothing was done to a thread.
@@ -71,7 +85,7 @@ type unrestricted struct{ error }
 
 func (u unrestricted) Unwrap() []error { return []error{u.error, ErrUnrestricted} }
 
-func instructions() []bpf.Instruction {
+func instructions(container bool) []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: sys.SeccompArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: sys.NativeArch, SkipTrue: uint8(len(foreign()))},
@@ -83,6 +97,9 @@ func instructions() []bpf.Instruction {
 	}
 	for _, c := range known {
 		then := c.how.filter()
+		if _, ok := c.how.(toldOfContainers); ok && container {
+			then = told{}.filter()
+		}
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: c.nr, SkipFalse: uint8(len(then))})
 		prog = append(prog, then...)
 	}

@@ -41,12 +41,20 @@ func TestCleat(t *testing.T) {
 	for _, tier := range []string{"tun", "splice"} {
 		t.Run(tier, func(t *testing.T) { usernettest.Run(t, usernettest.Cleat(cleat, tier), settings(), which) })
 	}
-	t.Run("seccomp", func(t *testing.T) {
-		p, replaced := usernettest.Supervised(cleat, supervisor.Restrict)
-		usernettest.Run(t, p, settings(), which)
-		if replaced() == 0 && !t.Skipped() {
-			t.Error("no socket was replaced: this has been another tier")
-		}
-		t.Logf("%d sockets were replaced", replaced())
-	})
+	for _, s := range []struct {
+		name, how string
+		restrict  func() (int, error)
+	}{{"seccomp", ",landlock", supervisor.Restrict}, {"containers", "", supervisor.Contain}} {
+		t.Run(s.name, func(t *testing.T) {
+			if s.how == "" && testing.Short() {
+				t.Skip("takes minutes: threads without the filter accept here, whom it waits for in vain")
+			}
+			p, replaced := usernettest.Supervised(cleat, s.how, s.restrict)
+			usernettest.Run(t, p, settings(), which)
+			if replaced() == 0 && !t.Skipped() {
+				t.Error("no socket was replaced: this has been another tier")
+			}
+			t.Logf("%d sockets were replaced", replaced())
+		})
+	}
 }
