@@ -348,9 +348,18 @@ func TestContainerHasNoWayRound(t *testing.T) {
 		{"other-links", "EPERM own: ok"},
 		{"changing-address", "done"},
 		{"changing-descriptor", "done"},
+		{"accepted", "done"},
 	} {
 		t.Run(tt.how, func(t *testing.T) {
-			b, _ := newBundle(t, sandbox.Config{})
+			cfg := sandbox.Config{}
+			if tt.how == "accepted" {
+				port := closedPort(t, outside4)
+				cfg.Forwards = []sandbox.Forward{{Protocol: sandbox.TCP, Listen: port, To: netip.AddrPortFrom(netip.Addr{}, 8000)}}
+				ctx, stop := context.WithCancel(patience(t))
+				defer stop()
+				go keepCalling(ctx, port.String())
+			}
+			b, _ := newBundle(t, cfg)
 			forbidden, arrived := counted(t)
 			if got := b.run(t, "escape", tt.how, server.String(), forbidden.String()); got != tt.want {
 				t.Errorf("the container printed %q, want %q", got, tt.want)
@@ -393,6 +402,17 @@ func TestContainerAcceptsOnTheHost(t *testing.T) {
 	}
 }
 
+// keepCalling connects whenever it is not connected.
+func keepCalling(ctx context.Context, addr string) {
+	for ctx.Err() == nil {
+		if c, err := net.Dial("tcp", addr); err == nil {
+			io.Copy(io.Discard, c)
+			c.Close()
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // However a server accepts, it is as if nobody stood between.
 func TestContainerAcceptsInAllWays(t *testing.T) {
 	world(t)
@@ -404,15 +424,7 @@ func TestContainerAcceptsInAllWays(t *testing.T) {
 	ctx, stop := context.WithCancel(patience(t))
 	var clients sync.WaitGroup
 	for range 3 {
-		clients.Go(func() {
-			for ctx.Err() == nil {
-				if c, err := net.Dial("tcp", port.String()); err == nil {
-					io.Copy(io.Discard, c)
-					c.Close()
-				}
-				time.Sleep(time.Millisecond)
-			}
-		})
+		clients.Go(func() { keepCalling(ctx, port.String()) })
 	}
 	got := b.run(t, "accept")
 	stop()
