@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -402,15 +403,25 @@ func TestContainerAcceptsOnTheHost(t *testing.T) {
 	}
 }
 
-// keepCalling connects whenever it is not connected.
-func keepCalling(ctx context.Context, addr string) {
+// keepCalling connects whenever it is not connected, and returns how many clients
+// heard nothing between others that heard something.
+func keepCalling(ctx context.Context, addr string) (lost int) {
+	heard, silent := false, 0
 	for ctx.Err() == nil {
 		if c, err := net.Dial("tcp", addr); err == nil {
-			io.Copy(io.Discard, c)
+			if n, _ := io.Copy(io.Discard, c); n == 0 {
+				silent++
+			} else {
+				if heard {
+					lost += silent
+				}
+				heard, silent = true, 0
+			}
 			c.Close()
 		}
 		time.Sleep(time.Millisecond)
 	}
+	return lost
 }
 
 // However a server accepts, it is as if nobody stood between.
@@ -423,8 +434,9 @@ func TestContainerAcceptsInAllWays(t *testing.T) {
 	b, n := newBundle(t, sandbox.Config{Forwards: []sandbox.Forward{forward(port, 8000), forward(quiet, 8001)}})
 	ctx, stop := context.WithCancel(patience(t))
 	var clients sync.WaitGroup
+	var lost atomic.Int64
 	for range 3 {
-		clients.Go(func() { keepCalling(ctx, port.String()) })
+		clients.Go(func() { lost.Add(int64(keepCalling(ctx, port.String()))) })
 	}
 	got := b.run(t, "accept")
 	stop()
@@ -446,8 +458,8 @@ killed while it waited: its port is free`
 	if got != want {
 		t.Errorf("the container printed\n%s\nwant\n%s", got, want)
 	}
-	if s := n.Stats(); s.Supervised.Accepted < 100 {
-		t.Errorf("counters %+v", s)
+	if s := n.Stats(); s.Supervised.Accepted < 100 || lost.Load() != 0 {
+		t.Errorf("%d clients lost; counters %+v", lost.Load(), s)
 	}
 }
 
@@ -495,21 +507,21 @@ func acceptClients([]string) error {
 		inherits = "other"
 	}
 	fmt.Printf("waits for a client: %v of %v in %d bytes, options %s, flags %s\n", bytes.HasPrefix(address, says.Raw()) && untouched(address[len(says.Raw()):]), netip.AddrFrom4(peer.(*unix.SockaddrInet4).Addr), size, inherits, flags(c))
-	unix.Close(c)
+	bye(c)
 	unix.SetNonblock(l, true)
 	for errno = unix.EAGAIN; errno == unix.EAGAIN; {
 		unix.Poll([]unix.PollFd{{Fd: int32(l), Events: unix.POLLIN}}, -1)
 		c, _, _, errno = systest.Accept(l, &long, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 	}
 	fmt.Printf("does not wait: %v, flags %s\n", errno == 0, flags(c))
-	unix.Close(c)
+	bye(c)
 	unix.SetNonblock(l, false)
 	c, _, address, _ = systest.Accept(l, nil, 0)
 	fmt.Printf("asks for no address: nothing written %v\n", untouched(address))
-	unix.Close(c)
+	bye(c)
 	c, size, address, _ = systest.Accept(l, &short, 0)
 	fmt.Printf("has room for 4 bytes: %d, %v\n", size, !untouched(address[:2]) && untouched(address[4:]))
-	unix.Close(c)
+	bye(c)
 	_, _, _, errno = systest.Accept(l, &negative, 0)
 	fmt.Printf("has room for -1: %s\n", name(errno))
 
@@ -531,7 +543,7 @@ func acceptClients([]string) error {
 		go func() {
 			for i := range 20 {
 				c, _, _, errno := systest.Accept(l, &long, 0)
-				unix.Close(c)
+				bye(c)
 				if errno != 0 || i == 19 {
 					results <- errno
 					return
@@ -554,7 +566,7 @@ func acceptClients([]string) error {
 		return err
 	}
 	fmt.Printf("its own client: from %v\n", netip.AddrFrom4(from.(*unix.SockaddrInet4).Addr))
-	unix.Close(c)
+	bye(c)
 
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
@@ -574,7 +586,7 @@ func acceptClients([]string) error {
 	}
 	c, _, _, then := systest.Accept(l, &long, 0)
 	fmt.Printf("has as many descriptors as it may: %s, then %s\n", name(errno), name(then))
-	unix.Close(c)
+	bye(c)
 	_, _, _, errno = systest.Accept(l, &long, 1)
 	fmt.Printf("a flag that there is not: %s\n", name(errno))
 	unix.Close(l)
@@ -602,10 +614,30 @@ func acceptClients([]string) error {
 
 // acceptInterrupted serves clients while signals interrupt the calls.
 func acceptInterrupted(l int) string {
+	long, result := int32(64), "every client is served"
+	interrupted(func() {
+		for served := 0; served < 100; {
+			c, _, _, errno := systest.Accept(l, &long, 0)
+			switch errno {
+			case 0:
+				served++
+				bye(c)
+			case unix.EINTR:
+			default:
+				result = errno.Error()
+				return
+			}
+		}
+	}, 50*time.Microsecond)
+	return result
+}
+
+// interrupted calls f while signals interrupt its system calls.
+func interrupted(f func(), every time.Duration) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if errno := systest.InterruptCalls(unix.SIGUSR1); errno != 0 {
-		return errno.Error()
+		panic(errno)
 	}
 	me, done := unix.Gettid(), make(chan struct{})
 	var signals sync.WaitGroup
@@ -616,25 +648,48 @@ func acceptInterrupted(l int) string {
 				return
 			default:
 				unix.Tgkill(unix.Getpid(), me, unix.SIGUSR1)
-				time.Sleep(50 * time.Microsecond)
+				time.Sleep(every)
 			}
 		}
 	})
-	defer signals.Wait()
-	defer close(done)
-	long := int32(64)
-	for served := 0; served < 100; {
-		c, _, _, errno := systest.Accept(l, &long, 0)
-		switch errno {
-		case 0:
-			served++
-			unix.Close(c)
-		case unix.EINTR:
-		default:
-			return errno.Error()
+	f()
+	close(done)
+	signals.Wait()
+}
+
+// bye says something to a client, and closes.
+func bye(client int) {
+	unix.Write(client, []byte("served"))
+	unix.Close(client)
+}
+
+// Binding is as patient with signals.
+func TestContainerBindsThroughSignals(t *testing.T) {
+	world(t)
+	b, _ := newBundle(t, sandbox.Config{})
+	if got := b.run(t, "bind-interrupted"); got != "ok" {
+		t.Errorf("the container printed %q", got)
+	}
+}
+
+func bindInterrupted([]string) error {
+	for i := range 300 {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		interrupted(func() {
+			for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+				err = unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprint("@cleat-test-", i)})
+			}
+		}, time.Duration(50+i)*time.Microsecond)
+		unix.Close(fd)
+		if err != nil {
+			return err
 		}
 	}
-	return "every client is served"
+	fmt.Println("ok")
+	return nil
 }
 
 // acceptOne waits for a client at a port.

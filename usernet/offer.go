@@ -215,9 +215,11 @@ func (s *engine) offerFor(guest netip.AddrPort, as LoanConfig) (found bool) {
 			found = true
 			continue
 		}
-		if l.offers() || l.Listen.Port() < as.Lowest {
-			continue // for another one; or we could not listen again
+		if l.Listen.Port() < as.Lowest {
+			continue // we could not listen again
 		}
+		// What was offered to a listener that was like another place has no server any
+		// more: two such can't share a port.
 		l.close()
 		s.listenOn(l, want)
 		if rest != nil {
@@ -242,16 +244,6 @@ func (l *listener) at(p place) *tcpListener {
 		}
 	}
 	return nil
-}
-
-// offers tells whether any connections of the forward are offered.
-func (l *listener) offers() bool {
-	for _, part := range l.tcp {
-		if part.offering != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // offer has the connections offered that come from now on.

@@ -102,9 +102,15 @@ func TestOfferIsSplicedAfterAll(t *testing.T) {
 		server.Close()
 		g.gone()
 	}
-	client := g.client(g.at, netip.AddrPort{})
-	g.write(client, "at once")
-	g.reads(g.accept(g.inside), "at once")
+	g.client(g.at, netip.AddrPort{})
+	g.accept(g.inside)
+	g.do(func() {
+		for _, f := range g.s.tcp.flows {
+			if f.state == offered {
+				t.Error("it is offered all the same")
+			}
+		}
+	})
 }
 
 // A client can meet its server again, and loses nothing by it.
@@ -184,8 +190,11 @@ func TestOfferForAFamily(t *testing.T) {
 	if ok := offer(unix.AF_INET6, true); !ok || parts()[all4] != unix.AF_INET || parts()[all6] != unix.AF_INET6 {
 		t.Errorf("%v; listens at %v", ok, parts())
 	}
-	if offer(unix.AF_INET6, false) {
-		t.Error("a part is offered for two servers")
+	if ok := offer(unix.AF_INET6, false); !ok || len(parts()) != 1 || parts()[place{all6.at, true}] != unix.AF_INET6 {
+		t.Errorf("%v; listens at %v", ok, parts())
+	}
+	if ok := offer(unix.AF_INET, false); !ok || len(parts()) != 2 || parts()[all4] != unix.AF_INET || parts()[all6] != 0 {
+		t.Errorf("%v; listens at %v", ok, parts())
 	}
 	if g.stack.OfferFor(netip.AddrPortFrom(netip.IPv4Unspecified(), 81), LoanConfig{Family: unix.AF_INET}) {
 		t.Error("no forward leads to port 81")
