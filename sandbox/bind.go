@@ -84,6 +84,7 @@ func (i *Inside) serveBinds() error {
 	if err != nil {
 		return &SetupError{Step: "prepare to bind sockets", Err: err}
 	}
+	go func() { _ = s.serveTells(i.tells) }()
 	go func() { // a path may be looked up for as long as somebody likes
 		_, err := unix.Poll([]unix.PollFd{{Fd: int32(i.end)}}, -1)
 		for errors.Is(err, unix.EINTR) {
@@ -91,10 +92,21 @@ func (i *Inside) serveBinds() error {
 		}
 		os.Exit(0)
 	}()
+	return serveRequests(int(i.end), 2, func(text []byte, fds []int) unix.Errno {
+		var r bindRequest
+		if json.Unmarshal(text, &r) != nil {
+			return unix.EACCES
+		}
+		return s.bind(r, fds[0], fds[1])
+	})
+}
+
+// serveRequests answers requests, each with so many descriptors, by errno.
+func serveRequests(end, files int, serve func(text []byte, fds []int) unix.Errno) error {
 	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
 	buf := make([]byte, maxMessage)
 	for {
-		n, oobn, _, _, err := unix.Recvmsg(int(i.end), buf, oob, unix.MSG_CMSG_CLOEXEC)
+		n, oobn, _, _, err := unix.Recvmsg(end, buf, oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -105,12 +117,11 @@ func (i *Inside) serveBinds() error {
 		}
 		fds, err := descriptors(oob[:oobn])
 		result := unix.EACCES
-		var r bindRequest
-		if err == nil && len(fds) == 2 && json.Unmarshal(buf[:n], &r) == nil {
-			result = s.bind(r, fds[0], fds[1])
+		if err == nil && len(fds) == files {
+			result = serve(buf[:n], fds)
 		}
 		closeAll(fds)
-		if _, err := unix.Write(int(i.end), strconv.AppendInt(nil, int64(result), 10)); err != nil {
+		if _, err := unix.Write(end, strconv.AppendInt(nil, int64(result), 10)); err != nil {
 			return err
 		}
 	}
@@ -157,7 +168,7 @@ func (s bindServer) read(name string) ([]byte, error) {
 }
 
 // bind binds a socket as the thread would that the request names. It fails with
-// EACCES where that can't be, and with ESRCH where the thread has left.
+// EACCES where that can't be, and with supervisor.Left where the thread has left.
 func (s bindServer) bind(r bindRequest, socket, notifications int) unix.Errno {
 	done := make(chan unix.Errno)
 	go func() {
@@ -169,7 +180,7 @@ func (s bindServer) bind(r bindRequest, socket, notifications int) unix.Errno {
 		case sys.NotificationLives(notifications, r.ID):
 			done <- unix.EACCES
 		default:
-			done <- unix.ESRCH
+			done <- supervisor.Left
 		}
 	}()
 	return <-done

@@ -20,6 +20,7 @@ func guests() map[string]func(args []string) error {
 	return map[string]func(args []string) error{
 		"accept":           acceptClients,
 		"accept-one":       acceptOne,
+		"accept-unfairly":  acceptUnfairly,
 		"attach":           attached,
 		"datagrams":        datagrams,
 		"dial":             dial,

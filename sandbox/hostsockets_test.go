@@ -51,28 +51,37 @@ func TestAutoAsksThePolicy(t *testing.T) {
 	}
 }
 
-// Where the tier can't be had, auto does without it, and says why: here, because there
-// is a supervisor already.
+// Where the tier can't be had, auto does without it, and says why: there is a
+// supervisor already, or a filter refuses what the supervisor would do.
 func TestAutoGoesWithout(t *testing.T) {
 	world(t)
 	server := answerTCP(t, outside4, "hello", false)
-	filter, err := bpf.Assemble([]bpf.Instruction{bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	runtime.LockOSThread() // and the thread ends with the test
-	listener, err := sys.AddNotifyFilter(filter)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(listener)
-	n := newNetwork(t, sandbox.Config{Policy: says(t, "tcp")})
-	cmd, out := guest(patience(t), "dial", "tcp", server.String())
-	if err := n.Exec(patience(t), cmd); err != nil || strings.TrimSpace(out.String()) != "hello" {
-		t.Errorf("%v; the guest printed %q", err, out)
-	}
-	if tier, why := n.Tier(); tier != sandbox.TierSplice || !strings.Contains(why, "busy") {
-		t.Errorf("tier %q, %q", tier, why)
+	for why, refused := range map[string]uint32{"busy": 1 << 30, "pidfd_getfd": unix.SYS_PIDFD_GETFD} {
+		t.Run(why, func(t *testing.T) {
+			filter, err := bpf.Assemble([]bpf.Instruction{
+				bpf.LoadAbsolute{Off: sys.SeccompNr, Size: 4},
+				bpf.JumpIf{Cond: bpf.JumpEqual, Val: refused, SkipFalse: 1},
+				bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+				bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			runtime.LockOSThread() // and the thread ends with the test
+			listener, err := sys.AddNotifyFilter(filter)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(listener)
+			n := newNetwork(t, sandbox.Config{Policy: says(t, "tcp")})
+			cmd, out := guest(patience(t), "dial", "tcp", server.String())
+			if err := n.Exec(patience(t), cmd); err != nil || strings.TrimSpace(out.String()) != "hello" {
+				t.Errorf("%v; the guest printed %q", err, out)
+			}
+			if tier, says := n.Tier(); tier != sandbox.TierSplice || !strings.Contains(says, why) {
+				t.Errorf("tier %q, %q", tier, says)
+			}
+		})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"cleat/sandbox/policy"
 	"cleat/sandbox/supervisor"
 	"cleat/usernet"
 
@@ -18,9 +19,10 @@ import (
 // ports lends published ports to the seccomp tier's supervisor.
 type ports struct {
 	stack  *usernet.Stack
+	may    func() bool // the policy still lets the command have sockets of the host's
 	diag   int
 	lowest uint16 // below it a port can't be had back without the rights that a sealed process gives up
-	failed func(usernet.Forward, error)
+	failed func(port uint16, err error)
 }
 
 func (n *Network) newPorts() (*ports, error) {
@@ -28,8 +30,8 @@ func (n *Network) newPorts() (*ports, error) {
 	if n.opened.portsDiag, err = openDiag(); err != nil {
 		return nil, err
 	}
-	p := &ports{stack: n.opened.stack, diag: n.opened.portsDiag, lowest: 1024, failed: func(f usernet.Forward, err error) {
-		n.cfg.Log.Warn("listen again on a published port, which the command has left", "port", f.Listen.Port(), "error", err)
+	p := &ports{stack: n.opened.stack, may: func() bool { return n.rules.HostSockets() != policy.HostSocketsNone }, diag: n.opened.portsDiag, lowest: 1024, failed: func(port uint16, err error) {
+		n.cfg.Log.Warn("listen again on a published port", "port", port, "error", err)
 	}}
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -47,16 +49,32 @@ func (p *ports) socketFor(w supervisor.Listener) usernet.LoanConfig {
 }
 
 // Offer implements supervisor.Ports.
-func (p *ports) Offer(w supervisor.Listener) bool { return p.stack.OfferFor(w.Inside, p.socketFor(w)) }
+func (p *ports) Offer(w supervisor.Listener) bool {
+	if !p.may() {
+		return false
+	}
+	found, err := p.stack.OfferFor(w.Inside, p.socketFor(w))
+	if err != nil {
+		p.failed(w.Inside.Port(), err)
+	}
+	return found
+}
 
 // Take implements supervisor.Ports.
 func (p *ports) Take(inside, client netip.AddrPort) (supervisor.Arrival, bool) {
 	o, ok := p.stack.Take(inside, client)
+	if ok && !p.may() {
+		o.Splice()
+		return nil, false
+	}
 	return o, ok
 }
 
 // Lend implements supervisor.Ports.
 func (p *ports) Lend(w supervisor.Listener) (l supervisor.Loan, ok bool) {
+	if !p.may() {
+		return l, false
+	}
 	as := p.socketFor(w)
 	fd, loan, ok := p.stack.Lend(w.Inside, as)
 	if !ok {
@@ -83,7 +101,7 @@ func (p *ports) Lend(w supervisor.Listener) (l supervisor.Loan, ok bool) {
 			err := loan.End()
 			if err != nil && !told {
 				told = true
-				p.failed(loan.Forward, err)
+				p.failed(loan.Forward.Listen.Port(), err)
 			}
 			return err == nil
 		},

@@ -25,6 +25,7 @@ import (
 	"cleat/internal/sys/systest"
 	"cleat/netns"
 	"cleat/sandbox"
+	"cleat/sandbox/policy"
 
 	"golang.org/x/sys/unix"
 )
@@ -382,19 +383,8 @@ func TestContainerAcceptsOnTheHost(t *testing.T) {
 		t.Run(outside, func(t *testing.T) {
 			port := closedPort(t, outside)
 			b, n := newBundle(t, sandbox.Config{Forwards: []sandbox.Forward{{Protocol: sandbox.TCP, Listen: port, To: netip.AddrPortFrom(netip.Addr{}, 8000)}}})
-			cmd := b.command(t, "serve", "tcp/:8000")
-			out, err := cmd.StdoutPipe()
-			if err := errors.Join(err, cmd.Start()); err != nil {
-				t.Fatal(err)
-			}
-			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-				t.Fatalf("the container printed %q, %v", line, err)
-			}
-			if got := hear(t, port.String()); got != "tcp from "+outside {
+			if got := b.served(t, port.String()); got != "tcp from "+outside {
 				t.Errorf("the client heard %q", got)
-			}
-			if err := cmd.Wait(); err != nil {
-				t.Error(err)
 			}
 			if s := n.Stats(); s.Supervised.Accepted != 1 || s.Spliced != 0 {
 				t.Errorf("counters %+v", s)
@@ -422,6 +412,56 @@ func keepCalling(ctx context.Context, addr string) (lost int) {
 		time.Sleep(time.Millisecond)
 	}
 	return lost
+}
+
+// What may not be is spliced: for who may configure the host, where the policy says so
+// meanwhile, and for clients that the server would take for its own.
+func TestContainerAcceptsItsOwn(t *testing.T) {
+	world(t)
+	for name, tt := range map[string]struct {
+		caps   []string
+		policy policy.HostSockets
+		client string
+		hears  string
+	}{
+		"one that may configure the host": {caps: []string{"CAP_NET_ADMIN"}, client: outside4, hears: outside4},
+		"the policy says none":            {policy: policy.HostSocketsNone, client: outside4, hears: outside4},
+		"a client of the loopback":        {client: "127.0.0.1", hears: "10.0.2.2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			port := closedPort(t, tt.client)
+			p := says(t, "")
+			b, n := newBundle(t, sandbox.Config{Policy: p, Forwards: []sandbox.Forward{{Protocol: sandbox.TCP, Listen: port, To: netip.AddrPortFrom(netip.Addr{}, 8000)}}})
+			b.caps = tt.caps
+			if err := p.Set(policy.Rules{HostSockets: tt.policy}); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.served(t, port.String()); got != "tcp from "+tt.hears {
+				t.Errorf("the client heard %q", got)
+			}
+			if s := n.Stats(); s.Supervised.Accepted != 0 || s.Spliced != 1 {
+				t.Errorf("counters %+v", s)
+			}
+		})
+	}
+}
+
+// served is what a client hears from a server in the container.
+func (b *bundle) served(t *testing.T, at string) string {
+	t.Helper()
+	cmd := b.command(t, "serve", "tcp/:8000")
+	out, err := cmd.StdoutPipe()
+	if err := errors.Join(err, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("the container printed %q, %v", line, err)
+	}
+	heard := hear(t, at)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	return heard
 }
 
 // However a server accepts, it is as if nobody stood between.
@@ -655,6 +695,64 @@ func interrupted(f func(), every time.Duration) {
 	f()
 	close(done)
 	signals.Wait()
+}
+
+// A container that clears the listener's flag at the moment of accepting stops nobody
+// but itself.
+func TestContainerStopsNobody(t *testing.T) {
+	world(t)
+	port := closedPort(t, outside4)
+	b, n := newBundle(t, sandbox.Config{Forwards: []sandbox.Forward{{Protocol: sandbox.TCP, Listen: port, To: netip.AddrPortFrom(netip.Addr{}, 8000)}}})
+	ended := make(chan struct{})
+	var collects sync.WaitGroup
+	collects.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+				runtime.GC() // stops all threads but those in system calls that are known as such
+				n.Stats()
+			}
+		}
+	})
+	got := b.run(t, "accept-unfairly")
+	close(ended)
+	collects.Wait()
+	if got != "done" {
+		t.Errorf("the container printed %q", got)
+	}
+	server := answerTCP(t, outside4, "hello", false)
+	if got := b.run(t, "dial", "tcp", server.String()); got != "hello" || n.Stats().Supervised.Connected != 1 {
+		t.Errorf("the next container printed %q; counters %+v", got, n.Stats())
+	}
+}
+
+func acceptUnfairly([]string) error {
+	l, err := net.Listen("tcp4", ":8000")
+	if err != nil {
+		return err
+	}
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		return err
+	}
+	fd := int(f.Fd()) // blocking
+	for range 2 {
+		go func() {
+			for {
+				unix.FcntlInt(uintptr(fd), unix.F_SETFL, 0)
+			}
+		}()
+	}
+	go interrupted(func() {
+		for {
+			unix.Accept(fd)
+		}
+	}, 100*time.Microsecond)
+	time.Sleep(2 * time.Second)
+	fmt.Println("done")
+	return nil
 }
 
 // bye says something to a client, and closes.

@@ -30,7 +30,7 @@ type SealConfig struct {
 	Supervise bool
 	// Containers lets it also look into processes of other users and with
 	// capabilities, if it may now: CAP_SYS_PTRACE is kept. Containers of root's are
-	// such. It may write to their memory, too, since accept(2) takes that.
+	// such.
 	Containers bool
 }
 
@@ -143,9 +143,6 @@ func sealFilter(cfg SealConfig) ([]bpf.RawInstruction, error) {
 	calls = append(calls, archCalls...)
 	if cfg.Supervise {
 		calls = append(calls, superviseCalls...)
-	}
-	if cfg.Containers {
-		calls = append(calls, call{nr: unix.SYS_PROCESS_VM_WRITEV})
 	}
 	calls = append(calls, ioctls(cfg.Supervise))
 	if cfg.AllowKill {

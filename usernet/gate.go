@@ -399,7 +399,7 @@ func (f *tcpFlow) callThroughGate() bool {
 		f.byDevice(whyMany)
 		return false
 	}
-	if f.expectShort() && !f.offering.open() {
+	if f.expectShort() && !f.offerable() {
 		f.byDevice(whyShort)
 		return false
 	}

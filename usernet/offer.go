@@ -1,6 +1,7 @@
 package usernet
 
 import (
+	"errors"
 	"net/netip"
 	"sync"
 	"time"
@@ -44,11 +45,13 @@ func (o *Offer) Socket() (fd, family int, client netip.AddrPort) {
 
 // OfferFor has connections to a listener inside offered from now on, for Take: the
 // Stack listens with sockets of the listener's family where forwards lead to it. It
-// tells whether there are any. as.ReusePort means nothing.
-func (s *Stack) OfferFor(guest netip.AddrPort, as LoanConfig) bool {
+// tells whether there are any. Clients that have another address inside than their own
+// are not offered. The error says that a port could not be listened at again; it is
+// tried when this is called next. as.ReusePort means nothing.
+func (s *Stack) OfferFor(guest netip.AddrPort, as LoanConfig) (found bool, err error) {
 	e := s.group.engines[0]
-	found := false
-	return e.call(func() { found = e.offerFor(guest, as) }) == nil && found
+	callErr := e.call(func() { found, err = e.offerFor(guest, as) })
+	return found, errors.Join(callErr, err)
 }
 
 // Take takes over the connection whose ends are called so inside, when the server
@@ -61,7 +64,7 @@ func (s *Stack) Take(guest, peer netip.AddrPort) (o *Offer, ok bool) {
 	}
 	f.offering.passed()
 	// A listener of the server's would not have it, unless that says so.
-	_ = sys.SetIntNow(f.outer, unix.IPPROTO_TCP, unix.TCP_NODELAY, 0)
+	_ = sys.SetInt(f.outer, unix.IPPROTO_TCP, unix.TCP_NODELAY, 0)
 	return &Offer{f}, true
 }
 
@@ -102,10 +105,15 @@ func (o *Offer) back(then func()) {
 	}
 }
 
+// offerable tells whether f may be offered. A server that gets the host's socket sees
+// the client's own address: where that means something else inside, such as itself,
+// it must not.
+func (f *tcpFlow) offerable() bool { return f.offering.open() && f.peer.Addr() == f.host.Addr() }
+
 // tryOffer offers f, whose connection inside has the other socket or is about to, and
 // tells whether.
 func (f *tcpFlow) tryOffer(inner int) bool {
-	if !f.offering.open() {
+	if !f.offerable() {
 		return false
 	}
 	f.state, f.inner, f.outer, f.fd = offered, inner, f.fd, -1
@@ -198,12 +206,13 @@ func (o *offers) settle(e *engine) {
 }
 
 // offerFor is Stack.OfferFor.
-func (s *engine) offerFor(guest netip.AddrPort, as LoanConfig) (found bool) {
+func (s *engine) offerFor(guest netip.AddrPort, as LoanConfig) (found bool, err error) {
 	if s.group.gate == nil {
-		return false
+		return false, nil
 	}
 	for _, l := range s.forwards {
-		if l.lent > 0 || l.Protocol != packet.TCP || !l.leadsTo(guest) {
+		// A link may be of a VRF, which counts ports by itself.
+		if l.Interface != "" || l.lent > 0 || l.Protocol != packet.TCP || !l.leadsTo(guest) {
 			continue
 		}
 		want, rest, ok := divide(l.Listen, as.Family, as.Only6)
@@ -227,13 +236,13 @@ func (s *engine) offerFor(guest netip.AddrPort, as LoanConfig) (found bool) {
 		}
 		part := l.at(want)
 		if part == nil {
-			_ = s.listenAgain(l)
+			err = errors.Join(err, s.listenAgain(l))
 			continue
 		}
 		part.offer(as.Family)
 		found = true
 	}
-	return found
+	return found, err
 }
 
 // at is the part of a forward that listens at a place; nil: none does.

@@ -1,8 +1,10 @@
 package usernet
 
 import (
+	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 
 	"cleat/packet"
@@ -19,17 +21,39 @@ type offeringRig struct {
 
 func newOfferingRig(t *testing.T) *offeringRig {
 	t.Helper()
-	g := &offeringRig{gateRig: newGateRig(t, false, func(c *Config) { c.Gate.Every = false })}
+	g := &offeringRig{gateRig: newGateRig(t, false, func(c *Config) {
+		c.Gate.Every = false
+		c.Shown = map[netip.Addr]netip.Addr{outsider: outsider}
+	})}
 	g.inside = g.listen()
 	own := g.inside.Addr().(*net.TCPAddr).AddrPort()
 	var err error
 	if g.at, err = g.stack.Forward(Forward{Protocol: packet.TCP, Listen: netip.AddrPortFrom(loopback4, 0), To: netip.AddrPortFrom(netip.Addr{}, own.Port())}); err != nil {
 		t.Fatal(err)
 	}
-	if !g.stack.OfferFor(netip.AddrPortFrom(netip.IPv4Unspecified(), own.Port()), LoanConfig{Family: unix.AF_INET}) {
-		t.Fatal("the forward's clients are not offered")
+	if ok, err := g.stack.OfferFor(netip.AddrPortFrom(netip.IPv4Unspecified(), own.Port()), LoanConfig{Family: unix.AF_INET}); !ok || err != nil {
+		t.Fatal("the forward's clients are not offered:", err)
 	}
 	return g
+}
+
+// outsider is a client's address that means the same inside.
+var outsider = netip.MustParseAddr("127.0.0.2")
+
+// call is a client from there. What stands for it inside is bound to the same address,
+// since the guest lives on the host.
+func (g *offeringRig) call() *net.TCPConn {
+	g.Helper()
+	shared := func(_, _ string, c syscall.RawConn) (err error) {
+		controlErr := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+		return errors.Join(controlErr, err)
+	}
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(outsider, 0)), Timeout: patience, Control: shared}
+	c, err := d.Dial("tcp", g.at.String())
+	if err != nil {
+		g.Fatal(err)
+	}
+	return g.keep(c.(*net.TCPConn))
 }
 
 // take accepts as the server inside, and takes the host's socket for what it has.
@@ -47,7 +71,7 @@ func (g *offeringRig) take() (own *net.TCPConn, o *Offer) {
 func TestOfferIsTaken(t *testing.T) {
 	g := newOfferingRig(t)
 	for range 20 { // so many short ones would take the device
-		client := g.client(g.at, netip.AddrPort{})
+		client := g.call()
 		own, o := g.take()
 		fd, family, from := o.Socket()
 		if family != unix.AF_INET || from != client.LocalAddr().(*net.TCPAddr).AddrPort() {
@@ -80,7 +104,7 @@ func TestOfferIsSplicedAfterAll(t *testing.T) {
 		func() *net.TCPConn { own, o := g.take(); o.Splice(); return own },
 		func() *net.TCPConn { own := g.accept(g.inside); g.advance(offerFor); return own },
 	} {
-		client := g.client(g.at, netip.AddrPort{})
+		client := g.call()
 		g.write(client, "a question")
 		server := unwanted()
 		g.reads(server, "a question")
@@ -95,14 +119,14 @@ func TestOfferIsSplicedAfterAll(t *testing.T) {
 	}
 	// Where that becomes the rule nobody waits for it.
 	for range mostFailures - 1 {
-		client := g.client(g.at, netip.AddrPort{})
+		client := g.call()
 		server := g.accept(g.inside)
 		g.advance(offerFor)
 		client.Close()
 		server.Close()
 		g.gone()
 	}
-	g.client(g.at, netip.AddrPort{})
+	g.call()
 	g.accept(g.inside)
 	g.do(func() {
 		for _, f := range g.s.tcp.flows {
@@ -116,7 +140,7 @@ func TestOfferIsSplicedAfterAll(t *testing.T) {
 // A client can meet its server again, and loses nothing by it.
 func TestOfferIsMadeAgain(t *testing.T) {
 	g := newOfferingRig(t)
-	client := g.client(g.at, netip.AddrPort{})
+	client := g.call()
 	g.write(client, "a question")
 	own, o := g.take()
 	o.Again()
@@ -131,12 +155,25 @@ func TestOfferIsMadeAgain(t *testing.T) {
 	unix.Close(fd)
 }
 
+// A client that is called otherwise inside, as one of the host's loopback, is not
+// offered: its server would take it for its own.
+func TestStrangersAreNotOffered(t *testing.T) {
+	g := newOfferingRig(t)
+	client := g.client(g.at, netip.AddrPort{})
+	g.write(client, "at once")
+	server := g.accept(g.inside)
+	g.reads(server, "at once")
+	if got := server.RemoteAddr().(*net.TCPAddr).IP.String(); got != "127.0.0.9" {
+		t.Errorf("it appears as %s", got)
+	}
+}
+
 // What is offered when the Stack ends is reset; what was taken lives.
 func TestOffersWhenTheStackEnds(t *testing.T) {
 	g := newOfferingRig(t)
-	waiting := g.client(g.at, netip.AddrPort{})
+	waiting := g.call()
 	g.accept(g.inside)
-	taken := g.client(g.at, netip.AddrPort{})
+	taken := g.call()
 	_, o := g.take()
 	g.stop()
 	g.isReset(waiting)
@@ -164,7 +201,8 @@ func TestOfferForAFamily(t *testing.T) {
 		if family == unix.AF_INET6 {
 			any = netip.IPv6Unspecified()
 		}
-		return g.stack.OfferFor(netip.AddrPortFrom(any, 80), LoanConfig{Family: family, Only6: only6})
+		ok, err := g.stack.OfferFor(netip.AddrPortFrom(any, 80), LoanConfig{Family: family, Only6: only6})
+		return ok && err == nil
 	}
 	parts := func() (all map[place]int) {
 		all = map[place]int{}
@@ -196,7 +234,7 @@ func TestOfferForAFamily(t *testing.T) {
 	if ok := offer(unix.AF_INET, false); !ok || len(parts()) != 2 || parts()[all4] != unix.AF_INET || parts()[all6] != 0 {
 		t.Errorf("%v; listens at %v", ok, parts())
 	}
-	if g.stack.OfferFor(netip.AddrPortFrom(netip.IPv4Unspecified(), 81), LoanConfig{Family: unix.AF_INET}) {
+	if ok, _ := g.stack.OfferFor(netip.AddrPortFrom(netip.IPv4Unspecified(), 81), LoanConfig{Family: unix.AF_INET}); ok {
 		t.Error("no forward leads to port 81")
 	}
 }

@@ -141,8 +141,8 @@ func NewSockets(cfg Config) *Sockets { return &Sockets{cfg, readControls()} }
 // Socket makes a non-blocking socket of a family (unix.AF_INET, AF_INET6) and a kind
 // (SOCK_STREAM for TCP, SOCK_DGRAM for UDP), to be connected to an address.
 func (s *Sockets) Socket(family, kind int, to netip.Addr) (int, error) {
-	if kind == unix.SOCK_DGRAM && (s.cfg.Outbound4.IsValid() || s.cfg.Outbound6.IsValid()) {
-		return -1, errors.New("a UDP socket could leave by another address than the configuration says")
+	if kind == unix.SOCK_DGRAM && (s.cfg.Outbound4.IsValid() || s.cfg.Outbound6.IsValid() || s.cfg.OutboundInterface != "") {
+		return -1, errors.New("a UDP socket could leave by another way than the configuration says")
 	}
 	fd, err := s.cfg.socket(family, to, kind, 0)
 	if err == nil && kind == unix.SOCK_STREAM {

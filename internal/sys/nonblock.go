@@ -46,11 +46,23 @@ func AcceptNow(fd int) (int, Address, unix.Errno) {
 	return int(n), addressOf(&name, size), 0
 }
 
-// LocalAddress is getsockname(2) of a socket of IPv4 or IPv6.
+// Accept is AcceptNow on a socket that somebody may have made blocking.
+func Accept(fd int) (int, Address, unix.Errno) {
+	var name unix.RawSockaddrInet6
+	size := uint32(unsafe.Sizeof(name))
+	n, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return -1, Address{}, errno
+	}
+	return int(n), addressOf(&name, size), 0
+}
+
+// LocalAddress is getsockname(2) of a socket of IPv4 or IPv6. It waits for whoever has
+// the socket locked.
 func LocalAddress(fd int) (Address, unix.Errno) {
 	var name unix.RawSockaddrInet6
 	size := uint32(unsafe.Sizeof(name))
-	_, _, errno := unix.RawSyscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size)))
+	_, _, errno := unix.Syscall(unix.SYS_GETSOCKNAME, uintptr(fd), uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size)))
 	if errno != 0 {
 		return Address{}, errno
 	}
@@ -97,7 +109,7 @@ func ConnectWaiting(fd int, address []byte) unix.Errno {
 
 // BindRaw is bind(2) likewise.
 func BindRaw(fd int, address []byte) unix.Errno {
-	_, _, errno := unix.RawSyscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(address))), uintptr(len(address)))
+	_, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(address))), uintptr(len(address)))
 	return errno
 }
 

@@ -70,14 +70,14 @@ func WakeHere(fd int) { _ = unix.IoctlSetInt(fd, notifySetFlags, 1) }
 // thread is gone, or has left for a signal handler.
 func NextNotification(fd int, n *Notification) unix.Errno {
 	*n = Notification{}
-	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), notifyRecv, uintptr(unsafe.Pointer(n)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifyRecv, uintptr(unsafe.Pointer(n)))
 	return errno
 }
 
 // NotificationLives tells whether the thread still waits. What was read of its
 // memory or its descriptors before was its own if it does.
 func NotificationLives(fd int, id uint64) bool {
-	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), notifyIDValid, uintptr(unsafe.Pointer(&id)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifyIDValid, uintptr(unsafe.Pointer(&id)))
 	return errno == 0
 }
 
@@ -93,7 +93,7 @@ func ContinueNotification(fd int, id uint64) unix.Errno {
 }
 
 func answer(fd int, r *notifyResponse) unix.Errno {
-	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), notifySend, uintptr(unsafe.Pointer(r)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifySend, uintptr(unsafe.Pointer(r)))
 	return errno
 }
 
@@ -105,9 +105,9 @@ func ReplaceDescriptor(fd int, id uint64, own, theirs int, closeOnExec bool) uni
 
 // AnswerDescriptor has the call return the number of a duplicate of own, which the
 // thread gets in one step with that. Call it on a locked thread: no signal may come
-// between, such as those by which the Go runtime preempts. The kernel would take the
-// descriptor back, and have the call return 0 (seccomp_notify_addfd,
-// kernel/seccomp.c).
+// between, such as those by which the Go runtime preempts, or the kernel takes the
+// descriptor back, and has the call return 0 (seccomp_notify_addfd,
+// kernel/seccomp.c). SIGSTOP can't be kept away.
 func AnswerDescriptor(fd int, id uint64, own int, closeOnExec bool) unix.Errno {
 	var all, was unix.Sigset_t
 	for i := range all.Val {
@@ -128,7 +128,7 @@ func addDescriptor(fd int, r *notifyAddfd, closeOnExec bool) unix.Errno {
 	if closeOnExec {
 		r.how = unix.O_CLOEXEC
 	}
-	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), notifyAddfdReq, uintptr(unsafe.Pointer(r)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifyAddfdReq, uintptr(unsafe.Pointer(r)))
 	return errno
 }
 
@@ -140,7 +140,7 @@ const (
 
 // SameFile tells whether two descriptors of a thread are the same open file.
 func SameFile(tid, a, b int) bool {
-	r, _, errno := unix.RawSyscall6(unix.SYS_KCMP, uintptr(tid), uintptr(tid), kcmpFile, uintptr(a), uintptr(b), 0)
+	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(tid), uintptr(tid), kcmpFile, uintptr(a), uintptr(b), 0)
 	return errno == 0 && r == 0
 }
 
@@ -148,7 +148,7 @@ func SameFile(tid, a, b int) bool {
 // descriptors. EBADF and EINVAL say that epfd is none, or none any more.
 func InEpoll(tid, fd, epfd int) (bool, unix.Errno) {
 	slot := struct{ efd, tfd, toff uint32 }{uint32(epfd), uint32(fd), 0}
-	r, _, errno := unix.RawSyscall6(unix.SYS_KCMP, uintptr(tid), uintptr(tid), kcmpEpollTFD, uintptr(fd), uintptr(unsafe.Pointer(&slot)), 0)
+	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(tid), uintptr(tid), kcmpEpollTFD, uintptr(fd), uintptr(unsafe.Pointer(&slot)), 0)
 	if errno == unix.ENOENT {
 		return false, 0
 	}

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"maps"
 	"net/netip"
 	"time"
 
@@ -35,7 +36,8 @@ const maxWaiters = 1024
 type servers map[uint64]*server
 
 type server struct {
-	family int
+	family  int
+	offered bool // else its clients are not offered: no port leads there
 	// returned are sockets that were accepted for calls which had gone by then.
 	returned []returned
 }
@@ -66,22 +68,62 @@ type acceptance struct {
 	flags    int     // accept4(2)'s
 	blocking bool
 	until    time.Time // SO_RCVTIMEO; zero: for ever
+
+	generation int32 // of its event
 }
 
-// offer has the clients of a listener offered to us, if it is one that may get
-// sockets of the host's.
+// mayAccept tells whether a program may get sockets of the host's by accept. Another
+// one's listener may be any program's.
+func (s *Supervisor) mayAccept(from *source) bool {
+	return s.cfg.Ports != nil && s.cfg.Tell != nil && !from.KeptFromTCP && !from.MayConfigureHost
+}
+
+// offer has the clients of a listener offered to us.
 func (s *Supervisor) offer(c socket) {
-	if s.cfg.Ports == nil || c.from.KeptFromTCP || c.from.MayConfigureHost || len(s.servers) >= maxServers {
-		return
-	}
-	w, ok := listenerOf(c)
 	id, err := socketCookie(c.fd)
-	if !ok || err != nil || !s.cfg.Ports.Offer(w) {
+	w, ok := listenerOf(c)
+	if !s.mayAccept(c.from) || !ok || err != nil {
 		return
 	}
-	if s.servers[id] == nil {
-		s.servers[id] = &server{family: c.family}
+	l := s.servers[id]
+	if l == nil {
+		s.forgetServers()
+		l = &server{}
+		s.servers[id] = l
 	}
+	l.family, l.offered = c.family, s.cfg.Ports.Offer(w)
+}
+
+// forgetServers makes room for one more. Listeners that are gone are not told apart:
+// those that are not are looked at again.
+func (s *Supervisor) forgetServers() {
+	if len(s.servers) < maxServers {
+		return
+	}
+	used := map[*server]bool{}
+	for _, a := range s.waiters {
+		used[a.listener] = true
+	}
+	maps.DeleteFunc(s.servers, func(_ uint64, l *server) bool { return !used[l] && len(l.returned) == 0 })
+}
+
+// server is what is known of a listener; nil: it is none of TCP inside.
+func (s *Supervisor) server(fd int) *server {
+	id, err := socketCookie(fd)
+	if err != nil {
+		return nil
+	}
+	if l := s.servers[id]; l != nil {
+		return l
+	}
+	proto, errno := sys.GetInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	where, err := cookie(fd)
+	own, errno2 := sys.LocalAddress(fd)
+	if errno != 0 || errno2 != 0 || err != nil || !isTCP(proto) || where != s.guest || !listens(fd) {
+		return nil
+	}
+	s.offer(socket{from: s.from, fd: fd, family: own.Family()})
+	return s.servers[id]
 }
 
 // accept carries out accept(2) on such a listener. On others the kernel does: no
@@ -92,7 +134,7 @@ func (s *Supervisor) accept() {
 	if n.Nr == unix.SYS_ACCEPT4 {
 		flags = int(int32(n.Args[3]))
 	}
-	if len(s.servers) == 0 || s.from.KeptFromTCP || flags&^(unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC) != 0 {
+	if !s.mayAccept(s.from) || flags&^(unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC) != 0 {
 		s.proceed()
 		return
 	}
@@ -101,23 +143,42 @@ func (s *Supervisor) accept() {
 		s.proceed()
 		return
 	}
-	id, err := socketCookie(fd)
-	l := s.servers[id]
-	if err != nil || l == nil {
-		sys.CloseNow(fd)
+	l := s.server(fd)
+	if l == nil || !l.offered {
+		unix.Close(fd)
 		s.proceed()
 		return
 	}
-	state, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	a := &acceptance{
 		from: s.from, id: n.ID, tid: int(n.TID), fd: fd, listener: l,
-		address: uintptr(n.Args[1]), size: uintptr(n.Args[2]), flags: flags, blocking: err == nil && state&unix.O_NONBLOCK == 0,
+		address: uintptr(n.Args[1]), size: uintptr(n.Args[2]), flags: flags,
 	}
+	a.blocking = !a.nonblocking()
 	if s.try(a) {
-		sys.CloseNow(a.fd)
-		return
+		unix.Close(a.fd)
+	} else {
+		s.wait(a)
 	}
-	s.wait(a)
+	s.wake(l)
+}
+
+// wake has calls that wait take what was returned to their listener, of which no event
+// tells.
+func (s *Supervisor) wake(l *server) {
+	for _, a := range s.waiters {
+		if len(l.returned) == 0 {
+			return
+		}
+		if a.listener == l {
+			s.retry(a)
+		}
+	}
+}
+
+// nonblocking tells whether the listener is so now.
+func (a *acceptance) nonblocking() bool {
+	state, err := unix.FcntlInt(uintptr(a.fd), unix.F_GETFL, 0)
+	return err != nil || state&unix.O_NONBLOCK != 0
 }
 
 // try takes a client, and tells whether the call is over.
@@ -129,27 +190,30 @@ func (s *Supervisor) try(a *acceptance) (over bool) {
 	switch {
 	case result == unix.EAGAIN && a.blocking:
 		return false
+	case result == unix.EMFILE, result == unix.ENFILE: // of ours
+		_ = sys.ContinueNotification(a.from.fd, a.id)
+		return true
 	case result != 0:
 		_ = sys.AnswerNotification(a.from.fd, a.id, result)
 		return true
 	}
 	arrival, theirs, ok := s.arrived(a, own)
 	switch {
-	case !ok && a.give(own) != 0:
+	case !ok && s.give(a, own) != 0:
 		a.listener.returned = append(a.listener.returned, returned{own, time.Now()})
 		s.returned++
 		return true
 	case !ok:
-	case a.give(theirs) != 0:
+	case s.give(a, theirs) != 0:
 		arrival.Again()
 		resetOnClose(own.fd) // nobody has heard of it
 	default:
 		arrival.Keep()
-		sys.CloseNow(theirs.fd)
+		unix.Close(theirs.fd)
 		s.count(&s.stats.Accepted)
 		resetOnClose(own.fd)
 	}
-	sys.CloseNow(own.fd)
+	unix.Close(own.fd)
 	return true
 }
 
@@ -158,16 +222,22 @@ func (s *Supervisor) next(a *acceptance) (accepted, unix.Errno) {
 	if l := a.listener; len(l.returned) > 0 {
 		return s.unreturn(l), 0
 	}
-	if a.blocking {
-		// Who accepts without asking us may be faster: it must not make us wait.
+	if !a.nonblocking() {
+		// Who accepts without asking us may be faster: it must not make us wait. The
+		// program may clear the flag again at that moment. Then it loses its listener,
+		// rather than have everybody wait for a client of its.
 		if unix.SetNonblock(a.fd, true) != nil {
 			return accepted{}, unix.ENOBUFS
 		}
 		defer func() { _ = unix.SetNonblock(a.fd, false) }()
+		defer time.AfterFunc(acceptWithin, func() { _ = unix.Shutdown(a.fd, unix.SHUT_RD) }).Stop()
 	}
-	fd, peer, errno := sys.AcceptNow(a.fd)
+	fd, peer, errno := sys.Accept(a.fd)
 	return accepted{fd, peer}, errno
 }
+
+// acceptWithin is how long accepting without waiting can take at most.
+const acceptWithin = 100 * time.Millisecond
 
 // arrived is the host's socket for the program's own, if it may have it.
 func (s *Supervisor) arrived(a *acceptance, own accepted) (arrival Arrival, theirs accepted, ok bool) {
@@ -192,27 +262,27 @@ func (s *Supervisor) arrived(a *acceptance, own accepted) (arrival Arrival, thei
 
 // give gives the caller a socket that was accepted for it, and its peer's address.
 // The call is over then. Where the result is not 0 the caller has not got it.
-func (a *acceptance) give(c accepted) unix.Errno {
+func (s *Supervisor) give(a *acceptance, c accepted) unix.Errno {
 	flags := unix.O_RDWR
 	if a.flags&unix.SOCK_NONBLOCK != 0 {
 		flags |= unix.O_NONBLOCK
 	}
-	sys.SetFlagsNow(c.fd, flags)
-	result := a.tell(&c.peer)
+	sys.SetFlags(c.fd, flags)
+	result := s.tell(a, &c.peer)
 	if result == 0 {
 		result = sys.AnswerDescriptor(a.from.fd, a.id, c.fd, a.flags&unix.SOCK_CLOEXEC != 0)
 	}
 	if result != 0 {
-		sys.SetFlagsNow(c.fd, unix.O_RDWR|unix.O_NONBLOCK)
+		sys.SetFlags(c.fd, unix.O_RDWR|unix.O_NONBLOCK)
 		_ = sys.AnswerNotification(a.from.fd, a.id, result)
 	}
 	return result
 }
 
-// tell writes the peer's address where the caller wants it. A caller that leaves
-// for a signal's handler between our look and the writing, and from there for
-// somewhere else than back, finds it on its stack.
-func (a *acceptance) tell(peer *sys.Address) unix.Errno {
+// tell has the peer's address written where the caller wants it. A caller that leaves
+// for a signal's handler at that moment, and from there for somewhere else than back,
+// finds it on its stack.
+func (s *Supervisor) tell(a *acceptance, peer *sys.Address) unix.Errno {
 	if a.address == 0 {
 		return 0
 	}
@@ -225,14 +295,10 @@ func (a *acceptance) tell(peer *sys.Address) unix.Errno {
 		return unix.EINVAL
 	}
 	raw := peer.Raw()
-	native.PutUint32(size[:], uint32(len(raw)))
-	if !sys.NotificationLives(a.from.fd, a.id) {
-		return unix.ENOENT
-	}
-	if errno := sys.WriteMemory(a.tid, a.address, raw[:min(int(room), len(raw))]); errno != 0 {
-		return errno
-	}
-	return sys.WriteMemory(a.tid, a.size, size[:])
+	return s.cfg.Tell(Telling{
+		TID: a.tid, Notifications: a.from.fd, ID: a.id,
+		At: a.address, What: raw[:min(int(room), len(raw))], SizeAt: a.size, Size: uint32(len(raw)),
+	})
 }
 
 // wait has a call wait for a client. It owns a's descriptor.
@@ -240,11 +306,15 @@ func (s *Supervisor) wait(a *acceptance) {
 	if len(s.waiters) >= maxWaiters {
 		s.dropDead()
 	}
-	if len(s.waiters) >= maxWaiters || s.watch(a.fd) != nil {
-		sys.CloseNow(a.fd)
+	generation, err := s.watch(a.fd)
+	if len(s.waiters) >= maxWaiters || err != nil {
+		_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, a.fd, nil)
+		unix.Close(a.fd)
 		s.proceed()
 		return
 	}
+	a.generation = generation
+	a.from.users.Add(1)
 	if tv, err := unix.GetsockoptTimeval(a.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO); err == nil && (tv.Sec != 0 || tv.Usec != 0) {
 		a.until = time.Now().Add(time.Duration(tv.Nano()))
 	}
@@ -253,7 +323,7 @@ func (s *Supervisor) wait(a *acceptance) {
 
 // retry is for a call whose listener has somebody.
 func (s *Supervisor) retry(a *acceptance) {
-	if s.try(a) {
+	if s.waiters[a.fd] == a && s.try(a) {
 		s.unwait(a)
 	}
 }
@@ -274,8 +344,9 @@ func (s *Supervisor) dropDead() {
 // unwait ends waiting. Closing a duplicate of ours would not end it.
 func (s *Supervisor) unwait(a *acceptance) {
 	_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, a.fd, nil)
-	sys.CloseNow(a.fd)
+	unix.Close(a.fd)
 	delete(s.waiters, a.fd)
+	a.from.release()
 }
 
 // unreturn takes a server's oldest socket out.
@@ -290,7 +361,7 @@ func (s *Supervisor) unreturn(l *server) accepted {
 func (s *Supervisor) dropReturned(before time.Time) {
 	for _, l := range s.servers {
 		for len(l.returned) > 0 && l.returned[0].since.Before(before) {
-			sys.CloseNow(s.unreturn(l).fd)
+			unix.Close(s.unreturn(l).fd)
 		}
 	}
 }

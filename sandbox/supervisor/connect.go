@@ -47,7 +47,7 @@ func (s *Supervisor) take() (c socket, ok bool) {
 		return c, false
 	}
 	c.fd, c.task = fd, t
-	proto, errno := sys.GetIntNow(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	proto, errno := sys.GetInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	c.udp = s.isUDP(proto)
 	if errno == 0 && (isTCP(proto) || c.udp) {
 		var at sys.Address
@@ -61,7 +61,7 @@ func (s *Supervisor) take() (c socket, ok bool) {
 		return c, false
 	}
 	if c.about, ok = t.describe(c.theirs); !ok {
-		sys.CloseNow(fd)
+		unix.Close(fd)
 		s.reply(unix.EACCES) // nor may it be carried out by anybody
 		return c, false
 	}
@@ -76,7 +76,7 @@ func (s *Supervisor) leave(c socket) {
 		return
 	}
 	if c.fd >= 0 {
-		sys.CloseNow(c.fd)
+		unix.Close(c.fd)
 	}
 	s.proceed()
 }
@@ -157,7 +157,7 @@ func (s *Supervisor) connect(ctx context.Context) {
 // finish answers a call and lets its socket go.
 func (s *Supervisor) finish(c socket, result unix.Errno) {
 	s.answer(c, result)
-	sys.CloseNow(c.fd)
+	unix.Close(c.fd)
 }
 
 // substitute connects a socket of the host's in the place of the program's, and
@@ -173,7 +173,7 @@ func (s *Supervisor) substitute(ctx context.Context, c socket, raw []byte) strin
 	if p, ok := s.unparkOne(c, host); ok {
 		if !s.install(ctx, c, p.fd, p.result) {
 			s.park(c, p.fd, host, p.result)
-			sys.CloseNow(c.fd)
+			unix.Close(c.fd)
 		}
 		return ""
 	}
@@ -199,7 +199,7 @@ func (s *Supervisor) replace(ctx context.Context, c socket, host netip.AddrPort,
 		}
 	}
 	if !s.copyAll(c.fd, fd, fresh, false) {
-		sys.CloseNow(fd)
+		unix.Close(fd)
 		return whyOption
 	}
 	s.join(ctx, c, fd, host)
@@ -282,12 +282,12 @@ func (s *Supervisor) join(ctx context.Context, c socket, fd int, host netip.Addr
 	}
 	if result != 0 && result != unix.EINPROGRESS {
 		s.finish(c, result)
-		sys.CloseNow(fd)
+		unix.Close(fd)
 		return
 	}
 	if !s.install(ctx, c, fd, result) {
 		s.park(c, fd, host, result)
-		sys.CloseNow(c.fd)
+		unix.Close(c.fd)
 	}
 }
 
@@ -299,14 +299,14 @@ func (s *Supervisor) install(ctx context.Context, c socket, fd int, result unix.
 		if result == unix.EINPROGRESS {
 			waits = pollable(fd) // Go's poller takes it as long as it is non-blocking
 		}
-		sys.SetFlagsNow(fd, unix.O_RDWR)
+		sys.SetFlags(fd, unix.O_RDWR)
 	}
 	if sys.ReplaceDescriptor(c.from.fd, c.id, fd, c.theirs, c.about.flags&unix.O_CLOEXEC != 0) != 0 {
 		if waits != nil {
 			waits.Close()
 		}
 		if c.blocking {
-			sys.SetFlagsNow(fd, unix.O_RDWR|unix.O_NONBLOCK)
+			sys.SetFlags(fd, unix.O_RDWR|unix.O_NONBLOCK)
 		}
 		return false
 	}
@@ -322,7 +322,7 @@ func (s *Supervisor) install(ctx context.Context, c socket, fd int, result unix.
 	} else {
 		s.finish(c, result)
 	}
-	sys.CloseNow(own) // the last of the program's own; it takes its time
+	unix.Close(own) // the last of the program's own; it takes its time
 	return true
 }
 
@@ -330,7 +330,7 @@ func (s *Supervisor) install(ctx context.Context, c socket, fd int, result unix.
 // one of the inside any more.
 func (s *Supervisor) connectElsewhere(c socket, raw []byte) {
 	if len(raw) >= 2 && native.Uint16(raw) == unix.AF_UNSPEC {
-		s.finish(c, sys.Disconnect(c.fd))
+		s.finish(c, sys.ConnectWaiting(c.fd, raw))
 		return
 	}
 	host, why := s.judge(raw, c)
@@ -338,7 +338,8 @@ func (s *Supervisor) connectElsewhere(c socket, raw []byte) {
 		s.finish(c, unix.EADDRNOTAVAIL)
 		return
 	}
-	s.finish(c, sys.ConnectNow(c.fd, address(host, c.family)))
+	to := address(host, c.family)
+	s.finish(c, sys.ConnectWaiting(c.fd, to.Raw()))
 }
 
 // connectAgain carries out connect(2) on a socket of the host's: the program asks
@@ -390,6 +391,10 @@ func (s *Supervisor) substituteAgain(ctx context.Context, c socket, raw []byte) 
 
 // perform connects the program's own socket, in its own namespace.
 func (s *Supervisor) perform(ctx context.Context, c socket, raw []byte) {
+	if c.udp { // there is nothing to wait for
+		s.finish(c, sys.ConnectWaiting(c.fd, raw))
+		return
+	}
 	if c.blocking {
 		// Nobody but the caller's thread can wait on a socket that is not connected,
 		// so nobody notices.
@@ -479,7 +484,7 @@ func (s *Supervisor) later(c socket, count *atomic.Int64, most int64, answer fun
 func connecting(fd int) bool {
 	const synSent, synReceived = 2, 3 // TCP_SYN_SENT, TCP_SYN_RECV (include/net/tcp_states.h)
 	var state [1]byte                 // tcp_info begins with it
-	_, errno := sys.GetOptionNow(fd, unix.IPPROTO_TCP, unix.TCP_INFO, state[:])
+	_, errno := sys.GetOption(fd, unix.IPPROTO_TCP, unix.TCP_INFO, state[:])
 	return errno == 0 && (state[0] == synSent || state[0] == synReceived)
 }
 
@@ -492,7 +497,8 @@ func probe(fd, family int) unix.Errno {
 	if family == unix.AF_INET6 {
 		to = netip.IPv6LinkLocalAllNodes()
 	}
-	return sys.ConnectNow(fd, address(netip.AddrPortFrom(to, 1), family))
+	nowhere := address(netip.AddrPortFrom(to, 1), family)
+	return sys.ConnectWaiting(fd, nowhere.Raw())
 }
 
 // begun are results of probe that only a socket has which has been connecting.

@@ -74,7 +74,7 @@ func (s *Supervisor) bindElsewhere(c socket) {
 		if !owed {
 			result = s.cfg.Bind(b)
 		}
-		if result != unix.ESRCH { // else nothing is owed to who calls again
+		if result != Left { // else nothing is owed to who calls again
 			s.answer(c, result)
 		}
 	})
@@ -167,7 +167,7 @@ func listenerOf(c socket) (w Listener, ok bool) {
 // shared by SO_REUSEADDR. To have listened once makes the kernel look closely
 // (inet_csk_update_fastreuse, net/ipv4/inet_connection_sock.c).
 func keepPort(fd int) {
-	_ = sys.SetIntNow(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0)
+	_ = sys.SetInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0)
 	_ = unix.Listen(fd, 0)
 	_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 }

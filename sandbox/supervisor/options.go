@@ -146,7 +146,7 @@ func (n optionName) is(level, name int) bool { return n.level == level && n.name
 
 func (n optionName) read(fd int) option {
 	o := option{optionName: n}
-	if size, errno := sys.GetOptionNow(fd, n.level, n.name, o.value[:n.size]); errno == 0 {
+	if size, errno := sys.GetOption(fd, n.level, n.name, o.value[:n.size]); errno == 0 {
 		o.has = uint32(size)
 	}
 	return o
@@ -165,14 +165,14 @@ func copyOptions(from, to int, fresh []option, bound bool) bool {
 			continue
 		}
 		value := now[:was.size]
-		size, errno := sys.GetOptionNow(from, was.level, was.name, value)
+		size, errno := sys.GetOption(from, was.level, was.name, value)
 		if errno != 0 {
 			continue // MPTCP does not have it
 		}
 		if value = value[:size]; bytes.Equal(value, was.value[:was.has]) {
 			continue
 		}
-		if sys.SetOptionNow(to, was.level, was.name, value) != 0 && !was.is(unix.IPPROTO_TCP, unix.TCP_CONGESTION) {
+		if sys.SetOption(to, was.level, was.name, value) != 0 && !was.is(unix.IPPROTO_TCP, unix.TCP_CONGESTION) {
 			return false
 		}
 	}
@@ -181,7 +181,7 @@ func copyOptions(from, to int, fresh []option, bound bool) bool {
 
 // copyBuffers copies sizes that were asked for; the others grow by themselves.
 func copyBuffers(from, to int) bool {
-	locked, errno := sys.GetIntNow(from, unix.SOL_SOCKET, soBufLock)
+	locked, errno := sys.GetInt(from, unix.SOL_SOCKET, soBufLock)
 	if errno != 0 {
 		return false
 	}
@@ -190,8 +190,8 @@ func copyBuffers(from, to int) bool {
 			continue
 		}
 		// The kernel tells twice what it was told (socket(7)).
-		n, errno := sys.GetIntNow(from, unix.SOL_SOCKET, b.name)
-		if errno != 0 || sys.SetIntNow(to, unix.SOL_SOCKET, b.name, n/2) != 0 {
+		n, errno := sys.GetInt(from, unix.SOL_SOCKET, b.name)
+		if errno != 0 || sys.SetInt(to, unix.SOL_SOCKET, b.name, n/2) != 0 {
 			return false
 		}
 	}
@@ -215,15 +215,15 @@ func (s *Supervisor) peculiar(fd int) bool {
 		return true
 	}
 	for _, name := range []int{unix.SO_MARK, unix.SO_BINDTOIFINDEX} {
-		if n, errno := sys.GetIntNow(fd, unix.SOL_SOCKET, name); errno != 0 || n != 0 {
+		if n, errno := sys.GetInt(fd, unix.SOL_SOCKET, name); errno != 0 || n != 0 {
 			return true
 		}
 	}
-	if size, errno := sys.GetOptionNow(fd, unix.SOL_SOCKET, unix.SO_GET_FILTER, nil); errno != 0 || size != 0 {
+	if size, errno := sys.GetOption(fd, unix.SOL_SOCKET, unix.SO_GET_FILTER, nil); errno != 0 || size != 0 {
 		return true
 	}
 	var name [controlBytes]byte
-	size, errno := sys.GetOptionNow(fd, unix.IPPROTO_TCP, unix.TCP_ULP, name[:])
+	size, errno := sys.GetOption(fd, unix.IPPROTO_TCP, unix.TCP_ULP, name[:])
 	return errno == 0 && size > 0
 }
 
@@ -256,10 +256,10 @@ func (s *Supervisor) setsockopt() {
 		s.proceed()
 		return
 	}
-	defer sys.CloseNow(fd)
-	proto, errno := sys.GetIntNow(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	defer unix.Close(fd)
+	proto, errno := sys.GetInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if errno == 0 && (isTCP(proto) || s.isUDP(proto)) && len(s.rare) <= maxRare {
-		if c, errno := sys.GetUint64Now(fd, unix.SOL_SOCKET, unix.SO_COOKIE); errno == 0 {
+		if c, errno := sys.GetUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE); errno == 0 {
 			s.rare[c] = s.rare[c] || slices.Contains(memberships[level], name)
 		}
 	}
@@ -298,7 +298,7 @@ func (s *Supervisor) set(fd int, level, name uint32, may func(value []byte) bool
 	case !may(value[:size]):
 		errno = unix.EPERM
 	default:
-		errno = sys.SetOptionNow(fd, int(level), int(name), value[:size])
+		errno = sys.SetOption(fd, int(level), int(name), value[:size])
 	}
 	s.reply(errno)
 }
@@ -310,7 +310,7 @@ func (s *Supervisor) isRare(fd int) bool {
 	if len(s.rare) > maxRare {
 		return true
 	}
-	c, errno := sys.GetUint64Now(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	c, errno := sys.GetUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 	_, rare := s.rare[c]
 	return rare || errno != 0
 }

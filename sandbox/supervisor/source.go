@@ -18,6 +18,8 @@ type source struct {
 	file  *os.File
 	fd    int
 	users atomic.Int32
+
+	generation int32 // of its events
 }
 
 func (s *source) release() {
@@ -38,7 +40,8 @@ func (s *Supervisor) Add(p Program) error {
 		return fmt.Errorf("supervise program: %w", os.ErrClosed)
 	}
 	sys.WakeHere(src.fd)
-	if err := s.watch(src.fd); err != nil {
+	var err error
+	if src.generation, err = s.watch(src.fd); err != nil {
 		src.release()
 		return fmt.Errorf("supervise program: %w", err)
 	}
@@ -46,21 +49,25 @@ func (s *Supervisor) Add(p Program) error {
 	return nil
 }
 
-func (s *Supervisor) watch(fd int) error {
-	return unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+// watch has events of a descriptor come, by its number and a generation: the number
+// may be another one's by the time.
+func (s *Supervisor) watch(fd int) (generation int32, err error) {
+	generation = s.generations.Add(1)
+	return generation, unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd), Pad: generation})
 }
 
 // serve deals with what a source has.
-func (s *Supervisor) serve(ctx context.Context, fd int, events uint32) {
-	if a := s.waiters[fd]; a != nil {
+func (s *Supervisor) serve(ctx context.Context, fd int, generation int32, events uint32) {
+	if a := s.waiters[fd]; a != nil && a.generation == generation {
 		s.retry(a)
+		s.wake(a.listener)
 		return
 	}
 	s.mu.Lock()
 	s.from = s.sources[fd]
 	s.mu.Unlock()
 	switch {
-	case s.from == nil: // a waiter that was let go meanwhile
+	case s.from == nil, s.from.generation != generation: // of a waiter that was let go meanwhile
 	case events&unix.EPOLLIN != 0:
 		if sys.NextNotification(fd, &s.note) == 0 {
 			s.handle(ctx)

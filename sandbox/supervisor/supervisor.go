@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,8 +39,12 @@ type Config struct {
 	Ports Ports
 	// Bind carries out bind(2) for programs that are not kept from TCP
 	// (Program.KeptFromTCP); nil: those may not bind anything. It is called by one
-	// goroutine at a time. ESRCH says that the caller had left, and nothing was done.
+	// goroutine at a time. Left says that nothing was done.
 	Bind func(Binding) unix.Errno
+	// Tell writes to the memory of a caller that is not kept from TCP; nil: such get no
+	// sockets of the host's by accept. ENOENT says that the caller had left. It is
+	// called by one goroutine.
+	Tell func(Telling) unix.Errno
 }
 
 // Binding is a call of bind(2) to be made as the caller would have made it: with
@@ -51,6 +56,21 @@ type Binding struct {
 	ID            uint64
 	Socket        int // a duplicate
 	Address       []byte
+}
+
+// Left is what Config.Bind says of a caller that had left. bind(2) never does.
+const Left = unix.Errno(0xffff)
+
+// Telling is what a call's caller is to find in its memory, if it still waits: Size is
+// that of the whole, of which What may be the beginning.
+type Telling struct {
+	TID           int
+	Notifications int
+	ID            uint64
+	At            uintptr
+	What          []byte
+	SizeAt        uintptr
+	Size          uint32
 }
 
 // Program is what has a filter's notifications come.
@@ -129,6 +149,8 @@ type Supervisor struct {
 	stop  int // an eventfd
 	epoll int
 
+	generations atomic.Int32 // of descriptors that were watched
+
 	guest, host   uint64          // cookies of the network namespaces
 	own, ordinary map[int]options // by family: of fresh TCP sockets there, and of the host's
 	datagram      map[int]options // and of UDP's
@@ -186,13 +208,43 @@ func Check(h Host) error {
 	if sys.NativeArch == 0 {
 		return sys.ErrSeccompArch
 	}
+	if err := mayLook(); err != nil {
+		return err
+	}
 	s := &Supervisor{cfg: Config{Host: h}}
 	defer s.freePort()
 	return s.reserve()
 }
 
+// mayLook tries the calls by which other processes are looked into, on ourselves. A
+// container engine's profile may refuse them, and Yama may for all others.
+func mayLook() error {
+	const nobody = "3" // may attach to another process (Documentation/admin-guide/LSM/Yama.rst)
+	if scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); err == nil && strings.TrimSpace(string(scope)) == nobody {
+		return errors.New("look into other processes: kernel.yama.ptrace_scope is 3, so that nobody may")
+	}
+	self := os.Getpid()
+	pidfd, err := unix.PidfdOpen(self, 0)
+	if err != nil {
+		return fmt.Errorf("look into other processes: pidfd_open: %w", err)
+	}
+	defer unix.Close(pidfd)
+	own, errno := sys.Getfd(pidfd, pidfd)
+	if errno != 0 {
+		return fmt.Errorf("look into other processes: pidfd_getfd: %w", errno)
+	}
+	unix.Close(own)
+	if !sys.SameFile(self, pidfd, pidfd) {
+		return errors.New("look into other processes: kcmp is refused")
+	}
+	return nil
+}
+
 func (s *Supervisor) prepare() error {
-	var err error
+	err := mayLook()
+	if err != nil {
+		return err
+	}
 	if s.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("make eventfd: %w", err)
 	}
@@ -232,7 +284,9 @@ func (s *Supervisor) prepare() error {
 	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("make epoll instance: %w", err)
 	}
-	return errors.Join(s.watch(s.stop), s.watch(s.routes.news))
+	_, err = s.watch(s.stop)
+	_, newsErr := s.watch(s.routes.news)
+	return errors.Join(err, newsErr)
 }
 
 // reserve takes a port of the host, in both families, so that no socket can be
@@ -349,7 +403,7 @@ func (s *Supervisor) fenced() bool {
 
 // fence leaves a socket no port to be bound to but the one that is taken.
 func (s *Supervisor) fence(fd int) error {
-	if errno := sys.SetIntNow(fd, unix.IPPROTO_IP, localPortRange, s.taken<<16|s.taken); errno != 0 {
+	if errno := sys.SetInt(fd, unix.IPPROTO_IP, localPortRange, s.taken<<16|s.taken); errno != 0 {
 		return errno
 	}
 	return nil
@@ -413,7 +467,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			}
 		}
 		for _, e := range events[:calls] {
-			s.serve(waitCtx, int(e.Fd), e.Events)
+			s.serve(waitCtx, int(e.Fd), e.Pad, e.Events)
 		}
 		s.tidy(calls == 0)
 	}
@@ -468,10 +522,10 @@ func (s *Supervisor) end() {
 		t.close()
 	}
 	for _, fd := range s.spare {
-		sys.CloseNow(fd)
+		unix.Close(fd)
 	}
 	for fd := range s.waiters {
-		sys.CloseNow(fd)
+		unix.Close(fd)
 	}
 	s.dropReturned(time.Now().Add(time.Hour))
 }
@@ -575,7 +629,7 @@ func (s *Supervisor) count(n *uint64) {
 
 // cookie tells a socket's network namespace (SO_NETNS_COOKIE, Linux 5.14).
 func cookie(fd int) (uint64, error) {
-	c, errno := sys.GetUint64Now(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	c, errno := sys.GetUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -584,7 +638,7 @@ func cookie(fd int) (uint64, error) {
 
 // socketCookie tells sockets apart.
 func socketCookie(fd int) (uint64, error) {
-	c, errno := sys.GetUint64Now(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	c, errno := sys.GetUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -109,7 +109,7 @@ func (s *Supervisor) duplicate(descriptor int) (int, *task, unix.Errno) {
 		if err != nil {
 			return -1, nil, unix.ESRCH
 		}
-		fd, errno := sys.GetfdNow(t.pidfd, descriptor)
+		fd, errno := sys.Getfd(t.pidfd, descriptor)
 		if errno != unix.ESRCH || !again {
 			return fd, t, errno
 		}
@@ -147,7 +147,7 @@ func (t *task) describeOnce(fd int) (descriptor, error) {
 	if err != nil {
 		return descriptor{}, err
 	}
-	defer sys.CloseNow(file)
+	defer unix.Close(file)
 	return readInfo(file)
 }
 
@@ -157,7 +157,7 @@ func (t *task) openInfo(fd int) (int, error) {
 
 func readInfo(file int) (d descriptor, err error) {
 	var text [512]byte // flags and inode come first
-	n, errno := sys.ReadAtNow(file, text[:], 0)
+	n, errno := sys.ReadAt(file, text[:], 0)
 	if errno != 0 {
 		return d, errno
 	}
@@ -187,14 +187,14 @@ const maxInfo = 8
 
 func (t *task) closeInfo() {
 	for _, fd := range t.info {
-		sys.CloseNow(fd)
+		unix.Close(fd)
 	}
 	clear(t.info)
 }
 
 func (t *task) close() {
 	t.closeInfo()
-	sys.CloseNow(t.pidfd)
+	unix.Close(t.pidfd)
 }
 
 // settled is how long after a call that changes what a socket is known by it has
