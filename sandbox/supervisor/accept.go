@@ -3,6 +3,7 @@ package supervisor
 import (
 	"maps"
 	"net/netip"
+	"sync"
 	"time"
 
 	"cleat/internal/sys"
@@ -25,14 +26,13 @@ type Arrival interface {
 	Again()
 }
 
-// maxServers bounds the listeners whose clients are looked at; more than that have
-// theirs as everybody has.
+// maxServers bounds the listeners that are remembered.
 const maxServers = 4096
 
 // maxWaiters bounds calls that wait for a client, each with a descriptor.
 const maxWaiters = 1024
 
-// servers are listeners of the program's own that published ports lead to, by cookie.
+// servers are listeners of the program's own, by cookie.
 type servers map[uint64]*server
 
 type server struct {
@@ -230,7 +230,7 @@ func (s *Supervisor) next(a *acceptance) (accepted, unix.Errno) {
 			return accepted{}, unix.ENOBUFS
 		}
 		defer func() { _ = unix.SetNonblock(a.fd, false) }()
-		defer time.AfterFunc(acceptWithin, func() { _ = unix.Shutdown(a.fd, unix.SHUT_RD) }).Stop()
+		defer shutAfter(a.fd, acceptWithin)()
 	}
 	fd, peer, errno := sys.Accept(a.fd)
 	return accepted{fd, peer}, errno
@@ -238,6 +238,26 @@ func (s *Supervisor) next(a *acceptance) (accepted, unix.Errno) {
 
 // acceptWithin is how long accepting without waiting can take at most.
 const acceptWithin = 100 * time.Millisecond
+
+// shutAfter has a listener accept nobody any more after a time, unless stop is called
+// before.
+func shutAfter(fd int, d time.Duration) (stop func()) {
+	var mu sync.Mutex
+	stopped := false
+	timer := time.AfterFunc(d, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !stopped {
+			_ = unix.Shutdown(fd, unix.SHUT_RD)
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		timer.Stop()
+	}
+}
 
 // arrived is the host's socket for the program's own, if it may have it.
 func (s *Supervisor) arrived(a *acceptance, own accepted) (arrival Arrival, theirs accepted, ok bool) {
