@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,13 +13,31 @@ import (
 )
 
 // tellRequest asks the inside to write to the memory of a caller, with the
-// descriptor of notifications beside it.
+// descriptor of notifications beside it. It goes as its numbers in a row, and What
+// behind them.
 type tellRequest struct {
-	TID          int
-	ID           uint64 // of the notification
-	At           uintptr
-	What         []byte
-	SizeAt, Size uintptr
+	TID    uint32
+	Size   uint32
+	ID     uint64 // of the notification
+	At     uint64
+	SizeAt uint64
+	What   []byte
+}
+
+// tellBytes is how long the numbers are.
+const tellBytes = 32
+
+func (r tellRequest) append(b []byte) []byte {
+	b = native.AppendUint32(native.AppendUint32(b, r.TID), r.Size)
+	b = native.AppendUint64(native.AppendUint64(native.AppendUint64(b, r.ID), r.At), r.SizeAt)
+	return append(b, r.What...)
+}
+
+func parseTellRequest(b []byte) (r tellRequest, ok bool) {
+	if len(b) < tellBytes {
+		return r, false
+	}
+	return tellRequest{native.Uint32(b), native.Uint32(b[4:]), native.Uint64(b[8:]), native.Uint64(b[16:]), native.Uint64(b[24:]), b[tellBytes:]}, true
 }
 
 // teller asks the inside of a joined namespace. Nobody else may write to the memory of
@@ -36,13 +53,10 @@ func (t *teller) tell(what supervisor.Telling) unix.Errno {
 	if t.gone {
 		return unix.EACCES
 	}
-	text, err := json.Marshal(tellRequest{what.TID, what.ID, what.At, what.What, what.SizeAt, uintptr(what.Size)})
+	r := tellRequest{uint32(what.TID), what.Size, what.ID, uint64(what.At), uint64(what.SizeAt), what.What}
 	fd := int(t.file.Fd())
 	var buf [16]byte
-	n := 0
-	if err == nil {
-		err = unix.Sendmsg(fd, text, unix.UnixRights(what.Notifications), nil, unix.MSG_NOSIGNAL)
-	}
+	n, err := 0, unix.Sendmsg(fd, r.append(nil), unix.UnixRights(what.Notifications), nil, unix.MSG_NOSIGNAL)
 	for again := err == nil; again; again = errors.Is(err, unix.EINTR) {
 		n, err = unix.Read(fd, buf[:])
 	}
@@ -75,8 +89,8 @@ func (i *Inside) handOverTeller() error {
 // serveTells writes to the memory of callers until the host's side is gone.
 func (s bindServer) serveTells(end int) error {
 	return serveRequests(end, 1, func(text []byte, fds []int) unix.Errno {
-		var r tellRequest
-		if json.Unmarshal(text, &r) != nil {
+		r, ok := parseTellRequest(text)
+		if !ok {
 			return unix.EACCES
 		}
 		return s.tell(r, fds[0])
@@ -91,16 +105,16 @@ func (s bindServer) tell(r tellRequest, notifications int) unix.Errno {
 		return unix.EACCES
 	}
 	defer unix.Close(memory)
-	if same, err := s.sameNamespace(r.TID, "net"); err != nil || !same {
+	if same, err := s.sameNamespace(int(r.TID), "net"); err != nil || !same {
 		return unix.EACCES
 	}
 	if !sys.NotificationLives(notifications, r.ID) {
 		return unix.ENOENT
 	}
-	size := native.AppendUint32(nil, uint32(r.Size))
+	size := native.AppendUint32(nil, r.Size)
 	for _, w := range []struct {
 		what []byte
-		at   uintptr
+		at   uint64
 	}{{r.What, r.At}, {size, r.SizeAt}} {
 		if n, err := unix.Pwrite(memory, w.what, int64(w.at)); len(w.what) > 0 && (err != nil || n < len(w.what)) {
 			return unix.EFAULT

@@ -420,6 +420,7 @@ func (f *tcpFlow) callThroughGate() bool {
 	err = connectInside(fd, f.guest)
 	switch {
 	case isOffered && (err == nil || !f.unoffered()): // it may be over, but somebody has taken it
+		f.s.tcp.stockUp(g)
 		return true
 	case err == nil:
 		f.splice(fd)
@@ -433,6 +434,19 @@ func (f *tcpFlow) callThroughGate() bool {
 	f.abort() // the client gets a RST as well
 	f.drop()
 	return true
+}
+
+// stockUp makes a socket for the next client, while this one's server wakes up.
+func (t *tcpTable) stockUp(g *gateFamily) {
+	g.mu.Lock()
+	var met []arrival
+	if len(g.stock) == 0 {
+		met, _ = g.make() // else the next client has it made
+	}
+	g.mu.Unlock()
+	for _, a := range met {
+		t.admit(g, a)
+	}
 }
 
 // connectInside connects a socket of the guest's namespace. Where its queue is full
