@@ -41,7 +41,7 @@ func (i *Inside) beSupervised() error {
 		return nil
 	}
 	if err != nil {
-		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier auto"}
+		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier splice"}
 	}
 	defer closeAll([]int{fd})
 	return i.end.send(report{Stage: stageSockets, Files: []kind{kindNotify}}, fd)
