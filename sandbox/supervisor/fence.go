@@ -169,4 +169,3 @@ func (s *Supervisor) fence(fd int) error {
 	}
 	return nil
 }
-
