@@ -91,8 +91,8 @@ func (s *Splitter) Len() int {
 	return max(1, (len(s.pkt)-s.header+s.size-1)/s.size)
 }
 
-// IP is the header that Start read; of a packet without GSO it is empty.
-func (s *Splitter) IP() *IP { return &s.ip }
+// HeaderBytes is the size of the headers that Segment writes.
+func (s *Splitter) HeaderBytes() int { return s.header }
 
 // Next writes the next packet into b and returns its size, and 0 after the
 // last.
