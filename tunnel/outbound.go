@@ -58,6 +58,7 @@ func (o *outbound) loop() error {
 		if err := o.read(now); err != nil {
 			return err
 		}
+		now = o.t.now()
 		o.flush(now)
 		if now-o.ticked >= tickEvery {
 			o.ticked = now
@@ -86,7 +87,7 @@ func (o *outbound) read(now time.Duration) error {
 		}
 		o.take(now, n)
 		if o.bytes > 256<<10 {
-			o.flush(now) // what there is room for goes out while it is still in the cache
+			o.flush(o.t.now()) // what there is room for goes out while it is still in the cache
 		}
 	}
 	return nil

@@ -26,6 +26,12 @@ type Config struct {
 	Margin      time.Duration // how much later than its delay says a path may be; 0: 1 ms
 }
 
+// The margin doubles with each late packet, and shrinks by a quarter every so often.
+const (
+	maxMargin = 20 * time.Millisecond
+	easeEvery = 500 * time.Millisecond
+)
+
 // Stats counts what a Buffer has seen, in packets.
 type Stats struct {
 	Delivered  uint64
@@ -72,6 +78,9 @@ type Buffer struct {
 	used  []int // paths that have been heard of
 	views views
 
+	margin time.Duration // Config.Margin, and more after packets came late
+	eased  time.Duration // when it was last made smaller
+
 	olds        int // packets in a row that were behind the window
 	free, spent [][]byte
 	stats       Stats
@@ -94,7 +103,7 @@ func New(cfg Config, to Receiver) *Buffer {
 	if cfg.Margin == 0 {
 		cfg.Margin = time.Millisecond
 	}
-	return &Buffer{cfg: cfg, to: to, slots: make([]slot, cfg.Window), mask: int64(cfg.Window - 1), used: make([]int, 0, MaxPaths)}
+	return &Buffer{margin: cfg.Margin, cfg: cfg, to: to, slots: make([]slot, cfg.Window), mask: int64(cfg.Window - 1), used: make([]int, 0, MaxPaths)}
 }
 
 // Stats are the counters so far.
@@ -140,6 +149,7 @@ func (b *Buffer) Data(now time.Duration, a *Arrival) {
 		return
 	case lost:
 		b.stats.Late++
+		b.margin = min(2*b.margin, maxMargin)
 		b.deliver(s, a.Packet)
 		return
 	}
@@ -322,12 +332,15 @@ func (b *Buffer) Settle(now time.Duration) time.Duration {
 	if b.settled == b.top {
 		return 0
 	}
+	if b.margin > b.cfg.Margin && now-b.eased > easeEvery {
+		b.eased, b.margin = now, max(b.margin*3/4, b.cfg.Margin)
+	}
 	b.giveUp(b.floor(now))
 	for b.stats.Waiting > 0 {
 		first := b.firstHeld()
 		due := b.slots[first&b.mask].at + b.cfg.Hold
 		if due > now {
-			return min(due, now+b.cfg.Margin)
+			return min(due, now+b.margin)
 		}
 		b.force(first)
 	}

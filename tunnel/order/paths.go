@@ -110,7 +110,7 @@ func (b *Buffer) floor(now time.Duration) int64 {
 		any = true
 		high := p.high
 		if p.idle {
-			high = max(high, b.views.at(now-p.behind-b.cfg.Margin))
+			high = max(high, b.views.at(now-p.behind-b.margin))
 		}
 		if h := p.holes.oldest(now, b.settled); h != nil {
 			high = min(high, h.from)

@@ -18,7 +18,8 @@ const (
 	credit = 2 * time.Millisecond
 
 	queueTarget = 800 * time.Microsecond // the queue that stands in a path, at its least
-	queueBusy   = 250 * time.Microsecond // a longer queue proves that the path is full
+	queueBusy   = 300 * time.Microsecond // a longer queue proves that a path is full that packets wait for
+	queueLong   = 4 * time.Millisecond   // and a longer one that any is
 	settleTime  = 25 * time.Millisecond  // in which a wrong queue is brought back
 	window      = 5 * time.Millisecond   // the least time over which a rate is measured
 
@@ -28,6 +29,8 @@ const (
 	slowGrowth = 1.25 // afterwards
 
 	soundEvery = 2500 * time.Millisecond // between two looks for the least delay
+	maxStrikes = 4
+	maxPause   = 20 * time.Millisecond
 	baseAge    = 10 * time.Second        // a least delay is forgotten after this
 	peakAge    = 200 * time.Millisecond  // and a highest delivery rate after this
 )
@@ -70,8 +73,14 @@ type Path struct {
 	last, mark Report // the last report, and that at which the rate's window began
 	reported   bool
 	quietest   float64 // least queue in the window, µs
-	sounding   bool
-	sounded    time.Duration
+
+	// sounding for the least delay: nothing is sent until paused, and what is sent
+	// from sample on finds the path empty.
+	paused   time.Duration
+	sample   uint32
+	sampling bool
+	sounded  time.Duration
+	strikes  int // windows in a row that asked for less
 
 	seq      uint32 // next path sequence number
 	sends    sends
@@ -104,6 +113,8 @@ func (l *least) add(now time.Duration, v float64) {
 		l.now = min(l.now, v)
 	}
 }
+
+func (l *least) set(now time.Duration, v float64) { *l = least{now: v, before: v, since: now, some: true} }
 
 func (l *least) get() float64 { return min(l.now, l.before) }
 
@@ -158,25 +169,20 @@ func (p *Path) run() float64 { return p.rate * runTime.Seconds() }
 // room is the number of bytes that may be given to the path now.
 func (p *Path) room(now time.Duration) int {
 	p.carry(now)
-	if p.sounding {
-		if p.backlog > 0 {
-			return 0
-		}
-		p.sounding, p.sounded = false, now
+	if now < p.paused {
+		return 0
 	}
 	return int(p.rate*depthTime.Seconds() - p.backlog)
 }
 
 // roomAt is when a whole run will have room.
 func (p *Path) roomAt(now time.Duration) time.Duration {
+	at := max(now, p.paused)
 	over := p.backlog - (p.rate*depthTime.Seconds() - p.run())
-	if p.sounding {
-		over = p.backlog
-	}
 	if over <= 0 {
-		return now
+		return at
 	}
-	return now + time.Duration(over/p.rate*1e9)
+	return max(at, now+time.Duration(over/p.rate*1e9))
 }
 
 // expected is when a byte given now would arrive, in µs of a scale that all paths
@@ -245,6 +251,10 @@ func (p *Path) firstReport(r Report) {
 func (p *Path) measure(now time.Duration, r Report) {
 	delay := float64(r.Delay)
 	p.base.add(now, delay)
+	if p.sampling && int32(r.Highest-p.sample) >= 0 {
+		p.sampling = false
+		p.base.set(now, delay)
+	}
 	p.queue = delay - p.base.get()
 	p.quietest = min(p.quietest, p.queue)
 	p.delay = p.base.get()
@@ -252,30 +262,55 @@ func (p *Path) measure(now time.Duration, r Report) {
 	if span < window {
 		return
 	}
-	rate := float64(r.Bytes-p.mark.Bytes) / span.Seconds()
-	p.adjust(now, rate, span)
+	p.adjust(now, float64(r.Bytes-p.mark.Bytes)/span.Seconds(), span)
 	p.mark, p.quietest = r, math.Inf(1)
-	if now-p.sounded > soundEvery && p.full {
-		p.sounding = true
-	}
 }
 
 // adjust sets the rate by what was delivered in a window.
 func (p *Path) adjust(now time.Duration, delivered float64, span time.Duration) {
 	p.peak.add(now, delivered)
 	held := p.held+span+p.rtt+2*window > now
-	switch q := p.quietest; {
-	case q > float64(queueBusy.Microseconds()):
+	// Delay without packets that wait, or that the path hardly carries, is not a
+	// queue of ours.
+	busy := held && p.quietest > float64(queueBusy.Microseconds()) ||
+		p.quietest > float64(queueLong.Microseconds()) && delivered > p.rate/2
+	switch {
+	case busy:
 		p.full = true
-		wrong := (float64(queueTarget.Microseconds()) - q) / float64(settleTime.Microseconds())
-		p.rate += (delivered - p.rate) * 0.3
-		p.rate *= 1 + min(max(wrong, -0.4), 0.05)
+		p.aim(delivered)
 	case held && p.full:
 		p.rate = max(p.rate, min(p.rate*1.04, slowGrowth*p.peak.get()))
 	case held:
 		p.rate = max(p.rate, min(p.rate*fastGrowth, fastGrowth*p.peak.get()))
 	}
 	p.clamp()
+	if busy && p.strikes >= maxStrikes || held && p.full && now-p.sounded > soundEvery {
+		p.sound(now)
+	}
+}
+
+// aim sets the rate so that the queue becomes what it should be.
+func (p *Path) aim(delivered float64) {
+	wrong := (float64(queueTarget.Microseconds()) - p.quietest) / float64(settleTime.Microseconds())
+	if wrong < 0 {
+		p.strikes++
+	} else {
+		p.strikes = 0
+	}
+	p.rate += (delivered - p.rate) * 0.3
+	p.rate *= 1 + min(max(wrong, -0.4), 0.05)
+}
+
+// sound lets the path run empty, to see its least delay. When sending less has not
+// made a queue shorter, it is not a queue; and if it is, this drains it.
+func (p *Path) sound(now time.Duration) {
+	if p.sampling {
+		return
+	}
+	p.strikes, p.sounded = 0, now
+	p.paused = now + min(time.Duration(p.queue)*time.Microsecond, maxPause) + credit/4
+	p.sampling, p.sample = true, p.seq
+	p.backlog = 0
 }
 
 func (p *Path) clamp() {
