@@ -30,6 +30,9 @@ type batch struct {
 	total   int // bytes in it
 	tos     uint8
 	closed  bool // its last packet was shorter than the others
+
+	starts [batchPackets]int  // where the packets' headers are
+	ends   [batchMessages]int // number of packets up to each message's end
 }
 
 const (
@@ -46,11 +49,11 @@ func (b *batch) init() {
 }
 
 // begin begins a run on a path.
-func (b *batch) begin(t *Tunnel, p *path, now time.Duration) {
+func (b *batch) begin(t *Tunnel, p *path) {
 	b.box.Reset()
 	b.p, b.used, b.count, b.size, b.segment, b.again = p, 0, 0, 0, 0, false
 	b.pieces = b.pieces[:0]
-	b.shim = wire.Shim{Path: uint8(p.id), Time: uint32(now / time.Microsecond), Epoch: t.sess.epoch, PathSeq: t.send.Path(p.id).Seq()}
+	b.shim = wire.Shim{Path: uint8(p.id), Epoch: t.sess.epoch, PathSeq: t.send.Path(p.id).Seq()}
 }
 
 // take adds packets of the entry at the queue's head, and takes what they take off
@@ -123,6 +126,7 @@ func (b *batch) packet(e *entry, i int) int {
 	b.shim.Put(h)
 	n, payload := e.split.Segment(h[wire.HeaderBytes:], i, e.partial)
 	n += wire.HeaderBytes
+	b.starts[b.count] = b.used
 	b.used += n
 	size := n + len(payload)
 	b.place(size, e.tos&3)
@@ -150,6 +154,7 @@ func (b *batch) finish() {
 	if b.segment == 0 {
 		return
 	}
+	b.ends[b.box.Len()-1] = b.count
 	if b.inside > 1 {
 		b.box.SetSegment(b.segment)
 	}
@@ -185,22 +190,37 @@ func (p *path) outer() int {
 	return 14 + 20 + 8
 }
 
-// send hands the run to the kernel.
+// send hands the run to the kernel. Each message is stamped when it goes: to send
+// those before it has taken time that is not the path's.
 func (b *batch) send(t *Tunnel) {
-	for first := 0; first < b.box.Len(); {
-		n, errno := b.box.SendNow(b.p.fd, first)
-		first += n
-		switch errno {
-		case 0, unix.EINTR:
+	at := 0
+	for i := range b.box.Len() {
+		stamp := uint32(t.now() / time.Microsecond)
+		for ; at < b.ends[i]; at++ {
+			wire.Stamp(b.headers[b.starts[at]:], stamp)
+		}
+		if !b.sendOne(t, i) {
+			return
+		}
+	}
+}
+
+// sendOne tells whether it makes sense to go on.
+func (b *batch) sendOne(t *Tunnel, i int) bool {
+	for {
+		switch errno := b.box.SendOneNow(b.p.fd, i); errno {
+		case 0:
+			return true
+		case unix.EINTR:
 		case unix.EAGAIN:
 			if !waitWritable(b.p.fd) {
 				t.stats.sendErrors.Add(1)
-				return
+				return false
 			}
 		default:
 			t.stats.sendErrors.Add(1)
-			first++
 			t.refused(b.p, errno)
+			return true
 		}
 	}
 }

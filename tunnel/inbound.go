@@ -28,7 +28,6 @@ type inbound struct {
 	report  reporter
 	a       order.Arrival
 	skew    time.Duration // the real-time clock less ours
-	skewed  time.Duration // when that was looked at
 	working int           // of the peer's packets in this round
 }
 
@@ -56,13 +55,12 @@ func (in *inbound) loop() error {
 	for !in.t.closed.Load() {
 		in.gather()
 		in.wait()
-		now := in.t.now()
 		for i := 1; i < len(in.polls); i++ {
 			if in.polls[i].Revents != 0 {
-				in.drain(now, in.socket[i-1], int(in.polls[i].Fd))
+				in.drain(in.socket[i-1], int(in.polls[i].Fd))
 			}
 		}
-		now = in.t.now()
+		now := in.t.now()
 		in.settle = in.buf.Settle(now)
 		in.flush()
 		in.alive(now)
@@ -120,12 +118,14 @@ func (in *inbound) wait() {
 }
 
 // drain takes what a path's socket has, within reason.
-func (in *inbound) drain(now time.Duration, p *path, fd int) {
+func (in *inbound) drain(p *path, fd int) {
 	for range roundMessages / inboxMessages {
 		n, errno := in.box.RecvNow(fd)
 		if errno != 0 {
 			return // nothing there, or an error that belongs to something sent
 		}
+		now := in.t.now() // after all of them have come
+		in.compareClocks()
 		for i := range n {
 			in.message(now, p, i)
 		}
@@ -133,7 +133,6 @@ func (in *inbound) drain(now time.Duration, p *path, fd int) {
 		if n < in.box.Len() {
 			return
 		}
-		now = in.t.now()
 	}
 }
 
@@ -152,15 +151,24 @@ func (in *inbound) message(now time.Duration, p *path, i int) {
 	}
 }
 
+// compareClocks measures skew. Where the thread was interrupted between the two
+// clocks it is measured again.
+func (in *inbound) compareClocks() {
+	for range 3 {
+		before := in.t.now()
+		real := time.Now().UnixNano()
+		if after := in.t.now(); after-before < 5*time.Microsecond {
+			in.skew = time.Duration(real) - before
+			return
+		}
+	}
+}
+
 // arrival turns the kernel's time of a message into ours. A real-time clock that
 // was set meanwhile shows in skew; what is nonsense is now.
 func (in *inbound) arrival(now time.Duration, ns int64) time.Duration {
 	if ns == 0 {
 		return now
-	}
-	if in.skewed != now {
-		in.skewed = now
-		in.skew = time.Duration(time.Now().UnixNano()) - in.t.now()
 	}
 	at := time.Duration(ns) - in.skew
 	if at > now || at < now-time.Second {

@@ -202,7 +202,7 @@ func (o *outbound) pop(e *entry) {
 // held.
 func (o *outbound) gather(now time.Duration, sp *sched.Path, room int) {
 	p := o.t.paths[sp.ID]
-	o.run.begin(o.t, p, now)
+	o.run.begin(o.t, p)
 	for o.waiting() && room > 0 {
 		e := o.queue[o.head]
 		n := o.run.take(e, o, &room)
@@ -237,7 +237,7 @@ func (o *outbound) refill(now time.Duration) bool {
 	if sp == nil {
 		return false
 	}
-	o.run.begin(t, t.paths[sp.ID], now)
+	o.run.begin(t, t.paths[sp.ID])
 	o.run.again = true
 	for t.again.len() > 0 && room > 0 && o.run.retake(t.again.first(), &room) {
 		if pc := t.again.first(); pc.n == 0 {

@@ -198,6 +198,12 @@ func (o *Outbox) SendNow(fd, first int) (int, unix.Errno) {
 	return int(n), errno
 }
 
+// SendOneNow sends the i-th message alone.
+func (o *Outbox) SendOneNow(fd, i int) unix.Errno {
+	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&o.msgs[i].hdr)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	return errno
+}
+
 // Inbox is a set of buffers that one recvmmsg call fills. Make it with
 // NewInbox.
 type Inbox struct {

@@ -31,8 +31,8 @@ const (
 	soundEvery = 2500 * time.Millisecond // between two looks for the least delay
 	maxStrikes = 4
 	maxPause   = 20 * time.Millisecond
-	baseAge    = 10 * time.Second        // a least delay is forgotten after this
-	peakAge    = 200 * time.Millisecond  // and a highest delivery rate after this
+	baseAge    = 10 * time.Second       // a least delay is forgotten after this
+	peakAge    = 200 * time.Millisecond // and a highest delivery rate after this
 )
 
 // Report is what the receiver says of a path: cumulative, so that lost reports do
@@ -114,7 +114,9 @@ func (l *least) add(now time.Duration, v float64) {
 	}
 }
 
-func (l *least) set(now time.Duration, v float64) { *l = least{now: v, before: v, since: now, some: true} }
+func (l *least) set(now time.Duration, v float64) {
+	*l = least{now: v, before: v, since: now, some: true}
+}
 
 func (l *least) get() float64 { return min(l.now, l.before) }
 

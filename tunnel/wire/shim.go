@@ -61,6 +61,9 @@ func (s *Shim) Put(b []byte) {
 	binary.BigEndian.PutUint32(b[16:], s.Time)
 }
 
+// Stamp changes the timestamp of headers that are written.
+func Stamp(b []byte, time uint32) { binary.BigEndian.PutUint32(b[16:], time) }
+
 // Parse reads both headers. The payload begins at HeaderBytes.
 func (s *Shim) Parse(b []byte) error {
 	if len(b) < HeaderBytes || binary.BigEndian.Uint32(b) != greSeqBit<<16|packet.EtherTypeLocal {
