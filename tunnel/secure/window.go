@@ -19,7 +19,6 @@ const (
 type Window struct {
 	words   []uint64 // a ring: counter c is bit c modulo 64 of word c/64 modulo their number
 	highest uint64
-	any     bool // something was marked
 }
 
 // NewWindow makes an empty window that is size counters wide: a power of two
@@ -35,7 +34,7 @@ func NewWindow(size int) (*Window, error) {
 // opening a packet that would be refused.
 func (w *Window) Fresh(counter uint64) bool {
 	switch {
-	case !w.any || counter > w.highest:
+	case counter > w.highest:
 		return true
 	case w.highest-counter >= w.size():
 		return false
@@ -50,7 +49,7 @@ func (w *Window) Mark(counter uint64) bool {
 	if !w.Fresh(counter) {
 		return false
 	}
-	if !w.any || counter > w.highest {
+	if counter > w.highest {
 		w.advance(counter)
 	}
 	w.words[w.index(counter)] |= bit(counter)
@@ -65,7 +64,6 @@ func (w *Window) Highest() uint64 { return w.highest }
 func (w *Window) advance(to uint64) {
 	from := w.highest + 1
 	switch {
-	case !w.any: // every bit is clear
 	case to-w.highest >= w.size():
 		clear(w.words)
 	case from/64 == to/64:
@@ -77,7 +75,7 @@ func (w *Window) advance(to uint64) {
 		}
 		w.words[w.index(to)] &^= atMost(to)
 	}
-	w.highest, w.any = to, true
+	w.highest = to
 }
 
 func (w *Window) size() uint64                { return uint64(len(w.words)) * 64 }
