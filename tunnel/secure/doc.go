@@ -33,9 +33,12 @@
 //
 //   - keeps a session that Respond made pending, and the one before in use,
 //     until a packet has been opened with the new one;
+//   - gives a first message that comes again, over another path or because the
+//     answer was lost, the answer it gave before, and makes no second session;
 //   - puts a number that only grows into the first payload, such as the time in
-//     nanoseconds, and ignores a first message whose number is not above that of
-//     the newest session in use: else replays displace what is pending;
+//     nanoseconds, and ignores another first message whose number is not above
+//     that of the newest session that is pending or still heard from: else old
+//     messages displace what is pending;
 //   - bounds how many messages a second it looks at, and looks at them away from
 //     the packets: a forged first message costs 0.26 ms, a replayed one 1.3 ms, a
 //     forged second one 0.74 ms (median of 60, AMD EPYC, Go 1.26).
@@ -65,9 +68,9 @@
 // the header carries 32 bits of the counter, Extend finds the other 32, from the
 // highest counter that was marked; the whole counter is in the nonce, so a wrong
 // guess does not open. The window has a bit for each counter in a ring of words,
-// and moving it clears the bits that come in (RFC 6479, without its spare block:
-// bits are cleared one by one where words are not whole, so the window is as wide
-// as asked, to the bit).
+// and moving it clears the bits that come in (RFC 6479, but without a spare block,
+// since the first and the last word are cleared in part: the window is as wide as
+// asked, to the bit).
 //
 // # Limits
 //
