@@ -20,7 +20,9 @@ type batch struct {
 	p       *path
 	again   bool
 
-	keys   *keys  // nil: nothing is encrypted
+	fd     int
+	keys   *keys // nil: nothing is encrypted
+	compat bool
 	first  uint64 // path sequence number of the first packet
 	shim   wire.Shim
 	pieces []piece
@@ -59,6 +61,7 @@ func (b *batch) begin(t *Tunnel, p *path) {
 	b.p, b.used, b.count, b.size, b.segment, b.again = p, 0, 0, 0, 0, false
 	b.pieces = b.pieces[:0]
 	b.shim = wire.Shim{Path: uint8(p.id), Epoch: t.sess.epoch}
+	b.fd, b.compat = p.fd, t.sess.compat
 	b.keys, b.first = t.sess.keys, t.send.Path(p.id).Seq()
 	b.shim.PathSeq = uint32(b.first)
 }
@@ -71,7 +74,7 @@ func (b *batch) take(e *entry, o *outbound, room *int) int {
 		return 0
 	}
 	seq, before := o.number(e, n)
-	b.add(piece{e: e, first: e.next, n: n, seq: seq, before: before}, room)
+	b.add(o.t, piece{e: e, first: e.next, n: n, seq: seq, before: before}, room)
 	for range n {
 		o.bytes -= e.split.Bytes(e.next)
 		e.next++
@@ -80,14 +83,14 @@ func (b *batch) take(e *entry, o *outbound, room *int) int {
 }
 
 // retake adds packets that are sent again.
-func (b *batch) retake(pc *piece, room *int) bool {
+func (b *batch) retake(t *Tunnel, pc *piece, room *int) bool {
 	n := b.fits(pc.e, pc.first, pc.n, *room)
 	if n == 0 {
 		return false
 	}
 	part := *pc
 	part.n = n
-	b.add(part, room)
+	b.add(t, part, room)
 	pc.first, pc.n, pc.seq, pc.before = pc.first+n, pc.n-n, pc.seq+uint32(n), 1
 	return true
 }
@@ -111,7 +114,7 @@ func (b *batch) fits(e *entry, first, n, room int) int {
 }
 
 // add adds the packets of a piece and notes it.
-func (b *batch) add(pc piece, room *int) {
+func (b *batch) add(t *Tunnel, pc piece, room *int) {
 	pc.path = b.shim.PathSeq
 	kind, flags := wire.Data, uint8(0)
 	if b.again {
@@ -126,7 +129,7 @@ func (b *batch) add(pc piece, room *int) {
 	b.shim.Kind, b.shim.Flags, b.shim.Before = kind, flags, pc.before
 	for i := range pc.n {
 		b.shim.Seq = pc.seq + uint32(i)
-		*room -= b.packet(pc.e, pc.first+i)
+		*room -= b.packet(t, pc.e, pc.first+i)
 		b.shim.PathSeq++
 		b.shim.Before = 1
 	}
@@ -135,11 +138,18 @@ func (b *batch) add(pc piece, room *int) {
 }
 
 // packet adds one packet and returns its size.
-func (b *batch) packet(e *entry, i int) int {
+func (b *batch) packet(t *Tunnel, e *entry, i int) int {
 	h := b.headers[b.used:]
-	b.shim.Put(h)
-	n, payload := e.split.Segment(h[wire.HeaderBytes:], i, e.partial)
-	n += wire.HeaderBytes
+	head := wire.HeaderBytes
+	if b.compat {
+		g := t.compatHeader(e.pkt)
+		g.Seq = b.shim.Seq
+		head = g.Put(h)
+	} else {
+		b.shim.Put(h)
+	}
+	n, payload := e.split.Segment(h[head:], i, e.partial && !b.compat)
+	n += head
 	b.starts[b.count] = b.used
 	size := n + len(payload)
 	if b.keys == nil {
@@ -192,7 +202,7 @@ func (b *batch) commit(t *Tunnel, sp *sched.Path, now time.Duration) {
 	b.finish()
 	sp.Sent(now, b.count, b.size+b.p.outer()*b.count)
 	t.stats.sent.Add(uint64(b.count))
-	keep := len(t.send.Paths()) > 1
+	keep := len(t.send.Paths()) > 1 && !b.compat
 	for _, pc := range b.pieces {
 		if !keep { // its memory is not used again before the next read, which is this thread's
 			t.arena.release(pc.e)
@@ -219,7 +229,7 @@ func (b *batch) send(t *Tunnel) {
 	at := 0
 	for i := range b.box.Len() {
 		stamp := uint32(t.now() / time.Microsecond)
-		for ; at < b.ends[i]; at++ {
+		for ; at < b.ends[i] && !b.compat; at++ {
 			wire.Stamp(b.headers[b.starts[at]:], stamp)
 			if b.keys != nil {
 				b.keys.seal(b.headers[b.starts[at]:], b.sizes[at], space(b.p.id, false), b.first+uint64(at))
@@ -234,12 +244,12 @@ func (b *batch) send(t *Tunnel) {
 // sendOne tells whether it makes sense to go on.
 func (b *batch) sendOne(t *Tunnel, i int) bool {
 	for {
-		switch errno := b.box.SendOneNow(b.p.fd, i); errno {
+		switch errno := b.box.SendOneNow(b.fd, i); errno {
 		case 0:
 			return true
 		case unix.EINTR:
 		case unix.EAGAIN:
-			if !waitWritable(b.p.fd) {
+			if !waitWritable(b.fd) {
 				t.stats.sendErrors.Add(1)
 				return false
 			}

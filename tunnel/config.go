@@ -31,14 +31,15 @@ type Config struct {
 	Opener Opener
 	Paths  []PathConfig
 
-	Form      Form
-	Mode      sched.Mode // "": adaptive
-	Copies    int        // with sched.Duplicate: on how many paths; 0: on all
-	Hold      time.Duration
-	Queue     time.Duration // that may stand before the paths; 0: 3 ms
-	UDPAsIs   bool          // UDP is delivered as it comes
-	CompatKey *uint32       // GRE's key field in the compat form
-	Key       *Key          // nil: neither encrypted nor authenticated
+	Form       Form
+	Mode       sched.Mode // "": adaptive
+	Copies     int        // with sched.Duplicate: on how many paths; 0: on all
+	Hold       time.Duration
+	Queue      time.Duration // that may stand before the paths; 0: 3 ms
+	UDPAsIs    bool          // UDP is delivered as it comes
+	CompatKey  *uint32       // GRE's key field in the compat form; nil: none
+	NoSequence bool          // the compat form has no sequence numbers, and nothing is put in order
+	Key        *Key          // nil: neither encrypted nor authenticated
 
 	// Changed is told, from a goroutine of Run's that must not be kept waiting, of
 	// what people want to know; nil: nobody is.
@@ -68,8 +69,11 @@ type PathConfig struct {
 type Socket struct {
 	// FD is a UDP socket in non-blocking mode, connected to the path's remote
 	// address, which is the Tunnel's from then on.
-	FD  int
-	MTU int // of the path, as far as it is known; 0: 1500
+	FD int
+	// Listen is a second socket on the same address that is not connected, or 0: in
+	// the compat form the peer may send from any port (RFC 8086 section 3.2.1).
+	Listen int
+	MTU    int // of the path, as far as it is known; 0: 1500
 }
 
 // Opener opens what a Tunnel may not.

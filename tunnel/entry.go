@@ -10,6 +10,8 @@ import (
 // entry is one read of the device: a packet, or a super-packet that stands for
 // many. It is used again when all of its packets have been sent and acknowledged.
 type entry struct {
+	pkt     []byte
+	vnet    packet.VNetHdr
 	split   packet.Splitter
 	count   int // packets
 	next    int // the first that has not been sent
@@ -69,8 +71,7 @@ func (a *arena) take(n int) *entry {
 	} else {
 		e = new(entry)
 	}
-	var vnet packet.VNetHdr
-	if !e.begin(&vnet, buf) {
+	if !e.begin(buf) {
 		a.entries = append(a.entries, e)
 		return nil
 	}
@@ -81,11 +82,13 @@ func (a *arena) take(n int) *entry {
 }
 
 // begin reads what was read from the device; false: it is no packet.
-func (e *entry) begin(vnet *packet.VNetHdr, buf []byte) bool {
+func (e *entry) begin(buf []byte) bool {
+	vnet := &e.vnet
 	if vnet.Parse(buf) != nil {
 		return false
 	}
 	pkt := buf[packet.VNetHdrBytes:]
+	e.pkt = pkt
 	if e.partial = vnet.Flags&packet.NeedsChecksum != 0; e.partial && int(vnet.ChecksumStart) != transportAt(pkt) {
 		// The other end could not tell where the checksum goes.
 		if vnet.GSOType == packet.GSONone && vnet.CompleteChecksum(pkt) != nil {
@@ -94,6 +97,16 @@ func (e *entry) begin(vnet *packet.VNetHdr, buf []byte) bool {
 		e.partial, vnet.Flags = false, vnet.Flags&^packet.NeedsChecksum
 	}
 	return e.split.Start(vnet, pkt) == nil && e.split.HeaderBytes() <= maxInnerHeader
+}
+
+// whole completes the checksum that a packet without segments may lack, for a form that
+// can't say so; false: it can't be done.
+func (e *entry) whole() bool {
+	if !e.partial || e.vnet.GSOType != packet.GSONone {
+		return true
+	}
+	e.partial = false
+	return e.vnet.CompleteChecksum(e.pkt) == nil
 }
 
 // transportAt is where the header behind a simple IP header begins; 0: nowhere.

@@ -29,6 +29,12 @@ type inbound struct {
 	a       order.Arrival
 	skew    time.Duration // the real-time clock less ours
 	working int           // of the peer's packets in this round
+
+	counting bool                    // in the compat form: the first number has come
+	lastOf   [MaxPaths]time.Duration // when paths last brought something in it
+
+	past      order.Stats // of earlier lives
+	published time.Duration
 }
 
 const (
@@ -61,9 +67,11 @@ func (in *inbound) loop() error {
 			}
 		}
 		now := in.t.now()
+		in.quiet(now)
 		in.settle = in.buf.Settle(now)
 		in.flush()
 		in.alive(now)
+		in.publish(now)
 		in.reports(now)
 	}
 	return nil
@@ -90,11 +98,17 @@ func (in *inbound) gather() {
 	in.t.mu.Lock()
 	defer in.t.mu.Unlock()
 	for _, p := range in.t.paths {
-		if p != nil && p.fd >= 0 {
-			in.polls = append(in.polls, unix.PollFd{Fd: int32(p.fd), Events: unix.POLLIN})
-			in.socket = append(in.socket, p)
+		if p == nil || p.fd < 0 {
+			continue
+		}
+		for _, fd := range [...]int{p.fd, p.listen} {
+			if fd > 0 {
+				in.polls = append(in.polls, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+				in.socket = append(in.socket, p)
+			}
 		}
 	}
+	in.t.sweep(false)
 }
 
 // wait sleeps until something comes or a report is due.
@@ -127,6 +141,10 @@ func (in *inbound) drain(p *path, fd int) {
 		now := in.t.now() // after all of them have come
 		in.compareClocks()
 		for i := range n {
+			if from := in.box.From(i); fd == p.listen && from.AddrPort().Addr() != p.Remote.Addr() {
+				in.t.stats.strange.Add(1)
+				continue
+			}
 			in.message(now, p, i)
 		}
 		in.flush()
@@ -181,7 +199,7 @@ func (in *inbound) arrival(now time.Duration, ns int64) time.Duration {
 func (in *inbound) packet(now time.Duration, p *path, b []byte, arrived uint32, tos uint8) {
 	var shim wire.Shim
 	if shim.Parse(b) != nil {
-		in.t.stats.strange.Add(1)
+		in.compat(now, p, b, tos)
 		return
 	}
 	if shim.Kind == wire.Hello {
@@ -230,9 +248,12 @@ func (in *inbound) admit(shim *wire.Shim, b []byte) ([]byte, bool) {
 // begin begins a life: the peer counts from 0.
 func (in *inbound) begin() {
 	in.flush()
+	past := in.buf.Stats()
+	past.Waiting, past.WaitBytes = 0, 0
+	in.past.Add(past)
 	in.buf = in.t.newBuffer(&in.merge)
 	clear(in.paths[:])
-	in.heard = in.heard[:0]
+	in.heard, in.counting = in.heard[:0], false
 }
 
 // data takes an inner packet.

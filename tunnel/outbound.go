@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"cleat/internal/sys"
-	"cleat/packet"
 	"cleat/tunnel/sched"
 	"cleat/tunnel/wire"
 
@@ -62,6 +61,8 @@ func (o *outbound) loop() error {
 		o.flush(now)
 		if now-o.ticked >= tickEvery {
 			o.ticked = now
+			o.codel.Target = time.Duration(o.t.queue.Load())
+			o.t.stats.queued.Store(int64(o.bytes))
 			o.tick(now)
 		}
 		o.wait()
@@ -101,15 +102,13 @@ func (o *outbound) most() int {
 // take puts what was read into the queue.
 func (o *outbound) take(now time.Duration, n int) {
 	o.t.mu.Lock()
-	buf := o.t.arena.current
-	from := buf.used + packet.VNetHdrBytes
 	e := o.t.arena.take(n)
 	o.t.mu.Unlock()
 	if e == nil {
 		o.t.stats.strange.Add(1)
 		return
 	}
-	pkt := e.chunk.buf[from : from+n-packet.VNetHdrBytes]
+	pkt := e.pkt
 	e.came = now
 	e.look(pkt)
 	o.t.stats.read.Add(uint64(e.count))
@@ -150,6 +149,10 @@ func (o *outbound) fill(now time.Duration) bool {
 		if o.codel.Drop(now, now-e.came, o.bytes) {
 			t.stats.queueDrops.Add(1)
 			o.skip(e)
+			continue
+		}
+		if t.sess.compat && !e.whole() {
+			o.pop(e)
 			continue
 		}
 		sp, room := t.send.Pick(now, e.flow, e.split.Bytes(e.next)+wire.HeaderBytes)
@@ -239,7 +242,7 @@ func (o *outbound) refill(now time.Duration) bool {
 	}
 	o.run.begin(t, t.paths[sp.ID])
 	o.run.again = true
-	for t.again.len() > 0 && room > 0 && o.run.retake(t.again.first(), &room) {
+	for t.again.len() > 0 && room > 0 && o.run.retake(t, t.again.first(), &room) {
 		if pc := t.again.first(); pc.n == 0 {
 			t.arena.release(pc.e)
 			t.again.drop()

@@ -11,6 +11,7 @@ import (
 type session struct {
 	mine, theirs uint64 // what each end calls it: random
 	up           bool   // the peer has said what we call it
+	compat       bool   // it does not know the native form
 	epoch        uint8  // in what we send
 	peerEpoch    uint8  // in what we are to receive
 	said         time.Duration
@@ -61,10 +62,10 @@ func parseHello(b []byte) (h hello, ok bool) {
 // greet says hello on all paths where that is due. The lock is held.
 func (t *Tunnel) greet(now time.Duration) {
 	s := &t.sess
-	if t.cfg.Key != nil {
-		return // handshakes does
+	if t.cfg.Key != nil || t.cfg.Form == Compat {
+		return // the handshakes' goroutine does; nobody would understand
 	}
-	if s.said != 0 && now-s.said < helloEvery || s.up && now-s.heard < silence {
+	if s.said != 0 && now-s.said < helloEvery || s.up && !s.compat && now-s.heard < silence || s.compat && now-s.said < silence {
 		return
 	}
 	s.said = now
@@ -100,8 +101,9 @@ func (t *Tunnel) hear(now time.Duration, h hello, p *path) (fresh bool) {
 		s.theirs, s.peerEpoch, s.known = h.mine, h.epoch, true
 		fresh = true
 	}
-	if h.yours == s.mine && !s.up {
-		s.up, s.heard = true, now
+	if h.yours == s.mine && (!s.up || s.compat) {
+		s.up, s.compat, s.heard = true, false, now
+		t.send.Blind = false
 		t.tell(Event{What: Established})
 		wake(t.wakeOut)
 	}

@@ -30,7 +30,9 @@ func (o *outbound) tick(now time.Duration) {
 	}
 	o.rate = t.send.Rate()
 	t.greet(now)
-	if !t.sess.up {
+	t.fallBack(now)
+	t.sweep(true)
+	if !t.sess.up || t.sess.compat {
 		return
 	}
 	t.check(now)
@@ -119,7 +121,10 @@ func (t *Tunnel) sendSealed(p *path, shim *wire.Shim, b []byte, space uint32, co
 
 // idle tells whether nothing has been going on lately. The lock is held.
 func (o *outbound) idle(now time.Duration) bool {
-	if !o.t.sess.up || o.t.send.Doubtful(now) {
+	if !o.t.sess.up {
+		return false
+	}
+	if !o.t.sess.compat && o.t.send.Doubtful(now) {
 		return false
 	}
 	for _, p := range o.t.paths {

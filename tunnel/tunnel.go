@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,8 @@ type Tunnel struct {
 	arena   arena
 	again   backlog // to be sent again, before anything else
 	sess    session
+	queue   atomic.Int64 // Config.Queue, ns
+	hold    atomic.Int64 // Config.Hold, ns
 	slowest atomic.Int64 // round trip of the slowest path in use, ns
 
 	out   *outbound
@@ -38,6 +41,7 @@ type Tunnel struct {
 	ring [4]atomic.Pointer[keys] // by epoch
 	done chan struct{}           // closed with closed
 
+	closings        []closing
 	wakeOut, wakeIn int // eventfds
 	closed          atomic.Bool
 	changes         atomic.Uint32 // of the set of sockets
@@ -48,7 +52,8 @@ type Tunnel struct {
 type path struct {
 	PathConfig
 	id      int
-	fd      int
+	fd      int // -1: none
+	listen  int // 0: none
 	v6      bool
 	mtu     int
 	kept    pieces
@@ -70,6 +75,9 @@ type counters struct {
 	written                 atomic.Uint64 // to the device
 	writeErrors             atomic.Uint64
 	reports, missing        atomic.Uint64
+	tooBig                  atomic.Uint64
+	queued                  atomic.Int64 // bytes
+	order                   atomic.Pointer[order.Stats]
 }
 
 // New makes a Tunnel. It opens nothing and starts nothing: Run does.
@@ -85,6 +93,8 @@ func New(cfg Config) (*Tunnel, error) {
 		t.hands = newHandshakes(t)
 	}
 	t.send.Mode = cfg.Mode
+	t.queue.Store(int64(cfg.Queue))
+	t.hold.Store(int64(cfg.Hold))
 	t.sess.begin()
 	for _, p := range cfg.Paths {
 		if _, err := t.addPath(p); err != nil {
@@ -166,6 +176,10 @@ func (t *Tunnel) closeSockets() {
 			t.shut(p)
 		}
 	}
+	for _, c := range t.closings {
+		unix.Close(c.fd)
+	}
+	t.closings = nil
 }
 
 // addPath opens a path and takes it in. Call it with the lock held, or before Run.
@@ -201,20 +215,41 @@ func (t *Tunnel) open(p *path) {
 		t.tell(Event{Path: p.Name, What: PathGone, Err: err})
 		return
 	}
-	p.fd, p.mtu = s.FD, s.MTU
+	p.fd, p.listen, p.mtu = s.FD, s.Listen, s.MTU
 	if p.mtu == 0 {
 		p.mtu = 1500
 	}
 	prepareSocket(p.fd, p.v6)
+	if p.listen > 0 {
+		prepareSocket(p.listen, p.v6)
+	}
 	t.changes.Add(1)
 }
 
-// shut closes a path's socket.
+// closing is a socket that is to be closed when neither thread can be using it.
+type closing struct {
+	fd      int
+	out, in bool // the thread has let go of it
+}
+
+// shut has a path's sockets closed. The lock is held.
 func (t *Tunnel) shut(p *path) {
-	if p.fd >= 0 {
-		unix.Close(p.fd)
-		p.fd = -1
-		t.changes.Add(1)
+	for _, fd := range [...]int{p.fd, p.listen} {
+		if fd > 0 {
+			t.closings = append(t.closings, closing{fd: fd})
+		}
+	}
+	p.fd, p.listen = -1, 0
+	t.changes.Add(1)
+}
+
+// sweep closes sockets that one thread, whose turn it is, and the other have let go of.
+// The lock is held.
+func (t *Tunnel) sweep(outbound bool) {
+	t.closings = slices.DeleteFunc(t.closings, func(c closing) bool { return c.out && c.in && unix.Close(c.fd) == nil })
+	for i := range t.closings {
+		c := &t.closings[i]
+		c.out, c.in = c.out || outbound, c.in || !outbound
 	}
 }
 
@@ -250,5 +285,5 @@ func prepareSocket(fd int, v6 bool) {
 
 // newBuffer makes the reordering buffer of a session.
 func (t *Tunnel) newBuffer(to order.Receiver) *order.Buffer {
-	return order.New(order.Config{Hold: t.cfg.Hold}, to)
+	return order.New(order.Config{Hold: time.Duration(t.hold.Load())}, to)
 }

@@ -346,3 +346,21 @@ func (b *Buffer) Settle(now time.Duration) time.Duration {
 	}
 	return 0
 }
+
+// Add adds another Buffer's counters, that of an earlier life.
+func (s *Stats) Add(o Stats) {
+	s.Delivered += o.Delivered
+	s.Held += o.Held
+	s.Lost += o.Lost
+	s.Late += o.Late
+	s.Duplicates += o.Duplicates
+	s.Old += o.Old
+	s.Forced += o.Forced
+	s.Waiting += o.Waiting
+	s.WaitBytes += o.WaitBytes
+	s.MaxWaiting = max(s.MaxWaiting, o.MaxWaiting)
+}
+
+// Start makes seq the first number, where the sender does not begin with 0. Call it
+// before anything else.
+func (b *Buffer) Start(seq uint32) { b.settled, b.top = int64(seq), int64(seq) }

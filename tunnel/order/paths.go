@@ -170,3 +170,6 @@ func (v *views) at(t time.Duration) int64 {
 	}
 	return 0
 }
+
+// Idle notes that a path carries nothing at present, where nobody sends marks.
+func (b *Buffer) Idle(i int) { b.path(i).idle = true }

@@ -37,7 +37,8 @@ const (
 // Sender chooses among paths. The zero value has none and is Adaptive.
 type Sender struct {
 	Mode     Mode
-	Inflight int // bytes that a path may have unacknowledged: what the peer's buffer holds; 0: any number
+	Blind    bool // nothing is reported: Adaptive becomes Weighted
+	Inflight int  // bytes that a path may have unacknowledged: what the peer's buffer holds; 0: any number
 
 	paths  [MaxPaths]*Path
 	all    []*Path
@@ -98,7 +99,11 @@ func (s *Sender) LiveSet() uint64 {
 // Pick chooses the path for a packet of size bytes and of a flow, and how many
 // bytes may be sent on it now; nil: none has room.
 func (s *Sender) Pick(now time.Duration, flow uint32, size int) (*Path, int) {
-	switch s.Mode {
+	mode := s.Mode
+	if s.Blind && mode != Flow {
+		mode = Weighted
+	}
+	switch mode {
 	case Weighted:
 		return s.weighted(size), 1 // packet by packet: the weights decide, not our timing
 	case Flow:
