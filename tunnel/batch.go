@@ -34,7 +34,8 @@ type batch struct {
 	inside  int // packets in the message
 	total   int // bytes in it
 	tos     uint8
-	closed  bool // its last packet was shorter than the others
+	closed  bool   // its last packet was shorter than the others
+	nothing []byte // padding
 
 	starts [batchPackets]int  // where the packets' headers are
 	sizes  [batchPackets]int  // of packets that are to be sealed, without the tag

@@ -23,6 +23,9 @@ type outbound struct {
 	flows [1 << 12]uint32 // number behind the last packet of each flow, by hash; 0: none
 	seq   uint32          // of the next packet
 
+	fitted []*entry
+	limit  int // of packets, bytes
+
 	run    batch
 	ticked time.Duration
 	live   uint64  // what the peer has been told
@@ -43,7 +46,7 @@ const (
 )
 
 func newOutbound(t *Tunnel) *outbound {
-	o := &outbound{t: t, codel: sched.CoDel{Target: t.cfg.Queue}}
+	o := &outbound{t: t, limit: 1 << 16, codel: sched.CoDel{Target: t.cfg.Queue}}
 	o.run.init()
 	return o
 }
@@ -59,6 +62,7 @@ func (o *outbound) loop() error {
 		}
 		now = o.t.now()
 		o.flush(now)
+		o.pad(o.t.now())
 		if now-o.ticked >= tickEvery {
 			o.ticked = now
 			o.codel.Target = time.Duration(o.t.queue.Load())
@@ -108,12 +112,20 @@ func (o *outbound) take(now time.Duration, n int) {
 		o.t.stats.strange.Add(1)
 		return
 	}
-	pkt := e.pkt
+	o.fitted = o.fit(e, o.fitted[:0])
+	for _, e := range o.fitted {
+		o.enqueue(now, e)
+	}
+}
+
+func (o *outbound) enqueue(now time.Duration, e *entry) {
 	e.came = now
-	e.look(pkt)
+	e.look(e.pkt)
 	o.t.stats.read.Add(uint64(e.count))
-	o.t.stats.readBytes.Add(uint64(len(pkt)))
-	o.bytes += len(pkt)
+	o.t.stats.readBytes.Add(uint64(len(e.pkt)))
+	for i := range e.count {
+		o.bytes += e.split.Bytes(i)
+	}
 	if o.head > 1024 && o.head*2 > len(o.queue) {
 		o.queue = o.queue[:copy(o.queue, o.queue[o.head:])]
 		o.head = 0
@@ -146,7 +158,7 @@ func (o *outbound) fill(now time.Duration) bool {
 	}
 	for o.waiting() {
 		e := o.queue[o.head]
-		if o.codel.Drop(now, now-e.came, o.bytes) {
+		if o.codel.Drop(now, now-e.came, o.bytes) && !o.mark(e) {
 			t.stats.queueDrops.Add(1)
 			o.skip(e)
 			continue
@@ -169,6 +181,17 @@ func (o *outbound) fill(now time.Duration) bool {
 func (o *outbound) renewed() {
 	o.renew, o.seq, o.live = false, 0, 0
 	clear(o.flows[:])
+}
+
+// mark tells the sender of congestion without dropping, where it knows of ECN (RFC 3168).
+// All segments that are left of a super-packet are marked: they are one round trip's.
+func (o *outbound) mark(e *entry) bool {
+	if e.tos&3 == 0 || !markCE(e.pkt) {
+		return false
+	}
+	e.tos |= ecnCE
+	o.t.stats.queueMarks.Add(1)
+	return true
 }
 
 // discard empties the queue while there is nobody to send to.
@@ -253,6 +276,16 @@ func (o *outbound) refill(now time.Duration) bool {
 	return true
 }
 
+// cold tells whether a path is being measured. The lock is held.
+func (o *outbound) cold(now time.Duration) bool {
+	for _, sp := range o.t.send.Paths() {
+		if sp.Measuring(now) {
+			return o.t.sess.up && !o.t.sess.compat
+		}
+	}
+	return false
+}
+
 // wait sleeps until there is something to do.
 func (o *outbound) wait() {
 	fds := [2]unix.PollFd{{Fd: int32(o.t.wakeOut), Events: unix.POLLIN}, {Fd: int32(o.t.cfg.Device), Events: unix.POLLIN}}
@@ -263,6 +296,8 @@ func (o *outbound) wait() {
 	if pending && o.t.sess.up {
 		n = 1 // what else comes can wait, too
 		limit = max(min(o.t.send.RoomAt(now)-now, napTime), 50*time.Microsecond)
+	} else if o.cold(now) {
+		limit = napTime
 	} else if o.idle(now) {
 		limit = 100 * time.Millisecond
 	}

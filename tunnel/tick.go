@@ -28,7 +28,7 @@ func (o *outbound) tick(now time.Duration) {
 	if o.renew {
 		o.renewed()
 	}
-	o.rate = t.send.Rate()
+	o.rate, o.limit = t.send.Rate(), t.limit()
 	t.greet(now)
 	t.fallBack(now)
 	t.sweep(true)

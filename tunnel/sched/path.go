@@ -28,6 +28,9 @@ const (
 	fastGrowth = 2.0  // a report, until the path has been full once
 	slowGrowth = 1.25 // afterwards
 
+	measureTime = 200 * time.Millisecond // of padding on a new path
+	measureMost = 1e9 / 8                // bytes/s; who has more finds it with data
+
 	soundEvery = 2500 * time.Millisecond // between two looks for the least delay
 	maxStrikes = 4
 	maxPause   = 20 * time.Millisecond
@@ -63,6 +66,7 @@ type Path struct {
 	backlog float64 // bytes given, less what the rate has carried
 	carried time.Duration
 	held    time.Duration // when packets last waited for room
+	fresh   time.Duration // when it was first used; 0: not yet
 
 	base  least // one-way delay, clock offset included, µs
 	queue float64
@@ -185,6 +189,24 @@ func (p *Path) roomAt(now time.Duration) time.Duration {
 		return at
 	}
 	return max(at, now+time.Duration(over/p.rate*1e9))
+}
+
+// Measuring tells whether the path is new, and padding shall find out what it carries.
+func (p *Path) Measuring(now time.Duration) bool {
+	return p.Live() && !p.full && p.rate < measureMost && p.fresh > 0 && now-p.fresh < measureTime
+}
+
+// Cold returns how many bytes of padding may be sent on a path that is Measuring now.
+func (p *Path) Cold(now time.Duration) (room int, ok bool) {
+	if p.fresh == 0 {
+		p.fresh = now
+	}
+	if !p.Measuring(now) {
+		return 0, false
+	}
+	p.held = now
+	room = p.room(now)
+	return room, float64(room) >= p.run()/2
 }
 
 // expected is when a byte given now would arrive, in µs of a scale that all paths
