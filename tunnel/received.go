@@ -113,6 +113,14 @@ func (in *inbound) reports(now time.Duration) {
 	}
 	rp.due, rp.last, rp.ready = 0, now, false
 	in.compare()
+	in.t.stats.reports.Add(1)
+	in.sendReport(now, in.collect(now))
+}
+
+// collect puts all that is to be reported behind room for a packet's headers. What is
+// missing comes first: what a report acknowledges is not kept any longer.
+func (in *inbound) collect(now time.Duration) []byte {
+	rp := &in.report
 	b := append(rp.buf[:0], make([]byte, wire.HeaderBytes)...)
 	for _, id := range in.heard {
 		r := &in.paths[id]
@@ -128,8 +136,7 @@ func (in *inbound) reports(now time.Duration) {
 		}
 	}
 	rp.buf = b
-	in.t.stats.reports.Add(1)
-	in.sendReport(now, b)
+	return b
 }
 
 // compare tells the buffer by how much paths differ.
