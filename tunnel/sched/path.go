@@ -26,14 +26,15 @@ const (
 	startRate  = 10e6 / 8 // bytes/s of a path that nothing is known of
 	leastRate  = 64e3 / 8
 	fastGrowth = 2.0  // a report, until the path has been full once
-	slowGrowth = 1.25 // afterwards
+	slowGrowth = 1.04 // afterwards
+	peakGrowth = 1.1  // and no more than this above what was delivered: reports come late
 
 	measureTime = 200 * time.Millisecond // of padding on a new path
 	measureMost = 1e9 / 8                // bytes/s; who has more finds it with data
 
 	soundEvery = 2500 * time.Millisecond // between two looks for the least delay
-	maxStrikes = 4
 	maxPause   = 20 * time.Millisecond
+	fullPacket = 1514                   // bytes
 	baseAge    = 10 * time.Second       // a least delay is forgotten after this
 	peakAge    = 200 * time.Millisecond // and a highest delivery rate after this
 )
@@ -84,7 +85,9 @@ type Path struct {
 	sample   uint32 // path sequence number
 	sampling bool
 	sounded  time.Duration
-	strikes  int // windows in a row that asked for less
+	wrong    time.Duration // since when the queue has been too long; 0: it is not
+
+	capacity float64 // bytes/s: what the full path has delivered, smoothed
 
 	seq      uint64 // next path sequence number; 32 bits of it travel
 	sends    sends
@@ -130,8 +133,8 @@ type highest struct {
 	since       time.Duration
 }
 
-func (h *highest) add(now time.Duration, v float64) {
-	if now-h.since > peakAge/2 {
+func (h *highest) add(now time.Duration, v float64, age time.Duration) {
+	if now-h.since > age/2 {
 		h.before, h.now, h.since = h.now, v, now
 		return
 	}
@@ -290,39 +293,54 @@ func (p *Path) measure(now time.Duration, r Report) {
 	p.mark, p.quietest = r, math.Inf(1)
 }
 
+// lag is how long it takes until what is sent shows in a report.
+func (p *Path) lag() time.Duration { return p.rtt + 2*window }
+
+// target is the queue that should stand: more on slow paths, where a packet is long.
+func (p *Path) target() float64 {
+	return max(float64(queueTarget.Microseconds()), 1.5*fullPacket/p.capacity*1e6)
+}
+
 // adjust sets the rate by what was delivered in a window.
 func (p *Path) adjust(now time.Duration, delivered float64, span time.Duration) {
-	p.peak.add(now, delivered)
-	held := p.held+span+p.rtt+2*window > now
+	p.peak.add(now, delivered, max(peakAge, 2*p.lag()))
+	held := p.held+span+p.lag() > now
 	// Delay without packets that wait, or that the path hardly carries, is not a
 	// queue of ours.
 	busy := held && p.quietest > float64(queueBusy.Microseconds()) ||
 		p.quietest > float64(queueLong.Microseconds()) && delivered > p.rate/2
 	switch {
 	case busy:
-		p.full = true
-		p.aim(delivered)
+		p.aim(now, delivered)
 	case held && p.full:
-		p.rate = max(p.rate, min(p.rate*1.04, slowGrowth*p.peak.get()))
+		p.rate = max(p.rate, min(p.rate*slowGrowth, peakGrowth*p.peak.get()))
+		p.capacity = max(p.capacity, delivered)
+		p.wrong = 0
 	case held:
 		p.rate = max(p.rate, min(p.rate*fastGrowth, fastGrowth*p.peak.get()))
 	}
 	p.clamp()
-	if busy && p.strikes >= maxStrikes || held && p.full && now-p.sounded > soundEvery {
+	if busy && p.wrong > 0 && now-p.wrong > 4*p.lag() || held && p.full && now-p.sounded > soundEvery {
 		p.sound(now)
 	}
 }
 
-// aim sets the rate so that the queue becomes what it should be.
-func (p *Path) aim(delivered float64) {
-	wrong := (float64(queueTarget.Microseconds()) - p.quietest) / float64(settleTime.Microseconds())
-	if wrong < 0 {
-		p.strikes++
-	} else {
-		p.strikes = 0
+// aim sets the rate of a full path so that its queue becomes what it should be. The
+// gain is such that a report that comes late does not make the queue swing.
+func (p *Path) aim(now time.Duration, delivered float64) {
+	if !p.full {
+		p.full, p.capacity = true, delivered
 	}
-	p.rate += (delivered - p.rate) * 0.3
-	p.rate *= 1 + min(max(wrong, -0.4), 0.05)
+	p.capacity += (delivered - p.capacity) * 0.25
+	target := p.target()
+	off := (target - p.quietest) / float64(max(settleTime, 3*p.lag(), 4*time.Duration(target)*time.Microsecond).Microseconds())
+	switch {
+	case off >= -0.02:
+		p.wrong = 0
+	case p.wrong == 0:
+		p.wrong = now
+	}
+	p.rate = p.capacity * (1 + min(max(off, -0.5), 0.1))
 }
 
 // sound lets the path run empty, to see its least delay. When sending less has not
@@ -331,7 +349,7 @@ func (p *Path) sound(now time.Duration) {
 	if p.sampling {
 		return
 	}
-	p.strikes, p.sounded = 0, now
+	p.wrong, p.sounded = 0, now
 	p.paused = now + min(time.Duration(p.queue)*time.Microsecond, maxPause) + credit/4
 	p.sampling, p.sample = true, uint32(p.seq)
 	p.backlog = 0
