@@ -84,6 +84,8 @@ var rooms = map[string]room{
 	"internal/sys":         {facts, nil},
 	"internal/sys/systest": {facts, nil},
 	"internal/spell":       {facts, nil},
+	"internal/yamlfile":    {facts, nil},
+	"internal/rate":        {facts, nil},
 
 	"internal/arch":    {tools, nil},
 	"compat/engines":   {tools, nil},

@@ -40,6 +40,8 @@
 //	        internal/sys     the only unsafe and raw system calls
 //	          systest        system calls that tests try, and programs don't make
 //	        internal/spell   the known word that an unknown one was meant to be
+//	        internal/yamlfile  files that people write, read strictly
+//	        internal/rate    rates in bit/s as people write them
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may
 // import facts. Tests may import what is on their own floor or below, and, when
