@@ -46,8 +46,8 @@ func (d *Document) Place(path string) Place {
 	}
 }
 
-// Given tells whether the file has a value at a path: a right or a wrong one,
-// but more than a key with nothing behind it.
+// Given tells whether the file has a value at a path, a right or a wrong one. A
+// list or mapping of which nothing but the key is there is not given.
 func (d *Document) Given(path string) bool {
 	_, ok := d.places[path]
 	return ok

@@ -29,8 +29,8 @@ func (r *reader) read(n ast.Node, v reflect.Value, path, key string) {
 	if !ok {
 		return
 	}
-	if _, empty := n.(*ast.NullNode); empty {
-		return
+	if _, empty := n.(*ast.NullNode); empty && (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) {
+		return // all its elements may be commented out
 	}
 	at := begin(n)
 	if _, alias := asked.(*ast.AliasNode); alias {
@@ -38,30 +38,40 @@ func (r *reader) read(n ast.Node, v reflect.Value, path, key string) {
 	}
 	r.doc.places[path], _ = placeOf(at)
 	if v.Kind() == reflect.Pointer {
-		v.Set(reflect.New(v.Type().Elem()))
-		v = v.Elem()
+		to := reflect.New(v.Type().Elem())
+		if r.set(n, to.Elem(), path, key, at) {
+			v.Set(to)
+		}
+		return
 	}
+	r.set(n, v, path, key, at)
+}
+
+// set is read for what n stands for, with at as its place. It tells whether n
+// is of v's kind; else it is a problem.
+func (r *reader) set(n ast.Node, v reflect.Value, path, key string, at *token.Token) bool {
 	switch n := n.(type) {
 	case *ast.SequenceNode:
 		if v.Kind() == reflect.Slice {
 			r.readList(n, v, path, key)
-			return
+			return true
 		}
 	case *ast.MappingNode:
 		switch v.Kind() {
 		case reflect.Struct:
 			r.readStruct(n, v, path)
-			return
+			return true
 		case reflect.Map:
 			r.readMap(n, v, path)
-			return
+			return true
 		}
 	default:
 		if r.readScalar(n, v, path, at) {
-			return
+			return true
 		}
 	}
 	r.mistaken(at, v.Type(), path, key)
+	return false
 }
 
 // resolve follows anchors and aliases to the value that they stand for.

@@ -82,11 +82,11 @@ more:
 }
 
 func TestReadKeepsWhatIsNotGiven(t *testing.T) {
-	got := whole{Name: "before", Count: 7, Wait: time.Second}
-	if _, problems := Read([]byte("count: many\nwait:\n"), &got); len(problems) != 1 {
-		t.Errorf("problems %v, want one", problems)
+	got := whole{Name: "before", Count: 7, Parts: []part{{Name: "x"}}}
+	if _, problems := Read([]byte("count: many\nparts:\none: x\n"), &got); len(problems) != 2 {
+		t.Errorf("problems %v, want two", problems)
 	}
-	if want := (whole{Name: "before", Count: 7, Wait: time.Second}); !cmp.Equal(got, want) {
+	if want := (whole{Name: "before", Count: 7, Parts: []part{{Name: "x"}}}); !cmp.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -103,6 +103,8 @@ func TestProblems(t *testing.T) {
 			`6:6 one: want keys with values; 7:8 parts: want a list; 8:7 more: want keys with values`},
 		{"a mapping for a text", "name:\n  x: 1\n", `2:3 name: want text`},
 		{"too large", "count: 18446744073709551615\nsize: 18446744073709551616\n", `1:8 count: want a whole number; 2:7 size: want a whole number of 0 or more`},
+		{"nothing behind a key", "name:\nwait: ~\none: null\nparts:\nmore:\n", `1:6 name: want text; 2:7 wait: want a number and a unit, e.g. 500ms, 2s, 1m; 3:6 one: want keys with values`},
+		{"null", "null", `1:1 want keys with values`},
 		{"not a mapping", "x", `1:1 want keys with values`},
 		{"wrong in a list", "parts: [x, {ports: [1, a, 3]}]\n", `1:9 parts: want keys with values; 1:24 ports: want a whole number of 0 or more`},
 		{"an alias of another kind", "name: &n x\ncount: *n\n", `2:8 count: want a whole number`},
