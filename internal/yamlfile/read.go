@@ -114,7 +114,7 @@ func (r *reader) readStruct(n *ast.MappingNode, v reflect.Value, path string) {
 	for _, m := range n.Values {
 		token := m.Key.GetToken()
 		key := token.Value
-		if r.twice(token, given, path) {
+		if r.twice(token, given) {
 			continue
 		}
 		field, ok := fieldOf(v, key)
@@ -131,7 +131,7 @@ func (r *reader) readMap(n *ast.MappingNode, v reflect.Value, path string) {
 	v.Set(reflect.MakeMap(v.Type()))
 	for _, m := range n.Values {
 		token := m.Key.GetToken()
-		if r.twice(token, given, path) {
+		if r.twice(token, given) {
 			continue
 		}
 		value := reflect.New(v.Type().Elem()).Elem()
@@ -141,10 +141,10 @@ func (r *reader) readMap(n *ast.MappingNode, v reflect.Value, path string) {
 }
 
 // twice tells whether a mapping has had the key before, which is a problem.
-func (r *reader) twice(key *token.Token, given map[string]Place, path string) bool {
+func (r *reader) twice(key *token.Token, given map[string]Place) bool {
 	at, had := given[key.Value]
 	if had {
-		r.problem(key, path, Problem{Text: fmt.Sprintf("key %q is given twice: line %d has it too", key.Value, at.Line)})
+		r.problem(key, "", Problem{Text: fmt.Sprintf("key %q is given twice: line %d has it too", key.Value, at.Line)})
 		return true
 	}
 	given[key.Value], _ = placeOf(key)
@@ -226,11 +226,15 @@ func (r *reader) mistaken(at *token.Token, t reflect.Type, path, key string) {
 	r.problem(at, path, Problem{Text: text, Want: want})
 }
 
-// problem adds a problem with the value at a path, which a token begins.
+// problem adds a problem with the value at a path, which a token begins. The path
+// "" is no value's.
 func (r *reader) problem(t *token.Token, path string, p Problem) {
 	at, _ := placeOf(t)
 	p.Line, p.Column = at.Line, at.Column
 	r.problems = append(r.problems, p)
+	if path == "" {
+		return
+	}
 	r.doc.wrong[path] = true
 	if _, has := r.doc.places[path]; !has {
 		r.doc.places[path] = at

@@ -142,6 +142,17 @@ func TestProblemsNameWhatIsKnown(t *testing.T) {
 	}
 }
 
+func TestAKeyGivenTwiceMakesNoValueWrong(t *testing.T) {
+	got := whole{}
+	doc, problems := Read([]byte("name: x\none: {name: a, name: b}\nname: y\n"), &got)
+	if len(problems) != 2 || doc.Wrong("$") || doc.Wrong("$.name") || doc.Wrong("$.one") || got.Name != "x" || got.One.Name != "a" {
+		t.Errorf("got %+v and %v; the first of two counts, and is right", got, problems)
+	}
+	if at := doc.Place("$.name"); at != (Place{1, 7}) {
+		t.Errorf("name is at %v", at)
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	for _, text := range []string{
 		"name: &n x\none: {name: *n, ports: [1, 2]}\nparts:\n  - name: a\nmore: {off: [on]}\nwait: 1s\n",
