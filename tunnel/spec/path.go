@@ -29,7 +29,7 @@ func childAt(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) 
 
 // checkPath makes a path of what is given. What is wrong stays zero.
 func (c *checker) checkPath(at string, i int, g givenPath) Path {
-	p := Path{Name: c.pathName(at, i, g), Weight: 1}
+	p := Path{Name: c.pathName(at, i, g)}
 	if c.doc.Wrong(at) {
 		return p
 	}
@@ -46,15 +46,7 @@ func (c *checker) checkPath(at string, i int, g givenPath) Path {
 	}
 	p.LocalPort = c.port(at+".port", g.Port, c.t.Port)
 	p.RateBitsPerSec = c.rate(at+".rate", g.Rate)
-	if c.findings.given(at + ".weight") {
-		if p.Weight = g.Weight; g.Weight < 1 || g.Weight > MaxWeight {
-			c.wrong(at+".weight", fmt.Sprintf("1…%d", MaxWeight), "weight %d", g.Weight)
-			p.Weight = 1
-		}
-		if c.t.Scheduler != Weighted && !c.doc.Wrong("$.scheduler") {
-			c.warn(at+".weight", "weight does nothing: it is for the scheduler weighted, and this one is %s", c.t.Scheduler)
-		}
-	}
+	p.Weight = c.weight(at+".weight", g.Weight)
 	p.MTUBytes = c.pathMTU(at+".mtu", g.MTU, p)
 	p.Down = c.word(at+".state", "state", g.State, states, stateUp) == stateDown
 	return p
@@ -166,6 +158,20 @@ func (c *checker) rate(path, text string) int64 {
 		return int64(v)
 	}
 	return 0
+}
+
+// weight reads a share among the paths.
+func (c *checker) weight(path string, weight int) int {
+	switch {
+	case !c.findings.given(path):
+		return 1
+	case weight < 1 || weight > MaxWeight:
+		c.wrong(path, fmt.Sprintf("1…%d", MaxWeight), "weight %d", weight)
+		return 1
+	case c.t.Scheduler != Weighted && !c.doc.Wrong("$.scheduler"):
+		c.warn(path, "weight does nothing: it is for the scheduler weighted, and this one is %s", c.t.Scheduler)
+	}
+	return weight
 }
 
 // pathMTU checks the MTU of a path, which has to carry the inner packets.
