@@ -170,6 +170,8 @@ func TestLoadChoices(t *testing.T) {
 		{"no routes", small + "routes:\n#  - 10.20.0.0/16\n", func(t *Tunnel) bool { return t.Routes == nil }},
 		{"two paths with another port each", small + "  - {name: b, device: eth0, remote: 198.51.100.2, port: 1}\n", func(t *Tunnel) bool { return len(t.Paths) == 2 }},
 		{"a /31", strings.Replace(small, "10.9.0.1/30", "10.9.0.0/31", 1), func(t *Tunnel) bool { return t.Addresses[0].Bits() == 31 }},
+		{"the other of a /31", strings.Replace(small, "10.9.0.1/30", "10.9.0.1/31", 1), func(t *Tunnel) bool { return t.Addresses[0].Bits() == 31 }},
+		{"an mtu that just fits", strings.Replace(small, "remote: 198.51.100.2", "remote: 198.51.100.2, mtu: 1400", 1) + "mtu: 1364\n", func(t *Tunnel) bool { return t.MTUBytes == 1364 }},
 		{"a /127", strings.Replace(small, "10.9.0.1/30", "fd00::/127", 1), func(t *Tunnel) bool { return t.Inner6() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
