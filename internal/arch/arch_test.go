@@ -76,6 +76,7 @@ var rooms = map[string]room{
 	"link":                {hands, []string{"netns"}},
 	"netns":               {hands, nil},
 	"traffic":             {hands, nil},
+	"tunnel/secure":       {hands, nil},
 	"usernet":             {hands, nil},
 	"usernet/usernettest": {hands, []string{"lab", "link", "netns"}},
 	"usernet/guesttest":   {hands, nil},

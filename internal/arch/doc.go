@@ -33,6 +33,7 @@
 //	        link             kernel links, one file a kind                       → netns
 //	        netns            create, enter and find network namespaces
 //	        traffic          load generator and sink, relay between TUNs
+//	        tunnel/secure    handshake, packet protection, replay window; no I/O
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests
