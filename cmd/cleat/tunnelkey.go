@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 
+	"cleat/tunnel/secure"
 	"cleat/tunnel/spec"
 
 	"github.com/spf13/cobra"
@@ -44,18 +45,18 @@ The private key itself is never printed.`,
 }
 
 // tunnelKey reads the key in a file, or makes one in a new file.
-func tunnelKey(path string, exists bool) (spec.PrivateKey, error) {
+func tunnelKey(path string, exists bool) (secure.PrivateKey, error) {
 	get := makeTunnelKey
 	if exists {
-		get = func(path string) (spec.PrivateKey, error) { return spec.ReadKey(path, openKey) }
+		get = func(path string) (secure.PrivateKey, error) { return spec.ReadKey(path, openKey) }
 	}
 	key, err := get(path)
 	return key, withHint(err, spec.KeyHint(path, err))
 }
 
 // makeTunnelKey writes a new key into a new file.
-func makeTunnelKey(path string) (spec.PrivateKey, error) {
-	key, err := spec.GenerateKey()
+func makeTunnelKey(path string) (secure.PrivateKey, error) {
+	key, err := secure.GenerateKey()
 	if err != nil {
 		return key, err
 	}

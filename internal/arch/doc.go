@@ -34,10 +34,10 @@
 //	        netns            create, enter and find network namespaces
 //	        traffic          load generator and sink, relay between TUNs
 //	        tunnel/secure    handshake, packet protection, replay window; no I/O
+//	        tunnel/spec      what a tunnel file says: read, checked, completed   → tunnel/secure
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests
-//	        tunnel/spec      what a tunnel file says: read, checked, completed
 //	FACTS   packet           header formats and checksums, no I/O
 //	        internal/sys     the only unsafe and raw system calls
 //	          systest        system calls that tests try, and programs don't make

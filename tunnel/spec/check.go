@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"cleat/tunnel/secure"
 )
 
 // checker makes a tunnel of what is given. What is wrong leaves the tunnel's
@@ -199,12 +201,13 @@ func (c *checker) checkKey(dir string, open Opener) {
 	c.t.Form = Native
 	c.t.Key = &Key{}
 	c.checkPrivate(g.Private, dir, open)
-	switch peer, err := ParsePublicKey(g.Peer); {
+	switch peer, err := secure.ParsePublicKey(g.Peer); {
 	case c.missing("$.key.peer"):
 		c.wrong("$.key", "the other end's public key, which `cleat tunnel key` printed there", "peer is missing")
 	case !c.findings.given("$.key.peer"):
 	case err != nil:
-		c.wrong("$.key.peer", wantKey, "peer is no public key")
+		// The text is not repeated: it may be a private key in the wrong place.
+		c.refuse("$.key.peer", "peer: %v", err).Allowed = wantKey
 	case c.t.Key.File != "" && c.t.Key.Private.Public() == peer:
 		c.refuse("$.key.peer", "peer is this end's own public key").Hint = "it is the other end's that belongs here"
 	default:

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"cleat/tunnel/secure"
 )
 
 // Changes is what a changed file asks of a running tunnel. Where a pointer is
@@ -147,7 +149,7 @@ func (c *Changes) refuse(before, after *Tunnel) {
 }
 
 // identity is who both ends are.
-type identity struct{ own, peer PublicKey }
+type identity struct{ own, peer secure.PublicKey }
 
 // identity is the zero identity without a key.
 func (k *Key) identity() identity {

@@ -38,7 +38,7 @@ f.yaml:8:17: error: hold 5s: want 10ms…2s
 f.yaml:9:6: error: mtu: want a whole number
 f.yaml:10:8: error: duration "3": want a number and a unit, e.g. 500ms, 2s, 1m
 f.yaml:11:16: error: read key: open missing.key: file does not exist; make one: cleat tunnel key missing.key
-f.yaml:11:35: error: peer is no public key: want 32 bytes in base64, which are 44 characters
+f.yaml:11:35: error: peer: parse public key: 1 characters, want the 44 of 32 bytes in base64: not a usable key
 f.yaml:12:10: error: metrics "run/office": want an absolute path, or an address of loopback and a port, e.g. 127.0.0.1:9100
 f.yaml:14:5: error: path "path1" has neither device nor local; say where it begins, e.g. device: eth0
 f.yaml:14:34: error: rate "1k": want 64K…1000T bit/s
@@ -142,15 +142,16 @@ func TestMistakes(t *testing.T) {
 		{"key file not to be read", key("secret.key", bobPublic), `6:12: error: read key: open secret.key: permission denied`},
 		{"key file for the group", key("open.key", bobPublic), `6:12: error: read key open.key: mode 0640: group or others may read it` + chmod + "open.key"},
 		{"key file for others", key("public-by-others.key", bobPublic), `6:12: error: read key public-by-others.key: mode 0604: group or others may read it` + chmod + "public-by-others.key"},
-		{"key file too short", key("short.key", bobPublic), `6:12: error: read key short.key: not a key: want 32 bytes in base64, which are 44 characters`},
-		{"key file empty", key("empty.key", bobPublic), `6:12: error: read key empty.key: not a key: want 32 bytes in base64, which are 44 characters`},
-		{"key file too long", key("long.key", bobPublic), `6:12: error: read key long.key: not a key: want 32 bytes in base64, which are 44 characters`},
-		{"key file is a directory", key("directory.key", bobPublic), `6:12: error: read key directory.key: not a key: it is not a regular file`},
+		{"key file too short", key("short.key", bobPublic), `6:12: error: read key short.key: parse private key: 40 characters, want the 44 of 32 bytes in base64: not a usable key`},
+		{"key file empty", key("empty.key", bobPublic), `6:12: error: read key empty.key: parse private key: 0 characters, want the 44 of 32 bytes in base64: not a usable key`},
+		{"key file too long", key("long.key", bobPublic), `6:12: error: read key long.key: parse private key: 1024 characters, want the 44 of 32 bytes in base64: not a usable key`},
+		{"key file is a directory", key("directory.key", bobPublic), `6:12: error: read key directory.key: not a regular file: not a usable key`},
 		{"private key in the file", small + "key: {private-text: " + alicePrivate + "}\n", `5:6: error: private is missing: want the name of a file with this end's private key` +
 			"|5:6: error: peer is missing: want the other end's public key, which `cleat tunnel key` printed there" +
 			`|5:7: error: unknown key "private-text"; known: private, peer`},
-		{"peer of zeros", key("office.key", strings.Repeat("A", 43)+"="), `7:9: error: peer is no public key: want 32 bytes in base64, which are 44 characters`},
-		{"peer in base64 of another kind", key("office.key", strings.Repeat("_", 43)+"="), `7:9: error: peer is no public key: want 32 bytes in base64, which are 44 characters`},
+		{"peer of zeros", key("office.key", strings.Repeat("A", 43)+"="), `7:9: error: peer: parse public key: all zeros: not a usable key`},
+		{"peer whose secrets everybody knows", key("office.key", "AQ"+strings.Repeat("A", 41)+"="), `7:9: error: peer: parse public key: a point of low order: not a usable key`},
+		{"peer in base64 of another kind", key("office.key", strings.Repeat("_", 43)+"="), `7:9: error: peer: parse public key: not base64 of 32 bytes: not a usable key`},
 		{"peer is ourselves", key("office.key", alicePublic), `7:9: error: peer is this end's own public key; it is the other end's that belongs here`},
 
 		{"no paths", "name: x\naddress: [10.9.0.1/30]\n", `1:1: error: there are no paths: want at least one, e.g. [{device: eth0, remote: 198.51.100.2}]`},
@@ -186,7 +187,8 @@ func TestMistakes(t *testing.T) {
 		{"path mtu too small outside in IPv6", path("device: eth0, remote: '2001:db8::1', mtu: 1279"), `4:48: error: mtu 1279: want 1280…65535 bytes`},
 		{"path mtu too small for inner IPv6", strings.Replace(path("device: eth0, remote: 198.51.100.2, mtu: 1315"), "10.9.0.1/30", "'fd00::1/64'", 1), `4:47: error: mtu 1315: want 1316 or more, for inner IPv6: 1280 and at least 36 around it`},
 		{"the same with a GRE key", strings.Replace(path("device: eth0, remote: 198.51.100.2, mtu: 1319"), "10.9.0.1/30", "'fd00::1/64'", 1) + "compat: {key: 1}\n", `4:47: error: mtu 1319: want 1320 or more, for inner IPv6: 1280 and at least 40 around it`},
-		{"the same over IPv6 with a key", strings.Replace(path("device: eth0, remote: '2001:db8::1', mtu: 1351"), "10.9.0.1/30", "'fd00::1/64'", 1) + key("office.key", bobPublic)[len(small):], `4:48: error: mtu 1351: want 1352 or more, for inner IPv6: 1280 and at least 72 around it`},
+		{"the same in the native form", strings.Replace(path("device: eth0, remote: 198.51.100.2, mtu: 1327"), "10.9.0.1/30", "'fd00::1/64'", 1) + "form: native\n", `4:47: error: mtu 1327: want 1328 or more, for inner IPv6: 1280 and at least 48 around it`},
+		{"the same over IPv6 with a key", strings.Replace(path("device: eth0, remote: '2001:db8::1', mtu: 1363"), "10.9.0.1/30", "'fd00::1/64'", 1) + key("office.key", bobPublic)[len(small):], `4:48: error: mtu 1363: want 1364 or more, for inner IPv6: 1280 and at least 84 around it`},
 		{"two paths alike", path("name: a, local: 192.0.2.1, remote: 198.51.100.2") + "  - {name: b, device: eth0, local: 192.0.2.1, remote: '198.51.100.2:4754'}\n", `5:5: error: path "b" is the same as path "a": both go from 192.0.2.1:4754 to 198.51.100.2:4754; they must differ in device, local, remote or a port`},
 		{"two paths of one device alike", path("name: a, device: eth0, remote: 198.51.100.2") + "  - {name: b, device: eth0, remote: 198.51.100.2}\n", `5:5: error: path "b" is the same as path "a": both go from eth0, port 4754 to 198.51.100.2:4754; they must differ in device, local, remote or a port`},
 

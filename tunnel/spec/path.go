@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"cleat/internal/rate"
+	"cleat/tunnel/secure"
 )
 
 // checkPaths checks each path by itself.
@@ -197,29 +198,29 @@ func (c *checker) pathMTU(at string, mtu int, p Path) int {
 }
 
 // leastOverhead is by how many bytes a packet becomes longer on a path at the
-// least: IP (RFC 791, RFC 8200), UDP, and the GRE header (RFC 2890) of the form.
+// least: IP (RFC 791, RFC 8200), UDP, and what the form has behind it.
 func (t *Tunnel) leastOverhead(p Path) int {
 	const (
 		ip4, ip6, udp = 20, 40, 8
-		gre, field    = 4, 4 // GRE's key and sequence number have 4 bytes each
-		sealed        = 16   // the tag of either AEAD (RFC 8439, NIST SP 800-38D)
+		native        = 20   // GRE and shim: wire.HeaderBytes
+		gre, field    = 4, 4 // RFC 2890: key and sequence number have 4 bytes each
 	)
-	n := ip4 + udp + gre
+	n := ip4 + udp
 	if p.Remote.Addr().Is6() {
-		n += ip6 - ip4
+		n = ip6 + udp
 	}
 	switch {
 	case t.Key != nil:
-		n += field + sealed
+		return n + native + secure.Overhead
 	case t.Form == Native:
-		n += field // its sequence number; the rest is the tunnel's affair
-	default:
-		if t.Compat.HasKey {
-			n += field
-		}
-		if t.Compat.Sequence {
-			n += field
-		}
+		return n + native
+	}
+	n += gre
+	if t.Compat.HasKey {
+		n += field
+	}
+	if t.Compat.Sequence {
+		n += field
 	}
 	return n
 }
