@@ -5,6 +5,7 @@ import (
 
 	"cleat/internal/sys"
 	"cleat/tunnel/sched"
+	"cleat/tunnel/secure"
 	"cleat/tunnel/wire"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,8 @@ type batch struct {
 	p       *path
 	again   bool
 
+	keys   *keys  // nil: nothing is encrypted
+	first  uint64 // path sequence number of the first packet
 	shim   wire.Shim
 	pieces []piece
 	count  int // packets
@@ -32,6 +35,7 @@ type batch struct {
 	closed  bool // its last packet was shorter than the others
 
 	starts [batchPackets]int  // where the packets' headers are
+	sizes  [batchPackets]int  // of packets that are to be sealed, without the tag
 	ends   [batchMessages]int // number of packets up to each message's end
 }
 
@@ -40,12 +44,13 @@ const (
 	maxMessage    = 65535 - 48
 	batchMessages = 32
 	batchPackets  = 256
+	batchSealed   = 4 * 64 << 10           // bytes of encrypted packets
 	headerRoom    = wire.HeaderBytes + 120 // the longest inner headers that are cut: IPv6 and TCP with options
 )
 
 func (b *batch) init() {
 	b.box = sys.NewOutbox(batchMessages, 2*batchPackets)
-	b.headers = make([]byte, batchPackets*headerRoom)
+	b.headers = make([]byte, max(batchPackets*headerRoom, batchSealed))
 }
 
 // begin begins a run on a path.
@@ -53,7 +58,9 @@ func (b *batch) begin(t *Tunnel, p *path) {
 	b.box.Reset()
 	b.p, b.used, b.count, b.size, b.segment, b.again = p, 0, 0, 0, 0, false
 	b.pieces = b.pieces[:0]
-	b.shim = wire.Shim{Path: uint8(p.id), Epoch: t.sess.epoch, PathSeq: t.send.Path(p.id).Seq()}
+	b.shim = wire.Shim{Path: uint8(p.id), Epoch: t.sess.epoch}
+	b.keys, b.first = t.sess.keys, t.send.Path(p.id).Seq()
+	b.shim.PathSeq = uint32(b.first)
 }
 
 // take adds packets of the entry at the queue's head, and takes what they take off
@@ -87,9 +94,16 @@ func (b *batch) retake(pc *piece, room *int) bool {
 
 // fits is how many of n packets there is room for; the first of a run always fits.
 func (b *batch) fits(e *entry, first, n, room int) int {
-	n = min(n, batchPackets-b.count, (len(b.headers)-b.used)/headerRoom, b.box.Room()/2)
+	n = min(n, batchPackets-b.count, b.box.Room()/2)
+	left := len(b.headers) - b.used
 	for i := range n {
-		if room -= e.split.Bytes(first+i) + wire.HeaderBytes; room < 0 && b.count+i > 0 {
+		size := e.split.Bytes(first+i) + wire.HeaderBytes
+		if b.keys == nil {
+			left -= headerRoom
+		} else {
+			left -= size + secure.Overhead
+		}
+		if room -= size; room < 0 && b.count+i > 0 || left < 0 {
 			return i
 		}
 	}
@@ -127,11 +141,20 @@ func (b *batch) packet(e *entry, i int) int {
 	n, payload := e.split.Segment(h[wire.HeaderBytes:], i, e.partial)
 	n += wire.HeaderBytes
 	b.starts[b.count] = b.used
-	b.used += n
 	size := n + len(payload)
-	b.place(size, e.tos&3)
-	b.box.Append(h[:n])
-	b.box.Append(payload)
+	if b.keys == nil {
+		b.used += n
+		b.place(size, e.tos&3)
+		b.box.Append(h[:n])
+		b.box.Append(payload)
+	} else {
+		copy(h[n:], payload)
+		b.sizes[b.count] = size
+		size += secure.Overhead
+		b.used += size
+		b.place(size, e.tos&3)
+		b.box.Append(h[:size])
+	}
 	b.count++
 	b.size += size
 	return size
@@ -198,6 +221,9 @@ func (b *batch) send(t *Tunnel) {
 		stamp := uint32(t.now() / time.Microsecond)
 		for ; at < b.ends[i]; at++ {
 			wire.Stamp(b.headers[b.starts[at]:], stamp)
+			if b.keys != nil {
+				b.keys.seal(b.headers[b.starts[at]:], b.sizes[at], space(b.p.id, false), b.first+uint64(at))
+			}
 		}
 		if !b.sendOne(t, i) {
 			return

@@ -5,8 +5,11 @@ import (
 	"net/netip"
 	"time"
 
+	"cleat/packet"
 	"cleat/tunnel/order"
 	"cleat/tunnel/sched"
+	"cleat/tunnel/secure"
+	"cleat/tunnel/wire"
 )
 
 // Form is how packets look between the two ends.
@@ -35,10 +38,17 @@ type Config struct {
 	Queue     time.Duration // that may stand before the paths; 0: 3 ms
 	UDPAsIs   bool          // UDP is delivered as it comes
 	CompatKey *uint32       // GRE's key field in the compat form
+	Key       *Key          // nil: neither encrypted nor authenticated
 
 	// Changed is told, from a goroutine of Run's that must not be kept waiting, of
 	// what people want to know; nil: nobody is.
 	Changed func(Event)
+}
+
+// Key is what two ends know each other by.
+type Key struct {
+	Private secure.PrivateKey
+	Peer    secure.PublicKey
 }
 
 // PathConfig is one path.
@@ -98,8 +108,15 @@ var (
 // MaxPaths is the number of paths of one Tunnel.
 const MaxPaths = min(sched.MaxPaths, order.MaxPaths)
 
-// Overhead of a native packet over IPv4 and IPv6 in bytes, without encryption.
-const (
-	Overhead4 = 20 + 8 + 20
-	Overhead6 = 40 + 8 + 20
-)
+// Overhead is the size of all headers in front of an inner packet of the native
+// form, and of what is behind it, in bytes.
+func Overhead(v6, key bool) int {
+	n := packet.IPv4Bytes + packet.UDPBytes + wire.HeaderBytes
+	if v6 {
+		n += packet.IPv6Bytes - packet.IPv4Bytes
+	}
+	if key {
+		n += secure.Overhead
+	}
+	return n
+}

@@ -184,25 +184,55 @@ func (in *inbound) packet(now time.Duration, p *path, b []byte, arrived uint32, 
 		in.t.stats.strange.Add(1)
 		return
 	}
-	body := b[wire.HeaderBytes:]
 	if shim.Kind == wire.Hello {
-		in.hello(now, p, body)
+		in.hello(now, p, b[wire.HeaderBytes:])
 		return
 	}
-	if !in.t.sess.receives(shim.Epoch) || int(shim.Path) >= MaxPaths {
+	size := len(b) + p.outer()
+	body, ok := in.admit(&shim, b)
+	if !ok {
 		in.t.stats.strange.Add(1)
 		return
 	}
 	in.working++
 	switch shim.Kind {
 	case wire.Data, wire.Again:
-		in.data(now, &shim, body, arrived, tos, len(b)+p.outer())
+		in.data(now, &shim, body, arrived, tos, size)
 	case wire.Probe:
-		in.arrived(now, &shim, arrived, tos, len(b)+p.outer())
+		in.arrived(now, &shim, arrived, tos, size)
 		in.controls(now, p, &shim, body)
 	case wire.Control:
 		in.controls(now, p, &shim, body)
 	}
+}
+
+// admit returns what is behind the headers of a packet that belongs to the present
+// life, decrypted.
+func (in *inbound) admit(shim *wire.Shim, b []byte) ([]byte, bool) {
+	if int(shim.Path) >= MaxPaths {
+		return nil, false
+	}
+	if in.t.cfg.Key == nil {
+		s := &in.t.sess
+		return b[wire.HeaderBytes:], s.known && shim.Epoch == s.peerEpoch
+	}
+	k := in.t.ring[shim.Epoch].Load()
+	if k == nil {
+		return nil, false
+	}
+	body, ok := k.open(shim, b)
+	if ok && (k.pending.Load() && in.t.confirm(k) || k.fresh.CompareAndSwap(true, false)) {
+		in.begin()
+	}
+	return body, ok
+}
+
+// begin begins a life: the peer counts from 0.
+func (in *inbound) begin() {
+	in.flush()
+	in.buf = in.t.newBuffer(&in.merge)
+	clear(in.paths[:])
+	in.heard = in.heard[:0]
 }
 
 // data takes an inner packet.
@@ -230,10 +260,18 @@ func (in *inbound) flush() {
 	in.buf.Recycle()
 }
 
-// hello takes a greeting.
+// hello takes a greeting, or hands a handshake's message on.
 func (in *inbound) hello(now time.Duration, p *path, body []byte) {
-	h, ok := parseHello(body)
-	if !ok {
+	if len(body) == 0 {
+		in.t.stats.strange.Add(1)
+		return
+	}
+	if in.t.cfg.Key != nil {
+		in.t.hands.take(letter{path: p.id, step: step(body[0]), body: body[1:]})
+		return
+	}
+	h, ok := parseHello(body[1:])
+	if !ok || step(body[0]) != stepPlain {
 		in.t.stats.strange.Add(1)
 		return
 	}
@@ -241,9 +279,7 @@ func (in *inbound) hello(now time.Duration, p *path, body []byte) {
 	fresh := in.t.hear(now, h, p)
 	in.t.mu.Unlock()
 	if fresh {
-		in.buf = in.t.newBuffer(&in.merge)
-		clear(in.paths[:])
-		in.heard = in.heard[:0]
+		in.begin()
 	}
 }
 

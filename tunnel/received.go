@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"cleat/internal/sys"
 	"cleat/tunnel/sched"
+	"cleat/tunnel/secure"
 	"cleat/tunnel/wire"
 )
 
@@ -168,17 +168,15 @@ func (in *inbound) sendReport(now time.Duration, b []byte) {
 	}
 }
 
-// sendControl sends a control packet, whose messages are behind room for the
-// headers. The lock is held.
+// sendControl sends a control packet, whose messages are behind room for the headers.
+// They are left as they are. The lock is held.
 func (t *Tunnel) sendControl(now time.Duration, p *path, b []byte) {
-	shim := wire.Shim{Kind: wire.Control, Path: uint8(p.id), Epoch: t.sess.epoch, PathSeq: p.control.Add(1), Time: uint32(now / time.Microsecond)}
-	shim.Put(b)
-	if p.fd < 0 {
-		return
+	p.control++
+	shim := wire.Shim{Kind: wire.Control, Path: uint8(p.id), Epoch: t.sess.epoch, PathSeq: uint32(p.control), Time: uint32(now / time.Microsecond)}
+	if t.sess.keys != nil {
+		b = append(make([]byte, 0, len(b)+secure.Overhead), b...)
 	}
-	if _, errno := sys.SendNow(p.fd, b, 0); errno != 0 {
-		t.refusedLocked(p, errno)
-	}
+	t.sendSealed(p, &shim, b, space(p.id, true), p.control)
 }
 
 // controls takes the messages of a control packet.
@@ -267,8 +265,7 @@ func (t *Tunnel) reported(now time.Duration, r *wire.Report) {
 		t.arena.release(p.kept.at(p.kept.from).e)
 		p.kept.from++
 	}
-	died, _ := t.send.Check(now)
-	t.lose(died)
+	t.check(now)
 	t.nudge()
 }
 

@@ -4,9 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"time"
-
-	"cleat/internal/sys"
-	"cleat/tunnel/wire"
 )
 
 // session is one life of the connection: both ends count from 0 in it. It belongs to
@@ -19,6 +16,7 @@ type session struct {
 	said         time.Duration
 	heard        time.Duration // the last packet of the peer's
 	known        bool          // theirs is
+	keys         *keys         // with which we seal; nil without a key
 }
 
 // Hello messages are said to every path this often until the peer has answered, and
@@ -63,23 +61,23 @@ func parseHello(b []byte) (h hello, ok bool) {
 // greet says hello on all paths where that is due. The lock is held.
 func (t *Tunnel) greet(now time.Duration) {
 	s := &t.sess
+	if t.cfg.Key != nil {
+		return // handshakes does
+	}
 	if s.said != 0 && now-s.said < helloEvery || s.up && now-s.heard < silence {
 		return
 	}
 	s.said = now
 	for _, p := range t.paths {
 		if p != nil && p.fd >= 0 {
-			t.sayHello(now, p)
+			t.sayHello(p)
 		}
 	}
 }
 
-func (t *Tunnel) sayHello(now time.Duration, p *path) {
+func (t *Tunnel) sayHello(p *path) {
 	h := hello{mine: t.sess.mine, yours: t.sess.theirs, epoch: t.sess.epoch}
-	b := make([]byte, wire.HeaderBytes, wire.HeaderBytes+helloBytes)
-	shim := wire.Shim{Kind: wire.Hello, Path: uint8(p.id), Time: uint32(now / time.Microsecond)}
-	shim.Put(b)
-	_, _ = sys.SendNow(p.fd, h.append(b), 0) // it is said again
+	t.sayTo(p, stepPlain, h.append(nil))
 }
 
 // hear takes the peer's hello. It tells whether a new life has begun, of which the
@@ -108,7 +106,7 @@ func (t *Tunnel) hear(now time.Duration, h hello, p *path) (fresh bool) {
 		wake(t.wakeOut)
 	}
 	if h.yours != s.mine || now-s.said > helloEvery {
-		t.sayHello(now, p)
+		t.sayHello(p)
 	}
 	return fresh
 }
@@ -125,7 +123,7 @@ func (t *Tunnel) restart() {
 		}
 		t.forget(p)
 		t.send.Restart(t.now(), p.id)
-		p.control.Store(0)
+		p.control = 0
 		p.data = false
 	}
 	if t.out != nil {
@@ -139,6 +137,3 @@ func (t *Tunnel) forget(p *path) {
 		t.arena.release(p.kept.at(p.kept.from).e)
 	}
 }
-
-// receives tells whether packets of that epoch are of the present life.
-func (s *session) receives(epoch uint8) bool { return s.known && epoch == s.peerEpoch }

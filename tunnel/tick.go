@@ -7,6 +7,7 @@ import (
 
 	"cleat/internal/sys"
 	"cleat/tunnel/sched"
+	"cleat/tunnel/secure"
 	"cleat/tunnel/wire"
 
 	"golang.org/x/sys/unix"
@@ -32,12 +33,17 @@ func (o *outbound) tick(now time.Duration) {
 	if !t.sess.up {
 		return
 	}
+	t.check(now)
+	o.probe(now)
+}
+
+// check looks for paths that died or came back. The lock is held.
+func (t *Tunnel) check(now time.Duration) {
 	died, back := t.send.Check(now)
 	t.lose(died)
 	for _, id := range sched.Ones(back) {
 		t.tell(Event{Path: t.paths[id].Name, What: PathLive})
 	}
-	o.probe(now)
 }
 
 // lose sends again what the dead had not delivered. The lock is held.
@@ -86,16 +92,28 @@ func (o *outbound) probe(now time.Duration) {
 // sendProbe sends a mark and asks for an echo. The lock is held.
 func (o *outbound) sendProbe(now time.Duration, p *path, sp *sched.Path, idle bool) {
 	p.probed = now
-	b := make([]byte, wire.HeaderBytes, 128)
+	b := make([]byte, wire.HeaderBytes, 160)
 	b = wire.AppendMark(b, wire.Mark{Next: o.seq, Idle: idle, Live: o.live})
 	b = wire.Append(b, wire.TypeEcho, binary.BigEndian.AppendUint64(nil, uint64(now)))
-	shim := wire.Shim{
-		Kind: wire.Probe, Path: uint8(p.id), Seq: o.seq, Epoch: o.t.sess.epoch,
-		PathSeq: sp.Sent(now, 1, len(b)+p.outer()), Time: uint32(now / time.Microsecond),
+	seq := sp.Sent(now, 1, len(b)+p.outer())
+	shim := wire.Shim{Kind: wire.Probe, Path: uint8(p.id), Seq: o.seq, Epoch: o.t.sess.epoch, PathSeq: uint32(seq), Time: uint32(o.t.now() / time.Microsecond)}
+	o.t.sendSealed(p, &shim, b, space(p.id, false), seq)
+}
+
+// sendSealed sends a packet whose messages are behind room for the headers. The lock is
+// held.
+func (t *Tunnel) sendSealed(p *path, shim *wire.Shim, b []byte, space uint32, counter uint64) {
+	if p.fd < 0 {
+		return
 	}
 	shim.Put(b)
+	if k := t.sess.keys; k != nil {
+		n := len(b)
+		b = append(b, make([]byte, secure.Overhead)...)
+		k.seal(b, n, space, counter)
+	}
 	if _, errno := sys.SendNow(p.fd, b, 0); errno != 0 {
-		o.t.refusedLocked(p, errno)
+		t.refusedLocked(p, errno)
 	}
 }
 

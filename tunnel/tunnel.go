@@ -12,6 +12,7 @@ import (
 	"cleat/internal/sys"
 	"cleat/tunnel/order"
 	"cleat/tunnel/sched"
+	"cleat/tunnel/secure"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,8 +31,12 @@ type Tunnel struct {
 	sess    session
 	slowest atomic.Int64 // round trip of the slowest path in use, ns
 
-	out *outbound
-	in  *inbound
+	out   *outbound
+	in    *inbound
+	hands *handshakes // nil without a key
+
+	ring [4]atomic.Pointer[keys] // by epoch
+	done chan struct{}           // closed with closed
 
 	wakeOut, wakeIn int // eventfds
 	closed          atomic.Bool
@@ -47,7 +52,7 @@ type path struct {
 	v6      bool
 	mtu     int
 	kept    pieces
-	control atomic.Uint32 // number of the next control packet
+	control uint64 // number of the next control packet
 
 	probed time.Duration // the last probe
 	data   bool          // it has carried data since the last mark
@@ -72,7 +77,13 @@ func New(cfg Config) (*Tunnel, error) {
 	if len(cfg.Paths) > MaxPaths {
 		return nil, fmt.Errorf("make a tunnel of %d paths: %w: %d are allowed", len(cfg.Paths), ErrTooMany, MaxPaths)
 	}
-	t := &Tunnel{cfg: cfg, begun: time.Now(), wakeOut: -1, wakeIn: -1}
+	t := &Tunnel{cfg: cfg, begun: time.Now(), wakeOut: -1, wakeIn: -1, done: make(chan struct{})}
+	if k := cfg.Key; k != nil {
+		if k.Private.Public() == k.Peer {
+			return nil, fmt.Errorf("make a tunnel: %w", secure.ErrSameKey)
+		}
+		t.hands = newHandshakes(t)
+	}
 	t.send.Mode = cfg.Mode
 	t.sess.begin()
 	for _, p := range cfg.Paths {
@@ -101,6 +112,10 @@ func (t *Tunnel) Run(ctx context.Context) error {
 	t.out, t.in = newOutbound(t), newInbound(t)
 	stop := context.AfterFunc(ctx, t.close)
 	defer stop()
+	var keeper sync.WaitGroup
+	if t.hands != nil {
+		keeper.Go(t.hands.run)
+	}
 	failed := make(chan error, 2)
 	for _, loop := range []func() error{t.out.loop, t.in.loop} {
 		go func() {
@@ -112,6 +127,7 @@ func (t *Tunnel) Run(ctx context.Context) error {
 		}()
 	}
 	err = errors.Join(<-failed, <-failed)
+	keeper.Wait()
 	t.closeSockets()
 	return err
 }
@@ -134,7 +150,10 @@ var one = []byte{1, 0, 0, 0, 0, 0, 0, 1}
 func wake(fd int) { _, _ = sys.WriteNow(fd, one) }
 
 func (t *Tunnel) close() {
-	t.closed.Store(true)
+	if !t.closed.CompareAndSwap(false, true) {
+		return
+	}
+	close(t.done)
 	wake(t.wakeOut)
 	wake(t.wakeIn)
 }

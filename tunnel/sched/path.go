@@ -77,12 +77,12 @@ type Path struct {
 	// sounding for the least delay: nothing is sent until paused, and what is sent
 	// from sample on finds the path empty.
 	paused   time.Duration
-	sample   uint32
+	sample   uint32 // path sequence number
 	sampling bool
 	sounded  time.Duration
 	strikes  int // windows in a row that asked for less
 
-	seq      uint32 // next path sequence number
+	seq      uint64 // next path sequence number; 32 bits of it travel
 	sends    sends
 	inflight int // bytes
 	acked    time.Duration
@@ -192,25 +192,25 @@ func (p *Path) roomAt(now time.Duration) time.Duration {
 func (p *Path) expected() float64 { return p.delay + max(p.backlog, 0)/p.rate*1e6 }
 
 // Sent notes a run and returns the path sequence number of its first packet.
-func (p *Path) Sent(now time.Duration, packets, bytes int) uint32 {
+func (p *Path) Sent(now time.Duration, packets, bytes int) uint64 {
 	first := p.seq
-	p.seq += uint32(packets)
+	p.seq += uint64(packets)
 	p.backlog += float64(bytes)
 	p.inflight += bytes
 	if p.sends.full() {
 		p.inflight -= p.sends.drop()
 	}
-	p.sends.add(send{end: p.seq, packets: uint32(packets), at: now, bytes: bytes})
+	p.sends.add(send{end: uint32(p.seq), packets: uint32(packets), at: now, bytes: bytes})
 	return first
 }
 
 // Seq is the next path sequence number.
-func (p *Path) Seq() uint32 { return p.seq }
+func (p *Path) Seq() uint64 { return p.seq }
 
 // Report takes a report. It returns the number of packets that it newly
 // acknowledges, arrived or lost.
 func (p *Path) Report(now time.Duration, r Report) int {
-	if p.reported && int32(r.Highest-p.last.Highest) < 0 || int32(r.Highest-p.seq) >= 0 {
+	if p.reported && int32(r.Highest-p.last.Highest) < 0 || int32(r.Highest-uint32(p.seq)) >= 0 {
 		return 0 // an old one, or nonsense
 	}
 	if p.dead {
@@ -311,7 +311,7 @@ func (p *Path) sound(now time.Duration) {
 	}
 	p.strikes, p.sounded = 0, now
 	p.paused = now + min(time.Duration(p.queue)*time.Microsecond, maxPause) + credit/4
-	p.sampling, p.sample = true, p.seq
+	p.sampling, p.sample = true, uint32(p.seq)
 	p.backlog = 0
 }
 

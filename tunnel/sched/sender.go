@@ -239,7 +239,7 @@ func (s *Sender) isDead(p *Path) bool {
 
 // bury takes a path out of use.
 func (s *Sender) bury(p *Path) {
-	p.dead, p.proofs, p.end = true, 0, p.seq
+	p.dead, p.proofs, p.end = true, 0, uint32(p.seq)
 	p.sends.from = p.sends.to
 	p.inflight, p.backlog = 0, 0
 }
@@ -265,7 +265,7 @@ func (s *Sender) SetUp(id int, up bool) bool {
 	}
 	p.up = up
 	if up {
-		p.dead, p.end, p.proofs = true, p.seq, 0 // until probes have come through
+		p.dead, p.end, p.proofs = true, uint32(p.seq), 0 // until probes have come through
 	} else {
 		s.bury(p)
 	}
