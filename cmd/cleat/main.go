@@ -73,7 +73,7 @@ func newRootOf(args []string) *cobra.Command {
 func newRootCmd() *cobra.Command {
 	root := newBareRootCmd()
 	add(root, groupMeasure, newBenchCmd(), newRecommendCmd(), newDoctorCmd(), newTrafficCmd())
-	add(root, groupRun, newRunCmd(), newCtlCmd(), newProfileCmd())
+	add(root, groupRun, newRunCmd(), newCtlCmd(), newProfileCmd(), newTunnelCmd())
 	add(root, groupRun, newFaceCmds()...)
 	add(root, groupOther, newCompletionCmd(), newManCmd())
 	return root

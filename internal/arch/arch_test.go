@@ -37,7 +37,7 @@ var rooms = map[string]room{
 	"cmd/cleat": {door, []string{
 		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
 		"lab", "netns", "traffic", "sandbox", "sandbox/control", "sandbox/policy",
-		"compat/pasta", "compat/slirp4netns",
+		"compat/pasta", "compat/slirp4netns", "tunnel/secure", "tunnel/spec",
 	}},
 
 	"doc/examples":          {door, nil},
@@ -80,11 +80,14 @@ var rooms = map[string]room{
 	"usernet":             {hands, nil},
 	"usernet/usernettest": {hands, []string{"lab", "link", "netns"}},
 	"usernet/guesttest":   {hands, nil},
+	"tunnel/spec":         {hands, []string{"tunnel/secure"}},
 
 	"packet":               {facts, nil},
 	"internal/sys":         {facts, nil},
 	"internal/sys/systest": {facts, nil},
 	"internal/spell":       {facts, nil},
+	"internal/yamlfile":    {facts, nil},
+	"internal/rate":        {facts, nil},
 
 	"internal/arch":    {tools, nil},
 	"compat/engines":   {tools, nil},

@@ -34,6 +34,7 @@
 //	        netns            create, enter and find network namespaces
 //	        traffic          load generator and sink, relay between TUNs
 //	        tunnel/secure    handshake, packet protection, replay window; no I/O
+//	        tunnel/spec      what a tunnel file says: read, checked, completed   → tunnel/secure
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests
@@ -41,6 +42,8 @@
 //	        internal/sys     the only unsafe and raw system calls
 //	          systest        system calls that tests try, and programs don't make
 //	        internal/spell   the known word that an unknown one was meant to be
+//	        internal/yamlfile  files that people write, read strictly
+//	        internal/rate    rates in bit/s as people write them
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may
 // import facts. Tests may import what is on their own floor or below, and, when
