@@ -124,8 +124,8 @@ func (b *batch) add(t *Tunnel, pc piece, room *int) {
 	if pc.e.partial {
 		flags |= wire.Partial
 	}
-	if pc.e.asIs {
-		flags |= wire.Unordered
+	if pc.e.datagram {
+		flags |= wire.Datagram
 	}
 	b.shim.Kind, b.shim.Flags, b.shim.Before = kind, flags, pc.before
 	for i := range pc.n {

@@ -64,11 +64,26 @@ func (t *Tunnel) SetMode(m sched.Mode, copies int) {
 	t.send.Mode, t.cfg.Copies = m, copies
 }
 
-// SetQueue changes Config.Queue, SetHold Config.Hold.
+// SetQueue changes Config.Queue.
 func (t *Tunnel) SetQueue(d time.Duration) { t.queue.Store(int64(d)) }
 
-// SetHold changes Config.Hold.
-func (t *Tunnel) SetHold(d time.Duration) { t.hold.Store(int64(d)) }
+// SetOrder changes Config.Hold, TCPAsIs and UDPAsIs.
+func (t *Tunnel) SetOrder(hold time.Duration, tcpAsIs, udpAsIs bool) {
+	t.hold.Store(int64(hold))
+	t.tcpAsIs.Store(tcpAsIs)
+	t.udpAsIs.Store(udpAsIs)
+}
+
+// InnerMTU is the size of the largest packet that all paths carry, in bytes; 0: there is
+// none with a socket.
+func (t *Tunnel) InnerMTU() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := t.limit(); n < 1<<16 {
+		return n
+	}
+	return 0
+}
 
 // named finds a path. The lock is held.
 func (t *Tunnel) named(name string) (*path, error) {

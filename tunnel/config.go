@@ -99,7 +99,8 @@ const (
 	Restarted   What = "restarted"   // the peer has begun anew
 	PathLive    What = "live"
 	PathDead    What = "dead"
-	PathGone    What = "gone" // its socket can't be opened
+	PathGone    What = "gone"       // there is no such device or address at present
+	Restricted  What = "restricted" // something can't be had
 )
 
 // Errors of New and of changes at run time.

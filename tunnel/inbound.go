@@ -68,6 +68,7 @@ func (in *inbound) loop() error {
 		}
 		now := in.t.now()
 		in.quiet(now)
+		in.buf.SetHold(time.Duration(in.t.hold.Load()))
 		in.settle = in.buf.Settle(now)
 		in.flush()
 		in.alive(now)
@@ -269,8 +270,12 @@ func (in *inbound) data(now time.Duration, shim *wire.Shim, body []byte, arrived
 		Path: int(shim.Path), Seq: shim.Seq, Before: shim.Before, Resent: shim.Kind == wire.Again,
 		Packet: order.Packet{Data: body, Tag: shim.Flags},
 	}
-	if shim.Flags&wire.Unordered != 0 && in.t.cfg.UDPAsIs {
-		in.a.Before = 0
+	asIs := &in.t.tcpAsIs
+	if shim.Flags&wire.Datagram != 0 {
+		asIs = &in.t.udpAsIs
+	}
+	if asIs.Load() {
+		in.a.Before = 0 // nobody waits for those before it
 	}
 	in.buf.Data(now, &in.a)
 }

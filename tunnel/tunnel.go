@@ -32,6 +32,8 @@ type Tunnel struct {
 	sess    session
 	queue   atomic.Int64 // Config.Queue, ns
 	hold    atomic.Int64 // Config.Hold, ns
+	tcpAsIs atomic.Bool  // Config.TCPAsIs
+	udpAsIs atomic.Bool  // Config.UDPAsIs
 	slowest atomic.Int64 // round trip of the slowest path in use, ns
 
 	out   *outbound
@@ -94,7 +96,7 @@ func New(cfg Config) (*Tunnel, error) {
 	}
 	t.send.Mode = cfg.Mode
 	t.queue.Store(int64(cfg.Queue))
-	t.hold.Store(int64(cfg.Hold))
+	t.SetOrder(cfg.Hold, cfg.TCPAsIs, cfg.UDPAsIs)
 	t.sess.begin()
 	for _, p := range cfg.Paths {
 		if _, err := t.addPath(p); err != nil {
