@@ -24,6 +24,7 @@ type outbound struct {
 	seq   uint32          // of the next packet
 
 	fitted []*entry
+	copies copies
 	limit  int // of packets, bytes
 
 	run    batch
@@ -156,12 +157,18 @@ func (o *outbound) fill(now time.Duration) bool {
 	if t.again.len() > 0 {
 		return o.refill(now)
 	}
+	if o.copies.to != 0 {
+		return o.duplicate(now)
+	}
 	for o.waiting() {
 		e := o.queue[o.head]
 		if o.codel.Drop(now, now-e.came, o.bytes) && !o.mark(e) {
 			t.stats.queueDrops.Add(1)
 			o.skip(e)
 			continue
+		}
+		if t.send.Mode == sched.Duplicate && !t.sess.compat {
+			return o.duplicate(now)
 		}
 		if t.sess.compat && !e.whole() {
 			o.pop(e)

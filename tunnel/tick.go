@@ -43,6 +43,9 @@ func (o *outbound) tick(now time.Duration) {
 func (t *Tunnel) check(now time.Duration) {
 	died, back := t.send.Check(now)
 	t.lose(died)
+	for _, id := range sched.Ones(died) {
+		t.tell(Event{Path: t.paths[id].Name, What: PathDead})
+	}
 	for _, id := range sched.Ones(back) {
 		t.tell(Event{Path: t.paths[id].Name, What: PathLive})
 	}
@@ -55,7 +58,6 @@ func (t *Tunnel) lose(died uint64) {
 		for ; p.kept.len() > 0; p.kept.from++ {
 			t.again.add(*p.kept.at(p.kept.from))
 		}
-		t.tell(Event{Path: p.Name, What: PathDead})
 	}
 }
 
@@ -146,6 +148,7 @@ func (t *Tunnel) refusedLocked(p *path, errno unix.Errno) {
 	for _, gone := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.ENODEV, unix.EPERM, unix.EADDRNOTAVAIL} {
 		if errors.Is(errno, gone) && t.send.Kill(p.id) {
 			t.lose(1 << p.id)
+			t.tell(Event{Path: p.Name, What: PathDead, Err: errno})
 			wake(t.wakeOut)
 			return
 		}

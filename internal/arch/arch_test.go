@@ -37,7 +37,7 @@ var rooms = map[string]room{
 	"cmd/cleat": {door, []string{
 		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
 		"lab", "netns", "traffic", "sandbox", "sandbox/control", "sandbox/policy",
-		"compat/pasta", "compat/slirp4netns", "tunnel/secure", "tunnel/spec",
+		"compat/pasta", "compat/slirp4netns", "tunnel", "tunnel/endpoint", "tunnel/secure", "tunnel/spec",
 	}},
 
 	"doc/examples":          {door, nil},
@@ -76,6 +76,11 @@ var rooms = map[string]room{
 	"link":                {hands, []string{"netns"}},
 	"netns":               {hands, nil},
 	"traffic":             {hands, nil},
+	"tunnel":              {hands, []string{"tunnel/order", "tunnel/sched", "tunnel/secure", "tunnel/wire"}},
+	"tunnel/order":        {hands, nil},
+	"tunnel/sched":        {hands, nil},
+	"tunnel/wire":         {hands, []string{"tunnel/sched"}},
+	"tunnel/endpoint":     {hands, []string{"tunnel", "tunnel/sched", "tunnel/spec", "link", "netns"}},
 	"tunnel/secure":       {hands, nil},
 	"usernet":             {hands, nil},
 	"usernet/usernettest": {hands, []string{"lab", "link", "netns"}},

@@ -33,8 +33,13 @@
 //	        link             kernel links, one file a kind                       → netns
 //	        netns            create, enter and find network namespaces
 //	        traffic          load generator and sink, relay between TUNs
-//	        tunnel/secure    handshake, packet protection, replay window; no I/O
-//	        tunnel/spec      what a tunnel file says: read, checked, completed   → tunnel/secure
+//	        tunnel           multipath GRE-in-UDP between a TUN and sockets      → order, sched, secure, wire
+//	          order          puts packets back into order, flow by flow
+//	          sched          which path carries what, how fast; which is dead
+//	          wire           shim and control messages                           → sched
+//	          secure         handshake, packet protection, replay window; no I/O
+//	          spec           what a tunnel file says: read, checked, completed   → secure
+//	          endpoint       one end on this machine: device, sockets, watching  → tunnel, sched, spec; link, netns
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests

@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -21,28 +20,31 @@ type place struct {
 	local  netip.Addr
 }
 
-// errAway says that a path can't be used at present.
-var errAway = errors.New("away")
+// awayError says why a path can't be used at present.
+type awayError string
 
-// find tells where a path's socket can be bound now; errAway is in the error when
-// nowhere.
+func (e awayError) Error() string { return string(e) }
+
+func awayf(format string, args ...any) error { return awayError(fmt.Sprintf(format, args...)) }
+
+// locate tells where a path's socket can be bound now; the error is an awayError.
 func locate(p *spec.Path) (place, error) {
 	if p.Device == "" {
 		if !hasAddress(p.Local) {
-			return place{}, fmt.Errorf("address %s is not on this machine: %w", p.Local, errAway)
+			return place{}, awayf("address %s is not on this machine", p.Local)
 		}
 		return place{local: p.Local}, nil
 	}
 	l, err := netlink.LinkByName(p.Device)
 	if err != nil {
-		return place{}, fmt.Errorf("device %s is not there: %w", p.Device, errAway)
+		return place{}, awayf("device %s is not there", p.Device)
 	}
 	a := l.Attrs()
 	switch {
 	case a.Flags&net.FlagUp == 0:
-		return place{}, fmt.Errorf("device %s is down: %w", p.Device, errAway)
+		return place{}, awayf("device %s is down", p.Device)
 	case a.RawFlags&unix.IFF_RUNNING == 0:
-		return place{}, fmt.Errorf("device %s has no carrier: %w", p.Device, errAway)
+		return place{}, awayf("device %s has no carrier", p.Device)
 	}
 	local, err := addressOn(l, p)
 	return place{device: a.Index, local: local}, err
@@ -56,7 +58,7 @@ func addressOn(l netlink.Link, p *spec.Path) (netip.Addr, error) {
 	}
 	all, err := netlink.AddrList(l, family)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("list addresses of %s: %w", p.Device, errAway)
+		return netip.Addr{}, awayf("list addresses of %s", p.Device)
 	}
 	for _, a := range all {
 		ip, _ := netip.AddrFromSlice(a.IP)
@@ -68,9 +70,9 @@ func addressOn(l netlink.Link, p *spec.Path) (netip.Addr, error) {
 		return ip, nil
 	}
 	if p.Local.IsValid() {
-		return netip.Addr{}, fmt.Errorf("device %s does not have address %s: %w", p.Device, p.Local, errAway)
+		return netip.Addr{}, awayf("device %s does not have address %s", p.Device, p.Local)
 	}
-	return netip.Addr{}, fmt.Errorf("device %s has no global address of the remote's family: %w", p.Device, errAway)
+	return netip.Addr{}, awayf("device %s has no global address of the remote's family", p.Device)
 }
 
 func hasAddress(a netip.Addr) bool {

@@ -109,11 +109,12 @@ func (s *Sender) Pick(now time.Duration, flow uint32, size int) (*Path, int) {
 	case Flow:
 		return s.byFlow(flow), 64 << 10
 	}
-	return s.earliest(now, size)
+	return s.Earliest(now, size)
 }
 
-// earliest is the path with room that would deliver first.
-func (s *Sender) earliest(now time.Duration, size int) (*Path, int) {
+// Earliest is the path with room that would deliver first, and the bytes it may be given;
+// nil: none has room.
+func (s *Sender) Earliest(now time.Duration, size int) (*Path, int) {
 	var best *Path
 	var bestRoom int
 	for _, p := range s.all {
