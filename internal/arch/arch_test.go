@@ -36,7 +36,7 @@ type room struct {
 var rooms = map[string]room{
 	"cmd/cleat": {door, []string{
 		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
-		"lab", "netns", "traffic", "sandbox", "sandbox/control", "sandbox/policy",
+		"lab", "link", "netns", "traffic", "sandbox", "sandbox/control", "sandbox/policy",
 		"compat/pasta", "compat/slirp4netns", "tunnel", "tunnel/endpoint", "tunnel/secure", "tunnel/spec",
 	}},
 
