@@ -18,7 +18,7 @@ func TestRunPage(t *testing.T) {
 	for _, c := range available(newRootCmd()) {
 		for _, f := range shown(c) {
 			known["--"+f.Name] = true
-			if c.Name() == runName && f.Name != "help" && !strings.Contains(page, "--"+f.Name) {
+			if c.CommandPath() == "cleat "+runName && f.Name != "help" && !strings.Contains(page, "--"+f.Name) {
 				t.Errorf("doc/run.md does not mention --%s", f.Name)
 			}
 		}
