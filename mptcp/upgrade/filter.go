@@ -15,16 +15,21 @@ import (
 // argument is no flag.
 const typeMask = 0xf
 
-// filter notifies of calls that would make a TCP socket, and lets all others
-// through. Arguments are compared by their lower halves: they are ints.
+// filter is instructions as the kernel takes them.
 func filter() ([]bpf.RawInstruction, error) {
 	if sys.NativeArch == 0 {
 		return nil, sys.ErrSeccompArch
 	}
+	return bpf.Assemble(instructions())
+}
+
+// instructions notify of calls that would make a TCP socket, and let all others
+// through. Arguments are compared by their lower halves: they are ints.
+func instructions() []bpf.Instruction {
 	argument := func(n uint32) bpf.Instruction {
 		return bpf.LoadAbsolute{Off: sys.SeccompArgs + 8*n, Size: 4}
 	}
-	return bpf.Assemble([]bpf.Instruction{
+	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: sys.SeccompArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: sys.NativeArch, SkipFalse: 11},
 		bpf.LoadAbsolute{Off: sys.SeccompNr, Size: 4},
@@ -40,7 +45,7 @@ func filter() ([]bpf.RawInstruction, error) {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_TCP, SkipTrue: 1},
 		bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
 		bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF},
-	})
+	}
 }
 
 // ErrOtherSupervisor says that another program supervises this one's system calls
