@@ -28,7 +28,7 @@ type MPTCPConnection struct {
 	FurtherMost   int            `json:"further_limit"`      // the limit that it began with
 	BytesSent     uint64         `json:"bytes_sent"`         // payload; 0 from kernels before 6.5
 	BytesReceived uint64         `json:"bytes_received"`     // likewise
-	Subflows      []MPTCPSubflow `json:"subflows,omitempty"` // none where only root may see them (Linux before 6.18)
+	Subflows      []MPTCPSubflow `json:"subflows,omitempty"` // none where only root may see them, on older kernels
 }
 
 // MPTCPSubflow is one TCP connection of an MPTCP connection.

@@ -50,10 +50,15 @@ func Init() {
 // FindMost asks the running kernel how much MPTCP it allows, in a network namespace
 // made for that: of our own user namespace where we may make one, else of a new one.
 func FindMost(ctx context.Context) (link.MPTCPMost, error) {
-	ns, err := netns.New("probe-mptcp")
+	most, err := findMostHere()
 	if errors.Is(err, unix.EPERM) {
 		return findMostAsUser(ctx)
 	}
+	return most, err
+}
+
+func findMostHere() (link.MPTCPMost, error) {
+	ns, err := netns.New("probe-mptcp")
 	if err != nil {
 		return link.MPTCPMost{}, err
 	}

@@ -20,9 +20,9 @@ func newMPTCPCmd() *cobra.Command {
 		Short: "use several links for one TCP connection, by the kernel's MPTCP",
 		Long: `Multipath TCP (RFC 8684) spreads a TCP connection over several links, where both
 ends speak it. "setup" tells the kernel which addresses to use and sends each
-one's packets out by its own link; "run" has a program's TCP sockets speak MPTCP,
-also where LD_PRELOAD can't reach; "status" shows what came of it. What it can't
-do (UDP, more links than the kernel allows) and why: doc/mptcp.md.`,
+one's packets out by its own link; "run" has a program's TCP sockets speak
+MPTCP, also where LD_PRELOAD can't reach; "status" shows what came of it. What
+it can't do (UDP, more links than the kernel allows) and why: doc/mptcp.md.`,
 		Example: `  # as root: all connections may use both links
   cleat mptcp setup eth0 wlan0
 

@@ -20,9 +20,9 @@ func newMPTCPRunCmd() *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Short:                 "run a program whose TCP sockets are MPTCP sockets",
 		Long: `Becomes PROGRAM, whose TCP sockets, and those of all that it starts, are MPTCP
-sockets: clients' and servers', of programs in any language, linked statically or
-not. No root is needed. A connection whose other end does not know MPTCP is a TCP
-connection, as it would be without.
+sockets: clients' and servers', of programs in any language, linked statically
+or not. No root is needed. A connection whose other end does not know MPTCP is a
+TCP connection, as it would be without.
 
 A socket for which the kernel refuses MPTCP is a TCP socket; with --strict it is
 an error, and PROGRAM is not started where there is no MPTCP at all.

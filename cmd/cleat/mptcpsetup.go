@@ -30,10 +30,11 @@ func newMPTCPSetupCmd() *cobra.Command {
 		Use:                   "setup DEVICE… [FLAGS]",
 		DisableFlagsInUseLine: true,
 		Short:                 "have MPTCP connections use the links of these devices",
-		Long: `Tells the kernel the addresses of these devices, raises the limits of subflows to
-what it allows, and has each address's packets leave by its own link. All of it is
-done or nothing; what is there already stays, so that it can be given again, after
-an address or gateway has changed or for other devices.
+		Long: `Tells the kernel the addresses of these devices, raises the limits of subflows
+to what it allows, and has each address's packets leave by its own link. All of
+it is done or nothing. What is there already stays and what is not wanted any
+more goes: give it again after an address or gateway has changed, or for other
+devices.
 
 The end that connects opens subflows (--subflow, the default); the other end, a
 server with several addresses, tells of them (--signal). Remove all with --undo.

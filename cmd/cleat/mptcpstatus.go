@@ -28,9 +28,9 @@ func newMPTCPStatusCmd() *cobra.Command {
 		Use:   "status",
 		Short: "show endpoints, limits and connections with their subflows",
 		Long: `Shows the kernel's endpoints and limits, how far it lets those be raised (it is
-asked, in a namespace made for that), and each MPTCP connection with its subflows:
-by which device, how much, how far away. Kernels before 6.18 show subflows to
-root alone.`,
+asked, in a namespace made for that), and each MPTCP connection with its
+subflows: by which device, how much, how far away. Older kernels show subflows
+to root alone.`,
 		Example: `  cleat mptcp status
   cleat mptcp status --watch
   cleat mptcp status --json`,
