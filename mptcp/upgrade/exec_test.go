@@ -356,6 +356,15 @@ func TestSupervisorsLife(t *testing.T) {
 			t.Errorf("its descriptor %s is %s, %v", fd, to, err)
 		}
 	}
+	held, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, fd := range held {
+		if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name())); strings.HasPrefix(to, "socket:") || strings.HasPrefix(to, "pipe:") {
+			t.Errorf("it holds %s, %v", to, err)
+		}
+	}
 	if to, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); to != "/" {
 		t.Errorf("it is in %s, %v", to, err)
 	}
