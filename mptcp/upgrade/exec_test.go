@@ -311,11 +311,11 @@ func supervisors(t *testing.T) []int {
 	return pids
 }
 
-// waiting starts a program that waits, with its supervisor.
-func waiting(t *testing.T) (cmd *exec.Cmd, end io.Closer, out *bytes.Buffer) {
+// waiting starts a program that waits, with its supervisor. finish lets it end, and
+// returns what it printed then.
+func waiting(t *testing.T) (pid int, finish func() string) {
 	t.Helper()
-	cmd = upgraded(patience(t), "exec", guest("wait")...)
-	out = &bytes.Buffer{}
+	cmd := upgraded(patience(t), "exec", guest("wait")...)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -331,8 +331,29 @@ func waiting(t *testing.T) (cmd *exec.Cmd, end io.Closer, out *bytes.Buffer) {
 	if _, err := io.ReadFull(stdout, first); err != nil || string(first) != "ready 262\n" {
 		t.Fatalf("the program said %q, %v", first, err)
 	}
-	go io.Copy(out, stdout)
-	return cmd, stdin, out
+	return cmd.Process.Pid, func() string {
+		stdin.Close()
+		rest, err := io.ReadAll(stdout)
+		if err := errors.Join(err, cmd.Wait()); err != nil {
+			t.Errorf("the program ended with %v", err)
+		}
+		return string(rest)
+	}
+}
+
+// holds tells whether a process has a descriptor of a kind.
+func holds(t *testing.T, pid int, kind string) bool {
+	t.Helper()
+	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil || len(all) < 3 {
+		t.Fatalf("descriptors of process %d: %v, %v", pid, all, err)
+	}
+	for _, fd := range all {
+		if to, _ := os.Readlink(fd); strings.HasPrefix(to, kind) { // one that is closed by now is held by nobody
+			return true
+		}
+	}
+	return false
 }
 
 // The supervisor holds none of the program's files, is in no session or group of its,
@@ -340,13 +361,13 @@ func waiting(t *testing.T) (cmd *exec.Cmd, end io.Closer, out *bytes.Buffer) {
 func TestSupervisorsLife(t *testing.T) {
 	need(t)
 	until(t, "no supervisor is left of before", func() bool { return len(supervisors(t)) == 0 })
-	cmd, end, _ := waiting(t)
+	program, finish := waiting(t)
 	all := supervisors(t)
 	if len(all) != 1 {
 		t.Fatalf("supervisors %v, want one", all)
 	}
 	pid := all[0]
-	ours, err1 := unix.Getsid(cmd.Process.Pid)
+	ours, err1 := unix.Getsid(program)
 	its, err2 := unix.Getsid(pid)
 	if ours == its || err1 != nil || err2 != nil {
 		t.Errorf("sessions %d and %d, %v, %v", ours, its, err1, err2)
@@ -356,24 +377,15 @@ func TestSupervisorsLife(t *testing.T) {
 			t.Errorf("its descriptor %s is %s, %v", fd, to, err)
 		}
 	}
-	held, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		t.Error(err)
-	}
-	for _, fd := range held {
-		if to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name())); strings.HasPrefix(to, "socket:") || strings.HasPrefix(to, "pipe:") {
-			t.Errorf("it holds %s, %v", to, err)
-		}
-	}
+	until(t, "it holds no socket and no pipe", func() bool { return !holds(t, pid, "socket:") && !holds(t, pid, "pipe:") })
 	if to, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); to != "/" {
 		t.Errorf("it is in %s, %v", to, err)
 	}
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		unix.Kill(pid, s)
 	}
-	end.Close()
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the program ended with %v", err)
+	if got := finish(); got != "262\n" {
+		t.Errorf("after signals to the supervisor, socket: %q", got)
 	}
 	until(t, "the supervisor ends", func() bool { return len(supervisors(t)) == 0 })
 }
@@ -382,16 +394,12 @@ func TestSupervisorsLife(t *testing.T) {
 func TestSupervisorKilled(t *testing.T) {
 	need(t)
 	until(t, "no supervisor is left of before", func() bool { return len(supervisors(t)) == 0 })
-	cmd, end, out := waiting(t)
+	_, finish := waiting(t)
 	for _, pid := range supervisors(t) {
 		unix.Kill(pid, unix.SIGKILL)
 	}
 	until(t, "it is gone", func() bool { return len(supervisors(t)) == 0 })
-	end.Close()
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the program ended with %v", err)
-	}
-	if got, want := out.String(), unix.ENOSYS.Error()+"\n"; got != want {
+	if got, want := finish(), unix.ENOSYS.Error()+"\n"; got != want {
 		t.Errorf("socket: %q, want %q", got, want)
 	}
 }
@@ -429,8 +437,8 @@ func TestInheritedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	cmd := upgraded(patience(t), "exec", "bash", "-c", "echo ahoy >&3; exec 3>&-; read", "-")
-	cmd.ExtraFiles = []*os.File{w}
+	cmd := upgraded(patience(t), "exec", "bash", "-c", "echo ahoy >&4; exec 4>&-; read", "-")
+	cmd.ExtraFiles = []*os.File{nil, w} // not where the supervisor has its socket
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
