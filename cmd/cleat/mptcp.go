@@ -64,7 +64,7 @@ func mptcpError(err error) error {
 	case errors.Is(err, mptcp.ErrChanged):
 		return withHint(err, "give the command again")
 	case errors.As(err, &file) && errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EPERM):
-		return withHint(err, "it takes root (CAP_NET_ADMIN, and a directory for what was done: /run/cleat, or CLEAT_RUN_DIR); --plan shows it without")
+		return withHint(err, "it takes root (CAP_NET_ADMIN, and a directory for what was done: /run/cleat, or CLEAT_RUN_DIR)")
 	}
 	return err
 }

@@ -451,7 +451,9 @@ func TestInheritedFiles(t *testing.T) {
 		t.Errorf("read %q, %v", got, err)
 	}
 	stdin.Close()
-	_ = cmd.Wait() // read fails at the end of its input
+	if err := cmd.Wait(); code(err) != 1 { // by read, at the end of its input
+		t.Errorf("the program ended with %v, and not by itself", err)
+	}
 }
 
 func TestStartError(t *testing.T) {
