@@ -36,7 +36,7 @@ type room struct {
 var rooms = map[string]room{
 	"cmd/cleat": {door, []string{
 		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
-		"lab", "link", "netns", "traffic", "sandbox", "sandbox/control", "sandbox/policy",
+		"lab", "link", "netns", "traffic", "mptcp", "mptcp/upgrade", "sandbox", "sandbox/control", "sandbox/policy",
 		"compat/pasta", "compat/slirp4netns", "tunnel", "tunnel/endpoint", "tunnel/secure", "tunnel/spec",
 	}},
 
@@ -58,6 +58,8 @@ var rooms = map[string]room{
 	"bench/report":       {brains, []string{"bench/summary", "bench/catalog", "bench/cell"}},
 	"bench/catalog":      {brains, nil},
 	"bench/cell":         {brains, nil},
+	"mptcp":              {brains, []string{"link", "netns"}},
+	"mptcp/upgrade":      {hands, []string{"netns"}},
 	"sandbox":            {brains, []string{"usernet", "sandbox/dns", "sandbox/policy", "sandbox/supervisor"}},
 	"sandbox/control":    {brains, nil},
 	"sandbox/dns":        {brains, nil},

@@ -21,6 +21,8 @@
 //	          dns            its questions, answered by the host's resolvers
 //	          control        asking and telling the helper of a running sandbox
 //	          supervisor     hands it sockets of the host's; it is hands to the test
+//	        mptcp            several links for one TCP connection: the kernel's own      → link, netns
+//	          upgrade        gives programs MPTCP sockets; it is hands to the test       → netns
 //	FACES   compat           other programs' command lines, one folder each; they are brains to the test:
 //	          pasta          in the place of pasta(1)                            → getopt, journal, portspec; sandbox, sandbox/dns
 //	          slirp4netns    in the place of slirp4netns(1)                      → getopt, journal; sandbox
