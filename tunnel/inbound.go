@@ -58,7 +58,9 @@ func newInbound(t *Tunnel) *inbound {
 
 // loop receives and delivers until the Tunnel is closed.
 func (in *inbound) loop() error {
+	var b breather
 	for !in.t.closed.Load() {
+		b.breathe(in.t.now())
 		in.gather()
 		in.wait()
 		for i := 1; i < len(in.polls); i++ {

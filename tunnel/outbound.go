@@ -56,8 +56,10 @@ func (o *outbound) waiting() bool { return o.head < len(o.queue) }
 
 // loop reads, sends and waits until the Tunnel is closed.
 func (o *outbound) loop() error {
+	var b breather
 	for !o.t.closed.Load() {
 		now := o.t.now()
+		b.breathe(now)
 		if err := o.read(now); err != nil {
 			return err
 		}

@@ -131,8 +131,6 @@ func (t *Tunnel) Run(ctx context.Context) error {
 	failed := make(chan error, 2)
 	for _, loop := range []func() error{t.out.loop, t.in.loop} {
 		go func() {
-			runtime.LockOSThread()
-			sharpTimers()
 			err := loop()
 			t.close()
 			failed <- err
@@ -144,9 +142,20 @@ func (t *Tunnel) Run(ctx context.Context) error {
 	return err
 }
 
-// sharpTimers has the thread's waits end on time, not 50 µs late
-// (PR_SET_TIMERSLACK).
-func sharpTimers() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
+// breather lets the Go scheduler see that a thread gets on. A goroutine that it has not
+// had in its hands for 10 ms, be it in system calls all the time, has its processor taken
+// away at each of them, by a monitor that then looks every 20 µs: 19 % of the processor
+// time of an end, against 2 %.
+type breather struct{ last time.Duration }
+
+const breatheEvery = 4 * time.Millisecond
+
+func (b *breather) breathe(now time.Duration) {
+	if now-b.last > breatheEvery {
+		b.last = now
+		runtime.Gosched()
+	}
+}
 
 func eventfd() (int, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
