@@ -57,6 +57,20 @@ func (t *Tunnel) SetPath(name string, up bool) error {
 	return nil
 }
 
+// TunePath changes a path's weight and its highest rate, in bit/s, while it carries
+// packets.
+func (t *Tunnel) TunePath(name string, weight int, limit int64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, err := t.named(name)
+	if err != nil {
+		return err
+	}
+	p.Weight, p.Limit = weight, limit
+	t.send.Tune(p.id, weight, limit)
+	return nil
+}
+
 // SetMode changes how paths are chosen.
 func (t *Tunnel) SetMode(m sched.Mode, copies int) {
 	t.mu.Lock()

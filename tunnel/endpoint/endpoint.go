@@ -271,7 +271,7 @@ func (e *Endpoint) Apply(c spec.Changes) error {
 		}
 	}
 	for _, p := range c.PathsChanged {
-		if err := errors.Join(e.RemovePath(p.Old.Name), e.AddPath(p.New)); err != nil {
+		if err := e.changePath(p); err != nil {
 			return err
 		}
 	}
@@ -296,6 +296,28 @@ func (e *Endpoint) Apply(c spec.Changes) error {
 		return err
 	}
 	return e.fit()
+}
+
+// changePath changes a path. It keeps its socket, and what is on its way, where only
+// numbers change.
+func (e *Endpoint) changePath(c spec.PathChange) error {
+	if c.Rebind || c.Old.MTUBytes != c.New.MTUBytes {
+		return errors.Join(e.RemovePath(c.Old.Name), e.AddPath(c.New))
+	}
+	if err := e.tunnel.TunePath(c.New.Name, c.New.Weight, c.New.RateBitsPerSec); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	down := false
+	if p := e.find(c.New.Name); p != nil {
+		down, *p = p.Down, c.New
+		p.Down = down
+	}
+	e.mu.Unlock()
+	if down == c.New.Down {
+		return nil
+	}
+	return e.SetPath(c.New.Name, !c.New.Down)
 }
 
 // tune changes what is a number.

@@ -47,11 +47,19 @@ type Sender struct {
 
 // Add adds a path that is up. limit is its rate in bit/s at most, 0: none.
 func (s *Sender) Add(now time.Duration, id, weight int, limit int64) *Path {
-	p := &Path{ID: id, Weight: max(weight, 1), limit: float64(limit) / 8, up: true, rate: startRate, carried: now, sounded: now}
-	p.clamp()
+	p := &Path{ID: id, up: true, rate: startRate, carried: now, sounded: now}
 	s.paths[id] = p
 	s.all = append(s.all, p)
+	s.Tune(id, weight, limit)
 	return p
+}
+
+// Tune changes a path's weight and limit.
+func (s *Sender) Tune(id, weight int, limit int64) {
+	if p := s.paths[id]; p != nil {
+		p.Weight, p.limit = max(weight, 1), float64(limit)/8
+		p.clamp()
+	}
 }
 
 // Remove forgets a path.
