@@ -169,6 +169,7 @@ type piece struct {
 	seq    uint32 // of the connection, the first one's
 	before uint16 // of the first one; the others follow each other
 	path   uint32 // path sequence number of the first one
+	at     time.Duration
 }
 
 // pieces is a queue of what a path has not acknowledged.

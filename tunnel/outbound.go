@@ -30,7 +30,7 @@ type outbound struct {
 	run    batch
 	ticked time.Duration
 	live   uint64  // what the peer has been told
-	tell   bool    // all paths have to be told
+	tell   int     // so often all paths have to be told yet
 	renew  bool    // a new life has begun
 	rate   float64 // of all paths, bytes/s
 }

@@ -18,6 +18,7 @@ const (
 	probeDead  = 100 * time.Millisecond // of a path that is to come back
 	probeIdle  = 500 * time.Millisecond // of one without traffic
 	idleAfter  = 2 * time.Millisecond   // a path without data for so long is idle
+	tellTimes  = 4                      // every path is told so often which are in use: each has to know
 )
 
 // tick does what time asks for.
@@ -49,7 +50,17 @@ func (t *Tunnel) check(now time.Duration) {
 	for _, id := range sched.Ones(back) {
 		t.tell(Event{Path: t.paths[id].Name, What: PathLive})
 	}
+	for _, p := range t.paths {
+		for p != nil && p.kept.len() > 0 && now-p.kept.at(p.kept.from).at > keepTime {
+			t.arena.release(p.kept.at(p.kept.from).e)
+			p.kept.from++
+		}
+	}
 }
+
+// keepTime is for how long packets are kept that nobody acknowledges. The receiver has
+// given them up long before.
+const keepTime = 2 * time.Second
 
 // lose sends again what the dead had not delivered. The lock is held.
 func (t *Tunnel) lose(died uint64) {
@@ -67,7 +78,7 @@ func (o *outbound) probe(now time.Duration) {
 	doubt := t.send.Doubtful(now)
 	live := t.send.LiveSet()
 	if live != o.live && t.again.len() == 0 {
-		o.live, o.tell = live, true
+		o.live, o.tell = live, tellTimes
 	}
 	for _, p := range t.paths {
 		if p == nil || p.fd < 0 {
@@ -82,7 +93,7 @@ func (o *outbound) probe(now time.Duration) {
 			every = probeDoubt
 		}
 		turned := p.data && now-p.last >= idleAfter
-		if now-p.probed < every && !turned && !o.tell {
+		if now-p.probed < every && !turned && o.tell == 0 {
 			continue
 		}
 		if turned {
@@ -90,7 +101,7 @@ func (o *outbound) probe(now time.Duration) {
 		}
 		o.sendProbe(now, p, sp, sp.Live() && !p.data)
 	}
-	o.tell = false
+	o.tell = max(o.tell-1, 0)
 }
 
 // sendProbe sends a mark and asks for an echo. The lock is held.

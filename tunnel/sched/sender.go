@@ -218,6 +218,7 @@ func (s *Sender) Doubtful(now time.Duration) bool {
 // nothing in flight any more.
 func (s *Sender) Check(now time.Duration) (died, back uint64) {
 	for _, p := range s.all {
+		p.expire(now)
 		switch {
 		case !p.up:
 		case p.dead && p.proofs >= backAfter:
@@ -232,6 +233,16 @@ func (s *Sender) Check(now time.Duration) (died, back uint64) {
 		}
 	}
 	return died, back
+}
+
+// forgetAfter is when what was sent is no longer waited for, whatever has become of it: no
+// lack of reports may hold a path up for good.
+const forgetAfter = 2 * time.Second
+
+func (p *Path) expire(now time.Duration) {
+	for f := p.sends.first(); f != nil && now-f.at > forgetAfter+4*p.rtt; f = p.sends.first() {
+		p.inflight -= p.sends.drop()
+	}
 }
 
 func (s *Sender) isDead(p *Path) bool {
