@@ -88,6 +88,7 @@ var rooms = map[string]room{
 	"internal/spell":       {facts, nil},
 	"internal/yamlfile":    {facts, nil},
 	"internal/rate":        {facts, nil},
+	"internal/localsock":   {facts, nil},
 
 	"internal/arch":    {tools, nil},
 	"compat/engines":   {tools, nil},

@@ -44,6 +44,7 @@
 //	        internal/spell   the known word that an unknown one was meant to be
 //	        internal/yamlfile  files that people write, read strictly
 //	        internal/rate    rates in bit/s as people write them
+//	        internal/localsock  Unix sockets by which running programs are asked and told
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may
 // import facts. Tests may import what is on their own floor or below, and, when
