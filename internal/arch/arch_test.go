@@ -37,7 +37,7 @@ var rooms = map[string]room{
 	"cmd/cleat": {door, []string{
 		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
 		"lab", "netns", "traffic", "sandbox", "sandbox/control", "sandbox/policy",
-		"compat/pasta", "compat/slirp4netns", "tunnel/secure", "tunnel/spec",
+		"compat/pasta", "compat/slirp4netns", "tunnel/control", "tunnel/secure", "tunnel/spec",
 	}},
 
 	"doc/examples":          {door, nil},
@@ -81,6 +81,7 @@ var rooms = map[string]room{
 	"usernet/usernettest": {hands, []string{"lab", "link", "netns"}},
 	"usernet/guesttest":   {hands, nil},
 	"tunnel/spec":         {hands, []string{"tunnel/secure"}},
+	"tunnel/control":      {hands, []string{"tunnel", "tunnel/order", "tunnel/spec"}},
 
 	"packet":               {facts, nil},
 	"internal/sys":         {facts, nil},

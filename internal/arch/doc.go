@@ -35,6 +35,7 @@
 //	        traffic          load generator and sink, relay between TUNs
 //	        tunnel/secure    handshake, packet protection, replay window; no I/O
 //	        tunnel/spec      what a tunnel file says: read, checked, completed   → tunnel/secure
+//	        tunnel/control   asking and telling a running tunnel                 → tunnel, tunnel/order, tunnel/spec
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests
