@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
 	"cleat/link"
 	"cleat/tunnel"
+	"cleat/tunnel/control"
 	"cleat/tunnel/endpoint"
 	"cleat/tunnel/spec"
 
@@ -55,9 +58,10 @@ again, as "cleat tunnel reload" does.`,
 // 20 µs: a fifth of the processor time on two cores.
 const engineThreads = 2
 
-// tunnelUp is a running `cleat tunnel up`.
+// tunnelUp is a running `cleat tunnel up`. It is what `cleat tunnel status` and the others
+// ask and tell: a control.Target.
 type tunnelUp struct {
-	name string
+	name string // of the file
 	in   io.Reader
 	errs io.Writer
 	wait time.Duration
@@ -65,7 +69,9 @@ type tunnelUp struct {
 	said        sync.Mutex
 	established chan struct{}
 	once        sync.Once
-	end         *endpoint.Endpoint
+	began       time.Time
+	stop        context.CancelCauseFunc
+	*endpoint.Endpoint
 }
 
 func (u *tunnelUp) run(ctx context.Context) error {
@@ -73,26 +79,81 @@ func (u *tunnelUp) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	u.established = make(chan struct{})
-	u.end, err = endpoint.New(file.Tunnel, u.tell)
+	listener, err := control.Listen(file.Tunnel.Name)
 	if err != nil {
 		return tunnelUpError(file.Tunnel, err)
 	}
-	defer u.end.Close()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	u.say("tunnel %s: device %s, %d paths", file.Tunnel.Name, file.Tunnel.Device, len(file.Tunnel.Paths))
-	spareProcessors(engineThreads)
-	go u.rereads(ctx)
-	if u.wait > 0 {
-		go u.limit(ctx, stop)
+	defer listener.Close()
+	u.established, u.began = make(chan struct{}), time.Now()
+	u.Endpoint, err = endpoint.New(file.Tunnel, u.tell)
+	if err != nil {
+		return tunnelUpError(file.Tunnel, err)
 	}
-	err = u.end.Run(ctx)
-	var late *lateError
-	if errors.As(context.Cause(ctx), &late) {
-		return late
+	defer u.Close()
+	ctx, u.stop = context.WithCancelCause(ctx)
+	defer u.stop(nil)
+	spareProcessors(engineThreads)
+	u.say("tunnel %s: device %s, %d paths", file.Tunnel.Name, file.Tunnel.Device, len(file.Tunnel.Paths))
+	return u.serve(ctx, listener, file.Tunnel.Metrics)
+}
+
+// errStopped says that somebody asked the tunnel to end.
+var errStopped = errors.New("stopped")
+
+// serve carries packets and answers questions until ctx ends.
+func (u *tunnelUp) serve(ctx context.Context, l *net.UnixListener, m spec.Metrics) error {
+	var others sync.WaitGroup
+	serving := func(what string, serve func() error) {
+		others.Go(func() {
+			if err := serve(); err != nil {
+				u.stop(fmt.Errorf("%s: %w", what, err))
+			}
+		})
+	}
+	serving("answer at the control socket", func() error { return control.Serve(ctx, l, u) })
+	serving("serve metrics", func() error { return control.ServeMetrics(ctx, m, u) })
+	others.Go(func() { u.rereads(ctx) })
+	if u.wait > 0 {
+		others.Go(func() { u.limit(ctx) })
+	}
+	err := u.Run(ctx)
+	u.stop(err)
+	others.Wait()
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, errStopped) && !errors.As(cause, new(signalled)) {
+		return cause
 	}
 	return err
+}
+
+// Info implements control.Target.
+func (u *tunnelUp) Info() control.Info {
+	s := u.Spec()
+	file := ""
+	if u.name != "-" {
+		file, _ = filepath.Abs(u.name) // a working directory that is gone: "" then
+	}
+	return control.Info{
+		Name: s.Name, Device: s.Device, File: file, PID: os.Getpid(), Started: u.began,
+		Form: s.Form, Scheduler: s.Scheduler, Version: version(),
+	}
+}
+
+// AddPath implements control.Target.
+func (u *tunnelUp) AddPath(p spec.Path) error {
+	p, err := u.Spec().CheckPath(p)
+	if err != nil {
+		return err
+	}
+	return u.Endpoint.AddPath(p)
+}
+
+// Stop implements control.Target.
+func (u *tunnelUp) Stop() { u.stop(errStopped) }
+
+// Reload implements control.Target.
+func (u *tunnelUp) Reload() (control.Reloaded, error) {
+	changes, err := u.reload()
+	return control.Describe(changes), err
 }
 
 // read reads the file and prints what there is to say about it.
@@ -104,10 +165,7 @@ func (u *tunnelUp) read() (*spec.File, error) {
 	for _, f := range file.Findings {
 		u.say("%s", f)
 	}
-	if err := tunnelMistakes(file.Findings); err != nil {
-		return nil, err
-	}
-	return file, nil
+	return file, tunnelMistakes(file.Findings)
 }
 
 func (u *tunnelUp) say(format string, args ...any) {
@@ -148,12 +206,12 @@ func (e *lateError) Hint() string {
 }
 
 // limit ends the command when there is no answer in time.
-func (u *tunnelUp) limit(ctx context.Context, stop context.CancelCauseFunc) {
+func (u *tunnelUp) limit(ctx context.Context) {
 	select {
 	case <-u.established:
 	case <-ctx.Done():
 	case <-time.After(u.wait):
-		stop(&lateError{u.wait})
+		u.stop(&lateError{u.wait})
 	}
 }
 
@@ -181,18 +239,23 @@ func (u *tunnelUp) reload() (spec.Changes, error) {
 	}
 	file, err := u.read()
 	if err != nil {
+		if file != nil {
+			err = &control.FileError{Findings: file.Findings}
+		}
 		return spec.Changes{}, err
 	}
-	changes := spec.Compare(u.end.Spec(), file.Tunnel)
+	changes := spec.Compare(u.Spec(), file.Tunnel)
 	for _, r := range changes.Refused {
 		u.say("%s", r)
 	}
-	return changes, u.end.Apply(changes)
+	return changes, u.Apply(changes)
 }
 
 // tunnelUpError adds a hint to why a device can't be had.
 func tunnelUpError(t *spec.Tunnel, err error) error {
 	switch {
+	case errors.Is(err, control.ErrTaken):
+		return withHint(err, "see `cleat tunnel status "+t.Name+"`, or end it with `cleat tunnel down "+t.Name+"`")
 	case errors.Is(err, link.ErrExists):
 		return withHint(err, fmt.Sprintf("a tunnel may be running already: see `cleat tunnel status`, or choose another name with `device:` (%s is taken)", t.Device))
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM):

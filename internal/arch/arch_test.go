@@ -37,7 +37,7 @@ var rooms = map[string]room{
 	"cmd/cleat": {door, []string{
 		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
 		"lab", "link", "netns", "traffic", "mptcp", "mptcp/upgrade", "sandbox", "sandbox/control", "sandbox/policy",
-		"compat/pasta", "compat/slirp4netns", "tunnel", "tunnel/endpoint", "tunnel/secure", "tunnel/spec",
+		"compat/pasta", "compat/slirp4netns", "tunnel", "tunnel/control", "tunnel/endpoint", "tunnel/secure", "tunnel/spec",
 	}},
 
 	"doc/examples":          {door, nil},
@@ -88,6 +88,7 @@ var rooms = map[string]room{
 	"usernet/usernettest": {hands, []string{"lab", "link", "netns"}},
 	"usernet/guesttest":   {hands, nil},
 	"tunnel/spec":         {hands, []string{"tunnel/secure"}},
+	"tunnel/control":      {hands, []string{"tunnel", "tunnel/order", "tunnel/spec"}},
 
 	"packet":               {facts, nil},
 	"internal/sys":         {facts, nil},
@@ -95,6 +96,7 @@ var rooms = map[string]room{
 	"internal/spell":       {facts, nil},
 	"internal/yamlfile":    {facts, nil},
 	"internal/rate":        {facts, nil},
+	"internal/localsock":   {facts, nil},
 
 	"internal/arch":    {tools, nil},
 	"compat/engines":   {tools, nil},

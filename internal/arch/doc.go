@@ -42,6 +42,7 @@
 //	          secure         handshake, packet protection, replay window; no I/O
 //	          spec           what a tunnel file says: read, checked, completed   → secure
 //	          endpoint       one end on this machine: device, sockets, watching  → tunnel, sched, spec; link, netns
+//	          control        asking and telling a running tunnel                 → tunnel, order, spec
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests
@@ -51,6 +52,7 @@
 //	        internal/spell   the known word that an unknown one was meant to be
 //	        internal/yamlfile  files that people write, read strictly
 //	        internal/rate    rates in bit/s as people write them
+//	        internal/localsock  Unix sockets by which running programs are asked and told
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may
 // import facts. Tests may import what is on their own floor or below, and, when

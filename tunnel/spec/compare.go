@@ -35,6 +35,17 @@ type Scheduling struct {
 	Copies    int // see Tunnel.Copies
 }
 
+// String is the scheduler, with how many copies it sends if it sends any.
+func (s Scheduling) String() string {
+	switch {
+	case s.Scheduler != Duplicate:
+		return string(s.Scheduler)
+	case s.Copies == 0:
+		return string(s.Scheduler) + " on all paths"
+	}
+	return fmt.Sprintf("%s on %d paths", s.Scheduler, s.Copies)
+}
+
 // PathChange is a path of the same name that is another now.
 type PathChange struct {
 	Old, New Path

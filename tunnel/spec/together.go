@@ -16,18 +16,23 @@ func (c *checker) checkTogether() {
 		} else if !c.doc.Wrong(at + ".name") {
 			c.pathTwice(at, p.Name, first)
 		}
-		if p.Device != "" && p.Device == c.t.Device {
-			c.refuse(at+".device", "%s would lead through the tunnel's own device %s", pathTitle(p.Name), p.Device)
-		}
-		if j := slices.IndexFunc(c.t.Paths[:i], func(q Path) bool { return sameSockets(p, q) }); j >= 0 {
-			c.refuse(at, "%s is the same as %s: both go from %s to %s", pathTitle(p.Name), pathTitle(c.t.Paths[j].Name), begins(p), p.Remote).Hint =
-				"they must differ in device, local, remote or a port"
-		}
-		c.checkSwallowed(at, p)
+		c.checkAmong(at, p, c.t.Paths[:i])
 	}
 	if len(c.t.Paths) > 0 && !slices.ContainsFunc(c.t.Paths, func(p Path) bool { return !p.Down }) {
 		c.warn("$.paths", "all paths are down: nothing will get through")
 	}
+}
+
+// checkAmong checks a path against the tunnel and the paths before it.
+func (c *checker) checkAmong(at string, p Path, before []Path) {
+	if p.Device != "" && p.Device == c.t.Device {
+		c.refuse(at+".device", "%s would lead through the tunnel's own device %s", pathTitle(p.Name), p.Device)
+	}
+	if j := slices.IndexFunc(before, func(q Path) bool { return sameSockets(p, q) }); j >= 0 {
+		c.refuse(at, "%s is the same as %s: both go from %s to %s", pathTitle(p.Name), pathTitle(before[j].Name), begins(p), p.Remote).Hint =
+			"they must differ in device, local, remote or a port"
+	}
+	c.checkSwallowed(at, p)
 }
 
 // pathTwice is the error that two paths have one name.
