@@ -80,7 +80,7 @@ func helper(name string, args []string) error {
 		fmt.Println(at.Nanoseconds())
 		return err
 	case "relay":
-		_, _, err := traffic.Relay(ctx, 3, 4, 0)
+		_, _, err := traffic.Relay(ctx, 3, 4)
 		return err
 	case "proxy": // --listen ADDR --to ADDR
 		return traffic.Forward(ctx, netip.MustParseAddrPort(args[1]), netip.MustParseAddrPort(args[3]))

@@ -340,25 +340,6 @@ func (f *trafficFlags) run(ctx context.Context, out, progress io.Writer) error {
 	return err
 }
 
-// newTrafficRelayCmd is for the benchmark, which hands over the devices.
-func newTrafficRelayCmd() *cobra.Command {
-	var delay time.Duration
-	var vnetHeader bool
-	cmd := &cobra.Command{
-		Use:    "relay",
-		Short:  "join two TUN or TAP devices, inherited as descriptors 3 and 4",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, _, err := traffic.Relay(cmd.Context(), 3, 4, delay)
-			return err
-		},
-	}
-	cmd.Flags().DurationVar(&delay, "delay", 0, "hold each packet for so long")
-	cmd.Flags().BoolVar(&vnetHeader, "vnet-hdr", false, "both devices have IFF_VNET_HDR: headers cross as they are, with or without")
-	return cmd
-}
-
 // newTrafficProxyCmd is for the benchmark: a published port's userland proxy.
 func newTrafficProxyCmd() *cobra.Command {
 	var listen, to string
