@@ -235,8 +235,10 @@ func (f *trafficFlags) special(flags *pflag.FlagSet) {
 	switch f.cfg.Work {
 	case traffic.TCP:
 		flags.BoolVar(&f.cfg.Reverse, "reverse", false, "let the server send")
+		flags.DurationVar(&f.cfg.Early, "early", 0, earlyUsage)
 	case traffic.UDP:
 		flags.BoolVar(&f.cfg.Reverse, "reverse", false, "let the server send")
+		flags.DurationVar(&f.cfg.Early, "early", 0, earlyUsage)
 		flags.StringVar(&f.rate, "rate", "0", "offered payload in `BITS` per second, e.g. 500M or 10G (0: as fast as possible)")
 		flags.BoolVar(&f.cfg.GSO, "gso", false, "hand the kernel many datagrams at once (UDP_SEGMENT, UDP_GRO)")
 		flags.BoolVar(&f.cfg.NoChecksum, "no-checksum", false, "send without UDP checksum (IPv4)")
@@ -246,6 +248,8 @@ func (f *trafficFlags) special(flags *pflag.FlagSet) {
 		flags.StringVar(&f.rate, "rate", "0", "transactions per second, on a `SCHEDULE` (0: each follows the last)")
 	}
 }
+
+const earlyUsage = "tell apart what comes within this `TIME` of the first byte, and the longest pause (0: don't)"
 
 // config checks the flags and turns them into a configuration.
 func (f *trafficFlags) config() (traffic.Config, error) {
