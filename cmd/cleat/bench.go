@@ -43,6 +43,8 @@ can't make are listed with what is missing.
   cleat bench quick --networks veth,bridge,macvlan-bridge --out before
   cleat bench rootless --work tcp --mtu 65520,1500
   cleat bench claassen2015 --repeat 3 --duration 1s --pairs 1,2,4,8,16
+  cleat bench multipath --links 1..4 --repeat 3 --duration 2s
+  cleat bench multipath --networks tunnel,mptcp --factor variant=blackhole
   cleat bench my-experiment.yaml --json`,
 		Args:              oneExperiment,
 		ValidArgsFunction: completePresets,
@@ -56,12 +58,15 @@ can't make are listed with what is missing.
 	flags.DurationVar(&f.Duration, "duration", 0, "`TIME` of each measurement, e.g. 2s")
 	flags.Var((*numbers)(&f.Pairs), "pairs", "`NUMBERS` of client-server pairs, 1 to 128")
 	flags.Var((*numbers)(&f.MTU), "mtu", "MTUs of the links, `NUMBERS` of bytes")
+	flags.Var((*numbers)(&f.Links), "links", "`NUMBERS` of links between two hosts, e.g. 1..4,12; for networks over several links")
+	flags.Var((*factorLevels)(&f.Factors), "factor", "`NAME=LEVELS` of a further factor for all networks that have it, e.g. variant=plain,loss")
 	flags.StringSliceVar(&f.Engine, "engine", nil, "traffic generators: cleat, iperf3, iperf")
 	flags.Uint64Var(&f.Seed, "seed", 0, "seed of the random order (default a fresh one, recorded)")
 	flags.StringVar(&f.linkRate, "link-rate", "", "`RATE` of the links between nodes, e.g. 10G (default as fast as they are)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
 	completeList(cmd, "networks", experiment.NetworkNames())
+	completeWith(cmd, "factor", experiment.FactorNames())
 	completeList(cmd, "engine", engines)
 	completeList(cmd, "work", experiment.WorkKinds())
 	flavourFlag(cmd, &f.lab)
