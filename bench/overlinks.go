@@ -93,23 +93,27 @@ func relate(s *cell.Sample, job experiment.Job, results []traffic.Result) {
 			s.Values[cell.Outage] = max(s.Values[cell.Outage], float64(r.Outage))
 		}
 	}
-	ideal, ok := ideal(job)
+	whole := job.Work.Duration
+	all, ok := ideal(job, 0, whole)
 	if !ok {
 		return
 	}
-	s.Values[cell.Ideal] = ideal
-	for metric, rate := range map[cell.Metric]float64{
-		cell.OfIdeal: s.Values[cell.Throughput], cell.EarlyOfIdeal: early, cell.SteadyOfIdeal: steady,
-	} {
-		if rate > 0 {
-			s.Values[metric] = rate / ideal
+	s.Values[cell.Ideal] = all
+	s.Values[cell.OfIdeal] = s.Values[cell.Throughput] / all
+	for _, part := range []struct {
+		metric   cell.Metric
+		rate     float64
+		from, to time.Duration
+	}{{cell.EarlyOfIdeal, early, 0, min(earlyTime, whole)}, {cell.SteadyOfIdeal, steady, earlyTime, whole}} {
+		if best, ok := ideal(job, part.from, part.to); ok && part.rate > 0 {
+			s.Values[part.metric] = part.rate / best
 		}
 	}
 }
 
-// ideal is the payload that a job's links have room for in bit/s; ok is false
-// where that can't be said.
-func ideal(job experiment.Job) (bitsPerSec float64, ok bool) {
+// ideal is the payload that a job's links have room for between two moments of
+// its measurement, in bit/s; ok is false where that can't be said.
+func ideal(job experiment.Job, from, to time.Duration) (bitsPerSec float64, ok bool) {
 	c := job.Cell
 	rate, err := job.Wiring().LinkRate.BitsPerSecond()
 	if err != nil || !slices.Contains([]string{experiment.TCP, experiment.UDP, experiment.Loaded}, job.Work.Kind) {
@@ -124,5 +128,5 @@ func ideal(job experiment.Job) (bitsPerSec float64, ok bool) {
 	return spec.Ideal(multipath.Load{
 		Network: c.Network, Datagrams: job.Work.Kind == experiment.UDP, MessageBytes: c.MessageBytes, MTU: c.MTU,
 		IPv6: c.Factors["outer"] == "ipv6", Encrypted: c.Factors["crypto"] == "on", Duplicate: c.Factors["scheduler"] == "duplicate",
-	}, job.Work.Duration)
+	}, multipath.Stretch{Whole: job.Work.Duration, From: from, To: to})
 }

@@ -1,8 +1,6 @@
 package multipath
 
-import (
-	"time"
-)
+import "time"
 
 // Headers in bytes.
 const (
@@ -31,21 +29,28 @@ type Load struct {
 	Duplicate    bool // every packet goes over all links
 }
 
-// Ideal is the payload that arrives at best in a measurement of that length, in
+// Stretch is a part of a measurement.
+type Stretch struct {
+	Whole    time.Duration // of the measurement
+	From, To time.Duration // since its beginning
+}
+
+// Ideal is the payload that arrives at best in a stretch of a measurement, in
 // bit/s; ok is false where that is not known: links without a rate, or datagrams
 // that have to be fragmented.
-func (s Spec) Ideal(l Load, whole time.Duration) (bitsPerSec float64, ok bool) {
+func (s Spec) Ideal(l Load, during Stretch) (bitsPerSec float64, ok bool) {
 	share, ok := l.share()
-	if !ok || s.RateBitsPerSec <= 0 || whole <= 0 {
+	length := during.To - during.From
+	if !ok || s.RateBitsPerSec <= 0 || length <= 0 {
 		return 0, false
 	}
 	dead := make([]time.Duration, s.Links)
-	for _, e := range s.Events(whole) {
-		dead[e.Link] += e.To - e.From
+	for _, e := range s.Events(during.Whole) {
+		dead[e.Link] += max(0, min(e.To, during.To)-max(e.From, during.From))
 	}
 	sum, most := 0.0, 0.0
 	for i, link := range s.Plan() {
-		rate := link.RateBitsPerSec * (1 - link.LossShare) * float64(whole-dead[i]) / float64(whole)
+		rate := link.RateBitsPerSec * (1 - link.LossShare) * float64(length-dead[i]) / float64(length)
 		sum, most = sum+rate, max(most, rate)
 	}
 	if l.Duplicate {
