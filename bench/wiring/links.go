@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"strconv"
@@ -159,7 +160,7 @@ func (s *site) slowLinks(p parallel, plan []multipath.Link) error {
 		losses = append(losses, strconv.FormatFloat(l.LossShare, 'g', -1, 64))
 	}
 	return s.start(middle, lab.Command{Args: []string{lab.Self, "traffic", "relay", "--pairs", strconv.Itoa(len(plan)),
-		"--delay", strings.Join(delays, ","), "--loss", strings.Join(losses, ",")}, Extra: files})
+		"--delay", strings.Join(delays, ","), "--loss", strings.Join(losses, ","), "--seed", strconv.FormatUint(rand.Uint64(), 10)}, Extra: files})
 }
 
 func (s *site) slowEnd(n *lab.Node, name string, l multipath.Link) (*link.Tun, error) {
