@@ -109,6 +109,9 @@ func TestEarlyDatagrams(t *testing.T) {
 				t.Errorf("outage %s", r.Outage)
 			}
 			checkEarly(t, r, 0.1)
+			if r.SteadyBitsPerSecond <= 0 || r.EarlyBitsPerSecond > 2*r.BitsPerSecond {
+				t.Errorf("%v bit/s early and %v after it, of %v", r.EarlyBitsPerSecond, r.SteadyBitsPerSecond, r.BitsPerSecond)
+			}
 		})
 	}
 }

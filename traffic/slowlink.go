@@ -85,10 +85,9 @@ type slowWay struct {
 	loss          float64
 	chance        *rand.Rand
 	buf           []byte // shared by all ways
-	queue         []delayed
+	queue         []delayed // ring; a packet waits for those before it
 	head, count   int
-	queued        int   // bytes of buffers
-	last          int64 // of nanos: when the youngest in the queue is due
+	queued        int // bytes of buffers
 	free          [len(slowClasses)][][]byte
 	stats         RelayStats
 }
@@ -295,7 +294,7 @@ func (w *slowWay) accept(now int64, n int) error {
 	if w.jitter > 0 {
 		due += w.chance.Int64N(int64(w.jitter) + 1)
 	}
-	w.enqueue(max(due, w.last), n)
+	w.enqueue(due, n)
 	return nil
 }
 
@@ -310,7 +309,6 @@ func (w *slowWay) enqueue(due int64, n int) {
 	w.queue[(w.head+w.count)%len(w.queue)] = delayed{due, b}
 	w.count++
 	w.queued += cap(b)
-	w.last = due
 }
 
 // slowClasses are the sizes of buffers for waiting packets, so that small
