@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ func pausing(t *testing.T, address string, from, to time.Duration) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
+	p := &pauser{from: from, to: to}
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -33,25 +35,29 @@ func pausing(t *testing.T, address string, from, to time.Duration) string {
 				return
 			}
 			go func() { io.Copy(c, s); c.Close() }()
-			go func() { copyPausing(s, c, from, to); s.Close() }()
+			go func() { p.copy(s, c); s.Close() }()
 		}
 	}()
 	return l.Addr().String()
 }
 
-func copyPausing(dst io.Writer, src io.Reader, from, to time.Duration) {
+// pauser pauses all of a proxy's connections at once.
+type pauser struct {
+	from, to time.Duration
+	first    sync.Once
+	began    time.Time
+}
+
+func (p *pauser) copy(dst io.Writer, src io.Reader) {
 	buf := make([]byte, 16<<10)
-	var began time.Time
 	for {
 		n, err := src.Read(buf)
 		if err != nil {
 			return
 		}
-		if began.IsZero() {
-			began = time.Now()
-		}
-		if past := time.Since(began); past >= from && past < to {
-			time.Sleep(to - past)
+		p.first.Do(func() { p.began = time.Now() })
+		if past := time.Since(p.began); past >= p.from && past < p.to {
+			time.Sleep(p.to - past)
 		}
 		if _, err := dst.Write(buf[:n]); err != nil {
 			return
@@ -69,17 +75,17 @@ func TestOutage(t *testing.T) {
 		least    time.Duration
 	}{
 		{"none", 0, 0, 1, 0},
-		{"in the middle", 100 * time.Millisecond, 250 * time.Millisecond, 1, 140 * time.Millisecond},
-		{"of all streams", 100 * time.Millisecond, 250 * time.Millisecond, 3, 140 * time.Millisecond},
-		{"of a pool of streams", 100 * time.Millisecond, 250 * time.Millisecond, 20, 100 * time.Millisecond},
-		{"until the end", 200 * time.Millisecond, time.Hour, 1, 150 * time.Millisecond},
+		{"in the middle", 300 * time.Millisecond, 500 * time.Millisecond, 1, 180 * time.Millisecond},
+		{"of all streams", 300 * time.Millisecond, 500 * time.Millisecond, 3, 150 * time.Millisecond},
+		{"of a pool of streams", 300 * time.Millisecond, 500 * time.Millisecond, 20, 100 * time.Millisecond},
+		{"until the end", 400 * time.Millisecond, time.Hour, 1, 150 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			control := "unix:" + filepath.Join(t.TempDir(), "c")
 			address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0", Control: control})
 			r := run(t, traffic.Config{Work: traffic.TCP, Address: pausing(t, address, tt.from, tt.to), Control: control,
-				Streams: tt.streams, Duration: 400 * time.Millisecond, Early: 50 * time.Millisecond, BufferBytes: 64 << 10})
-			if r.Outage < tt.least || r.Outage <= 0 || r.Outage > 400*time.Millisecond+time.Second {
+				Streams: tt.streams, Duration: 700 * time.Millisecond, Early: 50 * time.Millisecond, BufferBytes: 64 << 10})
+			if r.Outage < tt.least || r.Outage <= 0 || r.Outage > 2*time.Second {
 				t.Errorf("outage %s, want at least %s", r.Outage, tt.least)
 			}
 			checkEarly(t, r, 0.05)

@@ -84,7 +84,7 @@ type slowWay struct {
 	delay, jitter time.Duration
 	loss          float64
 	chance        *rand.Rand
-	buf           []byte // shared by all ways
+	buf           []byte    // shared by all ways
 	queue         []delayed // ring; a packet waits for those before it
 	head, count   int
 	queued        int // bytes of buffers
