@@ -17,6 +17,7 @@ type Experiment struct {
 	LinkRate    Rate    `yaml:"link_rate"`   // of the links between nodes and switch; "": as fast as they are
 	Subject     string  `yaml:"subject"`     // the network that the report compares with the baselines and with its rivals; "": none
 	Groups      []Group `yaml:"groups"`
+	Only        Only    `yaml:"only"` // the cells to measure; nil: all of them
 }
 
 // Group is a set of factors to be crossed in full. An empty list stands for
@@ -58,13 +59,15 @@ type Override struct {
 	LinkRate Rate
 	MTU      []int
 	Work     []string // limits every group to these kinds of work
+	Only     Only     // the cells to measure; replaces the experiment's own
 }
 
 // Given returns an *Error when the field of this name was given and is zero:
 // no list and no number of it can mean that, and Override would take it for
 // "unchanged". It also does for a kind of work that there is not, of which
 // Override would leave nothing to complain about. The names are those of the command line's flags: "networks",
-// "repeat", "duration", "pairs", "engine", "seed", "link-rate", "mtu" and "work".
+// "repeat", "duration", "pairs", "engine", "seed", "link-rate", "mtu", "work" and
+// "only".
 func (o Override) Given(name string) error {
 	switch {
 	case name == "networks" && len(o.Networks) == 0:
@@ -76,6 +79,8 @@ func (o Override) Given(name string) error {
 	case name == "work" && slices.ContainsFunc(o.Work, func(k string) bool { return !slices.Contains(WorkKinds(), k) }):
 		i := slices.IndexFunc(o.Work, func(k string) bool { return !slices.Contains(WorkKinds(), k) })
 		return unknown("", "kind of work", o.Work[i], WorkKinds())
+	case name == "only" && len(o.Only) == 0:
+		return wrong("", "only: nothing is named: want AXIS=VALUE, e.g. network=veth or mtu=1500|9000")
 	case name == "pairs" && len(o.Pairs) == 0:
 		return wrong("", "pairs: no number is given: want 1…%d", maxPairs)
 	case name == "mtu" && len(o.MTU) == 0:
@@ -115,7 +120,10 @@ func (e Experiment) Override(o Override) Experiment {
 			e.Groups = append(e.Groups, g)
 		}
 	}
-	if !e.has(e.Subject) {
+	if len(o.Only) > 0 {
+		e.Only = o.Only
+	}
+	if !slices.Contains(e.Networks(), e.Subject) {
 		e.Subject = ""
 	}
 	return e
@@ -152,6 +160,14 @@ func (g Group) override(o Override) Group {
 // of its groups.
 func (e Experiment) Networks() []string {
 	var names []string
+	if len(e.Only) > 0 {
+		for _, j := range e.Jobs() {
+			if !slices.Contains(names, j.Cell.Network) {
+				names = append(names, j.Cell.Network)
+			}
+		}
+		return names
+	}
 	for _, g := range e.Groups {
 		for _, n := range g.Networks {
 			if !slices.Contains(names, n) {

@@ -134,11 +134,12 @@ func checkPort(level string) *Error {
 	return nil
 }
 
-// Jobs is the full crossing of every group without what can't be and without
-// repetitions, in the order of the file. It is the same for equal experiments.
+// Jobs is the full crossing of every group without what can't be, without
+// repetitions and without what Only leaves out, in the order of the file. It is
+// the same for equal experiments.
 func (e Experiment) Jobs() []Job {
 	jobs, _ := e.cross()
-	return jobs
+	return e.Only.choose(jobs)
 }
 
 // cross also says for each network why combinations with it were left out (the

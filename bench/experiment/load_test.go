@@ -129,8 +129,8 @@ func TestParseMistakes(t *testing.T) {
 		{"key twice", "name: x\nname: y\n", `f.yaml:2:1: mapping key "name" already defined at [1:1]`, ""},
 		{"broken YAML", "name: [", `f.yaml:1:7: sequence end token ']' not found`, ""},
 		{"not a mapping", "3", `f.yaml:1:1: want keys with values`, ""},
-		{"empty", "", `f.yaml: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups`, ""},
-		{"two documents", "name: x\n---\nname: y\n", `f.yaml: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups`, ""},
+		{"empty", "", `f.yaml: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups, only`, ""},
+		{"two documents", "name: x\n---\nname: y\n", `f.yaml: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups, only`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Parse("f.yaml", []byte(tt.text))

@@ -236,7 +236,7 @@ func (g Group) validateFactors(path string) error {
 }
 
 // validateCrossing sees to it that every network named is measured somewhere,
-// and that a link rate has links.
+// that a link rate has links, and that something matches Only.
 func (e Experiment) validateCrossing() error {
 	jobs, dropped := e.cross()
 	measured, shaped := map[string]bool{}, false
@@ -254,5 +254,5 @@ func (e Experiment) validateCrossing() error {
 	if e.LinkRate != "" && !shaped {
 		return wrong("$.link_rate", "link rate %s has no links to shape: no network here is measured over a switch", e.LinkRate)
 	}
-	return nil
+	return e.Only.validate(jobs)
 }

@@ -24,6 +24,7 @@ type benchFlags struct {
 	out      string
 	lab      string
 	linkRate string
+	only     []string
 	quiet    bool
 	json     bool
 }
@@ -42,6 +43,7 @@ can't make are listed with what is missing.
 		Example: `  cleat bench quick
   cleat bench quick --networks veth,bridge,macvlan-bridge --out before
   cleat bench rootless --work tcp --mtu 65520,1500
+  cleat bench overlays --only "network=vxlan|geneve,work=tcp"
   cleat bench claassen2015 --repeat 3 --duration 1s --pairs 1,2,4,8,16
   cleat bench my-experiment.yaml --json`,
 		Args:              oneExperiment,
@@ -52,6 +54,7 @@ can't make are listed with what is missing.
 	flags.StringVar(&f.out, "out", "", "result `DIR`ectory; must hold no results yet (default cleat-bench-PRESET-TIME)")
 	flags.StringSliceVar(&f.Networks, "networks", nil, "measure only these `NETWORKS`, separated by commas")
 	flags.StringSliceVar(&f.Work, "work", nil, "do only these `KINDS` of work, separated by commas, e.g. tcp,rr")
+	flags.StringSliceVar(&f.only, "only", nil, "measure only the cells that match: `AXIS=VALUE`, or VALUE|VALUE, separated by commas")
 	flags.IntVar(&f.Repeat, "repeat", 0, "number of blocks that count")
 	flags.DurationVar(&f.Duration, "duration", 0, "`TIME` of each measurement, e.g. 2s")
 	flags.Var((*numbers)(&f.Pairs), "pairs", "`NUMBERS` of client-server pairs, 1 to 128")
@@ -64,6 +67,7 @@ can't make are listed with what is missing.
 	completeList(cmd, "networks", experiment.NetworkNames())
 	completeList(cmd, "engine", engines)
 	completeList(cmd, "work", experiment.WorkKinds())
+	completeOnly(cmd)
 	flavourFlag(cmd, &f.lab)
 	cmd.AddCommand(newBenchListCmd(), newBetweenCmd(), newCompareCmd(), newReportCmd())
 	return cmd
@@ -85,6 +89,9 @@ func (f *benchFlags) load(cmd *cobra.Command, preset string) (experiment.Experim
 		return e, misnamed(cmd, preset, err)
 	}
 	f.Override.LinkRate = experiment.Rate(f.linkRate)
+	if f.Override.Only, err = experiment.ParseOnly(f.only); err != nil {
+		return e, err
+	}
 	if err := f.given(cmd); err != nil {
 		return e, err
 	}

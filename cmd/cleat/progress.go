@@ -46,6 +46,9 @@ func newProgress(f *os.File, e experiment.Experiment, dir string, quiet bool) *p
 	if !quiet {
 		fmt.Fprintf(f, "%s: %s\n%s, %s and %d to warm up, about %s; results in %s\n",
 			e.Name, e.Title, count(len(e.Networks()), "network"), count(e.Repeat, "block"), e.Warmup, p.estimate.Round(time.Second), dir)
+		if len(e.Only) > 0 {
+			fmt.Fprintf(f, "only %s: %s a block\n", e.Only, count(len(e.Jobs()), "measurement"))
+		}
 	}
 	return p
 }
