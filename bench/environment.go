@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"cleat/bench/cell"
 	"cleat/bench/experiment"
 	"cleat/lab"
 	"cleat/link"
@@ -53,6 +54,9 @@ func newEnvironment(cfg Config) (Environment, error) {
 func (e *Environment) note(w experiment.Wiring, facts NetworkFacts) {
 	name := w.Network
 	var details []string
+	if w.Runtime != "" && w.Runtime != cell.Native {
+		details = append(details, w.Runtime)
+	}
 	if w.Topology != "local" {
 		details = append(details, w.Topology)
 	}

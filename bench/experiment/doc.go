@@ -28,6 +28,9 @@
 //   - Rootless networks carry traffic outbound or inbound, the others in one
 //     direction that their name already says.
 //
+// The runtime is that of traffic's ends: setup, start and memory are always
+// native.
+//
 // A factor that has no meaning for some work is not crossed there: TCP has no
 // offered rate, UDP no congestion control, only VXLAN has a VXLAN port, only
 // vepa takes note of a switch with a hairpin, and setup depends on nothing that

@@ -3,6 +3,8 @@ package experiment
 import (
 	"slices"
 	"time"
+
+	"cleat/bench/cell"
 )
 
 // Experiment is what to measure and how often. It is plain data: copy it
@@ -34,6 +36,7 @@ type Group struct {
 	Placement  []string `yaml:"placement"`  // default "different-cores"
 	Congestion []string `yaml:"congestion"` // a wish: what is not permitted becomes reno; default "cubic"
 	Engine     []string `yaml:"engine"`     // default "cleat"
+	Runtimes   []string `yaml:"runtimes"`   // what the ends run in, see cell.Runtimes; default "native"
 
 	// Factors are the further ones, by name; see FactorNames.
 	Factors map[string][]string `yaml:"factors"`
@@ -59,15 +62,16 @@ type Override struct {
 	LinkRate Rate
 	MTU      []int
 	Work     []string // limits every group to these kinds of work
-	Only     Only     // the cells to measure; replaces the experiment's own
+	Runtimes []string
+	Only     Only // the cells to measure; replaces the experiment's own
 }
 
 // Given returns an *Error when the field of this name was given and is zero:
 // no list and no number of it can mean that, and Override would take it for
 // "unchanged". It also does for a kind of work that there is not, of which
 // Override would leave nothing to complain about. The names are those of the command line's flags: "networks",
-// "repeat", "duration", "pairs", "engine", "seed", "link-rate", "mtu", "work" and
-// "only".
+// "repeat", "duration", "pairs", "engine", "seed", "link-rate", "mtu", "work",
+// "runtime" and "only".
 func (o Override) Given(name string) error {
 	switch {
 	case name == "networks" && len(o.Networks) == 0:
@@ -79,6 +83,8 @@ func (o Override) Given(name string) error {
 	case name == "work" && slices.ContainsFunc(o.Work, func(k string) bool { return !slices.Contains(WorkKinds(), k) }):
 		i := slices.IndexFunc(o.Work, func(k string) bool { return !slices.Contains(WorkKinds(), k) })
 		return unknown("", "kind of work", o.Work[i], WorkKinds())
+	case name == "runtime" && len(o.Runtimes) == 0:
+		return &Error{Problem: "runtime: none is named", Known: cell.Runtimes()}
 	case name == "only" && len(o.Only) == 0:
 		return wrong("", "only: nothing is named: want AXIS=VALUE, e.g. network=veth or mtu=1500|9000")
 	case name == "pairs" && len(o.Pairs) == 0:
@@ -143,6 +149,9 @@ func (g Group) override(o Override) Group {
 	}
 	if len(o.MTU) > 0 {
 		g.MTU = o.MTU
+	}
+	if len(o.Runtimes) > 0 {
+		g.Runtimes = o.Runtimes
 	}
 	g.Work = slices.Clone(g.Work)
 	if len(o.Work) > 0 {

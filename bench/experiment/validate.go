@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cleat/bench/catalog"
+	"cleat/bench/cell"
 )
 
 // The kinds of work.
@@ -149,6 +150,7 @@ func (g Group) validate(path string, networks []string) error {
 		{"directions", "direction", g.Directions, directions},
 		{"placement", "placement", g.Placement, placements},
 		{"engine", "engine", g.Engine, engines},
+		{"runtimes", "runtime", g.Runtimes, cell.Runtimes()},
 	} {
 		for i, w := range l.words {
 			if !slices.Contains(l.from, w) {

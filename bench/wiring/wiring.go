@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cleat/bench/catalog"
+	"cleat/bench/container"
 	"cleat/lab"
 	"cleat/link"
 )
@@ -31,6 +32,8 @@ type Params struct {
 	Inbound        bool   // for networks that have a direction: toward the container
 	Factors        map[string]string
 	Isolated       bool // wire networks between whose containers nothing passes, too
+	// Runtime is what the ends run in; nil: plain namespaces.
+	Runtime *container.Runtime
 }
 
 // Runner is a place where programs run: a node of the lab, or the host.
@@ -56,6 +59,10 @@ type Wired struct {
 	Pairs []Pair
 	Notes []string // what a reader of the results should know
 	site  *site
+
+	// nativeEnds says that the runtime is for the network's programs, which the
+	// builder has started in it, and not for the ends.
+	nativeEnds bool
 
 	made     time.Duration // without nodes and hosts
 	isolates bool          // between its containers nothing passes
@@ -108,6 +115,9 @@ func Wire(ctx context.Context, scratch, network string, p Params) (*Wired, error
 		return nil, errors.Join(fmt.Errorf("wire %s: %w", network, err), s.close())
 	}
 	w.made = time.Since(began) - s.preparing
+	if err := w.containEnds(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	return w, nil
 }
 

@@ -45,6 +45,7 @@ can't make are listed with what is missing.
   cleat bench rootless --work tcp --mtu 65520,1500
   cleat bench overlays --only "network=vxlan|geneve,work=tcp"
   cleat bench claassen2015 --repeat 3 --duration 1s --pairs 1,2,4,8,16
+  sudo cleat bench virtual-interfaces --runtime native,docker,podman
   cleat bench my-experiment.yaml --json`,
 		Args:              oneExperiment,
 		ValidArgsFunction: completePresets,
@@ -60,12 +61,14 @@ can't make are listed with what is missing.
 	flags.Var((*numbers)(&f.Pairs), "pairs", "`NUMBERS` of client-server pairs, 1 to 128")
 	flags.Var((*numbers)(&f.MTU), "mtu", "MTUs of the links, `NUMBERS` of bytes")
 	flags.StringSliceVar(&f.Engine, "engine", nil, "traffic generators: cleat, iperf3, iperf")
+	flags.StringSliceVar(&f.Runtimes, "runtime", nil, "what the ends of traffic run in: native, docker, podman, apptainer")
 	flags.Uint64Var(&f.Seed, "seed", 0, "seed of the random order (default a fresh one, recorded)")
 	flags.StringVar(&f.linkRate, "link-rate", "", "`RATE` of the links between nodes, e.g. 10G (default as fast as they are)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
 	completeList(cmd, "networks", experiment.NetworkNames())
 	completeList(cmd, "engine", engines)
+	completeList(cmd, "runtime", cell.Runtimes())
 	completeList(cmd, "work", experiment.WorkKinds())
 	completeOnly(cmd)
 	flavourFlag(cmd, &f.lab)
@@ -129,13 +132,23 @@ func (f *benchFlags) run(cmd *cobra.Command, preset string) error {
 		return err
 	}
 	if _, inside := lab.Inside(); !inside {
-		return enterLab(ctx, lab.Config{Flavour: flavourOf(f.lab), Env: f.env()})
+		return enterLab(ctx, lab.Config{Flavour: f.flavour(e), Env: f.env()})
 	}
 	scratch, err := lab.Settle()
 	if err != nil {
 		return err
 	}
 	return f.carryOut(ctx, e, scratch, func(cfg bench.Config) error { return bench.Run(ctx, cfg) })
+}
+
+// flavour is the lab that the experiment needs: root's, where that can be had, for
+// containers of other runtimes.
+func (f *benchFlags) flavour(e experiment.Experiment) lab.Flavour {
+	contained := func(j experiment.Job) bool { return j.Cell.Runtime != cell.Native }
+	if f.lab == "auto" && os.Geteuid() == 0 && slices.ContainsFunc(e.Jobs(), contained) {
+		return lab.Root
+	}
+	return flavourOf(f.lab)
 }
 
 // dirEnv tells the copy in the lab the result directory, so that its command
