@@ -2,7 +2,6 @@ package container
 
 import (
 	"context"
-	"slices"
 
 	"cleat/lab"
 )
@@ -13,19 +12,15 @@ type apptainer struct{ *Runtime }
 
 func openApptainer(_ context.Context, r *Runtime) (engine, error) { return apptainer{r}, nil }
 
-// execArgs are the arguments by which it runs a command: with its own /dev and
-// /tmp, nothing of the user's, and of root's privileges the one that the others
-// add. (All of root's, its default, it wants to give whether or not they are
-// there.)
+// execArgs are the arguments by which it runs a command: with the lab's /dev, as
+// is its default, so with /dev/net/tun; without the user's files; and of root's
+// privileges with the one that the others add. (All of root's, its default, it
+// wants to give whether or not they are there.)
 func (j job) execArgs(tree string, c lab.Command) []string {
-	args := []string{"--silent", "exec", "--cleanenv", "--contain", "--no-home", "--pwd", "/",
-		"--no-mount", "bind-paths", "--no-privs", "--add-caps", "CAP_NET_ADMIN"}
-	share := slices.Clone(j.share)
-	if j.tun {
-		share = append(share, tunDevice)
-	}
-	for _, path := range share {
-		args = append(args, "--bind", path)
+	args := []string{"--silent", "exec", "--cleanenv", "--no-home", "--pwd", "/",
+		"--no-mount", "cwd,tmp,bind-paths", "--no-privs", "--add-caps", "CAP_NET_ADMIN"}
+	for _, dir := range j.share {
+		args = append(args, "--bind", dir)
 	}
 	args = append(args, tree)
 	return append(args, c.Args...)

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"cleat/bench/cell"
@@ -131,10 +135,47 @@ func (r *Runtime) open(ctx context.Context) error {
 	if r.files, err = newFiles(filepath.Join(r.dir, "files")); err != nil {
 		return err
 	}
-	r.env = environment(os.Environ(), filepath.Join(r.dir, "home"))
-	r.engine, err = engines[r.name].open(ctx, r)
-	return err
+	home := filepath.Join(r.dir, "home")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		return fmt.Errorf("make a directory for %s: %w", r.name, err)
+	}
+	r.env = environment(os.Environ(), home)
+	if r.engine, err = engines[r.name].open(ctx, r); err != nil {
+		return err
+	}
+	return r.try(ctx)
 }
+
+// try runs a container: most of what an engine lacks shows only then.
+func (r *Runtime) try(ctx context.Context) error {
+	node, err := lab.NewNode("try")
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	out, in, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe: %w", err)
+	}
+	defer out.Close()
+	proc, err := r.On(node, Options{}).Start(lab.Command{Args: []string{lab.Self, "--help"}, Stderr: in})
+	in.Close()
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, proc.Kill)()
+	complaint, _ := io.ReadAll(out)
+	err = proc.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && slices.Contains(engineExits, exit.ExitCode()) {
+		return fmt.Errorf("try a container: %w: %s", err, strings.Join(strings.Fields(string(complaint)), " "))
+	}
+	return nil // how the program itself ended is its affair
+}
+
+// engineExits are exit statuses by which engines say that it was they who failed
+// (docker-run(1), podman-run(1); Apptainer's is 255).
+var engineExits = []int{125, 126, 127, 255}
 
 // String is the runtime's name.
 func (r *Runtime) String() string {

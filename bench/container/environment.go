@@ -27,7 +27,7 @@ func environment(of []string, home string) []string {
 			}
 		}
 	}
-	return append(args, "HOME="+home, "PATH="+searchPath())
+	return append(args, "HOME="+home, "APPTAINER_CONFIGDIR="+home+"/apptainer", "PATH="+searchPath())
 }
 
 func searchPath() string { return os.Getenv("PATH") + ":" + systemPaths }
