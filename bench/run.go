@@ -327,6 +327,10 @@ type Availability struct {
 	Err     error
 }
 
+// CheckRuntime is nil when ends can run in the runtime of that name, in a lab
+// that root makes or another user; else it says what is missing.
+func CheckRuntime(name string, root bool) error { return container.CheckIn(name, root) }
+
 // flavour is the kind of lab around this process.
 func flavour() string {
 	f, _ := lab.Inside()

@@ -83,6 +83,12 @@ var engines = map[string]struct {
 // Check is nil when this lab can try to open the runtime of that name, else the
 // *link.Lack of the first thing that is missing. Native needs nothing.
 func Check(name string) error {
+	f, _ := lab.Inside()
+	return CheckIn(name, f == lab.Root)
+}
+
+// CheckIn is Check for a lab that root would make, or another user.
+func CheckIn(name string, rootLab bool) error {
 	if name == cell.Native {
 		return nil
 	}
@@ -90,7 +96,7 @@ func Check(name string) error {
 	if !ok {
 		return fmt.Errorf("unknown runtime %q", name)
 	}
-	if f, _ := lab.Inside(); f != lab.Root {
+	if !rootLab {
 		return &link.Lack{What: name, Reason: "its containers need a lab that is made by root", Remedy: "run the command with sudo, and not with --lab user"}
 	}
 	for _, program := range e.programs {
