@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"cleat/bench/catalog"
+	"cleat/bench/container"
 	"cleat/bench/experiment"
 	"cleat/bench/wiring"
 	"cleat/lab"
@@ -36,10 +38,12 @@ type beds struct {
 	made    []*bed
 	pairs   map[experiment.Wiring]int // the most pairs that any job needs
 	probed  map[experiment.Wiring]probe
+
+	runtimes *container.Set
 }
 
-func newBeds(scratch string) *beds {
-	return &beds{scratch: scratch, pairs: map[experiment.Wiring]int{}, probed: map[experiment.Wiring]probe{}}
+func newBeds(scratch string, runtimes *container.Set) *beds {
+	return &beds{scratch: scratch, pairs: map[experiment.Wiring]int{}, probed: map[experiment.Wiring]probe{}, runtimes: runtimes}
 }
 
 // plan looks ahead, so that each wiring is made once with pairs enough, and
@@ -74,6 +78,9 @@ func (b *beds) take(ctx context.Context, job experiment.Job) (*bed, error) {
 		return nil, err
 	}
 	if err := b.makeRoom(nodesFor(params.Pairs)); err != nil {
+		return nil, err
+	}
+	if params.Runtime, err = b.runtimes.Take(ctx, job.Cell.Runtime); err != nil {
 		return nil, err
 	}
 	w, err := wiring.Wire(ctx, b.scratch, job.Cell.Network, params)
@@ -193,7 +200,7 @@ func (b *bed) serve(ctx context.Context, i int, engine string, cpus []int) (*ser
 	s := &server{engine: engine, cpus: cpus}
 	args := []string{lab.Self, "traffic", "serve", "--json", "--listen", p.Listen.String(), "--engine", engine}
 	if _, onHost := p.Server.(lab.Host); !onHost && engine == engineCleat {
-		s.control = fmt.Sprintf("%s/%p-%d.sock", b.scratch, b, i)
+		s.control = fmt.Sprintf("%s/%p-%d.sock", controlDir(b.scratch), b, i)
 		args = append(args, "--control", "unix:"+s.control)
 	}
 	if err := startServer(ctx, p, s, args); err != nil {
@@ -202,6 +209,10 @@ func (b *bed) serve(ctx context.Context, i int, engine string, cpus []int) (*ser
 	b.servers[i] = s
 	return s, nil
 }
+
+// controlDir is where control sockets are, which both ends of a pair must see, in
+// whatever they run.
+func controlDir(scratch string) string { return filepath.Join(scratch, "control") }
 
 // engineCleat is the engine built into this program.
 const engineCleat = "cleat"
@@ -276,6 +287,11 @@ func (b *bed) stopServer(i int) {
 }
 
 func (b *bed) stopServers() {
+	for _, s := range b.servers {
+		if s != nil {
+			s.proc.Kill() // all, before any is waited for
+		}
+	}
 	for i := range b.servers {
 		b.stopServer(i)
 	}

@@ -55,6 +55,9 @@ func newEnvironment(cfg Config) (Environment, error) {
 func (e *Environment) note(w experiment.Wiring, facts NetworkFacts) {
 	name := w.Network
 	var details []string
+	if w.Runtime != "" && w.Runtime != cell.Native {
+		details = append(details, w.Runtime)
+	}
 	switch {
 	case catalog.RoleOf(w.Network) == catalog.Multipath:
 		details = append(details, linkDetails(w)...)

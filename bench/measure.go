@@ -27,6 +27,8 @@ const (
 	graceTime    = 6 * time.Second
 	gracePerPair = 200 * time.Millisecond // on two processors under load
 
+	gracePerContainer = 2 * time.Second // one of two, started and removed by its engine
+
 	gracePerStream = 15 * time.Millisecond // to open it, to agree, and to close it
 )
 
@@ -82,13 +84,22 @@ func (r *run) prepare(ctx context.Context, b *bed, job experiment.Job) ([]client
 			pair:    b.Pairs[i],
 			args:    arguments(job, b.Pairs[i], s),
 			cpus:    clientCPUs,
-			timeout: 2*job.Work.Duration + graceTime + time.Duration(len(clients))*gracePerPair + time.Duration(job.Cell.Streams)*gracePerStream,
+			timeout: containerGrace(job) + 2*job.Work.Duration + graceTime + time.Duration(len(clients))*gracePerPair + time.Duration(job.Cell.Streams)*gracePerStream,
 		}
 		if job.Work.Kind == experiment.Loaded {
 			beside = append(beside, clients[i].beside(job, s))
 		}
 	}
 	return append(clients, beside...), nil
+}
+
+// containerGrace is how much longer a measurement may take where each end has a
+// container of its own.
+func containerGrace(job experiment.Job) time.Duration {
+	if job.Cell.Runtime == cell.Native {
+		return 0
+	}
+	return time.Duration(job.Cell.Pairs) * gracePerContainer
 }
 
 // gate lets all clients begin at one instant, when the last has connected, and

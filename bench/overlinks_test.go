@@ -106,7 +106,7 @@ func TestCollectLoaded(t *testing.T) {
 
 // TestColdBedsAreNotKept, so that they take no room.
 func TestColdBedsAreNotKept(t *testing.T) {
-	b := newBeds(t.TempDir())
+	b := newBeds(t.TempDir(), nil)
 	veth := experiment.Job{Cell: cell.Cell{Network: "veth", Pairs: 1}}
 	if got := b.plan([]experiment.Job{linksJob("tunnel", experiment.TCP, nil), veth}); got != nodesFor(1) {
 		t.Errorf("%d nodes are planned, want %d", got, nodesFor(1))

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"slices"
 	"syscall"
 	"time"
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
+	"cleat/bench/container"
 	"cleat/bench/experiment"
 	"cleat/bench/schedule"
 	"cleat/bench/wiring"
@@ -73,18 +76,35 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 		return err
 	}
 	env.Processors = cpus
+	if err := os.MkdirAll(controlDir(cfg.Scratch), 0o700); err != nil {
+		return fmt.Errorf("make a directory for sockets: %w", err)
+	}
 	st, err := newStore(cfg.Dir)
 	if err != nil {
 		return err
 	}
+	runtimes := newRuntimes(cfg)
 	r := &run{
 		Config: cfg, store: st, cpus: cpus,
 		env:  env,
-		beds: newBeds(cfg.Scratch),
+		beds: newBeds(cfg.Scratch, runtimes), runtimes: runtimes,
 		gone: map[experiment.Wiring]bool{}, failed: failures{},
 	}
 	err = r.all(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
+}
+
+// newRuntimes is what the experiment's ends may run in. What earlier labs left of
+// them goes.
+func newRuntimes(cfg Config) *container.Set {
+	container.Sweep()
+	var programs []string
+	for _, j := range cfg.Experiment.Jobs() {
+		if e := j.Cell.Engine; e != engineCleat && !slices.Contains(programs, e) {
+			programs = append(programs, e)
+		}
+	}
+	return container.NewSet(container.Config{Scratch: cfg.Scratch, Share: []string{controlDir(cfg.Scratch)}, Programs: programs})
 }
 
 // raiseFiles lets this process and all that it starts open as many files as may
@@ -107,12 +127,13 @@ func raiseFiles() error {
 // run is one experiment under way. It is used from one goroutine.
 type run struct {
 	Config
-	store  *store
-	cpus   []int
-	env    Environment
-	beds   *beds
-	gone   map[experiment.Wiring]bool // what can't be measured, and has been said
-	failed failures
+	store    *store
+	cpus     []int
+	env      Environment
+	beds     *beds
+	runtimes *container.Set
+	gone     map[experiment.Wiring]bool // what can't be measured, and has been said
+	failed   failures
 	// again is how many measurements may still be taken again: on a machine
 	// that is never quiet the experiment must end all the same.
 	again int
@@ -158,7 +179,7 @@ func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 func (r *run) finish(complete bool) error {
 	r.env.Partial = !complete
 	r.env.Ended = time.Now()
-	return errors.Join(r.store.environment(r.env), r.store.close(), r.beds.close())
+	return errors.Join(r.store.environment(r.env), r.store.close(), r.beds.close(), r.runtimes.Close())
 }
 
 // position is where in the schedule a measurement stands.
@@ -328,6 +349,10 @@ type Availability struct {
 	Network string
 	Err     error
 }
+
+// CheckRuntime is nil when ends can run in the runtime of that name, in a lab
+// that root makes or another user; else it says what is missing.
+func CheckRuntime(name string, root bool) error { return container.CheckIn(name, root) }
 
 // flavour is the kind of lab around this process.
 func flavour() string {

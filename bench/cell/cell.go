@@ -98,7 +98,7 @@ func (m Metric) LowerIsBetter() bool {
 // their Keys are equal.
 type Cell struct {
 	Network      string            `json:"network"`       // a name from package catalog
-	Runtime      string            `json:"runtime"`       // "netns", "docker", …
+	Runtime      string            `json:"runtime"`       // where the ends run: see Runtimes
 	Topology     string            `json:"topology"`      // "local" or "switched", or "links" of two hosts that links join
 	Transport    string            `json:"transport"`     // "tcp", "udp" or "mptcp"
 	Direction    string            `json:"direction"`     // "outbound", "inbound", "between" containers, or "local" within one namespace
@@ -124,6 +124,12 @@ func (c Cell) Key() string {
 	}
 	return b.String()
 }
+
+// Native is the runtime of ends that run in plain namespaces.
+const Native = "native"
+
+// Runtimes are the names of what ends can run in.
+func Runtimes() []string { return []string{Native, "docker", "podman", "apptainer"} }
 
 // CPU is the time the whole machine spent over a measurement, in seconds summed
 // over processors (/proc/stat).

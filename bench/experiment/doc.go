@@ -34,6 +34,9 @@
 //     happen at moments that a search for a rate does not have. MPTCP carries no
 //     datagrams, and other programs' tunnels are run over IPv4 only.
 //
+// The runtime is that of traffic's ends: setup, start and memory are always
+// native.
+//
 // A factor that has no meaning for some work is not crossed there: TCP has no
 // offered rate, UDP no congestion control, only VXLAN has a VXLAN port, only
 // vepa takes note of a switch with a hairpin, only our tunnel has a scheduler and

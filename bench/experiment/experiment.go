@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"cleat/bench/cell"
 	"cleat/bench/multipath"
 )
 
@@ -20,6 +21,7 @@ type Experiment struct {
 	LinkRate    Rate    `yaml:"link_rate"`   // of the links between nodes and switch; "": as fast as they are
 	Subject     string  `yaml:"subject"`     // the network that the report compares with the baselines and with its rivals; "": none
 	Groups      []Group `yaml:"groups"`
+	Only        Only    `yaml:"only"` // the cells to measure; nil: all of them
 }
 
 // Group is a set of factors to be crossed in full. An empty list stands for
@@ -37,6 +39,7 @@ type Group struct {
 	Placement  []string `yaml:"placement"`  // default "different-cores"
 	Congestion []string `yaml:"congestion"` // a wish: what is not permitted becomes reno; default "cubic"
 	Engine     []string `yaml:"engine"`     // default "cleat"
+	Runtimes   []string `yaml:"runtimes"`   // what the ends run in, see cell.Runtimes; default "native"
 
 	// Factors are the further ones, by name; see FactorNames.
 	Factors map[string][]string `yaml:"factors"`
@@ -64,13 +67,16 @@ type Override struct {
 	Work     []string            // limits every group to these kinds of work
 	Links    []int               // of the networks that have several
 	Factors  map[string][]string // levels of further factors, for every group
+	Runtimes []string
+	Only     Only // the cells to measure; replaces the experiment's own
 }
 
 // Given returns an *Error when the field of this name was given and is zero:
 // no list and no number of it can mean that, and Override would take it for
 // "unchanged". It also does for a kind of work that there is not, of which
 // Override would leave nothing to complain about. The names are those of the command line's flags: "networks",
-// "repeat", "duration", "pairs", "engine", "seed", "link-rate", "mtu", "links" and "work".
+// "repeat", "duration", "pairs", "engine", "seed", "link-rate", "mtu", "links",
+// "work", "runtime" and "only".
 func (o Override) Given(name string) error {
 	switch {
 	case name == "networks" && len(o.Networks) == 0:
@@ -82,6 +88,10 @@ func (o Override) Given(name string) error {
 	case name == "work" && slices.ContainsFunc(o.Work, func(k string) bool { return !slices.Contains(WorkKinds(), k) }):
 		i := slices.IndexFunc(o.Work, func(k string) bool { return !slices.Contains(WorkKinds(), k) })
 		return unknown("", "kind of work", o.Work[i], WorkKinds())
+	case name == "runtime" && len(o.Runtimes) == 0:
+		return &Error{Problem: "runtime: none is named", Known: cell.Runtimes()}
+	case name == "only" && len(o.Only) == 0:
+		return wrong("", "only: nothing is named: want AXIS=VALUE, e.g. network=veth or mtu=1500|9000")
 	case name == "pairs" && len(o.Pairs) == 0:
 		return wrong("", "pairs: no number is given: want 1…%d", maxPairs)
 	case name == "links" && len(o.Links) == 0:
@@ -123,7 +133,10 @@ func (e Experiment) Override(o Override) Experiment {
 			e.Groups = append(e.Groups, g)
 		}
 	}
-	if !e.has(e.Subject) {
+	if len(o.Only) > 0 {
+		e.Only = o.Only
+	}
+	if !slices.Contains(e.Networks(), e.Subject) {
 		e.Subject = ""
 	}
 	return e
@@ -154,6 +167,9 @@ func (g Group) override(o Override) Group {
 		}
 		maps.Copy(g.Factors, o.Factors)
 	}
+	if len(o.Runtimes) > 0 {
+		g.Runtimes = o.Runtimes
+	}
 	g.Work = slices.Clone(g.Work)
 	if len(o.Work) > 0 {
 		g.Work = slices.DeleteFunc(g.Work, func(w Work) bool { return !slices.Contains(o.Work, w.Kind) })
@@ -170,6 +186,14 @@ func (g Group) override(o Override) Group {
 // of its groups.
 func (e Experiment) Networks() []string {
 	var names []string
+	if len(e.Only) > 0 {
+		for _, j := range e.Jobs() {
+			if !slices.Contains(names, j.Cell.Network) {
+				names = append(names, j.Cell.Network)
+			}
+		}
+		return names
+	}
 	for _, g := range e.Groups {
 		for _, n := range g.Networks {
 			if !slices.Contains(names, n) {

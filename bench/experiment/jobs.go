@@ -150,11 +150,12 @@ func checkPort(level string) *Error {
 	return nil
 }
 
-// Jobs is the full crossing of every group without what can't be and without
-// repetitions, in the order of the file. It is the same for equal experiments.
+// Jobs is the full crossing of every group without what can't be, without
+// repetitions and without what Only leaves out, in the order of the file. It is
+// the same for equal experiments.
 func (e Experiment) Jobs() []Job {
 	jobs, _ := e.cross()
-	return jobs
+	return e.Only.choose(jobs)
 }
 
 // cross also says for each network why combinations with it were left out (the
@@ -188,7 +189,7 @@ func (g Group) crossing(linkRate Rate) []Job {
 			continue // Validate has complained
 		}
 		for _, w := range g.Work {
-			start := Job{Work: w, Cell: cell.Cell{Network: network, Runtime: "netns", Pairs: 1, Streams: 1, Engine: "cleat"}}
+			start := Job{Work: w, Cell: cell.Cell{Network: network, Runtime: cell.Native, Pairs: 1, Streams: 1, Engine: "cleat"}}
 			jobs = append(jobs, g.vary(start, n, linkRate)...)
 		}
 	}
@@ -282,6 +283,7 @@ func (g Group) varyTraffic(jobs []Job, k kind, n catalog.Entry) []Job {
 	jobs = each(jobs, or(g.Streams, 1), func(j *Job, v int) { j.Cell.Streams = v })
 	jobs = each(jobs, or(g.Placement, placements[0]), func(j *Job, v string) { j.Cell.Placement = v })
 	jobs = each(jobs, or(g.Engine, "cleat"), func(j *Job, v string) { j.Cell.Engine = v })
+	jobs = each(jobs, or(g.Runtimes, cell.Native), func(j *Job, v string) { j.Cell.Runtime = v })
 	return each(jobs, or(jobs[0].Work.MessageBytes, k.message), func(j *Job, v int) {
 		j.Cell.MessageBytes, j.Work.MessageBytes = v, []int{v}
 	})
@@ -393,12 +395,13 @@ func oneNode(network string) bool {
 // processors: processes, handshakes, the path MTU probe; more for each pair;
 // and how often a search measures.
 const (
-	sampleOverhead = 150 * time.Millisecond
-	pairOverhead   = 10 * time.Millisecond
-	setupTakes     = 250 * time.Millisecond
-	coldOverhead   = 400 * time.Millisecond // to make a network anew for each measurement
-	searchSteps    = 10
-	searchSettle   = 100 * time.Millisecond // after each, until the rest counts as lost
+	sampleOverhead    = 150 * time.Millisecond
+	pairOverhead      = 10 * time.Millisecond
+	containerOverhead = 500 * time.Millisecond // the client's, for each pair; the server's stays
+	setupTakes        = 250 * time.Millisecond
+	coldOverhead      = 400 * time.Millisecond // to make a network anew for each measurement
+	searchSteps       = 10
+	searchSettle      = 100 * time.Millisecond // after each, until the rest counts as lost
 )
 
 // Estimate is about how long the whole experiment takes, should every network
@@ -418,6 +421,9 @@ func (e Experiment) Estimate() time.Duration {
 			d += coldOverhead
 		}
 		block += d + sampleOverhead + time.Duration(j.Cell.Pairs)*pairOverhead
+		if j.Cell.Runtime != cell.Native {
+			block += time.Duration(j.Cell.Pairs) * containerOverhead
+		}
 	}
 	return block * time.Duration(e.Repeat+e.Warmup)
 }

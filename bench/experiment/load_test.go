@@ -129,8 +129,8 @@ func TestParseMistakes(t *testing.T) {
 		{"key twice", "name: x\nname: y\n", `f.yaml:2:1: mapping key "name" already defined at [1:1]`, ""},
 		{"broken YAML", "name: [", `f.yaml:1:7: sequence end token ']' not found`, ""},
 		{"not a mapping", "3", `f.yaml:1:1: want keys with values`, ""},
-		{"empty", "", `f.yaml: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups`, ""},
-		{"two documents", "name: x\n---\nname: y\n", `f.yaml: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups`, ""},
+		{"empty", "", `f.yaml: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups, only`, ""},
+		{"two documents", "name: x\n---\nname: y\n", `f.yaml: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups, only`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Parse("f.yaml", []byte(tt.text))
@@ -180,7 +180,7 @@ groups:
 		t.Fatalf("got %d jobs of %+v", len(jobs), e)
 	}
 	c := jobs[0].Cell
-	want := "bridge|netns|switched|mptcp|between|1280|2|3|1|99|reno|free|cleat|checksum=off|link_rate=1G"
+	want := "bridge|native|switched|mptcp|between|1280|2|3|1|99|reno|free|cleat|checksum=off|link_rate=1G"
 	if c.Key() != want || !slices.Equal(jobs[0].Work.MessageBytes, []int{99}) {
 		t.Errorf("got  %s\nwant %s", c.Key(), want)
 	}

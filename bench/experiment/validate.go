@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cleat/bench/catalog"
+	"cleat/bench/cell"
 	"cleat/bench/multipath"
 )
 
@@ -152,6 +153,7 @@ func (g Group) validate(path string, networks []string) error {
 		{"directions", "direction", g.Directions, directions},
 		{"placement", "placement", g.Placement, placements},
 		{"engine", "engine", g.Engine, engines},
+		{"runtimes", "runtime", g.Runtimes, cell.Runtimes()},
 	} {
 		for i, w := range l.words {
 			if !slices.Contains(l.from, w) {
@@ -239,7 +241,7 @@ func (g Group) validateFactors(path string) error {
 }
 
 // validateCrossing sees to it that every network named is measured somewhere,
-// and that a link rate has links.
+// that a link rate has links, and that something matches Only.
 func (e Experiment) validateCrossing() error {
 	jobs, dropped := e.cross()
 	measured, shaped := map[string]bool{}, false
@@ -257,5 +259,5 @@ func (e Experiment) validateCrossing() error {
 	if e.LinkRate != "" && !shaped {
 		return wrong("$.link_rate", "link rate %s has no links to shape: no network here is measured over a switch", e.LinkRate)
 	}
-	return nil
+	return e.Only.validate(jobs)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cleat/bench/catalog"
+	"cleat/bench/container"
 	"cleat/lab"
 	"cleat/link"
 )
@@ -32,6 +33,8 @@ type Params struct {
 	Links          int    // between the two hosts, for catalog.Multipath; 0: 1
 	Factors        map[string]string
 	Isolated       bool // wire networks between whose containers nothing passes, too
+	// Runtime is what the ends run in; nil: plain namespaces.
+	Runtime *container.Runtime
 }
 
 // Runner is a place where programs run: a node of the lab, or the host.
@@ -61,6 +64,10 @@ type Wired struct {
 	// play lets happen to the links what is to happen in a measurement; nil:
 	// nothing.
 	play func(ctx context.Context, from time.Time, whole time.Duration) error
+
+	// nativeEnds says that the runtime is for the network's programs, which the
+	// builder has started in it, and not for the ends.
+	nativeEnds bool
 
 	made     time.Duration // without nodes and hosts
 	isolates bool          // between its containers nothing passes
@@ -123,6 +130,9 @@ func Wire(ctx context.Context, scratch, network string, p Params) (*Wired, error
 		return nil, errors.Join(fmt.Errorf("wire %s: %w", network, err), s.close())
 	}
 	w.made = time.Since(began) - s.preparing
+	if err := w.containEnds(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	return w, nil
 }
 

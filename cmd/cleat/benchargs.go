@@ -170,3 +170,35 @@ func completeList(cmd *cobra.Command, flag string, words []string) {
 		panic(err) // the flag was just defined
 	}
 }
+
+// completeOnly offers axes and, after "=" or "|", the levels that the experiment
+// named before has, or else the first preset.
+func completeOnly(cmd *cobra.Command) {
+	complete := func(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		e, err := experiment.Load(append(args, experiment.PresetNames()[0])[0])
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		start := strings.LastIndex(typed, ",") + 1
+		axis, levels, named := strings.Cut(typed[start:], "=")
+		var offers []string
+		for name, known := range e.Axes() {
+			if !named {
+				offers = append(offers, typed[:start]+name+"=")
+				continue
+			}
+			before := typed[:start] + axis + "=" + levels[:strings.LastIndex(levels, "|")+1]
+			for _, level := range known {
+				if name == axis {
+					offers = append(offers, before+level)
+				}
+			}
+		}
+		offers = slices.DeleteFunc(offers, func(o string) bool { return !strings.HasPrefix(o, typed) })
+		slices.Sort(offers)
+		return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+	if err := cmd.RegisterFlagCompletionFunc("only", complete); err != nil {
+		panic(err) // the flag was just defined
+	}
+}
