@@ -85,7 +85,7 @@ func (e *Environment) note(w experiment.Wiring, facts NetworkFacts) {
 // linkDetails say what a wiring over several links has that others may not.
 func linkDetails(w experiment.Wiring) []string {
 	details := []string{cell.Plural(w.Links, "link")}
-	for _, level := range []string{string(w.LinkRate), w.Variant, w.Loss, w.Outer, w.Scheduler, w.RivalsSettings} {
+	for _, level := range []string{string(w.LinkRate), w.Variant, w.Loss, w.Outer, w.Scheduler, w.RivalsSettings, w.Contained} {
 		if level != "" {
 			details = append(details, level)
 		}

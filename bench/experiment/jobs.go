@@ -40,9 +40,9 @@ type Wiring struct {
 	Peer      string // of a rootless container: "host-loopback", "host-address"; else outside
 
 	// Of a network over several links.
-	Links                             int
-	Variant, Loss, Outer              string
-	Scheduler, Crypto, RivalsSettings string
+	Links                                        int
+	Variant, Loss, Outer                         string
+	Scheduler, Crypto, RivalsSettings, Contained string
 }
 
 // Wiring is what has to be built for j.
@@ -58,6 +58,7 @@ func (j Job) Wiring() Wiring {
 		Links:   c.Links,
 		Variant: c.Factors[variantFactor], Loss: c.Factors[lossFactor], Outer: c.Factors[outerFactor],
 		Scheduler: c.Factors[schedulerFactor], Crypto: c.Factors[cryptoFactor], RivalsSettings: c.Factors[settingsFactor],
+		Contained: c.Factors[containedFactor],
 	}
 }
 
@@ -103,6 +104,7 @@ var factors = []factor{
 	{schedulerFactor, checkWord("scheduler", schedulers), isTunnel, schedulers[0]},
 	{cryptoFactor, checkSwitch, isTunnel, "off"},
 	{settingsFactor, checkWord("settings", settings), isRival, settings[0]},
+	{containedFactor, checkWord("contained", containeds), isTunnel, containeds[0]},
 }
 
 // FactorNames are the factors that a group may vary beside those with a key of
@@ -221,7 +223,7 @@ func (g Group) vary(start Job, n catalog.Entry, linkRate Rate) []Job {
 			jobs = each(jobs, or(levels, f.level), func(j *Job, v string) { j.set(f.name, v) })
 		}
 	}
-	settleLoss(jobs)
+	settleLinks(jobs)
 	for i := range jobs {
 		if linkRate != "" && jobs[i].Cell.Links > 0 && !k.untimed {
 			jobs[i].set(linkRateFactor, string(linkRate))

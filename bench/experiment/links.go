@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"cleat/bench/catalog"
+	"cleat/bench/cell"
 	"cleat/bench/multipath"
 )
 
@@ -15,6 +16,7 @@ const (
 	schedulerFactor = "scheduler" // of our tunnel
 	cryptoFactor    = "crypto"    // "on": our tunnel has a key
 	settingsFactor  = "settings"  // of rivals: "default", or "best", all that can be told them
+	containedFactor = "contained" // what the runtime is for: the traffic's ends, or the program of our tunnel
 )
 
 // Levels, the one where a group does not mention the factor first.
@@ -22,6 +24,7 @@ var (
 	outers     = []string{"ipv4", "ipv6"}
 	schedulers = []string{"adaptive", "weighted", "flow", "duplicate"}
 	settings   = []string{"default", "best"}
+	containeds = []string{"ends", "program"}
 )
 
 // defaultLoss is multipath.DefaultLoss, in words.
@@ -58,9 +61,14 @@ func checkLoss(level string) *Error {
 	return nil
 }
 
-// settleLoss leaves the factor to the one variant for which it means something.
-func settleLoss(jobs []Job) {
+// settleLinks leaves two factors to the cells for which they mean something: what
+// is lost to the variant of that name, and what a runtime is for to those that
+// have one.
+func settleLinks(jobs []Job) {
 	for i := range jobs {
+		if jobs[i].Cell.Runtime == cell.Native {
+			delete(jobs[i].Cell.Factors, containedFactor)
+		}
 		switch f := jobs[i].Cell.Factors; {
 		case f[variantFactor] != multipath.Loss:
 			delete(f, lossFactor)

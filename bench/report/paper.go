@@ -25,9 +25,7 @@ func byNumber(c cell.Cell) bool {
 }
 
 // native tells whether nothing of a cell runs in a container.
-func native(c cell.Cell) bool {
-	return c.Runtime == "" || c.Runtime == "netns" || c.Runtime == "native"
-}
+func native(c cell.Cell) bool { return c.Runtime == "" || c.Runtime == cell.Native }
 
 // What of a cell with a runtime runs in it: levels of the factor "contained".
 const (
@@ -42,15 +40,7 @@ type paperFigure struct {
 	line  func(cell.Cell) string
 }
 
-// nativeLine is the line of what runs in no container.
-const nativeLine = "native"
-
-func runtimeOf(c cell.Cell) string {
-	if native(c) {
-		return nativeLine
-	}
-	return c.Runtime
-}
+func runtimeOf(c cell.Cell) string { return c.Runtime }
 
 // contained tells whether a cell is native, or has this of it in a container.
 func contained(c cell.Cell, what string) bool {
@@ -156,7 +146,7 @@ func (p paperFigure) lines(in Input, sums []cell.Summary, per float64) []Series 
 		slices.SortStableFunc(out[i].Points, byX)
 	}
 	slices.SortStableFunc(out, func(a, b Series) int { // what the others are compared with comes first
-		return cmp.Compare(btoi(a.Name != nativeLine), btoi(b.Name != nativeLine))
+		return cmp.Compare(btoi(a.Name != cell.Native), btoi(b.Name != cell.Native))
 	})
 	return out
 }

@@ -34,6 +34,7 @@ const (
 	schedulerFactor = "scheduler"
 	cryptoFactor    = "crypto"
 	settingsFactor  = "settings"
+	containedFactor = "contained" // "program": the runtime is for that, not for the ends
 )
 
 func linkName(i int) string { return "l" + strconv.Itoa(i+1) }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"cleat/bench/container"
 	"cleat/lab"
 )
 
@@ -32,11 +33,22 @@ func cleatTunnel(s *site, w *Wired) error {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return fmt.Errorf("write the tunnel's file: %w", err)
 		}
-		if err := s.start(n, lab.Command{Args: []string{lab.Self, "tunnel", "up", file}}); err != nil {
+		if err := s.start(s.tunnelRunner(w, n), lab.Command{Args: []string{lab.Self, "tunnel", "up", file}}); err != nil {
 			return err
 		}
 	}
 	return s.throughTunnel(w, p, s.procs[before:])
+}
+
+// tunnelRunner is where the tunnel runs: on its host, or, where the experiment
+// wants that of a runtime, in a container that has the host's network and sees the
+// site's files. The ends are native then.
+func (s *site) tunnelRunner(w *Wired, n *lab.Node) Runner {
+	if s.Runtime == nil || s.Factors[containedFactor] != "program" {
+		return n
+	}
+	w.nativeEnds = true
+	return s.in(n, container.Options{TUN: true, Share: []string{s.dir}})
 }
 
 // tunnelKey is one side's own key, in a file, and the public half of it.
