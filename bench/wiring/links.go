@@ -90,6 +90,9 @@ func (s *site) parallel(w *Wired) (parallel, error) {
 				return p, err
 			}
 		}
+		if err := p.introduce(i); err != nil {
+			return p, err
+		}
 	}
 	w.play = p.play
 	return p, nil
@@ -104,6 +107,39 @@ func (p parallel) address(n *lab.Node, i, side int) error {
 		}
 	}
 	return n.Address(linkName(i), p.linkNet(i, side))
+}
+
+// introduce makes the ends of a link know each other's hardware addresses. Asking
+// for them takes a second where a question is lost, and a round trip at least: a
+// measurement would begin with that.
+func (p parallel) introduce(i int) error {
+	for side, n := range p.sides() {
+		mac, err := hardwareAddress(p.sides()[3-side], linkName(i))
+		if err != nil {
+			return err
+		}
+		l, err := link.Find(n.NS, linkName(i))
+		if err != nil {
+			return err
+		}
+		if err := l.AddNeighbor(p.linkAddr(i, 3-side), mac); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hardwareAddress(n *lab.Node, name string) (link.MAC, error) {
+	h, err := link.Handle(n.NS)
+	if err != nil {
+		return link.MAC{}, err
+	}
+	defer h.Close()
+	l, err := h.LinkByName(name)
+	if err != nil {
+		return link.MAC{}, fmt.Errorf("find link %q on %s: %w", name, n, err)
+	}
+	return link.MAC(l.Attrs().HardwareAddr), nil
 }
 
 // linkSpec reads the factors.
@@ -198,6 +234,9 @@ func (p parallel) play(ctx context.Context, from time.Time, whole time.Duration)
 			return nil
 		}
 		if err := p.setLink(e.Link, (*link.Link).Up); err != nil {
+			return err
+		}
+		if err := p.introduce(e.Link); err != nil { // what it knew went with it
 			return err
 		}
 	}
