@@ -71,6 +71,7 @@ const (
 	vxlanPortFactor = "vxlan_port" // UDP destination port
 	hairpinFactor   = "hairpin"    // "on": the switch reflects frames, as 802.1Qbg has it
 	peerFactor      = "peer"       // where the other end of a rootless container's traffic is
+	workFactor      = "work"       // "loaded": a cell of that work measures what one of tcp does, and more; results tell them apart by this name anyway
 	linkRateFactor  = "link_rate"  // Rate of each link; Experiment.LinkRate goes before a group's
 )
 
@@ -224,6 +225,9 @@ func (g Group) vary(start Job, n catalog.Entry, linkRate Rate) []Job {
 		}
 	}
 	settleLinks(jobs)
+	if k.name == Loaded {
+		jobs = each(jobs, []string{Loaded}, func(j *Job, v string) { j.set(workFactor, v) })
+	}
 	for i := range jobs {
 		if linkRate != "" && jobs[i].Cell.Links > 0 && !k.untimed {
 			jobs[i].set(linkRateFactor, string(linkRate))

@@ -23,6 +23,30 @@ func (t *terminalTable) crossTables(figures []Figure) {
 	}
 }
 
+// paper writes the figures of an experiment over several links, and a table of
+// each kind of traffic for what they do not show.
+func (t *terminalTable) paper() {
+	t.crossTables(paperFigures(t.in))
+	for _, part := range groups([]cell.Factor{trafficFactor}, t.in.unlike().available()) {
+		t.para("", capital(traffic(part[0].Cell)), bold)
+		t.table(arrange(part))
+	}
+}
+
+// trafficFactor parts results by their traffic.
+var trafficFactor = cell.Factor{Name: "traffic", Of: traffic}
+
+// traffic says what a cell's traffic is.
+func traffic(c cell.Cell) string {
+	switch {
+	case c.Factors["work"] == "loaded":
+		return "a stream, and round trips beside it"
+	case c.Transport == "udp":
+		return "datagrams"
+	}
+	return cell.Plural(c.Streams, "TCP stream")
+}
+
 // crossWidth is a column's width: its name, or a number.
 func crossWidth(s Series) int { return max(columns(plain(s.Name)), len("12345")) }
 

@@ -72,6 +72,9 @@ func cellLevel(f cell.Factor, level string) string {
 		return unset(f)
 	}
 	if x, ok := cell.Number(level); ok && isRate(f) {
+		if x > 0 && x < 1e9 {
+			return tickText(x/1e6) + "M"
+		}
 		return tickText(x/1e9) + "G"
 	}
 	if f.Name == "transport" {

@@ -73,10 +73,8 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 	for _, n := range in.Notes {
 		tt.para("note: ", n, "")
 	}
-	var fs []cell.Factor
-	var metrics []cell.Metric
-	tt.rows, fs, metrics = arrange(in.available())
-	tt.marks = symbols(in, tt.rows, fs)
+	rows, fs, metrics := arrange(in.available())
+	tt.rows, tt.marks = rows, symbols(in, rows, fs)
 	tt.readNotes()
 	switch {
 	case in.Versus != nil:
@@ -84,19 +82,11 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 			return err
 		}
 		tt.notes()
-	case len(tt.rows) > 0:
-		if in.paper() {
-			tt.crossTables(paperFigures(in))
-			tt.rows, fs, metrics = arrange(in.unlike().available())
-		}
-		tt.columns(fs, metrics)
-		tt.fit()
-		for len(tt.lifted) < len(fs) && (tt.total() > tt.Width || tt.lacksResult(metrics)) {
-			tt.lift(fs, metrics)
-		}
-		if len(tt.rows) > 0 {
-			tt.body()
-		}
+	case len(rows) > 0 && in.paper():
+		tt.paper()
+		tt.legend()
+	case len(rows) > 0:
+		tt.table(rows, fs, metrics)
 		tt.legend()
 	default:
 		tt.para("", "Nothing was measured.", bold)
@@ -108,6 +98,17 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 		return fmt.Errorf("write table: %w", err)
 	}
 	return nil
+}
+
+// table writes rows, with as much of their numbers as fits.
+func (t *terminalTable) table(rows []row, fs []cell.Factor, metrics []cell.Metric) {
+	t.rows, t.lifted = rows, nil
+	t.columns(fs, metrics)
+	t.fit()
+	for len(t.lifted) < len(fs) && (t.total() > t.Width || t.lacksResult(metrics)) {
+		t.lift(fs, metrics)
+	}
+	t.body()
 }
 
 // columns decides what the table has: only what some row can fill.
