@@ -46,12 +46,14 @@ var rooms = map[string]room{
 	"doc/examples/socks5":   {door, []string{"sandbox"}},
 
 	"bench": {brains, []string{
-		"bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/schedule", "bench/wiring",
+		"bench/catalog", "bench/cell", "bench/container", "bench/experiment", "bench/host", "bench/multipath", "bench/schedule", "bench/wiring",
 		"lab", "link", "netns", "traffic",
 	}},
-	"bench/experiment":   {brains, []string{"bench/catalog", "bench/cell"}},
+	"bench/experiment":   {brains, []string{"bench/catalog", "bench/cell", "bench/multipath"}},
+	"bench/multipath":    {brains, nil},
 	"bench/schedule":     {brains, nil},
-	"bench/wiring":       {brains, []string{"bench/catalog", "lab", "link", "netns"}},
+	"bench/wiring":       {brains, []string{"bench/catalog", "bench/container", "bench/multipath", "lab", "link", "netns"}},
+	"bench/container":    {brains, []string{"bench/cell", "lab", "link"}},
 	"bench/host":         {brains, []string{"bench/cell", "netns"}},
 	"bench/summary":      {brains, []string{"bench/stats", "bench/catalog", "bench/cell"}},
 	"bench/stats":        {brains, []string{"bench/cell"}},

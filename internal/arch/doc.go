@@ -7,14 +7,16 @@
 //	          firewall       what it may reach
 //	          socks5         its connections through a proxy
 //	BRAINS  bench            runs an experiment, keeps every sample              → lab, link, netns, traffic, and its rooms:
-//	          experiment     what to measure: files and presets                  → catalog, cell
+//	          experiment     what to measure: files and presets                  → catalog, cell, multipath
 //	          schedule       in which order: randomised blocks
-//	          wiring         builds each network in a lab                        → catalog; lab, link, netns
+//	          wiring         builds each network in a lab                        → catalog, container, multipath; lab, link, netns
+//	          container      runs ends in Docker, Podman, Apptainer              → cell; lab, link
 //	          host           the machine: fingerprint, processor time            → cell; netns
 //	          summary        what the samples say                                → stats, catalog, cell
 //	          stats          medians, intervals, differences, histograms         → cell
 //	          report         tables, figures, the HTML page                      → summary, catalog, cell
 //	          catalog        every network by name: data
+//	          multipath      several links: what they are like and could carry
 //	          cell           the nouns of results: cell, sample, summary
 //	        sandbox          a process in a network of its own                   → usernet, policy, dns, supervisor
 //	          policy         what the process may reach, by address and by name  → usernet
