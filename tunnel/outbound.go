@@ -40,14 +40,18 @@ const (
 	// CoDel keeps it shorter.
 	queueMost  = 32 << 20 // bytes
 	queueLeast = 512 << 10
-	queueTime  = 40 * time.Millisecond
+	queueTime  = 60 * time.Millisecond
 	tickEvery  = 5 * time.Millisecond
+
+	queueShort   = 3 * time.Millisecond // may stand before paths with short round trips
+	queueLong    = 25 * time.Millisecond
+	dropInterval = 50 * time.Millisecond // for which more may stand
 	// napTime is the longest wait with packets in the queue.
 	napTime = time.Millisecond
 )
 
 func newOutbound(t *Tunnel) *outbound {
-	o := &outbound{t: t, limit: 1 << 16, codel: sched.CoDel{Target: t.cfg.Queue}}
+	o := &outbound{t: t, limit: 1 << 16}
 	o.run.init()
 	return o
 }
@@ -68,13 +72,25 @@ func (o *outbound) loop() error {
 		o.pad(o.t.now())
 		if now-o.ticked >= tickEvery {
 			o.ticked = now
-			o.codel.Target = time.Duration(o.t.queue.Load())
+			o.control()
 			o.t.stats.queued.Store(int64(o.bytes))
 			o.tick(now)
 		}
 		o.wait()
 	}
 	return nil
+}
+
+// control sets how long packets may wait. A sender that halves or thirds its window at a
+// drop keeps the paths full only if what waited was as much; so the queue goes by the
+// slowest path's round trip, unless Config.Queue says otherwise.
+func (o *outbound) control() {
+	rtt := time.Duration(o.t.slowest.Load())
+	o.codel.Target = time.Duration(o.t.queue.Load())
+	if o.codel.Target == 0 {
+		o.codel.Target = min(max(queueShort, rtt/4), queueLong)
+	}
+	o.codel.Interval = max(dropInterval, 3*rtt)
 }
 
 // read takes what the device has, as far as there is room for it.
