@@ -505,3 +505,82 @@ func TestStopEndsServe(t *testing.T) {
 		cancel()
 	}
 }
+
+// The client of a stop has its answer before anything ends.
+func TestStopAnswersFirst(t *testing.T) {
+	f := waits{newFake(name(t)), make(chan struct{})}
+	l, err := Listen(f.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, f) }()
+	c, err := Dial(t.Context(), f.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	within, done := context.WithTimeout(t.Context(), 5*time.Second)
+	defer done()
+	if err := c.Stop(within); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	close(f.answered)
+	<-f.stopped
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// waits is a Target that stops when the client has its answer.
+type waits struct {
+	*fake
+	answered chan struct{}
+}
+
+func (w waits) Stop() {
+	<-w.answered
+	w.fake.Stop()
+}
+
+// A Target that is slower than what an end waits for is not left behind either.
+func TestServeEndsAfterTheTarget(t *testing.T) {
+	t.Parallel()
+	f := newFake(name(t))
+	asked, answers := make(chan struct{}), make(chan struct{})
+	f.reload = func() (Reloaded, error) {
+		close(asked)
+		<-answers
+		return Reloaded{}, nil
+	}
+	l, err := Listen(f.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, f) }()
+	c, err := Dial(t.Context(), f.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	gave := make(chan error, 1)
+	go func() { _, err := c.Reload(context.WithoutCancel(ctx)); gave <- err }()
+	<-asked
+	cancel()
+	if err := <-gave; err == nil { // hung up on
+		t.Error("an answer that was not given")
+	}
+	select {
+	case <-ended:
+		t.Error("Serve ended before the Target had")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(answers)
+	if err := <-ended; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
