@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"cleat/bench/catalog"
+	"cleat/bench/container"
 	"cleat/bench/experiment"
 	"cleat/bench/wiring"
 	"cleat/lab"
@@ -34,10 +37,13 @@ type beds struct {
 	scratch string
 	made    []*bed
 	pairs   map[experiment.Wiring]int // the most pairs that any job needs
+	probed  map[experiment.Wiring]probe
+
+	runtimes *container.Set
 }
 
-func newBeds(scratch string) *beds {
-	return &beds{scratch: scratch, pairs: map[experiment.Wiring]int{}}
+func newBeds(scratch string, runtimes *container.Set) *beds {
+	return &beds{scratch: scratch, pairs: map[experiment.Wiring]int{}, probed: map[experiment.Wiring]probe{}, runtimes: runtimes}
 }
 
 // plan looks ahead, so that each wiring is made once with pairs enough, and
@@ -46,8 +52,10 @@ func (b *beds) plan(jobs []experiment.Job) (nodes int) {
 	for _, j := range jobs {
 		b.pairs[j.Wiring()] = max(b.pairs[j.Wiring()], j.Cell.Pairs)
 	}
-	for _, pairs := range b.pairs {
-		nodes += nodesFor(pairs)
+	for w, pairs := range b.pairs {
+		if e, _ := catalog.Lookup(w.Network); !e.Cold { // those are never kept
+			nodes += nodesFor(pairs)
+		}
 	}
 	return nodes
 }
@@ -72,6 +80,9 @@ func (b *beds) take(ctx context.Context, job experiment.Job) (*bed, error) {
 	if err := b.makeRoom(nodesFor(params.Pairs)); err != nil {
 		return nil, err
 	}
+	if params.Runtime, err = b.runtimes.Take(ctx, job.Cell.Runtime); err != nil {
+		return nil, err
+	}
 	w, err := wiring.Wire(ctx, b.scratch, job.Cell.Network, params)
 	if err != nil {
 		return nil, err
@@ -89,12 +100,23 @@ func (b *beds) adopt(ctx context.Context, job experiment.Job, w *wiring.Wired) e
 	return b.add(ctx, job, w)
 }
 
-// add keeps a wiring and looks at it once.
+// add keeps a wiring and looks at it once. What is to begin cold is not looked at
+// again when it is made anew: its path is the same, and full-size packets would
+// teach it what its links are like.
 func (b *beds) add(ctx context.Context, job experiment.Job, w *wiring.Wired) error {
 	got := &bed{Wired: w, scratch: b.scratch, job: job, servers: make([]*server, len(w.Pairs))}
 	b.made = append(b.made, got)
 	got.facts = got.lookAround()
-	return got.probePath(ctx)
+	known, ok := b.probed[job.Wiring()]
+	if e, _ := catalog.Lookup(job.Cell.Network); ok && e.Cold {
+		got.take(known)
+		return nil
+	}
+	if err := got.probePath(ctx); err != nil {
+		return err
+	}
+	b.probed[job.Wiring()] = got.probe
+	return nil
 }
 
 // wireParams are the factors of a job that shape its wiring.
@@ -106,6 +128,7 @@ func wireParams(job experiment.Job, pairs int) (wiring.Params, error) {
 		MTU:            job.Cell.MTU,
 		RateBitsPerSec: int64(rate),
 		Inbound:        job.Cell.Direction == "inbound",
+		Links:          job.Cell.Links,
 		Factors:        job.Cell.Factors,
 	}, err
 }
@@ -126,10 +149,21 @@ func (b *beds) makeRoom(nodes int) error {
 	return nil
 }
 
-// drop closes one bed.
-func (b *beds) drop(o *bed) error {
-	b.made = slices.DeleteFunc(b.made, func(m *bed) bool { return m == o })
+// dropFor closes the bed of a job, if there is one.
+func (b *beds) dropFor(job experiment.Job) error {
+	i := slices.IndexFunc(b.made, func(o *bed) bool { return o.job.Wiring() == job.Wiring() })
+	if i < 0 {
+		return nil
+	}
+	o := b.made[i]
+	b.made = slices.Delete(b.made, i, i+1)
 	return o.close()
+}
+
+// worked tells whether a bed for the job was there before.
+func (b *beds) worked(job experiment.Job) bool {
+	_, ok := b.probed[job.Wiring()]
+	return ok
 }
 
 func (b *beds) close() error {
@@ -166,7 +200,7 @@ func (b *bed) serve(ctx context.Context, i int, engine string, cpus []int) (*ser
 	s := &server{engine: engine, cpus: cpus}
 	args := []string{lab.Self, "traffic", "serve", "--json", "--listen", p.Listen.String(), "--engine", engine}
 	if _, onHost := p.Server.(lab.Host); !onHost && engine == engineCleat {
-		s.control = fmt.Sprintf("%s/%p-%d.sock", b.scratch, b, i)
+		s.control = fmt.Sprintf("%s/%p-%d.sock", controlDir(b.scratch), b, i)
 		args = append(args, "--control", "unix:"+s.control)
 	}
 	if err := startServer(ctx, p, s, args); err != nil {
@@ -175,6 +209,10 @@ func (b *bed) serve(ctx context.Context, i int, engine string, cpus []int) (*ser
 	b.servers[i] = s
 	return s, nil
 }
+
+// controlDir is where control sockets are, which both ends of a pair must see, in
+// whatever they run.
+func controlDir(scratch string) string { return filepath.Join(scratch, "control") }
 
 // engineCleat is the engine built into this program.
 const engineCleat = "cleat"
@@ -249,6 +287,11 @@ func (b *bed) stopServer(i int) {
 }
 
 func (b *bed) stopServers() {
+	for _, s := range b.servers {
+		if s != nil {
+			s.proc.Kill() // all, before any is waited for
+		}
+	}
 	for i := range b.servers {
 		b.stopServer(i)
 	}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"maps"
 	"slices"
 
 	"cleat/bench/experiment"
@@ -16,6 +17,8 @@ import (
 const (
 	wishedCongestion = "cubic" // of a group that names none
 	surestCongestion = "reno"
+
+	congestionAxis = "congestion" // of experiment.Only
 )
 
 // permitted puts the surest one in place of those that may not be used. The
@@ -36,6 +39,15 @@ func permitted(e experiment.Experiment, may func(congestion string) bool) experi
 			}
 		}
 		e.Groups[i].Congestion = slices.Compact(g.Congestion)
+	}
+	if wanted := e.Only[congestionAxis]; len(wanted) > 0 {
+		e.Only = maps.Clone(e.Only)
+		for _, c := range wanted {
+			if !may(c) {
+				// Where it is added needlessly, no cell has it.
+				e.Only[congestionAxis] = append(slices.Clip(e.Only[congestionAxis]), surestCongestion)
+			}
+		}
 	}
 	return e
 }

@@ -32,3 +32,18 @@ func TestWishedCongestion(t *testing.T) {
 		})
 	}
 }
+
+// What replaces a congestion control takes its place in the choice of cells too.
+func TestWishedCongestionOnly(t *testing.T) {
+	for _, tt := range []struct{ has, only, want []string }{
+		{[]string{"cubic"}, []string{"cubic"}, []string{"cubic"}},
+		{[]string{"reno"}, []string{"cubic"}, []string{"cubic", "reno"}},
+		{[]string{"reno"}, nil, nil},
+	} {
+		e := experiment.Experiment{Only: experiment.Only{"congestion": tt.only}}
+		got := permitted(e, func(c string) bool { return slices.Contains(tt.has, c) })
+		if !slices.Equal(got.Only["congestion"], tt.want) || !slices.Equal(e.Only["congestion"], tt.only) {
+			t.Errorf("%v where %v are permitted: %v, want %v; the caller's are %v", tt.only, tt.has, got.Only["congestion"], tt.want, e.Only["congestion"])
+		}
+	}
+}

@@ -27,6 +27,8 @@ const (
 	graceTime    = 6 * time.Second
 	gracePerPair = 200 * time.Millisecond // on two processors under load
 
+	gracePerContainer = 2 * time.Second // one of two, started and removed by its engine
+
 	gracePerStream = 15 * time.Millisecond // to open it, to agree, and to close it
 )
 
@@ -38,12 +40,18 @@ func (r *run) measure(ctx context.Context, b *bed, job experiment.Job) cell.Samp
 		s.Error = err.Error()
 		return s
 	}
+	idle, err := b.idleLatency(ctx, job, clients)
+	if err != nil {
+		s.Error = err.Error()
+		return s
+	}
 	g := newGate(len(clients), job.Work.Duration)
 	for i := range clients {
 		clients[i].ready = g.wait
 	}
+	played := b.play(ctx, g)
 	results, err := runAll(ctx, clients)
-	if err != nil {
+	if err = errors.Join(err, played()); err != nil {
 		s.Error = err.Error()
 		return s
 	}
@@ -53,6 +61,10 @@ func (r *run) measure(ctx context.Context, b *bed, job experiment.Job) cell.Samp
 		s.Error = err.Error()
 		return s
 	}
+	if idle > 0 {
+		s.Values[cell.LatencyAdded] = s.Values[cell.LatencyP50] - float64(idle)
+	}
+	relate(&s, job, results)
 	s.Bad = disturbed(s, results, len(r.cpus), job)
 	return s
 }
@@ -61,6 +73,7 @@ func (r *run) measure(ctx context.Context, b *bed, job experiment.Job) cell.Samp
 // are to do.
 func (r *run) prepare(ctx context.Context, b *bed, job experiment.Job) ([]client, error) {
 	clients := make([]client, min(job.Cell.Pairs, len(b.Pairs)))
+	var beside []client
 	for i := range clients {
 		clientCPUs, serverCPUs := place(job.Cell.Placement, i, r.cpus)
 		s, err := b.serve(ctx, i, job.Cell.Engine, serverCPUs)
@@ -71,10 +84,22 @@ func (r *run) prepare(ctx context.Context, b *bed, job experiment.Job) ([]client
 			pair:    b.Pairs[i],
 			args:    arguments(job, b.Pairs[i], s),
 			cpus:    clientCPUs,
-			timeout: 2*job.Work.Duration + graceTime + time.Duration(len(clients))*gracePerPair + time.Duration(job.Cell.Streams)*gracePerStream,
+			timeout: containerGrace(job) + 2*job.Work.Duration + graceTime + time.Duration(len(clients))*gracePerPair + time.Duration(job.Cell.Streams)*gracePerStream,
+		}
+		if job.Work.Kind == experiment.Loaded {
+			beside = append(beside, clients[i].beside(job, s))
 		}
 	}
-	return clients, nil
+	return append(clients, beside...), nil
+}
+
+// containerGrace is how much longer a measurement may take where each end has a
+// container of its own.
+func containerGrace(job experiment.Job) time.Duration {
+	if job.Cell.Runtime == cell.Native {
+		return 0
+	}
+	return time.Duration(job.Cell.Pairs) * gracePerContainer
 }
 
 // gate lets all clients begin at one instant, when the last has connected, and
@@ -200,6 +225,9 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 			}
 			v[cell.Throughput] += res.BitsPerSecond
 			lost, sent = lost+res.Lost, sent+res.PacketsSent
+		case experiment.Loaded:
+			v[cell.Throughput] += res.BitsPerSecond
+			lost, sent = lost+res.Lost, sent+res.Transactions+res.Lost
 		case experiment.Packets:
 			v[cell.Packets] += res.PacketsPerSecond
 			lost, sent = lost+res.Lost, sent+res.PacketsSent

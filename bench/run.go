@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"slices"
 	"syscall"
 	"time"
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
+	"cleat/bench/container"
 	"cleat/bench/experiment"
 	"cleat/bench/schedule"
 	"cleat/bench/wiring"
@@ -73,18 +76,35 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 		return err
 	}
 	env.Processors = cpus
+	if err := os.MkdirAll(controlDir(cfg.Scratch), 0o700); err != nil {
+		return fmt.Errorf("make a directory for sockets: %w", err)
+	}
 	st, err := newStore(cfg.Dir)
 	if err != nil {
 		return err
 	}
+	runtimes := newRuntimes(cfg)
 	r := &run{
 		Config: cfg, store: st, cpus: cpus,
 		env:  env,
-		beds: newBeds(cfg.Scratch),
+		beds: newBeds(cfg.Scratch, runtimes), runtimes: runtimes,
 		gone: map[experiment.Wiring]bool{}, failed: failures{},
 	}
 	err = r.all(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
+}
+
+// newRuntimes is what the experiment's ends may run in. What earlier labs left of
+// them goes.
+func newRuntimes(cfg Config) *container.Set {
+	container.Sweep()
+	var programs []string
+	for _, j := range cfg.Experiment.Jobs() {
+		if e := j.Cell.Engine; e != engineCleat && !slices.Contains(programs, e) {
+			programs = append(programs, e)
+		}
+	}
+	return container.NewSet(container.Config{Scratch: cfg.Scratch, Share: []string{controlDir(cfg.Scratch)}, Programs: programs})
 }
 
 // raiseFiles lets this process and all that it starts open as many files as may
@@ -107,12 +127,13 @@ func raiseFiles() error {
 // run is one experiment under way. It is used from one goroutine.
 type run struct {
 	Config
-	store  *store
-	cpus   []int
-	env    Environment
-	beds   *beds
-	gone   map[experiment.Wiring]bool // what can't be measured, and has been said
-	failed failures
+	store    *store
+	cpus     []int
+	env      Environment
+	beds     *beds
+	runtimes *container.Set
+	gone     map[experiment.Wiring]bool // what can't be measured, and has been said
+	failed   failures
 	// again is how many measurements may still be taken again: on a machine
 	// that is never quiet the experiment must end all the same.
 	again int
@@ -158,7 +179,7 @@ func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 func (r *run) finish(complete bool) error {
 	r.env.Partial = !complete
 	r.env.Ended = time.Now()
-	return errors.Join(r.store.environment(r.env), r.store.close(), r.beds.close())
+	return errors.Join(r.store.environment(r.env), r.store.close(), r.beds.close(), r.runtimes.Close())
 }
 
 // position is where in the schedule a measurement stands.
@@ -196,7 +217,7 @@ const (
 
 // job measures one job of a block. Only an error that ends the experiment is
 // returned.
-func (r *run) job(ctx context.Context, job experiment.Job, at position) (err error) {
+func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 	if r.gone[job.Wiring()] || r.failed.hopeless(job) {
 		return nil
 	}
@@ -207,43 +228,66 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) (err err
 	case experiment.Memory:
 		return r.memory(ctx, job, at)
 	}
-	bed, err := r.beds.take(ctx, job)
-	if err != nil {
-		return r.absent(ctx, job, err)
-	}
-	if e, ok := catalog.Lookup(job.Cell.Network); ok && e.Restless {
-		defer func() { err = errors.Join(err, r.beds.drop(bed)) }()
-	}
-	r.env.note(job.Wiring(), bed.facts)
-	if bed.probe.BlackHole {
-		return r.absent(ctx, job, &blackHole{bed.probe})
-	}
 	for attempt := 1; attempt <= maxAttempts; attempt++ {
+		done, err := r.attempt(ctx, job, at, attempt)
+		if done || err != nil {
+			return errors.Join(err, r.letGo(job))
+		}
+	}
+	return r.letGo(job)
+}
+
+// letGo takes down a bed whose program keeps a processor busy.
+func (r *run) letGo(job experiment.Job) error {
+	if e, _ := catalog.Lookup(job.Cell.Network); e.Restless {
+		return r.beds.dropFor(job)
+	}
+	return nil
+}
+
+// attempt takes one sample of a job. It is done when that counts, or no other is
+// to be taken.
+func (r *run) attempt(ctx context.Context, job experiment.Job, at position, attempt int) (done bool, err error) {
+	if e, _ := catalog.Lookup(job.Cell.Network); e.Cold {
+		defer func() { err = errors.Join(err, r.beds.dropFor(job)) }()
+	}
+	bed, err := r.beds.take(ctx, job)
+	if err != nil && !r.beds.worked(job) {
+		return true, r.absent(ctx, job, err)
+	}
+	var s cell.Sample
+	if err != nil { // it worked before: this once it did not
+		s = cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now(), Error: err.Error()}
+	} else {
+		r.env.note(job.Wiring(), bed.facts)
+		if bed.probe.BlackHole {
+			return true, r.absent(ctx, job, &blackHole{bed.probe})
+		}
 		measure := r.measure
 		if job.Work.Kind == experiment.Start {
 			measure = r.firstByte
 		}
-		s := measure(ctx, bed, job)
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		s.Block, s.Order, s.Attempt = at.block, at.order, attempt
+		s = measure(ctx, bed, job)
 		s.Warnings = append(s.Warnings, bed.warnings()...)
-		if err := r.store.sample(s); err != nil {
-			return err
-		}
-		r.Progress.Sample(s)
-		r.failed.note(job, s.Error != "")
-		if counts := s.Bad == "" || s.Warmup(); counts && s.Error == "" || r.again == 0 {
-			return nil
-		}
-		r.again--
-		if s.Error != "" {
-			// A server may be what failed: start afresh.
-			bed.stopServers()
-		}
 	}
-	return nil
+	if err := context.Cause(ctx); err != nil {
+		return true, err
+	}
+	s.Block, s.Order, s.Attempt = at.block, at.order, attempt
+	if err := r.store.sample(s); err != nil {
+		return true, err
+	}
+	r.Progress.Sample(s)
+	r.failed.note(job, s.Error != "")
+	if counts := s.Bad == "" || s.Warmup(); counts && s.Error == "" || r.again == 0 {
+		return true, nil
+	}
+	r.again--
+	if s.Error != "" && bed != nil {
+		// A server may be what failed: start afresh.
+		bed.stopServers()
+	}
+	return false, nil
 }
 
 // absent records that a job, and every other that needs the same wiring, can't
@@ -305,6 +349,10 @@ type Availability struct {
 	Network string
 	Err     error
 }
+
+// CheckRuntime is nil when ends can run in the runtime of that name, in a lab
+// that root makes or another user; else it says what is missing.
+func CheckRuntime(name string, root bool) error { return container.CheckIn(name, root) }
 
 // flavour is the kind of lab around this process.
 func flavour() string {

@@ -124,8 +124,8 @@ func (b *batch) add(t *Tunnel, pc piece, room *int) {
 	if pc.e.partial {
 		flags |= wire.Partial
 	}
-	if pc.e.asIs {
-		flags |= wire.Unordered
+	if pc.e.datagram {
+		flags |= wire.Datagram
 	}
 	b.shim.Kind, b.shim.Flags, b.shim.Before = kind, flags, pc.before
 	for i := range pc.n {
@@ -209,6 +209,7 @@ func (b *batch) commit(t *Tunnel, sp *sched.Path, now time.Duration) {
 			t.arena.release(pc.e)
 			continue
 		}
+		pc.at = now
 		if out, full := b.p.kept.add(pc); full {
 			t.arena.release(out.e)
 		}
@@ -262,10 +263,11 @@ func (b *batch) sendOne(t *Tunnel, i int) bool {
 	}
 }
 
-// waitWritable waits a little for room in the socket.
+// waitWritable waits for room in the socket, but not for long: other paths have room, and
+// what is dropped here is sent again there.
 func waitWritable(fd int) bool {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-	ts := unix.NsecToTimespec(int64(2 * time.Millisecond))
+	ts := unix.NsecToTimespec(int64(200 * time.Microsecond))
 	n, err := unix.Ppoll(fds[:], &ts, nil)
 	return err == nil && n > 0
 }

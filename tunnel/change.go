@@ -57,6 +57,20 @@ func (t *Tunnel) SetPath(name string, up bool) error {
 	return nil
 }
 
+// TunePath changes a path's weight and its highest rate, in bit/s, while it carries
+// packets.
+func (t *Tunnel) TunePath(name string, weight int, limit int64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, err := t.named(name)
+	if err != nil {
+		return err
+	}
+	p.Weight, p.Limit = weight, limit
+	t.send.Tune(p.id, weight, limit)
+	return nil
+}
+
 // SetMode changes how paths are chosen.
 func (t *Tunnel) SetMode(m sched.Mode, copies int) {
 	t.mu.Lock()
@@ -64,11 +78,26 @@ func (t *Tunnel) SetMode(m sched.Mode, copies int) {
 	t.send.Mode, t.cfg.Copies = m, copies
 }
 
-// SetQueue changes Config.Queue, SetHold Config.Hold.
+// SetQueue changes Config.Queue.
 func (t *Tunnel) SetQueue(d time.Duration) { t.queue.Store(int64(d)) }
 
-// SetHold changes Config.Hold.
-func (t *Tunnel) SetHold(d time.Duration) { t.hold.Store(int64(d)) }
+// SetOrder changes Config.Hold, TCPAsIs and UDPAsIs.
+func (t *Tunnel) SetOrder(hold time.Duration, tcpAsIs, udpAsIs bool) {
+	t.hold.Store(int64(hold))
+	t.tcpAsIs.Store(tcpAsIs)
+	t.udpAsIs.Store(udpAsIs)
+}
+
+// InnerMTU is the size of the largest packet that all paths carry, in bytes; 0: there is
+// none with a socket.
+func (t *Tunnel) InnerMTU() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := t.limit(); n < 1<<16 {
+		return n
+	}
+	return 0
+}
 
 // named finds a path. The lock is held.
 func (t *Tunnel) named(name string) (*path, error) {

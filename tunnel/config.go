@@ -37,6 +37,7 @@ type Config struct {
 	Hold       time.Duration
 	Queue      time.Duration // that may stand before the paths; 0: 3 ms
 	UDPAsIs    bool          // UDP is delivered as it comes
+	TCPAsIs    bool          // and so is all else
 	CompatKey  *uint32       // GRE's key field in the compat form; nil: none
 	NoSequence bool          // the compat form has no sequence numbers, and nothing is put in order
 	Key        *Key          // nil: neither encrypted nor authenticated
@@ -99,7 +100,8 @@ const (
 	Restarted   What = "restarted"   // the peer has begun anew
 	PathLive    What = "live"
 	PathDead    What = "dead"
-	PathGone    What = "gone" // its socket can't be opened
+	PathGone    What = "gone"       // there is no such device or address at present
+	Restricted  What = "restricted" // something can't be had
 )
 
 // Errors of New and of changes at run time.

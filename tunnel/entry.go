@@ -10,18 +10,18 @@ import (
 // entry is one read of the device: a packet, or a super-packet that stands for
 // many. It is used again when all of its packets have been sent and acknowledged.
 type entry struct {
-	pkt     []byte
-	vnet    packet.VNetHdr
-	split   packet.Splitter
-	count   int // packets
-	next    int // the first that has not been sent
-	chunk   *chunk
-	refs    int // the queue, and pieces that are kept
-	came    time.Duration
-	flow    uint32 // hash
-	tos     uint8
-	asIs    bool // delivered as it comes
-	partial bool // checksums may stay partial
+	pkt      []byte
+	vnet     packet.VNetHdr
+	split    packet.Splitter
+	count    int // packets
+	next     int // the first that has not been sent
+	chunk    *chunk
+	refs     int // the queue, and pieces that are kept
+	came     time.Duration
+	flow     uint32 // hash
+	tos      uint8
+	datagram bool // UDP
+	partial  bool // checksums may stay partial
 }
 
 // chunk is memory that packets are read into, one behind the other.
@@ -158,7 +158,7 @@ func (e *entry) look(pkt []byte) {
 		mix(uint64(binary.BigEndian.Uint32(pkt[transport:])))
 	}
 	e.flow = uint32(h >> 16)
-	e.asIs = proto == packet.UDP
+	e.datagram = proto == packet.UDP
 }
 
 // piece is packets of an entry that were sent on one path in one go.
@@ -169,6 +169,7 @@ type piece struct {
 	seq    uint32 // of the connection, the first one's
 	before uint16 // of the first one; the others follow each other
 	path   uint32 // path sequence number of the first one
+	at     time.Duration
 }
 
 // pieces is a queue of what a path has not acknowledged.

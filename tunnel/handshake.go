@@ -265,7 +265,7 @@ func (t *Tunnel) adopt(k *keys, mine, theirs uint64) (fresh bool) {
 		t.tell(Event{What: Established})
 	}
 	if t.out != nil {
-		t.out.tell = true // the peer waits for a first packet
+		t.out.tell = tellTimes // the peer waits for a first packet
 	}
 	return fresh
 }

@@ -58,7 +58,9 @@ func newInbound(t *Tunnel) *inbound {
 
 // loop receives and delivers until the Tunnel is closed.
 func (in *inbound) loop() error {
+	var b breather
 	for !in.t.closed.Load() {
+		b.breathe(in.t.now())
 		in.gather()
 		in.wait()
 		for i := 1; i < len(in.polls); i++ {
@@ -68,6 +70,7 @@ func (in *inbound) loop() error {
 		}
 		now := in.t.now()
 		in.quiet(now)
+		in.buf.SetHold(time.Duration(in.t.hold.Load()))
 		in.settle = in.buf.Settle(now)
 		in.flush()
 		in.alive(now)
@@ -269,8 +272,12 @@ func (in *inbound) data(now time.Duration, shim *wire.Shim, body []byte, arrived
 		Path: int(shim.Path), Seq: shim.Seq, Before: shim.Before, Resent: shim.Kind == wire.Again,
 		Packet: order.Packet{Data: body, Tag: shim.Flags},
 	}
-	if shim.Flags&wire.Unordered != 0 && in.t.cfg.UDPAsIs {
-		in.a.Before = 0
+	asIs := &in.t.tcpAsIs
+	if shim.Flags&wire.Datagram != 0 {
+		asIs = &in.t.udpAsIs
+	}
+	if asIs.Load() {
+		in.a.Before = 0 // nobody waits for those before it
 	}
 	in.buf.Data(now, &in.a)
 }

@@ -24,12 +24,13 @@ type outbound struct {
 	seq   uint32          // of the next packet
 
 	fitted []*entry
+	copies copies
 	limit  int // of packets, bytes
 
 	run    batch
 	ticked time.Duration
 	live   uint64  // what the peer has been told
-	tell   bool    // all paths have to be told
+	tell   int     // so often all paths have to be told yet
 	renew  bool    // a new life has begun
 	rate   float64 // of all paths, bytes/s
 }
@@ -39,14 +40,18 @@ const (
 	// CoDel keeps it shorter.
 	queueMost  = 32 << 20 // bytes
 	queueLeast = 512 << 10
-	queueTime  = 40 * time.Millisecond
+	queueTime  = 60 * time.Millisecond
 	tickEvery  = 5 * time.Millisecond
+
+	queueShort   = 3 * time.Millisecond // may stand before paths with short round trips
+	queueLong    = 25 * time.Millisecond
+	dropInterval = 50 * time.Millisecond // for which more may stand
 	// napTime is the longest wait with packets in the queue.
 	napTime = time.Millisecond
 )
 
 func newOutbound(t *Tunnel) *outbound {
-	o := &outbound{t: t, limit: 1 << 16, codel: sched.CoDel{Target: t.cfg.Queue}}
+	o := &outbound{t: t, limit: 1 << 16}
 	o.run.init()
 	return o
 }
@@ -55,8 +60,10 @@ func (o *outbound) waiting() bool { return o.head < len(o.queue) }
 
 // loop reads, sends and waits until the Tunnel is closed.
 func (o *outbound) loop() error {
+	var b breather
 	for !o.t.closed.Load() {
 		now := o.t.now()
+		b.breathe(now)
 		if err := o.read(now); err != nil {
 			return err
 		}
@@ -65,13 +72,25 @@ func (o *outbound) loop() error {
 		o.pad(o.t.now())
 		if now-o.ticked >= tickEvery {
 			o.ticked = now
-			o.codel.Target = time.Duration(o.t.queue.Load())
+			o.control()
 			o.t.stats.queued.Store(int64(o.bytes))
 			o.tick(now)
 		}
 		o.wait()
 	}
 	return nil
+}
+
+// control sets how long packets may wait. A sender that halves or thirds its window at a
+// drop keeps the paths full only if what waited was as much; so the queue goes by the
+// slowest path's round trip, unless Config.Queue says otherwise.
+func (o *outbound) control() {
+	rtt := time.Duration(o.t.slowest.Load())
+	o.codel.Target = time.Duration(o.t.queue.Load())
+	if o.codel.Target == 0 {
+		o.codel.Target = min(max(queueShort, rtt/4), queueLong)
+	}
+	o.codel.Interval = max(dropInterval, 3*rtt)
 }
 
 // read takes what the device has, as far as there is room for it.
@@ -156,12 +175,18 @@ func (o *outbound) fill(now time.Duration) bool {
 	if t.again.len() > 0 {
 		return o.refill(now)
 	}
+	if o.copies.to != 0 {
+		return o.duplicate(now)
+	}
 	for o.waiting() {
 		e := o.queue[o.head]
 		if o.codel.Drop(now, now-e.came, o.bytes) && !o.mark(e) {
 			t.stats.queueDrops.Add(1)
 			o.skip(e)
 			continue
+		}
+		if t.send.Mode == sched.Duplicate && !t.sess.compat {
+			return o.duplicate(now)
 		}
 		if t.sess.compat && !e.whole() {
 			o.pop(e)

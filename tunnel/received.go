@@ -122,6 +122,9 @@ func (in *inbound) reports(now time.Duration) {
 func (in *inbound) collect(now time.Duration) []byte {
 	rp := &in.report
 	b := append(rp.buf[:0], make([]byte, wire.HeaderBytes)...)
+	var room [4]byte
+	binary.BigEndian.PutUint32(room[:], uint32(in.t.socketRoom.Load()))
+	b = wire.Append(b, wire.TypeRoom, room[:])
 	for _, id := range in.heard {
 		r := &in.paths[id]
 		for _, m := range r.missing {
@@ -211,6 +214,10 @@ func (in *inbound) controls(now time.Duration, p *path, s *wire.Shim, b []byte) 
 			if wire.ParseReport(value, &r) == nil {
 				in.t.reported(now, &r)
 			}
+		case wire.TypeRoom:
+			if len(value) == 4 {
+				in.t.setRoom(int(binary.BigEndian.Uint32(value)))
+			}
 		case wire.TypeEcho:
 			in.reply(now, p, value)
 		case wire.TypeReply:
@@ -231,6 +238,13 @@ func (in *inbound) mark(via int, m wire.Mark) {
 			in.buf.Dead(id, via)
 		}
 	}
+}
+
+// setRoom notes how much the peer's sockets hold.
+func (t *Tunnel) setRoom(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.send.Inflight = max(n, leastRoom)
 }
 
 func (in *inbound) reply(now time.Duration, p *path, value []byte) {

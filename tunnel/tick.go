@@ -18,6 +18,7 @@ const (
 	probeDead  = 100 * time.Millisecond // of a path that is to come back
 	probeIdle  = 500 * time.Millisecond // of one without traffic
 	idleAfter  = 2 * time.Millisecond   // a path without data for so long is idle
+	tellTimes  = 4                      // every path is told so often which are in use: each has to know
 )
 
 // tick does what time asks for.
@@ -43,10 +44,23 @@ func (o *outbound) tick(now time.Duration) {
 func (t *Tunnel) check(now time.Duration) {
 	died, back := t.send.Check(now)
 	t.lose(died)
+	for _, id := range sched.Ones(died) {
+		t.tell(Event{Path: t.paths[id].Name, What: PathDead})
+	}
 	for _, id := range sched.Ones(back) {
 		t.tell(Event{Path: t.paths[id].Name, What: PathLive})
 	}
+	for _, p := range t.paths {
+		for p != nil && p.kept.len() > 0 && now-p.kept.at(p.kept.from).at > keepTime {
+			t.arena.release(p.kept.at(p.kept.from).e)
+			p.kept.from++
+		}
+	}
 }
+
+// keepTime is for how long packets are kept that nobody acknowledges. The receiver has
+// given them up long before.
+const keepTime = 2 * time.Second
 
 // lose sends again what the dead had not delivered. The lock is held.
 func (t *Tunnel) lose(died uint64) {
@@ -55,7 +69,6 @@ func (t *Tunnel) lose(died uint64) {
 		for ; p.kept.len() > 0; p.kept.from++ {
 			t.again.add(*p.kept.at(p.kept.from))
 		}
-		t.tell(Event{Path: p.Name, What: PathDead})
 	}
 }
 
@@ -65,7 +78,7 @@ func (o *outbound) probe(now time.Duration) {
 	doubt := t.send.Doubtful(now)
 	live := t.send.LiveSet()
 	if live != o.live && t.again.len() == 0 {
-		o.live, o.tell = live, true
+		o.live, o.tell = live, tellTimes
 	}
 	for _, p := range t.paths {
 		if p == nil || p.fd < 0 {
@@ -80,7 +93,7 @@ func (o *outbound) probe(now time.Duration) {
 			every = probeDoubt
 		}
 		turned := p.data && now-p.last >= idleAfter
-		if now-p.probed < every && !turned && !o.tell {
+		if now-p.probed < every && !turned && o.tell == 0 {
 			continue
 		}
 		if turned {
@@ -88,7 +101,7 @@ func (o *outbound) probe(now time.Duration) {
 		}
 		o.sendProbe(now, p, sp, sp.Live() && !p.data)
 	}
-	o.tell = false
+	o.tell = max(o.tell-1, 0)
 }
 
 // sendProbe sends a mark and asks for an echo. The lock is held.
@@ -146,6 +159,7 @@ func (t *Tunnel) refusedLocked(p *path, errno unix.Errno) {
 	for _, gone := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.ENODEV, unix.EPERM, unix.EADDRNOTAVAIL} {
 		if errors.Is(errno, gone) && t.send.Kill(p.id) {
 			t.lose(1 << p.id)
+			t.tell(Event{Path: p.Name, What: PathDead, Err: errno})
 			wake(t.wakeOut)
 			return
 		}

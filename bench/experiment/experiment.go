@@ -1,8 +1,12 @@
 package experiment
 
 import (
+	"maps"
 	"slices"
 	"time"
+
+	"cleat/bench/cell"
+	"cleat/bench/multipath"
 )
 
 // Experiment is what to measure and how often. It is plain data: copy it
@@ -17,6 +21,7 @@ type Experiment struct {
 	LinkRate    Rate    `yaml:"link_rate"`   // of the links between nodes and switch; "": as fast as they are
 	Subject     string  `yaml:"subject"`     // the network that the report compares with the baselines and with its rivals; "": none
 	Groups      []Group `yaml:"groups"`
+	Only        Only    `yaml:"only"` // the cells to measure; nil: all of them
 }
 
 // Group is a set of factors to be crossed in full. An empty list stands for
@@ -30,9 +35,11 @@ type Group struct {
 	MTU        []int    `yaml:"mtu"`        // bytes; default 0: the kernel's
 	Pairs      []int    `yaml:"pairs"`      // client–server pairs at once, 1…128; default 1
 	Streams    []int    `yaml:"streams"`    // sockets a pair, 1…1024; default 1
+	Links      []int    `yaml:"links"`      // between the two hosts, 1…64: for networks over several links; default 1
 	Placement  []string `yaml:"placement"`  // default "different-cores"
 	Congestion []string `yaml:"congestion"` // a wish: what is not permitted becomes reno; default "cubic"
 	Engine     []string `yaml:"engine"`     // default "cleat"
+	Runtimes   []string `yaml:"runtimes"`   // what the ends run in, see cell.Runtimes; default "native"
 
 	// Factors are the further ones, by name; see FactorNames.
 	Factors map[string][]string `yaml:"factors"`
@@ -57,14 +64,19 @@ type Override struct {
 	Seed     uint64
 	LinkRate Rate
 	MTU      []int
-	Work     []string // limits every group to these kinds of work
+	Work     []string            // limits every group to these kinds of work
+	Links    []int               // of the networks that have several
+	Factors  map[string][]string // levels of further factors, for every group
+	Runtimes []string
+	Only     Only // the cells to measure; replaces the experiment's own
 }
 
 // Given returns an *Error when the field of this name was given and is zero:
 // no list and no number of it can mean that, and Override would take it for
 // "unchanged". It also does for a kind of work that there is not, of which
 // Override would leave nothing to complain about. The names are those of the command line's flags: "networks",
-// "repeat", "duration", "pairs", "engine", "seed", "link-rate", "mtu" and "work".
+// "repeat", "duration", "pairs", "engine", "seed", "link-rate", "mtu", "links",
+// "work", "runtime" and "only".
 func (o Override) Given(name string) error {
 	switch {
 	case name == "networks" && len(o.Networks) == 0:
@@ -76,8 +88,14 @@ func (o Override) Given(name string) error {
 	case name == "work" && slices.ContainsFunc(o.Work, func(k string) bool { return !slices.Contains(WorkKinds(), k) }):
 		i := slices.IndexFunc(o.Work, func(k string) bool { return !slices.Contains(WorkKinds(), k) })
 		return unknown("", "kind of work", o.Work[i], WorkKinds())
+	case name == "runtime" && len(o.Runtimes) == 0:
+		return &Error{Problem: "runtime: none is named", Known: cell.Runtimes()}
+	case name == "only" && len(o.Only) == 0:
+		return wrong("", "only: nothing is named: want AXIS=VALUE, e.g. network=veth or mtu=1500|9000")
 	case name == "pairs" && len(o.Pairs) == 0:
 		return wrong("", "pairs: no number is given: want 1…%d", maxPairs)
+	case name == "links" && len(o.Links) == 0:
+		return wrong("", "links: no number is given: want 1…%d", multipath.MaxLinks)
 	case name == "mtu" && len(o.MTU) == 0:
 		return wrong("", "mtu: no number is given: want %d…%d bytes, or 0 for the kernel's default", minMTU, maxMTU)
 	case name == "repeat" && o.Repeat == 0:
@@ -115,7 +133,10 @@ func (e Experiment) Override(o Override) Experiment {
 			e.Groups = append(e.Groups, g)
 		}
 	}
-	if !e.has(e.Subject) {
+	if len(o.Only) > 0 {
+		e.Only = o.Only
+	}
+	if !slices.Contains(e.Networks(), e.Subject) {
 		e.Subject = ""
 	}
 	return e
@@ -136,6 +157,19 @@ func (g Group) override(o Override) Group {
 	if len(o.MTU) > 0 {
 		g.MTU = o.MTU
 	}
+	if len(o.Links) > 0 {
+		g.Links = o.Links
+	}
+	if len(o.Factors) > 0 {
+		g.Factors = maps.Clone(g.Factors)
+		if g.Factors == nil {
+			g.Factors = map[string][]string{}
+		}
+		maps.Copy(g.Factors, o.Factors)
+	}
+	if len(o.Runtimes) > 0 {
+		g.Runtimes = o.Runtimes
+	}
 	g.Work = slices.Clone(g.Work)
 	if len(o.Work) > 0 {
 		g.Work = slices.DeleteFunc(g.Work, func(w Work) bool { return !slices.Contains(o.Work, w.Kind) })
@@ -152,6 +186,14 @@ func (g Group) override(o Override) Group {
 // of its groups.
 func (e Experiment) Networks() []string {
 	var names []string
+	if len(e.Only) > 0 {
+		for _, j := range e.Jobs() {
+			if !slices.Contains(names, j.Cell.Network) {
+				names = append(names, j.Cell.Network)
+			}
+		}
+		return names
+	}
 	for _, g := range e.Groups {
 		for _, n := range g.Networks {
 			if !slices.Contains(names, n) {

@@ -15,7 +15,7 @@ import (
 var presetFiles embed.FS
 
 // presets are the names of the embedded experiments, the main one first.
-var presets = []string{"quick", "claassen2015", "bridge-netfilter", "virtual-interfaces", "udp", "overlays", "rootless", "wire"}
+var presets = []string{"quick", "claassen2015", "bridge-netfilter", "virtual-interfaces", "udp", "overlays", "rootless", "multipath", "wire"}
 
 // Info introduces a preset.
 type Info struct {

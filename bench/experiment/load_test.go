@@ -81,7 +81,7 @@ func TestParseMistakes(t *testing.T) {
 		{"unknown key in work", "name: x\ngroups:\n  - work: [{knd: tcp}]\n", `f.yaml:3:13: unknown key "knd"`, `did you mean "kind"?`},
 		{"unknown key behind an anchor", "name: x\ngroups:\n  - work: &w [{knd: tcp}]\n", `f.yaml:3:16: unknown key "knd"`, `did you mean "kind"?`},
 		{"unknown network", "name: x\ngroups:\n  - networks: [vteh]\n    work: [{kind: tcp, duration: 1s}]\n", `f.yaml:3:16: unknown network "vteh"`, `did you mean "veth"?`},
-		{"unknown work", "name: x\ngroups:\n  - networks: [veth]\n    work: [{kind: ftp, duration: 1s}]\n", `f.yaml:4:19: unknown kind of work "ftp"`, "known: tcp, udp, rr, udprr, crr, packets, setup, start, memory"},
+		{"unknown work", "name: x\ngroups:\n  - networks: [veth]\n    work: [{kind: ftp, duration: 1s}]\n", `f.yaml:4:19: unknown kind of work "ftp"`, "known: tcp, udp, rr, udprr, crr, packets, setup, start, memory, loaded"},
 		{"unknown topology", group("topologies: [local, swiched]"), `f.yaml:5:25: unknown topology "swiched"`, `did you mean "switched"?`},
 		{"unknown engine", group("engine: [ipref3]"), `f.yaml:5:14: unknown engine "ipref3"`, `did you mean "iperf3"?`},
 		{"unknown placement", group("placement: [elsewhere]"), `f.yaml:5:17: unknown placement "elsewhere"`, "known: different-cores, same-core, free"},
@@ -129,8 +129,8 @@ func TestParseMistakes(t *testing.T) {
 		{"key twice", "name: x\nname: y\n", `f.yaml:2:1: key "name" is given twice: line 1 has it too`, ""},
 		{"broken YAML", "name: [", `f.yaml:1:7: sequence end token ']' not found`, ""},
 		{"not a mapping", "3", `f.yaml:1:1: want keys with values`, ""},
-		{"empty", "", `f.yaml:1:1: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups`, ""},
-		{"two documents", "name: x\n---\nname: y\n", `f.yaml:2:1: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups`, ""},
+		{"empty", "", `f.yaml:1:1: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups, only`, ""},
+		{"two documents", "name: x\n---\nname: y\n", `f.yaml:2:1: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups, only`, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Parse("f.yaml", []byte(tt.text))
@@ -180,7 +180,7 @@ groups:
 		t.Fatalf("got %d jobs of %+v", len(jobs), e)
 	}
 	c := jobs[0].Cell
-	want := "bridge|netns|switched|mptcp|between|1280|2|3|1|99|reno|free|cleat|checksum=off|link_rate=1G"
+	want := "bridge|native|switched|mptcp|between|1280|2|3|1|99|reno|free|cleat|checksum=off|link_rate=1G"
 	if c.Key() != want || !slices.Equal(jobs[0].Work.MessageBytes, []int{99}) {
 		t.Errorf("got  %s\nwant %s", c.Key(), want)
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"cleat/bench/catalog"
+	"cleat/bench/cell"
+	"cleat/bench/multipath"
 )
 
 // The kinds of work.
@@ -20,6 +22,7 @@ const (
 	Setup   = "setup"   // make the network until traffic can pass, and remove it
 	Start   = "start"   // start a command together with its network, until its first byte arrives
 	Memory  = "memory"  // what the network's programs hold, idle and with flows
+	Loaded  = "loaded"  // a stream as fast as it goes, and datagrams' round trips beside it
 )
 
 // kind is what one kind of work can be given.
@@ -43,6 +46,7 @@ var kinds = []kind{
 	{name: Setup, untimed: true},
 	{name: Start, untimed: true},
 	{name: Memory, untimed: true},
+	{name: Loaded, message: 128 << 10, maxMessage: 16 << 20},
 }
 
 const (
@@ -149,6 +153,7 @@ func (g Group) validate(path string, networks []string) error {
 		{"directions", "direction", g.Directions, directions},
 		{"placement", "placement", g.Placement, placements},
 		{"engine", "engine", g.Engine, engines},
+		{"runtimes", "runtime", g.Runtimes, cell.Runtimes()},
 	} {
 		for i, w := range l.words {
 			if !slices.Contains(l.from, w) {
@@ -175,7 +180,7 @@ func (g Group) validateNumbers(path string) error {
 		key    string
 		values []int
 		most   int
-	}{{"pairs", g.Pairs, maxPairs}, {"streams", g.Streams, maxStreams}} {
+	}{{"pairs", g.Pairs, maxPairs}, {"streams", g.Streams, maxStreams}, {"links", g.Links, multipath.MaxLinks}} {
 		for i, v := range l.values {
 			if v < 1 || v > l.most {
 				return wrong(fmt.Sprintf("%s.%s[%d]", path, l.key, i), "%s %d: want 1…%d", l.key, v, l.most)
@@ -236,7 +241,7 @@ func (g Group) validateFactors(path string) error {
 }
 
 // validateCrossing sees to it that every network named is measured somewhere,
-// and that a link rate has links.
+// that a link rate has links, and that something matches Only.
 func (e Experiment) validateCrossing() error {
 	jobs, dropped := e.cross()
 	measured, shaped := map[string]bool{}, false
@@ -254,5 +259,5 @@ func (e Experiment) validateCrossing() error {
 	if e.LinkRate != "" && !shaped {
 		return wrong("$.link_rate", "link rate %s has no links to shape: no network here is measured over a switch", e.LinkRate)
 	}
-	return nil
+	return e.Only.validate(jobs)
 }

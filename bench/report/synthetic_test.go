@@ -114,7 +114,7 @@ func quickInput() Input {
 		{"pasta", 2.8, 94, 310, 5400, 0.21, 0.36, 0.05, 0.30},
 		{"slirp4netns", 3.4, 155, 420, 3100, 0.34, 0.22, 0.04, 0.08},
 	} {
-		c := cell.Cell{Network: q.name, Runtime: "netns", Topology: "local", Transport: "tcp", Direction: "between",
+		c := cell.Cell{Network: q.name, Runtime: cell.Native, Topology: "local", Transport: "tcp", Direction: "between",
 			MTU: 1500, Pairs: 1, Streams: 1, Links: 1, MessageBytes: 131072, Congestion: "cubic", Placement: "different-cores", Engine: "cleat"}
 		g.add(c, "tcp", 8, q.spread, cell.CoresPerGbit{User: q.user, System: q.system, SoftIRQ: q.soft},
 			map[cell.Metric]float64{cell.Throughput: q.gbit * 1e9})
@@ -185,7 +185,7 @@ func thesisInput() Input {
 						if topology == "switched" {
 							base = 9.2 * math.Pow(float64(pairs), -0.06) * (0.93 + 0.05*q.level) * (0.8 + 0.2*float64(mtu)/9000)
 						}
-						c := cell.Cell{Network: q.name, Runtime: "netns", Topology: topology, Transport: transport, Direction: "between",
+						c := cell.Cell{Network: q.name, Runtime: cell.Native, Topology: topology, Transport: transport, Direction: "between",
 							MTU: mtu, Pairs: pairs, Streams: 1, Links: 1, MessageBytes: 131072, Congestion: "cubic", Placement: "free", Engine: "cleat"}
 						values := map[cell.Metric]float64{cell.Throughput: base * 1e9}
 						if transport == "udp" {

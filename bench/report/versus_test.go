@@ -13,7 +13,7 @@ func versusResults(subject string) summary.Results {
 	var samples []cell.Sample
 	for block := 1; block <= 8; block++ {
 		for network, gbit := range map[string]float64{"loopback": 60, "cleat": 27, "pasta": 5} {
-			c := cell.Cell{Network: network, Runtime: "netns", Topology: "local", Transport: "tcp", Direction: "outbound",
+			c := cell.Cell{Network: network, Runtime: cell.Native, Topology: "local", Transport: "tcp", Direction: "outbound",
 				Pairs: 1, Streams: 1, MessageBytes: 131072, Congestion: "cubic", Placement: "different-cores", Engine: "cleat"}
 			samples = append(samples, cell.Sample{Cell: c, Work: "tcp", Block: block,
 				Values: map[cell.Metric]float64{cell.Throughput: (gbit + 0.1*float64(block)) * 1e9}})

@@ -95,7 +95,7 @@ func plainer(a, b cell.Cell) int {
 		first(func(c cell.Cell) bool { return c.Transport == "tcp" }),
 		first(func(c cell.Cell) bool { return c.Topology == "local" }),
 		first(func(c cell.Cell) bool { return c.Engine == "cleat" }),
-		first(func(c cell.Cell) bool { return c.Runtime == "netns" }),
+		first(func(c cell.Cell) bool { return c.Runtime == cell.Native }),
 		first(func(c cell.Cell) bool { return c.Placement == "different-cores" }),
 		cmp.Compare(a.Pairs, b.Pairs),
 		cmp.Compare(a.Streams, b.Streams),
@@ -113,7 +113,7 @@ func conditions(c cell.Cell) string {
 		case "direction":
 			return true
 		case "links", "engine", "runtime":
-			return f.Of(c) == "1" || f.Of(c) == "cleat" || f.Of(c) == "netns"
+			return f.Of(c) == "1" || f.Of(c) == "cleat" || f.Of(c) == cell.Native
 		}
 		return false
 	}), c)

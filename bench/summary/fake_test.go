@@ -27,7 +27,7 @@ func newFake(t *testing.T, seed uint64) *fake {
 
 // cellOf is a cell with the factors of the preset "quick".
 func cellOf(network, direction string) cell.Cell {
-	return cell.Cell{Network: network, Runtime: "netns", Topology: "local", Transport: "tcp", Direction: direction,
+	return cell.Cell{Network: network, Runtime: cell.Native, Topology: "local", Transport: "tcp", Direction: direction,
 		Pairs: 1, Streams: 1, Links: 1, MessageBytes: 131072, Congestion: "cubic", Placement: "different-cores", Engine: "cleat"}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"cleat/bench/cell"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -179,5 +181,30 @@ func TestReadEnvironment(t *testing.T) {
 	r, err := Read(dir)
 	if err != nil || !r.Partial || r.Environment["seed"] != 7.0 || len(r.Notes) != 0 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Results from before there were runtimes can be read, and compared with today's.
+func TestReadOldRuntime(t *testing.T) {
+	old := func(line string) string { return strings.Replace(line, "{", `{"runtime":"netns",`, 1) + "\n" }
+	r, err := ReadSamples(strings.NewReader(old(sampleLine) + old(absentLine)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Samples[0].Runtime != cell.Native || r.Absent[0].Runtime != cell.Native || r.Summaries[0].Runtime != cell.Native {
+		t.Errorf("of samples: %q, %q, %q", r.Samples[0].Runtime, r.Absent[0].Runtime, r.Summaries[0].Runtime)
+	}
+	r.Summaries[0].Runtime = oldNative
+	var asJSON, asCSV bytes.Buffer
+	if err := errors.Join(WriteJSON(&asJSON, r.Summaries), WriteCSV(&asCSV, r.Summaries)); err != nil {
+		t.Fatal(err)
+	}
+	fromJSON, err := ReadJSON(&asJSON)
+	if err != nil || fromJSON[0].Runtime != cell.Native {
+		t.Errorf("of summary.json: %v, %v", fromJSON, err)
+	}
+	fromCSV, err := ReadCSV(&asCSV)
+	if err != nil || fromCSV[0].Runtime != cell.Native {
+		t.Errorf("of summary.csv: %v, %v", fromCSV, err)
 	}
 }

@@ -143,6 +143,7 @@ func (r *Results) addLine(line []byte) error {
 		var a cell.Absent
 		err := json.Unmarshal(line, &a)
 		if err == nil {
+			renamed(&a.Cell)
 			r.Absent = append(r.Absent, a)
 		}
 		return err
@@ -150,9 +151,21 @@ func (r *Results) addLine(line []byte) error {
 	var s cell.Sample
 	err := json.Unmarshal(line, &s)
 	if err == nil {
+		renamed(&s.Cell)
 		r.Samples = append(r.Samples, s)
 	}
 	return err
+}
+
+// oldNative is what cell.Native was called in files until there were other
+// runtimes.
+const oldNative = "netns"
+
+// renamed gives a cell from a file today's words.
+func renamed(c *cell.Cell) {
+	if c.Runtime == oldNative {
+		c.Runtime = cell.Native
+	}
 }
 
 // readEnvironment adds what environment.json says; a run without one is still a

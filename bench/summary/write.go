@@ -89,6 +89,7 @@ func ReadJSON(r io.Reader) ([]cell.Summary, error) {
 		if s.Network == "" || s.Metric == "" {
 			return nil, fmt.Errorf("element %d: no network or no metric", i+1)
 		}
+		renamed(&summaries[i].Cell)
 	}
 	return summaries, nil
 }
@@ -214,6 +215,7 @@ func ReadCSV(r io.Reader) ([]cell.Summary, error) {
 				return nil, fmt.Errorf("line %d, column %q: %w", line, c.name, err)
 			}
 		}
+		renamed(&s.Cell)
 		summaries = append(summaries, s)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cleat/bench/catalog"
+	"cleat/bench/container"
 	"cleat/lab"
 	"cleat/link"
 )
@@ -29,8 +30,11 @@ type Params struct {
 	MTU            int    // of the links, bytes; 0: the kernel's or the program's default
 	RateBitsPerSec int64  // of the cables between hosts; 0: unshaped
 	Inbound        bool   // for networks that have a direction: toward the container
+	Links          int    // between the two hosts, for catalog.Multipath; 0: 1
 	Factors        map[string]string
 	Isolated       bool // wire networks between whose containers nothing passes, too
+	// Runtime is what the ends run in; nil: plain namespaces.
+	Runtime *container.Runtime
 }
 
 // Runner is a place where programs run: a node of the lab, or the host.
@@ -57,12 +61,30 @@ type Wired struct {
 	Notes []string // what a reader of the results should know
 	site  *site
 
+	// play lets happen to the links what is to happen in a measurement; nil:
+	// nothing.
+	play func(ctx context.Context, from time.Time, whole time.Duration) error
+
+	// nativeEnds says that the runtime is for the network's programs, which the
+	// builder has started in it, and not for the ends.
+	nativeEnds bool
+
 	made     time.Duration // without nodes and hosts
 	isolates bool          // between its containers nothing passes
 }
 
 // Nodes is how many namespaces the wiring holds open.
 func (w *Wired) Nodes() int { return len(w.site.nodes) }
+
+// Play lets happen to the links what the experiment wants in a measurement that
+// begins at from and lasts whole; most have nothing planned. It returns when the
+// last has happened, or ctx ends, and leaves the links as they are then.
+func (w *Wired) Play(ctx context.Context, from time.Time, whole time.Duration) error {
+	if w.play == nil {
+		return nil
+	}
+	return w.play(ctx, from, whole)
+}
 
 // Close ends the helper programs and lets the namespaces go.
 func (w *Wired) Close() error { return w.site.close() }
@@ -108,6 +130,9 @@ func Wire(ctx context.Context, scratch, network string, p Params) (*Wired, error
 		return nil, errors.Join(fmt.Errorf("wire %s: %w", network, err), s.close())
 	}
 	w.made = time.Since(began) - s.preparing
+	if err := w.containEnds(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	return w, nil
 }
 
@@ -184,11 +209,14 @@ func remedy(program string) string {
 	return "apt-get install " + cmp.Or(packages[program], program)
 }
 
-// sources are the Go packages of programs that Debian does not have.
+// sources are where programs come from that Debian does not have.
 var sources = map[string]string{
 	"gvproxy":      "github.com/containers/gvisor-tap-vsock/cmd/gvproxy",
 	"gvforwarder":  "github.com/containers/gvisor-tap-vsock/cmd/vm",
 	"nsnet-test":   "github.com/schoentoon/nsnet/cmd/test",
+	"mptsrv":       "github.com/SPYFF/mpt",
+	"mlvpn":        "github.com/zehome/MLVPN",
+	"glorytun":     "github.com/angt/glorytun",
 	"bypass4netns": "github.com/rootless-containers/bypass4netns/cmd/bypass4netns",
 }
 
@@ -261,6 +289,12 @@ var builders = map[string]func(*site, *Wired) error{
 	"gvproxy":                 gvproxy,
 	"nsnet":                   nsnet,
 	"bypass4netns":            bypass4netns,
+	"single":                  single,
+	"mptcp":                   mptcp,
+	"tunnel":                  cleatTunnel,
+	"mpt":                     mpt,
+	"mlvpn":                   mlvpn,
+	"glorytun":                glorytun,
 }
 
 // Names are the networks that can be wired, in the catalogue's order.

@@ -24,6 +24,7 @@ type benchFlags struct {
 	out      string
 	lab      string
 	linkRate string
+	only     []string
 	quiet    bool
 	json     bool
 }
@@ -42,7 +43,11 @@ can't make are listed with what is missing.
 		Example: `  cleat bench quick
   cleat bench quick --networks veth,bridge,macvlan-bridge --out before
   cleat bench rootless --work tcp --mtu 65520,1500
+  cleat bench overlays --only "network=vxlan|geneve,work=tcp"
   cleat bench claassen2015 --repeat 3 --duration 1s --pairs 1,2,4,8,16
+  cleat bench multipath --links 1..4 --repeat 3 --duration 2s
+  cleat bench multipath --networks tunnel,mptcp --factor variant=blackhole
+  sudo cleat bench virtual-interfaces --runtime native,docker,podman
   cleat bench my-experiment.yaml --json`,
 		Args:              oneExperiment,
 		ValidArgsFunction: completePresets,
@@ -52,18 +57,25 @@ can't make are listed with what is missing.
 	flags.StringVar(&f.out, "out", "", "result `DIR`ectory; must hold no results yet (default cleat-bench-PRESET-TIME)")
 	flags.StringSliceVar(&f.Networks, "networks", nil, "measure only these `NETWORKS`, separated by commas")
 	flags.StringSliceVar(&f.Work, "work", nil, "do only these `KINDS` of work, separated by commas, e.g. tcp,rr")
+	flags.StringSliceVar(&f.only, "only", nil, "measure only the cells that match: `AXIS=VALUE`, or VALUE|VALUE, separated by commas")
 	flags.IntVar(&f.Repeat, "repeat", 0, "number of blocks that count")
 	flags.DurationVar(&f.Duration, "duration", 0, "`TIME` of each measurement, e.g. 2s")
 	flags.Var((*numbers)(&f.Pairs), "pairs", "`NUMBERS` of client-server pairs, 1 to 128")
 	flags.Var((*numbers)(&f.MTU), "mtu", "MTUs of the links, `NUMBERS` of bytes")
+	flags.Var((*numbers)(&f.Links), "links", "`NUMBERS` of links between two hosts, e.g. 1..4,12; for networks over several links")
+	flags.Var((*factorLevels)(&f.Factors), "factor", "`NAME=LEVELS` of a further factor for all networks that have it, e.g. variant=plain,loss")
 	flags.StringSliceVar(&f.Engine, "engine", nil, "traffic generators: cleat, iperf3, iperf")
+	flags.StringSliceVar(&f.Runtimes, "runtime", nil, "what the ends of traffic run in: native, docker, podman, apptainer")
 	flags.Uint64Var(&f.Seed, "seed", 0, "seed of the random order (default a fresh one, recorded)")
 	flags.StringVar(&f.linkRate, "link-rate", "", "`RATE` of the links between nodes, e.g. 10G (default as fast as they are)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
 	completeList(cmd, "networks", experiment.NetworkNames())
+	completeWith(cmd, "factor", experiment.FactorNames())
 	completeList(cmd, "engine", engines)
+	completeList(cmd, "runtime", cell.Runtimes())
 	completeList(cmd, "work", experiment.WorkKinds())
+	completeOnly(cmd)
 	flavourFlag(cmd, &f.lab)
 	cmd.AddCommand(newBenchListCmd(), newBetweenCmd(), newCompareCmd(), newReportCmd())
 	return cmd
@@ -85,6 +97,9 @@ func (f *benchFlags) load(cmd *cobra.Command, preset string) (experiment.Experim
 		return e, misnamed(cmd, preset, err)
 	}
 	f.Override.LinkRate = experiment.Rate(f.linkRate)
+	if f.Override.Only, err = experiment.ParseOnly(f.only); err != nil {
+		return e, err
+	}
 	if err := f.given(cmd); err != nil {
 		return e, err
 	}
@@ -122,13 +137,23 @@ func (f *benchFlags) run(cmd *cobra.Command, preset string) error {
 		return err
 	}
 	if _, inside := lab.Inside(); !inside {
-		return enterLab(ctx, lab.Config{Flavour: flavourOf(f.lab), Env: f.env()})
+		return enterLab(ctx, lab.Config{Flavour: f.flavour(e), Env: f.env()})
 	}
 	scratch, err := lab.Settle()
 	if err != nil {
 		return err
 	}
 	return f.carryOut(ctx, e, scratch, func(cfg bench.Config) error { return bench.Run(ctx, cfg) })
+}
+
+// flavour is the lab that the experiment needs: root's, where that can be had, for
+// containers of other runtimes.
+func (f *benchFlags) flavour(e experiment.Experiment) lab.Flavour {
+	contained := func(j experiment.Job) bool { return j.Cell.Runtime != cell.Native }
+	if f.lab == "auto" && os.Geteuid() == 0 && slices.ContainsFunc(e.Jobs(), contained) {
+		return lab.Root
+	}
+	return flavourOf(f.lab)
 }
 
 // dirEnv tells the copy in the lab the result directory, so that its command

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -20,7 +21,7 @@ func newBenchListCmd() *cobra.Command {
 	var flavour string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "list the networks, and what this machine lacks for the others",
+		Short: "list networks and runtimes, and what this machine lacks for the others",
 		Example: `  cleat bench list
   cleat bench list --json | jq -r '.[] | select(.available) | .network'`,
 		Args: cobra.NoArgs,
@@ -29,7 +30,12 @@ func newBenchListCmd() *cobra.Command {
 				return err
 			}
 			if _, inside := lab.Inside(); !inside {
-				return enterLab(cmd.Context(), lab.Config{Flavour: flavourOf(flavour)})
+				err := enterLab(cmd.Context(), lab.Config{Flavour: flavourOf(flavour)})
+				if err == nil && !asJSON {
+					// Here it is known whether root asks.
+					err = printRuntimes(cmd.OutOrStdout(), os.Geteuid() == 0 && flavour != "user")
+				}
+				return err
 			}
 			if _, err := lab.Settle(); err != nil {
 				return err
@@ -99,6 +105,34 @@ func printNetworks(w io.Writer, all []listed) error {
 	printReasons(&b, "Unavailable here (-):", all, func(l listed) (string, string) { return l.Reason, l.Remedy })
 	printReasons(&b, "Not applicable between neighbours, because they isolate them by design:", all,
 		func(l listed) (string, string) { return l.Isolates, "" })
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// runtimeTitles say what ends of traffic can run in.
+var runtimeTitles = map[string]string{
+	cell.Native: "plain namespaces",
+	"docker":    "containers of Docker, by a daemon of the lab's own",
+	"podman":    "containers of Podman",
+	"apptainer": "containers of Apptainer",
+}
+
+// printRuntimes writes what ends of traffic can run in, and what is missing for
+// the rest.
+func printRuntimes(w io.Writer, root bool) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nWhat the ends of traffic can run in (--runtime)\n")
+	var all []listed
+	for _, name := range cell.Runtimes() {
+		l, mark := listed{Network: name}, " "
+		if err := bench.CheckRuntime(name, root); err != nil {
+			why := bench.Absence(err)
+			l.Reason, l.Remedy, mark = strings.TrimPrefix(why.Reason, name+": "), why.Remedy, "-"
+		}
+		all = append(all, l)
+		fmt.Fprintf(&b, "%s %-22s  %s\n", mark, name, runtimeTitles[name])
+	}
+	printReasons(&b, "Unavailable here (-):", all, func(l listed) (string, string) { return l.Reason, l.Remedy })
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -58,8 +58,9 @@ func TestMain(m *testing.M) {
 //	exits CODE PROGRAM [ARG…]
 //
 // which demands an exit code, and the conditions "lab", that one can be made
-// here, "root", "run", that "cleat run" works here, and "user", that the script
-// as-user does, which runs a command as an ordinary user.
+// here, "root", "run", that "cleat run" works here, "contain", that Podman's
+// containers do, and "user", that the script as-user does, which runs a command as
+// an ordinary user.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -79,6 +80,8 @@ func TestScript(t *testing.T) {
 				return canSupervise(), nil
 			case "user":
 				return canBeUser(), nil
+			case "contain":
+				return canContain(), nil
 			case "lab":
 				return exec.Command(filepath.Join(binDir, "cleat"), "bench", "list").Run() == nil, nil
 			}

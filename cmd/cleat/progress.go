@@ -46,6 +46,9 @@ func newProgress(f *os.File, e experiment.Experiment, dir string, quiet bool) *p
 	if !quiet {
 		fmt.Fprintf(f, "%s: %s\n%s, %s and %d to warm up, about %s; results in %s\n",
 			e.Name, e.Title, count(len(e.Networks()), "network"), count(e.Repeat, "block"), e.Warmup, p.estimate.Round(time.Second), dir)
+		if len(e.Only) > 0 {
+			fmt.Fprintf(f, "only %s: %s a block\n", e.Only, count(len(e.Jobs()), "measurement"))
+		}
 	}
 	return p
 }
@@ -72,7 +75,7 @@ func (p *progress) Next(i, block int, job experiment.Job) {
 func (p *progress) Sample(s cell.Sample) {
 	switch {
 	case s.Error != "":
-		p.say(fmt.Sprintf("%s %s: %s", s.Network, s.Work, s.Error))
+		p.say(fmt.Sprintf("%s %s: %s", inRuntime(s.Cell), s.Work, s.Error))
 	case s.Bad != "":
 		p.disturbed++
 		p.why = s.Bad
@@ -84,16 +87,25 @@ func (p *progress) Sample(s cell.Sample) {
 
 // Absent implements bench.Progress.
 func (p *progress) Absent(a cell.Absent) {
+	what := inRuntime(a.Cell)
 	if a.NotApplicable {
-		p.say(fmt.Sprintf("%s: not applicable: %s", a.Network, a.Reason))
+		p.say(fmt.Sprintf("%s: not applicable: %s", what, a.Reason))
 		return
 	}
-	p.say(fmt.Sprintf("%s: unavailable: %s", a.Network, a.Reason))
+	p.say(fmt.Sprintf("%s: unavailable: %s", what, a.Reason))
+}
+
+// inRuntime is the network with what its ends run in, should that be containers.
+func inRuntime(c cell.Cell) string {
+	if c.Runtime == "" || c.Runtime == cell.Native {
+		return c.Network
+	}
+	return c.Network + " in " + c.Runtime
 }
 
 // describe is a job in a few words.
 func describe(job experiment.Job) string {
-	text := job.Cell.Network + " " + job.Work.Kind
+	text := inRuntime(job.Cell) + " " + job.Work.Kind
 	if job.Cell.Pairs > 1 {
 		text += fmt.Sprintf(" ×%d", job.Cell.Pairs)
 	}

@@ -31,6 +31,18 @@ func canRun() bool {
 	return exec.Command(filepath.Join(binDir, "cleat"), "run", "--", "true").Run() == nil
 }
 
+// canContain tells whether the ends of traffic can run in containers here: of
+// Podman, which takes least to try.
+func canContain() bool {
+	dir, err := os.MkdirTemp("", "cleat-contain-")
+	if err != nil {
+		return false
+	}
+	defer os.RemoveAll(dir)
+	return exec.Command(filepath.Join(binDir, "cleat"), "bench", "quick", "--only", "network=loopback,work=tcp", "--runtime", "podman",
+		"--repeat", "1", "--duration", "10ms", "--quiet", "--out", filepath.Join(dir, "out")).Run() == nil
+}
+
 // canSupervise tells whether commands can be handed sockets of the host's.
 func canSupervise() bool {
 	return exec.Command(filepath.Join(binDir, "cleat"), "run", "--tier", "seccomp", "--", "true").Run() == nil

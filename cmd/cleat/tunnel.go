@@ -18,12 +18,13 @@ func newTunnelCmd() *cobra.Command {
 		Short: "use several links at once, as one",
 		Long: `Joins two hosts by all the links between them: any IP traffic goes over all of
 them at once. A file on each host says how; doc/tunnel.md describes it.`,
-		Example: `  cleat tunnel key office.key
+		Example: `  cleat tunnel up office.yaml
+  cleat tunnel key office.key
   cleat tunnel check office.yaml`,
 		Args: noArgsButCommands,
 		RunE: func(cmd *cobra.Command, args []string) error { return noArgsButCommands(cmd, args) },
 	}
-	cmd.AddCommand(newTunnelCheckCmd(), newTunnelKeyCmd())
+	cmd.AddCommand(newTunnelUpCmd(), newTunnelCheckCmd(), newTunnelKeyCmd())
 	return cmd
 }
 

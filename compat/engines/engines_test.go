@@ -196,3 +196,15 @@ func TestRootlessKit(t *testing.T) {
 		})
 	})
 }
+
+// Both ends of an experiment run in containers of Apptainer, which Debian 12 has
+// not, and nothing is left of them.
+func TestBenchApptainer(t *testing.T) {
+	told := story(t, "bench.sh")
+	for _, what := range []string{"loopback in native", "loopback in apptainer", "veth in native", "veth in apptainer"} {
+		if got := strings.Join(told[what], ""); got == "" || got == "0" {
+			t.Errorf("%s: %s samples", what, got)
+		}
+	}
+	check(t, told, map[string]string{"bench": "0", "absent": "", "left": ""})
+}

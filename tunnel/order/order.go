@@ -1,6 +1,11 @@
 package order
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
+
+const defaultHold = 200 * time.Millisecond
 
 // MaxPaths is the number of paths that a Buffer can tell apart.
 const MaxPaths = 64
@@ -97,9 +102,7 @@ func New(cfg Config, to Receiver) *Buffer {
 	if cfg.PacketBytes == 0 {
 		cfg.PacketBytes = 2048
 	}
-	if cfg.Hold == 0 {
-		cfg.Hold = 200 * time.Millisecond
-	}
+	cfg.Hold = cmp.Or(cfg.Hold, defaultHold)
 	if cfg.Margin == 0 {
 		cfg.Margin = time.Millisecond
 	}
@@ -112,8 +115,8 @@ func (b *Buffer) Stats() Stats { return b.stats }
 // Waiting tells whether packets wait for others.
 func (b *Buffer) Waiting() bool { return b.stats.Waiting > 0 }
 
-// SetHold changes Config.Hold.
-func (b *Buffer) SetHold(d time.Duration) { b.cfg.Hold = d }
+// SetHold changes Config.Hold; 0 is 200 ms.
+func (b *Buffer) SetHold(d time.Duration) { b.cfg.Hold = cmp.Or(d, defaultHold) }
 
 // Extend is the 64-bit number nearest to the highest so far that ends in seq.
 func (b *Buffer) Extend(seq uint32) int64 { return b.top + int64(int32(seq-uint32(b.top))) }

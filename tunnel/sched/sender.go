@@ -47,11 +47,19 @@ type Sender struct {
 
 // Add adds a path that is up. limit is its rate in bit/s at most, 0: none.
 func (s *Sender) Add(now time.Duration, id, weight int, limit int64) *Path {
-	p := &Path{ID: id, Weight: max(weight, 1), limit: float64(limit) / 8, up: true, rate: startRate, carried: now, sounded: now}
-	p.clamp()
+	p := &Path{ID: id, up: true, rate: startRate, carried: now, sounded: now}
 	s.paths[id] = p
 	s.all = append(s.all, p)
+	s.Tune(id, weight, limit)
 	return p
+}
+
+// Tune changes a path's weight and limit.
+func (s *Sender) Tune(id, weight int, limit int64) {
+	if p := s.paths[id]; p != nil {
+		p.Weight, p.limit = max(weight, 1), float64(limit)/8
+		p.clamp()
+	}
 }
 
 // Remove forgets a path.
@@ -109,11 +117,12 @@ func (s *Sender) Pick(now time.Duration, flow uint32, size int) (*Path, int) {
 	case Flow:
 		return s.byFlow(flow), 64 << 10
 	}
-	return s.earliest(now, size)
+	return s.Earliest(now, size)
 }
 
-// earliest is the path with room that would deliver first.
-func (s *Sender) earliest(now time.Duration, size int) (*Path, int) {
+// Earliest is the path with room that would deliver first, and the bytes it may be given;
+// nil: none has room.
+func (s *Sender) Earliest(now time.Duration, size int) (*Path, int) {
 	var best *Path
 	var bestRoom int
 	for _, p := range s.all {
@@ -209,6 +218,7 @@ func (s *Sender) Doubtful(now time.Duration) bool {
 // nothing in flight any more.
 func (s *Sender) Check(now time.Duration) (died, back uint64) {
 	for _, p := range s.all {
+		p.expire(now)
 		switch {
 		case !p.up:
 		case p.dead && p.proofs >= backAfter:
@@ -223,6 +233,16 @@ func (s *Sender) Check(now time.Duration) (died, back uint64) {
 		}
 	}
 	return died, back
+}
+
+// forgetAfter is when what was sent is no longer waited for, whatever has become of it: no
+// lack of reports may hold a path up for good.
+const forgetAfter = 2 * time.Second
+
+func (p *Path) expire(now time.Duration) {
+	for f := p.sends.first(); f != nil && now-f.at > forgetAfter+4*p.rtt; f = p.sends.first() {
+		p.inflight -= p.sends.drop()
+	}
 }
 
 func (s *Sender) isDead(p *Path) bool {

@@ -18,8 +18,8 @@ const (
 	TypeMissing             // a Missing
 	TypeEcho                // 8 bytes that are to come back on the same path as TypeReply
 	TypeReply
-	TypeBye // the sender ends the tunnel
-	TypeMTU // 2 bytes: the largest inner packet that the sender takes
+	TypeBye  // the sender ends the tunnel
+	TypeRoom // 4 bytes: how many bytes of a path's packets may wait at the sender's socket
 )
 
 // Mark says how far the sender is.

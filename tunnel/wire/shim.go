@@ -25,8 +25,8 @@ const (
 	// Partial says that the inner checksum's field holds the pseudo header's sum: the
 	// outer checksum, or the authentication, vouches for the rest.
 	Partial = 1 << iota
-	// Unordered says that nobody waits for packets before this one.
-	Unordered
+	// Datagram says that it is UDP, which the receiver may deliver as it comes.
+	Datagram
 )
 
 // Shim is the native form's header behind GRE.

@@ -1,0 +1,77 @@
+package container
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+)
+
+// files is a mount namespace that shows the lab's files, in which what engines
+// write outside of the directories given to them comes to nothing: sockets of
+// containerd's shims and state of crun below /run, Docker's key below /etc,
+// containerd's plugins below /opt, Podman's caches below /var. It also hides
+// what they would find there: a running containerd, which dockerd would use; and
+// the control groups of version 2 beside those of version 1, with which crun
+// refuses to work.
+//
+// A process holds the namespace; it ends when its standard input does, and with
+// it the mounts.
+type files struct {
+	holder *exec.Cmd
+	hold   io.Closer
+}
+
+// makeFiles is what the holder does first; $1 is where writes go. The resolver's
+// file may be a link into /run, and engines complain when it leads nowhere.
+const makeFiles = `set -e
+mount -t tmpfs -o mode=755 cleat /run
+for d in etc opt var; do
+	[ -d /$d ] || continue
+	mkdir -p "$1/$d/upper" "$1/$d/work"
+	mount -t overlay -o lowerdir=/$d,upperdir="$1/$d/upper",workdir="$1/$d/work" cleat /$d
+done
+rm -f /etc/resolv.conf /etc/hosts
+: >/etc/resolv.conf
+: >/etc/hosts
+if grep -q ' /sys/fs/cgroup/unified ' /proc/self/mounts; then
+	mount -t tmpfs cleat /sys/fs/cgroup/unified
+fi
+echo ready
+exec cat`
+
+func newFiles(writes string) (*files, error) {
+	cmd := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", makeFiles, "sh", writes)
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("make a private view of the files: %w", err)
+	}
+	f := &files{holder: cmd, hold: in}
+	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		f.close()
+		return nil, fmt.Errorf("make a private view of the files: %s", strings.Join(strings.Fields(complaint.String()), " "))
+	}
+	return f, nil
+}
+
+// enter is the beginning of a command line that is run there.
+func (f *files) enter() []string {
+	return []string{"nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", f.holder.Process.Pid), "--"}
+}
+
+// close lets the namespace go, once nothing else runs in it.
+func (f *files) close() {
+	f.hold.Close()
+	f.holder.Wait() // it has nothing to say any more
+}

@@ -1,0 +1,30 @@
+package container
+
+import (
+	"context"
+
+	"cleat/lab"
+)
+
+// podman makes containers by Podman. They run on the node because podman does.
+type podman struct{ client }
+
+func openPodman(ctx context.Context, r *Runtime) (engine, error) {
+	p := &podman{client{r, []string{"podman",
+		"--root", r.file("storage"), "--runroot", r.file("run"), "--tmpdir", r.file("tmp"),
+		"--storage-driver", "overlay", "--cgroup-manager", "cgroupfs", "--events-backend", "none"}}}
+	return p, p.load(ctx)
+}
+
+func (p *podman) start(j job, c lab.Command) (lab.Proc, error) {
+	monitor := p.file(j.name + ".conmon")
+	args := j.createArgs(c)
+	own := []string{"create", "--pull", "never", "--cgroup-parent", p.groups.path(), "--conmon-pidfile", monitor}
+	if _, err := p.run(context.Background(), nil, append(own, args[1:]...)...); err != nil {
+		return nil, err
+	}
+	return p.launch(j, c, monitor)
+}
+
+// close has nothing to end: Podman has no daemon.
+func (p *podman) close() error { return nil }

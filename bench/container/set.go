@@ -1,0 +1,48 @@
+package container
+
+import (
+	"context"
+	"errors"
+
+	"cleat/bench/cell"
+)
+
+// Set opens runtimes when they are first asked for. It is used from one
+// goroutine.
+type Set struct {
+	cfg    Config
+	opened map[string]*Runtime
+	failed map[string]error
+}
+
+// NewSet is a set of runtimes, none of which is open.
+func NewSet(cfg Config) *Set {
+	return &Set{cfg: cfg, opened: map[string]*Runtime{cell.Native: nil}, failed: map[string]error{}}
+}
+
+// Take is Open, once for each name: what failed fails again.
+func (s *Set) Take(ctx context.Context, name string) (*Runtime, error) {
+	if r, ok := s.opened[name]; ok {
+		return r, nil
+	}
+	if err := s.failed[name]; err != nil {
+		return nil, err
+	}
+	r, err := Open(ctx, name, s.cfg)
+	if err == nil {
+		s.opened[name] = r
+	} else if ctx.Err() == nil {
+		s.failed[name] = err
+	}
+	return r, err
+}
+
+// Close closes all that were opened.
+func (s *Set) Close() error {
+	var errs []error
+	for _, r := range s.opened {
+		errs = append(errs, r.Close())
+	}
+	s.opened = nil
+	return errors.Join(errs...)
+}

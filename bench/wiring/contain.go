@@ -1,0 +1,32 @@
+package wiring
+
+import (
+	"cleat/bench/container"
+	"cleat/lab"
+)
+
+// in is where a helper program of a node's runs: in a container of the site's
+// runtime that has the node's network, or on the node where the runtime is
+// native. A builder that puts its programs there sets nativeEnds.
+func (s *site) in(n *lab.Node, o container.Options) Runner { return s.Runtime.On(n, o) }
+
+// containEnds puts the ends of all pairs into containers, each with the network
+// of the node it ran on.
+func (w *Wired) containEnds() error {
+	if w.site.Runtime == nil || w.nativeEnds {
+		return nil
+	}
+	for i := range w.Pairs {
+		for _, end := range []*Runner{&w.Pairs[i].Client, &w.Pairs[i].Server} {
+			switch n := (*end).(type) {
+			case *lab.Node:
+				*end = w.site.Runtime.On(n, container.Options{})
+			case lab.Host:
+				return &NotApplicable{Why: "its ends are the host's own programs, in no container"}
+			default:
+				return &NotApplicable{Why: "its ends run in containers of its own"}
+			}
+		}
+	}
+	return nil
+}

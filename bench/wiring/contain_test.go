@@ -1,0 +1,47 @@
+package wiring_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"cleat/bench/container"
+	"cleat/bench/wiring"
+	"cleat/lab"
+)
+
+// Ends that are no nodes' can't be put into containers.
+func TestHostInAContainer(t *testing.T) {
+	_, err := wiring.Wire(t.Context(), scratch(t), "host-loopback", wiring.Params{Topology: "local", Pairs: 1, Runtime: new(container.Runtime)})
+	var never *wiring.NotApplicable
+	if !errors.As(err, &never) || !strings.Contains(never.Why, "in no container") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Both ends of each pair are put into containers, and none where they are native.
+func TestEndsInContainers(t *testing.T) {
+	lab.Need(t)
+	for _, tt := range []struct {
+		name    string
+		runtime *container.Runtime
+	}{{"native", nil}, {"in containers", new(container.Runtime)}} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, err := wiring.Wire(t.Context(), scratch(t), "veth", wiring.Params{Topology: "local", Pairs: 2, Runtime: tt.runtime})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			for i, p := range w.Pairs {
+				for end, r := range map[string]wiring.Runner{"client": p.Client, "server": p.Server} {
+					if _, isNode := r.(*lab.Node); isNode != (tt.runtime == nil) {
+						t.Errorf("%s %d runs on a node: %t", end, i, isNode)
+					}
+				}
+				if p.ClientNode == nil {
+					t.Errorf("the node of client %d is not known any more", i)
+				}
+			}
+		})
+	}
+}
