@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -51,6 +50,9 @@ func random(seed uint64) io.Reader {
 	return rand.NewChaCha8(key)
 }
 
+// stuck is after what time a connection does not move any more.
+const stuck = 10 * time.Second
+
 // send sends bytes of a seed until ctx ends or n are sent (0: no limit), then the end of
 // the stream, and compares what comes out at the other end.
 func (s stream) send(ctx context.Context, seed uint64, n int64) (sent int64, err error) {
@@ -73,6 +75,9 @@ func (s stream) send(ctx context.Context, seed uint64, n int64) (sent int64, err
 		}
 		_, _ = io.ReadFull(src, b) // it has no end
 		h.Write(b)
+		if err := s.from.SetWriteDeadline(time.Now().Add(stuck)); err != nil {
+			return sent, err
+		}
 		w, err := s.from.Write(b)
 		sent += int64(w)
 		if err != nil {
@@ -88,8 +93,8 @@ func (s stream) send(ctx context.Context, seed uint64, n int64) (sent int64, err
 			return sent, fmt.Errorf("sent %d bytes, %d came, and they differ", sent, r.n)
 		}
 		return sent, r.err
-	case <-time.After(10 * time.Second):
-		return sent, errors.New("the end of the stream has not come after 10 s")
+	case <-time.After(stuck):
+		return sent, fmt.Errorf("the end of the stream has not come after %s", stuck)
 	}
 }
 
@@ -97,8 +102,6 @@ func (s stream) send(ctx context.Context, seed uint64, n int64) (sent int64, err
 func passes(t *testing.T, from, to *lab.Node, addr netip.Addr, n int64) {
 	t.Helper()
 	s := connect(t, from, to, addr)
-	must(t, s.from.SetDeadline(time.Now().Add(10*time.Second)))
-	must(t, s.to.SetDeadline(time.Now().Add(10*time.Second)))
 	if _, err := s.send(t.Context(), 1, n); err != nil {
 		t.Errorf("TCP from %s to %s: %v", from, addr, err)
 	}
