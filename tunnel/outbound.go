@@ -178,6 +178,7 @@ func (o *outbound) fill(now time.Duration) bool {
 	if o.copies.to != 0 {
 		return o.duplicate(now)
 	}
+	o.unfit()
 	for o.waiting() {
 		e := o.queue[o.head]
 		if o.codel.Drop(now, now-e.came, o.bytes) && !o.mark(e) {

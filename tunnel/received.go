@@ -264,7 +264,7 @@ func (t *Tunnel) echoed(now time.Duration, p *path, sent time.Duration) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if sp := t.send.Path(p.id); sp != nil {
+	if sp := t.send.Path(p.id); sp != nil && !t.sized(now, p, sent) {
 		sp.RTT(now - sent)
 		t.slowest.Store(int64(t.send.SlowestRTT()))
 	}
@@ -305,6 +305,7 @@ func (t *Tunnel) repair(m wire.Missing) {
 	if int(m.Path) >= MaxPaths || t.paths[m.Path] == nil {
 		return
 	}
+	t.paths[m.Path].sizes.doubt(t.now())
 	q := &t.paths[m.Path].kept
 	for i := q.from; i != q.to; i++ {
 		pc := q.at(i)

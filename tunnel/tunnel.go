@@ -59,6 +59,7 @@ type path struct {
 	listen  int // 0: none
 	v6      bool
 	mtu     int
+	sizes   sizes
 	kept    pieces
 	control uint64 // number of the next control packet
 
@@ -231,6 +232,7 @@ func (t *Tunnel) open(p *path) {
 	if p.mtu == 0 {
 		p.mtu = 1500
 	}
+	p.sizes.begin(p.mtu)
 	t.socketRoom.Store(int64(prepareSocket(p.fd, p.v6)))
 	if p.listen > 0 {
 		prepareSocket(p.listen, p.v6)

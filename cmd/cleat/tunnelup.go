@@ -179,7 +179,7 @@ func (u *tunnelUp) say(format string, args ...any) {
 func (u *tunnelUp) tell(e tunnel.Event) {
 	what := map[tunnel.What]string{
 		tunnel.Established: "the other end has answered", tunnel.Restarted: "the other end has begun anew",
-		tunnel.PathLive: "in use", tunnel.PathDead: "dead: its packets go over the others", tunnel.PathGone: "not there",
+		tunnel.PathLive: "in use", tunnel.PathDead: "dead: its packets go over the others", tunnel.PathGone: "not there", tunnel.Resized: "of another MTU",
 	}[e.What]
 	if e.What == tunnel.Established {
 		u.once.Do(func() { close(u.established) })

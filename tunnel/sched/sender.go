@@ -305,6 +305,9 @@ func (p *Path) RTT(d time.Duration) {
 	p.rtt += (d - p.rtt) / 8
 }
 
+// RoundTrip is the path's round-trip time, smoothed; 0: none has been measured.
+func (p *Path) RoundTrip() time.Duration { return p.rtt }
+
 // Status is a path's state for people.
 type Status struct {
 	Up, Live       bool
