@@ -28,7 +28,7 @@ const (
 	fastGrowth = 2.0 // a report, until the path has been full once
 	peakGrowth = 1.1 // afterwards, above what was delivered: reports come late
 
-	measureTime = 200 * time.Millisecond // of padding on a new path
+	measureTime = 200 * time.Millisecond // of padding on a new path, and eight round trips
 	measureMost = 1e9 / 8                // bytes/s; who has more finds it with data
 
 	soundEvery = 2500 * time.Millisecond // between two looks for the least delay
@@ -199,7 +199,7 @@ func (p *Path) roomAt(now time.Duration) time.Duration {
 
 // Measuring tells whether the path is new, and padding shall find out what it carries.
 func (p *Path) Measuring(now time.Duration) bool {
-	return p.Live() && !p.full && p.rate < measureMost && p.fresh > 0 && now-p.fresh < measureTime
+	return p.Live() && !p.full && p.rate < measureMost && p.fresh > 0 && now-p.fresh < measureTime+8*p.rtt
 }
 
 // Cold returns how many bytes of padding may be sent on a path that is Measuring now.
