@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"cleat/internal/rate"
 	"cleat/traffic"
 
 	"github.com/spf13/cobra"
@@ -303,22 +304,20 @@ func gate(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// parseRate reads a number with a decimal suffix.
+// maxRate is in bit/s: none that is faster has been built.
+const maxRate = 1e15
+
+// parseRate reads a number with a decimal suffix; "" and "0" are as fast as can
+// be.
 func parseRate(text string) (float64, error) {
-	if text == "" {
+	if text == "" || text == "0" {
 		return 0, nil
 	}
-	scale := 1.0
-	number := text
-	if i := strings.IndexByte("kMGT", text[len(text)-1]); i >= 0 {
-		scale = []float64{1e3, 1e6, 1e9, 1e12}[i]
-		number = text[:len(text)-1]
-	}
-	v, err := strconv.ParseFloat(number, 64)
-	if err != nil || v < 0 || v*scale > 1e15 {
+	v, err := rate.Parse(text)
+	if err != nil || v > maxRate {
 		return 0, usagef("--rate %q: want a number, optionally with k, M, G or T behind it", text)
 	}
-	return v * scale, nil
+	return v, nil
 }
 
 func (f *trafficFlags) run(ctx context.Context, out, progress io.Writer) error {

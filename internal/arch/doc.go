@@ -23,6 +23,8 @@
 //	          dns            its questions, answered by the host's resolvers
 //	          control        asking and telling the helper of a running sandbox
 //	          supervisor     hands it sockets of the host's; it is hands to the test
+//	        mptcp            several links for one TCP connection: the kernel's own      → link, netns
+//	          upgrade        gives programs MPTCP sockets; it is hands to the test       → netns
 //	FACES   compat           other programs' command lines, one folder each; they are brains to the test:
 //	          pasta          in the place of pasta(1)                            → getopt, journal, portspec; sandbox, sandbox/dns
 //	          slirp4netns    in the place of slirp4netns(1)                      → getopt, journal; sandbox
@@ -35,6 +37,14 @@
 //	        link             kernel links, one file a kind                       → netns
 //	        netns            create, enter and find network namespaces
 //	        traffic          load generator and sink, relay between TUNs
+//	        tunnel           multipath GRE-in-UDP between a TUN and sockets      → order, sched, secure, wire
+//	          order          puts packets back into order, flow by flow
+//	          sched          which path carries what, how fast; which is dead
+//	          wire           shim and control messages                           → sched
+//	          secure         handshake, packet protection, replay window; no I/O
+//	          spec           what a tunnel file says: read, checked, completed   → secure
+//	          endpoint       one end on this machine: device, sockets, watching  → tunnel, sched, spec; link, netns
+//	          control        asking and telling a running tunnel                 → tunnel, order, spec
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests
@@ -42,6 +52,9 @@
 //	        internal/sys     the only unsafe and raw system calls
 //	          systest        system calls that tests try, and programs don't make
 //	        internal/spell   the known word that an unknown one was meant to be
+//	        internal/yamlfile  files that people write, read strictly
+//	        internal/rate    rates in bit/s as people write them
+//	        internal/localsock  Unix sockets by which running programs are asked and told
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may
 // import facts. Tests may import what is on their own floor or below, and, when
