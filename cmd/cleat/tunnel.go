@@ -20,7 +20,9 @@ func newTunnelCmd() *cobra.Command {
 them at once. A file on each host says how; doc/tunnel.md describes it.`,
 		Example: `  cleat tunnel up office.yaml
   cleat tunnel key office.key
-  cleat tunnel check office.yaml`,
+  cleat tunnel check office.yaml
+  cleat tunnel status --watch
+  cleat tunnel path down lte`,
 		Args: noArgsButCommands,
 		RunE: func(cmd *cobra.Command, args []string) error { return noArgsButCommands(cmd, args) },
 	}

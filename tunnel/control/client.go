@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	answerBytes = 4 << 20         // 64 paths need 60 KiB, metrics as much
-	listWithin  = 2 * time.Second // who doesn't answer is left out of a list
+	answerBytes = 4 << 20          // 64 paths need 60 KiB, metrics as much
+	listWithin  = 2 * time.Second  // who doesn't answer is left out of a list
+	goneWithin  = 10 * time.Second // Serve waits endWithin for answers, and the kernel for a device
 )
 
 // Client asks and tells a tunnel. It is safe for concurrent use.
@@ -241,8 +242,28 @@ func (c *Client) Reload(ctx context.Context) (Reloaded, error) {
 	return decode[Reloaded](c.do(ctx, http.MethodPost, "/v1/reload", nil))
 }
 
-// Stop ends the tunnel; it has not yet ended when Stop returns.
+// Stop ends the tunnel; it has not yet ended when Stop returns: see Gone.
 func (c *Client) Stop(ctx context.Context) error {
 	_, err := c.do(ctx, http.MethodPost, "/v1/stop", nil)
 	return err
+}
+
+// Gone waits until the tunnel's name is free, for at most ten seconds.
+func (c *Client) Gone(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, goneWithin, fmt.Errorf("it is still running after %v", goneWithin))
+	defer cancel()
+	for {
+		all, err := sockets.List()
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(all, c.socket) {
+			return nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond): // less than a person notices
+		case <-ctx.Done():
+			return fmt.Errorf("wait for tunnel %q to end: %w", c.socket.Name, context.Cause(ctx))
+		}
+	}
 }
