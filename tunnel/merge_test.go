@@ -62,6 +62,7 @@ func (s *super) cut(t testing.TB, partial bool) []onWire {
 func merged(t testing.TB, pieces []onWire) [][]byte {
 	t.Helper()
 	dev := newDevice(t)
+	defer dev.close()
 	var m merger
 	m.init(&Tunnel{cfg: Config{Device: dev.fd}})
 	var out [][]byte

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"cleat/packet"
+	"cleat/tunnel/secure"
 
 	"golang.org/x/sys/unix"
 )
@@ -105,11 +106,20 @@ func newDevice(t testing.TB) *device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		unix.Close(fds[0])
-		unix.Close(fds[1])
-	})
 	return &device{fd: fds[0], other: fds[1], buf: make([]byte, 1<<17), t: t}
+}
+
+func (d *device) close() {
+	unix.Close(d.fd)
+	unix.Close(d.other)
+}
+
+// hand has the device read that.
+func (d *device) hand(read []byte) {
+	d.t.Helper()
+	if _, err := unix.Write(d.other, read); err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // written takes all that has been written to the device.
@@ -160,4 +170,122 @@ func noise(r *rand.Rand, n int) []byte {
 		b[i] = byte(r.Uint32())
 	}
 	return b
+}
+
+// openFunc is an Opener.
+type openFunc func(PathConfig) (Socket, error)
+
+func (f openFunc) Open(p PathConfig) (Socket, error) { return f(p) }
+
+// ends are two Tunnels that nobody runs, with paths between them.
+type ends struct {
+	a, b       *Tunnel
+	devA, devB *device
+}
+
+// newEnds makes them. Each has the same paths over loopback, IPv6 where v6 says so.
+func newEnds(t testing.TB, cfg Config, v6 bool, paths int) *ends {
+	t.Helper()
+	e := &ends{devA: newDevice(t), devB: newDevice(t)}
+	t.Cleanup(e.devA.close)
+	t.Cleanup(e.devB.close)
+	sockets := map[string][2]int{}
+	for i := range paths {
+		name := string(rune('a' + i))
+		var at [2]unix.Sockaddr
+		sockets[name], at = loopback(t, v6)
+		cfg.Paths = append(cfg.Paths, PathConfig{Name: name, Remote: addrPort(at[1])})
+	}
+	for i, end := range []**Tunnel{&e.a, &e.b} {
+		cfg.Device = []int{e.devA.fd, e.devB.fd}[i]
+		cfg.Opener = openFunc(func(p PathConfig) (Socket, error) { return Socket{FD: sockets[p.Name][i], MTU: p.MTU}, nil })
+		var err error
+		if *end, err = New(cfg); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup((*end).closeSockets)
+		(*end).out, (*end).in = newOutbound(*end), newInbound(*end)
+	}
+	e.a.sess.known, e.b.sess.known = true, true
+	e.a.sess.up, e.b.sess.up = true, true
+	e.a.sess.theirs, e.b.sess.theirs = e.b.sess.mine, e.a.sess.mine
+	e.a.sess.peerEpoch, e.b.sess.peerEpoch = e.b.sess.epoch, e.a.sess.epoch
+	return e
+}
+
+// seal gives both keys.
+func (e *ends) seal(t testing.TB) {
+	t.Helper()
+	first, second := keyPair(t)
+	var answered *secure.Session
+	h, message, err := secure.NewHandshake(first, second.Public(), nil)
+	if err == nil {
+		message, answered, _, err = secure.Respond(second, first.Public(), message, func([]byte) []byte { return nil })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, _, err := h.Finish(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.a.sess.epoch, e.b.sess.epoch = 1, 1
+	e.a.sess.keys, e.b.sess.keys = &keys{Session: begun, epoch: 1}, &keys{Session: answered, epoch: 1}
+	e.a.ring[1].Store(e.a.sess.keys)
+	e.b.ring[1].Store(e.b.sess.keys)
+	e.a.cfg.Key, e.b.cfg.Key = &Key{Private: first, Peer: second.Public()}, &Key{Private: second, Peer: first.Public()}
+}
+
+// keyPair are two private keys, that of the initiator first.
+func keyPair(t testing.TB) (first, second secure.PrivateKey) {
+	t.Helper()
+	var err error
+	if first, err = secure.GenerateKey(); err == nil {
+		second, err = secure.GenerateKey()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !secure.Initiates(first.Public(), second.Public()) {
+		return second, first
+	}
+	return first, second
+}
+
+// loopback makes two sockets that are connected to each other.
+func loopback(t testing.TB, v6 bool) (fds [2]int, at [2]unix.Sockaddr) {
+	t.Helper()
+	family, any := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	if v6 {
+		family, any = unix.AF_INET6, &unix.SockaddrInet6{Addr: [16]byte{15: 1}}
+	}
+	for i := range fds {
+		fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Bind(fd, any)
+		}
+		if err == nil {
+			at[i], err = unix.Getsockname(fd)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds[i] = fd
+	}
+	for i := range fds {
+		if err := unix.Connect(fds[i], at[1-i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fds, at
+}
+
+func addrPort(s unix.Sockaddr) netip.AddrPort {
+	switch s := s.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(s.Addr), uint16(s.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(s.Addr), uint16(s.Port))
+	}
+	return netip.AddrPort{}
 }
