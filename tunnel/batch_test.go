@@ -223,9 +223,7 @@ func TestBatchOfManyMessages(t *testing.T) {
 		}
 		got, box := 0, sys.NewInbox([][]byte{make([]byte, 1<<16)})
 		for e.a.out.waiting() {
-			e.a.mu.Lock()
 			e.a.out.gather(e.a.now(), e.a.send.Path(0), 1<<20)
-			e.a.mu.Unlock()
 			e.a.out.run.send(e.a)
 			got += len(arrivals(t, e.b.paths[0], box))
 		}

@@ -238,6 +238,9 @@ func (o *outbound) gather(now time.Duration, sp *sched.Path, room int) {
 	o.run.begin(o.t, p)
 	for o.waiting() && room > 0 {
 		e := o.queue[o.head]
+		if o.run.compat && !e.whole() {
+			break
+		}
 		n := o.run.take(e, o, &room)
 		if n == 0 {
 			break
