@@ -86,6 +86,7 @@ var rooms = map[string]room{
 	"usernet/usernettest": {hands, []string{"lab", "link", "netns"}},
 	"usernet/guesttest":   {hands, nil},
 	"tunnel/spec":         {hands, []string{"tunnel/secure"}},
+	"tunnel/tunneltest":   {hands, []string{"tunnel"}},
 
 	"packet":               {facts, nil},
 	"internal/sys":         {facts, nil},

@@ -40,6 +40,7 @@
 //	          secure         handshake, packet protection, replay window; no I/O
 //	          spec           what a tunnel file says: read, checked, completed   → secure
 //	          endpoint       one end on this machine: device, sockets, watching  → tunnel, sched, spec; link, netns
+//	          tunneltest     a device and paths that lose, delay and invent, for tests  → tunnel
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests
