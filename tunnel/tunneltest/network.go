@@ -36,7 +36,7 @@ type Path struct {
 // side is the relay's socket towards an end.
 type side struct {
 	conn  *net.UDPConn
-	end   atomic.Pointer[netip.AddrPort] // where that end was heard from last
+	end   atomic.Pointer[netip.AddrPort] // where that end is
 	queue chan parcel                    // to that end
 }
 
@@ -115,14 +115,13 @@ func (p *Path) read(s Side) {
 	defer close(p.sides[s.Other()].queue)
 	buf := make([]byte, 1<<16)
 	for {
-		n, from, err := p.sides[s].conn.ReadFromUDPAddrPort(buf)
+		n, err := p.sides[s].conn.Read(buf)
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // the end has gone for the time being
 			continue
 		}
-		p.sides[s].end.Store(&from)
 		b := append([]byte(nil), buf[:n]...)
 		if p.hole.Load() {
 			continue
@@ -144,11 +143,15 @@ func (p *Path) write(s Side) {
 	}
 }
 
-// Opener opens sockets on loopback. It is a tunnel.Opener.
-type Opener struct{}
+// Opener opens a side's sockets, and tells the paths that have their names where these
+// are: a side that has said nothing yet can be reached. It is a tunnel.Opener.
+type Opener struct {
+	Side  Side
+	Paths []*Path
+}
 
 // Open implements tunnel.Opener.
-func (Opener) Open(p tunnel.PathConfig) (tunnel.Socket, error) {
+func (o Opener) Open(p tunnel.PathConfig) (tunnel.Socket, error) {
 	family := unix.AF_INET
 	if p.Remote.Addr().Is6() {
 		family = unix.AF_INET6
@@ -163,7 +166,27 @@ func (Opener) Open(p tunnel.PathConfig) (tunnel.Socket, error) {
 	if err != nil {
 		return tunnel.Socket{}, errors.Join(fmt.Errorf("open path %q to %s: %w", p.Name, p.Remote, err), unix.Close(fd))
 	}
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		return tunnel.Socket{}, errors.Join(fmt.Errorf("open path %q: %w", p.Name, err), unix.Close(fd))
+	}
+	for _, path := range o.Paths {
+		if path.name == p.Name {
+			end := addrPort(at)
+			path.sides[o.Side].end.Store(&end)
+		}
+	}
 	return tunnel.Socket{FD: fd, MTU: p.MTU}, nil
+}
+
+func addrPort(a unix.Sockaddr) netip.AddrPort {
+	switch a := a.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
+	}
+	return netip.AddrPort{}
 }
 
 func sockaddr(a netip.AddrPort) unix.Sockaddr {
