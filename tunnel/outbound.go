@@ -207,6 +207,10 @@ func (o *outbound) fill(now time.Duration) bool {
 func (o *outbound) renewed() {
 	o.renew, o.seq, o.live = false, 0, 0
 	clear(o.flows[:])
+	for _, pc := range o.copies.pieces { // they have numbers of the old life
+		o.t.arena.release(pc.e)
+	}
+	o.copies = copies{pieces: o.copies.pieces[:0]}
 }
 
 // mark tells the sender of congestion without dropping, where it knows of ECN (RFC 3168).
@@ -257,6 +261,9 @@ func (o *outbound) gather(now time.Duration, sp *sched.Path, room int) {
 	o.run.begin(o.t, p)
 	for o.waiting() && room > 0 {
 		e := o.queue[o.head]
+		if o.run.compat && !e.whole() {
+			break
+		}
 		n := o.run.take(e, o, &room)
 		if n == 0 {
 			break

@@ -31,6 +31,9 @@ func (o *outbound) padOne(now time.Duration) bool {
 	if !t.sess.up || t.sess.compat {
 		return false
 	}
+	if o.renew {
+		o.renewed()
+	}
 	for _, sp := range t.send.Paths() {
 		p := t.paths[sp.ID]
 		room, ok := sp.Cold(now)

@@ -181,12 +181,13 @@ func (in *inbound) sendReport(now time.Duration, b []byte) {
 // sendControl sends a control packet, whose messages are behind room for the headers.
 // They are left as they are. The lock is held.
 func (t *Tunnel) sendControl(now time.Duration, p *path, b []byte) {
-	p.control++
-	shim := wire.Shim{Kind: wire.Control, Path: uint8(p.id), Epoch: t.sess.epoch, PathSeq: uint32(p.control), Time: uint32(now / time.Microsecond)}
+	t.control[p.id]++
+	n := t.control[p.id]
+	shim := wire.Shim{Kind: wire.Control, Path: uint8(p.id), Epoch: t.sess.epoch, PathSeq: uint32(n), Time: uint32(now / time.Microsecond)}
 	if t.sess.keys != nil {
 		b = append(make([]byte, 0, len(b)+secure.Overhead), b...)
 	}
-	t.sendSealed(p, &shim, b, space(p.id, true), p.control)
+	t.sendSealed(p, &shim, b, space(p.id, true), n)
 }
 
 // controls takes the messages of a control packet.

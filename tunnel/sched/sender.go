@@ -42,12 +42,15 @@ type Sender struct {
 
 	paths  [MaxPaths]*Path
 	all    []*Path
-	shared float64 // for Weighted: the least share given out
+	shared float64          // for Weighted: the least share given out
+	ends   [MaxPaths]uint64 // path sequence numbers behind those of paths that were removed
 }
 
-// Add adds a path that is up. limit is its rate in bit/s at most, 0: none.
+// Add adds a path that is up. Its numbers follow those of the path that had the ID before:
+// the peer knows no other difference between the two, and a key must seal no number twice.
+// limit is its rate in bit/s at most, 0: none.
 func (s *Sender) Add(now time.Duration, id, weight int, limit int64) *Path {
-	p := &Path{ID: id, up: true, rate: startRate, carried: now, sounded: now}
+	p := &Path{ID: id, up: true, seq: s.ends[id], rate: startRate, carried: now, sounded: now}
 	s.paths[id] = p
 	s.all = append(s.all, p)
 	s.Tune(id, weight, limit)
@@ -64,6 +67,9 @@ func (s *Sender) Tune(id, weight int, limit int64) {
 
 // Remove forgets a path.
 func (s *Sender) Remove(id int) {
+	if p := s.paths[id]; p != nil {
+		s.ends[id] = p.seq
+	}
 	s.paths[id] = nil
 	for i, p := range s.all {
 		if p.ID == id {
@@ -360,11 +366,11 @@ func (s *Sender) Kill(id int) bool {
 	return true
 }
 
-// Restart forgets what was sent on a path and what was reported of it; its rate
+// Restart begins anew to count, and forgets what was sent on a path and what was reported of it; its rate
 // stays.
 func (s *Sender) Restart(now time.Duration, id int) {
 	p := s.paths[id]
-	if p == nil {
+	if s.ends[id] = 0; p == nil {
 		return
 	}
 	p.seq, p.reported, p.acked, p.dead, p.proofs = 0, false, 0, false, 0
