@@ -56,6 +56,11 @@ func inner(i, family int) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf("2001:db8:ffff::%d", 1+i))
 }
 
+// innerNet is the same with the tunnel's prefix.
+func innerNet(i, family int) netip.Prefix {
+	return netip.PrefixFrom(inner(i, family), map[int]int{4: 30, 6: 64}[family])
+}
+
 // outer is the address of an end on a path.
 func outer(i, path, family int) netip.Prefix {
 	if family == 4 {
@@ -130,7 +135,7 @@ func (b *bed) writeFiles() {
 // text is an end's tunnel file.
 func (b *bed) text(i int, key string) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "name: lab\ndevice: tunnel0\naddress: [%s/30, \"%s/64\"]\n%s", inner(i, 4), inner(i, 6), key)
+	fmt.Fprintf(&s, "name: lab\ndevice: tunnel0\naddress: [%s, \"%s\"]\n%s", innerNet(i, 4), innerNet(i, 6), key)
 	if b.plan.more != "" {
 		fmt.Fprintln(&s, strings.TrimSpace(b.plan.more))
 	}
