@@ -180,7 +180,7 @@ groups:
 		t.Fatalf("got %d jobs of %+v", len(jobs), e)
 	}
 	c := jobs[0].Cell
-	want := "bridge|netns|switched|mptcp|between|1280|2|3|1|99|reno|free|cleat|checksum=off|link_rate=1G"
+	want := "bridge|native|switched|mptcp|between|1280|2|3|1|99|reno|free|cleat|checksum=off|link_rate=1G"
 	if c.Key() != want || !slices.Equal(jobs[0].Work.MessageBytes, []int{99}) {
 		t.Errorf("got  %s\nwant %s", c.Key(), want)
 	}

@@ -72,26 +72,26 @@ func TestRulesOfRootlessNetworks(t *testing.T) {
 	}{
 		{"a peer is of rootless networks", Group{Networks: []string{"pasta", "nat-out"}, Work: []Work{rr}, Factors: map[string][]string{"peer": {"outside"}}},
 			[]string{
-				"rr pasta|netns|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat|peer=outside",
-				"rr nat-out|netns|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat",
+				"rr pasta|native|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat|peer=outside",
+				"rr nat-out|native|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat",
 			}},
 		{"outbound the host has one address", Group{Networks: []string{"pasta"}, Directions: []string{"outbound", "inbound"}, Work: []Work{rr}, Factors: map[string][]string{"peer": {"host-loopback", "host-address"}}},
 			[]string{
-				"rr pasta|netns|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat|peer=host-loopback",
-				"rr pasta|netns|local|tcp|inbound|0|1|1|0|64|cubic|different-cores|cleat|peer=host-loopback",
-				"rr pasta|netns|local|tcp|inbound|0|1|1|0|64|cubic|different-cores|cleat|peer=host-address",
+				"rr pasta|native|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat|peer=host-loopback",
+				"rr pasta|native|local|tcp|inbound|0|1|1|0|64|cubic|different-cores|cleat|peer=host-loopback",
+				"rr pasta|native|local|tcp|inbound|0|1|1|0|64|cubic|different-cores|cleat|peer=host-address",
 			}},
 		{"the host is one node", Group{Networks: []string{"pasta"}, Topologies: []string{"local", "switched"}, Work: []Work{rr}, Factors: map[string][]string{"peer": {"host-loopback"}}},
-			[]string{"rr pasta|netns|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat|peer=host-loopback"}},
+			[]string{"rr pasta|native|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat|peer=host-loopback"}},
 		{"start is of what starts with a command", Group{Networks: []string{"loopback", "pasta"}, Directions: []string{"outbound", "inbound"}, MTU: []int{1500}, Streams: []int{1000}, Placement: []string{"free"}, Work: []Work{start}},
 			[]string{
-				"start loopback|netns|local|tcp|local|1500|1|1|0|0|||cleat",
-				"start pasta|netns|local|tcp|outbound|1500|1|1|0|0|||cleat",
+				"start loopback|native|local|tcp|local|1500|1|1|0|0|||cleat",
+				"start pasta|native|local|tcp|outbound|1500|1|1|0|0|||cleat",
 			}},
 		{"memory has flows", Group{Networks: []string{"pasta"}, Work: []Work{memory}},
-			[]string{"memory pasta|netns|local|tcp|outbound|0|1|1000|0|0|||cleat"}},
+			[]string{"memory pasta|native|local|tcp|outbound|0|1|1000|0|0|||cleat"}},
 		{"as many as the group says", Group{Networks: []string{"pasta"}, Streams: []int{10}, Work: []Work{memory}},
-			[]string{"memory pasta|netns|local|tcp|outbound|0|1|10|0|0|||cleat"}},
+			[]string{"memory pasta|native|local|tcp|outbound|0|1|10|0|0|||cleat"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := Experiment{Name: "x", Repeat: 1, Groups: []Group{tt.group}}
