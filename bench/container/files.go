@@ -25,17 +25,20 @@ type files struct {
 }
 
 // makeFiles is what the holder does first; $1 is where writes go. The resolver's
-// file may be a link into /run, and engines complain when it leads nowhere.
+// file may be a link into /run, and engines complain when it leads nowhere: it and
+// the hosts file are empty ones. They are made where writes go, before that is
+// mounted, so that whatever fails nothing of the machine's own is written.
 const makeFiles = `set -e
 mount -t tmpfs -o mode=755 cleat /run
 for d in etc opt var; do
 	[ -d /$d ] || continue
 	mkdir -p "$1/$d/upper" "$1/$d/work"
+	if [ $d = etc ]; then
+		: >"$1/etc/upper/resolv.conf"
+		: >"$1/etc/upper/hosts"
+	fi
 	mount -t overlay -o lowerdir=/$d,upperdir="$1/$d/upper",workdir="$1/$d/work" cleat /$d
 done
-rm -f /etc/resolv.conf /etc/hosts
-: >/etc/resolv.conf
-: >/etc/hosts
 if grep -q ' /sys/fs/cgroup/unified ' /proc/self/mounts; then
 	mount -t tmpfs cleat /sys/fs/cgroup/unified
 fi
