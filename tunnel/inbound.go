@@ -299,7 +299,7 @@ func (in *inbound) hello(now time.Duration, p *path, body []byte) {
 		return
 	}
 	h, ok := parseHello(body[1:])
-	if !ok || step(body[0]) != stepPlain {
+	if !ok || step(body[0]) != stepPlain || in.t.cfg.Form == Compat {
 		in.t.stats.strange.Add(1)
 		return
 	}

@@ -171,6 +171,7 @@ func TestMergeApart(t *testing.T) {
 		{"another TOS", tcp, func(s *super) { s.tos = 3 }},
 		{"another TOS of UDP", udp, func(s *super) { s.tos = 3 }},
 		{"other timestamps", tcp, func(s *super) { s.options = []byte{1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 3} }},
+		{"another window", tcp, func(s *super) { s.window++ }},
 		{"no options", tcp, func(s *super) { s.options = nil }},
 		{"larger segments", udp, func(s *super) { s.payload, s.size = make([]byte, 202), 101 }},
 		{"the other version", udp, func(s *super) { s.v6 = !s.v6 }},

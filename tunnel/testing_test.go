@@ -23,6 +23,7 @@ type super struct {
 	cuttable bool // without DF
 	seq      uint32
 	flags    uint8
+	window   uint16
 	options  []byte
 	payload  []byte
 	size     int // of a segment; 0: there is one
@@ -48,7 +49,7 @@ func (s *super) build() (packet.VNetHdr, []byte) {
 	t := b[at:]
 	vnet := packet.VNetHdr{Flags: packet.NeedsChecksum, ChecksumStart: uint16(at)}
 	if s.proto == packet.TCP {
-		packet.PutTCP(t, &packet.TCPHeader{SrcPort: s.flow, DstPort: 80, Seq: s.seq, Ack: 7, Flags: s.flags, Window: 9})
+		packet.PutTCP(t, &packet.TCPHeader{SrcPort: s.flow, DstPort: 80, Seq: s.seq, Ack: 7, Flags: s.flags, Window: s.window})
 		t[12] = uint8(packet.TCPBytes+len(s.options)) / 4 << 4
 		copy(t[packet.TCPBytes:], s.options)
 		vnet.GSOType, vnet.ChecksumOffset = packet.GSOTCPv4, packet.TCPChecksumOffset
