@@ -13,6 +13,8 @@ import (
 // received is what the peer's path has brought.
 type received struct {
 	known    bool
+	via      int           // our path that it comes by
+	came     time.Duration // when it last brought something
 	report   sched.Report
 	fresh    bool   // there is something to report
 	packets  int    // since the last report
@@ -37,11 +39,12 @@ const (
 	reportLeast   = time.Millisecond // between two
 	reportPackets = 64
 	maxMissing    = 64
+	reportedFor   = 2 * time.Second // after a path has brought something
 	delayEvery    = 500 * time.Millisecond
 )
 
 // arrived enters a packet into its path's books.
-func (in *inbound) arrived(now time.Duration, s *wire.Shim, at uint32, tos uint8, size int) {
+func (in *inbound) arrived(now time.Duration, via int, s *wire.Shim, at uint32, tos uint8, size int) {
 	r := &in.paths[s.Path]
 	delay := int32(at - s.Time)
 	if !r.known {
@@ -52,6 +55,7 @@ func (in *inbound) arrived(now time.Duration, s *wire.Shim, at uint32, tos uint8
 		}
 		in.heard = append(in.heard, int(s.Path))
 	}
+	r.via, r.came = via, now
 	r.report.Packets++
 	r.report.Bytes += uint32(size)
 	if tos&3 == ecnCE {
@@ -133,8 +137,12 @@ func (in *inbound) collect(now time.Duration) []byte {
 		r.missing = r.missing[:0]
 	}
 	for _, id := range in.heard {
-		if r := &in.paths[id]; r.fresh {
-			b = wire.AppendReport(b, &wire.Report{Path: uint8(id), Now: uint32(now / time.Microsecond), Report: r.report})
+		r := &in.paths[id]
+		// A path that brings nothing is reported, too: that somebody has looked is what its
+		// death is told by.
+		if r.fresh || now-r.came < reportedFor {
+			r.report.AsOf = uint32(in.looked[r.via] / time.Microsecond)
+			b = wire.AppendReport(b, &wire.Report{Path: uint8(id), Report: r.report})
 			r.fresh, r.packets, r.report.Delay = false, 0, math.MaxInt32
 		}
 	}
@@ -280,9 +288,7 @@ func (t *Tunnel) reported(now time.Duration, r *wire.Report) {
 		return
 	}
 	p := t.paths[r.Path]
-	if t.send.Path(p.id).Report(now, r.Report) == 0 {
-		return
-	}
+	t.send.Path(p.id).Report(now, r.Report)
 	for p.kept.len() > 0 && int32(p.kept.at(p.kept.from).end()-1-r.Highest) <= 0 {
 		t.arena.release(p.kept.at(p.kept.from).e)
 		p.kept.from++

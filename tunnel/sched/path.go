@@ -48,6 +48,7 @@ type Report struct {
 	Echo    uint32 // the timestamp that Highest carried, the sender's clock
 	Delay   int32  // the least difference of both since the last report; the clocks' offset is in it
 	CE      uint32 // packets that came with congestion marked
+	AsOf    uint32 // until when the receiver has looked: what came later it does not know, its clock
 }
 
 // Path is one path as its sender sees it.
@@ -96,6 +97,7 @@ type Path struct {
 	sends    sends
 	inflight int // bytes
 	acked    time.Duration
+	asOf     uint32        // Report.AsOf
 	suspect  time.Duration // extra patience after a false alarm
 	end      uint32        // of a dead path: seq when it died
 	proofs   int           // reports since that it delivers again
@@ -244,6 +246,7 @@ func (p *Path) Report(now time.Duration, r Report) int {
 	if p.dead {
 		p.proof(r)
 	}
+	p.asOf = r.AsOf
 	if !p.reported {
 		p.reported, p.mark = true, Report{Highest: r.Highest, Packets: r.Packets, Bytes: r.Bytes, Arrived: r.Arrived}
 		p.last = p.mark

@@ -261,11 +261,18 @@ func (s *Sender) isDead(p *Path) bool {
 			continue
 		}
 		behind := time.Duration(max(p.delay-o.delay, 0)) * time.Microsecond
-		if o.acked-first.at > deadAfter+behind+p.suspect {
+		if after := deadAfter + behind + p.suspect; o.acked-first.at > after && p.overdue(first.at) > after-behind {
 			return true
 		}
 	}
 	return false
+}
+
+// overdue is for how long a packet of a time should have been there when the receiver last
+// looked: it may have been too busy to.
+func (p *Path) overdue(sent time.Duration) time.Duration {
+	arrival := uint32(sent/time.Microsecond) + uint32(int32(p.delay))
+	return time.Duration(int32(p.asOf-arrival)) * time.Microsecond
 }
 
 // bury takes a path out of use.
