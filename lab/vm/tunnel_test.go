@@ -33,15 +33,15 @@ func TestTunnel(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v\nit printed:\n%s", err, text)
 			}
-			passed := 0
+			passed := 0 // TestLinuxGRE itself is one
 			for _, o := range vm.Outcomes(text) {
 				if o.Verdict != vm.Pass {
 					t.Errorf("%s: %s", o.Test, o.Verdict)
 				}
 				passed++
 			}
-			if passed < 10 {
-				t.Errorf("%d tests have passed, want 10", passed)
+			if passed < 5 {
+				t.Errorf("%d tests have passed, want 5", passed)
 			}
 			if t.Failed() {
 				t.Logf("the guest printed:\n%s", text)

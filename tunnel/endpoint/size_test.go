@@ -49,6 +49,13 @@ func TestTooBig(t *testing.T) {
 			if n := outside.Load(); n > 0 {
 				t.Errorf("%d fragments of the tunnel's own packets", n)
 			}
+			// Fragments beside the tunnel are seen: they would have been counted.
+			for path, family := range b.plan.outside {
+				before := outside.Load()
+				openDatagrams(t, b.ends[0].node, b.ends[1].node, outer(0, path, family).Addr(), outer(1, path, family).Addr()).comes(t, 3000)
+				eventually(t, time.Second, func() bool { return outside.Load() > before },
+					func() string { return fmt.Sprintf("fragments on path %d are not seen", path) })
+			}
 		})
 	}
 }
