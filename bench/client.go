@@ -136,8 +136,11 @@ func lastLine(said []byte) string {
 func arguments(job experiment.Job, p wiring.Pair, s *server) []string {
 	c, w := job.Cell, job.Work
 	kind := w.Kind
-	if kind == experiment.Packets {
+	switch kind {
+	case experiment.Packets:
 		kind = experiment.UDP
+	case experiment.Loaded:
+		kind = experiment.TCP
 	}
 	args := []string{kind, p.Dial.String(), "--json",
 		"--duration", w.Duration.String(),
@@ -163,6 +166,9 @@ func arguments(job experiment.Job, p wiring.Pair, s *server) []string {
 	}
 	if rate := c.Factors["rate"]; rate != "" {
 		add("--rate", rate)
+	}
+	if _, search := job.Offered(); overLinks(c) && !search && (kind == experiment.TCP || kind == experiment.UDP) {
+		add("--early", earlyTime.String())
 	}
 	if kind == experiment.UDP {
 		switch rate, search := job.Offered(); {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"cleat/bench/catalog"
 	"cleat/bench/cell"
 	"cleat/bench/experiment"
 	"cleat/lab"
@@ -57,7 +58,10 @@ func (e *Environment) note(w experiment.Wiring, facts NetworkFacts) {
 	if w.Runtime != "" && w.Runtime != cell.Native {
 		details = append(details, w.Runtime)
 	}
-	if w.Topology != "local" {
+	switch {
+	case catalog.RoleOf(w.Network) == catalog.Multipath:
+		details = append(details, linkDetails(w)...)
+	case w.Topology != "local":
 		details = append(details, w.Topology)
 	}
 	if w.MTU != 0 {
@@ -76,6 +80,20 @@ func (e *Environment) note(w experiment.Wiring, facts NetworkFacts) {
 		name += " (" + strings.Join(details, ", ") + ")"
 	}
 	e.Networks[name] = facts
+}
+
+// linkDetails say what a wiring over several links has that others may not.
+func linkDetails(w experiment.Wiring) []string {
+	details := []string{cell.Plural(w.Links, "link")}
+	for _, level := range []string{string(w.LinkRate), w.Variant, w.Loss, w.Outer, w.Scheduler, w.RivalsSettings, w.Contained} {
+		if level != "" {
+			details = append(details, level)
+		}
+	}
+	if w.Crypto == "on" {
+		details = append(details, "encrypted")
+	}
+	return details
 }
 
 // describeHost asks `cleat doctor` on the host itself, whose interfaces and

@@ -52,7 +52,8 @@ func (b *bed) probePath(ctx context.Context) error {
 	if s.control != "" {
 		args = append(args, "--control", "unix:"+s.control)
 	}
-	b.probe, err = client{pair: p, args: args, timeout: probeTimeout}.run(ctx)
+	found, err := client{pair: p, args: args, timeout: probeTimeout}.run(ctx)
+	b.take(found)
 	if err != nil {
 		return fmt.Errorf("no traffic passes: %w", err)
 	}
@@ -60,8 +61,13 @@ func (b *bed) probePath(ctx context.Context) error {
 	if why := b.probe.ProbeError; why != "" && !strings.HasPrefix(why, "udp:") && !b.probe.BlackHole {
 		return fmt.Errorf("no traffic passes: %s", why)
 	}
-	b.facts.LinkMTU, b.facts.PathMTU = b.probe.LinkMTU, b.probe.PathMTU
 	return nil
+}
+
+// take keeps what a probe found.
+func (b *bed) take(found probe) {
+	b.probe = found
+	b.facts.LinkMTU, b.facts.PathMTU = found.LinkMTU, found.PathMTU
 }
 
 // warnings are what every sample of the bed must carry.

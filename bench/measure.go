@@ -40,12 +40,18 @@ func (r *run) measure(ctx context.Context, b *bed, job experiment.Job) cell.Samp
 		s.Error = err.Error()
 		return s
 	}
+	idle, err := b.idleLatency(ctx, job, clients)
+	if err != nil {
+		s.Error = err.Error()
+		return s
+	}
 	g := newGate(len(clients), job.Work.Duration)
 	for i := range clients {
 		clients[i].ready = g.wait
 	}
+	played := b.play(ctx, g)
 	results, err := runAll(ctx, clients)
-	if err != nil {
+	if err = errors.Join(err, played()); err != nil {
 		s.Error = err.Error()
 		return s
 	}
@@ -55,6 +61,10 @@ func (r *run) measure(ctx context.Context, b *bed, job experiment.Job) cell.Samp
 		s.Error = err.Error()
 		return s
 	}
+	if idle > 0 {
+		s.Values[cell.LatencyAdded] = s.Values[cell.LatencyP50] - float64(idle)
+	}
+	relate(&s, job, results)
 	s.Bad = disturbed(s, results, len(r.cpus), job)
 	return s
 }
@@ -63,6 +73,7 @@ func (r *run) measure(ctx context.Context, b *bed, job experiment.Job) cell.Samp
 // are to do.
 func (r *run) prepare(ctx context.Context, b *bed, job experiment.Job) ([]client, error) {
 	clients := make([]client, min(job.Cell.Pairs, len(b.Pairs)))
+	var beside []client
 	for i := range clients {
 		clientCPUs, serverCPUs := place(job.Cell.Placement, i, r.cpus)
 		s, err := b.serve(ctx, i, job.Cell.Engine, serverCPUs)
@@ -75,8 +86,11 @@ func (r *run) prepare(ctx context.Context, b *bed, job experiment.Job) ([]client
 			cpus:    clientCPUs,
 			timeout: containerGrace(job) + 2*job.Work.Duration + graceTime + time.Duration(len(clients))*gracePerPair + time.Duration(job.Cell.Streams)*gracePerStream,
 		}
+		if job.Work.Kind == experiment.Loaded {
+			beside = append(beside, clients[i].beside(job, s))
+		}
 	}
-	return clients, nil
+	return append(clients, beside...), nil
 }
 
 // containerGrace is how much longer a measurement may take where each end has a
@@ -211,6 +225,9 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 			}
 			v[cell.Throughput] += res.BitsPerSecond
 			lost, sent = lost+res.Lost, sent+res.PacketsSent
+		case experiment.Loaded:
+			v[cell.Throughput] += res.BitsPerSecond
+			lost, sent = lost+res.Lost, sent+res.Transactions+res.Lost
 		case experiment.Packets:
 			v[cell.Packets] += res.PacketsPerSecond
 			lost, sent = lost+res.Lost, sent+res.PacketsSent

@@ -217,7 +217,7 @@ const (
 
 // job measures one job of a block. Only an error that ends the experiment is
 // returned.
-func (r *run) job(ctx context.Context, job experiment.Job, at position) (err error) {
+func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 	if r.gone[job.Wiring()] || r.failed.hopeless(job) {
 		return nil
 	}
@@ -228,43 +228,66 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) (err err
 	case experiment.Memory:
 		return r.memory(ctx, job, at)
 	}
-	bed, err := r.beds.take(ctx, job)
-	if err != nil {
-		return r.absent(ctx, job, err)
-	}
-	if e, ok := catalog.Lookup(job.Cell.Network); ok && e.Restless {
-		defer func() { err = errors.Join(err, r.beds.drop(bed)) }()
-	}
-	r.env.note(job.Wiring(), bed.facts)
-	if bed.probe.BlackHole {
-		return r.absent(ctx, job, &blackHole{bed.probe})
-	}
 	for attempt := 1; attempt <= maxAttempts; attempt++ {
+		done, err := r.attempt(ctx, job, at, attempt)
+		if done || err != nil {
+			return errors.Join(err, r.letGo(job))
+		}
+	}
+	return r.letGo(job)
+}
+
+// letGo takes down a bed whose program keeps a processor busy.
+func (r *run) letGo(job experiment.Job) error {
+	if e, _ := catalog.Lookup(job.Cell.Network); e.Restless {
+		return r.beds.dropFor(job)
+	}
+	return nil
+}
+
+// attempt takes one sample of a job. It is done when that counts, or no other is
+// to be taken.
+func (r *run) attempt(ctx context.Context, job experiment.Job, at position, attempt int) (done bool, err error) {
+	if e, _ := catalog.Lookup(job.Cell.Network); e.Cold {
+		defer func() { err = errors.Join(err, r.beds.dropFor(job)) }()
+	}
+	bed, err := r.beds.take(ctx, job)
+	if err != nil && !r.beds.worked(job) {
+		return true, r.absent(ctx, job, err)
+	}
+	var s cell.Sample
+	if err != nil { // it worked before: this once it did not
+		s = cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now(), Error: err.Error()}
+	} else {
+		r.env.note(job.Wiring(), bed.facts)
+		if bed.probe.BlackHole {
+			return true, r.absent(ctx, job, &blackHole{bed.probe})
+		}
 		measure := r.measure
 		if job.Work.Kind == experiment.Start {
 			measure = r.firstByte
 		}
-		s := measure(ctx, bed, job)
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		s.Block, s.Order, s.Attempt = at.block, at.order, attempt
+		s = measure(ctx, bed, job)
 		s.Warnings = append(s.Warnings, bed.warnings()...)
-		if err := r.store.sample(s); err != nil {
-			return err
-		}
-		r.Progress.Sample(s)
-		r.failed.note(job, s.Error != "")
-		if counts := s.Bad == "" || s.Warmup(); counts && s.Error == "" || r.again == 0 {
-			return nil
-		}
-		r.again--
-		if s.Error != "" {
-			// A server may be what failed: start afresh.
-			bed.stopServers()
-		}
 	}
-	return nil
+	if err := context.Cause(ctx); err != nil {
+		return true, err
+	}
+	s.Block, s.Order, s.Attempt = at.block, at.order, attempt
+	if err := r.store.sample(s); err != nil {
+		return true, err
+	}
+	r.Progress.Sample(s)
+	r.failed.note(job, s.Error != "")
+	if counts := s.Bad == "" || s.Warmup(); counts && s.Error == "" || r.again == 0 {
+		return true, nil
+	}
+	r.again--
+	if s.Error != "" && bed != nil {
+		// A server may be what failed: start afresh.
+		bed.stopServers()
+	}
+	return false, nil
 }
 
 // absent records that a job, and every other that needs the same wiring, can't

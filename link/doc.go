@@ -1,7 +1,7 @@
 // Package link makes, reads back and removes kernel network links: one file a
 // kind. It also sets what belongs to links and namespaces: bridge ports, VLANs,
 // forwarding and neighbour entries, offloads, slow links (TBF), bridge netfilter
-// and MPTCP endpoints.
+// and MPTCP endpoints; and it lists MPTCP connections.
 //
 // # Theory of operation
 //
@@ -54,7 +54,7 @@
 //
 // Sources: rtnetlink(7), ip-link(8), bridge(8), tc-tbf(8), wg(8),
 // ovs-vswitchd.conf.db(5), include/uapi/linux/if_link.h, if_bridge.h,
-// if_tunnel.h, if_tun.h, mptcp_pm.h, Documentation/networking/, drivers/net/*.c.
+// if_tunnel.h, if_tun.h, mptcp_pm.h, inet_diag.h, Documentation/networking/, drivers/net/*.c.
 //
 // A macvlan device for the container whose namespace is web:
 //

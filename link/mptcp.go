@@ -11,25 +11,27 @@ import (
 	"cleat/netns"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // MPTCPEndpoint is an address that the kernel's path manager uses for further
 // subflows (ip-mptcp(8), net/mptcp/pm_netlink.c). Comparable data.
 type MPTCPEndpoint struct {
-	Addr     netip.Addr
-	ID       int    // 1…255; 0: the kernel's choice
-	Port     int    // to listen on, with Signal only; 0: that of the connection
-	Device   string // the link that has Addr; "": any
-	Signal   bool   // tell the other end of it
-	Subflow  bool   // open subflows from it
-	Backup   bool   // use its subflows only when others fail
-	FullMesh bool   // with Subflow: to every address of the other end; not with Signal
+	Addr     netip.Addr `json:"address"`
+	ID       int        `json:"id"`                 // 1…255; 0: the kernel's choice
+	Port     int        `json:"port,omitempty"`     // to listen on, with Signal only; 0: that of the connection
+	Device   string     `json:"device,omitempty"`   // the link that has Addr; "": any, or one that is gone
+	Signal   bool       `json:"signal,omitempty"`   // tell the other end of it
+	Subflow  bool       `json:"subflow,omitempty"`  // open subflows from it
+	Backup   bool       `json:"backup,omitempty"`   // use its subflows only when others fail
+	FullMesh bool       `json:"fullmesh,omitempty"` // with Subflow: to every address of the other end; not with Signal
 }
 
-// MPTCPLimits bound what the path manager does for one connection.
+// MPTCPLimits bound what the path manager does for one connection. How large they
+// can be is the kernel's to say (MPTCPMost).
 type MPTCPLimits struct {
-	Subflows         int // further ones, 0…8; the kernel's default is 2 (0 before 5.13)
-	AcceptedAddAddrs int // of the other end's addresses, 0…8; the kernel's default is 0
+	Subflows         int `json:"subflows"`          // further ones; the kernel's default is 2 (0 before 5.13)
+	AcceptedAddAddrs int `json:"add_addr_accepted"` // of the other end's addresses; the kernel's default is 0
 }
 
 // Commands, attributes and flags of the path manager
@@ -60,9 +62,6 @@ const (
 	mptcpFlagSubflow  = 1 << 1
 	mptcpFlagBackup   = 1 << 2
 	mptcpFlagFullMesh = 1 << 3
-
-	// mptcpMaxLimit is MPTCP_PM_ADDR_MAX: limits above it are refused.
-	mptcpMaxLimit = 8
 )
 
 func (e MPTCPEndpoint) validate() error {
@@ -190,11 +189,12 @@ func FlushMPTCPEndpoints(ns *netns.NS) error {
 	return nil
 }
 
-// SetMPTCPLimits sets both limits of ns.
+// SetMPTCPLimits sets both limits of ns. One that the kernel finds too large is a
+// *ParamError.
 func SetMPTCPLimits(ns *netns.NS, l MPTCPLimits) error {
-	for name, n := range map[string]int{"subflows": l.Subflows, "add_addr_accepted": l.AcceptedAddAddrs} {
-		if n < 0 || n > mptcpMaxLimit {
-			return paramError("mptcp limits", name, n, fmt.Sprintf("0…%d", mptcpMaxLimit))
+	for _, limit := range l.attributes() {
+		if limit.value < 0 {
+			return paramError("mptcp limits", limit.name, limit.value, "0 or more")
 		}
 	}
 	m, err := dialMPTCP(ns)
@@ -202,10 +202,44 @@ func SetMPTCPLimits(ns *netns.NS, l MPTCPLimits) error {
 		return err
 	}
 	defer m.Close()
-	if _, err := m.execute(mptcpSetLimits, netlink.Acknowledge, word(mptcpAttrSubflows, l.Subflows), word(mptcpAttrRcvAddAddr, l.AcceptedAddAddrs)); err != nil {
-		return fmt.Errorf("set mptcp limits of %s: %w", ns, plain(err))
+	if err := m.setLimits(l); err != nil {
+		return fmt.Errorf("set mptcp limits of %s: %w", ns, err)
 	}
 	return nil
+}
+
+// mptcpLimit is one of the limits as a message has it.
+type mptcpLimit struct {
+	name  string
+	value int
+	attr  uint16
+}
+
+func (l MPTCPLimits) attributes() []mptcpLimit {
+	return []mptcpLimit{
+		{"subflows", l.Subflows, mptcpAttrSubflows},
+		{"add_addr_accepted", l.AcceptedAddAddrs, mptcpAttrRcvAddAddr},
+	}
+}
+
+// setLimits sets both, and tells which one the kernel points at when it refuses.
+func (m *mptcp) setLimits(l MPTCPLimits) error {
+	var attrs []attribute
+	for _, limit := range l.attributes() {
+		attrs = append(attrs, word(limit.attr, limit.value))
+	}
+	_, err := m.execute(mptcpSetLimits, netlink.Acknowledge, attrs...)
+	var op *netlink.OpError
+	if !errors.As(err, &op) || op.Message == "" {
+		return err
+	}
+	at := attributeAt(attrs, op.Offset-unix.SizeofNlMsghdr-genlHeaderBytes)
+	for _, limit := range l.attributes() {
+		if slices.Equal(at, []uint16{limit.attr}) {
+			return paramError("mptcp limits", limit.name, limit.value, "the kernel says: "+op.Message)
+		}
+	}
+	return plain(err)
 }
 
 // ReadMPTCPLimits reads both limits of ns.
@@ -295,7 +329,8 @@ func (m *mptcp) decode(b []byte) (MPTCPEndpoint, error) {
 		e.Port = int(binary.NativeEndian.Uint16(p))
 	}
 	if i := got[mptcpAddrIfIdx]; len(i) == 4 {
-		if e.Device, err = m.links.name(int(binary.NativeEndian.Uint32(i))); err != nil {
+		e.Device, err = m.links.name(int(binary.NativeEndian.Uint32(i)))
+		if err != nil && !errors.Is(err, unix.ENODEV) {
 			return e, err
 		}
 	}

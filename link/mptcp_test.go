@@ -55,7 +55,7 @@ func TestMPTCPRefuses(t *testing.T) {
 		"port":              link.AddMPTCPEndpoint(ns, link.MPTCPEndpoint{Addr: a, Port: 777}),
 		"fullmesh":          link.AddMPTCPEndpoint(ns, link.MPTCPEndpoint{Addr: a, FullMesh: true}),
 		"device":            link.AddMPTCPEndpoint(ns, link.MPTCPEndpoint{Addr: a, Device: "nobody"}),
-		"subflows":          link.SetMPTCPLimits(ns, link.MPTCPLimits{Subflows: 9}),
+		"subflows":          link.SetMPTCPLimits(ns, link.MPTCPLimits{Subflows: 1 << 20}),
 		"add_addr_accepted": link.SetMPTCPLimits(ns, link.MPTCPLimits{AcceptedAddAddrs: -1}),
 	} {
 		var p *link.ParamError

@@ -19,7 +19,7 @@
 // # Limits
 //
 // Entering needs CAP_SYS_ADMIN in the user namespace that owns the network
-// namespace and in the caller's own.
+// namespace and in the caller's own, but for the one that the caller is in.
 //
 // Sources: network_namespaces(7), setns(2), net/core/net_namespace.c.
 package netns

@@ -153,7 +153,8 @@ func (n *NS) Close() error {
 	return nil
 }
 
-// Do runs f on a thread inside n and returns f's error. f must not start
+// Do runs f on a thread inside n and returns f's error. It takes no privilege where
+// the calling thread is inside already. f must not start
 // goroutines that expect to be inside, and must not call Do's goroutine back.
 func (n *NS) Do(f func() error) error {
 	inside := func(f func() error) func() error {
@@ -166,7 +167,7 @@ func (n *NS) Do(f func() error) error {
 	}
 	restrict := n.enter.Load()
 	if restrict == nil {
-		return onOwnThread(inside(f))
+		return n.inPlace(f, func() error { return onOwnThread(inside(f)) })
 	}
 	return onLastThread(inside(func() error {
 		if err := (*restrict)(); err != nil {
@@ -174,6 +175,19 @@ func (n *NS) Do(f func() error) error {
 		}
 		return f()
 	}))
+}
+
+// inPlace runs f where n is the calling thread's namespace already, which takes no
+// privilege, and otherwise enter.
+func (n *NS) inPlace(f, enter func() error) error {
+	runtime.LockOSThread()
+	var here, there unix.Stat_t
+	if unix.Stat(threadNS, &here) == nil && unix.Fstat(n.Fd(), &there) == nil && here.Dev == there.Dev && here.Ino == there.Ino {
+		defer runtime.UnlockOSThread()
+		return f()
+	}
+	runtime.UnlockOSThread()
+	return enter()
 }
 
 // OnEnter has each Do from now on call restrict first, on its thread, which ends

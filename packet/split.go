@@ -4,14 +4,14 @@ import "encoding/binary"
 
 // Splitter cuts a super-packet into the packets that it stands for, as a
 // device with TSO and USO would: the whole packets have all checksums. The zero
-// value is ready for Start.
+// value is ready for Start. Next gives one packet after the other; Segment any of
+// them, without copying its payload.
 type Splitter struct {
 	pkt    []byte
 	ip     IP
 	header int // bytes that each segment repeats
 	size   int // payload bytes of a segment
-	at     int // in pkt: where the next segment's payload begins
-	count  int // segments made
+	count  int // packets that Next made
 	whole  bool
 	vnet   VNetHdr
 }
@@ -57,7 +57,7 @@ func (s *Splitter) start(h *VNetHdr, pkt []byte) error {
 		}
 		s.header = s.ip.HeaderBytes + UDPBytes
 	}
-	s.size, s.at = int(h.GSOSize), s.header
+	s.size = int(h.GSOSize)
 	return nil
 }
 
@@ -80,65 +80,95 @@ func (s *Splitter) MaxBytes() int {
 	return min(s.header+s.size, len(s.pkt))
 }
 
+// Len is the number of packets: at least one after Start.
+func (s *Splitter) Len() int {
+	if s.pkt == nil {
+		return 0
+	}
+	if s.whole {
+		return 1
+	}
+	return max(1, (len(s.pkt)-s.header+s.size-1)/s.size)
+}
+
+// HeaderBytes is the size of the headers that Segment writes.
+func (s *Splitter) HeaderBytes() int { return s.header }
+
 // Next writes the next packet into b and returns its size, and 0 after the
 // last.
 func (s *Splitter) Next(b []byte) int {
+	if s.count >= s.Len() {
+		return 0
+	}
+	s.count++
+	n, payload := s.Segment(b, s.count-1, false)
+	n += copy(b[n:n+len(payload)], payload)
 	if s.whole {
-		return s.takeWhole(b)
+		_ = s.vnet.CompleteChecksum(b[:n]) // Start has looked at the offsets
 	}
-	if s.at >= len(s.pkt) && (s.count > 0 || s.header == 0) {
-		return 0
-	}
-	payload := s.pkt[s.at:min(s.at+s.size, len(s.pkt))]
-	b = b[:s.header+len(payload)]
-	copy(b, s.pkt[:s.header])
-	copy(b[s.header:], payload)
-	s.fixIP(b)
-	if s.ip.Protocol == TCP {
-		s.fixTCP(b[s.ip.HeaderBytes:])
-	} else {
-		s.fixUDP(b[s.ip.HeaderBytes:])
-	}
-	s.at += len(payload)
-	s.count++
-	return len(b)
-}
-
-func (s *Splitter) takeWhole(b []byte) int {
-	if s.count > 0 {
-		return 0
-	}
-	s.count++
-	n := copy(b[:len(s.pkt)], s.pkt)
-	_ = s.vnet.CompleteChecksum(b[:n]) // Start has looked at the offsets
 	return n
 }
 
-func (s *Splitter) fixIP(b []byte) {
+// Bytes is the size of the i-th packet.
+func (s *Splitter) Bytes(i int) int {
+	if s.whole {
+		return len(s.pkt)
+	}
+	from := s.header + i*s.size
+	return s.header + min(s.size, len(s.pkt)-from)
+}
+
+// Segment writes the headers of the i-th packet into b and returns their size and
+// the payload that follows them, which refers to the super-packet. Of a packet
+// without GSO there is nothing to write: the payload is the packet as it came.
+// partial leaves the sum of the pseudo header in the checksum's field, for a
+// device that is asked for the rest (NeedsChecksum).
+func (s *Splitter) Segment(b []byte, i int, partial bool) (int, []byte) {
+	if s.whole {
+		return 0, s.pkt
+	}
+	from := s.header + i*s.size
+	payload := s.pkt[from:min(from+s.size, len(s.pkt))]
+	b = b[:s.header]
+	copy(b, s.pkt)
+	s.fixIP(b, i, len(payload))
+	transport := b[s.ip.HeaderBytes:]
+	var field []byte
+	if s.ip.Protocol == TCP {
+		fixTCP(transport, i*s.size, i == 0, from+s.size >= len(s.pkt))
+		field = transport[TCPChecksumOffset:]
+	} else {
+		binary.BigEndian.PutUint16(transport[4:], uint16(len(transport)+len(payload)))
+		field = transport[UDPChecksumOffset:]
+	}
+	sum := PseudoSum(s.ip.Src, s.ip.Dst, s.ip.Protocol, len(transport)+len(payload))
+	if partial {
+		binary.BigEndian.PutUint16(field, Fold(sum))
+		return s.header, payload
+	}
+	field[0], field[1] = 0, 0
+	putChecksum(field, ^Fold(Sum(payload, Sum(transport, sum))))
+	return s.header, payload
+}
+
+func (s *Splitter) fixIP(b []byte, i, payload int) {
+	length := len(b) + payload
 	if s.ip.Src.Is6() {
-		binary.BigEndian.PutUint16(b[4:], uint16(len(b)-IPv6Bytes))
+		binary.BigEndian.PutUint16(b[4:], uint16(length-IPv6Bytes))
 		return
 	}
-	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
-	binary.BigEndian.PutUint16(b[4:], uint16(s.ip.ID)+uint16(s.count))
+	binary.BigEndian.PutUint16(b[2:], uint16(length))
+	binary.BigEndian.PutUint16(b[4:], uint16(s.ip.ID)+uint16(i))
 	b[10], b[11] = 0, 0
 	binary.BigEndian.PutUint16(b[10:], Checksum(b[:s.ip.HeaderBytes]))
 }
 
-func (s *Splitter) fixTCP(t []byte) {
-	binary.BigEndian.PutUint32(t[4:], binary.BigEndian.Uint32(t[4:])+uint32(s.at-s.header))
-	if s.at+s.size < len(s.pkt) {
+func fixTCP(t []byte, offset int, first, last bool) {
+	binary.BigEndian.PutUint32(t[4:], binary.BigEndian.Uint32(t[4:])+uint32(offset))
+	if !last {
 		t[13] &^= FIN | PSH // the last segment's alone
 	}
-	if s.count > 0 {
+	if !first {
 		t[13] &^= CWR // the first segment's alone (RFC 3168 section 6.1.2)
 	}
-	t[TCPChecksumOffset], t[TCPChecksumOffset+1] = 0, 0
-	putChecksum(t[TCPChecksumOffset:], TransportChecksum(s.ip.Src, s.ip.Dst, TCP, t))
-}
-
-func (s *Splitter) fixUDP(u []byte) {
-	binary.BigEndian.PutUint16(u[4:], uint16(len(u)))
-	u[UDPChecksumOffset], u[UDPChecksumOffset+1] = 0, 0
-	putChecksum(u[UDPChecksumOffset:], TransportChecksum(s.ip.Src, s.ip.Dst, UDP, u))
 }

@@ -121,6 +121,7 @@ func (c *client) dial(ctx context.Context, patience time.Duration) error {
 		Work: c.cfg.Work, Duration: c.cfg.Duration, Omit: c.cfg.Omit, Streams: c.cfg.Streams,
 		MessageBytes: c.cfg.MessageBytes, Congestion: c.cfg.Congestion, BufferBytes: c.cfg.BufferBytes,
 		Reverse: c.cfg.Reverse, Rate: c.cfg.BitsPerSecond, GSO: c.cfg.GSO, NoChecksum: c.cfg.NoChecksum,
+		Early: c.cfg.Early,
 	}
 	err = c.far.send(message{Kind: kindHello, Params: p})
 	if err == nil {
@@ -262,7 +263,11 @@ func (c *client) runTCP(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	set := newStreamSet(socks)
+	early := time.Duration(0)
+	if c.cfg.Reverse {
+		early = c.cfg.Early
+	}
+	set := newStreamSet(socks, early)
 	defer set.end()
 	if c.cfg.Reverse {
 		return c.receiveTCP(ctx, set)
@@ -323,11 +328,27 @@ func (c *client) counted(receiver, sender report) {
 	if receiver.Duration > 0 {
 		r.BitsPerSecond = 8 * float64(receiver.Bytes) / r.DurationSeconds
 	}
+	c.early(receiver, receiver.Duration)
 	r.Retransmits, r.MSSBytes, r.Congestion = sender.Retransmits, sender.MSS, sender.Congestion
 	if c.cfg.Congestion != "" && receiver.Congestion != "" && receiver.Congestion != sender.Congestion {
 		c.warn("congestion control differs: sender %s, receiver %s", sender.Congestion, receiver.Congestion)
 	}
 	c.finish(receiver.Partial)
+}
+
+// early fills in what the receiver says of its first bytes and of its pauses, in
+// a run of that length.
+func (c *client) early(receiver report, whole time.Duration) {
+	r := &c.result
+	r.Outage = receiver.Gap
+	if receiver.EarlyTime <= 0 {
+		return
+	}
+	r.EarlySeconds = receiver.EarlyTime.Seconds()
+	r.EarlyBitsPerSecond = 8 * float64(receiver.EarlyBytes) / r.EarlySeconds
+	if rest := whole - receiver.EarlyTime; c.cfg.Duration > c.cfg.Early && rest > 0 && receiver.Bytes > receiver.EarlyBytes {
+		r.SteadyBitsPerSecond = 8 * float64(receiver.Bytes-receiver.EarlyBytes) / rest.Seconds()
+	}
 }
 
 func (c *client) receiveTCP(ctx context.Context, set *streamSet) error {
@@ -381,12 +402,13 @@ func (c *client) greet(ctx context.Context, patience time.Duration) (flows []*fl
 			closeFlows(flows)
 		}
 	}()
+	came := newArrivals(c.cfg.Early > 0)
 	for i := range c.cfg.Streams {
 		sock, err := openUDP(netip.AddrPort{}, c.addr, c.cfg.BufferBytes)
 		if err != nil {
 			return flows, 0, err
 		}
-		f := &flow{sock: sock, index: uint16(i), token: c.token.head()}
+		f := &flow{sock: sock, index: uint16(i), token: c.token.head(), early: c.cfg.Early, came: came}
 		flows = append(flows, f)
 		if c.cfg.NoChecksum {
 			if err := unix.SetsockoptInt(sock.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {

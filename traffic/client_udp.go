@@ -93,6 +93,7 @@ func (c *client) datagrams(sender, receiver report) {
 		r.BitsPerSecond = 8 * float64(receiver.Bytes) / span.Seconds()
 		r.PacketsPerSecond = float64(receiver.Unique) / span.Seconds()
 	}
+	c.early(receiver, span)
 	if sender.Duration > 0 {
 		r.SentBitsPerSecond = 8 * float64(sender.Bytes) / sender.Duration.Seconds()
 	}
@@ -133,8 +134,11 @@ func (c *client) receiveUDP(ctx context.Context, flows []*flow, rtt time.Duratio
 	if m.Report == nil {
 		return fmt.Errorf("%w: empty report", ErrNotTraffic)
 	}
+	gap := flows[0].came.longest()
 	settle(ctx, flows, m.Report.Packets, graceFor(rtt))
-	c.datagrams(*m.Report, tallies(flows))
+	near := tallies(flows)
+	near.Gap = gap
+	c.datagrams(*m.Report, near)
 	c.finish(m.Report.Partial)
 	return nil
 }

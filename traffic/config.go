@@ -72,6 +72,10 @@ type Config struct {
 	MPTCP        bool   // IPPROTO_MPTCP sockets for TCP, RR and CRR
 	Reverse      bool   // TCP and UDP: the server sends
 
+	// Early has TCP and UDP tell what came within this time of the first byte,
+	// and the longest time without any; 0: neither.
+	Early time.Duration
+
 	// BitsPerSecond is the UDP payload offered by all streams together;
 	// 0: as fast as possible.
 	BitsPerSecond float64
@@ -201,6 +205,10 @@ func (c Config) Validate() error {
 		return bad("mptcp", c.MPTCP, "a work over TCP")
 	case c.GSO && c.NoChecksum:
 		return bad("gso", c.GSO, "checksums on: UDP_SEGMENT refuses sockets without them")
+	case c.Early < 0 || c.Early > maxDuration:
+		return bad("early", c.Early, "0s to 24h")
+	case c.Early > 0 && c.Work != TCP && c.Work != UDP:
+		return bad("early", c.Early, "tcp or udp")
 	case c.Reverse && c.Work != TCP && c.Work != UDP:
 		return bad("reverse", c.Reverse, "tcp or udp")
 	case c.Search && c.BitsPerSecond > 0:

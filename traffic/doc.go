@@ -43,6 +43,13 @@
 // is the end of the one before; on a schedule it is the schedule, so that a
 // slow response shows in every one that had to wait (no coordinated omission).
 //
+// With Early the receiver also tells what came within that time of the first
+// byte, and the longest time without any: each thread that receives notes when.
+//
+// Slow links (RelaySlow): one thread reads devices and writes them, each packet
+// after its delay, in order; while packets come it looks every 200 µs instead of
+// waking for each.
+//
 // Probe: datagrams that may not be fragmented, sizes narrowed sixteen at a time,
 // and a stream of 256 KiB whose count comes back.
 //

@@ -19,6 +19,8 @@ type flow struct {
 	index uint16
 	token uint64
 	stop  atomic.Bool
+	early time.Duration // of what comes first is told apart; 0: nothing
+	came  *arrivals     // of all flows of the test; nil without early
 
 	mu    sync.Mutex // held once a batch
 	tally tally
@@ -28,6 +30,7 @@ type flow struct {
 type tally struct {
 	round   uint16
 	bytes   uint64
+	early   uint64 // of bytes, those that came within flow.early of the first
 	packets uint64
 	first   int64 // of nanos, of the round
 	last    int64
@@ -39,6 +42,7 @@ func (f *flow) begin(round uint16) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tally = tally{round: round}
+	f.came.forget()
 }
 
 // counted is what arrived so far in this round.
@@ -125,8 +129,12 @@ func (f *flow) handle(b []byte, now int64) {
 		}
 		t.last = now
 		t.packets++
+		f.came.markAt(now)
 		if t.track.add(d.seq, d.sent, now) {
 			t.bytes += uint64(len(b))
+			if now-t.first < int64(f.early) {
+				t.early += uint64(len(b))
+			}
 		}
 	case datagramEcho:
 		unix.Write(f.sock.fd, b) // a lost answer is what the client counts

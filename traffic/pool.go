@@ -109,6 +109,7 @@ func (s *streamSet) serve(epoll, streams int, take turn) {
 			if n > 0 {
 				s.once.Do(func() { close(s.began) })
 				s.counts[i].bytes.Add(uint64(n))
+				s.came.mark()
 			}
 			if err != nil && !retry(err) {
 				// A socket that has ended is always ready.

@@ -122,12 +122,16 @@ type params struct {
 	Rate         float64       `json:"rate,omitempty"` // bit/s
 	GSO          bool          `json:"gso,omitempty"`
 	NoChecksum   bool          `json:"no_checksum,omitempty"`
+	Early        time.Duration `json:"early_ns,omitempty"`
 }
 
 // report is what one end of a test counted in one round.
 type report struct {
 	Duration    time.Duration `json:"duration_ns"`
 	Bytes       uint64        `json:"bytes"`
+	EarlyTime   time.Duration `json:"early_time_ns,omitempty"`
+	EarlyBytes  uint64        `json:"early_bytes,omitempty"`
+	Gap         time.Duration `json:"gap_ns,omitempty"`  // the longest without a byte
 	Streams     []uint64      `json:"streams,omitempty"` // bytes of each TCP stream, where there are several
 	Packets     uint64        `json:"packets,omitempty"`
 	Unique      uint64        `json:"unique,omitempty"` // packets less duplicates
@@ -199,6 +203,6 @@ func (p *params) validate() error {
 	return Config{
 		Work: p.Work, Address: "peer", Duration: p.Duration, Omit: p.Omit, Streams: p.Streams,
 		MessageBytes: p.MessageBytes, BufferBytes: p.BufferBytes, Reverse: p.Reverse,
-		BitsPerSecond: p.Rate, GSO: p.GSO, NoChecksum: p.NoChecksum,
+		BitsPerSecond: p.Rate, GSO: p.GSO, NoChecksum: p.NoChecksum, Early: p.Early,
 	}.Validate()
 }

@@ -25,6 +25,12 @@ type Result struct {
 	BytesReceived     uint64  `json:"bytes_received"`
 	Retransmits       uint64  `json:"retransmits,omitempty"` // TCP segments
 
+	// With Config.Early only, of all streams together.
+	EarlySeconds        float64       `json:"early_seconds,omitempty"`          // Config.Early, or all of a shorter run
+	EarlyBitsPerSecond  float64       `json:"early_bits_per_second,omitempty"`  // in that time
+	SteadyBitsPerSecond float64       `json:"steady_bits_per_second,omitempty"` // after it; 0: nothing came, or the run was shorter
+	Outage              time.Duration `json:"outage_ns,omitempty"`              // the longest time without a byte
+
 	// Several streams only.
 	StreamBytes []uint64 `json:"stream_bytes,omitempty"` // received, by stream
 	Fairness    float64  `json:"fairness,omitempty"`     // of StreamBytes, see Fairness

@@ -26,7 +26,8 @@ type session struct {
 	attached int
 	whole    chan struct{} // closed when all streams are there
 	flows    []*flow
-	granted  int // receive buffer of the flows in bytes
+	granted  int       // receive buffer of the flows in bytes
+	came     *arrivals // of all flows; nil where nobody wants to know
 	wg       sync.WaitGroup
 }
 
@@ -34,7 +35,7 @@ func newSession(t token, p params, far *peer, port uint16) *session {
 	return &session{
 		token: t, params: p, far: far, port: port,
 		streams: make([]*socket, p.Streams), whole: make(chan struct{}),
-		flows: make([]*flow, p.Streams),
+		flows: make([]*flow, p.Streams), came: newArrivals(p.Early > 0),
 	}
 }
 
@@ -74,7 +75,7 @@ func (t *session) attachFlow(d datagram, local, from netip.AddrPort, size int) {
 		t.far.send(message{Kind: kindError, Error: err.Error()})
 		return
 	}
-	f := &flow{sock: sock, index: d.index, token: t.token.head()}
+	f := &flow{sock: sock, index: d.index, token: t.token.head(), early: t.params.Early, came: t.came}
 	t.flows[d.index] = f
 	f.ack(d, size)
 	t.wg.Go(func() { f.receive(t.receiveSize()) })
@@ -206,7 +207,11 @@ func (t *session) runTCP(ctx context.Context) error {
 	if err := t.started(ctx); err != nil {
 		return clientEnded(err)
 	}
-	set := newStreamSet(t.streams)
+	early := t.params.Early
+	if t.params.Reverse {
+		early = 0
+	}
+	set := newStreamSet(t.streams, early)
 	defer set.end()
 	if t.params.Reverse {
 		return t.sendTCP(ctx, set)
@@ -231,7 +236,7 @@ func (t *session) runTCP(ctx context.Context) error {
 }
 
 func (w window) report() report {
-	r := report{Duration: w.duration, Bytes: w.bytes, Partial: w.partial}
+	r := report{Duration: w.duration, Bytes: w.bytes, Partial: w.partial, EarlyTime: w.earlyTime, EarlyBytes: w.earlyBytes, Gap: w.gap}
 	if len(w.streams) > 1 {
 		r.Streams = w.streams
 	}

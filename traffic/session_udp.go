@@ -28,9 +28,10 @@ func (t *session) runUDP(ctx context.Context) error {
 			err = t.far.send(message{Kind: kindStarted, Round: m.Round})
 		case m.Kind == kindSent && m.Report != nil:
 			flows := t.greeted()
+			gap := t.came.longest()
 			settle(ctx, flows, m.Report.Packets, m.Grace)
 			r := tallies(flows)
-			r.Buffer = t.granted
+			r.Buffer, r.Gap = t.granted, gap
 			err = t.far.send(message{Kind: kindReport, Round: m.Round, Report: &r})
 		}
 		if err != nil {
@@ -123,6 +124,8 @@ func tallies(flows []*flow) report {
 	for _, f := range flows {
 		t := f.counted()
 		r.Bytes += t.bytes
+		r.EarlyBytes += t.early
+		r.EarlyTime = f.early
 		r.Packets += t.packets
 		r.Unique += t.track.unique
 		r.Reordered += t.track.reordered
@@ -139,6 +142,7 @@ func tallies(flows []*flow) report {
 	}
 	if active > 0 {
 		r.Duration = time.Duration(last - first)
+		r.EarlyTime = min(r.EarlyTime, r.Duration)
 		r.Jitter = time.Duration(jitter / active)
 	}
 	return r

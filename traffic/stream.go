@@ -18,6 +18,8 @@ import (
 type streamSet struct {
 	socks  []*socket
 	counts []counter
+	early  time.Duration // of what comes first is told apart; 0: nothing
+	came   *arrivals     // nil without early
 	began  chan struct{} // closed with the first byte
 	once   sync.Once
 	stop   atomic.Bool
@@ -31,9 +33,10 @@ type counter struct {
 	_     [56]byte
 }
 
-func newStreamSet(socks []*socket) *streamSet {
+func newStreamSet(socks []*socket, early time.Duration) *streamSet {
 	return &streamSet{
 		socks: socks, counts: make([]counter, len(socks)),
+		early: early, came: newArrivals(early > 0),
 		began: make(chan struct{}), idle: make(chan struct{}),
 	}
 }
@@ -76,6 +79,7 @@ func receiveLoop(size int) func(*streamSet, int) {
 			}
 			total += uint64(n)
 			c.Store(total)
+			s.came.mark()
 		}
 	}
 }
@@ -184,6 +188,10 @@ type window struct {
 	streams  []uint64 // the same, by stream
 	duration time.Duration
 	partial  bool // it ended before its time
+
+	earlyTime  time.Duration // with streamSet.early: that, or all of a shorter window
+	earlyBytes uint64
+	gap        time.Duration // the longest without a byte
 }
 
 // measure counts for duration, beginning omit after the first byte. It ends
@@ -202,14 +210,30 @@ func (s *streamSet) measure(ctx context.Context, omit, duration time.Duration, o
 	if opened != nil {
 		opened()
 	}
+	s.came.begin()
 	began, before := nanos(), s.each()
-	whole := s.sleep(ctx, duration)
-	w := window{streams: s.each(), duration: time.Duration(nanos() - began), partial: !whole}
+	w := window{}
+	whole := true
+	if early := min(s.early, duration); early > 0 {
+		whole = s.sleep(ctx, early)
+		w.earlyTime = time.Duration(nanos() - began)
+		w.earlyBytes = sum(s.each()) - sum(before)
+	}
+	whole = whole && s.sleep(ctx, duration-time.Duration(nanos()-began))
+	w.streams, w.duration, w.partial, w.gap = s.each(), time.Duration(nanos()-began), !whole, s.came.longest()
 	for i, b := range before {
 		w.streams[i] -= b
 		w.bytes += w.streams[i]
 	}
 	return w
+}
+
+func sum(counts []uint64) uint64 {
+	var all uint64
+	for _, c := range counts {
+		all += c
+	}
+	return all
 }
 
 // sleep tells whether d passed before the test ended.

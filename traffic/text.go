@@ -82,6 +82,10 @@ func (r Result) trafficText(line func(name, format string, args ...any)) {
 		return
 	}
 	line("received", "%s over %.3f s", FormatRate(r.BitsPerSecond), r.DurationSeconds)
+	if r.EarlySeconds > 0 {
+		line("early", "%s in the first %.3g s, %s after it", FormatRate(r.EarlyBitsPerSecond), r.EarlySeconds, FormatRate(r.SteadyBitsPerSecond))
+		line("pause", "%s at most", formatTime(r.Outage))
+	}
 	if r.PacketsSent > 0 {
 		line("datagrams", "%s of %d bytes, %d of %d lost (%.3g %%)", formatSI(r.PacketsPerSecond, "/s"), r.MessageBytes,
 			r.Lost, r.PacketsSent, 100*r.LossFraction)

@@ -21,6 +21,7 @@ const (
 	Overlay   Role = "overlay"   // containers of different hosts as one network
 	Rootless  Role = "rootless"  // container to the world without root
 	Userspace Role = "userspace" // packets that pass through a program
+	Multipath Role = "multipath" // two hosts that several links join
 	Existing  Role = "existing"  // a path that was there before
 )
 
@@ -35,6 +36,7 @@ var roles = [...]struct {
 	{Outside, "Container and the world outside"},
 	{Rootless, "Container and the world, without root"},
 	{Userspace, "Through a program"},
+	{Multipath, "Over several links at once"},
 	{Existing, "Measured paths"},
 	{Baseline, "Baseline, no container"},
 }
@@ -80,6 +82,7 @@ type Entry struct {
 	Isolates bool     // it can't carry traffic between neighbours by design: NotApplicable says why
 	Why      string   // for Isolates: the reason
 	Restless bool     // its program keeps a processor busy when there is nothing to do: it is taken down after each measurement
+	Cold     bool     // it learns from its traffic what its links are like: each measurement begins with a new one
 	Borrows  bool     // its traffic is that of the host's own sockets: faster than any network can be, and no network of the container's
 	Caveats  []string // what does not work with it, for the recommendation
 }
@@ -182,6 +185,18 @@ var entries = []Entry{
 		Caveats: []string{"ports can't be published"}},
 	{Name: "bypass4netns", Title: "bypass4netns, sockets of the host's by seccomp", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"bypass4netns", "runc", "slirp4netns", "unshare"}, Borrows: true, Restless: true,
 		Caveats: []string{"needs the OCI runtime's help", "UDP goes through slirp4netns", "lets the original connect() go on, which another thread can change after the check"}},
+
+	{Name: "single", Title: "one of the links, nothing in between", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf"},
+		Caveats: []string{"the other links carry nothing"}},
+	{Name: "mptcp", Title: "MPTCP, the kernel's, an endpoint on every link", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "mptcp"},
+		Caveats: []string{"TCP only, of programs that ask for it", "the kernel uses at most nine links for a connection"}},
+	{Name: "tunnel", Title: "cleat tunnel over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}},
+	{Name: "mpt", Title: "MPT, GRE in UDP over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"mptsrv"},
+		Caveats: []string{"its weights are set by hand", "leaves a dead link after seconds"}},
+	{Name: "mlvpn", Title: "MLVPN over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"mlvpn"},
+		Caveats: []string{"its rates are set by hand", "leaves a dead link after seconds"}},
+	{Name: "glorytun", Title: "glorytun over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"glorytun"},
+		Caveats: []string{"it always encrypts"}},
 }
 
 // All returns every entry, in the order of tables.

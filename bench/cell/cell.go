@@ -31,6 +31,15 @@ const (
 	MemoryIdle  Metric = "memory_idle"      // bytes that the network's programs hold without traffic
 	MemoryAnon  Metric = "memory_anonymous" // bytes of that without a file behind them
 	MemoryFlows Metric = "memory_flows"     // bytes more with traffic's flows, per 1,000 of them
+
+	// Of networks over several links.
+	Ideal         Metric = "ideal"           // bit/s of payload that the links have room for: computed, not measured
+	OfIdeal       Metric = "of_ideal"        // throughput as a part of that
+	EarlyOfIdeal  Metric = "early_of_ideal"  // that of the first 2 s
+	SteadyOfIdeal Metric = "steady_of_ideal" // that of the rest
+	Outage        Metric = "outage"          // ns, the longest time in which nothing arrived
+	LatencyAdded  Metric = "latency_added"   // ns, the median round trip beside a stream, less that without one
+	LostPackets   Metric = "lost_packets"    // datagrams that never arrived
 )
 
 // ProcessorTime is the processor time per data moved as if it were a metric: in
@@ -40,6 +49,7 @@ const ProcessorTime Metric = "cores_per_gbit"
 
 // metrics is the order of metrics in files and tables.
 var metrics = [...]Metric{Throughput, Loss, LatencyP50, LatencyP99, LatencyP999, Connections, Packets, SetupTime,
+	Ideal, OfIdeal, EarlyOfIdeal, SteadyOfIdeal, Outage, LatencyAdded, LostPackets,
 	Fairness, FirstByte, MemoryIdle, MemoryAnon, MemoryFlows, ProcessorTime}
 
 // Metrics lists all metrics in the order of files and tables, ProcessorTime last.
@@ -60,9 +70,9 @@ func CompareMetrics(a, b Metric) int {
 // or 1 for a fraction.
 func (m Metric) Unit() string {
 	switch m {
-	case Throughput:
+	case Throughput, Ideal:
 		return "bit/s"
-	case Loss, Fairness:
+	case Loss, Fairness, OfIdeal, EarlyOfIdeal, SteadyOfIdeal, LostPackets:
 		return "1"
 	case MemoryIdle, MemoryAnon, MemoryFlows:
 		return "B"
@@ -78,7 +88,7 @@ func (m Metric) Unit() string {
 // LowerIsBetter tells for which metrics a smaller number is the better one.
 func (m Metric) LowerIsBetter() bool {
 	switch m {
-	case Throughput, Connections, Packets, Fairness:
+	case Throughput, Connections, Packets, Fairness, Ideal, OfIdeal, EarlyOfIdeal, SteadyOfIdeal:
 		return false
 	}
 	return true
@@ -89,7 +99,7 @@ func (m Metric) LowerIsBetter() bool {
 type Cell struct {
 	Network      string            `json:"network"`       // a name from package catalog
 	Runtime      string            `json:"runtime"`       // where the ends run: see Runtimes
-	Topology     string            `json:"topology"`      // "local" or "switched"
+	Topology     string            `json:"topology"`      // "local" or "switched", or "links" of two hosts that links join
 	Transport    string            `json:"transport"`     // "tcp", "udp" or "mptcp"
 	Direction    string            `json:"direction"`     // "outbound", "inbound", "between" containers, or "local" within one namespace
 	MTU          int               `json:"mtu"`           // bytes; 0: the kernel's default
@@ -136,7 +146,7 @@ type CPU struct {
 // Sample is one measurement: one line of samples.jsonl.
 type Sample struct {
 	Cell
-	Work     string             `json:"work"`  // "tcp", "udp", "rr", "udprr", "crr", "packets", "setup", "memory" or "start"
+	Work     string             `json:"work"`  // "tcp", "udp", "rr", "udprr", "crr", "packets", "loaded", "setup", "memory" or "start"
 	Block    int                `json:"block"` // 0 is the warm-up, which no statistic uses
 	Order    int                `json:"order"` // position within the block
 	Attempt  int                `json:"attempt"`

@@ -18,15 +18,17 @@ type Scale struct {
 // Scale is the same for all values of a metric, so that a column has one unit.
 func (m Metric) Scale() Scale {
 	switch m {
-	case Throughput:
+	case Throughput, Ideal:
 		return Scale{1e9, "Gbit/s"}
-	case Loss:
+	case Loss, OfIdeal, EarlyOfIdeal, SteadyOfIdeal:
 		return Scale{0.01, "%"}
 	case Connections:
 		return Scale{1, "1/s"}
 	case Packets:
 		return Scale{1e3, "1000/s"}
-	case SetupTime, FirstByte:
+	case LostPackets:
+		return Scale{1, "datagrams"}
+	case SetupTime, FirstByte, Outage, LatencyAdded:
 		return Scale{1e6, "ms"}
 	case Fairness:
 		return Scale{1, "of 1"}
@@ -59,6 +61,16 @@ func (m Metric) Title() string {
 		return "processor time"
 	case FirstByte:
 		return "exec to first byte"
+	case OfIdeal:
+		return "throughput, of the ideal"
+	case EarlyOfIdeal:
+		return "first 2 s, of the ideal"
+	case SteadyOfIdeal:
+		return "steady, of the ideal"
+	case LatencyAdded:
+		return "latency added under load"
+	case LostPackets:
+		return "datagrams lost"
 	case MemoryIdle:
 		return "memory, idle"
 	case MemoryAnon:

@@ -27,14 +27,20 @@
 //     baseline loopback's "start". Both are measured outbound.
 //   - Rootless networks carry traffic outbound or inbound, the others in one
 //     direction that their name already says.
+//   - Networks over several links have a topology of their own, "links", and
+//     their own transport: MPTCP for mptcp, TCP for the others. Only traffic for
+//     a time is measured over them. "single" has one link. The variants rates,
+//     delays, blackhole and flap need two links or more; blackhole and flap
+//     happen at moments that a search for a rate does not have. MPTCP carries no
+//     datagrams, and other programs' tunnels are run over IPv4 only.
 //
 // The runtime is that of traffic's ends: setup, start and memory are always
 // native.
 //
 // A factor that has no meaning for some work is not crossed there: TCP has no
 // offered rate, UDP no congestion control, only VXLAN has a VXLAN port, only
-// vepa takes note of a switch with a hairpin, and setup depends on nothing that
-// is only about traffic. The jobs of two groups that
+// vepa takes note of a switch with a hairpin, only our tunnel has a scheduler and
+// a key, and setup depends on nothing that is only about traffic. The jobs of two groups that
 // come out equal are one job.
 //
 // Reading is strict. An unknown key, network or value is an *Error that names
@@ -43,7 +49,7 @@
 //
 // # Limits
 //
-// 1…128 pairs, 1…1024 streams. Rates and sizes are decimal (10G is 10¹⁰ bit/s).
+// 1…128 pairs, 1…1024 streams, 1…64 links. Rates and sizes are decimal (10G is 10¹⁰ bit/s).
 // Whether this machine can make a network is not asked here; package link
 // probes that.
 //

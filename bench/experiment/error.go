@@ -2,7 +2,6 @@ package experiment
 
 import (
 	"fmt"
-	"strings"
 
 	"cleat/internal/spell"
 )
@@ -31,15 +30,7 @@ func (e *Error) Error() string {
 
 // Hint is what to write instead: the nearest word that would be valid, or all
 // of them; "" when the problem says enough.
-func (e *Error) Hint() string {
-	if len(e.Known) == 0 {
-		return ""
-	}
-	if n := spell.Nearest(e.Word, e.Known); n != "" {
-		return fmt.Sprintf("did you mean %q?", n)
-	}
-	return "known: " + strings.Join(e.Known, ", ")
-}
+func (e *Error) Hint() string { return spell.Hint(e.Word, e.Known) }
 
 // unknown is the Error for a word that is none of known.
 func unknown(path, what, word string, known []string) *Error {

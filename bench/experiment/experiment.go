@@ -1,10 +1,12 @@
 package experiment
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	"cleat/bench/cell"
+	"cleat/bench/multipath"
 )
 
 // Experiment is what to measure and how often. It is plain data: copy it
@@ -33,6 +35,7 @@ type Group struct {
 	MTU        []int    `yaml:"mtu"`        // bytes; default 0: the kernel's
 	Pairs      []int    `yaml:"pairs"`      // client–server pairs at once, 1…128; default 1
 	Streams    []int    `yaml:"streams"`    // sockets a pair, 1…1024; default 1
+	Links      []int    `yaml:"links"`      // between the two hosts, 1…64: for networks over several links; default 1
 	Placement  []string `yaml:"placement"`  // default "different-cores"
 	Congestion []string `yaml:"congestion"` // a wish: what is not permitted becomes reno; default "cubic"
 	Engine     []string `yaml:"engine"`     // default "cleat"
@@ -61,7 +64,9 @@ type Override struct {
 	Seed     uint64
 	LinkRate Rate
 	MTU      []int
-	Work     []string // limits every group to these kinds of work
+	Work     []string            // limits every group to these kinds of work
+	Links    []int               // of the networks that have several
+	Factors  map[string][]string // levels of further factors, for every group
 	Runtimes []string
 	Only     Only // the cells to measure; replaces the experiment's own
 }
@@ -70,8 +75,8 @@ type Override struct {
 // no list and no number of it can mean that, and Override would take it for
 // "unchanged". It also does for a kind of work that there is not, of which
 // Override would leave nothing to complain about. The names are those of the command line's flags: "networks",
-// "repeat", "duration", "pairs", "engine", "seed", "link-rate", "mtu", "work",
-// "runtime" and "only".
+// "repeat", "duration", "pairs", "engine", "seed", "link-rate", "mtu", "links",
+// "work", "runtime" and "only".
 func (o Override) Given(name string) error {
 	switch {
 	case name == "networks" && len(o.Networks) == 0:
@@ -89,6 +94,8 @@ func (o Override) Given(name string) error {
 		return wrong("", "only: nothing is named: want AXIS=VALUE, e.g. network=veth or mtu=1500|9000")
 	case name == "pairs" && len(o.Pairs) == 0:
 		return wrong("", "pairs: no number is given: want 1…%d", maxPairs)
+	case name == "links" && len(o.Links) == 0:
+		return wrong("", "links: no number is given: want 1…%d", multipath.MaxLinks)
 	case name == "mtu" && len(o.MTU) == 0:
 		return wrong("", "mtu: no number is given: want %d…%d bytes, or 0 for the kernel's default", minMTU, maxMTU)
 	case name == "repeat" && o.Repeat == 0:
@@ -149,6 +156,16 @@ func (g Group) override(o Override) Group {
 	}
 	if len(o.MTU) > 0 {
 		g.MTU = o.MTU
+	}
+	if len(o.Links) > 0 {
+		g.Links = o.Links
+	}
+	if len(o.Factors) > 0 {
+		g.Factors = maps.Clone(g.Factors)
+		if g.Factors == nil {
+			g.Factors = map[string][]string{}
+		}
+		maps.Copy(g.Factors, o.Factors)
 	}
 	if len(o.Runtimes) > 0 {
 		g.Runtimes = o.Runtimes

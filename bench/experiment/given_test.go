@@ -8,7 +8,7 @@ import (
 func TestGiven(t *testing.T) {
 	full := Override{
 		Networks: []string{"veth"}, Repeat: 1, Duration: time.Second, Pairs: []int{1},
-		Engine: []string{"cleat"}, Seed: 1, LinkRate: "1G", MTU: []int{0}, Work: []string{"tcp"},
+		Engine: []string{"cleat"}, Seed: 1, LinkRate: "1G", MTU: []int{0}, Work: []string{"tcp"}, Links: []int{1},
 		Runtimes: []string{"native"}, Only: Only{"network": {"veth"}},
 	}
 	for _, tt := range []struct{ name, want string }{
@@ -19,6 +19,7 @@ func TestGiven(t *testing.T) {
 		{"mtu", "mtu: no number is given: want 576…65535 bytes, or 0 for the kernel's default"},
 		{"repeat", "repeat 0: want 1…10000 blocks"},
 		{"duration", "duration 0s: want 10ms…24h0m0s"},
+		{"links", "links: no number is given: want 1…64"},
 		{"seed", "seed 0: want 1 or more, or none for a fresh one"},
 		{"runtime", "runtime: none is named"},
 		{"only", "only: nothing is named: want AXIS=VALUE, e.g. network=veth or mtu=1500|9000"},

@@ -9,6 +9,7 @@ import (
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
+	"cleat/bench/multipath"
 )
 
 // Job is one combination of factors and the work to be done with it.
@@ -37,6 +38,11 @@ type Wiring struct {
 	VXLANPort int    // UDP; 0: 4789, should it be a VXLAN
 	Hairpin   string // "on": the switch sends frames back out of the port they came in by
 	Peer      string // of a rootless container: "host-loopback", "host-address"; else outside
+
+	// Of a network over several links.
+	Links                                        int
+	Variant, Loss, Outer                         string
+	Scheduler, Crypto, RivalsSettings, Contained string
 }
 
 // Wiring is what has to be built for j.
@@ -49,6 +55,10 @@ func (j Job) Wiring() Wiring {
 		Checksum: c.Factors[checksumFactor], VXLANPort: port,
 		Hairpin: c.Factors[hairpinFactor],
 		Peer:    c.Factors[peerFactor],
+		Links:   c.Links,
+		Variant: c.Factors[variantFactor], Loss: c.Factors[lossFactor], Outer: c.Factors[outerFactor],
+		Scheduler: c.Factors[schedulerFactor], Crypto: c.Factors[cryptoFactor], RivalsSettings: c.Factors[settingsFactor],
+		Contained: c.Factors[containedFactor],
 	}
 }
 
@@ -61,7 +71,8 @@ const (
 	vxlanPortFactor = "vxlan_port" // UDP destination port
 	hairpinFactor   = "hairpin"    // "on": the switch reflects frames, as 802.1Qbg has it
 	peerFactor      = "peer"       // where the other end of a rootless container's traffic is
-	linkRateFactor  = "link_rate"  // Rate of each link; set by Experiment.LinkRate, not by a group
+	workFactor      = "work"       // "loaded": a cell of that work measures what one of tcp does, and more; results tell them apart by this name anyway
+	linkRateFactor  = "link_rate"  // Rate of each link; Experiment.LinkRate goes before a group's
 )
 
 // Levels of the factor "peer".
@@ -87,6 +98,14 @@ var factors = []factor{
 	{hairpinFactor, checkSwitch, func(_ kind, n catalog.Entry) bool { return n.Name == "macvlan-vepa" }, ""},
 	{peerFactor, checkPeer, func(_ kind, n catalog.Entry) bool { return n.Role == catalog.Rootless }, ""},
 	{vxlanPortFactor, checkPort, func(_ kind, n catalog.Entry) bool { return slices.Contains(n.Kinds, "vxlan") }, ""},
+	{linkRateFactor, checkLinkRate, isMultipath, ""},
+	{variantFactor, checkWord("variant", multipath.Variants()), isMultipath, multipath.Plain},
+	{lossFactor, checkLoss, isMultipath, ""},
+	{outerFactor, checkWord("outer", outers), isMultipath, outers[0]},
+	{schedulerFactor, checkWord("scheduler", schedulers), isTunnel, schedulers[0]},
+	{cryptoFactor, checkSwitch, isTunnel, "off"},
+	{settingsFactor, checkWord("settings", settings), isRival, settings[0]},
+	{containedFactor, checkWord("contained", containeds), isTunnel, containeds[0]},
 }
 
 // FactorNames are the factors that a group may vary beside those with a key of
@@ -185,22 +204,29 @@ func (g Group) crossing(linkRate Rate) []Job {
 func (g Group) vary(start Job, n catalog.Entry, linkRate Rate) []Job {
 	k := kindOf(start.Work.Kind)
 	jobs := []Job{start}
-	jobs = each(jobs, or(g.Topologies, "local"), func(j *Job, v string) {
+	jobs = each(jobs, g.topologies(n), func(j *Job, v string) {
 		j.Cell.Topology = v
 		if v == "switched" {
 			j.Cell.Links = 1
 		}
 	})
+	if n.Role == catalog.Multipath {
+		jobs = each(jobs, or(g.Links, 1), func(j *Job, v int) { j.Cell.Links = v })
+	}
 	jobs = each(jobs, g.directions(n), func(j *Job, v string) { j.Cell.Direction = v })
 	if k.untimed {
 		jobs = g.varyUntimed(jobs, k)
 	} else {
-		jobs = g.varyTraffic(jobs, k)
+		jobs = g.varyTraffic(jobs, k, n)
 	}
 	for _, f := range factors {
 		if levels := g.Factors[f.name]; f.applies(k, n) && (len(levels) > 0 || f.level != "") {
 			jobs = each(jobs, or(levels, f.level), func(j *Job, v string) { j.set(f.name, v) })
 		}
+	}
+	settleLinks(jobs)
+	if k.name == Loaded {
+		jobs = each(jobs, []string{Loaded}, func(j *Job, v string) { j.set(workFactor, v) })
 	}
 	for i := range jobs {
 		if linkRate != "" && jobs[i].Cell.Links > 0 && !k.untimed {
@@ -227,11 +253,34 @@ func (g Group) varyUntimed(jobs []Job, k kind) []Job {
 // say.
 const memoryStreams = 1000
 
+// topologies are those that the network can have; a group chooses only where
+// there is a choice.
+func (g Group) topologies(n catalog.Entry) []string {
+	if n.Role == catalog.Multipath {
+		return []string{linked}
+	}
+	return or(g.Topologies, "local")
+}
+
+// linked is the topology of two hosts that links join directly.
+const linked = "links"
+
+// transports are those of work over TCP that the network can have.
+func (g Group) transports(n catalog.Entry) []string {
+	switch {
+	case n.Name == "mptcp":
+		return []string{"mptcp"}
+	case n.Role == catalog.Multipath:
+		return []string{"tcp"}
+	}
+	return or(g.Transports, "tcp")
+}
+
 // varyTraffic crosses the factors that only traffic has.
-func (g Group) varyTraffic(jobs []Job, k kind) []Job {
+func (g Group) varyTraffic(jobs []Job, k kind, n catalog.Entry) []Job {
 	transports := []string{"udp"}
 	if !k.datagrams {
-		transports = or(g.Transports, "tcp")
+		transports = g.transports(n)
 		jobs = each(jobs, or(g.Congestion, "cubic"), func(j *Job, v string) { j.Cell.Congestion = v })
 	}
 	jobs = each(jobs, transports, func(j *Job, v string) { j.Cell.Transport = v })
@@ -306,6 +355,8 @@ func impossible(j Job) string {
 		return "it is not made together with a command: start does not apply"
 	case (k.name == Memory || k.name == Start) && c.Direction == "inbound":
 		return k.name + " is measured outbound"
+	case role == catalog.Multipath && impossibleLinks(j) != "":
+		return impossibleLinks(j)
 	case c.Topology == "switched" && peer != "" && peer != peerOutside:
 		return "the peer is the host itself: topology switched does not apply"
 	case peer == peerHostAddress && c.Direction == "outbound":
@@ -354,6 +405,7 @@ const (
 	pairOverhead      = 10 * time.Millisecond
 	containerOverhead = 500 * time.Millisecond // the client's, for each pair; the server's stays
 	setupTakes        = 250 * time.Millisecond
+	coldOverhead      = 400 * time.Millisecond // to make a network anew for each measurement
 	searchSteps       = 10
 	searchSettle      = 100 * time.Millisecond // after each, until the rest counts as lost
 )
@@ -370,6 +422,9 @@ func (e Experiment) Estimate() time.Duration {
 		d := j.Work.Duration
 		if _, search := j.Offered(); search {
 			d += searchSteps * searchSettle // its steps share the duration
+		}
+		if n, _ := catalog.Lookup(j.Cell.Network); n.Cold {
+			d += coldOverhead
 		}
 		block += d + sampleOverhead + time.Duration(j.Cell.Pairs)*pairOverhead
 		if j.Cell.Runtime != cell.Native {

@@ -8,6 +8,7 @@ import (
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
+	"cleat/bench/multipath"
 )
 
 // The kinds of work.
@@ -21,6 +22,7 @@ const (
 	Setup   = "setup"   // make the network until traffic can pass, and remove it
 	Start   = "start"   // start a command together with its network, until its first byte arrives
 	Memory  = "memory"  // what the network's programs hold, idle and with flows
+	Loaded  = "loaded"  // a stream as fast as it goes, and datagrams' round trips beside it
 )
 
 // kind is what one kind of work can be given.
@@ -44,6 +46,7 @@ var kinds = []kind{
 	{name: Setup, untimed: true},
 	{name: Start, untimed: true},
 	{name: Memory, untimed: true},
+	{name: Loaded, message: 128 << 10, maxMessage: 16 << 20},
 }
 
 const (
@@ -177,7 +180,7 @@ func (g Group) validateNumbers(path string) error {
 		key    string
 		values []int
 		most   int
-	}{{"pairs", g.Pairs, maxPairs}, {"streams", g.Streams, maxStreams}} {
+	}{{"pairs", g.Pairs, maxPairs}, {"streams", g.Streams, maxStreams}, {"links", g.Links, multipath.MaxLinks}} {
 		for i, v := range l.values {
 			if v < 1 || v > l.most {
 				return wrong(fmt.Sprintf("%s.%s[%d]", path, l.key, i), "%s %d: want 1…%d", l.key, v, l.most)

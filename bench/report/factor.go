@@ -107,7 +107,9 @@ func say(f cell.Factor, level string) string {
 func describe(fs []cell.Factor, c cell.Cell) string {
 	var parts []string
 	for _, f := range fs {
-		parts = append(parts, say(f, f.Of(c)))
+		if level := f.Of(c); level != "" || f.Name == "mtu" { // a factor that is not set says nothing
+			parts = append(parts, say(f, level))
+		}
 	}
 	return strings.Join(parts, ", ")
 }

@@ -56,9 +56,15 @@ var thesisOrder = map[string]string{
 // and a transport, and the rest become panels. It returns nothing when no
 // numeric factor has three levels.
 func Figures(in Input) []Figure {
+	if in.paper() {
+		return paperFigures(in)
+	}
 	var out []Figure
 	all := in.available()
 	for _, m := range cell.Metrics() {
+		if m == cell.Ideal {
+			continue // computed, not measured
+		}
 		u := m.Scale()
 		value := func(s cell.Summary) (y, lo, hi float64) {
 			y, lo, hi = centre(s, in.thesis())

@@ -121,6 +121,10 @@ func newPage(in Input) page {
 // figures chooses curves for metrics that have an x axis and bars for the rest;
 // the three latencies share one plot.
 func (p *page) figures(in Input, all []cell.Summary, metrics []cell.Metric, signs map[Mark]string) {
+	if in.paper() {
+		p.paper(in, signs)
+		return
+	}
 	drawn := map[cell.Metric]bool{}
 	for _, m := range metrics {
 		sums := ofMetric(all, m)
@@ -146,7 +150,8 @@ func (p *page) figures(in Input, all []cell.Summary, metrics []cell.Metric, sign
 	if f, ok := plotCPU(in, signs); ok {
 		p.Bars = append(p.Bars, f)
 	}
-	for _, m := range []cell.Metric{cell.Connections, cell.Packets, cell.SetupTime, cell.Fairness, cell.FirstByte, cell.MemoryIdle, cell.MemoryAnon, cell.MemoryFlows} {
+	for _, m := range []cell.Metric{cell.OfIdeal, cell.EarlyOfIdeal, cell.SteadyOfIdeal, cell.Outage, cell.LatencyAdded, cell.LostPackets,
+		cell.Connections, cell.Packets, cell.SetupTime, cell.Fairness, cell.FirstByte, cell.MemoryIdle, cell.MemoryAnon, cell.MemoryFlows} {
 		bars(m)
 	}
 }

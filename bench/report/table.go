@@ -73,10 +73,8 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 	for _, n := range in.Notes {
 		tt.para("note: ", n, "")
 	}
-	var fs []cell.Factor
-	var metrics []cell.Metric
-	tt.rows, fs, metrics = arrange(in.available())
-	tt.marks = symbols(in, tt.rows, fs)
+	rows, fs, metrics := arrange(in.available())
+	tt.rows, tt.marks = rows, symbols(in, rows, fs)
 	tt.readNotes()
 	switch {
 	case in.Versus != nil:
@@ -84,13 +82,11 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 			return err
 		}
 		tt.notes()
-	case len(tt.rows) > 0:
-		tt.columns(fs, metrics)
-		tt.fit()
-		for len(tt.lifted) < len(fs) && (tt.total() > tt.Width || tt.lacksResult(metrics)) {
-			tt.lift(fs, metrics)
-		}
-		tt.body()
+	case len(rows) > 0 && in.paper():
+		tt.paper()
+		tt.legend()
+	case len(rows) > 0:
+		tt.table(rows, fs, metrics)
 		tt.legend()
 	default:
 		tt.para("", "Nothing was measured.", bold)
@@ -102,6 +98,17 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 		return fmt.Errorf("write table: %w", err)
 	}
 	return nil
+}
+
+// table writes rows, with as much of their numbers as fits.
+func (t *terminalTable) table(rows []row, fs []cell.Factor, metrics []cell.Metric) {
+	t.rows, t.lifted = rows, nil
+	t.columns(fs, metrics)
+	t.fit()
+	for len(t.lifted) < len(fs) && (t.total() > t.Width || t.lacksResult(metrics)) {
+		t.lift(fs, metrics)
+	}
+	t.body()
 }
 
 // columns decides what the table has: only what some row can fill.
@@ -135,7 +142,8 @@ func (t *terminalTable) columns(fs []cell.Factor, metrics []cell.Metric) {
 func (t *terminalTable) metric(m cell.Metric, fs []cell.Factor) {
 	u := m.Scale()
 	over, head := shortMetric(m, t.rows, fs)
-	drop := map[cell.Metric]int{cell.LatencyP999: 8, cell.LatencyP99: 7, cell.SetupTime: dropsResult, cell.Packets: dropsResult, cell.Connections: dropsResult}[m]
+	drop := map[cell.Metric]int{cell.Ideal: 10, cell.LatencyP999: 8, cell.LatencyP99: 7, cell.SetupTime: dropsResult, cell.Packets: dropsResult, cell.Connections: dropsResult,
+		cell.LostPackets: dropsDetail, cell.Outage: dropsDetail, cell.LatencyAdded: dropsDetail, cell.EarlyOfIdeal: dropsDetail, cell.SteadyOfIdeal: dropsDetail}[m]
 	value := func(r row) string {
 		s, ok := r.by[m]
 		if !ok {
@@ -176,58 +184,6 @@ func (t *terminalTable) metric(m cell.Metric, fs []cell.Factor) {
 	}
 }
 
-// shortMetric is a metric's head over two lines, the unit below.
-func shortMetric(m cell.Metric, rows []row, fs []cell.Factor) (over, head string) {
-	u := m.Scale().Unit
-	switch m {
-	case cell.Throughput:
-		if slices.ContainsFunc(fs, func(f cell.Factor) bool { return f.Name == "transport" }) {
-			return "", u
-		}
-		for _, r := range rows {
-			if s, ok := r.by[m]; ok {
-				return strings.ToUpper(s.Transport), u
-			}
-		}
-		return "", u
-	case cell.Connections:
-		return "conn", "/s"
-	case cell.Packets:
-		return "packets", u
-	case cell.SetupTime:
-		return "set-up", u
-	}
-	return strings.ToLower(strings.TrimPrefix(metricName(m), "Latency ")), u
-}
-
-// shortFactor is a factor's head, over two lines when it has two words.
-func shortFactor(f cell.Factor) (over, head string) {
-	switch f.Name {
-	case "transport":
-		return "", "proto"
-	case "message_bytes":
-		return "message", "bytes"
-	}
-	if over, head, ok := strings.Cut(plainName(f), " "); ok {
-		return over, head
-	}
-	return "", plainName(f)
-}
-
-// cellLevel is a level as a column's cell, without the column's name.
-func cellLevel(f cell.Factor, level string) string {
-	if level == "" {
-		return unset(f)
-	}
-	if x, ok := cell.Number(level); ok && isRate(f) {
-		return tickText(x/1e9) + "G"
-	}
-	if f.Name == "transport" {
-		return strings.ToUpper(level)
-	}
-	return level
-}
-
 // lift turns the outermost factor that is still a column into headings: what
 // was measured must not be pushed off a narrow terminal by what it depends on.
 func (t *terminalTable) lift(fs []cell.Factor, metrics []cell.Metric) {
@@ -254,6 +210,9 @@ func (t *terminalTable) lacksResult(metrics []cell.Metric) bool {
 	}
 	return have < want
 }
+
+// dropsDetail is column.drop of what tells how a result came about.
+const dropsDetail = 2
 
 // dropsResult is column.drop of what is the only result of its work.
 const dropsResult = 3

@@ -137,14 +137,16 @@ type question struct {
 }
 
 // questions lists those that the run has cells for, measured or not. Cells that
-// could not be measured do not open a direction of their own.
+// could not be measured do not open a direction of their own. What several links
+// carry is no question of which container network to use.
 func questions(all []set) []question {
 	directions := map[catalog.Role][]string{}
 	for _, onlyMeasured := range []bool{true, false} {
 		for _, s := range all {
 			role := catalog.RoleOf(s.Network)
 			known := slices.Contains(directions[role], s.Direction) || !onlyMeasured && len(directions[role]) > 0
-			if role != catalog.Existing && role != catalog.Baseline && !known && s.Available == onlyMeasured {
+			choice := role != catalog.Existing && role != catalog.Baseline && role != catalog.Multipath
+			if choice && !known && s.Available == onlyMeasured {
 				directions[role] = append(directions[role], s.Direction)
 			}
 		}

@@ -22,6 +22,8 @@ func metricsOf(work string) []cell.Metric {
 	switch work {
 	case "udp":
 		return []cell.Metric{cell.Throughput, cell.Loss}
+	case "loaded":
+		return []cell.Metric{cell.Throughput, cell.LatencyP50, cell.LatencyP99, cell.LatencyP999, cell.LatencyAdded}
 	case "rr", "udprr":
 		return []cell.Metric{cell.LatencyP50, cell.LatencyP99, cell.LatencyP999}
 	case "crr":

@@ -26,8 +26,17 @@
 //	host-loopback: container ┄ program on node1, 127.0.0.1
 //	host-address:  container ┄ program on node1, 198.19.0.1
 //
+// Networks over several links have two hosts that so many links join. A link is a
+// cable, or, where the experiment wants it slow or lossy, a pair of TAP devices
+// whose packets a relay in the middle holds back or loses. Play lets links die or
+// flap while a measurement runs; they stay as they are then.
+//
+//	cables: left ═ l1, l2, … ═ right
+//	slow:   left ═ l1, l2, … ═ relay ═ l1, l2, … ═ right
+//
 // Addresses come from 198.18.0.0/15, the range set aside for benchmarks (RFC
-// 2544): clients are 198.18.1.x, servers 198.18.2.x, hosts 198.19.0.x.
+// 2544): clients are 198.18.1.x, servers 198.18.2.x, hosts 198.19.0.x, ends of
+// links 198.18.100.x and up or 2001:2:0:1:: and up, a tunnel's 198.18.250.x.
 //
 // # Limits
 //

@@ -30,6 +30,7 @@ type Params struct {
 	MTU            int    // of the links, bytes; 0: the kernel's or the program's default
 	RateBitsPerSec int64  // of the cables between hosts; 0: unshaped
 	Inbound        bool   // for networks that have a direction: toward the container
+	Links          int    // between the two hosts, for catalog.Multipath; 0: 1
 	Factors        map[string]string
 	Isolated       bool // wire networks between whose containers nothing passes, too
 	// Runtime is what the ends run in; nil: plain namespaces.
@@ -60,6 +61,10 @@ type Wired struct {
 	Notes []string // what a reader of the results should know
 	site  *site
 
+	// play lets happen to the links what is to happen in a measurement; nil:
+	// nothing.
+	play func(ctx context.Context, from time.Time, whole time.Duration) error
+
 	// nativeEnds says that the runtime is for the network's programs, which the
 	// builder has started in it, and not for the ends.
 	nativeEnds bool
@@ -70,6 +75,16 @@ type Wired struct {
 
 // Nodes is how many namespaces the wiring holds open.
 func (w *Wired) Nodes() int { return len(w.site.nodes) }
+
+// Play lets happen to the links what the experiment wants in a measurement that
+// begins at from and lasts whole; most have nothing planned. It returns when the
+// last has happened, or ctx ends, and leaves the links as they are then.
+func (w *Wired) Play(ctx context.Context, from time.Time, whole time.Duration) error {
+	if w.play == nil {
+		return nil
+	}
+	return w.play(ctx, from, whole)
+}
 
 // Close ends the helper programs and lets the namespaces go.
 func (w *Wired) Close() error { return w.site.close() }
@@ -194,11 +209,14 @@ func remedy(program string) string {
 	return "apt-get install " + cmp.Or(packages[program], program)
 }
 
-// sources are the Go packages of programs that Debian does not have.
+// sources are where programs come from that Debian does not have.
 var sources = map[string]string{
 	"gvproxy":      "github.com/containers/gvisor-tap-vsock/cmd/gvproxy",
 	"gvforwarder":  "github.com/containers/gvisor-tap-vsock/cmd/vm",
 	"nsnet-test":   "github.com/schoentoon/nsnet/cmd/test",
+	"mptsrv":       "github.com/SPYFF/mpt",
+	"mlvpn":        "github.com/zehome/MLVPN",
+	"glorytun":     "github.com/angt/glorytun",
 	"bypass4netns": "github.com/rootless-containers/bypass4netns/cmd/bypass4netns",
 }
 
@@ -271,6 +289,12 @@ var builders = map[string]func(*site, *Wired) error{
 	"gvproxy":                 gvproxy,
 	"nsnet":                   nsnet,
 	"bypass4netns":            bypass4netns,
+	"single":                  single,
+	"mptcp":                   mptcp,
+	"tunnel":                  cleatTunnel,
+	"mpt":                     mpt,
+	"mlvpn":                   mlvpn,
+	"glorytun":                glorytun,
 }
 
 // Names are the networks that can be wired, in the catalogue's order.

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	if len(os.Args) > 1 && os.Args[1] == "run" {
+	if len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "tunnel") {
 		err := syscall.Exec(os.Getenv(programEnv), os.Args, os.Environ())
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(lab.RunTests(m))
 }
 
-// programEnv is where the program itself is, for its command `run`, which no
-// test binary can play.
+// programEnv is where the program itself is, for its commands `run` and
+// `tunnel`, which no test binary can play.
 const programEnv = "CLEAT_TEST_PROGRAM"
 
 // needRun builds the program for the time of a test. It is false where there is
@@ -79,8 +79,11 @@ func helper(name string, args []string) error {
 		at, err := traffic.Hello(ctx, args[0])
 		fmt.Println(at.Nanoseconds())
 		return err
-	case "relay":
-		_, _, err := traffic.Relay(ctx, 3, 4, 0)
+	case "relay": // [--pairs N --delay LIST --loss LIST]
+		if len(args) > 0 {
+			return relaySlow(ctx, args)
+		}
+		_, _, err := traffic.Relay(ctx, 3, 4)
 		return err
 	case "proxy": // --listen ADDR --to ADDR
 		return traffic.Forward(ctx, netip.MustParseAddrPort(args[1]), netip.MustParseAddrPort(args[3]))
@@ -96,6 +99,9 @@ func ours(e catalog.Entry) bool { return strings.HasPrefix(e.Name, "cleat") }
 func TestEveryNetwork(t *testing.T) {
 	lab.Need(t)
 	for _, e := range catalog.All() {
+		if e.Name == "tunnel" {
+			continue // TestTunnel
+		}
 		if ours(e) && !needRun(t) {
 			t.Run(e.Name, func(t *testing.T) { t.Skip("nothing to build the program with") })
 			continue

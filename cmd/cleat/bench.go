@@ -45,6 +45,8 @@ can't make are listed with what is missing.
   cleat bench rootless --work tcp --mtu 65520,1500
   cleat bench overlays --only "network=vxlan|geneve,work=tcp"
   cleat bench claassen2015 --repeat 3 --duration 1s --pairs 1,2,4,8,16
+  cleat bench multipath --links 1..4 --repeat 3 --duration 2s
+  cleat bench multipath --networks tunnel,mptcp --factor variant=blackhole
   sudo cleat bench virtual-interfaces --runtime native,docker,podman
   cleat bench my-experiment.yaml --json`,
 		Args:              oneExperiment,
@@ -60,6 +62,8 @@ can't make are listed with what is missing.
 	flags.DurationVar(&f.Duration, "duration", 0, "`TIME` of each measurement, e.g. 2s")
 	flags.Var((*numbers)(&f.Pairs), "pairs", "`NUMBERS` of client-server pairs, 1 to 128")
 	flags.Var((*numbers)(&f.MTU), "mtu", "MTUs of the links, `NUMBERS` of bytes")
+	flags.Var((*numbers)(&f.Links), "links", "`NUMBERS` of links between two hosts, e.g. 1..4,12; for networks over several links")
+	flags.Var((*factorLevels)(&f.Factors), "factor", "`NAME=LEVELS` of a further factor for all networks that have it, e.g. variant=plain,loss")
 	flags.StringSliceVar(&f.Engine, "engine", nil, "traffic generators: cleat, iperf3, iperf")
 	flags.StringSliceVar(&f.Runtimes, "runtime", nil, "what the ends of traffic run in: native, docker, podman, apptainer")
 	flags.Uint64Var(&f.Seed, "seed", 0, "seed of the random order (default a fresh one, recorded)")
@@ -67,6 +71,7 @@ can't make are listed with what is missing.
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
 	completeList(cmd, "networks", experiment.NetworkNames())
+	completeWith(cmd, "factor", experiment.FactorNames())
 	completeList(cmd, "engine", engines)
 	completeList(cmd, "runtime", cell.Runtimes())
 	completeList(cmd, "work", experiment.WorkKinds())

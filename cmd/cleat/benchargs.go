@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -66,17 +67,30 @@ func findEngines(e experiment.Experiment) error {
 	return nil
 }
 
-// numbers is a flag of whole numbers, separated by commas.
+// numbers is a flag of whole numbers and ranges of them, separated by commas.
 type numbers []int
+
+// mostNumbers bounds what one range stands for.
+const mostNumbers = 1024
 
 // Set implements pflag.Value; given twice, a flag adds.
 func (n *numbers) Set(text string) error {
 	for word := range strings.SplitSeq(text, ",") {
-		v, err := strconv.Atoi(strings.TrimSpace(word))
-		if err != nil {
+		from, to, isRange := strings.Cut(strings.TrimSpace(word), "..")
+		if !isRange {
+			to = from
+		}
+		first, err1 := strconv.Atoi(from)
+		last, err2 := strconv.Atoi(to)
+		if err1 != nil || err2 != nil {
 			return errors.New("want whole numbers, separated by commas")
 		}
-		*n = append(*n, v)
+		if first > last || last-first >= mostNumbers {
+			return fmt.Errorf("range %s: want the smaller number first, and at most %d numbers", word, mostNumbers)
+		}
+		for v := first; v <= last; v++ {
+			*n = append(*n, v)
+		}
 	}
 	return nil
 }
@@ -92,6 +106,36 @@ func (n *numbers) String() string {
 
 // Type implements pflag.Value.
 func (n *numbers) Type() string { return "numbers" }
+
+// factorLevels is a flag of a factor's name and its levels; given again for
+// another name, it adds.
+type factorLevels map[string][]string
+
+// Set implements pflag.Value. Whether there are such a factor and such levels is
+// found out when the experiment is checked.
+func (f *factorLevels) Set(text string) error {
+	name, levels, ok := strings.Cut(text, "=")
+	if !ok || name == "" || levels == "" {
+		return errors.New("want NAME=LEVEL,LEVEL, e.g. variant=plain,loss")
+	}
+	if *f == nil {
+		*f = factorLevels{}
+	}
+	(*f)[name] = strings.Split(levels, ",")
+	return nil
+}
+
+// String implements pflag.Value.
+func (f *factorLevels) String() string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(*f)) {
+		words = append(words, name+"="+strings.Join((*f)[name], ","))
+	}
+	return strings.Join(words, " ")
+}
+
+// Type implements pflag.Value.
+func (f *factorLevels) Type() string { return "levels" }
 
 func completePresets(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {

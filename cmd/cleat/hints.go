@@ -160,15 +160,7 @@ func hints(err error) []string {
 
 // didYouMean is a hint that names the nearest known word, or lists all of them
 // where none is near.
-func didYouMean(word string, known []string) string {
-	if n := spell.Nearest(word, known); n != "" {
-		return fmt.Sprintf("did you mean %q?", n)
-	}
-	if len(known) == 0 {
-		return ""
-	}
-	return "known: " + strings.Join(known, ", ")
-}
+func didYouMean(word string, known []string) string { return spell.Hint(word, known) }
 
 // noArgsButCommands is the Args of a command that only groups others.
 func noArgsButCommands(cmd *cobra.Command, args []string) error {

@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"cleat/lab"
+	"cleat/mptcp"
+	"cleat/mptcp/upgrade"
 	"cleat/sandbox"
 
 	"github.com/spf13/cobra"
@@ -23,6 +25,8 @@ import (
 
 func main() {
 	sandbox.Init()
+	mptcp.Init()
+	upgrade.Init()
 	lab.AnswerProbe()
 	if code, is := asFace(os.Args); is {
 		os.Exit(code)
@@ -73,7 +77,7 @@ func newRootOf(args []string) *cobra.Command {
 func newRootCmd() *cobra.Command {
 	root := newBareRootCmd()
 	add(root, groupMeasure, newBenchCmd(), newRecommendCmd(), newDoctorCmd(), newTrafficCmd())
-	add(root, groupRun, newRunCmd(), newCtlCmd(), newProfileCmd())
+	add(root, groupRun, newRunCmd(), newCtlCmd(), newProfileCmd(), newTunnelCmd(), newMPTCPCmd())
 	add(root, groupRun, newFaceCmds()...)
 	add(root, groupOther, newCompletionCmd(), newManCmd())
 	return root

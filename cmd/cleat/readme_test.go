@@ -160,6 +160,11 @@ func (c consoleCommand) run(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", c.line, err, out)
 	}
+	c.compare(t, out)
+}
+
+// compare holds what the command printed against what is shown.
+func (c consoleCommand) compare(t *testing.T, out []byte) {
 	if len(c.output) == 0 {
 		return
 	}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
 	benchreport "cleat/bench/report"
 	"cleat/bench/summary"
 
@@ -117,11 +119,19 @@ func printConclusion(w io.Writer, dir string, results summary.Results) error {
 	if _, err := fmt.Fprintln(w); err != nil {
 		return err
 	}
-	if err := summary.WriteAdvice(w, summary.Recommend(results), true); err != nil {
-		return err
+	if advice := summary.Recommend(results); len(advice) > 0 || !overLinks(results) {
+		if err := summary.WriteAdvice(w, advice, true); err != nil {
+			return err
+		}
 	}
 	_, err := fmt.Fprintf(w, "\nreport: %s\n", filepath.Join(dir, reportFile))
 	return err
+}
+
+// overLinks tells whether networks over several links were measured, of which
+// none is recommended.
+func overLinks(results summary.Results) bool {
+	return slices.ContainsFunc(results.Summaries, func(s cell.Summary) bool { return catalog.RoleOf(s.Network) == catalog.Multipath })
 }
 
 // terminalOf is how a table is written to w: coloured and as wide as the window

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 
+	"cleat/internal/localsock"
 	"cleat/sandbox"
 	"cleat/sandbox/control"
 	"cleat/sandbox/policy"
@@ -104,9 +105,9 @@ func (f *runFlags) openListener(cfg *sandbox.Config) error {
 	if given && word != "landlock" {
 		return usagef("--listener %q: want a path, or a path and \",landlock\"", f.listener)
 	}
-	l, err := control.ListenUnix(path)
+	l, err := localsock.ListenFile(path)
 	switch {
-	case errors.Is(err, fs.ErrExist), errors.Is(err, control.ErrTaken):
+	case errors.Is(err, fs.ErrExist), errors.Is(err, localsock.ErrTaken):
 		return withHint(fmt.Errorf("--listener %s: %w", path, err), "name another path")
 	case err != nil:
 		return fmt.Errorf("--listener %s: %w", path, err)

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"cleat/internal/rate"
 	"cleat/traffic"
 
 	"github.com/spf13/cobra"
@@ -235,8 +236,10 @@ func (f *trafficFlags) special(flags *pflag.FlagSet) {
 	switch f.cfg.Work {
 	case traffic.TCP:
 		flags.BoolVar(&f.cfg.Reverse, "reverse", false, "let the server send")
+		flags.DurationVar(&f.cfg.Early, "early", 0, earlyUsage)
 	case traffic.UDP:
 		flags.BoolVar(&f.cfg.Reverse, "reverse", false, "let the server send")
+		flags.DurationVar(&f.cfg.Early, "early", 0, earlyUsage)
 		flags.StringVar(&f.rate, "rate", "0", "offered payload in `BITS` per second, e.g. 500M or 10G (0: as fast as possible)")
 		flags.BoolVar(&f.cfg.GSO, "gso", false, "hand the kernel many datagrams at once (UDP_SEGMENT, UDP_GRO)")
 		flags.BoolVar(&f.cfg.NoChecksum, "no-checksum", false, "send without UDP checksum (IPv4)")
@@ -246,6 +249,8 @@ func (f *trafficFlags) special(flags *pflag.FlagSet) {
 		flags.StringVar(&f.rate, "rate", "0", "transactions per second, on a `SCHEDULE` (0: each follows the last)")
 	}
 }
+
+const earlyUsage = "tell apart what comes within this `TIME` of the first byte, and the longest pause (0: don't)"
 
 // config checks the flags and turns them into a configuration.
 func (f *trafficFlags) config() (traffic.Config, error) {
@@ -299,22 +304,20 @@ func gate(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// parseRate reads a number with a decimal suffix.
+// maxRate is in bit/s: none that is faster has been built.
+const maxRate = 1e15
+
+// parseRate reads a number with a decimal suffix; "" and "0" are as fast as can
+// be.
 func parseRate(text string) (float64, error) {
-	if text == "" {
+	if text == "" || text == "0" {
 		return 0, nil
 	}
-	scale := 1.0
-	number := text
-	if i := strings.IndexByte("kMGT", text[len(text)-1]); i >= 0 {
-		scale = []float64{1e3, 1e6, 1e9, 1e12}[i]
-		number = text[:len(text)-1]
-	}
-	v, err := strconv.ParseFloat(number, 64)
-	if err != nil || v < 0 || v*scale > 1e15 {
+	v, err := rate.Parse(text)
+	if err != nil || v > maxRate {
 		return 0, usagef("--rate %q: want a number, optionally with k, M, G or T behind it", text)
 	}
-	return v * scale, nil
+	return v, nil
 }
 
 func (f *trafficFlags) run(ctx context.Context, out, progress io.Writer) error {
@@ -338,25 +341,6 @@ func (f *trafficFlags) run(ctx context.Context, out, progress io.Writer) error {
 	}
 	_, err = io.WriteString(out, r.Text())
 	return err
-}
-
-// newTrafficRelayCmd is for the benchmark, which hands over the devices.
-func newTrafficRelayCmd() *cobra.Command {
-	var delay time.Duration
-	var vnetHeader bool
-	cmd := &cobra.Command{
-		Use:    "relay",
-		Short:  "join two TUN or TAP devices, inherited as descriptors 3 and 4",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, _, err := traffic.Relay(cmd.Context(), 3, 4, delay)
-			return err
-		},
-	}
-	cmd.Flags().DurationVar(&delay, "delay", 0, "hold each packet for so long")
-	cmd.Flags().BoolVar(&vnetHeader, "vnet-hdr", false, "both devices have IFF_VNET_HDR: headers cross as they are, with or without")
-	return cmd
 }
 
 // newTrafficProxyCmd is for the benchmark: a published port's userland proxy.

@@ -7,21 +7,24 @@
 //	          firewall       what it may reach
 //	          socks5         its connections through a proxy
 //	BRAINS  bench            runs an experiment, keeps every sample              → lab, link, netns, traffic, and its rooms:
-//	          experiment     what to measure: files and presets                  → catalog, cell
+//	          experiment     what to measure: files and presets                  → catalog, cell, multipath
 //	          schedule       in which order: randomised blocks
-//	          wiring         builds each network in a lab                        → catalog, container; lab, link, netns
+//	          wiring         builds each network in a lab                        → catalog, container, multipath; lab, link, netns
 //	          container      runs ends in Docker, Podman, Apptainer              → cell; lab, link
 //	          host           the machine: fingerprint, processor time            → cell; netns
 //	          summary        what the samples say                                → stats, catalog, cell
 //	          stats          medians, intervals, differences, histograms         → cell
 //	          report         tables, figures, the HTML page                      → summary, catalog, cell
 //	          catalog        every network by name: data
+//	          multipath      several links: what they are like and could carry
 //	          cell           the nouns of results: cell, sample, summary
 //	        sandbox          a process in a network of its own                   → usernet, policy, dns, supervisor
 //	          policy         what the process may reach, by address and by name  → usernet
 //	          dns            its questions, answered by the host's resolvers
 //	          control        asking and telling the helper of a running sandbox
 //	          supervisor     hands it sockets of the host's; it is hands to the test
+//	        mptcp            several links for one TCP connection: the kernel's own      → link, netns
+//	          upgrade        gives programs MPTCP sockets; it is hands to the test       → netns
 //	FACES   compat           other programs' command lines, one folder each; they are brains to the test:
 //	          pasta          in the place of pasta(1)                            → getopt, journal, portspec; sandbox, sandbox/dns
 //	          slirp4netns    in the place of slirp4netns(1)                      → getopt, journal; sandbox
@@ -34,6 +37,14 @@
 //	        link             kernel links, one file a kind                       → netns
 //	        netns            create, enter and find network namespaces
 //	        traffic          load generator and sink, relay between TUNs
+//	        tunnel           multipath GRE-in-UDP between a TUN and sockets      → order, sched, secure, wire
+//	          order          puts packets back into order, flow by flow
+//	          sched          which path carries what, how fast; which is dead
+//	          wire           shim and control messages                           → sched
+//	          secure         handshake, packet protection, replay window; no I/O
+//	          spec           what a tunnel file says: read, checked, completed   → secure
+//	          endpoint       one end on this machine: device, sockets, watching  → tunnel, sched, spec; link, netns
+//	          control        asking and telling a running tunnel                 → tunnel, order, spec
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests
@@ -41,6 +52,9 @@
 //	        internal/sys     the only unsafe and raw system calls
 //	          systest        system calls that tests try, and programs don't make
 //	        internal/spell   the known word that an unknown one was meant to be
+//	        internal/yamlfile  files that people write, read strictly
+//	        internal/rate    rates in bit/s as people write them
+//	        internal/localsock  Unix sockets by which running programs are asked and told
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may
 // import facts. Tests may import what is on their own floor or below, and, when

@@ -4,6 +4,7 @@ package spell
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -33,6 +34,18 @@ func Nearest(word string, known []string) string {
 		}
 	}
 	return ""
+}
+
+// Hint asks whether the nearest known word was meant, or lists all of them where
+// none is near; "" when none is known.
+func Hint(word string, known []string) string {
+	if len(known) == 0 {
+		return ""
+	}
+	if n := Nearest(word, known); n != "" {
+		return fmt.Sprintf("did you mean %q?", n)
+	}
+	return "known: " + strings.Join(known, ", ")
 }
 
 // Order is a copy of known with the words that differ least from word first;

@@ -55,3 +55,19 @@ func TestOrder(t *testing.T) {
 		t.Error("Order changed its argument")
 	}
 }
+
+func TestHint(t *testing.T) {
+	for _, tt := range []struct {
+		name, word string
+		known      []string
+		want       string
+	}{
+		{"near", "vteh", []string{"veth", "bridge"}, `did you mean "veth"?`},
+		{"far", "ftp", []string{"veth", "bridge"}, "known: veth, bridge"},
+		{"nothing known", "ftp", nil, ""},
+	} {
+		if got := Hint(tt.word, tt.known); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}

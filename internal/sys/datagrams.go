@@ -152,6 +152,15 @@ func (o *Outbox) SetSegment(size int) {
 	binary.NativeEndian.PutUint16(c, uint16(size))
 }
 
+// SetTOS gives the last message a traffic class (IP_TOS, IPV6_TCLASS).
+func (o *Outbox) SetTOS(tos uint8, v6 bool) {
+	level, typ := int32(unix.IPPROTO_IP), int32(unix.IP_TOS)
+	if v6 {
+		level, typ = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+	}
+	binary.NativeEndian.PutUint32(o.addControl(level, typ, 4), uint32(tos))
+}
+
 // SetSource sends the last message from one of the host's addresses (IP_PKTINFO,
 // IPV6_PKTINFO), of the same family as the message's own.
 func (o *Outbox) SetSource(from netip.Addr) {
@@ -187,6 +196,12 @@ func (o *Outbox) addControl(level, typ int32, size int) []byte {
 func (o *Outbox) SendNow(fd, first int) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&o.msgs[first])), uintptr(o.n-first), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	return int(n), errno
+}
+
+// SendOneNow sends the i-th message alone.
+func (o *Outbox) SendOneNow(fd, i int) unix.Errno {
+	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&o.msgs[i].hdr)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	return errno
 }
 
 // Inbox is a set of buffers that one recvmmsg call fills. Make it with
@@ -245,6 +260,7 @@ type Meta struct {
 	Segment int        // UDP_GRO: bytes of each datagram that was joined; 0: it is one datagram
 	TOS     uint8      // IP_RECVTOS, IPV6_RECVTCLASS
 	Local   netip.Addr // IP_PKTINFO, IPV6_RECVPKTINFO: which of the host's addresses to answer from
+	Arrived int64      // SO_TIMESTAMPNS: when the kernel got it, ns since 1970; 0: not asked for
 }
 
 // Meta reads the control messages of the i-th message.
@@ -265,6 +281,8 @@ func (in *Inbox) Meta(i int) Meta {
 			m.TOS = data[0]
 		case level == unix.IPPROTO_IPV6 && typ == unix.IPV6_TCLASS && len(data) >= 4:
 			m.TOS = uint8(binary.NativeEndian.Uint32(data))
+		case level == unix.SOL_SOCKET && typ == unix.SO_TIMESTAMPNS && len(data) >= 16:
+			m.Arrived = int64(binary.NativeEndian.Uint64(data))*1e9 + int64(binary.NativeEndian.Uint64(data[8:]))
 		case level == unix.IPPROTO_IP && typ == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
 			m.Local = netip.AddrFrom4([4]byte(data[4:8]))
 		case level == unix.IPPROTO_IPV6 && typ == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:

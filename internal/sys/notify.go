@@ -61,6 +61,13 @@ func AddNotifyFilter(filter []bpf.RawInstruction) (int, error) {
 	return addFilter(filter, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
 }
 
+// AddPatientFilter is AddNotifyFilter whose notifications, once taken, only the end of
+// the caller takes back (SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, Linux 5.19): other
+// signals wait. EINVAL says that the kernel is older.
+func AddPatientFilter(filter []bpf.RawInstruction) (int, error) {
+	return addFilter(filter, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
+}
+
 // WakeHere has callers and supervisor wake each other on the processor that they
 // are on (SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6): one waits for the other
 // anyhow. Where the kernel can't nothing changes.
@@ -86,6 +93,11 @@ func AnswerNotification(fd int, id uint64, result unix.Errno) unix.Errno {
 	return answer(fd, &notifyResponse{id: id, err: -int32(result)})
 }
 
+// AnswerNumber has the call return a number.
+func AnswerNumber(fd int, id uint64, number int) unix.Errno {
+	return answer(fd, &notifyResponse{id: id, val: int64(number)})
+}
+
 // ContinueNotification has the kernel carry the call out, with whatever its
 // arguments point to by then.
 func ContinueNotification(fd int, id uint64) unix.Errno {
@@ -101,6 +113,14 @@ func answer(fd int, r *notifyResponse) unix.Errno {
 // thread that waits.
 func ReplaceDescriptor(fd int, id uint64, own, theirs int, closeOnExec bool) unix.Errno {
 	return addDescriptor(fd, &notifyAddfd{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SETFD, src: uint32(own), to: uint32(theirs)}, closeOnExec)
+}
+
+// GiveDescriptor gives the thread that waits a duplicate of own, and returns the
+// number that it has there; the thread waits on. A signal between this and the answer
+// would have the caller begin again, with a descriptor too many, but for those of
+// AddPatientFilter.
+func GiveDescriptor(fd int, id uint64, own int, closeOnExec bool) (theirs int, errno unix.Errno) {
+	return requestDescriptor(fd, &notifyAddfd{id: id, src: uint32(own)}, closeOnExec)
 }
 
 // AnswerDescriptor has the call return the number of a duplicate of own, which the
@@ -125,11 +145,16 @@ func setSignalMask(to, was *unix.Sigset_t) {
 }
 
 func addDescriptor(fd int, r *notifyAddfd, closeOnExec bool) unix.Errno {
+	_, errno := requestDescriptor(fd, r, closeOnExec)
+	return errno
+}
+
+func requestDescriptor(fd int, r *notifyAddfd, closeOnExec bool) (theirs int, errno unix.Errno) {
 	if closeOnExec {
 		r.how = unix.O_CLOEXEC
 	}
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifyAddfdReq, uintptr(unsafe.Pointer(r)))
-	return errno
+	n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifyAddfdReq, uintptr(unsafe.Pointer(r)))
+	return int(n), errno
 }
 
 // Kinds of comparison of kcmp(2) (include/uapi/linux/kcmp.h).

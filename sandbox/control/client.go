@@ -2,7 +2,6 @@ package control
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -15,10 +14,12 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"cleat/internal/localsock"
 )
 
-// prefix begins the name of every abstract socket of ours.
-const prefix = "cleat/"
+// socketKind begins the name of every abstract socket of ours.
+const socketKind localsock.Kind = "cleat"
 
 var (
 	// ErrNotRunning says that no helper is running by that name, process id or
@@ -42,16 +43,16 @@ type Client struct {
 // namespace, who it is. They come ordered by process id. A helper that ends
 // meanwhile is left out.
 func List(ctx context.Context) ([]Info, error) {
-	sockets, err := names()
+	sockets, err := socketKind.List()
 	if err != nil {
 		return nil, err
 	}
 	var all []Info
 	for _, s := range sockets {
-		if !s.ours() {
+		if !s.Ours() {
 			continue
 		}
-		c, err := dial(ctx, abstract(s.uid, s.name), s.uid)
+		c, err := dial(ctx, s)
 		if err != nil {
 			continue
 		}
@@ -70,30 +71,30 @@ func List(ctx context.Context) ([]Info, error) {
 // ErrNotRunning or ErrAmbiguous.
 func Dial(ctx context.Context, ref string) (*Client, error) {
 	if strings.Contains(ref, "/") {
-		c, err := dial(ctx, &net.UnixAddr{Name: ref, Net: "unix"}, -1)
+		c, err := localsock.DialFile(ctx, ref)
 		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
 			return nil, fmt.Errorf("connect to the helper at %s: %w", ref, ErrNotRunning)
 		}
-		return c, err
+		return newClient(c, err)
 	}
-	sockets, err := names()
+	sockets, err := socketKind.List()
 	if err != nil {
 		return nil, err
 	}
-	var found []socket
+	var found []localsock.Socket
 	for _, s := range sockets {
-		if s.name == ref && s.ours() {
+		if s.Name == ref && s.Ours() {
 			found = append(found, s)
 		}
 	}
-	if i := slices.IndexFunc(found, func(s socket) bool { return s.uid == os.Getuid() }); i >= 0 {
+	if i := slices.IndexFunc(found, func(s localsock.Socket) bool { return s.UID == os.Getuid() }); i >= 0 {
 		found = found[i : i+1]
 	}
 	switch len(found) {
 	case 0:
 		return dialPID(ctx, ref)
 	case 1:
-		return dial(ctx, abstract(found[0].uid, found[0].name), found[0].uid)
+		return dial(ctx, found[0])
 	}
 	return nil, fmt.Errorf("connect to helper %q: %w", ref, ErrAmbiguous)
 }
@@ -110,28 +111,19 @@ func dialPID(ctx context.Context, ref string) (*Client, error) {
 	}
 	for _, info := range all {
 		if info.PID == pid || info.Namespace == fmt.Sprintf("/proc/%d/ns/net", pid) {
-			return dial(ctx, abstract(info.UID, info.Name), info.UID)
+			return dial(ctx, localsock.Socket{Kind: socketKind, UID: info.UID, Name: info.Name})
 		}
 	}
 	return nil, fmt.Errorf("connect to the helper of process %d: %w", pid, ErrNotRunning)
 }
 
-// dial connects, and makes sure that the server is of user uid: somebody else
-// could have taken the name. -1 means ourselves or root.
-func dial(ctx context.Context, a *net.UnixAddr, uid int) (*Client, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", a.Name)
+// dial connects to the helper at s, which must be of the user that s says.
+func dial(ctx context.Context, s localsock.Socket) (*Client, error) { return newClient(s.Dial(ctx)) }
+
+// newClient is the client of a connection that was made, or that was not.
+func newClient(c *net.UnixConn, err error) (*Client, error) {
 	if err != nil {
-		return nil, fmt.Errorf("connect to the helper at %s: %w", a.Name, err)
-	}
-	c := conn.(*net.UnixConn)
-	cred, err := credentials(c)
-	if err == nil && int(cred.Uid) != uid && (uid != -1 || cred.Uid != 0 && int(cred.Uid) != os.Getuid()) {
-		err = fmt.Errorf("it belongs to user %d", cred.Uid)
-	}
-	if err != nil {
-		c.Close()
-		return nil, fmt.Errorf("trust the helper at %s: %w", a.Name, err)
+		return nil, fmt.Errorf("reach the helper: %w", err)
 	}
 	in := bufio.NewScanner(c)
 	in.Buffer(make([]byte, 0, 4096), answerBytes)
@@ -257,45 +249,3 @@ func (c *Client) Stop(ctx context.Context) error {
 }
 
 func incomplete(op Op) error { return fmt.Errorf("read the helper's answer to %q: it is empty", op) }
-
-// socket is an abstract socket by our naming.
-type socket struct {
-	uid  int
-	name string
-}
-
-// ours tells whether it claims to be of a helper that would listen to us.
-func (s socket) ours() bool { return s.uid == os.Getuid() || os.Getuid() == 0 }
-
-// names are the helpers' sockets in the caller's network namespace, each once.
-func names() ([]socket, error) {
-	table, err := os.ReadFile("/proc/self/net/unix")
-	if err != nil {
-		return nil, fmt.Errorf("list abstract sockets: %w", err)
-	}
-	return parseUnix(table), nil
-}
-
-// parseUnix finds our names among the listening sockets of /proc/net/unix:
-// "Num: RefCount Protocol Flags Type St Inode Path", where an abstract name's
-// first byte is shown as "@". Connected sockets have the name of their
-// listener, without SO_ACCEPTCON (0x10000) in Flags.
-func parseUnix(table []byte) []socket {
-	var found []socket
-	for line := range bytes.Lines(table) {
-		f := strings.Fields(string(line))
-		if len(f) != 8 || f[3] != "00010000" {
-			continue
-		}
-		rest, ok := strings.CutPrefix(f[7], "@"+prefix)
-		if !ok {
-			continue
-		}
-		uidText, name, ok := strings.Cut(rest, "/")
-		uid, err := strconv.Atoi(uidText)
-		if s := (socket{uid, name}); ok && err == nil && !slices.Contains(found, s) {
-			found = append(found, s)
-		}
-	}
-	return found
-}

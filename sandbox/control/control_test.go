@@ -252,7 +252,7 @@ func TestRequestTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve(t, s, newFake(id))
-	c, err := net.Dial("unix", abstract(os.Getuid(), id).Name)
+	c, err := net.Dial("unix", socketKind.Own(id).String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -441,23 +441,6 @@ func TestCheckName(t *testing.T) {
 		if err := CheckName(tt.name); (err == nil) != tt.ok {
 			t.Errorf("%q: %v", tt.name, err)
 		}
-	}
-}
-
-func TestParseUnix(t *testing.T) {
-	const table = `Num       RefCount Protocol Flags    Type St Inode Path
-0000000000000000: 00000002 00000000 00010000 0001 01 20000 /run/systemd/private
-0000000000000000: 00000002 00000000 00010000 0001 01 20001 @cleat/1000/web
-0000000000000000: 00000003 00000000 00000000 0001 03 20002 @cleat/1000/web
-0000000000000000: 00000002 00000000 00010000 0001 01 20003 @cleat/0/4711
-0000000000000000: 00000002 00000000 00010000 0001 01 20004 @cleat/x/4711
-0000000000000000: 00000002 00000000 00010000 0001 01 20005 @cleat/
-0000000000000000: 00000003 00000000 00000000 0001 03 20006
-0000000000000000: 00000002 00000000 00010000 0001 01 20007 @cleat/0/4711@@@
-`
-	want := []socket{{1000, "web"}, {0, "4711"}, {0, "4711@@@"}}
-	if d := cmp.Diff(want, parseUnix([]byte(table)), cmp.AllowUnexported(socket{})); d != "" {
-		t.Errorf("-want +got:\n%s", d)
 	}
 }
 

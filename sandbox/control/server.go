@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"cleat/internal/localsock"
 )
 
 const (
@@ -55,11 +54,6 @@ type Server struct {
 	witness *witness // for a socket with a path; nil: peers prove where they are by having connected
 }
 
-// abstract is the address of the helper called name.
-func abstract(uid int, name string) *net.UnixAddr {
-	return &net.UnixAddr{Name: fmt.Sprintf("@%s%d/%s", prefix, uid, name), Net: "unix"}
-}
-
 // CheckName says what is wrong with a name that somebody wants to give a
 // helper. A name of digits only is left to process ids.
 func CheckName(name string) error {
@@ -81,12 +75,9 @@ func CheckName(name string) error {
 // checked, in the caller's network namespace. The error wraps ErrTaken where
 // one of this name is running.
 func Listen(name string) (*Server, error) {
-	l, err := net.ListenUnix("unix", abstract(os.Getuid(), name))
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("listen for control as %q: %w", name, ErrTaken)
-	}
+	l, err := socketKind.Own(name).Listen()
 	if err != nil {
-		return nil, fmt.Errorf("listen for control as %q: %w", name, err)
+		return nil, fmt.Errorf("listen for control as %q: %w", name, ofHelper(err))
 	}
 	return &Server{l: l}, nil
 }
@@ -96,9 +87,9 @@ func Listen(name string) (*Server, error) {
 // ErrTaken or fs.ErrExist. Where the kernel can't tell a peer's network
 // namespace (CONFIG_UNIX_DIAG) it wraps errors.ErrUnsupported.
 func ListenPath(path string) (*Server, error) {
-	l, err := ListenUnix(path)
+	l, err := localsock.ListenFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("listen for control at %s: %w", path, err)
+		return nil, fmt.Errorf("listen for control at %s: %w", path, ofHelper(err))
 	}
 	s := &Server{l: l}
 	if err := s.callWitness(); err != nil {
@@ -108,15 +99,12 @@ func ListenPath(path string) (*Server, error) {
 	return s, nil
 }
 
-// ListenUnix opens a socket at path, for the user alone, as ListenPath does.
-func ListenUnix(path string) (*net.UnixListener, error) {
-	if err := makeRoom(path); err != nil {
-		return nil, err
+// ofHelper says of a taken name who has it.
+func ofHelper(err error) error {
+	if errors.Is(err, localsock.ErrTaken) {
+		return ErrTaken
 	}
-	// The file must never be there with wider permissions than it will have.
-	old := unix.Umask(0o177)
-	defer unix.Umask(old)
-	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	return err
 }
 
 // callWitness makes a witness and has it tell what it must know: that our own
@@ -127,7 +115,7 @@ func (s *Server) callWitness() error {
 		return fmt.Errorf("ask for network namespaces of sockets: %w", err)
 	}
 	s.witness = w
-	err = control(s.l, func(fd int) error {
+	err = localsock.Control(s.l, func(fd int) error {
 		inode, err := inodeOf(fd)
 		if err == nil {
 			_, err = w.find(inode)
@@ -138,29 +126,6 @@ func (s *Server) callWitness() error {
 		return fmt.Errorf("ask for network namespaces of sockets (CONFIG_UNIX_DIAG): %w: %w", errors.ErrUnsupported, err)
 	}
 	return nil
-}
-
-// makeRoom removes the socket that a killed helper left at path.
-func makeRoom(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if info.Mode().Type() != os.ModeSocket {
-		return os.ErrExist
-	}
-	c, err := net.Dial("unix", path)
-	if err == nil {
-		c.Close()
-		return ErrTaken
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return err
-	}
-	return os.Remove(path)
 }
 
 // Close stops listening, and removes the socket where it has a path. A Serve

@@ -1,0 +1,190 @@
+package experiment
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// linksGroup is a group over several links that can be crossed.
+func linksGroup(networks []string, links []int, work string, factors map[string][]string) Experiment {
+	w := Work{Kind: work, Duration: time.Second}
+	if kindOf(work).untimed {
+		w.Duration = 0
+	}
+	return Experiment{Name: "x", Repeat: 1, Groups: []Group{{Networks: networks, Links: links, Work: []Work{w}, Factors: factors}}}
+}
+
+// TestLinksCrossing: each network has the factors that mean something for it.
+func TestLinksCrossing(t *testing.T) {
+	factors := map[string][]string{"link_rate": {"100M"}, "scheduler": {"flow", "adaptive"}, "crypto": {"on"}, "settings": {"best"}}
+	e := linksGroup([]string{"single", "mptcp", "tunnel", "mpt"}, []int{1, 4}, TCP, factors)
+	if err := e.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, j := range e.Jobs() {
+		c := j.Cell
+		if c.Topology != "links" || c.Factors["link_rate"] != "100M" || c.Factors["variant"] != "plain" || c.Factors["outer"] != "ipv4" {
+			t.Errorf("%+v", c)
+		}
+		if _, there := c.Factors["contained"]; there {
+			t.Errorf("%+v has nothing contained", c)
+		}
+		got = append(got, strings.Join([]string{c.Network, c.Transport, c.Factors["scheduler"], c.Factors["crypto"], c.Factors["settings"], string(rune('0' + c.Links))}, " "))
+	}
+	want := []string{
+		"single tcp    1", "mptcp mptcp    1", "mptcp mptcp    4",
+		"tunnel tcp flow on  1", "tunnel tcp adaptive on  1", "tunnel tcp flow on  4", "tunnel tcp adaptive on  4",
+		"mpt tcp   best 1", "mpt tcp   best 4",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%q, want\n%q", got, want)
+	}
+}
+
+// TestContained: what a runtime is for is asked only where there is one, and of
+// the tunnel only.
+func TestContained(t *testing.T) {
+	e := linksGroup([]string{"mptcp", "tunnel"}, []int{2}, TCP, map[string][]string{"contained": {"ends", "program"}})
+	e.Groups[0].Runtimes = []string{"native", "docker"}
+	var got []string
+	for _, j := range e.Jobs() {
+		got = append(got, strings.TrimSpace(j.Cell.Network+" "+j.Cell.Runtime+" "+j.Cell.Factors["contained"]))
+	}
+	if want := []string{"mptcp native", "mptcp docker", "tunnel native", "tunnel docker ends", "tunnel docker program"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if jobs := e.Jobs(); jobs[3].Wiring() == jobs[4].Wiring() {
+		t.Error("both are wired alike")
+	}
+}
+
+// TestLossIsOfItsVariant: a share that is lost has no meaning for other links.
+func TestLossIsOfItsVariant(t *testing.T) {
+	levels := func(factors map[string][]string) (got []string) {
+		for _, j := range linksGroup([]string{"tunnel"}, []int{2}, TCP, factors).Jobs() {
+			got = append(got, j.Cell.Factors["variant"]+" "+j.Cell.Factors["loss"])
+		}
+		return got
+	}
+	if got := levels(map[string][]string{"variant": {"plain", "loss"}, "loss": {"0.1%", "1%"}}); !slices.Equal(got, []string{"plain ", "loss 0.1%", "loss 1%"}) {
+		t.Errorf("with two shares: %q", got)
+	}
+	if got := levels(map[string][]string{"variant": {"loss", "rates"}}); !slices.Equal(got, []string{"loss 1%", "rates "}) {
+		t.Errorf("without any: %q", got)
+	}
+}
+
+// TestLinksThatCannotBe states the rules once more, each with its reason.
+func TestLinksThatCannotBe(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		e    Experiment
+		says string
+	}{
+		{"one link of several", linksGroup([]string{"single"}, []int{2}, TCP, nil), "it uses one link"},
+		{"datagrams", linksGroup([]string{"mptcp"}, []int{2}, UDP, nil), "MPTCP carries TCP only"},
+		{"unlike", linksGroup([]string{"tunnel"}, []int{1}, TCP, map[string][]string{"variant": {"flap"}}), "the variant flap needs two links"},
+		{"search", linksGroup([]string{"tunnel"}, []int{2}, UDP, map[string][]string{"variant": {"blackhole"}, "offered": {"search"}}), "a search has no middle"},
+		{"IPv6", linksGroup([]string{"mlvpn"}, []int{2}, TCP, map[string][]string{"outer": {"ipv6"}}), "over IPv4 only"},
+		{"setup", linksGroup([]string{"tunnel"}, []int{2}, Setup, nil), "setup is not measured"},
+	} {
+		var wrong *Error
+		if err := tt.e.Validate(); !errors.As(err, &wrong) || !strings.Contains(wrong.Problem, tt.says) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
+		}
+	}
+	for name, e := range map[string]Experiment{
+		"loss on the only link":      linksGroup([]string{"single"}, []int{1}, TCP, map[string][]string{"variant": {"loss"}}),
+		"a fixed rate while it dies": linksGroup([]string{"tunnel"}, []int{2}, UDP, map[string][]string{"variant": {"blackhole"}, "offered": {"10M"}}),
+		"MPTCP over IPv6":            linksGroup([]string{"mptcp"}, []int{2}, TCP, map[string][]string{"outer": {"ipv6"}}),
+		"round trips by MPTCP":       linksGroup([]string{"mptcp"}, []int{2}, RR, nil),
+	} {
+		if err := e.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestLinkRateOfTheExperiment goes before a group's, and doubles no job.
+func TestLinkRateOfTheExperiment(t *testing.T) {
+	e := linksGroup([]string{"tunnel"}, []int{2}, TCP, map[string][]string{"link_rate": {"100M", "1G"}})
+	if n := len(e.Jobs()); n != 2 {
+		t.Errorf("%d jobs, want one for each rate", n)
+	}
+	e = e.Override(Override{LinkRate: "10M"})
+	if err := e.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	jobs := e.Jobs()
+	if len(jobs) != 1 || jobs[0].Wiring().LinkRate != "10M" {
+		t.Errorf("%+v", jobs)
+	}
+}
+
+func TestOverrideLinksAndFactors(t *testing.T) {
+	e, err := Load("multipath")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := len(e.Jobs())
+	o := e.Override(Override{Networks: []string{"tunnel"}, Work: []string{TCP}, Links: []int{3}, Factors: map[string][]string{"variant": {"rates"}, "scheduler": {"flow"}}})
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range o.Jobs() {
+		if c := j.Cell; c.Network != "tunnel" || c.Links != 3 || c.Factors["variant"] != "rates" || c.Factors["scheduler"] != "flow" {
+			t.Errorf("%+v", c)
+		}
+	}
+	if after := len(e.Jobs()); after != before {
+		t.Errorf("the experiment itself has %d jobs now, it had %d", after, before)
+	}
+}
+
+// TestMultipathPreset has what the paper's figures and ours need.
+func TestMultipathPreset(t *testing.T) {
+	e, err := Load("multipath")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, j := range e.Jobs() {
+		c := j.Cell
+		if c.Congestion != "cubic" && c.Transport != "udp" {
+			t.Errorf("no congestion control is named: %+v", c)
+		}
+		seen[c.Network+" "+j.Work.Kind+" "+c.Factors["variant"]]++
+	}
+	for want, n := range map[string]int{"tunnel tcp plain": 12, "mptcp tcp plain": 12, "tunnel tcp rates": 1, "tunnel tcp delays": 2, "tunnel tcp loss": 2,
+		"tunnel tcp blackhole": 2, "tunnel udp blackhole": 2, "tunnel tcp flap": 1, "tunnel loaded plain": 2, "single tcp plain": 2, "glorytun tcp plain": 8} {
+		if seen[want] < n {
+			t.Errorf("%d jobs of %s, want %d or more", seen[want], want, n)
+		}
+	}
+	if took := e.Estimate(); took > 5*time.Hour {
+		t.Errorf("it takes %s", took)
+	}
+}
+
+// TestWiringsOfLinks: what is built differently is not shared.
+func TestWiringsOfLinks(t *testing.T) {
+	base := linksGroup([]string{"tunnel"}, []int{4}, TCP, map[string][]string{"link_rate": {"100M"}}).Jobs()[0]
+	for name, factors := range map[string]map[string][]string{
+		"rate": {"link_rate": {"1G"}}, "variant": {"link_rate": {"100M"}, "variant": {"rates"}}, "scheduler": {"link_rate": {"100M"}, "scheduler": {"flow"}},
+		"crypto": {"link_rate": {"100M"}, "crypto": {"on"}}, "outer": {"link_rate": {"100M"}, "outer": {"ipv6"}},
+	} {
+		if j := linksGroup([]string{"tunnel"}, []int{4}, TCP, factors).Jobs()[0]; j.Wiring() == base.Wiring() {
+			t.Errorf("%s: the same wiring %+v", name, j.Wiring())
+		}
+	}
+	if j := linksGroup([]string{"tunnel"}, []int{5}, TCP, map[string][]string{"link_rate": {"100M"}}).Jobs()[0]; j.Wiring() == base.Wiring() {
+		t.Error("five links are wired as four")
+	}
+	if j := linksGroup([]string{"tunnel"}, []int{4}, UDP, map[string][]string{"link_rate": {"100M"}}).Jobs()[0]; j.Wiring() != base.Wiring() {
+		t.Error("datagrams need other links")
+	}
+}

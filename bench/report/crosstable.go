@@ -1,0 +1,107 @@
+package report
+
+import (
+	"slices"
+	"strconv"
+
+	"cleat/bench/cell"
+)
+
+// crossTables writes figures as tables: a row for each place on the x axis, a
+// column for each line; as many columns at once as fit.
+func (t *terminalTable) crossTables(figures []Figure) {
+	for _, f := range figures {
+		for _, p := range f.Panels {
+			heading := f.Title + ", " + p.Title + ": " + f.YLabel
+			for len(p.Series) > 0 {
+				t.para("", heading, bold)
+				n := t.fitting(p.Series)
+				t.crossTable(f.XLabel, p.Series[:n])
+				p.Series = p.Series[n:]
+			}
+		}
+	}
+}
+
+// paper writes the figures of an experiment over several links, and a table of
+// each kind of traffic for what they do not show.
+func (t *terminalTable) paper() {
+	t.crossTables(paperFigures(t.in))
+	for _, part := range groups([]cell.Factor{trafficFactor}, t.in.unlike().available()) {
+		t.para("", capital(traffic(part[0].Cell)), bold)
+		t.table(arrange(part))
+	}
+}
+
+// trafficFactor parts results by their traffic.
+var trafficFactor = cell.Factor{Name: "traffic", Of: traffic}
+
+// traffic says what a cell's traffic is.
+func traffic(c cell.Cell) string {
+	switch {
+	case c.Factors["work"] == "loaded":
+		return "a stream, and round trips beside it"
+	case c.Transport == "udp":
+		return "datagrams"
+	}
+	return cell.Plural(c.Streams, "TCP stream")
+}
+
+// crossWidth is a column's width: its name, or a number.
+func crossWidth(s Series) int { return max(columns(plain(s.Name)), len("12345")) }
+
+// fitting is how many of the lines fit beside the x axis, at least one.
+func (t *terminalTable) fitting(lines []Series) int {
+	room := t.Width - len("links")
+	for i, s := range lines {
+		if room -= gutter + crossWidth(s); room < 0 {
+			return max(i, 1)
+		}
+	}
+	return len(lines)
+}
+
+func (t *terminalTable) crossTable(xLabel string, lines []Series) {
+	type place struct {
+		x     float64
+		label string
+	}
+	var places []place
+	for _, s := range lines {
+		for _, p := range s.Points {
+			if !slices.ContainsFunc(places, func(o place) bool { return o.x == p.X }) {
+				places = append(places, place{p.X, p.Label})
+			}
+		}
+	}
+	slices.SortFunc(places, func(a, b place) int { return byX(Point{X: a.x}, Point{X: b.x}) })
+	table := *t
+	table.cols = []column{{head: xLabel, right: true}}
+	ws := []int{max(columns(xLabel), len("64"))}
+	for _, s := range lines {
+		table.cols = append(table.cols, column{head: s.Name, right: true})
+		ws = append(ws, crossWidth(s))
+	}
+	table.line(ws, func(c column) (string, string) { return c.head, dim })
+	for _, at := range places {
+		i := -2
+		table.line(ws, func(column) (string, string) {
+			if i++; i < 0 {
+				return at.label, ""
+			}
+			return valueAt(lines[i], at.x), ""
+		})
+	}
+}
+
+// valueAt is a line's number at a place, or None.
+func valueAt(s Series, x float64) string {
+	i := slices.IndexFunc(s.Points, func(p Point) bool { return p.X == x })
+	if i < 0 {
+		return cell.None
+	}
+	if y := s.Points[i].Y; y >= 99.95 && y < 1e5 { // no exponent, and no false zeros
+		return strconv.FormatFloat(y, 'f', 0, 64)
+	}
+	return cell.Digits(s.Points[i].Y)
+}

@@ -1,0 +1,436 @@
+package wiring_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/bench/wiring"
+	"cleat/lab"
+	"cleat/link"
+	"cleat/traffic"
+
+	"github.com/vishvananda/netlink"
+)
+
+// relaySlow is `cleat traffic relay` with links that delay or lose.
+func relaySlow(ctx context.Context, args []string) error {
+	flags := map[string]string{}
+	for i := 0; i+1 < len(args); i += 2 {
+		flags[args[i]] = args[i+1]
+	}
+	pairs, err := strconv.Atoi(flags["--pairs"])
+	delays, losses := strings.Split(flags["--delay"], ","), strings.Split(flags["--loss"], ",")
+	if err != nil || len(delays) != pairs || len(losses) != pairs {
+		return fmt.Errorf("relay %q: %d delays and %d losses", args, len(delays), len(losses))
+	}
+	links := make([]traffic.SlowLink, pairs)
+	for i := range links {
+		links[i].A, links[i].B = 3+2*i, 4+2*i
+		if links[i].Delay, err = time.ParseDuration(delays[i]); err != nil {
+			return err
+		}
+		if links[i].Loss, err = strconv.ParseFloat(losses[i], 64); err != nil {
+			return err
+		}
+	}
+	_, err = traffic.RelaySlow(ctx, links, 1)
+	return err
+}
+
+// linked wires a network over links of 100 Mbit/s.
+func linked(t *testing.T, network string, links int, factors map[string]string) *wiring.Wired {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	w, err := wiring.Wire(ctx, scratch(t), network, wiring.Params{Pairs: 1, Links: links, RateBitsPerSec: 100e6, Factors: factors})
+	skipLacking(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return w
+}
+
+// ends are the two hosts.
+func ends(w *wiring.Wired) (left, right *lab.Node) {
+	return w.Pairs[0].ClientNode, w.Pairs[0].Server.(*lab.Node)
+}
+
+// linkAt is the right host's address on link n, from 1.
+func linkAt(n int) string { return fmt.Sprintf("198.18.%d.2", 99+n) }
+
+// datagrams sends so many over link n and counts those that arrive until none
+// has for a while.
+func datagrams(t *testing.T, w *wiring.Wired, n, count int) (arrived int) {
+	t.Helper()
+	left, right := ends(w)
+	var in net.PacketConn
+	if err := right.NS.Do(func() (err error) { in, err = net.ListenPacket("udp", linkAt(n)+":0"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var out net.Conn
+	if err := left.NS.Do(func() (err error) { out, err = net.Dial("udp", in.LocalAddr().String()); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	go func() {
+		for i := range count {
+			if _, err := out.Write([]byte("ahoy")); err != nil {
+				t.Errorf("send datagram %d over link %d: %v", i, n, err)
+				return
+			}
+			if i%10 == 0 {
+				time.Sleep(time.Millisecond) // the device's queue is finite
+			}
+		}
+	}()
+	buf := make([]byte, 16)
+	for {
+		in.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		if _, _, err := in.ReadFrom(buf); err != nil {
+			return arrived
+		}
+		arrived++
+	}
+}
+
+// received are the bytes that came in by a device.
+func received(t *testing.T, n *lab.Node, device string) uint64 {
+	t.Helper()
+	var text []byte
+	if err := n.NS.Do(func() (err error) { text, err = os.ReadFile("/proc/thread-self/net/dev"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, rest, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name == device {
+			bytes, err := strconv.ParseUint(strings.Fields(rest)[0], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return bytes
+		}
+	}
+	t.Fatalf("%s has no %s", n, device)
+	return 0
+}
+
+// transfer runs a TCP test over the wiring's pair.
+func transfer(t *testing.T, w *wiring.Wired, mptcp bool, d time.Duration) traffic.Result {
+	t.Helper()
+	stop := serveTraffic(t, w.Pairs[0])
+	defer stop()
+	left, _ := ends(w)
+	var r traffic.Result
+	err := left.NS.Do(func() (err error) {
+		r, err = traffic.Run(t.Context(), traffic.Config{Work: traffic.TCP, Address: w.Pairs[0].Dial.String(), Duration: d, MPTCP: mptcp})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestLinksInUse: single uses one link though there are more, and MPTCP all.
+func TestLinksInUse(t *testing.T) {
+	lab.Need(t)
+	for network, all := range map[string]bool{"single": false, "mptcp": true} {
+		for _, outer := range []string{"ipv4", "ipv6"} {
+			t.Run(network+"/"+outer, func(t *testing.T) {
+				w := linked(t, network, 3, map[string]string{"outer": outer})
+				_, right := ends(w)
+				if r := transfer(t, w, network == "mptcp", 500*time.Millisecond); r.BytesReceived == 0 || r.MPTCPFallback {
+					t.Errorf("%+v", r)
+				}
+				for n := 1; n <= 3; n++ {
+					got := received(t, right, fmt.Sprintf("l%d", n))
+					if used := got > 1<<20; used != (all || n == 1) {
+						t.Errorf("link %d carried %d bytes", n, got)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestMPTCPLimit: the kernel is asked how many links it takes.
+func TestMPTCPLimit(t *testing.T) {
+	lab.Need(t)
+	w := linked(t, "mptcp", 12, nil)
+	if len(w.Notes) == 0 || !strings.Contains(w.Notes[len(w.Notes)-1], "of the 12 links") {
+		t.Errorf("notes %q", w.Notes)
+	}
+	_, right := ends(w)
+	transfer(t, w, true, 500*time.Millisecond)
+	used := 0
+	for n := 1; n <= 12; n++ {
+		if received(t, right, fmt.Sprintf("l%d", n)) > 1<<18 {
+			used++
+		}
+	}
+	if want := fmt.Sprintf("takes %d of", used); !strings.Contains(w.Notes[len(w.Notes)-1], want) {
+		t.Errorf("%d links carried something, but it says %q", used, w.Notes)
+	}
+}
+
+// TestRates reads the shapers back.
+func TestRates(t *testing.T) {
+	lab.Need(t)
+	left, right := ends(linked(t, "single", 5, map[string]string{"variant": "rates"}))
+	for _, n := range []*lab.Node{left, right} {
+		h, err := link.Handle(n.NS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		for i, want := range []uint64{100e6, 100e6, 50e6, 20e6, 100e6} {
+			l, err := h.LinkByName(fmt.Sprintf("l%d", i+1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := h.QdiscList(l)
+			if err != nil || len(all) != 1 {
+				t.Fatalf("%v, %v", all, err)
+			}
+			if tbf, ok := all[0].(*netlink.Tbf); !ok || tbf.Rate*8 != want {
+				t.Errorf("link %d on %s: %v, want %d bit/s", i+1, n, all[0], want)
+			}
+		}
+	}
+}
+
+// TestDelays: a connection over each link takes its delay twice at least.
+func TestDelays(t *testing.T) {
+	lab.Need(t)
+	w := linked(t, "mptcp", 3, map[string]string{"variant": "delays"})
+	left, right := ends(w)
+	for n, oneWay := range map[int]time.Duration{1: time.Millisecond, 2: 25500 * time.Microsecond, 3: 50 * time.Millisecond} {
+		var l net.Listener
+		if err := right.NS.Do(func() (err error) { l, err = net.Listen("tcp", linkAt(n)+":0"); return err }); err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		var took time.Duration
+		err := left.NS.Do(func() error {
+			began := time.Now()
+			c, err := net.DialTimeout("tcp", l.Addr().String(), 5*time.Second)
+			took = time.Since(began)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Nobody asks for the neighbour's address first: one round trip it is.
+		if took < 2*oneWay || took > 2*oneWay+2*oneWay+time.Second {
+			t.Errorf("link %d: connected in %s, want %s", n, took, 2*oneWay)
+		}
+	}
+	if r := transfer(t, w, true, 500*time.Millisecond); r.BytesReceived < 1<<20 {
+		t.Errorf("%d bytes arrived", r.BytesReceived)
+	}
+}
+
+// TestLoss: of 1,000 datagrams over the lossy link half arrive, within six
+// standard deviations, and over the others all.
+func TestLoss(t *testing.T) {
+	lab.Need(t)
+	w := linked(t, "mptcp", 3, map[string]string{"variant": "loss", "loss": "50%"})
+	const sent = 1000
+	for n := 1; n <= 3; n++ {
+		got := datagrams(t, w, n, sent)
+		if n < 3 && got != sent {
+			t.Errorf("%d of %d datagrams arrived over link %d", got, sent, n)
+		}
+		if n == 3 && (got < 400 || got > 600) { // σ is 16
+			t.Errorf("%d of %d datagrams arrived over the link that loses half", got, sent)
+		}
+	}
+}
+
+// TestBlackHole: from the middle on the last link swallows everything, senders
+// see no error, and the links stay up.
+func TestBlackHole(t *testing.T) {
+	lab.Need(t)
+	w := linked(t, "mptcp", 2, map[string]string{"variant": "blackhole"})
+	if got := datagrams(t, w, 2, 20); got != 20 {
+		t.Errorf("before: %d of 20 datagrams arrived", got)
+	}
+	if err := w.Play(t.Context(), time.Now(), 20*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if got := datagrams(t, w, 2, 20); got != 0 {
+		t.Errorf("after: %d of 20 datagrams arrived", got)
+	}
+	if got := datagrams(t, w, 1, 20); got != 20 {
+		t.Errorf("over the other link %d of 20 datagrams arrived", got)
+	}
+	left, right := ends(w)
+	for _, n := range []*lab.Node{left, right} {
+		if !carrier(t, n, "l2") {
+			t.Errorf("the link is down on %s", n)
+		}
+	}
+}
+
+// carrier tells whether a link is up and has its other end.
+func carrier(t *testing.T, n *lab.Node, device string) bool {
+	t.Helper()
+	h, err := link.Handle(n.NS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	l, err := h.LinkByName(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Attrs().OperState == netlink.OperUp
+}
+
+// TestFlap: the last link goes down for the second half of a second, and comes
+// back with its addresses.
+func TestFlap(t *testing.T) {
+	lab.Need(t)
+	w := linked(t, "mptcp", 2, map[string]string{"variant": "flap"})
+	_, right := ends(w)
+	began := time.Now()
+	done := make(chan error, 1)
+	go func() { done <- w.Play(t.Context(), began, time.Second) }()
+	down := false
+	for err := error(errPlaying); errors.Is(err, errPlaying); {
+		select {
+		case err = <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(10 * time.Millisecond):
+		}
+		down = down || !carrier(t, right, "l2")
+	}
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("it was over after %s", took)
+	}
+	if !down {
+		t.Error("the link was never down")
+	}
+	left, _ := ends(w)
+	for until := time.Now().Add(10 * time.Second); !carrier(t, left, "l2") || !carrier(t, right, "l2"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) { // the kernel may take a second to say so
+			t.Fatal("the link did not come back")
+		}
+	}
+	if got := datagrams(t, w, 2, 20); got != 20 {
+		t.Errorf("after it %d of 20 datagrams arrived", got)
+	}
+	if got := datagrams(t, w, 1, 20); got != 20 {
+		t.Errorf("over the other link %d of 20 datagrams arrived", got)
+	}
+}
+
+var errPlaying = errors.New("still playing")
+
+func TestLinkMistakes(t *testing.T) {
+	lab.Need(t)
+	for name, p := range map[string]wiring.Params{
+		"links":   {Pairs: 1, Links: 65},
+		"variant": {Pairs: 1, Links: 2, Factors: map[string]string{"variant": "plane"}},
+		"loss":    {Pairs: 1, Links: 2, Factors: map[string]string{"variant": "loss", "loss": "2"}},
+	} {
+		w, err := wiring.Wire(t.Context(), scratch(t), "single", p)
+		if err == nil {
+			w.Close()
+		}
+		if !isParamError(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestTunnel needs the command `cleat tunnel` in the program.
+func TestTunnel(t *testing.T) {
+	lab.Need(t)
+	if !needRun(t) {
+		t.Skip("nothing to build the program with")
+	}
+	if out, _ := exec.Command(os.Getenv(programEnv), "tunnel", "up", "/nonexistent.yaml").CombinedOutput(); strings.Contains(string(out), "unknown command") {
+		t.Skipf("this program has no `cleat tunnel`: %s", strings.TrimSpace(string(out)))
+	}
+	for _, factors := range []map[string]string{
+		nil, {"outer": "ipv6"}, {"crypto": "on"}, {"scheduler": "duplicate"}, {"variant": "delays"}, {"variant": "loss"},
+	} {
+		t.Run(fmt.Sprint(factors), func(t *testing.T) {
+			w := linked(t, "tunnel", 3, factors)
+			_, right := ends(w)
+			if r := transfer(t, w, false, 500*time.Millisecond); r.BytesReceived < 1<<20 {
+				t.Errorf("%d bytes arrived", r.BytesReceived)
+			}
+			for n := 1; n <= 3; n++ {
+				if got := received(t, right, fmt.Sprintf("l%d", n)); got < 1<<18 {
+					t.Errorf("link %d carried %d bytes", n, got)
+				}
+			}
+		})
+	}
+}
+
+// TestRivalsAreAbsent where their programs are: with a remedy.
+func TestRivalsAreAbsent(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for network, remedy := range map[string]string{"mpt": "SPYFF/mpt", "mlvpn": "zehome/MLVPN", "glorytun": "angt/glorytun"} {
+		var lack *link.Lack
+		if err := wiring.Check(network); !errors.As(err, &lack) || !strings.Contains(lack.Remedy, remedy) {
+			t.Errorf("%s: %v", network, err)
+		}
+	}
+}
+
+// TestRivalsAreStarted: stand-ins write down how they were called.
+func TestRivalsAreStarted(t *testing.T) {
+	lab.Need(t)
+	for network, want := range map[string][]string{
+		"mpt":      {"mptsrv"},
+		"mlvpn":    {"mlvpn --debug --yes-run-as-root --user root --config "},
+		"glorytun": {"glorytun bind 0.0.0.0 "},
+	} {
+		t.Run(network, func(t *testing.T) {
+			bin, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+			for _, name := range []string{"mptsrv", "mlvpn", "glorytun"} {
+				script := fmt.Sprintf("#!/bin/sh\necho %s \"$@\" >>%s\nexec sleep 60\n", name, log)
+				if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			w, err := wiring.Wire(ctx, scratch(t), network, wiring.Params{Pairs: 1, Links: 2, RateBitsPerSec: 100e6})
+			if err == nil {
+				w.Close()
+				t.Fatal("a stand-in that does nothing carries traffic")
+			}
+			said, _ := os.ReadFile(log)
+			for _, line := range want {
+				if !strings.Contains(string(said), line) {
+					t.Errorf("called as %q, want %q; %v", said, line, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,202 @@
+package wiring
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"cleat/lab"
+	"cleat/link"
+)
+
+// single uses the first of the links as it is. There are no others.
+func single(s *site, w *Wired) error {
+	p, err := s.parallel(w)
+	if err != nil {
+		return err
+	}
+	s.across(w, p, p.linkAddr(0, 2), linkName(0))
+	return nil
+}
+
+// across makes the pairs: clients on the left, servers on the right, at one
+// address.
+func (s *site) across(w *Wired, p parallel, server netip.Addr, device string) {
+	for i := range s.Pairs {
+		at := netip.AddrPortFrom(server, port(i))
+		w.Pairs = append(w.Pairs, Pair{Client: p.left, Server: p.right, ClientNode: p.left, Device: device, Listen: at, Dial: at})
+	}
+}
+
+// mostMPTCP are the kernel's highest limits (MPTCP_PM_ADDR_MAX).
+const mostMPTCP = 8
+
+// mptcp dials over the first link. The server signals its addresses on the
+// others; the client opens a subflow to each, which the routes lead over that
+// address's own link, so that no link has two.
+func mptcp(s *site, w *Wired) error {
+	p, err := s.parallel(w)
+	if err != nil {
+		return err
+	}
+	for _, n := range []*lab.Node{p.left, p.right} {
+		if err := link.SetMPTCPLimits(n.NS, link.MPTCPLimits{Subflows: mostMPTCP, AcceptedAddAddrs: mostMPTCP}); err != nil {
+			return err
+		}
+	}
+	used, err := p.signal()
+	if err != nil {
+		return err
+	}
+	if used < p.spec.Links {
+		w.Notes = append(w.Notes, fmt.Sprintf("the kernel takes %d of the %d links: it refused a further MPTCP endpoint", used, p.spec.Links))
+	}
+	s.across(w, p, p.linkAddr(0, 2), linkName(0))
+	for i := range w.Pairs { // a subflow's address needs a listener, too
+		w.Pairs[i].Listen = netip.AddrPortFrom(p.anywhere(), port(i))
+	}
+	return nil
+}
+
+// anywhere is the unspecified address of the links' version of IP.
+func (p parallel) anywhere() netip.Addr {
+	if p.ipv6 {
+		return netip.IPv6Unspecified()
+	}
+	return everywhere
+}
+
+// signal adds an endpoint for each link but the first until the kernel refuses,
+// and tells how many links are used.
+func (p parallel) signal() (int, error) {
+	for i := 1; i < p.spec.Links; i++ {
+		err := link.AddMPTCPEndpoint(p.right.NS, link.MPTCPEndpoint{Addr: p.linkAddr(i, 2), ID: i, Signal: true, Device: linkName(i)})
+		if err != nil && i > mostMPTCP {
+			return i, nil // what the limit is, only the refusal tells
+		}
+		if err != nil {
+			return i, err
+		}
+	}
+	return p.spec.Links, nil
+}
+
+// Addresses and device of a tunnel over the links.
+var innerAddrs = [...]netip.Prefix{1: netip.MustParsePrefix("198.18.250.1/30"), 2: netip.MustParsePrefix("198.18.250.2/30")}
+
+const innerDevice = "mp0"
+
+// throughTunnel makes the pairs of a tunnel that the programs given are about to
+// make, when it carries connections.
+func (s *site) throughTunnel(w *Wired, p parallel, programs []lab.Proc) error {
+	server := innerAddrs[2].Addr()
+	if err := s.awaitPath(p, netip.AddrPortFrom(server, port(0)), programs); err != nil {
+		return err
+	}
+	s.across(w, p, server, innerDevice)
+	return nil
+}
+
+// errEnded says that a program that makes the tunnel has ended.
+var errEnded = errors.New("its program has ended")
+
+// awaitPath waits until a connection from left to right passes at an address, as
+// long as the programs run.
+func (s *site) awaitPath(p parallel, at netip.AddrPort, programs []lab.Proc) error {
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	defer cancel(nil)
+	poll := func(ready func() error) error {
+		err := poll(ctx, func() error {
+			if slices.ContainsFunc(programs, hasEnded) {
+				cancel(errEnded)
+			}
+			return ready()
+		})
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		return err
+	}
+	var listener net.Listener
+	err := poll(func() error {
+		return p.right.NS.Do(func() (err error) {
+			listener, err = (&net.ListenConfig{}).Listen(s.ctx, "tcp", at.String())
+			return err
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the tunnel's address: %w", err)
+	}
+	defer listener.Close()
+	err = poll(func() error {
+		return p.left.NS.Do(func() error {
+			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(s.ctx, "tcp", at.String())
+			if err != nil {
+				return err
+			}
+			return c.Close()
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("reach %s through the tunnel: %w", at, err)
+	}
+	return nil
+}
+
+// hasEnded tells whether a program that nobody has waited for is a zombie.
+func hasEnded(p lab.Proc) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	return err == nil && bytes.Contains(stat, []byte(") Z "))
+}
+
+// awaitDevice waits until a program has made its device, and gives it the
+// side's inner address.
+func (s *site) awaitDevice(n *lab.Node, side int) error {
+	err := poll(s.ctx, func() error {
+		l, err := link.Find(n.NS, innerDevice)
+		if err != nil {
+			return err
+		}
+		if err := l.AddAddr(innerAddrs[side]); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		return l.Up()
+	})
+	if err != nil {
+		return fmt.Errorf("wait for %s on %s: %w", innerDevice, n, err)
+	}
+	return nil
+}
+
+// weights are the links' rates in parts of the least, at least 1 and rounded.
+func weights(p parallel) []int {
+	plan := p.spec.Plan()
+	least := plan[0].RateBitsPerSec
+	for _, l := range plan {
+		least = min(least, l.RateBitsPerSec)
+	}
+	out := slices.Repeat([]int{1}, len(plan))
+	if least <= 0 {
+		return out
+	}
+	for i, l := range plan {
+		out[i] = max(1, int(l.RateBitsPerSec/least+0.5))
+	}
+	return out
+}
+
+// bytesPerSecond writes a link's rate as rivals want it; none is a thousand
+// million.
+func bytesPerSecond(bitsPerSec float64) string {
+	if bitsPerSec <= 0 {
+		bitsPerSec = 8e9
+	}
+	return strconv.FormatInt(int64(bitsPerSec/8), 10)
+}

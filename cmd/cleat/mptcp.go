@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"cleat/link"
+	"cleat/mptcp"
+	"cleat/netns"
+
+	"github.com/spf13/cobra"
+)
+
+func newMPTCPCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "mptcp COMMAND",
+		Short: "use several links for one TCP connection, by the kernel's MPTCP",
+		Long: `Multipath TCP (RFC 8684) spreads a TCP connection over several links, where both
+ends speak it. "setup" tells the kernel which addresses to use and sends each
+one's packets out by its own link; "run" has a program's TCP sockets speak
+MPTCP, also where LD_PRELOAD can't reach; "status" shows what came of it. What
+it can't do (UDP, more links than the kernel allows) and why: doc/mptcp.md.`,
+		Example: `  # as root: all connections may use both links
+  cleat mptcp setup eth0 wlan0
+
+  # and this program's do
+  cleat mptcp run -- curl https://example.com
+
+  # by which links do connections go
+  cleat mptcp status --watch`,
+		Args: noArgsButCommands,
+		RunE: func(cmd *cobra.Command, args []string) error { return noArgsButCommands(cmd, args) },
+	}
+	cmd.AddCommand(newMPTCPSetupCmd(), newMPTCPStatusCmd(), newMPTCPRunCmd())
+	return cmd
+}
+
+// mptcpNamespace is that of --netns, or our own.
+func mptcpNamespace(ref string) (*netns.NS, error) {
+	if ref == "" {
+		return netns.Current()
+	}
+	return findNamespace(ref)
+}
+
+// mptcpError adds what to type.
+func mptcpError(err error) error {
+	var device *mptcp.DeviceError
+	var off *mptcp.SwitchError
+	var lack *link.Lack
+	var file *os.PathError
+	switch {
+	case errors.As(err, &device):
+		return withHint(usageError{err}, device.Remedy)
+	case errors.As(err, &off):
+		return withHint(err, "as root: "+off.Remedy)
+	case errors.As(err, &lack):
+		return withHint(err, lack.Remedy)
+	case errors.Is(err, mptcp.ErrTaken):
+		return withHint(err, "remove that one: ip mptcp endpoint delete id ID")
+	case errors.Is(err, mptcp.ErrChanged):
+		return withHint(err, "give the command again")
+	case errors.As(err, &file) && errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EPERM):
+		return withHint(err, "it takes root (CAP_NET_ADMIN, and a directory for what was done: /run/cleat, or CLEAT_RUN_DIR)")
+	}
+	return err
+}
+
+// bite says what it means that there are more devices than the kernel has places for.
+// "": there are not.
+func bite(devices, left int, most link.MPTCPMost, limits link.MPTCPLimits) string {
+	if left == 0 {
+		return ""
+	}
+	who := "kernel allows"
+	if limits.Subflows < most.Subflows {
+		who = "the limit is"
+	}
+	return fmt.Sprintf("%d devices given, %s %d further subflows: %d links used", devices, who, limits.Subflows, devices-left)
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"cleat/link"
+	"cleat/mptcp"
+	"cleat/netns"
+
+	"github.com/spf13/cobra"
+)
+
+// watchMPTCPEvery is how often --watch looks: often enough to see a link die, seldom
+// enough to read.
+const watchMPTCPEvery = time.Second
+
+func newMPTCPStatusCmd() *cobra.Command {
+	var asJSON, watch bool
+	var ref string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "show endpoints, limits and connections with their subflows",
+		Long: `Shows the kernel's endpoints and limits, how far it lets those be raised (it is
+asked, in a namespace made for that), and each MPTCP connection with its
+subflows: by which device, how much, how far away. Older kernels show subflows
+to root alone.`,
+		Example: `  cleat mptcp status
+  cleat mptcp status --watch
+  cleat mptcp status --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ns, err := mptcpNamespace(ref)
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			show := showMPTCPText
+			if asJSON {
+				show = func(out io.Writer, s *mptcpStatus) error { return json.NewEncoder(out).Encode(s) }
+			}
+			return mptcpError(watchMPTCP(cmd.Context(), cmd.OutOrStdout(), ns, watch, show))
+		},
+	}
+	cmd.Flags().BoolVar(&watch, "watch", false, "look again each second, until Ctrl-C")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a look")
+	cmd.Flags().StringVar(&ref, "netns", "", "of the network namespace of a process, by name or at a path, `PID|NAME|PATH`, instead of this one")
+	return cmd
+}
+
+// mptcpStatus is one look.
+type mptcpStatus struct {
+	Limits      link.MPTCPLimits       `json:"limits"`
+	Most        *link.MPTCPMost        `json:"kernel_allows"` // null: it could not be asked
+	Asking      string                 `json:"kernel_allows_error,omitempty"`
+	Endpoints   []link.MPTCPEndpoint   `json:"endpoints"`
+	Devices     []string               `json:"devices"` // given to setup
+	Left        []string               `json:"left"`
+	Summary     string                 `json:"summary,omitempty"`
+	Connections []link.MPTCPConnection `json:"connections"`
+}
+
+func watchMPTCP(ctx context.Context, out io.Writer, ns *netns.NS, watch bool, show func(io.Writer, *mptcpStatus) error) error {
+	if err := mptcp.CheckSwitches(ns); err != nil && !errors.As(err, new(*mptcp.SwitchError)) {
+		return err
+	} else if err != nil {
+		fmt.Fprintf(out, "%v\n", err)
+	}
+	var base mptcpStatus
+	if most, err := mptcp.FindMost(ctx); err == nil {
+		base.Most = &most
+	} else {
+		base.Asking = err.Error()
+	}
+	tick := time.NewTicker(watchMPTCPEvery)
+	defer tick.Stop()
+	for {
+		s := base
+		if err := s.look(ns); err != nil {
+			return err
+		}
+		if err := show(out, &s); err != nil || !watch {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *mptcpStatus) look(ns *netns.NS) (err error) {
+	if s.Limits, err = link.ReadMPTCPLimits(ns); err != nil {
+		return err
+	}
+	if s.Endpoints, err = link.MPTCPEndpoints(ns); err != nil {
+		return err
+	}
+	if s.Connections, err = link.MPTCPConnections(ns); err != nil {
+		return err
+	}
+	state, err := mptcp.ReadState(ns, "")
+	if err != nil {
+		return err
+	}
+	if state != nil {
+		s.Devices, s.Left = state.Devices, state.Left
+		var most link.MPTCPMost
+		if s.Most != nil {
+			most = *s.Most
+		}
+		s.Summary = bite(len(s.Devices), len(s.Left), most, s.Limits)
+	}
+	s.Endpoints, s.Connections = orEmpty(s.Endpoints), orEmpty(s.Connections)
+	s.Devices, s.Left = orEmpty(s.Devices), orEmpty(s.Left)
+	return nil
+}
+
+func showMPTCPText(out io.Writer, s *mptcpStatus) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "limits      %d further subflows, %d addresses accepted of the other end\n", s.Limits.Subflows, s.Limits.AcceptedAddAddrs)
+	if s.Most != nil {
+		fmt.Fprintf(&b, "kernel      allows %d further subflows, %d endpoints\n", s.Most.Subflows, s.Most.Endpoints)
+	} else {
+		fmt.Fprintf(&b, "kernel      could not be asked what it allows: %s\n", s.Asking)
+	}
+	if s.Summary != "" {
+		fmt.Fprintf(&b, "devices     %s; not used: %s; %s\n", s.Summary, strings.Join(s.Left, ", "), insteadOfMPTCP)
+	}
+	for _, e := range s.Endpoints {
+		fmt.Fprintf(&b, "endpoint    %s\n", mptcp.Describe(e))
+	}
+	if len(s.Endpoints) == 0 {
+		b.WriteString("endpoints   none: `cleat mptcp setup DEVICE…` makes some\n")
+	}
+	if len(s.Connections) == 0 {
+		b.WriteString("connections none\n")
+	}
+	for _, c := range s.Connections {
+		b.WriteString("\n" + connectionText(c))
+	}
+	if _, err := io.WriteString(out, b.String()+"\n"); err != nil {
+		return err
+	}
+	return nil
+}
+
+// connectionText is a connection, and a table of its subflows.
+func connectionText(c link.MPTCPConnection) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "connection  %s → %s %s, %d of %d further subflows", c.Local, c.Remote, strings.ToLower(c.State), c.Further, c.FurtherMost)
+	switch {
+	case c.Fallback:
+		b.WriteString(", fallen back to TCP")
+	case c.FurtherMost > 0 && c.Further == c.FurtherMost:
+		b.WriteString(": the limit is reached")
+	}
+	b.WriteString("\n")
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	if len(c.Subflows) > 0 {
+		fmt.Fprintln(t, "  DEVICE\tLOCAL\tREMOTE\tSENT\tRECEIVED\tRTT\tSTATE\t")
+	}
+	for _, f := range c.Subflows {
+		state := strings.ToLower(f.State)
+		if f.Backup {
+			state += ", backup"
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", deviceOr(f), f.Local, f.Remote, bytesText(f.BytesSent), bytesText(f.BytesReceived), f.RTT, state)
+	}
+	t.Flush() // into memory
+	return b.String()
+}
+
+func deviceOr(f link.MPTCPSubflow) string {
+	if f.Device == "" {
+		return "?"
+	}
+	return f.Device
+}
+
+// bytesText is an amount in decimal units.
+func bytesText(n uint64) string {
+	v, unit := float64(n), 0
+	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
+	for v >= 1000 && unit < len(units)-1 {
+		v, unit = v/1000, unit+1
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", v, units[unit])
+}

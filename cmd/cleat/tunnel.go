@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"cleat/tunnel/spec"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+func newTunnelCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "tunnel COMMAND",
+		Short: "use several links at once, as one",
+		Long: `Joins two hosts by all the links between them: any IP traffic goes over all of
+them at once. A file on each host says how; doc/tunnel.md describes it.`,
+		Example: `  cleat tunnel up office.yaml
+  cleat tunnel key office.key
+  cleat tunnel check office.yaml`,
+		Args: noArgsButCommands,
+		RunE: func(cmd *cobra.Command, args []string) error { return noArgsButCommands(cmd, args) },
+	}
+	cmd.AddCommand(newTunnelUpCmd(), newTunnelCheckCmd(), newTunnelKeyCmd())
+	return cmd
+}
+
+// stdinName is what messages call a tunnel file from standard input. A key with
+// a relative name is looked for in the working directory then.
+const stdinName = "<stdin>"
+
+// readTunnel reads a tunnel file, "-" for in, and holds it against this machine.
+// The error is that it can't be read at all.
+func readTunnel(name string, in io.Reader) (*spec.File, error) {
+	from := in
+	if name == "-" {
+		name = stdinName
+	} else {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("read tunnel file: %w", err)
+		}
+		defer f.Close()
+		from = f
+	}
+	file, err := spec.Load(from, name, openKey)
+	if err != nil {
+		return nil, err
+	}
+	m, err := thisMachine()
+	if err != nil {
+		return nil, err
+	}
+	file.CheckMachine(m)
+	return file, nil
+}
+
+// openKey opens a key file without waiting for whoever writes into a pipe.
+func openKey(path string) (io.ReadCloser, fs.FileMode, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, info.Mode(), nil
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"cleat/tunnel/spec"
+
+	"github.com/spf13/cobra"
+)
+
+func newTunnelCheckCmd() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check FILE…",
+		Short: "find the mistakes in tunnel files before anything starts",
+		Long: `Reads tunnel files, - for standard input, and prints all mistakes in them, with
+line and column and what is allowed there. Nothing is started or changed.
+
+What this machine lacks at the moment, such as a device that is not plugged in,
+is a warning: the tunnel waits for it. With warnings alone the exit code is 0,
+with errors it is 2.`,
+		Example: `  cleat tunnel check office.yaml
+  cleat tunnel check --json office.yaml | jq -r '.[].message'`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: completeTunnelFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return checkTunnels(cmd.Context(), args, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as a JSON list")
+	return cmd
+}
+
+// completeTunnelFiles offers YAML files.
+func completeTunnelFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// checkTunnels reads all files and prints what there is to say about each: out
+// gets the findings, errs why a file can't be read, which does not keep the
+// others from being checked.
+func checkTunnels(ctx context.Context, names []string, in io.Reader, out, errs io.Writer, asJSON bool) error {
+	var found []spec.Finding
+	var text strings.Builder
+	var unreadable error
+	for _, name := range names {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		file, err := readTunnel(name, in)
+		if err != nil {
+			printError(errs, err)
+			unreadable = exitStatus(exitFailed)
+			continue
+		}
+		found = append(found, file.Findings...)
+		text.WriteString(tunnelText(file))
+	}
+	var err error
+	if asJSON {
+		err = writeJSON(out, orEmpty(found))
+	} else {
+		_, err = io.WriteString(out, text.String())
+	}
+	return cmp.Or(err, tunnelMistakes(found), unreadable)
+}
+
+// tunnelText is what a person reads about a file: its findings, and what it
+// describes if it is right.
+func tunnelText(file *spec.File) string {
+	var b strings.Builder
+	for _, f := range file.Findings {
+		fmt.Fprintln(&b, f)
+	}
+	t := file.Tunnel
+	if t == nil {
+		return b.String()
+	}
+	var paths []string
+	for _, p := range t.Paths {
+		paths = append(paths, p.Name)
+	}
+	secret := "not encrypted"
+	if t.Key != nil {
+		secret = "encrypted"
+	}
+	fmt.Fprintf(&b, "%s: no mistakes: tunnel %s, %s, over %s\n", file.Name, t.Name, secret, strings.Join(paths, ", "))
+	return b.String()
+}
+
+// tunnelMistakes is the error that tunnel files have errors, nil if they have
+// none. What they are has been printed.
+func tunnelMistakes(found []spec.Finding) error {
+	var in []string
+	errs := 0
+	for _, f := range found {
+		if f.Severity == spec.Error {
+			errs++
+			if !slices.Contains(in, f.File) {
+				in = append(in, f.File)
+			}
+		}
+	}
+	switch errs {
+	case 0:
+		return nil
+	case 1:
+		return usagef("1 mistake in %s", in[0])
+	}
+	return usagef("%d mistakes in %s", errs, strings.Join(in, ", "))
+}
+
+// thisMachine looks at the devices of this network namespace.
+func thisMachine() (spec.Machine, error) {
+	m := spec.Machine{Forward4: isOn("/proc/sys/net/ipv4/ip_forward"), Forward6: isOn("/proc/sys/net/ipv6/conf/all/forwarding")}
+	links, err := net.Interfaces()
+	if err != nil {
+		return m, fmt.Errorf("list devices: %w", err)
+	}
+	for _, l := range links {
+		d := spec.Device{Name: l.Name, MTUBytes: l.MTU}
+		addresses, err := l.Addrs()
+		if err != nil {
+			continue // gone since
+		}
+		for _, a := range addresses {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				d.Addresses = append(d.Addresses, p.Addr())
+			}
+		}
+		m.Devices = append(m.Devices, d)
+	}
+	return m, nil
+}
+
+// isOn tells whether a sysctl is on. One that can't be read is no reason to
+// advise anything.
+func isOn(path string) bool {
+	text, err := os.ReadFile(path)
+	return err != nil || !bytes.Equal(bytes.TrimSpace(text), []byte("0"))
+}

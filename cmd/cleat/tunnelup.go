@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"cleat/link"
+	"cleat/tunnel"
+	"cleat/tunnel/control"
+	"cleat/tunnel/endpoint"
+	"cleat/tunnel/spec"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+func newTunnelUpCmd() *cobra.Command {
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "up FILE",
+		Short: "run one end of a tunnel until it is interrupted",
+		Long: `Makes the device that a tunnel file describes and carries its packets over all
+paths, until it is interrupted. The other host runs the other end. Addresses and
+routes go with the device, however the command ends.
+
+It needs root, or CAP_NET_ADMIN and /dev/net/tun: in a container of Docker or
+Podman --cap-add NET_ADMIN --device /dev/net/tun. SIGHUP has the file read
+again, as "cleat tunnel reload" does.`,
+		Example: `  cleat tunnel up office.yaml
+  cleat tunnel up --wait 5s office.yaml
+  docker run --network host --cap-add NET_ADMIN --device /dev/net/tun -v /etc/cleat:/etc/cleat cleat tunnel up /etc/cleat/office.yaml`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeTunnelFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if wait < 0 {
+				return usagef("--wait %s: want 0 or more", wait)
+			}
+			u := &tunnelUp{name: args[0], in: cmd.InOrStdin(), errs: cmd.ErrOrStderr(), wait: wait}
+			return u.run(cmd.Context())
+		},
+	}
+	cmd.Flags().DurationVar(&wait, "wait", 0, "fail when the other end has not answered after this `time`; 0: wait forever")
+	return cmd
+}
+
+// engineThreads is how many threads package tunnel keeps busy. Without processors to spare
+// the Go runtime's monitor takes theirs away whenever they wait, and looks for that every
+// 20 µs: a fifth of the processor time on two cores.
+const engineThreads = 2
+
+// tunnelUp is a running `cleat tunnel up`. It is what `cleat tunnel status` and the others
+// ask and tell: a control.Target.
+type tunnelUp struct {
+	name string // of the file
+	in   io.Reader
+	errs io.Writer
+	wait time.Duration
+
+	said        sync.Mutex
+	established chan struct{}
+	once        sync.Once
+	began       time.Time
+	stop        context.CancelCauseFunc
+	*endpoint.Endpoint
+}
+
+func (u *tunnelUp) run(ctx context.Context) error {
+	file, err := u.read()
+	if err != nil {
+		return err
+	}
+	listener, err := control.Listen(file.Tunnel.Name)
+	if err != nil {
+		return tunnelUpError(file.Tunnel, err)
+	}
+	defer listener.Close()
+	u.established, u.began = make(chan struct{}), time.Now()
+	u.Endpoint, err = endpoint.New(file.Tunnel, u.tell)
+	if err != nil {
+		return tunnelUpError(file.Tunnel, err)
+	}
+	defer u.Close()
+	ctx, u.stop = context.WithCancelCause(ctx)
+	defer u.stop(nil)
+	spareProcessors(engineThreads)
+	u.say("tunnel %s: device %s, %d paths", file.Tunnel.Name, file.Tunnel.Device, len(file.Tunnel.Paths))
+	return u.serve(ctx, listener, file.Tunnel.Metrics)
+}
+
+// errStopped says that somebody asked the tunnel to end.
+var errStopped = errors.New("stopped")
+
+// serve carries packets and answers questions until ctx ends.
+func (u *tunnelUp) serve(ctx context.Context, l *net.UnixListener, m spec.Metrics) error {
+	var others sync.WaitGroup
+	serving := func(what string, serve func() error) {
+		others.Go(func() {
+			if err := serve(); err != nil {
+				u.stop(fmt.Errorf("%s: %w", what, err))
+			}
+		})
+	}
+	serving("answer at the control socket", func() error { return control.Serve(ctx, l, u) })
+	serving("serve metrics", func() error { return control.ServeMetrics(ctx, m, u) })
+	others.Go(func() { u.rereads(ctx) })
+	if u.wait > 0 {
+		others.Go(func() { u.limit(ctx) })
+	}
+	err := u.Run(ctx)
+	u.stop(err)
+	others.Wait()
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, errStopped) && !errors.As(cause, new(signalled)) {
+		return cause
+	}
+	return err
+}
+
+// Info implements control.Target.
+func (u *tunnelUp) Info() control.Info {
+	s := u.Spec()
+	file := ""
+	if u.name != "-" {
+		file, _ = filepath.Abs(u.name) // a working directory that is gone: "" then
+	}
+	return control.Info{
+		Name: s.Name, Device: s.Device, File: file, PID: os.Getpid(), Started: u.began,
+		Form: s.Form, Scheduler: s.Scheduler, Version: version(),
+	}
+}
+
+// AddPath implements control.Target.
+func (u *tunnelUp) AddPath(p spec.Path) error {
+	p, err := u.Spec().CheckPath(p)
+	if err != nil {
+		return err
+	}
+	return u.Endpoint.AddPath(p)
+}
+
+// Stop implements control.Target.
+func (u *tunnelUp) Stop() { u.stop(errStopped) }
+
+// Reload implements control.Target.
+func (u *tunnelUp) Reload() (control.Reloaded, error) {
+	changes, err := u.reload()
+	return control.Describe(changes), err
+}
+
+// read reads the file and prints what there is to say about it.
+func (u *tunnelUp) read() (*spec.File, error) {
+	file, err := readTunnel(u.name, u.in)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range file.Findings {
+		u.say("%s", f)
+	}
+	return file, tunnelMistakes(file.Findings)
+}
+
+func (u *tunnelUp) say(format string, args ...any) {
+	u.said.Lock()
+	defer u.said.Unlock()
+	fmt.Fprintf(u.errs, format+"\n", args...)
+}
+
+// tell prints what happens to the tunnel. The engine does not wait for it long: it is a
+// line.
+func (u *tunnelUp) tell(e tunnel.Event) {
+	what := map[tunnel.What]string{
+		tunnel.Established: "the other end has answered", tunnel.Restarted: "the other end has begun anew",
+		tunnel.PathLive: "in use", tunnel.PathDead: "dead: its packets go over the others", tunnel.PathGone: "not there", tunnel.Resized: "of another MTU",
+	}[e.What]
+	if e.What == tunnel.Established {
+		u.once.Do(func() { close(u.established) })
+	}
+	if e.Path != "" {
+		what = "path " + e.Path + " is " + what
+	}
+	if e.Err != nil {
+		what += ": " + e.Err.Error()
+	}
+	u.say("%s  %s", time.Now().Format(time.TimeOnly), what)
+}
+
+// lateError says that the other end has not answered in time.
+type lateError struct{ after time.Duration }
+
+func (e *lateError) Error() string {
+	return fmt.Sprintf("the other end has not answered after %s", e.after)
+}
+
+// Hint says what to look at.
+func (e *lateError) Hint() string {
+	return "look there whether `cleat tunnel up` runs, whether a firewall lets UDP through, and whether the keys are each other's"
+}
+
+// limit ends the command when there is no answer in time.
+func (u *tunnelUp) limit(ctx context.Context) {
+	select {
+	case <-u.established:
+	case <-ctx.Done():
+	case <-time.After(u.wait):
+		u.stop(&lateError{u.wait})
+	}
+}
+
+// rereads reads the file again at each SIGHUP.
+func (u *tunnelUp) rereads(ctx context.Context) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hup:
+			if _, err := u.reload(); err != nil {
+				u.say("the tunnel stays as it was: %v", err)
+			}
+		}
+	}
+}
+
+// reload does what a changed file asks for, and returns what that was.
+func (u *tunnelUp) reload() (spec.Changes, error) {
+	if u.name == "-" {
+		return spec.Changes{}, withHint(errors.New("the tunnel's file was standard input: it can't be read again"), "start the tunnel with a file's name")
+	}
+	file, err := u.read()
+	if err != nil {
+		if file != nil {
+			err = &control.FileError{Findings: file.Findings}
+		}
+		return spec.Changes{}, err
+	}
+	changes := spec.Compare(u.Spec(), file.Tunnel)
+	for _, r := range changes.Refused {
+		u.say("%s", r)
+	}
+	return changes, u.Apply(changes)
+}
+
+// tunnelUpError adds a hint to why a device can't be had.
+func tunnelUpError(t *spec.Tunnel, err error) error {
+	switch {
+	case errors.Is(err, control.ErrTaken):
+		return withHint(err, "see `cleat tunnel status "+t.Name+"`, or end it with `cleat tunnel down "+t.Name+"`")
+	case errors.Is(err, link.ErrExists):
+		return withHint(err, fmt.Sprintf("a tunnel may be running already: see `cleat tunnel status`, or choose another name with `device:` (%s is taken)", t.Device))
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM):
+		return withHint(err, "run it as root, or in a container with --cap-add NET_ADMIN --device /dev/net/tun")
+	}
+	return err
+}

@@ -1,0 +1,90 @@
+package mptcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+
+	"cleat/link"
+	"cleat/netns"
+
+	"golang.org/x/sys/unix"
+)
+
+// environ tells a process of ours that it is to ask the kernel for FindMost.
+const environ = "CLEAT_MPTCP_MOST"
+
+// answer is what it prints.
+type answer struct {
+	Most  link.MPTCPMost
+	Error string
+}
+
+// Init must be called first thing in main by programs that use FindMost: where this
+// process is one that FindMost made, Init does its work and never returns.
+func Init() {
+	if os.Getenv(environ) == "" {
+		return
+	}
+	var a answer
+	ns, err := netns.Current()
+	if err == nil {
+		a.Most, err = link.FindMPTCPMost(ns)
+	}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	if json.NewEncoder(os.Stdout).Encode(a) != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// FindMost asks the running kernel how much MPTCP it allows, in a network namespace
+// made for that: of our own user namespace where we may make one, else of a new one.
+func FindMost(ctx context.Context) (link.MPTCPMost, error) {
+	most, err := findMostHere()
+	if errors.Is(err, unix.EPERM) {
+		return findMostAsUser(ctx)
+	}
+	return most, err
+}
+
+func findMostHere() (link.MPTCPMost, error) {
+	ns, err := netns.New("probe-mptcp")
+	if err != nil {
+		return link.MPTCPMost{}, err
+	}
+	defer ns.Close()
+	return link.FindMPTCPMost(ns)
+}
+
+func findMostAsUser(ctx context.Context) (link.MPTCPMost, error) {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Args = []string{"cleat", "mptcp", "(limits)"}
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, environ+"=") }), environ+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
+	out, err := cmd.Output()
+	if err != nil {
+		return link.MPTCPMost{}, fmt.Errorf("ask the kernel for its limits in a user namespace: %w", err)
+	}
+	var a answer
+	if err := json.NewDecoder(bytes.NewReader(out)).Decode(&a); err != nil {
+		return link.MPTCPMost{}, fmt.Errorf("ask the kernel for its limits in a user namespace: %w", err)
+	}
+	if a.Error != "" {
+		return link.MPTCPMost{}, errors.New(a.Error)
+	}
+	return a.Most, nil
+}

@@ -1,0 +1,137 @@
+package mptcp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"cleat/link"
+	"cleat/netns"
+
+	"golang.org/x/sys/unix"
+)
+
+// State is what was done in a network namespace, as far as the kernel can't tell.
+type State struct {
+	Boot      string               `json:"boot"`    // the kernel's random/boot_id
+	Devices   []string             `json:"devices"` // that were asked for
+	Left      []string             `json:"left"`    // those of them that found no place
+	Before    link.MPTCPLimits     `json:"limits_before"`
+	Set       link.MPTCPLimits     `json:"limits_set"`
+	Endpoints []link.MPTCPEndpoint `json:"endpoints"`
+}
+
+// file is where a namespace's State is. It is locked while it is open.
+type file struct {
+	path string
+	boot string
+	lock *os.File
+}
+
+// openState finds the file of ns, which need not exist. Only who is to change it
+// locks it.
+func openState(ns *netns.NS, dir string, change bool) (*file, error) {
+	if dir == "" {
+		dir = DefaultDir()
+	}
+	var cookie uint64
+	err := ns.Do(func() error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the cookie of network namespace %s: %w", ns, err)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, fmt.Errorf("read boot id: %w", err)
+	}
+	f := &file{path: filepath.Join(dir, fmt.Sprintf("mptcp-%d.json", cookie)), boot: strings.TrimSpace(string(boot))}
+	if !change {
+		return f, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make directory for state: %w", err)
+	}
+	if f.lock, err = os.OpenFile(filepath.Join(dir, "mptcp.lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return nil, fmt.Errorf("lock state: %w", err)
+	}
+	for {
+		if err = unix.Flock(int(f.lock.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock state: %w", err), f.close())
+	}
+	return f, nil
+}
+
+// read returns nil where there is nothing, or something of before the machine began.
+func (f *file) read() (*State, error) {
+	b, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var s State
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read state %s: %w", f.path, err)
+	}
+	if s.Boot != f.boot {
+		return nil, nil
+	}
+	return &s, nil
+}
+
+// write replaces the file at once; nil removes it.
+func (f *file) write(s *State) error {
+	if s == nil {
+		if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove state: %w", err)
+		}
+		return nil
+	}
+	s.Boot = f.boot
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err == nil {
+		err = os.WriteFile(f.path+".new", append(b, '\n'), 0o644)
+	}
+	if err == nil {
+		err = os.Rename(f.path+".new", f.path)
+	}
+	if err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	return nil
+}
+
+func (f *file) close() error {
+	if f.lock == nil {
+		return nil
+	}
+	return f.lock.Close()
+}
+
+// ReadState tells what was done in ns; nil: nothing.
+func ReadState(ns *netns.NS, dir string) (*State, error) {
+	f, err := openState(ns, dir, false)
+	if err != nil {
+		return nil, err
+	}
+	return f.read()
+}
+
+// dirOf is the directory that a file is in.
+func dirOf(f *file) string { return filepath.Dir(f.path) }

@@ -1,0 +1,94 @@
+package packet
+
+import "encoding/binary"
+
+// GRE is what a GRE header says (RFC 2784, RFC 2890).
+type GRE struct {
+	Protocol uint16 // EtherType of what follows
+	HasKey   bool
+	HasSeq   bool
+	Key      uint32
+	Seq      uint32
+}
+
+// EtherTypes of what GRE carries.
+const (
+	EtherTypeIPv4  = 0x0800
+	EtherTypeIPv6  = 0x86dd
+	EtherTypeLocal = 0x88b5 // IEEE 802 local experimental 1
+)
+
+// GREInUDPPort is the UDP port that GRE-in-UDP is sent to (RFC 8086 section 3.2).
+const GREInUDPPort = 4754
+
+// Bits of a GRE header's first word.
+const (
+	greChecksum = 0x8000
+	greKey      = 0x2000
+	greSeq      = 0x1000
+	greReserved = 0x4fff // reserved ones that must be 0, and the version
+)
+
+// Bytes is the size of the header.
+func (g *GRE) Bytes() int {
+	n := 4
+	if g.HasKey {
+		n += 4
+	}
+	if g.HasSeq {
+		n += 4
+	}
+	return n
+}
+
+// Put writes the header into b and returns its size.
+func (g *GRE) Put(b []byte) int {
+	var flags uint16
+	n := 4
+	if g.HasKey {
+		flags |= greKey
+		binary.BigEndian.PutUint32(b[n:], g.Key)
+		n += 4
+	}
+	if g.HasSeq {
+		flags |= greSeq
+		binary.BigEndian.PutUint32(b[n:], g.Seq)
+		n += 4
+	}
+	binary.BigEndian.PutUint16(b, flags)
+	binary.BigEndian.PutUint16(b[2:], g.Protocol)
+	return n
+}
+
+// ParseGRE reads a header and returns its size, at which the payload begins. A
+// checksum is verified. What RFC 2784 section 2.3 says must be discarded is
+// ErrBad.
+func ParseGRE(b []byte, g *GRE) (int, error) {
+	if len(b) < 4 {
+		return 0, ErrShort
+	}
+	flags := binary.BigEndian.Uint16(b)
+	if flags&greReserved != 0 {
+		return 0, ErrBad
+	}
+	*g = GRE{Protocol: binary.BigEndian.Uint16(b[2:]), HasKey: flags&greKey != 0, HasSeq: flags&greSeq != 0}
+	n := 4
+	if flags&greChecksum != 0 {
+		n += 4
+	}
+	if len(b) < n+g.Bytes()-4 {
+		return 0, ErrShort
+	}
+	if flags&greChecksum != 0 && Checksum(b) != 0 {
+		return 0, ErrBad
+	}
+	if g.HasKey {
+		g.Key = binary.BigEndian.Uint32(b[n:])
+		n += 4
+	}
+	if g.HasSeq {
+		g.Seq = binary.BigEndian.Uint32(b[n:])
+		n += 4
+	}
+	return n, nil
+}

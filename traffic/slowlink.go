@@ -1,0 +1,360 @@
+package traffic
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"cleat/internal/sys"
+
+	"golang.org/x/sys/unix"
+)
+
+// SlowLink is a link that delays and loses, both ways alike, between two TUN or
+// TAP devices. It has no rate: a qdisc on the devices has.
+type SlowLink struct {
+	A, B   int           // open descriptors of one kind; they become non-blocking
+	Delay  time.Duration // of every packet, one way; 0: none
+	Jitter time.Duration // at most so much more, uniform; packets keep their order all the same
+	Loss   float64       // share of the packets that vanish, each by chance of its own; 0…1
+}
+
+// SlowStats counts what crossed a SlowLink.
+type SlowStats struct {
+	AB RelayStats `json:"ab"`
+	BA RelayStats `json:"ba"`
+}
+
+// A slow link holds at most slowQueue packets or slowQueueBytes a direction, and
+// drops what comes then, as a link would: 32 MiB are 50 ms at 5 Gbit/s.
+const (
+	slowQueue      = 1 << 14
+	slowQueueBytes = 32 << 20
+
+	// slowTick is how long the relay sleeps between two looks at busy devices,
+	// unless a delay is so short that a tenth of it is less: at 1.2 Gbit/s in
+	// packets of the MTU waking for each would be 100,000 times a second.
+	slowTick      = 200 * time.Microsecond
+	slowTickShare = 10
+)
+
+// RelaySlow joins pairs of devices until ctx ends or a device is gone, and
+// returns what crossed each. One thread serves all links. A packet leaves
+// between Delay and Delay + Jitter + two ticks after it came, later only when
+// the thread did not run; a tick is at most 200 µs and at most a tenth of the
+// shortest delay. What is lost follows from the seed and the packets' order.
+func RelaySlow(ctx context.Context, links []SlowLink, seed uint64) ([]SlowStats, error) {
+	r, err := newSlowRelay(links, seed)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	woken := make(chan struct{})
+	release := context.AfterFunc(ctx, func() {
+		defer close(woken)
+		unix.Write(r.wake, binary.NativeEndian.AppendUint64(nil, 1))
+	})
+	onOwnThread(func() { err = r.run() })
+	if !release() {
+		<-woken // the eventfd must outlive the write
+	}
+	stats := make([]SlowStats, len(links))
+	for i := range stats {
+		stats[i] = SlowStats{AB: r.ways[2*i].stats, BA: r.ways[2*i+1].stats}
+	}
+	return stats, err
+}
+
+// slowRelay serves all directions of all links from one thread.
+type slowRelay struct {
+	ways   []*slowWay // two a link: from A to B, and back
+	tick   time.Duration
+	epoll  int
+	wake   int // eventfd
+	events []unix.EpollEvent
+	poll   [1]unix.PollFd
+}
+
+// slowWay is one direction of a link.
+type slowWay struct {
+	from, to      int
+	delay, jitter time.Duration
+	loss          float64
+	chance        *rand.Rand
+	buf           []byte    // shared by all ways
+	queue         []delayed // ring; a packet waits for those before it
+	head, count   int
+	queued        int // bytes of buffers
+	free          [len(slowClasses)][][]byte
+	stats         RelayStats
+}
+
+// delayed is a packet that waits.
+type delayed struct {
+	due int64 // of nanos
+	buf []byte
+}
+
+func newSlowRelay(links []SlowLink, seed uint64) (*slowRelay, error) {
+	r := &slowRelay{tick: slowTick, epoll: -1, wake: -1}
+	buf := make([]byte, relayPacketBytes)
+	for i, l := range links {
+		if err := l.validate(); err != nil {
+			return nil, err
+		}
+		r.tick = min(r.tick, l.Delay/slowTickShare)
+		for way, fds := range [][2]int{{l.A, l.B}, {l.B, l.A}} {
+			r.ways = append(r.ways, &slowWay{from: fds[0], to: fds[1], delay: l.Delay, jitter: l.Jitter, loss: l.Loss,
+				chance: chanceOf(seed, 2*i+way), buf: buf, queue: make([]delayed, slowQueue)})
+		}
+	}
+	r.events = make([]unix.EpollEvent, len(r.ways)+1)
+	if err := r.open(); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// chanceOf is the source of one direction's chances.
+func chanceOf(seed uint64, way int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(way))) }
+
+func (l SlowLink) validate() error {
+	switch {
+	case l.Delay < 0:
+		return &ConfigError{Field: "delay", Value: l.Delay.String(), Want: "0s or more"}
+	case l.Jitter < 0:
+		return &ConfigError{Field: "jitter", Value: l.Jitter.String(), Want: "0s or more"}
+	case !(l.Loss >= 0 && l.Loss <= 1):
+		return &ConfigError{Field: "loss", Value: fmt.Sprint(l.Loss), Want: "a share from 0 to 1"}
+	}
+	return nil
+}
+
+func (r *slowRelay) open() error {
+	var err error
+	if r.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("make eventfd: %w", err)
+	}
+	if r.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("make an epoll: %w", err)
+	}
+	for i, w := range r.ways {
+		if err := unix.SetNonblock(w.from, true); err != nil {
+			return fmt.Errorf("set device non-blocking: %w", err)
+		}
+		if err := r.watch(w.from, i); err != nil {
+			return err
+		}
+	}
+	return r.watch(r.wake, len(r.ways))
+}
+
+// watch makes a descriptor's events known under a number.
+func (r *slowRelay) watch(fd, number int) error {
+	if err := unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(number)}); err != nil {
+		return fmt.Errorf("add a device to an epoll: %w", err)
+	}
+	return nil
+}
+
+func (r *slowRelay) close() {
+	for _, fd := range []int{r.wake, r.epoll} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// run moves packets until it is woken or a device fails.
+func (r *slowRelay) run() error {
+	idle := 0
+	for {
+		ready, err := r.wait(idle)
+		if err != nil {
+			return err
+		}
+		moved := false
+		now := nanos()
+		for _, event := range r.events[:ready] {
+			i := int(event.Fd)
+			if i == len(r.ways) {
+				return nil
+			}
+			took, err := r.ways[i].take(now)
+			if err != nil {
+				return err
+			}
+			moved = moved || took
+		}
+		for _, w := range r.ways {
+			if err := w.release(nanos()); err != nil {
+				return err
+			}
+		}
+		if idle++; moved {
+			idle = 0
+		}
+	}
+}
+
+// slowIdle is after how many looks in vain the relay sleeps until something
+// comes.
+const slowIdle = 16
+
+// wait returns how many devices have packets. While some came lately it looks
+// once a tick; else it waits for the next that comes, or is due.
+func (r *slowRelay) wait(idle int) (int, error) {
+	next := r.nextDue()
+	if r.tick > 0 && idle < slowIdle {
+		sleepFor(min(int64(r.tick), next-nanos()))
+	} else if err := r.sleepUntil(next); err != nil {
+		return 0, err
+	}
+	n, errno := sys.EpollNow(r.epoll, r.events)
+	if errno != 0 && errno != unix.EINTR {
+		return 0, fmt.Errorf("wait for packets: %w", errno)
+	}
+	return max(n, 0), nil
+}
+
+// sleepUntil sleeps until a moment of nanos, or a packet comes. Poll of the
+// epoll knows nanoseconds, unlike epoll_wait.
+func (r *slowRelay) sleepUntil(next int64) error {
+	var limit *unix.Timespec
+	if next != never {
+		ts := unix.NsecToTimespec(max(next-nanos(), 0))
+		limit = &ts
+	}
+	r.poll[0] = unix.PollFd{Fd: int32(r.epoll), Events: unix.POLLIN}
+	if _, err := unix.Ppoll(r.poll[:], limit, nil); err != nil && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("wait for packets: %w", err)
+	}
+	return nil
+}
+
+// never is later than any moment of nanos.
+const never = int64(1) << 62
+
+// nextDue is when the next packet is to leave; never when none waits.
+func (r *slowRelay) nextDue() int64 {
+	next := never
+	for _, w := range r.ways {
+		if w.count > 0 {
+			next = min(next, w.queue[w.head].due)
+		}
+	}
+	return next
+}
+
+// sleepFor sleeps for so many nanoseconds; none or fewer do nothing.
+func sleepFor(ns int64) {
+	if ns <= 0 {
+		return
+	}
+	ts := unix.NsecToTimespec(ns)
+	unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil) // cut short by a signal: the caller looks again
+}
+
+// take reads what has come, up to relayBatch packets, and tells whether any had.
+func (w *slowWay) take(now int64) (took bool, err error) {
+	for range relayBatch {
+		n, errno := sys.ReadNow(w.from, w.buf)
+		switch {
+		case errno == unix.EAGAIN:
+			return took, nil
+		case errno == unix.EINTR:
+			continue
+		case errno != 0:
+			return took, fmt.Errorf("read packet: %w", errno)
+		case n == 0:
+			return took, errDeviceGone
+		}
+		took = true
+		if err := w.accept(now, n); err != nil {
+			return took, err
+		}
+	}
+	return took, nil
+}
+
+// accept loses, hands on or keeps the first n bytes of buf.
+func (w *slowWay) accept(now int64, n int) error {
+	if w.loss > 0 && w.chance.Float64() < w.loss {
+		w.stats.Lost++
+		return nil
+	}
+	if w.delay == 0 && w.jitter == 0 {
+		return w.stats.write(w.to, w.buf[:n])
+	}
+	due := now + int64(w.delay)
+	if w.jitter > 0 {
+		due += w.chance.Int64N(int64(w.jitter) + 1)
+	}
+	w.enqueue(due, n)
+	return nil
+}
+
+// enqueue keeps the first n bytes of buf until due.
+func (w *slowWay) enqueue(due int64, n int) {
+	if w.count == len(w.queue) || w.queued+slowClasses[slowClass(n)] > slowQueueBytes {
+		w.stats.Dropped++
+		return
+	}
+	b := w.buffer(n)
+	copy(b, w.buf[:n])
+	w.queue[(w.head+w.count)%len(w.queue)] = delayed{due, b}
+	w.count++
+	w.queued += cap(b)
+}
+
+// slowClasses are the sizes of buffers for waiting packets, so that small
+// packets do not hold memory for large ones. In steady state buffers are only
+// reused.
+var slowClasses = [...]int{2048, 16 << 10, relayPacketBytes}
+
+func slowClass(n int) int {
+	for i, size := range slowClasses {
+		if n <= size {
+			return i
+		}
+	}
+	return len(slowClasses) - 1
+}
+
+// buffer returns one of n bytes.
+func (w *slowWay) buffer(n int) []byte {
+	free := &w.free[slowClass(n)]
+	if len(*free) == 0 {
+		return make([]byte, n, slowClasses[slowClass(n)])
+	}
+	b := (*free)[len(*free)-1]
+	*free = (*free)[:len(*free)-1]
+	return b[:n]
+}
+
+// give takes a buffer back.
+func (w *slowWay) give(b []byte) {
+	free := &w.free[slowClass(cap(b))]
+	*free = append(*free, b)
+}
+
+// release writes what is due.
+func (w *slowWay) release(now int64) error {
+	for w.count > 0 && w.queue[w.head].due <= now {
+		p := w.queue[w.head].buf
+		w.queue[w.head] = delayed{}
+		w.head = (w.head + 1) % len(w.queue)
+		w.count--
+		w.queued -= cap(p)
+		err := w.stats.write(w.to, p)
+		w.give(p)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

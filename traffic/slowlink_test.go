@@ -1,0 +1,204 @@
+package traffic
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// slow joins two devices by a slow link.
+func slow(t testing.TB, l SlowLink) (a, b int, stop func() relayEnd) {
+	t.Helper()
+	return relayingBy(t, func(ctx context.Context, ra, rb int) (e relayEnd) {
+		l.A, l.B = ra, rb
+		stats, err := RelaySlow(ctx, []SlowLink{l}, 1)
+		if err == nil {
+			e.ab, e.ba = stats[0].AB, stats[0].BA
+		}
+		e.err = err
+		return e
+	})
+}
+
+func TestSlowLinkBothWays(t *testing.T) {
+	for name, l := range map[string]SlowLink{
+		"at once": {}, "delayed": {Delay: time.Millisecond}, "jittered": {Delay: time.Millisecond, Jitter: time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b, stop := slow(t, l)
+			crossBothWays(t, a, b)
+			checkCrossed(t, stop())
+		})
+	}
+}
+
+// TestSlowLinkDelay: packets that are sent one every 2 ms keep their order, and
+// none is early. Half of them are on time; the others may have met a processor
+// that was busy elsewhere.
+func TestSlowLinkDelay(t *testing.T) {
+	const n = 100
+	for name, l := range map[string]SlowLink{
+		"delay": {Delay: 20 * time.Millisecond}, "short delay": {Delay: time.Millisecond},
+		"jitter": {Delay: 5 * time.Millisecond, Jitter: 10 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b, stop := slow(t, l)
+			go func() {
+				for i := range uint64(n) {
+					var p [16]byte
+					binary.BigEndian.PutUint64(p[:], i)
+					binary.BigEndian.PutUint64(p[8:], uint64(nanos()))
+					unix.Write(a, p[:])
+					time.Sleep(2 * time.Millisecond)
+				}
+			}()
+			late := 0
+			for i := range uint64(n) {
+				p := read(t, b)
+				took := time.Duration(nanos() - int64(binary.BigEndian.Uint64(p[8:])))
+				if got := binary.BigEndian.Uint64(p); got != i {
+					t.Fatalf("packet %d arrived as number %d", got, i)
+				}
+				if took < l.Delay {
+					t.Errorf("packet %d took %s, less than %s", i, took, l.Delay)
+				}
+				if took > l.Delay+l.Jitter+time.Millisecond {
+					late++
+				}
+			}
+			if late > n/2 {
+				t.Errorf("%d of %d packets were late by more than 1 ms", late, n)
+			}
+			if end := stop(); end.err != nil || end.ab.Packets != n || end.ab.Dropped+end.ab.Lost != 0 {
+				t.Errorf("end %+v", end)
+			}
+		})
+	}
+}
+
+// TestSlowLinkLoss: what is lost is within six standard deviations of its mean
+// (of a fixed seed, but seeds are not to matter), and counted.
+func TestSlowLinkLoss(t *testing.T) {
+	const n = 16_000
+	for _, share := range []float64{0, 0.001, 0.01, 0.5, 1} {
+		w := &slowWay{loss: share, delay: time.Hour, queue: make([]delayed, n), buf: make([]byte, 64), chance: chanceOf(7, 0)}
+		for i := range n {
+			binary.BigEndian.PutUint64(w.buf, uint64(i))
+			if err := w.accept(0, 8); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mean, dev := n*share, math.Sqrt(n*share*(1-share))
+		if math.Abs(float64(w.stats.Lost)-mean) > 6*dev {
+			t.Errorf("%v: %d of %d lost, want %.0f ± %.0f", share, w.stats.Lost, n, mean, 6*dev)
+		}
+		if w.count+int(w.stats.Lost) != n {
+			t.Errorf("%v: %d kept and %d lost are not %d", share, w.count, w.stats.Lost, n)
+		}
+		before := int64(-1)
+		for i := range w.count {
+			if got := int64(binary.BigEndian.Uint64(w.queue[i].buf)); got <= before {
+				t.Fatalf("%v: packet %d after %d", share, got, before)
+			} else {
+				before = got
+			}
+		}
+	}
+}
+
+func TestSlowLinkRefuses(t *testing.T) {
+	for field, l := range map[string]SlowLink{
+		"delay": {Delay: -1}, "jitter": {Jitter: -1}, "loss": {Loss: 1.01},
+	} {
+		var bad *ConfigError
+		if _, err := RelaySlow(t.Context(), []SlowLink{l}, 1); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%+v: %v, want a *ConfigError of %s", l, err, field)
+		}
+	}
+	var bad *ConfigError
+	if _, err := RelaySlow(t.Context(), []SlowLink{{Loss: math.NaN()}}, 1); !errors.As(err, &bad) {
+		t.Errorf("a loss that is no number: %v", err)
+	}
+}
+
+// TestSlowLinksServeEachOther: one relay has several links, which do not mix.
+func TestSlowLinksServeEachOther(t *testing.T) {
+	var links []SlowLink
+	var near, far []int
+	for i := range 4 {
+		a, ra := device(t)
+		b, rb := device(t)
+		near, far = append(near, a), append(far, b)
+		links = append(links, SlowLink{A: ra, B: rb, Delay: time.Duration(3-i) * 5 * time.Millisecond})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan []SlowStats, 1)
+	go func() {
+		stats, err := RelaySlow(ctx, links, 1)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- stats
+	}()
+	began := nanos()
+	for i, fd := range near {
+		unix.Write(fd, []byte{byte(i)})
+	}
+	for i := len(far) - 1; i >= 0; i-- {
+		if got := read(t, far[i]); len(got) != 1 || got[0] != byte(i) {
+			t.Errorf("link %d carried %v", i, got)
+		}
+		if took := time.Duration(nanos() - began); took < links[i].Delay {
+			t.Errorf("link %d took %s, want at least %s", i, took, links[i].Delay)
+		}
+	}
+	cancel()
+	for i, s := range <-done {
+		if s.AB.Packets != 1 || s.BA.Packets != 0 {
+			t.Errorf("link %d counted %+v", i, s)
+		}
+	}
+}
+
+func TestSlowLinkEndsWithItsDevice(t *testing.T) {
+	a, ra := device(t)
+	_, rb := device(t)
+	unix.Shutdown(a, unix.SHUT_RDWR)
+	if _, err := RelaySlow(t.Context(), []SlowLink{{A: ra, B: rb, Delay: time.Millisecond}}, 1); !errors.Is(err, errDeviceGone) {
+		t.Errorf("the relay ended with %v though a device is gone", err)
+	}
+}
+
+func TestSlowLinkQueueIsBounded(t *testing.T) {
+	w := &slowWay{queue: make([]delayed, slowQueue), buf: make([]byte, relayPacketBytes)}
+	for range 2 * slowQueue {
+		w.enqueue(1<<62, 2000)
+	}
+	if w.count > slowQueue || w.queued > slowQueueBytes {
+		t.Errorf("%d packets with %d bytes wait, want at most %d and %d", w.count, w.queued, slowQueue, slowQueueBytes)
+	}
+	if w.stats.Dropped != uint64(2*slowQueue-w.count) {
+		t.Errorf("%d dropped, %d wait", w.stats.Dropped, w.count)
+	}
+}
+
+func TestSlowLinkAllocatesNothing(t *testing.T) {
+	a, ra := device(t)
+	b, rb := device(t)
+	r, err := newSlowRelay([]SlowLink{{A: ra, B: rb, Delay: time.Nanosecond, Jitter: time.Nanosecond, Loss: 1e-18}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	allocatesNothing(t, a, b, func() error {
+		if _, err := r.ways[0].take(0); err != nil {
+			return err
+		}
+		return r.ways[0].release(1 << 62)
+	})
+}

@@ -1,0 +1,273 @@
+package tunnel
+
+import (
+	"time"
+
+	"cleat/internal/sys"
+	"cleat/tunnel/sched"
+	"cleat/tunnel/secure"
+	"cleat/tunnel/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+// batch is one run: packets for one path, in as few messages as the kernel can cut
+// up itself (UDP_SEGMENT).
+type batch struct {
+	box     *sys.Outbox
+	headers []byte // GRE, shim and inner headers of all packets
+	used    int
+	p       *path
+	again   bool
+
+	fd     int
+	keys   *keys // nil: nothing is encrypted
+	compat bool
+	first  uint64 // path sequence number of the first packet
+	shim   wire.Shim
+	pieces []piece
+	count  int // packets
+	size   int // bytes of them, with our headers
+	to     sys.Address
+
+	segment int // size of the message's packets; 0: no message is open
+	inside  int // packets in the message
+	total   int // bytes in it
+	tos     uint8
+	closed  bool   // its last packet was shorter than the others
+	nothing []byte // padding
+
+	starts [batchPackets]int  // where the packets' headers are
+	sizes  [batchPackets]int  // of packets that are to be sealed, without the tag
+	ends   [batchMessages]int // number of packets up to each message's end
+}
+
+const (
+	maxSegments   = 64 // UDP_MAX_SEGMENTS before Linux 6.9
+	maxMessage    = 65535 - 48
+	batchMessages = 32
+	batchPackets  = 256
+	batchSealed   = 4 * 64 << 10           // bytes of encrypted packets
+	headerRoom    = wire.HeaderBytes + 120 // the longest inner headers that are cut: IPv6 and TCP with options
+)
+
+func (b *batch) init() {
+	b.box = sys.NewOutbox(batchMessages, 2*batchPackets)
+	b.headers = make([]byte, max(batchPackets*headerRoom, batchSealed))
+}
+
+// begin begins a run on a path.
+func (b *batch) begin(t *Tunnel, p *path) {
+	b.box.Reset()
+	b.p, b.used, b.count, b.size, b.segment, b.again = p, 0, 0, 0, 0, false
+	b.pieces = b.pieces[:0]
+	b.shim = wire.Shim{Path: uint8(p.id), Epoch: t.sess.epoch}
+	b.fd, b.compat = p.fd, t.sess.compat
+	b.keys, b.first = t.sess.keys, t.send.Path(p.id).Seq()
+	b.shim.PathSeq = uint32(b.first)
+}
+
+// take adds packets of the entry at the queue's head, and takes what they take off
+// room. It returns how many.
+func (b *batch) take(e *entry, o *outbound, room *int) int {
+	n := b.fits(e, e.next, e.count-e.next, *room)
+	if n == 0 {
+		return 0
+	}
+	seq, before := o.number(e, n)
+	b.add(o.t, piece{e: e, first: e.next, n: n, seq: seq, before: before}, room)
+	for range n {
+		o.bytes -= e.split.Bytes(e.next)
+		e.next++
+	}
+	return n
+}
+
+// retake adds packets that are sent again.
+func (b *batch) retake(t *Tunnel, pc *piece, room *int) bool {
+	n := b.fits(pc.e, pc.first, pc.n, *room)
+	if n == 0 {
+		return false
+	}
+	part := *pc
+	part.n = n
+	b.add(t, part, room)
+	pc.first, pc.n, pc.seq, pc.before = pc.first+n, pc.n-n, pc.seq+uint32(n), 1
+	return true
+}
+
+// fits is how many of n packets there is room for; the first of a run always fits.
+func (b *batch) fits(e *entry, first, n, room int) int {
+	n = min(n, batchPackets-b.count, b.box.Room()/2)
+	left := len(b.headers) - b.used
+	for i := range n {
+		size := e.split.Bytes(first+i) + wire.HeaderBytes
+		if b.keys == nil {
+			left -= headerRoom
+		} else {
+			left -= size + secure.Overhead
+		}
+		if room -= size; room < 0 && b.count+i > 0 || left < 0 {
+			return i
+		}
+	}
+	return n
+}
+
+// add adds the packets of a piece and notes it.
+func (b *batch) add(t *Tunnel, pc piece, room *int) {
+	pc.path = b.shim.PathSeq
+	kind, flags := wire.Data, uint8(0)
+	if b.again {
+		kind = wire.Again
+	}
+	if pc.e.partial {
+		flags |= wire.Partial
+	}
+	if pc.e.datagram {
+		flags |= wire.Datagram
+	}
+	b.shim.Kind, b.shim.Flags, b.shim.Before = kind, flags, pc.before
+	for i := range pc.n {
+		b.shim.Seq = pc.seq + uint32(i)
+		*room -= b.packet(t, pc.e, pc.first+i)
+		b.shim.PathSeq++
+		b.shim.Before = 1
+	}
+	pc.e.refs++
+	b.pieces = append(b.pieces, pc)
+}
+
+// packet adds one packet and returns its size.
+func (b *batch) packet(t *Tunnel, e *entry, i int) int {
+	h := b.headers[b.used:]
+	head := wire.HeaderBytes
+	if b.compat {
+		g := t.compatHeader(e.pkt)
+		g.Seq = b.shim.Seq
+		head = g.Put(h)
+	} else {
+		b.shim.Put(h)
+	}
+	n, payload := e.split.Segment(h[head:], i, e.partial && !b.compat)
+	n += head
+	b.starts[b.count] = b.used
+	size := n + len(payload)
+	if b.keys == nil {
+		b.used += n
+		b.place(size, e.tos&3)
+		b.box.Append(h[:n])
+		b.box.Append(payload)
+	} else {
+		copy(h[n:], payload)
+		b.sizes[b.count] = size
+		size += secure.Overhead
+		b.used += size
+		b.place(size, e.tos&3)
+		b.box.Append(h[:size])
+	}
+	b.count++
+	b.size += size
+	return size
+}
+
+// place makes sure that the last message takes a packet of that size.
+func (b *batch) place(size int, tos uint8) {
+	if b.segment == 0 || b.closed || size > b.segment || tos != b.tos || b.inside == maxSegments || b.total+size > maxMessage {
+		b.finish()
+		b.box.Begin(&b.to)
+		b.segment, b.inside, b.total, b.tos, b.closed = size, 0, 0, tos, false
+	}
+	b.inside++
+	b.total += size
+	b.closed = size < b.segment
+}
+
+// finish ends the last message.
+func (b *batch) finish() {
+	if b.segment == 0 {
+		return
+	}
+	b.ends[b.box.Len()-1] = b.count
+	if b.inside > 1 {
+		b.box.SetSegment(b.segment)
+	}
+	if b.tos != 0 {
+		b.box.SetTOS(b.tos, b.p.v6)
+	}
+	b.segment = 0
+}
+
+// commit enters the run into the path's books. The lock is held.
+func (b *batch) commit(t *Tunnel, sp *sched.Path, now time.Duration) {
+	b.finish()
+	sp.Sent(now, b.count, b.size+b.p.outer()*b.count)
+	t.stats.sent.Add(uint64(b.count))
+	keep := len(t.send.Paths()) > 1 && !b.compat
+	for _, pc := range b.pieces {
+		if !keep { // its memory is not used again before the next read, which is this thread's
+			t.arena.release(pc.e)
+			continue
+		}
+		pc.at = now
+		if out, full := b.p.kept.add(pc); full {
+			t.arena.release(out.e)
+		}
+	}
+}
+
+// outer is the size of the headers in front of GRE, Ethernet's included, which links
+// are shaped by.
+func (p *path) outer() int {
+	if p.v6 {
+		return 14 + 40 + 8
+	}
+	return 14 + 20 + 8
+}
+
+// send hands the run to the kernel. Each message is stamped when it goes: to send
+// those before it has taken time that is not the path's.
+func (b *batch) send(t *Tunnel) {
+	at := 0
+	for i := range b.box.Len() {
+		stamp := uint32(t.now() / time.Microsecond)
+		for ; at < b.ends[i] && !b.compat; at++ {
+			wire.Stamp(b.headers[b.starts[at]:], stamp)
+			if b.keys != nil {
+				b.keys.seal(b.headers[b.starts[at]:], b.sizes[at], space(b.p.id, false), b.first+uint64(at))
+			}
+		}
+		if !b.sendOne(t, i) {
+			return
+		}
+	}
+}
+
+// sendOne tells whether it makes sense to go on.
+func (b *batch) sendOne(t *Tunnel, i int) bool {
+	for {
+		switch errno := b.box.SendOneNow(b.fd, i); errno {
+		case 0:
+			return true
+		case unix.EINTR:
+		case unix.EAGAIN:
+			if !waitWritable(b.fd) {
+				t.stats.sendErrors.Add(1)
+				return false
+			}
+		default:
+			t.stats.sendErrors.Add(1)
+			t.refused(b.p, errno)
+			return true
+		}
+	}
+}
+
+// waitWritable waits for room in the socket, but not for long: other paths have room, and
+// what is dropped here is sent again there.
+func waitWritable(fd int) bool {
+	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	ts := unix.NsecToTimespec(int64(200 * time.Microsecond))
+	n, err := unix.Ppoll(fds[:], &ts, nil)
+	return err == nil && n > 0
+}

@@ -1,0 +1,98 @@
+package tunnel
+
+import (
+	"time"
+
+	"cleat/packet"
+	"cleat/tunnel/order"
+)
+
+// The compat form has no reports: nothing is measured, nothing is kept to be sent
+// again, and a path is dead when the kernel says so or somebody else does.
+
+const (
+	// compatAfter is how long Auto waits for an answer in the native form.
+	compatAfter = 3 * time.Second
+	// quietAfter is when a path that brings nothing is no longer waited for.
+	quietAfter = 10 * time.Millisecond
+)
+
+// form is the form in use, "" as long as none is. The lock is held.
+func (t *Tunnel) form() Form {
+	switch {
+	case t.sess.compat:
+		return Compat
+	case t.sess.up:
+		return Native
+	}
+	return t.cfg.Form
+}
+
+// mayCompat tells whether packets of the compat form are taken.
+func (t *Tunnel) mayCompat() bool { return t.cfg.Key == nil && t.cfg.Form != Native }
+
+// fallBack begins to speak the compat form where that is due. The lock is held.
+func (t *Tunnel) fallBack(now time.Duration) {
+	if t.sess.up || !t.mayCompat() || t.cfg.Form != Compat && now < compatAfter {
+		return
+	}
+	t.sess.up, t.sess.compat, t.send.Blind = true, true, true
+	t.tell(Event{What: Established})
+}
+
+// compatHeader is GRE's header in front of a packet.
+func (t *Tunnel) compatHeader(pkt []byte) packet.GRE {
+	g := packet.GRE{Protocol: packet.EtherTypeIPv4, HasSeq: !t.cfg.NoSequence}
+	if pkt[0]>>4 == 6 {
+		g.Protocol = packet.EtherTypeIPv6
+	}
+	if t.cfg.CompatKey != nil {
+		g.HasKey, g.Key = true, *t.cfg.CompatKey
+	}
+	return g
+}
+
+// compat takes a packet of the compat form.
+func (in *inbound) compat(now time.Duration, p *path, b []byte, tos uint8) {
+	t := in.t
+	var g packet.GRE
+	n, err := packet.ParseGRE(b, &g)
+	key := t.cfg.CompatKey
+	if err != nil || !t.mayCompat() || g.Protocol != packet.EtherTypeIPv4 && g.Protocol != packet.EtherTypeIPv6 ||
+		(key != nil) != g.HasKey || key != nil && g.Key != *key || len(b) == n {
+		t.stats.strange.Add(1)
+		return
+	}
+	body := b[n:]
+	if tos&3 == ecnCE && !markCE(body) {
+		t.stats.strange.Add(1)
+		return
+	}
+	in.working++
+	t.stats.received.Add(1)
+	t.stats.receivedBytes.Add(uint64(len(body)))
+	if !g.HasSeq {
+		in.merge.Deliver(order.Packet{Data: body})
+		return
+	}
+	in.lastOf[p.id] = now
+	in.a = order.Arrival{Path: p.id, Seq: g.Seq, Before: 1, Packet: order.Packet{Data: body}}
+	if !in.counting {
+		in.counting = true
+		in.buf.Start(g.Seq)
+	}
+	in.buf.Data(now, &in.a)
+}
+
+// quiet has the buffer not wait for paths that bring nothing.
+func (in *inbound) quiet(now time.Duration) {
+	if !in.counting || !in.buf.Waiting() {
+		return
+	}
+	for id, last := range in.lastOf {
+		if last > 0 && now-last > quietAfter {
+			in.lastOf[id] = 0
+			in.buf.Idle(id)
+		}
+	}
+}

@@ -1,0 +1,586 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"net"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"cleat/internal/localsock"
+	"cleat/tunnel"
+	"cleat/tunnel/spec"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// Everything that a client can ask and tell, over a real socket.
+func TestConversation(t *testing.T) {
+	f := newFake(name(t))
+	c, ctx := serveFake(t, f), t.Context()
+
+	status, err := c.Status(ctx)
+	want := statusOf(f, status.At)
+	if d := cmp.Diff(want, status, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); err != nil || d != "" {
+		t.Errorf("status: %v\n%s", err, d)
+	}
+	if time.Since(status.At) > time.Minute {
+		t.Errorf("status is of %v", status.At)
+	}
+	states := func() string {
+		var all []string
+		for _, p := range f.Status().Paths {
+			all = append(all, p.Name+"="+string(stateOf(true, p)))
+		}
+		return strings.Join(all, " ")
+	}
+	if err := c.SetPath(ctx, "dsl", false); err != nil || states() != "dsl=down lte=absent" {
+		t.Errorf("path down: %v, %s", err, states())
+	}
+	if err := c.SetPath(ctx, "dsl", true); err != nil || states() != "dsl=live lte=absent" {
+		t.Errorf("path up: %v, %s", err, states())
+	}
+	sat := spec.Path{Name: "sat", Device: "eth7", Local: netip.MustParseAddr("2001:db8::7"), LocalPort: 4801,
+		Remote: netip.MustParseAddrPort("[2001:db8::9]:4800"), RateBitsPerSec: 5e6, Weight: 7, MTUBytes: 1400, Down: true}
+	few := spec.Path{Name: "few", Device: "eth8", Remote: netip.AddrPortFrom(netip.MustParseAddr("198.51.100.9"), 0)}
+	for _, p := range []spec.Path{sat, few} {
+		if err := c.AddPath(ctx, p); err != nil {
+			t.Errorf("add path %s: %v", p.Name, err)
+		}
+	}
+	if !slices.Equal(f.added, []spec.Path{sat, few}) {
+		t.Errorf("added %+v", f.added)
+	}
+	if err := c.RemovePath(ctx, "sat"); err != nil || states() != "dsl=live lte=absent few=absent" {
+		t.Errorf("remove path: %v, %s", err, states())
+	}
+	if r, err := c.Reload(ctx); err != nil || !reflect.DeepEqual(r, Reloaded{[]string{}, []string{}}) {
+		t.Errorf("reload: %+v, %v", r, err)
+	}
+	f.reload = func() (Reloaded, error) { return Reloaded{[]string{"path few added"}, []string{"name stays"}}, nil }
+	if r, err := c.Reload(ctx); err != nil || !reflect.DeepEqual(r, Reloaded{[]string{"path few added"}, []string{"name stays"}}) {
+		t.Errorf("reload: %+v, %v", r, err)
+	}
+	if m, err := c.Metrics(ctx); err != nil || !strings.Contains(string(m), "cleat_tunnel_up{tunnel=") {
+		t.Errorf("metrics: %v\n%s", err, m)
+	}
+	if err := c.Stop(ctx); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	<-f.stopped
+}
+
+// What a Target refuses reaches the client with its kind, text and hint.
+func TestRefusals(t *testing.T) {
+	f := newFake(name(t))
+	c, ctx := serveFake(t, f), t.Context()
+	add := func(name string) error {
+		return c.AddPath(ctx, spec.Path{Name: name, Device: "eth8", Remote: netip.MustParseAddrPort("198.51.100.9:1")})
+	}
+	reload := func(err error) error {
+		f.reload = func() (Reloaded, error) { return Reloaded{}, err }
+		_, err = c.Reload(ctx)
+		return err
+	}
+	mistake := spec.Finding{File: "office.yaml", Line: 3, Column: 7, Severity: spec.Error, Message: "port 0", Allowed: "1…65535"}
+	warning := spec.Finding{File: "office.yaml", Line: 2, Column: 1, Severity: spec.Warning, Message: "careful"}
+	for _, tt := range []struct {
+		name string
+		err  error
+		want Error
+	}{
+		{"no such path up", c.SetPath(ctx, "dls", true), Error{404, `path "dls": no such path`, "", nil}},
+		{"no such path removed", c.RemovePath(ctx, "dls"), Error{404, `path "dls": no such path`, "", nil}},
+		{"a name with a slash", c.RemovePath(ctx, "a/b"), Error{404, `path "a/b": no such path`, "", nil}},
+		{"a name that means a directory", c.RemovePath(ctx, ".."), Error{400, `path name "..": want a name`, "", nil}},
+		{"no name", c.SetPath(ctx, "", true), Error{400, `path name "": want a name`, "", nil}},
+		{"a path twice", add("dsl"), Error{409, `path "dsl": a path has that name`, "", nil}},
+		{"too many", add(oneTooMany), Error{409, `path "too-many": too many paths`, "", nil}},
+		{"a path that can't be", add(noPath), Error{400, "add path: weight 0", "give it one", nil}},
+		{"anything else", add(noReason), Error{500, "open socket: operation not permitted", "be root", nil}},
+		{"a file with mistakes", reload(&FileError{[]spec.Finding{warning, mistake}}), Error{422, "office.yaml:3:7: error: port 0", "", []spec.Finding{warning, mistake}}},
+		{"a file with two", reload(&FileError{[]spec.Finding{mistake, mistake}}), Error{422, "office.yaml:3:7: error: port 0 (and 1 more)", "", []spec.Finding{mistake, mistake}}},
+		{"a file that is gone", reload(os.ErrNotExist), Error{500, "file does not exist", "", nil}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var e *Error
+			if !errors.As(tt.err, &e) || !reflect.DeepEqual(*e, tt.want) {
+				t.Errorf("got  %#v\nwant %#v", e, tt.want)
+			}
+		})
+	}
+}
+
+// Requests as a hostile or mistaken client would write them: each is refused, and
+// nothing is done.
+func TestRequests(t *testing.T) {
+	long := `{"state":"` + strings.Repeat("u", requestBytes) + `"}`
+	for _, tt := range []struct {
+		name, method, path, body string
+		status                   int
+		want                     string
+	}{
+		{"good", "POST", "/v1/paths/dsl", `{"state":"down"}`, 204, ""},
+		{"nothing there", "GET", "/v2/status", "", 404, "there is nothing at /v2/status"},
+		{"a method", "DELETE", "/v1/status", "", 405, "DELETE /v1/status: want GET"},
+		{"a method of a path", "GET", "/v1/paths/dsl", "", 405, "want DELETE, POST, PUT"},
+		{"stop by GET", "GET", "/v1/stop", "", 405, "want POST"},
+		{"reload by GET", "GET", "/v1/reload", "", 405, "want POST"},
+		{"no body", "POST", "/v1/paths/dsl", "", 400, "read request: EOF"},
+		{"no JSON", "POST", "/v1/paths/dsl", "state=down", 400, "read request: invalid character"},
+		{"an array", "POST", "/v1/paths/dsl", "[]", 400, "read request: json: cannot unmarshal array"},
+		{"an unknown field", "POST", "/v1/paths/dsl", `{"state":"down","for":"1h"}`, 400, `unknown field \"for\"`},
+		{"two objects", "POST", "/v1/paths/dsl", `{"state":"down"}{}`, 400, "more than one object"},
+		{"another state", "POST", "/v1/paths/dsl", `{"state":"off"}`, 400, `state \"off\": want up or down`},
+		{"no state", "POST", "/v1/paths/dsl", `{}`, 400, `state \"\": want up or down`},
+		{"too long", "POST", "/v1/paths/dsl", long, 400, "request body too large"},
+		{"no remote", "PUT", "/v1/paths/new", `{"device":"eth0"}`, 400, `remote \"\": want an IP address`},
+		{"a remote's name", "PUT", "/v1/paths/new", `{"remote":"example.com"}`, 400, `remote \"example.com\": want an IP address`},
+		{"port 0", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1:0"}`, 400, `remote \"192.0.2.1:0\": want an IP address`},
+		{"a large port", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1","local_port":65536}`, 400, "read request: json"},
+		{"a local that is none", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1","local":"here"}`, 400, "read request: "},
+		{"a state of a new one", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1","state":"off"}`, 400, "want up or down"},
+		{"a new one", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1"}`, 204, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFake("x")
+			w := httptest.NewRecorder()
+			handler(f).ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, strings.NewReader(tt.body)))
+			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
+				t.Errorf("answer %d %s\nwant %d with %q", w.Code, w.Body, tt.status, tt.want)
+			}
+			if done := f.paths[0].Down || len(f.paths) != 2; done != (tt.status == 204) {
+				t.Errorf("something was done: %t", done)
+			}
+			if tt.status == 204 {
+				return
+			}
+			var e Error
+			if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || e.Message == "" || w.Header().Get("Content-Type") != "application/json" {
+				t.Errorf("the answer is no error in JSON: %v\n%s", err, w.Body)
+			}
+			select {
+			case <-f.stopped:
+				t.Error("it was stopped")
+			default:
+			}
+		})
+	}
+}
+
+func TestStates(t *testing.T) {
+	for _, tt := range []struct {
+		want             State
+		up               bool
+		down, open, live bool
+	}{
+		{Live, true, false, true, true},
+		{Dead, true, false, true, false},
+		{Waiting, false, false, true, false},
+		{Absent, true, false, false, false},
+		{Absent, false, false, false, false},
+		{Down, true, true, false, false},
+		{Down, true, true, true, true},
+	} {
+		p := tunnel.PathStatus{Open: tt.open}
+		p.PathConfig.Down, p.Live = tt.down, tt.live
+		if got := stateOf(tt.up, p); got != tt.want {
+			t.Errorf("%+v: %s", tt, got)
+		}
+	}
+}
+
+// A tunnel that nobody has answered has the form that it was given.
+func TestStatusBeforeAnAnswer(t *testing.T) {
+	w := httptest.NewRecorder()
+	handler(silent{newFake("x")}).ServeHTTP(w, httptest.NewRequest("GET", "/v1/status", nil))
+	for _, want := range []string{`"up": false`, `"form_in_use": "auto"`, `"cipher": ""`, `"paths": []`} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("no %s in %s", want, w.Body)
+		}
+	}
+}
+
+// silent is a Target whose other end has not answered.
+type silent struct{ *fake }
+
+func (silent) Status() tunnel.Status { return tunnel.Status{} }
+
+// The names in the document are an interface: programs read them.
+func TestStatusDocument(t *testing.T) {
+	doc := statusOf(newFake("office"), began.Add(time.Hour))
+	doc.PID, doc.UID = 4711, 0
+	got, err := json.MarshalIndent(doc, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "status.json", append(got, '\n'))
+}
+
+// golden compares got with a file of testdata, or writes that.
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", file)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("%s: -want +got (-update writes it):\n%s", path, d)
+	}
+}
+
+// A stranger is told so, gets nothing done, and takes no place away.
+func TestStrangers(t *testing.T) {
+	l, err := Listen(name(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFake(name(t))
+	for _, tt := range []struct {
+		name string
+		peer func(*net.UnixConn) (int, error)
+		want string // "": admitted
+	}{
+		{"ourselves", func(*net.UnixConn) (int, error) { return os.Getuid(), nil }, ""},
+		{"root", func(*net.UnixConn) (int, error) { return 0, nil }, ""},
+		{"the kernel", localsock.PeerUID, ""},
+		{"another user", func(*net.UnixConn) (int, error) { return os.Getuid() + 1, nil }, "may not control the tunnel of user"},
+		{"nobody can tell", func(*net.UnixConn) (int, error) { return 0, errors.New("no credentials") }, "no credentials"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			// A listener of its own for each server: Serve closes it.
+			file, err := l.File()
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := net.FileListener(file)
+			file.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- serve(ctx, &door{Listener: again, admit: admit(tt.peer)}, handler(f)) }()
+			defer func() {
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}()
+			for range connections + 3 { // more than there are places
+				status, body := rawly(t, l.Addr().String(), "GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+				if tt.want == "" && status != 200 || tt.want != "" && (status != 403 || !strings.Contains(body, tt.want)) {
+					t.Fatalf("answer %d %s", status, body)
+				}
+				if tt.want != "" && strings.Contains(body, "eth0") {
+					t.Fatalf("a stranger is told %s", body)
+				}
+			}
+		})
+	}
+	l.Close()
+}
+
+// rawly sends a request and reads the answer without a client that knows better.
+func rawly(t *testing.T, address, request string) (status int, body string) {
+	t.Helper()
+	c, err := net.Dial("unix", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, request) // who is turned away may not be listened to
+	all, err := io.ReadAll(c)
+	if err != nil && len(all) == 0 {
+		t.Fatal(err)
+	}
+	head, body, _ := strings.Cut(string(all), "\r\n\r\n")
+	r := strings.Fields(head)
+	if len(r) < 2 {
+		t.Fatalf("answer %q", all)
+	}
+	status, err = strconv.Atoi(r[1])
+	if err != nil {
+		t.Fatalf("answer %q", all)
+	}
+	return status, body
+}
+
+// The client talks to no server of another user's that has taken the name.
+func TestClientTrustsTheNamesUserAlone(t *testing.T) {
+	s := localsock.Socket{Kind: sockets, UID: os.Getuid() + 1, Name: name(t)}
+	l, err := s.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, newFake(s.Name)) }()
+	defer func() { cancel(); <-ended }()
+	c := newClient(s)
+	defer c.Close()
+	if _, err := c.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "it belongs to user") {
+		t.Errorf("status: %v, want that it belongs to somebody else", err)
+	}
+}
+
+func TestNamesAreTakenOnce(t *testing.T) {
+	id := name(t)
+	l, err := Listen(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(id); !errors.Is(err, ErrTaken) {
+		t.Errorf("listen again: %v, want ErrTaken", err)
+	}
+	l.Close()
+	if l, err = Listen(id); err != nil {
+		t.Fatalf("listen after the first has closed: %v", err)
+	}
+	l.Close()
+}
+
+func TestListAndDial(t *testing.T) {
+	id := name(t)
+	serveFake(t, newFake(id))
+	all, err := List(t.Context())
+	if err != nil || !slices.ContainsFunc(all, func(s Status) bool { return s.Name == id && s.PID == os.Getpid() }) {
+		t.Errorf("list: %+v, %v", all, err)
+	}
+	if all, err := Names(); err != nil || !slices.Contains(all, id) {
+		t.Errorf("names: %v, %v", all, err)
+	}
+	c, err := Dial(t.Context(), strconv.Itoa(os.Getuid())+"/"+id)
+	if err != nil {
+		t.Errorf("dial by user and name: %v", err)
+	} else {
+		c.Close()
+	}
+	for _, ref := range []string{"no-" + id, "x/" + id, strconv.Itoa(os.Getuid()+1) + "/" + id} {
+		if _, err := Dial(t.Context(), ref); !errors.Is(err, ErrNotRunning) {
+			t.Errorf("dial %s: %v, want ErrNotRunning", ref, err)
+		}
+	}
+}
+
+// A tunnel that says nothing is neither waited for nor listed.
+func TestSilentServer(t *testing.T) {
+	id := name(t)
+	l, err := Listen(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() // nobody serves
+	c, err := Dial(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := c.Status(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("status: %v, want the deadline", err)
+	}
+}
+
+// More clients than are served at once wait, and each gets its answer.
+func TestManyClients(t *testing.T) {
+	id := name(t)
+	serveFake(t, newFake(id))
+	var all sync.WaitGroup
+	for range 4 * connections {
+		all.Go(func() {
+			c, err := Dial(t.Context(), id)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			if _, err := c.Status(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Serve closes the connections of clients that say nothing, and waits for answers
+// that are under way.
+func TestServeEnds(t *testing.T) {
+	f := newFake(name(t))
+	asked, answers := make(chan struct{}), make(chan struct{})
+	f.reload = func() (Reloaded, error) {
+		close(asked)
+		<-answers
+		return Reloaded{Changed: []string{"all"}}, nil
+	}
+	l, err := Listen(f.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, f) }()
+	c, err := Dial(t.Context(), f.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Status(t.Context()); err != nil { // leaves an idle connection
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		r, err := c.Reload(context.WithoutCancel(ctx))
+		if err == nil && !slices.Equal(r.Changed, []string{"all"}) {
+			err = errors.New("another answer")
+		}
+		got <- err
+	}()
+	<-asked
+	cancel()
+	select {
+	case err := <-ended:
+		t.Errorf("Serve ended with an answer under way: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(answers)
+	if err := <-got; err != nil {
+		t.Errorf("the answer that was under way: %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	if _, err := c.Status(t.Context()); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("ask an ended server: %v, want ErrNotRunning", err)
+	}
+	if _, err := Dial(t.Context(), f.name); !errors.Is(err, ErrNotRunning) {
+		t.Errorf("dial an ended server: %v, want ErrNotRunning", err)
+	}
+}
+
+// A Target whose Stop ends Serve still has answered.
+func TestStopEndsServe(t *testing.T) {
+	for range 20 {
+		f := newFake(name(t))
+		l, err := Listen(f.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-f.stopped; cancel() }()
+		ended := make(chan error, 1)
+		go func() { ended <- Serve(ctx, l, f) }()
+		c, err := Dial(t.Context(), f.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Stop(t.Context()); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		c.Close()
+		cancel()
+	}
+}
+
+// The client of a stop has its answer before anything ends.
+func TestStopAnswersFirst(t *testing.T) {
+	f := waits{newFake(name(t)), make(chan struct{})}
+	l, err := Listen(f.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, f) }()
+	c, err := Dial(t.Context(), f.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	within, done := context.WithTimeout(t.Context(), 5*time.Second)
+	defer done()
+	if err := c.Stop(within); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	close(f.answered)
+	<-f.stopped
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// waits is a Target that stops when the client has its answer.
+type waits struct {
+	*fake
+	answered chan struct{}
+}
+
+func (w waits) Stop() {
+	<-w.answered
+	w.fake.Stop()
+}
+
+// A Target that is slower than what an end waits for is not left behind either.
+func TestServeEndsAfterTheTarget(t *testing.T) {
+	t.Parallel()
+	f := newFake(name(t))
+	asked, answers := make(chan struct{}), make(chan struct{})
+	f.reload = func() (Reloaded, error) {
+		close(asked)
+		<-answers
+		return Reloaded{}, nil
+	}
+	l, err := Listen(f.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, f) }()
+	c, err := Dial(t.Context(), f.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	gave := make(chan error, 1)
+	go func() { _, err := c.Reload(context.WithoutCancel(ctx)); gave <- err }()
+	<-asked
+	cancel()
+	if err := <-gave; err == nil { // hung up on
+		t.Error("an answer that was not given")
+	}
+	select {
+	case <-ended:
+		t.Error("Serve ended before the Target had")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(answers)
+	if err := <-ended; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}

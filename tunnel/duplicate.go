@@ -1,0 +1,103 @@
+package tunnel
+
+import (
+	"time"
+
+	"cleat/tunnel/sched"
+	"cleat/tunnel/wire"
+)
+
+// copies are packets that go out on several paths.
+type copies struct {
+	pieces []piece
+	to     uint64 // paths that have not had them
+}
+
+const copiesBytes = 64 << 10 // of packets that are copied at a time
+
+// duplicate prepares one path's copy of a run. The lock is held; it tells whether there is
+// one.
+func (o *outbound) duplicate(now time.Duration) bool {
+	t := o.t
+	if o.copies.to == 0 && !o.copy(now) {
+		return false
+	}
+	id := sched.Ones(o.copies.to)[0]
+	o.copies.to &^= 1 << id
+	sp, p := t.send.Path(id), t.paths[id]
+	if sp == nil || p == nil || p.fd < 0 {
+		return o.copies.to != 0 && o.duplicate(now)
+	}
+	o.run.begin(t, p)
+	room := 1 << 20
+	for i := range o.copies.pieces {
+		pc := o.copies.pieces[i]
+		for pc.n > 0 && o.run.retake(t, &pc, &room) {
+		}
+	}
+	o.run.commitCopy(t, sp, now)
+	p.data, p.last = true, now
+	if o.copies.to == 0 {
+		for _, pc := range o.copies.pieces {
+			t.arena.release(pc.e)
+		}
+		o.copies.pieces = o.copies.pieces[:0]
+	}
+	return true
+}
+
+// copy takes packets off the queue for all paths that are to have them, when the fastest
+// has room.
+func (o *outbound) copy(now time.Duration) bool {
+	t := o.t
+	e := o.queue[o.head]
+	best, room := t.send.Earliest(now, e.split.Bytes(e.next)+wire.HeaderBytes)
+	if best == nil {
+		return false
+	}
+	o.copies.to = t.send.LiveSet()
+	if t.cfg.Copies == 2 {
+		first, second := t.send.BestTwo()
+		o.copies.to = 1 << first.ID
+		if second != nil {
+			o.copies.to |= 1 << second.ID
+		}
+	}
+	room = min(room, copiesBytes)
+	for packets := 0; o.waiting() && room > 0 && packets < batchPackets; {
+		e := o.queue[o.head]
+		n := 0
+		for size := 0; e.next+n < e.count && packets < batchPackets; n++ {
+			if size = e.split.Bytes(e.next+n) + wire.HeaderBytes; size > room && packets > 0 {
+				break
+			}
+			room -= size
+			packets++
+		}
+		if n == 0 {
+			break
+		}
+		seq, before := o.number(e, n)
+		e.refs++
+		o.copies.pieces = append(o.copies.pieces, piece{e: e, first: e.next, n: n, seq: seq, before: before})
+		for range n {
+			o.bytes -= e.split.Bytes(e.next)
+			e.next++
+		}
+		if e.next == e.count {
+			o.pop(e)
+		}
+	}
+	return len(o.copies.pieces) > 0
+}
+
+// commitCopy enters a copy into its path's books. Nothing is kept: the other paths have
+// it, too.
+func (b *batch) commitCopy(t *Tunnel, sp *sched.Path, now time.Duration) {
+	b.finish()
+	sp.Sent(now, b.count, b.size+b.p.outer()*b.count)
+	t.stats.sent.Add(uint64(b.count))
+	for _, pc := range b.pieces {
+		t.arena.release(pc.e)
+	}
+}

@@ -1,0 +1,25 @@
+// Package endpoint is one end of a multipath tunnel on this machine: it makes the
+// device, gives it addresses and routes, opens the paths' sockets, and follows
+// devices that come and go. What moves the packets is package tunnel, which opens
+// nothing itself.
+//
+// # Theory of operation
+//
+// New makes the TUN device in the caller's network namespace; it lives as long as its
+// descriptor, so a process that is killed leaves nothing behind: addresses and routes
+// go with the device. Run moves packets and watches. A path that names a device is
+// bound to it (SO_BINDTODEVICE) and used while the device is there, up, has a carrier
+// and an address of the family wanted; a path that names an address only, while the
+// address is there. When any of this changes the path's socket is opened anew, or
+// the path is left at once. A path that a person has taken down stays down.
+//
+// The device's MTU is what the smallest path leaves, unless the file says another.
+//
+// # Limits
+//
+// Opening the device takes CAP_NET_ADMIN and /dev/net/tun; binding to devices
+// CAP_NET_RAW before Linux 5.7. Run may be called once.
+//
+// Sources: Documentation/networking/tuntap.rst; socket(7), SO_BINDTODEVICE; ip(7),
+// IP_MTU; rtnetlink(7).
+package endpoint

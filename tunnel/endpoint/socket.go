@@ -1,0 +1,90 @@
+package endpoint
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"cleat/tunnel"
+	"cleat/tunnel/spec"
+
+	"golang.org/x/sys/unix"
+)
+
+// opener opens the engine's sockets.
+type opener struct{ e *Endpoint }
+
+// Open implements tunnel.Opener.
+func (o opener) Open(p tunnel.PathConfig) (tunnel.Socket, error) {
+	at, err := locate(&spec.Path{Device: p.Device, Local: p.Local, Remote: p.Remote})
+	if err != nil {
+		return tunnel.Socket{}, err
+	}
+	o.e.mu.Lock()
+	o.e.seen[p.Name] = at
+	form, key := o.e.spec.Form, o.e.spec.Key != nil
+	o.e.mu.Unlock()
+	s := tunnel.Socket{MTU: p.MTU}
+	if s.FD, err = bound(p, at.local); err != nil {
+		return tunnel.Socket{}, err
+	}
+	if err = unix.Connect(s.FD, sockaddr(p.Remote)); err != nil {
+		return tunnel.Socket{}, errors.Join(fmt.Errorf("connect path %q to %s: %w", p.Name, p.Remote, os.NewSyscallError("connect", err)), unix.Close(s.FD))
+	}
+	if form != spec.Native && !key {
+		if s.Listen, err = bound(p, at.local); err != nil {
+			return tunnel.Socket{}, errors.Join(err, unix.Close(s.FD))
+		}
+	}
+	if s.MTU == 0 {
+		s.MTU = routeMTU(s.FD, p.Remote.Addr().Is6())
+	}
+	o.e.fitSoon()
+	return s, nil
+}
+
+// bound makes a socket with the path's local address.
+func bound(p tunnel.PathConfig, local netip.Addr) (int, error) {
+	family := unix.AF_INET
+	if p.Remote.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open path %q: %w", p.Name, os.NewSyscallError("socket", err))
+	}
+	// Several paths may have one address, and each a listener beside its own socket.
+	err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+	if err == nil && p.Device != "" {
+		err = os.NewSyscallError("setsockopt SO_BINDTODEVICE", unix.BindToDevice(fd, p.Device))
+	}
+	if err == nil {
+		err = os.NewSyscallError("bind", unix.Bind(fd, sockaddr(netip.AddrPortFrom(local, p.Port))))
+	}
+	if err != nil {
+		return -1, errors.Join(fmt.Errorf("open path %q at %s: %w", p.Name, netip.AddrPortFrom(local, p.Port), err), unix.Close(fd))
+	}
+	return fd, nil
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+// routeMTU is what the kernel thinks a connected socket's packets may have, in bytes; 0:
+// it does not say.
+func routeMTU(fd int, v6 bool) int {
+	level, name := unix.IPPROTO_IP, unix.IP_MTU
+	if v6 {
+		level, name = unix.IPPROTO_IPV6, unix.IPV6_MTU
+	}
+	mtu, err := unix.GetsockoptInt(fd, level, name)
+	if err != nil || mtu > 65535 {
+		return 0
+	}
+	return mtu
+}

@@ -1,0 +1,339 @@
+package tunnel
+
+import (
+	"errors"
+	"time"
+
+	"cleat/internal/sys"
+	"cleat/packet"
+	"cleat/tunnel/order"
+	"cleat/tunnel/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+// inbound is the direction from the paths to the device: one thread.
+type inbound struct {
+	t      *Tunnel
+	box    *sys.Inbox
+	polls  []unix.PollFd
+	socket []*path // of polls, from the second on
+	seen   uint32  // changes at which they were gathered
+
+	buf     *order.Buffer
+	merge   merger
+	paths   [MaxPaths]received // by the peer's IDs
+	heard   []int              // which of them have been heard of
+	settle  time.Duration      // when the buffer wants to be asked again; 0: nothing waits
+	report  reporter
+	a       order.Arrival
+	skew    time.Duration // the real-time clock less ours
+	working int           // of the peer's packets in this round
+
+	counting bool                    // in the compat form: the first number has come
+	lastOf   [MaxPaths]time.Duration // when paths last brought something in it
+
+	past      order.Stats // of earlier lives
+	published time.Duration
+}
+
+const (
+	inboxMessages = 16
+	inboxBytes    = 64 << 10
+	// roundMessages is how many messages are taken off a socket before the next has
+	// its turn.
+	roundMessages = 64
+)
+
+func newInbound(t *Tunnel) *inbound {
+	bufs := make([][]byte, inboxMessages)
+	for i := range bufs {
+		bufs[i] = make([]byte, inboxBytes)
+	}
+	in := &inbound{t: t, box: sys.NewInbox(bufs)}
+	in.merge.init(t)
+	in.buf = t.newBuffer(&in.merge)
+	return in
+}
+
+// loop receives and delivers until the Tunnel is closed.
+func (in *inbound) loop() error {
+	var b breather
+	for !in.t.closed.Load() {
+		b.breathe(in.t.now())
+		in.gather()
+		in.wait()
+		for i := 1; i < len(in.polls); i++ {
+			if in.polls[i].Revents != 0 {
+				in.drain(in.socket[i-1], int(in.polls[i].Fd))
+			}
+		}
+		now := in.t.now()
+		in.quiet(now)
+		in.buf.SetHold(time.Duration(in.t.hold.Load()))
+		in.settle = in.buf.Settle(now)
+		in.flush()
+		in.alive(now)
+		in.publish(now)
+		in.reports(now)
+	}
+	return nil
+}
+
+// alive notes that the peer has been heard.
+func (in *inbound) alive(now time.Duration) {
+	if in.working > 0 {
+		in.working = 0
+		in.t.mu.Lock()
+		in.t.sess.heard = now
+		in.t.mu.Unlock()
+	}
+}
+
+// gather lists the sockets when they have changed.
+func (in *inbound) gather() {
+	changes := in.t.changes.Load()
+	if in.polls != nil && changes == in.seen {
+		return
+	}
+	in.seen = changes
+	in.polls, in.socket = append(in.polls[:0], unix.PollFd{Fd: int32(in.t.wakeIn), Events: unix.POLLIN}), in.socket[:0]
+	in.t.mu.Lock()
+	defer in.t.mu.Unlock()
+	for _, p := range in.t.paths {
+		if p == nil || p.fd < 0 {
+			continue
+		}
+		for _, fd := range [...]int{p.fd, p.listen} {
+			if fd > 0 {
+				in.polls = append(in.polls, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+				in.socket = append(in.socket, p)
+			}
+		}
+	}
+	in.t.sweep(false)
+}
+
+// wait sleeps until something comes or a report is due.
+func (in *inbound) wait() {
+	now := in.t.now()
+	limit := 100 * time.Millisecond
+	if in.settle > 0 {
+		limit = min(limit, max(in.settle-now, 100*time.Microsecond))
+	}
+	if due := in.report.due; due > 0 {
+		limit = min(limit, max(due-now, 100*time.Microsecond))
+	}
+	ts := unix.NsecToTimespec(int64(limit))
+	if _, err := unix.Ppoll(in.polls, &ts, nil); err != nil && !errors.Is(err, unix.EINTR) {
+		return
+	}
+	if in.polls[0].Revents != 0 {
+		var buf [8]byte
+		_, _ = sys.ReadNow(in.t.wakeIn, buf[:])
+	}
+}
+
+// drain takes what a path's socket has, within reason.
+func (in *inbound) drain(p *path, fd int) {
+	for range roundMessages / inboxMessages {
+		n, errno := in.box.RecvNow(fd)
+		if errno != 0 {
+			return // nothing there, or an error that belongs to something sent
+		}
+		now := in.t.now() // after all of them have come
+		in.compareClocks()
+		for i := range n {
+			if from := in.box.From(i); fd == p.listen && from.AddrPort().Addr() != p.Remote.Addr() {
+				in.t.stats.strange.Add(1)
+				continue
+			}
+			in.message(now, p, i)
+		}
+		in.flush()
+		if n < in.box.Len() {
+			return
+		}
+	}
+}
+
+// message takes one message: packets of equal size that the kernel has joined.
+func (in *inbound) message(now time.Duration, p *path, i int) {
+	data, meta := in.box.Data(i), in.box.Meta(i)
+	size := meta.Segment
+	if size <= 0 {
+		size = max(len(data), 1)
+	}
+	arrived := uint32(in.arrival(now, meta.Arrived) / time.Microsecond)
+	for len(data) > 0 {
+		n := min(size, len(data))
+		in.packet(now, p, data[:n:n], arrived, meta.TOS)
+		data = data[n:]
+	}
+}
+
+// compareClocks measures skew. Where the thread was interrupted between the two
+// clocks it is measured again.
+func (in *inbound) compareClocks() {
+	for range 3 {
+		before := in.t.now()
+		real := time.Now().UnixNano()
+		if after := in.t.now(); after-before < 5*time.Microsecond {
+			in.skew = time.Duration(real) - before
+			return
+		}
+	}
+}
+
+// arrival turns the kernel's time of a message into ours. A real-time clock that
+// was set meanwhile shows in skew; what is nonsense is now.
+func (in *inbound) arrival(now time.Duration, ns int64) time.Duration {
+	if ns == 0 {
+		return now
+	}
+	at := time.Duration(ns) - in.skew
+	if at > now || at < now-time.Second {
+		return now
+	}
+	return at
+}
+
+// packet takes one packet off the wire.
+func (in *inbound) packet(now time.Duration, p *path, b []byte, arrived uint32, tos uint8) {
+	var shim wire.Shim
+	if shim.Parse(b) != nil {
+		in.compat(now, p, b, tos)
+		return
+	}
+	if shim.Kind == wire.Hello {
+		in.hello(now, p, b[wire.HeaderBytes:])
+		return
+	}
+	size := len(b) + p.outer()
+	body, ok := in.admit(&shim, b)
+	if !ok {
+		in.t.stats.strange.Add(1)
+		return
+	}
+	in.working++
+	switch shim.Kind {
+	case wire.Data, wire.Again:
+		in.data(now, &shim, body, arrived, tos, size)
+	case wire.Probe:
+		in.arrived(now, &shim, arrived, tos, size)
+		in.controls(now, p, &shim, body)
+	case wire.Control:
+		in.controls(now, p, &shim, body)
+	}
+}
+
+// admit returns what is behind the headers of a packet that belongs to the present
+// life, decrypted.
+func (in *inbound) admit(shim *wire.Shim, b []byte) ([]byte, bool) {
+	if int(shim.Path) >= MaxPaths {
+		return nil, false
+	}
+	if in.t.cfg.Key == nil {
+		s := &in.t.sess
+		return b[wire.HeaderBytes:], s.known && shim.Epoch == s.peerEpoch
+	}
+	k := in.t.ring[shim.Epoch].Load()
+	if k == nil {
+		return nil, false
+	}
+	body, ok := k.open(shim, b)
+	if ok && (k.pending.Load() && in.t.confirm(k) || k.fresh.CompareAndSwap(true, false)) {
+		in.begin()
+	}
+	return body, ok
+}
+
+// begin begins a life: the peer counts from 0.
+func (in *inbound) begin() {
+	in.flush()
+	past := in.buf.Stats()
+	past.Waiting, past.WaitBytes = 0, 0
+	in.past.Add(past)
+	in.buf = in.t.newBuffer(&in.merge)
+	clear(in.paths[:])
+	in.heard, in.counting = in.heard[:0], false
+}
+
+// data takes an inner packet.
+func (in *inbound) data(now time.Duration, shim *wire.Shim, body []byte, arrived uint32, tos uint8, size int) {
+	in.arrived(now, shim, arrived, tos, size)
+	if tos&3 == ecnCE && !markCE(body) {
+		in.t.stats.strange.Add(1)
+		return
+	}
+	in.t.stats.received.Add(1)
+	in.t.stats.receivedBytes.Add(uint64(len(body)))
+	in.a = order.Arrival{
+		Path: int(shim.Path), Seq: shim.Seq, Before: shim.Before, Resent: shim.Kind == wire.Again,
+		Packet: order.Packet{Data: body, Tag: shim.Flags},
+	}
+	asIs := &in.t.tcpAsIs
+	if shim.Flags&wire.Datagram != 0 {
+		asIs = &in.t.udpAsIs
+	}
+	if asIs.Load() {
+		in.a.Before = 0 // nobody waits for those before it
+	}
+	in.buf.Data(now, &in.a)
+}
+
+// flush writes what was delivered, and lets go of it.
+func (in *inbound) flush() {
+	in.merge.flush()
+	in.buf.Recycle()
+}
+
+// hello takes a greeting, or hands a handshake's message on.
+func (in *inbound) hello(now time.Duration, p *path, body []byte) {
+	if len(body) == 0 {
+		in.t.stats.strange.Add(1)
+		return
+	}
+	if in.t.cfg.Key != nil {
+		in.t.hands.take(letter{path: p.id, step: step(body[0]), body: body[1:]})
+		return
+	}
+	h, ok := parseHello(body[1:])
+	if !ok || step(body[0]) != stepPlain {
+		in.t.stats.strange.Add(1)
+		return
+	}
+	in.t.mu.Lock()
+	fresh := in.t.hear(now, h, p)
+	in.t.mu.Unlock()
+	if fresh {
+		in.begin()
+	}
+}
+
+const ecnCE = 3
+
+// markCE carries congestion that was marked on the way over to the inner packet;
+// false: it does not know of ECN and has to be dropped (RFC 6040 section 4.2).
+func markCE(b []byte) bool {
+	switch {
+	case len(b) >= packet.IPv4Bytes && b[0]>>4 == 4:
+		if b[1]&3 == 0 {
+			return false
+		}
+		if b[1]&3 != ecnCE {
+			b[1] |= ecnCE
+			b[10], b[11] = 0, 0
+			sum := packet.Checksum(b[:min(int(b[0]&15)*4, len(b))])
+			b[10], b[11] = byte(sum>>8), byte(sum)
+		}
+		return true
+	case len(b) >= packet.IPv6Bytes && b[0]>>4 == 6:
+		if b[1]>>4&3 == 0 {
+			return false
+		}
+		b[1] |= ecnCE << 4
+		return true
+	}
+	return false
+}

@@ -1,0 +1,339 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"cleat/internal/sys"
+	"cleat/tunnel/sched"
+	"cleat/tunnel/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+// outbound is the direction from the device to the paths: one thread.
+type outbound struct {
+	t     *Tunnel
+	queue []*entry // what has been read and not been sent, from head on
+	head  int
+	bytes int // in the queue
+	codel sched.CoDel
+	flows [1 << 12]uint32 // number behind the last packet of each flow, by hash; 0: none
+	seq   uint32          // of the next packet
+
+	fitted []*entry
+	copies copies
+	limit  int // of packets, bytes
+
+	run    batch
+	ticked time.Duration
+	live   uint64  // what the peer has been told
+	tell   int     // so often all paths have to be told yet
+	renew  bool    // a new life has begun
+	rate   float64 // of all paths, bytes/s
+}
+
+const (
+	// queueTime is for how long packets may wait at most, at the rate of all paths;
+	// CoDel keeps it shorter.
+	queueMost  = 32 << 20 // bytes
+	queueLeast = 512 << 10
+	queueTime  = 60 * time.Millisecond
+	tickEvery  = 5 * time.Millisecond
+
+	queueShort   = 3 * time.Millisecond // may stand before paths with short round trips
+	queueLong    = 25 * time.Millisecond
+	dropInterval = 50 * time.Millisecond // for which more may stand
+	// napTime is the longest wait with packets in the queue.
+	napTime = time.Millisecond
+)
+
+func newOutbound(t *Tunnel) *outbound {
+	o := &outbound{t: t, limit: 1 << 16}
+	o.run.init()
+	return o
+}
+
+func (o *outbound) waiting() bool { return o.head < len(o.queue) }
+
+// loop reads, sends and waits until the Tunnel is closed.
+func (o *outbound) loop() error {
+	var b breather
+	for !o.t.closed.Load() {
+		now := o.t.now()
+		b.breathe(now)
+		if err := o.read(now); err != nil {
+			return err
+		}
+		now = o.t.now()
+		o.flush(now)
+		o.pad(o.t.now())
+		if now-o.ticked >= tickEvery {
+			o.ticked = now
+			o.control()
+			o.t.stats.queued.Store(int64(o.bytes))
+			o.tick(now)
+		}
+		o.wait()
+	}
+	return nil
+}
+
+// control sets how long packets may wait. A sender that halves or thirds its window at a
+// drop keeps the paths full only if what waited was as much; so the queue goes by the
+// slowest path's round trip, unless Config.Queue says otherwise.
+func (o *outbound) control() {
+	rtt := time.Duration(o.t.slowest.Load())
+	o.codel.Target = time.Duration(o.t.queue.Load())
+	if o.codel.Target == 0 {
+		o.codel.Target = min(max(queueShort, rtt/4), queueLong)
+	}
+	o.codel.Interval = max(dropInterval, 3*rtt)
+}
+
+// read takes what the device has, as far as there is room for it.
+func (o *outbound) read(now time.Duration) error {
+	for o.bytes < o.most() {
+		o.t.mu.Lock()
+		buf := o.t.arena.buffer()
+		o.t.mu.Unlock()
+		n, errno := sys.ReadNow(o.t.cfg.Device, buf)
+		switch errno {
+		case 0:
+		case unix.EAGAIN, unix.EINTR:
+			return nil
+		case unix.EIO: // the device is down at present
+			return nil
+		default:
+			return fmt.Errorf("read from the tunnel's device: %w", os.NewSyscallError("read", errno))
+		}
+		o.take(now, n)
+		if o.bytes > 256<<10 {
+			o.flush(o.t.now()) // what there is room for goes out while it is still in the cache
+		}
+	}
+	return nil
+}
+
+// most is the number of bytes that may wait.
+func (o *outbound) most() int {
+	return max(queueLeast, min(queueMost, int(o.rate*queueTime.Seconds())))
+}
+
+// take puts what was read into the queue.
+func (o *outbound) take(now time.Duration, n int) {
+	o.t.mu.Lock()
+	e := o.t.arena.take(n)
+	o.t.mu.Unlock()
+	if e == nil {
+		o.t.stats.strange.Add(1)
+		return
+	}
+	o.fitted = o.fit(e, o.fitted[:0])
+	for _, e := range o.fitted {
+		o.enqueue(now, e)
+	}
+}
+
+func (o *outbound) enqueue(now time.Duration, e *entry) {
+	e.came = now
+	e.look(e.pkt)
+	o.t.stats.read.Add(uint64(e.count))
+	o.t.stats.readBytes.Add(uint64(len(e.pkt)))
+	for i := range e.count {
+		o.bytes += e.split.Bytes(i)
+	}
+	if o.head > 1024 && o.head*2 > len(o.queue) {
+		o.queue = o.queue[:copy(o.queue, o.queue[o.head:])]
+		o.head = 0
+	}
+	o.queue = append(o.queue, e)
+}
+
+// flush sends as much as the paths have room for.
+func (o *outbound) flush(now time.Duration) {
+	for o.fill(now) {
+		o.run.send(o.t)
+		now = o.t.now()
+	}
+}
+
+// fill prepares one run: packets for one path. It tells whether there are any.
+func (o *outbound) fill(now time.Duration) bool {
+	t := o.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.sess.up {
+		o.discard()
+		return false
+	}
+	if o.renew {
+		o.renewed()
+	}
+	if t.again.len() > 0 {
+		return o.refill(now)
+	}
+	if o.copies.to != 0 {
+		return o.duplicate(now)
+	}
+	o.unfit()
+	for o.waiting() {
+		e := o.queue[o.head]
+		if o.codel.Drop(now, now-e.came, o.bytes) && !o.mark(e) {
+			t.stats.queueDrops.Add(1)
+			o.skip(e)
+			continue
+		}
+		if t.send.Mode == sched.Duplicate && !t.sess.compat {
+			return o.duplicate(now)
+		}
+		if t.sess.compat && !e.whole() {
+			o.pop(e)
+			continue
+		}
+		sp, room := t.send.Pick(now, e.flow, e.split.Bytes(e.next)+wire.HeaderBytes)
+		if sp == nil {
+			return false
+		}
+		o.gather(now, sp, room)
+		return true
+	}
+	return false
+}
+
+// renewed begins to count from 0 again. The lock is held.
+func (o *outbound) renewed() {
+	o.renew, o.seq, o.live = false, 0, 0
+	clear(o.flows[:])
+}
+
+// mark tells the sender of congestion without dropping, where it knows of ECN (RFC 3168).
+// All segments that are left of a super-packet are marked: they are one round trip's.
+func (o *outbound) mark(e *entry) bool {
+	if e.tos&3 == 0 || !markCE(e.pkt) {
+		return false
+	}
+	e.tos |= ecnCE
+	o.t.stats.queueMarks.Add(1)
+	return true
+}
+
+// discard empties the queue while there is nobody to send to.
+func (o *outbound) discard() {
+	for o.waiting() {
+		o.drop(o.queue[o.head])
+	}
+}
+
+func (o *outbound) drop(e *entry) {
+	for o.waiting() && o.queue[o.head] == e {
+		o.t.stats.queueDrops.Add(1)
+		o.skip(e)
+	}
+}
+
+// skip passes over the entry's next packet.
+func (o *outbound) skip(e *entry) {
+	o.bytes -= e.split.Bytes(e.next)
+	if e.next++; e.next == e.count {
+		o.pop(e)
+	}
+}
+
+func (o *outbound) pop(e *entry) {
+	o.queue[o.head] = nil
+	if o.head++; o.head == len(o.queue) {
+		o.queue, o.head, o.bytes = o.queue[:0], 0, 0
+	}
+	o.t.arena.release(e)
+}
+
+// gather takes packets of up to room bytes off the queue for a path. The lock is
+// held.
+func (o *outbound) gather(now time.Duration, sp *sched.Path, room int) {
+	p := o.t.paths[sp.ID]
+	o.run.begin(o.t, p)
+	for o.waiting() && room > 0 {
+		e := o.queue[o.head]
+		n := o.run.take(e, o, &room)
+		if n == 0 {
+			break
+		}
+		if e.next == e.count {
+			o.pop(e)
+		}
+	}
+	o.run.commit(o.t, sp, now)
+	p.data, p.last = true, now
+}
+
+// number gives the entry's next n packets their numbers.
+func (o *outbound) number(e *entry, n int) (seq uint32, before uint16) {
+	last := &o.flows[e.flow%uint32(len(o.flows))]
+	if *last != 0 && o.seq-*last < 1<<16-1 {
+		before = uint16(o.seq - *last + 1)
+	}
+	seq = o.seq
+	o.seq += uint32(n)
+	*last = o.seq
+	return seq, before
+}
+
+// refill prepares packets that are to be sent again. The lock is held.
+func (o *outbound) refill(now time.Duration) bool {
+	t := o.t
+	pc := t.again.first()
+	sp, room := t.send.Pick(now, pc.e.flow, pc.e.split.Bytes(pc.first)+wire.HeaderBytes)
+	if sp == nil {
+		return false
+	}
+	o.run.begin(t, t.paths[sp.ID])
+	o.run.again = true
+	for t.again.len() > 0 && room > 0 && o.run.retake(t, t.again.first(), &room) {
+		if pc := t.again.first(); pc.n == 0 {
+			t.arena.release(pc.e)
+			t.again.drop()
+		}
+	}
+	t.stats.resent.Add(uint64(o.run.count))
+	o.run.commit(t, sp, now)
+	return true
+}
+
+// cold tells whether a path is being measured. The lock is held.
+func (o *outbound) cold(now time.Duration) bool {
+	for _, sp := range o.t.send.Paths() {
+		if sp.Measuring(now) {
+			return o.t.sess.up && !o.t.sess.compat
+		}
+	}
+	return false
+}
+
+// wait sleeps until there is something to do.
+func (o *outbound) wait() {
+	fds := [2]unix.PollFd{{Fd: int32(o.t.wakeOut), Events: unix.POLLIN}, {Fd: int32(o.t.cfg.Device), Events: unix.POLLIN}}
+	n, limit := len(fds), tickEvery
+	o.t.mu.Lock()
+	pending := o.waiting() || o.t.again.len() > 0
+	now := o.t.now()
+	if pending && o.t.sess.up {
+		n = 1 // what else comes can wait, too
+		limit = max(min(o.t.send.RoomAt(now)-now, napTime), 50*time.Microsecond)
+	} else if o.cold(now) {
+		limit = napTime
+	} else if o.idle(now) {
+		limit = 100 * time.Millisecond
+	}
+	o.t.mu.Unlock()
+	ts := unix.NsecToTimespec(int64(limit))
+	if _, err := unix.Ppoll(fds[:n], &ts, nil); err != nil && !errors.Is(err, unix.EINTR) {
+		return
+	}
+	if fds[0].Revents != 0 {
+		var buf [8]byte
+		_, _ = sys.ReadNow(o.t.wakeOut, buf[:])
+	}
+}

@@ -1,0 +1,385 @@
+package sched
+
+import (
+	"math/bits"
+	"time"
+)
+
+// MaxPaths is the number of paths of one tunnel.
+const MaxPaths = 64
+
+// Mode is a way of choosing paths.
+type Mode string
+
+// The modes.
+const (
+	Adaptive  Mode = "adaptive"  // earliest expected delivery, measured
+	Weighted  Mode = "weighted"  // by Path.Weight, as MPT does
+	Flow      Mode = "flow"      // one path a flow, by hash
+	Duplicate Mode = "duplicate" // every packet on several paths
+)
+
+const (
+	// deadAfter is by how much later others' packets must have been sent and have
+	// arrived for a path to be dead; with reports every 10 ms it is left within
+	// 50 ms. 20 ms more than a healthy path of this machine lags when both
+	// processors are busy.
+	deadAfter = 30 * time.Millisecond
+	// doubtAfter is when a path that acknowledges nothing makes the others be
+	// probed, so that there is something to compare with.
+	doubtAfter = 12 * time.Millisecond
+	maxSuspect = 400 * time.Millisecond
+	// backAfter is how many reports must acknowledge new packets of a dead path
+	// before it is used again.
+	backAfter = 3
+)
+
+// Sender chooses among paths. The zero value has none and is Adaptive.
+type Sender struct {
+	Mode     Mode
+	Blind    bool // nothing is reported: Adaptive becomes Weighted
+	Inflight int  // bytes that a path may have unacknowledged: what the peer's buffer holds; 0: any number
+
+	paths  [MaxPaths]*Path
+	all    []*Path
+	shared float64 // for Weighted: the least share given out
+}
+
+// Add adds a path that is up. limit is its rate in bit/s at most, 0: none.
+func (s *Sender) Add(now time.Duration, id, weight int, limit int64) *Path {
+	p := &Path{ID: id, up: true, rate: startRate, carried: now, sounded: now}
+	s.paths[id] = p
+	s.all = append(s.all, p)
+	s.Tune(id, weight, limit)
+	return p
+}
+
+// Tune changes a path's weight and limit.
+func (s *Sender) Tune(id, weight int, limit int64) {
+	if p := s.paths[id]; p != nil {
+		p.Weight, p.limit = max(weight, 1), float64(limit)/8
+		p.clamp()
+	}
+}
+
+// Remove forgets a path.
+func (s *Sender) Remove(id int) {
+	s.paths[id] = nil
+	for i, p := range s.all {
+		if p.ID == id {
+			s.all = append(s.all[:i:i], s.all[i+1:]...)
+			return
+		}
+	}
+}
+
+// Path is the path of that ID, or nil.
+func (s *Sender) Path(id int) *Path { return s.paths[id] }
+
+// Paths are all paths in the order in which they were added.
+func (s *Sender) Paths() []*Path { return s.all }
+
+// Rate is what all paths in use may be sent, in bytes/s.
+func (s *Sender) Rate() float64 {
+	sum := 0.0
+	for _, p := range s.all {
+		if p.Live() {
+			sum += p.rate
+		}
+	}
+	return sum
+}
+
+// Live tells whether the path is used.
+func (p *Path) Live() bool { return p.up && !p.dead }
+
+// LiveSet are the paths in use, bit by ID.
+func (s *Sender) LiveSet() uint64 {
+	var set uint64
+	for _, p := range s.all {
+		if p.Live() {
+			set |= 1 << p.ID
+		}
+	}
+	return set
+}
+
+// Pick chooses the path for a packet of size bytes and of a flow, and how many
+// bytes may be sent on it now; nil: none has room.
+func (s *Sender) Pick(now time.Duration, flow uint32, size int) (*Path, int) {
+	mode := s.Mode
+	if s.Blind && mode != Flow {
+		mode = Weighted
+	}
+	switch mode {
+	case Weighted:
+		return s.weighted(size), 1 // packet by packet: the weights decide, not our timing
+	case Flow:
+		return s.byFlow(flow), 64 << 10
+	}
+	return s.Earliest(now, size)
+}
+
+// Earliest is the path with room that would deliver first, and the bytes it may be given;
+// nil: none has room.
+func (s *Sender) Earliest(now time.Duration, size int) (*Path, int) {
+	var best *Path
+	var bestRoom int
+	for _, p := range s.all {
+		if !p.Live() {
+			continue
+		}
+		room := p.room(now)
+		if full := s.Inflight > 0 && p.inflight+size > s.Inflight; full || room <= 0 || float64(room) < p.run()/2 {
+			p.held = now
+			continue
+		}
+		if best == nil || p.expected() < best.expected() {
+			best, bestRoom = p, room
+		}
+	}
+	if best == nil {
+		return nil, 0
+	}
+	return best, max(size, min(bestRoom, int(best.run())))
+}
+
+// RoomAt is when a path will have room next.
+func (s *Sender) RoomAt(now time.Duration) time.Duration {
+	at := now + 10*time.Millisecond
+	for _, p := range s.all {
+		if p.Live() && (s.Inflight == 0 || p.inflight < s.Inflight) {
+			at = min(at, p.roomAt(now))
+		}
+	}
+	return at
+}
+
+// weighted gives each path bytes in proportion to its weight: the one that has had
+// the least for its weight is next.
+func (s *Sender) weighted(size int) *Path {
+	var best *Path
+	for _, p := range s.all {
+		if p.Live() && (best == nil || p.share < best.share) {
+			best = p
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	s.shared = max(s.shared, best.share) // a path that was away does not catch up
+	best.share = s.shared + float64(size)/float64(best.Weight)
+	return best
+}
+
+// byFlow is rendezvous hashing: a path that goes takes only its own flows along.
+func (s *Sender) byFlow(flow uint32) *Path {
+	var best *Path
+	var high uint32
+	for _, p := range s.all {
+		if !p.Live() {
+			continue
+		}
+		h := (flow ^ uint32(p.ID+1)*0x9e3779b1) * 0x85ebca6b
+		h ^= h >> 15
+		if h *= 0xc2b2ae35; best == nil || h > high {
+			best, high = p, h
+		}
+	}
+	return best
+}
+
+// BestTwo are the two live paths that deliver first; either may be nil.
+func (s *Sender) BestTwo() (first, second *Path) {
+	for _, p := range s.all {
+		switch {
+		case !p.Live():
+		case first == nil || p.delay < first.delay:
+			first, second = p, first
+		case second == nil || p.delay < second.delay:
+			second = p
+		}
+	}
+	return first, second
+}
+
+// Doubtful tells whether some path in use has been owing an acknowledgement for so
+// long that all of them have to be probed.
+func (s *Sender) Doubtful(now time.Duration) bool {
+	for _, p := range s.all {
+		if f := p.sends.first(); p.Live() && f != nil && now-f.at > doubtAfter+p.rtt {
+			return true
+		}
+	}
+	return false
+}
+
+// Check looks for paths that have died or come back since. A path that has died has
+// nothing in flight any more.
+func (s *Sender) Check(now time.Duration) (died, back uint64) {
+	for _, p := range s.all {
+		p.expire(now)
+		switch {
+		case !p.up:
+		case p.dead && p.proofs >= backAfter:
+			p.dead, p.proofs = false, 0
+			p.rate /= 2
+			p.base, p.last.Delay = least{}, 0
+			p.clamp()
+			back |= 1 << p.ID
+		case !p.dead && s.isDead(p):
+			s.bury(p)
+			died |= 1 << p.ID
+		}
+	}
+	return died, back
+}
+
+// forgetAfter is when what was sent is no longer waited for, whatever has become of it: no
+// lack of reports may hold a path up for good.
+const forgetAfter = 2 * time.Second
+
+func (p *Path) expire(now time.Duration) {
+	for f := p.sends.first(); f != nil && now-f.at > forgetAfter+4*p.rtt; f = p.sends.first() {
+		p.inflight -= p.sends.drop()
+	}
+}
+
+func (s *Sender) isDead(p *Path) bool {
+	first := p.sends.first()
+	if first == nil || p.sends.to-p.sends.from < 3 {
+		return false
+	}
+	for _, o := range s.all {
+		if o == p || !o.Live() || o.acked == 0 {
+			continue
+		}
+		behind := time.Duration(max(p.delay-o.delay, 0)) * time.Microsecond
+		if o.acked-first.at > deadAfter+behind+p.suspect {
+			return true
+		}
+	}
+	return false
+}
+
+// bury takes a path out of use.
+func (s *Sender) bury(p *Path) {
+	p.dead, p.proofs, p.end = true, 0, uint32(p.seq)
+	p.sends.from = p.sends.to
+	p.inflight, p.backlog = 0, 0
+}
+
+// proof counts a report of a dead path.
+func (p *Path) proof(r Report) {
+	if p.reported && r.Highest == p.last.Highest {
+		return
+	}
+	if p.proofs++; int32(r.Highest-p.end) < 0 {
+		// It was only late: have more patience, and use it again.
+		p.suspect = min(max(2*p.suspect, 20*time.Millisecond), maxSuspect)
+		p.proofs = backAfter
+	}
+}
+
+// SetUp says whether administrator and link let the path be used. It tells whether
+// that is news. A path that goes down leaves nothing in flight.
+func (s *Sender) SetUp(id int, up bool) bool {
+	p := s.paths[id]
+	if p == nil || p.up == up {
+		return false
+	}
+	p.up = up
+	if up {
+		p.dead, p.end, p.proofs = true, uint32(p.seq), 0 // until probes have come through
+	} else {
+		s.bury(p)
+	}
+	return true
+}
+
+// RTT notes a round trip over the path.
+func (p *Path) RTT(d time.Duration) {
+	if p.rtt == 0 {
+		p.rtt = d
+	}
+	p.rtt += (d - p.rtt) / 8
+}
+
+// RoundTrip is the path's round-trip time, smoothed; 0: none has been measured.
+func (p *Path) RoundTrip() time.Duration { return p.rtt }
+
+// Status is a path's state for people.
+type Status struct {
+	Up, Live       bool
+	RateBitsPerSec float64 // that it may be sent
+	BitsPerSec     float64 // that it has delivered lately
+	Packets, Lost  uint64
+	Bytes          uint64
+	LossRate       float64 // lately
+	RTT            time.Duration
+	Queue          time.Duration // that stands in the path
+	Delay          time.Duration // one way, against the fastest path
+	Inflight       int           // bytes
+}
+
+// Status is the state of the path with that ID, which must exist.
+func (s *Sender) Status(now time.Duration, id int) Status {
+	p := s.paths[id]
+	p.goodput.add(now, 0)
+	fastest := p.delay
+	for _, o := range s.all {
+		if o.reported && o.Live() {
+			fastest = min(fastest, o.delay)
+		}
+	}
+	us := func(v float64) time.Duration { return time.Duration(v * 1000) }
+	return Status{
+		Up: p.up, Live: p.Live(), RateBitsPerSec: p.rate * 8, BitsPerSec: p.goodput.rate * 8,
+		Packets: p.delivered, Lost: p.lost, Bytes: p.deliveredBytes, LossRate: p.lossRate,
+		RTT: p.rtt, Queue: us(p.queue), Delay: us(p.delay - fastest), Inflight: p.inflight,
+	}
+}
+
+// Ones lists the IDs in a set of paths.
+func Ones(set uint64) []int {
+	ids := make([]int, 0, bits.OnesCount64(set))
+	for ; set != 0; set &= set - 1 {
+		ids = append(ids, bits.TrailingZeros64(set))
+	}
+	return ids
+}
+
+// Kill takes a path out of use at once: the kernel would not send on it. It tells
+// whether that is news. The last path in use stays.
+func (s *Sender) Kill(id int) bool {
+	p := s.paths[id]
+	if p == nil || !p.Live() || s.LiveSet() == 1<<id {
+		return false
+	}
+	s.bury(p)
+	return true
+}
+
+// Restart forgets what was sent on a path and what was reported of it; its rate
+// stays.
+func (s *Sender) Restart(now time.Duration, id int) {
+	p := s.paths[id]
+	if p == nil {
+		return
+	}
+	p.seq, p.reported, p.acked, p.dead, p.proofs = 0, false, 0, false, 0
+	p.sends.from = p.sends.to
+	p.inflight, p.backlog, p.carried = 0, 0, now
+	p.base, p.queue = least{}, 0
+}
+
+// SlowestRTT is the longest round trip of a path in use.
+func (s *Sender) SlowestRTT() time.Duration {
+	var d time.Duration
+	for _, p := range s.all {
+		if p.Live() {
+			d = max(d, p.rtt)
+		}
+	}
+	return d
+}

@@ -1,0 +1,120 @@
+package secure
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"fmt"
+	"math/bits"
+
+	"golang.org/x/crypto/chacha20poly1305"
+	"golang.org/x/sys/cpu"
+)
+
+// Cipher is the AEAD that a session's packets are sealed with. Its values are
+// bits, and on the wire: an offer is a set of them.
+type Cipher byte
+
+const (
+	// ChaCha20Poly1305 is RFC 8439's. Everybody can do it.
+	ChaCha20Poly1305 Cipher = 1 << iota
+	// AES128GCM is AEAD_AES_128_GCM of RFC 5116.
+	AES128GCM
+)
+
+// Overhead is by how many bytes a sealed packet is longer than the plain one,
+// whatever the cipher.
+const Overhead = 16
+
+// How much one key may do: RFC 9001 appendix B, where the chance that an attacker
+// gets anywhere is to stay below 2^-57.
+const (
+	gcmSealBlocks = 1 << 35 // appendix B.1.1: packets × blocks of 16 bytes in each
+	gcmOpen       = 1 << 52 // section 6.6: packets of any size
+	chaChaSeal    = 1 << 62 // section 6.6: more than a QUIC connection has packets
+	chaChaOpen    = 1 << 36 // section 6.6
+)
+
+// aes128KeyBytes is the length of AES-128's key.
+const aes128KeyBytes = 16
+
+// SealLimit is how many packets of at most packetBytes bytes, header and
+// plaintext together, one direction of a session may seal, over all its spaces:
+// with AES-GCM 2^28 where packets have up to 2 KiB and 2^23 where they have
+// 64 KiB, as RFC 9001 section 6.6 and appendix B say. There must be a new session
+// by then.
+func (c Cipher) SealLimit(packetBytes int) uint64 {
+	if c != AES128GCM {
+		return chaChaSeal
+	}
+	blocks := (max(packetBytes, 1) + aes.BlockSize - 1) / aes.BlockSize
+	return gcmSealBlocks / uint64(blocks)
+}
+
+// OpenLimit is how many packets one direction of a session may refuse to open as
+// forged; there must be a new session by then. (RFC 9001 section 6.6 counts over
+// all keys of a connection, and then ends it. A tunnel has no end, and whoever
+// sends it rubbish shall not give it one.)
+func (c Cipher) OpenLimit() uint64 {
+	if c == AES128GCM {
+		return gcmOpen
+	}
+	return chaChaOpen
+}
+
+// String is the cipher's name, as in "AES-128-GCM".
+func (c Cipher) String() string {
+	switch c {
+	case ChaCha20Poly1305:
+		return "ChaCha20-Poly1305"
+	case AES128GCM:
+		return "AES-128-GCM"
+	}
+	return fmt.Sprintf("cipher %d", byte(c))
+}
+
+// able is the set of ciphers that this processor does well.
+func able() Cipher {
+	// What Go's assembly for AES-GCM asks for: crypto/internal/fips140/aes/gcm.
+	amd64 := cpu.X86.HasAES && cpu.X86.HasPCLMULQDQ && cpu.X86.HasSSE41 && cpu.X86.HasSSSE3
+	arm64 := cpu.ARM64.HasAES && cpu.ARM64.HasPMULL
+	if amd64 || arm64 {
+		return ChaCha20Poly1305 | AES128GCM
+	}
+	return ChaCha20Poly1305
+}
+
+// single tells whether c is one cipher that this package knows.
+func (c Cipher) single() bool {
+	return bits.OnesCount8(byte(c)) == 1 && c&(ChaCha20Poly1305|AES128GCM) != 0
+}
+
+// pick is the best cipher that is in the offer and that this side can do. Bits
+// of an offer that mean nothing here are a later version's, and ignored.
+func (c Cipher) pick(can Cipher) (Cipher, bool) {
+	for _, best := range []Cipher{AES128GCM, ChaCha20Poly1305} {
+		if c&can&best != 0 {
+			return best, true
+		}
+	}
+	return 0, false
+}
+
+// keyBytes is the length of its key.
+func (c Cipher) keyBytes() int {
+	if c == AES128GCM {
+		return aes128KeyBytes
+	}
+	return chacha20poly1305.KeySize
+}
+
+// aead is the cipher with a key of keyBytes bytes, which it copies.
+func (c Cipher) aead(key []byte) (cipher.AEAD, error) {
+	if c != AES128GCM {
+		return chacha20poly1305.New(key)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCM(block)
+}

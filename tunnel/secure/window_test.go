@@ -1,0 +1,282 @@
+package secure
+
+import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// slowWindow is a Window without tricks.
+type slowWindow struct {
+	size, highest uint64
+	any           bool
+	seen          map[uint64]bool
+}
+
+func newSlowWindow(size int) *slowWindow {
+	return &slowWindow{size: uint64(size), seen: map[uint64]bool{}}
+}
+
+func (w *slowWindow) fresh(counter uint64) bool {
+	tooOld := w.any && counter < w.highest && w.highest-counter >= w.size
+	return !tooOld && !w.seen[counter]
+}
+
+func (w *slowWindow) mark(counter uint64) bool {
+	if !w.fresh(counter) {
+		return false
+	}
+	w.seen[counter], w.any, w.highest = true, true, max(w.highest, counter)
+	return true
+}
+
+// pair is a Window and its twin.
+type pair struct {
+	t    testing.TB
+	fast *Window
+	slow *slowWindow
+}
+
+func newPair(t testing.TB, size int) *pair {
+	t.Helper()
+	w, err := NewWindow(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pair{t, w, newSlowWindow(size)}
+}
+
+// mark asks both, and fails the test if they differ.
+func (p *pair) mark(counter uint64) {
+	p.t.Helper()
+	p.look(counter)
+	if got, want := p.fast.Mark(counter), p.slow.mark(counter); got != want {
+		p.t.Fatalf("mark %d with highest %d: %v, want %v", counter, p.slow.highest, got, want)
+	}
+	p.look(counter)
+	if p.fast.Highest() != p.slow.highest {
+		p.t.Fatalf("highest is %d, want %d", p.fast.Highest(), p.slow.highest)
+	}
+}
+
+func (p *pair) look(counter uint64) {
+	p.t.Helper()
+	if got, want := p.fast.Fresh(counter), p.slow.fresh(counter); got != want {
+		p.t.Fatalf("%d with highest %d: fresh is %v, want %v", counter, p.slow.highest, got, want)
+	}
+}
+
+// lookAround compares every counter in the window and a little beyond it.
+func (p *pair) lookAround() {
+	p.t.Helper()
+	for d := range p.slow.size + 130 {
+		p.look(p.slow.highest + 65 - d)
+	}
+}
+
+func TestWindowInOrder(t *testing.T) {
+	p := newPair(t, 128)
+	for counter := range uint64(1000) {
+		p.mark(counter)
+		p.mark(counter)
+		p.lookAround()
+	}
+}
+
+func TestWindowEdges(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		size     int
+		counters []uint64
+	}{
+		{"starts at 0", 64, []uint64{0, 0, 1, 0}},
+		{"starts in the middle, then what was before", 64, []uint64{1000, 937, 936, 999, 1000}},
+		{"the oldest that is known", 64, []uint64{100, 37, 36, 37}},
+		{"a whole window ahead", 64, []uint64{5, 69, 5, 6, 69}},
+		{"one less", 64, []uint64{5, 68, 5, 68}},
+		{"two windows ahead", 128, []uint64{1, 2, 3, 258, 131, 130, 258}},
+		{"a whole ring ahead, same bits", 128, []uint64{7, 135, 7, 8, 135}},
+		{"word by word", 256, []uint64{10, 63, 64, 127, 200, 63, 64, 65, 199, 201}},
+		{"over several words", 512, []uint64{3, 70, 140, 300, 470, 600, 70, 140, 141, 300}},
+		{"the largest counter", 64, []uint64{math.MaxUint64, math.MaxUint64, math.MaxUint64 - 63, math.MaxUint64 - 64, 0}},
+		{"from the smallest to the largest", 64, []uint64{0, math.MaxUint64, 0, 1, math.MaxUint64 - 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPair(t, c.size)
+			for _, counter := range c.counters {
+				p.mark(counter)
+				p.lookAround()
+			}
+		})
+	}
+}
+
+// TestWindowRandomly mixes packets in order with jumps, late ones and repeats.
+func TestWindowRandomly(t *testing.T) {
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		p := newPair(t, 64<<random.IntN(4))
+		var next uint64
+		if seed%3 == 0 {
+			next = math.MaxUint64 - 100_000
+		}
+		for range 2000 {
+			p.mark(step(&next, p.slow.size, random.IntN(100), random.Uint64()))
+		}
+		p.lookAround()
+	}
+}
+
+// step is the next counter to try: mostly one of the newest, now and then a jump.
+func step(next *uint64, size uint64, kind int, random uint64) uint64 {
+	switch {
+	case kind < 50:
+		*next++
+	case kind < 90:
+		return *next - random%(size+size/4)
+	case kind < 99:
+		*next += random % size
+	default:
+		*next += random % (4 * size)
+	}
+	return *next
+}
+
+// FuzzWindow plays a script of counters to a window and its twin: pieces of
+// three bytes, the kind of step and how far it goes.
+func FuzzWindow(f *testing.F) {
+	f.Add(byte(0), uint64(0), []byte{0, 0, 0, 60, 0, 1, 95, 1, 0, 99, 2, 0})
+	f.Add(byte(1), ^uint64(1000), []byte{99, 255, 255, 60, 0, 64, 60, 0, 128})
+	f.Fuzz(func(t *testing.T, size byte, start uint64, script []byte) {
+		p, next := newPair(t, 64<<(size%4)), start
+		for ; len(script) >= 3; script = script[3:] {
+			p.mark(step(&next, p.slow.size, int(script[0])%100, uint64(binary.BigEndian.Uint16(script[1:]))))
+		}
+		p.lookAround()
+	})
+}
+
+func TestWindowAllocatesNothing(t *testing.T) {
+	w, err := NewWindow(DefaultWindow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var counter uint64
+	if n := testing.AllocsPerRun(1000, func() {
+		counter += 3000
+		if !w.Fresh(counter) || !w.Mark(counter) || w.Mark(counter) || !w.Mark(counter-1) {
+			t.Fatalf("counter %d", counter)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a packet", n)
+	}
+}
+
+func TestWindowSizes(t *testing.T) {
+	for _, size := range []int{64, 128, DefaultWindow, 1 << 24} {
+		if _, err := NewWindow(size); err != nil {
+			t.Errorf("size %d: %v", size, err)
+		}
+	}
+	for _, size := range []int{math.MinInt, -64, 0, 1, 32, 63, 65, 96, 1<<24 + 1, 1 << 25} {
+		if w, err := NewWindow(size); err == nil || w != nil || !strings.Contains(err.Error(), "power of two") {
+			t.Errorf("size %d: %v", size, err)
+		}
+	}
+}
+
+func TestExtend(t *testing.T) {
+	const cycle, half = 1 << 32, 1 << 31
+	for _, c := range []struct {
+		name    string
+		low     uint32
+		highest uint64
+		want    uint64
+	}{
+		{"nothing seen", 0, 0, 0},
+		{"nothing seen, a first counter", 77, 0, 77},
+		{"nothing seen, from far", math.MaxUint32, 0, math.MaxUint32},
+		{"the next", 8, 7, 8},
+		{"the same", 7, 7, 7},
+		{"a late one", 3, 7, 3},
+		{"into the next cycle", 2, cycle - 3, cycle + 2},
+		{"late, from the cycle before", math.MaxUint32, 5 * cycle, 5*cycle - 1},
+		{"as far as it goes ahead", half, 3 * cycle, 3*cycle + half},
+		{"as far as it goes back", half + 1, 3 * cycle, 2*cycle + half + 1},
+		{"the largest", math.MaxUint32, math.MaxUint64 - 5, math.MaxUint64},
+		{"no counters beyond it", 0, math.MaxUint64 - 5, math.MaxUint64 - math.MaxUint32},
+		{"RFC 9000 appendix A.3, in 32 bits", 0x9b32_9b32, 0xa82f_30ea_0000_0001, 0xa82f_30e9_9b32_9b32},
+	} {
+		if got := Extend(c.low, c.highest); got != c.want {
+			t.Errorf("%s: %#x, want %#x", c.name, got, c.want)
+		}
+	}
+}
+
+// slowExtend tries all that could be meant.
+func slowExtend(low uint32, highest uint64) uint64 {
+	best, distance := uint64(0), uint64(math.MaxUint64)
+	for _, cycle := range []uint64{highest>>32 - 1, highest >> 32, highest>>32 + 1} {
+		if cycle > math.MaxUint32 { // below 0, or beyond 2^64-1
+			continue
+		}
+		c := cycle<<32 | uint64(low)
+		if d := max(c, highest) - min(c, highest); d <= distance { // upwards, so the upper of two
+			best, distance = c, d
+		}
+	}
+	return best
+}
+
+func TestExtendRandomly(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 100_000 {
+		highest := random.Uint64() >> random.IntN(64)
+		if random.IntN(2) == 0 {
+			highest = ^highest
+		}
+		low := uint32(highest) + uint32(random.IntN(5)-2)
+		if random.IntN(2) == 0 {
+			low += 1 << 31
+		}
+		if random.IntN(4) == 0 {
+			low = random.Uint32()
+		}
+		if got, want := Extend(low, highest), slowExtend(low, highest); got != want {
+			t.Fatalf("Extend(%#x, %#x) is %#x, want %#x", low, highest, got, want)
+		}
+	}
+}
+
+// TestExtendAcrossCycles is a sender that counts on and a receiver that is told
+// 32 bits, with the window between them.
+func TestExtendAcrossCycles(t *testing.T) {
+	w, err := NewWindow(DefaultWindow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for counter := uint64(0); counter < 1<<36; counter += 1<<31 - 7 {
+		for _, c := range []uint64{counter + 5, counter, counter + 6} {
+			if got := Extend(uint32(c), w.Highest()); got != c {
+				t.Fatalf("counter %#x was taken for %#x", c, got)
+			}
+			if !w.Mark(c) {
+				t.Fatalf("counter %#x was refused", c)
+			}
+		}
+	}
+}
+
+// FuzzExtend compares with the twin.
+func FuzzExtend(f *testing.F) {
+	f.Add(uint32(0), uint64(0))
+	f.Add(uint32(1<<31), uint64(1<<32))
+	f.Add(uint32(3), ^uint64(0))
+	f.Fuzz(func(t *testing.T, low uint32, highest uint64) {
+		if got, want := Extend(low, highest), slowExtend(low, highest); got != want {
+			t.Errorf("Extend(%#x, %#x) is %#x, want %#x", low, highest, got, want)
+		}
+	})
+}

@@ -1,0 +1,141 @@
+package tunnel
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"time"
+)
+
+// session is one life of the connection: both ends count from 0 in it. It belongs to
+// the lock of the Tunnel.
+type session struct {
+	mine, theirs uint64 // what each end calls it: random
+	up           bool   // the peer has said what we call it
+	compat       bool   // it does not know the native form
+	epoch        uint8  // in what we send
+	peerEpoch    uint8  // in what we are to receive
+	said         time.Duration
+	heard        time.Duration // the last packet of the peer's
+	known        bool          // theirs is
+	keys         *keys         // with which we seal; nil without a key
+}
+
+// Hello messages are said to every path this often until the peer has answered, and
+// a tenth as often afterwards to an end that has fallen silent.
+const (
+	helloEvery = 100 * time.Millisecond
+	silence    = time.Second
+	// restartSilence is how long the peer's last life must have been silent before
+	// another is believed in.
+	restartSilence = 250 * time.Millisecond
+)
+
+// begin begins a life.
+func (s *session) begin() {
+	var b [9]byte
+	rand.Read(b[:]) // never fails
+	*s = session{mine: binary.BigEndian.Uint64(b[:]) | 1, epoch: b[8] & 3}
+}
+
+// hello is what an end says to find the other.
+type hello struct {
+	mine, yours uint64 // yours is 0 as long as it is not known
+	epoch       uint8
+}
+
+const helloBytes = 17
+
+func (h hello) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, h.mine)
+	b = binary.BigEndian.AppendUint64(b, h.yours)
+	return append(b, h.epoch)
+}
+
+func parseHello(b []byte) (h hello, ok bool) {
+	if len(b) < helloBytes {
+		return h, false
+	}
+	h = hello{mine: binary.BigEndian.Uint64(b), yours: binary.BigEndian.Uint64(b[8:]), epoch: b[16] & 3}
+	return h, h.mine != 0
+}
+
+// greet says hello on all paths where that is due. The lock is held.
+func (t *Tunnel) greet(now time.Duration) {
+	s := &t.sess
+	if t.cfg.Key != nil || t.cfg.Form == Compat {
+		return // the handshakes' goroutine does; nobody would understand
+	}
+	if s.said != 0 && now-s.said < helloEvery || s.up && !s.compat && now-s.heard < silence || s.compat && now-s.said < silence {
+		return
+	}
+	s.said = now
+	for _, p := range t.paths {
+		if p != nil && p.fd >= 0 {
+			t.sayHello(p)
+		}
+	}
+}
+
+func (t *Tunnel) sayHello(p *path) {
+	h := hello{mine: t.sess.mine, yours: t.sess.theirs, epoch: t.sess.epoch}
+	t.sayTo(p, stepPlain, h.append(nil))
+}
+
+// hear takes the peer's hello. It tells whether a new life has begun, of which the
+// receiving side has to know. The lock is held.
+func (t *Tunnel) hear(now time.Duration, h hello, p *path) (fresh bool) {
+	s := &t.sess
+	if s.known && h.mine != s.theirs {
+		if h.yours == s.mine {
+			return false // not to be had: it knows us, and calls itself otherwise
+		}
+		if now-s.heard < restartSilence {
+			return false // the peer lives: somebody else says this
+		}
+		// The peer has begun anew, and so do we: it counts from 0.
+		s.begin()
+		t.restart()
+		t.tell(Event{What: Restarted})
+	}
+	if !s.known {
+		s.theirs, s.peerEpoch, s.known = h.mine, h.epoch, true
+		fresh = true
+	}
+	if h.yours == s.mine && (!s.up || s.compat) {
+		s.up, s.compat, s.heard = true, false, now
+		t.send.Blind = false
+		t.tell(Event{What: Established})
+		wake(t.wakeOut)
+	}
+	if h.yours != s.mine || now-s.said > helloEvery {
+		t.sayHello(p)
+	}
+	return fresh
+}
+
+// restart forgets what was sent in the last life. The lock is held.
+func (t *Tunnel) restart() {
+	for t.again.len() > 0 {
+		t.arena.release(t.again.first().e)
+		t.again.drop()
+	}
+	for _, p := range t.paths {
+		if p == nil {
+			continue
+		}
+		t.forget(p)
+		t.send.Restart(t.now(), p.id)
+		p.control = 0
+		p.data = false
+	}
+	if t.out != nil {
+		t.out.renew = true
+	}
+}
+
+// forget lets go of what a path has not acknowledged. The lock is held.
+func (t *Tunnel) forget(p *path) {
+	for ; p.kept.len() > 0; p.kept.from++ {
+		t.arena.release(p.kept.at(p.kept.from).e)
+	}
+}

@@ -1,0 +1,130 @@
+package spec
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// running is what is compared with: the full file, as a tunnel.
+func running(t *testing.T, replace ...string) *Tunnel {
+	t.Helper()
+	f := load(t, strings.NewReplacer(replace...).Replace(full))
+	if f.Tunnel == nil {
+		t.Fatal(f.Findings)
+	}
+	return f.Tunnel
+}
+
+// names are those of paths, with a ! behind those that need a socket.
+func names(paths []Path, changes []PathChange) string {
+	var all []string
+	for _, p := range paths {
+		all = append(all, p.Name)
+	}
+	for _, c := range changes {
+		name := c.New.Name
+		if c.Rebind {
+			name += "!"
+		}
+		all = append(all, name)
+	}
+	return strings.Join(all, " ")
+}
+
+func TestCompare(t *testing.T) {
+	const second = "  - device: eth1\n    remote: \"[2001:db8::1]:4757\"\n    state: down\n"
+	for _, tt := range []struct {
+		name    string
+		replace []string
+		want    func(Changes) bool // the one thing that is to be there
+	}{
+		{"nothing", nil, Changes.None},
+		{"a path removed", []string{second, ""}, func(c Changes) bool { return names(c.PathsRemoved, nil) == "eth1" && c.count() == 1 }},
+		{"a path added", []string{second, second + "  - {name: lte, device: wwan0, remote: 198.51.100.2}\n"}, func(c Changes) bool { return names(c.PathsAdded, nil) == "lte" && c.count() == 1 }},
+		{"a path renamed", []string{"name: dsl", "name: vdsl"}, func(c Changes) bool {
+			return names(c.PathsAdded, nil) == "vdsl" && names(c.PathsRemoved, nil) == "dsl" && c.count() == 2
+		}},
+		{"a path's rate", []string{"2.5G", "3G"}, func(c Changes) bool {
+			return names(nil, c.PathsChanged) == "dsl" && c.PathsChanged[0].Old.RateBitsPerSec == 2.5e9 && c.PathsChanged[0].New.RateBitsPerSec == 3e9 && c.count() == 1
+		}},
+		{"a path's weight", []string{"weight: 3", "weight: 4"}, func(c Changes) bool { return names(nil, c.PathsChanged) == "dsl" && c.count() == 1 }},
+		{"a path's mtu", []string{"mtu: 1500", "mtu: 1492"}, func(c Changes) bool { return names(nil, c.PathsChanged) == "dsl" && c.count() == 1 }},
+		{"a path's state", []string{"state: down", "state: up"}, func(c Changes) bool { return names(nil, c.PathsChanged) == "eth1" && c.count() == 1 }},
+		{"a path's device", []string{"device: eth0", "device: eth2"}, func(c Changes) bool { return names(nil, c.PathsChanged) == "dsl!" && c.count() == 1 }},
+		{"a path's local address", []string{"192.0.2.1", "192.0.2.2"}, func(c Changes) bool { return names(nil, c.PathsChanged) == "dsl!" && c.count() == 1 }},
+		{"a path's remote", []string{"198.51.100.2", "198.51.100.3"}, func(c Changes) bool { return names(nil, c.PathsChanged) == "dsl!" && c.count() == 1 }},
+		{"a path's port", []string{"port: 4756", "port: 4758"}, func(c Changes) bool { return names(nil, c.PathsChanged) == "dsl!" && c.count() == 1 }},
+		{"the tunnel's port", []string{"port: 4755", "port: 4760"}, func(c Changes) bool { return names(nil, c.PathsChanged) == "dsl! eth1!" && c.count() == 2 }},
+		{"the order of paths", []string{second, "", "paths:\n", "paths:\n" + second}, Changes.None},
+		{"an address", []string{"10.9.0.1/30", "10.9.0.2/30"}, func(c Changes) bool {
+			return slices.Equal(c.AddressesRemoved, []netip.Prefix{netip.MustParsePrefix("10.9.0.1/30")}) &&
+				slices.Equal(c.AddressesAdded, []netip.Prefix{netip.MustParsePrefix("10.9.0.2/30")}) && c.count() == 2
+		}},
+		{"a route", []string{"10.20.0.0/16, ", ""}, func(c Changes) bool {
+			return slices.Equal(c.RoutesRemoved, []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16")}) && c.count() == 1
+		}},
+		{"another route", []string{"[10.20.0.0/16", "[10.21.0.0/16, 10.20.0.0/16"}, func(c Changes) bool {
+			return slices.Equal(c.RoutesAdded, []netip.Prefix{netip.MustParsePrefix("10.21.0.0/16")}) && c.count() == 1
+		}},
+		{"the scheduler", []string{"scheduler: weighted", "scheduler: duplicate\nduplicate: 2"}, func(c Changes) bool { return *c.Scheduling == Scheduling{Duplicate, 2} && c.count() == 1 }},
+		{"the reordering", []string{"udp: false", "udp: true"}, func(c Changes) bool {
+			return *c.Reorder == Reorder{true, true, 50 * time.Millisecond} && c.count() == 1
+		}},
+		{"the queue", []string{"queue: 3ms", "queue: 0s"}, func(c Changes) bool { return *c.Queue == 0 && c.count() == 1 }},
+		{"the mtu", []string{"mtu: 1400\n", ""}, func(c Changes) bool { return *c.MTUBytes == 0 && c.count() == 1 }},
+
+		{"the name", []string{"name: office", "name: other"}, refused("name stays office, not other: it is the tunnel's own: another name is another tunnel")},
+		{"the device", []string{"cleat0", "cleat1"}, refused("device stays cleat0, not cleat1: connections and routes are tied to the device")},
+		{"the metrics", []string{"/run/cleat/office.metrics", "127.0.0.1:9100"}, refused("metrics stays /run/cleat/office.metrics, not 127.0.0.1:9100: its socket is open")},
+		{"the peer", []string{bobPublic, strings.Repeat("B", 42) + "A="}, refused("key stays " + alicePublic + " with peer " + bobPublic + ", not " + alicePublic + " with peer " + strings.Repeat("B", 42) + "A=: whoever has the old one would be shut out in the middle")},
+		{"the key's file alone", []string{"private: office.key", "private: etc/office.key"}, Changes.None},
+		{"the form with a key", []string{"form: auto", "form: native"}, Changes.None},
+		{"no key any more", []string{"key:\n  private: office.key\n  peer: " + bobPublic + "\n", ""}, refused("form stays native, not auto: both ends have agreed on it",
+			"key stays "+alicePublic+" with peer "+bobPublic+", not none: whoever has the old one would be shut out in the middle")},
+		{"the compat form", []string{"metrics:", "compat: {key: 7, sequence: false}\nmetrics:"}, refused("compat stays {sequence: true}, not {key: 7, sequence: false}: the other end would take packets for somebody else's")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := Compare(running(t), running(t, tt.replace...))
+			if !tt.want(c) {
+				t.Errorf("got %+v", c)
+			}
+			if c.None() != (c.count() == 0) {
+				t.Errorf("None() = %t of %+v", c.None(), c)
+			}
+		})
+	}
+}
+
+// count is how many changes there are.
+func (c Changes) count() int {
+	n := len(c.PathsAdded) + len(c.PathsRemoved) + len(c.PathsChanged) + len(c.AddressesAdded) +
+		len(c.AddressesRemoved) + len(c.RoutesAdded) + len(c.RoutesRemoved) + len(c.Refused)
+	for _, changed := range []bool{c.Scheduling != nil, c.Reorder != nil, c.Queue != nil, c.MTUBytes != nil} {
+		if changed {
+			n++
+		}
+	}
+	return n
+}
+
+// refused demands these refusals and nothing else.
+func refused(want ...string) func(Changes) bool {
+	return func(c Changes) bool {
+		var got []string
+		for _, r := range c.Refused {
+			got = append(got, r.String())
+		}
+		return slices.Equal(got, want) && c.count() == len(want)
+	}
+}
+
+func TestCompareNamesNoPrivateKey(t *testing.T) {
+	c := Compare(running(t), running(t, "key:\n  private: office.key\n  peer: "+bobPublic+"\n", ""))
+	if text := fmt.Sprintf("%+v", c); strings.Contains(text, alicePrivate) {
+		t.Error(text)
+	}
+}

@@ -1,0 +1,168 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"cleat/internal/sys"
+	"cleat/tunnel/sched"
+	"cleat/tunnel/secure"
+	"cleat/tunnel/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	probeDoubt = 5 * time.Millisecond   // while some path owes acknowledgements
+	probeDead  = 100 * time.Millisecond // of a path that is to come back
+	probeIdle  = 500 * time.Millisecond // of one without traffic
+	idleAfter  = 2 * time.Millisecond   // a path without data for so long is idle
+	tellTimes  = 4                      // every path is told so often which are in use: each has to know
+)
+
+// tick does what time asks for.
+func (o *outbound) tick(now time.Duration) {
+	t := o.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if o.renew {
+		o.renewed()
+	}
+	o.rate, o.limit = t.send.Rate(), t.limit()
+	t.greet(now)
+	t.fallBack(now)
+	t.sweep(true)
+	if !t.sess.up || t.sess.compat {
+		return
+	}
+	t.check(now)
+	o.probe(now)
+}
+
+// check looks for paths that died or came back. The lock is held.
+func (t *Tunnel) check(now time.Duration) {
+	died, back := t.send.Check(now)
+	t.lose(died)
+	for _, id := range sched.Ones(died) {
+		t.tell(Event{Path: t.paths[id].Name, What: PathDead})
+	}
+	for _, id := range sched.Ones(back) {
+		t.tell(Event{Path: t.paths[id].Name, What: PathLive})
+	}
+	for _, p := range t.paths {
+		for p != nil && p.kept.len() > 0 && now-p.kept.at(p.kept.from).at > keepTime {
+			t.arena.release(p.kept.at(p.kept.from).e)
+			p.kept.from++
+		}
+	}
+}
+
+// keepTime is for how long packets are kept that nobody acknowledges. The receiver has
+// given them up long before.
+const keepTime = 2 * time.Second
+
+// lose sends again what the dead had not delivered. The lock is held.
+func (t *Tunnel) lose(died uint64) {
+	for _, id := range sched.Ones(died) {
+		p := t.paths[id]
+		for ; p.kept.len() > 0; p.kept.from++ {
+			t.again.add(*p.kept.at(p.kept.from))
+		}
+	}
+}
+
+// probe shows that paths live and how far they are. The lock is held.
+func (o *outbound) probe(now time.Duration) {
+	t := o.t
+	doubt := t.send.Doubtful(now)
+	live := t.send.LiveSet()
+	if live != o.live && t.again.len() == 0 {
+		o.live, o.tell = live, tellTimes
+	}
+	for _, p := range t.paths {
+		if p == nil || p.fd < 0 {
+			continue
+		}
+		sp := t.send.Path(p.id)
+		o.askSize(now, p, sp)
+		every := probeIdle
+		switch {
+		case !sp.Live():
+			every = probeDead
+		case doubt:
+			every = probeDoubt
+		}
+		turned := p.data && now-p.last >= idleAfter
+		if now-p.probed < every && !turned && o.tell == 0 {
+			continue
+		}
+		if turned {
+			p.data = false
+		}
+		o.sendProbe(now, p, sp, sp.Live() && !p.data)
+	}
+	o.tell = max(o.tell-1, 0)
+}
+
+// sendProbe sends a mark and asks for an echo. The lock is held.
+func (o *outbound) sendProbe(now time.Duration, p *path, sp *sched.Path, idle bool) {
+	p.probed = now
+	b := make([]byte, wire.HeaderBytes, 160)
+	b = wire.AppendMark(b, wire.Mark{Next: o.seq, Idle: idle, Live: o.live})
+	b = wire.Append(b, wire.TypeEcho, binary.BigEndian.AppendUint64(nil, uint64(now)))
+	seq := sp.Sent(now, 1, len(b)+p.outer())
+	shim := wire.Shim{Kind: wire.Probe, Path: uint8(p.id), Seq: o.seq, Epoch: o.t.sess.epoch, PathSeq: uint32(seq), Time: uint32(o.t.now() / time.Microsecond)}
+	o.t.sendSealed(p, &shim, b, space(p.id, false), seq)
+}
+
+// sendSealed sends a packet whose messages are behind room for the headers. The lock is
+// held.
+func (t *Tunnel) sendSealed(p *path, shim *wire.Shim, b []byte, space uint32, counter uint64) {
+	if p.fd < 0 {
+		return
+	}
+	shim.Put(b)
+	if k := t.sess.keys; k != nil {
+		n := len(b)
+		b = append(b, make([]byte, secure.Overhead)...)
+		k.seal(b, n, space, counter)
+	}
+	if _, errno := sys.SendNow(p.fd, b, 0); errno != 0 {
+		t.refusedLocked(p, errno)
+	}
+}
+
+// idle tells whether nothing has been going on lately. The lock is held.
+func (o *outbound) idle(now time.Duration) bool {
+	if !o.t.sess.up {
+		return false
+	}
+	if !o.t.sess.compat && o.t.send.Doubtful(now) {
+		return false
+	}
+	for _, p := range o.t.paths {
+		if p != nil && (p.sizes.searching || p.data || p.kept.len() > 0 || now-p.last < 50*time.Millisecond) {
+			return false
+		}
+	}
+	return true
+}
+
+// refused takes note of what the kernel said to a packet.
+func (t *Tunnel) refused(p *path, errno unix.Errno) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.refusedLocked(p, errno)
+}
+
+func (t *Tunnel) refusedLocked(p *path, errno unix.Errno) {
+	for _, gone := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.ENODEV, unix.EPERM, unix.EADDRNOTAVAIL} {
+		if errors.Is(errno, gone) && t.send.Kill(p.id) {
+			t.lose(1 << p.id)
+			t.tell(Event{Path: p.Name, What: PathDead, Err: errno})
+			wake(t.wakeOut)
+			return
+		}
+	}
+}
