@@ -163,7 +163,7 @@ func (h *handshakes) respond(l letter) {
 			return nil
 		}
 		number := binary.BigEndian.Uint64(theirs[helloBytes:])
-		if number <= h.number && !h.t.silent(h.t.now()) {
+		if number <= h.number && !h.t.silentFor(h.t.now(), forgetNumber) {
 			return nil // a recording
 		}
 		h.number, fine = number, true
@@ -190,10 +190,12 @@ func (t *Tunnel) names() (mine, theirs uint64) {
 
 // silent tells whether nothing authentic has been heard for so long that the peer may
 // have begun anew.
-func (t *Tunnel) silent(now time.Duration) bool {
+func (t *Tunnel) silent(now time.Duration) bool { return t.silentFor(now, restartSilence) }
+
+func (t *Tunnel) silentFor(now, d time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.sess.up || now-t.sess.heard > restartSilence
+	return !t.sess.up || now-t.sess.heard > d
 }
 
 // wantsKeys tells whether a handshake is due.

@@ -166,7 +166,7 @@ func (o *outbound) fill(now time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.sess.up {
-		o.discard()
+		o.discard(now)
 		return false
 	}
 	if o.renew {
@@ -224,9 +224,13 @@ func (o *outbound) mark(e *entry) bool {
 	return true
 }
 
-// discard empties the queue while there is nobody to send to.
-func (o *outbound) discard() {
-	for o.waiting() {
+// patience is how long packets wait for a peer that is not there: the first of a connection
+// often makes the tunnel's end begin.
+const patience = time.Second
+
+// discard drops what has waited for too long while there is nobody to send to.
+func (o *outbound) discard(now time.Duration) {
+	for o.waiting() && now-o.queue[o.head].came > patience {
 		o.drop(o.queue[o.head])
 	}
 }

@@ -20,7 +20,8 @@ type received struct {
 	packets  int    // since the last report
 	last     uint32 // number of the connection that the path's last packet had
 	missing  []wire.Missing
-	delay    float64 // least one-way delay lately, µs, offset included
+	told     []wire.Missing // in the last report: each is told twice, in case that is lost
+	delay    float64        // least one-way delay lately, µs, offset included
 	delayed  time.Duration
 	lessened int32 // the same since then
 }
@@ -48,7 +49,7 @@ func (in *inbound) arrived(now time.Duration, via int, s *wire.Shim, at uint32, 
 	r := &in.paths[s.Path]
 	delay := int32(at - s.Time)
 	if !r.known {
-		*r = received{known: true, missing: r.missing[:0], delay: math.Inf(1), lessened: delay, delayed: now}
+		*r = received{known: true, missing: r.missing[:0], told: r.told[:0], delay: math.Inf(1), lessened: delay, delayed: now}
 		r.report = sched.Report{Highest: s.PathSeq - 1, Delay: math.MaxInt32}
 		if s.PathSeq < 1<<16 { // the path is new: what is before counts
 			r.report.Highest = ^uint32(0)
@@ -118,23 +119,28 @@ func (in *inbound) reports(now time.Duration) {
 	rp.due, rp.last, rp.ready = 0, now, false
 	in.compare()
 	in.t.stats.reports.Add(1)
-	in.sendReport(now, in.collect(now))
+	in.collect(now, in.sendReport)
 }
 
-// collect puts all that is to be reported behind room for a packet's headers. What is
-// missing comes first: what a report acknowledges is not kept any longer.
-func (in *inbound) collect(now time.Duration) []byte {
-	rp := &in.report
-	b := append(rp.buf[:0], make([]byte, wire.HeaderBytes)...)
-	var room [4]byte
-	binary.BigEndian.PutUint32(room[:], uint32(in.t.socketRoom.Load()))
-	b = wire.Append(b, wire.TypeRoom, room[:])
+// mostReport is how long a report gets, bytes: it must fit every path.
+const mostReport = 1100
+
+// collect puts all that is to be reported behind room for a packet's headers, and gives it
+// to send, in as many packets as it takes. What is missing comes first: what a report
+// acknowledges is not kept any longer.
+func (in *inbound) collect(now time.Duration, send func(time.Duration, []byte)) {
+	b := in.beginReport()
 	for _, id := range in.heard {
 		r := &in.paths[id]
-		for _, m := range r.missing {
-			b = wire.AppendMissing(b, m)
+		for _, list := range [...][]wire.Missing{r.told, r.missing} {
+			for _, m := range list {
+				b = wire.AppendMissing(in.passOn(now, b, send), m)
+			}
 		}
-		r.missing = r.missing[:0]
+		r.missing, r.told = r.told[:0], r.missing
+		if len(r.told) > 0 {
+			in.report.schedule(now) // for the second time
+		}
 	}
 	for _, id := range in.heard {
 		r := &in.paths[id]
@@ -142,12 +148,29 @@ func (in *inbound) collect(now time.Duration) []byte {
 		// death is told by.
 		if r.fresh || now-r.came < reportedFor {
 			r.report.AsOf = uint32(in.looked[r.via] / time.Microsecond)
-			b = wire.AppendReport(b, &wire.Report{Path: uint8(id), Report: r.report})
+			b = wire.AppendReport(in.passOn(now, b, send), &wire.Report{Path: uint8(id), Report: r.report})
 			r.fresh, r.packets, r.report.Delay = false, 0, math.MaxInt32
 		}
 	}
-	rp.buf = b
-	return b
+	in.report.buf = b
+	send(now, b)
+}
+
+// beginReport is a report without paths.
+func (in *inbound) beginReport() []byte {
+	var room [4]byte
+	binary.BigEndian.PutUint32(room[:], uint32(in.t.socketRoom.Load()))
+	return wire.Append(append(in.report.buf[:0], make([]byte, wire.HeaderBytes)...), wire.TypeRoom, room[:])
+}
+
+// passOn sends a report that is full, and begins another.
+func (in *inbound) passOn(now time.Duration, b []byte, send func(time.Duration, []byte)) []byte {
+	if len(b) < mostReport {
+		return b
+	}
+	send(now, b)
+	in.report.buf = b
+	return in.beginReport()
 }
 
 // compare tells the buffer by how much paths differ.
@@ -187,8 +210,12 @@ func (in *inbound) sendReport(now time.Duration, b []byte) {
 }
 
 // sendControl sends a control packet, whose messages are behind room for the headers.
-// They are left as they are. The lock is held.
+// They are left as they are. An end that is not up says nothing but its name: the peer may
+// take anything else for signs of the life before. The lock is held.
 func (t *Tunnel) sendControl(now time.Duration, p *path, b []byte) {
+	if !t.sess.up {
+		return
+	}
 	t.control[p.id]++
 	n := t.control[p.id]
 	shim := wire.Shim{Kind: wire.Control, Path: uint8(p.id), Epoch: t.sess.epoch, PathSeq: uint32(n), Time: uint32(now / time.Microsecond)}

@@ -27,7 +27,10 @@ const (
 	silence    = time.Second
 	// restartSilence is how long the peer's last life must have been silent before
 	// another is believed in.
-	restartSilence = 250 * time.Millisecond
+	restartSilence = 1100 * time.Millisecond // idle paths are probed every 500 ms
+	// forgetNumber is how long a silence makes an end believe a handshake whose number is
+	// not above the last: the peer's clock may have been set back.
+	forgetNumber = 5 * time.Second
 )
 
 // begin begins a life.
@@ -85,10 +88,8 @@ func (t *Tunnel) sayHello(p *path) {
 // receiving side has to know. The lock is held.
 func (t *Tunnel) hear(now time.Duration, h hello, p *path) (fresh bool) {
 	s := &t.sess
-	if s.known && h.mine != s.theirs {
-		if h.yours == s.mine {
-			return false // not to be had: it knows us, and calls itself otherwise
-		}
+	another := s.known && h.mine != s.theirs
+	if another && s.up {
 		if now-s.heard < restartSilence {
 			return false // the peer lives: somebody else says this
 		}
@@ -97,7 +98,9 @@ func (t *Tunnel) hear(now time.Duration, h hello, p *path) (fresh bool) {
 		t.restart()
 		t.tell(Event{What: Restarted})
 	}
-	if !s.known {
+	// An end that is not up has sent nothing yet: it takes whatever name it hears. Were it
+	// to begin anew as well, two ends could chase each other's names.
+	if !s.known || another {
 		s.theirs, s.peerEpoch, s.known = h.mine, h.epoch, true
 		fresh = true
 	}

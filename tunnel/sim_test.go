@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"bytes"
 	"container/heap"
 	"fmt"
 	"math"
@@ -254,7 +255,9 @@ func (s *simNet) run(d time.Duration) {
 				s.in.looked[i] = s.now
 			}
 			s.in.compare()
-			s.schedule(event{at: s.now + s.links[0].delay, report: append([]byte(nil), s.in.collect(s.now)...)})
+			s.in.collect(s.now, func(_ time.Duration, b []byte) {
+				s.schedule(event{at: s.now + s.links[0].delay, report: bytes.Clone(b)})
+			})
 		}
 		if s.now%(5*time.Millisecond) < step {
 			s.tick()
