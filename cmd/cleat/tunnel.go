@@ -27,6 +27,7 @@ them at once. A file on each host says how; doc/tunnel.md describes it.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return noArgsButCommands(cmd, args) },
 	}
 	cmd.AddCommand(newTunnelUpCmd(), newTunnelCheckCmd(), newTunnelKeyCmd())
+	cmd.AddCommand(newTunnelListCmd(), newTunnelStatusCmd(), newTunnelPathCmd(), newTunnelReloadCmd(), newTunnelDownCmd(), newTunnelMetricsCmd())
 	return cmd
 }
 
