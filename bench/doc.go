@@ -17,6 +17,13 @@
 // not in the warm-up; at most one measurement in eight is, so that the
 // experiment ends on a machine that is never quiet, too. A cell with bad samples
 // only is shown with a warning.
+//
+// A network that learns from its traffic what its links are like begins each
+// measurement anew, with new links and programs; its path MTU is probed once, in
+// the warm-up. What is to happen to its links (one dies, or flaps) happens while
+// the clients work, counted from the instant at which they begin. Such samples also
+// say how they compare with what the links have room for (package multipath).
+//
 // Three kinds of work are not traffic for a time. "setup" makes and removes a
 // network; "memory" makes one, reads what its programs hold, and reads it again
 // with flows; "start" starts a command together with its network and asks it when

@@ -45,8 +45,8 @@ type batch struct {
 const (
 	maxSegments   = 64 // UDP_MAX_SEGMENTS before Linux 6.9
 	maxMessage    = 65535 - 48
-	batchMessages = 32
 	batchPackets  = 256
+	batchMessages = batchPackets           // at worst each packet needs its own
 	batchSealed   = 4 * 64 << 10           // bytes of encrypted packets
 	headerRoom    = wire.HeaderBytes + 120 // the longest inner headers that are cut: IPv6 and TCP with options
 )

@@ -101,6 +101,7 @@ const (
 	PathLive    What = "live"
 	PathDead    What = "dead"
 	PathGone    What = "gone"       // there is no such device or address at present
+	Resized     What = "resized"    // a path carries packets of another size than was thought
 	Restricted  What = "restricted" // something can't be had
 )
 

@@ -21,6 +21,11 @@
 // acknowledged is sent again on the others, with the numbers it had, and the receiver
 // waits for that before it gives anything up. So nothing is lost when a path dies.
 //
+// A path may drop big packets and tell nobody. Packets of its full size ask for an echo
+// each second that it carries data, and soon after a loss; when only the small ones that
+// follow them come back, the size that arrives is searched for, and what is inside
+// becomes smaller (RFC 8899).
+//
 // Checksums are not computed on the way: the native form says that the inner one is
 // partial, and the outer one, or the seal, vouches for the packet.
 //
@@ -44,8 +49,10 @@
 //
 // MaxPaths paths. Both ends are configured with each other's addresses. In the compat form
 // nothing is measured: no adaption, no sending again, and a path is dead when the kernel
-// says so.
+// says so. A path that carries packets of so few bytes that less than 1280 are left inside
+// takes IPv6 away from all; with less than 552, Linux' TCP connections that were open get
+// stuck (net.ipv4.route.min_pmtu).
 //
 // Sources: RFC 8086 (GRE in UDP), RFC 2784 and 2890 (GRE), RFC 6040 (ECN), RFC 8289
-// (CoDel), udp(7), Documentation/networking/tuntap.rst, include/uapi/linux/virtio_net.h.
+// (CoDel), RFC 8899 (path MTU), udp(7), Documentation/networking/tuntap.rst, include/uapi/linux/virtio_net.h.
 package tunnel

@@ -84,7 +84,7 @@ func (a *arena) take(n int) *entry {
 // begin reads what was read from the device; false: it is no packet.
 func (e *entry) begin(buf []byte) bool {
 	vnet := &e.vnet
-	if vnet.Parse(buf) != nil {
+	if vnet.Parse(buf) != nil || len(buf) == packet.VNetHdrBytes {
 		return false
 	}
 	pkt := buf[packet.VNetHdrBytes:]

@@ -22,9 +22,10 @@ type inbound struct {
 
 	buf     *order.Buffer
 	merge   merger
-	paths   [MaxPaths]received // by the peer's IDs
-	heard   []int              // which of them have been heard of
-	settle  time.Duration      // when the buffer wants to be asked again; 0: nothing waits
+	paths   [MaxPaths]received      // by the peer's IDs
+	heard   []int                   // which of them have been heard of
+	looked  [MaxPaths]time.Duration // by our IDs: until when all that a socket had has been taken
+	settle  time.Duration           // when the buffer wants to be asked again; 0: nothing waits
 	report  reporter
 	a       order.Arrival
 	skew    time.Duration // the real-time clock less ours
@@ -63,8 +64,10 @@ func (in *inbound) loop() error {
 		b.breathe(in.t.now())
 		in.gather()
 		in.wait()
+		// Before a report all sockets are looked at: the poll may be long ago.
+		due := in.report.due > 0 && in.t.now() >= in.report.due
 		for i := 1; i < len(in.polls); i++ {
-			if in.polls[i].Revents != 0 {
+			if due || in.polls[i].Revents != 0 {
 				in.drain(in.socket[i-1], int(in.polls[i].Fd))
 			}
 		}
@@ -137,7 +140,11 @@ func (in *inbound) wait() {
 // drain takes what a path's socket has, within reason.
 func (in *inbound) drain(p *path, fd int) {
 	for range roundMessages / inboxMessages {
+		asked := in.t.now()
 		n, errno := in.box.RecvNow(fd)
+		if errno == unix.EAGAIN || errno == 0 && n < in.box.Len() {
+			in.looked[p.id] = asked
+		}
 		if errno != 0 {
 			return // nothing there, or an error that belongs to something sent
 		}
@@ -218,9 +225,9 @@ func (in *inbound) packet(now time.Duration, p *path, b []byte, arrived uint32, 
 	in.working++
 	switch shim.Kind {
 	case wire.Data, wire.Again:
-		in.data(now, &shim, body, arrived, tos, size)
+		in.data(now, p.id, &shim, body, arrived, tos, size)
 	case wire.Probe:
-		in.arrived(now, &shim, arrived, tos, size)
+		in.arrived(now, p.id, &shim, arrived, tos, size)
 		in.controls(now, p, &shim, body)
 	case wire.Control:
 		in.controls(now, p, &shim, body)
@@ -260,8 +267,8 @@ func (in *inbound) begin() {
 }
 
 // data takes an inner packet.
-func (in *inbound) data(now time.Duration, shim *wire.Shim, body []byte, arrived uint32, tos uint8, size int) {
-	in.arrived(now, shim, arrived, tos, size)
+func (in *inbound) data(now time.Duration, via int, shim *wire.Shim, body []byte, arrived uint32, tos uint8, size int) {
+	in.arrived(now, via, shim, arrived, tos, size)
 	if tos&3 == ecnCE && !markCE(body) {
 		in.t.stats.strange.Add(1)
 		return
@@ -299,7 +306,7 @@ func (in *inbound) hello(now time.Duration, p *path, body []byte) {
 		return
 	}
 	h, ok := parseHello(body[1:])
-	if !ok || step(body[0]) != stepPlain {
+	if !ok || step(body[0]) != stepPlain || in.t.cfg.Form == Compat {
 		in.t.stats.strange.Add(1)
 		return
 	}

@@ -98,9 +98,12 @@ func (h *parsed) joins() bool {
 	return (h.partial || binary.BigEndian.Uint16(h.pkt[h.ip+packet.UDPChecksumOffset:]) != 0) && h.sound()
 }
 
-// sound tells whether the checksum is right: joined packets get a new one, and a
+// sound tells whether the checksums are right: joined packets get new ones, and a
 // corrupt packet must not be repaired by that.
 func (h *parsed) sound() bool {
+	if h.ip == packet.IPv4Bytes && packet.Checksum(h.pkt[:packet.IPv4Bytes]) != 0 {
+		return false
+	}
 	if h.partial {
 		return true
 	}
@@ -137,7 +140,7 @@ func (m *merger) segment() int { return len(m.first.pkt) - m.first.header }
 func (m *merger) continues(h *parsed) bool {
 	f := &m.first
 	if m.last || h.proto != f.proto || h.header != f.header || h.ip != f.ip || h.partial != f.partial ||
-		len(h.pkt)-h.header > m.segment() || m.payload+len(h.pkt) > maxSuper || !sameIP(f, h) {
+		len(h.pkt)-h.header > m.segment() || m.payload+len(h.pkt) > maxSuper || !sameIP(f, h) || !m.numbered(h) {
 		return false
 	}
 	a, b := f.pkt[f.ip:f.header], h.pkt[h.ip:h.header]
@@ -146,6 +149,14 @@ func (m *merger) continues(h *parsed) bool {
 	}
 	return h.tcpSeq() == m.next && binary.BigEndian.Uint32(a) == binary.BigEndian.Uint32(b) &&
 		bytes.Equal(a[8:13], b[8:13]) && bytes.Equal(a[14:16], b[14:16]) && bytes.Equal(a[18:], b[18:]) && h.joins()
+}
+
+// numbered tells whether the packet's ID is the one that it will have when the
+// super-packet is cut. Where nothing may be fragmented it says nothing (RFC 6864).
+func (m *merger) numbered(h *parsed) bool {
+	f := m.first.pkt
+	return h.ip == packet.IPv6Bytes || f[6]&0x40 != 0 ||
+		binary.BigEndian.Uint16(h.pkt[4:]) == binary.BigEndian.Uint16(f[4:])+uint16(m.count)
 }
 
 // sameIP tells whether two headers differ in nothing but length, ID and checksum.

@@ -178,6 +178,7 @@ func (o *outbound) fill(now time.Duration) bool {
 	if o.copies.to != 0 {
 		return o.duplicate(now)
 	}
+	o.unfit()
 	for o.waiting() {
 		e := o.queue[o.head]
 		if o.codel.Drop(now, now-e.came, o.bytes) && !o.mark(e) {
@@ -206,6 +207,10 @@ func (o *outbound) fill(now time.Duration) bool {
 func (o *outbound) renewed() {
 	o.renew, o.seq, o.live = false, 0, 0
 	clear(o.flows[:])
+	for _, pc := range o.copies.pieces { // they have numbers of the old life
+		o.t.arena.release(pc.e)
+	}
+	o.copies = copies{pieces: o.copies.pieces[:0]}
 }
 
 // mark tells the sender of congestion without dropping, where it knows of ECN (RFC 3168).
@@ -256,6 +261,9 @@ func (o *outbound) gather(now time.Duration, sp *sched.Path, room int) {
 	o.run.begin(o.t, p)
 	for o.waiting() && room > 0 {
 		e := o.queue[o.head]
+		if o.run.compat && !e.whole() {
+			break
+		}
 		n := o.run.take(e, o, &room)
 		if n == 0 {
 			break

@@ -31,6 +31,9 @@ func (o *outbound) padOne(now time.Duration) bool {
 	if !t.sess.up || t.sess.compat {
 		return false
 	}
+	if o.renew {
+		o.renewed()
+	}
 	for _, sp := range t.send.Paths() {
 		p := t.paths[sp.ID]
 		room, ok := sp.Cold(now)
@@ -48,13 +51,10 @@ func (o *outbound) padOne(now time.Duration) bool {
 
 // padding adds n packets whose body is size bytes of nothing.
 func (b *batch) padding(seq uint32, size, n int) {
-	if len(b.nothing) < size {
-		b.nothing = wire.AppendPad(nil, size)
-	}
-	body := b.nothing[:size]
 	if len(b.nothing) != size {
-		body = wire.AppendPad(b.nothing[:0], size)
+		b.nothing = wire.AppendPad(b.nothing[:0], size)
 	}
+	body := b.nothing
 	b.shim.Kind, b.shim.Seq, b.shim.Flags, b.shim.Before = wire.Probe, seq, 0, 0
 	for range n {
 		h := b.headers[b.used:]

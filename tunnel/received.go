@@ -13,6 +13,8 @@ import (
 // received is what the peer's path has brought.
 type received struct {
 	known    bool
+	via      int           // our path that it comes by
+	came     time.Duration // when it last brought something
 	report   sched.Report
 	fresh    bool   // there is something to report
 	packets  int    // since the last report
@@ -37,11 +39,12 @@ const (
 	reportLeast   = time.Millisecond // between two
 	reportPackets = 64
 	maxMissing    = 64
+	reportedFor   = 2 * time.Second // after a path has brought something
 	delayEvery    = 500 * time.Millisecond
 )
 
 // arrived enters a packet into its path's books.
-func (in *inbound) arrived(now time.Duration, s *wire.Shim, at uint32, tos uint8, size int) {
+func (in *inbound) arrived(now time.Duration, via int, s *wire.Shim, at uint32, tos uint8, size int) {
 	r := &in.paths[s.Path]
 	delay := int32(at - s.Time)
 	if !r.known {
@@ -52,6 +55,7 @@ func (in *inbound) arrived(now time.Duration, s *wire.Shim, at uint32, tos uint8
 		}
 		in.heard = append(in.heard, int(s.Path))
 	}
+	r.via, r.came = via, now
 	r.report.Packets++
 	r.report.Bytes += uint32(size)
 	if tos&3 == ecnCE {
@@ -133,8 +137,12 @@ func (in *inbound) collect(now time.Duration) []byte {
 		r.missing = r.missing[:0]
 	}
 	for _, id := range in.heard {
-		if r := &in.paths[id]; r.fresh {
-			b = wire.AppendReport(b, &wire.Report{Path: uint8(id), Now: uint32(now / time.Microsecond), Report: r.report})
+		r := &in.paths[id]
+		// A path that brings nothing is reported, too: that somebody has looked is what its
+		// death is told by.
+		if r.fresh || now-r.came < reportedFor {
+			r.report.AsOf = uint32(in.looked[r.via] / time.Microsecond)
+			b = wire.AppendReport(b, &wire.Report{Path: uint8(id), Report: r.report})
 			r.fresh, r.packets, r.report.Delay = false, 0, math.MaxInt32
 		}
 	}
@@ -181,12 +189,13 @@ func (in *inbound) sendReport(now time.Duration, b []byte) {
 // sendControl sends a control packet, whose messages are behind room for the headers.
 // They are left as they are. The lock is held.
 func (t *Tunnel) sendControl(now time.Duration, p *path, b []byte) {
-	p.control++
-	shim := wire.Shim{Kind: wire.Control, Path: uint8(p.id), Epoch: t.sess.epoch, PathSeq: uint32(p.control), Time: uint32(now / time.Microsecond)}
+	t.control[p.id]++
+	n := t.control[p.id]
+	shim := wire.Shim{Kind: wire.Control, Path: uint8(p.id), Epoch: t.sess.epoch, PathSeq: uint32(n), Time: uint32(now / time.Microsecond)}
 	if t.sess.keys != nil {
 		b = append(make([]byte, 0, len(b)+secure.Overhead), b...)
 	}
-	t.sendSealed(p, &shim, b, space(p.id, true), p.control)
+	t.sendSealed(p, &shim, b, space(p.id, true), n)
 }
 
 // controls takes the messages of a control packet.
@@ -264,7 +273,7 @@ func (t *Tunnel) echoed(now time.Duration, p *path, sent time.Duration) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if sp := t.send.Path(p.id); sp != nil {
+	if sp := t.send.Path(p.id); sp != nil && !t.sized(now, p, sent) {
 		sp.RTT(now - sent)
 		t.slowest.Store(int64(t.send.SlowestRTT()))
 	}
@@ -279,9 +288,7 @@ func (t *Tunnel) reported(now time.Duration, r *wire.Report) {
 		return
 	}
 	p := t.paths[r.Path]
-	if t.send.Path(p.id).Report(now, r.Report) == 0 {
-		return
-	}
+	t.send.Path(p.id).Report(now, r.Report)
 	for p.kept.len() > 0 && int32(p.kept.at(p.kept.from).end()-1-r.Highest) <= 0 {
 		t.arena.release(p.kept.at(p.kept.from).e)
 		p.kept.from++
@@ -305,6 +312,7 @@ func (t *Tunnel) repair(m wire.Missing) {
 	if int(m.Path) >= MaxPaths || t.paths[m.Path] == nil {
 		return
 	}
+	t.paths[m.Path].sizes.doubt(t.now())
 	q := &t.paths[m.Path].kept
 	for i := q.from; i != q.to; i++ {
 		pc := q.at(i)

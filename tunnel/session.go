@@ -119,13 +119,13 @@ func (t *Tunnel) restart() {
 		t.arena.release(t.again.first().e)
 		t.again.drop()
 	}
-	for _, p := range t.paths {
+	clear(t.control[:])
+	for id, p := range t.paths {
+		t.send.Restart(t.now(), id)
 		if p == nil {
 			continue
 		}
 		t.forget(p)
-		t.send.Restart(t.now(), p.id)
-		p.control = 0
 		p.data = false
 	}
 	if t.out != nil {

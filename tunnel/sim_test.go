@@ -196,7 +196,7 @@ func (s *simNet) tick() {
 
 // receive takes a packet off its link.
 func (s *simNet) receive(p *simPacket) {
-	s.in.arrived(s.now, &p.shim, uint32(s.now/time.Microsecond), 0, p.size)
+	s.in.arrived(s.now, int(p.shim.Path), &p.shim, uint32(s.now/time.Microsecond), 0, p.size)
 	if p.shim.Kind == wire.Probe {
 		s.in.mark(int(p.shim.Path), wire.Mark{Next: p.shim.Seq, Live: uint64(p.flow)})
 		return
@@ -250,6 +250,9 @@ func (s *simNet) run(d time.Duration) {
 		s.most = max(s.most, s.in.buf.Stats().Waiting)
 		if rp := &s.in.report; rp.due > 0 && s.now >= rp.due {
 			rp.due, rp.last, rp.ready = 0, s.now, false
+			for i := range s.links {
+				s.in.looked[i] = s.now
+			}
 			s.in.compare()
 			s.schedule(event{at: s.now + s.links[0].delay, report: append([]byte(nil), s.in.collect(s.now)...)})
 		}

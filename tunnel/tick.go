@@ -85,6 +85,7 @@ func (o *outbound) probe(now time.Duration) {
 			continue
 		}
 		sp := t.send.Path(p.id)
+		o.askSize(now, p, sp)
 		every := probeIdle
 		switch {
 		case !sp.Live():
@@ -141,7 +142,7 @@ func (o *outbound) idle(now time.Duration) bool {
 		return false
 	}
 	for _, p := range o.t.paths {
-		if p != nil && (p.data || p.kept.len() > 0 || now-p.last < 50*time.Millisecond) {
+		if p != nil && (p.sizes.searching || p.data || p.kept.len() > 0 || now-p.last < 50*time.Millisecond) {
 			return false
 		}
 	}

@@ -26,7 +26,8 @@ type Tunnel struct {
 	// mu guards what both directions touch. It is taken once a batch.
 	mu         sync.Mutex
 	send       sched.Sender
-	paths      [MaxPaths]*path // by ID
+	paths      [MaxPaths]*path  // by ID
+	control    [MaxPaths]uint64 // number of the last control packet, by path; a key seals none twice
 	arena      arena
 	again      backlog // to be sent again, before anything else
 	sess       session
@@ -54,13 +55,13 @@ type Tunnel struct {
 // path is what the engine keeps of a path.
 type path struct {
 	PathConfig
-	id      int
-	fd      int // -1: none
-	listen  int // 0: none
-	v6      bool
-	mtu     int
-	kept    pieces
-	control uint64 // number of the next control packet
+	id     int
+	fd     int // -1: none
+	listen int // 0: none
+	v6     bool
+	mtu    int
+	sizes  sizes
+	kept   pieces
 
 	probed time.Duration // the last probe
 	data   bool          // it has carried data since the last mark
@@ -114,15 +115,10 @@ func (t *Tunnel) now() time.Duration { return time.Since(t.begun) }
 // device fails. A Tunnel runs once.
 func (t *Tunnel) Run(ctx context.Context) error {
 	var err error
-	if t.wakeOut, err = eventfd(); err != nil {
+	if err = t.openWakes(); err != nil {
 		return err
 	}
-	defer unix.Close(t.wakeOut)
-	if t.wakeIn, err = eventfd(); err != nil {
-		return err
-	}
-	defer unix.Close(t.wakeIn)
-	t.out, t.in = newOutbound(t), newInbound(t)
+	defer t.closeWakes()
 	stop := context.AfterFunc(ctx, t.close)
 	defer stop()
 	var keeper sync.WaitGroup
@@ -141,6 +137,32 @@ func (t *Tunnel) Run(ctx context.Context) error {
 	keeper.Wait()
 	t.closeSockets()
 	return err
+}
+
+// openWakes makes what wakes the two threads, and them.
+func (t *Tunnel) openWakes() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var err error
+	if t.wakeOut, err = eventfd(); err != nil {
+		return err
+	}
+	if t.wakeIn, err = eventfd(); err != nil {
+		unix.Close(t.wakeOut)
+		t.wakeOut = -1
+		return err
+	}
+	t.out, t.in = newOutbound(t), newInbound(t)
+	return nil
+}
+
+// closeWakes sees to it that nobody writes to a descriptor that is somebody else's by then.
+func (t *Tunnel) closeWakes() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	unix.Close(t.wakeOut)
+	unix.Close(t.wakeIn)
+	t.wakeOut, t.wakeIn = -1, -1
 }
 
 // breather lets the Go scheduler see that a thread gets on. A goroutine that it has not
@@ -176,6 +198,8 @@ func (t *Tunnel) close() {
 		return
 	}
 	close(t.done)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	wake(t.wakeOut)
 	wake(t.wakeIn)
 }
@@ -231,6 +255,7 @@ func (t *Tunnel) open(p *path) {
 	if p.mtu == 0 {
 		p.mtu = 1500
 	}
+	p.sizes.begin(p.mtu)
 	t.socketRoom.Store(int64(prepareSocket(p.fd, p.v6)))
 	if p.listen > 0 {
 		prepareSocket(p.listen, p.v6)

@@ -69,7 +69,7 @@ func (c *client) launch(j job, cmd lab.Command, parentFile string) (lab.Proc, er
 		remove()
 		return nil, err
 	}
-	return &proc{Proc: started, remove: remove, parent: func() (int, bool) { return readPID(parentFile) }}, nil
+	return &proc{Proc: started, remove: remove, later: c.later, parent: func() (int, bool) { return readPID(parentFile) }}, nil
 }
 
 // file is one of the engine's own files.

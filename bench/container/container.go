@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"cleat/bench/cell"
@@ -48,6 +49,9 @@ type Runtime struct {
 	engine engine
 
 	started atomic.Int64
+
+	mu   sync.Mutex
+	late []int // processes of the engine's that have yet to be reaped
 }
 
 // engine makes containers.
@@ -211,12 +215,21 @@ func (r *Runtime) Close() error {
 		errs = append(errs, r.engine.close())
 	}
 	if r.files != nil {
-		r.files.close()
+		for _, pid := range append(r.files.close(), r.late...) {
+			reap(pid)
+		}
 	}
 	if r.groups != nil {
 		errs = append(errs, r.groups.close())
 	}
 	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
+}
+
+// later keeps a process to be reaped by Close.
+func (r *Runtime) later(pid int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.late = append(r.late, pid)
 }
 
 // command is a command line of the engine's, to be run where its files are.

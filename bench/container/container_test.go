@@ -148,6 +148,25 @@ func TestImage(t *testing.T) {
 	}
 }
 
+// What makes the private view writes nothing but below its first argument: until
+// the mounts are there, and should one fail, all else is the machine's own. Its
+// words are looked at, since a mistake here must not cost the machine's files.
+func TestMakeFilesWritesNothingElse(t *testing.T) {
+	for _, line := range strings.Split(makeFiles, "\n") {
+		_, to, writes := strings.Cut(line, ">")
+		if writes && !strings.HasPrefix(to, `"$1/`) {
+			t.Errorf("it writes elsewhere: %s", line)
+		}
+		switch words := strings.Fields(line); {
+		case len(words) == 0:
+		case slices.Contains([]string{"rm", "mv", "cp", "ln", "touch", "tee"}, words[0]):
+			t.Errorf("it changes files: %s", line)
+		case words[0] == "mkdir" && strings.Count(line, `"$1/`) != len(words)-2:
+			t.Errorf("it makes directories elsewhere: %s", line)
+		}
+	}
+}
+
 func TestHierarchies(t *testing.T) {
 	mounts := filepath.Join(t.TempDir(), "mounts")
 	text := "proc /proc proc rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n"

@@ -5,8 +5,14 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // files is a mount namespace that shows the lab's files, in which what engines
@@ -25,19 +31,22 @@ type files struct {
 }
 
 // makeFiles is what the holder does first; $1 is where writes go. The resolver's
-// file may be a link into /run, and engines complain when it leads nowhere.
+// file may be a link into /run, and engines complain when it leads nowhere: it and
+// the hosts file are empty ones. They are made where writes go, before that is
+// mounted, so that whatever fails nothing of the machine's own is written.
 const makeFiles = `set -e
-mount -t tmpfs -o mode=755 cleat /run
+mount -n -t tmpfs -o mode=755 cleat /run
 for d in etc opt var; do
 	[ -d /$d ] || continue
 	mkdir -p "$1/$d/upper" "$1/$d/work"
-	mount -t overlay -o lowerdir=/$d,upperdir="$1/$d/upper",workdir="$1/$d/work" cleat /$d
+	if [ $d = etc ]; then
+		: >"$1/etc/upper/resolv.conf"
+		: >"$1/etc/upper/hosts"
+	fi
+	mount -n -t overlay -o lowerdir=/$d,upperdir="$1/$d/upper",workdir="$1/$d/work" cleat /$d
 done
-rm -f /etc/resolv.conf /etc/hosts
-: >/etc/resolv.conf
-: >/etc/hosts
 if grep -q ' /sys/fs/cgroup/unified ' /proc/self/mounts; then
-	mount -t tmpfs cleat /sys/fs/cgroup/unified
+	mount -n -t tmpfs cleat /sys/fs/cgroup/unified
 fi
 echo ready
 exec cat`
@@ -70,8 +79,50 @@ func (f *files) enter() []string {
 	return []string{"nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", f.holder.Process.Pid), "--"}
 }
 
-// close lets the namespace go, once nothing else runs in it.
-func (f *files) close() {
+// members are the processes that run there, beside the holder; not those in
+// containers, which have namespaces of their own.
+func (f *files) members() []int {
+	own := func(pid string) string {
+		ns, _ := os.Readlink("/proc/" + pid + "/ns/mnt") // "": it has ended
+		return ns
+	}
+	holder := strconv.Itoa(f.holder.Process.Pid)
+	here := own(holder)
+	entries, _ := os.ReadDir("/proc")
+	var found []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err == nil && e.Name() != holder && here != "" && own(e.Name()) == here {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// How long what an engine does after its containers' ends may take.
+const (
+	leaveEvery = 5 * time.Millisecond
+	leaveFor   = 10 * time.Second // Podman's clean-up, on a busy machine
+)
+
+// close lets the namespace go, once everything in it has ended. It returns the
+// processes that it waited for.
+func (f *files) close() (gone []int) {
+	for deadline := time.Now().Add(leaveFor); ; time.Sleep(leaveEvery) {
+		still := f.members()
+		for _, pid := range still {
+			if !slices.Contains(gone, pid) {
+				gone = append(gone, pid)
+			}
+			if time.Now().After(deadline) {
+				unix.Kill(pid, unix.SIGKILL)
+			}
+		}
+		if len(still) == 0 {
+			break
+		}
+	}
 	f.hold.Close()
 	f.holder.Wait() // it has nothing to say any more
+	return gone
 }

@@ -18,6 +18,8 @@ type proc struct {
 	// parent is the container's parent process, once it is there: a shim, a
 	// monitor, a starter. Its only child is the container's first process.
 	parent func() (pid int, ok bool)
+	// later is told of a parent that does not end soon after its container.
+	later func(pid int)
 	// remove takes the container away by the engine's own means.
 	remove func()
 
@@ -62,8 +64,8 @@ func (p *proc) Wait() error {
 		if late, there := p.parent(); !ok && there {
 			pid, ok = late, true
 		}
-		if ok && pid != p.Proc.PID() {
-			reap(pid)
+		if ok && pid != p.Proc.PID() && !reap(pid) {
+			p.later(pid)
 		}
 	})
 	return p.err
@@ -76,16 +78,17 @@ const (
 )
 
 // reap waits for a process that is our child although somebody else started it:
-// whose parents have ended become the lab's first process's. Of others it does
-// nothing.
-func reap(pid int) {
+// whose parents have ended become the lab's first process's. It is false when the
+// process did not end in time; of what is not our child there is nothing to do.
+func reap(pid int) bool {
 	if os.Getpid() != 1 {
-		return
+		return true
 	}
 	for deadline := time.Now().Add(reapFor); time.Now().Before(deadline); time.Sleep(reapEvery) {
 		got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		if got == pid || err != nil && !errors.Is(err, unix.EINTR) {
-			return
+			return true
 		}
 	}
+	return false
 }

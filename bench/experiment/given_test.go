@@ -9,7 +9,7 @@ func TestGiven(t *testing.T) {
 	full := Override{
 		Networks: []string{"veth"}, Repeat: 1, Duration: time.Second, Pairs: []int{1},
 		Engine: []string{"cleat"}, Seed: 1, LinkRate: "1G", MTU: []int{0}, Work: []string{"tcp"}, Links: []int{1},
-		Only: Only{"network": {"veth"}},
+		Runtimes: []string{"native"}, Only: Only{"network": {"veth"}},
 	}
 	for _, tt := range []struct{ name, want string }{
 		{"networks", "networks: none is named"},
@@ -21,6 +21,7 @@ func TestGiven(t *testing.T) {
 		{"duration", "duration 0s: want 10ms…24h0m0s"},
 		{"links", "links: no number is given: want 1…64"},
 		{"seed", "seed 0: want 1 or more, or none for a fresh one"},
+		{"runtime", "runtime: none is named"},
 		{"only", "only: nothing is named: want AXIS=VALUE, e.g. network=veth or mtu=1500|9000"},
 		{"link-rate", "link rate: none is given: want a number in bit/s, with k, M, G or T if need be"},
 	} {

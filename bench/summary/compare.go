@@ -133,7 +133,8 @@ func Compare(base, other Results, o CompareOptions) Comparison {
 func index(all []set, metrics []cell.Metric) map[string]set {
 	out := map[string]set{}
 	for _, s := range all {
-		if len(metrics) == 0 || slices.Contains(metrics, s.Metric) {
+		computed := s.Metric == cell.Ideal // no run can be better or worse in it
+		if !computed && (len(metrics) == 0 || slices.Contains(metrics, s.Metric)) {
 			out[s.id()] = s
 		}
 	}

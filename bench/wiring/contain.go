@@ -5,9 +5,9 @@ import (
 	"cleat/lab"
 )
 
-// in is where a helper program of a node's runs: in a container of the site's
-// runtime that has the node's network, or on the node where the runtime is
-// native. A builder that puts its programs there sets nativeEnds.
+// in is where a program runs that has a node's network: in a container of the
+// site's runtime, or on the node where that is native. A builder that starts the
+// network's own programs there sets nativeEnds.
 func (s *site) in(n *lab.Node, o container.Options) Runner { return s.Runtime.On(n, o) }
 
 // containEnds puts the ends of all pairs into containers, each with the network
@@ -20,7 +20,7 @@ func (w *Wired) containEnds() error {
 		for _, end := range []*Runner{&w.Pairs[i].Client, &w.Pairs[i].Server} {
 			switch n := (*end).(type) {
 			case *lab.Node:
-				*end = w.site.Runtime.On(n, container.Options{})
+				*end = w.site.in(n, container.Options{})
 			case lab.Host:
 				return &NotApplicable{Why: "its ends are the host's own programs, in no container"}
 			default:

@@ -36,7 +36,7 @@ func TestTunnelFile(t *testing.T) {
 				Key                     struct{ Private, Peer string }
 				Paths                   []struct{ Name, Device, Local, Remote string }
 			}
-			text := tunnelFile(fourLinks(tt.ipv6), tt.side, "flow", tt.keys)
+			text := tunnelFile(fourLinks(tt.ipv6), tt.side, "bench", "flow", tt.keys)
 			if err := yaml.UnmarshalWithOptions([]byte(text), &got, yaml.DisallowUnknownField()); err != nil {
 				t.Fatalf("%v in\n%s", err, text)
 			}
@@ -52,7 +52,7 @@ func TestTunnelFile(t *testing.T) {
 			}
 		})
 	}
-	if text := tunnelFile(fourLinks(false), 1, "", nil); !strings.Contains(text, "scheduler: adaptive\n") {
+	if text := tunnelFile(fourLinks(false), 1, "bench", "", nil); !strings.Contains(text, "scheduler: adaptive\n") {
 		t.Errorf("no scheduler by default:\n%s", text)
 	}
 }

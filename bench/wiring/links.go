@@ -75,6 +75,11 @@ func (s *site) parallel(w *Wired) (parallel, error) {
 	if err := w.setCongestion(p.left, p.right); err != nil {
 		return p, err
 	}
+	if p.spec.Variant == multipath.Delays {
+		if err := s.wideWindows(w, p); err != nil {
+			return p, err
+		}
+	}
 	plan := p.spec.Plan()
 	if p.spec.Variant == multipath.Delays || p.spec.Variant == multipath.Loss {
 		err = s.slowLinks(p, plan)
@@ -96,6 +101,24 @@ func (s *site) parallel(w *Wired) (parallel, error) {
 	}
 	w.play = p.play
 	return p, nil
+}
+
+// windowBytes lets TCP have twelve links of 100 Mbit/s times a round trip of 100 ms on its
+// way, with the kernel's own bookkeeping: four times the product.
+const windowBytes = "67108864"
+
+// wideWindows lets TCP's buffers grow beyond the kernel's default of 4 MiB for what is sent,
+// which long delays would measure instead of the links.
+func (s *site) wideWindows(w *Wired, p parallel) error {
+	w.Notes = append(w.Notes, "TCP's buffers may grow to 64 MiB (tcp_rmem, tcp_wmem)")
+	for _, n := range []*lab.Node{p.left, p.right} {
+		for name, least := range map[string]string{"tcp_rmem": "4096 131072 ", "tcp_wmem": "4096 16384 "} {
+			if err := n.Sysctl("net/ipv4/"+name, least+windowBytes); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // address gives a link its address on one side.

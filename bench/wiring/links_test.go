@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/bench/multipath"
 	"cleat/bench/wiring"
 	"cleat/lab"
 	"cleat/link"
@@ -377,7 +379,10 @@ func TestTunnel(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(factors), func(t *testing.T) {
 			w := linked(t, "tunnel", 3, factors)
-			_, right := ends(w)
+			left, right := ends(w)
+			if got, want := innerMTU(t, left), tunnelMTU(factors); got != want {
+				t.Errorf("the device's MTU is %d bytes, package multipath takes it for %d", got, want)
+			}
 			if r := transfer(t, w, false, 500*time.Millisecond); r.BytesReceived < 1<<20 {
 				t.Errorf("%d bytes arrived", r.BytesReceived)
 			}
@@ -388,6 +393,28 @@ func TestTunnel(t *testing.T) {
 			}
 		})
 	}
+}
+
+// tunnelMTU is what package multipath takes the tunnel's MTU for: its ideal is of
+// packets that fill the links'.
+func tunnelMTU(factors map[string]string) int {
+	spec := multipath.Spec{Links: 1, RateBitsPerSec: 1514}
+	share, _ := spec.Ideal(multipath.Load{Network: "tunnel", IPv6: factors["outer"] == "ipv6", Encrypted: factors["crypto"] == "on"},
+		multipath.Stretch{Whole: time.Second, To: time.Second})
+	return int(math.Round(share)) + 52 // IPv4 and TCP with timestamps
+}
+
+func innerMTU(t *testing.T, n *lab.Node) int {
+	t.Helper()
+	l, err := link.Find(n.NS, "mp0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mtu, err := l.MTU()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mtu
 }
 
 // TestRivalsAreAbsent where their programs are: with a remedy.

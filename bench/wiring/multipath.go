@@ -104,6 +104,10 @@ func (s *site) throughTunnel(w *Wired, p parallel, programs []lab.Proc) error {
 	return nil
 }
 
+// endedFor is how long a program must have ended before it counts as such: of a
+// container that is just being made processes end that are not the program.
+const endedFor = 400 * time.Millisecond
+
 // errEnded says that a program that makes the tunnel has ended.
 var errEnded = errors.New("its program has ended")
 
@@ -112,9 +116,13 @@ var errEnded = errors.New("its program has ended")
 func (s *site) awaitPath(p parallel, at netip.AddrPort, programs []lab.Proc) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
+	lived := time.Now()
 	poll := func(ready func() error) error {
 		err := poll(ctx, func() error {
-			if slices.ContainsFunc(programs, hasEnded) {
+			if !slices.ContainsFunc(programs, hasEnded) {
+				lived = time.Now()
+			}
+			if time.Since(lived) > endedFor {
 				cancel(errEnded)
 			}
 			return ready()

@@ -29,7 +29,10 @@ func cleatTunnel(s *site, w *Wired) error {
 	before := len(s.procs)
 	for side, n := range p.sides() {
 		file := filepath.Join(s.dir, fmt.Sprintf("tunnel%d.yaml", side))
-		text := tunnelFile(p, side, s.Factors[schedulerFactor], keys)
+		// The site's directory has a name of its own, and so has the tunnel: what an
+		// earlier one left behind under its name is not in the way.
+		name := fmt.Sprintf("%s-%d", filepath.Base(s.dir), side)
+		text := tunnelFile(p, side, name, s.Factors[schedulerFactor], keys)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return fmt.Errorf("write the tunnel's file: %w", err)
 		}
@@ -74,9 +77,9 @@ func (s *site) tunnelKeys() (map[int]tunnelKey, error) {
 
 // tunnelFile is what `cleat tunnel up` reads on one side; without keys the
 // tunnel is in the clear.
-func tunnelFile(p parallel, side int, scheduler string, keys map[int]tunnelKey) string {
+func tunnelFile(p parallel, side int, name, scheduler string, keys map[int]tunnelKey) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: bench\ndevice: %s\naddress: [%q]\nscheduler: %s\n", innerDevice, innerAddrs[side], cmp.Or(scheduler, "adaptive"))
+	fmt.Fprintf(&b, "name: %s\ndevice: %s\naddress: [%q]\nscheduler: %s\n", name, innerDevice, innerAddrs[side], cmp.Or(scheduler, "adaptive"))
 	if keys != nil {
 		fmt.Fprintf(&b, "key: {private: %q, peer: %q}\n", keys[side].file, keys[3-side].public)
 	}

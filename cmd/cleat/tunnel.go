@@ -26,8 +26,8 @@ them at once. A file on each host says how; doc/tunnel.md describes it.`,
 		Args: noArgsButCommands,
 		RunE: func(cmd *cobra.Command, args []string) error { return noArgsButCommands(cmd, args) },
 	}
-	cmd.AddCommand(newTunnelUpCmd(), newTunnelCheckCmd(), newTunnelKeyCmd())
-	cmd.AddCommand(newTunnelListCmd(), newTunnelStatusCmd(), newTunnelPathCmd(), newTunnelReloadCmd(), newTunnelDownCmd(), newTunnelMetricsCmd())
+	cmd.AddCommand(newTunnelUpCmd(), newTunnelDownCmd(), newTunnelReloadCmd(), newTunnelListCmd(), newTunnelStatusCmd(),
+		newTunnelMetricsCmd(), newTunnelPathCmd(), newTunnelCheckCmd(), newTunnelKeyCmd())
 	return cmd
 }
 

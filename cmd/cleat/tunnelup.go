@@ -179,7 +179,7 @@ func (u *tunnelUp) say(format string, args ...any) {
 func (u *tunnelUp) tell(e tunnel.Event) {
 	what := map[tunnel.What]string{
 		tunnel.Established: "the other end has answered", tunnel.Restarted: "the other end has begun anew",
-		tunnel.PathLive: "in use", tunnel.PathDead: "dead: its packets go over the others", tunnel.PathGone: "not there",
+		tunnel.PathLive: "in use", tunnel.PathDead: "dead: its packets go over the others", tunnel.PathGone: "not there", tunnel.Resized: "of another MTU",
 	}[e.What]
 	if e.What == tunnel.Established {
 		u.once.Do(func() { close(u.established) })
@@ -253,12 +253,13 @@ func (u *tunnelUp) reload() (spec.Changes, error) {
 
 // tunnelUpError adds a hint to why a device can't be had.
 func tunnelUpError(t *spec.Tunnel, err error) error {
+	var lack *link.Lack
 	switch {
 	case errors.Is(err, control.ErrTaken):
 		return withHint(err, "see `cleat tunnel status "+t.Name+"`, or end it with `cleat tunnel down "+t.Name+"`")
 	case errors.Is(err, link.ErrExists):
 		return withHint(err, fmt.Sprintf("a tunnel may be running already: see `cleat tunnel status`, or choose another name with `device:` (%s is taken)", t.Device))
-	case errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM):
+	case errors.As(err, &lack) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM):
 		return withHint(err, "run it as root, or in a container with --cap-add NET_ADMIN --device /dev/net/tun")
 	}
 	return err

@@ -91,6 +91,7 @@ var rooms = map[string]room{
 	"usernet/guesttest":   {hands, nil},
 	"tunnel/spec":         {hands, []string{"tunnel/secure"}},
 	"tunnel/control":      {hands, []string{"tunnel", "tunnel/order", "tunnel/spec"}},
+	"tunnel/tunneltest":   {hands, []string{"tunnel"}},
 
 	"packet":               {facts, nil},
 	"internal/sys":         {facts, nil},

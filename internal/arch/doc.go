@@ -45,6 +45,7 @@
 //	          spec           what a tunnel file says: read, checked, completed   → secure
 //	          endpoint       one end on this machine: device, sockets, watching  → tunnel, sched, spec; link, netns
 //	          control        asking and telling a running tunnel                 → tunnel, order, spec
+//	          tunneltest     a device and paths that lose, delay and invent, for tests  → tunnel
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests

@@ -63,7 +63,7 @@ func (e *Endpoint) config() tunnel.Config {
 	cfg := tunnel.Config{
 		Device: e.fd, Opener: opener{e}, Form: form(s.Form),
 		Mode: sched.Mode(s.Scheduler), Copies: s.Copies, Hold: s.Reorder.Hold, Queue: s.Queue,
-		UDPAsIs: !s.Reorder.UDP, TCPAsIs: !s.Reorder.TCP, NoSequence: !s.Compat.Sequence, Changed: e.changed,
+		UDPAsIs: !s.Reorder.UDP, TCPAsIs: !s.Reorder.TCP, NoSequence: !s.Compat.Sequence, Changed: e.tell,
 	}
 	if s.Compat.HasKey {
 		cfg.CompatKey = &s.Compat.Key
@@ -167,10 +167,13 @@ func (e *Endpoint) Status() tunnel.Status { return e.tunnel.Status() }
 // fit gives the device the MTU that the smallest path leaves.
 func (e *Endpoint) fit() error {
 	e.mu.Lock()
-	mtu, was := e.spec.MTUBytes, e.mtu
+	mtu, was, inner6 := e.spec.MTUBytes, e.mtu, e.spec.Inner6()
 	e.mu.Unlock()
 	if mtu == 0 {
 		mtu = e.tunnel.InnerMTU()
+	}
+	if mtu > 0 && inner6 {
+		mtu = max(mtu, leastMTU6)
 	}
 	if mtu == was || mtu == 0 {
 		return nil
@@ -183,6 +186,10 @@ func (e *Endpoint) fit() error {
 	e.mu.Unlock()
 	return nil
 }
+
+// leastMTU6 is the least MTU of a device with IPv6, in bytes (RFC 8200 section 5): with less
+// the kernel takes the device's addresses away.
+const leastMTU6 = 1280
 
 // fitSoon has fit called by the goroutine that watches.
 func (e *Endpoint) fitSoon() {

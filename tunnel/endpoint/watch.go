@@ -144,6 +144,9 @@ func (e *Endpoint) look() {
 }
 
 func (e *Endpoint) tell(ev tunnel.Event) {
+	if ev.What == tunnel.Resized {
+		e.fitSoon()
+	}
 	if e.changed != nil {
 		e.changed(ev)
 	}

@@ -25,11 +25,10 @@ const (
 
 	startRate  = 10e6 / 8 // bytes/s of a path that nothing is known of
 	leastRate  = 64e3 / 8
-	fastGrowth = 2.0  // a report, until the path has been full once
-	slowGrowth = 1.04 // afterwards
-	peakGrowth = 1.1  // and no more than this above what was delivered: reports come late
+	fastGrowth = 2.0 // a report, until the path has been full once
+	peakGrowth = 1.1 // afterwards, above what was delivered: reports come late
 
-	measureTime = 200 * time.Millisecond // of padding on a new path
+	measureTime = 200 * time.Millisecond // of padding on a new path, and eight round trips
 	measureMost = 1e9 / 8                // bytes/s; who has more finds it with data
 
 	soundEvery = 2500 * time.Millisecond // between two looks for the least delay
@@ -49,6 +48,7 @@ type Report struct {
 	Echo    uint32 // the timestamp that Highest carried, the sender's clock
 	Delay   int32  // the least difference of both since the last report; the clocks' offset is in it
 	CE      uint32 // packets that came with congestion marked
+	AsOf    uint32 // until when the receiver has looked: what came later it does not know, its clock
 }
 
 // Path is one path as its sender sees it.
@@ -78,6 +78,9 @@ type Path struct {
 	last, mark Report // the last report, and that at which the rate's window began
 	reported   bool
 	quietest   float64 // least queue in the window, µs
+	// of what was delivered in the window, bytes as they were sent: all, and those sent
+	// while more packets waited for the path
+	sent, sentLimited int
 
 	// sounding for the least delay: nothing is sent until paused, and what is sent
 	// from sample on finds the path empty.
@@ -85,6 +88,7 @@ type Path struct {
 	sample   uint32 // path sequence number
 	sampling bool
 	sounded  time.Duration
+	calm     time.Duration // since when there has been none though packets wait; 0: not so
 	wrong    time.Duration // since when the queue has been too long; 0: it is not
 
 	capacity float64 // bytes/s: what the full path has delivered, smoothed
@@ -93,6 +97,7 @@ type Path struct {
 	sends    sends
 	inflight int // bytes
 	acked    time.Duration
+	asOf     uint32        // Report.AsOf
 	suspect  time.Duration // extra patience after a false alarm
 	end      uint32        // of a dead path: seq when it died
 	proofs   int           // reports since that it delivers again
@@ -196,7 +201,7 @@ func (p *Path) roomAt(now time.Duration) time.Duration {
 
 // Measuring tells whether the path is new, and padding shall find out what it carries.
 func (p *Path) Measuring(now time.Duration) bool {
-	return p.Live() && !p.full && p.rate < measureMost && p.fresh > 0 && now-p.fresh < measureTime
+	return p.Live() && !p.full && p.rate < measureMost && p.fresh > 0 && now-p.fresh < measureTime+8*p.rtt
 }
 
 // Cold returns how many bytes of padding may be sent on a path that is Measuring now.
@@ -225,7 +230,7 @@ func (p *Path) Sent(now time.Duration, packets, bytes int) uint64 {
 	if p.sends.full() {
 		p.inflight -= p.sends.drop()
 	}
-	p.sends.add(send{end: uint32(p.seq), packets: uint32(packets), at: now, bytes: bytes})
+	p.sends.add(send{end: uint32(p.seq), packets: uint32(packets), at: now, bytes: bytes, limited: p.held+depthTime+credit > now})
 	return first
 }
 
@@ -241,6 +246,7 @@ func (p *Path) Report(now time.Duration, r Report) int {
 	if p.dead {
 		p.proof(r)
 	}
+	p.asOf = r.AsOf
 	if !p.reported {
 		p.reported, p.mark = true, Report{Highest: r.Highest, Packets: r.Packets, Bytes: r.Bytes, Arrived: r.Arrived}
 		p.last = p.mark
@@ -291,6 +297,7 @@ func (p *Path) measure(now time.Duration, r Report) {
 	}
 	p.adjust(now, float64(r.Bytes-p.mark.Bytes)/span.Seconds(), span)
 	p.mark, p.quietest = r, math.Inf(1)
+	p.sent, p.sentLimited = 0, 0
 }
 
 // lag is how long it takes until what is sent shows in a report.
@@ -305,17 +312,17 @@ func (p *Path) target() float64 {
 func (p *Path) adjust(now time.Duration, delivered float64, span time.Duration) {
 	p.peak.add(now, delivered, max(peakAge, 2*p.lag()))
 	held := p.held+span+p.lag() > now
-	// Delay without packets that wait, or that the path hardly carries, is not a
-	// queue of ours.
-	busy := held && p.quietest > float64(queueBusy.Microseconds()) ||
+	// What was delivered is what the path can carry if more was there to be sent when it
+	// was sent, and a queue stood; or if a long queue stood all the time. A little delay
+	// besides is none of ours.
+	limited := p.sentLimited*5 >= p.sent*4
+	busy := limited && p.quietest > float64(queueBusy.Microseconds()) ||
 		p.quietest > float64(queueLong.Microseconds()) && delivered > p.rate/2
 	switch {
 	case busy:
 		p.aim(now, delivered)
 	case held && p.full:
-		p.rate = max(p.rate, min(p.rate*slowGrowth, peakGrowth*p.peak.get()))
-		p.capacity = max(p.capacity, delivered)
-		p.wrong = 0
+		p.grow(now, delivered, limited)
 	case held:
 		p.rate = max(p.rate, min(p.rate*fastGrowth, fastGrowth*p.peak.get()))
 	}
@@ -325,12 +332,28 @@ func (p *Path) adjust(now time.Duration, delivered float64, span time.Duration) 
 	}
 }
 
+// grow raises the rate of a path that has no queue though packets wait for it: a little, and
+// more with every round trip in which it stays so.
+func (p *Path) grow(now time.Duration, delivered float64, limited bool) {
+	if p.calm == 0 {
+		p.calm = now
+	}
+	round := float64(now-p.calm) / float64(p.lag())
+	most := min(peakGrowth+0.1*round, fastGrowth)
+	p.rate = max(p.rate, min(p.rate*(1+(most-1)/2), most*p.peak.get()))
+	if limited {
+		p.capacity = max(p.capacity, delivered)
+	}
+	p.wrong = 0
+}
+
 // aim sets the rate of a full path so that its queue becomes what it should be. The
 // gain is such that a report that comes late does not make the queue swing.
 func (p *Path) aim(now time.Duration, delivered float64) {
 	if !p.full {
 		p.full, p.capacity = true, delivered
 	}
+	p.calm = 0
 	p.capacity += (delivered - p.capacity) * 0.25
 	target := p.target()
 	off := (target - p.quietest) / float64(max(settleTime, 3*p.lag(), 4*time.Duration(target)*time.Microsecond).Microseconds())
@@ -376,6 +399,10 @@ func (p *Path) acknowledge(highest uint32) (time.Duration, bool) {
 			return at, some
 		}
 		at, some = s.at, true
+		p.sent += s.bytes
+		if s.limited {
+			p.sentLimited += s.bytes
+		}
 		p.inflight -= p.sends.drop()
 	}
 }
@@ -386,6 +413,7 @@ type send struct {
 	packets uint32
 	at      time.Duration
 	bytes   int
+	limited bool // by the path's rate: packets waited for it
 }
 
 func (s *send) begin() uint32 { return s.end - s.packets }

@@ -42,12 +42,15 @@ type Sender struct {
 
 	paths  [MaxPaths]*Path
 	all    []*Path
-	shared float64 // for Weighted: the least share given out
+	shared float64          // for Weighted: the least share given out
+	ends   [MaxPaths]uint64 // path sequence numbers behind those of paths that were removed
 }
 
-// Add adds a path that is up. limit is its rate in bit/s at most, 0: none.
+// Add adds a path that is up. Its numbers follow those of the path that had the ID before:
+// the peer knows no other difference between the two, and a key must seal no number twice.
+// limit is its rate in bit/s at most, 0: none.
 func (s *Sender) Add(now time.Duration, id, weight int, limit int64) *Path {
-	p := &Path{ID: id, up: true, rate: startRate, carried: now, sounded: now}
+	p := &Path{ID: id, up: true, seq: s.ends[id], rate: startRate, carried: now, sounded: now}
 	s.paths[id] = p
 	s.all = append(s.all, p)
 	s.Tune(id, weight, limit)
@@ -64,6 +67,9 @@ func (s *Sender) Tune(id, weight int, limit int64) {
 
 // Remove forgets a path.
 func (s *Sender) Remove(id int) {
+	if p := s.paths[id]; p != nil {
+		s.ends[id] = p.seq
+	}
 	s.paths[id] = nil
 	for i, p := range s.all {
 		if p.ID == id {
@@ -255,11 +261,18 @@ func (s *Sender) isDead(p *Path) bool {
 			continue
 		}
 		behind := time.Duration(max(p.delay-o.delay, 0)) * time.Microsecond
-		if o.acked-first.at > deadAfter+behind+p.suspect {
+		if after := deadAfter + behind + p.suspect; o.acked-first.at > after && p.overdue(first.at) > after-behind {
 			return true
 		}
 	}
 	return false
+}
+
+// overdue is for how long a packet of a time should have been there when the receiver last
+// looked: it may have been too busy to.
+func (p *Path) overdue(sent time.Duration) time.Duration {
+	arrival := uint32(sent/time.Microsecond) + uint32(int32(p.delay))
+	return time.Duration(int32(p.asOf-arrival)) * time.Microsecond
 }
 
 // bury takes a path out of use.
@@ -304,6 +317,9 @@ func (p *Path) RTT(d time.Duration) {
 	}
 	p.rtt += (d - p.rtt) / 8
 }
+
+// RoundTrip is the path's round-trip time, smoothed; 0: none has been measured.
+func (p *Path) RoundTrip() time.Duration { return p.rtt }
 
 // Status is a path's state for people.
 type Status struct {
@@ -357,11 +373,11 @@ func (s *Sender) Kill(id int) bool {
 	return true
 }
 
-// Restart forgets what was sent on a path and what was reported of it; its rate
+// Restart begins anew to count, and forgets what was sent on a path and what was reported of it; its rate
 // stays.
 func (s *Sender) Restart(now time.Duration, id int) {
 	p := s.paths[id]
-	if p == nil {
+	if s.ends[id] = 0; p == nil {
 		return
 	}
 	p.seq, p.reported, p.acked, p.dead, p.proofs = 0, false, 0, false, 0

@@ -32,7 +32,6 @@ type Mark struct {
 // Report is a sched.Report of one of the peer's paths.
 type Report struct {
 	Path uint8
-	Now  uint32 // µs, the receiver's clock when it was sent
 	sched.Report
 }
 
@@ -66,7 +65,7 @@ func AppendMark(b []byte, m Mark) []byte {
 // AppendReport appends a Report.
 func AppendReport(b []byte, r *Report) []byte {
 	b = append(head(b, TypeReport, reportBytes), r.Path)
-	for _, v := range [...]uint32{r.Now, r.Highest, r.Packets, r.Bytes, r.Arrived, r.Echo, uint32(r.Delay), r.CE} {
+	for _, v := range [...]uint32{r.AsOf, r.Highest, r.Packets, r.Bytes, r.Arrived, r.Echo, uint32(r.Delay), r.CE} {
 		b = binary.BigEndian.AppendUint32(b, v)
 	}
 	return b
@@ -127,8 +126,8 @@ func ParseReport(v []byte, r *Report) error {
 		return packet.ErrShort
 	}
 	word := func(i int) uint32 { return binary.BigEndian.Uint32(v[1+4*i:]) }
-	*r = Report{Path: v[0], Now: word(0), Report: sched.Report{
-		Highest: word(1), Packets: word(2), Bytes: word(3), Arrived: word(4), Echo: word(5), Delay: int32(word(6)), CE: word(7),
+	*r = Report{Path: v[0], Report: sched.Report{
+		AsOf: word(0), Highest: word(1), Packets: word(2), Bytes: word(3), Arrived: word(4), Echo: word(5), Delay: int32(word(6)), CE: word(7),
 	}}
 	return nil
 }

@@ -1,0 +1,65 @@
+package experiment
+
+import (
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"cleat/bench/cell"
+)
+
+const contained = `
+name: contained
+title: ends in containers
+groups:
+  - networks: [veth]
+    runtimes: [native, docker]
+    work:
+      - {kind: tcp, duration: 1s}
+      - {kind: udp, duration: 1s}
+      - {kind: setup}
+`
+
+func TestRuntimes(t *testing.T) {
+	e, err := Parse("contained.yaml", []byte(contained))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := func(j Job) string { return j.Work.Kind + " in " + j.Cell.Runtime }
+	for _, tt := range []struct {
+		name string
+		o    Override
+		want map[string]int
+	}{
+		// What is not traffic has no ends.
+		{"of the file", Override{}, map[string]int{"tcp in native": 1, "tcp in docker": 1, "udp in native": 1, "udp in docker": 1, "setup in native": 1}},
+		{"of the flag", Override{Runtimes: []string{"podman"}}, map[string]int{"tcp in podman": 1, "udp in podman": 1, "setup in native": 1}},
+		{"of both, and one of them", Override{Only: Only{"runtime": {"docker"}}}, map[string]int{"tcp in docker": 1, "udp in docker": 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			changed := e.Override(tt.o)
+			if err := changed.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			if got := counts(changed.Jobs(), key); !maps.Equal(got, tt.want) {
+				t.Errorf("got  %v\nwant %v", got, tt.want)
+			}
+		})
+	}
+	jobs := e.Jobs()
+	if jobs[0].Wiring() == jobs[1].Wiring() {
+		t.Error("one wiring is shared by two runtimes")
+	}
+	if native := e.Override(Override{Runtimes: []string{cell.Native}}); e.Estimate() < native.Estimate()+time.Second {
+		t.Errorf("with containers it takes %v, without %v", e.Estimate(), native.Estimate())
+	}
+}
+
+func TestUnknownRuntime(t *testing.T) {
+	e := load(t, "quick").Override(Override{Runtimes: []string{"native", "podmna"}})
+	var wrong *Error
+	if err := e.Validate(); !errors.As(err, &wrong) || wrong.Error() != `unknown runtime "podmna"` || wrong.Hint() != `did you mean "podman"?` {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,308 @@
+package tunnel
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"cleat/internal/sys"
+	"cleat/packet"
+	"cleat/tunnel/sched"
+	"cleat/tunnel/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+// arrival is a packet that came over a path.
+type arrival struct {
+	data []byte
+	tos  uint8
+}
+
+// arrivals takes what waits at the far end of a path.
+func arrivals(t testing.TB, p *path, box *sys.Inbox) []arrival {
+	t.Helper()
+	var all []arrival
+	for {
+		n, errno := box.RecvNow(p.fd)
+		if errno == unix.EAGAIN {
+			return all
+		}
+		if errno != 0 {
+			t.Fatal(errno)
+		}
+		for i := range n {
+			data, meta := bytes.Clone(box.Data(i)), box.Meta(i)
+			size := meta.Segment
+			if size == 0 {
+				size = max(len(data), 1)
+			}
+			for len(data) > 0 {
+				k := min(size, len(data))
+				all = append(all, arrival{data[:k:k], meta.TOS})
+				data = data[k:]
+			}
+		}
+	}
+}
+
+// expect is a packet that is to go over a path: what the splitter says.
+type expect struct {
+	data    []byte
+	tos     uint8
+	partial bool
+	udp     bool
+	flow    uint16
+}
+
+func (s *super) expects(t testing.TB, compat bool) []expect {
+	t.Helper()
+	var all []expect
+	for _, w := range s.cut(t, true) {
+		if compat {
+			w = onWire{b: w.whole()}
+		}
+		all = append(all, expect{data: w.b, tos: s.tos & 3, partial: !compat, udp: s.proto == packet.UDP, flow: s.flow})
+	}
+	return all
+}
+
+// send has the first end send what its device has.
+func (e *ends) send(t testing.TB) {
+	t.Helper()
+	if err := e.a.out.read(e.a.now()); err != nil {
+		t.Fatal(err)
+	}
+	for e.a.out.fill(e.a.now()) {
+		e.a.out.run.send(e.a)
+	}
+}
+
+func TestBatch(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		for _, form := range []string{"native", "compat", "sealed"} {
+			t.Run(fmt.Sprintf("%s, IPv6 %v", form, v6), func(t *testing.T) {
+				e := newEnds(t, Config{Mode: sched.Flow}, v6, 1)
+				switch form {
+				case "compat":
+					e.a.sess.compat = true
+				case "sealed":
+					e.seal(t)
+				}
+				r := rand.New(rand.NewPCG(5, 5))
+				box := sys.NewInbox([][]byte{make([]byte, 1<<16)})
+				c := &wireCheck{t: t, e: e, compat: form == "compat", last: map[uint16]uint32{}}
+				for range 60 {
+					var want []expect
+					for range 1 + r.IntN(3) {
+						s := randomSuper(r)
+						if s.payload = s.payload[:min(len(s.payload), 20000)]; s.size > 1300 || r.IntN(3) == 0 {
+							s.size, s.payload = 0, s.payload[:min(len(s.payload), 1300)]
+						}
+						e.devA.hand(s.read())
+						want = append(want, s.expects(t, c.compat)...)
+					}
+					e.send(t)
+					got := arrivals(t, e.b.paths[0], box)
+					if len(got) != len(want) {
+						t.Fatalf("%d packets arrived, want %d", len(got), len(want))
+					}
+					for i := range got {
+						c.check(got[i], want[i])
+					}
+				}
+				if n := e.a.stats.sendErrors.Load(); n > 0 {
+					t.Errorf("%d messages could not be sent", n)
+				}
+			})
+		}
+	}
+}
+
+// wireCheck holds what arrives against what the splitter says.
+type wireCheck struct {
+	t      *testing.T
+	e      *ends
+	compat bool
+	seq    uint32
+	last   map[uint16]uint32 // by flow, behind its last
+}
+
+func (c *wireCheck) check(got arrival, want expect) {
+	c.t.Helper()
+	if got.tos != want.tos {
+		c.t.Fatalf("packet %d: TOS %d, want %d", c.seq, got.tos, want.tos)
+	}
+	body := got.data
+	if c.compat {
+		var g packet.GRE
+		n, err := packet.ParseGRE(body, &g)
+		proto := uint16(packet.EtherTypeIPv4)
+		if want.data[0]>>4 == 6 {
+			proto = packet.EtherTypeIPv6
+		}
+		if wantGRE := (packet.GRE{Protocol: proto, HasSeq: true, Seq: c.seq}); err != nil || g != wantGRE {
+			c.t.Fatalf("header %+v, %v; want %+v", g, err, wantGRE)
+		}
+		body = body[n:]
+	} else {
+		body = c.native(body, want)
+	}
+	if !bytes.Equal(body, want.data) {
+		c.t.Fatalf("packet %d is\n% x…, want\n% x…", c.seq, body[:min(len(body), 80)], want.data[:min(len(want.data), 80)])
+	}
+	c.seq++
+}
+
+// native looks at the shim and returns what is behind it.
+func (c *wireCheck) native(b []byte, want expect) []byte {
+	c.t.Helper()
+	var s wire.Shim
+	if err := s.Parse(b); err != nil {
+		c.t.Fatal(err)
+	}
+	flags := uint8(0)
+	if want.partial {
+		flags |= wire.Partial
+	}
+	if want.udp {
+		flags |= wire.Datagram
+	}
+	exp := wire.Shim{Seq: c.seq, PathSeq: c.seq, Kind: wire.Data, Epoch: c.e.a.sess.epoch, Flags: flags, Time: s.Time, Before: s.Before}
+	if s != exp {
+		c.t.Fatalf("shim is %+v, want %+v", s, exp)
+	}
+	if age := uint32(c.e.a.now()/time.Microsecond) - s.Time; age > 10e6 {
+		c.t.Errorf("packet %d says that it was sent %d µs ago", c.seq, age)
+	}
+	if s.Before == 0 {
+		if len(c.last) > 20 {
+			c.t.Errorf("packet %d names none before it", c.seq)
+		}
+	} else if before := c.last[flowOf(want.data)]; s.Seq-uint32(s.Before)+1 != before {
+		c.t.Fatalf("packet %d names %d before it, want %d", c.seq, s.Seq-uint32(s.Before), before-1)
+	}
+	c.last[flowOf(want.data)] = s.Seq + 1
+	if c.e.b.cfg.Key == nil {
+		return b[wire.HeaderBytes:]
+	}
+	body, ok := c.e.b.ring[1].Load().open(&s, b)
+	if !ok {
+		c.t.Fatalf("packet %d is not authentic", c.seq)
+	}
+	return body
+}
+
+// flowOf tells flows of randomSuper apart.
+func flowOf(b []byte) uint16 {
+	at, proto := packet.IPv4Bytes, b[9]
+	if b[0]>>4 == 6 {
+		at, proto = packet.IPv6Bytes, b[6]
+	}
+	return uint16(b[0]>>4)<<12 | uint16(proto)<<4 | uint16(b[at+1]&1)
+}
+
+// TestBatchOfManyMessages has runs of packets that need a message each, before
+// one that needs several.
+func TestBatchOfManyMessages(t *testing.T) {
+	for singles := 20; singles <= 70; singles++ {
+		e := newEnds(t, Config{Mode: sched.Flow}, false, 1)
+		var want int
+		for i := range singles {
+			s := super{proto: packet.UDP, flow: 7, ttl: 64, payload: make([]byte, 100+i)}
+			e.devA.hand(s.read())
+			want++
+		}
+		s := super{proto: packet.TCP, flow: 7, ttl: 64, flags: packet.ACK, size: 1200, payload: make([]byte, 65000)}
+		e.devA.hand(s.read())
+		want += len(s.cut(t, true))
+		if err := e.a.out.read(e.a.now()); err != nil {
+			t.Fatal(err)
+		}
+		got, box := 0, sys.NewInbox([][]byte{make([]byte, 1<<16)})
+		for e.a.out.waiting() {
+			e.a.out.gather(e.a.now(), e.a.send.Path(0), 1<<20)
+			e.a.out.run.send(e.a)
+			got += len(arrivals(t, e.b.paths[0], box))
+		}
+		if got != want {
+			t.Errorf("%d packets of %d arrived", got, want)
+		}
+	}
+}
+
+// TestDuplicateOfManyMessages sends many packets of different sizes over all paths.
+func TestDuplicateOfManyMessages(t *testing.T) {
+	e := newEnds(t, Config{Mode: sched.Duplicate}, false, 2)
+	const packets = 200
+	for i := range packets {
+		s := super{proto: packet.UDP, flow: 7, ttl: 64, payload: make([]byte, 100+i)}
+		e.devA.hand(s.read())
+		if err := e.a.out.read(e.a.now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got [2]int
+	box := sys.NewInbox([][]byte{make([]byte, 1<<16)})
+	o := e.a.out
+	for o.waiting() { // as many as fast paths would be given at once
+		head := o.queue[o.head]
+		seq, before := o.number(head, 1)
+		o.copies.pieces = append(o.copies.pieces, piece{e: head, n: 1, seq: seq, before: before})
+		head.refs++
+		o.skip(head)
+	}
+	for o.copies.to = 1<<0 | 1<<1; o.fill(e.a.now()); {
+		o.run.send(e.a)
+		for i := range got {
+			got[i] += len(arrivals(t, e.b.paths[i], box))
+		}
+	}
+	if want := [2]int{packets, packets}; got != want {
+		t.Errorf("%d packets arrived, want %d", got, want)
+	}
+}
+
+// TestNoPacketAllocates moves packets from one device to the other.
+func TestNoPacketAllocates(t *testing.T) {
+	for _, sealed := range []bool{false, true} {
+		for _, paths := range []int{1, 2} {
+			t.Run(fmt.Sprintf("sealed %v, %d paths", sealed, paths), func(t *testing.T) {
+				e := newEnds(t, Config{Mode: sched.Flow}, false, paths)
+				if sealed {
+					e.seal(t)
+				}
+				s := super{proto: packet.TCP, flow: 1000, ttl: 64, flags: packet.ACK, size: 1300, payload: make([]byte, 30000)}
+				read := s.read()
+				var report wire.Report
+				run := func() {
+					e.devA.hand(read)
+					e.send(t)
+					for _, p := range e.b.paths[:paths] {
+						e.b.in.drain(p, p.fd)
+					}
+					for i := range paths { // what has arrived is acknowledged
+						report.Path, report.Highest = uint8(i), uint32(e.a.send.Path(i).Seq()-1)
+						if e.a.send.Path(i).Seq() > 0 {
+							e.a.reported(e.a.now(), &report)
+						}
+					}
+					if n, _ := sys.ReadNow(e.devB.other, e.devB.buf); n < len(s.payload) {
+						t.Fatalf("the other device got %d bytes", n)
+					}
+				}
+				for range 100 {
+					run()
+				}
+				if n := testing.AllocsPerRun(200, run); n != 0 && !raced {
+					t.Errorf("%v allocations for a super-packet, want 0", n)
+				}
+				if e.a.arena.made > 1 {
+					t.Errorf("%d chunks of memory for one packet at a time", e.a.arena.made)
+				}
+			})
+		}
+	}
+}

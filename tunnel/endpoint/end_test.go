@@ -1,0 +1,105 @@
+package endpoint_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+
+	"cleat/lab"
+	"cleat/tunnel"
+	"cleat/tunnel/endpoint"
+	"cleat/tunnel/spec"
+)
+
+// endArg makes the test binary one end of a tunnel: PROGRAM endArg FILE. It takes
+// orders on standard input, a line each, and answers each with a line.
+const endArg = "tunnel-end"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == endArg {
+		if err := playEnd(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(lab.RunTests(m))
+}
+
+// playEnd is one end until its orders end.
+func playEnd(file string) error {
+	t, err := load(file)
+	if err != nil {
+		return err
+	}
+	tell := func(e tunnel.Event) { fmt.Fprintln(os.Stderr, e.What, e.Path, e.Err) }
+	e, err := endpoint.New(t, tell)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		defer stop()
+		orders := bufio.NewScanner(os.Stdin)
+		for orders.Scan() {
+			answer, err := obey(e, file, strings.Fields(orders.Text()))
+			if err != nil {
+				answer = "error: " + err.Error()
+			}
+			fmt.Println(answer)
+		}
+	}()
+	return e.Run(ctx)
+}
+
+// obey does what an order says.
+func obey(e *endpoint.Endpoint, file string, order []string) (answer string, err error) {
+	switch order[0] {
+	case "up", "down":
+		return "ok", e.SetPath(order[1], order[0] == "up")
+	case "reload":
+		t, err := load(file)
+		if err != nil {
+			return "", err
+		}
+		return "ok", e.Apply(spec.Compare(e.Spec(), t))
+	case "status":
+		b, err := json.Marshal(e.Status())
+		return string(b), err
+	}
+	return "", fmt.Errorf("unknown order %q", order)
+}
+
+// load reads a tunnel file.
+func load(name string) (*spec.Tunnel, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	open := func(path string) (io.ReadCloser, fs.FileMode, error) {
+		k, err := os.Open(path)
+		if err != nil {
+			return nil, 0, err
+		}
+		return k, 0o600, nil
+	}
+	file, err := spec.Load(f, name, open)
+	if err != nil {
+		return nil, err
+	}
+	for _, finding := range file.Findings {
+		if finding.Severity == spec.Error {
+			err = errors.Join(err, errors.New(finding.String()))
+		}
+	}
+	return file.Tunnel, err
+}

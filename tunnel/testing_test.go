@@ -1,0 +1,292 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"cleat/packet"
+	"cleat/tunnel/secure"
+
+	"golang.org/x/sys/unix"
+)
+
+// super is a packet, or a super-packet, that a device would hand over.
+type super struct {
+	v6       bool
+	proto    packet.Protocol
+	flow     uint16 // source port
+	tos      uint8
+	ttl      uint8
+	id       uint16
+	cuttable bool // without DF
+	seq      uint32
+	flags    uint8
+	window   uint16
+	options  []byte
+	payload  []byte
+	size     int // of a segment; 0: there is one
+}
+
+func (s *super) addresses() (src, dst netip.Addr) {
+	if s.v6 {
+		return netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("2001:db8:1::7")
+	}
+	return netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("198.51.100.7")
+}
+
+// build is the packet with a partial checksum, and its virtio header.
+func (s *super) build() (packet.VNetHdr, []byte) {
+	src, dst := s.addresses()
+	l4 := packet.UDPBytes + len(s.payload)
+	if s.proto == packet.TCP {
+		l4 = packet.TCPBytes + len(s.options) + len(s.payload)
+	}
+	b := make([]byte, packet.IPBytes(src)+l4)
+	ip := packet.IP{Src: src, Dst: dst, Protocol: s.proto, TTL: s.ttl, TOS: s.tos, ID: uint32(s.id), DontFragment: !s.cuttable}
+	at := ip.Put(b, l4)
+	t := b[at:]
+	vnet := packet.VNetHdr{Flags: packet.NeedsChecksum, ChecksumStart: uint16(at)}
+	if s.proto == packet.TCP {
+		packet.PutTCP(t, &packet.TCPHeader{SrcPort: s.flow, DstPort: 80, Seq: s.seq, Ack: 7, Flags: s.flags, Window: s.window})
+		t[12] = uint8(packet.TCPBytes+len(s.options)) / 4 << 4
+		copy(t[packet.TCPBytes:], s.options)
+		vnet.GSOType, vnet.ChecksumOffset = packet.GSOTCPv4, packet.TCPChecksumOffset
+		if s.v6 {
+			vnet.GSOType = packet.GSOTCPv6
+		}
+	} else {
+		packet.PutUDP(t, s.flow, 53, len(s.payload))
+		vnet.GSOType, vnet.ChecksumOffset = packet.GSOUDP, packet.UDPChecksumOffset
+	}
+	copy(t[l4-len(s.payload):], s.payload)
+	binary.BigEndian.PutUint16(t[vnet.ChecksumOffset:], packet.Fold(packet.PseudoSum(src, dst, s.proto, l4)))
+	if vnet.GSOSize = uint16(s.size); s.size == 0 {
+		vnet.GSOType = packet.GSONone
+	}
+	return vnet, b
+}
+
+// read is what a read of the device gives.
+func (s *super) read() []byte {
+	vnet, pkt := s.build()
+	b := make([]byte, packet.VNetHdrBytes, packet.VNetHdrBytes+len(pkt))
+	vnet.Put(b)
+	return append(b, pkt...)
+}
+
+// splits are the whole packets that a read of the device stands for.
+func splits(t testing.TB, read []byte) [][]byte {
+	t.Helper()
+	var vnet packet.VNetHdr
+	var s packet.Splitter
+	pkt := append([]byte(nil), read[min(packet.VNetHdrBytes, len(read)):]...)
+	if vnet.Parse(read) != nil || s.Start(&vnet, pkt) != nil {
+		t.Fatalf("not a packet: % x", read[:min(len(read), 80)])
+	}
+	var all [][]byte
+	b := make([]byte, s.MaxBytes())
+	for n := s.Next(b); n > 0; n = s.Next(b) {
+		all = append(all, append([]byte(nil), b[:n]...))
+	}
+	return all
+}
+
+// device is a device that keeps packets apart: a pair of sockets.
+type device struct {
+	fd    int // for the Tunnel
+	other int
+	buf   []byte
+	t     testing.TB
+}
+
+func newDevice(t testing.TB) *device {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &device{fd: fds[0], other: fds[1], buf: make([]byte, 1<<17), t: t}
+}
+
+func (d *device) close() {
+	unix.Close(d.fd)
+	unix.Close(d.other)
+}
+
+// hand has the device read that.
+func (d *device) hand(read []byte) {
+	d.t.Helper()
+	if _, err := unix.Write(d.other, read); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// written takes all that has been written to the device.
+func (d *device) written() [][]byte {
+	d.t.Helper()
+	var all [][]byte
+	for {
+		n, err := unix.Read(d.other, d.buf)
+		switch {
+		case err == unix.EAGAIN || n == 0:
+			return all
+		case err != nil:
+			d.t.Fatal(err)
+		}
+		all = append(all, append([]byte(nil), d.buf[:n]...))
+	}
+}
+
+// randomSuper is any super-packet that a kernel might make.
+func randomSuper(r *rand.Rand) super {
+	s := super{v6: r.IntN(2) == 0, proto: packet.UDP, flow: uint16(1000 + r.IntN(2)), cuttable: r.IntN(4) == 0, tos: uint8(r.IntN(4)), ttl: 64, id: uint16(r.Uint32()), seq: r.Uint32()}
+	s.size = 1 + r.IntN(1448)
+	if r.IntN(8) == 0 {
+		s.size = 1 + r.IntN(20)
+	}
+	n := r.IntN(min(60, 60000/s.size)) * s.size
+	if n += r.IntN(s.size + 1); n == 0 {
+		n = 1
+	}
+	if s.payload = noise(r, n); s.proto == packet.UDP && r.IntN(2) == 0 {
+		return s
+	}
+	s.proto, s.flags = packet.TCP, packet.ACK
+	for _, f := range []uint8{packet.PSH, packet.PSH, packet.FIN, packet.ECE, packet.CWR} {
+		if r.IntN(5) == 0 {
+			s.flags |= f
+		}
+	}
+	if r.IntN(2) == 0 { // timestamps
+		s.options = append([]byte{1, 1, 8, 10}, noise(r, 8)...)
+	}
+	return s
+}
+
+func noise(r *rand.Rand, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// openFunc is an Opener.
+type openFunc func(PathConfig) (Socket, error)
+
+func (f openFunc) Open(p PathConfig) (Socket, error) { return f(p) }
+
+// ends are two Tunnels that nobody runs, with paths between them.
+type ends struct {
+	a, b       *Tunnel
+	devA, devB *device
+}
+
+// newEnds makes them. Each has the same paths over loopback, IPv6 where v6 says so.
+func newEnds(t testing.TB, cfg Config, v6 bool, paths int) *ends {
+	t.Helper()
+	e := &ends{devA: newDevice(t), devB: newDevice(t)}
+	t.Cleanup(e.devA.close)
+	t.Cleanup(e.devB.close)
+	sockets := map[string][2]int{}
+	for i := range paths {
+		name := string(rune('a' + i))
+		var at [2]unix.Sockaddr
+		sockets[name], at = loopback(t, v6)
+		cfg.Paths = append(cfg.Paths, PathConfig{Name: name, Remote: addrPort(at[1])})
+	}
+	for i, end := range []**Tunnel{&e.a, &e.b} {
+		cfg.Device = []int{e.devA.fd, e.devB.fd}[i]
+		cfg.Opener = openFunc(func(p PathConfig) (Socket, error) { return Socket{FD: sockets[p.Name][i], MTU: p.MTU}, nil })
+		var err error
+		if *end, err = New(cfg); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup((*end).closeSockets)
+		(*end).out, (*end).in = newOutbound(*end), newInbound(*end)
+	}
+	e.a.sess.known, e.b.sess.known = true, true
+	e.a.sess.up, e.b.sess.up = true, true
+	e.a.sess.theirs, e.b.sess.theirs = e.b.sess.mine, e.a.sess.mine
+	e.a.sess.peerEpoch, e.b.sess.peerEpoch = e.b.sess.epoch, e.a.sess.epoch
+	return e
+}
+
+// seal gives both keys.
+func (e *ends) seal(t testing.TB) {
+	t.Helper()
+	first, second := keyPair(t)
+	var answered *secure.Session
+	h, message, err := secure.NewHandshake(first, second.Public(), nil)
+	if err == nil {
+		message, answered, _, err = secure.Respond(second, first.Public(), message, func([]byte) []byte { return nil })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, _, err := h.Finish(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.a.sess.epoch, e.b.sess.epoch = 1, 1
+	e.a.sess.keys, e.b.sess.keys = &keys{Session: begun, epoch: 1}, &keys{Session: answered, epoch: 1}
+	e.a.ring[1].Store(e.a.sess.keys)
+	e.b.ring[1].Store(e.b.sess.keys)
+	e.a.cfg.Key, e.b.cfg.Key = &Key{Private: first, Peer: second.Public()}, &Key{Private: second, Peer: first.Public()}
+}
+
+// keyPair are two private keys, that of the initiator first.
+func keyPair(t testing.TB) (first, second secure.PrivateKey) {
+	t.Helper()
+	var err error
+	if first, err = secure.GenerateKey(); err == nil {
+		second, err = secure.GenerateKey()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !secure.Initiates(first.Public(), second.Public()) {
+		return second, first
+	}
+	return first, second
+}
+
+// loopback makes two sockets that are connected to each other.
+func loopback(t testing.TB, v6 bool) (fds [2]int, at [2]unix.Sockaddr) {
+	t.Helper()
+	family, any := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	if v6 {
+		family, any = unix.AF_INET6, &unix.SockaddrInet6{Addr: [16]byte{15: 1}}
+	}
+	for i := range fds {
+		fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Bind(fd, any)
+		}
+		if err == nil {
+			at[i], err = unix.Getsockname(fd)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds[i] = fd
+	}
+	for i := range fds {
+		if err := unix.Connect(fds[i], at[1-i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fds, at
+}
+
+func addrPort(s unix.Sockaddr) netip.AddrPort {
+	switch s := s.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(s.Addr), uint16(s.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(s.Addr), uint16(s.Port))
+	}
+	return netip.AddrPort{}
+}

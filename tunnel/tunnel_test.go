@@ -1,0 +1,321 @@
+package tunnel_test
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"cleat/tunnel"
+	"cleat/tunnel/sched"
+	"cleat/tunnel/tunneltest"
+)
+
+// both runs a test with a key and without.
+func both(t *testing.T, test func(t *testing.T, w *world)) {
+	for _, name := range []string{"plain", "keyed"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, tunnel.Config{Form: tunnel.Native}, 3)
+			if name == "keyed" {
+				w.keyed()
+			}
+			test(t, w)
+		})
+	}
+}
+
+func TestForms(t *testing.T) {
+	t.Parallel()
+	key := uint32(7)
+	tests := []struct {
+		name  string
+		forms [2]tunnel.Config
+		want  tunnel.Form
+	}{
+		{"native", [2]tunnel.Config{{Form: tunnel.Native}, {Form: tunnel.Native}}, tunnel.Native},
+		{"auto", [2]tunnel.Config{}, tunnel.Native},
+		{"compat", [2]tunnel.Config{{Form: tunnel.Compat, CompatKey: &key}, {Form: tunnel.Compat, CompatKey: &key}}, tunnel.Compat},
+		{"compat without numbers", [2]tunnel.Config{{Form: tunnel.Compat, NoSequence: true}, {Form: tunnel.Compat, NoSequence: true}}, tunnel.Compat},
+		{"auto against compat", [2]tunnel.Config{{}, {Form: tunnel.Compat}}, tunnel.Compat},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, tunnel.Config{}, 3)
+			for i, c := range tt.forms {
+				w.ends[i].cfg.Form, w.ends[i].cfg.CompatKey, w.ends[i].cfg.NoSequence = c.Form, c.CompatKey, c.NoSequence
+			}
+			w.up().pass()
+			for i, e := range w.ends {
+				if s := e.tunnel.Status(); s.Form != tt.want || s.Cipher != "" || s.WriteErrors > 0 {
+					t.Errorf("end %d: %+v, want %s", i, s, tt.want)
+				}
+			}
+		})
+	}
+}
+
+func TestKeyed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tunnel.Config{}, 2).keyed().up()
+	w.pass()
+	for i, e := range w.ends {
+		if s := e.tunnel.Status(); s.Cipher == "" || s.Form != tunnel.Native {
+			t.Errorf("end %d: %+v", i, s)
+		}
+	}
+}
+
+func TestWrongKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tunnel.Config{}, 2).keyed()
+	first := w.ends[0].cfg.Key
+	other := newWorld(t, tunnel.Config{}, 0).keyed().ends[0].cfg.Key
+	first.Private = other.Private
+	w.start(0)
+	w.start(1)
+	w.send(0, 500, nil)
+	w.send(1, 500, nil)
+	for i, e := range w.ends {
+		if s := e.tunnel.Status(); s.Up || s.Written > 0 {
+			t.Errorf("end %d: %+v", i, s)
+		}
+	}
+}
+
+// TestReplayed has all that passed come again.
+func TestReplayed(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, w *world) {
+		type recorded struct {
+			p  *tunneltest.Path
+			to tunneltest.Side
+			b  []byte
+		}
+		var mu sync.Mutex
+		var all []recorded
+		for _, p := range w.paths {
+			p.SetTap(func(to tunneltest.Side, b []byte) {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, recorded{p, to, bytes.Clone(b)})
+			})
+		}
+		w.up().pass()
+		mu.Lock()
+		again := all
+		mu.Unlock()
+		lives := [2]uint64{w.ends[0].tunnel.Life(), w.ends[1].tunnel.Life()}
+		for _, r := range again {
+			r.p.Inject(r.to, bytes.Clone(r.b))
+		}
+		w.pass()
+		w.once()
+		for i, e := range w.ends {
+			if e.tunnel.Life() != lives[i] {
+				t.Errorf("end %d has begun anew", i)
+			}
+		}
+	})
+}
+
+// TestForged sends a keyed Tunnel what looks like a peer's packets.
+func TestForged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tunnel.Config{}, 2).keyed()
+	var mu sync.Mutex
+	var seen [][]byte
+	w.paths[0].SetTap(func(to tunneltest.Side, b []byte) {
+		if mu.Lock(); to == 1 {
+			seen = append(seen, bytes.Clone(b))
+		}
+		mu.Unlock()
+	})
+	w.up().pass()
+	e := w.ends[1]
+	before, life, epoch := e.tunnel.Status(), e.tunnel.Life(), e.tunnel.Epoch()
+	mu.Lock()
+	forged := seen
+	mu.Unlock()
+	for i, b := range forged {
+		b[len(b)-1-i%16] ^= 1 // the seal
+		w.paths[0].Inject(1, b)
+	}
+	for kind := range byte(5) { // each kind, with nothing true in it
+		b := make([]byte, 100)
+		copy(b, []byte{0x10, 0, 0x88, 0xb5, 0, 0, 0, 0, kind<<4 | epoch<<2})
+		w.paths[0].Inject(1, b)
+		b[20] = 1 // a handshake's first message
+		w.paths[0].Inject(1, bytes.Clone(b))
+	}
+	w.wait("all to be counted", time.Second, func() bool {
+		return e.tunnel.Status().Strange-before.Strange >= uint64(len(forged))
+	})
+	if e.tunnel.Life() != life || e.tunnel.Epoch() != epoch || !e.tunnel.Status().Up {
+		t.Error("the state has changed")
+	}
+	w.pass()
+}
+
+// TestRestart ends one side and begins it anew while the other runs on.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, w *world) {
+		w.up().pass()
+		for i := range w.ends {
+			w.ends[i].stop()
+			w.start(i)
+			w.passes(2 * time.Second)
+			w.pass()
+		}
+	})
+}
+
+// TestPathsChange takes paths away and brings them back during traffic.
+func TestPathsChange(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, w *world) {
+		w.up().pass()
+		first := w.ends[0].tunnel
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		sent := w.send(0, 2000, func(i int) {
+			switch i {
+			case 200:
+				must(first.SetPath("path0", false))
+			case 500:
+				must(first.SetPath("path0", true))
+			case 800:
+				must(first.RemovePath("path1"))
+			case 1100:
+				must(first.AddPath(w.paths[1].Config(0)))
+			case 1400:
+				must(first.SetPath("path2", false))
+			case 1401:
+				must(first.SetPath("path2", true))
+			}
+		})
+		w.arrive(1, sent)
+		w.wait("all paths to be in use", 3*time.Second, func() bool {
+			n := 0
+			for _, p := range first.Status().Paths {
+				if p.Live {
+					n++
+				}
+			}
+			return n == 3
+		})
+		w.pass()
+	})
+}
+
+// TestHole has paths swallow everything during traffic.
+func TestHole(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, w *world) {
+		w.up().pass()
+		sent := w.send(0, 1500, func(i int) {
+			switch i {
+			case 300:
+				w.paths[0].SetHole(true)
+			case 700:
+				w.paths[2].SetHole(true)
+			case 1000:
+				w.paths[0].SetHole(false)
+			}
+		})
+		w.arrive(1, sent)
+		w.paths[2].SetHole(false)
+		w.wait("all paths to be in use", 4*time.Second, func() bool {
+			for _, p := range w.ends[0].tunnel.Status().Paths {
+				if !p.Live {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
+
+func TestDuplicate(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, w *world) {
+		for _, e := range w.ends {
+			e.cfg.Mode = sched.Duplicate
+		}
+		w.up().pass()
+		sent := w.send(0, 600, func(i int) { w.paths[i/100%3].SetHole(i%100 == 0) })
+		w.arrive(1, sent)
+		if s := w.ends[1].tunnel.Status(); s.Order.Duplicates == 0 {
+			t.Errorf("no packet came twice: %+v", s)
+		}
+	})
+}
+
+// TestRekey changes keys during traffic.
+func TestRekey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tunnel.Config{}, 2).keyed().up()
+	w.pass()
+	life := w.ends[0].tunnel.Life()
+	for range 5 {
+		was := w.ends[0].tunnel.Epoch()
+		w.ends[0].tunnel.Rekey()
+		w.arrive(1, w.send(0, 200, nil))
+		w.arrive(0, w.send(1, 200, nil))
+		for i, e := range w.ends {
+			if e.tunnel.Epoch() == was {
+				t.Errorf("end %d has the old keys", i)
+			}
+		}
+	}
+	if w.ends[0].tunnel.Life() != life {
+		t.Error("a new life has begun")
+	}
+}
+
+// TestMemory sends much over paths that delay it: what was kept is used again.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, tunnel.Config{Form: tunnel.Native}, 2)
+	w.paths[0].SetDelay(5 * time.Millisecond)
+	w.up()
+	for range 10 {
+		w.arrive(1, w.send(0, 300, nil))
+	}
+	w.wait("memory to come back", 2*time.Second, func() bool { return w.ends[0].tunnel.Status().KeptBytes <= 1<<20 })
+}
+
+func TestEnd(t *testing.T) {
+	both(t, func(t *testing.T, w *world) {
+		before := []int{descriptors(t), runtime.NumGoroutine()}
+		w.up().pass()
+		for _, e := range w.ends {
+			begun := time.Now()
+			e.stop()
+			if d := time.Since(begun); d > time.Second {
+				t.Errorf("Run returned after %v", d)
+			}
+		}
+		w.wait("goroutines to end", time.Second, func() bool { return runtime.NumGoroutine() <= before[1] })
+		if n := descriptors(t); n > before[0] {
+			t.Errorf("%d descriptors, %d before", n, before[0])
+		}
+	})
+}
+
+// descriptors is the number of open ones.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}

@@ -1,0 +1,78 @@
+package tunneltest
+
+import (
+	"errors"
+	"fmt"
+
+	"cleat/packet"
+
+	"golang.org/x/sys/unix"
+)
+
+// Device stands in for a TUN device with a virtio header. Make it with NewDevice.
+type Device struct {
+	fd, host int
+	buf      []byte
+}
+
+// NewDevice makes one that has to be closed.
+func NewDevice() (*Device, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make a device: %w", err)
+	}
+	return &Device{fd: fds[0], host: fds[1], buf: make([]byte, 1<<17)}, nil
+}
+
+// FD is the Tunnel's end.
+func (d *Device) FD() int { return d.fd }
+
+// Close closes both ends.
+func (d *Device) Close() error { return errors.Join(unix.Close(d.fd), unix.Close(d.host)) }
+
+// Send hands the Tunnel a packet behind its virtio header. It waits for room.
+func (d *Device) Send(vnet packet.VNetHdr, pkt []byte) error {
+	b := make([]byte, packet.VNetHdrBytes, packet.VNetHdrBytes+len(pkt))
+	vnet.Put(b)
+	b = append(b, pkt...)
+	for {
+		_, err := unix.Write(d.host, b)
+		if !errors.Is(err, unix.EAGAIN) {
+			return err
+		}
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(d.host), Events: unix.POLLOUT}}, 1); err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// Receive waits up to 10 ms for what the Tunnel writes, and returns the packets that it
+// stands for, with their checksums.
+func (d *Device) Receive() ([][]byte, error) {
+	if _, err := unix.Poll([]unix.PollFd{{Fd: int32(d.host), Events: unix.POLLIN}}, 10); err != nil && !errors.Is(err, unix.EINTR) {
+		return nil, err
+	}
+	n, err := unix.Read(d.host, d.buf)
+	if errors.Is(err, unix.EAGAIN) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	var vnet packet.VNetHdr
+	if err := vnet.Parse(d.buf[:n]); err != nil {
+		return nil, err
+	}
+	var s packet.Splitter
+	if err := s.Start(&vnet, d.buf[packet.VNetHdrBytes:n]); err != nil {
+		return nil, err
+	}
+	var all [][]byte
+	for {
+		b := make([]byte, s.MaxBytes())
+		n := s.Next(b)
+		if n == 0 {
+			return all, nil
+		}
+		all = append(all, b[:n])
+	}
+}

@@ -1,0 +1,193 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"cleat/packet"
+	"cleat/tunnel/sched"
+)
+
+var (
+	aMark    = Mark{Next: 0x01020304, Idle: true, Live: 0x05060708090a0b0c}
+	aReport  = Report{Path: 9, Report: sched.Report{AsOf: 1, Highest: 2, Packets: 3, Bytes: 4, Arrived: 5, Echo: 6, Delay: -7, CE: 8}}
+	aMissing = Missing{Path: 63, First: 0xfffffffe, Count: 0x0102}
+)
+
+// messages is one of each.
+func messages() []byte {
+	b := AppendMark(nil, aMark)
+	b = AppendReport(b, &aReport)
+	b = AppendMissing(b, aMissing)
+	b = Append(b, TypeEcho, []byte("8 bytes."))
+	b = AppendPad(b, 10)
+	b = Append(b, 200, nil) // of a type that nobody knows
+	return Append(b, TypeRoom, []byte{5, 220})
+}
+
+func TestControl(t *testing.T) {
+	var got []Type
+	for b := messages(); len(b) > 0; {
+		kind, value, rest, err := Next(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(value)+len(rest)+messageBytes != len(b) || cap(value) != len(value) {
+			t.Errorf("type %d: %d bytes (room for %d) and %d more of %d", kind, len(value), cap(value), len(rest), len(b))
+		}
+		got, b = append(got, kind), rest
+		switch kind {
+		case TypeMark:
+			var m Mark
+			if err := ParseMark(value, &m); err != nil || m != aMark {
+				t.Errorf("mark is %+v, %v; want %+v", m, err, aMark)
+			}
+			refuseCut(t, value, func(v []byte) error { return ParseMark(v, &m) })
+		case TypeReport:
+			var r Report
+			if err := ParseReport(value, &r); err != nil || r != aReport {
+				t.Errorf("report is %+v, %v; want %+v", r, err, aReport)
+			}
+			refuseCut(t, value, func(v []byte) error { return ParseReport(v, &r) })
+		case TypeMissing:
+			var m Missing
+			if err := ParseMissing(value, &m); err != nil || m != aMissing {
+				t.Errorf("missing is %+v, %v; want %+v", m, err, aMissing)
+			}
+			refuseCut(t, value, func(v []byte) error { return ParseMissing(v, &m) })
+		case TypeEcho:
+			if string(value) != "8 bytes." {
+				t.Errorf("echo is %q", value)
+			}
+		}
+	}
+	want := []Type{TypeMark, TypeReport, TypeMissing, TypeEcho, TypePad, 200, TypeRoom}
+	if !bytes.Equal(types(got), types(want)) {
+		t.Errorf("types are %v, want %v", got, want)
+	}
+}
+
+func types(l []Type) []byte {
+	var b []byte
+	for _, t := range l {
+		b = append(b, byte(t))
+	}
+	return b
+}
+
+// refuseCut has a value read with each number of bytes too few, and with one too many,
+// which a newer end may have added.
+func refuseCut(t *testing.T, value []byte, parse func([]byte) error) {
+	t.Helper()
+	for cut := range value {
+		if err := parse(value[:cut]); !errors.Is(err, packet.ErrShort) {
+			t.Errorf("%d bytes of %d: %v, want ErrShort", cut, len(value), err)
+		}
+	}
+	if err := parse(append(bytes.Clone(value), 1)); err != nil {
+		t.Errorf("one byte more than is known: %v", err)
+	}
+}
+
+// TestControlCut cuts a list of messages off at every byte.
+func TestControlCut(t *testing.T) {
+	whole := messages()
+	ends := map[int]bool{0: true}
+	for b := whole; len(b) > 0; {
+		_, _, b, _ = Next(b)
+		ends[len(whole)-len(b)] = true
+	}
+	for cut := range len(whole) + 1 {
+		var err error
+		for b := whole[:cut]; len(b) > 0 && err == nil; {
+			_, _, b, err = Next(b)
+		}
+		if ends[cut] && err != nil || !ends[cut] && !errors.Is(err, packet.ErrShort) {
+			t.Errorf("%d of %d bytes: %v; the end of a message: %v", cut, len(whole), err, ends[cut])
+		}
+	}
+	if kind, value, rest, err := Next(nil); kind != TypePad || value != nil || rest != nil || err != nil {
+		t.Errorf("nothing is %v, % x, % x, %v", kind, value, rest, err)
+	}
+}
+
+func TestPad(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 3, 4, 100, 1400} {
+		b := AppendPad([]byte{0xee}, n)[1:]
+		kind, value, rest, err := Next(b)
+		if len(b) != max(n, messageBytes) || kind != TypePad || len(value) != len(b)-messageBytes || len(rest) != 0 || err != nil {
+			t.Errorf("padding of %d: %d bytes, type %v, %d of nothing, %d behind it, %v", n, len(b), kind, len(value), len(rest), err)
+		}
+	}
+}
+
+// FuzzControl reads any bytes as control messages. All of them come out again.
+func FuzzControl(f *testing.F) {
+	whole := messages()
+	f.Add(whole)
+	f.Add(whole[:len(whole)-1])
+	f.Add([]byte{0, 0xff, 0xff, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var again []byte
+		for rest := b; len(rest) > 0; {
+			kind, value, next, err := Next(rest)
+			if err != nil {
+				if again = append(again, rest...); !errors.Is(err, packet.ErrShort) {
+					t.Error(err)
+				}
+				break
+			}
+			if len(next) >= len(rest) {
+				t.Fatal("no progress")
+			}
+			again, rest = Append(again, kind, value), next
+			reread(t, kind, value)
+		}
+		if !bytes.Equal(again, b) {
+			t.Errorf("% x is written again as % x", b, again)
+		}
+	})
+}
+
+// reread writes what a value says and reads that.
+func reread(t *testing.T, kind Type, value []byte) {
+	t.Helper()
+	var mark, mark2 Mark
+	var report, report2 Report
+	var missing, missing2 Missing
+	switch {
+	case kind == TypeMark && ParseMark(value, &mark) == nil:
+		if err := ParseMark(AppendMark(nil, mark)[messageBytes:], &mark2); err != nil || mark != mark2 {
+			t.Errorf("%+v is read back as %+v, %v", mark, mark2, err)
+		}
+	case kind == TypeReport && ParseReport(value, &report) == nil:
+		if err := ParseReport(AppendReport(nil, &report)[messageBytes:], &report2); err != nil || report != report2 {
+			t.Errorf("%+v is read back as %+v, %v", report, report2, err)
+		}
+	case kind == TypeMissing && ParseMissing(value, &missing) == nil:
+		if again := AppendMissing(nil, missing)[messageBytes:]; ParseMissing(again, &missing2) != nil || missing != missing2 {
+			t.Errorf("%+v is read back as %+v", missing, missing2)
+		}
+	}
+}
+
+func TestNothingIsAllocated(t *testing.T) {
+	whole, header := messages(), make([]byte, HeaderBytes)
+	buf := make([]byte, 0, 2*len(whole))
+	if n := testing.AllocsPerRun(100, func() {
+		var s Shim
+		s.Put(header)
+		_ = s.Parse(header)
+		buf = AppendMissing(AppendReport(AppendMark(buf[:0], aMark), &aReport), aMissing)
+		for b := buf; len(b) > 0; {
+			_, value, rest, err := Next(b)
+			var r Report
+			if b = rest; ParseReport(value, &r) != nil && err != nil {
+				return
+			}
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a run", n)
+	}
+}

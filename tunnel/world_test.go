@@ -1,0 +1,263 @@
+package tunnel_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"cleat/packet"
+	"cleat/tunnel"
+	"cleat/tunnel/secure"
+	"cleat/tunnel/tunneltest"
+)
+
+// world is two Tunnels that run against each other.
+type world struct {
+	t     *testing.T
+	paths []*tunneltest.Path
+	ends  [2]*end
+	next  uint64 // number of the next packet
+}
+
+// end is one of them.
+type end struct {
+	cfg    tunnel.Config
+	dev    *tunneltest.Device
+	tunnel *tunnel.Tunnel
+	stop   func()
+
+	mu     sync.Mutex
+	got    map[uint64]int // how often packets have come, by number
+	events []tunnel.Event
+}
+
+// newWorld makes both ends with the same configuration, and starts nothing.
+func newWorld(t *testing.T, cfg tunnel.Config, paths int) *world {
+	t.Helper()
+	w := &world{t: t}
+	for i := range paths {
+		p, err := tunneltest.NewPath(fmt.Sprint("path", i), i%2 == 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() })
+		w.paths = append(w.paths, p)
+	}
+	for i := range w.ends {
+		dev, err := tunneltest.NewDevice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &end{cfg: cfg, dev: dev, got: map[uint64]int{}}
+		e.cfg.Device, e.cfg.Opener = dev.FD(), tunneltest.Opener{Side: tunneltest.Side(i), Paths: w.paths}
+		e.cfg.Changed = func(v tunnel.Event) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.events = append(e.events, v)
+		}
+		for _, p := range w.paths {
+			e.cfg.Paths = append(e.cfg.Paths, p.Config(tunneltest.Side(i)))
+		}
+		w.ends[i] = e
+		w.listen(e)
+	}
+	return w
+}
+
+// listen notes what the end's host gets, until the test ends.
+func (w *world) listen(e *end) {
+	done := make(chan struct{})
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			all, err := e.dev.Receive()
+			if err != nil {
+				w.t.Errorf("the device: %v", err)
+				return
+			}
+			e.mu.Lock()
+			for _, b := range all {
+				e.got[binary.BigEndian.Uint64(b[packet.IPv4Bytes+packet.UDPBytes:])]++
+			}
+			e.mu.Unlock()
+		}
+	})
+	w.t.Cleanup(func() {
+		close(done)
+		work.Wait()
+		e.dev.Close()
+	})
+}
+
+// keyed gives both ends keys; the first initiates handshakes.
+func (w *world) keyed() *world {
+	w.t.Helper()
+	var keys [2]secure.PrivateKey
+	for i := range keys {
+		var err error
+		if keys[i], err = secure.GenerateKey(); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if !secure.Initiates(keys[0].Public(), keys[1].Public()) {
+		keys[0], keys[1] = keys[1], keys[0]
+	}
+	for i, e := range w.ends {
+		e.cfg.Key = &tunnel.Key{Private: keys[i], Peer: keys[1-i].Public()}
+	}
+	return w
+}
+
+func (w *world) start(i int) {
+	w.t.Helper()
+	e := w.ends[i]
+	var err error
+	if e.tunnel, err = tunnel.New(e.cfg); err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- e.tunnel.Run(ctx) }()
+	var once sync.Once
+	e.stop = func() {
+		once.Do(func() {
+			cancel()
+			select {
+			case err := <-ended:
+				if err != nil {
+					w.t.Errorf("end %d: %v", i, err)
+				}
+			case <-time.After(5 * time.Second):
+				w.t.Errorf("end %d still runs after 5 s", i)
+			}
+		})
+	}
+	w.t.Cleanup(e.stop)
+}
+
+// up starts both and waits until they know each other.
+func (w *world) up() *world {
+	w.t.Helper()
+	w.start(0)
+	w.start(1)
+	w.wait("both ends to be up", 6*time.Second, func() bool {
+		return w.ends[0].tunnel.Status().Up && w.ends[1].tunnel.Status().Up
+	})
+	return w
+}
+
+// wait waits for a condition.
+func (w *world) wait(what string, most time.Duration, ok func() bool) {
+	w.t.Helper()
+	for end := time.Now().Add(most); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			for i, e := range w.ends {
+				w.t.Logf("end %d: %+v", i, e.tunnel.Status())
+			}
+			w.t.Fatalf("waited %v for %s", most, what)
+		}
+	}
+}
+
+// datagram is a packet of a flow that bears a number.
+func datagram(number uint64, size int) []byte {
+	src, dst := netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("198.51.100.7")
+	b := make([]byte, packet.IPv4Bytes+packet.UDPBytes+8+size)
+	n := packet.PutIP(b, src, dst, packet.UDP, 0, len(b)-packet.IPv4Bytes)
+	packet.PutUDP(b[n:], 1000+uint16(number%5), 53, len(b)-n-packet.UDPBytes)
+	binary.BigEndian.PutUint64(b[n+packet.UDPBytes:], number)
+	sum := packet.TransportChecksum(src, dst, packet.UDP, b[n:])
+	binary.BigEndian.PutUint16(b[n+packet.UDPChecksumOffset:], sum)
+	return b
+}
+
+// send sends packets from an end, one a millisecond, and returns their numbers.
+func (w *world) send(from, n int, each func(i int)) []uint64 {
+	w.t.Helper()
+	var sent []uint64
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for i := range n {
+		if each != nil {
+			each(i)
+		}
+		if err := w.ends[from].dev.Send(packet.VNetHdr{}, datagram(w.next, 200)); err != nil {
+			w.t.Fatal(err)
+		}
+		sent = append(sent, w.next)
+		w.next++
+		<-tick.C
+	}
+	return sent
+}
+
+// arrive waits until all have come to an end, and fails the test where one came twice.
+func (w *world) arrive(to int, numbers []uint64) {
+	w.t.Helper()
+	e := w.ends[to]
+	came := func() (n int) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for _, i := range numbers {
+			n += min(e.got[i], 1)
+		}
+		return n
+	}
+	w.wait(fmt.Sprintf("%d packets at end %d (%d to begin with)", len(numbers), to, came()), 4*time.Second, func() bool { return came() == len(numbers) })
+	w.once()
+}
+
+// once fails the test where a packet came twice.
+func (w *world) once() {
+	w.t.Helper()
+	for i, e := range w.ends {
+		e.mu.Lock()
+		for number, n := range e.got {
+			if n > 1 {
+				w.t.Errorf("end %d got packet %d %d times", i, number, n)
+			}
+		}
+		e.mu.Unlock()
+	}
+}
+
+// pass sends packets both ways and waits for them.
+func (w *world) pass() {
+	w.t.Helper()
+	w.arrive(1, w.send(0, 50, nil))
+	w.arrive(0, w.send(1, 50, nil))
+}
+
+// passes sends packets both ways until they come through.
+func (w *world) passes(most time.Duration) {
+	w.t.Helper()
+	for _, from := range []int{0, 1} {
+		first := w.next
+		w.wait(fmt.Sprintf("traffic from end %d", from), most, func() bool {
+			w.send(from, 5, nil)
+			return w.count(1-from, first) > 0
+		})
+	}
+}
+
+// count is how many packets have come to an end, from a number on.
+func (w *world) count(to int, first uint64) (n int) {
+	e := w.ends[to]
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for number := range e.got {
+		if number >= first {
+			n++
+		}
+	}
+	return n
+}
