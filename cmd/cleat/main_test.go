@@ -23,6 +23,9 @@ var binDir string
 // TestMain builds cleat, since the program re-executes itself and is killed by
 // signals, which a test binary posing as cleat could not show.
 func TestMain(m *testing.M) {
+	if os.Getenv(fakeTunnelEnv) != "" {
+		os.Exit(runFakeTunnel(os.Args[1:]))
+	}
 	flag.Parse()
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "cleat-bin-")
@@ -44,9 +47,11 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		binDir = dir
-		if err := writeAsUser(dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+		for _, write := range []func(string) error{writeAsUser, writeFakeTunnel} {
+			if err := write(dir); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
 		}
 		return m.Run()
 	}())

@@ -108,10 +108,10 @@ func newTunnelReloadCmd() *cobra.Command {
 		Use:   "reload [NAME]",
 		Short: "have a running tunnel read its file again",
 		Long: `Has a running tunnel read its file again and do what it says now, without losing
-a packet: paths, addresses, routes, scheduler, reorder, queue and mtu. Prints what
-is another now. What needs a new start is refused, the rest done all the same, and
-the exit code is 1. A file with mistakes changes nothing; they are printed as
-"cleat tunnel check" does, and the exit code is 2.`,
+a packet: paths, addresses, routes, scheduler, reorder, queue and mtu. Prints
+what is another now. What needs a new start is refused, the rest done all the
+same, and the exit code is 1. A file with mistakes changes nothing; they are
+printed as "cleat tunnel check" does, and the exit code is 2.`,
 		Example:           "  cleat tunnel reload\n  cleat tunnel reload office",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeTunnels,
@@ -190,8 +190,8 @@ func newTunnelMetricsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "metrics [NAME]",
 		Short: "print the counters of a running tunnel as Prometheus reads them",
-		Long: `Prints the metrics of a running tunnel in Prometheus' text format, as it serves them
-at the place that "metrics" in its file names.`,
+		Long: `Prints the metrics of a running tunnel in Prometheus' text format, as it serves
+them at the place that "metrics" in its file names.`,
 		Example:           "  cleat tunnel metrics\n  cleat tunnel metrics office | grep path_live",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeTunnels,

@@ -96,3 +96,23 @@ func TestTunnelPageHasEveryKey(t *testing.T) {
 		t.Errorf("keys are known for lines %v", places)
 	}
 }
+
+// TestTunnelPageHasEveryMetric holds the page's table against the metrics there are, as
+// the package that writes them records them.
+func TestTunnelPageHasEveryMetric(t *testing.T) {
+	text, err := os.ReadFile("../../tunnel/control/testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(tunnelPage(t), "\n### Metrics\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	all := regexp.MustCompile(`(?m)^# TYPE cleat_tunnel_(\S+)`).FindAllSubmatch(text, -1)
+	for _, m := range all {
+		if !strings.Contains(table, "\n| `"+string(m[1])+"` |") {
+			t.Errorf("doc/tunnel.md has no row for %q", m[1])
+		}
+	}
+	if rows := strings.Count(table, "\n| `"); rows != len(all) {
+		t.Errorf("doc/tunnel.md has %d rows for %d metrics", rows, len(all))
+	}
+}

@@ -24,8 +24,8 @@ func newTunnelPathCmd() *cobra.Command {
 		Use:   "path COMMAND",
 		Short: "change the paths of a running tunnel",
 		Long: `Changes the paths of a running tunnel. What a path has not delivered when it is
-taken out of use goes over the others: nothing is lost. The file stays as it is, and
-counts again when it is read again.`,
+taken out of use goes over the others: nothing is lost. The file stays as it is,
+and counts again when it is read again.`,
 		Example: `  cleat tunnel path down lte
   cleat tunnel path up lte --tunnel office
   cleat tunnel path add sat --device eth2 --remote 198.51.100.2

@@ -33,16 +33,15 @@ func statusText(s control.Status, before *control.Status) string {
 
 // tunnelLine says in a sentence what the tunnel is.
 func tunnelLine(s control.Status) string {
-	state, form := "up since", string(s.Used)
-	if !s.Up {
-		state, form = "waiting for the other end since", "form "+form
+	since := fmt.Sprintf("%s since %s", ageText(s.At.Sub(s.Started)), s.Started.Local().Format("2006-01-02 15:04"))
+	name := fmt.Sprintf("%s on %s", printable(s.Name), printable(s.Device))
+	switch {
+	case !s.Up: // what is used is not known before
+		return fmt.Sprintf("%s: no answer yet, for %s, form %s, %s", name, since, s.Used, s.Scheduler)
+	case s.Cipher == "":
+		return fmt.Sprintf("%s: up %s, %s, not encrypted, %s", name, since, s.Used, s.Scheduler)
 	}
-	cipher := s.Cipher
-	if cipher == "" {
-		cipher = "not encrypted"
-	}
-	return fmt.Sprintf("%s on %s: %s %s (%s), %s, %s, %s", printable(s.Name), printable(s.Device), state,
-		s.Started.Local().Format(time.DateTime), ageText(s.At.Sub(s.Started)), form, cipher, s.Scheduler)
+	return fmt.Sprintf("%s: up %s, %s, %s, %s", name, since, s.Used, s.Cipher, s.Scheduler)
 }
 
 // ageText is a duration in its two largest units.

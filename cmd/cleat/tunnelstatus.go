@@ -19,8 +19,8 @@ func newTunnelListCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "list the tunnels that are running",
-		Long: `Lists the running tunnels of this network namespace that may be asked: one's own,
-and for root all.`,
+		Long: `Lists the running tunnels of this network namespace that may be asked: one's
+own, and for root all.`,
 		Example: "  cleat tunnel ls\n  cleat tunnel ls --json | jq -r '.[].name'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,11 +70,12 @@ func newTunnelStatusCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [NAME]",
 		Short: "show what a running tunnel and each of its paths do",
-		Long: `Shows what a running tunnel does: of each path its state, what it delivers now, its
-share of the whole, what it may be sent, what it has delivered in all, the loss, the
-round-trip time, the one-way delay against the fastest path, and the queue that
-stands in it; below, counters since the start, or with --watch of the last second.
-doc/tunnel.md says more of the columns. NAME is needed where several are running.`,
+		Long: `Shows what a running tunnel does: of each path its state, what it delivers now,
+its share of the whole, what it may be sent, what it has delivered in all, the
+loss, the round-trip time, the one-way delay against the fastest path, and the
+queue that stands in it; below, counters since the start, or with --watch of the
+last second. doc/tunnel.md says more of the columns. NAME is needed where
+several are running.`,
 		Example:           "  cleat tunnel status\n  cleat tunnel status office --watch\n  cleat tunnel status --json | jq '.paths[].state'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeTunnels,
