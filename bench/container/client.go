@@ -59,8 +59,9 @@ func (c *client) load(ctx context.Context) error {
 	return err
 }
 
-// launch starts the container j, which has been created.
-func (c *client) launch(j job, cmd lab.Command, parentFile string) (lab.Proc, error) {
+// launch starts the container j, which has been created. Its parent's process id
+// and that of its first process will be in the files.
+func (c *client) launch(j job, cmd lab.Command, parentFile, pidFile string) (lab.Proc, error) {
 	cmd.Args = c.command(append(c.global, j.startArgs()...)...)
 	cmd.CPU = nil                                                                  // the container has its own; the client only waits
 	remove := func() { c.run(context.Background(), nil, "rm", "--force", j.name) } // it may be gone
@@ -69,7 +70,7 @@ func (c *client) launch(j job, cmd lab.Command, parentFile string) (lab.Proc, er
 		remove()
 		return nil, err
 	}
-	return &proc{Proc: started, remove: remove, later: c.later, parent: func() (int, bool) { return readPID(parentFile) }}, nil
+	return &proc{Proc: started, remove: remove, later: c.later, pidFile: pidFile, parent: func() (int, bool) { return readPID(parentFile) }}, nil
 }
 
 // file is one of the engine's own files.

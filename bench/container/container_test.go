@@ -318,6 +318,9 @@ func TestNodeRuntime(t *testing.T) {
 	if pid, ok := readPID(filepath.Join(dir, "c1.shim")); !ok || pid != os.Getpid() {
 		t.Errorf("the shim is %d, %t", pid, ok)
 	}
+	if to, err := os.Readlink(filepath.Join(dir, "c1.pid")); err != nil || to != "/p" {
+		t.Errorf("the first process is in %q, %v", to, err)
+	}
 	if text, _ := os.ReadFile(config); string(text) != `{"path":"`+dir+`/c1.net"}` {
 		t.Errorf("the bundle says %s", text)
 	}

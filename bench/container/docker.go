@@ -26,7 +26,8 @@ type docker struct {
 // network of the host dockerd says that it has dockerd's own (%[2]s), or nothing,
 // which means that of the process that makes it: both become the node's. %[1]s is
 // a directory with, for each container by its id, the network it is to have; the
-// process id of its shim is left there.
+// process id of its shim is left there, and a link to the file with that of its
+// first process.
 const nodeRuntime = `#!/bin/sh
 for last; do :; done
 create=
@@ -34,10 +35,12 @@ previous=
 for word; do
 	[ "$word" = create ] && create=yes
 	[ "$previous" = --bundle ] && bundle=$word
+	[ "$previous" = --pid-file ] && pidfile=$word
 	previous=$word
 done
 if [ -n "$create" ]; then
 	echo "$PPID" >"%[1]s/$last.shim"
+	ln -s "$pidfile" "%[1]s/$last.pid"
 	sed -i "s|%[2]s|%[1]s/$last.net|" "$bundle/config.json"
 	exec nsenter --net="%[1]s/$last.net" -- runc "$@"
 fi
@@ -141,10 +144,11 @@ func (d *docker) start(j job, c lab.Command) (lab.Proc, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Symlink(j.node.NS.Path(), filepath.Join(d.nodes(), id+".net")); err != nil {
+	of := filepath.Join(d.nodes(), id)
+	if err := os.Symlink(j.node.NS.Path(), of+".net"); err != nil {
 		return nil, fmt.Errorf("name the node's network: %w", err)
 	}
-	return d.launch(j, c, filepath.Join(d.nodes(), id+".shim"))
+	return d.launch(j, c, of+".shim", of+".pid")
 }
 
 // close ends the daemon, and containerd with it.

@@ -17,13 +17,13 @@ func openPodman(ctx context.Context, r *Runtime) (engine, error) {
 }
 
 func (p *podman) start(j job, c lab.Command) (lab.Proc, error) {
-	monitor := p.file(j.name + ".conmon")
+	monitor, first := p.file(j.name+".conmon"), p.file(j.name+".pid")
 	args := j.createArgs(c)
-	own := []string{"create", "--pull", "never", "--cgroup-parent", p.groups.path(), "--conmon-pidfile", monitor}
+	own := []string{"create", "--pull", "never", "--cgroup-parent", p.groups.path(), "--conmon-pidfile", monitor, "--pidfile", first}
 	if _, err := p.run(context.Background(), nil, append(own, args[1:]...)...); err != nil {
 		return nil, err
 	}
-	return p.launch(j, c, monitor)
+	return p.launch(j, c, monitor, first)
 }
 
 // close has nothing to end: Podman has no daemon.

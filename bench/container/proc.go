@@ -3,6 +3,7 @@ package container
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,8 +17,11 @@ import (
 type proc struct {
 	lab.Proc
 	// parent is the container's parent process, once it is there: a shim, a
-	// monitor, a starter. Its only child is the container's first process.
+	// monitor, a starter.
 	parent func() (pid int, ok bool)
+	// pidFile has the container's first process, once it is there; "": its engine
+	// does not tell, and all children of the parent are the container's.
+	pidFile string
 	// later is told of a parent that does not end soon after its container.
 	later func(pid int)
 	// remove takes the container away by the engine's own means.
@@ -27,13 +31,30 @@ type proc struct {
 	err  error
 }
 
+// inside are the container's processes that the parent has started. Before the
+// first is there, the parent has other children, which come and go.
+func (p *proc) inside() []int {
+	parent, ok := p.parent()
+	if !ok {
+		return nil
+	}
+	all := children(parent)
+	if p.pidFile == "" {
+		return all
+	}
+	first, ok := readPID(p.pidFile)
+	if !ok || !slices.Contains(all, first) {
+		return nil
+	}
+	return []int{first}
+}
+
 // PID is the process id of the container's first process, or, until it is
-// there, of the engine's command.
+// there, when it is gone, and where the engine does not tell, of the engine's
+// command, which ends after it.
 func (p *proc) PID() int {
-	if pid, ok := p.parent(); ok {
-		if inside := children(pid); len(inside) > 0 {
-			return inside[0]
-		}
+	if inside := p.inside(); p.pidFile != "" && len(inside) > 0 {
+		return inside[0]
 	}
 	return p.Proc.PID()
 }
@@ -41,13 +62,12 @@ func (p *proc) PID() int {
 // Kill ends the container's first process, as its engine would, without waiting
 // for the engine.
 func (p *proc) Kill() {
-	if pid, ok := p.parent(); ok {
-		if inside := children(pid); len(inside) > 0 {
-			for _, child := range inside {
-				unix.Kill(child, unix.SIGKILL)
-			}
-			return
-		}
+	inside := p.inside()
+	for _, pid := range inside {
+		unix.Kill(pid, unix.SIGKILL)
+	}
+	if len(inside) > 0 {
+		return
 	}
 	// It has not come so far, or is gone already.
 	if p.remove != nil {

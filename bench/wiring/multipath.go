@@ -158,10 +158,18 @@ func (s *site) awaitPath(p parallel, at netip.AddrPort, programs []lab.Proc) err
 	return nil
 }
 
-// hasEnded tells whether a program that nobody has waited for is a zombie.
+// hasEnded tells whether a program that nobody has waited for is a zombie. One
+// whose other thread is about to become another program looks like one for a
+// moment, but for the number of its threads.
 func hasEnded(p lab.Proc) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-	return err == nil && bytes.Contains(stat, []byte(") Z "))
+	if err != nil {
+		return false
+	}
+	// The name, in parentheses, may hold anything; the state is field 3 and the
+	// number of threads field 20 of proc(5).
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	return len(fields) > 20-3 && string(fields[0]) == "Z" && string(fields[20-3]) == "1"
 }
 
 // awaitDevice waits until a program has made its device, and gives it the
