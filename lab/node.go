@@ -15,7 +15,8 @@ type Node struct {
 	NS *netns.NS
 }
 
-// NewNode makes a node whose loopback is up.
+// NewNode makes a node whose loopback is up and that forwards nothing: a namespace begins
+// with the host's own setting, which Docker changes.
 func NewNode(name string) (*Node, error) {
 	ns, err := netns.New(name)
 	if err != nil {
@@ -25,6 +26,9 @@ func NewNode(name string) (*Node, error) {
 	lo, err := link.Find(ns, "lo")
 	if err == nil {
 		err = lo.Up()
+	}
+	if err == nil {
+		err = n.Sysctl("net/ipv4/ip_forward", "0")
 	}
 	if err != nil {
 		ns.Close()

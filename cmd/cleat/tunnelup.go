@@ -33,9 +33,9 @@ func newTunnelUpCmd() *cobra.Command {
 paths, until it is interrupted. The other host runs the other end. Addresses and
 routes go with the device, however the command ends.
 
-It needs root, or CAP_NET_ADMIN and /dev/net/tun: in a container of Docker or
-Podman --cap-add NET_ADMIN --device /dev/net/tun. SIGHUP has the file read
-again, as "cleat tunnel reload" does.`,
+It needs root, or CAP_NET_ADMIN and /dev/net/tun; in a container that is
+  docker run --cap-add NET_ADMIN --device /dev/net/tun …
+SIGHUP has the file read again, as "cleat tunnel reload" does.`,
 		Example: `  cleat tunnel up office.yaml
   cleat tunnel up --wait 5s office.yaml
   docker run --network host --cap-add NET_ADMIN --device /dev/net/tun -v /etc/cleat:/etc/cleat cleat tunnel up /etc/cleat/office.yaml`,
