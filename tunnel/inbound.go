@@ -25,6 +25,7 @@ type inbound struct {
 	paths   [MaxPaths]received      // by the peer's IDs
 	heard   []int                   // which of them have been heard of
 	looked  [MaxPaths]time.Duration // by our IDs: until when all that a socket had has been taken
+	open    [MaxPaths]bool          // by our IDs: it has a socket
 	settle  time.Duration           // when the buffer wants to be asked again; 0: nothing waits
 	report  reporter
 	a       order.Arrival
@@ -103,10 +104,12 @@ func (in *inbound) gather() {
 	in.polls, in.socket = append(in.polls[:0], unix.PollFd{Fd: int32(in.t.wakeIn), Events: unix.POLLIN}), in.socket[:0]
 	in.t.mu.Lock()
 	defer in.t.mu.Unlock()
+	clear(in.open[:])
 	for _, p := range in.t.paths {
 		if p == nil || p.fd < 0 {
 			continue
 		}
+		in.open[p.id] = true
 		for _, fd := range [...]int{p.fd, p.listen} {
 			if fd > 0 {
 				in.polls = append(in.polls, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})

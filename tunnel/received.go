@@ -147,13 +147,22 @@ func (in *inbound) collect(now time.Duration, send func(time.Duration, []byte)) 
 		// A path that brings nothing is reported, too: that somebody has looked is what its
 		// death is told by.
 		if r.fresh || now-r.came < reportedFor {
-			r.report.AsOf = uint32(in.looked[r.via] / time.Microsecond)
+			r.report.AsOf = uint32(in.lookedAt(r.via, now) / time.Microsecond)
 			b = wire.AppendReport(in.passOn(now, b, send), &wire.Report{Path: uint8(id), Report: r.report})
 			r.fresh, r.packets, r.report.Delay = false, 0, math.MaxInt32
 		}
 	}
 	in.report.buf = b
 	send(now, b)
+}
+
+// lookedAt is until when a path of ours has been looked at. One without a socket brings
+// nothing, ever.
+func (in *inbound) lookedAt(id int, now time.Duration) time.Duration {
+	if !in.open[id] {
+		return now
+	}
+	return in.looked[id]
 }
 
 // beginReport is a report without paths.

@@ -252,7 +252,7 @@ func (s *simNet) run(d time.Duration) {
 		if rp := &s.in.report; rp.due > 0 && s.now >= rp.due {
 			rp.due, rp.last, rp.ready = 0, s.now, false
 			for i := range s.links {
-				s.in.looked[i] = s.now
+				s.in.looked[i], s.in.open[i] = s.now, true
 			}
 			s.in.compare()
 			s.in.collect(s.now, func(_ time.Duration, b []byte) {

@@ -271,6 +271,9 @@ func (s *Sender) isDead(p *Path) bool {
 // overdue is for how long a packet of a time should have been there when the receiver last
 // looked: it may have been too busy to.
 func (p *Path) overdue(sent time.Duration) time.Duration {
+	if !p.reported {
+		return time.Hour // it has never brought anything: nobody looks
+	}
 	arrival := uint32(sent/time.Microsecond) + uint32(int32(p.delay))
 	return time.Duration(int32(p.asOf-arrival)) * time.Microsecond
 }
