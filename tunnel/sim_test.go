@@ -53,9 +53,9 @@ type simLink struct {
 	drops int
 }
 
-// most is the queue that a sender may keep in the link: 20 ms, or four packets.
+// most is the queue that a sender may keep in the link: 25 ms, or six packets.
 func (l *simLink) most() time.Duration {
-	return max(20*time.Millisecond, time.Duration(4*simSize/l.rate*1e9))
+	return max(25*time.Millisecond, time.Duration(6*simSize/l.rate*1e9))
 }
 
 type simPacket struct {

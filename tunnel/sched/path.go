@@ -32,7 +32,10 @@ const (
 	measureMost = 1e9 / 8                // bytes/s; who has more finds it with data
 
 	soundEvery = 2500 * time.Millisecond // between two looks for the least delay
-	maxPause   = 20 * time.Millisecond
+	soundTurns = 16
+	drainTime  = depthTime + 2*runTime // more than a queue that has been seen: what is on its way into it
+	maxPause   = 100 * time.Millisecond
+	maxDoubts  = 3
 	fullPacket = 1514                   // bytes
 	baseAge    = 10 * time.Second       // a least delay is forgotten after this
 	peakAge    = 200 * time.Millisecond // and a highest delivery rate after this
@@ -78,16 +81,22 @@ type Path struct {
 	last, mark Report // the last report, and that at which the rate's window began
 	reported   bool
 	quietest   float64 // least queue in the window, µs
-	// of what was delivered in the window, bytes as they were sent: all, and those sent
-	// while more packets waited for the path
-	sent, sentLimited int
+	// of what was acknowledged in the window, as it was sent
+	sent, sentFirst  int // bytes: all, and of the first run
+	sentFrom, sentTo time.Duration
 
 	// sounding for the least delay: nothing is sent until paused, and what is sent
 	// from sample on finds the path empty.
 	paused   time.Duration
 	sample   uint32 // path sequence number
 	sampling bool
+	pause    time.Duration
+	doubt    float64 // a delay that was not believed, µs
+	doubted  int
 	sounded  time.Duration
+	top      float64 // the most that it has delivered, or what it delivers when full, bytes/s
+	best     float64 // delivered, bytes/s: by how much more it is sent than that
+	bestAt   time.Duration
 	calm     time.Duration // since when there has been none though packets wait; 0: not so
 	wrong    time.Duration // since when the queue has been too long; 0: it is not
 
@@ -230,7 +239,7 @@ func (p *Path) Sent(now time.Duration, packets, bytes int) uint64 {
 	if p.sends.full() {
 		p.inflight -= p.sends.drop()
 	}
-	p.sends.add(send{end: uint32(p.seq), packets: uint32(packets), at: now, bytes: bytes, limited: p.held+depthTime+credit > now})
+	p.sends.add(send{end: uint32(p.seq), packets: uint32(packets), at: now, bytes: bytes})
 	return first
 }
 
@@ -285,8 +294,9 @@ func (p *Path) measure(now time.Duration, r Report) {
 	delay := float64(r.Delay)
 	p.base.add(now, delay)
 	if p.sampling && int32(r.Highest-p.sample) >= 0 {
-		p.sampling = false
-		p.base.set(now, delay)
+		p.sampled(now, delay)
+		p.begin(r)
+		p.bestAt = now
 	}
 	p.queue = delay - p.base.get()
 	p.quietest = min(p.quietest, p.queue)
@@ -295,9 +305,16 @@ func (p *Path) measure(now time.Duration, r Report) {
 	if span < window {
 		return
 	}
-	p.adjust(now, float64(r.Bytes-p.mark.Bytes)/span.Seconds(), span)
+	if !p.sampling { // else a pause is in the window, or will be
+		p.adjust(now, float64(r.Bytes-p.mark.Bytes)/span.Seconds(), span)
+	}
+	p.begin(r)
+}
+
+// begin begins a window with a report.
+func (p *Path) begin(r Report) {
 	p.mark, p.quietest = r, math.Inf(1)
-	p.sent, p.sentLimited = 0, 0
+	p.sent = 0
 }
 
 // lag is how long it takes until what is sent shows in a report.
@@ -315,12 +332,25 @@ func (p *Path) adjust(now time.Duration, delivered float64, span time.Duration) 
 	// What was delivered is what the path can carry if more was there to be sent when it
 	// was sent, and a queue stood; or if a long queue stood all the time. A little delay
 	// besides is none of ours.
-	limited := p.sentLimited*5 >= p.sent*4
+	sent := p.sendRate()
+	limited := sent > 0.8*p.rate
 	busy := limited && p.quietest > float64(queueBusy.Microseconds()) ||
 		p.quietest > float64(queueLong.Microseconds()) && delivered > p.rate/2
+	if delivered > p.top {
+		p.top += (delivered - p.top) * 0.2 // the first packets after a pause may be faster than the path
+	}
 	switch {
 	case busy:
 		p.aim(now, delivered)
+		p.top = p.capacity
+	case !held:
+		// What it may be sent beyond what it has ever delivered is a guess that nothing
+		// corrects as long as nothing waits.
+		p.rate = min(p.rate, max(peakGrowth*p.top, startRate))
+	case p.plateau(now, sent, delivered):
+		p.queue = max(p.queue, (sent/delivered-1)*float64((now-p.bestAt).Microseconds()))
+		p.full, p.capacity, p.rate = true, delivered, delivered
+		p.sound(now)
 	case held && p.full:
 		p.grow(now, delivered, limited)
 	case held:
@@ -330,6 +360,25 @@ func (p *Path) adjust(now time.Duration, delivered float64, span time.Duration) 
 	if busy && p.wrong > 0 && now-p.wrong > 4*p.lag() || held && p.full && now-p.sounded > soundEvery {
 		p.sound(now)
 	}
+}
+
+// sendRate is how fast what was acknowledged in the window was sent, bytes/s; 0: that can't
+// be told.
+func (p *Path) sendRate() float64 {
+	d := p.sentTo - p.sentFrom
+	if p.sent == 0 || d < window/2 {
+		return 0
+	}
+	return float64(p.sent-p.sentFirst) / d.Seconds()
+}
+
+// plateau tells whether the path has been sent more than it delivers for so long that it
+// must be full: what passes for its least delay is a queue.
+func (p *Path) plateau(now time.Duration, sent, delivered float64) bool {
+	if delivered <= 0 || sent < 1.15*delivered || delivered > 1.1*p.best {
+		p.best, p.bestAt = delivered, now
+	}
+	return now-p.bestAt > max(4*p.lag(), 10*window)
 }
 
 // grow raises the rate of a path that has no queue though packets wait for it: a little, and
@@ -372,10 +421,32 @@ func (p *Path) sound(now time.Duration) {
 	if p.sampling {
 		return
 	}
+	p.pause = min(time.Duration(p.queue)*time.Microsecond+drainTime, maxPause/4)
+	p.silence(now)
+}
+
+func (p *Path) silence(now time.Duration) {
 	p.wrong, p.sounded = 0, now
-	p.paused = now + min(time.Duration(p.queue)*time.Microsecond, maxPause) + credit/4
+	p.paused = now + p.pause
 	p.sampling, p.sample = true, uint32(p.seq)
 	p.backlog = 0
+}
+
+// sampled takes the delay of what was sent after a pause. If it is more than the least so
+// far, either that was outdated, or the pause was too short for the queue: it is more again
+// after a longer one, or it is not.
+func (p *Path) sampled(now time.Duration, delay float64) {
+	p.sampling = false
+	const close = 700 // µs
+	if delay > p.base.get()+close && (p.doubted == 0 || delay < p.doubt-close) && p.doubted < maxDoubts {
+		p.doubt = delay
+		p.doubted++
+		p.pause = min(2*p.pause, maxPause)
+		p.silence(now)
+		return
+	}
+	p.doubted = 0
+	p.base.set(now, delay)
 }
 
 func (p *Path) clamp() {
@@ -399,10 +470,11 @@ func (p *Path) acknowledge(highest uint32) (time.Duration, bool) {
 			return at, some
 		}
 		at, some = s.at, true
-		p.sent += s.bytes
-		if s.limited {
-			p.sentLimited += s.bytes
+		if p.sent == 0 {
+			p.sentFrom, p.sentFirst = s.at, s.bytes
 		}
+		p.sent += s.bytes
+		p.sentTo = s.at
 		p.inflight -= p.sends.drop()
 	}
 }
@@ -413,7 +485,6 @@ type send struct {
 	packets uint32
 	at      time.Duration
 	bytes   int
-	limited bool // by the path's rate: packets waited for it
 }
 
 func (s *send) begin() uint32 { return s.end - s.packets }

@@ -28,7 +28,10 @@ const (
 	// doubtAfter is when a path that acknowledges nothing makes the others be
 	// probed, so that there is something to compare with.
 	doubtAfter = 12 * time.Millisecond
-	maxSuspect = 400 * time.Millisecond
+	// firstPatience is how much longer a path may take that has not brought anything yet:
+	// the other end may have begun a moment later.
+	firstPatience = 250 * time.Millisecond
+	maxSuspect    = 400 * time.Millisecond
 	// backAfter is how many reports must acknowledge new packets of a dead path
 	// before it is used again.
 	backAfter = 3
@@ -50,7 +53,9 @@ type Sender struct {
 // the peer knows no other difference between the two, and a key must seal no number twice.
 // limit is its rate in bit/s at most, 0: none.
 func (s *Sender) Add(now time.Duration, id, weight int, limit int64) *Path {
-	p := &Path{ID: id, up: true, seq: s.ends[id], rate: startRate, carried: now, sounded: now}
+	p := &Path{ID: id, up: true, seq: s.ends[id], rate: startRate, carried: now,
+		// Paths look for their least delay in turn.
+		sounded: now - soundEvery*time.Duration(id%soundTurns)/soundTurns}
 	s.paths[id] = p
 	s.all = append(s.all, p)
 	s.Tune(id, weight, limit)
@@ -261,7 +266,11 @@ func (s *Sender) isDead(p *Path) bool {
 			continue
 		}
 		behind := time.Duration(max(p.delay-o.delay, 0)) * time.Microsecond
-		if after := deadAfter + behind + p.suspect; o.acked-first.at > after && p.overdue(first.at) > after-behind {
+		after := deadAfter + behind + p.suspect
+		if !p.reported {
+			after += firstPatience
+		}
+		if o.acked-first.at > after && p.overdue(first.at) > after-behind {
 			return true
 		}
 	}
@@ -272,7 +281,7 @@ func (s *Sender) isDead(p *Path) bool {
 // looked: it may have been too busy to.
 func (p *Path) overdue(sent time.Duration) time.Duration {
 	if !p.reported {
-		return time.Hour // it has never brought anything: nobody looks
+		return time.Hour // it has never brought anything: nothing says who looks
 	}
 	arrival := uint32(sent/time.Microsecond) + uint32(int32(p.delay))
 	return time.Duration(int32(p.asOf-arrival)) * time.Microsecond
