@@ -336,8 +336,8 @@ func (p *Path) adjust(now time.Duration, delivered float64, span time.Duration) 
 	limited := sent > 0.8*p.rate
 	busy := limited && p.quietest > float64(queueBusy.Microseconds()) ||
 		p.quietest > float64(queueLong.Microseconds()) && delivered > p.rate/2
-	if delivered > p.top {
-		p.top += (delivered - p.top) * 0.2 // the first packets after a pause may be faster than the path
+	if limited { // else the first packets after a pause may have been faster than the path
+		p.top = max(p.top, delivered)
 	}
 	switch {
 	case busy:
@@ -351,9 +351,9 @@ func (p *Path) adjust(now time.Duration, delivered float64, span time.Duration) 
 		p.queue = max(p.queue, (sent/delivered-1)*float64((now-p.bestAt).Microseconds()))
 		p.full, p.capacity, p.rate = true, delivered, delivered
 		p.sound(now)
-	case held && p.full:
-		p.grow(now, delivered, limited)
-	case held:
+	case limited && p.full:
+		p.grow(now, delivered)
+	case limited:
 		p.rate = max(p.rate, min(p.rate*fastGrowth, fastGrowth*p.peak.get()))
 	}
 	p.clamp()
@@ -383,16 +383,14 @@ func (p *Path) plateau(now time.Duration, sent, delivered float64) bool {
 
 // grow raises the rate of a path that has no queue though packets wait for it: a little, and
 // more with every round trip in which it stays so.
-func (p *Path) grow(now time.Duration, delivered float64, limited bool) {
+func (p *Path) grow(now time.Duration, delivered float64) {
 	if p.calm == 0 {
 		p.calm = now
 	}
 	round := float64(now-p.calm) / float64(p.lag())
 	most := min(peakGrowth+0.1*round, fastGrowth)
 	p.rate = max(p.rate, min(p.rate*(1+(most-1)/2), most*p.peak.get()))
-	if limited {
-		p.capacity = max(p.capacity, delivered)
-	}
+	p.capacity = max(p.capacity, delivered)
 	p.wrong = 0
 }
 
