@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -233,13 +234,20 @@ func (m *mptcp) setLimits(l MPTCPLimits) error {
 	if !errors.As(err, &op) || op.Message == "" {
 		return err
 	}
-	at := attributeAt(attrs, op.Offset-unix.SizeofNlMsghdr-genlHeaderBytes)
-	for _, limit := range l.attributes() {
-		if slices.Equal(at, []uint16{limit.attr}) {
-			return paramError("mptcp limits", limit.name, limit.value, "the kernel says: "+op.Message)
+	limits := l.attributes()
+	// Older kernels (6.12) do not point: both have one maximum, so it is the higher.
+	refused := slices.MaxFunc(limits, func(a, b mptcpLimit) int { return cmp.Compare(a.value, b.value) })
+	if op.Offset > 0 {
+		at := attributeAt(attrs, op.Offset-unix.SizeofNlMsghdr-genlHeaderBytes)
+		i := slices.IndexFunc(limits, func(limit mptcpLimit) bool { return slices.Equal(at, []uint16{limit.attr}) })
+		if i < 0 {
+			return plain(err)
 		}
+		refused = limits[i]
+	} else if !errors.Is(err, unix.EINVAL) {
+		return plain(err)
 	}
-	return plain(err)
+	return paramError("mptcp limits", refused.name, refused.value, "the kernel says: "+op.Message)
 }
 
 // ReadMPTCPLimits reads both limits of ns.

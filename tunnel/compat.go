@@ -13,6 +13,9 @@ import (
 const (
 	// compatAfter is how long Auto waits for an answer in the native form.
 	compatAfter = 3 * time.Second
+	// compatSilence is for how long a peer that spoke natively may be silent before another
+	// kind of end is looked for. It is greeted on.
+	compatSilence = 5 * time.Second
 	// quietAfter is when a path that brings nothing is no longer waited for.
 	quietAfter = 10 * time.Millisecond
 )
@@ -31,12 +34,18 @@ func (t *Tunnel) form() Form {
 // mayCompat tells whether packets of the compat form are taken.
 func (t *Tunnel) mayCompat() bool { return t.cfg.Key == nil && t.cfg.Form != Native }
 
-// fallBack begins to speak the compat form where that is due. The lock is held.
+// fallBack begins to speak the compat form where that is due: nobody answers natively, or
+// who did has been silent for long. The lock is held.
 func (t *Tunnel) fallBack(now time.Duration) {
-	if t.sess.up || !t.mayCompat() || t.cfg.Form != Compat && now < compatAfter {
+	s := &t.sess
+	if s.compat || !t.mayCompat() || s.up && now-s.heard < compatSilence || !s.up && t.cfg.Form != Compat && now < compatAfter {
 		return
 	}
-	t.sess.up, t.sess.compat, t.send.Blind = true, true, true
+	if s.up {
+		s.begin()
+		t.restart()
+	}
+	s.up, s.compat, t.send.Blind = true, true, true
 	t.tell(Event{What: Established})
 }
 
@@ -78,6 +87,7 @@ func (in *inbound) compat(now time.Duration, p *path, b []byte, tos uint8) {
 	in.lastOf[p.id] = now
 	in.a = order.Arrival{Path: p.id, Seq: g.Seq, Before: 1, Packet: order.Packet{Data: body}}
 	if !in.counting {
+		in.begin()
 		in.counting = true
 		in.buf.Start(g.Seq)
 	}
