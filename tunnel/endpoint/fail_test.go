@@ -94,7 +94,7 @@ func (b *bed) allCarry() {
 	for _, e := range b.ends {
 		before := e.status().Paths
 		var now []tunnel.PathStatus
-		eventually(b.t, 3*time.Second, func() bool {
+		eventually(b.t, 10*time.Second, func() bool {
 			now = e.status().Paths
 			for i := range now {
 				if now[i].Packets < before[i].Packets+100 {

@@ -234,7 +234,7 @@ func (s *Sender) Check(now time.Duration) (died, back uint64) {
 		case !p.up:
 		case p.dead && p.proofs >= backAfter:
 			p.dead, p.proofs = false, 0
-			p.rate /= 2
+			p.rate = max(p.rate, p.top) / 2 // not less with every flap
 			p.base, p.last.Delay = least{}, 0
 			p.clamp()
 			back |= 1 << p.ID
