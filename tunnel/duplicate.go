@@ -19,31 +19,39 @@ const copiesBytes = 64 << 10 // of packets that are copied at a time
 // one.
 func (o *outbound) duplicate(now time.Duration) bool {
 	t := o.t
-	if o.copies.to == 0 && !o.copy(now) {
+	if o.gone(); o.copies.to == 0 && !o.copy(now) {
 		return false
 	}
 	id := sched.Ones(o.copies.to)[0]
 	o.copies.to &^= 1 << id
-	sp, p := t.send.Path(id), t.paths[id]
-	if sp == nil || p == nil || p.fd < 0 {
-		return o.copies.to != 0 && o.duplicate(now)
-	}
-	o.run.begin(t, p)
+	o.run.begin(t, t.paths[id])
 	room := 1 << 20
 	for i := range o.copies.pieces {
 		pc := o.copies.pieces[i]
 		for pc.n > 0 && o.run.retake(t, &pc, &room) {
 		}
 	}
-	o.run.commitCopy(t, sp, now)
-	p.data, p.last = true, now
-	if o.copies.to == 0 {
-		for _, pc := range o.copies.pieces {
-			t.arena.release(pc.e)
-		}
-		o.copies.pieces = o.copies.pieces[:0]
-	}
+	o.run.commitCopy(t, t.send.Path(id), now)
+	t.paths[id].data, t.paths[id].last = true, now
+	o.gone()
 	return true
+}
+
+// gone takes paths that are not there any more off those that are to have copies, and lets
+// go of the packets when all have had theirs. The lock is held.
+func (o *outbound) gone() {
+	for _, id := range sched.Ones(o.copies.to) {
+		if p := o.t.paths[id]; p == nil || p.fd < 0 {
+			o.copies.to &^= 1 << id
+		}
+	}
+	if o.copies.to != 0 {
+		return
+	}
+	for _, pc := range o.copies.pieces {
+		o.t.arena.release(pc.e)
+	}
+	o.copies.pieces = o.copies.pieces[:0]
 }
 
 // copy takes packets off the queue for all paths that are to have them, when the fastest

@@ -339,6 +339,9 @@ func (o *outbound) wait() {
 		limit = 100 * time.Millisecond
 	}
 	o.t.mu.Unlock()
+	if o.bytes >= o.most() {
+		n = 1 // nothing is read: that there is something must not end the wait
+	}
 	ts := unix.NsecToTimespec(int64(limit))
 	if _, err := unix.Ppoll(fds[:n], &ts, nil); err != nil && !errors.Is(err, unix.EINTR) {
 		return

@@ -105,6 +105,10 @@ func (t *Tunnel) hear(now time.Duration, h hello, p *path) (fresh bool) {
 		fresh = true
 	}
 	if h.yours == s.mine && (!s.up || s.compat) {
+		if s.compat { // both ends have counted in the other form
+			t.restart()
+			fresh = true
+		}
 		s.up, s.compat, s.heard = true, false, now
 		t.send.Blind = false
 		t.tell(Event{What: Established})
