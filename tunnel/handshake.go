@@ -168,7 +168,7 @@ func (h *handshakes) respond(l letter) {
 		}
 		h.number, fine = number, true
 		k.hello = said
-		k.mine, k.epoch = h.t.propose(said)
+		k.mine, k.epoch, k.before = h.t.propose(said)
 		return hello{mine: k.mine, yours: said.mine, epoch: k.epoch}.append(nil)
 	})
 	if err != nil || !fine {
@@ -177,7 +177,7 @@ func (h *handshakes) respond(l letter) {
 	}
 	k.Session, k.made = session, h.t.now()
 	h.asked, h.answer = l.body, answer
-	h.t.await(&keys{Session: session, epoch: k.epoch, made: k.made, hello: k.hello, mine: k.mine})
+	h.t.await(&k)
 	h.t.say(l.path, stepAnswer, answer)
 }
 
@@ -203,20 +203,32 @@ func (t *Tunnel) wantsKeys(now time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := &t.sess
-	return !s.up || now-s.heard > silence || s.keys.worn(now)
+	return !s.up || now-s.heard > silence || s.keys.worn(now, t.largest())
+}
+
+// largest is the size of the largest packet that a path carries, bytes. The lock is held.
+func (t *Tunnel) largest() int {
+	n := 0
+	for _, p := range t.paths {
+		if p != nil {
+			n = max(n, p.mtu)
+		}
+	}
+	return n
 }
 
 // propose chooses, for the responder, what it calls the life that the peer speaks of
-// and the epoch of the keys to come: neither the present one nor the one before.
-func (t *Tunnel) propose(said hello) (mine uint64, epoch uint8) {
+// and the epoch of the keys to come: neither the present one nor the one before. The keys
+// before are the present ones if it is the present life.
+func (t *Tunnel) propose(said hello) (mine uint64, epoch uint8, before *keys) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := &t.sess
-	mine = s.mine
+	mine, before = s.mine, s.keys
 	if s.up && (said.mine != s.theirs || said.yours != s.mine) {
-		mine = rand.Uint64() | 1
+		mine, before = rand.Uint64()|1, nil
 	}
-	return mine, (s.epoch + 1) & 3
+	return mine, (s.epoch + 1) & 3, before
 }
 
 // await keeps keys until the peer has shown that it has them, too.
@@ -238,7 +250,11 @@ func (t *Tunnel) confirm(k *keys) bool {
 func (t *Tunnel) install(k *keys) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	k.fresh.Store(t.adopt(k, t.sess.mine, k.hello.mine))
+	before := t.sess.keys
+	fresh := t.adopt(k, t.sess.mine, k.hello.mine)
+	if k.fresh.Store(fresh); !fresh {
+		k.before = before
+	}
 	t.ring[k.epoch].Store(k)
 	wake(t.wakeOut)
 }

@@ -74,10 +74,17 @@ func TestPropose(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEnds(t, Config{}, false, 1)
+			present := &keys{}
 			e.a.sess = session{mine: 1, theirs: 2, up: tt.up, epoch: 3}
-			mine, epoch := e.a.propose(tt.said)
+			if tt.up {
+				e.a.sess.keys = present
+			}
+			mine, epoch, before := e.a.propose(tt.said)
 			if mine == 1 != tt.same || mine == 0 || epoch != 0 {
 				t.Errorf("proposed %d, epoch %d", mine, epoch)
+			}
+			if before == present != (tt.up && tt.same) {
+				t.Errorf("goes on with the numbers of %v", before)
 			}
 			if s := e.a.sess; s.mine != 1 || s.theirs != 2 || s.epoch != 3 {
 				t.Errorf("a message changed the life: %+v", s)

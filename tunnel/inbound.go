@@ -230,7 +230,7 @@ func (in *inbound) packet(now time.Duration, p *path, b []byte, arrived uint32, 
 	case wire.Data, wire.Again:
 		in.data(now, p.id, &shim, body, arrived, tos, size)
 	case wire.Probe:
-		in.arrived(now, p.id, &shim, arrived, tos, size)
+		in.arrived(now, p.id, &shim, arrived, size)
 		in.controls(now, p, &shim, body)
 	case wire.Control:
 		in.controls(now, p, &shim, body)
@@ -271,7 +271,7 @@ func (in *inbound) begin() {
 
 // data takes an inner packet.
 func (in *inbound) data(now time.Duration, via int, shim *wire.Shim, body []byte, arrived uint32, tos uint8, size int) {
-	in.arrived(now, via, shim, arrived, tos, size)
+	in.arrived(now, via, shim, arrived, size)
 	if tos&3 == ecnCE && !markCE(body) {
 		in.t.stats.strange.Add(1)
 		return

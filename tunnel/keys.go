@@ -23,7 +23,11 @@ type keys struct {
 
 	sealed  atomic.Uint64
 	refused atomic.Uint64
-	windows [MaxPaths][2]*secure.Window // by path, data and control; the receiving thread's
+	// The receiving thread's: what has come, by path, data and control; and how far the
+	// numbers were under the keys before, whose life these go on with.
+	windows [MaxPaths][2]*secure.Window
+	reached [MaxPaths][2]uint64
+	before  *keys // until reached has been taken from it
 }
 
 // space is the part of the nonces that a path's packets have for themselves.
@@ -45,8 +49,9 @@ func (k *keys) seal(b []byte, n int, space uint32, counter uint64) {
 // is not authentic, or came before.
 func (k *keys) open(s *wire.Shim, b []byte) ([]byte, bool) {
 	control := s.Kind == wire.Control
+	k.goOn()
+	counter := secure.Extend(s.PathSeq, k.highest(int(s.Path), control))
 	w := k.window(int(s.Path), control)
-	counter := secure.Extend(s.PathSeq, w.Highest())
 	if !w.Fresh(counter) {
 		return nil, false
 	}
@@ -58,11 +63,41 @@ func (k *keys) open(s *wire.Shim, b []byte) ([]byte, bool) {
 	return body, w.Mark(counter)
 }
 
-func (k *keys) window(path int, control bool) *secure.Window {
-	w := &k.windows[path][0]
-	if control {
-		w = &k.windows[path][1]
+// goOn takes over from the keys before how far the numbers are: 32 bits of them travel, and
+// new keys do not make them begin at 0.
+func (k *keys) goOn() {
+	if k.before == nil {
+		return
 	}
+	k.before.goOn()
+	for path := range k.reached {
+		for kind := range k.reached[path] {
+			k.reached[path][kind] = k.before.highest(path, kind == 1)
+		}
+	}
+	k.before = nil
+}
+
+// highest is the highest number that a path has brought, under these keys or those before.
+func (k *keys) highest(path int, control bool) uint64 {
+	kind := kindOf(control)
+	highest := k.reached[path][kind]
+	if w := k.windows[path][kind]; w != nil {
+		highest = max(highest, w.Highest())
+	}
+	return highest
+}
+
+// kindOf is the index of data or control packets.
+func kindOf(control bool) int {
+	if control {
+		return 1
+	}
+	return 0
+}
+
+func (k *keys) window(path int, control bool) *secure.Window {
+	w := &k.windows[path][kindOf(control)]
 	if *w == nil {
 		*w, _ = secure.NewWindow(secure.DefaultWindow) // its size is one that is allowed
 	}
@@ -72,7 +107,7 @@ func (k *keys) window(path int, control bool) *secure.Window {
 // Rekeying: by time as WireGuard does, and well before a cipher's limit.
 const rekeyAfter = 120 * time.Second
 
-// worn tells whether there should be new keys.
-func (k *keys) worn(now time.Duration) bool {
-	return now-k.made > rekeyAfter || k.sealed.Load() > k.Cipher().SealLimit(2048)/2 || k.refused.Load() > k.Cipher().OpenLimit()/2
+// worn tells whether there should be new keys; packets have up to a number of bytes.
+func (k *keys) worn(now time.Duration, bytes int) bool {
+	return now-k.made > rekeyAfter || k.sealed.Load() > k.Cipher().SealLimit(bytes)/2 || k.refused.Load() > k.Cipher().OpenLimit()/2
 }

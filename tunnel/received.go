@@ -45,7 +45,7 @@ const (
 )
 
 // arrived enters a packet into its path's books.
-func (in *inbound) arrived(now time.Duration, via int, s *wire.Shim, at uint32, tos uint8, size int) {
+func (in *inbound) arrived(now time.Duration, via int, s *wire.Shim, at uint32, size int) {
 	r := &in.paths[s.Path]
 	delay := int32(at - s.Time)
 	if !r.known {
@@ -59,15 +59,12 @@ func (in *inbound) arrived(now time.Duration, via int, s *wire.Shim, at uint32, 
 	r.via, r.came = via, now
 	r.report.Packets++
 	r.report.Bytes += uint32(size)
-	if tos&3 == ecnCE {
-		r.report.CE++
-	}
 	ahead := int32(s.PathSeq - r.report.Highest)
 	if ahead > 1 {
 		in.hole(now, r, s, int(ahead-1))
 	}
 	if ahead > 0 {
-		r.report.Highest, r.report.Arrived, r.report.Echo = s.PathSeq, at, s.Time
+		r.report.Highest, r.report.Arrived = s.PathSeq, at
 		r.last = s.Seq
 	}
 	r.report.Delay = min(r.report.Delay, delay)

@@ -197,7 +197,7 @@ func (s *simNet) tick() {
 
 // receive takes a packet off its link.
 func (s *simNet) receive(p *simPacket) {
-	s.in.arrived(s.now, int(p.shim.Path), &p.shim, uint32(s.now/time.Microsecond), 0, p.size)
+	s.in.arrived(s.now, int(p.shim.Path), &p.shim, uint32(s.now/time.Microsecond), p.size)
 	if p.shim.Kind == wire.Probe {
 		s.in.mark(int(p.shim.Path), wire.Mark{Next: p.shim.Seq, Live: uint64(p.flow)})
 		return

@@ -69,13 +69,14 @@ func runCases(t *testing.T, cache, suite string, guests, least int, program stri
 	if err != nil {
 		t.Fatalf("%v\nit printed:\n%s", err, text)
 	}
-	passed := 0
+	passed, died := 0, false
 	for _, o := range vm.Outcomes(text) {
 		switch o.Verdict {
 		case vm.Skip:
 			t.Logf("%s skipped: %s", o.Test, strings.Join(o.Log, "; "))
 		case vm.Fail, vm.Died:
-			t.Errorf("%s: %s", o.Test, o.Verdict)
+			died = died || o.Verdict == vm.Died
+			t.Errorf("%s: %s: %s", o.Test, o.Verdict, strings.Join(o.Log, "; "))
 		case vm.Pass:
 			passed++
 		}
@@ -83,7 +84,7 @@ func runCases(t *testing.T, cache, suite string, guests, least int, program stri
 	if passed < least {
 		t.Errorf("%d cases passed, want %d at least", passed, least)
 	}
-	if t.Failed() {
+	if died {
 		t.Logf("the guest printed:\n%s", text)
 	}
 	t.Logf("kernel %s: %d cases passed in %.1f s", k.Release, passed, res.Elapsed.Seconds())

@@ -46,11 +46,9 @@ const (
 type Report struct {
 	Highest uint32 // path sequence number, the highest that came
 	Packets uint32 // that came
-	Bytes   uint32 // that came, outer headers not counted
+	Bytes   uint32 // that came, with the outer headers, Ethernet's included
 	Arrived uint32 // when Highest came, the receiver's clock
-	Echo    uint32 // the timestamp that Highest carried, the sender's clock
-	Delay   int32  // the least difference of both since the last report; the clocks' offset is in it
-	CE      uint32 // packets that came with congestion marked
+	Delay   int32  // the least difference of arrival and timestamp since the last report; the clocks' offset is in it
 	AsOf    uint32 // until when the receiver has looked: what came later it does not know, its clock
 }
 
@@ -76,7 +74,7 @@ type Path struct {
 	queue float64
 	peak  highest
 	rtt   time.Duration
-	delay float64 // µs, smoothed, for comparing paths
+	delay float64 // µs: base, for comparing paths
 
 	last, mark Report // the last report, and that at which the rate's window began
 	reported   bool

@@ -235,7 +235,7 @@ func (s *Sender) Check(now time.Duration) (died, back uint64) {
 		case p.dead && p.proofs >= backAfter:
 			p.dead, p.proofs = false, 0
 			p.rate = max(p.rate, p.top) / 2 // not less with every flap
-			p.base, p.last.Delay = least{}, 0
+			p.base = least{}
 			p.clamp()
 			back |= 1 << p.ID
 		case !p.dead && s.isDead(p):
@@ -385,8 +385,8 @@ func (s *Sender) Kill(id int) bool {
 	return true
 }
 
-// Restart begins anew to count, and forgets what was sent on a path and what was reported of it; its rate
-// stays.
+// Restart begins anew to count, and forgets what was sent on a path and what was reported
+// of it; its rate stays.
 func (s *Sender) Restart(now time.Duration, id int) {
 	p := s.paths[id]
 	if s.ends[id] = 0; p == nil {

@@ -18,7 +18,6 @@ const (
 	TypeMissing             // a Missing
 	TypeEcho                // 8 bytes that are to come back on the same path as TypeReply
 	TypeReply
-	TypeBye  // the sender ends the tunnel
 	TypeRoom // 4 bytes: how many bytes of a path's packets may wait at the sender's socket
 )
 
@@ -46,7 +45,7 @@ type Missing struct {
 const (
 	messageBytes = 3 // type and length
 	markBytes    = 13
-	reportBytes  = 33
+	reportBytes  = 25
 	missingBytes = 7
 	EchoBytes    = 8
 )
@@ -65,7 +64,7 @@ func AppendMark(b []byte, m Mark) []byte {
 // AppendReport appends a Report.
 func AppendReport(b []byte, r *Report) []byte {
 	b = append(head(b, TypeReport, reportBytes), r.Path)
-	for _, v := range [...]uint32{r.AsOf, r.Highest, r.Packets, r.Bytes, r.Arrived, r.Echo, uint32(r.Delay), r.CE} {
+	for _, v := range [...]uint32{r.AsOf, r.Highest, r.Packets, r.Bytes, r.Arrived, uint32(r.Delay)} {
 		b = binary.BigEndian.AppendUint32(b, v)
 	}
 	return b
@@ -127,7 +126,7 @@ func ParseReport(v []byte, r *Report) error {
 	}
 	word := func(i int) uint32 { return binary.BigEndian.Uint32(v[1+4*i:]) }
 	*r = Report{Path: v[0], Report: sched.Report{
-		AsOf: word(0), Highest: word(1), Packets: word(2), Bytes: word(3), Arrived: word(4), Echo: word(5), Delay: int32(word(6)), CE: word(7),
+		AsOf: word(0), Highest: word(1), Packets: word(2), Bytes: word(3), Arrived: word(4), Delay: int32(word(5)),
 	}}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 
 var (
 	aMark    = Mark{Next: 0x01020304, Idle: true, Live: 0x05060708090a0b0c}
-	aReport  = Report{Path: 9, Report: sched.Report{AsOf: 1, Highest: 2, Packets: 3, Bytes: 4, Arrived: 5, Echo: 6, Delay: -7, CE: 8}}
+	aReport  = Report{Path: 9, Report: sched.Report{AsOf: 1, Highest: 2, Packets: 3, Bytes: 4, Arrived: 5, Delay: -7}}
 	aMissing = Missing{Path: 63, First: 0xfffffffe, Count: 0x0102}
 )
 
