@@ -67,7 +67,7 @@ const glorytunLinks = 32
 // glorytunPath gives the left program a path as soon as it listens for such.
 func (s *site) glorytunPath(p parallel, left lab.Proc, args []string) error {
 	in := []string{"nsenter", "--mount", "--target", strconv.Itoa(left.PID())}
-	err := poll(s.ctx, func() error {
+	err := s.whileRunning([]lab.Proc{left}, func() error {
 		run, err := p.left.Start(lab.Command{Args: append(in, args...)})
 		if err != nil {
 			return err
