@@ -8,7 +8,8 @@ import (
 )
 
 // The compat form has no reports: nothing is measured, nothing is kept to be sent
-// again, and a path is dead when the kernel says so or somebody else does.
+// again, and a path is dead when the kernel says so, somebody else does, or the other end
+// has stopped to say that it is there.
 
 const (
 	// compatAfter is how long Auto waits for an answer in the native form.
@@ -73,11 +74,16 @@ func (in *inbound) compat(now time.Duration, p *path, b []byte, tos uint8) {
 		return
 	}
 	body := b[n:]
+	if v := body[0] >> 4; v != 4 && v != 6 && !g.HasSeq {
+		in.mptSays(now, p, &g, body)
+		return
+	}
 	if tos&3 == ecnCE && !markCE(body) {
 		t.stats.strange.Add(1)
 		return
 	}
 	in.working++
+	in.brought |= 1 << p.id
 	t.stats.received.Add(1)
 	t.stats.receivedBytes.Add(uint64(len(body)))
 	if !g.HasSeq {

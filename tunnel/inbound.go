@@ -31,6 +31,7 @@ type inbound struct {
 	a       order.Arrival
 	skew    time.Duration // the real-time clock less ours
 	working int           // of the peer's packets in this round
+	brought uint64        // paths that have brought one, in the compat form, by our IDs
 
 	counting bool                    // in the compat form: the first number has come
 	lastOf   [MaxPaths]time.Duration // when paths last brought something in it
@@ -90,7 +91,9 @@ func (in *inbound) alive(now time.Duration) {
 		in.working = 0
 		in.t.mu.Lock()
 		in.t.sess.heard = now
+		in.t.brought(now, in.brought)
 		in.t.mu.Unlock()
+		in.brought = 0
 	}
 }
 

@@ -12,6 +12,7 @@ type session struct {
 	mine, theirs uint64 // what each end calls it: random
 	up           bool   // the peer has said what we call it
 	compat       bool   // it does not know the native form
+	mpt          bool   // it says what MPT says, and takes greetings for data
 	epoch        uint8  // in what we send
 	peerEpoch    uint8  // in what we are to receive
 	said         time.Duration
@@ -65,7 +66,7 @@ func parseHello(b []byte) (h hello, ok bool) {
 // greet says hello on all paths where that is due. The lock is held.
 func (t *Tunnel) greet(now time.Duration) {
 	s := &t.sess
-	if t.cfg.Key != nil || t.cfg.Form == Compat {
+	if t.cfg.Key != nil || t.cfg.Form == Compat || s.mpt {
 		return // the handshakes' goroutine does; nobody would understand
 	}
 	if s.said != 0 && now-s.said < helloEvery || s.up && !s.compat && now-s.heard < silence || s.compat && now-s.said < silence {

@@ -33,7 +33,11 @@ func (o *outbound) tick(now time.Duration) {
 	t.greet(now)
 	t.fallBack(now)
 	t.sweep(true)
-	if !t.sess.up || t.sess.compat {
+	if t.sess.compat {
+		t.tend(now)
+		return
+	}
+	if !t.sess.up {
 		return
 	}
 	t.check(now)

@@ -62,6 +62,7 @@ type path struct {
 	mtu    int
 	sizes  sizes
 	kept   pieces
+	vital  vital
 
 	probed time.Duration // the last probe
 	data   bool          // it has carried data since the last mark
@@ -256,6 +257,7 @@ func (t *Tunnel) open(p *path) {
 		p.mtu = 1500
 	}
 	p.sizes.begin(p.mtu)
+	p.vital = vital{}
 	t.socketRoom.Store(int64(prepareSocket(p.fd, p.v6)))
 	if p.listen > 0 {
 		prepareSocket(p.listen, p.v6)

@@ -83,6 +83,7 @@ type Entry struct {
 	Why      string   // for Isolates: the reason
 	Restless bool     // its program keeps a processor busy when there is nothing to do: it is taken down after each measurement
 	Cold     bool     // it learns from its traffic what its links are like: each measurement begins with a new one
+	RootLab  bool     // its program changes the user it runs as, which needs a lab that root made
 	Borrows  bool     // its traffic is that of the host's own sockets: faster than any network can be, and no network of the container's
 	Caveats  []string // what does not work with it, for the recommendation
 }
@@ -193,10 +194,10 @@ var entries = []Entry{
 	{Name: "tunnel", Title: "cleat tunnel over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}},
 	{Name: "mpt", Title: "MPT, GRE in UDP over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"mptsrv"},
 		Caveats: []string{"its weights are set by hand", "leaves a dead link after seconds"}},
-	{Name: "mlvpn", Title: "MLVPN over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"mlvpn"},
+	{Name: "mlvpn", Title: "MLVPN over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"mlvpn", "unshare"}, RootLab: true,
 		Caveats: []string{"its rates are set by hand", "leaves a dead link after seconds"}},
-	{Name: "glorytun", Title: "glorytun over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"glorytun"},
-		Caveats: []string{"it always encrypts"}},
+	{Name: "glorytun", Title: "glorytun over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"glorytun", "unshare", "nsenter"},
+		Caveats: []string{"it always encrypts", "its links' rates are set by hand, or at least a limit to them"}},
 }
 
 // All returns every entry, in the order of tables.

@@ -63,9 +63,9 @@ func TestRivalFiles(t *testing.T) {
 		name, text string
 		want, not  []string
 	}{
-		{"mpt, defaults", mptConnection(p, 1, false), []string{"path_count = 4", "ip_local = 198.18.250.1", "public_ipaddr = 198.18.103.1", "remote_ipaddr = 198.18.103.2", "keepalive_time = 5"}, []string{"weight_out = 50"}},
-		{"mpt, best", mptConnection(p, 1, true), []string{"weight_out = 50\n", "weight_out = 30\n", "weight_out = 10\n", "dead_time = 2\n"}, []string{"keepalive_time = 5"}},
-		{"mpt, interface", mptInterface(2), []string{"name = mp0\n", "ipv4_addr = 198.18.250.2/30"}, nil},
+		{"mpt, defaults", mptConnection(p, 1, false), []string{"path_count = 4", "ip_local = 198.18.250.1", "private_ipaddr = 198.18.103.1", "public_ipaddr = 198.18.103.1", "remote_ipaddr = 198.18.103.2", "keepalive_time = 5"}, []string{"weight_out = 50"}},
+		{"mpt, best", mptConnection(p, 1, true), []string{"weight_out = 50\n", "weight_out = 25\n", "weight_out = 10\n", "dead_time = 2\n"}, []string{"keepalive_time = 5"}},
+		{"mpt, interface", mptInterface(2), []string{"name = mp0\n", "ipv4_addr = 198.18.250.2/30", "ipv6_addr = ::/0"}, nil},
 		{"mlvpn, defaults", mlvpnFile(p, 1, "/s", false), []string{`mode = "client"`, `bindhost = "198.18.100.1"`, `remotehost = "198.18.103.2"`, "remoteport = 5083"}, []string{"bandwidth_upload", "reorder_buffer_size"}},
 		{"mlvpn, best", mlvpnFile(p, 2, "/s", true), []string{`mode = "server"`, "bandwidth_upload = 12500000\n", "bandwidth_upload = 2500000\n", "reorder_buffer_size = 256"}, []string{"remotehost"}},
 	} {
@@ -83,10 +83,10 @@ func TestRivalFiles(t *testing.T) {
 		})
 	}
 	paths := glorytunPaths(p, true)
-	if got := strings.Join(paths[3], " "); len(paths) != 4 || got != "glorytun path 198.18.103.1 dev mp0 up rate fixed tx 2500000 rx 2500000" {
+	if got := strings.Join(paths[3], " "); len(paths) != 4 || got != "glorytun path 198.18.103.1 dev mp0 up rate fixed tx 2430647 rx 2430647" {
 		t.Errorf("%d paths, the last %q", len(paths), got)
 	}
-	if got := strings.Join(glorytunPaths(p, false)[0], " "); got != "glorytun path 198.18.100.1 dev mp0 up" {
+	if got := strings.Join(glorytunPaths(p, false)[0], " "); got != "glorytun path 198.18.100.1 dev mp0 up rate auto tx 125000000 rx 125000000" {
 		t.Errorf("by default %q", got)
 	}
 }

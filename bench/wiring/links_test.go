@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -415,49 +414,4 @@ func innerMTU(t *testing.T, n *lab.Node) int {
 		t.Fatal(err)
 	}
 	return mtu
-}
-
-// TestRivalsAreAbsent where their programs are: with a remedy.
-func TestRivalsAreAbsent(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	for network, remedy := range map[string]string{"mpt": "SPYFF/mpt", "mlvpn": "zehome/MLVPN", "glorytun": "angt/glorytun"} {
-		var lack *link.Lack
-		if err := wiring.Check(network); !errors.As(err, &lack) || !strings.Contains(lack.Remedy, remedy) {
-			t.Errorf("%s: %v", network, err)
-		}
-	}
-}
-
-// TestRivalsAreStarted: stand-ins write down how they were called.
-func TestRivalsAreStarted(t *testing.T) {
-	lab.Need(t)
-	for network, want := range map[string][]string{
-		"mpt":      {"mptsrv"},
-		"mlvpn":    {"mlvpn --debug --yes-run-as-root --user root --config "},
-		"glorytun": {"glorytun bind 0.0.0.0 "},
-	} {
-		t.Run(network, func(t *testing.T) {
-			bin, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
-			for _, name := range []string{"mptsrv", "mlvpn", "glorytun"} {
-				script := fmt.Sprintf("#!/bin/sh\necho %s \"$@\" >>%s\nexec sleep 60\n", name, log)
-				if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700); err != nil {
-					t.Fatal(err)
-				}
-			}
-			t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			defer cancel()
-			w, err := wiring.Wire(ctx, scratch(t), network, wiring.Params{Pairs: 1, Links: 2, RateBitsPerSec: 100e6})
-			if err == nil {
-				w.Close()
-				t.Fatal("a stand-in that does nothing carries traffic")
-			}
-			said, _ := os.ReadFile(log)
-			for _, line := range want {
-				if !strings.Contains(string(said), line) {
-					t.Errorf("called as %q, want %q; %v", said, line, err)
-				}
-			}
-		})
-	}
 }

@@ -111,29 +111,31 @@ const endedFor = 400 * time.Millisecond
 // errEnded says that a program that makes the tunnel has ended.
 var errEnded = errors.New("its program has ended")
 
-// awaitPath waits until a connection from left to right passes at an address, as
-// long as the programs run.
-func (s *site) awaitPath(p parallel, at netip.AddrPort, programs []lab.Proc) error {
+// whileRunning calls ready until it succeeds, as long as the programs run.
+func (s *site) whileRunning(programs []lab.Proc, ready func() error) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
 	lived := time.Now()
-	poll := func(ready func() error) error {
-		err := poll(ctx, func() error {
-			if !slices.ContainsFunc(programs, hasEnded) {
-				lived = time.Now()
-			}
-			if time.Since(lived) > endedFor {
-				cancel(errEnded)
-			}
-			return ready()
-		})
-		if cause := context.Cause(ctx); cause != nil {
-			return cause
+	err := poll(ctx, func() error {
+		if !slices.ContainsFunc(programs, hasEnded) {
+			lived = time.Now()
 		}
-		return err
+		if time.Since(lived) > endedFor {
+			cancel(errEnded)
+		}
+		return ready()
+	})
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
 	}
+	return err
+}
+
+// awaitPath waits until a connection from left to right passes at an address, as
+// long as the programs run.
+func (s *site) awaitPath(p parallel, at netip.AddrPort, programs []lab.Proc) error {
 	var listener net.Listener
-	err := poll(func() error {
+	err := s.whileRunning(programs, func() error {
 		return p.right.NS.Do(func() (err error) {
 			listener, err = (&net.ListenConfig{}).Listen(s.ctx, "tcp", at.String())
 			return err
@@ -143,7 +145,7 @@ func (s *site) awaitPath(p parallel, at netip.AddrPort, programs []lab.Proc) err
 		return fmt.Errorf("wait for the tunnel's address: %w", err)
 	}
 	defer listener.Close()
-	err = poll(func() error {
+	err = s.whileRunning(programs, func() error {
 		return p.left.NS.Do(func() error {
 			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(s.ctx, "tcp", at.String())
 			if err != nil {
@@ -174,8 +176,8 @@ func hasEnded(p lab.Proc) bool {
 
 // awaitDevice waits until a program has made its device, and gives it the
 // side's inner address.
-func (s *site) awaitDevice(n *lab.Node, side int) error {
-	err := poll(s.ctx, func() error {
+func (s *site) awaitDevice(n *lab.Node, side int, program lab.Proc) error {
+	err := s.whileRunning([]lab.Proc{program}, func() error {
 		l, err := link.Find(n.NS, innerDevice)
 		if err != nil {
 			return err
@@ -191,19 +193,19 @@ func (s *site) awaitDevice(n *lab.Node, side int) error {
 	return nil
 }
 
-// weights are the links' rates in parts of the least, at least 1 and rounded.
-func weights(p parallel) []int {
+// weights are the links' rates in the measure in which the least is so much, rounded.
+func weights(p parallel, unit int) []int {
 	plan := p.spec.Plan()
 	least := plan[0].RateBitsPerSec
 	for _, l := range plan {
 		least = min(least, l.RateBitsPerSec)
 	}
-	out := slices.Repeat([]int{1}, len(plan))
+	out := slices.Repeat([]int{unit}, len(plan))
 	if least <= 0 {
 		return out
 	}
 	for i, l := range plan {
-		out[i] = max(1, int(l.RateBitsPerSec/least+0.5))
+		out[i] = int(float64(unit)*l.RateBitsPerSec/least + 0.5)
 	}
 	return out
 }

@@ -97,18 +97,24 @@ func checksumInSoftware(n *lab.Node, name string) error {
 // start runs a helper program that lives as long as the site. What it says is
 // kept for complaint.
 func (s *site) start(r Runner, c lab.Command) error {
+	_, err := s.startProc(r, c)
+	return err
+}
+
+// startProc is start for who asks how the program fares.
+func (s *site) startProc(r Runner, c lab.Command) (lab.Proc, error) {
 	said, err := os.OpenFile(s.saidFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return fmt.Errorf("keep what a program says: %w", err)
+		return nil, fmt.Errorf("keep what a program says: %w", err)
 	}
 	defer said.Close()
 	c.Stdout, c.Stderr = said, said
 	p, err := r.Start(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.procs = append(s.procs, p)
-	return nil
+	return p, nil
 }
 
 func (s *site) saidFile() string { return s.dir + "/said" }

@@ -193,6 +193,11 @@ func Available(e catalog.Entry) error {
 			}
 		}
 	}
+	if e.RootLab {
+		if err := rootLab(e.Name); err != nil {
+			return err
+		}
+	}
 	for _, kind := range e.Kinds {
 		if err := link.Probe(kind); err != nil {
 			return err
@@ -216,7 +221,7 @@ var sources = map[string]string{
 	"nsnet-test":   "github.com/schoentoon/nsnet/cmd/test",
 	"mptsrv":       "github.com/SPYFF/mpt",
 	"mlvpn":        "github.com/zehome/MLVPN",
-	"glorytun":     "github.com/angt/glorytun",
+	"glorytun":     "github.com/angt/glorytun (branch stable)",
 	"bypass4netns": "github.com/rootless-containers/bypass4netns/cmd/bypass4netns",
 }
 
@@ -224,6 +229,7 @@ var sources = map[string]string{
 var packages = map[string]string{
 	"busybox":      "busybox-static",
 	"unshare":      "util-linux",
+	"nsenter":      "util-linux",
 	"pasta":        "passt",
 	"ovs-vswitchd": "openvswitch-switch",
 	"ovsdb-server": "openvswitch-switch",

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"cleat/bench"
+	"cleat/bench/catalog"
 	"cleat/bench/cell"
 	"cleat/bench/experiment"
 	"cleat/bench/summary"
@@ -147,10 +148,13 @@ func (f *benchFlags) run(cmd *cobra.Command, preset string) error {
 }
 
 // flavour is the lab that the experiment needs: root's, where that can be had, for
-// containers of other runtimes.
+// containers of other runtimes and for programs that change users.
 func (f *benchFlags) flavour(e experiment.Experiment) lab.Flavour {
-	contained := func(j experiment.Job) bool { return j.Cell.Runtime != cell.Native }
-	if f.lab == "auto" && os.Geteuid() == 0 && slices.ContainsFunc(e.Jobs(), contained) {
+	byRoot := func(j experiment.Job) bool {
+		network, _ := catalog.Lookup(j.Cell.Network)
+		return j.Cell.Runtime != cell.Native || network.RootLab
+	}
+	if f.lab == "auto" && os.Geteuid() == 0 && slices.ContainsFunc(e.Jobs(), byRoot) {
 		return lab.Root
 	}
 	return flavourOf(f.lab)

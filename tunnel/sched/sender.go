@@ -315,7 +315,7 @@ func (s *Sender) SetUp(id int, up bool) bool {
 	}
 	p.up = up
 	if up {
-		p.dead, p.end, p.proofs = true, uint32(p.seq), 0 // until probes have come through
+		p.dead, p.end, p.proofs = !s.Blind, uint32(p.seq), 0 // until probes have come through
 	} else {
 		s.bury(p)
 	}
@@ -382,6 +382,17 @@ func (s *Sender) Kill(id int) bool {
 		return false
 	}
 	s.bury(p)
+	return true
+}
+
+// Revive has a dead path used again of which nothing is reported. It tells whether that is
+// news.
+func (s *Sender) Revive(id int) bool {
+	p := s.paths[id]
+	if p == nil || !p.up || !p.dead {
+		return false
+	}
+	p.dead = false
 	return true
 }
 

@@ -1,0 +1,63 @@
+package wiring
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// mlvpn runs MLVPN: right listens, left connects.
+//
+// It consists of two processes, and the one it leaves behind when the other is killed
+// lives on: both have a PID namespace of their own, whose first process is not theirs,
+// since a parent of number 1 is to them one that has died.
+func mlvpn(s *site, w *Wired) error {
+	p, err := s.parallel(w)
+	if err != nil {
+		return err
+	}
+	before := len(s.procs)
+	for side, n := range p.sides() {
+		status := filepath.Join(s.dir, fmt.Sprintf("mlvpn%d.sh", side))
+		if err := writeFile(status, nothing, 0o700); err != nil {
+			return err
+		}
+		file := filepath.Join(s.dir, fmt.Sprintf("mlvpn%d.conf", side))
+		if err := writeFile(file, mlvpnFile(p, side, status, s.best()), 0o600); err != nil {
+			return err
+		}
+		_, err := s.rival(n, side, "unshare", "--pid", "--fork", "--kill-child", "sh", "-c", `"$@"; exit $?`, "sh",
+			"mlvpn", "--debug", "--yes-run-as-root", "--user", "root", "--config", file)
+		if err != nil {
+			return err
+		}
+	}
+	return s.throughTunnel(w, p, s.procs[before:])
+}
+
+// mlvpnPort is that of the first link's.
+const mlvpnPort = 5080
+
+// mlvpnFile is mlvpn.conf. The defaults are its manual's; the best settings tell
+// it the rates, a buffer to put packets in order, and to notice death as soon as
+// whole seconds allow, and leave data in the clear.
+func mlvpnFile(p parallel, side int, status string, best bool) string {
+	mode := map[int]string{1: "client", 2: "server"}[side]
+	var b strings.Builder
+	fmt.Fprintf(&b, "[general]\nstatuscommand = %q\nmode = %q\ninterface_name = %q\ntuntap = \"tun\"\npassword = \"bench\"\n", status, mode, innerDevice)
+	if best {
+		fmt.Fprintf(&b, "timeout = 2\ncleartext_data = 1\nreorder_buffer_size = %d\n", 64*p.spec.Links)
+	} else {
+		b.WriteString("timeout = 30\n")
+	}
+	for i, l := range p.spec.Plan() {
+		fmt.Fprintf(&b, "\n[%s]\nbindhost = %q\nbindport = %d\n", linkName(i), p.linkAddr(i, side), mlvpnPort+i)
+		if side == 1 {
+			fmt.Fprintf(&b, "remotehost = %q\nremoteport = %d\n", p.linkAddr(i, 2), mlvpnPort+i)
+		}
+		if best {
+			fmt.Fprintf(&b, "bandwidth_upload = %s\n", bytesPerSecond(l.RateBitsPerSec))
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,196 @@
+package wiring_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/bench/wiring"
+	"cleat/lab"
+	"cleat/link"
+)
+
+// rivals are the programs of the networks that run one over several links.
+var rivals = map[string]string{"mpt": "mptsrv", "mlvpn": "mlvpn", "glorytun": "glorytun"}
+
+// TestRivalsAreAbsent where their programs are: with a remedy.
+func TestRivalsAreAbsent(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for network, remedy := range map[string]string{"mpt": "SPYFF/mpt", "mlvpn": "zehome/MLVPN", "glorytun": "angt/glorytun (branch stable)"} {
+		var lack *link.Lack
+		if err := wiring.Check(network); !errors.As(err, &lack) || !strings.Contains(lack.Remedy, remedy) {
+			t.Errorf("%s: %v", network, err)
+		}
+	}
+}
+
+// standIns are programs with the rivals' names, first on the PATH.
+func standIns(t *testing.T, script string) {
+	t.Helper()
+	bin := t.TempDir()
+	for _, name := range rivals {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+}
+
+// TestRivalsAreStarted: stand-ins write down how they were called.
+func TestRivalsAreStarted(t *testing.T) {
+	lab.Need(t)
+	for network, want := range map[string]string{
+		"mpt":      "mptsrv -d",
+		"mlvpn":    "mlvpn --debug --yes-run-as-root --user root --config ",
+		"glorytun": "glorytun bind 0.0.0.0 ",
+	} {
+		t.Run(network, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "log")
+			standIns(t, fmt.Sprintf("#!/bin/sh\necho ${0##*/} \"$@\" >>%s\nexec sleep 60\n", log))
+			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+			defer cancel()
+			w, err := wiring.Wire(ctx, scratch(t), network, wiring.Params{Pairs: 1, Links: 2, RateBitsPerSec: 100e6})
+			skipLacking(t, err)
+			if err == nil {
+				w.Close()
+				t.Fatal("a stand-in that does nothing carries traffic")
+			}
+			if said, _ := os.ReadFile(log); !strings.Contains(string(said), want) {
+				t.Errorf("called as %q, want %q; %v", said, want, err)
+			}
+		})
+	}
+}
+
+// TestRivalsThatEnd are not waited for, and what they said is told.
+func TestRivalsThatEnd(t *testing.T) {
+	lab.Need(t)
+	standIns(t, "#!/bin/sh\necho no such ship >&2\nexit 1\n")
+	for network := range rivals {
+		t.Run(network, func(t *testing.T) {
+			began := time.Now()
+			w, err := wiring.Wire(t.Context(), scratch(t), network, wiring.Params{Pairs: 1, Links: 2, RateBitsPerSec: 100e6})
+			skipLacking(t, err)
+			if err == nil {
+				w.Close()
+				t.Fatal("a program that has ended carries traffic")
+			}
+			if !strings.Contains(err.Error(), "its program has ended; the program said: no such ship") {
+				t.Error(err)
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("told after %s", took)
+			}
+		})
+	}
+}
+
+// TestRivalsHaveRoom for so many links, and no more.
+func TestRivalsHaveRoom(t *testing.T) {
+	lab.Need(t)
+	standIns(t, "#!/bin/sh\nexit 1\n")
+	for network, most := range map[string]int{"mpt": 20, "glorytun": 32} {
+		for _, links := range []int{most, most + 1} {
+			w, err := wiring.Wire(t.Context(), scratch(t), network, wiring.Params{Pairs: 1, Links: links})
+			skipLacking(t, err)
+			if err == nil {
+				w.Close()
+			}
+			var never *wiring.NotApplicable
+			if got, want := errors.As(err, &never), links > most; got != want {
+				t.Errorf("%s over %d links: %v", network, links, err)
+			}
+		}
+	}
+}
+
+// TestRivalsCarry runs the programs themselves where they are on the PATH, and mlvpn in
+// a lab of root's only (CLEAT_TEST_LAB=root).
+func TestRivalsCarry(t *testing.T) {
+	lab.Need(t)
+	for network, program := range rivals {
+		for _, settings := range []string{"default", "best"} {
+			for _, links := range []int{4, 12} {
+				t.Run(fmt.Sprintf("%s/%s/%d", network, settings, links), func(t *testing.T) {
+					dir := scratch(t)
+					w, err := wiring.Wire(t.Context(), dir, network, wiring.Params{Pairs: 1, Links: links, RateBitsPerSec: 100e6, Factors: map[string]string{"settings": settings}})
+					skipLacking(t, err)
+					if err != nil {
+						t.Fatal(err)
+					}
+					carries(t, w, links)
+					if err := w.Close(); err != nil {
+						t.Errorf("close: %v", err)
+					}
+					nothingLeft(t, dir, program)
+				})
+			}
+		}
+	}
+}
+
+// carries passes a stream of at least 10 Mbit/s, all of whose links take part.
+func carries(t *testing.T, w *wiring.Wired, links int) {
+	t.Helper()
+	_, right := ends(w)
+	var before []uint64
+	for n := range links {
+		before = append(before, received(t, right, fmt.Sprintf("l%d", n+1)))
+	}
+	if r := transfer(t, w, false, 2*time.Second); r.BytesReceived < 10e6/8*2 {
+		t.Errorf("%d bytes arrived", r.BytesReceived)
+	}
+	for n := range links {
+		if got := received(t, right, fmt.Sprintf("l%d", n+1)) - before[n]; got < 20e3 {
+			t.Errorf("link %d carried %d bytes", n+1, got)
+		}
+	}
+}
+
+// nothingLeft looks for a program of that name, for its files, and for the wiring's.
+func nothingLeft(t *testing.T, dir, program string) {
+	t.Helper()
+	var left []string
+	for end := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left = running(program)
+		if len(left) == 0 || time.Now().After(end) {
+			break
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("%s still runs: %q", program, left)
+	}
+	files, err := filepath.Glob(dir + "/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{"/run/" + program + "*", "/run/user/0/" + program + "*", "/tmp/" + program + ".*"} {
+		more, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, more...)
+	}
+	if len(files) > 0 {
+		t.Errorf("it has left %q", files)
+	}
+}
+
+// running are the lab's processes of a program.
+func running(program string) (pids []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, file := range all {
+		comm, _ := os.ReadFile(file)
+		stat, _ := os.ReadFile(filepath.Dir(file) + "/stat")
+		if strings.TrimSpace(string(comm)) == program && !slices.Contains(strings.Fields(string(stat)), "Z") {
+			pids = append(pids, filepath.Dir(file))
+		}
+	}
+	return pids
+}

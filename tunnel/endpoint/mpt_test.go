@@ -1,0 +1,197 @@
+package endpoint_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/lab"
+	"cleat/tunnel"
+)
+
+// mptPlan says how MPT is to be the right end of a bed.
+type mptPlan struct {
+	outside         []int // the family of each path
+	inside          int   // MPT takes one
+	keepalive, dead int   // s
+}
+
+// newMPTBed has MPT's server in the place of the right end. Its paths are ours, with the
+// port of RFC 8086; on our side there is nothing but the form.
+func newMPTBed(t *testing.T, p mptPlan, form string) *bed {
+	t.Helper()
+	if _, err := exec.LookPath("mptsrv"); err != nil {
+		t.Skip("mptsrv is not on the PATH: build github.com/SPYFF/mpt")
+	}
+	b := newBed(t, plan{outside: p.outside, more: form, notReady: true})
+	left, right := b.ends[0], b.ends[1]
+	right.status() // it has begun: nothing of it comes later
+	right.kill()
+	right.startMPT(p)
+	eventually(t, 10*time.Second, func() bool { s := left.status(); return s.Up && s.Form == tunnel.Compat },
+		func() string { return "left does not speak the compat form" })
+	return b
+}
+
+const (
+	tunnelPort = 4754
+	// mptMTU is what paths of 1500 bytes leave, the outside being IPv6, in bytes.
+	mptMTU = 1500 - 40 - 8 - 8
+	// nothing is for scripts that MPT runs: all addresses and routes are there.
+	nothing = "#!/bin/sh\nexit 0\n"
+)
+
+// startMPT starts it in a directory of its own, and gives its device addresses when it
+// listens: a packet that comes before is its end.
+func (e *end) startMPT(p mptPlan) {
+	e.t.Helper()
+	dir := e.t.TempDir()
+	for name, text := range map[string]string{
+		"conf/interface.conf":            fmt.Sprintf("[general]\ntunnel_num = 1\n[tun_0]\nname = tunnel0\nipv4_addr = %s\nipv6_addr = %s\n", innerNet(1, 4), innerNet(1, 6)),
+		"conf/connections/cleat.conf":    p.connection(),
+		"conf/connections/conf.template": "[connection]\nname = template\nip_ver = 4\npath_count = 0\nnetwork_count = 0\n",
+		"bin/mpt_tunnel_start.sh":        nothing,
+		"bin/mpt_peer_routes.sh":         nothing,
+	} {
+		must(e.t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		must(e.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
+	}
+	said, err := os.Create(e.file + ".log")
+	must(e.t, err)
+	defer said.Close()
+	e.proc, err = e.node.Start(lab.Command{Args: []string{"sh", "-c", `cd "$1" && exec mptsrv -d`, "sh", dir}, Stdout: said, Stderr: said})
+	must(e.t, err)
+	eventually(e.t, 5*time.Second, func() bool {
+		var sockets []byte
+		must(e.t, e.node.NS.Do(func() (err error) { sockets, err = os.ReadFile("/proc/thread-self/net/udp6"); return err }))
+		return strings.Count(string(sockets), fmt.Sprintf(":%04X ", tunnelPort)) == len(p.outside)
+	}, func() string { return "MPT does not listen on all paths" })
+	l := e.link("tunnel0")
+	must(e.t, l.SetMTU(mptMTU))
+	for _, family := range []int{4, 6} {
+		must(e.t, l.AddAddr(innerNet(1, family)))
+	}
+	must(e.t, l.Up())
+}
+
+// connection is MPT's file of that name, on the right.
+func (p mptPlan) connection() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[connection]\nname = cleat\npermission = 3\nip_ver = %d\nip_local = %s\nlocal_port = %d\nip_remote = %s\nremote_port = %[3]d\nremote_cmd_port = 60456\n",
+		p.inside, inner(1, p.inside), tunnelPort, inner(0, p.inside))
+	fmt.Fprintf(&b, "path_count = %d\nnetwork_count = 0\nstatus = 0\nreorder_window = 900\nmax_buffdelay_msec = 300\nauth_type = 0\n", len(p.outside))
+	for path, family := range p.outside {
+		ours, theirs := outer(1, path, family).Addr(), outer(0, path, family).Addr()
+		fmt.Fprintf(&b, "\n[path_%d]\ninterface_name = %s\nip_ver = %d\nprivate_ipaddr = %s\npublic_ipaddr = %[4]s\ngw_ipaddr = %s\nremote_ipaddr = %[5]s\nkeepalive_time = %d\ndead_time = %d\nweight_out = 10\nstatus = 0\n",
+			path, device(path), family, ours, theirs, p.keepalive, p.dead)
+		if path == 0 {
+			b.WriteString("cmd_default = 1\n")
+		}
+	}
+	return b.String()
+}
+
+// came are the bytes that came in by a device.
+func (e *end) came(device string) (bytes uint64) {
+	e.t.Helper()
+	var text []byte
+	must(e.t, e.node.NS.Do(func() (err error) { text, err = os.ReadFile("/proc/thread-self/net/dev"); return err }))
+	for line := range strings.Lines(string(text)) {
+		if name, rest, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name == device {
+			_, err := fmt.Sscan(rest, &bytes)
+			must(e.t, err)
+		}
+	}
+	return bytes
+}
+
+// TestMPT has MPT be the other end of the compat form over two paths, longer than it lets
+// them live without keepalives.
+func TestMPT(t *testing.T) {
+	for _, tt := range []struct {
+		name, form      string
+		outside, inside int
+	}{
+		{"IPv4 in IPv4", "form: compat", 4, 4},
+		{"IPv4 in IPv6", "form: compat", 6, 4},
+		{"IPv6 in IPv4", "form: compat", 4, 6},
+		{"IPv6 in IPv6, found out", "", 6, 6},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const dead = 2 // s
+			b := newMPTBed(t, mptPlan{outside: []int{tt.outside, tt.outside}, inside: tt.inside, keepalive: 1, dead: dead}, tt.form)
+			begun := time.Now()
+			for time.Since(begun) < 3*dead*time.Second { // a path without keepalives is dead by then
+				b.swaps(tt.inside)
+			}
+			var before [2][2]uint64
+			for i, e := range b.ends {
+				before[i] = [2]uint64{e.came(device(0)), e.came(device(1))}
+			}
+			b.swaps(tt.inside)
+			for i, e := range b.ends {
+				for path := range 2 {
+					if got := e.came(device(path)) - before[i][path]; got < swapBytes/4 {
+						t.Errorf("%s got %d bytes over path %d, want half of %d", e.name, got, path, swapBytes)
+					}
+				}
+			}
+			if s := b.ends[0].status(); s.Strange > 2*dead*100 && tt.form != "" || len(b.ends[0].live()) != 2 {
+				t.Errorf("left: %+v", s)
+			}
+		})
+	}
+}
+
+const swapBytes = 256 << 10
+
+// swaps sends bytes both ways, and a datagram.
+func (b *bed) swaps(family int) {
+	b.t.Helper()
+	for from := range b.ends {
+		passes(b.t, b.ends[from].node, b.ends[1-from].node, inner(1-from, family), swapBytes)
+		d := openDatagrams(b.t, b.ends[from].node, b.ends[1-from].node, inner(from, family), inner(1-from, family))
+		d.comes(b.t, 1200)
+	}
+}
+
+// TestMPTLosesPath takes a path away in silence, and gives it back: both ends leave it, and
+// use it again.
+func TestMPTLosesPath(t *testing.T) {
+	for _, family := range []int{4, 6} {
+		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
+			b := newMPTBed(t, mptPlan{outside: []int{family, family}, inside: 4, keepalive: 1, dead: 2}, "form: compat")
+			b.swaps(4)
+			left := b.ends[0]
+			lives := func(want string) {
+				t.Helper()
+				var got string
+				eventually(t, 20*time.Second, func() bool { got = strings.Join(left.live(), " "); return got == want },
+					func() string { return fmt.Sprintf("left uses %q, want %q", got, want) })
+			}
+			s := connect(t, left.node, b.ends[1].node, inner(1, 4))
+			r := connect(t, b.ends[1].node, left.node, inner(0, 4))
+			time.Sleep(2500 * time.Millisecond) // two keepalives have come
+			b.blackhole(0, true)
+			lives(device(1))
+			for _, c := range []stream{s, r} { // opened before, and whole
+				if _, err := c.send(t.Context(), 3, swapBytes); err != nil {
+					t.Error(err)
+				}
+			}
+			b.swaps(4)
+			b.blackhole(0, false)
+			lives(device(0) + " " + device(1))
+			var before uint64
+			eventually(t, 10*time.Second, func() bool {
+				before = left.came(device(0))
+				b.swaps(4)
+				return left.came(device(0))-before > swapBytes/4
+			}, func() string { return "MPT does not use path 0 again" })
+		})
+	}
+}
