@@ -98,6 +98,10 @@ func (p *progress) Absent(a cell.Absent) {
 		p.sayOnce(fmt.Sprintf("%s: not applicable: %s", what, a.Reason))
 		return
 	}
+	if reason, ok := a.Runtimeless(); ok {
+		p.sayOnce(fmt.Sprintf("everything in %s: unavailable: %s", a.Runtime, reason))
+		return
+	}
 	p.sayOnce(fmt.Sprintf("%s: unavailable: %s", what, a.Reason))
 }
 

@@ -54,9 +54,12 @@ func TestProgressSaysOnce(t *testing.T) {
 	var b strings.Builder
 	p := progress{w: &b, said: map[string]bool{}}
 	for links := range 3 {
-		p.Absent(cell.Absent{Cell: cell.Cell{Network: "tunnel", Runtime: "apptainer", Links: links}, Reason: "apptainer: it is not there"})
+		for _, network := range []string{"tunnel", "mptcp"} {
+			p.Absent(cell.Absent{Cell: cell.Cell{Network: network, Runtime: "apptainer", Links: links}, Reason: "apptainer: it is not there"})
+		}
+		p.Absent(cell.Absent{Cell: cell.Cell{Network: "tunnel", Runtime: "docker", Links: links}, Reason: "no traffic passes"})
 	}
-	if want := "tunnel in apptainer: unavailable: apptainer: it is not there\n"; b.String() != want {
+	if want := "everything in apptainer: unavailable: it is not there\ntunnel in docker: unavailable: no traffic passes\n"; b.String() != want {
 		t.Errorf("%q, want %q", b.String(), want)
 	}
 }
