@@ -43,7 +43,7 @@ type Config struct {
 	Key        *Key          // nil: neither encrypted nor authenticated
 
 	// Changed is told of what people want to know; nil: nobody is. It is called with the
-	// Tunnel's lock held: while it runs no packet moves. It must return at once, and not
+	// Tunnel's lock held, or in its data path: while it runs no packet moves. It must return at once, and not
 	// call the Tunnel.
 	Changed func(Event)
 }
@@ -97,7 +97,8 @@ type What string
 
 // The kinds.
 const (
-	Established What = "established" // the peer has answered
+	Established What = "established" // the peer has answered; in the form Compat, sent something
+	FellBack    What = "fallen back" // nobody answers natively: the form is Compat for now, whoever may be there
 	Restarted   What = "restarted"   // the peer has begun anew
 	PathLive    What = "live"
 	PathDead    What = "dead"

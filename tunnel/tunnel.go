@@ -48,6 +48,7 @@ type Tunnel struct {
 	closings        []closing
 	wakeOut, wakeIn int // eventfds
 	closed          atomic.Bool
+	answered        atomic.Bool   // in the compat form, in which nobody says hello
 	ended           bool          // no socket is opened any more; belongs to mu
 	changes         atomic.Uint32 // of the set of sockets
 	stats           counters

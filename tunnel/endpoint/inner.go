@@ -27,10 +27,26 @@ func (e *RouteError) Error() string {
 	return fmt.Sprintf("add route %s: this machine has one already, by device %s", e.To, e.Device)
 }
 
+// Hint says how to find out more.
+func (e *RouteError) Hint() string {
+	six := ""
+	if e.To.Addr().Is6() {
+		six = "-6 "
+	}
+	return fmt.Sprintf("look at it with `ip %sroute show %s`; remove it, or take it out of `routes`", six, e.To)
+}
+
+// ErrNoIPv6 says that a device can't have IPv6 addresses.
+var ErrNoIPv6 = errors.New("IPv6 is switched off on the tunnel's device")
+
 // addAddresses gives the device addresses. Those that it has are no error.
 func (e *Endpoint) addAddresses(all []netip.Prefix) error {
 	for _, a := range all {
-		if err := e.device.AddAddr(a); err != nil && !errors.Is(err, unix.EEXIST) {
+		err := e.device.AddAddr(a)
+		switch {
+		case a.Addr().Is6() && errors.Is(err, unix.EACCES): // addrconf_add_dev, net/ipv6/addrconf.c
+			return fmt.Errorf("add address %s: %w", a, ErrNoIPv6)
+		case err != nil && !errors.Is(err, unix.EEXIST):
 			return err
 		}
 	}
