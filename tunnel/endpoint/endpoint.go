@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -288,6 +289,14 @@ func (e *Endpoint) Apply(c spec.Changes) error {
 		}
 	}
 	e.tune(c)
+	if err := e.move(c); err != nil {
+		return err
+	}
+	return e.fit()
+}
+
+// move changes addresses and routes.
+func (e *Endpoint) move(c spec.Changes) error {
 	for _, a := range c.AddressesAdded {
 		if err := e.device.AddAddr(a); err != nil {
 			return err
@@ -302,7 +311,22 @@ func (e *Endpoint) Apply(c spec.Changes) error {
 	if err := e.routes(netlink.RouteDel, c.RoutesRemoved); err != nil {
 		return err
 	}
-	return e.fit()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.spec.Addresses = changed(e.spec.Addresses, c.AddressesAdded, c.AddressesRemoved)
+	e.spec.Routes = changed(e.spec.Routes, c.RoutesAdded, c.RoutesRemoved)
+	return nil
+}
+
+// changed is a list with some more and some less.
+func changed(was, more, less []netip.Prefix) []netip.Prefix {
+	var is []netip.Prefix
+	for _, p := range slices.Concat(was, more) {
+		if !slices.Contains(less, p) {
+			is = append(is, p)
+		}
+	}
+	return is
 }
 
 // changePath changes a path. It keeps its socket, and what is on its way, where only
