@@ -313,7 +313,7 @@ func (t *terminalTable) paint(text, style string) string {
 // only share a mark, and the mark's text has the range of them; what all of
 // several rows have needs no mark.
 func (t *terminalTable) readNotes() {
-	t.texts = map[string][]string{}
+	t.texts, t.all, t.feet = map[string][]string{}, nil, nil
 	rows := map[string]int{}
 	var kinds []string
 	for _, r := range t.rows {
@@ -394,11 +394,14 @@ func (t *terminalTable) legend() {
 	}
 }
 
-// notes writes what the legend says of the rows where there are none.
+// notes writes what the legend says of the rows where there are no marks.
 func (t *terminalTable) notes() {
 	fmt.Fprintln(t.out)
-	for _, k := range slices.Concat(t.all, t.feet) {
+	for _, k := range t.all {
 		t.para("note: ", summary.MergeWarnings(t.texts[k]), "")
+	}
+	for _, k := range t.feet {
+		t.para("note: ", "of some: "+summary.MergeWarnings(t.texts[k]), "")
 	}
 }
 
