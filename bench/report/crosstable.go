@@ -75,6 +75,9 @@ func (t *terminalTable) paper() {
 		t.para("", heading, bold)
 		t.table(arrange(part))
 	}
+	if len(rest.available()) > 0 {
+		t.legend()
+	}
 }
 
 // trafficFactor parts results by their traffic.

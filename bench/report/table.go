@@ -84,7 +84,6 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 		tt.notes()
 	case len(rows) > 0 && in.paper():
 		tt.paper()
-		tt.legend()
 	case len(rows) > 0:
 		tt.table(rows, fs, metrics)
 		tt.legend()
@@ -400,8 +399,12 @@ func (t *terminalTable) notes() {
 	for _, k := range t.all {
 		t.para("note: ", summary.MergeWarnings(t.texts[k]), "")
 	}
+	of := "of some: "
+	if len(t.rows) < 2 {
+		of = ""
+	}
 	for _, k := range t.feet {
-		t.para("note: ", "of some: "+summary.MergeWarnings(t.texts[k]), "")
+		t.para("note: ", of+summary.MergeWarnings(t.texts[k]), "")
 	}
 }
 
