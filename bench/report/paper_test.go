@@ -222,6 +222,17 @@ func TestCommonLinks(t *testing.T) {
 	}
 }
 
+// TestIdealHasNoInterval: it is computed.
+func TestIdealHasNoInterval(t *testing.T) {
+	in := paperInput(false)
+	rows, fs, metrics := arrange(in.available())
+	for _, c := range newDataRow(in, rows[0], fs, metrics, nil).Cells {
+		if ideal := strings.HasPrefix(c.Head, "Ideal"); ideal && c.Sub != "" || strings.HasPrefix(c.Head, "Throughput, Gbit") && c.Sub == "" {
+			t.Errorf("%s has the interval %q", c.Head, c.Sub)
+		}
+	}
+}
+
 func lineNames(p Panel) (names []string) {
 	for _, s := range p.Series {
 		names = append(names, s.Name)
