@@ -97,8 +97,7 @@ func (b *beds) take(ctx context.Context, job experiment.Job) (*bed, error) {
 // and what is absent once is not measured again.
 func (b *beds) takeTwice(ctx context.Context, job experiment.Job) (*bed, error) {
 	got, err := b.take(ctx, job)
-	fine := err == nil && !got.probe.BlackHole
-	if fine || final(err) || ctx.Err() != nil || catalog.RoleOf(job.Cell.Network) == catalog.Existing {
+	if ctx.Err() != nil || catalog.RoleOf(job.Cell.Network) == catalog.Existing || !worthAnother(got, err) {
 		return got, err
 	}
 	if dropped := b.dropFor(job); dropped != nil {
@@ -110,12 +109,16 @@ func (b *beds) takeTwice(ctx context.Context, job experiment.Job) (*bed, error) 
 	return b.take(ctx, job)
 }
 
-// final tells whether an error says what this machine or a design lacks.
-func final(err error) bool {
+// worthAnother tells whether what take returned may be better the next time: not
+// when all is well, or when the error says what this machine or a design lacks.
+func worthAnother(got *bed, err error) bool {
+	if err == nil {
+		return got.probe.BlackHole
+	}
 	var lack *link.Lack
 	var never *wiring.NotApplicable
 	var param *link.ParamError
-	return errors.As(err, &lack) || errors.As(err, &never) || errors.As(err, &param)
+	return !errors.As(err, &lack) && !errors.As(err, &never) && !errors.As(err, &param)
 }
 
 // adopt takes a wiring that was not made here for a job.

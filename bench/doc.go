@@ -22,7 +22,12 @@
 // measurement anew, with new links and programs; its path MTU is probed once, in
 // the warm-up. What is to happen to its links (one dies, or flaps) happens while
 // the clients work, counted from the instant at which they begin. Such samples also
-// say how they compare with what the links have room for (package multipath).
+// say how they compare with what the links have room for (package multipath): of
+// the whole, of the first two seconds, and of the rest, or of what comes after
+// Work.Steady where two seconds are too few.
+//
+// What can't be wired, or swallows full-size packets, is tried a second time
+// unless the machine lacks something for it, and is absent from then on.
 //
 // Three kinds of work are not traffic for a time. "setup" makes and removes a
 // network; "memory" makes one, reads what its programs hold, and reads it again

@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"cleat/bench/cell"
 	"cleat/bench/experiment"
 	"cleat/bench/wiring"
+	"cleat/link"
 	"cleat/traffic"
 )
 
@@ -143,6 +146,28 @@ func TestCollectLoaded(t *testing.T) {
 	err := collect(&s, []traffic.Result{{Work: "tcp", BitsPerSecond: 10}, {Work: "udprr", Transactions: 90, Lost: 10}})
 	if err != nil || s.Values[cell.Throughput] != 10 || s.Values[cell.Loss] != 0.1 {
 		t.Errorf("%v, %v", s.Values, err)
+	}
+}
+
+// TestWorthAnother: one unlucky moment of a busy machine does not take a network
+// out of an experiment; what is not there is not asked for twice.
+func TestWorthAnother(t *testing.T) {
+	for name, tt := range map[string]struct {
+		got  *bed
+		err  error
+		want bool
+	}{
+		"all is well":               {&bed{}, nil, false},
+		"full-size packets vanish":  {&bed{probe: probe{BlackHole: true}}, nil, true},
+		"a tunnel that is not up":   {nil, errors.New("reach 198.18.250.2 through the tunnel: timeout"), true},
+		"no traffic passes":         {&bed{}, errors.New("no traffic passes"), true},
+		"a program that is missing": {nil, fmt.Errorf("wire mpt: %w", &link.Lack{What: "mpt"}), false},
+		"a design":                  {nil, &wiring.NotApplicable{Why: "it joins containers of one host only"}, false},
+		"a parameter":               {nil, &link.ParamError{Kind: "links"}, false},
+	} {
+		if got := worthAnother(tt.got, tt.err); got != tt.want {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,6 +19,45 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// engineCommand is the engine's command that started a container, and counts how
+// often it is killed.
+type engineCommand struct {
+	lab.Proc
+	kills int
+}
+
+func (e *engineCommand) PID() int { return os.Getpid() }
+func (e *engineCommand) Kill()    { e.kills++ }
+
+// TestKillTwice: a container whose first process was killed is not removed by its
+// engine besides, which takes longer than a measurement may; one that has not come
+// so far is.
+func TestKillTwice(t *testing.T) {
+	first := exec.Command("sleep", "60")
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(first.Process.Pid)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	removed := 0
+	command := &engineCommand{}
+	parent := func() (int, bool) { return os.Getpid(), true }
+	started := &proc{Proc: command, pidFile: pidFile, parent: parent, remove: func() { removed++ }}
+	started.Kill()
+	first.Wait() // it was killed
+	started.Kill()
+	if removed != 0 || command.kills != 0 {
+		t.Errorf("removed %d times, its engine's command killed %d times", removed, command.kills)
+	}
+	early := &proc{Proc: command, pidFile: pidFile + ".none", parent: parent, remove: func() { removed++ }}
+	early.Kill()
+	if removed != 1 || command.kills != 1 {
+		t.Errorf("a container without a process: removed %d times, killed %d times", removed, command.kills)
+	}
+}
 
 func TestCreateArgs(t *testing.T) {
 	common := "create --name n --rm --network host --cap-add NET_ADMIN --security-opt label=disable --label cleat-bench "

@@ -146,7 +146,8 @@ func (d *docker) start(j job, c lab.Command) (lab.Proc, error) {
 	}
 	of := filepath.Join(d.nodes(), id)
 	if err := os.Symlink(j.node.NS.Path(), of+".net"); err != nil {
-		return nil, fmt.Errorf("name the node's network: %w", err)
+		_, gone := d.run(context.Background(), nil, "rm", "--force", j.name)
+		return nil, errors.Join(fmt.Errorf("name the node's network: %w", err), gone)
 	}
 	return d.launch(j, c, of+".shim", of+".pid")
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cleat/lab"
@@ -27,8 +28,9 @@ type proc struct {
 	// remove takes the container away by the engine's own means.
 	remove func()
 
-	once sync.Once
-	err  error
+	killed atomic.Bool
+	once   sync.Once
+	err    error
 }
 
 // inside are the container's processes that the parent has started. Before the
@@ -67,9 +69,13 @@ func (p *proc) Kill() {
 		unix.Kill(pid, unix.SIGKILL)
 	}
 	if len(inside) > 0 {
+		p.killed.Store(p.pidFile != "") // else it may have been what comes before the first
 		return
 	}
-	// It has not come so far, or is gone already.
+	if p.killed.Load() {
+		return // it is about to be gone: the engine need not be asked
+	}
+	// It has not come so far, or has ended by itself.
 	if p.remove != nil {
 		p.remove()
 	}

@@ -256,7 +256,11 @@ func barCaption(in Input, sums []cell.Summary, dots bool) string {
 	if dots {
 		what += ", each dot a sample"
 	}
-	return capital(better(sums[0].Metric)) + ". " + what + "; " + counts(sums) + "."
+	text := capital(better(sums[0].Metric)) + ". " + what + "; " + counts(sums) + "."
+	if sums[0].Metric == cell.SteadyOfIdeal {
+		text += " " + steadyText(in)
+	}
+	return text
 }
 
 // barKeys explains the signs that really occur.

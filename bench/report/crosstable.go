@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -13,23 +14,69 @@ func (t *terminalTable) crossTables(figures []Figure) {
 	for _, f := range figures {
 		for _, p := range f.Panels {
 			heading := f.Title + ", " + p.Title + ": " + f.YLabel
+			spread := p.spread(f.XLabel)
 			for len(p.Series) > 0 {
 				t.para("", heading, bold)
 				n := t.fitting(p.Series)
 				t.crossTable(f.XLabel, p.Series[:n])
 				p.Series = p.Series[n:]
 			}
+			t.para("  ", spread, dim)
 		}
 	}
 }
 
-// paper writes the figures of an experiment over several links, and a table of
-// each kind of traffic for what they do not show.
+// spread says what the numbers of a table are, and how sure the least sure of them
+// is, in proportion to itself.
+func (p Panel) spread(xLabel string) string {
+	least, most := 0, 0
+	var widest Point
+	name, width := "", 0.0
+	for _, s := range p.Series {
+		for _, pt := range s.Points {
+			if s.Baseline {
+				continue
+			}
+			if most = max(most, pt.N); least == 0 || pt.N < least {
+				least = pt.N
+			}
+			if w := (pt.High - pt.Low) / pt.Y; pt.Y > 0 && w > width {
+				widest, name, width = pt, s.Name, w
+			}
+		}
+	}
+	text := "medians of " + cell.Plural(most, "sample")
+	if least < most {
+		text = fmt.Sprintf("medians of %d to %d samples", least, most)
+	}
+	if width > 0 {
+		text += fmt.Sprintf("; the widest interval: %s–%s, %s at %s %s", cell.Digits(widest.Low), cell.Digits(widest.High), name, widest.Label, xLabel)
+	}
+	return text
+}
+
+// paper writes the figures of an experiment over several links with what is to be
+// known of their numbers, and a table of each kind of traffic for what they do not
+// show.
 func (t *terminalTable) paper() {
 	t.crossTables(paperFigures(t.in))
-	for _, part := range groups([]cell.Factor{trafficFactor}, t.in.unlike().available()) {
-		t.para("", capital(traffic(part[0].Cell)), bold)
+	rest := t.in.unlike()
+	shown := slices.DeleteFunc(slices.Clone(t.in.available()), func(s cell.Summary) bool { return !byNumber(s.Cell) })
+	t.rows, _, _ = arrange(shown)
+	t.readNotes()
+	t.notes()
+	t.rows, _, _ = arrange(rest.available())
+	t.readNotes()
+	for _, part := range groups([]cell.Factor{trafficFactor}, rest.available()) {
+		heading := capital(traffic(part[0].Cell))
+		if links := commonLinks(part); links != "" {
+			heading += ", " + links
+		}
+		t.para("", heading, bold)
 		t.table(arrange(part))
+	}
+	if len(rest.available()) > 0 {
+		t.legend()
 	}
 }
 

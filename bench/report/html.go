@@ -254,6 +254,9 @@ func newDataRow(in Input, r row, fs []cell.Factor, metrics []cell.Metric, signs 
 			if in.thesis() {
 				c.Sub = "± " + u.Of(s.StdErr)
 			}
+			if m == cell.Ideal {
+				c.Sub = "" // computed: it has no spread
+			}
 		}
 		out.Cells = append(out.Cells, c)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
@@ -129,6 +130,22 @@ func rateText(level string) string {
 	return tickText(x/1e6) + " Mbit/s"
 }
 
+// commonLinks says which links all of sums had, as far as they had the same; no
+// column says what does not vary.
+func commonLinks(sums []cell.Summary) string {
+	same := func(of func(cell.Cell) string) bool {
+		return !slices.ContainsFunc(sums, func(s cell.Summary) bool { return of(s.Cell) != of(sums[0].Cell) })
+	}
+	if len(sums) == 0 || !same(func(c cell.Cell) string { return fmt.Sprint(c.Links) }) || sums[0].Links == 0 {
+		return ""
+	}
+	text := cell.Plural(sums[0].Links, "link")
+	if rate := rateFactor.Of(sums[0].Cell); rate != "" && same(rateFactor.Of) {
+		text += " of " + rateText(rate)
+	}
+	return text
+}
+
 // lines are one series for each line, in the order of the catalogue.
 func (p paperFigure) lines(in Input, sums []cell.Summary, per float64) []Series {
 	var out []Series
@@ -190,6 +207,27 @@ func paperCaption(in Input, sums []cell.Summary) string {
 	return text + ". The ideal is computed: the payload that the links' rates leave room for beside the headers of each packet."
 }
 
+// steadyText says which part of a measurement is called steady: the experiment's
+// groups may begin it later than after the first 2 s.
+func steadyText(in Input) string {
+	var later []string
+	experiment, _ := in.Environment["experiment"].(map[string]any)
+	groups, _ := experiment["groups"].([]any)
+	for _, g := range groups {
+		group, _ := g.(map[string]any)
+		work, _ := group["work"].([]any)
+		for _, w := range work {
+			one, _ := w.(map[string]any)
+			from, _ := one["steady"].(string)
+			text := fmt.Sprintf("after %s of measurements of %v", from, one["duration"])
+			if from != "" && from != "0s" && !slices.Contains(later, text) {
+				later = append(later, text)
+			}
+		}
+	}
+	return strings.Join(append([]string{"Steady is what comes after the first 2 s"}, later...), ", and ") + "."
+}
+
 // unlike are the results that those figures do not show, as an input of its own.
 func (in Input) unlike() Input {
 	in.Summaries = slices.DeleteFunc(slices.Clone(in.Summaries), func(s cell.Summary) bool { return byNumber(s.Cell) })
@@ -210,7 +248,11 @@ func (p *page) paper(in Input, signs map[Mark]string) {
 	rest := in.unlike()
 	for _, m := range paperMetrics {
 		if len(ofMetric(rest.available(), m)) > 0 {
-			p.Bars = append(p.Bars, plotBars(rest, m, signs))
+			f := plotBars(rest, m, signs)
+			if links := commonLinks(ofMetric(rest.available(), m)); links != "" {
+				f.Caption += " Over " + links + "."
+			}
+			p.Bars = append(p.Bars, f)
 		}
 	}
 }

@@ -158,6 +158,81 @@ func TestMethodNamesRuntimes(t *testing.T) {
 	}
 }
 
+// TestSpread: how many samples there are, and which number is the least sure; the
+// ideal is computed and has neither.
+func TestSpread(t *testing.T) {
+	p := Panel{Series: []Series{
+		{Name: "ideal", Baseline: true, Points: []Point{{Y: 100, Low: 0, High: 200, N: 99, Label: "1"}}},
+		{Name: "native", Points: []Point{{Y: 90, Low: 80, High: 95, N: 10, Label: "1"}, {Y: 180, Low: 170, High: 190, N: 9, Label: "2"}}},
+	}}
+	if got, want := p.spread("links"), "medians of 9 to 10 samples; the widest interval: 80.0–95.0, native at 1 links"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestSteadyText: what is called steady depends on the experiment.
+func TestSteadyText(t *testing.T) {
+	work := func(duration, steady string) any {
+		return map[string]any{"work": []any{map[string]any{"kind": "tcp", "duration": duration, "steady": steady}}}
+	}
+	in := Input{Environment: map[string]any{"experiment": map[string]any{"groups": []any{work("5s", "0s"), work("45s", "30s"), work("45s", "30s")}}}}
+	if got, want := steadyText(in), "Steady is what comes after the first 2 s, and after 30s of measurements of 45s."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := steadyText(Input{}), "Steady is what comes after the first 2 s."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestPaperNotes: what is to be known of the figures' numbers stands below them,
+// and marks below the tables are only those that a row has.
+func TestPaperNotes(t *testing.T) {
+	in := paperInput(false)
+	for i, s := range in.Summaries {
+		if byNumber(s.Cell) && s.Network == "mptcp" {
+			in.Summaries[i].Warnings = []string{"of a figure"}
+		} else if s.Factors["variant"] == "rates" && s.Network == "mptcp" {
+			in.Summaries[i].Warnings = []string{"of a row"}
+		}
+	}
+	got := table(t, in, 80)
+	for _, want := range []string{"\nnote: of some: of a figure\n", "¹ of a row\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "²") {
+		t.Errorf("there is a second mark in\n%s", got)
+	}
+}
+
+func TestCommonLinks(t *testing.T) {
+	of := func(links int, rate string) cell.Summary {
+		return cell.Summary{Cell: linksCell("tunnel", links, map[string]string{"link_rate": rate})}
+	}
+	for want, sums := range map[string][]cell.Summary{
+		"":                       {of(4, "100M"), of(12, "100M")},
+		"4 links":                {of(4, "100M"), of(4, "1G")},
+		"4 links of 1 Gbit/s":    {of(4, "1G"), of(4, "1G")},
+		"12 links of 100 Mbit/s": {of(12, "100M")},
+	} {
+		if got := commonLinks(sums); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestIdealHasNoInterval: it is computed.
+func TestIdealHasNoInterval(t *testing.T) {
+	in := paperInput(false)
+	rows, fs, metrics := arrange(in.available())
+	for _, c := range newDataRow(in, rows[0], fs, metrics, nil).Cells {
+		if ideal := strings.HasPrefix(c.Head, "Ideal"); ideal && c.Sub != "" || strings.HasPrefix(c.Head, "Throughput, Gbit") && c.Sub == "" {
+			t.Errorf("%s has the interval %q", c.Head, c.Sub)
+		}
+	}
+}
+
 func lineNames(p Panel) (names []string) {
 	for _, s := range p.Series {
 		names = append(names, s.Name)

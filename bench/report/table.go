@@ -84,7 +84,6 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 		tt.notes()
 	case len(rows) > 0 && in.paper():
 		tt.paper()
-		tt.legend()
 	case len(rows) > 0:
 		tt.table(rows, fs, metrics)
 		tt.legend()
@@ -313,7 +312,7 @@ func (t *terminalTable) paint(text, style string) string {
 // only share a mark, and the mark's text has the range of them; what all of
 // several rows have needs no mark.
 func (t *terminalTable) readNotes() {
-	t.texts = map[string][]string{}
+	t.texts, t.all, t.feet = map[string][]string{}, nil, nil
 	rows := map[string]int{}
 	var kinds []string
 	for _, r := range t.rows {
@@ -394,11 +393,18 @@ func (t *terminalTable) legend() {
 	}
 }
 
-// notes writes what the legend says of the rows where there are none.
+// notes writes what the legend says of the rows where there are no marks.
 func (t *terminalTable) notes() {
 	fmt.Fprintln(t.out)
-	for _, k := range slices.Concat(t.all, t.feet) {
+	for _, k := range t.all {
 		t.para("note: ", summary.MergeWarnings(t.texts[k]), "")
+	}
+	of := "of some: "
+	if len(t.rows) < 2 {
+		of = ""
+	}
+	for _, k := range t.feet {
+		t.para("note: ", of+summary.MergeWarnings(t.texts[k]), "")
 	}
 }
 
