@@ -75,6 +75,7 @@ type hinted struct {
 
 func (e hinted) Error() string { return e.err.Error() }
 func (e hinted) Unwrap() error { return e.err }
+func (e hinted) Hint() string  { return e.hint }
 
 // withHint adds to err what to type or to change; the door prints it on lines
 // of its own. An empty hint adds nothing, and nil stays nil.
@@ -144,14 +145,11 @@ func printError(w io.Writer, err error) {
 func hints(err error) []string {
 	var all []string
 	for e := err; e != nil; e = errors.Unwrap(e) {
-		h := ""
-		switch e := e.(type) {
-		case hinted:
-			h = e.hint
-		case *experiment.Error:
-			h = e.Hint()
+		adviser, is := e.(interface{ Hint() string })
+		if !is {
+			continue
 		}
-		if h != "" && !slices.Contains(all, h) {
+		if h := adviser.Hint(); h != "" && !slices.Contains(all, h) {
 			all = append(all, h)
 		}
 	}

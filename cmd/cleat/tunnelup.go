@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -71,6 +70,9 @@ type tunnelUp struct {
 	established chan struct{}
 	once        sync.Once
 	began       time.Time
+	path        string // of the file, absolute; "": standard input, or nobody knows
+	sysctls     *os.File
+	sealed      control.Sealed
 	stop        context.CancelCauseFunc
 	*endpoint.Endpoint
 }
@@ -98,18 +100,24 @@ func (u *tunnelUp) run(ctx context.Context) error {
 		return tunnelUpError(file.Tunnel, err)
 	}
 	defer u.Close()
+	metrics, err := control.ListenMetrics(file.Tunnel.Metrics)
+	if err != nil {
+		return err
+	}
 	ctx, u.stop = context.WithCancelCause(ctx)
 	defer u.stop(nil)
 	spareProcessors(engineThreads)
+	u.seal(file.Tunnel)
 	u.say("tunnel %s: device %s, %d paths", file.Tunnel.Name, file.Tunnel.Device, len(file.Tunnel.Paths))
-	return u.serve(ctx, listener, file.Tunnel.Metrics)
+	return u.serve(ctx, listener, metrics)
 }
 
 // errStopped says that somebody asked the tunnel to end.
 var errStopped = errors.New("stopped")
 
-// serve carries packets and answers questions until ctx ends.
-func (u *tunnelUp) serve(ctx context.Context, l *net.UnixListener, m spec.Metrics) error {
+// serve carries packets and answers questions until ctx ends. metrics is nil where they
+// are asked for at l alone.
+func (u *tunnelUp) serve(ctx context.Context, l *net.UnixListener, metrics net.Listener) error {
 	var others sync.WaitGroup
 	serving := func(what string, serve func() error) {
 		others.Go(func() {
@@ -119,7 +127,9 @@ func (u *tunnelUp) serve(ctx context.Context, l *net.UnixListener, m spec.Metric
 		})
 	}
 	serving("answer at the control socket", func() error { return control.Serve(ctx, l, u) })
-	serving("serve metrics", func() error { return control.ServeMetrics(ctx, m, u) })
+	if metrics != nil {
+		serving("serve metrics", func() error { return control.ServeMetrics(ctx, metrics, u) })
+	}
 	others.Go(func() { u.rereads(ctx) })
 	if u.wait > 0 {
 		others.Go(func() { u.limit(ctx) })
@@ -136,13 +146,9 @@ func (u *tunnelUp) serve(ctx context.Context, l *net.UnixListener, m spec.Metric
 // Info implements control.Target.
 func (u *tunnelUp) Info() control.Info {
 	s := u.Spec()
-	file := ""
-	if u.name != "-" {
-		file, _ = filepath.Abs(u.name) // a working directory that is gone: "" then
-	}
 	return control.Info{
-		Name: s.Name, Device: s.Device, File: file, PID: os.Getpid(), Started: u.began,
-		Form: s.Form, Scheduler: s.Scheduler, Version: version(),
+		Name: s.Name, Device: s.Device, File: u.path, PID: os.Getpid(), Started: u.began,
+		Form: s.Form, Scheduler: s.Scheduler, Version: version(), Sealed: u.sealed,
 	}
 }
 
@@ -269,7 +275,7 @@ func (u *tunnelUp) reload() (spec.Changes, error) {
 		if file != nil {
 			err = &control.FileError{Findings: file.Findings}
 		}
-		return spec.Changes{}, err
+		return spec.Changes{}, sealedError(err)
 	}
 	changes := spec.Compare(u.Spec(), file.Tunnel)
 	for _, r := range changes.Refused {

@@ -37,7 +37,7 @@ var rooms = map[string]room{
 	"cmd/cleat": {door, []string{
 		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
 		"lab", "link", "netns", "traffic", "mptcp", "mptcp/upgrade", "sandbox", "sandbox/control", "sandbox/policy",
-		"compat/pasta", "compat/slirp4netns", "tunnel", "tunnel/control", "tunnel/endpoint", "tunnel/secure", "tunnel/spec",
+		"compat/pasta", "compat/slirp4netns", "tunnel", "tunnel/control", "tunnel/endpoint", "tunnel/secure", "tunnel/spec", "internal/seal",
 	}},
 
 	"doc/examples":          {door, nil},
@@ -84,7 +84,7 @@ var rooms = map[string]room{
 	"tunnel/order":        {hands, nil},
 	"tunnel/sched":        {hands, nil},
 	"tunnel/wire":         {hands, []string{"tunnel/sched"}},
-	"tunnel/endpoint":     {hands, []string{"tunnel", "tunnel/sched", "tunnel/spec", "link", "netns"}},
+	"tunnel/endpoint":     {hands, []string{"tunnel", "tunnel/sched", "tunnel/spec", "link", "netns", "internal/seal"}},
 	"tunnel/secure":       {hands, nil},
 	"internal/seal":       {hands, nil},
 	"usernet":             {hands, nil},

@@ -43,7 +43,7 @@
 //	          wire           shim and control messages                           → sched
 //	          secure         handshake, packet protection, replay window; no I/O
 //	          spec           what a tunnel file says: read, checked, completed   → secure
-//	          endpoint       one end on this machine: device, sockets, watching  → tunnel, sched, spec; link, netns
+//	          endpoint       one end on this machine: device, sockets, watching  → tunnel, sched, spec; link, netns, internal/seal
 //	          control        asking and telling a running tunnel                 → tunnel, order, spec
 //	          tunneltest     a device and paths that lose, delay and invent, for tests  → tunnel
 //	        usernet          rootless data path: TUN on one side, sockets on the other

@@ -28,8 +28,9 @@
 // with findings for a file with mistakes, 500 for the rest. Names of the API change in
 // a new version alone: /v2.
 //
-// MetricsHandler is /metrics by itself; ServeMetrics serves that at the place that a
-// tunnel file says, where whoever gets there may read it.
+// MetricsHandler is /metrics by itself; ListenMetrics and ServeMetrics serve that at the
+// place that a tunnel file says, where whoever gets there may read it. All that they and
+// Serve do once their listeners are open a sealed process may do, too.
 //
 // # Limits
 //

@@ -45,7 +45,8 @@ func newFake(name string) *fake {
 
 func (f *fake) Info() Info {
 	return Info{Name: f.name, Device: "cleat0", File: "/etc/cleat/office.yaml", PID: os.Getpid(), Started: began,
-		Form: spec.Auto, Scheduler: spec.Adaptive, Version: "v1.2.3"}
+		Form: spec.Auto, Scheduler: spec.Adaptive, Version: "v1.2.3",
+		Sealed: Sealed{Capabilities: []string{"CAP_NET_ADMIN"}, NoNewPrivileges: true, Seccomp: true, LandlockABI: 7}}
 }
 
 func (f *fake) Status() tunnel.Status {

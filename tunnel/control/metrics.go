@@ -25,25 +25,19 @@ func MetricsHandler(t Target) http.Handler {
 	})
 }
 
-// ServeMetrics answers GET /metrics, and nothing else, at the place that a tunnel
-// file says, until ctx ends, which is no error. A Unix socket is for the user alone,
-// takes the place of one that nobody listens at any more, and is removed at the end;
-// any other file stays, and the error wraps fs.ErrExist. The zero Metrics is nowhere:
-// it returns at once.
-func ServeMetrics(ctx context.Context, m spec.Metrics, t Target) error {
+// ListenMetrics opens what a tunnel file says that metrics are asked for at; nil: the
+// zero Metrics is nowhere. A Unix socket is for the user alone, takes the place of one
+// that nobody listens at any more, and is removed when the listener is closed; any other
+// file stays, and the error wraps fs.ErrExist.
+func ListenMetrics(m spec.Metrics) (net.Listener, error) {
 	if m == (spec.Metrics{}) {
-		return nil
+		return nil, nil
 	}
 	l, err := listenMetrics(m)
 	if err != nil {
-		return fmt.Errorf("listen for metrics at %s: %w", m.Address, err)
+		return nil, fmt.Errorf("listen for metrics at %s: %w", m.Address, err)
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", MetricsHandler(t))
-	if err := serve(ctx, &door{Listener: l}, mux); err != nil {
-		return fmt.Errorf("serve metrics at %s: %w", m.Address, err)
-	}
-	return nil
+	return l, nil
 }
 
 func listenMetrics(m spec.Metrics) (net.Listener, error) {
@@ -63,6 +57,17 @@ func listenMetrics(m spec.Metrics) (net.Listener, error) {
 		return l, err
 	}
 	return nil, fmt.Errorf("network %q: want unix or tcp", m.Network)
+}
+
+// ServeMetrics answers GET /metrics, and nothing else, at l until ctx ends or l is
+// closed, which is no error. It closes l.
+func ServeMetrics(ctx context.Context, l net.Listener, t Target) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", MetricsHandler(t))
+	if err := serve(ctx, &door{Listener: l}, mux); err != nil {
+		return fmt.Errorf("serve metrics at %s: %w", l.Addr(), err)
+	}
+	return nil
 }
 
 // prefix begins the name of every metric.

@@ -228,7 +228,11 @@ func TestServeMetrics(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- ServeMetrics(ctx, m, newFake("office")) }()
+			l, err := ListenMetrics(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { ended <- ServeMetrics(ctx, l, newFake("office")) }()
 			defer func() { cancel() }()
 			client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				var d net.Dialer
@@ -253,8 +257,8 @@ func TestServeMetrics(t *testing.T) {
 					t.Errorf("socket: %v, %v; want mode 0600", info.Mode(), err)
 				}
 			}
-			if err := ServeMetrics(ctx, m, newFake("office")); err == nil || !strings.Contains(err.Error(), "listen for metrics at "+m.Address) {
-				t.Errorf("serve again: %v", err)
+			if _, err := ListenMetrics(m); err == nil || !strings.Contains(err.Error(), "listen for metrics at "+m.Address) {
+				t.Errorf("listen again: %v", err)
 			}
 			cancel()
 			if err := <-ended; err != nil {
@@ -289,21 +293,21 @@ func get(t *testing.T, c *http.Client, ended <-chan error, path string) (text, k
 	}
 }
 
-func TestServeMetricsNowhere(t *testing.T) {
-	if err := ServeMetrics(t.Context(), spec.Metrics{}, newFake("office")); err != nil {
-		t.Error(err)
+func TestListenMetricsNowhere(t *testing.T) {
+	if l, err := ListenMetrics(spec.Metrics{}); l != nil || err != nil {
+		t.Errorf("%v, %v", l, err)
 	}
 	at := filepath.Join(t.TempDir(), "mine")
 	if err := os.WriteFile(at, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := ServeMetrics(t.Context(), spec.Metrics{Network: "unix", Address: at}, newFake("office")); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("serve over a file: %v, want ErrExist", err)
+	if _, err := ListenMetrics(spec.Metrics{Network: "unix", Address: at}); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("listen over a file: %v, want ErrExist", err)
 	}
 	if text, err := os.ReadFile(at); err != nil || string(text) != "mine" {
 		t.Errorf("the file has %q, %v", text, err)
 	}
-	if err := ServeMetrics(t.Context(), spec.Metrics{Network: "udp", Address: "127.0.0.1:1"}, newFake("office")); err == nil {
-		t.Error("serves on UDP")
+	if _, err := ListenMetrics(spec.Metrics{Network: "udp", Address: "127.0.0.1:1"}); err == nil {
+		t.Error("listens on UDP")
 	}
 }

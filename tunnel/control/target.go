@@ -39,6 +39,16 @@ type Info struct {
 	Form      spec.Form      `json:"form"`      // that was asked for
 	Scheduler spec.Scheduler `json:"scheduler"` // in use
 	Version   string         `json:"version"`   // of cleat
+	Sealed    Sealed         `json:"sealed"`
+}
+
+// Sealed is what the process may still do, of what programs of its user may.
+type Sealed struct {
+	Capabilities    []string `json:"capabilities"` // "CAP_NET_ADMIN", …
+	NoNewPrivileges bool     `json:"no_new_privileges"`
+	Dumpable        bool     `json:"dumpable"`     // others of its user may look into it
+	Seccomp         bool     `json:"seccomp"`      // system calls are limited to those needed
+	LandlockABI     int      `json:"landlock_abi"` // 0: the kernel does not restrict files
 }
 
 // Reloaded says what came of reading a file again.

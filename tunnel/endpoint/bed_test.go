@@ -34,6 +34,8 @@ type bed struct {
 	plan   plan
 	ends   [2]*end
 	middle []*lab.Switch
+
+	families []int // of the paths, 4 or 6
 }
 
 // end is one end's node and process.
@@ -85,11 +87,8 @@ func newBed(t *testing.T, p plan) *bed {
 		t.Cleanup(func() { n.Close() })
 		b.ends[i] = &end{t: t, name: name, node: n, file: filepath.Join(dir, name+".yaml")}
 	}
-	for path := range p.outside {
-		sw, err := lab.NewSwitch(fmt.Sprintf("middle%d", path), 1500)
-		must(t, err)
-		t.Cleanup(func() { sw.Close() })
-		b.middle = append(b.middle, sw)
+	for path, family := range p.outside {
+		b.addMiddle(path, family)
 		for i := range b.ends {
 			b.plug(i, path)
 		}
@@ -104,13 +103,23 @@ func newBed(t *testing.T, p plan) *bed {
 	return b
 }
 
+// addMiddle makes the switch of a path, beyond those planned, too.
+func (b *bed) addMiddle(path, family int) {
+	b.t.Helper()
+	sw, err := lab.NewSwitch(fmt.Sprintf("middle%d", path), 1500)
+	must(b.t, err)
+	b.t.Cleanup(func() { sw.Close() })
+	b.middle = append(b.middle, sw)
+	b.families = append(b.families, family)
+}
+
 // plug gives an end the device of a path.
 func (b *bed) plug(i, path int) {
 	b.t.Helper()
 	n := b.ends[i].node
 	_, err := b.middle[path].Plug(lab.End{Node: n, Name: device(path)}, b.plan.rate)
 	must(b.t, err)
-	must(b.t, n.Address(device(path), outer(i, path, b.plan.outside[path])))
+	must(b.t, n.Address(device(path), outer(i, path, b.families[path])))
 }
 
 // writeFiles writes both tunnel files, and keys if there are to be any.

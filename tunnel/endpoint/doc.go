@@ -15,11 +15,14 @@
 //
 // The device's MTU is what the smallest path leaves, unless the file says another.
 //
+// Seal is for the process once New has returned and its listeners are open: what Run,
+// Apply and the paths' methods do takes none of the rights that it gives up.
+//
 // # Limits
 //
 // Opening the device takes CAP_NET_ADMIN and /dev/net/tun; binding to devices
 // CAP_NET_RAW before Linux 5.7. Run may be called once.
 //
 // Sources: Documentation/networking/tuntap.rst; socket(7), SO_BINDTODEVICE; ip(7),
-// IP_MTU; rtnetlink(7).
+// IP_MTU; rtnetlink(7); capabilities(7).
 package endpoint

@@ -45,6 +45,15 @@ func playEnd(file string) error {
 		return err
 	}
 	defer e.Close()
+	reread := []string{file}
+	if t.Key != nil {
+		reread = append(reread, t.Key.File)
+	}
+	sealed, err := endpoint.Seal(endpoint.SealConfig{Reread: reread})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "sealed: %+v\n", sealed)
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
 		defer stop()
@@ -71,6 +80,8 @@ func obey(e *endpoint.Endpoint, file string, order []string) (answer string, err
 			return "", err
 		}
 		return "ok", e.Apply(spec.Compare(e.Spec(), t))
+	case "try":
+		return strings.Join(notRefused(file), ","), nil
 	case "status":
 		b, err := json.Marshal(e.Status())
 		return string(b), err

@@ -1,0 +1,195 @@
+package endpoint_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"cleat/internal/sys/systest"
+	"cleat/link"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// attempts are things that the process of a tunnel has no need for. The file is one that
+// it may read.
+func attempts(file string) map[string]func() error {
+	socket := func(family, kind, protocol int) func() error {
+		return func() error {
+			fd, err := unix.Socket(family, kind, protocol)
+			if err == nil {
+				unix.Close(fd)
+			}
+			return err
+		}
+	}
+	open := func(path string, flags int) func() error {
+		return func() error {
+			f, err := os.OpenFile(path, flags, 0o600)
+			if err == nil {
+				f.Close()
+			}
+			return err
+		}
+	}
+	return map[string]func() error{
+		"execute":           func() error { return unix.Exec("/bin/true", []string{"true"}, nil) },
+		"fork":              func() error { _, err := syscall.ForkExec("/bin/true", nil, nil); return err },
+		"write a file":      open(file, os.O_WRONLY),
+		"make a file":       open(file+".new", os.O_RDONLY|os.O_CREATE),
+		"remove a file":     func() error { return os.Remove(file) },
+		"change a file":     func() error { return os.Chmod(file, 0o644) },
+		"make a device":     open("/dev/net/tun", os.O_RDWR),
+		"trace":             func() error { return unix.PtraceAttach(os.Getppid()) },
+		"kill":              func() error { return unix.Kill(os.Getppid(), 0) },
+		"namespace":         func() error { return unix.Unshare(unix.CLONE_NEWUSER) },
+		"mount":             func() error { return unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "") },
+		"become somebody":   func() error { return unix.Setresuid(0, 0, 0) },
+		"raise a limit":     func() error { return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) },
+		"io_uring":          func() error { return errnoOf(systest.SetUpIOURing()) },
+		"executable memory": executable,
+		"raw socket":        socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_UDP),
+		"packet socket":     socket(unix.AF_PACKET, unix.SOCK_DGRAM, 0),
+		"netfilter":         socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER),
+		"TCP":               socket(unix.AF_INET, unix.SOCK_STREAM, 0),
+		"Unix socket":       socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0),
+	}
+}
+
+func errnoOf(errno unix.Errno) error {
+	if errno == 0 {
+		return nil
+	}
+	return errno
+}
+
+func executable() error {
+	b, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err == nil {
+		unix.Munmap(b)
+	}
+	return err
+}
+
+// notRefused tries them all and lists those that were not refused.
+func notRefused(file string) []string {
+	var all []string
+	for name, do := range attempts(file) {
+		if err := do(); !errors.Is(err, unix.EPERM) {
+			all = append(all, fmt.Sprintf("%s: %v", name, err))
+		}
+	}
+	return all
+}
+
+// TestSealed asks the kernel of each thread what it may, and tries what it may not.
+func TestSealed(t *testing.T) {
+	b := newBed(t, plan{outside: []int{4, 6}, key: true})
+	e := b.ends[0]
+	if got := e.ask("try"); got != "" {
+		t.Errorf("not refused: %s", got)
+	}
+	statuses, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", e.proc.PID()))
+	must(t, err)
+	if len(statuses) < 3 {
+		t.Fatalf("%d threads", len(statuses))
+	}
+	caps := uint64(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_BIND_SERVICE)
+	if before57(t) {
+		caps |= 1 << unix.CAP_NET_RAW
+	}
+	set := fmt.Sprintf("%016x", caps)
+	want := map[string]string{"CapInh": fmt.Sprintf("%016x", 0), "CapPrm": set, "CapEff": set, "CapAmb": fmt.Sprintf("%016x", 0), "NoNewPrivs": "1", "Seccomp": "2"}
+	for _, path := range statuses {
+		text, err := os.ReadFile(path)
+		must(t, err)
+		got := map[string]string{}
+		for line := range strings.Lines(string(text)) {
+			key, value, _ := strings.Cut(line, ":")
+			if _, ok := want[key]; ok {
+				got[key] = strings.TrimSpace(value)
+			}
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: %s", path, d)
+		}
+	}
+}
+
+// before57 tells a kernel on which binding to devices takes CAP_NET_RAW.
+func before57(t *testing.T) bool {
+	t.Helper()
+	var u unix.Utsname
+	must(t, unix.Uname(&u))
+	var major, minor int
+	_, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	must(t, err)
+	return major < 5 || major == 5 && minor < 7
+}
+
+// TestSealedReload replaces the files of both ends: another address, another route, a
+// further path at a privileged port and one to a device that appears later.
+func TestSealedReload(t *testing.T) {
+	const port = 443
+	b := newBed(t, plan{outside: []int{4}, key: true, more: "routes: [203.0.113.0/25]"})
+	s := b.keepSending(2)
+	for path := 1; path <= 2; path++ {
+		b.addMiddle(path, 4)
+	}
+	for i, e := range b.ends {
+		b.plug(i, 1)
+		text, err := os.ReadFile(e.file)
+		must(t, err)
+		changed := strings.ReplaceAll(string(text), "203.0.113.0/25", "203.0.113.128/25")
+		changed = strings.Replace(changed, "address: [", fmt.Sprintf("address: [%s, ", more(i)), 1)
+		changed += fmt.Sprintf("  - {device: %s, remote: %q, port: %d}\n", device(1), fmt.Sprintf("%s:%d", outer(1-i, 1, 4).Addr(), port), port)
+		changed += fmt.Sprintf("  - {device: %s, remote: %q}\n", device(2), outer(1-i, 2, 4).Addr())
+		must(t, os.WriteFile(e.file+".new", []byte(changed), 0o600))
+		must(t, os.Rename(e.file+".new", e.file)) // as editors do
+		e.ask("reload")
+		e.ask("reload") // by now there is nothing to do
+	}
+	b.wants(5*time.Second, 0, 1)
+	b.plug(0, 2)
+	b.plug(1, 2)
+	b.wants(5*time.Second, 0, 1, 2)
+	for i, e := range b.ends {
+		passes(t, e.node, b.ends[1-i].node, more(1-i).Addr(), 64<<10)
+		if d := cmp.Diff([]string{"203.0.113.128/25"}, e.routesTo("203.0.113.")); d != "" {
+			t.Errorf("%s: routes: %s", e.name, d)
+		}
+	}
+	if sent, err := s.finish(); err != nil || sent == 0 {
+		t.Errorf("sent %d bytes: %v", sent, err)
+	}
+}
+
+// more is a further address of an end.
+func more(i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(9 + i)}), 30)
+}
+
+// routesTo lists where routes through the tunnel lead whose destinations begin so.
+func (e *end) routesTo(prefix string) []string {
+	e.t.Helper()
+	h, err := link.Handle(e.node.NS)
+	must(e.t, err)
+	defer h.Close()
+	all, err := h.RouteList(nil, netlink.FAMILY_V4)
+	must(e.t, err)
+	var to []string
+	for _, r := range all {
+		if r.Dst != nil && strings.HasPrefix(r.Dst.String(), prefix) {
+			to = append(to, r.Dst.String())
+		}
+	}
+	return to
+}
