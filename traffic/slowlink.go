@@ -178,13 +178,12 @@ func (r *slowRelay) run() error {
 			return err
 		}
 		moved := false
-		now := nanos()
 		for _, event := range r.events[:ready] {
 			i := int(event.Fd)
 			if i == len(r.ways) {
 				return nil
 			}
-			took, err := r.ways[i].take(now)
+			took, err := r.ways[i].take()
 			if err != nil {
 				return err
 			}
@@ -259,8 +258,10 @@ func sleepFor(ns int64) {
 	unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil) // cut short by a signal: the caller looks again
 }
 
-// take reads what has come, up to relayBatch packets, and tells whether any had.
-func (w *slowWay) take(now int64) (took bool, err error) {
+// take reads what has come, up to relayBatch packets, and tells whether any had. The clock
+// is read after each: the thread may stand still before it, and what came meanwhile would
+// leave early by the time of the batch.
+func (w *slowWay) take() (took bool, err error) {
 	for range relayBatch {
 		n, errno := sys.ReadNow(w.from, w.buf)
 		switch {
@@ -274,7 +275,7 @@ func (w *slowWay) take(now int64) (took bool, err error) {
 			return took, errDeviceGone
 		}
 		took = true
-		if err := w.accept(now, n); err != nil {
+		if err := w.accept(nanos(), n); err != nil {
 			return took, err
 		}
 	}

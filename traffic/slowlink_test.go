@@ -111,6 +111,45 @@ func TestSlowLinkLoss(t *testing.T) {
 	}
 }
 
+// TestSlowLinkChances: what is added to the delay is uniform, and what is lost does not
+// depend on what was lost before, each by six standard deviations at most.
+func TestSlowLinkChances(t *testing.T) {
+	const n, delay, jitter, share = 10_000, 20 * time.Millisecond, 8 * time.Millisecond, 0.1
+	w := &slowWay{loss: share, delay: delay, jitter: jitter, queue: make([]delayed, n), buf: make([]byte, 64), chance: chanceOf(7, 0)}
+	var lost [n]bool
+	for i := range n {
+		before := w.stats.Lost
+		if err := w.accept(0, 8); err != nil {
+			t.Fatal(err)
+		}
+		lost[i] = w.stats.Lost > before
+	}
+	const parts = 8
+	var in [parts]int
+	for _, p := range w.queue[:w.count] {
+		more := time.Duration(p.due) - delay
+		if more < 0 || more > jitter {
+			t.Fatalf("a packet waits for %s more than %s", more, delay)
+		}
+		in[min(parts*more/(jitter+1), parts-1)]++
+	}
+	mean := float64(w.count) / parts
+	for i, got := range in {
+		if math.Abs(float64(got)-mean) > 6*math.Sqrt(mean*(1-1.0/parts)) {
+			t.Errorf("part %d of the jitter has %d packets, want %.0f", i, got, mean)
+		}
+	}
+	twice := 0
+	for i := range n - 1 {
+		if lost[i] && lost[i+1] {
+			twice++
+		}
+	}
+	if mean := n * share * share; math.Abs(float64(twice)-mean) > 6*math.Sqrt(mean) {
+		t.Errorf("%d losses follow on another, want %.0f", twice, mean)
+	}
+}
+
 func TestSlowLinkRefuses(t *testing.T) {
 	for field, l := range map[string]SlowLink{
 		"delay": {Delay: -1}, "jitter": {Jitter: -1}, "loss": {Loss: 1.01},
@@ -196,7 +235,7 @@ func TestSlowLinkAllocatesNothing(t *testing.T) {
 	}
 	defer r.close()
 	allocatesNothing(t, a, b, func() error {
-		if _, err := r.ways[0].take(0); err != nil {
+		if _, err := r.ways[0].take(); err != nil {
 			return err
 		}
 		return r.ways[0].release(1 << 62)

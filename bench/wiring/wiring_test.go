@@ -42,7 +42,8 @@ func TestMain(m *testing.M) {
 }
 
 // programEnv is where the program itself is, for its commands `run` and
-// `tunnel`, which no test binary can play.
+// `tunnel`, which no test binary can play. In a guest, which has nothing to build it
+// with, it is given.
 const programEnv = "CLEAT_TEST_PROGRAM"
 
 // needRun builds the program for the time of a test. It is false where there is

@@ -1,10 +1,8 @@
 package vm_test
 
 import (
-	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"cleat/lab/vm"
 )
@@ -12,41 +10,43 @@ import (
 // TestTunnel has cleat's tunnel and Linux' own GRE in UDP be each other's ends in a guest
 // with each kernel.
 func TestTunnel(t *testing.T) {
+	t.Parallel()
 	cache := need(t)
-	program := buildTest(t, "cleat/tunnel/endpoint")
-	for _, suite := range vm.Suites {
-		t.Run(suite, func(t *testing.T) {
-			k, userland := fetch(t, cache, suite)
-			ctx, cancel := context.WithTimeout(t.Context(), guestWithin)
-			defer cancel()
-			res, err := vm.Boot(ctx, vm.Config{
-				Kernel:   k,
-				Userland: userland,
-				Files:    []vm.File{{Path: "/root/endpoint.test", Mode: 0o755, Source: program}},
-				Modules:  append(slices.Clone(linkModules), "fou6", "gre", "ip6_udp_tunnel", "udp_tunnel"),
-				Load:     append(slices.Clone(loadedModules), "fou6"),
-				Command: []string{"/root/endpoint.test", "-test.v=test2json", "-test.run", "TestLinuxGRE",
-					"-test.timeout", (guestWithin - 20*time.Second).String()},
-				Env: []string{"CLEAT_LAB=none"},
-			})
-			text := vm.Readable(res.Output)
-			if err != nil {
-				t.Fatalf("%v\nit printed:\n%s", err, text)
-			}
-			passed := 0 // TestLinuxGRE itself is one
-			for _, o := range vm.Outcomes(text) {
-				if o.Verdict != vm.Pass {
-					t.Errorf("%s: %s", o.Test, o.Verdict)
-				}
-				passed++
-			}
-			if passed < 5 {
-				t.Errorf("%d tests have passed, want 5", passed)
-			}
-			if t.Failed() {
-				t.Logf("the guest printed:\n%s", text)
-			}
-			t.Logf("kernel %s: %.1f s", k.Release, res.Elapsed.Seconds())
-		})
+	tr := trial{
+		program: buildTest(t, "cleat/tunnel/endpoint"), args: []string{"-test.run", "TestLinuxGRE"},
+		modules: []string{"fou6", "gre", "ip6_udp_tunnel", "udp_tunnel"}, load: []string{"fou6"},
 	}
+	tr.eachKernel(t, cache, vm.Suites, func(t *testing.T, _ vm.Kernel, all []vm.Outcome) {
+		for _, o := range all {
+			if o.Verdict == vm.Skip {
+				t.Errorf("%s: %s", o.Test, o.Verdict)
+			}
+		}
+		atLeast(t, all, 5) // TestLinuxGRE itself is one
+	})
+}
+
+// TestNetem holds the relay that delays and loses against the kernel's netem, which the
+// development machine has not, and runs the tunnel over paths that netem delays and
+// makes lose. One kernel will do: it is not the kernel that is tried.
+func TestNetem(t *testing.T) {
+	t.Parallel()
+	cache := need(t)
+	tr := trial{
+		program: buildTest(t, "cleat/bench/wiring"), args: []string{"-test.run", "TestRelayIsAsAsked|TestTunnelOverUnevenPaths"},
+		files: []vm.File{{Path: "/root/cleat", Mode: 0o755, Source: buildProgram(t)}}, env: []string{"CLEAT_TEST_PROGRAM=/root/cleat"},
+	}
+	newest := vm.Suites[len(vm.Suites)-1:]
+	tr.eachKernel(t, cache, newest, func(t *testing.T, _ vm.Kernel, all []vm.Outcome) {
+		for _, name := range []string{"TestRelayIsAsAsked/netem", "TestTunnelOverUnevenPaths/netem"} {
+			if !slices.ContainsFunc(all, func(o vm.Outcome) bool { return o.Test == name && o.Verdict == vm.Pass }) {
+				t.Errorf("%s: not passed", name)
+			}
+		}
+		for _, o := range all {
+			for _, line := range o.Log {
+				t.Log(line)
+			}
+		}
+	})
 }

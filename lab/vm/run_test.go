@@ -1,0 +1,99 @@
+package vm_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/lab/vm"
+)
+
+// Guests run beside each other, as many as there are processors (-parallel): each takes one
+// and at most 1 GiB. Nothing that is tried in a guest depends on how long it takes.
+
+// trial is a test binary to be run in guests.
+type trial struct {
+	program string    // built by buildTest
+	args    []string  // which tests
+	files   []vm.File // besides the program
+	env     []string
+	modules []string // besides linkModules
+	load    []string // besides loadedModules
+}
+
+// eachKernel runs the trial in a guest with each kernel, and gives judge what came of it.
+func (tr trial) eachKernel(t *testing.T, cache string, suites []string, judge func(*testing.T, vm.Kernel, []vm.Outcome)) {
+	t.Helper()
+	for _, suite := range suites {
+		t.Run(suite, func(t *testing.T) {
+			t.Parallel()
+			k, userland := fetch(t, cache, suite)
+			judge(t, k, tr.boot(t, k, userland))
+		})
+	}
+}
+
+// boot runs the trial in one guest and returns what its tests said. Those that failed fail
+// this one, and a guest in which one died is quoted.
+func (tr trial) boot(t *testing.T, k vm.Kernel, userland string) []vm.Outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), guestLimit(t))
+	defer cancel()
+	res, err := vm.Boot(ctx, vm.Config{
+		Kernel:   k,
+		Userland: userland,
+		Files:    slices.Concat([]vm.File{{Path: "/root/test", Mode: 0o755, Source: tr.program}}, tr.files),
+		Modules:  slices.Concat(linkModules, tr.modules),
+		Load:     slices.Concat(loadedModules, tr.load),
+		// A guest's clock may run fast: ours ends it.
+		Command: slices.Concat([]string{"/root/test", "-test.v=test2json", "-test.timeout", "1h"}, tr.args),
+		Env:     slices.Concat([]string{"CLEAT_LAB=none"}, tr.env), // the guest as a whole is the lab
+	})
+	text := vm.Readable(res.Output)
+	if err != nil {
+		t.Fatalf("%v\nit printed:\n%s", err, text)
+	}
+	all := vm.Outcomes(text)
+	failed, died := false, len(all) == 0
+	for _, o := range all {
+		switch o.Verdict {
+		case vm.Fail, vm.Died:
+			failed, died = true, died || o.Verdict == vm.Died
+			t.Errorf("%s: %s: %s", o.Test, o.Verdict, strings.Join(o.Log, "; "))
+		}
+	}
+	if res.Status != 0 && !failed || died {
+		t.Errorf("the guest ended with status %d:\n%s", res.Status, text)
+	}
+	t.Logf("kernel %s: %d tests in %.1f s, boot included", k.Release, len(vm.Leaves(all)), res.Elapsed.Seconds())
+	return all
+}
+
+// guestLimit is how long a guest may take.
+func guestLimit(t *testing.T) time.Duration {
+	deadline, ok := t.Deadline()
+	if !ok {
+		return guestWithin
+	}
+	return min(guestWithin, time.Until(deadline)-afterwards)
+}
+
+// atLeast fails the test when fewer have passed: a guest in which most are skipped has
+// tried nothing. It logs what was skipped.
+func atLeast(t *testing.T, all []vm.Outcome, least int) {
+	t.Helper()
+	passed := 0
+	for _, o := range all {
+		switch o.Verdict {
+		case vm.Skip:
+			t.Logf("%s skipped: %s", o.Test, strings.Join(o.Log, "; "))
+		case vm.Pass:
+			passed++
+		}
+	}
+	if passed < least {
+		t.Errorf("%d tests passed, want %d at least", passed, least)
+	}
+}
