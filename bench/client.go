@@ -168,7 +168,7 @@ func arguments(job experiment.Job, p wiring.Pair, s *server) []string {
 		add("--rate", rate)
 	}
 	if _, search := job.Offered(); overLinks(c) && !search && (kind == experiment.TCP || kind == experiment.UDP) {
-		add("--early", earlyTime.String())
+		add("--early", steadyFrom(job).String())
 	}
 	if kind == experiment.UDP {
 		switch rate, search := job.Offered(); {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -84,7 +85,9 @@ func relate(s *cell.Sample, job experiment.Job, results []traffic.Result) {
 		return
 	}
 	var early, steady float64
+	apart := false // the receiver has told the parts apart
 	for _, r := range results {
+		apart = apart || r.EarlySeconds > 0
 		if r.Work != experiment.TCP {
 			s.Values[cell.LostPackets] += float64(r.Lost)
 		}
@@ -100,19 +103,25 @@ func relate(s *cell.Sample, job experiment.Job, results []traffic.Result) {
 	}
 	s.Values[cell.Ideal] = all
 	s.Values[cell.OfIdeal] = s.Values[cell.Throughput] / all
-	for _, part := range []struct {
-		metric   cell.Metric
-		rate     float64
-		from, to time.Duration
-	}{{cell.EarlyOfIdeal, early, 0, min(earlyTime, whole)}, {cell.SteadyOfIdeal, steady, earlyTime, whole}} {
-		if best, ok := ideal(job, part.from, part.to); ok && part.rate > 0 {
-			s.Values[part.metric] = part.rate / best
-		}
+	if !apart {
+		return
+	}
+	from := steadyFrom(job)
+	if best, ok := ideal(job, from, whole); ok { // nothing at all is 0 % of it
+		s.Values[cell.SteadyOfIdeal] = steady / best
+	}
+	if best, ok := ideal(job, 0, min(from, whole)); ok && from == earlyTime {
+		s.Values[cell.EarlyOfIdeal] = early / best
 	}
 }
 
+// steadyFrom is where the part of a measurement begins whose rate is told as
+// steady; of what comes before, the rate is told only if it is earlyTime long.
+func steadyFrom(job experiment.Job) time.Duration { return cmp.Or(job.Work.Steady, earlyTime) }
+
 // ideal is the payload that a job's links have room for between two moments of
-// its measurement, in bit/s; ok is false where that can't be said.
+// its measurement, or what is offered should that be less, in bit/s; ok is false
+// where that can't be said.
 func ideal(job experiment.Job, from, to time.Duration) (bitsPerSec float64, ok bool) {
 	c := job.Cell
 	rate, err := job.Wiring().LinkRate.BitsPerSecond()
@@ -125,8 +134,12 @@ func ideal(job experiment.Job, from, to time.Duration) (bitsPerSec float64, ok b
 			return 0, false
 		}
 	}
-	return spec.Ideal(multipath.Load{
+	room, ok := spec.Ideal(multipath.Load{
 		Network: c.Network, Datagrams: job.Work.Kind == experiment.UDP, MessageBytes: c.MessageBytes, MTU: c.MTU,
 		IPv6: c.Factors["outer"] == "ipv6", Encrypted: c.Factors["crypto"] == "on", Duplicate: c.Factors["scheduler"] == "duplicate",
 	}, multipath.Stretch{Whole: job.Work.Duration, From: from, To: to})
+	if offered, _ := job.Offered(); offered > 0 { // no more can arrive than is sent
+		room = min(room, offered*float64(max(c.Pairs, 1)))
+	}
+	return room, ok
 }

@@ -27,8 +27,8 @@ func TestRelate(t *testing.T) {
 	share := (1500.0 - 48 - 52) / 1514
 	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Values: map[cell.Metric]float64{cell.Throughput: 350e6 * share * 0.9}}
 	relate(&s, job, []traffic.Result{
-		{Work: experiment.TCP, EarlyBitsPerSecond: 200e6 * share, SteadyBitsPerSecond: 100e6 * share, Outage: 30 * time.Millisecond},
-		{Work: experiment.TCP, EarlyBitsPerSecond: 160e6 * share, SteadyBitsPerSecond: 150e6 * share, Outage: 40 * time.Millisecond},
+		{Work: experiment.TCP, EarlySeconds: 2, EarlyBitsPerSecond: 200e6 * share, SteadyBitsPerSecond: 100e6 * share, Outage: 30 * time.Millisecond},
+		{Work: experiment.TCP, EarlySeconds: 2, EarlyBitsPerSecond: 160e6 * share, SteadyBitsPerSecond: 150e6 * share, Outage: 40 * time.Millisecond},
 	})
 	dead := 2.5 / 3 // of the last link's time after the first 2 s
 	for m, want := range map[cell.Metric]float64{
@@ -40,6 +40,43 @@ func TestRelate(t *testing.T) {
 	}
 	if _, ok := s.Values[cell.LostPackets]; ok {
 		t.Error("a stream lost datagrams")
+	}
+}
+
+// TestRelateStalled: a stream that stands still after its beginning counts with
+// 0 %, instead of being left out of the median.
+func TestRelateStalled(t *testing.T) {
+	job := linksJob("tunnel", experiment.TCP, map[string]string{"link_rate": "100M"})
+	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Values: map[cell.Metric]float64{cell.Throughput: 1e6}}
+	relate(&s, job, []traffic.Result{{Work: experiment.TCP, EarlySeconds: 2, EarlyBitsPerSecond: 2e6, Outage: 3 * time.Second}})
+	if v, ok := s.Values[cell.SteadyOfIdeal]; !ok || v != 0 {
+		t.Errorf("steady is %v, %v; want 0, true", v, ok)
+	}
+}
+
+// TestRelateLong: where the steady part begins later, what comes before is not
+// called the first 2 s.
+func TestRelateLong(t *testing.T) {
+	job := linksJob("tunnel", experiment.TCP, map[string]string{"link_rate": "100M", "variant": "delays"})
+	job.Work.Duration, job.Work.Steady = 45*time.Second, 30*time.Second
+	share := (1500.0 - 48 - 52) / 1514
+	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Values: map[cell.Metric]float64{cell.Throughput: 1e6}}
+	relate(&s, job, []traffic.Result{{Work: experiment.TCP, EarlySeconds: 30, EarlyBitsPerSecond: 100e6, SteadyBitsPerSecond: 380e6 * share}})
+	if got := s.Values[cell.SteadyOfIdeal]; math.Abs(got-0.95) > 1e-9 {
+		t.Errorf("steady is %v, want 0.95", got)
+	}
+	if v, ok := s.Values[cell.EarlyOfIdeal]; ok {
+		t.Errorf("30 s are taken for the first 2: %v", v)
+	}
+}
+
+// TestRelateOffered: what is not sent can't arrive.
+func TestRelateOffered(t *testing.T) {
+	job := linksJob("tunnel", experiment.UDP, map[string]string{"link_rate": "100M", "offered": "100M"})
+	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Values: map[cell.Metric]float64{cell.Throughput: 99e6}}
+	relate(&s, job, []traffic.Result{{Work: experiment.UDP}})
+	if got := s.Values[cell.OfIdeal]; math.Abs(got-0.99) > 1e-9 || s.Values[cell.Ideal] != 100e6 {
+		t.Errorf("%v of %v, want 0.99 of what is offered", got, s.Values[cell.Ideal])
 	}
 }
 
@@ -85,6 +122,11 @@ func TestArgumentsOverLinks(t *testing.T) {
 	}
 	if got := words(linksJob("tunnel", experiment.UDP, map[string]string{"offered": "search"})); strings.Contains(got, "--early") {
 		t.Errorf("a search is started by %q", got)
+	}
+	long := linksJob("tunnel", experiment.TCP, rate)
+	long.Work.Steady = 30 * time.Second
+	if got := words(long); !strings.Contains(got, "--early 30s") {
+		t.Errorf("a long stream is started by %q", got)
 	}
 	if got := words(linksJob("veth", experiment.TCP, nil)); strings.Contains(got, "--early") {
 		t.Errorf("without links: %q", got)

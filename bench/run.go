@@ -35,8 +35,10 @@ type Config struct {
 type Progress interface {
 	// Start is called once, with the number of measurements to come.
 	Start(measurements int)
-	// Next is called before measurement number i of the block.
-	Next(i, block int, job experiment.Job)
+	// Next is called before measurement number i, which is of that block. By the
+	// estimates of their jobs, it and all that follow take so long together; what
+	// turned out to be absent or hopeless is not among them.
+	Next(i, block int, job experiment.Job, toDo time.Duration)
 	// Sample is called after each measurement.
 	Sample(s cell.Sample)
 	// Absent is called once for each network that can't be measured.
@@ -88,7 +90,7 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 		Config: cfg, store: st, cpus: cpus,
 		env:  env,
 		beds: newBeds(cfg.Scratch, runtimes), runtimes: runtimes,
-		gone: map[experiment.Wiring]bool{}, failed: failures{},
+		gone: map[experiment.Wiring]bool{}, failed: failures{}, possible: Possible(),
 	}
 	err = r.all(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
@@ -134,6 +136,7 @@ type run struct {
 	runtimes *container.Set
 	gone     map[experiment.Wiring]bool // what can't be measured, and has been said
 	failed   failures
+	possible func(experiment.Job) bool
 	// again is how many measurements may still be taken again: on a machine
 	// that is never quiet the experiment must end all the same.
 	again int
@@ -154,15 +157,35 @@ func (r *run) all(ctx context.Context, before func(*run) error) error {
 	r.Progress.Start(len(jobs) * len(blocks))
 	r.again = max(maxAttempts, len(jobs)*len(blocks)/againShare)
 	done := 0
-	for _, block := range blocks {
+	for i, block := range blocks {
 		for order, job := range block.Jobs {
 			done++
-			if err := r.job(ctx, job, position{done, block.Number, order}); err != nil {
+			if r.givenUp(job) {
+				continue
+			}
+			toDo := r.estimate(block.Jobs[order:]) + time.Duration(len(blocks)-1-i)*r.estimate(block.Jobs)
+			r.Progress.Next(done, block.Number, job, toDo)
+			if err := r.job(ctx, job, position{block.Number, order}); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// givenUp tells whether a job is not to be measured any more.
+func (r *run) givenUp(job experiment.Job) bool { return r.gone[job.Wiring()] || r.failed.hopeless(job) }
+
+// estimate is about how long it takes to measure once each of these jobs that can
+// be measured.
+func (r *run) estimate(jobs []experiment.Job) time.Duration {
+	var all time.Duration
+	for _, j := range jobs {
+		if !r.givenUp(j) && r.possible(j) {
+			all += j.Estimate()
+		}
+	}
+	return all
 }
 
 // blocks schedules the jobs. Where not all wirings can be kept at once, each is
@@ -184,7 +207,6 @@ func (r *run) finish(complete bool) error {
 
 // position is where in the schedule a measurement stands.
 type position struct {
-	done  int // of all measurements, from 1
 	block int // 1 is the first that counts; 0 is warm-up
 	order int // within the block
 }
@@ -218,10 +240,6 @@ const (
 // job measures one job of a block. Only an error that ends the experiment is
 // returned.
 func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
-	if r.gone[job.Wiring()] || r.failed.hopeless(job) {
-		return nil
-	}
-	r.Progress.Next(at.done, at.block, job)
 	switch job.Work.Kind {
 	case experiment.Setup:
 		return r.setup(ctx, job, at)
@@ -251,7 +269,7 @@ func (r *run) attempt(ctx context.Context, job experiment.Job, at position, atte
 	if e, _ := catalog.Lookup(job.Cell.Network); e.Cold {
 		defer func() { err = errors.Join(err, r.beds.dropFor(job)) }()
 	}
-	bed, err := r.beds.take(ctx, job)
+	bed, err := r.beds.takeTwice(ctx, job)
 	if err != nil && !r.beds.worked(job) {
 		return true, r.absent(ctx, job, err)
 	}
@@ -329,10 +347,10 @@ func Absence(err error) cell.Absent {
 // silent is the Progress of nobody.
 type silent struct{}
 
-func (silent) Start(int)                     {}
-func (silent) Next(int, int, experiment.Job) {}
-func (silent) Sample(cell.Sample)            {}
-func (silent) Absent(cell.Absent)            {}
+func (silent) Start(int)                                    {}
+func (silent) Next(int, int, experiment.Job, time.Duration) {}
+func (silent) Sample(cell.Sample)                           {}
+func (silent) Absent(cell.Absent)                           {}
 
 // Available lists every network of the catalogue that this lab can wire, and
 // what the others lack.
@@ -342,6 +360,21 @@ func Available() []Availability {
 		out = append(out, Availability{Network: name, Err: wiring.Check(name)})
 	}
 	return out
+}
+
+// Possible tells of jobs whether this lab has what they need, as far as that shows
+// before it is tried. What it returns is used from one goroutine.
+func Possible() func(experiment.Job) bool {
+	known := map[[2]string]bool{}
+	return func(j experiment.Job) bool {
+		needs := [2]string{j.Cell.Network, j.Cell.Runtime}
+		can, ok := known[needs]
+		if !ok {
+			can = wiring.Check(j.Cell.Network) == nil && container.Check(j.Cell.Runtime) == nil
+			known[needs] = can
+		}
+		return can
+	}
 }
 
 // Availability says whether a network can be made; Err is nil if so.

@@ -93,25 +93,6 @@ func TestConfigThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestFilterOfEveryCallAssembles(t *testing.T) {
-	for _, cfg := range []SealConfig{{}, {AllowKill: true}} {
-		filter, err := sealFilter(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		const most = 4096 // BPF_MAXINSNS
-		if len(filter) > most {
-			t.Errorf("%d instructions", len(filter))
-		}
-	}
-}
-
-func TestCallListedTwice(t *testing.T) {
-	if _, err := assemble([]call{{nr: 1}, {nr: 1}}); err == nil {
-		t.Error("no error")
-	}
-}
-
 func TestProcessOfAPath(t *testing.T) {
 	for path, want := range map[string]int{
 		"/proc/4711/ns/net": 4711, "/proc//4711/fd/3": 4711, "/proc/self/ns/net": 0,

@@ -72,7 +72,8 @@ type sizes struct {
 
 // conclude turns the findings into a result. A path whose largest packet is
 // smaller than the link's is a black hole only when TCP does not get through
-// either: otherwise the path told the sender (ICMP) or clamps the MSS.
+// either: otherwise the path told the sender (ICMP) or clamps the MSS. Where
+// full-size packets do arrive, a stream that does not end in time is slow.
 func (c *client) conclude(s sizes, udpErr, tcpErr error) {
 	r := &c.result
 	r.LinkMTU, r.PathMTU = s.link, s.arrived
@@ -81,6 +82,8 @@ func (c *client) conclude(s sizes, udpErr, tcpErr error) {
 	case udpErr != nil && tcpErr != nil:
 		r.ProbeError = fmt.Sprintf("tcp: %v; udp: %v", tcpErr, udpErr)
 		r.BlackHole = errors.Is(tcpErr, errStalled) // the connection itself was made of small packets
+	case errors.Is(tcpErr, errStalled) && s.arrived >= s.full:
+		c.warn("%d bytes of a stream did not arrive within %s, though full-size packets do", probeBulk, probeTransfer)
 	case tcpErr != nil:
 		r.ProbeError = fmt.Sprintf("tcp: %v", tcpErr)
 		r.BlackHole = errors.Is(tcpErr, errStalled) || s.arrived < s.full

@@ -47,6 +47,9 @@ func (t *Tunnel) SetPath(name string, up bool) error {
 	if err != nil {
 		return err
 	}
+	if up && t.ended {
+		return fmt.Errorf("path %q: %w", name, ErrEnded)
+	}
 	p.Down = !up
 	t.takeDown(p)
 	if up {

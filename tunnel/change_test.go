@@ -52,8 +52,8 @@ func TestNewLifeForgetsCopies(t *testing.T) {
 	if o.fill(e.a.now()) || len(o.copies.pieces) > 0 {
 		t.Error("a copy of the last life is sent")
 	}
-	if c := e.a.arena.current; c.refs != 0 {
-		t.Errorf("%d packets are kept", c.refs)
+	if n := o.supply.held(); n != 0 {
+		t.Errorf("%d packets are kept", n)
 	}
 	o.seq = 7
 	e.a.restart()

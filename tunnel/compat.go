@@ -47,7 +47,10 @@ func (t *Tunnel) fallBack(now time.Duration) {
 		t.restart()
 	}
 	s.up, s.compat, t.send.Blind = true, true, true
-	t.tell(Event{What: Established})
+	t.answered.Store(false)
+	if t.cfg.Form != Compat {
+		t.tell(Event{What: FellBack})
+	}
 }
 
 // compatHeader is GRE's header in front of a packet.
@@ -81,6 +84,10 @@ func (in *inbound) compat(now time.Duration, p *path, b []byte, tos uint8) {
 	if tos&3 == ecnCE && !markCE(body) {
 		t.stats.strange.Add(1)
 		return
+	}
+	if !t.answered.Load() {
+		t.answered.Store(true)
+		t.tell(Event{What: Established})
 	}
 	in.working++
 	in.brought |= 1 << p.id

@@ -42,8 +42,9 @@ type Config struct {
 	NoSequence bool          // the compat form has no sequence numbers, and nothing is put in order
 	Key        *Key          // nil: neither encrypted nor authenticated
 
-	// Changed is told, from a goroutine of Run's that must not be kept waiting, of
-	// what people want to know; nil: nobody is.
+	// Changed is told of what people want to know; nil: nobody is. It is called with the
+	// Tunnel's lock held, or in its data path: while it runs no packet moves. It must return at once, and not
+	// call the Tunnel.
 	Changed func(Event)
 }
 
@@ -96,7 +97,8 @@ type What string
 
 // The kinds.
 const (
-	Established What = "established" // the peer has answered
+	Established What = "established" // the peer has answered; in the form Compat, sent something
+	FellBack    What = "fallen back" // nobody answers natively: the form is Compat for now, whoever may be there
 	Restarted   What = "restarted"   // the peer has begun anew
 	PathLive    What = "live"
 	PathDead    What = "dead"
@@ -110,6 +112,7 @@ var (
 	ErrNoPath    = errors.New("no such path")
 	ErrPathTaken = errors.New("a path has that name")
 	ErrTooMany   = errors.New("too many paths")
+	ErrEnded     = errors.New("the tunnel has ended")
 )
 
 // MaxPaths is the number of paths of one Tunnel.

@@ -36,48 +36,76 @@ const (
 	readBytes  = packet.VNetHdrBytes + 64<<10
 )
 
-// arena hands out memory for reads, and entries. It belongs to the lock of the
-// Tunnel.
+// arena is the memory for packets that is not in use. It belongs to the lock of the Tunnel.
 type arena struct {
-	current *chunk
+	current *chunk // that of the supply
 	chunks  []*chunk
 	entries []*entry
 	made    int // chunks in all
 }
 
-// buffer is where the next packet is read to.
-func (a *arena) buffer() []byte {
-	if c := a.current; c != nil && c.refs == 0 {
-		c.used = 0
+// supply is the memory that the reading thread has for itself: it takes no lock for a
+// packet.
+type supply struct {
+	current *chunk
+	entries []*entry
+	given   int // entries that the chunk does not count yet
+}
+
+// supplyEntries is how many entries are handed out together.
+const supplyEntries = 64
+
+// stock fills a supply up, for one packet at least.
+func (a *arena) stock(s *supply) {
+	if c := s.current; c != nil {
+		c.refs += s.given
+		if s.given = 0; c.refs == 0 {
+			c.used = 0
+		}
 	}
-	if a.current == nil || len(a.current.buf)-a.current.used < readBytes {
+	if !s.room() {
+		c := &chunk{}
 		if n := len(a.chunks); n > 0 {
-			a.current, a.chunks = a.chunks[n-1], a.chunks[:n-1]
+			c, a.chunks = a.chunks[n-1], a.chunks[:n-1]
 		} else {
-			a.current = &chunk{buf: make([]byte, chunkBytes)}
+			c.buf = make([]byte, chunkBytes)
 			a.made++
 		}
-		a.current.used = 0
+		c.used = 0
+		s.current, a.current = c, c
 	}
-	return a.current.buf[a.current.used : a.current.used+readBytes]
+	for n := len(a.entries); n > 0 && len(s.entries) < supplyEntries; n-- {
+		s.entries = append(s.entries, a.entries[n-1])
+		a.entries = a.entries[:n-1]
+	}
+	if len(s.entries) == 0 {
+		s.entries = append(s.entries, new(entry))
+	}
+}
+
+func (s *supply) room() bool {
+	return s.current != nil && len(s.current.buf)-s.current.used >= readBytes
+}
+
+// empty tells whether there is no memory for a further packet.
+func (s *supply) empty() bool { return len(s.entries) == 0 || !s.room() }
+
+// buffer is where the next packet is read to.
+func (s *supply) buffer() []byte {
+	return s.current.buf[s.current.used : s.current.used+readBytes]
 }
 
 // take makes an entry of the n bytes that were read; nil: they are no packet.
-func (a *arena) take(n int) *entry {
-	buf := a.current.buf[a.current.used : a.current.used+n]
-	var e *entry
-	if last := len(a.entries); last > 0 {
-		e, a.entries = a.entries[last-1], a.entries[:last-1]
-	} else {
-		e = new(entry)
-	}
-	if !e.begin(buf) {
-		a.entries = append(a.entries, e)
+func (s *supply) take(n int) *entry {
+	last := len(s.entries) - 1
+	e := s.entries[last]
+	if !e.begin(s.current.buf[s.current.used : s.current.used+n]) {
 		return nil
 	}
-	a.current.used += (n + 63) &^ 63
-	a.current.refs++
-	e.count, e.next, e.chunk, e.refs = e.split.Len(), 0, a.current, 1
+	s.entries = s.entries[:last]
+	s.current.used += (n + 63) &^ 63
+	s.given++
+	e.count, e.next, e.chunk, e.refs = e.split.Len(), 0, s.current, 1
 	return e
 }
 
@@ -120,7 +148,7 @@ func transportAt(pkt []byte) int {
 	return 0
 }
 
-// release gives up one reference.
+// release gives up one reference. The chunk that is read into does not count all it holds.
 func (a *arena) release(e *entry) {
 	if e.refs--; e.refs > 0 {
 		return

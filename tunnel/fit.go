@@ -56,17 +56,13 @@ func (o *outbound) fragment(ip *packet.IP, limit int, dst []*entry) []*entry {
 		return dst
 	}
 	for {
-		o.t.mu.Lock()
-		buf := o.t.arena.buffer()
+		buf := o.buffer()
 		n := f.Next(buf[packet.VNetHdrBytes:])
 		if n == 0 {
-			o.t.mu.Unlock()
 			return dst
 		}
 		clear(buf[:packet.VNetHdrBytes])
-		e := o.t.arena.take(packet.VNetHdrBytes + n)
-		o.t.mu.Unlock()
-		if e != nil {
+		if e := o.supply.take(packet.VNetHdrBytes + n); e != nil {
 			dst = append(dst, e)
 		}
 	}

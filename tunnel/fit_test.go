@@ -144,8 +144,8 @@ func TestTooBig(t *testing.T) {
 			if tt.refused {
 				checkTooBig(t, answers[0], &tt.s, limit)
 			}
-			if e.a.arena.current.refs != n {
-				t.Errorf("%d packets are kept", e.a.arena.current.refs)
+			if kept := o.supply.held(); kept != n {
+				t.Errorf("%d packets are kept", kept)
 			}
 		})
 	}

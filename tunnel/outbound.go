@@ -23,6 +23,7 @@ type outbound struct {
 	flows [1 << 12]uint32 // number behind the last packet of each flow, by hash; 0: none
 	seq   uint32          // of the next packet
 
+	supply supply
 	fitted []*entry
 	copies copies
 	limit  int // of packets, bytes
@@ -95,11 +96,9 @@ func (o *outbound) control() {
 
 // read takes what the device has, as far as there is room for it.
 func (o *outbound) read(now time.Duration) error {
+	o.stock() // memory that has become free is in the cache
 	for o.bytes < o.most() {
-		o.t.mu.Lock()
-		buf := o.t.arena.buffer()
-		o.t.mu.Unlock()
-		n, errno := sys.ReadNow(o.t.cfg.Device, buf)
+		n, errno := sys.ReadNow(o.t.cfg.Device, o.buffer())
 		switch errno {
 		case 0:
 		case unix.EAGAIN, unix.EINTR:
@@ -117,6 +116,21 @@ func (o *outbound) read(now time.Duration) error {
 	return nil
 }
 
+// buffer is where the next packet is read to. There is a lock to be taken for one packet
+// in many at most.
+func (o *outbound) buffer() []byte {
+	if o.supply.empty() {
+		o.stock()
+	}
+	return o.supply.buffer()
+}
+
+func (o *outbound) stock() {
+	o.t.mu.Lock()
+	defer o.t.mu.Unlock()
+	o.t.arena.stock(&o.supply)
+}
+
 // most is the number of bytes that may wait.
 func (o *outbound) most() int {
 	return max(queueLeast, min(queueMost, int(o.rate*queueTime.Seconds())))
@@ -124,9 +138,7 @@ func (o *outbound) most() int {
 
 // take puts what was read into the queue.
 func (o *outbound) take(now time.Duration, n int) {
-	o.t.mu.Lock()
-	e := o.t.arena.take(n)
-	o.t.mu.Unlock()
+	e := o.supply.take(n)
 	if e == nil {
 		o.t.stats.strange.Add(1)
 		return

@@ -404,3 +404,33 @@ func TestSimulatedAtRandom(t *testing.T) {
 		})
 	}
 }
+
+// TestSimulatedBadPath adds a path that is of little use: the sum is no less for it.
+func TestSimulatedBadPath(t *testing.T) {
+	good := func() []*simLink {
+		return []*simLink{{rate: mbit(100), delay: time.Millisecond}, {rate: mbit(60), delay: 4 * time.Millisecond}}
+	}
+	carried := func(links ...*simLink) float64 {
+		s := newSim(6, links...)
+		s.run(2 * time.Second)
+		return s.rate(3 * time.Second)
+	}
+	alone := carried(good()...)
+	tests := []struct {
+		name string
+		bad  simLink
+	}{
+		{"slow", simLink{rate: mbit(0.5), delay: 2 * time.Millisecond}},
+		{"far", simLink{rate: mbit(5), delay: 150 * time.Millisecond}},
+		{"lossy", simLink{rate: mbit(20), delay: 2 * time.Millisecond, loss: 0.2}},
+		{"all of it", simLink{rate: mbit(1), delay: 150 * time.Millisecond, loss: 0.3}},
+		{"dead", simLink{rate: mbit(100), delay: time.Millisecond, dead: true}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if with := carried(append(good(), &tt.bad)...); with < 0.98*alone {
+				t.Errorf("%.1f Mbit/s with it, %.1f without", with*8e-6, alone*8e-6)
+			}
+		})
+	}
+}

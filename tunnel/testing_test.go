@@ -290,3 +290,6 @@ func addrPort(s unix.Sockaddr) netip.AddrPort {
 	}
 	return netip.AddrPort{}
 }
+
+// held is how many entries are in the chunk that is read into.
+func (s *supply) held() int { return s.current.refs + s.given }

@@ -48,6 +48,8 @@ type Tunnel struct {
 	closings        []closing
 	wakeOut, wakeIn int // eventfds
 	closed          atomic.Bool
+	answered        atomic.Bool   // in the compat form, in which nobody says hello
+	ended           bool          // no socket is opened any more; belongs to mu
 	changes         atomic.Uint32 // of the set of sockets
 	stats           counters
 }
@@ -103,6 +105,7 @@ func New(cfg Config) (*Tunnel, error) {
 	t.sess.begin()
 	for _, p := range cfg.Paths {
 		if _, err := t.addPath(p); err != nil {
+			t.Close()
 			return nil, err
 		}
 	}
@@ -205,9 +208,14 @@ func (t *Tunnel) close() {
 	wake(t.wakeIn)
 }
 
+// Close closes the sockets of a Tunnel whose Run has returned, or that never ran. From
+// then on none is opened.
+func (t *Tunnel) Close() { t.closeSockets() }
+
 func (t *Tunnel) closeSockets() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.ended = true
 	for _, p := range t.paths {
 		if p != nil {
 			t.shut(p)
@@ -221,6 +229,9 @@ func (t *Tunnel) closeSockets() {
 
 // addPath opens a path and takes it in. Call it with the lock held, or before Run.
 func (t *Tunnel) addPath(cfg PathConfig) (*path, error) {
+	if t.ended {
+		return nil, fmt.Errorf("add path %q: %w", cfg.Name, ErrEnded)
+	}
 	id := -1
 	for i, p := range t.paths {
 		switch {

@@ -173,6 +173,15 @@ type Absent struct {
 	NotApplicable bool   `json:"not_applicable"` // it can't carry this traffic by design
 }
 
+// Runtimeless tells whether what could not be had is the cell's runtime, whatever
+// the network; then it returns the reason without that name.
+func (a Absent) Runtimeless() (reason string, ok bool) {
+	if a.Runtime == "" || a.Runtime == Native {
+		return "", false
+	}
+	return strings.CutPrefix(a.Reason, a.Runtime+": ")
+}
+
 // CoresPerGbit is processor time per data moved: seconds of processor time per
 // gigabit, which is the same as cores per Gbit/s.
 type CoresPerGbit struct {

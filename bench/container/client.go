@@ -24,6 +24,10 @@ type client struct {
 // run at once on a small machine.
 const clientTimeout = time.Minute
 
+// outputDelay is how long a command that has ended may leave its output to another
+// process.
+const outputDelay = 5 * time.Second
+
 // run runs one of the client's commands to its end, and returns what it printed.
 func (c *client) run(ctx context.Context, in io.Reader, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
@@ -31,6 +35,7 @@ func (c *client) run(ctx context.Context, in io.Reader, args ...string) (string,
 	line := c.command(append(c.global, args...)...)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Stdin = in
+	cmd.WaitDelay = outputDelay
 	var out, complaint strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	if err := cmd.Run(); err != nil {

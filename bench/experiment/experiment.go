@@ -50,6 +50,7 @@ type Work struct {
 	Kind         string        `yaml:"kind"`          // see WorkKinds
 	Duration     time.Duration `yaml:"duration"`      // of one measurement; none for "setup", "start" and "memory"
 	MessageBytes []int         `yaml:"message_bytes"` // a write, datagram, request or response; in a Job exactly one
+	Steady       time.Duration `yaml:"steady"`        // over several links: from when on the rate is told as the steady one; 0: 2 s
 }
 
 // Override holds what the command line changes. A zero field changes nothing.
@@ -176,10 +177,19 @@ func (g Group) override(o Override) Group {
 	}
 	for i := range g.Work {
 		if o.Duration != 0 && !kindOf(g.Work[i].Kind).untimed {
-			g.Work[i].Duration = o.Duration
+			g.Work[i] = g.Work[i].lasting(o.Duration)
 		}
 	}
 	return g
+}
+
+// lasting is w with another duration, of which the steady part keeps its share.
+func (w Work) lasting(d time.Duration) Work {
+	if w.Steady > 0 {
+		w.Steady = time.Duration(float64(w.Steady) * (float64(d) / float64(w.Duration)))
+	}
+	w.Duration = d
+	return w
 }
 
 // Networks are the names that the experiment measures, each once, in the order

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
@@ -395,41 +394,4 @@ func mtuOf(c cell.Cell) int {
 func oneNode(network string) bool {
 	n, _ := catalog.Lookup(network)
 	return n.OneHost
-}
-
-// What a measurement takes beside its duration, as seen on two virtual
-// processors: processes, handshakes, the path MTU probe; more for each pair;
-// and how often a search measures.
-const (
-	sampleOverhead    = 150 * time.Millisecond
-	pairOverhead      = 10 * time.Millisecond
-	containerOverhead = 500 * time.Millisecond // the client's, for each pair; the server's stays
-	setupTakes        = 250 * time.Millisecond
-	coldOverhead      = 400 * time.Millisecond // to make a network anew for each measurement
-	searchSteps       = 10
-	searchSettle      = 100 * time.Millisecond // after each, until the rest counts as lost
-)
-
-// Estimate is about how long the whole experiment takes, should every network
-// be there.
-func (e Experiment) Estimate() time.Duration {
-	var block time.Duration
-	for _, j := range e.Jobs() {
-		if kindOf(j.Work.Kind).untimed {
-			block += setupTakes
-			continue
-		}
-		d := j.Work.Duration
-		if _, search := j.Offered(); search {
-			d += searchSteps * searchSettle // its steps share the duration
-		}
-		if n, _ := catalog.Lookup(j.Cell.Network); n.Cold {
-			d += coldOverhead
-		}
-		block += d + sampleOverhead + time.Duration(j.Cell.Pairs)*pairOverhead
-		if j.Cell.Runtime != cell.Native {
-			block += time.Duration(j.Cell.Pairs) * containerOverhead
-		}
-	}
-	return block * time.Duration(e.Repeat+e.Warmup)
 }

@@ -52,7 +52,7 @@ func TestQuick(t *testing.T) {
 			t.Errorf("%s takes %v, want %v", j.Work.Kind, j.Work.Duration, d)
 		}
 	}
-	if d := e.Estimate(); d < 2*time.Minute || d > 3*time.Minute {
+	if d := e.Estimate(nil); d < 2*time.Minute || d > 3*time.Minute {
 		t.Errorf("takes %v by estimate, want at most three minutes", d)
 	}
 }

@@ -24,8 +24,12 @@ var (
 	outers     = []string{"ipv4", "ipv6"}
 	schedulers = []string{"adaptive", "weighted", "flow", "duplicate"}
 	settings   = []string{"default", "best"}
-	containeds = []string{"ends", "program"}
+	containeds = []string{"ends", containedProgram}
 )
+
+// containedProgram is the level of containedFactor where the tunnel runs in the
+// runtime, and the ends do not.
+const containedProgram = "program"
 
 // defaultLoss is multipath.DefaultLoss, in words.
 const defaultLoss = "1%"

@@ -2,10 +2,13 @@ package experiment
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"cleat/bench/cell"
 )
 
 // linksGroup is a group over several links that can be crossed.
@@ -165,8 +168,67 @@ func TestMultipathPreset(t *testing.T) {
 			t.Errorf("%d jobs of %s, want %d or more", seen[want], want, n)
 		}
 	}
-	if took := e.Estimate(); took > 5*time.Hour {
+	for _, j := range e.Jobs() {
+		long := Work{Kind: TCP, Duration: 45 * time.Second, Steady: 30 * time.Second, MessageBytes: j.Work.MessageBytes}
+		if w := j.Work; (j.Cell.Factors["variant"] == "delays") != reflect.DeepEqual(w, long) || w.Duration != 5*time.Second && w.Duration != long.Duration {
+			t.Errorf("%s takes %+v", j.Cell.Key(), w)
+		}
+	}
+	if took := e.Estimate(nil); took > 6*time.Hour+30*time.Minute {
 		t.Errorf("it takes %s", took)
+	}
+}
+
+// TestSteady: the steady part keeps its share of another duration, and is part of
+// it.
+func TestSteady(t *testing.T) {
+	e, err := Parse("f.yaml", []byte("name: x\ngroups:\n  - networks: [single]\n    work: [{kind: tcp, duration: 45s, steady: 30s}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := e.Override(Override{Duration: 3 * time.Second})
+	if w := short.Jobs()[0].Work; w.Duration != 3*time.Second || w.Steady != 2*time.Second {
+		t.Errorf("3 s of it are %+v", w)
+	}
+	if err := short.Validate(); err != nil {
+		t.Error(err)
+	}
+	for work, want := range map[string]string{
+		"{kind: tcp, duration: 5s, steady: 5s}":     "steady 5s of tcp: want less than its duration, 5s",
+		"{kind: udp, duration: 5s, steady: -1s}":    "steady -1s of udp: want less than its duration, 5s",
+		"{kind: rr, duration: 5s, steady: 1s}":      "steady 1s of rr: only tcp, udp, loaded have a steady part",
+		"{kind: packets, duration: 5s, steady: 1s}": "steady 1s of packets",
+	} {
+		_, err := Parse("f.yaml", []byte("name: x\ngroups:\n  - networks: [veth]\n    work: ["+work+"]\n"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", work, err, want)
+		}
+	}
+}
+
+// TestEstimate: what can't be measured takes no time, a long measurement its own,
+// and each container that is made for one measurement counts.
+func TestEstimate(t *testing.T) {
+	job := linksGroup([]string{"tunnel"}, []int{4}, TCP, nil).Jobs()[0]
+	job.Cell.Runtime = cell.Native
+	native := job.Estimate()
+	job.Cell.Runtime = "docker"
+	if got := job.Estimate() - native; got != 2*containerOverhead {
+		t.Errorf("two ends in containers take %v more", got)
+	}
+	job.Cell.Factors[containedFactor], job.Cell.Pairs = containedProgram, 8
+	if got := job.Estimate() - native; got != 2*containerOverhead+7*pairOverhead {
+		t.Errorf("a tunnel in containers, and 7 pairs more, take %v more", got)
+	}
+	job.Work.Duration += 40 * time.Second
+	if got := job.Estimate() - native; got < 40*time.Second {
+		t.Errorf("40 s more take %v more", got)
+	}
+	e := linksGroup([]string{"tunnel", "mptcp"}, []int{1, 2}, TCP, nil)
+	e.Repeat, e.Warmup = 3, 1
+	one := func(j Job) bool { return j.Cell.Network == "mptcp" && j.Cell.Links == 2 }
+	if got, want := e.Estimate(one), 4*e.Jobs()[3].Estimate(); got != want {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -50,7 +50,7 @@ func TestRootlessMeasuresItsGoals(t *testing.T) {
 			t.Errorf("%s: %d jobs", want, got[want])
 		}
 	}
-	if d := e.Estimate(); d < 40*time.Minute || d > time.Hour {
+	if d := e.Estimate(nil); d < 40*time.Minute || d > time.Hour {
 		t.Errorf("takes %v by estimate, want about an hour", d)
 	}
 	for _, j := range e.Jobs() {

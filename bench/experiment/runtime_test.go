@@ -51,8 +51,8 @@ func TestRuntimes(t *testing.T) {
 	if jobs[0].Wiring() == jobs[1].Wiring() {
 		t.Error("one wiring is shared by two runtimes")
 	}
-	if native := e.Override(Override{Runtimes: []string{cell.Native}}); e.Estimate() < native.Estimate()+time.Second {
-		t.Errorf("with containers it takes %v, without %v", e.Estimate(), native.Estimate())
+	if native := e.Override(Override{Runtimes: []string{cell.Native}}); e.Estimate(nil) < native.Estimate(nil)+time.Second {
+		t.Errorf("with containers it takes %v, without %v", e.Estimate(nil), native.Estimate(nil))
 	}
 }
 

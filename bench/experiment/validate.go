@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"cleat/bench/catalog"
@@ -87,6 +88,8 @@ var (
 	placements = []string{"different-cores", "same-core", "free"}
 	engines    = []string{"cleat", "iperf3", "iperf"}
 	peers      = []string{peerOutside, peerHostLoopback, peerHostAddress}
+
+	steadyKinds = []string{TCP, UDP, Loaded} // of work: those whose rate over several links has parts
 )
 
 // NetworkNames are the networks that an experiment may name.
@@ -210,6 +213,10 @@ func (g Group) validateWork(path string) error {
 			return wrong(at+".duration", "%s takes as long as it takes: it has no duration", w.Kind)
 		case !k.untimed && (w.Duration < minDuration || w.Duration > maxDuration):
 			return wrong(at+".duration", "duration %v of %s: want %v…%v", w.Duration, w.Kind, minDuration, maxDuration)
+		case w.Steady != 0 && !slices.Contains(steadyKinds, w.Kind):
+			return wrong(at+".steady", "steady %v of %s: only %s have a steady part", w.Steady, w.Kind, strings.Join(steadyKinds, ", "))
+		case w.Steady < 0 || w.Steady > 0 && w.Steady >= w.Duration:
+			return wrong(at+".steady", "steady %v of %s: want less than its duration, %v", w.Steady, w.Kind, w.Duration)
 		}
 		for j, m := range w.MessageBytes {
 			if low := max(1, k.minMessage); m < low || m > k.maxMessage {

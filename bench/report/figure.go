@@ -18,6 +18,7 @@ type Figure struct {
 	Caption string // how to read it
 	XLabel  string // with the unit
 	YLabel  string
+	Linear  bool // the x axis: never logarithmic
 	Panels  []Panel
 }
 

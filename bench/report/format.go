@@ -7,7 +7,12 @@ import (
 )
 
 // short writes x with two significant digits, for what only accompanies a number.
-func short(x float64) string { return strconv.FormatFloat(x, 'g', 2, 64) }
+func short(x float64) string {
+	if x >= 99.5 { // else it would get an exponent
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 2, 64)
+}
 
 // metricName is the metric's name as a heading.
 func metricName(m cell.Metric) string { return capital(m.Title()) }

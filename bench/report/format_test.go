@@ -72,3 +72,11 @@ func TestCapital(t *testing.T) {
 		}
 	}
 }
+
+func TestShort(t *testing.T) {
+	for x, want := range map[float64]string{0.00123: "0.0012", 1.25: "1.2", 34.6: "35", 99.6: "100", 191: "191"} {
+		if got := short(x); got != want {
+			t.Errorf("%v is %s, want %s", x, got, want)
+		}
+	}
+}

@@ -173,8 +173,8 @@ func (p *page) addLines(title string, f lineFigure) {
 	}
 }
 
-// seriesNames lists all curves' names once: networks in catalogue order, which
-// decides their colours; baselines last, since they have a colour of their own.
+// seriesNames lists all curves' names once: what runs natively, which containers
+// are compared with, then networks in catalogue order, which decides their colours; baselines last, since they have a colour of their own.
 func seriesNames(figures []Figure) []string {
 	set := map[string]bool{}
 	for _, f := range figures {
@@ -191,7 +191,7 @@ func seriesNames(figures []Figure) []string {
 		case set[a] != set[b]:
 			return -1
 		}
-		return cmp.Or(cmp.Compare(catalog.Place(a), catalog.Place(b)), cell.CompareLevels(a, b))
+		return cmp.Or(cmp.Compare(btoi(a != cell.Native), btoi(b != cell.Native)), cmp.Compare(catalog.Place(a), catalog.Place(b)), cell.CompareLevels(a, b))
 	})
 	return names
 }
@@ -309,6 +309,9 @@ func method(in Input, all []cell.Summary) []string {
 	if len(blocks) > 0 {
 		n = "Each of the " + cell.Plural(len(blocks), "block")
 	}
+	if len(blocks) == 1 {
+		n = "The one block"
+	}
 	if s := lookup(in.Environment, "seed"); s != "" {
 		seed = "seed " + s
 	}
@@ -323,10 +326,25 @@ func method(in Input, all []cell.Summary) []string {
 	return []string{
 		n + " measured every cell once, in a fresh random order (" + seed + "), so that drift of the machine hits all networks alike.",
 		"Warm-up samples are not counted; samples spoilt by a late generator or by foreign load were repeated, and the table counts them as bad.",
-		"The two ends run in network namespaces of this machine; on which processors is a factor of its own, " + place + ".",
+		"The two ends run in " + ends(all) + " of this machine; on which processors is a factor of its own, " + place + ".",
 		interval,
 		"~ marks what can’t be told apart from the best of its group after Holm’s correction for the number of comparisons: such networks are not ranked.",
 	}
+}
+
+// ends is what the ends of traffic run in.
+func ends(all []cell.Summary) string {
+	var runtimes []string
+	for _, s := range all {
+		if !native(s.Cell) && !slices.Contains(runtimes, s.Runtime) {
+			runtimes = append(runtimes, s.Runtime)
+		}
+	}
+	if len(runtimes) == 0 {
+		return "network namespaces"
+	}
+	slices.Sort(runtimes)
+	return "network namespaces, or in containers (" + strings.Join(runtimes, ", ") + ") with the network of such a namespace,"
 }
 
 func files() []fact {

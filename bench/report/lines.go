@@ -97,6 +97,7 @@ func layOut(f Figure, names []string) lineFigure {
 	}
 	slices.Sort(xs)
 	x := levelScale(slices.Compact(xs))
+	x.log = x.log && !f.Linear
 	y := linear(top, 5)
 	if strings.Contains(f.YLabel, "µs") && low > 0 && top/low > 20 {
 		y = decades(low, top)

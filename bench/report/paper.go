@@ -94,7 +94,7 @@ var rateFactor = cell.Factor{Name: "link_rate", Of: func(c cell.Cell) string { r
 
 // figure draws one metric of sums; false: there is nothing to draw.
 func (p paperFigure) figure(in Input, sums []cell.Summary, m cell.Metric) (Figure, bool) {
-	f := Figure{Title: p.title, XLabel: "links", YLabel: "Mbit/s"}
+	f := Figure{Title: p.title, XLabel: "links", YLabel: "Mbit/s", Linear: true}
 	per := 1e6
 	if m == cell.OfIdeal {
 		f.YLabel, per = "% of the ideal", 0.01

@@ -106,6 +106,58 @@ func TestPaperFigures(t *testing.T) {
 	}
 }
 
+// TestPaperAxis: the links are evenly spaced, as in the paper, so that the ideal is
+// a straight line; and what runs natively comes first in the legend.
+func TestPaperAxis(t *testing.T) {
+	f := Figures(paperInput(true))[0]
+	out := layOut(f, seriesNames([]Figure{f}))
+	var at []float64
+	for _, p := range out.Panels[0].Curves[0].Points {
+		at = append(at, number64(strings.TrimSuffix(p.X, "%")))
+	}
+	if math.Abs((at[11]-at[0])-11*(at[1]-at[0])) > 0.2 {
+		t.Errorf("1, 2 and 12 links are at %v, %v and %v %% of the width", at[0], at[1], at[11])
+	}
+	if got := out.Series[0].Name; got != cell.Native {
+		t.Errorf("the legend begins with %s", got)
+	}
+}
+
+// TestAbsentRuntime: a runtime that is not here is missing once, and not for each
+// network and number of links; what fails in one says so.
+func TestAbsentRuntime(t *testing.T) {
+	in := paperInput(false)
+	for links := 1; links <= 12; links++ {
+		for _, network := range []string{"tunnel", "mptcp"} {
+			c := linksCell(network, links, map[string]string{"link_rate": "100M", "variant": "plain"})
+			c.Runtime = "apptainer"
+			in.Absent = append(in.Absent, cell.Absent{Cell: c, Work: "tcp", Reason: "apptainer: it is not installed", Remedy: "install it"})
+		}
+	}
+	c := linksCell("tunnel", 4, map[string]string{"link_rate": "100M", "variant": "rates"})
+	c.Runtime = "docker"
+	in.Absent = append(in.Absent, cell.Absent{Cell: c, Work: "tcp", Reason: "no traffic passes"})
+	got, _ := absentees(in)
+	want := []missing{
+		{Network: "tunnel", Work: "tcp TCP 4 links rates in docker", Reason: "no traffic passes"},
+		{Network: "everything in apptainer", Reason: "it is not installed", Remedy: "install it"},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestMethodNamesRuntimes: ends in containers are not said to be in namespaces
+// alone.
+func TestMethodNamesRuntimes(t *testing.T) {
+	for containers, want := range map[bool]string{false: "run in network namespaces of this machine", true: "in containers (docker) with"} {
+		in := paperInput(containers)
+		if text := strings.Join(method(in, in.available()), " "); !strings.Contains(text, want) {
+			t.Errorf("containers %t: %q is not in %s", containers, want, text)
+		}
+	}
+}
+
 func lineNames(p Panel) (names []string) {
 	for _, s := range p.Series {
 		names = append(names, s.Name)

@@ -142,7 +142,8 @@ type missing struct {
 
 // absentees lists what could not be measured: first what this machine lacks,
 // then what can't carry the traffic by design. A network that gave other numbers
-// says which of its measurements is missing.
+// says which of its measurements is missing, and a runtime that is not here is
+// named once for all networks.
 func absentees(in Input) (unavailable, notApplicable []missing) {
 	measured := map[string]bool{}
 	for _, s := range in.available() {
@@ -164,7 +165,9 @@ func absentees(in Input) (unavailable, notApplicable []missing) {
 	for _, a := range in.Absent {
 		named[a.Network] = true
 		m := missing{Network: a.Network, Reason: a.Reason, Remedy: a.Remedy}
-		if measured[a.Network] {
+		if reason, ok := a.Runtimeless(); ok {
+			m.Network, m.Reason = "everything in "+a.Runtime, reason
+		} else if measured[a.Network] {
 			m.Work = describeWork(a)
 		}
 		add(m, a.NotApplicable)
@@ -198,9 +201,17 @@ func kindOf(m cell.Metric) string {
 }
 
 func describeWork(a cell.Absent) string {
-	parts := []string{a.Work, a.Topology, strings.ToUpper(a.Transport)}
+	parts := []string{a.Work}
+	if catalog.RoleOf(a.Network) == catalog.Multipath {
+		parts = append(parts, strings.ToUpper(a.Transport), cell.Plural(a.Links, "link"), a.Factors["variant"])
+	} else {
+		parts = append(parts, a.Topology, strings.ToUpper(a.Transport))
+	}
 	if a.Pairs > 1 {
 		parts = append(parts, strconv.Itoa(a.Pairs)+" pairs")
+	}
+	if !native(a.Cell) {
+		parts = append(parts, "in "+a.Runtime)
 	}
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " ")
 }

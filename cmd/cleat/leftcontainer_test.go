@@ -6,23 +6,41 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
-// groupsLeft are the control groups of our labs, on the whole machine.
+// groupsLeft are the control groups of labs that have ended, on the whole machine:
+// those of living ones, of other tests, are locked in one hierarchy.
 func groupsLeft(t *testing.T) []string {
 	t.Helper()
 	var found []string
+	alive := map[string]bool{} // by the group's name
 	for _, pattern := range []string{"/sys/fs/cgroup/cleat-bench.*", "/sys/fs/cgroup/*/cleat-bench.*"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
-		found = append(found, paths...)
+		for _, path := range paths {
+			found = append(found, path)
+			alive[filepath.Base(path)] = alive[filepath.Base(path)] || locked(path)
+		}
 	}
-	return found
+	return slices.DeleteFunc(found, func(path string) bool { return alive[filepath.Base(path)] })
+}
+
+// locked tells whether somebody holds a lock on a directory.
+func locked(dir string) bool {
+	f, err := os.Open(dir)
+	if err != nil {
+		return false // it is gone
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil
 }
 
 // contained starts an experiment whose ends run in containers, and waits until

@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"cleat/bench"
 	"cleat/bench/cell"
 	"cleat/bench/experiment"
 	"cleat/bench/summary"
@@ -21,18 +22,20 @@ type progress struct {
 	terminal bool
 	total    int
 	done     int
-	began    time.Time
 	line     string // on the terminal now
 	last     time.Time
 	repeat   int
 	block    int
 	now      string // what is being measured
-	estimate time.Duration
+	said     map[string]bool
+
+	toDo time.Duration // by estimates: of what is being measured and all that follows
 
 	// Where the blocks that count begin; warm-up makes the networks and tells
 	// nothing of the speed.
 	countedFrom time.Time
-	countedDone int
+	countedPlan time.Duration // by estimates: of what has been measured since then
+	current     time.Duration // the same, of what is being measured
 
 	disturbed int    // samples that do not count
 	why       string // the last one's reason
@@ -42,10 +45,10 @@ type progress struct {
 const progressEvery = 5 * time.Second
 
 func newProgress(f *os.File, e experiment.Experiment, dir string, quiet bool) *progress {
-	p := &progress{w: f, quiet: quiet, terminal: isTerminal(f), repeat: e.Repeat, estimate: e.Estimate()}
+	p := &progress{w: f, quiet: quiet, terminal: isTerminal(f), repeat: e.Repeat, said: map[string]bool{}}
 	if !quiet {
 		fmt.Fprintf(f, "%s: %s\n%s, %s and %d to warm up, about %s; results in %s\n",
-			e.Name, e.Title, count(len(e.Networks()), "network"), count(e.Repeat, "block"), e.Warmup, p.estimate.Round(time.Second), dir)
+			e.Name, e.Title, count(len(e.Networks()), "network"), count(e.Repeat, "block"), e.Warmup, e.Estimate(bench.Possible()).Round(time.Second), dir)
 		if len(e.Only) > 0 {
 			fmt.Fprintf(f, "only %s: %s a block\n", e.Only, count(len(e.Jobs()), "measurement"))
 		}
@@ -59,14 +62,17 @@ func isTerminal(f *os.File) bool {
 }
 
 // Start implements bench.Progress.
-func (p *progress) Start(measurements int) { p.total, p.began = measurements, time.Now() }
+func (p *progress) Start(measurements int) { p.total = measurements }
 
 // Next implements bench.Progress.
-func (p *progress) Next(i, block int, job experiment.Job) {
-	if block >= 1 && p.countedFrom.IsZero() {
-		p.countedFrom, p.countedDone = time.Now(), i
+func (p *progress) Next(i, block int, job experiment.Job, toDo time.Duration) {
+	switch {
+	case block >= 1 && p.countedFrom.IsZero():
+		p.countedFrom = time.Now()
+	case block >= 1:
+		p.countedPlan += p.current
 	}
-	p.done, p.block = i, block
+	p.done, p.block, p.toDo, p.current = i, block, toDo, job.Estimate()
 	p.now = describe(job)
 	p.show("")
 }
@@ -89,10 +95,22 @@ func (p *progress) Sample(s cell.Sample) {
 func (p *progress) Absent(a cell.Absent) {
 	what := inRuntime(a.Cell)
 	if a.NotApplicable {
-		p.say(fmt.Sprintf("%s: not applicable: %s", what, a.Reason))
+		p.sayOnce(fmt.Sprintf("%s: not applicable: %s", what, a.Reason))
 		return
 	}
-	p.say(fmt.Sprintf("%s: unavailable: %s", what, a.Reason))
+	if reason, ok := a.Runtimeless(); ok {
+		p.sayOnce(fmt.Sprintf("everything in %s: unavailable: %s", a.Runtime, reason))
+		return
+	}
+	p.sayOnce(fmt.Sprintf("%s: unavailable: %s", what, a.Reason))
+}
+
+// sayOnce is say for what may be true of many cells.
+func (p *progress) sayOnce(text string) {
+	if !p.said[text] {
+		p.said[text] = true
+		p.say(text)
+	}
 }
 
 // inRuntime is the network with what its ends run in, should that be containers.
@@ -148,12 +166,11 @@ func (p *progress) show(result string) {
 }
 
 // left is the time to go: as estimated beforehand until a block that counts is
-// done, then judged by the time that these blocks take.
+// done, then in proportion to what these blocks took.
 func (p *progress) left() string {
-	todo := p.total - p.done + 1
-	d := p.estimate * time.Duration(todo) / time.Duration(max(p.total, 1))
-	if p.block > 1 && p.done > p.countedDone {
-		d = time.Since(p.countedFrom) * time.Duration(todo) / time.Duration(p.done-p.countedDone)
+	d := p.toDo
+	if p.block > 1 && p.countedPlan > 0 {
+		d = time.Duration(float64(d) * float64(time.Since(p.countedFrom)) / float64(p.countedPlan))
 	}
 	return fmt.Sprintf("%5s left", d.Round(time.Second))
 }

@@ -66,7 +66,8 @@ type tunnelUp struct {
 	errs io.Writer
 	wait time.Duration
 
-	said        sync.Mutex
+	*teller
+	reloading   sync.Mutex // one reading of the file after the other
 	established chan struct{}
 	once        sync.Once
 	began       time.Time
@@ -74,7 +75,14 @@ type tunnelUp struct {
 	*endpoint.Endpoint
 }
 
+// toldWithin is how long whoever reads what is said has for the last of it.
+const toldWithin = time.Second
+
 func (u *tunnelUp) run(ctx context.Context) error {
+	signal.Ignore(syscall.SIGPIPE) // the tunnel does not end with who reads what it says
+	u.teller = newTeller()
+	go u.write(u.errs)
+	defer u.end(toldWithin)
 	file, err := u.read()
 	if err != nil {
 		return err
@@ -168,19 +176,22 @@ func (u *tunnelUp) read() (*spec.File, error) {
 	return file, tunnelMistakes(file.Findings)
 }
 
-func (u *tunnelUp) say(format string, args ...any) {
-	u.said.Lock()
-	defer u.said.Unlock()
-	fmt.Fprintf(u.errs, format+"\n", args...)
+// happenings are the news that people are told, and in which words: of a path behind "path
+// NAME is", of the tunnel alone.
+var happenings = map[tunnel.What]string{
+	tunnel.Established: "the other end has answered",
+	tunnel.Restarted:   "the other end has begun anew",
+	tunnel.FellBack:    "nobody answers in the form native: it is compat from now on",
+	tunnel.PathLive:    "in use",
+	tunnel.PathDead:    "dead: its packets go over the others",
+	tunnel.PathGone:    "not usable now",
+	tunnel.Resized:     "of another MTU",
+	tunnel.Restricted:  "not all is as it should be",
 }
 
-// tell prints what happens to the tunnel. The engine does not wait for it long: it is a
-// line.
+// tell says what happens to the tunnel. The engine, whose lock is held, does not wait.
 func (u *tunnelUp) tell(e tunnel.Event) {
-	what := map[tunnel.What]string{
-		tunnel.Established: "the other end has answered", tunnel.Restarted: "the other end has begun anew",
-		tunnel.PathLive: "in use", tunnel.PathDead: "dead: its packets go over the others", tunnel.PathGone: "not there", tunnel.Resized: "of another MTU",
-	}[e.What]
+	what := happenings[e.What]
 	if e.What == tunnel.Established {
 		u.once.Do(func() { close(u.established) })
 	}
@@ -190,7 +201,7 @@ func (u *tunnelUp) tell(e tunnel.Event) {
 	if e.Err != nil {
 		what += ": " + e.Err.Error()
 	}
-	u.say("%s  %s", time.Now().Format(time.TimeOnly), what)
+	u.say("%s  %s", time.Now().Format(time.TimeOnly), printable(what))
 }
 
 // lateError says that the other end has not answered in time.
@@ -225,10 +236,24 @@ func (u *tunnelUp) rereads(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-hup:
-			if _, err := u.reload(); err != nil {
-				u.say("the tunnel stays as it was: %v", err)
-			}
+			u.rereadNow()
 		}
+	}
+}
+
+// rereadNow reads the file again for somebody who gets no answer, and says what came of it.
+func (u *tunnelUp) rereadNow() {
+	changes, err := u.reload()
+	if err != nil {
+		u.say("the tunnel stays as it was: %v", err)
+		return
+	}
+	did := control.Describe(changes)
+	for _, s := range did.Changed {
+		u.say("%s", printable(s))
+	}
+	if changes.None() {
+		u.say("nothing has changed in %s", u.name)
 	}
 }
 
@@ -237,6 +262,8 @@ func (u *tunnelUp) reload() (spec.Changes, error) {
 	if u.name == "-" {
 		return spec.Changes{}, withHint(errors.New("the tunnel's file was standard input: it can't be read again"), "start the tunnel with a file's name")
 	}
+	u.reloading.Lock()
+	defer u.reloading.Unlock()
 	file, err := u.read()
 	if err != nil {
 		if file != nil {
@@ -257,6 +284,8 @@ func tunnelUpError(t *spec.Tunnel, err error) error {
 	switch {
 	case errors.Is(err, control.ErrTaken):
 		return withHint(err, "see `cleat tunnel status "+t.Name+"`, or end it with `cleat tunnel down "+t.Name+"`")
+	case errors.Is(err, endpoint.ErrNoIPv6):
+		return withHint(err, "sysctl -w net.ipv6.conf.default.disable_ipv6=0, in a container as\n  docker run --sysctl net.ipv6.conf.default.disable_ipv6=0 …\nor leave the IPv6 addresses out")
 	case errors.Is(err, link.ErrExists):
 		return withHint(err, fmt.Sprintf("a tunnel may be running already: see `cleat tunnel status`, or choose another name with `device:` (%s is taken)", t.Device))
 	case errors.As(err, &lack) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM):

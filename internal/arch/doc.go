@@ -18,7 +18,7 @@
 //	          catalog        every network by name: data
 //	          multipath      several links: what they are like and could carry
 //	          cell           the nouns of results: cell, sample, summary
-//	        sandbox          a process in a network of its own                   → usernet, policy, dns, supervisor
+//	        sandbox          a process in a network of its own                   → usernet, policy, dns, supervisor; internal/seal
 //	          policy         what the process may reach, by address and by name  → usernet
 //	          dns            its questions, answered by the host's resolvers
 //	          control        asking and telling the helper of a running sandbox
@@ -49,6 +49,7 @@
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests
+//	        internal/seal    takes rights and system calls from a process that has its descriptors
 //	FACTS   packet           header formats and checksums, no I/O
 //	        internal/sys     the only unsafe and raw system calls
 //	          systest        system calls that tests try, and programs don't make

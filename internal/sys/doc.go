@@ -17,7 +17,8 @@
 // A JoinExec is a fork whose child enters namespaces before it executes a
 // program. From the fork to execve(2) it makes raw system calls only: it has one
 // thread of a program that had many, and half of the runtime's locks may be held
-// by nobody. SetSeccomp and DropCapabilities hold for all threads of the process.
+// by nobody. SetSeccomp, SetNoNewPrivileges and DropCapabilities hold for all threads of
+// the process.
 //
 // Nothing here is safe for concurrent use unless it says so: one Batch belongs
 // to one goroutine.

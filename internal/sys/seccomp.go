@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
-	"kernel.org/pub/linux/libs/security/libcap/psx"
 )
 
 // NativeArch is the AUDIT_ARCH value that a seccomp filter sees for this
@@ -23,17 +22,12 @@ const (
 	SeccompArgs = 16 // and 8 more for each argument
 )
 
-// SetSeccomp limits all threads of the process to what the filter lets through,
-// and sets no_new_privs on all of them: no execve gains anything from then on.
+// SetSeccomp limits all threads of the process to what the filter lets through.
+// It takes SetNoNewPrivileges, or CAP_SYS_ADMIN.
 // A thread that has a filter which the caller's has not is an error. Speculation
 // stays as it is: a process that runs no foreign code would lose speed and win
 // nothing.
 func SetSeccomp(filter []bpf.RawInstruction) error {
-	runtime.LockOSThread() // no_new_privs is a thread's; the filter carries it to the others
-	defer runtime.UnlockOSThread()
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("set no_new_privs: %w", err)
-	}
 	tid, err := addFilter(filter, unix.SECCOMP_FILTER_FLAG_TSYNC|unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 	if err == nil && tid != 0 {
 		err = fmt.Errorf("set seccomp filter: thread %d has another one", tid)
@@ -57,29 +51,6 @@ func addFilter(filter []bpf.RawInstruction, flags uintptr) (int, error) {
 		return -1, fmt.Errorf("set seccomp filter: %w (the kernel needs CONFIG_SECCOMP_FILTER)", errno)
 	}
 	return -1, fmt.Errorf("set seccomp filter: %w", errno)
-}
-
-// DropCapabilities gives up all capabilities of all threads but those of a set
-// that the process has (bit n is capability n), and the ambient ones.
-func DropCapabilities(but uint64) error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if but != 0 {
-		if err := unix.Capget(&header, &data[0]); err != nil {
-			return fmt.Errorf("read capabilities: %w", err)
-		}
-	}
-	for i := range data {
-		keep := data[i].Effective & uint32(but>>(32*i))
-		data[i] = unix.CapUserData{Effective: keep, Permitted: keep}
-	}
-	_, _, e := psx.Syscall3(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data)), 0)
-	runtime.KeepAlive(&header)
-	runtime.KeepAlive(&data)
-	if e != 0 {
-		return fmt.Errorf("drop capabilities: %w", e)
-	}
-	return nil
 }
 
 // ErrSeccompArch says that we don't know the machine's system calls.

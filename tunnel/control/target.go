@@ -75,6 +75,9 @@ func Describe(c spec.Changes) Reloaded {
 	if q := c.Queue; q != nil {
 		say("queue is %s", orWords(*q == 0, "the tunnel's choice", *q))
 	}
+	if p := c.Port; p != nil {
+		say("port is %d", *p)
+	}
 	for _, p := range c.PathsRemoved {
 		say("path %s removed", p.Name)
 	}

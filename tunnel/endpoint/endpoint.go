@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
+	"slices"
 	"sync"
-	"time"
 
 	"cleat/link"
 	"cleat/netns"
@@ -15,7 +13,6 @@ import (
 	"cleat/tunnel/sched"
 	"cleat/tunnel/spec"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,34 +24,53 @@ type Endpoint struct {
 	fd      int
 	tunnel  *tunnel.Tunnel
 	changed func(tunnel.Event)
+	moved   chan struct{} // an MTU may have changed
 
-	mu    sync.Mutex // guards what follows
-	spec  spec.Tunnel
-	seen  map[string]place // where paths are bound, by name
-	mtu   int              // of the device
-	moved chan struct{}    // an MTU may have changed
+	// changing is held by whoever changes what the tunnel is, from the look at what is
+	// there until the engine knows. It is taken before the engine's lock, and that before
+	// mu: the engine calls opener and tell with its own held.
+	changing sync.Mutex
+	mtu      int // of the device; belongs to changing
+
+	mu   sync.Mutex // guards what follows; nothing else is called with it held
+	spec spec.Tunnel
+	at   map[string]found  // where paths were last looked for, by name
+	used map[string]place  // where their sockets are bound
+	said map[string]string // why a path can't be used, as it was last told
 }
 
 // New makes the device of a tunnel in the calling thread's network namespace. changed
-// is told what people want to know, and must not wait; nil: nobody is. The Endpoint
-// has to be closed.
+// is told what people want to know; it is called as tunnel.Config.Changed is. nil: nobody
+// is told. The Endpoint has to be closed.
 func New(t *spec.Tunnel, changed func(tunnel.Event)) (*Endpoint, error) {
 	ns, err := netns.Current()
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{ns: ns, fd: -1, spec: *t, seen: map[string]place{}, moved: make(chan struct{}, 1), changed: changed}
-	if err := e.make(); err != nil {
-		return nil, errors.Join(err, e.Close())
+	e := &Endpoint{
+		ns: ns, fd: -1, spec: *t, changed: changed, moved: make(chan struct{}, 1),
+		at: map[string]found{}, used: map[string]place{}, said: map[string]string{},
 	}
-	e.tunnel, err = tunnel.New(e.config())
-	if err == nil {
-		err = e.fit()
-	}
-	if err != nil {
+	e.spec.Paths = slices.Clone(t.Paths) // they are taken up and down
+	if err := e.begin(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
+}
+
+// begin makes the device and the engine.
+func (e *Endpoint) begin() error {
+	if err := e.make(); err != nil {
+		return err
+	}
+	for _, p := range e.spec.Paths {
+		e.at[p.Name] = find(&p)
+	}
+	var err error
+	if e.tunnel, err = tunnel.New(e.config()); err != nil {
+		return err
+	}
+	return e.fit()
 }
 
 // config is what the engine is told.
@@ -117,26 +133,13 @@ func (e *Endpoint) make() error {
 	if err := unix.SetNonblock(e.fd, true); err != nil {
 		return fmt.Errorf("make the tunnel's device non-blocking: %w", err)
 	}
-	for _, a := range e.spec.Addresses {
-		if err := e.device.AddAddr(a); err != nil {
-			return err
-		}
+	if err := e.addAddresses(e.spec.Addresses); err != nil {
+		return err
 	}
 	if err := e.device.Up(); err != nil {
 		return err
 	}
-	return e.routes(netlink.RouteReplace, e.spec.Routes)
-}
-
-// routes adds or deletes routes through the device.
-func (e *Endpoint) routes(do func(*netlink.Route) error, to []netip.Prefix) error {
-	for _, p := range to {
-		dst := &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-		if err := do(&netlink.Route{LinkIndex: e.device.Index(), Dst: dst, Scope: unix.RT_SCOPE_LINK}); err != nil {
-			return fmt.Errorf("route %s through %s: %w", p, e.spec.Device, err)
-		}
-	}
-	return nil
+	return e.addRoutes(e.spec.Routes)
 }
 
 // Run moves packets and follows devices until ctx ends.
@@ -151,45 +154,76 @@ func (e *Endpoint) Run(ctx context.Context) error {
 	return err
 }
 
-// Close removes the device. Call it after Run has returned.
+// Close removes the device and closes the paths' sockets. Call it after Run has returned,
+// or in its place.
 func (e *Endpoint) Close() error {
-	if e.fd < 0 {
-		return nil
+	if e.tunnel != nil {
+		e.tunnel.Close()
 	}
-	err := unix.Close(e.fd)
-	e.fd = -1
+	err := e.ns.Close()
+	if e.fd >= 0 {
+		err = errors.Join(err, unix.Close(e.fd))
+		e.fd = -1
+	}
 	return err
 }
 
-// Status is what the tunnel is doing.
-func (e *Endpoint) Status() tunnel.Status { return e.tunnel.Status() }
+// Status is what the tunnel is doing. A path is Down where the file or a person says so,
+// and not Open where it can't be used besides.
+func (e *Endpoint) Status() tunnel.Status {
+	s := e.tunnel.Status()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range s.Paths {
+		if p := e.spec.Path(s.Paths[i].Name); p != nil {
+			s.Paths[i].Down = p.Down
+		}
+	}
+	return s
+}
 
-// fit gives the device the MTU that the smallest path leaves.
-func (e *Endpoint) fit() error {
+// Spec is the tunnel as it is meant to be now.
+func (e *Endpoint) Spec() *spec.Tunnel {
 	e.mu.Lock()
-	mtu, was, inner6 := e.spec.MTUBytes, e.mtu, e.spec.Inner6()
-	e.mu.Unlock()
-	if mtu == 0 {
-		mtu = e.tunnel.InnerMTU()
-	}
-	if mtu > 0 && inner6 {
-		mtu = max(mtu, leastMTU6)
-	}
-	if mtu == was || mtu == 0 {
-		return nil
-	}
-	if err := e.device.SetMTU(mtu); err != nil {
-		return err
-	}
-	e.mu.Lock()
-	e.mtu = mtu
-	e.mu.Unlock()
-	return nil
+	defer e.mu.Unlock()
+	s := e.spec
+	s.Paths = slices.Clone(s.Paths) // ours are changed
+	return &s
 }
 
 // leastMTU6 is the least MTU of a device with IPv6, in bytes (RFC 8200 section 5): with less
 // the kernel takes the device's addresses away.
 const leastMTU6 = 1280
+
+// wantedMTU is what the smallest path leaves, unless the file says another; 0: it is not
+// known yet.
+func (e *Endpoint) wantedMTU() int {
+	s := e.Spec()
+	mtu := s.MTUBytes
+	if mtu == 0 {
+		mtu = e.tunnel.InnerMTU()
+	}
+	if mtu > 0 && s.Inner6() {
+		mtu = max(mtu, leastMTU6)
+	}
+	return mtu
+}
+
+// fit gives the device its MTU. changing is held.
+func (e *Endpoint) fit() error {
+	mtu := e.wantedMTU()
+	if mtu == e.mtu || mtu == 0 {
+		return nil
+	}
+	if err := e.device.SetMTU(mtu); err != nil {
+		return err
+	}
+	e.mtu = mtu
+	e.mu.Lock()
+	delete(e.said, "")
+	e.mu.Unlock()
+	return nil
+}
 
 // fitSoon has fit called by the goroutine that watches.
 func (e *Endpoint) fitSoon() {
@@ -199,172 +233,22 @@ func (e *Endpoint) fitSoon() {
 	}
 }
 
-// SetPath takes a path up or down.
-func (e *Endpoint) SetPath(name string, up bool) error {
-	e.mu.Lock()
-	p := e.find(name)
-	if p != nil {
-		p.Down = !up
-		delete(e.seen, name)
-	}
-	e.mu.Unlock()
-	if p == nil {
-		return fmt.Errorf("path %q: %w", name, tunnel.ErrNoPath)
-	}
-	if up {
-		e.look()
-		return nil
-	}
-	return e.tunnel.SetPath(name, false)
-}
-
-// find finds a path; nil: there is none. The lock is held.
-func (e *Endpoint) find(name string) *spec.Path {
-	for i := range e.spec.Paths {
-		if e.spec.Paths[i].Name == name {
-			return &e.spec.Paths[i]
+// tell passes news on, but not twice why a path can't be used.
+func (e *Endpoint) tell(ev tunnel.Event) {
+	switch ev.What {
+	case tunnel.Resized:
+		e.fitSoon()
+	case tunnel.PathGone, tunnel.Restricted:
+		why := fmt.Sprint(ev.Err)
+		e.mu.Lock()
+		again := e.said[ev.Path] == why
+		e.said[ev.Path] = why
+		e.mu.Unlock()
+		if again {
+			return
 		}
 	}
-	return nil
-}
-
-// AddPath takes a path in.
-func (e *Endpoint) AddPath(p spec.Path) error {
-	down := path(p)
-	down.Down = true
-	if err := e.tunnel.AddPath(down); err != nil {
-		return err
-	}
-	e.mu.Lock()
-	e.spec.Paths = append(e.spec.Paths[:len(e.spec.Paths):len(e.spec.Paths)], p)
-	e.mu.Unlock()
-	e.look()
-	return nil
-}
-
-// RemovePath takes a path out.
-func (e *Endpoint) RemovePath(name string) error {
-	if err := e.tunnel.RemovePath(name); err != nil {
-		return err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var rest []spec.Path
-	for _, p := range e.spec.Paths {
-		if p.Name != name {
-			rest = append(rest, p)
-		}
-	}
-	e.spec.Paths = rest
-	delete(e.seen, name)
-	e.fitSoon()
-	return nil
-}
-
-// Spec is the tunnel as it is meant to be now.
-func (e *Endpoint) Spec() *spec.Tunnel {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s := e.spec
-	return &s
-}
-
-// Apply does what a changed file asks for, as far as a running tunnel can have it. What
-// was done before an error stays.
-func (e *Endpoint) Apply(c spec.Changes) error {
-	for _, p := range c.PathsRemoved {
-		if err := e.RemovePath(p.Name); err != nil {
-			return err
-		}
-	}
-	for _, p := range c.PathsChanged {
-		if err := e.changePath(p); err != nil {
-			return err
-		}
-	}
-	for _, p := range c.PathsAdded {
-		if err := e.AddPath(p); err != nil {
-			return err
-		}
-	}
-	e.tune(c)
-	for _, a := range c.AddressesAdded {
-		if err := e.device.AddAddr(a); err != nil {
-			return err
-		}
-	}
-	if err := e.deleteAddresses(c.AddressesRemoved); err != nil {
-		return err
-	}
-	if err := e.routes(netlink.RouteReplace, c.RoutesAdded); err != nil {
-		return err
-	}
-	if err := e.routes(netlink.RouteDel, c.RoutesRemoved); err != nil {
-		return err
-	}
-	return e.fit()
-}
-
-// changePath changes a path. It keeps its socket, and what is on its way, where only
-// numbers change.
-func (e *Endpoint) changePath(c spec.PathChange) error {
-	if c.Rebind || c.Old.MTUBytes != c.New.MTUBytes {
-		return errors.Join(e.RemovePath(c.Old.Name), e.AddPath(c.New))
-	}
-	if err := e.tunnel.TunePath(c.New.Name, c.New.Weight, c.New.RateBitsPerSec); err != nil {
-		return err
-	}
-	e.mu.Lock()
-	down := false
-	if p := e.find(c.New.Name); p != nil {
-		down, *p = p.Down, c.New
-		p.Down = down
-	}
-	e.mu.Unlock()
-	if down == c.New.Down {
-		return nil
-	}
-	return e.SetPath(c.New.Name, !c.New.Down)
-}
-
-// tune changes what is a number.
-func (e *Endpoint) tune(c spec.Changes) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if s := c.Scheduling; s != nil {
-		e.spec.Scheduler, e.spec.Copies = s.Scheduler, s.Copies
-		e.tunnel.SetMode(sched.Mode(s.Scheduler), s.Copies)
-	}
-	if r := c.Reorder; r != nil {
-		e.spec.Reorder = *r
-		e.tunnel.SetOrder(r.Hold, !r.TCP, !r.UDP)
-	}
-	if q := c.Queue; q != nil {
-		e.spec.Queue = *q
-		e.tunnel.SetQueue(*q)
-	}
-	if m := c.MTUBytes; m != nil {
-		e.spec.MTUBytes = *m
+	if e.changed != nil {
+		e.changed(ev)
 	}
 }
-
-func (e *Endpoint) deleteAddresses(gone []netip.Prefix) error {
-	l, err := netlink.LinkByIndex(e.device.Index())
-	if err != nil {
-		return fmt.Errorf("find device %s: %w", e.spec.Device, err)
-	}
-	for _, a := range gone {
-		addr, err := netlink.ParseAddr(a.String())
-		if err == nil {
-			err = netlink.AddrDel(l, addr)
-		}
-		if err != nil {
-			return fmt.Errorf("remove address %s: %w", a, err)
-		}
-	}
-	return nil
-}
-
-// lookEvery is how often paths are looked at without any news: what the kernel tells may
-// be lost when there is too much of it.
-const lookEvery = 5 * time.Second

@@ -2,7 +2,11 @@ package endpoint_test
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"testing"
+
+	"cleat/tunnel"
 )
 
 // TestFamilies passes TCP and UDP of both families, in both directions, over paths of
@@ -27,6 +31,11 @@ func TestFamilies(t *testing.T) {
 			for from := range b.ends {
 				for _, family := range []int{4, 6} {
 					b.carries(from, family)
+				}
+			}
+			for _, e := range b.ends {
+				if told, err := os.ReadFile(e.file + ".log"); err != nil || !strings.Contains(string(told), string(tunnel.Established)) {
+					t.Errorf("%s was told %q, %v; want that the other end has answered", e.name, told, err)
 				}
 			}
 		})

@@ -15,32 +15,46 @@ import (
 // opener opens the engine's sockets.
 type opener struct{ e *Endpoint }
 
-// Open implements tunnel.Opener.
+// Open implements tunnel.Opener, where the path was last looked for: the engine, whose
+// lock is held, does not wait for the kernel's lists.
 func (o opener) Open(p tunnel.PathConfig) (tunnel.Socket, error) {
-	at, err := locate(&spec.Path{Device: p.Device, Local: p.Local, Remote: p.Remote})
+	o.e.mu.Lock()
+	at, form, key := o.e.at[p.Name], o.e.spec.Form, o.e.spec.Key != nil
+	o.e.mu.Unlock()
+	if at.err != nil {
+		return tunnel.Socket{}, at.err
+	}
+	s, err := open(p, at.local, form != spec.Native && !key)
 	if err != nil {
 		return tunnel.Socket{}, err
 	}
 	o.e.mu.Lock()
-	o.e.seen[p.Name] = at
-	form, key := o.e.spec.Form, o.e.spec.Key != nil
+	o.e.used[p.Name] = at.place
+	delete(o.e.said, p.Name)
 	o.e.mu.Unlock()
+	o.e.fitSoon()
+	return s, nil
+}
+
+// open opens the socket of a path that begins at local, and a second one to listen where
+// that is wanted.
+func open(p tunnel.PathConfig, local netip.Addr, listen bool) (tunnel.Socket, error) {
 	s := tunnel.Socket{MTU: p.MTU}
-	if s.FD, err = bound(p, at.local); err != nil {
+	var err error
+	if s.FD, err = bound(p, local); err != nil {
 		return tunnel.Socket{}, err
 	}
 	if err = unix.Connect(s.FD, sockaddr(p.Remote)); err != nil {
 		return tunnel.Socket{}, errors.Join(fmt.Errorf("connect path %q to %s: %w", p.Name, p.Remote, os.NewSyscallError("connect", err)), unix.Close(s.FD))
 	}
-	if form != spec.Native && !key {
-		if s.Listen, err = bound(p, at.local); err != nil {
+	if listen {
+		if s.Listen, err = bound(p, local); err != nil {
 			return tunnel.Socket{}, errors.Join(err, unix.Close(s.FD))
 		}
 	}
 	if s.MTU == 0 {
 		s.MTU = routeMTU(s.FD, p.Remote.Addr().Is6())
 	}
-	o.e.fitSoon()
 	return s, nil
 }
 

@@ -20,6 +20,19 @@ type place struct {
 	local  netip.Addr
 }
 
+// found is what a look at a path came to: where its socket can be bound, or why it
+// can't.
+type found struct {
+	place
+	err error
+}
+
+// find looks for the place of a path.
+func find(p *spec.Path) found {
+	at, err := locate(p)
+	return found{at, err}
+}
+
 // awayError says why a path can't be used at present.
 type awayError string
 
@@ -88,66 +101,126 @@ func hasAddress(a netip.Addr) bool {
 	return a.IsLoopback()
 }
 
-// watch looks at the paths whenever devices or addresses change.
-func (e *Endpoint) watch(ctx context.Context) {
-	links, addresses := make(chan netlink.LinkUpdate, 64), make(chan netlink.AddrUpdate, 64)
-	ignore := func(error) {} // a subscription that ends is made up for by lookEvery
-	_ = netlink.LinkSubscribeWithOptions(links, ctx.Done(), netlink.LinkSubscribeOptions{ErrorCallback: ignore})
-	_ = netlink.AddrSubscribeWithOptions(addresses, ctx.Done(), netlink.AddrSubscribeOptions{ErrorCallback: ignore})
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		e.look()
-		select {
-		case <-ctx.Done():
-			return
-		case _, ok := <-links:
-			if !ok {
-				links = nil
-			}
-		case _, ok := <-addresses:
-			if !ok {
-				addresses = nil
-			}
-		case <-e.moved:
-		case <-tick.C:
+// lookEvery is how often paths are looked at without any news: what the kernel tells may
+// be lost when there is too much of it.
+const lookEvery = 5 * time.Second
+
+// retryEvery is how often they are looked at while one is there and could not be opened:
+// its route may come after its address, and of routes there can be too much news.
+const retryEvery = time.Second
+
+// news are what the kernel tells of devices and addresses. nil: it tells nothing any more.
+type news struct {
+	links     chan netlink.LinkUpdate
+	addresses chan netlink.AddrUpdate
+}
+
+// listen has the kernel tell what it does not, until done is closed. Where it can't
+// lookEvery makes up for it.
+func (n *news) listen(done <-chan struct{}) {
+	ignore := func(error) {} // the channel is closed then
+	if n.links == nil {
+		n.links = make(chan netlink.LinkUpdate, 64)
+		if netlink.LinkSubscribeWithOptions(n.links, done, netlink.LinkSubscribeOptions{ErrorCallback: ignore}) != nil {
+			n.links = nil
+		}
+	}
+	if n.addresses == nil {
+		n.addresses = make(chan netlink.AddrUpdate, 64)
+		if netlink.AddrSubscribeWithOptions(n.addresses, done, netlink.AddrSubscribeOptions{ErrorCallback: ignore}) != nil {
+			n.addresses = nil
 		}
 	}
 }
 
-// look takes paths in and out by what is there now.
-func (e *Endpoint) look() {
+// end reads what is still to come, so that who tells it can end.
+func (n *news) end() {
+	if n.links != nil {
+		for range n.links {
+		}
+	}
+	if n.addresses != nil {
+		for range n.addresses {
+		}
+	}
+}
+
+// watch looks at the paths whenever devices or addresses change.
+func (e *Endpoint) watch(ctx context.Context) {
+	var n news
+	defer n.end()
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	for {
+		next := time.Duration(0)
+		select {
+		case <-ctx.Done():
+			return
+		case _, ok := <-n.links:
+			if !ok {
+				n.links = nil
+			}
+		case _, ok := <-n.addresses:
+			if !ok {
+				n.addresses = nil
+			}
+		case <-e.moved:
+		case <-tick.C:
+			n.listen(ctx.Done())
+			next = lookEvery
+		}
+		if !e.look() {
+			next = retryEvery
+		}
+		if next > 0 {
+			tick.Reset(next)
+		}
+	}
+}
+
+// look takes paths in and out by what is there now. It tells whether all that is there is
+// used.
+func (e *Endpoint) look() bool {
+	e.changing.Lock()
+	defer e.changing.Unlock()
+	return e.follow()
+}
+
+// follow is look where changing is held.
+func (e *Endpoint) follow() bool {
+	all := true
 	for _, p := range e.Spec().Paths {
-		if p.Down {
-			continue
-		}
-		now, err := locate(&p)
-		e.mu.Lock()
-		was, used := e.seen[p.Name]
-		if err == nil {
-			e.seen[p.Name] = now
-		} else {
-			delete(e.seen, p.Name)
-		}
-		e.mu.Unlock()
-		switch {
-		case err != nil && used:
-			_ = e.tunnel.SetPath(p.Name, false) // a path that was removed meanwhile
-			e.tell(tunnel.Event{Path: p.Name, What: tunnel.PathGone, Err: err})
-		case err == nil && (!used || now != was):
-			_ = e.tunnel.SetPath(p.Name, true)
-		}
+		all = (p.Down || e.followPath(&p)) && all
 	}
 	if err := e.fit(); err != nil {
 		e.tell(tunnel.Event{What: tunnel.Restricted, Err: err})
 	}
+	return all
 }
 
-func (e *Endpoint) tell(ev tunnel.Event) {
-	if ev.What == tunnel.Resized {
-		e.fitSoon()
+// followPath takes a path in or out. It tells whether it is used if it is there.
+func (e *Endpoint) followPath(p *spec.Path) bool {
+	now := find(p)
+	e.mu.Lock()
+	was, used := e.used[p.Name]
+	e.at[p.Name] = now
+	if now.err != nil || now.place != was {
+		delete(e.used, p.Name)
 	}
-	if e.changed != nil {
-		e.changed(ev)
+	e.mu.Unlock()
+	switch {
+	case now.err != nil:
+		if used {
+			_ = e.tunnel.SetPath(p.Name, false) // no error: it is there as long as changing is held
+		}
+		e.tell(tunnel.Event{Path: p.Name, What: tunnel.PathGone, Err: now.err})
+		return true
+	case used && now.place == was:
+		return true
 	}
+	_ = e.tunnel.SetPath(p.Name, true)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, used = e.used[p.Name]
+	return used
 }

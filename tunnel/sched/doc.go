@@ -17,8 +17,8 @@
 // allowed more, up to twice what it has delivered. What it delivers while there is
 // little to send says nothing.
 //
-// The least delay is sought again every few seconds, by holding one run back until
-// the queue has drained: clocks drift, routes change, and a standing queue would
+// The least delay is sought again every few seconds, path by path, by sending nothing
+// until the queue has drained: clocks drift, routes change, and a standing queue would
 // otherwise pass for the path's own delay.
 //
 // A path is dead when packets that were sent on others later than its own oldest

@@ -22,7 +22,8 @@ type Changes struct {
 	Scheduling       *Scheduling
 	Reorder          *Reorder
 	Queue            *time.Duration
-	MTUBytes         *int // 0: what the smallest path leaves
+	MTUBytes         *int    // 0: what the smallest path leaves
+	Port             *uint16 // of paths to come; those that change with it are among PathsChanged
 
 	// Refused is what a tunnel can't have without being started again. The rest
 	// holds all the same.
@@ -70,7 +71,28 @@ func (r Refusal) String() string {
 func (c Changes) None() bool {
 	lists := len(c.PathsAdded) + len(c.PathsRemoved) + len(c.PathsChanged) + len(c.AddressesAdded) +
 		len(c.AddressesRemoved) + len(c.RoutesAdded) + len(c.RoutesRemoved) + len(c.Refused)
-	return lists == 0 && c.Scheduling == nil && c.Reorder == nil && c.Queue == nil && c.MTUBytes == nil
+	return lists == 0 && c.Scheduling == nil && c.Reorder == nil && c.Queue == nil && c.MTUBytes == nil && c.Port == nil
+}
+
+// Tune does to a tunnel what is asked for, except for its paths.
+func (c Changes) Tune(t *Tunnel) {
+	t.Addresses = slices.Concat(without(t.Addresses, c.AddressesRemoved), c.AddressesAdded)
+	t.Routes = slices.Concat(without(t.Routes, c.RoutesRemoved), c.RoutesAdded)
+	if s := c.Scheduling; s != nil {
+		t.Scheduler, t.Copies = s.Scheduler, s.Copies
+	}
+	t.Reorder = valueOr(c.Reorder, t.Reorder)
+	t.Queue = valueOr(c.Queue, t.Queue)
+	t.MTUBytes = valueOr(c.MTUBytes, t.MTUBytes)
+	t.Port = valueOr(c.Port, t.Port)
+}
+
+// valueOr is a value that has changed, or the one before.
+func valueOr[T any](changed *T, before T) T {
+	if changed == nil {
+		return before
+	}
+	return *changed
 }
 
 // Compare tells what leads from one tunnel to another. Paths are the same when
@@ -84,6 +106,7 @@ func Compare(before, after *Tunnel) Changes {
 	c.Reorder = changed(before.Reorder, after.Reorder)
 	c.Queue = changed(before.Queue, after.Queue)
 	c.MTUBytes = changed(before.MTUBytes, after.MTUBytes)
+	c.Port = changed(before.Port, after.Port)
 	c.refuse(before, after)
 	return c
 }

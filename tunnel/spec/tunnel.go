@@ -127,3 +127,7 @@ func (t *Tunnel) Inner6() bool {
 	}
 	return false
 }
+
+// Path is the tunnel's path of a name, which changes with what the pointer leads to; nil:
+// there is none.
+func (t *Tunnel) Path(name string) *Path { return named(t.Paths, name) }

@@ -52,9 +52,13 @@ func urgent(x *X, a, b *net.TCPConn) error {
 	var late gone
 	if err := await(x.ctx, func() error {
 		err := control(b, func(fd int) error {
-			_, _, err := unix.Recvfrom(fd, got[:], unix.MSG_OOB|unix.MSG_DONTWAIT)
+			err := receiveUrgent(fd, got[:])
 			if n, _ := peek(fd); errors.Is(err, unix.EINVAL) && n > 0 {
-				return gone{err} // what follows is there, and no urgent byte before it
+				// What follows is there: the urgent byte has come, after the first look
+				// maybe, or never will.
+				if err = receiveUrgent(fd, got[:]); errors.Is(err, unix.EINVAL) {
+					return gone{err}
+				}
 			}
 			return err
 		})
@@ -76,6 +80,12 @@ func urgent(x *X, a, b *net.TCPConn) error {
 		return fmt.Errorf("received %q, urgent %q, %q", before, got, after)
 	}
 	return nil
+}
+
+// receiveUrgent takes the urgent byte; EINVAL: there is none, or not yet.
+func receiveUrgent(fd int, b []byte) error {
+	_, _, err := unix.Recvfrom(fd, b, unix.MSG_OOB|unix.MSG_DONTWAIT)
+	return err
 }
 
 // gone says that what was waited for will not come.

@@ -1,0 +1,151 @@
+package endpoint
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"cleat/link"
+	"cleat/tunnel/spec"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// RouteError is a route of a tunnel's that this machine has by another device, whose it
+// stays: were it taken, it would be gone when the tunnel ends.
+type RouteError struct {
+	To     netip.Prefix
+	Device string // that it leads by; "": by none
+}
+
+func (e *RouteError) Error() string {
+	if e.Device == "" {
+		return fmt.Sprintf("add route %s: this machine has one already", e.To)
+	}
+	return fmt.Sprintf("add route %s: this machine has one already, by device %s", e.To, e.Device)
+}
+
+// Hint says how to find out more.
+func (e *RouteError) Hint() string {
+	six := ""
+	if e.To.Addr().Is6() {
+		six = "-6 "
+	}
+	return fmt.Sprintf("look at it with `ip %sroute show %s`; remove it, or take it out of `routes`", six, e.To)
+}
+
+// ErrNoIPv6 says that a device can't have IPv6 addresses.
+var ErrNoIPv6 = errors.New("IPv6 is switched off on the tunnel's device")
+
+// addAddresses gives the device addresses. Those that it has are no error.
+func (e *Endpoint) addAddresses(all []netip.Prefix) error {
+	for _, a := range all {
+		err := e.device.AddAddr(a)
+		switch {
+		case a.Addr().Is6() && errors.Is(err, unix.EACCES): // addrconf_add_dev, net/ipv6/addrconf.c
+			return fmt.Errorf("add address %s: %w", a, ErrNoIPv6)
+		case err != nil && !errors.Is(err, unix.EEXIST):
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteAddresses takes addresses from the device. Those that it does not have are no
+// error: with the first address of a subnet the kernel takes the others.
+func (e *Endpoint) deleteAddresses(gone []netip.Prefix) error {
+	return e.withDevice(gone, func(h *netlink.Handle, l netlink.Link, a netip.Prefix) error {
+		addr, err := netlink.ParseAddr(a.String())
+		if err == nil {
+			err = h.AddrDel(l, addr)
+		}
+		if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("remove address %s of device %q: %w", a, l.Attrs().Name, err)
+		}
+		return nil
+	})
+}
+
+// addRoutes adds routes through the device. Those that lead through it are no error, those
+// by another device a *RouteError.
+func (e *Endpoint) addRoutes(to []netip.Prefix) error {
+	return e.withDevice(to, func(h *netlink.Handle, l netlink.Link, p netip.Prefix) error {
+		err := h.RouteAdd(through(l, p))
+		if errors.Is(err, unix.EEXIST) {
+			return routeTaken(h, l, p)
+		}
+		if err != nil {
+			return fmt.Errorf("add route %s through %q: %w", p, l.Attrs().Name, err)
+		}
+		return nil
+	})
+}
+
+// deleteRoutes removes routes through the device. Those that are not there are no error:
+// with a device's last IPv4 address the kernel removes all its routes.
+func (e *Endpoint) deleteRoutes(to []netip.Prefix) error {
+	return e.withDevice(to, func(h *netlink.Handle, l netlink.Link, p netip.Prefix) error {
+		if err := h.RouteDel(through(l, p)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("remove route %s through %q: %w", p, l.Attrs().Name, err)
+		}
+		return nil
+	})
+}
+
+// restore gives the device back what went with an address that was removed.
+func (e *Endpoint) restore(s *spec.Tunnel) error {
+	return errors.Join(e.addAddresses(s.Addresses), e.addRoutes(s.Routes))
+}
+
+// withDevice calls do for each prefix, until one fails.
+func (e *Endpoint) withDevice(all []netip.Prefix, do func(*netlink.Handle, netlink.Link, netip.Prefix) error) error {
+	if len(all) == 0 {
+		return nil
+	}
+	h, err := link.Handle(e.ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	l, err := h.LinkByIndex(e.device.Index())
+	if err != nil {
+		return fmt.Errorf("find device %q: %w", e.spec.Device, err)
+	}
+	for _, p := range all {
+		if err := do(h, l, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// through is the route to a prefix through a device.
+func through(l netlink.Link, to netip.Prefix) *netlink.Route {
+	dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}
+	return &netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Scope: unix.RT_SCOPE_LINK}
+}
+
+// routeTaken tells by which device a route leads that is there already: nil if by l.
+func routeTaken(h *netlink.Handle, l netlink.Link, to netip.Prefix) error {
+	want := through(l, to)
+	family := netlink.FAMILY_V4
+	if to.Addr().Is6() {
+		family = netlink.FAMILY_V6
+	}
+	there, err := h.RouteListFiltered(family, &netlink.Route{Dst: want.Dst}, netlink.RT_FILTER_DST)
+	if err != nil {
+		return fmt.Errorf("list routes to %s: %w", to, err)
+	}
+	taken := &RouteError{To: to}
+	for _, r := range there {
+		if r.LinkIndex == want.LinkIndex {
+			return nil
+		}
+		if by, err := h.LinkByIndex(r.LinkIndex); err == nil {
+			taken.Device = by.Attrs().Name
+		}
+	}
+	return taken
+}
