@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/packet"
 	"cleat/tunnel/sched"
 
 	"golang.org/x/sys/unix"
@@ -156,6 +157,17 @@ func TestSilentPaths(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestDataIsLife: the path that brought a packet is noted at the end of the round.
+func TestDataIsLife(t *testing.T) {
+	e := newEnds(t, Config{Form: Compat}, false, 2)
+	_, pkt := (&super{proto: packet.UDP, flow: 7, payload: make([]byte, 100)}).build()
+	e.a.in.packet(time.Second, e.a.paths[1], append([]byte{0x10, 0, 0x08, 0, 0, 0, 0, 0}, pkt...), 0, 0)
+	e.a.in.alive(2 * time.Second)
+	if a, b := e.a.paths[0].vital.heard, e.a.paths[1].vital.heard; a != 0 || b != 2*time.Second {
+		t.Errorf("path 0 brought something at %s, path 1 at %s", a, b)
 	}
 }
 

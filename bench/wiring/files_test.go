@@ -1,6 +1,8 @@
 package wiring
 
 import (
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -88,5 +90,37 @@ func TestRivalFiles(t *testing.T) {
 	}
 	if got := strings.Join(glorytunPaths(p, false)[0], " "); got != "glorytun path 198.18.100.1 dev mp0 up rate auto tx 125000000 rx 125000000" {
 		t.Errorf("by default %q", got)
+	}
+}
+
+// TestMLVPNStatus runs the script as mlvpn does, on both sides.
+func TestMLVPNStatus(t *testing.T) {
+	dir := t.TempDir()
+	var scripts []string
+	for _, side := range []string{"1.sh", "2.sh"} {
+		scripts = append(scripts, filepath.Join(dir, side))
+		if err := writeFile(filepath.Join(dir, side), mlvpnStatus, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, step := range []struct {
+		side int
+		args []string
+		up   bool
+	}{
+		{0, []string{"mp0", "rtun_up", "l1"}, false},
+		{0, []string{"mp0", "rtun_down", "l2"}, false},
+		{0, []string{"mp0", "rtun_up", "l2"}, false},
+		{1, []string{"mp0", "tuntap_up"}, false},
+		{1, []string{"mp0", "rtun_up", "l1"}, false},
+		{1, []string{"mp0", "rtun_up", "l1"}, false},
+		{1, []string{"mp0", "rtun_up", "l2"}, true},
+	} {
+		if out, err := exec.Command(scripts[step.side], step.args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if err := mlvpnUp(scripts, 2); (err == nil) != step.up {
+			t.Errorf("step %d: %v", i, err)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -54,9 +55,19 @@ func glorytun(s *site, w *Wired) error {
 	}
 	programs := s.procs[before:]
 	for _, args := range glorytunPaths(p, s.best()) {
-		if err := s.glorytunPath(p, left, args); err != nil {
+		if _, err := s.askGlorytun(p, left, args); err != nil {
 			return err
 		}
+	}
+	err = s.whileRunning(programs, func() error {
+		said, err := s.askGlorytun(p, left, []string{"glorytun", "path", "dev", innerDevice})
+		if up := strings.Count(said, "path UP OK "); err == nil && up < p.spec.Links {
+			return fmt.Errorf("%d of %d links are up", up, p.spec.Links)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for glorytun's links: %w", err)
 	}
 	return s.throughTunnel(w, p, programs)
 }
@@ -64,20 +75,32 @@ func glorytun(s *site, w *Wired) error {
 // glorytunLinks is MUD_PATH_MAX of its mud/mud.h.
 const glorytunLinks = 32
 
-// glorytunPath gives the left program a path as soon as it listens for such.
-func (s *site) glorytunPath(p parallel, left lab.Proc, args []string) error {
+// askGlorytun has a command speak to the left program as soon as that listens for such, and
+// returns what it prints.
+func (s *site) askGlorytun(p parallel, left lab.Proc, args []string) (said string, err error) {
 	in := []string{"nsenter", "--mount", "--target", strconv.Itoa(left.PID())}
-	err := s.whileRunning([]lab.Proc{left}, func() error {
-		run, err := p.left.Start(lab.Command{Args: append(in, args...)})
+	file := filepath.Join(s.dir, "glorytun.answer")
+	err = s.whileRunning([]lab.Proc{left}, func() error {
+		answer, err := os.Create(file)
 		if err != nil {
 			return err
 		}
-		return run.Wait()
+		defer answer.Close()
+		run, err := p.left.Start(lab.Command{Args: append(in, args...), Stdout: answer, Stderr: answer})
+		if err != nil {
+			return err
+		}
+		err = run.Wait()
+		text, readErr := os.ReadFile(file)
+		if said = string(text); err != nil {
+			return fmt.Errorf("%w: %s", err, strings.TrimSpace(said))
+		}
+		return readErr
 	})
 	if err != nil {
-		return fmt.Errorf("run %s: %w", strings.Join(args, " "), err)
+		return "", fmt.Errorf("run %s: %w", strings.Join(args, " "), err)
 	}
-	return nil
+	return said, nil
 }
 
 // unknownRate is what glorytun is told by default of a link's rate, in bit/s: it sends

@@ -1,7 +1,9 @@
 package wiring
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 )
@@ -17,9 +19,11 @@ func mlvpn(s *site, w *Wired) error {
 		return err
 	}
 	before := len(s.procs)
+	var statuses []string
 	for side, n := range p.sides() {
 		status := filepath.Join(s.dir, fmt.Sprintf("mlvpn%d.sh", side))
-		if err := writeFile(status, nothing, 0o700); err != nil {
+		statuses = append(statuses, status)
+		if err := writeFile(status, mlvpnStatus, 0o700); err != nil {
 			return err
 		}
 		file := filepath.Join(s.dir, fmt.Sprintf("mlvpn%d.conf", side))
@@ -32,7 +36,34 @@ func mlvpn(s *site, w *Wired) error {
 			return err
 		}
 	}
-	return s.throughTunnel(w, p, s.procs[before:])
+	programs := s.procs[before:]
+	err = s.whileRunning(programs, func() error { return mlvpnUp(statuses, p.spec.Links) })
+	if err != nil {
+		return fmt.Errorf("wait for mlvpn's links: %w", err)
+	}
+	return s.throughTunnel(w, p, programs)
+}
+
+// mlvpnStatus is what mlvpn runs when something has changed, with the device, what has, and
+// the link: it writes down links that are up.
+const mlvpnStatus = "#!/bin/sh\n[ \"$2\" != rtun_up ] || echo \"$3\" >>\"$0.up\"\n"
+
+// mlvpnUp is nil when every link is up on both sides.
+func mlvpnUp(statuses []string, links int) error {
+	for _, status := range statuses {
+		text, err := os.ReadFile(status + ".up")
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		up := map[string]bool{}
+		for _, name := range strings.Fields(string(text)) {
+			up[name] = true
+		}
+		if len(up) < links {
+			return fmt.Errorf("%d of %d links are up", len(up), links)
+		}
+	}
+	return nil
 }
 
 // mlvpnPort is that of the first link's.
