@@ -143,16 +143,27 @@ func printError(w io.Writer, err error) {
 // hints are the remedies that err carries, outermost first, each once.
 func hints(err error) []string {
 	var all []string
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		h := ""
-		switch e := e.(type) {
-		case hinted:
-			h = e.hint
-		case *experiment.Error:
-			h = e.Hint()
-		}
+	add := func(h string) {
 		if h != "" && !slices.Contains(all, h) {
 			all = append(all, h)
+		}
+	}
+	switch e := err.(type) {
+	case hinted:
+		add(e.hint)
+	case interface{ Hint() string }:
+		add(e.Hint())
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		for _, h := range hints(e.Unwrap()) {
+			add(h)
+		}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			for _, h := range hints(inner) {
+				add(h)
+			}
 		}
 	}
 	return all

@@ -148,7 +148,11 @@ func (u *tunnelUp) Info() control.Info {
 
 // AddPath implements control.Target.
 func (u *tunnelUp) AddPath(p spec.Path) error {
-	p, err := u.Spec().CheckPath(p)
+	now := u.Spec()
+	if now.Path(p.Name) != nil {
+		return fmt.Errorf("add path %q: %w", p.Name, tunnel.ErrPathTaken)
+	}
+	p, err := now.CheckPath(p)
 	if err != nil {
 		return err
 	}
