@@ -51,18 +51,23 @@ func listenMetrics(m spec.Metrics) (net.Listener, error) {
 	case "unix":
 		l, err := localsock.ListenFile(m.Address)
 		if err != nil {
-			return nil, err // not a *net.UnixListener that is nil
+			return nil, withoutAddress(err) // not a *net.UnixListener that is nil
 		}
 		return l, nil
 	case "tcp":
 		l, err := net.Listen("tcp", m.Address)
-		var op *net.OpError
-		if errors.As(err, &op) {
-			err = op.Err // the address is in the message already
-		}
-		return l, err
+		return l, withoutAddress(err)
 	}
 	return nil, fmt.Errorf("network %q: want unix or tcp", m.Network)
+}
+
+// withoutAddress is an error without the address, which is in the message already.
+func withoutAddress(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
 }
 
 // prefix begins the name of every metric.
