@@ -283,10 +283,16 @@ func (u *tunnelUp) reload() (spec.Changes, error) {
 	return changes, u.Apply(changes)
 }
 
+// tunDevice is what a tunnel's device is made with.
+const tunDevice = "/dev/net/tun"
+
 // tunnelUpError adds a hint to why a device can't be had.
 func tunnelUpError(t *spec.Tunnel, err error) error {
 	var lack *link.Lack
+	var file *fs.PathError
 	switch {
+	case errors.As(err, &file) && file.Path == tunDevice:
+		return withHint(err, "on a host: modprobe tun; in a container: --device "+tunDevice)
 	case errors.Is(err, control.ErrTaken):
 		return withHint(err, "see `cleat tunnel status "+t.Name+"`, or end it with `cleat tunnel down "+t.Name+"`")
 	case errors.Is(err, endpoint.ErrNoIPv6):
