@@ -193,7 +193,8 @@ func (in *inbound) compare() {
 }
 
 // sendReport sends a control packet on the fastest path and on one of the others in
-// turn: one of the two may be dead without anybody knowing yet.
+// turn: one of the two may be dead without anybody knowing yet. Where none is in use it
+// goes out on all: they come back only by what is said of them.
 func (in *inbound) sendReport(now time.Duration, b []byte) {
 	t := in.t
 	t.mu.Lock()
@@ -201,11 +202,15 @@ func (in *inbound) sendReport(now time.Duration, b []byte) {
 	if !t.sess.up {
 		return
 	}
-	first, _ := t.send.BestTwo()
-	if first != nil {
-		t.sendControl(now, t.paths[first.ID], b)
-	}
 	all := t.send.Paths()
+	first, _ := t.send.BestTwo()
+	if first == nil {
+		for _, p := range all {
+			t.sendControl(now, t.paths[p.ID], b)
+		}
+		return
+	}
+	t.sendControl(now, t.paths[first.ID], b)
 	for range all {
 		in.report.turn++
 		if p := all[in.report.turn%len(all)]; p != first && p.Live() {

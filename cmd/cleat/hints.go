@@ -144,13 +144,24 @@ func printError(w io.Writer, err error) {
 // hints are the remedies that err carries, outermost first, each once.
 func hints(err error) []string {
 	var all []string
-	for e := err; e != nil; e = errors.Unwrap(e) {
-		adviser, is := e.(interface{ Hint() string })
-		if !is {
-			continue
-		}
-		if h := adviser.Hint(); h != "" && !slices.Contains(all, h) {
+	add := func(h string) {
+		if h != "" && !slices.Contains(all, h) {
 			all = append(all, h)
+		}
+	}
+	if e, is := err.(interface{ Hint() string }); is {
+		add(e.Hint())
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		for _, h := range hints(e.Unwrap()) {
+			add(h)
+		}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			for _, h := range hints(inner) {
+				add(h)
+			}
 		}
 	}
 	return all

@@ -46,6 +46,24 @@ func mptcpNamespace(ref string) (*netns.NS, error) {
 	return findNamespace(ref)
 }
 
+// completeNamespaces offers those that have names for --netns, and files.
+func completeNamespaces(cmd *cobra.Command) {
+	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		all, err := os.ReadDir("/run/netns")
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveDefault // none has a name
+		}
+		var names []string
+		for _, e := range all {
+			names = append(names, e.Name())
+		}
+		return names, cobra.ShellCompDirectiveDefault
+	}
+	if err := cmd.RegisterFlagCompletionFunc("netns", complete); err != nil {
+		panic(err) // the flag was just defined
+	}
+}
+
 // mptcpError adds what to type.
 func mptcpError(err error) error {
 	var device *mptcp.DeviceError

@@ -49,6 +49,7 @@ What was done is in a file below /run/cleat (or CLEAT_RUN_DIR).`,
   cleat mptcp setup eth0 eth1 --plan
 
   cleat mptcp setup --undo`,
+		ValidArgsFunction: completeDevices,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.cfg.Devices = args
 			return f.run(cmd.Context(), cmd.OutOrStdout())
@@ -66,12 +67,24 @@ What was done is in a file below /run/cleat (or CLEAT_RUN_DIR).`,
 	flags.BoolVar(&f.plan, "plan", false, "print the steps, and do nothing")
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	completeWith(cmd, "family", []string{"ipv4", "ipv6"})
+	completeWith(cmd, "limits", nil)
+	completeNamespaces(cmd)
+	if err := cmd.RegisterFlagCompletionFunc("backup", completeDevices); err != nil {
+		panic(err) // the flag was just defined
+	}
 	return cmd
 }
 
 // check refuses what can't be meant.
 func (f *mptcpSetupFlags) check() error {
 	c := &f.cfg
+	var each []string
+	for _, d := range c.Devices {
+		if !slices.Contains(each, d) {
+			each = append(each, d)
+		}
+	}
+	c.Devices = each
 	for _, b := range c.Backup {
 		if !slices.Contains(c.Devices, b) {
 			return withHint(usagef("--backup %s is not among the devices", b), "cleat mptcp setup "+strings.Join(append(c.Devices, b), " ")+" --backup "+b)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -51,11 +52,13 @@ to root alone.`,
 	cmd.Flags().BoolVar(&watch, "watch", false, "look again each second, until Ctrl-C")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a look")
 	cmd.Flags().StringVar(&ref, "netns", "", "of the network namespace of a process, by name or at a path, `PID|NAME|PATH`, instead of this one")
+	completeNamespaces(cmd)
 	return cmd
 }
 
 // mptcpStatus is one look.
 type mptcpStatus struct {
+	Off         string                 `json:"switched_off,omitempty"` // why no connection is one of MPTCP
 	Limits      link.MPTCPLimits       `json:"limits"`
 	Most        *link.MPTCPMost        `json:"kernel_allows"` // null: it could not be asked
 	Asking      string                 `json:"kernel_allows_error,omitempty"`
@@ -67,12 +70,12 @@ type mptcpStatus struct {
 }
 
 func watchMPTCP(ctx context.Context, out io.Writer, ns *netns.NS, watch bool, show func(io.Writer, *mptcpStatus) error) error {
+	var base mptcpStatus
 	if err := mptcp.CheckSwitches(ns); err != nil && !errors.As(err, new(*mptcp.SwitchError)) {
 		return err
 	} else if err != nil {
-		fmt.Fprintf(out, "%v\n", err)
+		base.Off = err.Error()
 	}
-	var base mptcpStatus
 	if most, err := mptcp.FindMost(ctx); err == nil {
 		base.Most = &most
 	} else {
@@ -125,6 +128,9 @@ func (s *mptcpStatus) look(ns *netns.NS) (err error) {
 
 func showMPTCPText(out io.Writer, s *mptcpStatus) error {
 	var b strings.Builder
+	if s.Off != "" {
+		b.WriteString(s.Off + "\n")
+	}
 	fmt.Fprintf(&b, "limits      %d further subflows, %d addresses accepted of the other end\n", s.Limits.Subflows, s.Limits.AcceptedAddAddrs)
 	if s.Most != nil {
 		fmt.Fprintf(&b, "kernel      allows %d further subflows, %d endpoints\n", s.Most.Subflows, s.Most.Endpoints)
@@ -132,7 +138,7 @@ func showMPTCPText(out io.Writer, s *mptcpStatus) error {
 		fmt.Fprintf(&b, "kernel      could not be asked what it allows: %s\n", s.Asking)
 	}
 	if s.Summary != "" {
-		fmt.Fprintf(&b, "devices     %s; not used: %s; %s\n", s.Summary, strings.Join(s.Left, ", "), insteadOfMPTCP)
+		b.WriteString(labelled("devices", fmt.Sprintf("%s; not used: %s; %s", s.Summary, strings.Join(s.Left, ", "), insteadOfMPTCP)))
 	}
 	for _, e := range s.Endpoints {
 		fmt.Fprintf(&b, "endpoint    %s\n", mptcp.Describe(e))
@@ -152,30 +158,48 @@ func showMPTCPText(out io.Writer, s *mptcpStatus) error {
 	return nil
 }
 
+// labelled is a line of the status, in as many lines as it takes.
+func labelled(label, text string) string {
+	const columns = 12 // of labels
+	indent := strings.Repeat(" ", columns)
+	return fmt.Sprintf("%-*s", columns, label) + strings.TrimPrefix(wrap(text, indent), indent)
+}
+
 // connectionText is a connection, and a table of its subflows.
 func connectionText(c link.MPTCPConnection) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "connection  %s → %s %s, %d of %d further subflows", c.Local, c.Remote, strings.ToLower(c.State), c.Further, c.FurtherMost)
+	text := fmt.Sprintf("%s → %s %s, %d of %d further subflows", c.Local, c.Remote, strings.ToLower(c.State), c.Further, c.FurtherMost)
 	switch {
 	case c.Fallback:
-		b.WriteString(", fallen back to TCP")
+		text += ", fallen back to TCP"
 	case c.FurtherMost > 0 && c.Further == c.FurtherMost:
-		b.WriteString(": the limit is reached")
+		text += ": the limit is reached"
 	}
-	b.WriteString("\n")
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	if len(c.Subflows) > 0 {
-		fmt.Fprintln(t, "  DEVICE\tLOCAL\tREMOTE\tSENT\tRECEIVED\tRTT\tSTATE\t")
+	text = labelled("connection", text)
+	if len(c.Subflows) == 0 {
+		return text
 	}
+	rows := [][]string{{"DEVICE", "SENT", "RECEIVED", "RTT", "STATE"}}
 	for _, f := range c.Subflows {
 		state := strings.ToLower(f.State)
 		if f.Backup {
 			state += ", backup"
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", deviceOr(f), f.Local, f.Remote, bytesText(f.BytesSent), bytesText(f.BytesReceived), f.RTT, state)
+		rows = append(rows, []string{deviceOr(f), bytesText(f.BytesSent), bytesText(f.BytesReceived), secondsText(f.RTT.Seconds()), state})
+	}
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		fmt.Fprintln(t, "  "+strings.Join(r, "\t"))
 	}
 	t.Flush() // into memory
-	return b.String()
+	for i, line := range slices.Collect(strings.Lines(b.String())) {
+		text += line
+		if i > 0 { // with addresses of IPv6 a line is full
+			f := c.Subflows[i-1]
+			text += wrap(fmt.Sprintf("%s → %s", f.Local, f.Remote), "    ")
+		}
+	}
+	return text
 }
 
 func deviceOr(f link.MPTCPSubflow) string {

@@ -42,7 +42,8 @@ func readTunnel(name string, in io.Reader) (*spec.File, error) {
 	if name == "-" {
 		name = stdinName
 	} else {
-		f, err := os.Open(name)
+		// A pipe that nobody writes into is empty: it is not waited for.
+		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return nil, fmt.Errorf("read tunnel file: %w", err)
 		}

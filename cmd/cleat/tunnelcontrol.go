@@ -111,7 +111,9 @@ func newTunnelReloadCmd() *cobra.Command {
 a packet: paths, addresses, routes, scheduler, reorder, queue and mtu. Prints
 what is another now. What needs a new start is refused, the rest done all the
 same, and the exit code is 1. A file with mistakes changes nothing; they are
-printed as "cleat tunnel check" does, and the exit code is 2.`,
+printed as "cleat tunnel check" does, and the exit code is 2. Where the kernel
+refuses something, such as a route that leads by another device already, all is
+as it was, and the exit code is 1.`,
 		Example:           "  cleat tunnel reload\n  cleat tunnel reload office",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeTunnels,

@@ -49,6 +49,7 @@ SIGHUP has the file read again, as "cleat tunnel reload" does.`,
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 0, "fail when the other end has not answered after this `time`; 0: wait forever")
+	completeWith(cmd, "wait", nil)
 	return cmd
 }
 
@@ -154,7 +155,11 @@ func (u *tunnelUp) Info() control.Info {
 
 // AddPath implements control.Target.
 func (u *tunnelUp) AddPath(p spec.Path) error {
-	p, err := u.Spec().CheckPath(p)
+	now := u.Spec()
+	if now.Path(p.Name) != nil {
+		return fmt.Errorf("add path %q: %w", p.Name, tunnel.ErrPathTaken)
+	}
+	p, err := now.CheckPath(p)
 	if err != nil {
 		return err
 	}
@@ -284,10 +289,16 @@ func (u *tunnelUp) reload() (spec.Changes, error) {
 	return changes, u.Apply(changes)
 }
 
+// tunDevice is what a tunnel's device is made with.
+const tunDevice = "/dev/net/tun"
+
 // tunnelUpError adds a hint to why a device can't be had.
 func tunnelUpError(t *spec.Tunnel, err error) error {
 	var lack *link.Lack
+	var file *fs.PathError
 	switch {
+	case errors.As(err, &file) && file.Path == tunDevice:
+		return withHint(err, "on a host: modprobe tun; in a container: --device "+tunDevice)
 	case errors.Is(err, control.ErrTaken):
 		return withHint(err, "see `cleat tunnel status "+t.Name+"`, or end it with `cleat tunnel down "+t.Name+"`")
 	case errors.Is(err, endpoint.ErrNoIPv6):

@@ -30,3 +30,14 @@ func Parse(text string) (float64, error) {
 	}
 	return v * factor, nil
 }
+
+// Text is a whole rate as Parse reads it, with the largest prefix that leaves a whole
+// number: 2500M.
+func Text(bitsPerSec int64) string {
+	for _, p := range []string{"T", "G", "M", "k"} {
+		if f := int64(prefixes[p[0]]); bitsPerSec > 0 && bitsPerSec%f == 0 {
+			return strconv.FormatInt(bitsPerSec/f, 10) + p
+		}
+	}
+	return strconv.FormatInt(bitsPerSec, 10)
+}

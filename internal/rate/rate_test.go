@@ -33,3 +33,11 @@ func TestParse(t *testing.T) {
 		}
 	}
 }
+
+func TestText(t *testing.T) {
+	for bits, want := range map[int64]string{1: "1", 1500: "1500", 64e3: "64k", 80e6: "80M", 2.5e9: "2500M", 1e12: "1T", 1e15: "1000T", 0: "0"} {
+		if got := Text(bits); got != want {
+			t.Errorf("Text(%d) = %q, want %q", bits, got, want)
+		}
+	}
+}

@@ -45,16 +45,12 @@ func listenMetrics(m spec.Metrics) (net.Listener, error) {
 	case "unix":
 		l, err := localsock.ListenFile(m.Address)
 		if err != nil {
-			return nil, err // not a *net.UnixListener that is nil
+			return nil, withoutAddress(err) // not a *net.UnixListener that is nil
 		}
 		return l, nil
 	case "tcp":
 		l, err := net.Listen("tcp", m.Address)
-		var op *net.OpError
-		if errors.As(err, &op) {
-			err = op.Err // the address is in the message already
-		}
-		return l, err
+		return l, withoutAddress(err)
 	}
 	return nil, fmt.Errorf("network %q: want unix or tcp", m.Network)
 }
@@ -68,6 +64,15 @@ func ServeMetrics(ctx context.Context, l net.Listener, t Target) error {
 		return fmt.Errorf("serve metrics at %s: %w", l.Addr(), err)
 	}
 	return nil
+}
+
+// withoutAddress is an error without the address, which is in the message already.
+func withoutAddress(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
 }
 
 // prefix begins the name of every metric.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"cleat/internal/rate"
 	"cleat/tunnel"
 	"cleat/tunnel/spec"
 )
@@ -124,7 +125,7 @@ func describePath(c spec.PathChange) string {
 		{was.Local != is.Local, "local", orWords(!is.Local.IsValid(), "the device's", is.Local)},
 		{was.LocalPort != is.LocalPort, "port", is.LocalPort},
 		{was.Remote != is.Remote, "remote", is.Remote},
-		{was.RateBitsPerSec != is.RateBitsPerSec, "rate", orWords(is.RateBitsPerSec == 0, "without limit", is.RateBitsPerSec)},
+		{was.RateBitsPerSec != is.RateBitsPerSec, "rate", orWords(is.RateBitsPerSec == 0, "without limit", rate.Text(is.RateBitsPerSec)+" bit/s")},
 		{was.Weight != is.Weight, "weight", is.Weight},
 		{was.MTUBytes != is.MTUBytes, "mtu", orWords(is.MTUBytes == 0, "the device's", is.MTUBytes)},
 		{was.Down != is.Down, "state", orWords(is.Down, "down", "up")},

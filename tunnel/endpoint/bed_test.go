@@ -74,10 +74,12 @@ func outer(i, path, family int) netip.Prefix {
 // device is the name of a path and of its device on both nodes.
 func device(path int) string { return fmt.Sprintf("p%d", path) }
 
-// newBed makes the nodes and starts both ends.
+// newBed makes the nodes and starts both ends. The test runs beside others: each bed has
+// nodes of its own.
 func newBed(t *testing.T, p plan) *bed {
 	t.Helper()
 	lab.Need(t)
+	t.Parallel()
 	b := &bed{t: t, plan: p}
 	dir := t.TempDir()
 	for i := range b.ends {

@@ -198,7 +198,7 @@ func TestWrongKey(t *testing.T) {
 	d := openDatagrams(t, b.ends[0].node, right.node, inner(0, 4), inner(1, 4))
 	back := openDatagrams(t, right.node, b.ends[0].node, inner(1, 4), inner(0, 4))
 	for range 5 {
-		if d.once(t, 100, 300*time.Millisecond) || back.once(t, 100, 300*time.Millisecond) {
+		if d.once(t, 100, 100*time.Millisecond) || back.once(t, 100, 100*time.Millisecond) {
 			t.Fatal("a datagram came through though the keys are not each other's")
 		}
 	}
