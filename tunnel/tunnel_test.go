@@ -319,3 +319,34 @@ func descriptors(t *testing.T) int {
 	}
 	return len(all)
 }
+
+// TestOnlyPathReturns takes the only path down at both ends, and up again.
+func TestOnlyPathReturns(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(*world) *world{
+		"plain": func(w *world) *world { return w },
+		"keyed": (*world).keyed,
+	}
+	for name, with := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := with(newWorld(t, tunnel.Config{}, 1)).up()
+			w.pass()
+			life := w.ends[0].tunnel.Life()
+			for _, up := range []bool{false, true} {
+				for _, e := range w.ends {
+					if err := e.tunnel.SetPath("path0", up); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(50 * time.Millisecond) // reports of what was sent before have come
+			}
+			w.wait("the path to be in use at both ends", 6*time.Second, func() bool {
+				return w.ends[0].tunnel.Status().Paths[0].Live && w.ends[1].tunnel.Status().Paths[0].Live
+			})
+			w.pass()
+			if got := w.ends[0].tunnel.Life(); got != life {
+				t.Error("a new life has begun")
+			}
+		})
+	}
+}
