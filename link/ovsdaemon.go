@@ -35,9 +35,9 @@ type OVS struct {
 const ovsSchemaDir = "/usr/share/openvswitch"
 
 // ovsStart and ovsStop bound how long the daemons may take. Under software
-// emulation they need a few seconds.
+// emulation they need a few seconds, and a starved guest's clock runs fast.
 const (
-	ovsStart = 30 * time.Second
+	ovsStart = 2 * time.Minute
 	ovsStop  = 5 * time.Second
 )
 

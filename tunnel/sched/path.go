@@ -50,8 +50,9 @@ type Path struct {
 	base  least // one-way delay, clock offset included, µs
 	queue float64
 	peak  highest
-	rtt   time.Duration
-	delay float64 // µs: base, for comparing paths
+	rtt   time.Duration // smoothed
+	short time.Duration // the shortest
+	delay float64       // µs: base, for comparing paths
 
 	last, mark Report // the last report, and that at which the rate's window began
 	reported   bool
@@ -129,9 +130,10 @@ func (p *Path) roomAt(now time.Duration) time.Duration {
 	return max(at, now+time.Duration(over/p.rate*1e9))
 }
 
-// Measuring tells whether the path is new, and padding shall find out what it carries.
+// Measuring tells whether the path is new, and padding shall find out what it carries. The
+// queue that padding makes does not prolong it.
 func (p *Path) Measuring(now time.Duration) bool {
-	return p.Live() && !p.full && p.rate < measureMost && p.fresh > 0 && now-p.fresh < measureTime+8*p.rtt
+	return p.Live() && !p.full && p.rate < measureMost && p.fresh > 0 && now-p.fresh < measureTime+8*p.short
 }
 
 // Cold returns how many bytes of padding may be sent on a path that is Measuring now.

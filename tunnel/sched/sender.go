@@ -325,8 +325,9 @@ func (s *Sender) SetUp(id int, up bool) bool {
 // RTT notes a round trip over the path.
 func (p *Path) RTT(d time.Duration) {
 	if p.rtt == 0 {
-		p.rtt = d
+		p.rtt, p.short = d, d
 	}
+	p.short = min(p.short, d)
 	p.rtt += (d - p.rtt) / 8
 }
 

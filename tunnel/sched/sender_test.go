@@ -291,3 +291,17 @@ func TestOnes(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// TestMeasuringEnds has the queue that padding makes not prolong the padding.
+func TestMeasuringEnds(t *testing.T) {
+	p := sender(1).Path(0)
+	p.RTT(10 * ms)
+	p.Cold(1 * ms)
+	for now := 10 * ms; now < time.Second; now += 10 * ms {
+		p.RTT(now)
+	}
+	last := measureTime + 8*10*ms
+	if !p.Measuring(last) || p.Measuring(last+2*ms) {
+		t.Errorf("measuring at %v and 2 ms later: %v, %v", last, p.Measuring(last), p.Measuring(last+2*ms))
+	}
+}
