@@ -43,7 +43,7 @@ func (t *Tunnel) fallBack(now time.Duration) {
 		return
 	}
 	if s.up {
-		s.begin()
+		t.beginLife()
 		t.restart()
 	}
 	s.up, s.compat, t.send.Blind = true, true, true

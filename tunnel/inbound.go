@@ -247,8 +247,7 @@ func (in *inbound) admit(shim *wire.Shim, b []byte) ([]byte, bool) {
 		return nil, false
 	}
 	if in.t.cfg.Key == nil {
-		s := &in.t.sess
-		return b[wire.HeaderBytes:], s.known && shim.Epoch == s.peerEpoch
+		return b[wire.HeaderBytes:], int32(shim.Epoch) == in.t.expects.Load()
 	}
 	k := in.t.ring[shim.Epoch].Load()
 	if k == nil {

@@ -14,7 +14,6 @@ type session struct {
 	compat       bool   // it does not know the native form
 	mpt          bool   // it says what MPT says, and takes greetings for data
 	epoch        uint8  // in what we send
-	peerEpoch    uint8  // in what we are to receive
 	said         time.Duration
 	heard        time.Duration // the last packet of the peer's
 	known        bool          // theirs is
@@ -34,12 +33,16 @@ const (
 	forgetNumber = 5 * time.Second
 )
 
-// begin begins a life.
-func (s *session) begin() {
+// beginLife begins a life. The lock is held.
+func (t *Tunnel) beginLife() {
 	var b [9]byte
 	rand.Read(b[:]) // never fails
-	*s = session{mine: binary.BigEndian.Uint64(b[:]) | 1, epoch: b[8] & 3}
+	t.sess = session{mine: binary.BigEndian.Uint64(b[:]) | 1, epoch: b[8] & 3}
+	t.expects.Store(nothing)
 }
+
+// nothing is the epoch that is expected before the peer has said its own.
+const nothing = -1
 
 // hello is what an end says to find the other.
 type hello struct {
@@ -95,14 +98,15 @@ func (t *Tunnel) hear(now time.Duration, h hello, p *path) (fresh bool) {
 			return false // the peer lives: somebody else says this
 		}
 		// The peer has begun anew, and so do we: it counts from 0.
-		s.begin()
+		t.beginLife()
 		t.restart()
 		t.tell(Event{What: Restarted})
 	}
 	// An end that is not up has sent nothing yet: it takes whatever name it hears. Were it
 	// to begin anew as well, two ends could chase each other's names.
 	if !s.known || another {
-		s.theirs, s.peerEpoch, s.known = h.mine, h.epoch, true
+		s.theirs, s.known = h.mine, true
+		t.expects.Store(int32(h.epoch))
 		fresh = true
 	}
 	if h.yours == s.mine && (!s.up || s.compat) {

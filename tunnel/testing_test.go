@@ -210,7 +210,8 @@ func newEnds(t testing.TB, cfg Config, v6 bool, paths int) *ends {
 	e.a.sess.known, e.b.sess.known = true, true
 	e.a.sess.up, e.b.sess.up = true, true
 	e.a.sess.theirs, e.b.sess.theirs = e.b.sess.mine, e.a.sess.mine
-	e.a.sess.peerEpoch, e.b.sess.peerEpoch = e.b.sess.epoch, e.a.sess.epoch
+	e.a.expects.Store(int32(e.b.sess.epoch))
+	e.b.expects.Store(int32(e.a.sess.epoch))
 	return e
 }
 

@@ -45,6 +45,8 @@ type Tunnel struct {
 	ring [4]atomic.Pointer[keys] // by epoch
 	done chan struct{}           // closed with closed
 
+	expects atomic.Int32 // epoch of the packets that the peer sends without keys
+
 	closings        []closing
 	wakeOut, wakeIn int // eventfds
 	closed          atomic.Bool
@@ -102,7 +104,7 @@ func New(cfg Config) (*Tunnel, error) {
 	t.send.Mode, t.send.Inflight = cfg.Mode, leastRoom
 	t.queue.Store(int64(cfg.Queue))
 	t.SetOrder(cfg.Hold, cfg.TCPAsIs, cfg.UDPAsIs)
-	t.sess.begin()
+	t.beginLife()
 	for _, p := range cfg.Paths {
 		if _, err := t.addPath(p); err != nil {
 			t.Close()

@@ -32,7 +32,7 @@ func (u *tunnelUp) seal(t *spec.Tunnel) {
 	}
 	// Landlock's rule is for an inode, which stays while the directory is open.
 	u.sysctls, _ = os.Open(netSysctls)
-	time.Now().Zone() // reads /etc/localtime, once
+	_, _ = time.Now().Zone() // reads /etc/localtime, once
 	s, err := endpoint.Seal(cfg)
 	if err != nil {
 		u.say("the tunnel runs with more rights than it needs: %v", err)
