@@ -59,6 +59,7 @@ func (o *outbound) gone() {
 func (o *outbound) copy(now time.Duration) bool {
 	t := o.t
 	e := o.queue[o.head]
+	t.send.Resume(now)
 	best, room := t.send.Earliest(now, e.split.Bytes(e.next)+wire.HeaderBytes)
 	if best == nil {
 		return false

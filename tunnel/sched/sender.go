@@ -155,6 +155,16 @@ func (s *Sender) Earliest(now time.Duration, size int) (*Path, int) {
 	return best, max(size, min(bestRoom, int(best.run())))
 }
 
+// Resume ends the pauses in which paths are to run empty. Copies on all paths make all of
+// them look for their least delay at once, and everything would wait.
+func (s *Sender) Resume(now time.Duration) {
+	for _, p := range s.all {
+		if p.paused > now {
+			p.paused, p.sampling, p.doubted = 0, false, 0
+		}
+	}
+}
+
 // RoomAt is when a path will have room next.
 func (s *Sender) RoomAt(now time.Duration) time.Duration {
 	at := now + 10*time.Millisecond

@@ -305,3 +305,19 @@ func TestMeasuringEnds(t *testing.T) {
 		t.Errorf("measuring at %v and 2 ms later: %v, %v", last, p.Measuring(last), p.Measuring(last+2*ms))
 	}
 }
+
+// TestResume has a path that runs empty to see its least delay be used before the end.
+func TestResume(t *testing.T) {
+	s := sender(1)
+	p := s.Path(0)
+	bring(p, 1*ms)
+	p.carry(10 * ms)
+	p.sound(10 * ms)
+	if got, _ := s.Earliest(11*ms, 500); got != nil {
+		t.Fatal("a path that is to run empty has room")
+	}
+	s.Resume(11 * ms)
+	if got, _ := s.Earliest(11*ms, 500); got != p || p.sampling {
+		t.Errorf("it has room: %v; it takes what comes for its least delay: %v", got == p, p.sampling)
+	}
+}
