@@ -43,8 +43,8 @@ type Config struct {
 	Key        *Key          // nil: neither encrypted nor authenticated
 
 	// Changed is told of what people want to know; nil: nobody is. It is called with the
-	// Tunnel's lock held, or in its data path: while it runs no packet moves. It must return at once, and not
-	// call the Tunnel.
+	// Tunnel's lock held, or in its data path: while it runs no packet moves. It must
+	// return at once, and not call the Tunnel.
 	Changed func(Event)
 }
 

@@ -49,10 +49,12 @@
 //
 // MaxPaths paths. Both ends are configured with each other's addresses. In the compat form
 // nothing is measured: no adaption, no sending again, and a path is dead when the kernel
-// says so, or MPT at the other end has stopped to say that it is there. A path that carries packets of so few bytes that less than 1280 are left inside
-// takes IPv6 away from all; with less than 552, Linux' TCP connections that were open get
-// stuck (net.ipv4.route.min_pmtu).
+// says so, or MPT at the other end has stopped to say that it is there. A path that carries
+// packets of so few bytes that less than 1280 are left inside takes IPv6 away from all;
+// with less than 552, Linux' TCP connections that were open get stuck
+// (net.ipv4.route.min_pmtu).
 //
-// Sources: RFC 8086 (GRE in UDP), draft-lencse-tsvwg-mpt (MPT), RFC 2784 and 2890 (GRE), RFC 6040 (ECN), RFC 8289
-// (CoDel), RFC 8899 (path MTU), udp(7), Documentation/networking/tuntap.rst, include/uapi/linux/virtio_net.h.
+// Sources: RFC 8086 (GRE in UDP), draft-lencse-tsvwg-mpt (MPT), RFC 2784 and 2890 (GRE),
+// RFC 6040 (ECN), RFC 8289 (CoDel), RFC 8899 (path MTU), udp(7),
+// Documentation/networking/tuntap.rst, include/uapi/linux/virtio_net.h.
 package tunnel

@@ -59,18 +59,10 @@ func (o *outbound) gone() {
 func (o *outbound) copy(now time.Duration) bool {
 	t := o.t
 	e := o.queue[o.head]
-	t.send.Resume(now)
-	best, room := t.send.Earliest(now, e.split.Bytes(e.next)+wire.HeaderBytes)
-	if best == nil {
+	var room int
+	o.copies.to, room = t.send.Copies(now, e.split.Bytes(e.next)+wire.HeaderBytes, t.cfg.Copies == 2)
+	if o.copies.to == 0 {
 		return false
-	}
-	o.copies.to = t.send.LiveSet()
-	if t.cfg.Copies == 2 {
-		first, second := t.send.BestTwo()
-		o.copies.to = 1 << first.ID
-		if second != nil {
-			o.copies.to |= 1 << second.ID
-		}
 	}
 	room = min(room, copiesBytes)
 	for packets := 0; o.waiting() && room > 0 && packets < batchPackets; {

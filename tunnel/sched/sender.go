@@ -155,14 +155,28 @@ func (s *Sender) Earliest(now time.Duration, size int) (*Path, int) {
 	return best, max(size, min(bestRoom, int(best.run())))
 }
 
-// Resume ends the pauses in which paths are to run empty. Copies on all paths make all of
-// them look for their least delay at once, and everything would wait.
-func (s *Sender) Resume(now time.Duration) {
+// Copies are the paths that get copies of the next packets, all in use or the best two, and
+// the bytes that may be given to each when the first has room; none: it has not. No path
+// pauses to run empty: with copies on all of them they would do so together, and everything
+// would wait.
+func (s *Sender) Copies(now time.Duration, size int, two bool) (to uint64, room int) {
 	for _, p := range s.all {
 		if p.paused > now {
 			p.paused, p.sampling, p.doubted = 0, false, 0
 		}
 	}
+	best, room := s.Earliest(now, size)
+	switch first, second := s.BestTwo(); {
+	case best == nil:
+		return 0, 0
+	case !two:
+		to = s.LiveSet()
+	case second == nil:
+		to = 1 << first.ID
+	default:
+		to = 1<<first.ID | 1<<second.ID
+	}
+	return to, room
 }
 
 // RoomAt is when a path will have room next.

@@ -306,18 +306,34 @@ func TestMeasuringEnds(t *testing.T) {
 	}
 }
 
-// TestResume has a path that runs empty to see its least delay be used before the end.
-func TestResume(t *testing.T) {
-	s := sender(1)
-	p := s.Path(0)
-	bring(p, 1*ms)
-	p.carry(10 * ms)
-	p.sound(10 * ms)
-	if got, _ := s.Earliest(11*ms, 500); got != nil {
+// TestCopies has copies go out though every path is to run empty, to see its least delay.
+func TestCopies(t *testing.T) {
+	s := sender(3)
+	for id, delay := range []time.Duration{3 * ms, 1 * ms, 2 * ms} {
+		bring(s.Path(id), delay)
+		s.Path(id).carry(10 * ms)
+		s.Path(id).sound(10 * ms)
+	}
+	if p, _ := s.Earliest(11*ms, 500); p != nil {
 		t.Fatal("a path that is to run empty has room")
 	}
-	s.Resume(11 * ms)
-	if got, _ := s.Earliest(11*ms, 500); got != p || p.sampling {
-		t.Errorf("it has room: %v; it takes what comes for its least delay: %v", got == p, p.sampling)
+	if to, room := s.Copies(11*ms, 500, false); to != 0b111 || room < 500 {
+		t.Errorf("copies on all paths: %b, %d bytes", to, room)
+	}
+	if to, _ := s.Copies(11*ms, 500, true); to != 0b110 {
+		t.Errorf("copies on the best two: %b", to)
+	}
+	for _, p := range s.Paths() {
+		if p.sampling {
+			t.Errorf("path %d takes what comes for its least delay", p.ID)
+		}
+		p.Sent(11*ms, 1, 1<<20)
+	}
+	if to, _ := s.Copies(11*ms, 500, false); to != 0 {
+		t.Errorf("copies without room: %b", to)
+	}
+	s = sender(1)
+	if to, _ := s.Copies(11*ms, 500, true); to != 1 {
+		t.Errorf("the best two of one path: %b", to)
 	}
 }
