@@ -405,17 +405,19 @@ func TestSimulatedAtRandom(t *testing.T) {
 	}
 }
 
-// TestSimulatedBadPath adds a path that is of little use: the sum is no less for it.
+// TestSimulatedBadPath adds a path that is of little use: the sum is no less for it, and
+// nothing waits for it.
 func TestSimulatedBadPath(t *testing.T) {
 	good := func() []*simLink {
 		return []*simLink{{rate: mbit(100), delay: time.Millisecond}, {rate: mbit(60), delay: 4 * time.Millisecond}}
 	}
-	carried := func(links ...*simLink) float64 {
+	carried := func(links ...*simLink) (rate float64, pause time.Duration) {
 		s := newSim(6, links...)
 		s.run(2 * time.Second)
-		return s.rate(3 * time.Second)
+		s.silent = 0
+		return s.rate(3 * time.Second), s.silent
 	}
-	alone := carried(good()...)
+	alone, _ := carried(good()...)
 	tests := []struct {
 		name string
 		bad  simLink
@@ -428,8 +430,12 @@ func TestSimulatedBadPath(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if with := carried(append(good(), &tt.bad)...); with < 0.98*alone {
+			with, pause := carried(append(good(), &tt.bad)...)
+			if with < 0.98*alone {
 				t.Errorf("%.1f Mbit/s with it, %.1f without", with*8e-6, alone*8e-6)
+			}
+			if pause > 60*time.Millisecond {
+				t.Errorf("nothing was delivered for %v", pause)
 			}
 		})
 	}
