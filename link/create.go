@@ -16,6 +16,7 @@ type maker struct {
 	to     Target    // filled in
 	spec   Spec
 	remove func() error // becomes Link.remove
+	sockets
 }
 
 // Where the outer half of a new link belongs.
@@ -32,11 +33,10 @@ func (m *maker) newLink(q request, underlay int) error {
 	if underlay == noUnderlay {
 		from = m.to.NS
 	}
-	r, err := dial(from)
+	r, err := m.dial(from)
 	if err != nil {
 		return err
 	}
-	defer r.Close()
 	same, err := sameNS(from, m.to.NS)
 	if err != nil {
 		return err

@@ -113,10 +113,11 @@ func Create(ns *netns.NS, spec Spec, to Target) (*Link, error) {
 		return nil, err
 	}
 	m := &maker{ns: ns, spec: spec, to: to.in(ns)}
+	defer m.close()
 	if err := spec.create(m); err != nil {
 		return nil, m.explain(err)
 	}
-	l, err := Find(m.to.NS, spec.attrs().Name)
+	l, err := findBy(&m.sockets, m.to.NS, spec.attrs().Name)
 	if err != nil && m.remove != nil {
 		err = errors.Join(err, m.remove())
 	}
@@ -124,7 +125,7 @@ func Create(ns *netns.NS, spec Spec, to Target) (*Link, error) {
 		return nil, err
 	}
 	l.spec, l.origin, l.peerNS, l.remove = spec, ns, m.to.PeerNS, m.remove
-	if err := l.finish(); err != nil {
+	if err := l.finish(&m.sockets); err != nil {
 		return nil, errors.Join(m.explain(err), l.Close())
 	}
 	return l, nil
@@ -137,13 +138,13 @@ type configurer interface {
 
 // finish is what there is to do once the kernel has the link: configure it and
 // see whether it is what was asked for.
-func (l *Link) finish() error {
+func (l *Link) finish(by *sockets) error {
 	if c, ok := l.spec.(configurer); ok {
 		if err := c.configure(l); err != nil {
 			return err
 		}
 	}
-	got, err := l.Spec()
+	got, err := l.specBy(by)
 	if err != nil {
 		return err
 	}
@@ -153,11 +154,16 @@ func (l *Link) finish() error {
 // Find is the handle of a link that exists already, of whatever kind. Its Spec
 // can't be read.
 func Find(ns *netns.NS, name string) (*Link, error) {
-	r, err := dial(ns)
+	var by sockets
+	defer by.close()
+	return findBy(&by, ns, name)
+}
+
+func findBy(by *sockets, ns *netns.NS, name string) (*Link, error) {
+	r, err := by.dial(ns)
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
 	i, err := r.index(name)
 	if err != nil {
 		return nil, err
@@ -191,14 +197,19 @@ func (l *Link) Index() int { return l.at().index }
 // Spec reads the link's parameters back from the kernel, in the type the link
 // was created with.
 func (l *Link) Spec() (Spec, error) {
+	var by sockets
+	defer by.close()
+	return l.specBy(&by)
+}
+
+func (l *Link) specBy(by *sockets) (Spec, error) {
 	if l.spec == nil {
 		return nil, fmt.Errorf("link %q was not made here: %w", l.Name(), errors.ErrUnsupported)
 	}
-	r, err := newReader(l)
+	r, err := newReader(l, by)
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
 	got, err := l.spec.read(r)
 	if err != nil {
 		return nil, fmt.Errorf("read link %q: %w", l.Name(), err)

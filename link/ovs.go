@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -77,8 +78,8 @@ func (s *OVSBridgeSpec) params() []field {
 }
 
 var (
-	ovsDB         = regexp.MustCompile(`^unix:[^ ]+$`)
-	ovsDatapathID = regexp.MustCompile(`^[0-9a-f]{16}$`)
+	ovsDB         = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unix:[^ ]+$`) })
+	ovsDatapathID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{16}$`) })
 )
 
 func (s OVSBridgeSpec) create(m *maker) error {

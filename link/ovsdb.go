@@ -164,3 +164,24 @@ func (r ovsRow) strings(column string) map[string]string {
 	}
 	return out
 }
+
+// RemoveOVSPort takes a port off a bridge; one that is not there is no error. db
+// is as in OVSPortSpec.
+func RemoveOVSPort(db, bridge, port string) error { return ovsRemove(db, "del-port", bridge, port) }
+
+// RemoveOVSBridge removes a bridge with its ports; one that is not there is no
+// error. db is as in OVSBridgeSpec.
+func RemoveOVSBridge(db, name string) error { return ovsRemove(db, "del-br", name) }
+
+// OVSPorts are the names of a bridge's ports besides its own.
+func OVSPorts(db, bridge string) ([]string, error) {
+	out, err := ovsRun(db, "list-ports", bridge)
+	return strings.Fields(out), err
+}
+
+// HasOVSPort tells whether the switch has a port of that name on any bridge. db is
+// as in OVSPortSpec.
+func HasOVSPort(db, port string) (bool, error) {
+	out, err := ovsRun(db, "--bare", "--columns=name", "find", "port", "name="+port)
+	return strings.TrimSpace(out) != "", err
+}

@@ -58,6 +58,25 @@ func ParseMAC(s string) (MAC, error) {
 
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
+// MarshalText is String, and nothing for the zero MAC.
+func (m MAC) MarshalText() ([]byte, error) {
+	if m == (MAC{}) {
+		return nil, nil
+	}
+	return []byte(m.String()), nil
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (m *MAC) UnmarshalText(b []byte) error {
+	if len(b) == 0 {
+		*m = MAC{}
+		return nil
+	}
+	got, err := ParseMAC(string(b))
+	*m = got
+	return err
+}
+
 // nameRule is the kernel's rule for device names, for people.
 const nameRule = "1…15 bytes without '/', ':' or white space"
 

@@ -13,33 +13,22 @@ type reader struct {
 	origin *rtnl // in the parent's
 	link   *Link
 	report *report
+	*sockets
 }
 
-func newReader(l *Link) (*reader, error) {
+// newReader reads a link by sockets that outlive the reader.
+func newReader(l *Link, by *sockets) (*reader, error) {
 	w := l.at()
-	here, err := dial(w.ns)
+	here, err := by.dial(w.ns)
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{rtnl: here, origin: here, link: l}
+	r := &reader{rtnl: here, link: l, sockets: by}
 	if r.report, err = here.byIndex(w.index); err != nil {
-		here.Close()
 		return nil, fmt.Errorf("find link %q in %s: %w", w.name, w.ns, err)
 	}
-	if l.origin != w.ns {
-		if r.origin, err = dial(l.origin); err != nil {
-			here.Close()
-			return nil, err
-		}
-	}
-	return r, nil
-}
-
-func (r *reader) Close() error {
-	if r.origin != r.rtnl {
-		r.origin.Close()
-	}
-	return r.rtnl.Close()
+	r.origin, err = by.dial(l.origin)
+	return r, err
 }
 
 // into fills the shared parameters and the fields of IFLA_INFO_DATA.
@@ -60,11 +49,10 @@ func (r *reader) parent() (string, error) {
 // peer is the other end of a pair, or zero if it has been moved away from where
 // it was made.
 func (r *reader) peer(kind string) (Attrs, error) {
-	there, err := dial(r.link.peerNS)
+	there, err := r.dial(r.link.peerNS)
 	if err != nil {
 		return Attrs{}, err
 	}
-	defer there.Close()
 	rep, err := there.byIndex(r.report.number(unix.IFLA_LINK))
 	if errors.Is(err, unix.ENODEV) {
 		return Attrs{}, nil

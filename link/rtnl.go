@@ -42,6 +42,29 @@ func dial(ns *netns.NS) (*rtnl, error) {
 
 func (r *rtnl) Close() error { return r.conn.Close() }
 
+// sockets are those that one operation has open, one a namespace.
+type sockets struct{ open []*rtnl }
+
+// dial is the socket in ns, opened if it is not yet. It stays open until close.
+func (s *sockets) dial(ns *netns.NS) (*rtnl, error) {
+	for _, r := range s.open {
+		if r.ns == ns {
+			return r, nil
+		}
+	}
+	r, err := dial(ns)
+	if err == nil {
+		s.open = append(s.open, r)
+	}
+	return r, err
+}
+
+func (s *sockets) close() {
+	for _, r := range s.open {
+		r.Close()
+	}
+}
+
 // ifinfo is struct ifinfomsg (include/uapi/linux/rtnetlink.h).
 func ifinfo(family byte, index int) []byte {
 	b := make([]byte, unix.SizeofIfInfomsg)
@@ -225,6 +248,7 @@ type report struct {
 	index     int
 	name      string
 	kind      string
+	up        bool // somebody has brought it up
 	top       map[uint16][]byte
 	data      map[uint16][]byte // IFLA_INFO_DATA
 	slaveData map[uint16][]byte // IFLA_INFO_SLAVE_DATA
@@ -258,7 +282,12 @@ func parseReport(b []byte) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
-	rep := &report{index: int(binary.NativeEndian.Uint32(b[4:])), name: cstring(top[unix.IFLA_IFNAME]), top: top}
+	rep := &report{
+		index: int(binary.NativeEndian.Uint32(b[4:])),
+		name:  cstring(top[unix.IFLA_IFNAME]),
+		up:    binary.NativeEndian.Uint32(b[8:])&unix.IFF_UP != 0,
+		top:   top,
+	}
 	info, err := attributeMap(top[unix.IFLA_LINKINFO])
 	if err != nil {
 		return nil, err

@@ -119,17 +119,18 @@ func OpenTun(ns *netns.NS, spec TunSpec) (*Tun, error) {
 		return nil, err
 	}
 	m := &maker{ns: ns, spec: spec, to: Target{}.in(ns)}
+	defer m.close()
 	t := &Tun{}
 	if err := t.open(ns, spec); err != nil {
 		return nil, m.explain(err)
 	}
-	l, err := Find(ns, spec.Name)
+	l, err := findBy(&m.sockets, ns, spec.Name)
 	if err != nil {
 		return nil, errors.Join(err, t.closeFiles())
 	}
 	l.spec = spec
 	t.link = l
-	if err := l.finish(); err != nil {
+	if err := l.finish(&m.sockets); err != nil {
 		return nil, errors.Join(m.explain(err), t.Close())
 	}
 	return t, nil

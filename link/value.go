@@ -239,12 +239,12 @@ func (v bits) decode(b []byte, _ names) error {
 // pattern is a string type of a certain form; "" is the default.
 type pattern[S ~string] struct {
 	p    *S
-	form *regexp.Regexp
+	form func() *regexp.Regexp
 	what string // the form, for people
 }
 
 func (v pattern[S]) isZero() bool                 { return *v.p == "" }
-func (v pattern[S]) valid() bool                  { return *v.p == "" || v.form.MatchString(string(*v.p)) }
+func (v pattern[S]) valid() bool                  { return *v.p == "" || v.form().MatchString(string(*v.p)) }
 func (v pattern[S]) allowed() string              { return v.what }
 func (v pattern[S]) text() string                 { return string(*v.p) }
 func (v pattern[S]) encode(names) ([]byte, error) { return []byte(*v.p), nil }

@@ -81,16 +81,32 @@ func found(ns *NS, err error) (*NS, error) {
 const threadNS = "/proc/thread-self/ns/net"
 
 func open(path, label string) (*NS, error) {
-	f, err := os.Open(path)
+	fd, err := openFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace: %w", err)
 	}
+	f := os.NewFile(uintptr(fd), path)
 	// NS_GET_NSTYPE (ioctl_ns(2)) tells a namespace file from any other.
 	if kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
 		f.Close()
 		return nil, fmt.Errorf("%w: %s is not a network namespace", ErrNotFound, path)
 	}
 	return &NS{file: f, label: label}, nil
+}
+
+// openFile is os.Open without trying whether the file can be waited for, which no
+// namespace can: that takes five more system calls.
+func openFile(path string) (int, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return -1, &os.PathError{Op: "open", Path: path, Err: err}
+		default:
+			return fd, nil
+		}
+	}
 }
 
 // String is the label given at creation, for messages.
@@ -143,6 +159,26 @@ func (n *NS) ID() (uint64, error) {
 		return 0, fmt.Errorf("stat network namespace %s: %w", n, err)
 	}
 	return st.Ino, nil
+}
+
+// Cookie is the kernel's own name for the namespace, which none ever has again
+// until the machine starts anew (SO_NETNS_COOKIE, Linux 5.14), unlike an inode
+// number. Older kernels have none, which is an error that wraps ENOPROTOOPT.
+func (n *NS) Cookie() (uint64, error) {
+	var cookie uint64
+	err := n.Do(func() error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read the cookie of network namespace %s: %w", n, err)
+	}
+	return cookie, nil
 }
 
 // Close drops this reference. Closing twice is harmless.
@@ -214,15 +250,15 @@ func onOwnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		home, err := open(threadNS, "home")
+		home, err := openFile(threadNS)
 		if err != nil {
 			runtime.UnlockOSThread()
-			done <- err
+			done <- fmt.Errorf("open network namespace: %w", err)
 			return
 		}
-		defer home.Close()
+		defer unix.Close(home)
 		err = f()
-		if back := unix.Setns(home.Fd(), unix.CLONE_NEWNET); back == nil {
+		if back := unix.Setns(home, unix.CLONE_NEWNET); back == nil {
 			runtime.UnlockOSThread()
 		}
 		done <- err

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -103,13 +104,15 @@ var errNoIperfReport = errors.New("iperf printed no report")
 
 // iperfDatagramLine is what the server saw of one stream, as the client prints
 // it: [ID] start-end sec, bytes, bits/sec, jitter, lost/total.
-var iperfDatagramLine = regexp.MustCompile(`(?m)^\[ *\d+\] +[\d.]+-([\d.]+) sec +(\d+) Bytes +\d+ bits/sec +([\d.]+) ms +(-?\d+)/ *(\d+) `)
+var iperfDatagramLine = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^\[ *\d+\] +[\d.]+-([\d.]+) sec +(\d+) Bytes +\d+ bits/sec +([\d.]+) ms +(-?\d+)/ *(\d+) `)
+})
 
 // parseIperfDatagrams adds up the server's reports in the report for people.
 func parseIperfDatagrams(out string, r *Result) error {
 	var total, lost uint64
 	var jitter float64
-	reports := iperfDatagramLine.FindAllStringSubmatch(out, -1)
+	reports := iperfDatagramLine().FindAllStringSubmatch(out, -1)
 	for _, m := range reports {
 		var took, millis float64
 		var n, t uint64

@@ -36,8 +36,10 @@ type room struct {
 var rooms = map[string]room{
 	"cmd/cleat": {door, []string{
 		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
-		"lab", "link", "netns", "traffic", "mptcp", "mptcp/upgrade", "sandbox", "sandbox/control", "sandbox/policy",
-		"compat/pasta", "compat/slirp4netns", "tunnel", "tunnel/control", "tunnel/endpoint", "tunnel/secure", "tunnel/spec", "internal/seal",
+		"lab", "link", "netns", "netns/find", "traffic", "mptcp", "mptcp/upgrade", "sandbox", "sandbox/control", "sandbox/policy",
+		"network/attach", "network/keep",
+		"network/dhcp", "compat/pasta", "compat/pipework", "compat/slirp4netns", "tunnel", "tunnel/control", "tunnel/endpoint", "tunnel/secure", "tunnel/spec", "internal/seal",
+		"network/graph", "network/survey",
 	}},
 
 	"doc/examples":          {door, nil},
@@ -46,7 +48,7 @@ var rooms = map[string]room{
 	"doc/examples/socks5":   {door, []string{"sandbox"}},
 
 	"bench": {brains, []string{
-		"bench/catalog", "bench/cell", "bench/container", "bench/experiment", "bench/host", "bench/multipath", "bench/schedule", "bench/wiring",
+		"bench/attacher", "bench/catalog", "bench/cell", "bench/container", "bench/experiment", "bench/host", "bench/multipath", "bench/schedule", "bench/wiring",
 		"lab", "link", "netns", "traffic",
 	}},
 	"bench/experiment":   {brains, []string{"bench/catalog", "bench/cell", "bench/multipath"}},
@@ -54,6 +56,7 @@ var rooms = map[string]room{
 	"bench/schedule":     {brains, nil},
 	"bench/wiring":       {brains, []string{"bench/catalog", "bench/container", "bench/multipath", "lab", "link", "netns"}},
 	"bench/container":    {brains, []string{"bench/cell", "lab", "link"}},
+	"bench/attacher":     {brains, []string{"bench/container", "lab", "link", "netns"}},
 	"bench/host":         {brains, []string{"bench/cell", "netns"}},
 	"bench/summary":      {brains, []string{"bench/stats", "bench/catalog", "bench/cell"}},
 	"bench/stats":        {brains, []string{"bench/cell"}},
@@ -62,6 +65,11 @@ var rooms = map[string]room{
 	"bench/cell":         {brains, nil},
 	"mptcp":              {brains, []string{"link", "netns"}},
 	"mptcp/upgrade":      {hands, []string{"netns"}},
+	"network/attach":     {brains, []string{"network/journal", "network/announce", "network/dhcp", "network/segment", "link", "netns"}},
+	"network/keep":       {brains, []string{"network/attach", "netns", "netns/find"}},
+	"network/journal":    {hands, nil},
+	"network/survey":     {brains, []string{"netns"}},
+	"network/graph":      {brains, []string{"network/survey"}},
 	"sandbox":            {brains, []string{"usernet", "sandbox/dns", "sandbox/policy", "sandbox/supervisor", "internal/seal"}},
 	"sandbox/control":    {brains, nil},
 	"sandbox/dns":        {brains, nil},
@@ -70,6 +78,7 @@ var rooms = map[string]room{
 
 	"compat/pasta":       {brains, []string{"compat/getopt", "compat/journal", "compat/portspec", "sandbox", "sandbox/dns"}},
 	"compat/slirp4netns": {brains, []string{"compat/getopt", "compat/journal", "sandbox"}},
+	"compat/pipework":    {brains, []string{"compat/journal", "network/attach", "network/dhcp", "link", "netns"}},
 	"compat/getopt":      {brains, nil},
 	"compat/journal":     {brains, nil},
 	"compat/portspec":    {brains, nil},
@@ -79,6 +88,7 @@ var rooms = map[string]room{
 	"lab/vm":              {hands, nil},
 	"link":                {hands, []string{"netns"}},
 	"netns":               {hands, nil},
+	"netns/find":          {hands, []string{"netns"}},
 	"traffic":             {hands, nil},
 	"tunnel":              {hands, []string{"tunnel/order", "tunnel/sched", "tunnel/secure", "tunnel/wire"}},
 	"tunnel/order":        {hands, nil},
@@ -94,6 +104,12 @@ var rooms = map[string]room{
 	"tunnel/control":      {hands, []string{"tunnel", "tunnel/order", "tunnel/spec"}},
 	"tunnel/tunneltest":   {hands, []string{"tunnel"}},
 
+	"network/segment":             {hands, []string{"link", "netns"}},
+	"network/segment/segmenttest": {hands, []string{"lab", "link", "netns", "network/segment"}},
+	"network/announce":            {hands, []string{"network/segment", "link"}},
+	"network/dhcp":                {hands, []string{"network/segment", "network/announce", "link"}},
+	"network/dhcp/dhcptest":       {hands, nil},
+
 	"packet":               {facts, nil},
 	"internal/sys":         {facts, nil},
 	"internal/sys/systest": {facts, nil},
@@ -101,6 +117,8 @@ var rooms = map[string]room{
 	"internal/yamlfile":    {facts, nil},
 	"internal/rate":        {facts, nil},
 	"internal/localsock":   {facts, nil},
+	"internal/columns":     {facts, nil},
+	"internal/look":        {facts, nil},
 
 	"internal/arch":    {tools, nil},
 	"compat/engines":   {tools, nil},

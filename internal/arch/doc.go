@@ -11,6 +11,7 @@
 //	          schedule       in which order: randomised blocks
 //	          wiring         builds each network in a lab                        → catalog, container, multipath; lab, link, netns
 //	          container      runs ends in Docker, Podman, Apptainer              → cell; lab, link
+//	          attacher       gives containers links by our and others' programs  → container; lab, link, netns
 //	          host           the machine: fingerprint, processor time            → cell; netns
 //	          summary        what the samples say                                → stats, catalog, cell
 //	          stats          medians, intervals, differences, histograms         → cell
@@ -23,11 +24,18 @@
 //	          dns            its questions, answered by the host's resolvers
 //	          control        asking and telling the helper of a running sandbox
 //	          supervisor     hands it sockets of the host's; it is hands to the test
+//	        network          containers, and what they are wired to; it has no code of its own, but rooms:
+//	          attach         gives a running container a link, takes it away again       → journal, announce, dhcp, segment; link, netns
+//	          keep           has attachments stay: leases, restarts             → attach; netns, netns/find
+//	          journal        what undoes an operation, on file before each step; it is hands to the test
+//	          survey         finds it out: namespaces, links, whose peer           → netns
+//	          graph          draws that, in text and as SVG                        → survey
 //	        mptcp            several links for one TCP connection: the kernel's own      → link, netns
 //	          upgrade        gives programs MPTCP sockets; it is hands to the test       → netns
 //	FACES   compat           other programs' command lines, one folder each; they are brains to the test:
 //	          pasta          in the place of pasta(1)                            → getopt, journal, portspec; sandbox, sandbox/dns
 //	          slirp4netns    in the place of slirp4netns(1)                      → getopt, journal; sandbox
+//	          pipework       in the place of pipework                            → journal; network/attach, dhcp; link, netns
 //	          getopt         reads a command line as getopt_long(3) does
 //	          journal        what a helper says, where somebody may read it
 //	          portspec       pasta's way to say which ports lead where
@@ -36,6 +44,7 @@
 //	          vm             the same tests under other kernels, in QEMU
 //	        link             kernel links, one file a kind                       → netns
 //	        netns            create, enter and find network namespaces
+//	          find           the running container that a person means           → netns
 //	        traffic          load generator and sink, relay between TUNs
 //	        tunnel           multipath GRE-in-UDP between a TUN and sockets      → order, sched, secure, wire
 //	          order          puts packets back into order, flow by flow
@@ -49,6 +58,12 @@
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests
+//	        network          its hands, which talk to a segment:
+//	          segment        packets to and from the segment that a link is on  → link, netns
+//	          segmenttest    a switch with machines on it, for tests            → segment; lab, link, netns
+//	          announce       tells and asks neighbours about an address         → segment; link
+//	          dhcp           an address for some time, from a DHCP server       → segment, announce; link
+//	          dhcptest       a DHCP server that does as a test tells it
 //	        internal/seal    takes rights and system calls from a process that has its descriptors
 //	FACTS   packet           header formats and checksums, no I/O
 //	        internal/sys     the only unsafe and raw system calls
@@ -56,6 +71,8 @@
 //	        internal/spell   the known word that an unknown one was meant to be
 //	        internal/yamlfile  files that people write, read strictly
 //	        internal/rate    rates in bit/s as people write them
+//	        internal/columns  text in a terminal's columns
+//	        internal/look    colours and fonts of our pictures
 //	        internal/localsock  Unix sockets by which running programs are asked and told
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may

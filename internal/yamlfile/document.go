@@ -1,6 +1,7 @@
 package yamlfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -63,6 +65,7 @@ func (d *Document) Wrong(path string) bool { return d.wrong[path] }
 func Read(text []byte, into any) (*Document, []Problem) {
 	v := reflect.ValueOf(into).Elem()
 	r := &reader{doc: &Document{places: map[string]Place{}, wrong: map[string]bool{}}, anchors: map[string]ast.Node{}}
+	text = bytes.TrimPrefix(text, byteOrderMark)
 	body, problem := parse(text, v.Type())
 	if problem != nil {
 		r.doc.wrong["$"] = true
@@ -73,10 +76,52 @@ func Read(text []byte, into any) (*Document, []Problem) {
 	return r.doc, r.problems
 }
 
+// byteOrderMark is what some editors begin UTF-8 text with. YAML lets it stand there (YAML
+// 1.2.2 section 5.2).
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// What the parser, which takes time in proportion to their squares, is given at most: it
+// has done with that within half a second here.
+const (
+	maxTokens = 8192 // four times what a tunnel file with 64 paths has
+	maxDepth  = 32   // of brackets
+)
+
+// bound tells of text that the parser would take long for; nil: it would not. To cut text
+// into tokens takes time in proportion to its length.
+func bound(tokens token.Tokens) *Problem {
+	depth := 0
+	for i, t := range tokens {
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			depth++
+		case token.SequenceEndType, token.MappingEndType:
+			depth--
+		}
+		var p Problem
+		switch {
+		case depth > maxDepth:
+			p.Text, p.Want = "brackets in brackets in brackets", fmt.Sprintf("at most %d", maxDepth)
+		case i >= maxTokens:
+			p.Text, p.Want = "the file has too many words and signs", fmt.Sprintf("at most %d", maxTokens)
+		default:
+			continue
+		}
+		p.Text += ": want " + p.Want
+		p.at(t)
+		return &p
+	}
+	return nil
+}
+
 // parse returns the one document that text has to hold.
 func parse(text []byte, t reflect.Type) (ast.Node, *Problem) {
+	tokens := lexer.Tokenize(string(text))
+	if p := bound(tokens); p != nil {
+		return nil, p
+	}
 	// Keys given twice are the reader's: the parser would stop at the first.
-	f, err := parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
+	f, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		p := Problem{Line: 1, Column: 1, Text: err.Error()}
 		var y yaml.Error

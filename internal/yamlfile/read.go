@@ -70,7 +70,7 @@ func (r *reader) set(n ast.Node, v reflect.Value, path, key string, at *token.To
 			return true
 		}
 	}
-	r.mistaken(at, v.Type(), path, key)
+	r.mistaken(n, at, v.Type(), path, key)
 	return false
 }
 
@@ -217,13 +217,29 @@ func setInteger(v reflect.Value, number any) bool {
 }
 
 // mistaken is the problem of a value of the wrong kind.
-func (r *reader) mistaken(at *token.Token, t reflect.Type, path, key string) {
+func (r *reader) mistaken(n ast.Node, at *token.Token, t reflect.Type, path, key string) {
 	want := wanted(t)
+	if t.Kind() == reflect.Slice {
+		want += ", e.g. " + listOf(n, t.Elem())
+	}
 	text := "want " + want
 	if key != "" {
 		text = key + ": " + text
 	}
 	r.problem(at, path, Problem{Text: text, Want: want})
+}
+
+// listOf shows how a list of a type is written: with what was written instead, where it could
+// be an element.
+func listOf(n ast.Node, elem reflect.Type) string {
+	if elem.Kind() == reflect.Struct {
+		return fmt.Sprintf("[{%s: …}]", keysOf(elem)[0])
+	}
+	text := n.GetToken().Value
+	if _, scalar := n.(ast.ScalarNode); !scalar || text == "" || len(text) > 64 || strings.ContainsAny(text, "\n[]{}") {
+		return "[…, …]"
+	}
+	return "[" + text + "]"
 }
 
 // problem adds a problem with the value at a path, which a token begins. The path

@@ -100,7 +100,9 @@ func TestProblems(t *testing.T) {
 		{"kinds", "name: [x]\ncount: 1.5\nsize: -1\non: yes\nwait: 3\none: x\nparts: {}\nmore: 1\n", `1:7 name: want text; 2:8 count: want a whole number; ` +
 			`3:7 size: want a whole number of 0 or more; 4:5 on: want true or false; ` +
 			`5:7 duration "3": want a number and a unit, e.g. 500ms, 2s, 1m; ` +
-			`6:6 one: want keys with values; 7:8 parts: want a list; 8:7 more: want keys with values`},
+			`6:6 one: want keys with values; 7:8 parts: want a list, e.g. [{name: …}]; 8:7 more: want keys with values`},
+		{"no lists", "parts: [{ports: 8080}, {ports: {}}, {ports: }]\n", `1:17 ports: want a list, e.g. [8080]; 1:32 ports: want a list, e.g. […, …]`},
+		{"a byte order mark alone is no problem", "\xef\xbb\xbfname: x\nconut: 1\n", `2:1 unknown key "conut"`},
 		{"a mapping for a text", "name:\n  x: 1\n", `2:3 name: want text`},
 		{"too large", "count: 18446744073709551615\nsize: 18446744073709551616\n", `1:8 count: want a whole number; 2:7 size: want a whole number of 0 or more`},
 		{"nothing behind a key", "name:\nwait: ~\none: null\nparts:\nmore:\n", `1:6 name: want text; 2:7 wait: want a number and a unit, e.g. 500ms, 2s, 1m; 3:6 one: want keys with values`},
@@ -174,4 +176,29 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("place %+v", at)
 		}
 	})
+}
+
+// TestHostile reads files that are made to take long: 64 KiB of them took 0.5 to 53 s.
+func TestHostile(t *testing.T) {
+	for _, piece := range []string{"[", "{", "- ", "? ", "a: ", "a: 1\n", "&a ", "!a ", "*a ", "[],", "{a: ", "- a\n"} {
+		text := []byte(strings.Repeat(piece, 64<<10/len(piece)))
+		begun := time.Now()
+		var w whole
+		_, problems := Read(text, &w)
+		if d := time.Since(begun); d > 3*time.Second { // 0.3 s where nobody else runs
+			t.Errorf("%q took %v", piece, d)
+		}
+		if len(problems) == 0 {
+			t.Errorf("%q is no problem", piece)
+		}
+	}
+	deep := strings.Repeat("[", maxDepth+1)
+	_, problems := Read([]byte("more: {a: 1}\nparts: "+deep), &whole{})
+	if len(problems) != 1 || problems[0].Line != 2 || problems[0].Column != 8+maxDepth || problems[0].Text != "brackets in brackets in brackets: want at most 32" {
+		t.Errorf("brackets: %+v", problems)
+	}
+	_, problems = Read([]byte("more: {a: ["+strings.Repeat("x, ", maxTokens/2)+"]}"), &whole{})
+	if len(problems) != 1 || problems[0].Text != "the file has too many words and signs: want at most 8192" {
+		t.Errorf("words: %+v", problems)
+	}
 }

@@ -63,6 +63,7 @@ type Config struct {
 	Command  []string // run as root, with the first word a path in the guest
 	Env      []string // NAME=value, for the command
 	Memory   int      // MiB; 0 means 1024
+	Cards    int      // network cards (virtio-net), all on one wire that leads nowhere else
 
 	// Console gets the kernel's log and Output what the command prints, as it
 	// comes. Where nil, only Result has it.
@@ -230,7 +231,7 @@ func (q *qemu) run() (int, error) {
 // args is QEMU's command line. Its serial ports write to, and the root file
 // system is read from, the descriptors that run hands down.
 func (q *qemu) args() []string {
-	return []string{
+	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-M", "pc", "-accel", "tcg,thread=single", "-cpu", processor,
 		"-m", strconv.Itoa(cmp.Or(q.cfg.Memory, defaultMemory)),
@@ -239,4 +240,9 @@ func (q *qemu) args() []string {
 		"-chardev", "file,id=output,path=/dev/fd/4", "-serial", "chardev:output",
 		"-device", "isa-debug-exit,iobase=0x501,iosize=1",
 	}
+	for i := range q.cfg.Cards {
+		// Without a file for its ROM a card can't be booted from, and needs none.
+		args = append(args, "-netdev", fmt.Sprintf("hubport,id=card%d,hubid=0", i), "-device", fmt.Sprintf("virtio-net-pci,netdev=card%d,romfile=", i))
+	}
+	return args
 }

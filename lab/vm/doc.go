@@ -29,8 +29,8 @@
 //
 // # Limits
 //
-// x86-64 only, one emulated processor, no network device to the outside and no
-// disk. Emulation is many times slower than the processor: what runs
+// x86-64 only, one emulated processor, no network device that leads outside and
+// no disk. Emulation is many times slower than the processor: what runs
 // here is a test of features, never of speed. No privilege is needed.
 //
 // Sources: Documentation/arch/x86/boot.rst (boot protocol 2.08 and later),

@@ -21,6 +21,7 @@ type trial struct {
 	env     []string
 	modules []string // besides linkModules
 	load    []string // besides loadedModules
+	cards   int      // network cards
 }
 
 // eachKernel runs the trial in a guest with each kernel, and gives judge what came of it.
@@ -50,6 +51,7 @@ func (tr trial) boot(t *testing.T, k vm.Kernel, userland string) []vm.Outcome {
 		// A guest's clock may run fast: ours ends it.
 		Command: slices.Concat([]string{"/root/test", "-test.v=test2json", "-test.timeout", "1h"}, tr.args),
 		Env:     slices.Concat([]string{"CLEAT_LAB=none"}, tr.env), // the guest as a whole is the lab
+		Cards:   tr.cards,
 	})
 	text := vm.Readable(res.Output)
 	if err != nil {

@@ -1,0 +1,89 @@
+package columns
+
+import (
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/width"
+)
+
+// ofRune is how many terminal columns r takes.
+func ofRune(r rune) int {
+	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
+		return 0
+	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	}
+	return 1
+}
+
+// Of is how many terminal columns s takes.
+func Of(s string) int {
+	n := 0
+	for _, r := range s {
+		n += ofRune(r)
+	}
+	return n
+}
+
+// Plain replaces what could move a terminal's cursor or switch its modes, and
+// joins lines.
+func Plain(s string) string {
+	s = strings.ToValidUTF8(s, "?")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// Clip shortens s to at most n columns, the last one an ellipsis.
+func Clip(s string, n int) string {
+	if Of(s) <= n {
+		return s
+	}
+	if n <= 0 {
+		return ""
+	}
+	used := 0
+	for i, r := range s {
+		if used+ofRune(r) > n-1 {
+			return s[:i] + "…"
+		}
+		used += ofRune(r)
+	}
+	return s
+}
+
+// Pad fills s with blanks to n columns, on the left when right is set.
+func Pad(s string, n int, right bool) string {
+	blanks := strings.Repeat(" ", max(0, n-Of(s)))
+	if right {
+		return blanks + s
+	}
+	return s + blanks
+}
+
+// Wrap breaks text between words into lines of at most n columns, the first of
+// at most first; a word that is longer by itself is clipped.
+func Wrap(text string, first, n int) []string {
+	var lines []string
+	line, room := "", first
+	for _, word := range strings.Fields(text) {
+		if line != "" && Of(line)+1+Of(word) > room {
+			lines = append(lines, line)
+			line, room = "", n
+		}
+		if line != "" {
+			line += " "
+		}
+		line += Clip(word, room)
+	}
+	if line != "" {
+		lines = append(lines, line)
+	}
+	return lines
+}

@@ -1,0 +1,34 @@
+package vm_test
+
+import (
+	"slices"
+	"testing"
+
+	"cleat/lab/vm"
+)
+
+// TestSegment tries announcements, checks for duplicates and DHCP on the kinds of links
+// that the development machine lacks, in a guest with each kernel.
+func TestSegment(t *testing.T) {
+	t.Parallel()
+	cache := need(t)
+	for pkg, wanted := range map[string][]string{
+		"cleat/network/announce": {
+			"TestAddress/ipvlan", "TestCheck/ipvlan", "TestCheckAmongSiblings/ipvlan", "TestCheckAgainstTheParent/ipvlan",
+			"TestCheckOnIPvlanNeedsTheParent", "TestCheckOnAVLAN", "TestNotApplicable",
+		},
+		"cleat/network/dhcp": {"TestLease/ipvlan", "TestLease/macvlan", "TestOneMAC/ipvlan"},
+	} {
+		t.Run(pkg, func(t *testing.T) {
+			t.Parallel()
+			tr := trial{program: buildTest(t, pkg)}
+			tr.eachKernel(t, cache, vm.Suites, func(t *testing.T, _ vm.Kernel, all []vm.Outcome) {
+				for _, name := range wanted {
+					if !slices.ContainsFunc(all, func(o vm.Outcome) bool { return o.Test == name && o.Verdict == vm.Pass }) {
+						t.Errorf("%s: not passed", name)
+					}
+				}
+			})
+		})
+	}
+}

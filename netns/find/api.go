@@ -1,0 +1,247 @@
+package find
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// api is an engine that speaks Docker's HTTP API at a local socket: Docker, or
+// Podman's service.
+type api struct {
+	m      *machine
+	engine string
+	socket string
+}
+
+// bodyMax bounds an answer: of 10,000 containers 20 MB are usual.
+const bodyMax = 64 << 20
+
+// atOnce is how many containers are asked for at the same time.
+const atOnce = 8
+
+// listed is a container in an answer of GET /containers/json.
+type listed struct {
+	ID         string `json:"Id"`
+	Names      []string
+	State      string
+	HostConfig struct{ NetworkMode string }
+}
+
+// inspected is an answer of GET /containers/ID/json.
+type inspected struct {
+	ID    string `json:"Id"`
+	Name  string
+	State struct {
+		Status  string
+		Running bool
+		Pid     int
+	}
+	HostConfig struct{ NetworkMode string }
+}
+
+// statusError is an answer that is none.
+type statusError struct {
+	code    int
+	Message string `json:"message"`
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("it answers %d %s: %s", e.code, http.StatusText(e.code), e.Message)
+}
+
+func (a api) search(ctx context.Context, word string) ([]*known, error) {
+	owner, err := ownerOf(a.m.path(a.socket))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: there is no %s", errAbsent, a.socket)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find its socket: %w", err)
+	}
+	c := conversation{api: a, owner: owner, client: a.client()}
+	defer c.client.CloseIdleConnections()
+	if word != "" {
+		k, err := c.inspect(ctx, word)
+		var status *statusError
+		switch {
+		case err == nil:
+			return c.withSharer(ctx, k), nil
+		case errors.As(err, &status) && status.code == http.StatusNotFound:
+			return nil, nil
+		case !errors.As(err, &status):
+			return nil, err
+		}
+		// Engines have many ways to say that several ids begin like this.
+		several, _ := c.list(ctx, word)
+		if len(several) < 2 {
+			return nil, err
+		}
+		return several, nil
+	}
+	return c.list(ctx, "")
+}
+
+// withSharer is a container, and that whose network it has.
+func (c conversation) withSharer(ctx context.Context, k *known) []*known {
+	if k.sharedID == "" {
+		return []*known{k}
+	}
+	with, err := c.inspect(ctx, k.sharedID)
+	if err != nil {
+		return []*known{k} // it is known by its id, at least
+	}
+	return []*known{k, with}
+}
+
+func (a api) client() *http.Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", a.m.path(a.socket))
+	}
+	return &http.Client{Transport: &http.Transport{DialContext: dial}}
+}
+
+// conversation is with one engine.
+type conversation struct {
+	api
+	owner  int
+	client *http.Client
+}
+
+func (c conversation) get(ctx context.Context, path string, into any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.m.timeout, silent(c.m.timeout))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+path, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return c.explain(ctx, err)
+	}
+	defer resp.Body.Close()
+	body := json.NewDecoder(io.LimitReader(resp.Body, bodyMax))
+	if resp.StatusCode != http.StatusOK {
+		status := &statusError{code: resp.StatusCode}
+		_ = body.Decode(status) // a message is a help, not a must
+		return status
+	}
+	if err := body.Decode(into); err != nil {
+		return c.explain(ctx, fmt.Errorf("read its answer: %w", err))
+	}
+	return nil
+}
+
+// explain says of what went wrong on the way to the engine what matters.
+func (c conversation) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var inURL *url.Error
+	if errors.As(err, &inURL) {
+		err = inURL.Err
+	}
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("nobody listens at %s: %w", c.socket, err)
+	}
+	return err
+}
+
+// inspect asks for one container, by name, id, or the beginning of one.
+func (c conversation) inspect(ctx context.Context, word string) (*known, error) {
+	var i inspected
+	if err := c.get(ctx, "/containers/"+url.PathEscape(word)+"/json", &i); err != nil {
+		return nil, err
+	}
+	k := c.known(i.ID, i.Name, i.HostConfig.NetworkMode)
+	if !i.State.Running || i.State.Pid == 0 {
+		k.state = i.State.Status
+		if k.state == "" || k.state == "running" {
+			k.state = "stopped"
+		}
+		return k, nil
+	}
+	k.PID = i.State.Pid
+	if !c.m.vouched(k.PID, k.ID, c.owner) {
+		return nil, fmt.Errorf("it says that %s is process %d, which here is another: the engine is on another machine, or sees other processes than we", k, k.PID)
+	}
+	if !c.m.complete(k) {
+		k.state = "exited" // in between
+	}
+	return k, nil
+}
+
+// list asks for all containers whose ids begin like this, and for each that runs
+// by itself, since lists have no process ids.
+func (c conversation) list(ctx context.Context, begin string) ([]*known, error) {
+	var all []listed
+	if err := c.get(ctx, "/containers/json?all=1", &all); err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(l listed) bool { return !strings.HasPrefix(l.ID, begin) })
+	var (
+		found   = make([]*known, len(all))
+		errs    = make([]error, len(all))
+		running sync.WaitGroup
+		places  = make(chan struct{}, atOnce)
+	)
+	for i, l := range all {
+		name := ""
+		if len(l.Names) > 0 {
+			name = l.Names[0]
+		}
+		found[i] = c.known(l.ID, name, l.HostConfig.NetworkMode)
+		if found[i].state = l.State; l.State != "running" && l.State != "paused" {
+			continue
+		}
+		places <- struct{}{}
+		running.Go(func() {
+			defer func() { <-places }()
+			k, err := c.inspect(ctx, l.ID)
+			var status *statusError
+			switch {
+			case err == nil:
+				found[i] = k
+			case errors.As(err, &status) && status.code == http.StatusNotFound:
+				found[i].state = "exited" // removed in between
+			default:
+				found[i].state, errs[i] = "unknown", err
+			}
+		})
+	}
+	running.Wait()
+	return found, firstOf(errs)
+}
+
+// firstOf is the first error of several: an engine that fails does so alike.
+func firstOf(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// known is a container as the engine tells of it.
+func (c conversation) known(id, name, network string) *known {
+	k := &known{Found: Found{Engine: c.engine, ID: id, Name: strings.TrimPrefix(name, "/"),
+		Space: c.m.userName(c.owner), Owner: c.owner}}
+	k.hostMode = network == "host"
+	if of, found := strings.CutPrefix(network, "container:"); found {
+		k.sharedID = of
+	}
+	k.remedy = c.engine + " start " + k.label()
+	return k
+}

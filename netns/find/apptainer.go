@@ -1,0 +1,46 @@
+package find
+
+import (
+	"context"
+	"strings"
+)
+
+// apptainer is Apptainer, and Singularity as it was called before.
+type apptainer struct {
+	m  *machine
+	ms *monitors
+}
+
+func (a apptainer) search(context.Context, string) ([]*known, error) {
+	starters, err := a.ms.called(apptainerNames...)
+	if err != nil {
+		return nil, err
+	}
+	var all []*known
+	for _, s := range starters {
+		name, found := instanceName(s.args[0])
+		if !found {
+			continue // it runs a command, and will not be asked for by name
+		}
+		k := &known{Found: Found{Engine: Apptainer, Name: name, Space: a.m.userName(s.uid), Owner: s.uid, PID: a.ms.first(s.pid, never)}}
+		if !a.m.complete(k) {
+			k.state = "stopped" // just so
+		}
+		all = append(all, k)
+	}
+	if len(all) == 0 {
+		return nil, errAbsent
+	}
+	return all, nil
+}
+
+// never: each instance has a PID namespace.
+func never(int) bool { return false }
+
+// instanceName takes a starter's title apart: "Apptainer instance: USER [NAME]".
+func instanceName(title string) (string, bool) {
+	before, rest, found := strings.Cut(title, " instance: ")
+	_, name, inside := strings.Cut(rest, " [")
+	name, ended := strings.CutSuffix(name, "]")
+	return name, found && inside && ended && (before == "Apptainer" || before == "Singularity")
+}

@@ -1,0 +1,287 @@
+package find
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"cleat/netns"
+)
+
+// Options say how to search. The zero value is what commands use.
+type Options struct {
+	// Timeout bounds each request to an engine; 0 means 2 s. All requests together
+	// take no longer than five times that, whatever hangs.
+	Timeout time.Duration
+}
+
+const (
+	requestTimeout = 2 * time.Second // a busy Docker answers within 0.1 s
+	inAll          = 5               // requests' time that a whole search may take
+)
+
+// Container finds what a person means by ref (see the package comment). What it
+// returns has a running process, or is the file of a namespace. Errors are
+// *NotFound, *Ambiguous, *NotRunning, *Unasked where the only engine that was to be
+// asked could not be, and otherwise the context's.
+func Container(ctx context.Context, ref string, o Options) (*Found, error) {
+	return thisMachine(o).container(ctx, ref)
+}
+
+// All lists what runs, of every engine, and the named namespaces that belong to
+// none of them, ordered by engine and name. Engines that are here and could not be
+// asked are told beside that; only ctx's end is an error of All's own.
+func All(ctx context.Context) ([]*Found, []*Unasked, error) {
+	s, err := thisMachine(Options{}).survey(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	var running []*Found
+	for _, k := range s.known {
+		if k.running() {
+			running = append(running, &k.Found)
+		}
+	}
+	return running, s.unasked, nil
+}
+
+func thisMachine(o Options) *machine {
+	return &machine{getenv: os.Getenv, uid: os.Geteuid(), timeout: cmp.Or(o.Timeout, requestTimeout)}
+}
+
+// known is a container that an engine knows of.
+type known struct {
+	Found
+	also     []string // what else it answers to
+	state    string   // "" when it runs, otherwise the engine's word for what it is
+	remedy   string   // the command that starts it
+	sharedID string   // the id of whose network it has, where the engine says so
+	hostMode bool     // the engine says that it has the host's network
+}
+
+func (k *known) running() bool { return k.state == "" }
+
+// How well a container fits a word, worst first.
+const (
+	noFit = iota
+	prefixFit
+	fullFit
+)
+
+// prefixMin is how much of an id a plain word must have.
+const prefixMin = 4
+
+// fit says how well k answers to word, of which an id must have at least so much.
+func (k *known) fit(r reference) int {
+	if r.space != "" && r.space != k.Space {
+		return noFit
+	}
+	switch {
+	case r.name == k.Name || r.name == k.ID || slices.Contains(k.also, r.name):
+		return fullFit
+	case r.name != "" && strings.HasPrefix(k.ID, r.name) && (r.engine != "" || len(r.name) >= prefixMin):
+		return prefixFit
+	}
+	return noFit
+}
+
+// reference is what a person typed, taken apart.
+type reference struct {
+	engine string // "": any
+	space  string // "": any
+	name   string
+}
+
+// aliases are other words for engines.
+var aliases = map[string]reference{
+	"ctr": {engine: Containerd}, "nerdctl": {engine: Containerd}, "singularity": {engine: Apptainer},
+	"incus": {engine: LXC, space: "incus"}, "lxd": {engine: LXC, space: "lxd"},
+}
+
+// engineNames are all that can stand in front of a name.
+func engineNames() []string {
+	return []string{Docker, Podman, Containerd, LXC, Apptainer, Process, Named, Path}
+}
+
+func parse(word string) reference {
+	before, after, found := strings.Cut(word, ":")
+	r := reference{name: after}
+	switch alias, isAlias := aliases[before]; {
+	case found && isAlias:
+		r.engine, r.space = alias.engine, alias.space
+	case found && slices.Contains(engineNames(), before):
+		r.engine = before
+	case strings.ContainsRune(word, '/'):
+		return reference{engine: Path, name: word}
+	case isNumber(word):
+		return reference{engine: Process, name: word}
+	default:
+		return reference{name: word}
+	}
+	if r.engine != Path && r.engine != Named && r.engine != Process {
+		if space, name, found := strings.Cut(r.name, "/"); found {
+			r.space, r.name = space, name
+		}
+	}
+	return r
+}
+
+func isNumber(word string) bool {
+	_, err := strconv.ParseUint(word, 10, 31)
+	return err == nil
+}
+
+func (m *machine) container(ctx context.Context, word string) (*Found, error) {
+	r := parse(word)
+	switch {
+	case r.name == "":
+		return nil, m.notFound(ctx, word, r)
+	case r.engine == Process:
+		return m.process(ctx, word, r)
+	case r.engine == Named || r.engine == Path:
+		return m.namespace(ctx, word, r)
+	}
+	s, err := m.ask(ctx, m.sources(r.engine), r.name)
+	if err != nil {
+		return nil, err
+	}
+	k, err := s.choose(word, r, m.uid)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case k != nil:
+	case r.engine != "" && len(s.unasked) > 0:
+		return nil, s.unasked[0]
+	case r.engine != "" && len(s.asked) == 0:
+		return nil, &Unasked{Engine: r.engine, Err: errAbsent}
+	default:
+		return nil, m.notFound(ctx, word, r)
+	}
+	if !k.running() {
+		return nil, &NotRunning{Found: k.Found, State: k.state, Remedy: k.remedy}
+	}
+	if k.path != "" {
+		return &k.Found, k.opens()
+	}
+	return &k.Found, nil
+}
+
+// choose is the one that a word means, nil where none fits.
+func (s *survey) choose(word string, r reference, uid int) (*known, error) {
+	better := func(all []*known, good func(*known) bool) []*known {
+		if some := slices.DeleteFunc(slices.Clone(all), func(k *known) bool { return !good(k) }); len(some) > 0 {
+			return some
+		}
+		return all
+	}
+	fitting := slices.DeleteFunc(slices.Clone(s.known), func(k *known) bool { return k.fit(r) == noFit })
+	fitting = better(fitting, func(k *known) bool { return k.fit(r) == fullFit })
+	fitting = better(fitting, (*known).running)
+	if uid != 0 {
+		fitting = better(fitting, func(k *known) bool { return k.Owner == uid })
+	}
+	if len(fitting) > 1 && fitting[0].Net != 0 { // a container and a name for its namespace
+		fitting = better(fitting, func(k *known) bool { return k.Engine != Named || k.Net != fitting[0].Net })
+	}
+	switch len(fitting) {
+	case 0:
+		return nil, nil
+	case 1:
+		return fitting[0], nil
+	}
+	e := &Ambiguous{Word: word}
+	for _, k := range fitting {
+		e.Candidates = append(e.Candidates, &k.Found)
+	}
+	return nil, e
+}
+
+// process finds one by its number.
+func (m *machine) process(ctx context.Context, word string, r reference) (*Found, error) {
+	pid, err := strconv.Atoi(r.name)
+	if err != nil || pid < 1 {
+		return nil, m.notFound(ctx, word, r)
+	}
+	s, err := readStat(m.procDir(), pid)
+	if err != nil || s.dead() {
+		return nil, m.notFound(ctx, word, r)
+	}
+	k := known{Found: Found{Engine: Process, Name: s.comm, PID: pid, Owner: m.status(pid).uid}}
+	if !m.complete(&k) {
+		return nil, m.notFound(ctx, word, r)
+	}
+	return &k.Found, nil
+}
+
+// namespace finds one by the name or path of its file.
+func (m *machine) namespace(ctx context.Context, word string, r reference) (*Found, error) {
+	k := &known{Found: Found{Engine: Path, Name: r.name, path: r.name}}
+	if r.engine == Named {
+		k = m.named(r.name)
+	}
+	err := k.opens()
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, netns.ErrNotFound) {
+		e := m.notFound(ctx, word, r)
+		if missing := (*NotFound)(nil); errors.As(e, &missing) {
+			missing.Cause = err
+		}
+		return nil, e
+	}
+	if err != nil {
+		return nil, err
+	}
+	k.Host = k.Net != 0 && k.Net == m.hostNet()
+	return &k.Found, nil
+}
+
+// opens tells whether a namespace's file is one that we may open, and notes which.
+func (k *known) opens() error {
+	ns, err := k.NS()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	k.Net, err = ns.ID()
+	return err
+}
+
+// complete adds to a container that runs what /proc has about its first process.
+// It is false when that has ended.
+func (m *machine) complete(k *known) bool {
+	s, err := readStat(m.procDir(), k.PID)
+	if err != nil || s.dead() {
+		return false
+	}
+	k.proc, k.Start = m.procDir(), s.start
+	k.Net = m.netOf(strconv.Itoa(k.PID))
+	k.Host = k.hostMode
+	if k.Net != 0 {
+		k.Host = k.Net == m.hostNet()
+	}
+	return true
+}
+
+// notFound explains that nothing answers to word; or it is the context's error.
+func (m *machine) notFound(ctx context.Context, word string, r reference) error {
+	s, err := m.survey(ctx)
+	if err != nil {
+		return err
+	}
+	e := &NotFound{Word: word, engine: r.engine, name: r.name, Asked: s.asked, Unasked: s.unasked}
+	for _, k := range s.known {
+		if r.engine == "" || r.engine == k.Engine || r.engine == Process || r.engine == Path {
+			e.known = append(e.known, &k.Found)
+		}
+	}
+	return e
+}
+
+// describe is "docker: no answer within 2s".
+func describe(engine string, err error) string { return fmt.Sprintf("%s: %v", engine, err) }

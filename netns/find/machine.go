@@ -1,0 +1,297 @@
+package find
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// machine is where containers are looked for, and by whom.
+type machine struct {
+	root    string // in front of every path; "" but in tests
+	getenv  func(string) string
+	uid     int
+	timeout time.Duration // of one request
+
+	once   sync.Once
+	people []user
+}
+
+// path is one of the machine's.
+func (m *machine) path(name string) string { return m.root + name }
+
+// glob lists what matches a pattern; what can't be read has no matches.
+func (m *machine) glob(pattern string) []string {
+	found, _ := filepath.Glob(m.path(pattern)) // the patterns are well-formed
+	return found
+}
+
+// user is a line of passwd(5).
+type user struct {
+	name, home string
+	uid        int
+}
+
+// firstPerson is the first uid of people's: of those before nobody has containers.
+const firstPerson = 1000 // login.defs(5), UID_MIN
+
+// users are root and the people that the machine knows itself; for who is not root,
+// only the one.
+func (m *machine) users() []user {
+	m.once.Do(func() { m.people = m.readUsers() })
+	return m.people
+}
+
+func (m *machine) readUsers() []user {
+	text, _ := m.readFile("/etc/passwd")
+	var all []user
+	for line := range strings.Lines(string(text)) {
+		words := strings.Split(strings.TrimSpace(line), ":")
+		if len(words) < 7 {
+			continue
+		}
+		uid, err := strconv.Atoi(words[2])
+		if err == nil && (uid == m.uid || m.uid == 0 && uid >= firstPerson) {
+			all = append(all, user{words[0], words[5], uid})
+		}
+	}
+	if home := m.getenv("HOME"); home != "" && !slices.ContainsFunc(all, func(u user) bool { return u.uid == m.uid }) {
+		all = append(all, user{strconv.Itoa(m.uid), home, m.uid})
+	}
+	return all
+}
+
+// userName is for people to read; "" is root's.
+func (m *machine) userName(uid int) string {
+	if uid == 0 {
+		return ""
+	}
+	for _, u := range m.users() {
+		if u.uid == uid {
+			return u.name
+		}
+	}
+	return strconv.Itoa(uid)
+}
+
+// runtimeDir is where a user's running programs have their files, "" if unknown.
+func (m *machine) runtimeDir() string {
+	if dir := m.getenv("XDG_RUNTIME_DIR"); dir != "" || m.uid == 0 {
+		return dir
+	}
+	return fmt.Sprintf("/run/user/%d", m.uid)
+}
+
+// runtimeDirs are those of all users that we may look at.
+func (m *machine) runtimeDirs() []string {
+	var all []string
+	if dir := m.runtimeDir(); dir != "" {
+		all = append(all, dir)
+	}
+	if m.uid == 0 {
+		for _, dir := range m.glob("/run/user/*") {
+			if dir = strings.TrimPrefix(dir, m.root); !slices.Contains(all, dir) {
+				all = append(all, dir)
+			}
+		}
+	}
+	return all
+}
+
+// fileMax bounds what is read: of a store with 10,000 containers 4 MB are usual.
+const fileMax = 32 << 20
+
+// readFile reads a file that may be an ordinary user's, who may have put anything
+// in its place: nothing but a regular file, without waiting, and not without end.
+func (m *machine) readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(m.path(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	switch info, err := f.Stat(); {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("read %s: it is no regular file", path)
+	}
+	return io.ReadAll(io.LimitReader(f, fileMax))
+}
+
+// ownerOf is the uid of a file's owner.
+func ownerOf(path string) (int, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return int(st.Uid), nil
+}
+
+// procDir is the directory of processes.
+func (m *machine) procDir() string { return m.path("/proc") }
+
+// procFile reads one of a process's files; "" where that can't be read.
+func (m *machine) procFile(pid int, name string) string {
+	text, _ := os.ReadFile(fmt.Sprintf("%s/%d/%s", m.procDir(), pid, name))
+	return string(text)
+}
+
+// pids are all processes.
+func (m *machine) pids() ([]int, error) {
+	dir, err := os.Open(m.procDir())
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var all []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			all = append(all, pid)
+		}
+	}
+	return all, nil
+}
+
+// stat is what we need of proc(5)'s stat.
+type stat struct {
+	comm   string
+	state  byte // field 3
+	parent int  // field 4
+	start  uint64
+}
+
+// dead: a zombie has no namespaces any more.
+func (s stat) dead() bool { return s.state == 'Z' || s.state == 'X' }
+
+// Fields of stat, counted from the one after the name, which may have spaces and
+// parentheses in it. Beside them their numbers in proc(5).
+const (
+	fieldState  = 0  // 3
+	fieldParent = 1  // 4
+	fieldStart  = 19 // 22
+)
+
+// readStat reads a process's stat. The error wraps fs.ErrNotExist or unix.ESRCH
+// when there is none by this number.
+func readStat(proc string, pid int) (stat, error) {
+	path := fmt.Sprintf("%s/%d/stat", proc, pid)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return stat{}, fmt.Errorf("look at process %d: %w", pid, err)
+	}
+	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	if open < 0 || end < open {
+		return stat{}, fmt.Errorf("read %s: no name in %q", path, text)
+	}
+	fields := strings.Fields(string(text[end+1:]))
+	if len(fields) <= fieldStart {
+		return stat{}, fmt.Errorf("read %s: too few fields in %q", path, text)
+	}
+	s := stat{comm: string(text[open+1 : end]), state: fields[fieldState][0]}
+	var errs [2]error
+	s.parent, errs[0] = strconv.Atoi(fields[fieldParent])
+	s.start, errs[1] = strconv.ParseUint(fields[fieldStart], 10, 64)
+	if err := errors.Join(errs[:]...); err != nil {
+		return stat{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// status is what we need of proc(5)'s status.
+type status struct {
+	uid   int      // the real one
+	nspid []string // its number in our PID namespace and in each below
+}
+
+// status reads a process's; the zero status where there is none.
+func (m *machine) status(pid int) status {
+	s := status{uid: -1}
+	for line := range strings.Lines(m.procFile(pid, "status")) {
+		key, value, _ := strings.Cut(line, ":")
+		words := strings.Fields(value)
+		switch {
+		case key == "Uid" && len(words) > 0:
+			if uid, err := strconv.Atoi(words[0]); err == nil {
+				s.uid = uid
+			}
+		case key == "NSpid":
+			s.nspid = words
+		}
+	}
+	return s
+}
+
+// nested: it lives in a PID namespace below ours.
+func (s status) nested() bool { return len(s.nspid) > 1 }
+
+// first: it is process 1 of a PID namespace below ours.
+func (s status) first() bool { return s.nested() && s.nspid[len(s.nspid)-1] == "1" }
+
+// netOf is the inode number of a process's network namespace, 0 if unknown.
+func (m *machine) netOf(pid string) uint64 {
+	link, _ := os.Readlink(m.path("/proc/" + pid + "/ns/net"))
+	inside, found := strings.CutPrefix(link, "net:[")
+	if !found {
+		return 0
+	}
+	id, _ := strconv.ParseUint(strings.TrimSuffix(inside, "]"), 10, 64) // 0 if it is no number
+	return id
+}
+
+// hostNet is the machine's.
+func (m *machine) hostNet() uint64 {
+	if id := m.netOf("1"); id != 0 {
+		return id
+	}
+	return m.netOf("self")
+}
+
+// commandLine is a process's; a title that it has given itself is one word.
+func (m *machine) commandLine(pid int) []string {
+	return strings.Split(strings.TrimRight(m.procFile(pid, "cmdline"), "\x00 "), "\x00")
+}
+
+// inGroup tells whether a process with this /proc/PID/cgroup is in a control group
+// of a container's: one called by its id, as cgroupfs drivers do, or
+// "docker-ID.scope", as systemd wants it, in whatever hierarchy and at whatever
+// depth (cgroups(7)).
+func inGroup(cgroup, id string) bool {
+	for line := range strings.Lines(cgroup) {
+		_, path, _ := strings.Cut(strings.TrimSpace(line), "/")
+		for part := range strings.SplitSeq(path, "/") {
+			if part = strings.TrimSuffix(part, ".scope"); part == id || strings.HasSuffix(part, "-"+id) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ownerOfUserNS is the uid of who made a user namespace (ioctl_ns(2)).
+func ownerOfUserNS(path string) (int, error) {
+	ns, err := os.Open(path)
+	if err != nil {
+		return 0, fmt.Errorf("open user namespace: %w", err)
+	}
+	defer ns.Close()
+	uid, err := unix.IoctlGetUint32(int(ns.Fd()), unix.NS_GET_OWNER_UID)
+	if err != nil {
+		return 0, fmt.Errorf("ask whose user namespace %s is: %w", path, err)
+	}
+	return int(uid), nil
+}

@@ -1,0 +1,125 @@
+package find
+
+import (
+	"cmp"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// monitor is a process that looks after one container, and is its parent.
+type monitor struct {
+	pid  int
+	comm string // proc(5)
+	uid  int
+	args []string // its command line, or its title as one word
+}
+
+// monitors looks through all processes once for those of Podman, LXC and
+// Apptainer.
+type monitors struct {
+	m    *machine
+	once sync.Once
+	all  []monitor
+	err  error
+	// children of each process, where the kernel does not list them itself
+	scan func() map[int][]int
+}
+
+func newMonitors(m *machine) *monitors {
+	return &monitors{m: m, scan: sync.OnceValue(m.families)}
+}
+
+// called are the monitors with one of these names, the oldest first.
+func (ms *monitors) called(names ...string) ([]monitor, error) {
+	ms.once.Do(ms.find)
+	var some []monitor
+	for _, x := range ms.all {
+		if slices.Contains(names, x.comm) {
+			some = append(some, x)
+		}
+	}
+	return some, ms.err
+}
+
+// Names of monitors (proc(5), comm, at most 15 characters).
+var (
+	conmonNames    = []string{"conmon"}
+	lxcNames       = []string{"lxc-start", "lxc-execute", "lxc-autostart", "lxd", "incusd"}
+	apptainerNames = []string{"starter", "starter-suid"}
+)
+
+func (ms *monitors) find() {
+	pids, err := ms.m.pids()
+	if err != nil {
+		ms.err = err
+		return
+	}
+	slices.Sort(pids)
+	known := slices.Concat(conmonNames, lxcNames, apptainerNames)
+	for _, pid := range pids {
+		comm := strings.TrimSpace(ms.m.procFile(pid, "comm"))
+		if !slices.Contains(known, comm) {
+			continue
+		}
+		s := ms.m.status(pid)
+		if s.uid < 0 || s.nested() {
+			continue
+		}
+		args := ms.m.commandLine(pid)
+		ms.all = append(ms.all, monitor{pid, comm, s.uid, args})
+	}
+}
+
+// first is the first process of a monitor's container: process 1 of a PID
+// namespace, or, in a container that has none of its own, one of which the monitor
+// says so; 0 if there is none. Other children are hooks, and what clears up.
+func (ms *monitors) first(monitor int, says func(pid int) bool) int {
+	children := ms.children(monitor)
+	for _, pid := range children {
+		if ms.m.status(pid).first() {
+			return pid
+		}
+	}
+	if i := slices.IndexFunc(children, says); i >= 0 {
+		return children[i]
+	}
+	return 0
+}
+
+// children of a process, the oldest first.
+func (ms *monitors) children(of int) []int {
+	var all []int
+	lists := ms.m.glob("/proc/" + strconv.Itoa(of) + "/task/*/children")
+	for _, list := range lists {
+		text, _ := os.ReadFile(list) // the thread may have ended
+		for word := range strings.FieldsSeq(string(text)) {
+			if pid, err := strconv.Atoi(word); err == nil {
+				all = append(all, pid)
+			}
+		}
+	}
+	if len(lists) == 0 { // a kernel without CONFIG_PROC_CHILDREN
+		all = ms.scan()[of]
+	}
+	started := func(pid int) uint64 {
+		s, _ := readStat(ms.m.procDir(), pid)
+		return s.start
+	}
+	slices.SortFunc(all, func(a, b int) int { return cmp.Or(cmp.Compare(started(a), started(b)), a-b) })
+	return all
+}
+
+// families are the children of every process.
+func (m *machine) families() map[int][]int {
+	pids, _ := m.pids() // that they could be listed is known by now
+	of := map[int][]int{}
+	for _, pid := range pids {
+		if s, err := readStat(m.procDir(), pid); err == nil {
+			of[s.parent] = append(of[s.parent], pid)
+		}
+	}
+	return of
+}

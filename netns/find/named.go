@@ -1,0 +1,60 @@
+package find
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// named are the namespaces that have a name (ip-netns(8)).
+type named struct{ m *machine }
+
+const namedDir = "/run/netns"
+
+func (n named) search(_ context.Context, word string) ([]*known, error) {
+	if word != "" {
+		if _, err := os.Stat(n.m.path(namedDir + "/" + word)); err != nil {
+			return nil, nil
+		}
+		return []*known{n.m.named(word)}, nil
+	}
+	entries, err := os.ReadDir(n.m.path(namedDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list named namespaces: %w", err)
+	}
+	var all []*known
+	for _, e := range entries {
+		all = append(all, n.m.named(e.Name()))
+	}
+	return all, nil
+}
+
+// named is the namespace of this name, whether or not it is there.
+func (m *machine) named(name string) *known {
+	k := &known{Found: Found{Engine: Named, Name: name, path: m.path(namedDir + "/" + name)}}
+	k.Net = namespaceAt(k.path)
+	k.Host = k.Net != 0 && k.Net == m.hostNet()
+	if k.Net == 0 {
+		k.state = "there is a file, but nothing mounted on it"
+		k.remedy = "ip netns delete " + name + " && ip netns add " + name
+	}
+	return k
+}
+
+// namespaceAt is the inode number of the namespace that is mounted on a file, 0 if
+// none is, in this mount namespace: namespaces live in a file system of their own.
+func namespaceAt(path string) uint64 {
+	var at unix.Statfs_t
+	var st unix.Stat_t
+	if unix.Statfs(path, &at) != nil || at.Type != unix.NSFS_MAGIC || unix.Stat(path, &st) != nil {
+		return 0
+	}
+	return st.Ino
+}

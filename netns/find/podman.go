@@ -1,0 +1,116 @@
+package find
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// podman is Podman without its service.
+type podman struct {
+	m  *machine
+	ms *monitors
+}
+
+// storageDir is below /var/lib for root, and below ~/.local/share for users.
+const storageDir = "containers/storage"
+
+func (p podman) search(context.Context, string) ([]*known, error) {
+	conmons, err := p.ms.called(conmonNames...)
+	if err != nil {
+		return nil, err
+	}
+	stores := map[string]int{} // containers.json by the uid whose they are
+	var all []*known
+	for _, c := range conmons {
+		id, bundle := c.option("-c"), c.option("-b")
+		if id == "" || !filepath.IsAbs(bundle) || c.option("-u") != id {
+			continue // that of another command in the container (podman exec)
+		}
+		k := &known{Found: Found{Engine: Podman, ID: id, Name: c.option("-n"),
+			Space: p.m.userName(c.uid), Owner: c.uid, PID: p.first(c, id)}}
+		if !p.m.complete(k) {
+			k.state = "stopped"
+		}
+		all = append(all, k)
+		// STORAGE/overlay-containers/ID/userdata
+		stores[filepath.Join(filepath.Dir(filepath.Dir(bundle)), "containers.json")] = c.uid
+	}
+	there := p.usual(stores)
+	for store, uid := range stores {
+		all = p.addStored(all, store, uid)
+	}
+	if len(all) == 0 && !there {
+		return nil, errAbsent
+	}
+	return all, nil
+}
+
+// first is the first process of a conmon's container, which may have the host's
+// PID namespace.
+func (p podman) first(c monitor, id string) int {
+	text, _ := p.m.readFile(c.option("-p")) // "": it is not for us
+	written := strings.TrimSpace(string(text))
+	return p.ms.first(c.pid, func(pid int) bool {
+		return strconv.Itoa(pid) == written || inGroup(p.m.procFile(pid, "cgroup"), id)
+	})
+}
+
+// usual adds the stores in Podman's usual places, and tells whether there are any.
+func (p podman) usual(stores map[string]int) bool {
+	there := false
+	add := func(dir string, uid int) {
+		for _, found := range p.m.glob(dir + "/*-containers/containers.json") {
+			stores[strings.TrimPrefix(found, p.m.root)] = uid
+			there = true
+		}
+	}
+	add("/var/lib/"+storageDir, 0)
+	for _, u := range p.m.users() {
+		add(u.home+"/.local/share/"+storageDir, u.uid)
+	}
+	return there
+}
+
+// addStored adds the containers of a store that don't run, and gives the others
+// the names that they have there: they may have been given anew.
+func (p podman) addStored(all []*known, store string, uid int) []*known {
+	var stored []struct {
+		ID    string
+		Names []string
+	}
+	if p.m.readJSON(store, &stored) != nil {
+		return all // what runs is known without it
+	}
+	for _, s := range stored {
+		if len(s.Names) == 0 {
+			continue
+		}
+		i := slices.IndexFunc(all, func(k *known) bool { return k.ID == s.ID && k.Owner == uid })
+		if i < 0 {
+			i = len(all)
+			all = append(all, &known{Found: Found{Engine: Podman, ID: s.ID, Space: p.m.userName(uid), Owner: uid}, state: "stopped"})
+		}
+		k := all[i]
+		k.Name, k.also = s.Names[0], s.Names[1:]
+		k.remedy = "podman start " + k.Name
+		switch {
+		case uid == p.m.uid:
+		case uid == 0:
+			k.remedy = "sudo " + k.remedy
+		default:
+			k.remedy = "sudo -iu " + k.Space + " " + k.remedy
+		}
+	}
+	return all
+}
+
+// option is the word after an option of a monitor's; "" if there is none.
+func (x monitor) option(name string) string {
+	if i := slices.Index(x.args, name); i >= 0 && i+1 < len(x.args) {
+		return x.args[i+1]
+	}
+	return ""
+}

@@ -1,0 +1,191 @@
+package find
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// source is one way to learn of containers: an engine, or one of several sockets
+// or directories of the same engine.
+type source interface {
+	// search returns what may answer to word, or everything when that is "". Who
+	// returns more than was asked for is faster that way. errAbsent says that the
+	// engine is not here. What an error comes with counts nevertheless.
+	search(ctx context.Context, word string) ([]*known, error)
+}
+
+// errAbsent says that an engine is not on this machine, or has never run.
+var errAbsent = errors.New("not running here")
+
+// asking is a source and whose it is.
+type asking struct {
+	engine string
+	source
+}
+
+// failing is a source that is known not to answer.
+type failing struct{ err error }
+
+func (f failing) search(context.Context, string) ([]*known, error) { return nil, f.err }
+
+// sources are all of an engine, or of every engine.
+func (m *machine) sources(engine string) []asking {
+	ms := newMonitors(m)
+	all := slices.Concat(m.dockers(), m.podmans(ms))
+	for _, dir := range m.containerdDirs() {
+		all = append(all, asking{Containerd, dir})
+	}
+	all = append(all, asking{LXC, lxc{m, ms}}, asking{Apptainer, apptainer{m, ms}}, asking{Named, named{m}})
+	if engine == "" {
+		return all
+	}
+	return slices.DeleteFunc(all, func(a asking) bool { return a.engine != engine })
+}
+
+// survey is what was answered.
+type survey struct {
+	known   []*known
+	asked   []string
+	unasked []*Unasked
+}
+
+// survey asks everybody for everything. Names of namespaces that a container has
+// are left out.
+func (m *machine) survey(ctx context.Context) (*survey, error) {
+	s, err := m.ask(ctx, m.sources(""), "")
+	if err != nil {
+		return nil, err
+	}
+	taken := map[uint64]bool{}
+	for _, k := range s.known {
+		if k.Engine != Named && k.running() {
+			taken[k.Net] = k.Net != 0
+		}
+	}
+	s.known = slices.DeleteFunc(s.known, func(k *known) bool { return k.Engine == Named && taken[k.Net] })
+	return s, nil
+}
+
+// ask puts the same question to all sources at once. Its error is ctx's.
+func (m *machine) ask(ctx context.Context, sources []asking, word string) (*survey, error) {
+	type answer struct {
+		of    int
+		known []*known
+		err   error
+	}
+	patience := inAll * m.timeout
+	within, cancel := context.WithTimeoutCause(ctx, patience, silent(patience))
+	defer cancel()
+	// A source that hangs in a dead file system stays behind; it can still answer.
+	answers := make(chan answer, len(sources))
+	for i, s := range sources {
+		go func() {
+			found, err := s.search(within, word)
+			answers <- answer{i, found, err}
+		}()
+	}
+	got := make([]answer, len(sources))
+	for i := range got {
+		got[i].err = silent(patience)
+	}
+	for range sources {
+		select {
+		case a := <-answers:
+			got[a.of] = a
+			continue
+		case <-within.Done():
+		}
+		break
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	s := &survey{}
+	for i, a := range got {
+		s.add(sources[i].engine, a.known, a.err)
+	}
+	s.tidy()
+	return s, nil
+}
+
+// silent says that nobody answered in time.
+func silent(after time.Duration) error { return fmt.Errorf("no answer within %s", after) }
+
+func (s *survey) add(engine string, found []*known, err error) {
+	s.known = append(s.known, found...)
+	switch {
+	case errors.Is(err, errAbsent):
+	case err != nil:
+		s.unasked = append(s.unasked, &Unasked{Engine: engine, Err: err})
+	case !slices.Contains(s.asked, engine):
+		s.asked = append(s.asked, engine)
+	}
+}
+
+// dockersSpace is dockerd's namespace of containerd's.
+const dockersSpace = "moby"
+
+// tidy leaves one of what two engines know (dockerd's containers are containerd's
+// too, where they have no name), tells who has whose network, and sorts.
+func (s *survey) tidy() {
+	ids := map[string]bool{}
+	for _, k := range s.known {
+		ids[k.ID] = ids[k.ID] || k.Engine != Containerd
+	}
+	s.known = slices.DeleteFunc(s.known, func(k *known) bool {
+		return k.Engine == Containerd && (ids[k.ID] || k.Space == dockersSpace && slices.Contains(s.asked, Docker))
+	})
+	for _, k := range s.known {
+		if k.running() && !k.Host {
+			k.SharesWith = s.sharing(k)
+		}
+	}
+	slices.SortStableFunc(s.known, func(a, b *known) int {
+		return cmp.Or(slices.Index(engineNames(), a.Engine)-slices.Index(engineNames(), b.Engine),
+			cmp.Compare(a.Space, b.Space), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// sharing are the references of others with the network of k.
+func (s *survey) sharing(k *known) []string {
+	var others []string
+	for _, o := range s.known {
+		same := k.Net != 0 && o.Net == k.Net || k.sharedID != "" && o.ID == k.sharedID
+		if o != k && o.running() && same {
+			others = append(others, o.Ref())
+		}
+	}
+	if len(others) == 0 && k.sharedID != "" { // its engine was not asked for everything
+		others = append(others, k.Engine+":"+k.sharedID[:min(shortID, len(k.sharedID))])
+	}
+	slices.Sort(others)
+	return others
+}
+
+// vouched tells whether a process is the first of the container with this id: an
+// engine may have named one of another machine or PID namespace, or long ago. And
+// of an ordinary user's engine it must be a process of the user's.
+func (m *machine) vouched(pid int, id string, owner int) bool {
+	if pid <= 0 || owner != 0 && !m.belongs(pid, owner) {
+		return false
+	}
+	if inGroup(m.procFile(pid, "cgroup"), id) {
+		return true
+	}
+	s, err := readStat(m.procDir(), pid)
+	return err == nil && slices.Contains(m.commandLine(s.parent), id)
+}
+
+// belongs tells whether a process, or the user namespace it lives in, is a user's.
+func (m *machine) belongs(pid, uid int) bool {
+	if m.status(pid).uid == uid {
+		return true
+	}
+	owner, err := ownerOfUserNS(m.path("/proc/" + strconv.Itoa(pid) + "/ns/user"))
+	return err == nil && owner == uid
+}
