@@ -33,6 +33,7 @@ type batch struct {
 	segment int // size of the message's packets; 0: no message is open
 	inside  int // packets in the message
 	total   int // bytes in it
+	most    int // bytes that may be
 	tos     uint8
 	closed  bool   // its last packet was shorter than the others
 	nothing []byte // padding
@@ -63,7 +64,9 @@ func (b *batch) begin(t *Tunnel, p *path) {
 	b.pieces = b.pieces[:0]
 	b.shim = wire.Shim{Path: uint8(p.id), Epoch: t.sess.epoch}
 	b.fd, b.compat = p.fd, t.sess.compat
-	b.keys, b.first = t.sess.keys, t.send.Path(p.id).Seq()
+	sp := t.send.Path(p.id)
+	b.most = min(sp.Message(), maxMessage)
+	b.keys, b.first = t.sess.keys, sp.Seq()
 	b.shim.PathSeq = uint32(b.first)
 }
 
@@ -173,7 +176,7 @@ func (b *batch) packet(t *Tunnel, e *entry, i int) int {
 
 // place makes sure that the last message takes a packet of that size.
 func (b *batch) place(size int, tos uint8) {
-	if b.segment == 0 || b.closed || size > b.segment || tos != b.tos || b.inside == maxSegments || b.total+size > maxMessage {
+	if b.segment == 0 || b.closed || size > b.segment || tos != b.tos || b.inside == maxSegments || b.total+size > b.most {
 		b.finish()
 		b.box.Begin(&b.to)
 		b.segment, b.inside, b.total, b.tos, b.closed = size, 0, 0, tos, false

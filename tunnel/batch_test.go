@@ -233,6 +233,45 @@ func TestBatchOfManyMessages(t *testing.T) {
 	}
 }
 
+// TestMessagesFitBursts has a super-packet go in messages that a shaper of the path's
+// rate passes whole, and not in shorter ones than it needs.
+func TestMessagesFitBursts(t *testing.T) {
+	e := newEnds(t, Config{Mode: sched.Flow}, false, 1)
+	s := super{proto: packet.TCP, flow: 7, ttl: 64, flags: packet.ACK, size: 1200, payload: make([]byte, 65000)}
+	e.devA.hand(s.read())
+	if err := e.a.out.read(e.a.now()); err != nil {
+		t.Fatal(err)
+	}
+	most := e.a.send.Path(0).Message()
+	box := sys.NewInbox([][]byte{make([]byte, 1<<16)})
+	for e.a.out.waiting() {
+		e.a.out.gather(e.a.now(), e.a.send.Path(0), 1<<20)
+		e.a.out.run.send(e.a)
+	}
+	var sizes []int
+	for {
+		n, errno := box.RecvNow(e.b.paths[0].fd)
+		if errno == unix.EAGAIN {
+			break
+		}
+		if errno != 0 {
+			t.Fatal(errno)
+		}
+		for i := range n {
+			sizes = append(sizes, len(box.Data(i)))
+		}
+	}
+	for i, size := range sizes {
+		if size > most || i < len(sizes)-1 && size < most-1300 {
+			t.Errorf("messages of %v bytes, want each to use the %d there are", sizes, most)
+			break
+		}
+	}
+	if len(sizes) < 2 {
+		t.Errorf("messages of %v bytes at a rate that passes %d at once", sizes, most)
+	}
+}
+
 // TestDuplicateOfManyMessages sends many packets of different sizes over all paths.
 func TestDuplicateOfManyMessages(t *testing.T) {
 	e := newEnds(t, Config{Mode: sched.Duplicate}, false, 2)

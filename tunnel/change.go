@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"cleat/tunnel/sched"
+	"cleat/tunnel/wire"
 )
 
 // AddPath takes a further path in. It is used once probes have come through.
@@ -31,6 +32,7 @@ func (t *Tunnel) RemovePath(name string) error {
 	if err != nil {
 		return err
 	}
+	t.sayLeave(p)
 	t.takeDown(p)
 	t.paths[p.id] = nil
 	t.send.Remove(p.id)
@@ -51,6 +53,9 @@ func (t *Tunnel) SetPath(name string, up bool) error {
 		return fmt.Errorf("path %q: %w", name, ErrEnded)
 	}
 	p.Down = !up
+	if !up {
+		t.sayLeave(p)
+	}
 	t.takeDown(p)
 	if up {
 		t.send.SetUp(p.id, true)
@@ -117,6 +122,34 @@ func (t *Tunnel) takeDown(p *path) {
 	t.send.SetUp(p.id, false)
 	t.lose(1 << p.id)
 	t.shut(p)
+}
+
+// leaveTimes is how often a path is said to be taken out of use: a packet may be lost. If all
+// are, the other end finds out as of any path that dies.
+const leaveTimes = 3
+
+// sayLeave tells the other end that a path is taken out of use. What is on its way is still
+// read (lingerTime). The lock is held.
+func (t *Tunnel) sayLeave(p *path) {
+	if p.fd < 0 || t.sess.compat {
+		return
+	}
+	b := wire.Append(make([]byte, wire.HeaderBytes, 64), wire.TypeLeave, nil)
+	for range leaveTimes {
+		t.sendControl(t.now(), p, b)
+	}
+}
+
+// leave does what the other end has said with sayLeave.
+func (t *Tunnel) leave(p *path) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.paths[p.id] != p || !t.send.Leave(p.id) {
+		return
+	}
+	t.lose(1 << p.id)
+	t.tell(Event{Path: p.Name, What: PathDead, Err: ErrLeft})
+	wake(t.wakeOut)
 }
 
 // changed has both threads look at the paths. The lock is held.

@@ -1,8 +1,10 @@
 package tunnel
 
 import (
+	"slices"
 	"testing"
 
+	"cleat/packet"
 	"cleat/tunnel/sched"
 )
 
@@ -24,8 +26,8 @@ func TestNumbersOfAPathThatIsReplaced(t *testing.T) {
 	e.a.sendControl(e.a.now(), e.a.paths[1], make([]byte, 20))
 	e.a.mu.Unlock()
 	replace()
-	if seq, control := e.a.send.Path(1).Seq(), e.a.control[1]; seq != 5 || control != 1 {
-		t.Errorf("after 5 packets and 1 control packet the new path begins with %d and %d", seq, control)
+	if seq, control := e.a.send.Path(1).Seq(), e.a.control[1]; seq != 5 || control != 1+leaveTimes {
+		t.Errorf("after 5 packets, 1 control packet and the news that it leaves the new path begins with %d and %d", seq, control)
 	}
 	if err := e.a.RemovePath("b"); err != nil {
 		t.Fatal(err)
@@ -37,6 +39,64 @@ func TestNumbersOfAPathThatIsReplaced(t *testing.T) {
 	if seq, control := e.a.send.Path(1).Seq(), e.a.control[1]; seq != 0 || control != 0 {
 		t.Errorf("in a new life the path begins with %d and %d", seq, control)
 	}
+}
+
+// TestLeave has an end take a path out of use: the other end knows at once, and what was on its
+// way is delivered all the same, though nothing proves that the path lives.
+func TestLeave(t *testing.T) {
+	for _, key := range []bool{false, true} {
+		var news []Event
+		e := newEnds(t, Config{Changed: func(v Event) { news = append(news, v) }}, false, 2)
+		if key {
+			e.seal(t)
+		}
+		e.a.send.Kill(1) // so that the first path is taken
+		s := super{flow: 1, ttl: 64, proto: packet.UDP, payload: make([]byte, 100)}
+		e.devA.hand(s.read())
+		e.send(t)
+		e.a.mu.Lock()
+		e.a.out.sendProbe(e.a.now(), e.a.paths[0], e.a.send.Path(0), false)
+		e.a.mu.Unlock()
+		e.a.send.Revive(1)
+		if err := e.b.SetPath("a", false); err != nil {
+			t.Fatal(err)
+		}
+		e.round(e.b)
+		if n := len(e.devB.written()); n != 1 {
+			t.Errorf("key %v: %d packets of a path that was taken down are delivered, want 1", key, n)
+		}
+		if r := e.b.in.paths[0]; r.known {
+			t.Errorf("key %v: the path's books go on: %+v", key, r.report)
+		}
+		e.round(e.a)
+		want := Event{Path: "a", What: PathDead, Err: ErrLeft}
+		if !slices.Contains(news, want) || e.a.send.Path(0).Live() || e.a.again.len() != 1 {
+			t.Errorf("key %v: the other end uses the path: %v; %d pieces are sent again", key, news, e.a.again.len())
+		}
+		if e.b.closings[0].until += -2 * lingerTime; e.b.in.linger == 0 {
+			t.Fatalf("key %v: it is not read any more", key)
+		}
+		e.b.in.polls = nil
+		for range 3 {
+			e.round(e.b)
+			e.b.mu.Lock()
+			e.b.sweep(true)
+			e.b.mu.Unlock()
+		}
+		if len(e.b.closings) > 0 || e.b.in.linger != 0 {
+			t.Errorf("key %v: the socket is not closed: %+v", key, e.b.closings)
+		}
+	}
+}
+
+// round has an end take what has come.
+func (e *ends) round(t *Tunnel) {
+	t.in.gather()
+	for i := 1; i < len(t.in.polls); i++ {
+		t.in.left = i > t.in.kept
+		t.in.drain(t.in.socket[i-1], int(t.in.polls[i].Fd))
+	}
+	t.in.flush()
 }
 
 // TestNewLifeForgetsCopies begins a life while a run has gone out on one of two paths.

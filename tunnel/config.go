@@ -113,6 +113,8 @@ var (
 	ErrPathTaken = errors.New("a path has that name")
 	ErrTooMany   = errors.New("too many paths")
 	ErrEnded     = errors.New("the tunnel has ended")
+	// ErrLeft is why a path is PathDead that the other end has taken out of use.
+	ErrLeft = errors.New("the other end has taken it out of use")
 )
 
 // MaxPaths is the number of paths of one Tunnel.

@@ -21,6 +21,9 @@
 // acknowledged is sent again on the others, with the numbers it had, and the receiver
 // waits for that before it gives anything up. So nothing is lost when a path dies.
 //
+// A path that one end takes out of use is left by the other at once: it is told, on that
+// path, and what is on its way is still read for half a second.
+//
 // A path may drop big packets and tell nobody. Packets of its full size ask for an echo
 // each second that it carries data, and soon after a loss; when only the small ones that
 // follow them come back, the size that arrives is searched for, and what is inside

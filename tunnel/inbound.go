@@ -17,8 +17,11 @@ type inbound struct {
 	t      *Tunnel
 	box    *sys.Inbox
 	polls  []unix.PollFd
-	socket []*path // of polls, from the second on
-	seen   uint32  // changes at which they were gathered
+	socket []*path       // of polls, from the second on
+	kept   int           // of them, those of paths that are in use; behind them those that linger
+	linger time.Duration // until when; 0: none does
+	left   bool          // it is such a one that is being read
+	seen   uint32        // changes at which they were gathered
 
 	buf     *order.Buffer
 	merge   merger
@@ -70,10 +73,14 @@ func (in *inbound) loop() error {
 		due := in.report.due > 0 && in.t.now() >= in.report.due
 		for i := 1; i < len(in.polls); i++ {
 			if due || in.polls[i].Revents != 0 {
+				in.left = i > in.kept
 				in.drain(in.socket[i-1], int(in.polls[i].Fd))
 			}
 		}
 		now := in.t.now()
+		if in.linger > 0 && now >= in.linger {
+			in.polls = nil
+		}
 		in.quiet(now)
 		in.buf.SetHold(time.Duration(in.t.hold.Load()))
 		in.settle = in.buf.Settle(now)
@@ -120,7 +127,15 @@ func (in *inbound) gather() {
 			}
 		}
 	}
+	in.kept, in.linger = len(in.socket), 0
 	in.t.sweep(false)
+	for _, c := range in.t.closings {
+		if !c.in {
+			in.polls = append(in.polls, unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN})
+			in.socket = append(in.socket, c.path)
+			in.linger = max(in.linger, c.until)
+		}
+	}
 }
 
 // wait sleeps until something comes or a report is due.
@@ -148,7 +163,7 @@ func (in *inbound) drain(p *path, fd int) {
 	for range roundMessages / inboxMessages {
 		asked := in.t.now()
 		n, errno := in.box.RecvNow(fd)
-		if errno == unix.EAGAIN || errno == 0 && n < in.box.Len() {
+		if !in.left && (errno == unix.EAGAIN || errno == 0 && n < in.box.Len()) {
 			in.looked[p.id] = asked
 		}
 		if errno != 0 {
@@ -214,7 +229,11 @@ func (in *inbound) arrival(now time.Duration, ns int64) time.Duration {
 // packet takes one packet off the wire.
 func (in *inbound) packet(now time.Duration, p *path, b []byte, arrived uint32, tos uint8) {
 	var shim wire.Shim
-	if shim.Parse(b) != nil {
+	native := shim.Parse(b) == nil
+	if in.left && (!native || shim.Kind == wire.Hello || shim.Kind == wire.Probe) {
+		return // nothing shall prove that the path lives
+	}
+	if !native {
 		in.compat(now, p, b, tos)
 		return
 	}
@@ -273,7 +292,9 @@ func (in *inbound) begin() {
 
 // data takes an inner packet.
 func (in *inbound) data(now time.Duration, via int, shim *wire.Shim, body []byte, arrived uint32, tos uint8, size int) {
-	in.arrived(now, via, shim, arrived, size)
+	if !in.left {
+		in.arrived(now, via, shim, arrived, size)
+	}
 	if tos&3 == ecnCE && !markCE(body) {
 		in.t.stats.strange.Add(1)
 		return

@@ -111,3 +111,13 @@ const rekeyAfter = 120 * time.Second
 func (k *keys) worn(now time.Duration, bytes int) bool {
 	return now-k.made > rekeyAfter || k.sealed.Load() > k.Cipher().SealLimit(bytes)/2 || k.refused.Load() > k.Cipher().OpenLimit()/2
 }
+
+// Rekey has the keys count as worn out: the end that initiates handshakes agrees on new ones
+// with the peer, in the middle of a life. Without a key it does nothing.
+func (t *Tunnel) Rekey() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if k := t.sess.keys; k != nil {
+		k.made -= 2 * rekeyAfter
+	}
+}

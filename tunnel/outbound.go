@@ -30,10 +30,11 @@ type outbound struct {
 
 	run    batch
 	ticked time.Duration
-	live   uint64  // what the peer has been told
-	tell   int     // so often all paths have to be told yet
-	renew  bool    // a new life has begun
-	rate   float64 // of all paths, bytes/s
+	live   uint64        // what the peer has been told
+	tell   int           // so often all paths have to be told yet
+	renew  bool          // a new life has begun
+	rate   float64       // of all paths, bytes/s
+	spread time.Duration // sched.Sender.Spread
 }
 
 const (
@@ -84,12 +85,13 @@ func (o *outbound) loop() error {
 
 // control sets how long packets may wait. A sender that halves or thirds its window at a
 // drop keeps the paths full only if what waited was as much; so the queue goes by the
-// slowest path's round trip, unless Config.Queue says otherwise.
+// slowest path's round trip, unless Config.Queue says otherwise. Where paths differ in delay
+// the queue is longer by that: what waits is what longer paths are used for.
 func (o *outbound) control() {
 	rtt := time.Duration(o.t.slowest.Load())
 	o.codel.Target = time.Duration(o.t.queue.Load())
 	if o.codel.Target == 0 {
-		o.codel.Target = min(max(queueShort, rtt/4), queueLong)
+		o.codel.Target = min(max(queueShort, rtt/4), queueLong) + o.spread
 	}
 	o.codel.Interval = max(dropInterval, 3*rtt)
 }
@@ -133,7 +135,7 @@ func (o *outbound) stock() {
 
 // most is the number of bytes that may wait.
 func (o *outbound) most() int {
-	return max(queueLeast, min(queueMost, int(o.rate*queueTime.Seconds())))
+	return max(queueLeast, min(queueMost, int(o.rate*(queueTime+2*o.spread).Seconds())))
 }
 
 // take puts what was read into the queue.
@@ -193,7 +195,7 @@ func (o *outbound) fill(now time.Duration) bool {
 	o.unfit()
 	for o.waiting() {
 		e := o.queue[o.head]
-		if o.codel.Drop(now, now-e.came, o.bytes) && !o.mark(e) {
+		if o.tooLong(now, now-e.came) && !o.mark(e) {
 			t.stats.queueDrops.Add(1)
 			o.skip(e)
 			continue
@@ -205,6 +207,7 @@ func (o *outbound) fill(now time.Duration) bool {
 			o.pop(e)
 			continue
 		}
+		t.send.Waited = now - e.came
 		sp, room := t.send.Pick(now, e.flow, e.split.Bytes(e.next)+wire.HeaderBytes)
 		if sp == nil {
 			return false
@@ -213,6 +216,27 @@ func (o *outbound) fill(now time.Duration) bool {
 		return true
 	}
 	return false
+}
+
+// What waits because a path was lost is spared for recoverLeast, in which the others' rates
+// are found anew, and longer, up to recoverMost, until it has gone: what the path had not
+// delivered, and all that came meanwhile, has to go over the others first.
+const (
+	recoverLeast = 200 * time.Millisecond
+	recoverMost  = time.Second
+)
+
+// tooLong tells whether to drop or mark the packet at the queue's head, which has waited for a
+// time. The lock is held.
+func (o *outbound) tooLong(now, waited time.Duration) bool {
+	if since := o.t.lost; since > 0 {
+		if past := now - since; past < recoverLeast || past < recoverMost && waited > o.codel.Target {
+			o.codel.Forgive()
+			return false
+		}
+		o.t.lost = 0
+	}
+	return o.codel.Drop(now, waited, o.bytes)
 }
 
 // renewed begins to count from 0 again. The lock is held.
@@ -308,6 +332,7 @@ func (o *outbound) number(e *entry, n int) (seq uint32, before uint16) {
 func (o *outbound) refill(now time.Duration) bool {
 	t := o.t
 	pc := t.again.first()
+	t.send.Waited = 0 // others wait for it already
 	sp, room := t.send.Pick(now, pc.e.flow, pc.e.split.Bytes(pc.first)+wire.HeaderBytes)
 	if sp == nil {
 		return false

@@ -261,6 +261,8 @@ func (in *inbound) controls(now time.Duration, p *path, s *wire.Shim, b []byte) 
 			if wire.ParseReport(value, &r) == nil {
 				in.t.reported(now, &r)
 			}
+		case wire.TypeLeave:
+			in.t.leave(p)
 		case wire.TypeRoom:
 			if len(value) == 4 {
 				in.t.setRoom(int(binary.BigEndian.Uint32(value)))
@@ -311,7 +313,7 @@ func (t *Tunnel) echoed(now time.Duration, p *path, sent time.Duration) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if sp := t.send.Path(p.id); sp != nil && !t.sized(now, p, sent) {
+	if sp := t.send.Path(p.id); sp != nil && t.paths[p.id] == p && !t.sized(now, p, sent) {
 		sp.RTT(now - sent)
 		t.slowest.Store(int64(t.send.SlowestRTT()))
 	}

@@ -3,10 +3,9 @@ package tunnel
 import (
 	"bytes"
 	"container/heap"
-	"fmt"
-	"math"
+	"encoding/binary"
 	"math/rand/v2"
-	"testing"
+	"sort"
 	"time"
 
 	"cleat/tunnel/order"
@@ -14,61 +13,27 @@ import (
 	"cleat/tunnel/wire"
 )
 
-// The simulated network: a sender with as much to send as the paths take, paths with a
-// rate, a delay, a queue and losses, a receiver that reports. Everything that decides is
-// the real thing: sched.Sender, the receiver's books, order.Buffer. The clock is virtual.
+// The simulated network: two directions over links with a rate, a delay, a queue and
+// losses. Everything that decides is the real thing: sched.Sender, CoDel, the receiver's
+// books, order.Buffer; what outbound does with sockets is done here with links. The clock
+// is virtual.
 //
-//	source ─ sched.Sender ─┬─ link 0 ─┬─ books, order.Buffer ─ flows
-//	                       ├─ link 1 ─┤          │
-//	                       └─ …       ┘ ◀─ reports
-type simNet struct {
+//	source ─ queue ─ sched.Sender ─┬─ link 0 ─┬─ books, order.Buffer ─ flows
+//	                               ├─ link 1 ─┤          │
+//	                               └─ …       ┘          │
+//	     reports, missing, echoes ◀── the links' other direction
+
+// simClock is virtual time, and what happens in it.
+type simClock struct {
 	now    time.Duration
-	rng    *rand.Rand
-	send   sched.Sender
-	links  []*simLink
-	in     *inbound
 	events events
-	flows  []uint32 // behind each flow's last
-	seq    uint32
-	kept   []map[uint32]simPacket
-	again  []simPacket
-	live   uint64 // as the receiver is told
-
-	arrived   []uint32 // of a flow, the highest delivered
-	backwards int
-	got       int // bytes delivered
-	most      int // packets that waited
-	silent    time.Duration
-	last      time.Duration
-}
-
-// simLink is one path's wire.
-type simLink struct {
-	rate  float64 // bytes/s
-	delay time.Duration
-	queue time.Duration
-	loss  float64
-	dead  bool
-	free  time.Duration
-	drops int
-}
-
-// most is the queue that a sender may keep in the link: 25 ms, or six packets.
-func (l *simLink) most() time.Duration {
-	return max(25*time.Millisecond, time.Duration(6*simSize/l.rate*1e9))
-}
-
-type simPacket struct {
-	shim wire.Shim
-	flow int
-	size int
+	n      int // events so far
 }
 
 type event struct {
-	at     time.Duration
-	n      int
-	p      *simPacket
-	report []byte
+	at time.Duration
+	n  int
+	do func()
 }
 
 type events []event
@@ -86,125 +51,392 @@ func (e *events) Pop() any {
 	return x
 }
 
-const simSize = 1500
+// at has something done at a time.
+func (c *simClock) at(t time.Duration, do func()) {
+	c.n++
+	heap.Push(&c.events, event{at: t, n: c.n, do: do})
+}
 
+// advance lets time pass, with a step of the network's own every 200 µs.
+func (c *simClock) advance(d time.Duration, step func()) {
+	const every = 200 * time.Microsecond
+	for end := c.now + d; c.now < end; c.now += every {
+		for c.events.Len() > 0 && c.events[0].at <= c.now {
+			heap.Pop(&c.events).(event).do()
+		}
+		step()
+	}
+}
+
+// simLink is one path's wire in one direction.
+type simLink struct {
+	rate  float64 // bytes/s
+	delay time.Duration
+	queue time.Duration // 0: 25 ms
+	loss  float64
+	dead  bool
+	dies  time.Duration // when it becomes so; 0: never
+	flaps time.Duration // it is dead for so long in each two of it; 0: it does not
+	late  float64       // share of packets that are late by lateBy
+	free  time.Duration
+	drops int
+}
+
+const (
+	simSize = 1500
+	lateBy  = 40 * time.Millisecond
+)
+
+func mbit(n float64) float64 { return n * 1e6 / 8 }
+
+// most is the queue that a sender may keep in the link: 25 ms, or six packets.
+func (l *simLink) most() time.Duration {
+	return max(25*time.Millisecond, time.Duration(6*simSize/l.rate*1e9))
+}
+
+func (l *simLink) broken(now time.Duration) bool {
+	return l.dead || l.dies > 0 && now >= l.dies || l.flaps > 0 && now/l.flaps%2 == 1
+}
+
+// put sends size bytes over the link. What shall happen when they have come is done, if
+// they do.
+func (l *simLink) put(c *simClock, rng *rand.Rand, size int, come func()) {
+	queue := l.queue
+	if queue == 0 {
+		queue = 25 * time.Millisecond
+	}
+	l.free = max(l.free, c.now)
+	if l.broken(c.now) || l.free-c.now > queue || rng.Float64() < l.loss {
+		l.drops++
+		return
+	}
+	l.free += time.Duration(float64(size) / l.rate * 1e9)
+	at := l.free + l.delay
+	if l.late > 0 && rng.Float64() < l.late {
+		at += lateBy
+	}
+	c.at(at, come)
+}
+
+// simPacket is a packet of the inner network.
+type simPacket struct {
+	shim wire.Shim
+	flow int
+	size int
+	came time.Duration
+	then func() // what its delivery does; nil: nothing
+}
+
+// simPath is a path as outbound has it.
+type simPath struct {
+	link         *simLink
+	kept         []simPacket // by path sequence number
+	data         bool
+	last, probed time.Duration
+}
+
+// simNet is one direction.
+type simNet struct {
+	*simClock
+	rng   *rand.Rand
+	back  *simNet // the other
+	send  sched.Sender
+	rules *outbound // how long packets may wait, and how many bytes; no more of it is used
+	paths []*simPath
+	links []*simLink
+
+	endless bool // there is always something to send, of four flows in turn
+	queue   []simPacket
+	again   []simPacket
+	flows   [16]uint32 // behind each flow's last
+	seq     uint32
+	live    uint64 // as the receiver is told
+	tell    int
+	ticked  time.Duration
+	dropped int // by CoDel
+	deaths  int
+
+	in     *inbound
+	flight map[uint32]simPacket // what has not been delivered
+
+	arrived   [16]uint32 // of a flow, the highest delivered
+	backwards int
+	got       int // bytes delivered
+	silent    time.Duration
+	last      time.Duration
+}
+
+// newSim makes a network whose source is endless. Nothing but reports goes back.
 func newSim(seed uint64, links ...*simLink) *simNet {
-	s := &simNet{now: time.Second, rng: rand.New(rand.NewPCG(seed, 7)), links: links, flows: make([]uint32, 4), arrived: make([]uint32, 4)}
+	there := newSimPair(seed, links...)
+	there.endless = true
+	return there
+}
+
+// newSimPair makes a network without a source. The other direction has links like these.
+func newSimPair(seed uint64, links ...*simLink) *simNet {
+	clock, rng := &simClock{now: time.Second}, rand.New(rand.NewPCG(seed, 7))
+	var others []*simLink
+	for _, l := range links {
+		other := *l
+		others = append(others, &other)
+	}
+	there, back := newDirection(clock, rng, links), newDirection(clock, rng, others)
+	there.back, back.back = back, there
+	return there
+}
+
+func newDirection(clock *simClock, rng *rand.Rand, links []*simLink) *simNet {
 	t := &Tunnel{}
 	t.slowest.Store(int64(100 * time.Millisecond))
-	s.in = &inbound{t: t}
+	s := &simNet{simClock: clock, rng: rng, links: links, rules: &outbound{t: t}, in: &inbound{t: t}, flight: map[uint32]simPacket{}}
 	s.in.buf = order.New(order.Config{}, s)
 	for i, l := range links {
-		if l.queue == 0 {
-			l.queue = 25 * time.Millisecond
-		}
 		s.send.Add(s.now, i, 1, 0)
-		s.kept = append(s.kept, map[uint32]simPacket{})
+		s.paths = append(s.paths, &simPath{link: l})
 	}
 	return s
 }
 
-func mbit(n float64) float64 { return n * 1e6 / 8 }
-
 // Deliver implements order.Receiver.
 func (s *simNet) Deliver(p order.Packet) {
-	flow := int(p.Data[0])
-	seq := uint32(p.Data[1])<<24 | uint32(p.Data[2])<<16 | uint32(p.Data[3])<<8 | uint32(p.Data[4])
-	if seq < s.arrived[flow] {
+	seq := binary.BigEndian.Uint32(p.Data)
+	pkt := s.flight[seq]
+	delete(s.flight, seq)
+	if seq < s.arrived[pkt.flow] {
 		s.backwards++
 	}
-	s.arrived[flow] = max(s.arrived[flow], seq)
-	s.got += simSize
+	s.arrived[pkt.flow] = max(s.arrived[pkt.flow], seq)
+	s.got += pkt.size
 	s.silent = max(s.silent, s.now-s.last)
 	s.last = s.now
+	if pkt.then != nil {
+		pkt.then()
+	}
 }
 
-// put sends a packet over a link.
-func (s *simNet) put(p simPacket) {
-	l := s.links[p.shim.Path]
-	l.free = max(l.free, s.now)
-	if l.dead || l.free-s.now > l.queue || s.rng.Float64() < l.loss {
-		l.drops++
+// offer puts a packet into the queue before the paths. The device holds 500 more.
+func (s *simNet) offer(flow, size int, then func()) {
+	if s.rules.bytes > s.rules.most()+500*simSize {
+		s.dropped++
 		return
 	}
-	l.free += time.Duration(float64(p.size) / l.rate * 1e9)
-	s.schedule(event{at: l.free + l.delay, p: &p})
+	s.queue = append(s.queue, simPacket{flow: flow, size: size, came: s.now, then: then})
+	s.rules.bytes += size
 }
 
-func (s *simNet) schedule(e event) {
-	e.n = s.events.Len()
-	heap.Push(&s.events, e)
+// head is the packet that is sent next; nil: there is none.
+func (s *simNet) head() *simPacket {
+	if len(s.again) > 0 {
+		return &s.again[0]
+	}
+	for {
+		if len(s.queue) == 0 {
+			if !s.endless {
+				return nil
+			}
+			s.offer(int(s.seq%4), simSize, nil)
+		}
+		p := &s.queue[0]
+		if !s.rules.tooLong(s.now, s.now-p.came) {
+			return p
+		}
+		s.dropped++
+		s.pop()
+	}
+}
+
+func (s *simNet) pop() simPacket {
+	p := s.queue[0]
+	s.rules.bytes -= p.size
+	s.queue = s.queue[1:]
+	return p
 }
 
 // fill gives the paths what they have room for.
 func (s *simNet) fill() {
-	for {
-		flow := int(s.seq) % len(s.flows)
-		p, room := s.send.Pick(s.now, uint32(flow), simSize)
-		if p == nil {
+	for p := s.head(); p != nil; p = s.head() {
+		s.send.Waited = s.waited()
+		sp, room := s.send.Pick(s.now, uint32(p.flow), p.size)
+		if sp == nil {
 			return
 		}
-		n := max(1, room/simSize)
-		if len(s.again) > 0 {
-			n = min(n, len(s.again))
-		}
-		path := uint32(p.Sent(s.now, n, n*simSize))
-		for i := range n {
-			s.one(p, path+uint32(i))
-		}
+		s.gather(sp, room)
 	}
 }
 
-func (s *simNet) one(p *sched.Path, path uint32) {
-	var out simPacket
-	if len(s.again) > 0 {
-		out, s.again = s.again[0], s.again[1:]
-		out.shim.Kind = wire.Again
+// waited is for how long the packet that is sent next has.
+func (s *simNet) waited() time.Duration {
+	switch {
+	case s.endless:
+		return time.Second
+	case len(s.again) > 0:
+		return 0
+	}
+	return s.now - s.queue[0].came
+}
+
+// gather sends a run on a path: what is to be sent again, or what is new.
+func (s *simNet) gather(sp *sched.Path, room int) {
+	var run []simPacket
+	bytes := 0
+	if again := len(s.again) > 0; again {
+		for ; len(s.again) > 0 && (len(run) == 0 || bytes+s.again[0].size <= room); s.again = s.again[1:] {
+			run = append(run, s.again[0])
+			run[len(run)-1].shim.Kind = wire.Again
+			bytes += s.again[0].size
+		}
 	} else {
-		flow := int(s.seq) % len(s.flows)
-		before := uint16(0)
-		if s.flows[flow] > 0 {
-			before = uint16(s.seq - s.flows[flow] + 1)
+		for p := s.head(); p != nil && (len(run) == 0 || bytes+p.size <= room); p = s.head() {
+			run = append(run, s.number(s.pop()))
+			bytes += p.size
 		}
-		out = simPacket{flow: flow, size: simSize, shim: wire.Shim{Kind: wire.Data, Seq: s.seq, Before: before}}
-		s.seq++
-		s.flows[flow] = s.seq
 	}
-	out.shim.Path, out.shim.PathSeq, out.shim.Time = uint8(p.ID), path, uint32(s.now/time.Microsecond)
-	s.kept[p.ID][path] = out
-	s.put(out)
+	path := s.paths[sp.ID]
+	path.data, path.last = true, s.now
+	first := uint32(sp.Sent(s.now, len(run), bytes))
+	for i, p := range run {
+		p.shim.Path, p.shim.PathSeq, p.shim.Time = uint8(sp.ID), first+uint32(i), uint32(s.now/time.Microsecond)
+		if len(s.paths) > 1 {
+			path.kept = append(path.kept, p)
+		}
+		path.link.put(s.simClock, s.rng, p.size, func() { s.receive(p) })
+	}
 }
 
-// tick does what the sender's clock asks for.
-func (s *simNet) tick() {
+// number gives a new packet its number.
+func (s *simNet) number(p simPacket) simPacket {
+	before := uint16(0)
+	if s.flows[p.flow] > 0 && s.seq-s.flows[p.flow] < 1<<16-1 {
+		before = uint16(s.seq - s.flows[p.flow] + 1)
+	}
+	p.shim = wire.Shim{Kind: wire.Data, Seq: s.seq, Before: before}
+	s.flight[s.seq] = p
+	s.seq++
+	s.flows[p.flow] = s.seq
+	return p
+}
+
+// pad measures new paths, as outbound.pad does.
+func (s *simNet) pad() {
+	for id, sp := range s.send.Paths() {
+		for room, ok := sp.Cold(s.now); ok; room, ok = sp.Cold(s.now) {
+			n := max(1, min(padPackets, room/simSize))
+			first := uint32(sp.Sent(s.now, n, n*simSize))
+			for i := range n {
+				p := simPacket{size: simSize, shim: wire.Shim{Kind: wire.Probe, Path: uint8(id), PathSeq: first + uint32(i), Seq: s.seq, Time: uint32(s.now / time.Microsecond)}}
+				s.links[id].put(s.simClock, s.rng, simSize, func() { s.book(p) })
+			}
+		}
+	}
+}
+
+// check does what Tunnel.check does.
+func (s *simNet) check() {
 	died, _ := s.send.Check(s.now)
 	for _, id := range sched.Ones(died) {
-		for _, p := range s.kept[id] {
-			s.again = append(s.again, p)
+		s.deaths++
+		s.rules.t.lost = s.now
+		s.again = append(s.again, s.paths[id].kept...)
+		s.paths[id].kept = nil
+	}
+}
+
+// tick does what outbound.tick does.
+func (s *simNet) tick() {
+	s.ticked = s.now
+	s.rules.control()
+	s.rules.rate, s.rules.spread = s.send.Rate(), s.send.Spread()
+	s.check()
+	doubt, live := s.send.Doubtful(s.now), s.send.LiveSet()
+	if live != s.live && len(s.again) == 0 {
+		s.live, s.tell = live, tellTimes
+	}
+	for id, p := range s.paths {
+		sp, every := s.send.Path(id), time.Duration(probeIdle)
+		switch {
+		case !sp.Live():
+			every = probeDead
+		case doubt:
+			every = probeDoubt
 		}
-		clear(s.kept[id])
+		turned := p.data && s.now-p.last >= idleAfter
+		if s.now-p.probed < every && !turned && s.tell == 0 {
+			continue
+		}
+		if turned {
+			p.data = false
+		}
+		s.probe(id, sp.Live() && !p.data)
 	}
-	if len(s.again) == 0 {
-		s.live = s.send.LiveSet()
-	}
-	for _, p := range s.send.Paths() {
-		mark := simPacket{size: 60, shim: wire.Shim{Kind: wire.Probe, Path: uint8(p.ID), Seq: s.seq, Time: uint32(s.now / time.Microsecond)}}
-		mark.shim.PathSeq = uint32(p.Sent(s.now, 1, 60))
-		mark.flow = int(s.live)
-		s.put(mark)
-	}
+	s.tell = max(s.tell-1, 0)
+}
+
+// probe sends a mark, and asks for an echo.
+func (s *simNet) probe(id int, idle bool) {
+	const size = 120
+	path, sent := s.paths[id], s.now
+	path.probed = s.now
+	p := simPacket{size: size, shim: wire.Shim{Kind: wire.Probe, Path: uint8(id), Seq: s.seq, Time: uint32(s.now / time.Microsecond)}}
+	p.shim.PathSeq = uint32(s.send.Path(id).Sent(s.now, 1, size))
+	mark := wire.Mark{Next: s.seq, Idle: idle, Live: s.live}
+	path.link.put(s.simClock, s.rng, size, func() {
+		s.book(p)
+		s.in.mark(id, mark)
+		s.back.links[id].put(s.simClock, s.rng, size, func() {
+			s.send.Path(id).RTT(s.now - sent)
+			s.rules.t.slowest.Store(int64(s.send.SlowestRTT()))
+		})
+	})
+}
+
+// book enters a packet into the receiver's books.
+func (s *simNet) book(p simPacket) {
+	s.in.arrived(s.now, int(p.shim.Path), &p.shim, uint32(s.now/time.Microsecond), p.size)
 }
 
 // receive takes a packet off its link.
-func (s *simNet) receive(p *simPacket) {
-	s.in.arrived(s.now, int(p.shim.Path), &p.shim, uint32(s.now/time.Microsecond), p.size)
-	if p.shim.Kind == wire.Probe {
-		s.in.mark(int(p.shim.Path), wire.Mark{Next: p.shim.Seq, Live: uint64(p.flow)})
+func (s *simNet) receive(p simPacket) {
+	s.book(p)
+	s.in.buf.Data(s.now, &order.Arrival{Path: int(p.shim.Path), Seq: p.shim.Seq, Before: p.shim.Before, Resent: p.shim.Kind == wire.Again,
+		Packet: order.Packet{Data: binary.BigEndian.AppendUint32(nil, p.shim.Seq)}})
+}
+
+// report sends a report that is due, as inbound.sendReport does: on the fastest path of the
+// other direction and on one of the others in turn.
+func (s *simNet) report() {
+	rp := &s.in.report
+	if rp.due == 0 || s.now < rp.due {
 		return
 	}
-	n := p.shim.Seq
-	s.in.buf.Data(s.now, &order.Arrival{Path: int(p.shim.Path), Seq: n, Before: p.shim.Before, Resent: p.shim.Kind == wire.Again,
-		Packet: order.Packet{Data: []byte{byte(p.flow), byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}}})
+	rp.due, rp.last, rp.ready = 0, s.now, false
+	for i := range s.links {
+		s.in.looked[i], s.in.open[i] = s.now, true
+	}
+	s.in.compare()
+	s.in.collect(s.now, func(_ time.Duration, b []byte) {
+		b = bytes.Clone(b)
+		all := s.back.send.Paths()
+		first, _ := s.back.send.BestTwo()
+		if first == nil {
+			for _, p := range all {
+				s.sendReport(p.ID, b)
+			}
+			return
+		}
+		s.sendReport(first.ID, b)
+		for range all {
+			rp.turn++
+			if p := all[rp.turn%len(all)]; p != first && p.Live() {
+				s.sendReport(p.ID, b)
+				return
+			}
+		}
+	})
+}
+
+func (s *simNet) sendReport(id int, b []byte) {
+	s.back.links[id].put(s.simClock, s.rng, len(b)+60, func() { s.reported(b) })
 }
 
 // reported takes a report.
@@ -216,54 +448,41 @@ func (s *simNet) reported(b []byte) {
 		var r wire.Report
 		switch {
 		case kind == wire.TypeMissing && wire.ParseMissing(value, &m) == nil:
-			for i := range uint32(m.Count) {
-				if p, ok := s.kept[m.Path][m.First+i]; ok && p.shim.Kind != wire.Probe {
-					s.again = append(s.again, p)
-				}
+			kept := s.paths[m.Path].kept
+			for i := s.keptFrom(m.Path, m.First); i < len(kept) && kept[i].shim.PathSeq-m.First < uint32(m.Count); i++ {
+				s.again = append(s.again, kept[i])
 			}
 		case kind == wire.TypeReport && wire.ParseReport(value, &r) == nil:
-			p := s.send.Path(int(r.Path))
-			p.RTT(2*s.links[r.Path].delay + 5*time.Millisecond)
-			p.Report(s.now, r.Report)
-			for seq := range s.kept[r.Path] {
-				if int32(seq-r.Highest) <= 0 {
-					delete(s.kept[r.Path], seq)
-				}
-			}
+			s.send.Path(int(r.Path)).Report(s.now, r.Report)
+			s.paths[r.Path].kept = s.paths[r.Path].kept[s.keptFrom(r.Path, r.Highest+1):]
+			s.check()
 		}
 	}
 }
 
+// keptFrom is where what is kept of a path begins to have a number, or a higher one.
+func (s *simNet) keptFrom(path uint8, seq uint32) int {
+	kept := s.paths[path].kept
+	return sort.Search(len(kept), func(i int) bool { return int32(kept[i].shim.PathSeq-seq) >= 0 })
+}
+
 // run lets time pass.
 func (s *simNet) run(d time.Duration) {
-	const step = 200 * time.Microsecond
-	for end := s.now + d; s.now < end; s.now += step {
-		for s.events.Len() > 0 && s.events[0].at <= s.now {
-			e := heap.Pop(&s.events).(event)
-			if e.p != nil {
-				s.receive(e.p)
-			} else {
-				s.reported(e.report)
-			}
-		}
-		s.in.buf.Settle(s.now)
-		s.in.buf.Recycle()
-		s.most = max(s.most, s.in.buf.Stats().Waiting)
-		if rp := &s.in.report; rp.due > 0 && s.now >= rp.due {
-			rp.due, rp.last, rp.ready = 0, s.now, false
-			for i := range s.links {
-				s.in.looked[i], s.in.open[i] = s.now, true
-			}
-			s.in.compare()
-			s.in.collect(s.now, func(_ time.Duration, b []byte) {
-				s.schedule(event{at: s.now + s.links[0].delay, report: bytes.Clone(b)})
-			})
-		}
-		if s.now%(5*time.Millisecond) < step {
-			s.tick()
-		}
-		s.fill()
+	s.advance(d, func() {
+		s.step()
+		s.back.step()
+	})
+}
+
+func (s *simNet) step() {
+	s.in.buf.Settle(s.now)
+	s.in.buf.Recycle()
+	s.report()
+	if s.now-s.ticked >= tickEvery {
+		s.tick()
 	}
+	s.fill()
+	s.pad()
 }
 
 // rate is what was delivered in d, bytes/s.
@@ -279,164 +498,4 @@ func (s *simNet) sum() float64 {
 		sum += l.rate
 	}
 	return sum
-}
-
-func TestSimulated(t *testing.T) {
-	same := func(n int, mb float64) []*simLink {
-		var l []*simLink
-		for range n {
-			l = append(l, &simLink{rate: mbit(mb), delay: time.Millisecond})
-		}
-		return l
-	}
-	delays := same(12, 100)
-	for i, l := range delays {
-		l.delay = time.Millisecond + time.Duration(i)*49*time.Millisecond/11
-	}
-	rates := same(4, 100)
-	rates[2].rate, rates[3].rate = mbit(50), mbit(20)
-	lossy := same(4, 100)
-	lossy[1].loss = 0.01
-	tests := []struct {
-		name  string
-		links []*simLink
-		least float64 // of the sum
-	}{
-		{"one link", same(1, 100), 0.97},
-		{"12 × 100 Mbit/s", same(12, 100), 0.97},
-		{"2 × 1 Gbit/s", same(2, 1000), 0.97},
-		{"2 × 2 Mbit/s", same(2, 2), 0.9},
-		{"100/100/50/20", rates, 0.97},
-		{"delays of 1…50 ms", delays, 0.95},
-		{"1 % loss on one of 4", lossy, 0.95},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			s := newSim(1, tt.links...)
-			s.run(2 * time.Second)
-			got := s.rate(2 * time.Second)
-			if share := got / s.sum(); share < tt.least {
-				t.Errorf("carried %.1f %% of the sum, want %.0f", share*100, tt.least*100)
-			}
-			if late := s.in.buf.Stats().Late; s.backwards > int(late) {
-				t.Errorf("%d packets out of order, %d late", s.backwards, late)
-			}
-			for i, l := range s.links {
-				if q := l.free - s.now; q > l.most() {
-					t.Errorf("link %d has a queue of %v", i, q)
-				}
-			}
-		})
-	}
-}
-
-func TestSimulatedDeath(t *testing.T) {
-	var links []*simLink
-	for range 4 {
-		links = append(links, &simLink{rate: mbit(100), delay: time.Millisecond})
-	}
-	s := newSim(3, links...)
-	s.run(2 * time.Second)
-	lost := s.in.buf.Stats().Lost
-	s.silent, links[1].dead = 0, true
-	s.run(time.Second)
-	if s.silent > 60*time.Millisecond {
-		t.Errorf("nothing was delivered for %v", s.silent)
-	}
-	if n := s.in.buf.Stats().Lost - lost; n > 0 {
-		t.Errorf("%d packets were lost", n)
-	}
-	if got := s.rate(time.Second) / mbit(300); got < 0.97 {
-		t.Errorf("three links carry %.1f %% of what they can", got*100)
-	}
-	links[1].dead = false
-	s.run(3 * time.Second)
-	if got := s.rate(time.Second) / mbit(400); got < 0.95 {
-		t.Errorf("after its return four links carry %.1f %%", got*100)
-	}
-}
-
-// TestSimulatedStarvation stops the receiver's reports for a while: a starved processor
-// is no reason to give a path up.
-func TestSimulatedStarvation(t *testing.T) {
-	s := newSim(4, &simLink{rate: mbit(100), delay: time.Millisecond}, &simLink{rate: mbit(100), delay: 5 * time.Millisecond})
-	s.run(time.Second)
-	s.in.report.due, s.in.report.last = s.now+300*time.Millisecond, s.now+300*time.Millisecond
-	for range 300 {
-		s.run(time.Millisecond)
-		if set := s.send.LiveSet(); set != 3 {
-			t.Fatalf("paths in use: %b", set)
-		}
-	}
-}
-
-// TestSimulatedAtRandom looks at properties over random networks: the sum is not below
-// the best single path, queues are bounded, reordering is.
-func TestSimulatedAtRandom(t *testing.T) {
-	for seed := range uint64(12) {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(seed, 11))
-			var links []*simLink
-			best := 0.0
-			for range 1 + rng.IntN(6) {
-				l := &simLink{rate: mbit(math.Pow(10, 0.5+2*rng.Float64())), delay: time.Duration(1+rng.IntN(40)) * time.Millisecond}
-				if rng.IntN(3) == 0 {
-					l.loss = rng.Float64() * 0.03
-				}
-				best = max(best, l.rate*(1-l.loss))
-				links = append(links, l)
-			}
-			s := newSim(seed, links...)
-			s.run(3 * time.Second)
-			got := s.rate(2 * time.Second)
-			if got < 0.93*best {
-				t.Errorf("%d links carry %.1f Mbit/s, the best alone %.1f", len(links), got*8e-6, best*8e-6)
-			}
-			for i, l := range links {
-				if q := l.free - s.now; q > l.most() {
-					t.Errorf("link %d (%.1f Mbit/s) has a queue of %v", i, l.rate*8e-6, q)
-				}
-			}
-			if st := s.in.buf.Stats(); s.backwards > int(st.Late) {
-				t.Errorf("%d packets out of order, %d late", s.backwards, st.Late)
-			}
-			t.Logf("%d links, %.1f of %.1f Mbit/s (best %.1f), %+v", len(links), got*8e-6, s.sum()*8e-6, best*8e-6, s.in.buf.Stats())
-		})
-	}
-}
-
-// TestSimulatedBadPath adds a path that is of little use: the sum is no less for it, and
-// nothing waits for it.
-func TestSimulatedBadPath(t *testing.T) {
-	good := func() []*simLink {
-		return []*simLink{{rate: mbit(100), delay: time.Millisecond}, {rate: mbit(60), delay: 4 * time.Millisecond}}
-	}
-	carried := func(links ...*simLink) (rate float64, pause time.Duration) {
-		s := newSim(6, links...)
-		s.run(2 * time.Second)
-		s.silent = 0
-		return s.rate(3 * time.Second), s.silent
-	}
-	alone, _ := carried(good()...)
-	tests := []struct {
-		name string
-		bad  simLink
-	}{
-		{"slow", simLink{rate: mbit(0.5), delay: 2 * time.Millisecond}},
-		{"far", simLink{rate: mbit(5), delay: 150 * time.Millisecond}},
-		{"lossy", simLink{rate: mbit(20), delay: 2 * time.Millisecond, loss: 0.2}},
-		{"all of it", simLink{rate: mbit(1), delay: 150 * time.Millisecond, loss: 0.3}},
-		{"dead", simLink{rate: mbit(100), delay: time.Millisecond, dead: true}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			with, pause := carried(append(good(), &tt.bad)...)
-			if with < 0.98*alone {
-				t.Errorf("%.1f Mbit/s with it, %.1f without", with*8e-6, alone*8e-6)
-			}
-			if pause > 60*time.Millisecond {
-				t.Errorf("nothing was delivered for %v", pause)
-			}
-		})
-	}
 }

@@ -12,6 +12,7 @@ type Status struct {
 	Up     bool // the peer has answered
 	Form   Form
 	Cipher string // "": nothing is encrypted
+	Epoch  uint8  // of the keys, which changes with them
 	Rate   float64
 	Paths  []PathStatus
 	Stats
@@ -47,7 +48,7 @@ func (t *Tunnel) Status() Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	s := Status{Up: t.sess.up, Form: t.form(), Rate: t.send.Rate() * 8, Stats: t.counted()}
+	s := Status{Up: t.sess.up, Form: t.form(), Epoch: t.sess.epoch, Rate: t.send.Rate() * 8, Stats: t.counted()}
 	if k := t.sess.keys; k != nil {
 		s.Cipher = k.Cipher().String()
 	}

@@ -29,7 +29,7 @@ func (o *outbound) tick(now time.Duration) {
 	if o.renew {
 		o.renewed()
 	}
-	o.rate, o.limit = t.send.Rate(), t.limit()
+	o.rate, o.spread, o.limit = t.send.Rate(), t.send.Spread(), t.limit()
 	t.greet(now)
 	t.fallBack(now)
 	t.sweep(true)
@@ -70,6 +70,7 @@ const keepTime = 2 * time.Second
 func (t *Tunnel) lose(died uint64) {
 	for _, id := range sched.Ones(died) {
 		p := t.paths[id]
+		t.lost = t.now()
 		for ; p.kept.len() > 0; p.kept.from++ {
 			t.again.add(*p.kept.at(p.kept.from))
 		}

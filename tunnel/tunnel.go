@@ -29,7 +29,8 @@ type Tunnel struct {
 	paths      [MaxPaths]*path  // by ID
 	control    [MaxPaths]uint64 // number of the last control packet, by path; a key seals none twice
 	arena      arena
-	again      backlog // to be sent again, before anything else
+	again      backlog       // to be sent again, before anything else
+	lost       time.Duration // when a path was last lost with packets in it; 0: what waits for their sake has gone
 	sess       session
 	queue      atomic.Int64 // Config.Queue, ns
 	hold       atomic.Int64 // Config.Hold, ns
@@ -281,15 +282,26 @@ func (t *Tunnel) open(p *path) {
 // closing is a socket that is to be closed when neither thread can be using it.
 type closing struct {
 	fd      int
-	out, in bool // the thread has let go of it
+	path    *path
+	until   time.Duration // what comes is read
+	out, in bool          // the thread has let go of it
 }
+
+// lingerTime is how long a path is read after it was taken out of use: as long as the other
+// end may need to hear of it, and what it has sent until then to come.
+const lingerTime = 500 * time.Millisecond
 
 // shut has a path's sockets closed. The lock is held.
 func (t *Tunnel) shut(p *path) {
-	for _, fd := range [...]int{p.fd, p.listen} {
-		if fd > 0 {
-			t.closings = append(t.closings, closing{fd: fd})
+	if p.fd > 0 {
+		c := closing{fd: p.fd, path: p}
+		if t.sess.up && !t.sess.compat {
+			c.until = t.now() + lingerTime
 		}
+		t.closings = append(t.closings, c)
+	}
+	if p.listen > 0 {
+		t.closings = append(t.closings, closing{fd: p.listen, path: p})
 	}
 	p.fd, p.listen = -1, 0
 	t.changes.Add(1)
@@ -298,10 +310,11 @@ func (t *Tunnel) shut(p *path) {
 // sweep closes sockets that one thread, whose turn it is, and the other have let go of.
 // The lock is held.
 func (t *Tunnel) sweep(outbound bool) {
+	now := t.now()
 	t.closings = slices.DeleteFunc(t.closings, func(c closing) bool { return c.out && c.in && unix.Close(c.fd) == nil })
 	for i := range t.closings {
 		c := &t.closings[i]
-		c.out, c.in = c.out || outbound, c.in || !outbound
+		c.out, c.in = c.out || outbound, c.in || !outbound && now >= c.until
 	}
 }
 

@@ -175,14 +175,6 @@ func (p *progress) left() string {
 	return fmt.Sprintf("%5s left", d.Round(time.Second))
 }
 
-// count is a number of things.
-func count(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprintf("%d %s", n, thing)
-}
-
 // say prints a line that stays.
 func (p *progress) say(text string) {
 	if p.quiet {

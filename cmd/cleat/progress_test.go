@@ -63,11 +63,3 @@ func TestProgressSaysOnce(t *testing.T) {
 		t.Errorf("%q, want %q", b.String(), want)
 	}
 }
-
-func TestCount(t *testing.T) {
-	for n, want := range map[int]string{0: "0 networks", 1: "1 network", 2: "2 networks"} {
-		if got := count(n, "network"); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}

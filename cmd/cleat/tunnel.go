@@ -37,7 +37,7 @@ const stdinName = "<stdin>"
 
 // readTunnel reads a tunnel file, "-" for in, and holds it against this machine.
 // The error is that it can't be read at all.
-func readTunnel(name string, in io.Reader) (*spec.File, error) {
+func readTunnel(name string, in io.Reader, own string) (*spec.File, error) {
 	from := in
 	if name == "-" {
 		name = stdinName
@@ -58,6 +58,7 @@ func readTunnel(name string, in io.Reader) (*spec.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.Own = own
 	file.CheckMachine(m)
 	return file, nil
 }

@@ -56,7 +56,7 @@ func checkTunnels(ctx context.Context, names []string, in io.Reader, out, errs i
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		file, err := readTunnel(name, in)
+		file, err := readTunnel(name, in, "")
 		if err != nil {
 			printError(errs, err)
 			unreadable = exitStatus(exitFailed)
@@ -110,13 +110,10 @@ func tunnelMistakes(found []spec.Finding) error {
 			}
 		}
 	}
-	switch errs {
-	case 0:
+	if errs == 0 {
 		return nil
-	case 1:
-		return usagef("1 mistake in %s", in[0])
 	}
-	return usagef("%d mistakes in %s", errs, strings.Join(in, ", "))
+	return usagef("%s in %s", count(errs, "mistake"), strings.Join(in, ", "))
 }
 
 // thisMachine looks at the devices of this network namespace.

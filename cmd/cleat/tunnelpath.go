@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 
 	"cleat/internal/rate"
 	"cleat/tunnel/control"
@@ -132,7 +133,7 @@ A path to a device that isn't there yet waits for it.`,
 			if err != nil {
 				return err
 			}
-			return f.with(cmd, func(c *control.Client) error { return c.AddPath(cmd.Context(), path) })
+			return f.with(cmd, func(c *control.Client) error { return inFlags(c.AddPath(cmd.Context(), path)) })
 		},
 	}
 	flags := cmd.Flags()
@@ -151,6 +152,15 @@ A path to a device that isn't there yet waits for it.`,
 		}
 	}
 	return cmd
+}
+
+// inFlags has the hint of an error speak of flags, where it speaks of a file's keys.
+func inFlags(err error) error {
+	var e *control.Error
+	if errors.As(err, &e) {
+		e.Hint = strings.NewReplacer("`device:`", "`--device DEVICE`", "device: ", "--device ").Replace(e.Hint)
+	}
+	return err
 }
 
 // completeDevices offers the devices of this network namespace.

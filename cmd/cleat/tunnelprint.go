@@ -156,6 +156,7 @@ func counterLines(s control.Status, before *control.Status) []counterLine {
 	c := s.Counters
 	rate := func(now, then uint64) float64 { return float64(now-min(then, now)) / seconds }
 	all := func(now, then uint64, what string) string { return numberText(rate(now, then)) + " " + what }
+	things := func(now, then uint64, thing string) string { return plural(numberText(rate(now, then)), thing) + per }
 	// some leaves out what never happened.
 	some := func(now, then uint64, what string) string {
 		if now == 0 {
@@ -173,17 +174,17 @@ func counterLines(s control.Status, before *control.Status) []counterLine {
 		return l
 	}
 	lines := []counterLine{
-		line("read", all(c.Read, was.Read, "packets"+per), all(c.ReadBytes, was.ReadBytes, "bytes"+per),
+		line("read", things(c.Read, was.Read, "packet"), things(c.ReadBytes, was.ReadBytes, "byte"),
 			some(c.QueueDropped, was.QueueDropped, "dropped (paths full)"), some(c.QueueMarked, was.QueueMarked, "marked (paths full)"), some(c.TooBig, was.TooBig, "too big")),
-		line("sent", all(c.Sent, was.Sent, "packets"+per), all(c.Resent, was.Resent, "again"), some(c.SendErrors, was.SendErrors, "refused by the kernel")),
-		line("received", all(c.Received, was.Received, "packets"+per), all(c.ReceivedBytes, was.ReceivedBytes, "bytes"+per),
+		line("sent", things(c.Sent, was.Sent, "packet"), all(c.Resent, was.Resent, "again"), some(c.SendErrors, was.SendErrors, "refused by the kernel")),
+		line("received", things(c.Received, was.Received, "packet"), things(c.ReceivedBytes, was.ReceivedBytes, "byte"),
 			some(c.Missing, was.Missing, "missing"), some(c.Strange, was.Strange, "strange"), some(c.WriteErrors, was.WriteErrors, "refused by the device")),
 	}
 	o, w := c.Ordering, was.Ordering
 	lines = append(lines,
-		line("in order", all(o.Delivered, w.Delivered, "packets"+per), all(o.Held, w.Held, "waited"), all(o.Lost, w.Lost, "given up"),
+		line("in order", things(o.Delivered, w.Delivered, "packet"), all(o.Held, w.Held, "waited"), all(o.Lost, w.Lost, "given up"),
 			some(o.Late, w.Late, "late"), some(o.Duplicates, w.Duplicates, "twice"), some(o.Old, w.Old, "too old"), some(o.Forced, w.Forced, "for want of room")),
-		line("now", numberText(float64(c.QueueBytes))+" bytes queued", numberText(float64(c.KeptBytes))+" bytes kept", numberText(float64(o.Waiting))+" packets waiting"))
+		line("now", plural(numberText(float64(c.QueueBytes)), "byte")+" queued", plural(numberText(float64(c.KeptBytes)), "byte")+" kept", plural(numberText(float64(o.Waiting)), "packet")+" waiting"))
 	return lines
 }
 

@@ -109,7 +109,7 @@ func (u *tunnelUp) run(ctx context.Context) error {
 	defer u.stop(nil)
 	spareProcessors(engineThreads)
 	u.seal(file.Tunnel)
-	u.say("tunnel %s: device %s, %d paths", file.Tunnel.Name, file.Tunnel.Device, len(file.Tunnel.Paths))
+	u.say("tunnel %s: device %s, %s", file.Tunnel.Name, file.Tunnel.Device, count(len(file.Tunnel.Paths), "path"))
 	return u.serve(ctx, listener, metrics)
 }
 
@@ -175,9 +175,17 @@ func (u *tunnelUp) Reload() (control.Reloaded, error) {
 	return control.Describe(changes), err
 }
 
+// own is the device of the tunnel if it runs.
+func (u *tunnelUp) own() string {
+	if u.Endpoint == nil {
+		return ""
+	}
+	return u.Spec().Device
+}
+
 // read reads the file and prints what there is to say about it.
 func (u *tunnelUp) read() (*spec.File, error) {
-	file, err := readTunnel(u.name, u.in)
+	file, err := readTunnel(u.name, u.in, u.own())
 	if err != nil {
 		return nil, err
 	}

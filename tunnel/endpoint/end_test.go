@@ -80,6 +80,9 @@ func obey(e *endpoint.Endpoint, file string, order []string) (answer string, err
 			return "", err
 		}
 		return "ok", e.Apply(spec.Compare(e.Spec(), t))
+	case "rekey":
+		e.Rekey()
+		return "ok", nil
 	case "try":
 		return strings.Join(notRefused(file), ","), nil
 	case "status":

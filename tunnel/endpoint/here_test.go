@@ -214,6 +214,8 @@ func TestRouteTaken(t *testing.T) {
 		var taken *endpoint.RouteError
 		if !errors.As(err, &taken) || taken.Device != "out0" {
 			t.Errorf("%s: got %v, want that out0 has the route", to, err)
+		} else if hint := taken.Hint(); strings.Contains(hint, "0.0.0.0/1, 128.0.0.0/1") != (to == "0.0.0.0/0") {
+			t.Errorf("%s: hint %q", to, hint)
 		}
 		if err == nil {
 			e.Close()

@@ -27,8 +27,15 @@ func (e *RouteError) Error() string {
 	return fmt.Sprintf("add route %s: this machine has one already, by device %s", e.To, e.Device)
 }
 
-// Hint says how to find out more.
+// Hint says what to do about it.
 func (e *RouteError) Hint() string {
+	if e.To.Bits() == 0 {
+		halves := "0.0.0.0/1, 128.0.0.0/1"
+		if e.To.Addr().Is6() {
+			halves = `"::/1", "8000::/1"`
+		}
+		return fmt.Sprintf("leave it: the paths' own packets need it. Two halves come before it: `routes: [%s]`", halves)
+	}
 	six := ""
 	if e.To.Addr().Is6() {
 		six = "-6 "

@@ -13,6 +13,7 @@ import (
 
 	"cleat/internal/sys/systest"
 	"cleat/link"
+	"cleat/tunnel"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
@@ -166,6 +167,30 @@ func TestSealedReload(t *testing.T) {
 		if d := cmp.Diff([]string{"203.0.113.128/25"}, e.routesTo("203.0.113.")); d != "" {
 			t.Errorf("%s: routes: %s", e.name, d)
 		}
+	}
+	if sent, err := s.finish(); err != nil || sent == 0 {
+		t.Errorf("sent %d bytes: %v", sent, err)
+	}
+}
+
+// TestSealedRekey has both ends agree on new keys again and again while traffic goes on.
+func TestSealedRekey(t *testing.T) {
+	b := newBed(t, plan{outside: []int{4, 6}, key: true})
+	s := b.keepSending(2)
+	for round := range 6 {
+		before := b.ends[0].status()
+		for _, e := range b.ends {
+			e.ask("rekey") // one of them initiates
+		}
+		for _, e := range b.ends {
+			var now tunnel.Status
+			eventually(t, 5*time.Second, func() bool {
+				now = e.status()
+				return now.Epoch != before.Epoch
+			}, func() string { return fmt.Sprintf("%s has the keys of before in round %d: %+v", e.name, round, now) })
+		}
+		b.wants(5*time.Second, 0, 1)
+		passes(t, b.ends[1].node, b.ends[0].node, inner(0, 4), 1<<20)
 	}
 	if sent, err := s.finish(); err != nil || sent == 0 {
 		t.Errorf("sent %d bytes: %v", sent, err)

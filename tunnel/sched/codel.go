@@ -69,6 +69,9 @@ func (c *CoDel) over(now, waited time.Duration, backlog int) bool {
 	return now >= c.above
 }
 
+// Forgive begins anew: the queue that stands has a reason that is over.
+func (c *CoDel) Forgive() { c.above, c.dropping = 0, false }
+
 func (c *CoDel) step() time.Duration {
 	return time.Duration(float64(c.interval()) / math.Sqrt(float64(c.count)))
 }

@@ -8,7 +8,12 @@
 // less what its rate has carried since, are less than a few milliseconds' worth.
 // Of the paths with room the one that would deliver first is taken: by its delay
 // and by what it has before it. So nothing is configured, and when all paths are
-// full each carries what it can.
+// full each carries what it can. A path that is longer than the shortest is used when
+// packets have waited for as long as it takes longer: those behind would not have come
+// earlier without it.
+//
+// A path that loses many more packets than the others and brings little is left alone, and
+// tried again after some seconds.
 //
 // The rate of a path follows from the receiver's reports. A path whose delay is
 // above its least has a queue: what it delivers meanwhile is its rate. That rate
@@ -23,8 +28,8 @@
 //
 // A path is dead when packets that were sent on others later than its own oldest
 // unacknowledged ones have arrived, by more than a threshold: paths are compared
-// with each other, never with a clock, since a starved processor delays all of
-// them. The last path that lives can't die. What a dead path had not delivered is
+// with each other, and with the queue that stands in them, never with a clock, since a
+// starved processor delays all of them. The last path that lives can't die. What a dead path had not delivered is
 // sent again on others. Reports that acknowledge packets sent to a dead path bring
 // it back.
 //

@@ -41,6 +41,7 @@ func (p *Path) measure(now time.Duration, r Report) {
 		p.bestAt = now
 	}
 	p.queue = delay - p.base.get()
+	p.standing = p.queue
 	p.quietest = min(p.quietest, p.queue)
 	p.delay = p.base.get()
 	span := time.Duration(int32(r.Arrived-p.mark.Arrived)) * time.Microsecond
@@ -81,6 +82,10 @@ func (p *Path) adjust(now time.Duration, delivered float64, span time.Duration) 
 	if limited { // else the first packets after a pause may have been faster than the path
 		p.top = max(p.top, delivered)
 	}
+	if idle := p.gap > max(span/4, time.Duration(2*fullPacket/p.rate*1e9)); idle || !held {
+		// Less was delivered in the window than was sent in a part of it: no plateau.
+		p.best, p.bestAt = delivered, now
+	}
 	switch {
 	case busy:
 		p.aim(now, delivered)
@@ -89,6 +94,9 @@ func (p *Path) adjust(now time.Duration, delivered float64, span time.Duration) 
 		// What it may be sent beyond what it has ever delivered is a guess that nothing
 		// corrects as long as nothing waits.
 		p.rate = min(p.rate, max(peakGrowth*p.top, startRate))
+		if p.full && p.queue < p.target() { // what it was slowed down for has drained
+			p.rate = max(p.rate, p.capacity)
+		}
 	case p.plateau(now, sent, delivered):
 		p.queue = max(p.queue, (sent/delivered-1)*float64((now-p.bestAt).Microseconds()))
 		p.full, p.capacity, p.rate = true, delivered, delivered

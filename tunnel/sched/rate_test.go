@@ -161,6 +161,30 @@ func TestRateOfLittle(t *testing.T) {
 	}
 }
 
+// TestRateOfBursts has a path keep a fair part of its rate when packets come in bursts, some
+// of them late, with time between that says nothing of what it can carry.
+func TestRateOfBursts(t *testing.T) {
+	const rate = 50e6 / 8
+	for seed := range uint64(6) {
+		for _, idle := range []int{20, 80, 300} { // ms at most
+			l, r := newLink(rate, ms/10), rand.New(rand.NewPCG(seed, 4))
+			l.run(time.Second, 2*rate)
+			least := l.p.rate
+			for range 200 {
+				if r.IntN(3) == 0 {
+					l.free = max(l.free, l.now) + time.Duration(r.Int64N(int64(3*ms)))
+				}
+				l.run(time.Duration(1+r.IntN(3))*ms, 6*rate*r.Float64())
+				l.run(time.Duration(r.IntN(idle))*ms, 0.02*rate)
+				least = min(least, l.p.rate)
+			}
+			if least < 0.2*rate {
+				t.Errorf("seed %d, %d ms between: the rate fell from 50 to %.1f Mbit/s", seed, idle, least*8e-6)
+			}
+		}
+	}
+}
+
 // TestLimit has a path never be sent more than its owner allows.
 func TestLimit(t *testing.T) {
 	l := newLink(100e6/8, ms)
@@ -176,5 +200,22 @@ func TestLimit(t *testing.T) {
 	l.run(2*time.Second, 100e6/8)
 	if got := float64(l.bytes) * 8 / 2e6; got > 5.1 {
 		t.Errorf("%.1f Mbit/s of the 5 that are allowed now", got)
+	}
+}
+
+func TestMessage(t *testing.T) {
+	for _, c := range []struct {
+		rate float64 // bit/s
+		want int     // bytes
+	}{
+		{10e6, 12 << 10},
+		{80e6, 12 << 10},
+		{100e6, 12 << 10},
+		{1e9, 37500},
+		{8e9, 300000},
+	} {
+		if got := (&Path{rate: c.rate / 8}).Message(); got != c.want {
+			t.Errorf("a message at %g bit/s has %d bytes at most, want %d", c.rate, got, c.want)
+		}
 	}
 }

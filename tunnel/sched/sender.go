@@ -40,8 +40,9 @@ const (
 // Sender chooses among paths. The zero value has none and is Adaptive.
 type Sender struct {
 	Mode     Mode
-	Blind    bool // nothing is reported: Adaptive becomes Weighted
-	Inflight int  // bytes that a path may have unacknowledged: what the peer's buffer holds; 0: any number
+	Blind    bool          // nothing is reported: Adaptive becomes Weighted
+	Inflight int           // bytes that a path may have unacknowledged: what the peer's buffer holds; 0: any number
+	Waited   time.Duration // for how long the next packet has waited: so much longer may it take than over the shortest path
 
 	paths  [MaxPaths]*Path
 	all    []*Path
@@ -128,7 +129,11 @@ func (s *Sender) Pick(now time.Duration, flow uint32, size int) (*Path, int) {
 	case Flow:
 		return s.byFlow(flow), 64 << 10
 	}
-	return s.Earliest(now, size)
+	p, room := s.Earliest(now, size)
+	if p != nil && !s.early(p, size) {
+		return nil, 0
+	}
+	return p, room
 }
 
 // Earliest is the path with room that would deliver first, and the bytes it may be given;
@@ -137,7 +142,7 @@ func (s *Sender) Earliest(now time.Duration, size int) (*Path, int) {
 	var best *Path
 	var bestRoom int
 	for _, p := range s.all {
-		if !p.Live() {
+		if !p.Live() || p.spoils {
 			continue
 		}
 		room := p.room(now)
@@ -145,7 +150,7 @@ func (s *Sender) Earliest(now time.Duration, size int) (*Path, int) {
 			p.held = now
 			continue
 		}
-		if best == nil || p.expected() < best.expected() {
+		if best == nil || p.expected(size) < best.expected(size) {
 			best, bestRoom = p, room
 		}
 	}
@@ -181,9 +186,9 @@ func (s *Sender) Copies(now time.Duration, size int, two bool) (to uint64, room 
 
 // RoomAt is when a path will have room next.
 func (s *Sender) RoomAt(now time.Duration) time.Duration {
-	at := now + 10*time.Millisecond
+	at, patience := now+10*time.Millisecond, s.patience(fullPacket)
 	for _, p := range s.all {
-		if p.Live() && (s.Inflight == 0 || p.inflight < s.Inflight) {
+		if p.Live() && !p.spoils && (s.Inflight == 0 || p.inflight < s.Inflight) && (!p.reported || p.expected(fullPacket) <= patience) {
 			at = min(at, p.roomAt(now))
 		}
 	}
@@ -253,13 +258,16 @@ func (s *Sender) Doubtful(now time.Duration) bool {
 // nothing in flight any more.
 func (s *Sender) Check(now time.Duration) (died, back uint64) {
 	for _, p := range s.all {
+		s.weigh(now, p)
+	}
+	for _, p := range s.all {
 		p.expire(now)
 		switch {
 		case !p.up:
 		case p.dead && p.proofs >= backAfter:
 			p.dead, p.proofs = false, 0
 			p.rate = max(p.rate, p.top) / 2 // not less with every flap
-			p.base = least{}
+			p.base, p.standing, p.leaks, p.back = least{}, 0, 0, now
 			p.clamp()
 			back |= 1 << p.ID
 		case !p.dead && s.isDead(p):
@@ -289,7 +297,7 @@ func (s *Sender) isDead(p *Path) bool {
 		if o == p || !o.Live() || o.acked == 0 {
 			continue
 		}
-		behind := time.Duration(max(p.delay-o.delay, 0)) * time.Microsecond
+		behind := time.Duration(max(p.delay+p.standing-o.delay, 0)) * time.Microsecond
 		after := deadAfter + behind + p.suspect
 		if !p.reported {
 			after += firstPatience
@@ -307,13 +315,13 @@ func (p *Path) overdue(sent time.Duration) time.Duration {
 	if !p.reported {
 		return time.Hour // it has never brought anything: nothing says who looks
 	}
-	arrival := uint32(sent/time.Microsecond) + uint32(int32(p.delay))
+	arrival := uint32(sent/time.Microsecond) + uint32(int32(p.delay+p.standing))
 	return time.Duration(int32(p.asOf-arrival)) * time.Microsecond
 }
 
 // bury takes a path out of use.
 func (s *Sender) bury(p *Path) {
-	p.dead, p.proofs, p.end = true, 0, uint32(p.seq)
+	p.dead, p.left, p.proofs, p.end = true, false, 0, uint32(p.seq)
 	p.sends.from = p.sends.to
 	p.inflight, p.backlog = 0, 0
 }
@@ -323,7 +331,11 @@ func (p *Path) proof(r Report) {
 	if p.reported && r.Highest == p.last.Highest {
 		return
 	}
-	if p.proofs++; int32(r.Highest-p.end) < 0 {
+	late := int32(r.Highest-p.end) < 0
+	if late && p.left {
+		return // on its way when the other end said so
+	}
+	if p.proofs++; late {
 		// It was only late: have more patience, and use it again.
 		p.suspect = min(max(2*p.suspect, 20*time.Millisecond), maxSuspect)
 		p.proofs = backAfter
@@ -410,6 +422,16 @@ func (s *Sender) Kill(id int) bool {
 	return true
 }
 
+// Leave takes a path out of use because the other end has: what was sent before proves
+// nothing. It tells whether that is news. The last path in use stays.
+func (s *Sender) Leave(id int) bool {
+	if !s.Kill(id) {
+		return false
+	}
+	s.paths[id].left = true
+	return true
+}
+
 // Revive has a dead path used again of which nothing is reported. It tells whether that is
 // news.
 func (s *Sender) Revive(id int) bool {
@@ -431,7 +453,7 @@ func (s *Sender) Restart(now time.Duration, id int) {
 	p.seq, p.reported, p.acked, p.dead, p.proofs = 0, false, 0, false, 0
 	p.sends.from = p.sends.to
 	p.inflight, p.backlog, p.carried = 0, 0, now
-	p.base, p.queue = least{}, 0
+	p.base, p.queue, p.standing = least{}, 0, 0
 }
 
 // SlowestRTT is the longest round trip of a path in use.

@@ -155,6 +155,7 @@ func TestDeath(t *testing.T) {
 	tests := []struct {
 		name  string
 		delay time.Duration // of the path that owes, beyond the other's 1 ms
+		queue time.Duration // that stands in it besides
 		sent  time.Duration // when what the other has brought was sent
 		asOf  time.Duration // until when the receiver has looked at the path that owes
 		set   func(*Sender)
@@ -164,6 +165,8 @@ func TestDeath(t *testing.T) {
 		{name: "too early to tell", sent: 128 * ms, asOf: 140 * ms},
 		{name: "a longer path may take longer", delay: 50 * ms, sent: 170 * ms, asOf: 175 * ms},
 		{name: "but not for ever", delay: 50 * ms, sent: 185 * ms, asOf: 190 * ms, died: true},
+		{name: "a queue stands in it", queue: 60 * ms, sent: 180 * ms, asOf: 185 * ms},
+		{name: "it is overdue with its queue", queue: 60 * ms, sent: 195 * ms, asOf: 200 * ms, died: true},
 		{name: "the receiver has not looked", sent: 190 * ms, asOf: 110 * ms},
 		{name: "it was late before", sent: 132 * ms, asOf: 140 * ms, set: func(s *Sender) { s.Path(0).suspect = 20 * ms }},
 		{name: "the last path", sent: 132 * ms, asOf: 140 * ms, set: func(s *Sender) { s.SetUp(1, false) }},
@@ -174,6 +177,8 @@ func TestDeath(t *testing.T) {
 			s := sender(2)
 			p, o := s.Path(0), s.Path(1)
 			bring(p, 1*ms+tt.delay)
+			p.Sent(50*ms, 1, 1000)
+			answer(p, 60*ms, 1*ms+tt.delay+tt.queue, 2)
 			for i := range 3 {
 				p.Sent(100*ms+time.Duration(i)*ms/10, 1, 1000)
 			}

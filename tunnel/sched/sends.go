@@ -17,8 +17,10 @@ func (p *Path) acknowledge(highest uint32) (time.Duration, bool) {
 		}
 		at, some = s.at, true
 		if p.sent == 0 {
+			p.gap = 0
 			p.sentFrom, p.sentFirst = s.at, s.bytes
 		}
+		p.gap = max(p.gap, s.at-p.sentTo)
 		p.sent += s.bytes
 		p.sentTo = s.at
 		p.inflight -= p.sends.drop()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -24,11 +25,13 @@ type checker struct {
 
 // nameText is what names of tunnels and paths are made of: they stand in file
 // names, in metrics and on command lines.
-var nameText = regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`)
+var nameText = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`)
+})
 
 // validName tells whether a name can be a tunnel's or a path's.
 func validName(name string, most int) bool {
-	return len(name) <= most && nameText.MatchString(name) && name != "." && name != ".."
+	return len(name) <= most && nameText().MatchString(name) && name != "." && name != ".."
 }
 
 // wantName says what a name looks like.

@@ -73,7 +73,7 @@ func KeyHint(path string, err error) string {
 
 // shellWord is a word as a shell takes it.
 func shellWord(word string) string {
-	if nameText.MatchString(strings.ReplaceAll(word, "/", "")) && !strings.HasPrefix(word, "-") {
+	if nameText().MatchString(strings.ReplaceAll(word, "/", "")) && !strings.HasPrefix(word, "-") {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

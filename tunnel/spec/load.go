@@ -20,9 +20,7 @@ type File struct {
 	found findings
 }
 
-// maxFile is in bytes: 64 paths with everything said take a third of it. Text that
-// is made to be slow to parse, nothing but brackets, took 7 to 53 s at this size,
-// on two shared processors: a file is its reader's own, not a stranger's.
+// maxFile is in bytes: 64 paths with everything said take a third of it.
 const maxFile = 64 << 10
 
 // Load reads a tunnel file from r. Its name is for messages, and a key file with

@@ -131,6 +131,17 @@ paths:
   - {device: eth0, remote: 198.51.100.2}
 `
 
+// TestAllTraffic has all traffic go into a tunnel: its paths are bound to devices.
+func TestAllTraffic(t *testing.T) {
+	for _, routes := range []string{"0.0.0.0/0, '::/0'", "0.0.0.0/1, 128.0.0.0/1"} {
+		text := small + "  - {device: eth1, local: '2001:db8::1', remote: '2001:db8:1::2'}\nroutes: [" + routes + "]\n"
+		f, err := Load(strings.NewReader(text), "x.yaml", nil)
+		if err != nil || f.Tunnel == nil || len(f.Tunnel.Routes) != 2 {
+			t.Errorf("%s: %v, %+v", routes, err, f)
+		}
+	}
+}
+
 func TestLoadDefaults(t *testing.T) {
 	got := load(t, small).Tunnel
 	if got == nil {

@@ -11,8 +11,9 @@ import (
 // Machine is what of a machine matters to a tunnel, at one moment.
 type Machine struct {
 	Devices  []Device
-	Forward4 bool // net.ipv4.ip_forward
-	Forward6 bool // net.ipv6.conf.all.forwarding
+	Own      string // device of the running tunnel whose file is read again; "": it is not
+	Forward4 bool   // net.ipv4.ip_forward
+	Forward6 bool   // net.ipv6.conf.all.forwarding
 }
 
 // Device is a network device.
@@ -31,7 +32,7 @@ func (f *File) CheckMachine(m Machine) {
 		c.checkPath(pathAt(i), &f.draft.Paths[i])
 	}
 	for i, a := range f.draft.Addresses {
-		if d := m.owner(a.Addr()); d != "" && d != f.draft.Device {
+		if d := m.owner(a.Addr()); d != "" && d != f.draft.Device && d != m.Own {
 			c.warn(childAt("$.address", i), "address %s is also that of the device %s of this machine", a.Addr(), d)
 		}
 	}

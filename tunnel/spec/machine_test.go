@@ -34,6 +34,7 @@ func TestCheckMachine(t *testing.T) {
 		{"mtu beyond the device's", path("device: eth0, remote: 198.51.100.2, mtu: 1501"), here, `f.yaml:4:47: warning: mtu 1501 is more than the 1500 of device eth0`},
 		{"inner address taken", strings.Replace(path("device: eth0, remote: 198.51.100.2"), "10.9.0.1/30", "192.0.2.1/30", 1), here, `f.yaml:2:11: warning: address 192.0.2.1 is also that of the device eth0 of this machine`},
 		{"the tunnel runs already", strings.Replace(path("device: eth1, remote: 'fe80::9'")+"device: eth0\n", "10.9.0.1/30", "192.0.2.1/30", 1), here, ""},
+		{"it runs by another device's name", strings.Replace(path("device: eth1, remote: 'fe80::9'")+"device: tunnel7\n", "10.9.0.1/30", "192.0.2.1/30", 1), Machine{Devices: here.Devices, Own: "eth0"}, ""},
 		{"forwarding off", small + "routes: [10.20.0.0/16, 'fd00::/64']\n", off, `f.yaml:5:9: warning: forwarding is off: only this machine itself reaches 10.20.0.0/16; for others behind it: sysctl -w net.ipv4.ip_forward=1` +
 			"\n" + `f.yaml:5:9: warning: forwarding is off: only this machine itself reaches fd00::/64; for others behind it: sysctl -w net.ipv6.conf.all.forwarding=1`},
 		{"forwarding off without routes", small, off, ""},

@@ -107,13 +107,16 @@ func TestMistakes(t *testing.T) {
 		{"unspecified address", with("10.9.0.1/30", "'::/64'"), `2:11: error: address ::: want an address of one host's`},
 		{"loopback address", with("10.9.0.1/30", "127.0.0.1/8"), `2:11: error: address 127.0.0.1: want an address of one host's`},
 		{"IPv4 in IPv6", with("10.9.0.1/30", "'::ffff:10.9.0.1/120'"), `2:11: error: address "::ffff:10.9.0.1/120": want an address with a prefix, e.g. 10.9.0.1/30`},
-		{"addresses are no list", with("[10.9.0.1/30]", "10.9.0.1/30"), `2:10: error: address: want a list`},
+		{"addresses are no list", with("[10.9.0.1/30]", "10.9.0.1/30"), `2:10: error: address: want a list, e.g. [10.9.0.1/30]`},
 		{"no address in the list", with("[10.9.0.1/30]", "[]"), `2:10: error: address is missing: want a list of addresses with prefix, e.g. [10.9.0.1/30]`},
 		{"multicast route", small + "routes: [224.0.0.0/4]\n", `5:10: error: route 224.0.0.0/4: want addresses of hosts`},
 		{"route twice", small + "routes: [10.20.0.0/16, 10.20.0.0/16]\n", `5:24: error: route 10.20.0.0/16 is given twice`},
 
 		{"inner prefix around a remote", with("10.9.0.1/30", "198.51.100.1/24"), `4:28: error: remote 198.51.100.2 of path "eth0" lies within the tunnel's address 198.51.100.1/24: the tunnel's own packets would go into the tunnel`},
-		{"route around a remote", small + "routes: [0.0.0.0/0]\n", `4:28: error: remote 198.51.100.2 of path "eth0" lies within the tunnel's route 0.0.0.0/0: the tunnel's own packets would go into the tunnel`},
+		{"route around a remote", path("local: 192.0.2.1, remote: 198.51.100.2") + "routes: [0.0.0.0/0]\n", `4:32: error: remote 198.51.100.2 of path "path1" lies within the tunnel's route 0.0.0.0/0: the tunnel's own packets would go into the tunnel; ` +
+			"bind the path to the device that it goes out by, e.g. `device: eth0`"},
+		{"route around a remote, IPv6", path("local: '2001:db8::1', remote: '2001:db8:1::2'") + "routes: ['::/0']\n", `4:36: error: remote 2001:db8:1::2 of path "path1" lies within the tunnel's route ::/0: the tunnel's own packets would go into the tunnel; ` +
+			"bind the path to the device that it goes out by, e.g. `device: eth0`"},
 		{"inner address outside", path("local: 10.9.0.1, remote: 198.51.100.2"), `4:5: error: path "path1" has the tunnel's inner address 10.9.0.1 outside`},
 		{"path through the tunnel", path("device: office, remote: 198.51.100.2"), `4:14: error: path "office" would lead through the tunnel's own device office`},
 

@@ -64,7 +64,10 @@ func begins(p Path) string {
 	return fmt.Sprintf("%s, port %d", p.Device, p.LocalPort)
 }
 
-// checkSwallowed checks that the tunnel's own packets don't go into the tunnel.
+// checkSwallowed checks that the tunnel's own packets don't go into the tunnel. Those of a
+// socket that is bound to a device would not: the kernel passes over routes by others
+// (fib_table_lookup, net/ipv4/fib_trie.c; RT6_LOOKUP_F_IFACE, net/ipv6/route.c). A route for
+// all traffic may lie around such a path's remote; a narrower one is taken for a mistake.
 func (c *checker) checkSwallowed(at string, p Path) {
 	for _, a := range c.t.Addresses {
 		switch {
@@ -75,14 +78,21 @@ func (c *checker) checkSwallowed(at string, p Path) {
 		}
 	}
 	for _, r := range c.t.Routes {
-		if r.Contains(p.Remote.Addr()) {
-			c.swallowed(at, p, "route", r)
+		if !r.Contains(p.Remote.Addr()) || forAll(r) && p.Device != "" {
+			continue
+		}
+		if e := c.swallowed(at, p, "route", r); forAll(r) {
+			e.Hint = "bind the path to the device that it goes out by, e.g. `device: eth0`"
 		}
 	}
 }
 
+// forAll tells whether a route is for all traffic, or for one of the two halves that come
+// before a default route that is there already.
+func forAll(r netip.Prefix) bool { return r.Bits() <= 1 }
+
 // swallowed is the error that a prefix of the tunnel's covers a remote.
-func (c *checker) swallowed(at string, p Path, what string, by netip.Prefix) {
-	c.refuse(at+".remote", "remote %s of %s lies within the tunnel's %s %s: the tunnel's own packets would go into the tunnel",
+func (c *checker) swallowed(at string, p Path, what string, by netip.Prefix) *Finding {
+	return c.refuse(at+".remote", "remote %s of %s lies within the tunnel's %s %s: the tunnel's own packets would go into the tunnel",
 		p.Remote.Addr(), pathTitle(p.Name), what, by)
 }

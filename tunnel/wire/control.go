@@ -18,7 +18,8 @@ const (
 	TypeMissing             // a Missing
 	TypeEcho                // 8 bytes that are to come back on the same path as TypeReply
 	TypeReply
-	TypeRoom // 4 bytes: how many bytes of a path's packets may wait at the sender's socket
+	TypeRoom  // 4 bytes: how many bytes of a path's packets may wait at the sender's socket
+	TypeLeave // nothing: the sender takes the path that carries it out of use, both ways
 )
 
 // Mark says how far the sender is.

@@ -1,0 +1,217 @@
+package tunnel
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+func TestSimulated(t *testing.T) {
+	same := func(n int, mb float64) []*simLink {
+		var l []*simLink
+		for range n {
+			l = append(l, &simLink{rate: mbit(mb), delay: time.Millisecond})
+		}
+		return l
+	}
+	delays := same(12, 100)
+	for i, l := range delays {
+		l.delay = time.Millisecond + time.Duration(i)*49*time.Millisecond/11
+	}
+	rates := same(4, 100)
+	rates[2].rate, rates[3].rate = mbit(50), mbit(20)
+	lossy := same(4, 100)
+	lossy[1].loss = 0.01
+	tests := []struct {
+		name  string
+		links []*simLink
+		least float64 // of the sum
+	}{
+		{"one link", same(1, 100), 0.97},
+		{"12 × 100 Mbit/s", same(12, 100), 0.97},
+		{"2 × 1 Gbit/s", same(2, 1000), 0.97},
+		{"2 × 2 Mbit/s", same(2, 2), 0.9},
+		{"100/100/50/20", rates, 0.97},
+		{"delays of 1…50 ms", delays, 0.95},
+		{"1 % loss on one of 4", lossy, 0.95},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSim(1, tt.links...)
+			s.run(2 * time.Second)
+			got := s.rate(2 * time.Second)
+			if share := got / s.sum(); share < tt.least {
+				t.Errorf("carried %.1f %% of the sum, want %.0f", share*100, tt.least*100)
+			}
+			if late := s.in.buf.Stats().Late; s.backwards > int(late) {
+				t.Errorf("%d packets out of order, %d late", s.backwards, late)
+			}
+			for i, l := range s.links {
+				if q := l.free - s.now; q > l.most() {
+					t.Errorf("link %d has a queue of %v", i, q)
+				}
+			}
+		})
+	}
+}
+
+func TestSimulatedDeath(t *testing.T) {
+	var links []*simLink
+	for range 4 {
+		links = append(links, &simLink{rate: mbit(100), delay: time.Millisecond})
+	}
+	s := newSim(3, links...)
+	s.run(2 * time.Second)
+	lost := s.in.buf.Stats().Lost
+	s.silent, links[1].dead = 0, true
+	s.run(time.Second)
+	if s.silent > 60*time.Millisecond {
+		t.Errorf("nothing was delivered for %v", s.silent)
+	}
+	if n := s.in.buf.Stats().Lost - lost; n > 0 {
+		t.Errorf("%d packets were lost", n)
+	}
+	if got := s.rate(time.Second) / mbit(300); got < 0.97 {
+		t.Errorf("three links carry %.1f %% of what they can", got*100)
+	}
+	links[1].dead = false
+	s.run(3 * time.Second)
+	if got := s.rate(time.Second) / mbit(400); got < 0.95 {
+		t.Errorf("after its return four links carry %.1f %%", got*100)
+	}
+}
+
+// TestSimulatedDeathOfHalf has packets come at five sixths of what is left when one of two
+// paths dies: all that waits meanwhile goes out, and none is dropped for having waited.
+func TestSimulatedDeathOfHalf(t *testing.T) {
+	for seed := range uint64(20) {
+		links := []*simLink{{rate: mbit(50), delay: time.Millisecond}, {rate: mbit(50), delay: time.Millisecond}}
+		s := newSimPair(seed, links...)
+		s.run(time.Second)
+		due := s.now
+		var next func()
+		next = func() {
+			s.offer(0, simSize, nil)
+			due += time.Duration(simSize / mbit(42) * 1e9)
+			s.at(due, next)
+		}
+		next()
+		s.run(time.Second + time.Duration(seed)*time.Millisecond)
+		links[seed%2].dead = true
+		lost := s.in.buf.Stats().Lost
+		s.run(500 * time.Millisecond)
+		if n := s.in.buf.Stats().Lost - lost; s.dropped > 0 || n > 0 {
+			t.Errorf("seed %d: %d packets dropped, %d lost", seed, s.dropped, n)
+		}
+	}
+}
+
+// TestSimulatedLossAfterDeath has packets be lost for good when a path has died: they are given
+// up as soon as the living paths are past them, and not after the longest wait.
+func TestSimulatedLossAfterDeath(t *testing.T) {
+	lossy := func() *simLink { return &simLink{rate: mbit(20), delay: 2 * time.Millisecond, loss: 0.1} }
+	links := []*simLink{lossy(), lossy(), {rate: mbit(20), delay: 2 * time.Millisecond}}
+	s := newSim(6, links...)
+	s.run(2 * time.Second)
+	links[2].dead = true
+	s.run(500 * time.Millisecond)
+	before := s.in.buf.Stats()
+	s.run(3 * time.Second)
+	st := s.in.buf.Stats()
+	if lost, forced := st.Lost-before.Lost, st.Forced-before.Forced; lost == 0 || forced > 0 {
+		t.Errorf("%d packets were given up, %d of them only after the longest wait", lost, forced)
+	}
+}
+
+// TestSimulatedHold cuts a path and all reports: nobody finds out that it is dead, and what
+// comes by the other waits for no longer than is allowed.
+func TestSimulatedHold(t *testing.T) {
+	s := newSim(7, &simLink{rate: mbit(50), delay: 2 * time.Millisecond}, &simLink{rate: mbit(20), delay: 2 * time.Millisecond})
+	s.run(time.Second)
+	s.links[1].dead = true
+	for _, l := range s.back.links {
+		l.dead = true
+	}
+	s.run(50 * time.Millisecond)
+	s.silent = 0
+	s.run(2 * time.Second)
+	if s.silent = max(s.silent, s.now-s.last); s.silent > 300*time.Millisecond {
+		t.Errorf("nothing was delivered for %v", s.silent)
+	}
+}
+
+// TestSimulatedStarvation stops the receiver's reports for a while: a starved processor
+// is no reason to give a path up.
+func TestSimulatedStarvation(t *testing.T) {
+	s := newSim(4, &simLink{rate: mbit(100), delay: time.Millisecond}, &simLink{rate: mbit(100), delay: 5 * time.Millisecond})
+	s.run(time.Second)
+	s.in.report.due, s.in.report.last = s.now+300*time.Millisecond, s.now+300*time.Millisecond
+	for range 300 {
+		s.run(time.Millisecond)
+		if set := s.send.LiveSet(); set != 3 {
+			t.Fatalf("paths in use: %b", set)
+		}
+	}
+}
+
+// TestSimulatedAtRandom looks at properties over random networks: the sum is not below
+// the best single path, queues are bounded, reordering is.
+func TestSimulatedAtRandom(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 11))
+			var links []*simLink
+			best := 0.0
+			for range 1 + rng.IntN(6) {
+				l := &simLink{rate: mbit(math.Pow(10, 0.5+2*rng.Float64())), delay: time.Duration(1+rng.IntN(40)) * time.Millisecond}
+				if rng.IntN(3) == 0 {
+					l.loss = rng.Float64() * 0.03
+				}
+				best = max(best, l.rate*(1-l.loss))
+				links = append(links, l)
+			}
+			s := newSim(seed, links...)
+			s.run(3 * time.Second)
+			got := s.rate(2 * time.Second)
+			if got < 0.93*best {
+				t.Errorf("%d links carry %.1f Mbit/s, the best alone %.1f", len(links), got*8e-6, best*8e-6)
+			}
+			for i, l := range links {
+				if q := l.free - s.now; q > l.most() {
+					t.Errorf("link %d (%.1f Mbit/s) has a queue of %v", i, l.rate*8e-6, q)
+				}
+			}
+			if st := s.in.buf.Stats(); s.backwards > int(st.Late) {
+				t.Errorf("%d packets out of order, %d late", s.backwards, st.Late)
+			}
+			t.Logf("%d links, %.1f of %.1f Mbit/s (best %.1f), %+v", len(links), got*8e-6, s.sum()*8e-6, best*8e-6, s.in.buf.Stats())
+		})
+	}
+}
+
+// TestSimulatedStart has both ends measure their new paths at once, as they do: reports wait
+// behind the other end's padding, and so more of it is sent than queues hold. What was found
+// out stays, though nothing but probes follows, and no path passes for dead because of it.
+func TestSimulatedStart(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 17))
+		var links []*simLink
+		for range 3 {
+			links = append(links, &simLink{rate: mbit(5 + 195*rng.Float64()), delay: time.Duration(rng.IntN(10000)) * time.Microsecond, queue: time.Duration(3+rng.IntN(60)) * time.Millisecond})
+		}
+		s := newSimPair(seed, links...)
+		for range 4 {
+			s.run(700 * time.Millisecond)
+			for i, l := range links {
+				if rate := s.send.Status(s.now, i).RateBitsPerSec / 8; rate < 0.4*l.rate || rate > 2.5*l.rate {
+					t.Errorf("seed %d: padding found that a link of %.1f Mbit/s carries %.1f", seed, l.rate*8e-6, rate*8e-6)
+				}
+			}
+		}
+		if n := s.deaths + s.back.deaths; n > 0 {
+			t.Errorf("seed %d: paths passed for dead %d times", seed, n)
+		}
+	}
+}
