@@ -34,6 +34,7 @@ func (p *Plan) Apply() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, locked.close()) }()
+	locked.sweep(namespaces)
 	now, err := locked.read()
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func (p *Plan) same(now *State) bool {
 		return now == p.after
 	}
 	after := *p.after
-	after.Boot = now.Boot
+	after.Boot, after.Inode = now.Boot, now.Inode
 	return reflect.DeepEqual(now, &after)
 }
 

@@ -25,7 +25,8 @@
 // one for each network namespace by the cookie that the kernel never uses again
 // (SO_NETNS_COOKIE), before the first step: whatever kills a run, the next one or an
 // undo finds what it left. An endpoint counts as ours if id and address are
-// those of the file; limits that are no longer what was set stay as they are.
+// those of the file; limits that are no longer what was set stay as they are. A file whose
+// namespace is no more goes with the next setup or undo that can see all processes.
 //
 // How many subflows and endpoints there can be the kernel is asked (FindMost), in a
 // namespace made for that. A link has one address of each family among the endpoints:

@@ -18,6 +18,7 @@ import (
 // State is what was done in a network namespace, as far as the kernel can't tell.
 type State struct {
 	Boot      string               `json:"boot"`    // the kernel's random/boot_id
+	Inode     uint64               `json:"inode"`   // netns.NS.ID; 0: not noted
 	Devices   []string             `json:"devices"` // that were asked for
 	Left      []string             `json:"left"`    // those of them that found no place
 	Before    link.MPTCPLimits     `json:"limits_before"`
@@ -27,9 +28,10 @@ type State struct {
 
 // file is where a namespace's State is. It is locked while it is open.
 type file struct {
-	path string
-	boot string
-	lock *os.File
+	path  string
+	boot  string
+	inode uint64
+	lock  *os.File
 }
 
 // openState finds the file of ns, which need not exist. Only who is to change it
@@ -38,24 +40,18 @@ func openState(ns *netns.NS, dir string, change bool) (*file, error) {
 	if dir == "" {
 		dir = DefaultDir()
 	}
-	var cookie uint64
-	err := ns.Do(func() error {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-		return err
-	})
+	cookie, err := ns.Cookie()
 	if err != nil {
-		return nil, fmt.Errorf("read the cookie of network namespace %s: %w", ns, err)
+		return nil, err
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return nil, fmt.Errorf("read boot id: %w", err)
 	}
 	f := &file{path: filepath.Join(dir, fmt.Sprintf("mptcp-%d.json", cookie)), boot: strings.TrimSpace(string(boot))}
+	if f.inode, err = ns.ID(); err != nil {
+		return nil, err
+	}
 	if !change {
 		return f, nil
 	}
@@ -103,7 +99,7 @@ func (f *file) write(s *State) error {
 		}
 		return nil
 	}
-	s.Boot = f.boot
+	s.Boot, s.Inode = f.boot, f.inode
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err == nil {
 		err = os.WriteFile(f.path+".new", append(b, '\n'), 0o644)

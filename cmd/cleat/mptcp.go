@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -39,25 +40,17 @@ it can't do (UDP, more links than the kernel allows) and why: doc/mptcp.md.`,
 }
 
 // mptcpNamespace is that of --netns, or our own.
-func mptcpNamespace(ref string) (*netns.NS, error) {
+func mptcpNamespace(ctx context.Context, ref string) (*netns.NS, error) {
 	if ref == "" {
 		return netns.Current()
 	}
-	return findNamespace(ref)
+	return findNamespace(ctx, ref)
 }
 
 // completeNamespaces offers those that have names for --netns, and files.
 func completeNamespaces(cmd *cobra.Command) {
 	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		all, err := os.ReadDir("/run/netns")
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveDefault // none has a name
-		}
-		var names []string
-		for _, e := range all {
-			names = append(names, e.Name())
-		}
-		return names, cobra.ShellCompDirectiveDefault
+		return namedNamespaces(), cobra.ShellCompDirectiveDefault
 	}
 	if err := cmd.RegisterFlagCompletionFunc("netns", complete); err != nil {
 		panic(err) // the flag was just defined
@@ -97,5 +90,18 @@ func bite(devices, left int, most link.MPTCPMost, limits link.MPTCPLimits) strin
 	if limits.Subflows < most.Subflows {
 		who = "the limit is"
 	}
-	return fmt.Sprintf("%d devices given, %s %d further subflows: %d links used", devices, who, limits.Subflows, devices-left)
+	return fmt.Sprintf("%s given, %s %s: %s used", count(devices, "device"), who, count(limits.Subflows, "further subflow"), count(devices-left, "link"))
+}
+
+// namedNamespaces are those under /run/netns.
+func namedNamespaces() []string {
+	all, err := os.ReadDir("/run/netns")
+	if err != nil {
+		return nil // none has a name
+	}
+	var names []string
+	for _, e := range all {
+		names = append(names, e.Name())
+	}
+	return names
 }

@@ -62,7 +62,7 @@ What was done is in a file below /run/cleat (or CLEAT_RUN_DIR).`,
 	flags.StringSliceVar(&f.cfg.Backup, "backup", nil, "use `DEVICE` when the others fail")
 	flags.StringVar(&f.family, "family", "", "use addresses of `ipv4` or ipv6 alone (default: both)")
 	flags.IntVar(&f.cfg.Limits, "limits", 0, "at most `N` subflows beyond the first (default: as many as the kernel allows)")
-	flags.StringVar(&f.netns, "netns", "", "in the network namespace of a process, by name or at a path, `PID|NAME|PATH`, instead of this one")
+	flags.StringVar(&f.netns, "netns", "", "in the network namespace of a container or process, by name or at a path, `CONTAINER|PID|NAME|PATH`, instead of this one")
 	flags.BoolVar(&f.undo, "undo", false, "remove what setup made")
 	flags.BoolVar(&f.plan, "plan", false, "print the steps, and do nothing")
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
@@ -111,7 +111,7 @@ func (f *mptcpSetupFlags) run(ctx context.Context, out io.Writer) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	ns, err := mptcpNamespace(f.netns)
+	ns, err := mptcpNamespace(ctx, f.netns)
 	if err != nil {
 		return err
 	}

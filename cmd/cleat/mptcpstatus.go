@@ -37,7 +37,7 @@ to root alone.`,
   cleat mptcp status --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ns, err := mptcpNamespace(ref)
+			ns, err := mptcpNamespace(cmd.Context(), ref)
 			if err != nil {
 				return err
 			}
@@ -51,7 +51,7 @@ to root alone.`,
 	}
 	cmd.Flags().BoolVar(&watch, "watch", false, "look again each second, until Ctrl-C")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a look")
-	cmd.Flags().StringVar(&ref, "netns", "", "of the network namespace of a process, by name or at a path, `PID|NAME|PATH`, instead of this one")
+	cmd.Flags().StringVar(&ref, "netns", "", "of the network namespace of a container or process, by name or at a path, `CONTAINER|PID|NAME|PATH`, instead of this one")
 	completeNamespaces(cmd)
 	return cmd
 }
@@ -131,9 +131,9 @@ func showMPTCPText(out io.Writer, s *mptcpStatus) error {
 	if s.Off != "" {
 		b.WriteString(s.Off + "\n")
 	}
-	fmt.Fprintf(&b, "limits      %d further subflows, %d addresses accepted of the other end\n", s.Limits.Subflows, s.Limits.AcceptedAddAddrs)
+	fmt.Fprintf(&b, "limits      %s, %s accepted of the other end\n", count(s.Limits.Subflows, "further subflow"), count(s.Limits.AcceptedAddAddrs, "address"))
 	if s.Most != nil {
-		fmt.Fprintf(&b, "kernel      allows %d further subflows, %d endpoints\n", s.Most.Subflows, s.Most.Endpoints)
+		fmt.Fprintf(&b, "kernel      allows %s, %s\n", count(s.Most.Subflows, "further subflow"), count(s.Most.Endpoints, "endpoint"))
 	} else {
 		fmt.Fprintf(&b, "kernel      could not be asked what it allows: %s\n", s.Asking)
 	}
@@ -167,7 +167,7 @@ func labelled(label, text string) string {
 
 // connectionText is a connection, and a table of its subflows.
 func connectionText(c link.MPTCPConnection) string {
-	text := fmt.Sprintf("%s → %s %s, %d of %d further subflows", c.Local, c.Remote, strings.ToLower(c.State), c.Further, c.FurtherMost)
+	text := fmt.Sprintf("%s → %s %s, %d of %s", c.Local, c.Remote, strings.ToLower(c.State), c.Further, count(c.FurtherMost, "further subflow"))
 	switch {
 	case c.Fallback:
 		text += ", fallen back to TCP"
