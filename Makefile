@@ -48,7 +48,7 @@ test-unit: tools ## run the quick tests: no root, no packages, no guests
 
 .PHONY: test-vm
 test-vm: tools setup ## try every kind of link and the rootless data path under other kernels, in QEMU
-	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run 'TestKernels|TestNetworks|TestRootless|TestTiers|TestTunnel|TestNetem'
+	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run 'TestKernels|TestNetworks|TestRootless|TestTiers|TestTunnel|TestNetem|TestSegment|TestAttach'
 
 .PHONY: test-long
 test-long: tools ## try the rootless data path at length: a few minutes

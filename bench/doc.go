@@ -29,8 +29,9 @@
 // What can't be wired, or swallows full-size packets, is tried a second time
 // unless the machine lacks something for it, and is absent from then on.
 //
-// Three kinds of work are not traffic for a time. "setup" makes and removes a
-// network; "memory" makes one, reads what its programs hold, and reads it again
+// Four kinds of work are not traffic for a time. "setup" makes and removes a
+// network; "attach" has a program give a container a link and take it away
+// (package attacher); "memory" makes one, reads what its programs hold, and reads it again
 // with flows; "start" starts a command together with its network and asks it when
 // the first byte came.
 //

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"cleat/bench/attacher"
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
 	"cleat/bench/container"
@@ -90,7 +91,8 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 		Config: cfg, store: st, cpus: cpus,
 		env:  env,
 		beds: newBeds(cfg.Scratch, runtimes), runtimes: runtimes,
-		gone: map[experiment.Wiring]bool{}, failed: failures{}, possible: Possible(),
+		sites: map[experiment.Wiring]*attacher.Site{},
+		gone:  map[experiment.Wiring]bool{}, failed: failures{}, possible: Possible(),
 	}
 	err = r.all(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
@@ -134,6 +136,7 @@ type run struct {
 	env      Environment
 	beds     *beds
 	runtimes *container.Set
+	sites    map[experiment.Wiring]*attacher.Site
 	gone     map[experiment.Wiring]bool // what can't be measured, and has been said
 	failed   failures
 	possible func(experiment.Job) bool
@@ -202,7 +205,7 @@ func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 func (r *run) finish(complete bool) error {
 	r.env.Partial = !complete
 	r.env.Ended = time.Now()
-	return errors.Join(r.store.environment(r.env), r.store.close(), r.beds.close(), r.runtimes.Close())
+	return errors.Join(r.store.environment(r.env), r.store.close(), r.beds.close(), r.closeSites(), r.runtimes.Close())
 }
 
 // position is where in the schedule a measurement stands.
@@ -245,6 +248,8 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 		return r.setup(ctx, job, at)
 	case experiment.Memory:
 		return r.memory(ctx, job, at)
+	case experiment.Attach:
+		return r.attach(ctx, job, at)
 	}
 	for attempt := 1; attempt <= maxAttempts; attempt++ {
 		done, err := r.attempt(ctx, job, at, attempt)
@@ -356,8 +361,8 @@ func (silent) Absent(cell.Absent)                           {}
 // what the others lack.
 func Available() []Availability {
 	var out []Availability
-	for _, name := range wiring.Names() {
-		out = append(out, Availability{Network: name, Err: wiring.Check(name)})
+	for _, e := range catalog.All() {
+		out = append(out, Availability{Network: e.Name, Err: check(e.Name)})
 	}
 	return out
 }
@@ -370,7 +375,7 @@ func Possible() func(experiment.Job) bool {
 		needs := [2]string{j.Cell.Network, j.Cell.Runtime}
 		can, ok := known[needs]
 		if !ok {
-			can = wiring.Check(j.Cell.Network) == nil && container.Check(j.Cell.Runtime) == nil
+			can = check(j.Cell.Network) == nil && container.Check(j.Cell.Runtime) == nil
 			known[needs] = can
 		}
 		return can

@@ -22,6 +22,7 @@ const (
 	Rootless  Role = "rootless"  // container to the world without root
 	Userspace Role = "userspace" // packets that pass through a program
 	Multipath Role = "multipath" // two hosts that several links join
+	Attacher  Role = "attacher"  // what gives a running container a link: no traffic of its own
 	Existing  Role = "existing"  // a path that was there before
 )
 
@@ -37,6 +38,7 @@ var roles = [...]struct {
 	{Rootless, "Container and the world, without root"},
 	{Userspace, "Through a program"},
 	{Multipath, "Over several links at once"},
+	{Attacher, "Giving a running container a link"},
 	{Existing, "Measured paths"},
 	{Baseline, "Baseline, no container"},
 }
@@ -198,6 +200,12 @@ var entries = []Entry{
 		Caveats: []string{"its rates are set by hand", "leaves a dead link after seconds"}},
 	{Name: "glorytun", Title: "glorytun over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"glorytun", "unshare", "nsenter"},
 		Caveats: []string{"it always encrypts", "its links' rates are set by hand, or at least a limit to them"}},
+
+	{Name: "cleat-attach", Title: "cleat attach", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true},
+	{Name: "cni-plugins", Title: "the reference CNI plugins, addresses by host-local", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,
+		Caveats: []string{"knows no failure but its caller's: what was begun is not taken back"}},
+	{Name: "docker-connect", Title: "docker network connect", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,
+		Caveats: []string{"for Docker's own containers and networks", "the network is made beforehand, and most of the work is the daemon's"}},
 }
 
 // All returns every entry, in the order of tables.

@@ -31,6 +31,9 @@ const (
 	MemoryIdle  Metric = "memory_idle"      // bytes that the network's programs hold without traffic
 	MemoryAnon  Metric = "memory_anonymous" // bytes of that without a file behind them
 	MemoryFlows Metric = "memory_flows"     // bytes more with traffic's flows, per 1,000 of them
+	AttachTime  Metric = "attach_time"      // ns, from exec of what attaches until the container's address can be used
+	DetachTime  Metric = "detach_time"      // ns, from exec to exit of what takes it away again
+	AttachCPU   Metric = "attach_cpu"       // ns of processor time, user and system, of the command that attaches and its children
 
 	// Of networks over several links.
 	Ideal         Metric = "ideal"           // bit/s of payload that the links have room for: computed, not measured
@@ -50,7 +53,7 @@ const ProcessorTime Metric = "cores_per_gbit"
 // metrics is the order of metrics in files and tables.
 var metrics = [...]Metric{Throughput, Loss, LatencyP50, LatencyP99, LatencyP999, Connections, Packets, SetupTime,
 	Ideal, OfIdeal, EarlyOfIdeal, SteadyOfIdeal, Outage, LatencyAdded, LostPackets,
-	Fairness, FirstByte, MemoryIdle, MemoryAnon, MemoryFlows, ProcessorTime}
+	Fairness, FirstByte, MemoryIdle, MemoryAnon, MemoryFlows, AttachTime, DetachTime, AttachCPU, ProcessorTime}
 
 // Metrics lists all metrics in the order of files and tables, ProcessorTime last.
 func Metrics() []Metric { return slices.Clone(metrics[:]) }
@@ -146,7 +149,7 @@ type CPU struct {
 // Sample is one measurement: one line of samples.jsonl.
 type Sample struct {
 	Cell
-	Work     string             `json:"work"`  // "tcp", "udp", "rr", "udprr", "crr", "packets", "loaded", "setup", "memory" or "start"
+	Work     string             `json:"work"`  // "tcp", "udp", "rr", "udprr", "crr", "packets", "loaded", "setup", "memory", "start" or "attach"
 	Block    int                `json:"block"` // 0 is the warm-up, which no statistic uses
 	Order    int                `json:"order"` // position within the block
 	Attempt  int                `json:"attempt"`

@@ -28,7 +28,7 @@ func (m Metric) Scale() Scale {
 		return Scale{1e3, "1000/s"}
 	case LostPackets:
 		return Scale{1, "datagrams"}
-	case SetupTime, FirstByte, Outage, LatencyAdded:
+	case SetupTime, FirstByte, Outage, LatencyAdded, AttachTime, DetachTime, AttachCPU:
 		return Scale{1e6, "ms"}
 	case Fairness:
 		return Scale{1, "of 1"}
@@ -59,6 +59,12 @@ func (m Metric) Title() string {
 		return "set-up time"
 	case ProcessorTime:
 		return "processor time"
+	case AttachTime:
+		return "exec to usable address"
+	case DetachTime:
+		return "time to detach"
+	case AttachCPU:
+		return "processor time to attach"
 	case FirstByte:
 		return "exec to first byte"
 	case OfIdeal:

@@ -28,6 +28,7 @@ type Config struct {
 	Scratch  string   // a directory of the lab for the engine's files, on one file system
 	Share    []string // directories that every container sees at the same path
 	Programs []string // on the PATH, to be in the image beside this program
+	Self     string   // path of what is in the image as this program; "": the one that runs
 }
 
 // Options are what one program needs beyond the network of its node and
@@ -127,14 +128,37 @@ func Open(ctx context.Context, name string, cfg Config) (*Runtime, error) {
 	if err == nil {
 		return r, nil
 	}
+	return nil, r.giveUp(ctx, err)
+}
+
+// giveUp closes what could not be opened, and says why in a *link.Lack.
+func (r *Runtime) giveUp(ctx context.Context, err error) error {
+	var lack *link.Lack
+	known := errors.As(err, &lack)
 	err = errors.Join(err, r.Close())
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, cause
+		return cause
 	}
-	return nil, &link.Lack{What: name, Reason: "it does not work here: " + err.Error()}
+	if known {
+		return lack
+	}
+	return &link.Lack{What: r.name, Reason: "it does not work here: " + err.Error()}
 }
 
 func (r *Runtime) open(ctx context.Context) error {
+	if err := r.prepare(); err != nil {
+		return err
+	}
+	var err error
+	if r.engine, err = engines[r.name].open(ctx, r); err != nil {
+		return err
+	}
+	return r.try(ctx)
+}
+
+// prepare makes what all engines need: the image's files, control groups, a
+// private view of the machine's files.
+func (r *Runtime) prepare() error {
 	var err error
 	if err = r.pack(); err != nil {
 		return err
@@ -150,10 +174,7 @@ func (r *Runtime) open(ctx context.Context) error {
 		return fmt.Errorf("make a directory for %s: %w", r.name, err)
 	}
 	r.env = environment(os.Environ(), home)
-	if r.engine, err = engines[r.name].open(ctx, r); err != nil {
-		return err
-	}
-	return r.try(ctx)
+	return nil
 }
 
 // try runs a container: most of what an engine lacks shows only then.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"cleat/lab"
+	"cleat/link"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,8 +19,9 @@ import (
 // docker makes containers by a daemon of its own.
 type docker struct {
 	client
-	daemon *exec.Cmd
-	ended  chan struct{} // closed when the daemon has ended
+	networks *lab.Node // on which it gives containers networks of its own; nil: containers have a node's
+	daemon   *exec.Cmd
+	ended    chan struct{} // closed when the daemon has ended
 }
 
 // nodeRuntime is what dockerd calls in the place of runc. Of a container with the
@@ -48,38 +50,73 @@ exec runc "$@"
 `
 
 func openDocker(ctx context.Context, r *Runtime) (engine, error) {
-	d := &docker{client: client{r, []string{"docker", "--config", r.file("client"), "--host", "unix://" + r.file("docker.sock")}}}
+	d := &docker{client: dockerClient(r)}
 	if err := os.MkdirAll(d.nodes(), 0o700); err != nil {
 		return nil, fmt.Errorf("make a directory for dockerd: %w", err)
 	}
 	if err := os.WriteFile(r.file("runtime"), fmt.Appendf(nil, nodeRuntime, d.nodes(), d.file("exec/netns/default")), 0o700); err != nil {
 		return nil, fmt.Errorf("write a runtime for dockerd: %w", err)
 	}
-	if err := os.WriteFile(r.file("daemon.json"), []byte("{}\n"), 0o600); err != nil {
-		return nil, fmt.Errorf("write a configuration for dockerd: %w", err)
+	return d, d.begin(ctx)
+}
+
+// The longest name of a socket that dockerd and its containerd make, and how long a
+// socket's path may be: sun_path has 108 bytes, the last of them 0 (unix(7)).
+const (
+	longestSocket = "exec/containerd/containerd.sock.ttrpc"
+	socketPathMax = 107
+)
+
+// fits is a *link.Lack where the directory is too long for sockets in it, of which
+// dockerd would say but "bind: invalid argument".
+func fits(dir string) error {
+	room := socketPathMax - len("/"+longestSocket)
+	if len(dir) <= room {
+		return nil
+	}
+	return &link.Lack{What: dockerName, Remedy: "give the command a short directory for temporary files: TMPDIR=/tmp",
+		Reason: fmt.Sprintf("the path of a directory for its sockets may have %d bytes, and %s has %d", room, dir, len(dir))}
+}
+
+// begin starts the daemon and gives it the image; on an error it has ended.
+func (d *docker) begin(ctx context.Context) error {
+	if err := fits(d.dir); err != nil {
+		return err
+	}
+	if err := os.WriteFile(d.file("daemon.json"), []byte("{}\n"), 0o600); err != nil {
+		return fmt.Errorf("write a configuration for dockerd: %w", err)
 	}
 	if err := d.startDaemon(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if err := d.load(ctx); err != nil {
-		return nil, errors.Join(err, d.close())
+		return errors.Join(err, d.close())
 	}
-	return d, nil
+	return nil
+}
+
+// dockerClient is the client of the runtime's own daemon.
+func dockerClient(r *Runtime) client {
+	return client{r, []string{"docker", "--config", r.file("client"), "--host", "unix://" + r.file("docker.sock")}}
 }
 
 // nodes is the directory that nodeRuntime reads.
 func (d *docker) nodes() string { return d.file("nodes") }
 
 // daemonArgs are dockerd's: everything in the runtime's directory, and no network
-// of its own.
+// of its own where its containers are to have a node's.
 func (d *docker) daemonArgs() []string {
-	return []string{"dockerd",
+	args := []string{"dockerd",
 		"--config-file", d.file("daemon.json"), "--host", "unix://" + d.file("docker.sock"), "--pidfile", d.file("dockerd.pid"),
 		"--data-root", d.file("data"), "--exec-root", d.file("exec"),
-		"--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false",
+		"--bridge", "none",
 		"--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", d.groups.path(),
-		"--add-runtime", "node=" + d.file("runtime"), "--default-runtime", "node",
 	}
+	if d.networks != nil {
+		return args
+	}
+	return append(args, "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false",
+		"--add-runtime", "node="+d.file("runtime"), "--default-runtime", "node")
 }
 
 // How long dockerd may take to answer, and to end.
@@ -98,7 +135,7 @@ func (d *docker) startDaemon(ctx context.Context) error {
 	line := d.command(d.daemonArgs()...)
 	d.daemon = exec.Command(line[0], line[1:]...)
 	d.daemon.Stdout, d.daemon.Stderr = log, log
-	if err := d.daemon.Start(); err != nil {
+	if err := d.startOnNode(); err != nil {
 		return fmt.Errorf("start dockerd: %w", err)
 	}
 	d.ended = make(chan struct{})
@@ -110,6 +147,14 @@ func (d *docker) startDaemon(ctx context.Context) error {
 		return errors.Join(err, d.close())
 	}
 	return nil
+}
+
+// startOnNode starts the daemon where its networks are to be.
+func (d *docker) startOnNode() error {
+	if d.networks == nil {
+		return d.daemon.Start()
+	}
+	return d.networks.NS.Do(d.daemon.Start)
 }
 
 // answers waits until dockerd does.

@@ -45,7 +45,10 @@ func (r *Runtime) pack() error {
 			return fmt.Errorf("make an image: %w", err)
 		}
 	}
-	self, err := os.Executable()
+	self, err := r.cfg.Self, error(nil)
+	if self == "" {
+		self, err = os.Executable()
+	}
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}

@@ -25,6 +25,9 @@
 //   - Only rootless networks have programs whose memory is measured, and are made
 //     together with a command; the same command without a network is the
 //     baseline loopback's "start". Both are measured outbound.
+//   - What attaches containers does the work "attach" and no other, and nothing
+//     else does that. Docker only attaches the first endpoint: each takes a
+//     container of its own.
 //   - Rootless networks carry traffic outbound or inbound, the others in one
 //     direction that their name already says.
 //   - Networks over several links have a topology of their own, "links", and
@@ -34,8 +37,8 @@
 //     happen at moments that a search for a rate does not have. MPTCP carries no
 //     datagrams, and other programs' tunnels are run over IPv4 only.
 //
-// The runtime is that of traffic's ends: setup, start and memory are always
-// native.
+// The runtime is that of traffic's ends: setup, start, memory and attach are
+// always native.
 //
 // A factor that has no meaning for some work is not crossed there: TCP has no
 // offered rate, UDP no congestion control, only VXLAN has a VXLAN port, only

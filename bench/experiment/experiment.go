@@ -48,7 +48,7 @@ type Group struct {
 // Work is one kind of measurement.
 type Work struct {
 	Kind         string        `yaml:"kind"`          // see WorkKinds
-	Duration     time.Duration `yaml:"duration"`      // of one measurement; none for "setup", "start" and "memory"
+	Duration     time.Duration `yaml:"duration"`      // of one measurement; none for "setup", "start", "memory" and "attach"
 	MessageBytes []int         `yaml:"message_bytes"` // a write, datagram, request or response; in a Job exactly one
 	Steady       time.Duration `yaml:"steady"`        // over several links: from when on the rate is told as the steady one; 0: 2 s
 }
@@ -148,6 +148,14 @@ func (e Experiment) has(network string) bool {
 	return slices.ContainsFunc(e.Groups, func(g Group) bool { return slices.Contains(g.Networks, network) })
 }
 
+// isOneLink tells whether g measures one of the links, as what the networks over
+// several are compared with: other numbers of links are not for it. Where nothing
+// else is asked for, they are, and Validate says that they can't be.
+func (g Group) isOneLink(asked []string) bool {
+	one := []string{"single"}
+	return slices.Equal(g.Networks, one) && !slices.Equal(asked, one)
+}
+
 func (g Group) override(o Override) Group {
 	if len(o.Pairs) > 0 {
 		g.Pairs = o.Pairs
@@ -158,7 +166,7 @@ func (g Group) override(o Override) Group {
 	if len(o.MTU) > 0 {
 		g.MTU = o.MTU
 	}
-	if len(o.Links) > 0 {
+	if len(o.Links) > 0 && !g.isOneLink(o.Networks) {
 		g.Links = o.Links
 	}
 	if len(o.Factors) > 0 {

@@ -42,12 +42,18 @@ type Wiring struct {
 	Links                                        int
 	Variant, Loss, Outer                         string
 	Scheduler, Crypto, RivalsSettings, Contained string
+
+	// Of what attaches: the kind of link, and how many have one of that bridge or
+	// parent when the measured one is there.
+	Link      string
+	Endpoints int
 }
 
 // Wiring is what has to be built for j.
 func (j Job) Wiring() Wiring {
 	c := j.Cell
 	port, _ := strconv.Atoi(c.Factors[vxlanPortFactor])
+	endpoints, _ := strconv.Atoi(c.Factors[endpointsFactor])
 	return Wiring{
 		Network: c.Network, Runtime: c.Runtime, Topology: c.Topology, Direction: c.Direction,
 		MTU: c.MTU, LinkRate: Rate(c.Factors[linkRateFactor]),
@@ -58,6 +64,7 @@ func (j Job) Wiring() Wiring {
 		Variant: c.Factors[variantFactor], Loss: c.Factors[lossFactor], Outer: c.Factors[outerFactor],
 		Scheduler: c.Factors[schedulerFactor], Crypto: c.Factors[cryptoFactor], RivalsSettings: c.Factors[settingsFactor],
 		Contained: c.Factors[containedFactor],
+		Link:      c.Factors[linkFactor], Endpoints: endpoints,
 	}
 }
 
@@ -105,6 +112,8 @@ var factors = []factor{
 	{cryptoFactor, checkSwitch, isTunnel, "off"},
 	{settingsFactor, checkWord("settings", settings), isRival, settings[0]},
 	{containedFactor, checkWord("contained", containeds), isTunnel, containeds[0]},
+	{linkFactor, checkWord("link", attachedLinks), isAttach, attachedLinks[0]},
+	{endpointsFactor, checkEndpoints, isAttach, "1"},
 }
 
 // FactorNames are the factors that a group may vary beside those with a key of
@@ -238,7 +247,7 @@ func (g Group) vary(start Job, n catalog.Entry, linkRate Rate) []Job {
 // varyUntimed crosses the factors of work that is not about the rate of traffic.
 func (g Group) varyUntimed(jobs []Job, k kind) []Job {
 	jobs = each(jobs, []string{"tcp"}, func(j *Job, v string) { j.Cell.Transport = v })
-	if k.name == Setup {
+	if k.name == Setup || k.name == Attach {
 		return jobs
 	}
 	jobs = each(jobs, or(g.MTU, 0), func(j *Job, v int) { j.Cell.MTU = v })
@@ -354,6 +363,10 @@ func impossible(j Job) string {
 		return "it is not made together with a command: start does not apply"
 	case (k.name == Memory || k.name == Start) && c.Direction == "inbound":
 		return k.name + " is measured outbound"
+	case (k.name == Attach) != (role == catalog.Attacher):
+		return impossibleAttach(k.name)
+	case k.name == Attach && c.Network == dockerConnect && c.Factors[endpointsFactor] != "1":
+		return "each endpoint takes a container of Docker's: only the first is measured"
 	case role == catalog.Multipath && impossibleLinks(j) != "":
 		return impossibleLinks(j)
 	case c.Topology == "switched" && peer != "" && peer != peerOutside:

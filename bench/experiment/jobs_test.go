@@ -126,7 +126,7 @@ func TestOverlaysHasEveryOverlayAndBothPorts(t *testing.T) {
 
 func TestWireHasEveryNetworkThatIsMade(t *testing.T) {
 	have := load(t, "wire").Networks()
-	roles := []catalog.Role{catalog.Container, catalog.Overlay, catalog.Rootless, catalog.Userspace}
+	roles := []catalog.Role{catalog.Container, catalog.Overlay, catalog.Rootless, catalog.Userspace, catalog.Attacher}
 	for _, n := range catalog.All() {
 		if slices.Contains(roles, n.Role) && !slices.Contains(have, n.Name) {
 			t.Errorf("network %s is missing", n.Name)

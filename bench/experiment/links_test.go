@@ -2,6 +2,8 @@ package experiment
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -145,6 +147,29 @@ func TestOverrideLinksAndFactors(t *testing.T) {
 	}
 	if after := len(e.Jobs()); after != before {
 		t.Errorf("the experiment itself has %d jobs now, it had %d", after, before)
+	}
+}
+
+// TestOtherNumbersOfLinks has the preset measured with numbers of links that its one
+// link does not have: that is still what the others are compared with.
+func TestOtherNumbersOfLinks(t *testing.T) {
+	e, err := Load("multipath")
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := e.Override(Override{Links: []int{2, 3}})
+	if err := given.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, j := range given.Jobs() {
+		got[fmt.Sprint(j.Cell.Network == "single", j.Cell.Links)] = true
+	}
+	if want := map[string]bool{"true 1": true, "false 2": true, "false 3": true}; !maps.Equal(got, want) {
+		t.Errorf("measured %v, want %v", got, want)
+	}
+	if err := e.Override(Override{Links: []int{2}, Networks: []string{"single"}}).Validate(); err == nil {
+		t.Error("nothing but the one link, twice, is no mistake")
 	}
 }
 

@@ -66,6 +66,9 @@ func axes(jobs []Job) []axis {
 		cells[i] = j.Cell
 	}
 	for _, f := range cell.Factors(cells) {
+		if f.Name == workFactor {
+			continue // what "work" is already
+		}
 		all = append(all, axis{f.Name, func(j Job) string { return f.Of(j.Cell) }})
 	}
 	return all

@@ -108,6 +108,24 @@ func TestOnlyMistakes(t *testing.T) {
 	}
 }
 
+// TestAxesHaveNamesOfTheirOwn: cells of the work "loaded" have a factor "work", too.
+func TestAxesHaveNamesOfTheirOwn(t *testing.T) {
+	e, err := Load("multipath")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, a := range axes(e.Jobs()) {
+		if seen[a.name] {
+			t.Errorf("the axis %q is there twice", a.name)
+		}
+		seen[a.name] = true
+	}
+	if !seen["work"] || !seen["variant"] {
+		t.Errorf("axes %v", seen)
+	}
+}
+
 func TestOnlyInAFile(t *testing.T) {
 	e, err := Parse("crossed.yaml", []byte(crossed+"only: {network: [bridge], mtu: [9000], offered: [1G]}\n"))
 	if err != nil {

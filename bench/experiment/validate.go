@@ -23,6 +23,7 @@ const (
 	Setup   = "setup"   // make the network until traffic can pass, and remove it
 	Start   = "start"   // start a command together with its network, until its first byte arrives
 	Memory  = "memory"  // what the network's programs hold, idle and with flows
+	Attach  = "attach"  // give a running container a link until its address can be used, and take it away
 	Loaded  = "loaded"  // a stream as fast as it goes, and datagrams' round trips beside it
 )
 
@@ -47,6 +48,7 @@ var kinds = []kind{
 	{name: Setup, untimed: true},
 	{name: Start, untimed: true},
 	{name: Memory, untimed: true},
+	{name: Attach, untimed: true},
 	{name: Loaded, message: 128 << 10, maxMessage: 16 << 20},
 }
 

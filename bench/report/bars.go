@@ -210,6 +210,10 @@ func plotBars(in Input, m cell.Metric, signs map[Mark]string) barFigure {
 			if r.Sub != "" {
 				r.Label += ", interval " + r.Sub
 			}
+			if beside := in.Versus.Beside(s.Network, s.Cell, m); beside != "" {
+				r.Sub = strings.TrimSpace(r.Sub + " " + beside)
+				r.Label += ", " + beside + " " + in.Versus.Subject
+			}
 			r.Segments = []segment{{"0%", percent(sc.at(y / u.Per)), "bar", r.Label}}
 			r.Spans = []span{{percent(sc.at(y / u.Per)), percent(sc.at(lo / u.Per)), percent(sc.at(hi / u.Per)), "median", stroke, r.Label}}
 			for i, x := range dots[s.Key()] {
@@ -257,6 +261,9 @@ func barCaption(in Input, sums []cell.Summary, dots bool) string {
 		what += ", each dot a sample"
 	}
 	text := capital(better(sums[0].Metric)) + ". " + what + "; " + counts(sums) + "."
+	if slices.ContainsFunc(sums, func(s cell.Summary) bool { return in.Versus.Beside(s.Network, s.Cell, s.Metric) != "" }) {
+		text += " ×: how many times the number of " + in.Versus.Subject + "."
+	}
 	if sums[0].Metric == cell.SteadyOfIdeal {
 		text += " " + steadyText(in)
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"cleat/bench/cell"
+	"cleat/internal/columns"
 )
 
 // crossTables writes figures as tables: a row for each place on the x axis, a
@@ -95,7 +96,7 @@ func traffic(c cell.Cell) string {
 }
 
 // crossWidth is a column's width: its name, or a number.
-func crossWidth(s Series) int { return max(columns(plain(s.Name)), len("12345")) }
+func crossWidth(s Series) int { return max(columns.Of(columns.Plain(s.Name)), len("12345")) }
 
 // fitting is how many of the lines fit beside the x axis, at least one.
 func (t *terminalTable) fitting(lines []Series) int {
@@ -124,7 +125,7 @@ func (t *terminalTable) crossTable(xLabel string, lines []Series) {
 	slices.SortFunc(places, func(a, b place) int { return byX(Point{X: a.x}, Point{X: b.x}) })
 	table := *t
 	table.cols = []column{{head: xLabel, right: true}}
-	ws := []int{max(columns(xLabel), len("64"))}
+	ws := []int{max(columns.Of(xLabel), len("64"))}
 	for _, s := range lines {
 		table.cols = append(table.cols, column{head: s.Name, right: true})
 		ws = append(ws, crossWidth(s))

@@ -5,42 +5,6 @@ import (
 	"testing"
 )
 
-func TestWidth(t *testing.T) {
-	for _, c := range []struct {
-		s    string
-		want int
-	}{{"abc", 3}, {"µs – ~", 6}, {"容器", 4}, {"e\u0301", 1}, {"", 0}} {
-		if got := columns(c.s); got != c.want {
-			t.Errorf("columns(%q) = %d, want %d", c.s, got, c.want)
-		}
-	}
-	if got := clip("容器网络", 5); got != "容器…" {
-		t.Errorf("clip: %q", got)
-	}
-	if got := wrap("a bb ccc dddd", 4, 6); len(got) != 3 || got[0] != "a bb" || got[1] != "ccc" || got[2] != "dddd" {
-		t.Errorf("wrap: %q", got)
-	}
-}
-
-func FuzzWrap(f *testing.F) {
-	f.Add("some words to be wrapped", 10, 7)
-	f.Add("容器网络 e\u0301\u0301 x", 3, 2)
-	f.Fuzz(func(t *testing.T, text string, first, n int) {
-		if first < 2 || n < 2 || n > 1000 || first > 1000 {
-			t.Skip()
-		}
-		for i, l := range wrap(plain(text), first, n) {
-			room := n
-			if i == 0 {
-				room = first
-			}
-			if columns(l) > room {
-				t.Fatalf("line %d of %q takes %d columns of %d: %q", i, text, columns(l), room, l)
-			}
-		}
-	})
-}
-
 func TestLinearScale(t *testing.T) {
 	for _, top := range []float64{0.0034, 0.31, 1, 7, 55.1, 99, 1234, 1e6} {
 		s := linear(top, 5)

@@ -22,6 +22,12 @@ func shortMetric(m cell.Metric, rows []row, fs []cell.Factor) (over, head string
 		return "packets", u
 	case cell.SetupTime:
 		return "set-up", u
+	case cell.AttachTime:
+		return "attach", u
+	case cell.DetachTime:
+		return "detach", u
+	case cell.AttachCPU:
+		return "cpu", u
 	case cell.OfIdeal:
 		return "of ideal", u
 	case cell.EarlyOfIdeal:

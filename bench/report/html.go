@@ -15,6 +15,7 @@ import (
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
 	"cleat/bench/summary"
+	"cleat/internal/look"
 )
 
 //go:embed templates/report.html
@@ -100,7 +101,7 @@ func newPage(in Input) page {
 	rows, fs, metrics := arrange(all)
 	signs := symbols(in, rows, fs)
 	p := page{
-		Style: template.CSS(styleText), Title: in.Title, Subtitle: subtitle(in, all), Partial: in.Partial, Notes: in.Notes,
+		Style: template.CSS(look.CSS() + styleText), Title: in.Title, Subtitle: subtitle(in, all), Partial: in.Partial, Notes: in.Notes,
 		Advice: in.Recommendation, Versus: in.Versus, Method: method(in, all),
 		Findings: findings(in.Environment), Environment: environment(in.Environment),
 		Paths: paths(in.Environment), Files: files(),
@@ -151,7 +152,8 @@ func (p *page) figures(in Input, all []cell.Summary, metrics []cell.Metric, sign
 		p.Bars = append(p.Bars, f)
 	}
 	for _, m := range []cell.Metric{cell.OfIdeal, cell.EarlyOfIdeal, cell.SteadyOfIdeal, cell.Outage, cell.LatencyAdded, cell.LostPackets,
-		cell.Connections, cell.Packets, cell.SetupTime, cell.Fairness, cell.FirstByte, cell.MemoryIdle, cell.MemoryAnon, cell.MemoryFlows} {
+		cell.Connections, cell.Packets, cell.SetupTime, cell.Fairness, cell.FirstByte, cell.MemoryIdle, cell.MemoryAnon, cell.MemoryFlows,
+		cell.AttachTime, cell.DetachTime, cell.AttachCPU} {
 		bars(m)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"cleat/bench/cell"
+	"cleat/internal/columns"
 )
 
 // update writes the golden files anew:
@@ -285,8 +286,8 @@ func TestPaperTable(t *testing.T) {
 	for name, in := range map[string]Input{"native": paperInput(false), "containers": paperInput(true)} {
 		got := table(t, in, 80)
 		for _, l := range strings.Split(got, "\n") {
-			if columns(l) > 80 {
-				t.Errorf("%s: a line takes %d columns: %q", name, columns(l), l)
+			if columns.Of(l) > 80 {
+				t.Errorf("%s: a line takes %d columns: %q", name, columns.Of(l), l)
 			}
 		}
 		file := filepath.Join("testdata", "multipath-"+name+".txt")
@@ -323,8 +324,8 @@ func TestPaperTableIsNarrow(t *testing.T) {
 	}
 	out := table(t, in, 60)
 	for _, l := range strings.Split(out, "\n") {
-		if columns(l) > 60 {
-			t.Errorf("a line takes %d columns: %q", columns(l), l)
+		if columns.Of(l) > 60 {
+			t.Errorf("a line takes %d columns: %q", columns.Of(l), l)
 		}
 	}
 	for _, want := range []string{"glorytun, best", "mlvpn, best"} {

@@ -12,6 +12,7 @@ import (
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
 	"cleat/bench/summary"
+	"cleat/internal/columns"
 )
 
 // Terminal says how a table is written for one. The zero value writes 80 columns
@@ -81,7 +82,9 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 		if err := in.Versus.Table(tt.out); err != nil {
 			return err
 		}
-		tt.notes()
+		if !tt.others(in.Versus.Subject) {
+			tt.notes()
+		}
 	case len(rows) > 0 && in.paper():
 		tt.paper()
 	case len(rows) > 0:
@@ -97,6 +100,24 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 		return fmt.Errorf("write table: %w", err)
 	}
 	return nil
+}
+
+// others writes what the experiment measured of roles that are not the subject's,
+// and that nothing there is compared with, and all notes; false if there is nothing.
+func (t *terminalTable) others(subject string) bool {
+	own := catalog.RoleOf(subject)
+	other := func(network string) bool {
+		role := catalog.RoleOf(network)
+		return role != own && role != catalog.Baseline
+	}
+	sums := slices.DeleteFunc(t.in.available(), func(s cell.Summary) bool { return !other(s.Network) })
+	if len(sums) == 0 {
+		return false
+	}
+	fmt.Fprintln(t.out)
+	t.table(arrange(sums))
+	t.legend()
+	return true
 }
 
 // table writes rows, with as much of their numbers as fits.
@@ -237,9 +258,9 @@ const gutter = 2 // blanks between columns
 func (t *terminalTable) widths() []int {
 	ws := make([]int, len(t.cols))
 	for i, c := range t.cols {
-		ws[i] = max(columns(plain(c.head)), columns(plain(c.over)))
+		ws[i] = max(columns.Of(columns.Plain(c.head)), columns.Of(columns.Plain(c.over)))
 		for _, r := range t.rows {
-			ws[i] = max(ws[i], columns(plain(c.text(r))))
+			ws[i] = max(ws[i], columns.Of(columns.Plain(c.text(r))))
 		}
 	}
 	return ws
@@ -288,12 +309,12 @@ func (t *terminalTable) line(ws []int, get func(column) (text, style string)) {
 	var b strings.Builder
 	for i, c := range t.cols {
 		text, style := get(c)
-		text = pad(clip(plain(text), ws[i]), ws[i], c.right)
+		text = columns.Pad(columns.Clip(columns.Plain(text), ws[i]), ws[i], c.right)
 		if i > 0 {
 			text = strings.Repeat(" ", gutter) + text
 		}
-		text = clip(text, left)
-		left -= columns(text)
+		text = columns.Clip(text, left)
+		left -= columns.Of(text)
 		b.WriteString(t.paint(text, style))
 	}
 	fmt.Fprintln(t.out, strings.TrimRight(b.String(), " "))
@@ -439,7 +460,7 @@ func (t *terminalTable) missing(title string, list []missing) {
 // para writes text after head, wrapped, its further lines indented by four.
 func (t *terminalTable) para(head, text, style string) {
 	const indent = "    "
-	lines := wrap(plain(text), t.Width-columns(head), t.Width-len(indent))
+	lines := columns.Wrap(columns.Plain(text), t.Width-columns.Of(head), t.Width-len(indent))
 	for i, l := range lines {
 		if i > 0 {
 			head = indent

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"cleat/bench/cell"
+	"cleat/internal/columns"
 )
 
 func inputs() map[string]Input {
@@ -38,7 +39,7 @@ func TestTableKeepsToItsWidth(t *testing.T) {
 		for _, width := range []int{40, 60, 80, 100, 160} {
 			out := table(t, in, width)
 			for _, l := range strings.Split(out, "\n") {
-				if n := columns(l); n > width {
+				if n := columns.Of(l); n > width {
 					t.Errorf("%s at %d columns: a line takes %d: %q", name, width, n, l)
 				}
 			}

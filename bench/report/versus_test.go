@@ -67,3 +67,46 @@ func elementsNamed(elements []element, name string) int {
 	}
 	return n
 }
+
+// attachResults is a run of what attaches containers, beside one of networks.
+func attachResults() summary.Results {
+	var samples []cell.Sample
+	for block := 1; block <= 10; block++ {
+		for network, ms := range map[string]float64{"cleat-attach": 8, "cni-plugins": 32} {
+			for _, endpoints := range []string{"1", "500"} {
+				c := cell.Cell{Network: network, Runtime: cell.Native, Topology: "local", Transport: "tcp", Direction: "between",
+					Pairs: 1, Streams: 1, Engine: "cleat", Factors: map[string]string{"link": "bridge", "endpoints": endpoints}}
+				took := (ms + 0.01*float64(block)) * 1e6
+				samples = append(samples, cell.Sample{Cell: c, Work: "attach", Block: block,
+					Values: map[cell.Metric]float64{cell.AttachTime: took, cell.DetachTime: took, cell.AttachCPU: took}})
+			}
+		}
+		c := cell.Cell{Network: "veth", Runtime: cell.Native, Topology: "local", Factors: map[string]string{"phase": "make"}}
+		samples = append(samples, cell.Sample{Cell: c, Work: "setup", Block: block, Values: map[cell.Metric]float64{cell.SetupTime: 3e6 + float64(block)}})
+	}
+	docker := cell.Cell{Network: "docker-connect", Runtime: cell.Native, Topology: "local", Transport: "tcp", Direction: "between", Pairs: 1, Streams: 1, Engine: "cleat", Factors: map[string]string{"link": "bridge", "endpoints": "1"}}
+	r := summary.New(samples, []cell.Absent{{Cell: docker, Work: "attach", Reason: "the program dockerd is not installed", Remedy: "apt-get install docker.io"}})
+	r.Environment = map[string]any{"title": "wire", "experiment": map[string]any{"subject": "cleat-attach"}}
+	return r
+}
+
+// TestWhatAttachesIsComparedBesideWhatIsMade: a subject has its table, and what is
+// not of its role has one, too.
+func TestWhatAttachesIsComparedBesideWhatIsMade(t *testing.T) {
+	in := FromResults(attachResults())
+	text := table(t, in, 80)
+	for _, want := range []string{"Exec to usable address, endpoints 500: ms, n=10", "cni-plugins", "0.25", "NETWORK", "veth", "3.00", "→ apt-get install"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the table does not say %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "To measure what is missing") {
+		t.Errorf("what attaches is no choice of a network:\n%s", text)
+	}
+	_, page := parse(t, render(t, in))
+	for _, want := range []string{"cleat-attach and its rivals", "Exec to usable address", "3.98 ×", "how many times the number of cleat-attach", "10 samples"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}

@@ -18,7 +18,7 @@ func scaleOf(m cell.Metric, x float64) cell.Scale {
 		return cell.Scale{Per: 1e6, Unit: "Mbit/s"}
 	case m == cell.Packets:
 		return cell.Scale{Per: 1, Unit: "1/s"}
-	case m == cell.FirstByte:
+	case m == cell.FirstByte || m == cell.AttachTime || m == cell.DetachTime || m == cell.AttachCPU:
 		return m.Scale()
 	case m.Unit() == "ns" && x >= 1e6:
 		return cell.SetupTime.Scale()

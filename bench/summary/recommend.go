@@ -145,7 +145,7 @@ func questions(all []set) []question {
 		for _, s := range all {
 			role := catalog.RoleOf(s.Network)
 			known := slices.Contains(directions[role], s.Direction) || !onlyMeasured && len(directions[role]) > 0
-			choice := role != catalog.Existing && role != catalog.Baseline && role != catalog.Multipath
+			choice := role != catalog.Existing && role != catalog.Baseline && role != catalog.Multipath && role != catalog.Attacher
 			if choice && !known && s.Available == onlyMeasured {
 				directions[role] = append(directions[role], s.Direction)
 			}

@@ -34,6 +34,8 @@ func metricsOf(work string) []cell.Metric {
 		return []cell.Metric{cell.SetupTime}
 	case "start":
 		return []cell.Metric{cell.FirstByte}
+	case "attach":
+		return []cell.Metric{cell.AttachTime, cell.DetachTime, cell.AttachCPU}
 	case "memory":
 		return []cell.Metric{cell.MemoryIdle, cell.MemoryAnon, cell.MemoryFlows}
 	}

@@ -2,6 +2,7 @@ package summary
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -220,6 +221,48 @@ func (m Match) Heading() string {
 		name += ", " + m.Title
 	}
 	return strings.ToUpper(name[:1]) + name[1:] + ": " + m.Metric.Scale().Unit
+}
+
+// Samples says how many each number of the match is of; "" where one has none.
+func (m Match) Samples() string {
+	least, most := 0, 0
+	for _, l := range m.Lines {
+		if l.Reason != "" {
+			continue
+		}
+		if least == 0 || l.N < least {
+			least = l.N
+		}
+		most = max(most, l.N)
+	}
+	switch {
+	case most == 0:
+		return ""
+	case least < most:
+		return fmt.Sprintf(", n=%d–%d", least, most)
+	}
+	return fmt.Sprintf(", n=%d", most)
+}
+
+// Beside is how many times the subject's number another network's is in the cell of
+// that key, as text; "" for the subject itself, for baselines, and for what the
+// subject has no number beside.
+func (v *Versus) Beside(network string, c cell.Cell, metric cell.Metric) string {
+	if v == nil || network == v.Subject {
+		return ""
+	}
+	c.Network = ""
+	for _, m := range v.Matches {
+		of := m.Cell
+		of.Network = ""
+		if m.Metric != metric || of.Key() != c.Key() {
+			continue
+		}
+		if l, ok := m.line(network); ok && l.OfSubject.Value > 0 {
+			return times(1/l.OfSubject.Value) + " ×"
+		}
+	}
+	return ""
 }
 
 // Cells are a line's columns as text.

@@ -110,7 +110,7 @@ func TestVersusTable(t *testing.T) {
 		}
 	}
 	blocks := strings.Split(text, "\n\n")
-	for i, want := range []string{"Throughput, TCP, outbound: Gbit/s", "Throughput, TCP, inbound: Gbit/s"} {
+	for i, want := range []string{"Throughput, TCP, outbound: Gbit/s, n=10", "Throughput, TCP, inbound: Gbit/s, n=10"} {
 		if got, _, _ := strings.Cut(blocks[i], "\n"); got != want {
 			t.Errorf("block %d is %q, want %q", i, got, want)
 		}

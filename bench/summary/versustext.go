@@ -16,7 +16,7 @@ import (
 func (v *Versus) Table(w io.Writer) error {
 	var b strings.Builder
 	for _, m := range v.Matches {
-		b.WriteString(wrap("", "    ", m.Heading()))
+		b.WriteString(wrap("", "    ", m.Heading()+m.Samples()))
 		rows := [][]string{m.Heads()}
 		for _, l := range m.Lines {
 			rows = append(rows, m.Cells(l))

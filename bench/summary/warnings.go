@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -29,7 +30,9 @@ func limited(warnings []string) []string {
 
 // lateStart recognises clients that were not connected when the measurement
 // began, which many pairs say with as many different times.
-var lateStart = regexp.MustCompile(`^started (\S+) after --start-at`)
+var lateStart = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^started (\S+) after --start-at`)
+})
 
 // grouped says once what samples warn of, with how many do unless all n do or n
 // is 0: warnings[i] is what one sample says.
@@ -65,7 +68,7 @@ func grouped(warnings [][]string, n int) []string {
 func worstStart(texts []string) string {
 	var worst time.Duration
 	for _, t := range texts {
-		m := lateStart.FindStringSubmatch(t)
+		m := lateStart().FindStringSubmatch(t)
 		if m == nil {
 			return ""
 		}
@@ -152,13 +155,15 @@ func readAmount(text string) amount {
 }
 
 // numeralText matches numbers, and times as Go writes them.
-var numeralText = regexp.MustCompile(`\d+(?:\.\d+)?(?:(?:ns|µs|ms|s|m|h)(?:\d+(?:\.\d+)?(?:ns|µs|ms|s|m))*\b)?`)
+var numeralText = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\d+(?:\.\d+)?(?:(?:ns|µs|ms|s|m|h)(?:\d+(?:\.\d+)?(?:ns|µs|ms|s|m))*\b)?`)
+})
 
 // numbers finds the numbers of a text, but not those inside a word: a device's
 // name is a part of what a warning says.
 func numbers(text string) []numeral {
 	var out []numeral
-	for _, at := range numeralText.FindAllStringIndex(text, -1) {
+	for _, at := range numeralText().FindAllStringIndex(text, -1) {
 		before, _ := utf8.DecodeLastRuneInString(text[:at[0]])
 		if at[0] > 0 && (unicode.IsLetter(before) || before == '_') {
 			continue

@@ -173,7 +173,7 @@ func NeverSegmented() []string {
 	var names []string
 	for _, e := range catalog.All() {
 		switch e.Role {
-		case catalog.Rootless, catalog.Overlay:
+		case catalog.Rootless, catalog.Overlay, catalog.Attacher:
 		default:
 			names = append(names, e.Name)
 		}

@@ -19,15 +19,18 @@ func newBetweenCmd() *cobra.Command {
 	var address string
 	cmd := &cobra.Command{
 		Use:   "between A B",
-		Short: "measure the path between two namespaces that exist already",
+		Short: "measure the path between two containers or namespaces that exist already",
 		Long: `Measures TCP and request/response from namespace A to namespace B and back,
-over whatever joins them, without changing it. A and B are process ids, names
-under /run/netns, or paths. It needs root, to enter them. A server listens in
-each for the time of the measurement.`,
+over whatever joins them, without changing it. A and B are containers (web, or
+podman:web where several engines have one), process ids, names under /run/netns,
+or paths. It needs root, to enter them. A server listens in each for the time of
+the measurement.`,
 		Example: `  cleat bench between 4242 4711
   cleat bench between blue /proc/4711/ns/net --repeat 20
-  cleat bench between "$(docker inspect -f '{{.State.Pid}}' web)" 1`,
-		Args: cobra.ExactArgs(2),
+  cleat bench between web 1
+  cleat bench between docker:web podman:db`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: completeTwo,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var to netip.Addr
 			if cmd.Flags().Changed("address") {
@@ -67,7 +70,7 @@ func (f *benchFlags) enterBetween(cmd *cobra.Command, args []string) error {
 	}
 	var files []*os.File
 	for _, ref := range args {
-		ns, err := findNamespace(ref)
+		ns, err := findNamespace(cmd.Context(), ref)
 		if err != nil {
 			return err
 		}

@@ -102,13 +102,13 @@ func foreignFlag(text, name string) bool {
 	return true
 }
 
-var foreignProgram = regexp.MustCompile(`\b(docker|podman|iperf3?|pasta|slirp4netns|apt-get|sysctl|unshare)\b`)
+var foreignProgram = regexp.MustCompile(`\b(docker|podman|iperf3?|pasta|pipework|slirp4netns|apt-get|sysctl|unshare)\b`)
 
 // plain is a manual page without its roff.
 func plain(man []byte) string {
 	s := regexp.MustCompile(`(?m)^\.[A-Z]+ ?`).ReplaceAllString(string(man), "")
-	s = regexp.MustCompile(`\\f[BIPRC]|\\&`).ReplaceAllString(s, "")
-	return strings.NewReplacer(`\-`, "-", `\(aq`, "'", `\[char46]`, ".", `\\`, `\`).Replace(s)
+	s = regexp.MustCompile(`\\f[BR]|\\&`).ReplaceAllString(s, "")
+	return strings.NewReplacer(`\-`, "-", `\(aq`, "'", `\(ga`, "`", `\(ti`, "~", `\(ha`, "^", `\e`, `\`).Replace(s)
 }
 
 // squeeze drops white space and quotation marks, which help and manual set
@@ -252,10 +252,19 @@ func TestDryParse(t *testing.T) {
 	}
 }
 
-func TestAsMarkdown(t *testing.T) {
-	got := asMarkdown("Presets:\n  quick  short\n  wire   long\nThat is all.\n")
-	want := "Presets:\n\n      quick  short\n      wire   long\nThat is all.\n"
-	if got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
+// TestRoff sets what means something to roff, and what is indented.
+func TestRoff(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"paragraphs":   {"One\nline.\n\nTwo.\n", "One\nline.\n.PP\nTwo.\n"},
+		"a table":      {"Presets:\n  quick\n\n  wire\nThat is all.", "Presets:\n.PP\n.EX\n  quick\n\n  wire\n.EE\n.PP\nThat is all.\n"},
+		"at the end":   {"So:\n\n  cleat ls", "So:\n.PP\n.EX\n  cleat ls\n.EE\n"},
+		"code":         {"by `cleat keep`", "by \\fBcleat keep\\fR\n"},
+		"never closed": {"a ` alone", "a \\(ga alone\n"},
+		"characters":   {`it's --x \ ~ ^`, "it\\(aqs \\-\\-x \\e \\(ti \\(ha\n"},
+		"a full stop":  {".ci/run", "\\&.ci/run\n"},
+	} {
+		if got := roffParagraphs(c.text); got != c.want {
+			t.Errorf("%s:\ngot\n%s\nwant\n%s", name, got, c.want)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"cleat/bench/host"
 	"cleat/netns"
+	"cleat/netns/find"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -26,13 +27,16 @@ changed. What only root may read is listed as unread.
 With A and B, follows the packets from namespace A to namespace B: every link on
 the way with its MTU, offloads and losses, and the firewall rules that match
 them (DROPS, matches) or could, depending on ports and state (may drop, may
-match). A and B are process ids, names under /run/netns, or paths. It needs
-root, to enter them.`,
+match). A and B are containers (web, or podman:web where several engines have
+one), process ids, names under /run/netns, or paths. It needs root, to enter
+them.`,
 		Example: `  cleat doctor
   sudo cleat doctor --strict && cleat bench quick
-  sudo cleat doctor 1 "$(docker inspect -f '{{.State.Pid}}' web)"
+  sudo cleat doctor 1 web
+  sudo cleat doctor podman:web /proc/4711/ns/net
   sudo cleat doctor blue red --json | jq '.hops[] | select(.smallest)'`,
-		Args: noneOrTwo,
+		Args:              noneOrTwo,
+		ValidArgsFunction: completeTwo,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {
 				return tracePath(cmd.Context(), cmd.OutOrStdout(), args[0], args[1], strict, asJSON)
@@ -90,12 +94,12 @@ func examine(ctx context.Context, w io.Writer, strict, asJSON bool) error {
 }
 
 func tracePath(ctx context.Context, w io.Writer, refA, refB string, strict, asJSON bool) error {
-	a, err := findNamespace(refA)
+	a, err := findNamespace(ctx, refA)
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	b, err := findNamespace(refB)
+	b, err := findNamespace(ctx, refB)
 	if err != nil {
 		return err
 	}
@@ -115,12 +119,18 @@ func tracePath(ctx context.Context, w io.Writer, refA, refB string, strict, asJS
 	return err
 }
 
-// findNamespace is netns.Find for a word of the command line.
-func findNamespace(ref string) (*netns.NS, error) {
-	ns, err := netns.Find(ref)
-	if errors.Is(err, netns.ErrNotFound) {
-		return nil, withHint(usageError{err}, "give a process id, a name from `ip netns list`, or a path such as /proc/PID/ns/net")
+// findNamespace opens the network of what a word of the command line names: a
+// container, a process, a named namespace, or a path.
+func findNamespace(ctx context.Context, ref string) (*netns.NS, error) {
+	found, err := find.Container(ctx, ref, find.Options{})
+	var unasked *find.Unasked
+	switch {
+	case errors.As(err, &unasked):
+		return nil, err // it has hints of its own
+	case err != nil:
+		return nil, enterHint(err)
 	}
+	ns, err := found.NS()
 	return ns, enterHint(err)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"cleat/bench/experiment"
 	"cleat/internal/spell"
+	"cleat/netns/find"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -24,6 +25,7 @@ const (
 	exitFailed     = 1
 	exitUsage      = 2
 	exitRegression = 3
+	exitRunning    = 4   // cleat keep: another does it already
 	exitSignal     = 128 // plus the signal's number, as shells do
 )
 
@@ -126,10 +128,12 @@ func unread(err error) bool {
 		(path.Path == os.Stdout.Name() || path.Path == os.Stderr.Name())
 }
 
-// isUsage tells whether err is about what was asked for: the command line, or
-// an experiment that was named or written wrongly.
+// isUsage tells whether err is about what was asked for: the command line, an
+// experiment that was named or written wrongly, or a container that nobody has, or
+// several.
 func isUsage(err error) bool {
-	return errors.As(err, new(usageError)) || errors.As(err, new(*experiment.Error))
+	return errors.As(err, new(usageError)) || errors.As(err, new(*experiment.Error)) ||
+		errors.As(err, new(*find.NotFound)) || errors.As(err, new(*find.Ambiguous))
 }
 
 func printError(w io.Writer, err error) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"cleat/bench/experiment"
+	"cleat/netns/find"
 )
 
 func TestReport(t *testing.T) {
@@ -34,6 +35,14 @@ func TestReport(t *testing.T) {
 		{"used wrongly, wrapped", withHint(usagef("no such thing"), "look"), nil, 2, "cleat: error: no such thing\ncleat: hint: look\n"},
 		{"unknown preset", unknownPreset, nil, 2, "cleat: error: unknown preset \"quikc\"\ncleat: hint: did you mean \"quick\"?\n"},
 		{"the same hint twice", withHint(unknownPreset, "did you mean \"quick\"?"), nil, 2, "cleat: error: unknown preset \"quikc\"\ncleat: hint: did you mean \"quick\"?\n"},
+		{"a container that is two", &find.Ambiguous{Word: "web", Candidates: []*find.Found{{Engine: find.Docker, Name: "web"}, {Engine: find.Podman, Name: "web", Space: "alice"}}}, nil, 2,
+			"cleat: error: \"web\" is several: docker container \"web\", podman container \"web\" of alice\ncleat: hint: give one of: docker:web, podman:alice/web\n"},
+		{"a container that nobody has", &find.NotFound{Word: "web", Unasked: []*find.Unasked{{Engine: find.Docker, Err: fs.ErrPermission}}}, nil, 2,
+			"cleat: error: no container, and no network namespace, is called \"web\"\n" +
+				"cleat: hint: give a container, a process id, a name from `ip netns list`, or a path such as /proc/PID/ns/net\n" +
+				"cleat: hint: not asked: docker: permission denied\ncleat: hint: to ask those, too, run it with sudo\n"},
+		{"a container that sleeps", &find.NotRunning{Found: find.Found{Engine: find.Docker, Name: "web"}, State: "exited", Remedy: "docker start web"}, nil, 1,
+			"cleat: error: docker container \"web\" is not running: exited\ncleat: hint: start it: docker start web\n"},
 		{"another process failed", fmt.Errorf("run lab: %w", exitStatus(3)), nil, 3, ""},
 		{"interrupted in another process", exitStatus(1), interrupt, 130, ""},
 		{"nobody reads the output", fmt.Errorf("write table: %w", &fs.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.EPIPE}), nil, 141, ""},

@@ -3,7 +3,7 @@
 //
 // `cleat --help` is its manual in brief; `cleat man DIR` writes the manual
 // pages. Exit codes: 0 done, 1 failed, 2 used wrongly (nothing was started),
-// 3 a regression was found, 128 + N ended by signal N after a clean stop.
+// 3 a regression was found, 4 another keeper runs, 128 + N ended by signal N after a clean stop.
 package main
 
 import (
@@ -55,6 +55,7 @@ func run(args []string) int {
 const (
 	groupMeasure = "measure"
 	groupRun     = "run"
+	groupWire    = "wire"
 	groupOther   = "other"
 )
 
@@ -62,14 +63,23 @@ const (
 // answer.
 func ownSignals(args []string) bool { return len(args) > 0 && args[0] == runName }
 
-// newRootOf is the root with all commands, or, for `cleat run`, with that alone:
-// it begins in a third of the time.
+// newRootOf is the root with all commands, or, for `cleat run` and for what changes
+// wiring, with that alone: it begins in a third of the time.
 func newRootOf(args []string) *cobra.Command {
-	if !ownSignals(args) {
+	if len(args) == 0 {
 		return newRootCmd()
 	}
 	root := newBareRootCmd()
-	add(root, groupRun, newRunCmd())
+	switch args[0] {
+	case runName:
+		add(root, groupRun, newRunCmd())
+	case attachName:
+		add(root, groupWire, newAttachCmd())
+	case detachName:
+		add(root, groupWire, newDetachCmd())
+	default:
+		return newRootCmd()
+	}
 	return root
 }
 
@@ -78,7 +88,8 @@ func newRootCmd() *cobra.Command {
 	root := newBareRootCmd()
 	add(root, groupMeasure, newBenchCmd(), newRecommendCmd(), newDoctorCmd(), newTrafficCmd())
 	add(root, groupRun, newRunCmd(), newCtlCmd(), newProfileCmd(), newTunnelCmd(), newMPTCPCmd())
-	add(root, groupRun, newFaceCmds()...)
+	add(root, groupWire, newAttachCmd(), newDetachCmd(), newLsCmd(), newInspectCmd(), newGraphCmd(), newKeepCmd())
+	root.AddCommand(newFaceCmds()...)
 	add(root, groupOther, newCompletionCmd(), newManCmd())
 	return root
 }
@@ -86,15 +97,17 @@ func newRootCmd() *cobra.Command {
 func newBareRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cleat COMMAND",
-		Short: "measure container networks, and give a process one of its own",
+		Short: "measure container networks, wire containers, give a process a network of its own",
 		Long: `Cleat builds every kind of container network that this machine can make,
 measures them against each other, and says which to use and why. It works inside
 namespaces of its own: the host's network is not touched, and root is not needed
-except where the kernel demands it. And it runs a command in a network of its
-own, without root, with a say in what that may reach.
+except where the kernel demands it. It runs a command in a network of its own,
+without root, with a say in what that may reach. And it gives a running
+container a link of any kind, all or nothing, and takes it away again.
 
 Exit codes: 0 done, 1 failed, 2 used wrongly (nothing was started), 3 a
-regression was found, 130 stopped by Ctrl-C after writing what there was.`,
+regression was found, 4 another keeper runs (cleat keep), 130 stopped by Ctrl-C
+after writing what there was.`,
 		Example: `  # which network is fastest here, in under three minutes
   cleat bench quick
 
@@ -102,7 +115,11 @@ regression was found, 130 stopped by Ctrl-C after writing what there was.`,
   cleat bench list
 
   # a shell with a network of its own
-  cleat run -- bash`,
+  cleat run -- bash
+
+  # a running container on the network of eth0; what is wired to what
+  cleat attach web macvlan eth0 --ip 192.0.2.10/24
+  cleat graph`,
 		Version:           version(),
 		Args:              noArgsButCommands,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -117,7 +134,7 @@ regression was found, 130 stopped by Ctrl-C after writing what there was.`,
 	root.SetHelpCommand(newHelpCmd())
 	root.SetHelpCommandGroupID(groupOther)
 	root.AddGroup(&cobra.Group{ID: groupMeasure, Title: "Measure"}, &cobra.Group{ID: groupRun, Title: "Run"},
-		&cobra.Group{ID: groupOther, Title: "Other"})
+		&cobra.Group{ID: groupWire, Title: "Wire"}, &cobra.Group{ID: groupOther, Title: "Other"})
 	return root
 }
 

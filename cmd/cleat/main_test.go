@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(fakeTunnelEnv) != "" {
 		os.Exit(runFakeTunnel(os.Args[1:]))
 	}
+	if os.Getenv(dhcpServerEnv) != "" {
+		os.Exit(runDHCPServer(os.Args[1:]))
+	}
 	flag.Parse()
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "cleat-bin-")
@@ -47,7 +50,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		binDir = dir
-		for _, write := range []func(string) error{writeAsUser, writeFakeTunnel} {
+		for _, write := range []func(string) error{writeAsUser, writeFakeTunnel, writeDHCPServer} {
 			if err := write(dir); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				return 1

@@ -24,8 +24,8 @@ import (
 //
 //   - `make TARGET` by `make --dry-run`: the target exists and its commands can
 //     be worked out;
-//   - an experiment, a measurement of two places, and what reads their results,
-//     by parsing the command line as cleat does, presets and networks included;
+//   - an experiment, a measurement of two places, what reads their results, and
+//     what needs a container, by parsing the command line as cleat does, presets and networks included;
 //   - getting the sources (`git clone`) not at all.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
@@ -83,12 +83,12 @@ func consoleBlocks(markdown string) [][]consoleCommand {
 	return blocks
 }
 
-// takesLong tells which calls of cleat run an experiment or need the results of
-// one.
+// takesLong tells which calls of cleat run an experiment, need the results of one, or
+// a container to wire.
 func (c consoleCommand) takesLong() bool {
 	return slices.ContainsFunc(cleatCalls(c.line), func(words []string) bool {
 		switch words[0] {
-		case "recommend":
+		case "recommend", "attach", "detach", "ls":
 			return true
 		case "bench":
 			return len(words) > 1 && words[1] != "list" && !strings.HasPrefix(words[1], "-")

@@ -90,7 +90,7 @@ func pick[T any](flag string, list []string, i, pairs int, parse func(string) (T
 		i = 0
 	case pairs:
 	default:
-		return zero, usagef("--%s has %d values: want one, or one for each of the %d pairs", flag, len(list), pairs)
+		return zero, usagef("--%s has %s: want one, or one for each of %s", flag, count(len(list), "value"), count(pairs, "pair"))
 	}
 	v, err := parse(list[i])
 	if err != nil {

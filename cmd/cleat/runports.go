@@ -193,7 +193,7 @@ func (s *publishSpec) ports(text string) error {
 	}
 	h, g := s.host.Last-s.host.First, s.guest.Last-s.guest.First
 	if h != g {
-		return fmt.Errorf("%d ports of the host for %d of the guest: want as many", int(h)+1, int(g)+1)
+		return fmt.Errorf("%s of the host for %d of the guest: want as many", count(int(h)+1, "port"), int(g)+1)
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ func statsText(s control.Stats) string {
 	}
 	fmt.Fprintf(&b, "flows: %d TCP%s, %d UDP, %d ping; %d open\n", s.TCPFlows, spliced, s.UDPFlows, s.ICMPFlows, s.Open)
 	if s.Substituted+s.Lent+s.Accepted+s.Datagram > 0 {
-		fmt.Fprintf(&b, "by sockets of the host's: %d connections, %d listeners, %d clients, %d UDP\n", s.Substituted, s.Lent, s.Accepted, s.Datagram)
+		fmt.Fprintf(&b, "by sockets of the host's: %s, %s, %s, %d UDP\n",
+			count(s.Substituted, "connection"), count(s.Lent, "listener"), count(s.Accepted, "client"), s.Datagram)
 	}
 	for _, way := range []struct {
 		by   string

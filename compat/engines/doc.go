@@ -2,7 +2,8 @@
 // helpers: rootless Podman with pasta, RootlessKit with slirp4netns and pasta,
 // as an ordinary user, with published ports, names, pings and a machine next
 // door that sees who calls; and `cleat run --netns` beside containers that Podman
-// and Apptainer have made without a network; and `cleat bench --runtime apptainer`.
+// and Apptainer have made without a network; `cleat bench --runtime apptainer`; and
+// finds an ordinary user's containers by their names, and attaches them.
 // It has no code, only tests.
 //
 // The engines come from a newer Debian in a tree outside of the repository:

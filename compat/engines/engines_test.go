@@ -58,6 +58,7 @@ func story(t *testing.T, script string, args ...string) map[string][]string {
 	}
 	build(t, "cleat", "cleat/cmd/cleat")
 	build(t, "whoami", "./testdata/whoami")
+	build(t, "found", "./testdata/found")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "testdata/enter.sh", append([]string{tree, programs, filepath.Join("testdata", script)}, args...)...)
@@ -147,6 +148,47 @@ func TestNamespace(t *testing.T) {
 				"out": "hello from outside", "out later": "hello from outside",
 			})
 		})
+	}
+}
+
+// An ordinary user's containers have names for root and for the user.
+func TestFind(t *testing.T) {
+	want := map[string]string{}
+	for _, who := range []string{"root", "as_user"} {
+		front := "podman:tester/front pid PID net NET owner 1500 host false"
+		for _, word := range []string{"front", "podman:tester/front", "id"} {
+			want[who+" "+word] = front
+		}
+		want[who+" sim"] = "apptainer:tester/sim pid PID net NET owner 1500 host false"
+		want[who+" apptainer:tester/near"] = "apptainer:tester/near pid PID net NET owner 1500 host true"
+		want[who+" idle"] = `podman container "idle" of tester is not running: stopped; start it: podman start idle`
+	}
+	want["root idle"] = strings.Replace(want["root idle"], "podman start", "sudo -iu tester podman start", 1)
+	check(t, story(t, "find.sh"), want)
+}
+
+// Root attaches an ordinary user's containers.
+func TestAttach(t *testing.T) {
+	told := story(t, "attach.sh")
+	for name, engine := range map[string]string{"web": "podman", "sim": "apptainer"} {
+		ref := engine + ":tester/" + name
+		check(t, told, map[string]string{
+			name + " bridge":        ref + " has lan0: bridge on br0, 203.0.113.30/24, 2001:db8::30/64\nexit 0",
+			name + " detach":        "exit 0\nexit 0",
+			name + " from the host": "reached", name + " from outside": "reached",
+			name + " detached": "everything as before",
+			name + " ended":    "cleat: error: nothing was changed: the container is gone\ncleat: hint: start it, and attach it again\nexit 1",
+		})
+		for _, line := range []string{ref + " has lan1: macvlan on ext0, 192.0.2.30/24", "exit 0"} {
+			if !slices.Contains(told[name+" macvlan"], line) {
+				t.Errorf("%s: %q is not told: %q", name, line, told[name+" macvlan"])
+			}
+		}
+		for _, link := range []string{"lan0", "lan1"} {
+			if !slices.ContainsFunc(told[name+" ls"], func(l string) bool { return strings.HasPrefix(l, ref+"  "+link) && strings.HasSuffix(l, "attached") }) {
+				t.Errorf("%s: %s is not listed: %q", name, link, told[name+" ls"])
+			}
+		}
 	}
 }
 

@@ -1,0 +1,133 @@
+package attacher_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cleat/bench/attacher"
+	"cleat/bench/catalog"
+	"cleat/lab"
+	"cleat/link"
+)
+
+func TestMain(m *testing.M) {
+	if _, in := lab.Inside(); !in && os.Geteuid() == 0 && os.Getenv(lab.TestFlavour) == "" {
+		os.Setenv(lab.TestFlavour, string(lab.Root)) // nothing attaches in a user lab
+	}
+	os.Exit(lab.RunTests(m))
+}
+
+// program is cleat, built for the test.
+func program(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("nothing to build the program with")
+	}
+	path := filepath.Join(t.TempDir(), "cleat")
+	if out, err := exec.Command("go", "build", "-o", path, "cleat/cmd/cleat").CombinedOutput(); err != nil {
+		t.Fatalf("build the program: %v: %s", err, out)
+	}
+	return path
+}
+
+// scratch is a directory with a short name: dockerd's socket in it must fit the
+// 108 bytes of an address (unix(7)).
+func scratch(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// TestEveryAttacher has each program that is installed attach and detach, twice,
+// to see that it leaves what the next turn needs; and as the third on its bridge.
+func TestEveryAttacher(t *testing.T) {
+	lab.Need(t)
+	self := program(t)
+	for _, e := range catalog.All() {
+		if e.Role != catalog.Attacher {
+			continue
+		}
+		for _, kind := range []string{"bridge", "macvlan"} {
+			for _, endpoints := range []int{1, 3} {
+				if endpoints > 1 && e.Name == "docker-connect" {
+					continue // one container takes all turns
+				}
+				t.Run(e.Name+" "+kind, func(t *testing.T) {
+					measureTwice(t, attacher.Config{Attacher: e.Name, Link: kind, Endpoints: endpoints, Scratch: scratch(t), Program: self})
+				})
+			}
+		}
+	}
+}
+
+func measureTwice(t *testing.T, cfg attacher.Config) {
+	t.Helper()
+	ctx := context.Background()
+	s, err := attacher.Open(ctx, cfg)
+	var lack *link.Lack
+	if errors.As(err, &lack) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if left, _ := os.ReadDir(cfg.Scratch); len(left) > 0 {
+			t.Errorf("%d files stay", len(left))
+		}
+	}()
+	for range 2 {
+		got, err := s.Measure(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Attach <= 0 || got.Detach <= 0 || got.CPU <= 0 {
+			t.Errorf("%+v: a time is missing", got)
+		}
+	}
+}
+
+// TestLongDirectory has no room for the sockets of Docker's daemon.
+func TestLongDirectory(t *testing.T) {
+	lab.Need(t)
+	dir := filepath.Join(scratch(t), strings.Repeat("long", 25))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := attacher.Check("docker-connect"); err != nil {
+		t.Skip(err)
+	}
+	_, err := attacher.Open(t.Context(), attacher.Config{Attacher: "docker-connect", Link: "bridge", Scratch: dir})
+	var lack *link.Lack
+	if !errors.As(err, &lack) || !strings.Contains(lack.Remedy, "TMPDIR=/tmp") {
+		t.Errorf("in a long directory: %v", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("%d files stay", len(left))
+	}
+}
+
+func TestCheckKnowsEveryAttacher(t *testing.T) {
+	for _, e := range catalog.All() {
+		if e.Role != catalog.Attacher {
+			continue
+		}
+		err := attacher.Check(e.Name)
+		var lack *link.Lack
+		if err != nil && !(errors.As(err, &lack) && lack.Remedy != "") {
+			t.Errorf("%s: %v, without a remedy", e.Name, err)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package attacher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"cleat/bench/container"
+	"cleat/link"
+	"cleat/netns"
+)
+
+// docker is Docker, with a daemon on the host.
+type docker struct {
+	networks *container.Networks
+	client   []string
+	pid      int // of the container that takes all turns
+}
+
+// Names of the container and of Docker's networks.
+const (
+	dockerHome      = "home" // the one that the container begins with
+	dockerNetwork   = "wire" // the one that it is connected to
+	dockerContainer = "web"
+)
+
+// dockerAddress is what the container gets: the same in all turns.
+const dockerAddress = "198.18.1.2"
+
+func checkDocker() error {
+	var lack *link.Lack
+	if err := container.Check("docker"); errors.As(err, &lack) {
+		return &link.Lack{What: "docker-connect", Reason: lack.Reason, Remedy: lack.Remedy}
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+func openDocker(ctx context.Context, s *Site) (tool, error) {
+	networks, err := container.OpenNetworks(ctx, container.Config{Scratch: s.dir, Self: s.cfg.Program}, s.host)
+	if err != nil {
+		return nil, err
+	}
+	d := &docker{networks: networks}
+	if err := d.open(ctx, s.cfg.Link); err != nil {
+		return nil, errors.Join(fmt.Errorf("prepare Docker: %w", err), networks.Close())
+	}
+	return d, nil
+}
+
+func (d *docker) open(ctx context.Context, kind string) (err error) {
+	if d.client, err = d.networks.Client(); err != nil {
+		return err
+	}
+	create := []string{"network", "create", "--driver", kind, "--subnet", network.String(), "--gateway", gateway.String()}
+	if kind == "macvlan" {
+		create = append(create, "--opt", "parent="+parent)
+	}
+	for _, args := range [][]string{{"network", "create", "--subnet", "192.0.2.0/24", dockerHome}, append(create, dockerNetwork)} {
+		if _, err := d.networks.Run(ctx, args...); err != nil {
+			return err
+		}
+	}
+	d.pid, err = d.networks.Container(ctx, dockerContainer, dockerHome, "traffic", "serve", "--listen", "127.0.0.1:5210")
+	return err
+}
+
+func (d *docker) guest(serial int) (guest, error) {
+	ns, err := netns.OfPID(d.pid)
+	return guest{serial, ns}, err
+}
+
+func (d *docker) attach(guest) command {
+	return d.command("network", "connect", "--ip", dockerAddress, dockerNetwork, dockerContainer)
+}
+
+func (d *docker) detach(guest) command {
+	return d.command("network", "disconnect", dockerNetwork, dockerContainer)
+}
+
+func (d *docker) command(args ...string) command {
+	return command{args: append(slices.Clone(d.client), args...)}
+}
+
+func (d *docker) detached() error { return nil }
+func (d *docker) close() error    { return d.networks.Close() }

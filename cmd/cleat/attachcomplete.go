@@ -1,0 +1,124 @@
+package main
+
+import (
+	"slices"
+
+	"cleat/netns/find"
+	"cleat/network/attach"
+
+	"github.com/spf13/cobra"
+	"github.com/vishvananda/netlink"
+)
+
+// completeAttach offers containers, then kinds, then the devices of the host's that
+// the kind can stand on.
+func completeAttach(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return completeContainers(cmd, func(f *find.Found) bool { return !f.Host }), cobra.ShellCompDirectiveDefault
+	case 1:
+		return attach.Kinds(), cobra.ShellCompDirectiveNoFileComp
+	case 2:
+		return completeParents(args[1]), cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeParents are devices that may be a kind's PARENT.
+func completeParents(kind string) []string {
+	if what, _ := attach.Parent(kind); what == "" {
+		return nil
+	}
+	all, err := netlink.LinkList()
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, l := range all {
+		if l.Attrs().Name == "lo" || kind == "bridge" && l.Type() != "bridge" || kind == "ovs" && l.Type() != "openvswitch" {
+			continue
+		}
+		names = append(names, l.Attrs().Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// completeMode offers the modes of the kind that was typed, or of all.
+func completeMode(cmd *cobra.Command) {
+	complete := func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		kinds := attach.Kinds()
+		if len(args) > 1 {
+			kinds = args[1:2]
+		}
+		var all []string
+		for _, k := range kinds {
+			for _, m := range attach.Modes(k) {
+				if !slices.Contains(all, m) {
+					all = append(all, m)
+				}
+			}
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
+	}
+	if err := cmd.RegisterFlagCompletionFunc("mode", complete); err != nil {
+		panic(err) // the flag was just defined
+	}
+}
+
+// completeTwo offers two containers, or names of namespaces.
+func completeTwo(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) >= 2 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	words := completeContainers(cmd, func(*find.Found) bool { return true })
+	return slices.DeleteFunc(words, func(w string) bool { return slices.Contains(args, w) }), cobra.ShellCompDirectiveDefault
+}
+
+// completeContainers offers what runs, and is wanted: by its name, and with its
+// engine in front where several have that.
+func completeContainers(cmd *cobra.Command, wanted func(*find.Found) bool) []string {
+	all, _, err := find.All(cmd.Context())
+	if err != nil {
+		return nil
+	}
+	count := map[string]int{}
+	for _, f := range all {
+		count[f.Name]++
+	}
+	var words []string
+	for _, f := range all {
+		switch {
+		case !wanted(f):
+		case f.Name == "" || count[f.Name] > 1 || pidOf(f.Name) != 0:
+			words = append(words, f.Ref())
+		default:
+			words = append(words, f.Name)
+		}
+	}
+	return words
+}
+
+// completeAttached offers containers that have attachments, as `cleat ls` calls
+// them, then their links.
+func completeAttached(args []string) []string {
+	cfg, err := attachConfig()
+	if err != nil {
+		return nil
+	}
+	all := attach.Attachments(cfg.Store)
+	var words []string
+	for _, a := range all {
+		name, word := containerWord(a, all), ""
+		switch {
+		case len(args) == 0:
+			word = name
+		case len(args) == 1 && slices.Contains([]string{name, a.Container.Name, a.Container.Reference()}, args[0]):
+			word = a.Want.Name
+		}
+		if word != "" && !slices.Contains(words, word) {
+			words = append(words, word)
+		}
+	}
+	return words
+}

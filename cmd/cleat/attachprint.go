@@ -1,0 +1,216 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"cleat/netns/find"
+	"cleat/network/attach"
+)
+
+// attachReport is what attach prints with --json.
+type attachReport struct {
+	Done       bool               `json:"done"` // false: planned
+	Attachment *attach.Attachment `json:"attachment"`
+	Steps      []stepReport       `json:"steps"`
+	Notes      []string           `json:"notes"`
+}
+
+// stepReport is one step.
+type stepReport struct {
+	Step   string      `json:"step"`
+	Text   string      `json:"text"`
+	Detail attach.Step `json:"detail"`
+}
+
+func (f *attachFlags) print(out io.Writer, got *attach.Result) error {
+	if f.asJSON {
+		r := attachReport{Done: !f.plan, Attachment: got.Attachment, Steps: []stepReport{}, Notes: orEmpty(got.Notes)}
+		for _, s := range got.Steps {
+			r.Steps = append(r.Steps, stepReport{attach.Name(s), s.String(), s})
+		}
+		return json.NewEncoder(out).Encode(r)
+	}
+	var b strings.Builder
+	if f.plan {
+		for _, s := range got.Steps {
+			b.WriteString(s.String() + "\n")
+		}
+	} else {
+		text := attachedText(got.Attachment)
+		if l := got.Lease; l != nil {
+			text += fmt.Sprintf(", %s by DHCP from %s", l.Address, l.Server)
+		}
+		b.WriteString(text + "\n")
+	}
+	for _, n := range got.Notes {
+		b.WriteString("note: " + n + "\n")
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// attachedText says in a sentence what there is now.
+func attachedText(a *attach.Attachment) string {
+	w := a.Want
+	text := fmt.Sprintf("%s has %s: %s", containerText(a.Container), w.Name, kindText(w))
+	if len(w.IPs) > 0 {
+		text += ", " + joinPrefixes(w.IPs, ", ")
+	}
+	return text
+}
+
+// kindText is a kind and what it stands on.
+func kindText(w attach.Want) string {
+	text := w.Kind
+	if w.Mode != "" {
+		text += " (" + w.Mode + ")"
+	}
+	if w.Parent != "" {
+		text += " on " + w.Parent
+	}
+	if w.VLAN != 0 {
+		text += fmt.Sprintf(", VLAN %d", w.VLAN)
+	}
+	return text
+}
+
+func joinPrefixes(all []netip.Prefix, sep string) string {
+	var texts []string
+	for _, p := range all {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, sep)
+}
+
+// printAttachments is the table of `cleat ls`.
+func printAttachments(out io.Writer, all []attach.Status) error {
+	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "CONTAINER\tLINK\tKIND\tPARENT\tADDRESSES\tSTATE")
+	var attachments []*attach.Attachment
+	for _, s := range all {
+		attachments = append(attachments, s.Attachment)
+	}
+	for _, s := range all {
+		w := s.Want
+		parent := w.Parent
+		if w.VLAN != 0 {
+			parent += fmt.Sprintf(" vlan %d", w.VLAN)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", containerWord(s.Attachment, attachments), w.Name, w.Kind, orDash(parent), orDash(joinPrefixes(addressesOf(s), ",")), stateText(s))
+	}
+	return t.Flush()
+}
+
+// containerText is what the container is called where a command takes it: with its
+// engine in front if it is in a part of that, of a user's or a namespace.
+func containerText(c attach.Container) string {
+	if c.Engine != find.Path && strings.Contains(c.Name, "/") {
+		return c.Reference()
+	}
+	return c.Name
+}
+
+// containerWord is the same among all: that of another engine may have the name.
+func containerWord(a *attach.Attachment, all []*attach.Attachment) string {
+	c := a.Container
+	if slices.ContainsFunc(all, func(o *attach.Attachment) bool { return o.Container.Name == c.Name && o.Container.Engine != c.Engine }) {
+		return c.Reference()
+	}
+	return containerText(c)
+}
+
+// stateText is a state, and whether it is kept so.
+func stateText(s attach.Status) string {
+	text := string(s.State)
+	if s.Kept() {
+		text += ", kept"
+	}
+	switch l := s.Lease; {
+	case l == nil || l.Expires.IsZero():
+	case time.Now().After(l.Expires):
+		text += ", lease over"
+	default:
+		text += ", lease until " + clockText(l.Expires)
+	}
+	if s.Keeper != nil && s.Keeper.Error != "" {
+		text += ", failing"
+	}
+	return text
+}
+
+// leaseText is who gave the lease, and for how long.
+func leaseText(s attach.Status) string {
+	switch l := s.Lease; {
+	case l == nil:
+		return ""
+	case l.Expires.IsZero():
+		return fmt.Sprintf("from %s, for ever", l.Server)
+	default:
+		return fmt.Sprintf("from %s until %s", l.Server, l.Expires.Local().Format("2006-01-02 15:04:05"))
+	}
+}
+
+// addressesOf are those that were given, and that of the lease.
+func addressesOf(s attach.Status) []netip.Prefix {
+	if s.Lease == nil {
+		return s.Want.IPs
+	}
+	return append(slices.Clip(s.Want.IPs), s.Lease.Address)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// printAttachment is `cleat inspect` for people.
+func printAttachment(out io.Writer, s attach.Status) error {
+	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(t, "%s\t%s\n", name, value)
+		}
+	}
+	line("container", containerText(s.Container))
+	line("link", s.Want.Name)
+	line("kind", kindText(s.Want))
+	line("state", stateText(s))
+	line("addresses", joinPrefixes(addressesOf(s), ", "))
+	line("lease", leaseText(s))
+	var gws []string
+	for _, g := range s.Want.Gateways {
+		gws = append(gws, g.String())
+	}
+	line("gateways", strings.Join(gws, ", "))
+	line("ethernet", s.Address)
+	if s.MTU != 0 {
+		line("mtu", fmt.Sprint(s.MTU))
+	}
+	line("host's end", s.Peer)
+	did, at, trouble := keeperTexts(s.Keeper)
+	if did != "" {
+		line("keeper", did+", "+at)
+	}
+	line("trouble", trouble)
+	line("since", s.Made.Local().Format("2006-01-02 15:04:05"))
+	for i, step := range s.Steps {
+		name := ""
+		if i == 0 {
+			name = "steps"
+		}
+		fmt.Fprintf(t, "%s\t%s\n", name, step)
+	}
+	for _, n := range s.Notes {
+		line("note", n)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"cleat/network/attach"
+
+	"github.com/spf13/cobra"
+)
+
+// detachName is the command's name, which main looks for before there are any.
+const detachName = "detach"
+
+func newDetachCmd() *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:                   detachName + " CONTAINER [LINK]",
+		DisableFlagsInUseLine: true,
+		Short:                 "take a container's link away again",
+		Long: `Undoes what ` + "`cleat attach`" + ` did for a link, and forgets it: a device that was
+moved comes back with its name, addresses and routes; a bridge that was made
+goes with the last that uses it. What others have made or changed meanwhile
+stays. If the container is gone, the rest is tidied up. LINK may be left out
+where the container has only one that was attached.`,
+		Example: `  cleat detach web eth1
+  cleat detach podman:web`,
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return completeAttached(args), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			container, link, err := containerAndLink(cmd, args)
+			if err != nil {
+				return err
+			}
+			cfg, err := attachConfig()
+			if err != nil {
+				return err
+			}
+			a, notes, err := attach.Detach(cmd.Context(), cfg, container, link)
+			if err != nil {
+				return attachError(err)
+			}
+			out := cmd.OutOrStdout()
+			if asJSON {
+				return json.NewEncoder(out).Encode(map[string]any{"done": true, "attachment": a, "notes": orEmpty(notes)})
+			}
+			for _, n := range notes {
+				fmt.Fprintln(out, "note: "+n)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// containerAndLink are the arguments; the link is "" where it was left out.
+func containerAndLink(cmd *cobra.Command, args []string) (container, link string, err error) {
+	switch len(args) {
+	case 1:
+		return args[0], "", nil
+	case 2:
+		return args[0], args[1], nil
+	}
+	return "", "", withHint(usagef("%s: want a container, and the name of its link if it has several", cmd.CommandPath()),
+		"e.g. `"+cmd.CommandPath()+" web eth1`; `cleat ls` lists what is attached")
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"cleat/netns/find"
+	"cleat/network/attach"
+	"cleat/network/keep"
+
+	"github.com/spf13/cobra"
+)
+
+// keepFlags are the flags of `cleat keep` as they are typed.
+type keepFlags struct {
+	once, unit, status     bool
+	untilIdle, wait, toLog bool
+	asJSON                 bool
+}
+
+func newKeepCmd() *cobra.Command {
+	f := &keepFlags{}
+	cmd := &cobra.Command{
+		Use:                   "keep [--once | --status | --print-unit] [FLAGS]",
+		DisableFlagsInUseLine: true,
+		Short:                 "extend leases, and attach again what started anew",
+		Long: `Keeps what was attached with --keep or --dhcp. Leases are extended, and what a
+server then says otherwise than before is set: routes, MTU, name servers. When a
+lease is over, its address goes and another is asked for; the link stays. What
+was attached with --keep is attached again when its container or the machine has
+started anew, and its link is made again when somebody removes it: to be rid of
+one there is ` + "`cleat detach`" + `. Neighbours are told of addresses a second time,
+2 s after.
+
+It listens to Docker, and to what appears in the directories of Podman,
+containerd and of named namespaces; others are looked at every 2 s. It runs
+until it is stopped, or even killed; that changes nothing, and the next one goes
+on. There is one for each state directory: a second one says so and exits with
+4. ` + "`cleat attach`" + ` starts one where none runs, which ends with the last
+attachment that it keeps, and writes what it does to keeper.log in the state
+directory. To have one after the machine's start, too, give systemd the unit
+that --print-unit prints.`,
+		Example: `  # after each start of the machine
+  cleat keep --print-unit | sudo tee /etc/systemd/system/cleat-keep.service
+  sudo systemctl enable cleat-keep
+  sudo systemctl start cleat-keep
+
+  # what the keeper did last, and what it can't do
+  cleat keep --status
+
+  # only what is due now
+  sudo cleat keep --once`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	cmd.Flags().BoolVar(&f.once, "once", false, "do what is due now, and end")
+	cmd.Flags().BoolVar(&f.status, "status", false, "tell whether a keeper runs, and what it did last")
+	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object (with --status)")
+	cmd.Flags().BoolVar(&f.unit, "print-unit", false, "print a unit for systemd, and do nothing")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "while another keeper runs, wait for its end")
+	cmd.Flags().BoolVar(&f.untilIdle, "until-idle", false, "end when nothing is to be kept any more")
+	cmd.Flags().BoolVar(&f.toLog, "log", false, "say what it does in keeper.log in the state directory")
+	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "until-idle")
+	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "wait")
+	cmd.MarkFlagsMutuallyExclusive("status", "print-unit", "log")
+	return cmd
+}
+
+func (f *keepFlags) run(cmd *cobra.Command) error {
+	if f.asJSON && !f.status {
+		return withHint(usagef("--json is for --status"), "cleat keep --status --json")
+	}
+	cfg, err := attachConfig()
+	if err != nil {
+		return err
+	}
+	switch {
+	case f.unit:
+		return printUnit(cmd.OutOrStdout(), cfg.Store)
+	case f.status:
+		return printKeeper(cmd, cfg.Store, f.asJSON)
+	}
+	err = f.keep(cmd, cfg)
+	if errors.Is(err, keep.ErrRunning) {
+		err = fmt.Errorf("keep what is below %s: %w", cfg.Store.Dir(), err)
+		return withHint(exitError{exitRunning, err}, "it does all that is due; `cleat keep --status` tells what it did, and --wait waits for its end")
+	}
+	return attachError(err)
+}
+
+func (f *keepFlags) keep(cmd *cobra.Command, cfg attach.Config) error {
+	c := keep.Config{Attach: cfg, UntilIdle: f.untilIdle, Wait: f.wait, Listen: find.Listen, Ready: tellSystemd}
+	c.Log = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), "cleat: "+format+"\n", args...) }
+	if f.toLog {
+		l, err := keep.OpenLog(cfg.Store)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		c.Log = l.Printf
+	}
+	if f.once {
+		return keep.Once(cmd.Context(), c)
+	}
+	return keep.Run(cmd.Context(), c)
+}
+
+// tellSystemd tells the service manager that started us, if one did, that we are
+// ready (sd_notify(3)): also while another keeper runs, as all is kept then.
+func tellSystemd(waiting bool) {
+	name := os.Getenv("NOTIFY_SOCKET")
+	if name == "" {
+		return
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err != nil {
+		return // whoever waits for it says so
+	}
+	defer conn.Close()
+	status := "keeps what is attached"
+	if waiting {
+		status = "waits for the end of another keeper"
+	}
+	_, _ = io.WriteString(conn, "READY=1\nSTATUS="+status+"\n")
+}
+
+// printUnit prints what systemd wants to know (systemd.service(5)).
+func printUnit(out io.Writer, store *attach.Store) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	environment := ""
+	if dir := store.Dir(); os.Getenv("CLEAT_STATE_DIR") != "" {
+		environment = fmt.Sprintf("Environment=%q\n", "CLEAT_STATE_DIR="+strings.ReplaceAll(dir, "%", "%%"))
+	}
+	_, err = fmt.Fprintf(out, `[Unit]
+Description=Keep containers attached (cleat)
+Documentation=man:cleat-keep(1)
+After=network.target docker.service containerd.service podman.service lxc.service
+
+[Service]
+Type=notify
+ExecStart=%s keep --wait
+%sRestart=always
+RestartSec=1
+SuccessExitStatus=143
+
+[Install]
+WantedBy=multi-user.target
+`, unitWord(self), environment)
+	return err
+}
+
+// unitWord is a path as a unit's command line has it.
+func unitWord(path string) string {
+	path = strings.NewReplacer("%", "%%", "$", "$$").Replace(path)
+	if strings.ContainsAny(path, " \t\"'\\;") {
+		return fmt.Sprintf("%q", path)
+	}
+	return path
+}
+
+// startKeeper starts a keeper in a session of its own, if none runs. What it dies of
+// is in its log, too.
+func startKeeper(store *attach.Store) error {
+	if _, running := keep.Running(store); running {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	log, err := os.OpenFile(keep.LogFile(store), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return fmt.Errorf("start a keeper: %w", err)
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(context.Background(), self, "keep", "--until-idle", "--log")
+	cmd.Dir, cmd.SysProcAttr, cmd.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
+	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Dir(), "NOTIFY_SOCKET=") // we are nobody's service
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start a keeper: %w", err)
+	}
+	return cmd.Process.Release()
+}

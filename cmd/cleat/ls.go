@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"cleat/network/attach"
+	"cleat/network/keep"
+
+	"github.com/spf13/cobra"
+)
+
+func newLsCmd() *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:                   "ls",
+		DisableFlagsInUseLine: true,
+		Short:                 "list what is attached, and how it is",
+		Long: `Lists every attachment: which container has which link, on what, with which
+addresses, and how that is now.
+
+  attached  the link is there and up
+  down      it is there, but somebody brought it down
+  missing   somebody removed it
+  gone      the container has ended, or is another of the same name
+  wanted    this machine was started anew since: nothing is there
+  busy      a command is at work on it, or died at it
+  unknown   only root may look
+  kept      ` + "`cleat keep`" + ` extends its lease, and with --keep attaches it again
+  failing   it can't: ` + "`cleat keep --status`" + ` tells why`,
+		Example: `  cleat ls
+  cleat ls --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := attachConfig()
+			if err != nil {
+				return err
+			}
+			all, err := attach.List(cmd.Context(), cfg.Store)
+			print := func() error { return printAttachments(cmd.OutOrStdout(), all) }
+			if asJSON {
+				print = func() error { return json.NewEncoder(cmd.OutOrStdout()).Encode(orEmpty(all)) }
+			}
+			err = errors.Join(print(), err)
+			if slices.ContainsFunc(all, func(s attach.Status) bool { return s.Kept() }) {
+				if _, runs := keep.Running(cfg.Store); !runs {
+					fmt.Fprintln(cmd.ErrOrStderr(), "cleat: note: no keeper runs: `cleat keep` extends leases, and attaches again")
+				}
+			}
+			return attachError(err)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON array")
+	return cmd
+}
+
+func newInspectCmd() *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:                   "inspect CONTAINER [LINK]",
+		DisableFlagsInUseLine: true,
+		Short:                 "tell all about one attachment",
+		Long: `Tells what is wanted of one attachment, what came of it, how it is now, and
+which steps made it. LINK may be left out where the container has only one.`,
+		Example: `  cleat inspect web
+  cleat inspect web eth1 --json`,
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return completeAttached(args), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			container, link, err := containerAndLink(cmd, args)
+			if err != nil {
+				return err
+			}
+			cfg, err := attachConfig()
+			if err != nil {
+				return err
+			}
+			s, err := attach.Inspect(cmd.Context(), cfg, container, link)
+			if err != nil {
+				return attachError(fmt.Errorf("inspect: %w", err))
+			}
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(s)
+			}
+			return printAttachment(cmd.OutOrStdout(), s)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}

@@ -1,0 +1,40 @@
+// Found prints what find.Container makes of each of its arguments, a line each:
+// how it is found again, its process and network namespace, and whether that is
+// the host's; or why not, and the hint.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"cleat/netns/find"
+)
+
+func main() {
+	for _, word := range os.Args[1:] {
+		fmt.Printf("%s: %s\n", word, look(word))
+	}
+}
+
+func look(word string) string {
+	f, err := find.Container(context.Background(), word, find.Options{})
+	if err != nil {
+		advice := ""
+		if e, has := err.(interface{ Hint() string }); has {
+			advice = "; " + strings.ReplaceAll(e.Hint(), "\n", "; ")
+		}
+		return err.Error() + advice
+	}
+	ns, err := f.NS()
+	if err != nil {
+		return err.Error()
+	}
+	defer ns.Close()
+	inode, err := ns.ID()
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%s pid %d net %d owner %d host %v", f.Ref(), f.PID, inode, f.Owner, f.Host)
+}

@@ -1,0 +1,88 @@
+package pipework
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"cleat/link"
+	"cleat/netns"
+	"cleat/network/attach"
+	"cleat/network/dhcp"
+)
+
+// advised is an error with what to type instead.
+type advised struct {
+	err  error
+	hint string
+}
+
+func (e advised) Error() string { return e.err.Error() }
+func (e advised) Unwrap() error { return e.err }
+
+// Hint is what to type instead.
+func (e advised) Hint() string { return e.hint }
+
+// explain adds what to type, in the script's terms.
+func explain(err error, o Options) error {
+	var own interface{ Hint() string }
+	var want *attach.WantError
+	var taken *attach.TakenError
+	var lack *link.Lack
+	hint := ""
+	switch {
+	case errors.As(err, &own):
+		return err
+	case errors.As(err, &want):
+		hint = wantHint(want)
+	case errors.As(err, &taken):
+		hint = takenHint(taken, o)
+	case errors.As(err, &lack):
+		hint = lack.Remedy
+	case errors.Is(err, attach.ErrDefaultRoute):
+		hint = "the host would cut itself off: without --direct-phys it shares the device (macvlan)"
+	case errors.Is(err, dhcp.ErrNoAnswer):
+		hint = "has the network of " + o.Host + " a DHCP server with addresses left? ADDRESS/LENGTH in the place of " + o.DHCP.Client + " asks none"
+	case errors.Is(err, attach.ErrFull):
+		hint = "use a second bridge, or macvlan, which has no such limit"
+	case errors.Is(err, netns.ErrNotFound):
+		hint = "give a container, a process id, a name from `ip netns list`, or a path of a network namespace"
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EPERM):
+		hint = "it takes root"
+	}
+	return advised{err, hint}
+}
+
+func wantHint(e *attach.WantError) string {
+	switch {
+	case e.Param == "mac" && strings.Contains(e.Reason, "kind ipvlan"):
+		return "leave MAC out, or --ipvlan"
+	case e.Param == "host-name":
+		return "give another one with -H, e.g. -H web-1"
+	case strings.Contains(e.Remedy, " "):
+		return "as root: " + e.Remedy
+	case e.Remedy != "":
+		return "use " + e.Remedy
+	case len(e.Allowed) > 0:
+		return "known: " + strings.Join(e.Allowed, ", ")
+	}
+	return ""
+}
+
+// takenHint says how to have what somebody else has.
+func takenHint(e *attach.TakenError, o Options) string {
+	ours := e.By != "" && !strings.Contains(e.By, " ")
+	switch {
+	case e.What == "link" && e.Name == o.HostEnd:
+		return "give it another name with -l, or none"
+	case e.What == "link" && ours:
+		return fmt.Sprintf("`cleat detach %s %s` removes that one; -i NAME gives this one another name", o.Guest, e.Name)
+	case e.What == "link":
+		return "give it another name with -i"
+	case e.What == "address":
+		return "`cleat ls` shows who has which address"
+	}
+	return ""
+}

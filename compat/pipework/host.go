@@ -1,0 +1,81 @@
+package pipework
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"cleat/link"
+	"cleat/netns"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// hostDevices are the links of the namespace that we are in.
+func hostDevices(here *netns.NS) ([]Device, error) {
+	h, err := link.Handle(here)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	all, err := h.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list the host's devices: %w", err)
+	}
+	var devices []Device
+	for _, l := range all {
+		a := l.Attrs()
+		d := Device{Name: a.Name, Kind: l.Type(), InfiniBand: a.EncapType == "infiniband", Up: a.RawFlags&unix.IFF_UP != 0, Stacked: a.ParentIndex != 0 || a.MasterIndex != 0}
+		d.Radio = radioOf("/sys/class/net", a.Name)
+		if len(a.HardwareAddr) == len(d.MAC) {
+			d.MAC = link.MAC(a.HardwareAddr)
+		}
+		devices = append(devices, d)
+	}
+	return devices, nil
+}
+
+// radioOf is the radio of a wireless device, "" where it is none; class is /sys/class/net.
+func radioOf(class, device string) string {
+	radio, err := os.Readlink(filepath.Join(class, device, "phy80211"))
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(radio)
+}
+
+// lookEvery is how often a link that is waited for is looked at; the script does
+// it once a second.
+const lookEvery = 100 * time.Millisecond
+
+// waitUp blocks until a link of that name is here, up, and has a carrier, or ctx
+// ends.
+func waitUp(ctx context.Context, here *netns.NS, name string) error {
+	h, err := link.Handle(here)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		// Whatever is the matter, it may be over the next time.
+		l, err := h.LinkByName(name)
+		if err == nil && isUp(l) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w", name, ctx.Err())
+		}
+	}
+}
+
+func isUp(l netlink.Link) bool {
+	const up = unix.IFF_UP | unix.IFF_LOWER_UP
+	return l.Attrs().RawFlags&up == up
+}

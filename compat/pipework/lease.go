@@ -1,0 +1,69 @@
+package pipework
+
+import (
+	"cmp"
+	"strings"
+
+	"cleat/network/attach"
+)
+
+// takeDHCP asks for an address from a server, where there can be one.
+func (o Options) takeDHCP(p *Plan) error {
+	if o.DHCP == nil {
+		return nil
+	}
+	const byHand = "give an address, ADDRESS/LENGTH[@GATEWAY]"
+	w := &p.Want
+	switch {
+	case w.Kind == "dummy":
+		return wrong(byHand, "%s: a dummy leads nowhere, so no DHCP server can answer", o.DHCP.Client)
+	case w.Kind == "ipvlan":
+		return lacking("`cleat attach "+o.Guest+" ipvlan "+w.Parent+" --dhcp` shares it in mode l2, where there is DHCP; without --ipvlan it is a macvlan",
+			"%s: --ipvlan is mode l3, which carries no broadcasts, so no DHCP server can answer", o.DHCP.Client)
+	case w.Kind == "ipoib":
+		return lacking(byHand+", or 0/0 and start a DHCP client in the container", "%s: DHCP on InfiniBand is not supported", o.DHCP.Client)
+	}
+	if o.Family == 6 {
+		p.Notes = append(p.Notes, "-a inet6 does nothing: addresses from DHCP are IPv4")
+	}
+	w.DHCP, w.HostName = true, o.HostName
+	return o.DHCP.takeOptions(p.note, w)
+}
+
+func (p *Plan) note(text string) { p.Notes = append(p.Notes, text) }
+
+// takeOptions reads what is for the client. How long it stays and how much it says is the
+// keeper's and ours.
+func (d DHCP) takeOptions(note func(string), w *attach.Want) error {
+	words := strings.Fields(d.Options)
+	if d.Client == "dhcpcd" {
+		if len(words) > 0 {
+			note("options for dhcpcd do nothing, as with the script: " + d.Options)
+		}
+		return nil
+	}
+	for i := 0; i < len(words); i++ {
+		name, value := words[i], ""
+		if _, has := clientOptions[name]; has && i+1 < len(words) {
+			i++
+			value = words[i]
+		}
+		hostName, isHostName := strings.CutPrefix(value, clientOptions[name])
+		switch {
+		case strings.Contains(staying, " "+name+" "):
+		case value != "" && isHostName:
+			w.HostName = cmp.Or(w.HostName, hostName)
+		default:
+			return lacking("leave it out; -H NAME before GUEST tells a host name", "%s: option %q for the DHCP client is not supported", d.Client, strings.TrimSpace(name+" "+value))
+		}
+	}
+	return nil
+}
+
+// staying are options of udhcpc and dhclient about whether they stay, quit, release at the
+// end, and how much they say.
+const staying = " -f -q -n -b -R -S -1 -d -v -4 -nw "
+
+// clientOptions are options that tell a host name, by the beginning of their values: of
+// udhcpc -x, of dhclient -H.
+var clientOptions = map[string]string{"-x": "hostname:", "-H": ""}

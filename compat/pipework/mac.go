@@ -1,0 +1,37 @@
+package pipework
+
+import (
+	"crypto/md5"
+	"strings"
+
+	"cleat/link"
+)
+
+// parseMAC reads [MAC][@VLAN]. The VLAN is looked at when it is known of what.
+func (o *Options) parseMAC(text string) error {
+	mac, vlan, _ := strings.Cut(text, "@")
+	o.VLAN = vlan
+	word, unique := strings.CutPrefix(mac, "U:")
+	switch {
+	case mac == "":
+		return nil
+	case unique && word == "":
+		return wrong("e.g. U:web", "%s: the word after U: is missing", text)
+	case unique:
+		o.MAC = macOf(word)
+		return nil
+	}
+	m, err := link.ParseMAC(mac)
+	if err != nil {
+		return wrong("e.g. 02:00:5e:10:00:01, U:WORD, or @10 for a VLAN alone", "%s: %q is no Ethernet address", text, mac)
+	}
+	o.MAC = m
+	return nil
+}
+
+// macOf is always the same address for a word: 02 and the first five bytes of the
+// MD5 sum of a line with the word, as the script has it by echo and md5sum.
+func macOf(word string) link.MAC {
+	sum := md5.Sum([]byte(word + "\n"))
+	return link.MAC{0x02, sum[0], sum[1], sum[2], sum[3], sum[4]}
+}

@@ -1,0 +1,270 @@
+package pipework
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"cleat/internal/spell"
+	"cleat/link"
+)
+
+// Options is what a command line asked for, checked as far as it can be without
+// looking at the host.
+type Options struct {
+	Help, Version bool
+	Wait          bool     // until Link is up, here
+	Tool          []string // ip or tc and its arguments, to run in Guest's namespace; nil: attach
+
+	Host       string // the device or bridge, or "mac:" and its address
+	DirectPhys bool   // move the device itself
+	IPvlan     bool   // rather than macvlan
+	Link       string // -i: the link's name in the container; "": eth1, ib0 for InfiniBand
+	HostEnd    string // -l: the other end's name on a bridge; "": any
+	Family     int    // -a: 4 or 6, the address's; 0: either
+	HostName   string // -H: to be told to a DHCP server
+
+	Guest   string
+	DHCP    *DHCP        // nil: a static address, or none
+	IP      netip.Prefix // zero: none
+	Gateway netip.Addr   // zero: none
+	MAC     link.MAC     // zero: any
+	VLAN    string       // as typed; "": none
+}
+
+// DHCP is a client of the script's.
+type DHCP struct {
+	Client  string // as in dhcpClients
+	Options string // the client's own
+}
+
+// dhcpClients are the words for an address from a server; with -f the script leaves the
+// client running, which extends the lease. Here the keeper extends all.
+func dhcpClients() []string {
+	return []string{"dhcp", "udhcpc", "udhcpc-f", "dhcpcd", "dhclient", "dhclient-f"}
+}
+
+// Error is a mistake in the command line, or something in it that can't be had.
+type Error struct {
+	text, hint string
+	lacking    bool // the script does it, and this does not
+}
+
+func (e *Error) Error() string { return e.text }
+
+// Hint is what to type instead; may be empty.
+func (e *Error) Hint() string { return e.hint }
+
+func wrong(hint, format string, a ...any) error {
+	return &Error{text: fmt.Sprintf(format, a...), hint: hint}
+}
+
+// lacking is the error for what the script does and this does not.
+func lacking(hint, format string, a ...any) error {
+	return &Error{text: fmt.Sprintf(format, a...), hint: hint, lacking: true}
+}
+
+// defaultLink is the container's name for a link without -i.
+const defaultLink = "eth1"
+
+// Parse reads a command line, less the program's name. The error is an *Error.
+func Parse(args []string) (Options, error) {
+	if len(args) == 0 {
+		return Options{}, wrong("e.g. `pipework br1 web 192.0.2.10/24`; `pipework --help` has all forms", "no HOSTIF given")
+	}
+	switch first, rest := args[0], args[1:]; first {
+	case "--help", "-h":
+		return Options{Help: true}, nil
+	case "--version":
+		return Options{Version: true}, nil
+	case "--wait":
+		return parseWait(rest)
+	case "route", "rule":
+		return parseTool([]string{"ip", first}, first, rest)
+	case "tc":
+		return parseTool([]string{"tc"}, first, rest)
+	}
+	return parseAttach(args)
+}
+
+func parseWait(args []string) (Options, error) {
+	o := Options{Wait: true, Link: defaultLink}
+	switch {
+	case len(args) == 0:
+		return o, nil
+	case args[0] != "-i":
+		return o, wrong("e.g. `pipework --wait -i eth2`", "--wait: unknown argument %q", args[0])
+	case len(args) == 1:
+		return o, noValue("-i")
+	case len(args) > 2:
+		return o, wrong("e.g. `pipework --wait -i eth2`", "--wait: unknown argument %q", args[2])
+	}
+	o.Link = args[1]
+	return o, nil
+}
+
+func parseTool(command []string, word string, args []string) (Options, error) {
+	if len(args) < 2 {
+		return Options{}, wrong(fmt.Sprintf("e.g. `pipework %s web show`", word), "%s: want GUEST, and what `%s` is to do there", word, strings.Join(command, " "))
+	}
+	return Options{Guest: args[0], Tool: append(command, args[1:]...)}, nil
+}
+
+func parseAttach(args []string) (Options, error) {
+	o, words, err := parseFlags(args)
+	if err != nil {
+		return o, err
+	}
+	switch len(words) {
+	case 0:
+		return o, wrong("e.g. `pipework br1 web 192.0.2.10/24`", "no HOSTIF given")
+	case 1:
+		return o, wrong(fmt.Sprintf("e.g. `pipework %s web 192.0.2.10/24`", words[0]), "no GUEST given")
+	case 2:
+		return o, wrong(fmt.Sprintf("e.g. `pipework %s %s 192.0.2.10/24`; 0/0 for none", words[0], words[1]), "no address given")
+	case 3, 4:
+	default:
+		return o, wrong("an Ethernet address and a VLAN are one word: MAC@VLAN", "too many arguments: %s", strings.Join(words[4:], " "))
+	}
+	o.Host, o.Guest = words[0], words[1]
+	if err := o.parseAddress(words[2]); err != nil {
+		return o, err
+	}
+	if len(words) == 4 {
+		if err := o.parseMAC(words[3]); err != nil {
+			return o, err
+		}
+	}
+	return o, o.checkFamily()
+}
+
+// foreign are options of the script's forks.
+var foreign = map[string]string{
+	"--save":    "`cleat ls` lists what is attached",
+	"--restore": "what was attached is kept without it: `cleat ls` lists it",
+}
+
+// parseFlags takes the options, which end with the second other word.
+func parseFlags(args []string) (o Options, words []string, err error) {
+	values := map[string]*string{"-i": &o.Link, "-l": &o.HostEnd, "-H": &o.HostName}
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		hint, isForeign := foreign[arg]
+		switch {
+		case !strings.HasPrefix(arg, "-"):
+			words = append(words, arg)
+		case len(words) > 1:
+			return o, nil, wrong(fmt.Sprintf("e.g. `pipework %s -i eth2 %s 192.0.2.10/24`", words[0], words[1]), "%s: options stand before GUEST", arg)
+		case arg == "--direct-phys":
+			o.DirectPhys = true
+		case arg == "--ipvlan":
+			o.IPvlan = true
+		case arg == "--wait":
+			return o, nil, wrong("e.g. `pipework --wait -i eth2`", "--wait has to stand first")
+		case isForeign:
+			return o, nil, lacking(hint, "%s is not supported", arg)
+		case arg != "-a" && values[arg] == nil:
+			return o, nil, wrong(spell.Hint(arg, []string{"-i", "-l", "-a", "-H", "--ipvlan", "--direct-phys", "--wait", "--help", "--version"}), "unknown option %s", arg)
+		case i+1 == len(args):
+			return o, nil, noValue(arg)
+		default:
+			i++
+			if arg == "-a" {
+				err = o.parseFamily(args[i])
+			} else {
+				*values[arg] = args[i]
+			}
+		}
+		if err != nil {
+			return o, nil, err
+		}
+	}
+	if o.IPvlan && o.DirectPhys {
+		return o, nil, wrong("leave one of them out", "--ipvlan and --direct-phys exclude each other")
+	}
+	return o, words, nil
+}
+
+func noValue(option string) error {
+	return wrong(fmt.Sprintf("`pipework --help` tells what %s takes", option), "%s: its value is missing", option)
+}
+
+func (o *Options) parseFamily(text string) error {
+	known := map[string]int{"inet": 4, "4": 4, "inet6": 6, "6": 6}
+	if o.Family = known[text]; o.Family == 0 {
+		return wrong("known: inet, inet6", "-a %s: no such family", text)
+	}
+	return nil
+}
+
+// checkFamily compares the address with -a.
+func (o Options) checkFamily() error {
+	is := 4
+	if o.IP.Addr().Is6() {
+		is = 6
+	}
+	if o.Family != 0 && o.IP.IsValid() && o.Family != is {
+		return wrong("leave -a out: the address tells its family", "%s is not of the family that -a says", o.IP)
+	}
+	return nil
+}
+
+// parseAddress reads the word after GUEST.
+func (o *Options) parseAddress(text string) error {
+	client, options, _ := strings.Cut(text, ":")
+	if slices.Contains(dhcpClients(), client) {
+		o.DHCP = &DHCP{client, options}
+		return nil
+	}
+	ip, gateway, hasGateway := strings.Cut(text, "@")
+	if err := o.parsePrefix(ip); err != nil || !hasGateway {
+		return err
+	}
+	gw, err := netip.ParseAddr(gateway)
+	switch {
+	case err != nil:
+		return wrong("e.g. 192.0.2.10/24@192.0.2.1", "%s: gateway %q is no address", text, gateway)
+	case o.IP.IsValid() && o.IP.Addr().Is4() != gw.Is4():
+		return wrong("e.g. 192.0.2.10/24@192.0.2.1", "%s: the gateway is of the other family", text)
+	}
+	o.Gateway = gw
+	return nil
+}
+
+// parsePrefix reads an address with its network's length, which may be spelt as a
+// netmask.
+func (o *Options) parsePrefix(text string) error {
+	ip, length, hasLength := strings.Cut(text, "/")
+	if hasLength && length == "0" && slices.Contains([]string{"0", "0.0.0.0", "::"}, ip) {
+		return nil
+	}
+	a, err := netip.ParseAddr(ip)
+	switch {
+	case err != nil && !hasLength:
+		return wrong(spell.Hint(text, dhcpClients()), "%s is neither ADDRESS/LENGTH nor the name of a DHCP client", text)
+	case err != nil:
+		return wrong("e.g. 192.0.2.10/24, or 0/0 for none", "%s: %q is no address", text, ip)
+	case !hasLength:
+		return wrong(fmt.Sprintf("maybe %s/%d", ip, map[bool]int{true: 24, false: 64}[a.Is4()]), "%s: the length of its network is missing", text)
+	}
+	if mask, err := netip.ParseAddr(length); err == nil && mask.Is4() && a.Is4() {
+		o.IP, err = masked(a, mask)
+		return err
+	}
+	if o.IP, err = netip.ParsePrefix(text); err != nil {
+		return wrong("e.g. 192.0.2.10/24", "%s: %q is no length of a network", text, length)
+	}
+	return nil
+}
+
+// masked is an address with a netmask.
+func masked(a, mask netip.Addr) (netip.Prefix, error) {
+	for bits := range 33 {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), bits)
+		if p.Masked().Addr() == mask {
+			return netip.PrefixFrom(a, bits), nil
+		}
+	}
+	return netip.Prefix{}, wrong("e.g. 255.255.255.0, or 24", "%s is no netmask", mask)
+}

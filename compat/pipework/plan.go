@@ -1,0 +1,216 @@
+package pipework
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cleat/internal/spell"
+	"cleat/link"
+	"cleat/network/attach"
+)
+
+// Device is a link of the host's.
+type Device struct {
+	Name       string
+	Kind       string // as the kernel says it, e.g. "bridge", "openvswitch"
+	InfiniBand bool
+	Up         bool
+	Stacked    bool // stands on another one, whose address it may have
+	MAC        link.MAC
+	Radio      string // of a wireless device, e.g. "phy0"; "": it is none
+}
+
+// Plan is what to do.
+type Plan struct {
+	Want  attach.Want
+	Raise string   // a device of the host's that is down and has to be up; may be empty
+	Notes []string // what was asked for and does nothing
+}
+
+// Plan finds out what is meant, on a host with these devices.
+func (o Options) Plan(devices []Device) (Plan, error) {
+	p := Plan{Want: attach.Want{Name: o.Link, MAC: o.MAC, Peer: o.HostEnd}}
+	if o.IP.IsValid() {
+		p.Want.IPs = []netip.Prefix{o.IP}
+	}
+	if p.Want.Name == "" {
+		p.Want.Name = defaultLink
+	}
+	for _, take := range []func(*Plan) error{
+		func(p *Plan) error { return o.takeKind(p, devices) }, o.takeVLAN, o.takeGateway, o.takeDHCP,
+	} {
+		if err := take(&p); err != nil {
+			return p, err
+		}
+	}
+	if o.HostEnd != "" && p.Want.Kind != "bridge" && p.Want.Kind != "ovs" {
+		p.Want.Peer = ""
+		p.Notes = append(p.Notes, "-l "+o.HostEnd+" does nothing: only on a bridge there is another end")
+	}
+	if o.HostName != "" && o.DHCP == nil {
+		p.Notes = append(p.Notes, "-H "+o.HostName+" does nothing without DHCP")
+	}
+	return p, nil
+}
+
+// takeKind decides what HOSTIF is.
+func (o Options) takeKind(p *Plan, devices []Device) error {
+	w := &p.Want
+	d, err := o.device(devices)
+	switch {
+	case err != nil:
+		return err
+	case d != nil:
+		w.Parent = d.Name
+		return o.takeDevice(p, *d)
+	case strings.HasPrefix(o.Host, "br"):
+		w.Kind, w.Parent = "bridge", o.Host
+	case strings.HasPrefix(o.Host, "ovs"):
+		w.Kind, w.Parent = "ovs", o.Host
+	case strings.HasPrefix(o.Host, "dummy"):
+		w.Kind = "dummy"
+	default:
+		return noDevice(o.Host, devices)
+	}
+	return nil
+}
+
+// takeDevice decides what to do with a device that is there.
+func (o Options) takeDevice(p *Plan, d Device) error {
+	w := &p.Want
+	switch {
+	case d.Kind == "bridge":
+		w.Kind = "bridge"
+		return nil
+	case d.Kind == "openvswitch":
+		w.Kind = "ovs"
+		return nil
+	case d.InfiniBand:
+		return o.takeInfiniBand(w, d)
+	case o.DirectPhys && o.VLAN == "" && d.Radio != "":
+		return lacking(fmt.Sprintf("share it, `pipework %s --ipvlan %s …`, or move its radio: iw phy %s set netns PID", d.Name, o.Guest, d.Radio),
+			"%s is a wireless device: it moves with its radio %s only, which is not supported", d.Name, d.Radio)
+	case o.DirectPhys && o.VLAN == "":
+		w.Kind = "phys"
+		return nil
+	case o.DirectPhys:
+		w.Kind = "vlan"
+	case o.IPvlan:
+		w.Kind, w.Mode = "ipvlan", "l3"
+	default:
+		w.Kind, w.Mode = "macvlan", "bridge"
+		if d.Radio != "" {
+			p.Notes = append(p.Notes, d.Name+" is wireless: access points drop what comes from other Ethernet addresses than its own; --ipvlan shares that")
+		}
+	}
+	if !d.Up {
+		p.Raise = d.Name
+	}
+	return nil
+}
+
+// takeInfiniBand moves the device.
+func (o Options) takeInfiniBand(w *attach.Want, d Device) error {
+	if o.MAC != (link.MAC{}) {
+		return wrong("leave MAC out", "%s is an InfiniBand device: its address can't be set", d.Name)
+	}
+	if !o.DirectPhys || o.VLAN != "" {
+		child, pkey := d.Name+".child", ""
+		if o.VLAN != "" {
+			child, pkey = d.Name+"."+o.VLAN, " pkey 0x"+o.VLAN
+		}
+		return lacking(fmt.Sprintf("make one, and move it:\nip link add link %s name %s type ipoib%s\npipework --direct-phys %s -i %s %s …", d.Name, child, pkey, child, cmp.Or(o.Link, d.Name), o.Guest),
+			"%s is an InfiniBand device: a child of it can't be made here", d.Name)
+	}
+	w.Kind = "ipoib"
+	if o.Link == "" {
+		w.Name = "ib0"
+	}
+	return nil
+}
+
+// device is the one that HOSTIF names, by "mac:" the one that has that address;
+// nil: there is none of that name.
+func (o Options) device(devices []Device) (*Device, error) {
+	text, byMAC := strings.CutPrefix(o.Host, "mac:")
+	if !byMAC {
+		if i := slices.IndexFunc(devices, func(d Device) bool { return d.Name == o.Host }); i >= 0 {
+			return &devices[i], nil
+		}
+		return nil, nil
+	}
+	mac, err := link.ParseMAC(text)
+	if err != nil {
+		return nil, wrong("e.g. mac:02:00:5e:10:00:01", "%s: %q is no Ethernet address", o.Host, text)
+	}
+	var have []Device
+	for _, d := range devices {
+		if d.MAC == mac {
+			have = append(have, d)
+		}
+	}
+	if below := slices.DeleteFunc(slices.Clone(have), func(d Device) bool { return d.Stacked }); len(below) > 0 {
+		have = below // those on top have it from there
+	}
+	switch len(have) {
+	case 0:
+		return nil, wrong("`ip link` lists the devices with their addresses", "no device of the host has the address %s", mac)
+	case 1:
+		return &have[0], nil
+	}
+	return nil, wrong("give one of: "+names(have), "several devices have the address %s", mac)
+}
+
+func names(devices []Device) string {
+	var all []string
+	for _, d := range devices {
+		all = append(all, d.Name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// noDevice says that HOSTIF is neither there nor can be made.
+func noDevice(name string, devices []Device) error {
+	if phys, is := strings.CutPrefix(name, "phys:"); is {
+		return lacking("pipework --direct-phys "+phys+" …", "phys: is not supported")
+	}
+	hint := "bridges that are to be made are called br… or ovs…"
+	var all []string
+	for _, d := range devices {
+		all = append(all, d.Name)
+	}
+	if near := spell.Nearest(name, all); near != "" {
+		hint = fmt.Sprintf("did you mean %s? Or: %s", near, hint)
+	}
+	return wrong(hint, "the host has no device %q", name)
+}
+
+func (o Options) takeVLAN(p *Plan) error {
+	if o.VLAN == "" {
+		return nil
+	}
+	id, err := strconv.Atoi(o.VLAN)
+	if err != nil || id < 1 || id > 4094 {
+		return wrong("want 1…4094, e.g. @10", "@%s is no VLAN", o.VLAN)
+	}
+	p.Want.VLAN = id
+	return nil
+}
+
+// takeGateway gives the gateway a route of its own where it is outside of the
+// address's network, as the script does.
+func (o Options) takeGateway(p *Plan) error {
+	gw := o.Gateway
+	if !gw.IsValid() {
+		return nil
+	}
+	p.Want.Gateways = []netip.Addr{gw}
+	if !o.IP.Contains(gw) && !gw.IsLinkLocalUnicast() {
+		p.Want.Routes = []attach.Route{{To: netip.PrefixFrom(gw, gw.BitLen())}}
+	}
+	return nil
+}

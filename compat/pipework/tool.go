@@ -1,0 +1,29 @@
+package pipework
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+
+	"cleat/network/attach"
+
+	"golang.org/x/sys/unix"
+)
+
+// become replaces this process by a program in the container's network namespace.
+// It returns only when that can't be.
+func become(ctx context.Context, cfg attach.Config, guest string, command []string) error {
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return wrong("install iproute2", "run `%s`: there is no %s here", strings.Join(command, " "), command[0])
+	}
+	_, ns, err := cfg.Find(ctx, guest)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return ns.Do(func() error {
+		return &os.PathError{Op: "run", Path: path, Err: unix.Exec(path, command, os.Environ())}
+	})
+}

@@ -1,0 +1,55 @@
+package vm_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"cleat/lab/vm"
+)
+
+// attachments are the ways to attach that only a kernel of this tier can: none of
+// them may be skipped there.
+var attachments = []string{
+	"bridge_in_a_VLAN", "macvlan_in_a_VLAN", "ipvlan_l2", "ipvlan_l3", "ipvlan_l3s", "vlan", "geneve", "wireguard", "dummy",
+	"netkit_l3", "netkit_l2_on_a_bridge", "ovs", "ovs_internal",
+}
+
+// TestAttach has each of those ways fail, and be killed, at some of its points, with
+// the newest kernel.
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	cache := need(t)
+	const all = "TestAllOrNothing"
+	tr := trial{program: buildTest(t, "cleat/network/attach"),
+		args: []string{"-test.short", "-test.run", all + "/^(" + strings.Join(attachments, "|") + ")$"}}
+	newest := vm.Suites[len(vm.Suites)-1:]
+	tr.eachKernel(t, cache, newest, func(t *testing.T, k vm.Kernel, got []vm.Outcome) {
+		t.Helper()
+		for _, name := range attachments {
+			passed := func(o vm.Outcome) bool { return o.Test == all+"/"+name && o.Verdict == vm.Pass }
+			if !slices.ContainsFunc(got, passed) && (k.AtLeast(6, 7) || !strings.HasPrefix(name, "netkit")) {
+				t.Errorf("%s on %s: not passed", name, k.Release)
+			}
+		}
+	})
+}
+
+// TestAttachAlone has what only a whole machine has: cards, which come back when
+// their container's namespace ends, and the table of neighbours that all namespaces
+// share. And ipvlan at a limited rate, with the newest kernel.
+func TestAttachAlone(t *testing.T) {
+	t.Parallel()
+	cache := need(t)
+	tests := []string{"TestCard", "TestNeighbourTable", "TestRateHolds"}
+	tr := trial{program: buildTest(t, "cleat/network/attach"), cards: 2, modules: []string{"virtio_net"}, load: []string{"virtio_net"},
+		env: []string{"CLEAT_TEST_ALONE=1"}, args: []string{"-test.run", "^(" + strings.Join(tests, "|") + ")$"}}
+	tr.eachKernel(t, cache, vm.Suites[len(vm.Suites)-1:], func(t *testing.T, k vm.Kernel, got []vm.Outcome) {
+		t.Helper()
+		for _, o := range got {
+			if o.Verdict != vm.Pass {
+				t.Errorf("%s on %s: %s: %s", o.Test, k.Release, o.Verdict, strings.Join(o.Log, "; "))
+			}
+		}
+	})
+}

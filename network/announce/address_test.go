@@ -1,0 +1,216 @@
+package announce_test
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/lab"
+	"cleat/link"
+	"cleat/network/announce"
+	"cleat/network/segment"
+	"cleat/network/segment/segmenttest"
+
+	"github.com/vishvananda/netlink"
+)
+
+// before is the Ethernet address that somebody had who is gone.
+var before = link.MAC{0x02, 0, 0x5e, 0x10, 0, 0x99}
+
+// TestAddress has a neighbour that remembers somebody else at the address.
+func TestAddress(t *testing.T) {
+	on := func(spec link.Spec) func(*testing.T, *segmenttest.Bed) *link.Link {
+		return func(t *testing.T, b *segmenttest.Bed) *link.Link { return b.Container(t, "web", spec) }
+	}
+	for name, made := range map[string]func(*testing.T, *segmenttest.Bed) *link.Link{
+		"macvlan": on(segmenttest.Macvlan()),
+		"ipvlan":  on(segmenttest.IPvlan()),
+		"veth": func(t *testing.T, b *segmenttest.Bed) *link.Link {
+			return b.Plug(t, segmenttest.NewNS(t, "web"), "host0", link.MAC{})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := segmenttest.New(t)
+			l := made(t, b)
+			here := address("10")
+			segmenttest.Must(t, b.Out.AddAddr(address("9").v4))
+			here.each(func(p netip.Prefix) {
+				segmenttest.Must(t, l.AddAddr(p))
+				remember(t, b.Out, p.Addr(), before)
+			})
+			segmenttest.Must(t, announce.Address(t.Context(), segment.Of(l, b.Uplink), announce.Repeat{}, here.v4, here.v6))
+			want := segmenttest.MAC(t, l)
+			here.each(func(p netip.Prefix) {
+				segmenttest.Eventually(t, p.Addr().String()+" is known to be at "+want.String(), func() bool {
+					got, ok, err := b.Out.Neighbor(p.Addr())
+					segmenttest.Must(t, err)
+					return ok && got == want
+				})
+			})
+			fdb := false
+			segmenttest.Eventually(t, "the switch knows where it is", func() bool {
+				fdb = fdb || strings.HasPrefix(portOf(t, b, want), "host")
+				return fdb
+			})
+		})
+	}
+}
+
+// portOf is the name of the switch's port behind which it has learnt mac to be.
+func portOf(t *testing.T, b *segmenttest.Bed, mac link.MAC) string {
+	t.Helper()
+	h, err := link.Handle(b.Switch)
+	segmenttest.Must(t, err)
+	defer h.Close()
+	all, err := h.NeighList(0, 7) // AF_BRIDGE
+	segmenttest.Must(t, err)
+	for _, n := range all {
+		if len(n.HardwareAddr) == len(mac) && link.MAC(n.HardwareAddr) == mac {
+			l, err := h.LinkByIndex(n.LinkIndex)
+			segmenttest.Must(t, err)
+			return l.Attrs().Name
+		}
+	}
+	return ""
+}
+
+// TestAddressAgain announces as often as it was asked to, until the end of the context.
+func TestAddressAgain(t *testing.T) {
+	b := segmenttest.New(t)
+	l := b.Container(t, "web", segmenttest.Macvlan())
+	here := address("10")
+	segmenttest.Must(t, b.Out.AddAddr(address("9").v4))
+	segmenttest.Must(t, l.AddAddr(here.v4))
+	done := make(chan error, 1)
+	go func() {
+		done <- announce.Address(t.Context(), segment.Of(l, nil), announce.Repeat{Times: 1 << 20, Every: 10 * time.Millisecond}, here.v4)
+	}()
+	for range 2 { // whoever forgets is told again
+		remember(t, b.Out, here.v4.Addr(), before)
+		segmenttest.Eventually(t, "the neighbour is told", func() bool {
+			got, ok, err := b.Out.Neighbor(here.v4.Addr())
+			segmenttest.Must(t, err)
+			return ok && got == segmenttest.MAC(t, l)
+		})
+	}
+	segmenttest.Must(t, l.Down())
+	if err := <-done; !errors.Is(err, segment.ErrDown) {
+		t.Errorf("after the link went down: %v", err)
+	}
+}
+
+// TestAddressWaitsForTheKernel adds an IPv6 address that the kernel looks for duplicates
+// of: nobody may hear of it before that is over.
+func TestAddressWaitsForTheKernel(t *testing.T) {
+	b := segmenttest.New(t)
+	l := b.Container(t, "web", segmenttest.Macvlan())
+	p := address("10").v6
+	addTentative(t, l, p)
+	remember(t, b.Out, p.Addr(), before)
+	segmenttest.Must(t, announce.Address(t.Context(), segment.Of(l, nil), announce.Repeat{}, p))
+	if flags := flagsOf(t, l, p.Addr()); flags&ifaTentative != 0 {
+		t.Error("it was announced while the kernel looked for duplicates")
+	}
+	segmenttest.Eventually(t, "the neighbour is told", func() bool {
+		got, ok, err := b.Out.Neighbor(p.Addr())
+		segmenttest.Must(t, err)
+		return ok && got == segmenttest.MAC(t, l)
+	})
+}
+
+// TestAddressOfSomebodyElse is one that the kernel found to be taken.
+func TestAddressOfSomebodyElse(t *testing.T) {
+	b := segmenttest.New(t)
+	p := address("10").v6
+	segmenttest.Must(t, b.Out.AddAddr(p))
+	l := b.Container(t, "web", segmenttest.Macvlan())
+	addTentative(t, l, p)
+	var c *announce.Conflict
+	if err := announce.Address(t.Context(), segment.Of(l, nil), announce.Repeat{}, p); !errors.As(err, &c) || c.Addr != p.Addr() {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Flags of addresses (include/uapi/linux/if_addr.h).
+const ifaTentative = 0x40
+
+// addTentative adds an address as everybody else does.
+func addTentative(t *testing.T, l *link.Link, p netip.Prefix) {
+	t.Helper()
+	h, err := link.Handle(l.NS())
+	segmenttest.Must(t, err)
+	defer h.Close()
+	a, err := netlink.ParseAddr(p.String())
+	segmenttest.Must(t, err)
+	segmenttest.Must(t, h.AddrAdd(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: l.Index()}}, a))
+}
+
+func flagsOf(t *testing.T, l *link.Link, addr netip.Addr) int {
+	t.Helper()
+	h, err := link.Handle(l.NS())
+	segmenttest.Must(t, err)
+	defer h.Close()
+	all, err := h.AddrList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: l.Index()}}, netlink.FAMILY_V6)
+	segmenttest.Must(t, err)
+	for _, a := range all {
+		if a.IP.String() == addr.String() {
+			return a.Flags
+		}
+	}
+	t.Fatalf("%s is not there", addr)
+	return 0
+}
+
+// TestNotApplicable tries links that have no neighbours to be asked.
+func TestNotApplicable(t *testing.T) {
+	lab.Need(t)
+	ns := segmenttest.NewNS(t, "web")
+	here := address("10")
+	lo, err := link.Find(ns, "lo")
+	segmenttest.Must(t, err)
+	segmenttest.Must(t, lo.Up())
+	links := map[string]*link.Link{"loopback": lo}
+	for name, spec := range map[string]link.Spec{
+		"tun":       link.TunSpec{Attrs: link.Attrs{Name: "tun0"}},
+		"wireguard": link.WireGuardSpec{Attrs: link.Attrs{Name: "wg0"}},
+		"dummy":     link.DummySpec{Attrs: link.Attrs{Name: "dummy0"}},
+	} {
+		l, err := link.Create(ns, spec, link.Target{})
+		var lack *link.Lack
+		if errors.As(err, &lack) {
+			t.Logf("without %s: %v", name, lack)
+			continue
+		}
+		segmenttest.Must(t, err)
+		segmenttest.Must(t, l.Up())
+		links[name] = l
+	}
+	for name, l := range links {
+		here.each(func(p netip.Prefix) {
+			v, err := announce.Check(t.Context(), segment.Of(l, nil), p.Addr(), announce.Timing{})
+			if err != nil || v.NotApplicable == "" || v.Conflict != nil {
+				t.Errorf("check %s on %s: %+v, %v", p, name, v, err)
+			}
+			if err := announce.Address(t.Context(), segment.Of(l, nil), announce.Repeat{}, p); err != nil {
+				t.Errorf("announce %s on %s: %v", p, name, err)
+			}
+		})
+	}
+}
+
+// TestDown has a link that is down.
+func TestDown(t *testing.T) {
+	b := segmenttest.New(t)
+	l := b.Container(t, "web", segmenttest.Macvlan())
+	segmenttest.Must(t, l.Down())
+	address("10").each(func(p netip.Prefix) {
+		if _, err := announce.Check(t.Context(), segment.Of(l, nil), p.Addr(), announce.Fast()); !errors.Is(err, segment.ErrDown) {
+			t.Errorf("check: %v", err)
+		}
+		if err := announce.Address(t.Context(), segment.Of(l, nil), announce.Repeat{}, p); !errors.Is(err, segment.ErrDown) {
+			t.Errorf("announce: %v", err)
+		}
+	})
+}

@@ -1,0 +1,118 @@
+package announce
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"cleat/link"
+	"cleat/packet"
+)
+
+// Types of messages and options of neighbour discovery (RFC 4861 sections 4.3, 4.4 and
+// 4.6.1, RFC 3971 section 5.3.2).
+const (
+	ndSolicitation  = 135
+	ndAdvertisement = 136
+
+	ndOptionTargetMAC = 2
+	ndOptionNonce     = 14
+
+	ndBytes       = 24 // ICMPv6 header, flags and target
+	ndOptionBytes = 8  // of both options
+	ndNonceBytes  = 6
+
+	ndHops = 255 // of another hop limit a message came through a router (RFC 4861 section 7.1.1)
+)
+
+// Flags of an advertisement (RFC 4861 section 4.4).
+const (
+	ndRouter   = 1 << 31
+	ndOverride = 1 << 29
+)
+
+// nonce tells a solicitation of ours that comes back from anybody else's (RFC 7527).
+type nonce [ndNonceBytes]byte
+
+// allNodes is who an unsolicited advertisement is for.
+func allNodes() netip.Addr { return netip.IPv6LinkLocalAllNodes() }
+
+// solicitedNode is the group in which the owner of addr is (RFC 4291 section 2.7.1).
+func solicitedNode(addr netip.Addr) netip.Addr {
+	group, a := netip.MustParseAddr("ff02::1:ff00:0").As16(), addr.As16()
+	copy(group[13:], a[13:])
+	return netip.AddrFrom16(group)
+}
+
+// groupMAC is the Ethernet address of an IPv6 group (RFC 2464 section 7).
+func groupMAC(group netip.Addr) link.MAC {
+	a := group.As16()
+	return link.MAC{0x33, 0x33, a[12], a[13], a[14], a[15]}
+}
+
+// ndProbe asks whether somebody has addr (RFC 4862 section 5.4.2).
+func ndProbe(addr netip.Addr, n nonce) []byte {
+	return ndMessage(netip.IPv6Unspecified(), solicitedNode(addr), ndSolicitation, 0, addr, ndOptionNonce, n)
+}
+
+// ndAnnouncement says that addr is at mac (RFC 4861 section 7.2.6).
+func ndAnnouncement(mac link.MAC, addr netip.Addr, router bool) []byte {
+	flags := uint32(ndOverride)
+	if router {
+		flags |= ndRouter
+	}
+	return ndMessage(addr, allNodes(), ndAdvertisement, flags, addr, ndOptionTargetMAC, mac)
+}
+
+// ndMessage is a whole packet with one option.
+func ndMessage(src, dst netip.Addr, typ uint8, flags uint32, target netip.Addr, option uint8, value [6]byte) []byte {
+	const length = ndBytes + ndOptionBytes
+	b := make([]byte, packet.IPBytes(src)+length)
+	ip := packet.IP{Src: src, Dst: dst, Protocol: packet.ICMPv6, TTL: ndHops}
+	m := b[ip.Put(b, length):]
+	m[0] = typ
+	binary.BigEndian.PutUint32(m[4:], flags)
+	copy(m[8:], target.AsSlice())
+	m[ndBytes], m[ndBytes+1] = option, ndOptionBytes/8
+	copy(m[ndBytes+2:], value[:])
+	packet.PutICMPChecksum(m, src, dst)
+	return b
+}
+
+// nd is what a solicitation or advertisement says.
+type nd struct {
+	typ    uint8
+	src    netip.Addr
+	target netip.Addr
+	mac    link.MAC // of the target; zero: it does not say
+	nonce  nonce    // zero: it has none
+}
+
+// parseND reads a solicitation or advertisement as RFC 4861 sections 7.1.1 and 7.1.2
+// have it checked.
+func parseND(b []byte) (m nd, ok bool) {
+	var ip packet.IP
+	if packet.ParseIP(b, &ip) != nil || ip.Protocol != packet.ICMPv6 || ip.TTL != ndHops || ip.IsFragment() || len(ip.Payload) < ndBytes {
+		return m, false
+	}
+	p := ip.Payload
+	if p[0] != ndSolicitation && p[0] != ndAdvertisement || p[1] != 0 ||
+		packet.TransportChecksum(ip.Src, ip.Dst, packet.ICMPv6, p) != 0 {
+		return m, false
+	}
+	m = nd{typ: p[0], src: ip.Src, target: netip.AddrFrom16([16]byte(p[8:ndBytes]))}
+	for options := p[ndBytes:]; len(options) > 0; {
+		if len(options) < 2 || options[1] == 0 || len(options) < int(options[1])*8 {
+			return m, false
+		}
+		if options[1] == ndOptionBytes/8 {
+			switch options[0] {
+			case ndOptionTargetMAC:
+				m.mac = link.MAC(options[2:8])
+			case ndOptionNonce:
+				m.nonce = nonce(options[2:8])
+			}
+		}
+		options = options[int(options[1])*8:]
+	}
+	return m, true
+}

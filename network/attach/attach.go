@@ -1,0 +1,273 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"cleat/netns"
+	"cleat/network/dhcp"
+	"cleat/network/journal"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config is where attachments are kept and how containers are found.
+type Config struct {
+	Store *Store
+	// Find resolves what a person types to a container and its network namespace,
+	// which the caller then owns.
+	Find func(ctx context.Context, ref string) (Container, *netns.NS, error)
+
+	again *Attachment  // that is attached once more, if it is wanted still
+	trial func() error // of tests, see run
+}
+
+// Result is what was done, or would be.
+type Result struct {
+	Attachment *Attachment
+	Steps      []Step
+	Notes      []string
+	Lease      *dhcp.Lease // what a DHCP server gave; nil: none was asked
+}
+
+// errStop is what a test's trial returns to have everything end as if the process
+// were killed.
+var errStop = errors.New("stopped as if killed")
+
+// Preview plans an attachment, and changes nothing.
+func Preview(ctx context.Context, cfg Config, ref string, want Want) (*Result, error) {
+	o, err := open(ctx, cfg, ref, want)
+	if err != nil {
+		return nil, err
+	}
+	defer o.close()
+	if want.Name, err = o.chooseName(want); err != nil {
+		return nil, err
+	}
+	p, err := o.plan(want)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{Attachment: o.attachment(p), Steps: p.steps, Notes: p.notes}, nil
+}
+
+// Attach gives a container a link. On error, of the context's too, everything is
+// as it was. What is wrong with what is wanted is a *WantError; what others have
+// is a *TakenError; what the machine can't do is a *link.Lack.
+func Attach(ctx context.Context, cfg Config, ref string, want Want) (*Result, error) {
+	o, err := open(ctx, cfg, ref, want)
+	if err != nil {
+		return nil, err
+	}
+	defer o.close()
+	if err := cfg.Store.prepare(); err != nil {
+		return nil, err
+	}
+	j, notes, err := o.begin(ctx, &want)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{ctx: ctx, store: cfg.Store, journal: j, host: o.host, cont: o.cont, trial: cfg.trial, notes: notes}
+	defer r.announcing.Wait()
+	p, err := o.plan(want)
+	if err == nil {
+		r.att = o.attachment(p)
+		r.notes = append(r.notes, p.notes...)
+		err = r.complete(p.steps)
+	}
+	if errors.Is(err, errStop) {
+		return nil, errors.Join(err, j.Close())
+	}
+	if err != nil {
+		return nil, r.takeBack(err)
+	}
+	return &Result{Attachment: r.att, Steps: append(p.steps, r.came...), Notes: r.notes, Lease: r.lease}, nil
+}
+
+// operation is what attaching and planning have open.
+type operation struct {
+	cfg  Config
+	c    Container
+	host *side
+	cont *side
+}
+
+// open finds the container, and refuses what can't be before anything is touched.
+func open(ctx context.Context, cfg Config, ref string, want Want) (*operation, error) {
+	if err := want.Check(); err != nil {
+		return nil, err
+	}
+	c, ns, err := cfg.Find(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	o := &operation{cfg: cfg, c: c}
+	if o.cont, err = newSide(ns, c.Path); err != nil {
+		return nil, err
+	}
+	if o.host, err = here(); err != nil {
+		o.cont.close()
+		return nil, err
+	}
+	if o.host.place.Inode == o.cont.place.Inode {
+		o.close()
+		return nil, &WantError{Param: "CONTAINER", Value: ref, Reason: "has the host's own network: there is nothing to attach"}
+	}
+	return o, nil
+}
+
+func (o *operation) close() {
+	o.host.close()
+	o.cont.close()
+}
+
+func (o *operation) plan(want Want) (*planner, error) {
+	p := &planner{want: want, c: o.c, id: idOf(o.c, want.Name), host: o.host, cont: o.cont, store: o.cfg.Store}
+	return p, p.plan()
+}
+
+func (o *operation) attachment(p *planner) *Attachment {
+	return &Attachment{Version: attachmentVersion, ID: p.id, Made: time.Now().UTC().Truncate(time.Second), Container: o.c, Want: p.want}
+}
+
+// begin repairs what others left, chooses the link's name, and takes possession of
+// the attachment's id: a journal of that name. Whoever is at work on the same
+// attachment is waited for.
+func (o *operation) begin(ctx context.Context, want *Want) (*journal.Journal, []string, error) {
+	wanted := *want
+	for {
+		name, err := o.chooseName(wanted)
+		if err != nil {
+			return nil, nil, err
+		}
+		id := idOf(o.c, name)
+		j, notes, err := o.possess(ctx, id)
+		var busy busyError
+		if !errors.As(err, &busy) {
+			want.Name = name
+			return j, notes, err
+		}
+		waited, err := waitFor(ctx, string(busy))
+		if err != nil {
+			return nil, nil, err
+		}
+		if !waited && len(notes) > 0 {
+			return nil, nil, fmt.Errorf("attach %s: %s", id, notes[0])
+		}
+	}
+}
+
+// busyError is the path of a journal that has to go first.
+type busyError string
+
+func (e busyError) Error() string { return "another cleat is at work on it: " + string(e) }
+
+// possess is a busyError when somebody else has the id.
+func (o *operation) possess(ctx context.Context, id string) (*journal.Journal, []string, error) {
+	s := o.cfg.Store
+	unlock, err := lockDir(ctx, s.state)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unlock()
+	notes, err := s.repair(o.host, o.cfg.trial)
+	if err != nil {
+		return nil, nil, err
+	}
+	if path := s.busy(id); path != "" {
+		return nil, notes, busyError(path)
+	}
+	if o.cfg.again != nil {
+		if err := s.stillWanted(o.cfg.again); err != nil {
+			return nil, notes, err
+		}
+	}
+	j, err := journal.Create(s.op(id))
+	if err != nil {
+		return nil, notes, err
+	}
+	if err := s.retire(id, o.host, o.cfg.trial); err != nil {
+		return nil, nil, errors.Join(err, j.Remove())
+	}
+	return j, notes, nil
+}
+
+// waitFor waits until nobody owns the journal at path; false: nobody does.
+func waitFor(ctx context.Context, path string) (waited bool, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("wait for another cleat: %w", err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return true, waitLock(ctx, f)
+	}
+	return false, nil
+}
+
+// complete does all that there is to do.
+func (r *run) complete(steps []Step) error {
+	if err := r.journal.Append(entry{Begin: &begin{Attachment: r.att, Host: r.host.place, Container: r.cont.place}}); err != nil {
+		return err
+	}
+	if err := r.carryOut(steps); err != nil {
+		return err
+	}
+	if !r.alive() {
+		return ErrGone
+	}
+	r.notePromiscuous()
+	m := made{Index: r.link, Peer: r.peer, Notes: r.notes}
+	for _, s := range append(slices.Clip(steps), r.came...) {
+		m.Steps = append(m.Steps, s.String())
+	}
+	if err := r.journal.Append(entry{Made: &m}); err != nil {
+		return err
+	}
+	if err := r.point(); err != nil {
+		return err
+	}
+	if err := r.journal.Rename(r.store.live(r.att.ID)); err != nil {
+		return err
+	}
+	return r.journal.Close()
+}
+
+// notePromiscuous says so when a macvlan's parent has more addresses than it can
+// tell apart.
+func (r *run) notePromiscuous() {
+	if r.att.Want.Kind != "macvlan" || r.att.Want.Mode == "passthru" {
+		return
+	}
+	if l, err := r.host.find(r.att.Want.Parent); err == nil && l != nil && l.Attrs().Promisc > 0 {
+		r.notes = append(r.notes, fmt.Sprintf("%s is promiscuous: it can't filter so many Ethernet addresses, and takes every packet; ipvlan needs none", r.att.Want.Parent))
+	}
+}
+
+// alive tells whether the container still has its namespace: our own descriptor
+// keeps that there, whether or not anybody lives in it.
+func (r *run) alive() bool {
+	var st unix.Stat_t
+	return unix.Stat(r.cont.place.Path, &st) == nil && st.Ino == r.cont.place.Inode
+}
+
+// takeBack undoes what was done before err.
+func (r *run) takeBack(err error) error {
+	u := newUndoer(r.store, r.host, r.trial)
+	defer u.close()
+	if back := u.all(r.undos); back != nil {
+		if !errors.Is(back, errStop) {
+			back = fmt.Errorf("taking it back failed, too; the next cleat command that changes wiring tries again: %w", back)
+		}
+		return errors.Join(err, back, r.journal.Close())
+	}
+	return errors.Join(err, r.journal.Remove())
+}

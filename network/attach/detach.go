@@ -1,0 +1,73 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"cleat/network/journal"
+)
+
+// Detach undoes an attachment and forgets it. One whose container is gone, or that
+// the machine's end took, is just forgotten. It is found as by Lookup.
+//
+// Once it has begun it is not taken back: whoever finds it half done finishes it.
+func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []string, error) {
+	a, err := Lookup(ctx, cfg, ref, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := cfg.Store
+	if err := s.prepare(); err != nil {
+		return nil, nil, err
+	}
+	host, err := here()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer host.close()
+	j, notes, err := s.takeLive(ctx, a.ID, host, cfg.trial)
+	if err != nil {
+		return nil, notes, err
+	}
+	if j == nil {
+		return a, notes, errors.Join(removeFile(s.wanted(a.ID)), s.DropReport(a.ID))
+	}
+	more, err := s.undoJournal(j, host, cfg.trial)
+	if err == nil {
+		err = s.DropReport(a.ID)
+	}
+	if err != nil {
+		err = errors.Join(fmt.Errorf("detach %s from %s: %w", a.Want.Name, ref, err), j.Close())
+	}
+	return a, append(notes, more...), err
+}
+
+// takeLive makes an attachment's journal one of an operation that is under way;
+// nil: there is none, because the machine was started anew since.
+func (s *Store) takeLive(ctx context.Context, id string, host *side, trial func() error) (*journal.Journal, []string, error) {
+	unlock, err := lockDir(ctx, s.state)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unlock()
+	notes, err := s.repair(host, trial)
+	if err != nil {
+		return nil, notes, err
+	}
+	if path := s.busy(id); path != "" {
+		return nil, notes, fmt.Errorf("detach %s: %w", id, busyError(path))
+	}
+	j, err := journal.Open(s.live(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, notes, nil
+	}
+	if err != nil {
+		return nil, notes, err
+	}
+	if err := j.Rename(s.op(id) + detached); err != nil {
+		return nil, notes, errors.Join(err, j.Close())
+	}
+	return j, notes, nil
+}

@@ -1,0 +1,43 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+)
+
+// WantError says that something wanted can't be.
+type WantError struct {
+	Param   string   // as the flag of `cleat attach` is called, or "kind"
+	Value   string   // what was given
+	Reason  string   // what is wrong with it
+	Allowed []string // what would do; may be empty
+	Remedy  string   // what to type before, or as the value; may be empty
+	Instead string   // KIND and PARENT that would do what is wanted; may be empty
+}
+
+func (e *WantError) Error() string {
+	if e.Value == "" {
+		return fmt.Sprintf("%s: %s", e.Param, e.Reason)
+	}
+	return fmt.Sprintf("%s %q: %s", e.Param, e.Value, e.Reason)
+}
+
+// TakenError says that a name, an address or a network is somebody else's already.
+type TakenError struct {
+	What string // "link", "address", "network", "route"
+	Name string
+	By   string // who has it: an attachment's id, or words; may be empty
+}
+
+func (e *TakenError) Error() string {
+	if e.By == "" {
+		return fmt.Sprintf("%s %s is taken", e.What, e.Name)
+	}
+	return fmt.Sprintf("%s %s is taken by %s", e.What, e.Name, e.By)
+}
+
+// ErrNotAttached says that there is no such attachment.
+var ErrNotAttached = errors.New("not attached")
+
+// ErrGone says that the container ended meanwhile.
+var ErrGone = errors.New("the container is gone")

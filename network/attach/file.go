@@ -1,0 +1,149 @@
+package attach
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// claimMade is a symbolic link of ours that leads nowhere: making one takes the
+// name and says who, in one system call.
+type claimMade struct {
+	Path string `json:"path"`
+	ID   string `json:"id"` // who
+}
+
+func (m *claimMade) undo(*undoer) error {
+	id, err := os.Readlink(m.Path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && id != m.ID {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("give up claim: %w", err)
+	}
+	return removeFile(m.Path)
+}
+
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove file: %w", err)
+	}
+	return nil
+}
+
+// fileWritten is a file that was replaced as a whole by way of another.
+type fileWritten struct {
+	Path   string `json:"path"`
+	Temp   string `json:"temp"`             // what is written first
+	Text   []byte `json:"text"`             // what is in it then
+	Before []byte `json:"before,omitempty"` // what was in it; nil: it was not there
+
+	// Detached says that nothing is wanted any more, whatever the file says now.
+	Detached bool `json:"-"`
+}
+
+func (m *fileWritten) undo(*undoer) error {
+	if err := removeFile(m.Temp); err != nil {
+		return err
+	}
+	if m.Detached {
+		return removeFile(m.Path)
+	}
+	now, err := os.ReadFile(m.Path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !bytes.Equal(now, m.Text) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("put file back: %w", err)
+	}
+	if m.Before == nil {
+		return removeFile(m.Path)
+	}
+	return replaceFile(m.Path, m.Temp, m.Before)
+}
+
+// replaceFile writes temp to the disk and renames it to path: whoever reads finds
+// the one or the other, even after the machine lost its power.
+func replaceFile(path, temp string, text []byte) error {
+	if err := writeSynced(temp, text); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return fmt.Errorf("replace file: %w", err)
+	}
+	return nil
+}
+
+func writeSynced(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("write file: %w", err)
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write file: %w", err)
+	}
+	return nil
+}
+
+// Keep writes down what is wanted.
+type Keep struct {
+	Path string `json:"path"`
+}
+
+func (s Keep) String() string { return "write " + s.Path }
+
+func (s Keep) do(r *run) error {
+	text, err := json.MarshalIndent(r.att, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode attachment: %w", err)
+	}
+	text = append(text, '\n')
+	before, err := os.ReadFile(s.Path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read what was wanted before: %w", err)
+	}
+	temp := filepath.Join(filepath.Dir(s.Path), "."+filepath.Base(s.Path)+".new")
+	if err := r.record(Undo{File: &fileWritten{Path: s.Path, Temp: temp, Text: text, Before: before}}); err != nil {
+		return err
+	}
+	return replaceFile(s.Path, temp, text)
+}
+
+// ClaimAddress marks an address as given out on one network of the host's, so
+// that no other container gets it.
+type ClaimAddress struct {
+	Network string `json:"network"` // the bridge or parent on the host
+	Addr    string `json:"address"`
+}
+
+func (s ClaimAddress) String() string {
+	return fmt.Sprintf("claim address %s on %s", s.Addr, s.Network)
+}
+
+func (s ClaimAddress) do(r *run) error {
+	path := r.store.claim(r.host.place.name()+" "+s.Network, s.Addr)
+	for range 2 {
+		holder, err := os.Readlink(path)
+		if err == nil && holder != r.att.ID {
+			if !r.store.tidyGone(r.ctx, holder, r.host, r.trial) {
+				return &TakenError{What: "address", Name: s.Addr, By: holder}
+			}
+			continue
+		}
+		if err := r.record(Undo{Claim: &claimMade{Path: path, ID: r.att.ID}}); err != nil {
+			return err
+		}
+		if err := os.Symlink(r.att.ID, path); !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return &TakenError{What: "address", Name: s.Addr}
+}

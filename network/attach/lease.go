@@ -1,0 +1,261 @@
+package attach
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"cleat/network/announce"
+	"cleat/network/dhcp"
+	"cleat/network/segment"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// GetLease asks for an address by DHCP, and sets what comes of it: address, MTU,
+// routes and name servers.
+type GetLease struct {
+	Link   string      `json:"link"`
+	Parent string      `json:"parent,omitempty"` // that a macvlan or ipvlan stands on
+	Client dhcp.Client `json:"client"`
+	Path   string      `json:"path"`          // where the lease is kept
+	MTU    bool        `json:"mtu,omitempty"` // the server's is to be set
+	DNS    string      `json:"dns,omitempty"` // the container's resolv.conf; "": the server's name servers are not written
+}
+
+func (s GetLease) String() string { return "get " + s.Link + " an address by DHCP" }
+
+func (s GetLease) do(r *run) error {
+	at, err := r.segment(s.Parent)
+	if err != nil {
+		return err
+	}
+	nl, err := r.cont.LinkByIndex(r.link)
+	if err != nil {
+		return fmt.Errorf("find %q in the container: %w", s.Link, err)
+	}
+	m := leaseMade{Where: r.cont.place, Index: r.link, MTU: nl.Attrs().MTU, Path: s.Path}
+	if at.Parent != nil {
+		m.Parent, m.ParentIndex = &r.host.place, at.ParentIndex
+	}
+	if err := r.record(Undo{Lease: &m}); err != nil {
+		return err
+	}
+	l, err := dhcp.Acquire(r.ctx, at, dhcp.Config{Client: s.Client, Check: announce.Fast(), Keep: func(l *dhcp.Lease) error {
+		return r.keepLease(s.Path, l)
+	}})
+	if err != nil {
+		return err
+	}
+	r.lease, r.notes = l, append(r.notes, l.Notes...)
+	steps, err := s.steps(r, l, m.MTU)
+	if err != nil {
+		return err
+	}
+	r.came = append(r.came, steps...)
+	return r.carryOut(steps)
+}
+
+// steps are what a lease brings to a link with this MTU in bytes.
+func (s GetLease) steps(r *run, l *dhcp.Lease, mtu int) ([]Step, error) {
+	var all []Step
+	if s.MTU && mtuOf(l, mtu) != mtu {
+		all = append(all, SetLink{Link: s.Link, MTU: l.MTU})
+	}
+	all = append(all, Address{Link: s.Link, Prefix: l.Address})
+	for _, route := range l.Routes {
+		more, err := leaseRoute(r, s.Link, route)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, more...)
+	}
+	if len(l.DNS) > 0 && s.DNS != "" {
+		all = append(all, WriteDNS{Path: s.DNS, Servers: l.DNS})
+	}
+	return append(all, Announce{Link: s.Link, Parent: s.Parent, Addrs: []netip.Addr{l.Address.Addr()}}), nil
+}
+
+// leaseRoute is how a server's route is made: in the place of a default route that is there,
+// and not at all in the place of another one.
+func leaseRoute(r *run, ifname string, route dhcp.Route) ([]Step, error) {
+	add := AddRoute{Link: ifname, Route: Route{To: route.To, Via: route.Via}, OnLink: route.OnLink}
+	if route.To.Bits() == 0 {
+		old, err := defaultRoute(r.cont, unix.AF_INET)
+		if err != nil || old == nil {
+			return []Step{add}, err
+		}
+		r.notes = append(r.notes, fmt.Sprintf("the container has a default route already (%s): it goes, and comes back when this is detached", viaText(old)))
+		return []Step{TakeRoute{Family: 4, Via: viaText(old), route: *old}, add}, nil
+	}
+	taken, err := hasRoute(r.cont, route.To)
+	if err != nil || !taken {
+		return []Step{add}, err
+	}
+	r.notes = append(r.notes, fmt.Sprintf("the DHCP server's route to %s is left out: the container has one", route.To))
+	return nil, nil
+}
+
+// hasRoute tells whether a container has a route that an IPv4 one of ours would collide with.
+func hasRoute(s *side, to netip.Prefix) (bool, error) {
+	all, err := s.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return false, fmt.Errorf("list routes of %s: %w", s.ns, err)
+	}
+	return slices.ContainsFunc(all, func(r netlink.Route) bool {
+		t, ok := rememberRoute(r, unix.AF_INET)
+		return ok && t.To == to && t.Metric == 0
+	}), nil
+}
+
+// mtuOf is a lease's MTU for a link that had this one, in bytes: the parent may not
+// carry more.
+func mtuOf(l *dhcp.Lease, link int) int {
+	if l.MTU != 0 && l.MTU < link {
+		return l.MTU
+	}
+	return link
+}
+
+func viaText(r *routeText) string {
+	if r.Via.IsValid() {
+		return "via " + r.Via.String()
+	}
+	return "without gateway"
+}
+
+// lease plans to ask for one.
+func (p *planner) lease() {
+	s := GetLease{Link: p.want.Name, Parent: p.below(), Path: p.store.lease(p.id), MTU: p.want.MTU == 0, Client: dhcp.Client{
+		ID:       dhcp.IdentifierOf(cmp.Or(p.c.ID, p.c.Engine+":"+p.c.Name), p.want.Name),
+		HostName: cmp.Or(p.want.HostName, p.c.Name),
+	}}
+	if s.Client.Validate() != nil {
+		s.Client.HostName = "" // servers need none
+	}
+	if len(p.want.DNS) == 0 {
+		path, err := resolvConfOf(p.c)
+		if err != nil {
+			p.note("the server's name servers are not written down: %v", err)
+		}
+		s.DNS = path
+	}
+	p.add(s)
+}
+
+// lease is the file in which the lease of an attachment is kept.
+func (s *Store) lease(id string) string { return filepath.Join(s.run, "leases", id+".json") }
+
+// keepLease writes down what a server may count as ours; nil: nothing.
+func (r *run) keepLease(path string, l *dhcp.Lease) error {
+	if err := r.point(); err != nil {
+		return err
+	}
+	keep := func() error { return saveLease(path, l) }
+	if l == nil {
+		keep = func() error { return removeFile(path) }
+	}
+	if err := keep(); err != nil {
+		return err
+	}
+	return r.point()
+}
+
+// tempOf is what is written before the file at path is replaced.
+func tempOf(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+}
+
+// saveLease replaces the file.
+func saveLease(path string, l *dhcp.Lease) error {
+	text, err := json.MarshalIndent(l, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode lease: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("keep lease: %w", err)
+	}
+	return replaceFile(path, tempOf(path), append(text, '\n'))
+}
+
+// readLease is the lease as it is now; nil where there is none.
+func readLease(path string) (*dhcp.Lease, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read lease: %w", err)
+	}
+	l := new(dhcp.Lease)
+	if err := json.NewDecoder(bytes.NewReader(text)).Decode(l); err != nil {
+		return nil, fmt.Errorf("read lease %s: %w", path, err)
+	}
+	return l, nil
+}
+
+// leaseMade is a lease of ours, or what a server may think is, and where it can be given
+// back. The file at Path has it, from before a server was asked for it.
+type leaseMade struct {
+	Where       place  `json:"where"`
+	Index       int    `json:"index"`
+	MTU         int    `json:"mtu,omitempty"` // bytes; the link's before; 0: not known
+	Parent      *place `json:"parent,omitempty"`
+	ParentIndex int    `json:"parent_index,omitempty"`
+	Path        string `json:"path"`
+}
+
+// releaseWithin is how long giving a lease back may take: it is sent once, and the
+// server's Ethernet address may have to be found first.
+const releaseWithin = 3 * time.Second
+
+// undo gives the lease back as long as its link is there. A server that can't be told takes
+// it back when its time is over.
+func (m *leaseMade) undo(u *undoer) error {
+	l, err := readLease(m.Path)
+	if err != nil {
+		u.note("%v", err)
+	}
+	at, err := m.at(u)
+	if err != nil && !errors.Is(err, errNoPlace) {
+		return err
+	}
+	if err == nil && l != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
+		defer cancel()
+		if err := dhcp.Release(ctx, at, l); err != nil {
+			u.note("%s could not be given back to its DHCP server: %v", l.Address.Addr(), err)
+		}
+	}
+	return errors.Join(removeFile(tempOf(m.Path)), removeFile(m.Path))
+}
+
+// at is where the lease's link is; errNoPlace: it is gone, or its namespace is.
+func (m *leaseMade) at(u *undoer) (segment.Link, error) {
+	cont, err := u.side(m.Where)
+	if err != nil {
+		return segment.Link{}, err
+	}
+	at := segment.Link{NS: cont.ns, Index: m.Index}
+	if m.Parent != nil {
+		host, err := u.side(*m.Parent)
+		if err != nil {
+			return at, err
+		}
+		at.Parent, at.ParentIndex = host.ns, m.ParentIndex
+	}
+	if _, err := cont.LinkByIndex(m.Index); isNotFound(err) {
+		return at, errNoPlace
+	}
+	return at, nil
+}

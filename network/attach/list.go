@@ -1,0 +1,141 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"cleat/network/dhcp"
+	"cleat/network/journal"
+
+	"golang.org/x/sys/unix"
+)
+
+// State is how an attachment is.
+type State string
+
+// The states of an attachment.
+const (
+	Attached State = "attached" // its link is there and up
+	Down     State = "down"     // its link is there, and somebody brought it down
+	Missing  State = "missing"  // its link is gone: somebody removed it
+	NoHost   State = "gone"     // the container is gone, or it is another that has its name now
+	Wanted   State = "wanted"   // the machine was started anew since: nothing is there
+	Unknown  State = "unknown"  // we may not look into the container
+	Busy     State = "busy"     // a command is at work on it, or died at it
+)
+
+// Status is an attachment with what there is of it now.
+type Status struct {
+	*Attachment
+	State   State    `json:"state"`
+	Index   int      `json:"index,omitempty"`   // of the link in the container
+	Address string   `json:"address,omitempty"` // its Ethernet address
+	MTU     int      `json:"mtu,omitempty"`     // bytes
+	Peer    string   `json:"peer,omitempty"`    // its other end's name on the host
+	Steps   []string `json:"steps,omitempty"`   // that made it
+	Notes   []string `json:"notes,omitempty"`   // what was said of it
+
+	Lease  *dhcp.Lease `json:"lease,omitempty"`  // what a DHCP server gave
+	Keeper *Report     `json:"keeper,omitempty"` // what a keeper did last; nil: none had to do with it
+}
+
+// List is every attachment, by container and name. It changes nothing. Files that
+// can't be read are an error beside the others.
+func List(ctx context.Context, store *Store) ([]Status, error) {
+	all, readErr := store.all()
+	host, err := here()
+	if err != nil {
+		return nil, err
+	}
+	defer host.close()
+	u := newUndoer(store, host, nil)
+	defer u.close()
+	var out []Status
+	for _, a := range all {
+		if err := ctx.Err(); err != nil {
+			return out, err
+		}
+		s, err := u.status(a)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, s)
+	}
+	return out, readErr
+}
+
+// Attachments is what is wanted, as far as it can be read, without looking at what
+// there is.
+func Attachments(store *Store) []*Attachment {
+	all, _ := store.all() // what is wrong with a file, List says
+	return all
+}
+
+// Inspect is one attachment, found as by Lookup.
+func Inspect(ctx context.Context, cfg Config, ref, name string) (Status, error) {
+	a, err := Lookup(ctx, cfg, ref, name)
+	if err != nil {
+		return Status{}, err
+	}
+	host, err := here()
+	if err != nil {
+		return Status{}, err
+	}
+	defer host.close()
+	u := newUndoer(cfg.Store, host, nil)
+	defer u.close()
+	return u.status(a)
+}
+
+func (u *undoer) status(a *Attachment) (Status, error) {
+	s := Status{Attachment: a, State: Wanted}
+	var err error
+	if s.Keeper, err = u.store.Report(a.ID); err != nil {
+		s.Notes = append(s.Notes, err.Error())
+	}
+	if u.store.busy(a.ID) != "" {
+		s.State = Busy
+		return s, nil
+	}
+	records, err := journal.Read(u.store.live(a.ID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	first, _, last, err := parse(records)
+	if err != nil || last == nil {
+		return s, err
+	}
+	s.Index, s.Peer, s.Steps, s.Notes = last.Index, last.Peer, last.Steps, append(last.Notes, s.Notes...)
+	cont, err := u.side(first.Container)
+	if errors.Is(err, errNoPlace) {
+		s.State = NoHost
+		return s, nil
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		s.State = Unknown
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	l, err := cont.LinkByIndex(last.Index)
+	switch {
+	case isNotFound(err):
+		s.State = Missing
+		return s, nil
+	case err != nil:
+		return s, err
+	}
+	if s.Lease, err = readLease(u.store.lease(a.ID)); err != nil {
+		s.Notes = append(s.Notes, err.Error())
+	}
+	s.Address, s.MTU, s.State = l.Attrs().HardwareAddr.String(), l.Attrs().MTU, Attached
+	if l.Attrs().RawFlags&unix.IFF_UP == 0 {
+		s.State = Down
+	}
+	return s, nil
+}

@@ -1,0 +1,102 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Lookup finds an attachment by what a person types: as the container is found
+// now, or, when it is gone, by what it was called. An empty name is that of the
+// container's only link. ErrNotAttached: there is none. *SeveralError: more than
+// one may be meant.
+func Lookup(ctx context.Context, cfg Config, ref, name string) (*Attachment, error) {
+	c, ns, findErr := cfg.Find(ctx, ref)
+	if findErr == nil {
+		ns.Close()
+	}
+	if findErr == nil && name != "" {
+		a, err := cfg.Store.read(idOf(c, name))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return a, err
+		}
+	}
+	all, err := cfg.Store.all()
+	if err != nil {
+		return nil, err
+	}
+	its := slices.DeleteFunc(slices.Clone(all), func(a *Attachment) bool { return findErr != nil || idOf(c, a.Want.Name) != a.ID })
+	if len(its) == 0 {
+		its = slices.DeleteFunc(all, func(a *Attachment) bool { return !a.Container.answersTo(ref) })
+	}
+	if len(its) == 0 && findErr != nil {
+		return nil, findErr
+	}
+	return choose(its, ref, name)
+}
+
+// choose is the one of a container's attachments that has the name.
+func choose(its []*Attachment, ref, name string) (*Attachment, error) {
+	found := slices.DeleteFunc(slices.Clone(its), func(a *Attachment) bool { return name != "" && a.Want.Name != name })
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		e := &NoAttachmentError{Container: ref, Name: name}
+		for _, a := range its {
+			e.Has = append(e.Has, a.Want.Name)
+		}
+		return nil, e
+	}
+	return nil, &SeveralError{Container: ref, Candidates: found}
+}
+
+// NoAttachmentError is an ErrNotAttached that says what there is.
+type NoAttachmentError struct {
+	Container string
+	Name      string   // "": any
+	Has       []string // names of the container's attached links
+}
+
+func (e *NoAttachmentError) Error() string {
+	if e.Name == "" {
+		return e.Container + " has no attached link"
+	}
+	return fmt.Sprintf("%s has no attached link %q", e.Container, e.Name)
+}
+
+// Unwrap is ErrNotAttached.
+func (e *NoAttachmentError) Unwrap() error { return ErrNotAttached }
+
+// SeveralError says that several attachments may be meant.
+type SeveralError struct {
+	Container  string        // what was typed
+	Candidates []*Attachment // at least two
+}
+
+func (e *SeveralError) Error() string {
+	if e.OneContainer() {
+		return fmt.Sprintf("%s has %d attached links", e.Container, len(e.Candidates))
+	}
+	return fmt.Sprintf("%q is several containers", e.Container)
+}
+
+// OneContainer tells whether the candidates are links of the same container.
+func (e *SeveralError) OneContainer() bool {
+	first := e.Candidates[0].Container.Reference()
+	return !slices.ContainsFunc(e.Candidates, func(a *Attachment) bool { return a.Container.Reference() != first })
+}
+
+// Reference is what only this container is called: "podman:web".
+func (c Container) Reference() string { return c.Engine + ":" + c.Name }
+
+// answersTo tells whether a person may mean this container by ref.
+func (c Container) answersTo(ref string) bool {
+	const shortID = 4 // hexadecimal digits that are enough, if nobody else has them
+	return ref == c.Ref || ref == c.Name || ref == c.Path || c.PID != 0 && ref == strconv.Itoa(c.PID) ||
+		len(ref) >= shortID && strings.HasPrefix(c.ID, ref) || ref == c.Reference()
+}

@@ -1,0 +1,167 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"cleat/link"
+
+	"golang.org/x/sys/unix"
+)
+
+// MakeLink makes a link in the container, directly and by one message to the
+// kernel where that can be.
+//
+// What it makes must be known again by whoever finds it half done. A link with an
+// address of its own is made with one that was chosen at random before. One
+// without is made under a name that was, and renamed: a moment (an RCU grace
+// period) later.
+type MakeLink struct {
+	Kind    string            `json:"kind"` // of package link
+	Name    string            `json:"name"` // in the container
+	Params  map[string]string `json:"params,omitempty"`
+	MAC     link.MAC          `json:"mac,omitzero"`      // zero: it has none of its own
+	Peer    string            `json:"peer,omitempty"`    // the other end's name on the host, of a pair
+	PeerMAC link.MAC          `json:"peer_mac,omitzero"` // the other end's address
+	Rename  bool              `json:"rename,omitempty"`  // made under another name first
+}
+
+func (s MakeLink) String() string {
+	words := []string{"make", s.Kind, s.Name, "in the container"}
+	for _, k := range slices.Sorted(maps.Keys(s.Params)) {
+		v := s.Params[k]
+		if secret(k) {
+			v = "(hidden)"
+		}
+		words = append(words, k, v)
+	}
+	if s.Peer != "" {
+		words = append(words, "with", s.Peer, "on the host")
+	}
+	return strings.Join(words, " ")
+}
+
+func (s MakeLink) do(r *run) error {
+	if s.Peer != "" {
+		return s.pair(r)
+	}
+	m := linkMade{Where: r.cont.place, Name: s.Name, MAC: s.MAC}
+	if s.Rename {
+		m.Name, m.MAC = tempName(), link.MAC{}
+	}
+	if err := r.record(Undo{Link: &m}); err != nil {
+		return err
+	}
+	if err := s.create(r, m.Name, link.Target{NS: r.cont.ns}); err != nil {
+		return err
+	}
+	if err := s.found(r, m.Name); err != nil || !s.Rename {
+		return err
+	}
+	if err := r.cont.LinkSetName(byIndex(r.link), s.Name); err != nil {
+		if errors.Is(err, unix.EEXIST) {
+			return &TakenError{What: "link", Name: s.Name}
+		}
+		return fmt.Errorf("rename it: %w", err)
+	}
+	return nil
+}
+
+// pair makes both ends; what undoes one undoes the other.
+func (s MakeLink) pair(r *run) error {
+	m := linkMade{Where: r.host.place, Name: s.Peer, MAC: s.PeerMAC}
+	if s.PeerMAC == (link.MAC{}) {
+		m.Name = tempName()
+	}
+	if err := r.record(Undo{Link: &m}); err != nil {
+		return err
+	}
+	if err := s.create(r, m.Name, link.Target{NS: r.host.ns, PeerNS: r.cont.ns}); err != nil {
+		return err
+	}
+	l, err := r.host.LinkByName(m.Name)
+	if err != nil {
+		return fmt.Errorf("find %q: %w", m.Name, err)
+	}
+	known := linkMade{Where: m.Where, Name: s.Peer, MAC: s.PeerMAC, Index: l.Attrs().Index, Type: l.Type()}
+	if err := r.record(Undo{Link: &known}); err != nil {
+		return err
+	}
+	if s.PeerMAC == (link.MAC{}) {
+		if err := r.host.LinkSetName(byIndex(known.Index), s.Peer); err != nil {
+			return fmt.Errorf("rename it: %w", err)
+		}
+	}
+	r.peer = s.Peer
+	there, err := r.cont.LinkByName(s.Name)
+	if err != nil {
+		return fmt.Errorf("find %q in the container: %w", s.Name, err)
+	}
+	r.link = there.Attrs().Index
+	return nil
+}
+
+// create makes the link under a name; of a pair that is the end on the host.
+func (s MakeLink) create(r *run, name string, to link.Target) error {
+	params := maps.Clone(s.Params)
+	if params == nil {
+		params = map[string]string{}
+	}
+	for k, v := range params {
+		text, err := contents(v)
+		if err != nil {
+			return err
+		}
+		params[k] = text
+	}
+	params["name"] = name
+	own, prefix := s.MAC, ""
+	if s.Peer != "" {
+		params["peer"], own, prefix = s.Name, s.PeerMAC, "peer_"
+	}
+	if own != (link.MAC{}) {
+		params["mac"] = own.String()
+	}
+	if prefix != "" && s.MAC != (link.MAC{}) {
+		params[prefix+"mac"] = s.MAC.String()
+	}
+	spec, err := link.Parse(s.Kind, params)
+	if err != nil {
+		return err
+	}
+	_, err = link.Create(r.host.ns, spec, to)
+	if errors.Is(err, link.ErrExists) {
+		return fmt.Errorf("%w: %w", &TakenError{What: "link", Name: s.Name}, err)
+	}
+	return err
+}
+
+// found notes the number that the new link has.
+func (s MakeLink) found(r *run, name string) error {
+	l, err := r.cont.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find %q in the container: %w", name, err)
+	}
+	r.link = l.Attrs().Index
+	return r.record(Undo{Link: &linkMade{Where: r.cont.place, Name: s.Name, MAC: s.MAC, Index: r.link, Type: l.Type()}})
+}
+
+// secret tells whether a parameter must not be shown.
+func secret(param string) bool { return param == "private_key" || param == "peers" }
+
+// contents is a parameter's value, or what is in the file that "@FILE" names.
+func contents(value string) (string, error) {
+	path, is := strings.CutPrefix(value, "@")
+	if !is {
+		return value, nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read parameter: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}

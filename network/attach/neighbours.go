@@ -1,0 +1,234 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"cleat/link"
+	"cleat/network/announce"
+	"cleat/network/segment"
+
+	"github.com/vishvananda/netlink"
+)
+
+// How thoroughly other machines are asked whether an address is theirs, as
+// Want.CheckDuplicate has it.
+const (
+	CheckByKind = ""         // fast for addresses on a physical parent, none elsewhere
+	CheckNone   = "none"     // not at all
+	CheckFast   = "fast"     // announce.Fast: a third of a second
+	CheckRFC    = "thorough" // as RFC 5227 and RFC 4862 have it: four to eight seconds
+)
+
+// CheckAddresses asks the neighbours whether somebody has the addresses already.
+type CheckAddresses struct {
+	Link   string       `json:"link"`
+	Parent string       `json:"parent,omitempty"` // that a macvlan or ipvlan stands on
+	Addrs  []netip.Addr `json:"addresses"`
+	How    string       `json:"how"` // CheckFast or CheckRFC
+}
+
+func (s CheckAddresses) String() string {
+	return fmt.Sprintf("ask the neighbours of %s whether somebody has %s", s.Link, joinAddrs(s.Addrs))
+}
+
+func joinAddrs(all []netip.Addr) string {
+	var texts []string
+	for _, a := range all {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// do asks for all of them at the same time.
+func (s CheckAddresses) do(r *run) error {
+	at, err := r.segment(s.Parent)
+	if err != nil {
+		return err
+	}
+	var timing announce.Timing // the zero one is the standards'
+	if s.How == CheckFast {
+		timing = announce.Fast()
+	}
+	verdicts, errs := make([]announce.Verdict, len(s.Addrs)), make([]error, len(s.Addrs))
+	var wg sync.WaitGroup
+	for i, a := range s.Addrs {
+		wg.Go(func() { verdicts[i], errs[i] = announce.Check(r.ctx, at, a, timing) })
+	}
+	wg.Wait()
+	for _, v := range verdicts {
+		if v.Conflict != nil {
+			return takenBy(v.Conflict)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if len(verdicts) > 0 && verdicts[0].NotApplicable != "" {
+		r.notes = append(r.notes, fmt.Sprintf("nobody can be asked for duplicate addresses: %s", verdicts[0].NotApplicable))
+	}
+	return nil
+}
+
+// takenBy says who has an address.
+func takenBy(c *announce.Conflict) error {
+	by := "another machine on that network"
+	switch {
+	case c.Parent != "":
+		by = c.Parent + ", the device below"
+	case c.MAC != (link.MAC{}):
+		by += ", " + c.MAC.String()
+	}
+	return &TakenError{What: "address", Name: c.Addr.String(), By: by}
+}
+
+// Announce tells the neighbours that the addresses are here now.
+type Announce struct {
+	Link   string       `json:"link"`
+	Parent string       `json:"parent,omitempty"` // that a macvlan or ipvlan stands on
+	Addrs  []netip.Addr `json:"addresses"`
+}
+
+func (s Announce) String() string {
+	return fmt.Sprintf("tell the neighbours of %s of %s", s.Link, joinAddrs(s.Addrs))
+}
+
+// announceWithin is how long the link may take to be ready. Mostly it takes the
+// kernel 1 to 4 ms, most of which the steps in between have used up; a link
+// without a carrier has no neighbours that could be told.
+const announceWithin = 100 * time.Millisecond
+
+// do begins with it; what comes next does not wait for it.
+func (s Announce) do(r *run) error {
+	at, err := r.segment(s.Parent)
+	if err != nil {
+		return err
+	}
+	var prefixes []netip.Prefix
+	for _, a := range s.Addrs {
+		prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()))
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, announceWithin)
+	r.announcing.Go(func() {
+		defer cancel()
+		// A link that goes down is somebody's wish, and that nobody has heard is no reason
+		// to take everything back: neighbours ask when their entries are old.
+		_ = announce.Address(ctx, at, announce.Repeat{}, prefixes...)
+	})
+	return nil
+}
+
+// segment is where the link is that the operation made.
+func (r *run) segment(parent string) (segment.Link, error) {
+	at := segment.Link{NS: r.cont.ns, Index: r.link}
+	if r.peer != "" {
+		l, err := r.host.LinkByName(r.peer)
+		if err != nil {
+			return at, fmt.Errorf("find %q: %w", r.peer, err)
+		}
+		at.Other, at.OtherIndex = r.host.ns, l.Attrs().Index
+	}
+	if parent == "" {
+		return at, nil
+	}
+	l, err := r.host.LinkByName(parent)
+	if err != nil {
+		return at, fmt.Errorf("find %q: %w", parent, err)
+	}
+	at.Parent, at.ParentIndex = r.host.ns, l.Attrs().Index
+	return at, nil
+}
+
+// hasNeighbours tells whether a kind's links are on a segment with others.
+func (p *planner) hasNeighbours() bool { return hasNeighbours(p.want.Kind, p.mode) }
+
+func hasNeighbours(kind, mode string) bool {
+	switch kind {
+	case "bridge", "ovs", "macvlan", "vlan", "vxlan", "geneve", "phys":
+		return true
+	case "ipvlan", "netkit":
+		return mode == "l2"
+	}
+	return false
+}
+
+// below is the device that a macvlan or ipvlan of the plan stands on, "" for other
+// kinds.
+func (p *planner) below() string {
+	for _, s := range p.steps {
+		if m, ok := s.(MakeLink); ok && (m.Kind == "macvlan" || m.Kind == "ipvlan") {
+			return m.Params["parent"]
+		}
+	}
+	return ""
+}
+
+// addresses sets them: after the neighbours were asked, where that is wanted.
+func (p *planner) addresses() error {
+	how, err := p.checking()
+	if err != nil {
+		return err
+	}
+	var all []netip.Addr
+	for _, ip := range p.want.IPs {
+		all = append(all, ip.Addr())
+	}
+	if how != CheckNone && len(all) > 0 {
+		p.add(CheckAddresses{Link: p.want.Name, Parent: p.below(), Addrs: all, How: how})
+	}
+	for _, ip := range p.want.IPs {
+		p.add(Address{Link: p.want.Name, Prefix: ip})
+	}
+	if len(all) > 0 && p.hasNeighbours() {
+		p.add(Announce{Link: p.want.Name, Parent: p.below(), Addrs: all})
+	}
+	return nil
+}
+
+// checking is how thoroughly the neighbours are asked.
+func (p *planner) checking() (string, error) {
+	if p.want.CheckDuplicate != CheckByKind {
+		return p.want.CheckDuplicate, nil
+	}
+	switch p.want.Kind {
+	case "macvlan", "ipvlan", "vlan", "phys":
+	default:
+		return CheckNone, nil
+	}
+	if !p.hasNeighbours() {
+		return CheckNone, nil
+	}
+	l, err := p.parent()
+	if err != nil {
+		return "", err
+	}
+	if p.physical(l) {
+		return CheckFast, nil
+	}
+	return CheckNone, nil
+}
+
+// physical tells whether a device leads to machines that are not this one: a card,
+// several, or a VLAN of one.
+func (p *planner) physical(l netlink.Link) bool {
+	for range 8 { // VLANs in VLANs
+		switch l.Type() {
+		case "device", "bond", "team":
+			return true
+		case "vlan":
+			below, err := p.host.LinkByIndex(l.Attrs().ParentIndex)
+			if err != nil {
+				return false
+			}
+			l = below
+		default:
+			return false
+		}
+	}
+	return false
+}

@@ -1,0 +1,125 @@
+package attach_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"cleat/netns"
+	"cleat/network/attach"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestRateHolds sends as fast as it can, both ways at once, and compares what
+// arrives with the rate. Headers take 4 % of that.
+func TestRateHolds(t *testing.T) {
+	const rate = 20e6
+	for _, tt := range []struct {
+		kind, parent string
+		needs        []string
+	}{
+		{"bridge", "br0", []string{"bridge", "ifb", "tbf"}},
+		{"macvlan", "nic", []string{"macvlan", "ifb", "tbf"}},
+		{"ipvlan", "nic", []string{"ipvlan", "ifb", "tbf"}},
+		{"phys", "nic", []string{"ifb", "tbf"}},
+	} {
+		t.Run(tt.kind, func(t *testing.T) {
+			t.Parallel() // they wait for the clock
+			need(t, tt.needs...)
+			w := newWorld(t)
+			other, address := w.outside, "198.51.100.9"
+			wire := find(t, w.outside, "wire")
+			if tt.kind == "bridge" {
+				haveBridge(t, w, nil)
+				other, wire, address = w.host, find(t, w.host, "br0"), "192.0.2.1"
+			}
+			ip := netip.MustParsePrefix(address + "/24")
+			must(t, wire.AddAddr(ip))
+			mine := netip.PrefixFrom(ip.Addr().Next(), 24)
+			_, err := w.attach(attach.Want{Kind: tt.kind, Parent: tt.parent, IPs: []netip.Prefix{mine}, Rate: rate, CheckDuplicate: attach.CheckNone}, nil)
+			must(t, err)
+			var got [2]float64
+			done := make(chan error, 2)
+			for i, way := range []struct {
+				from, to *netns.NS
+				at       netip.Addr
+			}{{other, w.web, mine.Addr()}, {w.web, other, ip.Addr()}} {
+				go func() {
+					var err error
+					got[i], err = throughput(t.Context(), way.from, way.to, way.at)
+					done <- err
+				}()
+			}
+			must(t, errors.Join(<-done, <-done))
+			for i, name := range []string{"inbound", "outbound"} {
+				ratio := got[i] / rate
+				t.Logf("%s: %.3f of the rate", name, ratio)
+				if ratio < 0.7 || ratio > 1.1 {
+					t.Errorf("%s: %.1f Mbit/s at a rate of %.0f", name, got[i]/1e6, rate/1e6)
+				}
+			}
+		})
+	}
+}
+
+// How long is sent, and how much of that is waited before it counts: the buckets are
+// full at first.
+const (
+	rateFor    = 2500 * time.Millisecond
+	rateSettle = 500 * time.Millisecond
+)
+
+// throughput is how many bits arrive in a second when one namespace sends to
+// another's address.
+func throughput(ctx context.Context, from, to *netns.NS, at netip.Addr) (float64, error) {
+	var l net.Listener
+	err := to.Do(func() (err error) {
+		l, err = net.Listen("tcp", netip.AddrPortFrom(at, 0).String())
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	var c net.Conn
+	d := net.Dialer{Timeout: 5 * time.Second, Control: cubic}
+	err = from.Do(func() (err error) {
+		c, err = d.DialContext(ctx, "tcp", l.Addr().String())
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	go io.Copy(c, endless{})
+	in, err := l.Accept()
+	if err != nil {
+		return 0, err
+	}
+	defer in.Close()
+	in.SetReadDeadline(time.Now().Add(rateSettle))
+	io.Copy(io.Discard, in)
+	begun := time.Now()
+	in.SetReadDeadline(begun.Add(rateFor - rateSettle))
+	n, _ := io.Copy(io.Discard, in)
+	return float64(n) * 8 / time.Since(begun).Seconds(), nil
+}
+
+// cubic has a socket send as most do, whatever this machine's default is.
+func cubic(_, _ string, c syscall.RawConn) error {
+	var err error
+	return errors.Join(c.Control(func(fd uintptr) {
+		err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic")
+	}), err)
+}
+
+// endless are zeros without end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }

@@ -1,0 +1,443 @@
+package attach
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net/netip"
+	"slices"
+	"time"
+
+	"cleat/network/announce"
+	"cleat/network/dhcp"
+	"cleat/network/journal"
+	"cleat/network/segment"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Tended is what Extend did, and when it wants to be called again.
+type Tended struct {
+	Did string        // "": there was nothing to do
+	In  time.Duration // never: math.MaxInt64
+	New bool          // the link has an address that it had not before: neighbours may be told once more
+	// Waiting: the last attempt had no answer, and it is not yet time for the next.
+	Waiting bool
+}
+
+const never = time.Duration(math.MaxInt64)
+
+// Extend does what is due about an attachment's lease: has it extended, and sets what
+// the server says otherwise than before. Of a lease that is over, or whose address a
+// server forbids, the address goes at once (RFC 2131 section 4.4.5), and another lease
+// is asked for; the link stays. An address that somebody removed is put back. The
+// error leaves the lease to be extended, or asked for, when In has passed. What has no
+// lease wants nothing, ever.
+func Extend(ctx context.Context, cfg Config, id string) (Tended, error) {
+	l, err := readLease(cfg.Store.lease(id))
+	if l == nil || err != nil {
+		return Tended{In: never}, err
+	}
+	t, err := openTenancy(cfg, id)
+	if err != nil {
+		return Tended{In: never}, err
+	}
+	defer t.close()
+	return t.tend(ctx, l)
+}
+
+// tenancy is a lease that is being tended.
+type tenancy struct {
+	u    *undoer
+	id   string
+	att  *Attachment
+	made *leaseMade
+	cont *side
+	at   segment.Link
+}
+
+func openTenancy(cfg Config, id string) (*tenancy, error) {
+	records, err := journal.Read(cfg.Store.live(id))
+	if err != nil {
+		return nil, err
+	}
+	first, undos, _, err := parse(records)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(undos, func(one Undo) bool { return one.Lease != nil })
+	if i < 0 || first.Attachment == nil {
+		return nil, fmt.Errorf("extend lease of %s: its journal has none", id)
+	}
+	host, err := here()
+	if err != nil {
+		return nil, err
+	}
+	t := &tenancy{u: newUndoer(cfg.Store, host, cfg.trial), id: id, att: first.Attachment, made: undos[i].Lease}
+	if t.cont, err = t.u.side(t.made.Where); err == nil {
+		t.at, err = t.made.at(t.u)
+	}
+	if err != nil {
+		t.close()
+		return nil, fmt.Errorf("extend lease of %s: %w", id, err)
+	}
+	return t, nil
+}
+
+func (t *tenancy) close() {
+	t.u.close()
+	t.u.here.close()
+}
+
+func (t *tenancy) tend(ctx context.Context, l *dhcp.Lease) (Tended, error) {
+	now, err := dhcp.Now()
+	if err != nil {
+		return Tended{In: never}, err
+	}
+	step := l.Next(now)
+	if step.Action == dhcp.CallAcquire && step.In == 0 {
+		return t.anew(ctx, l, "its lease was over")
+	}
+	_, there, err := segment.Address(t.at, l.Address.Addr())
+	if err != nil {
+		return Tended{In: never}, err
+	}
+	if !there {
+		err := t.change(ctx, func(r *run) error { return t.set(r, nil, l) })
+		return Tended{Did: fmt.Sprintf("put %s back, which somebody had removed", l.Address), New: true}, err
+	}
+	if step.In > 0 {
+		return Tended{In: step.In, Waiting: l.Tried != dhcp.Stamp{}}, nil
+	}
+	return t.extend(ctx, l, step.Action)
+}
+
+// extend asks for more time, sets what is new, and only then keeps the lease: whoever
+// is killed in between, or who comes after him, does both once more.
+func (t *tenancy) extend(ctx context.Context, l *dhcp.Lease, how dhcp.Action) (Tended, error) {
+	before, ask := *l, dhcp.Renew
+	if how == dhcp.CallRebind {
+		ask = dhcp.Rebind
+	}
+	err := ask(ctx, t.at, l)
+	if errors.Is(err, dhcp.ErrNak) || errors.Is(err, dhcp.ErrExpired) {
+		return t.anew(ctx, &before, err.Error())
+	}
+	did := ""
+	if err == nil {
+		did = fmt.Sprintf("extended its lease of %s%s", l.Address, newsOf(&before, l))
+	}
+	err = errors.Join(err, t.change(ctx, func(r *run) error {
+		if did != "" {
+			return t.adopt(r, &before, l)
+		}
+		return errors.Join(saveLease(t.made.Path, l), r.point())
+	}))
+	now, clockErr := dhcp.Now()
+	if clockErr != nil {
+		return Tended{In: never}, errors.Join(err, clockErr)
+	}
+	return Tended{Did: did, In: l.Next(now).In}, err
+}
+
+// newsOf says what a server has changed; "": nothing.
+func newsOf(before, now *dhcp.Lease) string {
+	text := ""
+	for _, one := range []struct {
+		what string
+		same bool
+	}{{"length of its network", before.Address == now.Address}, {"MTU", before.MTU == now.MTU},
+		{"routes", slices.Equal(before.Routes, now.Routes)}, {"name servers", slices.Equal(before.DNS, now.DNS)}} {
+		if !one.same {
+			text += ", with other " + one.what
+		}
+	}
+	return text
+}
+
+// anew takes the address off the link and asks for another; the link stays what it is.
+func (t *tenancy) anew(ctx context.Context, l *dhcp.Lease, why string) (Tended, error) {
+	old := *l
+	l.Expires = l.Got.Wall // so that it counts as over, whatever comes in between
+	if err := t.change(ctx, func(r *run) error {
+		if err := saveLease(t.made.Path, l); err != nil {
+			return err
+		}
+		if err := r.point(); err != nil {
+			return err
+		}
+		return t.drop(&old)
+	}); err != nil {
+		return Tended{}, err
+	}
+	got, err := dhcp.Acquire(ctx, t.at, dhcp.Config{Client: l.Client, Check: announce.Fast(), Wish: l.Address.Addr(), Keep: func(claim *dhcp.Lease) error {
+		return t.change(ctx, func(r *run) error { return r.keepLease(t.made.Path, claimed(claim, l)) })
+	}})
+	if err != nil {
+		return Tended{}, fmt.Errorf("%s: %w", why, err)
+	}
+	if err := t.change(ctx, func(r *run) error { return t.adopt(r, nil, got) }); err != nil {
+		return Tended{}, err
+	}
+	t.tell(ctx, got.Address)
+	now, err := dhcp.Now()
+	return Tended{Did: fmt.Sprintf("got a lease of %s: %s", got.Address, why), In: got.Next(now).In, New: true}, err
+}
+
+// claimed is what is kept of an address that a server may count as ours: as long as it is
+// not on the link with all that comes with it, it counts as over, so that whoever comes next
+// asks again. nil: there is none, but the one that is over.
+func claimed(claim, over *dhcp.Lease) *dhcp.Lease {
+	if claim == nil {
+		return over
+	}
+	c := *claim
+	c.Got, c.Expires = over.Got, over.Expires
+	return &c
+}
+
+// tell announces an address; that nobody hears is no reason for anything.
+func (t *tenancy) tell(ctx context.Context, p netip.Prefix) {
+	ctx, cancel := context.WithTimeout(ctx, announceWithin)
+	defer cancel()
+	_ = announce.Address(ctx, t.at, announce.Repeat{}, p)
+}
+
+// change does something to a complete attachment, with a journal that goes on where it
+// ended. Nobody detaches it meanwhile; fs.ErrNotExist when somebody has.
+func (t *tenancy) change(ctx context.Context, f func(*run) error) error {
+	s := t.u.store
+	unlock, err := lockDir(ctx, s.state)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if path := s.busy(t.id); path != "" {
+		return busyError(path)
+	}
+	j, err := journal.Open(s.live(t.id))
+	if err != nil {
+		return err
+	}
+	r := &run{ctx: ctx, store: s, journal: j, att: t.att, host: t.u.here, cont: t.cont, trial: t.u.trial, link: t.made.Index}
+	return errors.Join(f(r), j.Close())
+}
+
+// adopt sets a lease, and then keeps it: who is killed in between leaves the file as it
+// was.
+func (t *tenancy) adopt(r *run, old, l *dhcp.Lease) error {
+	failed := t.set(r, old, l)
+	if errors.Is(failed, errStop) {
+		return failed
+	}
+	return errors.Join(failed, saveLease(t.made.Path, l), r.point())
+}
+
+// set has the link as a lease says; old is what it is like now, nil: anything. What
+// fails is left out, and said.
+func (t *tenancy) set(r *run, old, l *dhcp.Lease) error {
+	var errs []error
+	do := func(err error) bool {
+		errs = append(errs, err)
+		return !errors.Is(err, errStop)
+	}
+	if !do(t.setMTU(r, old, l)) || !do(t.setAddress(r, old, l)) {
+		return errors.Join(errs...)
+	}
+	for _, route := range l.Routes {
+		if (old == nil || !slices.Contains(old.Routes, route)) && !do(t.setRoute(r, old, route)) {
+			return errors.Join(errs...)
+		}
+	}
+	if old != nil {
+		errs = append(errs, t.dropRoutes(old.Routes, l.Routes))
+	} else if !do(t.wantedRoutes(r)) {
+		return errors.Join(errs...)
+	}
+	do(t.setDNS(r, l))
+	return errors.Join(errs...)
+}
+
+func (t *tenancy) setMTU(r *run, old, l *dhcp.Lease) error {
+	if t.att.Want.MTU != 0 {
+		return nil
+	}
+	nl, err := t.cont.LinkByIndex(t.made.Index)
+	if err != nil {
+		return fmt.Errorf("find %q in the container: %w", t.att.Want.Name, err)
+	}
+	link := cmp.Or(t.made.MTU, nl.Attrs().MTU)
+	want := mtuOf(l, link)
+	if old != nil && mtuOf(old, link) == want || nl.Attrs().MTU == want {
+		return nil // somebody's own choice stays, as long as the server's does
+	}
+	return t.do(r, SetLink{Link: t.att.Want.Name, MTU: want})
+}
+
+// setAddress sets the new one before the old goes, so that there is always one.
+func (t *tenancy) setAddress(r *run, old, l *dhcp.Lease) error {
+	if old != nil && old.Address == l.Address {
+		return nil
+	}
+	if err := t.do(r, Address{Link: t.att.Want.Name, Prefix: l.Address}); err != nil && !errors.As(err, new(*TakenError)) {
+		return err
+	}
+	if old != nil {
+		return t.dropAddress(old.Address)
+	}
+	return nil
+}
+
+// setRoute sets one of a lease's routes, in the place of one of the old lease's to the
+// same network at once.
+func (t *tenancy) setRoute(r *run, old *dhcp.Lease, route dhcp.Route) error {
+	there, err := t.hasRoute(route)
+	if err != nil || there {
+		return err
+	}
+	if old != nil && slices.ContainsFunc(old.Routes, func(o dhcp.Route) bool { return o.To == route.To }) {
+		text := t.routeText(route)
+		if err := r.record(Undo{Route: &routeMade{Where: t.cont.place, Route: text}}); err != nil {
+			return err
+		}
+		if err := t.cont.RouteReplace(text.netlink()); err != nil {
+			return fmt.Errorf("route %s by %s: %w", route.To, t.att.Want.Name, err)
+		}
+		return r.point()
+	}
+	steps, err := leaseRoute(r, t.att.Want.Name, route)
+	if err != nil {
+		return err
+	}
+	return t.do(r, steps...)
+}
+
+// wantedRoutes sets the IPv4 routes that were wanted besides the lease's, and that the
+// kernel took away with the last address.
+func (t *tenancy) wantedRoutes(r *run) error {
+	routes := slices.Clone(t.att.Want.Routes)
+	for _, g := range t.att.Want.Gateways {
+		routes = append(routes, Route{To: anywhere(familyOf(g)), Via: g})
+	}
+	var errs []error
+	for _, route := range routes {
+		if route.To.Addr().Is6() {
+			continue
+		}
+		err := t.setRoute(r, nil, dhcp.Route{To: route.To, Via: route.Via})
+		if errs = append(errs, err); errors.Is(err, errStop) {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t *tenancy) setDNS(r *run, l *dhcp.Lease) error {
+	if len(l.DNS) == 0 || len(t.att.Want.DNS) > 0 {
+		return nil
+	}
+	path, err := resolvConfOf(t.att.Container)
+	if err != nil {
+		return nil // which was said when it was attached
+	}
+	before, err := readBelow(path)
+	if err == nil && slices.Equal(resolvConf(before, l.DNS), before) {
+		return nil
+	}
+	return t.do(r, WriteDNS{Path: path, Servers: l.DNS})
+}
+
+// do takes steps.
+func (t *tenancy) do(r *run, steps ...Step) error { return r.carryOut(steps) }
+
+// drop takes a lease's routes and address off the link.
+func (t *tenancy) drop(l *dhcp.Lease) error {
+	return errors.Join(t.dropRoutes(l.Routes, nil), t.dropAddress(l.Address))
+}
+
+// dropRoutes removes routes to networks that the others don't lead to.
+func (t *tenancy) dropRoutes(routes, others []dhcp.Route) error {
+	var errs []error
+	for _, route := range routes {
+		if slices.ContainsFunc(others, func(o dhcp.Route) bool { return o.To == route.To }) {
+			continue
+		}
+		err := t.cont.RouteDel(t.routeText(route).netlink())
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("remove route %s: %w", route.To, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (t *tenancy) dropAddress(p netip.Prefix) error {
+	return (&addrMade{Where: t.made.Where, Index: t.made.Index, Prefix: p.String()}).undo(t.u)
+}
+
+// routeText is a route of a lease's as the kernel has it.
+func (t *tenancy) routeText(route dhcp.Route) routeText {
+	return AddRoute{Route: Route{To: route.To, Via: route.Via}, OnLink: route.OnLink}.text(t.made.Index)
+}
+
+// hasRoute tells whether the link has a route.
+func (t *tenancy) hasRoute(route dhcp.Route) (bool, error) {
+	at := &netlink.Route{LinkIndex: t.made.Index, Table: unix.RT_TABLE_MAIN}
+	all, err := t.cont.RouteListFiltered(unix.AF_INET, at, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return false, fmt.Errorf("list routes of %s: %w", t.cont.ns, err)
+	}
+	return slices.ContainsFunc(all, func(r netlink.Route) bool {
+		text, ok := rememberRoute(r, unix.AF_INET)
+		return ok && text.To == route.To && text.Via == route.Via
+	}), nil
+}
+
+// TellAgain announces an attachment's addresses once more: RFC 5227 (section 2.3) wants
+// two announcements, 2 s apart, since one may get lost; attaching does not wait for the
+// second. On links without neighbours it does nothing.
+func TellAgain(ctx context.Context, store *Store, a *Attachment) error {
+	w := a.Want
+	mode := w.Mode
+	if all := modesOf(w.Kind); mode == "" && len(all) > 0 {
+		mode = all[0]
+	}
+	if !hasNeighbours(w.Kind, mode) {
+		return nil
+	}
+	records, err := journal.Read(store.live(a.ID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	first, _, last, err := parse(records)
+	if err != nil || last == nil {
+		return err
+	}
+	host, err := here()
+	if err != nil {
+		return err
+	}
+	defer host.close()
+	u := newUndoer(store, host, nil)
+	defer u.close()
+	cont, err := u.side(first.Container)
+	if err != nil {
+		return err
+	}
+	all := slices.Clone(w.IPs)
+	if l, err := readLease(store.lease(a.ID)); err == nil && l != nil {
+		all = append(all, l.Address)
+	}
+	at := segment.Link{NS: cont.ns, Index: last.Index}
+	all = slices.DeleteFunc(all, func(p netip.Prefix) bool { // somebody may have removed it
+		_, there, err := segment.Address(at, p.Addr())
+		return err != nil || !there
+	})
+	return announce.Address(ctx, at, announce.Repeat{}, all...)
+}

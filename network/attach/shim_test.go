@@ -1,0 +1,47 @@
+package attach_test
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"cleat/lab/labtest"
+	"cleat/netns"
+	"cleat/network/attach"
+)
+
+// The host and its own macvlan containers reach each other by way of the shim; with
+// the last container the host's addresses on the shim go.
+func TestShim(t *testing.T) {
+	need(t, "macvlan")
+	w := newWorld(t)
+	must(t, find(t, w.host, "nic").AddAddr(netip.MustParsePrefix("2001:db8::1/64")))
+	eventuallyRouted(t, w.host, "2001:db8::1/128")
+	w.repair()
+	before := w.snapshot()
+	_, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("198.51.100.7/24", "2001:db8::7/64"), HostShim: true}, nil)
+	must(t, err)
+	_, err = w.attach(attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("2001:db8::8/64"), HostShim: true}, nil)
+	must(t, err)
+	reaches := func(from, to *netns.NS, address string) {
+		t.Helper()
+		server := labtest.Serve(t, to, net.JoinHostPort(address, "0"), labtest.Say("hello"))
+		must(t, from.Do(func() error {
+			c, err := net.DialTimeout("tcp", server.String(), 5*time.Second)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		}))
+	}
+	for _, address := range []string{"198.51.100.7", "2001:db8::7", "2001:db8::8"} {
+		reaches(w.host, w.web, address)
+	}
+	reaches(w.web, w.host, "198.51.100.1")
+	must(t, w.detach("eth0", nil))
+	reaches(w.host, w.web, "2001:db8::8")
+	reaches(w.web, w.host, "2001:db8::1")
+	must(t, w.detach("eth1", nil))
+	w.unchanged(before, "detached")
+}

@@ -1,0 +1,208 @@
+package attach_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/link"
+	"cleat/netns"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// snapshot is all that attaching could change, as lines: links, addresses,
+// routes, rules, permanent neighbours, queueing disciplines, filters, nftables and
+// every parameter below net/ of each namespace; mounts, processes, and the files
+// of the state directory with what is in them.
+func (w *world) snapshot() []string {
+	w.t.Helper()
+	var out []string
+	for _, ns := range []*netns.NS{w.host, w.web, w.outside} {
+		for _, line := range lookInto(w.t, ns) {
+			out = append(out, ns.String()+": "+line)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	must(w.t, err)
+	out = append(out, strings.Split(string(mounts), "\n")...)
+	out = append(out, processes(w.t)...)
+	return append(out, files(w.t, w.state)...)
+}
+
+// processes are the names of all but the kernel's own threads, which come and go
+// as its queues of work do: they are children of kthreadd, process 2 (proc(5)).
+func processes(t *testing.T) []string {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/stat")
+	must(t, err)
+	var out []string
+	for _, path := range all {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		name, rest, _ := strings.Cut(string(stat), ") ") // PID (NAME) STATE PARENT …
+		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] != "2" {
+			_, name, _ = strings.Cut(name, "(")
+			out = append(out, "process "+name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// files are what is below dir, but for its top directories, which stay.
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	var out []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && strings.Count(path[len(dir):], "/") <= 3 {
+			return err
+		}
+		line := "file " + path[len(dir):]
+		if d.Type().IsRegular() {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			line += " " + string(b)
+		}
+		out = append(out, line)
+		return nil
+	})
+	if !os.IsNotExist(err) {
+		must(t, err)
+	}
+	return out
+}
+
+func lookInto(t *testing.T, ns *netns.NS) []string {
+	t.Helper()
+	h, err := link.Handle(ns)
+	must(t, err)
+	defer h.Close()
+	links, err := h.LinkList()
+	must(t, err)
+	names := map[int]string{0: "-"}
+	for _, l := range links {
+		names[l.Attrs().Index] = l.Attrs().Name
+	}
+	var out []string
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for _, l := range links {
+		a := l.Attrs()
+		const carrier = unix.IFF_LOWER_UP | unix.IFF_RUNNING // comes and goes by itself
+		add("link %s %s mtu %d %s flags %x master %s qlen %d promisc %d", a.Name, l.Type(), a.MTU, a.HardwareAddr, a.RawFlags&^carrier, names[a.MasterIndex], a.TxQLen, a.Promisc)
+		addrs, err := h.AddrList(l, netlink.FAMILY_ALL)
+		must(t, err)
+		for _, addr := range addrs {
+			add("address %s %s scope %d flags %x", a.Name, addr.IPNet, addr.Scope, addr.Flags)
+		}
+		qdiscs, err := h.QdiscList(l)
+		must(t, err)
+		for _, q := range qdiscs {
+			rate := uint64(0)
+			if tbf, ok := q.(*netlink.Tbf); ok {
+				rate = tbf.Rate
+			}
+			add("qdisc %s %s handle %x rate %d", a.Name, q.Type(), q.Attrs().Handle&0xffff0000, rate)
+		}
+		filters, err := h.FilterList(l, netlink.MakeHandle(0xffff, 0))
+		must(t, err)
+		for _, f := range filters {
+			add("filter %s %s", a.Name, f.Type())
+		}
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		routes, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		must(t, err)
+		for _, r := range routes {
+			add("route %v via %v dev %s src %v table %d metric %d scope %d type %d proto %d", r.Dst, r.Gw, names[r.LinkIndex], r.Src, r.Table, r.Priority, r.Scope, r.Type, r.Protocol)
+		}
+		rules, err := h.RuleList(family)
+		must(t, err)
+		for _, r := range rules {
+			add("rule %s", r)
+		}
+		neighs, err := h.NeighList(0, family)
+		must(t, err)
+		for _, n := range neighs {
+			if n.State&netlink.NUD_PERMANENT != 0 {
+				add("neighbour %s %s %s", n.IP, n.HardwareAddr, names[n.LinkIndex])
+			}
+		}
+	}
+	must(t, ns.Do(func() error {
+		out = append(out, rules(t)...)
+		out = append(out, parameters(t)...)
+		return nil
+	}))
+	slices.Sort(out)
+	return out
+}
+
+// rules are the tables, chains and rules of nftables.
+func rules(t *testing.T) []string {
+	t.Helper()
+	c, err := nftables.New()
+	must(t, err)
+	var out []string
+	chains, err := c.ListChains()
+	must(t, err)
+	tables, err := c.ListTables()
+	must(t, err)
+	for _, table := range tables {
+		out = append(out, "table "+table.Name)
+	}
+	for _, chain := range chains {
+		all, err := c.GetRules(chain.Table, chain)
+		must(t, err)
+		out = append(out, fmt.Sprintf("chain %s %s: %d rules", chain.Table.Name, chain.Name, len(all)))
+	}
+	return out
+}
+
+// parameters are all below /proc/sys/net that can be read, but those that count.
+func parameters(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	must(t, filepath.WalkDir("/proc/sys/net", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil // a device's may vanish meanwhile
+		}
+		switch filepath.Base(path) {
+		case "nf_conntrack_count", "stable_secret", "tcp_fastopen_key", "rss_key", "netdev_rss_key":
+			return nil
+		}
+		if b, err := os.ReadFile(path); err == nil {
+			out = append(out, "sysctl "+path+" "+strings.TrimSpace(string(b)))
+		}
+		return nil
+	}))
+	return out
+}
+
+// unchanged compares with what was before, once the kernel has noticed which
+// links have a carrier: their multicast routes depend on that.
+func (w *world) unchanged(before []string, what string) {
+	w.t.Helper()
+	const notice = 2 * time.Second // linkwatch runs each second (net/core/link_watch.c)
+	for end := time.Now().Add(notice); ; time.Sleep(10 * time.Millisecond) {
+		now := w.snapshot()
+		if slices.Equal(before, now) {
+			return
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("%s: not as before (-before +now):\n%s", what, cmp.Diff(before, now))
+		}
+	}
+}

@@ -1,0 +1,263 @@
+package attach_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"cleat/link"
+	"cleat/netns"
+	"cleat/network/attach"
+
+	"github.com/vishvananda/netlink"
+)
+
+// trialCase is one way to attach, and what must be there before.
+type trialCase struct {
+	name  string
+	needs []string // kinds of package link
+	want  attach.Want
+	prep  func(*testing.T, *world, *attach.Want)
+}
+
+// trialCases are every kind, and every flag with at least one.
+func trialCases() []trialCase {
+	v4, v6 := prefixes("192.0.2.10/24"), prefixes("192.0.2.10/24", "2001:db8::10/64")
+	remote := map[string]string{"vni": "7", "remote": "198.51.100.2"}
+	return []trialCase{
+		{name: "bridge made", needs: []string{"bridge"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v6, Gateways: addrs("192.0.2.1", "2001:db8::1"), MTU: 1400,
+			Routes: []attach.Route{{To: netip.MustParsePrefix("203.0.113.0/24"), Via: netip.MustParseAddr("192.0.2.9")}}}},
+		{name: "bridge there", needs: []string{"bridge"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v4}, prep: haveBridge},
+		{name: "bridge shared", needs: []string{"bridge"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v4, Masquerade: true}, prep: another},
+		{name: "bridge masqueraded", needs: []string{"bridge"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v6, Masquerade: true}},
+		{name: "no IPv6 in the container", needs: []string{"bridge"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v6, Gateways: addrs("2001:db8::1")}, prep: noIPv6},
+		{name: "bridge limited", needs: []string{"bridge", "ifb", "tbf"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v4, Rate: 1e8, Burst: 20000}},
+		{name: "bridge in a VLAN", needs: []string{"bridge-vlan"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v4, VLAN: 100}},
+		{name: "default route replaced", needs: []string{"bridge"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v6, Gateways: addrs("192.0.2.1", "2001:db8::1")}, prep: haveDefault},
+		{name: "macvlan", needs: []string{"macvlan"}, want: attach.Want{Kind: "macvlan", Parent: "nic", IPs: v6, Gateways: addrs("192.0.2.1")}},
+		{name: "macvlan with shim", needs: []string{"macvlan"}, want: attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("198.51.100.7/24"), HostShim: true}},
+		{name: "macvlan with shim for IPv6", needs: []string{"macvlan"}, want: attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("2001:db8:2::7/64"), HostShim: true}, prep: haveRoute},
+		{name: "macvlan limited", needs: []string{"macvlan", "ifb", "tbf"}, want: attach.Want{Kind: "macvlan", Parent: "nic", IPs: v4, Rate: 1e8}},
+		{name: "macvlan passthru", needs: []string{"macvlan"}, want: attach.Want{Kind: "macvlan", Parent: "nic", Mode: "passthru", IPs: v4}},
+		{name: "macvlan in a VLAN", needs: []string{"macvlan", "vlan"}, want: attach.Want{Kind: "macvlan", Parent: "nic", VLAN: 100, IPs: v4}},
+		{name: "ipvlan l2", needs: []string{"ipvlan"}, want: attach.Want{Kind: "ipvlan", Parent: "nic", IPs: v4}},
+		{name: "ipvlan l3", needs: []string{"ipvlan"}, want: attach.Want{Kind: "ipvlan", Parent: "nic", Mode: "l3", IPs: v4}},
+		{name: "ipvlan l3s", needs: []string{"ipvlan"}, want: attach.Want{Kind: "ipvlan", Parent: "nic", Mode: "l3s", IPs: v4}},
+		{name: "vlan", needs: []string{"vlan"}, want: attach.Want{Kind: "vlan", Parent: "nic", VLAN: 100, IPs: v4}},
+		{name: "vxlan", needs: []string{"vxlan"}, want: attach.Want{Kind: "vxlan", IPs: v4, Set: remote}},
+		{name: "geneve", needs: []string{"geneve"}, want: attach.Want{Kind: "geneve", IPs: v4, Set: remote}},
+		{name: "wireguard", needs: []string{"wireguard"}, want: attach.Want{Kind: "wireguard", IPs: v4, Set: map[string]string{"listen_port": "51820"}},
+			prep: func(t *testing.T, w *world, _ *attach.Want) { // which it leaves so, whoever makes it
+				sysctl(t, w.web, "net/ipv4/conf/all/send_redirects", "0")
+			}},
+		{name: "dummy", needs: []string{"dummy"}, want: attach.Want{Kind: "dummy", IPs: v4}},
+		{name: "tap", needs: []string{"tun"}, want: attach.Want{Kind: "tap", IPs: v4}},
+		{name: "tun", needs: []string{"tun"}, want: attach.Want{Kind: "tap", Mode: "tun", IPs: v4}},
+		{name: "netkit l3", needs: []string{"netkit"}, want: attach.Want{Kind: "netkit", IPs: v4}},
+		{name: "netkit l2 on a bridge", needs: []string{"netkit", "bridge"}, want: attach.Want{Kind: "netkit", Mode: "l2", Parent: "br0", IPs: v4}, prep: haveBridge},
+		{name: "ovs", needs: []string{"openvswitch"}, want: attach.Want{Kind: "ovs", Parent: "ovs0", IPs: v4, VLAN: 100}, prep: haveSwitch},
+		{name: "ovs internal", needs: []string{"openvswitch"}, want: attach.Want{Kind: "ovs", Parent: "ovs0", Mode: "internal", IPs: v4}, prep: haveSwitch},
+		{name: "phys", want: attach.Want{Kind: "phys", Parent: "nic", Name: "eth7", IPs: v4, MTU: 1400, MAC: link.MAC{2, 0, 0x5e, 0x10, 0, 1}}, prep: haveRoute},
+		{name: "phys with a queue", needs: []string{"tbf", "ifb"}, want: attach.Want{Kind: "phys", Parent: "nic", Name: "eth7", IPs: v4, Rate: 1e7}, prep: haveQueue},
+	}
+}
+
+// haveSwitch starts Open vSwitch, with a bridge, so that its datapath is there.
+func haveSwitch(t *testing.T, w *world, want *attach.Want) {
+	o, err := link.StartOVS(t.Context(), w.host, filepath.Join(t.TempDir(), "ovs"))
+	must(t, err)
+	t.Cleanup(func() { o.Close() })
+	_, err = link.Create(w.host, link.OVSBridgeSpec{Attrs: link.Attrs{Name: "first"}, DB: o.DB()}, link.Target{})
+	must(t, err)
+	want.Set = map[string]string{"db": o.DB()}
+}
+
+func haveBridge(t *testing.T, w *world, _ *attach.Want) {
+	l, err := link.Create(w.host, link.BridgeSpec{Attrs: link.Attrs{Name: "br0", MTU: 1450}}, link.Target{})
+	must(t, err)
+	must(t, l.Up())
+}
+
+// noIPv6 is how Docker leaves a container without IPv6 networks.
+func noIPv6(t *testing.T, w *world, _ *attach.Want) {
+	for _, where := range []string{"all", "default"} {
+		sysctl(t, w.web, "net/ipv6/conf/"+where+"/disable_ipv6", "1")
+	}
+}
+
+// another is an attachment that uses the same things.
+func another(t *testing.T, w *world, _ *attach.Want) {
+	_, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.20/24"), Masquerade: true}, nil)
+	must(t, err)
+}
+
+// haveDefault is a container with a network already.
+func haveDefault(t *testing.T, w *world, _ *attach.Want) {
+	_, err := link.Create(w.web, link.VethSpec{Attrs: link.Attrs{Name: "old"}, Peer: link.Attrs{Name: "oldpeer"}}, link.Target{PeerNS: w.outside})
+	must(t, err)
+	must(t, find(t, w.outside, "oldpeer").Up())
+	l := find(t, w.web, "old")
+	must(t, l.Up())
+	eventuallyUp(t, w.web, "old")
+	eventuallyUp(t, w.outside, "oldpeer")
+	must(t, l.AddAddr(netip.MustParsePrefix("203.0.113.2/24")))
+	must(t, l.AddAddr(netip.MustParsePrefix("2001:db8:1::2/64")))
+	eventuallyRouted(t, w.web, "2001:db8:1::2/128")
+	h := handle(t, w.web)
+	for _, via := range []string{"203.0.113.1", "2001:db8:1::1"} {
+		must(t, h.RouteAdd(&netlink.Route{LinkIndex: l.Index(), Gw: netip.MustParseAddr(via).AsSlice()}))
+	}
+}
+
+// eventuallyRouted waits for a route, which the kernel makes for an IPv6 address a
+// little later.
+func eventuallyRouted(t *testing.T, ns *netns.NS, to string) {
+	t.Helper()
+	for !slices.ContainsFunc(lookInto(t, ns), func(line string) bool { return strings.HasPrefix(line, "route "+to) }) {
+		if t.Context().Err() != nil {
+			t.Fatalf("no route to %s", to)
+		}
+	}
+}
+
+// haveQueue gives the card a queueing discipline, too.
+func haveQueue(t *testing.T, w *world, want *attach.Want) {
+	haveRoute(t, w, want)
+	must(t, link.Shape(find(t, w.host, "nic"), link.Shaping{RateBitsPerSec: 5e7, BurstBytes: 30000}))
+}
+
+// haveRoute gives the card more that it must get back.
+func haveRoute(t *testing.T, w *world, _ *attach.Want) {
+	l := find(t, w.host, "nic")
+	must(t, l.AddAddr(netip.MustParsePrefix("2001:db8:2::1/64")))
+	eventuallyRouted(t, w.host, "2001:db8:2::1/128")
+	to, err := netlink.ParseIPNet("203.0.113.0/24")
+	must(t, err)
+	must(t, handle(t, w.host).RouteAdd(&netlink.Route{LinkIndex: l.Index(), Dst: to, Gw: netip.MustParseAddr("198.51.100.9").AsSlice()}))
+}
+
+// TestAllOrNothing has each way to attach fail, and be killed, at each point: the
+// error at once, and the kill after the next command, leaves everything as it was.
+// So does detaching, whole or killed in the middle.
+func TestAllOrNothing(t *testing.T) {
+	for _, c := range trialCases() {
+		t.Run(c.name, func(t *testing.T) {
+			if !slices.Contains(c.needs, "openvswitch") { // whose processes the others would see come
+				t.Parallel() // it waits for the kernel most of the time
+			}
+			need(t, c.needs...)
+			w := newWorld(t)
+			if c.prep != nil {
+				c.prep(t, w, &c.want)
+			}
+			w.repair() // makes the directories
+			before := w.snapshot()
+
+			points := 0
+			got, err := w.attach(c.want, func() error { points++; return nil })
+			must(t, err)
+			name := got.Attachment.Want.Name
+			if state := w.list(); len(state) == 0 || state[0].State != attach.Attached {
+				t.Errorf("attached, but listed as %+v", state)
+			}
+			must(t, w.detach(name, nil))
+			w.unchanged(before, "detached")
+			if points < 10 {
+				t.Errorf("only %d points", points)
+			}
+			w.failEverywhere(c.want, points, before)
+			w.killEverywhere(c.want, points, before)
+			w.killWhileUndoing(c.want, name, points, before)
+		})
+	}
+}
+
+var errTrial = errors.New("trial")
+
+// stride is how far apart the points are that are tried: with -short, in a guest
+// whose processor is emulated, not all.
+func stride() int {
+	if testing.Short() {
+		return 11
+	}
+	return 1
+}
+
+// failEverywhere injects an error at each point.
+func (w *world) failEverywhere(want attach.Want, points int, before []string) {
+	w.t.Helper()
+	for k := 0; k < points; k += stride() {
+		n := 0
+		_, err := w.attach(want, func() error {
+			n++
+			if n == k+1 {
+				return errTrial
+			}
+			return nil
+		})
+		if !errors.Is(err, errTrial) {
+			w.t.Fatalf("error injected at point %d: %v", k, err)
+		}
+		w.unchanged(before, fmt.Sprintf("error at point %d", k))
+	}
+}
+
+// stopAt ends everything at a point.
+func stopAt(k int) func() error {
+	n := 0
+	return func() error {
+		n++
+		if n > k {
+			return attach.ErrStop
+		}
+		return nil
+	}
+}
+
+// killEverywhere stops at each point, and repairs.
+func (w *world) killEverywhere(want attach.Want, points int, before []string) {
+	w.t.Helper()
+	for k := 0; k < points; k += stride() {
+		if _, err := w.attach(want, stopAt(k)); !errors.Is(err, attach.ErrStop) {
+			w.t.Fatalf("stopped at point %d: %v", k, err)
+		}
+		w.repair()
+		w.unchanged(before, "killed at point "+strconv.Itoa(k))
+	}
+}
+
+// killWhileUndoing stops at the last point, then in the repairing of that at each
+// point, and detaches, stopped at each point.
+func (w *world) killWhileUndoing(want attach.Want, name string, points int, before []string) {
+	w.t.Helper()
+	for k := 0; ; k += stride() {
+		if _, err := w.attach(want, stopAt(points-1)); !errors.Is(err, attach.ErrStop) {
+			w.t.Fatal(err)
+		}
+		err := w.do(func() error {
+			_, err := attach.RepairTrial(w.t.Context(), w.store, stopAt(k))
+			return err
+		})
+		w.repair()
+		w.unchanged(before, fmt.Sprintf("killed at point %d of the repair", k))
+		if err == nil {
+			break
+		}
+	}
+	for k := 0; ; k += stride() {
+		_, err := w.attach(want, nil)
+		must(w.t, err)
+		err = w.detach(name, stopAt(k))
+		if err == nil {
+			w.unchanged(before, "detached")
+			return
+		}
+		w.repair()
+		w.unchanged(before, fmt.Sprintf("killed at point %d of detaching", k))
+	}
+}

@@ -1,0 +1,33 @@
+package attach
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+)
+
+// TestUndoInJournals holds each kind of record against what the library alone makes of it,
+// and reads it back.
+func TestUndoInJournals(t *testing.T) {
+	type plain Undo
+	fields := reflect.TypeFor[Undo]()
+	for i := range fields.NumField() {
+		t.Run(fields.Field(i).Name, func(t *testing.T) {
+			var one, back Undo
+			f := reflect.ValueOf(&one).Elem().Field(i)
+			f.Set(reflect.New(f.Type().Elem()))
+			got, err := json.Marshal(entry{Undo: &one})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := json.Marshal(map[string]plain{"undo": plain(one)})
+			if err != nil || string(got) != string(want) {
+				t.Errorf("got %s, want %s, %v", got, want, err)
+			}
+			read := entry{Undo: &back}
+			if err := json.Unmarshal(got, &read); err != nil || !reflect.DeepEqual(one, back) {
+				t.Errorf("read back %+v, %v", back, err)
+			}
+		})
+	}
+}

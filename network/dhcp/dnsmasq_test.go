@@ -1,0 +1,96 @@
+package dhcp_test
+
+import (
+	"bytes"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"cleat/link"
+	"cleat/network/announce"
+	"cleat/network/dhcp"
+	"cleat/network/dhcp/dhcptest"
+	"cleat/network/segment"
+	"cleat/network/segment/segmenttest"
+)
+
+// TestDnsmasq has a lease from a server of others' making.
+func TestDnsmasq(t *testing.T) {
+	program, err := exec.LookPath("dnsmasq")
+	if err != nil {
+		program, err = exec.LookPath("/usr/sbin/dnsmasq")
+	}
+	if err != nil {
+		t.Skip("dnsmasq is not installed (apt-get install dnsmasq-base)")
+	}
+	onEthernet(t, func(t *testing.T, b *segmenttest.Bed, l *link.Link) {
+		leases := dnsmasq(t, program, b.Out)
+		at := segment.Of(l, b.Uplink)
+		lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{
+			Client: client("web"), Wish: netip.MustParseAddr("192.0.2.77"), Check: announce.Fast(),
+		})
+		must(t, err)
+		want := []dhcp.Route{
+			{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("192.0.2.254")},
+			{To: netip.MustParsePrefix("198.51.100.0/24"), Via: netip.MustParseAddr("192.0.2.253")},
+		}
+		if lease.Address != netip.MustParsePrefix("192.0.2.77/24") || lease.Server != dhcptest.Addr().Addr() || lease.MTU != 1400 ||
+			lease.Domain != "example.org" || !slices.Equal(lease.DNS, []netip.Addr{netip.MustParseAddr("192.0.2.53")}) || !slices.Equal(lease.Routes, want) || len(lease.Notes) > 0 {
+			t.Errorf("%+v", lease)
+		}
+		must(t, l.AddAddr(lease.Address))
+		first := *lease
+		must(t, dhcp.Renew(t.Context(), at, lease))
+		must(t, dhcp.Rebind(t.Context(), at, lease))
+		if lease.Address != first.Address || !lease.Expires.After(first.Expires) {
+			t.Errorf("it was %+v and is %+v", first, lease)
+		}
+		id := strings.Join(slices.Collect(func(yield func(string) bool) {
+			for pair := range slices.Chunk([]byte(lease.Client.ID.String()), 2) {
+				if !yield(string(pair)) {
+					return
+				}
+			}
+		}), ":")
+		if text := leases(); !strings.Contains(text, " 192.0.2.77 web "+id+"\n") {
+			t.Errorf("the server has written: %s", text)
+		}
+		must(t, dhcp.Release(t.Context(), at, lease))
+		must(t, l.Close())
+		segmenttest.Eventually(t, "the server has it back", func() bool { return !strings.Contains(leases(), "192.0.2.77") })
+	})
+}
+
+// dnsmasq runs it on a link, and returns what is in its file of leases.
+func dnsmasq(t *testing.T, program string, l *link.Link) func() string {
+	t.Helper()
+	must(t, l.AddAddr(dhcptest.Addr()))
+	dir := t.TempDir()
+	file, config := filepath.Join(dir, "leases"), filepath.Join(dir, "config")
+	must(t, os.WriteFile(config, nil, 0o600))
+	must(t, os.WriteFile(file, nil, 0o600))
+	log := &bytes.Buffer{}
+	cmd := exec.Command(program, "--no-daemon", "--conf-file="+config, "--pid-file=", "--user=root", "--group=root", "--port=0",
+		"--interface=eth0", "--bind-interfaces", "--no-ping", "--log-dhcp", "--dhcp-authoritative", "--dhcp-leasefile="+file,
+		"--dhcp-range=192.0.2.50,192.0.2.99,255.255.255.0,2m", "--dhcp-option=option:router,192.0.2.1", "--domain=example.org",
+		"--dhcp-option=option:dns-server,192.0.2.53", "--dhcp-option=option:mtu,1400",
+		"--dhcp-option=option:classless-static-route,0.0.0.0/0,192.0.2.254,198.51.100.0/24,192.0.2.253")
+	cmd.Stdout, cmd.Stderr = log, log
+	must(t, l.NS().Start(cmd))
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("dnsmasq said:\n%s", log)
+		}
+	})
+	return func() string {
+		b, err := os.ReadFile(file)
+		must(t, err)
+		return string(b)
+	}
+}

@@ -1,0 +1,211 @@
+package dhcp
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"time"
+
+	"cleat/link"
+	"cleat/network/segment"
+	"cleat/packet"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// Ports (RFC 2131 section 4.1).
+const (
+	serverPort = 67
+	clientPort = 68
+)
+
+// wire carries messages to servers and from them.
+type wire interface {
+	send(message []byte) error
+	// receive waits for a message until a time, which is os.ErrDeadlineExceeded, or the
+	// end of ctx, whose error it is, and returns who sent its frame, too. The message is
+	// good until the next call. It is nil where something came in that is none.
+	receive(ctx context.Context, until time.Time) (message []byte, from link.MAC, err error)
+	close()
+}
+
+// rawWire is for a link without an address: whole packets, to everyone and from anyone.
+type rawWire struct {
+	socket *segment.Socket
+	buf    [2048]byte
+}
+
+func openRaw(at segment.Link) (*rawWire, error) {
+	s, err := segment.Open(at, unix.ETH_P_IP, toClients())
+	if err != nil {
+		return nil, err
+	}
+	return &rawWire{socket: s}, nil
+}
+
+func (w *rawWire) close() { w.socket.Close() }
+
+func (w *rawWire) send(message []byte) error {
+	return w.socket.Send(segment.Broadcast(), datagram(netip.IPv4Unspecified(), broadcast(), message))
+}
+
+// sendTo sends a message from an address, which the link need not have, to a server by way
+// of a neighbour; from the zero one by way of all of them.
+func (w *rawWire) sendTo(hop link.MAC, src, server netip.Addr, message []byte) error {
+	return w.socket.Send(cmp.Or(hop, segment.Broadcast()), datagram(src, server, message))
+}
+
+func (w *rawWire) receive(ctx context.Context, until time.Time) ([]byte, link.MAC, error) {
+	n, from, err := w.socket.Receive(ctx, w.buf[:], until)
+	if err != nil {
+		return nil, from, err
+	}
+	return payload(w.buf[:n]), from, nil
+}
+
+// datagram is the packet in which a client sends a message.
+func datagram(src, dst netip.Addr, message []byte) []byte {
+	b := make([]byte, packet.IPv4Bytes+packet.UDPBytes+len(message))
+	ip := packet.IP{Src: src, Dst: dst, Protocol: packet.UDP, TTL: 64}
+	u := b[ip.Put(b, packet.UDPBytes+len(message)):]
+	copy(u[packet.PutUDP(u, clientPort, serverPort, len(message)):], message)
+	sum := packet.TransportChecksum(src, dst, packet.UDP, u)
+	if sum == 0 {
+		sum = 0xffff // 0 would be "none" (RFC 768)
+	}
+	binary.BigEndian.PutUint16(u[6:], sum)
+	return b
+}
+
+// payload is the message in a packet for a client; nil where there is none.
+func payload(b []byte) []byte {
+	var ip packet.IP
+	var u packet.UDPHeader
+	if packet.ParseIP(b, &ip) != nil || !ip.Src.Is4() || ip.Protocol != packet.UDP || ip.IsFragment() ||
+		packet.ParseUDP(ip.Payload, &u) != nil || u.DstPort != clientPort || !summed(&ip) {
+		return nil
+	}
+	return u.Payload
+}
+
+// summed tells whether the checksum of a datagram is right, or is none. Of one from this
+// very machine, over a veth, only the pseudo header may be summed up yet: the rest is left
+// to hardware that it never comes to (CHECKSUM_PARTIAL, include/linux/skbuff.h).
+func summed(ip *packet.IP) bool {
+	length := int(binary.BigEndian.Uint16(ip.Payload[4:]))
+	segment, sum := ip.Payload[:length], binary.BigEndian.Uint16(ip.Payload[6:])
+	return sum == 0 || packet.TransportChecksum(ip.Src, ip.Dst, packet.UDP, segment) == 0 ||
+		sum == packet.Fold(packet.PseudoSum(ip.Src, ip.Dst, packet.UDP, length))
+}
+
+func broadcast() netip.Addr { return netip.AddrFrom4([4]byte{255, 255, 255, 255}) }
+
+// toClients lets datagrams pass that may be for a client.
+func toClients() []bpf.Instruction {
+	const (
+		protocol = 9 // offsets in IPv4's header
+		fragment = 6
+		udpTo    = 2 // and in UDP's
+	)
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: protocol, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(packet.UDP), SkipTrue: 6},
+		bpf.LoadAbsolute{Off: fragment, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x3fff, SkipTrue: 4}, // more fragments, or an offset
+		bpf.LoadMemShift{Off: 0},
+		bpf.LoadIndirect{Off: udpTo, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: clientPort, SkipTrue: 1},
+		bpf.RetConstant{Val: 1 << 16},
+		bpf.RetConstant{Val: 0},
+	}
+}
+
+// leasedWire is for a link with the lease's address: the kernel finds the server, and a raw
+// one hears. A server says no to everyone (RFC 2131 section 4.1), which a socket with an
+// address does not get.
+type leasedWire struct {
+	*rawWire
+	udp *udpWire
+}
+
+func (w leasedWire) send(message []byte) error { return w.udp.send(message) }
+
+func (w leasedWire) close() {
+	w.rawWire.close()
+	w.udp.close()
+}
+
+// udpWire sends from an address of the link, by an ordinary socket. That is open as long as
+// answers may come, or the kernel would tell servers that nobody is there.
+type udpWire struct {
+	conn *net.UDPConn
+	to   netip.AddrPort
+}
+
+// openUDP opens a socket at an address of a link, to talk to a server.
+func openUDP(ctx context.Context, at segment.Link, device string, addr, server netip.Addr) (*udpWire, error) {
+	w := &udpWire{to: netip.AddrPortFrom(server, serverPort)}
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { err = prepare(int(fd), device) }), err)
+	}}
+	err := at.NS.Do(func() error {
+		c, err := config.ListenPacket(ctx, "udp4", net.JoinHostPort(addr.String(), strconv.Itoa(clientPort)))
+		if err == nil {
+			w.conn = c.(*net.UDPConn)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open socket: %w", err)
+	}
+	return w, nil
+}
+
+// prepare binds a socket to a device, and lets it have the port though another client, of
+// another device, has it.
+func prepare(fd int, device string) error {
+	return errors.Join(
+		unix.BindToDevice(fd, device),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+	)
+}
+
+func (w *udpWire) close() { w.conn.Close() }
+
+func (w *udpWire) send(message []byte) error {
+	_, err := w.conn.WriteToUDPAddrPort(message, w.to)
+	return err
+}
+
+// flush waits until the kernel has sent what it was given: it may have to find out the
+// server's Ethernet address first, and forgets what waits for that with the link.
+func (w *udpWire) flush(ctx context.Context) error {
+	rc, err := w.conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for {
+		var queued int
+		var ioctl error
+		err := rc.Control(func(fd uintptr) { queued, ioctl = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+		if err = errors.Join(err, ioctl); err != nil || queued == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(flushPoll):
+		}
+	}
+}
+
+const flushPoll = 2 * time.Millisecond // an answer to ARP takes less

@@ -1,0 +1,148 @@
+package journal_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"cleat/network/journal"
+)
+
+// helperEnv has the test binary be a process that writes a journal and dies.
+const helperEnv = "CLEAT_TEST_JOURNAL"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(helperEnv); path != "" {
+		os.Exit(writeAndDie(path))
+	}
+	os.Exit(m.Run())
+}
+
+func writeAndDie(path string) int {
+	j, err := journal.Create(path)
+	if err == nil {
+		err = j.Append("one")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	p, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = p.Kill()
+	}
+	fmt.Fprintln(os.Stderr, err)
+	select {} // until the kernel gets to it
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func texts(t *testing.T, path string) []string {
+	t.Helper()
+	all, err := journal.Read(path)
+	must(t, err)
+	var out []string
+	for _, r := range all {
+		out = append(out, string(r))
+	}
+	return out
+}
+
+func TestRecordsAreThereAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	j, err := journal.Create(path)
+	must(t, err)
+	defer j.Close()
+	must(t, j.Append(map[string]int{"a": 1}))
+	must(t, j.Append("line\nbreak"))
+	if got, want := texts(t, path), []string{`{"a":1}`, `"line\nbreak"`}; !slices.Equal(got, want) {
+		t.Errorf("records %q, want %q", got, want)
+	}
+}
+
+func TestNobodyTakesWhatIsOwned(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	j, err := journal.Create(path)
+	must(t, err)
+	if _, err := journal.Create(path); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a second journal of that name: %v", err)
+	}
+	if _, err := journal.Open(path); !errors.Is(err, journal.ErrOwned) {
+		t.Errorf("one whose owner lives was opened: %v", err)
+	}
+	must(t, j.Close())
+	taken, err := journal.Open(path)
+	must(t, err)
+	must(t, taken.Remove())
+	if _, err := journal.Open(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a journal that was removed: %v", err)
+	}
+}
+
+func TestADeadOwnersJournalIsOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), helperEnv+"="+path)
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != -1 {
+		t.Fatalf("the helper was not killed: %v", err)
+	}
+	j, err := journal.Open(path)
+	must(t, err)
+	defer j.Close()
+	if got := texts(t, path); !slices.Equal(got, []string{`"one"`}) {
+		t.Errorf("it left %q", got)
+	}
+}
+
+func TestATornRecordDoesNotCount(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	must(t, os.WriteFile(path, []byte("\"one\"\n{\"tw"), 0o600))
+	if got := texts(t, path); !slices.Equal(got, []string{`"one"`}) {
+		t.Errorf("read %q", got)
+	}
+	j, err := journal.Open(path)
+	must(t, err)
+	defer j.Close()
+	must(t, j.Append("two"))
+	if got := texts(t, path); !slices.Equal(got, []string{`"one"`, `"two"`}) {
+		t.Errorf("after another record: %q", got)
+	}
+}
+
+func TestAWrongRecordIsAnError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	must(t, os.WriteFile(path, []byte("\"one\"\nnonsense\n\"two\"\n"), 0o600))
+	if all, err := journal.Read(path); err == nil {
+		t.Errorf("read %q", all)
+	}
+}
+
+func TestRenamedStaysOwned(t *testing.T) {
+	dir := t.TempDir()
+	from, to := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	j, err := journal.Create(from)
+	must(t, err)
+	must(t, j.Append("one"))
+	must(t, j.Rename(to))
+	if _, err := journal.Open(to); !errors.Is(err, journal.ErrOwned) {
+		t.Errorf("opened what is owned: %v", err)
+	}
+	must(t, j.Append("two"))
+	must(t, j.Close())
+	if got := texts(t, to); !slices.Equal(got, []string{`"one"`, `"two"`}) {
+		t.Errorf("records %q", got)
+	}
+	if _, err := os.Stat(from); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the old name is still there: %v", err)
+	}
+}

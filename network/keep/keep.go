@@ -1,0 +1,143 @@
+package keep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"cleat/netns"
+	"cleat/network/attach"
+)
+
+// Config is what to keep. Attach and Log are needed.
+type Config struct {
+	Attach attach.Config
+	Log    func(format string, args ...any) // what was done, and what could not be; called by one goroutine
+	// Listen calls tell whenever containers may have begun or ended, until ctx has, as
+	// find.Listen does. nil: nobody says so.
+	Listen func(ctx context.Context, tell func()) error
+	// UntilIdle has Run return when nothing is left to be kept.
+	UntilIdle bool
+	// Wait has Run wait while another keeper runs, and go on when that has ended.
+	Wait bool
+	// Ready is called when Run keeps, and before when it waits for another keeper; may
+	// be nil.
+	Ready func(waiting bool)
+}
+
+// Run keeps everything until ctx ends, which is no error. ErrRunning: another does.
+func Run(ctx context.Context, c Config) error {
+	if c.Ready == nil {
+		c.Ready = func(bool) {}
+	}
+	for {
+		unlock, err := lock(c.Attach.Store, true)
+		if errors.Is(err, ErrRunning) && c.Wait {
+			c.Ready(true)
+			if unlock, err = waitLock(ctx, c.Attach.Store); ctx.Err() != nil {
+				return nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+		k, err := newKeeper(c)
+		if err != nil {
+			unlock()
+			return err
+		}
+		err = k.run(ctx)
+		unlock()
+		missed := k.missed() // something came in just before the lock was let go
+		k.close()
+		if err != nil || ctx.Err() != nil || !missed {
+			return err
+		}
+	}
+}
+
+// Once does what is due now, one after another. What could not be kept is an error,
+// and logged.
+func Once(ctx context.Context, c Config) error {
+	unlock, err := lock(c.Attach.Store, true)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	k, err := newKeeper(c)
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	if err := k.repair(ctx); err != nil {
+		return err
+	}
+	failed := 0
+	for _, it := range k.items {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		o := k.tend(ctx, it.work(time.Now()))
+		k.take(o)
+		if o.err != nil {
+			failed++
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d attachments could not be kept", failed, len(k.items))
+	}
+	return nil
+}
+
+// kept is what is wanted and for a keeper.
+func kept(store *attach.Store) []*attach.Attachment {
+	var all []*attach.Attachment
+	for _, a := range attach.Attachments(store) {
+		if a.Kept() {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// keeper is one at work. But for tend its methods are for one goroutine.
+type keeper struct {
+	Config
+	host  *netns.NS // where it was started
+	links *links    // nil: nobody says that one was removed
+	woken *woken
+	items map[string]*item // by the attachment's id
+	done  chan outcome     // of what is at work
+	busy  int              // how many are
+}
+
+func newKeeper(c Config) (*keeper, error) {
+	host, err := netns.Current()
+	if err != nil {
+		return nil, err
+	}
+	k := &keeper{Config: c, host: host, woken: newWoken(), items: map[string]*item{}, done: make(chan outcome, atOnce)}
+	k.load()
+	return k, nil
+}
+
+func (k *keeper) close() {
+	for id := range k.items {
+		k.forget(id)
+	}
+	if k.links != nil {
+		k.links.ask.Close()
+	}
+	k.host.Close()
+}
+
+// missed tells whether something is wanted that was not when the keeper looked last.
+func (k *keeper) missed() bool {
+	for _, a := range kept(k.Attach.Store) {
+		if it := k.items[a.ID]; it == nil || !same(it.a, a) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,362 @@
+package keep_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"cleat/lab"
+	"cleat/link"
+	"cleat/netns"
+	"cleat/network/attach"
+	"cleat/network/keep"
+	"cleat/network/segment"
+
+	"golang.org/x/sys/unix"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// world is a host with containers that somebody starts and stops.
+type world struct {
+	t     *testing.T
+	host  *netns.NS
+	store *attach.Store
+	tell  chan func() // what a keeper wants to be called when a container begins
+
+	mu      sync.Mutex
+	running map[string]*netns.NS
+	pids    map[string]int
+	stuck   map[string]chan struct{} // of engines that don't answer
+	log     []string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	lab.Need(t)
+	w := &world{t: t, tell: make(chan func(), 8), running: map[string]*netns.NS{}, pids: map[string]int{}, stuck: map[string]chan struct{}{}}
+	w.host = w.namespace("host")
+	_, err := link.Create(w.host, link.BridgeSpec{Attrs: link.Attrs{Name: "br0"}}, link.Target{})
+	must(t, err)
+	br0, err := link.Find(w.host, "br0")
+	must(t, err)
+	must(t, br0.Up())
+	w.store, err = attach.OpenStore(filepath.Join(t.TempDir(), "state"))
+	must(t, err)
+	return w
+}
+
+func (w *world) namespace(name string) *netns.NS {
+	w.t.Helper()
+	ns, err := netns.New(name)
+	must(w.t, err)
+	w.t.Cleanup(func() { ns.Close() })
+	return ns
+}
+
+// start has a container begin, with a process or without.
+func (w *world) start(name string, pid int) {
+	ns := w.namespace(name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running[name], w.pids[name] = ns, pid
+}
+
+func (w *world) stop(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running[name].Close()
+	delete(w.running, name)
+}
+
+func (w *world) find(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
+	name := strings.TrimPrefix(ref, "docker:")
+	w.mu.Lock()
+	stuck := w.stuck[name]
+	w.mu.Unlock()
+	if stuck != nil {
+		<-stuck
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ns := w.running[name]
+	if ns == nil {
+		return attach.Container{}, nil, netns.ErrNotFound
+	}
+	own, err := netns.Open(ns.Path())
+	return attach.Container{Ref: ref, Engine: "docker", Name: name, PID: w.pids[name], Path: ns.Path()}, own, err
+}
+
+func (w *world) config() attach.Config { return attach.Config{Store: w.store, Find: w.find} }
+
+func (w *world) attach(name, ip string) {
+	w.t.Helper()
+	must(w.t, w.host.Do(func() error {
+		_, err := attach.Attach(w.t.Context(), w.config(), name, attach.Want{
+			Kind: "bridge", Parent: "br0", IPs: []netip.Prefix{netip.MustParsePrefix(ip)}, Keep: true})
+		return err
+	}))
+}
+
+func (w *world) keep() keep.Config {
+	return keep.Config{Attach: w.config(),
+		Log: func(format string, args ...any) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.log = append(w.log, fmt.Sprintf(format, args...))
+		},
+		Listen: func(ctx context.Context, tell func()) error {
+			w.tell <- tell
+			<-ctx.Done()
+			return nil
+		}}
+}
+
+// keeper is one at work, until the test ends or it is stopped.
+func (w *world) keeper(c keep.Config) (tell func(), stop func() error) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.host.Do(func() error { return keep.Run(ctx, c) }) }()
+	stop = sync.OnceValue(func() error { cancel(); return <-ended })
+	w.t.Cleanup(func() {
+		if err := stop(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	select {
+	case tell = <-w.tell:
+	case <-time.After(5 * time.Second):
+		w.t.Fatal("the keeper does not listen")
+	}
+	return tell, stop
+}
+
+func (w *world) status(name string) attach.Status {
+	w.t.Helper()
+	var all []attach.Status
+	must(w.t, w.host.Do(func() error {
+		var err error
+		all, err = attach.List(w.t.Context(), w.store)
+		return err
+	}))
+	for _, s := range all {
+		if s.Container.Name == name {
+			return s
+		}
+	}
+	return attach.Status{Attachment: &attach.Attachment{}}
+}
+
+// attached waits until a container has its link, and says how long that took.
+func (w *world) attached(name string, within time.Duration) time.Duration {
+	w.t.Helper()
+	return w.eventually(name+" is attached", within, func() bool { return w.status(name).State == attach.Attached })
+}
+
+func (w *world) eventually(what string, within time.Duration, f func() bool) time.Duration {
+	w.t.Helper()
+	began := time.Now()
+	for !f() {
+		if time.Since(began) > within {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.t.Fatalf("not within %s: %s; the keeper says %q", within, what, w.log)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// soon is less than any interval at which things are looked for: an event did it.
+const soon = 1500 * time.Millisecond
+
+// A container that begins anew is attached at once: an engine says so, and the end of
+// its first process does.
+func TestRestart(t *testing.T) {
+	t.Parallel() // it waits most of the time
+	w := newWorld(t)
+	process := exec.Command("sleep", "1000")
+	must(t, process.Start())
+	w.start("web", process.Process.Pid)
+	w.attach("web", "192.0.2.10/24")
+	tell, _ := w.keeper(w.keep())
+	w.stop("web")
+	must(t, process.Process.Kill())
+	process.Wait()
+	time.Sleep(8500 * time.Millisecond) // it is looked for every 5 s by now
+	w.start("web", 0)
+	tell()
+	t.Logf("attached %s after its engine's event", w.attached("web", soon))
+	w.eventually("it says what it did", soon, func() bool {
+		r := w.status("web").Keeper
+		return r != nil && strings.HasPrefix(r.Did, "attached it again") && !r.At.IsZero()
+	})
+}
+
+// When its first process ends it is looked for, whatever engines say.
+func TestEnd(t *testing.T) {
+	w := newWorld(t)
+	process := exec.Command("sleep", "1000")
+	must(t, process.Start())
+	w.start("web", process.Process.Pid)
+	w.attach("web", "192.0.2.10/24")
+	w.keeper(w.keep())
+	w.eventually("it is looked after", soon, func() bool { return w.status("web").State == attach.Attached })
+	time.Sleep(100 * time.Millisecond)
+	w.stop("web")
+	w.start("web", 0)
+	must(t, process.Process.Kill())
+	process.Wait()
+	t.Logf("attached %s after its end", w.attached("web", soon))
+}
+
+// A link that somebody removed is made again at once; if it goes again and again, after
+// pauses.
+func TestRemoved(t *testing.T) {
+	w := newWorld(t)
+	w.start("web", 0)
+	w.attach("web", "192.0.2.10/24")
+	w.keeper(w.keep())
+	time.Sleep(200 * time.Millisecond) // until its namespace has a number
+	remove := func() {
+		t.Helper()
+		eth0, err := link.Find(w.running["web"], "eth0")
+		must(t, err)
+		must(t, eth0.Close())
+	}
+	for i, least := range []time.Duration{0, 0, 900 * time.Millisecond} {
+		before := w.status("web").Index
+		began := time.Now()
+		remove()
+		w.eventually("it is made again", soon+least, func() bool { s := w.status("web"); return s.State == attach.Attached && s.Index != before })
+		if took := time.Since(began); took < least || least == 0 && took > soon {
+			t.Errorf("removed for the %d. time, and made again after %s", i+1, took)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	must(t, w.host.Do(func() error { _, _, err := attach.Detach(t.Context(), w.config(), "web", "eth0"); return err }))
+	time.Sleep(300 * time.Millisecond)
+	if s := w.status("web"); s.State != "" {
+		t.Errorf("detached, and it is %s", s.State)
+	}
+}
+
+// An engine that does not answer for one holds nobody else up.
+func TestStuck(t *testing.T) {
+	w := newWorld(t)
+	stuck := make(chan struct{})
+	for i, name := range []string{"web", "db"} {
+		w.start(name, 0)
+		w.attach(name, fmt.Sprintf("192.0.2.%d/24", 10+i))
+		w.stop(name)
+	}
+	w.stuck["web"] = stuck
+	tell, stop := w.keeper(w.keep())
+	w.start("db", 0)
+	w.start("web", 0)
+	tell()
+	w.attached("db", soon)
+	if s := w.status("web").State; s != attach.NoHost {
+		t.Errorf("web is %s", s)
+	}
+	close(stuck)
+	w.attached("web", soon)
+	must(t, stop())
+}
+
+// Neighbours are told of an address a second time, 2 s after (RFC 5227 section 2.3).
+func TestToldTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start("web", 0)
+	w.attach("web", "192.0.2.10/24")
+	br0, err := link.Find(w.host, "br0")
+	must(t, err)
+	s, err := segment.Open(segment.Of(br0, nil), unix.ETH_P_ARP, nil)
+	must(t, err)
+	defer s.Close()
+	w.keeper(w.keep())
+	began := time.Now()
+	buf := make([]byte, 1500)
+	for {
+		n, _, err := s.Receive(t.Context(), buf, began.Add(5*time.Second))
+		if err != nil {
+			t.Fatalf("nothing is heard: %v", err)
+		}
+		if sender, _ := netip.AddrFromSlice(buf[14:18]); n >= 28 && sender == netip.MustParseAddr("192.0.2.10") && time.Since(began) > time.Second {
+			t.Logf("heard after %s", time.Since(began))
+			return
+		}
+	}
+}
+
+// There is one keeper for a state directory; another waits if it is told to.
+func TestOne(t *testing.T) {
+	w := newWorld(t)
+	w.start("web", 0)
+	w.attach("web", "192.0.2.10/24")
+	_, stop := w.keeper(w.keep())
+	if err := w.host.Do(func() error { return keep.Run(t.Context(), w.keep()) }); !errors.Is(err, keep.ErrRunning) {
+		t.Errorf("a second one: %v", err)
+	}
+	if _, running := keep.Running(w.store); !running {
+		t.Error("nobody runs")
+	}
+	other := newWorld(t)
+	other.start("web", 0)
+	other.attach("web", "192.0.2.10/24")
+	other.keeper(other.keep())
+
+	ready := make(chan bool, 2)
+	c := w.keep()
+	c.Wait, c.Ready = true, func(waiting bool) { ready <- waiting }
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- w.host.Do(func() error { return keep.Run(ctx, c) }) }()
+	if !<-ready {
+		t.Error("it does not wait")
+	}
+	must(t, stop())
+	if <-ready {
+		t.Error("it waits for nobody")
+	}
+	cancel()
+	must(t, <-ended)
+}
+
+// It ends when nothing is left to be kept, and leaves nothing.
+func TestIdle(t *testing.T) {
+	w := newWorld(t)
+	w.start("web", 0)
+	w.attach("web", "192.0.2.10/24")
+	c := w.keep()
+	c.UntilIdle = true
+	ended := make(chan error, 1)
+	go func() { ended <- w.host.Do(func() error { return keep.Run(t.Context(), c) }) }()
+	<-w.tell
+	select {
+	case err := <-ended:
+		t.Fatalf("it has ended: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	must(t, w.host.Do(func() error { _, _, err := attach.Detach(t.Context(), w.config(), "web", "eth0"); return err }))
+	select {
+	case err := <-ended:
+		must(t, err)
+	case <-time.After(5 * time.Second):
+		t.Error("it does not end")
+	}
+}

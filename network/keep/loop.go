@@ -1,0 +1,259 @@
+package keep
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"cleat/netns/find"
+	"cleat/network/attach"
+)
+
+// atOnce is how many attachments are worked at: a DHCP server that is silent has one
+// wait for ten seconds, and a container that is there again must not.
+const atOnce = 8
+
+// repair undoes what commands left that died.
+func (k *keeper) repair(ctx context.Context) error {
+	notes, err := attach.Repair(ctx, k.Attach.Store)
+	for _, n := range notes {
+		k.Log("%s", n)
+	}
+	return err
+}
+
+func (k *keeper) run(ctx context.Context) error {
+	if err := k.repair(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var heard sync.WaitGroup
+	defer heard.Wait()
+	defer cancel()
+	if err := k.listen(ctx, &heard); err != nil {
+		return err
+	}
+	k.load() // what came before the directory was watched
+	k.Ready(false)
+	for ctx.Err() == nil {
+		in := k.begin(ctx)
+		if k.UntilIdle && k.busy == 0 && k.nothing() {
+			return nil
+		}
+		timer := time.NewTimer(in)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-k.woken.wake:
+			k.happened()
+		case o := <-k.done:
+			k.busy--
+			k.take(o)
+		}
+		timer.Stop()
+	}
+	for ; k.busy > 0; k.busy-- { // what is half done is undone, or done
+		k.take(<-k.done)
+	}
+	return nil
+}
+
+// listen starts what wakes the loop, until ctx ends.
+func (k *keeper) listen(ctx context.Context, heard *sync.WaitGroup) error {
+	if err := k.woken.watchWanted(ctx, heard, k.Attach.Store); err != nil {
+		return err
+	}
+	links, err := listenLinks(ctx, heard, k.woken)
+	if err != nil {
+		k.Log("nobody says that a link was removed, it is looked for every %s: %v", atMost, err)
+	}
+	k.links = links
+	if k.Listen == nil {
+		return nil
+	}
+	heard.Go(func() {
+		if err := k.Listen(ctx, k.woken.engines); err != nil {
+			k.woken.say(fmt.Errorf("containers are looked for every %s: %w", lookEvery, err))
+		}
+	})
+	return nil
+}
+
+// begin has what is due worked at, and says in how long more will be.
+func (k *keeper) begin(ctx context.Context) time.Duration {
+	now, in := time.Now(), atMost
+	for _, it := range k.items {
+		switch wait := it.next().Sub(now); {
+		case it.working || it.idle:
+		case wait > 0:
+			in = min(in, wait)
+		case k.busy < atOnce:
+			k.busy++
+			it.working = true
+			w := it.work(now)
+			go func() { k.done <- k.tend(ctx, w) }()
+		}
+	}
+	return in
+}
+
+// nothing tells whether there is nothing to be kept.
+func (k *keeper) nothing() bool {
+	for _, it := range k.items {
+		if !it.idle {
+			return false
+		}
+	}
+	return true
+}
+
+// happened makes due what something happened to.
+func (k *keeper) happened() {
+	h := k.woken.take()
+	for _, err := range h.said {
+		k.Log("%v", err)
+	}
+	if h.wanted {
+		k.load()
+	}
+	for _, it := range k.items {
+		if h.concerns(it) {
+			it.due, it.looks, it.idle = time.Time{}, 0, false
+			it.again = it.working
+		}
+	}
+}
+
+// load takes up what is wanted now, and forgets what is not.
+func (k *keeper) load() {
+	now := map[string]bool{}
+	for _, a := range kept(k.Attach.Store) {
+		now[a.ID] = true
+		it := k.items[a.ID]
+		if it != nil && same(it.a, a) {
+			continue
+		}
+		if it == nil {
+			it = k.newItem(a.ID)
+		}
+		it.a, it.due, it.idle, it.again = a, time.Time{}, false, it.working
+		if it.tell.IsZero() && time.Since(a.Made) < tellYoung {
+			it.tell = time.Now().Add(tellAfter)
+		}
+		it.follow(k.woken)
+	}
+	for id, it := range k.items {
+		if !now[id] && !it.working {
+			k.forget(id)
+			if err := k.Attach.Store.DropReport(id); err != nil {
+				k.Log("%s: %v", id, err)
+			}
+		}
+		it.again = it.again || !now[id]
+	}
+}
+
+// newItem has what a keeper said before.
+func (k *keeper) newItem(id string) *item {
+	it := &item{}
+	if r, err := k.Attach.Store.Report(id); err == nil && r != nil {
+		it.report = *r
+	}
+	k.items[id] = it
+	return it
+}
+
+// same tells whether two are the same attaching of the same.
+func same(a, b *attach.Attachment) bool {
+	return a.Made.Equal(b.Made) && a.Container.PID == b.Container.PID && a.Container.ID == b.Container.ID
+}
+
+func (k *keeper) forget(id string) {
+	k.items[id].first.close()
+	delete(k.items, id)
+}
+
+// take notes what came of working at an item, says it, and plans what is next.
+func (k *keeper) take(o outcome) {
+	it := k.items[o.id]
+	it.working = false
+	it.index, it.gone, it.idle = o.index, o.gone, o.idle
+	now := time.Now()
+	if o.told {
+		it.tell = time.Time{}
+	}
+	if o.news {
+		it.tell = now.Add(tellAfter)
+	}
+	it.countRemoved(o, now)
+	k.say(it, o, now)
+	switch {
+	case o.err != nil:
+		it.due = now.Add(o.retry(it.report.Failures))
+	case o.gone:
+		it.due = now.Add(untilLook(it.looks, heard(it.a, k.Listen != nil)))
+		it.looks++
+	default:
+		it.due = now.Add(o.in)
+	}
+	if it.again {
+		it.again, it.due, it.idle = false, time.Time{}, false
+		k.load() // what is not wanted any more could not be forgotten
+	}
+}
+
+func (it *item) countRemoved(o outcome, now time.Time) {
+	if !o.remade {
+		return
+	}
+	if now.Sub(it.remade) > calm {
+		it.removed = 0
+	}
+	it.removed++
+	it.remade = now
+}
+
+// say logs what was done, or could not be, and keeps it for people who ask.
+func (k *keeper) say(it *item, o outcome, now time.Time) {
+	r, before := &it.report, it.report
+	if o.did != "" {
+		r.Did, r.At = o.did, now.UTC().Truncate(time.Second)
+		k.Log("%s: %s", o.id, o.did)
+	}
+	switch {
+	case o.err == nil && o.waiting: // for the next attempt at what failed
+	case o.err == nil:
+		r.Error, r.Since, r.Failures, r.Next = "", time.Time{}, 0, time.Time{}
+	default:
+		if r.Failures++; r.Failures == 1 {
+			r.Since = now.UTC().Truncate(time.Second)
+		}
+		r.Error, r.Next = o.err.Error(), now.Add(o.retry(r.Failures)).UTC().Truncate(time.Second)
+		if worthSaying(r.Failures) {
+			k.Log("%s: %v%s", o.id, o.err, times(r.Failures))
+		}
+	}
+	if *r == before {
+		return
+	}
+	if err := k.Attach.Store.SaveReport(o.id, *r); err != nil {
+		k.Log("%s: %v", o.id, err)
+	}
+}
+
+func times(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d times)", n)
+}
+
+// heard tells whether an attachment's engine says when containers begin.
+func heard(a *attach.Attachment, listening bool) bool {
+	switch a.Container.Engine {
+	case find.Docker, find.Podman, find.Containerd, find.Named:
+		return listening
+	}
+	return false
+}
