@@ -93,10 +93,7 @@ func joinPrefixes(all []netip.Prefix, sep string) string {
 func printAttachments(out io.Writer, all []attach.Status) error {
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "CONTAINER\tLINK\tKIND\tPARENT\tADDRESSES\tSTATE")
-	var attachments []*attach.Attachment
-	for _, s := range all {
-		attachments = append(attachments, s.Attachment)
-	}
+	attachments := attachmentsOf(all)
 	for _, s := range all {
 		w := s.Want
 		parent := w.Parent
@@ -124,6 +121,14 @@ func containerWord(a *attach.Attachment, all []*attach.Attachment) string {
 		return c.Reference()
 	}
 	return containerText(c)
+}
+
+func attachmentsOf(all []attach.Status) []*attach.Attachment {
+	attachments := make([]*attach.Attachment, len(all))
+	for i, s := range all {
+		attachments[i] = s.Attachment
+	}
+	return attachments
 }
 
 // stateText is a state, and whether it is kept so.

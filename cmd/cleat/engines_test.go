@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// engineGroup is the control group below which the containers of testdata/engines
-// are.
-const engineGroup = "cleat-engines"
+// engineGroup is what the control groups begin with below which the containers of
+// testdata/engines are: one for each script.
+const engineGroup = "cleat-engines-"
 
 // engineStory runs a script of testdata/engines on a host of its own, and returns
 // what it tells: the lines by what they are about.
@@ -33,7 +33,7 @@ func engineStory(t *testing.T, script string, programs ...string) map[string][]s
 			t.Skipf("no program %s", p)
 		}
 	}
-	t.Cleanup(func() { removeEngineGroups(t) })
+	t.Cleanup(func() { removeEngineGroups(t, engineGroup+strings.TrimSuffix(script, ".sh")) })
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "testdata/engines/host.sh", "testdata/engines/"+script)
@@ -54,7 +54,7 @@ func engineStory(t *testing.T, script string, programs ...string) map[string][]s
 }
 
 // removeEngineGroups removes the empty control groups that engines leave.
-func removeEngineGroups(t *testing.T) {
+func removeEngineGroups(t *testing.T, group string) {
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var left []string
 		filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
@@ -62,7 +62,7 @@ func removeEngineGroups(t *testing.T) {
 			case err != nil || !d.IsDir():
 			case d.Name() == "lxc.pivot":
 				unix.Rmdir(path) // the machine's own LXC may have it in use
-			case strings.Contains(path, "/"+engineGroup):
+			case strings.Contains(path, "/"+group):
 				left = append(left, path)
 			}
 			return nil
@@ -109,25 +109,28 @@ func matches(line, want string) bool {
 
 // TestEngines attaches to a container of each engine that is installed: links that
 // work, are listed and told about, and leave nothing. One whose container ends in
-// the middle was never there, one whose container ends later is tidied up.
+// the middle was never there, one whose container ends later is tidied up, and one that
+// is kept comes back with its container.
 func TestEngines(t *testing.T) {
 	for _, e := range []struct {
 		name     string
 		programs []string
 		shown    string // what the container is called in tables
+		tells    bool   // it says when a container begins, or its files do
 		idle     []string
 	}{
-		{"docker", []string{"dockerd", "docker", "tar"}, "shop",
+		{"docker", []string{"dockerd", "docker", "tar"}, "shop", true,
 			[]string{`cleat: error: docker container "shop" is not running: exited`, "cleat: hint: start it: docker start shop", "exit 1"}},
-		{"podman", []string{"podman", "conmon"}, "shop",
+		{"podman", []string{"podman", "conmon"}, "shop", true,
 			[]string{`cleat: error: podman container "shop" is not running: stopped`, "cleat: hint: start it: podman start shop", "exit 1"}},
-		{"lxc", []string{"lxc-start", "lxc-stop", "lxc-info"}, "shop",
+		{"lxc", []string{"lxc-start", "lxc-stop", "lxc-info"}, "shop", false,
 			[]string{`cleat: error: lxc container "shop" is not running: stopped`, "cleat: hint: start it: lxc-start shop", "exit 1"}},
 		// Without a task containerd has but a record.
-		{"containerd", []string{"containerd", "ctr", "runc"}, "containerd:" + engineGroup + "/shop",
+		{"containerd", []string{"containerd", "ctr", "runc"}, "containerd:" + engineGroup + "containerd/shop", true,
 			[]string{`cleat: error: no containerd container is called "shop"`, "exit 2"}},
 	} {
 		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
 			told := engineStory(t, e.name+".sh", e.programs...)
 			tells(t, told, "bridge", e.shown+" has eth0: bridge on br0, 192.0.2.10/24, 2001:db8::10/64", "exit 0")
 			tells(t, told, "macvlan", e.shown+" has lan0: macvlan on nic, 198.51.100.7/24", "exit 0")
@@ -144,6 +147,16 @@ func TestEngines(t *testing.T) {
 			tells(t, told, "again", e.shown+" has eth0: bridge on br0, 192.0.2.10/24", "exit 0")
 			tells(t, told, "gone", e.shown+" eth0 bridge br0 192.0.2.10/24 gone", "exit 0")
 			tells(t, told, "tidied", "exit 0", "everything as before")
+			tells(t, told, "keep", e.shown+" has eth0: bridge on br0, 192.0.2.10/24", "exit 0")
+			tells(t, told, "at once", "soon, …")
+			late := "…after …"
+			if e.tells {
+				late = "soon, …"
+			}
+			tells(t, told, "late", late)
+			tells(t, told, "kept", e.shown+" eth0 attached attached it again: its container had begun anew…", "exit 0")
+			tells(t, told, "keep no more", "exit 0")
+			tells(t, told, "kept no more", "everything as before")
 			if len(told["difference"]) > 0 {
 				t.Errorf("something stays: %q", told["difference"])
 			}

@@ -56,9 +56,10 @@ func (r keeperReport) print(cmd *cobra.Command) error {
 	}
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "CONTAINER\tLINK\tSTATE\tLAST DONE\tWHEN\tTROUBLE")
+	attachments := attachmentsOf(r.Attachments)
 	for _, s := range r.Attachments {
 		did, at, trouble := keeperTexts(s.Keeper)
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Container.Name, s.Want.Name, s.State, orDash(did), orDash(at), orDash(trouble))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", containerWord(s.Attachment, attachments), s.Want.Name, s.State, orDash(did), orDash(at), orDash(trouble))
 	}
 	return t.Flush()
 }

@@ -26,7 +26,7 @@ func (a apptainer) search(context.Context, string) ([]*known, error) {
 		if !a.m.complete(k) {
 			k.state = "stopped" // just so
 		}
-		all = append(all, k)
+		all = addMonitored(all, k)
 	}
 	if len(all) == 0 {
 		return nil, errAbsent

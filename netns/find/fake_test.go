@@ -97,6 +97,13 @@ func (tr *tree) proc(pid int, p proc) {
 	}
 }
 
+// gone ends a process.
+func (tr *tree) gone(pid int) {
+	if err := os.RemoveAll(tr.path(fmt.Sprintf("/proc/%d", pid))); err != nil {
+		tr.t.Fatal(err)
+	}
+}
+
 // serve answers at a socket.
 func (tr *tree) serve(socket string, h http.Handler) {
 	tr.t.Helper()

@@ -476,6 +476,25 @@ func TestFirst(t *testing.T) {
 	}
 }
 
+// A monitor that ends while the next one of its container begins is no container more.
+func TestMonitorEnds(t *testing.T) {
+	for name, pids := range map[string][2]int{"the old one before": {20, 21}, "after": {21, 20}} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree(t)
+			tr.conmon(pids[0], 0, id("ab"), "web", 120)
+			tr.conmon(pids[1], 0, id("ab"), "web", 121)
+			tr.gone(120)
+			if got, err := tr.container(t.Context(), "web"); err != nil || got.PID != 121 {
+				t.Errorf("found %+v, %v", got, err)
+			}
+			tr.gone(121)
+			if got, err := tr.container(t.Context(), "web"); !errors.As(err, new(*NotRunning)) {
+				t.Errorf("found %+v, %v", got, err)
+			}
+		})
+	}
+}
+
 // An engine that fails on the only container whose id fits is not one with several.
 func TestFailingEngine(t *testing.T) {
 	tr := newTree(t)

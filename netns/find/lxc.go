@@ -45,7 +45,7 @@ func (l lxc) search(context.Context, string) ([]*known, error) {
 	var all []*known
 	for _, x := range watching {
 		if k := l.monitored(x); k != nil {
-			all = append(all, k)
+			all = addMonitored(all, k)
 		}
 	}
 	all = l.addGroups(all)

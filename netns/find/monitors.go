@@ -123,3 +123,18 @@ func (m *machine) families() map[int][]int {
 	}
 	return of
 }
+
+// addMonitored adds the container of a monitor. One that ends while the next one of its
+// container begins is not a container more.
+func addMonitored(all []*known, k *known) []*known {
+	i := slices.IndexFunc(all, func(o *known) bool {
+		return o.ID == k.ID && o.Name == k.Name && o.Space == k.Space && o.Owner == k.Owner && (o.state != "" || k.state != "")
+	})
+	switch {
+	case i < 0:
+		return append(all, k)
+	case all[i].state != "":
+		all[i] = k
+	}
+	return all
+}

@@ -34,7 +34,7 @@ func (p podman) search(context.Context, string) ([]*known, error) {
 		if !p.m.complete(k) {
 			k.state = "stopped"
 		}
-		all = append(all, k)
+		all = addMonitored(all, k)
 		// STORAGE/overlay-containers/ID/userdata
 		stores[filepath.Join(filepath.Dir(filepath.Dir(bundle)), "containers.json")] = c.uid
 	}

@@ -19,7 +19,7 @@ done
 # crun wants one version of control groups
 test -d /sys/fs/cgroup/unified && mount -t tmpfs none /sys/fs/cgroup/unified
 unset $(env | grep -oE "^(DOCKER|CONTAINER|XDG|PODMAN|STORAGE|LXC)[A-Z_]*")
-group=cleat-engines
+group=cleat-engines-$(basename $1 .sh)
 rootfs=/dev/shm/rootfs
 mkdir -p $rootfs/{dev,etc,proc,run,sys,tmp}
 cp "$(command -v cleat)" $rootfs/cleat

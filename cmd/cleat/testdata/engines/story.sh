@@ -78,6 +78,35 @@ all() {
 	told gone ls
 	told tidied detach $name eth0
 	after_host tidied
+
+	start
+	told keep attach $name bridge br0 --ip 192.0.2.10/24 --keep
+	comes_back "at once"
+	comes_back late
+	told kept keep --status
+	stop
+	told "keep no more" detach $name eth0
+	pid=
+	after_host "kept no more"
+}
+
+# comes_back has the container end and begin, and waits for its link. If that begins late,
+# a keeper looks for it seldom, up to 5 s apart, where its engine tells of it.
+comes_back() {
+	stop
+	test "$1" != late || sleep 6.3
+	start
+	pid=$(pid_of)
+	local began=$(date +%s%3N)
+	for try in $(seq 1000); do
+		inside ip -brief address show dev eth0 2>/dev/null | grep -q 192.0.2.10/24 && break
+		sleep 0.02
+	done
+	local took=$(($(date +%s%3N) - began))
+	if test $try = 1000; then echo "$1: never"
+	elif test $took -lt 3500; then echo "$1: soon, after $took ms"
+	else echo "$1: after $took ms"
+	fi
 }
 # before_host and after_host compare the host alone. What the kernel had in the
 # container's network takes it a moment to let go.
