@@ -40,6 +40,7 @@ type world struct {
 	running map[string]*netns.NS
 	pids    map[string]int
 	stuck   map[string]chan struct{} // of engines that don't answer
+	asked   int
 	log     []string
 }
 
@@ -85,6 +86,7 @@ func (w *world) find(_ context.Context, ref string) (attach.Container, *netns.NS
 	name := strings.TrimPrefix(ref, "docker:")
 	w.mu.Lock()
 	stuck := w.stuck[name]
+	w.asked++
 	w.mu.Unlock()
 	if stuck != nil {
 		<-stuck
@@ -197,6 +199,11 @@ func TestRestart(t *testing.T) {
 	must(t, process.Process.Kill())
 	process.Wait()
 	time.Sleep(8500 * time.Millisecond) // it is looked for every 5 s by now
+	w.mu.Lock()
+	if w.asked > 100 { // some 30
+		t.Errorf("it was looked for %d times", w.asked)
+	}
+	w.mu.Unlock()
 	w.start("web", 0)
 	tell()
 	t.Logf("attached %s after its engine's event", w.attached("web", soon))

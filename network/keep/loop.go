@@ -92,6 +92,9 @@ func (k *keeper) begin(ctx context.Context) time.Duration {
 			k.busy++
 			it.working = true
 			w := it.work(now)
+			if w.tell {
+				it.tell = time.Time{} // what can't be told now, as nothing is there, is told when it is
+			}
 			go func() { k.done <- k.tend(ctx, w) }()
 		}
 	}
@@ -180,9 +183,6 @@ func (k *keeper) take(o outcome) {
 	it.working = false
 	it.index, it.gone, it.idle = o.index, o.gone, o.idle
 	now := time.Now()
-	if o.told {
-		it.tell = time.Time{}
-	}
 	if o.news {
 		it.tell = now.Add(tellAfter)
 	}

@@ -22,7 +22,6 @@ type outcome struct {
 	in     time.Duration // when to come back; after an error 0 means by how often there was one
 	gone   bool          // its container is not there
 	idle   bool          // nor will it be
-	told   bool          // its neighbours were told again
 	news   bool          // they are to be, in a while
 	remade bool          // somebody had removed its link
 	// waiting: it is not yet time to try again what failed.
@@ -102,7 +101,6 @@ func (k *keeper) extend(ctx context.Context, w work, o *outcome) {
 	}
 	o.err = err
 	if w.tell {
-		o.told = true
 		if err := attach.TellAgain(ctx, k.Attach.Store, w.a); err != nil && o.err == nil {
 			o.err = fmt.Errorf("tell the neighbours again: %w", err)
 		}

@@ -94,7 +94,7 @@ all() {
 # a keeper looks for it seldom, up to 5 s apart, where its engine tells of it.
 comes_back() {
 	stop
-	test "$1" != late || sleep 6.3
+	test "$1" != late || sleep 8
 	start
 	pid=$(pid_of)
 	local began=$(date +%s%3N)
