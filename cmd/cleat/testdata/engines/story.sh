@@ -94,7 +94,7 @@ all() {
 # a keeper looks for it seldom, up to 5 s apart, where its engine tells of it.
 comes_back() {
 	stop
-	test "$1" != late || sleep 8
+	test "$1" != late || sleep 7
 	start
 	pid=$(pid_of)
 	local began=$(date +%s%3N)
@@ -104,7 +104,7 @@ comes_back() {
 	done
 	local took=$(($(date +%s%3N) - began))
 	if test $try = 1000; then echo "$1: never"
-	elif test $took -lt 3500; then echo "$1: soon, after $took ms"
+	elif test $took -lt 2000; then echo "$1: soon, after $took ms"
 	else echo "$1: after $took ms"
 	fi
 }
