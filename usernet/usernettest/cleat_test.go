@@ -39,7 +39,10 @@ func TestCleat(t *testing.T) {
 	}
 	cleat := program(t)
 	for _, tier := range []string{"tun", "splice"} {
-		t.Run(tier, func(t *testing.T) { usernettest.Run(t, usernettest.Cleat(cleat, tier), settings(), which) })
+		t.Run(tier, func(t *testing.T) {
+			t.Parallel()
+			usernettest.Run(t, usernettest.Cleat(cleat, tier), settings(), which)
+		})
 	}
 	for _, s := range []struct {
 		name, how string
@@ -49,6 +52,7 @@ func TestCleat(t *testing.T) {
 			if s.how == "" && *cases == "" {
 				t.Skip("takes minutes, since threads without the filter accept here, whom it waits for in vain: name some by -cases")
 			}
+			t.Parallel()
 			p, replaced := usernettest.Supervised(cleat, s.how, s.restrict)
 			usernettest.Run(t, p, settings(), which)
 			if replaced() == 0 && !t.Skipped() {

@@ -55,6 +55,7 @@ func TestFaultsAreFound(t *testing.T) {
 		{"none", "hostile/forged-source/v4"},
 	} {
 		t.Run(f.fault+"/"+f.found, func(t *testing.T) {
+			t.Parallel()
 			c, ok := byName[f.found]
 			if !ok {
 				t.Fatalf("there is no case %s", f.found)

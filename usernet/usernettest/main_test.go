@@ -1,6 +1,7 @@
 package usernettest_test
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Set("test.parallel", "4") // they wait for each other's timeouts most of the time
 	usernettest.AnswerChild()
 	answerStack()
 	answerRelay()
