@@ -83,6 +83,7 @@ type Link struct {
 	origin *netns.NS    // where its parent is
 	peerNS *netns.NS    // where its other end was made
 	remove func() error // how to end it, where it is not the kernel's own to end
+	peer   int          // number of its other end, of a pair, where that was made
 
 	mu sync.Mutex // guards where
 	where
@@ -117,7 +118,7 @@ func Create(ns *netns.NS, spec Spec, to Target) (*Link, error) {
 	if err := spec.create(m); err != nil {
 		return nil, m.explain(err)
 	}
-	l, err := findBy(&m.sockets, m.to.NS, spec.attrs().Name)
+	l, rep, err := findBy(&m.sockets, m.to.NS, spec.attrs().Name)
 	if err != nil && m.remove != nil {
 		err = errors.Join(err, m.remove())
 	}
@@ -125,7 +126,10 @@ func Create(ns *netns.NS, spec Spec, to Target) (*Link, error) {
 		return nil, err
 	}
 	l.spec, l.origin, l.peerNS, l.remove = spec, ns, m.to.PeerNS, m.remove
-	if err := l.finish(&m.sockets); err != nil {
+	if _, ok := spec.(paired); ok {
+		l.peer = rep.number(unix.IFLA_LINK)
+	}
+	if err := l.finish(&m.sockets, rep); err != nil {
 		return nil, errors.Join(m.explain(err), l.Close())
 	}
 	return l, nil
@@ -137,14 +141,15 @@ type configurer interface {
 }
 
 // finish is what there is to do once the kernel has the link: configure it and
-// see whether it is what was asked for.
-func (l *Link) finish(by *sockets) error {
+// see whether it is what was asked for. rep is what the kernel says of it so far.
+func (l *Link) finish(by *sockets, rep *report) error {
 	if c, ok := l.spec.(configurer); ok {
 		if err := c.configure(l); err != nil {
 			return err
 		}
+		rep = nil
 	}
-	got, err := l.specBy(by)
+	got, err := l.specBy(by, rep)
 	if err != nil {
 		return err
 	}
@@ -156,19 +161,20 @@ func (l *Link) finish(by *sockets) error {
 func Find(ns *netns.NS, name string) (*Link, error) {
 	var by sockets
 	defer by.close()
-	return findBy(&by, ns, name)
+	l, _, err := findBy(&by, ns, name)
+	return l, err
 }
 
-func findBy(by *sockets, ns *netns.NS, name string) (*Link, error) {
+func findBy(by *sockets, ns *netns.NS, name string) (*Link, *report, error) {
 	r, err := by.dial(ns)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	i, err := r.index(name)
+	rep, err := r.find(name)
 	if err != nil {
-		return nil, err
+		return nil, nil, fmt.Errorf("find link %q in %s: %w", name, ns, err)
 	}
-	return &Link{origin: ns, peerNS: ns, where: where{ns, name, i}}, nil
+	return &Link{origin: ns, peerNS: ns, where: where{ns, name, rep.index}}, rep, nil
 }
 
 // Handle is a route netlink socket that talks to ns from any thread. Close it.
@@ -194,19 +200,23 @@ func (l *Link) NS() *netns.NS { return l.at().ns }
 // Index is the link's number in its namespace.
 func (l *Link) Index() int { return l.at().index }
 
+// PeerIndex is the number that the other end of a pair had where Create made it; 0 for
+// what is none, or was not made here.
+func (l *Link) PeerIndex() int { return l.peer }
+
 // Spec reads the link's parameters back from the kernel, in the type the link
 // was created with.
 func (l *Link) Spec() (Spec, error) {
 	var by sockets
 	defer by.close()
-	return l.specBy(&by)
+	return l.specBy(&by, nil)
 }
 
-func (l *Link) specBy(by *sockets) (Spec, error) {
+func (l *Link) specBy(by *sockets, rep *report) (Spec, error) {
 	if l.spec == nil {
 		return nil, fmt.Errorf("link %q was not made here: %w", l.Name(), errors.ErrUnsupported)
 	}
-	r, err := newReader(l, by)
+	r, err := newReader(l, by, rep)
 	if err != nil {
 		return nil, err
 	}

@@ -16,16 +16,19 @@ type reader struct {
 	*sockets
 }
 
-// newReader reads a link by sockets that outlive the reader.
-func newReader(l *Link, by *sockets) (*reader, error) {
+// newReader reads a link by sockets that outlive the reader; rep is what the kernel has
+// just said of it, or nil.
+func newReader(l *Link, by *sockets, rep *report) (*reader, error) {
 	w := l.at()
 	here, err := by.dial(w.ns)
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{rtnl: here, link: l, sockets: by}
-	if r.report, err = here.byIndex(w.index); err != nil {
-		return nil, fmt.Errorf("find link %q in %s: %w", w.name, w.ns, err)
+	r := &reader{rtnl: here, link: l, sockets: by, report: rep}
+	if rep == nil {
+		if r.report, err = here.byIndex(w.index); err != nil {
+			return nil, fmt.Errorf("find link %q in %s: %w", w.name, w.ns, err)
+		}
 	}
 	r.origin, err = by.dial(l.origin)
 	return r, err
@@ -42,6 +45,9 @@ func (r *reader) parent() (string, error) {
 	i := r.report.number(unix.IFLA_LINK)
 	if i == 0 {
 		return "", nil
+	}
+	if name := r.origin.parents[i]; name != "" {
+		return name, nil
 	}
 	return r.origin.name(i)
 }

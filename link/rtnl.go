@@ -20,8 +20,9 @@ type attribute = netlink.Attribute
 // and asks for extended acknowledgements, in which the kernel says what it
 // objects to.
 type rtnl struct {
-	conn *netlink.Conn
-	ns   *netns.NS
+	conn    *netlink.Conn
+	ns      *netns.NS
+	parents map[int]string // names, by number, that were looked up on the way
 }
 
 func dial(ns *netns.NS) (*rtnl, error) {
@@ -37,7 +38,7 @@ func dial(ns *netns.NS) (*rtnl, error) {
 	// Kernels before 4.12 have no extended acknowledgements; errors are then
 	// terse, that is all.
 	_ = c.SetOption(netlink.ExtendedAcknowledge, true)
-	return &rtnl{conn: c, ns: ns}, nil
+	return &rtnl{conn: c, ns: ns, parents: map[int]string{}}, nil
 }
 
 func (r *rtnl) Close() error { return r.conn.Close() }
@@ -172,6 +173,7 @@ func (r *rtnl) parent(q request) (*report, error) {
 	if most := p.attrs().MTU; q.attrs.MTU > most {
 		return nil, paramError(q.kind, "mtu", q.attrs.MTU, fmt.Sprintf("at most the parent's, %d bytes", most))
 	}
+	r.parents[p.index] = p.name
 	return p, nil
 }
 

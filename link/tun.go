@@ -124,13 +124,13 @@ func OpenTun(ns *netns.NS, spec TunSpec) (*Tun, error) {
 	if err := t.open(ns, spec); err != nil {
 		return nil, m.explain(err)
 	}
-	l, err := findBy(&m.sockets, ns, spec.Name)
+	l, rep, err := findBy(&m.sockets, ns, spec.Name)
 	if err != nil {
 		return nil, errors.Join(err, t.closeFiles())
 	}
 	l.spec = spec
 	t.link = l
-	if err := l.finish(&m.sockets); err != nil {
+	if err := l.finish(&m.sockets, rep); err != nil {
 		return nil, errors.Join(m.explain(err), t.Close())
 	}
 	return t, nil

@@ -29,7 +29,7 @@ type NS struct {
 // messages. The namespace is owned by the caller's user namespace.
 func New(label string) (*NS, error) {
 	var ns *NS
-	err := onOwnThread(func() error {
+	err := visit(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("create network namespace %q: %w", label, err)
 		}
@@ -203,7 +203,7 @@ func (n *NS) Do(f func() error) error {
 	}
 	restrict := n.enter.Load()
 	if restrict == nil {
-		return n.inPlace(f, func() error { return onOwnThread(inside(f)) })
+		return n.inPlace(f, func() error { return visit(inside(f)) })
 	}
 	return onLastThread(inside(func() error {
 		if err := (*restrict)(); err != nil {
@@ -243,27 +243,45 @@ func (n *NS) Start(cmd *exec.Cmd) error {
 	return n.Do(cmd.Start)
 }
 
-// onOwnThread runs f on a locked thread and puts the thread back into the
-// namespace it came from. A thread that can't be put back dies with its
-// goroutine (runtime.LockOSThread).
-func onOwnThread(f func() error) error {
+// visit runs f on a thread that is put back into the namespace that it came from. It is
+// the caller's: handing work to another and back costs more than what is done there.
+// Only the process's first thread stays where it is, as what it is in is what /proc
+// says of the process.
+func visit(f func() error) error {
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		return andBack(f)
+	}
+	defer runtime.UnlockOSThread()
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		home, err := openFile(threadNS)
-		if err != nil {
-			runtime.UnlockOSThread()
-			done <- fmt.Errorf("open network namespace: %w", err)
-			return
-		}
-		defer unix.Close(home)
-		err = f()
-		if back := unix.Setns(home, unix.CLONE_NEWNET); back == nil {
-			runtime.UnlockOSThread()
-		}
-		done <- err
+		done <- andBack(f)
 	}()
 	return <-done
+}
+
+// andBack runs f on the calling thread, which is locked, and unlocks it once it is back.
+// That it can be is tried before: who entered a namespace of a user namespace of its own
+// may not be let into the other again. There f has a thread that ends with it.
+func andBack(f func() error) error {
+	home, err := openFile(threadNS)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("open network namespace: %w", err)
+	}
+	defer unix.Close(home)
+	if unix.Setns(home, unix.CLONE_NEWNET) != nil {
+		runtime.UnlockOSThread()
+		return onLastThread(f)
+	}
+	err = f()
+	if back := unix.Setns(home, unix.CLONE_NEWNET); back != nil {
+		// The thread stays locked, and ends with its goroutine: others must not get it.
+		return errors.Join(err, fmt.Errorf("leave network namespace: %w", back))
+	}
+	runtime.UnlockOSThread()
+	return err
 }
 
 // onLastThread runs f on a thread that ends with it.

@@ -61,6 +61,7 @@ const parent = "eth0" // the host's network card
 // tools open the programs.
 var tools = map[string]func(ctx context.Context, s *Site) (tool, error){
 	"cleat-attach":   openCleat,
+	"cleat-keeper":   openKeeper,
 	"cni-plugins":    openCNI,
 	"docker-connect": openDocker,
 }

@@ -14,6 +14,7 @@ import (
 // command is a program's command line, to be run on the host.
 type command struct {
 	args []string
+	name string   // by which the program is called; "": as in args
 	env  []string // all of its environment, but for the PATH
 	in   []byte
 }
@@ -34,12 +35,20 @@ const commandTimeout = 30 * time.Second
 // of root's, which the user's own may lack.
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+// environment is all that programs have of theirs.
+func (s *Site) environment(own []string) []string {
+	return append([]string{searchPath, "HOME=" + s.dir}, own...)
+}
+
 // run runs a command in the host's network to its end.
 func (s *Site) run(ctx context.Context, c command) (outcome, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, commandTimeout, fmt.Errorf("no end after %s", commandTimeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
-	cmd.Env = append([]string{searchPath, "HOME=" + s.dir}, c.env...)
+	cmd.Env = s.environment(c.env)
+	if c.name != "" {
+		cmd.Args[0] = c.name
+	}
 	var out, complaint bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.in), &out, &complaint
 	var o outcome

@@ -5,7 +5,7 @@
 // # Theory of operation
 //
 // A Site is a host made of a namespace, with a network card, and one of these
-// programs. Open lets the program attach so many containers that the next one is
+// programs; `cleat attach` also with a keeper running, which then does the work. Open lets the program attach so many containers that the next one is
 // the endpoint asked for. Each Measure makes a container, has it attached, looks
 // at once by netlink whether the address can be used, and has it detached.
 //
@@ -29,8 +29,8 @@
 // # Limits
 //
 // A root lab. Static addresses, IPv4, of 198.18.0.0/16 (RFC 2544), in whose
-// duplicates nobody is interested. Of Docker one container takes all turns, and
-// its daemon's processor time is not counted.
+// duplicates nobody is interested. Of Docker one container takes all turns. The
+// processor time of its daemon, and of a keeper, is not counted.
 //
 // Sources: the CNI specification 1.0.0 (environment and configuration), the
 // plugins' pages on cni.dev (bridge, macvlan, host-local), docker-network-connect(1).

@@ -202,6 +202,8 @@ var entries = []Entry{
 		Caveats: []string{"it always encrypts", "its links' rates are set by hand, or at least a limit to them"}},
 
 	{Name: "cleat-attach", Title: "cleat attach", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true},
+	{Name: "cleat-keeper", Title: "cleat attach where cleat keep runs", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,
+		Caveats: []string{"most of the work is the keeper's, whose processor time is not counted"}},
 	{Name: "cni-plugins", Title: "the reference CNI plugins, addresses by host-local", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,
 		Caveats: []string{"knows no failure but its caller's: what was begun is not taken back"}},
 	{Name: "docker-connect", Title: "docker network connect", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,

@@ -94,11 +94,6 @@ What is wanted is kept below /var/lib/cleat (or CLEAT_STATE_DIR).`,
 	flags.BoolVar(&f.want.Keep, "keep", false, "attach it again when the container or the machine starts anew, by `cleat keep`")
 	flags.BoolVar(&f.plan, "plan", false, "print the steps, and do nothing")
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
-	for _, name := range []string{"ip", "gw", "mac", "name", "mtu", "vlan", "route", "dns", "rate", "burst", "set"} {
-		completeWith(cmd, name, nil)
-	}
-	completeMode(cmd)
-	completeWith(cmd, "check-duplicate", []string{attach.CheckFast, attach.CheckRFC, attach.CheckNone})
 	return cmd
 }
 
@@ -234,6 +229,7 @@ func (f *attachFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	_, cfg.Stays = environOf(cmd.Context())
 	do := attach.Attach
 	if f.plan {
 		do = attach.Preview

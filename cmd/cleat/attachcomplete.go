@@ -44,6 +44,18 @@ func completeParents(kind string) []string {
 	return names
 }
 
+// withAttachCompletion has the shell complete the flags of `cleat attach`. The library
+// remembers that for as long as the process lives, which a keeper does, and it takes a
+// while: it is left out where a command is only carried out.
+func withAttachCompletion(cmd *cobra.Command) *cobra.Command {
+	for _, name := range []string{"ip", "gw", "mac", "name", "mtu", "vlan", "route", "dns", "rate", "burst", "set"} {
+		completeWith(cmd, name, nil)
+	}
+	completeMode(cmd)
+	completeWith(cmd, "check-duplicate", []string{attach.CheckFast, attach.CheckRFC, attach.CheckNone})
+	return cmd
+}
+
 // completeMode offers the modes of the kind that was typed, or of all.
 func completeMode(cmd *cobra.Command) {
 	complete := func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {

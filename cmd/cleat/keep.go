@@ -39,6 +39,10 @@ started anew, and its link is made again when somebody removes it: to be rid of
 one there is ` + "`cleat detach`" + `. Neighbours are told of addresses a second time,
 2 s after.
 
+While it runs, ` + "`cleat attach` and `cleat detach`" + ` have it do their work, in less
+time than it takes them to begin: unless they are of another program, user or
+namespace. They say the same, and what they are stopped at is undone.
+
 It listens to Docker, and to what appears in the directories of Podman,
 containerd and of named namespaces; others are looked at every 2 s. It runs
 until it is stopped, or even killed; that changes nothing, and the next one goes
@@ -96,7 +100,7 @@ func (f *keepFlags) run(cmd *cobra.Command) error {
 }
 
 func (f *keepFlags) keep(cmd *cobra.Command, cfg attach.Config) error {
-	c := keep.Config{Attach: cfg, UntilIdle: f.untilIdle, Wait: f.wait, Listen: find.Listen, Ready: tellSystemd}
+	c := keep.Config{Attach: cfg, UntilIdle: f.untilIdle, Wait: f.wait, Listen: find.Listen, Ready: tellSystemd, Answer: answer}
 	c.Log = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), "cleat: "+format+"\n", args...) }
 	if f.toLog {
 		l, err := keep.OpenLog(cfg.Store)

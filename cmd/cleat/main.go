@@ -9,11 +9,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 
+	_ "cleat/internal/ask" // before all others
 	"cleat/lab"
 	"cleat/mptcp"
 	"cleat/mptcp/upgrade"
@@ -31,24 +34,44 @@ func main() {
 	if code, is := asFace(os.Args); is {
 		os.Exit(code)
 	}
-	os.Exit(run(os.Args[1:]))
+	os.Exit(runAside(os.Args[1:]))
+}
+
+// runAside is run; what changes wiring is done on other threads than the first, which
+// may enter namespaces (netns.Do).
+func runAside(args []string) int {
+	if len(args) == 0 || args[0] != attachName && args[0] != detachName {
+		return run(args)
+	}
+	runtime.LockOSThread()
+	code := make(chan int)
+	go func() { code <- run(args) }()
+	return <-code
 }
 
 // run executes one command line and returns the exit code.
 func run(args []string) int {
-	ctx, root := context.Background(), newRootOf(args)
+	ctx := context.Background()
 	if !ownSignals(args) {
 		var stop context.CancelFunc
 		ctx, stop = interruptible()
 		defer stop()
 	}
+	return execute(ctx, args, os.Stdout, os.Stderr)
+}
+
+// execute is run with a context, and an output, of somebody's choice.
+func execute(ctx context.Context, args []string, out, errs io.Writer) int {
+	root := newRootOf(args)
+	root.SetOut(out)
+	root.SetErr(errs)
 	root.SetArgs(ctlArgs(args))
 	began := markBeginning(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !*began {
 		err = beforeStart(cmd, err) // cobra's own complaints about flags and arguments
 	}
-	return report(os.Stderr, err, context.Cause(ctx))
+	return report(errs, err, context.Cause(ctx))
 }
 
 // The groups order the commands in the help of the root.
@@ -88,7 +111,7 @@ func newRootCmd() *cobra.Command {
 	root := newBareRootCmd()
 	add(root, groupMeasure, newBenchCmd(), newRecommendCmd(), newDoctorCmd(), newTrafficCmd())
 	add(root, groupRun, newRunCmd(), newCtlCmd(), newProfileCmd(), newTunnelCmd(), newMPTCPCmd())
-	add(root, groupWire, newAttachCmd(), newDetachCmd(), newLsCmd(), newInspectCmd(), newGraphCmd(), newKeepCmd())
+	add(root, groupWire, withAttachCompletion(newAttachCmd()), newDetachCmd(), newLsCmd(), newInspectCmd(), newGraphCmd(), newKeepCmd())
 	root.AddCommand(newFaceCmds()...)
 	add(root, groupOther, newCompletionCmd(), newManCmd())
 	return root
@@ -130,7 +153,7 @@ after writing what there was.`,
 	root.SetVersionTemplate("cleat {{.Version}}\n")
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(cmd.OutOrStdout(), cmd) })
-	root.SetUsageFunc(func(cmd *cobra.Command) error { printHelp(cmd.OutOrStderr(), cmd); return nil })
+	root.SetUsageFunc(func(cmd *cobra.Command) error { printHelp(cmd.ErrOrStderr(), cmd); return nil })
 	root.SetHelpCommand(newHelpCmd())
 	root.SetHelpCommandGroupID(groupOther)
 	root.AddGroup(&cobra.Group{ID: groupMeasure, Title: "Measure"}, &cobra.Group{ID: groupRun, Title: "Run"},

@@ -19,6 +19,8 @@ type Options struct {
 	// Timeout bounds each request to an engine; 0 means 2 s. All requests together
 	// take no longer than five times that, whatever hangs.
 	Timeout time.Duration
+	// Getenv is the environment of whoever asks; nil is this process's.
+	Getenv func(name string) string
 }
 
 const (
@@ -52,7 +54,10 @@ func All(ctx context.Context) ([]*Found, []*Unasked, error) {
 }
 
 func thisMachine(o Options) *machine {
-	return &machine{getenv: os.Getenv, uid: os.Geteuid(), timeout: cmp.Or(o.Timeout, requestTimeout)}
+	if o.Getenv == nil {
+		o.Getenv = os.Getenv
+	}
+	return &machine{getenv: o.Getenv, uid: os.Geteuid(), timeout: cmp.Or(o.Timeout, requestTimeout)}
 }
 
 // known is a container that an engine knows of.

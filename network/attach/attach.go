@@ -23,6 +23,10 @@ type Config struct {
 	// which the caller then owns.
 	Find func(ctx context.Context, ref string) (Container, *netns.NS, error)
 
+	// Stays says that this process goes on afterwards: neighbours of a link that is no
+	// pair are then told of it meanwhile.
+	Stays bool
+
 	again *Attachment  // that is attached once more, if it is wanted still
 	trial func() error // of tests, see run
 }
@@ -64,7 +68,8 @@ func Attach(ctx context.Context, cfg Config, ref string, want Want) (*Result, er
 	if err != nil {
 		return nil, err
 	}
-	defer o.close()
+	finish := o.close
+	defer func() { finish() }()
 	if err := cfg.Store.prepare(); err != nil {
 		return nil, err
 	}
@@ -73,7 +78,7 @@ func Attach(ctx context.Context, cfg Config, ref string, want Want) (*Result, er
 		return nil, err
 	}
 	r := &run{ctx: ctx, store: cfg.Store, journal: j, host: o.host, cont: o.cont, trial: cfg.trial, notes: notes}
-	defer r.announcing.Wait()
+	finish = func() { r.announcing.Wait(); o.close() }
 	p, err := o.plan(want)
 	if err == nil {
 		r.att = o.attachment(p)
@@ -85,6 +90,10 @@ func Attach(ctx context.Context, cfg Config, ref string, want Want) (*Result, er
 	}
 	if err != nil {
 		return nil, r.takeBack(err)
+	}
+	if cfg.Stays && r.peer == "" {
+		later := finish
+		finish = func() { go later() }
 	}
 	return &Result{Attachment: r.att, Steps: append(p.steps, r.came...), Notes: r.notes, Lease: r.lease}, nil
 }

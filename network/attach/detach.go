@@ -14,11 +14,14 @@ import (
 //
 // Once it has begun it is not taken back: whoever finds it half done finishes it.
 func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []string, error) {
+	s := cfg.Store
 	a, err := Lookup(ctx, cfg, ref, name)
 	if err != nil {
-		return nil, nil, err
+		// The link may be there, half made by a command that was killed. What can't be
+		// undone now the next command tries.
+		notes, _ := Repair(ctx, s)
+		return nil, notes, err
 	}
-	s := cfg.Store
 	if err := s.prepare(); err != nil {
 		return nil, nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"cleat/link"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -56,10 +57,12 @@ func (s MakeLink) do(r *run) error {
 	if err := r.record(Undo{Link: &m}); err != nil {
 		return err
 	}
-	if err := s.create(r, m.Name, link.Target{NS: r.cont.ns}); err != nil {
+	l, err := s.create(r, m.Name, link.Target{NS: r.cont.ns})
+	if err != nil {
 		return err
 	}
-	if err := s.found(r, m.Name); err != nil || !s.Rename {
+	r.link = l.Index()
+	if err := r.record(Undo{Link: &linkMade{Where: r.cont.place, Name: s.Name, MAC: s.MAC, Index: r.link, Type: libraryType(s.Kind)}}); err != nil || !s.Rename {
 		return err
 	}
 	if err := r.cont.LinkSetName(byIndex(r.link), s.Name); err != nil {
@@ -80,14 +83,11 @@ func (s MakeLink) pair(r *run) error {
 	if err := r.record(Undo{Link: &m}); err != nil {
 		return err
 	}
-	if err := s.create(r, m.Name, link.Target{NS: r.host.ns, PeerNS: r.cont.ns}); err != nil {
+	l, err := s.create(r, m.Name, link.Target{NS: r.host.ns, PeerNS: r.cont.ns})
+	if err != nil {
 		return err
 	}
-	l, err := r.host.LinkByName(m.Name)
-	if err != nil {
-		return fmt.Errorf("find %q: %w", m.Name, err)
-	}
-	known := linkMade{Where: m.Where, Name: s.Peer, MAC: s.PeerMAC, Index: l.Attrs().Index, Type: l.Type()}
+	known := linkMade{Where: m.Where, Name: s.Peer, MAC: s.PeerMAC, Index: l.Index(), Type: libraryType(s.Kind)}
 	if err := r.record(Undo{Link: &known}); err != nil {
 		return err
 	}
@@ -96,17 +96,20 @@ func (s MakeLink) pair(r *run) error {
 			return fmt.Errorf("rename it: %w", err)
 		}
 	}
-	r.peer = s.Peer
-	there, err := r.cont.LinkByName(s.Name)
-	if err != nil {
-		return fmt.Errorf("find %q in the container: %w", s.Name, err)
-	}
-	r.link = there.Attrs().Index
+	r.peer, r.link = s.Peer, l.PeerIndex()
 	return nil
 }
 
+// libraryType is what the netlink library calls links of a kind.
+func libraryType(kind string) string {
+	if kind == "tun" {
+		return (&netlink.Tuntap{}).Type()
+	}
+	return kind
+}
+
 // create makes the link under a name; of a pair that is the end on the host.
-func (s MakeLink) create(r *run, name string, to link.Target) error {
+func (s MakeLink) create(r *run, name string, to link.Target) (*link.Link, error) {
 	params := maps.Clone(s.Params)
 	if params == nil {
 		params = map[string]string{}
@@ -114,7 +117,7 @@ func (s MakeLink) create(r *run, name string, to link.Target) error {
 	for k, v := range params {
 		text, err := contents(v)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		params[k] = text
 	}
@@ -131,23 +134,13 @@ func (s MakeLink) create(r *run, name string, to link.Target) error {
 	}
 	spec, err := link.Parse(s.Kind, params)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = link.Create(r.host.ns, spec, to)
+	l, err := link.Create(r.host.ns, spec, to)
 	if errors.Is(err, link.ErrExists) {
-		return fmt.Errorf("%w: %w", &TakenError{What: "link", Name: s.Name}, err)
+		return nil, fmt.Errorf("%w: %w", &TakenError{What: "link", Name: s.Name}, err)
 	}
-	return err
-}
-
-// found notes the number that the new link has.
-func (s MakeLink) found(r *run, name string) error {
-	l, err := r.cont.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("find %q in the container: %w", name, err)
-	}
-	r.link = l.Attrs().Index
-	return r.record(Undo{Link: &linkMade{Where: r.cont.place, Name: s.Name, MAC: s.MAC, Index: r.link, Type: l.Type()}})
+	return l, err
 }
 
 // secret tells whether a parameter must not be shown.

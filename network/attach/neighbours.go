@@ -113,7 +113,7 @@ func (s Announce) do(r *run) error {
 	for _, a := range s.Addrs {
 		prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()))
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, announceWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), announceWithin)
 	r.announcing.Go(func() {
 		defer cancel()
 		// A link that goes down is somebody's wish, and that nobody has heard is no reason

@@ -32,6 +32,11 @@
 // time is the keeper's, also of what somebody has just attached. For IPv6 that is
 // within what RFC 4861 section 7.2.6 allows (three).
 //
+// It also does what is attached and detached meanwhile (Config.Answer): whoever types the
+// command asks for it by a socket (package ask), and is answered if it would do the same
+// itself: the same program, user, namespaces, root directory and rights. If the asker
+// ends before, or the keeper, what is half done is undone.
+//
 // There is one keeper for each state directory: it holds a lock on a file there,
 // which the kernel frees when it ends, however it does.
 //
@@ -46,7 +51,7 @@
 // other ports, addresses that others set) is not looked after. The keeper runs in the
 // host's network namespace, as root.
 //
-// Sources: pidfd_open(2), inotify(7), netlink(7), flock(2), RFC 5227, RFC 4861.
+// Sources: pidfd_open(2), inotify(7), netlink(7), flock(2), unix(7), RFC 5227, RFC 4861.
 //
 //	err := keep.Run(ctx, keep.Config{Attach: cfg, Log: log.Printf, Listen: find.Listen})
 package keep

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"sync/atomic"
 	"time"
 
+	"cleat/internal/ask"
 	"cleat/netns"
 	"cleat/network/attach"
 )
@@ -17,6 +20,10 @@ type Config struct {
 	// Listen calls tell whenever containers may have begun or ended, until ctx has, as
 	// find.Listen does. nil: nobody says so.
 	Listen func(ctx context.Context, tell func()) error
+	// Answer does what a command line says that somebody has typed (package ask), in the
+	// host's network, and gives the exit code; false: it is for the one who asks to do.
+	// Several are done at once. nil: nobody is answered.
+	Answer func(ctx context.Context, r ask.Request, out, errs io.Writer) (code int, done bool)
 	// UntilIdle has Run return when nothing is left to be kept.
 	UntilIdle bool
 	// Wait has Run wait while another keeper runs, and go on when that has ended.
@@ -110,6 +117,8 @@ type keeper struct {
 	items map[string]*item // by the attachment's id
 	done  chan outcome     // of what is at work
 	busy  int              // how many are
+
+	answering atomic.Int32 // who asked
 }
 
 func newKeeper(c Config) (*keeper, error) {

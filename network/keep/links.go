@@ -98,6 +98,6 @@ func (k *keeper) listenTo(a *attach.Attachment) {
 	}
 	const free = -1
 	if err := k.links.ask.SetNetNsIdByFd(ns.Fd(), free); err != nil && !errors.Is(err, unix.EEXIST) {
-		k.woken.say(fmt.Errorf("listen for links of %s: %w", a.ID, err))
+		k.woken.note("listen for links of %s: %v", a.ID, err)
 	}
 }

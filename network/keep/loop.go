@@ -38,7 +38,7 @@ func (k *keeper) run(ctx context.Context) error {
 	k.Ready(false)
 	for ctx.Err() == nil {
 		in := k.begin(ctx)
-		if k.UntilIdle && k.busy == 0 && k.nothing() {
+		if k.UntilIdle && k.busy == 0 && k.answering.Load() == 0 && k.nothing() {
 			return nil
 		}
 		timer := time.NewTimer(in)
@@ -69,12 +69,17 @@ func (k *keeper) listen(ctx context.Context, heard *sync.WaitGroup) error {
 		k.Log("nobody says that a link was removed, it is looked for every %s: %v", atMost, err)
 	}
 	k.links = links
+	if k.Answer != nil {
+		if err := k.answer(ctx, heard); err != nil {
+			k.Log("commands are not answered, but done as if no keeper ran: %v", err)
+		}
+	}
 	if k.Listen == nil {
 		return nil
 	}
 	heard.Go(func() {
 		if err := k.Listen(ctx, k.woken.engines); err != nil {
-			k.woken.say(fmt.Errorf("containers are looked for every %s: %w", lookEvery, err))
+			k.woken.note("containers are looked for every %s: %v", lookEvery, err)
 		}
 	})
 	return nil
@@ -114,8 +119,8 @@ func (k *keeper) nothing() bool {
 // happened makes due what something happened to.
 func (k *keeper) happened() {
 	h := k.woken.take()
-	for _, err := range h.said {
-		k.Log("%v", err)
+	for _, text := range h.said {
+		k.Log("%s", text)
 	}
 	if h.wanted {
 		k.load()

@@ -29,7 +29,7 @@ type happenings struct {
 	links   map[int]bool    // changed, by number, in whatever namespace
 	names   map[string]bool // and by name
 	lost    bool            // not all of those could be heard
-	said    []error
+	said    []string
 }
 
 func newWoken() *woken {
@@ -47,8 +47,12 @@ func (w *woken) add(f func(*happenings)) {
 	}
 }
 
-func (w *woken) engines()      { w.add(func(h *happenings) { h.engines = true }) }
-func (w *woken) say(err error) { w.add(func(h *happenings) { h.said = append(h.said, err) }) }
+func (w *woken) engines() { w.add(func(h *happenings) { h.engines = true }) }
+
+// note has the loop log something.
+func (w *woken) note(format string, args ...any) {
+	w.add(func(h *happenings) { h.said = append(h.said, fmt.Sprintf(format, args...)) })
+}
 
 // take is what happened since it was called last.
 func (w *woken) take() happenings {

@@ -1,0 +1,116 @@
+package keep
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"cleat/internal/ask"
+)
+
+// answerer does what others ask for (package ask).
+type answerer struct {
+	k    *keeper
+	here surroundings
+	busy sync.WaitGroup
+}
+
+// answer listens for askers until ctx ends; what is being done then is undone.
+func (k *keeper) answer(ctx context.Context, heard *sync.WaitGroup) error {
+	here, err := surroundingsOf(0)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(k.Attach.Store.Dir(), ask.SocketName)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of a keeper that was killed: the lock is ours
+		return fmt.Errorf("listen for commands: %w", err)
+	}
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return fmt.Errorf("listen for commands: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return fmt.Errorf("listen for commands: %w", err)
+	}
+	a := &answerer{k: k, here: here}
+	heard.Go(func() {
+		defer a.busy.Wait()
+		defer context.AfterFunc(ctx, func() { l.Close() })()
+		for {
+			conn, err := l.AcceptUnix()
+			if err != nil {
+				if ctx.Err() == nil {
+					k.woken.note("commands are not answered any more: %v", err)
+				}
+				l.Close()
+				return
+			}
+			k.answering.Add(1)
+			a.busy.Go(func() {
+				a.serve(ctx, conn)
+				conn.Close()
+				k.answering.Add(-1)
+				k.woken.add(func(*happenings) {}) // there may be nothing left to be kept
+			})
+		}
+	})
+	return nil
+}
+
+// serve does what one asker wants, unless that is not like us.
+func (a *answerer) serve(ctx context.Context, conn *net.UnixConn) {
+	packet := make([]byte, 64<<10)
+	n, err := conn.Read(packet)
+	if err != nil {
+		return
+	}
+	r, ok := ask.Decode(packet[:n])
+	if !ok || !a.here.alike(conn, r.Args) {
+		reply(conn, ask.Declined, nil)
+		return
+	}
+	if reply(conn, ask.Begun, nil) != nil {
+		return
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() { // until the asker's end, or ours
+		if _, err := conn.Read(packet); err != nil {
+			stop(errAskerGone)
+		}
+	}()
+	var out, errs bytes.Buffer
+	var code int
+	var done bool
+	err = a.k.host.Do(func() error { code, done = a.k.Answer(ctx, r, &out, &errs); return nil })
+	if err != nil || !done || code != 0 && ctx.Err() != nil { // undone
+		reply(conn, ask.Declined, nil)
+		return
+	}
+	a.k.woken.note("%s, as asked: exit code %d", r.Args[0], code)
+	for kind, text := range map[byte][]byte{ask.Out: out.Bytes(), ask.Err: errs.Bytes()} {
+		for len(text) > 0 {
+			n := min(len(text), ask.MaxPacket-1)
+			if reply(conn, kind, text[:n]) != nil {
+				return
+			}
+			text = text[n:]
+		}
+	}
+	reply(conn, ask.Exit, []byte{byte(code)})
+}
+
+// errAskerGone is why a command ends whose asker has.
+var errAskerGone = errors.New("the process that asked for it has ended")
+
+func reply(conn io.Writer, kind byte, text []byte) error {
+	_, err := conn.Write(append([]byte{kind}, text...))
+	return err
+}

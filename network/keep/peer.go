@@ -1,0 +1,103 @@
+package keep
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// surroundings is what has the same command line mean the same in two processes.
+type surroundings struct {
+	program, root os.FileInfo
+	dir           string
+	namespaces    string    // all of them
+	capabilities  [2]uint32 // the effective ones
+}
+
+// kindsOfNamespaces are those in which a command looks or works (namespaces(7)).
+var kindsOfNamespaces = []string{"cgroup", "mnt", "net", "pid", "user", "uts"}
+
+// surroundingsOf are those of a process, or, if pid is 0, of the calling thread.
+func surroundingsOf(pid int) (surroundings, error) {
+	var s surroundings
+	fail := func(err error) (surroundings, error) {
+		return surroundings{}, fmt.Errorf("see who asks for a command: %w", err)
+	}
+	proc := "/proc/thread-self/"
+	if pid != 0 {
+		proc = fmt.Sprintf("/proc/%d/", pid)
+	}
+	var err error
+	if s.program, err = os.Stat(proc + "exe"); err != nil {
+		return fail(err)
+	}
+	if s.root, err = os.Stat(proc + "root"); err != nil {
+		return fail(err)
+	}
+	if s.dir, err = os.Readlink(proc + "cwd"); err != nil {
+		return fail(err)
+	}
+	for _, kind := range kindsOfNamespaces {
+		ns, err := os.Readlink(proc + "ns/" + kind)
+		if err != nil {
+			return fail(err)
+		}
+		s.namespaces += ns + " "
+	}
+	if s.capabilities, err = capabilitiesOf(pid); err != nil {
+		return fail(err)
+	}
+	return s, nil
+}
+
+func capabilitiesOf(pid int) (effective [2]uint32, err error) {
+	var data [2]unix.CapUserData
+	err = unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3, Pid: int32(pid)}, &data[0])
+	return [2]uint32{data[0].Effective, data[1].Effective}, err
+}
+
+// alike tells whether a command line means here what it means to the process at a
+// connection's other end: that is the same program as ours, of the same user, and may
+// see and do the same.
+func (s surroundings) alike(conn *net.UnixConn, args []string) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var who *unix.Ucred
+	if raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
+		return false
+	}
+	if int(who.Uid) != os.Geteuid() || who.Pid <= 0 { // 0: of a PID namespace that we don't see
+		return false
+	}
+	o, err := surroundingsOf(int(who.Pid))
+	return err == nil && os.SameFile(s.program, o.program) && os.SameFile(s.root, o.root) &&
+		s.namespaces == o.namespaces && s.capabilities == o.capabilities && (s.dir == o.dir || !slices.ContainsFunc(args, mayBeRelative))
+}
+
+// mayBeRelative tells whether an argument may name a file by a path that begins in the
+// directory of whoever typed it: as a container, or by --set NAME=@FILE.
+func mayBeRelative(arg string) bool {
+	if strings.HasPrefix(arg, "path:") || strings.Contains(arg, "@") {
+		return true
+	}
+	if strings.HasPrefix(arg, "/") || !strings.Contains(arg, "/") {
+		return false
+	}
+	_, value, isFlag := strings.Cut(arg, "=")
+	if !isFlag {
+		value = arg
+	}
+	for _, word := range strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if _, err := netip.ParsePrefix(word); strings.Contains(word, "/") && err != nil {
+			return true
+		}
+	}
+	return false
+}
