@@ -29,12 +29,12 @@ func newKeepCmd() *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Short:                 "extend leases, and attach again what started anew",
 		Long: `Keeps what was attached with --keep or --dhcp. Leases are extended, and what a
-server then says otherwise than before is set: routes, MTU, name servers. When a
-lease is over, its address goes and another is asked for; the link stays. What
-was attached with --keep is attached again when its container or the machine has
-started anew, and its link is made again when somebody removes it: to be rid of
-one there is ` + "`cleat detach`" + `. Neighbours are told of addresses a second time,
-2 s after.
+server then says otherwise than before is set: routes, MTU, name servers; what
+can't be is tried again. When a lease is over, its address goes and another is
+asked for; the link stays. What was attached with --keep is attached again when
+its container or the machine has started anew, and its link is made again when
+somebody removes it: to be rid of one there is ` + "`cleat detach`" + `.
+Neighbours are told of addresses a second time, 2 s after.
 
 It listens to Docker, and to what appears in the directories of Podman,
 containerd and of named namespaces; others are looked at every 2 s. It runs
