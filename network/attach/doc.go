@@ -57,7 +57,9 @@
 //
 // CAP_NET_ADMIN and CAP_SYS_ADMIN over both namespaces are needed: root, mostly.
 // A device that was moved comes back with name, MTU, address, addresses, state,
-// routes and the queueing discipline at its root, but without classes and filters. If the
+// routes and the queueing discipline at its root, with HTB's classes and what hangs from
+// them, and filters of kind u32 in one table and without actions. Where there is anything
+// else (clsact, other kinds) nothing of it comes back, which the plan says. If the
 // container's namespace ends first, the kernel puts the device into its first
 // namespace, and the next command gives it its name there.
 //

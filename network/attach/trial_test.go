@@ -15,6 +15,7 @@ import (
 	"cleat/network/attach"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // trialCase is one way to attach, and what must be there before.
@@ -64,6 +65,7 @@ func trialCases() []trialCase {
 		{name: "ovs internal", needs: []string{"openvswitch"}, want: attach.Want{Kind: "ovs", Parent: "ovs0", Mode: "internal", IPs: v4}, prep: haveSwitch},
 		{name: "phys", want: attach.Want{Kind: "phys", Parent: "nic", Name: "eth7", IPs: v4, MTU: 1400, MAC: link.MAC{2, 0, 0x5e, 0x10, 0, 1}}, prep: haveRoute},
 		{name: "phys with a queue", needs: []string{"tbf", "ifb"}, want: attach.Want{Kind: "phys", Parent: "nic", Name: "eth7", IPs: v4, Rate: 1e7}, prep: haveQueue},
+		{name: "phys with classes", needs: []string{"tbf", "ifb"}, want: attach.Want{Kind: "phys", Parent: "nic", Name: "eth7", IPs: v4}, prep: haveClasses},
 	}
 }
 
@@ -129,6 +131,63 @@ func eventuallyRouted(t *testing.T, ns *netns.NS, to string) {
 func haveQueue(t *testing.T, w *world, want *attach.Want) {
 	haveRoute(t, w, want)
 	must(t, link.Shape(find(t, w.host, "nic"), link.Shaping{RateBitsPerSec: 5e7, BurstBytes: 30000}))
+}
+
+// haveClasses gives the card a tree of queueing disciplines, with filters.
+func haveClasses(t *testing.T, w *world, _ *attach.Want) {
+	l := find(t, w.host, "nic")
+	h := handle(t, w.host)
+	id := netlink.MakeHandle
+	root := netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: l.Index(), Handle: id(1, 0), Parent: netlink.HANDLE_ROOT})
+	root.Defcls = 0x20
+	if err := h.QdiscAdd(root); errors.Is(err, unix.ENOENT) {
+		t.Skip("the kernel lacks CONFIG_NET_SCH_HTB")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		parent, id uint32
+		rate       uint64
+	}{{id(1, 0), id(1, 0x99), 1e8}, {id(1, 0x99), id(1, 0x10), 3e7}, {id(1, 0x99), id(1, 0x20), 5e7}} {
+		must(t, h.ClassAdd(netlink.NewHtbClass(netlink.ClassAttrs{LinkIndex: l.Index(), Parent: c.parent, Handle: c.id},
+			netlink.HtbClassAttrs{Rate: c.rate, Ceil: 1e8, Prio: 3})))
+	}
+	must(t, h.QdiscAdd(&netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Index(), Handle: id(7, 0), Parent: id(1, 0x10)},
+		Rate: 1e6, Limit: 30000, Buffer: 30000}))
+	inner := netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: l.Index(), Handle: id(8, 0), Parent: id(1, 0x20)})
+	must(t, h.QdiscAdd(inner))
+	must(t, h.ClassAdd(netlink.NewHtbClass(netlink.ClassAttrs{LinkIndex: l.Index(), Parent: id(8, 0), Handle: id(8, 1)}, netlink.HtbClassAttrs{Rate: 2e7})))
+	for i, to := range []uint32{id(1, 0x10), id(1, 0x20), id(8, 1)} { // priorities backward: their tables have numbers by age
+		parent := id(1, 0)
+		if i == 2 {
+			parent = id(8, 0)
+		}
+		err := h.FilterAdd(&netlink.U32{FilterAttrs: netlink.FilterAttrs{LinkIndex: l.Index(), Parent: parent, Priority: uint16(9 - i), Protocol: unix.ETH_P_IP}, ClassId: to,
+			Sel: &netlink.TcU32Sel{Flags: netlink.TC_U32_TERMINAL, Nkeys: 1, Keys: []netlink.TcU32Key{{Mask: 0xffff, Val: uint32(80 + i), Off: 20}}}})
+		if errors.Is(err, unix.ENOENT) {
+			t.Skip("the kernel lacks CONFIG_NET_CLS_U32")
+		}
+		must(t, err)
+	}
+}
+
+// What a card can't get back of its queueing disciplines is said before it is moved.
+func TestQueuesLost(t *testing.T) {
+	w := newWorld(t)
+	haveClasses(t, w, nil)
+	noted := func() string {
+		got, err := w.preview(attach.Want{Kind: "phys", Parent: "nic", IPs: prefixes("192.0.2.10/24")})
+		must(t, err)
+		return strings.Join(got.Notes, "\n")
+	}
+	if notes := noted(); strings.Contains(notes, "come back") {
+		t.Errorf("all of it comes back: %q", notes)
+	}
+	nic := find(t, w.host, "nic").Index()
+	must(t, handle(t, w.host).QdiscAdd(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: nic, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}}))
+	if notes := noted(); !strings.Contains(notes, "nic will come back without its queueing disciplines (") || !strings.Contains(notes, "ingress") {
+		t.Errorf("notes: %q", notes)
+	}
 }
 
 // haveRoute gives the card more that it must get back.
