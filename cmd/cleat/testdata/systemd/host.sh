@@ -20,7 +20,7 @@ for f in passwd group nsswitch.conf ld.so.cache alternatives; do test ! -e /etc/
 echo 0123456789abcdef0123456789abcdef >etc/machine-id
 # What is the kernel'\''s, or takes time for nothing.
 for u in systemd-{sysctl,modules-load,udevd,udev-trigger,logind,timesyncd,networkd,resolved}.service console-getty.service getty.target dbus.{socket,service} \
-	dev-hugepages.mount sys-fs-fuse-connections.mount sys-kernel-{debug,tracing,config}.mount; do
+	systemd-journald-audit.socket modprobe@.service kmod-static-nodes.service dev-hugepages.mount sys-fs-fuse-connections.mount sys-kernel-{debug,tracing,config}.mount; do
 	ln -s /dev/null etc/systemd/system/$u
 done
 cat >etc/systemd/system/story.service <<END
