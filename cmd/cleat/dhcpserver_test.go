@@ -19,7 +19,8 @@ const dhcpServerEnv = "CLEAT_TEST_DHCP_SERVER"
 //
 //	dhcp-server LINK LIFETIME
 //
-// After SIGUSR1 it refuses every request, after SIGUSR2 no more; SIGTERM ends it.
+// After SIGUSR1 it refuses every request, after SIGHUP it grants them and says nothing,
+// after SIGUSR2 neither; SIGTERM ends it.
 func writeDHCPServer(dir string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -31,7 +32,7 @@ func writeDHCPServer(dir string) error {
 
 func runDHCPServer(args []string) int {
 	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTERM)
+	signal.Notify(told, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP, syscall.SIGTERM)
 	lifetime, err := time.ParseDuration(args[1])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -49,7 +50,7 @@ func runDHCPServer(args []string) int {
 		if sig == syscall.SIGTERM {
 			break
 		}
-		s.Do(func() { s.Forbid = sig == syscall.SIGUSR1 })
+		s.Do(func() { s.Forbid, s.Unheard = sig == syscall.SIGUSR1, sig == syscall.SIGHUP })
 	}
 	return 0
 }

@@ -125,9 +125,9 @@ func TestEngines(t *testing.T) {
 			[]string{`cleat: error: podman container "shop" is not running: stopped`, "cleat: hint: start it: podman start shop", "exit 1"}},
 		{"lxc", []string{"lxc-start", "lxc-stop", "lxc-info"}, "shop", false,
 			[]string{`cleat: error: lxc container "shop" is not running: stopped`, "cleat: hint: start it: lxc-start shop", "exit 1"}},
-		// Without a task containerd has but a record.
 		{"containerd", []string{"containerd", "ctr", "runc"}, "containerd:" + engineGroup + "containerd/shop", true,
-			[]string{`cleat: error: no containerd container is called "shop"`, "exit 2"}},
+			[]string{`cleat: error: containerd container "shop" in namespace "` + engineGroup + `containerd" is not running: it has no task`,
+				"cleat: hint: start it: ctr --namespace " + engineGroup + "containerd tasks start --detach shop", "exit 1"}},
 	} {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()

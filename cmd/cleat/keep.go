@@ -1,15 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 
 	"cleat/netns/find"
 	"cleat/network/attach"
@@ -32,12 +29,12 @@ func newKeepCmd() *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Short:                 "extend leases, and attach again what started anew",
 		Long: `Keeps what was attached with --keep or --dhcp. Leases are extended, and what a
-server then says otherwise than before is set: routes, MTU, name servers. When a
-lease is over, its address goes and another is asked for; the link stays. What
-was attached with --keep is attached again when its container or the machine has
-started anew, and its link is made again when somebody removes it: to be rid of
-one there is ` + "`cleat detach`" + `. Neighbours are told of addresses a second time,
-2 s after.
+server then says otherwise than before is set: routes, MTU, name servers; what
+can't be is tried again. When a lease is over, its address goes and another is
+asked for; the link stays. What was attached with --keep is attached again when
+its container or the machine has started anew, and its link is made again when
+somebody removes it: to be rid of one there is ` + "`cleat detach`" + `.
+Neighbours are told of addresses a second time, 2 s after.
 
 While it runs, ` + "`cleat attach` and `cleat detach`" + ` have it do their work, in less
 time than it takes them to begin: unless they are of another program, user or
@@ -49,8 +46,9 @@ until it is stopped, or even killed; that changes nothing, and the next one goes
 on. There is one for each state directory: a second one says so and exits with
 4. ` + "`cleat attach`" + ` starts one where none runs, which ends with the last
 attachment that it keeps, and writes what it does to keeper.log in the state
-directory. To have one after the machine's start, too, give systemd the unit
-that --print-unit prints.`,
+directory. Where there is systemd it is a service of its own, so that it does
+not end with the service or session that attached. To have one after the
+machine's start, too, give systemd the unit that --print-unit prints.`,
 		Example: `  # after each start of the machine
   cleat keep --print-unit | sudo tee /etc/systemd/system/cleat-keep.service
   sudo systemctl enable cleat-keep
@@ -170,28 +168,4 @@ func unitWord(path string) string {
 		return fmt.Sprintf("%q", path)
 	}
 	return path
-}
-
-// startKeeper starts a keeper in a session of its own, if none runs. What it dies of
-// is in its log, too.
-func startKeeper(store *attach.Store) error {
-	if _, running := keep.Running(store); running {
-		return nil
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
-	log, err := os.OpenFile(keep.LogFile(store), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return fmt.Errorf("start a keeper: %w", err)
-	}
-	defer log.Close()
-	cmd := exec.CommandContext(context.Background(), self, "keep", "--until-idle", "--log")
-	cmd.Dir, cmd.SysProcAttr, cmd.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
-	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Dir(), "NOTIFY_SOCKET=") // we are nobody's service
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start a keeper: %w", err)
-	}
-	return cmd.Process.Release()
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -43,7 +44,7 @@ func (m *machine) containerdDirs() []containerd {
 	return all
 }
 
-func (c containerd) search(context.Context, string) ([]*known, error) {
+func (c containerd) search(ctx context.Context, word string) ([]*known, error) {
 	spaces, err := os.ReadDir(c.m.path(c.tasks))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errAbsent
@@ -61,7 +62,13 @@ func (c containerd) search(context.Context, string) ([]*known, error) {
 			all = append(all, c.task(space.Name(), task.Name()))
 		}
 	}
-	return c.addNamed(all), nil
+	all = c.addNamed(all)
+	if word == "" || c.owner != 0 || slices.ContainsFunc(all, func(k *known) bool { return k.fit(reference{engine: Containerd, name: word}) != noFit }) {
+		return all, nil
+	}
+	// Without an answer there is what the files say.
+	records, _ := c.records(ctx, word)
+	return append(all, records...), nil
 }
 
 // annotations of a task's OCI configuration by which it has a name.
@@ -90,7 +97,7 @@ func (c containerd) task(space, id string) *known {
 		k.Name = pod
 		k.also = []string{of[criPodSpace] + "/" + pod}
 	}
-	k.remedy = fmt.Sprintf("ctr --namespace %s tasks start %s", space, id)
+	k.remedy = startTask(space, id)
 	text, _ := c.m.readFile(dir + "/init.pid")
 	k.PID, _ = strconv.Atoi(strings.TrimSpace(string(text))) // 0: there is none yet
 	if !c.m.vouched(k.PID, id, c.owner) || !c.m.complete(k) {

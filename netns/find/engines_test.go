@@ -365,7 +365,11 @@ func TestContainerd(t *testing.T) {
 	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(handle.Fd()), Events: unix.POLLIN}}, 10_000); n != 1 {
 		t.Errorf("it does not end: %v", err)
 	}
-	idle(t, got.Ref(), "ctr --namespace "+group+" tasks start web")
+	idle(t, got.Ref(), "ctr --namespace "+group+" tasks start --detach web")
+	run(t, "ctr", "--namespace", group, "containers", "create", "--rootfs", h.rootfs, "hammer", "/stay")
+	t.Cleanup(func() { run(t, "ctr", "--namespace", group, "containers", "delete", "hammer") })
+	idle(t, "hammer", "ctr --namespace "+group+" tasks start --detach hammer")
+	idle(t, "ctr:hamm", "ctr --namespace "+group+" tasks start --detach hammer")
 }
 
 func TestLXC(t *testing.T) {

@@ -176,7 +176,7 @@ func TestMistakes(t *testing.T) {
 		{"db", `docker container "db" is not running: exited`, "start it: docker start db"}, // and not that with the id db12…
 		{"idle", `podman container "idle" is not running: stopped`, "start it: podman start idle"},
 		{"nail", `containerd container "nail" in namespace "default" is not running: stopped`, "start it: nerdctl --namespace default start nail"},
-		{"ctr:old", `containerd container "old" in namespace "default" is not running: stopped`, "start it: ctr --namespace default tasks start old"},
+		{"ctr:old", `containerd container "old" in namespace "default" is not running: stopped`, "start it: ctr --namespace default tasks start --detach old"},
 		{"spare", `lxc container "spare" is not running: stopped`, "start it: lxc-start spare"},
 		{"box", `"box" is several: lxc container "box", lxc container "box" of incus`, "give one of: lxc:box, lxc:incus/box"},
 		{"podman:twin", `"podman:twin" is several: podman container "twin", podman container "twin"`,

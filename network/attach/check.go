@@ -81,7 +81,7 @@ func (w Want) checkFit(k kind) error {
 		return bad("mtu", strconv.Itoa(w.MTU), "want 68…65535 bytes")
 	case w.HostShim && (k.name != "macvlan" || mode != "bridge"):
 		return bad("host-shim", "", "is for macvlan in mode bridge")
-	case w.HostShim && len(w.IPs) == 0:
+	case w.HostShim && len(w.IPs) == 0 && !w.DHCP:
 		return bad("host-shim", "", "needs an address of the container's")
 	case w.Masquerade && k.name != "bridge":
 		return bad("masquerade", "", "is for kind bridge")

@@ -44,7 +44,11 @@
 // back before its address goes. Extend replaces the file, and sets what a renewed lease
 // says otherwise: its steps' records go to the end of the attachment's journal, and the
 // file is replaced when they are taken, so that who finds them half done takes them
-// again. When a lease is over its file says so first, then the address goes, then another
+// again. What can't be set is kept in the file, too, and is set by a later Extend. The
+// host's route to a leased address, by its shim, is on no record: the file tells which it
+// is, and that of an address that somebody else got meanwhile is his.
+//
+// When a lease is over its file says so first, then the address goes, then another
 // lease is asked for, and until that is whole on the link its file says that it is over,
 // too; the link stays what it is. An address that is missing is put back with what came
 // with it.
@@ -53,7 +57,9 @@
 //
 // CAP_NET_ADMIN and CAP_SYS_ADMIN over both namespaces are needed: root, mostly.
 // A device that was moved comes back with name, MTU, address, addresses, state,
-// routes and the queueing discipline at its root, but without classes and filters. If the
+// routes and the queueing discipline at its root, with HTB's classes and what hangs from
+// them, and filters of kind u32 in one table and without actions. Where there is anything
+// else (clsact, other kinds) nothing of it comes back, which the plan says. If the
 // container's namespace ends first, the kernel puts the device into its first
 // namespace, and the next command gives it its name there.
 //

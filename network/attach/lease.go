@@ -28,9 +28,10 @@ type GetLease struct {
 	Link   string      `json:"link"`
 	Parent string      `json:"parent,omitempty"` // that a macvlan or ipvlan stands on
 	Client dhcp.Client `json:"client"`
-	Path   string      `json:"path"`          // where the lease is kept
-	MTU    bool        `json:"mtu,omitempty"` // the server's is to be set
-	DNS    string      `json:"dns,omitempty"` // the container's resolv.conf; "": the server's name servers are not written
+	Path   string      `json:"path"`           // where the lease is kept
+	MTU    bool        `json:"mtu,omitempty"`  // the server's is to be set
+	DNS    string      `json:"dns,omitempty"`  // the container's resolv.conf; "": the server's name servers are not written
+	Shim   string      `json:"shim,omitempty"` // the host's way to the address; "": it needs none
 }
 
 func (s GetLease) String() string { return "get " + s.Link + " an address by DHCP" }
@@ -44,7 +45,7 @@ func (s GetLease) do(r *run) error {
 	if err != nil {
 		return fmt.Errorf("find %q in the container: %w", s.Link, err)
 	}
-	m := leaseMade{Where: r.cont.place, Index: r.link, MTU: nl.Attrs().MTU, Path: s.Path}
+	m := leaseMade{Where: r.cont.place, Index: r.link, MTU: nl.Attrs().MTU, Path: s.Path, Shim: s.Shim}
 	if at.Parent != nil {
 		m.Parent, m.ParentIndex = &r.host.place, at.ParentIndex
 	}
@@ -73,6 +74,13 @@ func (s GetLease) steps(r *run, l *dhcp.Lease, mtu int) ([]Step, error) {
 		all = append(all, SetLink{Link: s.Link, MTU: l.MTU})
 	}
 	all = append(all, Address{Link: s.Link, Prefix: l.Address})
+	if s.Shim != "" {
+		route, err := leaseShim(r, s.Shim, s.Parent, l)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, route)
+	}
 	for _, route := range l.Routes {
 		more, err := leaseRoute(r, s.Link, route)
 		if err != nil {
@@ -84,6 +92,16 @@ func (s GetLease) steps(r *run, l *dhcp.Lease, mtu int) ([]Step, error) {
 		all = append(all, WriteDNS{Path: s.DNS, Servers: l.DNS})
 	}
 	return append(all, Announce{Link: s.Link, Parent: s.Parent, Addrs: []netip.Addr{l.Address.Addr()}}), nil
+}
+
+// leaseShim is the host's route to a lease's address, from its own on the parent. It is the
+// lease's to remove, and not on record: by then somebody else may have the address.
+func leaseShim(r *run, shim, parent string, l *dhcp.Lease) (ShimRoute, error) {
+	from, err := shimSource(r.host, parent, l.Address)
+	if err == nil && !from.IsValid() {
+		r.notes = append(r.notes, noSource(l.Address))
+	}
+	return ShimRoute{Shim: shim, To: l.Address.Addr(), From: from, Leased: true}, err
 }
 
 // leaseRoute is how a server's route is made: in the place of a default route that is there,
@@ -143,6 +161,9 @@ func (p *planner) lease() {
 	if s.Client.Validate() != nil {
 		s.Client.HostName = "" // servers need none
 	}
+	if p.want.HostShim {
+		s.Shim = shimOf(s.Parent)
+	}
 	if len(p.want.DNS) == 0 {
 		path, err := resolvConfOf(p.c)
 		if err != nil {
@@ -161,9 +182,9 @@ func (r *run) keepLease(path string, l *dhcp.Lease) error {
 	if err := r.point(); err != nil {
 		return err
 	}
-	keep := func() error { return saveLease(path, l) }
-	if l == nil {
-		keep = func() error { return removeFile(path) }
+	keep := func() error { return removeFile(path) }
+	if l != nil {
+		keep = func() error { return saveLease(path, &keptLease{Lease: *l}) }
 	}
 	if err := keep(); err != nil {
 		return err
@@ -177,7 +198,7 @@ func tempOf(path string) string {
 }
 
 // saveLease replaces the file.
-func saveLease(path string, l *dhcp.Lease) error {
+func saveLease(path string, l *keptLease) error {
 	text, err := json.MarshalIndent(l, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode lease: %w", err)
@@ -189,7 +210,7 @@ func saveLease(path string, l *dhcp.Lease) error {
 }
 
 // readLease is the lease as it is now; nil where there is none.
-func readLease(path string) (*dhcp.Lease, error) {
+func readLease(path string) (*keptLease, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -197,7 +218,7 @@ func readLease(path string) (*dhcp.Lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read lease: %w", err)
 	}
-	l := new(dhcp.Lease)
+	l := new(keptLease)
 	if err := json.NewDecoder(bytes.NewReader(text)).Decode(l); err != nil {
 		return nil, fmt.Errorf("read lease %s: %w", path, err)
 	}
@@ -213,6 +234,7 @@ type leaseMade struct {
 	Parent      *place `json:"parent,omitempty"`
 	ParentIndex int    `json:"parent_index,omitempty"`
 	Path        string `json:"path"`
+	Shim        string `json:"shim,omitempty"` // the host's way to its address
 }
 
 // releaseWithin is how long giving a lease back may take: it is sent once, and the
@@ -230,14 +252,38 @@ func (m *leaseMade) undo(u *undoer) error {
 	if err != nil && !errors.Is(err, errNoPlace) {
 		return err
 	}
+	if l != nil {
+		if err := m.dropShim(u, &l.Lease); err != nil {
+			return err
+		}
+	}
 	if err == nil && l != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
 		defer cancel()
-		if err := dhcp.Release(ctx, at, l); err != nil {
+		if err := dhcp.Release(ctx, at, &l.Lease); err != nil {
 			u.note("%s could not be given back to its DHCP server: %v", l.Address.Addr(), err)
 		}
 	}
 	return errors.Join(removeFile(tempOf(m.Path)), removeFile(m.Path))
+}
+
+// dropShim removes the host's route to the lease's address.
+func (m *leaseMade) dropShim(u *undoer, l *dhcp.Lease) error {
+	if m.Shim == "" || m.Parent == nil {
+		return nil
+	}
+	host, err := u.side(*m.Parent)
+	if errors.Is(err, errNoPlace) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	shim, err := host.find(m.Shim)
+	if err != nil || shim == nil {
+		return err
+	}
+	return (&routeMade{Where: *m.Parent, Route: ShimRoute{To: l.Address.Addr()}.text(shim.Attrs().Index)}).undo(u)
 }
 
 // at is where the lease's link is; errNoPlace: it is gone, or its namespace is.

@@ -130,8 +130,11 @@ func (u *undoer) status(a *Attachment) (Status, error) {
 	case err != nil:
 		return s, err
 	}
-	if s.Lease, err = readLease(u.store.lease(a.ID)); err != nil {
+	switch l, err := readLease(u.store.lease(a.ID)); {
+	case err != nil:
 		s.Notes = append(s.Notes, err.Error())
+	case l != nil:
+		s.Lease = &l.Lease
 	}
 	s.Address, s.MTU, s.State = l.Attrs().HardwareAddr.String(), l.Attrs().MTU, Attached
 	if l.Attrs().RawFlags&unix.IFF_UP == 0 {

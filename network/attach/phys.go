@@ -116,7 +116,9 @@ func remember(s *side, l netlink.Link) (*linkMoved, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Qdisc = restorable(all)
+	if m.Qdisc, err = restorable(s, a.Index, all); err != nil {
+		return nil, err
+	}
 	// Those on the link first: others go by gateways that they lead to.
 	slices.SortStableFunc(m.Routes, func(a, b routeText) int { return cmp.Compare(b.Scope, a.Scope) })
 	return m, nil

@@ -308,33 +308,48 @@ func kernelBefore(major, minor int) bool {
 	return n == 2 && (a < major || a == major && b < minor)
 }
 
+// shimOf is what the host's shim beside a parent's macvlan devices is called.
+func shimOf(parent string) string { return shorten("shim-" + parent) }
+
 // shim lets the host and macvlan containers reach each other.
 func (p *planner) shim(parent string) error {
-	name := shorten("shim-" + parent)
+	name := shimOf(parent)
 	p.add(UseShim{Parent: parent, Name: name})
-	l, err := p.host.find(parent)
-	if err != nil {
-		return fmt.Errorf("find %q: %w", parent, err)
-	}
 	for _, ip := range p.want.IPs {
 		if ip.Addr().IsLinkLocalUnicast() {
 			continue // whoever speaks to it says by which link
 		}
-		route := ShimRoute{Shim: name, To: ip.Addr()}
-		if l != nil {
-			if route.From, err = addressIn(p.host, l, ip); err != nil {
-				return err
-			}
+		from, err := shimSource(p.host, parent, ip)
+		if err != nil {
+			return err
 		}
 		switch {
-		case !route.From.IsValid():
-			p.note("the host has no address in %s: what it sends to %s comes from another of its addresses", ip.Masked(), ip.Addr())
-		case route.From.Is6():
-			p.add(ShimAddress{Shim: name, Addr: route.From})
+		case !from.IsValid():
+			p.note("%s", noSource(ip))
+		case from.Is6():
+			p.add(ShimAddress{Shim: name, Addr: from})
 		}
-		p.add(route)
+		p.add(ShimRoute{Shim: name, To: ip.Addr(), From: from})
 	}
 	return nil
+}
+
+// shimSource is the host's address on the parent in a container's network; zero if there is
+// none, or no such parent yet.
+func shimSource(host *side, parent string, ip netip.Prefix) (netip.Addr, error) {
+	l, err := host.find(parent)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("find %q: %w", parent, err)
+	}
+	if l == nil {
+		return netip.Addr{}, nil
+	}
+	return addressIn(host, l, ip)
+}
+
+// noSource notes what comes of that.
+func noSource(ip netip.Prefix) string {
+	return fmt.Sprintf("the host has no address in %s: what it sends to %s comes from another of its addresses", ip.Masked(), ip.Addr())
 }
 
 // addressIn is the host's address on a device in a container's network; zero if

@@ -1,12 +1,13 @@
 package attach
 
 import (
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -16,6 +17,7 @@ type queue struct {
 	Kind    string `json:"kind"`
 	Handle  uint32 `json:"handle"`
 	Options []byte `json:"options,omitempty"`
+	Below   []part `json:"below,omitempty"`
 
 	parent uint32
 }
@@ -25,31 +27,14 @@ type queue struct {
 func queuesOf(s *side, index int) ([]queue, error) {
 	var out []queue
 	err := s.ns.Do(func() error {
-		req := nl.NewNetlinkRequest(unix.RTM_GETQDISC, unix.NLM_F_DUMP)
-		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index)})
-		messages, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWQDISC)
+		all, err := partsOf(index, unix.RTM_GETQDISC, unix.RTM_NEWQDISC, 0)
 		if err != nil {
 			return err
 		}
-		for _, m := range messages {
-			head := nl.DeserializeTcMsg(m)
-			attrs, err := nl.ParseRouteAttr(m[head.Len():])
-			if err != nil {
-				return err
+		for _, p := range all {
+			if p.Handle != 0 {
+				out = append(out, queue{Kind: p.Kind, Handle: p.Handle, Options: p.Options, parent: p.Parent})
 			}
-			if int(head.Ifindex) != index || head.Handle == 0 {
-				continue
-			}
-			q := queue{Handle: head.Handle, parent: head.Parent}
-			for _, a := range attrs {
-				switch a.Attr.Type {
-				case nl.TCA_KIND:
-					q.Kind = strings.TrimRight(string(a.Value), "\x00")
-				case nl.TCA_OPTIONS:
-					q.Options = slices.Clone(a.Value)
-				}
-			}
-			out = append(out, q)
 		}
 		return nil
 	})
@@ -63,19 +48,45 @@ func queuesOf(s *side, index int) ([]queue, error) {
 // kernel takes as it tells them.
 var classless = []string{"bfifo", "cake", "codel", "fq", "fq_codel", "fq_pie", "netem", "pfifo", "pfifo_fast", "pfifo_head_drop", "pie", "sfq", "tbf"}
 
-// restorable is the one that comes back with its device: that at its root, if it is
-// all that there is.
-func restorable(all []queue) *queue {
-	if len(all) != 1 || all[0].parent != netlink.HANDLE_ROOT || !slices.Contains(classless, all[0].Kind) {
-		return nil
+// restorable is what comes back with its device: the one at its root with what hangs from
+// it, if that is all that there is. nil: there is nothing, or something else.
+func restorable(s *side, index int, all []queue) (*queue, error) {
+	i := slices.IndexFunc(all, func(q queue) bool { return q.parent == netlink.HANDLE_ROOT })
+	if i < 0 {
+		return nil, nil
 	}
-	return &all[0]
+	root, others := all[i], slices.Delete(slices.Clone(all), i, i+1)
+	root.parent = 0 // as on record
+	switch {
+	case slices.Contains(classless, root.Kind):
+		if len(others) > 0 {
+			return nil, nil
+		}
+		return &root, nil
+	case !slices.Contains(classful, root.Kind):
+		return nil, nil
+	}
+	ok := false
+	err := s.ns.Do(func() (err error) {
+		root.Below, ok, err = below(index, root, others)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list classes and filters of link %d: %w", index, err)
+	}
+	if !ok {
+		return nil, nil
+	}
+	return &root, nil
 }
 
 // queuesLost notes what a device has, and comes back without.
 func (p *planner) queuesLost(l netlink.Link) error {
 	all, err := queuesOf(p.host, l.Attrs().Index)
-	if err != nil || restorable(all) != nil || len(all) == 0 {
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	if q, err := restorable(p.host, l.Attrs().Index, all); err != nil || q != nil {
 		return err
 	}
 	var kinds []string
@@ -84,20 +95,34 @@ func (p *planner) queuesLost(l netlink.Link) error {
 			kinds = append(kinds, q.Kind)
 		}
 	}
-	p.note("%s comes back without its queueing disciplines (%s), classes and filters: set them again then", l.Attrs().Name, strings.Join(kinds, ", "))
+	p.note("%s will come back without its queueing disciplines (%s), classes and filters, which can't be put back: set them again then", l.Attrs().Name, strings.Join(kinds, ", "))
 	return nil
 }
 
-// set gives a device the queueing discipline.
+// set gives a device the queueing discipline, and what hangs from it. What classes hang from
+// can't be changed: if it is there, and not as it was, it is made anew.
 func (q *queue) set(s *side, index int) error {
-	return s.ns.Do(func() error {
-		req := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
-		req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: q.Handle, Parent: netlink.HANDLE_ROOT})
-		req.AddData(nl.NewRtAttr(nl.TCA_KIND, nl.ZeroTerminated(q.Kind)))
-		if len(q.Options) > 0 {
-			req.AddData(nl.NewRtAttr(nl.TCA_OPTIONS, q.Options))
+	if slices.Contains(classful, q.Kind) {
+		all, err := queuesOf(s, index)
+		if err != nil {
+			return err
 		}
-		_, err := req.Execute(unix.NETLINK_ROUTE, 0)
-		return err
+		if now, err := restorable(s, index, all); err != nil || reflect.DeepEqual(now, q) {
+			return err
+		}
+	}
+	return s.ns.Do(func() error {
+		root := part{Message: unix.RTM_NEWQDISC, Parent: netlink.HANDLE_ROOT, Handle: q.Handle, Kind: q.Kind, Options: q.Options}
+		if slices.Contains(classful, q.Kind) {
+			if err := root.remove(index); err != nil && !errors.Is(err, unix.ENOENT) {
+				return err
+			}
+		}
+		for _, p := range append([]part{root}, q.Below...) {
+			if err := p.make(index); err != nil {
+				return fmt.Errorf("%s %x:%x: %w", p.Kind, p.Handle>>16, p.Handle&0xffff, err)
+			}
+		}
+		return nil
 	})
 }

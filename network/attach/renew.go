@@ -27,6 +27,9 @@ type Tended struct {
 	New bool          // the link has an address that it had not before: neighbours may be told once more
 	// Waiting: the last attempt had no answer, and it is not yet time for the next.
 	Waiting bool
+	// Unset: not all that the lease says could be set. It is tried again whenever Extend is
+	// called, which may be earlier than In.
+	Unset bool
 }
 
 const never = time.Duration(math.MaxInt64)
@@ -47,7 +50,8 @@ func Extend(ctx context.Context, cfg Config, id string) (Tended, error) {
 		return Tended{In: never}, err
 	}
 	defer t.close()
-	return t.tend(ctx, l)
+	t.unset = l.Unset
+	return t.tend(ctx, &l.Lease)
 }
 
 // tenancy is a lease that is being tended.
@@ -58,6 +62,8 @@ type tenancy struct {
 	made *leaseMade
 	cont *side
 	at   segment.Link
+
+	unset unset // as it is on file
 }
 
 func openTenancy(cfg Config, id string) (*tenancy, error) {
@@ -107,13 +113,21 @@ func (t *tenancy) tend(ctx context.Context, l *dhcp.Lease) (Tended, error) {
 		return Tended{In: never}, err
 	}
 	if !there {
-		err := t.change(ctx, func(r *run) error { return t.set(r, nil, l) })
-		return Tended{Did: fmt.Sprintf("put %s back, which somebody had removed", l.Address), New: true}, err
+		err := t.change(ctx, func(r *run) error { return t.adopt(r, nil, l) })
+		return Tended{Did: fmt.Sprintf("put %s back, which somebody had removed", l.Address), New: true, Unset: t.unset.any()}, err
 	}
-	if step.In > 0 {
-		return Tended{In: step.In, Waiting: l.Tried != dhcp.Stamp{}}, nil
+	switch {
+	case step.In == 0:
+		return t.extend(ctx, l, step.Action)
+	case t.unset.any():
+		did := "set what its lease says"
+		err := t.change(ctx, func(r *run) error { return t.adopt(r, l, l) })
+		if err != nil {
+			did = ""
+		}
+		return Tended{Did: did, In: step.In, Unset: t.unset.any()}, err
 	}
-	return t.extend(ctx, l, step.Action)
+	return Tended{In: step.In, Waiting: l.Tried != dhcp.Stamp{}}, nil
 }
 
 // extend asks for more time, sets what is new, and only then keeps the lease: whoever
@@ -135,13 +149,13 @@ func (t *tenancy) extend(ctx context.Context, l *dhcp.Lease, how dhcp.Action) (T
 		if did != "" {
 			return t.adopt(r, &before, l)
 		}
-		return errors.Join(saveLease(t.made.Path, l), r.point())
+		return errors.Join(t.save(l), r.point())
 	}))
 	now, clockErr := dhcp.Now()
 	if clockErr != nil {
 		return Tended{In: never}, errors.Join(err, clockErr)
 	}
-	return Tended{Did: did, In: l.Next(now).In}, err
+	return Tended{Did: did, In: l.Next(now).In, Unset: t.unset.any()}, err
 }
 
 // newsOf says what a server has changed; "": nothing.
@@ -164,7 +178,7 @@ func (t *tenancy) anew(ctx context.Context, l *dhcp.Lease, why string) (Tended, 
 	old := *l
 	l.Expires = l.Got.Wall // so that it counts as over, whatever comes in between
 	if err := t.change(ctx, func(r *run) error {
-		if err := saveLease(t.made.Path, l); err != nil {
+		if err := t.save(l); err != nil {
 			return err
 		}
 		if err := r.point(); err != nil {
@@ -180,12 +194,13 @@ func (t *tenancy) anew(ctx context.Context, l *dhcp.Lease, why string) (Tended, 
 	if err != nil {
 		return Tended{}, fmt.Errorf("%s: %w", why, err)
 	}
-	if err := t.change(ctx, func(r *run) error { return t.adopt(r, nil, got) }); err != nil {
-		return Tended{}, err
+	unset := t.change(ctx, func(r *run) error { return t.adopt(r, nil, got) })
+	if unset != nil && !t.unset.any() || t.unset.Address {
+		return Tended{}, unset
 	}
 	t.tell(ctx, got.Address)
 	now, err := dhcp.Now()
-	return Tended{Did: fmt.Sprintf("got a lease of %s: %s", got.Address, why), In: got.Next(now).In, New: true}, err
+	return Tended{Did: fmt.Sprintf("got a lease of %s: %s", got.Address, why), In: got.Next(now).In, New: true, Unset: t.unset.any()}, errors.Join(unset, err)
 }
 
 // claimed is what is kept of an address that a server may count as ours: as long as it is
@@ -227,42 +242,60 @@ func (t *tenancy) change(ctx context.Context, f func(*run) error) error {
 	return errors.Join(f(r), j.Close())
 }
 
-// adopt sets a lease, and then keeps it: who is killed in between leaves the file as it
-// was.
+// adopt sets a lease in the place of old, nil: of anything, and then keeps it, with what
+// could not be set: who is killed in between leaves the file as it was.
 func (t *tenancy) adopt(r *run, old, l *dhcp.Lease) error {
-	failed := t.set(r, old, l)
+	left, failed := t.set(r, t.unset.with(old, l, t.made.MTU), l)
 	if errors.Is(failed, errStop) {
 		return failed
 	}
-	return errors.Join(failed, saveLease(t.made.Path, l), r.point())
+	t.unset = left
+	return errors.Join(failed, t.save(l), r.point())
 }
 
-// set has the link as a lease says; old is what it is like now, nil: anything. What
-// fails is left out, and said.
-func (t *tenancy) set(r *run, old, l *dhcp.Lease) error {
+// save keeps a lease, with what is unset of it.
+func (t *tenancy) save(l *dhcp.Lease) error {
+	return saveLease(t.made.Path, &keptLease{*l, t.unset})
+}
+
+// set has the link as a lease says where it is not. What fails is said, and left.
+func (t *tenancy) set(r *run, what unset, l *dhcp.Lease) (left unset, err error) {
 	var errs []error
-	do := func(err error) bool {
-		errs = append(errs, err)
-		return !errors.Is(err, errStop)
+	do := func(f func() error) bool { // false: it is not done
+		if len(errs) > 0 && errors.Is(errs[len(errs)-1], errStop) {
+			return false
+		}
+		err := f()
+		if err != nil {
+			errs = append(errs, err)
+		}
+		return err == nil
 	}
-	if !do(t.setMTU(r, old, l)) || !do(t.setAddress(r, old, l)) {
-		return errors.Join(errs...)
-	}
-	for _, route := range l.Routes {
-		if (old == nil || !slices.Contains(old.Routes, route)) && !do(t.setRoute(r, old, route)) {
-			return errors.Join(errs...)
+	left.MTU = what.MTU && !do(func() error { return t.setMTU(r, l) })
+	left.Address = what.Address && !do(func() error { return t.setAddress(r, l) })
+	for _, old := range what.OldAddresses { // after the new one is there, so that there is always one
+		if left.Address || !do(func() error { return t.dropAddress(old) }) {
+			left.OldAddresses = append(left.OldAddresses, old)
 		}
 	}
-	if old != nil {
-		errs = append(errs, t.dropRoutes(old.Routes, l.Routes))
-	} else if !do(t.wantedRoutes(r)) {
-		return errors.Join(errs...)
+	for _, route := range what.Routes {
+		if !do(func() error { return t.setRoute(r, what.OldRoutes, route) }) {
+			left.Routes = append(left.Routes, route)
+		}
 	}
-	do(t.setDNS(r, l))
-	return errors.Join(errs...)
+	for _, old := range what.OldRoutes {
+		replaced := leadsTo(l.Routes, old.To)
+		if replaced && leadsTo(left.Routes, old.To) || !replaced && !do(func() error { return t.dropRoutes([]dhcp.Route{old}) }) {
+			left.OldRoutes = append(left.OldRoutes, old)
+		}
+	}
+	left.Besides = what.Besides && !do(func() error { return t.wantedRoutes(r) })
+	left.DNS = what.DNS && !do(func() error { return t.setDNS(r, l) })
+	left.Shim = what.Shim && !do(func() error { return t.setShim(r, l) })
+	return left, errors.Join(errs...)
 }
 
-func (t *tenancy) setMTU(r *run, old, l *dhcp.Lease) error {
+func (t *tenancy) setMTU(r *run, l *dhcp.Lease) error {
 	if t.att.Want.MTU != 0 {
 		return nil
 	}
@@ -270,36 +303,29 @@ func (t *tenancy) setMTU(r *run, old, l *dhcp.Lease) error {
 	if err != nil {
 		return fmt.Errorf("find %q in the container: %w", t.att.Want.Name, err)
 	}
-	link := cmp.Or(t.made.MTU, nl.Attrs().MTU)
-	want := mtuOf(l, link)
-	if old != nil && mtuOf(old, link) == want || nl.Attrs().MTU == want {
-		return nil // somebody's own choice stays, as long as the server's does
+	want := mtuOf(l, cmp.Or(t.made.MTU, nl.Attrs().MTU))
+	if nl.Attrs().MTU == want {
+		return nil
 	}
 	return t.do(r, SetLink{Link: t.att.Want.Name, MTU: want})
 }
 
-// setAddress sets the new one before the old goes, so that there is always one.
-func (t *tenancy) setAddress(r *run, old, l *dhcp.Lease) error {
-	if old != nil && old.Address == l.Address {
-		return nil
+func (t *tenancy) setAddress(r *run, l *dhcp.Lease) error {
+	err := t.do(r, Address{Link: t.att.Want.Name, Prefix: l.Address})
+	if errors.As(err, new(*TakenError)) {
+		return nil // it is there
 	}
-	if err := t.do(r, Address{Link: t.att.Want.Name, Prefix: l.Address}); err != nil && !errors.As(err, new(*TakenError)) {
-		return err
-	}
-	if old != nil {
-		return t.dropAddress(old.Address)
-	}
-	return nil
+	return err
 }
 
-// setRoute sets one of a lease's routes, in the place of one of the old lease's to the
-// same network at once.
-func (t *tenancy) setRoute(r *run, old *dhcp.Lease, route dhcp.Route) error {
+// setRoute sets one of a lease's routes, in the place of an old one to the same network
+// at once.
+func (t *tenancy) setRoute(r *run, old []dhcp.Route, route dhcp.Route) error {
 	there, err := t.hasRoute(route)
 	if err != nil || there {
 		return err
 	}
-	if old != nil && slices.ContainsFunc(old.Routes, func(o dhcp.Route) bool { return o.To == route.To }) {
+	if leadsTo(old, route.To) {
 		text := t.routeText(route)
 		if err := r.record(Undo{Route: &routeMade{Where: t.cont.place, Route: text}}); err != nil {
 			return err
@@ -351,21 +377,37 @@ func (t *tenancy) setDNS(r *run, l *dhcp.Lease) error {
 	return t.do(r, WriteDNS{Path: path, Servers: l.DNS})
 }
 
+// setShim has the host's packets for the address go by its shim.
+func (t *tenancy) setShim(r *run, l *dhcp.Lease) error {
+	if t.made.Shim == "" {
+		return nil
+	}
+	parent, err := r.host.LinkByIndex(t.made.ParentIndex)
+	if err != nil {
+		return fmt.Errorf("find the device below %q: %w", t.att.Want.Name, err)
+	}
+	step, err := leaseShim(r, t.made.Shim, parent.Attrs().Name, l)
+	if err != nil {
+		return err
+	}
+	there, err := step.there(r.host)
+	if err != nil || there {
+		return err
+	}
+	return t.do(r, step)
+}
+
 // do takes steps.
 func (t *tenancy) do(r *run, steps ...Step) error { return r.carryOut(steps) }
 
-// drop takes a lease's routes and address off the link.
+// drop takes a lease's routes and address off the link, and what leads to it off the host.
 func (t *tenancy) drop(l *dhcp.Lease) error {
-	return errors.Join(t.dropRoutes(l.Routes, nil), t.dropAddress(l.Address))
+	return errors.Join(t.dropRoutes(l.Routes), t.dropAddress(l.Address), t.made.dropShim(t.u, l))
 }
 
-// dropRoutes removes routes to networks that the others don't lead to.
-func (t *tenancy) dropRoutes(routes, others []dhcp.Route) error {
+func (t *tenancy) dropRoutes(routes []dhcp.Route) error {
 	var errs []error
 	for _, route := range routes {
-		if slices.ContainsFunc(others, func(o dhcp.Route) bool { return o.To == route.To }) {
-			continue
-		}
 		err := t.cont.RouteDel(t.routeText(route).netlink())
 		if err != nil && !errors.Is(err, unix.ESRCH) {
 			errs = append(errs, fmt.Errorf("remove route %s: %w", route.To, err))

@@ -116,10 +116,24 @@ func lookInto(t *testing.T, ns *netns.NS) []string {
 			}
 			add("qdisc %s %s handle %x rate %d", a.Name, q.Type(), q.Attrs().Handle&0xffff0000, rate)
 		}
-		filters, err := h.FilterList(l, netlink.MakeHandle(0xffff, 0))
+		classes, err := h.ClassList(l, 0)
 		must(t, err)
-		for _, f := range filters {
-			add("filter %s %s", a.Name, f.Type())
+		for _, c := range classes {
+			htb, _ := c.(*netlink.HtbClass)
+			add("class %s %s %x below %x %+v", a.Name, c.Type(), c.Attrs().Handle, c.Attrs().Parent, htbText(htb))
+		}
+		parents := []uint32{netlink.MakeHandle(0xffff, 0)}
+		for _, q := range qdiscs {
+			if q.Attrs().Handle != 0 && q.Attrs().Handle != parents[0] {
+				parents = append(parents, q.Attrs().Handle)
+			}
+		}
+		for _, parent := range parents {
+			filters, err := h.FilterList(l, parent)
+			must(t, err)
+			for _, f := range filters {
+				add("filter %s %x %s priority %d %s", a.Name, parent, f.Type(), f.Attrs().Priority, u32Text(f))
+			}
 		}
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -205,4 +219,19 @@ func (w *world) unchanged(before []string, what string) {
 			w.t.Fatalf("%s: not as before (-before +now):\n%s", what, cmp.Diff(before, now))
 		}
 	}
+}
+
+func htbText(c *netlink.HtbClass) string {
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("rate %d ceil %d buffer %d cbuffer %d prio %d", c.Rate, c.Ceil, c.Buffer, c.Cbuffer, c.Prio)
+}
+
+func u32Text(f netlink.Filter) string {
+	u, ok := f.(*netlink.U32)
+	if !ok || u.Sel == nil {
+		return ""
+	}
+	return fmt.Sprintf("handle %x to %x by %v", u.Handle, u.ClassId, u.Sel.Keys)
 }

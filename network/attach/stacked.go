@@ -165,6 +165,8 @@ type ShimRoute struct {
 	Shim string     `json:"shim"`
 	To   netip.Addr `json:"to"`
 	From netip.Addr `json:"from,omitzero"` // the host's own address on that network; zero: it has none
+	// Leased: To is a lease's address, and the lease knows to remove this.
+	Leased bool `json:"leased,omitempty"`
 }
 
 func (s ShimRoute) String() string {
@@ -179,14 +181,35 @@ func (s ShimRoute) do(r *run) error {
 	if err != nil {
 		return fmt.Errorf("find it: %w", err)
 	}
-	t := routeText{To: netip.PrefixFrom(s.To, s.To.BitLen()), From: s.From, Index: l.Attrs().Index, Scope: unix.RT_SCOPE_LINK,
-		Table: unix.RT_TABLE_MAIN, Protocol: unix.RTPROT_STATIC}
-	if err := r.record(Undo{Route: &routeMade{Where: r.host.place, Route: t}}); err != nil {
-		return err
+	t := s.text(l.Attrs().Index)
+	if !s.Leased {
+		if err := r.record(Undo{Route: &routeMade{Where: r.host.place, Route: t}}); err != nil {
+			return err
+		}
 	}
 	err = r.host.RouteAdd(t.netlink())
 	if errors.Is(err, unix.EEXIST) {
 		return &TakenError{What: "route", Name: t.To.String(), By: "a route that the host has"}
 	}
 	return err
+}
+
+// there tells whether the host has the route.
+func (s ShimRoute) there(host *side) (bool, error) {
+	l, err := host.find(s.Shim)
+	if err != nil || l == nil {
+		return false, err
+	}
+	t := s.text(l.Attrs().Index)
+	all, err := host.RouteListFiltered(familyOf(s.To), t.netlink(), netlink.RT_FILTER_DST|netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return false, fmt.Errorf("list routes of %q: %w", s.Shim, err)
+	}
+	return len(all) > 0, nil
+}
+
+// text is the route by the shim of this number.
+func (s ShimRoute) text(shim int) routeText {
+	return routeText{To: netip.PrefixFrom(s.To, s.To.BitLen()), From: s.From, Index: shim, Scope: unix.RT_SCOPE_LINK,
+		Table: unix.RT_TABLE_MAIN, Protocol: unix.RTPROT_STATIC}
 }

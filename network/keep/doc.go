@@ -25,7 +25,8 @@
 // A link that somebody removed in a container that runs is made again, as keeping says;
 // detaching is how to be rid of it. Whoever removes it again and again meets longer and
 // longer pauses, a minute at most, until it has stayed for five. What can't be done is
-// tried again at such intervals, too, and once the parent that it waits for appears.
+// tried again at such intervals, too, and once the parent that it waits for appears. So is
+// what a lease says and can't be set; the lease is extended meanwhile.
 // What was done last and what can't be done is in attach.Report.
 //
 // Neighbours are told of addresses twice, 2 s apart (RFC 5227 section 2.3): the second

@@ -26,14 +26,18 @@ type outcome struct {
 	remade bool          // somebody had removed its link
 	// waiting: it is not yet time to try again what failed.
 	waiting bool
+	unset   bool // what failed may be tried again before in has passed
 }
 
 // retry is when something is tried again that failed so often.
 func (o outcome) retry(failures int) time.Duration {
-	if o.in > 0 {
-		return o.in
+	switch {
+	case o.in == 0:
+		return backoff(failures)
+	case o.unset:
+		return min(o.in, backoff(failures))
 	}
-	return backoff(failures)
+	return o.in
 }
 
 // tend does what is due about one attachment. It may be called by several goroutines.
@@ -95,7 +99,7 @@ func (k *keeper) tendState(ctx context.Context, w work, s attach.Status, o *outc
 // extend tends a lease, and tells neighbours a second time.
 func (k *keeper) extend(ctx context.Context, w work, o *outcome) {
 	t, err := attach.Extend(ctx, k.Attach, w.a.ID)
-	o.in, o.did, o.news, o.waiting = within(t.In), t.Did, t.New, t.Waiting
+	o.in, o.did, o.news, o.waiting, o.unset = within(t.In), t.Did, t.New, t.Waiting, t.Unset
 	if errors.Is(err, fs.ErrNotExist) { // it was detached meanwhile
 		err = nil
 	}

@@ -1,0 +1,150 @@
+package find
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+)
+
+// containerdSocket is where root's containerd answers.
+const containerdSocket = "/run/containerd/containerd.sock"
+
+// mobySpace is Docker's: what is in there is Docker's to tell.
+const mobySpace = "moby"
+
+// records are the containers with an id that begins like word and without a task: of those
+// containerd has no file but its database, which nobody else can read meanwhile. Its API is
+// gRPC, of which two plain calls are needed (api/services/namespaces/v1/namespace.proto and
+// api/services/containers/v1/containers.proto of containerd).
+func (c containerd) records(ctx context.Context, word string) ([]*known, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", c.m.path(containerdSocket))
+	}
+	transport := &http.Transport{DialContext: dial, Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	spaces, err := listNames(ctx, transport, "containerd.services.namespaces.v1.Namespaces", "", "")
+	if err != nil {
+		return nil, err
+	}
+	var all []*known
+	for _, space := range spaces {
+		if space == mobySpace {
+			continue
+		}
+		ids, err := listNames(ctx, transport, "containerd.services.containers.v1.Containers", space,
+			"id~="+strconv.Quote("^"+regexp.QuoteMeta(word)))
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			all = append(all, &known{Found: Found{Engine: Containerd, ID: id, Space: space, Owner: c.owner}, state: "it has no task", remedy: startTask(space, id)})
+		}
+	}
+	return all, nil
+}
+
+// startTask is the command that starts a container.
+func startTask(space, id string) string {
+	return fmt.Sprintf("ctr --namespace %s tasks start --detach %s", space, id)
+}
+
+// listNames calls a service's List with a filter, and returns field 1 of each field 1 of the
+// answer: of namespaces that is the name, of containers the id.
+func listNames(ctx context.Context, transport http.RoundTripper, service, space, filter string) ([]string, error) {
+	message := []byte(nil)
+	if filter != "" {
+		message = append(binary.AppendUvarint([]byte{1<<3 | lengthPrefixed}, uint64(len(filter))), filter...)
+	}
+	frame := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...) // not compressed
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://containerd/"+service+"/List", bytes.NewReader(frame))
+	if err != nil {
+		return nil, err
+	}
+	r.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}}
+	if space != "" {
+		r.Header.Set("containerd-namespace", space)
+	}
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", service, err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, bodyMax))
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", service, err)
+	}
+	if status := answer.Trailer.Get("Grpc-Status"); status != "0" || len(body) < 5 || body[0] != 0 {
+		return nil, fmt.Errorf("ask %s: it answers %s with status %q", service, answer.Status, status)
+	}
+	var names []string
+	for _, one := range fieldOne(body[5:]) {
+		for _, name := range fieldOne(one) {
+			names = append(names, string(name))
+		}
+	}
+	return names, nil
+}
+
+// lengthPrefixed is the wire type of strings and messages in protocol buffers.
+const lengthPrefixed = 2
+
+var errMessage = errors.New("a message ends in the middle")
+
+// fieldOne are the fields 1 of a message, up to where it can't be read.
+func fieldOne(message []byte) [][]byte {
+	var all [][]byte
+	for len(message) > 0 {
+		key, value, rest, err := field(message)
+		if err != nil {
+			return all
+		}
+		if key == 1<<3|lengthPrefixed {
+			all = append(all, value)
+		}
+		message = rest
+	}
+	return all
+}
+
+// field takes the first field off a message; value is that of length-prefixed ones.
+func field(message []byte) (key uint64, value, rest []byte, err error) {
+	key, n := binary.Uvarint(message)
+	if n <= 0 {
+		return 0, nil, nil, errMessage
+	}
+	message = message[n:]
+	size := uint64(0)
+	switch key & 7 {
+	case 0: // a number
+		_, n := binary.Uvarint(message)
+		if n <= 0 {
+			return 0, nil, nil, errMessage
+		}
+		return key, nil, message[n:], nil
+	case 1:
+		size = 8
+	case 5:
+		size = 4
+	case lengthPrefixed:
+		var n int
+		if size, n = binary.Uvarint(message); n <= 0 {
+			return 0, nil, nil, errMessage
+		}
+		message = message[n:]
+	default:
+		return 0, nil, nil, errMessage
+	}
+	if size > uint64(len(message)) {
+		return 0, nil, nil, errMessage
+	}
+	return key, message[:size], message[size:], nil
+}
