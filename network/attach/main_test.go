@@ -2,6 +2,7 @@ package attach_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -33,12 +34,22 @@ func stayRooted(root string) int {
 	return 0
 }
 
+// waiting is how many of the tests that say t.Parallel run at once: they wait for the
+// kernel to let go of links most of the time, and not for a processor.
+const waiting = 6
+
 func TestMain(m *testing.M) {
 	if os.Getenv(killEnv) != "" {
 		os.Exit(attachAndDie(os.Args[1], os.Args[2], os.Args[3]))
 	}
 	if os.Getenv(rootEnv) != "" {
 		os.Exit(stayRooted(os.Args[1]))
+	}
+	flag.Parse()
+	if n := flag.Lookup("test.parallel"); n.Value.(flag.Getter).Get().(int) < waiting {
+		if err := n.Value.Set(strconv.Itoa(waiting)); err != nil {
+			panic(err)
+		}
 	}
 	os.Exit(lab.RunTests(m))
 }
