@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
+	"slices"
 	"strconv"
 
 	"cleat/link"
@@ -49,7 +51,7 @@ func (p *planner) useBridge() (mtu int, err error) {
 	br, ok := l.(*netlink.Bridge)
 	switch {
 	case !ok:
-		return 0, &WantError{Param: "PARENT", Value: p.want.Parent, Reason: "is there and no bridge, but of kind " + l.Type()}
+		return 0, &WantError{Param: "PARENT", Value: p.want.Parent, Reason: "is there and no bridge, but of kind " + l.Type(), Instead: "macvlan " + p.want.Parent}
 	case p.want.VLAN != 0 && (br.VlanFiltering == nil || !*br.VlanFiltering):
 		return 0, &WantError{Param: "vlan", Value: strconv.Itoa(p.want.VLAN), Reason: "bridge " + p.want.Parent + " does not filter VLANs",
 			Remedy: "ip link set " + p.want.Parent + " type bridge vlan_filtering 1"}
@@ -58,8 +60,16 @@ func (p *planner) useBridge() (mtu int, err error) {
 	case mtu != l.Attrs().MTU:
 		p.note("MTU %d is not that of bridge %s, %d: longer packets are lost between the two", mtu, p.want.Parent, l.Attrs().MTU)
 	}
+	p.noteDown(l)
 	p.add(UseBridge{Name: p.want.Parent, VLANFiltering: p.want.VLAN != 0, MTU: p.want.MTU})
 	return mtu, nil
+}
+
+// noteDown says so of a device that the link stands on or is a port of.
+func (p *planner) noteDown(l netlink.Link) {
+	if a := l.Attrs(); a.RawFlags&unix.IFF_UP == 0 {
+		p.note("%s is down: nothing passes before `ip link set %s up`", a.Name, a.Name)
+	}
 }
 
 // peerFree refuses a name for the other end that a link of the host has.
@@ -138,6 +148,9 @@ func (p *planner) gatewayIn(ip netip.Prefix) (netip.Addr, error) {
 		sameFamily = sameFamily || g.Is4() == ip.Addr().Is4()
 	}
 	first := ip.Masked().Addr().Next()
+	if slices.ContainsFunc(p.want.IPs, func(own netip.Prefix) bool { return own.Addr() == first }) {
+		return first, &WantError{Param: "ip", Value: first.String(), Reason: "is what the host would have, as the gateway: give the container another address, or the host by --gw"}
+	}
 	if sameFamily {
 		return first, nil
 	}
@@ -156,6 +169,9 @@ func (p *planner) gatewayIn(ip netip.Prefix) (netip.Addr, error) {
 // ovs is a port of an Open vSwitch bridge: the other end of a pair, or the
 // switch's own.
 func (p *planner) ovs() error {
+	if _, err := exec.LookPath("ovs-vsctl"); err != nil {
+		return &link.Lack{What: "Open vSwitch bridges", Reason: "there is no program ovs-vsctl", Remedy: "apt install openvswitch-switch"}
+	}
 	db := p.want.Set["db"]
 	l, err := p.host.find(p.want.Parent)
 	if err != nil {
@@ -228,11 +244,24 @@ func (p *planner) ipvlan() error {
 }
 
 func (p *planner) vlan() error {
-	if _, err := p.parent(); err != nil {
+	l, err := p.parent()
+	if err != nil {
 		return err
 	}
+	if err := notLoopback(l.Attrs()); err != nil {
+		return err
+	}
+	p.noteDown(l)
 	p.add(MakeLink{Kind: "vlan", Name: p.want.Name, Params: p.params("id", strconv.Itoa(p.want.VLAN), "parent", p.want.Parent), Rename: true})
 	return nil
+}
+
+// notLoopback refuses the device that no other can stand on.
+func notLoopback(a *netlink.LinkAttrs) error {
+	if a.RawFlags&unix.IFF_LOOPBACK == 0 {
+		return nil
+	}
+	return &WantError{Param: "PARENT", Value: a.Name, Reason: "is the loopback device, which leads nowhere"}
 }
 
 // standOn is the device that a link stands on, which may be a VLAN of PARENT.
@@ -242,6 +271,9 @@ func (p *planner) standOn() (string, error) {
 		return "", err
 	}
 	a := l.Attrs()
+	if err := notLoopback(a); err != nil {
+		return "", err
+	}
 	if a.MasterIndex != 0 && p.want.VLAN == 0 {
 		return "", p.port(a)
 	}
@@ -251,9 +283,7 @@ func (p *planner) standOn() (string, error) {
 	if p.want.MTU != 0 && p.want.MTU != a.MTU {
 		p.note("MTU %d is not that of %s, %d", p.want.MTU, a.Name, a.MTU)
 	}
-	if a.RawFlags&unix.IFF_UP == 0 {
-		p.note("%s is down: nothing passes before `ip link set %s up`", a.Name, a.Name)
-	}
+	p.noteDown(l)
 	if p.want.VLAN == 0 {
 		return a.Name, nil
 	}
