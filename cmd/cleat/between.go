@@ -19,7 +19,7 @@ func newBetweenCmd() *cobra.Command {
 	var address string
 	cmd := &cobra.Command{
 		Use:   "between A B",
-		Short: "measure the path between two containers or namespaces that exist already",
+		Short: "measure the path between two containers or namespaces",
 		Long: `Measures TCP and request/response from namespace A to namespace B and back,
 over whatever joins them, without changing it. A and B are containers (web, or
 podman:web where several engines have one), process ids, names under /run/netns,
