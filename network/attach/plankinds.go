@@ -225,6 +225,9 @@ func (p *planner) macvlan() error {
 	if p.mode == "passthru" {
 		s.MAC, s.Rename = link.MAC{}, true
 	}
+	if p.mode == "source" && p.want.Set["sources"] == "" {
+		p.note("it hears nobody in mode source: name who may be heard with --set sources=ADDRESS,…")
+	}
 	s.Rename = s.Rename || p.detour()
 	p.add(s)
 	if p.want.HostShim {
@@ -384,16 +387,24 @@ func addressIn(s *side, l netlink.Link, network netip.Prefix) (netip.Addr, error
 
 // tunnel is a link whose outer packets are the host's.
 func (p *planner) tunnel() error {
-	params := p.params()
+	params, set := p.params(), p.want.Set
 	if p.want.Parent != "" {
-		if _, err := p.parent(); err != nil {
+		l, err := p.parent()
+		if err != nil {
 			return err
 		}
+		if most := l.Attrs().MTU - overhead(set["group"]+set["remote"]); p.want.MTU > most {
+			return &WantError{Param: "mtu", Value: strconv.Itoa(p.want.MTU), Reason: fmt.Sprintf("is more than fits into packets of %s, %d", p.want.Parent, most)}
+		}
 		params["parent"] = p.want.Parent
-	} else if mtu := p.tunnelMTU(); mtu != 0 && p.want.MTU == 0 {
-		params["mtu"] = strconv.Itoa(mtu)
+	} else if mtu := p.tunnelMTU(); mtu != 0 {
+		switch {
+		case p.want.MTU == 0:
+			params["mtu"] = strconv.Itoa(mtu)
+		case p.want.MTU > mtu:
+			p.note("MTU %d is more than fits into the packets to %s, %d: longer ones travel in pieces, or not at all", p.want.MTU, set["remote"], mtu)
+		}
 	}
-	set := p.want.Set
 	if set["remote"] == "" && set["group"] == "" && set["external"] == "" {
 		p.note("it has no other end: give one with --set remote=ADDRESS, or tell it with `bridge fdb append` in the container")
 	}
@@ -407,6 +418,15 @@ const (
 	overheadIPv4 = 20 + 8 + 8 + 14
 	overheadIPv6 = 40 + 8 + 8 + 14
 )
+
+// overhead is what is around a frame to the other end at this address; any other text
+// counts as IPv4.
+func overhead(to string) int {
+	if a, err := netip.ParseAddr(to); err == nil && a.Is6() {
+		return overheadIPv6
+	}
+	return overheadIPv4
+}
 
 // tunnelMTU is what fits into the packets to the other end; 0 when it can't be
 // told.
@@ -423,10 +443,7 @@ func (p *planner) tunnelMTU() int {
 	if err != nil || l.Attrs().RawFlags&unix.IFF_LOOPBACK != 0 {
 		return 0
 	}
-	if remote.Is4() {
-		return l.Attrs().MTU - overheadIPv4
-	}
-	return l.Attrs().MTU - overheadIPv6
+	return l.Attrs().MTU - overhead(remote.String())
 }
 
 // bare is a link without an address of its own.
