@@ -2,8 +2,10 @@ package lab
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"strconv"
 )
 
 // tester is the part of testing.M that RunTests needs; production code imports
@@ -48,6 +50,18 @@ func RunTests(m tester) int {
 		return m.Run()
 	}
 	return code
+}
+
+// AtOnce has at least n tests that say t.Parallel run at once, however few processors
+// there are: for those that wait most of the time. TestMain calls it after flag.Parse.
+func AtOnce(n int) {
+	parallel := flag.Lookup("test.parallel")
+	if now, err := strconv.Atoi(parallel.Value.String()); err != nil || now >= n {
+		return
+	}
+	if err := parallel.Value.Set(strconv.Itoa(n)); err != nil {
+		panic(err) // it is a number
+	}
 }
 
 // Need skips the test, with the reason, where there is no lab around it.

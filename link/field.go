@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"cleat/internal/spell"
 
@@ -121,8 +120,7 @@ func fill(kind string, fields []field, params map[string]string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		if known[name].val == nil {
-			return &ParamError{Kind: kind, Param: name, Value: params[name],
-				Allowed: "no such parameter; there are " + strings.Join(spell.Order(name, order), ", ")}
+			return &ParamError{Kind: kind, Param: name, Value: params[name], Known: spell.Order(name, order)}
 		}
 	}
 	for _, name := range order {

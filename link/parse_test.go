@@ -63,7 +63,6 @@ func TestParseRefuses(t *testing.T) {
 		name, kind, param, text string
 		allowed                 string // the first of what would be
 	}{
-		{"an unknown parameter", "macvlan", "mod", "bridge", "no such parameter; there are mode, "},
 		{"an unknown choice", "macvlan", "mode", "bridg", "private, vepa, bridge"},
 		{"words for a number", "vxlan", "vni", "one", "0…16777215"},
 		{"a number too large", "vxlan", "ttl", "256", "0…255"},
@@ -102,6 +101,14 @@ func TestParseRefuses(t *testing.T) {
 				t.Errorf("got %v\nwant kind %q, parameter %q, allowed %q…", err, tt.kind, tt.param, tt.allowed)
 			}
 		})
+	}
+}
+
+func TestParseUnknownParameter(t *testing.T) {
+	_, err := link.Parse("macvlan", map[string]string{"name": "a", "parent": "p", "mod": "bridge"})
+	var p *link.ParamError
+	if !errors.As(err, &p) || len(p.Known) == 0 || p.Known[0] != "mode" || !strings.HasPrefix(err.Error(), `macvlan: no parameter "mod"; there are mode, `) {
+		t.Errorf("got %v", err)
 	}
 }
 

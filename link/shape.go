@@ -27,6 +27,7 @@ const (
 	shapeBurst    = 500 * time.Microsecond // a timer that fires this late still loses no rate
 	shapeMinBurst = 16 << 10               // bytes; one full packet at MTU 9000, ten at 1500
 	shapeLatency  = 25 * time.Millisecond
+	etherHeader   = 14        // ETH_HLEN, bytes
 	shapeMinQueue = 128 << 10 // bytes; two GSO packets, or TCP would lose at once at low rates
 )
 
@@ -46,9 +47,22 @@ func (s Shaping) validate() error {
 	case s.RateBitsPerSec < 8:
 		return paramError("tbf", "rate", s.RateBitsPerSec, "8 or more bit/s")
 	case s.BurstBytes < 0 || s.BurstBytes > math.MaxInt32:
-		return paramError("tbf", "burst", s.BurstBytes, "0 (by the rate) or the link's MTU and more, in bytes")
+		return paramError("tbf", "burst", s.BurstBytes, "0 (by the rate), or a whole packet and more, in bytes")
 	case s.Latency < 0:
 		return paramError("tbf", "latency", s.Latency, "0 for 25ms, or more")
+	}
+	return nil
+}
+
+// carries refuses a burst that is shorter than a packet of l's: none of that length
+// would ever pass.
+func (s Shaping) carries(l *Link) error {
+	mtu, err := l.MTU()
+	if err != nil {
+		return err
+	}
+	if longest := mtu + etherHeader; s.BurstBytes < longest {
+		return paramError("tbf", "burst", s.BurstBytes, fmt.Sprintf("0 (by the rate), or %d bytes and more: a whole packet", longest))
 	}
 	return nil
 }
@@ -79,6 +93,11 @@ const (
 func Shape(l *Link, s Shaping) error {
 	if err := s.validate(); err != nil {
 		return err
+	}
+	if s.BurstBytes > 0 {
+		if err := s.carries(l); err != nil {
+			return err
+		}
 	}
 	s = s.filled()
 	rate := uint64(s.RateBitsPerSec) / 8

@@ -60,6 +60,17 @@ func TestShapeRefuses(t *testing.T) {
 
 // TestShapeSlows: a transfer can't be faster than the rate allows, however fast
 // the machine is.
+// TestShapeCarriesAPacket has a burst refused that no full packet would fit in.
+func TestShapeCarriesAPacket(t *testing.T) {
+	need(t, "tbf")
+	l, _ := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
+	var p *link.ParamError
+	if err := link.Shape(l, link.Shaping{RateBitsPerSec: 1e6, BurstBytes: 1513}); !errors.As(err, &p) || p.Param != "burst" {
+		t.Errorf("1513 bytes: %v, want a *ParamError for burst", err)
+	}
+	must(t, link.Shape(l, link.Shaping{RateBitsPerSec: 1e6, BurstBytes: 1514}))
+}
+
 func TestShapeSlows(t *testing.T) {
 	need(t, "tbf")
 	a, b := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")

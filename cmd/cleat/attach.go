@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"cleat/network/attach"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // attachName is the command's name, which main looks for before there are any.
@@ -75,7 +77,7 @@ What is wanted is kept below /var/lib/cleat (or CLEAT_STATE_DIR).`,
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.ips, "ip", nil, "give it the address `ADDRESS/LENGTH`; several are separated by commas, or have a flag each")
-	flags.StringSliceVar(&f.gws, "gw", nil, "default gateway, at most one a family, in the place of the container's")
+	flags.StringSliceVar(&f.gws, "gw", nil, "`ADDRESS` of the default gateway, at most one a family, in the place of the container's")
 	flags.BoolVar(&f.want.DHCP, "dhcp", false, "get IPv4 address, routes, MTU and name servers from a DHCP server")
 	flags.StringVar(&f.mac, "mac", "", "Ethernet `ADDRESS` (default: a random one)")
 	flags.StringVar(&f.want.Name, "name", "", "`NAME` of the link in the container (default: the first free of eth0, eth1 …)")
@@ -88,10 +90,10 @@ What is wanted is kept below /var/lib/cleat (or CLEAT_STATE_DIR).`,
 	flags.IntVar(&f.want.Burst, "burst", 0, "let `BYTES` pass at once after a pause (default: by the rate)")
 	flags.BoolVar(&f.want.HostShim, "host-shim", false, "let the host itself reach the container, too (macvlan)")
 	flags.BoolVar(&f.want.Masquerade, "masquerade", false, "make the host the gateway, and give what goes past the bridge its address (bridge)")
-	flags.StringVar(&f.check, "check-duplicate", "", "ask others on the network first whether an address is theirs: `HOW` is fast (0.3 s), thorough (as RFC 5227: up to 8 s) or none (default: fast where PARENT is hardware)")
+	flags.StringVar(&f.check, "check-duplicate", "", "ask others on the network first whether an address is theirs: =`HOW` is fast (0.3 s), thorough (as RFC 5227: up to 8 s) or none (default: fast where PARENT is hardware)")
 	flags.Lookup("check-duplicate").NoOptDefVal = attach.CheckFast
 	flags.StringArrayVar(&f.set, "set", nil, "set a parameter of the link, `NAME=VALUE`; may be given several times")
-	flags.BoolVar(&f.want.Keep, "keep", false, "attach it again when the container or the machine starts anew, by `cleat keep`")
+	flags.BoolVar(&f.want.Keep, "keep", false, "attach it again when the container or the machine starts anew, by cleat keep")
 	flags.BoolVar(&f.plan, "plan", false, "print the steps, and do nothing")
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	return cmd
@@ -124,7 +126,11 @@ func (f *attachFlags) take(args []string) error {
 		return withHint(usagef("no container given"), "e.g. `cleat attach web macvlan eth0 --ip 192.0.2.10/24`")
 	case len(args) == 1:
 		return withHint(usagef("no kind of link given"), "known: "+strings.Join(attach.Kinds(), ", "))
-	case len(args) > 3:
+	}
+	if i := slices.IndexFunc(args[2:], isChecking); i >= 0 && f.check == attach.CheckFast {
+		return withHint(usagef("--check-duplicate %s: HOW stands behind =", args[2+i]), "--check-duplicate="+args[2+i])
+	}
+	if len(args) > 3 {
 		return withHint(usagef("too many arguments: %s", strings.Join(args[3:], " ")), "addresses are given by --ip, gateways by --gw")
 	}
 	w := &f.want
@@ -143,7 +149,7 @@ func (f *attachFlags) take(args []string) error {
 	}
 	if f.mac != "" {
 		m, err := link.ParseMAC(f.mac)
-		if err != nil {
+		if err != nil || m == (link.MAC{}) {
 			return usagef("--mac %s: want six hexadecimal bytes, e.g. 02:00:5e:10:00:01", f.mac)
 		}
 		w.MAC = m
@@ -158,9 +164,14 @@ func (f *attachFlags) take(args []string) error {
 	return nil
 }
 
+// isChecking tells whether a word is a way to ask for duplicates.
+func isChecking(word string) bool {
+	return slices.Contains([]string{attach.CheckFast, attach.CheckRFC, attach.CheckNone}, word)
+}
+
 func (f *attachFlags) takeAddresses() error {
 	for _, text := range f.ips {
-		if _, err := netip.ParseAddr(text); err == nil {
+		if _, err := netip.ParseAddr(text); err == nil && !strings.Contains(text, "/") { // which a zone may have
 			return withHint(usagef("--ip %s: the length of its network is missing", text), "e.g. --ip "+text+map[bool]string{true: "/64", false: "/24"}[strings.Contains(text, ":")])
 		}
 		p, err := netip.ParsePrefix(text)
@@ -221,7 +232,24 @@ func (f *attachFlags) takeSet() error {
 	return nil
 }
 
+// notEmpty refuses flags that were given without a value, as by a script whose variable is
+// empty: they would count as not given.
+func notEmpty(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		switch f.Value.String() {
+		case "", "[]":
+			err = usagef("--%s: its value is missing", f.Name)
+		case "0":
+			err = usagef("--%s 0: want more, or leave it out", f.Name)
+		}
+	})
+	return err
+}
+
 func (f *attachFlags) run(cmd *cobra.Command, args []string) error {
+	if err := notEmpty(cmd.Flags()); err != nil {
+		return err
+	}
 	if err := f.take(args); err != nil {
 		return err
 	}

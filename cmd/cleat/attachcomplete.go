@@ -35,7 +35,7 @@ func completeParents(kind string) []string {
 	}
 	var names []string
 	for _, l := range all {
-		if l.Attrs().Name == "lo" || kind == "bridge" && l.Type() != "bridge" || kind == "ovs" && l.Type() != "openvswitch" {
+		if l.Attrs().Name == "lo" || l.Attrs().MasterIndex != 0 || kind == "bridge" && l.Type() != "bridge" || kind == "ovs" && l.Type() != "openvswitch" {
 			continue
 		}
 		names = append(names, l.Attrs().Name)

@@ -118,6 +118,8 @@ func takenHint(e *attach.TakenError) string {
 		return "`cleat ls` shows who has which address"
 	case e.What == "address":
 		return "give it another with --ip"
+	case e.What == "Ethernet address":
+		return "give it another with --mac, or leave that out"
 	case e.What == "network":
 		return "choose another network with --ip, or put the container on that link's own network: cleat attach CONTAINER macvlan " + strings.TrimPrefix(e.By, "the host's ")
 	case e.What == "route":

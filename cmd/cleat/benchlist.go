@@ -21,7 +21,7 @@ func newBenchListCmd() *cobra.Command {
 	var flavour string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "list networks and runtimes, and what this machine lacks for the others",
+		Short: "list networks and runtimes, and what others lack here",
 		Example: `  cleat bench list
   cleat bench list --json | jq -r '.[] | select(.available) | .network'`,
 		Args: cobra.NoArgs,

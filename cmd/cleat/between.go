@@ -19,7 +19,7 @@ func newBetweenCmd() *cobra.Command {
 	var address string
 	cmd := &cobra.Command{
 		Use:   "between A B",
-		Short: "measure the path between two containers or namespaces that exist already",
+		Short: "measure the path between two containers or namespaces",
 		Long: `Measures TCP and request/response from namespace A to namespace B and back,
 over whatever joins them, without changing it. A and B are containers (web, or
 podman:web where several engines have one), process ids, names under /run/netns,
@@ -29,7 +29,12 @@ the measurement.`,
   cleat bench between blue /proc/4711/ns/net --repeat 20
   cleat bench between web 1
   cleat bench between docker:web podman:db`,
-		Args:              cobra.ExactArgs(2),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return withHint(usagef("want two containers or namespaces, not %d", len(args)), "e.g. `cleat bench between web db`")
+			}
+			return nil
+		},
 		ValidArgsFunction: completeTwo,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var to netip.Addr

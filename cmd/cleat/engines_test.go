@@ -142,7 +142,7 @@ func TestEngines(t *testing.T) {
 			tells(t, told, "graph", "shop "+e.name+" container · cleat", "├─ eth0 veth ── host/veth… (br0) 192.0.2.10/24", "└─ lan0 macvlan, bridge on host/nic 198.51.100.7/24", "exit 0")
 			tells(t, told, "detach", "exit 0", "exit 0")
 			tells(t, told, "detached", "everything as before")
-			tells(t, told, "ended in the middle", "cleat: error: nothing was changed: …", "exit 1", "everything as before")
+			tells(t, told, "ended in the middle", "cleat: error: nothing was changed: …the container is gone", "exit 1", "everything as before")
 			tells(t, told, "not there", e.idle...)
 			tells(t, told, "again", e.shown+" has eth0: bridge on br0, 192.0.2.10/24", "exit 0")
 			tells(t, told, "gone", e.shown+" eth0 bridge br0 192.0.2.10/24 gone", "exit 0")

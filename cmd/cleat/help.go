@@ -71,8 +71,11 @@ func printCommands(w io.Writer, cmd *cobra.Command) {
 	}
 }
 
+// helpColumns is how wide help is at most.
+const helpColumns = 80
+
 func printFlags(w io.Writer, title string, flags *pflag.FlagSet) {
 	if flags.HasAvailableFlags() {
-		fmt.Fprintf(w, "\n%s:\n%s", title, flags.FlagUsages())
+		fmt.Fprintf(w, "\n%s:\n%s", title, flags.FlagUsagesWrapped(helpColumns))
 	}
 }

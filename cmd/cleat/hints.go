@@ -137,8 +137,12 @@ func isUsage(err error) bool {
 }
 
 func printError(w io.Writer, err error) {
-	fmt.Fprintf(w, "cleat: error: %v\n", err)
-	for _, h := range hints(err) {
+	text, all := err.Error(), hints(err)
+	for _, h := range all { // a link.Lack has it in its text, too, for those who print no hints
+		text = strings.TrimSuffix(text, " ("+h+")")
+	}
+	fmt.Fprintf(w, "cleat: error: %s\n", text)
+	for _, h := range all {
 		for line := range strings.Lines(h) {
 			fmt.Fprintf(w, "cleat: hint: %s\n", strings.TrimRight(line, "\n"))
 		}

@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"strings"
 	"syscall"
 	"testing"
 
 	"cleat/bench/experiment"
+	"cleat/link"
 	"cleat/netns/find"
+
+	"io/fs"
 )
 
 func TestReport(t *testing.T) {
@@ -69,5 +72,24 @@ func TestReport(t *testing.T) {
 func TestWithHintKeepsNil(t *testing.T) {
 	if withHint(nil, "hint") != nil {
 		t.Error("an error came out of nothing")
+	}
+}
+
+// TestRemedyOnce has a remedy that an error's text ends with said as the hint alone.
+func TestRemedyOnce(t *testing.T) {
+	lack := &link.Lack{What: "veth", Reason: "there is none", Remedy: "modprobe veth"}
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{withHint(fmt.Errorf("make it: %w", lack), lack.Remedy), "cleat: error: make it: veth: there is none\ncleat: hint: modprobe veth\n"},
+		{lack, "cleat: error: veth: there is none (modprobe veth)\n"},
+		{withHint(errors.New("a (b)"), "c"), "cleat: error: a (b)\ncleat: hint: c\n"},
+	} {
+		var out strings.Builder
+		printError(&out, tt.err)
+		if out.String() != tt.want {
+			t.Errorf("got %q, want %q", out.String(), tt.want)
+		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"cleat/lab"
+
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -22,6 +24,10 @@ var binDir string
 
 // TestMain builds cleat, since the program re-executes itself and is killed by
 // signals, which a test binary posing as cleat could not show.
+// waiting is how many stories run at once: most of the time they wait for what they have
+// started.
+const waiting = 4
+
 func TestMain(m *testing.M) {
 	if os.Getenv(fakeTunnelEnv) != "" {
 		os.Exit(runFakeTunnel(os.Args[1:]))
@@ -30,6 +36,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runDHCPServer(os.Args[1:]))
 	}
 	flag.Parse()
+	lab.AtOnce(waiting)
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "cleat-bin-")
 		if err != nil {

@@ -18,7 +18,7 @@ func newProfileCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:                   "seccomp-profile --listener PATH [--base FILE]",
 		DisableFlagsInUseLine: true,
-		Short:                 "print a seccomp profile that brings a container to `cleat run --listener`",
+		Short:                 "print a seccomp profile for use with `cleat run --listener`",
 		Long: `Prints a seccomp profile, in the form that Docker, Podman and OCI runtimes take,
 which has a container's runtime hand its system calls about connections to
 "cleat run --tier seccomp --listener PATH". Start that first: where nobody

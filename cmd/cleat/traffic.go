@@ -172,7 +172,7 @@ var trafficAbout = map[traffic.Work]struct{ short, long string }{
 	traffic.TCP: {"streams, as fast as they go", `Sends streams for --duration and prints what arrived. The receiver's clock
 decides. Congestion control, MSS and segments sent again are what the kernel
 says of them.`},
-	traffic.UDP: {"datagrams at an offered rate, or the highest rate within a loss", `Sends datagrams at --rate and prints what arrived, with loss, jitter (RFC 3550),
+	traffic.UDP: {"datagrams at a rate, or at the highest within a loss", `Sends datagrams at --rate and prints what arrived, with loss, jitter (RFC 3550),
 reordering and duplicates. Datagrams longer than the MTU are fragmented. With
 --search, trials within --duration look for the highest rate whose loss stays
 within --loss-bound.`},

@@ -191,7 +191,7 @@ goes with it.`,
 func newTunnelMetricsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "metrics [NAME]",
-		Short: "print the counters of a running tunnel as Prometheus reads them",
+		Short: "print a running tunnel's counters as Prometheus reads them",
 		Long: `Prints the metrics of a running tunnel in Prometheus' text format, as it serves
 them at the place that "metrics" in its file names.`,
 		Example:           "  cleat tunnel metrics\n  cleat tunnel metrics office | grep path_live",

@@ -16,7 +16,7 @@ func newTunnelKeyCmd() *cobra.Command {
 	var public bool
 	cmd := &cobra.Command{
 		Use:   "key FILE",
-		Short: "make a key for this end, and print its public half for the other",
+		Short: "make a key for this end, and print its public half",
 		Long: `Makes a private key in FILE, which must not exist yet and which only its owner
 may read, and prints the public key that belongs to it. FILE goes into this
 host's tunnel file as the private key, what is printed into the other host's as

@@ -51,5 +51,10 @@ func TestAttachAlone(t *testing.T) {
 				t.Errorf("%s on %s: %s: %s", o.Test, k.Release, o.Verdict, strings.Join(o.Log, "; "))
 			}
 		}
+		for _, name := range tests {
+			if !slices.ContainsFunc(got, func(o vm.Outcome) bool { return o.Test == name }) {
+				t.Errorf("%s on %s: not run", name, k.Release)
+			}
+		}
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"cleat/network/attach"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/vishvananda/netlink"
 )
 
 // again attaches once more what is wanted; the container is found by its engine's name.
@@ -326,4 +327,14 @@ func TestAgainUnwanted(t *testing.T) {
 		t.Errorf("detached: %v", err)
 	}
 	w.unchanged(before, "refused")
+	want.IPs = prefixes("192.0.2.11/24")
+	other, err := w.attach(want, nil)
+	must(t, err)
+	must(t, handle(t, w.web).LinkDel(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: w.list()[0].Index}}))
+	before = w.snapshot()
+	if err := w.again(got.Attachment, nil); !errors.Is(err, attach.ErrNotAttached) {
+		t.Errorf("attached otherwise: %v", err)
+	}
+	w.unchanged(before, "refused")
+	must(t, w.again(other.Attachment, nil))
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"cleat/link"
 	"cleat/netns"
 	"cleat/network/dhcp"
 	"cleat/network/journal"
@@ -57,7 +58,34 @@ func Preview(ctx context.Context, cfg Config, ref string, want Want) (*Result, e
 	if err != nil {
 		return nil, err
 	}
-	return &Result{Attachment: o.attachment(p), Steps: p.steps, Notes: p.notes}, nil
+	return &Result{Attachment: o.attachment(p), Steps: p.steps, Notes: append(p.notes, lacks(p.steps)...)}, nil
+}
+
+// lacks says what of steps can't be done here, as the kernel lacks a kind of link.
+func lacks(steps []Step) (notes []string) {
+	for _, s := range steps {
+		var kinds []string
+		switch s := s.(type) {
+		case MakeLink:
+			kinds = []string{s.Kind}
+		case UseBridge:
+			kinds = []string{"bridge"}
+			if s.VLANFiltering {
+				kinds = []string{"bridge-vlan"}
+			}
+		case UseVLAN:
+			kinds = []string{"vlan"}
+		case Shape:
+			kinds = []string{"tbf", "ifb"}
+		}
+		for _, k := range kinds {
+			var lack *link.Lack
+			if errors.As(link.Probe(k), &lack) {
+				notes = append(notes, "this can't be done here: "+lack.Error())
+			}
+		}
+	}
+	return notes
 }
 
 // Attach gives a container a link. On error, of the context's too, everything is

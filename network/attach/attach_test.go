@@ -262,7 +262,13 @@ func TestBridgeWithOthersPorts(t *testing.T) {
 	_, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")}, nil)
 	must(t, err)
 	must(t, find(t, w.host, "nic").SetMaster("br0"))
-	must(t, w.detach("eth0", nil))
+	must(t, w.do(func() error {
+		_, notes, err := attach.Detach(t.Context(), w.config(), "web", "eth0")
+		if want := []string{"bridge br0 stays: nic is a port of it"}; !slices.Equal(notes, want) {
+			t.Errorf("notes %q, want %q", notes, want)
+		}
+		return err
+	}))
 	if _, err := link.Find(w.host, "br0"); err != nil {
 		t.Errorf("the bridge went from under somebody else's port: %v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 
 	"cleat/link"
 
@@ -158,8 +159,16 @@ func (s BridgeAddress) String() string {
 	return fmt.Sprintf("give bridge %s the address %s", s.Bridge, s.Prefix)
 }
 
-func (s BridgeAddress) do(r *run) error { return r.share(s) }
-func (s BridgeAddress) key() string     { return "address " + s.Bridge + " " + s.Prefix.String() }
+// do refuses an address that a container on the bridge has.
+func (s BridgeAddress) do(r *run) error {
+	addr := s.Prefix.Addr().String()
+	if holder, err := os.Readlink(r.claim(s.Bridge, addr)); err == nil && !r.store.tidyGone(r.ctx, holder, r.host, r.trial) {
+		return &TakenError{What: "address", Name: addr, By: holder}
+	}
+	return r.share(s)
+}
+
+func (s BridgeAddress) key() string { return "address " + s.Bridge + " " + s.Prefix.String() }
 
 func (s BridgeAddress) there(r *run) (bool, error) {
 	l, err := r.host.find(s.Bridge)

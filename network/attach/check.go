@@ -87,6 +87,8 @@ func (w Want) checkFit(k kind) error {
 		return bad("masquerade", "", "is for kind bridge")
 	case w.Masquerade && len(w.IPs) == 0:
 		return bad("masquerade", "", "needs an address")
+	case w.Masquerade && w.VLAN != 0:
+		return bad("masquerade", "", "does not go with a VLAN of the bridge: the host is not in it")
 	case w.DHCP && !hasNeighbours(k.name, mode):
 		return bad("dhcp", "", "there is no DHCP on such a link")
 	case w.DHCP && slices.ContainsFunc(w.IPs, isIPv4):
@@ -124,16 +126,25 @@ func (w Want) checkAddresses(kind) error {
 		switch {
 		case !p.IsValid():
 			return bad("want an address with its network's length, e.g. 192.0.2.10/24")
+		case a.Is4In6():
+			return bad("is an IPv4 address in the form of an IPv6 one")
 		case a.IsMulticast() || a.IsUnspecified() || a.IsLoopback():
 			return bad("is no address of a link")
 		case a.Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == broadcast(p)):
 			return bad("is the network's own address, or its broadcast address")
 		case slices.ContainsFunc(w.IPs[:i], func(q netip.Prefix) bool { return q.Addr() == a }):
 			return bad("is given twice")
+		case a.Is6() && w.MTU != 0 && w.MTU < ipv6MTU:
+			return &WantError{Param: "mtu", Value: strconv.Itoa(w.MTU), Reason: fmt.Sprintf("is less than IPv6 needs, %d", ipv6MTU)}
+		case w.Masquerade && p.Bits() == a.BitLen():
+			return bad("is a network without room for a gateway, which --masquerade makes the host")
 		}
 	}
 	return nil
 }
+
+// ipv6MTU is the least that a link must carry for IPv6, in bytes (RFC 8200 section 5).
+const ipv6MTU = 1280
 
 // broadcast is the last address of an IPv4 network.
 func broadcast(p netip.Prefix) netip.Addr {
@@ -152,7 +163,7 @@ func (w Want) checkRoutes(kind) error {
 		case slices.ContainsFunc(w.IPs, func(p netip.Prefix) bool { return p.Addr() == g }):
 			return &WantError{Param: "gw", Value: g.String(), Reason: "is the container's own address"}
 		case !g.IsLinkLocalUnicast() && !w.reaches(g):
-			return &WantError{Param: "gw", Value: g.String(), Reason: "is in none of the networks of the addresses given"}
+			return &WantError{Param: "gw", Value: g.String(), Reason: fmt.Sprintf("is in none of the networks of the addresses given; --route %s says that it is on the link", netip.PrefixFrom(g, g.BitLen()))}
 		}
 	}
 	for _, r := range w.Routes {
@@ -175,11 +186,16 @@ func (w Want) reaches(a netip.Addr) bool {
 		slices.ContainsFunc(w.Routes, func(r Route) bool { return !r.Via.IsValid() && r.To.Contains(a) })
 }
 
+// setOtherwise are the parameters of links that are not for Want.Set, with the flags that
+// are; "": none.
+func setOtherwise() map[string]string {
+	return map[string]string{"name": "name", "mac": "mac", "mtu": "mtu", "mode": "mode", "parent": "PARENT", "peer": "", "peer_mac": "", "peer_mtu": "mtu", "id": "vlan", "persist": ""}
+}
+
 // checkSet keeps what has a flag of its own, and secrets, out of Set.
 func (w Want) checkSet(k kind) error {
-	flags := map[string]string{"name": "name", "mac": "mac", "mtu": "mtu", "mode": "mode", "parent": "PARENT", "peer": "", "peer_mac": "", "id": "vlan", "persist": ""}
 	for name, value := range w.Set {
-		instead, has := flags[name]
+		instead, has := setOtherwise()[name]
 		switch {
 		case has:
 			return &WantError{Param: "set", Value: name, Reason: "can't be set so", Remedy: instead}

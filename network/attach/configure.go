@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 
 	"cleat/link"
 
@@ -124,8 +123,18 @@ type Up struct {
 	Link string `json:"link"`
 }
 
-func (s Up) String() string  { return fmt.Sprintf("bring %s up", s.Link) }
-func (s Up) do(r *run) error { return r.cont.LinkSetUp(byIndex(r.link)) }
+func (s Up) String() string { return fmt.Sprintf("bring %s up", s.Link) }
+
+// do finds out, too, whether a macvlan's address is another's on the same parent
+// (macvlan_open, drivers/net/macvlan.c).
+func (s Up) do(r *run) error {
+	err := r.cont.LinkSetUp(byIndex(r.link))
+	if errors.Is(err, unix.EADDRINUSE) {
+		w := r.att.Want
+		return &TakenError{What: "Ethernet address", Name: w.MAC.String(), By: "another device on " + w.Parent}
+	}
+	return err
+}
 
 // Address gives the link in the container an address.
 type Address struct {
@@ -241,10 +250,7 @@ func (s WriteDNS) do(r *run) error {
 		return fmt.Errorf("read it: %w", err)
 	}
 	text := resolvConf(before, s.Servers)
-	m := textWritten{Path: s.Path, Where: r.cont.place, Text: text, Before: before, Existed: existed}
-	if _, err := os.Stat(filepath.Dir(s.Path)); errors.Is(err, os.ErrNotExist) {
-		m.MadeDir = true
-	}
+	m := textWritten{Path: s.Path, Where: r.cont.place, Text: text, Before: before, Existed: existed, MadeDirs: missingDirs(s.Path)}
 	if err := r.record(Undo{Text: &m}); err != nil {
 		return err
 	}

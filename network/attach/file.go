@@ -128,8 +128,13 @@ func (s ClaimAddress) String() string {
 	return fmt.Sprintf("claim address %s on %s", s.Addr, s.Network)
 }
 
+// claim is the mark of who has an address on a network of the host's: a link to his id.
+func (r *run) claim(network, addr string) string {
+	return r.store.claim(r.host.place.name()+" "+network, addr)
+}
+
 func (s ClaimAddress) do(r *run) error {
-	path := r.store.claim(r.host.place.name()+" "+s.Network, s.Addr)
+	path := r.claim(s.Network, s.Addr)
 	for range 2 {
 		holder, err := os.Readlink(path)
 		if err == nil && holder != r.att.ID {

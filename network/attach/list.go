@@ -102,6 +102,10 @@ func (u *undoer) status(a *Attachment) (Status, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		s.State = Unknown
+		return s, nil
+	}
 	if err != nil {
 		return s, err
 	}

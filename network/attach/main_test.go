@@ -2,6 +2,7 @@ package attach_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -33,12 +34,20 @@ func stayRooted(root string) int {
 	return 0
 }
 
+// waiting is how many tests run at once: they wait for the kernel to let go of links most
+// of the time.
+const waiting = 6
+
 func TestMain(m *testing.M) {
 	if os.Getenv(killEnv) != "" {
 		os.Exit(attachAndDie(os.Args[1], os.Args[2], os.Args[3]))
 	}
 	if os.Getenv(rootEnv) != "" {
 		os.Exit(stayRooted(os.Args[1]))
+	}
+	// In a guest they wait for the processor.
+	if flag.Parse(); !testing.Short() && os.Getenv(aloneEnv) == "" {
+		lab.AtOnce(waiting)
 	}
 	os.Exit(lab.RunTests(m))
 }

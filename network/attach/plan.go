@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -127,7 +128,13 @@ func (p *planner) dryParse() error {
 		if m.Peer != "" {
 			params["name"], params["peer"] = m.Peer, m.Name
 		}
-		if _, err := link.Parse(m.Kind, params); err != nil {
+		var bad *link.ParamError
+		_, err := link.Parse(m.Kind, params)
+		if errors.As(err, &bad) && bad.Known != nil {
+			allowed := slices.DeleteFunc(bad.Known, func(name string) bool { _, has := setOtherwise()[name]; return has })
+			return &WantError{Param: "set", Value: bad.Param, Reason: "kind " + p.want.Kind + " has no such parameter", Allowed: allowed}
+		}
+		if err != nil {
 			return err
 		}
 		if (m.Kind == "vxlan" || m.Kind == "geneve") && params["vni"] == "" && params["external"] == "" {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
+	"slices"
 	"strconv"
 
 	"cleat/link"
@@ -49,7 +51,7 @@ func (p *planner) useBridge() (mtu int, err error) {
 	br, ok := l.(*netlink.Bridge)
 	switch {
 	case !ok:
-		return 0, &WantError{Param: "PARENT", Value: p.want.Parent, Reason: "is there and no bridge, but of kind " + l.Type()}
+		return 0, &WantError{Param: "PARENT", Value: p.want.Parent, Reason: "is there and no bridge, but of kind " + l.Type(), Instead: "macvlan " + p.want.Parent}
 	case p.want.VLAN != 0 && (br.VlanFiltering == nil || !*br.VlanFiltering):
 		return 0, &WantError{Param: "vlan", Value: strconv.Itoa(p.want.VLAN), Reason: "bridge " + p.want.Parent + " does not filter VLANs",
 			Remedy: "ip link set " + p.want.Parent + " type bridge vlan_filtering 1"}
@@ -58,8 +60,16 @@ func (p *planner) useBridge() (mtu int, err error) {
 	case mtu != l.Attrs().MTU:
 		p.note("MTU %d is not that of bridge %s, %d: longer packets are lost between the two", mtu, p.want.Parent, l.Attrs().MTU)
 	}
+	p.noteDown(l)
 	p.add(UseBridge{Name: p.want.Parent, VLANFiltering: p.want.VLAN != 0, MTU: p.want.MTU})
 	return mtu, nil
+}
+
+// noteDown says so of a device that the link stands on or is a port of.
+func (p *planner) noteDown(l netlink.Link) {
+	if a := l.Attrs(); a.RawFlags&unix.IFF_UP == 0 {
+		p.note("%s is down: nothing passes before `ip link set %s up`", a.Name, a.Name)
+	}
 }
 
 // peerFree refuses a name for the other end that a link of the host has.
@@ -138,6 +148,9 @@ func (p *planner) gatewayIn(ip netip.Prefix) (netip.Addr, error) {
 		sameFamily = sameFamily || g.Is4() == ip.Addr().Is4()
 	}
 	first := ip.Masked().Addr().Next()
+	if slices.ContainsFunc(p.want.IPs, func(own netip.Prefix) bool { return own.Addr() == first }) {
+		return first, &WantError{Param: "ip", Value: first.String(), Reason: "is what the host would have, as the gateway: give the container another address, or the host by --gw"}
+	}
 	if sameFamily {
 		return first, nil
 	}
@@ -156,6 +169,9 @@ func (p *planner) gatewayIn(ip netip.Prefix) (netip.Addr, error) {
 // ovs is a port of an Open vSwitch bridge: the other end of a pair, or the
 // switch's own.
 func (p *planner) ovs() error {
+	if _, err := exec.LookPath("ovs-vsctl"); err != nil {
+		return &link.Lack{What: "Open vSwitch bridges", Reason: "there is no program ovs-vsctl", Remedy: "apt install openvswitch-switch"}
+	}
 	db := p.want.Set["db"]
 	l, err := p.host.find(p.want.Parent)
 	if err != nil {
@@ -209,6 +225,9 @@ func (p *planner) macvlan() error {
 	if p.mode == "passthru" {
 		s.MAC, s.Rename = link.MAC{}, true
 	}
+	if p.mode == "source" && p.want.Set["sources"] == "" {
+		p.note("it hears nobody in mode source: name who may be heard with --set sources=ADDRESS,…")
+	}
 	s.Rename = s.Rename || p.detour()
 	p.add(s)
 	if p.want.HostShim {
@@ -228,11 +247,24 @@ func (p *planner) ipvlan() error {
 }
 
 func (p *planner) vlan() error {
-	if _, err := p.parent(); err != nil {
+	l, err := p.parent()
+	if err != nil {
 		return err
 	}
+	if err := notLoopback(l.Attrs()); err != nil {
+		return err
+	}
+	p.noteDown(l)
 	p.add(MakeLink{Kind: "vlan", Name: p.want.Name, Params: p.params("id", strconv.Itoa(p.want.VLAN), "parent", p.want.Parent), Rename: true})
 	return nil
+}
+
+// notLoopback refuses the device that no other can stand on.
+func notLoopback(a *netlink.LinkAttrs) error {
+	if a.RawFlags&unix.IFF_LOOPBACK == 0 {
+		return nil
+	}
+	return &WantError{Param: "PARENT", Value: a.Name, Reason: "is the loopback device, which leads nowhere"}
 }
 
 // standOn is the device that a link stands on, which may be a VLAN of PARENT.
@@ -242,6 +274,9 @@ func (p *planner) standOn() (string, error) {
 		return "", err
 	}
 	a := l.Attrs()
+	if err := notLoopback(a); err != nil {
+		return "", err
+	}
 	if a.MasterIndex != 0 && p.want.VLAN == 0 {
 		return "", p.port(a)
 	}
@@ -251,9 +286,7 @@ func (p *planner) standOn() (string, error) {
 	if p.want.MTU != 0 && p.want.MTU != a.MTU {
 		p.note("MTU %d is not that of %s, %d", p.want.MTU, a.Name, a.MTU)
 	}
-	if a.RawFlags&unix.IFF_UP == 0 {
-		p.note("%s is down: nothing passes before `ip link set %s up`", a.Name, a.Name)
-	}
+	p.noteDown(l)
 	if p.want.VLAN == 0 {
 		return a.Name, nil
 	}
@@ -369,16 +402,24 @@ func addressIn(s *side, l netlink.Link, network netip.Prefix) (netip.Addr, error
 
 // tunnel is a link whose outer packets are the host's.
 func (p *planner) tunnel() error {
-	params := p.params()
+	params, set := p.params(), p.want.Set
 	if p.want.Parent != "" {
-		if _, err := p.parent(); err != nil {
+		l, err := p.parent()
+		if err != nil {
 			return err
 		}
+		if most := l.Attrs().MTU - overhead(set["group"]+set["remote"]); p.want.MTU > most {
+			return &WantError{Param: "mtu", Value: strconv.Itoa(p.want.MTU), Reason: fmt.Sprintf("is more than fits into packets of %s, %d", p.want.Parent, most)}
+		}
 		params["parent"] = p.want.Parent
-	} else if mtu := p.tunnelMTU(); mtu != 0 && p.want.MTU == 0 {
-		params["mtu"] = strconv.Itoa(mtu)
+	} else if mtu := p.tunnelMTU(); mtu != 0 {
+		switch {
+		case p.want.MTU == 0:
+			params["mtu"] = strconv.Itoa(mtu)
+		case p.want.MTU > mtu:
+			p.note("MTU %d is more than fits into the packets to %s, %d: longer ones travel in pieces, or not at all", p.want.MTU, set["remote"], mtu)
+		}
 	}
-	set := p.want.Set
 	if set["remote"] == "" && set["group"] == "" && set["external"] == "" {
 		p.note("it has no other end: give one with --set remote=ADDRESS, or tell it with `bridge fdb append` in the container")
 	}
@@ -392,6 +433,15 @@ const (
 	overheadIPv4 = 20 + 8 + 8 + 14
 	overheadIPv6 = 40 + 8 + 8 + 14
 )
+
+// overhead is what is around a frame to the other end at this address; any other text
+// counts as IPv4.
+func overhead(to string) int {
+	if a, err := netip.ParseAddr(to); err == nil && a.Is6() {
+		return overheadIPv6
+	}
+	return overheadIPv4
+}
 
 // tunnelMTU is what fits into the packets to the other end; 0 when it can't be
 // told.
@@ -408,10 +458,7 @@ func (p *planner) tunnelMTU() int {
 	if err != nil || l.Attrs().RawFlags&unix.IFF_LOOPBACK != 0 {
 		return 0
 	}
-	if remote.Is4() {
-		return l.Attrs().MTU - overheadIPv4
-	}
-	return l.Attrs().MTU - overheadIPv6
+	return l.Attrs().MTU - overhead(remote.String())
 }
 
 // bare is a link without an address of its own.

@@ -62,13 +62,14 @@ type textWritten struct {
 	Text    []byte `json:"text"`
 	Before  []byte `json:"before"`
 	Existed bool   `json:"existed"`
-	MadeDir bool   `json:"made_dir,omitempty"` // its directory was not there
+	// MadeDirs is how many of the directories above it were not there.
+	MadeDirs int `json:"made_dirs,omitempty"`
 }
 
 // write puts text into the file. A link in a container's files must not lead
 // out of them, so none is followed.
 func (m *textWritten) write(text []byte) error {
-	if m.MadeDir {
+	if m.MadeDirs > 0 {
 		if err := os.MkdirAll(filepath.Dir(m.Path), 0o755); err != nil {
 			return fmt.Errorf("write name servers: %w", err)
 		}
@@ -95,7 +96,8 @@ func (m *textWritten) undo(u *undoer) error {
 	}
 	now, err := readBelow(m.Path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && !bytes.HasPrefix(m.Text, now) {
-		return m.removeDir()
+		m.removeDirs()
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("put name servers back: %w", err)
@@ -106,16 +108,28 @@ func (m *textWritten) undo(u *undoer) error {
 	if err := removeBelow(m.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("put name servers back: %w", err)
 	}
-	return m.removeDir()
+	m.removeDirs()
+	return nil
 }
 
-// removeDir removes the directory of a named namespace's files if we made it and
-// it is empty.
-func (m *textWritten) removeDir() error {
-	if m.MadeDir {
-		_ = os.Remove(filepath.Dir(m.Path)) // not empty: somebody else's
+// missingDirs is how many of the directories above a path are not there.
+func missingDirs(path string) (n int) {
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			return n
+		}
+		n++
 	}
-	return nil
+}
+
+// removeDirs removes the directories of a named namespace's files that we made and
+// that are empty.
+func (m *textWritten) removeDirs() {
+	dir := filepath.Dir(m.Path)
+	for range m.MadeDirs {
+		_ = os.Remove(dir) // not empty: somebody else's
+		dir = filepath.Dir(dir)
+	}
 }
 
 // rooted splits a path by way of a process's root into that and the rest; root is

@@ -125,7 +125,9 @@ func (u *undoer) close() {
 }
 
 func (u *undoer) note(format string, args ...any) {
-	u.notes = append(u.notes, fmt.Sprintf(format, args...))
+	if n := fmt.Sprintf(format, args...); !slices.Contains(u.notes, n) { // two records may be of one thing
+		u.notes = append(u.notes, n)
+	}
 }
 
 // side is the side of a place that is remembered; errNoPlace when it is gone.

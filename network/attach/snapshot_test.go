@@ -20,14 +20,19 @@ import (
 )
 
 // snapshot is all that attaching could change, as lines: links, addresses,
-// routes, rules, permanent neighbours, queueing disciplines, filters, nftables and
-// every parameter below net/ of each namespace; mounts, processes, and the files
-// of the state directory with what is in them.
+// routes, rules, permanent neighbours, queueing disciplines, filters and nftables of
+// each namespace; every parameter below net/ of the host's and the container's, as
+// the outside is entered by nobody; mounts, processes, and the files of the state
+// directory with what is in them.
 func (w *world) snapshot() []string {
 	w.t.Helper()
 	var out []string
 	for _, ns := range []*netns.NS{w.host, w.web, w.outside} {
-		for _, line := range lookInto(w.t, ns) {
+		lines := lookInto(w.t, ns)
+		if ns != w.outside {
+			lines = append(lines, parameters(w.t, ns)...)
+		}
+		for _, line := range lines {
 			out = append(out, ns.String()+": "+line)
 		}
 	}
@@ -85,6 +90,7 @@ func files(t *testing.T, dir string) []string {
 	return out
 }
 
+// lookInto is what a namespace is asked for by netlink.
 func lookInto(t *testing.T, ns *netns.NS) []string {
 	t.Helper()
 	h, err := link.Handle(ns)
@@ -157,7 +163,6 @@ func lookInto(t *testing.T, ns *netns.NS) []string {
 	}
 	must(t, ns.Do(func() error {
 		out = append(out, rules(t)...)
-		out = append(out, parameters(t)...)
 		return nil
 	}))
 	slices.Sort(out)
@@ -185,11 +190,14 @@ func rules(t *testing.T) []string {
 	return out
 }
 
-// parameters are all below /proc/sys/net that can be read, but those that count.
-func parameters(t *testing.T) []string {
+// parameters are all below /proc/sys/net that can be read, but those that count. They
+// are hundreds, and read for each snapshot: by the system calls alone, as package os
+// also asks of each whether it could be waited for.
+func parameters(t *testing.T, ns *netns.NS) []string {
 	t.Helper()
 	var out []string
-	must(t, filepath.WalkDir("/proc/sys/net", func(path string, d fs.DirEntry, err error) error {
+	text := make([]byte, 4096)
+	read := func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return nil // a device's may vanish meanwhile
 		}
@@ -197,11 +205,18 @@ func parameters(t *testing.T) []string {
 		case "nf_conntrack_count", "stable_secret", "tcp_fastopen_key", "rss_key", "netdev_rss_key":
 			return nil
 		}
-		if b, err := os.ReadFile(path); err == nil {
-			out = append(out, "sysctl "+path+" "+strings.TrimSpace(string(b)))
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil
+		}
+		defer unix.Close(fd)
+		if n, err := unix.Read(fd, text); err == nil {
+			out = append(out, "sysctl "+path+" "+strings.TrimSpace(string(text[:n])))
 		}
 		return nil
-	}))
+	}
+	must(t, ns.Do(func() error { return filepath.WalkDir("/proc/sys/net", read) }))
+	slices.Sort(out)
 	return out
 }
 
@@ -209,7 +224,7 @@ func parameters(t *testing.T) []string {
 // links have a carrier: their multicast routes depend on that.
 func (w *world) unchanged(before []string, what string) {
 	w.t.Helper()
-	const notice = 2 * time.Second // linkwatch runs each second (net/core/link_watch.c)
+	const notice = 10 * time.Second // linkwatch runs each second (net/core/link_watch.c), and waits for others
 	for end := time.Now().Add(notice); ; time.Sleep(10 * time.Millisecond) {
 		now := w.snapshot()
 		if slices.Equal(before, now) {

@@ -351,7 +351,7 @@ func TestNoServer(t *testing.T) {
 	at := segment.Of(l, b.Uplink)
 	_, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Within: 100 * time.Millisecond})
 	var e *dhcp.Error
-	if !errors.Is(err, dhcp.ErrNoAnswer) || !errors.As(err, &e) || e.Seen.Sent != 1 || !strings.Contains(err.Error(), "acquire lease on eth0: no DHCP server answered in 1") {
+	if !errors.Is(err, dhcp.ErrNoAnswer) || !errors.As(err, &e) || e.Seen.Sent != 1 || !strings.Contains(err.Error(), "acquire lease on eth0: no DHCP server answered in ") {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
