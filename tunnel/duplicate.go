@@ -32,7 +32,7 @@ func (o *outbound) duplicate(now time.Duration) bool {
 		}
 	}
 	o.run.commitCopy(t, t.send.Path(id), now)
-	t.paths[id].data, t.paths[id].last = true, now
+	t.paths[id].data, t.paths[id].last, o.sent = true, now, now
 	o.gone()
 	return true
 }

@@ -30,6 +30,7 @@ type outbound struct {
 
 	run    batch
 	ticked time.Duration
+	sent   time.Duration // when a path last took something
 	live   uint64        // what the peer has been told
 	tell   int           // so often all paths have to be told yet
 	renew  bool          // a new life has begun
@@ -313,7 +314,7 @@ func (o *outbound) gather(now time.Duration, sp *sched.Path, room int) {
 		}
 	}
 	o.run.commit(o.t, sp, now)
-	p.data, p.last = true, now
+	p.data, p.last, o.sent = true, now, now
 }
 
 // number gives the entry's next n packets their numbers.
@@ -332,8 +333,7 @@ func (o *outbound) number(e *entry, n int) (seq uint32, before uint16) {
 func (o *outbound) refill(now time.Duration) bool {
 	t := o.t
 	pc := t.again.first()
-	t.send.Waited = 0 // others wait for it already
-	sp, room := t.send.Pick(now, pc.e.flow, pc.e.split.Bytes(pc.first)+wire.HeaderBytes)
+	sp, room := t.send.PickAgain(now, pc.e.flow, pc.e.split.Bytes(pc.first)+wire.HeaderBytes)
 	if sp == nil {
 		return false
 	}

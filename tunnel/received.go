@@ -18,19 +18,20 @@ type received struct {
 	report   sched.Report
 	fresh    bool   // there is something to report
 	packets  int    // since the last report
-	last     uint32 // number of the connection that the path's last packet had
+	last     uint32 // number of the connection behind which what the path brings next for the first time is
 	missing  []wire.Missing
 	told     []wire.Missing // in the last report: each is told twice, in case that is lost
 	delay    float64        // least one-way delay lately, µs, offset included
 	delayed  time.Duration
 	lessened int32 // the same since then
+	largest  int
+	over     float64 // how much longer large packets took lately, at most, µs: they are longer on the way, and wait in its queue
 }
 
 // reporter knows when reports are due.
 type reporter struct {
 	due   time.Duration // 0: nothing to report
 	last  time.Duration
-	turn  int
 	buf   []byte
 	ready bool // at once
 }
@@ -40,6 +41,7 @@ const (
 	reportLeast   = time.Millisecond // between two
 	reportPackets = 64
 	maxMissing    = 64
+	mostOver      = 100e3           // µs: no longer than order.Buffer remembers
 	reportedFor   = 2 * time.Second // after a path has brought something
 	delayEvery    = 500 * time.Millisecond
 )
@@ -65,7 +67,12 @@ func (in *inbound) arrived(now time.Duration, via int, s *wire.Shim, at uint32, 
 	}
 	if ahead > 0 {
 		r.report.Highest, r.report.Arrived = s.PathSeq, at
-		r.last = s.Seq
+		switch s.Kind {
+		case wire.Data:
+			r.last = s.Seq
+		case wire.Probe:
+			r.last = s.Seq - 1
+		}
 	}
 	r.report.Delay = min(r.report.Delay, delay)
 	r.lessened = min(r.lessened, delay)
@@ -74,11 +81,25 @@ func (in *inbound) arrived(now time.Duration, via int, s *wire.Shim, at uint32, 
 	} else {
 		r.delay = min(r.delay, float64(delay))
 	}
+	r.exceed(float64(delay)-r.delay, size)
 	r.fresh = true
 	if r.packets++; r.packets >= reportPackets {
 		in.report.ready = true
 	}
 	in.report.schedule(now)
+}
+
+// exceed notes by how much longer than the least a packet of size bytes took, µs. Small ones
+// say nothing of those that are not, and are all that a path without traffic brings.
+func (r *received) exceed(over float64, size int) {
+	if r.largest = max(r.largest, size); size < r.largest/2 {
+		return
+	}
+	if over = min(over, mostOver); over > r.over {
+		r.over = over
+	} else {
+		r.over += (over - r.over) / 64
+	}
 }
 
 // schedule sets when the next report is due.
@@ -99,7 +120,11 @@ func (in *inbound) hole(now time.Duration, r *received, s *wire.Shim, n int) {
 		r.missing = append(r.missing, wire.Missing{Path: s.Path, First: s.PathSeq - uint32(n), Count: uint16(min(n, math.MaxUint16))})
 	}
 	in.report.ready = true
-	in.buf.Hole(int(s.Path), r.last+1, s.Seq, now+in.t.repairTime())
+	to := s.Seq
+	if s.Kind == wire.Again { // an old number: the lost ones' may be any that are higher than the path's last
+		to = r.last + 1<<15
+	}
+	in.buf.Hole(int(s.Path), r.last+1, to, now+in.t.repairTime())
 }
 
 // repairTime is how long the peer may take to send again what a path lost.
@@ -121,6 +146,9 @@ func (in *inbound) reports(now time.Duration) {
 
 // mostReport is how long a report gets, bytes: it must fit every path.
 const mostReport = 1100
+
+// reportOuter is about the size of the headers in front of a report.
+const reportOuter = 60
 
 // collect puts all that is to be reported behind room for a packet's headers, and gives it
 // to send, in as many packets as it takes. What is missing comes first: what a report
@@ -186,15 +214,13 @@ func (in *inbound) compare() {
 		fastest = min(fastest, in.paths[id].delay)
 	}
 	for _, id := range in.heard {
-		if d := in.paths[id].delay - fastest; d >= 0 && d < 1e7 {
+		if d := in.paths[id].delay + in.paths[id].over - fastest; d >= 0 && d < 1e7 {
 			in.buf.Delay(id, time.Duration(d)*time.Microsecond)
 		}
 	}
 }
 
-// sendReport sends a control packet on the fastest path and on one of the others in
-// turn: one of the two may be dead without anybody knowing yet. Where none is in use it
-// goes out on all: they come back only by what is said of them.
+// sendReport sends a report on the paths that are to tell it.
 func (in *inbound) sendReport(now time.Duration, b []byte) {
 	t := in.t
 	t.mu.Lock()
@@ -202,20 +228,10 @@ func (in *inbound) sendReport(now time.Duration, b []byte) {
 	if !t.sess.up {
 		return
 	}
-	all := t.send.Paths()
-	first, _ := t.send.BestTwo()
-	if first == nil {
-		for _, p := range all {
+	set := t.send.Tell(now, len(b)+reportOuter)
+	for _, p := range t.send.Paths() {
+		if set&(1<<p.ID) != 0 {
 			t.sendControl(now, t.paths[p.ID], b)
-		}
-		return
-	}
-	t.sendControl(now, t.paths[first.ID], b)
-	for range all {
-		in.report.turn++
-		if p := all[in.report.turn%len(all)]; p != first && p.Live() {
-			t.sendControl(now, t.paths[p.ID], b)
-			return
 		}
 	}
 }

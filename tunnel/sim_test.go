@@ -76,6 +76,7 @@ type simLink struct {
 	loss  float64
 	dead  bool
 	dies  time.Duration // when it becomes so; 0: never
+	comes time.Duration // until when it is dead
 	flaps time.Duration // it is dead for so long in each two of it; 0: it does not
 	late  float64       // share of packets that are late by lateBy
 	free  time.Duration
@@ -95,7 +96,7 @@ func (l *simLink) most() time.Duration {
 }
 
 func (l *simLink) broken(now time.Duration) bool {
-	return l.dead || l.dies > 0 && now >= l.dies || l.flaps > 0 && now/l.flaps%2 == 1
+	return l.dead || now < l.comes || l.dies > 0 && now >= l.dies || l.flaps > 0 && now/l.flaps%2 == 1
 }
 
 // put sends size bytes over the link. What shall happen when they have come is done, if
@@ -145,6 +146,7 @@ type simNet struct {
 	paths []*simPath
 	links []*simLink
 
+	forgets bool // nothing is kept: what a path loses is lost for good
 	endless bool // there is always something to send, of four flows in turn
 	queue   []simPacket
 	again   []simPacket
@@ -256,8 +258,7 @@ func (s *simNet) pop() simPacket {
 // fill gives the paths what they have room for.
 func (s *simNet) fill() {
 	for p := s.head(); p != nil; p = s.head() {
-		s.send.Waited = s.waited()
-		sp, room := s.send.Pick(s.now, uint32(p.flow), p.size)
+		sp, room := s.pick(p)
 		if sp == nil {
 			return
 		}
@@ -265,15 +266,15 @@ func (s *simNet) fill() {
 	}
 }
 
-// waited is for how long the packet that is sent next has.
-func (s *simNet) waited() time.Duration {
-	switch {
-	case s.endless:
-		return time.Second
-	case len(s.again) > 0:
-		return 0
+// pick chooses the path for the packet that is sent next.
+func (s *simNet) pick(p *simPacket) (*sched.Path, int) {
+	if len(s.again) > 0 {
+		return s.send.PickAgain(s.now, uint32(p.flow), p.size)
 	}
-	return s.now - s.queue[0].came
+	if s.send.Waited = s.now - p.came; s.endless {
+		s.send.Waited = time.Second
+	}
+	return s.send.Pick(s.now, uint32(p.flow), p.size)
 }
 
 // gather sends a run on a path: what is to be sent again, or what is new.
@@ -293,11 +294,11 @@ func (s *simNet) gather(sp *sched.Path, room int) {
 		}
 	}
 	path := s.paths[sp.ID]
-	path.data, path.last = true, s.now
+	path.data, path.last, s.rules.sent = true, s.now, s.now
 	first := uint32(sp.Sent(s.now, len(run), bytes))
 	for i, p := range run {
 		p.shim.Path, p.shim.PathSeq, p.shim.Time = uint8(sp.ID), first+uint32(i), uint32(s.now/time.Microsecond)
-		if len(s.paths) > 1 {
+		if len(s.paths) > 1 && !s.forgets {
 			path.kept = append(path.kept, p)
 		}
 		path.link.put(s.simClock, s.rng, p.size, func() { s.receive(p) })
@@ -336,7 +337,9 @@ func (s *simNet) check() {
 	died, _ := s.send.Check(s.now)
 	for _, id := range sched.Ones(died) {
 		s.deaths++
-		s.rules.t.lost = s.now
+		if len(s.paths[id].kept) > 0 {
+			s.rules.t.lost = s.now
+		}
 		s.again = append(s.again, s.paths[id].kept...)
 		s.paths[id].kept = nil
 	}
@@ -353,13 +356,8 @@ func (s *simNet) tick() {
 		s.live, s.tell = live, tellTimes
 	}
 	for id, p := range s.paths {
-		sp, every := s.send.Path(id), time.Duration(probeIdle)
-		switch {
-		case !sp.Live():
-			every = probeDead
-		case doubt:
-			every = probeDoubt
-		}
+		sp := s.send.Path(id)
+		every := probeEvery(sp, doubt, s.now-s.rules.sent < probeIdle)
 		turned := p.data && s.now-p.last >= idleAfter
 		if s.now-p.probed < every && !turned && s.tell == 0 {
 			continue
@@ -402,8 +400,7 @@ func (s *simNet) receive(p simPacket) {
 		Packet: order.Packet{Data: binary.BigEndian.AppendUint32(nil, p.shim.Seq)}})
 }
 
-// report sends a report that is due, as inbound.sendReport does: on the fastest path of the
-// other direction and on one of the others in turn.
+// report sends a report that is due, as inbound.sendReport does.
 func (s *simNet) report() {
 	rp := &s.in.report
 	if rp.due == 0 || s.now < rp.due {
@@ -416,21 +413,8 @@ func (s *simNet) report() {
 	s.in.compare()
 	s.in.collect(s.now, func(_ time.Duration, b []byte) {
 		b = bytes.Clone(b)
-		all := s.back.send.Paths()
-		first, _ := s.back.send.BestTwo()
-		if first == nil {
-			for _, p := range all {
-				s.sendReport(p.ID, b)
-			}
-			return
-		}
-		s.sendReport(first.ID, b)
-		for range all {
-			rp.turn++
-			if p := all[rp.turn%len(all)]; p != first && p.Live() {
-				s.sendReport(p.ID, b)
-				return
-			}
+		for _, id := range sched.Ones(s.back.send.Tell(s.now, len(b)+reportOuter)) {
+			s.sendReport(id, b)
 		}
 	})
 }

@@ -118,10 +118,24 @@ func TestSimulatedLossAfterDeath(t *testing.T) {
 	links[2].dead = true
 	s.run(500 * time.Millisecond)
 	before := s.in.buf.Stats()
+	s.forgets = true
 	s.run(3 * time.Second)
 	st := s.in.buf.Stats()
 	if lost, forced := st.Lost-before.Lost, st.Forced-before.Forced; lost == 0 || forced > 0 {
 		t.Errorf("%d packets were given up, %d of them only after the longest wait", lost, forced)
+	}
+}
+
+// TestSimulatedFlapping has what waits be kept short though a path that carries nothing dies ever
+// again.
+func TestSimulatedFlapping(t *testing.T) {
+	s := newSimPair(1, &simLink{rate: mbit(7), delay: 11 * time.Millisecond},
+		&simLink{rate: mbit(5), delay: 5 * time.Millisecond, flaps: 200 * time.Millisecond})
+	s.run(2 * time.Second)
+	c := newSimTCP(s.simClock, 0, s.offer, s.back.offer)
+	s.run(10 * time.Second)
+	if s.deaths < 5 || s.dropped == 0 || c.srtt > 150*time.Millisecond {
+		t.Errorf("%d deaths, %d packets dropped, round trips of %v", s.deaths, s.dropped, c.srtt)
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 
 const (
 	probeDoubt = 5 * time.Millisecond   // while some path owes acknowledgements
+	probeNew   = 5 * time.Millisecond   // of one of which is not known what it loses
+	probeSpoil = 25 * time.Millisecond  // of one that is left alone, while others carry something
+	probeRoom  = 1000                   // bytes that a new path carries between two probes at least
 	probeDead  = 100 * time.Millisecond // of a path that is to come back
 	probeIdle  = 500 * time.Millisecond // of one without traffic
 	idleAfter  = 2 * time.Millisecond   // a path without data for so long is idle
@@ -70,7 +73,9 @@ const keepTime = 2 * time.Second
 func (t *Tunnel) lose(died uint64) {
 	for _, id := range sched.Ones(died) {
 		p := t.paths[id]
-		t.lost = t.now()
+		if p.kept.len() > 0 {
+			t.lost = t.now()
+		}
 		for ; p.kept.len() > 0; p.kept.from++ {
 			t.again.add(*p.kept.at(p.kept.from))
 		}
@@ -91,13 +96,7 @@ func (o *outbound) probe(now time.Duration) {
 		}
 		sp := t.send.Path(p.id)
 		o.askSize(now, p, sp)
-		every := probeIdle
-		switch {
-		case !sp.Live():
-			every = probeDead
-		case doubt:
-			every = probeDoubt
-		}
+		every := probeEvery(sp, doubt, now-o.sent < probeIdle)
 		turned := p.data && now-p.last >= idleAfter
 		if now-p.probed < every && !turned && o.tell == 0 {
 			continue
@@ -108,6 +107,21 @@ func (o *outbound) probe(now time.Duration) {
 		o.sendProbe(now, p, sp, sp.Live() && !p.data)
 	}
 	o.tell = max(o.tell-1, 0)
+}
+
+// probeEvery is how often a path is probed.
+func probeEvery(sp *sched.Path, doubt, busy bool) time.Duration {
+	switch {
+	case !sp.Live():
+		return probeDead
+	case doubt:
+		return probeDoubt
+	case sp.Unknown():
+		return max(probeNew, sp.Takes(probeRoom))
+	case sp.Spoils() && busy:
+		return probeSpoil
+	}
+	return probeIdle
 }
 
 // sendProbe sends a mark and asks for an echo. The lock is held.
@@ -147,7 +161,7 @@ func (o *outbound) idle(now time.Duration) bool {
 		return false
 	}
 	for _, p := range o.t.paths {
-		if p != nil && (p.sizes.searching || p.data || p.kept.len() > 0 || now-p.last < 50*time.Millisecond) {
+		if p != nil && (p.sizes.searching || p.data || o.t.send.Path(p.id).Unknown() || p.kept.len() > 0 || now-p.last < 50*time.Millisecond) {
 			return false
 		}
 	}

@@ -6,14 +6,15 @@
 // Packets wait in one queue for all paths and are bound to a path as late as
 // possible: when that path has room. A path has room while the bytes given to it,
 // less what its rate has carried since, are less than a few milliseconds' worth.
-// Of the paths with room the one that would deliver first is taken: by its delay
+// Of the paths with room the one that would deliver a full packet first is taken: by its delay
 // and by what it has before it. So nothing is configured, and when all paths are
 // full each carries what it can. A path that is longer than the shortest is used when
 // packets have waited for as long as it takes longer: those behind would not have come
 // earlier without it.
 //
 // A path that loses many more packets than the others and brings little is left alone, and
-// tried again after some seconds.
+// probed meanwhile. One that comes when others are known already is probed before it is used.
+// What is sent again takes the path that delivers first, surely: others wait for it.
 //
 // The rate of a path follows from the receiver's reports. A path whose delay is
 // above its least has a queue: what it delivers meanwhile is its rate. That rate

@@ -22,6 +22,9 @@ const (
 	// depthTime is how much may be given to a path ahead of its rate, a run
 	// included.
 	depthTime = 2 * time.Millisecond
+	// tellShare is the part of a path's rate, 1 in so many, that reports may take which
+	// others carry, too.
+	tellShare = 8
 	// credit is how late a wake-up may be without the path losing its pace.
 	credit = 2 * time.Millisecond
 )
@@ -54,7 +57,7 @@ type Path struct {
 	carried time.Duration
 	held    time.Duration // when packets last waited for room
 	fresh   time.Duration // when it was first used; 0: not yet
-	back    time.Duration // when it last came back from death
+	back    time.Duration // when it last began to bring something: at first, or after death
 
 	base  least // one-way delay, clock offset included, µs
 	queue float64
@@ -89,7 +92,8 @@ type Path struct {
 	calm     time.Duration // since when there has been none though packets wait; 0: not so
 	wrong    time.Duration // since when the queue has been too long; 0: it is not
 
-	capacity float64 // bytes/s: what the full path has delivered, smoothed
+	told     time.Duration // until when reports have had their share
+	capacity float64       // bytes/s: what the full path has delivered, smoothed
 
 	seq      uint64 // next path sequence number; 32 bits of it travel
 	sends    sends
@@ -99,14 +103,19 @@ type Path struct {
 	suspect  time.Duration // extra patience after a false alarm
 	end      uint32        // of a dead path: seq when it died
 	proofs   int           // reports since that it delivers again
+	late     bool          // it was not dead: what was sent before has come
 	left     bool          // it is dead because the other end has taken it out of use
 
 	lost, delivered uint64 // packets
 	deliveredBytes  uint64
-	lossRate        float64 // smoothed
-	spoils          bool    // it loses so much that others carry more without it
-	weighed         time.Duration
-	leaks           float64 // lossRate of times without a long queue, which overflows
+	lossRate        float64       // smoothed
+	spoils          bool          // others carry more without it
+	lossy           bool          // because of what it loses
+	leaks           float64       // what it loses at times without a long queue, which overflows
+	judged          int           // packets that tell so
+	known           time.Duration // when there were enough of them; 0: there are not
+	returns         int           // in a row that came soon after each other
+	padded          time.Duration // when it was last measured with padding
 	goodput         meter
 }
 
@@ -152,6 +161,11 @@ func (p *Path) roomAt(now time.Duration) time.Duration {
 	return max(at, now+time.Duration(over/p.rate*1e9))
 }
 
+// Takes is how long the path takes for so many bytes.
+func (p *Path) Takes(bytes int) time.Duration {
+	return time.Duration(float64(bytes) / p.rate * 1e9)
+}
+
 // Measuring tells whether the path is new, and padding shall find out what it carries. The
 // queue that padding makes does not prolong it.
 func (p *Path) Measuring(now time.Duration) bool {
@@ -166,16 +180,13 @@ func (p *Path) Cold(now time.Duration) (room int, ok bool) {
 	if !p.Measuring(now) {
 		return 0, false
 	}
-	p.held = now
+	p.held, p.padded = now, now
 	room = p.room(now)
 	return room, float64(room) >= p.run()/2
 }
 
-// expected is when the last of size bytes given now would arrive, in µs of a scale that
-// all paths share.
-func (p *Path) expected(size int) float64 {
-	return p.length(size) + max(p.backlog, 0)/p.rate*1e6
-}
+// expected is when a full packet given now would arrive, in µs of a scale that all paths share.
+func (p *Path) expected() float64 { return p.length() + max(p.backlog, 0)/p.rate*1e6 }
 
 // Sent notes a run and returns the path sequence number of its first packet.
 func (p *Path) Sent(now time.Duration, packets, bytes int) uint64 {
@@ -204,6 +215,7 @@ func (p *Path) Report(now time.Duration, r Report) int {
 	}
 	p.asOf = r.AsOf
 	if !p.reported {
+		p.back = now
 		p.reported, p.mark = true, Report{Highest: r.Highest, Packets: r.Packets, Bytes: r.Bytes, Arrived: r.Arrived}
 		p.last = p.mark
 		p.quietest = math.Inf(1)
@@ -226,10 +238,10 @@ func (p *Path) Report(now time.Duration, r Report) int {
 		return 0
 	}
 	p.lossRate += (float64(max(news-came, 0))/float64(news) - p.lossRate) * min(1, float64(news)/500)
-	p.measure(now, r)
-	if p.standing < float64(queueLong.Microseconds()) && now-max(p.fresh, p.back) > leaksAfter {
-		p.leaks += (float64(max(news-came, 0))/float64(news) - p.leaks) * min(1, float64(news)/500)
+	if r.Delay != math.MaxInt32 { // else nothing has come since a report that was lost
+		p.measure(now, r)
 	}
+	p.leak(now, news, max(news-came, 0))
 	return news
 }
 

@@ -26,6 +26,7 @@ const (
 	drainTime  = depthTime + 2*runTime // more than a queue that has been seen: what is on its way into it
 	maxPause   = 100 * time.Millisecond
 	maxDoubts  = 3
+	soundClose = 700                    // µs: what differs by less is the same delay
 	fullPacket = 1514                   // bytes
 	baseAge    = 10 * time.Second       // a least delay is forgotten after this
 	peakAge    = 200 * time.Millisecond // and a highest delivery rate after this
@@ -33,10 +34,10 @@ const (
 
 // measure draws conclusions from a report that acknowledges something.
 func (p *Path) measure(now time.Duration, r Report) {
-	delay := float64(r.Delay)
+	delay, before := float64(r.Delay), p.base
 	p.base.add(now, delay)
 	if p.sampling && int32(r.Highest-p.sample) >= 0 {
-		p.sampled(now, delay)
+		p.sampled(now, delay, before.some && delay < before.get()-soundClose)
 		p.begin(r)
 		p.bestAt = now
 	}
@@ -68,6 +69,12 @@ func (p *Path) target() float64 {
 	return max(float64(queueTarget.Microseconds()), 1.5*fullPacket/p.capacity*1e6)
 }
 
+// noise is a queue that may be none: what passes for the least delay may be that of a short
+// packet, which takes less time than a full one.
+func (p *Path) noise() float64 {
+	return max(float64(queueBusy.Microseconds()), fullPacket/p.rate*1e6)
+}
+
 // adjust sets the rate by what was delivered in a window.
 func (p *Path) adjust(now time.Duration, delivered float64, span time.Duration) {
 	p.peak.add(now, delivered, max(peakAge, 2*p.lag()))
@@ -77,7 +84,7 @@ func (p *Path) adjust(now time.Duration, delivered float64, span time.Duration) 
 	// besides is none of ours.
 	sent := p.sendRate()
 	limited := sent > 0.8*p.rate
-	busy := limited && p.quietest > float64(queueBusy.Microseconds()) ||
+	busy := limited && p.quietest > p.noise() ||
 		p.quietest > float64(queueLong.Microseconds()) && delivered > p.rate/2
 	if limited { // else the first packets after a pause may have been faster than the path
 		p.top = max(p.top, delivered)
@@ -182,11 +189,11 @@ func (p *Path) silence(now time.Duration) {
 
 // sampled takes the delay of what was sent after a pause. If it is more than the least so
 // far, either that was outdated, or the pause was too short for the queue: it is more again
-// after a longer one, or it is not.
-func (p *Path) sampled(now time.Duration, delay float64) {
+// after a longer one, or it is not. If it is less, that was a queue, too, of which some may be left.
+func (p *Path) sampled(now time.Duration, delay float64, less bool) {
 	p.sampling = false
-	const close = 700 // µs
-	if delay > p.base.get()+close && (p.doubted == 0 || delay < p.doubt-close) && p.doubted < maxDoubts {
+	more := delay > p.base.get()+soundClose && (p.doubted == 0 || delay < p.doubt-soundClose)
+	if (more || less) && p.doubted < maxDoubts {
 		p.doubt = delay
 		p.doubted++
 		p.pause = min(2*p.pause, maxPause)

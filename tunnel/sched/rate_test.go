@@ -145,6 +145,48 @@ func TestRate(t *testing.T) {
 	}
 }
 
+// TestRateOfShortPackets has a path be full only when it is, though its least delay is that of
+// packets that took 0.4 ms less than full ones.
+func TestRateOfShortPackets(t *testing.T) {
+	const rate = 29e6 / 8
+	l := newLink(rate, 18*ms)
+	l.run(2*time.Second, 2*rate)
+	l.p.base.set(l.now, float64((18 * ms / time.Microsecond)))
+	l.p.rate, l.p.capacity = rate/2, rate/2
+	l.p.sounded = l.now
+	l.run(time.Second, 2*rate)
+	if l.run(time.Second, 2*rate); float64(l.bytes) < 0.95*rate {
+		t.Errorf("%.1f %% of the link is carried", float64(l.bytes)/rate*100)
+	}
+}
+
+// TestHiddenQueue looks for the least delay once, and finds that 40 ms of it are a queue.
+func TestHiddenQueue(t *testing.T) {
+	const rate = 5e6 / 8
+	l := newLink(rate, 19*ms)
+	l.run(2*time.Second, 2*rate)
+	l.free += 40 * ms
+	l.p.base.set(l.now, l.p.base.get()+40e3)
+	l.p.sounded = l.now - soundEvery
+	l.run(soundEvery/2, 2*rate)
+	if l.run(soundEvery/4, 2*rate); l.longest > 12*ms {
+		t.Errorf("a queue of %v", l.longest)
+	}
+}
+
+// TestLostReport has the report that follows a lost one say nothing of delay: nothing has come
+// since.
+func TestLostReport(t *testing.T) {
+	p := sender(1).Path(0)
+	bring(p, ms)
+	p.sound(5 * ms)
+	p.Sent(20*ms, 3, 3000)
+	p.Report(30*ms, Report{Highest: 4, Packets: 5, Bytes: 5000, Arrived: 21000, Delay: quiet})
+	if p.base.get() != 1000 || p.standing > 0 || p.delay != 1000 || p.delivered != 5 {
+		t.Errorf("delay %v µs, at least %v, queue %v; %d packets", p.delay, p.base.get(), p.standing, p.delivered)
+	}
+}
+
 // TestRateOfLittle has no rate follow from a time in which there was little to send.
 func TestRateOfLittle(t *testing.T) {
 	const rate = 100e6 / 8

@@ -46,6 +46,7 @@ type Sender struct {
 
 	paths  [MaxPaths]*Path
 	all    []*Path
+	turn   int              // whose it is to be told something besides
 	shared float64          // for Weighted: the least share given out
 	ends   [MaxPaths]uint64 // path sequence numbers behind those of paths that were removed
 }
@@ -130,10 +131,38 @@ func (s *Sender) Pick(now time.Duration, flow uint32, size int) (*Path, int) {
 		return s.byFlow(flow), 64 << 10
 	}
 	p, room := s.Earliest(now, size)
-	if p != nil && !s.early(p, size) {
+	if p != nil && !s.early(p) {
 		return nil, 0
 	}
 	return p, room
+}
+
+// PickAgain is Pick for a packet that is sent again. Others wait for it already, so it goes by
+// the path that delivers first, surely, though that be a longer one while a shorter one is full
+// or is to run empty.
+func (s *Sender) PickAgain(now time.Duration, flow uint32, size int) (*Path, int) {
+	if s.Blind || s.Mode == Weighted || s.Mode == Flow {
+		return s.Pick(now, flow, size)
+	}
+	var best *Path
+	var first float64
+	for _, p := range s.all {
+		if !p.Live() || p.spoils || s.Inflight > 0 && p.inflight+size > s.Inflight {
+			continue
+		}
+		p.carry(now)
+		if at := p.usual() + float64((p.roomAt(now) - now).Microseconds()); best == nil || at < first {
+			best, first = p, at
+		}
+	}
+	if best == nil {
+		return nil, 0
+	}
+	if best.roomAt(now) > now {
+		best.held = now
+		return nil, 0
+	}
+	return best, max(size, min(best.room(now), int(best.run())))
 }
 
 // Earliest is the path with room that would deliver first, and the bytes it may be given;
@@ -150,7 +179,7 @@ func (s *Sender) Earliest(now time.Duration, size int) (*Path, int) {
 			p.held = now
 			continue
 		}
-		if best == nil || p.expected(size) < best.expected(size) {
+		if best == nil || p.expected() < best.expected() {
 			best, bestRoom = p, room
 		}
 	}
@@ -186,9 +215,9 @@ func (s *Sender) Copies(now time.Duration, size int, two bool) (to uint64, room 
 
 // RoomAt is when a path will have room next.
 func (s *Sender) RoomAt(now time.Duration) time.Duration {
-	at, patience := now+10*time.Millisecond, s.patience(fullPacket)
+	at, patience := now+10*time.Millisecond, s.patience()
 	for _, p := range s.all {
-		if p.Live() && !p.spoils && (s.Inflight == 0 || p.inflight < s.Inflight) && (!p.reported || p.expected(fullPacket) <= patience) {
+		if p.Live() && !p.spoils && (s.Inflight == 0 || p.inflight < s.Inflight) && (!p.reported || p.expected() <= patience) {
 			at = min(at, p.roomAt(now))
 		}
 	}
@@ -234,13 +263,35 @@ func (s *Sender) BestTwo() (first, second *Path) {
 	for _, p := range s.all {
 		switch {
 		case !p.Live():
-		case first == nil || p.delay < first.delay:
+		case first == nil || p.usual() < first.usual():
 			first, second = p, first
-		case second == nil || p.delay < second.delay:
+		case second == nil || p.usual() < second.usual():
 			second = p
 		}
 	}
 	return first, second
+}
+
+// Tell are the paths that a report of size bytes goes by: the one that delivers first, and one
+// of the others in turn, as one of the two may be dead without anybody knowing yet. Where none
+// is in use it goes by all: they come back only by what is said of them.
+func (s *Sender) Tell(now time.Duration, size int) (set uint64) {
+	first, _ := s.BestTwo()
+	if first == nil {
+		for _, p := range s.all {
+			set |= 1 << p.ID
+		}
+		return set
+	}
+	set = 1 << first.ID
+	for range s.all {
+		s.turn++
+		if p := s.all[s.turn%len(s.all)]; p != first && p.Live() && now >= p.told {
+			p.told = now + p.Takes(tellShare*size)
+			return set | 1<<p.ID
+		}
+	}
+	return set
 }
 
 // Doubtful tells whether some path in use has been owing an acknowledgement for so
@@ -258,7 +309,7 @@ func (s *Sender) Doubtful(now time.Duration) bool {
 // nothing in flight any more.
 func (s *Sender) Check(now time.Duration) (died, back uint64) {
 	for _, p := range s.all {
-		s.weigh(now, p)
+		s.weigh(p)
 	}
 	for _, p := range s.all {
 		p.expire(now)
@@ -267,7 +318,8 @@ func (s *Sender) Check(now time.Duration) (died, back uint64) {
 		case p.dead && p.proofs >= backAfter:
 			p.dead, p.proofs = false, 0
 			p.rate = max(p.rate, p.top) / 2 // not less with every flap
-			p.base, p.standing, p.leaks, p.back = least{}, 0, 0, now
+			p.base, p.standing = least{}, 0
+			p.returned(now)
 			p.clamp()
 			back |= 1 << p.ID
 		case !p.dead && s.isDead(p):
@@ -321,7 +373,7 @@ func (p *Path) overdue(sent time.Duration) time.Duration {
 
 // bury takes a path out of use.
 func (s *Sender) bury(p *Path) {
-	p.dead, p.left, p.proofs, p.end = true, false, 0, uint32(p.seq)
+	p.dead, p.left, p.late, p.proofs, p.end = true, false, false, 0, uint32(p.seq)
 	p.sends.from = p.sends.to
 	p.inflight, p.backlog = 0, 0
 }
@@ -338,7 +390,7 @@ func (p *Path) proof(r Report) {
 	if p.proofs++; late {
 		// It was only late: have more patience, and use it again.
 		p.suspect = min(max(2*p.suspect, 20*time.Millisecond), maxSuspect)
-		p.proofs = backAfter
+		p.proofs, p.late = backAfter, true
 	}
 }
 
