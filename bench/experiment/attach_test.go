@@ -25,6 +25,7 @@ func TestWireMeasuresItsGoals(t *testing.T) {
 	slices.Sort(got)
 	want := []string{
 		"cleat-attach bridge 1", "cleat-attach bridge 500", "cleat-attach macvlan 1",
+		"cleat-keeper bridge 1", "cleat-keeper bridge 500", "cleat-keeper macvlan 1",
 		"cni-plugins bridge 1", "cni-plugins bridge 500", "cni-plugins macvlan 1",
 		"docker-connect bridge 1", "docker-connect macvlan 1",
 	}
