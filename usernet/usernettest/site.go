@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"cleat/lab"
@@ -222,8 +223,9 @@ func changeRoute(n *lab.Node, to netip.Prefix, via netip.Addr, kind int, change 
 }
 
 // useOutsideResolver makes this process and its children, which live in a mount
-// namespace of the lab's own, ask the outside for names. Once is enough.
-func useOutsideResolver() error {
+// namespace of the lab's own, ask the outside for names. Once is enough, and several at
+// once would be in each other's way.
+var useOutsideResolver = sync.OnceValue(func() error {
 	const conf = "/etc/resolv.conf"
 	want := fmt.Sprintf("nameserver %s\nnameserver %s\n", OutsideAddr(V4), OutsideAddr(V6))
 	if now, err := os.ReadFile(conf); err == nil && string(now) == want {
@@ -243,7 +245,7 @@ func useOutsideResolver() error {
 		return fmt.Errorf("bind %s to %s: %w", f.Name(), conf, err)
 	}
 	return nil
-}
+})
 
 // Close lets the world go.
 func (s *Site) Close() error {
