@@ -421,18 +421,30 @@ func TestContainerBindsThroughSignals(t *testing.T) {
 	}
 }
 
+// bindInterrupted binds sockets while signals come. The kernel loses an answer that is
+// given between its noticing a signal and its saying so, and tells nobody
+// (seccomp_do_user_notification, kernel/seccomp.c; not where the filter has
+// SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, which runc sets from 1.2 on): once in some
+// 8,000 calls here. The socket is bound then, and more than that would be our fault.
 func bindInterrupted([]string) error {
+	lost := 0
 	for i := range 300 {
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
+		name := fmt.Sprint("@cleat-test-", i)
 		interrupted(func() {
 			for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-				err = unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprint("@cleat-test-", i)})
+				err = unix.Bind(fd, &unix.SockaddrUnix{Name: name})
 			}
 		}, time.Duration(50+i)*time.Microsecond)
+		at, _ := unix.Getsockname(fd)
 		unix.Close(fd)
+		if own, ok := at.(*unix.SockaddrUnix); errors.Is(err, unix.EINVAL) && ok && own.Name == name && lost < 3 {
+			lost++
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -10,9 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"cleat/internal/ask"
 )
+
+// askWithin is how long who has connected may take to say what for: it does so at once.
+const askWithin = time.Second
 
 // answerer does what others ask for (package ask).
 type answerer struct {
@@ -67,10 +71,12 @@ func (k *keeper) answer(ctx context.Context, heard *sync.WaitGroup) error {
 // serve does what one asker wants, unless that is not like us.
 func (a *answerer) serve(ctx context.Context, conn *net.UnixConn) {
 	packet := make([]byte, 64<<10)
+	conn.SetReadDeadline(time.Now().Add(askWithin))
 	n, err := conn.Read(packet)
 	if err != nil {
 		return
 	}
+	conn.SetReadDeadline(time.Time{})
 	r, ok := ask.Decode(packet[:n])
 	if !ok || !a.here.alike(conn, r.Args) {
 		reply(conn, ask.Declined, nil)
@@ -95,20 +101,25 @@ func (a *answerer) serve(ctx context.Context, conn *net.UnixConn) {
 		return
 	}
 	a.k.woken.note("%s, as asked: exit code %d", r.Args[0], code)
-	for kind, text := range map[byte][]byte{ask.Out: out.Bytes(), ask.Err: errs.Bytes()} {
-		for len(text) > 0 {
-			n := min(len(text), ask.MaxPacket-1)
-			if reply(conn, kind, text[:n]) != nil {
-				return
-			}
-			text = text[n:]
-		}
+	if say(conn, ask.Out, out.Bytes()) == nil && say(conn, ask.Err, errs.Bytes()) == nil {
+		reply(conn, ask.Exit, []byte{byte(code)})
 	}
-	reply(conn, ask.Exit, []byte{byte(code)})
 }
 
 // errAskerGone is why a command ends whose asker has.
 var errAskerGone = errors.New("the process that asked for it has ended")
+
+// say sends text in as many packets as it takes.
+func say(conn io.Writer, kind byte, text []byte) error {
+	for len(text) > 0 {
+		n := min(len(text), ask.MaxPacket-1)
+		if err := reply(conn, kind, text[:n]); err != nil {
+			return err
+		}
+		text = text[n:]
+	}
+	return nil
+}
 
 func reply(conn io.Writer, kind byte, text []byte) error {
 	_, err := conn.Write(append([]byte{kind}, text...))
