@@ -36,9 +36,9 @@ its container or the machine has started anew, and its link is made again when
 somebody removes it: to be rid of one there is ` + "`cleat detach`" + `.
 Neighbours are told of addresses a second time, 2 s after.
 
-While it runs, ` + "`cleat attach` and `cleat detach`" + ` have it do their work, in less
-time than it takes them to begin: unless they are of another program, user or
-namespace. They say the same, and what they are stopped at is undone.
+While it runs, ` + "`cleat attach` and `cleat detach`" + ` have it do their work,
+which takes less time: unless they are of another program, user or namespace.
+They say the same, and what they are stopped at is undone.
 
 It listens to Docker, and to what appears in the directories of Podman,
 containerd and of named namespaces; others are looked at every 2 s. It runs
