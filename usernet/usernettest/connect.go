@@ -118,7 +118,7 @@ func orNone(errno string) string {
 func (x *X) fullListener(s *Scene, f Family) (int, netip.AddrPort) {
 	var fd int
 	at := netip.AddrPortFrom(far(f, farServer), 7777)
-	x.Must(s.Outside.NS.Do(func() (err error) {
+	x.Must(x.bind(s.Outside, func() (err error) {
 		domain, sa := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(at.Port()), Addr: far(V4, farServer).As4()})
 		if f == V6 {
 			domain, sa = unix.AF_INET6, &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
@@ -128,6 +128,7 @@ func (x *X) fullListener(s *Scene, f Family) (int, netip.AddrPort) {
 		}
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 		if err := unix.Bind(fd, sa); err != nil {
+			unix.Close(fd)
 			return fmt.Errorf("bind %s: %w", at, err)
 		}
 		return unix.Listen(fd, 0)

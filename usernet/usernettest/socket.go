@@ -50,10 +50,24 @@ func (x *X) dialTCP(n *lab.Node, to netip.AddrPort) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
+// bind binds a socket on a node, with open. An address that was given up a
+// moment ago may be held yet: until it execs, a process that is being started
+// has copies of all descriptors of this one.
+func (x *X) bind(n *lab.Node, open func() error) error {
+	patience := time.Now().Add(2 * time.Second)
+	for {
+		err := n.NS.Do(open)
+		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(patience) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // listen listens for TCP on a node.
 func (x *X) listen(n *lab.Node, at netip.AddrPort) *net.TCPListener {
 	var l net.Listener
-	x.Must(n.NS.Do(func() (err error) {
+	x.Must(x.bind(n, func() (err error) {
 		l, err = (&net.ListenConfig{KeepAlive: -1}).Listen(x.ctx, tcpNetwork(at.Addr()), at.String())
 		return err
 	}))
@@ -73,7 +87,7 @@ func tcpNetwork(a netip.Addr) string {
 // packets opens a UDP socket on a node.
 func (x *X) packets(n *lab.Node, at netip.AddrPort) *net.UDPConn {
 	var c *net.UDPConn
-	x.Must(n.NS.Do(func() (err error) {
+	x.Must(x.bind(n, func() (err error) {
 		c, err = listenUDP(at)
 		return err
 	}))
