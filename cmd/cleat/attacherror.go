@@ -106,15 +106,18 @@ func wantHint(e *attach.WantError) string {
 	return ""
 }
 
+// detachText is the command that removes an attachment.
+func detachText(a *attach.Attachment) string {
+	return fmt.Sprintf("`cleat detach %s %s`", a.Container.Word(), a.Want.Name)
+}
+
 func takenHint(e *attach.TakenError) string {
-	holder := strings.SplitN(e.By, ".", 2)
-	ours := len(holder) == 2 && !strings.Contains(e.By, " ")
 	switch {
-	case e.What == "link" && ours:
-		return fmt.Sprintf("cleat detach CONTAINER %s removes that one; --name gives this one another name", e.Name)
+	case e.What == "link" && e.Holder != nil:
+		return detachText(e.Holder) + " removes that one; --name gives this one another name"
 	case e.What == "link":
 		return "give it another name with --name, or none for the first free one"
-	case e.What == "address" && ours:
+	case e.What == "address" && e.Holder != nil:
 		return "`cleat ls` shows who has which address"
 	case e.What == "address":
 		return "give it another with --ip"

@@ -10,7 +10,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"cleat/netns/find"
 	"cleat/network/attach"
 )
 
@@ -59,7 +58,7 @@ func (f *attachFlags) print(out io.Writer, got *attach.Result) error {
 // attachedText says in a sentence what there is now.
 func attachedText(a *attach.Attachment) string {
 	w := a.Want
-	text := fmt.Sprintf("%s has %s: %s", containerText(a.Container), w.Name, kindText(w))
+	text := fmt.Sprintf("%s has %s: %s", a.Container.Word(), w.Name, kindText(w))
 	if len(w.IPs) > 0 {
 		text += ", " + joinPrefixes(w.IPs, ", ")
 	}
@@ -105,22 +104,14 @@ func printAttachments(out io.Writer, all []attach.Status) error {
 	return t.Flush()
 }
 
-// containerText is what the container is called where a command takes it: with its
-// engine in front if it is in a part of that, of a user's or a namespace.
-func containerText(c attach.Container) string {
-	if c.Engine != find.Path && strings.Contains(c.Name, "/") {
-		return c.Reference()
-	}
-	return c.Name
-}
-
-// containerWord is the same among all: that of another engine may have the name.
+// containerWord is what a container is called among all: that of another engine may have
+// the name.
 func containerWord(a *attach.Attachment, all []*attach.Attachment) string {
 	c := a.Container
 	if slices.ContainsFunc(all, func(o *attach.Attachment) bool { return o.Container.Name == c.Name && o.Container.Engine != c.Engine }) {
 		return c.Reference()
 	}
-	return containerText(c)
+	return c.Word()
 }
 
 func attachmentsOf(all []attach.Status) []*attach.Attachment {
@@ -185,7 +176,7 @@ func printAttachment(out io.Writer, s attach.Status) error {
 			fmt.Fprintf(t, "%s\t%s\n", name, value)
 		}
 	}
-	line("container", containerText(s.Container))
+	line("container", s.Container.Word())
 	line("link", s.Want.Name)
 	line("kind", kindText(s.Want))
 	line("state", stateText(s))

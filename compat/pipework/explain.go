@@ -73,11 +73,10 @@ func wantHint(e *attach.WantError) string {
 
 // takenHint says how to have what somebody else has.
 func takenHint(e *attach.TakenError, o Options) string {
-	ours := e.By != "" && !strings.Contains(e.By, " ")
 	switch {
 	case e.What == "link" && e.Name == o.HostEnd:
 		return "give it another name with -l, or none"
-	case e.What == "link" && ours:
+	case e.What == "link" && e.Holder != nil:
 		return fmt.Sprintf("`cleat detach %s %s` removes that one; -i NAME gives this one another name", o.Guest, e.Name)
 	case e.What == "link":
 		return "give it another name with -i"

@@ -180,10 +180,10 @@ func TestExplain(t *testing.T) {
 	}{
 		{"own", &Error{text: "text", hint: "advice"}, "advice"},
 		{"no server", fmt.Errorf("get eth1 an address: %w", &dhcp.Error{}), "has the network of br1 a DHCP server with addresses left? ADDRESS/LENGTH in the place of udhcpc"},
-		{"taken by us", &attach.TakenError{What: "link", Name: "eth1", By: "docker.web.eth1"}, "`cleat detach web eth1`"},
+		{"taken by us", &attach.TakenError{What: "link", Name: "eth1", Holder: &attach.Attachment{}}, "`cleat detach web eth1`"},
 		{"taken", &attach.TakenError{What: "link", Name: "eth1", By: "a link of the container"}, "another name with -i"},
 		{"other end taken", &attach.TakenError{What: "link", Name: "h0", By: "a link of the host"}, "another name with -l"},
-		{"address", &attach.TakenError{What: "address", Name: "192.0.2.10", By: "docker.db.eth1"}, "`cleat ls`"},
+		{"address", &attach.TakenError{What: "address", Name: "192.0.2.10"}, "`cleat ls`"},
 		{"way out", fmt.Errorf("move eth0: %w", attach.ErrDefaultRoute), "without --direct-phys"},
 		{"no filter", &attach.WantError{Param: "vlan", Remedy: "ip link set br1 type bridge vlan_filtering 1"}, "as root: ip link set br1"},
 		{"host name", attach.Want{Kind: "bridge", Parent: "br1", DHCP: true, HostName: "a b"}.Check(), "another one with -H"},

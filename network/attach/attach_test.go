@@ -225,7 +225,7 @@ func TestAddressOfAGoneContainer(t *testing.T) {
 		})
 	}
 	var taken *attach.TakenError
-	if err := try(); !errors.As(err, &taken) || taken.By != "test.web.eth0" {
+	if err := try(); !errors.As(err, &taken) || taken.Holder == nil || taken.By != "eth0 of web" {
 		t.Errorf("while the first has it: %v", err)
 	}
 	must(t, w.web.Close())
@@ -456,7 +456,7 @@ func TestRenamedLinkIsStillAttached(t *testing.T) {
 	}
 	want.Name = "eth0"
 	var taken *attach.TakenError
-	if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.By != "test.web.eth0" {
+	if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.Holder == nil || taken.By != "an attached link of web" {
 		t.Errorf("attached under the old name again: %v", err)
 	}
 	must(t, w.detach("eth0", nil))

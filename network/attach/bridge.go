@@ -163,7 +163,7 @@ func (s BridgeAddress) String() string {
 func (s BridgeAddress) do(r *run) error {
 	addr := s.Prefix.Addr().String()
 	if holder, err := os.Readlink(r.claim(s.Bridge, addr)); err == nil && !r.store.tidyGone(r.ctx, holder, r.host, r.trial) {
-		return &TakenError{What: "address", Name: addr, By: holder}
+		return r.store.taken("address", addr, holder)
 	}
 	return r.share(s)
 }

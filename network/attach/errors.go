@@ -26,7 +26,22 @@ func (e *WantError) Error() string {
 type TakenError struct {
 	What string // "link", "address", "network", "route"
 	Name string
-	By   string // who has it: an attachment's id, or words; may be empty
+	By   string // who has it, in words; may be empty
+
+	Holder *Attachment // that has it; nil: it is none of ours, or can't be told
+}
+
+// taken says that an attachment has something, or whoever else by is.
+func (s *Store) taken(what, name, by string) *TakenError {
+	e := &TakenError{What: what, Name: name, By: by, Holder: s.attachment(by)}
+	switch {
+	case e.Holder == nil:
+	case what == "link":
+		e.By = "an attached link of " + e.Holder.Container.Word()
+	default:
+		e.By = e.Holder.Want.Name + " of " + e.Holder.Container.Word()
+	}
+	return e
 }
 
 func (e *TakenError) Error() string {

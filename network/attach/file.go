@@ -139,7 +139,7 @@ func (s ClaimAddress) do(r *run) error {
 		holder, err := os.Readlink(path)
 		if err == nil && holder != r.att.ID {
 			if !r.store.tidyGone(r.ctx, holder, r.host, r.trial) {
-				return &TakenError{What: "address", Name: s.Addr, By: holder}
+				return r.store.taken("address", s.Addr, holder)
 			}
 			continue
 		}

@@ -94,6 +94,15 @@ func (e *SeveralError) OneContainer() bool {
 // Reference is what only this container is called: "podman:web".
 func (c Container) Reference() string { return c.Engine + ":" + c.Name }
 
+// Word is what the container is called where a command takes it: with its engine in front
+// if it is in a part of that, of a user's or a namespace.
+func (c Container) Word() string {
+	if c.Engine != "path" && strings.Contains(c.Name, "/") {
+		return c.Reference()
+	}
+	return c.Name
+}
+
 // answersTo tells whether a person may mean this container by ref.
 func (c Container) answersTo(ref string) bool {
 	const shortID = 4 // hexadecimal digits that are enough, if nobody else has them

@@ -16,7 +16,7 @@ func (o *operation) chooseName(want Want) (string, error) {
 	if want.Name != "" {
 		holder, err := o.holder(want.Name, sides)
 		if err == nil && holder != "" {
-			err = &TakenError{What: "link", Name: want.Name, By: holder}
+			err = o.cfg.Store.taken("link", want.Name, holder)
 		}
 		return want.Name, err
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"cleat/network/journal"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -177,6 +179,20 @@ func readAttachment(path string) (*Attachment, error) {
 		return nil, fmt.Errorf("read attachment %s: version %d is of a later cleat", path, a.Version)
 	}
 	return &a, nil
+}
+
+// attachment is what is known of an id by whatever file says it; nil: nothing.
+func (s *Store) attachment(id string) *Attachment {
+	if a, err := s.read(id); err == nil {
+		return a
+	}
+	for _, path := range []string{s.live(id), s.op(id)} {
+		records, _ := journal.Read(path) // the first says it, if there is one
+		if first, _, _, _ := parse(records); first.Attachment != nil {
+			return first.Attachment
+		}
+	}
+	return nil
 }
 
 // all is every attachment that is wanted, by id; a file that can't be read is an
