@@ -57,6 +57,9 @@ func attachError(err error) error {
 	case isFindError(err):
 		return err // it has its hint, and is use where it is that
 	case errors.As(err, &taken):
+		if taken.What == attach.EthernetAddress {
+			err = usageError{err}
+		}
 		return withHint(err, takenHint(taken))
 	case errors.As(err, &param):
 		return usageError{err}
@@ -121,7 +124,9 @@ func takenHint(e *attach.TakenError) string {
 		return "`cleat ls` shows who has which address"
 	case e.What == "address":
 		return "give it another with --ip"
-	case e.What == "Ethernet address":
+	case e.What == attach.EthernetAddress && e.Holder != nil:
+		return "give it another with --mac, or leave that out; " + detachText(e.Holder) + " frees this one"
+	case e.What == attach.EthernetAddress:
 		return "give it another with --mac, or leave that out"
 	case e.What == "network":
 		return "choose another network with --ip, or put the container on that link's own network: cleat attach CONTAINER macvlan " + strings.TrimPrefix(e.By, "the host's ")

@@ -281,7 +281,7 @@ func (r *run) complete(steps []Step) error {
 // notePromiscuous says so when a macvlan's parent has more addresses than it can
 // tell apart.
 func (r *run) notePromiscuous() {
-	if r.att.Want.Kind != "macvlan" || r.att.Want.Mode == "passthru" {
+	if r.att.Want.Kind != "macvlan" || r.att.Want.Mode == passthru {
 		return
 	}
 	if l, err := r.host.find(r.att.Want.Parent); err == nil && l != nil && l.Attrs().Promisc > 0 {

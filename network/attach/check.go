@@ -73,7 +73,7 @@ func (w Want) checkFit(k kind) error {
 		return bad("vlan", "", "kind vlan needs one, 1…4094")
 	case w.MAC != [6]byte{} && !k.mac:
 		return bad("mac", w.MAC.String(), "kind "+k.name+" has no address of its own")
-	case w.MAC != [6]byte{} && (mode == "passthru" || mode == "tun" || k.name == "netkit" && mode == "l3"):
+	case w.MAC != [6]byte{} && (mode == passthru || mode == "tun" || k.name == "netkit" && mode == "l3"):
 		return bad("mac", w.MAC.String(), "mode "+mode+" has no address of its own")
 	case w.MAC[0]&1 != 0:
 		return bad("mac", w.MAC.String(), "is an address of a group")

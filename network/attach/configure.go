@@ -130,8 +130,7 @@ func (s Up) String() string { return fmt.Sprintf("bring %s up", s.Link) }
 func (s Up) do(r *run) error {
 	err := r.cont.LinkSetUp(byIndex(r.link))
 	if errors.Is(err, unix.EADDRINUSE) {
-		w := r.att.Want
-		return &TakenError{What: "Ethernet address", Name: w.MAC.String(), By: "another device on " + w.Parent}
+		return r.ethernetTaken()
 	}
 	return err
 }

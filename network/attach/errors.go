@@ -24,7 +24,7 @@ func (e *WantError) Error() string {
 
 // TakenError says that a name, an address or a network is somebody else's already.
 type TakenError struct {
-	What string // "link", "address", "network", "route"
+	What string // "link", "address", "network", "route", EthernetAddress
 	Name string
 	By   string // who has it, in words; may be empty
 
@@ -39,7 +39,7 @@ func (s *Store) taken(what, name, by string) *TakenError {
 	case what == "link":
 		e.By = "an attached link of " + e.Holder.Container.Word()
 	default:
-		e.By = e.Holder.Want.Name + " of " + e.Holder.Container.Word()
+		e.By = e.Holder.called()
 	}
 	return e
 }
@@ -50,6 +50,9 @@ func (e *TakenError) Error() string {
 	}
 	return fmt.Sprintf("%s %s is taken by %s", e.What, e.Name, e.By)
 }
+
+// called is what people call an attachment.
+func (a *Attachment) called() string { return a.Want.Name + " of " + a.Container.Word() }
 
 // ErrNotAttached says that there is no such attachment.
 var ErrNotAttached = errors.New("not attached")

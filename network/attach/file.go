@@ -120,12 +120,20 @@ func (s Keep) do(r *run) error {
 // ClaimAddress marks an address as given out on one network of the host's, so
 // that no other container gets it.
 type ClaimAddress struct {
-	Network string `json:"network"` // the bridge or parent on the host
-	Addr    string `json:"address"`
+	Network  string `json:"network"` // the bridge or parent on the host
+	Addr     string `json:"address"`
+	Ethernet bool   `json:"ethernet,omitempty"` // it is an Ethernet address that a person chose
 }
 
 func (s ClaimAddress) String() string {
-	return fmt.Sprintf("claim address %s on %s", s.Addr, s.Network)
+	return fmt.Sprintf("claim %s %s on %s", s.what(), s.Addr, s.Network)
+}
+
+func (s ClaimAddress) what() string {
+	if s.Ethernet {
+		return EthernetAddress
+	}
+	return "address"
 }
 
 // claim is the mark of who has an address on a network of the host's: a link to his id.
@@ -139,7 +147,7 @@ func (s ClaimAddress) do(r *run) error {
 		holder, err := os.Readlink(path)
 		if err == nil && holder != r.att.ID {
 			if !r.store.tidyGone(r.ctx, holder, r.host, r.trial) {
-				return r.store.taken("address", s.Addr, holder)
+				return r.store.taken(s.what(), s.Addr, holder)
 			}
 			continue
 		}
@@ -150,5 +158,5 @@ func (s ClaimAddress) do(r *run) error {
 			return err
 		}
 	}
-	return &TakenError{What: "address", Name: s.Addr}
+	return &TakenError{What: s.what(), Name: s.Addr}
 }

@@ -22,7 +22,7 @@ func kindTable() []kind {
 	return []kind{
 		{name: "bridge", parent: "a bridge, made if it is not there", needs: true, vlan: true, mac: true, plan: (*planner).bridge},
 		{name: "ovs", parent: "an Open vSwitch bridge, made if it is not there", needs: true, modes: []string{"veth", "internal"}, vlan: true, mac: true, plan: (*planner).ovs},
-		{name: "macvlan", parent: "a device of the host", needs: true, modes: []string{"bridge", "vepa", "private", "passthru", "source"}, vlan: true, mac: true, plan: (*planner).macvlan},
+		{name: "macvlan", parent: "a device of the host", needs: true, modes: []string{"bridge", "vepa", "private", passthru, "source"}, vlan: true, mac: true, plan: (*planner).macvlan},
 		{name: "ipvlan", parent: "a device of the host", needs: true, modes: []string{"l2", "l3", "l3s"}, vlan: true, plan: (*planner).ipvlan},
 		{name: "vlan", parent: "a device of the host", needs: true, vlan: true, plan: (*planner).vlan},
 		{name: "vxlan", parent: "a device of the host for the outer packets", mac: true, plan: (*planner).tunnel},

@@ -58,6 +58,10 @@ func (s MakeLink) do(r *run) error {
 		return err
 	}
 	l, err := s.create(r, m.Name, link.Target{NS: r.cont.ns})
+	var bad *link.ParamError
+	if errors.As(err, &bad) && bad.Kind == "macvlan" && bad.Param == "mode" {
+		err = r.notAlone(s.Params["parent"], err)
+	}
 	if err != nil {
 		return err
 	}

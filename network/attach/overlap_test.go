@@ -11,6 +11,7 @@ import (
 	"cleat/network/attach"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // TestBridgeTakesNoNetwork has a masqueraded bridge refused whose network the host
@@ -83,19 +84,124 @@ func TestDownIsNoted(t *testing.T) {
 	}
 }
 
-// TestEthernetAddressTaken has two macvlan devices of one parent that are to have the
-// same address.
+// TestEthernetAddressTaken has two links on one Ethernet that are to have the same address:
+// one that a person chose for both, or that the first was given by chance.
 func TestEthernetAddressTaken(t *testing.T) {
+	chosen := link.MAC{2, 0, 0x5e, 0x10, 0, 1}
+	for _, c := range []struct {
+		name   string
+		first  attach.Want
+		second attach.Want
+		by     string // "": it is not taken
+	}{
+		{"on a bridge", attach.Want{Kind: "bridge", Parent: "br0", MAC: chosen}, attach.Want{Kind: "bridge", Parent: "br0", MAC: chosen}, "eth0 of c0"},
+		{"by chance, on a bridge", attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")}, attach.Want{Kind: "bridge", Parent: "br0"}, "eth0 of c0"},
+		{"on two bridges", attach.Want{Kind: "bridge", Parent: "br0", MAC: chosen}, attach.Want{Kind: "bridge", Parent: "br1", MAC: chosen}, ""},
+		{"in two VLANs", attach.Want{Kind: "macvlan", Parent: "nic", VLAN: 7, MAC: chosen}, attach.Want{Kind: "macvlan", Parent: "nic", VLAN: 8, MAC: chosen}, ""},
+		{"macvlan", attach.Want{Kind: "macvlan", Parent: "nic", MAC: chosen}, attach.Want{Kind: "macvlan", Parent: "nic", MAC: chosen}, "eth0 of c0"},
+		{"by chance, macvlan", attach.Want{Kind: "macvlan", Parent: "nic"}, attach.Want{Kind: "macvlan", Parent: "nic"}, "eth0 of c0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.first.VLAN != 0 {
+				need(t, "vlan")
+			}
+			w := newWorld(t)
+			cfg := w.crowd(2)
+			try := func(who string, want attach.Want) error {
+				return w.do(func() error {
+					_, err := attach.Attach(t.Context(), cfg, who, want)
+					return err
+				})
+			}
+			must(t, try("c0", c.first))
+			if c.first.MAC == (link.MAC{}) && c.by != "" {
+				must(t, c.second.MAC.UnmarshalText([]byte(w.list()[0].Address)))
+			}
+			err := try("c1", c.second)
+			var taken *attach.TakenError
+			switch {
+			case c.by == "":
+				must(t, err)
+			case !errors.As(err, &taken) || taken.What != attach.EthernetAddress || taken.By != c.by || taken.Holder == nil:
+				t.Errorf("got %v, want that %s has it", err, c.by)
+			}
+			if c.by != "" {
+				_, _, err := attach.Detach(t.Context(), cfg, "c0", "eth0")
+				must(t, err)
+				must(t, try("c1", c.second))
+			}
+		})
+	}
+}
+
+// TestPassthru has a parent that one macvlan has, or is to have, for itself alone.
+func TestPassthru(t *testing.T) {
+	need(t, "macvlan")
+	shared, alone := attach.Want{Kind: "macvlan", Parent: "nic"}, attach.Want{Kind: "macvlan", Parent: "nic", Mode: "passthru"}
+	for _, c := range []struct {
+		name          string
+		first, second attach.Want
+		host          bool // the first is the host's own
+		param, reason string
+	}{
+		{"shared, then alone", shared, alone, false, "mode", "eth0 of c0 is on nic already, which this mode has for itself alone"},
+		{"alone, then shared", alone, shared, false, "PARENT", "eth0 of c0 has it for itself alone"},
+		{"alone twice", alone, alone, false, "mode", "eth0 of c0 is on nic already"},
+		{"the host's, then alone", shared, alone, true, "mode", "the host's mine is on nic already"},
+		{"alone the host's, then shared", alone, shared, true, "PARENT", "the host's mine has it for itself alone"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			cfg := w.crowd(2)
+			try := func(who string, want attach.Want) error {
+				return w.do(func() error {
+					_, err := attach.Attach(t.Context(), cfg, who, want)
+					return err
+				})
+			}
+			if c.host {
+				mode := map[string]link.MacvlanMode{"": link.MacvlanBridge, "passthru": link.MacvlanPassthru}[c.first.Mode]
+				_, err := link.Create(w.host, link.MacvlanSpec{Attrs: link.Attrs{Name: "mine"}, Parent: "nic", Mode: mode}, link.Target{})
+				must(t, err)
+			} else {
+				must(t, try("c0", c.first))
+			}
+			err := try("c1", c.second)
+			var bad *attach.WantError
+			if !errors.As(err, &bad) || bad.Param != c.param || !strings.HasPrefix(bad.Reason, c.reason) || (bad.Remedy == "cleat detach c0 eth0") == c.host {
+				t.Errorf("got %v, want %s: %s", err, c.param, c.reason)
+			}
+		})
+	}
+}
+
+// TestEthernetAddressKnown has a bridge that knows an address from somebody who is none of
+// ours: its own is refused, another's is said.
+func TestEthernetAddressKnown(t *testing.T) {
 	w := newWorld(t)
-	want := attach.Want{Kind: "macvlan", Parent: "nic", MAC: link.MAC{2, 0, 0x5e, 0x10, 0, 1}}
-	_, err := w.attach(want, nil)
+	h := handle(t, w.host)
+	br0, err := link.Create(w.host, link.BridgeSpec{Attrs: link.Attrs{Name: "br0"}}, link.Target{})
 	must(t, err)
-	other := newNS(t, "other")
-	w.container = attach.Container{Engine: "test", Name: "web", Path: other.Path()}
-	want.Name = "eth1"
+	must(t, br0.Up())
+	nic, err := h.LinkByName("nic")
+	must(t, err)
+	must(t, h.LinkSetMasterByIndex(nic, br0.Index()))
+	heard := link.MAC{2, 0, 0x5e, 0x10, 0, 1}
+	must(t, h.NeighAdd(&netlink.Neigh{LinkIndex: nic.Attrs().Index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_MASTER, State: netlink.NUD_REACHABLE, HardwareAddr: heard[:]}))
+	got, err := w.preview(attach.Want{Kind: "bridge", Parent: "br0", MAC: heard})
+	must(t, err)
+	if len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "somebody behind port nic of bridge br0 has had the Ethernet address 02:00:5e:10:00:01 lately") {
+		t.Errorf("notes %q", got.Notes)
+	}
 	var taken *attach.TakenError
-	if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.What != "Ethernet address" {
-		t.Errorf("got %v", err)
+	_, err = w.preview(attach.Want{Kind: "bridge", Parent: "br0", MAC: link.MAC(nic.Attrs().HardwareAddr)})
+	if !errors.As(err, &taken) || taken.By != "the host's nic" {
+		t.Errorf("that of a port: %v", err)
+	}
+	must(t, h.LinkSetNoMaster(nic))
+	_, err = w.attach(attach.Want{Kind: "macvlan", Parent: "nic", MAC: link.MAC(nic.Attrs().HardwareAddr)}, nil)
+	if !errors.As(err, &taken) || taken.By != "the host's nic" {
+		t.Errorf("that of a parent: %v", err)
 	}
 }
 

@@ -81,8 +81,15 @@ func (p *planner) claims() error {
 		}
 		p.add(ClaimAddress{Network: network, Addr: ip.Addr().String()})
 	}
+	if mac := p.want.MAC; mac != (link.MAC{}) && slices.Contains(ethernets, p.want.Kind) {
+		p.add(ClaimAddress{Network: network, Addr: mac.String(), Ethernet: true})
+	}
 	return nil
 }
+
+// ethernets are the kinds whose PARENT is the Ethernet that they are on. Of two with the same
+// address there none works.
+var ethernets = []string{"bridge", "ovs", "macvlan", "netkit"}
 
 // notTheHosts refuses an address that the host itself has, unless it moves with
 // the device.

@@ -60,6 +60,9 @@ func (p *planner) useBridge() (mtu int, err error) {
 	case mtu != l.Attrs().MTU:
 		p.note("MTU %d is not that of bridge %s, %d: longer packets are lost between the two", mtu, p.want.Parent, l.Attrs().MTU)
 	}
+	if err := p.unknownTo(l); err != nil {
+		return 0, err
+	}
 	p.noteDown(l)
 	p.add(UseBridge{Name: p.want.Parent, VLANFiltering: p.want.VLAN != 0, MTU: p.want.MTU})
 	return mtu, nil
@@ -222,7 +225,7 @@ func (p *planner) macvlan() error {
 		return err
 	}
 	s := MakeLink{Kind: "macvlan", Name: p.want.Name, Params: p.params("mode", p.mode, "parent", parent), MAC: p.mac()}
-	if p.mode == "passthru" {
+	if p.mode == passthru {
 		s.MAC, s.Rename = link.MAC{}, true
 	}
 	if p.mode == "source" && p.want.Set["sources"] == "" {

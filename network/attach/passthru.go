@@ -1,0 +1,56 @@
+package attach
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+)
+
+// notAlone says who is in the way where the kernel takes no macvlan: one in mode passthru has
+// its parent for itself alone (macvlan_common_newlink, drivers/net/macvlan.c).
+func (r *run) notAlone(parent string, err error) error {
+	l, findErr := r.host.find(parent)
+	if findErr != nil || l == nil {
+		return err
+	}
+	alone := r.att.Want.Mode == passthru
+	who, remedy := r.macvlanOn(l.Attrs().Index, !alone)
+	if who == "" {
+		who = "a macvlan device of a network that is none of ours"
+	}
+	if alone {
+		return &WantError{Param: "mode", Value: passthru, Remedy: remedy,
+			Reason: fmt.Sprintf("%s is on %s already, which this mode has for itself alone; mode bridge shares it", who, parent)}
+	}
+	return &WantError{Param: "PARENT", Value: parent, Remedy: remedy, Reason: who + " has it for itself alone (macvlan in mode passthru)"}
+}
+
+// passthru is the mode in which a macvlan has its parent for itself alone.
+const passthru = "passthru"
+
+// macvlanOn is who has a macvlan on the device with this number, of mode passthru if that is
+// asked for, and the command that removes it; "": nobody, or nobody that we see.
+func (r *run) macvlanOn(parent int, alone bool) (who, remedy string) {
+	w := r.att.Want
+	u := newUndoer(r.store, r.host, nil)
+	defer u.close()
+	all, _ := r.store.all()
+	for _, a := range all {
+		if a.ID == r.att.ID || a.Want.Kind != w.Kind || a.Want.Parent != w.Parent || a.Want.VLAN != w.VLAN || alone && a.Want.Mode != passthru {
+			continue
+		}
+		if s, err := u.status(a); err == nil && s.Index != 0 {
+			return a.called(), "cleat detach " + a.Container.Word() + " " + a.Want.Name
+		}
+	}
+	links, err := r.host.LinkList()
+	if err != nil {
+		return "", ""
+	}
+	for _, l := range links {
+		if m, ok := l.(*netlink.Macvlan); ok && l.Attrs().ParentIndex == parent && (!alone || m.Mode == netlink.MACVLAN_MODE_PASSTHRU) {
+			return "the host's " + l.Attrs().Name, ""
+		}
+	}
+	return "", ""
+}
