@@ -118,7 +118,7 @@ func completeAttached(args []string) []string {
 	if err != nil {
 		return nil
 	}
-	all := attach.Attachments(cfg.Store)
+	all, _ := attach.Attachments(cfg.Store)
 	var words []string
 	for _, a := range all {
 		name, word := containerWord(a, all), ""

@@ -15,7 +15,7 @@ import (
 // Once it has begun it is not taken back: whoever finds it half done finishes it.
 func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []string, error) {
 	s := cfg.Store
-	a, err := Lookup(ctx, cfg, ref, name)
+	a, unread, err := Lookup(ctx, cfg, ref, name)
 	if err != nil {
 		// The link may be there, half made by a command that was killed. What can't be
 		// undone now the next command tries.
@@ -30,7 +30,8 @@ func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []s
 		return nil, nil, err
 	}
 	defer host.close()
-	j, notes, err := s.takeLive(ctx, a.ID, host, cfg.trial)
+	j, notes, err := s.takeLive(ctx, a, host, cfg.trial)
+	notes = append(unread, notes...)
 	if err != nil {
 		return nil, notes, err
 	}
@@ -49,7 +50,8 @@ func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []s
 
 // takeLive makes an attachment's journal one of an operation that is under way;
 // nil: there is none, because the machine was started anew since.
-func (s *Store) takeLive(ctx context.Context, id string, host *side, trial func() error) (*journal.Journal, []string, error) {
+func (s *Store) takeLive(ctx context.Context, a *Attachment, host *side, trial func() error) (*journal.Journal, []string, error) {
+	id := a.ID
 	unlock, err := lockDir(ctx, s.state)
 	if err != nil {
 		return nil, nil, err
@@ -69,8 +71,12 @@ func (s *Store) takeLive(ctx context.Context, id string, host *side, trial func(
 	if err != nil {
 		return nil, notes, err
 	}
-	if err := j.Rename(s.op(id) + detached); err != nil {
+	more, err := s.mend(j, a, host)
+	if err == nil {
+		err = j.Rename(s.op(id) + detached)
+	}
+	if err != nil {
 		return nil, notes, errors.Join(err, j.Close())
 	}
-	return j, notes, nil
+	return j, append(notes, more...), nil
 }

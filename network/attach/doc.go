@@ -29,6 +29,12 @@
 // an operation's journal is made; operations then run side by side. Nothing that
 // attaching does depends on how many attachments there are.
 //
+// A journal that somebody cut or emptied is known by its missing end. Nothing is made in
+// the place of such an attachment; Detach looks for what there is of it by other files, by
+// names that no other link has, and by kind, parent and addresses (mend.go). A file of what
+// is wanted that can't be read is in nobody's way: its journal says the same, nothing takes
+// its name, and whoever lists says so.
+//
 // What is done lives in the kernel and ends with it, and so do the journals, which
 // are kept by boot id: after the machine was started anew, what is wanted is still
 // known, and Detach just forgets it.

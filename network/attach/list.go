@@ -3,6 +3,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"cleat/network/dhcp"
@@ -23,6 +24,7 @@ const (
 	Wanted   State = "wanted"   // the machine was started anew since: nothing is there
 	Unknown  State = "unknown"  // we may not look into the container
 	Busy     State = "busy"     // a command is at work on it, or died at it
+	Broken   State = "broken"   // the journal of what was made is damaged
 )
 
 // Status is an attachment with what there is of it now.
@@ -52,29 +54,28 @@ func List(ctx context.Context, store *Store) ([]Status, error) {
 	u := newUndoer(store, host, nil)
 	defer u.close()
 	var out []Status
+	errs := []error{readErr}
 	for _, a := range all {
 		if err := ctx.Err(); err != nil {
 			return out, err
 		}
 		s, err := u.status(a)
 		if err != nil {
-			return out, err
+			s.State = Unknown
+			errs = append(errs, fmt.Errorf("look at %s: %w", a.called(), err))
 		}
 		out = append(out, s)
 	}
-	return out, readErr
+	return out, errors.Join(errs...)
 }
 
-// Attachments is what is wanted, as far as it can be read, without looking at what
-// there is.
-func Attachments(store *Store) []*Attachment {
-	all, _ := store.all() // what is wrong with a file, List says
-	return all
-}
+// Attachments is what is wanted, without looking at what there is. Files that can't be
+// read are an error beside the others.
+func Attachments(store *Store) ([]*Attachment, error) { return store.all() }
 
 // Inspect is one attachment, found as by Lookup.
 func Inspect(ctx context.Context, cfg Config, ref, name string) (Status, error) {
-	a, err := Lookup(ctx, cfg, ref, name)
+	a, notes, err := Lookup(ctx, cfg, ref, name)
 	if err != nil {
 		return Status{}, err
 	}
@@ -85,7 +86,9 @@ func Inspect(ctx context.Context, cfg Config, ref, name string) (Status, error) 
 	defer host.close()
 	u := newUndoer(cfg.Store, host, nil)
 	defer u.close()
-	return u.status(a)
+	s, err := u.status(a)
+	s.Notes = append(s.Notes, notes...)
+	return s, err
 }
 
 func (u *undoer) status(a *Attachment) (Status, error) {
@@ -106,12 +109,10 @@ func (u *undoer) status(a *Attachment) (Status, error) {
 		s.State = Unknown
 		return s, nil
 	}
-	if err != nil {
-		return s, err
-	}
-	first, _, last, err := parse(records)
-	if err != nil || last == nil {
-		return s, err
+	first, _, last, parseErr := parse(records)
+	if err := errors.Join(err, parseErr); err != nil || last == nil {
+		s.State, s.Notes = Broken, append(s.Notes, fmt.Sprintf("%s is damaged: `cleat detach` removes what can be known again without it", u.store.live(a.ID)))
+		return s, nil
 	}
 	s.Index, s.Peer, s.Steps, s.Notes = last.Index, last.Peer, last.Steps, append(last.Notes, s.Notes...)
 	cont, err := u.side(first.Container)

@@ -2,9 +2,7 @@ package attach
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,31 +10,33 @@ import (
 
 // Lookup finds an attachment by what a person types: as the container is found
 // now, or, when it is gone, by what it was called. An empty name is that of the
-// container's only link. ErrNotAttached: there is none. *SeveralError: more than
-// one may be meant.
-func Lookup(ctx context.Context, cfg Config, ref, name string) (*Attachment, error) {
+// container's only link. The notes say which files can't be read. ErrNotAttached: there
+// is none. *SeveralError: more than one may be meant.
+func Lookup(ctx context.Context, cfg Config, ref, name string) (a *Attachment, notes []string, err error) {
 	c, ns, findErr := cfg.Find(ctx, ref)
 	if findErr == nil {
 		ns.Close()
 	}
 	if findErr == nil && name != "" {
-		a, err := cfg.Store.read(idOf(c, name))
-		if !errors.Is(err, fs.ErrNotExist) {
-			return a, err
+		if a, err := cfg.Store.read(idOf(c, name)); err == nil {
+			return a, nil, nil
 		}
 	}
-	all, err := cfg.Store.all()
-	if err != nil {
-		return nil, err
+	all, readErr := cfg.Store.all()
+	if readErr != nil {
+		notes = strings.Split(readErr.Error(), "\n")
 	}
 	its := slices.DeleteFunc(slices.Clone(all), func(a *Attachment) bool { return findErr != nil || idOf(c, a.Want.Name) != a.ID })
 	if len(its) == 0 {
 		its = slices.DeleteFunc(all, func(a *Attachment) bool { return !a.Container.answersTo(ref) })
 	}
-	if len(its) == 0 && findErr != nil {
-		return nil, findErr
+	if err = findErr; len(its) > 0 || findErr == nil {
+		a, err = choose(its, ref, name)
 	}
-	return choose(its, ref, name)
+	if err != nil && readErr != nil { // one of those may be it
+		err = fmt.Errorf("%w; %w", err, readErr)
+	}
+	return a, notes, err
 }
 
 // choose is the one of a container's attachments that has the name.

@@ -3,6 +3,7 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 )
 
 // chooseName fills in the container's name for the link, or sees whether the one
@@ -31,7 +32,7 @@ func (o *operation) chooseName(want Want) (string, error) {
 }
 
 // holder is who has a name: an attachment, whose link somebody may have given
-// another name since, or another link; "" if nobody has.
+// another name since, another link, or a file that can't be read; "" if nobody has.
 func (o *operation) holder(name string, sides []*side) (string, error) {
 	id := idOf(o.c, name)
 	if there, err := o.cfg.Store.linkThere(id, o.host); err != nil || there {
@@ -41,6 +42,9 @@ func (o *operation) holder(name string, sides []*side) (string, error) {
 		if l, err := s.find(name); err != nil || l != nil {
 			return "a link of the container", err
 		}
+	}
+	if _, err := o.cfg.Store.read(id); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "what can't be read, and is not to be lost: " + err.Error(), nil
 	}
 	return "", nil
 }

@@ -47,7 +47,7 @@ func TestGatewayIsNobodysElse(t *testing.T) {
 	before := w.snapshot()
 	want := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Masquerade: true}
 	var taken *attach.TakenError
-	if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.Name != "192.0.2.1" || taken.By != "test.web.eth0" {
+	if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.Name != "192.0.2.1" || taken.By != "eth0 of web" {
 		t.Errorf("a container has it: %v", err)
 	}
 	w.unchanged(before, "refused")

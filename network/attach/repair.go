@@ -117,12 +117,12 @@ func (s *Store) linkThere(id string, host *side) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, journal.ErrDamaged) {
 		return false, err
 	}
 	first, _, last, err := parse(records)
 	if err != nil || last == nil {
-		return false, err
+		return true, nil // it may be, which a damaged journal does not tell
 	}
 	u := newUndoer(s, host, nil)
 	defer u.close()

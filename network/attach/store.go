@@ -175,8 +175,11 @@ func readAttachment(path string) (*Attachment, error) {
 	if err := json.Unmarshal(b, &a); err != nil {
 		return nil, fmt.Errorf("read attachment %s: %w", path, err)
 	}
-	if a.Version > attachmentVersion {
+	switch {
+	case a.Version > attachmentVersion:
 		return nil, fmt.Errorf("read attachment %s: version %d is of a later cleat", path, a.Version)
+	case a.ID != attachmentOf(path):
+		return nil, fmt.Errorf("read attachment %s: it is not that attachment, but %q", path, a.ID)
 	}
 	return &a, nil
 }
@@ -195,8 +198,11 @@ func (s *Store) attachment(id string) *Attachment {
 	return nil
 }
 
+// attachmentOf is the id of the attachment whose file this is.
+func attachmentOf(path string) string { return strings.TrimSuffix(filepath.Base(path), ".json") }
+
 // all is every attachment that is wanted, by id; a file that can't be read is an
-// error beside the others.
+// error beside the others, and beside what the journal says in its place.
 func (s *Store) all() ([]*Attachment, error) {
 	names, err := filepath.Glob(filepath.Join(s.state, "attachments", "*.json"))
 	if err != nil {
@@ -211,6 +217,9 @@ func (s *Store) all() ([]*Attachment, error) {
 		case errors.Is(err, fs.ErrNotExist): // detached meanwhile
 		case err != nil:
 			errs = append(errs, err)
+			if a := s.attachment(attachmentOf(n)); a != nil {
+				out = append(out, a)
+			}
 		default:
 			out = append(out, a)
 		}

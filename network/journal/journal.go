@@ -14,6 +14,9 @@ import (
 // ErrOwned says that a journal's owner is alive.
 var ErrOwned = errors.New("the journal has a living owner")
 
+// ErrDamaged says that somebody wrote into a journal what is no record.
+var ErrDamaged = errors.New("it is damaged")
+
 // Journal is a journal that this process owns. It is for one goroutine.
 type Journal struct {
 	file *os.File
@@ -111,23 +114,34 @@ func (j *Journal) Append(record any) error {
 // Records are the complete records, first to last.
 func (j *Journal) Records() ([]json.RawMessage, error) { return Read(j.path) }
 
-// Read is the complete records of a journal, whoever owns it, first to last.
+// Read is the complete records of a journal, whoever owns it, first to last. With
+// ErrDamaged they are those that can be read.
 func Read(path string) ([]json.RawMessage, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read journal: %w", err)
 	}
 	var all []json.RawMessage
+	n := 0
 	for line := range bytes.Lines(b) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
 			break
 		}
-		if !json.Valid(line) {
-			return nil, fmt.Errorf("read journal %s: line %d is not JSON", path, len(all)+1)
+		if n++; !json.Valid(line) {
+			err = fmt.Errorf("read journal %s: %w: line %d is not JSON", path, ErrDamaged, n)
+			continue
 		}
 		all = append(all, bytes.TrimSuffix(line, []byte("\n")))
 	}
-	return all, nil
+	return all, err
+}
+
+// Clear removes all records.
+func (j *Journal) Clear() error {
+	if err := j.file.Truncate(0); err != nil {
+		return fmt.Errorf("clear journal: %w", err)
+	}
+	return nil
 }
 
 // Rename gives the journal another name, replacing what has it, and keeps it

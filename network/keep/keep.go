@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -91,32 +92,31 @@ func Once(ctx context.Context, c Config) error {
 			failed++
 		}
 	}
-	if failed > 0 {
+	switch {
+	case failed > 0:
 		return fmt.Errorf("%d of %d attachments could not be kept", failed, len(k.items))
+	case k.unread != "":
+		return errors.New(k.unread)
 	}
 	return nil
 }
 
-// kept is what is wanted and for a keeper.
-func kept(store *attach.Store) []*attach.Attachment {
-	var all []*attach.Attachment
-	for _, a := range attach.Attachments(store) {
-		if a.Kept() {
-			all = append(all, a)
-		}
-	}
-	return all
+// kept is what is wanted and for a keeper. What can't be read is an error beside that.
+func kept(store *attach.Store) ([]*attach.Attachment, error) {
+	all, err := attach.Attachments(store)
+	return slices.DeleteFunc(all, func(a *attach.Attachment) bool { return !a.Kept() }), err
 }
 
 // keeper is one at work. But for tend its methods are for one goroutine.
 type keeper struct {
 	Config
-	host  *netns.NS // where it was started
-	links *links    // nil: nobody says that one was removed
-	woken *woken
-	items map[string]*item // by the attachment's id
-	done  chan outcome     // of what is at work
-	busy  int              // how many are
+	host   *netns.NS // where it was started
+	links  *links    // nil: nobody says that one was removed
+	woken  *woken
+	items  map[string]*item // by the attachment's id
+	done   chan outcome     // of what is at work
+	busy   int              // how many are
+	unread string           // what of what is wanted can't be read
 
 	answering atomic.Int32 // who asked
 }
@@ -143,7 +143,8 @@ func (k *keeper) close() {
 
 // missed tells whether something is wanted that was not when the keeper looked last.
 func (k *keeper) missed() bool {
-	for _, a := range kept(k.Attach.Store) {
+	all, _ := kept(k.Attach.Store)
+	for _, a := range all {
 		if it := k.items[a.ID]; it == nil || !same(it.a, a) {
 			return true
 		}

@@ -3,6 +3,7 @@ package keep
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -136,7 +137,15 @@ func (k *keeper) happened() {
 // load takes up what is wanted now, and forgets what is not.
 func (k *keeper) load() {
 	now := map[string]bool{}
-	for _, a := range kept(k.Attach.Store) {
+	all, err := kept(k.Attach.Store)
+	before := k.unread
+	if k.unread = ""; err != nil {
+		k.unread = strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	if k.unread != "" && k.unread != before {
+		k.Log("not kept: %s", k.unread)
+	}
+	for _, a := range all {
 		now[a.ID] = true
 		it := k.items[a.ID]
 		if it != nil && same(it.a, a) {

@@ -91,6 +91,8 @@ func (k *keeper) tendState(ctx context.Context, w work, s attach.Status, o *outc
 			why = "nothing of it was there"
 		}
 		k.again(ctx, w.a, "attached it again: "+why, o)
+	case attach.Broken:
+		o.err, o.in = errors.New(strings.Join(s.Notes, "; ")), 0
 	case attach.Busy:
 		o.in = time.Second // whoever is at work on it will tell by its file
 	}
