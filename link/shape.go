@@ -19,7 +19,7 @@ import (
 // them pass whole.
 type Shaping struct {
 	RateBitsPerSec int64         // decimal, counting Ethernet headers but neither preamble nor checksum
-	BurstBytes     int           // may pass at once after a pause; 0: what the rate passes in 0.5 ms, at least 16 KiB
+	BurstBytes     int           // may pass at once after a pause; 0: what the rate passes in 0.5 ms, at least 16 KiB and a whole packet
 	Latency        time.Duration // a packet may wait this long; what would wait longer is dropped; 0: 25 ms
 }
 
@@ -31,10 +31,10 @@ const (
 	shapeMinQueue = 128 << 10 // bytes; two GSO packets, or TCP would lose at once at low rates
 )
 
-// filled is s with the defaults filled in.
-func (s Shaping) filled() Shaping {
+// filled is s with the defaults filled in, for packets of at most so many bytes.
+func (s Shaping) filled(longest int) Shaping {
 	if s.BurstBytes == 0 {
-		s.BurstBytes = max(shapeMinBurst, int(float64(s.RateBitsPerSec)/8*shapeBurst.Seconds()))
+		s.BurstBytes = max(shapeMinBurst, longest, int(float64(s.RateBitsPerSec)/8*shapeBurst.Seconds()))
 	}
 	if s.Latency == 0 {
 		s.Latency = shapeLatency
@@ -50,19 +50,6 @@ func (s Shaping) validate() error {
 		return paramError("tbf", "burst", s.BurstBytes, "0 (by the rate), or a whole packet and more, in bytes")
 	case s.Latency < 0:
 		return paramError("tbf", "latency", s.Latency, "0 for 25ms, or more")
-	}
-	return nil
-}
-
-// carries refuses a burst that is shorter than a packet of l's: none of that length
-// would ever pass.
-func (s Shaping) carries(l *Link) error {
-	mtu, err := l.MTU()
-	if err != nil {
-		return err
-	}
-	if longest := mtu + etherHeader; s.BurstBytes < longest {
-		return paramError("tbf", "burst", s.BurstBytes, fmt.Sprintf("0 (by the rate), or %d bytes and more: a whole packet", longest))
 	}
 	return nil
 }
@@ -94,12 +81,14 @@ func Shape(l *Link, s Shaping) error {
 	if err := s.validate(); err != nil {
 		return err
 	}
-	if s.BurstBytes > 0 {
-		if err := s.carries(l); err != nil {
-			return err
-		}
+	mtu, err := l.MTU()
+	if err != nil {
+		return err
 	}
-	s = s.filled()
+	longest := mtu + etherHeader
+	if s = s.filled(longest); s.BurstBytes < longest { // none of that length would ever pass
+		return paramError("tbf", "burst", s.BurstBytes, fmt.Sprintf("0 (by the rate), or %d bytes and more: a whole packet", longest))
+	}
 	rate := uint64(s.RateBitsPerSec) / 8
 	limit := max(shapeMinQueue, int(float64(rate)*s.Latency.Seconds())) + s.BurstBytes
 	opt := make([]byte, tbfOptions)

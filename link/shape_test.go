@@ -58,8 +58,6 @@ func TestShapeRefuses(t *testing.T) {
 	}
 }
 
-// TestShapeSlows: a transfer can't be faster than the rate allows, however fast
-// the machine is.
 // TestShapeCarriesAPacket has a burst refused that no full packet would fit in.
 func TestShapeCarriesAPacket(t *testing.T) {
 	need(t, "tbf")
@@ -71,6 +69,8 @@ func TestShapeCarriesAPacket(t *testing.T) {
 	must(t, link.Shape(l, link.Shaping{RateBitsPerSec: 1e6, BurstBytes: 1514}))
 }
 
+// TestShapeSlows: a transfer can't be faster than the rate allows, however fast
+// the machine is.
 func TestShapeSlows(t *testing.T) {
 	need(t, "tbf")
 	a, b := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")

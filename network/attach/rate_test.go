@@ -68,6 +68,40 @@ func TestRateHolds(t *testing.T) {
 	}
 }
 
+// TestRateCarriesAPacket has a limited link with a large MTU carry packets of that length,
+// both ways.
+func TestRateCarriesAPacket(t *testing.T) {
+	need(t, "bridge", "ifb", "tbf")
+	const mtu, headers = 40000, 20 + 8 // of IPv4 and UDP
+	w := newWorld(t)
+	_, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Masquerade: true, MTU: mtu, Rate: 1e8}, nil)
+	must(t, err)
+	for _, way := range []struct {
+		name     string
+		from, to *netns.NS
+		at       string
+	}{{"outbound", w.web, w.host, "192.0.2.1:0"}, {"inbound", w.host, w.web, "192.0.2.10:0"}} {
+		var l net.PacketConn
+		must(t, way.to.Do(func() (err error) {
+			l, err = net.ListenPacket("udp", way.at)
+			return err
+		}))
+		defer l.Close()
+		must(t, way.from.Do(func() error {
+			c, err := net.Dial("udp", l.LocalAddr().String())
+			if err == nil {
+				_, err = c.Write(make([]byte, mtu-headers))
+				c.Close()
+			}
+			return err
+		}))
+		l.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if n, _, err := l.ReadFrom(make([]byte, mtu)); err != nil || n != mtu-headers {
+			t.Errorf("%s: %d bytes arrive, %v", way.name, n, err)
+		}
+	}
+}
+
 // How long is sent, and how much of that is waited before it counts: the buckets are
 // full at first.
 const (

@@ -46,11 +46,15 @@ func (s Shape) do(r *run) error {
 	if err := link.Shape(l, limit); err != nil { // goes with the link
 		return err
 	}
+	mtu, err := l.MTU()
+	if err != nil {
+		return err
+	}
 	mac := randomMAC(unicast)
 	if err := r.record(Undo{Link: &linkMade{Where: at.place, Name: s.Via, MAC: mac}}); err != nil {
 		return err
 	}
-	ifb, err := link.Create(at.ns, link.IFBSpec{Attrs: link.Attrs{Name: s.Via, MAC: mac}}, link.Target{})
+	ifb, err := link.Create(at.ns, link.IFBSpec{Attrs: link.Attrs{Name: s.Via, MAC: mac, MTU: mtu}}, link.Target{})
 	if err != nil {
 		return err
 	}
