@@ -74,13 +74,21 @@ func (f *benchFlags) enterBetween(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	var files []*os.File
+	var ids []uint64
 	for _, ref := range args {
 		ns, err := findNamespace(cmd.Context(), ref)
 		if err != nil {
 			return err
 		}
 		defer ns.Close()
-		files = append(files, ns.File())
+		id, err := ns.ID()
+		if err != nil {
+			return err
+		}
+		ids, files = append(ids, id), append(files, ns.File())
+	}
+	if ids[0] == ids[1] {
+		return withHint(usagef("%s and %s have the same network: there is no path between them", args[0], args[1]), "give two that have networks of their own; `cleat ls` and `cleat graph` tell who has which")
 	}
 	if err := f.chooseDir("between"); err != nil {
 		return err

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"cleat/internal/columns"
 	"cleat/internal/spell"
@@ -68,6 +70,9 @@ func (f graphFlags) run(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("svg") && f.svg == "" {
 		return withHint(usagef("--svg: no file given"), "cleat graph --svg wiring.svg")
 	}
+	if err := f.writable(); err != nil {
+		return err
+	}
 	s, err := survey.Take(cmd.Context(), survey.Config{Held: f.all, Names: containerNames(cmd.Context())})
 	if err != nil {
 		return err
@@ -92,15 +97,34 @@ func (f graphFlags) run(cmd *cobra.Command, args []string) error {
 	return graph.Text(out, s, opt, graph.Terminal{Width: t.Width, Colour: t.Colour})
 }
 
-// writeGraph writes a file at once: a reader sees the old one or the new one. What
-// is no plain file, such as a pipe, is written as it is.
-func writeGraph(path string, s *survey.Survey, opt graph.Options) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return withHint(usagef("--svg %s: not a file", path), "--svg - writes to standard output")
+// writable says what is in the way of the file before all namespaces are looked at.
+func (f graphFlags) writable() error {
+	if f.svg == "" || f.svg == "-" {
+		return nil
 	}
+	dir := filepath.Dir(f.svg)
+	switch info, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return withHint(usagef("--svg %s: there is no directory %s", f.svg, dir), "mkdir -p "+dir)
+	case err == nil && !info.IsDir(), errors.Is(err, syscall.ENOTDIR):
+		return usagef("--svg %s: %s is no directory", f.svg, dir)
+	case err != nil:
+		return fmt.Errorf("write %q: %w", f.svg, err)
+	}
+	if info, err := os.Stat(f.svg); err == nil && !info.Mode().IsRegular() {
+		return withHint(usagef("--svg %s: not a file", f.svg), "--svg - writes to standard output")
+	}
+	return nil
+}
+
+// writeGraph writes a file at once: a reader sees the old one or the new one.
+func writeGraph(path string, s *survey.Survey, opt graph.Options) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
-		return fmt.Errorf("write %q: %w", path, err)
+		if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+			err = failed.Err // its name is nobody's
+		}
+		return withHint(fmt.Errorf("write %q: %w", path, err), "--svg - writes to standard output")
 	}
 	err = errors.Join(graph.SVG(f, s, opt), f.Chmod(0o644), f.Close())
 	if err == nil {
