@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,7 +43,7 @@ func (m *machine) containerdDirs() []containerd {
 	return all
 }
 
-func (c containerd) search(ctx context.Context, word string) ([]*known, error) {
+func (c containerd) search(context.Context, string) ([]*known, error) {
 	spaces, err := os.ReadDir(c.m.path(c.tasks))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errAbsent
@@ -62,13 +61,7 @@ func (c containerd) search(ctx context.Context, word string) ([]*known, error) {
 			all = append(all, c.task(space.Name(), task.Name()))
 		}
 	}
-	all = c.addNamed(all)
-	if word == "" || c.owner != 0 || slices.ContainsFunc(all, func(k *known) bool { return k.fit(reference{engine: Containerd, name: word}) != noFit }) {
-		return all, nil
-	}
-	// Without an answer there is what the files say.
-	records, _ := c.records(ctx, word)
-	return append(all, records...), nil
+	return c.addNamed(all), nil
 }
 
 // annotations of a task's OCI configuration by which it has a name.

@@ -20,7 +20,8 @@
 //	            and of whichever user; names given later and containers that don't
 //	            run are in containers.json. With CONTAINER_HOST: by the API.
 //	containerd  the directory of each task below /run/containerd, and nerdctl's names;
-//	            where nothing fits, its API is asked for containers without a task
+//	            where nothing fits of any engine, its API is asked for containers
+//	            without a task
 //	lxc         each container has a monitor: an lxc-start, or what Incus or LXD
 //	            made of themselves; failing that, the control groups, v1 or v2
 //	apptainer   each instance has a starter whose title says user and name

@@ -152,16 +152,22 @@ type NotRunning struct {
 	Found  Found  // without PID and what follows from it
 	State  string // as its engine calls it: "exited", "created", "stopped" …
 	Remedy string // the command that starts it; "" if unknown
+
+	others []string // references of what runs by its name elsewhere
 }
 
 func (e *NotRunning) Error() string { return fmt.Sprintf("%s is not running: %s", &e.Found, e.State) }
 
-// Hint is how to start it.
+// Hint is how to start it, and what else may be meant.
 func (e *NotRunning) Hint() string {
-	if e.Remedy == "" {
-		return ""
+	var lines []string
+	if e.Remedy != "" {
+		lines = append(lines, "start it: "+e.Remedy)
 	}
-	return "start it: " + e.Remedy
+	if len(e.others) > 0 {
+		lines = append(lines, "by that name there runs "+strings.Join(e.others, ", "))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Unasked says that an engine could not be asked. Err wraps fs.ErrPermission where

@@ -160,6 +160,11 @@ func (m *machine) container(ctx context.Context, word string) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
+	if k == nil && (r.engine == "" || r.engine == Containerd) && m.uid == 0 {
+		if k, err = m.recorded(ctx, s, word, r); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case k != nil:
 	case r.engine != "" && len(s.unasked) > 0:
@@ -167,15 +172,43 @@ func (m *machine) container(ctx context.Context, word string) (*Found, error) {
 	case r.engine != "" && len(s.asked) == 0:
 		return nil, &Unasked{Engine: r.engine, Err: errAbsent}
 	default:
-		return nil, m.notFound(ctx, word, r)
+		return nil, m.notFound(ctx, word, r, s.unasked...)
 	}
 	if !k.running() {
-		return nil, &NotRunning{Found: k.Found, State: k.state, Remedy: k.remedy}
+		return nil, &NotRunning{Found: k.Found, State: k.state, Remedy: k.remedy, others: s.runningAs(r.name)}
 	}
 	if k.path != "" {
 		return &k.Found, k.opens()
 	}
 	return &k.Found, nil
+}
+
+// recorded is the one that a word means among containerd's without a task, nil where none
+// fits. What is known of it, or in the way, is added to the survey. Only when nothing else
+// fits is it asked for: of all sources this is the one that may wait for an engine's answer
+// in vain.
+func (m *machine) recorded(ctx context.Context, s *survey, word string, r reference) (*known, error) {
+	more, err := m.ask(ctx, []asking{{Containerd, records{m}}}, r.name)
+	if err != nil {
+		return nil, err
+	}
+	more.known = slices.DeleteFunc(more.known, func(k *known) bool {
+		return slices.ContainsFunc(s.known, func(o *known) bool { return o.Engine == k.Engine && o.Space == k.Space && o.ID == k.ID })
+	})
+	s.known, s.asked, s.unasked = append(s.known, more.known...), append(s.asked, more.asked...), append(s.unasked, more.unasked...)
+	return more.choose(word, r, m.uid)
+}
+
+// runningAs are the references of those that run and have a name, of whatever engine and
+// wherever there.
+func (s *survey) runningAs(name string) []string {
+	var all []string
+	for _, k := range s.known {
+		if k.running() && k.fit(reference{name: name}) == fullFit {
+			all = append(all, k.Ref())
+		}
+	}
+	return all
 }
 
 // choose is the one that a word means, nil where none fits.
@@ -273,13 +306,19 @@ func (m *machine) complete(k *known) bool {
 	return true
 }
 
-// notFound explains that nothing answers to word; or it is the context's error.
-func (m *machine) notFound(ctx context.Context, word string, r reference) error {
+// notFound explains that nothing answers to word, nor did those who were to be asked for it
+// already; or it is the context's error.
+func (m *machine) notFound(ctx context.Context, word string, r reference, unasked ...*Unasked) error {
 	s, err := m.survey(ctx)
 	if err != nil {
 		return err
 	}
 	e := &NotFound{Word: word, engine: r.engine, name: r.name, Asked: s.asked, Unasked: s.unasked}
+	for _, u := range unasked {
+		if !slices.ContainsFunc(e.Unasked, func(o *Unasked) bool { return o.Engine == u.Engine }) {
+			e.Unasked = append(e.Unasked, u)
+		}
+	}
 	for _, k := range s.known {
 		if r.engine == "" || r.engine == k.Engine || r.engine == Process || r.engine == Path {
 			e.known = append(e.known, &k.Found)

@@ -2,6 +2,7 @@ package find
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -16,17 +17,30 @@ import (
 // containerdSocket is where root's containerd answers.
 const containerdSocket = "/run/containerd/containerd.sock"
 
-// mobySpace is Docker's: what is in there is Docker's to tell.
-const mobySpace = "moby"
-
-// records are the containers with an id that begins like word and without a task: of those
-// containerd has no file but its database, which nobody else can read meanwhile. Its API is
-// gRPC, of which two plain calls are needed (api/services/namespaces/v1/namespace.proto and
+// records are the containers of root's containerd without a task: of those it has no file
+// but its database, which nobody else can read meanwhile. Its API is gRPC, of which two plain
+// calls are needed (api/services/namespaces/v1/namespace.proto and
 // api/services/containers/v1/containers.proto of containerd).
-func (c containerd) records(ctx context.Context, word string) ([]*known, error) {
+type records struct{ m *machine }
+
+// search finds those with an id that begins like word. Who has a task may be among them.
+func (r records) search(ctx context.Context, word string) ([]*known, error) {
+	if _, err := ownerOf(r.m.path(containerdSocket)); err != nil {
+		return nil, errAbsent
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, r.m.timeout, silent(r.m.timeout))
+	defer cancel()
+	all, err := r.list(ctx, word)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return all, err
+}
+
+func (r records) list(ctx context.Context, word string) ([]*known, error) {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, "unix", c.m.path(containerdSocket))
+		return d.DialContext(ctx, "unix", r.m.path(containerdSocket))
 	}
 	transport := &http.Transport{DialContext: dial, Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -37,7 +51,7 @@ func (c containerd) records(ctx context.Context, word string) ([]*known, error) 
 	}
 	var all []*known
 	for _, space := range spaces {
-		if space == mobySpace {
+		if space == dockersSpace { // Docker tells of those
 			continue
 		}
 		ids, err := listNames(ctx, transport, "containerd.services.containers.v1.Containers", space,
@@ -46,7 +60,7 @@ func (c containerd) records(ctx context.Context, word string) ([]*known, error) 
 			return nil, err
 		}
 		for _, id := range ids {
-			all = append(all, &known{Found: Found{Engine: Containerd, ID: id, Space: space, Owner: c.owner}, state: "it has no task", remedy: startTask(space, id)})
+			all = append(all, &known{Found: Found{Engine: Containerd, ID: id, Space: space}, state: "it has no task", remedy: startTask(space, id)})
 		}
 	}
 	return all, nil
@@ -82,11 +96,13 @@ func listNames(ctx context.Context, transport http.RoundTripper, service, space,
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", service, err)
 	}
-	if status := answer.Trailer.Get("Grpc-Status"); status != "0" || len(body) < 5 || body[0] != 0 {
-		return nil, fmt.Errorf("ask %s: it answers %s with status %q", service, answer.Status, status)
+	status := cmp.Or(answer.Trailer.Get("Grpc-Status"), answer.Header.Get("Grpc-Status")) // at the end, or there is nothing else
+	const head = 5                                                                        // compressed, and the message's length
+	if status != "0" || len(body) < head || body[0] != 0 || uint64(len(body)-head) != uint64(binary.BigEndian.Uint32(body[1:])) {
+		return nil, fmt.Errorf("ask %s: it answers %s with status %q and %d bytes", service, answer.Status, status, len(body))
 	}
 	var names []string
-	for _, one := range fieldOne(body[5:]) {
+	for _, one := range fieldOne(body[head:]) {
 		for _, name := range fieldOne(one) {
 			names = append(names, string(name))
 		}

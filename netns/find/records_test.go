@@ -9,9 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
-
-	"cleat/netns"
+	"time"
 )
 
 // fakeRecords answers as containerd does, of containers without a task in namespaces.
@@ -58,7 +58,7 @@ func (tr *tree) fakeRecords(status string, spaces map[string][]string) (asked *[
 func TestRecords(t *testing.T) {
 	tr := newTree(t)
 	tr.write("/run/containerd"+taskDir+"/default/running/init.pid", "7")
-	asked := tr.fakeRecords("0", map[string][]string{"default": {"shop.1"}, mobySpace: {"shop.2"}})
+	asked := tr.fakeRecords("0", map[string][]string{"default": {"shop.1"}, dockersSpace: {"shop.2"}})
 	var idle *NotRunning
 	if _, err := tr.container(t.Context(), "shop.1"); !errors.As(err, &idle) || idle.Hint() != "start it: ctr --namespace default tasks start --detach shop.1" ||
 		err.Error() != `containerd container "shop.1" in namespace "default" is not running: it has no task` {
@@ -74,13 +74,78 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// Where it does not answer, its files count.
+// Where it refuses, its files count, and that is said.
 func TestRecordsRefused(t *testing.T) {
 	tr := newTree(t)
 	tr.write("/run/containerd"+taskDir+"/default/running/init.pid", "7")
 	tr.fakeRecords("7", map[string][]string{"default": {"shop"}})
-	if _, err := tr.container(t.Context(), "shop"); !errors.Is(err, netns.ErrNotFound) {
+	var missing *NotFound
+	if _, err := tr.container(t.Context(), "shop"); !errors.As(err, &missing) || !strings.Contains(missing.Hint(), `not asked: containerd: ask containerd.services.namespaces.v1.Namespaces: it answers 200 OK with status "7"`) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// One that accepts and never answers is waited for a request's time, once, and only where
+// nothing else fits; it is said.
+func TestRecordsHang(t *testing.T) {
+	tr := newTree(t)
+	tr.timeout = 50 * time.Millisecond
+	tr.conmon(20, 0, id("ab"), "web", 120)
+	path := tr.path(containerdSocket)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accepted := make(chan struct{}, 8)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			accepted <- struct{}{}
+		}
+	}()
+	if got, err := tr.container(t.Context(), "web"); err != nil || got.Engine != Podman || len(accepted) > 0 {
+		t.Errorf("what runs: %v, %v, asked %d times", got, err, len(accepted))
+	}
+	begun := time.Now()
+	var missing *NotFound
+	if _, err := tr.container(t.Context(), "shop"); !errors.As(err, &missing) || !strings.Contains(missing.Hint(), "not asked: containerd: no answer within 50ms") || len(accepted) != 1 {
+		t.Errorf("what nobody has: %v, asked %d times", err, len(accepted))
+	}
+	var unasked *Unasked
+	if _, err := tr.container(t.Context(), "containerd:shop"); !errors.As(err, &unasked) || err.Error() != "ask containerd for containers: no answer within 50ms" {
+		t.Errorf("what is to be containerd's: %v", err)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// One in a namespace of containerd's that has no task is not taken for one that runs in
+// another by that name, which is said.
+func TestRecordsElsewhere(t *testing.T) {
+	tr := newTree(t)
+	tr.proc(7, proc{comm: "shop", uid: 0, nspid: "7 1", net: 4026532007, cgroup: "0::/default/shop"})
+	tr.write("/run/containerd"+taskDir+"/default/shop/init.pid", "7")
+	tr.fakeRecords("0", map[string][]string{"default": {"shop"}, "k8s.io": {"shop"}})
+	var idle *NotRunning
+	if _, err := tr.container(t.Context(), "containerd:k8s.io/shop"); !errors.As(err, &idle) || idle.Found.Space != "k8s.io" ||
+		idle.Hint() != "start it: ctr --namespace k8s.io tasks start --detach shop\nby that name there runs containerd:default/shop" {
+		t.Errorf("got %v", err)
+	}
+	if got, err := tr.container(t.Context(), "shop"); err != nil || got.Space != "default" {
+		t.Errorf("without a namespace: %v, %v", got, err)
+	}
+	var missing *NotFound
+	if _, err := tr.container(t.Context(), "containerd:other/shop"); !errors.As(err, &missing) || !strings.Contains(missing.Hint(), "containerd:default/shop") {
+		t.Errorf("in one that has none: %v", err)
 	}
 }
 
