@@ -20,6 +20,7 @@ type queue struct {
 	Below   []part `json:"below,omitempty"`
 
 	parent uint32
+	beside bool // as of a part
 }
 
 // queuesOf are the queueing disciplines of a device that somebody set: those that
@@ -33,7 +34,7 @@ func queuesOf(s *side, index int) ([]queue, error) {
 		}
 		for _, p := range all {
 			if p.Handle != 0 {
-				out = append(out, queue{Kind: p.Kind, Handle: p.Handle, Options: p.Options, parent: p.Parent})
+				out = append(out, queue{Kind: p.Kind, Handle: p.Handle, Options: p.Options, parent: p.Parent, beside: p.beside})
 			}
 		}
 		return nil
@@ -52,7 +53,7 @@ var classless = []string{"bfifo", "cake", "codel", "fq", "fq_codel", "fq_pie", "
 // it, if that is all that there is. nil: there is nothing, or something else.
 func restorable(s *side, index int, all []queue) (*queue, error) {
 	i := slices.IndexFunc(all, func(q queue) bool { return q.parent == netlink.HANDLE_ROOT })
-	if i < 0 {
+	if i < 0 || slices.ContainsFunc(all, func(q queue) bool { return q.beside }) {
 		return nil, nil
 	}
 	root, others := all[i], slices.Delete(slices.Clone(all), i, i+1)
@@ -61,6 +62,10 @@ func restorable(s *side, index int, all []queue) (*queue, error) {
 	case slices.Contains(classless, root.Kind):
 		if len(others) > 0 {
 			return nil, nil
+		}
+		filters, err := filtersAt(s, index, root.Handle)
+		if err != nil || filters {
+			return nil, err
 		}
 		return &root, nil
 	case !slices.Contains(classful, root.Kind):
@@ -78,6 +83,20 @@ func restorable(s *side, index int, all []queue) (*queue, error) {
 		return nil, nil
 	}
 	return &root, nil
+}
+
+// filtersAt tells whether a queueing discipline has filters, as some without classes do:
+// sfq, fq_codel, cake.
+func filtersAt(s *side, index int, handle uint32) (has bool, err error) {
+	err = s.ns.Do(func() error {
+		all, err := partsOf(index, unix.RTM_GETTFILTER, unix.RTM_NEWTFILTER, handle)
+		has = len(all) > 0
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("list filters of link %d: %w", index, err)
+	}
+	return has, nil
 }
 
 // queuesLost notes what a device has, and comes back without.

@@ -22,12 +22,16 @@ type part struct {
 	Kind    string `json:"kind"`
 	Options []byte `json:"options,omitempty"`
 
-	chain uint32
+	chain  uint32
+	beside bool // it has what is no option of its kind: a size table, or filters that others share
 }
 
 // classful are the kinds whose classes and their own options the kernel takes as it tells
 // them.
 var classful = []string{"htb"}
+
+// TCA_INGRESS_BLOCK and TCA_EGRESS_BLOCK (include/uapi/linux/rtnetlink.h).
+const tcaIngressBlock, tcaEgressBlock = 13, 14
 
 // partsOf asks for what there is of a device: of filters, those of one parent.
 func partsOf(index int, ask, answer uint16, parent uint32) ([]part, error) {
@@ -56,6 +60,8 @@ func partsOf(index int, ask, answer uint16, parent uint32) ([]part, error) {
 				p.Options = slices.Clone(a.Value)
 			case nl.TCA_CHAIN:
 				p.chain = binary.NativeEndian.Uint32(a.Value)
+			case nl.TCA_STAB, tcaIngressBlock, tcaEgressBlock:
+				p.beside = true
 			}
 		}
 		if answer == unix.RTM_NEWQDISC {

@@ -78,7 +78,7 @@ func (a *answerer) serve(ctx context.Context, conn *net.UnixConn) {
 	}
 	conn.SetReadDeadline(time.Time{})
 	r, ok := ask.Decode(packet[:n])
-	if !ok || !a.here.alike(conn, r.Args) {
+	if !ok || n == len(packet) || !a.here.alike(conn, r.Args) { // one that fills it may be longer
 		reply(conn, ask.Declined, nil)
 		return
 	}
@@ -88,8 +88,11 @@ func (a *answerer) serve(ctx context.Context, conn *net.UnixConn) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() { // until the asker's end, or ours
-		if _, err := conn.Read(packet); err != nil {
-			stop(errAskerGone)
+		for {
+			if _, err := conn.Read(packet); err != nil {
+				stop(errAskerGone)
+				return
+			}
 		}
 	}()
 	var out, errs bytes.Buffer

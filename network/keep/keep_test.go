@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/ask"
 	"cleat/lab"
 	"cleat/link"
 	"cleat/netns"
@@ -317,6 +320,45 @@ func TestUnreadable(t *testing.T) {
 	defer w.mu.Unlock()
 	if text := strings.Join(w.log, "\n"); strings.Count(text, "not kept: ") != 1 || !strings.Contains(text, file) {
 		t.Errorf("the keeper says %q", w.log)
+	}
+}
+
+// Whoever asks, says more than is asked for and ends, has nothing done for him any more.
+func TestAskerGone(t *testing.T) {
+	w := newWorld(t)
+	c := w.keep()
+	began, why := make(chan bool), make(chan error)
+	c.Answer = func(ctx context.Context, _ ask.Request, _, _ io.Writer) (int, bool) {
+		began <- true
+		<-ctx.Done()
+		why <- context.Cause(ctx)
+		return 1, true
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- keep.Run(ctx, c) }() // in our own namespaces, as whoever asks
+	defer func() { cancel(); must(t, <-ended) }()
+	<-w.tell
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: filepath.Join(w.store.Dir(), ask.SocketName), Net: "unixpacket"})
+	must(t, err)
+	defer conn.Close()
+	request := append(make([]byte, len(ask.Vars)), "attach\x00"...)
+	_, err = conn.Write(request)
+	must(t, err)
+	answer := make([]byte, 1)
+	if _, err := conn.Read(answer); err != nil || answer[0] != ask.Begun {
+		t.Fatalf("answered %q, %v", answer, err)
+	}
+	<-began
+	_, err = conn.Write(request)
+	must(t, err)
+	must(t, conn.Close())
+	select {
+	case err := <-why:
+		t.Logf("stopped: %v", err)
+	case <-time.After(10 * time.Second):
+		cancel()
+		t.Errorf("it goes on: %v", <-why)
 	}
 }
 

@@ -78,7 +78,14 @@ func (s surroundings) alike(conn *net.UnixConn, args []string) bool {
 	}
 	o, err := surroundingsOf(int(who.Pid))
 	return err == nil && os.SameFile(s.program, o.program) && os.SameFile(s.root, o.root) &&
-		s.namespaces == o.namespaces && s.capabilities == o.capabilities && (s.dir == o.dir || !slices.ContainsFunc(args, mayBeRelative))
+		s.namespaces == o.namespaces && s.capabilities == o.capabilities &&
+		!slices.ContainsFunc(args, ofItself) && (s.dir == o.dir || !slices.ContainsFunc(args, mayBeRelative))
+}
+
+// ofItself tells whether an argument may name what is another file in each process: a
+// descriptor of its own, or its namespace.
+func ofItself(arg string) bool {
+	return slices.ContainsFunc([]string{"/proc/self/", "/proc/thread-self/", "/dev/fd/", "/dev/std"}, func(path string) bool { return strings.Contains(arg, path) })
 }
 
 // mayBeRelative tells whether an argument may name a file by a path that begins in the
