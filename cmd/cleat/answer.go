@@ -14,7 +14,7 @@ func answer(ctx context.Context, r ask.Request, out, errs io.Writer) (code int, 
 	if r.Args[0] != attachName && r.Args[0] != detachName {
 		return 0, false
 	}
-	for _, name := range []string{"OVS_RUNDIR", "OVS_PKGDATADIR"} { // where Open vSwitch is, which no command is told
+	for _, name := range ask.OVSVars {
 		if r.Env[name] != os.Getenv(name) {
 			return 0, false
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"cleat/network/attach"
 
@@ -25,18 +26,7 @@ stays. If the container is gone, the rest is tidied up. LINK may be left out
 where the container has only one that was attached.`,
 		Example: `  cleat detach web eth1
   cleat detach podman:web`,
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return completeAttached(args), cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			container, link, err := containerAndLink(cmd, args)
-			if err != nil {
-				return err
-			}
-			cfg, err := attachConfig()
-			if err != nil {
-				return err
-			}
+		RunE: ofOne(func(cmd *cobra.Command, cfg attach.Config, container, link string) error {
 			a, notes, err := attach.Detach(cmd.Context(), cfg, container, link)
 			if err != nil {
 				return attachError(err)
@@ -49,20 +39,30 @@ where the container has only one that was attached.`,
 				fmt.Fprintln(out, "note: "+n)
 			}
 			return nil
-		},
+		}),
+		ValidArgsFunction: completeOne,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
 }
 
-// containerAndLink are the arguments; the link is "" where it was left out.
-func containerAndLink(cmd *cobra.Command, args []string) (container, link string, err error) {
-	switch len(args) {
-	case 1:
-		return args[0], "", nil
-	case 2:
-		return args[0], args[1], nil
+// ofOne is a command about one attachment, whose arguments are a container and the name of
+// its link, "" where that is left out.
+func ofOne(run func(cmd *cobra.Command, cfg attach.Config, container, link string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 && len(args) != 2 {
+			return withHint(usagef("%s: want a container, and the name of its link if it has several", cmd.CommandPath()),
+				"e.g. `"+cmd.CommandPath()+" web eth1`; `cleat ls` lists what is attached")
+		}
+		cfg, err := attachConfig()
+		if err != nil {
+			return err
+		}
+		return run(cmd, cfg, args[0], strings.Join(args[1:], ""))
 	}
-	return "", "", withHint(usagef("%s: want a container, and the name of its link if it has several", cmd.CommandPath()),
-		"e.g. `"+cmd.CommandPath()+" web eth1`; `cleat ls` lists what is attached")
+}
+
+// completeOne offers such arguments.
+func completeOne(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return completeAttached(args), cobra.ShellCompDirectiveNoFileComp
 }

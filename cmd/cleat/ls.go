@@ -67,18 +67,7 @@ func newInspectCmd() *cobra.Command {
 which steps made it. LINK may be left out where the container has only one.`,
 		Example: `  cleat inspect web
   cleat inspect web eth1 --json`,
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return completeAttached(args), cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			container, link, err := containerAndLink(cmd, args)
-			if err != nil {
-				return err
-			}
-			cfg, err := attachConfig()
-			if err != nil {
-				return err
-			}
+		RunE: ofOne(func(cmd *cobra.Command, cfg attach.Config, container, link string) error {
 			s, err := attach.Inspect(cmd.Context(), cfg, container, link)
 			if err != nil {
 				return attachError(fmt.Errorf("inspect: %w", err))
@@ -87,7 +76,8 @@ which steps made it. LINK may be left out where the container has only one.`,
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(s)
 			}
 			return printAttachment(cmd.OutOrStdout(), s)
-		},
+		}),
+		ValidArgsFunction: completeOne,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd

@@ -125,16 +125,10 @@ func TestExtend(t *testing.T) {
 // What a server forbids goes, and another address comes.
 func TestForbidden(t *testing.T) {
 	t.Parallel()
-	need(t, "macvlan")
-	w := newWorld(t)
-	s := w.leases(time.Hour)
-	w.repair()
-	before := w.snapshot()
-	got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
-	must(t, err)
+	w, s, before, id := leased(t)
 	s.do(func() { s.forbids, s.gives = true, net.IPv4(198, 51, 100, 8) })
-	w.due(got.Attachment.ID)
-	if e, err := w.extend(got.Attachment.ID, nil); err != nil || !e.New || !strings.Contains(e.Did, "refused by") {
+	w.due(id)
+	if e, err := w.extend(id, nil); err != nil || !e.New || !strings.Contains(e.Did, "refused by") {
 		t.Errorf("forbidden: %+v, %v", e, err)
 	}
 	w.wants("forbidden", []string{"198.51.100.8/24", "via 198.51.100.2"}, []string{"198.51.100.7"})
@@ -146,14 +140,7 @@ func TestForbidden(t *testing.T) {
 // the next asks again, until it is confirmed.
 func TestForbiddenKilled(t *testing.T) {
 	t.Parallel()
-	need(t, "macvlan")
-	w := newWorld(t)
-	s := w.leases(time.Hour)
-	w.repair()
-	before := w.snapshot()
-	got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
-	must(t, err)
-	id := got.Attachment.ID
+	w, s, before, id := leased(t)
 	k, whole := 0, false
 	for ; !whole; k++ {
 		s.do(func() { s.forbids, s.gives = true, net.IPv4(198, 51, 100, byte(8+k)) })
@@ -181,11 +168,7 @@ func TestForbiddenKilled(t *testing.T) {
 // keeper is killed in between.
 func TestExtendChanges(t *testing.T) {
 	t.Parallel()
-	need(t, "macvlan")
-	w := newWorld(t)
-	s := w.leases(time.Hour)
-	w.repair()
-	before := w.snapshot()
+	w, s, before := leasing(t)
 	more := []dhcpv4.Modifier{
 		dhcpv4.WithNetmask(net.CIDRMask(25, 32)), dhcpv4.WithRouter(net.IPv4(198, 51, 100, 3)),
 		dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionInterfaceMTU, []byte{4, 0xb0})),
@@ -240,11 +223,7 @@ func TestExtendChanges(t *testing.T) {
 // An address that somebody removed is put back, with its routes, also those that were
 // wanted besides.
 func TestExtendPutsBack(t *testing.T) {
-	need(t, "macvlan")
-	w := newWorld(t)
-	w.leases(time.Hour)
-	w.repair()
-	before := w.snapshot()
+	w, _, before := leasing(t)
 	route := attach.Route{To: netip.MustParsePrefix("203.0.113.0/24")}
 	got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true, Routes: []attach.Route{route}}, nil)
 	must(t, err)

@@ -243,11 +243,13 @@ func waitFor(ctx context.Context, path string) (waited bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("wait for another cleat: %w", err)
 	}
-	defer f.Close()
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		return true, waitLock(ctx, f)
+		waited = true
+		if err := WaitLock(ctx, f); err != nil {
+			return true, err
+		}
 	}
-	return false, nil
+	return waited, f.Close()
 }
 
 // complete does all that there is to do.

@@ -77,6 +77,25 @@ func (w *world) leases(lifetime time.Duration) *leaser {
 	return s
 }
 
+// leasing is a world with such a server, as it is before anything is attached.
+func leasing(t *testing.T) (w *world, s *leaser, before []string) {
+	t.Helper()
+	need(t, "macvlan")
+	w = newWorld(t)
+	s = w.leases(time.Hour)
+	w.repair()
+	return w, s, w.snapshot()
+}
+
+// leased is one with an attachment that has a lease.
+func leased(t *testing.T) (w *world, s *leaser, before []string, id string) {
+	t.Helper()
+	w, s, before = leasing(t)
+	got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
+	must(t, err)
+	return w, s, before, got.Attachment.ID
+}
+
 func (s *leaser) answer(m *dhcpv4.DHCPv4, lifetime time.Duration) *dhcpv4.DHCPv4 {
 	kind := dhcpv4.MessageTypeAck
 	switch m.MessageType() {

@@ -130,26 +130,25 @@ func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = waitLock(ctx, f)
+	switch err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		err = WaitLock(ctx, f)
+	case err != nil:
+		f.Close()
 	}
 	if err != nil {
-		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	return func() { f.Close() }, nil
 }
 
-// waitLock blocks in the kernel; who is interrupted meanwhile leaves the waiting
-// to a goroutine that ends with the descriptor's turn.
-func waitLock(ctx context.Context, f *os.File) error {
+// WaitLock waits in the kernel until f's lock (flock(2)) is ours; on error f is closed. Who
+// is interrupted meanwhile leaves the waiting to a goroutine, which lets the lock go at once.
+func WaitLock(ctx context.Context, f *os.File) error {
 	got := make(chan error, 1)
-	fd := int(f.Fd())
 	go func() {
 		for {
-			err := unix.Flock(fd, unix.LOCK_EX)
-			if !errors.Is(err, unix.EINTR) {
+			if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
 				got <- err
 				return
 			}
@@ -157,8 +156,12 @@ func waitLock(ctx context.Context, f *os.File) error {
 	}()
 	select {
 	case err := <-got:
+		if err != nil {
+			f.Close()
+		}
 		return err
 	case <-ctx.Done():
+		go func() { <-got; f.Close() }()
 		return ctx.Err()
 	}
 }

@@ -156,14 +156,7 @@ func TestExtendUnset(t *testing.T) {
 
 // What is unset of a lease is only tried as long as the server still says it.
 func TestExtendUnsetNoMore(t *testing.T) {
-	need(t, "macvlan")
-	w := newWorld(t)
-	s := w.leases(time.Hour)
-	w.repair()
-	before := w.snapshot()
-	got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
-	must(t, err)
-	id := got.Attachment.ID
+	w, s, before, id := leased(t)
 	putBack := w.cutOff()
 	s.do(func() { s.options = []dhcpv4.Modifier{dhcpv4.WithRouter(net.IPv4(198, 51, 100, 3))} })
 	w.due(id)
@@ -185,11 +178,7 @@ func TestExtendUnsetNoMore(t *testing.T) {
 // has no route to one that is over; wherever any of it is killed.
 func TestShimLease(t *testing.T) {
 	t.Parallel() // it waits most of the time
-	need(t, "macvlan")
-	w := newWorld(t)
-	s := w.leases(time.Hour)
-	w.repair()
-	before := w.snapshot()
+	w, s, before := leasing(t)
 	want := attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true, HostShim: true}
 	routed := func(when string, are, not []string) {
 		t.Helper()

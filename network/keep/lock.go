@@ -80,34 +80,18 @@ func signLock(f *os.File) error {
 	return nil
 }
 
-// waitLock is lock once nobody else has it. The waiting ends with the process: who
-// gives up before leaves it to a goroutine, which lets the lock go at once.
+// waitLock is lock once nobody else has it.
 func waitLock(ctx context.Context, store *attach.Store) (unlock func(), err error) {
 	f, err := openLock(store)
 	if err != nil {
 		return nil, err
 	}
-	got := make(chan error, 1)
-	go func() {
-		for {
-			if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
-				got <- err
-				return
-			}
-		}
-	}()
-	select {
-	case err = <-got:
-	case <-ctx.Done():
-		go func() { <-got; f.Close() }()
-		return nil, ctx.Err()
-	}
-	if err == nil {
-		err = signLock(f)
-	}
-	if err != nil {
-		f.Close()
+	if err := attach.WaitLock(ctx, f); err != nil {
 		return nil, fmt.Errorf("become the keeper: %w", err)
+	}
+	if err := signLock(f); err != nil {
+		f.Close()
+		return nil, err
 	}
 	return func() { f.Close() }, nil
 }
