@@ -44,7 +44,7 @@ func findContainer(ctx context.Context, ref string) (attach.Container, *netns.NS
 // containerOf is what was found, as attachments remember it: its name is to be the
 // same after a restart, and nobody else's of the same engine.
 func containerOf(f *find.Found) (attach.Container, error) {
-	c := attach.Container{Engine: f.Engine, ID: f.ID, PID: f.PID, Shares: strings.Join(othersOf(f), ", "), Path: fmt.Sprintf("/proc/%d/ns/net", f.PID)}
+	c := attach.Container{Engine: f.Engine, ID: f.ID, PID: f.PID, Shares: strings.Join(othersOf(f), ", "), Silent: strings.Join(f.Silent, " and "), Path: fmt.Sprintf("/proc/%d/ns/net", f.PID)}
 	switch f.Engine {
 	case find.Process:
 		c.Name = strconv.Itoa(f.PID)

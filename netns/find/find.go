@@ -177,6 +177,7 @@ func (m *machine) container(ctx context.Context, word string) (*Found, error) {
 	if !k.running() {
 		return nil, &NotRunning{Found: k.Found, State: k.state, Remedy: k.remedy, others: s.runningAs(r.name)}
 	}
+	k.Silent = s.silent()
 	if k.path != "" {
 		return &k.Found, k.opens()
 	}

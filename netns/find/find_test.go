@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -368,7 +369,10 @@ func TestDeadSockets(t *testing.T) {
 			begun := time.Now()
 			got, err := tr.container(t.Context(), "web")
 			if took := time.Since(begun); err != nil || got.Engine != Podman || took > 2*time.Second {
-				t.Errorf("%v, %v after %s", got, err, took)
+				t.Fatalf("%v, %v after %s", got, err, took)
+			}
+			if silent := strings.HasPrefix(tt.want, "no answer"); silent != slices.Equal(got.Silent, []string{Docker}) || !silent && len(got.Silent) > 0 {
+				t.Errorf("silent: %q", got.Silent)
 			}
 			_, err = tr.container(t.Context(), "nobody-is-called-so")
 			var missing *NotFound

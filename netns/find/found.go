@@ -49,6 +49,9 @@ type Found struct {
 	// Container knows of those that the engine tells of on the way; All of all.
 	SharesWith []string
 
+	// Silent are engines that were asked, too, and did not answer in time.
+	Silent []string
+
 	path string // of a namespace's file, where there is no process
 	proc string // the directory of processes
 }

@@ -114,7 +114,20 @@ func (m *machine) ask(ctx context.Context, sources []asking, word string) (*surv
 }
 
 // silent says that nobody answered in time.
-func silent(after time.Duration) error { return fmt.Errorf("no answer within %s", after) }
+type silent time.Duration
+
+func (e silent) Error() string { return fmt.Sprintf("no answer within %s", time.Duration(e)) }
+
+// silent are the engines that did not answer.
+func (s *survey) silent() []string {
+	var all []string
+	for _, u := range s.unasked {
+		if errors.As(u.Err, new(silent)) {
+			all = append(all, u.Engine)
+		}
+	}
+	return all
+}
 
 func (s *survey) add(engine string, found []*known, err error) {
 	s.known = append(s.known, found...)

@@ -205,6 +205,17 @@ func TestEthernetAddressKnown(t *testing.T) {
 	}
 }
 
+// TestPlanSaysWhoWasSilent has a plan tell why it took so long to find the container.
+func TestPlanSaysWhoWasSilent(t *testing.T) {
+	w := newWorld(t)
+	w.container.Silent = "docker"
+	got, err := w.preview(attach.Want{Kind: "bridge", Parent: "br0"})
+	must(t, err)
+	if len(got.Notes) != 1 || got.Notes[0] != "docker was waited for in vain: who gives test:web for a name has nobody else asked" {
+		t.Errorf("notes %q", got.Notes)
+	}
+}
+
 // TestPlanSaysWhatIsLacking has a plan tell that the kernel can't make a link of a kind.
 func TestPlanSaysWhatIsLacking(t *testing.T) {
 	w := newWorld(t)

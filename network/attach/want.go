@@ -57,6 +57,7 @@ type Container struct {
 	PID    int    `json:"pid,omitempty"`    // of a process inside; 0: none is known
 	Path   string `json:"path"`             // where its network namespace can be opened as long as it lives
 
+	Silent string `json:"-"` // engines that were asked for it and did not answer, as text
 	Shares string `json:"-"` // others that have the same network, as text: what is attached is theirs, too
 }
 
