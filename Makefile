@@ -39,12 +39,12 @@ setup: ## install the Debian packages that tests use (as root), or list them
 .PHONY: test
 test: build setup ## run all tests, the vm tier too where QEMU is installed
 	@$(BUILD) -o out/testsum ./internal/testsum
-	$(GO) test -json -count=1 -p 1 -timeout 20m ./... | out/testsum
+	out/testsum $(GO) test -json -count=1 -p 1 -timeout 20m ./...
 
 .PHONY: test-unit
 test-unit: tools ## run the quick tests: no root, no packages, no guests
 	@$(BUILD) -o out/testsum ./internal/testsum
-	$(GO) test -json -short ./... | out/testsum
+	out/testsum $(GO) test -json -short ./...
 
 .PHONY: test-vm
 test-vm: tools setup ## try every kind of link and the rootless data path under other kernels, in QEMU

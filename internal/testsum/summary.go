@@ -17,7 +17,13 @@ type summary struct {
 	packages                map[string]*testedPackage
 	builds                  map[string]*strings.Builder // what the compiler said, by import path
 	reasons                 map[string][]string         // names of skipped tests by reason
+	failures                []failure
+	again                   func(failure) bool // tries a test again, by itself; nil: nothing does
 }
+
+// failure is a test that has failed and ended; what a panic or the time limit
+// ended, and what does not build, has no name.
+type failure struct{ pkg, test string }
 
 // testedPackage is what is known of a package until it ends.
 type testedPackage struct {
@@ -25,6 +31,7 @@ type testedPackage struct {
 	output strings.Builder // outside any test
 	counts [3]int          // passed, failed, skipped
 	why    []string        // the failed tests' output
+	ended  []string        // the names of those that failed by themselves
 }
 
 // test is one test until its package ends.
@@ -72,8 +79,8 @@ func (s *summary) addTest(e event) {
 	if t == nil {
 		t = &test{}
 		p.tests[e.Test] = t
-		if i := strings.LastIndexByte(e.Test, '/'); i >= 0 && p.tests[e.Test[:i]] != nil {
-			p.tests[e.Test[:i]].parent = true
+		if above := p.above(e.Test); above != nil {
+			above.parent = true
 		}
 	}
 	switch e.Action {
@@ -82,6 +89,20 @@ func (s *summary) addTest(e event) {
 	case "pass", "fail", "skip":
 		t.ended = true
 		s.ended(p, e, t)
+	}
+}
+
+// above is the test that has the named one as a subtest, whose own name may
+// have slashes; nil: none has.
+func (p *testedPackage) above(name string) *test {
+	for {
+		i := strings.LastIndexByte(name, '/')
+		if i < 0 {
+			return nil
+		}
+		if name = name[:i]; p.tests[name] != nil {
+			return p.tests[name]
+		}
 	}
 }
 
@@ -96,6 +117,7 @@ func (s *summary) ended(p *testedPackage, e event, t *test) {
 	case "fail":
 		if !t.parent || !p.failedBelow(e.Test) {
 			p.fail(e.Test, t.output.String())
+			p.ended = append(p.ended, e.Test)
 		}
 	case "skip":
 		p.counts[2]++
@@ -135,6 +157,11 @@ func (s *summary) endPackage(p *testedPackage, e event) {
 	s.passed += p.counts[0]
 	s.failed += p.counts[1]
 	s.skipped += p.counts[2]
+	if len(p.ended) == p.counts[1] {
+		for _, name := range p.ended {
+			s.failures = append(s.failures, failure{e.Package, name})
+		}
+	}
 	delete(s.packages, e.Package)
 	if p.counts == [3]int{} {
 		return // without tests
@@ -167,12 +194,19 @@ func (s *summary) buildOutput(importPath string) string {
 	return ""
 }
 
-// finish prints why tests were skipped and the counts, and tells whether the
-// run was a success.
-func (s *summary) finish() bool {
+// count counts the packages as failed whose events broke off. It is the number
+// of failures.
+func (s *summary) count() int {
 	for _, name := range slices.Sorted(maps.Keys(s.packages)) {
 		s.endPackage(s.packages[name], event{Action: "fail", Package: name})
 	}
+	return s.failed
+}
+
+// finish prints why tests were skipped and the counts, and tells whether the
+// run was a success.
+func (s *summary) finish() bool {
+	s.count()
 	if len(s.reasons) > 0 {
 		fmt.Fprintln(s.w, "\nskipped, by reason:")
 	}
@@ -187,12 +221,32 @@ func (s *summary) finish() bool {
 			fmt.Fprintf(s.w, "        %s\n", n)
 		}
 	}
+	s.tryAgain()
 	ok := s.failed == 0 && s.passed > 0
 	if s.passed+s.failed == 0 {
 		fmt.Fprintln(s.w, "no test ran")
 	}
 	fmt.Fprintf(s.w, "\n%d passed, %d failed, %d skipped\n", s.passed, s.failed, s.skipped)
 	return ok
+}
+
+// mostAgain is how many tests that failed are tried again. Where more fail it
+// is no accident.
+const mostAgain = 3
+
+// tryAgain gives what has failed a second try, where that is all that has.
+func (s *summary) tryAgain() {
+	if s.again == nil || len(s.failures) != s.failed || s.failed > mostAgain {
+		return
+	}
+	for _, f := range s.failures {
+		if !s.again(f) {
+			continue
+		}
+		s.failed--
+		s.passed++
+		fmt.Fprintf(s.w, "\nunsteady: %s.%s failed, see above, and passed when it was tried again by itself\n", f.pkg, f.test)
+	}
 }
 
 // shownNames is how many tests are named under one reason: enough to see what

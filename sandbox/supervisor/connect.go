@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"cleat/internal/sys"
@@ -438,7 +437,7 @@ func (s *Supervisor) await(ctx context.Context, c socket, waits *os.File) {
 		s.finish(c, unix.EAGAIN)
 		return
 	}
-	ok := s.later(c, &s.pending, maxPending, func() {
+	ok := s.later(c, func() {
 		stop := context.AfterFunc(ctx, func() { _ = waits.SetWriteDeadline(time.Unix(1, 0)) })
 		defer stop()
 		if tv, err := unix.GetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO); err == nil && (tv.Sec != 0 || tv.Usec != 0) {
@@ -462,17 +461,17 @@ func (s *Supervisor) await(ctx context.Context, c socket, waits *os.File) {
 	}
 }
 
-// later has a goroutine answer a call, one of most that are counted. It owns c's
-// descriptor. Where there are too many already it answers so, and ok is false.
-func (s *Supervisor) later(c socket, count *atomic.Int64, most int64, answer func()) (ok bool) {
-	if count.Add(1) > most {
-		count.Add(-1)
+// later has a goroutine answer a call. It owns c's descriptor. Where too many are
+// answered so already it says that, and ok is false.
+func (s *Supervisor) later(c socket, answer func()) (ok bool) {
+	if s.pending.Add(1) > maxPending {
+		s.pending.Add(-1)
 		s.finish(c, unix.EAGAIN)
 		return false
 	}
 	c.from.users.Add(1)
 	s.waiting.Go(func() {
-		defer count.Add(-1)
+		defer s.pending.Add(-1)
 		defer c.from.release()
 		defer unix.Close(c.fd)
 		answer()

@@ -3,6 +3,8 @@ package supervisor
 import (
 	"bytes"
 	"net/netip"
+	"slices"
+	"sync"
 	"time"
 
 	"cleat/internal/sys"
@@ -49,9 +51,6 @@ func (s *Supervisor) bind() {
 	s.finish(c, result)
 }
 
-// maxBinds bounds calls that wait to be bound.
-const maxBinds = 64
-
 // bindElsewhere has bind(2) carried out with the caller's rights. It owns c's.
 func (s *Supervisor) bindElsewhere(c socket) {
 	raw, result := s.readAddress()
@@ -67,17 +66,99 @@ func (s *Supervisor) bindElsewhere(c socket) {
 		return
 	}
 	b := Binding{TID: int(s.note.TID), Notifications: c.from.fd, ID: c.id, Socket: c.fd, Address: bytes.Clone(raw)}
-	s.later(c, &s.binds, maxBinds, func() {
-		s.binding.Lock()
-		defer s.binding.Unlock()
-		result, owed := s.debt(c)
-		if !owed {
-			result = s.cfg.Bind(b)
+	switch s.binds.wait(binding{c, b}) {
+	case tooMany:
+		s.finish(c, unix.EAGAIN)
+	case first:
+		s.waiting.Go(func() {
+			for b, ok := s.binds.next(); ok; b, ok = s.binds.next() {
+				s.bindAs(b)
+			}
+		})
+	}
+}
+
+// bindAs carries out a call that has waited, if anybody still makes it.
+func (s *Supervisor) bindAs(b binding) {
+	defer b.drop()
+	if !sys.NotificationLives(b.from.fd, b.id) {
+		return
+	}
+	result, owed := s.debt(b.socket)
+	if !owed {
+		result = s.cfg.Bind(b.Binding)
+	}
+	if result != Left { // else nothing is owed to who calls again
+		s.answer(b.socket, result)
+	}
+}
+
+// binding is a call that waits to be carried out; it owns the socket's descriptor.
+type binding struct {
+	socket
+	Binding
+}
+
+func (b binding) drop() {
+	unix.Close(b.fd)
+	b.from.release()
+}
+
+// maxBinds bounds threads that wait.
+const maxBinds = 64
+
+// binds are calls that are carried out one after the other: what is owed to the one
+// before is known when the next has its turn.
+type binds struct {
+	mu    sync.Mutex
+	queue []binding
+	busy  bool // somebody calls next until there is none
+}
+
+// place is what a call's place in the queue means.
+type place int
+
+const (
+	behind  place = iota
+	first         // nobody is busy: the caller has to see to it that somebody is
+	tooMany       // it has none
+)
+
+// wait has a call wait for its turn. A thread that calls again has left its call before,
+// because of a signal, and that gives up its place: signals that come faster than calls
+// are carried out don't make too many of them.
+func (w *binds) wait(b binding) place {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue = slices.DeleteFunc(w.queue, func(o binding) bool {
+		left := o.TID == b.TID
+		if left {
+			o.drop()
 		}
-		if result != Left { // else nothing is owed to who calls again
-			s.answer(c, result)
-		}
+		return left
 	})
+	if len(w.queue) >= maxBinds {
+		return tooMany
+	}
+	b.from.users.Add(1)
+	w.queue = append(w.queue, b)
+	if w.busy {
+		return behind
+	}
+	w.busy = true
+	return first
+}
+
+// next is the call that has waited longest.
+func (w *binds) next() (b binding, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy = len(w.queue) > 0; !w.busy {
+		return binding{}, false
+	}
+	b = w.queue[0]
+	w.queue = slices.Delete(w.queue, 0, 1)
+	return b, true
 }
 
 // listen carries out listen(2): on a socket of the host's where a published port

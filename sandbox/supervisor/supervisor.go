@@ -173,8 +173,7 @@ type Supervisor struct {
 	rare          map[uint64]bool     // sockets, by cookie, with options of that kind; true: that can't be copied
 	spare         map[spareKey]int
 	pending       atomic.Int64 // connects
-	binds         atomic.Int64
-	binding       sync.Mutex // one at a time: what is owed to the one before is known
+	binds         binds
 	waiting       sync.WaitGroup
 	from          *source // whose call it is
 	note          sys.Notification
