@@ -80,6 +80,8 @@ func takenHint(e *attach.TakenError, o Options) string {
 		return fmt.Sprintf("`cleat detach %s %s` removes that one; -i NAME gives this one another name", o.Guest, e.Name)
 	case e.What == "link":
 		return "give it another name with -i"
+	case e.What == attach.EthernetAddress:
+		return "give it another as MAC, or none"
 	case e.What == "address":
 		return "`cleat ls` shows who has which address"
 	}

@@ -184,6 +184,7 @@ func TestExplain(t *testing.T) {
 		{"taken", &attach.TakenError{What: "link", Name: "eth1", By: "a link of the container"}, "another name with -i"},
 		{"other end taken", &attach.TakenError{What: "link", Name: "h0", By: "a link of the host"}, "another name with -l"},
 		{"address", &attach.TakenError{What: "address", Name: "192.0.2.10"}, "`cleat ls`"},
+		{"Ethernet address", &attach.TakenError{What: attach.EthernetAddress, Name: "02:00:5e:10:00:01"}, "another as MAC"},
 		{"way out", fmt.Errorf("move eth0: %w", attach.ErrDefaultRoute), "without --direct-phys"},
 		{"no filter", &attach.WantError{Param: "vlan", Remedy: "ip link set br1 type bridge vlan_filtering 1"}, "as root: ip link set br1"},
 		{"host name", attach.Want{Kind: "bridge", Parent: "br1", DHCP: true, HostName: "a b"}.Check(), "another one with -H"},

@@ -42,7 +42,7 @@ func (c Container) again() string { return c.Engine + ":" + c.Name }
 func (s *Store) stillWanted(a *Attachment) error {
 	now, err := s.read(a.ID)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !reflect.DeepEqual(now.Want, a.Want) {
-		return fmt.Errorf("attach %s again: %w any more", a.ID, ErrNotAttached)
+		return fmt.Errorf("attach %s again: %w any more", a.called(), ErrNotAttached)
 	}
 	return err
 }

@@ -194,7 +194,7 @@ func (o *operation) begin(ctx context.Context, want *Want) (*journal.Journal, []
 			return nil, nil, err
 		}
 		if !waited && len(notes) > 0 {
-			return nil, nil, fmt.Errorf("attach %s: %s", id, notes[0])
+			return nil, nil, fmt.Errorf("attach %s of %s: %s", name, o.c.Word(), notes[0])
 		}
 	}
 }

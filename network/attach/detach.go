@@ -62,7 +62,7 @@ func (s *Store) takeLive(ctx context.Context, a *Attachment, host *side, trial f
 		return nil, notes, err
 	}
 	if path := s.busy(id); path != "" {
-		return nil, notes, fmt.Errorf("detach %s: %w", id, busyError(path))
+		return nil, notes, fmt.Errorf("detach %s: %w", a.called(), busyError(path))
 	}
 	j, err := journal.Open(s.live(id))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -54,6 +54,14 @@ func (e *TakenError) Error() string {
 // called is what people call an attachment.
 func (a *Attachment) called() string { return a.Want.Name + " of " + a.Container.Word() }
 
+// called is the same of an id, as far as is known.
+func (s *Store) called(id string) string {
+	if a := s.attachment(id); a != nil {
+		return a.called()
+	}
+	return id
+}
+
 // ErrNotAttached says that there is no such attachment.
 var ErrNotAttached = errors.New("not attached")
 

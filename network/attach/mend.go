@@ -50,7 +50,7 @@ func (s *Store) mend(j *journal.Journal, a *Attachment, host *side) (notes []str
 	for _, one := range more {
 		err = errors.Join(err, j.Append(entry{Undo: &one}))
 	}
-	note := "the journal of what was made is damaged: a default route and name servers that the container had before do not come back"
+	note := "the journal of what was made is damaged: a default route and name servers that the container had before may not come back"
 	if isLink := func(one Undo) bool { return one.Link != nil || one.Moved != nil }; !found && !slices.ContainsFunc(undos, isLink) {
 		note += fmt.Sprintf("; if %s is still there, it is left, as nothing tells that it is the one", a.Want.Name)
 	}

@@ -77,7 +77,7 @@ func openTenancy(cfg Config, id string) (*tenancy, error) {
 	}
 	i := slices.IndexFunc(undos, func(one Undo) bool { return one.Lease != nil })
 	if i < 0 || first.Attachment == nil {
-		return nil, fmt.Errorf("extend lease of %s: its journal has none", id)
+		return nil, fmt.Errorf("extend lease of %s: its journal has none", cfg.Store.called(id))
 	}
 	host, err := here()
 	if err != nil {
@@ -89,7 +89,7 @@ func openTenancy(cfg Config, id string) (*tenancy, error) {
 	}
 	if err != nil {
 		t.close()
-		return nil, fmt.Errorf("extend lease of %s: %w", id, err)
+		return nil, fmt.Errorf("extend lease of %s: %w", t.att.called(), err)
 	}
 	return t, nil
 }

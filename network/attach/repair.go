@@ -53,7 +53,8 @@ func (s *Store) repair(host *side, trial func() error) (notes []string, err erro
 		}
 		notes = append(notes, said...)
 		if err != nil {
-			notes = append(notes, fmt.Sprintf("what was left of %s can't be undone yet: %v", e.Name(), err))
+			id, _, _ := strings.Cut(e.Name(), "~")
+			notes = append(notes, fmt.Sprintf("what was left of %s can't be undone yet: %v", s.called(id), err))
 			if err := j.Close(); err != nil {
 				return notes, err
 			}
@@ -105,7 +106,7 @@ func (s *Store) retire(id string, host *side, trial func() error) error {
 		return errors.Join(err, j.Close())
 	}
 	if _, err := s.undoJournal(j, host, trial); err != nil {
-		return errors.Join(fmt.Errorf("undo what is left of %s: %w", id, err), j.Close())
+		return errors.Join(fmt.Errorf("undo what is left of %s: %w", s.called(id), err), j.Close())
 	}
 	return nil
 }
