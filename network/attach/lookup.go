@@ -10,21 +10,24 @@ import (
 
 // Lookup finds an attachment by what a person types: as the container is found
 // now, or, when it is gone, by what it was called. An empty name is that of the
-// container's only link. The notes say which files can't be read. ErrNotAttached: there
-// is none. *SeveralError: more than one may be meant.
+// container's only link. The notes say which files can't be read, and which engines did
+// not answer. ErrNotAttached: there is none. *SeveralError: more than one may be meant.
 func Lookup(ctx context.Context, cfg Config, ref, name string) (a *Attachment, notes []string, err error) {
 	c, ns, findErr := cfg.Find(ctx, ref)
 	if findErr == nil {
 		ns.Close()
 	}
+	if findErr == nil && c.Silent != "" {
+		notes = append(notes, c.waited())
+	}
 	if findErr == nil && name != "" {
 		if a, err := cfg.Store.read(idOf(c, name)); err == nil {
-			return a, nil, nil
+			return a, notes, nil
 		}
 	}
 	all, readErr := cfg.Store.all()
 	if readErr != nil {
-		notes = strings.Split(readErr.Error(), "\n")
+		notes = append(notes, strings.Split(readErr.Error(), "\n")...)
 	}
 	its := slices.DeleteFunc(slices.Clone(all), func(a *Attachment) bool { return findErr != nil || idOf(c, a.Want.Name) != a.ID })
 	if len(its) == 0 {
@@ -93,6 +96,11 @@ func (e *SeveralError) OneContainer() bool {
 
 // Reference is what only this container is called: "podman:web".
 func (c Container) Reference() string { return c.Engine + ":" + c.Name }
+
+// waited says who was silent when the container was looked for.
+func (c Container) waited() string {
+	return fmt.Sprintf("%s was waited for in vain: who gives %s for a name has nobody else asked", c.Silent, c.Reference())
+}
 
 // Word is what the container is called where a command takes it: with its engine in front
 // if it is in a part of that, of a user's or a namespace.

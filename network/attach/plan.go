@@ -59,7 +59,7 @@ func (p *planner) plan() error {
 		p.note("a process never comes back: what is kept of it is its lease alone")
 	}
 	if p.c.Silent != "" {
-		p.note("%s was waited for in vain: who gives %s for a name has nobody else asked", p.c.Silent, p.c.Reference())
+		p.note("%s", p.c.waited())
 	}
 	if p.c.Shares != "" {
 		p.note("it has its network together with %s: they have the link, too", p.c.Shares)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"cleat/network/journal"
@@ -122,8 +123,17 @@ func TestATornRecordDoesNotCount(t *testing.T) {
 func TestAWrongRecordIsAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "j")
 	must(t, os.WriteFile(path, []byte("\"one\"\nnonsense\n\"two\"\n"), 0o600))
-	if all, err := journal.Read(path); err == nil {
-		t.Errorf("read %q", all)
+	all, err := journal.Read(path)
+	if !errors.Is(err, journal.ErrDamaged) || !strings.Contains(err.Error(), "line 2 ") || len(all) != 2 {
+		t.Errorf("read %q, %v", all, err)
+	}
+	j, err := journal.Open(path)
+	must(t, err)
+	defer j.Close()
+	must(t, j.Clear())
+	must(t, j.Append("three"))
+	if got := texts(t, path); !slices.Equal(got, []string{`"three"`}) {
+		t.Errorf("cleared, and written: %q", got)
 	}
 }
 
