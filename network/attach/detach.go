@@ -49,7 +49,7 @@ func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []s
 }
 
 // takeLive makes an attachment's journal one of an operation that is under way;
-// nil: there is none, because the machine was started anew since.
+// nil: there is none, nor anything that it would undo, as the machine was started anew since.
 func (s *Store) takeLive(ctx context.Context, a *Attachment, host *side, trial func() error) (*journal.Journal, []string, error) {
 	id := a.ID
 	unlock, err := lockDir(ctx, s.state)
@@ -66,7 +66,8 @@ func (s *Store) takeLive(ctx context.Context, a *Attachment, host *side, trial f
 	}
 	j, err := journal.Open(s.live(id))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, notes, nil
+		j, more, err := s.remake(a, host)
+		return j, append(notes, more...), err
 	}
 	if err != nil {
 		return nil, notes, err

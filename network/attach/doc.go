@@ -29,7 +29,8 @@
 // an operation's journal is made; operations then run side by side. Nothing that
 // attaching does depends on how many attachments there are.
 //
-// A journal that somebody cut or emptied is known by its missing end. Nothing is made in
+// A journal that somebody cut, emptied or removed is known by its missing end, or by what
+// else there is of the attachment. Nothing is made in
 // the place of such an attachment; Detach looks for what there is of it by other files, by
 // names that no other link has, and by kind, parent and addresses (mend.go). A file of what
 // is wanted that can't be read is in nobody's way: its journal says the same, nothing takes

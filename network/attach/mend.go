@@ -33,7 +33,7 @@ func (s *Store) mend(j *journal.Journal, a *Attachment, host *side) (notes []str
 	if !damaged && first.Attachment != nil && last != nil {
 		return nil, nil
 	}
-	t := tracer{store: s, a: a, host: host, place: place{Path: a.Container.Path}}
+	t := tracer{store: s, a: a, host: host, place: place{Path: a.Container.Path}, made: true}
 	if first.Attachment != nil {
 		t.place = first.Container
 	}
@@ -57,12 +57,37 @@ func (s *Store) mend(j *journal.Journal, a *Attachment, host *side) (notes []str
 	return []string{note}, err
 }
 
+// remake makes such a journal for an attachment that has none, which is not the machine's
+// having begun anew. nil: it is, as nothing is left.
+func (s *Store) remake(a *Attachment, host *side) (*journal.Journal, []string, error) {
+	t := tracer{store: s, a: a, host: host, place: place{Path: a.Container.Path}}
+	undos, _, err := t.undos()
+	if err != nil {
+		return nil, nil, fmt.Errorf("look for what is left of %s: %w", a.called(), err)
+	}
+	if len(undos) == 1 { // the file of what is wanted
+		return nil, nil, nil
+	}
+	j, err := journal.Create(s.op(a.ID) + detached)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, one := range undos {
+		err = errors.Join(err, j.Append(entry{Undo: &one}))
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, j.Remove())
+	}
+	return j, []string{"the journal of what was made is gone: a default route and name servers that the container had before may not come back"}, nil
+}
+
 // tracer looks for what there is of an attachment without its journal.
 type tracer struct {
 	store *Store
 	a     *Attachment
 	host  *side
 	place place // of the container; without an inode number it is whatever is at the path now
+	made  bool  // it was there since the machine began: else only what nobody else can have is its
 }
 
 // undos are how to be rid of what is there, and whether the link is.
@@ -89,6 +114,7 @@ func (t *tracer) undos() (all []Undo, found bool, err error) {
 		}
 		all = append(all, Undo{Shared: &sharedUse{Key: key, ID: t.a.ID}})
 	}
+	t.made = t.made || len(all) > 1
 	links, err := t.links()
 	for _, l := range links {
 		all = append(all, Undo{Link: &l})
@@ -115,7 +141,7 @@ func (t *tracer) links() ([]linkMade, error) {
 	}{
 		{t.host, p.hostName("ifb"), anyLink},
 		{t.host, p.hostName("veth"), anyLink},
-		{cont, t.a.Want.Name, func(l netlink.Link) bool { return t.wanted(cont, l) }},
+		{cont, t.a.Want.Name, func(l netlink.Link) bool { return t.made && t.wanted(cont, l) }},
 	} {
 		there, err := l.at.find(l.name)
 		if err != nil {

@@ -63,7 +63,16 @@ func TestDamagedJournal(t *testing.T) {
 				text, err := os.ReadFile(path)
 				must(t, err)
 				lines := slices.Collect(bytes.Lines(text))
-				if k == len(lines)+1 {
+				if k == len(lines)+1 { // gone
+					must(t, os.Remove(path))
+					notes, err := w.detachNotes()
+					if err != nil || len(notes) != 1 || !strings.HasPrefix(notes[0], "the journal of what was made is gone") {
+						t.Errorf("without a journal, detached: %q, %v", notes, err)
+					}
+					w.unchanged(before, "detached without a journal")
+					continue
+				}
+				if k == len(lines)+2 {
 					must(t, w.detach("eth0", nil))
 					break
 				}
@@ -109,6 +118,19 @@ func TestDamagedJournalDoubt(t *testing.T) {
 			t.Errorf("%v: listed still: %+v", want.IPs, all)
 		}
 	}
+}
+
+// Without any sign of it a link of its name is another's: the machine began anew.
+func TestNoJournalNoLink(t *testing.T) {
+	need(t, "macvlan")
+	w := newWorld(t)
+	_, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("192.0.2.10/24")}, nil)
+	must(t, err)
+	must(t, os.RemoveAll(filepath.Join(w.state, "run")))
+	if notes, err := w.detachNotes(); err != nil || len(notes) > 0 {
+		t.Errorf("detached: %q, %v", notes, err)
+	}
+	find(t, w.web, "eth0")
 }
 
 // A container with a damaged journal can be attached once more, by another name.
