@@ -94,6 +94,8 @@ func TestSimulatedBadPath(t *testing.T) {
 		{"dead", &simLink{rate: mbit(50), delay: time.Millisecond, dead: true}, 0.97},
 		{"dies", &simLink{rate: mbit(20), delay: 5 * time.Millisecond, dies: 7 * time.Second}, 0.9},
 		{"flaps", &simLink{rate: mbit(20), delay: 5 * time.Millisecond, flaps: 700 * time.Millisecond}, 0.95},
+		{"comes and goes", &simLink{rate: mbit(20), delay: 5 * time.Millisecond, pulls: 700 * time.Millisecond}, 0.95},
+		{"comes and goes, loses much", &simLink{rate: mbit(20), delay: 5 * time.Millisecond, loss: 0.15, pulls: 700 * time.Millisecond}, 0.95},
 		{"flaps fast", &simLink{rate: mbit(5), delay: 5 * time.Millisecond, flaps: 200 * time.Millisecond}, 0.95},
 	}
 	for _, connections := range []int{1, 4} {
@@ -177,6 +179,25 @@ func TestSimulatedUnlike(t *testing.T) {
 			t.Logf("%.1f %%", share*100)
 			if share < tt.least {
 				t.Errorf("carried %.1f %% of the sum, want %.0f", share*100, tt.least*100)
+			}
+		})
+	}
+}
+
+// TestSimulatedUnplugged has one of four links go down for half of each second, of which one end
+// is told: it carries most of what it can while it is there.
+func TestSimulatedUnplugged(t *testing.T) {
+	for _, connections := range []int{1, 4} {
+		t.Run(fmt.Sprint(connections), func(t *testing.T) {
+			t.Parallel()
+			link := simLink{rate: mbit(100), delay: 200 * time.Microsecond}
+			links := []simLink{link, link, link, link}
+			links[3].pulls = 500 * time.Millisecond
+			_, then := carried(1, connections, links...)
+			share := then / mbit(350)
+			t.Logf("%.1f %%", share*100)
+			if share < 0.96 {
+				t.Errorf("carried %.1f %% of what the links can, want 96", share*100)
 			}
 		})
 	}

@@ -104,7 +104,9 @@ type Path struct {
 	end      uint32        // of a dead path: seq when it died
 	proofs   int           // reports since that it delivers again
 	late     bool          // it was not dead: what was sent before has come
-	left     bool          // it is dead because the other end has taken it out of use
+	said     bool          // it is dead because somebody said so: it was not found out
+	left     bool          // that was because an end has taken it out of use
+	coming   bool          // it is up since it died
 
 	lost, delivered uint64 // packets
 	deliveredBytes  uint64
