@@ -109,6 +109,7 @@ type Path struct {
 	coming   bool          // it is up since it died
 
 	lost, delivered uint64 // packets
+	average         int    // size of those that came with the last news, bytes
 	deliveredBytes  uint64
 	lossRate        float64       // smoothed
 	spoils          bool          // others carry more without it
@@ -239,6 +240,7 @@ func (p *Path) Report(now time.Duration, r Report) int {
 	if news == 0 {
 		return 0
 	}
+	p.average = int(bytes) / max(came, 1)
 	p.lossRate += (float64(max(news-came, 0))/float64(news) - p.lossRate) * min(1, float64(news)/500)
 	if r.Delay != math.MaxInt32 { // else nothing has come since a report that was lost
 		p.measure(now, r)
@@ -246,6 +248,10 @@ func (p *Path) Report(now time.Duration, r Report) int {
 	p.leak(now, news, max(news-came, 0))
 	return news
 }
+
+// Average is the size of the packets that came with the last news, in bytes, with the outer
+// headers, Ethernet's included: one at least was as long. 0: none came.
+func (p *Path) Average() int { return p.average }
 
 // firstReport counts what came before there was anything to compare with.
 func (p *Path) firstReport(r Report) {
