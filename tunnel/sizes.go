@@ -29,9 +29,9 @@ const (
 	sizeLeast6 = 1280 // bytes: what every IPv6 link carries (RFC 8200 section 5)
 	sizeStep   = 8    // bytes: a search is over when it is that close
 
-	sizeChance  = 1e-4 // that misses in a row are those of a path that loses packets of any size
-	mostMisses  = 20   // for which that is seen to
-	sizeMemory  = 16   // questions by which the share of the small ones that are lost is told
+	sizeChance = 1e-4 // that misses in a row are those of a path that loses packets of any size
+	mostMisses = 20   // for which that is seen to
+	sizeMemory = 16   // questions by which the share of the small ones that are lost is told
 
 	sizeEvery   = time.Second            // on a path with data
 	sizeIdle    = 30 * time.Second       // on one without
