@@ -307,6 +307,7 @@ func (s *simNet) gather(sp *sched.Path, room int) {
 	}
 	path := s.paths[sp.ID]
 	path.data, path.last, s.rules.sent = true, s.now, s.now
+	s.rules.load.add(s.now, len(run))
 	first := uint32(sp.Sent(s.now, len(run), bytes))
 	for i, p := range run {
 		p.shim.Path, p.shim.PathSeq, p.shim.Time = uint8(sp.ID), first+uint32(i), uint32(s.now/time.Microsecond)
@@ -333,7 +334,7 @@ func (s *simNet) number(p simPacket) simPacket {
 // pad measures new paths, as outbound.pad does.
 func (s *simNet) pad() {
 	for id, sp := range s.send.Paths() {
-		for room, ok := sp.Cold(s.now); ok; room, ok = sp.Cold(s.now) {
+		for room, ok := s.rules.load.padding(s.now, sp); ok; room, ok = s.rules.load.padding(s.now, sp) {
 			n := max(1, min(padPackets, room/simSize))
 			first := uint32(sp.Sent(s.now, n, n*simSize))
 			for i := range n {

@@ -202,3 +202,26 @@ func TestSimulatedUnplugged(t *testing.T) {
 		})
 	}
 }
+
+// TestSimulatedEarly has one TCP connection begin while the paths are measured: its slow start
+// does not end for that.
+func TestSimulatedEarly(t *testing.T) {
+	for _, after := range []time.Duration{1, 50, 100, 150} {
+		t.Run(fmt.Sprint(int(after), " ms"), func(t *testing.T) {
+			t.Parallel()
+			var links []*simLink
+			for range 4 {
+				links = append(links, &simLink{rate: mbit(50), delay: 40 * time.Millisecond, queue: 50 * time.Millisecond})
+			}
+			s := newSimPair(1, links...)
+			s.run(after * time.Millisecond)
+			c := newSimTCP(s.simClock, 0, s.offer, s.back.offer)
+			s.run(4 * time.Second)
+			share := float64(c.got) / 4 / s.sum()
+			t.Logf("%.1f %%", share*100)
+			if share < 0.4 {
+				t.Errorf("carried %.1f %% of the sum at first, want 40", share*100)
+			}
+		})
+	}
+}

@@ -188,6 +188,13 @@ func (p *Path) Cold(now time.Duration) (room int, ok bool) {
 	return room, float64(room) >= p.run()/2
 }
 
+// Rest has a path that is Measuring be measured from the beginning, later.
+func (p *Path) Rest(now time.Duration) {
+	if p.Measuring(now) {
+		p.fresh = 0
+	}
+}
+
 // expected is when a full packet given now would arrive, in µs of a scale that all paths share.
 func (p *Path) expected() float64 { return p.length() + max(p.backlog, 0)/p.rate*1e6 }
 
