@@ -188,9 +188,10 @@ func (p *Path) Cold(now time.Duration) (room int, ok bool) {
 	return room, float64(room) >= p.run()/2
 }
 
-// Rest has a path that is Measuring be measured from the beginning, later.
+// Rest has a path that is Measuring be measured from the beginning, later. One that was measured
+// for most of its time is done.
 func (p *Path) Rest(now time.Duration) {
-	if p.Measuring(now) {
+	if p.Measuring(now) && now-p.fresh < measureTime {
 		p.fresh = 0
 	}
 }

@@ -29,8 +29,8 @@ const (
 	// probed, so that there is something to compare with.
 	doubtAfter = 12 * time.Millisecond
 	// firstPatience is how much longer a path may take that has not brought anything yet: the
-	// other end may have begun a moment later; and what is as old as its padding: a run of that
-	// takes 0.2 s at 0.5 Mbit/s.
+	// other end may have begun a moment later; and what was sent when its rate was a guess: a run
+	// takes 0.2 s at 0.5 Mbit/s then.
 	firstPatience = 250 * time.Millisecond
 	maxSuspect    = 400 * time.Millisecond
 	// backAfter is how many reports must acknowledge new packets of a dead path
@@ -361,7 +361,7 @@ func (s *Sender) isDead(p *Path) bool {
 		}
 		behind := time.Duration(max(p.delay+p.standing-o.delay, 0)) * time.Microsecond
 		after := deadAfter + behind + p.suspect
-		if !p.reported || first.at <= p.padded {
+		if !p.reported || p.fresh > 0 && first.at-p.fresh < measureTime {
 			after += firstPatience
 		}
 		if o.acked-first.at > after && p.overdue(first.at) > after-behind {
