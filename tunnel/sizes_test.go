@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"cleat/tunnel/wire"
 )
 
 // sizeSearch plays a path that carries packets of up to carries bytes, and small ones if
@@ -198,6 +200,25 @@ func TestSizesCarried(t *testing.T) {
 	}
 	if z.carried(now, sizeEvery, 1500) != 1500 || z.searching || z.next(now) != 0 {
 		t.Error("data of that size does not end the search")
+	}
+}
+
+// TestSizesReported has reports tell what data has arrived.
+func TestSizesReported(t *testing.T) {
+	e := newEnds(t, Config{}, false, 1)
+	p, r := e.a.paths[0], wire.Report{}
+	arrived := func(size int) {
+		seq := e.a.send.Path(0).Sent(e.a.now(), 1, size)
+		r.Highest, r.Packets, r.Bytes = uint32(seq), r.Packets+1, r.Bytes+uint32(ethernetBytes+size)
+		e.a.reported(e.a.now(), &r)
+	}
+	arrived(100)
+	p.sizes.misses = 1
+	if arrived(p.mtu - 1); p.sizes.misses != 1 {
+		t.Error("a smaller packet answers")
+	}
+	if arrived(p.mtu); p.sizes.misses != 0 {
+		t.Error("a packet of that size does not answer")
 	}
 }
 
