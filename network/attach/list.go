@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strings"
 
 	"cleat/network/dhcp"
 	"cleat/network/journal"
@@ -71,6 +72,13 @@ func Attachments(store *Store) []*Attachment {
 	all, _ := store.all() // what is wrong with a file, List says
 	return all
 }
+
+// AttachmentFile is the id of an attachment by the name of its file in the state
+// directory's attachments; false: none has that.
+func AttachmentFile(name string) (id string, is bool) { return strings.CutSuffix(name, ".json") }
+
+// AttachmentOf is what is wanted under an id; fs.ErrNotExist if nothing is.
+func AttachmentOf(store *Store, id string) (*Attachment, error) { return store.read(id) }
 
 // Inspect is one attachment, found as by Lookup.
 func Inspect(ctx context.Context, cfg Config, ref, name string) (Status, error) {
