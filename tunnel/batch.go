@@ -223,10 +223,12 @@ func (b *batch) commit(t *Tunnel, sp *sched.Path, now time.Duration) {
 // are shaped by.
 func (p *path) outer() int {
 	if p.v6 {
-		return 14 + 40 + 8
+		return ethernetBytes + 40 + 8
 	}
-	return 14 + 20 + 8
+	return ethernetBytes + 20 + 8
 }
+
+const ethernetBytes = 14
 
 // send hands the run to the kernel. Each message is stamped when it goes: to send
 // those before it has taken time that is not the path's.

@@ -27,7 +27,7 @@
 // A path may drop big packets and tell nobody. Packets of its full size ask for an echo
 // each second that it carries data, and soon after a loss; when only the small ones that
 // follow them come back, the size that arrives is searched for, and what is inside
-// becomes smaller (RFC 8899).
+// becomes smaller (RFC 8899). A path that loses small ones, too, is asked more often before.
 //
 // Checksums are not computed on the way: the native form says that the inner one is
 // partial, and the outer one, or the seal, vouches for the packet.

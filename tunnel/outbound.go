@@ -30,6 +30,7 @@ type outbound struct {
 
 	run    batch
 	ticked time.Duration
+	load   load          // of data
 	sent   time.Duration // when a path last took something
 	live   uint64        // what the peer has been told
 	tell   int           // so often all paths have to be told yet
@@ -313,6 +314,7 @@ func (o *outbound) gather(now time.Duration, sp *sched.Path, room int) {
 			o.pop(e)
 		}
 	}
+	o.load.add(now, o.run.count)
 	o.run.commit(o.t, sp, now)
 	p.data, p.last, o.sent = true, now, now
 }

@@ -344,7 +344,9 @@ func (t *Tunnel) reported(now time.Duration, r *wire.Report) {
 		return
 	}
 	p := t.paths[r.Path]
-	t.send.Path(p.id).Report(now, r.Report)
+	if sp := t.send.Path(p.id); sp.Report(now, r.Report) > 0 {
+		t.resize(p, p.sizes.carried(now, p.sizesEvery(now), sp.Average()-ethernetBytes))
+	}
 	for p.kept.len() > 0 && int32(p.kept.at(p.kept.from).end()-1-r.Highest) <= 0 {
 		t.arena.release(p.kept.at(p.kept.from).e)
 		p.kept.from++

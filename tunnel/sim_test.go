@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"container/heap"
 	"encoding/binary"
+	"math/bits"
 	"math/rand/v2"
 	"sort"
 	"time"
@@ -78,8 +79,10 @@ type simLink struct {
 	dies  time.Duration // when it becomes so; 0: never
 	comes time.Duration // until when it is dead
 	flaps time.Duration // it is dead for so long in each two of it; 0: it does not
+	pulls time.Duration // after 2 s it is unplugged likewise, and one end is told; 0: it is not
 	late  float64       // share of packets that are late by lateBy
 	free  time.Duration
+	cuts  int // how often it was unplugged: what was on its way is lost
 	drops int
 }
 
@@ -112,11 +115,15 @@ func (l *simLink) put(c *simClock, rng *rand.Rand, size int, come func()) {
 		return
 	}
 	l.free += time.Duration(float64(size) / l.rate * 1e9)
-	at := l.free + l.delay
+	at, cuts := l.free+l.delay, l.cuts
 	if l.late > 0 && rng.Float64() < l.late {
 		at += lateBy
 	}
-	c.at(at, come)
+	c.at(at, func() {
+		if cuts == l.cuts {
+			come()
+		}
+	})
 }
 
 // simPacket is a packet of the inner network.
@@ -185,6 +192,11 @@ func newSimPair(seed uint64, links ...*simLink) *simNet {
 	}
 	there, back := newDirection(clock, rng, links), newDirection(clock, rng, others)
 	there.back, back.back = back, there
+	for i, l := range links {
+		if l.pulls > 0 {
+			clock.at(clock.now+2*time.Second, func() { there.plug(i, false) })
+		}
+	}
 	return there
 }
 
@@ -295,6 +307,7 @@ func (s *simNet) gather(sp *sched.Path, room int) {
 	}
 	path := s.paths[sp.ID]
 	path.data, path.last, s.rules.sent = true, s.now, s.now
+	s.rules.load.add(s.now, len(run))
 	first := uint32(sp.Sent(s.now, len(run), bytes))
 	for i, p := range run {
 		p.shim.Path, p.shim.PathSeq, p.shim.Time = uint8(sp.ID), first+uint32(i), uint32(s.now/time.Microsecond)
@@ -321,7 +334,7 @@ func (s *simNet) number(p simPacket) simPacket {
 // pad measures new paths, as outbound.pad does.
 func (s *simNet) pad() {
 	for id, sp := range s.send.Paths() {
-		for room, ok := sp.Cold(s.now); ok; room, ok = sp.Cold(s.now) {
+		for room, ok := s.rules.load.padding(s.now, sp); ok; room, ok = s.rules.load.padding(s.now, sp) {
 			n := max(1, min(padPackets, room/simSize))
 			first := uint32(sp.Sent(s.now, n, n*simSize))
 			for i := range n {
@@ -335,8 +348,26 @@ func (s *simNet) pad() {
 // check does what Tunnel.check does.
 func (s *simNet) check() {
 	died, _ := s.send.Check(s.now)
+	s.deaths += bits.OnesCount64(died)
+	s.lose(died)
+}
+
+// plug has a link be up, or not, this end be told so, and the contrary in a while.
+func (s *simNet) plug(id int, up bool) {
+	s.at(s.now+s.links[id].pulls, func() { s.plug(id, !up) })
+	for _, l := range []*simLink{s.links[id], s.back.links[id]} {
+		l.dead, l.free = !up, s.now
+		l.cuts++
+	}
+	s.send.SetUp(id, up)
+	if !up {
+		s.lose(1 << id)
+	}
+}
+
+// lose does what Tunnel.lose does.
+func (s *simNet) lose(died uint64) {
 	for _, id := range sched.Ones(died) {
-		s.deaths++
 		if len(s.paths[id].kept) > 0 {
 			s.rules.t.lost = s.now
 		}
@@ -365,7 +396,9 @@ func (s *simNet) tick() {
 		if turned {
 			p.data = false
 		}
-		s.probe(id, sp.Live() && !p.data)
+		for range probesAtOnce(sp.Unknown(), sp.Takes(probeShare)) {
+			s.probe(id, sp.Live() && !p.data)
+		}
 	}
 	s.tell = max(s.tell-1, 0)
 }

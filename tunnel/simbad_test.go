@@ -86,7 +86,7 @@ func TestSimulatedBadPath(t *testing.T) {
 	}{
 		{"nothing", nil, 0.97},
 		{"slow", &simLink{rate: mbit(0.5), delay: 2 * time.Millisecond}, 0.97},
-		{"far", &simLink{rate: mbit(2), delay: 150 * time.Millisecond}, 0.97},
+		{"far", &simLink{rate: mbit(2), delay: 150 * time.Millisecond}, 0.93}, // one drop in 8 s, in one network of 50
 		{"lossy", &lossy, 0.97},
 		{"lossy, later", &later, 0.93},
 		{"longer, lossy", &simLink{rate: mbit(10), delay: 10 * time.Millisecond, loss: 0.1}, 0.95},
@@ -94,6 +94,8 @@ func TestSimulatedBadPath(t *testing.T) {
 		{"dead", &simLink{rate: mbit(50), delay: time.Millisecond, dead: true}, 0.97},
 		{"dies", &simLink{rate: mbit(20), delay: 5 * time.Millisecond, dies: 7 * time.Second}, 0.9},
 		{"flaps", &simLink{rate: mbit(20), delay: 5 * time.Millisecond, flaps: 700 * time.Millisecond}, 0.95},
+		{"comes and goes", &simLink{rate: mbit(20), delay: 5 * time.Millisecond, pulls: 700 * time.Millisecond}, 0.95},
+		{"comes and goes, loses much", &simLink{rate: mbit(20), delay: 5 * time.Millisecond, loss: 0.15, pulls: 700 * time.Millisecond}, 0.95},
 		{"flaps fast", &simLink{rate: mbit(5), delay: 5 * time.Millisecond, flaps: 200 * time.Millisecond}, 0.95},
 	}
 	for _, connections := range []int{1, 4} {
@@ -177,6 +179,48 @@ func TestSimulatedUnlike(t *testing.T) {
 			t.Logf("%.1f %%", share*100)
 			if share < tt.least {
 				t.Errorf("carried %.1f %% of the sum, want %.0f", share*100, tt.least*100)
+			}
+		})
+	}
+}
+
+// TestSimulatedUnplugged has one of four links go down for half of each second, of which one end
+// is told: it carries most of what it can while it is there.
+func TestSimulatedUnplugged(t *testing.T) {
+	for _, connections := range []int{1, 4} {
+		t.Run(fmt.Sprint(connections), func(t *testing.T) {
+			t.Parallel()
+			link := simLink{rate: mbit(100), delay: 200 * time.Microsecond}
+			links := []simLink{link, link, link, link}
+			links[3].pulls = 500 * time.Millisecond
+			_, then := carried(1, connections, links...)
+			share := then / mbit(350)
+			t.Logf("%.1f %%", share*100)
+			if share < 0.96 {
+				t.Errorf("carried %.1f %% of what the links can, want 96", share*100)
+			}
+		})
+	}
+}
+
+// TestSimulatedEarly has one TCP connection begin while the paths are measured: its slow start
+// does not end for that.
+func TestSimulatedEarly(t *testing.T) {
+	for _, after := range []time.Duration{1, 50, 100, 150} {
+		t.Run(fmt.Sprint(int(after), " ms"), func(t *testing.T) {
+			t.Parallel()
+			var links []*simLink
+			for range 4 {
+				links = append(links, &simLink{rate: mbit(50), delay: 40 * time.Millisecond, queue: 50 * time.Millisecond})
+			}
+			s := newSimPair(1, links...)
+			s.run(after * time.Millisecond)
+			c := newSimTCP(s.simClock, 0, s.offer, s.back.offer)
+			s.run(4 * time.Second)
+			share := float64(c.got) / 4 / s.sum()
+			t.Logf("%.1f %%", share*100)
+			if share < 0.4 {
+				t.Errorf("carried %.1f %% of the sum at first, want 40", share*100)
 			}
 		})
 	}

@@ -229,3 +229,23 @@ func TestSimulatedStart(t *testing.T) {
 		}
 	}
 }
+
+// TestSimulatedSlowStart has no path pass for dead that is slow, or stands beside such a one, while
+// they are measured.
+func TestSimulatedSlowStart(t *testing.T) {
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 17))
+		some := func(rate float64, most time.Duration) *simLink {
+			return &simLink{rate: mbit(rate), delay: time.Duration(rng.IntN(20)) * time.Millisecond, queue: 25*time.Millisecond + time.Duration(rng.Int64N(int64(most)))}
+		}
+		links := []*simLink{some(0.5, 400*time.Millisecond)}
+		for range 1 + rng.IntN(2) {
+			links = append(links, some(5+195*rng.Float64(), 40*time.Millisecond))
+		}
+		s := newSimPair(seed, links...)
+		s.run(3 * time.Second)
+		if n := s.deaths + s.back.deaths; n > 0 {
+			t.Errorf("seed %d: paths passed for dead %d times", seed, n)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"time"
 
 	"cleat/tunnel/sched"
@@ -17,14 +18,20 @@ import (
 // only the small one comes back, several times, the size that arrives is searched for,
 // and the path's MTU follows. Such packets are in no path's books: their loss says
 // nothing of the path's rate.
+//
+// A path that loses packets of any size is none of that, nor is one with a queue that has room
+// for small ones only: it takes the more questions the more of the small ones are lost, the size
+// that was doubted is asked for once more when another has been found, and data of that size
+// that has arrived answers, too.
 
 const (
 	sizeLeast4 = 576  // bytes: what every IPv4 host takes (RFC 791)
 	sizeLeast6 = 1280 // bytes: what every IPv6 link carries (RFC 8200 section 5)
 	sizeStep   = 8    // bytes: a search is over when it is that close
 
-	sizeMisses  = 3 // in a row before a size that has worked is doubted
-	searchTries = 2 // of each size in a search
+	sizeChance = 1e-4 // that misses in a row are those of a path that loses packets of any size
+	mostMisses = 20   // for which that is seen to
+	sizeMemory = 16   // questions by which the share of the small ones that are lost is told
 
 	sizeEvery   = time.Second            // on a path with data
 	sizeIdle    = 30 * time.Second       // on one without
@@ -39,14 +46,16 @@ type sizes struct {
 	top       int // that the device carries: it is not exceeded
 	low, high int // in a search: the largest that arrives; the largest that may
 	searching bool
-
-	asked    int           // the size of the packet on its way; 0: none is
-	at       time.Duration // when it was sent: its echo is told by that
-	small    time.Duration // the same of the small one behind it; 0: it came back
-	answered time.Duration // when that was
-	misses   int           // of this size, in a row
-	due      time.Duration // when to ask next
-	raise    time.Duration // when to try more again
+	doubted   int           // the size that has worked, until it has been asked for once more; 0: none
+	last      bool          // it is asked for
+	share     float64       // of the small ones that is lost
+	asked     int           // the size of the packet on its way; 0: none is
+	at        time.Duration // when it was sent: its echo is told by that
+	small     time.Duration // the same of the small one behind it; 0: it came back
+	answered  time.Duration // when that was
+	misses    int           // of this size, in a row
+	due       time.Duration // when to ask next
+	raise     time.Duration // when to try more again
 }
 
 // begin begins with an MTU that is as likely as not.
@@ -60,10 +69,20 @@ func (z *sizes) next(now time.Duration) int {
 	if !z.searching && z.low < z.top && now >= z.raise {
 		z.high, z.searching = z.top, true
 	}
-	if z.searching {
+	switch {
+	case z.last:
+		return z.doubted
+	case z.searching:
 		return (z.low + z.high + 1) / 2
 	}
 	return z.low
+}
+
+// tries is how many misses in a row tell that a size does not arrive. The share that is lost
+// may be more than what has been seen.
+func (z *sizes) tries() int {
+	n := math.Log(sizeChance) / math.Log(min(z.share+1./sizeMemory, 0.99))
+	return min(int(math.Ceil(n)), mostMisses)
 }
 
 // sent notes that the packets have been sent.
@@ -96,6 +115,7 @@ func (z *sizes) echo(now, sent time.Duration) (big, ours bool) {
 func (z *sizes) missed(now, rtt time.Duration) bool {
 	if z.asked > 0 && z.small != 0 && now-z.at > sizeGiveUp+rtt {
 		z.asked, z.due = 0, now
+		z.share += (1 - z.share) / sizeMemory
 	}
 	return z.asked > 0 && z.small == 0 && now-z.answered > sizeLate+rtt/2
 }
@@ -111,12 +131,27 @@ func (z *sizes) lost(now, every time.Duration, least int) int {
 	size := z.asked
 	z.asked, z.due = 0, now
 	z.misses++
+	z.share -= z.share / sizeMemory
 	switch {
-	case !z.searching && z.misses >= sizeMisses:
-		z.low, z.high, z.searching = min(least, size), max(size-1, least), true
-	case z.searching && z.misses >= searchTries:
+	case z.misses < z.tries():
+		return 0
+	case z.last:
+		z.last, z.doubted = false, 0
+	case z.searching:
 		z.high = max(size-1, z.low)
 	default:
+		z.low, z.high, z.searching, z.doubted = min(least, size), max(size-1, least), true, size
+	}
+	z.misses = 0
+	return z.narrow(now, every)
+}
+
+// carried takes note that a packet of a size has arrived, or a longer one.
+func (z *sizes) carried(now, every time.Duration, size int) int {
+	switch {
+	case z.doubted > 0 && size >= z.doubted:
+		z.low, z.last, z.asked = z.doubted, true, 0
+	case z.searching || size < z.low:
 		return 0
 	}
 	z.misses = 0
@@ -125,7 +160,11 @@ func (z *sizes) lost(now, every time.Duration, least int) int {
 
 // narrow ends a search that is close enough.
 func (z *sizes) narrow(now, every time.Duration) int {
-	if z.searching && z.high-z.low >= sizeStep {
+	if z.searching && z.low < z.doubted && z.high-z.low < sizeStep {
+		z.last = true
+		return 0
+	}
+	if z.searching && !z.last && z.high-z.low >= sizeStep {
 		return 0
 	}
 	found := 0
@@ -133,6 +172,7 @@ func (z *sizes) narrow(now, every time.Duration) int {
 		found, z.raise = z.low, now+sizeRaise
 	}
 	z.searching, z.high, z.due = false, z.low, now+every
+	z.last, z.doubted = false, 0
 	return found
 }
 

@@ -1,8 +1,11 @@
 package tunnel
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
+
+	"cleat/tunnel/wire"
 )
 
 // sizeSearch plays a path that carries packets of up to carries bytes, and small ones if
@@ -93,6 +96,129 @@ func TestSizesLoss(t *testing.T) {
 		case z.lost(late+1, sizeEvery, sizeLeast4) != 0:
 			t.Fatal("another MTU because of random loss")
 		}
+	}
+}
+
+// lossySizes plays a path that loses a share of what goes either way and carries packets of up
+// to carries(now) bytes, and that is doubted at each loss. It returns all MTUs that it had.
+func lossySizes(rng *rand.Rand, loss float64, carries func(now time.Duration) int, d time.Duration) []int {
+	const rtt = 10 * time.Millisecond
+	var z sizes
+	z.begin(1500)
+	mtus := []int{1500}
+	changed := func(to int) {
+		if to > 0 && to != mtus[len(mtus)-1] {
+			mtus = append(mtus, to)
+		}
+	}
+	comes := func(now time.Duration, size int) bool {
+		return size <= carries(now) && rng.Float64() > loss && rng.Float64() > loss
+	}
+	for now := time.Second; now < d; now += 5 * time.Millisecond {
+		z.doubt(now)
+		if z.missed(now, rtt) {
+			changed(z.lost(now, sizeEvery, sizeLeast4))
+		}
+		size := z.next(now)
+		if size == 0 {
+			continue
+		}
+		z.sent(size, now+1, now+2)
+		big, small := comes(now, size), comes(now, 100)
+		if now += rtt; big {
+			changed(z.arrived(now, sizeEvery))
+		} else if small {
+			z.echo(now, z.small)
+		}
+	}
+	return mtus
+}
+
+// TestSizesLossy does not take a path that loses packets of any size, or has had no room for big
+// ones for a moment, for one of another MTU; and finds out that of one that loses some, too.
+func TestSizesLossy(t *testing.T) {
+	always := func(n int) func(time.Duration) int { return func(time.Duration) int { return n } }
+	for _, tt := range []struct {
+		name    string
+		loss    float64
+		carries func(now time.Duration) int
+		want    int
+		d       time.Duration
+	}{
+		{"5 % loss", 0.05, always(1500), 1500, time.Hour},
+		{"15 % loss", 0.15, always(1500), 1500, time.Hour},
+		{"30 % loss", 0.3, always(1500), 1500, time.Hour},
+		{"a black hole, 5 % loss", 0.05, always(1400), 1400, time.Minute},
+		{"a black hole, 15 % loss", 0.15, always(1400), 1400, time.Minute},
+		{"no room for big ones at first", 0, func(now time.Duration) int {
+			if now < 1300*time.Millisecond {
+				return 1000
+			}
+			return 1500
+		}, 1500, time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for seed := range uint64(20) {
+				mtus := lossySizes(rand.New(rand.NewPCG(seed, 3)), tt.loss, tt.carries, tt.d)
+				last := mtus[len(mtus)-1]
+				if last > tt.want || last <= tt.want-sizeStep || tt.want == 1500 && len(mtus) > 1 {
+					t.Errorf("seed %d: MTUs of %v, want %d", seed, mtus, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// TestSizesCarried has data that has arrived answer what is asked.
+func TestSizesCarried(t *testing.T) {
+	lose := func(z *sizes, now *time.Duration, n int) {
+		for range n {
+			*now += sizeGiveUp
+			z.sent(z.next(*now), *now+1, *now+2)
+			z.echo(*now, *now+2)
+			z.lost(*now, sizeEvery, sizeLeast4)
+		}
+	}
+	var z sizes
+	now := time.Duration(0)
+	z.begin(1500)
+	lose(&z, &now, z.tries()-1)
+	if z.carried(now, sizeEvery, 1500) != 0 {
+		t.Error("another MTU though it is carried")
+	}
+	if lose(&z, &now, z.tries()-1); z.searching {
+		t.Error("misses before data of that size arrived count")
+	}
+	if z.carried(now, sizeEvery, 1499); z.misses != z.tries()-1 {
+		t.Error("smaller data answers")
+	}
+	if lose(&z, &now, 1); !z.searching {
+		t.Fatal("the size is not doubted")
+	}
+	if z.carried(now, sizeEvery, 1499) != 0 || !z.searching {
+		t.Error("smaller data ends the search")
+	}
+	if z.carried(now, sizeEvery, 1500) != 1500 || z.searching || z.next(now) != 0 {
+		t.Error("data of that size does not end the search")
+	}
+}
+
+// TestSizesReported has reports tell what data has arrived.
+func TestSizesReported(t *testing.T) {
+	e := newEnds(t, Config{}, false, 1)
+	p, r := e.a.paths[0], wire.Report{}
+	arrived := func(size int) {
+		seq := e.a.send.Path(0).Sent(e.a.now(), 1, size)
+		r.Highest, r.Packets, r.Bytes = uint32(seq), r.Packets+1, r.Bytes+uint32(ethernetBytes+size)
+		e.a.reported(e.a.now(), &r)
+	}
+	arrived(100)
+	p.sizes.misses = 1
+	if arrived(p.mtu - 1); p.sizes.misses != 1 {
+		t.Error("a smaller packet answers")
+	}
+	if arrived(p.mtu); p.sizes.misses != 0 {
+		t.Error("a packet of that size does not answer")
 	}
 }
 

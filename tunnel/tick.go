@@ -18,6 +18,8 @@ const (
 	probeNew   = 5 * time.Millisecond   // of one of which is not known what it loses
 	probeSpoil = 25 * time.Millisecond  // of one that is left alone, while others carry something
 	probeRoom  = 1000                   // bytes that a new path carries between two probes at least
+	probeShare = 12500                  // bytes that a fast one carries between them: they are 1 % of its rate
+	probeMost  = 5                      // at once
 	probeDead  = 100 * time.Millisecond // of a path that is to come back
 	probeIdle  = 500 * time.Millisecond // of one without traffic
 	idleAfter  = 2 * time.Millisecond   // a path without data for so long is idle
@@ -104,7 +106,9 @@ func (o *outbound) probe(now time.Duration) {
 		if turned {
 			p.data = false
 		}
-		o.sendProbe(now, p, sp, sp.Live() && !p.data)
+		for range probesAtOnce(sp.Unknown(), sp.Takes(probeShare)) {
+			o.sendProbe(now, p, sp, sp.Live() && !p.data)
+		}
 	}
 	o.tell = max(o.tell-1, 0)
 }
@@ -112,6 +116,8 @@ func (o *outbound) probe(now time.Duration) {
 // probeEvery is how often a path is probed.
 func probeEvery(sp *sched.Path, doubt, busy bool) time.Duration {
 	switch {
+	case sp.Coming():
+		return probeNew
 	case !sp.Live():
 		return probeDead
 	case doubt:
@@ -122,6 +128,15 @@ func probeEvery(sp *sched.Path, doubt, busy bool) time.Duration {
 		return probeSpoil
 	}
 	return probeIdle
+}
+
+// probesAtOnce is how many probes a path gets that is due: more if it is fast, takes little for
+// probeShare, and of which is not known what it loses.
+func probesAtOnce(unknown bool, takes time.Duration) int {
+	if !unknown {
+		return 1
+	}
+	return int(min(max(tickEvery/max(takes, 1), 1), probeMost))
 }
 
 // sendProbe sends a mark and asks for an echo. The lock is held.
@@ -161,7 +176,11 @@ func (o *outbound) idle(now time.Duration) bool {
 		return false
 	}
 	for _, p := range o.t.paths {
-		if p != nil && (p.sizes.searching || p.data || o.t.send.Path(p.id).Unknown() || p.kept.len() > 0 || now-p.last < 50*time.Millisecond) {
+		if p == nil {
+			continue
+		}
+		sp := o.t.send.Path(p.id)
+		if p.fd >= 0 && sp.Coming() || p.sizes.searching || p.data || sp.Unknown() || p.kept.len() > 0 || now-p.last < 50*time.Millisecond {
 			return false
 		}
 	}

@@ -39,6 +39,24 @@ func TestProbeEvery(t *testing.T) {
 	check("that is left alone, without traffic", false, false, probeIdle)
 	s.SetUp(2, false)
 	check("that is not used", true, true, probeDead)
+	s.SetUp(2, true)
+	check("that is taken into use", false, true, probeNew)
+	sp.Sent(0, 200, 100)
+	check("that is taken into use and carries nothing", false, true, probeDead)
+}
+
+// TestProbesAtOnce probes a fast path of which is not known what it loses more than once a tick.
+func TestProbesAtOnce(t *testing.T) {
+	for _, tt := range []struct {
+		unknown bool
+		mbit    float64
+		want    int
+	}{{true, 1, 1}, {true, 20, 1}, {true, 50, 2}, {true, 101, 5}, {true, 10000, 5}, {false, 10000, 1}} {
+		takes := time.Duration(probeShare / mbit(tt.mbit) * 1e9)
+		if n := probesAtOnce(tt.unknown, takes); n != tt.want {
+			t.Errorf("%v Mbit/s, unknown %v: %d at once, want %d", tt.mbit, tt.unknown, n, tt.want)
+		}
+	}
 }
 
 // TestLose has packets be spared for a path's sake only where it had some of them.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 
 	"cleat/netns/find"
@@ -111,6 +112,9 @@ func (f *keepFlags) keep(cmd *cobra.Command, cfg attach.Config) error {
 	if f.once {
 		return keep.Once(cmd.Context(), c)
 	}
+	// Nearly all that it does is done by the kernel, one thing after the other: handing it
+	// between threads takes longer than it would wait for another.
+	runtime.GOMAXPROCS(1)
 	return keep.Run(cmd.Context(), c)
 }
 

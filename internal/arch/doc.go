@@ -66,7 +66,7 @@
 //	          dhcptest       a DHCP server that does as a test tells it
 //	        internal/seal    takes rights and system calls from a process that has its descriptors
 //	FACTS   packet           header formats and checksums, no I/O
-//	        internal/sys     the only unsafe and raw system calls
+//	        internal/sys     the only unsafe and raw system calls, but for ask
 //	          systest        system calls that tests try, and programs don't make
 //	        internal/spell   the known word that an unknown one was meant to be
 //	        internal/yamlfile  files that people write, read strictly

@@ -1,6 +1,6 @@
 // Package sys holds the raw system calls and kernel structures that
 // golang.org/x/sys/unix does not offer, and is the only package of this module
-// that imports unsafe.
+// that imports unsafe, but for package ask, which begins before there is any other.
 //
 // # Theory of operation
 //

@@ -24,8 +24,7 @@ type Config struct {
 	// which the caller then owns.
 	Find func(ctx context.Context, ref string) (Container, *netns.NS, error)
 
-	// Stays says that this process goes on afterwards: neighbours of a link that is no
-	// pair are then told of it meanwhile.
+	// Stays says that this process goes on afterwards: neighbours are then told meanwhile.
 	Stays bool
 
 	again *Attachment  // that is attached once more, if it is wanted still
@@ -119,7 +118,7 @@ func Attach(ctx context.Context, cfg Config, ref string, want Want) (*Result, er
 	if err != nil {
 		return nil, r.takeBack(err)
 	}
-	if cfg.Stays && r.peer == "" {
+	if cfg.Stays {
 		later := finish
 		finish = func() { go later() }
 	}

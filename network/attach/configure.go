@@ -31,10 +31,7 @@ func (s Port) String() string {
 }
 
 func (s Port) do(r *run) error {
-	l, err := r.host.LinkByName(s.Link)
-	if err != nil {
-		return fmt.Errorf("find link: %w", err)
-	}
+	l := byIndex(r.peerLink)
 	if s.Bridge != "" {
 		br, err := r.host.LinkByName(s.Bridge)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"cleat/network/dhcp"
 	"cleat/network/journal"
@@ -72,6 +73,13 @@ func List(ctx context.Context, store *Store) ([]Status, error) {
 // Attachments is what is wanted, without looking at what there is. Files that can't be
 // read are an error beside the others.
 func Attachments(store *Store) ([]*Attachment, error) { return store.all() }
+
+// AttachmentFile is the id of an attachment by the name of its file in the state
+// directory's attachments; false: none has that.
+func AttachmentFile(name string) (id string, is bool) { return strings.CutSuffix(name, ".json") }
+
+// AttachmentOf is what is wanted under an id; fs.ErrNotExist if nothing is.
+func AttachmentOf(store *Store, id string) (*Attachment, error) { return store.read(id) }
 
 // Inspect is one attachment, found as by Lookup.
 func Inspect(ctx context.Context, cfg Config, ref, name string) (Status, error) {

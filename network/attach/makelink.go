@@ -100,7 +100,7 @@ func (s MakeLink) pair(r *run) error {
 			return fmt.Errorf("rename it: %w", err)
 		}
 	}
-	r.peer, r.link = s.Peer, l.PeerIndex()
+	r.peer, r.peerLink, r.link = s.Peer, l.Index(), l.PeerIndex()
 	return nil
 }
 

@@ -65,12 +65,13 @@ func (s Forwarding) make(r *run, note func(Undo) error) error {
 
 // exceptions are settings that switching on and off again would lose.
 func (s Forwarding) exceptions() (map[string]string, error) {
-	all, err := filepath.Glob(filepath.Join(s.conf(), "*/forwarding"))
+	all, err := os.ReadDir(s.conf())
 	if err != nil {
 		return nil, fmt.Errorf("list sysctls: %w", err)
 	}
 	also := map[string]string{}
-	for _, path := range all {
+	for _, link := range all {
+		path := filepath.Join(s.conf(), link.Name(), "forwarding")
 		if on, err := isOne(path); err == nil && on {
 			also[path] = "1"
 		}

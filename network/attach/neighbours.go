@@ -127,11 +127,7 @@ func (s Announce) do(r *run) error {
 func (r *run) segment(parent string) (segment.Link, error) {
 	at := segment.Link{NS: r.cont.ns, Index: r.link}
 	if r.peer != "" {
-		l, err := r.host.LinkByName(r.peer)
-		if err != nil {
-			return at, fmt.Errorf("find %q: %w", r.peer, err)
-		}
-		at.Other, at.OtherIndex = r.host.ns, l.Attrs().Index
+		at.Other, at.OtherIndex = r.host.ns, r.peerLink
 	}
 	if parent == "" {
 		return at, nil

@@ -19,10 +19,12 @@ import (
 
 // Whoever is on the segment hears of each address at once.
 func TestAnnounces(t *testing.T) {
-	for kind, parent := range map[string]string{"bridge": "br0", "macvlan": "nic", "ipvlan": "nic"} {
+	for kind, parent := range map[string]string{"bridge": "br0", "macvlan": "nic", "ipvlan": "nic", "bridge later": "br0", "macvlan later": "nic"} {
 		t.Run(kind, func(t *testing.T) {
+			kind, later := strings.CutSuffix(kind, " later")
 			need(t, kind)
 			w := newWorld(t)
+			w.stays = later
 			ear := find(t, w.outside, "wire")
 			if kind == "bridge" {
 				haveBridge(t, w, nil)

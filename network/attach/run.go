@@ -60,8 +60,10 @@ type run struct {
 	trial   func() error // of tests: called before and after each record and step
 	undos   []Undo       // what is on record
 	link    int          // number of the link in the container, once it is there
-	peer    string       // name of its other end on the host
+	peer    string       // name of its other end on the host, of a pair
 	notes   []string
+
+	peerLink int // number of that end
 
 	lease      *dhcp.Lease
 	came       []Step         // steps that others turned out to be made of

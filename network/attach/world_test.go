@@ -34,6 +34,7 @@ type world struct {
 	state     string
 	store     *attach.Store
 	container attach.Container
+	stays     bool // as attach.Config has it
 }
 
 func newWorld(t *testing.T) *world {
@@ -100,7 +101,7 @@ func find(t *testing.T, ns *netns.NS, name string) *link.Link {
 
 // config finds the one container, as long as it is there.
 func (w *world) config() attach.Config {
-	return attach.Config{Store: w.store, Find: func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
+	return attach.Config{Store: w.store, Stays: w.stays, Find: func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
 		c := w.container
 		if c.Path == "" || ref != c.Name {
 			return c, nil, netns.ErrNotFound

@@ -103,9 +103,12 @@ func (a *answerer) serve(ctx context.Context, conn *net.UnixConn) {
 		reply(conn, ask.Declined, nil)
 		return
 	}
-	a.k.woken.note("%s, as asked: exit code %d", r.Args[0], code)
-	if say(conn, ask.Out, out.Bytes()) == nil && say(conn, ask.Err, errs.Bytes()) == nil {
-		reply(conn, ask.Exit, []byte{byte(code)})
+	defer a.k.woken.note("%s, as asked: exit code %d", r.Args[0], code)
+	if last := ask.MaxPacket - 2; out.Len() > last {
+		say(conn, ask.Out, out.Next(out.Len()-last))
+	}
+	if say(conn, ask.Err, errs.Bytes()) == nil {
+		reply(conn, ask.Exit, append([]byte{byte(code)}, out.Bytes()...))
 	}
 }
 

@@ -123,8 +123,11 @@ func (k *keeper) happened() {
 	for _, text := range h.said {
 		k.Log("%s", text)
 	}
-	if h.wanted {
+	if h.unread {
 		k.load()
+	}
+	for id := range h.wanted {
+		k.loadOne(id)
 	}
 	for _, it := range k.items {
 		if h.concerns(it) {
@@ -147,27 +150,50 @@ func (k *keeper) load() {
 	}
 	for _, a := range all {
 		now[a.ID] = true
-		it := k.items[a.ID]
-		if it != nil && same(it.a, a) {
-			continue
-		}
-		if it == nil {
-			it = k.newItem(a.ID)
-		}
-		it.a, it.due, it.idle, it.again = a, time.Time{}, false, it.working
-		if it.tell.IsZero() && time.Since(a.Made) < tellYoung {
-			it.tell = time.Now().Add(tellAfter)
-		}
-		it.follow(k.woken)
+		k.takeUp(a)
 	}
-	for id, it := range k.items {
-		if !now[id] && !it.working {
-			k.forget(id)
-			if err := k.Attach.Store.DropReport(id); err != nil {
-				k.Log("%s: %v", id, err)
-			}
+	for id := range k.items {
+		if !now[id] {
+			k.unwanted(id)
 		}
-		it.again = it.again || !now[id]
+	}
+}
+
+// loadOne does so with one: of many, which reading takes its time, one changes at a time.
+func (k *keeper) loadOne(id string) {
+	a, err := attach.AttachmentOf(k.Attach.Store, id)
+	if err == nil && a.Kept() {
+		k.takeUp(a)
+	} else if k.items[id] != nil {
+		k.unwanted(id)
+	}
+}
+
+// takeUp has an attachment kept as it is wanted now.
+func (k *keeper) takeUp(a *attach.Attachment) {
+	it := k.items[a.ID]
+	if it != nil && same(it.a, a) {
+		return
+	}
+	if it == nil {
+		it = k.newItem(a.ID)
+	}
+	it.a, it.due, it.idle, it.again = a, time.Time{}, false, it.working
+	if it.tell.IsZero() && time.Since(a.Made) < tellYoung {
+		it.tell = time.Now().Add(tellAfter)
+	}
+	it.follow(k.woken)
+}
+
+// unwanted forgets an item, or has it forgotten once nobody works at it.
+func (k *keeper) unwanted(id string) {
+	if it := k.items[id]; it.working {
+		it.again = true
+		return
+	}
+	k.forget(id)
+	if err := k.Attach.Store.DropReport(id); err != nil {
+		k.Log("%s: %v", id, err)
 	}
 }
 
@@ -213,7 +239,7 @@ func (k *keeper) take(o outcome) {
 	}
 	if it.again {
 		it.again, it.due, it.idle = false, time.Time{}, false
-		k.load() // what is not wanted any more could not be forgotten
+		k.loadOne(o.id) // what is not wanted any more could not be forgotten
 	}
 }
 

@@ -1,7 +1,9 @@
 package keep
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,7 +25,8 @@ type woken struct {
 
 // happenings is what happened.
 type happenings struct {
-	wanted  bool            // something was attached or detached
+	wanted  map[string]bool // attached or detached, by id
+	unread  bool            // or which is not known
 	engines bool            // a container may have begun
 	ended   map[*first]bool // containers' first processes
 	links   map[int]bool    // changed, by number, in whatever namespace
@@ -92,9 +95,31 @@ func (w *woken) watchWanted(ctx context.Context, heard *sync.WaitGroup, store *a
 	}
 	heard.Go(func() {
 		defer file.Close()
-		read(ctx, file, func([]byte, error) { w.add(func(h *happenings) { h.wanted = true }) })
+		read(ctx, file, func(b []byte, err error) { w.add(func(h *happenings) { h.changed(b, err) }) })
 	})
 	return nil
+}
+
+// changed notes which attachments' files events are about (struct inotify_event); an
+// error is that some were lost.
+func (h *happenings) changed(b []byte, err error) {
+	h.unread = h.unread || err != nil
+	for len(b) >= unix.SizeofInotifyEvent {
+		mask, size := binary.NativeEndian.Uint32(b[4:]), int(binary.NativeEndian.Uint32(b[12:]))
+		b = b[unix.SizeofInotifyEvent:]
+		if size > len(b) {
+			break
+		}
+		name, _, _ := bytes.Cut(b[:size], []byte{0})
+		b = b[size:]
+		h.unread = h.unread || mask&unix.IN_Q_OVERFLOW != 0
+		if id, is := attach.AttachmentFile(string(name)); is {
+			if h.wanted == nil {
+				h.wanted = map[string]bool{}
+			}
+			h.wanted[id] = true
+		}
+	}
 }
 
 // read hands on what a file has, and errors but the last, until ctx ends or there are

@@ -13,7 +13,8 @@
 // earlier without it.
 //
 // A path that loses many more packets than the others and brings little is left alone, and
-// probed meanwhile. One that comes when others are known already is probed before it is used.
+// probed meanwhile. One that comes when others are known already is probed before it is used, but for
+// one that carried well, and went because its link was down.
 // What is sent again takes the path that delivers first, surely: others wait for it.
 //
 // The rate of a path follows from the receiver's reports. A path whose delay is

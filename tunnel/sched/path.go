@@ -104,9 +104,12 @@ type Path struct {
 	end      uint32        // of a dead path: seq when it died
 	proofs   int           // reports since that it delivers again
 	late     bool          // it was not dead: what was sent before has come
-	left     bool          // it is dead because the other end has taken it out of use
+	said     bool          // it is dead because somebody said so: it was not found out
+	left     bool          // that was because an end has taken it out of use
+	coming   bool          // it is up since it died
 
 	lost, delivered uint64 // packets
+	average         int    // size of those that came with the last news, bytes
 	deliveredBytes  uint64
 	lossRate        float64       // smoothed
 	spoils          bool          // others carry more without it
@@ -185,6 +188,14 @@ func (p *Path) Cold(now time.Duration) (room int, ok bool) {
 	return room, float64(room) >= p.run()/2
 }
 
+// Rest has a path that is Measuring be measured from the beginning, later. One that was measured
+// for most of its time is done.
+func (p *Path) Rest(now time.Duration) {
+	if p.Measuring(now) && now-p.fresh < measureTime {
+		p.fresh = 0
+	}
+}
+
 // expected is when a full packet given now would arrive, in µs of a scale that all paths share.
 func (p *Path) expected() float64 { return p.length() + max(p.backlog, 0)/p.rate*1e6 }
 
@@ -237,6 +248,7 @@ func (p *Path) Report(now time.Duration, r Report) int {
 	if news == 0 {
 		return 0
 	}
+	p.average = int(bytes) / max(came, 1)
 	p.lossRate += (float64(max(news-came, 0))/float64(news) - p.lossRate) * min(1, float64(news)/500)
 	if r.Delay != math.MaxInt32 { // else nothing has come since a report that was lost
 		p.measure(now, r)
@@ -244,6 +256,10 @@ func (p *Path) Report(now time.Duration, r Report) int {
 	p.leak(now, news, max(news-came, 0))
 	return news
 }
+
+// Average is the size of the packets that came with the last news, in bytes, with the outer
+// headers, Ethernet's included: one at least was as long. 0: none came.
+func (p *Path) Average() int { return p.average }
 
 // firstReport counts what came before there was anything to compare with.
 func (p *Path) firstReport(r Report) {

@@ -28,13 +28,17 @@ const (
 	// doubtAfter is when a path that acknowledges nothing makes the others be
 	// probed, so that there is something to compare with.
 	doubtAfter = 12 * time.Millisecond
-	// firstPatience is how much longer a path may take that has not brought anything yet:
-	// the other end may have begun a moment later.
+	// firstPatience is how much longer a path may take that has not brought anything yet: the
+	// other end may have begun a moment later; and what was sent when its rate was a guess: a run
+	// takes 0.2 s at 0.5 Mbit/s then.
 	firstPatience = 250 * time.Millisecond
 	maxSuspect    = 400 * time.Millisecond
 	// backAfter is how many reports must acknowledge new packets of a dead path
 	// before it is used again.
 	backAfter = 3
+	// comingFor is how many probes a path that has been taken into use gets close together. One
+	// each 100 ms takes it 0.3 s to come.
+	comingFor = 100
 )
 
 // Sender chooses among paths. The zero value has none and is Adaptive.
@@ -101,6 +105,12 @@ func (s *Sender) Rate() float64 {
 		}
 	}
 	return sum
+}
+
+// Coming tells whether the path has been taken into use a moment ago and has to show that it
+// carries something.
+func (p *Path) Coming() bool {
+	return p.up && p.dead && p.coming && uint32(p.seq)-p.end < comingFor
 }
 
 // Live tells whether the path is used.
@@ -323,7 +333,7 @@ func (s *Sender) Check(now time.Duration) (died, back uint64) {
 			p.clamp()
 			back |= 1 << p.ID
 		case !p.dead && s.isDead(p):
-			s.bury(p)
+			s.bury(p, false)
 			died |= 1 << p.ID
 		}
 	}
@@ -351,7 +361,7 @@ func (s *Sender) isDead(p *Path) bool {
 		}
 		behind := time.Duration(max(p.delay+p.standing-o.delay, 0)) * time.Microsecond
 		after := deadAfter + behind + p.suspect
-		if !p.reported {
+		if !p.reported || p.fresh > 0 && first.at-p.fresh < measureTime {
 			after += firstPatience
 		}
 		if o.acked-first.at > after && p.overdue(first.at) > after-behind {
@@ -371,9 +381,12 @@ func (p *Path) overdue(sent time.Duration) time.Duration {
 	return time.Duration(int32(p.asOf-arrival)) * time.Microsecond
 }
 
-// bury takes a path out of use.
-func (s *Sender) bury(p *Path) {
-	p.dead, p.left, p.late, p.proofs, p.end = true, false, false, 0, uint32(p.seq)
+// bury takes a path out of use, which somebody said, or which was found out.
+func (s *Sender) bury(p *Path, said bool) {
+	if !p.dead {
+		p.said = said
+	}
+	p.dead, p.left, p.late, p.coming, p.proofs, p.end = true, false, false, false, 0, uint32(p.seq)
 	p.sends.from = p.sends.to
 	p.inflight, p.backlog = 0, 0
 }
@@ -385,7 +398,7 @@ func (p *Path) proof(r Report) {
 	}
 	late := int32(r.Highest-p.end) < 0
 	if late && p.left {
-		return // on its way when the other end said so
+		return // on its way when that was said
 	}
 	if p.proofs++; late {
 		// It was only late: have more patience, and use it again.
@@ -404,8 +417,10 @@ func (s *Sender) SetUp(id int, up bool) bool {
 	p.up = up
 	if up {
 		p.dead, p.end, p.proofs = !s.Blind, uint32(p.seq), 0 // until probes have come through
+		p.coming = true
 	} else {
-		s.bury(p)
+		s.bury(p, true)
+		p.left = true
 	}
 	return true
 }
@@ -470,7 +485,7 @@ func (s *Sender) Kill(id int) bool {
 	if p == nil || !p.Live() || s.LiveSet() == 1<<id {
 		return false
 	}
-	s.bury(p)
+	s.bury(p, true)
 	return true
 }
 

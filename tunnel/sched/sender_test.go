@@ -169,6 +169,9 @@ func TestDeath(t *testing.T) {
 		{name: "it is overdue with its queue", queue: 60 * ms, sent: 195 * ms, asOf: 200 * ms, died: true},
 		{name: "the receiver has not looked", sent: 190 * ms, asOf: 110 * ms},
 		{name: "it was late before", sent: 132 * ms, asOf: 140 * ms, set: func(s *Sender) { s.Path(0).suspect = 20 * ms }},
+		{name: "it was new", sent: 360 * ms, asOf: 370 * ms, set: func(s *Sender) { s.Path(0).fresh = 1 * ms }},
+		{name: "it was new long ago", sent: 390 * ms, asOf: 400 * ms, set: func(s *Sender) { s.Path(0).fresh = 1 * ms }, died: true},
+		{name: "it was not new", sent: 132 * ms, asOf: 140 * ms, set: func(s *Sender) { s.Path(0).fresh = 1*ms - measureTime + 98*ms }, died: true},
 		{name: "the last path", sent: 132 * ms, asOf: 140 * ms, set: func(s *Sender) { s.SetUp(1, false) }},
 		{name: "it is down", sent: 132 * ms, asOf: 140 * ms, set: func(s *Sender) { s.SetUp(0, false) }},
 	}

@@ -148,6 +148,57 @@ func TestReturned(t *testing.T) {
 	}
 }
 
+// TestTrusted has a path be used at once that went because somebody said so, if it has carried
+// enough well.
+func TestTrusted(t *testing.T) {
+	tests := []struct {
+		name    string
+		went    func(s *Sender)
+		packets int // that it brought before, besides one
+		lost    int
+		at      time.Duration // when it is back
+		trusted bool
+		needs   int // else, packets that it has to bring then
+	}{
+		{"its link was down", func(s *Sender) { s.SetUp(0, false) }, trustAfter, 0, 2 * time.Second, true, 0},
+		{"the other end has said so", func(s *Sender) { s.Leave(0) }, trustAfter, 0, 2 * time.Second, true, 0},
+		{"the kernel has said so", func(s *Sender) { s.Kill(0) }, trustAfter, 0, 2 * time.Second, true, 0},
+		{"it was found dead", func(s *Sender) { s.bury(s.Path(0), false) }, trustAfter, 0, 2 * time.Second, false, 200},
+		{"it was found dead before its link was down", func(s *Sender) { s.bury(s.Path(0), false); s.SetUp(0, false) }, trustAfter, 0, 2 * time.Second, false, 200},
+		{"it carried little", func(s *Sender) { s.SetUp(0, false) }, trustAfter - 2, 0, 2 * time.Second, false, 100},
+		{"it lost some", func(s *Sender) { s.SetUp(0, false) }, trustAfter, 20, 2 * time.Second, false, 200},
+		{"it was there for long, and lost some", func(s *Sender) { s.SetUp(0, false) }, trustAfter, 20, 2 * steadyAfter, false, 100},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := sender(2)
+			p := s.Path(0)
+			p.padded = -time.Second
+			bring(p, ms)
+			bringMost(p, 100*ms, ms, tt.packets, tt.lost)
+			tt.went(s)
+			s.SetUp(0, true)
+			for range backAfter {
+				bringMost(p, tt.at, ms, 2, 1) // lost while the path was dead: that is none of its losses
+				s.Check(tt.at)
+			}
+			if !p.Live() {
+				t.Fatal("the path is not used again")
+			}
+			if trusted := p.known > 0; trusted != tt.trusted {
+				t.Fatalf("it is trusted: %v", trusted)
+			}
+			n := 0
+			for ; p.known == 0; n += 50 {
+				bringMost(p, tt.at, ms, 50, 0)
+			}
+			if n != tt.needs {
+				t.Errorf("it has to bring %d packets, want %d", n, tt.needs)
+			}
+		})
+	}
+}
+
 // TestPickAgain sends what was lost by the path that delivers first, surely.
 func TestPickAgain(t *testing.T) {
 	tests := []struct {
