@@ -31,6 +31,7 @@ func TestPaddingRests(t *testing.T) {
 	if o.load.add(now, padLess-1); !o.padOne(now) {
 		t.Error("no padding beside a little data")
 	}
+	o.load.since = now + time.Hour // however long it takes to get here
 	pkt := super{proto: packet.UDP, ttl: 64, payload: make([]byte, 100)}
 	e.devA.hand(pkt.read())
 	if e.send(t); o.padOne(now) {
