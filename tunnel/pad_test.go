@@ -28,9 +28,11 @@ func TestPaddingOfSizes(t *testing.T) {
 func TestPaddingRests(t *testing.T) {
 	e := newEnds(t, Config{}, false, 1)
 	o, now := e.a.out, e.a.now()
-	if o.load.add(now, padLess-1); !o.padOne(now) {
+	o.load.add(now, padLess-1)
+	if _, ok := o.load.padding(now, e.a.send.Path(0)); !ok {
 		t.Error("no padding beside a little data")
 	}
+	o.load.since = now + time.Hour // however long it takes to get here
 	pkt := super{proto: packet.UDP, ttl: 64, payload: make([]byte, 100)}
 	e.devA.hand(pkt.read())
 	if e.send(t); o.padOne(now) {
