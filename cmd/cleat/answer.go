@@ -4,13 +4,15 @@ import (
 	"context"
 	"io"
 	"os"
+	"sync"
 
 	"cleat/internal/ask"
 )
 
 // answer does what somebody asks a keeper for, with the variables of that process in
-// the place of ours. false: it is for that process to do.
-func answer(ctx context.Context, r ask.Request, out, errs io.Writer) (code int, done bool) {
+// the place of ours. false: it is for that process to do. meanwhile counts what goes on
+// afterwards.
+func answer(ctx context.Context, r ask.Request, out, errs io.Writer, meanwhile *sync.WaitGroup) (code int, done bool) {
 	if r.Args[0] != attachName && r.Args[0] != detachName {
 		return 0, false
 	}
@@ -19,18 +21,22 @@ func answer(ctx context.Context, r ask.Request, out, errs io.Writer) (code int, 
 			return 0, false
 		}
 	}
-	ctx = context.WithValue(ctx, environ{}, func(name string) string { return r.Env[name] })
+	ctx = context.WithValue(ctx, typistKey{}, typist{func(name string) string { return r.Env[name] }, meanwhile})
 	return execute(ctx, r.Args, out, errs), true
 }
 
-// environ is the key of a context's value: the environment, as os.Getenv has it, of
-// whoever typed the command.
-type environ struct{}
+// typist is who typed the command that is carried out.
+type typist struct {
+	getenv    func(string) string // as os.Getenv
+	meanwhile *sync.WaitGroup     // of what goes on when the command is done; nil: nothing may
+}
 
-// environOf is that environment; ours where nobody else's command is carried out.
-func environOf(ctx context.Context) (getenv func(string) string, elses bool) {
-	if getenv, elses = ctx.Value(environ{}).(func(string) string); elses {
-		return getenv, true
+// typistKey is the key of a context's value where that is somebody else.
+type typistKey struct{}
+
+func typedBy(ctx context.Context) typist {
+	if t, ok := ctx.Value(typistKey{}).(typist); ok {
+		return t
 	}
-	return os.Getenv, false
+	return typist{getenv: os.Getenv}
 }

@@ -257,7 +257,7 @@ func (f *attachFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, cfg.Stays = environOf(cmd.Context())
+	cfg.Meanwhile = typedBy(cmd.Context()).meanwhile
 	do := attach.Attach
 	if f.plan {
 		do = attach.Preview

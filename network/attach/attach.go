@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"cleat/link"
@@ -24,8 +25,9 @@ type Config struct {
 	// which the caller then owns.
 	Find func(ctx context.Context, ref string) (Container, *netns.NS, error)
 
-	// Stays says that this process goes on afterwards: neighbours are then told meanwhile.
-	Stays bool
+	// Meanwhile has neighbours be told when Attach has returned already; whoever ends this
+	// process waits for it. nil: Attach waits.
+	Meanwhile *sync.WaitGroup
 
 	again *Attachment  // that is attached once more, if it is wanted still
 	trial func() error // of tests, see run
@@ -118,9 +120,9 @@ func Attach(ctx context.Context, cfg Config, ref string, want Want) (*Result, er
 	if err != nil {
 		return nil, r.takeBack(err)
 	}
-	if cfg.Stays {
+	if cfg.Meanwhile != nil {
 		later := finish
-		finish = func() { go later() }
+		finish = func() { cfg.Meanwhile.Go(later) }
 	}
 	return &Result{Attachment: r.att, Steps: append(p.steps, r.came...), Notes: r.notes, Lease: r.lease}, nil
 }

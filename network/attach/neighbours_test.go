@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,7 +25,10 @@ func TestAnnounces(t *testing.T) {
 			kind, later := strings.CutSuffix(kind, " later")
 			need(t, kind)
 			w := newWorld(t)
-			w.stays = later
+			if later {
+				w.meanwhile = &sync.WaitGroup{}
+				defer w.meanwhile.Wait()
+			}
 			ear := find(t, w.outside, "wire")
 			if kind == "bridge" {
 				haveBridge(t, w, nil)

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ type world struct {
 	state     string
 	store     *attach.Store
 	container attach.Container
-	stays     bool // as attach.Config has it
+	meanwhile *sync.WaitGroup // as attach.Config has it
 }
 
 func newWorld(t *testing.T) *world {
@@ -101,7 +102,7 @@ func find(t *testing.T, ns *netns.NS, name string) *link.Link {
 
 // config finds the one container, as long as it is there.
 func (w *world) config() attach.Config {
-	return attach.Config{Store: w.store, Stays: w.stays, Find: func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
+	return attach.Config{Store: w.store, Meanwhile: w.meanwhile, Find: func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
 		c := w.container
 		if c.Path == "" || ref != c.Name {
 			return c, nil, netns.ErrNotFound

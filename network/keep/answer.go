@@ -98,7 +98,7 @@ func (a *answerer) serve(ctx context.Context, conn *net.UnixConn) {
 	var out, errs bytes.Buffer
 	var code int
 	var done bool
-	err = a.k.host.Do(func() error { code, done = a.k.Answer(ctx, r, &out, &errs); return nil })
+	err = a.k.host.Do(func() error { code, done = a.k.Answer(ctx, r, &out, &errs, &a.busy); return nil })
 	if err != nil || !done || code != 0 && ctx.Err() != nil { // undone
 		reply(conn, ask.Declined, nil)
 		return

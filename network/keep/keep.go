@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,8 +24,9 @@ type Config struct {
 	Listen func(ctx context.Context, tell func()) error
 	// Answer does what a command line says that somebody has typed (package ask), in the
 	// host's network, and gives the exit code; false: it is for the one who asks to do.
-	// Several are done at once. nil: nobody is answered.
-	Answer func(ctx context.Context, r ask.Request, out, errs io.Writer) (code int, done bool)
+	// Several are done at once. Run waits for what it leaves to be done meanwhile. nil:
+	// nobody is answered.
+	Answer func(ctx context.Context, r ask.Request, out, errs io.Writer, meanwhile *sync.WaitGroup) (code int, done bool)
 	// UntilIdle has Run return when nothing is left to be kept.
 	UntilIdle bool
 	// Wait has Run wait while another keeper runs, and go on when that has ended.

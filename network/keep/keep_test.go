@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -328,29 +329,17 @@ func TestAskerGone(t *testing.T) {
 	w := newWorld(t)
 	c := w.keep()
 	began, why := make(chan bool), make(chan error)
-	c.Answer = func(ctx context.Context, _ ask.Request, _, _ io.Writer) (int, bool) {
+	c.Answer = func(ctx context.Context, _ ask.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
 		began <- true
 		<-ctx.Done()
 		why <- context.Cause(ctx)
 		return 1, true
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- keep.Run(ctx, c) }() // in our own namespaces, as whoever asks
+	cancel, ended := w.run(c)
 	defer func() { cancel(); must(t, <-ended) }()
-	<-w.tell
-	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: filepath.Join(w.store.Dir(), ask.SocketName), Net: "unixpacket"})
-	must(t, err)
-	defer conn.Close()
-	request := append(make([]byte, len(ask.Vars)), "attach\x00"...)
-	_, err = conn.Write(request)
-	must(t, err)
-	answer := make([]byte, 1)
-	if _, err := conn.Read(answer); err != nil || answer[0] != ask.Begun {
-		t.Fatalf("answered %q, %v", answer, err)
-	}
+	conn := w.ask()
 	<-began
-	_, err = conn.Write(request)
+	_, err := conn.Write(attachRequest)
 	must(t, err)
 	must(t, conn.Close())
 	select {
@@ -360,6 +349,56 @@ func TestAskerGone(t *testing.T) {
 		cancel()
 		t.Errorf("it goes on: %v", <-why)
 	}
+}
+
+// A keeper that is stopped waits for what a command has left to be done.
+func TestMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	c := w.keep()
+	release := make(chan bool)
+	var done atomic.Bool
+	c.Answer = func(_ context.Context, _ ask.Request, _, _ io.Writer, meanwhile *sync.WaitGroup) (int, bool) {
+		meanwhile.Go(func() { <-release; done.Store(true) })
+		return 0, true
+	}
+	stop, ended := w.run(c)
+	conn := w.ask()
+	answer := make([]byte, 2)
+	if n, err := conn.Read(answer); err != nil || n != 2 || answer[0] != ask.Exit || answer[1] != 0 {
+		t.Errorf("answered %q, %v", answer[:n], err)
+	}
+	stop()
+	time.AfterFunc(100*time.Millisecond, func() { close(release) })
+	if must(t, <-ended); !done.Load() {
+		t.Error("it did not wait")
+	}
+}
+
+// run has a keeper run in our own namespaces, as whoever asks, until it is stopped.
+func (w *world) run(c keep.Config) (stop func(), ended <-chan error) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	end := make(chan error, 1)
+	go func() { end <- keep.Run(ctx, c) }()
+	<-w.tell
+	return cancel, end
+}
+
+// attachRequest is what one who asks says.
+var attachRequest = append(make([]byte, len(ask.Vars)), "attach\x00"...)
+
+// ask asks the keeper, which begins.
+func (w *world) ask() *net.UnixConn {
+	w.t.Helper()
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: filepath.Join(w.store.Dir(), ask.SocketName), Net: "unixpacket"})
+	must(w.t, err)
+	w.t.Cleanup(func() { conn.Close() })
+	_, err = conn.Write(attachRequest)
+	must(w.t, err)
+	answer := make([]byte, 1)
+	if _, err := conn.Read(answer); err != nil || answer[0] != ask.Begun {
+		w.t.Fatalf("answered %q, %v", answer, err)
+	}
+	return conn
 }
 
 // Neighbours are told of an address a second time, 2 s after (RFC 5227 section 2.3).
