@@ -16,8 +16,11 @@ import (
 // its acknowledgements, and a connection's slow start ends when its round trips grow: over four
 // links of 50 Mbit/s and 40 ms it carried 3 to 7 % of them in its first 4 s, and now 62 to 72
 // (simulated). So padding rests while data goes out, and begins anew when that has not filled the
-// paths.
+// paths. Round trips below farTrip leave a slow start that ends soon made up for as soon: there
+// padding goes on, as four links of 0.3 ms and unlike rates carried 94 % in a connection's first 2 s
+// without, and 98 with it.
 const (
+	farTrip   = 10 * time.Millisecond
 	padLess   = 4 // packets: what acknowledges a connection's first (RFC 6928), within padBeside
 	padBeside = 100 * time.Millisecond
 	padRest   = 200 * time.Millisecond // for how long
@@ -46,10 +49,10 @@ func (l *load) add(now time.Duration, packets int) {
 	l.until = min(now+padRest, l.first+padRests)
 }
 
-// padding returns how many bytes of padding may be sent on a path now. On one that data does not
-// use it does not rest.
+// padding returns how many bytes of padding may be sent on a path now. On one that is short, or
+// that data does not use, it does not rest.
 func (l *load) padding(now time.Duration, sp *sched.Path) (room int, ok bool) {
-	if now < l.until && !sp.Spoils() {
+	if trip := sp.ShortestTrip(); now < l.until && !sp.Spoils() && (trip == 0 || trip >= farTrip) {
 		sp.Rest(now)
 		return 0, false
 	}

@@ -53,6 +53,14 @@ func TestPaddingRests(t *testing.T) {
 	if _, ok := l.padding(now, added); !ok {
 		t.Error("no padding on one that it does not use")
 	}
+	known.RTT(farTrip)
+	if _, ok := l.padding(now, known); ok {
+		t.Error("padding on a far path that data uses")
+	}
+	known.RTT(farTrip - 1)
+	if _, ok := l.padding(now, known); !ok {
+		t.Error("no padding on a short path")
+	}
 	for now < time.Minute {
 		now += padBeside
 		o.load.add(now, padLess)

@@ -437,6 +437,9 @@ func (p *Path) RTT(d time.Duration) {
 // RoundTrip is the path's round-trip time, smoothed; 0: none has been measured.
 func (p *Path) RoundTrip() time.Duration { return p.rtt }
 
+// ShortestTrip is the path's shortest round trip; 0: none has been measured.
+func (p *Path) ShortestTrip() time.Duration { return p.short }
+
 // Status is a path's state for people.
 type Status struct {
 	Up, Live       bool
