@@ -324,6 +324,30 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// A file that can't be read any more while a keeper runs is said, too; when it can be again
+// what it wants is kept.
+func TestUnreadableMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	w.start("web", 0)
+	w.attach("web", "192.0.2.10/24")
+	tell, stop := w.keeper(w.keep())
+	file := filepath.Join(w.store.Dir(), "attachments", "docker.web.eth0.json")
+	must(t, os.Rename(file, file+".old"))
+	must(t, os.WriteFile(file+".new", []byte("{"), 0o644))
+	must(t, os.Rename(file+".new", file))
+	w.eventually("it is told", soon, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return strings.Contains(strings.Join(w.log, "\n"), "not kept: ")
+	})
+	must(t, os.Rename(file+".old", file))
+	w.stop("web")
+	w.start("web", 0)
+	tell()
+	w.attached("web", soon)
+	must(t, stop())
+}
+
 // Whoever asks, says more than is asked for and ends, has nothing done for him any more.
 func TestAskerGone(t *testing.T) {
 	w := newWorld(t)

@@ -2,7 +2,9 @@ package keep
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 	"time"
@@ -162,9 +164,12 @@ func (k *keeper) load() {
 // loadOne does so with one: of many, which reading takes its time, one changes at a time.
 func (k *keeper) loadOne(id string) {
 	a, err := attach.AttachmentOf(k.Attach.Store, id)
-	if err == nil && a.Kept() {
+	switch {
+	case k.unread != "" || err != nil && !errors.Is(err, fs.ErrNotExist):
+		k.load() // says what can't be read, and what is known of that all the same
+	case err == nil && a.Kept():
 		k.takeUp(a)
-	} else if k.items[id] != nil {
+	case k.items[id] != nil:
 		k.unwanted(id)
 	}
 }
