@@ -186,7 +186,10 @@ func (o *operation) begin(ctx context.Context, want *Want) (*journal.Journal, []
 		id := idOf(o.c, name)
 		j, notes, err := o.possess(ctx, id)
 		var busy busyError
-		if !errors.As(err, &busy) {
+		switch {
+		case errors.Is(err, errMeanwhile):
+			continue
+		case !errors.As(err, &busy):
 			want.Name = name
 			return j, notes, err
 		}
@@ -205,7 +208,10 @@ type busyError string
 
 func (e busyError) Error() string { return "another cleat is at work on it: " + string(e) }
 
-// possess is a busyError when somebody else has the id.
+// errMeanwhile: somebody has taken the name since it was found to be free.
+var errMeanwhile = errors.New("another cleat has just attached it")
+
+// possess is a busyError when somebody else has the id, and errMeanwhile when he is done.
 func (o *operation) possess(ctx context.Context, id string) (*journal.Journal, []string, error) {
 	s := o.cfg.Store
 	unlock, err := lockDir(ctx, s.state)
@@ -219,6 +225,11 @@ func (o *operation) possess(ctx context.Context, id string) (*journal.Journal, [
 	}
 	if path := s.busy(id); path != "" {
 		return nil, notes, busyError(path)
+	}
+	if there, err := s.linkThere(id, o.host); err != nil {
+		return nil, notes, err
+	} else if there {
+		return nil, notes, errMeanwhile
 	}
 	if o.cfg.again != nil {
 		if err := s.stillWanted(o.cfg.again); err != nil {

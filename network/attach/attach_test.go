@@ -120,9 +120,9 @@ func TestFiftyAtOnce(t *testing.T) {
 	w.unchanged(before, "all are detached")
 }
 
-// Ten links for one container at once have ten names.
+// Forty links for one container at once have forty names.
 func TestNamesAtOnce(t *testing.T) {
-	const n = 10
+	const n = 40
 	w := newWorld(t)
 	var mu sync.Mutex
 	names := map[string]bool{}
