@@ -107,12 +107,7 @@ func TestEthernetAddressTaken(t *testing.T) {
 			}
 			w := newWorld(t)
 			cfg := w.crowd(2)
-			try := func(who string, want attach.Want) error {
-				return w.do(func() error {
-					_, err := attach.Attach(t.Context(), cfg, who, want)
-					return err
-				})
-			}
+			try := w.attacher(cfg)
 			must(t, try("c0", c.first))
 			if c.first.MAC == (link.MAC{}) && c.by != "" {
 				must(t, c.second.MAC.UnmarshalText([]byte(w.list()[0].Address)))
@@ -153,12 +148,7 @@ func TestPassthru(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
 			cfg := w.crowd(2)
-			try := func(who string, want attach.Want) error {
-				return w.do(func() error {
-					_, err := attach.Attach(t.Context(), cfg, who, want)
-					return err
-				})
-			}
+			try := w.attacher(cfg)
 			if c.host {
 				mode := map[string]link.MacvlanMode{"": link.MacvlanBridge, "passthru": link.MacvlanPassthru}[c.first.Mode]
 				_, err := link.Create(w.host, link.MacvlanSpec{Attrs: link.Attrs{Name: "mine"}, Parent: "nic", Mode: mode}, link.Target{})
@@ -251,5 +241,15 @@ func TestSecondLinkToANetwork(t *testing.T) {
 			t.Errorf("%s: notes %q, want one that it is there already: %v", c.ip, got.Notes, c.said)
 		}
 		must(t, w.detach("two", nil))
+	}
+}
+
+// attacher attaches what is wanted to a container.
+func (w *world) attacher(cfg attach.Config) func(who string, want attach.Want) error {
+	return func(who string, want attach.Want) error {
+		return w.do(func() error {
+			_, err := attach.Attach(w.t.Context(), cfg, who, want)
+			return err
+		})
 	}
 }
