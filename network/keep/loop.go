@@ -127,9 +127,10 @@ func (k *keeper) happened() {
 	}
 	if h.unread {
 		k.load()
-	}
-	for id := range h.wanted {
-		k.loadOne(id)
+	} else {
+		for id := range h.wanted {
+			k.loadOne(id)
+		}
 	}
 	for _, it := range k.items {
 		if h.concerns(it) {
