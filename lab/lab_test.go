@@ -110,6 +110,20 @@ func output(t *testing.T, start func(lab.Command) (lab.Proc, error), args ...str
 	return string(text), p.Wait()
 }
 
+// What a host paces by default is no node's.
+func TestNodesAreUnpaced(t *testing.T) {
+	lab.Need(t)
+	n, err := lab.NewNode("n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	got, err := output(t, n.Start, "cat", "/proc/sys/net/ipv4/tcp_congestion_control")
+	if err != nil || strings.TrimSpace(got) != "reno" {
+		t.Errorf("TCP on a new node: %q, %v", got, err)
+	}
+}
+
 func TestHostIsOutside(t *testing.T) {
 	lab.Need(t)
 	if f, _ := lab.Inside(); f == lab.None {

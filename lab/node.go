@@ -15,8 +15,11 @@ type Node struct {
 	NS *netns.NS
 }
 
-// NewNode makes a node whose loopback is up and that forwards nothing: a namespace begins
-// with the host's own setting, which Docker changes.
+// NewNode makes a node whose loopback is up, that forwards nothing, and whose TCP has Reno
+// unless a socket says otherwise: a namespace begins with the host's own settings. Docker
+// changes the first. The second may be BBR, whose pacing stays with a connection that is
+// given another congestion control later, as iperf3 and all servers do: it costs half the
+// rate of a veth.
 func NewNode(name string) (*Node, error) {
 	ns, err := netns.New(name)
 	if err != nil {
@@ -27,8 +30,10 @@ func NewNode(name string) (*Node, error) {
 	if err == nil {
 		err = lo.Up()
 	}
-	if err == nil {
-		err = n.Sysctl("net/ipv4/ip_forward", "0")
+	for _, one := range [...][2]string{{"net/ipv4/ip_forward", "0"}, {"net/ipv4/tcp_congestion_control", "reno"}} {
+		if err == nil {
+			err = n.Sysctl(one[0], one[1])
+		}
 	}
 	if err != nil {
 		ns.Close()

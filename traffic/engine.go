@@ -101,6 +101,15 @@ func serveForeign(ctx context.Context, cfg ServeConfig) error {
 	return err
 }
 
+// pacedByDefault warns of what iperf3 does: it changes the congestion control of connections
+// that have been made.
+func pacedByDefault(cfg Config, usual string) string {
+	if cfg.Engine != EngineIperf3 || cfg.Work != TCP || cfg.Congestion == "" || cfg.Congestion == usual || !strings.HasPrefix(usual, "bbr") {
+		return ""
+	}
+	return fmt.Sprintf("iperf3's connections begin with the kernel's default, %s, and stay paced with %s, at half the rate or less; `sysctl net.ipv4.tcp_congestion_control=%[2]s` before prevents that", usual, cfg.Congestion)
+}
+
 // keepServing runs a server and starts it again when it ends, as iperf 2.1.8's
 // UDP server does by an assertion after a test or two. One that ends as soon as
 // it starts can't serve: that is the error.
@@ -180,6 +189,9 @@ func runForeign(ctx context.Context, cfg Config) (Result, error) {
 	}
 	if err := foreignLimits(cfg); err != nil {
 		return r, err
+	}
+	if w := pacedByDefault(cfg, usualCongestion()); w != "" {
+		r.Warnings = append(r.Warnings, w)
 	}
 	host, port, err := splitAddress(cfg.Address)
 	if err != nil {

@@ -43,6 +43,25 @@ func TestEngineCommandLines(t *testing.T) {
 	}
 }
 
+func TestPacedByDefault(t *testing.T) {
+	for _, tt := range []struct {
+		cfg   Config
+		usual string
+		warns bool
+	}{
+		{Config{Engine: EngineIperf3, Work: TCP, Congestion: "cubic"}, "bbr", true},
+		{Config{Engine: EngineIperf3, Work: TCP, Congestion: "cubic"}, "reno", false},
+		{Config{Engine: EngineIperf3, Work: TCP, Congestion: "bbr"}, "bbr", false},
+		{Config{Engine: EngineIperf3, Work: TCP}, "bbr", false},
+		{Config{Engine: EngineIperf3, Work: UDP, Congestion: "cubic"}, "bbr", false},
+		{Config{Engine: EngineIperf, Work: TCP, Congestion: "cubic"}, "bbr", false}, // sets it before it connects
+	} {
+		if w := pacedByDefault(tt.cfg, tt.usual); (w != "") != tt.warns {
+			t.Errorf("%+v where %s is usual: %q", tt.cfg, tt.usual, w)
+		}
+	}
+}
+
 func TestEnginesRefuseWhatTheyCannot(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"control": {Control: "unix:/x"}, "gso": {GSO: true}, "no-checksum": {NoChecksum: true}, "search": {Search: true}, "mptcp": {MPTCP: true},

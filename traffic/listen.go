@@ -130,6 +130,7 @@ func listenTCP(at netip.AddrPort) (int, error) {
 		unix.Close(fd)
 		return -1, fmt.Errorf("listen at tcp %s: %w", at, err)
 	}
+	unpaced(fd)
 	// Connections inherit it, and are silent no longer than that.
 	if err := setTimeouts(fd, preamblePatience); err != nil {
 		unix.Close(fd)

@@ -192,6 +192,10 @@ func TestCongestionControlIsSet(t *testing.T) {
 			t.Errorf("reverse %v: MSS %d, want about 1000", reverse, r.MSSBytes)
 		}
 	}
+	usual := run(t, traffic.Config{Work: traffic.TCP, Address: address}).Congestion
+	if r := run(t, traffic.Config{Work: traffic.TCP, Address: address, Reverse: true}); r.Congestion != usual {
+		t.Errorf("nothing asked for: %q where the server sends, and %q where the client does", r.Congestion, usual)
+	}
 	_, err := traffic.Run(context.Background(), traffic.Config{Work: traffic.TCP, Address: address, Congestion: "nosuch"})
 	if err == nil || !strings.Contains(err.Error(), "tcp_available_congestion_control") {
 		t.Errorf("unknown congestion control: %v", err)

@@ -51,6 +51,10 @@ func (t *session) attach(index uint16, sock *socket) bool {
 		t.far.send(message{Kind: kindError, Error: err.Error()})
 		return false
 	}
+	if o.congestion == "" {
+		usual := usualCongestion()
+		_ = unix.SetsockoptString(sock.fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, usual) // else Reno is reported, as it is
+	}
 	t.streams[index] = sock
 	if t.attached++; t.attached == len(t.streams) {
 		close(t.whole)

@@ -107,6 +107,31 @@ func (o tcpOptions) apply(fd int) error {
 	return nil
 }
 
+// surestCongestion is what every kernel has and permits.
+const surestCongestion = "reno"
+
+// unpaced has a listener's connections begin with Reno. Each stream gets its congestion
+// control when its session is known, but with any other it would stay paced if it had begun
+// with BBR (sk_pacing_status is never taken back, net/ipv4/tcp_bbr.c), at half the rate of a
+// veth. Where that fails they begin as they always did.
+func unpaced(fd int) {
+	_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, surestCongestion)
+}
+
+// usualCongestion is what a TCP socket has here where nobody says otherwise; "": unknown.
+func usualCongestion() string {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	name, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
 func congestionHint(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
