@@ -156,6 +156,18 @@ func (in *inbound) wait() {
 		var buf [8]byte
 		_, _ = sys.ReadNow(in.t.wakeIn, buf[:])
 	}
+	in.look(now)
+}
+
+// look notes which sockets had nothing when all were polled, at a time or later. Where one path
+// brings so much that each report is due at once, the others are not looked at otherwise.
+func (in *inbound) look(polled time.Duration) {
+	for i, p := range in.socket[:in.kept] {
+		own := i == 0 || in.socket[i-1] != p // and not its listener, which is behind it
+		if own && in.polls[i+1].Revents == 0 {
+			in.looked[p.id] = max(in.looked[p.id], polled)
+		}
+	}
 }
 
 // drain takes what a path's socket has, within reason.

@@ -101,6 +101,7 @@ type Path struct {
 	acked    time.Duration
 	asOf     uint32        // Report.AsOf
 	suspect  time.Duration // extra patience after a false alarm
+	trusted  time.Duration // when that was last changed
 	end      uint32        // of a dead path: seq when it died
 	proofs   int           // reports since that it delivers again
 	late     bool          // it was not dead: what was sent before has come
@@ -222,7 +223,7 @@ func (p *Path) Report(now time.Duration, r Report) int {
 		return 0 // an old one, or nonsense
 	}
 	if p.dead {
-		p.proof(r)
+		p.proof(now, r)
 	}
 	p.asOf = r.AsOf
 	if !p.reported {

@@ -32,7 +32,11 @@ const (
 	// other end may have begun a moment later; and what was sent when its rate was a guess: a run
 	// takes 0.2 s at 0.5 Mbit/s then.
 	firstPatience = 250 * time.Millisecond
-	maxSuspect    = 400 * time.Millisecond
+	// A false alarm gives a path more patience, twice as much each time, and half of it is taken
+	// back each so often: a machine that was busy for a while is not slow for good.
+	suspectLeast = 20 * time.Millisecond
+	maxSuspect   = 400 * time.Millisecond
+	suspectHalf  = 10 * time.Second
 	// backAfter is how many reports must acknowledge new packets of a dead path
 	// before it is used again.
 	backAfter = 3
@@ -323,6 +327,7 @@ func (s *Sender) Check(now time.Duration) (died, back uint64) {
 	}
 	for _, p := range s.all {
 		p.expire(now)
+		p.trust(now)
 		switch {
 		case !p.up:
 		case p.dead && p.proofs >= backAfter:
@@ -391,8 +396,18 @@ func (s *Sender) bury(p *Path, said bool) {
 	p.inflight, p.backlog = 0, 0
 }
 
+// trust takes patience back by and by.
+func (p *Path) trust(now time.Duration) {
+	if p.suspect > 0 && now-p.trusted > suspectHalf {
+		p.trusted = now
+		if p.suspect /= 2; p.suspect < suspectLeast {
+			p.suspect = 0
+		}
+	}
+}
+
 // proof counts a report of a dead path.
-func (p *Path) proof(r Report) {
+func (p *Path) proof(now time.Duration, r Report) {
 	if p.reported && r.Highest == p.last.Highest {
 		return
 	}
@@ -402,7 +417,7 @@ func (p *Path) proof(r Report) {
 	}
 	if p.proofs++; late {
 		// It was only late: have more patience, and use it again.
-		p.suspect = min(max(2*p.suspect, 20*time.Millisecond), maxSuspect)
+		p.suspect, p.trusted = min(max(2*p.suspect, suspectLeast), maxSuspect), now
 		p.proofs, p.late = backAfter, true
 	}
 }

@@ -234,6 +234,16 @@ func TestBack(t *testing.T) {
 	if _, back := s.Check(300 * ms); back != 1 || p.suspect == 0 {
 		t.Errorf("a path that was late: back %b, more patience by %v", back, p.suspect)
 	}
+	s.Check(10 * time.Second)
+	if p.suspect != suspectLeast {
+		t.Errorf("more patience by %v right after a false alarm", p.suspect)
+	}
+	p.suspect = 4 * suspectLeast
+	for i, want := range []time.Duration{2 * suspectLeast, suspectLeast, 0, 0} {
+		if s.Check(time.Duration(i+2) * 11 * time.Second); p.suspect != want {
+			t.Errorf("more patience by %v after %d times as long, want %v", p.suspect, i+1, want)
+		}
+	}
 	// Nothing new says nothing.
 	s, p = dead()
 	for range 5 {

@@ -1,0 +1,35 @@
+package tunnel
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestLook has a path that brings nothing count as looked at when all are polled, and one
+// whose packets wait not.
+func TestLook(t *testing.T) {
+	silent, _ := loopback(t, false)
+	busy, _ := loopback(t, false)
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(wake)
+	for _, fd := range [...]int{silent[0], silent[1], busy[0], busy[1]} {
+		defer unix.Close(fd)
+	}
+	if _, err := unix.Write(busy[1], []byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	in := newInbound(&Tunnel{begun: time.Now().Add(-time.Second), wakeIn: wake, paths: [MaxPaths]*path{{id: 0, fd: silent[0]}, {id: 1, fd: busy[0]}, {id: 2, fd: silent[1], listen: busy[0]}, {id: 3, fd: busy[0], listen: silent[1]}}})
+	in.gather()
+	before := in.t.now()
+	in.wait()
+	for id, fresh := range []bool{true, false, true, false} {
+		if got := in.looked[id]; got >= before != fresh {
+			t.Errorf("path %d: looked at %v, before the poll it was %v", id, got, before)
+		}
+	}
+}
