@@ -87,12 +87,16 @@ func (h *handshakes) read(l letter) {
 	switch {
 	case l.step == stepBegin && !h.first:
 		h.respond(l)
-	case l.step == stepAnswer && h.begun != nil:
-		h.finish(l)
-	case l.step == stepAsk && h.first && h.begun == nil:
-		if h.t.silent(h.t.now()) {
+	case l.step == stepAnswer && h.first:
+		if h.begun != nil { // or the same has come over another path
+			h.finish(l)
+		}
+	case l.step == stepAsk && h.first:
+		if h.begun == nil && h.t.silent(h.t.now()) {
 			h.begin(h.t.now())
 		}
+	default: // of an end without a key, or of one in our role
+		h.t.stats.strange.Add(1)
 	}
 }
 

@@ -85,6 +85,35 @@ func TestWrongKey(t *testing.T) {
 	}
 }
 
+// TestNoKey has one end that was given no key: the other stays as if alone, and counts
+// what it hears, whichever of the two would have begun.
+func TestNoKey(t *testing.T) {
+	t.Parallel()
+	for keyed, role := range []string{"begins", "answers"} {
+		for _, form := range []tunnel.Form{tunnel.Native, tunnel.Compat} {
+			t.Run(role+", other "+string(form), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, tunnel.Config{}, 2).keyed()
+				e, other := w.ends[keyed], w.ends[1-keyed]
+				other.cfg.Key, other.cfg.Form = nil, form
+				w.start(0)
+				w.start(1)
+				w.send(0, 100, nil)
+				w.send(1, 100, nil)
+				w.wait("strange packets to be counted", 5*time.Second, func() bool {
+					return e.tunnel.Status().Strange > 0
+				})
+				if s := e.tunnel.Status(); s.Up || s.Written > 0 || s.Sent > 0 || s.Form == tunnel.Compat {
+					t.Errorf("the end with a key: %+v", s)
+				}
+				if s := other.tunnel.Status(); s.Written > 0 {
+					t.Errorf("the end without: %+v", s)
+				}
+			})
+		}
+	}
+}
+
 // TestReplayed has all that passed come again.
 func TestReplayed(t *testing.T) {
 	t.Parallel()

@@ -94,12 +94,17 @@ func usageOf(f *pflag.Flag) string {
 // foreignFlag tells whether every line that mentions the flag is about another
 // program, such as `docker run --publish`.
 func foreignFlag(text, name string) bool {
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(joined(text)) {
 		if strings.Contains(line, name) && !foreignProgram.MatchString(line) {
 			return false
 		}
 	}
 	return true
+}
+
+// joined is text whose commands have a line each, as a shell reads them.
+func joined(text string) string {
+	return strings.ReplaceAll(text, "\\\n", "")
 }
 
 var foreignProgram = regexp.MustCompile(`\b(docker|podman|iperf3?|pasta|pipework|slirp4netns|apt-get|sysctl|unshare)\b`)
@@ -129,8 +134,7 @@ func TestHelpIsComplete(t *testing.T) {
 			}
 			var help bytes.Buffer
 			printHelp(&help, c)
-			text, _, _ := strings.Cut(help.String(), "\nExamples:\n") // which may be longer
-			for i, line := range strings.Split(text, "\n") {
+			for i, line := range strings.Split(help.String(), "\n") {
 				if len([]rune(line)) > helpColumns {
 					t.Errorf("line %d of the help is wider than %d columns: %s", i+1, helpColumns, line)
 				}
@@ -143,7 +147,7 @@ func TestHelpIsComplete(t *testing.T) {
 // would, without running them.
 func TestExamples(t *testing.T) {
 	for _, c := range available(newRootCmd()) {
-		for line := range strings.Lines(c.Example) {
+		for line := range strings.Lines(joined(c.Example)) {
 			for _, words := range cleatCalls(line) {
 				if err := dryParse(words); err != nil {
 					t.Errorf("%s: example %q: %v", c.CommandPath(), strings.TrimSpace(line), err)

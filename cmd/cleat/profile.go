@@ -27,7 +27,8 @@ listens, the runtime does not start the container.
 Without --base, all other system calls are allowed. Give your engine's own
 profile to keep what that refuses.`,
 		Example: `  # a container of Podman's with the profile that it has otherwise
-  cleat seccomp-profile --listener /run/user/1000/web.sock --base /usr/share/containers/seccomp.json > web.json
+  cleat seccomp-profile --listener /run/user/1000/web.sock \
+    --base /usr/share/containers/seccomp.json > web.json
   podman run --security-opt seccomp=web.json …`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -125,7 +125,8 @@ func (f *pathFlags) addCmd() *cobra.Command {
 		Long: `Takes a further path into a running tunnel. It is used once packets get through.
 A path to a device that isn't there yet waits for it.`,
 		Example: `  cleat tunnel path add sat --device eth2 --remote 198.51.100.2
-  cleat tunnel path add sat --local 192.0.2.9 --remote 198.51.100.2:4755 --rate 50M`,
+  cleat tunnel path add sat --local 192.0.2.9 \
+    --remote 198.51.100.2:4755 --rate 50M`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -37,7 +37,8 @@ It needs root, or CAP_NET_ADMIN and /dev/net/tun; in a container that is
 SIGHUP has the file read again, as "cleat tunnel reload" does.`,
 		Example: `  cleat tunnel up office.yaml
   cleat tunnel up --wait 5s office.yaml
-  docker run --network host --cap-add NET_ADMIN --device /dev/net/tun -v /etc/cleat:/etc/cleat cleat tunnel up /etc/cleat/office.yaml`,
+  docker run --network host --cap-add NET_ADMIN --device /dev/net/tun \
+    -v /etc/cleat:/etc/cleat cleat tunnel up /etc/cleat/office.yaml`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeTunnelFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
