@@ -19,6 +19,18 @@ const (
 // Variants lists them in the order of the package comment.
 func Variants() []string { return []string{Plain, Rates, Delays, Loss, BlackHole, Flap} }
 
+// Describe says what the links of a variant are like; "" for one that is none.
+func Describe(variant string) string {
+	return map[string]string{
+		Plain:     "all links alike",
+		Rates:     "100, 100, 50 and 20 % of the rate, in turn",
+		Delays:    "1 ms on the first link to 50 ms on the last, one way",
+		Loss:      "the last link loses packets",
+		BlackHole: "half-way the last link begins to eat everything, and stays up",
+		Flap:      "the last link is down for half of each second",
+	}[variant]
+}
+
 // MaxLinks is how many links an experiment may have: addresses are by octet, and
 // nobody has more.
 const MaxLinks = 64

@@ -123,21 +123,26 @@ func tickText(x float64) string {
 	return strconv.FormatFloat(x, 'g', 5, 64)
 }
 
-// barPanels parts sums by the factors that vary, and each part into roles.
-func barPanels(sums []cell.Summary, make func(panel []cell.Summary) barPanel) []barPanel {
-	fs := varying(sums)
+// barPanels parts sums by the factors that vary, or by the conditions over several
+// links, and each part into roles.
+func barPanels(in Input, sums []cell.Summary, make func(panel []cell.Summary) barPanel) []barPanel {
+	fs, title := varying(sums), describe
+	if in.paper() {
+		fs, title = conditions(sums), sayConditions
+	}
 	var out []barPanel
 	for _, part := range groups(fs, sums) {
 		p := make(part)
-		p.Title = capital(describe(fs, part[0].Cell))
+		p.Title = capital(title(fs, part[0].Cell))
 		out = append(out, p)
 	}
 	return out
 }
 
 // byRole puts the rows of one panel under their roles; within a role the best
-// comes first, except for baselines, which keep the catalogue's order.
-func byRole(sums []cell.Summary, row func(cell.Summary) barRow) []barGroup {
+// comes first, except for baselines, which keep the catalogue's order. Where there
+// is no other role than that of several links it needs no title.
+func byRole(in Input, sums []cell.Summary, row func(cell.Summary) barRow) []barGroup {
 	parts := map[catalog.Role][]cell.Summary{}
 	for _, s := range sums {
 		parts[catalog.RoleOf(s.Network)] = append(parts[catalog.RoleOf(s.Network)], s)
@@ -157,6 +162,9 @@ func byRole(sums []cell.Summary, row func(cell.Summary) barRow) []barGroup {
 			})
 		}
 		g := barGroup{Title: role.Title()}
+		if in.paper() {
+			g.Title = ""
+		}
 		for _, s := range part {
 			g.Rows = append(g.Rows, row(s))
 		}
@@ -195,18 +203,19 @@ func plotBars(in Input, m cell.Metric, signs map[Mark]string) barFigure {
 	sc := linear(top/u.Per, 5)
 	f := barFigure{ID: string(m), Title: metricName(m), Unit: u.Unit, Caption: barCaption(in, sums, len(dots) > 0)}
 	f.Keys = barKeys(sums, m, signs)
-	f.Panels = barPanels(sums, func(panel []cell.Summary) barPanel {
+	f.Panels = barPanels(in, sums, func(panel []cell.Summary) barPanel {
 		p := barPanel{Axis: tickMarks(sc), Unit: f.Unit}
 		ref := ""
 		if r, ok := reference(panel); ok {
 			y, _, _ := centre(r, in.thesis())
 			ref = percent(sc.at(y / u.Per))
 		}
-		p.Groups = byRole(panel, func(s cell.Summary) barRow {
+		p.Groups = byRole(in, panel, func(s cell.Summary) barRow {
 			r := newRow(s, signs[Mark{s.Key(), m}], p.Axis, ref)
+			r.Name = in.rowName(s.Cell)
 			y, lo, hi := centre(s, in.thesis())
 			r.Value, r.Sub = u.Of(y), intervalOf(s, u.Interval(lo, hi))
-			r.Label = s.Network + ": " + r.Value + " " + u.Unit
+			r.Label = r.Name + ": " + r.Value + " " + u.Unit
 			if r.Sub != "" {
 				r.Label += ", interval " + r.Sub
 			}
@@ -260,7 +269,11 @@ func barCaption(in Input, sums []cell.Summary, dots bool) string {
 	if dots {
 		what += ", each dot a sample"
 	}
-	text := capital(better(sums[0].Metric)) + ". " + what + "; " + counts(sums) + "."
+	text := capital(better(sums[0].Metric)) + ". "
+	if m := meaning(sums[0].Metric); m != "" {
+		text = capital(m) + "; " + better(sums[0].Metric) + ". "
+	}
+	text += what + "; " + counts(sums) + "."
 	if slices.ContainsFunc(sums, func(s cell.Summary) bool { return in.Versus.Beside(s.Network, s.Cell, s.Metric) != "" }) {
 		text += " ×: how many times the number of " + in.Versus.Subject + "."
 	}
@@ -316,9 +329,9 @@ func plotCPU(in Input, signs map[Mark]string) (barFigure, bool) {
 	}
 	f.Keys = append(f.Keys, barKeys(sums, cell.ProcessorTime, signs)...)
 	sc := linear(top, 5)
-	f.Panels = barPanels(sums, func(panel []cell.Summary) barPanel {
+	f.Panels = barPanels(in, sums, func(panel []cell.Summary) barPanel {
 		p := barPanel{Axis: tickMarks(sc), Unit: f.Unit}
-		p.Groups = byRole(panel, func(s cell.Summary) barRow {
+		p.Groups = byRole(in, panel, func(s cell.Summary) barRow {
 			r := newRow(s, signs[Mark{s.Key(), cell.ProcessorTime}], p.Axis, "")
 			c := s.CoresPerGbit
 			r.Value = cell.Digits(c.Total())
@@ -386,13 +399,13 @@ func plotLatency(in Input, signs map[Mark]string) (barFigure, bool) {
 	f := barFigure{ID: "latency", Title: "Latency", Unit: "p50, p99 / p99.9 in " + u.Unit,
 		Caption: "Less is better. Of a request and its response, from the intended send time; " + whiskers + counts(sums) + ".",
 		Keys:    append([]key{{"k-p50", "p50"}, {"k-p99", "p99"}, {"k-p999", "p99.9"}}, barKeys(sums, cell.LatencyP50, signs)...)}
-	f.Panels = barPanels(sums, func(panel []cell.Summary) barPanel {
+	f.Panels = barPanels(in, sums, func(panel []cell.Summary) barPanel {
 		p := barPanel{Axis: tickMarks(sc), Unit: f.Unit}
 		ref := ""
 		if r, ok := reference(panel); ok {
 			ref = percent(sc.at(r.Median / u.Per))
 		}
-		p.Groups = byRole(panel, func(s cell.Summary) barRow {
+		p.Groups = byRole(in, panel, func(s cell.Summary) barRow {
 			r := newRow(s, signs[Mark{s.Key(), s.Metric}], p.Axis, ref)
 			var values, words []string
 			ends := [2]float64{2, -1}

@@ -47,7 +47,10 @@ func (p Panel) spread(xLabel string) string {
 		}
 	}
 	text := "medians of " + cell.Plural(most, "sample")
-	if least < most {
+	switch {
+	case most == 1:
+		text = "one sample each"
+	case least < most:
 		text = fmt.Sprintf("medians of %d to %d samples", least, most)
 	}
 	if width > 0 {
@@ -60,24 +63,61 @@ func (p Panel) spread(xLabel string) string {
 // known of their numbers, and a table of each kind of traffic for what they do not
 // show.
 func (t *terminalTable) paper() {
-	t.crossTables(paperFigures(t.in))
-	rest := t.in.unlike()
-	shown := slices.DeleteFunc(slices.Clone(t.in.available()), func(s cell.Summary) bool { return !byNumber(s.Cell) })
-	t.rows, _, _ = arrange(shown)
+	if shown := t.in.alike(); len(shown) > 0 {
+		t.crossTables(paperFigures(t.in))
+		t.rows, _, _ = arrange(shown)
+		t.readNotes()
+		t.notes()
+		if best := bestNote(shown); best != "" {
+			t.para("note: ", best, "")
+		}
+	}
+	rest := t.in.unlike().available()
+	if len(rest) == 0 {
+		return
+	}
+	t.rows, _, _, _ = arrangeByConditions(rest)
 	t.readNotes()
-	t.notes()
-	t.rows, _, _ = arrange(rest.available())
-	t.readNotes()
-	for _, part := range groups([]cell.Factor{trafficFactor}, rest.available()) {
+	for i, part := range groups([]cell.Factor{trafficFactor}, rest) {
+		if i > 0 {
+			fmt.Fprintln(t.out)
+		}
 		heading := capital(traffic(part[0].Cell))
 		if links := commonLinks(part); links != "" {
 			heading += ", " + links
 		}
 		t.para("", heading, bold)
-		t.table(arrange(part))
+		t.byConditions(part)
 	}
-	if len(rest.available()) > 0 {
-		t.legend()
+	t.legend()
+	t.terms(rest)
+}
+
+// byConditions writes a table with a heading for each combination of links and
+// load.
+func (t *terminalTable) byConditions(sums []cell.Summary) {
+	rows, above, fs, metrics := arrangeByConditions(sums)
+	t.rows, t.lifted = rows, nil
+	t.columns(fs, metrics)
+	t.fit()
+	t.body(func(r row) string { return capital(sayConditions(above, r.at)) })
+}
+
+// terms explains the words of tables over several links.
+func (t *terminalTable) terms(sums []cell.Summary) {
+	for _, note := range append(variantNotes(sums), bestNote(sums)) {
+		if note != "" {
+			t.para("", note, "")
+		}
+	}
+	for _, m := range []cell.Metric{cell.OfIdeal, cell.Outage, cell.LatencyAdded, cell.LostPackets} {
+		if len(ofMetric(sums, m)) > 0 {
+			over, _ := shortMetric(m, nil, nil)
+			t.para("", over+": "+meaning(m), "")
+		}
+	}
+	if len(ofMetric(sums, cell.SteadyOfIdeal)) > 0 {
+		t.para("", steadyText(t.in), "")
 	}
 }
 

@@ -202,17 +202,26 @@ func seriesNames(figures []Figure) []string {
 const foldAbove = 40
 
 func (p *page) tables(in Input, all []cell.Summary, signs map[Mark]string) {
-	outer := tableFactors(varying(all))
+	outer, title := tableFactors(varying(all)), describe
+	if in.paper() {
+		outer, title = []cell.Factor{trafficFactor}, func(_ []cell.Factor, c cell.Cell) string { return traffic(c) }
+	}
 	for _, part := range groups(outer, all) {
 		rows, fs, metrics := arrange(part)
-		t := dataTable{Title: capital(describe(outer, part[0].Cell)), Folded: len(all) > foldAbove*len(metrics), Notes: everywhere(rows)}
+		heading := func(r row) string { return r.role.Title() }
+		if in.paper() {
+			var above []cell.Factor
+			rows, above, fs, metrics = arrangeByConditions(part)
+			heading = func(r row) string { return capital(sayConditions(above, r.at)) }
+		}
+		t := dataTable{Title: capital(title(outer, part[0].Cell)), Folded: len(all) > foldAbove*len(metrics), Notes: everywhere(rows)}
 		if t.Folded {
 			t.Title += ": " + cell.Plural(len(rows), "row")
 		}
 		t.Heads = append(t.Heads, dataHead{Text: "Network"})
 		for i, r := range rows {
-			if i == 0 || rows[i-1].role != r.role {
-				t.Groups = append(t.Groups, dataGroup{Title: r.role.Title()})
+			if h := heading(r); i == 0 || heading(rows[i-1]) != h {
+				t.Groups = append(t.Groups, dataGroup{Title: h})
 			}
 			g := &t.Groups[len(t.Groups)-1]
 			one := newDataRow(in, r, fs, metrics, signs)
@@ -240,7 +249,7 @@ func tableFactors(fs []cell.Factor) []cell.Factor {
 
 func newDataRow(in Input, r row, fs []cell.Factor, metrics []cell.Metric, signs map[Mark]string) dataRow {
 	e, _ := catalog.Lookup(r.network)
-	out := dataRow{Network: r.network, Title: e.Title, Notes: r.notes()}
+	out := dataRow{Network: in.rowName(r.at), Title: e.Title, Notes: r.notes()}
 	if r.role == catalog.Baseline {
 		out.Class = "base"
 	}

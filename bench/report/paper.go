@@ -10,9 +10,13 @@ import (
 	"cleat/bench/cell"
 )
 
-// paper tells whether the report has the figures of Kovács and Lencse: what
-// several links carry together by their number, with the computed ideal.
-func (in Input) paper() bool { return in.Preset == "multipath" }
+// paper tells whether the report has the form of Kovács and Lencse: all of it was
+// measured over several links. What they carry together by their number is drawn
+// with the computed ideal, and networks are compared where links are the same.
+func (in Input) paper() bool {
+	all := in.available()
+	return len(all) > 0 && !slices.ContainsFunc(all, func(s cell.Summary) bool { return catalog.RoleOf(s.Network) != catalog.Multipath })
+}
 
 // byNumber tells whether a cell belongs to these figures: links that are all
 // alike, of a known rate, one TCP stream, and nothing of the network's own varied.
@@ -37,6 +41,7 @@ const (
 // paperFigure is one of the figures: which cells it shows, and what makes a line.
 type paperFigure struct {
 	title string
+	plain string // the title where nothing ran in containers; "": it is not shown then
 	has   func(cell.Cell) bool
 	line  func(cell.Cell) string
 }
@@ -59,23 +64,26 @@ func networkLine(c cell.Cell) string {
 // paperOrder are the figures; the first shows itself only where there are
 // containers, since it is the second without them.
 var paperOrder = []paperFigure{
-	{"Figure 5 Generator in containers, the tunnel native",
+	{"Figure 5 Generator in containers, the tunnel native", "",
 		func(c cell.Cell) bool { return c.Network == "tunnel" && contained(c, containedEnds) }, runtimeOf},
-	{"Figure 6 The tunnel in containers, generator native",
+	{"Figure 6 The tunnel in containers, generator native", "Figure 6 The tunnel, all native",
 		func(c cell.Cell) bool { return c.Network == "tunnel" && contained(c, containedProgram) }, runtimeOf},
-	{"Figure 7 MPTCP, generator in containers",
+	{"Figure 7 MPTCP, generator in containers", "Figure 7 MPTCP, all native",
 		func(c cell.Cell) bool { return c.Network == "mptcp" }, runtimeOf},
-	{"All networks, native", native, networkLine},
+	{"All networks, native", "All networks, native", native, networkLine},
 }
 
 // paperFigures are throughput by the number of links, and of all networks also
 // as a part of the ideal.
 func paperFigures(in Input) []Figure {
-	all := slices.DeleteFunc(in.available(), func(s cell.Summary) bool { return !byNumber(s.Cell) })
+	all := in.alike()
 	var out []Figure
-	for i, p := range paperOrder {
+	for _, p := range paperOrder {
 		sums := slices.DeleteFunc(slices.Clone(all), func(s cell.Summary) bool { return !p.has(s.Cell) })
-		if i == 0 && !slices.ContainsFunc(sums, func(s cell.Summary) bool { return !native(s.Cell) }) {
+		if !slices.ContainsFunc(sums, func(s cell.Summary) bool { return !native(s.Cell) }) {
+			p.title = p.plain
+		}
+		if p.title == "" {
 			continue
 		}
 		if f, ok := p.figure(in, sums, cell.Throughput); ok {
@@ -204,7 +212,11 @@ func paperCaption(in Input, sums []cell.Summary) string {
 	} else {
 		text += ", of " + counts(sums)
 	}
-	return text + ". The ideal is computed: the payload that the links' rates leave room for beside the headers of each packet."
+	text += ". The ideal is computed: the payload that the links' rates leave room for beside the headers of each packet."
+	if best := bestNote(sums); best != "" {
+		text += " " + capital(best) + "."
+	}
+	return text
 }
 
 // steadyText says which part of a measurement is called steady: the experiment's
@@ -228,10 +240,37 @@ func steadyText(in Input) string {
 	return strings.Join(append([]string{"Steady is what comes after the first 2 s"}, later...), ", and ") + "."
 }
 
+// alike are the results that those figures show: none, where no line would have
+// the points of a curve.
+func (in Input) alike() []cell.Summary {
+	all := slices.DeleteFunc(in.available(), func(s cell.Summary) bool { return !byNumber(s.Cell) })
+	links := map[string]map[int]bool{}
+	for _, s := range all {
+		line := rateFactor.Of(s.Cell) + "\x00" + in.rowName(s.Cell)
+		if links[line] == nil {
+			links[line] = map[int]bool{}
+		}
+		if links[line][s.Links] = true; len(links[line]) == leastLevels {
+			return all
+		}
+	}
+	return nil
+}
+
 // unlike are the results that those figures do not show, as an input of its own.
 func (in Input) unlike() Input {
+	if len(in.alike()) == 0 {
+		return in
+	}
 	in.Summaries = slices.DeleteFunc(slices.Clone(in.Summaries), func(s cell.Summary) bool { return byNumber(s.Cell) })
 	in.Samples = slices.DeleteFunc(slices.Clone(in.Samples), func(s cell.Sample) bool { return byNumber(s.Cell) })
+	return in
+}
+
+// unshaped are the results over links of no rate, which have no ideal.
+func (in Input) unshaped() Input {
+	in.Summaries = slices.DeleteFunc(slices.Clone(in.Summaries), func(s cell.Summary) bool { return rateFactor.Of(s.Cell) != "" })
+	in.Samples = slices.DeleteFunc(slices.Clone(in.Samples), func(s cell.Sample) bool { return rateFactor.Of(s.Cell) != "" })
 	return in
 }
 
@@ -246,13 +285,29 @@ func (p *page) paper(in Input, signs map[Mark]string) {
 		p.addLines(f.YLabel, layOut(f, names))
 	}
 	rest := in.unlike()
-	for _, m := range paperMetrics {
-		if len(ofMetric(rest.available(), m)) > 0 {
-			f := plotBars(rest, m, signs)
-			if links := commonLinks(ofMetric(rest.available(), m)); links != "" {
-				f.Caption += " Over " + links + "."
-			}
-			p.Bars = append(p.Bars, f)
+	add := func(in Input, m cell.Metric, title string) {
+		sums := ofMetric(in.available(), m)
+		if len(sums) == 0 {
+			return
 		}
+		f := plotBars(in, m, signs)
+		if title != "" {
+			f.Title = title
+		}
+		if links := commonLinks(sums); links != "" {
+			f.Caption += " Over " + links + "."
+		}
+		if len(p.Bars) == 0 {
+			for _, note := range append(variantNotes(rest.available()), bestNote(rest.available())) {
+				if note != "" {
+					f.Caption += " " + capital(note) + "."
+				}
+			}
+		}
+		p.Bars = append(p.Bars, f)
 	}
+	for _, m := range paperMetrics {
+		add(rest, m, "")
+	}
+	add(rest.unshaped(), cell.Throughput, "Throughput, as fast as the machine goes")
 }

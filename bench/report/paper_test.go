@@ -81,7 +81,7 @@ func TestPaperFigures(t *testing.T) {
 		containers bool
 		want       []string
 	}{
-		{false, []string{"Figure 6 The tunnel in containers, generator native", "Figure 7 MPTCP, generator in containers", "All networks, native", "Part of the ideal, all networks"}},
+		{false, []string{"Figure 6 The tunnel, all native", "Figure 7 MPTCP, all native", "All networks, native", "Part of the ideal, all networks"}},
 		{true, []string{"Figure 5 Generator in containers, the tunnel native", "Figure 6 The tunnel in containers, generator native", "Figure 7 MPTCP, generator in containers", "All networks, native", "Part of the ideal, all networks"}},
 	} {
 		if got := titles(Figures(paperInput(tt.containers))); !slices.Equal(got, tt.want) {
@@ -140,7 +140,7 @@ func TestAbsentRuntime(t *testing.T) {
 	in.Absent = append(in.Absent, cell.Absent{Cell: c, Work: "tcp", Reason: "no traffic passes"})
 	got, _ := absentees(in)
 	want := []missing{
-		{Network: "tunnel", Work: "tcp TCP 4 links rates in docker", Reason: "no traffic passes"},
+		{Network: "tunnel", Work: "1 TCP stream, 4 links, rates, in docker", Reason: "no traffic passes"},
 		{Network: "everything in apptainer", Reason: "it is not installed", Remedy: "install it"},
 	}
 	if !slices.Equal(got, want) {

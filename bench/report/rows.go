@@ -201,9 +201,9 @@ func kindOf(m cell.Metric) string {
 }
 
 func describeWork(a cell.Absent) string {
-	parts := []string{a.Work}
+	parts, between := []string{a.Work}, " "
 	if catalog.RoleOf(a.Network) == catalog.Multipath {
-		parts = append(parts, strings.ToUpper(a.Transport), cell.Plural(a.Links, "link"), a.Factors["variant"])
+		parts, between = []string{traffic(a.Cell), cell.Plural(a.Links, "link"), a.Factors["variant"]}, ", "
 	} else {
 		parts = append(parts, a.Topology, strings.ToUpper(a.Transport))
 	}
@@ -213,7 +213,7 @@ func describeWork(a cell.Absent) string {
 	if !native(a.Cell) {
 		parts = append(parts, "in "+a.Runtime)
 	}
-	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " ")
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), between)
 }
 
 // symbols says what is written beside each number: * for the best of its role

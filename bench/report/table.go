@@ -128,12 +128,17 @@ func (t *terminalTable) table(rows []row, fs []cell.Factor, metrics []cell.Metri
 	for len(t.lifted) < len(fs) && (t.total() > t.Width || t.lacksResult(metrics)) {
 		t.lift(fs, metrics)
 	}
-	t.body()
+	t.body(func(r row) string {
+		if len(t.lifted) == 0 {
+			return r.role.Title()
+		}
+		return r.role.Title() + ": " + describe(t.lifted, r.at)
+	})
 }
 
 // columns decides what the table has: only what some row can fill.
 func (t *terminalTable) columns(fs []cell.Factor, metrics []cell.Metric) {
-	t.cols = []column{{head: "NETWORK", text: func(r row) string { return r.network }}}
+	t.cols = []column{{head: "NETWORK", text: func(r row) string { return t.in.rowName(r.at) }}}
 	for _, f := range fs[len(t.lifted):] {
 		over, head := shortFactor(f)
 		t.cols = append(t.cols, column{over: over, head: head, right: true, text: func(r row) string {
@@ -274,7 +279,8 @@ func (t *terminalTable) total() int {
 	return n
 }
 
-func (t *terminalTable) body() {
+// body writes heads and rows, each row below its heading, if it has one.
+func (t *terminalTable) body(headingOf func(row) string) {
 	ws := t.widths()
 	if over := t.total() - t.Width; over > 0 {
 		ws[0] = max(8, ws[0]-over)
@@ -285,11 +291,7 @@ func (t *terminalTable) body() {
 	t.line(ws, func(c column) (string, string) { return c.head, bold })
 	var before string
 	for i, r := range t.rows {
-		heading := r.role.Title()
-		if len(t.lifted) > 0 {
-			heading += ": " + describe(t.lifted, r.at)
-		}
-		if i == 0 || heading != before {
+		if heading := headingOf(r); heading != "" && (i == 0 || heading != before) {
 			before = heading
 			t.para("", heading, dim)
 		}

@@ -98,7 +98,7 @@ func networks(standings []Standing) []string {
 func WriteAdvice(w io.Writer, advice []Advice, brief bool) error {
 	var b strings.Builder
 	if len(advice) == 0 {
-		b.WriteString("Nothing to recommend: no container network that the catalogue knows was measured.\n")
+		b.WriteString("Nothing to recommend: no networks were measured that one chooses between.\n")
 	}
 	title := ""
 	missing := map[string][]string{} // networks by preset

@@ -60,7 +60,7 @@ var rooms = map[string]room{
 	"bench/host":         {brains, []string{"bench/cell", "netns"}},
 	"bench/summary":      {brains, []string{"bench/stats", "bench/catalog", "bench/cell"}},
 	"bench/stats":        {brains, []string{"bench/cell"}},
-	"bench/report":       {brains, []string{"bench/summary", "bench/catalog", "bench/cell"}},
+	"bench/report":       {brains, []string{"bench/summary", "bench/catalog", "bench/cell", "bench/multipath"}},
 	"bench/catalog":      {brains, nil},
 	"bench/cell":         {brains, nil},
 	"mptcp":              {brains, []string{"link", "netns"}},

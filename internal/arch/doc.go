@@ -15,7 +15,7 @@
 //	          host           the machine: fingerprint, processor time            → cell; netns
 //	          summary        what the samples say                                → stats, catalog, cell
 //	          stats          medians, intervals, differences, histograms         → cell
-//	          report         tables, figures, the HTML page                      → summary, catalog, cell
+//	          report         tables, figures, the HTML page                      → summary, catalog, cell, multipath
 //	          catalog        every network by name: data
 //	          multipath      several links: what they are like and could carry
 //	          cell           the nouns of results: cell, sample, summary
