@@ -31,6 +31,31 @@ func (s Port) String() string {
 	return fmt.Sprintf("make %s a port of %s", s.Link, s.Bridge)
 }
 
+// foretell counts the ports of the bridge.
+func (s Port) foretell(r *run) error {
+	if s.Bridge == "" {
+		return nil
+	}
+	br, err := r.host.find(s.Bridge)
+	if err != nil || br == nil {
+		return err
+	}
+	all, err := r.host.LinkList()
+	if err != nil {
+		return fmt.Errorf("list links of %s: %w", r.host.ns, err)
+	}
+	ports := 0
+	for _, l := range all {
+		if l.Attrs().MasterIndex == br.Attrs().Index {
+			ports++
+		}
+	}
+	if ports >= bridgePorts {
+		return ErrFull
+	}
+	return nil
+}
+
 func (s Port) do(r *run) error {
 	l := byIndex(r.peerLink)
 	if s.Bridge != "" {
