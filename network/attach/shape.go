@@ -3,8 +3,6 @@ package attach
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 
 	"cleat/internal/rate"
 	"cleat/link"
@@ -63,23 +61,15 @@ func (s Shape) do(r *run) error {
 	if err := link.Shape(ifb, limit); err != nil {
 		return err
 	}
-	if err := silence(at, s.Via); err != nil {
+	// It loses and counts what was not redirected to it (ifb_xmit, drivers/net/ifb.c), such as
+	// what the kernel sends for IPv6.
+	if err := setIPv6(at, s.Via, "disable_ipv6", "1"); err != nil {
 		return err
 	}
 	if err := at.LinkSetUp(byIndex(ifb.Index())); err != nil {
 		return fmt.Errorf("bring %s up: %w", s.Via, err)
 	}
 	return redirect(at, l.Index(), ifb.Index())
-}
-
-// silence has the kernel send no IPv6 packets of its own by an IFB, which loses and counts
-// what was not redirected to it (ifb_xmit, drivers/net/ifb.c).
-func silence(s *side, ifb string) error {
-	err := s.ns.Do(func() error { return os.WriteFile(disablesIPv6(ifb), []byte("1"), 0) })
-	if errors.Is(err, fs.ErrNotExist) { // there is no IPv6
-		return nil
-	}
-	return err
 }
 
 // redirect leads what comes in at one device out of another.
