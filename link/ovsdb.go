@@ -45,13 +45,16 @@ func (s ovsSettings) command(table, record string) []string {
 // change out.
 const ovsTimeout = 10 * time.Second
 
+// OVSControl is the program that tells Open vSwitch what to do.
+const OVSControl = "ovs-vsctl"
+
 // ovsRun runs ovs-vsctl and returns what it prints.
 func ovsRun(db string, args ...string) (string, error) {
 	options := []string{fmt.Sprintf("--timeout=%d", ovsTimeout/time.Second)}
 	if db != "" {
 		options = append(options, "--db="+db)
 	}
-	cmd := exec.Command("ovs-vsctl", append(options, args...)...)
+	cmd := exec.Command(OVSControl, append(options, args...)...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

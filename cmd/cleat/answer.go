@@ -4,9 +4,12 @@ import (
 	"context"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"sync"
 
 	"cleat/internal/ask"
+	"cleat/link"
 )
 
 // answer does what somebody asks a keeper for, with the variables of that process in
@@ -21,8 +24,22 @@ func answer(ctx context.Context, r ask.Request, out, errs io.Writer, meanwhile *
 			return 0, false
 		}
 	}
+	if programIn(r.Env["PATH"], link.OVSControl) != programIn(os.Getenv("PATH"), link.OVSControl) {
+		return 0, false
+	}
 	ctx = context.WithValue(ctx, typistKey{}, typist{func(name string) string { return r.Env[name] }, meanwhile})
 	return execute(ctx, r.Args, out, errs), true
+}
+
+// programIn is the file that a program's name stands for in directories as those of PATH;
+// "": none.
+func programIn(dirs, name string) string {
+	for _, dir := range filepath.SplitList(dirs) {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(path) {
+			return path
+		}
+	}
+	return ""
 }
 
 // typist is who typed the command that is carried out.

@@ -130,6 +130,9 @@ func (f *attachFlags) take(args []string) error {
 	if i := slices.IndexFunc(args[2:], isChecking); i >= 0 && f.check == attach.CheckFast {
 		return withHint(usagef("--check-duplicate %s: HOW stands behind =", args[2+i]), "--check-duplicate="+args[2+i])
 	}
+	if len(args) > 4 && args[3] == "via" && len(f.routes) > 0 {
+		return withHint(usagef("--route: its gateway stands apart from it"), fmt.Sprintf(`--route "%s via %s"`, f.routes[len(f.routes)-1], args[4]))
+	}
 	if len(args) > 3 {
 		return withHint(usagef("too many arguments: %s", strings.Join(args[3:], " ")), "addresses are given by --ip, gateways by --gw")
 	}

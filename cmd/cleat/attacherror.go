@@ -57,9 +57,6 @@ func attachError(err error) error {
 	case isFindError(err):
 		return err // it has its hint, and is use where it is that
 	case errors.As(err, &taken):
-		if taken.What == attach.EthernetAddress {
-			err = usageError{err}
-		}
 		return withHint(err, takenHint(taken))
 	case errors.As(err, &param):
 		return usageError{err}

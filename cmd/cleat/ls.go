@@ -25,9 +25,9 @@ addresses, and how that is now.
   down      it is there, but somebody brought it down
   missing   somebody removed it
   gone      the container has ended, or is another of the same name
-  wanted    this machine was started anew since: nothing is there
+  wanted    nothing is there: mostly, this machine was started anew since
   busy      a command is at work on it, or died at it
-  broken    the journal of it is damaged, as ` + "`cleat inspect`" + ` tells
+  broken    the journal of it is damaged or gone, as ` + "`cleat inspect`" + ` tells
   unknown   only root may look
   kept      ` + "`cleat keep`" + ` extends its lease, and with --keep attaches it again
   failing   it can't: ` + "`cleat keep --status`" + ` tells why`,

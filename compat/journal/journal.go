@@ -51,12 +51,13 @@ func Describe(name string, err error) string {
 	return name + ": " + strings.ReplaceAll(Explain(err), "\n", "\n"+name+": ") + "\n"
 }
 
-// Explain is an error and, where it has a hint, on a line of its own what to do
-// about it.
+// Explain is an error and, where it has a hint, on lines of their own what to do
+// about it, which is not said twice.
 func Explain(err error) string {
 	var advice interface{ Hint() string }
 	if errors.As(err, &advice) && advice.Hint() != "" {
-		return err.Error() + "\nhint: " + advice.Hint()
+		hint := advice.Hint()
+		return strings.TrimSuffix(err.Error(), " ("+hint+")") + "\nhint: " + strings.ReplaceAll(hint, "\n", "\nhint: ")
 	}
 	return err.Error()
 }

@@ -41,6 +41,8 @@ func TestDescribe(t *testing.T) {
 		{"plain", errors.New("no room"), "pasta: no room\n"},
 		{"lines", errors.New("no room\nat all"), "pasta: no room\npasta: at all\n"},
 		{"a hint", fmt.Errorf("open it: %w", advised{"make room"}), "pasta: open it: no room\npasta: hint: make room\n"},
+		{"a hint of two lines", advised{"make room\nor go"}, "pasta: no room\npasta: hint: make room\npasta: hint: or go\n"},
+		{"a hint that is said", fmt.Errorf("%w (make room)", advised{"make room"}), "pasta: no room\npasta: hint: make room\n"},
 		{"an empty hint", advised{}, "pasta: no room\n"},
 	} {
 		t.Run(r.name, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 func printHelp(w io.Writer) {
 	fmt.Fprint(w, `Usage: pipework HOSTIF [OPTION]... GUEST ADDRESS/LENGTH[@GATEWAY] [MAC][@VLAN]
        pipework HOSTIF [OPTION]... GUEST 0/0 [MAC][@VLAN]
-       pipework HOSTIF [OPTION]... GUEST dhcp|dhclient|udhcpc|dhcpcd [MAC][@VLAN]
+       pipework HOSTIF [OPTION]... GUEST dhcp|CLIENT [MAC][@VLAN]
        pipework route|rule|tc GUEST ARG...
        pipework --wait [-i LINK]
 
@@ -20,6 +20,7 @@ place: `+"`cleat ls`"+` lists what is attached, and `+"`cleat detach`"+` undoes 
            another device, shared by macvlan; mac:ADDRESS for the one that has
            that; dummy for a link to nowhere
   GUEST    a container, a process id, a name from `+"`ip netns`"+`, or a path
+  CLIENT   a DHCP client's name: dhclient, udhcpc or dhcpcd
   GATEWAY  of a default route, in the place of the container's
   MAC      an Ethernet address, or U:WORD for one that is always WORD's
 
@@ -32,7 +33,7 @@ place: `+"`cleat ls`"+` lists what is attached, and `+"`cleat detach`"+` undoes 
   --wait          wait until LINK is up in this namespace
   --help, --version
 
-dhcp and the names of DHCP clients all ask a DHCP server by cleat's own client.
+dhcp and CLIENT all ask a DHCP server by cleat's own client.
 The lease is extended as long as it is attached, with -f behind the name or not.
 route, rule and tc run ip(8) and tc(8) in the container's network.
 

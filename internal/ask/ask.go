@@ -56,11 +56,11 @@ const (
 const MaxPacket = 32 << 10
 
 // Vars are the environment variables on which it depends what a command line means.
-var Vars = [...]string{"HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "CONTAINER_HOST", "OVS_RUNDIR", "OVS_PKGDATADIR"}
+var Vars = [...]string{"HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "CONTAINER_HOST", "PATH", "OVS_RUNDIR", "OVS_PKGDATADIR"}
 
 // OVSVars are those of them that say where Open vSwitch is, which no command is told: they
 // must be the keeper's.
-var OVSVars = Vars[6:]
+var OVSVars = Vars[7:]
 
 // A request is one packet of strings, each ended by a zero byte: the values of Vars,
 // then the arguments, the first of which is the command.

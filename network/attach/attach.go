@@ -59,7 +59,11 @@ func Preview(ctx context.Context, cfg Config, ref string, want Want) (*Result, e
 	if err != nil {
 		return nil, err
 	}
-	return &Result{Attachment: o.attachment(p), Steps: p.steps, Notes: append(p.notes, lacks(p.steps)...)}, nil
+	r := &run{ctx: ctx, store: cfg.Store, att: o.attachment(p), host: o.host, cont: o.cont}
+	if err := r.foretell(p.steps); err != nil {
+		return nil, err
+	}
+	return &Result{Attachment: r.att, Steps: p.steps, Notes: append(p.notes, lacks(p.steps)...)}, nil
 }
 
 // lacks says what of steps can't be done here, as the kernel lacks a kind of link.
@@ -170,7 +174,7 @@ func (o *operation) plan(want Want) (*planner, error) {
 }
 
 func (o *operation) attachment(p *planner) *Attachment {
-	return &Attachment{Version: attachmentVersion, ID: p.id, Made: time.Now().UTC().Truncate(time.Second), Container: o.c, Want: p.want}
+	return &Attachment{Version: attachmentVersion, ID: p.id, Made: time.Now().UTC().Truncate(time.Second), Boot: p.store.boot(), Container: o.c, Want: p.want}
 }
 
 // begin repairs what others left, chooses the link's name, and takes possession of

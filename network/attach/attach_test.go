@@ -295,9 +295,10 @@ func TestBridgeIsFull(t *testing.T) {
 		must(t, err)
 		must(t, h.LinkSetMasterByIndex(l, br.Index()))
 	}
-	_, err = w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")}, nil)
-	if !errors.Is(err, attach.ErrFull) {
-		t.Errorf("the 1,024th port: %v, want ErrFull", err)
+	want := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")}
+	_, planned := w.preview(want)
+	if _, err := w.attach(want, nil); !errors.Is(err, attach.ErrFull) || !errors.Is(planned, attach.ErrFull) {
+		t.Errorf("the 1,024th port: %v, planned: %v, want ErrFull", err, planned)
 	}
 	if _, err := link.Find(w.web, "eth0"); err == nil {
 		t.Error("the link was left in the container")

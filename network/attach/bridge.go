@@ -159,6 +159,10 @@ func (s BridgeAddress) String() string {
 	return fmt.Sprintf("give bridge %s the address %s", s.Bridge, s.Prefix)
 }
 
+func (s BridgeAddress) foretell(r *run) error {
+	return ClaimAddress{Network: s.Bridge, Addr: s.Prefix.Addr().String()}.foretell(r)
+}
+
 // do refuses an address that a container on the bridge has.
 func (s BridgeAddress) do(r *run) error {
 	addr := s.Prefix.Addr().String()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 
 	"cleat/link"
 
@@ -28,6 +29,31 @@ func (s Port) String() string {
 		return fmt.Sprintf("make %s a port of %s in VLAN %d", s.Link, s.Bridge, s.VLAN)
 	}
 	return fmt.Sprintf("make %s a port of %s", s.Link, s.Bridge)
+}
+
+// foretell counts the ports of the bridge.
+func (s Port) foretell(r *run) error {
+	if s.Bridge == "" {
+		return nil
+	}
+	br, err := r.host.find(s.Bridge)
+	if err != nil || br == nil {
+		return err
+	}
+	all, err := r.host.LinkList()
+	if err != nil {
+		return fmt.Errorf("list links of %s: %w", r.host.ns, err)
+	}
+	ports := 0
+	for _, l := range all {
+		if l.Attrs().MasterIndex == br.Attrs().Index {
+			ports++
+		}
+	}
+	if ports >= bridgePorts {
+		return ErrFull
+	}
+	return nil
 }
 
 func (s Port) do(r *run) error {
@@ -122,6 +148,13 @@ type Up struct {
 
 func (s Up) String() string { return fmt.Sprintf("bring %s up", s.Link) }
 
+func (s Up) foretell(r *run) error {
+	if w := r.att.Want; w.Kind != "macvlan" || w.MAC == (link.MAC{}) || r.ethernetHolder() == "" {
+		return nil
+	}
+	return r.ethernetTaken()
+}
+
 // do finds out, too, whether a macvlan's address is another's on the same parent
 // (macvlan_open, drivers/net/macvlan.c).
 func (s Up) do(r *run) error {
@@ -174,6 +207,31 @@ func (s AddRoute) text(index int) routeText {
 	return t
 }
 
+// foretell looks for a route of the same metric: the kernel's choice, 0 or 1024 (IPv6). A
+// default route gives way.
+func (s AddRoute) foretell(r *run) error {
+	t := s.text(0)
+	if t.To.Bits() == 0 {
+		return nil
+	}
+	family, metric := familyOf(t.To.Addr()), 0
+	if family == unix.AF_INET6 {
+		metric = 1024
+	}
+	all, err := r.cont.RouteListFiltered(family, t.netlink(), netlink.RT_FILTER_DST)
+	if err != nil {
+		return fmt.Errorf("list routes of %s: %w", r.cont.ns, err)
+	}
+	if !slices.ContainsFunc(all, func(has netlink.Route) bool { return has.Priority == metric }) {
+		return nil
+	}
+	return s.taken()
+}
+
+func (s AddRoute) taken() error {
+	return &TakenError{What: "route", Name: s.Route.To.String(), By: "a route that the container has"}
+}
+
 func (s AddRoute) do(r *run) error {
 	t := s.text(r.link)
 	// It goes with the link, but what it took the place of comes back before that.
@@ -182,7 +240,7 @@ func (s AddRoute) do(r *run) error {
 	}
 	err := r.cont.RouteAdd(t.netlink())
 	if errors.Is(err, unix.EEXIST) {
-		return &TakenError{What: "route", Name: s.Route.To.String(), By: "a route that the container has"}
+		return s.taken()
 	}
 	if errors.Is(err, unix.ENETUNREACH) {
 		return fmt.Errorf("its gateway is on none of the link's networks: %w", err)

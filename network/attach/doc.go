@@ -5,12 +5,12 @@
 // # Theory of operation
 //
 // A Want is data. Attach finds the container, looks at what is there, and makes a
-// list of Steps from both: a plan, which Preview returns without doing it. A step
-// that changes what would outlast the container's link has written down, before,
-// how to be rid of that (Undo) in the operation's journal (package journal). When
-// all steps are taken, what is wanted is written to a file of its own, and the
-// journal becomes the attachment's, by one rename: from then on it is what Detach
-// undoes.
+// list of Steps from both: a plan, which Preview returns without doing it, unless a
+// step can tell that somebody else has what it would take. A step that changes what
+// would outlast the container's link has written down, before, how to be rid of that
+// (Undo) in the operation's journal (package journal). When all steps are taken, what
+// is wanted is written to a file of its own, and the journal becomes the attachment's,
+// by one rename: from then on it is what Detach undoes.
 //
 // So an operation that fails, is interrupted or is killed leaves a journal. The
 // first undoes its own at once; what a killed one leaves is undone by the next
@@ -29,8 +29,8 @@
 // an operation's journal is made; operations then run side by side. Nothing that
 // attaching does depends on how many attachments there are.
 //
-// A journal that somebody cut, emptied or removed is known by its missing end, or by what
-// else there is of the attachment. Nothing is made in the place of such an attachment; Detach
+// A journal that somebody cut or emptied is known by its missing end, one that he removed by
+// what else there is of the attachment, which tells under which kernel it was made. Nothing is made in the place of such an attachment; Detach
 // looks for what there is of it by other files, by names that no other link has, and by kind,
 // parent and addresses (mend.go). A file of what is wanted that can't be read is in nobody's
 // way: its journal says the same, nothing takes its name, and whoever lists says so.

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -55,14 +56,20 @@ func (p *planner) unknownTo(bridge netlink.Link) error {
 // ethernetTaken says who has a macvlan's address.
 func (r *run) ethernetTaken() error {
 	w := r.att.Want
-	by := "another device on " + w.Parent
-	if parent, err := r.host.find(w.Parent); err == nil && parent != nil && macOf(parent) == w.MAC {
-		by = "the host's " + w.Parent
-	}
+	return r.store.taken(EthernetAddress, w.MAC.String(), cmp.Or(r.ethernetHolder(), "another device on "+w.Parent))
+}
+
+// ethernetHolder is the id of whoever has it, or who else that is in words; "": nobody that
+// we see.
+func (r *run) ethernetHolder() string {
+	w := r.att.Want
 	if holder := r.store.withMAC(w, r.host); holder != nil {
-		by = holder.ID
+		return holder.ID
 	}
-	return r.store.taken(EthernetAddress, w.MAC.String(), by)
+	if parent, err := r.host.find(w.Parent); err == nil && parent != nil && macOf(parent) == w.MAC {
+		return "the host's " + w.Parent
+	}
+	return ""
 }
 
 // withMAC is the attachment whose link has the Ethernet address wanted, where it is wanted;

@@ -141,6 +141,14 @@ func (r *run) claim(network, addr string) string {
 	return r.store.claim(r.host.place.name()+" "+network, addr)
 }
 
+func (s ClaimAddress) foretell(r *run) error {
+	holder, err := os.Readlink(r.claim(s.Network, s.Addr))
+	if err != nil || holder == r.att.ID || !r.store.holds(holder, r.host) {
+		return nil
+	}
+	return r.store.taken(s.what(), s.Addr, holder)
+}
+
 func (s ClaimAddress) do(r *run) error {
 	path := r.claim(s.Network, s.Addr)
 	for range 2 {

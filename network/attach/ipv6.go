@@ -32,6 +32,17 @@ func disablesIPv6(name string) string {
 	return filepath.Join("/proc/sys/net/ipv6/conf", name, "disable_ipv6")
 }
 
+// setIPv6 sets what a link does about IPv6, where the kernel knows of that.
+func setIPv6(s *side, name, what, value string) error {
+	err := s.ns.Do(func() error {
+		return os.WriteFile(filepath.Join(filepath.Dir(disablesIPv6(name)), what), []byte(value), 0)
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // ipv6 sees to it that the link can have IPv6 addresses if it is to.
 func (p *planner) ipv6() error {
 	if !slices.ContainsFunc(p.want.IPs, func(ip netip.Prefix) bool { return ip.Addr().Is6() }) {

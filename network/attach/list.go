@@ -22,10 +22,10 @@ const (
 	Down     State = "down"     // its link is there, and somebody brought it down
 	Missing  State = "missing"  // its link is gone: somebody removed it
 	NoHost   State = "gone"     // the container is gone, or it is another that has its name now
-	Wanted   State = "wanted"   // the machine was started anew since: nothing is there
+	Wanted   State = "wanted"   // nothing is there: mostly, the machine was started anew since
 	Unknown  State = "unknown"  // we may not look into the container
 	Busy     State = "busy"     // a command is at work on it, or died at it
-	Broken   State = "broken"   // the journal of what was made is damaged
+	Broken   State = "broken"   // the journal of what was made is damaged or gone
 )
 
 // Status is an attachment with what there is of it now.
@@ -111,7 +111,7 @@ func (u *undoer) status(a *Attachment) (Status, error) {
 	}
 	records, err := journal.Read(u.store.live(a.ID))
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
+		return u.withoutJournal(s)
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		s.State = Unknown
@@ -153,5 +153,23 @@ func (u *undoer) status(a *Attachment) (Status, error) {
 	if l.Attrs().RawFlags&unix.IFF_UP == 0 {
 		s.State = Down
 	}
+	return s, nil
+}
+
+// withoutJournal is the state of an attachment that has no journal: wanted alone, unless
+// somebody removed that.
+func (u *undoer) withoutJournal(s Status) (Status, error) {
+	there, err := u.store.outlived(s.Attachment, u.here)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		s.State = Unknown
+		return s, nil
+	case err != nil || !there:
+		return s, err
+	case u.store.busy(s.ID) != "": // it is being undone, journal and all
+		s.State = Busy
+		return s, nil
+	}
+	s.State, s.Notes = Broken, append(s.Notes, fmt.Sprintf("%s is gone: `cleat detach` removes what can be known again without it", u.store.live(s.ID)))
 	return s, nil
 }

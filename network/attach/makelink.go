@@ -46,6 +46,13 @@ func (s MakeLink) String() string {
 	return strings.Join(words, " ")
 }
 
+func (s MakeLink) foretell(r *run) error {
+	if s.Kind != "macvlan" {
+		return nil
+	}
+	return r.alone(s.Params["parent"])
+}
+
 func (s MakeLink) do(r *run) error {
 	if s.Peer != "" {
 		return s.pair(r)

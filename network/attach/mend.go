@@ -60,7 +60,7 @@ func (s *Store) mend(j *journal.Journal, a *Attachment, host *side) (notes []str
 // remake makes such a journal for an attachment that has none, which is not the machine's
 // having begun anew. nil: it is, as nothing is left.
 func (s *Store) remake(a *Attachment, host *side) (*journal.Journal, []string, error) {
-	t := tracer{store: s, a: a, host: host, place: place{Path: a.Container.Path}}
+	t := tracer{store: s, a: a, host: host, place: place{Path: a.Container.Path}, made: a.Boot == s.boot()}
 	undos, _, err := t.undos()
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for what is left of %s: %w", a.called(), err)
@@ -79,6 +79,17 @@ func (s *Store) remake(a *Attachment, host *side) (*journal.Journal, []string, e
 		return nil, nil, errors.Join(err, j.Remove())
 	}
 	return j, []string{"the journal of what was made is gone: a default route and name servers that the container had before may not come back"}, nil
+}
+
+// outlived tells whether an attachment's link is there though its journal is not. After the
+// machine began anew it isn't, whatever has its name.
+func (s *Store) outlived(a *Attachment, host *side) (bool, error) {
+	if a.Boot != s.boot() {
+		return false, nil
+	}
+	t := tracer{store: s, a: a, host: host, place: place{Path: a.Container.Path}, made: true}
+	links, err := t.links()
+	return len(links) > 0, err
 }
 
 // tracer looks for what there is of an attachment without its journal.

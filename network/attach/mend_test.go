@@ -2,6 +2,7 @@ package attach_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -120,13 +121,55 @@ func TestDamagedJournalDoubt(t *testing.T) {
 	}
 }
 
-// Without any sign of it a link of its name is another's: the machine began anew.
+// Without a journal an attachment keeps its address as long as its link is there, and is
+// listed as what it is.
+func TestNoJournal(t *testing.T) {
+	need(t, "macvlan")
+	for _, lost := range []string{"live/*", ""} {
+		w := newWorld(t)
+		want := attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("192.0.2.10/24")}
+		got, err := w.attach(want, nil)
+		must(t, err)
+		path := w.live(got.Attachment.ID)
+		gone, err := filepath.Glob(filepath.Join(w.state, "run", "*", lost))
+		must(t, err)
+		for _, g := range gone {
+			must(t, os.RemoveAll(g))
+		}
+		if s := w.list()[0]; s.State != attach.Broken || len(s.Notes) != 1 || !strings.HasPrefix(s.Notes[0], path+" is gone: ") {
+			t.Errorf("without %q: %s, notes %q", lost, s.State, s.Notes)
+		}
+		var taken *attach.TakenError
+		if _, err := w.attach(want, nil); lost != "" && (!errors.As(err, &taken) || taken.By != "eth0 of web") {
+			t.Errorf("without %q, its address once more: %v", lost, err)
+		}
+		want.Name = "eth0"
+		if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.Holder == nil {
+			t.Errorf("without %q, its name once more: %v", lost, err)
+		}
+		if notes, err := w.detachNotes(); err != nil || len(notes) != 1 || !strings.HasPrefix(notes[0], "the journal of what was made is gone") {
+			t.Errorf("without %q, detached: %q, %v", lost, notes, err)
+		}
+		if _, err := link.Find(w.web, "eth0"); err == nil {
+			t.Errorf("without %q, detached: the link is there", lost)
+		}
+	}
+}
+
+// When the machine began anew a link of its name is another's.
 func TestNoJournalNoLink(t *testing.T) {
 	need(t, "macvlan")
 	w := newWorld(t)
-	_, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("192.0.2.10/24")}, nil)
+	got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("192.0.2.10/24")}, nil)
 	must(t, err)
 	must(t, os.RemoveAll(filepath.Join(w.state, "run")))
+	path := filepath.Join(w.state, "attachments", got.Attachment.ID+".json")
+	text, err := os.ReadFile(path)
+	must(t, err)
+	must(t, os.WriteFile(path, bytes.ReplaceAll(text, []byte(got.Attachment.Boot), []byte("before")), 0o644))
+	if s := w.list()[0]; s.State != attach.Wanted {
+		t.Errorf("listed: %s", s.State)
+	}
 	if notes, err := w.detachNotes(); err != nil || len(notes) > 0 {
 		t.Errorf("detached: %q, %v", notes, err)
 	}

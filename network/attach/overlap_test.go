@@ -2,6 +2,7 @@ package attach_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -244,12 +245,64 @@ func TestSecondLinkToANetwork(t *testing.T) {
 	}
 }
 
-// attacher attaches what is wanted to a container.
+// attacher attaches what is wanted to a container. A plan must tell what is in the way.
 func (w *world) attacher(cfg attach.Config) func(who string, want attach.Want) error {
 	return func(who string, want attach.Want) error {
 		return w.do(func() error {
+			_, foretold := attach.Preview(w.t.Context(), cfg, who, want)
 			_, err := attach.Attach(w.t.Context(), cfg, who, want)
+			if fmt.Sprint(foretold) != fmt.Sprint(err) {
+				w.t.Errorf("planned: %v; done: %v", foretold, err)
+			}
 			return err
 		})
+	}
+}
+
+// TestAddressTaken has two want what one can have, until the first is gone.
+func TestAddressTaken(t *testing.T) {
+	ip := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.1/24")}
+	gateway := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Masquerade: true}
+	for _, c := range []struct {
+		name   string
+		second attach.Want
+	}{{"address", ip}, {"address of the gateway", gateway}} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			cfg := w.crowd(2)
+			try := w.attacher(cfg)
+			must(t, try("c0", ip))
+			var taken *attach.TakenError
+			if err := try("c1", c.second); !errors.As(err, &taken) || taken.By != "eth0 of c0" || taken.Holder == nil {
+				t.Errorf("got %v, want that c0 has it", err)
+			}
+			must(t, w.do(func() error {
+				_, ns, err := cfg.Find(t.Context(), "c0")
+				must(t, err)
+				defer ns.Close()
+				return find(t, ns, "eth0").Close()
+			}))
+			must(t, try("c1", c.second))
+		})
+	}
+}
+
+// TestRouteTaken has a container asked for a route that it has.
+func TestRouteTaken(t *testing.T) {
+	w := newWorld(t)
+	try := w.attacher(w.config())
+	for name, c := range map[string]struct{ ip, route string }{
+		"IPv4": {"192.0.2.10/24", "198.51.100.0/24"},
+		"IPv6": {"2001:db8::10/64", "2001:db8:1::/64"},
+	} {
+		want := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes(c.ip), Routes: []attach.Route{{To: netip.MustParsePrefix(c.route)}}}
+		must(t, try("web", want))
+		want.IPs = nil
+		var taken *attach.TakenError
+		if err := try("web", want); !errors.As(err, &taken) || taken.What != "route" || taken.Name != c.route {
+			t.Errorf("%s: got %v, want that the route is taken", name, err)
+		}
+		want.Routes[0].To = netip.PrefixFrom(want.Routes[0].To.Addr(), want.Routes[0].To.Bits()+1)
+		must(t, try("web", want))
 	}
 }

@@ -115,7 +115,8 @@ func (m *ovsMade) undo(u *undoer) error {
 	if !m.Bridge {
 		err := link.RemoveOVSPort(m.DB, m.Port, m.Name)
 		if errors.Is(err, exec.ErrNotFound) {
-			return nil // nor could it be made
+			u.note("there is no program %s any more: Open vSwitch keeps port %s of bridge %s", link.OVSControl, m.Name, m.Port)
+			return nil
 		}
 		return err
 	}

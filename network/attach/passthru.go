@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/vishvananda/netlink"
@@ -9,16 +10,27 @@ import (
 // notAlone says who is in the way where the kernel takes no macvlan: one in mode passthru has
 // its parent for itself alone (macvlan_common_newlink, drivers/net/macvlan.c).
 func (r *run) notAlone(parent string, err error) error {
-	l, findErr := r.host.find(parent)
-	if findErr != nil || l == nil {
+	if l, findErr := r.host.find(parent); findErr != nil || l == nil {
 		return err
 	}
-	alone := r.att.Want.Mode == passthru
-	who, remedy := r.macvlanOn(l.Attrs().Index, !alone)
-	if who == "" {
-		who = "a macvlan device of a network that is none of ours"
+	return cmp.Or(r.alone(parent), r.inTheWay(parent, "a macvlan device of a network that is none of ours", ""))
+}
+
+// alone is nil if nobody that we see is in the way of a macvlan on parent.
+func (r *run) alone(parent string) error {
+	l, err := r.host.find(parent)
+	if err != nil || l == nil {
+		return nil // a VLAN that is to be made, or has just gone
 	}
-	if alone {
+	if who, remedy := r.macvlanOn(l.Attrs().Index, r.att.Want.Mode != passthru); who != "" {
+		return r.inTheWay(parent, who, remedy)
+	}
+	return nil
+}
+
+// inTheWay says who is.
+func (r *run) inTheWay(parent, who, remedy string) error {
+	if r.att.Want.Mode == passthru {
 		return &WantError{Param: "mode", Value: passthru, Remedy: remedy,
 			Reason: fmt.Sprintf("%s is on %s already, which this mode has for itself alone; mode bridge shares it", who, parent)}
 	}

@@ -80,6 +80,7 @@ type linkMoved struct {
 type addrText struct {
 	Prefix    string `json:"prefix"`
 	Peer      string `json:"peer,omitempty"`
+	Broadcast string `json:"broadcast,omitempty"` // of IPv4; "": none
 	Label     string `json:"label,omitempty"`
 	Scope     int    `json:"scope,omitempty"`
 	Flags     int    `json:"flags,omitempty"`
@@ -137,6 +138,9 @@ func rememberAddr(a netlink.Addr) (addrText, bool) {
 	if a.Peer != nil && addrOf(a.Peer.IP) != ip {
 		t.Peer = a.Peer.String()
 	}
+	if a.Broadcast != nil {
+		t.Broadcast = a.Broadcast.String()
+	}
 	if a.Flags&unix.IFA_F_PERMANENT == 0 {
 		t.Valid, t.Preferred = a.ValidLft, a.PreferedLft
 	}
@@ -151,6 +155,8 @@ func (t addrText) netlink() (*netlink.Addr, error) {
 	a.Label, a.Scope, a.Flags, a.ValidLft, a.PreferedLft = t.Label, t.Scope, t.Flags, t.Valid, t.Preferred
 	if a.IP.To4() == nil {
 		a.Flags |= unix.IFA_F_NODAD // it was in use a moment ago
+	} else if a.Broadcast = net.ParseIP(t.Broadcast).To4(); a.Broadcast == nil {
+		a.Broadcast = net.IPv4zero // for none; without any the library makes one up
 	}
 	if t.Peer != "" {
 		if a.Peer, err = netlink.ParseIPNet(t.Peer); err != nil {

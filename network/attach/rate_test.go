@@ -13,6 +13,7 @@ import (
 	"cleat/netns"
 	"cleat/network/attach"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -63,6 +64,39 @@ func TestRateHolds(t *testing.T) {
 				if ratio < 0.7 || ratio > 1.1 {
 					t.Errorf("%s: %.1f Mbit/s at a rate of %.0f", name, got[i]/1e6, rate/1e6)
 				}
+			}
+		})
+	}
+}
+
+// TestRateIsQuiet has the device that limits a link send nothing of its own: it would lose that.
+func TestRateIsQuiet(t *testing.T) {
+	for _, want := range []attach.Want{{Kind: "bridge", Parent: "br0", Rate: 1e8}, {Kind: "macvlan", Parent: "nic", Rate: 1e8}} {
+		t.Run(want.Kind, func(t *testing.T) {
+			need(t, want.Kind, "ifb", "tbf")
+			w := newWorld(t)
+			ifbs := 0
+			for _, ns := range []*netns.NS{w.host, w.web} {
+				sysctl(t, ns, "net/ipv6/conf/default/addr_gen_mode", "0") // of the kernel's own
+			}
+			_, err := w.attach(want, nil)
+			must(t, err)
+			for _, ns := range []*netns.NS{w.host, w.web} {
+				h := handle(t, ns)
+				all, err := h.LinkList()
+				must(t, err)
+				for _, l := range all {
+					if l.Type() != "ifb" {
+						continue
+					}
+					ifbs++
+					if has, err := h.AddrList(l, netlink.FAMILY_V6); err != nil || len(has) > 0 {
+						t.Errorf("%s has %v, %v", l.Attrs().Name, has, err)
+					}
+				}
+			}
+			if ifbs != 1 {
+				t.Errorf("%d devices limit it", ifbs)
 			}
 		})
 	}

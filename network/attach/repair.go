@@ -116,7 +116,11 @@ func (s *Store) retire(id string, host *side, trial func() error) error {
 func (s *Store) linkThere(id string, host *side) (bool, error) {
 	records, err := journal.Read(s.live(id))
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		a, err := s.read(id)
+		if err != nil {
+			return false, nil
+		}
+		return s.outlived(a, host)
 	}
 	if err != nil && !errors.Is(err, journal.ErrDamaged) {
 		return false, err
@@ -149,13 +153,16 @@ func (s *Store) tidyGone(ctx context.Context, id string, host *side, trial func(
 		return false
 	}
 	defer unlock()
+	return !s.holds(id, host) && s.retire(id, host, trial) == nil && s.dropClaims(id)
+}
+
+// holds tells whether what an attachment has claimed is its own still.
+func (s *Store) holds(id string, host *side) bool {
 	if s.busy(id) != "" {
-		return false
+		return true
 	}
-	if there, err := s.linkThere(id, host); err != nil || there {
-		return false
-	}
-	return s.retire(id, host, trial) == nil && s.dropClaims(id)
+	there, err := s.linkThere(id, host)
+	return err != nil || there
 }
 
 // dropClaims removes claims that nobody has a record of.

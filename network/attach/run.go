@@ -107,6 +107,24 @@ func (r *run) carryOut(steps []Step) error {
 	return nil
 }
 
+// foreteller is a step that can see, without being taken, that somebody else has what it
+// would take.
+type foreteller interface{ foretell(r *run) error }
+
+// foretell is the error that steps would end with, as far as can be seen.
+func (r *run) foretell(steps []Step) error {
+	for _, s := range steps {
+		f, can := s.(foreteller)
+		if !can {
+			continue
+		}
+		if err := f.foretell(r); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	return nil
+}
+
 // undoer is one undoing under way.
 type undoer struct {
 	store *Store

@@ -61,6 +61,11 @@ func (s Shape) do(r *run) error {
 	if err := link.Shape(ifb, limit); err != nil {
 		return err
 	}
+	// It loses and counts what was not redirected to it (ifb_xmit, drivers/net/ifb.c), such as
+	// what the kernel sends for IPv6.
+	if err := setIPv6(at, s.Via, "disable_ipv6", "1"); err != nil {
+		return err
+	}
 	if err := at.LinkSetUp(byIndex(ifb.Index())); err != nil {
 		return fmt.Errorf("bring %s up: %w", s.Via, err)
 	}

@@ -9,6 +9,9 @@ import (
 	"cleat/lab/labtest"
 	"cleat/netns"
 	"cleat/network/attach"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // The host and its own macvlan containers reach each other by way of the shim; with
@@ -44,4 +47,21 @@ func TestShim(t *testing.T) {
 	reaches(w.web, w.host, "2001:db8::1")
 	must(t, w.detach("eth1", nil))
 	w.unchanged(before, "detached")
+}
+
+// The shim's own address can be used at once: it is what the host sends from where it has none
+// of the container's network.
+func TestShimAtOnce(t *testing.T) {
+	need(t, "macvlan")
+	w := newWorld(t)
+	sysctl(t, w.host, "net/ipv6/conf/default/addr_gen_mode", "0") // the kernel's own
+	_, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("2001:db8::7/64"), HostShim: true}, nil)
+	must(t, err)
+	h := handle(t, w.host)
+	shim, err := h.LinkByName("shim-nic")
+	must(t, err)
+	all, err := h.AddrList(shim, netlink.FAMILY_V6)
+	if err != nil || len(all) != 1 || all[0].Flags&unix.IFA_F_TENTATIVE != 0 {
+		t.Errorf("the shim's addresses: %+v, %v", all, err)
+	}
 }

@@ -111,7 +111,7 @@ func lookInto(t *testing.T, ns *netns.NS) []string {
 		addrs, err := h.AddrList(l, netlink.FAMILY_ALL)
 		must(t, err)
 		for _, addr := range addrs {
-			add("address %s %s scope %d flags %x", a.Name, addr.IPNet, addr.Scope, addr.Flags)
+			add("address %s %s broadcast %s scope %d flags %x", a.Name, addr.IPNet, addr.Broadcast, addr.Scope, addr.Flags)
 		}
 		qdiscs, err := h.QdiscList(l)
 		must(t, err)

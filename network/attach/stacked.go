@@ -121,6 +121,11 @@ func (s UseShim) make(r *run, note func(Undo) error) error {
 	if err != nil {
 		return err
 	}
+	// Where the host has no address of the container's network, this one's own is what it sends
+	// from, at once: it is made of random bits, and nobody has to be asked about it.
+	if err := setIPv6(r.host, s.Name, "accept_dad", "0"); err != nil {
+		return err
+	}
 	return r.host.LinkSetUp(byIndex(l.Index()))
 }
 

@@ -71,6 +71,9 @@ func OpenStore(dir string) (*Store, error) {
 // Dir is the state directory.
 func (s *Store) Dir() string { return s.state }
 
+// boot is the kernel's boot id.
+func (s *Store) boot() string { return filepath.Base(s.run) }
+
 func (s *Store) wanted(id string) string { return filepath.Join(s.state, "attachments", id+".json") }
 func (s *Store) op(id string) string     { return filepath.Join(s.run, "ops", id) }
 func (s *Store) live(id string) string   { return filepath.Join(s.run, "live", id) }
@@ -107,7 +110,7 @@ func (s *Store) prepare() error {
 	}
 	if all, err := os.ReadDir(s.runs); err == nil {
 		for _, e := range all {
-			if e.Name() != filepath.Base(s.run) {
+			if e.Name() != s.boot() {
 				if err := os.RemoveAll(filepath.Join(s.runs, e.Name())); err != nil {
 					return fmt.Errorf("remove state of an earlier boot: %w", err)
 				}

@@ -3,6 +3,7 @@ package attach_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os/exec"
 	"path/filepath"
@@ -136,6 +137,15 @@ func haveQueue(t *testing.T, w *world, want *attach.Want) {
 // haveMore gives the card all that it must get back, as far as the kernel has that.
 func haveMore(t *testing.T, w *world, want *attach.Want) {
 	haveRoute(t, w, want)
+	h := handle(t, w.host)
+	nic, err := h.LinkByName("nic")
+	must(t, err)
+	for ip, broadcast := range map[string]string{"198.51.100.201/29": "0.0.0.0", "198.51.100.209/29": "198.51.100.210"} {
+		a, err := netlink.ParseAddr(ip)
+		must(t, err)
+		a.Broadcast = net.ParseIP(broadcast)
+		must(t, h.AddrAdd(nic, a))
+	}
 	if !w.addClasses() {
 		t.Log("without classes: the kernel lacks HTB, TBF or u32")
 	}

@@ -3,8 +3,18 @@ package attach
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 )
+
+// TestUndoWithoutOVS has it said what stays where the program that would remove it is gone.
+func TestUndoWithoutOVS(t *testing.T) {
+	t.Setenv("PATH", "")
+	u := newUndoer(nil, nil, nil)
+	if err := (&ovsMade{Name: "veth7", Port: "br0"}).undo(u); err != nil || len(u.notes) != 1 || !strings.Contains(u.notes[0], "port veth7 of bridge br0") {
+		t.Errorf("notes %q, %v", u.notes, err)
+	}
+}
 
 // TestUndoInJournals holds each kind of record against what the library alone makes of it,
 // and reads it back.

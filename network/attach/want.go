@@ -67,6 +67,7 @@ type Attachment struct {
 	Version   int       `json:"version"` // of this form: attachmentVersion
 	ID        string    `json:"id"`      // the file's name
 	Made      time.Time `json:"made"`
+	Boot      string    `json:"boot,omitempty"` // boot id of the kernel under which its link was made; "": of an earlier cleat
 	Container Container `json:"container"`
 	Want      Want      `json:"want"`
 }

@@ -97,13 +97,20 @@ func (p *painter) layout(l *layout) {
 	}
 }
 
+// headWidth is of a column of the picture's title, in pixels.
+const headWidth = 11
+
+// head is the picture's title.
+func (l *layout) head() string {
+	if l.Host == "" {
+		return "What is wired to what"
+	}
+	return columns.Plain("What is wired to what on " + l.Host)
+}
+
 // head writes the picture's title.
 func (p *painter) head(l *layout) {
-	title := "What is wired to what"
-	if l.Host != "" {
-		title += " on " + l.Host
-	}
-	p.text(margin, margin+18, line{text: columns.Clip(columns.Plain(title), int((l.w-2*margin)/11)), class: "h1 head"})
+	p.text(margin, margin+18, line{text: columns.Clip(l.head(), int((l.w-2*margin)/headWidth)), class: "h1 head"})
 	p.text(margin, margin+36, line{text: columns.Clip("cleat graph · "+l.Taken.UTC().Format("2006-01-02 15:04 UTC"), int((l.w-2*margin)/sansWidth)), class: classSoft})
 }
 

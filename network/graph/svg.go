@@ -22,7 +22,7 @@ const (
 func SVG(w io.Writer, s *survey.Survey, opt Options) error {
 	v := newView(s, opt)
 	full, bare := v.drawn()
-	wide := finished(newLayout(v, full, columnsFor(v, full), wideBox), full, bare)
+	wide := finished(titled(newLayout(v, full, columnsFor(v, full), wideBox)), full, bare)
 	var narrow *layout
 	if wide.w > narrowBelow {
 		narrow = finished(newLayout(v, full, 1, narrowBox), full, bare)
@@ -60,6 +60,12 @@ func columnsFor(v *view, full []*survey.Namespace) int {
 		}
 	}
 	return min(mostColumns, max(1, count[uplinks], count[trunks], count[containers]))
+}
+
+// titled is as wide as its title, too, as far as a narrow window has room.
+func titled(l *layout) *layout {
+	l.w = max(l.w, min(narrowBelow, 2*margin+headWidth*float64(columns.Of(l.head()))))
+	return l
 }
 
 // finished adds what is said below the picture, and its height.

@@ -224,3 +224,10 @@ func TestTextFitsItsBox(t *testing.T) {
 		}
 	}
 }
+
+// A picture with little in it has room for its title.
+func TestTitleIsWhole(t *testing.T) {
+	if title := ">What is wired to what on example</text>"; !bytes.Contains(svg(t, &survey.Survey{Host: "example"}, Options{}), []byte(title)) {
+		t.Errorf("no %q", title)
+	}
+}
