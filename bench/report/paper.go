@@ -14,8 +14,16 @@ import (
 // measured over several links. What they carry together by their number is drawn
 // with the computed ideal, and networks are compared where links are the same.
 func (in Input) paper() bool {
-	all := in.available()
-	return len(all) > 0 && !slices.ContainsFunc(all, func(s cell.Summary) bool { return catalog.RoleOf(s.Network) != catalog.Multipath })
+	some := false
+	for _, s := range in.Summaries {
+		if !has(s) {
+			continue
+		}
+		if some = true; catalog.RoleOf(s.Network) != catalog.Multipath {
+			return false
+		}
+	}
+	return some
 }
 
 // byNumber tells whether a cell belongs to these figures: links that are all

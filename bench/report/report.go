@@ -61,12 +61,15 @@ const (
 // standard error, and figures under its numbers.
 func (in Input) thesis() bool { return in.Preset == "claassen2015" }
 
+// has tells whether a summary holds a number.
+func has(s cell.Summary) bool { return s.Available && s.N > 0 }
+
 // available returns the summaries that hold a number, in a fixed order:
 // catalogue order of networks, then the cell's key, then the metric.
 func (in Input) available() []cell.Summary {
 	var out []cell.Summary
 	for _, s := range in.Summaries {
-		if s.Available && s.N > 0 {
+		if has(s) {
 			out = append(out, s)
 		}
 	}

@@ -173,7 +173,7 @@ func absentees(in Input) (unavailable, notApplicable []missing) {
 		add(m, a.NotApplicable)
 	}
 	for _, s := range in.Summaries {
-		if s.Available && s.N > 0 || named[s.Network] {
+		if has(s) || named[s.Network] {
 			continue
 		}
 		e, _ := catalog.Lookup(s.Network)
