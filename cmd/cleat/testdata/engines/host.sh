@@ -16,6 +16,9 @@ for d in etc opt var; do
 	mkdir -p /dev/shm/over/$d/upper /dev/shm/over/$d/work
 	mount -t overlay -o lowerdir=/$d,upperdir=/dev/shm/over/$d/upper,workdir=/dev/shm/over/$d/work none /$d
 done
+for d in containers docker containerd lxc; do
+	test -d /var/lib/$d && mount -t tmpfs none /var/lib/$d
+done
 # crun wants one version of control groups
 test -d /sys/fs/cgroup/unified && mount -t tmpfs none /sys/fs/cgroup/unified
 unset $(env | grep -oE "^(DOCKER|CONTAINER|XDG|PODMAN|STORAGE|LXC)[A-Z_]*")
