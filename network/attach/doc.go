@@ -30,10 +30,11 @@
 // attaching does depends on how many attachments there are.
 //
 // A journal that somebody cut or emptied is known by its missing end, one that he removed by
-// what else there is of the attachment, which tells under which kernel it was made. Nothing is made in the place of such an attachment; Detach
-// looks for what there is of it by other files, by names that no other link has, and by kind,
-// parent and addresses (mend.go). A file of what is wanted that can't be read is in nobody's
-// way: its journal says the same, nothing takes its name, and whoever lists says so.
+// what else there is of the attachment, which tells under which kernel it was made. Nothing
+// is made in the place of such an attachment; Detach looks for what there is of it by other
+// files, by names that no other link has, and by kind, parent and addresses (mend.go). A
+// file of what is wanted that can't be read is in nobody's way: its journal says the same,
+// nothing takes its name, and whoever lists says so.
 //
 // What is done lives in the kernel and ends with it, and so do the journals, which
 // are kept by boot id: after the machine was started anew, what is wanted is still
