@@ -22,6 +22,10 @@ import (
 // oneExperiment is the Args of `cleat bench`. Several words are most likely a
 // command that was mistyped.
 func oneExperiment(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return withHint(usagef("%s: which experiment?", cmd.CommandPath()),
+			fmt.Sprintf("give a preset (%s) or a YAML file, as in: cleat bench quick", strings.Join(experiment.PresetNames(), ", ")))
+	}
 	if len(args) > 1 && !slices.Contains(experiment.PresetNames(), args[0]) {
 		if n := spell.Nearest(args[0], commandNames(cmd)); n != "" {
 			return withHint(usagef("unknown command %q for %q", args[0], cmd.CommandPath()), fmt.Sprintf("did you mean %q?", n))
