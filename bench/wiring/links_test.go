@@ -176,7 +176,7 @@ func TestMPTCPLimit(t *testing.T) {
 		t.Errorf("notes %q", w.Notes)
 	}
 	_, right := ends(w)
-	transfer(t, w, true, 500*time.Millisecond)
+	transfer(t, w, true, 2*time.Second)
 	used := 0
 	for n := 1; n <= 12; n++ {
 		if received(t, right, fmt.Sprintf("l%d", n)) > 1<<18 {
