@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -37,13 +36,19 @@ type outbound struct {
 	renew  bool          // a new life has begun
 	rate   float64       // of all paths, bytes/s
 	spread time.Duration // sched.Sender.Spread
+
+	due    time.Duration // when the thread runs again at the latest, if it is let
+	spared time.Duration // until when packets may wait, for it was not
 }
 
 const (
-	// queueTime is for how long packets may wait at most, at the rate of all paths;
-	// CoDel keeps it shorter.
-	queueMost  = 32 << 20 // bytes
-	queueLeast = 512 << 10
+	// queueMost is how many bytes are read before the paths have room. The device's own queue
+	// is for times in which nobody reads: how long something has waited there isn't known.
+	queueMost = 32 << 20
+	// queueTime is for how long packets wait at most, at the rate of all paths, where their
+	// senders don't heed CoDel, which keeps it shorter; what waits beyond that, for longer
+	// than overdue, is dropped.
+	queueLeast = 512 << 10 // bytes
 	queueTime  = 60 * time.Millisecond
 	tickEvery  = 5 * time.Millisecond
 
@@ -66,12 +71,13 @@ func (o *outbound) waiting() bool { return o.head < len(o.queue) }
 func (o *outbound) loop() error {
 	var b breather
 	for !o.t.closed.Load() {
-		now := o.t.now()
-		b.breathe(now)
-		if err := o.read(now); err != nil {
+		began := o.t.now()
+		b.breathe(began)
+		o.late(began)
+		if err := o.read(began); err != nil {
 			return err
 		}
-		now = o.t.now()
+		now := o.t.now()
 		o.flush(now)
 		o.pad(o.t.now())
 		if now-o.ticked >= tickEvery {
@@ -80,9 +86,23 @@ func (o *outbound) loop() error {
 			o.t.stats.queued.Store(int64(o.bytes))
 			o.tick(now)
 		}
-		o.wait()
+		o.due = began + o.wait()
 	}
 	return nil
+}
+
+// A thread that runs lateLeast later than it would has not been let run. What came meanwhile
+// is spared for lateSpare times as long: the paths need a while to carry it.
+const (
+	lateLeast = 20 * time.Millisecond
+	lateSpare = 8
+)
+
+// late sees whether the thread runs late.
+func (o *outbound) late(now time.Duration) {
+	if by := now - o.due; o.due > 0 && by > lateLeast {
+		o.spared = now + min(lateSpare*by, recoverMost)
+	}
 }
 
 // control sets how long packets may wait. A sender that halves or thirds its window at a
@@ -101,7 +121,7 @@ func (o *outbound) control() {
 // read takes what the device has, as far as there is room for it.
 func (o *outbound) read(now time.Duration) error {
 	o.stock() // memory that has become free is in the cache
-	for o.bytes < o.most() {
+	for o.bytes < queueMost {
 		n, errno := sys.ReadNow(o.t.cfg.Device, o.buffer())
 		switch errno {
 		case 0:
@@ -135,7 +155,7 @@ func (o *outbound) stock() {
 	o.t.arena.stock(&o.supply)
 }
 
-// most is the number of bytes that may wait.
+// most is the number of bytes that may wait for long.
 func (o *outbound) most() int {
 	return max(queueLeast, min(queueMost, int(o.rate*(queueTime+2*o.spread).Seconds())))
 }
@@ -238,7 +258,17 @@ func (o *outbound) tooLong(now, waited time.Duration) bool {
 		}
 		o.t.lost = 0
 	}
-	return o.codel.Drop(now, waited, o.bytes)
+	if now < o.spared && waited > o.codel.Target {
+		o.codel.Forgive()
+		return false
+	}
+	return o.codel.Drop(now, waited, o.bytes) || waited > o.overdue() && o.bytes > o.most()
+}
+
+// overdue is how long packets wait at least that are dropped without CoDel: time enough for a
+// sender to see what CoDel drops, and to heed it.
+func (o *outbound) overdue() time.Duration {
+	return 2*(o.codel.Interval+o.spread) + 100*time.Millisecond
 }
 
 // renewed begins to count from 0 again. The lock is held.
@@ -362,8 +392,8 @@ func (o *outbound) cold(now time.Duration) bool {
 	return false
 }
 
-// wait sleeps until there is something to do.
-func (o *outbound) wait() {
+// wait sleeps until there is something to do, and tells for how long at most.
+func (o *outbound) wait() time.Duration {
 	fds := [2]unix.PollFd{{Fd: int32(o.t.wakeOut), Events: unix.POLLIN}, {Fd: int32(o.t.cfg.Device), Events: unix.POLLIN}}
 	n, limit := len(fds), tickEvery
 	o.t.mu.Lock()
@@ -378,15 +408,13 @@ func (o *outbound) wait() {
 		limit = 100 * time.Millisecond
 	}
 	o.t.mu.Unlock()
-	if o.bytes >= o.most() {
+	if o.bytes >= queueMost {
 		n = 1 // nothing is read: that there is something must not end the wait
 	}
 	ts := unix.NsecToTimespec(int64(limit))
-	if _, err := unix.Ppoll(fds[:n], &ts, nil); err != nil && !errors.Is(err, unix.EINTR) {
-		return
-	}
-	if fds[0].Revents != 0 {
+	if _, err := unix.Ppoll(fds[:n], &ts, nil); err == nil && fds[0].Revents != 0 {
 		var buf [8]byte
 		_, _ = sys.ReadNow(o.t.wakeOut, buf[:])
 	}
+	return limit
 }

@@ -153,8 +153,9 @@ type simNet struct {
 	paths []*simPath
 	links []*simLink
 
-	forgets bool // nothing is kept: what a path loses is lost for good
-	endless bool // there is always something to send, of four flows in turn
+	halted  time.Duration // until when nothing is read or sent; the device holds what comes
+	forgets bool          // nothing is kept: what a path loses is lost for good
+	endless bool          // there is always something to send, of four flows in turn
 	queue   []simPacket
 	again   []simPacket
 	flows   [16]uint32 // behind each flow's last
@@ -229,14 +230,22 @@ func (s *simNet) Deliver(p order.Packet) {
 	}
 }
 
-// offer puts a packet into the queue before the paths. The device holds 500 more.
+// offer puts a packet into the queue before the paths.
 func (s *simNet) offer(flow, size int, then func()) {
-	if s.rules.bytes > s.rules.most()+500*simSize {
-		s.dropped++
-		return
-	}
-	s.queue = append(s.queue, simPacket{flow: flow, size: size, came: s.now, then: then})
+	s.queue = append(s.queue, simPacket{flow: flow, size: size, came: max(s.now, s.halted), then: then})
 	s.rules.bytes += size
+}
+
+// datagrams offers so many Mbit/s, from now on.
+func (s *simNet) datagrams(rate float64) {
+	due := s.now
+	var next func()
+	next = func() {
+		s.offer(0, simSize, nil)
+		due += time.Duration(simSize / mbit(rate) * 1e9)
+		s.at(due, next)
+	}
+	next()
 }
 
 // head is the packet that is sent next; nil: there is none.
@@ -495,6 +504,11 @@ func (s *simNet) step() {
 	s.in.buf.Settle(s.now)
 	s.in.buf.Recycle()
 	s.report()
+	if s.now < s.halted {
+		return
+	}
+	s.rules.late(s.now)
+	s.rules.due = s.now + napTime
 	if s.now-s.ticked >= tickEvery {
 		s.tick()
 	}

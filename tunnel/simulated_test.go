@@ -90,20 +90,50 @@ func TestSimulatedDeathOfHalf(t *testing.T) {
 		links := []*simLink{{rate: mbit(50), delay: time.Millisecond}, {rate: mbit(50), delay: time.Millisecond}}
 		s := newSimPair(seed, links...)
 		s.run(time.Second)
-		due := s.now
-		var next func()
-		next = func() {
-			s.offer(0, simSize, nil)
-			due += time.Duration(simSize / mbit(42) * 1e9)
-			s.at(due, next)
-		}
-		next()
+		s.datagrams(42)
 		s.run(time.Second + time.Duration(seed)*time.Millisecond)
 		links[seed%2].dead = true
 		lost := s.in.buf.Stats().Lost
 		s.run(500 * time.Millisecond)
 		if n := s.in.buf.Stats().Lost - lost; s.dropped > 0 || n > 0 {
 			t.Errorf("seed %d: %d packets dropped, %d lost", seed, s.dropped, n)
+		}
+	}
+}
+
+// TestSimulatedLate keeps the sending end from running for a while, in which the device holds what
+// comes: all of it goes out then.
+func TestSimulatedLate(t *testing.T) {
+	for seed := range uint64(20) {
+		var links []*simLink
+		for range 3 {
+			links = append(links, &simLink{rate: mbit(100), delay: time.Millisecond})
+		}
+		s := newSimPair(seed, links...)
+		s.run(time.Second)
+		s.datagrams(250)
+		s.run(time.Second + time.Duration(seed)*time.Millisecond)
+		s.dropped = 0
+		s.halted = s.now + 100*time.Millisecond
+		s.run(time.Second)
+		if n := s.in.buf.Stats().Lost; s.dropped > 0 || n > 0 {
+			t.Errorf("seed %d: %d packets dropped, %d lost", seed, s.dropped, n)
+		}
+	}
+}
+
+// TestSimulatedFlood offers twice what the paths carry, and goes on whatever is dropped: what waits
+// stays bounded, and the paths are full.
+func TestSimulatedFlood(t *testing.T) {
+	for _, rate := range []float64{5, 100} {
+		s := newSimPair(1, &simLink{rate: mbit(rate), delay: time.Millisecond})
+		s.run(time.Second)
+		s.datagrams(2 * rate)
+		s.run(2 * time.Second)
+		share := s.rate(3*time.Second) / mbit(rate)
+		waits, most := s.now-s.queue[0].came, max(s.rules.overdue(), time.Duration(queueLeast/mbit(rate)*1e9))
+		if share < 0.95 || waits > most+10*time.Millisecond {
+			t.Errorf("%g Mbit/s: packets wait for %v, want %v, %.1f %% are carried", rate, waits, most, share*100)
 		}
 	}
 }

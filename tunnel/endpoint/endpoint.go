@@ -108,9 +108,10 @@ func path(p spec.Path) tunnel.PathConfig {
 	}
 }
 
-// queueLength is the device's queue in packets, of up to 64 KiB each. The engine reads it
-// at once; what does not fit is lost whole, so it must never fill.
-const queueLength = 1000
+// queueLength is the device's queue in packets, of up to 64 KiB each. The engine reads all of
+// it at once, so it fills only while nobody lets the engine run: with 100 Mbit/s of datagrams in
+// 460 ms. What does not fit is lost whole.
+const queueLength = 4096
 
 // make makes the device, with its addresses and routes.
 func (e *Endpoint) make() error {
