@@ -37,8 +37,8 @@ type outbound struct {
 	rate   float64       // of all paths, bytes/s
 	spread time.Duration // sched.Sender.Spread
 
-	due    time.Duration // when the thread runs again at the latest, if it is let
-	spared time.Duration // until when packets may wait, for it was not
+	due    time.Duration // when the thread should run again at the latest
+	spared time.Duration // until when CoDel leaves be what came while it could not run
 }
 
 const (
@@ -91,8 +91,8 @@ func (o *outbound) loop() error {
 	return nil
 }
 
-// A thread that runs lateLeast later than it would has not been let run. What came meanwhile
-// is spared for lateSpare times as long: the paths need a while to carry it.
+// A thread that runs lateLeast later than it meant to had no processor, or was stopped. What came
+// meanwhile is spared for lateSpare times as long: the paths need a while to carry it.
 const (
 	lateLeast = 20 * time.Millisecond
 	lateSpare = 8

@@ -109,7 +109,7 @@ func path(p spec.Path) tunnel.PathConfig {
 }
 
 // queueLength is the device's queue in packets, of up to 64 KiB each. The engine reads all of
-// it at once, so it fills only while nobody lets the engine run: with 100 Mbit/s of datagrams in
+// it at once, so it fills only while the engine has no processor: with 100 Mbit/s of datagrams in
 // 460 ms. What does not fit is lost whole.
 const queueLength = 4096
 
