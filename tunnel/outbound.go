@@ -45,10 +45,10 @@ const (
 	// queueMost is how many bytes are read before the paths have room. The device's own queue
 	// is for times in which nobody reads: how long something has waited there isn't known.
 	queueMost = 32 << 20
-	// queueTime is for how long packets wait at most, at the rate of all paths, where their
-	// senders don't heed CoDel, which keeps it shorter; what waits beyond that, for longer
-	// than overdue, is dropped.
-	queueLeast = 512 << 10 // bytes
+	// queueLeast bytes, or what all paths take in queueTime, may wait for as long as they have
+	// to. Of more than that, what is overdue is dropped: senders that heed CoDel keep it
+	// shorter.
+	queueLeast = 512 << 10
 	queueTime  = 60 * time.Millisecond
 	tickEvery  = 5 * time.Millisecond
 
@@ -155,7 +155,7 @@ func (o *outbound) stock() {
 	o.t.arena.stock(&o.supply)
 }
 
-// most is the number of bytes that may wait for long.
+// most is the number of bytes that may wait for as long as they have to.
 func (o *outbound) most() int {
 	return max(queueLeast, min(queueMost, int(o.rate*(queueTime+2*o.spread).Seconds())))
 }
@@ -265,10 +265,10 @@ func (o *outbound) tooLong(now, waited time.Duration) bool {
 	return o.codel.Drop(now, waited, o.bytes) || waited > o.overdue() && o.bytes > o.most()
 }
 
-// overdue is how long packets wait at least that are dropped without CoDel: time enough for a
-// sender to see what CoDel drops, and to heed it.
+// overdue is how long packets wait at least that are dropped without CoDel: what they may, and
+// time enough for a sender to see what CoDel drops, and to heed it.
 func (o *outbound) overdue() time.Duration {
-	return 2*(o.codel.Interval+o.spread) + 100*time.Millisecond
+	return o.codel.Target + 2*(o.codel.Interval+o.spread) + 100*time.Millisecond
 }
 
 // renewed begins to count from 0 again. The lock is held.
@@ -296,9 +296,9 @@ func (o *outbound) mark(e *entry) bool {
 // often makes the tunnel's end begin.
 const patience = time.Second
 
-// discard drops what has waited for too long while there is nobody to send to.
+// discard drops what has waited for too long, or is too much, while there is nobody to send to.
 func (o *outbound) discard(now time.Duration) {
-	for o.waiting() && now-o.queue[o.head].came > patience {
+	for o.waiting() && (now-o.queue[o.head].came > patience || o.bytes > o.most()) {
 		o.drop(o.queue[o.head])
 	}
 }

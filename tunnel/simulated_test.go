@@ -138,6 +138,18 @@ func TestSimulatedFlood(t *testing.T) {
 	}
 }
 
+// TestSimulatedLongQueue has packets wait for a second, as they are allowed to.
+func TestSimulatedLongQueue(t *testing.T) {
+	s := newSimPair(1, &simLink{rate: mbit(100), delay: time.Millisecond})
+	s.rules.t.queue.Store(int64(time.Second))
+	s.run(time.Second)
+	s.datagrams(200)
+	s.run(1500 * time.Millisecond)
+	if waits := s.now - s.queue[0].came; s.dropped > 0 || waits < 600*time.Millisecond {
+		t.Errorf("%d packets were dropped that had waited for %v at most", s.dropped, waits)
+	}
+}
+
 // TestSimulatedLossAfterDeath has packets be lost for good when a path has died: they are given
 // up as soon as the living paths are past them, and not after the longest wait.
 func TestSimulatedLossAfterDeath(t *testing.T) {
