@@ -155,8 +155,8 @@ func (f *benchFlags) flavour(e experiment.Experiment) lab.Flavour {
 		network, _ := catalog.Lookup(j.Cell.Network)
 		return j.Cell.Runtime != cell.Native || network.RootLab
 	}
-	if f.lab == "auto" && os.Geteuid() == 0 && slices.ContainsFunc(e.Jobs(), byRoot) {
-		return lab.Root
+	if slices.ContainsFunc(e.Jobs(), byRoot) {
+		return rootsFlavour(f.lab)
 	}
 	return flavourOf(f.lab)
 }
@@ -252,6 +252,14 @@ func flavourOf(flag string) lab.Flavour {
 		return lab.Auto
 	}
 	return lab.Flavour(flag)
+}
+
+// rootsFlavour is root's lab where root asks and leaves it open.
+func rootsFlavour(flag string) lab.Flavour {
+	if flag == "auto" && os.Geteuid() == 0 {
+		return lab.Root
+	}
+	return flavourOf(flag)
 }
 
 // enterLab runs this command line again inside a lab and passes its exit code

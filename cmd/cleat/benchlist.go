@@ -30,7 +30,7 @@ func newBenchListCmd() *cobra.Command {
 				return err
 			}
 			if _, inside := lab.Inside(); !inside {
-				err := enterLab(cmd.Context(), lab.Config{Flavour: listFlavour(flavour)})
+				err := enterLab(cmd.Context(), lab.Config{Flavour: rootsFlavour(flavour)})
 				if err == nil && !asJSON {
 					// Here it is known whether root asks.
 					err = printRuntimes(cmd.OutOrStdout(), os.Geteuid() == 0 && flavour != "user")
@@ -52,15 +52,6 @@ func newBenchListCmd() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	flavourFlag(cmd, &flavour)
 	return cmd
-}
-
-// listFlavour is root's lab for root: some networks take it, and an experiment that has one of
-// them is given it.
-func listFlavour(flag string) lab.Flavour {
-	if flag == "auto" && os.Geteuid() == 0 {
-		return lab.Root
-	}
-	return flavourOf(flag)
 }
 
 // listed is one line of `cleat bench list`.
