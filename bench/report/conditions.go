@@ -82,11 +82,11 @@ func (in Input) rowName(c cell.Cell) string {
 		parts = append(parts, "IPv6")
 	}
 	if !native(c) {
-		in := "in "
+		where := "in "
 		if c.Factors["contained"] == containedEnds {
-			in = "ends in "
+			where = "ends in "
 		}
-		parts = append(parts, in+c.Runtime)
+		parts = append(parts, where+c.Runtime)
 	}
 	return strings.Join(parts, ", ")
 }
