@@ -84,7 +84,6 @@ func (i *Inside) serveBinds() error {
 	if err != nil {
 		return &SetupError{Step: "prepare to bind sockets", Err: err}
 	}
-	go func() { _ = s.serveTells(i.tells) }()
 	go func() { // a path may be looked up for as long as somebody likes
 		_, err := unix.Poll([]unix.PollFd{{Fd: int32(i.end)}}, -1)
 		for errors.Is(err, unix.EINTR) {

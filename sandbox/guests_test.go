@@ -18,9 +18,6 @@ import (
 // guests are what the test binary does inside a sandbox.
 func guests() map[string]func(args []string) error {
 	return map[string]func(args []string) error{
-		"accept":           acceptClients,
-		"accept-one":       acceptOne,
-		"accept-unfairly":  acceptUnfairly,
 		"attach":           attached,
 		"datagrams":        datagrams,
 		"dial":             dial,

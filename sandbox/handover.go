@@ -89,7 +89,6 @@ const (
 	kindRoutes kind = "routes"
 	kindNews   kind = "news" // about routes
 	kindNotify kind = "notify"
-	kindTeller kind = "teller"
 )
 
 // goAhead is the host's message that lets the command begin.

@@ -102,7 +102,6 @@ type Inside struct {
 	warnings  []string
 	noSplice  string // why the splice tier can't be had; "": nothing known
 	noSeccomp string // and the seccomp tier, where that was not insisted on
-	tells     int    // our end of the socket of serveTells
 	closed    bool
 }
 
@@ -180,9 +179,6 @@ func (i *Inside) setUp() error {
 		return err
 	}
 	if err := i.handOverFresh(); err != nil {
-		return err
-	}
-	if err := i.handOverTeller(); err != nil {
 		return err
 	}
 	if err := i.beSupervised(); err != nil {

@@ -65,7 +65,6 @@ type opened struct {
 	supervisor  *supervisor.Supervisor // nil: there is none
 	supervised  []*os.File
 	hostOwner   namespaceID
-	tells       int           // the teller's descriptor
 	gate        *usernet.Gate // nil: there is none
 	gateFDs     []*os.File
 	outward     []relay
@@ -189,7 +188,7 @@ func (n *Network) watchCommand() error {
 // takeOver receives everything from the inside.
 func (n *Network) takeOver(ctx context.Context) error {
 	n.opened.sockets = map[kind][]int{}
-	const diag, gate, supervised = 1, 5, 6
+	const diag, gate, supervised = 1, 5, 5
 	got, most := 0, len(n.wantedSockets().kinds())+n.cfg.Queues+diag+gate+supervised
 	for {
 		r, fds, err := n.channel.receive(ctx)

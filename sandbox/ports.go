@@ -43,39 +43,12 @@ func (n *Network) newPorts() (*ports, error) {
 	return p, nil
 }
 
-// socketFor is what a listener wants of the host's.
-func (p *ports) socketFor(w supervisor.Listener) usernet.LoanConfig {
-	return usernet.LoanConfig{Family: w.Family, Only6: w.Only6, ReusePort: w.ReusePort, Lowest: p.lowest}
-}
-
-// Offer implements supervisor.Ports.
-func (p *ports) Offer(w supervisor.Listener) bool {
-	if !p.may() {
-		return false
-	}
-	found, err := p.stack.OfferFor(w.Inside, p.socketFor(w))
-	if err != nil {
-		p.failed(w.Inside.Port(), err)
-	}
-	return found
-}
-
-// Take implements supervisor.Ports.
-func (p *ports) Take(inside, client netip.AddrPort) (supervisor.Arrival, bool) {
-	o, ok := p.stack.Take(inside, client)
-	if ok && !p.may() {
-		o.Splice()
-		return nil, false
-	}
-	return o, ok
-}
-
 // Lend implements supervisor.Ports.
 func (p *ports) Lend(w supervisor.Listener) (l supervisor.Loan, ok bool) {
 	if !p.may() {
 		return l, false
 	}
-	as := p.socketFor(w)
+	as := usernet.LoanConfig{Family: w.Family, Only6: w.Only6, ReusePort: w.ReusePort, Lowest: p.lowest}
 	fd, loan, ok := p.stack.Lend(w.Inside, as)
 	if !ok {
 		return l, false

@@ -1,12 +1,10 @@
 package sandbox_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -340,18 +338,9 @@ func TestContainerHasNoWayRound(t *testing.T) {
 		{"other-links", "EPERM own: ok"},
 		{"changing-address", "done"},
 		{"changing-descriptor", "done"},
-		{"accepted", "done"},
 	} {
 		t.Run(tt.how, func(t *testing.T) {
-			cfg := sandbox.Config{}
-			if tt.how == "accepted" {
-				port := closedPort(t, outside4)
-				cfg.Forwards = []sandbox.Forward{{Protocol: sandbox.TCP, Listen: port, To: netip.AddrPortFrom(netip.Addr{}, 8000)}}
-				ctx, stop := context.WithCancel(patience(t))
-				defer stop()
-				go keepCalling(ctx, port.String())
-			}
-			b, _ := newBundle(t, cfg)
+			b, _ := newBundle(t, sandbox.Config{})
 			forbidden, arrived := counted(t)
 			if got := b.run(t, "escape", tt.how, server.String(), forbidden.String()); got != tt.want {
 				t.Errorf("the container printed %q, want %q", got, tt.want)

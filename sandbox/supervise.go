@@ -10,8 +10,6 @@ import (
 	"cleat/sandbox/policy"
 	"cleat/sandbox/supervisor"
 	"cleat/usernet"
-
-	"golang.org/x/sys/unix"
 )
 
 // handOverFresh hands over what the host's side takes to supervise programs.
@@ -82,7 +80,7 @@ func (n *Network) planSupervisor(p *plan) {
 // newSupervisor takes over what came from the inside for the seccomp tier.
 func (n *Network) newSupervisor() error {
 	files := map[kind]*os.File{}
-	for _, k := range []kind{kindNotify, kindRoutes, kindNews, kindFresh4, kindFresh6, kindTeller} {
+	for _, k := range []kind{kindNotify, kindRoutes, kindNews, kindFresh4, kindFresh6} {
 		for _, fd := range n.opened.sockets[k] {
 			files[k] = os.NewFile(uintptr(fd), string(k))
 			if k != kindNotify { // which the supervisor takes over
@@ -97,9 +95,6 @@ func (n *Network) newSupervisor() error {
 	if (files[kindNotify] == nil) != (n.cmd == nil) || files[kindRoutes] == nil || files[kindNews] == nil {
 		return errors.New("set up the seccomp tier: nothing came from inside")
 	}
-	if n.cmd == nil && files[kindTeller] == nil {
-		return errors.New("set up the seccomp tier: nobody stays inside")
-	}
 	ports, err := n.newPorts()
 	if err != nil {
 		return err
@@ -113,11 +108,9 @@ func (n *Network) newSupervisor() error {
 	}
 	if n.cmd == nil {
 		lost := func(err error) {
-			n.cfg.Log.Warn("the process that binds and accepts for containers is gone; they can't any more", "error", err)
+			n.cfg.Log.Warn("the process that binds sockets for containers has ended; their binds fail from now on", "error", err)
 		}
 		cfg.Bind = (&binder{channel: n.channel, lost: lost}).bind
-		cfg.Tell = (&teller{file: files[kindTeller], lost: lost}).tell
-		n.opened.tells = int(files[kindTeller].Fd())
 		if n.opened.hostOwner, err = hostOwner(); err != nil {
 			return err
 		}
@@ -139,10 +132,7 @@ const letGo = time.Second
 // supervise runs the supervisor, and leaves one that does not end behind.
 func (n *Network) supervise(ctx context.Context) error {
 	if n.cmd == nil {
-		defer context.AfterFunc(ctx, func() { // whoever waits there need not any more
-			n.channel.close()
-			_ = unix.Shutdown(n.opened.tells, unix.SHUT_RDWR)
-		})()
+		defer context.AfterFunc(ctx, n.channel.close)() // ends a wait for the binder's answer
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- n.opened.supervisor.Run(ctx) }()

@@ -399,7 +399,7 @@ func (f *tcpFlow) callThroughGate() bool {
 		f.byDevice(whyMany)
 		return false
 	}
-	if f.expectShort() && !f.offerable() {
+	if f.expectShort() {
 		f.byDevice(whyShort)
 		return false
 	}
@@ -416,13 +416,7 @@ func (f *tcpFlow) callThroughGate() bool {
 		f.byDevice(whySocket)
 		return false
 	}
-	isOffered := f.tryOffer(fd) // before the server can accept it
-	err = connectInside(fd, f.guest)
-	switch {
-	case isOffered && (err == nil || !f.unoffered()): // it may be over, but somebody has taken it
-		f.s.tcp.stockUp(g)
-		return true
-	case err == nil:
+	if err = connectInside(fd, f.guest); err == nil {
 		f.splice(fd)
 		return true
 	}
@@ -434,19 +428,6 @@ func (f *tcpFlow) callThroughGate() bool {
 	f.abort() // the client gets a RST as well
 	f.drop()
 	return true
-}
-
-// stockUp makes a socket for the next client, while this one's server wakes up.
-func (t *tcpTable) stockUp(g *gateFamily) {
-	g.mu.Lock()
-	var met []arrival
-	if len(g.stock) == 0 {
-		met, _ = g.make() // else the next client has it made
-	}
-	g.mu.Unlock()
-	for _, a := range met {
-		t.admit(g, a)
-	}
 }
 
 // connectInside connects a socket of the guest's namespace. Where its queue is full

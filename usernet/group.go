@@ -29,7 +29,6 @@ type group struct {
 	flows       atomic.Int64 // of all, in all protocols
 	connections atomic.Int64 // of TCP
 	turn        atomic.Uint32
-	offers      offers
 
 	mu    sync.Mutex
 	owner map[ownerKey]*engine

@@ -49,8 +49,7 @@ func New(cfg Config) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &group{gate: gate, owner: map[ownerKey]*engine{}, ports: map[portKey]*portOwner{},
-		offers: offers{waiting: map[tcpKey]*tcpFlow{}, taken: map[*engine][]*tcpFlow{}}}
+	g := &group{gate: gate, owner: map[ownerKey]*engine{}, ports: map[portKey]*portOwner{}}
 	s := &Stack{g}
 	controls := readControls()
 	for i, q := range queues {

@@ -30,13 +30,12 @@ const (
 	gated                       // it has succeeded, and the guest's SYN went back to its own kernel
 	answered                    // our SYN-ACK is out
 	calling                     // inbound: our SYN is out
-	offered                     // inbound: the guest's kernel has answered, and its server may take the host's socket
 	established                 // both handshakes are done
 	spliced                     // and the guest's was with its own kernel: a junction moves the bytes
 	finished                    // both sides have closed: kept a moment for the guest's repeated FIN
 )
 
-var tcpStateNames = [...]string{"judging", "connecting", "gated", "answered", "calling", "offered", "established", "established", "finished"}
+var tcpStateNames = [...]string{"judging", "connecting", "gated", "answered", "calling", "established", "established", "finished"}
 
 // tcpFlow joins a connection of the guest's to a socket of the host's.
 type tcpFlow struct {
@@ -46,7 +45,6 @@ type tcpFlow struct {
 	peer     netip.AddrPort // what the guest calls the other end
 	host     netip.AddrPort // what the host calls it
 	inbound  bool
-	offering *offering // nil: it is not offered
 	state    tcpState
 	fd       int // -1: none
 	ticket   ticket
@@ -55,8 +53,6 @@ type tcpFlow struct {
 	started  int64
 	syn      []byte    // the guest's, with its virtio header, until the gate has taken it
 	junction *junction // in state spliced
-	inner    int       // in state offered, the socket inside
-	outer    int       // and the host's, unless it was taken
 	why      string    // the connection goes by the device although there is a gate; "": nothing to say
 
 	// From the guest, toward the host.
@@ -149,7 +145,7 @@ func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 		f.drop()
 		f = nil
 	}
-	if f != nil && (f.state == spliced || f.state == offered || f.state == gated && h.Flags&(packet.SYN|packet.RST) == 0) {
+	if f != nil && (f.state == spliced || f.state == gated && h.Flags&(packet.SYN|packet.RST) == 0) {
 		// The guest's kernel has not learned the way past the device, or has
 		// forgotten it.
 		t.s.stats.Returned++
@@ -180,7 +176,7 @@ func (f *tcpFlow) succeeded(h *packet.TCPHeader) bool {
 	if h.Flags&(packet.SYN|packet.ACK|packet.RST) != packet.SYN {
 		return false
 	}
-	return f.state == finished || (f.state < answered || f.state == spliced || f.state == offered) && h.Seq != f.rcvStart
+	return f.state == finished || (f.state < answered || f.state == spliced) && h.Seq != f.rcvStart
 }
 
 // begin takes the guest's first SYN.
@@ -272,9 +268,6 @@ func (f *tcpFlow) drop() {
 // detach lets everything go that costs anything.
 func (f *tcpFlow) detach() {
 	f.remember()
-	if f.state == offered {
-		f.unoffer()
-	}
 	for _, end := range []func(){f.unhook, f.cancel} {
 		if end != nil {
 			end()

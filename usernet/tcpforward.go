@@ -13,14 +13,13 @@ import (
 
 // tcpListener accepts clients of a forward.
 type tcpListener struct {
-	t        *tcpTable
-	forward  Forward
-	place    place
-	fd       int
-	ticket   ticket
-	resume   timer // after a pause
-	last     int64 // when the last client came
-	offering *offering
+	t       *tcpTable
+	forward Forward
+	place   place
+	fd      int
+	ticket  ticket
+	resume  timer // after a pause
+	last    int64 // when the last client came
 }
 
 // listen opens a forward.
@@ -230,11 +229,10 @@ func (l *tcpListener) pause() {
 
 // client is a connection that the host has accepted for the guest.
 type client struct {
-	fd       int
-	from     netip.AddrPort
-	guest    netip.AddrPort // where it is led to
-	shown    netip.AddrPort // what it is called there
-	offering *offering      // nil: it is not offered
+	fd    int
+	from  netip.AddrPort
+	guest netip.AddrPort // where it is led to
+	shown netip.AddrPort // what it is called there
 }
 
 func (l *tcpListener) accept(fd int, from netip.AddrPort) bool {
@@ -247,7 +245,7 @@ func (l *tcpListener) accept(fd int, from netip.AddrPort) bool {
 		return false
 	}
 	e := t.s.group.forClient()
-	c := client{fd, from, guest, shown, l.offering}
+	c := client{fd, from, guest, shown}
 	if e == t.s {
 		t.call(c)
 		return true

@@ -351,8 +351,6 @@ func (f *tcpFlow) timeout() {
 		f.expired()
 	case f.state == gated:
 		f.notThroughGate()
-	case f.state == offered:
-		f.unanswered()
 	case f.state == answered, f.state == calling:
 		f.repeatSYN()
 	case f.tries > maxTries:

@@ -247,13 +247,12 @@ func (f *tcpFlow) sendSYN(flags uint8) {
 
 // call begins a connection toward the guest for a client.
 func (t *tcpTable) call(c client) {
-	t.s.group.offers.settle(t.s)
 	f, other := t.newFlow(c.guest, c.shown)
 	if other != nil { // it was vacant a moment ago
 		abandon(c.fd)
 		return
 	}
-	f.inbound, f.fd, f.host, f.offering, f.state = true, c.fd, c.from, c.offering, calling
+	f.inbound, f.fd, f.host, f.state = true, c.fd, c.from, calling
 	if v := t.s.cfg.Policy; v != nil {
 		if verdict := v.Judge(f.flow()); verdict.Action == Refuse || verdict.Action == Drop {
 			t.s.count(verdict)

@@ -36,17 +36,14 @@ func Filter() ([]bpf.RawInstruction, error) {
 	if sys.NativeArch == 0 {
 		return nil, sys.ErrSeccompArch
 	}
-	return bpf.Assemble(instructions(false))
+	return bpf.Assemble(instructions())
 }
 
-// Contain puts on the calling thread, and what it becomes and makes, what a Profile has
-// an OCI runtime put on a container, and returns the descriptor by which its
-// notifications come: for who brings programs to a supervisor by himself.
+// Contain puts Filter on the calling thread, as an OCI runtime does with a Profile, and
+// returns the descriptor by which notifications come. Threads and programs that the
+// thread starts inherit the filter.
 func Contain() (notifications int, err error) {
-	if sys.NativeArch == 0 {
-		return -1, sys.ErrSeccompArch
-	}
-	filter, err := bpf.Assemble(instructions(true))
+	filter, err := Filter()
 	if err != nil {
 		return -1, err
 	}
@@ -85,7 +82,7 @@ type unrestricted struct{ error }
 
 func (u unrestricted) Unwrap() []error { return []error{u.error, ErrUnrestricted} }
 
-func instructions(container bool) []bpf.Instruction {
+func instructions() []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: sys.SeccompArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: sys.NativeArch, SkipTrue: uint8(len(foreign()))},
@@ -97,9 +94,6 @@ func instructions(container bool) []bpf.Instruction {
 	}
 	for _, c := range known {
 		then := c.how.filter()
-		if _, ok := c.how.(toldOfContainers); ok && container {
-			then = told{}.filter()
-		}
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: c.nr, SkipFalse: uint8(len(then))})
 		prog = append(prog, then...)
 	}
@@ -127,8 +121,6 @@ func calls() []call {
 		{"connect", unix.SYS_CONNECT, told{}},
 		{"bind", unix.SYS_BIND, told{}},
 		{"listen", unix.SYS_LISTEN, told{}},
-		{"accept", unix.SYS_ACCEPT, toldOfContainers{}},
-		{"accept4", unix.SYS_ACCEPT4, toldOfContainers{}},
 		// These change what a socket is known by.
 		{"epoll_create1", unix.SYS_EPOLL_CREATE1, told{}},
 		{"dup", unix.SYS_DUP, toldBeyondStdio{0}},
@@ -155,12 +147,6 @@ var known = calls()
 type told struct{}
 
 func (told) filter() []bpf.Instruction { return []bpf.Instruction{notify} }
-
-// toldOfContainers is for calls that the supervisor decides where no other listener
-// can be had for the program than its own.
-type toldOfContainers struct{}
-
-func (toldOfContainers) filter() []bpf.Instruction { return []bpf.Instruction{allow} }
 
 // refused fails.
 type refused struct{ errno unix.Errno }

@@ -14,7 +14,7 @@ func TestFilter(t *testing.T) {
 	if sys.NativeArch == 0 {
 		t.Skip(sys.ErrSeccompArch)
 	}
-	vm, err := bpf.NewVM(instructions(false))
+	vm, err := bpf.NewVM(instructions())
 	if err != nil {
 		t.Fatal(err)
 	}

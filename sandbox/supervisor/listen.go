@@ -22,7 +22,6 @@ type loan struct {
 // bind carries out bind(2), on the program's own socket. Its port may have been
 // kept for a listener that is gone by now.
 func (s *Supervisor) bind() {
-	s.dropDead() // they keep ports
 	c, ok := s.take()
 	if !ok {
 		return
@@ -179,9 +178,6 @@ func (s *Supervisor) listen() {
 		s.finish(c, unix.EINVAL)
 	case err == nil && where == s.guest && s.lend(c, backlog):
 	default:
-		if where == s.guest {
-			s.offer(c) // before its first client comes
-		}
 		var result unix.Errno
 		if err := unix.Listen(c.fd, backlog); err != nil {
 			result = err.(unix.Errno)

@@ -46,8 +46,6 @@ func refusing(name string, errno unix.Errno, args ...profileArg) profileRule {
 
 func (told) profile(name string) []profileRule { return []profileRule{ruleFor(name, profileNotify)} }
 
-func (toldOfContainers) profile(name string) []profileRule { return told{}.profile(name) }
-
 func (r refused) profile(name string) []profileRule { return []profileRule{refusing(name, r.errno)} }
 
 func (t toldBeyondStdio) profile(name string) []profileRule {

@@ -58,11 +58,6 @@ func (s *Supervisor) watch(fd int) (generation int32, err error) {
 
 // serve deals with what a source has.
 func (s *Supervisor) serve(ctx context.Context, fd int, generation int32, events uint32) {
-	if a := s.waiters[fd]; a != nil && a.generation == generation {
-		s.retry(a)
-		s.wake(a.listener)
-		return
-	}
 	s.mu.Lock()
 	s.from = s.sources[fd]
 	s.mu.Unlock()

@@ -40,10 +40,6 @@ type Config struct {
 	// (Program.KeptFromTCP); nil: those may not bind anything. It is called by one
 	// goroutine at a time. Left says that nothing was done.
 	Bind func(Binding) unix.Errno
-	// Tell writes to the memory of a caller that is not kept from TCP; nil: such get no
-	// sockets of the host's by accept. ENOENT says that the caller had left. It is
-	// called by one goroutine.
-	Tell func(Telling) unix.Errno
 }
 
 // Binding is a call of bind(2) to be made as the caller would have made it: with
@@ -59,18 +55,6 @@ type Binding struct {
 
 // Left is what Config.Bind says of a caller that had left. bind(2) never does.
 const Left = unix.Errno(0xffff)
-
-// Telling is what a call's caller is to find in its memory, if it still waits: Size is
-// that of the whole, of which What may be the beginning.
-type Telling struct {
-	TID           int
-	Notifications int
-	ID            uint64
-	At            uintptr
-	What          []byte
-	SizeAt        uintptr
-	Size          uint32
-}
 
 // Program is what has a filter's notifications come.
 type Program struct {
@@ -103,12 +87,6 @@ type Ports interface {
 	// the caller's. ok is false where no port leads there, or such a socket can't be
 	// had.
 	Lend(Listener) (l Loan, ok bool)
-	// Offer has clients of a listener of the program's own offered, for Take. It
-	// tells whether any port leads there.
-	Offer(Listener) bool
-	// Take takes over a client that was offered, whose connection to the listener has
-	// these ends inside. ok is false for one that was not.
-	Take(inside, client netip.AddrPort) (a Arrival, ok bool)
 }
 
 // Listener is what the program's listening socket is like.
@@ -134,7 +112,6 @@ type Loan struct {
 type Stats struct {
 	Connected uint64            // on a socket of the host's
 	Listening uint64            // listeners likewise
-	Accepted  uint64            // connections likewise, from listeners of the program's own
 	Datagram  uint64            // UDP sockets that are the host's
 	Kept      map[string]uint64 // connections on a socket of the program's, by why
 }
@@ -165,12 +142,8 @@ type Supervisor struct {
 	lastShuffle   time.Time
 	parked        map[parkedKey]parked
 	loans         []loan
-	servers       servers
-	waiters       map[int]*acceptance // by the listener's descriptor
-	returned      int                 // sockets of all servers
-	lookedAfter   time.Time           // when it was last looked after those
-	collected     time.Time           // when it was last looked whether loans have ended
-	rare          map[uint64]bool     // sockets, by cookie, with options of that kind; true: that can't be copied
+	collected     time.Time       // when it was last looked whether loans have ended
+	rare          map[uint64]bool // sockets, by cookie, with options of that kind; true: that can't be copied
 	spare         map[spareKey]int
 	pending       atomic.Int64 // connects
 	binds         binds
@@ -191,7 +164,6 @@ func New(cfg Config) (*Supervisor, error) {
 		cfg: cfg, stop: -1, epoll: -1, sources: map[int]*source{},
 		own: map[int]options{}, ordinary: map[int]options{}, datagram: map[int]options{}, rare: map[uint64]bool{},
 		tasks: map[uint32]*task{}, programs: map[int]*program{}, parked: map[parkedKey]parked{}, owed: map[owedKey]unix.Errno{}, spare: map[spareKey]int{},
-		servers: servers{}, waiters: map[int]*acceptance{},
 	}
 	s.stats.Kept = map[string]uint64{}
 	if err := s.prepare(); err != nil {
@@ -310,7 +282,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		for _, e := range events[:calls] {
 			s.serve(waitCtx, int(e.Fd), e.Pad, e.Events)
 		}
-		s.tidy(calls == 0)
+		s.tidy()
 	}
 }
 
@@ -320,32 +292,20 @@ const lookAround = 200 * time.Millisecond
 
 // patience is how long to wait for a call, in milliseconds.
 func (s *Supervisor) patience() int {
-	if len(s.parked) == 0 && len(s.loans) == 0 && len(s.waiters) == 0 && s.returned == 0 {
+	if len(s.parked) == 0 && len(s.loans) == 0 {
 		return -1
 	}
-	left := lookAround
-	for _, a := range s.waiters {
-		if !a.until.IsZero() {
-			left = max(min(left, time.Until(a.until)), 0)
-		}
-	}
-	return int(left.Milliseconds()) + 1
+	return int(lookAround.Milliseconds())
 }
 
 // tidy gives back what was kept for calls that did not come, or that nobody makes any
 // more.
-func (s *Supervisor) tidy(idle bool) {
+func (s *Supervisor) tidy() {
 	if len(s.parked) > 0 {
 		s.unpark(time.Now().Add(-parkedFor))
 	}
-	now := time.Now()
-	if len(s.loans) > 0 && now.Sub(s.collected) >= lookAround {
+	if len(s.loans) > 0 && time.Since(s.collected) >= lookAround {
 		s.collect()
-	}
-	if (len(s.waiters) > 0 || s.returned > 0) && (idle || now.Sub(s.lookedAfter) >= lookAround) {
-		s.lookedAfter = now
-		s.dropDead()
-		s.dropReturned(now.Add(-returnedFor))
 	}
 }
 
@@ -365,10 +325,6 @@ func (s *Supervisor) end() {
 	for _, fd := range s.spare {
 		unix.Close(fd)
 	}
-	for _, a := range s.waiters {
-		s.unwait(a)
-	}
-	s.dropReturned(time.Now().Add(time.Hour))
 }
 
 // handle deals with one call.
@@ -384,8 +340,6 @@ func (s *Supervisor) handle(ctx context.Context) {
 		s.bind()
 	case unix.SYS_LISTEN:
 		s.listen()
-	case unix.SYS_ACCEPT, unix.SYS_ACCEPT4:
-		s.accept()
 	case unix.SYS_SETSOCKOPT:
 		s.setsockopt()
 	default:
