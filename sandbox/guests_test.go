@@ -47,6 +47,8 @@ func guests() map[string]func(args []string) error {
 		"persist":          persist,
 		"ping":             ping,
 		"process":          process,
+		"queue-guest":      queueGuest,
+		"queue-stage":      queueStage,
 		"look":             look,
 		"resolved":         resolved,
 		"sealed":           sealed,
