@@ -2,10 +2,13 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
+
+	"cleat/internal/ledger"
 
 	"golang.org/x/sys/unix"
 )
@@ -140,6 +143,7 @@ func (a *inboundAuto) apply(found []match) {
 			continue
 		}
 		if err := a.n.opened.stack.Unforward(f); err == nil {
+			a.n.ledger.Refund(autoForwardCost)
 			delete(a.open, key)
 		}
 	}
@@ -147,7 +151,7 @@ func (a *inboundAuto) apply(found []match) {
 		if _, ok := a.open[key]; ok {
 			continue
 		}
-		at, err := a.n.opened.stack.Forward(f)
+		at, err := a.forward(f)
 		if err != nil {
 			if !a.warned[key] {
 				a.n.cfg.Log.Warn("forward automatically", "protocol", key.proto.String(), "port", key.port, "error", err)
@@ -164,6 +168,22 @@ func (a *inboundAuto) apply(found []match) {
 			delete(a.warned, key)
 		}
 	}
+}
+
+// autoForwardCost is the host's socket for a port that the guest listens on.
+var autoForwardCost = ledger.Cost{Descriptors: 1, Bytes: 1 << 10}
+
+// forward opens a forward, if there are descriptors left: the guest may listen on any number
+// of ports.
+func (a *inboundAuto) forward(f Forward) (netip.AddrPort, error) {
+	if !a.n.ledger.Charge(autoForwardCost) {
+		return netip.AddrPort{}, errors.New("the limit of open files or memory is reached")
+	}
+	at, err := a.n.opened.stack.Forward(f)
+	if err != nil {
+		a.n.ledger.Refund(autoForwardCost)
+	}
+	return at, err
 }
 
 // wanted is one forward for each port and rule. What listens on loopback is for inside
@@ -242,13 +262,15 @@ func (a *outwardAuto) apply(found []match) {
 			if _, tried := a.open[o]; tried {
 				continue
 			}
-			r, err := a.n.newRelay(o)
+			r, err := a.n.lead(o)
 			a.open[o] = err == nil
 			if err != nil {
 				a.n.cfg.Log.Warn("lead a port inside to the host", "protocol", o.Protocol.String(), "port", o.Listen.Port(), "error", err)
 				continue
 			}
-			a.g.run(r.run)
+			if r != nil {
+				a.g.run(r.run)
+			}
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 
+	"cleat/internal/ledger"
 	"cleat/sandbox/dns"
 	"cleat/sandbox/policy"
 	"cleat/sandbox/supervisor"
@@ -32,6 +33,7 @@ type Network struct {
 	judge      usernet.Policy
 	quiet      usernet.Policy // judge without telling Config.Refused
 	resolver   *dns.Forwarder // nil: off
+	ledger     *ledger.Ledger // for what the guest causes
 	noSplice   string         // why the splice tier can't be had
 	noSeccomp  string         // and the seccomp tier, where the policy would have it
 
@@ -67,7 +69,7 @@ type opened struct {
 	hostOwner   namespaceID
 	gate        *usernet.Gate // nil: there is none
 	gateFDs     []*os.File
-	outward     []relay
+	outward     []*udpRelay
 	hostDiag    int // 0: none
 	portsDiag   int // likewise
 }
@@ -81,6 +83,9 @@ func New(cfg Config) (*Network, error) {
 		return nil, err
 	}
 	n := &Network{cfg: cfg, need6: need6 || cfg.NoIPv4, pidfd: -1}
+	if n.ledger, err = cfg.Limits.NewLedger(); err != nil {
+		return nil, fmt.Errorf("configure network: %w", err)
+	}
 	if err := n.newJudge(); err != nil {
 		return nil, err
 	}
@@ -267,7 +272,7 @@ func (n *Network) newStack() error {
 		TUN: n.opened.queues[0], Queues: n.opened.queues[1:], Gate: n.opened.gate, MTU: c.MTU, Guest4: c.Addr4.Addr(), Guest6: c.Addr6.Addr(),
 		Gateway4: c.Gateway4, Gateway6: c.Gateway6, Shown: c.shown(), Policy: n.judge, Hook: n.hook(),
 		Outbound4: c.Outbound4, Outbound6: c.Outbound6, OutboundInterface: c.OutboundInterface,
-		Pcap: c.Pcap, Limits: c.Limits,
+		Pcap: c.Pcap, Limits: c.Limits, Ledger: n.ledger,
 	}
 	var err error
 	if n.opened.stack, err = usernet.New(cfg); err != nil {

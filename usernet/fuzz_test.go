@@ -504,4 +504,6 @@ func (h *hand) end(t testing.TB) {
 	if h.s.large.used != 1 || h.s.small.used != 0 {
 		t.Errorf("%d large and %d small buffers are in use at the end, want the device's only", h.s.large.used, h.s.small.used)
 	}
+	h.s.group.gate.close()
+	allRefunded(t, h.s)
 }

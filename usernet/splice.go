@@ -59,6 +59,7 @@ type spliceTable struct {
 
 func (t *spliceTable) init(s *engine) {
 	t.s, t.all = s, map[*junction]struct{}{}
+	t.pipes = pipes{budget: s.group.pipes, ledger: s.group.ledger}
 	t.probe.fire = t.lookForKeepalives
 }
 
@@ -67,7 +68,8 @@ func (t *spliceTable) init(s *engine) {
 func (f *tcpFlow) splice(inner int) {
 	t := &f.s.splices
 	f.s.loop.timers.set(&f.timer, 0)
-	f.state, f.syn = spliced, nil
+	f.state = spliced
+	f.forgetSYN()
 	j := &junction{f: f}
 	f.junction = j
 	j.inner = end{j: j, fd: inner, writable: true} // events tell what it has
@@ -262,7 +264,7 @@ func (l *lane) fill(s *engine) (n int, errno unix.Errno) {
 	case l.from.urgent:
 		return l.fillUrgent(s)
 	case l.bulk:
-		if l.pipe = s.splices.pipes.get(); l.pipe != nil {
+		if l.pipe = s.splices.pipes.get(s.loop.now); l.pipe != nil {
 			return l.fillPipe(s)
 		}
 	}

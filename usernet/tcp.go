@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"cleat/internal/ledger"
 	"cleat/packet"
 )
 
@@ -47,6 +48,7 @@ type tcpFlow struct {
 	inbound  bool
 	state    tcpState
 	fd       int // -1: none
+	inner    int // what was accepted inside (outward), until it is spliced; -1: none
 	ticket   ticket
 	unhook   func() // ends the hook's context; nil: no hook was asked
 	cancel   func() // cuts the copying of a hook's Conn short; nil: none
@@ -99,6 +101,8 @@ type tcpFlow struct {
 	inBytes   uint64
 
 	timer   timer
+	costs   account
+	doubled bool // charged for a junction
 	dirty   bool // owes an acknowledgement
 	waiting bool // in the ready list
 }
@@ -181,19 +185,25 @@ func (f *tcpFlow) succeeded(h *packet.TCPHeader) bool {
 
 // begin takes the guest's first SYN.
 func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader, frame []byte) {
-	if t.s.full() || guest.Port() == 0 || peer.Port() == 0 || peer.Addr().IsMulticast() {
+	if guest.Port() == 0 || peer.Port() == 0 || peer.Addr().IsMulticast() {
 		t.s.refuse(guest, peer, h)
 		return
 	}
-	f, other := t.newFlow(guest, peer)
+	costs, ok := t.s.admit(tcpFlowCost)
+	if !ok {
+		t.s.refuse(guest, peer, h)
+		return
+	}
+	f, other := t.newFlow(guest, peer, costs)
 	if other != nil {
+		costs.close()
 		t.s.handOver(other, frame)
 		return
 	}
 	f.rcvStart, f.rcvNxt = h.Seq, h.Seq+1
 	f.synOptions(h)
 	f.state = judging
-	if t.s.group.gate.of(peer.Addr()) != nil && len(frame) <= smallBytes {
+	if t.s.group.gate.of(peer.Addr()) != nil && len(frame) <= smallBytes && f.costs.charge(ledger.Cost{Bytes: len(frame)}) {
 		if frame[0]&packet.NeedsChecksum != 0 { // else it would not fit any more
 			lowerMSS(h.Options)
 		}
@@ -202,12 +212,12 @@ func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader, frame 
 	f.unhook = t.s.judge(f.flow(), f.judged)
 }
 
-// newFlow puts a connection into the table, unless another engine has it.
-func (t *tcpTable) newFlow(guest, peer netip.AddrPort) (*tcpFlow, *engine) {
+// newFlow puts a connection into the table, unless another engine has it. The flow owns costs.
+func (t *tcpTable) newFlow(guest, peer netip.AddrPort, costs account) (*tcpFlow, *engine) {
 	if o := t.s.group.claim(t.s, ownerKey{keyOf(guest, peer), true}, portKey{}); o != nil {
 		return nil, o
 	}
-	f := &tcpFlow{s: t.s, key: keyOf(guest, peer), guest: guest, peer: peer, host: peer, fd: -1, started: t.s.loop.now, window: firstWindow}
+	f := &tcpFlow{s: t.s, key: keyOf(guest, peer), guest: guest, peer: peer, host: peer, fd: -1, inner: -1, started: t.s.loop.now, window: firstWindow, costs: costs}
 	f.timer.fire = f.timeout
 	f.sndStart = t.initialSequence(f.key)
 	f.sndUna, f.sndNxt = f.sndStart, f.sndStart
@@ -275,6 +285,10 @@ func (f *tcpFlow) detach() {
 	}
 	f.unhook, f.cancel = nil, nil
 	f.closeSocket()
+	if f.inner >= 0 {
+		abandon(f.inner)
+		f.inner = -1
+	}
 	if f.junction != nil {
 		f.junction.close()
 		f.junction = nil
@@ -282,6 +296,8 @@ func (f *tcpFlow) detach() {
 	f.queue.clear()
 	f.sent.clear()
 	f.readable, f.waiting = false, false
+	f.syn = nil
+	f.costs.refund(f.costs.cost.Minus(ledger.Cost{Bytes: tcpFlowCost.Bytes})) // it is in the table still
 }
 
 // forget takes f out of the table.
@@ -291,6 +307,7 @@ func (t *tcpTable) forget(f *tcpFlow) {
 		t.s.group.release(t.s, ownerKey{f.key, true}, portKey{})
 	}
 	t.s.loop.timers.drop(&f.timer)
+	f.costs.close()
 	if f.state == finished {
 		if i := slices.Index(t.old, f); i >= 0 {
 			t.old = slices.Delete(t.old, i, i+1)

@@ -373,7 +373,7 @@ func (f *tcpFlow) timeout() {
 // expired ends a connect that took longer than allowed, or that the guest must
 // have forgotten.
 func (f *tcpFlow) expired() {
-	if f.fd >= 0 {
+	if f.fd >= 0 && f.inner < 0 {
 		f.mute()
 		f.tries = 0
 		return

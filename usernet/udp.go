@@ -175,12 +175,14 @@ func (t *udpTable) begin(proto packet.Protocol, guest, peer netip.AddrPort, fram
 		t.s.stats.Unsupported++
 		return nil
 	}
-	if t.s.full() {
+	costs, ok := t.s.admit(udpFlowCost)
+	if !ok {
 		t.s.unreachable(frame, packet.ErrorHost)
 		return nil
 	}
-	f, other := t.newFlow(proto, guest, peer, false)
-	if other != nil {
+	f := &udpFlow{proto: proto, guest: guest, peer: peer, costs: costs}
+	if other := t.enter(f); other != nil {
+		costs.close()
 		t.s.handOver(other, frame)
 		return nil
 	}
@@ -193,25 +195,25 @@ func unicast(a netip.Addr) bool {
 	return !a.IsMulticast() && !a.IsUnspecified() && (!a.Is4() || a.As4()[0] < 240)
 }
 
-// newFlow puts a flow into the table, unless another engine has it or the
-// guest's port.
-func (t *udpTable) newFlow(proto packet.Protocol, guest, peer netip.AddrPort, inbound bool) (*udpFlow, *engine) {
+// enter puts a flow into the table and returns nil, or the engine that has such a flow already
+// or the guest's port.
+func (t *udpTable) enter(f *udpFlow) *engine {
 	t.prepare()
-	f := &udpFlow{t: t, proto: proto, guest: guest, peer: peer, host: peer, inbound: inbound, started: t.s.loop.now, single: proto != packet.UDP}
+	f.t, f.host, f.started, f.single = t, f.peer, t.s.loop.now, f.proto != packet.UDP
 	owned, port := f.owned()
 	if o := t.s.group.claim(t.s, owned, port); o != nil {
-		return nil, o
+		return o
 	}
 	f.timer.fire = f.timeout
-	t.flows[keyOf(guest, peer)] = f
+	t.flows[keyOf(f.guest, f.peer)] = f
 	t.s.group.flows.Add(1)
-	if proto == packet.UDP {
+	if f.proto == packet.UDP {
 		t.s.stats.UDPFlows++
 	} else {
 		t.s.stats.ICMPFlows++
 	}
 	f.touch()
-	return f, nil
+	return nil
 }
 
 // flush sends what was gathered, unless the last batch from the device was full

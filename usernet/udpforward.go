@@ -61,7 +61,7 @@ func (k *udpSocket) client(from path) *udpFlow {
 	t := k.t
 	host := from.peer.AddrPort()
 	guest, shown, ok := t.s.inside(*k.forward, host)
-	if k.closing || !ok || host.Port() == 0 || t.s.full() {
+	if k.closing || !ok || host.Port() == 0 {
 		return nil
 	}
 	if t.clients >= t.s.limits.Flows/4*3 { // whoever they are, they leave the guest room
@@ -79,8 +79,13 @@ func (k *udpSocket) client(from path) *udpFlow {
 		t.s.stats.OverLimit++
 		return nil
 	}
-	f, other := t.newFlow(packet.UDP, guest, shown, true)
-	if other != nil {
+	costs, ok := t.s.admit(udpFlowCost)
+	if !ok {
+		return nil
+	}
+	f := &udpFlow{proto: packet.UDP, guest: guest, peer: shown, inbound: true, costs: costs}
+	if t.enter(f) != nil {
+		costs.close()
 		t.s.stats.OverLimit++
 		return nil
 	}

@@ -44,6 +44,7 @@ type udpSocket struct {
 	full    bool     // has said EAGAIN
 	closing bool     // a forward that was closed: ends with its last flow
 	queue   []parcel // what waits because of that
+	costs   account
 
 	// What the socket's options are.
 	df, mayFragment bool // neither: as the kernel has it
@@ -119,6 +120,20 @@ func (t *udpTable) openSocket(key socketKey, a netip.Addr) (*udpSocket, error) {
 	if key.proto != packet.UDP {
 		proto = int(key.proto)
 	}
+	costs := account{ledger: t.s.group.ledger}
+	if !costs.charge(socketCost) {
+		return nil, unix.EMFILE
+	}
+	k, err := t.makeSocket(key, a, proto)
+	if err != nil {
+		costs.close()
+		return nil, err
+	}
+	k.costs = costs
+	return k, nil
+}
+
+func (t *udpTable) makeSocket(key socketKey, a netip.Addr, proto int) (*udpSocket, error) {
 	fd, err := t.s.socket(a, unix.SOCK_DGRAM, proto)
 	if err != nil {
 		return nil, err
@@ -250,6 +265,7 @@ func (k *udpSocket) close() {
 	k.t.s.loop.remove(k.ticket)
 	unix.Close(k.fd)
 	k.fd = -1
+	k.costs.close()
 	for i := range k.queue {
 		k.queue[i].release()
 	}

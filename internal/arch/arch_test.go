@@ -120,6 +120,7 @@ var rooms = map[string]room{
 	"internal/columns":     {facts, nil},
 	"internal/look":        {facts, nil},
 	"internal/ask":         {facts, nil},
+	"internal/ledger":      {facts, nil},
 
 	"internal/arch":    {tools, nil},
 	"compat/engines":   {tools, nil},
