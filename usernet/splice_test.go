@@ -191,7 +191,7 @@ func TestSplicedKeepalive(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.until("somebody asked", func() bool {
-		g.s.splices.lookForKeepalives()
+		g.s.splices.lookAround()
 		return g.flow(a).junction.keepalives
 	})
 	g.do(func() {

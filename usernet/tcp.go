@@ -71,8 +71,14 @@ type tcpFlow struct {
 	urgent     uint32 // sequence number of the guest's last urgent byte
 	hasUrgent  bool
 	outBytes   uint64
-	keepalives bool
+	keepalives bool   // the host's kernel asks whether its peer lives
+	heard      uint32 // segments
 	census     uint32 // in which it was last counted
+
+	// While one direction is closed: see probeHalfClosed.
+	idle        idleness
+	heardBefore uint32
+	unanswered  int // probes
 
 	// From the host, toward the guest.
 	sndStart  uint32 // our initial sequence number
@@ -120,6 +126,7 @@ type tcpTable struct {
 	h     packet.TCPHeader
 
 	secret maphash.Seed
+	look   timer
 
 	// How many connections share the windows: see fairWindow.
 	census    uint32
@@ -131,6 +138,7 @@ type tcpTable struct {
 
 func (t *tcpTable) init(s *engine) {
 	t.s, t.flows, t.secret, t.share = s, map[tcpKey]*tcpFlow{}, maphash.MakeSeed(), maxWindow
+	t.look.fire = t.lookAround
 }
 
 func (t *tcpTable) open() int { return t.live }
@@ -222,6 +230,9 @@ func (t *tcpTable) newFlow(guest, peer netip.AddrPort, costs account) (*tcpFlow,
 	f.sndStart = t.initialSequence(f.key)
 	f.sndUna, f.sndNxt = f.sndStart, f.sndStart
 	t.flows[f.key] = f
+	if t.look.due == 0 {
+		t.s.loop.timers.set(&t.look, t.s.loop.after(lookEvery))
+	}
 	t.count(1)
 	t.s.stats.TCPFlows++
 	return f, nil

@@ -74,6 +74,7 @@
 //	        internal/columns  text in a terminal's columns
 //	        internal/look    colours and fonts of our pictures
 //	        internal/ask     has a keeper that runs do a command, before the program has begun
+//	        internal/ledger  bounds what a guest can make its helper spend
 //	        internal/localsock  Unix sockets by which running programs are asked and told
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may
