@@ -317,6 +317,9 @@ func (t *tcpTable) forget(f *tcpFlow) {
 		delete(t.flows, f.key)
 		t.s.group.release(t.s, ownerKey{f.key, true}, portKey{})
 	}
+	if len(t.flows) == 0 {
+		t.s.loop.timers.drop(&t.look)
+	}
 	t.s.loop.timers.drop(&f.timer)
 	f.costs.close()
 	if f.state == finished {
