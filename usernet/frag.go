@@ -42,6 +42,7 @@ func (s *engine) fragment(frame []byte, ip *packet.IP) {
 		s.stats.Malformed++
 		return
 	}
+	all.DontFragment = false // the guest has cut it, so the host may
 	s.transport(whole, &v, &all)
 }
 

@@ -29,7 +29,7 @@ func (t *icmpTable) input(frame []byte, ip *packet.IP) {
 		return
 	}
 	t.s.udp.take(ip.Protocol, netip.AddrPortFrom(ip.Src, e.ID), netip.AddrPortFrom(ip.Dst, 0), parcel{
-		frame: frame, payload: ip.Payload, ttl: ip.TTL, tos: ip.TOS, df: ip.DontFragment && t.s.udp.inDevice(frame),
+		frame: frame, payload: ip.Payload, ttl: ip.TTL, tos: ip.TOS, df: ip.DontFragment,
 	})
 }
 

@@ -17,7 +17,7 @@ type parcel struct {
 	segment int // bytes of each datagram in payload; 0: it is one
 	ttl     uint8
 	tos     uint8
-	df      bool
+	df      bool // the path must not fragment it
 }
 
 // release gives the parcel's buffer back.
