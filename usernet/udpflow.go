@@ -177,7 +177,10 @@ func (f *udpFlow) patience() time.Duration {
 // sent counts payload that has gone out; the guest answers an inbound flow by it.
 func (f *udpFlow) sent(bytes int) {
 	f.outBytes += uint64(bytes)
-	f.answers = f.answers || f.inbound
+	if f.inbound && !f.answers && f.sock != nil {
+		f.answers = true
+		f.sock.answered++
+	}
 	f.touch()
 }
 

@@ -19,7 +19,8 @@ func (t *udpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err err
 	if f.To.Port() == 0 {
 		f.To = netip.AddrPortFrom(f.To.Addr(), at.Port())
 	}
-	k := &udpSocket{t: t, fd: fd, forward: &f, flows: map[path]*udpFlow{}}
+	k := &udpSocket{t: t, fd: fd, forward: &f, flows: map[path]*udpFlow{}, anyPort: f.Listen.Port() == 0}
+	k.deaf.fire = k.listenAgain
 	if domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil {
 		k.v6 = domain == unix.AF_INET6
 	}

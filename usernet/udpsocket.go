@@ -46,6 +46,12 @@ type udpSocket struct {
 	queue   []parcel // what waits because of that
 	costs   account
 
+	// Of a forward: see turnDeaf.
+	answered  int   // flows in which the guest has answered
+	anyPort   bool  // the kernel has chosen the port
+	deaf      timer // until clients are heard again
+	deafAgain int64 // on the loop's clock: not before
+
 	// What the socket's options are.
 	df, mayFragment bool // neither: as the kernel has it
 	ttl, tos        uint8
@@ -244,6 +250,9 @@ func (k *udpSocket) list() {
 func (k *udpSocket) detach(f *udpFlow) {
 	if k.flows[f.path] == f {
 		delete(k.flows, f.path)
+		if f.inbound && f.answers {
+			k.answered--
+		}
 	}
 	if k.last == f {
 		k.last = nil
@@ -262,6 +271,7 @@ func (k *udpSocket) close() {
 	if k.fd < 0 {
 		return
 	}
+	k.t.s.loop.timers.drop(&k.deaf)
 	k.t.s.loop.remove(k.ticket)
 	unix.Close(k.fd)
 	k.fd = -1
