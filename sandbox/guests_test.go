@@ -47,6 +47,7 @@ func guests() map[string]func(args []string) error {
 		"persist":          persist,
 		"ping":             ping,
 		"process":          process,
+		"random":           randomGuest,
 		"queue-guest":      queueGuest,
 		"queue-stage":      queueStage,
 		"look":             look,
