@@ -197,7 +197,7 @@ func TestRandomGuestReachesNothingForbidden(t *testing.T) {
 	if late > early+16<<20 {
 		t.Errorf("%d MiB resident after a quarter of the frames, %d MiB at the end", early>>20, late>>20)
 	}
-	if stats.TCPFlows < 100 || stats.UDPFlows < 100 || stats.Refused < 1000 || stats.OverLimit == 0 {
+	if stats.TCPFlows < 100 || stats.UDPFlows < 100 || stats.Refused < 1000 {
 		t.Error("this test does not get far enough to try anything")
 	}
 	if k := j.arrived.Load(); k != 0 {

@@ -108,11 +108,6 @@ func TestGoroutinesAreLimited(t *testing.T) {
 	r.limited()
 }
 
-// deafConn takes nothing.
-type deafConn struct{ net.Conn }
-
-func (c deafConn) Write([]byte) (int, error) { return c.Conn.Read(nil) }
-
 // Datagrams that wait for a slow connection of a policy's take memory, however many flows they
 // are divided among.
 func TestRelayedDatagramsAreLimited(t *testing.T) {
