@@ -66,6 +66,10 @@ lint: tools ## check format, vet and staticcheck
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 
+.PHONY: vuln
+vuln: tools ## look for known vulnerabilities in what the program calls
+	@scripts/vuln $(GO)
+
 .PHONY: cross
 cross: tools ## build for arm64
 	GOARCH=arm64 $(BUILD) $(BEGIN) -o out/cleat-arm64 ./cmd/cleat
