@@ -2,13 +2,10 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
-
-	"cleat/internal/ledger"
 
 	"golang.org/x/sys/unix"
 )
@@ -143,7 +140,6 @@ func (a *inboundAuto) apply(found []match) {
 			continue
 		}
 		if err := a.n.opened.stack.Unforward(f); err == nil {
-			a.n.ledger.Refund(autoForwardCost)
 			delete(a.open, key)
 		}
 	}
@@ -151,7 +147,7 @@ func (a *inboundAuto) apply(found []match) {
 		if _, ok := a.open[key]; ok {
 			continue
 		}
-		at, err := a.forward(f)
+		at, err := a.n.opened.stack.Forward(f)
 		if err != nil {
 			if !a.warned[key] {
 				a.n.cfg.Log.Warn("forward automatically", "protocol", key.proto.String(), "port", key.port, "error", err)
@@ -168,22 +164,6 @@ func (a *inboundAuto) apply(found []match) {
 			delete(a.warned, key)
 		}
 	}
-}
-
-// autoForwardCost is the host's socket for a port that the guest listens on.
-var autoForwardCost = ledger.Cost{Descriptors: 1, Bytes: 1 << 10}
-
-// forward opens a forward, if there are descriptors left: the guest may listen on any number
-// of ports.
-func (a *inboundAuto) forward(f Forward) (netip.AddrPort, error) {
-	if !a.n.ledger.Charge(autoForwardCost) {
-		return netip.AddrPort{}, errors.New("the limit of open files or memory is reached")
-	}
-	at, err := a.n.opened.stack.Forward(f)
-	if err != nil {
-		a.n.ledger.Refund(autoForwardCost)
-	}
-	return at, err
 }
 
 // wanted is one forward for each port and rule. What listens on loopback is for inside

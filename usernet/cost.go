@@ -17,8 +17,10 @@ var (
 	udpFlowCost  = ledger.Cost{Bytes: 1024}
 	socketCost   = ledger.Cost{Descriptors: 1, Bytes: 512}
 	junctionCost = ledger.Cost{Descriptors: 1, Bytes: 768}
-	pipeCost     = ledger.Cost{Descriptors: 2, Bytes: 64}
-	hookCost     = ledger.Cost{Bytes: stackBytes, Goroutines: 1}
+	// A port of both families that the seccomp tier has lent one of has a socket of each.
+	forwardCost = ledger.Cost{Descriptors: 2, Bytes: 1024}
+	pipeCost    = ledger.Cost{Descriptors: 2, Bytes: 64}
+	hookCost    = ledger.Cost{Bytes: stackBytes, Goroutines: 1}
 	// A goroutine that writes, and one that reads.
 	relayCost = ledger.Cost{Bytes: 2*stackBytes + 1024, Goroutines: 2}
 	// Both ends of a socket pair, and goroutines that copy to and from it.
@@ -40,8 +42,8 @@ const (
 	// The resolver has 4,096 conversations at most (package dns), with two goroutines
 	// each; as many as half of that are left for hooks and their connections.
 	defaultGoroutines = 12 << 10
-	// Descriptors that the guest's flows leave for the helper's own use: clients of its
-	// control socket, look-ups of names in rules, files that are read again, published ports.
+	// Descriptors that are left for the helper's own use: clients of its control socket,
+	// look-ups of names in rules, files that are read again.
 	reservedDescriptors = 64
 	// A process needs no more; with a limit of a billion it must not think it has them.
 	mostDescriptors = 1 << 20

@@ -2,6 +2,7 @@ package usernet
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"runtime"
@@ -10,6 +11,8 @@ import (
 	"cleat/internal/ledger"
 	"cleat/packet"
 	"cleat/usernet/guesttest"
+
+	"golang.org/x/sys/unix"
 )
 
 // heapGrowth is how many bytes f leaves allocated.
@@ -185,5 +188,32 @@ func TestPipeBudget(t *testing.T) {
 	p.trim()
 	if left, u := p.budget.left.Load(), p.ledger.Usage(); left != 2 || u.Used != (ledger.Cost{}) {
 		t.Errorf("budget of %d, %+v charged", left, u.Used)
+	}
+}
+
+// Published ports count, those too that follow what the guest listens on.
+func TestForwardsAreLimited(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Limits.Descriptors = engineCost.Descriptors + 2*forwardCost.Descriptors })
+	publish := func() (Forward, error) {
+		f := Forward{Protocol: packet.TCP, Listen: netip.AddrPortFrom(loopback4, 0), To: netAddr(netip.Addr{}, 80)}
+		at, err := r.stack.Forward(f)
+		f.Listen = at
+		return f, err
+	}
+	first, err := publish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := publish(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := publish(); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("a third port: %v", err)
+	}
+	if err := r.stack.Unforward(first); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := publish(); err != nil {
+		t.Errorf("after one was closed: %v", err)
 	}
 }

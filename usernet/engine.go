@@ -148,6 +148,7 @@ func (s *engine) end() {
 func (s *engine) closeListeners() {
 	for _, l := range s.forwards {
 		l.close()
+		l.costs.close()
 	}
 	for o := range s.outwards {
 		o.close()
