@@ -35,6 +35,7 @@ func guests() map[string]func(args []string) error {
 		"echo":             echo,
 		"fds":              fds,
 		"flush-rules":      flushRules,
+		"forge-answers":    forgeAnswers,
 		"helper":           helper,
 		"hold":             hold,
 		"helper-of-tables": helperOfTables,

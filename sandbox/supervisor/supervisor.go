@@ -218,8 +218,7 @@ func (s *Supervisor) prepare() error {
 		return fmt.Errorf("make epoll instance: %w", err)
 	}
 	_, err = s.watch(s.stop)
-	_, newsErr := s.watch(s.routes.news)
-	return errors.Join(err, newsErr)
+	return err
 }
 
 // Close frees what New made and Add took over. It must not run any more.
@@ -272,8 +271,6 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			switch int(e.Fd) {
 			case s.stop:
 				return nil
-			case s.routes.news: // before calls that it changes something for
-				s.routes.changed()
 			default:
 				events[calls] = e
 				calls++
