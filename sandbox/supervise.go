@@ -28,21 +28,21 @@ func (i *Inside) handOverFresh() error {
 }
 
 // beSupervised puts the seccomp tier's filter on this thread, which is about to
-// become the command.
-func (i *Inside) beSupervised() error {
+// become the command. It reports whether it did.
+func (i *Inside) beSupervised() (bool, error) {
 	if !i.plan.Supervise {
-		return nil
+		return false, nil
 	}
 	fd, err := supervisor.Restrict()
 	if i.plan.Unsupervised && errors.Is(err, supervisor.ErrUnrestricted) {
 		i.noSeccomp = err.Error()
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier splice"}
+		return false, &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier splice"}
 	}
 	defer closeAll([]int{fd})
-	return i.end.send(report{Stage: stageSockets, Files: []kind{kindNotify}}, fd)
+	return true, i.end.send(report{Stage: stageSockets, Files: []kind{kindNotify}}, fd)
 }
 
 // unsupervised refuses the seccomp tier for what we do not start ourselves.
