@@ -67,6 +67,7 @@ type opened struct {
 	hostSockets *usernet.Sockets
 	supervisor  *supervisor.Supervisor // nil: there is none
 	supervised  []*os.File
+	binder      *binder // binds sockets for containers
 	hostOwner   namespaceID
 	gate        *usernet.Gate // nil: there is none
 	gateFDs     []*os.File

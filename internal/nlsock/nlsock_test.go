@@ -30,7 +30,7 @@ func open(t *testing.T, protocol int) int {
 
 // flood sends forged answers to a port id, with the sequence number of a request,
 // until the test ends or stop is called. It returns the error of the first.
-func flood(t *testing.T, protocol int, port, seq uint32) (first error, stop func()) {
+func flood(t *testing.T, protocol int, port, seq uint32) (stop func(), first error) {
 	t.Helper()
 	fd := open(t, protocol)
 	// "It has the index 99."
@@ -55,7 +55,7 @@ func flood(t *testing.T, protocol int, port, seq uint32) (first error, stop func
 	}()
 	stop = func() { cancel(); <-ended }
 	t.Cleanup(stop)
-	return first, stop
+	return stop, first
 }
 
 // loopback asks for the index of lo.
@@ -76,7 +76,7 @@ func TestForgedAnswersDontArrive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, stop := flood(t, unix.NETLINK_ROUTE, s.Port(), 1)
+	stop, first := flood(t, unix.NETLINK_ROUTE, s.Port(), 1)
 	defer stop()
 	if !errors.Is(first, unix.ECONNREFUSED) {
 		t.Errorf("send to it: %v, want %v", first, unix.ECONNREFUSED)
@@ -94,7 +94,7 @@ func TestForgedAnswersAreNotBelieved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, stop := flood(t, unix.NETLINK_ROUTE, s.Port(), 1)
+	stop, first := flood(t, unix.NETLINK_ROUTE, s.Port(), 1)
 	if first != nil {
 		t.Fatal(first)
 	}
@@ -173,7 +173,7 @@ func TestNews(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first, _ := flood(t, unix.NETLINK_ROUTE, own.(*unix.SockaddrNetlink).Pid, 1); !errors.Is(first, unix.ECONNREFUSED) {
+	if _, first := flood(t, unix.NETLINK_ROUTE, own.(*unix.SockaddrNetlink).Pid, 1); !errors.Is(first, unix.ECONNREFUSED) {
 		t.Errorf("send to it: %v, want %v", first, unix.ECONNREFUSED)
 	}
 }
