@@ -224,7 +224,7 @@ func (s *bindServer) sameNamespace(tid int, kind string) (bool, error) {
 	if err := unix.Fstatat(s.proc, fmt.Sprintf("%d/ns/%s", tid, kind), &theirs, 0); err != nil {
 		return false, err
 	}
-	return namespaceID{ours.Dev, ours.Ino} == namespaceID{theirs.Dev, theirs.Ino}, nil
+	return ours.Dev == theirs.Dev && ours.Ino == theirs.Ino, nil
 }
 
 // parseCredentials reads /proc/PID/status (proc_pid_status(5)).

@@ -23,6 +23,8 @@ func guests() map[string]func(args []string) error {
 		"bind-at":           bindAt,
 		"bind-interrupted":  bindInterrupted,
 		"bind-others":       bindOthers,
+		"bring-filter":      bringFilter,
+		"call-later":        callLater,
 		"contain":           contain,
 		"datagrams":         datagrams,
 		"dial":              dial,

@@ -43,8 +43,9 @@ type Network struct {
 	cmd     *exec.Cmd
 	pidfd   int // written by cmd.Start; -1: the kernel gives none
 	channel *channel
-	theirs  *os.File // the inside's end, until the child has it
-	watch   watch    // of a joined namespace
+	theirs  *os.File    // the inside's end, until the child has it
+	watch   watch       // of a joined namespace
+	served  namespaceID // that one
 	opened  opened
 }
 
@@ -67,8 +68,9 @@ type opened struct {
 	hostSockets *usernet.Sockets
 	supervisor  *supervisor.Supervisor // nil: there is none
 	supervised  []*os.File
-	binder      *binder // binds sockets for containers
-	hostOwner   namespaceID
+	binder      *binder     // binds sockets for containers
+	hostOwner   namespaceID // of containers, as is the next
+	hostCookie  uint64
 	gate        *usernet.Gate // nil: there is none
 	gateFDs     []*os.File
 	outward     []*udpRelay

@@ -86,7 +86,7 @@ func (s *servedNS) end(t *testing.T) {
 // but with the files of the host.
 type contained struct {
 	cmd   *exec.Cmd
-	stdin io.Closer
+	stdin io.WriteCloser
 	pipe  *os.File
 	out   *bufio.Reader
 }

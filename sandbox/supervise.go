@@ -111,7 +111,11 @@ func (n *Network) newSupervisor() error {
 		}
 		n.opened.binder = newBinder(n.channel.conn, lost)
 		cfg.Bind = n.opened.binder.bind
+		cfg.Network = n.served
 		if n.opened.hostOwner, err = hostOwner(); err != nil {
+			return err
+		}
+		if n.opened.hostCookie, err = hostCookie(); err != nil {
 			return err
 		}
 	}

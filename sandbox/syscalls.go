@@ -70,7 +70,7 @@ func ioctls(supervise bool) seal.Call {
 		unix.TUNGETIFF, unix.TUNGETVNETHDRSZ, unix.TUNSETQUEUE,
 	}
 	if supervise {
-		requests = append(requests, sys.NotifyRequests...)
+		requests = append(append(requests, sys.NotifyRequests...), unix.NS_GET_PARENT)
 	}
 	return seal.Call{Number: unix.SYS_IOCTL, When: []seal.Condition{seal.ArgIs(1, requests...)}}
 }

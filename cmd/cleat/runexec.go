@@ -9,8 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -97,23 +97,22 @@ func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) err
 }
 
 // openListener opens the socket of --listener.
-func (f *runFlags) openListener(cfg *sandbox.Config) error {
+func (f *runFlags) openListener(cfg *sandbox.Config) (err error) {
 	if f.listener == "" {
 		return nil
 	}
-	path, word, given := strings.Cut(f.listener, ",")
-	if given && word != "landlock" {
-		return usagef("--listener %q: want a path, or a path and \",landlock\"", f.listener)
+	cfg.Runtimes.Listener, err = sandbox.ListenForRuntimes(f.listener)
+	if err == nil {
+		return nil
 	}
-	l, err := localsock.ListenFile(path)
+	err = fmt.Errorf("--listener %s: %w", f.listener, err)
 	switch {
 	case errors.Is(err, fs.ErrExist), errors.Is(err, localsock.ErrTaken):
-		return withHint(fmt.Errorf("--listener %s: %w", path, err), "name another path")
-	case err != nil:
-		return fmt.Errorf("--listener %s: %w", path, err)
+		return withHint(err, "name another path")
+	case errors.Is(err, sandbox.ErrOpenDirectory):
+		return withHint(err, "who reaches the socket gets host sockets: put it into a directory of yours, e.g. `mkdir -m 700 "+filepath.Join(filepath.Dir(f.listener), "private")+"`")
 	}
-	cfg.Runtimes = sandbox.Runtimes{Listener: l, KeptFromTCP: given}
-	return nil
+	return err
 }
 
 // listen opens the control socket. By default its name is our process id; where
