@@ -25,6 +25,8 @@ func guests() map[string]func(args []string) error {
 		"bind-others":       bindOthers,
 		"bring-filter":      bringFilter,
 		"call-later":        callLater,
+		"chaos":             chaos,
+		"chaos-worker":      chaosWorker,
 		"contain":           contain,
 		"datagrams":         datagrams,
 		"dial":              dial,

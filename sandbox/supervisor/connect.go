@@ -239,14 +239,7 @@ func (p *program) perform(c socket, raw []byte) {
 			return
 		}
 	}
-	// The flag is the program's to change meanwhile. Then this waits, and the whole
-	// program with it, until the network ends.
-	p.blocking.set(c.fd)
-	result := unix.EINTR
-	if !p.s.over.Load() {
-		result = sys.ConnectWaiting(c.fd, raw)
-	}
-	p.blocking.set(0)
+	result := p.blocking.connect(c.fd, raw, &p.s.over)
 	if c.blocking {
 		_ = unix.SetNonblock(c.fd, false)
 	}

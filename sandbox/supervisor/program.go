@@ -277,6 +277,22 @@ type blocking struct {
 	fd int // 0: none
 }
 
+// notBlocked is how long connect(2) may take that does not wait.
+const notBlocked = 50 * time.Millisecond
+
+// connect is connect(2) on a socket that does not block. That is the program's to change
+// meanwhile, so the call is ended when it takes too long: the program has chosen to lose
+// the connection.
+func (b *blocking) connect(fd int, to []byte, over *atomic.Bool) unix.Errno {
+	b.set(fd)
+	defer b.set(0)
+	defer time.AfterFunc(notBlocked, b.interrupt).Stop()
+	if over.Load() {
+		return unix.EINTR
+	}
+	return sys.ConnectWaiting(fd, to)
+}
+
 func (b *blocking) set(fd int) {
 	b.mu.Lock()
 	b.fd = fd

@@ -20,6 +20,7 @@ const (
 	uffdNew      = 0xaa00     // USERFAULTFD_IOC_NEW
 	uffdAPI      = 0xc018aa3f // UFFDIO_API
 	uffdRegister = 0xc020aa00 // UFFDIO_REGISTER
+	uffdZeroPage = 0xc020aa04 // UFFDIO_ZEROPAGE
 	uffdMissing  = 1          // UFFDIO_REGISTER_MODE_MISSING
 	uffdMsgBytes = 32         // struct uffd_msg
 )
@@ -68,6 +69,22 @@ func (u *Userfault) Wait() error {
 	_, err := unix.Read(u.faults, msg[:])
 	return err
 }
+
+// Resolve lets those go on who wait.
+func (u *Userfault) Resolve() error {
+	zero := struct{ start, size, mode, done uint64 }{uint64(u.Address), uint64(len(u.page)), 0, 0}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(u.faults), uffdZeroPage, uintptr(unsafe.Pointer(&zero))); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// Rearm has those wait again who read the memory from now on.
+func (u *Userfault) Rearm() error { return unix.Madvise(u.page, unix.MADV_DONTNEED) }
+
+// Faults is the descriptor by which it is known who waits. With the last of it everybody
+// goes on.
+func (u *Userfault) Faults() int { return u.faults }
 
 // ConnectAt is connect(2) with an address that is wherever the caller says.
 func ConnectAt(fd int, address uintptr, size int) unix.Errno {
