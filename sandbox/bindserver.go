@@ -231,36 +231,41 @@ func (s *bindServer) sameNamespace(tid int, kind string) (bool, error) {
 func parseCredentials(status []byte) (sys.Credentials, error) {
 	var c sys.Credentials
 	var errs []error
-	number := func(text []byte, base int) uint64 {
-		n, err := strconv.ParseUint(string(text), base, 64)
+	number := func(values [][]byte, at, base int) uint64 {
+		if at >= len(values) {
+			errs = append(errs, errors.New("a line of a thread's status is too short"))
+			return 0
+		}
+		n, err := strconv.ParseUint(string(values[at]), base, 63)
 		errs = append(errs, err)
 		return n
 	}
-	found := 0
+	found := map[string]bool{}
 	for line := range bytes.Lines(status) {
 		name, rest, _ := bytes.Cut(line, []byte(":"))
 		values := bytes.Fields(rest)
 		const files = 3 // real, effective, saved, and that for files
 		switch string(name) {
 		case "Umask":
-			c.Umask = int(number(rest[1:len(rest)-1], 8))
+			c.Umask = int(number(values, 0, 8))
 		case "Uid":
-			c.UID = int(number(values[files], 10))
+			c.UID = int(number(values, files, 10))
 		case "Gid":
-			c.GID = int(number(values[files], 10))
+			c.GID = int(number(values, files, 10))
 		case "Groups":
-			for _, v := range values {
-				c.Groups = append(c.Groups, int(number(v, 10)))
+			c.Groups = nil
+			for i := range values {
+				c.Groups = append(c.Groups, int(number(values, i, 10)))
 			}
 		case "CapEff":
-			c.Caps = number(values[0], 16)
+			c.Caps = number(values, 0, 16)
 		default:
 			continue
 		}
-		found++
+		found[string(name)] = true
 	}
-	if found != 5 {
-		errs = append(errs, errors.New("the kernel does not tell a thread's credentials"))
+	if len(found) != 5 {
+		errs = append(errs, errors.New("the kernel does not say a thread's credentials"))
 	}
 	return c, errors.Join(errs...)
 }

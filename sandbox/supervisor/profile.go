@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"cleat/internal/sys"
 
@@ -228,6 +229,14 @@ func Profile(base []byte, listener string) ([]byte, error) {
 func readProfile(text []byte) (p map[string]any, rules []profileRule, err error) {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return nil, nil, err
+	}
+	// Engines take a key in any case, and of several one.
+	for key := range p {
+		for _, ours := range []string{"defaultAction", "listenerPath", "syscalls", "architectures", "archMap"} {
+			if key != ours && strings.EqualFold(key, ours) {
+				return nil, nil, fmt.Errorf("unexpected key %q: want %q", key, ours)
+			}
+		}
 	}
 	if _, ok := p["defaultAction"].(string); !ok {
 		return nil, nil, errors.New("it has no defaultAction")

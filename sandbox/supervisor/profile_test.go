@@ -232,7 +232,7 @@ func TestProfileRefusesOthers(t *testing.T) {
 		rule(`"action": "SCMP_ACT_LOG"`), rule(`"action": "SCMP_ACT_ERRNO", "args": [{"index": 2, "value": 19, "op": "SCMP_CMP_EQ"}]`),
 		rule(`"action": "SCMP_ACT_ALLOW", "includes": {"caps": ["CAP_NET_RAW"]}`),
 		strings.Replace(rule(`"action": "SCMP_ACT_ALLOW"`), "]}", `, {"names": ["setsockopt"], "action": "SCMP_ACT_ERRNO"}]}`, 1),
-		rule(`"action": "SCMP_ACT_ALLOW", "unheardOf": true`),
+		rule(`"action": "SCMP_ACT_ALLOW", "unheardOf": true`), `{"defaultAction": "SCMP_ACT_ALLOW", "Syscalls": []}`,
 		strings.ReplaceAll(rule(`"action": "SCMP_ACT_ERRNO", "args": [{"index": 0, "value": 40, "op": "SCMP_CMP_EQ"}]`), "setsockopt", "socket"),
 		strings.ReplaceAll(strings.ReplaceAll(rule(`"action": "SCMP_ACT_ALLOW", "args": [{"index": 0, "value": 40, "op": "SCMP_CMP_ODD"}]`), "setsockopt", "socket"),
 			`"defaultAction": "SCMP_ACT_ALLOW"`, `"defaultAction": "SCMP_ACT_ERRNO"`),
