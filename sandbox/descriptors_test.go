@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"cleat/sandbox"
 
@@ -81,6 +82,55 @@ func callLater(args []string) error {
 			name(unix.SetsockoptInt(other, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)))
 		for _, fd := range []int{client, clientLocal, bound, listening, other} {
 			unix.Close(fd)
+		}
+	}
+}
+
+// What a container has caused is charged as long as it is there, and not afterwards.
+func TestContainerIsCharged(t *testing.T) {
+	world(t)
+	server := answerTCP(t, outside4, "hello", false).String()
+	s := newServed(t, sandbox.Config{})
+	before := s.n.Charged()
+	var all []*contained
+	for range 3 {
+		c := s.start(t, "wait", "tcp", server)
+		if said := c.line(t); said != "ready" {
+			t.Fatalf("the guest printed %q", said)
+		}
+		all = append(all, c)
+	}
+	until(t, func() string {
+		if now := s.n.Charged().Minus(before); now.Goroutines < len(all) || now.Descriptors < len(all) || now.Bytes < len(all) {
+			return fmt.Sprintf("%d containers are charged with %+v", len(all), now)
+		}
+		return ""
+	})
+	for _, c := range all {
+		c.stdin.Close()
+		if got := c.rest(t); got != "hello" {
+			t.Errorf("the guest printed %q", got)
+		}
+	}
+	until(t, func() string {
+		if now := s.n.Charged(); now != before {
+			return fmt.Sprintf("charged afterwards: %+v, before: %+v", now, before)
+		}
+		return ""
+	})
+	s.end(t)
+}
+
+// until waits for a condition, which says what is missing.
+func until(t *testing.T, missing func() string) {
+	t.Helper()
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		what := missing()
+		if what == "" {
+			return
+		}
+		if time.Since(begin) > soon {
+			t.Fatal(what)
 		}
 	}
 }

@@ -57,7 +57,7 @@ const alwaysHeld = 8
 
 // programCost is what a program takes besides descriptors: its thread, another one that
 // waits for bind(2), and its tables.
-var programCost = ledger.Cost{Goroutines: 2, Bytes: 256 << 10}
+var programCost = ledger.Cost{Goroutines: 2, Bytes: 128 << 10}
 
 // account is the descriptors that one program holds. It is safe for concurrent use.
 type account struct {

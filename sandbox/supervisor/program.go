@@ -49,8 +49,8 @@ const (
 	maxTasks  = 64
 	maxParked = 64
 	maxOwed   = 256
-	maxRare   = 1024
-	maxRoutes = 1024
+	maxRare   = 512
+	maxRoutes = 512
 )
 
 func newProgram(s *Supervisor, cfg Program, account *account) (*program, error) {

@@ -68,10 +68,15 @@ func (r *rareSockets) has(fd int) (rare, peculiar bool) {
 	if err != nil {
 		return true, true
 	}
-	if peculiar, rare = r.sockets.get(c); rare {
+	return r.known(c)
+}
+
+// known is has for a socket by its cookie.
+func (r *rareSockets) known(cookie uint64) (rare, peculiar bool) {
+	if peculiar, rare = r.sockets.get(cookie); rare {
 		return true, peculiar
 	}
-	forgotten := c <= r.forgotten
+	forgotten := cookie <= r.forgotten
 	return forgotten, forgotten
 }
 
