@@ -317,3 +317,26 @@ func TestAgainUnwanted(t *testing.T) {
 	w.unchanged(before, "refused")
 	must(t, w.again(other.Attachment, nil))
 }
+
+// Another user's container that has the name now is not what was attached. Nor is one that
+// its engine gave the machine's own network, wherever this process is.
+func TestNotTheContainer(t *testing.T) {
+	need(t, "bridge")
+	w := newWorld(t)
+	want := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Keep: true}
+	got, err := w.attach(want, nil)
+	must(t, err)
+	must(t, handle(t, w.web).LinkDel(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: w.list()[0].Index}}))
+	before := w.snapshot()
+	w.container.Owner = 1500
+	if err := w.again(got.Attachment, nil); !errors.Is(err, attach.ErrGone) {
+		t.Errorf("another user's: %v", err)
+	}
+	w.unchanged(before, "refused")
+	w.container.Owner, w.container.Host = 0, true
+	var bad *attach.WantError
+	if _, err := w.attach(want, nil); !errors.As(err, &bad) || bad.Param != "CONTAINER" {
+		t.Errorf("the machine's network: %v", err)
+	}
+	w.unchanged(before, "refused")
+}

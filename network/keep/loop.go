@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -295,8 +296,12 @@ func times(n int) string {
 	return fmt.Sprintf(" (%d times)", n)
 }
 
-// heard tells whether an attachment's engine says when containers begin.
+// heard reports whether an attachment's engine says when containers begin. Other users'
+// engines are not listened to (find.Listen).
 func heard(a *attach.Attachment, listening bool) bool {
+	if a.Container.Owner != 0 && a.Container.Owner != os.Geteuid() {
+		return false
+	}
 	switch a.Container.Engine {
 	case find.Docker, find.Podman, find.Containerd, find.Named:
 		return listening
