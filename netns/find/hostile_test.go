@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/sys/systest"
 	"cleat/lab"
 
 	"golang.org/x/sys/unix"
@@ -56,8 +57,8 @@ func (tr *tree) serveAs(uid int, socket string, h http.Handler) {
 	var l net.Listener
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends as it is
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
-			listened <- errno
+		if err := systest.SetThreadUser(uid); err != nil {
+			listened <- err
 			return
 		}
 		var err error

@@ -370,7 +370,12 @@ func (t *tenancy) setDNS(r *run, l *dhcp.Lease) error {
 	if err != nil {
 		return nil // which was said when it was attached
 	}
-	before, err := readBelow(path)
+	c, err := openConf(path, t.cont.ns)
+	if err != nil {
+		return fmt.Errorf("write name servers: %w", err)
+	}
+	before, err := c.read()
+	c.close()
 	if err == nil && slices.Equal(resolvConf(before, l.DNS), before) {
 		return nil
 	}
