@@ -75,6 +75,7 @@
 //	        internal/columns  text in a terminal's columns
 //	        internal/look    colours and fonts of our pictures
 //	        internal/ask     has a keeper that runs do a command, before the program has begun
+//	        internal/statedir  whether others could put files into a directory
 //	        internal/localsock  Unix sockets by which running programs are asked and told
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may
