@@ -122,7 +122,7 @@ func (k *keeper) nothing() bool {
 
 // happened makes due what something happened to.
 func (k *keeper) happened() {
-	h := k.woken.take()
+	h, now := k.woken.take(), time.Now()
 	for _, text := range h.said {
 		k.Log("%s", text)
 	}
@@ -134,9 +134,13 @@ func (k *keeper) happened() {
 		}
 	}
 	for _, it := range k.items {
-		if h.concerns(it) {
-			it.due, it.looks, it.idle = time.Time{}, 0, false
-			it.again = it.working
+		switch {
+		case h.concerns(it) && it.working:
+			it.woken = true
+		case h.concerns(it):
+			it.wake(now)
+		case h.lost && it.due.After(now.Add(lostWithin)):
+			it.due, it.idle = now.Add(lostWithin), false
 		}
 	}
 }
@@ -243,6 +247,10 @@ func (k *keeper) take(o outcome) {
 		it.looks++
 	default:
 		it.due = now.Add(o.in)
+	}
+	if it.woken {
+		it.woken = false
+		it.wake(now)
 	}
 	if it.again {
 		it.again, it.due, it.idle = false, time.Time{}, false

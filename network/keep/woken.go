@@ -70,7 +70,7 @@ func (w *woken) take() happenings {
 // link's number stands for many: looking is cheap.
 func (h happenings) concerns(it *item) bool {
 	switch {
-	case h.lost, it.first != nil && h.ended[it.first], it.index != 0 && h.links[it.index]:
+	case it.first != nil && h.ended[it.first], it.index != 0 && h.links[it.index]:
 		return true
 	case h.engines && (it.gone || it.working || it.first == nil):
 		return true
