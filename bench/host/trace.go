@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	terminal "cleat/internal/columns"
 	"cleat/netns"
 
 	"github.com/vishvananda/netlink"
@@ -431,8 +432,8 @@ func (t *tracer) reverse(s *space, index int, f frame) {
 	case err != nil:
 		t.note("%s/%s: reverse path filtering drops packets from %s: there is no route back", s.label, i.Name, f.src)
 	case mode == "1" && r.LinkIndex != index:
-		t.note("%s/%s: strict reverse path filtering drops packets from %s: the way back is %s (sysctl net.ipv4.conf.%s.rp_filter=2 allows it)",
-			s.label, i.Name, f.src, s.ifaces[r.LinkIndex].Name, i.Name)
+		t.note("%s/%s: strict reverse path filtering drops packets from %s: the way back is %s (sysctl %s allows it)",
+			s.label, i.Name, f.src, s.ifaces[r.LinkIndex].Name, terminal.Word("net.ipv4.conf."+i.Name+".rp_filter=2"))
 	}
 }
 

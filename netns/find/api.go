@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 
+	"cleat/internal/columns"
 	"cleat/internal/localsock"
 
 	"golang.org/x/sys/unix"
@@ -288,6 +289,6 @@ func (c conversation) known(id, name, network string) *known {
 	if of, found := strings.CutPrefix(network, "container:"); found {
 		k.sharedID = of
 	}
-	k.remedy = c.engine + " start " + k.label()
+	k.remedy = c.engine + " start " + columns.Word(k.label())
 	return k
 }

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+
+	"cleat/internal/columns"
 )
 
 // containerd is the engine of ctr, nerdctl and Kubernetes, known by the directories
@@ -120,7 +122,7 @@ func (c containerd) addNamed(all []*known) []*known {
 			all = append(all, k)
 		}
 		k.Name = named.name
-		k.remedy = fmt.Sprintf("nerdctl --namespace %s start %s", named.space, named.name)
+		k.remedy = fmt.Sprintf("nerdctl --namespace %s start %s", columns.Word(named.space), columns.Word(named.name))
 	}
 	return all
 }

@@ -212,6 +212,17 @@ func TestSpacesOfOthers(t *testing.T) {
 	}
 }
 
+// Names that no engine makes are not kept, compared and printed.
+func TestLongNames(t *testing.T) {
+	tr := newTree(t)
+	tr.conmon(20, 0, id("ab"), strings.Repeat("x", 1<<20), 120)
+	tr.conmon(22, 0, id("ae"), "web", 122)
+	s, err := tr.survey(t.Context())
+	if err != nil || len(s.known) != 1 || s.known[0].Name != "web" {
+		t.Errorf("%d known, %v", len(s.known), err)
+	}
+}
+
 // A user's fake container must not take one of root's out of the list.
 func TestTidyKeepsRoots(t *testing.T) {
 	needRoot(t)
@@ -325,5 +336,32 @@ func TestOwnersOfNet(t *testing.T) {
 	}
 	if uids, err := ownersOfNet("/proc/" + strconv.Itoa(roots.Process.Pid) + "/ns/mnt"); err != nil {
 		t.Errorf("of another kind: %v, %v", uids, err)
+	}
+}
+
+// What hints have others' names in can be pasted: a shell takes each name for one word.
+func TestHintsAreQuoted(t *testing.T) {
+	const evil = "$(reboot)\n;x"
+	tr := newTree(t)
+	tr.conmon(21, alice, id("ad"), evil, 121)
+	tr.conmon(22, 0, id("ae"), evil, 122)
+	tr.conmon(23, 0, id("af"), evil, 123)
+	tr.write("/var/lib/containers/storage/overlay-containers/containers.json", `[{"id":"`+id("ac")+`","names":["idle$(reboot)"]}]`)
+	tr.task("default", "tool;reboot", 0, `{}`)
+	for word, want := range map[string]string{
+		evil + "x":                 `did you mean $'podman:$(reboot)\012;x' or `,
+		"podman:idle$(reboot)":     "start it: podman start 'idle$(reboot)'",
+		"containerd:tool;reboot":   "start it: ctr --namespace default tasks start --detach 'tool;reboot'",
+		"nobody is called like it": "$'podman:alice/$(reboot)\\012;x'",
+	} {
+		_, err := tr.container(t.Context(), word)
+		hint := err.(interface{ Hint() string }).Hint()
+		if !strings.Contains(hint, want) || strings.Contains(hint, "\n;x") {
+			t.Errorf("%q: hint %q, want %q", word, hint, want)
+		}
+	}
+	e := &Ambiguous{Candidates: []*Found{{Engine: LXC, Name: evil}, {Engine: Docker, Name: evil}}}
+	if want := `give one of: $'lxc:$(reboot)\012;x', $'docker:$(reboot)\012;x'`; e.Hint() != want {
+		t.Errorf("%s, want %s", e.Hint(), want)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"cleat/internal/columns"
 )
 
 // lxc is LXC, by itself or below Incus or LXD.
@@ -179,7 +181,7 @@ func (l lxc) addIdle(all []*known) (_ []*known, there bool) {
 				continue
 			}
 			all = append(all, &known{Found: Found{Engine: LXC, Name: name, Space: h.space, Owner: h.owner},
-				state: "stopped", remedy: h.start + " " + name})
+				state: "stopped", remedy: h.start + " " + columns.Word(name)})
 		}
 	}
 	return all, there

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"cleat/internal/columns"
 )
 
 // podman is Podman without its service.
@@ -101,13 +103,13 @@ func (p podman) addStored(all []*known, store string, uid int) []*known {
 		}
 		k := all[i]
 		k.Name, k.also = s.Names[0], s.Names[1:]
-		k.remedy = "podman start " + k.Name
+		k.remedy = "podman start " + columns.Word(k.Name)
 		switch {
 		case uid == p.m.uid:
 		case uid == 0:
 			k.remedy = "sudo " + k.remedy
 		default:
-			k.remedy = "sudo -iu " + k.Space + " " + k.remedy
+			k.remedy = "sudo -iu " + columns.Word(k.Space) + " " + k.remedy
 		}
 	}
 	return all

@@ -14,6 +14,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"cleat/internal/columns"
 )
 
 // containerdSocket is where root's containerd answers.
@@ -71,7 +73,7 @@ func (r records) list(ctx context.Context, word string) ([]*known, error) {
 
 // startTask is the command that starts a container.
 func startTask(space, id string) string {
-	return fmt.Sprintf("ctr --namespace %s tasks start --detach %s", space, id)
+	return fmt.Sprintf("ctr --namespace %s tasks start --detach %s", columns.Word(space), columns.Word(id))
 }
 
 // listNames calls a service's List with a filter, and returns field 1 of each field 1 of the

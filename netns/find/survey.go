@@ -109,12 +109,17 @@ func (m *machine) ask(ctx context.Context, sources []asking, word string) (*surv
 	for i, a := range got {
 		s.add(sources[i].engine, a.known, a.err)
 	}
+	s.known = slices.DeleteFunc(s.known, func(k *known) bool { return max(len(k.ID), len(k.Name), len(k.Space)) > nameMax })
 	for _, k := range s.known {
 		k.foreign = k.Owner != 0 && k.Owner != m.uid && !k.chosen
 	}
 	s.tidy()
 	return s, nil
 }
+
+// nameMax is how many bytes a name or id may have: no engine makes longer ones, and whoever
+// has one may say anything.
+const nameMax = 1024
 
 // silent says that nobody answered in time.
 type silent time.Duration

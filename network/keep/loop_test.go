@@ -35,4 +35,3 @@ func TestEventsArePaced(t *testing.T) {
 		}
 	})
 }
-
