@@ -170,6 +170,9 @@ func (f Filter) write(t *printer) {
 		head += "; what no rule accepts is dropped"
 	}
 	t.item("", head)
+	if f.Cut {
+		t.item("", fmt.Sprintf("  there are too many ways through the chains: of all namespaces, the first %d rules are looked at", mostRules))
+	}
 	for n, r := range f.Match {
 		if n == shownRules {
 			t.item("", fmt.Sprintf("  and %d more", len(f.Match)-n))
