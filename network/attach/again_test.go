@@ -340,3 +340,86 @@ func TestNotTheContainer(t *testing.T) {
 	}
 	w.unchanged(before, "refused")
 }
+
+// A container can give a device that is its own for a while other names: those of the host's
+// links, so that it can't come home, or such as would be the host's afterwards.
+func TestAltNames(t *testing.T) {
+	w := newWorld(t)
+	host := handle(t, w.host)
+	nic, err := host.LinkByName("nic")
+	must(t, err)
+	must(t, host.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-host"}}))
+	must(t, host.LinkAddAltName(nic, "uplink"))
+	w.repair()
+	before := w.snapshot()
+	_, err = w.attach(attach.Want{Kind: "phys", Parent: "nic", Name: "eth7"}, nil)
+	must(t, err)
+	inside := handle(t, w.web)
+	moved, err := inside.LinkByName("eth7")
+	must(t, err)
+	must(t, inside.LinkAddAltName(moved, "br-host"))
+	must(t, inside.LinkAddAltName(moved, "docker0"))
+	must(t, w.detach("eth7", nil))
+	w.unchanged(before, "detached")
+	nic, err = host.LinkByName("nic")
+	must(t, err)
+	if got := nic.Attrs().AltNames; !slices.Equal(got, []string{"uplink"}) {
+		t.Errorf("other names: %q", got)
+	}
+}
+
+// What a container has moved to a namespace of its own is out of reach, which is said.
+func TestMovedAway(t *testing.T) {
+	need(t, "macvlan")
+	w := newWorld(t)
+	nested := newNS(t, "nested")
+	for name, want := range map[string]attach.Want{
+		"a device": {Kind: "phys", Parent: "nic", Name: "eth0"},
+		"a link":   {Kind: "macvlan", Parent: "nic", Name: "eth0", IPs: prefixes("192.0.2.10/24")},
+	} {
+		_, err := w.attach(want, nil)
+		must(t, err)
+		inside := handle(t, w.web)
+		l, err := inside.LinkByName("eth0")
+		must(t, err)
+		must(t, inside.LinkSetNsFd(l, nested.Fd()))
+		notes, err := w.detachNotes()
+		if err != nil || !strings.Contains(strings.Join(notes, "\n"), "another network namespace") {
+			t.Errorf("%s: %q, %v", name, notes, err)
+		}
+		l, err = handle(t, nested).LinkByName("eth0")
+		must(t, err)
+		if want.Kind == "phys" {
+			must(t, handle(t, nested).LinkSetName(l, "nic"))
+			must(t, handle(t, nested).LinkSetNsFd(l, w.host.Fd()))
+		} else {
+			must(t, handle(t, nested).LinkDel(l))
+		}
+	}
+}
+
+// A container that has made it impossible to put its route back keeps nobody from detaching.
+func TestRouteCantComeBack(t *testing.T) {
+	need(t, "bridge")
+	w := newWorld(t)
+	h := handle(t, w.web)
+	must(t, h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "own0"}, PeerName: "own1"}))
+	own, err := h.LinkByName("own0")
+	must(t, err)
+	must(t, h.LinkSetUp(own))
+	for _, a := range []string{"203.0.113.2/24", "203.0.113.99/24"} {
+		addr, err := netlink.ParseAddr(a)
+		must(t, err)
+		must(t, h.AddrAdd(own, addr))
+	}
+	must(t, h.RouteAdd(&netlink.Route{LinkIndex: own.Attrs().Index, Gw: net.IPv4(203, 0, 113, 1), Src: net.IPv4(203, 0, 113, 99)}))
+	_, err = w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Gateways: addrs("192.0.2.1")}, nil)
+	must(t, err)
+	addr, err := netlink.ParseAddr("203.0.113.99/24")
+	must(t, err)
+	must(t, h.AddrDel(own, addr))
+	notes, err := w.detachNotes()
+	if err != nil || !strings.Contains(strings.Join(notes, "\n"), "can't be put back") {
+		t.Errorf("%q, %v", notes, err)
+	}
+}

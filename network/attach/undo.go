@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"cleat/link"
@@ -108,12 +109,21 @@ func (m *linkMade) undo(u *undoer) error {
 		return err
 	}
 	l, err := m.find(s)
-	if err != nil || l == nil {
+	if err != nil {
 		return err
+	}
+	if l == nil {
+		if m.Index != 0 && s != u.here && !slices.Contains(u.removed, m.Index) {
+			u.noteMoved(m.Name)
+		}
+		return nil
 	}
 	err = s.LinkDel(byIndex(l.Attrs().Index))
 	if err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("remove link %q from %s: %w", l.Attrs().Name, s.ns, err)
+	}
+	if s != u.here {
+		u.removed = append(u.removed, l.Attrs().Index)
 	}
 	return nil
 }
@@ -168,7 +178,7 @@ func (m *addrMade) undo(u *undoer) error {
 	}
 	err = s.AddrDel(byIndex(m.Index), a)
 	if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("remove address %s: %w", m.Prefix, err)
+		return u.failed(s, fmt.Errorf("remove address %s: %w", m.Prefix, err))
 	}
 	return nil
 }
