@@ -249,7 +249,7 @@ func (c conversation) list(ctx context.Context, begin string) ([]*known, error) 
 			name = l.Names[0]
 		}
 		found[i] = c.known(l.ID, name, l.HostConfig.NetworkMode)
-		if found[i].state = l.State; l.State != "running" && l.State != "paused" {
+		if found[i].state = cmp.Or(l.State, "unknown"); l.State != "running" && l.State != "paused" {
 			continue
 		}
 		places <- struct{}{}

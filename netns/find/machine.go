@@ -58,19 +58,25 @@ func (m *machine) users() []user {
 
 func (m *machine) readUsers() []user {
 	text, _ := m.readFile("/etc/passwd", 0)
+	all := slices.DeleteFunc(parsePasswd(string(text)), func(u user) bool {
+		return u.uid != m.uid && (m.uid != 0 || u.uid < firstPerson)
+	})
+	if home := m.getenv("HOME"); home != "" && !slices.ContainsFunc(all, func(u user) bool { return u.uid == m.uid }) {
+		all = append(all, user{strconv.Itoa(m.uid), home, m.uid})
+	}
+	return all
+}
+
+func parsePasswd(text string) []user {
 	var all []user
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		words := strings.Split(strings.TrimSpace(line), ":")
 		if len(words) < 7 {
 			continue
 		}
-		uid, err := strconv.Atoi(words[2])
-		if err == nil && (uid == m.uid || m.uid == 0 && uid >= firstPerson) {
+		if uid, err := strconv.Atoi(words[2]); err == nil {
 			all = append(all, user{words[0], words[5], uid})
 		}
-	}
-	if home := m.getenv("HOME"); home != "" && !slices.ContainsFunc(all, func(u user) bool { return u.uid == m.uid }) {
-		all = append(all, user{strconv.Itoa(m.uid), home, m.uid})
 	}
 	return all
 }
@@ -180,22 +186,27 @@ func readStat(proc string, pid int) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("look at process %d: %w", pid, err)
 	}
+	s, err := parseStat(text)
+	if err != nil {
+		return stat{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func parseStat(text []byte) (stat, error) {
 	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 0 || end < open {
-		return stat{}, fmt.Errorf("read %s: no name in %q", path, text)
+		return stat{}, fmt.Errorf("no name in %q", text)
 	}
 	fields := strings.Fields(string(text[end+1:]))
 	if len(fields) <= fieldStart {
-		return stat{}, fmt.Errorf("read %s: too few fields in %q", path, text)
+		return stat{}, fmt.Errorf("too few fields in %q", text)
 	}
 	s := stat{comm: string(text[open+1 : end]), state: fields[fieldState][0]}
 	var errs [2]error
 	s.parent, errs[0] = strconv.Atoi(fields[fieldParent])
 	s.start, errs[1] = strconv.ParseUint(fields[fieldStart], 10, 64)
-	if err := errors.Join(errs[:]...); err != nil {
-		return stat{}, fmt.Errorf("read %s: %w", path, err)
-	}
-	return s, nil
+	return s, errors.Join(errs[:]...)
 }
 
 // status is what we need of proc(5)'s status.
@@ -205,10 +216,12 @@ type status struct {
 	admin bool     // it has CAP_SYS_ADMIN in its user namespace
 }
 
-// status reads a process's; the zero status where there is none.
-func (m *machine) status(pid int) status {
+// status reads a process's; one of uid -1 where there is none.
+func (m *machine) status(pid int) status { return parseStatus(m.procFile(pid, "status")) }
+
+func parseStatus(text string) status {
 	s := status{uid: -1}
-	for line := range strings.Lines(m.procFile(pid, "status")) {
+	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(line, ":")
 		words := strings.Fields(value)
 		switch {
@@ -253,7 +266,12 @@ func (m *machine) hostNet() uint64 {
 
 // commandLine is a process's; a title that it has given itself is one word.
 func (m *machine) commandLine(pid int) []string {
-	return strings.Split(strings.TrimRight(m.procFile(pid, "cmdline"), "\x00 "), "\x00")
+	return parseCommandLine(m.procFile(pid, "cmdline"))
+}
+
+// parseCommandLine returns at least one word, which may be empty.
+func parseCommandLine(text string) []string {
+	return strings.Split(strings.TrimRight(text, "\x00 "), "\x00")
 }
 
 // inGroup tells whether a process with this /proc/PID/cgroup is in a control group
