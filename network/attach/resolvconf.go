@@ -18,9 +18,12 @@ import (
 func resolvConf(before []byte, servers []netip.Addr) []byte {
 	var b bytes.Buffer
 	for line := range bytes.Lines(before) {
-		if word, _, _ := strings.Cut(strings.TrimSpace(string(line)), " "); word != "nameserver" {
+		if words := bytes.Fields(line); len(words) == 0 || string(words[0]) != "nameserver" {
 			b.Write(line)
 		}
+	}
+	if b.Len() > 0 && !bytes.HasSuffix(b.Bytes(), []byte("\n")) {
+		b.WriteByte('\n')
 	}
 	for _, s := range servers {
 		fmt.Fprintf(&b, "nameserver %s\n", s)
