@@ -275,6 +275,9 @@ func (m *machine) process(ctx context.Context, word string, r reference) (*Found
 func (m *machine) namespace(ctx context.Context, word string, r reference) (*Found, error) {
 	k := &known{Found: Found{Engine: Path, Name: r.name, path: r.name}}
 	if r.engine == Named {
+		if strings.ContainsRune(r.name, '/') { // ip-netns(8) makes no such names, and it would lead elsewhere
+			return nil, m.notFound(ctx, word, r)
+		}
 		k = m.named(r.name)
 	}
 	err := k.opens()

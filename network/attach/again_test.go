@@ -423,3 +423,31 @@ func TestRouteCantComeBack(t *testing.T) {
 		t.Errorf("%q, %v", notes, err)
 	}
 }
+
+// A container that gives its link another name and another Ethernet address does not keep it.
+func TestDisguised(t *testing.T) {
+	for _, want := range []attach.Want{
+		{Kind: "macvlan", Parent: "nic", IPs: prefixes("192.0.2.10/24")},
+		{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")},
+		{Kind: "vlan", Parent: "nic", VLAN: 7},
+	} {
+		t.Run(want.Kind, func(t *testing.T) {
+			need(t, want.Kind)
+			w := newWorld(t)
+			w.repair()
+			before := w.snapshot()
+			_, err := w.attach(want, nil)
+			must(t, err)
+			h := handle(t, w.web)
+			l, err := h.LinkByName("eth0")
+			must(t, err)
+			must(t, h.LinkSetDown(l))
+			must(t, h.LinkSetName(l, "mine"))
+			must(t, h.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, 0x66}))
+			if notes, err := w.detachNotes(); err != nil {
+				t.Errorf("%q, %v", notes, err)
+			}
+			w.unchanged(before, "detached")
+		})
+	}
+}

@@ -94,6 +94,9 @@ type linkMade struct {
 	MAC   link.MAC `json:"mac,omitzero"`
 	Index int      `json:"index,omitempty"`
 	Type  string   `json:"type,omitempty"`
+	// Parent is the number of the host's device that it stands on, which a container can't
+	// change as it can names and addresses; 0: of none.
+	Parent int `json:"parent,omitempty"`
 }
 
 // tempPrefix begins the names that links without an address of their own are made
@@ -149,7 +152,9 @@ func (m *linkMade) find(s *side) (netlink.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find link %d in %s: %w", m.Index, s.ns, err)
 	}
-	same := l.Attrs().Name == m.Name || m.MAC != (link.MAC{}) && macOf(l) == m.MAC
+	a := l.Attrs()
+	outside := m.Parent != 0 && a.ParentIndex == m.Parent && a.NetNsID >= 0 // IFLA_LINK_NETNSID
+	same := a.Name == m.Name || m.MAC != (link.MAC{}) && macOf(l) == m.MAC || outside
 	if l.Type() != m.Type || !same {
 		return nil, nil
 	}
