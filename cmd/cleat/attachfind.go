@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -85,9 +86,19 @@ func containerNames(ctx context.Context) map[uint64]survey.Name {
 		if _, has := names[f.Net]; has || f.Net == 0 || f.Host || f.Engine == find.Named {
 			continue
 		}
-		names[f.Net] = survey.Name{Container: cmp.Or(f.Name, f.ID[:min(shortContainerID, len(f.ID))]), Runtime: f.Engine}
+		names[f.Net] = survey.Name{Container: shownName(f), Runtime: f.Engine}
 	}
 	return names
+}
+
+// shownName is what a container is called in drawings: another user's with the user's name in
+// front, as who has an engine chooses the names in it.
+func shownName(f *find.Found) string {
+	name := cmp.Or(f.Name, f.ID[:min(shortContainerID, len(f.ID))])
+	if f.Owner != 0 && f.Owner != os.Geteuid() {
+		name = f.Space + "/" + name
+	}
+	return name
 }
 
 // shortContainerID is how many characters of an id engines show.

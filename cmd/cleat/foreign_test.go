@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"cleat/bench/host"
+	"cleat/netns/find"
 	"cleat/network/attach"
 )
 
@@ -105,6 +106,17 @@ func TestForeignHints(t *testing.T) {
 	}
 	if words := typable([]string{"web", name, "a b", "-", "$(x)"}); len(words) != 2 {
 		t.Errorf("completed: %q", words)
+	}
+}
+
+// A drawing does not show another user's container as root's of that name.
+func TestForeignContainers(t *testing.T) {
+	for want, f := range map[string]*find.Found{
+		"web": {Name: "web"}, "0123456789ab": {ID: "0123456789abcdef"}, "alice/web": {Name: "web", Space: "alice", Owner: 1500}, "incus-box": {Name: "incus-box", Space: "incus"},
+	} {
+		if got := shownName(f); got != want {
+			t.Errorf("%+v is %q, want %q", f, got, want)
+		}
 	}
 }
 
