@@ -21,7 +21,6 @@ func FuzzProc(f *testing.F) {
 		if Natural(text, text) != 0 || Natural(text, text+"1") >= 0 {
 			t.Errorf("%q is not in order", text)
 		}
-		isShortened("0123456789ab", text)
 		(&Survey{Namespaces: []Namespace{{Label: text, Names: []string{text}}}}).Named(text)
 	})
 }
