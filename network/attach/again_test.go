@@ -451,3 +451,52 @@ func TestDisguised(t *testing.T) {
 		})
 	}
 }
+
+// What stands for another process sooner or later is nothing that comes back, and a path that
+// others can change is not attached to again by itself.
+func TestReturns(t *testing.T) {
+	for c, want := range map[attach.Container]bool{
+		{Engine: "docker", Name: "web"}: true, {Engine: "netns", Name: "blue"}: true, {Engine: "path", Path: "/run/netns/blue"}: true,
+		{Engine: "pid", Name: "4242"}: false, {Engine: "path", Path: "/proc/4242/ns/net"}: false, {Engine: "path", Path: "/proc/4242/fd/3"}: false,
+		{Engine: "path", Path: "/run/../proc/4242/ns/net"}: false,
+	} {
+		if got := c.Returns(); got != want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+	w := newWorld(t)
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o777))
+	must(t, os.Symlink(w.container.Path, filepath.Join(dir, "web")))
+	w.container.Engine, w.container.Path = "path", filepath.Join(dir, "web")
+	var bad *attach.WantError
+	if _, err := w.attach(attach.Want{Kind: "phys", Parent: "nic", Keep: true}, nil); !errors.As(err, &bad) || bad.Param != "keep" {
+		t.Errorf("kept at a path that others can change: %v", err)
+	}
+	_, err := w.attach(attach.Want{Kind: "phys", Parent: "nic"}, nil)
+	must(t, err)
+	must(t, w.detach("eth0", nil))
+}
+
+// A number that another process has by now does not name the container that had it.
+func TestDetachOldNumber(t *testing.T) {
+	need(t, "bridge")
+	w := newWorld(t)
+	w.container.PID = 4242
+	_, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0"}, nil)
+	must(t, err)
+	other := newNS(t, "other")
+	number := func(ns *netns.NS) attach.Config {
+		return attach.Config{Store: w.store, Find: func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
+			own, err := netns.Open(ns.Path())
+			return attach.Container{Ref: ref, Engine: "pid", Name: ref, PID: 4242, Path: ns.Path()}, own, err
+		}}
+	}
+	must(t, w.do(func() error {
+		if a, _, err := attach.Detach(t.Context(), number(other), "4242", ""); !errors.Is(err, attach.ErrNotAttached) {
+			t.Errorf("another process: %+v, %v", a, err)
+		}
+		_, _, err := attach.Detach(t.Context(), number(w.web), "4242", "")
+		return err
+	}))
+}
