@@ -9,12 +9,7 @@ import (
 
 func TestCheck(t *testing.T) {
 	const other = 1500
-	chown := func(path string) error {
-		if os.Geteuid() != 0 {
-			t.Skip("only root can give directories away")
-		}
-		return os.Lchown(path, other, other)
-	}
+	chown := func(path string) error { return os.Lchown(path, other, other) } // only root can
 	for name, tt := range map[string]struct {
 		make func(root string) error
 		dir  string
