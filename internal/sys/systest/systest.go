@@ -52,3 +52,12 @@ func InterruptCalls(signal unix.Signal) unix.Errno {
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(signal), uintptr(unsafe.Pointer(&action)), 0, size, 0, 0)
 	return errno
 }
+
+// SetThreadUser gives the calling thread another effective uid, for as long as it lives: the
+// caller has locked it, and does not unlock it.
+func SetThreadUser(uid int) error {
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); e != 0 {
+		return e
+	}
+	return nil
+}
