@@ -57,6 +57,7 @@ test-vm: tools setup ## try every kind of link and the rootless data path under 
 .PHONY: test-long
 test-long: tools ## try the rootless data path at length: a few minutes
 	CLEAT_FUZZ_FRAMES=10000000 $(GO) test -count=1 -v -timeout 20m ./usernet ./sandbox -run TestRandomGuest
+	CLEAT_FUZZ_CALLS=1000000 $(GO) test -count=1 -v -timeout 60m ./sandbox -run TestRandomCalls
 	$(GO) test -count=1 -timeout 30m ./usernet/usernettest -run TestCleat -long
 
 .PHONY: lint

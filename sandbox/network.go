@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"cleat/internal/ledger"
+	"cleat/internal/nlsock"
 	"cleat/sandbox/dns"
 	"cleat/sandbox/policy"
 	"cleat/sandbox/supervisor"
@@ -42,8 +43,9 @@ type Network struct {
 	cmd     *exec.Cmd
 	pidfd   int // written by cmd.Start; -1: the kernel gives none
 	channel *channel
-	theirs  *os.File // the inside's end, until the child has it
-	watch   watch    // of a joined namespace
+	theirs  *os.File    // the inside's end, until the child has it
+	watch   watch       // of a joined namespace
+	served  namespaceID // that one
 	opened  opened
 }
 
@@ -66,12 +68,15 @@ type opened struct {
 	hostSockets *usernet.Sockets
 	supervisor  *supervisor.Supervisor // nil: there is none
 	supervised  []*os.File
-	hostOwner   namespaceID
+	binder      *binder     // binds sockets for containers
+	hostOwner   namespaceID // of containers, as is the next
+	hostCookie  uint64
 	gate        *usernet.Gate // nil: there is none
 	gateFDs     []*os.File
 	outward     []*udpRelay
-	hostDiag    int // 0: none
-	portsDiag   int // likewise
+	guestDiag   *nlsock.Socket // sock_diag of the inside; nil: not wanted
+	hostDiag    *nlsock.Socket // and of the host
+	diags       []int          // descriptors of sock_diag sockets of the host
 }
 
 // New checks the configuration. It starts nothing; the error joins a
@@ -159,6 +164,9 @@ func (n *Network) open(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := n.connectDiag(); err != nil {
+		return err
+	}
 	if err := n.newStack(); err != nil {
 		return err
 	}
@@ -171,6 +179,15 @@ func (n *Network) open(ctx context.Context) error {
 		}
 	}
 	return n.openOutward()
+}
+
+// connectDiag makes the sock_diag socket of the inside safe to ask, before the command
+// begins.
+func (n *Network) connectDiag() (err error) {
+	if fds := n.opened.sockets[kindDiag]; len(fds) > 0 {
+		n.opened.guestDiag, err = nlsock.New(fds[0])
+	}
+	return err
 }
 
 // watchCommand makes the end of the command the end of Run. The caller's pidfd
@@ -320,11 +337,7 @@ func (n *Network) close() {
 	for _, fds := range n.opened.sockets {
 		closeAll(fds)
 	}
-	for _, fd := range []int{n.opened.hostDiag, n.opened.portsDiag} {
-		if fd > 0 {
-			unix.Close(fd)
-		}
-	}
+	closeAll(n.opened.diags)
 	if l := n.cfg.Runtimes.Listener; l != nil {
 		l.Close()
 	}

@@ -103,9 +103,12 @@ func (n *Network) openOutward() error {
 	if len(n.cfg.AutoOutward) == 0 {
 		return nil
 	}
-	var err error
-	n.opened.hostDiag, err = openDiag()
-	return err
+	fd, diag, err := openDiag()
+	if err != nil {
+		return err
+	}
+	n.opened.diags, n.opened.hostDiag = append(n.opened.diags, fd), diag
+	return nil
 }
 
 // errNoSocket says that no socket of the kind came from the inside, or that all

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"time"
 
 	"cleat/sandbox/policy"
 	"cleat/sandbox/supervisor"
@@ -28,21 +27,21 @@ func (i *Inside) handOverFresh() error {
 }
 
 // beSupervised puts the seccomp tier's filter on this thread, which is about to
-// become the command.
-func (i *Inside) beSupervised() error {
+// become the command. It reports whether it did.
+func (i *Inside) beSupervised() (bool, error) {
 	if !i.plan.Supervise {
-		return nil
+		return false, nil
 	}
 	fd, err := supervisor.Restrict()
 	if i.plan.Unsupervised && errors.Is(err, supervisor.ErrUnrestricted) {
 		i.noSeccomp = err.Error()
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier splice"}
+		return false, &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier splice"}
 	}
 	defer closeAll([]int{fd})
-	return i.end.send(report{Stage: stageSockets, Files: []kind{kindNotify}}, fd)
+	return true, i.end.send(report{Stage: stageSockets, Files: []kind{kindNotify}}, fd)
 }
 
 // unsupervised refuses the seccomp tier for what we do not start ourselves.
@@ -101,7 +100,7 @@ func (n *Network) newSupervisor() error {
 	}
 	cfg := supervisor.Config{
 		Routes: files[kindRoutes], News: files[kindNews], Fresh4: files[kindFresh4], Fresh6: files[kindFresh6],
-		Interface: n.cfg.Interface, Judge: n.reach, Host: n.opened.hostSockets, Ports: ports,
+		Interface: n.cfg.Interface, Judge: n.reach, Host: n.opened.hostSockets, Ports: ports, Ledger: n.ledger,
 	}
 	if n.rules.HostSockets() == policy.HostSocketsUDP {
 		cfg.JudgeUDP = n.reachUDP
@@ -110,8 +109,13 @@ func (n *Network) newSupervisor() error {
 		lost := func(err error) {
 			n.cfg.Log.Warn("the process that binds sockets for containers has ended; their binds fail from now on", "error", err)
 		}
-		cfg.Bind = (&binder{channel: n.channel, lost: lost}).bind
+		n.opened.binder = newBinder(n.channel.conn, lost)
+		cfg.Bind = n.opened.binder.bind
+		cfg.Network = n.served
 		if n.opened.hostOwner, err = hostOwner(); err != nil {
+			return err
+		}
+		if n.opened.hostCookie, err = hostCookie(); err != nil {
 			return err
 		}
 	}
@@ -125,29 +129,20 @@ func (n *Network) newSupervisor() error {
 	return nil
 }
 
-// letGo is how long the supervisor may take to end. A command that maps a file of
-// a file system of its own can have it wait for memory as long as it likes.
-const letGo = time.Second
-
-// supervise runs the supervisor, and leaves one that does not end behind.
+// supervise runs the supervisor. Threads that a program keeps waiting are left behind, and
+// end with this process.
 func (n *Network) supervise(ctx context.Context) error {
 	if n.cmd == nil {
-		defer context.AfterFunc(ctx, n.channel.close)() // ends a wait for the binder's answer
+		go n.opened.binder.run()
+		defer n.channel.close()                         // which ends that
+		defer context.AfterFunc(ctx, n.channel.close)() // and waits for its answers
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- n.opened.supervisor.Run(ctx) }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-ended:
-		return err
-	case <-time.After(letGo):
-		n.cfg.Log.Warn("the seccomp tier's supervisor waits for the command's memory, and is left behind")
+	err := n.opened.supervisor.Run(ctx)
+	if errors.Is(err, supervisor.ErrStuck) {
+		n.cfg.Log.Warn("end the seccomp tier; a thread is left behind", "error", err)
 		return nil
 	}
+	return err
 }
 
 // reachUDP is reach for UDP, where the policy lets the command have such sockets.

@@ -118,6 +118,7 @@ var rooms = map[string]room{
 	"internal/yamlfile":    {facts, nil},
 	"internal/rate":        {facts, nil},
 	"internal/localsock":   {facts, nil},
+	"internal/nlsock":      {facts, nil},
 	"internal/statedir":    {facts, nil},
 	"internal/columns":     {facts, nil},
 	"internal/look":        {facts, nil},

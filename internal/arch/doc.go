@@ -78,6 +78,7 @@
 //	        internal/ledger  bounds what a guest can make its helper spend
 //	        internal/statedir  whether others could put files into a directory
 //	        internal/localsock  Unix sockets by which running programs are asked and told
+//	        internal/nlsock  questions to the kernel over netlink sockets of hostile namespaces
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may
 // import facts. Tests may import what is on their own floor or below, and, when

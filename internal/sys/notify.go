@@ -58,7 +58,7 @@ var NotifyRequests = []uint32{notifyRecv, notifySend, notifyIDValid, notifyAddfd
 // needs CAP_SYS_ADMIN in its user namespace, or no_new_privs. It can have one
 // such filter: EBUSY says that it has, as where one supervisor runs in another.
 func AddNotifyFilter(filter []bpf.RawInstruction) (int, error) {
-	return addFilter(filter, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+	return addFilter(filter, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 }
 
 // AddPatientFilter is AddNotifyFilter whose notifications, once taken, only the end of
