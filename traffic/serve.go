@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"cleat/internal/localsock"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -208,7 +210,7 @@ func (s *server) control(ctx context.Context, sock *socket, p preamble) {
 
 func (s *server) acceptUnix(ctx context.Context, u net.Listener) {
 	for ctx.Err() == nil {
-		conn, err := u.Accept()
+		conn, err := localsock.Accept(ctx, u.Accept)
 		if err != nil {
 			return
 		}
