@@ -66,9 +66,6 @@ const (
 	// stateWithin is how long a runtime has for its message. Some connect before they
 	// make the container, whose hooks may take seconds (crun).
 	stateWithin = 30 * time.Second
-	// acceptFailed is how long to wait where no connection can be accepted, for want of
-	// descriptors or memory, which may pass.
-	acceptFailed = 100 * time.Millisecond
 )
 
 // acceptPrograms takes programs in from OCI runtimes. Each runtime has a goroutine, so that
@@ -81,17 +78,12 @@ func (n *Network) acceptPrograms(ctx context.Context) error {
 	places := make(chan struct{}, maxRuntimes)
 	refused := rareWarning{every: time.Second, warn: n.cfg.Log.Warn}
 	for {
-		c, err := l.AcceptUnix()
-		switch {
-		case ctx.Err() != nil:
+		c, err := localsock.Accept(ctx, l.AcceptUnix)
+		if ctx.Err() != nil {
 			return nil
-		case err != nil:
-			n.cfg.Log.Warn("accept an OCI runtime's connection", "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(acceptFailed):
-			}
-			continue
+		}
+		if err != nil {
+			return fmt.Errorf("accept an OCI runtime's connection: %w", err)
 		}
 		if err := n.admitRuntime(c); err != nil {
 			refused.say("refuse a connection to the OCI runtimes' socket", err)

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+
+	"cleat/internal/localsock"
 )
 
 // Forward is a port forward by a program, as Docker's userland proxy is one: it
@@ -46,7 +48,7 @@ type forwarder struct{ to netip.AddrPort }
 
 func (f forwarder) connections(ctx context.Context, l net.Listener, running *sync.WaitGroup) error {
 	for {
-		c, err := l.Accept()
+		c, err := localsock.Accept(ctx, l.Accept)
 		if err != nil {
 			return fmt.Errorf("accept a connection to forward: %w", err)
 		}

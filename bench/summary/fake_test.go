@@ -16,12 +16,12 @@ type fake struct {
 	blocks       int
 	block, noise float64 // relative deviations
 	rand         *rand.Rand
-	t            *testing.T
+	t            testing.TB
 	samples      []cell.Sample
 	absent       []cell.Absent
 }
 
-func newFake(t *testing.T, seed uint64) *fake {
+func newFake(t testing.TB, seed uint64) *fake {
 	return &fake{blocks: 8, block: 0.05, noise: 0.02, rand: rand.New(rand.NewPCG(seed, 1)), t: t}
 }
 
@@ -104,7 +104,7 @@ func (f *fake) results() Results { return New(f.samples, f.absent) }
 
 // quick is a run like that of the preset, in which macvlan-bridge is truly best,
 // veth and bridge are equal, and bridge-nf is worse.
-func quick(t *testing.T, seed uint64) *fake {
+func quick(t testing.TB, seed uint64) *fake {
 	f := newFake(t, seed)
 	f.run(
 		truth{cellOf("loopback", "local"), 55, 1.2, 20 * time.Microsecond},

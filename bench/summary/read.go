@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 
 	"cleat/bench/cell"
+
+	"golang.org/x/sys/unix"
 )
 
 // The files of a result directory that this package reads and writes.
@@ -51,7 +53,7 @@ func Read(path string) (Results, error) {
 	if err != nil {
 		return Results{}, err
 	}
-	f, err := os.Open(file)
+	f, err := openFile(file)
 	if err != nil {
 		return Results{}, err
 	}
@@ -72,6 +74,30 @@ func Read(path string) (Results, error) {
 		return Results{}, err
 	}
 	return r, nil
+}
+
+// maxFile bounds a file, in bytes. A sample has at most some kilobytes: room for 100,000.
+const maxFile = 256 << 20
+
+// openFile opens a file of results. They may be somebody else's, so it may be anything: a
+// named pipe that never ends is refused, and so is a file that would fill the memory.
+func openFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // else a pipe waits for a writer
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("read %q: it is no regular file (%s)", path, info.Mode())
+	}
+	if err == nil && info.Size() > maxFile {
+		err = fmt.Errorf("read %q: it has %d bytes, and results have at most %d", path, info.Size(), maxFile)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // resultFile finds the best file at path.
@@ -150,6 +176,9 @@ func (r *Results) addLine(line []byte) error {
 	}
 	var s cell.Sample
 	err := json.Unmarshal(line, &s)
+	if _, ok := s.Values[""]; ok {
+		return errors.New("a value of no metric")
+	}
 	if err == nil {
 		renamed(&s.Cell)
 		r.Samples = append(r.Samples, s)
@@ -171,15 +200,16 @@ func renamed(c *cell.Cell) {
 // readEnvironment adds what environment.json says; a run without one is still a
 // run.
 func (r *Results) readEnvironment(file string) error {
-	text, err := os.ReadFile(file)
+	f, err := openFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		r.Notes = append(r.Notes, "no "+EnvironmentFile+": the machine is not known")
 		return nil
 	}
-	if err == nil {
-		err = json.Unmarshal(text, &r.Environment)
-	}
 	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := json.NewDecoder(f).Decode(&r.Environment); err != nil {
 		return fmt.Errorf("read %q: %w", file, err)
 	}
 	if partial, _ := r.Environment["partial"].(bool); partial {

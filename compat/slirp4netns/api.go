@@ -12,8 +12,10 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
+	"cleat/internal/localsock"
 	"cleat/sandbox"
 )
 
@@ -23,11 +25,12 @@ type forwarder interface {
 	Unforward(sandbox.Forward) error
 }
 
-// api answers requests on the API socket. It serves one request at a time.
+// api answers requests on the API socket. It carries out one at a time.
 type api struct {
 	ports forwarder
 	guest netip.Addr // where forwards lead when nobody says it
 
+	mu      sync.Mutex // guards what follows
 	entries []entry
 	lastID  int
 }
@@ -42,11 +45,14 @@ type entry struct {
 	GuestPort uint16     `json:"guest_port"`
 }
 
-// A request has to be shorter than largestRequest bytes, as in slirp4netns, and
-// be there and be answered within patience: others wait meanwhile.
 const (
+	// A request must be shorter, in bytes, as in slirp4netns.
 	largestRequest = 4096
-	patience       = 5 * time.Second
+	// patience bounds a connection: reading the request, and writing the answer.
+	patience = 5 * time.Second
+	// maxClients are served side by side, so that one that says nothing keeps nobody
+	// waiting. More wait in the kernel's queue.
+	maxClients = 16
 )
 
 // listen opens the socket. What was at the path before makes way if it is a
@@ -65,15 +71,22 @@ func (a *api) serve(ctx context.Context, l *net.UnixListener) error {
 	defer l.Close()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
+	var clients sync.WaitGroup
+	defer clients.Wait()
+	places := make(chan struct{}, maxClients)
 	for {
-		c, err := l.AcceptUnix()
+		c, err := localsock.Accept(ctx, l.AcceptUnix)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("accept on the API socket: %w", err)
 		}
-		a.converse(ctx, c)
+		places <- struct{}{} // a client leaves within patience
+		clients.Go(func() {
+			a.converse(ctx, c)
+			<-places
+		})
 	}
 }
 
@@ -123,8 +136,10 @@ func cutShort(b []byte) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// answer carries a request out.
+// answer carries a request out. It is safe for concurrent use.
 func (a *api) answer(request []byte) (any, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if !json.Valid(request) {
 		return nil, errors.New("cannot parse JSON")
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"cleat/sandbox"
+
+	"golang.org/x/sys/unix"
 )
 
 // ports is a forwarder that remembers.
@@ -134,6 +136,83 @@ func TestAPIEndsAmidARequest(t *testing.T) {
 			t.Errorf("it waited %v more", took-patience/2)
 		}
 	})
+}
+
+// A process that has no descriptor left for a client serves it when there is one.
+func TestAPIOutlivesErrors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "api.sock")
+	l, err := listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, `{"execute": "list_hostfwd"}`); err != nil {
+		t.Fatal(err)
+	}
+	var usual unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
+		t.Fatal(err)
+	}
+	none := unix.Rlimit{Cur: 3, Max: usual.Max} // 0, 1 and 2 are in use
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &usual)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- (&api{}).serve(ctx, l) }()
+	select {
+	case err := <-ended:
+		t.Fatalf("the API ended: %v", err)
+	case <-time.After(100 * time.Millisecond): // a loop that ends would have done so
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(c); err != nil || !strings.Contains(string(b), "entries") {
+		t.Errorf("afterwards it answered %q, %v", b, err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+}
+
+// A client that says nothing keeps no other one waiting.
+func TestAPIServesSideBySide(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "api.sock")
+	l, err := listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- (&api{}).serve(ctx, l) }()
+	silent, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, `{"execute": "list_hostfwd"}`); err != nil {
+		t.Fatal(err)
+	}
+	c.SetReadDeadline(time.Now().Add(patience - time.Second)) // the silent one has longer
+	if b, err := io.ReadAll(c); err != nil || !strings.Contains(string(b), "entries") {
+		t.Errorf("it answered %q, %v", b, err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("serve: %v", err)
+	}
 }
 
 // TestListen replaces a socket that was left behind, and nothing else.

@@ -255,9 +255,11 @@ func (s *Store) all() ([]*Attachment, error) {
 }
 
 // idOf is the name of an attachment's files: readable, and different for what is
-// different.
+// different. The last dot is the one in front of the link's name, whose own dots are
+// written as other bytes are: otherwise link "5" of container "web.eth0" would be link
+// "eth0.5" of container "web".
 func idOf(c Container, ifname string) string {
-	return c.Engine + "." + fileName(c.Name) + "." + fileName(ifname)
+	return c.Engine + "." + fileName(c.Name) + "." + strings.ReplaceAll(fileName(ifname), ".", "%2E")
 }
 
 // fileName keeps a name as it is where files may have it, and writes the other
