@@ -62,7 +62,7 @@ func (b *batch) begin(t *Tunnel, p *path) {
 	b.box.Reset()
 	b.p, b.used, b.count, b.size, b.segment, b.again = p, 0, 0, 0, 0, false
 	b.pieces = b.pieces[:0]
-	b.shim = wire.Shim{Path: uint8(p.id), Epoch: t.sess.epoch}
+	b.shim = wire.Shim{Path: uint8(p.id), Tag: t.sess.tag}
 	b.fd, b.compat = p.fd, t.sess.compat
 	sp := t.send.Path(p.id)
 	b.most = min(sp.Message(), maxMessage)

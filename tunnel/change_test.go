@@ -6,6 +6,7 @@ import (
 
 	"cleat/packet"
 	"cleat/tunnel/sched"
+	"cleat/tunnel/wire"
 )
 
 // TestNumbersOfAPathThatIsReplaced counts on where another path has had the ID: with the
@@ -23,7 +24,7 @@ func TestNumbersOfAPathThatIsReplaced(t *testing.T) {
 	}
 	e.a.send.Path(1).Sent(e.a.now(), 5, 500)
 	e.a.mu.Lock()
-	e.a.sendControl(e.a.now(), e.a.paths[1], make([]byte, 20))
+	e.a.sendControl(e.a.now(), e.a.paths[1], make([]byte, wire.HeaderBytes))
 	e.a.mu.Unlock()
 	replace()
 	if seq, control := e.a.send.Path(1).Seq(), e.a.control[1]; seq != 5 || control != 1+leaveTimes {
@@ -125,7 +126,7 @@ func TestNewLifeForgetsCopies(t *testing.T) {
 
 func TestNothingIsNoPacket(t *testing.T) {
 	e := newEnds(t, Config{Mode: sched.Flow}, false, 1)
-	e.a.sess.compat = true
+	e.a.speakCompat()
 	e.devA.hand(make([]byte, 12))
 	e.send(t)
 	if n := e.a.stats.strange.Load(); n != 1 {

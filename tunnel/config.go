@@ -100,6 +100,8 @@ const (
 	Established What = "established" // the peer has answered; in the form Compat, sent something
 	FellBack    What = "fallen back" // nobody answers natively: the form is Compat for now, whoever may be there
 	Restarted   What = "restarted"   // the peer has begun anew
+	Expired     What = "expired"     // the keys are too old: nothing is sent until the peer has agreed on others
+	Mismatched  What = "mismatched"  // the peer speaks another version of the native form
 	PathLive    What = "live"
 	PathDead    What = "dead"
 	PathGone    What = "gone"       // there is no such device or address at present
@@ -118,7 +120,7 @@ var (
 )
 
 // MaxPaths is the number of paths of one Tunnel.
-const MaxPaths = min(sched.MaxPaths, order.MaxPaths)
+const MaxPaths = min(sched.MaxPaths, order.MaxPaths, wire.MaxPaths)
 
 // Overhead is the size of all headers in front of an inner packet of the native
 // form, and of what is behind it, in bytes.

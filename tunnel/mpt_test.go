@@ -58,7 +58,7 @@ func TestMPTIsAnswered(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEnds(t, Config{Form: Compat}, false, 2)
 			e.a.fallBack(0)
-			e.a.sess.compat = true
+			e.a.speakCompat()
 			e.a.in.packet(time.Second, e.a.paths[1], tt.mend(mptSample()), 0, 0)
 			if got := answers(t, e, 0); len(got) > 0 {
 				t.Errorf("on the other path: % x", got)
@@ -92,7 +92,7 @@ func TestMPTIsNotAnswered(t *testing.T) {
 func TestMPTIsNotGreeted(t *testing.T) {
 	for _, speaks := range []bool{false, true} {
 		e := newEnds(t, Config{}, false, 1)
-		e.a.sess.compat = true
+		e.a.speakCompat()
 		if speaks {
 			e.a.in.packet(time.Second, e.a.paths[0], mptSample(), 0, 0)
 			answers(t, e, 0)
@@ -128,7 +128,7 @@ func TestSilentPaths(t *testing.T) {
 			var told []What
 			e := newEnds(t, Config{Form: Compat, Changed: func(v Event) { told = append(told, v.What) }}, false, 2)
 			tun := e.a
-			tun.sess.compat, tun.send.Blind = true, true
+			tun.speakCompat()
 			var last uint64 = both
 			for s := 0.0; s <= 100; s += 0.01 {
 				now := at(s)
@@ -163,6 +163,7 @@ func TestSilentPaths(t *testing.T) {
 // TestDataIsLife: the path that brought a packet is noted at the end of the round.
 func TestDataIsLife(t *testing.T) {
 	e := newEnds(t, Config{Form: Compat}, false, 2)
+	e.a.speakCompat()
 	_, pkt := (&super{proto: packet.UDP, flow: 7, payload: make([]byte, 100)}).build()
 	e.a.in.packet(time.Second, e.a.paths[1], append([]byte{0x10, 0, 0x08, 0, 0, 0, 0, 0}, pkt...), 0, 0)
 	e.a.in.alive(2 * time.Second)
@@ -174,7 +175,7 @@ func TestDataIsLife(t *testing.T) {
 // TestLastPathStays although it is silent.
 func TestLastPathStays(t *testing.T) {
 	e := newEnds(t, Config{Form: Compat}, false, 1)
-	e.a.sess.compat, e.a.send.Blind = true, true
+	e.a.speakCompat()
 	e.a.paths[0].vital = vital{heard: time.Second, kept: time.Second, every: time.Second}
 	e.a.tend(time.Hour)
 	if e.a.send.LiveSet() != 1 {
@@ -187,7 +188,7 @@ func TestLastPathStays(t *testing.T) {
 func TestPathsComeBackUnreported(t *testing.T) {
 	e := newEnds(t, Config{Form: Compat, Mode: sched.Weighted}, false, 2)
 	tun := e.a
-	tun.sess.compat, tun.send.Blind = true, true
+	tun.speakCompat()
 	tun.refused(tun.paths[0], unix.ENETUNREACH)
 	for _, tt := range []struct {
 		at   time.Duration

@@ -201,7 +201,7 @@ func (o *outbound) fill(now time.Duration) bool {
 	t := o.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.sess.up {
+	if t.expire(now); !t.sess.up {
 		o.discard(now)
 		return false
 	}

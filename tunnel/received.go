@@ -245,7 +245,7 @@ func (t *Tunnel) sendControl(now time.Duration, p *path, b []byte) {
 	}
 	t.control[p.id]++
 	n := t.control[p.id]
-	shim := wire.Shim{Kind: wire.Control, Path: uint8(p.id), Epoch: t.sess.epoch, PathSeq: uint32(n), Time: uint32(now / time.Microsecond)}
+	shim := wire.Shim{Kind: wire.Control, Path: uint8(p.id), Tag: t.sess.tag, PathSeq: uint32(n), Time: uint32(now / time.Microsecond)}
 	if t.sess.keys != nil {
 		b = append(make([]byte, 0, len(b)+secure.Overhead), b...)
 	}

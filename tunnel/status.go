@@ -12,7 +12,7 @@ type Status struct {
 	Up     bool // the peer has answered
 	Form   Form
 	Cipher string // "": nothing is encrypted
-	Epoch  uint8  // of the keys, which changes with them
+	KeyID  string // of the keys in use: another with each rekeying; "": nothing is encrypted
 	Rate   float64
 	Paths  []PathStatus
 	Stats
@@ -48,9 +48,9 @@ func (t *Tunnel) Status() Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	s := Status{Up: t.sess.up, Form: t.form(), Epoch: t.sess.epoch, Rate: t.send.Rate() * 8, Stats: t.counted()}
+	s := Status{Up: t.sess.up, Form: t.form(), Rate: t.send.Rate() * 8, Stats: t.counted()}
 	if k := t.sess.keys; k != nil {
-		s.Cipher = k.Cipher().String()
+		s.Cipher, s.KeyID = k.Cipher().String(), k.ID().String()
 	}
 	sum := 0.0
 	for _, sp := range t.send.Paths() {

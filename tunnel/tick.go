@@ -31,6 +31,7 @@ func (o *outbound) tick(now time.Duration) {
 	t := o.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.expire(now)
 	if o.renew {
 		o.renewed()
 	}
@@ -146,14 +147,14 @@ func (o *outbound) sendProbe(now time.Duration, p *path, sp *sched.Path, idle bo
 	b = wire.AppendMark(b, wire.Mark{Next: o.seq, Idle: idle, Live: o.live})
 	b = wire.Append(b, wire.TypeEcho, binary.BigEndian.AppendUint64(nil, uint64(now)))
 	seq := sp.Sent(now, 1, len(b)+p.outer())
-	shim := wire.Shim{Kind: wire.Probe, Path: uint8(p.id), Seq: o.seq, Epoch: o.t.sess.epoch, PathSeq: uint32(seq), Time: uint32(o.t.now() / time.Microsecond)}
+	shim := wire.Shim{Kind: wire.Probe, Path: uint8(p.id), Seq: o.seq, Tag: o.t.sess.tag, PathSeq: uint32(seq), Time: uint32(o.t.now() / time.Microsecond)}
 	o.t.sendSealed(p, &shim, b, space(p.id, false), seq)
 }
 
 // sendSealed sends a packet whose messages are behind room for the headers. The lock is
 // held.
 func (t *Tunnel) sendSealed(p *path, shim *wire.Shim, b []byte, space uint32, counter uint64) {
-	if p.fd < 0 {
+	if p.fd < 0 || t.cfg.Key != nil && t.sess.keys == nil {
 		return
 	}
 	shim.Put(b)

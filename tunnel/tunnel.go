@@ -43,15 +43,18 @@ type Tunnel struct {
 	in    *inbound
 	hands *handshakes // nil without a key
 
-	ring [4]atomic.Pointer[keys] // by epoch
-	done chan struct{}           // closed with closed
+	ring keyring
+	done chan struct{} // closed with closed
 
-	expects atomic.Int32 // epoch of the packets that the peer sends without keys
+	expects    atomic.Uint64 // tag of the packets that the peer sends without keys, or noTag
+	native     bool          // the peer has answered in the native form: it stays; belongs to mu
+	mismatched bool          // people were told that the peer speaks another version; belongs to mu
 
 	closings        []closing
 	wakeOut, wakeIn int // eventfds
 	closed          atomic.Bool
 	answered        atomic.Bool   // in the compat form, in which nobody says hello
+	compatUp        atomic.Bool   // packets of the compat form are taken
 	ended           bool          // no socket is opened any more; belongs to mu
 	changes         atomic.Uint32 // of the set of sockets
 	stats           counters
@@ -69,9 +72,10 @@ type path struct {
 	kept   pieces
 	vital  vital
 
-	probed time.Duration // the last probe
-	data   bool          // it has carried data since the last mark
-	last   time.Duration // when it last carried data
+	answered time.Duration // the last greeting; 0: none
+	probed   time.Duration // the last probe
+	data     bool          // it has carried data since the last mark
+	last     time.Duration // when it last carried data
 }
 
 // counters are what Stats reports, in packets unless they say otherwise.
@@ -100,7 +104,10 @@ func New(cfg Config) (*Tunnel, error) {
 		if k.Private.Public() == k.Peer {
 			return nil, fmt.Errorf("make a tunnel: %w", secure.ErrSameKey)
 		}
-		t.hands = newHandshakes(t)
+		var err error
+		if t.hands, err = newHandshakes(t); err != nil {
+			return nil, fmt.Errorf("make a tunnel: %w", err)
+		}
 	}
 	t.send.Mode, t.send.Inflight = cfg.Mode, leastRoom
 	t.queue.Store(int64(cfg.Queue))
