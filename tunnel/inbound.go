@@ -179,8 +179,12 @@ func (in *inbound) drain(p *path, fd int) {
 		if !in.left && (errno == unix.EAGAIN || errno == 0 && n < in.box.Len()) {
 			in.looked[p.id] = asked
 		}
-		if errno != 0 {
-			return // nothing there, or an error that belongs to something sent
+		switch errno {
+		case 0:
+		case unix.EAGAIN:
+			return
+		default: // of something sent: packets may wait behind it
+			continue
 		}
 		now := in.t.now() // after all of them have come
 		in.compareClocks()

@@ -189,7 +189,7 @@ func TestPathsComeBackUnreported(t *testing.T) {
 	e := newEnds(t, Config{Form: Compat, Mode: sched.Weighted}, false, 2)
 	tun := e.a
 	tun.speakCompat()
-	tun.refused(tun.paths[0], unix.ENETUNREACH)
+	tun.send.Kill(0) // as refused does
 	for _, tt := range []struct {
 		at   time.Duration
 		want uint64

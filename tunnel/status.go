@@ -76,7 +76,7 @@ func (t *Tunnel) counted() Stats {
 		TooBig: c.tooBig.Load(), Sent: c.sent.Load(), Resent: c.resent.Load(), SendErrors: c.sendErrors.Load(),
 		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(), Strange: c.strange.Load(),
 		Written: c.written.Load(), WriteErrors: c.writeErrors.Load(), Reports: c.reports.Load(), Missing: c.missing.Load(),
-		QueueBytes: int(c.queued.Load()), KeptBytes: (t.arena.made - len(t.arena.chunks)) * chunkBytes,
+		QueueBytes: int(c.queued.Load()), KeptBytes: t.arena.kept(),
 	}
 	if o := c.order.Load(); o != nil {
 		s.Order = *o

@@ -30,6 +30,7 @@ type Tunnel struct {
 	control    [MaxPaths]uint64 // number of the last control packet, by path; a key seals none twice
 	arena      arena
 	again      backlog       // to be sent again, before anything else
+	repairs    repairs       // how much more of it may be added
 	lost       time.Duration // when a path was last lost with packets in it; 0: what waits for their sake has gone
 	sess       session
 	queue      atomic.Int64 // Config.Queue, ns
@@ -63,14 +64,15 @@ type Tunnel struct {
 // path is what the engine keeps of a path.
 type path struct {
 	PathConfig
-	id     int
-	fd     int // -1: none
-	listen int // 0: none
-	v6     bool
-	mtu    int
-	sizes  sizes
-	kept   pieces
-	vital  vital
+	id      int
+	fd      int // -1: none
+	listen  int // 0: none
+	v6      bool
+	mtu     int
+	sizes   sizes
+	kept    pieces
+	vital   vital
+	failure failure
 
 	answered time.Duration // the last greeting; 0: none
 	probed   time.Duration // the last probe
@@ -110,6 +112,7 @@ func New(cfg Config) (*Tunnel, error) {
 		}
 	}
 	t.send.Mode, t.send.Inflight = cfg.Mode, leastRoom
+	t.repairs = newRepairs()
 	t.queue.Store(int64(cfg.Queue))
 	t.SetOrder(cfg.Hold, cfg.TCPAsIs, cfg.UDPAsIs)
 	t.beginLife()
