@@ -41,6 +41,9 @@ type Config struct {
 	CompatKey  *uint32       // GRE's key field in the compat form; nil: none
 	NoSequence bool          // the compat form has no sequence numbers, and nothing is put in order
 	Key        *Key          // nil: neither encrypted nor authenticated
+	// Sources are the networks that packets out of the tunnel may come from; IPv6's
+	// link-local addresses may always. nil: from anywhere.
+	Sources []netip.Prefix
 
 	// Changed is told of what people want to know; nil: nobody is. It is called with the
 	// Tunnel's lock held, or in its data path: while it runs no packet moves. It must

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"errors"
+	"net/netip"
 	"time"
 
 	"cleat/internal/sys"
@@ -189,17 +190,37 @@ func (in *inbound) drain(p *path, fd int) {
 		now := in.t.now() // after all of them have come
 		in.compareClocks()
 		for i := range n {
-			if from := in.box.From(i); fd == p.listen && from.AddrPort().Addr() != p.Remote.Addr() {
+			by := p
+			if fd == p.listen {
+				from := in.box.From(i)
+				by = in.pathFrom(p, from.AddrPort().Addr())
+			}
+			if by == nil {
 				in.t.stats.strange.Add(1)
 				continue
 			}
-			in.message(now, p, i)
+			in.message(now, by, i)
 		}
 		in.flush()
 		if n < in.box.Len() {
 			return
 		}
 	}
+}
+
+// pathFrom returns the path that a packet from an address belongs to, which came to the
+// second socket of p; nil: there is none. Where several paths begin at one address the
+// kernel gives the packets of all of them to any of their second sockets.
+func (in *inbound) pathFrom(p *path, from netip.Addr) *path {
+	if p.Remote.Addr() == from {
+		return p
+	}
+	for _, q := range in.socket {
+		if q.listen > 0 && q.Remote.Addr() == from && q.Local == p.Local && q.Device == p.Device && q.Port == p.Port {
+			return q
+		}
+	}
+	return nil
 }
 
 // message takes one message: packets of equal size that the kernel has joined.

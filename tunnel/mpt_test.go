@@ -3,6 +3,7 @@ package tunnel
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -202,5 +203,21 @@ func TestPathsComeBackUnreported(t *testing.T) {
 	tun.send.SetUp(0, true)
 	if tun.send.LiveSet() != 0b11 {
 		t.Errorf("a path that was down and up is not used: %b", tun.send.LiveSet())
+	}
+}
+
+// TestSecondSockets has packets come to the second socket of one of several paths that begin
+// at one address: the path is told by where they come from.
+func TestSecondSockets(t *testing.T) {
+	at := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+	local := netip.MustParseAddr("192.0.2.1")
+	first := &path{PathConfig: PathConfig{Local: local, Remote: at("198.51.100.1:4754")}, listen: 1}
+	second := &path{PathConfig: PathConfig{Local: local, Remote: at("198.51.100.2:4754")}, listen: 2}
+	elsewhere := &path{PathConfig: PathConfig{Local: netip.MustParseAddr("192.0.2.9"), Remote: at("198.51.100.3:4754")}, listen: 3}
+	in := &inbound{socket: []*path{first, first, second, second, elsewhere, elsewhere}}
+	for from, want := range map[string]*path{"198.51.100.1": first, "198.51.100.2": second, "198.51.100.3": nil, "198.51.100.4": nil} {
+		if got := in.pathFrom(first, netip.MustParseAddr(from)); got != want {
+			t.Errorf("from %s: %+v", from, got)
+		}
 	}
 }

@@ -35,6 +35,7 @@ type Stats struct {
 	SendErrors              uint64
 	Received, ReceivedBytes uint64
 	Strange                 uint64 // dropped: not understood, not authentic, of another life
+	Foreign                 uint64 // dropped: from an address outside the tunnel's networks
 	Written, WriteErrors    uint64 // super-packets to the device
 	Reports                 uint64 // sent
 	Missing                 uint64 // passed over by a path of the peer's
@@ -74,7 +75,7 @@ func (t *Tunnel) counted() Stats {
 	s := Stats{
 		Read: c.read.Load(), ReadBytes: c.readBytes.Load(), QueueDrops: c.queueDrops.Load(), QueueMarks: c.queueMarks.Load(),
 		TooBig: c.tooBig.Load(), Sent: c.sent.Load(), Resent: c.resent.Load(), SendErrors: c.sendErrors.Load(),
-		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(), Strange: c.strange.Load(),
+		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(), Strange: c.strange.Load(), Foreign: c.foreign.Load(),
 		Written: c.written.Load(), WriteErrors: c.writeErrors.Load(), Reports: c.reports.Load(), Missing: c.missing.Load(),
 		QueueBytes: int(c.queued.Load()), KeptBytes: t.arena.kept(),
 	}

@@ -37,6 +37,7 @@ type Tunnel struct {
 	hold       atomic.Int64 // Config.Hold, ns
 	tcpAsIs    atomic.Bool  // Config.TCPAsIs
 	udpAsIs    atomic.Bool  // Config.UDPAsIs
+	sources    atomic.Pointer[sources]
 	socketRoom atomic.Int64 // the least that a socket of ours holds, bytes of packets
 	slowest    atomic.Int64 // round trip of the slowest path in use, ns
 
@@ -88,6 +89,7 @@ type counters struct {
 	sendErrors              atomic.Uint64
 	received, receivedBytes atomic.Uint64
 	strange                 atomic.Uint64 // not understood, not ours
+	foreign                 atomic.Uint64 // from outside Config.Sources
 	written                 atomic.Uint64 // to the device
 	writeErrors             atomic.Uint64
 	reports, missing        atomic.Uint64
@@ -115,6 +117,7 @@ func New(cfg Config) (*Tunnel, error) {
 	t.repairs = newRepairs()
 	t.queue.Store(int64(cfg.Queue))
 	t.SetOrder(cfg.Hold, cfg.TCPAsIs, cfg.UDPAsIs)
+	t.SetSources(cfg.Sources)
 	t.beginLife()
 	for _, p := range cfg.Paths {
 		if _, err := t.addPath(p); err != nil {

@@ -80,6 +80,7 @@ func (e *Endpoint) config() tunnel.Config {
 		Device: e.fd, Opener: opener{e}, Form: form(s.Form),
 		Mode: sched.Mode(s.Scheduler), Copies: s.Copies, Hold: s.Reorder.Hold, Queue: s.Queue,
 		UDPAsIs: !s.Reorder.UDP, TCPAsIs: !s.Reorder.TCP, NoSequence: !s.Compat.Sequence, Changed: e.tell,
+		Sources: s.AllSources(),
 	}
 	if s.Compat.HasKey {
 		cfg.CompatKey = &s.Compat.Key

@@ -67,6 +67,7 @@ const full = `name: office
 device: cleat0
 address: [10.9.0.1/30, "fd00:9::1/64"]
 routes: [10.20.0.0/16, 2001:db8:20::/48]
+sources: [0.0.0.0/0]
 form: auto
 port: 4755
 scheduler: weighted
@@ -107,6 +108,7 @@ func TestLoadEverything(t *testing.T) {
 		Name: "office", Device: "cleat0",
 		Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/30"), netip.MustParsePrefix("fd00:9::1/64")},
 		Routes:    []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16"), netip.MustParsePrefix("2001:db8:20::/48")},
+		Sources:   []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")},
 		Form:      Native, // as there is a key
 		Port:      4755, Scheduler: Weighted,
 		Reorder:  Reorder{TCP: true, Hold: 50 * time.Millisecond},

@@ -78,7 +78,7 @@ func key(private, peer string) string {
 func TestMistakes(t *testing.T) {
 	const chmod = "; chmod go= "
 	for _, tt := range []struct{ name, text, want string }{
-		{"nothing", "", `1:1: error: want one YAML document with the keys name, device, address, routes, form, port, scheduler, duplicate, reorder, mtu, queue, key, compat, metrics, paths`},
+		{"nothing", "", `1:1: error: want one YAML document with the keys name, device, address, routes, sources, form, port, scheduler, duplicate, reorder, mtu, queue, key, compat, metrics, paths`},
 		{"no YAML", "name: [", `1:7: error: sequence end token ']' not found`},
 		{"no mapping", "- x", `1:1: error: want keys with values`},
 		{"too large", "#" + strings.Repeat(" ", maxFile), `1:1: error: the file is too large: want at most 64 KiB`},
@@ -110,6 +110,9 @@ func TestMistakes(t *testing.T) {
 		{"addresses are no list", with("[10.9.0.1/30]", "10.9.0.1/30"), `2:10: error: address: want a list, e.g. [10.9.0.1/30]`},
 		{"no address in the list", with("[10.9.0.1/30]", "[]"), `2:10: error: address is missing: want a list of addresses with prefix, e.g. [10.9.0.1/30]`},
 		{"multicast route", small + "routes: [224.0.0.0/4]\n", `5:10: error: route 224.0.0.0/4: want addresses of hosts`},
+		{"source with more bits", small + "sources: [10.30.0.1/16]\n", `5:11: error: source 10.30.0.1/16 has bits behind its prefix: want 10.30.0.0/16`},
+		{"source twice", small + "sources: [10.20.0.0/16, 10.20.0.0/16]\n", `5:25: error: source 10.20.0.0/16 is given twice`},
+		{"source without a prefix", small + "sources: [10.20.0.1]\n", `5:11: error: source "10.20.0.1": want an address with a prefix, e.g. 10.20.0.1/32`},
 		{"route twice", small + "routes: [10.20.0.0/16, 10.20.0.0/16]\n", `5:24: error: route 10.20.0.0/16 is given twice`},
 
 		{"inner prefix around a remote", with("10.9.0.1/30", "198.51.100.1/24"), `4:28: error: remote 198.51.100.2 of path "eth0" lies within the tunnel's address 198.51.100.1/24: the tunnel's own packets would go into the tunnel`},
@@ -242,7 +245,7 @@ func TestTooManyPaths(t *testing.T) {
 func TestFindingsSayWhatIsAllowed(t *testing.T) {
 	for _, tt := range []struct{ text, allowed, hint string }{
 		{small + "form: natve\n", "auto, native, compat", `did you mean "native"?`},
-		{small + "colour: red\n", "name, device, address, routes, form, port, scheduler, duplicate, reorder, mtu, queue, key, compat, metrics, paths", "known: "},
+		{small + "colour: red\n", "name, device, address, routes, sources, form, port, scheduler, duplicate, reorder, mtu, queue, key, compat, metrics, paths", "known: "},
 		{small + "port: 0\n", "1…65535", ""},
 		{small + "mtu: x\n", "a whole number", ""},
 	} {
