@@ -111,6 +111,8 @@ func TestMistakes(t *testing.T) {
 		{"no address in the list", with("[10.9.0.1/30]", "[]"), `2:10: error: address is missing: want a list of addresses with prefix, e.g. [10.9.0.1/30]`},
 		{"multicast route", small + "routes: [224.0.0.0/4]\n", `5:10: error: route 224.0.0.0/4: want addresses of hosts`},
 		{"source with more bits", small + "sources: [10.30.0.1/16]\n", `5:11: error: source 10.30.0.1/16 has bits behind its prefix: want 10.30.0.0/16`},
+		{"key file's name with an escape", small + "key: {private: \"\\e[2Jx\", peer: " + bobPublic + "}\n", `5:16: error: private "\x1b[2Jx": want a file's name that can be printed`},
+		{"metrics with an escape", small + "metrics: \"/run/\\a\"\n", `5:10: error: metrics "/run/\a": want a path that can be printed`},
 		{"source twice", small + "sources: [10.20.0.0/16, 10.20.0.0/16]\n", `5:25: error: source 10.20.0.0/16 is given twice`},
 		{"source without a prefix", small + "sources: [10.20.0.1]\n", `5:11: error: source "10.20.0.1": want an address with a prefix, e.g. 10.20.0.1/32`},
 		{"route twice", small + "routes: [10.20.0.0/16, 10.20.0.0/16]\n", `5:24: error: route 10.20.0.0/16 is given twice`},
