@@ -55,9 +55,10 @@ test-vm: tools setup ## try every kind of link and the rootless data path under 
 	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run 'TestKernels|TestNetworks|TestRootless|TestTiers|TestTunnel|TestNetem|TestSegment|TestAttach'
 
 .PHONY: test-long
-test-long: tools ## try the rootless data path at length: a few minutes
+test-long: tools ## try the rootless data path and the tunnel at length: a few minutes
 	CLEAT_FUZZ_FRAMES=10000000 $(GO) test -count=1 -v -timeout 20m ./usernet -run TestRandomGuest
 	$(GO) test -count=1 -timeout 30m ./usernet/usernettest -run TestCleat -long
+	CLEAT_FUZZ_PACKETS=10000000 $(GO) test -count=1 -v -timeout 20m ./tunnel -run TestHostileNetwork
 
 .PHONY: lint
 lint: tools ## check format, vet and staticcheck
