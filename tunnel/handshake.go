@@ -50,7 +50,8 @@ type handshakes struct {
 		letter letter // the one to be read next
 		some   bool   // there is one
 		again  uint64 // paths that brought the answered message once more
-		floor  uint64 // responder: the highest number accepted; initiator: the last one used
+		floor  uint64 // the highest number that was accepted, or used
+		sent   uint64 // initiator: the number of its message
 	}
 }
 
@@ -129,7 +130,7 @@ func (h *handshakes) take(path int, header, sealed []byte) bool {
 	case l.step == stepBegin && !h.first && l.number < m.floor:
 		return true // a replay, or a clock that is behind: asked for if there is no session
 	case l.step == stepBegin && !h.first:
-	case l.step == stepAnswer && h.first && l.number == m.floor:
+	case l.step == stepAnswer && h.first && l.number == m.sent:
 	case l.step == stepAsk && h.first:
 	default: // to somebody in this end's own role, or an answer to something earlier
 		return l.step >= stepBegin && l.step <= stepAsk
@@ -233,27 +234,29 @@ func (h *handshakes) keep(now time.Duration) {
 	case !h.first:
 		if now-h.said >= handshakeEvery && h.t.silent(now) {
 			h.said = now
-			h.say(allPaths, stepAsk, h.floor(), nil)
+			floor, _ := h.numbers()
+			h.say(allPaths, stepAsk, floor, nil)
 		}
 	case h.begun == nil || now-h.since > handshakeLife:
 		h.begin(now)
 	case now-h.said >= handshakeEvery:
 		h.said = now
-		h.say(allPaths, stepBegin, h.floor(), h.message)
+		_, number := h.numbers()
+		h.say(allPaths, stepBegin, number, h.message)
 	}
 }
 
-func (h *handshakes) floor() uint64 {
+func (h *handshakes) numbers() (floor, sent uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.mail.floor
+	return h.mail.floor, h.mail.sent
 }
 
 // begin begins a handshake. Its number is above all before, whatever the clock does.
 func (h *handshakes) begin(now time.Duration) {
 	h.mu.Lock()
-	h.mail.floor = max(h.mail.floor+1, uint64(time.Now().UnixNano()))
-	number := h.mail.floor
+	number := max(h.mail.floor+1, uint64(time.Now().UnixNano()))
+	h.mail.floor, h.mail.sent = number, number
 	h.mu.Unlock()
 	h.names = h.t.names()
 	if h.begun != nil {

@@ -307,7 +307,18 @@ func TestClockBehind(t *testing.T) {
 	if !e.a.sess.up {
 		t.Error("there is no session with an initiator whose clock is behind")
 	}
-	// What the responder asked can be replayed, and does nothing now.
+	// What it said can be replayed, even while an answer is on its way.
+	e.a.hands.begin(e.a.now())
+	e.round(e.b)
+	e.b.hands.read(e.b.now())
+	hearAll(e.a, seal(e.b.hands, stepAsk, mostNumber-5, nil))
+	e.a.hands.read(e.a.now())
+	id := e.a.sess.keys.ID()
+	e.round(e.a)
+	e.a.hands.read(e.a.now())
+	if e.a.sess.keys.ID() == id {
+		t.Error("an answer was dropped because of a replayed question")
+	}
 	works := e.a.hands.works.used
 	e.a.hands.asked(e.a.now(), mostNumber/2)
 	if e.a.hands.begun != nil || e.a.hands.works.used != works {
