@@ -43,14 +43,15 @@ func (t *Tunnel) repair(m wire.Missing, look *int) {
 	}
 	p := t.paths[m.Path]
 	p.sizes.doubt(t.now())
-	q := &p.kept
+	q, limit := &p.kept, t.limit()
 	for i := q.find(m.First); i != q.to && *look > 0; i++ {
 		pc := q.at(i)
 		from, to := max(int32(m.First-pc.path), 0), min(int32(m.First+uint32(m.Count)-pc.path), int32(pc.n))
 		if from >= to {
 			return
 		}
-		if !t.requeue(pc, ones(int(to))&^ones(int(from))) {
+		// A packet cut for a larger MTU would be lost, and reported, again and again.
+		if pc.e.split.MaxBytes() > limit || !t.requeue(pc, ones(int(to))&^ones(int(from))) {
 			*look--
 		}
 	}

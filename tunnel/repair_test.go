@@ -178,3 +178,20 @@ func TestRoomIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestRepairTooBig has the peer ask for packets that were cut for a larger MTU than the
+// only path has now. They would be lost, and asked for, again and again.
+func TestRepairTooBig(t *testing.T) {
+	e := newEnds(t, Config{}, false, 1)
+	p := e.sendMany(t, 30)
+	e.a.resize(p, 700)
+	report(e.a, wire.AppendMissing(nil, wire.Missing{Path: uint8(p.id), Count: 30}))
+	if n, _ := queued(e.a); n > 0 {
+		t.Errorf("%d packets of 1,000 bytes and more are sent again on a path that carries 700", n)
+	}
+	e.a.resize(p, 1500)
+	report(e.a, wire.AppendMissing(nil, wire.Missing{Path: uint8(p.id), Count: 30}))
+	if n, _ := queued(e.a); n == 0 {
+		t.Error("nothing is sent again on a path that carries 1500 bytes")
+	}
+}
