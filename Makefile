@@ -55,8 +55,9 @@ test-vm: tools setup ## try every kind of link and the rootless data path under 
 	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run 'TestKernels|TestNetworks|TestRootless|TestTiers|TestTunnel|TestNetem|TestSegment|TestAttach'
 
 .PHONY: test-long
-test-long: tools ## try the rootless data path and the tunnel at length: a few minutes
-	CLEAT_FUZZ_FRAMES=10000000 $(GO) test -count=1 -v -timeout 20m ./usernet -run TestRandomGuest
+test-long: tools ## try the rootless data path and the tunnel at length: a quarter of an hour
+	CLEAT_FUZZ_FRAMES=10000000 $(GO) test -count=1 -v -timeout 20m ./usernet ./sandbox -run TestRandomGuest
+	CLEAT_FUZZ_CALLS=1000000 $(GO) test -count=1 -v -timeout 60m ./sandbox -run TestRandomCalls
 	$(GO) test -count=1 -timeout 30m ./usernet/usernettest -run TestCleat -long
 	CLEAT_FUZZ_PACKETS=10000000 $(GO) test -count=1 -v -timeout 20m ./tunnel -run TestHostileNetwork
 
@@ -66,6 +67,10 @@ lint: tools ## check format, vet and staticcheck
 	  test -z "$$unformatted" || { echo "not formatted (gofmt -w them):"; echo "$$unformatted"; exit 1; } >&2
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+
+.PHONY: vuln
+vuln: tools ## look for known vulnerabilities in what the program calls
+	@scripts/vuln $(GO)
 
 .PHONY: cross
 cross: tools ## build for arm64

@@ -63,11 +63,17 @@ func (s *store) environment(e Environment) error {
 	if err != nil {
 		return fmt.Errorf("encode the environment: %w", err)
 	}
-	path := filepath.Join(s.dir, EnvironmentFile)
-	if err := os.WriteFile(path+".new", append(b, '\n'), 0o666); err != nil {
+	f, err := os.CreateTemp(s.dir, "."+EnvironmentFile+"-*") // a name that leads nowhere else
+	if err != nil {
 		return fmt.Errorf("write the environment: %w", err)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
+	_, err = f.Write(append(b, '\n'))
+	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(s.dir, EnvironmentFile))
+	}
+	if err != nil {
+		os.Remove(f.Name())
 		return fmt.Errorf("write the environment: %w", err)
 	}
 	return nil

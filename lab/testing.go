@@ -5,7 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // tester is the part of testing.M that RunTests needs; production code imports
@@ -32,8 +34,11 @@ const TestFlavour = "CLEAT_TEST_LAB"
 //
 // Where no lab can be had the tests run in place, and Need skips those that
 // want one. With CLEAT_LAB=none they run in place and Need lets them: the
-// machine as a whole is the lab.
+// machine as a whole is the lab. Fuzzing (go test -fuzz) runs in place.
 func RunTests(m tester) int {
+	if fuzzes() {
+		return m.Run()
+	}
 	AnswerProbe()
 	if f, inside := Inside(); inside {
 		if f != None {
@@ -50,6 +55,14 @@ func RunTests(m tester) int {
 		return m.Run()
 	}
 	return code
+}
+
+// fuzzes reports whether the program was started by `go test -fuzz`. Its processes talk over
+// descriptors that a lab would not have.
+func fuzzes() bool {
+	return slices.ContainsFunc(os.Args, func(arg string) bool {
+		return arg == "-test.fuzzworker" || strings.HasPrefix(arg, "-test.fuzz=")
+	})
 }
 
 // AtOnce has at least n tests that say t.Parallel run at once, however few processors

@@ -82,6 +82,9 @@ const threadNS = "/proc/thread-self/ns/net"
 
 func open(path, label string) (*NS, error) {
 	fd, err := openFile(path)
+	if errors.Is(err, errNoNamespace) {
+		return nil, fmt.Errorf("%w: %s is not a network namespace", ErrNotFound, path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace: %w", err)
 	}
@@ -94,11 +97,37 @@ func open(path, label string) (*NS, error) {
 	return &NS{file: f, label: label}, nil
 }
 
-// openFile is os.Open without trying whether the file can be waited for, which no
-// namespace can: that takes five more system calls.
+// errNoNamespace means that a file is no namespace of any kind.
+var errNoNamespace = errors.New("not a namespace")
+
+// openFile opens the namespace file at path. Anybody may have put another file there: a
+// FIFO would block, and a device may act on being opened. So it opens a handle that
+// touches nothing (O_PATH, open(2)), checks that the file is on the kernel's file system
+// of namespaces, and reopens that very file. threadNS needs no check.
 func openFile(path string) (int, error) {
+	if path == threadNS {
+		return openRaw(path, unix.O_RDONLY)
+	}
+	handle, err := openRaw(path, unix.O_PATH)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(handle)
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(handle, &fs); err != nil {
+		return -1, &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	if fs.Type != unix.NSFS_MAGIC {
+		return -1, errNoNamespace
+	}
+	return openRaw("/proc/self/fd/"+strconv.Itoa(handle), unix.O_RDONLY)
+}
+
+// openRaw is os.Open without registering the file for polling, which no namespace
+// supports: that takes five more system calls.
+func openRaw(path string, flags int) (int, error) {
 	for {
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
@@ -265,7 +294,7 @@ func visit(f func() error) error {
 // That it can be is tried before: who entered a namespace of a user namespace of its own
 // may not be let into the other again. There f has a thread that ends with it.
 func andBack(f func() error) error {
-	home, err := openFile(threadNS)
+	home, err := openRaw(threadNS, unix.O_RDONLY)
 	if err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("open network namespace: %w", err)

@@ -5,11 +5,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"testing"
 
 	"cleat/lab"
 	"cleat/netns"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
@@ -73,6 +76,50 @@ func TestDoPassesErrorsOn(t *testing.T) {
 	want := errors.New("no")
 	if err := fresh(t).Do(func() error { return want }); !errors.Is(err, want) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A path may lead to a file that somebody else put there. Open must neither wait for the
+// other end of a FIFO nor open a device, which may act on being opened.
+func TestOpenTouchesNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		ns, err := netns.Open(fifo)
+		if err == nil {
+			ns.Close()
+		}
+		opened <- err
+	}()
+	// A writer that does not wait finds a reader only if Open has opened the FIFO.
+	for done := false; !done; {
+		select {
+		case err := <-opened:
+			if !errors.Is(err, netns.ErrNotFound) {
+				t.Errorf("a FIFO: %v", err)
+			}
+			done = true
+		default:
+			w, err := unix.Open(fifo, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+			if err == nil {
+				unix.Close(w)
+				t.Fatal("Open opened a FIFO for reading")
+			}
+			runtime.Gosched()
+		}
+	}
+	link := filepath.Join(dir, "device")
+	if err := os.Symlink("/dev/ptmx", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{link, dir, "/proc/self/ns/mnt"} {
+		if ns, err := netns.Open(path); !errors.Is(err, netns.ErrNotFound) {
+			t.Errorf("%s: %v, %v", path, ns, err)
+		}
 	}
 }
 

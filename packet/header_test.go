@@ -30,12 +30,80 @@ func TestParseIPBroken(t *testing.T) {
 		{"IPv6 extension longer than the packet", changed(changed(udpPacket(false, nil), 6, hopByHop), 41, 1), ErrShort},
 		{"IPv6 fragment header cut", changed(udpPacket(false, nil)[:47], 4, 0, 7, fragment), ErrShort},
 		{"IPv6 extensions without end", endless(), ErrBad},
+		{"IPv4 option without a length", withOptions(0x44, 1, 1, 7), ErrBad},
+		{"IPv4 option of one byte", withOptions(7, 1, 0, 0), ErrBad},
+		{"IPv4 option longer than the header", withOptions(7, 5, 4, 0), ErrBad},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var p IP
 			if err := ParseIP(tt.b, &p); !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
+// withOptions is an IPv4 packet with options, 4 bytes at a time.
+func withOptions(options ...byte) []byte {
+	udp := udpPacket(true, nil)
+	b := slices.Concat(udp[:IPv4Bytes], options, udp[IPv4Bytes:])
+	b[0] += byte(len(options) / 4)
+	binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+	b[10], b[11] = 0, 0
+	binary.BigEndian.PutUint16(b[10:], Checksum(b[:IPv4Bytes+len(options)]))
+	return b
+}
+
+// routed6 is an IPv6 packet with a routing header.
+func routed6(kind, left byte) []byte {
+	b := make([]byte, IPv6Bytes, 100)
+	putIPv6(b, guest6, peer6, routing, 0, 64, 24+UDPBytes)
+	b = append(b, byte(UDP), 2, kind, left, 0, 0, 0, 0)
+	b = append(b, peer6.AsSlice()...)
+	return append(b, udpPacket(false, nil)[IPv6Bytes:]...)
+}
+
+// Of a packet that names further hops, Dst is not the destination.
+func TestRouted(t *testing.T) {
+	loose := func(pointer byte) []byte {
+		return withOptions(optionNop, optionLooseRoute, 7, pointer, 198, 51, 100, 1)
+	}
+	tests := []struct {
+		name string
+		b    []byte
+		want bool
+		at   int // what the pointer of an IPv6 error says
+	}{
+		{"IPv4 without options", udpPacket(true, nil), false, 0},
+		{"IPv4 with another option", withOptions(148, 4, 0, 0), false, 0}, // router alert
+		{"IPv4 loose route, one hop left", loose(4), true, 0},
+		{"IPv4 loose route, at its end", loose(8), false, 0},
+		{"IPv4 strict route", withOptions(optionStrictRoute, 7, 4, 198, 51, 100, 1, 0), true, 0},
+		{"IPv4 route without a pointer", withOptions(optionLooseRoute, 2, 0, 0), true, 0},
+		{"IPv4 route behind the end of options", withOptions(optionEnd, optionLooseRoute, 3, 4), false, 0},
+		{"IPv6 type 0, one segment left", routed6(0, 1), true, IPv6Bytes + 2},
+		{"IPv6 segment routing", routed6(4, 1), true, IPv6Bytes + 2},
+		{"IPv6, no segment left", routed6(0, 0), false, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := parse(t, tt.b)
+			if p.Routed != tt.want {
+				t.Errorf("Routed is %t", p.Routed)
+			}
+			if p.Src.Is4() || !tt.want {
+				return
+			}
+			e := NewICMPError(ErrorRoute, false, 0)
+			answer := make([]byte, MaxICMPErrorBytes)
+			n := PutICMPError(answer, &e, peer6, tt.b)
+			if n == 0 {
+				t.Fatal("no error may be sent")
+			}
+			m := answer[IPv6Bytes:n]
+			if got := binary.BigEndian.Uint32(m[4:]); m[0] != icmp6Parameter || m[1] != 0 || int(got) != tt.at {
+				t.Errorf("error of type %d, code %d points to %d, want %d", m[0], m[1], got, tt.at)
 			}
 		})
 	}

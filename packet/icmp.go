@@ -83,6 +83,7 @@ const (
 	ErrorTooBig                      // packet too big; IPv4: fragmentation needed and DF set
 	ErrorTTL                         // hop limit came to 0
 	ErrorReassembly                  // fragments stayed away
+	ErrorRoute                       // the packet names hops to pass (IP.Routed), which we don't serve
 )
 
 // Types of errors (RFC 792, RFC 4443 section 3).
@@ -112,6 +113,7 @@ var codes = [...]struct{ v4, v6 [2]uint8 }{
 	ErrorTooBig:     {[2]uint8{icmpUnreachable, 4}, [2]uint8{icmp6TooBig, 0}},
 	ErrorTTL:        {[2]uint8{icmpTimeExceeded, 0}, [2]uint8{icmp6TimeExceeded, 0}},
 	ErrorReassembly: {[2]uint8{icmpTimeExceeded, 1}, [2]uint8{icmp6TimeExceeded, 1}},
+	ErrorRoute:      {[2]uint8{icmpUnreachable, 5}, [2]uint8{icmp6Parameter, 0}},
 }
 
 // ICMPError is an ICMP error message.
@@ -165,6 +167,9 @@ func PutICMPError(b []byte, e *ICMPError, src netip.Addr, offending []byte) int 
 		proto, limit = ICMPv6, maxICMPError6
 		if rest == 0 && e.Type == icmp6Parameter {
 			rest = uint32(p.protocolAt)
+			if e.Code == codes[ErrorRoute].v6[1] {
+				rest = uint32(p.routeAt)
+			}
 		}
 	}
 	header := IPBytes(src)

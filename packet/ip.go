@@ -72,10 +72,15 @@ type IP struct {
 	Offset int
 	ID     uint32 // groups fragments
 
+	// Routed reports that Dst is not where the packet is to end: a routing header with segments
+	// left (RFC 8200 section 4.4), or an IPv4 source route with addresses left (RFC 791).
+	Routed bool
+
 	HeaderBytes int    // where the payload begins in the packet
 	Payload     []byte // refers to the packet
 
 	protocolAt int // where the packet names Protocol
+	routeAt    int // where the type of the routing header stands, if Routed
 }
 
 // IsFragment tells whether the packet is a piece of one. Then Protocol and
@@ -123,6 +128,39 @@ func parseIPv4(b []byte, p *IP, cut bool) error {
 		ID:          uint32(binary.BigEndian.Uint16(b[4:])),
 		HeaderBytes: header, Payload: b[header:total], protocolAt: 9,
 	}
+	if header > IPv4Bytes {
+		return p.options4(b[:header])
+	}
+	return nil
+}
+
+// Options of IPv4 (RFC 791 section 3.1); optionEnd and optionNop are TCP's as well.
+const (
+	optionLooseRoute  = 131
+	optionStrictRoute = 137
+)
+
+// options4 looks for a source route in a header.
+func (p *IP) options4(header []byte) error {
+	for at := IPv4Bytes; at < len(header) && header[at] != optionEnd; {
+		if header[at] == optionNop {
+			at++
+			continue
+		}
+		if at+1 >= len(header) {
+			return ErrBad
+		}
+		size := int(header[at+1])
+		if size < 2 || at+size > len(header) {
+			return ErrBad
+		}
+		if kind := header[at]; kind == optionLooseRoute || kind == optionStrictRoute {
+			// The third byte points at the next address, counted from 1.
+			p.Routed = p.Routed || size < 3 || int(header[at+2]) <= size
+			p.routeAt = at
+		}
+		at += size
+	}
 	return nil
 }
 
@@ -159,6 +197,9 @@ func parseIPv6(b []byte, p *IP, cut bool) error {
 		case hopByHop, routing, destOptions:
 			if at+8 > end {
 				return ErrShort
+			}
+			if next == routing && b[at+3] != 0 { // segments left
+				p.Routed, p.routeAt = true, at+2
 			}
 			p.protocolAt = at
 			next, at = b[at], at+8+int(b[at+1])*8

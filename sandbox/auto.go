@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"cleat/internal/nlsock"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -17,7 +19,7 @@ const autoEvery = time.Second
 
 // poller follows the listeners of one namespace.
 type poller struct {
-	diag  int
+	diag  *nlsock.Socket
 	rules []AutoForward
 	log   *slog.Logger
 	apply func([]match) // all that match, each time
@@ -42,11 +44,11 @@ func (a *AutoForward) follows(proto Protocol) bool {
 func (n *Network) automatic(g *group) []*poller {
 	var all []*poller
 	c := &n.cfg
-	if diag := n.opened.sockets[kindDiag]; len(diag) > 0 {
+	if diag := n.opened.guestDiag; diag != nil {
 		f := inboundAuto{n: n, open: map[autoPort]Forward{}, warned: map[autoPort]bool{}}
-		all = append(all, &poller{diag[0], c.AutoForward, c.Log, f.apply})
+		all = append(all, &poller{diag, c.AutoForward, c.Log, f.apply})
 	}
-	if n.opened.hostDiag > 0 {
+	if n.opened.hostDiag != nil {
 		o := outwardAuto{n: n, g: g, open: map[Outward]bool{}}
 		all = append(all, &poller{n.opened.hostDiag, c.AutoOutward, c.Log, o.apply})
 	}
@@ -242,13 +244,15 @@ func (a *outwardAuto) apply(found []match) {
 			if _, tried := a.open[o]; tried {
 				continue
 			}
-			r, err := a.n.newRelay(o)
+			r, err := a.n.lead(o)
 			a.open[o] = err == nil
 			if err != nil {
 				a.n.cfg.Log.Warn("lead a port inside to the host", "protocol", o.Protocol.String(), "port", o.Listen.Port(), "error", err)
 				continue
 			}
-			a.g.run(r.run)
+			if r != nil {
+				a.g.run(r.run)
+			}
 		}
 	}
 }

@@ -143,24 +143,6 @@ func escape(args []string) error {
 		fmt.Println("done")
 	case "changing-descriptor":
 		return changeDescriptor(made(), forbidden)
-	case "accepted":
-		l, err := net.Listen("tcp4", ":8000")
-		if err != nil {
-			return err
-		}
-		c, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		if own := c.LocalAddr().(*net.TCPAddr).IP.String(); own != outside4 {
-			return fmt.Errorf("what was accepted is at %s: no socket of the host's", own)
-		}
-		f, err := c.(*net.TCPConn).File()
-		if err != nil {
-			return err
-		}
-		c.Close()
-		return changeDescriptor(int(f.Fd()), forbidden)
 	}
 	return nil
 }
@@ -201,29 +183,41 @@ func escapeByI386(to *unix.SockaddrInet4) error {
 		c = append(c, 0xcd, 0x80)
 		return append(c, exitI386...)
 	}
+	fmt.Printf("connect %s, socketcall %s\n", runI386(direct, address), runI386(call, address))
+	return nil
+}
+
+// runI386 runs a program of i386 that exits with an errno, and returns that by name.
+func runI386(code func(data uint32) []byte, address []byte) string {
 	dir, err := os.MkdirTemp("", "i386-")
 	if err != nil {
-		return err
+		return err.Error()
 	}
 	defer os.RemoveAll(dir)
-	run := func(name string, code func(uint32) []byte) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, elf32(code, address), 0o700); err != nil {
-			return err.Error()
-		}
-		err := exec.Command(path).Run()
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && exit.ExitCode() > 0 {
-			return unix.ErrnoName(syscall.Errno(exit.ExitCode()))
-		}
-		var errno syscall.Errno
-		if errors.As(err, &errno) {
-			return unix.ErrnoName(errno)
-		}
-		return fmt.Sprint(err)
+	path := filepath.Join(dir, "program")
+	if err := os.WriteFile(path, elf32(code, address), 0o700); err != nil {
+		return err.Error()
 	}
-	fmt.Printf("connect %s, socketcall %s\n", run("direct", direct), run("call", call))
-	return nil
+	err = exec.Command(path).Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() > 0 {
+		return unix.ErrnoName(syscall.Errno(exit.ExitCode()))
+	}
+	return name(err)
+}
+
+// callI386 is code that makes a call and exits with its errno, or 0.
+func callI386(nr uint32, args [4]uint32) []byte {
+	var c []byte
+	for i, load := range []byte{0xbb, 0xb9, 0xba, 0xbe} { // mov to ebx, ecx, edx, esi
+		c = binary.LittleEndian.AppendUint32(append(c, load), args[i])
+	}
+	c = binary.LittleEndian.AppendUint32(append(c, 0xb8), nr)
+	c = append(c, 0xcd, 0x80) // int 0x80
+	c = append(c, 0x85, 0xc0) // test eax, eax
+	c = append(c, 0x78, 0x02) // js over the next
+	c = append(c, 0x31, 0xc0) // xor eax, eax
+	return append(c, exitI386...)
 }
 
 // exitI386 is exit(-eax).

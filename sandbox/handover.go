@@ -89,7 +89,6 @@ const (
 	kindRoutes kind = "routes"
 	kindNews   kind = "news" // about routes
 	kindNotify kind = "notify"
-	kindTeller kind = "teller"
 )
 
 // goAhead is the host's message that lets the command begin.
@@ -169,13 +168,7 @@ func (c *channel) receive(ctx context.Context) (report, []int, error) {
 		err = errors.New("message is too long")
 	}
 	if err == nil {
-		err = json.Unmarshal(buf[:n], &r)
-	}
-	if err == nil && len(r.Files) != len(fds) {
-		err = fmt.Errorf("%d descriptors came, %d were announced", len(fds), len(r.Files))
-	}
-	if err == nil && r.Stage == stageFailed {
-		err = r.failure()
+		r, err = parseReport(buf[:n], len(fds))
 	}
 	if err != nil {
 		closeAll(fds)
@@ -186,6 +179,20 @@ func (c *channel) receive(ctx context.Context) (report, []int, error) {
 		return report{}, nil, err
 	}
 	return r, fds, nil
+}
+
+// parseReport reads the text of a message that came with so many descriptors.
+func parseReport(text []byte, fds int) (r report, err error) {
+	if err := json.Unmarshal(text, &r); err != nil {
+		return report{}, err
+	}
+	if len(r.Files) != fds {
+		return report{}, fmt.Errorf("%d descriptors came, %d were announced", fds, len(r.Files))
+	}
+	if r.Stage == stageFailed {
+		return report{}, r.failure()
+	}
+	return r, nil
 }
 
 // pending is ReadMsgUnix without waiting; EAGAIN says that there is nothing.

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"sync"
 
+	"cleat/internal/sys"
+	"cleat/sandbox/supervisor"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -55,7 +58,7 @@ func Init() {
 }
 
 func runInside(role string, end insideEnd) error {
-	i, err := open(end)
+	i, err := open(role, end)
 	if err != nil {
 		return err
 	}
@@ -97,12 +100,12 @@ func execute(path string) error {
 // Inside is the container's side of Attach. It is safe for concurrent use.
 type Inside struct {
 	mu        sync.Mutex
+	role      string
 	end       insideEnd
 	plan      plan
 	warnings  []string
 	noSplice  string // why the splice tier can't be had; "": nothing known
 	noSeccomp string // and the seccomp tier, where that was not insisted on
-	tells     int    // our end of the socket of serveTells
 	closed    bool
 }
 
@@ -121,7 +124,7 @@ func Open() (*Inside, error) {
 	if err := os.Unsetenv(environ); err != nil {
 		return nil, fmt.Errorf("unset %s: %w", environ, err)
 	}
-	i, err := open(end)
+	i, err := open(role, end)
 	if err != nil {
 		err = errors.Join(err, end.send(failed(err)))
 		unix.Close(int(end))
@@ -130,7 +133,7 @@ func Open() (*Inside, error) {
 	return i, nil
 }
 
-func open(end insideEnd) (*Inside, error) {
+func open(role string, end insideEnd) (*Inside, error) {
 	p, err := end.plan()
 	if err != nil {
 		return nil, err
@@ -143,7 +146,7 @@ func open(end insideEnd) (*Inside, error) {
 	if err := end.send(report{Stage: stageDevice, Files: slices.Repeat([]kind{kindTUN}, len(tuns))}, tuns...); err != nil {
 		return nil, err
 	}
-	i := &Inside{end: end, plan: p}
+	i := &Inside{role: role, end: end, plan: p}
 	i.setSysctls() // now, since there may be no /proc in a container's root
 	i.setDivertSysctls()
 	return i, nil
@@ -153,9 +156,12 @@ func (i *Inside) warn(format string, args ...any) {
 	i.warnings = append(i.warnings, fmt.Sprintf(format, args...))
 }
 
-// SetupNetwork gives the device its addresses and routes and waits until the
-// host's side moves bytes. It needs no files. The error is a *SetupError, which
-// Run returns too. Call it once.
+// SetupNetwork gives the device its addresses and routes, and refuses the process, and
+// what it starts, sockets that belong to no network namespace, and io_uring, by a seccomp
+// filter. That takes CAP_SYS_ADMIN in the process's user namespace, or no_new_privs; a
+// process without either is not restricted, and Config.Log is told. It waits until the
+// host's side moves bytes, and needs no files. The error is a *SetupError, which Run
+// returns too. Call it once.
 func (i *Inside) SetupNetwork() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -182,13 +188,38 @@ func (i *Inside) setUp() error {
 	if err := i.handOverFresh(); err != nil {
 		return err
 	}
-	if err := i.handOverTeller(); err != nil {
+	supervised, err := i.beSupervised()
+	if err != nil {
 		return err
 	}
-	if err := i.beSupervised(); err != nil {
-		return err
+	if !supervised {
+		if err := i.restrictFamilies(); err != nil {
+			return err
+		}
 	}
 	return i.end.send(report{Stage: stageNetwork, Warnings: i.warnings, NoSplice: i.noSplice, NoSeccomp: i.noSeccomp})
+}
+
+// restrictFamilies refuses the command, or the program that has called SetupNetwork,
+// sockets that belong to no network namespace (AF_VSOCK, for one). Processes that a
+// namespace has already can't be kept from them.
+func (i *Inside) restrictFamilies() error {
+	var err error
+	switch i.role {
+	case roleWrap:
+		err = supervisor.RestrictFamilies()
+	case roleAttach:
+		err = supervisor.RestrictFamiliesOfAll()
+	}
+	without := errors.Is(err, sys.ErrSeccompArch) || i.role == roleAttach && errors.Is(err, unix.EACCES)
+	switch {
+	case without:
+		i.warn("sockets that leave the network namespace, such as AF_VSOCK, are not refused: %v", err)
+		return nil
+	case err != nil:
+		return &SetupError{Step: "refuse sockets that leave the network namespace", Err: err}
+	}
+	return nil
 }
 
 // handOver gives the host's side the sockets it wants from here.

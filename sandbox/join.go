@@ -70,6 +70,9 @@ func (n *Network) join(ctx context.Context, ns Namespace) error {
 	if err := notOurs(j.net); err != nil {
 		return err
 	}
+	if n.served, err = idOf(j.net); err != nil {
+		return err
+	}
 	if n.watch, err = ns.watch(j.net); err != nil {
 		return err
 	}

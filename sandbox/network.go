@@ -13,6 +13,8 @@ import (
 	"slices"
 	"sync"
 
+	"cleat/internal/ledger"
+	"cleat/internal/nlsock"
 	"cleat/sandbox/dns"
 	"cleat/sandbox/policy"
 	"cleat/sandbox/supervisor"
@@ -32,6 +34,7 @@ type Network struct {
 	judge      usernet.Policy
 	quiet      usernet.Policy // judge without telling Config.Refused
 	resolver   *dns.Forwarder // nil: off
+	ledger     *ledger.Ledger // for what the guest causes
 	noSplice   string         // why the splice tier can't be had
 	noSeccomp  string         // and the seccomp tier, where the policy would have it
 
@@ -40,8 +43,9 @@ type Network struct {
 	cmd     *exec.Cmd
 	pidfd   int // written by cmd.Start; -1: the kernel gives none
 	channel *channel
-	theirs  *os.File // the inside's end, until the child has it
-	watch   watch    // of a joined namespace
+	theirs  *os.File    // the inside's end, until the child has it
+	watch   watch       // of a joined namespace
+	served  namespaceID // that one
 	opened  opened
 }
 
@@ -64,13 +68,15 @@ type opened struct {
 	hostSockets *usernet.Sockets
 	supervisor  *supervisor.Supervisor // nil: there is none
 	supervised  []*os.File
-	hostOwner   namespaceID
-	tells       int           // the teller's descriptor
+	binder      *binder     // binds sockets for containers
+	hostOwner   namespaceID // of containers, as is the next
+	hostCookie  uint64
 	gate        *usernet.Gate // nil: there is none
 	gateFDs     []*os.File
-	outward     []relay
-	hostDiag    int // 0: none
-	portsDiag   int // likewise
+	outward     []*udpRelay
+	guestDiag   *nlsock.Socket // sock_diag of the inside; nil: not wanted
+	hostDiag    *nlsock.Socket // and of the host
+	diags       []int          // descriptors of sock_diag sockets of the host
 }
 
 // New checks the configuration. It starts nothing; the error joins a
@@ -82,6 +88,9 @@ func New(cfg Config) (*Network, error) {
 		return nil, err
 	}
 	n := &Network{cfg: cfg, need6: need6 || cfg.NoIPv4, pidfd: -1}
+	if n.ledger, err = cfg.Limits.NewLedger(); err != nil {
+		return nil, fmt.Errorf("configure network: %w", err)
+	}
 	if err := n.newJudge(); err != nil {
 		return nil, err
 	}
@@ -155,6 +164,9 @@ func (n *Network) open(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := n.connectDiag(); err != nil {
+		return err
+	}
 	if err := n.newStack(); err != nil {
 		return err
 	}
@@ -167,6 +179,15 @@ func (n *Network) open(ctx context.Context) error {
 		}
 	}
 	return n.openOutward()
+}
+
+// connectDiag makes the sock_diag socket of the inside safe to ask, before the command
+// begins.
+func (n *Network) connectDiag() (err error) {
+	if fds := n.opened.sockets[kindDiag]; len(fds) > 0 {
+		n.opened.guestDiag, err = nlsock.New(fds[0])
+	}
+	return err
 }
 
 // watchCommand makes the end of the command the end of Run. The caller's pidfd
@@ -189,7 +210,7 @@ func (n *Network) watchCommand() error {
 // takeOver receives everything from the inside.
 func (n *Network) takeOver(ctx context.Context) error {
 	n.opened.sockets = map[kind][]int{}
-	const diag, gate, supervised = 1, 5, 6
+	const diag, gate, supervised = 1, 5, 5
 	got, most := 0, len(n.wantedSockets().kinds())+n.cfg.Queues+diag+gate+supervised
 	for {
 		r, fds, err := n.channel.receive(ctx)
@@ -268,7 +289,7 @@ func (n *Network) newStack() error {
 		TUN: n.opened.queues[0], Queues: n.opened.queues[1:], Gate: n.opened.gate, MTU: c.MTU, Guest4: c.Addr4.Addr(), Guest6: c.Addr6.Addr(),
 		Gateway4: c.Gateway4, Gateway6: c.Gateway6, Shown: c.shown(), Policy: n.judge, Hook: n.hook(),
 		Outbound4: c.Outbound4, Outbound6: c.Outbound6, OutboundInterface: c.OutboundInterface,
-		Pcap: c.Pcap, Limits: c.Limits,
+		Pcap: c.Pcap, Limits: c.Limits, Ledger: n.ledger,
 	}
 	var err error
 	if n.opened.stack, err = usernet.New(cfg); err != nil {
@@ -316,11 +337,7 @@ func (n *Network) close() {
 	for _, fds := range n.opened.sockets {
 		closeAll(fds)
 	}
-	for _, fd := range []int{n.opened.hostDiag, n.opened.portsDiag} {
-		if fd > 0 {
-			unix.Close(fd)
-		}
-	}
+	closeAll(n.opened.diags)
 	if l := n.cfg.Runtimes.Listener; l != nil {
 		l.Close()
 	}

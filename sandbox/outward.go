@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -14,13 +13,6 @@ import (
 // autoOutwardSockets is how many ports of each protocol and family AutoOutward
 // can lead to the host: sockets are made inside once, before the command begins.
 const autoOutwardSockets = 64
-
-// relay carries what comes to one socket inside to the host.
-type relay interface {
-	// run works until ctx ends, and closes the relay.
-	run(ctx context.Context) error
-	close()
-}
 
 // wantedSockets is what Outward and AutoOutward take.
 func (n *Network) wantedSockets() socketCounts {
@@ -96,51 +88,54 @@ func (n *Network) openOutward() error {
 	for _, o := range n.cfg.Outward {
 		for _, at := range o.places() {
 			one := Outward{o.Protocol, at, o.target(at)}
-			r, err := n.newRelay(one)
+			r, err := n.lead(one)
 			if errors.Is(err, errNoSocket) && at.Addr().Is6() && !o.Listen.Addr().IsValid() {
 				continue // a kernel without IPv6
 			}
 			if err != nil {
 				return fmt.Errorf("lead %s port %s inside to the host: %w", o.Protocol, at, err)
 			}
-			n.opened.outward = append(n.opened.outward, r)
+			if r != nil {
+				n.opened.outward = append(n.opened.outward, r)
+			}
 		}
 	}
 	if len(n.cfg.AutoOutward) == 0 {
 		return nil
 	}
-	var err error
-	n.opened.hostDiag, err = openDiag()
-	return err
+	fd, diag, err := openDiag()
+	if err != nil {
+		return err
+	}
+	n.opened.diags, n.opened.hostDiag = append(n.opened.diags, fd), diag
+	return nil
 }
 
 // errNoSocket says that no socket of the kind came from the inside, or that all
 // are in use.
 var errNoSocket = errors.New("no socket inside is left")
 
-// newRelay opens a port inside.
-func (n *Network) newRelay(o Outward) (relay, error) {
+// lead opens a port inside that leads to the host. Connections are the stack's to carry; for
+// datagrams the result carries them, else it is nil.
+func (n *Network) lead(o Outward) (*udpRelay, error) {
 	fd, err := n.take(kindOf(o.Protocol, o.Listen.Addr()))
 	if err != nil {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), "socket inside")
-	defer f.Close() // net works on a copy
 	if err := bindInside(fd, o); err != nil {
+		f.Close()
 		return nil, err
 	}
-	if o.Protocol == UDP {
-		c, err := net.FilePacketConn(f)
-		if err != nil {
-			return nil, err
-		}
-		return &udpRelay{conn: c.(*net.UDPConn), to: o.To}, nil
+	if o.Protocol == TCP {
+		return nil, n.opened.stack.Outward(f, o.To)
 	}
-	l, err := net.FileListener(f)
+	defer f.Close() // net works on a copy
+	c, err := net.FilePacketConn(f)
 	if err != nil {
 		return nil, err
 	}
-	return &tcpRelay{listener: l.(*net.TCPListener), to: o.To}, nil
+	return &udpRelay{conn: c.(*net.UDPConn), to: o.To, ledger: n.ledger}, nil
 }
 
 func (n *Network) take(k kind) (int, error) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"cleat/internal/nlsock"
 	"cleat/sandbox/policy"
 	"cleat/sandbox/supervisor"
 	"cleat/usernet"
@@ -20,17 +21,18 @@ import (
 type ports struct {
 	stack  *usernet.Stack
 	may    func() bool // the policy still lets the command have sockets of the host's
-	diag   int
+	diag   *nlsock.Socket
 	lowest uint16 // below it a port can't be had back without the rights that a sealed process gives up
 	failed func(port uint16, err error)
 }
 
 func (n *Network) newPorts() (*ports, error) {
-	var err error
-	if n.opened.portsDiag, err = openDiag(); err != nil {
+	fd, diag, err := openDiag()
+	if err != nil {
 		return nil, err
 	}
-	p := &ports{stack: n.opened.stack, may: func() bool { return n.rules.HostSockets() != policy.HostSocketsNone }, diag: n.opened.portsDiag, lowest: 1024, failed: func(port uint16, err error) {
+	n.opened.diags = append(n.opened.diags, fd)
+	p := &ports{stack: n.opened.stack, may: func() bool { return n.rules.HostSockets() != policy.HostSocketsNone }, diag: diag, lowest: 1024, failed: func(port uint16, err error) {
 		n.cfg.Log.Warn("listen again on a published port", "port", port, "error", err)
 	}}
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
@@ -43,39 +45,12 @@ func (n *Network) newPorts() (*ports, error) {
 	return p, nil
 }
 
-// socketFor is what a listener wants of the host's.
-func (p *ports) socketFor(w supervisor.Listener) usernet.LoanConfig {
-	return usernet.LoanConfig{Family: w.Family, Only6: w.Only6, ReusePort: w.ReusePort, Lowest: p.lowest}
-}
-
-// Offer implements supervisor.Ports.
-func (p *ports) Offer(w supervisor.Listener) bool {
-	if !p.may() {
-		return false
-	}
-	found, err := p.stack.OfferFor(w.Inside, p.socketFor(w))
-	if err != nil {
-		p.failed(w.Inside.Port(), err)
-	}
-	return found
-}
-
-// Take implements supervisor.Ports.
-func (p *ports) Take(inside, client netip.AddrPort) (supervisor.Arrival, bool) {
-	o, ok := p.stack.Take(inside, client)
-	if ok && !p.may() {
-		o.Splice()
-		return nil, false
-	}
-	return o, ok
-}
-
 // Lend implements supervisor.Ports.
 func (p *ports) Lend(w supervisor.Listener) (l supervisor.Loan, ok bool) {
 	if !p.may() {
 		return l, false
 	}
-	as := p.socketFor(w)
+	as := usernet.LoanConfig{Family: w.Family, Only6: w.Only6, ReusePort: w.ReusePort, Lowest: p.lowest}
 	fd, loan, ok := p.stack.Lend(w.Inside, as)
 	if !ok {
 		return l, false
@@ -115,29 +90,21 @@ type diagSocket struct {
 	cookie uint64
 }
 
-// listens asks the kernel whether the socket is still there.
-func (s diagSocket) listens(fd int) bool {
-	b := make([]byte, unix.SizeofNlMsghdr+diagRequestBytes)
-	native.PutUint32(b[0:], uint32(len(b)))
-	native.PutUint16(b[4:], sockDiagByFamily)
-	native.PutUint16(b[6:], unix.NLM_F_REQUEST)
-	b[16], b[17] = s.family, byte(TCP)
-	native.PutUint32(b[20:], 1<<stateListen)
-	id := b[24:] // struct inet_diag_sockid
+// listens asks the kernel whether the socket is still there. It returns true where the
+// kernel does not say.
+func (s diagSocket) listens(diag *nlsock.Socket) bool {
+	b := diagRequest(TCP, s.family, 1<<stateListen)
+	id := b[8:] // struct inet_diag_sockid
 	binary.BigEndian.PutUint16(id, s.at.Port())
 	copy(id[4:20], s.at.Addr().AsSlice())
 	native.PutUint64(id[40:], s.cookie) // the lower half first, as in the structure
-	if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return true // not known
-	}
-	answer := make([]byte, 4<<10)
-	n, _, err := unix.Recvfrom(fd, answer, 0) // the kernel has answered by now
-	if err != nil || n < unix.SizeofNlMsghdr || native.Uint16(answer[4:]) != unix.NLMSG_ERROR {
+	var errno unix.Errno
+	if _, _, err := diag.Ask(nlsock.Request{Kind: sockDiagByFamily, Body: b}); !errors.As(err, &errno) {
 		return true
 	}
 	// Of several that share a port the kernel may have found another one.
 	found := false
-	err = dumpDiag(fd, TCP, s.family, func(data []byte) {
+	err := dumpDiag(diag, TCP, s.family, func(data []byte) {
 		const cookie = 44 // in struct inet_diag_msg
 		found = found || len(data) >= diagMessageBytes && native.Uint64(data[cookie:]) == s.cookie
 	})

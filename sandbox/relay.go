@@ -3,97 +3,30 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
+
+	"cleat/internal/ledger"
 )
 
-// Limits of one port inside that leads to the host. The guest is the client, and
-// hostile: what it opens costs descriptors and goroutines on the host.
+// Limits of one UDP port inside that leads to the host. The guest is the client, and hostile:
+// what it opens costs descriptors, memory and goroutines.
 const (
-	maxRelayed  = 1024             // connections or UDP clients at once; more are reset or dropped
-	relayDial   = 10 * time.Second // loopback answers at once, or not at all
-	relayIdle   = 2 * time.Minute  // a UDP client without a datagram either way (nf_conntrack_udp_timeout_stream)
+	maxRelayed  = 1024            // clients at once; datagrams of more are dropped
+	relayIdle   = 2 * time.Minute // a client without a datagram either way (nf_conntrack_udp_timeout_stream)
 	maxDatagram = 65535
 )
 
-// tcpRelay passes connections on. Between two TCP sockets io.Copy is splice(2).
-type tcpRelay struct {
-	listener *net.TCPListener
-	to       netip.AddrPort
-}
-
-func (r *tcpRelay) close() { r.listener.Close() }
-
-func (r *tcpRelay) run(ctx context.Context) error {
-	defer context.AfterFunc(ctx, r.close)()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	room := make(chan struct{}, maxRelayed)
-	for {
-		c, err := r.listener.AcceptTCP()
-		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-			if err == nil {
-				c.Close()
-			}
-			return nil
-		}
-		if err != nil {
-			// Out of descriptors, as a rule: some will come back.
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
-			continue
-		}
-		select {
-		case room <- struct{}{}:
-			wg.Go(func() { r.carry(ctx, c); <-room })
-		default:
-			reset(c)
-		}
-	}
-}
-
-func reset(c *net.TCPConn) {
-	_ = c.SetLinger(0) // it is closed next anyway
-	c.Close()
-}
-
-func (r *tcpRelay) carry(ctx context.Context, inside *net.TCPConn) {
-	d := net.Dialer{Timeout: relayDial}
-	c, err := d.DialContext(ctx, "tcp", r.to.String())
-	if err != nil {
-		reset(inside)
-		return
-	}
-	host := c.(*net.TCPConn)
-	defer context.AfterFunc(ctx, func() { inside.Close(); host.Close() })()
-	var wg sync.WaitGroup
-	wg.Go(func() { pass(host, inside) })
-	pass(inside, host)
-	wg.Wait()
-	inside.Close()
-	host.Close()
-}
-
-// pass copies one direction to its end, and passes that on too: a FIN as a FIN,
-// an error as a reset.
-func pass(to, from *net.TCPConn) {
-	if _, err := io.Copy(to, from); err != nil {
-		reset(to)
-		reset(from)
-		return
-	}
-	_ = to.CloseWrite() // fails where the other direction has closed it
-}
+// clientCost is a client's socket, and the goroutine and buffer for what comes back.
+var clientCost = ledger.Cost{Descriptors: 1, Bytes: maxDatagram + 8<<10, Goroutines: 1}
 
 // udpRelay passes datagrams on, with a socket of the host for each client.
 type udpRelay struct {
-	conn *net.UDPConn
-	to   netip.AddrPort
+	conn   *net.UDPConn
+	to     netip.AddrPort
+	ledger *ledger.Ledger
 
 	mu      sync.Mutex
 	clients map[netip.AddrPort]*net.UDPConn
@@ -140,11 +73,12 @@ func (r *udpRelay) client(wg *sync.WaitGroup, from netip.AddrPort) *net.UDPConn 
 	if c := r.clients[from]; c != nil {
 		return c
 	}
-	if len(r.clients) >= maxRelayed {
+	if len(r.clients) >= maxRelayed || !r.ledger.Charge(clientCost) {
 		return nil
 	}
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(r.to))
 	if err != nil {
+		r.ledger.Refund(clientCost)
 		return nil
 	}
 	r.clients[from] = c
@@ -160,6 +94,7 @@ func (r *udpRelay) reply(c *net.UDPConn, to netip.AddrPort) {
 		defer r.mu.Unlock()
 		delete(r.clients, to)
 		c.Close()
+		r.ledger.Refund(clientCost)
 	}()
 	buf := make([]byte, maxDatagram)
 	for {

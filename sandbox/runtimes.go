@@ -1,18 +1,17 @@
 package sandbox
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
+	"sync"
 	"time"
 
+	"cleat/internal/localsock"
 	"cleat/sandbox/supervisor"
 
 	"golang.org/x/sys/unix"
@@ -20,13 +19,30 @@ import (
 
 // Runtimes is where OCI runtimes bring what they start.
 type Runtimes struct {
-	// Listener is the Unix socket that profiles name (listenerPath). Run closes it.
+	// Listener is the Unix socket that profiles name (listenerPath), as ListenForRuntimes
+	// opens it. Run closes it. Connections are taken from the caller's user and from
+	// root, and from our own network namespace alone: no program in a container's has
+	// one of those.
 	Listener *net.UnixListener
-	// KeptFromTCP says that all who come by it have taken the rights to connect and
-	// to bind TCP sockets from themselves (LANDLOCK_ACCESS_NET_CONNECT_TCP,
-	// LANDLOCK_ACCESS_NET_BIND_TCP). They get sockets to listen with, too. If it is
-	// not true they can leave the network.
-	KeptFromTCP bool
+}
+
+// ErrOpenDirectory means that others could come by a socket in a directory.
+var ErrOpenDirectory = errors.New("the directory is not for the user alone (mode 0700)")
+
+// ListenForRuntimes opens the socket for Runtimes.Listener at a path, which nobody but the
+// user and root can reach: in a directory that only they may enter. The error wraps
+// ErrOpenDirectory where others may, localsock.ErrTaken where somebody listens there, and
+// fs.ErrExist where something else is there.
+func ListenForRuntimes(path string) (*net.UnixListener, error) {
+	var st unix.Stat_t
+	dir := filepath.Dir(path)
+	if err := unix.Stat(dir, &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	if st.Mode&0o077 != 0 || st.Uid != uint32(os.Geteuid()) {
+		return nil, fmt.Errorf("listen in %s: %w", dir, ErrOpenDirectory)
+	}
+	return localsock.ListenFile(path)
 }
 
 // SeccompProfile adds to a seccomp profile in JSON, which may be nil, what brings a
@@ -44,34 +60,32 @@ func (c *Config) checkRuntimes() error {
 	return nil
 }
 
-// containerState is a runtime's message (config-linux.md of the OCI runtime
-// specification, "The Container Process State").
-type containerState struct {
-	Fds   []string `json:"fds"`
-	PID   int      `json:"pid"`
-	State struct {
-		PID    int    `json:"pid"` // of the container's first process
-		Bundle string `json:"bundle"`
-	} `json:"state"`
-}
-
 const (
-	seccompFD    = "seccompFd"     // the name of the one descriptor that is for us
-	maxState     = 1 << 20         // bytes; annotations can be long
-	stateWithin  = 5 * time.Second // a runtime waits for nothing before it has sent it
+	// maxRuntimes bounds the runtimes that have connected and said nothing yet.
+	maxRuntimes = 128
+	// stateWithin is how long a runtime has for its message. Some connect before they
+	// make the container, whose hooks may take seconds (crun).
+	stateWithin = 30 * time.Second
+	// acceptFailed is how long to wait where no connection can be accepted, for want of
+	// descriptors or memory, which may pass.
 	acceptFailed = 100 * time.Millisecond
 )
 
-// acceptPrograms takes programs in from OCI runtimes.
+// acceptPrograms takes programs in from OCI runtimes. Each runtime has a goroutine, so that
+// none keeps another one's container from starting.
 func (n *Network) acceptPrograms(ctx context.Context) error {
 	l := n.cfg.Runtimes.Listener
 	defer context.AfterFunc(ctx, func() { l.Close() })()
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	places := make(chan struct{}, maxRuntimes)
+	refused := rareWarning{every: time.Second, warn: n.cfg.Log.Warn}
 	for {
 		c, err := l.AcceptUnix()
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil: // for want of descriptors or memory, which may pass
+		case err != nil:
 			n.cfg.Log.Warn("accept an OCI runtime's connection", "error", err)
 			select {
 			case <-ctx.Done():
@@ -79,13 +93,73 @@ func (n *Network) acceptPrograms(ctx context.Context) error {
 			}
 			continue
 		}
-		if err := n.acceptProgram(c); err != nil {
-			n.cfg.Log.Warn("take a container over from its OCI runtime; its connections fail", "error", err)
+		if err := n.admitRuntime(c); err != nil {
+			refused.say("refuse a connection to the OCI runtimes' socket", err)
+			c.Close()
+			continue
 		}
-		c.Close()
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			c.Close()
+			return nil
+		}
+		serving.Go(func() {
+			defer func() { <-places }()
+			defer c.Close()
+			defer context.AfterFunc(ctx, func() { c.SetReadDeadline(time.Unix(1, 0)) })()
+			if err := n.acceptProgram(c); err != nil && ctx.Err() == nil {
+				n.cfg.Log.Warn("take a container over from its OCI runtime; its connections fail", "error", err)
+			}
+		})
 	}
 }
 
+// rareWarning says a warning at most so often. It is for one goroutine.
+type rareWarning struct {
+	every   time.Duration
+	warn    func(msg string, args ...any)
+	said    time.Time
+	omitted int
+}
+
+func (w *rareWarning) say(msg string, err error) {
+	if now := time.Now(); now.Sub(w.said) >= w.every {
+		w.warn(msg, "error", err, "omitted", w.omitted)
+		w.said, w.omitted = now, 0
+		return
+	}
+	w.omitted++
+}
+
+// admitRuntime refuses peers that are not trusted with host sockets. What they say is
+// believed afterwards, but for whose calls a filter stops: the supervisor looks at that.
+// The kernel noted the user when the peer connected, and made our end of the connection in
+// the network namespace of the peer's (unix_stream_connect, net/unix/af_unix.c), so neither
+// depends on whether the peer is still there.
+func (n *Network) admitRuntime(c *net.UnixConn) error {
+	uid, err := localsock.PeerUID(c)
+	if err != nil {
+		return err
+	}
+	if !localsock.Admits(uid) {
+		return fmt.Errorf("it is user %d's", uid)
+	}
+	var where uint64
+	err = localsock.Control(c, func(fd int) (err error) {
+		where, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("find the peer's network namespace: %w", err)
+	}
+	if where != n.opened.hostCookie {
+		return errors.New("it comes from another network namespace: a program in a container can't be an OCI runtime here")
+	}
+	return nil
+}
+
+// acceptProgram takes over what a runtime brings.
 func (n *Network) acceptProgram(c *net.UnixConn) error {
 	if err := c.SetReadDeadline(time.Now().Add(stateWithin)); err != nil {
 		return err
@@ -97,90 +171,51 @@ func (n *Network) acceptProgram(c *net.UnixConn) error {
 	if err != nil {
 		return fmt.Errorf("read its message: %w", err)
 	}
-	return n.opened.supervisor.Add(supervisor.Program{
-		Notifications: notifications, KeptFromTCP: n.cfg.Runtimes.KeptFromTCP,
-		MayConfigureHost: n.seesHost(state.PID) && (state.PID != state.State.PID || mayConfigure(state.State.Bundle)),
-	})
+	p, err := n.programOf(state)
+	if err != nil {
+		notifications.Close()
+		return err
+	}
+	p.Notifications = notifications
+	return n.opened.supervisor.Add(p)
 }
 
-// readState reads a runtime's message and the descriptor in it.
-func readState(c *net.UnixConn) (state containerState, notifications *os.File, err error) {
-	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*maxFiles))
-	size, oobSize, _, _, err := c.ReadMsgUnix(buf, oob)
+// programOf finds out what a container is, by its first process.
+func (n *Network) programOf(state containerState) (p supervisor.Program, err error) {
+	net, err := supervisor.NamespaceAt(fmt.Sprintf("/proc/%d/ns/net", state.PID))
 	if err != nil {
-		return state, nil, err
+		return p, fmt.Errorf("find the container's network namespace: %w", err)
 	}
-	fds, err := descriptors(oob[:oobSize])
-	defer func() {
-		if err != nil {
-			closeAll(fds)
-		}
-	}()
-	if err != nil {
-		return state, nil, err
+	if net != n.served {
+		return p, fmt.Errorf("process %d is not in the network namespace that is served here", state.PID)
 	}
-	all := io.MultiReader(bytes.NewReader(buf[:size]), io.LimitReader(c, maxState))
-	if err := json.NewDecoder(all).Decode(&state); err != nil {
-		return state, nil, err
+	if p.Users, err = supervisor.NamespaceAt(fmt.Sprintf("/proc/%d/ns/user", state.PID)); err != nil {
+		return p, fmt.Errorf("find the container's user namespace: %w", err)
 	}
-	if len(fds) != len(state.Fds) {
-		return state, nil, fmt.Errorf("%d descriptors came, %d were announced", len(fds), len(state.Fds))
+	// A container in a user namespace of its own has no capabilities that reach the host.
+	if p.Users == n.opened.hostOwner {
+		p.MayConfigureHost = state.PID != state.State.PID || mayConfigure(state.State.Bundle)
 	}
-	for i, name := range state.Fds {
-		if name == seccompFD && notifications == nil {
-			notifications = os.NewFile(uintptr(fds[i]), name)
-		} else {
-			unix.Close(fds[i])
-		}
-	}
-	if notifications == nil {
-		fds = nil
-		return state, nil, errors.New("no descriptor of notifications came")
-	}
-	return state, notifications, nil
+	return p, nil
 }
 
-// hostCaps are the capabilities that change a network's interfaces, addresses and
-// routes, or get others that do.
-var hostCaps = []string{"CAP_NET_ADMIN", "CAP_SYS_ADMIN"}
-
-// mayConfigure tells whether the configuration of a container lets any of its
-// processes have hostCaps, but for those that are executed in it later. The process
-// itself can't be asked: while its runtime prepares it, it has them all.
-func mayConfigure(bundle string) bool {
-	text, err := os.ReadFile(filepath.Join(bundle, "config.json"))
+// hostCookie identifies our own network namespace.
+func hostCookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return true // not known
+		return 0, fmt.Errorf("make socket: %w", err)
 	}
-	var config struct {
-		Process struct {
-			Capabilities map[string][]string `json:"capabilities"`
-		} `json:"process"`
+	defer unix.Close(fd)
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0, fmt.Errorf("identify the network namespace: %w", err)
 	}
-	if json.Unmarshal(text, &config) != nil {
-		return true
-	}
-	for _, set := range config.Process.Capabilities {
-		if slices.ContainsFunc(set, func(c string) bool { return slices.Contains(hostCaps, c) }) {
-			return true
-		}
-	}
-	return false
-}
-
-// seesHost tells whether a process is in the user namespace that owns the host's
-// network namespace, so that its capabilities count there.
-func (n *Network) seesHost(pid int) bool {
-	if n.opened.hostOwner == (namespaceID{}) {
-		return false // that is further out than any process we serve
-	}
-	var st unix.Stat_t
-	err := unix.Stat(fmt.Sprintf("/proc/%d/ns/user", pid), &st)
-	return err != nil || n.opened.hostOwner == (namespaceID{st.Dev, st.Ino})
+	return cookie, nil
 }
 
 // hostOwner is the user namespace that owns the host's network namespace; zero:
-// one that we can't see, since it is further out than ours.
+// one that we can't see, since it is further out than ours, and than that of any process
+// that we serve.
 func hostOwner() (namespaceID, error) {
 	net, err := openNamespace("/proc/thread-self/ns/net", unix.CLONE_NEWNET)
 	if err != nil {

@@ -1,12 +1,10 @@
 package sandbox_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"cleat/netns"
 	"cleat/sandbox"
 
 	"golang.org/x/sys/unix"
@@ -36,47 +33,22 @@ func newBundle(t *testing.T, cfg sandbox.Config) (*bundle, *sandbox.Network) {
 	if _, err := exec.LookPath("runc"); err != nil {
 		t.Skip("needs runc")
 	}
-	b := &bundle{dir: t.TempDir()}
+	space := newServed(t, cfg)
+	t.Cleanup(func() { space.end(t) })
+	b := &bundle{dir: space.dir, netns: space.netns}
 	for _, dir := range []string{b.dir, filepath.Dir(b.dir)} {
 		if err := os.Chmod(dir, 0o755); err != nil { // for users of the container
 			t.Fatal(err)
 		}
 	}
-	b.netns = filepath.Join(b.dir, "netns")
-	ns, err := netns.New("container")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ns.Pin(b.netns); err != nil {
-		t.Fatal(err)
-	}
-	ns.Close()
-	t.Cleanup(func() { netns.Unpin(b.netns) })
-	socket := filepath.Join(b.dir, "seccomp.sock")
-	cfg.Runtimes.Listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Tier = sandbox.TierSeccomp
-	n := newNetwork(t, cfg)
-	if err := errors.Join(n.Join(patience(t), sandbox.Namespace{Path: b.netns}), n.Prepare(patience(t))); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- n.Run(t.Context()) }()
-	t.Cleanup(func() {
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	profile, err := sandbox.SeccompProfile(nil, socket)
+	profile, err := sandbox.SeccompProfile(nil, space.listener)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(b.dir, "profile.json"), profile, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return b, n
+	return b, space.n
 }
 
 // run runs a guest in the container and returns what it printed.
@@ -340,18 +312,9 @@ func TestContainerHasNoWayRound(t *testing.T) {
 		{"other-links", "EPERM own: ok"},
 		{"changing-address", "done"},
 		{"changing-descriptor", "done"},
-		{"accepted", "done"},
 	} {
 		t.Run(tt.how, func(t *testing.T) {
-			cfg := sandbox.Config{}
-			if tt.how == "accepted" {
-				port := closedPort(t, outside4)
-				cfg.Forwards = []sandbox.Forward{{Protocol: sandbox.TCP, Listen: port, To: netip.AddrPortFrom(netip.Addr{}, 8000)}}
-				ctx, stop := context.WithCancel(patience(t))
-				defer stop()
-				go keepCalling(ctx, port.String())
-			}
-			b, _ := newBundle(t, cfg)
+			b, _ := newBundle(t, sandbox.Config{})
 			forbidden, arrived := counted(t)
 			if got := b.run(t, "escape", tt.how, server.String(), forbidden.String()); got != tt.want {
 				t.Errorf("the container printed %q, want %q", got, tt.want)

@@ -18,15 +18,15 @@ type SealConfig struct {
 	// is replaced as a rule rather than rewritten. Paths that do not exist are
 	// left out.
 	ReadPaths []string
-	// AllowKill lets the process send signals, to pass on those it gets.
-	AllowKill bool
+	// Signal is the process id of a command that the process may signal; 0: none.
+	// Where the kernel has pidfds (Linux 5.3) it may signal those it holds, too.
+	Signal int
 	// Supervise lets the process look into others of its user, as the seccomp tier
-	// takes. Landlock would keep it from that, so there is none then: the process can
-	// read what its user can.
+	// takes: it may read their memory, and take and signal what they have. Landlock would
+	// forbid that, so there is none: the process can read every file that its user can.
 	Supervise bool
-	// Containers lets it also look into processes of other users and with
-	// capabilities, if it may now: CAP_SYS_PTRACE is kept. Containers of root's are
-	// such.
+	// Containers extends Supervise to processes of other users and with capabilities: the
+	// process keeps CAP_SYS_PTRACE, if it has it. Containers of root's are such.
 	Containers bool
 }
 
@@ -36,11 +36,11 @@ type SealConfig struct {
 // to the system calls that moving bytes takes. It can't be undone. Call it after
 // Prepare and before Run. A kernel without seccomp is an error.
 //
-// A sealed process can't start programs, change files, look into other
-// processes, make namespaces or mounts, or open raw, netlink or Unix sockets.
-// Descriptors that are open keep working: a log, a capture file, a listener.
-// It can't be debugged by other processes of its user, either. A second later it
-// gives back the memory that only starting up took.
+// A sealed process can't start programs, change files, look into or signal other
+// processes, make namespaces or mounts, or open sockets but those of TCP, UDP and ping,
+// and pairs of Unix stream sockets. Descriptors that are open keep working: a log, a
+// capture file, a listener. Other processes of its user can't debug it. A second later
+// it gives back the memory that only starting up took.
 func Seal(cfg SealConfig) error {
 	pages, err := sys.FindProgramPages() // once sealed, nobody can look
 	if err != nil {

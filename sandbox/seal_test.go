@@ -43,7 +43,7 @@ func sealed(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := sandbox.Seal(sandbox.SealConfig{ReadPaths: args[2:3]}); err != nil {
+	if err := sandbox.Seal(sandbox.SealConfig{ReadPaths: args[2:3], Signal: cmd.Process.Pid}); err != nil {
 		return err
 	}
 	if err := n.Run(ctx); err != nil {
@@ -53,7 +53,7 @@ func sealed(args []string) error {
 		return fmt.Errorf("command: %w: %s", err, out)
 	}
 	fmt.Print("command: ", out)
-	for _, a := range forbidden(args) {
+	for _, a := range forbidden(cmd.Process.Pid, args) {
 		fmt.Printf("%s: %v\n", a.name, a.do())
 	}
 	return threads(log)
@@ -65,8 +65,9 @@ type attempt struct {
 	do   func() error
 }
 
-// forbidden are attempts, some of them allowed.
-func forbidden(args []string) []attempt {
+// forbidden are attempts, some of them allowed. ended is the process id of the
+// command, which has ended.
+func forbidden(ended int, args []string) []attempt {
 	open := func(path string, flags int) func() error {
 		return func() error {
 			f, err := os.OpenFile(path, flags, 0o600)
@@ -99,6 +100,12 @@ func forbidden(args []string) []attempt {
 		{"read the resolvers", open("/etc/resolv.conf", os.O_RDONLY)},
 		{"trace", func() error { return unix.PtraceAttach(os.Getppid()) }},
 		{"kill its parent", func() error { return unix.Kill(os.Getppid(), 0) }},
+		{"kill its parent's thread", func() error { return unix.Tgkill(os.Getppid(), os.Getppid(), 0) }},
+		{"kill its parent by a file's owner", func() error {
+			_, err := unix.FcntlInt(0, unix.F_SETOWN, os.Getppid())
+			return err
+		}},
+		{"kill the command", func() error { return unix.Kill(ended, 0) }},
 		{"signal by pidfd", func() error { _, err := unix.PidfdOpen(1, 0); return err }},
 		{"namespace", func() error { return unix.Unshare(unix.CLONE_NEWUSER) }},
 		{"mount", func() error { return unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "") }},
@@ -113,6 +120,41 @@ func forbidden(args []string) []attempt {
 		{"raw socket", socket(unix.AF_INET, unix.SOCK_RAW)},
 		{"netlink socket", socket(unix.AF_NETLINK, unix.SOCK_RAW)},
 		{"unix socket", socket(unix.AF_UNIX, unix.SOCK_STREAM)},
+		{"datagram to a path", func() error {
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+			if err == nil {
+				err = unix.Sendto(pair[0], []byte("x"), 0, &unix.SockaddrUnix{Name: args[3]})
+			}
+			return err
+		}},
+		{"raw pair", func() error { _, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_RAW, 0); return err }},
+		{"pair of packets", func() error { _, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0); return err }},
+		{"pair of streams", func() error { _, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0); return err }},
+		{"stream to a path", func() error {
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+			if err == nil {
+				err = unix.Sendto(pair[0], []byte("x"), 0, &unix.SockaddrUnix{Name: args[3]})
+			}
+			return err
+		}},
+		{"connect a pair", func() error {
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+			if err == nil {
+				err = unix.Connect(pair[0], &unix.SockaddrUnix{Name: args[4]})
+			}
+			return err
+		}},
+		{"socket of another protocol", func() error {
+			_, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)
+			return err
+		}},
+		{"ping socket", func() error {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP)
+			if err == nil {
+				unix.Close(fd)
+			}
+			return err
+		}},
 		{"TCP socket", socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC)},
 		{"raise a limit", func() error { return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}) }},
 		{"listen", func() error {
@@ -218,17 +260,29 @@ func TestSeal(t *testing.T) {
 	if err := os.WriteFile(readable, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd, out := guest(patience(t), "sealed", server.String(), dir+"/log", readable)
+	heard, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: dir + "/datagrams", Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer heard.Close()
+	asked, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir + "/streams", Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asked.Close()
+	cmd, out := guest(patience(t), "sealed", server.String(), dir+"/log", readable, dir+"/datagrams", dir+"/streams")
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	want := map[string]string{"command": "same"}
-	for _, a := range forbidden([]string{"", "", ""}) {
+	for _, a := range forbidden(0, make([]string, 5)) {
 		want[a.name] = unix.EPERM.Error()
 	}
-	for _, may := range []string{"read what it may", "read the resolvers", "TCP socket", "listen"} {
+	for _, may := range []string{"read what it may", "read the resolvers", "TCP socket", "listen", "ping socket", "pair of streams"} {
 		want[may] = "<nil>"
 	}
+	want["kill the command"] = unix.ESRCH.Error() // allowed, and it has ended
+	want["stream to a path"], want["connect a pair"] = unix.EISCONN.Error(), unix.EISCONN.Error()
 	got := map[string]string{}
 	for line := range strings.Lines(out.String()) {
 		name, result, _ := strings.Cut(strings.TrimSpace(line), ": ")

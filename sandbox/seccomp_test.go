@@ -386,11 +386,11 @@ func slowConnects(args []string) error {
 	}
 	ended := make(chan error, 1)
 	tid := make(chan int, 1)
-	slow := fd()
+	slow, own := fd(), *sa // Connect writes to it
 	go func() {
 		runtime.LockOSThread()
 		tid <- unix.Gettid()
-		ended <- unix.Connect(slow, sa)
+		ended <- unix.Connect(slow, &own)
 	}()
 	waiting := <-tid
 	said, err := ask("tcp", args[1])

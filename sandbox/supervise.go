@@ -5,13 +5,10 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"time"
 
 	"cleat/sandbox/policy"
 	"cleat/sandbox/supervisor"
 	"cleat/usernet"
-
-	"golang.org/x/sys/unix"
 )
 
 // handOverFresh hands over what the host's side takes to supervise programs.
@@ -30,21 +27,21 @@ func (i *Inside) handOverFresh() error {
 }
 
 // beSupervised puts the seccomp tier's filter on this thread, which is about to
-// become the command.
-func (i *Inside) beSupervised() error {
+// become the command. It reports whether it did.
+func (i *Inside) beSupervised() (bool, error) {
 	if !i.plan.Supervise {
-		return nil
+		return false, nil
 	}
 	fd, err := supervisor.Restrict()
 	if i.plan.Unsupervised && errors.Is(err, supervisor.ErrUnrestricted) {
 		i.noSeccomp = err.Error()
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier splice"}
+		return false, &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier splice"}
 	}
 	defer closeAll([]int{fd})
-	return i.end.send(report{Stage: stageSockets, Files: []kind{kindNotify}}, fd)
+	return true, i.end.send(report{Stage: stageSockets, Files: []kind{kindNotify}}, fd)
 }
 
 // unsupervised refuses the seccomp tier for what we do not start ourselves.
@@ -82,7 +79,7 @@ func (n *Network) planSupervisor(p *plan) {
 // newSupervisor takes over what came from the inside for the seccomp tier.
 func (n *Network) newSupervisor() error {
 	files := map[kind]*os.File{}
-	for _, k := range []kind{kindNotify, kindRoutes, kindNews, kindFresh4, kindFresh6, kindTeller} {
+	for _, k := range []kind{kindNotify, kindRoutes, kindNews, kindFresh4, kindFresh6} {
 		for _, fd := range n.opened.sockets[k] {
 			files[k] = os.NewFile(uintptr(fd), string(k))
 			if k != kindNotify { // which the supervisor takes over
@@ -97,28 +94,28 @@ func (n *Network) newSupervisor() error {
 	if (files[kindNotify] == nil) != (n.cmd == nil) || files[kindRoutes] == nil || files[kindNews] == nil {
 		return errors.New("set up the seccomp tier: nothing came from inside")
 	}
-	if n.cmd == nil && files[kindTeller] == nil {
-		return errors.New("set up the seccomp tier: nobody stays inside")
-	}
 	ports, err := n.newPorts()
 	if err != nil {
 		return err
 	}
 	cfg := supervisor.Config{
 		Routes: files[kindRoutes], News: files[kindNews], Fresh4: files[kindFresh4], Fresh6: files[kindFresh6],
-		Interface: n.cfg.Interface, Judge: n.reach, Host: n.opened.hostSockets, Ports: ports,
+		Interface: n.cfg.Interface, Judge: n.reach, Host: n.opened.hostSockets, Ports: ports, Ledger: n.ledger,
 	}
 	if n.rules.HostSockets() == policy.HostSocketsUDP {
 		cfg.JudgeUDP = n.reachUDP
 	}
 	if n.cmd == nil {
 		lost := func(err error) {
-			n.cfg.Log.Warn("the process that binds and accepts for containers is gone; they can't any more", "error", err)
+			n.cfg.Log.Warn("the process that binds sockets for containers has ended; their binds fail from now on", "error", err)
 		}
-		cfg.Bind = (&binder{channel: n.channel, lost: lost}).bind
-		cfg.Tell = (&teller{file: files[kindTeller], lost: lost}).tell
-		n.opened.tells = int(files[kindTeller].Fd())
+		n.opened.binder = newBinder(n.channel.conn, lost)
+		cfg.Bind = n.opened.binder.bind
+		cfg.Network = n.served
 		if n.opened.hostOwner, err = hostOwner(); err != nil {
+			return err
+		}
+		if n.opened.hostCookie, err = hostCookie(); err != nil {
 			return err
 		}
 	}
@@ -132,32 +129,20 @@ func (n *Network) newSupervisor() error {
 	return nil
 }
 
-// letGo is how long the supervisor may take to end. A command that maps a file of
-// a file system of its own can have it wait for memory as long as it likes.
-const letGo = time.Second
-
-// supervise runs the supervisor, and leaves one that does not end behind.
+// supervise runs the supervisor. Threads that a program keeps waiting are left behind, and
+// end with this process.
 func (n *Network) supervise(ctx context.Context) error {
 	if n.cmd == nil {
-		defer context.AfterFunc(ctx, func() { // whoever waits there need not any more
-			n.channel.close()
-			_ = unix.Shutdown(n.opened.tells, unix.SHUT_RDWR)
-		})()
+		go n.opened.binder.run()
+		defer n.channel.close()                         // which ends that
+		defer context.AfterFunc(ctx, n.channel.close)() // and waits for its answers
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- n.opened.supervisor.Run(ctx) }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-ended:
-		return err
-	case <-time.After(letGo):
-		n.cfg.Log.Warn("the seccomp tier's supervisor waits for the command's memory, and is left behind")
+	err := n.opened.supervisor.Run(ctx)
+	if errors.Is(err, supervisor.ErrStuck) {
+		n.cfg.Log.Warn("end the seccomp tier; a thread is left behind", "error", err)
 		return nil
 	}
+	return err
 }
 
 // reachUDP is reach for UDP, where the policy lets the command have such sockets.

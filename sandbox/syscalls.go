@@ -16,8 +16,8 @@ func sealedCalls(cfg SealConfig) []seal.Call {
 	if cfg.Supervise {
 		calls = append(calls, superviseCalls()...)
 	}
-	if cfg.AllowKill {
-		calls = append(calls, killCalls()...)
+	if cfg.Signal != 0 {
+		calls = append(calls, signalCalls(cfg.Signal)...)
 	}
 	return calls
 }
@@ -37,16 +37,21 @@ func pathCalls() []seal.Call {
 		{Number: unix.SYS_FSYNC}, {Number: unix.SYS_FDATASYNC},
 		{Number: unix.SYS_FTRUNCATE}, // a log of bounded size
 
-		// sockets: of IPv4 and IPv6, and neither raw nor packet ones
+		// sockets: TCP, UDP and ping ones of IPv4 and IPv6, and neither raw nor packet ones
 		{Number: unix.SYS_SOCKET, When: []seal.Condition{
 			seal.ArgIs(0, unix.AF_INET, unix.AF_INET6),
-			{Arg: 1, Mask: 0xf, Any: []uint32{unix.SOCK_STREAM, unix.SOCK_DGRAM}}, // SOCK_TYPE_MASK
+			{Arg: 1, Mask: sockTypeMask, Any: []uint32{unix.SOCK_STREAM, unix.SOCK_DGRAM}},
+			seal.ArgIs(2, 0, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6),
 		}},
 		{Number: unix.SYS_CONNECT}, {Number: unix.SYS_BIND}, {Number: unix.SYS_LISTEN}, {Number: unix.SYS_ACCEPT4},
 		{Number: unix.SYS_GETSOCKOPT}, {Number: unix.SYS_SETSOCKOPT}, {Number: unix.SYS_GETSOCKNAME}, {Number: unix.SYS_GETPEERNAME},
 		{Number: unix.SYS_SHUTDOWN},
-		// one end of a pair is what the data path sees of a connection that is none of the kernel's
-		{Number: unix.SYS_SOCKETPAIR, When: []seal.Condition{seal.ArgIs(0, unix.AF_UNIX)}},
+		// One end of a pair is what the data path sees of a connection that is none of the
+		// kernel's. A stream stays between its two ends; a datagram could be sent to the
+		// path of any socket, such as /dev/log.
+		{Number: unix.SYS_SOCKETPAIR, When: []seal.Condition{
+			seal.ArgIs(0, unix.AF_UNIX), seal.ArgHas(1, sockTypeMask, unix.SOCK_STREAM),
+		}},
 
 		// descriptors
 		{Number: unix.SYS_DUP}, {Number: unix.SYS_DUP3}, {Number: unix.SYS_PIPE2},
@@ -65,7 +70,7 @@ func ioctls(supervise bool) seal.Call {
 		unix.TUNGETIFF, unix.TUNGETVNETHDRSZ, unix.TUNSETQUEUE,
 	}
 	if supervise {
-		requests = append(requests, sys.NotifyRequests...)
+		requests = append(append(requests, sys.NotifyRequests...), unix.NS_GET_PARENT)
 	}
 	return seal.Call{Number: unix.SYS_IOCTL, When: []seal.Condition{seal.ArgIs(1, requests...)}}
 }
@@ -78,10 +83,17 @@ func superviseCalls() []seal.Call {
 	}
 }
 
-// killCalls send signals. The kernel still asks whether they may.
-func killCalls() []seal.Call {
-	return []seal.Call{{Number: unix.SYS_KILL}, {Number: unix.SYS_TGKILL}, {Number: unix.SYS_PIDFD_SEND_SIGNAL}}
+// signalCalls send signals to a process, and by pidfds that the process holds. By the
+// time that the number is another process's the kernel still asks whether the user may.
+func signalCalls(pid int) []seal.Call {
+	return []seal.Call{
+		{Number: unix.SYS_KILL, When: []seal.Condition{seal.ArgIs(0, uint32(pid))}}, {Number: unix.SYS_PIDFD_SEND_SIGNAL},
+	}
 }
+
+// sockTypeMask is SOCK_TYPE_MASK (include/linux/net.h): the part of socket(2)'s second
+// argument that is no flag.
+const sockTypeMask = 0xf
 
 // Requests of include/uapi/linux/sockios.h and asm-generic/ioctls.h.
 const (

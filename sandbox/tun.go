@@ -73,6 +73,11 @@ func makeTUN(fd int, name string, flags uint16) error {
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, packet.VNetHdrBytes); err != nil {
 		return err
 	}
+	// Without an owner anybody in the namespace who can open /dev/net/tun may attach a queue
+	// (tun_not_capable, drivers/net/tun.c). With one it takes CAP_NET_ADMIN there.
+	if err := unix.IoctlSetInt(fd, unix.TUNSETOWNER, os.Geteuid()); err != nil {
+		return err
+	}
 	return setOffloads(fd)
 }
 

@@ -7,6 +7,8 @@ import (
 	"os"
 	"time"
 
+	"cleat/sandbox/supervisor"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -19,7 +21,7 @@ type watch struct {
 }
 
 // namespaceID is what a namespace is known by: device and inode of its file.
-type namespaceID struct{ dev, ino uint64 }
+type namespaceID = supervisor.Namespace
 
 // watchEvery is how often a path is looked at. A namespace that is gone costs
 // nobody anything, and no notice comes when a mount goes.
@@ -98,7 +100,7 @@ func (w *watch) gone() bool {
 	if err != nil {
 		return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
 	}
-	return namespaceID{st.Dev, st.Ino} != w.id
+	return namespaceID{Dev: st.Dev, Ino: st.Ino} != w.id
 }
 
 func (w *watch) close() {
@@ -114,5 +116,5 @@ func idOf(fd int) (namespaceID, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return namespaceID{}, fmt.Errorf("look at namespace: %w", err)
 	}
-	return namespaceID{st.Dev, st.Ino}, nil
+	return namespaceID{Dev: st.Dev, Ino: st.Ino}, nil
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"os"
 	"time"
+
+	"cleat/internal/ledger"
 )
 
 // Config says what a Stack works on. The zero value of each optional field is a
@@ -49,12 +51,18 @@ type Config struct {
 	Pcap io.Writer
 
 	Limits Limits
+	// Ledger is charged for what the guest causes. Other parts of the helper may share it.
+	// nil: the Stack has one of its own (Limits.NewLedger).
+	Ledger *ledger.Ledger
 }
 
 // Limits bound what a hostile guest can cost. Zero fields take the default.
 type Limits struct {
-	Flows       int           // at once, all protocols; default 65536 less what RLIMIT_NOFILE forbids; a SYN beyond is answered with RST
+	Flows       int           // at once, all protocols; default 65536 less what Descriptors forbids; a SYN beyond is answered with RST
 	BufferBytes int           // packet memory; default 64 MiB
+	Descriptors int           // open files; default (and at most) what RLIMIT_NOFILE leaves, less a reserve of 64
+	MemoryBytes int           // memory for all that is not a packet in BufferBytes; default 128 MiB
+	Goroutines  int           // for the resolver, hooks and connections of theirs; default 12288
 	UDPIdle     time.Duration // a flow that has seen both directions; default 120 s (nf_conntrack_udp_timeout_stream)
 	UDPReply    time.Duration // one that has not; default 30 s (nf_conntrack_udp_timeout)
 	TCPConnect  time.Duration // until the host's connect gives up; default as long as the host's kernel

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cleat/internal/ledger"
 	"cleat/packet"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +38,7 @@ type engine struct {
 	ctx       context.Context // while run runs
 
 	forwards map[forwardKey]*listener
+	outwards map[*outward]struct{}
 	hooks    int // under way
 	controls controls
 	spin     spinner
@@ -46,6 +48,7 @@ type engine struct {
 	attached atomic.Bool  // it is
 	leave    timer        // looks whether it still has to be
 	visiting atomic.Int64 // bytes handed over to it that wait
+	standing account      // for what it has as long as it exists
 
 	mu      sync.Mutex // before run: who may touch the rest
 	running bool
@@ -55,16 +58,22 @@ type engine struct {
 // newEngine makes one for a queue. Its configuration has been checked, and its
 // memory is its share.
 func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, error) {
-	s := &engine{group: g, cfg: cfg, limits: limits, forwards: map[forwardKey]*listener{}, unspliced: map[string]uint64{}}
+	s := &engine{group: g, cfg: cfg, limits: limits, forwards: map[forwardKey]*listener{}, outwards: map[*outward]struct{}{}, unspliced: map[string]uint64{}, standing: account{ledger: g.ledger}}
+	if !s.standing.charge(engineCost) {
+		return nil, fmt.Errorf("limits of memory and open files %+v: too low for a network", g.ledger.Usage().Limit)
+	}
 	var err error
 	if s.large, err = newPool(largeBytes, limits.BufferBytes/largeBytes); err != nil {
+		s.standing.close()
 		return nil, err
 	}
 	if s.small, err = newPool(smallBytes, limits.BufferBytes/4/smallBytes); err != nil {
+		s.standing.close()
 		s.large.close()
 		return nil, err
 	}
 	if s.loop, err = newLoop(); err != nil {
+		s.standing.close()
 		s.large.close()
 		s.small.close()
 		return nil, err
@@ -74,7 +83,7 @@ func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, erro
 		s.release()
 		return nil, fmt.Errorf("make TUN non-blocking: %w", err)
 	}
-	s.trim.fire = s.large.trim
+	s.trim.fire = s.rested
 	s.leave.fire = s.detach
 	s.tcp.init(s)
 	s.splices.init(s)
@@ -132,14 +141,23 @@ func (s *engine) end() {
 	s.loop.finish()
 	s.tcp.closeAll()
 	s.udp.closeAll()
-	for _, l := range s.forwards {
-		l.close()
-	}
+	s.closeListeners()
 	s.release()
 }
 
+func (s *engine) closeListeners() {
+	for _, l := range s.forwards {
+		l.close()
+		l.costs.close()
+	}
+	for o := range s.outwards {
+		o.close()
+	}
+}
+
 func (s *engine) release() {
-	s.splices.pipes.close()
+	s.splices.pipes.trim()
+	s.standing.close()
 	s.loop.close()
 	s.large.close()
 	s.small.close()
@@ -151,9 +169,7 @@ func (s *engine) discard() {
 	defer s.mu.Unlock()
 	if !s.running && !s.ended {
 		s.ended = true
-		for _, l := range s.forwards {
-			l.close()
-		}
+		s.closeListeners()
 		s.release()
 	}
 }
@@ -210,6 +226,12 @@ func (s *engine) bytes() uint64 {
 // trimAfter is how long after the last bulk the packet memory is given back.
 const trimAfter = 2 * time.Second
 
+// rested gives back what only bulk needs.
+func (s *engine) rested() {
+	s.large.trim()
+	s.splices.pipes.trim()
+}
+
 // idle tells whether only the outside can bring work.
 func (s *engine) idle() bool {
 	return !s.dev.readable && !s.tcp.busy() && !s.splices.busy() && !s.udp.busy()
@@ -225,6 +247,11 @@ func (s *engine) input(frame []byte) {
 	}
 	if ip.Src != s.cfg.Guest4 && ip.Src != s.cfg.Guest6 {
 		s.foreign(&ip)
+		return
+	}
+	if ip.Routed { // the policy would judge a hop in place of the destination
+		s.stats.Unsupported++
+		s.unreachable(frame, packet.ErrorRoute)
 		return
 	}
 	if ip.IsFragment() {
@@ -353,11 +380,13 @@ func (s *engine) counters() Stats {
 // open is the number of flows.
 func (s *engine) open() int { return s.tcp.open() + s.udp.open() }
 
-// full tells whether there is no room for one more flow, and counts it.
-func (s *engine) full() bool {
-	if s.group.flows.Load() < int64(s.limits.Flows) {
-		return false
+// admit charges for one more flow and reports whether the limits permit that. A flow that is
+// turned away is counted.
+func (s *engine) admit(c ledger.Cost) (account, bool) {
+	costs := account{ledger: s.group.ledger}
+	if s.group.flows.Load() < int64(s.limits.Flows) && costs.charge(c) {
+		return costs, true
 	}
 	s.stats.OverLimit++
-	return true
+	return costs, false
 }

@@ -32,6 +32,7 @@ type listener struct {
 	tcp      []*tcpListener
 	closeUDP func()
 	lent     int // sockets of somebody else's that listen in its place
+	costs    account
 }
 
 // close has it listen no more.
@@ -72,6 +73,7 @@ func (s *engine) unforward(f Forward) error {
 	callErr := s.call(func() {
 		if l := s.forwards[f.key(f.Listen)]; l != nil {
 			l.close()
+			l.costs.close()
 			delete(s.forwards, f.key(f.Listen))
 			err = nil
 		}
@@ -133,7 +135,15 @@ func (s *engine) listForwards() ([]Forward, error) {
 }
 
 func (s *engine) listen(f Forward) (at netip.AddrPort, err error) {
-	l := &listener{Forward: f}
+	l := &listener{Forward: f, costs: account{ledger: s.group.ledger}}
+	if !l.costs.charge(forwardCost) {
+		return at, unix.EMFILE
+	}
+	defer func() {
+		if err != nil {
+			l.costs.close()
+		}
+	}()
 	switch f.Protocol {
 	case packet.TCP:
 		var all *tcpListener

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"cleat/internal/ledger"
 	"cleat/packet"
 )
 
@@ -15,7 +16,12 @@ const maxPieces = 4 << 20
 func (s *engine) fragment(frame []byte, ip *packet.IP) {
 	u := &s.udp
 	if u.pieces == nil {
-		u.pieces = packet.NewReassembler(min(maxPieces, s.limits.BufferBytes/4), packet.VNetHdrBytes)
+		room := min(maxPieces, s.limits.BufferBytes/4)
+		if !s.standing.charge(ledger.Cost{Bytes: room}) {
+			s.stats.OverLimit++
+			return
+		}
+		u.pieces = packet.NewReassembler(room, packet.VNetHdrBytes)
 	}
 	whole, err := u.pieces.Add(time.Duration(s.loop.now), ip)
 	switch {
@@ -36,6 +42,7 @@ func (s *engine) fragment(frame []byte, ip *packet.IP) {
 		s.stats.Malformed++
 		return
 	}
+	all.DontFragment = false // the guest has cut it, so the host may
 	s.transport(whole, &v, &all)
 }
 

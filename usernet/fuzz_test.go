@@ -179,9 +179,9 @@ func FuzzFrames(f *testing.F) {
 	} {
 		f.Add(s.Frame())
 	}
-	r := &randomGuest{Rand: rand.New(rand.NewPCG(1, 1))}
+	r := newRandom(1)
 	for range 200 {
-		f.Add(append([]byte(nil), r.frame()...))
+		f.Add(append([]byte(nil), r.Frame()...))
 	}
 	h := newHand(f, judgeFunc(func(flow Flow) Verdict {
 		return Verdict{Action: []Action{Refuse, Drop, Redirect}[flow.Destination.Port()%3], To: netip.MustParseAddrPort("127.0.0.1:1")}
@@ -202,205 +202,15 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// randomGuest makes frames that are mostly sensible: most arbitrary bytes would
-// come no farther than the first length.
-type randomGuest struct {
-	*rand.Rand
-	buf  []byte
-	seen [64]struct{ seq, ack uint32 } // per connection: what would be next
-}
-
-// connection is one of the few that a random guest has.
-func (r *randomGuest) connection() (i int, guest, peer netip.AddrPort) {
-	i = r.IntN(len(r.seen))
-	if i%2 == 0 {
-		return i, netAddr(rigGuest4, 40000+i), netAddr(rigPeer4, 80+i/2)
+// newRandom is a random guest of a rig.
+func newRandom(seed uint64) *guesttest.Random {
+	var peers []netip.AddrPort
+	for i := range 32 {
+		peers = append(peers, netAddr(rigPeer4, 80+i), netAddr(rigPeer6, 80+i))
 	}
-	return i, netAddr(rigGuest6, 40000+i), netAddr(rigPeer6, 80+i/2)
-}
-
-// learn takes the numbers from an answer.
-func (r *randomGuest) learn(raw []byte) {
-	var ip packet.IP
-	var h packet.TCPHeader
-	if packet.ParseIP(raw[packet.VNetHdrBytes:], &ip) != nil || ip.Protocol != packet.TCP || packet.ParseTCP(ip.Payload, &h) != nil {
-		return
-	}
-	if i := int(h.DstPort) - 40000; i >= 0 && i < len(r.seen) {
-		r.seen[i].ack = h.Seq + uint32(len(h.Payload)) + uint32(h.Flags&packet.SYN>>1) + uint32(h.Flags&packet.FIN)
-		if h.Flags&packet.ACK != 0 {
-			r.seen[i].seq = h.Ack
-		}
-	}
-}
-
-// frame is the next frame, valid until the one after.
-func (r *randomGuest) frame() []byte {
-	i, guest, peer := r.connection()
-	var f []byte
-	switch kind := r.IntN(100); {
-	case kind < 65:
-		f = r.tcp(i, guest, peer)
-	case kind < 80:
-		f = r.datagram(guest, peer)
-	case kind < 90:
-		f = r.icmp(guest, peer)
-	case kind < 95:
-		f = r.fragment(guest, peer)
-	default:
-		f = r.garbage(r.IntN(200))
-	}
-	if r.IntN(10) == 0 && len(f) > 0 {
-		for range 1 + r.IntN(4) {
-			f[r.IntN(len(f))] = byte(r.Uint32())
-		}
-	}
-	if r.IntN(50) == 0 && len(f) > 1 {
-		f = f[:1+r.IntN(len(f)-1)]
-	}
-	return f
-}
-
-func (r *randomGuest) garbage(n int) []byte {
-	r.buf = r.room(n + 1)
-	for i := range r.buf {
-		r.buf[i] = byte(r.Uint32())
-	}
-	return r.buf
-}
-
-func (r *randomGuest) room(n int) []byte {
-	if cap(r.buf) < n {
-		r.buf = make([]byte, n, 2*n)
-	}
-	r.buf = r.buf[:n]
-	clear(r.buf)
-	return r.buf
-}
-
-// size is a payload's: mostly small.
-func (r *randomGuest) size() int {
-	switch r.IntN(20) {
-	case 0:
-		return r.IntN(60000)
-	case 1, 2, 3:
-		return r.IntN(1460)
-	case 4, 5, 6, 7:
-		return 1 + r.IntN(10)
-	}
-	return 0
-}
-
-func (r *randomGuest) tcp(i int, guest, peer netip.AddrPort) []byte {
-	h := packet.TCPHeader{SrcPort: guest.Port(), DstPort: peer.Port(), Window: uint16(r.Uint32()) >> r.IntN(16), Urgent: uint16(r.IntN(2000))}
-	n := r.size()
-	h.Seq, h.Ack = r.seen[i].seq, r.seen[i].ack
-	switch r.IntN(12) {
-	case 0, 1:
-		h.Flags, h.Seq = packet.SYN, r.Uint32()
-		n = 0
-	case 2:
-		h.Flags = packet.FIN | packet.ACK
-	case 3:
-		h.Flags = []uint8{packet.RST, packet.RST | packet.ACK, packet.ACK, packet.ACK}[r.IntN(4)]
-	case 4:
-		h.Flags = uint8(r.Uint32())
-	case 5:
-		h.Flags = packet.ACK | packet.URG
-	default:
-		h.Flags = packet.ACK
-	}
-	switch r.IntN(12) {
-	case 0:
-		h.Seq += uint32(r.IntN(4000)) - 2000
-	case 1:
-		h.Ack += uint32(r.IntN(4000)) - 2000
-	case 2:
-		h.Seq = r.Uint32()
-	case 3:
-		h.Ack = r.Uint32()
-	}
-	options := 4 * r.IntN(11) * int(h.Flags&packet.SYN>>1)
-	headers := packet.TCPBytes + options
-	at := packet.IPBytes(guest.Addr())
-	f := r.room(packet.VNetHdrBytes + at + headers + n)
-	pkt := f[packet.VNetHdrBytes:]
-	packet.PutIP(pkt, guest.Addr(), peer.Addr(), packet.TCP, 0, headers+n)
-	packet.PutTCP(pkt[at:], &h)
-	pkt[at+12] = uint8(headers / 4 << 4)
-	for o := range options {
-		pkt[at+packet.TCPBytes+o] = byte(r.IntN(12))
-	}
-	r.vnet(f, at, packet.TCPChecksumOffset, n, headers, guest.Addr().Is4())
-	return f
-}
-
-// vnet writes the virtio header: nearly always one that asks for a checksum.
-func (r *randomGuest) vnet(f []byte, at, offset, payload, headers int, is4 bool) {
-	v := packet.VNetHdr{Flags: packet.NeedsChecksum, ChecksumStart: uint16(at), ChecksumOffset: uint16(offset)}
-	if payload > 1460 {
-		v.GSOSize, v.HeaderBytes, v.GSOType = uint16(1+r.IntN(1460)), uint16(at+headers), packet.GSOUDP
-		if offset == packet.TCPChecksumOffset {
-			v.GSOType = packet.GSOTCPv6
-			if is4 {
-				v.GSOType = packet.GSOTCPv4
-			}
-		}
-	}
-	if r.IntN(50) == 0 {
-		v.Flags = 0
-	}
-	v.Put(f)
-}
-
-func (r *randomGuest) datagram(guest, peer netip.AddrPort) []byte {
-	n := r.size()
-	at := packet.IPBytes(guest.Addr())
-	f := r.room(packet.VNetHdrBytes + at + packet.UDPBytes + n)
-	pkt := f[packet.VNetHdrBytes:]
-	packet.PutIP(pkt, guest.Addr(), peer.Addr(), packet.UDP, 0, packet.UDPBytes+n)
-	packet.PutUDP(pkt[at:], guest.Port(), peer.Port(), n)
-	r.vnet(f, at, packet.UDPChecksumOffset, n, packet.UDPBytes, guest.Addr().Is4())
-	return f
-}
-
-func (r *randomGuest) icmp(guest, peer netip.AddrPort) []byte {
-	n := r.IntN(200)
-	at := packet.IPBytes(guest.Addr())
-	f := r.room(packet.VNetHdrBytes + at + packet.ICMPBytes + n)
-	pkt := f[packet.VNetHdrBytes:]
-	proto := packet.ICMPv6
-	if guest.Addr().Is4() {
-		proto = packet.ICMP
-	}
-	to := peer.Addr()
-	if r.IntN(3) == 0 {
-		to = map[bool]netip.Addr{true: rigGateway4, false: rigGateway6}[to.Is4()]
-	}
-	packet.PutIP(pkt, guest.Addr(), to, proto, 0, packet.ICMPBytes+n)
-	packet.PutEcho(pkt[at:], proto, &packet.Echo{Request: r.IntN(4) > 0, ID: uint16(r.IntN(4)), Seq: uint16(r.Uint32())})
-	if r.IntN(4) == 0 {
-		pkt[at], pkt[at+1] = byte(r.Uint32()), byte(r.IntN(16))
-	}
-	packet.PutICMPChecksum(pkt[at:], guest.Addr(), to)
-	return f
-}
-
-func (r *randomGuest) fragment(guest, peer netip.AddrPort) []byte {
-	n := 8 * (1 + r.IntN(180))
-	ip := packet.IP{
-		Src: guest.Addr(), Dst: peer.Addr(), Protocol: []packet.Protocol{packet.TCP, packet.UDP, packet.ICMP}[r.IntN(3)], TTL: 64,
-		ID: uint32(r.IntN(8)), Offset: 8 * r.IntN(100) * r.IntN(2), More: r.IntN(3) > 0,
-	}
-	if r.IntN(10) == 0 {
-		ip.Offset = 65528 - 8*r.IntN(200)
-	}
-	f := r.room(packet.VNetHdrBytes + packet.IPv6Bytes + packet.FragmentBytes + n)
-	at := ip.Put(f[packet.VNetHdrBytes:], n)
-	if ip.Offset == 0 && ip.Protocol == packet.UDP {
-		packet.PutUDP(f[packet.VNetHdrBytes+at:], guest.Port(), peer.Port(), max(0, n-packet.UDPBytes))
-	}
-	return f[:packet.VNetHdrBytes+at+n]
+	r := guesttest.NewRandom(seed, rigGuest4, rigGuest6, peers)
+	r.Gateway4, r.Gateway6 = rigGateway4, rigGateway6
+	return r
 }
 
 // residentBytes is this process's memory.
@@ -439,12 +249,12 @@ func TestRandomGuest(t *testing.T) {
 	h := newHand(t, sinks)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	r := &randomGuest{Rand: rand.New(rand.NewPCG(seed, 0))}
+	r := newRandom(seed)
 	answer := make([]byte, 1<<17)
 	frames := framesToTry(t)
 	early, files := 0, guesttest.Descriptors(t)
 	for i := range frames {
-		for !h.g.TrySendFrame(r.frame()) {
+		for !h.g.TrySendFrame(r.Frame()) {
 			h.round(t)
 		}
 		if r.IntN(8) == 0 {
@@ -456,7 +266,7 @@ func TestRandomGuest(t *testing.T) {
 				if n == 0 {
 					break
 				}
-				r.learn(answer[:n])
+				r.Learn(answer[:n])
 			}
 		}
 		if r.IntN(500) == 0 {
@@ -504,4 +314,6 @@ func (h *hand) end(t testing.TB) {
 	if h.s.large.used != 1 || h.s.small.used != 0 {
 		t.Errorf("%d large and %d small buffers are in use at the end, want the device's only", h.s.large.used, h.s.small.used)
 	}
+	h.s.group.gate.close()
+	allRefunded(t, h.s)
 }

@@ -7,8 +7,10 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"cleat/internal/ledger"
 	"cleat/internal/sys"
 
 	"golang.org/x/sys/unix"
@@ -47,18 +49,22 @@ type gateFamily struct {
 	listener int // -1: there is none
 	caller   int
 	at       netip.AddrPort // the listener's address
+	lost     atomic.Bool    // the guest has destroyed the listener
 
+	ledger    *ledger.Ledger
 	mu        sync.Mutex
 	stock     []int     // unconnected sockets of the guest's namespace
 	awaitFrom time.Time // when it may be waited for a caller again
 }
 
-// newGate makes one for so many engines, which may have so many descriptors.
-func newGate(c *Gate, engines, descriptors int) (*gate, error) {
+// newGate makes one whose descriptors are charged to a ledger.
+func newGate(c *Gate, costs *ledger.Ledger) (*gate, error) {
 	if c == nil {
 		return nil, nil
 	}
-	g := &gate{every: c.Every, habits: habits{short: map[netip.AddrPort]habit{}}, attempts: attempts{began: time.Now()}, most: int64(descriptors-2*mostPipes*engines-mostStock) / 2}
+	g := &gate{every: c.Every, habits: habits{short: map[netip.AddrPort]habit{}}, attempts: attempts{began: time.Now()}}
+	g.most = int64(costs.Usage().Limit.Descriptors-2*mostPipes-2*mostStock) / 2
+	g.v4.ledger, g.v6.ledger = costs, costs
 	if err := g.v4.open(c.Listener4, c.Caller4); err != nil {
 		return nil, err
 	}
@@ -100,6 +106,7 @@ func (g *gate) close() {
 		f.mu.Lock()
 		for _, fd := range f.stock {
 			unix.Close(fd)
+			f.ledger.Refund(socketCost)
 		}
 		f.stock = nil
 		f.mu.Unlock()
@@ -133,7 +140,7 @@ func (g *gateFamily) keep(fd int) {
 }
 
 func (g *gateFamily) keepLocked(fd int) {
-	if sys.Disconnect(fd) != 0 || len(g.stock) >= mostStock {
+	if sys.Disconnect(fd) != 0 || len(g.stock) >= mostStock || !g.ledger.Charge(socketCost) {
 		unix.Close(fd)
 		return
 	}
@@ -183,6 +190,7 @@ func (g *gateFamily) socket() (fd int, met []arrival, err error) {
 	}
 	fd = g.stock[len(g.stock)-1]
 	g.stock = g.stock[:len(g.stock)-1]
+	g.ledger.Refund(socketCost)
 	return fd, met, nil
 }
 
@@ -237,17 +245,8 @@ func (g *gateFamily) awaitCaller() bool {
 	return err == nil && n > 0
 }
 
-// gatekeeper is the gate's listener in the loop of the first engine, for
-// connections that did not come while their SYN was written.
-type gatekeeper struct {
-	t *tcpTable
-	g *gateFamily
-}
-
-// ready implements source.
-func (k gatekeeper) ready(uint32) { k.t.admitAll(k.g) }
-
-// watchGate has the engine's loop wait for the gate.
+// watchGate has the engine's loop wait for the gate's listeners, for connections that did not
+// come while their SYN was written.
 func (s *engine) watchGate() error {
 	if s.group.gate == nil {
 		return nil
@@ -258,7 +257,8 @@ func (s *engine) watchGate() error {
 		}
 		s.tuneListener(f.listener)
 		resetOnClose(f.listener, true) // those that it accepts
-		if _, err := s.loop.add(f.listener, unix.EPOLLIN, gatekeeper{&s.tcp, f}); err != nil {
+		l := &guestListener{s: s, fd: f.listener, accept: func() { s.tcp.admitAll(f) }, lost: func() { f.lost.Store(true) }}
+		if err := l.add(); err != nil {
 			return err
 		}
 	}
@@ -341,14 +341,17 @@ func (f *tcpFlow) throughGate() bool {
 	switch {
 	case g == nil, f.syn == nil:
 		return false
-	case f.s.group.flows.Load() > f.s.group.gate.most:
-		f.byDevice(whyMany)
+	case g.lost.Load():
+		f.byDevice(whyLost)
 		return false
 	case f.expectShort():
 		f.byDevice(whyShort)
 		return false
 	case !f.s.group.gate.open():
 		f.byDevice(whyClosed)
+		return false
+	case !f.affordsJunction():
+		f.byDevice(whyMany)
 		return false
 	}
 	f.state = gated
@@ -370,6 +373,7 @@ const (
 	whyTimeout = "the namespace did not lead it to us: it has rules of its own, or is busy"
 	whyClosed  = "the last connections did not come through: tried again later"
 	whyMany    = "there are descriptors for one socket a connection only: raise the limit of open files"
+	whyLost    = "somebody inside has destroyed the socket that they are led to"
 	whyShort   = "the last connections to this port were short, for which the device is faster"
 	whySocket  = "no socket inside for its client's address"
 )
@@ -378,6 +382,17 @@ const (
 func (f *tcpFlow) byDevice(why string) {
 	f.why = why
 	f.s.unspliced[why]++
+	if f.doubled {
+		f.doubled = false
+		f.costs.refund(junctionCost)
+	}
+}
+
+// affordsJunction reports whether there are descriptors left for a second socket, and charges
+// for it.
+func (f *tcpFlow) affordsJunction() bool {
+	f.doubled = f.s.group.flows.Load() <= f.s.group.gate.most && f.costs.charge(junctionCost)
+	return f.doubled
 }
 
 // notThroughGate goes on by the device.
@@ -395,12 +410,16 @@ func (f *tcpFlow) callThroughGate() bool {
 	if g == nil {
 		return false
 	}
-	if f.s.group.flows.Load() > f.s.group.gate.most {
-		f.byDevice(whyMany)
+	if g.lost.Load() {
+		f.byDevice(whyLost)
 		return false
 	}
-	if f.expectShort() && !f.offerable() {
+	if f.expectShort() {
 		f.byDevice(whyShort)
+		return false
+	}
+	if !f.affordsJunction() {
+		f.byDevice(whyMany)
 		return false
 	}
 	fd, met, err := g.socket()
@@ -416,13 +435,7 @@ func (f *tcpFlow) callThroughGate() bool {
 		f.byDevice(whySocket)
 		return false
 	}
-	isOffered := f.tryOffer(fd) // before the server can accept it
-	err = connectInside(fd, f.guest)
-	switch {
-	case isOffered && (err == nil || !f.unoffered()): // it may be over, but somebody has taken it
-		f.s.tcp.stockUp(g)
-		return true
-	case err == nil:
+	if err = connectInside(fd, f.guest); err == nil {
 		f.splice(fd)
 		return true
 	}
@@ -434,19 +447,6 @@ func (f *tcpFlow) callThroughGate() bool {
 	f.abort() // the client gets a RST as well
 	f.drop()
 	return true
-}
-
-// stockUp makes a socket for the next client, while this one's server wakes up.
-func (t *tcpTable) stockUp(g *gateFamily) {
-	g.mu.Lock()
-	var met []arrival
-	if len(g.stock) == 0 {
-		met, _ = g.make() // else the next client has it made
-	}
-	g.mu.Unlock()
-	for _, a := range met {
-		t.admit(g, a)
-	}
 }
 
 // connectInside connects a socket of the guest's namespace. Where its queue is full

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cleat/internal/ledger"
 	"cleat/internal/sys"
 	"cleat/packet"
 )
@@ -25,11 +26,12 @@ import (
 // nothing.
 type group struct {
 	engines     []*engine
-	gate        *gate        // nil: all connections go by the device
+	gate        *gate // nil: all connections go by the device
+	ledger      *ledger.Ledger
+	pipes       *pipeBudget
 	flows       atomic.Int64 // of all, in all protocols
 	connections atomic.Int64 // of TCP
 	turn        atomic.Uint32
-	offers      offers
 
 	mu    sync.Mutex
 	owner map[ownerKey]*engine
@@ -183,15 +185,20 @@ const maxVisiting = 4 << 20
 // whose flow it belongs to.
 func (e *engine) handOver(to *engine, frame []byte) {
 	n := int64(len(frame))
-	if to.visiting.Add(n) > maxVisiting {
+	cost := ledger.Cost{Bytes: len(frame)}
+	if to.visiting.Add(n) > maxVisiting || !e.group.ledger.Charge(cost) {
 		to.visiting.Add(-n)
 		e.stats.OverLimit++
 		return
 	}
 	e.stats.HandedOver++
 	own := bytes.Clone(frame)
-	to.loop.post(func() {
+	arrive := func() {
 		to.visiting.Add(-n)
+		e.group.ledger.Refund(cost)
 		to.input(own)
-	})
+	}
+	if !to.loop.post(arrive) {
+		e.group.ledger.Refund(cost)
+	}
 }

@@ -236,10 +236,10 @@ func TestRandomGuestOnTwoQueues(t *testing.T) {
 	go func() { ended <- stack.Run(ctx) }()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	r := &randomGuest{Rand: rand.New(rand.NewPCG(seed, 0))}
+	r := newRandom(seed)
 	answer := make([]byte, 1<<17)
 	for range framesToTry(t) / 4 {
-		frame := r.frame()
+		frame := r.Frame()
 		for !queues[r.IntN(2)].TrySendFrame(frame) {
 		}
 		if r.IntN(4) > 0 {
@@ -247,7 +247,7 @@ func TestRandomGuestOnTwoQueues(t *testing.T) {
 		}
 		for _, q := range queues {
 			for n := q.TryReceiveFrame(answer); n > 0; n = q.TryReceiveFrame(answer) {
-				r.learn(answer[:n])
+				r.Learn(answer[:n])
 			}
 		}
 		if e, d := stack.group.engines[r.IntN(2)], time.Duration(r.Int64N(int64(40*time.Second))); r.IntN(100) == 0 {

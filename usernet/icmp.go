@@ -17,11 +17,15 @@ type icmpTable struct {
 
 func (t *icmpTable) init(s *engine) { t.s = s }
 
-// input takes an ICMP message from the guest. Errors and what IPv6 says to its
-// neighbours (RFC 4861, RFC 3810) are nobody's here and pass unheard.
+// input takes an ICMP message from the guest. Messages to IPv6 neighbours (RFC 4861, RFC 3810)
+// are ignored.
 func (t *icmpTable) input(frame []byte, ip *packet.IP) {
 	var e packet.Echo
-	if packet.ParseEcho(ip.Protocol, ip.Payload, &e) != nil || !e.Request {
+	if packet.ParseEcho(ip.Protocol, ip.Payload, &e) != nil {
+		t.reported(frame, ip)
+		return
+	}
+	if !e.Request {
 		return
 	}
 	if ip.Dst == t.s.gateway(ip.Src) {
@@ -29,7 +33,7 @@ func (t *icmpTable) input(frame []byte, ip *packet.IP) {
 		return
 	}
 	t.s.udp.take(ip.Protocol, netip.AddrPortFrom(ip.Src, e.ID), netip.AddrPortFrom(ip.Dst, 0), parcel{
-		frame: frame, payload: ip.Payload, ttl: ip.TTL, tos: ip.TOS, df: ip.DontFragment && t.s.udp.inDevice(frame),
+		frame: frame, payload: ip.Payload, ttl: ip.TTL, tos: ip.TOS, df: ip.DontFragment,
 	})
 }
 

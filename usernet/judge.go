@@ -30,7 +30,7 @@ func (s *engine) judge(f Flow, done func(Verdict)) (cancel func()) {
 		done(v)
 		return nil
 	}
-	if s.hooks >= maxHooks {
+	if s.hooks >= maxHooks || !s.group.ledger.Charge(hookCost) {
 		s.stats.OverLimit++
 		done(Verdict{Action: Refuse})
 		return nil
@@ -38,11 +38,12 @@ func (s *engine) judge(f Flow, done func(Verdict)) (cancel func()) {
 	return s.ask(f, v, done)
 }
 
-// ask runs the hook.
+// ask runs the hook, which was charged for.
 func (s *engine) ask(f Flow, policy Verdict, done func(Verdict)) (cancel func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.hooks++
 	go func() {
+		defer s.group.ledger.Refund(hookCost)
 		v := s.cfg.Hook(ctx, f)
 		if v == (Verdict{}) {
 			v = policy

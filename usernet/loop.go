@@ -110,6 +110,15 @@ func (l *loop) remove(t ticket) {
 	l.free = append(l.free, int32(t))
 }
 
+// disarm frees a seat whose descriptor stays open.
+func (l *loop) disarm(t ticket, fd int) {
+	if t == 0 {
+		return
+	}
+	_ = unix.EpollCtl(l.epfd, unix.EPOLL_CTL_DEL, fd, nil)
+	l.remove(t)
+}
+
 // tick reads the clock.
 func (l *loop) tick() { l.now = int64(time.Since(l.start)) + 1 }
 

@@ -2,7 +2,13 @@ package usernet
 
 import (
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
 
+	"cleat/internal/ledger"
 	"cleat/internal/sys"
 
 	"golang.org/x/sys/unix"
@@ -10,47 +16,105 @@ import (
 
 // pagePipe is where pages wait between the socket that they came from and the one
 // that they go to.
-type pagePipe struct{ from, to int }
+type pagePipe struct{ from, to, bytes int }
 
-// pipeBytes is what a pipe can hold, where the user may still have so much
-// (/proc/sys/fs/pipe-user-pages-soft); else it is what the kernel gives.
-const pipeBytes = 512 << 10
+const (
+	// pipeBytes is what a pipe holds, unless the kernel allows less (fs.pipe-max-size).
+	pipeBytes = 512 << 10
+	// mostPipes bounds those of one Stack. Each is in use only while it holds something,
+	// which it does as long as the receiving socket is full. Without a pipe bytes are copied.
+	mostPipes = 32
+	// The kernel allows a user so many pages in pipes, all processes together, before it
+	// gives new pipes two pages only (fs/pipe.c, pipe-user-pages-soft; 64 MiB by default).
+	// A Stack takes a quarter at most: other programs of the user have pipes too.
+	pipeShare = 4
+	// pipeAgain is how long a Stack makes no pipes after the kernel refused one.
+	pipeAgain = time.Second
+)
 
-// mostPipes bounds those of one engine: each is in use only while it holds
-// something.
-const mostPipes = 64
+// pipeBudget is how many pipes the engines of one Stack may still make, and of what size.
+type pipeBudget struct {
+	left  atomic.Int64
+	bytes int
+}
 
-// pipes are those that are empty.
+func newPipeBudget() *pipeBudget {
+	pages := readLimit("pipe-user-pages-soft", 16384)
+	b := &pipeBudget{bytes: int(min(readLimit("pipe-max-size", 1<<20), pipeBytes))}
+	b.left.Store(b.within(pages * int64(os.Getpagesize())))
+	return b
+}
+
+// readLimit is one of the kernel's limits of files; other is what it is where it can't be read.
+func readLimit(name string, other int64) int64 {
+	text, err := os.ReadFile("/proc/sys/fs/" + name)
+	if err != nil {
+		return other
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return other
+	}
+	return n
+}
+
+// within is how many pipes a Stack may have where a user has so many bytes; 0: any number.
+func (b *pipeBudget) within(bytes int64) int64 {
+	if bytes <= 0 {
+		return mostPipes
+	}
+	return min(bytes/pipeShare/int64(b.bytes), mostPipes)
+}
+
+// pipes are those of one engine that are empty.
 type pipes struct {
-	free []*pagePipe
-	made int
+	budget *pipeBudget
+	ledger *ledger.Ledger
+	free   []*pagePipe
+	again  int64 // on the loop's clock: until then the kernel is not asked for one
 }
 
 // get is an empty pipe; nil: there is none.
-func (p *pipes) get() *pagePipe {
+func (p *pipes) get(now int64) *pagePipe {
 	if n := len(p.free); n > 0 {
 		q := p.free[n-1]
 		p.free = p.free[:n-1]
 		return q
 	}
-	if p.made >= mostPipes {
+	if now < p.again {
 		return nil
 	}
-	q, err := newPipe()
+	if p.budget.left.Add(-1) < 0 {
+		p.budget.left.Add(1)
+		return nil
+	}
+	if !p.ledger.Charge(pipeCost) {
+		p.budget.left.Add(1)
+		return nil
+	}
+	q, err := newPipe(p.budget.bytes)
 	if err != nil {
+		p.again = now + int64(pipeAgain)
+		p.ledger.Refund(pipeCost)
+		p.budget.left.Add(1)
 		return nil
 	}
-	p.made++
 	return q
 }
 
-func newPipe() (*pagePipe, error) {
+// newPipe makes a pipe. It is an error where the kernel grants none of that size: the user's
+// limit is used up, and what is left of it is for others.
+func newPipe(bytes int) (*pagePipe, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("make pipe: %w", err)
 	}
-	_, _ = unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, pipeBytes)
-	return &pagePipe{fds[0], fds[1]}, nil
+	q := &pagePipe{fds[0], fds[1], bytes}
+	if _, err := unix.FcntlInt(uintptr(q.to), unix.F_SETPIPE_SZ, bytes); err != nil {
+		q.close()
+		return nil, fmt.Errorf("make pipe of %d bytes: %w", bytes, err)
+	}
+	return q, nil
 }
 
 // put gives an empty pipe back.
@@ -59,15 +123,17 @@ func (p *pipes) put(q *pagePipe) { p.free = append(p.free, q) }
 // discard closes a pipe that holds something.
 func (p *pipes) discard(q *pagePipe) {
 	q.close()
-	p.made--
+	p.ledger.Refund(pipeCost)
+	p.budget.left.Add(1)
 }
 
-// close closes those that are empty.
-func (p *pipes) close() {
-	for _, q := range p.free {
+// trim closes those that are empty, so that other engines and programs may have them.
+func (p *pipes) trim() {
+	for i, q := range p.free {
 		p.discard(q)
+		p.free[i] = nil
 	}
-	p.free = nil
+	p.free = p.free[:0]
 }
 
 func (q *pagePipe) close() {
@@ -76,7 +142,7 @@ func (q *pagePipe) close() {
 }
 
 // fill moves what a socket has into the pipe, which is empty.
-func (q *pagePipe) fill(socket int) (int, unix.Errno) { return sys.SpliceNow(socket, q.to, pipeBytes) }
+func (q *pagePipe) fill(socket int) (int, unix.Errno) { return sys.SpliceNow(socket, q.to, q.bytes) }
 
 // drain moves what is in the pipe into a socket.
 func (q *pagePipe) drain(socket, n int) (int, unix.Errno) { return sys.SpliceNow(q.from, socket, n) }

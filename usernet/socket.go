@@ -207,6 +207,16 @@ func (s *engine) adopt(c net.Conn) (fd int, cancel func(), err error) {
 		_ = c.Close() // the duplicate lives on
 		return fd, nil, nil
 	}
+	if !s.group.ledger.Charge(bridgeCost) {
+		c.Close()
+		s.stats.OverLimit++
+		return -1, nil, errors.New("use the hook's connection: the limit of goroutines, memory or open files is reached")
+	}
+	defer func() {
+		if err != nil {
+			s.group.ledger.Refund(bridgeCost)
+		}
+	}()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		c.Close()
@@ -222,6 +232,7 @@ func (s *engine) adopt(c net.Conn) (fd int, cancel func(), err error) {
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	go func() {
+		defer s.group.ledger.Refund(bridgeCost)
 		defer cancel()
 		bridge(ctx, c, inner)
 	}()

@@ -1,8 +1,6 @@
 package usernet
 
 import (
-	"time"
-
 	"cleat/internal/sys"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +14,9 @@ type junction struct {
 	out, in      lane // from the guest, and toward it
 	waiting      bool // in the ready list
 	looked       uint64
-	heard        uint32 // segments that came from the guest, at the last look
+	idle         idleness // while one direction is closed
+	asked        bool     // the kernel probes both ends
+	heard        uint32   // segments that came from the guest, at the last look
 	keepalives   bool
 }
 
@@ -54,12 +54,13 @@ type spliceTable struct {
 	next  []*junction
 	pipes pipes
 	moved uint64 // bytes, in all
-	probe timer
+	look  timer
 }
 
 func (t *spliceTable) init(s *engine) {
 	t.s, t.all = s, map[*junction]struct{}{}
-	t.probe.fire = t.lookForKeepalives
+	t.pipes = pipes{budget: s.group.pipes, ledger: s.group.ledger}
+	t.look.fire = t.lookAround
 }
 
 // splice begins to move f's bytes between the host's socket and one of the
@@ -67,7 +68,8 @@ func (t *spliceTable) init(s *engine) {
 func (f *tcpFlow) splice(inner int) {
 	t := &f.s.splices
 	f.s.loop.timers.set(&f.timer, 0)
-	f.state, f.syn = spliced, nil
+	f.state = spliced
+	f.forgetSYN()
 	j := &junction{f: f}
 	f.junction = j
 	j.inner = end{j: j, fd: inner, writable: true} // events tell what it has
@@ -89,8 +91,8 @@ func (f *tcpFlow) splice(inner int) {
 			return
 		}
 	}
-	if t.probe.due == 0 {
-		t.s.loop.timers.set(&t.probe, t.s.loop.after(probeEvery))
+	if t.look.due == 0 {
+		t.s.loop.timers.set(&t.look, t.s.loop.after(lookEvery))
 	}
 	j.enqueue()
 }
@@ -262,7 +264,7 @@ func (l *lane) fill(s *engine) (n int, errno unix.Errno) {
 	case l.from.urgent:
 		return l.fillUrgent(s)
 	case l.bulk:
-		if l.pipe = s.splices.pipes.get(); l.pipe != nil {
+		if l.pipe = s.splices.pipes.get(s.loop.now); l.pipe != nil {
 			return l.fillPipe(s)
 		}
 	}
@@ -393,32 +395,35 @@ func (j *junction) close() {
 	t.s.stats.SplicedInBytes += j.in.bytes
 }
 
-// probeEvery is how often idle connections are looked at.
-const probeEvery = 15 * time.Second
-
-// lookForKeepalives finds guests that ask whether their peer lives: the guest's
-// kernel hears our kernel's answer, which says nothing about the host's peer. So
-// from then on the host's kernel asks too.
-func (t *spliceTable) lookForKeepalives() {
+// lookAround looks at all connections from time to time.
+func (t *spliceTable) lookAround() {
 	for j := range t.all {
-		if j.out.shut && j.in.shut {
+		switch {
+		case j.out.shut && j.in.shut:
 			j.enqueue()
+		case j.out.shut != j.in.shut && !j.probeHalfClosed(t.s.loop.now):
+			j.f.drop()
+		case !j.keepalives:
+			j.lookForKeepalives()
 		}
-		if j.keepalives {
-			continue
-		}
-		moved := j.out.bytes + j.in.bytes
-		info, err := unix.GetsockoptTCPInfo(j.inner.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil {
-			continue
-		}
-		if moved == j.looked && j.heard != 0 && info.Segs_in != j.heard {
-			j.keepalives = true
-			askWhetherAlive(j.outer.fd)
-		}
-		j.looked, j.heard = moved, info.Segs_in
 	}
 	if len(t.all) > 0 {
-		t.s.loop.timers.set(&t.probe, t.s.loop.after(probeEvery))
+		t.s.loop.timers.set(&t.look, t.s.loop.after(lookEvery))
 	}
+}
+
+// lookForKeepalives notices a guest that sends keepalives: the guest's kernel hears our
+// kernel's answer, which says nothing about the host's peer. From then on the host's kernel
+// sends keepalives, too.
+func (j *junction) lookForKeepalives() {
+	moved := j.out.bytes + j.in.bytes
+	info, err := unix.GetsockoptTCPInfo(j.inner.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return
+	}
+	if moved == j.looked && j.heard != 0 && info.Segs_in != j.heard {
+		j.keepalives = true
+		askWhetherAlive(j.outer.fd)
+	}
+	j.looked, j.heard = moved, info.Segs_in
 }

@@ -60,8 +60,9 @@ func TestSplicedBulk(t *testing.T) {
 	}
 	g.gone()
 	g.do(func() {
-		if p := &g.s.splices.pipes; p.made == 0 || len(p.free) != p.made {
-			t.Errorf("%d pipes were made, %d are back", p.made, len(p.free))
+		p := &g.s.splices.pipes
+		if made := newPipeBudget().left.Load() - p.budget.left.Load(); made == 0 || len(p.free) != int(made) {
+			t.Errorf("%d pipes were made, %d are back", made, len(p.free))
 		}
 	})
 }
@@ -190,7 +191,7 @@ func TestSplicedKeepalive(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.until("somebody asked", func() bool {
-		g.s.splices.lookForKeepalives()
+		g.s.splices.lookAround()
 		return g.flow(a).junction.keepalives
 	})
 	g.do(func() {

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"cleat/internal/sys"
-
-	"golang.org/x/sys/unix"
 )
 
 // ErrClosed says that the Stack has ended or was never started.
@@ -35,7 +33,13 @@ func New(cfg Config) (*Stack, error) {
 		return nil, errors.New("guest has neither an IPv4 nor an IPv6 address")
 	}
 	queues := append([]*os.File{cfg.TUN}, cfg.Queues...)
-	limits, descriptors, err := cfg.Limits.complete(len(queues))
+	if cfg.Ledger == nil {
+		var err error
+		if cfg.Ledger, err = cfg.Limits.NewLedger(); err != nil {
+			return nil, err
+		}
+	}
+	limits, err := cfg.Limits.complete(len(queues), cfg.Ledger.Usage().Limit.Descriptors)
 	if err != nil {
 		return nil, err
 	}
@@ -45,12 +49,11 @@ func New(cfg Config) (*Stack, error) {
 			return nil, err
 		}
 	}
-	gate, err := newGate(cfg.Gate, len(queues), descriptors)
+	gate, err := newGate(cfg.Gate, cfg.Ledger)
 	if err != nil {
 		return nil, err
 	}
-	g := &group{gate: gate, owner: map[ownerKey]*engine{}, ports: map[portKey]*portOwner{},
-		offers: offers{waiting: map[tcpKey]*tcpFlow{}, taken: map[*engine][]*tcpFlow{}}}
+	g := &group{gate: gate, ledger: cfg.Ledger, pipes: newPipeBudget(), owner: map[ownerKey]*engine{}, ports: map[portKey]*portOwner{}}
 	s := &Stack{g}
 	controls := readControls()
 	for i, q := range queues {
@@ -71,23 +74,16 @@ func New(cfg Config) (*Stack, error) {
 }
 
 // complete fills in what was left zero. BufferBytes becomes each engine's share.
-// So many descriptors are there for flows.
-func (l Limits) complete(engines int) (done Limits, descriptors int, err error) {
-	var nofile unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &nofile); err != nil {
-		return l, 0, fmt.Errorf("read the limit of open files: %w", err)
-	}
-	const reserve = 64 // descriptors that are not flows: listeners, the device, what the caller has
-	allowed := max(int(min(nofile.Cur, 1<<20))-reserve, 16)
+func (l Limits) complete(engines, descriptors int) (Limits, error) {
 	if l.Flows == 0 {
 		l.Flows = 1 << 16
 	}
-	l.Flows = min(l.Flows, allowed)
+	l.Flows = min(l.Flows, max(descriptors, 1))
 	if l.BufferBytes == 0 {
 		l.BufferBytes = 64 << 20
 	}
 	if l.BufferBytes < engines<<20 {
-		return l, 0, fmt.Errorf("limit of packet memory %d: want 1 MiB at least for each of %d queues", l.BufferBytes, engines)
+		return l, fmt.Errorf("limit of packet memory %d: want 1 MiB at least for each of %d queues", l.BufferBytes, engines)
 	}
 	l.BufferBytes /= engines
 	if l.UDPIdle == 0 {
@@ -96,7 +92,7 @@ func (l Limits) complete(engines int) (done Limits, descriptors int, err error) 
 	if l.UDPReply == 0 {
 		l.UDPReply = 30 * time.Second
 	}
-	return l, allowed, nil
+	return l, nil
 }
 
 // Run moves bytes until ctx ends (nil), or the device is gone (nil), or waiting

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"cleat/internal/ledger"
 	"cleat/packet"
 )
 
@@ -30,13 +31,12 @@ const (
 	gated                       // it has succeeded, and the guest's SYN went back to its own kernel
 	answered                    // our SYN-ACK is out
 	calling                     // inbound: our SYN is out
-	offered                     // inbound: the guest's kernel has answered, and its server may take the host's socket
 	established                 // both handshakes are done
 	spliced                     // and the guest's was with its own kernel: a junction moves the bytes
 	finished                    // both sides have closed: kept a moment for the guest's repeated FIN
 )
 
-var tcpStateNames = [...]string{"judging", "connecting", "gated", "answered", "calling", "offered", "established", "established", "finished"}
+var tcpStateNames = [...]string{"judging", "connecting", "gated", "answered", "calling", "established", "established", "finished"}
 
 // tcpFlow joins a connection of the guest's to a socket of the host's.
 type tcpFlow struct {
@@ -46,17 +46,15 @@ type tcpFlow struct {
 	peer     netip.AddrPort // what the guest calls the other end
 	host     netip.AddrPort // what the host calls it
 	inbound  bool
-	offering *offering // nil: it is not offered
 	state    tcpState
 	fd       int // -1: none
+	inner    int // what was accepted inside (outward), until it is spliced; -1: none
 	ticket   ticket
 	unhook   func() // ends the hook's context; nil: no hook was asked
 	cancel   func() // cuts the copying of a hook's Conn short; nil: none
 	started  int64
 	syn      []byte    // the guest's, with its virtio header, until the gate has taken it
 	junction *junction // in state spliced
-	inner    int       // in state offered, the socket inside
-	outer    int       // and the host's, unless it was taken
 	why      string    // the connection goes by the device although there is a gate; "": nothing to say
 
 	// From the guest, toward the host.
@@ -73,8 +71,14 @@ type tcpFlow struct {
 	urgent     uint32 // sequence number of the guest's last urgent byte
 	hasUrgent  bool
 	outBytes   uint64
-	keepalives bool
+	keepalives bool   // the host's kernel asks whether its peer lives
+	heard      uint32 // segments
 	census     uint32 // in which it was last counted
+
+	// While one direction is closed: see probeHalfClosed.
+	idle        idleness
+	heardBefore uint32
+	unanswered  int // probes
 
 	// From the host, toward the guest.
 	sndStart  uint32 // our initial sequence number
@@ -103,6 +107,8 @@ type tcpFlow struct {
 	inBytes   uint64
 
 	timer   timer
+	costs   account
+	doubled bool // charged for a junction
 	dirty   bool // owes an acknowledgement
 	waiting bool // in the ready list
 }
@@ -120,6 +126,7 @@ type tcpTable struct {
 	h     packet.TCPHeader
 
 	secret maphash.Seed
+	look   timer
 
 	// How many connections share the windows: see fairWindow.
 	census    uint32
@@ -131,6 +138,7 @@ type tcpTable struct {
 
 func (t *tcpTable) init(s *engine) {
 	t.s, t.flows, t.secret, t.share = s, map[tcpKey]*tcpFlow{}, maphash.MakeSeed(), maxWindow
+	t.look.fire = t.lookAround
 }
 
 func (t *tcpTable) open() int { return t.live }
@@ -149,7 +157,7 @@ func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 		f.drop()
 		f = nil
 	}
-	if f != nil && (f.state == spliced || f.state == offered || f.state == gated && h.Flags&(packet.SYN|packet.RST) == 0) {
+	if f != nil && (f.state == spliced || f.state == gated && h.Flags&(packet.SYN|packet.RST) == 0) {
 		// The guest's kernel has not learned the way past the device, or has
 		// forgotten it.
 		t.s.stats.Returned++
@@ -180,24 +188,30 @@ func (f *tcpFlow) succeeded(h *packet.TCPHeader) bool {
 	if h.Flags&(packet.SYN|packet.ACK|packet.RST) != packet.SYN {
 		return false
 	}
-	return f.state == finished || (f.state < answered || f.state == spliced || f.state == offered) && h.Seq != f.rcvStart
+	return f.state == finished || (f.state < answered || f.state == spliced) && h.Seq != f.rcvStart
 }
 
 // begin takes the guest's first SYN.
 func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader, frame []byte) {
-	if t.s.full() || guest.Port() == 0 || peer.Port() == 0 || peer.Addr().IsMulticast() {
+	if guest.Port() == 0 || peer.Port() == 0 || peer.Addr().IsMulticast() {
 		t.s.refuse(guest, peer, h)
 		return
 	}
-	f, other := t.newFlow(guest, peer)
+	costs, ok := t.s.admit(tcpFlowCost)
+	if !ok {
+		t.s.refuse(guest, peer, h)
+		return
+	}
+	f, other := t.newFlow(guest, peer, costs)
 	if other != nil {
+		costs.close()
 		t.s.handOver(other, frame)
 		return
 	}
 	f.rcvStart, f.rcvNxt = h.Seq, h.Seq+1
 	f.synOptions(h)
 	f.state = judging
-	if t.s.group.gate.of(peer.Addr()) != nil && len(frame) <= smallBytes {
+	if t.s.group.gate.of(peer.Addr()) != nil && len(frame) <= smallBytes && f.costs.charge(ledger.Cost{Bytes: len(frame)}) {
 		if frame[0]&packet.NeedsChecksum != 0 { // else it would not fit any more
 			lowerMSS(h.Options)
 		}
@@ -206,16 +220,19 @@ func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader, frame 
 	f.unhook = t.s.judge(f.flow(), f.judged)
 }
 
-// newFlow puts a connection into the table, unless another engine has it.
-func (t *tcpTable) newFlow(guest, peer netip.AddrPort) (*tcpFlow, *engine) {
+// newFlow puts a connection into the table, unless another engine has it. The flow owns costs.
+func (t *tcpTable) newFlow(guest, peer netip.AddrPort, costs account) (*tcpFlow, *engine) {
 	if o := t.s.group.claim(t.s, ownerKey{keyOf(guest, peer), true}, portKey{}); o != nil {
 		return nil, o
 	}
-	f := &tcpFlow{s: t.s, key: keyOf(guest, peer), guest: guest, peer: peer, host: peer, fd: -1, started: t.s.loop.now, window: firstWindow}
+	f := &tcpFlow{s: t.s, key: keyOf(guest, peer), guest: guest, peer: peer, host: peer, fd: -1, inner: -1, started: t.s.loop.now, window: firstWindow, costs: costs}
 	f.timer.fire = f.timeout
 	f.sndStart = t.initialSequence(f.key)
 	f.sndUna, f.sndNxt = f.sndStart, f.sndStart
 	t.flows[f.key] = f
+	if t.look.due == 0 {
+		t.s.loop.timers.set(&t.look, t.s.loop.after(lookEvery))
+	}
 	t.count(1)
 	t.s.stats.TCPFlows++
 	return f, nil
@@ -272,9 +289,6 @@ func (f *tcpFlow) drop() {
 // detach lets everything go that costs anything.
 func (f *tcpFlow) detach() {
 	f.remember()
-	if f.state == offered {
-		f.unoffer()
-	}
 	for _, end := range []func(){f.unhook, f.cancel} {
 		if end != nil {
 			end()
@@ -282,6 +296,10 @@ func (f *tcpFlow) detach() {
 	}
 	f.unhook, f.cancel = nil, nil
 	f.closeSocket()
+	if f.inner >= 0 {
+		abandon(f.inner)
+		f.inner = -1
+	}
 	if f.junction != nil {
 		f.junction.close()
 		f.junction = nil
@@ -289,6 +307,8 @@ func (f *tcpFlow) detach() {
 	f.queue.clear()
 	f.sent.clear()
 	f.readable, f.waiting = false, false
+	f.syn = nil
+	f.costs.refund(f.costs.cost.Minus(ledger.Cost{Bytes: tcpFlowCost.Bytes})) // it is in the table still
 }
 
 // forget takes f out of the table.
@@ -297,7 +317,11 @@ func (t *tcpTable) forget(f *tcpFlow) {
 		delete(t.flows, f.key)
 		t.s.group.release(t.s, ownerKey{f.key, true}, portKey{})
 	}
+	if len(t.flows) == 0 {
+		t.s.loop.timers.drop(&t.look)
+	}
 	t.s.loop.timers.drop(&f.timer)
+	f.costs.close()
 	if f.state == finished {
 		if i := slices.Index(t.old, f); i >= 0 {
 			t.old = slices.Delete(t.old, i, i+1)

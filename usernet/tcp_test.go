@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/ledger"
 	"cleat/packet"
 	"cleat/usernet/guesttest"
 
@@ -128,6 +129,21 @@ func (r *rig) allBack() {
 	}
 	if n := r.s.tcp.live; n != 0 {
 		r.Errorf("%d connections are left at the end", n)
+	}
+	allRefunded(r, r.s)
+}
+
+// allRefunded fails the test unless all that a Stack was charged with is refunded soon: hooks
+// and connections of theirs may outlive it for a moment.
+func allRefunded(t testing.TB, s *engine) {
+	t.Helper()
+	until := time.Now().Add(patience)
+	for s.group.ledger.Usage().Used != (ledger.Cost{}) {
+		if time.Now().After(until) {
+			t.Errorf("charged at the end: %+v", s.group.ledger.Usage())
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

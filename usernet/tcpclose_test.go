@@ -184,7 +184,8 @@ func TestFinishedConnectionsAreBounded(t *testing.T) {
 	r := newRig(t)
 	r.do(func() {
 		for i := range maxFinished + 10 {
-			f, _ := r.s.tcp.newFlow(netAddr(rigGuest4, 1024+i), netAddr(rigPeer4, 80))
+			costs, _ := r.s.admit(tcpFlowCost)
+			f, _ := r.s.tcp.newFlow(netAddr(rigGuest4, 1024+i), netAddr(rigPeer4, 80), costs)
 			f.state = established
 			f.finish()
 		}

@@ -13,14 +13,13 @@ import (
 
 // tcpListener accepts clients of a forward.
 type tcpListener struct {
-	t        *tcpTable
-	forward  Forward
-	place    place
-	fd       int
-	ticket   ticket
-	resume   timer // after a pause
-	last     int64 // when the last client came
-	offering *offering
+	t       *tcpTable
+	forward Forward
+	place   place
+	fd      int
+	ticket  ticket
+	resume  timer // after a pause
+	last    int64 // when the last client came
 }
 
 // listen opens a forward.
@@ -219,40 +218,51 @@ func (l *tcpListener) ready(uint32) {
 	}
 }
 
+// acceptAgain is how long clients wait for descriptors.
+const acceptAgain = 100 * time.Millisecond
+
 // pause lets clients wait in the kernel's queue while there are no descriptors;
 // without it the loop would turn in vain.
 func (l *tcpListener) pause() {
 	l.t.s.stats.OverLimit++
 	if l.t.s.loop.modify(l.ticket, l.fd, 0) == nil {
-		l.t.s.loop.timers.set(&l.resume, l.t.s.loop.after(100*time.Millisecond))
+		l.t.s.loop.timers.set(&l.resume, l.t.s.loop.after(acceptAgain))
 	}
 }
 
 // client is a connection that the host has accepted for the guest.
 type client struct {
-	fd       int
-	from     netip.AddrPort
-	guest    netip.AddrPort // where it is led to
-	shown    netip.AddrPort // what it is called there
-	offering *offering      // nil: it is not offered
+	fd    int
+	from  netip.AddrPort
+	guest netip.AddrPort // where it is led to
+	shown netip.AddrPort // what it is called there
+	costs account
 }
 
 func (l *tcpListener) accept(fd int, from netip.AddrPort) bool {
 	t := l.t
 	guest, shown, ok := t.s.inside(l.forward, from)
-	if !ok || t.s.full() {
+	if !ok {
 		return false
 	}
 	if shown, ok = t.vacant(guest, shown); !ok {
 		return false
 	}
+	costs, ok := t.s.admit(tcpFlowCost)
+	if !ok {
+		return false
+	}
 	e := t.s.group.forClient()
-	c := client{fd, from, guest, shown, l.offering}
+	c := client{fd, from, guest, shown, costs}
 	if e == t.s {
 		t.call(c)
 		return true
 	}
-	return e.loop.post(func() { e.tcp.call(c) })
+	if !e.loop.post(func() { e.tcp.call(c) }) {
+		costs.close()
+		return false
+	}
+	return true
 }
 
 // abandon closes a client's socket so that it gets a RST.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"sync"
@@ -272,7 +271,7 @@ func TestHooksContextEndsWithTheFlowOfDatagrams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer u.Close()
-	frame := (&randomGuest{Rand: rand.New(rand.NewPCG(1, 1))}).datagram(netAddr(rigGuest4, 5000), netAddr(rigPeer4, u.LocalAddr().(*net.UDPAddr).Port))
+	frame := datagramFrame(netAddr(rigGuest4, 5000), netAddr(rigPeer4, u.LocalAddr().(*net.UDPAddr).Port), []byte(text(100)), 0)
 	new(packet.VNetHdr).Put(frame)
 	// Without NEEDS_CSUM a sum of 0 says that there is none (RFC 768).
 	frame[packet.VNetHdrBytes+packet.IPv4Bytes+packet.UDPChecksumOffset] = 0

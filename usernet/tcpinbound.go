@@ -351,8 +351,6 @@ func (f *tcpFlow) timeout() {
 		f.expired()
 	case f.state == gated:
 		f.notThroughGate()
-	case f.state == offered:
-		f.unanswered()
 	case f.state == answered, f.state == calling:
 		f.repeatSYN()
 	case f.tries > maxTries:
@@ -375,7 +373,7 @@ func (f *tcpFlow) timeout() {
 // expired ends a connect that took longer than allowed, or that the guest must
 // have forgotten.
 func (f *tcpFlow) expired() {
-	if f.fd >= 0 {
+	if f.fd >= 0 && f.inner < 0 {
 		f.mute()
 		f.tries = 0
 		return

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"net/netip"
 
+	"cleat/internal/ledger"
 	"cleat/packet"
 
 	"golang.org/x/sys/unix"
@@ -164,6 +165,10 @@ func (f *tcpFlow) ready(events uint32) {
 // failed tells the guest how the host's connect ended, in the terms that make
 // its own connect end in the same way.
 func (f *tcpFlow) failed(err error) {
+	if f.inner >= 0 {
+		f.drop() // a RST is all that can be said to who has been accepted
+		return
+	}
 	var why packet.ErrorKind
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.EADDRNOTAVAIL), errors.Is(err, unix.EAFNOSUPPORT):
@@ -206,6 +211,11 @@ func (f *tcpFlow) unreachable(why packet.ErrorKind) {
 func (f *tcpFlow) connected() {
 	f.s.loop.timers.set(&f.timer, 0)
 	f.s.controls.tuneConnected(f.fd, f.host.Addr())
+	if inner := f.inner; inner >= 0 {
+		f.inner = -1
+		f.splice(inner)
+		return
+	}
 	if !f.throughGate() {
 		f.answerSYN()
 	}
@@ -213,11 +223,18 @@ func (f *tcpFlow) connected() {
 
 // answerSYN answers it by the device.
 func (f *tcpFlow) answerSYN() {
-	f.state, f.syn = answered, nil
+	f.state = answered
+	f.forgetSYN()
 	f.rcvEdge = f.rcvNxt + maxUnscaled
 	f.sendSYN(packet.SYN | packet.ACK)
 	f.sndNxt = f.sndStart + 1
 	f.arm()
+}
+
+// forgetSYN frees the guest's SYN, which the gate does not need any more.
+func (f *tcpFlow) forgetSYN() {
+	f.costs.refund(ledger.Cost{Bytes: len(f.syn)})
+	f.syn = nil
 }
 
 // maxUnscaled is the largest window that a SYN can offer.
@@ -247,13 +264,13 @@ func (f *tcpFlow) sendSYN(flags uint8) {
 
 // call begins a connection toward the guest for a client.
 func (t *tcpTable) call(c client) {
-	t.s.group.offers.settle(t.s)
-	f, other := t.newFlow(c.guest, c.shown)
+	f, other := t.newFlow(c.guest, c.shown, c.costs)
 	if other != nil { // it was vacant a moment ago
+		c.costs.close()
 		abandon(c.fd)
 		return
 	}
-	f.inbound, f.fd, f.host, f.offering, f.state = true, c.fd, c.from, c.offering, calling
+	f.inbound, f.fd, f.host, f.state = true, c.fd, c.from, calling
 	if v := t.s.cfg.Policy; v != nil {
 		if verdict := v.Judge(f.flow()); verdict.Action == Refuse || verdict.Action == Drop {
 			t.s.count(verdict)

@@ -11,6 +11,7 @@ import (
 
 // input takes a segment of a known connection (RFC 9293 section 3.10.7).
 func (f *tcpFlow) input(h *packet.TCPHeader) {
+	f.heard++
 	switch f.state {
 	case judging, connecting, gated:
 		if h.Flags&packet.RST != 0 { // the guest has given up

@@ -83,7 +83,7 @@ func (f *tcpFlow) sendRST() {
 // refuse ends f with a RST: to a guest that has only sent its SYN the same as
 // "connection refused".
 func (f *tcpFlow) refuse() {
-	if !f.inbound {
+	if !f.inbound && f.inner < 0 {
 		f.sendRST()
 	}
 	f.abort()

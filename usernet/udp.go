@@ -130,19 +130,27 @@ func (t *udpTable) input(frame []byte, v *packet.VNetHdr, ip *packet.IP) {
 	}
 	t.take(packet.UDP, guest, peer, parcel{
 		frame: frame, payload: h.Payload, segment: segment, ttl: ip.TTL, tos: ip.TOS,
-		df: ip.DontFragment && t.inDevice(frame) && ip.HeaderBytes+packet.UDPBytes+size <= probed,
+		df: meansDF(ip, ip.HeaderBytes+packet.UDPBytes+size),
 	})
 }
 
-// probed is the largest packet, in bytes, whose DF is meant. A guest's kernel
-// sets it on every datagram that fits its link (IP_PMTUDISC_WANT), and our link
-// is longer than any; on an ordinary one it would have cut the datagram itself,
-// and nothing would be lost. Who looks for a path's MTU (RFC 8899) does so below
-// Ethernet's 1500.
-const probed = 1500
+// meansDF reports whether a guest's datagram, whose packets have so many bytes, must not be
+// fragmented on its way.
+//
+// By default a kernel sets DF on every datagram that fits its link (IP_PMTUDISC_WANT), and our
+// link is longer than any. On an ordinary one it would have fragmented the datagram itself:
+// nothing would be lost, and the program would get no error (net/ipv4/udp.c, __udp4_lib_err). A
+// program that looks for the path's MTU asks for DF (IP_PMTUDISC_DO, IP_PMTUDISC_PROBE). The
+// kernel gives the IPv4 packets of the former an ID by __ip_select_ident, and those of the
+// latter 0 if the socket is not connected (ip_select_ident_segs, include/net/ip.h). Where that
+// does not tell, as in IPv6, DF is taken for meant up to Ethernet's MTU: programs that look for
+// an MTU by themselves (RFC 8899) do so below it.
+func meansDF(ip *packet.IP, bytes int) bool {
+	const ethernet = 1500
+	return ip.DontFragment && (bytes <= ethernet || ip.Src.Is4() && ip.ID == 0)
+}
 
-// inDevice tells whether a frame is the one last read. Another was put together
-// from fragments: it may be cut again, whatever its version.
+// inDevice reports whether a frame is the one last read, which lies in the device's buffer.
 func (t *udpTable) inDevice(frame []byte) bool {
 	b := t.s.dev.buf
 	return b != nil && &b.mem[0] == &frame[0]
@@ -175,12 +183,14 @@ func (t *udpTable) begin(proto packet.Protocol, guest, peer netip.AddrPort, fram
 		t.s.stats.Unsupported++
 		return nil
 	}
-	if t.s.full() {
+	costs, ok := t.s.admit(udpFlowCost)
+	if !ok {
 		t.s.unreachable(frame, packet.ErrorHost)
 		return nil
 	}
-	f, other := t.newFlow(proto, guest, peer, false)
-	if other != nil {
+	f := &udpFlow{proto: proto, guest: guest, peer: peer, costs: costs}
+	if other := t.enter(f); other != nil {
+		costs.close()
 		t.s.handOver(other, frame)
 		return nil
 	}
@@ -193,25 +203,25 @@ func unicast(a netip.Addr) bool {
 	return !a.IsMulticast() && !a.IsUnspecified() && (!a.Is4() || a.As4()[0] < 240)
 }
 
-// newFlow puts a flow into the table, unless another engine has it or the
-// guest's port.
-func (t *udpTable) newFlow(proto packet.Protocol, guest, peer netip.AddrPort, inbound bool) (*udpFlow, *engine) {
+// enter puts a flow into the table and returns nil, or the engine that has such a flow already
+// or the guest's port.
+func (t *udpTable) enter(f *udpFlow) *engine {
 	t.prepare()
-	f := &udpFlow{t: t, proto: proto, guest: guest, peer: peer, host: peer, inbound: inbound, started: t.s.loop.now, single: proto != packet.UDP}
+	f.t, f.host, f.started, f.single = t, f.peer, t.s.loop.now, f.proto != packet.UDP
 	owned, port := f.owned()
 	if o := t.s.group.claim(t.s, owned, port); o != nil {
-		return nil, o
+		return o
 	}
 	f.timer.fire = f.timeout
-	t.flows[keyOf(guest, peer)] = f
+	t.flows[keyOf(f.guest, f.peer)] = f
 	t.s.group.flows.Add(1)
-	if proto == packet.UDP {
+	if f.proto == packet.UDP {
 		t.s.stats.UDPFlows++
 	} else {
 		t.s.stats.ICMPFlows++
 	}
 	f.touch()
-	return f, nil
+	return nil
 }
 
 // flush sends what was gathered, unless the last batch from the device was full

@@ -44,6 +44,7 @@ type udpFlow struct {
 	held    []parcel
 	idle    time.Duration // of the verdict; 0: the default
 	timer   timer
+	costs   account
 	started int64
 
 	outBytes, inBytes uint64
@@ -104,8 +105,12 @@ func (f *udpFlow) judged(v Verdict) {
 			f.state = udpRefused
 			break
 		}
+		if f.relay = startRelay(f, v.Conn); f.relay == nil {
+			f.t.s.stats.OverLimit++
+			f.state, f.why = udpRefused, packet.ErrorHost
+			break
+		}
 		f.state = udpRelayed
-		f.relay = startRelay(f, v.Conn)
 	default:
 		f.direct = v.Action == Allow
 		f.host = v.target(f.flow())
@@ -172,7 +177,10 @@ func (f *udpFlow) patience() time.Duration {
 // sent counts payload that has gone out; the guest answers an inbound flow by it.
 func (f *udpFlow) sent(bytes int) {
 	f.outBytes += uint64(bytes)
-	f.answers = f.answers || f.inbound
+	if f.inbound && !f.answers && f.sock != nil {
+		f.answers = true
+		f.sock.answered++
+	}
 	f.touch()
 }
 
@@ -201,6 +209,7 @@ func (f *udpFlow) drop() {
 		t.last = nil
 	}
 	t.s.loop.timers.drop(&f.timer)
+	f.costs.close()
 	if f.cancel != nil {
 		f.cancel()
 		f.cancel = nil

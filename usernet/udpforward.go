@@ -19,7 +19,8 @@ func (t *udpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err err
 	if f.To.Port() == 0 {
 		f.To = netip.AddrPortFrom(f.To.Addr(), at.Port())
 	}
-	k := &udpSocket{t: t, fd: fd, forward: &f, flows: map[path]*udpFlow{}}
+	k := &udpSocket{t: t, fd: fd, forward: &f, flows: map[path]*udpFlow{}, anyPort: f.Listen.Port() == 0}
+	k.deaf.fire = k.listenAgain
 	if domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil {
 		k.v6 = domain == unix.AF_INET6
 	}
@@ -61,7 +62,7 @@ func (k *udpSocket) client(from path) *udpFlow {
 	t := k.t
 	host := from.peer.AddrPort()
 	guest, shown, ok := t.s.inside(*k.forward, host)
-	if k.closing || !ok || host.Port() == 0 || t.s.full() {
+	if k.closing || !ok || host.Port() == 0 {
 		return nil
 	}
 	if t.clients >= t.s.limits.Flows/4*3 { // whoever they are, they leave the guest room
@@ -79,8 +80,13 @@ func (k *udpSocket) client(from path) *udpFlow {
 		t.s.stats.OverLimit++
 		return nil
 	}
-	f, other := t.newFlow(packet.UDP, guest, shown, true)
-	if other != nil {
+	costs, ok := t.s.admit(udpFlowCost)
+	if !ok {
+		return nil
+	}
+	f := &udpFlow{proto: packet.UDP, guest: guest, peer: shown, inbound: true, costs: costs}
+	if t.enter(f) != nil {
+		costs.close()
 		t.s.stats.OverLimit++
 		return nil
 	}

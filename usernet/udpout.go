@@ -1,6 +1,7 @@
 package usernet
 
 import (
+	"cleat/internal/ledger"
 	"cleat/packet"
 
 	"golang.org/x/sys/unix"
@@ -10,12 +11,13 @@ import (
 type parcel struct {
 	flow    *udpFlow
 	buf     *buffer // what frame lies in; nil: memory of its own
+	costs   account // for memory of its own, where it is kept
 	frame   []byte  // the guest's packet with its virtio header
 	payload []byte
 	segment int // bytes of each datagram in payload; 0: it is one
 	ttl     uint8
 	tos     uint8
-	df      bool
+	df      bool // the path must not fragment it
 }
 
 // release gives the parcel's buffer back.
@@ -24,6 +26,7 @@ func (p *parcel) release() {
 		p.buf.free()
 		p.buf = nil
 	}
+	p.costs.close()
 }
 
 // hops is the TTL that the parcel leaves with: one less than it came with, as
@@ -35,14 +38,18 @@ func (p *parcel) hops() uint8 {
 	return p.ttl - 1
 }
 
-// keep makes the parcel's memory its own until release, and tells whether there
-// was other memory for the device.
+// keep makes the parcel's memory its own until release, and reports whether that was possible:
+// the device needs a buffer in its place, and memory beside the device's buffers is charged for.
 func (t *udpTable) keep(p *parcel) bool {
-	if p.buf == nil && t.inDevice(p.frame) {
+	switch {
+	case p.buf != nil || p.costs.cost.Bytes > 0: // by an earlier call
+		return true
+	case t.inDevice(p.frame):
 		p.buf = t.s.dev.steal()
 		return p.buf != nil
 	}
-	return true
+	p.costs.ledger = t.s.group.ledger
+	return p.costs.charge(ledger.Cost{Bytes: len(p.frame)})
 }
 
 // gather keeps a parcel until the device has nothing more.

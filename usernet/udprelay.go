@@ -6,7 +6,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
+
+	"cleat/internal/ledger"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +26,9 @@ type udpRelay struct {
 	done chan struct{} // the loop has taken what was read
 	ctx  context.Context
 	stop context.CancelFunc
+
+	ledger *ledger.Ledger
+	costs  ledger.Cost
 }
 
 // How many datagrams, and bytes, wait for a Conn that is slow to write; those
@@ -31,14 +37,29 @@ type udpRelay struct {
 const (
 	relayQueue = 256
 	relayBytes = 256 << 10
+	relayRoom  = 1 << 16 // for the longest datagram
 )
 
+// startRelay begins to carry a flow; nil: the limits don't permit that, and c was closed.
 func startRelay(f *udpFlow, c net.Conn) *udpRelay {
-	r := &udpRelay{f: f, conn: c, out: make(chan []byte, relayQueue), done: make(chan struct{})}
+	r := &udpRelay{f: f, conn: c, ledger: f.t.s.group.ledger, costs: relayCost}
+	if _, ok := c.(io.WriterTo); !ok {
+		r.costs.Bytes += relayRoom
+	}
+	if !r.ledger.Charge(r.costs) {
+		_ = c.Close()
+		return nil
+	}
+	r.out, r.done = make(chan []byte, relayQueue), make(chan struct{})
 	r.ctx, r.stop = context.WithCancel(f.t.s.ctx)
 	context.AfterFunc(r.ctx, func() { _ = c.Close() })
-	go r.write()
-	go r.read()
+	var wg sync.WaitGroup
+	wg.Go(r.write)
+	go func() {
+		r.read()
+		wg.Wait()
+		r.ledger.Refund(r.costs)
+	}()
 	return r
 }
 
@@ -50,7 +71,7 @@ func (r *udpRelay) send(p *parcel) {
 	}
 	for at := 0; at < len(p.payload) || at == 0; at += segment {
 		piece := p.payload[at:min(at+segment, len(p.payload))]
-		if len(r.out) == relayQueue || r.held.Load()+int64(len(piece)) > relayBytes {
+		if len(r.out) == relayQueue || r.held.Load()+int64(len(piece)) > relayBytes || !r.ledger.Charge(datagramCost(piece)) {
 			r.f.t.s.stats.OverLimit++
 			continue
 		}
@@ -60,14 +81,26 @@ func (r *udpRelay) send(p *parcel) {
 	}
 }
 
+// datagramCost is the cost of a datagram that waits to be written.
+func datagramCost(b []byte) ledger.Cost { return ledger.Cost{Bytes: len(b)} }
+
+// write writes what is sent until the flow ends; from then on nothing more is sent.
 func (r *udpRelay) write() {
-	for {
+	for r.ctx.Err() == nil {
 		select {
 		case <-r.ctx.Done():
-			return
 		case b := <-r.out:
 			r.held.Add(-int64(len(b)))
 			_, _ = r.conn.Write(b) // a datagram may get lost; the reader hears of the end
+			r.ledger.Refund(datagramCost(b))
+		}
+	}
+	for {
+		select {
+		case b := <-r.out:
+			r.ledger.Refund(datagramCost(b))
+		default:
+			return
 		}
 	}
 }
@@ -88,7 +121,7 @@ func (r *udpRelay) read() {
 }
 
 func (r *udpRelay) readAll() {
-	room := make([]byte, 1<<16)
+	room := make([]byte, relayRoom)
 	for {
 		n, err := r.conn.Read(room)
 		if err == nil || n > 0 {

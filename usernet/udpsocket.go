@@ -44,6 +44,13 @@ type udpSocket struct {
 	full    bool     // has said EAGAIN
 	closing bool     // a forward that was closed: ends with its last flow
 	queue   []parcel // what waits because of that
+	costs   account
+
+	// Of a forward: see turnDeaf.
+	answered  int   // flows in which the guest has answered
+	anyPort   bool  // the kernel has chosen the port
+	deaf      timer // until clients are heard again
+	deafAgain int64 // on the loop's clock: not before
 
 	// What the socket's options are.
 	df, mayFragment bool // neither: as the kernel has it
@@ -119,6 +126,20 @@ func (t *udpTable) openSocket(key socketKey, a netip.Addr) (*udpSocket, error) {
 	if key.proto != packet.UDP {
 		proto = int(key.proto)
 	}
+	costs := account{ledger: t.s.group.ledger}
+	if !costs.charge(socketCost) {
+		return nil, unix.EMFILE
+	}
+	k, err := t.makeSocket(key, a, proto)
+	if err != nil {
+		costs.close()
+		return nil, err
+	}
+	k.costs = costs
+	return k, nil
+}
+
+func (t *udpTable) makeSocket(key socketKey, a netip.Addr, proto int) (*udpSocket, error) {
 	fd, err := t.s.socket(a, unix.SOCK_DGRAM, proto)
 	if err != nil {
 		return nil, err
@@ -229,6 +250,9 @@ func (k *udpSocket) list() {
 func (k *udpSocket) detach(f *udpFlow) {
 	if k.flows[f.path] == f {
 		delete(k.flows, f.path)
+		if f.inbound && f.answers {
+			k.answered--
+		}
 	}
 	if k.last == f {
 		k.last = nil
@@ -247,9 +271,11 @@ func (k *udpSocket) close() {
 	if k.fd < 0 {
 		return
 	}
+	k.t.s.loop.timers.drop(&k.deaf)
 	k.t.s.loop.remove(k.ticket)
 	unix.Close(k.fd)
 	k.fd = -1
+	k.costs.close()
 	for i := range k.queue {
 		k.queue[i].release()
 	}

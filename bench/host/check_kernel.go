@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	terminal "cleat/internal/columns"
 )
 
 var kernelChecks = []check{
@@ -129,7 +131,7 @@ func rpFilterFix(names []string) string {
 	b.WriteString("sudo sysctl")
 	for _, n := range names {
 		// sysctl(8): a dot in a name is written as a slash.
-		fmt.Fprintf(&b, " net.ipv4.conf.%s.rp_filter=2", strings.ReplaceAll(n, ".", "/"))
+		b.WriteString(" " + terminal.Word("net.ipv4.conf."+strings.ReplaceAll(n, ".", "/")+".rp_filter=2"))
 	}
 	return b.String()
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	terminal "cleat/internal/columns"
 )
 
 var linkChecks = []check{
@@ -33,7 +35,7 @@ func checkMTU(h Host) []Finding {
 			out = append(out, Finding{Severity: Warning, Spoils: SpoilsNetwork,
 				Title:  fmt.Sprintf("bridge %s has MTU %d, the uplink %s only %d", br.Name, br.MTU, up.Name, up.MTU),
 				Detail: "Containers send full-size packets that do not fit outside. TCP recovers where ICMP gets through; where a firewall eats it, connections open and then hang.",
-				Fix:    fmt.Sprintf("sudo ip link set dev %s mtu %d", br.Name, up.MTU)})
+				Fix:    fmt.Sprintf("sudo ip link set dev %s mtu %d", terminal.Word(br.Name), up.MTU)})
 		}
 	}
 	for _, i := range h.Interfaces {
@@ -44,7 +46,7 @@ func checkMTU(h Host) []Finding {
 		out = append(out, Finding{Severity: Warning, Spoils: SpoilsNetwork,
 			Title:  fmt.Sprintf("VXLAN %s has MTU %d, which does not fit into the %d of %s", i.Name, i.MTU, h.Interfaces[p].MTU, i.Parent),
 			Detail: fmt.Sprintf("The headers take %d bytes: large packets are fragmented or lost.", vxlanOverhead),
-			Fix:    fmt.Sprintf("sudo ip link set dev %s mtu %d", i.Name, h.Interfaces[p].MTU-vxlanOverhead)})
+			Fix:    fmt.Sprintf("sudo ip link set dev %s mtu %d", terminal.Word(i.Name), h.Interfaces[p].MTU-vxlanOverhead)})
 	}
 	if len(out) == 0 && bridges > 0 {
 		return fine("the MTUs of bridges, ports and uplink agree")
@@ -75,7 +77,7 @@ func portMTUs(h Host, br Interface) []Finding {
 	for _, m := range members {
 		if m.MTU < largest {
 			smaller = append(smaller, fmt.Sprintf("%s %d", m.Name, m.MTU))
-			fix = append(fix, fmt.Sprintf("sudo ip link set dev %s mtu %d", m.Name, largest))
+			fix = append(fix, fmt.Sprintf("sudo ip link set dev %s mtu %d", terminal.Word(m.Name), largest))
 		}
 	}
 	if len(smaller) == 0 {
@@ -110,7 +112,7 @@ func checkOffloads(h Host) []Finding {
 			out = append(out, Finding{Severity: Warning, Spoils: SpoilsBoth,
 				Title:  fmt.Sprintf("offloads are off on %s: %s", i.Name, strings.Join(off, ", ")),
 				Detail: "The kernel handles each 1500-byte packet by itself instead of up to 64 KiB at once, or sums every byte: several times the CPU per Gbit/s.",
-				Fix:    fmt.Sprintf("sudo ethtool -K %s %s on", i.Name, strings.Join(off, " on "))})
+				Fix:    fmt.Sprintf("sudo ethtool -K %s %s on", terminal.Word(i.Name), strings.Join(off, " on "))})
 		}
 	}
 	if seen && len(out) == 0 {
@@ -152,7 +154,7 @@ func checkPromiscuous(h Host) []Finding {
 			Title: fmt.Sprintf("%s is promiscuous", i.Name),
 			Detail: fmt.Sprintf("Every frame on the wire costs CPU here, ours or not. Causes: more MAC addresses than the NIC's filter holds (macvlan: one per container; %d on %s are visible from here), a macvlan in mode passthru, or a sniffer.",
 				children, i.Name),
-			Fix: fmt.Sprintf("ip -details link show dev %s; bridge fdb show dev %s; sudo lsof 2>/dev/null | grep -w pack", i.Name, i.Name)})
+			Fix: fmt.Sprintf("ip -details link show dev %s; bridge fdb show dev %s; sudo lsof 2>/dev/null | grep -w pack", terminal.Word(i.Name), terminal.Word(i.Name))})
 	}
 	if seen && len(out) == 0 {
 		return fine("no NIC is promiscuous without need")

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"cleat/bench/cell"
+	terminal "cleat/internal/columns"
 )
 
 // room is the largest IP packet from A to B that fits the hop.
@@ -44,7 +45,7 @@ func silentDrops(hops []Hop) []string {
 		switch {
 		case h.routed && i > 0 && hops[i-1].Overhead < h.Overhead && h.room() < hops[i-1].room():
 			out = append(out, fmt.Sprintf("packets of more than %d bytes from %s/%s do not fit into %s/%s with the tunnel's headers: they are fragmented or lost (ip link set dev %s mtu %d)",
-				h.room(), hops[i-1].Namespace, hops[i-1].Link, h.Namespace, h.Link, hops[i-1].Link, h.room()))
+				h.room(), hops[i-1].Namespace, hops[i-1].Link, h.Namespace, h.Link, terminal.Word(hops[i-1].Link), h.room()))
 			believed[h.Overhead] = h
 		case h.routed || !ok:
 			believed[h.Overhead] = h
@@ -169,6 +170,9 @@ func (f Filter) write(t *printer) {
 		head += "; what no rule accepts is dropped"
 	}
 	t.item("", head)
+	if f.Cut {
+		t.item("", fmt.Sprintf("  there are too many ways through the chains: of all namespaces, the first %d rules are looked at", mostRules))
+	}
 	for n, r := range f.Match {
 		if n == shownRules {
 			t.item("", fmt.Sprintf("  and %d more", len(f.Match)-n))

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cleat/bench/cell"
+	terminal "cleat/internal/columns"
 )
 
 // columns is the width of text for people. Things to paste are never broken.
@@ -138,9 +139,9 @@ func (p *printer) blank() { p.w.WriteByte('\n') }
 
 func (p *printer) flush() error { return p.w.Flush() }
 
-// line prints one line as it is.
+// line prints one line, in which names may be whatever somebody chose.
 func (p *printer) line(name, text string) {
-	fmt.Fprintf(p.w, "%-*s%s\n", label, name, text)
+	fmt.Fprintf(p.w, "%-*s%s\n", label, terminal.Plain(name), terminal.Plain(text))
 }
 
 // item prints text wrapped, with the name left of its first line.

@@ -21,6 +21,7 @@ type Filter struct {
 	Policy string    `json:"policy,omitempty"` // "drop", where nothing accepts
 	Rules  int       `json:"rules"`            // in this chain
 	Match  []RuleHit `json:"match,omitempty"`  // those that could match the packet
+	Cut    bool      `json:"cut,omitempty"`    // there are more ways through the chains than are followed
 }
 
 // RuleHit is a rule that could match.
@@ -37,6 +38,7 @@ type RuleHit struct {
 type ruleset struct {
 	chains []*nftables.Chain
 	rules  map[chainKey][]*nftables.Rule
+	left   *int // how many rules are still looked at, of all namespaces
 }
 
 type chainKey struct {
@@ -45,9 +47,14 @@ type chainKey struct {
 	chain  string
 }
 
+func newRuleset() ruleset {
+	left := mostRules
+	return ruleset{rules: map[chainKey][]*nftables.Rule{}, left: &left}
+}
+
 // readRuleset lists the rules of the calling thread's namespace.
 func readRuleset() (ruleset, error) {
-	rs := ruleset{rules: map[chainKey][]*nftables.Rule{}}
+	rs := newRuleset()
 	c, err := nftables.New(nftables.AsLasting())
 	if err != nil {
 		return rs, fmt.Errorf("list firewall rules: %w", err)
@@ -121,7 +128,9 @@ func (rs ruleset) filters(pkt packet, hooks ...hook) []Filter {
 			if c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop {
 				f.Policy = "drop"
 			}
-			f.Match, _ = rs.walk(c.Table, c.Name, pkt, nil)
+			w := walker{ruleset: rs, table: c.Table, pkt: pkt}
+			f.Match, _ = w.walk(c.Name, nil)
+			f.Cut = *rs.left == 0
 			out = append(out, f)
 		}
 	}
@@ -142,27 +151,43 @@ func (h hook) sees(f nftables.TableFamily, pkt packet) bool {
 	return false
 }
 
+// mostRules is how many rules are looked at for a whole trace. Chains may jump to others many
+// times each: the ways through them, whose number nothing bounds, are up to whoever is root in
+// the namespace.
+const mostRules = 200_000
+
+// walker goes through the rules that a packet passes.
+type walker struct {
+	ruleset
+	table *nftables.Table
+	pkt   packet
+}
+
 // walk collects the rules of a chain, and of the chains it jumps to, that could
 // match. It tells whether every packet ends in it.
-func (rs ruleset) walk(table *nftables.Table, chain string, pkt packet, seen []string) (hits []RuleHit, ends bool) {
+func (w *walker) walk(chain string, seen []string) (hits []RuleHit, ends bool) {
 	if slices.Contains(seen, chain) {
 		return nil, false // the kernel refuses loops; be safe
 	}
 	seen = append(slices.Clone(seen), chain)
-	for _, r := range rs.rules[chainKey{table.Family, table.Name, chain}] {
-		m := match(r.Exprs, pkt, table.Family)
+	for _, r := range w.rules[chainKey{w.table.Family, w.table.Name, chain}] {
+		if *w.left == 0 {
+			return hits, false
+		}
+		*w.left--
+		m := match(r.Exprs, w.pkt, w.table.Family)
 		if m == no {
 			continue
 		}
 		v := verdict(r.Exprs)
-		hits = append(hits, RuleHit{Chain: chain, Handle: r.Handle, Text: ruleText(r.Exprs, table.Family), Certain: m == yes,
+		hits = append(hits, RuleHit{Chain: chain, Handle: r.Handle, Text: ruleText(r.Exprs, w.table.Family), Certain: m == yes,
 			Drops: drops(r.Exprs), Accepts: v != nil && v.Kind == expr.VerdictAccept})
 		if v == nil {
 			continue
 		}
 		switch v.Kind {
 		case expr.VerdictJump, expr.VerdictGoto:
-			inner, end := rs.walk(table, v.Chain, pkt, seen)
+			inner, end := w.walk(v.Chain, seen)
 			hits = append(hits, inner...)
 			if m == yes && (end || v.Kind == expr.VerdictGoto) {
 				return hits, end
@@ -315,7 +340,7 @@ func (p packet) payload(e *expr.Payload, family nftables.TableFamily) register {
 		known = map[uint32][]byte{0: p.mac, 12: p.etherType()}
 	}
 	for offset, field := range known {
-		if e.Offset >= offset && e.Offset+e.Len <= offset+uint32(len(field)) {
+		if e.Offset >= offset && uint64(e.Offset)+uint64(e.Len) <= uint64(offset)+uint64(len(field)) {
 			return register{true, field[e.Offset-offset : e.Offset-offset+e.Len]}
 		}
 	}

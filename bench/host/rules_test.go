@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/nftables"
@@ -105,7 +106,7 @@ func TestMatch(t *testing.T) {
 // chainsOf makes a rule set of one table.
 func chainsOf(family nftables.TableFamily, chains map[string][][]expr.Any, base string, hook nftables.ChainHook, policy nftables.ChainPolicy) ruleset {
 	table := &nftables.Table{Family: family, Name: "t"}
-	rs := ruleset{rules: map[chainKey][]*nftables.Rule{}}
+	rs := newRuleset()
 	for name, rules := range chains {
 		c := &nftables.Chain{Table: table, Name: name}
 		if name == base {
@@ -168,4 +169,50 @@ func TestFiltersFollowJumps(t *testing.T) {
 	if got := rs.filters(pkt, hookForward.inBridge()); len(got) != 0 {
 		t.Errorf("a bridged frame sees %+v", got)
 	}
+}
+
+// Whoever is root in a namespace can have chains jump to others many times each, which makes
+// more ways through them than anybody could follow.
+func TestManyJumps(t *testing.T) {
+	const levels, jumps = 5, 15
+	rs := newRuleset()
+	table := &nftables.Table{Name: "t", Family: nftables.TableFamilyIPv4}
+	hooked := nftables.ChainHook(hookForward.number)
+	rs.chains = []*nftables.Chain{{Name: "0", Table: table, Hooknum: &hooked}}
+	for level := range levels {
+		var rules []*nftables.Rule
+		for range jumps {
+			rules = append(rules, &nftables.Rule{Exprs: []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: strconv.Itoa(level + 1)}}})
+		}
+		rs.rules[chainKey{table.Family, "t", strconv.Itoa(level)}] = rules
+	}
+	got := rs.filters(packet{src: netip.MustParseAddr("192.0.2.1"), dst: netip.MustParseAddr("192.0.2.2")}, hookForward)
+	if len(got) != 1 || len(got[0].Match) > mostRules || !got[0].Cut {
+		t.Errorf("%d chains, %d rules", len(got), len(got[0].Match))
+	}
+}
+
+// FuzzRules runs rules that nobody would write.
+func FuzzRules(f *testing.F) {
+	f.Add(uint8(0), uint32(12), uint32(4), []byte{192, 0, 2, 1}, "eth0")
+	f.Add(uint8(1), uint32(0xfffffff0), uint32(0x20), []byte{}, "")
+	f.Add(uint8(2), uint32(0), uint32(6), []byte("eth"), "\x1b[31m")
+	f.Fuzz(func(t *testing.T, kind uint8, offset, size uint32, data []byte, name string) {
+		pkt := packet{src: netip.MustParseAddr("192.0.2.1"), dst: netip.MustParseAddr("198.51.100.7"), in: name, out: "eth0", mac: net.HardwareAddr{2, 0, 0, 0, 0, 1}}
+		for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6, nftables.TableFamilyBridge} {
+			exprs := []expr.Any{
+				&expr.Payload{DestRegister: 1, Base: expr.PayloadBase(kind % 4), Offset: offset, Len: size, OperationType: expr.PayloadLoad},
+				&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: data, Xor: data},
+				&expr.Cmp{Register: 1, Op: expr.CmpOp(kind % 7), Data: data},
+				&expr.Meta{Key: expr.MetaKey(kind), Register: 1},
+				&expr.Cmp{Register: 1, Op: expr.CmpOp(kind % 7), Data: data},
+				&expr.Range{Register: 1, FromData: data, ToData: data},
+				&expr.Lookup{SourceRegister: 1, SetName: name},
+				&expr.Target{Name: name}, &expr.Match{Name: name},
+				&expr.Verdict{Kind: expr.VerdictKind(kind), Chain: name},
+			}
+			match(exprs, pkt, family)
+			ruleText(exprs, family)
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	terminal "cleat/internal/columns"
 	"cleat/netns"
 
 	"github.com/vishvananda/netlink"
@@ -72,7 +73,10 @@ func Trace(ctx context.Context, a, b *netns.NS) (Path, error) {
 	if len(spaces) > 1 && !sameSpace(a, b) {
 		to = spaces[1]
 	}
-	t := &tracer{spaces: spaces}
+	t, rules := &tracer{spaces: spaces}, mostRules
+	for _, s := range spaces {
+		s.rules.left = &rules
+	}
 	dst, err := t.reachable(from, to)
 	if err != nil {
 		return Path{}, err
@@ -99,7 +103,12 @@ type tracer struct {
 	target *space
 	seen   map[string]bool
 	warn   []string
+	visits int // of links, in vain or not
 }
+
+// mostVisits is how many links are visited on one way. Through bridges that are joined many
+// times over there are more ways than can be tried, and namespaces are others' to wire.
+const mostVisits = 5000 // a bridge has up to 1023 ports
 
 // linkID names a link of the whole machine.
 type linkID struct {
@@ -165,7 +174,7 @@ func (t *tracer) reachable(from, to *space) (netip.Addr, error) {
 
 // path walks there and back.
 func (t *tracer) path(from, to *space, dst netip.Addr) Path {
-	t.target, t.seen, t.warn = to, map[string]bool{}, nil
+	t.target, t.seen, t.warn, t.visits = to, map[string]bool{}, nil, 0
 	p := Path{Destination: dst}
 	if r, err := from.route(dst, netip.Addr{}, 0); err == nil {
 		src, _ := netip.AddrFromSlice(r.Src)
@@ -184,7 +193,7 @@ func (t *tracer) path(from, to *space, dst netip.Addr) Path {
 // back walks the other way and checks that answers arrive, and by the links
 // that strict reverse path filters expect.
 func (t *tracer) back(p *Path, from, to *space) {
-	t.target, t.seen, t.warn = from, map[string]bool{}, nil
+	t.target, t.seen, t.warn, t.visits = from, map[string]bool{}, nil, 0
 	hops, complete := t.originate(to, frame{src: p.Destination, dst: p.Source})
 	for _, h := range hops {
 		p.Back = append(p.Back, h.Namespace+"/"+h.Link)
@@ -278,8 +287,8 @@ func (t *tracer) transmit(s *space, index int, f frame, why string, filters []Fi
 	hop := s.hop(index, "out", why, f)
 	hop.Filters = filters
 	hops := []Hop{hop}
-	if !t.enter(s, index, "out", f) {
-		return t.dead(hops, "%s/%s: packets go round in a loop", s.label, hop.Link)
+	if why := t.enter(s, index, "out", f); why != "" {
+		return t.dead(hops, "%s/%s: %s", s.label, hop.Link, why)
 	}
 	if !hop.Up {
 		t.note("%s/%s is down", s.label, hop.Link)
@@ -361,8 +370,8 @@ func (t *tracer) receive(s *space, index int, f frame, why string) ([]Hop, bool)
 		return t.dead(nil, "%s: link %d is gone", s.label, index)
 	}
 	hops := []Hop{s.hop(index, "in", why, f)}
-	if !t.enter(s, index, "in", f) {
-		return t.dead(hops, "%s/%s: packets go round in a loop", s.label, l.Attrs().Name)
+	if why := t.enter(s, index, "in", f); why != "" {
+		return t.dead(hops, "%s/%s: %s", s.label, l.Attrs().Name, why)
 	}
 	if !hops[0].Up {
 		t.note("%s/%s is down", s.label, l.Attrs().Name)
@@ -431,8 +440,8 @@ func (t *tracer) reverse(s *space, index int, f frame) {
 	case err != nil:
 		t.note("%s/%s: reverse path filtering drops packets from %s: there is no route back", s.label, i.Name, f.src)
 	case mode == "1" && r.LinkIndex != index:
-		t.note("%s/%s: strict reverse path filtering drops packets from %s: the way back is %s (sysctl net.ipv4.conf.%s.rp_filter=2 allows it)",
-			s.label, i.Name, f.src, s.ifaces[r.LinkIndex].Name, i.Name)
+		t.note("%s/%s: strict reverse path filtering drops packets from %s: the way back is %s (sysctl %s allows it)",
+			s.label, i.Name, f.src, s.ifaces[r.LinkIndex].Name, terminal.Word("net.ipv4.conf."+i.Name+".rp_filter=2"))
 	}
 }
 
@@ -461,6 +470,9 @@ func (t *tracer) bridge(s *space, index, in int, f frame) ([]Hop, bool) {
 	for _, p := range candidates {
 		if p == in {
 			continue
+		}
+		if t.visits > mostVisits {
+			return t.dead(hops, "%s/%s: %s", s.label, s.ifaces[index].Name, tooManyWays)
 		}
 		seen, warned := cloneSet(t.seen), len(t.warn)
 		filters := s.bridgeFilters(index, in, p, f)
@@ -522,15 +534,21 @@ func (t *tracer) note(format string, args ...any) {
 	}
 }
 
-// enter notes that a packet was here; false: it was before, in the same state.
-func (t *tracer) enter(s *space, index int, way string, f frame) bool {
+// enter notes that a packet was here, and returns why it goes no further, "" if it does.
+func (t *tracer) enter(s *space, index int, way string, f frame) string {
 	key := fmt.Sprint(s.id, index, way, len(f.outer), f.dst, f.vlan)
-	if t.seen[key] {
-		return false
+	t.visits++
+	switch {
+	case t.seen[key]:
+		return "packets go round in a loop"
+	case t.visits > mostVisits:
+		return tooManyWays
 	}
 	t.seen[key] = true
-	return true
+	return ""
 }
+
+const tooManyWays = "too many ways lead on from here to follow them all"
 
 func cloneSet(m map[string]bool) map[string]bool {
 	out := make(map[string]bool, len(m))

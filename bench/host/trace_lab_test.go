@@ -395,3 +395,39 @@ func TestTraceNowhere(t *testing.T) {
 		t.Errorf("error %v, want that there is no address", err)
 	}
 }
+
+// Bridges that are joined many times over have more ways through them than can be tried: a
+// frame for nobody is flooded to every port.
+func TestTraceManyWays(t *testing.T) {
+	a, b, sw := node(t, "a"), node(t, "b"), node(t, "sw")
+	h, err := link.Handle(sw.NS)
+	must(t, err)
+	defer h.Close()
+	const bridges = 12
+	for i := range bridges {
+		must(t, h.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("br%d", i)}}))
+	}
+	port := func(name string, bridge int) {
+		l, err := h.LinkByName(name)
+		must(t, err)
+		br, err := h.LinkByName(fmt.Sprintf("br%d", bridge))
+		must(t, err, h.LinkSetMaster(l, br)) // down: nothing goes round
+	}
+	for i := range bridges - 1 {
+		for j := range 2 {
+			from, to := fmt.Sprintf("p%d-%d", i, j), fmt.Sprintf("q%d-%d", i, j)
+			must(t, h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: from}, PeerName: to}))
+			port(from, i)
+			port(to, i+1)
+		}
+	}
+	connect(t, a, "eth0", sw, "a0")
+	port("a0", 0)
+	dummy := node(t, "elsewhere")
+	connect(t, b, "eth0", dummy, "eth0")
+	must(t, a.Address("eth0", prefix("192.0.2.1/24")), b.Address("eth0", prefix("192.0.2.2/24")))
+	p := trace(t, a, b)
+	if p.Complete || !slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "too many ways") }) {
+		t.Errorf("%d hops, warnings %q", len(p.Hops), p.Warnings)
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
 	"cleat/bench/summary"
+	"cleat/internal/columns"
 	"cleat/internal/look"
 )
 
@@ -90,7 +91,7 @@ func HTML(w io.Writer, in Input) error {
 	if err := t.Execute(&b, newPage(in)); err != nil {
 		return fmt.Errorf("fill in report template: %w", err)
 	}
-	if _, err := w.Write(b.Bytes()); err != nil {
+	if _, err := io.WriteString(w, columns.PlainText(b.String())); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}
 	return nil

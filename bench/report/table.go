@@ -79,7 +79,7 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 	tt.readNotes()
 	switch {
 	case in.Versus != nil:
-		if err := in.Versus.Table(tt.out); err != nil {
+		if err := in.Versus.Table(columns.Text(tt.out)); err != nil {
 			return err
 		}
 		if !tt.others(in.Versus.Subject) {

@@ -46,9 +46,9 @@ the latest by the next command that changes wiring. --plan only shows the steps.
 ` + "`cleat detach`" + ` undoes it; what else there is stays as it is.
 
 CONTAINER is a name or the beginning of an id (of Docker, Podman, containerd,
-LXC, Apptainer; "podman:web" where several have one), a process id, a name as of
-` + "`ip netns`" + `, or a path of a network namespace. Of the kinds, these have a
-PARENT:
+LXC, Apptainer; "podman:web" where several have one; for root, another user's is
+called "podman:alice/web"), a process id, a name as of ` + "`ip netns`" + `, or a
+path of a network namespace. Of the kinds, these have a PARENT:
 
 ` + attachKindsText() + `
 Other parameters than those with flags are given by --set, under the names of

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"os"
 	"slices"
 
+	"cleat/internal/columns"
 	"cleat/netns/find"
 	"cleat/network/attach"
 
@@ -102,13 +104,18 @@ func completeContainers(cmd *cobra.Command, wanted func(*find.Found) bool) []str
 	for _, f := range all {
 		switch {
 		case !wanted(f):
-		case f.Name == "" || count[f.Name] > 1 || pidOf(f.Name) != 0:
+		case f.Name == "" || count[f.Name] > 1 || pidOf(f.Name) != 0 || f.Owner != 0 && f.Owner != os.Geteuid():
 			words = append(words, f.Ref())
 		default:
 			words = append(words, f.Name)
 		}
 	}
-	return words
+	return typable(words)
+}
+
+// typable are the words that mean themselves to a shell, which is given them as they are.
+func typable(words []string) []string {
+	return slices.DeleteFunc(words, func(w string) bool { return w != columns.Word(w) })
 }
 
 // completeAttached offers containers that have attachments, as `cleat ls` calls
@@ -132,5 +139,5 @@ func completeAttached(args []string) []string {
 			words = append(words, word)
 		}
 	}
-	return words
+	return typable(words)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"cleat/internal/columns"
 	"cleat/link"
 	"cleat/netns/find"
 	"cleat/network/attach"
@@ -80,9 +81,9 @@ func attachError(err error) error {
 func severalHint(e *attach.SeveralError) string {
 	var words []string
 	for _, a := range e.Candidates {
-		word := a.Container.Reference()
+		word := columns.Word(a.Container.Reference())
 		if e.OneContainer() {
-			word = e.Container + " " + a.Want.Name
+			word = columns.Word(e.Container) + " " + columns.Word(a.Want.Name)
 		}
 		if !slices.Contains(words, word) {
 			words = append(words, word)
@@ -108,7 +109,7 @@ func wantHint(e *attach.WantError) string {
 
 // detachText is the command that removes an attachment.
 func detachText(a *attach.Attachment) string {
-	return fmt.Sprintf("`cleat detach %s %s`", a.Container.Word(), a.Want.Name)
+	return fmt.Sprintf("`cleat detach %s %s`", columns.Word(a.Container.Word()), columns.Word(a.Want.Name))
 }
 
 func takenHint(e *attach.TakenError) string {
@@ -126,7 +127,7 @@ func takenHint(e *attach.TakenError) string {
 	case e.What == attach.EthernetAddress:
 		return "give it another with --mac, or leave that out"
 	case e.What == "network":
-		return "choose another network with --ip, or put the container on that link's own network: cleat attach CONTAINER macvlan " + strings.TrimPrefix(e.By, "the host's ")
+		return "choose another network with --ip, or put the container on that link's own network: cleat attach CONTAINER macvlan " + columns.Word(strings.TrimPrefix(e.By, "the host's "))
 	case e.What == "route":
 		return "leave it out, or remove the one that is there"
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -44,7 +45,7 @@ func findContainer(ctx context.Context, ref string) (attach.Container, *netns.NS
 // containerOf is what was found, as attachments remember it: its name is to be the
 // same after a restart, and nobody else's of the same engine.
 func containerOf(f *find.Found) (attach.Container, error) {
-	c := attach.Container{Engine: f.Engine, ID: f.ID, PID: f.PID, Shares: strings.Join(othersOf(f), ", "), Silent: strings.Join(f.Silent, " and "), Path: fmt.Sprintf("/proc/%d/ns/net", f.PID)}
+	c := attach.Container{Engine: f.Engine, ID: f.ID, PID: f.PID, Owner: f.Owner, Shares: strings.Join(othersOf(f), ", "), Silent: strings.Join(f.Silent, " and "), Path: fmt.Sprintf("/proc/%d/ns/net", f.PID)}
 	switch f.Engine {
 	case find.Process:
 		c.Name = strconv.Itoa(f.PID)
@@ -57,7 +58,7 @@ func containerOf(f *find.Found) (attach.Container, error) {
 		}
 		c.Name, c.Path = path, path
 	default:
-		c.Name = cmp.Or(f.Name, f.ID)
+		c.Name, c.Host = cmp.Or(f.Name, f.ID), f.Host
 		if f.Space != "" {
 			c.Name = f.Space + "/" + c.Name
 		}
@@ -85,9 +86,19 @@ func containerNames(ctx context.Context) map[uint64]survey.Name {
 		if _, has := names[f.Net]; has || f.Net == 0 || f.Host || f.Engine == find.Named {
 			continue
 		}
-		names[f.Net] = survey.Name{Container: cmp.Or(f.Name, f.ID[:min(shortContainerID, len(f.ID))]), Runtime: f.Engine}
+		names[f.Net] = survey.Name{Container: shownName(f), Runtime: f.Engine}
 	}
 	return names
+}
+
+// shownName is what a container is called in drawings: another user's with the user's name in
+// front, as who has an engine chooses the names in it.
+func shownName(f *find.Found) string {
+	name := cmp.Or(f.Name, f.ID[:min(shortContainerID, len(f.ID))])
+	if f.Owner != 0 && f.Owner != os.Geteuid() {
+		name = f.Space + "/" + name
+	}
+	return name
 }
 
 // shortContainerID is how many characters of an id engines show.

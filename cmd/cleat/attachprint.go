@@ -1,15 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"cleat/internal/columns"
 	"cleat/network/attach"
 )
 
@@ -34,22 +33,22 @@ func (f *attachFlags) print(out io.Writer, got *attach.Result) error {
 		for _, s := range got.Steps {
 			r.Steps = append(r.Steps, stepReport{attach.Name(s), s.String(), s})
 		}
-		return json.NewEncoder(out).Encode(r)
+		return writeJSONLine(out, r)
 	}
 	var b strings.Builder
 	if f.plan {
 		for _, s := range got.Steps {
-			b.WriteString(s.String() + "\n")
+			b.WriteString(columns.Plain(s.String()) + "\n")
 		}
 	} else {
 		text := attachedText(got.Attachment)
 		if l := got.Lease; l != nil {
 			text += fmt.Sprintf(", %s by DHCP from %s", l.Address, l.Server)
 		}
-		b.WriteString(text + "\n")
+		b.WriteString(columns.Plain(text) + "\n")
 	}
 	for _, n := range got.Notes {
-		b.WriteString("note: " + n + "\n")
+		b.WriteString(noteText(n))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
@@ -90,8 +89,8 @@ func joinPrefixes(all []netip.Prefix, sep string) string {
 
 // printAttachments is the table of `cleat ls`.
 func printAttachments(out io.Writer, all []attach.Status) error {
-	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "CONTAINER\tLINK\tKIND\tPARENT\tADDRESSES\tSTATE")
+	t := newListing(out)
+	t.row("CONTAINER", "LINK", "KIND", "PARENT", "ADDRESSES", "STATE")
 	attachments := attachmentsOf(all)
 	for _, s := range all {
 		w := s.Want
@@ -99,7 +98,7 @@ func printAttachments(out io.Writer, all []attach.Status) error {
 		if w.VLAN != 0 {
 			parent += fmt.Sprintf(" vlan %d", w.VLAN)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", containerWord(s.Attachment, attachments), w.Name, w.Kind, orDash(parent), orDash(joinPrefixes(addressesOf(s), ",")), stateText(s))
+		t.row(containerWord(s.Attachment, attachments), w.Name, w.Kind, orDash(parent), orDash(joinPrefixes(addressesOf(s), ",")), stateText(s))
 	}
 	return t.Flush()
 }
@@ -170,10 +169,10 @@ func orDash(s string) string {
 
 // printAttachment is `cleat inspect` for people.
 func printAttachment(out io.Writer, s attach.Status) error {
-	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	t := newListing(out)
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(t, "%s\t%s\n", name, value)
+			t.row(name, value)
 		}
 	}
 	line("container", s.Container.Word())
@@ -203,10 +202,23 @@ func printAttachment(out io.Writer, s attach.Status) error {
 		if i == 0 {
 			name = "steps"
 		}
-		fmt.Fprintf(t, "%s\t%s\n", name, step)
+		t.row(name, step)
 	}
 	for _, n := range s.Notes {
 		line("note", n)
 	}
 	return t.Flush()
+}
+
+// noteText is a note for people, which may have others' words in it.
+func noteText(note string) string { return "note: " + columns.Plain(note) + "\n" }
+
+// printNotes prints what is to be known, a line each.
+func printNotes(out io.Writer, notes []string) error {
+	for _, n := range notes {
+		if _, err := io.WriteString(out, noteText(n)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

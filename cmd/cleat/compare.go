@@ -10,6 +10,7 @@ import (
 
 	"cleat/bench/cell"
 	"cleat/bench/summary"
+	"cleat/internal/columns"
 
 	"github.com/spf13/cobra"
 )
@@ -66,7 +67,7 @@ func (f compareFlags) run(w io.Writer, base, other string) error {
 	if f.json {
 		err = printJSON(w, c)
 	} else {
-		err = c.Table(w)
+		err = c.Table(columns.Text(w))
 	}
 	if err == nil && c.Regressed() {
 		err = errRegression
@@ -110,7 +111,7 @@ func readResults(path string) (summary.Results, error) {
 
 // printJSON writes v indented, for people too.
 func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+	e := json.NewEncoder(columns.JSON(w))
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(v)

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
 	"strings"
 
 	"cleat/network/attach"
@@ -33,12 +31,9 @@ where the container has only one that was attached.`,
 			}
 			out := cmd.OutOrStdout()
 			if asJSON {
-				return json.NewEncoder(out).Encode(map[string]any{"done": true, "attachment": a, "notes": orEmpty(notes)})
+				return writeJSONLine(out, map[string]any{"done": true, "attachment": a, "notes": orEmpty(notes)})
 			}
-			for _, n := range notes {
-				fmt.Fprintln(out, "note: "+n)
-			}
-			return nil
+			return printNotes(out, notes)
 		}),
 		ValidArgsFunction: completeOne,
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"cleat/bench/host"
+	"cleat/internal/columns"
 	"cleat/netns"
 	"cleat/netns/find"
 
@@ -143,7 +144,7 @@ func enterHint(err error) error {
 }
 
 func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+	e := json.NewEncoder(columns.JSON(w))
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }

@@ -105,7 +105,7 @@ func (f graphFlags) writable() error {
 	dir := filepath.Dir(f.svg)
 	switch info, err := os.Stat(dir); {
 	case errors.Is(err, fs.ErrNotExist):
-		return withHint(usagef("--svg %s: there is no directory %s", f.svg, dir), "mkdir -p "+dir)
+		return withHint(usagef("--svg %s: there is no directory %s", f.svg, dir), "mkdir -p "+columns.Word(dir))
 	case err == nil && !info.IsDir(), errors.Is(err, syscall.ENOTDIR):
 		return usagef("--svg %s: %s is no directory", f.svg, dir)
 	case err != nil:
@@ -159,7 +159,7 @@ func pickNamespaces(ctx context.Context, s *survey.Survey, args []string) (map[u
 		default:
 			var labels []string
 			for _, n := range all {
-				labels = append(labels, n.Label)
+				labels = append(labels, columns.Word(n.Label))
 			}
 			return nil, withHint(usagef("%q is the name of %d network namespaces", a, len(all)), "say which: "+strings.Join(labels, ", "))
 		}
@@ -207,7 +207,7 @@ func didYouMeanNamespace(word string, s *survey.Survey) string {
 func graphLabels(s *survey.Survey) []string {
 	var out []string
 	for _, n := range s.Namespaces {
-		if n.Label == strings.Join(strings.Fields(columns.Plain(n.Label)), "") {
+		if n.Label == columns.Word(n.Label) {
 			out = append(out, n.Label)
 		}
 	}

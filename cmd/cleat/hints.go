@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"cleat/bench/experiment"
+	"cleat/internal/columns"
 	"cleat/internal/spell"
 	"cleat/netns/find"
 
@@ -141,10 +142,10 @@ func printError(w io.Writer, err error) {
 	for _, h := range all { // a link.Lack has it in its text, too, for those who print no hints
 		text = strings.TrimSuffix(text, " ("+h+")")
 	}
-	fmt.Fprintf(w, "cleat: error: %s\n", text)
+	fmt.Fprintf(w, "cleat: error: %s\n", columns.PlainLines(text))
 	for _, h := range all {
 		for line := range strings.Lines(h) {
-			fmt.Fprintf(w, "cleat: hint: %s\n", strings.TrimRight(line, "\n"))
+			fmt.Fprintf(w, "cleat: hint: %s\n", columns.Plain(strings.TrimRight(line, "\n")))
 		}
 	}
 }
@@ -176,8 +177,18 @@ func hints(err error) []string {
 }
 
 // didYouMean is a hint that names the nearest known word, or lists all of them
-// where none is near.
-func didYouMean(word string, known []string) string { return spell.Hint(word, known) }
+// where none is near. Words that mean something to a shell, as names of links may, are
+// quoted.
+func didYouMean(word string, known []string) string {
+	if n := spell.Nearest(word, known); n != "" && n != columns.Word(n) {
+		return "did you mean " + columns.Word(n) + "?"
+	}
+	quoted := make([]string, len(known))
+	for i, k := range known {
+		quoted[i] = columns.Word(k)
+	}
+	return spell.Hint(word, quoted)
+}
 
 // noArgsButCommands is the Args of a command that only groups others.
 func noArgsButCommands(cmd *cobra.Command, args []string) error {

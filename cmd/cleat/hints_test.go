@@ -33,7 +33,7 @@ func TestReport(t *testing.T) {
 		{"with hints inside and outside", withHint(fmt.Errorf("open: %w", withHint(broken, "inner")), "outer"), nil, 1,
 			"cleat: error: open: read disk: broken\ncleat: hint: outer\ncleat: hint: inner\n"},
 		{"with hints of its own", fmt.Errorf("join: %w", errors.Join(&lateError{}, withHint(broken, "buy another"))), nil, 1,
-			"cleat: error: join: the other end has not answered after 0s\nread disk: broken\ncleat: hint: " + (&lateError{}).Hint() + "\ncleat: hint: buy another\n"},
+			"cleat: error: join: the other end has not answered after 0s\n  read disk: broken\ncleat: hint: " + (&lateError{}).Hint() + "\ncleat: hint: buy another\n"},
 		{"used wrongly", usagef("no such %s", "thing"), nil, 2, "cleat: error: no such thing\n"},
 		{"used wrongly, wrapped", withHint(usagef("no such thing"), "look"), nil, 2, "cleat: error: no such thing\ncleat: hint: look\n"},
 		{"unknown preset", unknownPreset, nil, 2, "cleat: error: unknown preset \"quikc\"\ncleat: hint: did you mean \"quick\"?\n"},

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 
+	"cleat/internal/columns"
 	"cleat/netns/find"
 	"cleat/network/attach"
 	"cleat/network/keep"
@@ -100,7 +101,9 @@ func (f *keepFlags) run(cmd *cobra.Command) error {
 
 func (f *keepFlags) keep(cmd *cobra.Command, cfg attach.Config) error {
 	c := keep.Config{Attach: cfg, UntilIdle: f.untilIdle, Wait: f.wait, Listen: find.Listen, Ready: tellSystemd, Answer: answer}
-	c.Log = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), "cleat: "+format+"\n", args...) }
+	c.Log = func(format string, args ...any) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "cleat: %s\n", columns.Plain(fmt.Sprintf(format, args...)))
+	}
 	if f.toLog {
 		l, err := keep.OpenLog(cfg.Store)
 		if err != nil {

@@ -1,14 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
-	"text/tabwriter"
 	"time"
 
+	"cleat/internal/columns"
 	"cleat/network/attach"
 	"cleat/network/keep"
 
@@ -32,7 +31,7 @@ func printKeeper(cmd *cobra.Command, store *attach.Store, asJSON bool) error {
 	}
 	print := func() error { return r.print(cmd) }
 	if asJSON {
-		print = func() error { return json.NewEncoder(cmd.OutOrStdout()).Encode(r) }
+		print = func() error { return writeJSONLine(cmd.OutOrStdout(), r) }
 	}
 	return attachError(errors.Join(print(), err))
 }
@@ -48,18 +47,18 @@ func (r keeperReport) print(cmd *cobra.Command) error {
 		fmt.Fprintln(out, "no keeper runs")
 	}
 	if r.Log != "" {
-		fmt.Fprintf(out, "log of those that `cleat attach` started: %s\n", r.Log)
+		fmt.Fprintf(out, "log of those that `cleat attach` started: %s\n", columns.Plain(r.Log))
 	}
 	if len(r.Attachments) == 0 {
 		_, err := fmt.Fprintln(out, "nothing is to be kept")
 		return err
 	}
-	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "CONTAINER\tLINK\tSTATE\tLAST DONE\tWHEN\tTROUBLE")
+	t := newListing(out)
+	t.row("CONTAINER", "LINK", "STATE", "LAST DONE", "WHEN", "TROUBLE")
 	attachments := attachmentsOf(r.Attachments)
 	for _, s := range r.Attachments {
 		did, at, trouble := keeperTexts(s.Keeper)
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", containerWord(s.Attachment, attachments), s.Want.Name, s.State, orDash(did), orDash(at), orDash(trouble))
+		t.row(containerWord(s.Attachment, attachments), s.Want.Name, string(s.State), orDash(did), orDash(at), orDash(trouble))
 	}
 	return t.Flush()
 }

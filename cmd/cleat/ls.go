@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -42,7 +41,7 @@ addresses, and how that is now.
 			all, err := attach.List(cmd.Context(), cfg.Store)
 			print := func() error { return printAttachments(cmd.OutOrStdout(), all) }
 			if asJSON {
-				print = func() error { return json.NewEncoder(cmd.OutOrStdout()).Encode(orEmpty(all)) }
+				print = func() error { return writeJSONLine(cmd.OutOrStdout(), orEmpty(all)) }
 			}
 			err = errors.Join(print(), err)
 			if slices.ContainsFunc(all, func(s attach.Status) bool { return s.Kept() }) {
@@ -73,7 +72,7 @@ which steps made it. LINK may be left out where the container has only one.`,
 				return attachError(fmt.Errorf("inspect: %w", err))
 			}
 			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(s)
+				return writeJSONLine(cmd.OutOrStdout(), s)
 			}
 			return printAttachment(cmd.OutOrStdout(), s)
 		}),

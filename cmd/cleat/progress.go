@@ -10,6 +10,7 @@ import (
 	"cleat/bench/cell"
 	"cleat/bench/experiment"
 	"cleat/bench/summary"
+	"cleat/internal/columns"
 
 	"golang.org/x/sys/unix"
 )
@@ -183,7 +184,7 @@ func (p *progress) say(text string) {
 	if p.terminal {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
-	fmt.Fprintln(p.w, text)
+	fmt.Fprintln(p.w, columns.PlainLines(text))
 }
 
 // end clears the changing line and says how often something came between.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"cleat/bench/summary"
+	"cleat/internal/columns"
 
 	"github.com/spf13/cobra"
 )
@@ -61,9 +62,9 @@ func (f recommendFlags) run(w, notes io.Writer, path string) error {
 		return printJSON(w, advice)
 	}
 	for _, n := range results.Notes {
-		fmt.Fprintf(notes, "cleat: note: %s\n", n)
+		fmt.Fprintf(notes, "cleat: note: %s\n", columns.Plain(n))
 	}
-	return summary.WriteAdvice(w, advice, len(goals) == 0)
+	return summary.WriteAdvice(columns.Text(w), advice, len(goals) == 0)
 }
 
 func goalNames() []string {

@@ -14,6 +14,7 @@ import (
 	"cleat/bench/cell"
 	benchreport "cleat/bench/report"
 	"cleat/bench/summary"
+	"cleat/internal/columns"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -67,7 +68,7 @@ func (f reportFlags) run(ctx context.Context, w io.Writer, dir string) error {
 	}
 	switch {
 	case f.json:
-		err = summary.WriteJSON(w, results.Summaries)
+		err = summary.WriteJSON(columns.JSON(w), results.Summaries)
 	case f.markdown:
 		err = printMarkdown(w, dir, results)
 	default:
@@ -107,7 +108,7 @@ func printMarkdown(w io.Writer, dir string, results summary.Results) error {
 	if versus == nil {
 		return withHint(usagef("%s: the experiment has no subject, or no number of it", dir), "--markdown is for presets and files with a subject, such as `cleat bench rootless`")
 	}
-	return versus.Markdown(w)
+	return versus.Markdown(columns.Text(w))
 }
 
 // printConclusion prints what a run ends with: the table, which network to use,
@@ -120,7 +121,7 @@ func printConclusion(w io.Writer, dir string, results summary.Results) error {
 		return err
 	}
 	if advice := summary.Recommend(results); len(advice) > 0 || !overLinks(results) {
-		if err := summary.WriteAdvice(w, advice, true); err != nil {
+		if err := summary.WriteAdvice(columns.Text(w), advice, true); err != nil {
 			return err
 		}
 	}

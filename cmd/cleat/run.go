@@ -110,7 +110,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 	flags.SetInterspersed(false) // what follows CMD is CMD's
 	flags.StringVar(&f.net, "net", "user", "`KIND` of network: "+strings.Join(netKinds, ", "))
 	flags.StringVar(&f.netns, "netns", "", "serve the network namespace of a process or at a path, `PID|PATH`, instead of running CMD")
-	flags.StringVar(&f.listener, "listener", "", "with --netns and --tier seccomp: take containers over from OCI runtimes at a Unix socket, `PATH`, which `cleat seccomp-profile` tells them; PATH,landlock: they have taken TCP from themselves by Landlock, and may have listeners too")
+	flags.StringVar(&f.listener, "listener", "", "with --netns and --tier seccomp: take containers over from OCI runtimes at a Unix socket, `PATH`, in a directory for the user alone; `cleat seccomp-profile` tells it to them")
 	flags.BoolVar(&f.mapRoot, "map-root", false, "let CMD see itself as root")
 
 	flags.StringArrayVarP(&f.publish, "publish", "p", nil, "let a port of the host lead to one inside: `[IP:]HOST:PORT[/udp]`, ranges too; :PORT takes any free one; auto follows what listens inside, auto,~22 but port 22")

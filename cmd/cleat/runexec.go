@@ -9,8 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -97,23 +97,22 @@ func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) err
 }
 
 // openListener opens the socket of --listener.
-func (f *runFlags) openListener(cfg *sandbox.Config) error {
+func (f *runFlags) openListener(cfg *sandbox.Config) (err error) {
 	if f.listener == "" {
 		return nil
 	}
-	path, word, given := strings.Cut(f.listener, ",")
-	if given && word != "landlock" {
-		return usagef("--listener %q: want a path, or a path and \",landlock\"", f.listener)
+	cfg.Runtimes.Listener, err = sandbox.ListenForRuntimes(f.listener)
+	if err == nil {
+		return nil
 	}
-	l, err := localsock.ListenFile(path)
+	err = fmt.Errorf("--listener %s: %w", f.listener, err)
 	switch {
 	case errors.Is(err, fs.ErrExist), errors.Is(err, localsock.ErrTaken):
-		return withHint(fmt.Errorf("--listener %s: %w", path, err), "name another path")
-	case err != nil:
-		return fmt.Errorf("--listener %s: %w", path, err)
+		return withHint(err, "name another path")
+	case errors.Is(err, sandbox.ErrOpenDirectory):
+		return withHint(err, "who reaches the socket gets host sockets: put it into a directory of yours, e.g. `mkdir -m 700 "+filepath.Join(filepath.Dir(f.listener), "private")+"`")
 	}
-	cfg.Runtimes = sandbox.Runtimes{Listener: l, KeptFromTCP: given}
-	return nil
+	return err
 }
 
 // listen opens the control socket. By default its name is our process id; where
@@ -157,7 +156,7 @@ func (r *runner) join(ctx context.Context, ns sandbox.Namespace) error {
 	if where == "" {
 		where = fmt.Sprintf("/proc/%d/ns/net", ns.PID)
 	}
-	if err := r.prepare(ctx, nil, where); err != nil {
+	if err := r.prepare(ctx, nil, 0, where); err != nil {
 		return err
 	}
 	err := r.carry(ctx)
@@ -189,7 +188,7 @@ func (r *runner) command(ctx context.Context, args []string) error {
 	}
 	letGo(inherited)
 	r.stop = func() { cmd.Process.Signal(syscall.SIGTERM) } // it may have ended
-	if err := r.prepare(ctx, args, fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)); err != nil {
+	if err := r.prepare(ctx, args, cmd.Process.Pid, fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)); err != nil {
 		cmd.Process.Kill() // it waits for the network
 		cmd.Wait()
 		if s, ok := signals.pending(); ok {
@@ -227,15 +226,16 @@ func (r *runner) carryFor(ctx context.Context) error {
 }
 
 // prepare opens everything, says which ports there are, and gives up all
-// rights that carrying bytes does not take.
-func (r *runner) prepare(ctx context.Context, args []string, namespace string) error {
+// rights that carrying bytes does not take. command is the process id of the
+// command that args started; 0: none.
+func (r *runner) prepare(ctx context.Context, args []string, command int, namespace string) error {
 	if err := r.net.Prepare(ctx); err != nil {
 		return setupError(err)
 	}
 	r.target = newRunTarget(r, args, namespace)
 	r.say.ready(r.target.Info(), r.target.explicit(), r.flags)
 	tier, _ := r.net.Tier()
-	seal := sandbox.SealConfig{AllowKill: true, Supervise: tier == sandbox.TierSeccomp, Containers: r.net.Config().Runtimes.Listener != nil}
+	seal := sandbox.SealConfig{Signal: command, Supervise: tier == sandbox.TierSeccomp, Containers: r.net.Config().Runtimes.Listener != nil}
 	if err := sandbox.Seal(seal); err != nil {
 		return fmt.Errorf("give up rights before the command begins: %w", err)
 	}

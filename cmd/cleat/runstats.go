@@ -27,9 +27,9 @@ func statsText(s control.Stats) string {
 		spliced = fmt.Sprintf(" (%d spliced)", s.Spliced)
 	}
 	fmt.Fprintf(&b, "flows: %d TCP%s, %d UDP, %d ping; %d open\n", s.TCPFlows, spliced, s.UDPFlows, s.ICMPFlows, s.Open)
-	if s.Substituted+s.Lent+s.Accepted+s.Datagram > 0 {
-		fmt.Fprintf(&b, "by sockets of the host's: %s, %s, %s, %d UDP\n",
-			count(s.Substituted, "connection"), count(s.Lent, "listener"), count(s.Accepted, "client"), s.Datagram)
+	if s.Substituted+s.Lent+s.Datagram > 0 {
+		fmt.Fprintf(&b, "by sockets of the host's: %s, %s, %d UDP\n",
+			count(s.Substituted, "connection"), count(s.Lent, "listener"), s.Datagram)
 	}
 	for _, way := range []struct {
 		by   string

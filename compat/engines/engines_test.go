@@ -151,7 +151,8 @@ func TestNamespace(t *testing.T) {
 	}
 }
 
-// An ordinary user's containers have names for root and for the user.
+// An ordinary user's containers have names for the user, and, with the user's name in front,
+// for root.
 func TestFind(t *testing.T) {
 	want := map[string]string{}
 	for _, who := range []string{"root", "as_user"} {
@@ -163,6 +164,7 @@ func TestFind(t *testing.T) {
 		want[who+" apptainer:tester/near"] = "apptainer:tester/near pid PID net NET owner 1500 host true"
 		want[who+" idle"] = `podman container "idle" of tester is not running: stopped; start it: podman start idle`
 	}
+	want["root front"] = `no container, and no network namespace, is called "front"; did you mean podman:tester/front?`
 	want["root idle"] = strings.Replace(want["root idle"], "podman start", "sudo -iu tester podman start", 1)
 	check(t, story(t, "find.sh"), want)
 }

@@ -27,6 +27,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"cleat/internal/columns"
 )
 
 // Journal takes lines. It is safe for concurrent use.
@@ -48,7 +50,11 @@ func New(w io.Writer, name string, level slog.Level) *Journal {
 // Describe is an error as it is printed: Explain's lines, each after the
 // program's name.
 func Describe(name string, err error) string {
-	return name + ": " + strings.ReplaceAll(Explain(err), "\n", "\n"+name+": ") + "\n"
+	var b strings.Builder
+	for line := range strings.SplitSeq(Explain(err), "\n") {
+		b.WriteString(name + ": " + columns.Plain(line) + "\n")
+	}
+	return b.String()
 }
 
 // Explain is an error and, where it has a hint, on lines of their own what to do
@@ -57,9 +63,9 @@ func Explain(err error) string {
 	var advice interface{ Hint() string }
 	if errors.As(err, &advice) && advice.Hint() != "" {
 		hint := advice.Hint()
-		return strings.TrimSuffix(err.Error(), " ("+hint+")") + "\nhint: " + strings.ReplaceAll(hint, "\n", "\nhint: ")
+		return columns.PlainLines(strings.TrimSuffix(err.Error(), " ("+hint+")")) + "\nhint: " + strings.ReplaceAll(hint, "\n", "\nhint: ")
 	}
-	return err.Error()
+	return columns.PlainLines(err.Error())
 }
 
 // ToFile turns to a file from its end on, which will hold at most limit bytes,
@@ -120,7 +126,7 @@ func (j *Journal) say(level slog.Level, format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for line := range strings.SplitSeq(text, "\n") {
-		j.put(level, line)
+		j.put(level, columns.Plain(line))
 	}
 }
 

@@ -39,7 +39,7 @@ func TestDescribe(t *testing.T) {
 		want string
 	}{
 		{"plain", errors.New("no room"), "pasta: no room\n"},
-		{"lines", errors.New("no room\nat all"), "pasta: no room\npasta: at all\n"},
+		{"lines", errors.New("no room\nat all"), "pasta: no room\npasta:   at all\n"},
 		{"a hint", fmt.Errorf("open it: %w", advised{"make room"}), "pasta: open it: no room\npasta: hint: make room\n"},
 		{"a hint of two lines", advised{"make room\nor go"}, "pasta: no room\npasta: hint: make room\npasta: hint: or go\n"},
 		{"a hint that is said", fmt.Errorf("%w (make room)", advised{"make room"}), "pasta: no room\npasta: hint: make room\n"},

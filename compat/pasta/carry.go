@@ -89,7 +89,7 @@ func (o Options) settle(f *files, log *journal.Journal) error {
 			return err
 		}
 	}
-	if err := sandbox.Seal(sandbox.SealConfig{AllowKill: !o.Attaches()}); err != nil {
+	if err := sandbox.Seal(sandbox.SealConfig{}); err != nil {
 		return fmt.Errorf("give up rights: %w", err)
 	}
 	if f.ready == nil {
@@ -156,7 +156,7 @@ func (o Options) spawn(n *sandbox.Network, plan Plan, f *files) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	if err := o.beginCommand(ctx, n, f); err != nil {
+	if err := o.beginCommand(ctx, n, f, cmd.Process.Pid); err != nil {
 		cmd.Process.Kill() // it waits for the network
 		cmd.Wait()
 		return err
@@ -174,15 +174,16 @@ func (o Options) spawn(n *sandbox.Network, plan Plan, f *files) error {
 	return exitStatus(exitCode(err))
 }
 
-// beginCommand opens all that the network needs, and seals us.
-func (o Options) beginCommand(ctx context.Context, n *sandbox.Network, f *files) error {
+// beginCommand opens all that the network needs, and seals this process, which may
+// signal the command from then on.
+func (o Options) beginCommand(ctx context.Context, n *sandbox.Network, f *files, command int) error {
 	if err := n.Prepare(ctx); err != nil {
 		return err
 	}
 	if err := f.writePID(); err != nil {
 		return err
 	}
-	if err := sandbox.Seal(sandbox.SealConfig{AllowKill: true}); err != nil {
+	if err := sandbox.Seal(sandbox.SealConfig{Signal: command}); err != nil {
 		return fmt.Errorf("give up rights before the command begins: %w", err)
 	}
 	return nil

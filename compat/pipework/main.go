@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"cleat/compat/journal"
+	"cleat/internal/columns"
 	"cleat/link"
 	"cleat/netns"
 	"cleat/network/attach"
@@ -122,7 +123,7 @@ func raise(here *netns.NS, device string) (lower func() error, err error) {
 // tell says what has to be known.
 func tell(notes []string) {
 	for _, n := range notes {
-		fmt.Fprintf(os.Stderr, "%s: note: %s\n", name, n)
+		fmt.Fprintf(os.Stderr, "%s: note: %s\n", name, columns.Plain(n))
 	}
 }
 

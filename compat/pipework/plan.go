@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"cleat/internal/columns"
 	"cleat/internal/spell"
 	"cleat/link"
 	"cleat/network/attach"
@@ -92,7 +93,7 @@ func (o Options) takeDevice(p *Plan, d Device) error {
 	case d.InfiniBand:
 		return o.takeInfiniBand(w, d)
 	case o.DirectPhys && o.VLAN == "" && d.Radio != "":
-		return lacking(fmt.Sprintf("share it, `pipework %s --ipvlan %s …`, or move its radio: iw phy %s set netns PID", d.Name, o.Guest, d.Radio),
+		return lacking(fmt.Sprintf("share it, `pipework %s --ipvlan %s …`, or move its radio: iw phy %s set netns PID", columns.Word(d.Name), columns.Word(o.Guest), columns.Word(d.Radio)),
 			"%s is a wireless device: it moves with its radio %s only, which is not supported", d.Name, d.Radio)
 	case o.DirectPhys && o.VLAN == "":
 		w.Kind = "phys"
@@ -123,7 +124,7 @@ func (o Options) takeInfiniBand(w *attach.Want, d Device) error {
 		if o.VLAN != "" {
 			child, pkey = d.Name+"."+o.VLAN, " pkey 0x"+o.VLAN
 		}
-		return lacking(fmt.Sprintf("make one, and move it:\nip link add link %s name %s type ipoib%s\npipework --direct-phys %s -i %s %s …", d.Name, child, pkey, child, cmp.Or(o.Link, d.Name), o.Guest),
+		return lacking(fmt.Sprintf("make one, and move it:\nip link add link %s name %s type ipoib%s\npipework --direct-phys %s -i %s %s …", columns.Word(d.Name), columns.Word(child), pkey, columns.Word(child), columns.Word(cmp.Or(o.Link, d.Name)), columns.Word(o.Guest)),
 			"%s is an InfiniBand device: a child of it can't be made here", d.Name)
 	}
 	w.Kind = "ipoib"
@@ -168,7 +169,7 @@ func (o Options) device(devices []Device) (*Device, error) {
 func names(devices []Device) string {
 	var all []string
 	for _, d := range devices {
-		all = append(all, d.Name)
+		all = append(all, columns.Word(d.Name))
 	}
 	return strings.Join(all, ", ")
 }
@@ -184,7 +185,7 @@ func noDevice(name string, devices []Device) error {
 		all = append(all, d.Name)
 	}
 	if near := spell.Nearest(name, all); near != "" {
-		hint = fmt.Sprintf("did you mean %s? Or: %s", near, hint)
+		hint = fmt.Sprintf("did you mean %s? Or: %s", columns.Word(near), hint)
 	}
 	return wrong(hint, "the host has no device %q", name)
 }

@@ -25,7 +25,7 @@
 //	          control        asking and telling the helper of a running sandbox
 //	          supervisor     hands it sockets of the host's; it is hands to the test
 //	        network          containers, and what they are wired to; it has no code of its own, but rooms:
-//	          attach         gives a running container a link, takes it away again       → journal, announce, dhcp, segment; link, netns
+//	          attach         gives a running container a link, takes it away again       → journal, announce, dhcp, segment; link, netns, netns/files
 //	          keep           has attachments stay: leases, restarts             → attach; netns, netns/find
 //	          journal        what undoes an operation, on file before each step; it is hands to the test
 //	          survey         finds it out: namespaces, links, whose peer           → netns
@@ -45,6 +45,7 @@
 //	        link             kernel links, one file a kind                       → netns
 //	        netns            create, enter and find network namespaces
 //	          find           the running container that a person means           → netns
+//	          files          files of a container, as its own root reaches them  → netns
 //	        traffic          load generator and sink, relay between TUNs
 //	        tunnel           multipath GRE-in-UDP between a TUN and sockets      → order, sched, secure, wire
 //	          order          puts packets back into order, flow by flow
@@ -74,7 +75,10 @@
 //	        internal/columns  text in a terminal's columns
 //	        internal/look    colours and fonts of our pictures
 //	        internal/ask     has a keeper that runs do a command, before the program has begun
+//	        internal/ledger  bounds what a guest can make its helper spend
+//	        internal/statedir  whether others could put files into a directory
 //	        internal/localsock  Unix sockets by which running programs are asked and told
+//	        internal/nlsock  questions to the kernel over netlink sockets of hostile namespaces
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may
 // import facts. Tests may import what is on their own floor or below, and, when

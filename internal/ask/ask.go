@@ -27,7 +27,8 @@
 // error, as nobody knows how far it came.
 //
 // The socket is a file that only the owner of the state directory may connect to. The
-// keeper looks who asks, and in which namespaces.
+// keeper looks who asks, and in which namespaces. The asker looks whose process listens: it
+// believes its own user's alone, and waits no longer than 3 s until that has begun.
 //
 // Sources: unix(7) (SOCK_SEQPACKET), proc_pid_cmdline(5), the System V ABI's process
 // stack, create_elf_tables in fs/binfmt_elf.c, Go's ABIInternal

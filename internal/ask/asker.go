@@ -26,14 +26,46 @@ func ask(args, env, scratch []byte) {
 	if err != 0 {
 		return
 	}
+	waitAtMost(fd, patience)
 	_, _, err = syscall.RawSyscall(syscall.SYS_CONNECT, fd, uintptr(unsafe.Pointer(&to)), uintptr(size))
-	if err == 0 {
+	if err == 0 && ours(fd) {
 		_, _, err = syscall.RawSyscall6(syscall.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&scratch[0])), uintptr(n), syscall.MSG_NOSIGNAL, 0, 0)
-	}
-	if err == 0 {
-		relay(fd, scratch)
+		if err == 0 {
+			relay(fd, scratch)
+		}
 	}
 	syscall.RawSyscall(syscall.SYS_CLOSE, fd, 0, 0)
+}
+
+// patience is how long a keeper may take until it has begun, in seconds. It does so at once;
+// one that is stopped or hangs does not.
+const patience = 3
+
+// waitAtMost bounds how long connecting, sending and reading may block; 0: not at all.
+func waitAtMost(fd uintptr, seconds int64) {
+	timeout := syscall.Timeval{Sec: seconds}
+	for _, option := range [...]uintptr{syscall.SO_SNDTIMEO, syscall.SO_RCVTIMEO} {
+		syscall.RawSyscall6(syscall.SYS_SETSOCKOPT, fd, syscall.SOL_SOCKET, option, uintptr(unsafe.Pointer(&timeout)), unsafe.Sizeof(timeout), 0)
+	}
+}
+
+// uptime is a clock in seconds.
+func uptime() int64 {
+	const monotonic = 1 // CLOCK_MONOTONIC
+	var now syscall.Timespec
+	syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, monotonic, uintptr(unsafe.Pointer(&now)), 0)
+	return now.Sec
+}
+
+// ours reports whether whoever listens at the other end is the caller's own user, as the
+// kernel noted then (SO_PEERCRED, unix(7)). The socket may be in a directory that somebody
+// else can write to.
+func ours(fd uintptr) bool {
+	var who syscall.Ucred
+	size := uint32(unsafe.Sizeof(who))
+	_, _, err := syscall.RawSyscall6(syscall.SYS_GETSOCKOPT, fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED, uintptr(unsafe.Pointer(&who)), uintptr(unsafe.Pointer(&size)), 0)
+	uid, _, _ := syscall.RawSyscall(syscall.SYS_GETEUID, 0, 0, 0)
+	return err == 0 && uintptr(who.Uid) == uid
 }
 
 // arguments are those without the program's name; nil where the program goes by another
@@ -112,10 +144,12 @@ func request(packet, args, env []byte) (n int) {
 // relay prints what the keeper says, and ends the process as it says. It returns if the
 // keeper did nothing.
 func relay(fd uintptr, packet []byte) {
-	begun := false
+	begun, start := false, uptime()
 	for {
 		n, _, err := syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(&packet[0])), uintptr(len(packet)))
-		if err == syscall.EINTR {
+		// The Go runtime, where it has begun, interrupts again and again, and the time to wait
+		// then begins anew.
+		if err == syscall.EINTR && (begun || uptime()-start < patience) {
 			continue
 		}
 		if err != 0 || n == 0 {
@@ -129,6 +163,7 @@ func relay(fd uintptr, packet []byte) {
 			return
 		case kind == Begun:
 			begun = true
+			waitAtMost(fd, 0) // a DHCP server may take its time
 		case kind == Out:
 			write(1, rest)
 		case kind == Err:

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"cleat/internal/sys/systest"
 )
 
 // ways are how a program may be linked: the flag, and whether it has begun by the time
@@ -84,6 +86,21 @@ func TestProcess(t *testing.T) {
 			if code, out, _ := execute(t, program, t.TempDir(), "attach"); code != 0 || out != "alone\n" {
 				t.Errorf("nobody is there: exit %d, %q", code, out)
 			}
+			t.Run("of another user", func(t *testing.T) {
+				dir := t.TempDir()
+				hearAs(t, dir, 1500, []string{"y", "x\x00\x1b]0;owned\a"})
+				if code, out, _ := execute(t, program, dir, "attach"); code != 0 || out != "alone\n" {
+					t.Errorf("exit %d, %q", code, out)
+				}
+			})
+			t.Run("silent", func(t *testing.T) {
+				dir := t.TempDir()
+				l := listen(t, dir)
+				defer l.Close()
+				if code, out, _ := execute(t, program, dir, "attach"); code != 0 || out != "alone\n" {
+					t.Errorf("exit %d, %q", code, out)
+				}
+			})
 		})
 	}
 }
@@ -97,10 +114,49 @@ type asking struct {
 // hear is a keeper for one asker, to whom it says these packets. asked ends it.
 func hear(t *testing.T, dir string, says []string) (asked func() (a asking, was bool)) {
 	t.Helper()
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(dir, SocketName), Net: "unixpacket"})
-	if err != nil {
+	return serve(listen(t, dir), says)
+}
+
+// hearAs is hear of another user's keeper.
+func hearAs(t *testing.T, dir string, uid int, says []string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
+	for at := filepath.Dir(dir); len(at) > len(os.TempDir()); at = filepath.Dir(at) {
+		if err := os.Chmod(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listened := make(chan *net.UnixListener)
+	go func() {
+		runtime.LockOSThread()
+		if err := systest.SetThreadUser(uid); err != nil {
+			t.Error(err)
+			listened <- nil
+			return
+		}
+		listened <- listen(t, dir)
+	}()
+	if l := <-listened; l != nil {
+		serve(l, says)
+	}
+}
+
+func listen(t *testing.T, dir string) *net.UnixListener {
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(dir, SocketName), Net: "unixpacket"})
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	return l
+}
+
+// serve says these packets to one asker.
+func serve(l *net.UnixListener, says []string) (asked func() (a asking, was bool)) {
 	heard := make(chan asking, 1)
 	go func() {
 		defer close(heard)

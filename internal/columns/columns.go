@@ -28,18 +28,6 @@ func Of(s string) int {
 	return n
 }
 
-// Plain replaces what could move a terminal's cursor or switch its modes, and
-// joins lines.
-func Plain(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' {
-			return ' '
-		}
-		return r
-	}, s)
-}
-
 // Clip shortens s to at most n columns, the last one an ellipsis.
 func Clip(s string, n int) string {
 	if Of(s) <= n {

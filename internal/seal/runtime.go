@@ -17,7 +17,10 @@ func Runtime() []Call {
 		{Number: unix.SYS_READV}, {Number: unix.SYS_WRITEV}, {Number: unix.SYS_PREAD64}, {Number: unix.SYS_PWRITE64},
 
 		// descriptors
-		{Number: unix.SYS_CLOSE}, {Number: unix.SYS_FCNTL},
+		{Number: unix.SYS_CLOSE},
+		// no F_SETOWN and F_SETSIG: together they send any signal to any process of the user
+		{Number: unix.SYS_FCNTL, When: []Condition{ArgIs(1, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL,
+			unix.F_DUPFD_CLOEXEC, unix.F_SETPIPE_SZ)}},
 		{Number: unix.SYS_EPOLL_CREATE1}, {Number: unix.SYS_EPOLL_CTL}, {Number: unix.SYS_EPOLL_PWAIT2}, {Number: unix.SYS_EVENTFD2},
 		{Number: unix.SYS_PPOLL}, {Number: unix.SYS_FSTAT}, {Number: unix.SYS_STATX},
 		// for reading, and not one that makes a file

@@ -86,3 +86,12 @@ func withCapabilities(set uint64, do func() error) (right bool, err error) {
 	err = do()
 	return unix.Capset(&header, &data[0]) == nil, err
 }
+
+// DropThreadGroups takes the supplementary groups from the calling thread alone: it is for a
+// locked thread that ends soon. setgroups(2) of package syscall is for all threads.
+func DropThreadGroups() error {
+	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
+		return fmt.Errorf("drop supplementary groups: %w", e)
+	}
+	return nil
+}

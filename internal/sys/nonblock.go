@@ -46,17 +46,6 @@ func AcceptNow(fd int) (int, Address, unix.Errno) {
 	return int(n), addressOf(&name, size), 0
 }
 
-// Accept is AcceptNow on a socket that somebody may have made blocking.
-func Accept(fd int) (int, Address, unix.Errno) {
-	var name unix.RawSockaddrInet6
-	size := uint32(unsafe.Sizeof(name))
-	n, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&name)), uintptr(unsafe.Pointer(&size)), unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
-	if errno != 0 {
-		return -1, Address{}, errno
-	}
-	return int(n), addressOf(&name, size), 0
-}
-
 // LocalAddress is getsockname(2) of a socket of IPv4 or IPv6. It waits for whoever has
 // the socket locked.
 func LocalAddress(fd int) (Address, unix.Errno) {

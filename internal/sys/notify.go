@@ -58,7 +58,7 @@ var NotifyRequests = []uint32{notifyRecv, notifySend, notifyIDValid, notifyAddfd
 // needs CAP_SYS_ADMIN in its user namespace, or no_new_privs. It can have one
 // such filter: EBUSY says that it has, as where one supervisor runs in another.
 func AddNotifyFilter(filter []bpf.RawInstruction) (int, error) {
-	return addFilter(filter, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+	return addFilter(filter, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 }
 
 // AddPatientFilter is AddNotifyFilter whose notifications, once taken, only the end of
@@ -121,27 +121,6 @@ func ReplaceDescriptor(fd int, id uint64, own, theirs int, closeOnExec bool) uni
 // AddPatientFilter.
 func GiveDescriptor(fd int, id uint64, own int, closeOnExec bool) (theirs int, errno unix.Errno) {
 	return requestDescriptor(fd, &notifyAddfd{id: id, src: uint32(own)}, closeOnExec)
-}
-
-// AnswerDescriptor has the call return the number of a duplicate of own, which the
-// thread gets in one step with that. Call it on a locked thread: no signal may come
-// between, such as those by which the Go runtime preempts, or the kernel takes the
-// descriptor back, and has the call return 0 (seccomp_notify_addfd,
-// kernel/seccomp.c). SIGSTOP can't be kept away.
-func AnswerDescriptor(fd int, id uint64, own int, closeOnExec bool) unix.Errno {
-	var all, was unix.Sigset_t
-	for i := range all.Val {
-		all.Val[i] = ^all.Val[i]
-	}
-	setSignalMask(&all, &was)
-	defer setSignalMask(&was, nil)
-	return addDescriptor(fd, &notifyAddfd{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SEND, src: uint32(own)}, closeOnExec)
-}
-
-// setSignalMask sets which signals wait.
-func setSignalMask(to, was *unix.Sigset_t) {
-	const kernelBytes = 8 // of the mask
-	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(was)), kernelBytes, 0, 0)
 }
 
 func addDescriptor(fd int, r *notifyAddfd, closeOnExec bool) unix.Errno {

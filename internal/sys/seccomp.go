@@ -35,6 +35,14 @@ func SetSeccomp(filter []bpf.RawInstruction) error {
 	return err
 }
 
+// AddFilter puts a filter on the calling thread, and on what it becomes and makes. It takes
+// no_new_privs, or CAP_SYS_ADMIN in the thread's user namespace. Speculation stays as it
+// is, as with SetSeccomp.
+func AddFilter(filter []bpf.RawInstruction) error {
+	_, err := addFilter(filter, unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
+	return err
+}
+
 // addFilter is seccomp(2) with SECCOMP_SET_MODE_FILTER.
 func addFilter(filter []bpf.RawInstruction, flags uintptr) (int, error) {
 	raw := make([]unix.SockFilter, len(filter))

@@ -1,6 +1,7 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,9 @@ import (
 	"strings"
 	"sync"
 
+	"cleat/internal/columns"
+	"cleat/internal/localsock"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -23,10 +27,15 @@ type api struct {
 	m      *machine
 	engine string
 	socket string
+	owner  int  // uid of the user in whose place the socket is
+	chosen bool // somebody chose the socket: it is that of whoever answers there
 }
 
-// bodyMax bounds an answer: of 10,000 containers 20 MB are usual.
-const bodyMax = 64 << 20
+// Bounds of answers in bytes. Of 10,000 containers 20 MB are usual.
+const (
+	bodyMax    = 64 << 20
+	messageMax = 4 << 10 // of an error
+)
 
 // atOnce is how many containers are asked for at the same time.
 const atOnce = 8
@@ -62,14 +71,13 @@ func (e *statusError) Error() string {
 }
 
 func (a api) search(ctx context.Context, word string) ([]*known, error) {
-	owner, err := ownerOf(a.m.path(a.socket))
+	c, err := a.talk(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: there is no %s", errAbsent, a.socket)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find its socket: %w", err)
+		return nil, err
 	}
-	c := conversation{api: a, owner: owner, client: a.client()}
 	defer c.client.CloseIdleConnections()
 	if word != "" {
 		k, err := c.inspect(ctx, word)
@@ -104,19 +112,54 @@ func (c conversation) withSharer(ctx context.Context, k *known) []*known {
 	return []*known{k, with}
 }
 
-func (a api) client() *http.Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", a.m.path(a.socket))
-	}
-	return &http.Client{Transport: &http.Transport{DialContext: dial}}
-}
-
-// conversation is with one engine.
+// conversation is with one engine, of the user api.owner.
 type conversation struct {
 	api
-	owner  int
 	client *http.Client
+}
+
+// talk finds out whose engine it is: that of whoever listens there, as the kernel says, which
+// a name in a directory and the file's owner don't tell.
+func (a api) talk(ctx context.Context) (conversation, error) {
+	first, owner, err := a.dial(ctx)
+	if err != nil {
+		return conversation{}, a.explain(ctx, err)
+	}
+	a.owner = owner
+	once := make(chan net.Conn, 1)
+	once <- first
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		select {
+		case conn := <-once:
+			return conn, nil
+		default:
+		}
+		conn, again, err := a.dial(ctx)
+		if err == nil && again != owner {
+			conn.Close()
+			err = errForeign
+		}
+		return conn, err
+	}
+	return conversation{a, &http.Client{Transport: &http.Transport{DialContext: dial}}}, nil
+}
+
+// dial connects to the engine, and says whose it is.
+func (a api) dial(ctx context.Context) (net.Conn, int, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", a.m.path(a.socket))
+	if err != nil {
+		return nil, 0, err
+	}
+	uid, err := localsock.PeerUID(conn.(*net.UnixConn))
+	if uid = a.m.asRoot(uid); err == nil && uid != a.owner && !a.chosen {
+		err = fmt.Errorf("connect to %s: %w", a.socket, errForeign)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, 0, err
+	}
+	return conn, uid, nil
 }
 
 func (c conversation) get(ctx context.Context, path string, into any) error {
@@ -131,20 +174,23 @@ func (c conversation) get(ctx context.Context, path string, into any) error {
 		return c.explain(ctx, err)
 	}
 	defer resp.Body.Close()
-	body := json.NewDecoder(io.LimitReader(resp.Body, bodyMax))
 	if resp.StatusCode != http.StatusOK {
 		status := &statusError{code: resp.StatusCode}
-		_ = body.Decode(status) // a message is a help, not a must
+		_ = json.NewDecoder(io.LimitReader(resp.Body, messageMax)).Decode(status) // a message is a help, not a must
 		return status
 	}
-	if err := body.Decode(into); err != nil {
+	most := int64(bodyMax)
+	if c.owner != 0 && c.owner != c.m.uid {
+		most = othersMax
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, most)).Decode(into); err != nil {
 		return c.explain(ctx, fmt.Errorf("read its answer: %w", err))
 	}
 	return nil
 }
 
 // explain says of what went wrong on the way to the engine what matters.
-func (c conversation) explain(ctx context.Context, err error) error {
+func (a api) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -153,7 +199,7 @@ func (c conversation) explain(ctx context.Context, err error) error {
 		err = inURL.Err
 	}
 	if errors.Is(err, unix.ECONNREFUSED) {
-		return fmt.Errorf("nobody listens at %s: %w", c.socket, err)
+		return fmt.Errorf("nobody listens at %s: %w", a.socket, err)
 	}
 	return err
 }
@@ -173,11 +219,11 @@ func (c conversation) inspect(ctx context.Context, word string) (*known, error) 
 		return k, nil
 	}
 	k.PID = i.State.Pid
-	if !c.m.vouched(k.PID, k.ID, c.owner) {
+	if !c.m.vouched(k.PID, k.ID) {
 		return nil, fmt.Errorf("it says that %s is process %d, which here is another: the engine is on another machine, or sees other processes than we", k, k.PID)
 	}
 	if !c.m.complete(k) {
-		k.state = "exited" // in between
+		k.state = cmp.Or(k.state, "exited") // in between
 	}
 	return k, nil
 }
@@ -190,6 +236,7 @@ func (c conversation) list(ctx context.Context, begin string) ([]*known, error) 
 		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(l listed) bool { return !strings.HasPrefix(l.ID, begin) })
+	all = all[:min(len(all), containerMax)]
 	var (
 		found   = make([]*known, len(all))
 		errs    = make([]error, len(all))
@@ -202,7 +249,7 @@ func (c conversation) list(ctx context.Context, begin string) ([]*known, error) 
 			name = l.Names[0]
 		}
 		found[i] = c.known(l.ID, name, l.HostConfig.NetworkMode)
-		if found[i].state = l.State; l.State != "running" && l.State != "paused" {
+		if found[i].state = cmp.Or(l.State, "unknown"); l.State != "running" && l.State != "paused" {
 			continue
 		}
 		places <- struct{}{}
@@ -237,11 +284,11 @@ func firstOf(errs []error) error {
 // known is a container as the engine tells of it.
 func (c conversation) known(id, name, network string) *known {
 	k := &known{Found: Found{Engine: c.engine, ID: id, Name: strings.TrimPrefix(name, "/"),
-		Space: c.m.userName(c.owner), Owner: c.owner}}
+		Space: c.m.userName(c.owner), Owner: c.owner}, chosen: c.chosen}
 	k.hostMode = network == "host"
 	if of, found := strings.CutPrefix(network, "container:"); found {
 		k.sharedID = of
 	}
-	k.remedy = c.engine + " start " + k.label()
+	k.remedy = c.engine + " start " + columns.Word(k.label())
 	return k
 }

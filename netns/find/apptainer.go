@@ -1,18 +1,19 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"strings"
 )
 
 // apptainer is Apptainer, and Singularity as it was called before.
 type apptainer struct {
-	m  *machine
+	scope
 	ms *monitors
 }
 
 func (a apptainer) search(context.Context, string) ([]*known, error) {
-	starters, err := a.ms.called(apptainerNames...)
+	starters, err := a.ms.called(a.scope, apptainerNames...)
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +25,7 @@ func (a apptainer) search(context.Context, string) ([]*known, error) {
 		}
 		k := &known{Found: Found{Engine: Apptainer, Name: name, Space: a.m.userName(s.uid), Owner: s.uid, PID: a.ms.first(s.pid, never)}}
 		if !a.m.complete(k) {
-			k.state = "stopped" // just so
+			k.state = cmp.Or(k.state, "stopped") // just so
 		}
 		all = addMonitored(all, k)
 	}

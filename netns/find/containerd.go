@@ -1,14 +1,15 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
+
+	"cleat/internal/columns"
 )
 
 // containerd is the engine of ctr, nerdctl and Kubernetes, known by the directories
@@ -18,23 +19,24 @@ type containerd struct {
 	tasks string // STATE/io.containerd.runtime.v2.task
 	names string // where nerdctl has its names: NAMES/ADDRESS/names/NAMESPACE/NAME
 	owner int
+	who   string // "alice/", which is in front of a user's namespaces
 }
 
 const taskDir = "/io.containerd.runtime.v2.task"
 
-// containerdDirs are root's, and those of users.
-func (m *machine) containerdDirs() []containerd {
-	all := []containerd{{m, "/run/containerd" + taskDir, "/var/lib/nerdctl", 0}}
-	users := m.users()
-	for _, dir := range m.runtimeDirs() {
-		tasks := dir + "/containerd" + taskDir
-		owner, err := ownerOf(m.path(tasks))
-		if err != nil {
-			continue
+// containerdDirs are those of root and of users.
+func (s scope) containerdDirs() []containerd {
+	var all []containerd
+	if s.has(0) {
+		all = append(all, containerd{m: s.m, tasks: "/run/containerd" + taskDir, names: "/var/lib/nerdctl"})
+	}
+	for _, dir := range s.runtimeDirs() {
+		c := containerd{m: s.m, tasks: dir.path + "/containerd" + taskDir, owner: dir.owner}
+		if dir.owner != 0 {
+			c.who = s.m.userName(dir.owner) + "/"
 		}
-		c := containerd{m, tasks, "", owner}
-		for _, u := range users {
-			if u.uid == owner {
+		for _, u := range s.users() {
+			if u.uid == dir.owner && u.uid != 0 {
 				c.names = u.home + "/.local/share/nerdctl"
 			}
 		}
@@ -44,7 +46,7 @@ func (m *machine) containerdDirs() []containerd {
 }
 
 func (c containerd) search(context.Context, string) ([]*known, error) {
-	spaces, err := os.ReadDir(c.m.path(c.tasks))
+	spaces, err := c.m.list(c.tasks, c.owner)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errAbsent
 	}
@@ -53,12 +55,11 @@ func (c containerd) search(context.Context, string) ([]*known, error) {
 	}
 	var all []*known
 	for _, space := range spaces {
-		tasks, err := os.ReadDir(c.m.path(c.tasks + "/" + space.Name()))
-		if err != nil {
-			return all, fmt.Errorf("list tasks: %w", err)
-		}
-		for _, task := range tasks {
-			all = append(all, c.task(space.Name(), task.Name()))
+		for _, task := range c.m.entries(c.tasks+"/"+space, c.owner) {
+			if len(all) == containerMax {
+				break
+			}
+			all = append(all, c.task(space, task))
 		}
 	}
 	return c.addNamed(all), nil
@@ -76,9 +77,9 @@ const (
 // task is the container of a task's directory.
 func (c containerd) task(space, id string) *known {
 	dir := c.tasks + "/" + space + "/" + id
-	k := &known{Found: Found{Engine: Containerd, ID: id, Space: space, Owner: c.owner}}
+	k := &known{Found: Found{Engine: Containerd, ID: id, Space: c.who + space, Owner: c.owner}}
 	var config struct{ Annotations map[string]string }
-	_ = c.m.readJSON(dir+"/config.json", &config) // without it there is still the id
+	_ = c.m.readJSON(dir+"/config.json", c.owner, &config) // without it there is still the id
 	of := config.Annotations
 	switch pod := of[criPod]; {
 	case of[nerdctlName] != "":
@@ -91,10 +92,10 @@ func (c containerd) task(space, id string) *known {
 		k.also = []string{of[criPodSpace] + "/" + pod}
 	}
 	k.remedy = startTask(space, id)
-	text, _ := c.m.readFile(dir + "/init.pid")
+	text, _ := c.m.readFile(dir+"/init.pid", c.owner)
 	k.PID, _ = strconv.Atoi(strings.TrimSpace(string(text))) // 0: there is none yet
-	if !c.m.vouched(k.PID, id, c.owner) || !c.m.complete(k) {
-		k.PID, k.state = 0, "stopped"
+	if !c.m.vouched(k.PID, id) || !c.m.complete(k) {
+		k.PID, k.state = 0, cmp.Or(k.state, "stopped")
 	}
 	return k
 }
@@ -109,21 +110,38 @@ func (c containerd) addNamed(all []*known) []*known {
 	for _, k := range all {
 		tasks[k.Space+"/"+k.ID] = k
 	}
-	for _, file := range c.m.glob(c.names + "/*/names/*/*") {
-		file = strings.TrimPrefix(file, c.m.root)
-		text, err := c.m.readFile(file)
+	for _, named := range c.namesOf() {
+		text, err := c.m.readFile(named.path, c.owner)
 		id := strings.TrimSpace(string(text))
 		if err != nil || id == "" {
 			continue
 		}
-		name, space := filepath.Base(file), filepath.Base(filepath.Dir(file))
-		k := tasks[space+"/"+id]
+		k := tasks[c.who+named.space+"/"+id]
 		if k == nil {
-			k = &known{Found: Found{Engine: Containerd, ID: id, Space: space, Owner: c.owner}, state: "stopped"}
+			k = &known{Found: Found{Engine: Containerd, ID: id, Space: c.who + named.space, Owner: c.owner}, state: "stopped"}
 			all = append(all, k)
 		}
-		k.Name = name
-		k.remedy = fmt.Sprintf("nerdctl --namespace %s start %s", space, name)
+		k.Name = named.name
+		k.remedy = fmt.Sprintf("nerdctl --namespace %s start %s", columns.Word(named.space), columns.Word(named.name))
+	}
+	return all
+}
+
+// nerdctlFile is a file of nerdctl's, in which the id is of the container with this name.
+type nerdctlFile struct{ path, space, name string }
+
+func (c containerd) namesOf() []nerdctlFile {
+	var all []nerdctlFile
+	for _, address := range c.m.entries(c.names, c.owner) {
+		dir := c.names + "/" + address + "/names"
+		for _, space := range c.m.entries(dir, c.owner) {
+			for _, name := range c.m.entries(dir+"/"+space, c.owner) {
+				if len(all) == containerMax {
+					return all
+				}
+				all = append(all, nerdctlFile{dir + "/" + space + "/" + name, space, name})
+			}
+		}
 	}
 	return all
 }

@@ -4,6 +4,7 @@
 //	web                 searched in every engine and among named namespaces
 //	docker:web          in one: docker, podman, containerd, lxc, apptainer
 //	containerd:k8s.io/web, podman:alice/web   in one namespace, of one user
+//	containerd:alice/default/web              in a namespace of a user's
 //	4242, pid:4242      the process
 //	netns:blue          a name under /run/netns
 //	/proc/4242/ns/net, path:…   a file
@@ -31,10 +32,14 @@
 // other PID namespaces are those of containers in containers, and left out.
 //
 // A full name or id goes before the beginning of an id, what runs before what
-// does not, and one's own before another user's, except for root. What is left is
-// one container, or the error Ambiguous. Of a plain word only four characters or
-// more count as the beginning of an id: "db" is a name somebody forgot to start.
-// A number is always a process.
+// does not, and one's own before root's. What is left is one container, or the
+// error Ambiguous. Of a plain word only four characters or more count as the
+// beginning of an id: "db" is a name somebody forgot to start. A number is always a
+// process.
+//
+// Root can name other users' containers, too, but only with the user's name in front:
+// whoever has an engine chooses the names and ids in it. A plain word never means
+// another user's container, not even while root's own of that name does not run.
 //
 // # What is believed
 //
@@ -44,8 +49,20 @@
 // container's id, or its parent is the monitor. Found keeps the
 // time at which it started, by which NS notices that the number has come to mean
 // another process: it looks before and after it opens the namespace.
-// Files and sockets of ordinary users are believed in what concerns
-// processes of that user, and the namespaces that are the user's, only.
+//
+// Root may be led astray by what ordinary users have put in its way, so:
+//
+//   - A file or directory counts only if it belongs to the user whose place it is in.
+//     It is opened after it was looked at (O_PATH), so neither links to files of
+//     others nor FIFOs nor devices are touched. Sizes and counts are bounded.
+//   - An engine is that of whoever listens at its socket (SO_PEERCRED).
+//   - The first process of a user's container must be in a network namespace that
+//     belongs to a user namespace which the user made (ioctl_ns(2)), or in the host's.
+//   - A monitor with root's uid is believed only if it has CAP_SYS_ADMIN in the caller's
+//     user namespace: one in a container that shares the host's process ids has not.
+//   - Found.NS opens the namespace that was looked at, or fails.
+//   - Other users' engines are asked only when everything is listed or the user is named,
+//     and a bounded number at a time: a user can have whoever looks wait for ever.
 //
 // # Listening
 //
@@ -54,7 +71,8 @@
 // each container's process id to a file below the user's runtime directory, containerd
 // makes a directory of each task, and ip-netns(8) a file of each name: those
 // directories are watched by inotify(7), and the ones above them as long as they are
-// missing. So it takes no process of its own, and no rights but to read them.
+// missing. So it takes no process of its own, and no rights but to read them. Root does
+// not listen to other users' engines: they could wake it as often as they like.
 //
 // # Limits
 //

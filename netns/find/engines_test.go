@@ -399,7 +399,7 @@ func TestLXC(t *testing.T) {
 
 	// By the control groups alone.
 	m := thisMachine(Options{})
-	all := lxc{m, newMonitors(m)}.addGroups(nil)
+	all := lxc{scope{m: m}, newMonitors(m)}.addGroups(nil)
 	var names []string
 	for _, k := range all {
 		if got, err := Container(t.Context(), k.Ref(), Options{}); err != nil || got.PID != k.PID {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"cleat/internal/columns"
 	"cleat/internal/spell"
 	"cleat/netns"
 )
@@ -82,10 +83,10 @@ func (e *NotFound) Hint() string {
 		near = []string{prefixed}
 	}
 	if len(near) > 0 {
-		lines = append(lines, fmt.Sprintf("did you mean %s?", strings.Join(near, " or ")))
+		lines = append(lines, fmt.Sprintf("did you mean %s?", pasted(near, " or ")))
 	} else {
 		if known := e.Known(); len(known) > 0 && e.engine != Process && e.engine != Path {
-			lines = append(lines, "known: "+strings.Join(known, ", "))
+			lines = append(lines, "known: "+pasted(known, ", "))
 		}
 		lines = append(lines, "give a container, a process id, a name from `ip netns list`, or a path such as /proc/PID/ns/net")
 	}
@@ -138,7 +139,16 @@ func (e *Ambiguous) Hint() string {
 		}
 		all = append(all, ref)
 	}
-	return "give one of: " + strings.Join(all, ", ")
+	return "give one of: " + pasted(all, ", ")
+}
+
+// pasted are words to be pasted into a shell: engines and their users chose the names.
+func pasted(words []string, between string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = columns.Word(w)
+	}
+	return strings.Join(quoted, between)
 }
 
 // alike: several candidates have this reference.
@@ -165,7 +175,7 @@ func (e *NotRunning) Hint() string {
 		lines = append(lines, "start it: "+e.Remedy)
 	}
 	if len(e.others) > 0 {
-		lines = append(lines, "by that name there runs "+strings.Join(e.others, ", "))
+		lines = append(lines, "by that name there runs "+pasted(e.others, ", "))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -2,6 +2,7 @@ package find
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -15,9 +16,13 @@ import (
 // tree is a machine of files.
 type tree struct {
 	*machine
-	t   *testing.T
-	env map[string]string
+	t    *testing.T
+	env  map[string]string
+	nets map[string][]int // the owners of networks, by the paths of processes' namespaces
 }
+
+// ourUserNS is the user namespace of whoever looks at a tree.
+const ourUserNS = "user:[4026531837]"
 
 // The networks of a tree.
 const (
@@ -34,10 +39,14 @@ func newTree(t *testing.T) *tree {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(root) })
-	tr := &tree{t: t, env: map[string]string{"HOME": "/root"}}
-	tr.machine = &machine{root: root, getenv: func(k string) string { return tr.env[k] }, timeout: 2 * time.Second}
+	tr := &tree{t: t, env: map[string]string{"HOME": "/root"}, nets: map[string][]int{}}
+	tr.machine = &machine{root: root, getenv: func(k string) string { return tr.env[k] }, timeout: 2 * time.Second, superuser: os.Geteuid(),
+		netOwners: func(path string) ([]int, error) { return tr.nets[path], nil }}
 	tr.write("/etc/passwd", fmt.Sprintf("root:x:0:0:root:/root:/bin/sh\ndaemon:x:1:1::/usr/sbin:/bin/false\nalice:x:%d:%[1]d::/home/alice:/bin/sh\n", alice))
 	tr.proc(1, proc{comm: "init"})
+	if err := errors.Join(os.MkdirAll(tr.path("/proc/self/ns"), 0o755), os.Symlink(ourUserNS, tr.path("/proc/self/ns/user"))); err != nil {
+		t.Fatal(err)
+	}
 	return tr
 }
 
@@ -66,6 +75,9 @@ type proc struct {
 	cgroup   string
 	state    string // "" means S
 	children []int
+	caps     string // the effective ones; "" means all
+	userNS   string // "" means ours
+	netOwner int    // uid of who made the user namespace that the network belongs to
 }
 
 // start of the process with this number.
@@ -80,20 +92,29 @@ func (tr *tree) proc(pid int, p proc) {
 	if p.net == 0 {
 		p.net = hostNet
 	}
+	if p.caps == "" {
+		p.caps = "000001ffffffffff"
+	}
+	if p.userNS == "" {
+		p.userNS = ourUserNS
+	}
 	if p.state == "" {
 		p.state = "S"
 	}
+	tr.nets[tr.path(dir+"ns/net")] = []int{p.netOwner, 0}
 	tr.write(dir+"comm", p.comm+"\n")
 	tr.write(dir+"cmdline", strings.Join(p.args, "\x00")+"\x00")
 	tr.write(dir+"cgroup", p.cgroup)
-	tr.write(dir+"status", fmt.Sprintf("Name:\t%s\nUid:\t%d\t%[2]d\t%[2]d\t%[2]d\nNSpid:\t%s\n", p.comm, p.uid, p.nspid))
+	tr.write(dir+"status", fmt.Sprintf("Name:\t%s\nUid:\t%d\t%[2]d\t%[2]d\t%[2]d\nNSpid:\t%s\nCapEff:\t%s\n", p.comm, p.uid, p.nspid, p.caps))
 	tr.write(dir+"stat", fmt.Sprintf("%d (%s) %s %d 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0\n", pid, p.comm, p.state, p.parent, startOf(pid)))
 	tr.write(fmt.Sprintf("%stask/%d/children", dir, pid), strings.Trim(fmt.Sprint(p.children), "[]"))
 	if err := os.MkdirAll(tr.path(dir+"ns"), 0o755); err != nil {
 		tr.t.Fatal(err)
 	}
-	if err := os.Symlink(fmt.Sprintf("net:[%d]", p.net), tr.path(dir+"ns/net")); err != nil {
-		tr.t.Fatal(err)
+	for name, target := range map[string]string{"net": fmt.Sprintf("net:[%d]", p.net), "user": p.userNS} {
+		if err := os.Symlink(target, tr.path(dir+"ns/"+name)); err != nil {
+			tr.t.Fatal(err)
+		}
 	}
 }
 
@@ -113,10 +134,6 @@ func (tr *tree) serve(socket string, h http.Handler) {
 	l, err := net.Listen("unix", tr.path(socket))
 	if err != nil {
 		tr.t.Fatal(err)
-	}
-	if owner, err := ownerOf(tr.path(socket)); err != nil || owner != 0 {
-		l.Close()
-		tr.t.Skip("sockets of root's only root can make, or who is root in a lab")
 	}
 	s := &http.Server{Handler: h}
 	go s.Serve(l)

@@ -57,7 +57,7 @@ func thisMachine(o Options) *machine {
 	if o.Getenv == nil {
 		o.Getenv = os.Getenv
 	}
-	return &machine{getenv: o.Getenv, uid: os.Geteuid(), timeout: cmp.Or(o.Timeout, requestTimeout)}
+	return &machine{getenv: o.Getenv, uid: os.Geteuid(), timeout: cmp.Or(o.Timeout, requestTimeout), netOwners: ownersOfNet}
 }
 
 // known is a container that an engine knows of.
@@ -68,6 +68,8 @@ type known struct {
 	remedy   string   // the command that starts it
 	sharedID string   // the id of whose network it has, where the engine says so
 	hostMode bool     // the engine says that it has the host's network
+	chosen   bool     // somebody chose its engine
+	foreign  bool     // its engine is another user's, whose name must be in front of its own
 }
 
 func (k *known) running() bool { return k.state == "" }
@@ -82,15 +84,30 @@ const (
 // prefixMin is how much of an id a plain word must have.
 const prefixMin = 4
 
-// fit says how well k answers to word, of which an id must have at least so much.
+// fit is how well k answers to a reference, alone or with its Space in front. Whoever has an
+// engine chooses names and ids there, so a container of another user's answers only with the
+// user's name.
 func (k *known) fit(r reference) int {
-	if r.space != "" && r.space != k.Space {
-		return noFit
+	fit := noFit
+	if rest, cut := strings.CutPrefix(r.name, k.Space+"/"); k.Space != "" && cut {
+		fit = k.fitName(rest, r)
 	}
 	switch {
-	case r.name == k.Name || r.name == k.ID || slices.Contains(k.also, r.name):
+	case k.foreign && (r.space != "" || fit == noFit), r.space != "" && r.space != k.Space:
+		return noFit
+	case k.foreign:
+		return fit
+	}
+	return max(fit, k.fitName(r.name, r))
+}
+
+// fitName is fit for a name without a Space.
+func (k *known) fitName(name string, r reference) int {
+	switch {
+	case name == "":
+	case name == k.Name || name == k.ID || slices.Contains(k.also, name):
 		return fullFit
-	case r.name != "" && strings.HasPrefix(k.ID, r.name) && (r.engine != "" || len(r.name) >= prefixMin):
+	case strings.HasPrefix(k.ID, name) && (r.engine != "" || len(name) >= prefixMin):
 		return prefixFit
 	}
 	return noFit
@@ -99,8 +116,8 @@ func (k *known) fit(r reference) int {
 // reference is what a person typed, taken apart.
 type reference struct {
 	engine string // "": any
-	space  string // "": any
-	name   string
+	space  string // that an alias stands for; "": any
+	name   string // with or without a Space in front
 }
 
 // aliases are other words for engines.
@@ -129,11 +146,6 @@ func parse(word string) reference {
 	default:
 		return reference{name: word}
 	}
-	if r.engine != Path && r.engine != Named && r.engine != Process {
-		if space, name, found := strings.Cut(r.name, "/"); found {
-			r.space, r.name = space, name
-		}
-	}
 	return r
 }
 
@@ -152,7 +164,7 @@ func (m *machine) container(ctx context.Context, word string) (*Found, error) {
 	case r.engine == Named || r.engine == Path:
 		return m.namespace(ctx, word, r)
 	}
-	s, err := m.ask(ctx, m.sources(r.engine), r.name)
+	s, err := m.ask(ctx, m.sources(r.engine, r.name), r.name)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +187,7 @@ func (m *machine) container(ctx context.Context, word string) (*Found, error) {
 		return nil, m.notFound(ctx, word, r, s.unasked...)
 	}
 	if !k.running() {
-		return nil, &NotRunning{Found: k.Found, State: k.state, Remedy: k.remedy, others: s.runningAs(r.name)}
+		return nil, &NotRunning{Found: k.Found, State: k.state, Remedy: k.remedy, others: s.runningAs(strings.TrimPrefix(r.name, k.Space+"/"))}
 	}
 	k.Silent = s.silent()
 	if k.path != "" {
@@ -205,7 +217,7 @@ func (m *machine) recorded(ctx context.Context, s *survey, word string, r refere
 func (s *survey) runningAs(name string) []string {
 	var all []string
 	for _, k := range s.known {
-		if k.running() && k.fit(reference{name: name}) == fullFit {
+		if k.running() && k.fitName(name, reference{}) == fullFit {
 			all = append(all, k.Ref())
 		}
 	}
@@ -263,6 +275,9 @@ func (m *machine) process(ctx context.Context, word string, r reference) (*Found
 func (m *machine) namespace(ctx context.Context, word string, r reference) (*Found, error) {
 	k := &known{Found: Found{Engine: Path, Name: r.name, path: r.name}}
 	if r.engine == Named {
+		if strings.ContainsRune(r.name, '/') { // ip-netns(8) makes no such names, and it would lead elsewhere
+			return nil, m.notFound(ctx, word, r)
+		}
 		k = m.named(r.name)
 	}
 	err := k.opens()
@@ -291,8 +306,12 @@ func (k *known) opens() error {
 	return err
 }
 
-// complete adds to a container that runs what /proc has about its first process.
-// It is false when that has ended.
+// notTheirs is the state of a container whose engine is an ordinary user's, and whose first
+// process is in a network that the user has no say in.
+const notTheirs = "the process that its engine names is in a network of somebody else's"
+
+// complete adds to a container that runs what /proc has about its first process. It is false
+// when that has ended, or is none that the engine's user may speak for.
 func (m *machine) complete(k *known) bool {
 	s, err := readStat(m.procDir(), k.PID)
 	if err != nil || s.dead() {
@@ -303,6 +322,14 @@ func (m *machine) complete(k *known) bool {
 	k.Host = k.hostMode
 	if k.Net != 0 {
 		k.Host = k.Net == m.hostNet()
+	}
+	if k.Owner == 0 || k.Owner == m.uid || k.Engine == Process || k.Host {
+		return true
+	}
+	owners, err := m.netOwners(fmt.Sprintf("%s/%d/ns/net", m.procDir(), k.PID))
+	if err != nil || !slices.Contains(owners, k.Owner) {
+		k.PID, k.state = 0, notTheirs
+		return false
 	}
 	return true
 }

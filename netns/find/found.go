@@ -116,13 +116,27 @@ func (f *Found) NS() (*netns.NS, error) {
 	}
 	ns, err := netns.OpenAs(fmt.Sprintf("%s/%d/ns/net", f.proc, f.PID), f.label())
 	// The number was the process's before; if it still is, what was opened is its.
-	if gone := f.Alive(); gone != nil {
-		if err == nil {
-			ns.Close()
-		}
+	gone := f.Alive()
+	if gone == nil && err == nil {
+		gone = f.stayed(ns)
+	}
+	if gone != nil && err == nil {
+		ns.Close()
+	}
+	if gone != nil {
 		return nil, gone
 	}
 	return ns, err
+}
+
+// stayed makes sure that the process is still in the network that it was found in, which was
+// looked at for whose it is.
+func (f *Found) stayed(ns *netns.NS) error {
+	id, err := ns.ID()
+	if err == nil && f.Net != 0 && id != f.Net {
+		return fmt.Errorf("enter %s: %w: its first process has gone to another network", f, ErrGone)
+	}
+	return err
 }
 
 // Alive returns nil as long as the process lives, and then an error that wraps

@@ -26,8 +26,9 @@ const (
 // ctx has: that is all it says, and who cares looks. Docker, and an engine that
 // CONTAINER_HOST names, send events; of Podman, containerd and named namespaces the
 // directories are watched in which something appears with each that begins. LXC and
-// Apptainer say nothing. It tells also when an engine is heard again: it
-// may have said something meanwhile. tell is called by several goroutines, and must
+// Apptainer say nothing, and other users' engines are not heard: whoever owns a directory can
+// have those who watch it wait, or wake them all the time. It tells also when an engine is
+// heard again: it may have said something meanwhile. tell is called by several goroutines, and must
 // not block. The error is that directories can't be watched; engines are heard even so.
 func Listen(ctx context.Context, tell func()) error { return thisMachine(Options{}).listen(ctx, tell) }
 
@@ -35,7 +36,8 @@ func (m *machine) listen(ctx context.Context, tell func()) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	var heard []listener
-	for _, a := range append(m.dockers(), m.podmans(newMonitors(m))...) {
+	mine := scope{m: m}
+	for _, a := range append(mine.dockers(), mine.podmans(newMonitors(m))...) {
 		if e, is := a.source.(api); is {
 			l := listener{api: e, tell: tell, appeared: make(chan struct{}, 1)}
 			heard = append(heard, l)
@@ -71,14 +73,17 @@ func (l listener) run(ctx context.Context) {
 // hear tells of each event until the engine ends; false: it is not there. What an event
 // says is not read: the engine was asked for those that matter.
 func (l listener) hear(ctx context.Context) bool {
-	client := l.client()
-	defer client.CloseIdleConnections()
+	c, err := l.talk(ctx)
+	if err != nil {
+		return false
+	}
+	defer c.client.CloseIdleConnections()
 	ask := url.Values{"filters": {`{"type":["container"],"event":["start","die","rename"]}`}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine/events?"+ask.Encode(), nil)
 	if err != nil {
 		return false
 	}
-	resp, err := client.Do(req)
+	resp, err := c.client.Do(req)
 	if err != nil {
 		return false
 	}
@@ -120,11 +125,12 @@ func (m *machine) watchedDirs(heard []listener) map[string]bool {
 	}
 	add("/run", "/run/containers/storage")
 	dirs["/run/netns"] = true
-	for _, dir := range m.runtimeDirs() {
-		add(dir, dir+"/containers")
+	mine := scope{m: m}
+	for _, dir := range mine.runtimeDirs() {
+		add(dir.path, dir.path+"/containers")
 	}
 	// Podman has other directories where it was told so.
-	monitors, _ := newMonitors(m).called(conmonNames...) // none is as good as an error
+	monitors, _ := newMonitors(m).called(mine, conmonNames...) // none is as good as an error
 	for _, c := range monitors {
 		if file := c.option("-p"); filepath.IsAbs(file) {
 			dirs[filepath.Dir(file)] = true

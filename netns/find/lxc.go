@@ -1,16 +1,19 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"cleat/internal/columns"
 )
 
 // lxc is LXC, by itself or below Incus or LXD.
 type lxc struct {
-	m  *machine
+	scope
 	ms *monitors
 }
 
@@ -23,13 +26,16 @@ type lxcHome struct {
 
 // homes are the usual directories.
 func (l lxc) homes() []lxcHome {
-	all := []lxcHome{
-		{"/var/lib/lxc", "", "config", "lxc-start", 0},
-		{"/var/lib/incus/containers", "incus", "", "incus start", 0},
-		{"/var/lib/lxd/containers", "lxd", "", "lxc start", 0},
-		{"/var/snap/lxd/common/lxd/containers", "lxd", "", "lxc start", 0},
+	var all []lxcHome
+	if l.has(0) {
+		all = []lxcHome{
+			{"/var/lib/lxc", "", "config", "lxc-start", 0},
+			{"/var/lib/incus/containers", "incus", "", "incus start", 0},
+			{"/var/lib/lxd/containers", "lxd", "", "lxc start", 0},
+			{"/var/snap/lxd/common/lxd/containers", "lxd", "", "lxc start", 0},
+		}
 	}
-	for _, u := range l.m.users() {
+	for _, u := range l.users() {
 		if u.uid != 0 {
 			all = append(all, lxcHome{u.home + "/.local/share/lxc", u.name, "config", "lxc-unpriv-start", u.uid})
 		}
@@ -38,7 +44,7 @@ func (l lxc) homes() []lxcHome {
 }
 
 func (l lxc) search(context.Context, string) ([]*known, error) {
-	watching, err := l.ms.called(lxcNames...)
+	watching, err := l.ms.called(l.scope, lxcNames...)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +54,9 @@ func (l lxc) search(context.Context, string) ([]*known, error) {
 			all = addMonitored(all, k)
 		}
 	}
-	all = l.addGroups(all)
+	if l.has(0) {
+		all = l.addGroups(all)
+	}
 	all, there := l.addIdle(all)
 	if len(all) == 0 && !there {
 		return nil, errAbsent
@@ -63,7 +71,7 @@ func (l lxc) monitored(x monitor) *known {
 		dir, name, _ := strings.Cut(title, " ")
 		k.Name = name
 		for _, space := range []string{"incus", "lxd"} {
-			if strings.Contains(dir, "/"+space+"/") {
+			if x.uid == 0 && strings.Contains(dir, "/"+space+"/") {
 				k.Space = space
 			}
 		}
@@ -74,7 +82,7 @@ func (l lxc) monitored(x monitor) *known {
 		return strings.Contains(l.m.procFile(pid, "cgroup"), "/"+payloadGroup)
 	})
 	if !l.m.complete(k) {
-		k.state = "stopped"
+		k.state = cmp.Or(k.state, "stopped")
 	}
 	return k
 }
@@ -166,14 +174,14 @@ func (l lxc) addIdle(all []*known) (_ []*known, there bool) {
 		running[k.Space+"/"+k.Name] = true
 	}
 	for _, h := range l.homes() {
-		entries, err := os.ReadDir(l.m.path(h.dir))
-		there = there || err == nil
-		for _, e := range entries {
-			if _, err := os.Stat(l.m.path(h.dir + "/" + e.Name() + "/" + h.config)); err != nil || running[h.space+"/"+e.Name()] {
+		info, err := os.Stat(l.m.path(h.dir))
+		there = there || err == nil && info.IsDir()
+		for _, name := range l.m.entries(h.dir, h.owner) {
+			if _, err := os.Stat(l.m.path(h.dir + "/" + name + "/" + h.config)); err != nil || running[h.space+"/"+name] {
 				continue
 			}
-			all = append(all, &known{Found: Found{Engine: LXC, Name: e.Name(), Space: h.space, Owner: h.owner},
-				state: "stopped", remedy: h.start + " " + e.Name()})
+			all = append(all, &known{Found: Found{Engine: LXC, Name: name, Space: h.space, Owner: h.owner},
+				state: "stopped", remedy: h.start + " " + columns.Word(name)})
 		}
 	}
 	return all, there

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +22,10 @@ type machine struct {
 	uid     int
 	timeout time.Duration // of one request
 
+	// What the kernel says, but in tests:
+	superuser int                                       // the uid that root's files and sockets have
+	netOwners func(path string) (uids []int, err error) // see ownersOfNet
+
 	once   sync.Once
 	people []user
 }
@@ -31,7 +33,8 @@ type machine struct {
 // path is one of the machine's.
 func (m *machine) path(name string) string { return m.root + name }
 
-// glob lists what matches a pattern; what can't be read has no matches.
+// glob lists what matches a pattern in directories that only root or the kernel can change;
+// what can't be read has no matches.
 func (m *machine) glob(pattern string) []string {
 	found, _ := filepath.Glob(m.path(pattern)) // the patterns are well-formed
 	return found
@@ -46,28 +49,34 @@ type user struct {
 // firstPerson is the first uid of people's: of those before nobody has containers.
 const firstPerson = 1000 // login.defs(5), UID_MIN
 
-// users are root and the people that the machine knows itself; for who is not root,
-// only the one.
+// users are those whose engines may be asked: root and the machine's people, or, for a
+// caller who is not root, the caller alone.
 func (m *machine) users() []user {
 	m.once.Do(func() { m.people = m.readUsers() })
 	return m.people
 }
 
 func (m *machine) readUsers() []user {
-	text, _ := m.readFile("/etc/passwd")
+	text, _ := m.readFile("/etc/passwd", 0)
+	all := slices.DeleteFunc(parsePasswd(string(text)), func(u user) bool {
+		return u.uid != m.uid && (m.uid != 0 || u.uid < firstPerson)
+	})
+	if home := m.getenv("HOME"); home != "" && !slices.ContainsFunc(all, func(u user) bool { return u.uid == m.uid }) {
+		all = append(all, user{strconv.Itoa(m.uid), home, m.uid})
+	}
+	return all
+}
+
+func parsePasswd(text string) []user {
 	var all []user
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		words := strings.Split(strings.TrimSpace(line), ":")
 		if len(words) < 7 {
 			continue
 		}
-		uid, err := strconv.Atoi(words[2])
-		if err == nil && (uid == m.uid || m.uid == 0 && uid >= firstPerson) {
+		if uid, err := strconv.Atoi(words[2]); err == nil {
 			all = append(all, user{words[0], words[5], uid})
 		}
-	}
-	if home := m.getenv("HOME"); home != "" && !slices.ContainsFunc(all, func(u user) bool { return u.uid == m.uid }) {
-		all = append(all, user{strconv.Itoa(m.uid), home, m.uid})
 	}
 	return all
 }
@@ -93,49 +102,32 @@ func (m *machine) runtimeDir() string {
 	return fmt.Sprintf("/run/user/%d", m.uid)
 }
 
-// runtimeDirs are those of all users that we may look at.
-func (m *machine) runtimeDirs() []string {
-	var all []string
+// ownedDir is a directory in which only its owner and root can make files.
+type ownedDir struct {
+	path  string
+	owner int
+}
+
+// runtimeDirs are the runtime directories of all users that the caller may look at. Those
+// below /run/user are root's to make, so each belongs to the user whose uid it has.
+func (m *machine) runtimeDirs() []ownedDir {
+	var all []ownedDir
+	add := func(path string) {
+		info, err := os.Stat(m.path(path))
+		if err != nil || !info.IsDir() || slices.ContainsFunc(all, func(d ownedDir) bool { return d.path == path }) {
+			return
+		}
+		all = append(all, ownedDir{path, m.ownerOf(info)})
+	}
 	if dir := m.runtimeDir(); dir != "" {
-		all = append(all, dir)
+		add(dir)
 	}
 	if m.uid == 0 {
 		for _, dir := range m.glob("/run/user/*") {
-			if dir = strings.TrimPrefix(dir, m.root); !slices.Contains(all, dir) {
-				all = append(all, dir)
-			}
+			add(strings.TrimPrefix(dir, m.root))
 		}
 	}
 	return all
-}
-
-// fileMax bounds what is read: of a store with 10,000 containers 4 MB are usual.
-const fileMax = 32 << 20
-
-// readFile reads a file that may be an ordinary user's, who may have put anything
-// in its place: nothing but a regular file, without waiting, and not without end.
-func (m *machine) readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(m.path(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	switch info, err := f.Stat(); {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("read %s: it is no regular file", path)
-	}
-	return io.ReadAll(io.LimitReader(f, fileMax))
-}
-
-// ownerOf is the uid of a file's owner.
-func ownerOf(path string) (int, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return 0, &fs.PathError{Op: "stat", Path: path, Err: err}
-	}
-	return int(st.Uid), nil
 }
 
 // procDir is the directory of processes.
@@ -194,34 +186,42 @@ func readStat(proc string, pid int) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("look at process %d: %w", pid, err)
 	}
+	s, err := parseStat(text)
+	if err != nil {
+		return stat{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func parseStat(text []byte) (stat, error) {
 	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 0 || end < open {
-		return stat{}, fmt.Errorf("read %s: no name in %q", path, text)
+		return stat{}, fmt.Errorf("no name in %q", text)
 	}
 	fields := strings.Fields(string(text[end+1:]))
 	if len(fields) <= fieldStart {
-		return stat{}, fmt.Errorf("read %s: too few fields in %q", path, text)
+		return stat{}, fmt.Errorf("too few fields in %q", text)
 	}
 	s := stat{comm: string(text[open+1 : end]), state: fields[fieldState][0]}
 	var errs [2]error
 	s.parent, errs[0] = strconv.Atoi(fields[fieldParent])
 	s.start, errs[1] = strconv.ParseUint(fields[fieldStart], 10, 64)
-	if err := errors.Join(errs[:]...); err != nil {
-		return stat{}, fmt.Errorf("read %s: %w", path, err)
-	}
-	return s, nil
+	return s, errors.Join(errs[:]...)
 }
 
 // status is what we need of proc(5)'s status.
 type status struct {
 	uid   int      // the real one
 	nspid []string // its number in our PID namespace and in each below
+	admin bool     // it has CAP_SYS_ADMIN in its user namespace
 }
 
-// status reads a process's; the zero status where there is none.
-func (m *machine) status(pid int) status {
+// status reads a process's; one of uid -1 where there is none.
+func (m *machine) status(pid int) status { return parseStatus(m.procFile(pid, "status")) }
+
+func parseStatus(text string) status {
 	s := status{uid: -1}
-	for line := range strings.Lines(m.procFile(pid, "status")) {
+	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(line, ":")
 		words := strings.Fields(value)
 		switch {
@@ -231,6 +231,9 @@ func (m *machine) status(pid int) status {
 			}
 		case key == "NSpid":
 			s.nspid = words
+		case key == "CapEff" && len(words) > 0:
+			caps, err := strconv.ParseUint(words[0], 16, 64)
+			s.admin = err == nil && caps>>unix.CAP_SYS_ADMIN&1 == 1
 		}
 	}
 	return s
@@ -263,7 +266,12 @@ func (m *machine) hostNet() uint64 {
 
 // commandLine is a process's; a title that it has given itself is one word.
 func (m *machine) commandLine(pid int) []string {
-	return strings.Split(strings.TrimRight(m.procFile(pid, "cmdline"), "\x00 "), "\x00")
+	return parseCommandLine(m.procFile(pid, "cmdline"))
+}
+
+// parseCommandLine returns at least one word, which may be empty.
+func parseCommandLine(text string) []string {
+	return strings.Split(strings.TrimRight(text, "\x00 "), "\x00")
 }
 
 // inGroup tells whether a process with this /proc/PID/cgroup is in a control group
@@ -280,18 +288,4 @@ func inGroup(cgroup, id string) bool {
 		}
 	}
 	return false
-}
-
-// ownerOfUserNS is the uid of who made a user namespace (ioctl_ns(2)).
-func ownerOfUserNS(path string) (int, error) {
-	ns, err := os.Open(path)
-	if err != nil {
-		return 0, fmt.Errorf("open user namespace: %w", err)
-	}
-	defer ns.Close()
-	uid, err := unix.IoctlGetUint32(int(ns.Fd()), unix.NS_GET_OWNER_UID)
-	if err != nil {
-		return 0, fmt.Errorf("ask whose user namespace %s is: %w", path, err)
-	}
-	return int(uid), nil
 }

@@ -32,16 +32,29 @@ func newMonitors(m *machine) *monitors {
 	return &monitors{m: m, scan: sync.OnceValue(m.families)}
 }
 
-// called are the monitors with one of these names, the oldest first.
-func (ms *monitors) called(names ...string) ([]monitor, error) {
+// called are the monitors in a scope with one of these names, the oldest first. Command lines
+// of others are not read: they are in memory of a process, whose user can have the reader wait
+// for ever.
+func (ms *monitors) called(s scope, names ...string) ([]monitor, error) {
 	ms.once.Do(ms.find)
 	var some []monitor
 	for _, x := range ms.all {
-		if slices.Contains(names, x.comm) {
+		if slices.Contains(names, x.comm) && s.has(x.uid) {
+			x.args = ms.m.commandLine(x.pid)
 			some = append(some, x)
 		}
 	}
 	return some, ms.err
+}
+
+// owners are the uids of all monitors.
+func (ms *monitors) owners() []int {
+	ms.once.Do(ms.find)
+	var uids []int
+	for _, x := range ms.all {
+		uids = append(uids, x.uid)
+	}
+	return uids
 }
 
 // Names of monitors (proc(5), comm, at most 15 characters).
@@ -65,12 +78,27 @@ func (ms *monitors) find() {
 			continue
 		}
 		s := ms.m.status(pid)
-		if s.uid < 0 || s.nested() {
+		if s.uid < 0 || s.nested() || s.uid == 0 && !ms.m.isRoots(pid, s) {
 			continue
 		}
-		args := ms.m.commandLine(pid)
-		ms.all = append(ms.all, monitor{pid, comm, s.uid, args})
+		ms.all = append(ms.all, monitor{pid: pid, comm: comm, uid: s.uid})
 	}
+}
+
+// isRoots reports whether a process with root's uid has root's rights. One of a container
+// that shares the host's process ids has the uid, too, and may call itself what it likes.
+func (m *machine) isRoots(pid int, s status) bool {
+	if !s.admin {
+		return false
+	}
+	own := m.userNS("self")
+	return m.uid != 0 || own == m.userNS(strconv.Itoa(pid)) // who is not root can't tell, and is led nowhere by it
+}
+
+// userNS is the user namespace of a process, "" if unknown.
+func (m *machine) userNS(pid string) string {
+	link, _ := os.Readlink(m.path("/proc/" + pid + "/ns/user"))
+	return link
 }
 
 // first is the first process of a monitor's container: process 1 of a PID

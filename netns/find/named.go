@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 
+	"cleat/internal/columns"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -43,7 +45,7 @@ func (m *machine) named(name string) *known {
 	k.Host = k.Net != 0 && k.Net == m.hostNet()
 	if k.Net == 0 {
 		k.state = "there is a file, but nothing mounted on it"
-		k.remedy = "ip netns delete " + name + " && ip netns add " + name
+		k.remedy = "ip netns delete " + columns.Word(name) + " && ip netns add " + columns.Word(name)
 	}
 	return k
 }

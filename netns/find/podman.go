@@ -1,16 +1,19 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"cleat/internal/columns"
 )
 
 // podman is Podman without its service.
 type podman struct {
-	m  *machine
+	scope
 	ms *monitors
 }
 
@@ -18,7 +21,7 @@ type podman struct {
 const storageDir = "containers/storage"
 
 func (p podman) search(context.Context, string) ([]*known, error) {
-	conmons, err := p.ms.called(conmonNames...)
+	conmons, err := p.ms.called(p.scope, conmonNames...)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +35,7 @@ func (p podman) search(context.Context, string) ([]*known, error) {
 		k := &known{Found: Found{Engine: Podman, ID: id, Name: c.option("-n"),
 			Space: p.m.userName(c.uid), Owner: c.uid, PID: p.first(c, id)}}
 		if !p.m.complete(k) {
-			k.state = "stopped"
+			k.state = cmp.Or(k.state, "stopped")
 		}
 		all = addMonitored(all, k)
 		// STORAGE/overlay-containers/ID/userdata
@@ -51,7 +54,7 @@ func (p podman) search(context.Context, string) ([]*known, error) {
 // first is the first process of a conmon's container, which may have the host's
 // PID namespace.
 func (p podman) first(c monitor, id string) int {
-	text, _ := p.m.readFile(c.option("-p")) // "": it is not for us
+	text, _ := p.m.readFile(c.option("-p"), c.uid) // "": it is not for us
 	written := strings.TrimSpace(string(text))
 	return p.ms.first(c.pid, func(pid int) bool {
 		return strconv.Itoa(pid) == written || inGroup(p.m.procFile(pid, "cgroup"), id)
@@ -62,13 +65,17 @@ func (p podman) first(c monitor, id string) int {
 func (p podman) usual(stores map[string]int) bool {
 	there := false
 	add := func(dir string, uid int) {
-		for _, found := range p.m.glob(dir + "/*-containers/containers.json") {
-			stores[strings.TrimPrefix(found, p.m.root)] = uid
-			there = true
+		for _, driver := range p.m.entries(dir, uid) {
+			if strings.HasSuffix(driver, "-containers") {
+				stores[dir+"/"+driver+"/containers.json"] = uid
+				there = true
+			}
 		}
 	}
-	add("/var/lib/"+storageDir, 0)
-	for _, u := range p.m.users() {
+	if p.has(0) {
+		add("/var/lib/"+storageDir, 0)
+	}
+	for _, u := range p.users() {
 		add(u.home+"/.local/share/"+storageDir, u.uid)
 	}
 	return there
@@ -81,9 +88,10 @@ func (p podman) addStored(all []*known, store string, uid int) []*known {
 		ID    string
 		Names []string
 	}
-	if p.m.readJSON(store, &stored) != nil {
+	if p.m.readJSON(store, uid, &stored) != nil {
 		return all // what runs is known without it
 	}
+	stored = stored[:min(len(stored), containerMax)]
 	for _, s := range stored {
 		if len(s.Names) == 0 {
 			continue
@@ -95,13 +103,13 @@ func (p podman) addStored(all []*known, store string, uid int) []*known {
 		}
 		k := all[i]
 		k.Name, k.also = s.Names[0], s.Names[1:]
-		k.remedy = "podman start " + k.Name
+		k.remedy = "podman start " + columns.Word(k.Name)
 		switch {
 		case uid == p.m.uid:
 		case uid == 0:
 			k.remedy = "sudo " + k.remedy
 		default:
-			k.remedy = "sudo -iu " + k.Space + " " + k.remedy
+			k.remedy = "sudo -iu " + columns.Word(k.Space) + " " + k.remedy
 		}
 	}
 	return all

@@ -10,8 +10,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"strconv"
+	"strings"
+
+	"cleat/internal/columns"
 )
 
 // containerdSocket is where root's containerd answers.
@@ -25,7 +29,7 @@ type records struct{ m *machine }
 
 // search finds those with an id that begins like word. Who has a task may be among them.
 func (r records) search(ctx context.Context, word string) ([]*known, error) {
-	if _, err := ownerOf(r.m.path(containerdSocket)); err != nil {
+	if _, err := os.Stat(r.m.path(containerdSocket)); err != nil {
 		return nil, errAbsent
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.m.timeout, silent(r.m.timeout))
@@ -38,9 +42,10 @@ func (r records) search(ctx context.Context, word string) ([]*known, error) {
 }
 
 func (r records) list(ctx context.Context, word string) ([]*known, error) {
+	engine := api{m: r.m, engine: Containerd, socket: containerdSocket}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", r.m.path(containerdSocket))
+		conn, _, err := engine.dial(ctx)
+		return conn, err
 	}
 	transport := &http.Transport{DialContext: dial, Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -55,7 +60,7 @@ func (r records) list(ctx context.Context, word string) ([]*known, error) {
 			continue
 		}
 		ids, err := listNames(ctx, transport, "containerd.services.containers.v1.Containers", space,
-			"id~="+strconv.Quote("^"+regexp.QuoteMeta(word)))
+			"id~="+strconv.Quote("^"+regexp.QuoteMeta(strings.TrimPrefix(word, space+"/"))))
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +73,7 @@ func (r records) list(ctx context.Context, word string) ([]*known, error) {
 
 // startTask is the command that starts a container.
 func startTask(space, id string) string {
-	return fmt.Sprintf("ctr --namespace %s tasks start --detach %s", space, id)
+	return fmt.Sprintf("ctr --namespace %s tasks start --detach %s", columns.Word(space), columns.Word(id))
 }
 
 // listNames calls a service's List with a filter, and returns field 1 of each field 1 of the

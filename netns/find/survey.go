@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -33,18 +32,19 @@ type failing struct{ err error }
 
 func (f failing) search(context.Context, string) ([]*known, error) { return nil, f.err }
 
-// sources are all of an engine, or of every engine.
-func (m *machine) sources(engine string) []asking {
+// sources are all of an engine, or of every engine, that may know of a name; "" is
+// everything.
+func (m *machine) sources(engine, name string) []asking {
 	ms := newMonitors(m)
-	all := slices.Concat(m.dockers(), m.podmans(ms))
-	for _, dir := range m.containerdDirs() {
-		all = append(all, asking{Containerd, dir})
-	}
-	all = append(all, asking{LXC, lxc{m, ms}}, asking{Apptainer, apptainer{m, ms}}, asking{Named, named{m}})
+	all := scope{m: m}.engines(engine, ms)
 	if engine == "" {
-		return all
+		all = append(all, asking{Named, named{m}})
 	}
-	return slices.DeleteFunc(all, func(a asking) bool { return a.engine != engine })
+	for _, uid := range m.others(name, ms) {
+		engines := scope{m, uid}.engines(engine, ms)
+		all = append(all, asking{"engines of " + m.userName(uid), ofUser{m.userName(uid), engines}})
+	}
+	return all
 }
 
 // survey is what was answered.
@@ -57,7 +57,7 @@ type survey struct {
 // survey asks everybody for everything. Names of namespaces that a container has
 // are left out.
 func (m *machine) survey(ctx context.Context) (*survey, error) {
-	s, err := m.ask(ctx, m.sources(""), "")
+	s, err := m.ask(ctx, m.sources("", ""), "")
 	if err != nil {
 		return nil, err
 	}
@@ -109,9 +109,17 @@ func (m *machine) ask(ctx context.Context, sources []asking, word string) (*surv
 	for i, a := range got {
 		s.add(sources[i].engine, a.known, a.err)
 	}
+	s.known = slices.DeleteFunc(s.known, func(k *known) bool { return max(len(k.ID), len(k.Name), len(k.Space)) > nameMax })
+	for _, k := range s.known {
+		k.foreign = k.Owner != 0 && k.Owner != m.uid && !k.chosen
+	}
 	s.tidy()
 	return s, nil
 }
+
+// nameMax is how many bytes a name or id may have: no engine makes longer ones, and whoever
+// has one may say anything.
+const nameMax = 1024
 
 // silent says that nobody answered in time.
 type silent time.Duration
@@ -146,12 +154,16 @@ const dockersSpace = "moby"
 // tidy leaves one of what two engines know (dockerd's containers are containerd's
 // too, where they have no name), tells who has whose network, and sorts.
 func (s *survey) tidy() {
-	ids := map[string]bool{}
+	type named struct {
+		owner int
+		id    string
+	}
+	ids := map[named]bool{}
 	for _, k := range s.known {
-		ids[k.ID] = ids[k.ID] || k.Engine != Containerd
+		ids[named{k.Owner, k.ID}] = ids[named{k.Owner, k.ID}] || k.Engine != Containerd
 	}
 	s.known = slices.DeleteFunc(s.known, func(k *known) bool {
-		return k.Engine == Containerd && (ids[k.ID] || k.Space == dockersSpace && slices.Contains(s.asked, Docker))
+		return k.Engine == Containerd && (ids[named{k.Owner, k.ID}] || k.Space == dockersSpace && slices.Contains(s.asked, Docker))
 	})
 	for _, k := range s.known {
 		if k.running() && !k.Host {
@@ -180,11 +192,10 @@ func (s *survey) sharing(k *known) []string {
 	return others
 }
 
-// vouched tells whether a process is the first of the container with this id: an
-// engine may have named one of another machine or PID namespace, or long ago. And
-// of an ordinary user's engine it must be a process of the user's.
-func (m *machine) vouched(pid int, id string, owner int) bool {
-	if pid <= 0 || owner != 0 && !m.belongs(pid, owner) {
+// vouched reports whether a process is the first of the container with this id: an engine
+// may have named one of another machine or PID namespace, or one of long ago.
+func (m *machine) vouched(pid int, id string) bool {
+	if pid <= 0 || id == "" {
 		return false
 	}
 	if inGroup(m.procFile(pid, "cgroup"), id) {
@@ -192,13 +203,4 @@ func (m *machine) vouched(pid int, id string, owner int) bool {
 	}
 	s, err := readStat(m.procDir(), pid)
 	return err == nil && slices.Contains(m.commandLine(s.parent), id)
-}
-
-// belongs tells whether a process, or the user namespace it lives in, is a user's.
-func (m *machine) belongs(pid, uid int) bool {
-	if m.status(pid).uid == uid {
-		return true
-	}
-	owner, err := ownerOfUserNS(m.path("/proc/" + strconv.Itoa(pid) + "/ns/user"))
-	return err == nil && owner == uid
 }

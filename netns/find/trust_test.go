@@ -23,30 +23,27 @@ func TestUsersEngines(t *testing.T) {
 		proc  proc
 		found bool
 	}{
-		{"his own", proc{uid: alice, cgroup: "0::/user.slice/docker-" + id("a") + ".scope"}, true},
-		{"another's", proc{uid: 0, cgroup: "0::/docker/" + id("a")}, false},
-		{"his own, another container's", proc{uid: alice, cgroup: "0::/docker/" + id("b")}, false},
-		{"his own, by its parent", proc{uid: alice, parent: 50}, true},
+		{"his own", proc{uid: alice, netOwner: alice, net: ownNet, cgroup: "0::/user.slice/docker-" + id("a") + ".scope"}, true},
+		{"another's", proc{uid: 0, net: ownNet, cgroup: "0::/docker/" + id("a")}, false},
+		{"his own, another container's", proc{uid: alice, netOwner: alice, net: ownNet, cgroup: "0::/docker/" + id("b")}, false},
+		{"his own, by its parent", proc{uid: alice, netOwner: alice, net: ownNet, parent: 50}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			needRoot(t)
 			tr := newTree(t)
 			tr.proc(50, proc{comm: "containerd-shim", uid: alice, args: []string{"containerd-shim-runc-v2", "-id", id("a")}})
 			tr.proc(100, tt.proc)
-			tr.serve("/run/user/1500/docker.sock", daemon{one(id("a"), "web", 100, "bridge")})
+			tr.serveAs(alice, "/run/user/1500/docker.sock", daemon{one(id("a"), "web", 100, "bridge")})
 			tr.task("default", id("a"), 100, "{}")
-			for _, path := range []string{"/run/user/1500/docker.sock", "/run/containerd" + taskDir} {
-				if err := os.Chown(tr.path(path), alice, alice); err != nil {
-					t.Skip("only root can give files away: ", err)
-				}
-			}
 			if err := os.Rename(tr.path("/run/containerd"), tr.path("/run/user/1500/containerd")); err != nil {
 				t.Fatal(err)
 			}
+			tr.give("/run/user/1500")
 			got, err := tr.container(t.Context(), "docker:alice/web")
 			if (err == nil) != tt.found || err == nil && got.Owner != alice {
 				t.Errorf("docker: %+v, %v", got, err)
 			}
-			got, err = tr.container(t.Context(), "containerd:"+id("a"))
+			got, err = tr.container(t.Context(), "containerd:alice/default/"+id("a"))
 			if (err == nil) != tt.found || err == nil && got.Owner != alice {
 				t.Errorf("containerd: %+v, %v", got, err)
 			}
@@ -68,7 +65,7 @@ func TestReadFile(t *testing.T) {
 	go func() {
 		defer close(done)
 		for _, path := range []string{"/pipe", "/endless", "/etc"} {
-			if text, err := tr.readFile(path); err == nil {
+			if text, err := tr.readFile(path, 0); err == nil {
 				t.Errorf("%s: %d bytes", path, len(text))
 			}
 		}
@@ -78,7 +75,7 @@ func TestReadFile(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("it waits")
 	}
-	if text, err := tr.readFile("/there"); string(text) != "text" || err != nil {
+	if text, err := tr.readFile("/there", 0); string(text) != "text" || err != nil {
 		t.Errorf("%q, %v", text, err)
 	}
 }
@@ -112,7 +109,7 @@ func TestNoListOfChildren(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for word, pid := range map[string]int{"podman:front": 120, "incus:box": 131, "sim": 140} {
+	for word, pid := range map[string]int{"podman:front": 120, "incus:box": 131, "apptainer:alice/sim": 140} {
 		if got, err := tr.container(t.Context(), word); err != nil || got.PID != pid {
 			t.Errorf("%s: %+v, %v", word, got, err)
 		}

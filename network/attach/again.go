@@ -5,15 +5,33 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"reflect"
+	"strings"
+
+	"cleat/internal/statedir"
 )
 
 // Kept tells whether an attachment is for a keeper: to be made again, which Want.Keep
 // says, or with a lease to be extended.
 func (a *Attachment) Kept() bool { return a.Want.Keep || a.Want.DHCP }
 
-// Returns tells whether the container can come back under its name. A process can't.
-func (c Container) Returns() bool { return c.Engine != "pid" }
+// Returns reports whether the container can come back under its name. A process can't: its
+// number, in a path too, is another's then.
+func (c Container) Returns() bool {
+	return c.Engine != "pid" && (c.Engine != "path" || !strings.HasPrefix(filepath.Clean(c.Path), "/proc/"))
+}
+
+// checkReturns refuses to keep what somebody else could put another network in the place of.
+func (c Container) checkReturns() error {
+	if c.Engine != "path" || !c.Returns() {
+		return nil
+	}
+	if err := statedir.Check(filepath.Dir(c.Path)); err != nil {
+		return &WantError{Param: "keep", Reason: "others could put another network at " + c.Path}
+	}
+	return nil
+}
 
 // Look is how an attachment is now.
 func Look(store *Store, a *Attachment) (Status, error) {

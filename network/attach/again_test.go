@@ -317,3 +317,186 @@ func TestAgainUnwanted(t *testing.T) {
 	w.unchanged(before, "refused")
 	must(t, w.again(other.Attachment, nil))
 }
+
+// Another user's container that has the name now is not what was attached. Nor is one that
+// its engine gave the machine's own network, wherever this process is.
+func TestNotTheContainer(t *testing.T) {
+	need(t, "bridge")
+	w := newWorld(t)
+	want := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Keep: true}
+	got, err := w.attach(want, nil)
+	must(t, err)
+	must(t, handle(t, w.web).LinkDel(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: w.list()[0].Index}}))
+	before := w.snapshot()
+	w.container.Owner = 1500
+	if err := w.again(got.Attachment, nil); !errors.Is(err, attach.ErrGone) {
+		t.Errorf("another user's: %v", err)
+	}
+	w.unchanged(before, "refused")
+	w.container.Owner, w.container.Host = 0, true
+	var bad *attach.WantError
+	if _, err := w.attach(want, nil); !errors.As(err, &bad) || bad.Param != "CONTAINER" {
+		t.Errorf("the machine's network: %v", err)
+	}
+	w.unchanged(before, "refused")
+}
+
+// A container can give a device that is its own for a while other names: those of the host's
+// links, so that it can't come home, or such as would be the host's afterwards.
+func TestAltNames(t *testing.T) {
+	w := newWorld(t)
+	host := handle(t, w.host)
+	nic, err := host.LinkByName("nic")
+	must(t, err)
+	must(t, host.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-host"}}))
+	must(t, host.LinkAddAltName(nic, "uplink"))
+	w.repair()
+	before := w.snapshot()
+	_, err = w.attach(attach.Want{Kind: "phys", Parent: "nic", Name: "eth7"}, nil)
+	must(t, err)
+	inside := handle(t, w.web)
+	moved, err := inside.LinkByName("eth7")
+	must(t, err)
+	must(t, inside.LinkAddAltName(moved, "br-host"))
+	must(t, inside.LinkAddAltName(moved, "docker0"))
+	must(t, w.detach("eth7", nil))
+	w.unchanged(before, "detached")
+	nic, err = host.LinkByName("nic")
+	must(t, err)
+	if got := nic.Attrs().AltNames; !slices.Equal(got, []string{"uplink"}) {
+		t.Errorf("other names: %q", got)
+	}
+}
+
+// What a container has moved to a namespace of its own is out of reach, which is said.
+func TestMovedAway(t *testing.T) {
+	need(t, "macvlan")
+	w := newWorld(t)
+	nested := newNS(t, "nested")
+	for name, want := range map[string]attach.Want{
+		"a device": {Kind: "phys", Parent: "nic", Name: "eth0"},
+		"a link":   {Kind: "macvlan", Parent: "nic", Name: "eth0", IPs: prefixes("192.0.2.10/24")},
+	} {
+		_, err := w.attach(want, nil)
+		must(t, err)
+		inside := handle(t, w.web)
+		l, err := inside.LinkByName("eth0")
+		must(t, err)
+		must(t, inside.LinkSetNsFd(l, nested.Fd()))
+		notes, err := w.detachNotes()
+		if err != nil || !strings.Contains(strings.Join(notes, "\n"), "another network namespace") {
+			t.Errorf("%s: %q, %v", name, notes, err)
+		}
+		l, err = handle(t, nested).LinkByName("eth0")
+		must(t, err)
+		if want.Kind == "phys" {
+			must(t, handle(t, nested).LinkSetName(l, "nic"))
+			must(t, handle(t, nested).LinkSetNsFd(l, w.host.Fd()))
+		} else {
+			must(t, handle(t, nested).LinkDel(l))
+		}
+	}
+}
+
+// A container that has made it impossible to put its route back keeps nobody from detaching.
+func TestRouteCantComeBack(t *testing.T) {
+	need(t, "bridge")
+	w := newWorld(t)
+	h := handle(t, w.web)
+	must(t, h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "own0"}, PeerName: "own1"}))
+	own, err := h.LinkByName("own0")
+	must(t, err)
+	must(t, h.LinkSetUp(own))
+	for _, a := range []string{"203.0.113.2/24", "203.0.113.99/24"} {
+		addr, err := netlink.ParseAddr(a)
+		must(t, err)
+		must(t, h.AddrAdd(own, addr))
+	}
+	must(t, h.RouteAdd(&netlink.Route{LinkIndex: own.Attrs().Index, Gw: net.IPv4(203, 0, 113, 1), Src: net.IPv4(203, 0, 113, 99)}))
+	_, err = w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Gateways: addrs("192.0.2.1")}, nil)
+	must(t, err)
+	addr, err := netlink.ParseAddr("203.0.113.99/24")
+	must(t, err)
+	must(t, h.AddrDel(own, addr))
+	notes, err := w.detachNotes()
+	if err != nil || !strings.Contains(strings.Join(notes, "\n"), "can't be put back") {
+		t.Errorf("%q, %v", notes, err)
+	}
+}
+
+// A container that gives its link another name and another Ethernet address does not keep it.
+func TestDisguised(t *testing.T) {
+	for _, want := range []attach.Want{
+		{Kind: "macvlan", Parent: "nic", IPs: prefixes("192.0.2.10/24")},
+		{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")},
+		{Kind: "vlan", Parent: "nic", VLAN: 7},
+	} {
+		t.Run(want.Kind, func(t *testing.T) {
+			need(t, want.Kind)
+			w := newWorld(t)
+			w.repair()
+			before := w.snapshot()
+			_, err := w.attach(want, nil)
+			must(t, err)
+			h := handle(t, w.web)
+			l, err := h.LinkByName("eth0")
+			must(t, err)
+			must(t, h.LinkSetDown(l))
+			must(t, h.LinkSetName(l, "mine"))
+			must(t, h.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, 0x66}))
+			if notes, err := w.detachNotes(); err != nil {
+				t.Errorf("%q, %v", notes, err)
+			}
+			w.unchanged(before, "detached")
+		})
+	}
+}
+
+// What stands for another process sooner or later is nothing that comes back, and a path that
+// others can change is not attached to again by itself.
+func TestReturns(t *testing.T) {
+	for c, want := range map[attach.Container]bool{
+		{Engine: "docker", Name: "web"}: true, {Engine: "netns", Name: "blue"}: true, {Engine: "path", Path: "/run/netns/blue"}: true,
+		{Engine: "pid", Name: "4242"}: false, {Engine: "path", Path: "/proc/4242/ns/net"}: false, {Engine: "path", Path: "/proc/4242/fd/3"}: false,
+		{Engine: "path", Path: "/run/../proc/4242/ns/net"}: false,
+	} {
+		if got := c.Returns(); got != want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+	w := newWorld(t)
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o777))
+	must(t, os.Symlink(w.container.Path, filepath.Join(dir, "web")))
+	w.container.Engine, w.container.Path = "path", filepath.Join(dir, "web")
+	var bad *attach.WantError
+	if _, err := w.attach(attach.Want{Kind: "phys", Parent: "nic", Keep: true}, nil); !errors.As(err, &bad) || bad.Param != "keep" {
+		t.Errorf("kept at a path that others can change: %v", err)
+	}
+	_, err := w.attach(attach.Want{Kind: "phys", Parent: "nic"}, nil)
+	must(t, err)
+	must(t, w.detach("eth0", nil))
+}
+
+// A number that another process has by now does not name the container that had it.
+func TestDetachOldNumber(t *testing.T) {
+	need(t, "bridge")
+	w := newWorld(t)
+	w.container.PID = 4242
+	_, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0"}, nil)
+	must(t, err)
+	other := newNS(t, "other")
+	number := func(ns *netns.NS) attach.Config {
+		return attach.Config{Store: w.store, Find: func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
+			own, err := netns.Open(ns.Path())
+			return attach.Container{Ref: ref, Engine: "pid", Name: ref, PID: 4242, Path: ns.Path()}, own, err
+		}}
+	}
+	must(t, w.do(func() error {
+		if a, _, err := attach.Detach(t.Context(), number(other), "4242", ""); !errors.Is(err, attach.ErrNotAttached) {
+			t.Errorf("another process: %+v, %v", a, err)
+		}
+		_, _, err := attach.Detach(t.Context(), number(w.web), "4242", "")
+		return err
+	}))
+}

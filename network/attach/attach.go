@@ -156,9 +156,13 @@ func open(ctx context.Context, cfg Config, ref string, want Want) (*operation, e
 		o.cont.close()
 		return nil, err
 	}
-	if o.host.place.Inode == o.cont.place.Inode {
+	switch again := cfg.again; {
+	case c.Host || o.host.place.Inode == o.cont.place.Inode:
 		o.close()
 		return nil, &WantError{Param: "CONTAINER", Value: ref, Reason: "has the host's own network: there is nothing to attach"}
+	case again != nil && again.Container.Owner != c.Owner:
+		o.close()
+		return nil, fmt.Errorf("attach %s again: %w: its name is one of another user's container now", again.called(), ErrGone)
 	}
 	return o, nil
 }

@@ -298,15 +298,23 @@ func (s WriteDNS) String() string {
 }
 
 func (s WriteDNS) do(r *run) error {
-	before, err := readBelow(s.Path)
+	c, err := openConf(s.Path, r.cont.ns)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	before, err := c.read()
 	existed := err == nil
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("read it: %w", err)
+		return err
 	}
 	text := resolvConf(before, s.Servers)
-	m := textWritten{Path: s.Path, Where: r.cont.place, Text: text, Before: before, Existed: existed, MadeDirs: missingDirs(s.Path)}
+	m := textWritten{Path: s.Path, Where: r.cont.place, Text: text, Before: before, Existed: existed}
+	if c.root == nil {
+		m.MadeDirs = missingDirs(s.Path)
+	}
 	if err := r.record(Undo{Text: &m}); err != nil {
 		return err
 	}
-	return m.write(text)
+	return m.write(c, text)
 }

@@ -38,7 +38,9 @@ func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []s
 	if j == nil {
 		return a, notes, errors.Join(removeFile(s.wanted(a.ID)), s.DropReport(a.ID))
 	}
-	more, err := s.undoJournal(j, host, cfg.trial)
+	u := newUndoer(s, host, cfg.trial)
+	u.detaching = true
+	more, err := s.undoJournal(j, u)
 	if err == nil {
 		err = s.DropReport(a.ID)
 	}

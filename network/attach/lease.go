@@ -70,8 +70,10 @@ func (s GetLease) do(r *run) error {
 // steps are what a lease brings to a link with this MTU in bytes.
 func (s GetLease) steps(r *run, l *dhcp.Lease, mtu int) ([]Step, error) {
 	var all []Step
-	if s.MTU && mtuOf(l, mtu) != mtu {
+	if s.MTU && r.att.Want.leaseMTU(l, mtu) != mtu {
 		all = append(all, SetLink{Link: s.Link, MTU: l.MTU})
+	} else if s.MTU && mtuOf(l, mtu) != mtu {
+		r.notes = append(r.notes, fmt.Sprintf("the DHCP server's MTU of %d is left out: IPv6 needs %d", l.MTU, ipv6MTU))
 	}
 	all = append(all, Address{Link: s.Link, Prefix: l.Address})
 	if s.Shim != "" {
@@ -79,7 +81,9 @@ func (s GetLease) steps(r *run, l *dhcp.Lease, mtu int) ([]Step, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, route)
+		if route != nil {
+			all = append(all, *route)
+		}
 	}
 	for _, route := range l.Routes {
 		more, err := leaseRoute(r, s.Link, route)
@@ -95,17 +99,45 @@ func (s GetLease) steps(r *run, l *dhcp.Lease, mtu int) ([]Step, error) {
 }
 
 // leaseShim is the host's route to a lease's address, from its own on the parent. It is the
-// lease's to remove, and not on record: by then somebody else may have the address.
-func leaseShim(r *run, shim, parent string, l *dhcp.Lease) (ShimRoute, error) {
-	from, err := shimSource(r.host, parent, l.Address)
-	if err == nil && !from.IsValid() {
-		r.notes = append(r.notes, noSource(l.Address))
+// lease's to remove, and not on record: by then somebody else may have the address. It is nil
+// for an address outside of the networks that the host itself has there: a DHCP server must
+// not choose what of the host's packets go to a container.
+func leaseShim(r *run, shim, parent string, l *dhcp.Lease) (*ShimRoute, error) {
+	from, err := neighbourOf(r.host, parent, l.Address.Addr())
+	if err != nil {
+		return nil, err
 	}
-	return ShimRoute{Shim: shim, To: l.Address.Addr(), From: from, Leased: true}, err
+	if !from.IsValid() {
+		r.notes = append(r.notes, fmt.Sprintf("the host does not reach %s by %s: it has no network on %s in which that is", l.Address.Addr(), shim, parent))
+		return nil, nil
+	}
+	return &ShimRoute{Shim: shim, To: l.Address.Addr(), From: from, Leased: true}, nil
+}
+
+// neighbourOf is the host's address on a device in whose network another address is, by the
+// host's own word; zero if there is none.
+func neighbourOf(host *side, device string, a netip.Addr) (netip.Addr, error) {
+	l, err := host.find(device)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("find %q: %w", device, err)
+	}
+	if l == nil {
+		return netip.Addr{}, nil
+	}
+	all, err := host.AddrList(l, familyOf(a))
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("list addresses of %q: %w", device, err)
+	}
+	for _, own := range all {
+		if bits, _ := own.Mask.Size(); netip.PrefixFrom(addrOf(own.IP), bits).Contains(a) {
+			return addrOf(own.IP), nil
+		}
+	}
+	return netip.Addr{}, nil
 }
 
 // leaseRoute is how a server's route is made: in the place of a default route that is there,
-// and not at all in the place of another one.
+// and not at all where it would take what the container reaches by another link.
 func leaseRoute(r *run, ifname string, route dhcp.Route) ([]Step, error) {
 	add := AddRoute{Link: ifname, Route: Route{To: route.To, Via: route.Via}, OnLink: route.OnLink}
 	if route.To.Bits() == 0 {
@@ -116,23 +148,26 @@ func leaseRoute(r *run, ifname string, route dhcp.Route) ([]Step, error) {
 		r.notes = append(r.notes, fmt.Sprintf("the container has a default route already (%s): it goes, and comes back when this is detached", viaText(old)))
 		return []Step{TakeRoute{Family: 4, Via: viaText(old), route: *old}, add}, nil
 	}
-	taken, err := hasRoute(r.cont, route.To)
+	taken, err := r.reached(route.To)
 	if err != nil || !taken {
 		return []Step{add}, err
 	}
-	r.notes = append(r.notes, fmt.Sprintf("the DHCP server's route to %s is left out: the container has one", route.To))
+	r.notes = append(r.notes, fmt.Sprintf("the DHCP server's route to %s is left out: the container has one, or reaches it by another link", route.To))
 	return nil, nil
 }
 
-// hasRoute tells whether a container has a route that an IPv4 one of ours would collide with.
-func hasRoute(s *side, to netip.Prefix) (bool, error) {
-	all, err := s.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+// reached reports whether the container has a route that an IPv4 one of ours would collide
+// with, or, by another link, one to a network that ours would take a part of. Default routes
+// don't count.
+func (r *run) reached(to netip.Prefix) (bool, error) {
+	all, err := r.cont.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {
-		return false, fmt.Errorf("list routes of %s: %w", s.ns, err)
+		return false, fmt.Errorf("list routes of %s: %w", r.cont.ns, err)
 	}
-	return slices.ContainsFunc(all, func(r netlink.Route) bool {
-		t, ok := rememberRoute(r, unix.AF_INET)
-		return ok && t.To == to && t.Metric == 0
+	return slices.ContainsFunc(all, func(one netlink.Route) bool {
+		t, ok := rememberRoute(one, unix.AF_INET)
+		wider := t.To.Bits() > 0 && t.To.Bits() <= to.Bits() && t.To.Contains(to.Addr())
+		return ok && (t.To == to && t.Metric == 0 || wider && t.Index != r.link)
 	}), nil
 }
 
@@ -143,6 +178,14 @@ func mtuOf(l *dhcp.Lease, link int) int {
 		return l.MTU
 	}
 	return link
+}
+
+// leaseMTU is mtuOf, unless IPv6 is wanted and could not be with that.
+func (w Want) leaseMTU(l *dhcp.Lease, link int) int {
+	if slices.ContainsFunc(w.IPs, func(p netip.Prefix) bool { return p.Addr().Is6() }) && l.MTU < ipv6MTU {
+		return link
+	}
+	return mtuOf(l, link)
 }
 
 func viaText(r *routeText) string {

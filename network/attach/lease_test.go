@@ -302,3 +302,58 @@ func TestHostName(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A hostile server takes neither what the container reaches by its other links nor what the
+// host reaches, and can't make the link too narrow for the addresses that were wanted.
+func TestHostileServer(t *testing.T) {
+	need(t, "macvlan")
+	w := newWorld(t)
+	s := w.leases(time.Hour)
+	h := handle(t, w.web)
+	must(t, h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "own0"}, PeerName: "own1"}))
+	own, err := h.LinkByName("own0")
+	must(t, err)
+	other, err := netlink.ParseAddr("10.1.2.3/16")
+	must(t, err)
+	must(t, h.AddrAdd(own, other))
+	must(t, h.LinkSetUp(own))
+	w.repair()
+	before := w.snapshot()
+	want := attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true, HostShim: true, IPs: prefixes("2001:db8::7/64")}
+	s.do(func() {
+		s.options = []dhcpv4.Modifier{
+			dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionClasslessStaticRoute, []byte{
+				32, 10, 1, 0, 1, 198, 51, 100, 2, // one of the other link's neighbours
+				24, 10, 1, 9, 198, 51, 100, 2,
+				16, 10, 1, 198, 51, 100, 2, // its whole network
+				8, 10, 198, 51, 100, 2, // what is beside that
+				0, 198, 51, 100, 2,
+			})),
+			dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionInterfaceMTU, []byte{2, 0x40})),
+		}
+	})
+	got, err := w.attach(want, nil)
+	must(t, err)
+	w.wants("attached", []string{"10.0.0.0/8 via 198.51.100.2", "0.0.0.0/0 via 198.51.100.2", "2001:db8::7/64"},
+		[]string{"10.1.0.1/32", "10.1.9.0/24", "10.1.0.0/16 via 198", "mtu 576"})
+	if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "route to 10.1.0.1/32 is left out") || !strings.Contains(notes, "MTU of 576") {
+		t.Errorf("notes: %s", notes)
+	}
+	must(t, w.detach("eth0", nil))
+	w.unchanged(before, "detached")
+
+	// The host has no network in which that address is: its packets for it go where they went.
+	s.do(func() { s.options, s.gives = nil, net.IPv4(203, 0, 113, 9) })
+	want.IPs = nil
+	got, err = w.attach(want, nil)
+	must(t, err)
+	routes, err := handle(t, w.host).RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: netlink.NewIPNet(net.IPv4(203, 0, 113, 9))}, netlink.RT_FILTER_DST)
+	if err != nil || len(routes) > 0 {
+		t.Errorf("the server took a route of the host's: %v, %v", routes, err)
+	}
+	if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "203.0.113.9") {
+		t.Errorf("notes: %s", notes)
+	}
+	must(t, w.detach("eth0", nil))
+	w.unchanged(before, "detached")
+}

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"cleat/netns"
+	"cleat/network/journal"
 )
 
 // Lookup finds an attachment by what a person types: as the container is found
@@ -15,7 +18,7 @@ import (
 func Lookup(ctx context.Context, cfg Config, ref, name string) (a *Attachment, notes []string, err error) {
 	c, ns, findErr := cfg.Find(ctx, ref)
 	if findErr == nil {
-		ns.Close()
+		defer ns.Close()
 	}
 	if findErr == nil && c.Silent != "" {
 		notes = append(notes, c.waited())
@@ -32,6 +35,9 @@ func Lookup(ctx context.Context, cfg Config, ref, name string) (a *Attachment, n
 	its := slices.DeleteFunc(slices.Clone(all), func(a *Attachment) bool { return findErr != nil || idOf(c, a.Want.Name) != a.ID })
 	if len(its) == 0 {
 		its = slices.DeleteFunc(all, func(a *Attachment) bool { return !a.Container.answersTo(ref) })
+		if findErr == nil && c.Engine == "pid" { // the number may have been that of another process
+			its = slices.DeleteFunc(its, func(a *Attachment) bool { return !cfg.Store.isIn(a, ns) })
+		}
 	}
 	if err = findErr; len(its) > 0 || findErr == nil {
 		a, err = choose(its, ref, name)
@@ -40,6 +46,13 @@ func Lookup(ctx context.Context, cfg Config, ref, name string) (a *Attachment, n
 		err = fmt.Errorf("%w; %w", err, readErr)
 	}
 	return a, notes, err
+}
+
+// isIn reports whether an attachment's link was put into a namespace.
+func (s *Store) isIn(a *Attachment, ns *netns.NS) bool {
+	records, _ := journal.Read(s.live(a.ID)) // what can be read of it
+	first, _, _, err := parse(records)
+	return err == nil && first.Container.is(ns)
 }
 
 // choose is the one of a container's attachments that has the name.

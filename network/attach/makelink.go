@@ -73,7 +73,15 @@ func (s MakeLink) do(r *run) error {
 		return err
 	}
 	r.link = l.Index()
-	if err := r.record(Undo{Link: &linkMade{Where: r.cont.place, Name: s.Name, MAC: s.MAC, Index: r.link, Type: libraryType(s.Kind)}}); err != nil || !s.Rename {
+	known := linkMade{Where: r.cont.place, Name: s.Name, MAC: s.MAC, Index: r.link, Type: libraryType(s.Kind)}
+	if name := s.Params["parent"]; name != "" {
+		parent, err := r.host.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("find parent %q: %w", name, err)
+		}
+		known.Parent = parent.Attrs().Index
+	}
+	if err := r.record(Undo{Link: &known}); err != nil || !s.Rename {
 		return err
 	}
 	if err := r.cont.LinkSetName(byIndex(r.link), s.Name); err != nil {

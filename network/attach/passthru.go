@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+
+	"cleat/internal/columns"
 )
 
 // notAlone says who is in the way where the kernel takes no macvlan: one in mode passthru has
@@ -52,7 +54,7 @@ func (r *run) macvlanOn(parent int, alone bool) (who, remedy string) {
 			continue
 		}
 		if s, err := u.status(a); err == nil && s.Index != 0 {
-			return a.called(), "cleat detach " + a.Container.Word() + " " + a.Want.Name
+			return a.called(), "cleat detach " + columns.Word(a.Container.Word()) + " " + columns.Word(a.Want.Name)
 		}
 	}
 	links, err := r.host.LinkList()

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"cleat/link"
+	"cleat/netns"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -70,6 +71,8 @@ type linkMoved struct {
 	Addrs  []addrText  `json:"addresses,omitempty"`
 	Routes []routeText `json:"routes,omitempty"`
 	Qdisc  *queue      `json:"qdisc,omitempty"` // at its root, if somebody set one
+	Alias  string      `json:"alias,omitempty"`
+	Also   []string    `json:"altnames,omitempty"` // its other names
 
 	To      place  `json:"to"`
 	ToName  string `json:"to_name"`
@@ -92,7 +95,7 @@ type addrText struct {
 func remember(s *side, l netlink.Link) (*linkMoved, error) {
 	a := l.Attrs()
 	m := &linkMoved{From: s.place, Name: a.Name, Index: a.Index, Type: l.Type(), MAC: a.HardwareAddr.String(), Perm: a.PermHWAddr.String(),
-		MTU: a.MTU, Queue: a.TxQLen, Up: a.RawFlags&unix.IFF_UP != 0}
+		MTU: a.MTU, Queue: a.TxQLen, Up: a.RawFlags&unix.IFF_UP != 0, Alias: a.Alias, Also: a.AltNames}
 	addrs, err := s.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of %q: %w", a.Name, err)
@@ -197,7 +200,12 @@ func (m *linkMoved) fetch(u *undoer, home *side) (netlink.Link, error) {
 	} else if !errors.Is(err, errNoPlace) {
 		return nil, err
 	}
-	return m.atHome(u, home)
+	there := err == nil // the container is
+	l, err := m.atHome(u, home)
+	if l == nil && err == nil && there {
+		u.noteMoved(m.Name)
+	}
+	return l, err
 }
 
 func (m *linkMoved) inContainer(away *side) (netlink.Link, error) {
@@ -236,7 +244,7 @@ func (m *linkMoved) bring(u *undoer, home, away *side, l netlink.Link) (netlink.
 		if err != nil {
 			return nil, err
 		}
-		err = d.Move(home.ns, name)
+		err = m.move(d, home, name)
 		if errors.Is(err, link.ErrExists) {
 			continue
 		}
@@ -249,6 +257,51 @@ func (m *linkMoved) bring(u *undoer, home, away *side, l netlink.Link) (netlink.
 		return home.LinkByIndex(d.Index())
 	}
 	return nil, &TakenError{What: "link", Name: m.Name}
+}
+
+// move moves the device home. The container may have given it other names that links of the
+// host have, and go on doing so: then it goes by way of a namespace of our own.
+func (m *linkMoved) move(d *link.Link, home *side, name string) error {
+	err := d.Move(home.ns, name)
+	if !errors.Is(err, unix.EEXIST) || errors.Is(err, link.ErrExists) {
+		return err
+	}
+	between, err := netns.New("on its way home")
+	if err != nil {
+		return err
+	}
+	s, err := newSide(between, "")
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := d.Move(s.ns, tempName()); err != nil {
+		return err
+	}
+	l, err := s.LinkByIndex(d.Index())
+	if err == nil {
+		err = m.alsoCalled(s, l)
+	}
+	return errors.Join(err, d.Move(home.ns, name))
+}
+
+// alsoCalled gives the device the other names that it had, and no more.
+func (m *linkMoved) alsoCalled(s *side, l netlink.Link) error {
+	var errs []error
+	for _, name := range l.Attrs().AltNames {
+		if !slices.Contains(m.Also, name) {
+			errs = append(errs, s.LinkDelAltName(l, name))
+		}
+	}
+	for _, name := range m.Also {
+		if !slices.Contains(l.Attrs().AltNames, name) {
+			errs = append(errs, s.LinkAddAltName(l, name))
+		}
+	}
+	if l.Attrs().Alias != m.Alias {
+		errs = append(errs, s.LinkSetAlias(l, m.Alias))
+	}
+	return errors.Join(errs...)
 }
 
 // atHome finds the device where it was, if it did not go or is back by itself.
@@ -284,6 +337,9 @@ func (m *linkMoved) atHome(u *undoer, home *side) (netlink.Link, error) {
 func (m *linkMoved) restore(u *undoer, home *side, l netlink.Link) error {
 	var errs []error
 	a := l.Attrs()
+	if err := m.alsoCalled(home, l); err != nil {
+		u.note("the other names of %s can't be put back: %v", m.Name, err)
+	}
 	if a.MTU != m.MTU {
 		errs = append(errs, home.LinkSetMTU(l, m.MTU))
 	}

@@ -55,6 +55,11 @@ func (p *planner) plan() error {
 	if err := p.configure(); err != nil {
 		return err
 	}
+	if p.want.Keep {
+		if err := p.c.checkReturns(); err != nil {
+			return err
+		}
+	}
 	if p.want.Keep && !p.c.Returns() {
 		p.note("a process never comes back: what is kept of it is its lease alone")
 	}

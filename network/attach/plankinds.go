@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"cleat/internal/columns"
 	"cleat/link"
 
 	"github.com/vishvananda/netlink"
@@ -51,10 +52,10 @@ func (p *planner) useBridge() (mtu int, err error) {
 	br, ok := l.(*netlink.Bridge)
 	switch {
 	case !ok:
-		return 0, &WantError{Param: "PARENT", Value: p.want.Parent, Reason: "is there and no bridge, but of kind " + l.Type(), Instead: "macvlan " + p.want.Parent}
+		return 0, &WantError{Param: "PARENT", Value: p.want.Parent, Reason: "is there and no bridge, but of kind " + l.Type(), Instead: "macvlan " + columns.Word(p.want.Parent)}
 	case p.want.VLAN != 0 && (br.VlanFiltering == nil || !*br.VlanFiltering):
 		return 0, &WantError{Param: "vlan", Value: strconv.Itoa(p.want.VLAN), Reason: "bridge " + p.want.Parent + " does not filter VLANs",
-			Remedy: "ip link set " + p.want.Parent + " type bridge vlan_filtering 1"}
+			Remedy: "ip link set " + columns.Word(p.want.Parent) + " type bridge vlan_filtering 1"}
 	case mtu == 0:
 		mtu = l.Attrs().MTU
 	case mtu != l.Attrs().MTU:
@@ -71,7 +72,7 @@ func (p *planner) useBridge() (mtu int, err error) {
 // noteDown says so of a device that the link stands on or is a port of.
 func (p *planner) noteDown(l netlink.Link) {
 	if a := l.Attrs(); a.RawFlags&unix.IFF_UP == 0 {
-		p.note("%s is down: nothing passes before `ip link set %s up`", a.Name, a.Name)
+		p.note("%s is down: nothing passes before `ip link set %s up`", a.Name, columns.Word(a.Name))
 	}
 }
 
@@ -313,11 +314,11 @@ func (p *planner) port(a *netlink.LinkAttrs) error {
 	bad.Reason = fmt.Sprintf("is a port of %s %s, which gets all that it receives", master.Type(), name)
 	switch master.Type() {
 	case "bridge":
-		bad.Instead = "bridge " + name
+		bad.Instead = "bridge " + columns.Word(name)
 	case "openvswitch":
 		bad.Instead = "ovs"
 	default:
-		bad.Instead = p.want.Kind + " " + name
+		bad.Instead = p.want.Kind + " " + columns.Word(name)
 	}
 	return bad
 }

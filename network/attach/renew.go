@@ -303,7 +303,7 @@ func (t *tenancy) setMTU(r *run, l *dhcp.Lease) error {
 	if err != nil {
 		return fmt.Errorf("find %q in the container: %w", t.att.Want.Name, err)
 	}
-	want := mtuOf(l, cmp.Or(t.made.MTU, nl.Attrs().MTU))
+	want := t.att.Want.leaseMTU(l, cmp.Or(t.made.MTU, nl.Attrs().MTU))
 	if nl.Attrs().MTU == want {
 		return nil
 	}
@@ -370,7 +370,12 @@ func (t *tenancy) setDNS(r *run, l *dhcp.Lease) error {
 	if err != nil {
 		return nil // which was said when it was attached
 	}
-	before, err := readBelow(path)
+	c, err := openConf(path, t.cont.ns)
+	if err != nil {
+		return fmt.Errorf("write name servers: %w", err)
+	}
+	before, err := c.read()
+	c.close()
 	if err == nil && slices.Equal(resolvConf(before, l.DNS), before) {
 		return nil
 	}
@@ -387,14 +392,14 @@ func (t *tenancy) setShim(r *run, l *dhcp.Lease) error {
 		return fmt.Errorf("find the device below %q: %w", t.att.Want.Name, err)
 	}
 	step, err := leaseShim(r, t.made.Shim, parent.Attrs().Name, l)
-	if err != nil {
+	if err != nil || step == nil {
 		return err
 	}
 	there, err := step.there(r.host)
 	if err != nil || there {
 		return err
 	}
-	return t.do(r, step)
+	return t.do(r, *step)
 }
 
 // do takes steps.

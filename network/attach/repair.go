@@ -47,7 +47,7 @@ func (s *Store) repair(host *side, trial func() error) (notes []string, err erro
 		if err != nil {
 			return notes, err
 		}
-		said, err := s.undoJournal(j, host, trial)
+		said, err := s.undoJournal(j, newUndoer(s, host, trial))
 		if errors.Is(err, errStop) {
 			return notes, errors.Join(err, j.Close())
 		}
@@ -65,7 +65,8 @@ func (s *Store) repair(host *side, trial func() error) (notes []string, err erro
 
 // undoJournal undoes a journal that we own, and removes it. What becomes of the file
 // of what is wanted is in the journal's name.
-func (s *Store) undoJournal(j *journal.Journal, host *side, trial func() error) (notes []string, err error) {
+func (s *Store) undoJournal(j *journal.Journal, u *undoer) (notes []string, err error) {
+	defer u.close()
 	records, err := j.Records()
 	if err != nil {
 		return nil, err
@@ -84,8 +85,6 @@ func (s *Store) undoJournal(j *journal.Journal, host *side, trial func() error) 
 		}
 		some = append(some, one)
 	}
-	u := newUndoer(s, host, trial)
-	defer u.close()
 	if err := u.all(some); err != nil {
 		return u.notes, err
 	}
@@ -105,7 +104,7 @@ func (s *Store) retire(id string, host *side, trial func() error) error {
 	if err := j.Rename(s.op(id) + retired); err != nil {
 		return errors.Join(err, j.Close())
 	}
-	if _, err := s.undoJournal(j, host, trial); err != nil {
+	if _, err := s.undoJournal(j, newUndoer(s, host, trial)); err != nil {
 		return errors.Join(fmt.Errorf("undo what is left of %s: %w", s.called(id), err), j.Close())
 	}
 	return nil

@@ -4,30 +4,36 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"cleat/netns"
-
-	"golang.org/x/sys/unix"
+	"cleat/netns/files"
 )
 
 // resolvConf is resolv.conf(5) with other name servers; search and options stay.
 func resolvConf(before []byte, servers []netip.Addr) []byte {
 	var b bytes.Buffer
 	for line := range bytes.Lines(before) {
-		if word, _, _ := strings.Cut(strings.TrimSpace(string(line)), " "); word != "nameserver" {
+		if words := bytes.Fields(line); len(words) == 0 || string(words[0]) != "nameserver" {
 			b.Write(line)
 		}
+	}
+	if b.Len() > 0 && !bytes.HasSuffix(b.Bytes(), []byte("\n")) {
+		b.WriteByte('\n')
 	}
 	for _, s := range servers {
 		fmt.Fprintf(&b, "nameserver %s\n", s)
 	}
 	return b.Bytes()
 }
+
+// confMax is how many bytes a resolv.conf may have: it is remembered in a journal. The
+// resolver of glibc reads no more than a few hundred.
+const confMax = 64 << 10
 
 // resolvConfOf is where the container's resolv.conf is for us: below its root, or,
 // of a named namespace, where `ip netns exec` takes it from. A process that
@@ -54,6 +60,72 @@ func resolvConfOf(c Container) (string, error) {
 	return filepath.Join(root, "etc/resolv.conf"), nil
 }
 
+// conf is a resolv.conf: one of the host's, or one in a container, which is hostile.
+type conf struct {
+	path string      // of the host's
+	root *files.Root // of the container's, where it is name; nil: it is the host's
+	name string
+}
+
+// openConf is the one at a path of resolvConfOf's. A container's must be that of a process in
+// the namespace ns: files.ErrGone otherwise.
+func openConf(path string, ns *netns.NS) (*conf, error) {
+	if !inContainer(path) {
+		return &conf{path: path}, nil
+	}
+	pid, name, _ := strings.Cut(strings.TrimPrefix(path, "/proc/"), "/root/")
+	number, err := strconv.Atoi(pid)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	root, err := files.Of(number, ns)
+	if err != nil {
+		return nil, err
+	}
+	same, err := root.Is("/")
+	if err == nil && same {
+		err = errors.New("the process has the same files as the host")
+	}
+	if err != nil {
+		root.Close()
+		return nil, err
+	}
+	return &conf{root: root, name: name}, nil
+}
+
+// inContainer reports whether a path is by way of a process's root.
+func inContainer(path string) bool {
+	return strings.HasPrefix(path, "/proc/") && strings.Contains(path, "/root/")
+}
+
+func (c *conf) close() {
+	if c.root != nil {
+		c.root.Close()
+	}
+}
+
+// read is what is in it; fs.ErrNotExist where it is not there.
+func (c *conf) read() ([]byte, error) {
+	if c.root != nil {
+		return c.root.Read(c.name, confMax)
+	}
+	return os.ReadFile(c.path)
+}
+
+func (c *conf) write(text []byte) error {
+	if c.root != nil {
+		return c.root.Write(c.name, text)
+	}
+	return os.WriteFile(c.path, text, 0o644)
+}
+
+func (c *conf) remove() error {
+	if c.root != nil {
+		return c.root.Remove(c.name)
+	}
+	return os.Remove(c.path)
+}
+
 // textWritten is a file in a container that was written in place: it may be a
 // mount, which can't be replaced.
 type textWritten struct {
@@ -62,57 +134,70 @@ type textWritten struct {
 	Text    []byte `json:"text"`
 	Before  []byte `json:"before"`
 	Existed bool   `json:"existed"`
-	// MadeDirs is how many of the directories above it were not there.
+	// MadeDirs is how many of the directories above a file of the host's were not there.
 	MadeDirs int `json:"made_dirs,omitempty"`
 }
 
-// write puts text into the file. A link in a container's files must not lead
-// out of them, so none is followed.
-func (m *textWritten) write(text []byte) error {
+// write puts text into the file.
+func (m *textWritten) write(c *conf, text []byte) error {
 	if m.MadeDirs > 0 {
 		if err := os.MkdirAll(filepath.Dir(m.Path), 0o755); err != nil {
 			return fmt.Errorf("write name servers: %w", err)
 		}
 	}
-	f, err := openBelow(m.Path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
-	if err != nil {
+	if err := c.write(text); err != nil {
 		return fmt.Errorf("write name servers: %w", err)
 	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Close())
+	return nil
 }
 
+// undo puts the file back. What a container does to its own file hinders nobody from undoing
+// the rest.
 func (m *textWritten) undo(u *undoer) error {
-	if pid, _, is := strings.Cut(strings.TrimPrefix(m.Path, "/proc/"), "/root/"); is {
-		ns, err := netns.Open("/proc/" + pid + "/ns/net")
-		if err != nil {
-			return nil // the process is gone, and with it our way to its files
-		}
-		same := m.Where.is(ns)
-		ns.Close()
-		if !same {
-			return nil
-		}
+	if !inContainer(m.Path) {
+		return m.putBack(&conf{path: m.Path})
 	}
-	now, err := readBelow(m.Path)
-	if errors.Is(err, os.ErrNotExist) || err == nil && !bytes.HasPrefix(m.Text, now) {
-		m.removeDirs()
-		return nil
+	s, err := u.side(m.Where)
+	if errors.Is(err, errNoPlace) {
+		return nil // and the process with it, which was our way to the file
 	}
 	if err != nil {
+		return err
+	}
+	c, err := openConf(m.Path, s.ns)
+	if errors.Is(err, files.ErrGone) {
+		return nil
+	}
+	if err == nil {
+		err = m.putBack(c)
+		c.close()
+	}
+	if err != nil {
+		u.note("the container's name servers can't be put back: %v", err)
+	}
+	return nil
+}
+
+// putBack undoes what write did, unless somebody else has written meanwhile.
+func (m *textWritten) putBack(c *conf) error {
+	now, err := c.read()
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, files.ErrTooLong), err == nil && !bytes.HasPrefix(m.Text, now):
+		m.removeDirs()
+		return nil
+	case err != nil:
 		return fmt.Errorf("put name servers back: %w", err)
+	case m.Existed:
+		return m.write(c, m.Before)
 	}
-	if m.Existed {
-		return m.write(m.Before)
-	}
-	if err := removeBelow(m.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := c.remove(); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("put name servers back: %w", err)
 	}
 	m.removeDirs()
 	return nil
 }
 
-// missingDirs is how many of the directories above a path are not there.
+// missingDirs is how many of the directories above a path of the host's are not there.
 func missingDirs(path string) (n int) {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -130,55 +215,4 @@ func (m *textWritten) removeDirs() {
 		_ = os.Remove(dir) // not empty: somebody else's
 		dir = filepath.Dir(dir)
 	}
-}
-
-// rooted splits a path by way of a process's root into that and the rest; root is
-// "" for another path.
-func rooted(path string) (root, rest string) {
-	pid, rest, is := strings.Cut(strings.TrimPrefix(path, "/proc/"), "/root/")
-	if !is || !strings.HasPrefix(path, "/proc/") {
-		return "", path
-	}
-	return "/proc/" + pid + "/root", rest
-}
-
-// openBelow opens a file. By way of a container's root, symbolic links lead
-// nowhere else than in the container (openat2(2), RESOLVE_IN_ROOT, Linux 5.6).
-func openBelow(path string, flags int) (*os.File, error) {
-	root, rest := rooted(path)
-	if root == "" {
-		return os.OpenFile(path, flags, 0o644)
-	}
-	dir, err := os.Open(root)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
-	if flags&os.O_CREATE != 0 {
-		how.Mode = 0o644
-	}
-	fd, err := unix.Openat2(int(dir.Fd()), rest, &how)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
-func readBelow(path string) ([]byte, error) {
-	f, err := openBelow(path, os.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(f)
-}
-
-func removeBelow(path string) error {
-	dir, err := openBelow(filepath.Dir(path), os.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return unix.Unlinkat(int(dir.Fd()), filepath.Base(path), 0)
 }

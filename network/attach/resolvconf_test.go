@@ -25,11 +25,12 @@ func TestDirsOfNameServers(t *testing.T) {
 			if m.MadeDirs != tt.missing {
 				t.Errorf("%d directories are missing, want %d", m.MadeDirs, tt.missing)
 			}
-			if err := m.write(text); err != nil {
+			c := &conf{path: path}
+			if err := m.write(c, text); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 { // twice is harmless
-				if err := m.undo(nil); err != nil {
+				if err := m.putBack(c); err != nil {
 					t.Fatal(err)
 				}
 			}

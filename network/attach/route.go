@@ -85,7 +85,7 @@ func (m *routeMade) undo(u *undoer) error {
 	}
 	err = s.RouteDel(m.Route.netlink())
 	if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("remove route %s: %w", m.Route.To, err)
+		return u.failed(s, fmt.Errorf("remove route %s: %w", m.Route.To, err))
 	}
 	return nil
 }
@@ -112,5 +112,5 @@ func (m *routeTaken) undo(u *undoer) error {
 		u.note("the route to %s can't be put back: its link is gone or down", m.Route.To)
 		return nil
 	}
-	return fmt.Errorf("put route to %s back: %w", m.Route.To, err)
+	return u.failed(s, fmt.Errorf("put route to %s back: %w", m.Route.To, err))
 }

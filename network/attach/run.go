@@ -132,6 +132,9 @@ type undoer struct {
 	trial func() error
 	sides []*side // opened so far
 	notes []string
+
+	detaching bool  // for the first time: what can't be found is said
+	removed   []int // links in the container, by number; two records may be of one
 }
 
 func newUndoer(store *Store, here *side, trial func() error) *undoer {
@@ -148,6 +151,25 @@ func (u *undoer) note(format string, args ...any) {
 	if n := fmt.Sprintf(format, args...); !slices.Contains(u.notes, n) { // two records may be of one thing
 		u.notes = append(u.notes, n)
 	}
+}
+
+// failed is an error of undoing, or a note of it where that is in a container: what is there is
+// the container's to change, and keeps nobody from undoing the rest.
+func (u *undoer) failed(where *side, err error) error {
+	if where == u.here {
+		return err
+	}
+	u.note("can't be put back in the container: %v", err)
+	return nil
+}
+
+// noteMoved says of a link that is not where it was put that it may be somewhere else: a
+// container may move it to a namespace of its own, which nobody finds.
+func (u *undoer) noteMoved(name string) {
+	if !u.detaching {
+		return
+	}
+	u.note("%s was not there any more: somebody has removed it, or moved it to another network namespace, where it goes on to work", name)
 }
 
 // side is the side of a place that is remembered; errNoPlace when it is gone.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"cleat/internal/statedir"
 	"cleat/network/journal"
 
 	"golang.org/x/sys/unix"
@@ -65,7 +66,24 @@ func OpenStore(dir string) (*Store, error) {
 		s.runs = defaultRun
 	}
 	s.run = filepath.Join(s.runs, strings.TrimSpace(string(boot)))
-	return s, nil
+	return s, s.check()
+}
+
+// check refuses directories in which others than root and our user could put files: what is
+// in them is done.
+func (s *Store) check() error {
+	if err := statedir.Check(s.state); err != nil {
+		return err
+	}
+	return statedir.Check(s.runs)
+}
+
+// Make makes the state directory if it is not there.
+func (s *Store) Make() error {
+	if err := os.MkdirAll(s.state, 0o755); err != nil {
+		return fmt.Errorf("make state directory: %w", err)
+	}
+	return s.check() // somebody may have been faster
 }
 
 // Dir is the state directory.
@@ -116,6 +134,9 @@ func (s *Store) prepare() error {
 				}
 			}
 		}
+	}
+	if err := s.Make(); err != nil {
+		return err
 	}
 	for _, d := range []string{filepath.Join(s.state, "attachments"), filepath.Join(s.run, "live"),
 		filepath.Join(s.run, "shared"), filepath.Join(s.run, "claims"), filepath.Join(s.run, "leases"), filepath.Join(s.run, "ops")} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"cleat/link"
@@ -93,6 +94,9 @@ type linkMade struct {
 	MAC   link.MAC `json:"mac,omitzero"`
 	Index int      `json:"index,omitempty"`
 	Type  string   `json:"type,omitempty"`
+	// Parent is the number of the host's device that it stands on, which a container can't
+	// change as it can names and addresses; 0: of none.
+	Parent int `json:"parent,omitempty"`
 }
 
 // tempPrefix begins the names that links without an address of their own are made
@@ -108,12 +112,21 @@ func (m *linkMade) undo(u *undoer) error {
 		return err
 	}
 	l, err := m.find(s)
-	if err != nil || l == nil {
+	if err != nil {
 		return err
+	}
+	if l == nil {
+		if m.Index != 0 && s != u.here && !slices.Contains(u.removed, m.Index) {
+			u.noteMoved(m.Name)
+		}
+		return nil
 	}
 	err = s.LinkDel(byIndex(l.Attrs().Index))
 	if err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("remove link %q from %s: %w", l.Attrs().Name, s.ns, err)
+	}
+	if s != u.here {
+		u.removed = append(u.removed, l.Attrs().Index)
 	}
 	return nil
 }
@@ -139,7 +152,9 @@ func (m *linkMade) find(s *side) (netlink.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find link %d in %s: %w", m.Index, s.ns, err)
 	}
-	same := l.Attrs().Name == m.Name || m.MAC != (link.MAC{}) && macOf(l) == m.MAC
+	a := l.Attrs()
+	outside := m.Parent != 0 && a.ParentIndex == m.Parent && a.NetNsID >= 0 // IFLA_LINK_NETNSID
+	same := a.Name == m.Name || m.MAC != (link.MAC{}) && macOf(l) == m.MAC || outside
 	if l.Type() != m.Type || !same {
 		return nil, nil
 	}
@@ -168,7 +183,7 @@ func (m *addrMade) undo(u *undoer) error {
 	}
 	err = s.AddrDel(byIndex(m.Index), a)
 	if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("remove address %s: %w", m.Prefix, err)
+		return u.failed(s, fmt.Errorf("remove address %s: %w", m.Prefix, err))
 	}
 	return nil
 }

@@ -286,3 +286,68 @@ func TestShimWantsAddress(t *testing.T) {
 		}
 	}
 }
+
+// A container may have put anything in the place of its resolv.conf, and another process may
+// have the number of its first one by now.
+func TestHostileResolvConf(t *testing.T) {
+	for name, put := range map[string]func(w *world, conf string) error{
+		"a FIFO": func(w *world, conf string) error {
+			return errors.Join(os.Remove(conf), unix.Mkfifo(conf, 0o600))
+		},
+		"a link to a FIFO": func(w *world, conf string) error {
+			return errors.Join(os.Remove(conf), unix.Mkfifo(conf+".fifo", 0o600), os.Symlink("resolv.conf.fifo", conf))
+		},
+		"more than a machine's memory": func(w *world, conf string) error { return os.Truncate(conf, 100<<20) },
+		"another process's": func(w *world, conf string) error {
+			root := w.t.TempDir()
+			w.container.PID = startRooted(w.t, newNS(w.t, "other"), root)
+			return os.Mkdir(filepath.Join(root, "etc"), 0o755)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			must(t, put(w, w.rooted("")))
+			before := w.snapshot()
+			attached := make(chan error, 1)
+			go func() {
+				_, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DNS: addrs("192.0.2.53")}, nil)
+				attached <- err
+			}()
+			select {
+			case err := <-attached:
+				if err == nil || !strings.Contains(err.Error(), "name servers") {
+					t.Errorf("attached: %v", err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("attaching waits")
+			}
+			w.unchanged(before, "refused")
+		})
+	}
+}
+
+// What a container does to its resolv.conf meanwhile keeps nobody from detaching.
+func TestHostileResolvConfAtDetach(t *testing.T) {
+	w := newWorld(t)
+	conf := w.rooted("nameserver 192.0.2.1\n")
+	before := w.snapshot()
+	_, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DNS: addrs("192.0.2.53")}, nil)
+	must(t, err)
+	must(t, errors.Join(os.Remove(conf), unix.Mkfifo(conf, 0o600)))
+	detached := make(chan error, 1)
+	var notes []string
+	go func() {
+		var err error
+		notes, err = w.detachNotes()
+		detached <- err
+	}()
+	select {
+	case err := <-detached:
+		if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "name servers can't be put back") {
+			t.Errorf("detached: %q, %v", notes, err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("detaching waits")
+	}
+	w.unchanged(before, "detached")
+}

@@ -55,9 +55,11 @@ type Container struct {
 	ID     string `json:"id,omitempty"`     // the engine's
 	Name   string `json:"name"`             // short and for people; with Engine it is the same as long as it is the same container to them
 	PID    int    `json:"pid,omitempty"`    // of a process inside; 0: none is known
+	Owner  int    `json:"owner,omitempty"`  // uid of whose engine it is
 	Path   string `json:"path"`             // where its network namespace can be opened as long as it lives
 
 	Silent string `json:"-"` // engines that were asked for it and did not answer, as text
+	Host   bool   `json:"-"` // its engine gave it the network of the machine itself
 	Shares string `json:"-"` // others that have the same network, as text: what is attached is theirs, too
 }
 

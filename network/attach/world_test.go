@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/statedir"
 	"cleat/lab"
 	"cleat/link"
 	"cleat/netns"
@@ -199,4 +200,17 @@ func handle(t *testing.T, ns *netns.NS) *netlink.Handle {
 	must(t, err)
 	t.Cleanup(h.Close)
 	return h
+}
+
+// A state directory that another user made, or may write to, is not used: what is in it would
+// be done.
+func TestUnsafeState(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o777))
+	if s, err := attach.OpenStore(dir); !errors.As(err, new(*statedir.Unsafe)) {
+		t.Errorf("everybody's: %v, %v", s, err)
+	}
+	if s, err := attach.OpenStore(filepath.Join(dir, "new")); !errors.As(err, new(*statedir.Unsafe)) {
+		t.Errorf("in everybody's: %v, %v", s, err)
+	}
 }

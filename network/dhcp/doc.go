@@ -37,10 +37,12 @@
 // # Hostile servers
 //
 // What a server says is checked before anybody acts on it (read.go). An offer is refused
-// without an address of one host, a subnet mask of ones and then zeros, a lease time of 4 s or
-// more, or the server's identifier. Left out, and noted in the lease, are routers, routes and
-// name servers that no host can be, names with other characters than names have, MTUs below 68,
-// and T1 and T2 that are not in order. Texts of servers appear quoted in errors only.
+// without an address of one host, a subnet mask of at least eight ones and then zeros, a lease
+// time of 4 s or more, or the server's identifier. Left out, and noted in the lease, are
+// routers, routes and name servers that no host can be, routes after the 64th and name servers
+// after the third, names with other characters than names have, MTUs below 576, T1 and T2 that
+// are not in order, and a T1 within a minute unless that is half of the lease. Texts of servers
+// appear quoted in errors only.
 //
 // # Limits
 //

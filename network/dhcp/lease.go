@@ -19,7 +19,7 @@ type Lease struct {
 	Routes []Route      `json:"routes,omitempty"`
 	DNS    []netip.Addr `json:"dns,omitempty"`
 	Domain string       `json:"domain,omitempty"` // letters, digits, '-', '_' and '.' only
-	MTU    int          `json:"mtu,omitempty"`    // bytes, 68 to 65535; 0: not said
+	MTU    int          `json:"mtu,omitempty"`    // bytes, 576 to 65535; 0: not said
 	// Hop is who sent the frame with the server's last word: the server, or the router or
 	// relay on the way to it. Release goes there where the kernel knows no way.
 	Hop link.MAC `json:"hop,omitzero"`

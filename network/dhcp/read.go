@@ -21,8 +21,23 @@ var errOffer = errors.New("refused")
 // server answers, and a hostile server would have us ask without end.
 const minLease = 4 * time.Second
 
-// minMTU is the least that is taken, in bytes (RFC 2132 section 5.1).
-const minMTU = 68
+const (
+	// minMTU is the least that is taken, in bytes: what every host must accept (RFC 791
+	// section 3.2). RFC 2132 section 5.1 allows 68, of which a server can only want that little
+	// gets through.
+	minMTU = 576
+
+	// minBits is the shortest prefix of a subnet: that of class A (RFC 791 section 3.2). With a
+	// shorter one the subnet would take what a default route is for.
+	minBits = 8
+
+	// minRenew is the earliest T1, for leases of two minutes and more: a server could have its
+	// client ask all the time (RFC 2131 section 4.4.5 wants a minute between two requests).
+	minRenew = time.Minute
+
+	maxRoutes      = 64
+	maxNameServers = 3 // MAXNS (resolv.conf(5)): a resolver asks no more
+)
 
 // terms are what an offer or acknowledgement grants, checked.
 type terms struct {
@@ -130,7 +145,7 @@ func (t *terms) readMask(m *dhcpv4.DHCPv4, a netip.Addr, old *Lease) (int, error
 	for mask<<bits&(1<<31) != 0 {
 		bits++
 	}
-	if bits == 0 || mask != ^uint32(0)<<(32-bits) {
+	if bits < minBits || mask != ^uint32(0)<<(32-bits) {
 		return 0, fmt.Errorf("%w: subnet mask %s", errOffer, netip.AddrFrom4([4]byte(b)))
 	}
 	return bits, nil
@@ -175,7 +190,7 @@ func (t *terms) readTimes(m *dhcpv4.DHCPv4, _ *Lease) error {
 	if ok2 {
 		t2 = time.Duration(s2) * time.Second
 	}
-	if 0 < t1 && t1 < t2 && t2 < t.lifetime {
+	if min(t.t1, minRenew) <= t1 && t1 < t2 && t2 < t.lifetime {
 		t.t1, t.t2 = t1, t2
 	} else {
 		t.note("T1 %s and T2 %s of a lease of %s: %s and %s instead", t1, t2, t.lifetime, t.t1, t.t2)
@@ -189,6 +204,10 @@ func (t *terms) readRoutes(m *dhcpv4.DHCPv4) {
 		if err := all.FromBytes(b); err == nil {
 			for _, r := range all {
 				t.addRoute(r)
+			}
+			if more := len(t.routes) - maxRoutes; more > 0 {
+				t.routes = t.routes[:maxRoutes]
+				t.note("%d more routes left out", more)
 			}
 			return
 		}
@@ -250,6 +269,10 @@ func (t *terms) readNames(m *dhcpv4.DHCPv4) {
 		case !slices.Contains(t.dns, a):
 			t.dns = append(t.dns, a)
 		}
+	}
+	if more := len(t.dns) - maxNameServers; more > 0 {
+		t.dns = t.dns[:maxNameServers]
+		t.note("%d more name servers left out", more)
 	}
 	// Some servers end it with a zero byte (RFC 2132 section 2).
 	name := strings.TrimSuffix(strings.TrimRight(string(m.Options.Get(dhcpv4.OptionDomainName)), "\x00"), ".")

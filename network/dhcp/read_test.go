@@ -66,14 +66,33 @@ func TestRead(t *testing.T) {
 			with(dhcpv4.OptionRenewTimeValue, 0, 0, 0, 60)(m)
 			with(dhcpv4.OptionRebindingTimeValue, 0, 0, 0, 120)(m)
 		}, func(t *terms) { t.t1, t.t2 = time.Minute, 2*time.Minute }, ""},
-		"T1 after the end":  {with(dhcpv4.OptionRenewTimeValue, 0, 1, 0, 0), func(*terms) {}, "T1 18h12m16s and T2"},
-		"T1 is 0":           {with(dhcpv4.OptionRenewTimeValue, 0, 0, 0, 0), func(*terms) {}, "T1 0s"},
-		"T2 before T1":      {with(dhcpv4.OptionRebindingTimeValue, 0, 0, 0, 9), func(*terms) {}, "T2 9s"},
-		"no mask":           {without(dhcpv4.OptionSubnetMask), func(*terms) {}, "no subnet mask: /24"},
-		"the narrowest":     {with(dhcpv4.OptionSubnetMask, 255, 255, 255, 255), func(t *terms) { t.address = mustPrefix("192.0.2.10/32"); t.routes[0].OnLink = true }, ""},
-		"mtu":               {with(dhcpv4.OptionInterfaceMTU, 5, 0x78), func(t *terms) { t.mtu = 1400 }, ""},
-		"mtu 68":            {with(dhcpv4.OptionInterfaceMTU, 0, 68), func(t *terms) { t.mtu = 68 }, ""},
-		"mtu 67":            {with(dhcpv4.OptionInterfaceMTU, 0, 67), func(*terms) {}, "mtu 0043 left out"},
+		"T1 after the end": {with(dhcpv4.OptionRenewTimeValue, 0, 1, 0, 0), func(*terms) {}, "T1 18h12m16s and T2"},
+		"T1 is 0":          {with(dhcpv4.OptionRenewTimeValue, 0, 0, 0, 0), func(*terms) {}, "T1 0s"},
+		"T2 before T1":     {with(dhcpv4.OptionRebindingTimeValue, 0, 0, 0, 9), func(*terms) {}, "T2 9s"},
+		"no mask":          {without(dhcpv4.OptionSubnetMask), func(*terms) {}, "no subnet mask: /24"},
+		"the narrowest":    {with(dhcpv4.OptionSubnetMask, 255, 255, 255, 255), func(t *terms) { t.address = mustPrefix("192.0.2.10/32"); t.routes[0].OnLink = true }, ""},
+		"mtu":              {with(dhcpv4.OptionInterfaceMTU, 5, 0x78), func(t *terms) { t.mtu = 1400 }, ""},
+		"mtu 576":          {with(dhcpv4.OptionInterfaceMTU, 2, 0x40), func(t *terms) { t.mtu = 576 }, ""},
+		"mtu 575":          {with(dhcpv4.OptionInterfaceMTU, 2, 0x3f), func(*terms) {}, "mtu 023f left out"},
+		"mtu 68":           {with(dhcpv4.OptionInterfaceMTU, 0, 68), func(*terms) {}, "mtu 0044 left out"},
+		"T1 of a second": {func(m *dhcpv4.DHCPv4) {
+			with(dhcpv4.OptionRenewTimeValue, 0, 0, 0, 1)(m)
+			with(dhcpv4.OptionRebindingTimeValue, 0, 0, 14, 15)(m)
+		}, func(*terms) {}, "T1 1s and T2"},
+		"T1 of a short lease": {func(m *dhcpv4.DHCPv4) {
+			with(dhcpv4.OptionIPAddressLeaseTime, 0, 0, 0, 60)(m)
+			with(dhcpv4.OptionRenewTimeValue, 0, 0, 0, 30)(m)
+			with(dhcpv4.OptionRebindingTimeValue, 0, 0, 0, 50)(m)
+		}, func(t *terms) { t.lifetime, t.t1, t.t2 = time.Minute, 30*time.Second, 50*time.Second }, ""},
+		"many routes": {with(dhcpv4.OptionClasslessStaticRoute, manyRoutes(maxRoutes+100)...), func(t *terms) {
+			t.routes = nil
+			for i := range maxRoutes {
+				t.routes = append(t.routes, Route{To: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24), Via: mustAddr("192.0.2.7")})
+			}
+		}, "100 more routes left out"},
+		"many name servers": {with(dhcpv4.OptionDomainNameServer, 192, 0, 2, 2, 192, 0, 2, 3, 192, 0, 2, 4, 192, 0, 2, 5, 192, 0, 2, 6), func(t *terms) {
+			t.dns = append(t.dns, mustAddr("192.0.2.4"))
+		}, "2 more name servers left out"},
 		"mtu 0":             {with(dhcpv4.OptionInterfaceMTU, 0, 0), func(*terms) {}, "mtu 0000"},
 		"mtu of three":      {with(dhcpv4.OptionInterfaceMTU, 1, 2, 3), func(*terms) {}, "mtu 010203"},
 		"no router":         {without(dhcpv4.OptionRouter), func(t *terms) { t.routes = nil }, ""},
@@ -121,6 +140,14 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// manyRoutes are n classless routes.
+func manyRoutes(n int) (option []byte) {
+	for i := range n {
+		option = append(option, 24, 10, byte(i>>8), byte(i), 192, 0, 2, 7)
+	}
+	return option
+}
+
 // TestRefused is a table of what makes no sense at all.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -137,6 +164,7 @@ func TestRefused(t *testing.T) {
 		"the network's own":   {yiaddr(192, 0, 2, 0), "address 192.0.2.0/24"},
 		"everyone in it":      {yiaddr(192, 0, 2, 255), "address 192.0.2.255/24"},
 		"the server's":        {yiaddr(192, 0, 2, 1), "the server's own"},
+		"mask of seven bits":  {with(dhcpv4.OptionSubnetMask, 254, 0, 0, 0), "subnet mask 254.0.0.0"},
 		"mask 0":              {with(dhcpv4.OptionSubnetMask, 0, 0, 0, 0), "subnet mask 0.0.0.0"},
 		"mask with a hole":    {with(dhcpv4.OptionSubnetMask, 255, 0, 255, 0), "subnet mask 255.0.255.0"},
 		"mask upside down":    {with(dhcpv4.OptionSubnetMask, 0, 0, 0, 255), "subnet mask 0.0.0.255"},
@@ -191,13 +219,13 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !isHost(r.address.Addr()) || r.address.Bits() < 1 || !isHost(r.server) {
+		if !isHost(r.address.Addr()) || r.address.Bits() < minBits || !isHost(r.server) {
 			t.Errorf("address %s from %s", r.address, r.server)
 		}
 		if r.lifetime != 0 && (r.lifetime < minLease || r.t1 <= 0 || r.t1 >= r.t2 || r.t2 >= r.lifetime) {
 			t.Errorf("times %s %s %s", r.t1, r.t2, r.lifetime)
 		}
-		if r.mtu != 0 && r.mtu < minMTU || r.domain != "" && !validName(r.domain) || len(r.notes) > maxNotes {
+		if r.mtu != 0 && r.mtu < minMTU || r.domain != "" && !validName(r.domain) || len(r.notes) > maxNotes || len(r.routes) > maxRoutes || len(r.dns) > maxNameServers {
 			t.Errorf("mtu %d, domain %q, %d notes", r.mtu, r.domain, len(r.notes))
 		}
 		for _, route := range r.routes {

@@ -33,11 +33,12 @@ type view struct {
 	*survey.Survey
 	opt   Options
 	links map[key]spot
+	above map[key]spot   // what a link hangs on
 	below map[key][]spot // ports, children and tunnels of a link, in the order in which they are drawn
 }
 
 func newView(s *survey.Survey, opt Options) *view {
-	v := &view{Survey: s, opt: opt, links: map[key]spot{}, below: map[key][]spot{}}
+	v := &view{Survey: s, opt: opt, links: map[key]spot{}, above: map[key]spot{}, below: map[key][]spot{}}
 	for i := range s.Namespaces {
 		n := &s.Namespaces[i]
 		for j := range n.Links {
@@ -48,7 +49,8 @@ func newView(s *survey.Survey, opt Options) *view {
 		n := &s.Namespaces[i]
 		for j := range n.Links {
 			at := spot{n, &n.Links[j]}
-			if on, ok := v.on(at); ok {
+			if on, ok := v.leadsTo(at); ok && !v.hangsOn(on, at) {
+				v.above[at.key()] = on
 				v.below[on.key()] = append(v.below[on.key()], at)
 			}
 		}
@@ -77,9 +79,26 @@ func (v *view) at(e *survey.End) (spot, bool) {
 	return s, ok
 }
 
-// on is the link that s hangs on in a drawing: the one it is a port of, else the
-// one it stands on; a tunnel only if that is elsewhere.
+// on is the link that s hangs on in a drawing.
 func (v *view) on(s spot) (spot, bool) {
+	on, ok := v.above[s.key()]
+	return on, ok
+}
+
+// hangsOn reports whether a link is another one, or hangs on it. The kernel makes no circles,
+// but namespaces are read one after the other, and are others' to change meanwhile.
+func (v *view) hangsOn(s, on spot) bool {
+	for ok := true; ok; s, ok = v.on(s) {
+		if s.key() == on.key() {
+			return true
+		}
+	}
+	return false
+}
+
+// leadsTo is the link that s would hang on: the one it is a port of, else the one it stands
+// on; a tunnel only if that is elsewhere.
+func (v *view) leadsTo(s spot) (spot, bool) {
 	if m, ok := v.links[key{s.ns.ID, s.link.Master}]; ok && s.link.Master != 0 {
 		return m, true
 	}

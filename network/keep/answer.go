@@ -15,8 +15,12 @@ import (
 	"cleat/internal/ask"
 )
 
-// askWithin is how long who has connected may take to say what for: it does so at once.
-const askWithin = time.Second
+// Bounds of askers, who may hang or be stopped.
+const (
+	askersMost = 64              // served at the same time; others do their work themselves
+	askWithin  = time.Second     // until the request is there, which is sent at once
+	sayWithin  = 5 * time.Second // until a packet of an answer is taken
+)
 
 // answerer does what others ask for (package ask).
 type answerer struct {
@@ -56,6 +60,10 @@ func (k *keeper) answer(ctx context.Context, heard *sync.WaitGroup) error {
 				l.Close()
 				return
 			}
+			if k.answering.Load() >= askersMost {
+				conn.Close()
+				continue
+			}
 			k.answering.Add(1)
 			a.busy.Go(func() {
 				a.serve(ctx, conn)
@@ -69,7 +77,8 @@ func (k *keeper) answer(ctx context.Context, heard *sync.WaitGroup) error {
 }
 
 // serve does what one asker wants, unless that is not like us.
-func (a *answerer) serve(ctx context.Context, conn *net.UnixConn) {
+func (a *answerer) serve(ctx context.Context, asker *net.UnixConn) {
+	conn := patientConn{asker}
 	packet := make([]byte, 64<<10)
 	conn.SetReadDeadline(time.Now().Add(askWithin))
 	n, err := conn.Read(packet)
@@ -78,7 +87,7 @@ func (a *answerer) serve(ctx context.Context, conn *net.UnixConn) {
 	}
 	conn.SetReadDeadline(time.Time{})
 	r, ok := ask.Decode(packet[:n])
-	if !ok || n == len(packet) || !a.here.alike(conn, r.Args) { // one that fills it may be longer
+	if !ok || n == len(packet) || !a.here.alike(asker, r.Args) { // one that fills it may be longer
 		reply(conn, ask.Declined, nil)
 		return
 	}
@@ -110,6 +119,16 @@ func (a *answerer) serve(ctx context.Context, conn *net.UnixConn) {
 	if say(conn, ask.Err, errs.Bytes()) == nil {
 		reply(conn, ask.Exit, append([]byte{byte(code)}, out.Bytes()...))
 	}
+}
+
+// patientConn is an asker's connection on which a write fails that takes too long.
+type patientConn struct{ *net.UnixConn }
+
+func (c patientConn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(sayWithin)); err != nil {
+		return 0, err
+	}
+	return c.UnixConn.Write(b)
 }
 
 // errAskerGone is why a command ends whose asker has.

@@ -19,6 +19,9 @@ const (
 	atMost     = 30 * time.Second      // between two looks: timers sleep while the machine does
 	tellAfter  = 2 * time.Second       // ANNOUNCE_INTERVAL (RFC 5227 section 1.1)
 	tellYoung  = 10 * time.Second      // who found an attachment older than that tells nobody
+	eventLooks = 10                    // because of events, at once; then one each eventEvery
+	eventEvery = time.Second           // a container can have its link change as often as it likes
+	lostWithin = 5 * time.Second       // after events were lost, which may have been about any link
 	calm       = 5 * time.Minute       // after which a link that was removed once more counts as removed for the first time
 )
 
@@ -29,7 +32,8 @@ type item struct {
 	due     time.Time // when it is looked at next
 	tell    time.Time // when its neighbours are told again; zero: they are not
 	working bool
-	again   bool // something happened while it was worked at
+	again   bool // what is wanted of it changed while it was worked at
+	woken   bool // something happened while it was worked at
 	looks   int  // for its container, since something happened
 	gone    bool // its container is not there
 	idle    bool // there is nothing to be done about it, ever
@@ -37,6 +41,23 @@ type item struct {
 	removed int       // how often somebody removed its link, with less than calm in between
 	remade  time.Time // when it was made again after that
 	first   *first    // its container's first process; nil: none is known
+	paid    time.Time // until when the looks because of events have been paid for, one each eventEvery
+}
+
+// wake makes the item due because of an event: at once, unless there were many of late.
+func (it *item) wake(now time.Time) {
+	it.looks, it.idle = 0, false
+	if earliest := now.Add(-eventLooks * eventEvery); it.paid.Before(earliest) {
+		it.paid = earliest
+	}
+	at := it.paid.Add(eventEvery)
+	if at.Before(now) {
+		at = now
+	}
+	if !it.due.After(at) {
+		return // it is looked at before, which pays for this event, too
+	}
+	it.due, it.paid = at, it.paid.Add(eventEvery)
 }
 
 // work is what tend has to know of an item.

@@ -508,3 +508,50 @@ func TestIdle(t *testing.T) {
 		t.Error("it does not end")
 	}
 }
+
+// Of those who ask at the same time only so many are served; the others do it themselves.
+func TestManyAskers(t *testing.T) {
+	w := newWorld(t)
+	c := w.keep()
+	release := make(chan bool)
+	c.Answer = func(context.Context, ask.Request, io.Writer, io.Writer, *sync.WaitGroup) (int, bool) {
+		<-release
+		return 0, true
+	}
+	stop, ended := w.run(c)
+	defer func() { close(release); stop(); must(t, <-ended) }()
+	const more = 1000
+	for range more {
+		conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: filepath.Join(w.store.Dir(), ask.SocketName), Net: "unixpacket"})
+		must(t, err)
+		defer conn.Close()
+		_, err = conn.Write(attachRequest)
+		answer := make([]byte, 1)
+		if err == nil {
+			_, err = conn.Read(answer)
+		}
+		if err != nil || answer[0] == ask.Declined {
+			return
+		}
+	}
+	t.Errorf("%d are served at once", more)
+}
+
+// One who asks and does not read the answer keeps nobody from going on.
+func TestDeafAsker(t *testing.T) {
+	w := newWorld(t)
+	c := w.keep()
+	c.Answer = func(_ context.Context, _ ask.Request, out, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
+		out.Write(make([]byte, 16<<20)) // more than a socket holds
+		return 0, true
+	}
+	stop, ended := w.run(c)
+	w.ask()
+	stop()
+	select {
+	case err := <-ended:
+		must(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the keeper waits for who does not read")
+	}
+}

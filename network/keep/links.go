@@ -45,11 +45,32 @@ func listenLinks(ctx context.Context, heard *sync.WaitGroup, w *woken) (*links, 
 	}
 	heard.Go(func() {
 		defer file.Close()
-		read(ctx, file, func(b []byte, err error) {
+		read(ctx, file, fromKernel(file), func(b []byte, err error) {
 			w.add(func(h *happenings) { h.heard(b, err) })
 		})
 	})
 	return &links{ask: ask}, nil
+}
+
+// fromKernel receives from a netlink socket what the kernel sends (port 0): others with
+// CAP_NET_ADMIN may send, too. Theirs is nothing.
+func fromKernel(file *os.File) func([]byte) (int, error) {
+	return func(b []byte) (n int, err error) {
+		conn, err := file.SyscallConn()
+		if err != nil {
+			return 0, err
+		}
+		var from unix.Sockaddr
+		var inner error
+		err = conn.Read(func(fd uintptr) bool {
+			n, from, inner = unix.Recvfrom(int(fd), b, 0)
+			return !errors.Is(inner, unix.EAGAIN)
+		})
+		if a, ok := from.(*unix.SockaddrNetlink); !ok || a.Pid != 0 {
+			n = 0
+		}
+		return max(n, 0), errors.Join(err, inner)
+	}
 }
 
 // heard notes which links messages are about; an error is that some were lost.
@@ -68,16 +89,27 @@ func (h *happenings) heard(b []byte, err error) {
 			continue
 		}
 		h.links[int(int32(binary.NativeEndian.Uint32(m.Data[4:])))] = true // ifi_index
-		attrs, err := syscall.ParseNetlinkRouteAttr(m)
-		if err != nil {
-			continue
-		}
-		for _, a := range attrs {
-			if a.Attr.Type == unix.IFLA_IFNAME {
-				h.names[string(bytes.TrimRight(a.Value, "\x00"))] = true
-			}
+		if name := nameIn(m.Data[unix.SizeofIfInfomsg:]); name != "" {
+			h.names[name] = true
 		}
 	}
+}
+
+// nameIn is the link's name among attributes (struct rtattr, rtnetlink(7)); "" if they have
+// none, or end in the middle.
+func nameIn(attrs []byte) string {
+	for len(attrs) >= unix.SizeofRtAttr {
+		size, kind := int(binary.NativeEndian.Uint16(attrs)), binary.NativeEndian.Uint16(attrs[2:])
+		if size < unix.SizeofRtAttr || size > len(attrs) {
+			return ""
+		}
+		if kind == unix.IFLA_IFNAME {
+			return string(bytes.TrimRight(attrs[unix.SizeofRtAttr:size], "\x00"))
+		}
+		const align = unix.RTA_ALIGNTO - 1
+		attrs = attrs[min(len(attrs), (size+align)&^align):]
+	}
+	return ""
 }
 
 // listenTo gives the namespace of an attachment's container a number here, if it has

@@ -58,8 +58,8 @@ func lock(store *attach.Store, sign bool) (unlock func(), err error) {
 }
 
 func openLock(store *attach.Store) (*os.File, error) {
-	if err := os.MkdirAll(store.Dir(), 0o755); err != nil {
-		return nil, fmt.Errorf("make state directory: %w", err)
+	if err := store.Make(); err != nil {
+		return nil, err
 	}
 	f, err := os.OpenFile(lockFile(store), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

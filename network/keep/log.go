@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"cleat/internal/columns"
 	"cleat/network/attach"
 )
 
@@ -54,7 +55,7 @@ func (l *Log) Printf(format string, args ...any) {
 	if l.size >= logMax && l.turn() != nil {
 		return
 	}
-	n, _ := fmt.Fprintf(l.file, "%s "+format+"\n", append([]any{time.Now().UTC().Format(logTime)}, args...)...)
+	n, _ := fmt.Fprintf(l.file, "%s %s\n", time.Now().UTC().Format(logTime), columns.Plain(fmt.Sprintf(format, args...)))
 	l.size += int64(n)
 }
 

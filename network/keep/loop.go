@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -121,7 +122,7 @@ func (k *keeper) nothing() bool {
 
 // happened makes due what something happened to.
 func (k *keeper) happened() {
-	h := k.woken.take()
+	h, now := k.woken.take(), time.Now()
 	for _, text := range h.said {
 		k.Log("%s", text)
 	}
@@ -133,9 +134,13 @@ func (k *keeper) happened() {
 		}
 	}
 	for _, it := range k.items {
-		if h.concerns(it) {
-			it.due, it.looks, it.idle = time.Time{}, 0, false
-			it.again = it.working
+		switch {
+		case h.concerns(it) && it.working:
+			it.woken = true
+		case h.concerns(it):
+			it.wake(now)
+		case h.lost && it.due.After(now.Add(lostWithin)):
+			it.due, it.idle = now.Add(lostWithin), false
 		}
 	}
 }
@@ -243,6 +248,10 @@ func (k *keeper) take(o outcome) {
 	default:
 		it.due = now.Add(o.in)
 	}
+	if it.woken {
+		it.woken = false
+		it.wake(now)
+	}
 	if it.again {
 		it.again, it.due, it.idle = false, time.Time{}, false
 		k.loadOne(o.id) // what is not wanted any more could not be forgotten
@@ -295,8 +304,12 @@ func times(n int) string {
 	return fmt.Sprintf(" (%d times)", n)
 }
 
-// heard tells whether an attachment's engine says when containers begin.
+// heard reports whether an attachment's engine says when containers begin. Other users'
+// engines are not listened to (find.Listen).
 func heard(a *attach.Attachment, listening bool) bool {
+	if a.Container.Owner != 0 && a.Container.Owner != os.Geteuid() {
+		return false
+	}
 	switch a.Container.Engine {
 	case find.Docker, find.Podman, find.Containerd, find.Named:
 		return listening

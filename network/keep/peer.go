@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"cleat/internal/localsock"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -65,18 +67,25 @@ func capabilitiesOf(pid int) (effective [2]uint32, err error) {
 // connection's other end: that is the same program as ours, of the same user, and may
 // see and do the same.
 func (s surroundings) alike(conn *net.UnixConn, args []string) bool {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return false
-	}
 	var who *unix.Ucred
-	if raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
-		return false
+	handle := -1 // of the process; before Linux 6.5 there is none
+	err := localsock.Control(conn, func(fd int) (err error) {
+		if handle, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD); err != nil {
+			handle = -1
+		}
+		who, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		return err
+	})
+	if handle >= 0 {
+		defer unix.Close(handle)
 	}
-	if int(who.Uid) != os.Geteuid() || who.Pid <= 0 { // 0: of a PID namespace that we don't see
+	if err != nil || int(who.Uid) != os.Geteuid() || who.Pid <= 0 { // 0: of a PID namespace that we don't see
 		return false
 	}
 	o, err := surroundingsOf(int(who.Pid))
+	if handle >= 0 && ended(uintptr(handle)) {
+		return false // what was looked at may be another process, with its number
+	}
 	return err == nil && os.SameFile(s.program, o.program) && os.SameFile(s.root, o.root) &&
 		s.namespaces == o.namespaces && s.capabilities == o.capabilities &&
 		!slices.ContainsFunc(args, ofItself) && (s.dir == o.dir || !slices.ContainsFunc(args, mayBeRelative))

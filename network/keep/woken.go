@@ -70,7 +70,7 @@ func (w *woken) take() happenings {
 // link's number stands for many: looking is cheap.
 func (h happenings) concerns(it *item) bool {
 	switch {
-	case h.lost, it.first != nil && h.ended[it.first], it.index != 0 && h.links[it.index]:
+	case it.first != nil && h.ended[it.first], it.index != 0 && h.links[it.index]:
 		return true
 	case h.engines && (it.gone || it.working || it.first == nil):
 		return true
@@ -95,7 +95,7 @@ func (w *woken) watchWanted(ctx context.Context, heard *sync.WaitGroup, store *a
 	}
 	heard.Go(func() {
 		defer file.Close()
-		read(ctx, file, func(b []byte, err error) { w.add(func(h *happenings) { h.changed(b, err) }) })
+		read(ctx, file, file.Read, func(b []byte, err error) { w.add(func(h *happenings) { h.changed(b, err) }) })
 	})
 	return nil
 }
@@ -122,13 +122,13 @@ func (h *happenings) changed(b []byte, err error) {
 	}
 }
 
-// read hands on what a file has, and errors but the last, until ctx ends or there are
-// only errors.
-func read(ctx context.Context, file *os.File, got func([]byte, error)) {
+// read hands on what a file has, as receive takes it from there, and errors but the last, until
+// ctx ends or there are only errors.
+func read(ctx context.Context, file *os.File, receive func([]byte) (int, error), got func([]byte, error)) {
 	defer context.AfterFunc(ctx, func() { file.SetReadDeadline(time.Unix(1, 0)) })()
 	failed := 0
 	for buf := make([]byte, 64<<10); failed < 10; {
-		n, err := file.Read(buf)
+		n, err := receive(buf)
 		if ctx.Err() != nil {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -21,6 +22,9 @@ import (
 
 // ovsTimeout bounds the answer, which takes a millisecond.
 const ovsTimeout = time.Second
+
+// ovsMost bounds the answer in bytes: of 10,000 ports it has some 3 MB.
+const ovsMost = 32 << 20
 
 // ovsSocket is where the database is: OVS_RUNDIR is as for its own programs.
 func ovsSocket() string {
@@ -61,7 +65,7 @@ func readOVS(ctx context.Context, socket string) (*ovsTables, error) {
 			Error string
 		}
 	}
-	if err := json.NewDecoder(c).Decode(&answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(c, ovsMost)).Decode(&answer); err != nil {
 		return nil, fmt.Errorf("ask Open vSwitch: %w", err)
 	}
 	if answer.Error != nil || len(answer.Result) < len(ovsColumns) {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"cleat/netns"
@@ -34,12 +33,9 @@ var errGone = errors.New("the namespace is gone")
 func openSpace(p *place) (*space, error) {
 	err := errGone
 	for _, path := range p.paths {
-		if leadsElsewhere(path, p.id) {
-			continue
-		}
 		ns, e := netns.Open(path)
 		if e != nil {
-			if !errors.Is(e, os.ErrNotExist) && !errors.Is(e, unix.ENXIO) && !errors.Is(e, netns.ErrNotFound) && !errors.Is(e, unix.ESRCH) {
+			if !errors.Is(e, os.ErrNotExist) && !errors.Is(e, netns.ErrNotFound) && !errors.Is(e, unix.ESRCH) {
 				err = e
 			}
 			continue
@@ -50,18 +46,6 @@ func openSpace(p *place) (*space, error) {
 		ns.Close() // another by now, or one of another type
 	}
 	return nil, err
-}
-
-// leadsElsewhere tells whether a path of /proc's is by now one of something else:
-// a descriptor's number is soon given to a socket, which can't be opened (ENXIO),
-// or to a pipe, which would keep us waiting.
-func leadsElsewhere(path string, id uint64) bool {
-	target, err := os.Readlink(path)
-	if err != nil || filepath.IsAbs(target) && filepath.Base(filepath.Dir(path)) != "fd" {
-		return false // a file, a link to one, or nothing: opening it tells
-	}
-	now, ok := nsID(target)
-	return !ok || now != id
 }
 
 func (s *space) close() {

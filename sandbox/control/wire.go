@@ -170,7 +170,6 @@ type Stats struct {
 	SplicedInBytes  uint64            `json:"spliced_in_bytes"`
 	Substituted     uint64            `json:"substituted"`
 	Lent            uint64            `json:"lent"`
-	Accepted        uint64            `json:"accepted"`
 	Datagram        uint64            `json:"datagram"`
 	Kept            map[string]uint64 `json:"kept,omitempty"`
 	Unspliced       map[string]uint64 `json:"unspliced,omitempty"`

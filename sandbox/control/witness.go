@@ -5,34 +5,33 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
-	"syscall"
+
+	"cleat/internal/nlsock"
 
 	"golang.org/x/sys/unix"
 )
 
-// witness asks the kernel which Unix sockets are our network namespace's. It is
-// a netlink socket, which can be opened before and used after the process is
-// sealed, and needs no right to look into the peer's process. It is safe for
-// concurrent use.
+// witness asks the kernel which Unix sockets belong to our network namespace. It has a
+// netlink socket, which can be opened before and used after the process is sealed, and
+// needs no right to look into the peer's process. It is safe for concurrent use.
 type witness struct {
-	mu sync.Mutex
-	fd int
+	fd   int
+	diag *nlsock.Socket
 }
 
-// newWitness opens the socket. Where the kernel has no CONFIG_UNIX_DIAG the
-// first question will say so.
+// newWitness opens the socket. A kernel without CONFIG_UNIX_DIAG refuses the first
+// question.
 func newWitness() (*witness, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	// The kernel answers while we ask; this is for one that does not.
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 1}); err != nil {
+	diag, err := nlsock.New(fd)
+	if err != nil {
 		unix.Close(fd)
-		return nil, os.NewSyscallError("setsockopt", err)
+		return nil, err
 	}
-	return &witness{fd: fd}, nil
+	return &witness{fd, diag}, nil
 }
 
 func (w *witness) close() { unix.Close(w.fd) }
@@ -46,56 +45,32 @@ const (
 	noCookie         = ^uint32(0)
 )
 
-// find looks a Unix socket up by its inode. In our network namespace it is
-// found, with the inode of its peer, wherever that is; elsewhere, or nowhere,
-// the error is ENOENT.
+// find looks up a Unix socket of our network namespace by its inode. It returns the inode
+// of the socket's peer, wherever that is; 0: it has none. The error is ENOENT for a socket
+// of another namespace, or of none.
 func (w *witness) find(inode uint32) (peer uint32, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	b := make([]byte, 0, 64)
-	b = binary.NativeEndian.AppendUint32(b, unix.SizeofNlMsghdr+24)
-	b = binary.NativeEndian.AppendUint16(b, sockDiagByFamily)
-	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST)
-	b = append(b, make([]byte, 8)...) // sequence, port
-	b = append(b, unix.AF_UNIX, 0, 0, 0)
+	b := []byte{unix.AF_UNIX, 0, 0, 0} // struct unix_diag_req
 	for _, v := range []uint32{^uint32(0) /* every state */, inode, udiagShowPeer, noCookie, noCookie} {
 		b = binary.NativeEndian.AppendUint32(b, v)
 	}
-	if err := unix.Sendto(w.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return 0, os.NewSyscallError("sendto", err)
-	}
-	answer := make([]byte, 4096)
-	n, _, err := unix.Recvfrom(w.fd, answer, 0)
+	kind, body, err := w.diag.Ask(nlsock.Request{Kind: sockDiagByFamily, Body: b})
 	if err != nil {
-		return 0, os.NewSyscallError("recvfrom", err)
+		return 0, err
 	}
-	return peerOf(answer[:n])
+	return peerOf(kind, body)
 }
 
 // peerOf reads the kernel's answer.
-func peerOf(b []byte) (uint32, error) {
-	order := binary.NativeEndian
-	if len(b) < unix.SizeofNlMsghdr+4 {
-		return 0, errors.New("the kernel's answer is cut short")
+func peerOf(kind uint16, body []byte) (uint32, error) {
+	if kind != sockDiagByFamily || len(body) < unixDiagBytes {
+		return 0, errors.New("the kernel's answer is not about a Unix socket")
 	}
-	body := b[unix.SizeofNlMsghdr:]
-	switch kind := order.Uint16(b[4:]); {
-	case kind == unix.NLMSG_ERROR:
-		return 0, syscall.Errno(-int32(order.Uint32(body)))
-	case kind != sockDiagByFamily || len(body) < unixDiagBytes:
-		return 0, errors.New("the kernel's answer is something else")
-	}
-	for at := body[unixDiagBytes:]; len(at) >= unix.SizeofRtAttr; {
-		length := int(order.Uint16(at))
-		if length < unix.SizeofRtAttr || length > len(at) {
-			break
+	for kind, value := range nlsock.Attributes(body[unixDiagBytes:]) {
+		if kind == unixDiagPeer && len(value) >= 4 {
+			return binary.NativeEndian.Uint32(value), nil
 		}
-		if order.Uint16(at[2:]) == unixDiagPeer && length >= unix.SizeofRtAttr+4 {
-			return order.Uint32(at[unix.SizeofRtAttr:]), nil
-		}
-		at = at[min((length+3)&^3, len(at)):]
 	}
-	return 0, nil // it has no peer
+	return 0, nil
 }
 
 // isOurs tells whether the peer of a connected socket of ours was made in our

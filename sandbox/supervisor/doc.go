@@ -12,10 +12,9 @@
 // stay in its network namespace.
 //
 // The listener of a port that leads inside becomes one of the host's likewise, when
-// the program calls listen. A program that nothing keeps from TCP (an OCI runtime's)
-// has its own, and is stopped at accept instead: it gets the host's socket of each
-// client in the place of what it has accepted. UDP sockets are dealt with like TCP's
-// where that was asked for, which gives up knowing where they send to.
+// the program calls listen, unless nothing keeps the program from TCP (an OCI
+// runtime's). UDP sockets are dealt with like TCP's where that was asked for, which
+// gives up knowing where they send to.
 //
 // What keeps the program from doing more with such a socket than was judged:
 //

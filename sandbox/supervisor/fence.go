@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"cleat/internal/sys"
@@ -13,7 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Check tells what of the host's is known to be missing, before there is a program.
+// fence is a port of the host's, in both families, that is taken, so that no socket can be
+// bound to it. A socket of the host's gets it as its only port to choose. It is safe for
+// concurrent use once it is reserved.
+type fence struct {
+	host     Host
+	port     int
+	reserved []int
+
+	mu    sync.Mutex
+	tried time.Time
+	works bool
+}
+
+// Check returns what of the host's is known to be missing, before there is a program.
 func Check(h Host) error {
 	if sys.NativeArch == 0 {
 		return sys.ErrSeccompArch
@@ -21,9 +35,9 @@ func Check(h Host) error {
 	if err := mayLook(); err != nil {
 		return err
 	}
-	s := &Supervisor{cfg: Config{Host: h}}
-	defer s.freePort()
-	return s.reserve()
+	f := fence{host: h}
+	defer f.free()
+	return f.reserve()
 }
 
 // mayLook tries the calls by which other processes are looked into, on ourselves. A
@@ -50,21 +64,20 @@ func mayLook() error {
 	return nil
 }
 
-// reserve takes a port of the host, in both families, so that no socket can be
-// bound to it, and tries what it is for.
-func (s *Supervisor) reserve() error {
+// reserve takes a port, and tries what it is for.
+func (f *fence) reserve() error {
 	for range 16 { // another program may have the port in the other family
-		err := s.takePort()
+		err := f.take()
 		if err == nil {
 			break
 		}
-		s.freePort()
+		f.free()
 		if !errors.Is(err, unix.EADDRINUSE) {
 			return fmt.Errorf("reserve a port: %w", err)
 		}
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		err := s.tryFence(family)
+		err := f.try(family)
 		if family == unix.AF_INET6 && noFamily(err) {
 			continue
 		}
@@ -75,13 +88,13 @@ func (s *Supervisor) reserve() error {
 	return nil
 }
 
-// takePort binds a port that is free, to all addresses.
-func (s *Supervisor) takePort() error {
+// take binds a port that is free, to all addresses.
+func (f *fence) take() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
-	s.reserved = append(s.reserved, fd)
+	f.reserved = append(f.reserved, fd)
 	if err := unix.Bind(fd, &unix.SockaddrInet4{}); err != nil {
 		return err
 	}
@@ -89,15 +102,15 @@ func (s *Supervisor) takePort() error {
 	if err != nil {
 		return err
 	}
-	s.taken = at.(*unix.SockaddrInet4).Port
+	f.port = at.(*unix.SockaddrInet4).Port
 	if fd, err = only6(); err != nil {
 		if noFamily(err) {
 			err = nil
 		}
 		return err
 	}
-	s.reserved = append(s.reserved, fd)
-	if err = unix.Bind(fd, &unix.SockaddrInet6{Port: s.taken}); noFamily(err) {
+	f.reserved = append(f.reserved, fd)
+	if err = unix.Bind(fd, &unix.SockaddrInet6{Port: f.port}); noFamily(err) {
 		err = nil
 	}
 	return err
@@ -121,29 +134,29 @@ func noFamily(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)
 }
 
-func (s *Supervisor) freePort() {
-	for _, fd := range s.reserved {
+func (f *fence) free() {
+	for _, fd := range f.reserved {
 		unix.Close(fd)
 	}
-	s.reserved = nil
+	f.reserved = nil
 }
 
-// tryFence connects and listens with a socket of the host's that has but the port
+// try connects and listens with a socket of the host's that has but the port
 // that is taken. EADDRINUSE: it could do neither.
-func (s *Supervisor) tryFence(family int) error {
+func (f *fence) try(family int) error {
 	to := netip.IPv6Loopback()
 	if family == unix.AF_INET {
 		to = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	fd, err := s.cfg.Host.Socket(family, unix.SOCK_STREAM, to)
+	fd, err := f.host.Socket(family, unix.SOCK_STREAM, to)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := s.fence(fd); err != nil {
+	if err := f.put(fd); err != nil {
 		return err
 	}
-	switch errno := sys.ConnectNow(fd, address(netip.AddrPortFrom(to, uint16(s.taken)), family)); errno {
+	switch errno := sys.ConnectNow(fd, address(netip.AddrPortFrom(to, uint16(f.port)), family)); errno {
 	case unix.EADDRNOTAVAIL, unix.ENETUNREACH, unix.EHOSTUNREACH: // the latter where loopback is down
 	default:
 		return fmt.Errorf("connect: %w", errno)
@@ -151,20 +164,22 @@ func (s *Supervisor) tryFence(family int) error {
 	return unix.Listen(fd, 1)
 }
 
-// fenced tells whether that is still so: a socket's ports count only within
+// holds reports whether that is still so: a socket's ports count only within
 // those that the host's configuration has for connections (ip_local_port_range),
 // which may change.
-func (s *Supervisor) fenced() bool {
-	if now := time.Now(); now.Sub(s.fenceTried) > time.Second {
-		s.fenceTried = now
-		s.fenceHolds = errors.Is(s.tryFence(unix.AF_INET), unix.EADDRINUSE)
+func (f *fence) holds() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := time.Now(); now.Sub(f.tried) > time.Second {
+		f.tried = now
+		f.works = errors.Is(f.try(unix.AF_INET), unix.EADDRINUSE)
 	}
-	return s.fenceHolds
+	return f.works
 }
 
-// fence leaves a socket no port to be bound to but the one that is taken.
-func (s *Supervisor) fence(fd int) error {
-	if errno := sys.SetInt(fd, unix.IPPROTO_IP, localPortRange, s.taken<<16|s.taken); errno != 0 {
+// put leaves a socket no port to be bound to but the one that is taken.
+func (f *fence) put(fd int) error {
+	if errno := sys.SetInt(fd, unix.IPPROTO_IP, localPortRange, f.port<<16|f.port); errno != 0 {
 		return errno
 	}
 	return nil

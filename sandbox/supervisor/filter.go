@@ -36,17 +36,14 @@ func Filter() ([]bpf.RawInstruction, error) {
 	if sys.NativeArch == 0 {
 		return nil, sys.ErrSeccompArch
 	}
-	return bpf.Assemble(instructions(false))
+	return bpf.Assemble(instructions(known, foreignCalls))
 }
 
-// Contain puts on the calling thread, and what it becomes and makes, what a Profile has
-// an OCI runtime put on a container, and returns the descriptor by which its
-// notifications come: for who brings programs to a supervisor by himself.
+// Contain puts Filter on the calling thread, as an OCI runtime does with a Profile, and
+// returns the descriptor by which notifications come. Threads and programs that the
+// thread starts inherit the filter.
 func Contain() (notifications int, err error) {
-	if sys.NativeArch == 0 {
-		return -1, sys.ErrSeccompArch
-	}
-	filter, err := bpf.Assemble(instructions(true))
+	filter, err := Filter()
 	if err != nil {
 		return -1, err
 	}
@@ -85,25 +82,37 @@ type unrestricted struct{ error }
 
 func (u unrestricted) Unwrap() []error { return []error{u.error, ErrUnrestricted} }
 
-func instructions(container bool) []bpf.Instruction {
+// instructions are a filter for calls of this machine's architecture, and those of the
+// other one that the kernel may run beside it.
+func instructions(native []call, foreign []foreignCall) []bpf.Instruction {
+	others := append([]bpf.Instruction{
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: foreignArch, SkipTrue: 1},
+		refuse(unix.ENOSYS),
+		bpf.LoadAbsolute{Off: sys.SeccompNr, Size: 4},
+	}, decisions(foreign)...)
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: sys.SeccompArch, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: sys.NativeArch, SkipTrue: uint8(len(foreign()))},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: sys.NativeArch, SkipTrue: uint8(len(others))},
 	}
-	prog = append(prog, foreign()...)
+	prog = append(prog, others...)
 	prog = append(prog, bpf.LoadAbsolute{Off: sys.SeccompNr, Size: 4})
 	if otherABI != 0 {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: otherABI, SkipFalse: 1}, refuse(unix.ENOSYS))
 	}
-	for _, c := range known {
-		then := c.how.filter()
-		if _, ok := c.how.(toldOfContainers); ok && container {
-			then = told{}.filter()
-		}
-		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: c.nr, SkipFalse: uint8(len(then))})
-		prog = append(prog, then...)
+	return append(prog, decisions(native)...)
+}
+
+// decisions decide about calls by the number in the accumulator; all but these pass.
+func decisions[C interface {
+	decide() (nr uint32, then []bpf.Instruction)
+}](calls []C) []bpf.Instruction {
+	var all []bpf.Instruction
+	for _, c := range calls {
+		nr, then := c.decide()
+		all = append(all, bpf.JumpIf{Cond: bpf.JumpEqual, Val: nr, SkipFalse: uint8(len(then))})
+		all = append(all, then...)
 	}
-	return append(prog, allow)
+	return append(all, allow)
 }
 
 // call is one that is not simply let through.
@@ -113,13 +122,30 @@ type call struct {
 	how  treatment
 }
 
-// treatment is what becomes of a call.
-type treatment interface {
+func (c call) decide() (uint32, []bpf.Instruction) { return c.nr, c.how.filter() }
+
+// foreignCall is one of the other architecture, for which there are no profiles.
+type foreignCall struct {
+	name string
+	nr   uint32
+	how  decision
+}
+
+func (c foreignCall) decide() (uint32, []bpf.Instruction) { return c.nr, c.how.filter() }
+
+// decision is what a filter does about a call.
+type decision interface {
 	// filter decides, and always returns.
 	filter() []bpf.Instruction
-	// profile says the same of a call by a name. What its rules don't match must be
-	// no call of that name, since then another profile's default decides.
-	profile(name string) []profileRule
+}
+
+// treatment is what becomes of a call, by our filter or a profile.
+type treatment interface {
+	decision
+	// profile returns the rules of an OCI profile that do the same for a call, instead
+	// of those that the profile has. Rules of ours that let the call through together
+	// match all calls, since the default of the profile decides about the rest.
+	profile(name string, was existing) ([]profileRule, error)
 }
 
 func calls() []call {
@@ -127,21 +153,18 @@ func calls() []call {
 		{"connect", unix.SYS_CONNECT, told{}},
 		{"bind", unix.SYS_BIND, told{}},
 		{"listen", unix.SYS_LISTEN, told{}},
-		{"accept", unix.SYS_ACCEPT, toldOfContainers{}},
-		{"accept4", unix.SYS_ACCEPT4, toldOfContainers{}},
 		// These change what a socket is known by.
 		{"epoll_create1", unix.SYS_EPOLL_CREATE1, told{}},
 		{"dup", unix.SYS_DUP, toldBeyondStdio{0}},
 		{"dup3", unix.SYS_DUP3, toldBeyondStdio{1}},
 		{"fcntl", unix.SYS_FCNTL, toldIfDuplicating{}},
 		// Ways to connect without connect(2).
-		{"io_uring_setup", unix.SYS_IO_URING_SETUP, refused{unix.ENOSYS}},
 		{"sendto", unix.SYS_SENDTO, notFastOpen{3}}, // programs then connect first
 		{"sendmsg", unix.SYS_SENDMSG, notFastOpen{2}},
 		{"sendmmsg", unix.SYS_SENDMMSG, notFastOpen{3}},
 		{"setsockopt", unix.SYS_SETSOCKOPT, toldOfOptions{}},
 	}
-	return append(all, oldCalls...)
+	return slices.Concat(all, socketCalls, oldCalls)
 }
 
 // isOurs tells whether a number is that of a call the filter knows, by this ABI.
@@ -155,12 +178,6 @@ var known = calls()
 type told struct{}
 
 func (told) filter() []bpf.Instruction { return []bpf.Instruction{notify} }
-
-// toldOfContainers is for calls that the supervisor decides where no other listener
-// can be had for the program than its own.
-type toldOfContainers struct{}
-
-func (toldOfContainers) filter() []bpf.Instruction { return []bpf.Instruction{allow} }
 
 // refused fails.
 type refused struct{ errno unix.Errno }
@@ -248,19 +265,4 @@ var passingOptions = map[uint32][]uint32{
 
 func argument(n uint32) bpf.Instruction {
 	return bpf.LoadAbsolute{Off: sys.SeccompArgs + 8*n, Size: 4}
-}
-
-// foreign decides about calls of another architecture, whose numbers are in the
-// accumulator's place of the architecture's: those of the one that the kernel
-// can run beside ours lose what this one is asked about.
-func foreign() []bpf.Instruction {
-	all := []bpf.Instruction{
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: foreignArch, SkipTrue: 1},
-		refuse(unix.ENOSYS),
-		bpf.LoadAbsolute{Off: sys.SeccompNr, Size: 4},
-	}
-	for i, nr := range foreignCalls {
-		all = append(all, bpf.JumpIf{Cond: bpf.JumpEqual, Val: nr, SkipTrue: uint8(len(foreignCalls) - i)})
-	}
-	return append(all, allow, refuse(unix.ENOSYS))
 }

@@ -9,6 +9,7 @@ const (
 )
 
 var (
-	oldCalls     []call
-	foreignCalls []uint32
+	oldCalls           []call
+	foreignCalls       []foreignCall
+	foreignSocketCalls []foreignCall
 )

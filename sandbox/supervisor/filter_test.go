@@ -2,6 +2,8 @@ package supervisor
 
 import (
 	"encoding/binary"
+	"fmt"
+	"slices"
 	"testing"
 
 	"cleat/internal/sys"
@@ -14,19 +16,8 @@ func TestFilter(t *testing.T) {
 	if sys.NativeArch == 0 {
 		t.Skip(sys.ErrSeccompArch)
 	}
-	vm, err := bpf.NewVM(instructions(false))
-	if err != nil {
-		t.Fatal(err)
-	}
 	const passes, waits = unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_USER_NOTIF
-	fails := func(errno unix.Errno) int { return unix.SECCOMP_RET_ERRNO | int(errno) }
-	tests := []struct {
-		name string
-		arch uint32
-		nr   uint32
-		args []uint64
-		want int
-	}{
+	tests := []filterTest{
 		{"connect", sys.NativeArch, unix.SYS_CONNECT, nil, waits},
 		{"bind", sys.NativeArch, unix.SYS_BIND, nil, waits},
 		{"listen", sys.NativeArch, unix.SYS_LISTEN, nil, waits},
@@ -58,15 +49,95 @@ func TestFilter(t *testing.T) {
 		{"a call of nobody's architecture", 0x12345678, unix.SYS_READ, nil, fails(unix.ENOSYS)},
 		{"an ordinary call of the other architecture", foreignArch, 4, nil, passes},
 	}
-	for _, nr := range foreignCalls {
-		tests = append(tests, tests[0])
-		c := &tests[len(tests)-1]
-		c.name, c.arch, c.nr, c.want = "a socket's call of the other architecture", foreignArch, nr, fails(unix.ENOSYS)
+	for _, c := range foreignCalls {
+		if _, ok := c.how.(refused); ok {
+			tests = append(tests, filterTest{"of the other architecture: " + c.name, foreignArch, c.nr, nil, fails(unix.ENOSYS)})
+		}
 	}
 	if otherABI != 0 {
-		tests = append(tests, tests[0])
-		c := &tests[len(tests)-1]
-		c.name, c.nr, c.want = "a call of the other ABI", otherABI|unix.SYS_CONNECT, fails(unix.ENOSYS)
+		tests = append(tests, filterTest{"a call of the other ABI", sys.NativeArch, otherABI | unix.SYS_CONNECT, nil, fails(unix.ENOSYS)})
+	}
+	tests = append(tests, familyTests(foreignCalls)...)
+	decideAll(t, instructions(known, foreignCalls), tests)
+}
+
+// TestSocketFilter: the filter of the other tiers decides about sockets' families, and
+// about nothing else.
+func TestSocketFilter(t *testing.T) {
+	if sys.NativeArch == 0 {
+		t.Skip(sys.ErrSeccompArch)
+	}
+	tests := familyTests(foreignSocketCalls)
+	for nr := range uint32(500) {
+		if !slices.ContainsFunc(socketCalls, func(c call) bool { return c.nr == nr }) {
+			tests = append(tests, filterTest{fmt.Sprint("call ", nr), sys.NativeArch, nr, []uint64{unix.AF_VSOCK, 1, 2, 3, 4, 5}, unix.SECCOMP_RET_ALLOW})
+		}
+	}
+	if foreignArch == unix.AUDIT_ARCH_I386 {
+		const socket, bind, socketpair = 1, 2, 8
+		for sub, want := range map[uint64]int{
+			socket: fails(unix.ENOSYS), socketpair: fails(unix.ENOSYS), bind: unix.SECCOMP_RET_ALLOW, 1<<32 | socket: fails(unix.ENOSYS),
+		} {
+			tests = append(tests, filterTest{fmt.Sprint("socketcall ", sub), foreignArch, 102, []uint64{sub}, want})
+		}
+	}
+	if otherABI != 0 {
+		tests = append(tests, filterTest{"a socket of the other ABI", sys.NativeArch, otherABI | unix.SYS_SOCKET, []uint64{unix.AF_INET}, fails(unix.ENOSYS)})
+	}
+	decideAll(t, instructions(socketCalls, foreignSocketCalls), tests)
+}
+
+// familyTests are about the calls that make sockets, of this machine's architecture and
+// the other one.
+func familyTests(foreign []foreignCall) []filterTest {
+	var tests []filterTest
+	add := func(arch, nr uint32, name string) {
+		for family := range uint64(64) {
+			want := fails(unix.EAFNOSUPPORT)
+			switch family {
+			case unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK, unix.AF_PACKET:
+				want = unix.SECCOMP_RET_ALLOW
+			}
+			for _, high := range []uint64{0, 1 << 32} { // the kernel takes an int
+				tests = append(tests, filterTest{fmt.Sprintf("%s of %#x", name, high|family), arch, nr, []uint64{high | family, unix.SOCK_STREAM, 0}, want})
+			}
+		}
+		tests = append(tests, filterTest{name + " of -1", arch, nr, []uint64{1<<64 - 1}, fails(unix.EAFNOSUPPORT)})
+	}
+	add(sys.NativeArch, unix.SYS_SOCKET, "socket")
+	add(sys.NativeArch, unix.SYS_SOCKETPAIR, "socketpair")
+	found := 0
+	for _, c := range foreign {
+		if c.name == "socket" || c.name == "socketpair" {
+			add(foreignArch, c.nr, "the other architecture's "+c.name)
+			found++
+		}
+		if c.name == "io_uring_setup" {
+			tests = append(tests, filterTest{"io_uring of the other architecture", foreignArch, c.nr, nil, fails(unix.ENOSYS)})
+			found++
+		}
+	}
+	if found != 3 {
+		panic("calls of the other architecture are missing")
+	}
+	return append(tests, filterTest{"io_uring", sys.NativeArch, unix.SYS_IO_URING_SETUP, nil, fails(unix.ENOSYS)})
+}
+
+// filterTest is a call and what becomes of it.
+type filterTest struct {
+	name string
+	arch uint32
+	nr   uint32
+	args []uint64
+	want int
+}
+
+func fails(errno unix.Errno) int { return unix.SECCOMP_RET_ERRNO | int(errno) }
+
+func decideAll(t *testing.T, filter []bpf.Instruction, tests []filterTest) {
+	vm, err := bpf.NewVM(filter)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -51,6 +52,10 @@ func matches(t *testing.T, r profileRule, args []uint64) bool {
 		switch a.Op {
 		case "SCMP_CMP_EQ":
 			ok = v == a.Value
+		case "SCMP_CMP_NE":
+			ok = v != a.Value
+		case "SCMP_CMP_LT":
+			ok = v < a.Value
 		case "SCMP_CMP_GT":
 			ok = v > a.Value
 		case "SCMP_CMP_LE":
@@ -124,6 +129,97 @@ func TestProfile(t *testing.T) {
 	}
 }
 
+// TestProfileOfFamilies: sockets of few families are let through, whatever the profile
+// says about others, and none that the profile refuses.
+func TestProfileOfFamilies(t *testing.T) {
+	if sys.NativeArch == 0 {
+		t.Skip(sys.ErrSeccompArch)
+	}
+	rule := func(def, rules string) string {
+		return `{"defaultAction": "` + def + `", "defaultErrnoRet": 1, "syscalls": [` + rules + `]}`
+	}
+	const allow, deny, all = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO", `{"names": ["socket", "read"], "action": "SCMP_ACT_ALLOW"}`
+	condition := func(action string, index, value int, op, more string) string {
+		return fmt.Sprintf(`{"names": ["socket"], "action": %q, "args": [{"index": %d, "value": %d, "op": %q}]%s}`, action, index, value, op, more)
+	}
+	several := func(rules ...string) string { return strings.Join(rules, ",") }
+	ours := []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK, unix.AF_PACKET}
+	noNetlink := []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_PACKET}
+	const audit = 9
+	for _, tt := range []struct {
+		name     string
+		base     string
+		protocol uint64
+		want     []uint64 // families
+	}{
+		{"none", "", 0, ours},
+		{"all allowed", rule(allow, ""), 0, ours},
+		{"all allowed, and by a rule", rule(allow, all), 0, ours},
+		{"allowed by a rule", rule(deny, all), 0, ours},
+		{"no rule", rule(deny, ""), 0, nil},
+		{"refused by a rule", rule(allow, `{"names": ["socket"], "action": "SCMP_ACT_ERRNO"}`), 0, nil},
+		{"all but vsock", rule(deny, condition(allow, 0, unix.AF_VSOCK, "SCMP_CMP_NE", "")), 0, ours},
+		{"all below ALG, one more, and all beyond vsock", rule(deny, several(condition(allow, 0, 38, "SCMP_CMP_LT", ""),
+			condition(allow, 0, 39, "SCMP_CMP_EQ", ""), condition(allow, 0, 40, "SCMP_CMP_GT", ""))), 0, ours},
+		{"all but netlink", rule(deny, condition(allow, 0, unix.AF_NETLINK, "SCMP_CMP_NE", "")), 0, noNetlink},
+		{"no audit, but another protocol", rule(deny, several(condition(allow, 0, unix.AF_NETLINK, "SCMP_CMP_NE", ""), condition(allow, 2, audit, "SCMP_CMP_NE", ""))), 0, ours},
+		{"no audit", rule(deny, several(condition(allow, 0, unix.AF_NETLINK, "SCMP_CMP_NE", ""), condition(allow, 2, audit, "SCMP_CMP_NE", ""))), audit, noNetlink},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var base []byte
+			if tt.base != "" {
+				base = []byte(tt.base)
+			}
+			out, err := Profile(base, "/run/s.sock")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for family := range uint64(70) {
+				action, _ := decide(t, out, "socket", family, unix.SOCK_STREAM, tt.protocol)
+				if got, want := action == profileAllow, slices.Contains(tt.want, family); got != want {
+					t.Errorf("family %d: %s, want allowed: %v", family, action, want)
+				}
+				// The kernel takes the lower half, and libseccomp compares all of it.
+				if action, _ := decide(t, out, "socket", 1<<32|family, unix.SOCK_STREAM, tt.protocol); action == profileAllow {
+					t.Errorf("family %d with a higher bit: %s", family, action)
+				}
+			}
+		})
+	}
+}
+
+// TestProfileKeepsConditions: what a container has to have for a rule stays a condition.
+func TestProfileKeepsConditions(t *testing.T) {
+	if sys.NativeArch == 0 {
+		t.Skip(sys.ErrSeccompArch)
+	}
+	out, err := Profile([]byte(`{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [
+		{"names": ["socket"], "action": "SCMP_ACT_ALLOW", "args": null, "includes": {"caps": ["CAP_AUDIT_WRITE"]}},
+		{"names": ["socket"], "action": "SCMP_ACT_ERRNO", "errnoRet": 22, "args": [{"index": 0, "value": 16, "op": "SCMP_CMP_EQ"}, {"index": 2, "value": 9, "op": "SCMP_CMP_EQ"}], "excludes": {"caps": ["CAP_AUDIT_WRITE"]}}]}`), "/run/s.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p struct{ Syscalls []profileRule }
+	if err := json.Unmarshal(out, &p); err != nil {
+		t.Fatal(err)
+	}
+	allowed, refused := 0, 0
+	for _, r := range p.Syscalls {
+		switch {
+		case r.Names[0] != "socket":
+		case r.Action == profileAllow && len(r.Includes) == 1 && len(r.Args) == 1:
+			allowed++
+		case r.Action == profileErrno && len(r.Excludes) == 1 && len(r.Args) == 2 && *r.ErrnoRet == 22:
+			refused++
+		default:
+			t.Errorf("rule %+v", r)
+		}
+	}
+	if allowed != len(families) || refused != 1 {
+		t.Errorf("%d rules allow, %d refuse; want %d and 1", allowed, refused, len(families))
+	}
+}
+
 func TestProfileRefusesOthers(t *testing.T) {
 	if sys.NativeArch == 0 {
 		t.Skip(sys.ErrSeccompArch)
@@ -136,6 +232,10 @@ func TestProfileRefusesOthers(t *testing.T) {
 		rule(`"action": "SCMP_ACT_LOG"`), rule(`"action": "SCMP_ACT_ERRNO", "args": [{"index": 2, "value": 19, "op": "SCMP_CMP_EQ"}]`),
 		rule(`"action": "SCMP_ACT_ALLOW", "includes": {"caps": ["CAP_NET_RAW"]}`),
 		strings.Replace(rule(`"action": "SCMP_ACT_ALLOW"`), "]}", `, {"names": ["setsockopt"], "action": "SCMP_ACT_ERRNO"}]}`, 1),
+		rule(`"action": "SCMP_ACT_ALLOW", "unheardOf": true`), `{"defaultAction": "SCMP_ACT_ALLOW", "Syscalls": []}`,
+		strings.ReplaceAll(rule(`"action": "SCMP_ACT_ERRNO", "args": [{"index": 0, "value": 40, "op": "SCMP_CMP_EQ"}]`), "setsockopt", "socket"),
+		strings.ReplaceAll(strings.ReplaceAll(rule(`"action": "SCMP_ACT_ALLOW", "args": [{"index": 0, "value": 40, "op": "SCMP_CMP_ODD"}]`), "setsockopt", "socket"),
+			`"defaultAction": "SCMP_ACT_ALLOW"`, `"defaultAction": "SCMP_ACT_ERRNO"`),
 	} {
 		if _, err := Profile([]byte(base), "/run/s.sock"); err == nil {
 			t.Errorf("%q was taken for a profile", base)

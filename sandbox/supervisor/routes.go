@@ -2,25 +2,22 @@ package supervisor
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 
-	"cleat/internal/sys"
+	"cleat/internal/nlsock"
 
 	"golang.org/x/sys/unix"
 )
 
-// routes tells which destinations lie beyond the device. What it has learned holds
-// until something changes.
+// routes knows which destinations lie beyond the device. It is safe for concurrent use.
 type routes struct {
-	fd, news int
-	index    uint32
-	known    map[netip.Addr]bool
+	kernel  *nlsock.Socket
+	news    *nlsock.News
+	index   uint32
+	changes atomic.Uint64 // news so far: what was learned before is void
 }
-
-// maxRoutes bounds what is remembered.
-const maxRoutes = 4096
 
 // groups are the news that change routes (include/uapi/linux/rtnetlink.h).
 var groups = []int{
@@ -30,114 +27,60 @@ var groups = []int{
 
 var native = binary.NativeEndian
 
-// Sizes of include/uapi/linux/rtnetlink.h.
-const (
-	rtMsgBytes  = 12
-	ifInfoBytes = 16
-)
-
 func newRoutes(fd, news int, device string) (*routes, error) {
-	r := &routes{fd: fd, news: news, known: map[netip.Addr]bool{}}
-	for _, g := range groups {
-		if err := unix.SetsockoptInt(news, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g); err != nil {
-			return r, fmt.Errorf("ask for news about routes inside: %w", err)
-		}
+	r := &routes{}
+	var err error
+	if r.news, err = nlsock.Join(news, groups...); err != nil {
+		return nil, fmt.Errorf("ask for news about routes inside: %w", err)
 	}
-	body := make([]byte, ifInfoBytes)
-	body = appendAttribute(body, unix.IFLA_IFNAME, append([]byte(device), 0))
-	answer, err := r.ask(unix.RTM_GETLINK, body)
+	if r.kernel, err = nlsock.New(fd); err != nil {
+		return nil, fmt.Errorf("ask for routes inside: %w", err)
+	}
+	body := nlsock.AppendAttribute(make([]byte, unix.SizeofIfInfomsg), unix.IFLA_IFNAME, append([]byte(device), 0))
+	_, answer, err := r.kernel.Ask(nlsock.Request{Kind: unix.RTM_GETLINK, Body: body})
 	if err != nil {
-		return r, fmt.Errorf("find device %q inside: %w", device, err)
+		return nil, fmt.Errorf("find device %q inside: %w", device, err)
 	}
-	if len(answer) < ifInfoBytes {
-		return r, fmt.Errorf("find device %q inside: a short answer", device)
+	if len(answer) < unix.SizeofIfInfomsg {
+		return nil, fmt.Errorf("find device %q inside: the answer is too short", device)
 	}
 	r.index = native.Uint32(answer[4:])
 	return r, nil
 }
 
-// changed forgets what was learned. What else there is to read is not of interest.
-func (r *routes) changed() {
-	clear(r.known)
-	var buf [8 << 10]byte
-	for {
-		if n, errno := sys.RecvNow(r.news, buf[:], 0); errno == unix.EAGAIN || errno == 0 && n == 0 {
-			return
-		} else if errno != 0 && errno != unix.ENOBUFS && errno != unix.EINTR {
-			return
-		}
+// state identifies what the routes are like now: it is another one after each change.
+func (r *routes) state() uint64 {
+	if r.news.Any() {
+		return r.changes.Add(1)
 	}
+	return r.changes.Load()
 }
 
-// outside tells whether packets to an address leave by the device.
+// outside reports whether packets to an address leave by the device. An address that the
+// kernel says nothing about is inside.
 func (r *routes) outside(a netip.Addr) bool {
-	is, ok := r.known[a]
-	if !ok {
-		if len(r.known) >= maxRoutes {
-			clear(r.known)
-		}
-		is = r.look(a)
-		r.known[a] = is
-	}
-	return is
-}
-
-func (r *routes) look(a netip.Addr) bool {
 	if a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() {
 		return false
 	}
-	body := make([]byte, rtMsgBytes, 64)
+	body := make([]byte, unix.SizeofRtMsg, 64)
 	body[0], body[1] = unix.AF_INET, 32
 	if a.Is6() {
 		body[0], body[1] = unix.AF_INET6, 128
 	}
-	body = appendAttribute(body, unix.RTA_DST, a.AsSlice())
-	answer, err := r.ask(unix.RTM_GETROUTE, body)
-	if err != nil || len(answer) < rtMsgBytes || answer[7] != unix.RTN_UNICAST {
+	_, answer, err := r.kernel.Ask(nlsock.Request{Kind: unix.RTM_GETROUTE, Body: nlsock.AppendAttribute(body, unix.RTA_DST, a.AsSlice())})
+	return err == nil && leadsTo(answer, r.index)
+}
+
+// leadsTo reports whether a route (struct rtmsg and attributes) is a unicast one by a
+// device.
+func leadsTo(route []byte, device uint32) bool {
+	if len(route) < unix.SizeofRtMsg || route[7] != unix.RTN_UNICAST {
 		return false
 	}
-	for attrs := answer[rtMsgBytes:]; len(attrs) >= 4; {
-		size := int(native.Uint16(attrs))
-		if size < 4 || size > len(attrs) {
-			return false
+	for kind, value := range nlsock.Attributes(route[unix.SizeofRtMsg:]) {
+		if kind == unix.RTA_OIF && len(value) >= 4 {
+			return native.Uint32(value) == device
 		}
-		if native.Uint16(attrs[2:]) == unix.RTA_OIF && size >= 8 {
-			return native.Uint32(attrs[4:]) == r.index
-		}
-		attrs = attrs[min((size+3)&^3, len(attrs)):]
 	}
 	return false
-}
-
-func appendAttribute(b []byte, kind uint16, data []byte) []byte {
-	b = native.AppendUint16(b, uint16(4+len(data)))
-	b = native.AppendUint16(b, kind)
-	b = append(b, data...)
-	for len(b)%4 != 0 {
-		b = append(b, 0)
-	}
-	return b
-}
-
-// ask sends a request and returns the body of the one message that answers it.
-func (r *routes) ask(kind uint16, body []byte) ([]byte, error) {
-	msg := make([]byte, unix.SizeofNlMsghdr, 128)
-	native.PutUint32(msg[0:], uint32(unix.SizeofNlMsghdr+len(body)))
-	native.PutUint16(msg[4:], kind)
-	native.PutUint16(msg[6:], unix.NLM_F_REQUEST)
-	if err := unix.Sendto(r.fd, append(msg, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, err
-	}
-	buf := make([]byte, 16<<10)
-	n, _, err := unix.Recvfrom(r.fd, buf, unix.MSG_DONTWAIT) // the kernel has answered by now
-	if err != nil {
-		return nil, err
-	}
-	if n < unix.SizeofNlMsghdr {
-		return nil, errors.New("a short answer")
-	}
-	if native.Uint16(buf[4:]) == unix.NLMSG_ERROR && n >= unix.SizeofNlMsghdr+4 {
-		return nil, unix.Errno(-int32(native.Uint32(buf[unix.SizeofNlMsghdr:])))
-	}
-	return buf[unix.SizeofNlMsghdr:n], nil
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
+	"maps"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,184 +15,55 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says by what rules to supervise.
-type Config struct {
-	// Fresh4 and Fresh6 are TCP sockets of the program's network namespace that
-	// nobody has changed: what they are like is not copied. Nil: none of the family.
-	Fresh4, Fresh6 *os.File
-	// Routes and News are NETLINK_ROUTE sockets of that namespace, and Interface the
-	// device there that leads out.
-	Routes, News *os.File
-	Interface    string
-	// Judge tells where the host's socket for a destination is to be connected to;
-	// ok is false for a connection that must take the other tiers, such as one that
-	// is refused. It is called by one goroutine and must not block.
-	Judge func(destination netip.AddrPort) (host netip.AddrPort, ok bool)
-	// JudgeUDP is Judge for UDP; nil: UDP sockets stay the program's own. With one of
-	// the host's it can send to any address.
-	JudgeUDP func(destination netip.AddrPort) (host netip.AddrPort, ok bool)
-	// Host makes the host's sockets.
-	Host Host
-	// Ports are published ones; nil: none.
-	Ports Ports
-	// Bind carries out bind(2) for programs that are not kept from TCP
-	// (Program.KeptFromTCP); nil: those may not bind anything. It is called by one
-	// goroutine at a time. Left says that nothing was done.
-	Bind func(Binding) unix.Errno
-	// Tell writes to the memory of a caller that is not kept from TCP; nil: such get no
-	// sockets of the host's by accept. ENOENT says that the caller had left. It is
-	// called by one goroutine.
-	Tell func(Telling) unix.Errno
-}
-
-// Binding is a call of bind(2) to be made as the caller would have made it: with
-// its credentials, root and working directory. What is read of it is its own if
-// the notification lives after that.
-type Binding struct {
-	TID           int // the thread
-	Notifications int
-	ID            uint64
-	Socket        int // a duplicate
-	Address       []byte
-}
-
-// Left is what Config.Bind says of a caller that had left. bind(2) never does.
-const Left = unix.Errno(0xffff)
-
-// Telling is what a call's caller is to find in its memory, if it still waits: Size is
-// that of the whole, of which What may be the beginning.
-type Telling struct {
-	TID           int
-	Notifications int
-	ID            uint64
-	At            uintptr
-	What          []byte
-	SizeAt        uintptr
-	Size          uint32
-}
-
-// Program is what has a filter's notifications come.
-type Program struct {
-	// Notifications is the descriptor that AddNotifyFilter or an OCI runtime got,
-	// for Filter or Profile. Add takes it over.
-	Notifications *os.File
-	// KeptFromTCP says that no thread of it can connect or bind TCP sockets
-	// (Restrict). Of others no bind is ever continued, and none listens with a
-	// socket of the host's.
-	KeptFromTCP bool
-	// MayConfigureHost says that it has capabilities which reach as far as the
-	// host's network: with a socket of the host's it could change that. It gets none.
-	MayConfigureHost bool
-}
-
-// Host makes sockets of the host.
-type Host interface {
-	// Socket makes a non-blocking socket of a family (unix.AF_INET, AF_INET6) and a
-	// kind (SOCK_STREAM: of TCP, SOCK_DGRAM: of UDP) for an address, with what the
-	// network's configuration says about such.
-	Socket(family, kind int, to netip.Addr) (int, error)
-	// Connected tunes a TCP socket whose connection has begun.
-	Connected(fd int, to netip.Addr)
-}
-
-// Ports are those of the host that lead inside. A listener of the program's on
-// such a port becomes one of the host's.
-type Ports interface {
-	// Lend makes the host's socket for a listener of the program's. It is bound, and
-	// the caller's. ok is false where no port leads there, or such a socket can't be
-	// had.
-	Lend(Listener) (l Loan, ok bool)
-	// Offer has clients of a listener of the program's own offered, for Take. It
-	// tells whether any port leads there.
-	Offer(Listener) bool
-	// Take takes over a client that was offered, whose connection to the listener has
-	// these ends inside. ok is false for one that was not.
-	Take(inside, client netip.AddrPort) (a Arrival, ok bool)
-}
-
-// Listener is what the program's listening socket is like.
-type Listener struct {
-	Inside    netip.AddrPort // where it is bound
-	Family    int            // unix.AF_INET or AF_INET6
-	Only6     bool           // IPV6_V6ONLY
-	ReusePort bool           // SO_REUSEPORT
-}
-
-// Loan is a listening socket of the host's that the program has.
-type Loan struct {
-	FD int
-	At netip.AddrPort // where it is bound
-	// Lives tells whether somebody still has the socket.
-	Lives func() bool
-	// End gives the port back when nobody has the socket any more. It is called until
-	// it tells that it has.
-	End func() bool
-}
-
-// Stats count what became of calls.
-type Stats struct {
-	Connected uint64            // on a socket of the host's
-	Listening uint64            // listeners likewise
-	Accepted  uint64            // connections likewise, from listeners of the program's own
-	Datagram  uint64            // UDP sockets that are the host's
-	Kept      map[string]uint64 // connections on a socket of the program's, by why
-}
-
-// maxPending bounds calls that wait for a connection.
-const maxPending = 4096
-
-// Supervisor carries out a program's calls. Make it with New.
+// Supervisor carries out programs' calls. Make it with New.
 type Supervisor struct {
-	cfg   Config
-	stop  int // an eventfd
-	epoll int
+	cfg  Config
+	stop int         // an eventfd that can be read from the end on
+	over atomic.Bool // Run has ended, or ends
 
-	generations atomic.Int32 // of descriptors that were watched
-
+	// What New has found out.
 	guest, host   uint64          // cookies of the network namespaces
 	own, ordinary map[int]options // by family: of fresh TCP sockets there, and of the host's
 	datagram      map[int]options // and of UDP's
-	routes        *routes
-	taken         int // a port that is nobody's to bind
-	reserved      []int
-	fenceTried    time.Time
-	fenceHolds    bool
-	tasks         map[uint32]*task
-	programs      map[int]*program
-	anonymous     uint64 // inode of epoll instances
-	shuffles      uint64 // calls that change what sockets are known by
-	lastShuffle   time.Time
-	parked        map[parkedKey]parked
-	loans         []loan
-	servers       servers
-	waiters       map[int]*acceptance // by the listener's descriptor
-	returned      int                 // sockets of all servers
-	lookedAfter   time.Time           // when it was last looked after those
-	collected     time.Time           // when it was last looked whether loans have ended
-	rare          map[uint64]bool     // sockets, by cookie, with options of that kind; true: that can't be copied
-	spare         map[spareKey]int
-	pending       atomic.Int64 // connects
-	binds         binds
-	waiting       sync.WaitGroup
-	from          *source // whose call it is
-	note          sys.Notification
-	address       [addressBytes]byte
-	mu            sync.Mutex
-	sources       map[int]*source        // by descriptor
-	owed          map[owedKey]unix.Errno // results that nobody took
-	stats         Stats
+	anonymous     uint64          // inode of epoll instances
+
+	routes *routes
+	fence  fence
+	loans  loans
+	budget *budget
+
+	working sync.WaitGroup // programs that run
+	failed  chan error     // the first error of theirs
+
+	mu       sync.Mutex
+	closed   bool
+	running  bool
+	programs map[*program]bool
+	stats    Stats
 }
+
+// maxPrograms bounds the programs, each of which has a thread. Docker's default is a
+// thousand containers on a bridge; here they share one network namespace.
+const maxPrograms = 512
+
+// ErrTooMany means that no more programs can be supervised for now.
+var ErrTooMany = errors.New("too many programs are supervised already")
+
+// ErrStuck means that a program keeps a thread of ours waiting, for its memory or for a
+// socket that is locked meanwhile. Such a thread is left behind: it does nothing more, and
+// frees what it has when the wait is over.
+var ErrStuck = errors.New("a program keeps its supervisor waiting")
 
 // New looks at the sockets it was given and reserves a port. The error names what
 // the kernel lacks. Close it, whether it ran or not.
 func New(cfg Config) (*Supervisor, error) {
 	s := &Supervisor{
-		cfg: cfg, stop: -1, epoll: -1, sources: map[int]*source{},
-		own: map[int]options{}, ordinary: map[int]options{}, datagram: map[int]options{}, rare: map[uint64]bool{},
-		tasks: map[uint32]*task{}, programs: map[int]*program{}, parked: map[parkedKey]parked{}, owed: map[owedKey]unix.Errno{}, spare: map[spareKey]int{},
-		servers: servers{}, waiters: map[int]*acceptance{},
+		cfg: cfg, stop: -1, own: map[int]options{}, ordinary: map[int]options{}, datagram: map[int]options{},
+		budget: newBudget(cfg.Ledger), failed: make(chan error, 1), programs: map[*program]bool{},
+		stats: Stats{Kept: map[string]uint64{}},
 	}
-	s.stats.Kept = map[string]uint64{}
+	s.loans.began = make(chan struct{}, 1)
+	s.fence.host = cfg.Host
 	if err := s.prepare(); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("supervise calls: %w", err)
@@ -213,58 +83,177 @@ func (s *Supervisor) prepare() error {
 		if file == nil {
 			continue
 		}
-		s.own[family] = readOptions(int(file.Fd()), family, false)
-		if s.guest, err = cookie(int(file.Fd())); err != nil {
-			return fmt.Errorf("tell network namespaces apart: %w", err)
+		if err := s.compare(family, int(file.Fd())); err != nil {
+			return err
 		}
-		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("make socket: %w", err)
-		}
-		s.ordinary[family] = readOptions(fd, family, false)
-		s.host, err = cookie(fd)
-		unix.Close(fd)
-		if err != nil {
-			return fmt.Errorf("tell network namespaces apart: %w", err)
-		}
-		if fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
-			return fmt.Errorf("make socket: %w", err)
-		}
-		s.datagram[family] = readOptions(fd, family, true)
-		unix.Close(fd)
 	}
 	if s.anonymous, err = anonymousInode(); err != nil {
 		return fmt.Errorf("make epoll instance: %w", err)
 	}
-	if err := s.reserve(); err != nil {
+	if err := s.fence.reserve(); err != nil {
 		return err
 	}
-	if s.routes, err = newRoutes(int(s.cfg.Routes.Fd()), int(s.cfg.News.Fd()), s.cfg.Interface); err != nil {
-		return err
-	}
-	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return fmt.Errorf("make epoll instance: %w", err)
-	}
-	_, err = s.watch(s.stop)
-	_, newsErr := s.watch(s.routes.news)
-	return errors.Join(err, newsErr)
+	s.routes, err = newRoutes(int(s.cfg.Routes.Fd()), int(s.cfg.News.Fd()), s.cfg.Interface)
+	return err
 }
 
-// Close frees what New made and Add took over. It must not run any more.
-func (s *Supervisor) Close() {
-	s.freePort()
-	for _, fd := range []*int{&s.stop, &s.epoll} {
-		if *fd >= 0 {
-			unix.Close(*fd)
-		}
-		*fd = -1
+// compare reads what fresh sockets of a family are like, inside and here.
+func (s *Supervisor) compare(family, inside int) error {
+	s.own[family] = readOptions(inside, family, false)
+	var err error
+	if s.guest, err = cookie(inside); err != nil {
+		return fmt.Errorf("tell network namespaces apart: %w", err)
 	}
+	for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
+		fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("make socket: %w", err)
+		}
+		if kind == unix.SOCK_STREAM {
+			s.ordinary[family] = readOptions(fd, family, false)
+			s.host, err = cookie(fd)
+		} else {
+			s.datagram[family] = readOptions(fd, family, true)
+		}
+		unix.Close(fd)
+		if err != nil {
+			return fmt.Errorf("tell network namespaces apart: %w", err)
+		}
+	}
+	return nil
+}
+
+// Add supervises a program from now on. It is safe for concurrent use, before Run
+// and while it runs. After an error, which wraps ErrTooMany or is the kernel's, the
+// program is not supervised: calls that the filter stops fail with ENOSYS.
+func (s *Supervisor) Add(p Program) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, src := range s.sources {
-		src.release()
+	err := os.ErrClosed
+	if !s.closed && !s.over.Load() {
+		err = s.add(p)
 	}
-	clear(s.sources)
+	if err != nil {
+		p.Notifications.Close()
+		return fmt.Errorf("supervise program: %w", err)
+	}
+	return nil
+}
+
+// add is Add with mu held. It takes the descriptor over where it succeeds.
+func (s *Supervisor) add(p Program) error {
+	if len(s.programs) >= maxPrograms {
+		return ErrTooMany
+	}
+	account, ok := openAccount(s.budget)
+	if !ok {
+		return fmt.Errorf("%w: the limit of open files or memory is reached", ErrTooMany)
+	}
+	one, err := newProgram(s, p, account)
+	if err != nil {
+		account.close()
+		return err
+	}
+	s.programs[one] = true
+	if s.running {
+		s.begin(one)
+	}
+	return nil
+}
+
+// begin has a program's calls answered from now on. mu is held.
+func (s *Supervisor) begin(p *program) {
+	s.working.Go(func() {
+		err := p.run()
+		s.mu.Lock()
+		delete(s.programs, p)
+		s.mu.Unlock()
+		if err != nil {
+			select {
+			case s.failed <- err:
+			default:
+			}
+		}
+	})
+}
+
+// Run answers calls until ctx ends (nil). Each program has a thread. Calls that come
+// after Run fail with ENOSYS. ErrStuck is among the errors where threads are left behind.
+func (s *Supervisor) Run(ctx context.Context) error {
+	s.mu.Lock()
+	s.running = true
+	for p := range s.programs {
+		s.begin(p)
+	}
+	s.mu.Unlock()
+	look := time.NewTicker(lookAround)
+	defer look.Stop()
+	look.Stop()
+	var err error
+	for ended := false; !ended; {
+		select {
+		case <-ctx.Done():
+			ended = true
+		case err = <-s.failed:
+			ended = true
+		case <-s.loans.began:
+			look.Reset(lookAround)
+		case <-look.C:
+			if s.loans.collect(); s.loans.none() {
+				look.Stop()
+			}
+		}
+	}
+	return errors.Join(err, s.end())
+}
+
+// lookAround is how often listeners that programs have are looked for.
+const lookAround = 200 * time.Millisecond
+
+// letGo is how long programs' threads have to end.
+const letGo = time.Second
+
+// end ends all programs.
+func (s *Supervisor) end() error {
+	s.mu.Lock()
+	s.over.Store(true)
+	_, _ = unix.Write(s.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	for p := range s.programs {
+		go p.blocking.interrupt() // which the program may keep waiting, too
+	}
+	s.mu.Unlock()
+	ended := make(chan struct{})
+	go func() { s.working.Wait(); close(ended) }()
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(letGo):
+		return ErrStuck
+	}
+}
+
+// Close frees what New made and Add took over, but for what threads that were left behind
+// still have. Run must not run any more.
+func (s *Supervisor) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.over.Store(true)
+	s.fence.free()
+	if s.stop >= 0 {
+		unix.Close(s.stop)
+	}
+	s.loans.abandon()
+	if s.running {
+		return
+	}
+	for p := range s.programs {
+		p.close()
+	}
+	clear(s.programs)
 }
 
 // Stats are the counters. It is safe for concurrent use.
@@ -272,184 +261,8 @@ func (s *Supervisor) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.stats
-	all.Kept = make(map[string]uint64, len(s.stats.Kept))
-	for why, n := range s.stats.Kept {
-		all.Kept[why] = n
-	}
+	all.Kept = maps.Clone(s.stats.Kept)
 	return all
-}
-
-// Run answers calls until ctx ends (nil). It locks a thread. When it has
-// returned, calls that it would have answered fail with ENOSYS once the
-// Supervisor is closed.
-func (s *Supervisor) Run(ctx context.Context) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	defer context.AfterFunc(ctx, func() { _, _ = unix.Write(s.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0}) })()
-	waitCtx, cancel := context.WithCancel(ctx)
-	defer s.end()
-	defer cancel()
-	var events [16]unix.EpollEvent
-	for {
-		n, err := unix.EpollWait(s.epoll, events[:], s.patience())
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("wait for calls: %w", err)
-		}
-		calls := 0
-		for _, e := range events[:max(n, 0)] {
-			switch int(e.Fd) {
-			case s.stop:
-				return nil
-			case s.routes.news: // before calls that it changes something for
-				s.routes.changed()
-			default:
-				events[calls] = e
-				calls++
-			}
-		}
-		for _, e := range events[:calls] {
-			s.serve(waitCtx, int(e.Fd), e.Pad, e.Events)
-		}
-		s.tidy(calls == 0)
-	}
-}
-
-// lookAround is how often a Supervisor that has something to give back looks
-// whether it may.
-const lookAround = 200 * time.Millisecond
-
-// patience is how long to wait for a call, in milliseconds.
-func (s *Supervisor) patience() int {
-	if len(s.parked) == 0 && len(s.loans) == 0 && len(s.waiters) == 0 && s.returned == 0 {
-		return -1
-	}
-	left := lookAround
-	for _, a := range s.waiters {
-		if !a.until.IsZero() {
-			left = max(min(left, time.Until(a.until)), 0)
-		}
-	}
-	return int(left.Milliseconds()) + 1
-}
-
-// tidy gives back what was kept for calls that did not come, or that nobody makes any
-// more.
-func (s *Supervisor) tidy(idle bool) {
-	if len(s.parked) > 0 {
-		s.unpark(time.Now().Add(-parkedFor))
-	}
-	now := time.Now()
-	if len(s.loans) > 0 && now.Sub(s.collected) >= lookAround {
-		s.collect()
-	}
-	if (len(s.waiters) > 0 || s.returned > 0) && (idle || now.Sub(s.lookedAfter) >= lookAround) {
-		s.lookedAfter = now
-		s.dropDead()
-		s.dropReturned(now.Add(-returnedFor))
-	}
-}
-
-// end waits for those who wait, and closes everything.
-func (s *Supervisor) end() {
-	s.waiting.Wait()
-	s.unpark(time.Now().Add(time.Hour))
-	for _, l := range s.loans {
-		if l.inner >= 0 {
-			unix.Close(l.inner)
-		}
-	}
-	s.loans = nil
-	for _, t := range s.tasks {
-		t.close()
-	}
-	for _, fd := range s.spare {
-		unix.Close(fd)
-	}
-	for _, a := range s.waiters {
-		s.unwait(a)
-	}
-	s.dropReturned(time.Now().Add(time.Hour))
-}
-
-// handle deals with one call.
-func (s *Supervisor) handle(ctx context.Context) {
-	if s.note.Arch != sys.NativeArch {
-		s.reply(unix.ENOSYS)
-		return
-	}
-	switch s.note.Nr {
-	case unix.SYS_CONNECT:
-		s.connect(ctx)
-	case unix.SYS_BIND:
-		s.bind()
-	case unix.SYS_LISTEN:
-		s.listen()
-	case unix.SYS_ACCEPT, unix.SYS_ACCEPT4:
-		s.accept()
-	case unix.SYS_SETSOCKOPT:
-		s.setsockopt()
-	default:
-		if !isOurs(s.note.Nr) {
-			s.reply(unix.ENOSYS) // x32, for one
-			return
-		}
-		// One that changes what a socket is known by.
-		s.shuffles++
-		s.lastShuffle = time.Now()
-		s.proceed()
-	}
-}
-
-// proceed lets the kernel carry the call out, which is not about a TCP socket; if
-// it should have become so, the program may not (KeptFromTCP), or gets nothing by
-// it: to connect and to listen takes a port, and only bind finds one.
-func (s *Supervisor) proceed() { _ = sys.ContinueNotification(s.from.fd, s.note.ID) }
-
-// reply has the call return 0, or fail.
-func (s *Supervisor) reply(result unix.Errno) {
-	_ = sys.AnswerNotification(s.from.fd, s.note.ID, result)
-}
-
-// lives tells whether the caller still waits.
-func (s *Supervisor) lives() bool { return sys.NotificationLives(s.from.fd, s.note.ID) }
-
-// answer has the call return. What nobody takes, because a signal has come
-// between, is owed to the same call when it is made again.
-func (s *Supervisor) answer(c socket, result unix.Errno) {
-	if sys.AnswerNotification(c.from.fd, c.id, result) == 0 {
-		return
-	}
-	if cookie, err := socketCookie(c.fd); err == nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if len(s.owed) >= maxPending {
-			clear(s.owed)
-		}
-		s.owed[owedKey{cookie, c.nr}] = result
-	}
-}
-
-// owedKey names a socket, and what was called.
-type owedKey struct {
-	cookie uint64
-	nr     int32
-}
-
-// debt is the result that is owed to who makes a call again.
-func (s *Supervisor) debt(c socket) (unix.Errno, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.owed) == 0 {
-		return 0, false
-	}
-	cookie, err := socketCookie(c.fd)
-	if err != nil {
-		return 0, false
-	}
-	key := owedKey{cookie, c.nr}
-	result, ok := s.owed[key]
-	delete(s.owed, key)
-	return result, ok
 }
 
 // keeps counts a connection that takes another tier.
@@ -468,7 +281,7 @@ func (s *Supervisor) count(n *uint64) {
 	s.mu.Unlock()
 }
 
-// cookie tells a socket's network namespace (SO_NETNS_COOKIE, Linux 5.14).
+// cookie identifies a socket's network namespace (SO_NETNS_COOKIE, Linux 5.14).
 func cookie(fd int) (uint64, error) {
 	c, errno := sys.GetUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if errno != 0 {
@@ -477,7 +290,7 @@ func cookie(fd int) (uint64, error) {
 	return c, nil
 }
 
-// socketCookie tells sockets apart.
+// socketCookie identifies a socket.
 func socketCookie(fd int) (uint64, error) {
 	c, errno := sys.GetUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 	if errno != 0 {

@@ -5,59 +5,60 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
-	"time"
 
 	"cleat/internal/sys"
 
 	"golang.org/x/sys/unix"
 )
 
-// task is a thread that has called.
+// task is a thread that has called. It holds a descriptor, and one for each of info.
 type task struct {
-	tid     int
-	pidfd   int
-	whole   bool // pidfd is the process's: older kernels have none of threads
-	program *program
-	info    map[int]int // open files by descriptor
+	tid      int
+	pidfd    int
+	whole    bool // pidfd is the process's: older kernels have none of threads
+	stranger bool // it is none of the container's (Program.Users)
+	process  *process
+	info     map[int]int // open files by the descriptor that they describe
 }
-
-// program is a process, as far as its descriptors are known.
-type program struct {
-	pid      int
-	shuffles uint64 // the Supervisor's when it was looked at
-	looked   time.Time
-	epolls   []int
-	doubles  map[uint64]bool // inodes of sockets with several descriptors
-}
-
-// maxTasks bounds how many threads are remembered, each with descriptors of ours.
-const maxTasks = 64
 
 // pidfdThread is PIDFD_THREAD (include/uapi/linux/pidfd.h; Linux 6.9).
 const pidfdThread = unix.O_EXCL
 
-// task is the thread of a notification.
-func (s *Supervisor) task(tid uint32) (*task, error) {
-	if t := s.tasks[tid]; t != nil {
+// task is the thread of the call at hand.
+func (p *program) task() (*task, error) {
+	tid := p.note.TID
+	if t, ok := p.tasks.get(tid); ok {
 		if !t.whole {
 			return t, nil
 		}
 		// Its number may be that of another process's thread by now.
-		if pid, err := processOf(int(tid)); err == nil && pid == t.program.pid {
+		if pid, err := processOf(int(tid)); err == nil && pid == t.process.pid {
 			return t, nil
 		}
-		s.forget(tid)
+		p.forget(tid)
 	}
-	if tid == 0 {
+	if tid == 0 { // it is in no process id namespace of ours
 		return nil, unix.ESRCH
 	}
-	pid, err := processOf(int(tid))
+	if !p.room() {
+		return nil, errNoRoom
+	}
+	t, err := p.openTask(int(tid))
+	if err != nil {
+		p.account.release(1)
+		return nil, err
+	}
+	p.tasks.put(tid, t)
+	return t, nil
+}
+
+func (p *program) openTask(tid int) (*task, error) {
+	pid, err := processOf(tid)
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.PidfdOpen(int(tid), pidfdThread)
+	fd, err := unix.PidfdOpen(tid, pidfdThread)
 	whole := errors.Is(err, unix.EINVAL)
 	if whole {
 		fd, err = unix.PidfdOpen(pid, 0)
@@ -65,55 +66,73 @@ func (s *Supervisor) task(tid uint32) (*task, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(s.tasks) >= maxTasks {
-		for _, t := range s.tasks {
-			t.close()
+	stranger := false
+	if p.Users != (Namespace{}) {
+		if stranger, err = p.isStranger(tid); err != nil {
+			unix.Close(fd)
+			return nil, err
 		}
-		clear(s.tasks)
-		clear(s.programs)
 	}
-	p := s.programs[pid]
-	if p == nil {
-		p = &program{pid: pid}
-		s.programs[pid] = p
+	one := p.processes[pid]
+	if one == nil {
+		one = &process{pid: pid}
+		p.processes[pid] = one
 	}
-	t := &task{tid: int(tid), pidfd: fd, whole: whole, program: p, info: map[int]int{}}
-	s.tasks[tid] = t
-	return t, nil
+	one.tasks++
+	return &task{tid: tid, pidfd: fd, whole: whole, stranger: stranger, process: one, info: map[int]int{}}, nil
 }
 
 // forget drops a thread that is gone; its number may be another's by now.
-func (s *Supervisor) forget(tid uint32) {
-	if t := s.tasks[tid]; t != nil {
-		t.close()
-		delete(s.tasks, tid)
-		delete(s.programs, t.program.pid)
+func (p *program) forget(tid uint32) {
+	if t, ok := p.tasks.take(tid); ok {
+		p.closeTask(t)
+	}
+}
+
+func (p *program) closeTask(t *task) {
+	for fd := range t.info {
+		p.closeInfo(t, fd)
+	}
+	p.discard(t.pidfd)
+	if t.process.tasks--; t.process.tasks == 0 {
+		delete(p.processes, t.process.pid)
 	}
 }
 
 // processOf is the process that a thread belongs to.
 func processOf(tid int) (int, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	n, err := statusField(tid, "Tgid:", 10)
+	return int(n), err
+}
+
+// statusField reads a number of /proc/TID/status (proc_pid_status(5)).
+func statusField(tid int, name string, base int) (uint64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := bytes.Cut(b, []byte("\nTgid:"))
-	line, _, _ := bytes.Cut(rest, []byte("\n"))
-	return strconv.Atoi(string(bytes.TrimSpace(line)))
+	n, ok := field(text, name, base)
+	if !ok {
+		return 0, fmt.Errorf("no %q in a thread's status", name)
+	}
+	return n, nil
 }
 
 // duplicate takes a duplicate of the caller's descriptor.
-func (s *Supervisor) duplicate(descriptor int) (int, *task, unix.Errno) {
+func (p *program) duplicate(descriptor int) (int, *task, error) {
 	for again := true; ; again = false {
-		t, err := s.task(s.note.TID)
+		t, err := p.task()
 		if err != nil {
-			return -1, nil, unix.ESRCH
+			return -1, nil, err
 		}
 		fd, errno := sys.Getfd(t.pidfd, descriptor)
-		if errno != unix.ESRCH || !again {
-			return fd, t, errno
+		switch {
+		case errno == 0:
+			return fd, t, nil
+		case errno != unix.ESRCH || !again:
+			return -1, nil, errno
 		}
-		s.forget(s.note.TID) // the one that had this number before
+		p.forget(p.note.TID) // the one that had this number before
 	}
 }
 
@@ -123,22 +142,37 @@ type descriptor struct {
 	inode uint64 // 0: not told
 }
 
-// describe reads what the kernel says about a descriptor. The file stays open:
-// it speaks of the number, whatever that is at the moment of reading.
-func (t *task) describe(fd int) (d descriptor, ok bool) {
-	file, open := t.info[fd]
-	if !open {
-		var err error
-		if file, err = t.openInfo(fd); err != nil {
-			return d, false
-		}
-		if len(t.info) >= maxInfo {
-			t.closeInfo()
-		}
-		t.info[fd] = file
+// maxInfo bounds the files that describe one thread's descriptors.
+const maxInfo = 8
+
+// describe reads what the kernel says about a descriptor. The file stays open, if there
+// is room: it speaks of the number, whatever that is at the moment of reading.
+func (p *program) describe(t *task, fd int) (descriptor, error) {
+	if file, ok := t.info[fd]; ok {
+		return readInfo(file)
+	}
+	file, err := t.openInfo(fd)
+	if err != nil {
+		return descriptor{}, err
 	}
 	d, err := readInfo(file)
-	return d, err == nil
+	if err != nil || !p.account.hold(1) {
+		unix.Close(file)
+		return d, err
+	}
+	if len(t.info) >= maxInfo {
+		for some := range t.info {
+			p.closeInfo(t, some)
+			break
+		}
+	}
+	t.info[fd] = file
+	return d, nil
+}
+
+func (p *program) closeInfo(t *task, fd int) {
+	p.discard(t.info[fd])
+	delete(t.info, fd)
 }
 
 // describeOnce is describe for a descriptor that is not asked for again.
@@ -161,15 +195,20 @@ func readInfo(file int) (d descriptor, err error) {
 	if errno != 0 {
 		return d, errno
 	}
-	flags, hasFlags := field(text[:n], "flags:", 8)
-	inode, hasInode := field(text[:n], "ino:", 10)
+	return parseInfo(text[:n])
+}
+
+// parseInfo reads /proc/PID/fdinfo/FD (proc_pid_fdinfo(5)).
+func parseInfo(text []byte) (d descriptor, err error) {
+	flags, hasFlags := field(text, "flags:", 8)
+	inode, hasInode := field(text, "ino:", 10)
 	if !hasFlags || !hasInode {
 		return d, errNoInfo
 	}
 	return descriptor{int(flags), inode}, nil
 }
 
-var errNoInfo = errors.New("the kernel does not tell flags and inode of a descriptor")
+var errNoInfo = errors.New("the kernel does not say flags and inode of a descriptor")
 
 // field is the number in a line of text that begins with a name.
 func field(text []byte, name string, base int) (uint64, bool) {
@@ -182,125 +221,55 @@ func field(text []byte, name string, base int) (uint64, bool) {
 	return 0, false
 }
 
-// maxInfo bounds the files that describe one thread's descriptors.
-const maxInfo = 8
-
-func (t *task) closeInfo() {
-	for _, fd := range t.info {
-		unix.Close(fd)
-	}
-	clear(t.info)
-}
-
-func (t *task) close() {
-	t.closeInfo()
-	unix.Close(t.pidfd)
-}
-
-// settled is how long after a call that changes what a socket is known by it has
-// surely been carried out.
-const settled = 50 * time.Millisecond
-
-// entangled tells why more depends on a socket than its descriptor: a substitute
-// would be missed by an epoll instance, or by who has a duplicate. "": nothing
-// does.
-func (s *Supervisor) entangled(c socket) string {
-	t, fd, d := c.task, c.theirs, c.about
-	p := t.program
-	if p.looked.IsZero() || p.shuffles != s.shuffles || p.looked.Before(s.lastShuffle.Add(settled)) || fd <= stdio {
-		if s.look(t) != nil {
-			return whyUnknown
-		}
-	}
-	if p.doubles[d.inode] {
-		if s.look(t) != nil { // it may have been closed since
-			return whyUnknown
-		}
-		if p.doubles[d.inode] {
-			return whyDuplicated
-		}
-	}
-	for n := 0; n <= stdio; n++ {
-		if n != fd && sys.SameFile(t.tid, fd, n) {
-			return whyDuplicated
-		}
-	}
-	in := false
-	p.epolls = slices.DeleteFunc(p.epolls, func(epoll int) bool {
-		is, errno := sys.InEpoll(t.tid, fd, epoll)
-		in = in || is
-		if errno == unix.EBADF {
-			p.looked = time.Time{} // it was closed: there may be another one by now
-		}
-		return errno != 0
-	})
-	if in {
-		return whyEpoll
-	}
-	return ""
-}
-
-// look goes through a process's descriptors, by /proc/PID/fdinfo: the files of
-// another user's process that we may look into can be listed there, and not in fd.
-func (s *Supervisor) look(t *task) error {
-	p := t.program
-	p.epolls, p.doubles = p.epolls[:0], map[uint64]bool{}
-	dir, err := os.Open(fmt.Sprintf("/proc/%d/fdinfo", t.tid))
+// isStranger reports whether a thread is none of the container's: in another network
+// namespace than ours to serve, or not below the container's user namespace.
+func (p *program) isStranger(tid int) (bool, error) {
+	net, err := NamespaceAt(fmt.Sprintf("/proc/%d/ns/net", tid))
 	if err != nil {
-		return err
+		return false, err
 	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return err
+	if net != p.s.cfg.Network {
+		return true, nil
 	}
-	once := map[uint64]bool{}
-	for _, name := range names {
-		fd, err := strconv.Atoi(name)
-		if err != nil {
-			return err
-		}
-		d, err := t.describeOnce(fd)
-		if err != nil {
-			continue // closed since
-		}
-		if d.inode == s.anonymous {
-			p.epolls = append(p.epolls, fd) // or something else of that kind
-		} else if once[d.inode] {
-			p.doubles[d.inode] = true
-		}
-		once[d.inode] = true
+	path := fmt.Sprintf("/proc/%d/ns/user", tid)
+	users, err := NamespaceAt(path)
+	if err != nil || users == p.Users {
+		return false, err
 	}
-	p.shuffles, p.looked = s.shuffles, time.Now()
-	return nil
+	return isBelow(path, p.Users)
 }
 
-// anonymousInode is that of all epoll instances, and of other files that are
-// nowhere.
-func anonymousInode() (uint64, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(fd)
+// NamespaceAt identifies the namespace that a file of /proc/PID/ns leads to.
+func NamespaceAt(path string) (Namespace, error) {
 	var st unix.Stat_t
-	err = unix.Fstat(fd, &st)
-	return st.Ino, err
+	if err := unix.Stat(path, &st); err != nil {
+		return Namespace{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return Namespace{st.Dev, st.Ino}, nil
 }
 
-// Why a connection takes another tier.
-const (
-	whyUnknown    = "its descriptors can't be looked at"
-	whyDuplicated = "the socket was duplicated"
-	whyEpoll      = "the socket waits in an epoll instance already"
-	whyBound      = "the socket is bound"
-	whyOption     = "the socket has an option that can't be had on the host's"
-	whyAsync      = "the socket sends signals"
-	whyPolicy     = "the policy does not simply let it through"
-	whyInside     = "the destination is inside"
-	whyNamespace  = "the socket is of another network namespace"
-	whyPrivileged = "the program may configure the host's network"
-	whyPorts      = "the host's range of ports has changed, and no longer keeps its sockets from new ones"
-	whyHost       = "the host's socket could not be made"
-	whyAddress    = "the address is none that leads anywhere"
-)
+// isBelow reports whether a user namespace is none of those below another.
+func isBelow(path string, top Namespace) (stranger bool, err error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, err
+	}
+	for range 33 { // the kernel has 32 levels (create_user_ns, kernel/user_namespace.c)
+		up, err := unix.IoctlRetInt(fd, unix.NS_GET_PARENT)
+		unix.Close(fd)
+		if errors.Is(err, unix.EPERM) { // further out than ours
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		fd = up
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil || top == (Namespace{st.Dev, st.Ino}) {
+			unix.Close(fd)
+			return false, err
+		}
+	}
+	unix.Close(fd)
+	return true, nil
+}

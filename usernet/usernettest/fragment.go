@@ -1,9 +1,15 @@
 package usernettest
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
+
+	"cleat/lab"
+
+	"golang.org/x/sys/unix"
 )
 
 // fragmentCases: datagrams longer than the MTU, inside or on the host's uplink.
@@ -37,7 +43,58 @@ func fragmentCases() []Case {
 			cases = append(cases, c...)
 		}
 	}
-	return cases
+	return append(cases, Case{Name: "fragments/path-mtu/" + V4.String(), Needs: []Ability{AsHost}, Check: pathMTU})
+}
+
+// pathMTU is a program that looks for the path's MTU: once a longer datagram was sent, its socket
+// refuses such, and names the MTU that the host's socket names.
+func pathMTU(x *X, s *Scene) {
+	_, to := x.datagrams(s, Out, V4)
+	host, err := x.probeMTU(s.Host, to)
+	x.Must(err)
+	inside, err := x.probeMTU(s.Container, to)
+	x.Must(err)
+	if inside != host {
+		x.Fatalf("the path's MTU is %d inside, on the host %d", inside, host)
+	}
+}
+
+// probeMTU sends IPv4 datagrams that must not be fragmented until the socket refuses them, and
+// returns the MTU of its path then.
+func (x *X) probeMTU(n *lab.Node, to netip.AddrPort) (int, error) {
+	socket := func() (fd int, err error) {
+		doErr := n.NS.Do(func() (err error) {
+			fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			return err
+		})
+		return fd, errors.Join(doErr, unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO))
+	}
+	fd, err := socket()
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	at := &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
+	for {
+		err := unix.Sendto(fd, make([]byte, 3000), 0, at)
+		if errors.Is(err, unix.EMSGSIZE) {
+			break
+		}
+		if err != nil || x.ctx.Err() != nil {
+			return 0, fmt.Errorf("send 3000 bytes that must not be fragmented: %w", errors.Join(err, x.ctx.Err()))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	// Only a connected socket names it.
+	connected, err := socket()
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(connected)
+	if err := unix.Connect(connected, at); err != nil {
+		return 0, err
+	}
+	return unix.GetsockoptInt(connected, unix.IPPROTO_IP, unix.IP_MTU)
 }
 
 // askOnce is ask for a datagram that nothing is in the way of: it arrives, and

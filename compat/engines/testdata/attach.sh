@@ -35,21 +35,21 @@ reach() { "$@" --duration 50ms > /dev/null 2>&1 && echo reached || echo not reac
 
 # life attaches ENGINE's container NAME, whose process is PID, and ends it by STOP….
 life() { # ENGINE NAME PID STOP…
-	local engine=$1 name=$2 pid=$3
+	local engine=$1 name=$2 pid=$3 ref=$1:tester/$2
 	shift 3
 	wiring > /tmp/before
 	nsenter --target $pid --net sh -c 'ip -details link; ip -brief address; ip route' > /tmp/inside
-	told "$name bridge" attach $name bridge br0 --ip 203.0.113.30/24,2001:db8::30/64 --masquerade --name lan0
-	told "$name macvlan" attach $engine:tester/$name macvlan ext0 --ip 192.0.2.30/24 --name lan1
+	told "$name bridge" attach $ref bridge br0 --ip 203.0.113.30/24,2001:db8::30/64 --masquerade --name lan0
+	told "$name macvlan" attach $ref macvlan ext0 --ip 192.0.2.30/24 --name lan1
 	told "$name ls" ls
 	reach cleat traffic rr 203.0.113.30:5210 | sed "s/^/$name from the host: /"
 	reach $outside cleat traffic rr 192.0.2.30:5210 | sed "s/^/$name from outside: /"
-	told "$name detach" detach $name lan1
-	told "$name detach" detach $name
+	told "$name detach" detach $ref lan1
+	told "$name detach" detach $ref
 	wiring > /tmp/after
 	nsenter --target $pid --net sh -c 'ip -details link; ip -brief address; ip route' > /tmp/inside2
 	cmp /tmp/inside /tmp/inside2 && cmp /tmp/before /tmp/after && echo "$name detached: everything as before"
-	cleat attach $name macvlan ext0 --ip 192.0.2.30/24 --check-duplicate=thorough > /tmp/ended 2>&1 &
+	cleat attach $ref macvlan ext0 --ip 192.0.2.30/24 --check-duplicate=thorough > /tmp/ended 2>&1 &
 	local attaching=$!
 	until nsenter --target $pid --net ip link show eth0 > /dev/null 2>&1; do sleep 0.01; done
 	"$@" > /dev/null 2>&1

@@ -30,13 +30,18 @@ as_user() { as "$@"; }
 front=$(engine inspect -f '{{.State.Pid}}' front)
 instance() { as apptainer instance list --json "$1" | jq '.instances[0].pid'; }
 sim=$(instance sim) near=$(instance near)
+id=$(engine inspect -f '{{.ID}}' front | cut -c1-12)
+told as_user front "$front"
+told as_user "$id" "$front" | sed "s/ $id:/ id:/"
+told as_user sim "$sim"
+told as_user idle 1
+told root front "$front"
+told root podman:tester/"$id" "$front" | sed "s/ podman:tester.$id:/ id:/"
+told root apptainer:tester/sim "$sim" | sed 's/ apptainer:tester.sim:/ sim:/'
+told root podman:tester/idle 1 | sed 's/ podman:tester.idle:/ idle:/'
 for who in root as_user; do
-	told $who front "$front"
 	told $who podman:tester/front "$front"
-	told $who "$(engine inspect -f '{{.ID}}' front | cut -c1-12)" "$front" | sed 's/ [0-9a-f]\{12\}:/ id:/'
-	told $who sim "$sim"
 	told $who apptainer:tester/near "$near"
-	told $who idle 1
 done
 engine rm -f -t 0 -a > /dev/null
 as apptainer -q instance stop --all > /dev/null

@@ -3,7 +3,6 @@
 package systest
 
 import (
-	"bytes"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -54,20 +53,11 @@ func InterruptCalls(signal unix.Signal) unix.Errno {
 	return errno
 }
 
-// Accept is accept4(2) with room for so many bytes of the peer's address; less than
-// 0 is what no caller says, and nil asks for none. It returns how long the address
-// is, and memory of which the kernel has written the beginning: the rest is
-// Untouched.
-func Accept(fd int, room *int32, flags int) (accepted int, size int32, address []byte, errno unix.Errno) {
-	address = bytes.Repeat([]byte{Untouched}, 64)
-	var at, long uintptr
-	if room != nil {
-		size = *room
-		at, long = uintptr(unsafe.Pointer(unsafe.SliceData(address))), uintptr(unsafe.Pointer(&size))
+// SetThreadUser gives the calling thread another effective uid, for as long as it lives: the
+// caller has locked it, and does not unlock it.
+func SetThreadUser(uid int) error {
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); e != 0 {
+		return e
 	}
-	n, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(fd), at, long, uintptr(flags), 0, 0)
-	return int(n), size, address, errno
+	return nil
 }
-
-// Untouched is in each byte of memory that nobody has written.
-const Untouched = 0xee

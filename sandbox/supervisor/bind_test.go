@@ -10,15 +10,15 @@ import (
 // TestBinds: of a thread's calls only the last has a place, and what the others held
 // is given back; threads have their turns as they came.
 func TestBinds(t *testing.T) {
-	src := &source{}
-	src.users.Store(1)
+	one := &program{account: &account{budget: newBudget(nil)}}
+	one.users.Store(1)
 	var w binds
 	call := func(tid int) binding {
 		fd, err := unix.Dup(int(os.Stdin.Fd()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return binding{socket{from: src, fd: fd}, Binding{TID: tid}}
+		return binding{socket{fd: fd}, one, Binding{TID: tid}}
 	}
 	if got := w.wait(call(1)); got != first {
 		t.Fatalf("the first call: %v, want %v", got, first)
@@ -46,7 +46,7 @@ func TestBinds(t *testing.T) {
 	if got := w.wait(call(maxBinds + 1)); got != tooMany {
 		t.Errorf("one more thread: %v, want %v", got, tooMany)
 	}
-	if users := src.users.Load(); users != 1+1+maxBinds {
+	if users := one.users.Load(); users != 1+1+maxBinds {
 		t.Errorf("%d calls hold their filter, want %d", users-1, 1+maxBinds)
 	}
 	begun.drop()
@@ -57,8 +57,8 @@ func TestBinds(t *testing.T) {
 		}
 		b.drop()
 	}
-	if _, ok := w.next(); ok || w.busy || src.users.Load() != 1 {
-		t.Errorf("at the end: %v, busy %v, %d users", ok, w.busy, src.users.Load())
+	if _, ok := w.next(); ok || w.busy || one.users.Load() != 1 {
+		t.Errorf("at the end: %v, busy %v, %d users", ok, w.busy, one.users.Load())
 	}
 	if got := w.wait(call(1)); got != first {
 		t.Errorf("later: %v, want %v", got, first)

@@ -1,0 +1,133 @@
+package nlsock
+
+import (
+	"iter"
+
+	"golang.org/x/sys/unix"
+)
+
+// answers are what the kernel says to one request.
+type answers struct {
+	seq, port   uint32
+	each        func(kind uint16, body []byte) (last bool)
+	interrupted bool
+}
+
+// take reads a datagram. done means that no more belongs to the request. Datagrams of
+// others, and answers to others' requests, are passed over.
+func (a *answers) take(data []byte, sender uint32) (done bool, err error) {
+	if sender != 0 {
+		return false, nil
+	}
+	for len(data) > 0 {
+		m, rest, ok := cut(data)
+		if !ok {
+			return false, errMalformed
+		}
+		data = rest
+		if m.seq != a.seq || m.port != a.port {
+			continue
+		}
+		a.interrupted = a.interrupted || m.flags&unix.NLM_F_DUMP_INTR != 0
+		switch m.kind {
+		case unix.NLMSG_NOOP:
+		case unix.NLMSG_DONE:
+			return true, a.end(m.body)
+		case unix.NLMSG_ERROR:
+			if err := errnoOf(m.body); err != nil {
+				return true, err
+			}
+			a.each(m.kind, nil)
+			return true, nil
+		default:
+			if a.each(m.kind, m.body) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// end is the result of a dump. Its last message has an error number, which kernels may
+// leave out.
+func (a *answers) end(body []byte) error {
+	if len(body) >= 4 {
+		if err := errnoOf(body); err != nil {
+			return err
+		}
+	}
+	if a.interrupted {
+		return ErrInterrupted
+	}
+	return nil
+}
+
+// errnoOf reads the number that begins an NLMSG_ERROR or NLMSG_DONE: 0, or a negative
+// error number.
+func errnoOf(body []byte) error {
+	if len(body) < 4 {
+		return errMalformed
+	}
+	switch n := int32(native.Uint32(body)); {
+	case n == 0:
+		return nil
+	case n < 0 && n > -4096: // MAX_ERRNO (include/linux/err.h)
+		return unix.Errno(-n)
+	}
+	return errMalformed
+}
+
+// message is one of a datagram's (struct nlmsghdr).
+type message struct {
+	kind, flags uint16
+	seq, port   uint32
+	body        []byte
+}
+
+// cut takes the first message off.
+func cut(data []byte) (m message, rest []byte, ok bool) {
+	if len(data) < unix.SizeofNlMsghdr {
+		return m, nil, false
+	}
+	size := int64(native.Uint32(data))
+	if size < unix.SizeofNlMsghdr || size > int64(len(data)) {
+		return m, nil, false
+	}
+	m = message{
+		kind: native.Uint16(data[4:]), flags: native.Uint16(data[6:]),
+		seq: native.Uint32(data[8:]), port: native.Uint32(data[12:]), body: data[unix.SizeofNlMsghdr:size],
+	}
+	return m, data[min(align(int(size)), len(data)):], true
+}
+
+// align rounds up to NLMSG_ALIGNTO and NLA_ALIGNTO.
+func align(n int) int { return (n + 3) &^ 3 }
+
+// Attributes goes through attributes by their types (struct nlattr), without the flags in
+// those. It ends at the first that is malformed.
+func Attributes(b []byte) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for len(b) >= unix.SizeofNlAttr {
+			size := int(native.Uint16(b))
+			if size < unix.SizeofNlAttr || size > len(b) {
+				return
+			}
+			const typeMask = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+			if !yield(native.Uint16(b[2:])&typeMask, b[unix.SizeofNlAttr:size]) {
+				return
+			}
+			b = b[min(align(size), len(b)):]
+		}
+	}
+}
+
+// AppendAttribute appends an attribute and its padding.
+func AppendAttribute(b []byte, kind uint16, data []byte) []byte {
+	b = native.AppendUint16(b, uint16(unix.SizeofNlAttr+len(data)))
+	b = native.AppendUint16(b, kind)
+	b = append(b, data...)
+	for range align(len(data)) - len(data) {
+		b = append(b, 0)
+	}
+	return b
+}

@@ -1,0 +1,76 @@
+package attach
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"cleat/network/dhcp"
+	"cleat/network/journal"
+)
+
+// FuzzFiles reads files of the state directory that somebody has damaged: none may end the
+// program, and a journal keeps what can be read of it.
+func FuzzFiles(f *testing.F) {
+	f.Add([]byte(`{"begin":{"attachment":{"version":1,"id":"docker.web.eth0","container":{"name":"web"},"want":{"kind":"bridge"}},"host":{"inode":1},"container":{"inode":2}}}
+{"undo":{"link":{"where":{"inode":2},"name":"eth0","mac":"02:00:00:00:00:01"}}}
+{"made":{"index":7,"steps":["a"]}}
+`))
+	f.Add([]byte("{\"undo\":{}}\n{\"undo\":{\"moved\":{},\"lease\":null}}\nnull\n[]\n{\"begin\":{}}\n{\"torn"))
+	f.Add([]byte(`{"client":{},"address":"192.0.2.10/24","server":"192.0.2.1","got":{"wall":"2026-01-02T03:04:05Z"},"unset":{"routes":[{"to":"0.0.0.0/0"}]}}`))
+	f.Add([]byte(`{"version":1,"id":"x","want":{"ip":["192.0.2.10/24"],"mac":"x"}}`))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, text []byte) {
+		path := filepath.Join(dir, "x.json")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := readAttachment(path); err == nil {
+			_ = a.called() + a.Container.Reference()
+			a.Container.answersTo("web")
+			_ = a.Want.Check()
+		}
+		records, err := journal.Read(path)
+		if lines := bytes.Count(text, []byte("\n")); err == nil && len(records) != lines {
+			t.Errorf("%d records of %d lines", len(records), lines)
+		}
+		_, undos, _, _ := parse(records)
+		for _, one := range undos {
+			if _, err := json.Marshal(one); err != nil {
+				t.Errorf("can't be written again: %v", err)
+			}
+		}
+		if l, err := readLease(path); err == nil && l != nil {
+			now, _ := dhcp.Now()
+			l.Next(now)
+			l.Unset.with(&l.Lease, &dhcp.Lease{Address: netip.MustParsePrefix("192.0.2.9/24")}, 1500)
+			newsOf(&l.Lease, &l.Lease)
+		}
+	})
+}
+
+// FuzzResolvConf replaces name servers in any text, and nothing else.
+func FuzzResolvConf(f *testing.F) {
+	f.Add([]byte("search example.org\nnameserver 192.0.2.1\noptions ndots:1"))
+	f.Add([]byte("nameserver\t192.0.2.1\n nameserver 192.0.2.2\r\n\x00"))
+	servers := []netip.Addr{netip.MustParseAddr("192.0.2.53")}
+	f.Fuzz(func(t *testing.T, before []byte) {
+		after := resolvConf(before, servers)
+		var named []string
+		for line := range strings.Lines(string(after)) {
+			if words := strings.Fields(line); len(words) > 0 && words[0] == "nameserver" {
+				named = append(named, strings.TrimSpace(line))
+			}
+		}
+		if len(named) != 1 || named[0] != "nameserver 192.0.2.53" {
+			t.Errorf("%q becomes %q", before, after)
+		}
+		if again := resolvConf(after, servers); !bytes.Equal(again, after) {
+			t.Errorf("%q, then %q", after, again)
+		}
+	})
+}

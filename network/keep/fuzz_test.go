@@ -1,0 +1,30 @@
+package keep
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// FuzzHappenings reads what the kernel would not send: messages about links, and events of
+// files.
+func FuzzHappenings(f *testing.F) {
+	link := make([]byte, unix.SizeofNlMsghdr+unix.SizeofIfInfomsg+8)
+	binary.NativeEndian.PutUint32(link, uint32(len(link)))
+	binary.NativeEndian.PutUint16(link[4:], unix.RTM_NEWLINK)
+	binary.NativeEndian.PutUint32(link[unix.SizeofNlMsghdr+4:], 7)
+	binary.NativeEndian.PutUint16(link[unix.SizeofNlMsghdr+unix.SizeofIfInfomsg:], 8)
+	binary.NativeEndian.PutUint16(link[unix.SizeofNlMsghdr+unix.SizeofIfInfomsg+2:], unix.IFLA_IFNAME)
+	f.Add(link)
+	f.Add(link[:20])
+	f.Add(event(unix.IN_MOVED_TO, "web.json"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var h happenings
+		h.heard(b, nil)
+		h.changed(b, nil)
+		if len(h.links) > len(b) || len(h.wanted) > len(b) {
+			t.Errorf("%d links and %d files in %d bytes", len(h.links), len(h.wanted), len(b))
+		}
+	})
+}

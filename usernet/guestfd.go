@@ -1,0 +1,168 @@
+package usernet
+
+import (
+	"net/netip"
+	"os"
+
+	"cleat/internal/sys"
+
+	"golang.org/x/sys/unix"
+)
+
+// guestListener is a listening socket of the guest's network namespace in an engine's loop.
+//
+// Whoever has CAP_NET_ADMIN in that namespace can destroy the socket behind the descriptor
+// (SOCK_DESTROY, net/ipv4/tcp_diag.c). From then on epoll reports EPOLLHUP in each round, and
+// nothing that we do would end that. So the first EPOLLHUP or EPOLLERR takes the descriptor out
+// of the loop.
+type guestListener struct {
+	s      *engine
+	fd     int
+	ticket ticket
+	resume timer  // after a pause
+	accept func() // takes clients; level-triggered, so it may leave some for the next round
+	lost   func() // is called once the socket is of no use any more
+}
+
+// add begins to wait for clients.
+func (l *guestListener) add() (err error) {
+	l.resume.fire = func() { _ = l.s.loop.modify(l.ticket, l.fd, unix.EPOLLIN) }
+	l.ticket, err = l.s.loop.add(l.fd, unix.EPOLLIN, l)
+	return err
+}
+
+// ready implements source.
+func (l *guestListener) ready(events uint32) {
+	if events&(unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		l.remove()
+		l.lost()
+		return
+	}
+	l.accept()
+}
+
+// remove stops waiting. The descriptor stays open.
+func (l *guestListener) remove() {
+	l.s.loop.timers.drop(&l.resume)
+	l.s.loop.disarm(l.ticket, l.fd)
+	l.ticket = 0
+}
+
+// pause lets clients wait in the kernel's queue while there are no descriptors.
+func (l *guestListener) pause() {
+	l.s.stats.OverLimit++
+	if l.s.loop.modify(l.ticket, l.fd, 0) == nil {
+		l.s.loop.timers.set(&l.resume, l.s.loop.after(acceptAgain))
+	}
+}
+
+// outwardCost is a connection's socket inside and the one of the host.
+var outwardCost = tcpFlowCost.Plus(junctionCost)
+
+// outward is a port inside that leads to an address of the host's side. Both ends of its
+// connections are sockets, so their bytes are spliced.
+type outward struct {
+	guestListener
+	file *os.File
+	to   netip.AddrPort
+}
+
+// Outward has connections that a listening TCP socket of the guest's namespace accepts led to
+// an address of the host's side. Neither Policy nor Hook is asked. The Stack takes the socket
+// over, and closes it when it ends or at once where the result is an error.
+func (s *Stack) Outward(listener *os.File, to netip.AddrPort) error {
+	e := s.group.engines[0]
+	var err error
+	if callErr := e.call(func() { err = e.outward(listener, to) }); callErr != nil {
+		err = callErr
+	}
+	if err != nil {
+		listener.Close()
+	}
+	return err
+}
+
+func (s *engine) outward(listener *os.File, to netip.AddrPort) error {
+	o := &outward{file: listener, to: to}
+	o.guestListener = guestListener{s: s, fd: int(listener.Fd()), accept: o.acceptAll, lost: o.close}
+	if err := unix.SetNonblock(o.fd, true); err != nil {
+		return err
+	}
+	if err := o.add(); err != nil {
+		return err
+	}
+	s.outwards[o] = struct{}{}
+	return nil
+}
+
+// close gives the port up.
+func (o *outward) close() {
+	if o.ticket != 0 {
+		o.remove()
+	}
+	delete(o.s.outwards, o)
+	o.file.Close()
+}
+
+func (o *outward) acceptAll() {
+	for range acceptsPerRound {
+		fd, from, errno := sys.AcceptNow(o.fd)
+		if errno == unix.EMFILE || errno == unix.ENFILE {
+			o.pause()
+		}
+		if errno != 0 {
+			return
+		}
+		if !o.lead(fd, from.AddrPort()) {
+			abandon(fd)
+		}
+	}
+}
+
+// lead begins a connection for a client inside, and reports whether it could. It owns fd then.
+func (o *outward) lead(fd int, from netip.AddrPort) bool {
+	at, errno := sys.LocalAddress(fd)
+	if errno != 0 {
+		return false
+	}
+	costs, ok := o.s.admit(outwardCost)
+	if !ok {
+		return false
+	}
+	e := o.s.group.forClient()
+	c := insideClient{fd: fd, from: from, at: at.AddrPort(), to: o.to, costs: costs}
+	if e == o.s {
+		e.tcp.lead(c)
+		return true
+	}
+	if !e.loop.post(func() { e.tcp.lead(c) }) {
+		costs.close()
+		return false
+	}
+	return true
+}
+
+// insideClient is a connection that was accepted inside for an address of the host's side.
+type insideClient struct {
+	fd       int
+	from, at netip.AddrPort // its ends, both inside
+	to       netip.AddrPort
+	costs    account
+}
+
+// lead connects to the host's side on behalf of a client inside. The client has been accepted
+// already: a failure is a RST.
+func (t *tcpTable) lead(c insideClient) {
+	if f := t.flows[keyOf(c.from, c.at)]; f != nil { // between the same ports, and over
+		f.drop()
+	}
+	f, other := t.newFlow(c.from, c.at, c.costs)
+	if other != nil {
+		c.costs.close()
+		abandon(c.fd)
+		return
+	}
+	f.inner, f.host, f.doubled = c.fd, c.to, true
+	resetOnClose(c.fd, true)
+	f.connect()
+}

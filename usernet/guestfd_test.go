@@ -1,0 +1,169 @@
+package usernet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"cleat/packet"
+
+	"golang.org/x/sys/unix"
+)
+
+// watched reports whether an engine's loop waits for a descriptor.
+func (r *rig) watched(fd int) bool {
+	r.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", r.s.loop.epfd))
+	if err != nil {
+		r.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "tfd:" && f[1] == fmt.Sprint(fd) {
+			return true
+		}
+	}
+	return false
+}
+
+// destroy does to a listening socket what SOCK_DESTROY does, as far as epoll is concerned.
+func destroy(t *testing.T, fd int) {
+	t.Helper()
+	if err := unix.Shutdown(fd, unix.SHUT_RDWR); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Who destroys the gate's listener inside does not make the loop turn for ever; connections
+// take the device from then on.
+func TestGateThatIsDestroyed(t *testing.T) {
+	g := newGateRig(t, false)
+	guest, host, _ := g.through()
+	listener := g.stack.group.gate.v4.listener
+	if !g.watched(listener) {
+		t.Fatal("the loop does not wait for the gate")
+	}
+	destroy(t, listener)
+	g.until("the loop waits no more", func() bool { return !g.watched(listener) })
+	g.carries(guest, host)
+	c, _ := g.port()
+	c.Open()
+	g.keep(g.accept(g.server))
+	g.until("it takes the device", func() bool {
+		f := g.flow(c)
+		return f != nil && f.state == established && f.why == whyLost
+	})
+}
+
+// outwardRig is a Stack with a port inside that leads to a server of the host's.
+func outwardRig(t *testing.T, change ...func(*Config)) (r *rig, inside netip.AddrPort, server *net.TCPListener) {
+	t.Helper()
+	r = newRig(t, change...)
+	listener := tcpFile(t, loopback4, true)
+	at, err := unix.Getsockname(int(listener.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = r.listen()
+	fd, err := unix.FcntlInt(listener.Fd(), unix.F_DUPFD_CLOEXEC, 0) // which the Stack takes over
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	if err := r.stack.Outward(os.NewFile(uintptr(fd), "inside"), server.Addr().(*net.TCPAddr).AddrPort()); err != nil {
+		t.Fatal(err)
+	}
+	return r, addrPort(at), server
+}
+
+func TestOutward(t *testing.T) {
+	r, inside, server := outwardRig(t)
+	dial := func() *net.TCPConn {
+		c, err := net.Dial("tcp", inside.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.keep(c.(*net.TCPConn))
+	}
+	guest := dial()
+	host := r.accept(server)
+	r.carries(guest, host)
+	flows, err := r.stack.Flows()
+	if err != nil || len(flows) != 1 {
+		t.Fatalf("flows %v, %v", flows, err)
+	}
+	if f := flows[0]; f.Tier != TierSplice || f.Destination != inside || f.Host != server.Addr().(*net.TCPAddr).AddrPort() || f.Protocol != packet.TCP {
+		t.Errorf("flow %+v", f)
+	}
+	guest.Close()
+	r.readsEOF(host)
+	host.Close()
+	r.gone()
+
+	server.Close() // from now on the host refuses
+	r.dialedReset(inside)
+	r.gone()
+}
+
+// The guest may destroy a port of its namespace.
+func TestOutwardThatIsDestroyed(t *testing.T) {
+	r, inside, server := outwardRig(t)
+	var fd int
+	r.do(func() {
+		for o := range r.s.outwards {
+			fd = o.fd
+		}
+	})
+	c, err := net.Dial("tcp", inside.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest, host := r.keep(c.(*net.TCPConn)), r.accept(server)
+	destroy(t, fd)
+	r.until("the port is given up", func() bool { return len(r.s.outwards) == 0 })
+	r.carries(guest, host)
+}
+
+// Clients inside count against the limits, and are reset beyond them.
+func TestOutwardIsLimited(t *testing.T) {
+	const most = 5
+	r, inside, server := outwardRig(t, func(c *Config) { c.Limits.Flows = most })
+	for range most {
+		c, err := net.Dial("tcp", inside.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.carries(r.keep(c.(*net.TCPConn)), r.accept(server))
+	}
+	r.dialedReset(inside)
+	if s := r.stack.Stats(); s.OverLimit != 1 {
+		t.Errorf("%d flows were turned away", s.OverLimit)
+	}
+}
+
+// dialedReset fails the test unless a connection is reset: while it is made, or later.
+func (r *rig) dialedReset(to netip.AddrPort) {
+	r.Helper()
+	c, err := net.Dial("tcp", to.String())
+	switch {
+	case err == nil:
+		r.isReset(r.keep(c.(*net.TCPConn)))
+	case !errors.Is(err, unix.ECONNRESET):
+		r.Fatal(err)
+	}
+}
+
+// carries sends a word each way between the two ends of a connection.
+func (r *rig) carries(a, b *net.TCPConn) {
+	r.Helper()
+	for _, way := range []struct {
+		from, to *net.TCPConn
+		word     string
+	}{{a, b, "there"}, {b, a, "back"}} {
+		r.write(way.from, way.word)
+		r.reads(way.to, way.word)
+	}
+}

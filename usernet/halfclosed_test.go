@@ -1,0 +1,163 @@
+package usernet
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"cleat/packet"
+	"cleat/usernet/guesttest"
+
+	"golang.org/x/sys/unix"
+)
+
+// isKeepalive is a segment that asks the guest whether it knows the connection.
+func isKeepalive(c *guesttest.Conn) guesttest.Matcher {
+	return func(p *guesttest.Packet) string {
+		if p.From() != c.Peer || p.To() != c.Local || p.TCP.Flags != packet.ACK || p.TCP.Seq != c.Ack-1 || len(p.TCP.Payload) != 0 {
+			return "want an empty segment before what the guest expects next"
+		}
+		return ""
+	}
+}
+
+// halves are the two ways to have one direction closed.
+var halves = map[string]func(r *rig, c *guesttest.Conn, host *net.TCPConn){
+	"by the guest": func(r *rig, c *guesttest.Conn, host *net.TCPConn) {
+		c.Send(packet.ACK|packet.FIN, nil)
+		r.g.Only(c.Acks())
+		r.readsEOF(host)
+	},
+	"by the host": func(r *rig, c *guesttest.Conn, host *net.TCPConn) {
+		if err := host.CloseWrite(); err != nil {
+			r.Fatal(err)
+		}
+		c.ExpectFIN()
+	},
+}
+
+// A connection that is closed in one direction, and idle, is asked about: who has forgotten it
+// says so, and who is gone says nothing.
+func TestHalfClosedAndForgotten(t *testing.T) {
+	for half, closed := range halves {
+		for name, tt := range map[string]struct {
+			probes int
+			answer func(c *guesttest.Conn)
+		}{
+			"a kernel that has forgotten": {1, func(c *guesttest.Conn) { c.Send(packet.RST, nil) }},
+			"one that is gone":            {mostProbes, func(*guesttest.Conn) {}},
+		} {
+			t.Run(half+", "+name, func(t *testing.T) {
+				r := newRig(t)
+				c, host := r.open()
+				closed(r, c, host)
+				r.advance(lookEvery) // from now on it is idle
+				r.g.Silent()
+				r.advance(halfClosedIdle - lookEvery)
+				r.g.Silent()
+				for range tt.probes {
+					r.advance(lookEvery)
+					r.g.Only(isKeepalive(c))
+					tt.answer(c)
+				}
+				r.advance(lookEvery)
+				r.gone()
+			})
+		}
+	}
+}
+
+// While both ends say that they know it, it stays, but not for ever.
+func TestHalfClosedAndAlive(t *testing.T) {
+	for half, closed := range halves {
+		t.Run(half, func(t *testing.T) {
+			r := newRig(t)
+			c, host := r.open()
+			closed(r, c, host)
+			var passed time.Duration
+			for ; passed < halfClosedMost-lookEvery; passed += lookEvery {
+				r.advance(lookEvery)
+				if passed > halfClosedIdle {
+					r.g.Only(isKeepalive(c))
+					c.Send(packet.ACK, nil)
+				} else {
+					for range r.g.Settle() {
+						c.Send(packet.ACK, nil)
+					}
+				}
+			}
+			if r.live() != 1 {
+				t.Fatal("the connection has ended early")
+			}
+			r.do(func() {
+				if on, err := unix.GetsockoptInt(r.flow(c).fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE); err != nil || on == 0 {
+					t.Errorf("the host's kernel does not ask: %v", err)
+				}
+			})
+			r.advance(2 * lookEvery)
+			r.g.Await(c.Resets())
+			r.gone()
+		})
+	}
+}
+
+// Bytes in the direction that is open put the end off.
+func TestHalfClosedAndBusy(t *testing.T) {
+	r := newRig(t)
+	c, host := r.open()
+	halves["by the guest"](r, c, host)
+	for range 200 {
+		r.advance(halfClosedIdle / 2)
+		r.write(host, "x")
+		if got := c.Expect(1); string(got) != "x" {
+			t.Fatalf("the guest reads %q", got)
+		}
+	}
+	r.g.Silent()
+}
+
+// What is open in both directions is nobody's business.
+func TestIdleStays(t *testing.T) {
+	r := newRig(t)
+	c, host := r.open()
+	for range 100 {
+		r.advance(halfClosedMost / 10)
+	}
+	r.g.Silent()
+	r.write(host, "late")
+	if got := c.Expect(4); string(got) != "late" {
+		t.Errorf("the guest reads %q", got)
+	}
+}
+
+// Spliced, it is the kernels who ask.
+func TestHalfClosedAndSpliced(t *testing.T) {
+	g := newGateRig(t, false)
+	guest, host, c := g.through()
+	if err := guest.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	g.readsEOF(host)
+	alive := func(want int) {
+		t.Helper()
+		g.do(func() {
+			j := g.flow(c).junction
+			for _, fd := range []int{j.inner.fd, j.outer.fd} {
+				if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE); err != nil || on != want {
+					t.Errorf("SO_KEEPALIVE is %d, want %d: %v", on, want, err)
+				}
+			}
+		})
+	}
+	g.advance(lookEvery)
+	alive(0)
+	g.advance(halfClosedIdle)
+	alive(1)
+	g.write(host, "late")
+	g.reads(guest, "late")
+	for range halfClosedMost/lookEvery + 2 {
+		g.advance(lookEvery)
+	}
+	g.isReset(guest)
+	g.gone()
+}

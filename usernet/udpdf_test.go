@@ -1,0 +1,79 @@
+package usernet
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"testing"
+
+	"cleat/packet"
+	"cleat/usernet/guesttest"
+)
+
+func TestWhatDFMeans(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		ip    packet.IP
+		bytes int
+		want  bool
+	}{
+		{"IPv4 without DF", packet.IP{Src: rigGuest4}, 1000, false},
+		{"IPv4, as long as Ethernet takes", packet.IP{Src: rigGuest4, DontFragment: true, ID: 7}, 1500, true},
+		{"IPv4, longer: as any socket sends it", packet.IP{Src: rigGuest4, DontFragment: true, ID: 7}, 1501, false},
+		{"IPv4, longer, with ID 0: a socket that asked for DF", packet.IP{Src: rigGuest4, DontFragment: true}, 1501, true},
+		{"IPv6, as long as Ethernet takes", packet.IP{Src: rigGuest6, DontFragment: true}, 1500, true},
+		{"IPv6, longer", packet.IP{Src: rigGuest6, DontFragment: true}, 1501, false},
+	} {
+		if got := meansDF(&tt.ip, tt.bytes); got != tt.want {
+			t.Errorf("%s: %t", tt.name, got)
+		}
+	}
+}
+
+// df is what the one host socket for datagrams does with DF.
+func (r *rig) df() (df, mayFragment bool) {
+	r.Helper()
+	r.do(func() {
+		if len(r.s.udp.sockets) != 1 {
+			r.Fatalf("%d sockets", len(r.s.udp.sockets))
+		}
+		for _, k := range r.s.udp.sockets {
+			df, mayFragment = k.df, k.mayFragment
+		}
+	})
+	return df, mayFragment
+}
+
+// A packet that came to another queue than its flow's keeps DF, and one that was put together
+// from fragments has none.
+func TestDFOnTheWay(t *testing.T) {
+	var second *guesttest.Guest
+	r := newRig(t, queued(t, &second))
+	host, peer := r.udpServer()
+	r.say(5000, peer, "first") // so that the first queue's engine has the port
+	r.hears(host, "first")
+	if df, _ := r.df(); !df {
+		t.Error("DF is lost")
+	}
+	pieces := fragmentsOf(t, datagramFrame(netip.AddrPortFrom(r.guest, 5000), peer, []byte(text(3000)), 0), 7, 1500)
+	for _, p := range pieces {
+		r.g.SendFrame(p)
+	}
+	r.hears(host, text(3000))
+	if df, may := r.df(); df || !may {
+		t.Error("what was put together from fragments must not be fragmented")
+	}
+	second.SendFrame(datagramFrame(netip.AddrPortFrom(r.guest, 5000), peer, []byte("elsewhere"), 0))
+	r.hears(host, "elsewhere")
+	if df, _ := r.df(); !df {
+		t.Error("DF is lost between queues")
+	}
+	plain := datagramFrame(netip.AddrPortFrom(r.guest, 5000), peer, []byte("plain"), 0)
+	ip := plain[packet.VNetHdrBytes : packet.VNetHdrBytes+packet.IPv4Bytes]
+	ip[6], ip[10], ip[11] = 0, 0, 0
+	binary.BigEndian.PutUint16(ip[10:], packet.Checksum(ip))
+	second.SendFrame(plain)
+	r.hears(host, "plain")
+	if df, _ := r.df(); df {
+		t.Error("a packet without DF gets it")
+	}
+}
