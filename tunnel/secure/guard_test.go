@@ -88,19 +88,25 @@ func TestGuardRefusesKeys(t *testing.T) {
 	}
 }
 
-// FuzzGuard gives a guard strange messages.
+// FuzzGuard gives a guard messages of strangers, and altered ones of the peer.
 func FuzzGuard(f *testing.F) {
 	a, b := guards(f)
-	header := []byte("header")
-	authentic := a.Seal(nil, header, []byte("message"))
-	f.Add(header, authentic)
-	f.Add(header, authentic[:GuardOverhead-1])
-	f.Add([]byte{}, authentic)
-	f.Add(header, []byte{})
-	f.Fuzz(func(t *testing.T, h, sealed []byte) {
-		own := bytes.Equal(h, header) && bytes.Equal(sealed, authentic)
-		if _, err := b.Open(h, bytes.Clone(sealed)); own != (err == nil) || err != nil && !errors.Is(err, ErrHandshake) {
-			t.Errorf("% x is opened with %v", sealed, err)
+	f.Add([]byte("header"), []byte("message"), uint(0), byte(0))
+	f.Add([]byte("header"), make([]byte, GuardOverhead-1), uint(3), byte(1))
+	f.Add([]byte{}, make([]byte, GuardOverhead), uint(30), byte(1))
+	f.Add([]byte("header"), []byte{}, uint(39), byte(128))
+	f.Fuzz(func(t *testing.T, header, message []byte, at uint, by byte) {
+		if _, err := b.Open(header, bytes.Clone(message)); !errors.Is(err, ErrHandshake) {
+			t.Errorf("% x is opened with %v", message, err)
+		}
+		sealed := a.Seal(nil, header, message)
+		sealed[at%uint(len(sealed))] ^= by
+		got, err := b.Open(header, sealed)
+		switch {
+		case by == 0 && (err != nil || !bytes.Equal(got, message)):
+			t.Errorf("% x is opened as % x with %v", message, got, err)
+		case by != 0 && !errors.Is(err, ErrHandshake):
+			t.Errorf("with byte %d altered % x is opened with %v", at, message, err)
 		}
 	})
 }
