@@ -292,7 +292,7 @@ func (b *batch) stamp(t *Tunnel) {
 // sendMessage sends the next message. It reports whether that is over, be it that the
 // kernel has refused it; false: the socket is full.
 func (b *batch) sendMessage(t *Tunnel) bool {
-	for tries := 1; ; tries++ {
+	for r := (retries{}); ; {
 		errno := b.box.SendOneNow(b.fd, b.message)
 		switch {
 		case errno == 0:
@@ -300,7 +300,7 @@ func (b *batch) sendMessage(t *Tunnel) bool {
 			return true
 		case errno == unix.EAGAIN:
 			return false
-		case errno == unix.EINTR, tries < sendTries:
+		case errno == unix.EINTR, r.again(errno):
 		default:
 			t.stats.sendErrors.Add(1)
 			t.refused(b.p, errno)
@@ -309,17 +309,40 @@ func (b *batch) sendMessage(t *Tunnel) bool {
 	}
 }
 
-// sendTries is how often a message is given to the kernel that it refuses. An error may be
-// none of the message's: one that an ICMP message has left behind at the socket is reported
-// once, to whatever comes next, and nothing has been sent then.
-const sendTries = 4
+// retries counts how often the kernel has refused a message. An error may be left behind at
+// the socket by an ICMP message. The kernel reports it once, to whatever is sent next, and
+// sends nothing.
+type retries struct{ all, size int }
+
+const (
+	// retryMost is twice the number of errors that a connected socket takes from ICMP (16
+	// codes): they may come back to back.
+	retryMost = 32
+	// retrySize bounds the same for EMSGSIZE, which may be the device's: the kernel copies
+	// up to 64 KiB before it finds out.
+	retrySize = 4
+)
+
+// again reports whether to send the message again: an ICMP message may have caused the error
+// (icmp_err_convert, net/ipv4/icmp.c; icmpv6_err_convert, net/ipv6/icmp.c).
+func (r *retries) again(errno unix.Errno) bool {
+	r.all++
+	switch errno {
+	case unix.EMSGSIZE:
+		r.size++
+		return r.size < retrySize && r.all < retryMost
+	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENOPROTOOPT, unix.ECONNREFUSED, unix.EOPNOTSUPP, unix.EHOSTDOWN, unix.ENONET, unix.EPROTO, unix.EACCES:
+		return r.all < retryMost
+	}
+	return false
+}
 
 // sendNow sends a message that is not important, if there is room for it. It returns why
 // the kernel has refused it.
 func sendNow(fd int, b []byte) unix.Errno {
-	for tries := 1; ; tries++ {
+	for r := (retries{}); ; {
 		_, errno := sys.SendNow(fd, b, 0)
-		if errno == 0 || errno == unix.EAGAIN || tries == sendTries {
+		if errno == 0 || errno == unix.EAGAIN || errno != unix.EINTR && !r.again(errno) {
 			return errno
 		}
 	}

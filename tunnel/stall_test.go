@@ -323,3 +323,19 @@ func TestKeptMemoryIsBounded(t *testing.T) {
 		t.Errorf("%d pieces are kept, want 1", n)
 	}
 }
+
+// TestRetries has the kernel refuse a message again and again.
+func TestRetries(t *testing.T) {
+	for errno, want := range map[unix.Errno]int{
+		unix.EHOSTUNREACH: retryMost, unix.ENETUNREACH: retryMost, unix.ECONNREFUSED: retryMost, unix.EACCES: retryMost,
+		unix.EMSGSIZE: retrySize, unix.EPERM: 1, unix.EINVAL: 1, unix.ENOBUFS: 1,
+	} {
+		sent := 1
+		for r := (retries{}); r.again(errno); {
+			sent++
+		}
+		if sent != want {
+			t.Errorf("%v: the message is sent %d times, want %d", errno, sent, want)
+		}
+	}
+}

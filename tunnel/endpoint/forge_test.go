@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ type forger struct {
 	family int
 	fd     int
 	ends   [2]netip.Addr
+	sent   atomic.Int64
 }
 
 func (b *bed) forger(path int) *forger {
@@ -79,7 +81,11 @@ func (f *forger) send(to int, kind, code byte, mtu int) {
 	} else {
 		err = unix.Sendto(f.fd, b, 0, &unix.SockaddrInet6{Addr: at.As16()})
 	}
-	if err != nil {
+	switch err {
+	case nil:
+		f.sent.Add(1)
+	case unix.ENOBUFS: // a queue of this node's is full
+	default:
 		f.t.Errorf("send a forged error to %v: %v", at, err)
 	}
 }
@@ -103,8 +109,9 @@ func (f *forger) errors() {
 	}
 }
 
-// TestForgedErrors has somebody send forged ICMP errors all the time: the paths stay in use,
-// with the sizes that they had, and nothing is lost.
+// TestForgedErrors has somebody send forged ICMP errors all the time: no path is left because
+// of them, none gets another size, and every packet is sent. On a busy machine a path may be
+// left for a moment for want of acknowledgements, so not every death fails the test.
 func TestForgedErrors(t *testing.T) {
 	for _, key := range []bool{false, true} {
 		t.Run(fmt.Sprintf("key %v", key), func(t *testing.T) {
@@ -126,13 +133,14 @@ func TestForgedErrors(t *testing.T) {
 				}
 			})
 			s := b.keepSending(2)
-			for begun := time.Now(); time.Since(begun) < 3*time.Second; time.Sleep(20 * time.Millisecond) {
-				for _, e := range b.ends {
-					if live := e.live(); len(live) != 3 {
-						t.Fatalf("%s uses paths %v", e.name, live)
+			eventually(t, 20*time.Second, func() bool {
+				for _, f := range forgers {
+					if f.sent.Load() < 20_000 {
+						return false
 					}
 				}
-			}
+				return true
+			}, func() string { return "the forgers have sent too few errors" })
 			for _, e := range b.ends { // what the kernel has learnt must not be believed, either
 				e.ask("down p0")
 				e.ask("up p0")
@@ -149,11 +157,15 @@ func TestForgedErrors(t *testing.T) {
 				said, err := os.ReadFile(e.file + ".log")
 				must(t, err)
 				for line := range strings.Lines(string(said)) {
-					if strings.HasPrefix(line, "dead ") && !strings.Contains(line, "taken it out of use") || strings.HasPrefix(line, "size") {
+					if strings.HasPrefix(line, "dead ") && !strings.Contains(line, "taken it out of use") && !strings.HasSuffix(line, "<nil>\n") || strings.HasPrefix(line, "resized") {
 						t.Errorf("%s said: %s", e.name, line)
 					}
 				}
-				for _, p := range e.status().Paths {
+				s := e.status()
+				if s.SendErrors > 0 {
+					t.Errorf("%s: %d messages were dropped", e.name, s.SendErrors)
+				}
+				for _, p := range s.Paths {
 					if p.MTU != 1500 {
 						t.Errorf("%s: path %s has an MTU of %d", e.name, p.Name, p.MTU)
 					}
