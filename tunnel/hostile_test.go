@@ -44,8 +44,6 @@ type forger struct {
 	mu   sync.Mutex
 	seen []seen // a ring
 	n    int
-	last []byte // that was invented
-	to   tunneltest.Side
 }
 
 // seen is a packet that has passed.
