@@ -22,7 +22,9 @@ type batch struct {
 
 	fd     int
 	keys   *keys // nil: nothing is encrypted
+	kept   bool  // the path keeps the pieces; else the run lets go of them when it is over
 	compat bool
+	life   uint64 // this end's name for the session
 	first  uint64 // path sequence number of the first packet
 	shim   wire.Shim
 	pieces []piece
@@ -38,6 +40,8 @@ type batch struct {
 	closed  bool   // its last packet was shorter than the others
 	nothing []byte // padding
 
+	message, pkt int // that are sent next
+
 	starts [batchPackets]int  // where the packets' headers are
 	sizes  [batchPackets]int  // of packets that are to be sealed, without the tag
 	ends   [batchMessages]int // number of packets up to each message's end
@@ -52,18 +56,21 @@ const (
 	headerRoom    = wire.HeaderBytes + 120 // the longest inner headers that are cut: IPv6 and TCP with options
 )
 
-func (b *batch) init() {
-	b.box = sys.NewOutbox(batchMessages, 2*batchPackets)
-	b.headers = make([]byte, max(batchPackets*headerRoom, batchSealed))
+func newBatch() *batch {
+	return &batch{
+		box:     sys.NewOutbox(batchMessages, 2*batchPackets),
+		headers: make([]byte, max(batchPackets*headerRoom, batchSealed)),
+	}
 }
 
 // begin begins a run on a path.
 func (b *batch) begin(t *Tunnel, p *path) {
 	b.box.Reset()
 	b.p, b.used, b.count, b.size, b.segment, b.again = p, 0, 0, 0, 0, false
+	b.message, b.pkt = 0, 0
 	b.pieces = b.pieces[:0]
-	b.shim = wire.Shim{Path: uint8(p.id), Epoch: t.sess.epoch}
-	b.fd, b.compat = p.fd, t.sess.compat
+	b.shim = wire.Shim{Path: uint8(p.id), Tag: t.sess.tag}
+	b.fd, b.compat, b.life = p.fd, t.sess.compat, t.sess.mine
 	sp := t.send.Path(p.id)
 	b.most = min(sp.Message(), maxMessage)
 	b.keys, b.first = t.sess.keys, sp.Seq()
@@ -92,16 +99,14 @@ func (b *batch) retake(t *Tunnel, pc *piece, room *int) bool {
 	if n == 0 {
 		return false
 	}
-	part := *pc
-	part.n = n
-	b.add(t, part, room)
-	pc.first, pc.n, pc.seq, pc.before = pc.first+n, pc.n-n, pc.seq+uint32(n), 1
+	b.add(t, pc.part(0, n), room)
+	*pc = pc.part(n, pc.n-n)
 	return true
 }
 
 // fits is how many of n packets there is room for; the first of a run always fits.
 func (b *batch) fits(e *entry, first, n, room int) int {
-	n = min(n, batchPackets-b.count, b.box.Room()/2)
+	n = min(n, piecePackets, batchPackets-b.count, b.box.Room()/2)
 	left := len(b.headers) - b.used
 	for i := range n {
 		size := e.split.Bytes(first+i) + wire.HeaderBytes
@@ -203,20 +208,44 @@ func (b *batch) finish() {
 
 // commit enters the run into the path's books. The lock is held.
 func (b *batch) commit(t *Tunnel, sp *sched.Path, now time.Duration) {
-	b.finish()
-	sp.Sent(now, b.count, b.size+b.p.outer()*b.count)
-	t.stats.sent.Add(uint64(b.count))
-	keep := len(t.send.Paths()) > 1 && !b.compat
+	b.enter(t, sp, now)
+	if !b.again {
+		t.repairs.earn(b.count)
+	}
+	b.kept = !b.compat && t.arena.kept() < keptMost
+	if !b.kept {
+		return
+	}
 	for _, pc := range b.pieces {
-		if !keep { // its memory is not used again before the next read, which is this thread's
-			t.arena.release(pc.e)
-			continue
-		}
 		pc.at = now
 		if out, full := b.p.kept.add(pc); full {
 			t.arena.release(out.e)
 		}
 	}
+}
+
+// commitCopy is commit for a copy, of which nothing is kept: the other paths have it, too.
+func (b *batch) commitCopy(t *Tunnel, sp *sched.Path, now time.Duration) {
+	b.enter(t, sp, now)
+	b.kept = false
+}
+
+// enter counts the run.
+func (b *batch) enter(t *Tunnel, sp *sched.Path, now time.Duration) {
+	b.finish()
+	sp.Sent(now, b.count, b.size+b.p.outer()*b.count)
+	t.stats.sent.Add(uint64(b.count))
+}
+
+// over lets go of the memory that nobody keeps. The lock is held.
+func (b *batch) over(t *Tunnel) {
+	if b.kept {
+		return
+	}
+	for _, pc := range b.pieces {
+		t.arena.release(pc.e)
+	}
+	b.pieces = b.pieces[:0]
 }
 
 // outer is the size of the headers in front of GRE, Ethernet's included, which links
@@ -230,36 +259,48 @@ func (p *path) outer() int {
 
 const ethernetBytes = 14
 
-// send hands the run to the kernel. Each message is stamped when it goes: to send
-// those before it has taken time that is not the path's.
-func (b *batch) send(t *Tunnel) {
-	at := 0
-	for i := range b.box.Len() {
-		stamp := uint32(t.now() / time.Microsecond)
-		for ; at < b.ends[i] && !b.compat; at++ {
-			wire.Stamp(b.headers[b.starts[at]:], stamp)
-			if b.keys != nil {
-				b.keys.seal(b.headers[b.starts[at]:], b.sizes[at], space(b.p.id, false), b.first+uint64(at))
-			}
+// send hands the run to the kernel, from where it stopped the last time on. It reports
+// whether the run is over: false, the socket is full. Each message is stamped when it goes:
+// to send those before it has taken time that is not the path's.
+func (b *batch) send(t *Tunnel) bool {
+	for ; b.message < b.box.Len(); b.message++ {
+		if b.pkt < b.ends[b.message] {
+			b.stamp(t)
 		}
-		if !b.sendOne(t, i) {
-			return
+		if !b.sendMessage(t) {
+			return false
+		}
+	}
+	return true
+}
+
+// stamp writes the time into the next message's packets, and seals them.
+func (b *batch) stamp(t *Tunnel) {
+	stamp := uint32(t.now() / time.Microsecond)
+	for ; b.pkt < b.ends[b.message]; b.pkt++ {
+		if b.compat {
+			continue
+		}
+		h := b.headers[b.starts[b.pkt]:]
+		wire.Stamp(h, stamp)
+		if b.keys != nil {
+			b.keys.seal(h, b.sizes[b.pkt], space(b.p.id, false), b.first+uint64(b.pkt))
 		}
 	}
 }
 
-// sendOne tells whether it makes sense to go on.
-func (b *batch) sendOne(t *Tunnel, i int) bool {
-	for {
-		switch errno := b.box.SendOneNow(b.fd, i); errno {
-		case 0:
+// sendMessage sends the next message. It reports whether that is over, be it that the
+// kernel has refused it; false: the socket is full.
+func (b *batch) sendMessage(t *Tunnel) bool {
+	for r := (retries{}); ; {
+		errno := b.box.SendOneNow(b.fd, b.message)
+		switch {
+		case errno == 0:
+			b.p.accepted()
 			return true
-		case unix.EINTR:
-		case unix.EAGAIN:
-			if !waitWritable(b.fd) {
-				t.stats.sendErrors.Add(1)
-				return false
-			}
+		case errno == unix.EAGAIN:
+			return false
+		case errno == unix.EINTR, r.again(errno):
 		default:
 			t.stats.sendErrors.Add(1)
 			t.refused(b.p, errno)
@@ -268,11 +309,41 @@ func (b *batch) sendOne(t *Tunnel, i int) bool {
 	}
 }
 
-// waitWritable waits for room in the socket, but not for long: other paths have room, and
-// what is dropped here is sent again there.
-func waitWritable(fd int) bool {
-	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-	ts := unix.NsecToTimespec(int64(200 * time.Microsecond))
-	n, err := unix.Ppoll(fds[:], &ts, nil)
-	return err == nil && n > 0
+// retries counts how often the kernel has refused a message. An error may be left behind at
+// the socket by an ICMP message. The kernel reports it once, to whatever is sent next, and
+// sends nothing.
+type retries struct{ all, size int }
+
+const (
+	// retryMost is twice the number of errors that a connected socket takes from ICMP (16
+	// codes): they may come back to back.
+	retryMost = 32
+	// retrySize bounds the same for EMSGSIZE, which may be the device's: the kernel copies
+	// up to 64 KiB before it finds out.
+	retrySize = 4
+)
+
+// again reports whether to send the message again: an ICMP message may have caused the error
+// (icmp_err_convert, net/ipv4/icmp.c; icmpv6_err_convert, net/ipv6/icmp.c).
+func (r *retries) again(errno unix.Errno) bool {
+	r.all++
+	switch errno {
+	case unix.EMSGSIZE:
+		r.size++
+		return r.size < retrySize && r.all < retryMost
+	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENOPROTOOPT, unix.ECONNREFUSED, unix.EOPNOTSUPP, unix.EHOSTDOWN, unix.ENONET, unix.EPROTO, unix.EACCES:
+		return r.all < retryMost
+	}
+	return false
+}
+
+// sendNow sends a message that is not important, if there is room for it. It returns why
+// the kernel has refused it.
+func sendNow(fd int, b []byte) unix.Errno {
+	for r := (retries{}); ; {
+		_, errno := sys.SendNow(fd, b, 0)
+		if errno == 0 || errno == unix.EAGAIN || errno != unix.EINTR && !r.again(errno) {
+			return errno
+		}
+	}
 }

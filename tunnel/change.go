@@ -140,14 +140,14 @@ func (t *Tunnel) sayLeave(p *path) {
 	}
 }
 
-// leave does what the other end has said with sayLeave.
-func (t *Tunnel) leave(p *path) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.paths[p.id] != p || !t.send.Leave(p.id) {
+// leave takes a path out of use because the peer has, and said so with sayLeave. The lock
+// is held.
+func (t *Tunnel) leave(id int) {
+	p := t.paths[id]
+	if p == nil || !t.send.Leave(id) {
 		return
 	}
-	t.lose(1 << p.id)
+	t.lose(1 << id)
 	t.tell(Event{Path: p.Name, What: PathDead, Err: ErrLeft})
 	wake(t.wakeOut)
 }

@@ -3,9 +3,11 @@ package tunnel
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"cleat/packet"
 	"cleat/tunnel/sched"
+	"cleat/tunnel/wire"
 )
 
 // TestNumbersOfAPathThatIsReplaced counts on where another path has had the ID: with the
@@ -23,7 +25,7 @@ func TestNumbersOfAPathThatIsReplaced(t *testing.T) {
 	}
 	e.a.send.Path(1).Sent(e.a.now(), 5, 500)
 	e.a.mu.Lock()
-	e.a.sendControl(e.a.now(), e.a.paths[1], make([]byte, 20))
+	e.a.sendControl(e.a.now(), e.a.paths[1], make([]byte, wire.HeaderBytes))
 	e.a.mu.Unlock()
 	replace()
 	if seq, control := e.a.send.Path(1).Seq(), e.a.control[1]; seq != 5 || control != 1+leaveTimes {
@@ -50,6 +52,9 @@ func TestLeave(t *testing.T) {
 		if key {
 			e.seal(t)
 		}
+		e.b.out.sendProbe(e.b.now(), e.b.paths[0], e.b.send.Path(0), false)
+		e.round(e.a)
+		swallow(e.b, 0)
 		e.a.send.Kill(1) // so that the first path is taken
 		s := super{flow: 1, ttl: 64, proto: packet.UDP, payload: make([]byte, 100)}
 		e.devA.hand(s.read())
@@ -109,6 +114,7 @@ func TestNewLifeForgetsCopies(t *testing.T) {
 		t.Fatalf("%v; no copy is left to be sent", err)
 	}
 	e.a.restart()
+	o.run.over(e.a)
 	if o.fill(e.a.now()) || len(o.copies.pieces) > 0 {
 		t.Error("a copy of the last life is sent")
 	}
@@ -125,10 +131,92 @@ func TestNewLifeForgetsCopies(t *testing.T) {
 
 func TestNothingIsNoPacket(t *testing.T) {
 	e := newEnds(t, Config{Mode: sched.Flow}, false, 1)
-	e.a.sess.compat = true
+	e.a.speakCompat()
 	e.devA.hand(make([]byte, 12))
 	e.send(t)
 	if n := e.a.stats.strange.Load(); n != 1 {
 		t.Errorf("%d strange packets, want 1", n)
+	}
+}
+
+// TestLeaveOfAnotherPath has the news that a path leaves be captured and handed over at
+// another path's socket: that one stays, and the right one is left.
+func TestLeaveOfAnotherPath(t *testing.T) {
+	for _, key := range []bool{false, true} {
+		e := newEnds(t, Config{}, false, 3)
+		if key {
+			e.seal(t)
+		}
+		now := e.a.now()
+		for id := range 3 {
+			e.b.out.sendProbe(e.b.now(), e.b.paths[id], e.b.send.Path(id), false)
+		}
+		e.round(e.a)
+		for id := range 3 {
+			swallow(e.b, id)
+		}
+		e.b.mu.Lock()
+		e.b.sayLeave(e.b.paths[0])
+		e.b.out.sendProbe(e.b.now(), e.b.paths[0], e.b.send.Path(0), false)
+		e.b.mu.Unlock()
+		captured := letters(t, e.a)
+		for _, b := range captured {
+			e.a.in.packet(now, e.a.paths[1], b, 0, 0)
+		}
+		if live := e.a.send.LiveSet(); live != 0b110 {
+			t.Errorf("key %v: path 0 is left, and paths %b are in use", key, live)
+		}
+	}
+}
+
+// TestLeaveIsAmbiguous where two of the peer's paths come by one of ours.
+func TestLeaveIsAmbiguous(t *testing.T) {
+	e := newEnds(t, Config{}, false, 2)
+	now := 10 * time.Second
+	bring := func(theirs uint8, via int) {
+		e.a.in.arrived(now, via, &wire.Shim{Path: theirs, Kind: wire.Probe}, 0, 100)
+	}
+	leave := func(theirs int) uint64 {
+		e.a.in.leave(theirs, now)
+		return e.a.send.LiveSet()
+	}
+	if leave(0) != 0b11 {
+		t.Error("a path that has brought nothing was left")
+	}
+	bring(0, 0)
+	bring(1, 1)
+	now += strayTime - time.Millisecond
+	bring(1, 1)
+	bring(0, 1) // for the first time
+	if r := e.a.in.paths[0]; r.via != 0 {
+		t.Error("a path has moved at once")
+	}
+	now += 2 * time.Millisecond
+	bring(0, 1)
+	if r := e.a.in.paths[0]; r.via != 1 {
+		t.Error("a path can't move")
+	}
+	if leave(0) != 0b11 {
+		t.Error("a path was left that brings others, too")
+	}
+	if now += 2 * strayTime; leave(0) != 0b01 {
+		t.Error("the path stays that only the one has come by lately")
+	}
+}
+
+// TestEchoOfAnotherPath has an answer come by another path than the question went by.
+func TestEchoOfAnotherPath(t *testing.T) {
+	e := newEnds(t, Config{}, false, 2)
+	now := e.a.now()
+	value := echo{1, now}.append(nil)
+	e.a.in.controls(now+5*time.Millisecond, e.a.paths[0], &wire.Shim{Kind: wire.Control}, wire.Append(nil, wire.TypeReply, value))
+	if a, b := e.a.send.Path(0).RoundTrip(), e.a.send.Path(1).RoundTrip(); a != 0 || b != 5*time.Millisecond {
+		t.Errorf("round trips %v and %v", a, b)
+	}
+	for _, bad := range []echo{{63, now}, {0, now + time.Second}, {0, now - 11*time.Second}} {
+		e.a.in.controls(now, e.a.paths[0], &wire.Shim{Kind: wire.Control}, wire.Append(nil, wire.TypeReply, bad.append(nil)))
+	}
+	if a := e.a.send.Path(0).RoundTrip(); a != 0 {
+		t.Errorf("nonsense made a round trip of %v", a)
 	}
 }

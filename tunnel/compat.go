@@ -14,9 +14,6 @@ import (
 const (
 	// compatAfter is how long Auto waits for an answer in the native form.
 	compatAfter = 3 * time.Second
-	// compatSilence is for how long a peer that spoke natively may be silent before another
-	// kind of end is looked for. It is greeted on.
-	compatSilence = 5 * time.Second
 	// quietAfter is when a path that brings nothing is no longer waited for.
 	quietAfter = 10 * time.Millisecond
 )
@@ -32,21 +29,21 @@ func (t *Tunnel) form() Form {
 	return t.cfg.Form
 }
 
-// mayCompat tells whether packets of the compat form are taken.
+// mayCompat reports whether the compat form may be used.
 func (t *Tunnel) mayCompat() bool { return t.cfg.Key == nil && t.cfg.Form != Native }
 
-// fallBack begins to speak the compat form where that is due: nobody answers natively, or
-// who did has been silent for long. The lock is held.
+// fallBack begins to speak the compat form if nobody has ever answered natively. A peer
+// that has keeps the form: whoever can silence it for a while must not be able to have
+// packets taken that are easier to forge. The lock is held.
 func (t *Tunnel) fallBack(now time.Duration) {
 	s := &t.sess
-	if s.compat || !t.mayCompat() || s.up && now-s.heard < compatSilence || !s.up && t.cfg.Form != Compat && now < compatAfter {
+	if s.compat || t.native || !t.mayCompat() || t.cfg.Form != Compat && now < compatAfter {
 		return
 	}
-	if s.up {
-		t.beginLife()
-		t.restart()
-	}
 	s.up, s.compat, t.send.Blind = true, true, true
+	s.known, s.theirs = false, 0
+	t.expects.Store(noTag)
+	t.compatUp.Store(true)
 	t.answered.Store(false)
 	if t.cfg.Form != Compat {
 		t.tell(Event{What: FellBack})
@@ -71,7 +68,7 @@ func (in *inbound) compat(now time.Duration, p *path, b []byte, tos uint8) {
 	var g packet.GRE
 	n, err := packet.ParseGRE(b, &g)
 	key := t.cfg.CompatKey
-	if err != nil || !t.mayCompat() || g.Protocol != packet.EtherTypeIPv4 && g.Protocol != packet.EtherTypeIPv6 ||
+	if err != nil || !t.compatUp.Load() || g.Protocol != packet.EtherTypeIPv4 && g.Protocol != packet.EtherTypeIPv6 ||
 		(key != nil) != g.HasKey || key != nil && g.Key != *key || len(b) == n {
 		t.stats.strange.Add(1)
 		return
@@ -104,6 +101,7 @@ func (in *inbound) compat(now time.Duration, p *path, b []byte, tos uint8) {
 		in.counting = true
 		in.buf.Start(g.Seq)
 	}
+	in.begun = true
 	in.buf.Data(now, &in.a)
 }
 

@@ -41,6 +41,9 @@ type Config struct {
 	CompatKey  *uint32       // GRE's key field in the compat form; nil: none
 	NoSequence bool          // the compat form has no sequence numbers, and nothing is put in order
 	Key        *Key          // nil: neither encrypted nor authenticated
+	// Sources are the networks that packets out of the tunnel may come from; IPv6's
+	// link-local addresses may always. nil: from anywhere.
+	Sources []netip.Prefix
 
 	// Changed is told of what people want to know; nil: nobody is. It is called with the
 	// Tunnel's lock held, or in its data path: while it runs no packet moves. It must
@@ -100,6 +103,8 @@ const (
 	Established What = "established" // the peer has answered; in the form Compat, sent something
 	FellBack    What = "fallen back" // nobody answers natively: the form is Compat for now, whoever may be there
 	Restarted   What = "restarted"   // the peer has begun anew
+	Expired     What = "expired"     // the keys are too old: nothing is sent until the peer has agreed on others
+	Mismatched  What = "mismatched"  // the peer speaks another version of the native form
 	PathLive    What = "live"
 	PathDead    What = "dead"
 	PathGone    What = "gone"       // there is no such device or address at present
@@ -118,7 +123,7 @@ var (
 )
 
 // MaxPaths is the number of paths of one Tunnel.
-const MaxPaths = min(sched.MaxPaths, order.MaxPaths)
+const MaxPaths = min(sched.MaxPaths, order.MaxPaths, wire.MaxPaths)
 
 // Overhead is the size of all headers in front of an inner packet of the native
 // form, and of what is behind it, in bytes.

@@ -24,6 +24,10 @@ func (o *outbound) duplicate(now time.Duration) bool {
 	}
 	id := sched.Ones(o.copies.to)[0]
 	o.copies.to &^= 1 << id
+	if t.send.Path(id).Full { // others have room
+		o.gone()
+		return o.copies.to != 0 && o.duplicate(now)
+	}
 	o.run.begin(t, t.paths[id])
 	room := 1 << 20
 	for i := range o.copies.pieces {
@@ -90,15 +94,4 @@ func (o *outbound) copy(now time.Duration) bool {
 		}
 	}
 	return len(o.copies.pieces) > 0
-}
-
-// commitCopy enters a copy into its path's books. Nothing is kept: the other paths have
-// it, too.
-func (b *batch) commitCopy(t *Tunnel, sp *sched.Path, now time.Duration) {
-	b.finish()
-	sp.Sent(now, b.count, b.size+b.p.outer()*b.count)
-	t.stats.sent.Add(uint64(b.count))
-	for _, pc := range b.pieces {
-		t.arena.release(pc.e)
-	}
 }

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"encoding/binary"
+	"sort"
 	"time"
 
 	"cleat/packet"
@@ -43,6 +44,13 @@ type arena struct {
 	entries []*entry
 	made    int // chunks in all
 }
+
+// keptMost is how much memory may be kept in case that packets have to be sent again, in
+// bytes: 200 ms at 10 Gbit/s. What is sent beyond that is not kept.
+const keptMost = 256 << 20
+
+// kept is the memory in use, in bytes.
+func (a *arena) kept() int { return (a.made - len(a.chunks)) * chunkBytes }
 
 // supply is the memory that the reading thread has for itself: it takes no lock for a
 // packet.
@@ -197,7 +205,21 @@ type piece struct {
 	seq    uint32 // of the connection, the first one's
 	before uint16 // of the first one; the others follow each other
 	path   uint32 // path sequence number of the first one
+	queued uint64 // which of them have been queued to be sent again, bit by packet
 	at     time.Duration
+}
+
+// piecePackets is the most packets of a piece: as many as queued has bits.
+const piecePackets = 64
+
+// part is n of the piece's packets, from the i-th on.
+func (p *piece) part(i, n int) piece {
+	q := *p
+	q.first, q.n, q.seq, q.queued = p.first+i, n, p.seq+uint32(i), 0
+	if i > 0 {
+		q.before = 1
+	}
+	return q
 }
 
 // pieces is a queue of what a path has not acknowledged.
@@ -231,7 +253,14 @@ func (q *pieces) add(p piece) (out piece, full bool) {
 // end is the path sequence number behind the piece.
 func (p *piece) end() uint32 { return p.path + uint32(p.n) }
 
-// backlog is a queue of pieces without a bound: what it holds was in pieces before.
+// find is the first piece that ends behind a path sequence number.
+func (q *pieces) find(seq uint32) uint32 {
+	n := sort.Search(q.len(), func(i int) bool { return int32(q.at(q.from+uint32(i)).end()-seq) > 0 })
+	return q.from + uint32(n)
+}
+
+// backlog is a queue of pieces. It needs no bound of its own: a packet that is kept is
+// queued once.
 type backlog struct {
 	q    []piece
 	head int

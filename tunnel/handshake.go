@@ -4,99 +4,225 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"cleat/internal/sys"
+	"cleat/tunnel/sched"
 	"cleat/tunnel/secure"
 	"cleat/tunnel/wire"
 )
 
-// handshakes makes keys with the peer. All but ask and answer belong to the goroutine
-// of run: a message costs a millisecond, which packets should not wait for.
+// handshakes makes keys with the peer, in a goroutine of its own: a message may cost a
+// millisecond, and packets must not wait for that.
+//
+// Every message is a letter, sealed with a key that both ends compute from their static
+// keys when they start (secure.Guard). What a stranger forges ends there, in the receiving
+// thread, after a microsecond. A replayed letter is authentic, so each one has a number:
+//
+//   - The initiator numbers its first messages by its clock, and never downwards. The
+//     responder multiplies only for a number above all that it has accepted, its floor,
+//     and of several that wait for the highest: that one is the initiator's own, whatever
+//     somebody has recorded.
+//   - The responder begins with its own clock as the floor. If the initiator's clock is
+//     behind, its numbers are too low. A responder without a session says its floor, and
+//     the initiator goes on from there. An old floor, replayed, is lower and does nothing.
+//   - An answer has the number of the message that it answers.
+//
+// So only the peer itself can make this end multiply, and works bounds that, too.
 type handshakes struct {
 	t     *Tunnel
 	key   *Key
-	first bool // we begin
-	inbox chan letter
+	guard *secure.Guard
+	first bool // this end initiates
+	works bucket
 
-	begun   *secure.Handshake // by us
-	message []byte            // what we began with
+	begun   *secure.Handshake // by this end
+	message []byte            // its first message
+	names   hello             // what it says
 	since   time.Duration
 	said    time.Duration
+	answer  []byte // responder: to the message with the number floor; nil: there is none
 
-	asked  []byte // the peer's last message
-	answer []byte // and what we said to it
-	number uint64 // in it
+	wake chan struct{}
+	mu   sync.Mutex // guards what follows, the receiving thread's letters
+	mail struct {
+		letter letter // the one to be read next
+		some   bool   // there is one
+		again  uint64 // paths that brought the answered message once more
+		floor  uint64 // the highest number that was accepted, or used
+		sent   uint64 // initiator: the number of its message
+	}
 }
 
-// letter is a handshake's message that a path brought.
+// letter is a handshake message.
 type letter struct {
-	path int
-	step step
-	body []byte
+	paths  uint64 // that brought it
+	step   step
+	number uint64
+	body   []byte // Noise's
 }
 
-// step says which message of a handshake it is: the first byte of a Hello.
+// step says which message of a handshake it is.
 type step byte
 
 const (
-	stepPlain  step = iota // a hello, neither encrypted nor authenticated
-	stepBegin              // the initiator's message
-	stepAnswer             // the responder's
-	stepAsk                // the responder asks for a handshake: it has no keys
+	stepBegin  step = 1 + iota // the initiator's message
+	stepAnswer                 // the responder's
+	stepAsk                    // the responder has no keys; its number is its floor
+)
+
+// The byte behind the header of a greeting.
+const (
+	plainGreeting  = 0 // a hello, neither encrypted nor authenticated
+	sealedGreeting = 1 // a letter
 )
 
 const (
 	handshakeEvery = 100 * time.Millisecond // the same message again
 	handshakeLife  = 2 * time.Second        // then a new one
-	maxLetters     = 16                     // that wait; what is more is dropped, and said again
+	handshakeTick  = handshakeEvery / 2
+
+	letterHeader = 1 + 8 // step and number
+	// mostNumber is beyond any clock, nanoseconds since 1970: year 2262. A peer with a higher
+	// number would leave no room above.
+	mostNumber = 1 << 63
 )
 
-func newHandshakes(t *Tunnel) *handshakes {
+// worksMost handshakes may be worked on at once, and one more each worksEvery: a peer needs
+// one each two minutes, and takes 1.3 ms for one.
+const (
+	worksMost  = 10
+	worksEvery = 200 * time.Millisecond
+)
+
+func newHandshakes(t *Tunnel) (*handshakes, error) {
 	k := t.cfg.Key
-	return &handshakes{t: t, key: k, first: secure.Initiates(k.Private.Public(), k.Peer), inbox: make(chan letter, maxLetters)}
+	guard, err := secure.NewGuard(k.Private, k.Peer)
+	if err != nil {
+		return nil, err
+	}
+	h := &handshakes{
+		t: t, key: k, guard: guard, first: secure.Initiates(k.Private.Public(), k.Peer), wake: make(chan struct{}, 1),
+		works: bucket{most: worksMost, every: worksEvery},
+	}
+	h.mail.floor = uint64(time.Now().UnixNano())
+	return h, nil
 }
 
-// take hands a message over; it is lost when there are too many.
-func (h *handshakes) take(l letter) {
-	l.body = bytes.Clone(l.body)
-	select {
-	case h.inbox <- l:
-	default:
-		h.t.stats.strange.Add(1)
+// take reads a letter that a path has brought and hands it over if it is worth reading. It
+// belongs to the receiving thread, and reports whether the letter is authentic.
+func (h *handshakes) take(path int, header, sealed []byte) bool {
+	plain, err := h.guard.Open(header, sealed)
+	if err != nil || len(plain) < letterHeader {
+		return false
 	}
+	l := letter{paths: 1 << path, step: step(plain[0]), number: binary.BigEndian.Uint64(plain[1:]), body: plain[letterHeader:]}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := &h.mail
+	switch {
+	case l.number > mostNumber:
+		return false
+	case l.step == stepBegin && !h.first && l.number == m.floor:
+		m.again |= l.paths // answered at the next tick
+		return true
+	case l.step == stepBegin && !h.first && l.number < m.floor:
+		return true // a replay, or a clock that is behind: asked for if there is no session
+	case l.step == stepBegin && !h.first:
+	case l.step == stepAnswer && h.first && l.number == m.sent:
+	case l.step == stepAsk && h.first:
+	default: // to somebody in this end's own role, or an answer to something earlier
+		return l.step >= stepBegin && l.step <= stepAsk
+	}
+	if m.some && l.step == m.letter.step && l.number == m.letter.number {
+		m.letter.paths |= l.paths
+		return true
+	}
+	if m.some && (l.step > m.letter.step || l.step == m.letter.step && l.number < m.letter.number) {
+		return true
+	}
+	l.body = bytes.Clone(l.body)
+	m.letter, m.some = l, true
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+	return true
 }
 
 // run makes keys as they are needed, until the Tunnel is closed.
 func (h *handshakes) run() {
-	tick := time.NewTicker(handshakeEvery / 2)
+	tick := time.NewTicker(handshakeTick)
 	defer tick.Stop()
 	for {
 		select {
 		case <-h.t.done:
 			return
-		case l := <-h.inbox:
-			h.read(l)
+		case <-h.wake:
+			h.read(h.t.now())
 		case <-tick.C:
+			h.repeat()
+			h.read(h.t.now())
 		}
 		h.keep(h.t.now())
 	}
 }
 
-func (h *handshakes) read(l letter) {
+// repeat answers a message again on the paths that brought it again: over several paths at
+// first, or because the answer was lost.
+func (h *handshakes) repeat() {
+	h.mu.Lock()
+	paths, number := h.mail.again, h.mail.floor
+	h.mail.again = 0
+	h.mu.Unlock()
+	if h.answer != nil {
+		h.say(paths, stepAnswer, number, h.answer)
+	}
+}
+
+// read works on the letter that waits. Without a place in works it goes on waiting, and
+// may be replaced by a better one.
+func (h *handshakes) read(now time.Duration) {
+	l, ok := h.next(now)
 	switch {
-	case l.step == stepBegin && !h.first:
+	case !ok:
+	case l.step == stepBegin:
 		h.respond(l)
-	case l.step == stepAnswer && h.first:
-		if h.begun != nil { // or the same has come over another path
-			h.finish(l)
-		}
-	case l.step == stepAsk && h.first:
-		if h.begun == nil && h.t.silent(h.t.now()) {
-			h.begin(h.t.now())
-		}
-	default: // of an end without a key, or of one in our role
-		h.t.stats.strange.Add(1)
+	case l.step == stepAnswer && h.begun != nil: // else the same has come over another path
+		h.finish(l)
+	case l.step == stepAsk:
+		h.asked(now, l.number)
+	}
+}
+
+// next takes the letter that waits, if it may be worked on now.
+func (h *handshakes) next(now time.Duration) (l letter, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := &h.mail
+	if !m.some {
+		return l, false
+	}
+	multiplies := m.letter.step == stepBegin || m.letter.step == stepAnswer && h.begun != nil
+	if multiplies && !h.works.take(now) {
+		return l, false
+	}
+	l, m.letter, m.some = m.letter, letter{}, false
+	if l.step == stepBegin {
+		m.floor, m.again = l.number, 0
+	}
+	return l, true
+}
+
+// asked takes the responder's floor, and begins a handshake if there is no session.
+func (h *handshakes) asked(now time.Duration, floor uint64) {
+	h.mu.Lock()
+	behind := h.mail.floor < floor
+	h.mail.floor = max(h.mail.floor, floor)
+	h.mu.Unlock()
+	if (h.begun == nil || behind) && h.t.silent(now) && h.works.take(now) {
+		h.begin(now)
 	}
 }
 
@@ -105,38 +231,46 @@ func (h *handshakes) keep(now time.Duration) {
 	wanted := h.t.wantsKeys(now)
 	switch {
 	case !wanted:
-		return
 	case !h.first:
 		if now-h.said >= handshakeEvery && h.t.silent(now) {
 			h.said = now
-			h.t.sayAll(stepAsk, nil)
+			floor, _ := h.numbers()
+			h.say(allPaths, stepAsk, floor, nil)
 		}
-		return
 	case h.begun == nil || now-h.since > handshakeLife:
 		h.begin(now)
 	case now-h.said >= handshakeEvery:
 		h.said = now
-		h.t.sayAll(stepBegin, h.message)
+		_, number := h.numbers()
+		h.say(allPaths, stepBegin, number, h.message)
 	}
 }
 
-// begin begins a handshake. Its number grows with every one, whatever the clock does.
+func (h *handshakes) numbers() (floor, sent uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mail.floor, h.mail.sent
+}
+
+// begin begins a handshake. Its number is above all before, whatever the clock does.
 func (h *handshakes) begin(now time.Duration) {
-	h.number = max(h.number+1, uint64(time.Now().UnixNano()))
-	mine, theirs := h.t.names()
-	payload := binary.BigEndian.AppendUint64(hello{mine: mine, yours: theirs}.append(nil), h.number)
+	h.mu.Lock()
+	number := max(h.mail.floor+1, uint64(time.Now().UnixNano()))
+	h.mail.floor, h.mail.sent = number, number
+	h.mu.Unlock()
+	h.names = h.t.names()
 	if h.begun != nil {
 		h.begun.Abandon()
 	}
-	begun, message, err := secure.NewHandshake(h.key.Private, h.key.Peer, payload)
+	begun, message, err := secure.NewHandshake(h.key.Private, h.key.Peer, h.names.append(nil))
 	if err != nil {
 		return // New has looked at the keys
 	}
 	h.begun, h.message, h.since, h.said = begun, message, now, now
-	h.t.sayAll(stepBegin, message)
+	h.say(allPaths, stepBegin, number, message)
 }
 
-// finish takes the answer to what we began.
+// finish takes the answer to what this end began.
 func (h *handshakes) finish(l letter) {
 	session, payload, err := h.begun.Finish(l.body)
 	if err != nil {
@@ -148,101 +282,106 @@ func (h *handshakes) finish(l letter) {
 	if !ok {
 		return
 	}
-	k := &keys{Session: session, epoch: said.epoch, made: h.t.now(), hello: said}
+	k := newKeys(session, h.t.now())
+	k.hello = said
 	h.t.install(k)
 }
 
-// respond answers what the peer began. What was answered before gets the same answer:
-// it comes over several paths.
+// respond answers what the peer began.
 func (h *handshakes) respond(l letter) {
-	if bytes.Equal(l.body, h.asked) {
-		h.t.say(l.path, stepAnswer, h.answer)
-		return
-	}
-	var k keys
+	h.answer = nil
+	var said hello
+	var proposed proposal
 	fine := false
 	answer, session, _, err := secure.Respond(h.key.Private, h.key.Peer, l.body, func(theirs []byte) []byte {
-		said, ok := parseHello(theirs)
-		if !ok || len(theirs) < helloBytes+8 {
+		if said, fine = parseHello(theirs); !fine {
 			return nil
 		}
-		number := binary.BigEndian.Uint64(theirs[helloBytes:])
-		if number <= h.number && !h.t.silentFor(h.t.now(), forgetNumber) {
-			return nil // a recording
-		}
-		h.number, fine = number, true
-		k.hello = said
-		k.mine, k.epoch, k.before = h.t.propose(said)
-		return hello{mine: k.mine, yours: said.mine, epoch: k.epoch}.append(nil)
+		proposed = h.t.propose(said)
+		return hello{mine: proposed.mine, yours: said.mine}.append(nil)
 	})
 	if err != nil || !fine {
 		h.t.stats.strange.Add(1)
 		return
 	}
-	k.Session, k.made = session, h.t.now()
-	h.asked, h.answer = l.body, answer
-	h.t.await(&k)
-	h.t.say(l.path, stepAnswer, answer)
+	k := newKeys(session, h.t.now())
+	k.hello, k.mine, k.before = said, proposed.mine, proposed.before
+	h.answer = answer
+	h.t.await(k)
+	h.say(l.paths, stepAnswer, l.number, answer)
+}
+
+// allPaths is every path.
+const allPaths = 1<<MaxPaths - 1
+
+// say sends a letter on paths.
+func (h *handshakes) say(paths uint64, s step, number uint64, body []byte) {
+	h.t.mu.Lock()
+	defer h.t.mu.Unlock()
+	for _, id := range sched.Ones(paths) {
+		h.sayTo(h.t.paths[id], s, number, body)
+	}
+}
+
+// sayTo sends a letter. It is not important that it arrives: it is said again.
+func (h *handshakes) sayTo(p *path, s step, number uint64, body []byte) {
+	if p == nil || p.fd < 0 {
+		return
+	}
+	header := append(wire.AppendHello(nil), sealedGreeting)
+	plain := append(binary.BigEndian.AppendUint64([]byte{byte(s)}, number), body...)
+	_, _ = sys.SendNow(p.fd, h.guard.Seal(header, header, plain), 0)
 }
 
 // names are what both ends call this life.
-func (t *Tunnel) names() (mine, theirs uint64) {
+func (t *Tunnel) names() hello {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.sess.mine, t.sess.theirs
+	return hello{mine: t.sess.mine, yours: t.sess.theirs}
 }
 
-// silent tells whether nothing authentic has been heard for so long that the peer may
+// silent reports whether nothing authentic has been heard for so long that the peer may
 // have begun anew.
-func (t *Tunnel) silent(now time.Duration) bool { return t.silentFor(now, restartSilence) }
-
-func (t *Tunnel) silentFor(now, d time.Duration) bool {
+func (t *Tunnel) silent(now time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.sess.up || now-t.sess.heard > d
+	return !t.sess.up || now-t.sess.heard > restartSilence
 }
 
-// wantsKeys tells whether a handshake is due.
+// wantsKeys reports whether a handshake is due.
 func (t *Tunnel) wantsKeys(now time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := &t.sess
-	return !s.up || now-s.heard > silence || s.keys.worn(now, t.largest())
+	return !s.up || now-s.heard > silence || s.keys.worn(now)
 }
 
-// largest is the size of the largest packet that a path carries, bytes. The lock is held.
-func (t *Tunnel) largest() int {
-	n := 0
-	for _, p := range t.paths {
-		if p != nil {
-			n = max(n, p.mtu)
-		}
-	}
-	return n
+// proposal is what the responder calls the life that the peer speaks of. before are the
+// keys that the new ones follow in it; nil: it is another life.
+type proposal struct {
+	mine   uint64
+	before *keys
 }
 
-// propose chooses, for the responder, what it calls the life that the peer speaks of
-// and the epoch of the keys to come: neither the present one nor the one before. The keys
-// before are the present ones if it is the present life.
-func (t *Tunnel) propose(said hello) (mine uint64, epoch uint8, before *keys) {
+// propose makes the responder's proposal.
+func (t *Tunnel) propose(said hello) proposal {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := &t.sess
-	mine, before = s.mine, s.keys
 	if s.up && (said.mine != s.theirs || said.yours != s.mine) {
-		mine, before = rand.Uint64()|1, nil
+		return proposal{mine: rand.Uint64() | 1}
 	}
-	return mine, (s.epoch + 1) & 3, before
+	return proposal{s.mine, s.keys}
 }
 
 // await keeps keys until the peer has shown that it has them, too.
 func (t *Tunnel) await(k *keys) {
 	k.pending.Store(true)
-	t.ring[k.epoch].Store(k)
+	t.ring.next.Store(k)
 }
 
 // confirm puts pending keys into use: a packet was opened with them. It belongs to the
-// receiving thread, and tells whether a new life has begun.
+// receiving thread, and reports whether a new life has begun.
 func (t *Tunnel) confirm(k *keys) bool {
 	k.pending.Store(false)
 	t.mu.Lock()
@@ -250,38 +389,46 @@ func (t *Tunnel) confirm(k *keys) bool {
 	return t.adopt(k, k.mine, k.hello.mine)
 }
 
-// install puts keys into use, on the side that began the handshake.
+// install puts keys into use, on the side that began the handshake. Keys for a life that
+// has ended meanwhile are dropped.
 func (t *Tunnel) install(k *keys) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	before := t.sess.keys
-	fresh := t.adopt(k, t.sess.mine, k.hello.mine)
-	if k.fresh.Store(fresh); !fresh {
-		k.before = before
+	if k.hello.yours != t.sess.mine {
+		return
 	}
-	t.ring[k.epoch].Store(k)
+	if t.another(t.sess.mine, k.hello.mine) {
+		k.fresh.Store(true)
+	} else {
+		k.before = t.sess.keys
+	}
+	t.adopt(k, t.sess.mine, k.hello.mine)
 	wake(t.wakeOut)
 }
 
-// adopt makes keys the present ones, and begins a new life unless both ends mean the
-// one that is. The lock is held.
+// another reports whether two names are those of another life than the present one. The
+// lock is held.
+func (t *Tunnel) another(mine, theirs uint64) bool {
+	s := &t.sess
+	return !s.up || theirs != s.theirs || mine != s.mine
+}
+
+// adopt makes keys the current ones, and begins a new life unless both ends mean the one
+// that is. The lock is held.
 func (t *Tunnel) adopt(k *keys, mine, theirs uint64) (fresh bool) {
 	s := &t.sess
 	now := t.now()
-	if fresh = !s.up || theirs != s.theirs || mine != s.mine; fresh {
+	if fresh = t.another(mine, theirs); fresh {
 		if s.up {
 			t.tell(Event{What: Restarted})
 		}
 		t.restart()
 		s.mine, s.theirs = mine, theirs
-		for i := range t.ring {
-			if uint8(i) != k.epoch {
-				t.ring[i].Store(nil)
-			}
-		}
+		t.ring.clear()
 	}
-	t.ring[(k.epoch+2)&3].Store(nil)
-	s.keys, s.epoch, s.heard = k, k.epoch, now
+	t.ring.use(k)
+	s.keys, s.tag, s.heard = k, k.out, now
+	t.mismatched = false
 	if !s.up {
 		s.up = true
 		t.tell(Event{What: Established})
@@ -292,29 +439,23 @@ func (t *Tunnel) adopt(k *keys, mine, theirs uint64) (fresh bool) {
 	return fresh
 }
 
-// sayAll sends a handshake's message on every path.
-func (t *Tunnel) sayAll(s step, body []byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, p := range t.paths {
-		if p != nil && p.fd >= 0 {
-			t.sayTo(p, s, body)
-		}
-	}
+// bucket bounds how often something is done. The zero value allows nothing.
+type bucket struct {
+	most  int           // at once
+	every time.Duration // one more
+	used  int
+	since time.Duration // when used was last made smaller
 }
 
-// say sends one on one path.
-func (t *Tunnel) say(id int, s step, body []byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if p := t.paths[id]; p != nil && p.fd >= 0 {
-		t.sayTo(p, s, body)
+// take reports whether it may be done now, and counts it.
+func (b *bucket) take(now time.Duration) bool {
+	if n := int((now - b.since) / b.every); n > 0 {
+		b.used = max(b.used-n, 0)
+		b.since += time.Duration(n) * b.every
 	}
-}
-
-func (t *Tunnel) sayTo(p *path, s step, body []byte) {
-	b := make([]byte, wire.HeaderBytes, wire.HeaderBytes+1+len(body))
-	shim := wire.Shim{Kind: wire.Hello, Path: uint8(p.id), Time: uint32(t.now() / time.Microsecond)}
-	shim.Put(b)
-	_, _ = sys.SendNow(p.fd, append(append(b, byte(s)), body...), 0) // it is said again
+	if b.used >= b.most {
+		return false
+	}
+	b.used++
+	return true
 }

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"errors"
+	"net/netip"
 	"time"
 
 	"cleat/internal/sys"
@@ -36,6 +37,7 @@ type inbound struct {
 	working int           // of the peer's packets in this round
 	brought uint64        // paths that have brought one, in the compat form, by our IDs
 
+	begun    bool                    // something has come in this life
 	counting bool                    // in the compat form: the first number has come
 	lastOf   [MaxPaths]time.Duration // when paths last brought something in it
 
@@ -178,23 +180,47 @@ func (in *inbound) drain(p *path, fd int) {
 		if !in.left && (errno == unix.EAGAIN || errno == 0 && n < in.box.Len()) {
 			in.looked[p.id] = asked
 		}
-		if errno != 0 {
-			return // nothing there, or an error that belongs to something sent
+		switch errno {
+		case 0:
+		case unix.EAGAIN:
+			return
+		default: // of something sent: packets may wait behind it
+			continue
 		}
 		now := in.t.now() // after all of them have come
 		in.compareClocks()
 		for i := range n {
-			if from := in.box.From(i); fd == p.listen && from.AddrPort().Addr() != p.Remote.Addr() {
+			by := p
+			if fd == p.listen {
+				from := in.box.From(i)
+				by = in.pathFrom(p, from.AddrPort().Addr())
+			}
+			if by == nil {
 				in.t.stats.strange.Add(1)
 				continue
 			}
-			in.message(now, p, i)
+			in.message(now, by, i)
 		}
 		in.flush()
 		if n < in.box.Len() {
 			return
 		}
 	}
+}
+
+// pathFrom returns the path that a packet from an address belongs to, which came to the
+// second socket of p; nil: there is none. Where several paths begin at one address the
+// kernel gives the packets of all of them to any of their second sockets.
+func (in *inbound) pathFrom(p *path, from netip.Addr) *path {
+	if p.Remote.Addr() == from {
+		return p
+	}
+	for _, q := range in.socket {
+		if q.listen > 0 && q.Remote.Addr() == from && q.Local == p.Local && q.Device == p.Device && q.Port == p.Port {
+			return q
+		}
+	}
+	return nil
 }
 
 // message takes one message: packets of equal size that the kernel has joined.
@@ -240,26 +266,25 @@ func (in *inbound) arrival(now time.Duration, ns int64) time.Duration {
 
 // packet takes one packet off the wire.
 func (in *inbound) packet(now time.Duration, p *path, b []byte, arrived uint32, tos uint8) {
+	form := wire.FormOf(b)
+	if form != wire.Session {
+		if !in.left { // nothing may prove that the path lives
+			in.outside(now, p, form, b, tos)
+		}
+		return
+	}
 	var shim wire.Shim
-	native := shim.Parse(b) == nil
-	if in.left && (!native || shim.Kind == wire.Hello || shim.Kind == wire.Probe) {
-		return // nothing shall prove that the path lives
-	}
-	if !native {
-		in.compat(now, p, b, tos)
-		return
-	}
-	if shim.Kind == wire.Hello {
-		in.hello(now, p, b[wire.HeaderBytes:])
-		return
-	}
 	size := len(b) + p.outer()
-	body, ok := in.admit(&shim, b)
+	body, ok := in.admit(now, &shim, b)
 	if !ok {
 		in.t.stats.strange.Add(1)
 		return
 	}
+	if in.left && shim.Kind == wire.Probe {
+		return
+	}
 	in.working++
+	in.begun = true
 	switch shim.Kind {
 	case wire.Data, wire.Again:
 		in.data(now, p.id, &shim, body, arrived, tos, size)
@@ -271,35 +296,59 @@ func (in *inbound) packet(now time.Duration, p *path, b []byte, arrived uint32, 
 	}
 }
 
-// admit returns what is behind the headers of a packet that belongs to the present
-// life, decrypted.
-func (in *inbound) admit(shim *wire.Shim, b []byte) ([]byte, bool) {
-	if int(shim.Path) >= MaxPaths {
+// outside takes a packet that belongs to no session of the native form.
+func (in *inbound) outside(now time.Duration, p *path, form wire.Form, b []byte, tos uint8) {
+	switch form {
+	case wire.Hello:
+		in.hello(now, p, b)
+	case wire.First:
+		in.t.stats.strange.Add(1)
+		in.mismatch(1)
+	default:
+		in.compat(now, p, b, tos)
+	}
+}
+
+// admit reads the header of a packet that belongs to the present session, and returns what
+// is behind it, decrypted.
+func (in *inbound) admit(now time.Duration, shim *wire.Shim, b []byte) ([]byte, bool) {
+	if shim.ParseClear(b) != nil {
 		return nil, false
 	}
 	if in.t.cfg.Key == nil {
-		return b[wire.HeaderBytes:], int32(shim.Epoch) == in.t.expects.Load()
+		ok := uint64(shim.Tag) == in.t.expects.Load() && shim.ParseRest(b) == nil
+		if !ok {
+			return nil, false
+		}
+		return b[wire.HeaderBytes:], true
 	}
-	k := in.t.ring[shim.Epoch].Load()
-	if k == nil {
+	k := in.t.ring.find(shim.Tag)
+	if k == nil || k.expired(now) {
 		return nil, false
 	}
-	body, ok := k.open(shim, b)
-	if ok && (k.pending.Load() && in.t.confirm(k) || k.fresh.CompareAndSwap(true, false)) {
+	b, ok := k.open(shim, b)
+	if !ok || shim.ParseRest(b) != nil {
+		return nil, false
+	}
+	if k.pending.Load() && in.t.confirm(k) || k.fresh.CompareAndSwap(true, false) {
 		in.begin()
 	}
-	return body, ok
+	return b[wire.HeaderBytes:], true
 }
 
-// begin begins a life: the peer counts from 0.
+// begin begins a life: the peer counts from 0. Greetings, which anybody may forge, may call
+// it again and again: it does nothing where nothing has come since the last time.
 func (in *inbound) begin() {
+	if !in.begun {
+		return
+	}
 	in.flush()
 	past := in.buf.Stats()
 	past.Waiting, past.WaitBytes = 0, 0
 	in.past.Add(past)
 	in.buf = in.t.newBuffer(&in.merge)
 	clear(in.paths[:])
-	in.heard, in.counting = in.heard[:0], false
+	in.heard, in.counting, in.begun = in.heard[:0], false, false
 }
 
 // data takes an inner packet.
@@ -333,18 +382,27 @@ func (in *inbound) flush() {
 	in.buf.Recycle()
 }
 
-// hello takes a greeting, or hands a handshake's message on.
-func (in *inbound) hello(now time.Duration, p *path, body []byte) {
-	if len(body) == 0 {
+// hello takes a greeting, or hands a handshake's letter on.
+func (in *inbound) hello(now time.Duration, p *path, b []byte) {
+	version, body, err := wire.ParseHello(b)
+	switch {
+	case err != nil || len(body) == 0:
 		in.t.stats.strange.Add(1)
 		return
-	}
-	if in.t.cfg.Key != nil {
-		in.t.hands.take(letter{path: p.id, step: step(body[0]), body: body[1:]})
+	case version != wire.Version:
+		in.t.stats.strange.Add(1)
+		in.mismatch(version)
 		return
 	}
-	h, ok := parseHello(body[1:])
-	if !ok || step(body[0]) != stepPlain || in.t.cfg.Form == Compat {
+	kind, body := body[0], body[1:]
+	if in.t.cfg.Key != nil {
+		if kind != sealedGreeting || !in.t.hands.take(p.id, b[:len(b)-len(body)], body) {
+			in.t.stats.strange.Add(1)
+		}
+		return
+	}
+	h, ok := parseHello(body)
+	if !ok || kind != plainGreeting || in.t.cfg.Form == Compat {
 		in.t.stats.strange.Add(1)
 		return
 	}
@@ -354,6 +412,13 @@ func (in *inbound) hello(now time.Duration, p *path, body []byte) {
 	if fresh {
 		in.begin()
 	}
+}
+
+// mismatch notes that the peer speaks another version.
+func (in *inbound) mismatch(version int) {
+	in.t.mu.Lock()
+	defer in.t.mu.Unlock()
+	in.t.mismatch(version)
 }
 
 const ecnCE = 3

@@ -17,6 +17,9 @@ func TestNumbersOfNewKeys(t *testing.T) {
 		b := make([]byte, wire.HeaderBytes+5, wire.HeaderBytes+5+secure.Overhead)
 		shim.Put(b)
 		from.seal(b, len(b), space(path, kind == wire.Control), counter)
+		if err := shim.ParseClear(b); err != nil {
+			t.Fatal(err)
+		}
 		_, ok := to.open(&shim, b[:cap(b)])
 		return ok
 	}

@@ -49,6 +49,10 @@ func (m *merger) init(t *Tunnel) { m.t = t }
 
 // Deliver implements order.Receiver.
 func (m *merger) Deliver(p order.Packet) {
+	if !m.t.sources.Load().admit(p.Data) {
+		m.t.stats.foreign.Add(1)
+		return
+	}
 	h, ok := parse(p.Data, p.Tag&wire.Partial != 0)
 	if ok && m.open && m.continues(&h) {
 		m.add(&h)

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func TestMPTIsAnswered(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEnds(t, Config{Form: Compat}, false, 2)
 			e.a.fallBack(0)
-			e.a.sess.compat = true
+			e.a.speakCompat()
 			e.a.in.packet(time.Second, e.a.paths[1], tt.mend(mptSample()), 0, 0)
 			if got := answers(t, e, 0); len(got) > 0 {
 				t.Errorf("on the other path: % x", got)
@@ -92,7 +93,7 @@ func TestMPTIsNotAnswered(t *testing.T) {
 func TestMPTIsNotGreeted(t *testing.T) {
 	for _, speaks := range []bool{false, true} {
 		e := newEnds(t, Config{}, false, 1)
-		e.a.sess.compat = true
+		e.a.speakCompat()
 		if speaks {
 			e.a.in.packet(time.Second, e.a.paths[0], mptSample(), 0, 0)
 			answers(t, e, 0)
@@ -128,7 +129,7 @@ func TestSilentPaths(t *testing.T) {
 			var told []What
 			e := newEnds(t, Config{Form: Compat, Changed: func(v Event) { told = append(told, v.What) }}, false, 2)
 			tun := e.a
-			tun.sess.compat, tun.send.Blind = true, true
+			tun.speakCompat()
 			var last uint64 = both
 			for s := 0.0; s <= 100; s += 0.01 {
 				now := at(s)
@@ -163,6 +164,7 @@ func TestSilentPaths(t *testing.T) {
 // TestDataIsLife: the path that brought a packet is noted at the end of the round.
 func TestDataIsLife(t *testing.T) {
 	e := newEnds(t, Config{Form: Compat}, false, 2)
+	e.a.speakCompat()
 	_, pkt := (&super{proto: packet.UDP, flow: 7, payload: make([]byte, 100)}).build()
 	e.a.in.packet(time.Second, e.a.paths[1], append([]byte{0x10, 0, 0x08, 0, 0, 0, 0, 0}, pkt...), 0, 0)
 	e.a.in.alive(2 * time.Second)
@@ -174,7 +176,7 @@ func TestDataIsLife(t *testing.T) {
 // TestLastPathStays although it is silent.
 func TestLastPathStays(t *testing.T) {
 	e := newEnds(t, Config{Form: Compat}, false, 1)
-	e.a.sess.compat, e.a.send.Blind = true, true
+	e.a.speakCompat()
 	e.a.paths[0].vital = vital{heard: time.Second, kept: time.Second, every: time.Second}
 	e.a.tend(time.Hour)
 	if e.a.send.LiveSet() != 1 {
@@ -187,8 +189,8 @@ func TestLastPathStays(t *testing.T) {
 func TestPathsComeBackUnreported(t *testing.T) {
 	e := newEnds(t, Config{Form: Compat, Mode: sched.Weighted}, false, 2)
 	tun := e.a
-	tun.sess.compat, tun.send.Blind = true, true
-	tun.refused(tun.paths[0], unix.ENETUNREACH)
+	tun.speakCompat()
+	tun.send.Kill(0) // as refused does
 	for _, tt := range []struct {
 		at   time.Duration
 		want uint64
@@ -201,5 +203,21 @@ func TestPathsComeBackUnreported(t *testing.T) {
 	tun.send.SetUp(0, true)
 	if tun.send.LiveSet() != 0b11 {
 		t.Errorf("a path that was down and up is not used: %b", tun.send.LiveSet())
+	}
+}
+
+// TestSecondSockets has packets come to the second socket of one of several paths that begin
+// at one address: the path is told by where they come from.
+func TestSecondSockets(t *testing.T) {
+	at := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+	local := netip.MustParseAddr("192.0.2.1")
+	first := &path{PathConfig: PathConfig{Local: local, Remote: at("198.51.100.1:4754")}, listen: 1}
+	second := &path{PathConfig: PathConfig{Local: local, Remote: at("198.51.100.2:4754")}, listen: 2}
+	elsewhere := &path{PathConfig: PathConfig{Local: netip.MustParseAddr("192.0.2.9"), Remote: at("198.51.100.3:4754")}, listen: 3}
+	in := &inbound{socket: []*path{first, first, second, second, elsewhere, elsewhere}}
+	for from, want := range map[string]*path{"198.51.100.1": first, "198.51.100.2": second, "198.51.100.3": nil, "198.51.100.4": nil} {
+		if got := in.pathFrom(first, netip.MustParseAddr(from)); got != want {
+			t.Errorf("from %s: %+v", from, got)
+		}
 	}
 }

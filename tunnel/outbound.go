@@ -27,15 +27,18 @@ type outbound struct {
 	copies copies
 	limit  int // of packets, bytes
 
-	run    batch
-	ticked time.Duration
-	load   load          // of data
-	sent   time.Duration // when a path last took something
-	live   uint64        // what the peer has been told
-	tell   int           // so often all paths have to be told yet
-	renew  bool          // a new life has begun
-	rate   float64       // of all paths, bytes/s
-	spread time.Duration // sched.Sender.Spread
+	run     *batch
+	stalled []*batch      // runs whose sockets are full
+	spare   []*batch      // for others
+	polls   []unix.PollFd // of wait
+	ticked  time.Duration
+	load    load          // of data
+	sent    time.Duration // when a path last took something
+	live    uint64        // what the peer has been told
+	tell    int           // so often all paths have to be told yet
+	renew   bool          // a new life has begun
+	rate    float64       // of all paths, bytes/s
+	spread  time.Duration // sched.Sender.Spread
 
 	due    time.Duration // when the thread should run again at the latest
 	spared time.Duration // until when CoDel leaves be what came while it could not run
@@ -60,9 +63,7 @@ const (
 )
 
 func newOutbound(t *Tunnel) *outbound {
-	o := &outbound{t: t, limit: 1 << 16}
-	o.run.init()
-	return o
+	return &outbound{t: t, limit: 1 << 16, run: newBatch()}
 }
 
 func (o *outbound) waiting() bool { return o.head < len(o.queue) }
@@ -190,8 +191,9 @@ func (o *outbound) enqueue(now time.Duration, e *entry) {
 
 // flush sends as much as the paths have room for.
 func (o *outbound) flush(now time.Duration) {
+	o.resume()
 	for o.fill(now) {
-		o.run.send(o.t)
+		o.dispatch()
 		now = o.t.now()
 	}
 }
@@ -201,7 +203,7 @@ func (o *outbound) fill(now time.Duration) bool {
 	t := o.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.sess.up {
+	if t.expire(now); !t.sess.up {
 		o.discard(now)
 		return false
 	}
@@ -233,6 +235,11 @@ func (o *outbound) fill(now time.Duration) bool {
 		sp, room := t.send.Pick(now, e.flow, e.split.Bytes(e.next)+wire.HeaderBytes)
 		if sp == nil {
 			return false
+		}
+		if sp.Full { // the flow's only path
+			t.stats.queueDrops.Add(1)
+			o.skip(e)
+			continue
 		}
 		o.gather(now, sp, room)
 		return true
@@ -369,6 +376,12 @@ func (o *outbound) refill(now time.Duration) bool {
 	if sp == nil {
 		return false
 	}
+	if sp.Full { // the flow's only path
+		t.stats.queueDrops.Add(uint64(pc.n))
+		t.arena.release(pc.e)
+		t.again.drop()
+		return t.again.len() > 0 && o.refill(now)
+	}
 	o.run.begin(t, t.paths[sp.ID])
 	o.run.again = true
 	for t.again.len() > 0 && room > 0 && o.run.retake(t, t.again.first(), &room) {
@@ -392,29 +405,39 @@ func (o *outbound) cold(now time.Duration) bool {
 	return false
 }
 
-// wait sleeps until there is something to do, and tells for how long at most.
+// wait sleeps until there is something to do, and returns for how long at most.
 func (o *outbound) wait() time.Duration {
-	fds := [2]unix.PollFd{{Fd: int32(o.t.wakeOut), Events: unix.POLLIN}, {Fd: int32(o.t.cfg.Device), Events: unix.POLLIN}}
-	n, limit := len(fds), tickEvery
-	o.t.mu.Lock()
-	pending := o.waiting() || o.t.again.len() > 0
-	now := o.t.now()
-	if pending && o.t.sess.up {
-		n = 1 // what else comes can wait, too
-		limit = max(min(o.t.send.RoomAt(now)-now, napTime), 50*time.Microsecond)
-	} else if o.cold(now) {
-		limit = napTime
-	} else if o.idle(now) {
-		limit = 100 * time.Millisecond
+	limit, pending := o.rest()
+	o.polls = append(o.polls[:0], unix.PollFd{Fd: int32(o.t.wakeOut), Events: unix.POLLIN})
+	for _, b := range o.stalled {
+		o.polls = append(o.polls, unix.PollFd{Fd: int32(b.fd), Events: unix.POLLOUT})
 	}
-	o.t.mu.Unlock()
-	if o.bytes >= queueMost {
-		n = 1 // nothing is read: that there is something must not end the wait
+	// With packets in the queue what else comes can wait, too. With too many nothing is
+	// read: that there is something must not end the wait.
+	if !pending && o.bytes < queueMost {
+		o.polls = append(o.polls, unix.PollFd{Fd: int32(o.t.cfg.Device), Events: unix.POLLIN})
 	}
 	ts := unix.NsecToTimespec(int64(limit))
-	if _, err := unix.Ppoll(fds[:n], &ts, nil); err == nil && fds[0].Revents != 0 {
+	if _, err := unix.Ppoll(o.polls, &ts, nil); err == nil && o.polls[0].Revents != 0 {
 		var buf [8]byte
 		_, _ = sys.ReadNow(o.t.wakeOut, buf[:])
 	}
 	return limit
+}
+
+// rest returns for how long the thread may sleep, and whether packets wait for a path.
+func (o *outbound) rest() (limit time.Duration, pending bool) {
+	t := o.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	switch pending = t.sess.up && (o.waiting() || t.again.len() > 0); {
+	case pending:
+		return max(min(t.send.RoomAt(now)-now, napTime), 50*time.Microsecond), true
+	case o.cold(now):
+		return napTime, false
+	case o.idle(now):
+		return 100 * time.Millisecond, false
+	}
+	return tickEvery, false
 }

@@ -66,7 +66,7 @@ const padPackets = 16
 func (o *outbound) pad(now time.Duration) {
 	t := o.t
 	for o.padOne(now) {
-		o.run.send(t)
+		o.dispatch()
 		now = t.now()
 	}
 }
@@ -85,7 +85,7 @@ func (o *outbound) padOne(now time.Duration) bool {
 	for _, sp := range t.send.Paths() {
 		p := t.paths[sp.ID]
 		room, ok := o.load.padding(now, sp)
-		if !ok || p.fd < 0 {
+		if !ok || p.fd < 0 || sp.Full {
 			continue
 		}
 		size := p.mtu - Overhead(p.v6, t.sess.keys != nil)

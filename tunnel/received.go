@@ -14,6 +14,7 @@ import (
 type received struct {
 	known    bool
 	via      int           // our path that it comes by
+	straight time.Duration // when something last came by that
 	came     time.Duration // when it last brought something
 	report   sched.Report
 	fresh    bool   // there is something to report
@@ -51,14 +52,15 @@ func (in *inbound) arrived(now time.Duration, via int, s *wire.Shim, at uint32, 
 	r := &in.paths[s.Path]
 	delay := int32(at - s.Time)
 	if !r.known {
-		*r = received{known: true, missing: r.missing[:0], told: r.told[:0], delay: math.Inf(1), lessened: delay, delayed: now}
+		*r = received{known: true, via: via, missing: r.missing[:0], told: r.told[:0], delay: math.Inf(1), lessened: delay, delayed: now}
 		r.report = sched.Report{Highest: s.PathSeq - 1, Delay: math.MaxInt32}
 		if s.PathSeq < 1<<16 { // the path is new: what is before counts
 			r.report.Highest = ^uint32(0)
 		}
 		in.heard = append(in.heard, int(s.Path))
 	}
-	r.via, r.came = via, now
+	r.came = now
+	r.follow(now, via)
 	r.report.Packets++
 	r.report.Bytes += uint32(size)
 	ahead := int32(s.PathSeq - r.report.Highest)
@@ -87,6 +89,35 @@ func (in *inbound) arrived(now time.Duration, via int, s *wire.Shim, at uint32, 
 		in.report.ready = true
 	}
 	in.report.schedule(now)
+}
+
+// strayTime is for how long nothing has to come by the path of ours that a path of the
+// peer's has come by for another to be believed. Whoever captures packets may hand them
+// over at another socket, and what follows from them must not change because of that.
+const strayTime = 2 * time.Second
+
+// follow notes by which path of ours something has come.
+func (r *received) follow(now time.Duration, via int) {
+	if via != r.via && now-r.straight < strayTime {
+		return
+	}
+	r.via, r.straight = via, now
+}
+
+// leave takes the path of ours out of use that the peer has taken out of use on its side:
+// the one by which that comes. Where others come by that, too, nobody can say which the
+// peer means, and the path's death will show. The lock is held.
+func (in *inbound) leave(theirs int, now time.Duration) {
+	r := &in.paths[theirs]
+	if !r.known {
+		return
+	}
+	for _, id := range in.heard {
+		if o := &in.paths[id]; id != theirs && o.via == r.via && now-o.straight < strayTime {
+			return
+		}
+	}
+	in.t.leave(r.via)
 }
 
 // exceed notes by how much longer than the least a packet of size bytes took, µs. Small ones
@@ -245,50 +276,86 @@ func (t *Tunnel) sendControl(now time.Duration, p *path, b []byte) {
 	}
 	t.control[p.id]++
 	n := t.control[p.id]
-	shim := wire.Shim{Kind: wire.Control, Path: uint8(p.id), Epoch: t.sess.epoch, PathSeq: uint32(n), Time: uint32(now / time.Microsecond)}
+	shim := wire.Shim{Kind: wire.Control, Path: uint8(p.id), Tag: t.sess.tag, PathSeq: uint32(n), Time: uint32(now / time.Microsecond)}
 	if t.sess.keys != nil {
 		b = append(make([]byte, 0, len(b)+secure.Overhead), b...)
 	}
 	t.sendSealed(p, &shim, b, space(p.id, true), n)
 }
 
-// controls takes the messages of a control packet.
+// mostMessages is how many messages a packet may have: more than fit behind mostReport
+// bytes. A larger packet of a hostile peer's would have this end work for long.
+const mostMessages = 128
+
+// controls takes the messages of a control packet. It belongs to the receiving thread.
 func (in *inbound) controls(now time.Duration, p *path, s *wire.Shim, b []byte) {
-	for len(b) > 0 {
+	t := in.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := messages{now: now, p: p, shim: s, look: lookMost}
+	for n := 0; len(b) > 0; n++ {
 		kind, value, rest, err := wire.Next(b)
-		if err != nil {
-			in.t.stats.strange.Add(1)
-			return
+		if err != nil || n == mostMessages {
+			t.stats.strange.Add(1)
+			break
 		}
 		b = rest
-		switch kind {
-		case wire.TypeMark:
-			var m wire.Mark
-			if wire.ParseMark(value, &m) == nil && s.Kind == wire.Probe {
-				in.mark(int(s.Path), m)
-			}
-		case wire.TypeMissing:
-			var m wire.Missing
-			if wire.ParseMissing(value, &m) == nil {
-				in.t.repair(m)
-			}
-		case wire.TypeReport:
-			var r wire.Report
-			if wire.ParseReport(value, &r) == nil {
-				in.t.reported(now, &r)
-			}
-		case wire.TypeLeave:
-			in.t.leave(p)
-		case wire.TypeRoom:
-			if len(value) == 4 {
-				in.t.setRoom(int(binary.BigEndian.Uint32(value)))
-			}
-		case wire.TypeEcho:
-			in.reply(now, p, value)
-		case wire.TypeReply:
-			if len(value) == wire.EchoBytes {
-				in.t.echoed(now, p, time.Duration(binary.BigEndian.Uint64(value)))
-			}
+		in.control(&c, kind, value)
+	}
+	if c.reports {
+		t.sess.heard = now
+		t.check(now)
+	}
+	t.nudge()
+}
+
+// messages is what has been seen of a control packet.
+type messages struct {
+	now     time.Duration
+	p       *path // that brought it
+	shim    *wire.Shim
+	look    int  // for repair
+	reports bool // there was one
+	marked  bool // there was a mark
+	echoed  bool // an echo was asked for
+}
+
+// control takes one message. The lock is held.
+func (in *inbound) control(c *messages, kind wire.Type, value []byte) {
+	t := in.t
+	switch kind {
+	case wire.TypeMark:
+		var m wire.Mark
+		if wire.ParseMark(value, &m) == nil && c.shim.Kind == wire.Probe && !c.marked {
+			c.marked = true
+			in.mark(int(c.shim.Path), m)
+		}
+	case wire.TypeMissing:
+		var m wire.Missing
+		if wire.ParseMissing(value, &m) == nil {
+			t.repair(m, &c.look)
+		}
+	case wire.TypeReport:
+		var r wire.Report
+		if wire.ParseReport(value, &r) == nil {
+			c.reports = true
+			t.reported(c.now, &r)
+		}
+	case wire.TypeLeave:
+		in.leave(int(c.shim.Path), c.now)
+	case wire.TypeRoom:
+		if len(value) == 4 {
+			t.setRoom(int(binary.BigEndian.Uint32(value)))
+		}
+	case wire.TypeEcho:
+		// One answer to a packet: many would be more bytes than it has.
+		if len(value) == wire.EchoBytes && !c.echoed {
+			c.echoed = true
+			t.reply(c.now, c.p, value)
+		}
+	case wire.TypeReply:
+		if len(value) == wire.EchoBytes {
+			t.echoed(c.now, parseEcho(value))
 		}
 	}
 }
@@ -305,41 +372,52 @@ func (in *inbound) mark(via int, m wire.Mark) {
 	}
 }
 
-// setRoom notes how much the peer's sockets hold.
-func (t *Tunnel) setRoom(n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.send.Inflight = max(n, leastRoom)
-}
+// roomMost bounds what the peer may have us keep on its way to a socket of its, bytes: as
+// much as a socket of ours takes.
+const roomMost = socketBytes
 
-func (in *inbound) reply(now time.Duration, p *path, value []byte) {
-	if len(value) != wire.EchoBytes {
-		return
-	}
+// setRoom notes how much the peer's sockets hold. The lock is held.
+func (t *Tunnel) setRoom(n int) { t.send.Inflight = min(max(n, leastRoom), roomMost) }
+
+// reply sends an echo back. The lock is held.
+func (t *Tunnel) reply(now time.Duration, p *path, value []byte) {
 	b := wire.Append(make([]byte, wire.HeaderBytes, 64), wire.TypeReply, value)
-	in.t.mu.Lock()
-	defer in.t.mu.Unlock()
-	in.t.sendControl(now, p, b)
+	t.sendControl(now, p, b)
 }
 
-// echoed notes a round trip.
-func (t *Tunnel) echoed(now time.Duration, p *path, sent time.Duration) {
-	if sent > now || now-sent > 10*time.Second {
+// echo is what this end asks to have echoed: when it was sent, and on which path. The
+// answer may come by another: who is on the way may hand it over there.
+type echo struct {
+	path int
+	sent time.Duration
+}
+
+// echoShift is how many bits the path takes in the echo's value.
+const echoShift = 6
+
+func (e echo) append(b []byte) []byte {
+	return binary.BigEndian.AppendUint64(b, uint64(e.sent)<<echoShift|uint64(e.path))
+}
+
+func parseEcho(value []byte) echo {
+	v := binary.BigEndian.Uint64(value)
+	return echo{path: int(v & (MaxPaths - 1)), sent: time.Duration(v >> echoShift)}
+}
+
+// echoed notes a round trip. The lock is held.
+func (t *Tunnel) echoed(now time.Duration, e echo) {
+	p := t.paths[e.path]
+	if p == nil || e.sent > now || now-e.sent > 10*time.Second {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if sp := t.send.Path(p.id); sp != nil && t.paths[p.id] == p && !t.sized(now, p, sent) {
-		sp.RTT(now - sent)
+	if !t.sized(now, p, e.sent) {
+		t.send.Path(p.id).RTT(now - e.sent)
 		t.slowest.Store(int64(t.send.SlowestRTT()))
 	}
 }
 
-// reported takes a report of one of our paths.
+// reported takes a report of one of our paths. The lock is held.
 func (t *Tunnel) reported(now time.Duration, r *wire.Report) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sess.heard = now
 	if int(r.Path) >= MaxPaths || t.paths[r.Path] == nil {
 		return
 	}
@@ -351,40 +429,4 @@ func (t *Tunnel) reported(now time.Duration, r *wire.Report) {
 		t.arena.release(p.kept.at(p.kept.from).e)
 		p.kept.from++
 	}
-	t.check(now)
-	t.nudge()
-}
-
-// nudge has the outbound thread look when there is something to be sent again. The
-// lock is held.
-func (t *Tunnel) nudge() {
-	if t.again.len() > 0 {
-		wake(t.wakeOut)
-	}
-}
-
-// repair has packets sent again that a path has lost.
-func (t *Tunnel) repair(m wire.Missing) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if int(m.Path) >= MaxPaths || t.paths[m.Path] == nil {
-		return
-	}
-	t.paths[m.Path].sizes.doubt(t.now())
-	q := &t.paths[m.Path].kept
-	for i := q.from; i != q.to; i++ {
-		pc := q.at(i)
-		from, to := max(int32(m.First-pc.path), 0), min(int32(m.First+uint32(m.Count)-pc.path), int32(pc.n))
-		if from >= to {
-			continue
-		}
-		part := *pc
-		part.first, part.n, part.seq = pc.first+int(from), int(to-from), pc.seq+uint32(from)
-		if from > 0 {
-			part.before = 1
-		}
-		part.e.refs++
-		t.again.add(part)
-	}
-	t.nudge()
 }

@@ -128,11 +128,12 @@ func (l *simLink) put(c *simClock, rng *rand.Rand, size int, come func()) {
 
 // simPacket is a packet of the inner network.
 type simPacket struct {
-	shim wire.Shim
-	flow int
-	size int
-	came time.Duration
-	then func() // what its delivery does; nil: nothing
+	shim  wire.Shim
+	flow  int
+	size  int
+	came  time.Duration
+	then  func() // what its delivery does; nil: nothing
+	asked bool   // it has been queued to be sent again
 }
 
 // simPath is a path as outbound has it.
@@ -320,7 +321,7 @@ func (s *simNet) gather(sp *sched.Path, room int) {
 	first := uint32(sp.Sent(s.now, len(run), bytes))
 	for i, p := range run {
 		p.shim.Path, p.shim.PathSeq, p.shim.Time = uint8(sp.ID), first+uint32(i), uint32(s.now/time.Microsecond)
-		if len(s.paths) > 1 && !s.forgets {
+		if !s.forgets {
 			path.kept = append(path.kept, p)
 		}
 		path.link.put(s.simClock, s.rng, p.size, func() { s.receive(p) })
@@ -380,7 +381,11 @@ func (s *simNet) lose(died uint64) {
 		if len(s.paths[id].kept) > 0 {
 			s.rules.t.lost = s.now
 		}
-		s.again = append(s.again, s.paths[id].kept...)
+		for _, p := range s.paths[id].kept {
+			if !p.asked {
+				s.again = append(s.again, p)
+			}
+		}
 		s.paths[id].kept = nil
 	}
 }
@@ -476,7 +481,10 @@ func (s *simNet) reported(b []byte) {
 		case kind == wire.TypeMissing && wire.ParseMissing(value, &m) == nil:
 			kept := s.paths[m.Path].kept
 			for i := s.keptFrom(m.Path, m.First); i < len(kept) && kept[i].shim.PathSeq-m.First < uint32(m.Count); i++ {
-				s.again = append(s.again, kept[i])
+				if !kept[i].asked {
+					s.again = append(s.again, kept[i])
+					kept[i].asked = true
+				}
 			}
 		case kind == wire.TypeReport && wire.ParseReport(value, &r) == nil:
 			s.send.Path(int(r.Path)).Report(s.now, r.Report)

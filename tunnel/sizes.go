@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"time"
@@ -218,7 +217,7 @@ func (o *outbound) askSize(now time.Duration, p *path, sp *sched.Path) {
 // held.
 func (t *Tunnel) sendEcho(now time.Duration, p *path, value time.Duration, size int) {
 	b := make([]byte, wire.HeaderBytes, max(size, 64)+secure.Overhead)
-	b = wire.Append(b, wire.TypeEcho, binary.BigEndian.AppendUint64(nil, uint64(value)))
+	b = wire.Append(b, wire.TypeEcho, echo{p.id, value}.append(nil))
 	if n := size - Overhead(p.v6, t.sess.keys != nil) + wire.HeaderBytes - len(b); n > 0 {
 		b = wire.AppendPad(b, n)
 	}

@@ -12,7 +12,7 @@ type Status struct {
 	Up     bool // the peer has answered
 	Form   Form
 	Cipher string // "": nothing is encrypted
-	Epoch  uint8  // of the keys, which changes with them
+	KeyID  string // of the keys in use: another with each rekeying; "": nothing is encrypted
 	Rate   float64
 	Paths  []PathStatus
 	Stats
@@ -35,6 +35,7 @@ type Stats struct {
 	SendErrors              uint64
 	Received, ReceivedBytes uint64
 	Strange                 uint64 // dropped: not understood, not authentic, of another life
+	Foreign                 uint64 // dropped: from an address outside the tunnel's networks
 	Written, WriteErrors    uint64 // super-packets to the device
 	Reports                 uint64 // sent
 	Missing                 uint64 // passed over by a path of the peer's
@@ -48,9 +49,9 @@ func (t *Tunnel) Status() Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	s := Status{Up: t.sess.up, Form: t.form(), Epoch: t.sess.epoch, Rate: t.send.Rate() * 8, Stats: t.counted()}
+	s := Status{Up: t.sess.up, Form: t.form(), Rate: t.send.Rate() * 8, Stats: t.counted()}
 	if k := t.sess.keys; k != nil {
-		s.Cipher = k.Cipher().String()
+		s.Cipher, s.KeyID = k.Cipher().String(), k.ID().String()
 	}
 	sum := 0.0
 	for _, sp := range t.send.Paths() {
@@ -74,9 +75,9 @@ func (t *Tunnel) counted() Stats {
 	s := Stats{
 		Read: c.read.Load(), ReadBytes: c.readBytes.Load(), QueueDrops: c.queueDrops.Load(), QueueMarks: c.queueMarks.Load(),
 		TooBig: c.tooBig.Load(), Sent: c.sent.Load(), Resent: c.resent.Load(), SendErrors: c.sendErrors.Load(),
-		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(), Strange: c.strange.Load(),
+		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(), Strange: c.strange.Load(), Foreign: c.foreign.Load(),
 		Written: c.written.Load(), WriteErrors: c.writeErrors.Load(), Reports: c.reports.Load(), Missing: c.missing.Load(),
-		QueueBytes: int(c.queued.Load()), KeptBytes: (t.arena.made - len(t.arena.chunks)) * chunkBytes,
+		QueueBytes: int(c.queued.Load()), KeptBytes: t.arena.kept(),
 	}
 	if o := c.order.Load(); o != nil {
 		s.Order = *o

@@ -207,11 +207,9 @@ func newEnds(t testing.TB, cfg Config, v6 bool, paths int) *ends {
 		t.Cleanup((*end).closeSockets)
 		(*end).out, (*end).in = newOutbound(*end), newInbound(*end)
 	}
-	e.a.sess.known, e.b.sess.known = true, true
+	e.a.know(e.b.sess.mine)
+	e.b.know(e.a.sess.mine)
 	e.a.sess.up, e.b.sess.up = true, true
-	e.a.sess.theirs, e.b.sess.theirs = e.b.sess.mine, e.a.sess.mine
-	e.a.expects.Store(int32(e.b.sess.epoch))
-	e.b.expects.Store(int32(e.a.sess.epoch))
 	return e
 }
 
@@ -231,11 +229,24 @@ func (e *ends) seal(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.a.sess.epoch, e.b.sess.epoch = 1, 1
-	e.a.sess.keys, e.b.sess.keys = &keys{Session: begun, epoch: 1}, &keys{Session: answered, epoch: 1}
-	e.a.ring[1].Store(e.a.sess.keys)
-	e.b.ring[1].Store(e.b.sess.keys)
-	e.a.cfg.Key, e.b.cfg.Key = &Key{Private: first, Peer: second.Public()}, &Key{Private: second, Peer: first.Public()}
+	for _, end := range []struct {
+		*Tunnel
+		made *secure.Session
+		key  Key
+	}{{e.a, begun, Key{Private: first, Peer: second.Public()}}, {e.b, answered, Key{Private: second, Peer: first.Public()}}} {
+		k := newKeys(end.made, end.now())
+		end.cfg.Key, end.sess.keys, end.sess.tag = &end.key, k, k.out
+		end.ring.use(k)
+		if end.hands, err = newHandshakes(end.Tunnel); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// speakCompat makes an end speak the compat form.
+func (t *Tunnel) speakCompat() {
+	t.sess.up, t.sess.compat, t.send.Blind = true, true, true
+	t.compatUp.Store(true)
 }
 
 // keyPair are two private keys, that of the initiator first.

@@ -1,11 +1,9 @@
 package tunnel
 
 import (
-	"encoding/binary"
-	"errors"
+	"sync/atomic"
 	"time"
 
-	"cleat/internal/sys"
 	"cleat/tunnel/sched"
 	"cleat/tunnel/secure"
 	"cleat/tunnel/wire"
@@ -31,6 +29,7 @@ func (o *outbound) tick(now time.Duration) {
 	t := o.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.expire(now)
 	if o.renew {
 		o.renewed()
 	}
@@ -70,19 +69,6 @@ func (t *Tunnel) check(now time.Duration) {
 // keepTime is for how long packets are kept that nobody acknowledges. The receiver has
 // given them up long before.
 const keepTime = 2 * time.Second
-
-// lose sends again what the dead had not delivered. The lock is held.
-func (t *Tunnel) lose(died uint64) {
-	for _, id := range sched.Ones(died) {
-		p := t.paths[id]
-		if p.kept.len() > 0 {
-			t.lost = t.now()
-		}
-		for ; p.kept.len() > 0; p.kept.from++ {
-			t.again.add(*p.kept.at(p.kept.from))
-		}
-	}
-}
 
 // probe shows that paths live and how far they are. The lock is held.
 func (o *outbound) probe(now time.Duration) {
@@ -144,16 +130,16 @@ func (o *outbound) sendProbe(now time.Duration, p *path, sp *sched.Path, idle bo
 	p.probed = now
 	b := make([]byte, wire.HeaderBytes, 160)
 	b = wire.AppendMark(b, wire.Mark{Next: o.seq, Idle: idle, Live: o.live})
-	b = wire.Append(b, wire.TypeEcho, binary.BigEndian.AppendUint64(nil, uint64(now)))
+	b = wire.Append(b, wire.TypeEcho, echo{p.id, now}.append(nil))
 	seq := sp.Sent(now, 1, len(b)+p.outer())
-	shim := wire.Shim{Kind: wire.Probe, Path: uint8(p.id), Seq: o.seq, Epoch: o.t.sess.epoch, PathSeq: uint32(seq), Time: uint32(o.t.now() / time.Microsecond)}
+	shim := wire.Shim{Kind: wire.Probe, Path: uint8(p.id), Seq: o.seq, Tag: o.t.sess.tag, PathSeq: uint32(seq), Time: uint32(o.t.now() / time.Microsecond)}
 	o.t.sendSealed(p, &shim, b, space(p.id, false), seq)
 }
 
 // sendSealed sends a packet whose messages are behind room for the headers. The lock is
 // held.
 func (t *Tunnel) sendSealed(p *path, shim *wire.Shim, b []byte, space uint32, counter uint64) {
-	if p.fd < 0 {
+	if p.fd < 0 || t.cfg.Key != nil && t.sess.keys == nil {
 		return
 	}
 	shim.Put(b)
@@ -162,9 +148,11 @@ func (t *Tunnel) sendSealed(p *path, shim *wire.Shim, b []byte, space uint32, co
 		b = append(b, make([]byte, secure.Overhead)...)
 		k.seal(b, n, space, counter)
 	}
-	if _, errno := sys.SendNow(p.fd, b, 0); errno != 0 {
+	if errno := sendNow(p.fd, b); errno != 0 {
 		t.refusedLocked(p, errno)
+		return
 	}
+	p.accepted()
 }
 
 // idle tells whether nothing has been going on lately. The lock is held.
@@ -187,7 +175,29 @@ func (o *outbound) idle(now time.Duration) bool {
 	return true
 }
 
-// refused takes note of what the kernel said to a packet.
+// An error of the kernel's is a path's death if it stays: failLeast messages in a row are
+// refused, for failTime. Anybody can make ICMP errors, as fast as the network carries them,
+// but while packets leave in between they are not to be believed: whether packets arrive
+// is for the other end to say.
+const (
+	failTime  = 10 * time.Millisecond
+	failLeast = 3
+)
+
+// failure is what the kernel has lately said to a path's packets.
+type failure struct {
+	since atomic.Int64 // when it refused one for the first time since it took one, ns; 0: it has not
+	times int          // belongs to the lock of the Tunnel
+}
+
+// accepted notes that the kernel has taken a packet.
+func (p *path) accepted() {
+	if p.failure.since.Load() != 0 {
+		p.failure.since.Store(0)
+	}
+}
+
+// refused notes what the kernel said to a packet that it refused several times in a row.
 func (t *Tunnel) refused(p *path, errno unix.Errno) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -195,12 +205,27 @@ func (t *Tunnel) refused(p *path, errno unix.Errno) {
 }
 
 func (t *Tunnel) refusedLocked(p *path, errno unix.Errno) {
-	for _, gone := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.ENODEV, unix.EPERM, unix.EADDRNOTAVAIL} {
-		if errors.Is(errno, gone) && t.send.Kill(p.id) {
-			t.lose(1 << p.id)
-			t.tell(Event{Path: p.Name, What: PathDead, Err: errno})
-			wake(t.wakeOut)
-			return
-		}
+	if !unreachable(errno) {
+		return
 	}
+	now := t.now()
+	if p.failure.since.CompareAndSwap(0, int64(now)) {
+		p.failure.times = 0
+	}
+	p.failure.times++
+	if p.failure.times < failLeast || now-time.Duration(p.failure.since.Load()) < failTime || !t.send.Kill(p.id) {
+		return
+	}
+	t.lose(1 << p.id)
+	t.tell(Event{Path: p.Name, What: PathDead, Err: errno})
+	wake(t.wakeOut)
+}
+
+// unreachable reports whether an error means that no packet gets out.
+func unreachable(errno unix.Errno) bool {
+	switch errno {
+	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.ENODEV, unix.EPERM, unix.EADDRNOTAVAIL:
+		return true
+	}
+	return false
 }

@@ -66,7 +66,7 @@ func TestLose(t *testing.T) {
 	if o.lose(1); o.lost != 0 || o.again.len() > 0 {
 		t.Errorf("a path without packets died: spared since %v, %d are sent again", o.lost, o.again.len())
 	}
-	o.paths[0].kept.add(piece{e: &entry{}, n: 1})
+	o.paths[0].kept.add(piece{e: &entry{refs: 1}, n: 1})
 	if o.lose(1); o.lost == 0 || o.again.len() != 1 {
 		t.Errorf("a path with a packet died: spared since %v, %d are sent again", o.lost, o.again.len())
 	}

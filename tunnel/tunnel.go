@@ -30,12 +30,14 @@ type Tunnel struct {
 	control    [MaxPaths]uint64 // number of the last control packet, by path; a key seals none twice
 	arena      arena
 	again      backlog       // to be sent again, before anything else
+	repairs    repairs       // how much more of it may be added
 	lost       time.Duration // when a path was last lost with packets in it; 0: what waits for their sake has gone
 	sess       session
 	queue      atomic.Int64 // Config.Queue, ns
 	hold       atomic.Int64 // Config.Hold, ns
 	tcpAsIs    atomic.Bool  // Config.TCPAsIs
 	udpAsIs    atomic.Bool  // Config.UDPAsIs
+	sources    atomic.Pointer[sources]
 	socketRoom atomic.Int64 // the least that a socket of ours holds, bytes of packets
 	slowest    atomic.Int64 // round trip of the slowest path in use, ns
 
@@ -43,15 +45,18 @@ type Tunnel struct {
 	in    *inbound
 	hands *handshakes // nil without a key
 
-	ring [4]atomic.Pointer[keys] // by epoch
-	done chan struct{}           // closed with closed
+	ring keyring
+	done chan struct{} // closed with closed
 
-	expects atomic.Int32 // epoch of the packets that the peer sends without keys
+	expects    atomic.Uint64 // tag of the packets that the peer sends without keys, or noTag
+	native     bool          // the peer has answered in the native form: it stays; belongs to mu
+	mismatched bool          // people were told that the peer speaks another version; belongs to mu
 
 	closings        []closing
 	wakeOut, wakeIn int // eventfds
 	closed          atomic.Bool
 	answered        atomic.Bool   // in the compat form, in which nobody says hello
+	compatUp        atomic.Bool   // packets of the compat form are taken
 	ended           bool          // no socket is opened any more; belongs to mu
 	changes         atomic.Uint32 // of the set of sockets
 	stats           counters
@@ -60,18 +65,20 @@ type Tunnel struct {
 // path is what the engine keeps of a path.
 type path struct {
 	PathConfig
-	id     int
-	fd     int // -1: none
-	listen int // 0: none
-	v6     bool
-	mtu    int
-	sizes  sizes
-	kept   pieces
-	vital  vital
+	id      int
+	fd      int // -1: none
+	listen  int // 0: none
+	v6      bool
+	mtu     int
+	sizes   sizes
+	kept    pieces
+	vital   vital
+	failure failure
 
-	probed time.Duration // the last probe
-	data   bool          // it has carried data since the last mark
-	last   time.Duration // when it last carried data
+	answered time.Duration // the last greeting; 0: none
+	probed   time.Duration // the last probe
+	data     bool          // it has carried data since the last mark
+	last     time.Duration // when it last carried data
 }
 
 // counters are what Stats reports, in packets unless they say otherwise.
@@ -82,6 +89,7 @@ type counters struct {
 	sendErrors              atomic.Uint64
 	received, receivedBytes atomic.Uint64
 	strange                 atomic.Uint64 // not understood, not ours
+	foreign                 atomic.Uint64 // from outside Config.Sources
 	written                 atomic.Uint64 // to the device
 	writeErrors             atomic.Uint64
 	reports, missing        atomic.Uint64
@@ -100,11 +108,16 @@ func New(cfg Config) (*Tunnel, error) {
 		if k.Private.Public() == k.Peer {
 			return nil, fmt.Errorf("make a tunnel: %w", secure.ErrSameKey)
 		}
-		t.hands = newHandshakes(t)
+		var err error
+		if t.hands, err = newHandshakes(t); err != nil {
+			return nil, fmt.Errorf("make a tunnel: %w", err)
+		}
 	}
 	t.send.Mode, t.send.Inflight = cfg.Mode, leastRoom
+	t.repairs = newRepairs()
 	t.queue.Store(int64(cfg.Queue))
 	t.SetOrder(cfg.Hold, cfg.TCPAsIs, cfg.UDPAsIs)
+	t.SetSources(cfg.Sources)
 	t.beginLife()
 	for _, p := range cfg.Paths {
 		if _, err := t.addPath(p); err != nil {

@@ -164,7 +164,7 @@ func TestForged(t *testing.T) {
 	})
 	w.up().pass()
 	e := w.ends[1]
-	before, life, epoch := e.tunnel.Status(), e.tunnel.Life(), e.tunnel.Epoch()
+	before, life := e.tunnel.Status(), e.tunnel.Life()
 	mu.Lock()
 	forged := seen
 	mu.Unlock()
@@ -172,17 +172,19 @@ func TestForged(t *testing.T) {
 		b[len(b)-1-i%16] ^= 1 // the seal
 		w.paths[0].Inject(1, b)
 	}
-	for kind := range byte(5) { // each kind, with nothing true in it
-		b := make([]byte, 100)
-		copy(b, []byte{0x10, 0, 0x88, 0xb5, 0, 0, 0, 0, kind<<4 | epoch<<2})
+	for kind := range byte(5) { // each kind, with nothing true in it but the tag
+		b := make([]byte, 300)
+		copy(b, forged[len(forged)-1][:8])
+		b[13] = kind << 4
 		w.paths[0].Inject(1, b)
-		b[20] = 1 // a handshake's first message
-		w.paths[0].Inject(1, bytes.Clone(b))
+		b = make([]byte, 300) // a handshake's message, which has no tag
+		copy(b, []byte{0, 0, 0x88, 0xb5, 2, 1, kind})
+		w.paths[0].Inject(1, b)
 	}
 	w.wait("all to be counted", time.Second, func() bool {
 		return e.tunnel.Status().Strange-before.Strange >= uint64(len(forged))
 	})
-	if e.tunnel.Life() != life || e.tunnel.Epoch() != epoch || !e.tunnel.Status().Up {
+	if s := e.tunnel.Status(); e.tunnel.Life() != life || s.KeyID != before.KeyID || !s.Up {
 		t.Error("the state has changed")
 	}
 	w.pass()
@@ -294,12 +296,12 @@ func TestRekey(t *testing.T) {
 	w.pass()
 	life := w.ends[0].tunnel.Life()
 	for range 5 {
-		was := w.ends[0].tunnel.Epoch()
+		was := w.ends[0].tunnel.Status().KeyID
 		w.ends[0].tunnel.Rekey()
 		w.arrive(1, w.send(0, 200, nil))
 		w.arrive(0, w.send(1, 200, nil))
 		for i, e := range w.ends {
-			if e.tunnel.Epoch() == was {
+			if e.tunnel.Status().KeyID == was {
 				t.Errorf("end %d has the old keys", i)
 			}
 		}

@@ -1,6 +1,7 @@
 package tunnel_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -88,7 +89,7 @@ func (w *world) listen(e *end) {
 			}
 			e.mu.Lock()
 			for _, b := range all {
-				e.got[binary.BigEndian.Uint64(b[packet.IPv4Bytes+packet.UDPBytes:])]++
+				e.got[numberOf(b)]++
 			}
 			e.mu.Unlock()
 		}
@@ -98,6 +99,20 @@ func (w *world) listen(e *end) {
 		work.Wait()
 		e.dev.Close()
 	})
+}
+
+// numberOf is the number that a datagram bears; forgedFrom if it is none of send's.
+func numberOf(b []byte) uint64 {
+	if len(b) < packet.IPv4Bytes+packet.UDPBytes+8 {
+		return forgedFrom
+	}
+	number := binary.BigEndian.Uint64(b[packet.IPv4Bytes+packet.UDPBytes:])
+	// IP's ID is another where the kernel would cut packets that were joined.
+	want := datagram(number, len(b)-packet.IPv4Bytes-packet.UDPBytes-8)
+	if !bytes.Equal(want[12:], b[12:]) {
+		return forgedFrom
+	}
+	return number
 }
 
 // keyed gives both ends keys; the first initiates handshakes.
@@ -192,14 +207,20 @@ func (w *world) send(from, n int, each func(i int)) []uint64 {
 		if each != nil {
 			each(i)
 		}
-		if err := w.ends[from].dev.Send(packet.VNetHdr{}, datagram(w.next, 200)); err != nil {
-			w.t.Fatal(err)
-		}
-		sent = append(sent, w.next)
-		w.next++
+		sent = append(sent, w.sendOne(from))
 		<-tick.C
 	}
 	return sent
+}
+
+// sendOne sends a packet from an end, and returns its number.
+func (w *world) sendOne(from int) uint64 {
+	w.t.Helper()
+	if err := w.ends[from].dev.Send(packet.VNetHdr{}, datagram(w.next, 200)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.next++
+	return w.next - 1
 }
 
 // arrive waits until all have come to an end, and fails the test where one came twice.

@@ -10,7 +10,8 @@ const (
 	udp      = 8
 	tcp      = 32 // with timestamps
 	gre      = 8  // with sequence number (RFC 2890)
-	shim     = 12 // of our tunnel's native form
+	greKey   = 4  // of our tunnel's native form, beside the sequence number
+	shim     = 12 // behind it
 	aead     = 16 // tag
 	dss      = 24 // MPTCP: acknowledgement of 32 bits and mapping, padded (RFC 8684)
 
@@ -89,9 +90,9 @@ func (l Load) encapsulation() int {
 	switch l.Network {
 	case "tunnel":
 		if l.Encrypted {
-			return outer + gre + shim + aead
+			return outer + gre + greKey + shim + aead
 		}
-		return outer + gre + shim
+		return outer + gre + greKey + shim
 	case "mpt":
 		return outer + gre
 	case "mlvpn", "glorytun":

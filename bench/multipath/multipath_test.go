@@ -72,7 +72,7 @@ func TestIdeal(t *testing.T) {
 	rest := Stretch{Whole: 4 * time.Second, From: 2 * time.Second, To: 4 * time.Second}
 	plain := Spec{Links: 4, RateBitsPerSec: 100e6}
 	variant := func(v string) Spec { return Spec{Links: 4, RateBitsPerSec: 100e6, Variant: v} }
-	const tunnel = 1500.0 - 20 - 8 - 8 - 12 // inner MTU
+	const tunnel = 1500.0 - 20 - 8 - 12 - 12 // inner MTU
 	for _, tt := range []struct {
 		name   string
 		spec   Spec
@@ -87,7 +87,7 @@ func TestIdeal(t *testing.T) {
 		{"tunnel", plain, Load{Network: "tunnel"}, whole, 400e6 * (tunnel - 52) / 1514},
 		{"tunnel, IPv6", plain, Load{Network: "tunnel", IPv6: true}, whole, 400e6 * (tunnel - 20 - 52) / 1514},
 		{"tunnel, encrypted", plain, Load{Network: "tunnel", Encrypted: true}, whole, 400e6 * (tunnel - 16 - 52) / 1514},
-		{"tunnel, datagrams", plain, Load{Network: "tunnel", Datagrams: true, MessageBytes: 1400}, whole, 400e6 * 1400 / (1400 + 28 + 48 + 14)},
+		{"tunnel, datagrams", plain, Load{Network: "tunnel", Datagrams: true, MessageBytes: 1400}, whole, 400e6 * 1400 / (1400 + 28 + 52 + 14)},
 		{"tunnel, duplicates", variant(Rates), Load{Network: "tunnel", Duplicate: true}, whole, 100e6 * (tunnel - 52) / 1514},
 		{"mpt", plain, Load{Network: "mpt"}, whole, 400e6 * (1464 - 52) / 1514},
 		{"glorytun", plain, Load{Network: "glorytun"}, whole, 400e6 * (1472 - 52) / 1514},
@@ -110,7 +110,7 @@ func TestIdeal(t *testing.T) {
 		"no rate": func() (float64, bool) { return Spec{Links: 4}.Ideal(Load{Network: "tunnel"}, whole) },
 		"no time": func() (float64, bool) { return plain.Ideal(Load{Network: "tunnel"}, Stretch{}) },
 		"fragments": func() (float64, bool) {
-			return plain.Ideal(Load{Network: "tunnel", Datagrams: true, MessageBytes: 1425}, whole)
+			return plain.Ideal(Load{Network: "tunnel", Datagrams: true, MessageBytes: 1421}, whole)
 		},
 		"no datagram":   func() (float64, bool) { return plain.Ideal(Load{Network: "tunnel", Datagrams: true}, whole) },
 		"only a header": func() (float64, bool) { return plain.Ideal(Load{Network: "tunnel", MTU: 100}, whole) },

@@ -17,7 +17,11 @@ func newTunnelCmd() *cobra.Command {
 		Use:   "tunnel COMMAND",
 		Short: "use several links at once, as one",
 		Long: `Joins two hosts by all the links between them: any IP traffic goes over all of
-them at once. A file on each host says how; doc/tunnel.md describes it.`,
+them at once. A file on each host says how; doc/tunnel.md describes it.
+
+With a key in that file all traffic is encrypted and authenticated. A tunnel
+without a key is for trusted networks only: whoever sees its packets can read,
+forge and end everything.`,
 		Example: `  cleat tunnel up office.yaml
   cleat tunnel key office.key
   cleat tunnel check office.yaml

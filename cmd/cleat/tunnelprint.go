@@ -178,7 +178,7 @@ func counterLines(s control.Status, before *control.Status) []counterLine {
 			some(c.QueueDropped, was.QueueDropped, "dropped (paths full)"), some(c.QueueMarked, was.QueueMarked, "marked (paths full)"), some(c.TooBig, was.TooBig, "too big")),
 		line("sent", things(c.Sent, was.Sent, "packet"), all(c.Resent, was.Resent, "again"), some(c.SendErrors, was.SendErrors, "refused by the kernel")),
 		line("received", things(c.Received, was.Received, "packet"), things(c.ReceivedBytes, was.ReceivedBytes, "byte"),
-			some(c.Missing, was.Missing, "missing"), some(c.Strange, was.Strange, "strange"), some(c.WriteErrors, was.WriteErrors, "refused by the device")),
+			some(c.Missing, was.Missing, "missing"), some(c.Strange, was.Strange, "strange"), some(c.Foreign, was.Foreign, "from elsewhere"), some(c.WriteErrors, was.WriteErrors, "refused by the device")),
 	}
 	o, w := c.Ordering, was.Ordering
 	lines = append(lines,

@@ -56,7 +56,8 @@ func TestTellerNobodyReads(t *testing.T) {
 
 // All that happens is said in words.
 func TestTellerHasWords(t *testing.T) {
-	for _, what := range []tunnel.What{tunnel.Established, tunnel.FellBack, tunnel.Restarted, tunnel.PathLive, tunnel.PathDead, tunnel.PathGone, tunnel.Resized, tunnel.Restricted} {
+	for _, what := range []tunnel.What{tunnel.Established, tunnel.FellBack, tunnel.Restarted, tunnel.PathLive, tunnel.PathDead, tunnel.PathGone, tunnel.Resized, tunnel.Restricted,
+		tunnel.Expired, tunnel.Mismatched} {
 		if happenings[what] == "" {
 			t.Errorf("nothing is said of %q", what)
 		}

@@ -111,6 +111,9 @@ func (u *tunnelUp) run(ctx context.Context) error {
 	spareProcessors(engineThreads)
 	u.seal(file.Tunnel)
 	u.say("tunnel %s: device %s, %s", file.Tunnel.Name, file.Tunnel.Device, count(len(file.Tunnel.Paths), "path"))
+	if file.Tunnel.Key == nil {
+		u.say("tunnel %s has no key: nothing is encrypted or authenticated; use it in trusted networks only", file.Tunnel.Name)
+	}
 	return u.serve(ctx, listener, metrics)
 }
 
@@ -201,6 +204,8 @@ func (u *tunnelUp) read() (*spec.File, error) {
 var happenings = map[tunnel.What]string{
 	tunnel.Established: "the other end has answered",
 	tunnel.Restarted:   "the other end has begun anew",
+	tunnel.Expired:     "no new keys have been agreed on for too long: nothing is sent until the other end answers",
+	tunnel.Mismatched:  "the other end can't be understood",
 	tunnel.FellBack:    "nobody answers in the form native: it is compat from now on",
 	tunnel.PathLive:    "in use",
 	tunnel.PathDead:    "dead: its packets go over the others",

@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,9 +23,11 @@ import (
 	"cleat/tunnel/spec"
 )
 
+// Root asks other users' programs, which may answer what they like, or nothing.
 const (
-	answerBytes = 4 << 20          // 64 paths need 60 KiB, metrics as much
-	listWithin  = 2 * time.Second  // who doesn't answer is left out of a list
+	answerBytes = 256 << 10        // 64 paths need 60 KiB, metrics as much
+	listWithin  = 2 * time.Second  // a list; who hasn't answered by then is left out
+	listMost    = 256              // tunnels in a list, the own user's first; all are asked at once
 	goneWithin  = 10 * time.Second // Serve waits endWithin for answers, and the kernel for a device
 )
 
@@ -34,24 +38,52 @@ type Client struct {
 }
 
 // List asks every tunnel that the caller may control, in this network namespace,
-// how it is. They come ordered by name. One that ends meanwhile, or does not
-// answer within two seconds, is left out.
+// how it is. They come ordered by name, 256 at most. One that ends meanwhile, or has not
+// answered within two seconds, is left out.
 func List(ctx context.Context) ([]Status, error) {
 	all, err := reachable()
 	if err != nil {
 		return nil, err
 	}
-	var found []Status
-	for _, s := range all {
-		c := newClient(s)
-		within, cancel := context.WithTimeout(ctx, listWithin)
-		if status, err := c.Status(within); err == nil {
-			found = append(found, status)
-		}
-		cancel()
-		c.Close()
+	slices.SortStableFunc(all, func(a, b localsock.Socket) int { return foreign(a) - foreign(b) })
+	all = all[:min(len(all), listMost)]
+	within, cancel := context.WithTimeout(ctx, listWithin)
+	defer cancel()
+	var asking sync.WaitGroup
+	answers := make([]*Status, len(all))
+	for i, s := range all {
+		asking.Go(func() { answers[i] = ask(within, s) })
 	}
+	asking.Wait()
+	var found []Status
+	for _, a := range answers {
+		if a != nil {
+			found = append(found, *a)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
 	return found, ctx.Err()
+}
+
+// foreign is 0 for a socket of the caller's user, 1 for others.
+func foreign(s localsock.Socket) int {
+	if s.UID == os.Getuid() {
+		return 0
+	}
+	return 1
+}
+
+// ask asks a tunnel how it is; nil: it does not say. Its name and its user are those of the
+// socket, whatever it says.
+func ask(ctx context.Context, s localsock.Socket) *Status {
+	c := newClient(s)
+	defer c.Close()
+	status, err := c.Status(ctx)
+	if err != nil {
+		return nil
+	}
+	status.Name, status.UID = s.Name, s.UID
+	return &status
 }
 
 // Names are the names of the tunnels that the caller may control, in order.
@@ -70,7 +102,8 @@ func reachable() ([]localsock.Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(s localsock.Socket) bool { return !s.Ours() })
+	// Anybody can make a socket of any name; one that no tunnel has is none of ours.
+	all = slices.DeleteFunc(all, func(s localsock.Socket) bool { return !s.Ours() || !spec.ValidName(s.Name) })
 	slices.SortFunc(all, func(a, b localsock.Socket) int {
 		if a.Name != b.Name {
 			return strings.Compare(a.Name, b.Name)
@@ -196,7 +229,30 @@ func decode[T any](text []byte, err error) (T, error) {
 	if err := json.Unmarshal(text, &v); err != nil {
 		return v, fmt.Errorf("read the tunnel's answer: %w", err)
 	}
+	makePlain(reflect.ValueOf(&v))
 	return v, nil
+}
+
+// makePlain makes all texts in a document spec.Plain: who asks prints them.
+func makePlain(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			makePlain(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			makePlain(v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			makePlain(v.Field(i))
+		}
+	case reflect.String:
+		if v.CanSet() {
+			v.SetString(spec.Plain(v.String()))
+		}
+	}
 }
 
 // Status asks how the tunnel is.
@@ -204,9 +260,19 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return decode[Status](c.do(ctx, http.MethodGet, "/v1/status", nil))
 }
 
-// Metrics asks for the metrics as Prometheus reads them.
+// Metrics asks for the metrics as Prometheus reads them. They are lines of text that can
+// be printed.
 func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
-	return c.do(ctx, http.MethodGet, "/metrics", nil)
+	text, err := c.do(ctx, http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if spec.Plain(line) != line {
+			return nil, fmt.Errorf("read the tunnel's answer: %q is no metric", line[:min(len(line), 80)])
+		}
+	}
+	return text, nil
 }
 
 // SetPath has a path used, or not.

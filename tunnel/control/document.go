@@ -76,6 +76,7 @@ type Counters struct {
 	Received      uint64  `json:"received_packets"`
 	ReceivedBytes uint64  `json:"received_bytes"`
 	Strange       uint64  `json:"strange_packets"` // dropped: not understood, not authentic, of another life
+	Foreign       uint64  `json:"foreign_packets"` // dropped: from an address outside the tunnel's networks
 	Missing       uint64  `json:"missing_packets"` // passed over by a path of the other end's
 	Writes        uint64  `json:"device_writes"`   // of super-packets
 	WriteErrors   uint64  `json:"device_write_errors"`
@@ -145,7 +146,7 @@ func countersOf(s tunnel.Stats) Counters {
 	return Counters{
 		Read: s.Read, ReadBytes: s.ReadBytes, QueueDropped: s.QueueDrops, QueueMarked: s.QueueMarks, TooBig: s.TooBig,
 		Sent: s.Sent, Resent: s.Resent, SendErrors: s.SendErrors, Received: s.Received, ReceivedBytes: s.ReceivedBytes,
-		Strange: s.Strange, Missing: s.Missing, Writes: s.Written, WriteErrors: s.WriteErrors, ReportsSent: s.Reports,
+		Strange: s.Strange, Foreign: s.Foreign, Missing: s.Missing, Writes: s.Written, WriteErrors: s.WriteErrors, ReportsSent: s.Reports,
 		QueueBytes: s.QueueBytes, KeptBytes: s.KeptBytes, Ordering: orderedOf(s.Order),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"cleat/tunnel"
@@ -14,6 +15,8 @@ import (
 var (
 	// ErrTaken says that a tunnel of this name is running.
 	ErrTaken = errors.New("a tunnel of this name is running")
+	// ErrSquatted says that another user's program has taken the name's socket.
+	ErrSquatted = errors.New("another user's program has taken the name")
 	// ErrNotRunning says that no tunnel of that name is.
 	ErrNotRunning = errors.New("no such tunnel is running")
 	// ErrAmbiguous says that tunnels of several users have the name.
@@ -93,6 +96,12 @@ func readError(status int, body []byte) *Error {
 			e.Message += ": " + text
 		}
 	}
-	e.Status = status
+	e.Status, e.Message = status, spec.Plain(e.Message)
+	var hint []string
+	for line := range strings.Lines(e.Hint) {
+		hint = append(hint, spec.Plain(strings.TrimRight(line, "\n")))
+	}
+	e.Hint = strings.Join(hint, "\n")
+	makePlain(reflect.ValueOf(e.Findings))
 	return e
 }

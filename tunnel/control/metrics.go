@@ -156,6 +156,7 @@ func tunnelMetrics() []metric[Status] {
 		count("received_packets_total", "Packets received on paths.", func(c Counters) uint64 { return c.Received }),
 		count("received_bytes_total", "Bytes received on paths.", func(c Counters) uint64 { return c.ReceivedBytes }),
 		count("strange_packets_total", "Packets dropped that were not understood, not authentic, or of another life.", func(c Counters) uint64 { return c.Strange }),
+		count("foreign_packets_total", "Packets dropped because they came from an address outside the tunnel's networks.", func(c Counters) uint64 { return c.Foreign }),
 		count("missing_packets_total", "Packets that the other end's paths passed over.", func(c Counters) uint64 { return c.Missing }),
 		count("device_writes_total", "Super-packets written to the device.", func(c Counters) uint64 { return c.Writes }),
 		count("device_write_errors_total", "Super-packets that the device refused.", func(c Counters) uint64 { return c.WriteErrors }),

@@ -33,12 +33,27 @@ const (
 func Listen(name string) (*net.UnixListener, error) {
 	l, err := sockets.Own(name).Listen()
 	if errors.Is(err, localsock.ErrTaken) {
-		err = ErrTaken
+		err = taken(sockets.Own(name))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen for control as %q: %w", name, err)
 	}
 	return l, nil
+}
+
+// taken says who has taken a socket. Names of abstract sockets are anybody's.
+func taken(s localsock.Socket) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	c, err := s.Dial(ctx)
+	if err == nil {
+		c.Close()
+		return ErrTaken
+	}
+	if errors.As(err, new(*net.OpError)) { // it is not even connected
+		return ErrTaken
+	}
+	return fmt.Errorf("%w: %w", ErrSquatted, err)
 }
 
 // Serve answers at l until ctx ends or l is closed, which is no error. It closes l

@@ -74,6 +74,12 @@ func Describe(c spec.Changes) Reloaded {
 	for _, p := range c.RoutesAdded {
 		say("route %s added", p)
 	}
+	for _, p := range c.SourcesRemoved {
+		say("source %s removed", p)
+	}
+	for _, p := range c.SourcesAdded {
+		say("source %s added", p)
+	}
 	if s := c.Scheduling; s != nil {
 		say("scheduler is %s", s)
 	}

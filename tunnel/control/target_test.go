@@ -40,6 +40,7 @@ func TestDescribe(t *testing.T) {
 		{"nothing", nil, nil, nil},
 		{"addresses and routes", []string{"10.9.0.1/30", "10.9.0.2/30", "[10.20.0.0/16]", "[10.21.0.0/16]"},
 			[]string{"address 10.9.0.1/30 removed", "address 10.9.0.2/30 added", "route 10.20.0.0/16 removed", "route 10.21.0.0/16 added"}, nil},
+		{"sources", []string{"routes: [10.20.0.0/16]", "routes: [10.20.0.0/16]\nsources: [10.30.0.0/16]"}, []string{"source 10.30.0.0/16 added"}, nil},
 		{"the tunnel's own", []string{"paths:", "scheduler: duplicate\nduplicate: 2\nreorder: {udp: false, hold: 50ms}\nmtu: 1400\nqueue: 5ms\npaths:"},
 			[]string{"scheduler is duplicate on 2 paths", "reorder is {tcp: true, udp: false, hold: 50ms}", "mtu is 1400", "queue is 5ms"}, nil},
 		{"paths", []string{"name: lte", "name: 5g"}, []string{"path lte removed", "path 5g added"}, nil},

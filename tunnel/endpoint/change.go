@@ -178,6 +178,7 @@ func (e *Endpoint) settle(to *spec.Tunnel) error {
 	e.tunnel.SetMode(sched.Mode(to.Scheduler), to.Copies)
 	e.tunnel.SetOrder(to.Reorder.Hold, !to.Reorder.TCP, !to.Reorder.UDP)
 	e.tunnel.SetQueue(to.Queue)
+	e.tunnel.SetSources(to.AllSources())
 	return nil
 }
 

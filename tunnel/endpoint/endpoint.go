@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"cleat/link"
 	"cleat/netns"
@@ -32,11 +33,40 @@ type Endpoint struct {
 	changing sync.Mutex
 	mtu      int // of the device; belongs to changing
 
-	mu   sync.Mutex // guards what follows; nothing else is called with it held
-	spec spec.Tunnel
-	at   map[string]found  // where paths were last looked for, by name
-	used map[string]place  // where their sockets are bound
-	said map[string]string // why a path can't be used, as it was last told
+	mu     sync.Mutex // guards what follows; nothing else is called with it held
+	spec   spec.Tunnel
+	at     map[string]found  // where paths were last looked for, by name
+	used   map[string]place  // where their sockets are bound
+	said   map[string]string // why a path can't be used, as it was last told
+	events quota
+}
+
+// quota bounds how many events are reported. A hostile peer can make paths come and go
+// with every packet that it sends.
+type quota struct {
+	budget   int // events that may be reported now
+	refilled time.Time
+	dropped  int // events since the last reported one
+}
+
+const (
+	quotaMost  = 4 * spec.MaxPaths // each path dies and comes back, twice
+	quotaEvery = 100 * time.Millisecond
+)
+
+// take reports whether one more event may be reported now, and how many were dropped
+// before it.
+func (q *quota) take(now time.Time) (ok bool, dropped int) {
+	if n := int(now.Sub(q.refilled) / quotaEvery); n > 0 {
+		q.budget, q.refilled = min(q.budget+n, quotaMost), now
+	}
+	if q.budget == 0 {
+		q.dropped++
+		return false, 0
+	}
+	q.budget--
+	dropped, q.dropped = q.dropped, 0
+	return true, dropped
 }
 
 // New makes the device of a tunnel in the calling thread's network namespace. changed
@@ -80,6 +110,7 @@ func (e *Endpoint) config() tunnel.Config {
 		Device: e.fd, Opener: opener{e}, Form: form(s.Form),
 		Mode: sched.Mode(s.Scheduler), Copies: s.Copies, Hold: s.Reorder.Hold, Queue: s.Queue,
 		UDPAsIs: !s.Reorder.UDP, TCPAsIs: !s.Reorder.TCP, NoSequence: !s.Compat.Sequence, Changed: e.tell,
+		Sources: s.AllSources(),
 	}
 	if s.Compat.HasKey {
 		cfg.CompatKey = &s.Compat.Key
@@ -234,7 +265,8 @@ func (e *Endpoint) fitSoon() {
 	}
 }
 
-// tell passes news on, but not twice why a path can't be used.
+// tell reports an event, within the quota. A reason why a path can't be used is reported
+// once.
 func (e *Endpoint) tell(ev tunnel.Event) {
 	switch ev.What {
 	case tunnel.Resized:
@@ -249,7 +281,16 @@ func (e *Endpoint) tell(ev tunnel.Event) {
 			return
 		}
 	}
-	if e.changed != nil {
+	if e.changed == nil {
+		return
+	}
+	e.mu.Lock()
+	ok, dropped := e.events.take(time.Now())
+	e.mu.Unlock()
+	if dropped > 0 {
+		e.changed(tunnel.Event{What: tunnel.Restricted, Err: fmt.Errorf("%d events were not reported: too many", dropped)})
+	}
+	if ok || ev.What == tunnel.Established {
 		e.changed(ev)
 	}
 }

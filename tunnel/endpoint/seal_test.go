@@ -186,7 +186,7 @@ func TestSealedRekey(t *testing.T) {
 			var now tunnel.Status
 			eventually(t, 5*time.Second, func() bool {
 				now = e.status()
-				return now.Epoch != before.Epoch
+				return now.KeyID != before.KeyID
 			}, func() string { return fmt.Sprintf("%s has the keys of before in round %d: %+v", e.name, round, now) })
 		}
 		b.wants(5*time.Second, 0, 1)

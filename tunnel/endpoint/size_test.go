@@ -22,7 +22,7 @@ import (
 func TestTooBig(t *testing.T) {
 	for _, more := range []string{"", "mtu: 1500"} { // the kernel answers, and the tunnel does
 		t.Run(fmt.Sprintf("%q", more), func(t *testing.T) {
-			b := newBed(t, plan{outside: []int{4, 6}, more: more})
+			b := newBed(t, plan{outside: []int{4, 6}, more: more + "\n" + farSources})
 			far := b.behind(0)
 			outside := b.watchFragments(0, 1)
 			for _, family := range []int{4, 6} {
@@ -67,6 +67,9 @@ func farAddr(family int) netip.Prefix {
 	}
 	return netip.MustParsePrefix("2001:db8:fa::2/64")
 }
+
+// farSources lets that node send through the tunnel.
+const farSources = `sources: [203.0.113.0/30, "2001:db8:fa::/64"]`
 
 // behind makes a node whose way to the other end leads through this one.
 func (b *bed) behind(i int) *lab.Node {

@@ -24,7 +24,7 @@ func (o opener) Open(p tunnel.PathConfig) (tunnel.Socket, error) {
 	if at.err != nil {
 		return tunnel.Socket{}, at.err
 	}
-	s, err := open(p, at.local, form != spec.Native && !key)
+	s, err := open(p, at, form != spec.Native && !key)
 	if err != nil {
 		return tunnel.Socket{}, err
 	}
@@ -36,24 +36,24 @@ func (o opener) Open(p tunnel.PathConfig) (tunnel.Socket, error) {
 	return s, nil
 }
 
-// open opens the socket of a path that begins at local, and a second one to listen where
-// that is wanted.
-func open(p tunnel.PathConfig, local netip.Addr, listen bool) (tunnel.Socket, error) {
+// open opens the socket of a path at its place, and a second one to listen where that is
+// wanted.
+func open(p tunnel.PathConfig, at found, listen bool) (tunnel.Socket, error) {
 	s := tunnel.Socket{MTU: p.MTU}
+	if s.MTU == 0 {
+		s.MTU = at.mtu
+	}
 	var err error
-	if s.FD, err = bound(p, local); err != nil {
+	if s.FD, err = bound(p, at.local); err != nil {
 		return tunnel.Socket{}, err
 	}
 	if err = unix.Connect(s.FD, sockaddr(p.Remote)); err != nil {
 		return tunnel.Socket{}, errors.Join(fmt.Errorf("connect path %q to %s: %w", p.Name, p.Remote, os.NewSyscallError("connect", err)), unix.Close(s.FD))
 	}
 	if listen {
-		if s.Listen, err = bound(p, local); err != nil {
+		if s.Listen, err = bound(p, at.local); err != nil {
 			return tunnel.Socket{}, errors.Join(err, unix.Close(s.FD))
 		}
-	}
-	if s.MTU == 0 {
-		s.MTU = routeMTU(s.FD, p.Remote.Addr().Is6())
 	}
 	return s, nil
 }
@@ -68,8 +68,11 @@ func bound(p tunnel.PathConfig, local netip.Addr) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("open path %q: %w", p.Name, os.NewSyscallError("socket", err))
 	}
-	// Several paths may have one address, and each a listener beside its own socket.
-	err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+	// Several paths may have one address, and each a listener beside its own socket. With
+	// SO_REUSEADDR any user's program could open a socket like the path's, and would get its
+	// packets; SO_REUSEPORT shares with the own user alone (udp_lib_lport_inuse,
+	// net/ipv4/udp.c).
+	err = os.NewSyscallError("setsockopt SO_REUSEPORT", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 	if err == nil && p.Device != "" {
 		err = os.NewSyscallError("setsockopt SO_BINDTODEVICE", unix.BindToDevice(fd, p.Device))
 	}
@@ -87,18 +90,4 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 	}
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
-}
-
-// routeMTU is what the kernel thinks a connected socket's packets may have, in bytes; 0:
-// it does not say.
-func routeMTU(fd int, v6 bool) int {
-	level, name := unix.IPPROTO_IP, unix.IP_MTU
-	if v6 {
-		level, name = unix.IPPROTO_IPV6, unix.IPV6_MTU
-	}
-	mtu, err := unix.GetsockoptInt(fd, level, name)
-	if err != nil || mtu > 65535 {
-		return 0
-	}
-	return mtu
 }

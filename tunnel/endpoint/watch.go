@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -21,16 +22,44 @@ type place struct {
 }
 
 // found is what a look at a path came to: where its socket can be bound, or why it
-// can't.
+// can't, and how big its packets may be.
 type found struct {
 	place
+	mtu int // bytes; 0: nobody knows
 	err error
 }
 
 // find looks for the place of a path.
 func find(p *spec.Path) found {
-	at, err := locate(p)
-	return found{at, err}
+	f := found{}
+	if f.place, f.err = locate(p); f.err == nil {
+		f.mtu = routeMTU(p, f.place)
+	}
+	return f
+}
+
+// routeMTU is the MTU that the route to a path's remote and its device are configured
+// with, 0 if nobody knows. What the kernel has learnt from ICMP errors is left out: they may
+// be forged, and the tunnel finds out by itself what size arrives.
+func routeMTU(p *spec.Path, at place) int {
+	o := &netlink.RouteGetOptions{FIBMatch: true, OifIndex: at.device}
+	if at.device == 0 {
+		o.SrcAddr = at.local.AsSlice()
+	}
+	routes, err := netlink.RouteGetWithOptions(p.Remote.Addr().AsSlice(), o)
+	device := at.device
+	mtu := 0
+	if err == nil && len(routes) > 0 {
+		device, mtu = cmp.Or(device, routes[0].LinkIndex), routes[0].MTU
+	}
+	l, err := netlink.LinkByIndex(device)
+	if err != nil {
+		return mtu
+	}
+	if of := l.Attrs().MTU; mtu == 0 || of < mtu {
+		mtu = of
+	}
+	return min(mtu, spec.MaxMTU)
 }
 
 // awayError says why a path can't be used at present.

@@ -28,7 +28,8 @@
 // # Limits
 //
 // At most Config.Window packets and Config.MaxBytes bytes wait; beyond that the
-// oldest gap is given up. Sequence numbers are extended to 64 bits: packets more
+// oldest gap is given up. Packets that leap far ahead again and again, which no network
+// makes them do, are dropped: each leap takes time in proportion. Sequence numbers are extended to 64 bits: packets more
 // than 2^31 away from the highest are misplaced. A Buffer belongs to one
 // goroutine. In steady state it allocates nothing.
 //

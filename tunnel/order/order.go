@@ -2,6 +2,7 @@ package order
 
 import (
 	"cmp"
+	"math/bits"
 	"time"
 )
 
@@ -44,7 +45,7 @@ type Stats struct {
 	Lost       uint64 // given up
 	Late       uint64 // delivered after they had been given up
 	Duplicates uint64
-	Old        uint64 // dropped: behind the window
+	Old        uint64 // dropped: behind the window, or too far ahead too often
 	Forced     uint64 // given up for want of room or time, not on evidence
 	Waiting    int    // now
 	WaitBytes  int    // now
@@ -74,6 +75,7 @@ type Buffer struct {
 	cfg   Config
 	to    Receiver
 	slots []slot
+	waits []uint64 // which slots are held, bit by slot
 	mask  int64
 
 	settled int64 // the first that is neither delivered nor given up
@@ -86,7 +88,8 @@ type Buffer struct {
 	margin time.Duration // Config.Margin, and more after packets came late
 	eased  time.Duration // when it was last made smaller
 
-	olds        int // packets in a row that were behind the window
+	leap        time.Duration // until when the steps of leaps are paid for
+	olds        int           // packets in a row that were behind the window
 	free, spent [][]byte
 	stats       Stats
 }
@@ -106,7 +109,10 @@ func New(cfg Config, to Receiver) *Buffer {
 	if cfg.Margin == 0 {
 		cfg.Margin = time.Millisecond
 	}
-	return &Buffer{margin: cfg.Margin, cfg: cfg, to: to, slots: make([]slot, cfg.Window), mask: int64(cfg.Window - 1), used: make([]int, 0, MaxPaths)}
+	return &Buffer{
+		margin: cfg.Margin, cfg: cfg, to: to, mask: int64(cfg.Window - 1), used: make([]int, 0, MaxPaths),
+		slots: make([]slot, cfg.Window), waits: make([]uint64, (cfg.Window+63)/64),
+	}
 }
 
 // Stats are the counters so far.
@@ -138,10 +144,14 @@ func (b *Buffer) Data(now time.Duration, a *Arrival) {
 	}
 	switch {
 	case seq < 0 || seq < b.top-int64(b.cfg.Window):
-		if b.stats.Old++; !b.resync(seq) {
+		if b.stats.Old++; !b.resync(now, seq) {
 			return
 		}
 	case seq >= b.top:
+		if !b.mayLeap(now, seq-b.top) {
+			b.stats.Old++
+			return
+		}
 		b.reach(now, seq)
 	}
 	b.olds = 0
@@ -166,6 +176,29 @@ func (b *Buffer) Data(now time.Duration, a *Arrival) {
 	b.hold(now, seq, before, a.Packet)
 }
 
+// A packet that leaps ahead of all others costs a step for each number in between, up to a
+// window of them. An outage makes one leap. A sender that leaps with every packet would
+// have this end do little else, so leaps beyond leapFree cost leapStep a step, and may be
+// leapMost in debt.
+const (
+	leapFree = 64
+	leapStep = 250 * time.Nanosecond // 4 million a second take 1 % of a processor
+	leapMost = 500 * time.Millisecond
+)
+
+// mayLeap reports whether a packet may be so many numbers ahead now.
+func (b *Buffer) mayLeap(now time.Duration, ahead int64) bool {
+	if ahead <= leapFree {
+		return true
+	}
+	paid := max(b.leap, now) + time.Duration(min(ahead, int64(b.cfg.Window)))*leapStep
+	if paid-now > leapMost {
+		return false
+	}
+	b.leap = paid
+	return true
+}
+
 // reach makes seq the highest, and room for it.
 func (b *Buffer) reach(now time.Duration, seq int64) {
 	if first := seq + 1 - int64(b.cfg.Window); first > b.settled {
@@ -188,8 +221,8 @@ const resyncAfter = 128
 
 // resync begins again at seq when nothing else comes any more but what is behind
 // the window: a number that was never sent has moved it.
-func (b *Buffer) resync(seq int64) bool {
-	if b.olds++; b.olds < resyncAfter {
+func (b *Buffer) resync(now time.Duration, seq int64) bool {
+	if b.olds++; b.olds < resyncAfter || !b.mayLeap(now, int64(b.cfg.Window)) {
 		return false
 	}
 	seq = int64(uint32(seq))
@@ -232,11 +265,14 @@ func (b *Buffer) release(seq int64) {
 		if s.state != held {
 			return
 		}
-		b.deliverHeld(s)
+		b.deliverHeld(seq)
 	}
 }
 
-func (b *Buffer) deliverHeld(s *slot) {
+func (b *Buffer) deliverHeld(seq int64) {
+	i := seq & b.mask
+	s := &b.slots[i]
+	b.waits[i/64] &^= 1 << (i % 64)
 	data := s.data
 	b.deliver(s, Packet{Data: data, Tag: s.tag})
 	s.data = nil
@@ -253,7 +289,7 @@ func (b *Buffer) advance() {
 		case missing:
 			return
 		case held:
-			b.deliverHeld(s)
+			b.deliverHeld(b.settled)
 			b.release(b.settled)
 		}
 	}
@@ -272,6 +308,7 @@ func (b *Buffer) hold(now time.Duration, seq, before int64, p Packet) {
 		return
 	}
 	s.state, s.at, s.tag, s.data = held, now, p.Tag, b.copy(p.Data)
+	b.waits[seq&b.mask/64] |= 1 << (seq & b.mask % 64)
 	b.slots[before&b.mask].after = int32(seq - before)
 	b.stats.Held++
 	b.stats.Waiting++
@@ -303,13 +340,21 @@ func (b *Buffer) Recycle() {
 	b.spent = b.spent[:0]
 }
 
-// firstHeld is the first packet that waits. There is one.
+// firstHeld is the first packet that waits. There is one, and all are within a window of
+// settled. The first word is looked at twice: for what is behind settled, and at the end
+// for what is before it, a whole window further.
 func (b *Buffer) firstHeld() int64 {
-	seq := b.settled
-	for b.slots[seq&b.mask].state != held {
-		seq++
+	at := b.settled & b.mask
+	word := b.waits[at/64] &^ (1<<(at%64) - 1)
+	for i := at / 64; ; word = b.waits[i] {
+		if word != 0 {
+			found := i*64 + int64(bits.TrailingZeros64(word))
+			return b.settled + (found-at)&b.mask
+		}
+		if i++; i == int64(len(b.waits)) {
+			i = 0
+		}
 	}
-	return seq
 }
 
 // force settles everything before end without evidence.

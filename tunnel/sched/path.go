@@ -44,6 +44,9 @@ type Report struct {
 type Path struct {
 	ID     int
 	Weight int // for Weighted; 0 counts as 1
+	// Full means that the path's socket takes nothing at present. Only Flow chooses such a
+	// path.
+	Full bool
 
 	limit float64 // bytes/s; 0: none
 	share float64 // for Weighted: bytes given, by weight
@@ -69,9 +72,12 @@ type Path struct {
 	// queue may be what is only thought to stand.
 	standing float64
 
-	last, mark Report // the last report, and that at which the rate's window began
-	reported   bool
-	quietest   float64 // least queue in the window, µs
+	// The last report, and that at which the rate's window began, with what was believed of
+	// them; and the last as it came.
+	last, mark, counted Report
+	acknowledged        uint32 // path sequence number behind the highest reported
+	reported            bool
+	quietest            float64 // least queue in the window, µs
 	// of what was acknowledged in the window, as it was sent
 	sent, sentFirst  int // bytes: all, and of the first run
 	sentFrom, sentTo time.Duration
@@ -98,6 +104,7 @@ type Path struct {
 	seq      uint64 // next path sequence number; 32 bits of it travel
 	sends    sends
 	inflight int // bytes
+	stray    int // bytes that were in flight when the path died: they may have come
 	acked    time.Duration
 	asOf     uint32        // Report.AsOf
 	suspect  time.Duration // extra patience after a false alarm
@@ -149,7 +156,7 @@ func (p *Path) Message() int { return max(runLeast, int(p.run())) }
 // room is the number of bytes that may be given to the path now.
 func (p *Path) room(now time.Duration) int {
 	p.carry(now)
-	if now < p.paused {
+	if now < p.paused || p.Full {
 		return 0
 	}
 	return int(p.rate*depthTime.Seconds() - p.backlog)
@@ -207,7 +214,7 @@ func (p *Path) Sent(now time.Duration, packets, bytes int) uint64 {
 	p.backlog += float64(bytes)
 	p.inflight += bytes
 	if p.sends.full() {
-		p.inflight -= p.sends.drop()
+		p.drop()
 	}
 	p.sends.add(send{end: uint32(p.seq), packets: uint32(packets), at: now, bytes: bytes})
 	return first
@@ -226,30 +233,25 @@ func (p *Path) Report(now time.Duration, r Report) int {
 		p.proof(now, r)
 	}
 	p.asOf = r.AsOf
-	if !p.reported {
+	first := !p.reported
+	r = p.credible(r)
+	if first {
 		p.back = now
-		p.reported, p.mark = true, Report{Highest: r.Highest, Packets: r.Packets, Bytes: r.Bytes, Arrived: r.Arrived}
-		p.last = p.mark
-		p.quietest = math.Inf(1)
-		p.firstReport(r)
+		p.reported, p.last = true, r
+		p.begin(r)
 	}
 	news := int(r.Highest - p.last.Highest)
-	came := int(r.Packets - p.last.Packets)
+	came, bytes := int(r.Packets-p.last.Packets), int(r.Bytes-p.last.Bytes)
 	if at, ok := p.acknowledge(r.Highest); ok {
 		p.acked = max(p.acked, at)
 	}
-	p.delivered += uint64(max(came, 0))
-	if news > came {
-		p.lost += uint64(news - came)
-	}
-	bytes := r.Bytes - p.last.Bytes
-	p.deliveredBytes += uint64(bytes)
+	p.lost += uint64(max(news-came, 0))
 	p.goodput.add(now, float64(bytes))
 	p.last = r
 	if news == 0 {
 		return 0
 	}
-	p.average = int(bytes) / max(came, 1)
+	p.average = bytes / max(came, 1)
 	p.lossRate += (float64(max(news-came, 0))/float64(news) - p.lossRate) * min(1, float64(news)/500)
 	if r.Delay != math.MaxInt32 { // else nothing has come since a report that was lost
 		p.measure(now, r)
@@ -258,12 +260,40 @@ func (p *Path) Report(now time.Duration, r Report) int {
 	return news
 }
 
+// strayBytes and strayPackets are what a report may count beyond what was on its way: what
+// came late, or twice. strayMost bytes of what nobody waits for any more may have come.
+const (
+	strayBytes   = 64 << 10
+	strayPackets = 64
+	strayMost    = 16 << 20 // what the peer's socket holds
+)
+
+// strays notes bytes that nobody waits for any more, though they may come.
+func (p *Path) strays(bytes int) { p.stray = min(p.stray+bytes, strayMost) }
+
+// credible replaces what a report counts by what this end believes of it: no more has come
+// than was on its way. The peer may have begun to count anew, or count what it likes; a
+// rate that follows from that would be none of the path's.
+func (p *Path) credible(r Report) Report {
+	packets, bytes := r.Packets, r.Bytes
+	if p.reported {
+		packets, bytes = packets-p.counted.Packets, bytes-p.counted.Bytes
+		if int32(packets) < 0 || int32(bytes) < 0 {
+			packets, bytes = 0, 0
+		}
+	}
+	onItsWay := uint64(int32(uint32(p.seq) - p.acknowledged))
+	packets = uint32(min(uint64(packets), onItsWay+strayPackets))
+	bytes = uint32(min(uint64(bytes), uint64(p.inflight+p.stray)+strayBytes))
+	p.stray -= min(max(int(bytes)-p.inflight, 0), p.stray)
+	p.counted = r
+	p.delivered += uint64(packets)
+	p.deliveredBytes += uint64(bytes)
+	p.acknowledged = r.Highest + 1
+	r.Packets, r.Bytes = uint32(p.delivered), uint32(p.deliveredBytes)
+	return r
+}
+
 // Average is the size of the packets that came with the last news, in bytes, with the outer
 // headers, Ethernet's included: one at least was as long. 0: none came.
 func (p *Path) Average() int { return p.average }
-
-// firstReport counts what came before there was anything to compare with.
-func (p *Path) firstReport(r Report) {
-	p.delivered += uint64(r.Packets)
-	p.deliveredBytes += uint64(r.Bytes)
-}

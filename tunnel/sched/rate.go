@@ -49,7 +49,7 @@ func (p *Path) measure(now time.Duration, r Report) {
 	if span < window {
 		return
 	}
-	if !p.sampling { // else a pause is in the window, or will be
+	if !p.sampling && r.Bytes != p.mark.Bytes { // else a pause is in the window, or will be; or nothing has come
 		p.adjust(now, float64(r.Bytes-p.mark.Bytes)/span.Seconds(), span)
 	}
 	p.begin(r)

@@ -63,7 +63,7 @@ type Sender struct {
 // the peer knows no other difference between the two, and a key must seal no number twice.
 // limit is its rate in bit/s at most, 0: none.
 func (s *Sender) Add(now time.Duration, id, weight int, limit int64) *Path {
-	p := &Path{ID: id, up: true, seq: s.ends[id], rate: startRate, carried: now,
+	p := &Path{ID: id, up: true, seq: s.ends[id], acknowledged: uint32(s.ends[id]), rate: startRate, carried: now,
 		// Paths look for their least delay in turn.
 		sounded: now - soundEvery*time.Duration(id%soundTurns)/soundTurns}
 	s.paths[id] = p
@@ -161,7 +161,7 @@ func (s *Sender) PickAgain(now time.Duration, flow uint32, size int) (*Path, int
 	var best *Path
 	var first float64
 	for _, p := range s.all {
-		if !p.Live() || p.spoils || s.Inflight > 0 && p.inflight+size > s.Inflight {
+		if !p.Live() || p.spoils || p.Full || s.Inflight > 0 && p.inflight+size > s.Inflight {
 			continue
 		}
 		p.carry(now)
@@ -231,7 +231,7 @@ func (s *Sender) Copies(now time.Duration, size int, two bool) (to uint64, room 
 func (s *Sender) RoomAt(now time.Duration) time.Duration {
 	at, patience := now+10*time.Millisecond, s.patience()
 	for _, p := range s.all {
-		if p.Live() && !p.spoils && (s.Inflight == 0 || p.inflight < s.Inflight) && (!p.reported || p.expected() <= patience) {
+		if p.Live() && !p.spoils && !p.Full && (s.Inflight == 0 || p.inflight < s.Inflight) && (!p.reported || p.expected() <= patience) {
 			at = min(at, p.roomAt(now))
 		}
 	}
@@ -243,7 +243,7 @@ func (s *Sender) RoomAt(now time.Duration) time.Duration {
 func (s *Sender) weighted(size int) *Path {
 	var best *Path
 	for _, p := range s.all {
-		if p.Live() && (best == nil || p.share < best.share) {
+		if p.Live() && !p.Full && (best == nil || p.share < best.share) {
 			best = p
 		}
 	}
@@ -351,8 +351,15 @@ const forgetAfter = 2 * time.Second
 
 func (p *Path) expire(now time.Duration) {
 	for f := p.sends.first(); f != nil && now-f.at > forgetAfter+4*p.rtt; f = p.sends.first() {
-		p.inflight -= p.sends.drop()
+		p.drop()
 	}
+}
+
+// drop forgets the run that was sent first: nobody waits for it any more.
+func (p *Path) drop() {
+	n := p.sends.drop()
+	p.inflight -= n
+	p.strays(n)
 }
 
 func (s *Sender) isDead(p *Path) bool {
@@ -393,6 +400,7 @@ func (s *Sender) bury(p *Path, said bool) {
 	}
 	p.dead, p.left, p.late, p.coming, p.proofs, p.end = true, false, false, false, 0, uint32(p.seq)
 	p.sends.from = p.sends.to
+	p.strays(p.inflight)
 	p.inflight, p.backlog = 0, 0
 }
 
@@ -535,9 +543,9 @@ func (s *Sender) Restart(now time.Duration, id int) {
 	if s.ends[id] = 0; p == nil {
 		return
 	}
-	p.seq, p.reported, p.acked, p.dead, p.proofs = 0, false, 0, false, 0
+	p.seq, p.acknowledged, p.reported, p.acked, p.dead, p.proofs = 0, 0, false, 0, false, 0
 	p.sends.from = p.sends.to
-	p.inflight, p.backlog, p.carried = 0, 0, now
+	p.inflight, p.stray, p.backlog, p.carried = 0, 0, 0, now
 	p.base, p.queue, p.standing = least{}, 0, 0
 }
 

@@ -26,9 +26,12 @@ const (
 const Overhead = 16
 
 // How much one key may do: RFC 9001 appendix B, where the chance that an attacker
-// gets anywhere is to stay below 2^-57.
+// gets anywhere stays below 2^-57.
 const (
-	gcmSealBlocks = 1 << 35 // appendix B.1.1: packets × blocks of 16 bytes in each
+	// BlockBytes is the unit of SealLimit.
+	BlockBytes = aes.BlockSize
+
+	gcmSealBlocks = 1 << 35 // appendix B.1.1: packets × blocks in each
 	gcmOpen       = 1 << 52 // section 6.6: packets of any size
 	chaChaSeal    = 1 << 62 // section 6.6: more than a QUIC connection has packets
 	chaChaOpen    = 1 << 36 // section 6.6
@@ -37,23 +40,23 @@ const (
 // aes128KeyBytes is the length of AES-128's key.
 const aes128KeyBytes = 16
 
-// SealLimit is how many packets of at most packetBytes bytes, header and
-// plaintext together, one direction of a session may seal, over all its spaces:
-// with AES-GCM 2^28 where packets have up to 2 KiB and 2^23 where they have
-// 64 KiB, as RFC 9001 section 6.6 and appendix B say. There must be a new session
-// by then.
-func (c Cipher) SealLimit(packetBytes int) uint64 {
-	if c != AES128GCM {
-		return chaChaSeal
+// SealLimit is how many blocks one direction of a session may seal, over all its spaces:
+// with AES-GCM 512 GiB. Each packet counts its header and plaintext together, rounded up
+// to whole blocks. There must be a new session by then.
+func (c Cipher) SealLimit() uint64 {
+	if c == AES128GCM {
+		return gcmSealBlocks
 	}
-	blocks := (max(packetBytes, 1) + aes.BlockSize - 1) / aes.BlockSize
-	return gcmSealBlocks / uint64(blocks)
+	return chaChaSeal
 }
+
+// Blocks is what a packet of so many bytes, header and plaintext together, counts.
+func Blocks(packetBytes int) uint64 { return (uint64(packetBytes) + BlockBytes - 1) / BlockBytes }
 
 // OpenLimit is how many packets one direction of a session may refuse to open as
 // forged; there must be a new session by then. (RFC 9001 section 6.6 counts over
 // all keys of a connection, and then ends it. A tunnel has no end, and whoever
-// sends it rubbish shall not give it one.)
+// sends it rubbish must not be able to end it.)
 func (c Cipher) OpenLimit() uint64 {
 	if c == AES128GCM {
 		return gcmOpen

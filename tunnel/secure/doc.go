@@ -9,7 +9,7 @@
 // no other key is ever accepted.
 //
 // The handshake is Noise_IK_25519_ChaChaPoly_BLAKE2s with the prologue
-// "cleat tunnel 1": two messages, no state machine beyond them.
+// "cleat tunnel 2": two messages, no state machine beyond them.
 //
 //	initiator → responder   e, es, s, ss, payload    97 to 297 bytes
 //	responder → initiator   e, ee, se, payload       49 to 249 bytes

@@ -11,7 +11,7 @@ import (
 
 // prologue is what both sides must agree on before the first message: the
 // protocol and its version (Noise section 6).
-const prologue = "cleat tunnel 1"
+const prologue = "cleat tunnel 2"
 
 const (
 	// MaxPayload is how many bytes the caller may put into a handshake message:

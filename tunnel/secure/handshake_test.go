@@ -348,7 +348,7 @@ func TestPeerOfLowOrder(t *testing.T) {
 
 func TestVersionIsBound(t *testing.T) {
 	a, b := sidesFrom(t, 1, able(), able())
-	w := newTwin(t, "cleat tunnel 2", b.mine.s.key[:])
+	w := newTwin(t, "cleat tunnel 1", b.mine.s.key[:])
 	ephemeral := bytes.Repeat([]byte{7}, KeyBytes)
 	message := w.message1(a.mine.s.key[:], ephemeral, b.mine.s.key[:], []byte{byte(ChaCha20Poly1305)})
 	if _, _, _, err := b.respond(message, nil); !errors.Is(err, ErrHandshake) {

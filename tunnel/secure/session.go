@@ -18,6 +18,7 @@ import (
 const (
 	labelData = prologue + " data "
 	labelID   = prologue + " id "
+	labelTag  = prologue + " tag"
 )
 
 // nonceBytes is the length of a nonce of both ciphers (RFC 5116, RFC 8439).
@@ -53,6 +54,7 @@ type Session struct {
 type direction struct {
 	aead cipher.AEAD
 	iv   [nonceBytes]byte
+	tag  uint32
 }
 
 // newSession makes a session of the two keys that the handshake ends with: this
@@ -87,6 +89,11 @@ func newDirection(c Cipher, key *noise.CipherState) (*direction, error) {
 		return nil, fmt.Errorf("make %v: %w", c, err)
 	}
 	copy(d.iv[:], material[c.keyBytes():])
+	tag, err := expand(key, labelTag, 4)
+	if err != nil {
+		return nil, fmt.Errorf("derive tag: %w", err)
+	}
+	d.tag = binary.BigEndian.Uint32(tag)
 	return d, nil
 }
 
@@ -100,6 +107,11 @@ func expand(from *noise.CipherState, label string, size int) ([]byte, error) {
 // ID is the same on both sides, and another for each session. It tells nobody
 // which keys made it.
 func (s *Session) ID() ID { return s.id }
+
+// Tags are numbers for packets to say which session they belong to: those that this side
+// sends, and those that the peer sends. They are no secret, and hide which keys made the
+// session.
+func (s *Session) Tags() (out, in uint32) { return s.out.tag, s.in.tag }
 
 // Cipher is what both sides agreed on.
 func (s *Session) Cipher() Cipher { return s.cipher }

@@ -172,21 +172,22 @@ func TestSessionIsSilent(t *testing.T) {
 func TestLimits(t *testing.T) {
 	for _, c := range []struct {
 		cipher     Cipher
-		bytes      int
 		seal, open uint64
 	}{
-		{AES128GCM, 1 << 11, 1 << 28, 1 << 52},
-		{AES128GCM, 1 << 16, 1 << 23, 1 << 52},
-		{AES128GCM, 1401, 1 << 35 / 88, 1 << 52},
-		{AES128GCM, 0, 1 << 35, 1 << 52},
-		{AES128GCM, -1, 1 << 35, 1 << 52},
-		{ChaCha20Poly1305, 1 << 16, 1 << 62, 1 << 36},
+		{AES128GCM, 1 << 28 * Blocks(1<<11), 1 << 52}, // 2^28 packets of 2 KiB
+		{AES128GCM, 1 << 23 * Blocks(1<<16), 1 << 52}, // 2^23 packets of 64 KiB
+		{ChaCha20Poly1305, 1 << 62, 1 << 36},
 	} {
-		if got := c.cipher.SealLimit(c.bytes); got != c.seal {
-			t.Errorf("%v seals %d packets of %d bytes, want %d", c.cipher, got, c.bytes, c.seal)
+		if got := c.cipher.SealLimit(); got != c.seal {
+			t.Errorf("%v seals %d blocks, want %d", c.cipher, got, c.seal)
 		}
 		if got := c.cipher.OpenLimit(); got != c.open {
 			t.Errorf("%v opens %d forged packets, want %d", c.cipher, got, c.open)
+		}
+	}
+	for bytes, want := range map[int]uint64{0: 0, 1: 1, 16: 1, 17: 2, 1401: 88} {
+		if got := Blocks(bytes); got != want {
+			t.Errorf("%d bytes are %d blocks, want %d", bytes, got, want)
 		}
 	}
 }

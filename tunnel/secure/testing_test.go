@@ -81,6 +81,10 @@ func checkTogether(t *testing.T, a, b *Session) {
 	if a.ID() != b.ID() || a.Cipher() != b.Cipher() {
 		t.Errorf("the sides have %v and %v", a, b)
 	}
+	aOut, aIn := a.Tags()
+	if bOut, bIn := b.Tags(); aOut != bIn || aIn != bOut || aOut == aIn {
+		t.Errorf("the tags are %x, %x and %x, %x", aOut, aIn, bOut, bIn)
+	}
 	for _, pair := range [][2]*Session{{a, b}, {b, a}} {
 		nonce := Nonce{Space: 7, Counter: 1 << 40}
 		sealed := pair[0].Seal(nil, []byte("header"), []byte("plain"), nonce)

@@ -174,7 +174,7 @@ func compareWithTwin(t *testing.T, seed uint64, c Cipher) {
 		t.Fatal(err)
 	}
 
-	w := newTwin(t, "cleat tunnel 1", static2)
+	w := newTwin(t, "cleat tunnel 2", static2)
 	if want := w.message1(static1, ephemeral1, static2, append([]byte{byte(c)}, "hello"...)); !bytes.Equal(message1, want) {
 		t.Errorf("first message %x, want %x", message1, want)
 	}
@@ -182,7 +182,7 @@ func compareWithTwin(t *testing.T, seed uint64, c Cipher) {
 		t.Errorf("second message %x, want %x", message2, want)
 	}
 	forth, back := w.hkdf(nil)
-	id, _ := hkdf.Expand(sha256.New, forth, "cleat tunnel 1 id "+string(w.h), 8)
+	id, _ := hkdf.Expand(sha256.New, forth, "cleat tunnel 2 id "+string(w.h), 8)
 	if got := initiator.ID(); !bytes.Equal(got[:], id) {
 		t.Errorf("session %v, want %x", got, id)
 	}
@@ -206,7 +206,7 @@ func packetTwin(t *testing.T, c Cipher, key, header, plain []byte) []byte {
 	if c == AES128GCM {
 		size, name = 16, "AES-128-GCM"
 	}
-	material, _ := hkdf.Expand(sha256.New, key, "cleat tunnel 1 data "+name, size+12)
+	material, _ := hkdf.Expand(sha256.New, key, "cleat tunnel 2 data "+name, size+12)
 	aead, err := chacha20poly1305.New(append(bytes.Clone(material[:size]), make([]byte, 32-size)...))
 	if c == AES128GCM {
 		block, _ := aes.NewCipher(material[:size])

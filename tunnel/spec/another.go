@@ -18,7 +18,7 @@ type PathError struct {
 func (e *PathError) Error() string {
 	var all []string
 	for _, f := range e.Findings {
-		all = append(all, f.Message)
+		all = append(all, Plain(f.Message))
 	}
 	return strings.Join(all, "; ")
 }
@@ -27,8 +27,8 @@ func (e *PathError) Error() string {
 func (e *PathError) Hint() string {
 	var all []string
 	for _, f := range e.Findings {
-		if f.Hint != "" && !slices.Contains(all, f.Hint) {
-			all = append(all, f.Hint)
+		if f.Hint != "" && !slices.Contains(all, Plain(f.Hint)) {
+			all = append(all, Plain(f.Hint))
 		}
 	}
 	return strings.Join(all, "\n")

@@ -29,7 +29,10 @@ var nameText = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`)
 })
 
-// validName tells whether a name can be a tunnel's or a path's.
+// ValidName reports whether a name can be a tunnel's.
+func ValidName(name string) bool { return validName(name, maxName) }
+
+// validName reports whether a name can be a tunnel's or a path's.
 func validName(name string, most int) bool {
 	return len(name) <= most && nameText().MatchString(name) && name != "." && name != ".."
 }
@@ -45,10 +48,8 @@ var wantDevice = fmt.Sprintf("1…%d bytes without /, :, %% and spaces", maxInte
 // validDevice tells whether a device may have the name: dev_valid_name of the
 // kernel's, and no %, from which TUNSETIFF makes a number.
 func validDevice(name string) bool {
-	return name != "" && len(name) <= maxInterface && name != "." && name != ".." &&
-		!strings.ContainsFunc(name, func(r rune) bool {
-			return r == '/' || r == ':' || r == '%' || unicode.IsSpace(r) || unicode.IsControl(r)
-		})
+	return name != "" && len(name) <= maxInterface && name != "." && name != ".." && Plain(name) == name &&
+		!strings.ContainsFunc(name, func(r rune) bool { return r == '/' || r == ':' || r == '%' || unicode.IsSpace(r) })
 }
 
 // checkTop checks what stands at the top and by itself.
@@ -168,6 +169,9 @@ func (c *checker) checkMetrics() {
 		if len(text) > maxSocket {
 			c.wrong("$.metrics", fmt.Sprintf("at most %d bytes", maxSocket), "metrics: the path has %d bytes", len(text))
 		}
+		if Plain(text) != text {
+			c.wrong("$.metrics", "a path that can be printed", "metrics %q", text)
+		}
 		c.t.Metrics = Metrics{"unix", filepath.Clean(text)}
 	case !isPort || strings.Contains(text, "/"):
 		c.wrong("$.metrics", want, "metrics %q", text)
@@ -226,6 +230,10 @@ func (c *checker) checkPrivate(name, dir string, open Opener) {
 		return
 	}
 	if !c.findings.given(path) {
+		return
+	}
+	if Plain(name) != name {
+		c.wrong(path, "a file's name that can be printed", "private %q", name)
 		return
 	}
 	file := name

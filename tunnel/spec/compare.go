@@ -19,6 +19,8 @@ type Changes struct {
 	AddressesRemoved []netip.Prefix
 	RoutesAdded      []netip.Prefix
 	RoutesRemoved    []netip.Prefix
+	SourcesAdded     []netip.Prefix // of Tunnel.Sources
+	SourcesRemoved   []netip.Prefix
 	Scheduling       *Scheduling
 	Reorder          *Reorder
 	Queue            *time.Duration
@@ -70,7 +72,7 @@ func (r Refusal) String() string {
 // None tells whether nothing is asked for at all.
 func (c Changes) None() bool {
 	lists := len(c.PathsAdded) + len(c.PathsRemoved) + len(c.PathsChanged) + len(c.AddressesAdded) +
-		len(c.AddressesRemoved) + len(c.RoutesAdded) + len(c.RoutesRemoved) + len(c.Refused)
+		len(c.AddressesRemoved) + len(c.RoutesAdded) + len(c.RoutesRemoved) + len(c.SourcesAdded) + len(c.SourcesRemoved) + len(c.Refused)
 	return lists == 0 && c.Scheduling == nil && c.Reorder == nil && c.Queue == nil && c.MTUBytes == nil && c.Port == nil
 }
 
@@ -78,6 +80,7 @@ func (c Changes) None() bool {
 func (c Changes) Tune(t *Tunnel) {
 	t.Addresses = slices.Concat(without(t.Addresses, c.AddressesRemoved), c.AddressesAdded)
 	t.Routes = slices.Concat(without(t.Routes, c.RoutesRemoved), c.RoutesAdded)
+	t.Sources = slices.Concat(without(t.Sources, c.SourcesRemoved), c.SourcesAdded)
 	if s := c.Scheduling; s != nil {
 		t.Scheduler, t.Copies = s.Scheduler, s.Copies
 	}
@@ -101,6 +104,7 @@ func Compare(before, after *Tunnel) Changes {
 	var c Changes
 	c.AddressesRemoved, c.AddressesAdded = differ(before.Addresses, after.Addresses)
 	c.RoutesRemoved, c.RoutesAdded = differ(before.Routes, after.Routes)
+	c.SourcesRemoved, c.SourcesAdded = differ(before.Sources, after.Sources)
 	c.comparePaths(before.Paths, after.Paths)
 	c.Scheduling = changed(Scheduling{before.Scheduler, before.Copies}, Scheduling{after.Scheduler, after.Copies})
 	c.Reorder = changed(before.Reorder, after.Reorder)

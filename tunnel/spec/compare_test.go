@@ -70,6 +70,10 @@ func TestCompare(t *testing.T) {
 		{"another route", []string{"[10.20.0.0/16", "[10.21.0.0/16, 10.20.0.0/16"}, func(c Changes) bool {
 			return slices.Equal(c.RoutesAdded, []netip.Prefix{netip.MustParsePrefix("10.21.0.0/16")}) && c.count() == 1
 		}},
+		{"the sources", []string{"sources: [0.0.0.0/0]", "sources: ['::/0']"}, func(c Changes) bool {
+			return slices.Equal(c.SourcesRemoved, []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}) &&
+				slices.Equal(c.SourcesAdded, []netip.Prefix{netip.MustParsePrefix("::/0")}) && c.count() == 2
+		}},
 		{"the scheduler", []string{"scheduler: weighted", "scheduler: duplicate\nduplicate: 2"}, func(c Changes) bool { return *c.Scheduling == Scheduling{Duplicate, 2} && c.count() == 1 }},
 		{"the reordering", []string{"udp: false", "udp: true"}, func(c Changes) bool {
 			return *c.Reorder == Reorder{true, true, 50 * time.Millisecond} && c.count() == 1
@@ -102,7 +106,7 @@ func TestCompare(t *testing.T) {
 // count is how many changes there are.
 func (c Changes) count() int {
 	n := len(c.PathsAdded) + len(c.PathsRemoved) + len(c.PathsChanged) + len(c.AddressesAdded) +
-		len(c.AddressesRemoved) + len(c.RoutesAdded) + len(c.RoutesRemoved) + len(c.Refused)
+		len(c.AddressesRemoved) + len(c.RoutesAdded) + len(c.RoutesRemoved) + len(c.SourcesAdded) + len(c.SourcesRemoved) + len(c.Refused)
 	for _, changed := range []bool{c.Scheduling != nil, c.Reorder != nil, c.Queue != nil, c.MTUBytes != nil} {
 		if changed {
 			n++

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"cleat/internal/spell"
 	"cleat/internal/yamlfile"
@@ -29,13 +31,25 @@ type Finding struct {
 	Hint     string   `json:"hint,omitempty"`    // what to type or to change
 }
 
-// String is the finding as compilers write theirs, in one line.
+// Plain is text that a terminal shows as it is: of what others have written each control
+// character and each that shows nothing becomes "?". A file's name or contents could else
+// write to the terminal what its author likes.
+func Plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		if strconv.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text)
+}
+
+// String is the finding as compilers write theirs, in one line of Plain text.
 func (f Finding) String() string {
 	s := fmt.Sprintf("%s:%d:%d: %s: %s", f.File, f.Line, f.Column, f.Severity, f.Message)
 	if f.Hint != "" {
 		s += "; " + f.Hint
 	}
-	return s
+	return Plain(s)
 }
 
 // findings collects what is found in one file.

@@ -19,8 +19,14 @@ func (c *checker) checkInner() {
 	}
 	for i, text := range c.given.Routes {
 		path := childAt("$.routes", i)
-		if p, ok := c.route(path, text); ok {
+		if p, ok := c.network(path, "route", text, c.t.Routes); ok {
 			c.t.Routes = append(c.t.Routes, p)
+		}
+	}
+	for i, text := range c.given.Sources {
+		path := childAt("$.sources", i)
+		if p, ok := c.network(path, "source", text, c.t.Sources); ok {
+			c.t.Sources = append(c.t.Sources, p)
 		}
 	}
 	least := minMTU4
@@ -82,17 +88,18 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// route checks what is to be reached through the tunnel.
-func (c *checker) route(path, text string) (netip.Prefix, bool) {
-	p, ok := c.prefix(path, "route", text, "10.20.0.0/16")
+// network checks a network of the list before: what is reached through the tunnel, or may
+// send through it.
+func (c *checker) network(path, what, text string, before []netip.Prefix) (netip.Prefix, bool) {
+	p, ok := c.prefix(path, what, text, "10.20.0.0/16")
 	switch {
 	case !ok:
 	case p != p.Masked():
-		c.wrong(path, p.Masked().String(), "route %s has bits behind its prefix", p)
+		c.wrong(path, p.Masked().String(), "%s %s has bits behind its prefix", what, p)
 	case p.Addr().IsMulticast():
-		c.wrong(path, "addresses of hosts", "route %s", p)
-	case slices.Contains(c.t.Routes, p):
-		c.refuse(path, "route %s is given twice", p)
+		c.wrong(path, "addresses of hosts", "%s %s", what, p)
+	case slices.Contains(before, p):
+		c.refuse(path, "%s %s is given twice", what, p)
 	default:
 		return p, true
 	}

@@ -49,6 +49,7 @@ type given struct {
 	Device    string        `yaml:"device"`
 	Address   []string      `yaml:"address"`
 	Routes    []string      `yaml:"routes"`
+	Sources   []string      `yaml:"sources"`
 	Form      string        `yaml:"form"`
 	Port      int           `yaml:"port"`
 	Scheduler string        `yaml:"scheduler"`

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -67,6 +68,7 @@ const full = `name: office
 device: cleat0
 address: [10.9.0.1/30, "fd00:9::1/64"]
 routes: [10.20.0.0/16, 2001:db8:20::/48]
+sources: [0.0.0.0/0]
 form: auto
 port: 4755
 scheduler: weighted
@@ -107,6 +109,7 @@ func TestLoadEverything(t *testing.T) {
 		Name: "office", Device: "cleat0",
 		Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/30"), netip.MustParsePrefix("fd00:9::1/64")},
 		Routes:    []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16"), netip.MustParsePrefix("2001:db8:20::/48")},
+		Sources:   []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")},
 		Form:      Native, // as there is a key
 		Port:      4755, Scheduler: Weighted,
 		Reorder:  Reorder{TCP: true, Hold: 50 * time.Millisecond},
@@ -233,6 +236,9 @@ func FuzzLoad(f *testing.F) {
 	f.Add(small + "form: compat\ncompat: {key: 12345}\nkey: {private: open.key, peer: " + alicePublic + "}\n")
 	f.Add(everyMistake)
 	f.Add("name: &n [*n]\naddress: *n\npaths: &p [{<<: *p}]\n")
+	f.Add("name: \"\\e]0;x\\a\"\nkey: {private: \"\\e[2J\", peer: \"\\u202e\"}\nmetrics: \"/\\x9b\"\n\"\\b\": 1\npaths: [{device: \"\\e\", rate: \"\\e\"}]\n")
+	f.Add("a: &a [x, x]\nb: &b [*a, *a]\nroutes: [*b, *b]\naddress: *b\npaths: [*a, *b]\n")
+	f.Add("mtu: 99999999999999999999\nport: -1\nqueue: 9999999999h\nreorder: {hold: -1ns}\ncompat: {key: 18446744073709551615}\n")
 	f.Add("paths:\n  - x\n  - {remote: 'fe80::1%eth0', local: '::ffff:192.0.2.1', rate: 1e9}\naddress: [::/0, 0.0.0.0/0, 255.255.255.255/32]\nmetrics: ':'\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if len(text) > 4096 {
@@ -248,13 +254,19 @@ func FuzzLoad(f *testing.F) {
 			if e.Line < line || e.Column < 1 || e.Message == "" || e.File != "f.yaml" {
 				t.Errorf("finding %+v after line %d", e, line)
 			}
+			if s := e.String(); Plain(s) != s || !utf8.ValidString(s) {
+				t.Errorf("a terminal would not show %q as it is", s)
+			}
 			line, failed = e.Line, failed || e.Severity == Error
 		}
 		if failed != (file.Tunnel == nil) {
 			t.Errorf("tunnel %v with findings %v", file.Tunnel, file.Findings)
 		}
 		if u := file.Tunnel; u != nil {
-			if !validName(u.Name, maxName) || !validDevice(u.Device) || len(u.Addresses) == 0 || len(u.Paths) == 0 || u.Port == 0 {
+			if Plain(u.Metrics.Address) != u.Metrics.Address || u.Key != nil && Plain(u.Key.File) != u.Key.File {
+				t.Errorf("a terminal would not show %q, %+v as they are", u.Metrics.Address, u.Key)
+			}
+			if !ValidName(u.Name) || !validDevice(u.Device) || len(u.Addresses) == 0 || len(u.Paths) == 0 || u.Port == 0 {
 				t.Errorf("incomplete: %+v", u)
 			}
 			for _, p := range u.Paths {

@@ -78,7 +78,7 @@ func key(private, peer string) string {
 func TestMistakes(t *testing.T) {
 	const chmod = "; chmod go= "
 	for _, tt := range []struct{ name, text, want string }{
-		{"nothing", "", `1:1: error: want one YAML document with the keys name, device, address, routes, form, port, scheduler, duplicate, reorder, mtu, queue, key, compat, metrics, paths`},
+		{"nothing", "", `1:1: error: want one YAML document with the keys name, device, address, routes, sources, form, port, scheduler, duplicate, reorder, mtu, queue, key, compat, metrics, paths`},
 		{"no YAML", "name: [", `1:7: error: sequence end token ']' not found`},
 		{"no mapping", "- x", `1:1: error: want keys with values`},
 		{"too large", "#" + strings.Repeat(" ", maxFile), `1:1: error: the file is too large: want at most 64 KiB`},
@@ -110,6 +110,11 @@ func TestMistakes(t *testing.T) {
 		{"addresses are no list", with("[10.9.0.1/30]", "10.9.0.1/30"), `2:10: error: address: want a list, e.g. [10.9.0.1/30]`},
 		{"no address in the list", with("[10.9.0.1/30]", "[]"), `2:10: error: address is missing: want a list of addresses with prefix, e.g. [10.9.0.1/30]`},
 		{"multicast route", small + "routes: [224.0.0.0/4]\n", `5:10: error: route 224.0.0.0/4: want addresses of hosts`},
+		{"source with more bits", small + "sources: [10.30.0.1/16]\n", `5:11: error: source 10.30.0.1/16 has bits behind its prefix: want 10.30.0.0/16`},
+		{"key file's name with an escape", small + "key: {private: \"\\e[2Jx\", peer: " + bobPublic + "}\n", `5:16: error: private "\x1b[2Jx": want a file's name that can be printed`},
+		{"metrics with an escape", small + "metrics: \"/run/\\a\"\n", `5:10: error: metrics "/run/\a": want a path that can be printed`},
+		{"source twice", small + "sources: [10.20.0.0/16, 10.20.0.0/16]\n", `5:25: error: source 10.20.0.0/16 is given twice`},
+		{"source without a prefix", small + "sources: [10.20.0.1]\n", `5:11: error: source "10.20.0.1": want an address with a prefix, e.g. 10.20.0.1/32`},
 		{"route twice", small + "routes: [10.20.0.0/16, 10.20.0.0/16]\n", `5:24: error: route 10.20.0.0/16 is given twice`},
 
 		{"inner prefix around a remote", with("10.9.0.1/30", "198.51.100.1/24"), `4:28: error: remote 198.51.100.2 of path "eth0" lies within the tunnel's address 198.51.100.1/24: the tunnel's own packets would go into the tunnel`},
@@ -190,8 +195,8 @@ func TestMistakes(t *testing.T) {
 		{"path mtu too small outside in IPv6", path("device: eth0, remote: '2001:db8::1', mtu: 1279"), `4:48: error: mtu 1279: want 1280…65535 bytes`},
 		{"path mtu too small for inner IPv6", strings.Replace(path("device: eth0, remote: 198.51.100.2, mtu: 1315"), "10.9.0.1/30", "'fd00::1/64'", 1), `4:47: error: mtu 1315: want 1316 or more, for inner IPv6: 1280 and at least 36 around it`},
 		{"the same with a GRE key", strings.Replace(path("device: eth0, remote: 198.51.100.2, mtu: 1319"), "10.9.0.1/30", "'fd00::1/64'", 1) + "compat: {key: 1}\n", `4:47: error: mtu 1319: want 1320 or more, for inner IPv6: 1280 and at least 40 around it`},
-		{"the same in the native form", strings.Replace(path("device: eth0, remote: 198.51.100.2, mtu: 1327"), "10.9.0.1/30", "'fd00::1/64'", 1) + "form: native\n", `4:47: error: mtu 1327: want 1328 or more, for inner IPv6: 1280 and at least 48 around it`},
-		{"the same over IPv6 with a key", strings.Replace(path("device: eth0, remote: '2001:db8::1', mtu: 1363"), "10.9.0.1/30", "'fd00::1/64'", 1) + key("office.key", bobPublic)[len(small):], `4:48: error: mtu 1363: want 1364 or more, for inner IPv6: 1280 and at least 84 around it`},
+		{"the same in the native form", strings.Replace(path("device: eth0, remote: 198.51.100.2, mtu: 1331"), "10.9.0.1/30", "'fd00::1/64'", 1) + "form: native\n", `4:47: error: mtu 1331: want 1332 or more, for inner IPv6: 1280 and at least 52 around it`},
+		{"the same over IPv6 with a key", strings.Replace(path("device: eth0, remote: '2001:db8::1', mtu: 1367"), "10.9.0.1/30", "'fd00::1/64'", 1) + key("office.key", bobPublic)[len(small):], `4:48: error: mtu 1367: want 1368 or more, for inner IPv6: 1280 and at least 88 around it`},
 		{"two paths alike", path("name: a, local: 192.0.2.1, remote: 198.51.100.2") + "  - {name: b, device: eth0, local: 192.0.2.1, remote: '198.51.100.2:4754'}\n", `5:5: error: path "b" is the same as path "a": both go from 192.0.2.1:4754 to 198.51.100.2:4754; they must differ in device, local, remote or a port`},
 		{"two paths of one device alike", path("name: a, device: eth0, remote: 198.51.100.2") + "  - {name: b, device: eth0, remote: 198.51.100.2}\n", `5:5: error: path "b" is the same as path "a": both go from eth0, port 4754 to 198.51.100.2:4754; they must differ in device, local, remote or a port`},
 
@@ -242,7 +247,7 @@ func TestTooManyPaths(t *testing.T) {
 func TestFindingsSayWhatIsAllowed(t *testing.T) {
 	for _, tt := range []struct{ text, allowed, hint string }{
 		{small + "form: natve\n", "auto, native, compat", `did you mean "native"?`},
-		{small + "colour: red\n", "name, device, address, routes, form, port, scheduler, duplicate, reorder, mtu, queue, key, compat, metrics, paths", "known: "},
+		{small + "colour: red\n", "name, device, address, routes, sources, form, port, scheduler, duplicate, reorder, mtu, queue, key, compat, metrics, paths", "known: "},
 		{small + "port: 0\n", "1…65535", ""},
 		{small + "mtu: x\n", "a whole number", ""},
 	} {

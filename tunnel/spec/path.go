@@ -202,7 +202,7 @@ func (c *checker) pathMTU(at string, mtu int, p Path) int {
 func (t *Tunnel) leastOverhead(p Path) int {
 	const (
 		ip4, ip6, udp = 20, 40, 8
-		native        = 20   // GRE and shim: wire.HeaderBytes
+		native        = 24   // GRE and shim: wire.HeaderBytes
 		gre, field    = 4, 4 // RFC 2890: key and sequence number have 4 bytes each
 	)
 	n := ip4 + udp

@@ -70,6 +70,7 @@ type Tunnel struct {
 	Device    string         // the TUN device
 	Addresses []netip.Prefix // inner addresses of the device, with their bits behind the prefix; at least one
 	Routes    []netip.Prefix // what is reached through the device, besides
+	Sources   []netip.Prefix // what packets out of the tunnel may come from, besides: see AllSources
 	Form      Form           // never Auto or Compat when there is a key
 	Port      uint16         // UDP, of both ends where a path says nothing else
 	Scheduler Scheduler
@@ -126,6 +127,18 @@ func (t *Tunnel) Inner6() bool {
 		}
 	}
 	return false
+}
+
+// AllSources are the networks that packets out of the tunnel may come from: those of its
+// addresses and routes, and Sources.
+func (t *Tunnel) AllSources() []netip.Prefix {
+	all := []netip.Prefix{}
+	for _, list := range [][]netip.Prefix{t.Addresses, t.Routes, t.Sources} {
+		for _, p := range list {
+			all = append(all, p.Masked())
+		}
+	}
+	return all
 }
 
 // Path is the tunnel's path of a name, which changes with what the pointer leads to; nil:

@@ -101,6 +101,14 @@ func (p *Path) SetTap(f func(to Side, b []byte)) { p.tap.Store(&f) }
 // Inject sends a side's Tunnel a packet that looks as if the other had sent it.
 func (p *Path) Inject(to Side, b []byte) { p.put(to, b) }
 
+// Flood is Inject that waits for room on the way.
+func (p *Path) Flood(to Side, b []byte) {
+	p.sides[to].queue <- parcel{time.Now().Add(time.Duration(p.delay.Load())), b}
+}
+
+// Waiting is how many packets are on their way through the relay.
+func (p *Path) Waiting() int { return len(p.sides[0].queue) + len(p.sides[1].queue) }
+
 // put has a packet go to a side.
 func (p *Path) put(to Side, b []byte) {
 	select {

@@ -178,7 +178,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		var s Shim
 		s.Put(header)
-		_ = s.Parse(header)
+		_ = parse(&s, header)
 		buf = AppendMissing(AppendReport(AppendMark(buf[:0], aMark), &aReport), aMissing)
 		for b := buf; len(b) > 0; {
 			_, value, rest, err := Next(b)

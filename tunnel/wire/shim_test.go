@@ -8,19 +8,27 @@ import (
 	"cleat/packet"
 )
 
+// parse reads a header that is not sealed.
+func parse(s *Shim, b []byte) error {
+	if err := s.ParseClear(b); err != nil {
+		return err
+	}
+	return s.ParseRest(b)
+}
+
 func TestShim(t *testing.T) {
 	tests := []struct {
 		name string
 		shim Shim
 		want []byte
 	}{
-		{"zero", Shim{}, append([]byte{0x10, 0, 0x88, 0xb5}, make([]byte, 16)...)},
-		{"data", Shim{Seq: 0x01020304, Kind: Data, Epoch: 3, Flags: Partial | Datagram, Path: 5, Before: 0x0607, PathSeq: 0x08090a0b, Time: 0x0c0d0e0f},
-			[]byte{0x10, 0, 0x88, 0xb5, 1, 2, 3, 4, 0x0f, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}},
+		{"zero", Shim{}, append([]byte{0x30, 0, 0x88, 0xb5}, make([]byte, 20)...)},
+		{"data", Shim{Tag: 0x01020304, PathSeq: 0x05060708, Path: 9, Kind: Data, Flags: Partial | Datagram, Before: 0x0a0b, Seq: 0x0c0d0e0f, Time: 0x10111213},
+			[]byte{0x30, 0, 0x88, 0xb5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x03, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}},
 		{"sent again", Shim{Kind: Again, Flags: Partial, Path: 63},
-			[]byte{0x10, 0, 0x88, 0xb5, 0, 0, 0, 0, 0x11, 63, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}},
-		{"hello", Shim{Kind: Hello, Epoch: 1, Path: 255, Time: 1<<32 - 1},
-			[]byte{0x10, 0, 0x88, 0xb5, 0, 0, 0, 0, 0x44, 255, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255}},
+			[]byte{0x30, 0, 0x88, 0xb5, 0, 0, 0, 0, 0, 0, 0, 0, 63, 0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}},
+		{"control", Shim{Kind: Control, Path: 1, Time: 1<<32 - 1},
+			[]byte{0x30, 0, 0x88, 0xb5, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0x30, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -29,16 +37,20 @@ func TestShim(t *testing.T) {
 				t.Fatalf("header is % x, want % x and nothing behind it", b, tt.want)
 			}
 			var got Shim
-			if err := got.Parse(b); err != nil || got != tt.shim {
+			if err := parse(&got, b); err != nil || got != tt.shim {
 				t.Errorf("read back %+v, %v; want %+v", got, err, tt.shim)
 			}
 			for cut := range HeaderBytes {
-				if err := got.Parse(b[:cut]); !errors.Is(err, ErrNotNative) {
-					t.Errorf("%d bytes of the header: %v, want ErrNotNative", cut, err)
+				want := ErrNotNative
+				if cut >= ClearBytes {
+					want = packet.ErrShort
+				}
+				if err := parse(&got, b[:cut]); !errors.Is(err, want) {
+					t.Errorf("%d bytes of the header: %v, want %v", cut, err, want)
 				}
 			}
 			Stamp(b, 77)
-			if err := got.Parse(b); err != nil || got.Time != 77 {
+			if err := parse(&got, b); err != nil || got.Time != 77 {
 				t.Errorf("after a stamp of 77 the time is %d, %v", got.Time, err)
 			}
 			if got.Time = tt.shim.Time; got != tt.shim {
@@ -57,19 +69,24 @@ func TestShimRefused(t *testing.T) {
 		value byte
 		want  error
 	}{
-		{"no sequence number", 0, 0, ErrNotNative},
-		{"a key", 0, 0x30, ErrNotNative},
-		{"version 1", 1, 1, ErrNotNative},
+		{"no key field", 0, 0x10, ErrNotNative},
+		{"no sequence number", 0, 0x20, ErrNotNative},
+		{"a checksum", 0, 0xb0, ErrNotNative},
+		{"GRE version 1", 1, 1, ErrNotNative},
 		{"another EtherType", 2, 8, ErrNotNative},
-		{"a kind that is not known", 8, 0x50, packet.ErrBad},
-		{"the last kind", 8, 0xf0, packet.ErrBad},
+		{"an unknown bit beside the path", pathAt, 0x80, packet.ErrBad},
+		{"control in front, data behind", pathAt, controlBit, packet.ErrBad},
+		{"data in front, control behind", kindAt, byte(Control) << 4, packet.ErrBad},
+		{"a kind that is not known", kindAt, 0x40, packet.ErrBad},
+		{"the last kind", kindAt, 0xf0, packet.ErrBad},
+		{"a flag that is not known", kindAt, 4, packet.ErrBad},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b := whole
 			b[tt.at] = tt.value
 			var s Shim
-			if err := s.Parse(b[:]); !errors.Is(err, tt.want) {
+			if err := parse(&s, b[:]); !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
 		})
@@ -79,17 +96,23 @@ func TestShimRefused(t *testing.T) {
 func FuzzShim(f *testing.F) {
 	var b [HeaderBytes]byte
 	f.Add(b[:])
-	(&Shim{Seq: 1, Kind: Again, Epoch: 2, Flags: 3, Path: 4, Before: 5, PathSeq: 6, Time: 7}).Put(b[:])
+	(&Shim{Tag: 1, PathSeq: 2, Kind: Again, Flags: 3, Path: 4, Before: 5, Seq: 6, Time: 7}).Put(b[:])
 	f.Add(b[:])
 	f.Add(b[:HeaderBytes-1])
+	f.Add(b[:ClearBytes-1])
+	(&Shim{Kind: Control, Path: 63}).Put(b[:])
+	f.Add(b[:])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var s Shim
-		if s.Parse(b) != nil {
+		if parse(&s, b) != nil {
 			return
 		}
 		var again [HeaderBytes]byte
 		if s.Put(again[:]); !bytes.Equal(again[:], b[:HeaderBytes]) {
 			t.Errorf("% x is written again as % x", b[:HeaderBytes], again)
+		}
+		if form := FormOf(b); form != Session {
+			t.Errorf("% x has the form %d", b[:HeaderBytes], form)
 		}
 	})
 }
