@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 
+	"cleat/internal/ledger"
 	"cleat/packet"
 	"cleat/sandbox/policy"
 	"cleat/sandbox/supervisor"
@@ -41,10 +42,15 @@ type Stats struct {
 	usernet.Stats
 	// Supervised are those of the seccomp tier, zero elsewhere.
 	Supervised SupervisorStats `json:"supervised"`
+	// Ledger is what the guest makes the helper spend: descriptors, memory, goroutines.
+	Ledger LedgerUsage `json:"ledger"`
 }
 
 // SupervisorStats are counters of the seccomp tier.
 type SupervisorStats = supervisor.Stats
+
+// LedgerUsage is the state of the account that Config.Limits bounds.
+type LedgerUsage = ledger.Usage
 
 // The actions of a Verdict.
 const (

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"cleat/sandbox/dns"
@@ -40,8 +42,9 @@ func (n *Network) newJudge() error {
 	for _, m := range n.cfg.mappings() {
 		bound.Map = append(bound.Map, m.Mapping)
 	}
+	bound.Names = slices.Collect(maps.Keys(n.cfg.hostNames()))
 	if !n.cfg.DNS.Off {
-		resolver, err := dns.New(dns.Config{Servers: n.cfg.DNS.Servers, Names: n.cfg.hostNames(), Learn: own.Learn, MayAsk: n.mayAsk(own)})
+		resolver, err := dns.New(dns.Config{Servers: n.cfg.DNS.Servers, Names: n.cfg.hostNames(), Learn: own.Learn, MayAsk: n.mayAsk(own), Ledger: n.ledger})
 		if err != nil {
 			return fmt.Errorf("configure network: %w", err)
 		}

@@ -425,7 +425,7 @@ func (n *Network) Stats() Stats {
 	if err != nil {
 		return Stats{}
 	}
-	stats := Stats{Stats: s.Stats()}
+	stats := Stats{Stats: s.Stats(), Ledger: n.ledger.Usage()}
 	if n.opened.supervisor != nil {
 		stats.Supervised = n.opened.supervisor.Stats()
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"cleat/internal/columns"
 	"cleat/sandbox/control"
 	"cleat/sandbox/policy"
 
@@ -86,7 +87,7 @@ func completeTargets(cmd *cobra.Command, args []string, _ string) ([]string, cob
 	}
 	var names []string
 	for _, info := range all {
-		names = append(names, cobra.CompletionWithDesc(info.Name, strings.Join(info.Command, " ")))
+		names = append(names, cobra.CompletionWithDesc(info.Name, columns.Plain(strings.Join(info.Command, " "))))
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
@@ -119,7 +120,7 @@ func onlyHelper(ctx context.Context) (string, error) {
 		return "", withHint(errors.New("nothing is running that could be asked"), "start something with `cleat run -- CMD`")
 	case len(all) > 1:
 		return "", withHint(usagef("%d helpers are running: which one?", len(all)),
-			fmt.Sprintf("name it, e.g. `cleat ctl %s flows`; running: %s", all[0].Name, strings.Join(helperNames(all), ", ")))
+			fmt.Sprintf("name it, e.g. `cleat ctl %s flows`; running: %s", columns.Word(all[0].Name), strings.Join(helperNames(all), ", ")))
 	}
 	return all[0].Name, nil
 }
@@ -213,10 +214,7 @@ func (f *ctlFlags) statsCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return f.print(cmd.OutOrStdout(), stats, func(w io.Writer) error {
-					_, err := io.WriteString(w, statsText(stats))
-					return err
-				})
+				return f.print(cmd.OutOrStdout(), stats, func(w io.Writer) error { return writeStats(w, stats) })
 			})
 		},
 	}
@@ -342,10 +340,7 @@ func (f *ctlFlags) policyShowCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return f.print(cmd.OutOrStdout(), map[string]string{"policy": text}, func(w io.Writer) error {
-					_, err := io.WriteString(w, text)
-					return err
-				})
+				return f.print(cmd.OutOrStdout(), map[string]string{"policy": text}, func(w io.Writer) error { return writePolicy(w, text) })
 			})
 		},
 	}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"io"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"cleat/internal/columns"
 	"cleat/sandbox/control"
 
 	"github.com/google/go-cmp/cmp"
@@ -50,9 +52,38 @@ func TestFlowsText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"tcp", "out", "10.0.2.2:5432 (db.example?[2J) via 127.0.0.1:5432", "1m30s", "1.5 kB"} {
+	for _, want := range []string{"tcp", "out", "10.0.2.2:5432 (db.example [2J) via 127.0.0.1:5432", "1m30s", "1.5 kB"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, b.String())
+		}
+	}
+}
+
+// What a helper of another user's says does nothing to root's terminal.
+func TestHostileHelpersTexts(t *testing.T) {
+	const evil = "x\x1b]0;y\x07\nroot\u202e\u009b"
+	stats := control.Stats{Kept: map[string]uint64{evil: 1}, Unspliced: map[string]uint64{evil: 1}}
+	for name, print := range map[string]func(io.Writer) error{
+		"ls": func(w io.Writer) error {
+			return helpersText(w, []control.Info{{Name: evil, Command: []string{evil}}, {Name: evil, Namespace: evil}})
+		},
+		"flows": func(w io.Writer) error {
+			return flowsText(w, []control.Flow{{Protocol: evil, Name: evil, State: evil, Tier: evil, Why: evil}}, time.Now())
+		},
+		"forward": func(w io.Writer) error {
+			return forwardsText(w, []control.Forward{{Protocol: evil, Interface: evil}})
+		},
+		"stats":  func(w io.Writer) error { return writeStats(w, stats) },
+		"policy": func(w io.Writer) error { return writePolicy(w, evil) },
+	} {
+		var b strings.Builder
+		if err := print(&b); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			if columns.PlainText(line) != line || strings.HasPrefix(line, "root") && name != "policy" {
+				t.Errorf("%s: %q", name, line)
+			}
 		}
 	}
 }

@@ -7,14 +7,19 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"cleat/internal/columns"
 	"cleat/sandbox/control"
 )
 
-// table writes rows of cells under a heading in columns.
+// table writes rows of cells under a heading in columns. The cells may be others' words: a
+// helper of another user's that root asks.
 func table(w io.Writer, heading string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, heading)
 	for _, cells := range rows {
+		for i := range cells {
+			cells[i] = printable(cells[i])
+		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
 	return t.Flush()
@@ -28,7 +33,7 @@ func helpersText(w io.Writer, all []control.Info) error {
 		if what == "" {
 			what = "serves " + i.Namespace
 		}
-		rows = append(rows, []string{printable(i.Name), fmt.Sprint(i.PID), fmt.Sprint(i.UID), i.Started.Format(time.DateTime), printable(what)})
+		rows = append(rows, []string{i.Name, fmt.Sprint(i.PID), fmt.Sprint(i.UID), i.Started.Format(time.DateTime), what})
 	}
 	return table(w, "NAME\tPID\tUID\tSTARTED\tCOMMAND", rows)
 }
@@ -43,7 +48,7 @@ func flowsText(w io.Writer, flows []control.Flow, now time.Time) error {
 		}
 		to := f.Destination.String()
 		if f.Name != "" {
-			to += " (" + printable(f.Name) + ")"
+			to += " (" + f.Name + ")"
 		}
 		if f.Host.IsValid() && f.Host != f.Destination && !f.Inbound {
 			to += " via " + f.Host.String()
@@ -60,7 +65,7 @@ func forwardsText(w io.Writer, all []control.Forward) error {
 	for _, f := range all {
 		at := f.Listen.String()
 		if f.Interface != "" {
-			at += " on " + printable(f.Interface)
+			at += " on " + f.Interface
 		}
 		by := "given"
 		if f.Auto {
@@ -71,13 +76,18 @@ func forwardsText(w io.Writer, all []control.Forward) error {
 	return table(w, "PROTOCOL\tHOST\tINSIDE\tBY", rows)
 }
 
+// writeStats is `cleat ctl stats`.
+func writeStats(w io.Writer, s control.Stats) error {
+	_, err := io.WriteString(columns.Text(w), statsText(s))
+	return err
+}
+
+// writePolicy is `cleat ctl policy show`.
+func writePolicy(w io.Writer, text string) error {
+	_, err := io.WriteString(columns.Text(w), text)
+	return err
+}
+
 // printable keeps control characters, which a name or a command's arguments may
 // hold, from the terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, s)
-}
+func printable(s string) string { return columns.Plain(s) }

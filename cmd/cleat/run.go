@@ -117,7 +117,7 @@ func (f *runFlags) define(cmd *cobra.Command) {
 
 	flags.StringArrayVar(&f.allow, "allow", nil, "let CMD reach `CIDR|NAME[:PORTS][/PROTO]`, and nothing that isn't allowed")
 	flags.StringArrayVar(&f.deny, "deny", nil, "don't let CMD reach `CIDR|NAME[:PORTS][/PROTO]`; a narrower --allow is an exception")
-	flags.StringVar(&f.policy, "policy", "", "read rules from `FILE`, one \"allow RULE\", \"deny RULE\", \"default allow|deny\" or \"host-sockets WHAT\" a line")
+	flags.StringVar(&f.policy, "policy", "", "read rules from `FILE`, one \"allow RULE\", \"deny RULE\", \"default allow|deny\", \"host-sockets WHAT\" or \"nat64 PREFIX\" a line")
 	flags.StringVar(&f.hostSockets, "host-sockets", "", "for `WHAT` CMD may be handed sockets of the host's: none, not even by --tier seccomp; tcp, so that --tier auto is seccomp where the kernel can; tcp,udp, where nothing is denied")
 
 	flags.StringSliceVar(&f.hostLoopback, "host-loopback", nil, "`ADDR` inside that leads to the host's own loopback, or off (default off)")

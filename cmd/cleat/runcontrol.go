@@ -85,12 +85,23 @@ func (t *runTarget) Flows() ([]control.Flow, error) {
 			OutBytes: f.OutBytes, InBytes: f.InBytes, QueuedOut: f.QueuedOut, QueuedIn: f.QueuedIn,
 		}
 		if names := t.net.Names(f.Destination.Addr()); !f.Inbound && len(names) > 0 {
-			w.Name = names[0]
+			w.Name = shortName(names[0])
 		}
 		all = append(all, w)
 	}
 	slices.SortStableFunc(all, func(a, b control.Flow) int { return a.Started.Compare(b.Started) })
 	return all, nil
+}
+
+// shortName cuts a name that is longer than DNS permits (253 bytes, RFC 1035 section 2.3.4),
+// because bytes in it are written as escapes: with the guest's longest names an answer would not
+// hold all flows.
+func shortName(name string) string {
+	const most = 253
+	if len(name) <= most {
+		return name
+	}
+	return name[:most] + "…"
 }
 
 func (t *runTarget) Stats() control.Stats { return wireStats(t.net.Stats()) }
@@ -206,6 +217,6 @@ func wireStats(s sandbox.Stats) control.Stats {
 		Substituted: s.Supervised.Connected, Lent: s.Supervised.Listening, Datagram: s.Supervised.Datagram, Kept: s.Supervised.Kept, Unspliced: s.Unspliced,
 		Returned: s.Returned, Intruders: s.Intruders, UDPFlows: s.UDPFlows, ICMPFlows: s.ICMPFlows, Open: s.Open,
 		Refused: s.Refused, Malformed: s.Malformed, Spoofed: s.Spoofed, OverLimit: s.OverLimit,
-		Retransmits: s.Retransmits, Dropped: s.Dropped, HandedOver: s.HandedOver, Unsupported: s.Unsupported,
+		Retransmits: s.Retransmits, Dropped: s.Dropped, HandedOver: s.HandedOver, Unsupported: s.Unsupported, Ledger: s.Ledger,
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/ledger"
 	"cleat/sandbox"
 	"cleat/sandbox/control"
 	"cleat/sandbox/policy"
@@ -19,7 +20,10 @@ import (
 )
 
 // fakeCarrier is a network that remembers its forwards.
-type fakeCarrier struct{ forwards []sandbox.Forward }
+type fakeCarrier struct {
+	forwards []sandbox.Forward
+	name     string // of all flows; "": example.com
+}
 
 func (c *fakeCarrier) Flows() ([]sandbox.FlowInfo, error) {
 	at := time.Unix(1000, 0)
@@ -32,7 +36,9 @@ func (c *fakeCarrier) Flows() ([]sandbox.FlowInfo, error) {
 
 func (c *fakeCarrier) Stats() sandbox.Stats { return sandbox.Stats{Stats: usernet.Stats{TCPFlows: 1}} }
 
-func (c *fakeCarrier) Names(netip.Addr) []string { return []string{"example.com", "example.org"} }
+func (c *fakeCarrier) Names(netip.Addr) []string {
+	return []string{cmp.Or(c.name, "example.com"), "example.org"}
+}
 
 func (c *fakeCarrier) Forward(f sandbox.Forward) (netip.AddrPort, error) {
 	switch f.Listen.Port() {
@@ -166,10 +172,15 @@ func TestWireStatsIsComplete(t *testing.T) {
 			want[cmp.Or(names[name], name)] = n
 		}
 	}
+	s.Ledger = ledger.Usage{Used: ledger.Cost{Bytes: 1}, Peak: ledger.Cost{Bytes: 2}, Limit: ledger.Cost{Bytes: 3}, Refused: 4}
+	if got := wireStats(s).Ledger; got != s.Ledger {
+		t.Errorf("the ledger's state is %+v, want %+v", got, s.Ledger)
+	}
 	got := map[string]int{}
 	w := reflect.ValueOf(wireStats(s))
 	for i := range w.NumField() {
 		switch f := w.Field(i); f.Kind() {
+		case reflect.Struct: // the ledger
 		case reflect.Map:
 			got[w.Type().Field(i).Name] = int(f.MapIndex(reflect.ValueOf("why")).Uint())
 		case reflect.Int:
@@ -180,5 +191,20 @@ func TestWireStatsIsComplete(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("counters %v get through of %v", got, want)
+	}
+}
+
+// The guest chooses the names, and their escapes; the list of all flows must fit an answer.
+func TestFlowsHaveShortNames(t *testing.T) {
+	target, carrier := newTestTarget(t)
+	carrier.name = strings.Repeat(`\255`, 253)
+	flows, err := target.Flows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range flows {
+		if len(f.Name) > 260 {
+			t.Errorf("a name of %d bytes", len(f.Name))
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"cleat/internal/ledger"
 	"cleat/sandbox"
 	"cleat/sandbox/control"
 	"cleat/sandbox/policy"
@@ -82,6 +83,22 @@ func TestStatsText(t *testing.T) {
 	}
 	if loud := statsText(control.Stats{Refused: 2}); !strings.Contains(loud, "flows refused by rules: 2") {
 		t.Errorf("with trouble:\n%s", loud)
+	}
+}
+
+func TestStatsTextShowsTheLedger(t *testing.T) {
+	usage := ledger.Usage{
+		Used:  ledger.Cost{Descriptors: 12, Bytes: 1_300_000, Goroutines: 4},
+		Limit: ledger.Cost{Descriptors: 960, Bytes: 128 << 20, Goroutines: 12288},
+	}
+	for refused, want := range map[uint64]string{
+		0: "helper spends: 12 of 960 descriptors, 1.3 MB of 134.2 MB, 4 of 12288 goroutines\n",
+		7: "helper spends: 12 of 960 descriptors, 1.3 MB of 134.2 MB, 4 of 12288 goroutines; refused 7 times\n",
+	} {
+		usage.Refused = refused
+		if got := statsText(control.Stats{Ledger: usage}); !strings.Contains(got, want) {
+			t.Errorf("%d refused:\n%swant %s", refused, got, want)
+		}
 	}
 }
 

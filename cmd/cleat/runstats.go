@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"cleat/internal/ledger"
 	"cleat/sandbox/control"
 )
 
@@ -31,12 +32,13 @@ func statsText(s control.Stats) string {
 		fmt.Fprintf(&b, "by sockets of the host's: %s, %s, %d UDP\n",
 			count(s.Substituted, "connection"), count(s.Lent, "listener"), s.Datagram)
 	}
+	b.WriteString(ledgerText(s.Ledger))
 	for _, way := range []struct {
 		by   string
 		many map[string]uint64
 	}{{"by sockets of the inside", s.Kept}, {"by the device", s.Unspliced}} {
 		for _, why := range slices.Sorted(maps.Keys(way.many)) {
-			fmt.Fprintf(&b, "%d TCP %s: %s\n", way.many[why], way.by, why)
+			fmt.Fprintf(&b, "%d TCP %s: %s\n", way.many[why], way.by, printable(why))
 		}
 	}
 	for _, c := range []struct {
@@ -59,6 +61,16 @@ func statsText(s control.Stats) string {
 		}
 	}
 	return b.String()
+}
+
+// ledgerText is a line about what the inside makes the helper spend.
+func ledgerText(u ledger.Usage) string {
+	refused := ""
+	if u.Refused > 0 {
+		refused = fmt.Sprintf("; refused %d times", u.Refused)
+	}
+	return fmt.Sprintf("helper spends: %d of %d descriptors, %s of %s, %d of %d goroutines%s\n",
+		u.Used.Descriptors, u.Limit.Descriptors, byteText(uint64(u.Used.Bytes)), byteText(uint64(u.Limit.Bytes)), u.Used.Goroutines, u.Limit.Goroutines, refused)
 }
 
 // byteText is a count of bytes with a decimal unit, e.g. "1.5 MB".

@@ -124,6 +124,7 @@ var rooms = map[string]room{
 	"internal/look":        {facts, nil},
 	"internal/ask":         {facts, nil},
 	"internal/ledger":      {facts, nil},
+	"internal/dnsname":     {facts, nil},
 
 	"internal/arch":    {tools, nil},
 	"compat/engines":   {tools, nil},

@@ -76,6 +76,7 @@
 //	        internal/look    colours and fonts of our pictures
 //	        internal/ask     has a keeper that runs do a command, before the program has begun
 //	        internal/ledger  bounds what a guest can make its helper spend
+//	        internal/dnsname  compares domain names as servers do
 //	        internal/statedir  whether others could put files into a directory
 //	        internal/localsock  Unix sockets by which running programs are asked and told
 //	        internal/nlsock  questions to the kernel over netlink sockets of hostile namespaces

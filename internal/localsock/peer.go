@@ -35,15 +35,32 @@ func dial(ctx context.Context, address string, trusts func(uid int) bool) (*net.
 // PeerUID is the user of the peer as it was when it connected, or, of a
 // listener, when it began to listen.
 func PeerUID(c *net.UnixConn) (int, error) {
-	var cred *unix.Ucred
-	err := Control(c, func(fd int) (err error) {
+	cred, err := credentials(c)
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Uid), nil
+}
+
+// PeerPID is the process id of the peer, as PeerUID; 0: it has none in the caller's PID
+// namespace.
+func PeerPID(c *net.UnixConn) (int, error) {
+	cred, err := credentials(c)
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Pid), nil
+}
+
+func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
+	err = Control(c, func(fd int) (err error) {
 		cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("ask for the peer's credentials: %w", err)
+		return nil, fmt.Errorf("ask for the peer's credentials: %w", err)
 	}
-	return int(cred.Uid), nil
+	return cred, nil
 }
 
 // Control calls f with the descriptor of c.

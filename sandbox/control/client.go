@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -33,36 +34,93 @@ var (
 // microsecond, and a busy one answers between two batches.
 const answerWithin = 10 * time.Second
 
+const (
+	// askAtOnce is how many helpers List asks at once.
+	askAtOnce = 32
+	// infoBytes is the longest answer that List reads: of 2 MiB of arguments, the most that
+	// execve(2) takes with the usual stack limit, and escapes.
+	infoBytes = 4 << 20
+)
+
 // Client is a connection to a helper. It is not safe for concurrent use.
 type Client struct {
 	c  *net.UnixConn
 	in *bufio.Scanner
 }
 
-// List asks every helper that the caller may control, in this network
-// namespace, who it is. They come ordered by process id. A helper that ends
-// meanwhile is left out.
+// List asks every helper that the caller may control, in this network namespace, who it is.
+// They come ordered by process id. Name, user and process id are what the kernel says, since
+// root asks helpers of everybody. A helper that ends meanwhile, or does not answer within ten
+// seconds, is left out.
 func List(ctx context.Context) ([]Info, error) {
 	sockets, err := socketKind.List()
 	if err != nil {
 		return nil, err
 	}
-	var all []Info
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	var (
+		mu   sync.Mutex
+		all  []Info
+		wg   sync.WaitGroup
+		room = make(chan struct{}, askAtOnce)
+	)
+	for _, s := range inTurn(sockets) {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		wg.Go(func() {
+			defer func() { <-room }()
+			info, err := identify(ctx, s)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, info)
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(all, func(a, b Info) int { return cmp.Or(a.PID-b.PID, a.UID-b.UID, cmp.Compare(a.Name, b.Name)) })
+	return all, nil
+}
+
+// inTurn orders sockets that would listen to the caller: the caller's own first, then one of
+// each other user's, then a second of each, so that nobody's many sockets hide another's.
+func inTurn(sockets []localsock.Socket) (out []localsock.Socket) {
+	turn, turns := map[localsock.Socket]int{}, map[int]int{}
 	for _, s := range sockets {
 		if !s.Ours() {
 			continue
 		}
-		c, err := dial(ctx, s)
-		if err != nil {
-			continue
+		if out = append(out, s); s.UID != os.Getuid() {
+			turns[s.UID]++
+			turn[s] = turns[s.UID]
 		}
-		if info, err := c.Info(ctx); err == nil {
-			all = append(all, info)
-		}
-		c.Close()
 	}
-	slices.SortFunc(all, func(a, b Info) int { return a.PID - b.PID })
-	return all, nil
+	slices.SortStableFunc(out, func(a, b localsock.Socket) int { return turn[a] - turn[b] })
+	return out
+}
+
+// identify asks the helper at s who it is, and corrects what the kernel knows better.
+func identify(ctx context.Context, s localsock.Socket) (Info, error) {
+	c, err := dial(ctx, s)
+	if err != nil {
+		return Info{}, err
+	}
+	defer c.Close()
+	c.in.Buffer(make([]byte, 0, 4096), infoBytes)
+	info, err := c.Info(ctx)
+	if err != nil {
+		return Info{}, err
+	}
+	info.Name, info.UID = s.Name, s.UID
+	info.PID, err = localsock.PeerPID(c.c)
+	return info, err
 }
 
 // Dial connects to the helper that ref means: the path of a socket (anything
@@ -109,12 +167,33 @@ func dialPID(ctx context.Context, ref string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, info := range all {
-		if info.PID == pid || info.Namespace == fmt.Sprintf("/proc/%d/ns/net", pid) {
-			return dial(ctx, localsock.Socket{Kind: socketKind, UID: info.UID, Name: info.Name})
+	found, err := ofProcess(all, pid)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the helper of process %d: %w", pid, err)
+	}
+	return dial(ctx, localsock.Socket{Kind: socketKind, UID: found.UID, Name: found.Name})
+}
+
+// ofProcess finds the helper with a process id, or whose command has it. The latter is a claim
+// of the helper's: an own helper goes before those of other users, which must not contradict
+// each other.
+func ofProcess(all []Info, pid int) (Info, error) {
+	for _, own := range []bool{true, false} {
+		found := slices.DeleteFunc(slices.Clone(all), func(i Info) bool {
+			return (i.UID == os.Getuid()) != own || i.PID != pid && i.Namespace != fmt.Sprintf("/proc/%d/ns/net", pid)
+		})
+		if i := slices.IndexFunc(found, func(i Info) bool { return i.PID == pid }); i >= 0 {
+			return found[i], nil
+		}
+		switch len(found) {
+		case 0:
+		case 1:
+			return found[0], nil
+		default:
+			return Info{}, ErrAmbiguous
 		}
 	}
-	return nil, fmt.Errorf("connect to the helper of process %d: %w", pid, ErrNotRunning)
+	return Info{}, ErrNotRunning
 }
 
 // dial connects to the helper at s, which must be of the user that s says.

@@ -12,10 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,11 +31,15 @@ type fake struct {
 	forwards []Forward
 	policy   string
 	stopped  chan struct{}
+	flows    []Flow // nil: one
 }
 
 func (f *fake) Info() Info { return f.info }
 
 func (f *fake) Flows() ([]Flow, error) {
+	if f.flows != nil {
+		return f.flows, nil
+	}
 	return []Flow{{Protocol: "tcp", Source: netip.MustParseAddrPort("192.0.2.2:40000"),
 		Destination: netip.MustParseAddrPort("[2001:db8::1]:443"), Name: "example.com", State: "established", OutBytes: 7}}, nil
 }
@@ -458,5 +464,79 @@ func TestForwardString(t *testing.T) {
 		if got := tt.f.String(); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.f, got, tt.want)
 		}
+	}
+}
+
+// As many flows as there can be, with the longest fields and the worst names, fit an answer.
+func TestAllFlowsFitAnAnswer(t *testing.T) {
+	at := netip.MustParseAddrPort("[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff%cleat0123456789]:65535")
+	for _, worst := range []string{"<", "\\", `"`} {
+		f := Flow{Protocol: "icmp6", Inbound: true, Source: at, Destination: at, Host: at, Name: strings.Repeat(worst, 253) + "…",
+			State: "established", Tier: "seccomp", Why: strings.Repeat("w", 80), Started: time.Date(2026, 12, 31, 23, 59, 59, 123456789, time.FixedZone("", 3600)),
+			OutBytes: 1 << 63, InBytes: 1 << 63, QueuedOut: 1 << 30, QueuedIn: 1 << 30}
+		id := name(t)
+		s, err := Listen(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		many := newFake(id)
+		many.flows = slices.Repeat([]Flow{f}, 1<<16)
+		serve(t, s, many)
+		c, err := Dial(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Flows(t.Context()); err != nil || len(got) != len(many.flows) {
+			t.Errorf("names of %q: %d flows, %v", worst, len(got), err)
+		}
+		c.Close()
+		s.Close()
+	}
+}
+
+// A client that is slow, in whatever way, does not keep its place.
+func TestSlowClients(t *testing.T) {
+	request := []byte(`{"version":1,"do":"info"}` + "\n")
+	forever := func(c net.Conn, do func() error) {
+		for do() == nil {
+			time.Sleep(time.Second)
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		client func(c net.Conn)
+		within time.Duration
+	}{
+		{"says nothing", func(net.Conn) {}, idle},
+		{"sends a request byte by byte", func(c net.Conn) {
+			forever(c, func() error { _, err := c.Write([]byte(" ")); return err })
+		}, idle},
+		{"does not read", func(c net.Conn) { c.Write(request) }, writeWithin},
+		{"reads byte by byte", func(c net.Conn) {
+			c.Write(request)
+			forever(c, func() error { _, err := c.Read(make([]byte, 1)); return err })
+		}, writeWithin},
+		{"does not read that its request is too long", func(c net.Conn) { c.Write(make([]byte, 2*requestBytes)) }, writeWithin},
+		{"is slow after a quick request", func(c net.Conn) {
+			c.Write(request)
+			bufio.NewReader(c).ReadBytes('\n')
+			forever(c, func() error { _, err := c.Write([]byte(" ")); return err })
+		}, idle},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ours, theirs := net.Pipe()
+				defer theirs.Close()
+				start := time.Now()
+				var client sync.WaitGroup
+				client.Go(func() { tt.client(theirs) })
+				answerAll(ours, newFake("x"))
+				if took := time.Since(start); took > tt.within+time.Second {
+					t.Errorf("it has its place for %v", took)
+				}
+				ours.Close()
+				client.Wait()
+			})
+		})
 	}
 }

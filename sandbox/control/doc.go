@@ -27,7 +27,7 @@
 //
 // # Limits
 //
-// A request line has at most 1 MiB, an answer 64 MiB. Eight connections are
+// A request line has at most 1 MiB, an answer 96 MiB. Eight connections are
 // served at once, and each is closed after a minute without a request; more wait
 // in the listener's queue. A helper that was sealed can't remove a socket with a
 // path at its end; the next one replaces it.

@@ -18,11 +18,15 @@ import (
 
 const (
 	requestBytes = 1 << 20          // a policy of 20,000 rules
-	answerBytes  = 64 << 20         // 65,536 flows of about 400 bytes, twice
+	answerBytes  = 96 << 20         // 65,536 flows of at most 1.5 KiB
 	idle         = time.Minute      // a client that says nothing for so long is gone
 	writeWithin  = 10 * time.Second // a client that does not read is not waited for
 	connections  = 8
 )
+
+// Descriptors is how many a Server has at most: its listener, its clients, and a socket to ask
+// the kernel about them.
+const Descriptors = 1 + connections + 1
 
 // ErrTaken says that a helper of this name, or at this path, is running.
 var ErrTaken = errors.New("name is taken by a running helper")
@@ -191,28 +195,37 @@ func pause(ctx context.Context, err error) bool {
 	return false
 }
 
-// converse answers one connection's requests. What goes wrong with the
-// connection is the client's to notice.
+// converse answers one connection's requests if its peer is admitted.
 func (s *Server) converse(c *net.UnixConn, t Target) {
-	out := json.NewEncoder(c)
 	if err := s.admit(c); err != nil {
-		c.SetWriteDeadline(time.Now().Add(writeWithin))
-		out.Encode(refusal(&Error{Kind: KindFailed, Message: err.Error()}))
+		say(c, refusal(&Error{Kind: KindFailed, Message: err.Error()}))
 		return
 	}
+	answerAll(c, t)
+}
+
+// say sends an answer. What goes wrong with the connection is the client's to notice.
+func say(c net.Conn, a Answer) error {
+	c.SetWriteDeadline(time.Now().Add(writeWithin))
+	out := json.NewEncoder(c)
+	out.SetEscapeHTML(false) // "<" would take six bytes, and the guest chooses names
+	return out.Encode(a)
+}
+
+// answerAll answers a connection's requests.
+func answerAll(c net.Conn, t Target) {
 	in := bufio.NewScanner(c)
 	in.Buffer(make([]byte, 0, 4096), requestBytes)
 	for {
 		c.SetReadDeadline(time.Now().Add(idle))
-		if !in.Scan() {
+		if !in.Scan() || in.Err() != nil { // the latter: a part of a line, as the deadline passed
 			if errors.Is(in.Err(), bufio.ErrTooLong) {
-				out.Encode(refusal(BadRequest("the request is longer than %d bytes", requestBytes)))
+				say(c, refusal(BadRequest("the request is longer than %d bytes", requestBytes)))
 			}
 			return
 		}
 		a, last := answer(in.Bytes(), t)
-		c.SetWriteDeadline(time.Now().Add(writeWithin))
-		err := out.Encode(a)
+		err := say(c, a)
 		if last {
 			t.Stop()
 			return

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"cleat/internal/ledger"
 )
 
 // Version is the protocol's. It changes when a request that was understood
@@ -186,4 +188,5 @@ type Stats struct {
 	Dropped         uint64            `json:"dropped"`
 	HandedOver      uint64            `json:"handed_over"`
 	Unsupported     uint64            `json:"unsupported"`
+	Ledger          ledger.Usage      `json:"ledger"`
 }

@@ -1,7 +1,6 @@
 package dns
 
 import (
-	"encoding/binary"
 	"io"
 	"net"
 	"os"
@@ -18,11 +17,12 @@ const (
 	// One over TCP ends after so long without a question (RFC 7766 section 6.2.3:
 	// a few seconds).
 	streamIdle = 10 * time.Second
-	// Answers that nobody has read yet: bytes, of all conversations together.
-	maxUnread = 4 << 20
 	// Questions of one TCP connection that are under way.
 	maxPipelined = 16
 )
+
+// past is a deadline that ends reads and writes at once.
+var past = time.Unix(1, 0)
 
 // place is an end of a conversation.
 type place struct{}
@@ -36,8 +36,8 @@ type packets struct {
 
 	mu       sync.Mutex
 	news     sync.Cond
-	answers  [][]byte
-	under    int // questions under way
+	answers  [][]byte // behind their lengths
+	under    int      // questions under way
 	closed   bool
 	ended    bool // by the forwarder: what is there can still be read
 	deadline time.Time
@@ -60,19 +60,18 @@ func (c *packets) Write(b []byte) (int, error) {
 
 // answer is called once for each question that was taken, with nil where there
 // is no answer.
-func (c *packets) answer(msg []byte) {
+func (c *packets) answer(frame []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.under--; c.under == 0 {
 		c.linger.Reset(lingers)
 	}
 	switch {
-	case msg == nil || c.closed || c.ended:
-	case c.f.unread.Add(int64(len(msg))) > maxUnread:
-		c.f.unread.Add(-int64(len(msg)))
-		c.f.stats.dropped.Add(1)
+	case frame == nil:
+	case c.closed || c.ended:
+		c.f.guest.release(len(frame))
 	default:
-		c.answers = append(c.answers, msg)
+		c.answers = append(c.answers, frame)
 		c.news.Broadcast()
 	}
 }
@@ -109,10 +108,10 @@ func (c *packets) next() ([]byte, error) {
 		case c.closed:
 			return nil, net.ErrClosed
 		case len(c.answers) > 0:
-			answer := c.answers[0]
+			frame := c.answers[0]
 			c.answers = c.answers[1:]
-			c.f.unread.Add(-int64(len(answer)))
-			return answer, nil
+			c.f.guest.release(len(frame))
+			return frame[lengthBytes:], nil
 		case c.ended:
 			return nil, io.EOF
 		case !c.deadline.IsZero() && !time.Now().Before(c.deadline):
@@ -149,9 +148,10 @@ func (c *packets) Close() error {
 		c.closed = true
 		c.linger.Stop()
 		for _, answer := range c.answers {
-			c.f.unread.Add(-int64(len(answer)))
+			c.f.guest.release(len(answer))
 		}
 		c.answers = nil
+		c.f.guest.ledger.Refund(packetsCost)
 		c.setDeadline(time.Time{})
 		c.f.leave(c)
 	}
@@ -188,8 +188,8 @@ func (c *packets) RemoteAddr() net.Addr             { return place{} }
 type stream struct {
 	f      *Forwarder
 	conn   net.Conn
-	noMore atomic.Bool // the guest has closed its direction
-	mu     sync.Mutex  // one answer at a time
+	noMore atomic.Bool   // the guest has closed its direction
+	turn   chan struct{} // holds one answer's right to be written
 }
 
 // guestStream is the guest's end.
@@ -202,7 +202,7 @@ type guestStream struct {
 // written has been read, since a net.Pipe holds nothing.
 func (g *guestStream) CloseWrite() error {
 	g.ours.noMore.Store(true)
-	return g.ours.conn.SetReadDeadline(time.Unix(1, 0))
+	return g.ours.conn.SetReadDeadline(past)
 }
 
 func (c *stream) end() { c.conn.Close() }
@@ -222,9 +222,9 @@ func (c *stream) serve() {
 		}
 		slots <- struct{}{}
 		under.Add(1)
-		done := func(answer []byte) {
+		done := func(frame []byte) {
 			defer under.Done()
-			if answer == nil || c.send(answer) != nil {
+			if frame == nil || c.send(frame) != nil {
 				c.conn.Close() // a stream that skips answers is of no use
 			}
 			<-slots
@@ -237,11 +237,13 @@ func (c *stream) serve() {
 	c.conn.Close()
 }
 
-func (c *stream) send(answer []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(answer)), uint16(len(answer)))
+// send writes an answer and releases it. Length and message are one write (RFC 7766
+// section 8).
+func (c *stream) send(frame []byte) error {
+	defer c.f.guest.release(len(frame))
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
 	c.conn.SetWriteDeadline(time.Now().Add(streamIdle))
-	_, err := c.conn.Write(append(out, answer...))
+	_, err := c.conn.Write(frame)
 	return err
 }

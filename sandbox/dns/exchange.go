@@ -2,18 +2,13 @@ package dns
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,46 +24,28 @@ const (
 	maxTries = 6
 	// No question takes longer, whatever resolv.conf says: the client is gone.
 	maxDeadline = 20 * time.Second
-	// So many messages that are not the answer, on a socket connected to the
-	// server, are no accident: the server is asked by TCP then (RFC 5452 section
-	// 9.3 has the idea).
-	maxForged = 3
 )
 
-// smallBuffer is room for the answers that are asked for in practice, with some
-// to spare for servers that don't care.
-const smallBuffer = 4096
-
-// errServer is an answer by which a server says that it can't help.
-type errServer dnsmessage.RCode
-
-func (e errServer) Error() string { return "server answered " + dnsmessage.RCode(e).String() }
-
-// try is the outcome of asking one server once.
-type try struct {
-	rank   int // of the server: its place in the plan
-	server netip.AddrPort
-	raw    []byte
-	ans    answer
-	err    error
+// way says how a question is asked.
+type way struct {
+	stream bool // an answer that does not fit a datagram is fetched by TCP
+	tcp    bool // the question goes by TCP at once
 }
 
-// negative tells whether the answer says that there is nothing.
-func (t *try) negative() bool { return !t.ans.records && !t.ans.truncated }
-
-// exchange asks the servers. The answer is as it came, but for the id. With
-// stream, an answer that does not fit a datagram is fetched by TCP. The error
-// says why no server answered.
-func (f *Forwarder) exchange(ctx context.Context, msg []byte, q *question, stream bool) ([]byte, answer, error) {
+// exchange asks the servers. The answer is as it came, under an id of ours. The
+// error says why no server answered.
+//
+// The answer, and others that were not chosen, are held by b.
+func (f *Forwarder) exchange(ctx context.Context, b *bill, q *question, stream bool) ([]byte, answer, error) {
 	p := f.servers.plan(time.Now())
 	for _, server := range p.probe {
-		f.spawn(func() { f.probe(server, msg, q, stream, p.tcp) })
+		f.spawn(func() { f.probe(b.purse, server, q, way{stream, p.tcp}) })
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.deadline)
-	e := &exchange{f: f, p: p, results: make(chan try, p.tries), waiting: make([]int, len(p.servers))}
+	e := &exchange{f: f, b: b, p: p, results: make(chan try, p.tries), waiting: make([]int, len(p.servers))}
 	defer e.tries.Wait()
 	defer cancel()
-	start := func() { e.start(ctx, msg, q, stream) }
+	start := func() { e.start(ctx, q, way{stream, p.tcp}) }
 	start()
 	timer := time.NewTimer(hedgeAfter)
 	defer timer.Stop()
@@ -101,16 +78,18 @@ func (f *Forwarder) exchange(ctx context.Context, msg []byte, q *question, strea
 }
 
 // probe asks a server that has not answered lately, to see whether it does now.
-func (f *Forwarder) probe(server netip.AddrPort, msg []byte, q *question, stream, tcp bool) {
+func (f *Forwarder) probe(p *purse, server netip.AddrPort, q *question, w way) {
 	select {
-	case f.retries <- struct{}{}:
+	case p.retries <- struct{}{}:
 	default:
 		return
 	}
-	defer func() { <-f.retries }()
+	defer func() { <-p.retries }()
 	ctx, cancel := context.WithTimeout(f.ctx, hedgeAfter)
 	defer cancel()
-	if t := f.ask(ctx, server, msg, q, stream, tcp); t.err == nil {
+	b := bill{purse: p}
+	defer b.settle(0)
+	if t := f.ask(ctx, &b, server, q, w); t.err == nil {
 		f.servers.answered(server)
 	}
 }
@@ -118,6 +97,7 @@ func (f *Forwarder) probe(server netip.AddrPort, msg []byte, q *question, stream
 // exchange is one question under way.
 type exchange struct {
 	f       *Forwarder
+	b       *bill
 	p       plan
 	started int
 	tries   sync.WaitGroup
@@ -133,14 +113,14 @@ type exchange struct {
 
 // start asks the next server in turn, unless all tries are spent, or there are
 // too many at once.
-func (e *exchange) start(ctx context.Context, msg []byte, q *question, stream bool) {
+func (e *exchange) start(ctx context.Context, q *question, w way) {
 	if e.started >= e.p.tries {
 		return
 	}
 	first := e.started == 0
 	if !first {
 		select {
-		case e.f.retries <- struct{}{}:
+		case e.b.retries <- struct{}{}:
 		default:
 			return
 		}
@@ -149,10 +129,10 @@ func (e *exchange) start(ctx context.Context, msg []byte, q *question, stream bo
 	e.started++
 	e.waiting[rank]++
 	e.tries.Go(func() {
-		t := e.f.ask(ctx, e.p.servers[rank], msg, q, stream, e.p.tcp)
+		t := e.f.ask(ctx, e.b, e.p.servers[rank], q, w)
 		t.rank = rank
 		if !first {
-			<-e.f.retries
+			<-e.b.retries
 		}
 		e.results <- t
 	})
@@ -190,7 +170,7 @@ func (e *exchange) take(t try) bool {
 		if e.refusal == nil {
 			e.refusal = &t
 		}
-	case errors.Is(t.err, errMalformed), errors.Is(t.err, errForged):
+	case errors.Is(t.err, errMalformed), errors.Is(t.err, errForged), errors.Is(t.err, errLimit):
 	case errors.Is(t.err, unix.ECONNREFUSED), errors.Is(t.err, unix.EHOSTUNREACH), errors.Is(t.err, unix.ENETUNREACH):
 		e.silent = true
 		e.f.servers.missed(time.Now(), true, t.server)
@@ -225,116 +205,4 @@ func (e *exchange) end(ctx context.Context) ([]byte, answer, error) {
 		return nil, answer{}, fmt.Errorf("ask %v: %w", e.p.servers, ctx.Err())
 	}
 	return nil, answer{}, errors.Join(e.failures...)
-}
-
-// ask asks one server once: over UDP, and by TCP where resolv.conf, the answer
-// or forgers suggest it.
-func (f *Forwarder) ask(ctx context.Context, server netip.AddrPort, msg []byte, q *question, stream, tcp bool) try {
-	t := try{server: server}
-	if !tcp {
-		t.raw, t.ans, t.err = f.askUDP(ctx, server, msg, q)
-		tcp = errors.Is(t.err, errForged) || t.err == nil && t.ans.truncated && stream
-	}
-	if tcp {
-		t.raw, t.ans, t.err = f.askTCP(ctx, server, msg, q)
-	}
-	if t.err == nil && slices.Contains(helpless, t.ans.code) {
-		t.err = errServer(t.ans.code)
-	}
-	return t
-}
-
-// helpless are the codes by which a server says that another should be asked.
-var helpless = []dnsmessage.RCode{dnsmessage.RCodeServerFailure, dnsmessage.RCodeRefused, dnsmessage.RCodeNotImplemented}
-
-// dial opens a socket that is closed, and whose reads end, when ctx ends.
-func (f *Forwarder) dial(ctx context.Context, network string, server netip.AddrPort) (net.Conn, func(), error) {
-	conn, err := f.cfg.Dial(ctx, network, server)
-	if err != nil {
-		return nil, nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	return conn, func() { stop(); conn.Close() }, nil
-}
-
-// renamed is a copy of a question under an id that nobody can guess.
-func renamed(msg []byte, at int) (out []byte, id uint16) {
-	out = make([]byte, at+len(msg))
-	copy(out[at:], msg)
-	rand.Read(out[at : at+2]) // never fails
-	return out, binary.BigEndian.Uint16(out[at:])
-}
-
-func (f *Forwarder) askUDP(ctx context.Context, server netip.AddrPort, msg []byte, q *question) ([]byte, answer, error) {
-	conn, done, err := f.dial(ctx, "udp", server)
-	if err != nil {
-		return nil, answer{}, err
-	}
-	defer done()
-	out, id := renamed(msg, 0)
-	if _, err := conn.Write(out); err != nil {
-		return nil, answer{}, err
-	}
-	pool := &f.small
-	if q.udpBytes > smallBuffer {
-		pool = &f.large
-	}
-	buf := pool.Get().(*[]byte)
-	defer pool.Put(buf)
-	for forged := 0; ; {
-		n, err := conn.Read(*buf)
-		if err != nil {
-			return nil, answer{}, err
-		}
-		a, err := parseAnswer((*buf)[:n], id, q)
-		switch {
-		case err == nil:
-			return slices.Clone((*buf)[:n]), a, nil
-		case errors.Is(err, errForged):
-			f.stats.forged.Add(1)
-			if forged++; forged >= maxForged {
-				return nil, answer{}, err
-			}
-		default:
-			return nil, answer{}, err
-		}
-	}
-}
-
-func (f *Forwarder) askTCP(ctx context.Context, server netip.AddrPort, msg []byte, q *question) ([]byte, answer, error) {
-	conn, done, err := f.dial(ctx, "tcp", server)
-	if err != nil {
-		return nil, answer{}, err
-	}
-	defer done()
-	out, id := renamed(msg, 2)
-	binary.BigEndian.PutUint16(out, uint16(len(msg)))
-	if _, err := conn.Write(out); err != nil {
-		return nil, answer{}, err
-	}
-	raw, err := readMessage(conn, maxMessage)
-	if err != nil {
-		return nil, answer{}, err
-	}
-	a, err := parseAnswer(raw, id, q)
-	if err != nil {
-		f.stats.forged.Add(1)
-	}
-	return raw, a, err
-}
-
-// readMessage reads a message of at most so many bytes behind its length (RFC
-// 1035 section 4.2.2).
-func readMessage(r io.Reader, most int) ([]byte, error) {
-	var length [2]byte
-	if _, err := io.ReadFull(r, length[:]); err != nil {
-		return nil, err
-	}
-	n := int(binary.BigEndian.Uint16(length[:]))
-	if n > most {
-		return nil, fmt.Errorf("read message of %d bytes: want at most %d", n, most)
-	}
-	msg := make([]byte, n)
-	_, err := io.ReadFull(r, msg)
-	return msg, err
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/dnsname"
+
 	"golang.org/x/net/dns/dnsmessage"
 )
 
@@ -98,7 +100,7 @@ func TestHostileAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := parseAnswer(c.msg, id, &q)
+			a, err := parseAnswer(c.msg, &query{id, &q})
 			var words []string
 			for _, addr := range a.addrs {
 				words = append(words, addr.String())
@@ -118,7 +120,7 @@ func TestHostileAnswers(t *testing.T) {
 		})
 	}
 	chaos := change(func(m *dnsmessage.Message) { m.Questions[0].Class = dnsmessage.ClassCHAOS })
-	if a, err := parseAnswer(chaos, id, &question{q: unpack(t, chaos).Questions[0], name: "www.example.com"}); err != nil || len(a.addrs) > 0 {
+	if a, err := parseAnswer(chaos, &query{id, &question{q: unpack(t, chaos).Questions[0], name: "www.example.com"}}); err != nil || len(a.addrs) > 0 {
 		t.Errorf("a question of another class is credited %v, %v", a.addrs, err)
 	}
 	for _, typ := range []dnsmessage.Type{dnsmessage.TypeMX, dnsmessage.TypeTXT, dnsmessage.TypeCNAME, 65} {
@@ -127,7 +129,7 @@ func TestHostileAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		msg := answerTo(t, ask(t, id, "www.example.com", typ), dnsmessage.RCodeSuccess, "www.example.com A 192.0.2.1")
-		if a, err := parseAnswer(msg, id, &q); err != nil || len(a.addrs) > 0 {
+		if a, err := parseAnswer(msg, &query{id, &q}); err != nil || len(a.addrs) > 0 {
 			t.Errorf("a question for %v is credited %v, %v", typ, a.addrs, err)
 		}
 	}
@@ -152,7 +154,7 @@ func TestTTL(t *testing.T) {
 				m.Answers[i].Header.TTL = ttl
 			}
 			q, _ := parseQuestion(asked)
-			if a, err := parseAnswer(pack(t, m), id, &q); err != nil || a.ttl != c.want {
+			if a, err := parseAnswer(pack(t, m), &query{id, &q}); err != nil || a.ttl != c.want {
 				t.Errorf("%v, %v, want %v", a.ttl, err, c.want)
 			}
 		})
@@ -351,10 +353,40 @@ func FuzzParseQuestion(f *testing.F) {
 				t.Fatalf("%x is answered by %x", msg, b)
 			}
 		}
-		if err == nil && (q.udpBytes < plainUDPBytes || len(msg) > maxQuestion || strings.ToLower(q.name) != q.name) {
+		if err == nil && (q.udpBytes < plainUDPBytes || len(msg) > maxQuestion || dnsname.Fold(q.name) != q.name) {
 			t.Fatalf("%x is read as %+v", msg, q)
 		}
+		if err == nil {
+			checkQuery(t, msg, &q)
+		}
 	})
+}
+
+// checkQuery checks what a server gets of a guest's message: the question and little more.
+func checkQuery(t *testing.T, msg []byte, q *question) {
+	sent := query{9, q}
+	out, err := sent.message(0)
+	if err != nil {
+		t.Fatalf("%x can't be asked: %v", msg, err)
+	}
+	m := unpack(t, out)
+	if len(out) > plainUDPBytes || m.ID != 9 || m.Response || len(m.Questions) != 1 || m.Questions[0] != q.q || len(m.Answers)+len(m.Authorities) > 0 || len(m.Additionals) > 1 {
+		t.Fatalf("%x is asked as %s", msg, m.GoString())
+	}
+	for _, r := range m.Additionals {
+		if opt, ok := r.Body.(*dnsmessage.OPTResource); !ok || len(opt.Options) > 0 || r.Header.Class > maxUDPAnswer {
+			t.Fatalf("%x is asked as %s", msg, m.GoString())
+		}
+	}
+	// An answer comes back under the guest's id and its spelling.
+	out[2] |= 0x80
+	if a, err := parseAnswer(out, &sent); err != nil || len(a.addrs) > 0 {
+		t.Fatalf("%x: %v, %v", out, a, err)
+	}
+	back := unpack(t, q.frame(out)[lengthBytes:])
+	if back.ID != q.id || back.Questions[0] != q.q {
+		t.Fatalf("%x comes back as %s", msg, back.GoString())
+	}
 }
 
 // What is credited, from an answer read by the library as a whole.
@@ -362,7 +394,7 @@ func creditedSlowly(m dnsmessage.Message, name string) (out []netip.Addr) {
 	for range maxChain {
 		var next string
 		for _, r := range m.Answers {
-			if r.Header.Class != dnsmessage.ClassINET || !strings.EqualFold(r.Header.Name.String(), name) {
+			if r.Header.Class != dnsmessage.ClassINET || !dnsname.Equal(r.Header.Name.String(), name) {
 				continue
 			}
 			switch b := r.Body.(type) {
@@ -394,7 +426,7 @@ func FuzzParseAnswer(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		a, err := parseAnswer(msg, 7, &q)
+		a, err := parseAnswer(msg, &query{7, &q})
 		if err != nil {
 			return
 		}

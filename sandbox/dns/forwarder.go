@@ -8,12 +8,15 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"cleat/internal/dnsname"
+	"cleat/internal/ledger"
+
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sync/singleflight"
 )
 
 const (
@@ -26,6 +29,11 @@ const (
 	// Those over TCP cost a goroutine and a buffer each.
 	maxStreams = 512
 )
+
+// nat64Name has IPv6 addresses where the network has a NAT64 (RFC 7050). Only these are looked up:
+// its IPv4 addresses are known, and would pass for half an answer where the question for the
+// others had none.
+const nat64Name = "ipv4only.arpa"
 
 // Config says whom a Forwarder asks. The zero Config asks the resolvers of
 // /etc/resolv.conf.
@@ -51,6 +59,9 @@ type Config struct {
 	// Queries bounds the questions under way, and with half as many again the
 	// descriptors that they take; 0: 128.
 	Queries int
+	// Ledger is charged with what the guest's conversations and questions take. nil
+	// grants everything.
+	Ledger *ledger.Ledger
 }
 
 // Forwarder answers questions. Make it with New; its methods are safe for
@@ -58,10 +69,10 @@ type Config struct {
 type Forwarder struct {
 	cfg     Config
 	servers *servers
-	small   sync.Pool     // *[]byte of smallBuffer
-	large   sync.Pool     // *[]byte of maxMessage
-	slots   chan struct{} // questions under way
-	retries chan struct{} // further tries under way
+	buffers sync.Pool // *[udpBuffer]byte
+	guest   *purse
+	own     *purse             // for Lookup
+	same    singleflight.Group // the guest's questions that wait for one answer, by their keys
 
 	ctx context.Context // ends with Run
 	end context.CancelFunc
@@ -72,7 +83,6 @@ type Forwarder struct {
 	tcp     map[talk]struct{}
 	waiting int // questions, those under way among them
 	wg      sync.WaitGroup
-	unread  atomic.Int64 // bytes of answers that wait to be read
 
 	stats struct {
 		questions, malformed, answers, failed, denied, dropped, forged atomic.Uint64
@@ -88,7 +98,7 @@ func New(cfg Config) (*Forwarder, error) {
 		}
 	}
 	for name, addrs := range cfg.Names {
-		if _, err := dnsmessage.NewName(name + "."); err != nil || name != strings.ToLower(strings.Trim(name, ".")) {
+		if _, err := dnsmessage.NewName(name + "."); err != nil || name != dnsname.Of(name) {
 			return nil, fmt.Errorf("configure DNS: name %q: want lower case and no final dot", name)
 		}
 		if slices.ContainsFunc(addrs, func(a netip.Addr) bool { return !a.IsValid() || a.Zone() != "" }) {
@@ -110,13 +120,12 @@ func New(cfg Config) (*Forwarder, error) {
 	f := &Forwarder{
 		cfg:     cfg,
 		servers: newServers(cfg),
-		slots:   make(chan struct{}, cfg.Queries),
-		retries: make(chan struct{}, (cfg.Queries+1)/2),
+		guest:   newPurse(cfg.Ledger, cfg.Queries, (cfg.Queries+1)/2),
+		own:     newPurse(nil, ownQueries, ownRetries),
 		udp:     map[talk]struct{}{},
 		tcp:     map[talk]struct{}{},
 	}
-	f.small.New = func() any { b := make([]byte, smallBuffer); return &b }
-	f.large.New = func() any { b := make([]byte, maxMessage); return &b }
+	f.buffers.New = func() any { return new([udpBuffer]byte) }
 	f.ctx, f.end = context.WithCancel(context.Background())
 	return f, nil
 }
@@ -144,11 +153,12 @@ func (f *Forwarder) Run(ctx context.Context) error {
 // talk is a conversation.
 type talk interface{ end() }
 
-// join enters a conversation among others, and tells whether there is room.
-func (f *Forwarder) join(t talk, others *map[talk]struct{}, most int) bool {
+// join charges a conversation and enters it among others. It reports whether the limits
+// permit that.
+func (f *Forwarder) join(t talk, others *map[talk]struct{}, most int, cost ledger.Cost) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ended || len(*others) >= most {
+	if f.ended || len(*others) >= most || !f.guest.ledger.Charge(cost) {
 		f.stats.dropped.Add(1)
 		return false
 	}
@@ -170,7 +180,7 @@ func (f *Forwarder) Packets() net.Conn {
 	c := &packets{f: f}
 	c.news.L = &c.mu
 	c.linger = time.AfterFunc(streamIdle, c.idle)
-	if !f.join(c, &f.udp, maxConversations) {
+	if !f.join(c, &f.udp, maxConversations, packetsCost) {
 		c.linger.Stop()
 		return nil
 	}
@@ -181,12 +191,13 @@ func (f *Forwarder) Packets() net.Conn {
 // Packets.
 func (f *Forwarder) Stream() net.Conn {
 	guest, ours := net.Pipe()
-	c := &stream{f: f, conn: ours}
-	if !f.join(c, &f.tcp, maxStreams) {
+	c := &stream{f: f, conn: ours, turn: make(chan struct{}, 1)}
+	if !f.join(c, &f.tcp, maxStreams, streamCost) {
 		return nil
 	}
-	if !f.spawn(func() { c.serve(); f.leave(c) }) {
-		f.leave(c)
+	end := func() { f.leave(c); f.guest.ledger.Refund(streamCost) }
+	if !f.spawn(func() { c.serve(); end() }) {
+		end()
 		return nil
 	}
 	return &guestStream{guest, c}
@@ -203,23 +214,27 @@ func (f *Forwarder) spawn(do func()) bool {
 	return true
 }
 
-// submit takes a question, which it copies; false: there are too many. done is
-// called once for each that was taken, with the answer or nil.
+// submit takes a question, which it copies, and reports whether the limits permit it. done
+// is called once for each that was taken, with the answer behind its length, or nil; it must
+// release the bytes of both.
 func (f *Forwarder) submit(msg []byte, stream bool, done func([]byte)) bool {
+	cost := questionCost
+	cost.Bytes += len(msg)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ended || f.waiting >= waitingFactor*f.cfg.Queries {
+	if f.ended || f.waiting >= waitingFactor*f.cfg.Queries || !f.guest.ledger.Charge(cost) {
 		f.stats.dropped.Add(1)
 		return false
 	}
 	f.waiting++
 	msg = slices.Clone(msg)
 	f.wg.Go(func() {
+		defer f.guest.ledger.Refund(cost)
 		var answer []byte
 		select {
-		case f.slots <- struct{}{}:
-			answer = f.answer(f.ctx, msg, stream)
-			<-f.slots
+		case f.guest.slots <- struct{}{}:
+			answer = f.settled(msg, stream)
+			<-f.guest.slots
 		case <-f.ctx.Done():
 		}
 		f.mu.Lock()
@@ -230,14 +245,26 @@ func (f *Forwarder) submit(msg []byte, stream bool, done func([]byte)) bool {
 	return true
 }
 
+// settled is the answer to a message behind its length, whose bytes are held; nil: it gets
+// none.
+func (f *Forwarder) settled(msg []byte, stream bool) []byte {
+	b := bill{purse: f.guest}
+	frame := f.answer(&b, msg, stream)
+	if !b.settle(len(frame)) {
+		f.stats.dropped.Add(1)
+		return nil
+	}
+	return frame
+}
+
 // answer deals with one message of the guest's; nil: it gets no answer.
-func (f *Forwarder) answer(ctx context.Context, msg []byte, stream bool) []byte {
+func (f *Forwarder) answer(b *bill, msg []byte, stream bool) []byte {
 	q, err := parseQuestion(msg)
 	var code rcodeError
 	switch {
 	case errors.As(err, &code):
 		f.stats.malformed.Add(1)
-		return q.reply(dnsmessage.RCode(code))
+		return framed(q.reply(dnsmessage.RCode(code)))
 	case err != nil:
 		f.stats.malformed.Add(1)
 		return nil
@@ -245,24 +272,50 @@ func (f *Forwarder) answer(ctx context.Context, msg []byte, stream bool) []byte 
 	f.stats.questions.Add(1)
 	if addrs, ours := f.cfg.Names[q.name]; ours {
 		f.learn(q.name, addrs, syntheticTTL*time.Second)
-		return q.synthetic(addrs)
+		return framed(q.synthetic(addrs))
 	}
 	if f.cfg.MayAsk != nil && !f.cfg.MayAsk(q.name) {
 		f.stats.denied.Add(1)
-		return q.reply(dnsmessage.RCodeNameError)
+		return framed(q.reply(dnsmessage.RCodeNameError))
 	}
-	raw, a, err := f.exchange(ctx, msg, &q, stream)
-	if err != nil {
+	got := f.resolve(&q, stream)
+	defer got.release()
+	fits := stream || len(got.raw) <= q.udpBytes
+	switch {
+	case errors.Is(got.err, errLimit), got.err == nil && fits && !b.hold(lengthBytes+len(got.raw)):
+		f.stats.dropped.Add(1)
+		return framed(q.reply(dnsmessage.RCodeServerFailure))
+	case got.err != nil:
 		f.stats.failed.Add(1)
-		return q.reply(dnsmessage.RCodeServerFailure)
+		return framed(q.reply(dnsmessage.RCodeServerFailure))
 	}
-	f.learn(q.name, a.addrs, a.ttl)
+	f.learn(q.name, got.ans.addrs, got.ans.ttl)
 	f.stats.answers.Add(1)
-	setID(raw, q.id)
-	if !stream && len(raw) > q.udpBytes {
-		return q.truncated(raw)
+	if !fits {
+		return framed(q.truncated(got.raw))
 	}
-	return raw
+	return q.frame(got.raw)
+}
+
+// resolved is what the servers said.
+type resolved struct {
+	raw     []byte
+	ans     answer
+	err     error
+	release func() // refunds raw, once; who still copies it holds the copy
+}
+
+// resolve asks the servers, once for all guests that want to know the same at the same time:
+// each further exchange would be another chance for somebody who guesses ports and ids
+// (RFC 5452 section 5).
+func (f *Forwarder) resolve(q *question, stream bool) resolved {
+	v, _, _ := f.same.Do(q.key(stream), func() (any, error) {
+		b := &bill{purse: f.guest}
+		raw, a, err := f.exchange(f.ctx, b, q, stream)
+		b.settle(len(raw))
+		return resolved{raw, a, err, sync.OnceFunc(func() { b.settle(0) })}, nil
+	})
+	return v.(resolved)
 }
 
 func (f *Forwarder) learn(name string, addrs []netip.Addr, ttl time.Duration) {
@@ -275,13 +328,17 @@ func (f *Forwarder) learn(name string, addrs []netip.Addr, ttl time.Duration) {
 // long they hold. A name that does not exist has none. It implements
 // policy.Lookup and works before Run.
 func (f *Forwarder) Lookup(ctx context.Context, name string) ([]netip.Addr, time.Duration, error) {
-	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	name = dnsname.Fold(name)
 	if addrs, ours := f.cfg.Names[name]; ours {
 		return slices.Clone(addrs), syntheticTTL * time.Second, nil
 	}
 	full, err := dnsmessage.NewName(name + ".")
 	if err != nil {
 		return nil, 0, fmt.Errorf("look up %s: %w", name, err)
+	}
+	if name == nat64Name {
+		a, err := f.lookup(ctx, full, dnsmessage.TypeAAAA)
+		return a.addrs, a.ttl, err
 	}
 	types := [2]dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA}
 	var found [len(types)]answer
@@ -312,21 +369,20 @@ func (f *Forwarder) Lookup(ctx context.Context, name string) ([]netip.Addr, time
 
 // lookup asks for one type of record of a name.
 func (f *Forwarder) lookup(ctx context.Context, name dnsmessage.Name, typ dnsmessage.Type) (answer, error) {
-	var edns dnsmessage.ResourceHeader
-	if err := edns.SetEDNS0(1232, dnsmessage.RCodeSuccess, false); err != nil { // what no path fragments
-		return answer{}, err
+	select {
+	case f.own.slots <- struct{}{}:
+		defer func() { <-f.own.slots }()
+	case <-ctx.Done():
+		return answer{}, ctx.Err()
 	}
-	m := dnsmessage.Message{
-		Header:      dnsmessage.Header{RecursionDesired: true},
-		Questions:   []dnsmessage.Question{{Name: name, Type: typ, Class: dnsmessage.ClassINET}},
-		Additionals: []dnsmessage.Resource{{Header: edns, Body: &dnsmessage.OPTResource{}}},
+	b := bill{purse: f.own}
+	defer b.settle(0)
+	q := question{
+		header: dnsmessage.Header{RecursionDesired: true},
+		q:      dnsmessage.Question{Name: name, Type: typ, Class: dnsmessage.ClassINET},
+		name:   plain(name), edns: true, udpBytes: maxUDPAnswer,
 	}
-	msg, err := m.Pack()
-	if err != nil {
-		return answer{}, err
-	}
-	q := question{header: m.Header, q: m.Questions[0], name: plain(name)}
-	_, a, err := f.exchange(ctx, msg, &q, true)
+	_, a, err := f.exchange(ctx, &b, &q, true)
 	if err == nil && a.code != dnsmessage.RCodeSuccess && a.code != dnsmessage.RCodeNameError {
 		err = errServer(a.code)
 	}

@@ -363,3 +363,39 @@ func TestNewChecks(t *testing.T) {
 		})
 	}
 }
+
+// Without an answer about IPv6 addresses it is not known whether the network has a NAT64.
+func TestLookupOfNAT64(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		aaaa  fake
+		want  string
+		known bool // what a server answered is
+	}{
+		{"announced", says(t, "ipv4only.arpa AAAA 64:ff9b::c000:aa"), "[64:ff9b::c000:aa] <nil>", true},
+		{"none", says(t), "[] <nil>", true},
+		{"refused", fails(t, dnsmessage.RCodeRefused), "[] server answered RCodeRefused", true},
+		{"silent", silent, "[] ask [192.0.2.1:53]: context deadline exceeded", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var s fakes
+				s.set("192.0.2.1", func(network string, q []byte) []byte {
+					if unpack(t, q).Questions[0].Type == dnsmessage.TypeAAAA {
+						return c.aaaa(network, q)
+					}
+					return answerTo(t, q, dnsmessage.RCodeSuccess, "ipv4only.arpa A 192.0.0.170")
+				})
+				f := newForwarder(t, Config{}, &s)
+				addrs, _, err := f.Lookup(t.Context(), "ipv4only.arpa")
+				if got := fmt.Sprint(addrs, " ", err); got != c.want {
+					t.Errorf("got %s, want %s", got, c.want)
+				}
+				var answered interface{ Answered() bool }
+				if known := err == nil || errors.As(err, &answered) && answered.Answered(); known != c.known {
+					t.Errorf("known: %t", known)
+				}
+			})
+		})
+	}
+}

@@ -3,9 +3,12 @@ package dns
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"time"
+
+	"cleat/internal/dnsname"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
@@ -15,6 +18,10 @@ const (
 	// 4.2.1).
 	plainUDPBytes = 512
 	maxMessage    = 1 << 16
+	// Servers are told that we take so much over UDP: more would come in fragments,
+	// which can be forged one by one (RFC 9715; the DNS flag day of 2020 has the
+	// number).
+	maxUDPAnswer = 1232
 	// Questions are short: a name of 255 bytes, and options.
 	maxQuestion = 4096
 	// Longer chains of CNAMEs are not followed; resolvers give up earlier.
@@ -36,7 +43,8 @@ type question struct {
 	q        dnsmessage.Question
 	name     string // lower case, without the final dot
 	edns     bool
-	udpBytes int // that the guest takes over UDP
+	dnssec   bool // the guest wants signatures (RFC 3225)
+	udpBytes int  // that the guest takes over UDP
 }
 
 // errNoQuestion says that a message must not be answered at all: it may be an
@@ -61,11 +69,11 @@ func parseQuestion(msg []byte) (question, error) {
 		return q, rcodeError(dnsmessage.RCodeNotImplemented)
 	}
 	malformed := rcodeError(dnsmessage.RCodeFormatError)
-	all, err := p.AllQuestions()
-	if err != nil || len(all) != 1 || len(msg) > maxQuestion {
+	only, n := questions(&p)
+	if n != 1 || len(msg) > maxQuestion {
 		return q, malformed
 	}
-	q.q = all[0]
+	q.q = only
 	q.name = plain(q.q.Name)
 	if p.SkipAllAnswers() != nil || p.SkipAllAuthorities() != nil {
 		return q, malformed
@@ -79,7 +87,7 @@ func parseQuestion(msg []byte) (question, error) {
 			return q, malformed
 		}
 		if r.Type == dnsmessage.TypeOPT {
-			q.edns, q.udpBytes = true, max(int(r.Class), plainUDPBytes)
+			q.edns, q.dnssec, q.udpBytes = true, r.DNSSECAllowed(), min(max(int(r.Class), plainUDPBytes), udpBuffer)
 		}
 	}
 	if q.q.Type == typeAXFR || q.q.Type == typeIXFR {
@@ -88,13 +96,95 @@ func parseQuestion(msg []byte) (question, error) {
 	return q, nil
 }
 
-// plain is a name as rules have it.
-func plain(n dnsmessage.Name) string {
-	return strings.ToLower(strings.TrimSuffix(n.String(), "."))
+// questions reads the questions of a message up to the second: the first, and how
+// many there are (2 stands for more), or -1 where one can't be read.
+func questions(p *dnsmessage.Parser) (first dnsmessage.Question, n int) {
+	for n = range 3 {
+		q, err := p.Question()
+		switch {
+		case errors.Is(err, dnsmessage.ErrSectionDone):
+			return first, n
+		case err != nil:
+			return first, -1
+		case n == 0:
+			first = q
+		}
+	}
+	return first, n
 }
 
-// setID changes the id of a message in place.
-func setID(msg []byte, id uint16) { binary.BigEndian.PutUint16(msg, id) }
+// plain returns a name in the form that rules have, with everything escaped that
+// can't be printed.
+func plain(n dnsmessage.Name) string { return dnsname.Of(n.String()) }
+
+// key is equal for questions that have the same answer, but for id and case.
+func (q *question) key(stream bool) string {
+	return fmt.Sprint(q.name, " ", uint16(q.q.Type), uint16(q.q.Class), q.header.RecursionDesired,
+		q.header.AuthenticData, q.header.CheckingDisabled, q.edns, q.dnssec, min(q.udpBytes, maxUDPAnswer), stream)
+}
+
+// query is a question as a server gets it.
+type query struct {
+	id    uint16
+	about *question
+}
+
+// message is the question made anew, behind some bytes of room. What else the guest
+// put into its message (records, options of EDNS) goes no further: another reader
+// could take it for something that we have not judged.
+func (a *query) message(room int) ([]byte, error) {
+	q := a.about
+	b := dnsmessage.NewBuilder(make([]byte, room, room+plainUDPBytes), dnsmessage.Header{
+		ID: a.id, RecursionDesired: q.header.RecursionDesired, AuthenticData: q.header.AuthenticData, CheckingDisabled: q.header.CheckingDisabled,
+	})
+	err := errors.Join(b.StartQuestions(), b.Question(q.q))
+	if err == nil && q.edns {
+		var h dnsmessage.ResourceHeader
+		err = errors.Join(h.SetEDNS0(min(q.udpBytes, maxUDPAnswer), dnsmessage.RCodeSuccess, q.dnssec), b.StartAdditionals(), b.OPTResource(h, dnsmessage.OPTResource{}))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.Finish()
+}
+
+// questionAt is where a message has its first question: behind the header (RFC 1035
+// section 4.1.1).
+const questionAt = 12
+
+// lengthBytes precede a message over TCP (RFC 1035 section 4.2.2).
+const lengthBytes = 2
+
+// frame is a server's answer for the guest, behind its length as TCP has it: under
+// the guest's id, with the name as the guest wrote it.
+func (q *question) frame(raw []byte) []byte {
+	out := make([]byte, lengthBytes+len(raw))
+	binary.BigEndian.PutUint16(out, uint16(len(raw)))
+	msg := out[lengthBytes:]
+	copy(msg, raw)
+	binary.BigEndian.PutUint16(msg, q.id)
+	name := appendName(nil, q.q.Name)
+	if end := questionAt + len(name); len(msg) >= end && dnsname.Equal(string(msg[questionAt:end]), string(name)) {
+		copy(msg[questionAt:], name)
+	}
+	return out
+}
+
+// appendName appends a name in the form of the wire (RFC 1035 section 3.1). The
+// lengths of labels are below 64, so they are no letters.
+func appendName(b []byte, n dnsmessage.Name) []byte {
+	for label := range strings.SplitSeq(strings.TrimSuffix(n.String(), "."), ".") {
+		if label != "" {
+			b = append(append(b, byte(len(label))), label...)
+		}
+	}
+	return append(b, 0)
+}
+
+// framed puts the length in front of a message, as TCP has it.
+func framed(msg []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(make([]byte, 0, lengthBytes+len(msg)), uint16(len(msg))), msg...)
+}
 
 // reply is an answer without records, or one with records of our own.
 func (q *question) reply(code dnsmessage.RCode, records ...dnsmessage.Resource) []byte {
@@ -130,7 +220,7 @@ func (q *question) truncated(answer []byte) []byte {
 	if err != nil {
 		return q.reply(dnsmessage.RCodeServerFailure)
 	}
-	h.Truncated = true
+	h.ID, h.Truncated = q.id, true
 	b, err := (&dnsmessage.Message{Header: h, Questions: []dnsmessage.Question{q.q}}).Pack()
 	if err != nil {
 		return q.reply(dnsmessage.RCodeServerFailure)
@@ -182,29 +272,31 @@ var (
 	errMalformed = errors.New("malformed answer")
 )
 
-// parseAnswer checks that a message answers a question that was asked under an
-// id, and reads it. The error is errForged or errMalformed.
-func parseAnswer(msg []byte, id uint16, q *question) (answer, error) {
+// parseAnswer checks that a message answers a question, and reads it. The error is
+// errForged or errMalformed.
+func parseAnswer(msg []byte, to *query) (answer, error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)
-	if err != nil || !h.Response || h.ID != id || h.OpCode != q.header.OpCode {
+	if err != nil || !h.Response || h.ID != to.id || h.OpCode != 0 {
 		return answer{}, errForged
 	}
 	a := answer{code: h.RCode, truncated: h.Truncated}
-	questions, err := p.AllQuestions()
-	switch {
-	case err != nil || len(questions) > 1:
-		return answer{}, errForged
-	case len(questions) == 0:
+	repeated, n := questions(&p)
+	switch n {
+	case 0:
 		// Servers that can't read a question may not repeat it; then they can't
 		// have answered it either.
 		if h.RCode == dnsmessage.RCodeSuccess || h.RCode == dnsmessage.RCodeNameError {
 			return answer{}, errForged
 		}
-	case !sameQuestion(questions[0], q.q):
+	case 1:
+		if !sameQuestion(repeated, to.about.q) {
+			return answer{}, errForged
+		}
+	default:
 		return answer{}, errForged
 	}
-	if err := a.parseRecords(&p, q); err != nil {
+	if err := a.parseRecords(&p, to.about); err != nil {
 		return answer{}, errMalformed
 	}
 	return a, nil
@@ -212,7 +304,7 @@ func parseAnswer(msg []byte, id uint16, q *question) (answer, error) {
 
 // sameQuestion compares without regard to case: some servers change it.
 func sameQuestion(a, b dnsmessage.Question) bool {
-	return a.Type == b.Type && a.Class == b.Class && strings.EqualFold(a.Name.String(), b.Name.String())
+	return a.Type == b.Type && a.Class == b.Class && dnsname.Equal(a.Name.String(), b.Name.String())
 }
 
 // parseRecords reads the rest of an answer.

@@ -2,6 +2,8 @@ package policy
 
 import "net/netip"
 
+const metadata = "cloud metadata service"
+
 // A builtin is a network that is denied unless a rule allows it, or a part of
 // it, explicitly.
 type builtin struct {
@@ -13,7 +15,6 @@ type builtin struct {
 // to the host alone, and what hands out credentials to whoever asks. A rule that
 // allows a metadata service must name its address, not only a network around it.
 func builtins() []builtin {
-	const metadata = "cloud metadata service"
 	return []builtin{
 		// RFC 1122 section 3.2.1.3; Linux connects 0.0.0.0 and :: to loopback.
 		{netip.MustParsePrefix("0.0.0.0/8"), "this host"},
@@ -54,35 +55,14 @@ func builtins() []builtin {
 // explicitly, e.g. "host loopback", "link-local" or "cloud metadata service"; ""
 // when it can. IPv6 forms of IPv4 addresses count as those.
 func Builtin(a netip.Addr) string {
-	a = a.WithZone("").Unmap()
+	a = plainAddr(a)
 	why, bits := "", -1
-	forms := [2]netip.Addr{a, embedded(a)}
 	for _, b := range builtins() {
-		for _, form := range forms {
-			if form.IsValid() && b.prefix.Contains(form) && b.prefix.Bits() > bits {
+		for _, form := range appendForms([]netip.Addr{a}, a, false) {
+			if b.prefix.Contains(form) && b.prefix.Bits() > bits {
 				why, bits = b.why, b.prefix.Bits()
 			}
 		}
 	}
 	return why
-}
-
-// embedded is the IPv4 address that a translator on the way would make of an
-// IPv6 address, or an invalid one: NAT64 (RFC 6052 section 2.1, RFC 8215), 6to4
-// (RFC 3056 section 2) and IPv4-translated (RFC 2765 section 2.1). What is denied
-// by one form must not be had by another.
-func embedded(a netip.Addr) netip.Addr {
-	if !a.Is6() {
-		return netip.Addr{}
-	}
-	b := a.As16()
-	switch {
-	case [2]byte(b[:2]) == [2]byte{0x20, 0x02}: // 2002::/16
-		return netip.AddrFrom4([4]byte(b[2:6]))
-	case [12]byte(b[:12]) == [12]byte{0, 0x64, 0xff, 0x9b}, // 64:ff9b::/96
-		[6]byte(b[:6]) == [6]byte{0, 0x64, 0xff, 0x9b, 0, 1},         // 64:ff9b:1::/48, as /96
-		[12]byte(b[:12]) == [12]byte{8: 0xff, 9: 0xff, 10: 0, 11: 0}: // ::ffff:0:0:0/96
-		return netip.AddrFrom4([4]byte(b[12:16]))
-	}
-	return netip.Addr{}
 }

@@ -24,10 +24,18 @@
 //
 // The built-in denials are denies like others, except that an allow that is as
 // wide lifts them: "allow 127.0.0.1:5432" or "allow 169.254.0.0/16" do, "allow
-// all" does not. Addresses are judged unmapped (::ffff:127.0.0.1 is 127.0.0.1),
-// and denials hold for IPv6 addresses that a translator would make the denied
-// IPv4 address of. A Mapping was asked for, so built-in denials don't hold for
+// all" does not. A Mapping was asked for, so built-in denials don't hold for
 // it; rules are tried on both of its sides.
+//
+// # IPv4 addresses inside of IPv6 addresses
+//
+// Addresses are judged unmapped (::ffff:127.0.0.1 is 127.0.0.1). A denial of an IPv4 address
+// holds for every IPv6 address from which a translator or a tunnel could make it; forms.go has
+// the list. An allow of such an address makes an exception to a denial, but grants nothing.
+//
+// The NAT64 prefixes of the network are stated by the rules (Rules.NAT64) and discovered by
+// Run (RFC 7050), where a rule denies an IPv4 network or a name. nat64.go says what becomes
+// of flows that begin before the first answer.
 //
 // # Names
 //
@@ -70,12 +78,14 @@
 //
 // Addresses of the host's own links other than loopback are ordinary ones: what
 // listens on 0.0.0.0 there can be reached, as from any machine next to it. Hints
-// in HTTPS records (RFC 9460) are not credited. Names are compared in ASCII.
+// in HTTPS records (RFC 9460) are not credited. A NAT64 prefix that changes is noticed within
+// a minute; one that no resolver announces is known only where the rules state it.
 // Where nothing but names is allowed, a resolver of the guest's own that asks for
 // the targets of CNAMEs, or for keys to validate answers with, is told that they
 // don't exist. A flow is judged in less than a microsecond, but rules that differ
 // in ports alone are tried one after the other (12 ns each).
 //
-// Sources: RFC 1034, 1035, 1122 section 3.2.1.3, 3879, 4291, 6052, 6890, 8552;
+// Sources: RFC 1034, 1035, 1122 section 3.2.1.3, 3056, 3879, 4291, 4343, 4380, 5214,
+// 6052, 6890, 7050, 8215, 8552, 8880;
 // the providers' documentation for metadata services.
 package policy

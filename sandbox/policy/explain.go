@@ -37,7 +37,7 @@ func (p *Policy) Explain(f usernet.Flow, names ...string) Decision {
 	} else {
 		names = p.ownNames(st, slices.Clone(names), f)
 	}
-	o := st.judge(f, names, p.otherNames(st, nil, f))
+	o := p.judge(st, f, names)
 	d := Decision{Action: o.action, Names: names}
 	if o.action == usernet.Redirect {
 		d.To = netip.AddrPortFrom(o.to, f.Destination.Port())
@@ -63,10 +63,16 @@ func (st *state) reason(o outcome, d *Decision) string {
 		return "an address of the network itself, where nothing listens"
 	case byNoQuestion:
 		return "nothing is allowed, so there is nothing to ask for"
+	case byUndiscovered:
+		return fmt.Sprintf(`deny %s (%s is embedded if the network has NAT64, which its resolver has not said yet; "nat64 PREFIX" states it)`, d.Rule, netip.AddrFrom4(o.embedded))
+	}
+	embedded := ""
+	if o.embedded != [4]byte{} {
+		embedded = fmt.Sprintf(" (%s is embedded)", netip.AddrFrom4(o.embedded))
 	}
 	switch {
 	case d.Builtin != "":
-		return fmt.Sprintf("%s (built in; %q lifts it)", d.Builtin, "allow "+d.Rule.String())
+		return fmt.Sprintf("%s (built in; %q lifts it)%s", d.Builtin, "allow "+d.Rule.String(), embedded)
 	case d.Rule == nil && o.action == usernet.Refuse:
 		return "no rule allows it"
 	case d.Rule == nil:
@@ -76,5 +82,5 @@ func (st *state) reason(o outcome, d *Decision) string {
 	if known := slices.DeleteFunc(slices.Clone(d.Names), func(n string) bool { return !nameWithin(n, d.Rule.Name) }); d.Rule.Name != "" && len(known) > 0 && known[0] != d.Rule.Name {
 		text += " (" + strings.Join(known, ", ") + ")"
 	}
-	return text
+	return text + embedded
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -37,7 +39,11 @@ func (d Default) String() string {
 type Rules struct {
 	Default     Default
 	HostSockets HostSockets
-	Rules       []Rule
+	// NAT64 are prefixes by which a translator of the network leads to IPv4 addresses
+	// (RFC 6052), beside those that the network's resolver announces (RFC 7050). At
+	// most 64.
+	NAT64 []netip.Prefix
+	Rules []Rule
 }
 
 // Denies tells whether a flow that no rule speaks of is denied.
@@ -65,10 +71,14 @@ func (e *FileError) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.L
 // Unwrap is what is wrong with the line.
 func (e *FileError) Unwrap() error { return e.Err }
 
-const wantLine = `"allow RULE", "deny RULE", "default allow|deny" or "host-sockets none|tcp|tcp,udp"`
+const wantLine = `"allow RULE", "deny RULE", "default allow|deny", "host-sockets none|tcp|tcp,udp" or "nat64 PREFIX"`
 
-// Parse reads a policy file: one "allow RULE", "deny RULE", "default allow|deny" or
-// "host-sockets none|tcp|tcp,udp" a line, where # begins a comment. name stands in
+// maxFileErrors is how many lines are found wrong before the rest is left unread: more help
+// nobody, and who sets a policy by the control socket chooses their number.
+const maxFileErrors = 20
+
+// Parse reads a policy file: one "allow RULE", "deny RULE", "default allow|deny",
+// "host-sockets none|tcp|tcp,udp" or "nat64 PREFIX" a line, where # begins a comment. name stands in
 // errors, which are *FileError, joined, one for each line that is wrong, or else that
 // of reading.
 func Parse(name string, r io.Reader) (Rules, error) {
@@ -96,6 +106,10 @@ func Parse(name string, r io.Reader) (Rules, error) {
 		if err != nil {
 			bad = append(bad, &FileError{name, line, err})
 		}
+		if len(bad) == maxFileErrors {
+			bad = append(bad, fmt.Errorf("read policy %s: no further line was read", name))
+			break
+		}
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
 		bad = append(bad, &FileError{name, line + 1, errors.New("read line: want at most 64 KiB")})
@@ -112,7 +126,7 @@ func Parse(name string, r io.Reader) (Rules, error) {
 func (r *Rules) add(words []string) error {
 	verb := words[0]
 	switch {
-	case verb != "allow" && verb != "deny" && verb != "default" && verb != "host-sockets":
+	case !slices.Contains([]string{"allow", "deny", "default", "host-sockets", "nat64"}, verb):
 		return fmt.Errorf("read line: %q: want %s", verb, wantLine)
 	case len(words) == 1:
 		return fmt.Errorf("read line: %q alone: want %s", verb, wantLine)
@@ -129,10 +143,21 @@ func (r *Rules) add(words []string) error {
 		}
 		return nil
 	}
-	if verb == "host-sockets" {
+	switch verb {
+	case "host-sockets":
 		var err error
 		r.HostSockets, err = ParseHostSockets(words[1])
 		return err
+	case "nat64":
+		p, err := ParseNAT64(words[1])
+		if err != nil || slices.Contains(r.NAT64, p) {
+			return err
+		}
+		if len(r.NAT64) == maxNAT64Stated {
+			return fmt.Errorf("read nat64: want at most %d prefixes", maxNAT64Stated)
+		}
+		r.NAT64 = append(r.NAT64, p)
+		return nil
 	}
 	rule, err := ParseRule(verb == "allow", words[1])
 	if err == nil {
@@ -150,6 +175,9 @@ func (r Rules) MarshalText() ([]byte, error) {
 	}
 	if r.HostSockets != HostSocketsAsked {
 		fmt.Fprintf(&b, "host-sockets %s\n", r.HostSockets)
+	}
+	for _, p := range r.NAT64 {
+		fmt.Fprintf(&b, "nat64 %s\n", p)
 	}
 	for _, rule := range r.Rules {
 		text, err := rule.MarshalText()

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -108,6 +109,7 @@ func FuzzParseFile(f *testing.F) {
 	f.Add(aFile)
 	f.Add("default allow\ndeny all\n")
 	f.Add("host-sockets tcp,udp\n")
+	f.Add("nat64 2001:db8:64::/96\nnat64 64:ff9b:1::/48\n")
 	f.Fuzz(func(t *testing.T, s string) {
 		r, err := Parse("f", strings.NewReader(s))
 		if err != nil {
@@ -121,8 +123,25 @@ func FuzzParseFile(f *testing.F) {
 		if err := again.UnmarshalText(text); err != nil {
 			t.Fatal(err)
 		}
-		if again.Default != r.Default || again.HostSockets != r.HostSockets || !slices.EqualFunc(again.Rules, r.Rules, Rule.equal) {
+		if again.Default != r.Default || again.HostSockets != r.HostSockets || !slices.Equal(again.NAT64, r.NAT64) || !slices.EqualFunc(again.Rules, r.Rules, Rule.equal) {
 			t.Fatalf("%q is written as %q, which is read as %v", s, text, again)
 		}
 	})
+}
+
+// However many lines are wrong, the error is short.
+func TestManyWrongLines(t *testing.T) {
+	for _, line := range []string{"x\n", "nat64 x\n", "allow *\n", "default x\n"} {
+		_, err := Parse("f", strings.NewReader(strings.Repeat(line, 100_000)))
+		if err == nil || len(err.Error()) > 200*(maxFileErrors+1) || !strings.Contains(err.Error(), "f:1:") {
+			t.Errorf("%q: an error of %d bytes", line, len(fmt.Sprint(err)))
+		}
+	}
+	var b strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&b, "nat64 2001:db8:%x:%x::/64\n", i>>16, i&0xffff)
+	}
+	if _, err := Parse("f", strings.NewReader(b.String())); err == nil || len(err.Error()) > 200*(maxFileErrors+1) {
+		t.Errorf("100,000 prefixes: %v", err)
+	}
 }

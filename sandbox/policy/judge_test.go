@@ -24,6 +24,10 @@ func rules(t testing.TB, words string) Rules {
 			out.Default = DenyAll
 			continue
 		}
+		if prefix, ok := strings.CutPrefix(w, "nat64="); ok {
+			out.NAT64 = append(out.NAT64, netip.MustParsePrefix(prefix))
+			continue
+		}
 		r, err := ParseRule(w[0] == '+', w[1:])
 		if err != nil {
 			t.Fatal(err)
@@ -87,6 +91,7 @@ func network() Network {
 			{netip.MustParseAddr("169.254.1.2"), netip.MustParseAddr("198.51.100.7")},
 		},
 		Resolvers: []netip.Addr{netip.MustParseAddr("10.0.2.3"), netip.MustParseAddr("169.254.1.1")},
+		Names:     []string{"host.cleat.internal"},
 		Gateways:  []netip.Addr{netip.MustParseAddr("10.0.2.1"), netip.MustParseAddr("10.0.2.2")},
 		DNS:       func(usernet.Flow) net.Conn { a, _ := net.Pipe(); return a },
 	}
@@ -201,7 +206,7 @@ func TestJudge(t *testing.T) {
 		{"mapped metadata", "", "[::ffff:169.254.169.254]:80", "refuse", ""},
 		{"mapped and denied", "-192.0.2.0/24", "[::ffff:192.0.2.1]:80", "refuse", "deny 192.0.2.0/24"},
 		{"mapped and allowed", "+192.0.2.0/24", "[::ffff:192.0.2.1]:80", "allow", ""},
-		{"compatible loopback", "", "[::127.0.0.1]:80", "refuse", "IPv4-compatible"},
+		{"compatible loopback", "", "[::127.0.0.1]:80", "refuse", "host loopback"},
 		{"compatible metadata", "+::/1", "[::169.254.169.254]:80", "refuse", ""},
 		{"NAT64 loopback", "", "[64:ff9b::127.0.0.1]:80", "refuse", "host loopback"},
 		{"NAT64 metadata, NAT64 allowed", "+64:ff9b::/96", "[64:ff9b::169.254.169.254]:80", "refuse", ""},
@@ -213,6 +218,48 @@ func TestJudge(t *testing.T) {
 		{"6to4 loopback", "", "[2002:7f00:1::1]:80", "refuse", "host loopback"},
 		{"6to4 of anybody", "", "[2002:c000:201::1]:80", "allow", ""},
 		{"translated loopback", "", "[::ffff:0:127.0.0.1]:80", "refuse", "host loopback"},
+		{"translated and denied", "-10.0.0.0/8", "[::ffff:0:10.1.2.3]:80", "refuse", "deny 10.0.0.0/8"},
+		{"compatible and denied, though such are allowed", "+::/96 -10.0.0.0/8", "[::10.1.2.3]:80", "refuse", "deny 10.0.0.0/8"},
+		{"6to4 and denied", "-10.0.0.0/8", "[2002:a01:203::1]:80", "refuse", "deny 10.0.0.0/8 (10.1.2.3 is embedded)"},
+		{"Teredo and denied", "-10.0.0.0/8", "[2001:0:c000:201::f5fe:fdfc]:80", "refuse", "deny 10.0.0.0/8"},
+		{"Teredo of anybody", "-10.0.0.0/8", "[2001:0:c000:201::3fff:fdfe]:80", "allow", ""},
+		{"ISATAP and denied", "-10.0.0.0/8", "[2001:db8::5efe:10.1.2.3]:80", "refuse", "deny 10.0.0.0/8"},
+		{"ISATAP, a global address, and denied", "-192.0.2.0/24", "[2001:db8::200:5efe:192.0.2.1]:80", "refuse", "deny 192.0.2.0/24"},
+		{"ISATAP loopback", "", "[2001:db8::5efe:127.0.0.1]:80", "refuse", "host loopback"},
+
+		// A local translator's prefix (RFC 8215) may have any length from 48 on.
+		{"NAT64 local, /48, and denied", "-10.0.0.0/8", "[64:ff9b:1:a01:2:300::]:80", "refuse", "deny 10.0.0.0/8 (10.1.2.3 is embedded)"},
+		{"NAT64 local, /56, and denied", "-10.0.0.0/8", "[64:ff9b:1:a:1:203::]:80", "refuse", "deny 10.0.0.0/8"},
+		{"NAT64 local, /64, and denied", "-10.0.0.0/8", "[64:ff9b:1::a:102:300:0]:80", "refuse", "deny 10.0.0.0/8"},
+		{"NAT64 local, /96, and denied", "-10.0.0.0/8", "[64:ff9b:1::10.1.2.3]:80", "refuse", "deny 10.0.0.0/8"},
+		{"NAT64 local, /48, metadata", "", "[64:ff9b:1:a9fe:a9:fe00::]:80", "refuse", "cloud metadata"},
+		{"NAT64 local, /56, metadata", "", "[64:ff9b:1:a9:fe:a9fe::]:80", "refuse", "cloud metadata"},
+		{"NAT64 local, /64, metadata", "", "[64:ff9b:1::a9:fea9:fe00:0]:80", "refuse", "cloud metadata"},
+		{"NAT64 local, bits 64 to 71 are set", "-10.0.0.0/8", "[64:ff9b:1:a01:ff02:300::]:80", "refuse", "deny 10.0.0.0/8"},
+		{"NAT64 local of anybody, /96", "-10.0.0.0/8", "[64:ff9b:1::192.0.2.1]:80", "allow", ""},
+		{"NAT64 local of anybody, /64", "-10.0.0.0/8", "[64:ff9b:1::c0:2:100:0]:80", "allow", ""},
+		{"NAT64 local, an exception", "-10.0.0.0/8 +10.1.2.3 default=allow", "[64:ff9b:1::10.1.2.3]:80", "allow", ""},
+		{"NAT64 local, an exception at another place than the denial", "-10.0.0.0/8 +10.1.2.3 default=allow", "[64:ff9b:1:a09:9:900:a01:203]:80", "refuse", "deny 10.0.0.0/8 (10.9.9.9 is embedded)"},
+
+		// Prefixes that the network has, as the rules say.
+		{"NAT64 /32", "nat64=2001:db8::/32 -10.0.0.0/8", "[2001:db8:a01:203::]:80", "refuse", "deny 10.0.0.0/8 (10.1.2.3 is embedded)"},
+		{"NAT64 /40", "nat64=2001:db8:ff00::/40 -10.0.0.0/8", "[2001:db8:ff0a:102:3::]:80", "refuse", "deny 10.0.0.0/8"},
+		{"NAT64 /48", "nat64=2001:db8:ff::/48 -10.0.0.0/8", "[2001:db8:ff:a01:2:300::]:80", "refuse", "deny 10.0.0.0/8"},
+		{"NAT64 /56", "nat64=2001:db8:ff:ff00::/56 -10.0.0.0/8", "[2001:db8:ff:ff0a:1:203::]:80", "refuse", "deny 10.0.0.0/8"},
+		{"NAT64 /64", "nat64=2001:db8:ff:ff::/64 -10.0.0.0/8", "[2001:db8:ff:ff:a:102:300::]:80", "refuse", "deny 10.0.0.0/8"},
+		{"NAT64 /96", "nat64=2001:db8:ff:ff::/96 -10.0.0.0/8", "[2001:db8:ff:ff::10.1.2.3]:80", "refuse", "deny 10.0.0.0/8"},
+		{"NAT64 /96, another place", "nat64=2001:db8:ff:ff::/96 -10.0.0.0/8", "[2001:db8:ff:ff:a:102:300::]:80", "allow", ""},
+		{"NAT64 /96, loopback", "nat64=2001:db8:ff:ff::/96", "[2001:db8:ff:ff::127.0.0.1]:80", "refuse", "host loopback"},
+		{"NAT64 of another network", "nat64=2001:db8:ff:ff::/96 -10.0.0.0/8", "[2001:db8::10.1.2.3]:80", "allow", ""},
+		{"NAT64 of a ULA", "nat64=fd00:64::/96 -10.0.0.0/8", "[fd00:64::10.1.2.3]:80", "refuse", ""},
+
+		// A metadata service behind a prefix that nobody knows.
+		{"unknown NAT64 /32, metadata", "", "[2001:db8:a9fe:a9fe::]:80", "refuse", "cloud metadata service"},
+		{"unknown NAT64 /40, metadata", "", "[2001:db8:a9:fea9:fe::]:80", "refuse", "cloud metadata service"},
+		{"unknown NAT64 /96, metadata", "", "[2001:db8::169.254.169.254]:80", "refuse", "cloud metadata service"},
+		{"unknown NAT64 /96, metadata, allowed", "+169.254.169.254 default=allow", "[2001:db8::169.254.169.254]:80", "allow", ""},
+		{"unknown NAT64 /96, beside metadata", "", "[2001:db8::169.254.169.253]:80", "allow", ""},
+		{"metadata that looks like one behind NAT64, allowed", "+fd00:c1::a9fe:a9fe", "[fd00:c1::a9fe:a9fe]:80", "allow", ""},
 
 		// Mappings are judged on both sides.
 		{"mapped to the host", "", "10.0.2.2:80", "to 127.0.0.1:80", "no rule denies it"},
@@ -329,12 +376,22 @@ func TestJudgeByName(t *testing.T) {
 		{"rebound behind NAT64", "+evil.test -10.0.0.0/8", "evil.test=64:ff9b::10.1.2.3", "", "[64:ff9b::10.1.2.3]:80", "refuse", "deny 10.0.0.0/8"},
 		{"denied, by its NAT64 form", "-ads.example", "", "ads.example=192.0.2.1", "[64:ff9b::192.0.2.1]:80", "refuse", "deny ads.example"},
 		{"denied below, by its 6to4 form", "-*.example", "ads.example=192.0.2.1", "", "[2002:c000:201::1]:80", "refuse", "deny *.example"},
+		{"denied, by its form of a local translator", "-ads.example", "", "ads.example=192.0.2.1", "[64:ff9b:1:c000:2:100::]:80", "refuse", "deny ads.example"},
+		{"denied, by the network's NAT64 form", "nat64=2001:db8:ff:ff::/96 -ads.example", "", "ads.example=192.0.2.1", "[2001:db8:ff:ff::192.0.2.1]:80", "refuse", "deny ads.example"},
+		{"rebound behind the network's NAT64", "nat64=2001:db8:ff:ff::/96 +evil.test -10.0.0.0/8", "evil.test=2001:db8:ff:ff::10.1.2.3", "", "[2001:db8:ff:ff::10.1.2.3]:80", "refuse", "deny 10.0.0.0/8"},
 		{"allowed, but not by its NAT64 form", "+example.com", "example.com=192.0.2.1", "", "[64:ff9b::192.0.2.1]:80", "refuse", "no rule allows it"},
 		{"a network and a name", "+10.0.0.0/8 -db.example", "db.example=10.1.2.3", "", "10.1.2.3:80", "refuse", "deny db.example"},
 		{"another name for an allowed address", "+192.0.2.1", "evil.test=192.0.2.1", "", "192.0.2.1:80", "allow", ""},
 		{"another name does not lift a denial", "-ads.example +good.example", "good.example=192.0.2.1", "ads.example=192.0.2.1", "192.0.2.1:80", "refuse", "deny ads.example"},
 
 		{"a name for a mapped address", "+host.cleat.internal", "host.cleat.internal=10.0.2.2", "", "10.0.2.2:80", "to 127.0.0.1:80", ""},
+		{"rebound to a mapped address", "+evil.test", "evil.test=10.0.2.2", "", "10.0.2.2:80", "refuse", "no rule allows it"},
+		{"rebound to what a mapping leads to", "+evil.test", "", "evil.test=127.0.0.1", "10.0.2.2:80", "refuse", "no rule allows it"},
+		{"rebound to a mapped address, IPv6", "+evil.test", "evil.test=fd00::2", "evil.test=::1", "[fd00::2]:80", "refuse", "no rule allows it"},
+		{"rebound, while the mapped address is allowed", "+evil.test +10.0.2.2:80", "evil.test=10.0.2.2", "", "10.0.2.2:80", "to 127.0.0.1:80", "allow 10.0.2.2:80"},
+		{"rebound is no exception either", "-127.0.0.0/8 -*.test +evil.test default=allow", "evil.test=10.0.2.2", "", "10.0.2.2:80", "refuse", ""},
+		{"a name behind a mapping to an ordinary address", "+srv.example", "", "srv.example=198.51.100.7", "169.254.1.2:80", "to 198.51.100.7:80", "allow srv.example"},
+		{"a denied name of the network's own", "-host.cleat.internal", "host.cleat.internal=10.0.2.2", "", "10.0.2.2:80", "refuse", "deny host.cleat.internal"},
 		{"a denied name behind a mapping", "-srv.example", "", "srv.example=198.51.100.7", "169.254.1.2:80", "refuse", "deny srv.example"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

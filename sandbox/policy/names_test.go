@@ -199,11 +199,20 @@ func (z *zone) lookup(ctx context.Context, name string) ([]netip.Addr, time.Dura
 		z.asked = map[string]int{}
 	}
 	z.asked[name]++
-	if z.addrs[name] == "ERROR" {
+	switch z.addrs[name] {
+	case "ERROR":
 		return nil, 0, errors.New("no servers")
+	case "REFUSED":
+		return nil, 0, refusedError{}
 	}
 	return addrs(z.addrs[name]), z.ttl, nil
 }
+
+// refusedError is a server's answer that it can't help.
+type refusedError struct{}
+
+func (refusedError) Error() string  { return "server answered REFUSED" }
+func (refusedError) Answered() bool { return true }
 
 func (z *zone) set(name, a string) {
 	z.mu.Lock()

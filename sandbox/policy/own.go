@@ -38,6 +38,9 @@ type Lookup func(ctx context.Context, name string) (addrs []netip.Addr, ttl time
 // ourselves: nothing that the guest does or leaves undone changes them. Safe for
 // concurrent use; names does not lock.
 type own struct {
+	again     time.Duration             // the longest until a name is looked up again
+	published func(map[string]*ownName) // is called with the lock held after each change; nil: nobody is
+
 	mu      sync.Mutex
 	entries map[string]*ownName
 	changed chan struct{} // holds one signal that there are new names
@@ -52,8 +55,8 @@ type ownName struct {
 	err   error         // of the last look-up
 }
 
-func newOwn() *own {
-	return &own{entries: map[string]*ownName{}, changed: make(chan struct{}, 1)}
+func newOwn(again time.Duration) *own {
+	return &own{again: again, entries: map[string]*ownName{}, changed: make(chan struct{}, 1)}
 }
 
 // set says which names there are.
@@ -85,6 +88,9 @@ func (o *own) publish() {
 		}
 	}
 	o.byAddr.Store(&byAddr)
+	if o.published != nil {
+		o.published(o.entries)
+	}
 }
 
 // names appends the names of an address to have, except those it has already.
@@ -101,7 +107,7 @@ func (o *own) names(have []string, a netip.Addr) []string {
 func (o *own) due(now time.Time) (names []string, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	wait = maxAgain
+	wait = o.again
 	for name, e := range o.entries {
 		if left := e.due.Sub(now); left > 0 {
 			wait = min(wait, left)
@@ -145,9 +151,26 @@ func (o *own) answer(name string, addrs []netip.Addr, ttl time.Duration, err err
 	if err != nil {
 		e.retry = min(max(2*e.retry, minRetry), maxRetry)
 		e.due = now.Add(e.retry)
+		o.publish()
 		return
 	}
-	e.retry, e.due = 0, now.Add(min(max(ttl, minAgain), maxAgain))
+	e.retry, e.due = 0, now.Add(min(max(ttl, minAgain), o.again))
+	o.add(e, addrs, ttl, now)
+}
+
+// learn keeps what the guest's question found. It does not change when the name is
+// looked up again.
+func (o *own) learn(name string, addrs []netip.Addr, ttl time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e := o.entries[name]; e != nil {
+		o.add(e, addrs, ttl, time.Now())
+	}
+}
+
+// add adds addresses to those of a name, and forgets old ones. The caller holds the
+// lock.
+func (o *own) add(e *ownName, addrs []netip.Addr, ttl time.Duration, now time.Time) {
 	until := now.Add(min(max(ttl, minLife), maxLife))
 	for _, a := range addrs {
 		e.addrs[plainAddr(a)] = until

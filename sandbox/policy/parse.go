@@ -5,8 +5,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
+	"cleat/internal/dnsname"
 	"cleat/packet"
+
+	"golang.org/x/net/idna"
 )
 
 const (
@@ -33,7 +37,7 @@ func ParseRule(allow bool, s string) (Rule, error) {
 	}
 	rest := s
 	if i := strings.LastIndexByte(s, '/'); i >= 0 && i+1 < len(s) && isLetter(s[i+1]) {
-		proto, ok := protocols[strings.ToLower(s[i+1:])]
+		proto, ok := protocols[dnsname.Lower(s[i+1:])]
 		if !ok {
 			return bad(s[i+1:], wantProto)
 		}
@@ -114,13 +118,13 @@ func splitPorts(s string) (dest, ports string, has bool, want string) {
 // parseDestination reads an address, a network or a name into r; the result is
 // what would be right, or "".
 func (r *Rule) parseDestination(s string) (want string) {
-	switch strings.ToLower(s) {
+	switch dnsname.Lower(s) {
 	case "":
 		return wantRule
 	case "all", "any":
 		r.All = true
 		return ""
-	case "*":
+	case "*", "all.", "any.": // as names they would be written like all addresses
 		return `"all" for every address`
 	}
 	if strings.ContainsAny(s, ":/") || endsInNumber(s) {
@@ -159,11 +163,11 @@ func (r *Rule) parsePrefix(s string) (want string) {
 // parseName reads a domain name, or one with "*." in front (RFC 1035 section
 // 2.3.4: labels of 1 to 63 bytes, 253 in all; underscores as RFC 8552 has them).
 func (r *Rule) parseName(s string) (want string) {
-	name := strings.ToLower(trimDot(s))
+	name := dnsname.Fold(s)
 	base := strings.TrimPrefix(name, "*.")
 	switch {
 	case strings.ContainsFunc(s, notASCII):
-		return "the ASCII form of the name, which begins with xn--"
+		return wantASCII(s)
 	case strings.Contains(base, "*"):
 		return "* as the first label only, like *.example.com"
 	case len(name) > 253:
@@ -176,6 +180,21 @@ func (r *Rule) parseName(s string) (want string) {
 	}
 	r.Name = name
 	return ""
+}
+
+// wantASCII says how DNS spells a name with letters beyond ASCII (RFC 5890). It is
+// not taken as such: one of the letters may merely look like what the reader of the
+// rule believes to see.
+func wantASCII(name string) string {
+	base, wild := strings.CutPrefix(name, "*.")
+	ascii, err := idna.Lookup.ToASCII(base)
+	if err != nil || !utf8.ValidString(name) || strings.ContainsFunc(ascii, notASCII) || new(Rule).parseName(ascii) != "" {
+		return "the ASCII form of the name, which begins with xn--"
+	}
+	if wild {
+		ascii = "*." + ascii
+	}
+	return "the ASCII form of the name, which is " + ascii
 }
 
 // parsePorts reads a list of ports; nil says that wrong is none.

@@ -6,11 +6,11 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"cleat/internal/dnsname"
 	"cleat/packet"
 	"cleat/usernet"
 )
@@ -32,13 +32,24 @@ type Policy struct {
 	state   atomic.Pointer[state]
 	learned *learned
 	own     *own
+	nat64   *nat64
 }
 
 // state is what a flow is judged by. It never changes.
 type state struct {
 	*set
 	net      Network
-	mappings map[netip.Addr]netip.Addr
+	mappings map[netip.Addr]mapped
+	// discovers is set where IPv6 flows wait for the network's NAT64 prefixes: not where
+	// the rules state them, nor where there is no resolver to ask.
+	discovers bool
+}
+
+// mapped is what an address leads to.
+type mapped struct {
+	to netip.Addr
+	// guarded is set where to is denied without a rule.
+	guarded bool
 }
 
 // Config is what a Policy begins with. The zero Config is useful: it lets
@@ -54,6 +65,10 @@ type Network struct {
 	// sides: a deny of either holds, an allow of either suffices. Since somebody
 	// asked for the mapping, built-in denials don't apply to it.
 	Map []Mapping
+	// Names are those that our DNS forwarder itself leads to such addresses. A rule
+	// that allows another name does not open a way to what is denied without a rule,
+	// such as the host's loopback: its owner would only have to give it the address.
+	Names []string
 	// Resolvers are the guest-visible addresses of the DNS forwarder, which
 	// answers at port 53 of TCP and UDP.
 	Resolvers []netip.Addr
@@ -79,17 +94,18 @@ func New(cfg Config) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{learned: newLearned(), own: newOwn()}
+	p := &Policy{learned: newLearned(), own: newOwn(maxAgain), nat64: newNAT64()}
 	p.own.set(s.exactNames())
+	p.nat64.want(s.deniesIPv4)
 	p.state.Store(newState(s, cfg.Network))
 	return p, nil
 }
 
 func newState(s *set, n Network) *state {
-	n = Network{Map: slices.Clone(n.Map), Resolvers: slices.Clone(n.Resolvers), Gateways: slices.Clone(n.Gateways), DNS: n.DNS}
-	st := &state{set: s, net: n, mappings: map[netip.Addr]netip.Addr{}}
+	n.Map, n.Names, n.Resolvers, n.Gateways = slices.Clone(n.Map), slices.Clone(n.Names), slices.Clone(n.Resolvers), slices.Clone(n.Gateways)
+	st := &state{set: s, net: n, mappings: map[netip.Addr]mapped{}, discovers: s.deniesIPv4 && len(s.src.NAT64) == 0 && n.DNS != nil}
 	for _, m := range n.Map {
-		st.mappings[plainAddr(m.Guest)] = m.Host
+		st.mappings[plainAddr(m.Guest)] = mapped{m.Host, Builtin(m.Host) != ""}
 	}
 	return st
 }
@@ -113,6 +129,7 @@ func (p *Policy) Set(r Rules) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.own.set(s.exactNames())
+	p.nat64.want(s.deniesIPv4)
 	p.learned.sort(s.named)
 	p.state.Store(newState(s, p.state.Load().net))
 	return nil
@@ -121,14 +138,17 @@ func (p *Policy) Set(r Rules) error {
 // Rules are the rules in force, in the form that ParseRule gives them.
 func (p *Policy) Rules() Rules {
 	r := p.state.Load().src
-	return Rules{r.Default, r.HostSockets, slices.Clone(r.Rules)}
+	return Rules{r.Default, r.HostSockets, slices.Clone(r.NAT64), slices.Clone(r.Rules)}
 }
 
 // Learn credits addresses to a name that the guest asked our forwarder for.
 // Only the forwarder may call it, and only with the question's name (any case,
 // with or without the final dot), and before the guest sees the answer.
 func (p *Policy) Learn(name string, addrs []netip.Addr, ttl time.Duration) {
-	name = strings.ToLower(trimDot(name))
+	name = dnsname.Fold(name)
+	if name == nat64Name { // the guest must not know the prefixes before we do
+		p.nat64.own.learn(name, addrs, ttl)
+	}
 	p.learned.learn(name, addrs, ttl, p.state.Load().named(name))
 }
 
@@ -143,7 +163,7 @@ func (p *Policy) Names(a netip.Addr) []string {
 // would be of no use, and questions can carry data out.
 func (p *Policy) MayAsk(name string) bool {
 	s := p.state.Load()
-	return !s.onlyNames || s.allowsName(strings.ToLower(trimDot(name)))
+	return !s.onlyNames || s.allowsName(dnsname.Fold(name))
 }
 
 // Prime looks up those exact names of the rules that were not looked up yet, and
@@ -156,10 +176,14 @@ func (p *Policy) Prime(ctx context.Context, lookup Lookup) error {
 	return p.own.failed(ctx.Err())
 }
 
-// Run looks up the exact names of the rules whenever their answers end, until
-// ctx ends, whose error it returns.
+// Run looks up the exact names of the rules whenever their answers end, and, where a rule
+// denies something of IPv4, the network's NAT64 prefixes, until ctx ends, whose error it
+// returns.
 func (p *Policy) Run(ctx context.Context, lookup Lookup) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { p.nat64.own.run(ctx, lookup) })
 	p.own.run(ctx, lookup)
+	wg.Wait()
 	return ctx.Err()
 }
 
@@ -170,9 +194,9 @@ func (p *Policy) Judge(f usernet.Flow) usernet.Verdict {
 	if f.Inbound {
 		return usernet.Verdict{}
 	}
-	var array, others [maxNamesPerAddress + 8]string
+	var array [maxNamesPerAddress + 8]string
 	st := p.state.Load()
-	return st.verdict(f, st.judge(f, p.names(st, array[:0], f), p.otherNames(st, others[:0], f)))
+	return st.verdict(f, p.judge(st, f, p.names(st, array[:0], f)))
 }
 
 // JudgeNamed is Judge with names that somebody else learned, in place of the
@@ -182,9 +206,9 @@ func (p *Policy) JudgeNamed(f usernet.Flow, names []string) usernet.Verdict {
 	if f.Inbound {
 		return usernet.Verdict{}
 	}
-	var array, others [maxNamesPerAddress + 8]string
+	var array [maxNamesPerAddress + 8]string
 	st := p.state.Load()
-	return st.verdict(f, st.judge(f, p.ownNames(st, append(array[:0], names...), f), p.otherNames(st, others[:0], f)))
+	return st.verdict(f, p.judge(st, f, p.ownNames(st, append(array[:0], names...), f)))
 }
 
 // names appends all names of a flow's destination that rules may speak of.
@@ -201,20 +225,57 @@ func (p *Policy) ownNames(st *state, have []string, f usernet.Flow) []string {
 	}
 	dst := plainAddr(f.Destination.Addr())
 	have = p.own.names(have, dst)
-	if to, ok := st.mappings[dst]; ok {
-		have = p.own.names(have, plainAddr(to))
+	if m, ok := st.mappings[dst]; ok {
+		have = p.own.names(have, plainAddr(m.to))
 	}
 	return have
 }
 
-// otherNames appends the names of the IPv4 address that a translator would make
-// of a flow's destination.
-func (p *Policy) otherNames(st *state, have []string, f usernet.Flow) []string {
-	form := embedded(plainAddr(f.Destination.Addr()))
-	if !st.hasNames || !form.IsValid() {
-		return have
+// judge decides about an outbound flow to a destination with names.
+func (p *Policy) judge(st *state, f usernet.Flow, names []string) outcome {
+	dst := plainAddr(f.Destination.Addr())
+	var array [maxForms]netip.Addr
+	known := p.nat64.now.Load()
+	forms := appendForms(array[:0], dst, false, st.src.NAT64, known.prefixes)
+	var o outcome
+	if len(forms) == 0 {
+		o = st.judge(f, names, nil)
+	} else {
+		o = p.judgeForms(st, f, names, forms)
 	}
-	return p.own.names(p.learned.names(have, form), form)
+	if o.action == usernet.Allow && dst.Is6() && st.discovers && !known.answered {
+		return p.judgeUndiscovered(st, f, names, known.failed, o)
+	}
+	return o
+}
+
+// judgeUndiscovered is judge for an IPv6 destination while the network's NAT64 prefixes are
+// unknown. allowed is the outcome if there are none.
+func (p *Policy) judgeUndiscovered(st *state, f usernet.Flow, names []string, failed bool, allowed outcome) outcome {
+	var array [maxForms]netip.Addr
+	forms := appendForms(array[:0], plainAddr(f.Destination.Addr()), true, st.src.NAT64)
+	o := p.judgeForms(st, f, names, forms)
+	if o.action != usernet.Refuse {
+		return allowed
+	}
+	if o.why = byUndiscovered; !failed {
+		o.action = usernet.Drop // until the look-up has ended; the guest tries again
+	}
+	return o
+}
+
+// judgeForms is judge for a destination that holds IPv4 addresses. It is a function of
+// its own since it needs more of the stack.
+func (p *Policy) judgeForms(st *state, f usernet.Flow, names []string, addrs []netip.Addr) outcome {
+	var forms [maxForms]form
+	var room [maxForms][maxNamesPerAddress + 8]string
+	for i, a := range addrs {
+		forms[i].addr = a
+		if st.hasNames {
+			forms[i].names = p.own.names(p.learned.names(room[i][:0], a), a)
+		}
+	}
+	return st.judge(f, names, forms[:len(addrs)])
 }
 
 // outcome is how a flow was decided, without words.
@@ -223,6 +284,9 @@ type outcome struct {
 	to     netip.Addr // Redirect
 	rule   int32      // -1: none
 	why    why
+	// embedded is the IPv4 address in the destination that rule is about; zero: rule
+	// is about the destination itself.
+	embedded [4]byte
 }
 
 // why is what decided where no rule did.
@@ -236,18 +300,20 @@ const (
 	byNoCapture  // DNS that can't be answered by ours
 	byNothing    // our own address, where nothing listens
 	byNoQuestion // nothing can be reached, so nothing needs to be asked
+
+	byUndiscovered // it may lead to a denied IPv4 address by a NAT64 that is not known yet
 )
 
-// judge decides about an outbound flow to a destination with names, and with
-// others that another form of it has.
-func (st *state) judge(f usernet.Flow, names, others []string) outcome {
-	q := query{proto: f.Protocol, port: f.Destination.Port(), dst: plainAddr(f.Destination.Addr()), names: names, others: others}
+// judge decides about an outbound flow to a destination with names, which may hold
+// IPv4 addresses.
+func (st *state) judge(f usernet.Flow, names []string, forms []form) outcome {
+	q := query{proto: f.Protocol, port: f.Destination.Port(), dst: plainAddr(f.Destination.Addr()), names: names, forms: forms, ownNames: st.net.Names}
 	if q.proto == packet.ICMPv6 {
 		q.proto = packet.ICMP
 	}
-	to, mapped := st.mappings[q.dst]
+	m, mapped := st.mappings[q.dst]
 	if mapped {
-		q.to = plainAddr(to)
+		q.to, q.guarded = plainAddr(m.to), m.guarded
 	}
 	if ported := q.proto == packet.TCP || q.proto == packet.UDP; ported && (q.port == dnsPort || q.port == dnsTLSPort) {
 		if out, done := st.judgeDNS(&q); done {
@@ -257,12 +323,12 @@ func (st *state) judge(f usernet.Flow, names, others []string) outcome {
 	if !mapped && (slices.Contains(st.net.Resolvers, q.dst) || slices.Contains(st.net.Gateways, q.dst)) {
 		return outcome{action: usernet.Refuse, rule: -1, why: byNothing}
 	}
-	rule, allowed := st.decide(&q)
+	rule, embedded, allowed := st.decide(&q)
 	switch {
 	case !allowed:
-		return outcome{action: usernet.Refuse, rule: rule}
+		return outcome{action: usernet.Refuse, rule: rule, embedded: embedded}
 	case mapped:
-		return outcome{action: usernet.Redirect, rule: rule, to: to}
+		return outcome{action: usernet.Redirect, rule: rule, to: m.to}
 	}
 	return outcome{rule: rule}
 }
@@ -279,10 +345,10 @@ func (st *state) judgeDNS(q *query) (out outcome, done bool) {
 	if !ours && !st.hasNames {
 		return outcome{}, false
 	}
-	rule, allowed := st.decide(q)
+	rule, embedded, allowed := st.decide(q)
 	switch {
 	case rule >= 0 && !allowed && st.particular(rule) && (!ours || st.aimed(rule)):
-		return outcome{action: usernet.Refuse, rule: rule}, true
+		return outcome{action: usernet.Refuse, rule: rule, embedded: embedded}, true
 	case !st.canAllow:
 		return outcome{action: usernet.Refuse, rule: rule, why: byNoQuestion}, true
 	case ours:

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"cleat/internal/dnsname"
 	"cleat/packet"
 )
 
@@ -132,7 +133,7 @@ func (r Rule) checked() (Rule, error) {
 		return Rule{}, &RuleError{s, r.Protocol.String(), wantProto}
 	}
 	out, err := ParseRule(r.Allow, s)
-	if err == nil && out.Name != strings.ToLower(trimDot(r.Name)) {
+	if err == nil && out.Name != dnsname.Fold(r.Name) {
 		return Rule{}, &RuleError{s, r.Name, "a name"}
 	}
 	return out, err

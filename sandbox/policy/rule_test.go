@@ -117,6 +117,9 @@ func TestParseRuleSaysWhatWouldBeRight(t *testing.T) {
 		{"long label", strings.Repeat("a", 64) + ".example", "labels"},
 		{"long name", strings.Repeat("a.", 127) + "aa", "253 bytes"},
 		{"letters beyond ASCII", "bücher.example", "xn--"},
+		{"letters beyond ASCII, in the protocol", "example.com/\u0130cmp", "a name without prefix length"},
+		{"digits beyond ASCII", "192.0.2.\u0661", "xn--"},
+		{"all with a final dot", "all.", `"all" for every address`},
 		{"URL", "https://example.com/", "like example.com:443"},
 		{"user", "user@example.com", "labels"},
 	} {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,6 +26,9 @@ type set struct {
 	// another name is of no use.
 	onlyNames bool
 	canAllow  bool // anything at all, for some flow
+	// deniesIPv4 is set where a rule denies an IPv4 network, or a name, so that it
+	// matters which IPv6 addresses lead to IPv4.
+	deniesIPv4 bool
 
 	everything [2][]int32 // rules for all addresses of IPv4 and IPv6
 	byPrefix   map[netip.Prefix][]int32
@@ -45,7 +49,15 @@ func newSet(src Rules) (*set, error) {
 	if err := src.checkHostSockets(); err != nil {
 		return nil, err
 	}
-	s.src.Default, s.src.HostSockets = src.Default, src.HostSockets
+	if len(src.NAT64) > maxNAT64Stated {
+		return nil, fmt.Errorf("read nat64: %d prefixes: want at most %d", len(src.NAT64), maxNAT64Stated)
+	}
+	for _, p := range src.NAT64 {
+		if err := checkNAT64(p); err != nil {
+			return nil, err
+		}
+	}
+	s.src = Rules{Default: src.Default, HostSockets: src.HostSockets, NAT64: slices.Clone(src.NAT64)}
 	for _, b := range builtins() {
 		s.add(compiled{Rule{Prefix: b.prefix}, b.why})
 	}
@@ -57,6 +69,7 @@ func newSet(src Rules) (*set, error) {
 			return nil, err
 		}
 		s.src.Rules = append(s.src.Rules, r)
+		s.deniesIPv4 = s.deniesIPv4 || !r.Allow && (r.Name != "" || r.Prefix.IsValid() && r.Prefix.Addr().Is4())
 		if text := r.verb() + r.String(); !seen[text] {
 			seen[text] = true
 			s.add(compiled{r, ""})
@@ -162,15 +175,22 @@ type query struct {
 	// invalid.
 	dst, to netip.Addr
 	names   []string // of either
-	others  []string // of another form of dst: what embedded makes of it
+	// guarded is set where to is denied without a rule: then only ownNames let the
+	// flow through.
+	guarded  bool
+	ownNames []string
+	forms    []form // of dst
+}
+
+// form is an IPv4 address in a destination.
+type form struct {
+	addr  netip.Addr
+	names []string
 }
 
 // hits are the rules that speak of a flow.
 type hits struct {
 	deny, allow []int32
-	// allow[granted:] speak only of another form of the destination: they make
-	// an exception to a denial of that form, but grant nothing.
-	granted int
 }
 
 // decide finds the rule that decides about a flow, or -1, and whether it is let
@@ -180,7 +200,13 @@ type hits struct {
 // exception: it speaks of nothing that the denial does not speak of, and of
 // less. Where no denial holds, a rule that allows it lets it through, and without
 // one the default decides.
-func (s *set) decide(q *query) (rule int32, allowed bool) {
+//
+// Where the destination holds IPv4 addresses, the flow is judged once for each, as
+// if that were a second address of the destination, and denied if it is denied for
+// any (embedded; zero for the destination itself): which of them a translator takes
+// is not known, and a hostile guest chooses all of them. A rule about such an address makes an exception
+// to a denial, but grants nothing.
+func (s *set) decide(q *query) (rule int32, embedded [4]byte, allowed bool) {
 	var denyArray, allowArray [24]int32
 	h := hits{deny: denyArray[:0], allow: allowArray[:0]}
 	h = s.byAddress(h, q, q.dst)
@@ -190,29 +216,50 @@ func (s *set) decide(q *query) (rule int32, allowed bool) {
 	for _, name := range q.names {
 		h = s.byName(h, q, name)
 	}
-	h.granted = len(h.allow)
-	if form := embedded(q.dst); form.IsValid() {
-		h = s.byAddress(h, q, form)
+	if len(q.forms) == 0 {
+		rule = s.denial(h)
+	} else {
+		rule, embedded = s.denialOfForm(h, q)
 	}
-	for _, name := range q.others {
-		h = s.byName(h, q, name)
+	if rule >= 0 {
+		return rule, embedded, false
 	}
+	for _, a := range h.allow {
+		if s.better(a, rule) {
+			rule = a
+		}
+	}
+	return rule, [4]byte{}, rule >= 0 || !s.denies
+}
 
+// denial is the rule that denies a flow and has no exception, or -1.
+func (s *set) denial(h hits) (rule int32) {
 	rule = -1
 	for _, d := range h.deny {
 		if !s.excepted(d, h.allow) && s.better(d, rule) {
 			rule = d
 		}
 	}
-	if rule >= 0 {
-		return rule, false
-	}
-	for _, a := range h.allow[:h.granted] {
-		if s.better(a, rule) {
-			rule = a
+	return rule
+}
+
+// denialOfForm is denial for a flow whose destination holds IPv4 addresses, and the
+// address that it is about, if it is not the destination itself.
+func (s *set) denialOfForm(h hits, q *query) (rule int32, embedded [4]byte) {
+	rule = -1
+	for _, f := range q.forms {
+		also := s.byAddress(h, q, f.addr)
+		for _, name := range f.names {
+			also = s.byName(also, q, name)
+		}
+		if d := s.denial(also); d >= 0 && s.better(d, rule) {
+			rule, embedded = d, [4]byte{}
+			if !slices.Contains(h.deny, d) {
+				embedded = f.addr.As4()
+			}
 		}
 	}
-	return rule, rule >= 0 || !s.denies
+	return rule, embedded
 }
 
 // better tells whether rule i says more about a flow than rule than, if any: a
@@ -256,6 +303,7 @@ func (s *set) byAddress(h hits, q *query, a netip.Addr) hits {
 }
 
 func (s *set) byName(h hits, q *query, name string) hits {
+	allowed := len(h.allow)
 	h = s.pick(h, q, s.exact[name])
 	for rest := name; len(s.below) > 0; {
 		_, parent, ok := strings.Cut(rest, ".")
@@ -264,6 +312,9 @@ func (s *set) byName(h hits, q *query, name string) hits {
 		}
 		h = s.pick(h, q, s.below[parent])
 		rest = parent
+	}
+	if q.guarded && !slices.Contains(q.ownNames, name) {
+		h.allow = h.allow[:allowed]
 	}
 	return h
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,33 +44,47 @@ func decideSlowly(src Rules, q *query) bool {
 		}
 		return false
 	}
-	matches := func(c *compiled) bool {
-		return named(c, q.names) || c.Name == "" && (speaks(c, q.dst) || q.to.IsValid() && speaks(c, q.to))
+	mayGrant := func(c *compiled, names []string) []string {
+		if !c.Allow || !q.guarded {
+			return names
+		}
+		return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !slices.Contains(q.ownNames, n) })
 	}
-	other := embedded(q.dst)
-	otherForm := func(c *compiled) bool {
-		return named(c, q.others) || other.IsValid() && c.Name == "" && speaks(c, other)
+	matches := func(c *compiled) bool {
+		return named(c, mayGrant(c, q.names)) || c.Name == "" && (speaks(c, q.dst) || q.to.IsValid() && speaks(c, q.to))
+	}
+	ofForm := func(c *compiled, f form) bool {
+		return named(c, mayGrant(c, f.names)) || c.Name == "" && speaks(c, f.addr)
+	}
+	denied := func(also func(c *compiled) bool) bool {
+		for i := range all {
+			d := &all[i]
+			if d.Allow || !matches(d) && !also(d) {
+				continue
+			}
+			excepted := false
+			for j := range all {
+				a := &all[j]
+				if a.Allow && (matches(a) || also(a)) && a.within(&d.Rule) && (d.builtin != "" || !d.within(&a.Rule)) {
+					excepted = true
+				}
+			}
+			if !excepted {
+				return true
+			}
+		}
+		return false
 	}
 
 	allowed := !src.Denies()
 	for i := range all {
 		allowed = allowed || all[i].Allow && matches(&all[i])
 	}
-	for i := range all {
-		d := &all[i]
-		if d.Allow || !matches(d) && !otherForm(d) {
-			continue
-		}
-		excepted := false
-		for j := range all {
-			a := &all[j]
-			if a.Allow && (matches(a) || otherForm(a)) && a.within(&d.Rule) && (d.builtin != "" || !d.within(&a.Rule)) {
-				excepted = true
-			}
-		}
-		if !excepted {
-			return false
-		}
+	if len(q.forms) == 0 {
+		return allowed && !denied(func(*compiled) bool { return false })
+	}
+	for _, f := range q.forms {
+		allowed = allowed && !denied(func(c *compiled) bool { return ofForm(c, f) })
 	}
 	return allowed
 }
@@ -79,12 +94,14 @@ var (
 	twinAddrs = []string{
 		"10.0.0.1", "10.0.0.2", "10.0.1.1", "10.1.0.1", "192.0.2.1", "127.0.0.1", "127.0.0.2", "169.254.169.254", "169.254.1.1",
 		"2001:db8::1", "2001:db8::2", "2001:db8:1::1", "::1", "fe80::1", "64:ff9b::a00:1", "64:ff9b::7f00:1",
+		"64:ff9b:1:a00:0:100:a00:2", "64:ff9b:1:a:0:2:a00:101", "2001:db8:64::a00:1", "2001:db8:64:a00:0:100::", "2002:a00:1::5efe:a00:101",
 	}
 	twinDests = []string{
 		"all", "0.0.0.0/0", "::/0", "10.0.0.0/8", "10.0.0.0/16", "10.0.0.0/24", "10.0.0.1", "192.0.2.0/24", "127.0.0.0/8", "127.0.0.1",
 		"169.254.0.0/16", "169.254.169.254", "2001:db8::/32", "2001:db8::/48", "2001:db8::1", "64:ff9b::/96", "::1", "fe80::/10",
 		"example.com", "*.example.com", "a.example.com", "*.a.example.com", "*.com",
 	}
+	twinNAT64  = []netip.Prefix{netip.MustParsePrefix("2001:db8:64::/48"), netip.MustParsePrefix("2001:db8:64::/96")}
 	twinPorts  = []string{"", "", ":53", ":80", ":80-90", ":1-65535", ":80,443"}
 	twinProtos = []string{"", "", "/tcp", "/udp"}
 	twinNames  = []string{"example.com", "a.example.com", "b.a.example.com", "b.example.com", "org"}
@@ -122,14 +139,20 @@ func TestDecideEqualsItsSlowTwin(t *testing.T) {
 		}
 		if r.IntN(4) == 0 {
 			q.to = netip.MustParseAddr(pick(r, twinAddrs))
+			q.guarded = r.IntN(2) == 0
+			q.ownNames = []string{pick(r, twinNames)}
 		}
 		for range r.IntN(3) {
 			q.names = append(q.names, pick(r, twinNames))
 		}
-		if r.IntN(4) == 0 {
-			q.others = append(q.others, pick(r, twinNames))
+		for _, a := range appendForms(nil, q.dst, r.IntN(4) == 0, twinNAT64) {
+			f := form{addr: a}
+			if r.IntN(4) == 0 {
+				f.names = append(f.names, pick(r, twinNames))
+			}
+			q.forms = append(q.forms, f)
 		}
-		rule, got := s.decide(q)
+		rule, _, got := s.decide(q)
 		if want := decideSlowly(src, q); got != want {
 			text, _ := src.MarshalText()
 			t.Fatalf("%s:%d/%s (to %s, names %v): %v by rule %d, but slowly %v; rules:\n%s", q.dst, q.port, q.proto, q.to, q.names, got, rule, want, text)
@@ -151,7 +174,7 @@ func TestJudgeAllocatesNothing(t *testing.T) {
 	p.Learn("www.example.com", []netip.Addr{netip.MustParseAddr("192.0.2.1")}, time1m)
 	p.own.answer("ads.example.com", []netip.Addr{netip.MustParseAddr("192.0.2.2")}, time1m, nil)
 	var flows []usernet.Flow
-	for _, s := range []string{"10.1.2.3:443", "10.1.2.4:443", "192.0.2.1:80", "192.0.2.2:80", "[2001:db8::1]:80", "127.0.0.1:80", "10.0.2.2:80", "[64:ff9b::a01:203]:443"} {
+	for _, s := range []string{"10.1.2.3:443", "10.1.2.4:443", "192.0.2.1:80", "192.0.2.2:80", "[2001:db8::1]:80", "127.0.0.1:80", "10.0.2.2:80", "[64:ff9b::a01:203]:443", "[2001:db8::a01:204]:443", "[2001:db8:a01:204:a:102:400::]:443"} {
 		flows = append(flows, flow(t, s))
 	}
 	if n := testing.AllocsPerRun(100, func() {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"cleat/internal/dnsname"
+
 	"golang.org/x/net/dns/dnsmessage"
 )
 
@@ -149,11 +151,11 @@ func answer(query []byte, most int, lastOf func(string) int) []byte {
 		Questions: q.Questions,
 	}
 	name := q.Questions[0].Name
-	last := lastOf(strings.ToLower(name.String()))
+	last := lastOf(dnsname.Lower(name.String()))
 	head := dnsmessage.ResourceHeader{Name: name, Class: dnsmessage.ClassINET, Type: q.Questions[0].Type, TTL: 1}
 	var body dnsmessage.ResourceBody
 	switch t := q.Questions[0].Type; {
-	case strings.EqualFold(name.String(), nameLarge):
+	case dnsname.Equal(name.String(), nameLarge):
 		if t == dnsmessage.TypeTXT {
 			body = &dnsmessage.TXTResource{TXT: []string{strings.Repeat("a", 250), strings.Repeat("b", 250), strings.Repeat("c", 250)}}
 		}

@@ -3,6 +3,8 @@
 //
 //	firewall example.com,192.0.2.0/24 curl https://example.com
 //
+// Names are given in lower case, without the final dot.
+//
 // For rules in a file, with ports and protocols, there is a Policy ready made:
 // package cleat/sandbox/policy.
 package main
@@ -31,7 +33,7 @@ func newFirewall(list string) firewall {
 		if network, err := netip.ParsePrefix(item); err == nil {
 			f.networks = append(f.networks, network)
 		} else {
-			f.names = append(f.names, strings.ToLower(item))
+			f.names = append(f.names, item)
 		}
 	}
 	return f

@@ -1,0 +1,182 @@
+package dns
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// udpBuffer is room for an answer over UDP. Servers are told that maxUDPAnswer is the
+// most; some don't care.
+const udpBuffer = 4096
+
+// maxForged messages that are not the answer, on a socket connected to the server, are
+// no accident: the server is asked by TCP then (RFC 5452 section 9.3 has the idea).
+const maxForged = 3
+
+// errServer is an answer by which a server says that it can't help.
+type errServer dnsmessage.RCode
+
+func (e errServer) Error() string { return "server answered " + dnsmessage.RCode(e).String() }
+
+// Answered reports that a server answered; package policy asks for it.
+func (errServer) Answered() bool { return true }
+
+// helpless are the codes by which a server says that another should be asked.
+var helpless = []dnsmessage.RCode{dnsmessage.RCodeServerFailure, dnsmessage.RCodeRefused, dnsmessage.RCodeNotImplemented}
+
+// try is the outcome of asking one server once.
+type try struct {
+	rank   int // of the server: its place in the plan
+	server netip.AddrPort
+	raw    []byte
+	ans    answer
+	err    error
+}
+
+// negative reports whether the answer says that there is nothing.
+func (t *try) negative() bool { return !t.ans.records && !t.ans.truncated }
+
+// ask asks one server once: over UDP, and by TCP where resolv.conf, the answer
+// or forgers suggest it. The answer's bytes are held by b.
+func (f *Forwarder) ask(ctx context.Context, b *bill, server netip.AddrPort, q *question, way way) try {
+	out := try{server: server}
+	if !b.ledger.Charge(tryCost) {
+		out.err = errLimit
+		return out
+	}
+	defer b.ledger.Refund(tryCost)
+	tcp := way.tcp
+	if !tcp {
+		out.raw, out.ans, out.err = f.askUDP(ctx, b, server, q)
+		tcp = errors.Is(out.err, errForged) || out.err == nil && out.ans.truncated && way.stream
+	}
+	if tcp {
+		out.raw, out.ans, out.err = f.askTCP(ctx, b, server, q)
+	}
+	if out.err == nil && slices.Contains(helpless, out.ans.code) {
+		out.err = errServer(out.ans.code)
+	}
+	return out
+}
+
+// dial opens a socket that is closed, and whose reads end, when ctx ends.
+func (f *Forwarder) dial(ctx context.Context, network string, server netip.AddrPort) (net.Conn, func(), error) {
+	conn, err := f.cfg.Dial(ctx, network, server)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(past) })
+	return conn, func() { stop(); conn.Close() }, nil
+}
+
+// newID returns an id that nobody can guess.
+func newID() uint16 {
+	var b [2]byte
+	rand.Read(b[:]) // never fails
+	return binary.BigEndian.Uint16(b[:])
+}
+
+func (f *Forwarder) askUDP(ctx context.Context, b *bill, server netip.AddrPort, q *question) ([]byte, answer, error) {
+	conn, done, err := f.dial(ctx, "udp", server)
+	if err != nil {
+		return nil, answer{}, err
+	}
+	defer done()
+	sent := query{newID(), q}
+	out, err := sent.message(0)
+	if err != nil {
+		return nil, answer{}, err
+	}
+	if _, err := conn.Write(out); err != nil {
+		return nil, answer{}, err
+	}
+	buf := f.buffers.Get().(*[udpBuffer]byte)
+	defer f.buffers.Put(buf)
+	for forged := 0; ; {
+		n, err := conn.Read(buf[:])
+		if err != nil {
+			return nil, answer{}, err
+		}
+		a, err := parseAnswer(buf[:n], &sent)
+		switch {
+		case err == nil && !b.hold(n):
+			return nil, answer{}, errLimit
+		case err == nil:
+			return slices.Clone(buf[:n]), a, nil
+		case errors.Is(err, errForged):
+			f.stats.forged.Add(1)
+			if forged++; forged >= maxForged {
+				return nil, answer{}, err
+			}
+		default:
+			return nil, answer{}, err
+		}
+	}
+}
+
+func (f *Forwarder) askTCP(ctx context.Context, b *bill, server netip.AddrPort, q *question) ([]byte, answer, error) {
+	conn, done, err := f.dial(ctx, "tcp", server)
+	if err != nil {
+		return nil, answer{}, err
+	}
+	defer done()
+	sent := query{newID(), q}
+	out, err := sent.message(lengthBytes)
+	if err != nil {
+		return nil, answer{}, err
+	}
+	binary.BigEndian.PutUint16(out, uint16(len(out)-lengthBytes))
+	if _, err := conn.Write(out); err != nil {
+		return nil, answer{}, err
+	}
+	n, err := readLength(conn, maxMessage)
+	if err != nil {
+		return nil, answer{}, err
+	}
+	if !b.hold(n) {
+		return nil, answer{}, errLimit
+	}
+	raw := make([]byte, n)
+	if _, err := io.ReadFull(conn, raw); err != nil {
+		return nil, answer{}, err
+	}
+	a, err := parseAnswer(raw, &sent)
+	if err != nil {
+		f.stats.forged.Add(1)
+	}
+	return raw, a, err
+}
+
+// readLength reads the length that a message has in front of it over TCP (RFC 1035
+// section 4.2.2).
+func readLength(r io.Reader, most int) (int, error) {
+	var length [lengthBytes]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return 0, err
+	}
+	n := int(binary.BigEndian.Uint16(length[:]))
+	if n > most {
+		return 0, fmt.Errorf("read message of %d bytes: want at most %d", n, most)
+	}
+	return n, nil
+}
+
+// readMessage reads a message behind its length.
+func readMessage(r io.Reader, most int) ([]byte, error) {
+	n, err := readLength(r, most)
+	if err != nil {
+		return nil, err
+	}
+	msg := make([]byte, n)
+	_, err = io.ReadFull(r, msg)
+	return msg, err
+}
