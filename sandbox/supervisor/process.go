@@ -20,7 +20,7 @@ type process struct {
 	shuffles uint64        // the program's when it was looked at
 	looked   time.Time     // zero: what was seen no longer holds
 	last     time.Time     // like looked, but never zero again
-	took     time.Duration // to look
+	took     time.Duration // processor time of the last look
 	epolls   []int
 	doubles  map[uint64]bool // inodes of sockets with several descriptors
 }
@@ -32,9 +32,9 @@ const (
 	// maxDescriptors bounds the descriptors of a process that are looked at, which
 	// takes some 3 µs each.
 	maxDescriptors = 1 << 14
-	// burden is how long a look may take without further ado. Longer ones leave
-	// lookRatio times as long until the next, so that a process with many descriptors
-	// can't keep a processor busy by connecting.
+	// burden is how much processor time a look may take without further ado. Longer ones
+	// leave lookRatio times as long until the next, so that a process with many
+	// descriptors can't keep a processor busy by connecting.
 	burden    = time.Millisecond
 	lookRatio = 20
 )
@@ -84,10 +84,10 @@ var errTooOften = errors.New("the process has too many descriptors to look at th
 // another user's process that we may look into can be listed there, and not in fd.
 func (p *program) look(t *task) error {
 	own := t.process
-	begin := time.Now()
-	if own.took > burden && begin.Sub(own.last) < lookRatio*own.took {
+	if own.took > burden && time.Since(own.last) < lookRatio*own.took {
 		return errTooOften
 	}
+	begin := threadTime()
 	numbers, err := t.descriptors()
 	if err != nil {
 		return err
@@ -110,8 +110,16 @@ func (p *program) look(t *task) error {
 		once[d.inode] = true
 	}
 	own.shuffles, own.looked = p.shuffles, time.Now()
-	own.last, own.took = own.looked, own.looked.Sub(begin)
+	own.last, own.took = own.looked, threadTime()-begin
 	return nil
+}
+
+// threadTime is the processor time that the calling thread has taken. It is the program's
+// own (run).
+func threadTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // never fails
+	return time.Duration(t.Nano())
 }
 
 // descriptors lists those of a thread.
