@@ -1,0 +1,65 @@
+package localsock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// failing is an accept that fails with each error in turn, then returns 7.
+func failing(errs ...error) func() (int, error) {
+	return func() (int, error) {
+		if len(errs) == 0 {
+			return 7, nil
+		}
+		err := errs[0]
+		errs = errs[1:]
+		return 0, err
+	}
+}
+
+func TestAcceptRetriesErrorsThatPass(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EPROTO} {
+		err := &net.OpError{Op: "accept", Net: "unix", Err: os.NewSyscallError("accept4", errno)}
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			c, err := Accept(t.Context(), failing(err, fmt.Errorf("wrapped: %w", err), err))
+			if c != 7 || err != nil {
+				t.Errorf("%v: got %d, %v", errno, c, err)
+			}
+			if took := time.Since(start); took != (1+2+4)*firstPause {
+				t.Errorf("%v: three failures cost %v", errno, took)
+			}
+		})
+	}
+}
+
+func TestAcceptReturnsOtherErrors(t *testing.T) {
+	for _, want := range []error{net.ErrClosed, syscall.EBADF, syscall.EINVAL} {
+		if _, err := Accept(t.Context(), failing(want)); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+}
+
+// The pause is bounded, and the end of the context ends it.
+func TestAcceptPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		start, tries := time.Now(), 0
+		_, err := Accept(ctx, func() (int, error) { tries++; return 0, syscall.EMFILE })
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Minute {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		if tries < 60 || tries > 80 {
+			t.Errorf("%d tries in a minute", tries)
+		}
+	})
+}
