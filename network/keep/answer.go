@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"cleat/internal/ask"
+	"cleat/internal/localsock"
 )
 
 // Bounds of askers, who may hang or be stopped.
@@ -52,7 +53,7 @@ func (k *keeper) answer(ctx context.Context, heard *sync.WaitGroup) error {
 		defer a.busy.Wait()
 		defer context.AfterFunc(ctx, func() { l.Close() })()
 		for {
-			conn, err := l.AcceptUnix()
+			conn, err := localsock.Accept(ctx, l.AcceptUnix)
 			if err != nil {
 				if ctx.Err() == nil {
 					k.woken.note("commands are not answered any more: %v", err)
