@@ -257,7 +257,7 @@ func (s *engine) watchGate() error {
 		}
 		s.tuneListener(f.listener)
 		resetOnClose(f.listener, true) // those that it accepts
-		l := &guestListener{s: s, fd: f.listener, accept: func() { s.tcp.admitAll(f) }, lost: func() { f.lost.Store(true) }}
+		l := &guestListener{s: s, fd: f.listener, accept: func() unix.Errno { return s.tcp.admitAll(f) }, lost: func() { f.lost.Store(true) }}
 		if err := l.add(); err != nil {
 			return err
 		}
@@ -265,15 +265,16 @@ func (s *engine) watchGate() error {
 	return nil
 }
 
-// admitAll admits whoever waits.
-func (t *tcpTable) admitAll(g *gateFamily) {
+// admitAll admits the connections that wait at the gate.
+func (t *tcpTable) admitAll(g *gateFamily) unix.Errno {
 	for range acceptsPerRound {
 		fd, guest, errno := g.accept()
 		if errno != 0 {
-			return
+			return errno
 		}
 		t.admit(g, arrival{fd, guest})
 	}
+	return 0
 }
 
 // admit joins a connection that came through the gate with the one that was let

@@ -19,9 +19,9 @@ type guestListener struct {
 	s      *engine
 	fd     int
 	ticket ticket
-	resume timer  // after a pause
-	accept func() // takes clients; level-triggered, so it may leave some for the next round
-	lost   func() // is called once the socket is of no use any more
+	resume timer             // after a pause
+	accept func() unix.Errno // takes clients; level-triggered, so it may leave some for the next round
+	lost   func()            // is called once the socket is of no use any more
 }
 
 // add begins to wait for clients.
@@ -38,7 +38,18 @@ func (l *guestListener) ready(events uint32) {
 		l.lost()
 		return
 	}
-	l.accept()
+	if exhausted(l.accept()) {
+		l.pause()
+	}
+}
+
+// exhausted reports whether a call failed for want of descriptors or memory, which may pass.
+func exhausted(errno unix.Errno) bool {
+	switch errno {
+	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
+		return true
+	}
+	return false
 }
 
 // remove stops waiting. The descriptor stays open.
@@ -48,7 +59,8 @@ func (l *guestListener) remove() {
 	l.ticket = 0
 }
 
-// pause lets clients wait in the kernel's queue while there are no descriptors.
+// pause leaves clients in the kernel's queue for acceptAgain. Without it the loop would spin:
+// the listener stays readable.
 func (l *guestListener) pause() {
 	l.s.stats.OverLimit++
 	if l.s.loop.modify(l.ticket, l.fd, 0) == nil {
@@ -104,19 +116,17 @@ func (o *outward) close() {
 	o.file.Close()
 }
 
-func (o *outward) acceptAll() {
+func (o *outward) acceptAll() unix.Errno {
 	for range acceptsPerRound {
 		fd, from, errno := sys.AcceptNow(o.fd)
-		if errno == unix.EMFILE || errno == unix.ENFILE {
-			o.pause()
-		}
 		if errno != 0 {
-			return
+			return errno
 		}
 		if !o.lead(fd, from.AddrPort()) {
 			abandon(fd)
 		}
 	}
+	return 0
 }
 
 // lead begins a connection for a client inside, and reports whether it could. It owns fd then.

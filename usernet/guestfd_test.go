@@ -167,3 +167,62 @@ func (r *rig) carries(a, b *net.TCPConn) {
 		r.reads(way.to, way.word)
 	}
 }
+
+// A listener that lacks descriptors or memory stays readable. It is left alone for a while.
+func TestGuestListenerPausesWhereAcceptIsExhausted(t *testing.T) {
+	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
+		l := newTestLoop(t)
+		r, w := pipe2(t)
+		tries := 0
+		waiting := &guestListener{s: &engine{loop: l}, fd: r, accept: func() unix.Errno { tries++; return errno }}
+		if err := waiting.add(); err != nil {
+			t.Fatal(err)
+		}
+		write(t, w)
+		for range 10 {
+			poll(t, l)
+		}
+		if tries != 1 {
+			t.Errorf("%v: accepted %d times in a row", errno, tries)
+		}
+		waiting.resume.fire()
+		if poll(t, l); tries != 2 {
+			t.Errorf("%v: accepted %d times after the pause", errno, tries)
+		}
+	}
+}
+
+// A connection that can't be accepted at the gate is an error of the gate's listener.
+func TestGateReportsAFailureToAccept(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	none := before
+	none.Cur = 3
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	errno := new(tcpTable).admitAll(&gateFamily{listener: int(f.Fd())})
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if errno != unix.EMFILE {
+		t.Errorf("got %v", errno)
+	}
+}

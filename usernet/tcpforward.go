@@ -207,7 +207,7 @@ func (l *tcpListener) ready(uint32) {
 	for range most {
 		fd, from, errno := sys.AcceptNow(l.fd)
 		if errno != 0 {
-			if errno == unix.EMFILE || errno == unix.ENFILE {
+			if exhausted(errno) {
 				l.pause()
 			}
 			return

@@ -148,8 +148,7 @@ func (f *udpFlow) connect() {
 	if errors.As(err, &errno) {
 		f.why = reason(errno) // EACCES: net.ipv4.ping_group_range allows no echo requests
 	}
-	switch errno {
-	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN:
+	if exhausted(errno) || errno == unix.EAGAIN {
 		f.t.s.stats.OverLimit++
 		f.why = packet.ErrorHost
 	}

@@ -25,12 +25,13 @@ type forwarder interface {
 	Unforward(sandbox.Forward) error
 }
 
-// api answers requests on the API socket. It carries out one at a time.
+// api answers requests on the API socket. It reads several at once and carries out one at a
+// time.
 type api struct {
 	ports forwarder
-	guest netip.Addr // where forwards lead when nobody says it
+	guest netip.Addr // where forwards lead that name no guest address
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // held while a request is carried out
 	entries []entry
 	lastID  int
 }
@@ -45,14 +46,18 @@ type entry struct {
 	GuestPort uint16     `json:"guest_port"`
 }
 
+// Bounds of what clients can make us hold.
 const (
-	// A request must be shorter, in bytes, as in slirp4netns.
+	// largestRequest is in bytes; a request has to be shorter, as in slirp4netns.
 	largestRequest = 4096
-	// patience bounds a connection: reading the request, and writing the answer.
+	// patience is how long a client may take to send its request and read the answer.
 	patience = 5 * time.Second
-	// maxClients are served side by side, so that one that says nothing keeps nobody
-	// waiting. More wait in the kernel's queue.
-	maxClients = 16
+	// mostClients are served at once, so that a silent one does not keep the others
+	// waiting; more wait in the kernel's queue. Engines have one request at a time.
+	mostClients = 32
+	// mostForwards are open at once: each is a socket and a line of each list. A container
+	// that publishes a range of a thousand ports for TCP and UDP fits.
+	mostForwards = 4096
 )
 
 // listen opens the socket. What was at the path before makes way if it is a
@@ -67,22 +72,30 @@ func listen(path string) (*net.UnixListener, error) {
 }
 
 // serve answers until ctx ends, and closes the listener then.
-func (a *api) serve(ctx context.Context, l *net.UnixListener) error {
-	defer l.Close()
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	defer stop()
+func (a *api) serve(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
 	var clients sync.WaitGroup
 	defer clients.Wait()
-	places := make(chan struct{}, maxClients)
+	defer cancel()
+	defer l.Close()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	places := make(chan struct{}, mostClients)
 	for {
-		c, err := localsock.Accept(ctx, l.AcceptUnix)
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		c, err := localsock.Accept(ctx, l.Accept)
 		if ctx.Err() != nil {
+			if err == nil {
+				c.Close()
+			}
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("accept on the API socket: %w", err)
 		}
-		places <- struct{}{} // a client leaves within patience
 		clients.Go(func() {
 			a.converse(ctx, c)
 			<-places
@@ -90,8 +103,7 @@ func (a *api) serve(ctx context.Context, l *net.UnixListener) error {
 	}
 }
 
-// converse reads one request, answers it and closes. When ctx ends it waits for
-// no more.
+// converse reads one request, answers it and closes the connection. It ends early with ctx.
 func (a *api) converse(ctx context.Context, c net.Conn) {
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
@@ -100,18 +112,25 @@ func (a *api) converse(ctx context.Context, c net.Conn) {
 		return
 	}
 	request, err := readRequest(c)
-	var reply any
+	var reply []byte
 	if err == nil {
-		reply, err = a.answer(request)
+		reply, err = a.reply(request)
 	}
 	if err != nil {
-		reply = map[string]any{"error": map[string]string{"desc": "bad request: " + err.Error()}}
+		reply, _ = json.Marshal(map[string]any{"error": map[string]string{"desc": "bad request: " + err.Error()}}) // strings can be encoded
 	}
-	b, err := json.Marshal(reply)
+	c.Write(reply) // a client that has gone needs no answer
+}
+
+// reply carries a request out and encodes the answer.
+func (a *api) reply(request []byte) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	reply, err := a.answer(request)
 	if err != nil {
-		b = []byte(`{"error":{"desc":"no answer can be given"}}`)
+		return nil, err
 	}
-	c.Write(b) // who has gone needs no answer
+	return json.Marshal(reply)
 }
 
 // readRequest reads until there is a whole JSON value or can't be one. Clients
@@ -136,10 +155,8 @@ func cutShort(b []byte) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// answer carries a request out. It is safe for concurrent use.
+// answer carries a request out. It is called with mu held.
 func (a *api) answer(request []byte) (any, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if !json.Valid(request) {
 		return nil, errors.New("cannot parse JSON")
 	}
@@ -209,6 +226,9 @@ func (a *api) add(args addArguments) (any, error) {
 	}
 	if e.GuestPort == 0 {
 		return nil, errors.New("bad arguments.guest_port")
+	}
+	if len(a.entries) >= mostForwards {
+		return nil, fmt.Errorf("%d ports are forwarded, which is the most", mostForwards)
 	}
 	if _, err := a.ports.Forward(e.forward()); err != nil {
 		return nil, fmt.Errorf("slirp_add_hostfwd failed: %w", err)

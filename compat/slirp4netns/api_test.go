@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -16,8 +17,6 @@ import (
 	"time"
 
 	"cleat/sandbox"
-
-	"golang.org/x/sys/unix"
 )
 
 // ports is a forwarder that remembers.
@@ -92,6 +91,12 @@ func TestAPI(t *testing.T) {
 // it has ended, like nc.
 func startAPI(t *testing.T, a *api) func(request string) (reply string) {
 	t.Helper()
+	return startAPIAt(t, a, func(l net.Listener) net.Listener { return l })
+}
+
+// startAPIAt is startAPI with a listener that wrap returns.
+func startAPIAt(t *testing.T, a *api, wrap func(net.Listener) net.Listener) func(request string) (reply string) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "api.sock")
 	l, err := listen(path)
 	if err != nil {
@@ -99,7 +104,8 @@ func startAPI(t *testing.T, a *api) func(request string) (reply string) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
-	go func() { ended <- a.serve(ctx, l) }()
+	at := wrap(l)
+	go func() { ended <- a.serve(ctx, at) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
@@ -138,80 +144,121 @@ func TestAPIEndsAmidARequest(t *testing.T) {
 	})
 }
 
-// A process that has no descriptor left for a client serves it when there is one.
-func TestAPIOutlivesErrors(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "api.sock")
-	l, err := listen(path)
-	if err != nil {
-		t.Fatal(err)
+// lacking is a listener that can't accept for want of what comes back.
+type lacking struct {
+	net.Listener
+	errs []error
+}
+
+func (l *lacking) Accept() (net.Conn, error) {
+	if len(l.errs) > 0 {
+		err := l.errs[0]
+		l.errs = l.errs[1:]
+		return nil, &net.OpError{Op: "accept", Net: "unix", Err: os.NewSyscallError("accept4", err)}
 	}
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if _, err := io.WriteString(c, `{"execute": "list_hostfwd"}`); err != nil {
-		t.Fatal(err)
-	}
-	var usual unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
-		t.Fatal(err)
-	}
-	none := unix.Rlimit{Cur: 3, Max: usual.Max} // 0, 1 and 2 are in use
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &usual)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- (&api{}).serve(ctx, l) }()
-	select {
-	case err := <-ended:
-		t.Fatalf("the API ended: %v", err)
-	case <-time.After(100 * time.Millisecond): // a loop that ends would have done so
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
-		t.Fatal(err)
-	}
-	if b, err := io.ReadAll(c); err != nil || !strings.Contains(string(b), "entries") {
-		t.Errorf("afterwards it answered %q, %v", b, err)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("serve: %v", err)
+	return l.Listener.Accept()
+}
+
+// A lack of descriptors or memory, or a client that has gone, does not end the API.
+func TestAPIOutlivesFailuresToAccept(t *testing.T) {
+	ask := startAPIAt(t, &api{ports: ports{}}, func(l net.Listener) net.Listener {
+		return &lacking{l, []error{syscall.EMFILE, syscall.ENFILE, syscall.ECONNABORTED, syscall.ENOBUFS}}
+	})
+	if got := ask(`{"execute": "list_hostfwd"}`); got != `{"entries":[],"return":{"entries":[]}}` {
+		t.Errorf("got %s", got)
 	}
 }
 
-// A client that says nothing keeps no other one waiting.
-func TestAPIServesSideBySide(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "api.sock")
-	l, err := listen(path)
-	if err != nil {
-		t.Fatal(err)
+// Clients that say nothing keep nobody waiting.
+func TestAPIServesOthersBesideSilentClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		l := &handed{clients: make(chan net.Conn)}
+		ended := make(chan error)
+		go func() { ended <- (&api{ports: ports{}}).serve(ctx, l) }()
+		start := time.Now()
+		for range mostClients - 1 {
+			l.dial()
+		}
+		c := l.dial()
+		go c.Write([]byte(`{"execute": "list_hostfwd"}`))
+		reply, _ := io.ReadAll(c)
+		if string(reply) != `{"entries":[],"return":{"entries":[]}}` || time.Since(start) != 0 {
+			t.Errorf("got %s after %v", reply, time.Since(start))
+		}
+		stop()
+		close(l.clients)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// handed is a listener of in-memory connections.
+type handed struct{ clients chan net.Conn }
+
+func (l *handed) dial() net.Conn {
+	near, far := net.Pipe()
+	l.clients <- near
+	return far
+}
+
+func (l *handed) Accept() (net.Conn, error) {
+	if c, ok := <-l.clients; ok {
+		return c, nil
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- (&api{}).serve(ctx, l) }()
-	silent, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
+	return nil, net.ErrClosed
+}
+func (l *handed) Close() error   { return nil }
+func (l *handed) Addr() net.Addr { return &net.UnixAddr{} }
+
+// More clients than mostClients wait, and are served when others have ended.
+func TestAPIBoundsClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		l := &endless{}
+		ended := make(chan error)
+		go func() { ended <- (&api{ports: ports{}}).serve(ctx, l) }()
+		synctest.Wait()
+		if l.accepted != mostClients {
+			t.Errorf("%d silent clients are served at once", l.accepted)
+		}
+		time.Sleep(patience)
+		synctest.Wait()
+		if l.accepted != 2*mostClients {
+			t.Errorf("%d clients have been served after %v", l.accepted, patience)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// endless is a listener whose clients say nothing.
+type endless struct{ accepted int }
+
+func (l *endless) Accept() (net.Conn, error) {
+	l.accepted++
+	near, _ := net.Pipe()
+	return near, nil
+}
+func (l *endless) Close() error   { return nil }
+func (l *endless) Addr() net.Addr { return &net.UnixAddr{} }
+
+func TestAPIBoundsForwards(t *testing.T) {
+	a := &api{ports: ports{}, guest: netip.MustParseAddr("10.0.2.100")}
+	for port := range mostForwards + 1 {
+		_, err := a.answer(fmt.Appendf(nil, `{"execute":"add_hostfwd","arguments":{"proto":"udp","host_port":%d,"guest_port":80}}`, 1000+port))
+		if (err == nil) != (port < mostForwards) {
+			t.Fatalf("forward %d: %v", port+1, err)
+		}
 	}
-	defer silent.Close()
-	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
+	if _, err := a.answer([]byte(`{"execute":"remove_hostfwd","arguments":{"id":1}}`)); err != nil {
+		t.Error(err)
 	}
-	defer c.Close()
-	if _, err := io.WriteString(c, `{"execute": "list_hostfwd"}`); err != nil {
-		t.Fatal(err)
-	}
-	c.SetReadDeadline(time.Now().Add(patience - time.Second)) // the silent one has longer
-	if b, err := io.ReadAll(c); err != nil || !strings.Contains(string(b), "entries") {
-		t.Errorf("it answered %q, %v", b, err)
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("serve: %v", err)
+	if _, err := a.answer([]byte(`{"execute":"add_hostfwd","arguments":{"proto":"udp","host_port":1000,"guest_port":80}}`)); err != nil {
+		t.Errorf("one was closed, and another can't be opened: %v", err)
 	}
 }
 

@@ -3,56 +3,63 @@ package localsock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
-func TestAccept(t *testing.T) {
-	out := &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
-	gone := &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.ECONNABORTED)}
-	closed := &net.OpError{Op: "accept", Err: net.ErrClosed}
-	tests := []struct {
-		name   string
-		errors []error // of the calls in turn; then there is a connection
-		want   error
-		calls  int
-	}{
-		{"at once", nil, nil, 1},
-		{"out of descriptors, then not", []error{out, out, gone}, nil, 4},
-		{"closed", []error{closed}, net.ErrClosed, 1},
-		{"out of descriptors, then closed", []error{out, closed}, net.ErrClosed, 2},
-		{"another error", []error{syscall.EINVAL}, syscall.EINVAL, 1},
+// failing is an accept that fails with each error in turn, then returns 7.
+func failing(errs ...error) func() (int, error) {
+	return func() (int, error) {
+		if len(errs) == 0 {
+			return 7, nil
+		}
+		err := errs[0]
+		errs = errs[1:]
+		return 0, err
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				calls := 0
-				got, err := Accept(t.Context(), func() (string, error) {
-					if calls++; calls <= len(tt.errors) {
-						return "", tt.errors[calls-1]
-					}
-					return "client", nil
-				})
-				if !errors.Is(err, tt.want) || calls != tt.calls || err == nil && got != "client" {
-					t.Errorf("%q, %v after %d calls, want error %v after %d", got, err, calls, tt.want, tt.calls)
-				}
-			})
+}
+
+func TestAcceptRetriesErrorsThatPass(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.EPROTO} {
+		err := &net.OpError{Op: "accept", Net: "unix", Err: os.NewSyscallError("accept4", errno)}
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			c, err := Accept(t.Context(), failing(err, fmt.Errorf("wrapped: %w", err), err))
+			if c != 7 || err != nil {
+				t.Errorf("%v: got %d, %v", errno, c, err)
+			}
+			if took := time.Since(start); took != (1+2+4)*firstPause {
+				t.Errorf("%v: three failures cost %v", errno, took)
+			}
 		})
 	}
 }
 
-// While nothing can be accepted, Accept does not keep a processor busy, and ends with ctx.
-func TestAcceptEnds(t *testing.T) {
+func TestAcceptReturnsOtherErrors(t *testing.T) {
+	for _, want := range []error{net.ErrClosed, syscall.EBADF, syscall.EINVAL} {
+		if _, err := Accept(t.Context(), failing(want)); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+}
+
+// The pause is bounded, and the end of the context ends it.
+func TestAcceptPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*acceptAgain)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		calls := 0
-		_, err := Accept(ctx, func() (struct{}, error) { calls++; return struct{}{}, syscall.ENFILE })
-		if !errors.Is(err, context.DeadlineExceeded) || calls > 101 {
-			t.Errorf("%v after %d calls", err, calls)
+		start, tries := time.Now(), 0
+		_, err := Accept(ctx, func() (int, error) { tries++; return 0, syscall.EMFILE })
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Minute {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		if tries < 60 || tries > 80 {
+			t.Errorf("%d tries in a minute", tries)
 		}
 	})
 }
