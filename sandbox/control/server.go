@@ -10,7 +10,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"cleat/internal/localsock"
@@ -160,16 +159,15 @@ func (s *Server) Serve(ctx context.Context, t Target) error {
 		case <-ctx.Done():
 			return nil
 		}
-		c, err := s.l.AcceptUnix()
+		c, err := localsock.Accept(ctx, s.l.AcceptUnix)
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			if err == nil {
+				c.Close()
+			}
+			return nil
+		}
 		if err != nil {
-			<-room
-			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-				return nil
-			}
-			if !pause(ctx, err) {
-				return fmt.Errorf("accept control connection: %w", err)
-			}
-			continue
+			return fmt.Errorf("accept control connection: %w", err)
 		}
 		all.Go(func() {
 			defer func() { <-room }()
@@ -178,21 +176,6 @@ func (s *Server) Serve(ctx context.Context, t Target) error {
 			s.converse(c, t)
 		})
 	}
-}
-
-// pause waits where accepting failed for want of descriptors or memory, which
-// may pass, and says whether to try again.
-func pause(ctx context.Context, err error) bool {
-	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ECONNABORTED} {
-		if errors.Is(err, passing) {
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond): // ten tries a second cost nothing
-			}
-			return true
-		}
-	}
-	return false
 }
 
 // converse answers one connection's requests if its peer is admitted.
