@@ -244,7 +244,7 @@ func (w *world) calm(trusted bool) {
 	for _, p := range w.paths {
 		p.SetTap(func(tunneltest.Side, []byte) {})
 	}
-	w.wait("the paths to be in use", 10*time.Second, func() bool {
+	w.wait("the paths to be in use", time.Minute, func() bool {
 		for _, p := range w.paths {
 			if p.Waiting() > 0 {
 				return false
@@ -296,7 +296,8 @@ func (h health) check(t *testing.T, w *world, trusted bool) {
 	if now.files != h.files || now.routines > h.routines || now.heap > h.heap+heapMost {
 		t.Errorf("%d descriptors, %d goroutines and %d bytes became %d, %d and %d", h.files, h.routines, h.heap, now.files, now.routines, now.heap)
 	}
-	if trusted && (now.lives != h.lives || now.ids != h.ids) {
+	// A flood that leaves no room for true packets for long may have the ends make new keys.
+	if trusted && (now.lives != h.lives || now.ids[0] != now.ids[1]) {
 		t.Errorf("lives %x and keys %v became %x and %v", h.lives, h.ids, now.lives, now.ids)
 	}
 	for i, e := range w.ends {
