@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-
-	"cleat/internal/localsock"
 )
 
 // Forward is a port forward by a program, as Docker's userland proxy is one: it
@@ -48,7 +46,7 @@ type forwarder struct{ to netip.AddrPort }
 
 func (f forwarder) connections(ctx context.Context, l net.Listener, running *sync.WaitGroup) error {
 	for {
-		c, err := localsock.Accept(ctx, l.Accept)
+		c, err := l.Accept()
 		if err != nil {
 			return fmt.Errorf("accept a connection to forward: %w", err)
 		}

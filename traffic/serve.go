@@ -10,11 +10,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"time"
-
-	"cleat/internal/localsock"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,24 +25,13 @@ type server struct {
 	wg  sync.WaitGroup
 
 	mu       sync.Mutex
-	waiting  []*socket // connections that are still to say what they want, the oldest first
 	sessions map[token]*session
 	byHead   map[uint64]*session
-	streams  int // of all sessions
-	bytes    int // likewise: a message for each stream
 	stop     context.CancelFunc
 }
 
-// What clients may have at once. A stream takes up to two threads, and the Go runtime ends
-// the program at 10,000 (debug.SetMaxThreads).
-const (
-	maxSessions = 1024    // 128 pairs fit with room
-	maxStreams  = 4096    // of all sessions
-	maxBytes    = 1 << 30 // likewise: a message for each stream
-	// maxWaiting connections may keep a thread each waiting for what they want, for
-	// preamblePatience at most. For one more the oldest is closed.
-	maxWaiting = 1024
-)
+// maxSessions bounds the tests at once; 128 pairs fit with room.
+const maxSessions = 1024
 
 // Serve listens and takes part in the tests that clients ask for, any number at
 // once, until ctx ends (which is no error) or, with Once, the first test has
@@ -105,7 +91,7 @@ func (s *server) accept(ctx context.Context) {
 		n, _, err := unix.Recvfrom(fd, buf[:preambleLen], unix.MSG_DONTWAIT)
 		if err != nil || n < preambleLen {
 			head := bytes.Clone(buf[:max(n, 0)])
-			s.await(sock, func() { s.welcome(ctx, sock, head) })
+			s.wg.Go(func() { s.welcome(ctx, sock, head) })
 			continue
 		}
 		p, err := parsePreamble(buf)
@@ -114,31 +100,8 @@ func (s *server) accept(ctx context.Context) {
 				continue
 			}
 		}
-		if p.channel == channelCRR {
-			s.await(sock, func() { s.assign(ctx, sock, p, err) })
-		} else {
-			s.wg.Go(func() { s.assign(ctx, sock, p, err) })
-		}
+		s.wg.Go(func() { s.assign(ctx, sock, p, err) })
 	}
-}
-
-// await starts a goroutine that may wait for a connection's bytes.
-func (s *server) await(sock *socket, do func()) {
-	s.mu.Lock()
-	if len(s.waiting) == maxWaiting {
-		s.waiting[0].wake()
-		s.waiting = s.waiting[1:]
-	}
-	s.waiting = append(s.waiting, sock)
-	s.mu.Unlock()
-	s.wg.Go(func() {
-		do()
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if i := slices.Index(s.waiting, sock); i >= 0 {
-			s.waiting = slices.Delete(s.waiting, i, i+1)
-		}
-	})
 }
 
 // atOnceBytes is the longest request that is answered without a goroutine: it
@@ -171,7 +134,7 @@ func (s *server) assign(ctx context.Context, sock *socket, p preamble, err error
 	}
 	switch p.channel {
 	case channelControl:
-		s.wg.Go(func() { s.control(ctx, sock, p) })
+		s.control(ctx, sock, p)
 		return
 	case channelHello:
 		writeFull(sock.fd, p.append(nil)) // fits the send buffer; who is gone does not read it
@@ -245,7 +208,7 @@ func (s *server) control(ctx context.Context, sock *socket, p preamble) {
 
 func (s *server) acceptUnix(ctx context.Context, u net.Listener) {
 	for ctx.Err() == nil {
-		conn, err := localsock.Accept(ctx, u.Accept)
+		conn, err := u.Accept()
 		if err != nil {
 			return
 		}
@@ -324,12 +287,6 @@ func (s *server) register(t *session) error {
 	if s.sessions[t.token] != nil || s.byHead[t.token.head()] != nil {
 		return errors.New("a test with this token is under way")
 	}
-	streams, bytes := t.size()
-	if s.streams+streams > maxStreams || s.bytes+bytes > maxBytes {
-		return fmt.Errorf("the tests under way have %d streams with messages of %d bytes in all; %d and %d are the most", s.streams, s.bytes, maxStreams, maxBytes)
-	}
-	s.streams += streams
-	s.bytes += bytes
 	s.sessions[t.token], s.byHead[t.token.head()] = t, t
 	return nil
 }
@@ -339,9 +296,6 @@ func (s *server) unregister(t *session) {
 	defer s.mu.Unlock()
 	delete(s.sessions, t.token)
 	delete(s.byHead, t.token.head())
-	streams, bytes := t.size()
-	s.streams -= streams
-	s.bytes -= bytes
 }
 
 func (s *server) lookup(t token) *session {

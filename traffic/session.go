@@ -39,11 +39,6 @@ func newSession(t token, p params, far *peer, port uint16) *session {
 	}
 }
 
-// size is how many streams the session has, and the bytes of one message for each.
-func (t *session) size() (streams, bytes int) {
-	return t.params.Streams, t.params.Streams * t.params.MessageBytes
-}
-
 // attach gives the session one of its streams; false: it has no use for it.
 func (t *session) attach(index uint16, sock *socket) bool {
 	t.mu.Lock()
