@@ -116,7 +116,7 @@ func (c *client) dial(ctx context.Context, patience time.Duration) error {
 		conn.Close()
 		return fmt.Errorf("write to traffic server: %w", err)
 	}
-	c.far = newPeer(conn)
+	c.far = newPeer(conn, maxFrame)
 	p := &params{
 		Work: c.cfg.Work, Duration: c.cfg.Duration, Omit: c.cfg.Omit, Streams: c.cfg.Streams,
 		MessageBytes: c.cfg.MessageBytes, Congestion: c.cfg.Congestion, BufferBytes: c.cfg.BufferBytes,

@@ -124,6 +124,8 @@ const (
 	MaxMessageBytes  = 16 << 20 // one write
 	MaxDatagramBytes = 65507    // UDP over IPv4: 65535 less 20 and 8 bytes of headers
 	maxDuration      = 24 * time.Hour
+	maxBitsPerSecond = 1e15 // no link is faster; the moments of a schedule still fit 64 bits
+	maxCongestion    = 15   // TCP_CA_NAME_MAX (include/net/tcp.h) less the terminating zero
 )
 
 // DefaultMessage is the message size in bytes when none is given: 128 KiB
@@ -197,8 +199,12 @@ func (c Config) Validate() error {
 		return bad("mss", c.MSS, "0 to 65535 bytes")
 	case c.BufferBytes < 0 || c.BufferBytes > 1<<30:
 		return bad("buffer", c.BufferBytes, "0 to 1 GiB")
-	case c.BitsPerSecond < 0 || c.TransactionsPerSecond < 0 || c.TransactionsPerSecond > 1e7:
-		return bad("rate", max(c.BitsPerSecond, c.TransactionsPerSecond), "0 (as fast as possible) or more, and at most 10 million transactions a second")
+	case c.BitsPerSecond != 0 && !(c.BitsPerSecond >= 1 && c.BitsPerSecond <= maxBitsPerSecond): // NaN too
+		return bad("rate", c.BitsPerSecond, "0 (as fast as possible), or 1 bit/s to 1 Pbit/s")
+	case !(c.TransactionsPerSecond >= 0 && c.TransactionsPerSecond <= 1e7):
+		return bad("rate", c.TransactionsPerSecond, "0 (as fast as possible) or more, and at most 10 million transactions a second")
+	case len(c.Congestion) > maxCongestion:
+		return bad("congestion", c.Congestion, fmt.Sprintf("a name of at most %d bytes", maxCongestion))
 	case c.LossBound < 0 || c.LossBound >= 1:
 		return bad("loss-bound", c.LossBound, "a fraction from 0 up to 1")
 	case c.MPTCP && (isUDP || c.Work == Probe):

@@ -18,17 +18,17 @@ type peer struct {
 	err  error         // why gone; valid after gone is closed
 }
 
-// newPeer starts reading control messages from conn; close stops that.
-func newPeer(conn net.Conn) *peer {
+// newPeer starts reading control messages of at most limit bytes from conn; close stops that.
+func newPeer(conn net.Conn, limit int) *peer {
 	p := &peer{conn: conn, in: make(chan message, 8), gone: make(chan struct{})}
-	go p.read()
+	go p.read(limit)
 	return p
 }
 
-func (p *peer) read() {
+func (p *peer) read(limit int) {
 	defer close(p.gone)
 	for {
-		m, err := readMessage(p.conn)
+		m, err := readMessage(p.conn, limit)
 		if err != nil {
 			p.err = err
 			return

@@ -55,7 +55,10 @@ func (f *flow) counted() tally {
 
 // batchFor is how many messages of size bytes are moved at once: enough to
 // share the system call, few enough to stay in the second-level cache.
-func batchFor(size int) int { return min(max(256<<10/max(size, 1), 1), 64) }
+func batchFor(size int) int { return min(max(flowBuffers/max(size, 1), 1), 64) }
+
+// flowBuffers is in bytes: what one flow's batch of messages takes at most.
+const flowBuffers = 256 << 10
 
 // receiveSize is the buffer that one message may need: with GRO the kernel
 // joins datagrams up to 64 KiB.

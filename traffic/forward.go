@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+
+	"cleat/internal/localsock"
 )
 
 // Forward is a port forward by a program, as Docker's userland proxy is one: it
@@ -45,12 +47,21 @@ func Forward(ctx context.Context, listen, to netip.AddrPort) error {
 type forwarder struct{ to netip.AddrPort }
 
 func (f forwarder) connections(ctx context.Context, l net.Listener, running *sync.WaitGroup) error {
+	places := make(chan struct{}, maxForwarded)
 	for {
-		c, err := l.Accept()
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		c, err := localsock.Accept(ctx, l.Accept)
 		if err != nil {
 			return fmt.Errorf("accept a connection to forward: %w", err)
 		}
-		running.Go(func() { f.connection(ctx, c.(*net.TCPConn)) })
+		running.Go(func() {
+			f.connection(ctx, c.(*net.TCPConn))
+			<-places
+		})
 	}
 }
 
@@ -78,6 +89,10 @@ func copyHalf(to, from *net.TCPConn) {
 	_, _ = io.Copy(to, from)
 	to.CloseWrite()
 }
+
+// maxForwarded bounds the TCP connections that are copied at once; more wait in the kernel's
+// queue. It is the most that a test opens: MaxStreams, for eight pairs.
+const maxForwarded = 8 * MaxStreams
 
 // maxForwardClients bounds how many senders of datagrams have a socket each;
 // datagrams of others are dropped.

@@ -133,7 +133,11 @@ func (c *client) probeStream(ctx context.Context) error {
 
 // countProbe is the server's end of probeStream.
 func (t *session) countProbe() {
-	<-t.whole
+	select {
+	case <-t.whole:
+	case <-t.ending:
+		return
+	}
 	buf := make([]byte, probeChunk)
 	var got uint64
 	for got < probeBulk {

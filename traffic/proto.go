@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 )
 
@@ -147,9 +148,12 @@ type report struct {
 	Warnings    []string      `json:"warnings,omitempty"`
 }
 
-// maxFrame bounds one control message, so that garbage in the length can't make
-// us allocate. A report of MaxStreams streams needs 21 bytes for each.
-const maxFrame = 64 << 10
+// Bounds of one control message in bytes, so that garbage in the length can't make us
+// allocate.
+const (
+	maxFrame = 64 << 10 // to a client: a report of MaxStreams streams needs 21 bytes for each
+	maxOrder = 4 << 10  // to a server, which gets no such report
+)
 
 // writeMessage writes one frame: 4 bytes of length, big-endian, and JSON.
 func writeMessage(w io.Writer, m message) error {
@@ -165,15 +169,15 @@ func writeMessage(w io.Writer, m message) error {
 	return nil
 }
 
-// readMessage reads one frame. io.EOF says that the other end closed between
-// two frames.
-func readMessage(r io.Reader) (message, error) {
+// readMessage reads one frame of at most limit bytes. The error is io.EOF if the other end
+// closed between two frames.
+func readMessage(r io.Reader, limit int) (message, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return message{}, err
 	}
 	n := binary.BigEndian.Uint32(head[:])
-	if n > maxFrame {
+	if int64(n) > int64(limit) {
 		return message{}, fmt.Errorf("%w: control message of %d bytes", ErrNotTraffic, n)
 	}
 	body := make([]byte, n)
@@ -200,9 +204,17 @@ func (p *params) validate() error {
 	if p == nil {
 		return fmt.Errorf("%w: no parameters", ErrNotTraffic)
 	}
+	switch { // in a Config 0 means a default, which the client has filled in
+	case p.Streams < 1:
+		return &ConfigError{Field: "streams", Value: strconv.Itoa(p.Streams), Want: fmt.Sprintf("1 to %d", MaxStreams)}
+	case p.MessageBytes < 1:
+		return &ConfigError{Field: "message", Value: strconv.Itoa(p.MessageBytes), Want: "1 byte or more"}
+	case p.Duration <= 0:
+		return &ConfigError{Field: "duration", Value: p.Duration.String(), Want: "more than 0s and at most 24h"}
+	}
 	return Config{
 		Work: p.Work, Address: "peer", Duration: p.Duration, Omit: p.Omit, Streams: p.Streams,
 		MessageBytes: p.MessageBytes, BufferBytes: p.BufferBytes, Reverse: p.Reverse,
-		BitsPerSecond: p.Rate, GSO: p.GSO, NoChecksum: p.NoChecksum, Early: p.Early,
+		Congestion: p.Congestion, BitsPerSecond: p.Rate, GSO: p.GSO, NoChecksum: p.NoChecksum, Early: p.Early,
 	}.Validate()
 }

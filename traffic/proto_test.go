@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -54,7 +56,7 @@ func TestMessageRoundTrip(t *testing.T) {
 	if err := writeMessage(&b, want); err != nil {
 		t.Fatal(err)
 	}
-	got, err := readMessage(&b)
+	got, err := readMessage(&b, maxFrame)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +64,7 @@ func TestMessageRoundTrip(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if _, err := readMessage(&b); err != io.EOF {
+	if _, err := readMessage(&b, maxFrame); err != io.EOF {
 		t.Errorf("after the last message: %v, want io.EOF", err)
 	}
 }
@@ -88,7 +90,7 @@ func TestReadMessageRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := readMessage(bytes.NewReader(tt.in)); !errors.Is(err, tt.want) {
+			if _, err := readMessage(bytes.NewReader(tt.in), maxFrame); !errors.Is(err, tt.want) {
 				t.Errorf("error %v, want %v", err, tt.want)
 			}
 		})
@@ -113,6 +115,13 @@ func TestParamsFromTheNetwork(t *testing.T) {
 		{"negative time", func(p *params) { p.Duration = -1 }, false},
 		{"negative omit", func(p *params) { p.Omit = -1 }, false},
 		{"negative rate", func(p *params) { p.Rate = -1 }, false},
+		{"a rate that no schedule holds", func(p *params) { p.Work = UDP; p.MessageBytes = 100; p.Rate = 1e300 }, false},
+		{"a datagram in a thousand years", func(p *params) { p.Work = UDP; p.MessageBytes = 100; p.Rate = 1e-9 }, false},
+		{"no number for a rate", func(p *params) { p.Rate = math.NaN() }, false},
+		{"no streams", func(p *params) { p.Streams = 0 }, false},
+		{"no bytes", func(p *params) { p.MessageBytes = 0 }, false},
+		{"no time", func(p *params) { p.Duration = 0 }, false},
+		{"a long congestion control", func(p *params) { p.Congestion = strings.Repeat("c", 16) }, false},
 		{"a datagram without room for its header", func(p *params) { p.Work = UDP; p.MessageBytes = datagramHeaderLen - 1 }, false},
 		{"a request without room for its preamble", func(p *params) { p.Work = CRR; p.MessageBytes = preambleLen - 1 }, false},
 	}
@@ -165,12 +174,17 @@ func FuzzMessage(f *testing.F) {
 	writeMessage(&b, message{Kind: kindHello, Params: &params{Work: TCP}})
 	f.Add(b.Bytes())
 	f.Add([]byte{0, 0, 0, 2, '{', '}'})
+	f.Add([]byte("\x00\x00\x00\x7b" + `{"version":1,"kind":"hello","params":{"work":"udp","duration_ns":1,"streams":1,"message_bytes":100,"rate":1e3,"early_ns":1}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := readMessage(bytes.NewReader(b))
+		m, err := readMessage(bytes.NewReader(b), maxFrame)
 		if err != nil {
 			return
 		}
-		m.Params.validate()
+		if m.Params.validate() == nil {
+			if r := m.Params.needs(); r.streams < 1 || r.streams > MaxStreams || r.bytes < 0 || r.bytes > MaxStreams*MaxMessageBytes {
+				t.Errorf("%q needs %+v", b, r)
+			}
+		}
 		if _, err := json.Marshal(m); err != nil {
 			t.Errorf("%q can't be written again: %v", b, err)
 		}

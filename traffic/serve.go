@@ -10,8 +10,11 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"sync"
 	"time"
+
+	"cleat/internal/localsock"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,18 +27,46 @@ type server struct {
 	l   *listener
 	wg  sync.WaitGroup
 
+	places   chan struct{} // has an entry for each connection that belongs to no session
 	mu       sync.Mutex
 	sessions map[token]*session
 	byHead   map[uint64]*session
-	stop     context.CancelFunc
+	held     resources // of all sessions
+	stop     context.CancelCauseFunc
 }
 
-// maxSessions bounds the tests at once; 128 pairs fit with room.
-const maxSessions = 1024
+// Bounds of what all clients together can make a server hold. Each stream, and each
+// connection that belongs to no session, may keep a thread in a system call, and a flow of a
+// reversed test keeps two: the Go runtime ends a program that has 10,000 threads.
+const (
+	maxSessions    = 1024
+	maxConnections = 1024    // that belong to no session; more wait in the kernel's queue
+	maxServed      = 3072    // streams of all sessions: three tests of MaxStreams
+	maxBuffers     = 1 << 30 // bytes of all sessions' buffers: 64 streams of MaxMessageBytes
+)
+
+// resources are what a session makes the server hold.
+type resources struct{ streams, bytes int }
+
+// needs returns the resources of a session. The bytes are at least those of its buffers: see
+// flow.receive, streamSet and echo.
+func (p *params) needs() resources {
+	r := resources{streams: p.Streams}
+	switch p.Work {
+	case TCP:
+		r.bytes = min(p.Streams, max(mostThreads, runtime.NumCPU())) * max(p.MessageBytes, minRead)
+	case RR:
+		r.bytes = p.Streams * p.MessageBytes
+	case UDP, UDPRR, Probe:
+		r.bytes = p.Streams * 2 * flowBuffers // a reversed test has as much to send
+	}
+	return r
+}
 
 // Serve listens and takes part in the tests that clients ask for, any number at
-// once, until ctx ends (which is no error) or, with Once, the first test has
-// ended. It owns everything it starts and returns after the last has ended.
+// once, until ctx ends (which is no error), no connection can be accepted any more, or,
+// with Once, the first test has ended. It owns everything it starts and returns after the
+// last has ended.
 func Serve(ctx context.Context, cfg ServeConfig) error {
 	switch cfg.Engine {
 	case "", EngineCleat:
@@ -53,9 +84,12 @@ func Serve(ctx context.Context, cfg ServeConfig) error {
 		return err
 	}
 	defer l.close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	s := &server{cfg: cfg, l: l, sessions: map[token]*session{}, byHead: map[uint64]*session{}, stop: cancel}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	s := &server{
+		cfg: cfg, l: l, places: make(chan struct{}, maxConnections),
+		sessions: map[token]*session{}, byHead: map[uint64]*session{}, stop: stop,
+	}
 	if path != "" {
 		u, err := listenUnix(path)
 		if err != nil {
@@ -71,7 +105,31 @@ func Serve(ctx context.Context, cfg ServeConfig) error {
 	}
 	<-ctx.Done()
 	s.wg.Wait()
+	if broken := new(acceptError); errors.As(context.Cause(ctx), &broken) {
+		return broken
+	}
 	return nil
+}
+
+// acceptError ends a server that can accept no more connections.
+type acceptError struct{ err error }
+
+func (e *acceptError) Error() string { return "accept traffic connection: " + e.err.Error() }
+func (e *acceptError) Unwrap() error { return e.err }
+
+// admit has f called with a connection, on a goroutine of its own, as soon as there is a
+// place for it. f calls release when the connection belongs to a session or has ended.
+func (s *server) admit(ctx context.Context, drop func(), f func(release func())) {
+	select {
+	case s.places <- struct{}{}:
+		s.wg.Go(func() {
+			release := sync.OnceFunc(func() { <-s.places })
+			defer release()
+			f(release)
+		})
+	case <-ctx.Done():
+		drop()
+	}
 }
 
 // accept takes TCP connections. The one request of a CRR connection is usually
@@ -79,19 +137,25 @@ func Serve(ctx context.Context, cfg ServeConfig) error {
 // goroutine, often on another thread, would cost as much as the connection.
 func (s *server) accept(ctx context.Context) {
 	buf := make([]byte, atOnceBytes)
-	for waitFD(ctx, s.l.tcp, unix.POLLIN) == nil {
+	next := func() (int, error) {
+		if err := waitFD(ctx, s.l.tcp, unix.POLLIN); err != nil {
+			return -1, err
+		}
 		fd, _, err := unix.Accept4(s.l.tcp, unix.SOCK_CLOEXEC)
+		return fd, err
+	}
+	for {
+		fd, err := localsock.Accept(ctx, next)
 		if err != nil {
-			if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-				time.Sleep(10 * time.Millisecond) // descriptors come free as tests end
-			}
-			continue
+			s.stop(&acceptError{err})
+			return
 		}
 		sock := &socket{fd: fd}
+		drop := func() { sock.close(true) }
 		n, _, err := unix.Recvfrom(fd, buf[:preambleLen], unix.MSG_DONTWAIT)
 		if err != nil || n < preambleLen {
 			head := bytes.Clone(buf[:max(n, 0)])
-			s.wg.Go(func() { s.welcome(ctx, sock, head) })
+			s.admit(ctx, drop, func(release func()) { s.welcome(ctx, sock, head, release) })
 			continue
 		}
 		p, err := parsePreamble(buf)
@@ -100,7 +164,7 @@ func (s *server) accept(ctx context.Context) {
 				continue
 			}
 		}
-		s.wg.Go(func() { s.assign(ctx, sock, p, err) })
+		s.admit(ctx, drop, func(release func()) { s.assign(ctx, sock, p, err, release) })
 	}
 }
 
@@ -108,33 +172,41 @@ func (s *server) accept(ctx context.Context) {
 // must not block the others.
 const atOnceBytes = 16 << 10
 
-// preamblePatience bounds how long a connection may stay silent.
-const preamblePatience = 5 * time.Second
+const (
+	// preamblePatience is how long a client may take for its preamble, and again for its
+	// hello.
+	preamblePatience = 5 * time.Second
+	// requestPatience is how long a CRR connection may take from its preamble on:
+	// MaxMessageBytes at 5 Mbit/s each way.
+	requestPatience = time.Minute
+)
 
 // welcome reads the first bytes of a connection, some of which are there, and
 // hands it to whom it belongs.
-func (s *server) welcome(ctx context.Context, sock *socket, got []byte) {
+func (s *server) welcome(ctx context.Context, sock *socket, got []byte, release func()) {
 	var head [preambleLen]byte
-	release := context.AfterFunc(ctx, sock.wake)
+	patient, cancel := context.WithTimeout(ctx, preamblePatience)
+	awake := context.AfterFunc(patient, sock.wake)
 	err := readFull(sock.fd, head[copy(head[:], got):])
-	release()
-	if err != nil {
+	intime := awake()
+	cancel()
+	if err != nil || !intime {
 		sock.close(false)
 		return
 	}
 	p, err := parsePreamble(head[:])
-	s.assign(ctx, sock, p, err)
+	s.assign(ctx, sock, p, err, release)
 }
 
 // assign hands a connection to whom it belongs.
-func (s *server) assign(ctx context.Context, sock *socket, p preamble, err error) {
+func (s *server) assign(ctx context.Context, sock *socket, p preamble, err error, release func()) {
 	if err != nil {
 		s.refuse(sock, err)
 		return
 	}
 	switch p.channel {
 	case channelControl:
-		s.control(ctx, sock, p)
+		s.control(ctx, sock, p, release)
 		return
 	case channelHello:
 		writeFull(sock.fd, p.append(nil)) // fits the send buffer; who is gone does not read it
@@ -147,7 +219,7 @@ func (s *server) assign(ctx context.Context, sock *socket, p preamble, err error
 		return
 	}
 	if p.channel == channelCRR {
-		t.answerCRR(ctx, sock)
+		s.answerCRR(ctx, t, sock)
 		return
 	}
 	if setTimeouts(sock.fd, 0) != nil || !t.attach(p.index, sock) {
@@ -188,8 +260,21 @@ func readFull(fd int, b []byte) error {
 	return nil
 }
 
+// answerCRR answers a request if there is room for its buffer.
+func (s *server) answerCRR(ctx context.Context, t *session, sock *socket) {
+	r := resources{bytes: t.params.MessageBytes}
+	if !s.take(r) {
+		sock.close(true)
+		return
+	}
+	defer s.giveBack(r)
+	ctx, cancel := context.WithTimeout(ctx, requestPatience)
+	defer cancel()
+	t.answerCRR(ctx, sock)
+}
+
 // control turns a raw connection into a control channel and runs its test.
-func (s *server) control(ctx context.Context, sock *socket, p preamble) {
+func (s *server) control(ctx context.Context, sock *socket, p preamble, release func()) {
 	if setTimeouts(sock.fd, 0) != nil {
 		sock.close(false)
 		return
@@ -203,27 +288,28 @@ func (s *server) control(ctx context.Context, sock *socket, p preamble) {
 	if err != nil {
 		return
 	}
-	s.run(ctx, conn, p)
+	s.run(ctx, conn, p, release)
 }
 
 func (s *server) acceptUnix(ctx context.Context, u net.Listener) {
-	for ctx.Err() == nil {
-		conn, err := u.Accept()
+	for {
+		conn, err := localsock.Accept(ctx, u.Accept)
 		if err != nil {
+			s.stop(&acceptError{err})
 			return
 		}
-		s.wg.Go(func() { s.welcomeUnix(ctx, conn) })
+		s.admit(ctx, func() { conn.Close() }, func(release func()) { s.welcomeUnix(ctx, conn, release) })
 	}
 }
 
 // welcomeUnix reads the preamble of a control connection.
-func (s *server) welcomeUnix(ctx context.Context, conn net.Conn) {
+func (s *server) welcomeUnix(ctx context.Context, conn net.Conn, release func()) {
 	var head [preambleLen]byte
-	release := context.AfterFunc(ctx, func() { conn.Close() })
+	awake := context.AfterFunc(ctx, func() { conn.Close() })
 	conn.SetReadDeadline(time.Now().Add(preamblePatience))
 	_, err := io.ReadFull(conn, head[:])
 	conn.SetReadDeadline(time.Time{})
-	release()
+	awake()
 	if err != nil {
 		conn.Close()
 		return
@@ -231,18 +317,20 @@ func (s *server) welcomeUnix(ctx context.Context, conn net.Conn) {
 	p, err := parsePreamble(head[:])
 	switch {
 	case err == nil && p.channel == channelControl:
-		s.run(ctx, conn, p)
+		s.run(ctx, conn, p, release)
 		return
 	case errors.Is(err, ErrVersion):
+		conn.SetWriteDeadline(time.Now().Add(controlWrite))
 		writeMessage(conn, message{Kind: kindError, Error: err.Error()})
 	}
 	conn.Close()
 }
 
-// run is one test, from hello to the end of its control channel.
-func (s *server) run(ctx context.Context, conn net.Conn, p preamble) {
+// run is one test, from hello to the end of its control channel. It releases the
+// connection's place once there is a session.
+func (s *server) run(ctx context.Context, conn net.Conn, p preamble, release func()) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	far := newPeer(conn)
+	far := newPeer(conn, maxOrder)
 	defer far.close()
 	hello, cancel := context.WithTimeout(ctx, preamblePatience)
 	m, err := far.expect(hello, kindHello)
@@ -259,9 +347,11 @@ func (s *server) run(ctx context.Context, conn net.Conn, p preamble) {
 		far.send(message{Kind: kindError, Error: err.Error()})
 		return
 	}
+	release()
 	err = t.run(ctx)
 	s.unregister(t)
 	t.end()
+	s.giveBack(t.params.needs())
 	served := Served{Work: t.params.Work, Client: "unix"}
 	if conn.RemoteAddr().Network() != "unix" {
 		served.Client = conn.RemoteAddr().String()
@@ -274,7 +364,7 @@ func (s *server) run(ctx context.Context, conn net.Conn, p preamble) {
 		s.cfg.Done(served)
 	}
 	if s.cfg.Once {
-		s.stop()
+		s.stop(nil)
 	}
 }
 
@@ -287,8 +377,35 @@ func (s *server) register(t *session) error {
 	if s.sessions[t.token] != nil || s.byHead[t.token.head()] != nil {
 		return errors.New("a test with this token is under way")
 	}
+	if !s.takeLocked(t.params.needs()) {
+		return fmt.Errorf("%d streams and %d bytes of buffers are served; there is room for %d and %d",
+			s.held.streams, s.held.bytes, maxServed, maxBuffers)
+	}
 	s.sessions[t.token], s.byHead[t.token.head()] = t, t
 	return nil
+}
+
+// take reports whether there is room for r, and takes it then.
+func (s *server) take(r resources) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.takeLocked(r)
+}
+
+func (s *server) takeLocked(r resources) bool {
+	if s.held.streams+r.streams > maxServed || s.held.bytes+r.bytes > maxBuffers {
+		return false
+	}
+	s.held.streams += r.streams
+	s.held.bytes += r.bytes
+	return true
+}
+
+func (s *server) giveBack(r resources) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held.streams -= r.streams
+	s.held.bytes -= r.bytes
 }
 
 func (s *server) unregister(t *session) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -22,9 +23,11 @@ type session struct {
 
 	mu       sync.Mutex
 	ended    bool
+	broken   bool // an error was sent
 	streams  []*socket
 	attached int
 	whole    chan struct{} // closed when all streams are there
+	ending   chan struct{} // closed when the session ends
 	flows    []*flow
 	granted  int       // receive buffer of the flows in bytes
 	came     *arrivals // of all flows; nil where nobody wants to know
@@ -34,21 +37,40 @@ type session struct {
 func newSession(t token, p params, far *peer, port uint16) *session {
 	return &session{
 		token: t, params: p, far: far, port: port,
-		streams: make([]*socket, p.Streams), whole: make(chan struct{}),
+		streams: make([]*socket, p.Streams), whole: make(chan struct{}), ending: make(chan struct{}),
 		flows: make([]*flow, p.Streams), came: newArrivals(p.Early > 0),
 	}
 }
 
-// attach gives the session one of its streams; false: it has no use for it.
+// usesStreams reports whether the session's work is done by TCP streams.
+func (t *session) usesStreams() bool {
+	return t.params.Work == TCP || t.params.Work == RR || t.params.Work == Probe
+}
+
+// usesFlows reports whether the session's work is done by flows of datagrams.
+func (t *session) usesFlows() bool {
+	return t.params.Work == UDP || t.params.Work == UDPRR || t.params.Work == Probe
+}
+
+// complain sends the session's first error to the client. It is called with mu held, by
+// those who also serve other clients: a second error could find the client's window full.
+func (t *session) complain(err error) {
+	if !t.broken {
+		t.broken = true
+		t.far.send(message{Kind: kindError, Error: err.Error()})
+	}
+}
+
+// attach gives the session one of its streams. It reports whether the session wants it.
 func (t *session) attach(index uint16, sock *socket) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended || int(index) >= len(t.streams) || t.streams[index] != nil {
+	if t.ended || !t.usesStreams() || int(index) >= len(t.streams) || t.streams[index] != nil {
 		return false
 	}
 	o := tcpOptions{congestion: t.params.Congestion, buffer: t.params.BufferBytes, noDelay: t.params.Work == RR}
 	if err := o.apply(sock.fd); err != nil {
-		t.far.send(message{Kind: kindError, Error: err.Error()})
+		t.complain(err)
 		return false
 	}
 	if o.congestion == "" {
@@ -66,23 +88,35 @@ func (t *session) attach(index uint16, sock *socket) bool {
 func (t *session) attachFlow(d datagram, local, from netip.AddrPort, size int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended || int(d.index) >= len(t.flows) || t.flows[d.index] != nil {
+	if t.ended || t.broken || !t.usesFlows() || int(d.index) >= len(t.flows) || t.flows[d.index] != nil {
 		return // a flow that is there answers from its own socket
+	}
+	if t.params.Reverse && !t.isClient(from.Addr()) {
+		t.complain(fmt.Errorf("a reversed test is for the client's own address alone, not for %s", from.Addr()))
+		return
 	}
 	sock, err := openUDP(local, from, t.params.BufferBytes)
 	if err != nil {
-		t.far.send(message{Kind: kindError, Error: err.Error()})
+		t.complain(err)
 		return
 	}
 	if err := t.tune(sock.fd); err != nil {
 		sock.close(false)
-		t.far.send(message{Kind: kindError, Error: err.Error()})
+		t.complain(err)
 		return
 	}
 	f := &flow{sock: sock, index: d.index, token: t.token.head(), early: t.params.Early, came: t.came}
 	t.flows[d.index] = f
 	f.ack(d, size)
 	t.wg.Go(func() { f.receive(t.receiveSize()) })
+}
+
+// isClient reports whether an address is that of the control connection. The source of a
+// datagram can be forged, and the server must not flood a third party. A client at the
+// control socket is of this machine.
+func (t *session) isClient(a netip.Addr) bool {
+	far, ok := t.far.conn.RemoteAddr().(*net.TCPAddr)
+	return !ok || far.AddrPort().Addr().Unmap().WithZone("") == a.Unmap().WithZone("")
 }
 
 func (t *session) receiveSize() int {
@@ -130,6 +164,7 @@ func (t *session) run(ctx context.Context) error {
 // end closes what the test used.
 func (t *session) end() {
 	t.stop.Store(true)
+	close(t.ending)
 	t.mu.Lock()
 	t.ended = true
 	for _, sock := range t.streams {

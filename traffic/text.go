@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"cleat/internal/columns"
 )
 
 // FormatRate writes a rate in bit/s with three digits and a decimal unit.
@@ -98,7 +100,7 @@ func (r Result) trafficText(line func(name, format string, args ...any)) {
 	if r.Fairness > 0 {
 		line("fairness", "%.3f (Jain's index of %d streams)", r.Fairness, r.Streams)
 	}
-	line("tcp", "%s, MSS %d, %d segments sent again", orUnknown(r.Congestion), r.MSSBytes, r.Retransmits)
+	line("tcp", "%s, MSS %d, %d segments sent again", orUnknown(columns.Plain(r.Congestion)), r.MSSBytes, r.Retransmits)
 }
 
 func (r Result) probeText(line func(name, format string, args ...any)) {

@@ -13,6 +13,7 @@ import (
 	"cleat/bench/host"
 	"cleat/netns/find"
 	"cleat/network/attach"
+	"cleat/traffic"
 )
 
 // evil is what somebody may have called a container, a link or an error.
@@ -53,6 +54,20 @@ func TestForeignText(t *testing.T) {
 		},
 		"detach notes": func(w io.Writer, text string) error { return printNotes(w, []string{text}) },
 		"JSON":         func(w io.Writer, text string) error { return writeJSON(w, evilStatus(text)) },
+		"traffic serve": func(w io.Writer, text string) error {
+			newAnnouncer(w, false).done(traffic.Served{Work: traffic.TCP, Client: text, Error: text})
+			return nil
+		},
+		"traffic serve --json": func(w io.Writer, text string) error {
+			newAnnouncer(w, true).done(traffic.Served{Work: traffic.TCP, Client: text, Error: text})
+			return nil
+		},
+		"traffic tcp": func(w io.Writer, text string) error {
+			return (&trafficFlags{}).print(w, traffic.Result{Work: "tcp", Congestion: text, ProbeError: text, Warnings: []string{text}})
+		},
+		"traffic tcp --json": func(w io.Writer, text string) error {
+			return (&trafficFlags{asJSON: true}).print(w, traffic.Result{Work: "tcp", Congestion: text, ProbeError: text, Warnings: []string{text}})
+		},
 		"doctor A B": func(w io.Writer, text string) error {
 			return host.Path{From: text, To: text, Warnings: []string{text}, Back: []string{text}, Hops: []host.Hop{{Namespace: text, Link: text, Kind: text, Detail: text, Qdisc: text,
 				Filters: []host.Filter{{Table: text, Chain: text, Hook: text, Match: []host.RuleHit{{Chain: text, Text: text}}}}}}}.WriteText(w)

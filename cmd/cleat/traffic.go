@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"cleat/internal/columns"
 	"cleat/internal/rate"
 	"cleat/traffic"
 
@@ -117,10 +118,10 @@ func (a *announcer) line(v any, text string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.asJSON {
-		json.NewEncoder(a.w).Encode(v) // a reader that has gone away is no error of the test
+		json.NewEncoder(columns.JSON(a.w)).Encode(v) // a reader that has gone away is no error of the test
 		return
 	}
-	fmt.Fprintln(a.w, text)
+	fmt.Fprintln(a.w, columns.Plain(text)) // clients choose the text of their errors
 }
 
 // spareProcessors makes room for streams that block in system calls without
@@ -330,16 +331,21 @@ func (f *trafficFlags) run(ctx context.Context, out, progress io.Writer) error {
 	}
 	spareProcessors(cfg.Streams)
 	if !f.asJSON {
-		cfg.Progress = func(line string) { fmt.Fprintln(progress, line) }
+		cfg.Progress = func(line string) { fmt.Fprintln(progress, columns.Plain(line)) }
 	}
 	r, err := traffic.Run(ctx, cfg)
 	if err != nil {
 		return trafficError(err)
 	}
+	return f.print(out, r)
+}
+
+// print writes a result, of which the server has chosen some of the words.
+func (f *trafficFlags) print(out io.Writer, r traffic.Result) error {
 	if f.asJSON {
-		return json.NewEncoder(out).Encode(r)
+		return json.NewEncoder(columns.JSON(out)).Encode(r)
 	}
-	_, err = io.WriteString(out, r.Text())
+	_, err := io.WriteString(columns.Text(out), r.Text())
 	return err
 }
 
