@@ -139,10 +139,6 @@ func TestReadRefuses(t *testing.T) {
 		}
 		return file
 	}
-	loop := filepath.Join(dir, "loop") // unreadable for root too, whom permissions do not stop
-	if err := errors.Join(os.Mkdir(loop, 0o755), os.Symlink("samples.jsonl", filepath.Join(loop, "samples.jsonl"))); err != nil {
-		t.Fatal(err)
-	}
 	tests := []struct {
 		name, path, want string
 		none             bool
@@ -153,7 +149,6 @@ func TestReadRefuses(t *testing.T) {
 		{"no JSON", write("a.json", "hello"), `a.json": invalid character`, false},
 		{"other JSON", write("b.json", `[{"a":1}]`), "element 1: no network", false},
 		{"other CSV", write("c.csv", "a,b\n1,2\n"), `no column "network"`, false},
-		{"unreadable", loop, "too many levels of symbolic links", false},
 		{"broken environment", filepath.Dir(write("d/environment.json", "{")) + "/../e.jsonl", "", true},
 	}
 	for _, tt := range tests {

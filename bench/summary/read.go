@@ -44,14 +44,19 @@ func New(samples []cell.Sample, absent []cell.Absent) Results {
 // samples.jsonl, summary.json and summary.csv under any name with these
 // extensions. Of a directory samples.jsonl is preferred. A last line of
 // samples.jsonl that was cut off, as by kill -9, is left out and mentioned in
-// Notes, and the run counts as partial. Errors: ErrNoResults when nothing is
-// there; else which file and line can't be read, and why.
+// Notes, and the run counts as partial. Whoever made the directory is not trusted: its files
+// must be regular ones of bounded size. Errors: ErrNoResults when nothing is there; else
+// which file and line can't be read, and why.
 func Read(path string) (Results, error) {
 	file, err := resultFile(path)
 	if err != nil {
 		return Results{}, err
 	}
-	f, err := os.Open(file)
+	limit := int64(maxSummaryBytes)
+	if filepath.Ext(file) == ".jsonl" {
+		limit = maxSamplesBytes
+	}
+	f, err := open(file, limit, file == path) // the caller may have typed a link's name
 	if err != nil {
 		return Results{}, err
 	}
@@ -92,7 +97,7 @@ func resultFile(path string) (string, error) {
 	}
 	for _, name := range []string{SamplesFile, JSONFile, CSVFile} {
 		file := filepath.Join(path, name)
-		switch _, err := os.Stat(file); {
+		switch _, err := os.Lstat(file); {
 		case err == nil:
 			return file, nil
 		case !errors.Is(err, fs.ErrNotExist):
@@ -102,14 +107,18 @@ func resultFile(path string) (string, error) {
 	return "", fmt.Errorf("find results %q: %w: neither %s nor %s nor %s", path, ErrNoResults, SamplesFile, JSONFile, CSVFile)
 }
 
-// ReadSamples reads lines of JSON, each a cell.Sample or a cell.Absent.
+// ReadSamples reads lines of JSON, each a cell.Sample or a cell.Absent. The longest line has
+// 1 MiB, and there are at most 262,144.
 func ReadSamples(in io.Reader) (Results, error) {
 	var r Results
 	lines := bufio.NewReader(in)
 	for number := 1; ; number++ {
-		line, end := lines.ReadBytes('\n')
+		line, end := readLine(lines)
+		if end == nil && number > maxSamples {
+			end = fmt.Errorf("%w: at most %d samples can be read", errTooLarge, maxSamples)
+		}
 		if end != nil && end != io.EOF {
-			return Results{}, end
+			return Results{}, fmt.Errorf("line %d: %w", number, end)
 		}
 		if len(bytes.TrimSpace(line)) > 0 {
 			err := r.addLine(line)
@@ -123,6 +132,21 @@ func ReadSamples(in io.Reader) (Results, error) {
 		if end == io.EOF {
 			r.Summaries = Summarize(r.Samples, r.Absent)
 			return r, nil
+		}
+	}
+}
+
+// readLine reads up to a line feed, which it returns too, or the end.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(line)+len(part) > maxLineBytes {
+			return nil, fmt.Errorf("%w: at most %d bytes of a line can be read", errTooLarge, maxLineBytes)
+		}
+		line = append(line, part...)
+		if err != bufio.ErrBufferFull {
+			return line, err
 		}
 	}
 }
@@ -171,11 +195,16 @@ func renamed(c *cell.Cell) {
 // readEnvironment adds what environment.json says; a run without one is still a
 // run.
 func (r *Results) readEnvironment(file string) error {
-	text, err := os.ReadFile(file)
+	f, err := open(file, maxEnvironmentBytes, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		r.Notes = append(r.Notes, "no "+EnvironmentFile+": the machine is not known")
 		return nil
 	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
 	if err == nil {
 		err = json.Unmarshal(text, &r.Environment)
 	}
