@@ -254,10 +254,11 @@ func (s *Store) all() ([]*Attachment, error) {
 	return out, errors.Join(errs...)
 }
 
-// idOf is the name of an attachment's files: readable, and different for what is
-// different.
+// idOf is the name of an attachment's files. Different links have different ids: a link's name
+// has its dots escaped, so the last dot is the one in front of it, and no engine's name has
+// one, so the first dot ends that.
 func idOf(c Container, ifname string) string {
-	return c.Engine + "." + fileName(c.Name) + "." + fileName(ifname)
+	return c.Engine + "." + fileName(c.Name) + "." + strings.ReplaceAll(fileName(ifname), ".", "%2E")
 }
 
 // fileName keeps a name as it is where files may have it, and writes the other
