@@ -27,7 +27,7 @@ func linksJob(network, work string, factors map[string]string) experiment.Job {
 // four links live on.
 func TestRelate(t *testing.T) {
 	job := linksJob("tunnel", experiment.TCP, map[string]string{"link_rate": "100M", "variant": "blackhole"})
-	share := (1500.0 - 48 - 52) / 1514
+	share := (1500.0 - 52 - 52) / 1514
 	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Values: map[cell.Metric]float64{cell.Throughput: 350e6 * share * 0.9}}
 	relate(&s, job, []traffic.Result{
 		{Work: experiment.TCP, EarlySeconds: 2, EarlyBitsPerSecond: 200e6 * share, SteadyBitsPerSecond: 100e6 * share, Outage: 30 * time.Millisecond},
@@ -62,7 +62,7 @@ func TestRelateStalled(t *testing.T) {
 func TestRelateLong(t *testing.T) {
 	job := linksJob("tunnel", experiment.TCP, map[string]string{"link_rate": "100M", "variant": "delays"})
 	job.Work.Duration, job.Work.Steady = 45*time.Second, 30*time.Second
-	share := (1500.0 - 48 - 52) / 1514
+	share := (1500.0 - 52 - 52) / 1514
 	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Values: map[cell.Metric]float64{cell.Throughput: 1e6}}
 	relate(&s, job, []traffic.Result{{Work: experiment.TCP, EarlySeconds: 30, EarlyBitsPerSecond: 100e6, SteadyBitsPerSecond: 380e6 * share}})
 	if got := s.Values[cell.SteadyOfIdeal]; math.Abs(got-0.95) > 1e-9 {
@@ -90,7 +90,7 @@ func TestRelateDatagrams(t *testing.T) {
 	if got := s.Values[cell.LostPackets]; got != 3 {
 		t.Errorf("%v datagrams lost, want 3", got)
 	}
-	if got, want := s.Values[cell.OfIdeal], 100*(1400+28+48+14)/(400*1400.0); math.Abs(got-want) > 1e-9 {
+	if got, want := s.Values[cell.OfIdeal], 100*(1400+28+52+14)/(400*1400.0); math.Abs(got-want) > 1e-9 {
 		t.Errorf("%v of the ideal, want %v", got, want)
 	}
 }

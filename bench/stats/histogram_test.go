@@ -2,6 +2,8 @@ package stats
 
 import (
 	"errors"
+	"math"
+	"strings"
 	"testing"
 
 	"cleat/bench/cell"
@@ -90,5 +92,24 @@ func TestCoresPerGbitSumsBlocks(t *testing.T) {
 	}
 	if got := CoresPerGbit([]Effort{{CPU: cell.CPU{User: 1}}}); got != (cell.CoresPerGbit{}) {
 		t.Errorf("nothing moved: %+v", got)
+	}
+}
+
+// Some hundred bytes can be a histogram of 50 MB.
+func TestMergeHistogramsIsBounded(t *testing.T) {
+	for name, h := range map[string]*hdrhistogram.Histogram{
+		"digits": hdrhistogram.New(1, 1e9, 5),
+		"range":  hdrhistogram.New(1, math.MaxInt64, 3),
+	} {
+		if err := h.RecordValue(1); err != nil {
+			t.Fatal(err)
+		}
+		text, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := MergeHistograms([]string{string(text)}); err == nil || !strings.Contains(err.Error(), "beyond 4 digits") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func golden(t *testing.T, name string, text []byte) {
 	t.Helper()
 	for line := range strings.Lines(string(text)) {
-		if width(strings.TrimRight(line, "\n")) > columns && !strings.Contains(line, "cleat bench ") {
+		if width(strings.TrimRight(line, "\n")) > lineWidth && !strings.Contains(line, "cleat bench ") {
 			t.Errorf("%d columns: %s", width(line), line)
 		}
 		if strings.TrimRight(line, " \n") != strings.TrimRight(line, "\n") {

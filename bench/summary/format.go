@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"cleat/bench/cell"
+	"cleat/internal/columns"
 )
 
 // scaleOf chooses the scale for a metric and the size of a value, where one alone
@@ -46,20 +47,28 @@ func times(x float64) string {
 func width(s string) int { return utf8.RuneCountInString(s) }
 
 // left and right pad s with blanks to n columns.
-func left(s string, n int) string  { return s + strings.Repeat(" ", max(0, n-width(s))) }
-func right(s string, n int) string { return strings.Repeat(" ", max(0, n-width(s))) + s }
+// left and right fill a text up to n columns. A line feed in it would forge a line.
+func left(s string, n int) string {
+	s = columns.Plain(s)
+	return s + strings.Repeat(" ", max(0, n-width(s)))
+}
 
-// columns is how wide tables and texts may be.
-const columns = 80
+func right(s string, n int) string {
+	s = columns.Plain(s)
+	return strings.Repeat(" ", max(0, n-width(s))) + s
+}
 
-// wrap breaks text at blanks so that no line is longer than columns where words
+// lineWidth is how wide tables and texts may be, in columns.
+const lineWidth = 80
+
+// wrap breaks text at blanks so that no line is longer than lineWidth where words
 // allow; the first line begins with first, the others with rest.
 func wrap(first, rest, text string) string {
 	var b strings.Builder
 	b.WriteString(first)
 	at, fresh := width(first), true
 	for _, word := range strings.Fields(text) {
-		if !fresh && at+1+width(word) > columns {
+		if !fresh && at+1+width(word) > lineWidth {
 			b.WriteString("\n" + rest)
 			at, fresh = width(rest), true
 		}

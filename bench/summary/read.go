@@ -12,8 +12,6 @@ import (
 	"path/filepath"
 
 	"cleat/bench/cell"
-
-	"golang.org/x/sys/unix"
 )
 
 // The files of a result directory that this package reads and writes.
@@ -46,14 +44,19 @@ func New(samples []cell.Sample, absent []cell.Absent) Results {
 // samples.jsonl, summary.json and summary.csv under any name with these
 // extensions. Of a directory samples.jsonl is preferred. A last line of
 // samples.jsonl that was cut off, as by kill -9, is left out and mentioned in
-// Notes, and the run counts as partial. Errors: ErrNoResults when nothing is
-// there; else which file and line can't be read, and why.
+// Notes, and the run counts as partial. Whoever made the directory is not trusted: its files
+// must be regular ones of bounded size. Errors: ErrNoResults when nothing is there; else
+// which file and line can't be read, and why.
 func Read(path string) (Results, error) {
 	file, err := resultFile(path)
 	if err != nil {
 		return Results{}, err
 	}
-	f, err := openFile(file)
+	limit := int64(maxSummaryBytes)
+	if filepath.Ext(file) == ".jsonl" {
+		limit = maxSamplesBytes
+	}
+	f, err := open(file, limit, file == path) // the caller may have typed a link's name
 	if err != nil {
 		return Results{}, err
 	}
@@ -76,30 +79,6 @@ func Read(path string) (Results, error) {
 	return r, nil
 }
 
-// maxFile bounds a file, in bytes. A sample has at most some kilobytes: room for 100,000.
-const maxFile = 256 << 20
-
-// openFile opens a file of results. They may be somebody else's, so it may be anything: a
-// named pipe that never ends is refused, and so is a file that would fill the memory.
-func openFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // else a pipe waits for a writer
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("read %q: it is no regular file (%s)", path, info.Mode())
-	}
-	if err == nil && info.Size() > maxFile {
-		err = fmt.Errorf("read %q: it has %d bytes, and results have at most %d", path, info.Size(), maxFile)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
 // resultFile finds the best file at path.
 func resultFile(path string) (string, error) {
 	info, err := os.Stat(path)
@@ -118,7 +97,7 @@ func resultFile(path string) (string, error) {
 	}
 	for _, name := range []string{SamplesFile, JSONFile, CSVFile} {
 		file := filepath.Join(path, name)
-		switch _, err := os.Stat(file); {
+		switch _, err := os.Lstat(file); {
 		case err == nil:
 			return file, nil
 		case !errors.Is(err, fs.ErrNotExist):
@@ -128,14 +107,18 @@ func resultFile(path string) (string, error) {
 	return "", fmt.Errorf("find results %q: %w: neither %s nor %s nor %s", path, ErrNoResults, SamplesFile, JSONFile, CSVFile)
 }
 
-// ReadSamples reads lines of JSON, each a cell.Sample or a cell.Absent.
+// ReadSamples reads lines of JSON, each a cell.Sample or a cell.Absent. The longest line has
+// 1 MiB, and there are at most 262,144.
 func ReadSamples(in io.Reader) (Results, error) {
 	var r Results
 	lines := bufio.NewReader(in)
 	for number := 1; ; number++ {
-		line, end := lines.ReadBytes('\n')
+		line, end := readLine(lines)
+		if end == nil && number > maxSamples {
+			end = fmt.Errorf("%w: at most %d samples can be read", errTooLarge, maxSamples)
+		}
 		if end != nil && end != io.EOF {
-			return Results{}, end
+			return Results{}, fmt.Errorf("line %d: %w", number, end)
 		}
 		if len(bytes.TrimSpace(line)) > 0 {
 			err := r.addLine(line)
@@ -149,6 +132,21 @@ func ReadSamples(in io.Reader) (Results, error) {
 		if end == io.EOF {
 			r.Summaries = Summarize(r.Samples, r.Absent)
 			return r, nil
+		}
+	}
+}
+
+// readLine reads up to a line feed, which it returns too, or the end.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(line)+len(part) > maxLineBytes {
+			return nil, fmt.Errorf("%w: at most %d bytes of a line can be read", errTooLarge, maxLineBytes)
+		}
+		line = append(line, part...)
+		if err != bufio.ErrBufferFull {
+			return line, err
 		}
 	}
 }
@@ -200,7 +198,7 @@ func renamed(c *cell.Cell) {
 // readEnvironment adds what environment.json says; a run without one is still a
 // run.
 func (r *Results) readEnvironment(file string) error {
-	f, err := openFile(file)
+	f, err := open(file, maxEnvironmentBytes, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		r.Notes = append(r.Notes, "no "+EnvironmentFile+": the machine is not known")
 		return nil
@@ -209,7 +207,11 @@ func (r *Results) readEnvironment(file string) error {
 		return err
 	}
 	defer f.Close()
-	if err := json.NewDecoder(f).Decode(&r.Environment); err != nil {
+	text, err := io.ReadAll(f)
+	if err == nil {
+		err = json.Unmarshal(text, &r.Environment)
+	}
+	if err != nil {
 		return fmt.Errorf("read %q: %w", file, err)
 	}
 	if partial, _ := r.Environment["partial"].(bool); partial {

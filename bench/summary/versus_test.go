@@ -105,7 +105,7 @@ func TestVersusTable(t *testing.T) {
 	}
 	text := b.String()
 	for line := range strings.Lines(text) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > lineWidth {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}

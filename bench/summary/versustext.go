@@ -9,6 +9,7 @@ import (
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
+	"cleat/internal/columns"
 )
 
 // Table writes a Versus in at most 80 columns, as long as names are short: a
@@ -36,6 +37,11 @@ func (v *Versus) Table(w io.Writer) error {
 		return fmt.Errorf("write table: %w", err)
 	}
 	return nil
+}
+
+// markdownCell is text as a cell of a Markdown table shows it.
+func markdownCell(text string) string {
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", "&", "&amp;").Replace(columns.Plain(text))
 }
 
 func columnWidths(rows [][]string) []int {
@@ -84,6 +90,9 @@ func (v *Versus) Markdown(w io.Writer) error {
 	}
 	var b strings.Builder
 	for i, row := range rows {
+		for k := range row {
+			row[k] = markdownCell(row[k])
+		}
 		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
 		if i == 0 {
 			b.WriteString(strings.Repeat("|---", len(row)) + "|\n")

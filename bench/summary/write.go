@@ -81,17 +81,26 @@ func WriteJSON(w io.Writer, summaries []cell.Summary) error {
 
 // ReadJSON reads what WriteJSON wrote.
 func ReadJSON(r io.Reader) ([]cell.Summary, error) {
-	var summaries []cell.Summary
-	if err := json.NewDecoder(r).Decode(&summaries); err != nil {
+	in := json.NewDecoder(r)
+	if begin, err := in.Token(); err != nil {
 		return nil, err
+	} else if begin != json.Delim('[') {
+		return nil, fmt.Errorf("it begins with %v, not with an array", begin)
 	}
-	for i, s := range summaries {
-		if s.Network == "" || s.Metric == "" {
-			return nil, fmt.Errorf("element %d: no network or no metric", i+1)
+	var summaries []cell.Summary
+	for in.More() { // one by one: an array of nothing is refused before all of it is memory
+		var s cell.Summary
+		if err := in.Decode(&s); err != nil {
+			return nil, err
 		}
-		renamed(&summaries[i].Cell)
+		if s.Network == "" || s.Metric == "" {
+			return nil, fmt.Errorf("element %d: no network or no metric", len(summaries)+1)
+		}
+		renamed(&s.Cell)
+		summaries = append(summaries, s)
 	}
-	return summaries, nil
+	_, err := in.Token()
+	return summaries, err
 }
 
 // column is one column of summary.csv, with how it is written and read.

@@ -74,3 +74,19 @@ func FuzzResolvConf(f *testing.F) {
 		}
 	})
 }
+
+// FuzzIDs looks for two attachments of one id, and for an id that is no name of a file.
+func FuzzIDs(f *testing.F) {
+	f.Add("web", "eth0.5", "web.eth0", "5")
+	f.Add("web", "eth0%2E5", "web", "eth0.5")
+	f.Add(".", "..", "a/b", "~detached")
+	f.Fuzz(func(t *testing.T, name, link, otherName, otherLink string) {
+		one, other := idOf(Container{Engine: "docker", Name: name}, link), idOf(Container{Engine: "docker", Name: otherName}, otherLink)
+		if same := name == otherName && link == otherLink; same != (one == other) {
+			t.Errorf("%q of %q is %q, %q of %q is %q", link, name, one, otherLink, otherName, other)
+		}
+		if strings.ContainsAny(one, "/~\x00") || !strings.HasPrefix(one, "docker.") {
+			t.Errorf("%q of %q is %q", link, name, one)
+		}
+	})
+}

@@ -254,10 +254,9 @@ func (s *Store) all() ([]*Attachment, error) {
 	return out, errors.Join(errs...)
 }
 
-// idOf is the name of an attachment's files: readable, and different for what is
-// different. The last dot is the one in front of the link's name, whose own dots are
-// written as other bytes are: otherwise link "5" of container "web.eth0" would be link
-// "eth0.5" of container "web".
+// idOf is the name of an attachment's files. Different links have different ids: a link's name
+// has its dots escaped, so the last dot is the one in front of it, and no engine's name has
+// one, so the first dot ends that.
 func idOf(c Container, ifname string) string {
 	return c.Engine + "." + fileName(c.Name) + "." + strings.ReplaceAll(fileName(ifname), ".", "%2E")
 }

@@ -1,0 +1,40 @@
+package attach_test
+
+import (
+	"context"
+	"testing"
+
+	"cleat/netns"
+	"cleat/network/attach"
+)
+
+// Names of containers and of links have dots in them. The link "5" of "web.eth0" is not the
+// link "eth0.5" of "web".
+func TestDotsInNames(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	spaces := map[string]*netns.NS{"web": w.web, "web.eth0": newNS(t, "other")}
+	cfg.Find = func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
+		in, ok := spaces[ref]
+		if !ok {
+			return attach.Container{}, nil, netns.ErrNotFound
+		}
+		ns, err := netns.Open(in.Path())
+		return attach.Container{Ref: ref, Engine: "test", Name: ref, Path: in.Path()}, ns, err
+	}
+	try := w.attacher(cfg)
+	must(t, try("web", attach.Want{Kind: "bridge", Parent: "br0", Name: "eth0.5"}))
+	must(t, try("web.eth0", attach.Want{Kind: "bridge", Parent: "br0", Name: "5"}))
+	must(t, w.do(func() error {
+		_, _, err := attach.Detach(t.Context(), cfg, "web.eth0", "5")
+		return err
+	}))
+	if all := w.list(); len(all) != 1 || all[0].Container.Name != "web" || all[0].State != attach.Attached {
+		t.Errorf("after the detaching of web.eth0's: %+v", all)
+	}
+	find(t, w.web, "eth0.5").Close()
+	must(t, w.do(func() error {
+		_, _, err := attach.Detach(t.Context(), cfg, "web", "eth0.5")
+		return err
+	}))
+}
