@@ -21,6 +21,7 @@ type process struct {
 	looked   time.Time     // zero: what was seen no longer holds
 	last     time.Time     // like looked, but never zero again
 	took     time.Duration // processor time of the last look
+	many     bool          // there were more than fewDescriptors
 	epolls   []int
 	doubles  map[uint64]bool // inodes of sockets with several descriptors
 }
@@ -32,11 +33,11 @@ const (
 	// maxDescriptors bounds the descriptors of a process that are looked at, which
 	// takes some 3 µs each.
 	maxDescriptors = 1 << 14
-	// burden is how much processor time a look may take without further ado. Longer ones
-	// leave lookRatio times as long until the next, so that a process with many
-	// descriptors can't keep a processor busy by connecting.
-	burden    = time.Millisecond
-	lookRatio = 20
+	// A process with more than fewDescriptors is looked at again only after lookRatio times
+	// as long as a look takes, so that it can't keep a processor busy by connecting. Fewer
+	// take less time than the rest of a connection.
+	fewDescriptors = 256
+	lookRatio      = 20
 )
 
 // entangled returns why more depends on a socket than its descriptor: a substitute
@@ -84,7 +85,7 @@ var errTooOften = errors.New("the process has too many descriptors to look at th
 // another user's process that we may look into can be listed there, and not in fd.
 func (p *program) look(t *task) error {
 	own := t.process
-	if own.took > burden && time.Since(own.last) < lookRatio*own.took {
+	if own.many && time.Since(own.last) < lookRatio*own.took {
 		return errTooOften
 	}
 	begin := threadTime()
@@ -110,7 +111,7 @@ func (p *program) look(t *task) error {
 		once[d.inode] = true
 	}
 	own.shuffles, own.looked = p.shuffles, time.Now()
-	own.last, own.took = own.looked, threadTime()-begin
+	own.last, own.took, own.many = own.looked, threadTime()-begin, len(numbers) > fewDescriptors
 	return nil
 }
 
