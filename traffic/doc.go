@@ -66,6 +66,14 @@
 // One client is one process; many start together by StartAt. A machine-wide
 // processor time includes everything that ran meanwhile. Linux only.
 //
+// A server answers whoever can connect, and limits what all clients together can
+// make it hold: 1024 connections that belong to no test, each for 5 s until its
+// preamble is there; 1024 tests; 3072 streams; 1 GiB of buffers. More connections
+// wait in the kernel's queue, more tests are refused. A client can still use all of
+// these limits, all of the network, and up to 48 hours for a test: listen where only
+// those can connect who may. A reversed UDP test sends to the address of its control
+// connection alone, since the source of a datagram can be forged.
+//
 // Threads are locked here, and not only in package netns, because blocking
 // system calls in a loop are what is measured.
 //

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"strings"
@@ -23,6 +24,19 @@ type foreign interface {
 	client(cfg Config, host, port string) ([]string, error)
 	// parse reads what the client printed.
 	parse(out []byte, r *Result) error
+}
+
+// readOutput reads what the client printed into r.
+func readOutput(engine foreign, out []byte, r *Result) error {
+	if err := engine.parse(out, r); err != nil {
+		return err
+	}
+	for _, v := range []float64{r.DurationSeconds, r.BitsPerSecond, r.SentBitsPerSecond, r.PacketsPerSecond, r.LossFraction} {
+		if !(v >= 0 && v <= math.MaxFloat64) { // JSON has no NaN and no infinity
+			return fmt.Errorf("parse %s's output: a number of it is %v", engine.program(), v)
+		}
+	}
+	return nil
 }
 
 func foreignEngine(e Engine) foreign {
@@ -216,7 +230,7 @@ func runForeign(ctx context.Context, cfg Config) (Result, error) {
 	before, cpuErr := ReadCPU()
 	out, err := runClient(ctx, path, args, cfg.Omit+cfg.Duration+2*reportGrace)
 	after, cpuErr2 := ReadCPU()
-	if perr := engine.parse(out, &r); perr != nil {
+	if perr := readOutput(engine, out, &r); perr != nil {
 		if err == nil {
 			err = perr
 		}

@@ -212,6 +212,19 @@ func (l *handed) Accept() (net.Conn, error) {
 func (l *handed) Close() error   { return nil }
 func (l *handed) Addr() net.Addr { return &net.UnixAddr{} }
 
+// A client that does not read its answer is given up.
+func TestAPIGivesUpAClientThatDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe() // has no buffer
+		start := time.Now()
+		go far.Write([]byte(`{"execute": "list_hostfwd"}`))
+		(&api{ports: ports{}}).converse(t.Context(), near)
+		if took := time.Since(start); took != patience {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 // More clients than mostClients wait, and are served when others have ended.
 func TestAPIBoundsClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

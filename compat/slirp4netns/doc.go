@@ -23,6 +23,10 @@
 //
 // # Limits
 //
+// Who may connect to the API socket is up to the permissions of its path, as with
+// slirp4netns. It serves 32 clients at once, each for 5 s, carries out one request of
+// less than 4096 bytes at a time, and forwards at most 4096 ports.
+//
 // The device is a TUN, not a TAP: no MAC address, no ARP. A TAP by the device's
 // name that nobody uses is replaced, since RootlessKit makes one beforehand.
 // Nothing answers DHCP or router solicitations: --configure, or who started us,

@@ -14,6 +14,9 @@
 // A socket with a path is a file for the user alone. What a killed program left
 // there is replaced; a socket that somebody listens at, and any other file, is not.
 //
+// Servers of local and other sockets take connections by Accept, which outlives errors
+// that pass.
+//
 // # Limits
 //
 // An abstract name has at most 107 bytes. ListenFile changes the process's umask for

@@ -45,7 +45,7 @@ func Supervised(program, how string, restrict func() (int, error)) (p Path, repl
 		if err != nil {
 			return nil, err
 		}
-		s.Container.NS.OnEnter(func() error { return supervise(s.Dir, socket, restrict) })
+		s.Container.NS.OnEnter(func() error { return s.supervise(socket, restrict) })
 		stopped := i.Stopped
 		i.Stopped = func() {
 			s.Container.NS.OnEnter(nil)
@@ -67,9 +67,13 @@ func replacedBy(said string) int {
 	return connections + listeners + clients
 }
 
-// supervise brings this thread to a helper as OCI runtimes bring containers.
-func supervise(bundle, socket string, restrict func() (int, error)) error {
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+// supervise brings this thread to a helper as OCI runtimes bring containers: from the host.
+func (s *Site) supervise(socket string, restrict func() (int, error)) error {
+	var c *net.UnixConn
+	err := s.Host.NS.Do(func() (err error) {
+		c, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -79,7 +83,7 @@ func supervise(bundle, socket string, restrict func() (int, error)) error {
 		return err
 	}
 	defer unix.Close(fd)
-	state := fmt.Sprintf(`{"ociVersion":"1.0.2","fds":["seccompFd"],"pid":%[1]d,"state":{"pid":%[1]d,"bundle":%[2]q}}`, os.Getpid(), bundle)
+	state := fmt.Sprintf(`{"ociVersion":"1.0.2","fds":["seccompFd"],"pid":%[1]d,"state":{"pid":%[1]d,"bundle":%[2]q}}`, unix.Gettid(), s.Dir)
 	if _, _, err = c.WriteMsgUnix([]byte(state), unix.UnixRights(fd), nil); err != nil {
 		return err
 	}

@@ -1,0 +1,39 @@
+package experiment
+
+import (
+	"strings"
+	"testing"
+)
+
+// FuzzParse reads experiment files.
+func FuzzParse(f *testing.F) {
+	for _, name := range PresetNames() {
+		text, err := presetFiles.ReadFile("presets/" + name + ".yaml")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte("name: x\nrepeat: 1000000000\ngroups:\n - networks: [veth]\n   pairs: [-1, 1000000]\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		e, err := Parse("x.yaml", text)
+		if err == nil && e.Name == "" && len(e.Groups) == 0 {
+			t.Errorf("nothing is valid: %+v", e)
+		}
+	})
+}
+
+// FuzzParseOnly reads the words of --only. They are read again the same.
+func FuzzParseOnly(f *testing.F) {
+	f.Add("network=veth|bridge,mtu=1500")
+	f.Fuzz(func(t *testing.T, line string) {
+		o, err := ParseOnly(strings.Split(line, ","))
+		if err != nil {
+			return
+		}
+		again, err := ParseOnly(strings.Split(o.String(), ","))
+		if err != nil || again.String() != o.String() {
+			t.Errorf("%q is %q, then %q, %v", line, o, again, err)
+		}
+	})
+}
