@@ -172,6 +172,10 @@ func (n *Network) acceptProgram(c *net.UnixConn) error {
 	return n.opened.supervisor.Add(p)
 }
 
+// keptFromTCP says that supervisor.Restrict was called on all that come, as on commands.
+// Only a linker sets it (-X): so the suite of usernettest has its threads come as commands.
+var keptFromTCP string
+
 // programOf finds out what a container is, by its first process.
 func (n *Network) programOf(state containerState) (p supervisor.Program, err error) {
 	net, err := supervisor.NamespaceAt(fmt.Sprintf("/proc/%d/ns/net", state.PID))
@@ -184,6 +188,7 @@ func (n *Network) programOf(state containerState) (p supervisor.Program, err err
 	if p.Users, err = supervisor.NamespaceAt(fmt.Sprintf("/proc/%d/ns/user", state.PID)); err != nil {
 		return p, fmt.Errorf("find the container's user namespace: %w", err)
 	}
+	p.KeptFromTCP = keptFromTCP != ""
 	// A container in a user namespace of its own has no capabilities that reach the host.
 	if p.Users == n.opened.hostOwner {
 		p.MayConfigureHost = state.PID != state.State.PID || mayConfigure(state.State.Bundle)

@@ -28,10 +28,10 @@ func Cleat(program, tier string) Path {
 }
 
 // Supervised is cleat in its seccomp tier. What the cases do inside is done by
-// threads that restrict has told of: it returns the descriptor of their calls. how is
-// what --listener says of them behind the path. replaced counts those sockets of
-// theirs that cleat has put its own in the place of, as far as helpers have ended.
-func Supervised(program, how string, restrict func() (int, error)) (p Path, replaced func() int) {
+// threads that restrict has told of: it returns the descriptor of their calls. replaced
+// counts those sockets of theirs that cleat has put its own in the place of, as far as
+// helpers have ended.
+func Supervised(program string, restrict func() (int, error)) (p Path, replaced func() int) {
 	all := 0
 	p = Cleat(program, "seccomp")
 	p.Lacks[Owner] = "the program inside has it, and keeps it"
@@ -41,7 +41,7 @@ func Supervised(program, how string, restrict func() (int, error)) (p Path, repl
 		if err := os.WriteFile(filepath.Join(s.Dir, "config.json"), []byte("{}"), 0o600); err != nil { // no capabilities
 			return nil, err
 		}
-		i, err := startCleat(ctx, []string{program, "run", "--stats", "--tier", "seccomp", "--listener", socket + how}, s, o)
+		i, err := startCleat(ctx, []string{program, "run", "--stats", "--tier", "seccomp", "--listener", socket}, s, o)
 		if err != nil {
 			return nil, err
 		}

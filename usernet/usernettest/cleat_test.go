@@ -12,14 +12,25 @@ import (
 	"cleat/usernet/usernettest"
 )
 
-// program builds cleat as it is shipped, or takes the one that CLEAT names.
-func program(t *testing.T) string {
+// The programs under test: cleat as it is shipped, and one that takes the threads of the
+// suite for those of a command, by linker flags.
+var (
+	shipped  = build{"CLEAT", ""}
+	commands = build{"CLEAT_COMMANDS", "-X cleat/sandbox.keptFromTCP=yes"}
+)
+
+type build struct {
+	env   string // the variable that names one that is there
+	flags string // for the linker
+}
+
+func (b build) program(t *testing.T) string {
 	t.Helper()
-	if p := os.Getenv("CLEAT"); p != "" {
+	if p := os.Getenv(b.env); p != "" {
 		return p
 	}
 	p := filepath.Join(t.TempDir(), "cleat")
-	cmd := exec.Command("go", "build", "-o", p, "cleat/cmd/cleat")
+	cmd := exec.Command("go", "build", "-ldflags", b.flags, "-o", p, "cleat/cmd/cleat")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build cleat: %v: %s", err, out)
@@ -37,7 +48,7 @@ func TestCleat(t *testing.T) {
 	if testing.Short() && *cases == "" {
 		which = regexp.MustCompile(quick)
 	}
-	cleat := program(t)
+	cleat := shipped.program(t)
 	for _, tier := range []string{"tun", "splice"} {
 		t.Run(tier, func(t *testing.T) {
 			t.Parallel()
@@ -45,12 +56,13 @@ func TestCleat(t *testing.T) {
 		})
 	}
 	for _, s := range []struct {
-		name, how string
-		restrict  func() (int, error)
-	}{{"seccomp", ",landlock", supervisor.Restrict}, {"containers", "", supervisor.Contain}} {
+		name     string
+		program  string
+		restrict func() (int, error)
+	}{{"seccomp", commands.program(t), supervisor.Restrict}, {"containers", cleat, supervisor.Contain}} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			p, replaced := usernettest.Supervised(cleat, s.how, s.restrict)
+			p, replaced := usernettest.Supervised(s.program, s.restrict)
 			usernettest.Run(t, p, settings(), which)
 			if replaced() == 0 && !t.Skipped() {
 				t.Error("no socket was replaced: this has been another tier")

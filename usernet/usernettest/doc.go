@@ -44,7 +44,9 @@
 //	go test ./usernet/usernettest -long -timeout 30m # 1 GB, 10,000 connections, 1,024 streams
 //	go test ./usernet/usernettest -rivals -update    # pasta and slirp4netns; keep what they did
 //
-// With CLEAT=PATH that program is tried instead of one built from the tree.
+// With CLEAT=PATH that program is tried instead of one built from the tree, except in the
+// case of commands in the seccomp tier, for which one is built that believes the suite's
+// threads to be a command's (CLEAT_COMMANDS=PATH).
 //
 // # Limits
 //

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,16 +47,20 @@ func TestOrdinaryUser(t *testing.T) {
 		t.Skip("the whole run is an ordinary user's")
 	}
 	dir := publicDir(t)
-	test, cleat := filepath.Join(dir, "test"), filepath.Join(dir, "cleat")
+	test := filepath.Join(dir, "test")
 	copyFile(t, "/proc/self/exe", test)
-	copyFile(t, program(t), cleat)
+	env := []string{"env", "CLEAT_ORDINARY=1", "TMPDIR=" + dir, "HOME=" + dir, "CLEAT_LAB="}
+	for _, b := range []build{shipped, commands} {
+		p := filepath.Join(dir, b.env)
+		copyFile(t, b.program(t), p)
+		env = append(env, b.env+"="+p)
+	}
 	if err := os.Mkdir(filepath.Join(dir, "dev"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	out, err := runOnHost(
-		"unshare", "--mount", "sh", "-c", ordinaryScript, "sh", dir, fmt.Sprint(ordinary),
-		"env", "CLEAT_ORDINARY=1", "CLEAT="+cleat, "TMPDIR="+dir, "HOME="+dir, "CLEAT_LAB=",
-		test, "-test.v", "-test.short", "-test.run", "^TestCleat$", "-cases", *ordinaryCases)
+	out, err := runOnHost(slices.Concat(
+		[]string{"unshare", "--mount", "sh", "-c", ordinaryScript, "sh", dir, fmt.Sprint(ordinary)}, env,
+		[]string{test, "-test.v", "-test.short", "-test.run", "^TestCleat$", "-cases", *ordinaryCases})...)
 	t.Log(out)
 	if err != nil {
 		t.Fatal(err)
