@@ -70,8 +70,8 @@
 // make it hold: 1024 connections that belong to no test, each for 5 s until its
 // preamble is there; 1024 tests; 3072 streams; 1 GiB of buffers. More connections
 // wait in the kernel's queue, more tests are refused. A client can still use all of
-// these limits, all of the network, and up to 48 hours for a test: listen where only
-// those can connect who may. A reversed UDP test sends to the address of its control
+// these limits and all of the network for as long as it stays connected: listen where
+// only those can connect who may. A reversed UDP test sends to the address of its control
 // connection alone, since the source of a datagram can be forged.
 //
 // Threads are locked here, and not only in package netns, because blocking

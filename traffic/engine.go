@@ -1,7 +1,6 @@
 package traffic
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -130,23 +129,23 @@ func pacedByDefault(cfg Config, usual string) string {
 func keepServing(ctx context.Context, path string, args []string) error {
 	const atOnce = 100 * time.Millisecond
 	for {
-		var out bytes.Buffer
 		cmd := command(ctx, path, args)
-		cmd.Stderr = &out
 		began := time.Now()
-		err := runServer(cmd, &out)
+		err := runServer(cmd)
 		if ctx.Err() != nil || time.Since(began) < atOnce {
 			return err
 		}
 	}
 }
 
-func runServer(cmd *exec.Cmd, out *bytes.Buffer) error {
+func runServer(cmd *exec.Cmd) error {
+	stderr := head{most: maxErrors}
+	cmd.Stderr = &stderr
 	err := startLocked(cmd)
 	if err == nil {
 		err = errors.New("it ended")
 	}
-	return fmt.Errorf("run %s: %w: %s", cmd.Path, err, firstLine(out.String()))
+	return fmt.Errorf("run %s: %w: %s", cmd.Path, err, firstLine(string(stderr.kept)))
 }
 
 // startLocked runs cmd on a thread that lives as long as it, because Pdeathsig
@@ -265,16 +264,32 @@ func runClient(ctx context.Context, path string, args []string, patience time.Du
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	cmd := command(ctx, path, args)
-	var stdout, stderr bytes.Buffer
+	stdout, stderr := head{most: maxReport}, head{most: maxErrors}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := startLocked(cmd)
 	if cause := context.Cause(ctx); cause != nil {
-		return stdout.Bytes(), cause
+		return stdout.kept, cause
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: %s", err, firstLine(stderr.String()))
+		err = fmt.Errorf("%w: %s", err, firstLine(string(stderr.kept)))
 	}
-	return stdout.Bytes(), err
+	return stdout.kept, err
+}
+
+// head keeps the first bytes that a program writes: much of that is the other end's word.
+type head struct {
+	most int
+	kept []byte
+}
+
+const (
+	maxReport = 256 << 20 // bytes: iperf3 tells of each second of a day
+	maxErrors = 64 << 10  // bytes
+)
+
+func (h *head) Write(p []byte) (int, error) {
+	h.kept = append(h.kept, p[:min(len(p), h.most-len(h.kept))]...)
+	return len(p), nil
 }
 
 func firstLine(s string) string {

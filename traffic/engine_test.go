@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -171,5 +172,12 @@ func TestListensAt(t *testing.T) {
 		if got := listensAt(table, port); got != want {
 			t.Errorf("port %d: %v, want %v", port, got, want)
 		}
+	}
+}
+
+func TestRunClientKeepsOnlySoMuch(t *testing.T) {
+	_, err := runClient(t.Context(), "/bin/sh", []string{"-c", "head -c 1M /dev/zero >&2; exit 1"}, time.Minute)
+	if err == nil || len(err.Error()) > 2*maxErrors {
+		t.Errorf("an error of %d bytes", len(fmt.Sprint(err)))
 	}
 }
