@@ -41,40 +41,18 @@ func translated(t *testing.T, networks ...string) {
 // everything else with nothing, once answer is closed.
 func announcer(t *testing.T, answer <-chan struct{}, addrs ...string) netip.AddrPort {
 	t.Helper()
-	p, err := net.ListenPacket("udp", outside4+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	go func() {
-		buf := make([]byte, 1500)
-		for {
-			n, from, err := p.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			var m dnsmessage.Message
-			if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
-				continue
-			}
-			select {
-			case <-answer:
-			case <-t.Context().Done():
-				return
-			}
-			m.Response, m.Additionals = true, nil
-			if q := m.Questions[0]; q.Name.String() == "ipv4only.arpa." && q.Type == dnsmessage.TypeAAAA {
-				for _, a := range addrs {
-					h := dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 60}
-					m.Answers = append(m.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AAAAResource{AAAA: netip.MustParseAddr(a).As16()}})
-				}
-			}
-			if out, err := m.Pack(); err == nil {
-				p.WriteTo(out, from)
+	return answerDNS(t, outside4, func(q dnsmessage.Question) (all []dnsmessage.ResourceBody) {
+		select {
+		case <-answer:
+		case <-t.Context().Done():
+		}
+		if q.Name.String() == "ipv4only.arpa." && q.Type == dnsmessage.TypeAAAA {
+			for _, a := range addrs {
+				all = append(all, &dnsmessage.AAAAResource{AAAA: netip.MustParseAddr(a).As16()})
 			}
 		}
-	}()
-	return p.LocalAddr().(*net.UDPAddr).AddrPort()
+		return all
+	})
 }
 
 // A denied IPv4 address is refused in every form that the network's NAT64 would translate,

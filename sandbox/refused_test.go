@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -122,41 +121,6 @@ func openFiles(t *testing.T) map[string]int {
 	return count
 }
 
-// answerDNS is a resolver that knows one name.
-func answerDNS(t *testing.T, name, addr string) netip.AddrPort {
-	t.Helper()
-	p, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	go func() {
-		buf := make([]byte, 1500)
-		for {
-			n, from, err := p.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			var m dnsmessage.Message
-			if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
-				continue
-			}
-			q := m.Questions[0]
-			m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
-			if strings.EqualFold(q.Name.String(), name+".") && q.Type == dnsmessage.TypeA {
-				m.Answers = []dnsmessage.Resource{{
-					Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 60},
-					Body:   &dnsmessage.AResource{A: netip.MustParseAddr(addr).As4()},
-				}}
-			}
-			if b, err := m.Pack(); err == nil {
-				p.WriteTo(b, from)
-			}
-		}
-	}()
-	return p.LocalAddr().(*net.UDPAddr).AddrPort()
-}
-
 type namePolicy struct {
 	policyFunc
 	mu   sync.Mutex
@@ -174,7 +138,12 @@ func (p *namePolicy) JudgeNamed(f sandbox.Flow, names []string) sandbox.Verdict 
 func TestNames(t *testing.T) {
 	world(t)
 	server := answerTCP(t, outside4, "hello", false)
-	resolver := answerDNS(t, "www.example.com", outside4)
+	resolver := answerDNS(t, "127.0.0.1", func(q dnsmessage.Question) []dnsmessage.ResourceBody {
+		if !strings.EqualFold(q.Name.String(), "www.example.com.") || q.Type != dnsmessage.TypeA {
+			return nil
+		}
+		return []dnsmessage.ResourceBody{&dnsmessage.AResource{A: netip.MustParseAddr(outside4).As4()}}
+	})
 	p := &namePolicy{}
 	hooked := make(chan string, 1)
 	cfg := sandbox.Config{

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"cleat/lab/labtest"
+
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 // The world outside: addresses on the lab's loopback.
@@ -46,6 +48,12 @@ func answerTCP(t *testing.T, addr, text string, echo bool) netip.AddrPort {
 // answerUDP answers each datagram with the text.
 func answerUDP(t *testing.T, addr, text string) netip.AddrPort {
 	t.Helper()
+	return answerEach(t, addr, func([]byte) []byte { return []byte(text) })
+}
+
+// answerEach answers datagrams one after the other; nil: not.
+func answerEach(t *testing.T, addr string, answer func([]byte) []byte) netip.AddrPort {
+	t.Helper()
 	p, err := net.ListenPacket("udp", net.JoinHostPort(addr, "0"))
 	if err != nil {
 		t.Fatal(err)
@@ -54,14 +62,38 @@ func answerUDP(t *testing.T, addr, text string) netip.AddrPort {
 	go func() {
 		buf := make([]byte, 1500)
 		for {
-			_, from, err := p.ReadFrom(buf)
+			n, from, err := p.ReadFrom(buf)
 			if err != nil {
 				return
 			}
-			p.WriteTo([]byte(text), from)
+			if out := answer(buf[:n]); out != nil {
+				p.WriteTo(out, from)
+			}
 		}
 	}()
 	return p.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+// answerDNS is a resolver that answers each question with what the function returns: the
+// time to live and the rest of the header are filled in.
+func answerDNS(t *testing.T, addr string, answer func(dnsmessage.Question) []dnsmessage.ResourceBody) netip.AddrPort {
+	t.Helper()
+	return answerEach(t, addr, func(b []byte) []byte {
+		var m dnsmessage.Message
+		if m.Unpack(b) != nil || len(m.Questions) != 1 {
+			return nil
+		}
+		q := m.Questions[0]
+		m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
+		for _, body := range answer(q) {
+			m.Answers = append(m.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 60}, Body: body})
+		}
+		out, err := m.Pack()
+		if err != nil {
+			t.Error(err)
+		}
+		return out
+	})
 }
 
 // started is a guest that runs, and has said that it is ready.
