@@ -41,6 +41,25 @@ const (
 	ovsStop  = 5 * time.Second
 )
 
+// ovsUptime is the time since boot from which ovs-vswitchd 3.1 counts processors. A switch
+// that starts earlier has no handler threads ("n-handler-threads to 0" in its log) and
+// forwards nothing.
+const ovsUptime = 11 * time.Second
+
+// awaitUptime blocks until the machine has been up for d.
+func awaitUptime(ctx context.Context, d time.Duration) error {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &up); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(d - time.Duration(up.Nano())):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // StartOVS starts a switch in ns that keeps everything in dir, which must not
 // exist yet and is removed by Close. It blocks until the switch takes commands.
 // When ctx ends, the daemons are killed. Without the programs the error is a
@@ -98,6 +117,9 @@ func (o *OVS) start(ctx context.Context, ns *netns.NS) error {
 		return err
 	}
 	if err := o.db.answers(within, o.path(ovsSocket)); err != nil {
+		return err
+	}
+	if err := awaitUptime(within, ovsUptime); err != nil {
 		return err
 	}
 	o.vs, err = o.daemon(ctx, ns, "ovs-vswitchd", o.DB())
