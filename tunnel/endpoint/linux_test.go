@@ -38,9 +38,10 @@ func TestLinuxGRE(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBed(t, plan{outside: []int{tt.family}, more: tt.more, notReady: true})
 			left, right := b.ends[0], b.ends[1]
-			right.status() // it has begun: nothing of it comes later
+			left.kill() // it may have spoken with right in the native form, and would keep that
 			right.kill()
 			right.makeGRE(tt.family, tt.key, tt.sequence, tt.sport)
+			left.start()
 			eventually(t, 30*time.Second, func() bool { s := left.status(); return s.Up && s.Form == tunnel.Compat },
 				func() string { return "left does not speak the compat form" })
 			for from := range b.ends {
