@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"cleat/internal/sys"
+	"cleat/policy"
 	"cleat/sandbox"
-	"cleat/sandbox/policy"
 	"cleat/usernet/guesttest"
 )
 

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 
-	"cleat/sandbox/policy"
+	"cleat/policy"
 )
 
 // Config says what a network is like. The zero Config is useful: IPv4, IPv6,

@@ -5,7 +5,7 @@ import (
 
 	"cleat/internal/ledger"
 	"cleat/packet"
-	"cleat/sandbox/policy"
+	"cleat/policy"
 	"cleat/sandbox/supervisor"
 	"cleat/usernet"
 )

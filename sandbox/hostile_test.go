@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"cleat/packet"
+	"cleat/policy"
 	"cleat/sandbox"
-	"cleat/sandbox/policy"
 	"cleat/usernet/guesttest"
 
 	"github.com/vishvananda/netlink"

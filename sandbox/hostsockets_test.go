@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"cleat/internal/sys"
+	"cleat/policy"
 	"cleat/sandbox"
-	"cleat/sandbox/policy"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"cleat/sandbox/dns"
-	"cleat/sandbox/policy"
+	"cleat/dns"
+	"cleat/policy"
 	"cleat/usernet"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"cleat/lab/labtest"
+	"cleat/policy"
 	"cleat/sandbox"
-	"cleat/sandbox/policy"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/dns/dnsmessage"

@@ -13,10 +13,10 @@ import (
 	"slices"
 	"sync"
 
+	"cleat/dns"
 	"cleat/internal/ledger"
 	"cleat/internal/nlsock"
-	"cleat/sandbox/dns"
-	"cleat/sandbox/policy"
+	"cleat/policy"
 	"cleat/sandbox/supervisor"
 	"cleat/usernet"
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"cleat/internal/nlsock"
-	"cleat/sandbox/policy"
+	"cleat/policy"
 	"cleat/sandbox/supervisor"
 	"cleat/usernet"
 

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"net/netip"
 
-	"cleat/sandbox/policy"
+	"cleat/policy"
 	"cleat/usernet"
 )
 

@@ -6,9 +6,9 @@ import (
 	"os"
 	"testing"
 
+	"cleat/dns"
 	"cleat/sandbox"
 	"cleat/sandbox/control"
-	"cleat/sandbox/dns"
 
 	"golang.org/x/sys/unix"
 )

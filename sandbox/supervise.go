@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"os"
 
-	"cleat/sandbox/policy"
+	"cleat/policy"
 	"cleat/sandbox/supervisor"
 	"cleat/usernet"
 )

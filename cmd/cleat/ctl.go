@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"cleat/internal/columns"
+	"cleat/policy"
 	"cleat/sandbox/control"
-	"cleat/sandbox/policy"
 
 	"github.com/spf13/cobra"
 )

@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"cleat/policy"
 	"cleat/sandbox"
-	"cleat/sandbox/policy"
 )
 
 const (

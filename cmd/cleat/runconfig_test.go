@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"cleat/policy"
 	"cleat/sandbox"
-	"cleat/sandbox/policy"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"time"
 
+	"cleat/policy"
 	"cleat/sandbox"
 	"cleat/sandbox/control"
-	"cleat/sandbox/policy"
 )
 
 // carrier is what of a sandbox.Network is asked and told while it runs.

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"cleat/internal/ledger"
+	"cleat/policy"
 	"cleat/sandbox"
 	"cleat/sandbox/control"
-	"cleat/sandbox/policy"
 	"cleat/usernet"
 )
 

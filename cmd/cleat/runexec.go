@@ -15,9 +15,9 @@ import (
 	"syscall"
 
 	"cleat/internal/localsock"
+	"cleat/policy"
 	"cleat/sandbox"
 	"cleat/sandbox/control"
-	"cleat/sandbox/policy"
 
 	"golang.org/x/sys/unix"
 )

@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cleat/policy"
 	"cleat/sandbox"
 	"cleat/sandbox/control"
-	"cleat/sandbox/policy"
 )
 
 // runSay prints what `cleat run` has to say, in a goroutine of its own: who

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"cleat/internal/ledger"
+	"cleat/policy"
 	"cleat/sandbox"
 	"cleat/sandbox/control"
-	"cleat/sandbox/policy"
 )
 
 // stuckWriter does not return from its first Write until it is let go.

@@ -9,7 +9,7 @@ import (
 	"os"
 
 	"cleat/compat/portspec"
-	"cleat/sandbox/dns"
+	"cleat/dns"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"

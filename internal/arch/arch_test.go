@@ -36,7 +36,7 @@ type room struct {
 var rooms = map[string]room{
 	"cmd/cleat": {door, []string{
 		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
-		"lab", "link", "netns", "netns/find", "traffic", "mptcp", "mptcp/upgrade", "sandbox", "sandbox/control", "sandbox/policy",
+		"lab", "link", "netns", "netns/find", "traffic", "mptcp", "mptcp/upgrade", "sandbox", "sandbox/control", "policy",
 		"network/attach", "network/keep",
 		"network/dhcp", "compat/pasta", "compat/pipework", "compat/slirp4netns", "tunnel", "tunnel/control", "tunnel/endpoint", "tunnel/secure", "tunnel/spec", "internal/seal",
 		"network/graph", "network/survey",
@@ -70,19 +70,19 @@ var rooms = map[string]room{
 	"network/journal":    {hands, nil},
 	"network/survey":     {brains, []string{"netns"}},
 	"network/graph":      {brains, []string{"network/survey"}},
-	"sandbox":            {brains, []string{"usernet", "sandbox/dns", "sandbox/policy", "sandbox/supervisor", "internal/seal"}},
+	"sandbox":            {brains, []string{"usernet", "dns", "policy", "sandbox/supervisor", "internal/seal"}},
 	"sandbox/control":    {brains, nil},
-	"sandbox/dns":        {brains, nil},
-	"sandbox/policy":     {brains, []string{"usernet"}},
 	"sandbox/supervisor": {hands, nil},
 
-	"compat/pasta":       {brains, []string{"compat/getopt", "compat/journal", "compat/portspec", "sandbox", "sandbox/dns"}},
+	"compat/pasta":       {brains, []string{"compat/getopt", "compat/journal", "compat/portspec", "sandbox", "dns"}},
 	"compat/slirp4netns": {brains, []string{"compat/getopt", "compat/journal", "sandbox"}},
 	"compat/pipework":    {brains, []string{"compat/journal", "network/attach", "network/dhcp", "link", "netns"}},
 	"compat/getopt":      {brains, nil},
 	"compat/journal":     {brains, nil},
 	"compat/portspec":    {brains, nil},
 
+	"policy":              {hands, []string{"usernet"}},
+	"dns":                 {hands, nil},
 	"lab":                 {hands, []string{"link", "netns"}},
 	"lab/labtest":         {hands, []string{"lab", "netns"}},
 	"lab/vm":              {hands, nil},

@@ -20,8 +20,6 @@
 //	          multipath      several links: what they are like and could carry
 //	          cell           the nouns of results: cell, sample, summary
 //	        sandbox          a process in a network of its own                   → usernet, policy, dns, supervisor; internal/seal
-//	          policy         what the process may reach, by address and by name  → usernet
-//	          dns            its questions, answered by the host's resolvers
 //	          control        asking and telling the helper of a running sandbox
 //	          supervisor     hands it sockets of the host's; it is hands to the test
 //	        network          containers, and what they are wired to; it has no code of its own, but rooms:
@@ -33,13 +31,15 @@
 //	        mptcp            several links for one TCP connection: the kernel's own      → link, netns
 //	          upgrade        gives programs MPTCP sockets; it is hands to the test       → netns
 //	FACES   compat           other programs' command lines, one folder each; they are brains to the test:
-//	          pasta          in the place of pasta(1)                            → getopt, journal, portspec; sandbox, sandbox/dns
+//	          pasta          in the place of pasta(1)                            → getopt, journal, portspec; sandbox, dns
 //	          slirp4netns    in the place of slirp4netns(1)                      → getopt, journal; sandbox
 //	          pipework       in the place of pipework                            → journal; network/attach, dhcp; link, netns
 //	          getopt         reads a command line as getopt_long(3) does
 //	          journal        what a helper says, where somebody may read it
 //	          portspec       pasta's way to say which ports lead where
-//	HANDS   lab              hosts, cables and switches made of namespaces       → link, netns
+//	HANDS   policy           rules: what may reach what, by address and by name  → usernet
+//	        dns              DNS messages, forwarding to the host's resolvers
+//	        lab              hosts, cables and switches made of namespaces       → link, netns
 //	          labtest        the world outside of a lab, for tests                → lab, netns
 //	          vm             the same tests under other kernels, in QEMU
 //	        link             kernel links, one file a kind                       → netns

@@ -6,7 +6,7 @@
 // Names are given in lower case, without the final dot.
 //
 // For rules in a file, with ports and protocols, there is a Policy ready made:
-// package cleat/sandbox/policy.
+// package cleat/policy.
 package main
 
 import (

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"cleat/packet"
-	"cleat/sandbox/policy"
+	"cleat/policy"
 	"cleat/usernet"
 )
 

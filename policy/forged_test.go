@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"cleat/dns"
 	"cleat/packet"
-	"cleat/sandbox/dns"
-	"cleat/sandbox/policy"
+	"cleat/policy"
 	"cleat/usernet"
 )
 
