@@ -65,7 +65,7 @@ func TestProgramBringsItsOwnFilter(t *testing.T) {
 		{"none of the container's", nil, 0}, // trusted, but its threads are not
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			before := s.n.Stats().Supervised
+			before := s.n.Stats().Supervisor
 			cmd, out := guest(patience(t), "bring-filter", s.listener, state, server)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tt.uid, Gid: tt.uid}}
 			start := cmd.Start
@@ -82,7 +82,7 @@ func TestProgramBringsItsOwnFilter(t *testing.T) {
 			if got := strings.TrimSpace(out.String()); got != want {
 				t.Errorf("the program printed %q, want %q", got, want)
 			}
-			if after := s.n.Stats().Supervised; after.Connected != before.Connected {
+			if after := s.n.Stats().Supervisor; after.Connected != before.Connected {
 				t.Errorf("counters %+v, before %+v", after, before)
 			}
 		})
@@ -208,7 +208,7 @@ func TestConfigurationOfOthers(t *testing.T) {
 		{"none", os.Remove, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			before := s.n.Stats().Supervised.Connected
+			before := s.n.Stats().Supervisor.Connected
 			c := s.launch(t, "dial", "tcp", server)
 			state := s.state(t, c.cmd.Process.Pid)
 			var read struct{ State struct{ Bundle string } }
@@ -222,7 +222,7 @@ func TestConfigurationOfOthers(t *testing.T) {
 			if got := c.rest(t); got != "hello" {
 				t.Errorf("container %d printed %q", i, got)
 			}
-			if made := s.n.Stats().Supervised.Connected - before; (made == 0) != tt.kept {
+			if made := s.n.Stats().Supervisor.Connected - before; (made == 0) != tt.kept {
 				t.Errorf("it has made %d connections by sockets of the host's", made)
 			}
 		})
@@ -240,7 +240,7 @@ func TestListenForRuntimes(t *testing.T) {
 		if err := os.Chmod(private, mode); err != nil {
 			t.Fatal(err)
 		}
-		if l, err := sandbox.ListenForRuntimes(path); !errors.Is(err, sandbox.ErrOpenDirectory) {
+		if l, err := sandbox.ListenForRuntimes(path); !errors.Is(err, sandbox.ErrDirectoryNotPrivate) {
 			t.Errorf("mode %o: %v", mode, err)
 			if err == nil {
 				l.Close()

@@ -49,8 +49,8 @@ func (n *Network) automatic(g *group) []*poller {
 		all = append(all, &poller{diag, c.AutoForward, c.Log, f.apply})
 	}
 	if n.opened.hostDiag != nil {
-		o := outwardAuto{n: n, g: g, open: map[Outward]bool{}}
-		all = append(all, &poller{n.opened.hostDiag, c.AutoOutward, c.Log, o.apply})
+		o := outwardAuto{n: n, g: g, open: map[ReverseForward]bool{}}
+		all = append(all, &poller{n.opened.hostDiag, c.AutoReverseForward, c.Log, o.apply})
 	}
 	return all
 }
@@ -221,7 +221,7 @@ func (c *Config) taken(proto Protocol, host, guest uint16) bool {
 			return true
 		}
 	}
-	for _, o := range c.Outward {
+	for _, o := range c.ReverseForwards {
 		if o.Protocol == proto && o.Listen.Port() == guest {
 			return true
 		}
@@ -235,7 +235,7 @@ func (c *Config) taken(proto Protocol, host, guest uint16) bool {
 type outwardAuto struct {
 	n    *Network
 	g    *group
-	open map[Outward]bool // false: tried in vain
+	open map[ReverseForward]bool // false: tried in vain
 }
 
 func (a *outwardAuto) apply(found []match) {
@@ -258,21 +258,21 @@ func (a *outwardAuto) apply(found []match) {
 }
 
 // wanted are the ports inside, of each family that the host's socket serves.
-func (a *outwardAuto) wanted(l match) []Outward {
+func (a *outwardAuto) wanted(l match) []ReverseForward {
 	c := l.rule
 	port := c.shifted(l.at.Port())
 	addr := l.at.Addr()
 	if port == 0 || !addr.IsUnspecified() && !addr.IsLoopback() || a.ours(l.listening) {
 		return nil
 	}
-	var all []Outward
+	var all []ReverseForward
 	add := func(host netip.Addr) {
 		inside := host
 		if c.Listen.IsValid() {
 			inside = c.Listen
 		}
 		if inside.Is4() == host.Is4() {
-			all = append(all, Outward{l.proto, netip.AddrPortFrom(inside, port), netip.AddrPortFrom(host, l.at.Port())})
+			all = append(all, ReverseForward{l.proto, netip.AddrPortFrom(inside, port), netip.AddrPortFrom(host, l.at.Port())})
 		}
 	}
 	if addr.Is4() || l.dual() {

@@ -35,7 +35,7 @@ type bindServer struct {
 }
 
 // serveBinds binds sockets until the host's side is gone.
-func (i *Inside) serveBinds() error {
+func (i *Guest) serveBinds() error {
 	s, err := newBindServer(int(i.end))
 	if err != nil {
 		return &SetupError{Step: "prepare to bind sockets", Err: err}

@@ -88,8 +88,8 @@ func watchChaos(t *testing.T, n *sandbox.Network, listeners []string, ended <-ch
 		select {
 		case <-ended:
 			s := n.Stats()
-			t.Logf("counters %+v", s.Supervised)
-			if s.Supervised.Connected == 0 || len(s.Supervised.Kept) < 3 {
+			t.Logf("counters %+v", s.Supervisor)
+			if s.Supervisor.Connected == 0 || len(s.Supervisor.Kept) < 3 {
 				t.Error("this test does not get far enough to try anything")
 			}
 			if late := residentBytes(t); early != 0 && late > early+64<<20 {
@@ -98,7 +98,7 @@ func watchChaos(t *testing.T, n *sandbox.Network, listeners []string, ended <-ch
 			return
 		case <-tick:
 		}
-		if early == 0 && n.Stats().Supervised.Connected > 20 {
+		if early == 0 && n.Stats().Supervisor.Connected > 20 {
 			early = residentBytes(t)
 		}
 		if k := guesttest.Descriptors(t); k > 2000 {
@@ -185,9 +185,9 @@ func chaosContainer(t *testing.T, cfg sandbox.Config, watch func(*sandbox.Networ
 	if err != nil {
 		t.Fatalf("the guest printed %q, %v", said, err)
 	}
-	before := s.n.Stats().Supervised.Connected
-	if got := s.start(t, "dial", "tcp", args[2]).rest(t); got != "hello" || s.n.Stats().Supervised.Connected != before+1 {
-		t.Errorf("another container printed %q; counters %+v, %d connections before", got, s.n.Stats().Supervised, before)
+	before := s.n.Stats().Supervisor.Connected
+	if got := s.start(t, "dial", "tcp", args[2]).rest(t); got != "hello" || s.n.Stats().Supervisor.Connected != before+1 {
+		t.Errorf("another container printed %q; counters %+v, %d connections before", got, s.n.Stats().Supervisor, before)
 	}
 	s.end(t)
 	return strings.TrimSpace(said)

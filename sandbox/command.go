@@ -191,7 +191,7 @@ func (n *Network) plan(pingGroups string) plan {
 	c := &n.cfg
 	p := plan{
 		Interface: c.Interface, MTU: c.MTU, Queues: c.Queues, Addr4: c.Addr4, Addr6: c.Addr6, Gateway4: c.Gateway4, Gateway6: c.Gateway6,
-		Configure: !c.NoConfigure, Replace: c.Replace, Need6: n.need6, ResolvConf: n.resolvConf,
+		Configure: !c.NoConfigure, Replace: c.ReplaceTUN, Need6: n.need6, ResolvConf: n.resolvConf,
 		Sockets: n.wantedSockets(), Diagnose: len(c.AutoForward) > 0, Splice: c.splices(),
 	}
 	if pingGroups != "" {

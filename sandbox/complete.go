@@ -253,8 +253,8 @@ func (c *Config) mappings() []fieldMapping {
 	if c.HostLoopback6.IsValid() {
 		all = append(all, fieldMapping{Mapping{Guest: c.HostLoopback6, Host: netip.IPv6Loopback()}, "HostLoopback6"})
 	}
-	for _, m := range c.Map {
-		all = append(all, fieldMapping{m, "Map"})
+	for _, m := range c.Mappings {
+		all = append(all, fieldMapping{m, "Mappings"})
 	}
 	return all
 }
@@ -277,15 +277,15 @@ func (c *Config) checkPorts() error {
 			return configError("Forwards", f.Protocol.String(), "TCP or UDP")
 		}
 	}
-	for _, o := range c.Outward {
+	for _, o := range c.ReverseForwards {
 		switch {
 		case o.Protocol != TCP && o.Protocol != UDP:
-			return configError("Outward", o.Protocol.String(), "TCP or UDP")
+			return configError("ReverseForwards", o.Protocol.String(), "TCP or UDP")
 		case o.Listen.Port() == 0:
-			return configError("Outward", o.Listen.String(), "a port to listen on")
+			return configError("ReverseForwards", o.Listen.String(), "a port to listen on")
 		}
 	}
-	for _, a := range slices.Concat(c.AutoForward, c.AutoOutward) {
+	for _, a := range slices.Concat(c.AutoForward, c.AutoReverseForward) {
 		for _, r := range append(append([]PortRange{}, a.Only...), a.Except...) {
 			if r.First > r.Last || r.First == 0 {
 				return configError("AutoForward", fmt.Sprintf("%d-%d", r.First, r.Last), "ports from 1, the lower one first")

@@ -72,11 +72,11 @@ func TestConfigThatCannotBe(t *testing.T) {
 		{"loopback of the other family", Config{HostLoopback4: addr("2001:db8::1")}, "HostLoopback4"},
 		{"source of the other family", Config{Outbound4: addr("2001:db8::1")}, "Outbound4"},
 		{"mapped source", Config{Outbound6: addr("::ffff:192.0.2.1")}, "Outbound6"},
-		{"mapping across families", Config{Map: []Mapping{{Guest: addr("192.0.2.1"), Host: addr("2001:db8::1")}}}, "Map"},
-		{"mapping twice", Config{HostLoopback4: addr("192.0.2.1"), Map: []Mapping{{Guest: addr("192.0.2.1"), Host: addr("192.0.2.2")}}}, "Map"},
-		{"mapping of loopback", Config{Map: []Mapping{{Guest: addr("127.0.0.1"), Host: addr("127.0.0.1")}}}, "Map"},
+		{"mapping across families", Config{Mappings: []Mapping{{Guest: addr("192.0.2.1"), Host: addr("2001:db8::1")}}}, "Mappings"},
+		{"mapping twice", Config{HostLoopback4: addr("192.0.2.1"), Mappings: []Mapping{{Guest: addr("192.0.2.1"), Host: addr("192.0.2.2")}}}, "Mappings"},
+		{"mapping of loopback", Config{Mappings: []Mapping{{Guest: addr("127.0.0.1"), Host: addr("127.0.0.1")}}}, "Mappings"},
 		{"forward without protocol", Config{Forwards: []Forward{{}}}, "Forwards"},
-		{"outward without port", Config{Outward: []Outward{{Protocol: TCP}}}, "Outward"},
+		{"outward without port", Config{ReverseForwards: []ReverseForward{{Protocol: TCP}}}, "ReverseForwards"},
 		{"ports upside down", Config{AutoForward: []AutoForward{{TCP: true, Only: []PortRange{{First: 2, Last: 1}}}}}, "AutoForward"},
 	}
 	for _, tt := range tests {

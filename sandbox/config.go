@@ -3,6 +3,7 @@ package sandbox
 import (
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
 
 	"cleat/policy"
@@ -23,8 +24,10 @@ type Config struct {
 	// the kernel or the namespace can't, and together with Pcap, which sees packets
 	// of the device alone. TierSeccomp is for Wrap, and for Join with Runtimes.
 	Tier Tier
-	// Runtimes have containers that they start use TierSeccomp.
-	Runtimes Runtimes
+	// RuntimeListener is the Unix socket to which OCI runtimes bring the seccomp
+	// notifications of the containers that they start (see SeccompProfile).
+	// ListenForRuntimes opens it; Run closes it. It requires TierSeccomp and Join.
+	RuntimeListener *net.UnixListener
 	// Addr4 and Addr6 are the guest's addresses with the length of their
 	// networks; zero: 10.0.2.100/24 and fd63:6c65:6174::100/64.
 	Addr4, Addr6 netip.Prefix
@@ -39,7 +42,7 @@ type Config struct {
 	NoConfigure bool
 	// Replace removes a TUN or TAP by the name of Interface that is already there.
 	// Another kind of link by that name is an error.
-	Replace bool
+	ReplaceTUN bool
 
 	DNS DNS
 
@@ -50,16 +53,16 @@ type Config struct {
 	// Map are further addresses that lead elsewhere, for instance to an address
 	// of the host that the guest has a copy of. A forward's client with that
 	// address appears as the one that leads to it.
-	Map []Mapping
+	Mappings []Mapping
 
 	// Forwards are ports of the host that lead inside from the start.
 	Forwards []Forward
 	// AutoForward forwards what starts to listen inside, by each that matches.
 	AutoForward []AutoForward
 	// Outward are ports inside that lead to the host's loopback.
-	Outward []Outward
+	ReverseForwards []ReverseForward
 	// AutoOutward does so for what listens on the host's loopback.
-	AutoOutward []AutoForward
+	AutoReverseForward []AutoForward
 
 	// Outbound4 and Outbound6 are source addresses of the host's sockets, and
 	// OutboundInterface the link they are bound to; zero: the host's routes
@@ -83,7 +86,7 @@ type Config struct {
 	// nil: nobody. So it is of each name that the resolver does not look up, as a
 	// flow to the resolver without a source. Several goroutines call it at once,
 	// the one that carries bytes too: it must not block.
-	Refused func(Flow, Decision)
+	OnRefused func(Flow, Decision)
 	// NoDefaultDenials leaves every destination to Policy, which then is what
 	// keeps the guest from the host's loopback.
 	NoDefaultDenials bool
@@ -141,7 +144,7 @@ type AutoForward struct {
 type PortRange = policy.PortRange
 
 // Outward makes a port inside lead to a port of the host.
-type Outward struct {
+type ReverseForward struct {
 	Protocol Protocol // TCP or UDP
 	// Listen is where inside; an invalid address means loopback of both
 	// families.

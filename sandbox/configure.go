@@ -12,7 +12,7 @@ import (
 
 // configure makes the namespace usable: all of it in one write of route netlink
 // messages, whose answers come in the same order.
-func (i *Inside) configure() error {
+func (i *Guest) configure() error {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
 		return &SetupError{Step: "open a netlink socket", Err: err}
@@ -32,7 +32,7 @@ func (i *Inside) configure() error {
 
 // setSysctls sets what can be set. A kernel without IPv6 has none of IPv6's, and
 // then nobody misses them.
-func (i *Inside) setSysctls() {
+func (i *Guest) setSysctls() {
 	for _, s := range i.plan.Sysctls {
 		err := sysctl(s[0], s[1])
 		if err != nil && (i.plan.Need6 || !strings.HasPrefix(s[0], "net/ipv6/")) {
@@ -53,7 +53,7 @@ type netlinkStep struct {
 	msg   netlink.Message
 }
 
-func (i *Inside) carryOut(conn *netlink.Conn, steps []netlinkStep) error {
+func (i *Guest) carryOut(conn *netlink.Conn, steps []netlinkStep) error {
 	// Names the attribute that the kernel objects to; an old kernel says less.
 	_ = conn.SetOption(netlink.ExtendedAcknowledge, true)
 	msgs := make([]netlink.Message, len(steps))
@@ -89,7 +89,7 @@ func noIPv6(err error) bool {
 // steps are the requests. A device without link layer needs no neighbours, and a
 // network without others no duplicate address detection: every address works at
 // once.
-func (i *Inside) steps(index int) []netlinkStep {
+func (i *Guest) steps(index int) []netlinkStep {
 	p := &i.plan
 	var all []netlinkStep
 	add := func(what string, v6 bool, m netlink.Message) {

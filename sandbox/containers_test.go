@@ -31,7 +31,7 @@ func TestContainerServesPublishedPort(t *testing.T) {
 			if got := b.served(t, port.String()); got != "tcp from "+hears {
 				t.Errorf("the client heard %q", got)
 			}
-			if s := n.Stats(); s.Supervised.Listening != 0 || s.Spliced != 1 {
+			if s := n.Stats(); s.Supervisor.Listening != 0 || s.Spliced != 1 {
 				t.Errorf("counters %+v", s)
 			}
 		})

@@ -61,7 +61,7 @@ type diversion struct {
 // setDivertSysctls lets the device bring packets that claim to be from here,
 // which they are. A client's connection that ended lately may be followed by
 // another between the same ports after a second, as on its own host.
-func (i *Inside) setDivertSysctls() {
+func (i *Guest) setDivertSysctls() {
 	if !i.plan.Splice || !i.plan.Addr4.IsValid() {
 		return
 	}
@@ -79,7 +79,7 @@ func (i *Inside) setDivertSysctls() {
 
 // divert opens the gate and hands its sockets to the host's side. What it can't
 // do costs speed and nothing else: it is reported.
-func (i *Inside) divert() error {
+func (i *Guest) divert() error {
 	if !i.plan.Splice || i.noSplice != "" {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (i *Inside) divert() error {
 }
 
 // openGate makes all that the gate consists of, for each family.
-func (i *Inside) openGate() (kinds []kind, fds []int, err error) {
+func (i *Guest) openGate() (kinds []kind, fds []int, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open a netlink socket: %w", err)

@@ -41,7 +41,7 @@ type (
 type Stats struct {
 	usernet.Stats
 	// Supervised are those of the seccomp tier, zero elsewhere.
-	Supervised SupervisorStats `json:"supervised"`
+	Supervisor SupervisorStats `json:"supervised"`
 	// Ledger is what the guest makes the helper spend: descriptors, memory, goroutines.
 	Ledger LedgerUsage `json:"ledger"`
 }

@@ -41,7 +41,7 @@ func TestAutoAsksThePolicy(t *testing.T) {
 		if err := n.Exec(patience(t), cmd); err != nil || strings.TrimSpace(out.String()) != "hello" {
 			t.Errorf("%v; the guest printed %q", err, out)
 		}
-		if tier, why := n.Tier(); tier != tt.want || why != "" || (n.Stats().Supervised.Connected == 1) != (tt.want == sandbox.TierSeccomp) {
+		if tier, why := n.Tier(); tier != tt.want || why != "" || (n.Stats().Supervisor.Connected == 1) != (tt.want == sandbox.TierSeccomp) {
 			t.Errorf("tier %q, %q; counters %+v", tier, why, n.Stats())
 		}
 	}
@@ -96,7 +96,7 @@ func TestPolicyTakesSocketsBack(t *testing.T) {
 	}
 	cmd, out := guest(patience(t), "dial", "tcp", server.String())
 	needSupervisor(t, n.Exec(patience(t), cmd), out)
-	if s := n.Stats(); strings.TrimSpace(out.String()) != "hello" || s.Supervised.Connected != 0 || s.TCPFlows != 1 {
+	if s := n.Stats(); strings.TrimSpace(out.String()) != "hello" || s.Supervisor.Connected != 0 || s.TCPFlows != 1 {
 		t.Errorf("the guest printed %q; counters %+v", out, s)
 	}
 }
@@ -108,7 +108,7 @@ func TestPolicyLetsUDPSockets(t *testing.T) {
 	server, other := answerUDP(t, outside4, "hello"), answerUDP(t, outside6, "six")
 	for what, want := range map[policy.HostSockets]uint64{policy.HostSocketsTCP: 0, policy.HostSocketsUDP: 2} {
 		got, stats := supervised(t, sandbox.Config{Policy: says(t, what)}, "dial", "udp", server.String(), other.String())
-		if got != "hello\nsix" || stats.Supervised.Datagram != want || stats.UDPFlows != 2-want {
+		if got != "hello\nsix" || stats.Supervisor.Datagram != want || stats.UDPFlows != 2-want {
 			t.Errorf("%s: the guest printed %q; counters %+v", what, got, stats)
 		}
 	}
@@ -123,7 +123,7 @@ of a group: from 10.0.2.100
 inside: from 127.0.0.1
 refused: from 10.0.2.100
 resolver: from 10.0.2.100`
-	if got != want || stats.Supervised.Datagram != 1 {
+	if got != want || stats.Supervisor.Datagram != 1 {
 		t.Errorf("the guest printed\n%s\nwant\n%s\ncounters %+v", got, want, stats)
 	}
 }
@@ -215,7 +215,7 @@ func TestPolicyWithDenialsLetsNoUDPSockets(t *testing.T) {
 	if err := <-s.ended; err != nil {
 		t.Error(err)
 	}
-	if s := n.Stats(); s.Supervised.Datagram != 0 || s.UDPFlows != 1 {
+	if s := n.Stats(); s.Supervisor.Datagram != 0 || s.UDPFlows != 1 {
 		t.Errorf("counters %+v", s)
 	}
 }
@@ -234,7 +234,7 @@ func TestUDPSocketsLeaveAsConfigured(t *testing.T) {
 	world(t)
 	server := answerUDP(t, outside4, "hello")
 	cfg := sandbox.Config{Policy: says(t, policy.HostSocketsUDP), Outbound4: netip.MustParseAddr(outside4)}
-	if got, stats := supervised(t, cfg, "dial", "udp", server.String()); got != "hello" || stats.Supervised.Datagram != 0 {
+	if got, stats := supervised(t, cfg, "dial", "udp", server.String()); got != "hello" || stats.Supervisor.Datagram != 0 {
 		t.Errorf("the guest printed %q; counters %+v", got, stats)
 	}
 }

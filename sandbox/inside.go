@@ -98,7 +98,7 @@ func execute(path string) error {
 }
 
 // Inside is the container's side of Attach. It is safe for concurrent use.
-type Inside struct {
+type Guest struct {
 	mu        sync.Mutex
 	role      string
 	end       insideEnd
@@ -115,7 +115,7 @@ type Inside struct {
 // removes the environment variable by which it found its socket. The error is
 // ErrNotAttached where the process was not started by a command prepared by
 // Attach, else a *SetupError, which Run returns too.
-func Open() (*Inside, error) {
+func Open() (*Guest, error) {
 	role, end, ok := role()
 	if !ok || role != roleAttach {
 		return nil, ErrNotAttached
@@ -133,7 +133,7 @@ func Open() (*Inside, error) {
 	return i, nil
 }
 
-func open(role string, end insideEnd) (*Inside, error) {
+func open(role string, end insideEnd) (*Guest, error) {
 	p, err := end.plan()
 	if err != nil {
 		return nil, err
@@ -146,13 +146,13 @@ func open(role string, end insideEnd) (*Inside, error) {
 	if err := end.send(report{Stage: stageDevice, Files: slices.Repeat([]kind{kindTUN}, len(tuns))}, tuns...); err != nil {
 		return nil, err
 	}
-	i := &Inside{role: role, end: end, plan: p}
+	i := &Guest{role: role, end: end, plan: p}
 	i.setSysctls() // now, since there may be no /proc in a container's root
 	i.setDivertSysctls()
 	return i, nil
 }
 
-func (i *Inside) warn(format string, args ...any) {
+func (i *Guest) warn(format string, args ...any) {
 	i.warnings = append(i.warnings, fmt.Sprintf(format, args...))
 }
 
@@ -162,7 +162,7 @@ func (i *Inside) warn(format string, args ...any) {
 // process without either is not restricted, and Config.Log is told. It waits until the
 // host's side moves bytes, and needs no files. The error is a *SetupError, which Run
 // returns too. Call it once.
-func (i *Inside) SetupNetwork() error {
+func (i *Guest) SetupNetwork() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {
@@ -175,7 +175,7 @@ func (i *Inside) SetupNetwork() error {
 }
 
 // setUp does everything and says so.
-func (i *Inside) setUp() error {
+func (i *Guest) setUp() error {
 	if err := i.configure(); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (i *Inside) setUp() error {
 // restrictFamilies refuses the command, or the program that has called SetupNetwork,
 // sockets that belong to no network namespace (AF_VSOCK, for one). Processes that a
 // namespace has already can't be kept from them.
-func (i *Inside) restrictFamilies() error {
+func (i *Guest) restrictFamilies() error {
 	var err error
 	switch i.role {
 	case roleWrap:
@@ -223,7 +223,7 @@ func (i *Inside) restrictFamilies() error {
 }
 
 // handOver gives the host's side the sockets it wants from here.
-func (i *Inside) handOver() error {
+func (i *Guest) handOver() error {
 	kinds := i.plan.Sockets.kinds()
 	if i.plan.Diagnose {
 		kinds = append(kinds, kindDiag)
@@ -236,7 +236,7 @@ func (i *Inside) handOver() error {
 	return nil
 }
 
-func (i *Inside) handOverSome(kinds []kind) error {
+func (i *Guest) handOverSome(kinds []kind) error {
 	var fds []int
 	defer func() { closeAll(fds) }()
 	var made []kind
@@ -283,11 +283,11 @@ func (k kind) socket() (int, error) {
 
 // ResolvConf is a resolv.conf for the container's root that leads to the
 // network's resolver; "" where DNS is off.
-func (i *Inside) ResolvConf() string { return string(i.plan.ResolvConf) }
+func (i *Guest) ResolvConf() string { return string(i.plan.ResolvConf) }
 
 // Close ends the connection to the host's side; the network stays. Closing
 // twice is harmless.
-func (i *Inside) Close() error {
+func (i *Guest) Close() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.closed {

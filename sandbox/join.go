@@ -23,10 +23,10 @@ type Namespace struct {
 	// UserPath is the user namespace that owns it; "": found by asking the
 	// kernel. SameUser does not join any, for namespaces of our own user
 	// namespace.
-	UserPath string
-	SameUser bool
+	UserNSPath string
+	SkipUserNS bool
 	// Stay keeps Run going when the process has ended, or the path is gone.
-	Stay bool
+	KeepRunning bool
 }
 
 // Join makes the network one for a namespace that exists. It starts a helper in
@@ -39,7 +39,7 @@ func (n *Network) Join(ctx context.Context, ns Namespace) error {
 	if n.state != stateNew {
 		return errors.New("join namespace: the network has one already, or was closed")
 	}
-	if n.cfg.Runtimes.Listener == nil {
+	if n.cfg.RuntimeListener == nil {
 		if err := n.unsupervised(); err != nil {
 			return err
 		}
@@ -79,9 +79,9 @@ func (n *Network) join(ctx context.Context, ns Namespace) error {
 	c := &n.cfg
 	p := plan{
 		Interface: c.Interface, MTU: c.MTU, Queues: c.Queues, Addr4: c.Addr4, Addr6: c.Addr6, Gateway4: c.Gateway4, Gateway6: c.Gateway6,
-		Configure: !c.NoConfigure, Replace: c.Replace, Need6: n.need6,
+		Configure: !c.NoConfigure, Replace: c.ReplaceTUN, Need6: n.need6,
 		Sockets: n.wantedSockets(), Diagnose: len(c.AutoForward) > 0, Splice: c.splices(),
-		Fresh: c.Runtimes.Listener != nil, Bind: c.Runtimes.Listener != nil,
+		Fresh: c.RuntimeListener != nil, Bind: c.RuntimeListener != nil,
 	}
 	ours, theirs, err := newChannel()
 	if err != nil {
@@ -115,7 +115,7 @@ var errOurs = errors.New("it is the one that we are in ourselves")
 // joinBy runs the helper.
 func (n *Network) joinBy(ctx context.Context, j joined) error {
 	fd := int(n.theirs.Fd())
-	stays := n.cfg.Runtimes.Listener != nil
+	stays := n.cfg.RuntimeListener != nil
 	child := sys.JoinExec{
 		// Who may look into the namespace may look at the helper's environment.
 		Path: self, Args: os.Args[:1], Env: []string{environ + "=" + roleJoin + ":" + strconv.Itoa(fd)},
@@ -177,7 +177,7 @@ func (ns Namespace) open() (joined, error) {
 		return j, err
 	}
 	j.fds = append(j.fds, j.net)
-	if ns.SameUser {
+	if ns.SkipUserNS {
 		return j, nil
 	}
 	owner, err := ns.owner(j.net)
@@ -199,8 +199,8 @@ func (ns Namespace) open() (joined, error) {
 
 // owner opens the user namespace that owns a network namespace.
 func (ns Namespace) owner(net int) (int, error) {
-	if ns.UserPath != "" {
-		return openNamespace(ns.UserPath, unix.CLONE_NEWUSER)
+	if ns.UserNSPath != "" {
+		return openNamespace(ns.UserNSPath, unix.CLONE_NEWUSER)
 	}
 	fd, err := unix.IoctlRetInt(net, unix.NS_GET_USERNS)
 	if errors.Is(err, unix.EPERM) {
@@ -247,7 +247,7 @@ func openNamespace(path string, want int) (int, error) {
 // watch is what ends Run.
 func (ns Namespace) watch(net int) (watch, error) {
 	var w watch
-	if ns.Stay {
+	if ns.KeepRunning {
 		return w, nil
 	}
 	if pid := cmp.Or(ns.PID, processOf(ns.Path)); pid > 0 {

@@ -63,12 +63,12 @@ func TestJoin(t *testing.T) {
 		{"process in our user namespace", unix.CLONE_NEWNET, byPID},
 		{"user namespace given by path", unix.CLONE_NEWUSER | unix.CLONE_NEWNET, func(l *lodger) sandbox.Namespace {
 			ns := byPath(l)
-			ns.UserPath = fmt.Sprintf("/proc/%d/ns/user", l.cmd.Process.Pid)
+			ns.UserNSPath = fmt.Sprintf("/proc/%d/ns/user", l.cmd.Process.Pid)
 			return ns
 		}},
 		{"our user namespace, said so", unix.CLONE_NEWNET, func(l *lodger) sandbox.Namespace {
 			ns := byPath(l)
-			ns.SameUser = true
+			ns.SkipUserNS = true
 			return ns
 		}},
 	}
@@ -107,10 +107,10 @@ func TestJoinReplacesADevice(t *testing.T) {
 	if err := newNetwork(t, sandbox.Config{}).Join(patience(t), ns); err == nil || !strings.Contains(err.Error(), `make device "cleat0"`) {
 		t.Errorf("a second device of the name: error %v", err)
 	}
-	if err := newNetwork(t, sandbox.Config{Replace: true}).Join(patience(t), ns); err != nil {
+	if err := newNetwork(t, sandbox.Config{ReplaceTUN: true}).Join(patience(t), ns); err != nil {
 		t.Error(err)
 	}
-	if err := newNetwork(t, sandbox.Config{Replace: true, Interface: "lo"}).Join(patience(t), ns); err == nil || !strings.Contains(err.Error(), "not a TUN or TAP") {
+	if err := newNetwork(t, sandbox.Config{ReplaceTUN: true, Interface: "lo"}).Join(patience(t), ns); err == nil || !strings.Contains(err.Error(), "not a TUN or TAP") {
 		t.Errorf("a link that is no TUN: error %v", err)
 	}
 }
@@ -123,7 +123,7 @@ func TestJoinNothing(t *testing.T) {
 		"no such process":     {PID: 1 << 30},
 		"not a namespace":     {Path: "/etc/passwd"},
 		"wrong kind":          {Path: "/proc/self/ns/user"},
-		"wrong kind of owner": {Path: "/proc/self/ns/net", UserPath: "/proc/self/ns/net"},
+		"wrong kind of owner": {Path: "/proc/self/ns/net", UserNSPath: "/proc/self/ns/net"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := newNetwork(t, sandbox.Config{}).Join(patience(t), ns)

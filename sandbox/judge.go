@@ -35,8 +35,8 @@ func (n *Network) newJudge() error {
 		n.judge = &both{rules: own, own: n.cfg.Policy, denials: !n.cfg.NoDefaultDenials}
 	}
 	n.quiet = n.judge
-	if n.cfg.Refused != nil {
-		n.judge = &telling{n.judge, own, n.cfg.Refused}
+	if n.cfg.OnRefused != nil {
+		n.judge = &telling{n.judge, own, n.cfg.OnRefused}
 	}
 	bound := policy.Network{Gateways: []netip.Addr{n.cfg.Gateway4, n.cfg.Gateway6}}
 	for _, m := range n.cfg.mappings() {

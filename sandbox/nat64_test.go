@@ -95,7 +95,7 @@ func TestDeniedBehindNAT64(t *testing.T) {
 				cfg := sandbox.Config{Policy: p, Tier: tier, DNS: sandbox.DNS{Servers: []netip.AddrPort{announcer(t, answer, c.announced...)}}}
 				if c.name == "announced" || c.name == "no NAT64" {
 					release := sync.OnceFunc(func() { close(answer) })
-					cfg.Refused = func(sandbox.Flow, sandbox.Decision) { release() } // a first packet waits
+					cfg.OnRefused = func(sandbox.Flow, sandbox.Decision) { release() } // a first packet waits
 				} else {
 					close(answer)
 				}

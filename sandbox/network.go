@@ -338,7 +338,7 @@ func (n *Network) close() {
 		closeAll(fds)
 	}
 	closeAll(n.opened.diags)
-	if l := n.cfg.Runtimes.Listener; l != nil {
+	if l := n.cfg.RuntimeListener; l != nil {
 		l.Close()
 	}
 	for _, f := range slices.Concat(n.opened.queues, n.opened.gateFDs, n.opened.supervised) {
@@ -427,7 +427,7 @@ func (n *Network) Stats() Stats {
 	}
 	stats := Stats{Stats: s.Stats(), Ledger: n.ledger.Usage()}
 	if n.opened.supervisor != nil {
-		stats.Supervised = n.opened.supervisor.Stats()
+		stats.Supervisor = n.opened.supervisor.Stats()
 	}
 	return stats
 }

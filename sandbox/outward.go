@@ -17,16 +17,16 @@ const autoOutwardSockets = 64
 // wantedSockets is what Outward and AutoOutward take.
 func (n *Network) wantedSockets() socketCounts {
 	var c socketCounts
-	for _, o := range n.cfg.Outward {
+	for _, o := range n.cfg.ReverseForwards {
 		for _, at := range o.places() {
 			*c.of(o.Protocol, at.Addr())++
 		}
 	}
-	if anyAuto(n.cfg.AutoOutward, TCP) {
+	if anyAuto(n.cfg.AutoReverseForward, TCP) {
 		c.TCP4 += autoOutwardSockets
 		c.TCP6 += autoOutwardSockets
 	}
-	if anyAuto(n.cfg.AutoOutward, UDP) {
+	if anyAuto(n.cfg.AutoReverseForward, UDP) {
 		c.UDP4 += autoOutwardSockets
 		c.UDP6 += autoOutwardSockets
 	}
@@ -58,7 +58,7 @@ func kindOf(p Protocol, a netip.Addr) kind {
 }
 
 // places are the addresses inside that an Outward listens on.
-func (o Outward) places() []netip.AddrPort {
+func (o ReverseForward) places() []netip.AddrPort {
 	if o.Listen.Addr().IsValid() {
 		return []netip.AddrPort{o.Listen}
 	}
@@ -69,7 +69,7 @@ func (o Outward) places() []netip.AddrPort {
 }
 
 // target is where a client of an address inside is led to.
-func (o Outward) target(at netip.AddrPort) netip.AddrPort {
+func (o ReverseForward) target(at netip.AddrPort) netip.AddrPort {
 	addr, port := o.To.Addr(), o.To.Port()
 	if !addr.IsValid() {
 		addr = loopback(unix.AF_INET)
@@ -85,9 +85,9 @@ func (o Outward) target(at netip.AddrPort) netip.AddrPort {
 
 // openOutward opens what Config names, and what AutoOutward needs to find more.
 func (n *Network) openOutward() error {
-	for _, o := range n.cfg.Outward {
+	for _, o := range n.cfg.ReverseForwards {
 		for _, at := range o.places() {
-			one := Outward{o.Protocol, at, o.target(at)}
+			one := ReverseForward{o.Protocol, at, o.target(at)}
 			r, err := n.lead(one)
 			if errors.Is(err, errNoSocket) && at.Addr().Is6() && !o.Listen.Addr().IsValid() {
 				continue // a kernel without IPv6
@@ -100,7 +100,7 @@ func (n *Network) openOutward() error {
 			}
 		}
 	}
-	if len(n.cfg.AutoOutward) == 0 {
+	if len(n.cfg.AutoReverseForward) == 0 {
 		return nil
 	}
 	fd, diag, err := openDiag()
@@ -117,7 +117,7 @@ var errNoSocket = errors.New("no socket inside is left")
 
 // lead opens a port inside that leads to the host. Connections are the stack's to carry; for
 // datagrams the result carries them, else it is nil.
-func (n *Network) lead(o Outward) (*udpRelay, error) {
+func (n *Network) lead(o ReverseForward) (*udpRelay, error) {
 	fd, err := n.take(kindOf(o.Protocol, o.Listen.Addr()))
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (n *Network) take(k kind) (int, error) {
 }
 
 // bindInside gives a socket that was made inside its address there.
-func bindInside(fd int, o Outward) error {
+func bindInside(fd int, o ReverseForward) error {
 	a := o.Listen.Addr()
 	var sa unix.Sockaddr = &unix.SockaddrInet4{Port: int(o.Listen.Port())}
 	if a.Is4() {

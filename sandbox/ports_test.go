@@ -151,7 +151,7 @@ func TestOutward(t *testing.T) {
 	world(t)
 	four, six := answerTCP(t, "127.0.0.1", "four", false), answerTCP(t, "::1", "six", false)
 	udp := answerUDP(t, "127.0.0.1", "udp")
-	cfg := sandbox.Config{Outward: []sandbox.Outward{
+	cfg := sandbox.Config{ReverseForwards: []sandbox.ReverseForward{
 		{Protocol: sandbox.TCP, Listen: to(80), To: to(four.Port())},
 		{Protocol: sandbox.TCP, Listen: to(six.Port())},
 		{Protocol: sandbox.UDP, Listen: to(53), To: to(udp.Port())},
@@ -167,7 +167,7 @@ func TestOutward(t *testing.T) {
 func TestOutwardManyBytes(t *testing.T) {
 	world(t)
 	server := answerTCP(t, "127.0.0.1", "", true)
-	cfg := sandbox.Config{Outward: []sandbox.Outward{{Protocol: sandbox.TCP, Listen: to(server.Port())}}}
+	cfg := sandbox.Config{ReverseForwards: []sandbox.ReverseForward{{Protocol: sandbox.TCP, Listen: to(server.Port())}}}
 	if got := run(t, cfg, "echo", server.String()); got != "same" {
 		t.Errorf("got %q", got)
 	}
@@ -176,7 +176,7 @@ func TestOutwardManyBytes(t *testing.T) {
 func TestAutoOutward(t *testing.T) {
 	world(t)
 	server := answerTCP(t, "127.0.0.1", "found", false)
-	n := newNetwork(t, sandbox.Config{AutoOutward: []sandbox.AutoForward{{TCP: true}}})
+	n := newNetwork(t, sandbox.Config{AutoReverseForward: []sandbox.AutoForward{{TCP: true}}})
 	cmd, out := guest(patience(t), "persist", server.String())
 	if err := n.Exec(patience(t), cmd); err != nil {
 		t.Fatalf("%v: %s", err, out)

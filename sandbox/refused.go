@@ -31,14 +31,14 @@ func (t *telling) Judge(f Flow) Verdict {
 // mayAsk is what the resolver asks the rules; Config.Refused is told of names
 // that it does not look up.
 func (n *Network) mayAsk(rules *policy.Policy) func(name string) bool {
-	if n.cfg.Refused == nil {
+	if n.cfg.OnRefused == nil {
 		return rules.MayAsk
 	}
 	return func(name string) bool {
 		if rules.MayAsk(name) {
 			return true
 		}
-		n.cfg.Refused(Flow{Protocol: UDP, Destination: netip.AddrPortFrom(n.cfg.DNS.Listen[0], 53)}, policy.Decision{
+		n.cfg.OnRefused(Flow{Protocol: UDP, Destination: netip.AddrPortFrom(n.cfg.DNS.Listen[0], 53)}, policy.Decision{
 			Action: Refuse, Names: []string{name}, Reason: "not looked up: only names are allowed, and not this one"})
 		return false
 	}

@@ -50,9 +50,9 @@ func TestNoDescriptorIsLeaked(t *testing.T) {
 	rounds := []func(){
 		func() {
 			cfg := sandbox.Config{
-				AutoForward: []sandbox.AutoForward{{TCP: true}}, AutoOutward: []sandbox.AutoForward{{TCP: true, UDP: true}},
-				Outward:  []sandbox.Outward{{Protocol: sandbox.TCP, Listen: to(80), To: to(server.Port())}},
-				Forwards: []sandbox.Forward{{Protocol: sandbox.UDP, Listen: netip.MustParseAddrPort(outside4 + ":0"), To: to(80)}},
+				AutoForward: []sandbox.AutoForward{{TCP: true}}, AutoReverseForward: []sandbox.AutoForward{{TCP: true, UDP: true}},
+				ReverseForwards: []sandbox.ReverseForward{{Protocol: sandbox.TCP, Listen: to(80), To: to(server.Port())}},
+				Forwards:        []sandbox.Forward{{Protocol: sandbox.UDP, Listen: netip.MustParseAddrPort(outside4 + ":0"), To: to(80)}},
 			}
 			run(t, cfg, "dial", "tcp", server.String())
 		},

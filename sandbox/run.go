@@ -38,7 +38,7 @@ func (n *Network) start(g *group) {
 	if n.opened.supervisor != nil {
 		g.run(n.supervise)
 	}
-	if n.cfg.Runtimes.Listener != nil {
+	if n.cfg.RuntimeListener != nil {
 		g.run(n.acceptPrograms)
 	}
 	if n.resolver != nil {

@@ -17,19 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Runtimes is where OCI runtimes bring what they start.
-type Runtimes struct {
-	// Listener is the Unix socket that profiles name (listenerPath), as ListenForRuntimes
-	// opens it. Run closes it. Connections are taken from the caller's user and from
-	// root, and from our own network namespace alone: no program in a container's has
-	// one of those.
-	Listener *net.UnixListener
-}
-
 // ErrOpenDirectory means that others could come by a socket in a directory.
-var ErrOpenDirectory = errors.New("the directory is not for the user alone (mode 0700)")
+var ErrDirectoryNotPrivate = errors.New("the directory is not for the user alone (mode 0700)")
 
-// ListenForRuntimes opens the socket for Runtimes.Listener at a path, which nobody but the
+// ListenForRuntimes opens the socket for RuntimeListener at a path, which nobody but the
 // user and root can reach: in a directory that only they may enter. The error wraps
 // ErrOpenDirectory where others may, localsock.ErrTaken where somebody listens there, and
 // fs.ErrExist where something else is there.
@@ -40,7 +31,7 @@ func ListenForRuntimes(path string) (*net.UnixListener, error) {
 		return nil, &os.PathError{Op: "stat", Path: dir, Err: err}
 	}
 	if st.Mode&0o077 != 0 || st.Uid != uint32(os.Geteuid()) {
-		return nil, fmt.Errorf("listen in %s: %w", dir, ErrOpenDirectory)
+		return nil, fmt.Errorf("listen in %s: %w", dir, ErrDirectoryNotPrivate)
 	}
 	return localsock.ListenFile(path)
 }
@@ -54,8 +45,8 @@ func SeccompProfile(base []byte, listener string) ([]byte, error) {
 
 // checkRuntimes refuses a listener that nobody answers.
 func (c *Config) checkRuntimes() error {
-	if c.Runtimes.Listener != nil && c.Tier != TierSeccomp {
-		return configError("Runtimes", "Listener", "the tier seccomp with it")
+	if c.RuntimeListener != nil && c.Tier != TierSeccomp {
+		return configError("RuntimeListener", c.RuntimeListener.Addr().String(), "the seccomp tier")
 	}
 	return nil
 }
@@ -71,7 +62,7 @@ const (
 // acceptPrograms takes programs in from OCI runtimes. Each runtime has a goroutine, so that
 // none keeps another one's container from starting.
 func (n *Network) acceptPrograms(ctx context.Context) error {
-	l := n.cfg.Runtimes.Listener
+	l := n.cfg.RuntimeListener
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	var serving sync.WaitGroup
 	defer serving.Wait()

@@ -129,7 +129,7 @@ func TestContainerOfARuntime(t *testing.T) {
 			if want := "hello\nECONNREFUSED\nhello"; got != want {
 				t.Errorf("the container printed %q, want %q", got, want)
 			}
-			if s := n.Stats(); s.Supervised.Connected != 2 || len(s.Supervised.Kept) != 0 || s.TCPFlows != 0 {
+			if s := n.Stats(); s.Supervisor.Connected != 2 || len(s.Supervisor.Kept) != 0 || s.TCPFlows != 0 {
 				t.Errorf("counters %+v", s)
 			}
 		})
@@ -148,11 +148,11 @@ func TestContainerThatMayConfigureTheHost(t *testing.T) {
 	if got := b.run(t, "dial", "tcp", server.String()); got != "hello" {
 		t.Errorf("the container printed %q", got)
 	}
-	if s := n.Stats(); s.Supervised.Connected != 0 || len(s.Supervised.Kept) != 1 || s.TCPFlows != 1 {
+	if s := n.Stats(); s.Supervisor.Connected != 0 || len(s.Supervisor.Kept) != 1 || s.TCPFlows != 1 {
 		t.Errorf("counters %+v", s)
 	}
 	b.users = true // there, that is a capability over its own network only
-	if got := b.run(t, "dial", "tcp", server.String()); got != "hello" || n.Stats().Supervised.Connected != 1 {
+	if got := b.run(t, "dial", "tcp", server.String()); got != "hello" || n.Stats().Supervisor.Connected != 1 {
 		t.Errorf("in a user namespace the container printed %q; counters %+v", got, n.Stats())
 	}
 }

@@ -20,7 +20,7 @@ type SealConfig struct {
 	ReadPaths []string
 	// Signal is the process id of a command that the process may signal; 0: none.
 	// Where the kernel has pidfds (Linux 5.3) it may signal those it holds, too.
-	Signal int
+	SignalPID int
 	// Supervise lets the process look into others of its user, as the seccomp tier
 	// takes: it may read their memory, and take and signal what they have. Landlock would
 	// forbid that, so there is none: the process can read every file that its user can.

@@ -43,7 +43,7 @@ func sealed(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := sandbox.Seal(sandbox.SealConfig{ReadPaths: args[2:3], Signal: cmd.Process.Pid}); err != nil {
+	if err := sandbox.Seal(sandbox.SealConfig{ReadPaths: args[2:3], SignalPID: cmd.Process.Pid}); err != nil {
 		return err
 	}
 	if err := n.Run(ctx); err != nil {

@@ -59,7 +59,7 @@ func TestSeccompTier(t *testing.T) {
 			if want := "hello\nECONNREFUSED\nhello"; got != want {
 				t.Errorf("the guest printed %q, want %q", got, want)
 			}
-			if stats.Supervised.Connected != 2 || len(stats.Supervised.Kept) != 0 || stats.TCPFlows != 0 {
+			if stats.Supervisor.Connected != 2 || len(stats.Supervisor.Kept) != 0 || stats.TCPFlows != 0 {
 				t.Errorf("counters %+v", stats)
 			}
 		})
@@ -69,7 +69,7 @@ func TestSeccompTier(t *testing.T) {
 func TestSeccompTierEchoes(t *testing.T) {
 	world(t)
 	server := answerTCP(t, outside4, "", true)
-	if got, stats := supervised(t, sandbox.Config{}, "echo", server.String()); got != "same" || stats.Supervised.Connected != 1 {
+	if got, stats := supervised(t, sandbox.Config{}, "echo", server.String()); got != "same" || stats.Supervisor.Connected != 1 {
 		t.Errorf("the guest printed %q; counters %+v", got, stats)
 	}
 }
@@ -93,9 +93,9 @@ func TestSeccompTierKeepsThePolicy(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var told atomic.Int32
-			tt.cfg.Refused = func(sandbox.Flow, sandbox.Decision) { told.Add(1) }
+			tt.cfg.OnRefused = func(sandbox.Flow, sandbox.Decision) { told.Add(1) }
 			got, stats := supervised(t, tt.cfg, "dial", "tcp", mapped)
-			if got != tt.want || stats.Supervised.Connected != tt.made {
+			if got != tt.want || stats.Supervisor.Connected != tt.made {
 				t.Errorf("the guest printed %q; counters %+v", got, stats)
 			}
 			if tt.cfg.Hook == nil && told.Load() != int32(stats.Refused) {
@@ -118,7 +118,7 @@ func TestSeccompTierLends(t *testing.T) {
 			if got := hear(t, port.String()); got != "tcp from "+outside {
 				t.Errorf("the client heard %q", got)
 			}
-			if stats := n.Stats(); stats.Supervised.Listening != 1 || stats.TCPFlows != 0 {
+			if stats := n.Stats(); stats.Supervisor.Listening != 1 || stats.TCPFlows != 0 {
 				t.Errorf("counters %+v", stats)
 			}
 			// The listener is closed by now: the port is the network's again, and its
@@ -172,7 +172,7 @@ func TestSeccompTierLendsToTheInsideToo(t *testing.T) {
 	if want := "EADDRINUSE\ntcp from 127.0.0.1\nlistening again"; got != want {
 		t.Errorf("the guest printed %q, want %q", got, want)
 	}
-	if stats.Supervised.Listening != 2 || stats.Supervised.Connected != 1 {
+	if stats.Supervisor.Listening != 2 || stats.Supervisor.Connected != 1 {
 		t.Errorf("counters %+v", stats)
 	}
 }

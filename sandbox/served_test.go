@@ -53,7 +53,7 @@ func newServed(t *testing.T, cfg sandbox.Config) *servedNS {
 		t.Fatal(err)
 	}
 	s.listener = filepath.Join(private, "seccomp.sock")
-	cfg.Runtimes.Listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: s.listener, Net: "unix"})
+	cfg.RuntimeListener, err = net.ListenUnix("unix", &net.UnixAddr{Name: s.listener, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // handOverFresh hands over what the host's side takes to supervise programs.
-func (i *Inside) handOverFresh() error {
+func (i *Guest) handOverFresh() error {
 	if !i.plan.Fresh {
 		return nil
 	}
@@ -28,7 +28,7 @@ func (i *Inside) handOverFresh() error {
 
 // beSupervised puts the seccomp tier's filter on this thread, which is about to
 // become the command. It reports whether it did.
-func (i *Inside) beSupervised() (bool, error) {
+func (i *Guest) beSupervised() (bool, error) {
 	if !i.plan.Supervise {
 		return false, nil
 	}

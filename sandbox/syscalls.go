@@ -16,8 +16,8 @@ func sealedCalls(cfg SealConfig) []seal.Call {
 	if cfg.Supervise {
 		calls = append(calls, superviseCalls()...)
 	}
-	if cfg.Signal != 0 {
-		calls = append(calls, signalCalls(cfg.Signal)...)
+	if cfg.SignalPID != 0 {
+		calls = append(calls, signalCalls(cfg.SignalPID)...)
 	}
 	return calls
 }

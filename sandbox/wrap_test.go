@@ -139,7 +139,7 @@ func TestHostLoopback(t *testing.T) {
 func TestMapping(t *testing.T) {
 	world(t)
 	server := answerTCP(t, outside4, "mapped", false)
-	cfg := sandbox.Config{Map: []sandbox.Mapping{{Guest: netip.MustParseAddr("169.254.1.2"), Host: netip.MustParseAddr(outside4)}}}
+	cfg := sandbox.Config{Mappings: []sandbox.Mapping{{Guest: netip.MustParseAddr("169.254.1.2"), Host: netip.MustParseAddr(outside4)}}}
 	if got := run(t, cfg, "dial", "tcp", at(server, "169.254.1.2"), at(server, "169.254.1.3")); got != "mapped\nECONNREFUSED" {
 		t.Errorf("got %q", got)
 	}

@@ -196,7 +196,7 @@ func (f *runFlags) checkUse(args []string) error {
 // first word.
 var flagOfField = map[string]string{
 	"MTU": "mtu", "Tier": "tier", "Queues": "queues", "Addr4": "addr", "Addr6": "addr", "NoIPv4": "addr", "NoIPv6": "addr",
-	"Gateway4": "gateway", "Gateway6": "gateway", "DNS": "dns", "Map": "map",
+	"Gateway4": "gateway", "Gateway6": "gateway", "DNS": "dns", "Mappings": "map",
 	"HostLoopback4": "host-loopback", "HostLoopback6": "host-loopback",
 	"Interface": "interface", "Forwards": "publish", "AutoForward": "publish",
 	"Outbound4": "outbound", "Outbound6": "outbound", "OutboundInterface": "outbound",

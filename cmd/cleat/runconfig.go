@@ -94,7 +94,7 @@ func (f *runFlags) checkLoopback(cfg *sandbox.Config) error {
 		if a.Is4() && cfg.HostLoopback4.IsValid() || a.Is6() && cfg.HostLoopback6.IsValid() {
 			return true
 		}
-		return slices.ContainsFunc(cfg.Map, func(m sandbox.Mapping) bool { return m.Host.IsLoopback() && m.Host.Is4() == a.Is4() })
+		return slices.ContainsFunc(cfg.Mappings, func(m sandbox.Mapping) bool { return m.Host.IsLoopback() && m.Host.Is4() == a.Is4() })
 	}
 	for _, text := range f.allow {
 		if rule, err := policy.ParseRule(true, text); err == nil && rule.Prefix.Addr().IsLoopback() && !leads(rule.Prefix.Addr()) {
@@ -259,7 +259,7 @@ func (f *runFlags) setMappings(cfg *sandbox.Config) error {
 		if errA != nil || errB != nil || a.Is4() != b.Is4() {
 			return withHint(usagef("--map %q: want two addresses of one family", text), "for example --map 192.0.2.7=198.51.100.7: to 192.0.2.7 means to 198.51.100.7")
 		}
-		cfg.Map = append(cfg.Map, sandbox.Mapping{Guest: a, Host: b})
+		cfg.Mappings = append(cfg.Mappings, sandbox.Mapping{Guest: a, Host: b})
 	}
 	return nil
 }
@@ -309,7 +309,7 @@ func (f *runFlags) checkFamilies(cfg *sandbox.Config) error {
 	for _, a := range cfg.AutoForward {
 		addresses["publish"] = append(addresses["publish"], a.Listen)
 	}
-	for _, m := range cfg.Map {
+	for _, m := range cfg.Mappings {
 		addresses["map"] = append(addresses["map"], m.Guest)
 	}
 	for _, p := range cfg.Forwards {

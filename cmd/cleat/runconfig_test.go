@@ -53,7 +53,7 @@ func TestRunConfig(t *testing.T) {
 		}},
 		{"the host's loopback off", "--host-loopback off", func(*sandbox.Config) {}},
 		{"mappings", "--map 192.0.2.7=198.51.100.7 --map 2001:db8::7=::1", func(c *sandbox.Config) {
-			c.Map = []sandbox.Mapping{{Guest: addr("192.0.2.7"), Host: addr("198.51.100.7")}, {Guest: addr("2001:db8::7"), Host: addr("::1")}}
+			c.Mappings = []sandbox.Mapping{{Guest: addr("192.0.2.7"), Host: addr("198.51.100.7")}, {Guest: addr("2001:db8::7"), Host: addr("::1")}}
 		}},
 		{"outbound", "--outbound lo --outbound 127.0.0.9,::1", func(c *sandbox.Config) {
 			c.OutboundInterface, c.Outbound4, c.Outbound6 = "lo", addr("127.0.0.9"), addr("::1")

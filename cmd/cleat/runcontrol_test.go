@@ -157,7 +157,7 @@ func TestWireStatsIsComplete(t *testing.T) {
 	var s sandbox.Stats
 	want := map[string]int{}
 	names := map[string]string{"Connected": "Substituted", "Listening": "Lent"} // others keep theirs
-	for _, v := range []reflect.Value{reflect.ValueOf(&s.Stats).Elem(), reflect.ValueOf(&s.Supervised).Elem()} {
+	for _, v := range []reflect.Value{reflect.ValueOf(&s.Stats).Elem(), reflect.ValueOf(&s.Supervisor).Elem()} {
 		for i := range v.NumField() {
 			n := len(want) + 1
 			switch f := v.Field(i); f.Kind() {

@@ -61,7 +61,7 @@ func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) err
 	}
 	cfg.Policy, cfg.Log = r.rules, r.say.logger()
 	if f.verbose {
-		cfg.Refused = r.say.refused
+		cfg.OnRefused = r.say.refused
 	}
 	capture, err := f.openCapture()
 	if err != nil {
@@ -74,8 +74,8 @@ func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) err
 	if err := f.openListener(&cfg); err != nil {
 		return err
 	}
-	if cfg.Runtimes.Listener != nil {
-		defer cfg.Runtimes.Listener.Close()
+	if cfg.RuntimeListener != nil {
+		defer cfg.RuntimeListener.Close()
 	}
 	spareProcessor()
 	if r.net, err = sandbox.New(cfg); err != nil {
@@ -101,7 +101,7 @@ func (f *runFlags) openListener(cfg *sandbox.Config) (err error) {
 	if f.listener == "" {
 		return nil
 	}
-	cfg.Runtimes.Listener, err = sandbox.ListenForRuntimes(f.listener)
+	cfg.RuntimeListener, err = sandbox.ListenForRuntimes(f.listener)
 	if err == nil {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (f *runFlags) openListener(cfg *sandbox.Config) (err error) {
 	switch {
 	case errors.Is(err, fs.ErrExist), errors.Is(err, localsock.ErrTaken):
 		return withHint(err, "name another path")
-	case errors.Is(err, sandbox.ErrOpenDirectory):
+	case errors.Is(err, sandbox.ErrDirectoryNotPrivate):
 		return withHint(err, "who reaches the socket gets host sockets: put it into a directory of yours, e.g. `mkdir -m 700 "+filepath.Join(filepath.Dir(f.listener), "private")+"`")
 	}
 	return err
@@ -235,7 +235,7 @@ func (r *runner) prepare(ctx context.Context, args []string, command int, namesp
 	r.target = newRunTarget(r, args, namespace)
 	r.say.ready(r.target.Info(), r.target.explicit(), r.flags)
 	tier, _ := r.net.Tier()
-	seal := sandbox.SealConfig{Signal: command, Supervise: tier == sandbox.TierSeccomp, Containers: r.net.Config().Runtimes.Listener != nil}
+	seal := sandbox.SealConfig{SignalPID: command, Supervise: tier == sandbox.TierSeccomp, Containers: r.net.Config().RuntimeListener != nil}
 	if err := sandbox.Seal(seal); err != nil {
 		return fmt.Errorf("give up rights before the command begins: %w", err)
 	}

@@ -133,7 +133,7 @@ func tell(log *journal.Journal, c sandbox.Config) {
 	}
 	family(c.NoIPv4, c.Addr4, c.Gateway4, c.HostLoopback4)
 	family(c.NoIPv6, c.Addr6, c.Gateway6, c.HostLoopback6)
-	for _, m := range c.Map {
+	for _, m := range c.Mappings {
 		log.Infof("%s leads to %s", m.Guest, m.Host)
 	}
 	if !c.DNS.Off {
@@ -183,7 +183,7 @@ func (o Options) beginCommand(ctx context.Context, n *sandbox.Network, f *files,
 	if err := f.writePID(); err != nil {
 		return err
 	}
-	if err := sandbox.Seal(sandbox.SealConfig{Signal: command}); err != nil {
+	if err := sandbox.Seal(sandbox.SealConfig{SignalPID: command}); err != nil {
 		return fmt.Errorf("give up rights before the command begins: %w", err)
 	}
 	return nil

@@ -145,14 +145,14 @@ func (p *planner) mappings() {
 // next to the host, where its address does not lead to the host's loopback.
 func (p *planner) reachGateway(gateway, loopback netip.Addr) {
 	if gateway.IsValid() && gateway != loopback && !gateway.IsLinkLocalUnicast() {
-		p.Config.Map = append(p.Config.Map, sandbox.Mapping{Guest: gateway, Host: gateway})
+		p.Config.Mappings = append(p.Config.Mappings, sandbox.Mapping{Guest: gateway, Host: gateway})
 	}
 }
 
 // mapGuest makes one address lead to the host's, of which the guest has a copy.
 func (p *planner) mapGuest(four bool, own netip.Addr) {
 	if a := ofFamily(p.o.MapGuest, four); a.IsValid() && own.IsValid() {
-		p.Config.Map = append(p.Config.Map, sandbox.Mapping{Guest: a, Host: own})
+		p.Config.Mappings = append(p.Config.Mappings, sandbox.Mapping{Guest: a, Host: own})
 	}
 }
 
@@ -196,7 +196,7 @@ func (p *planner) namespace() {
 	if !o.Attaches() {
 		return
 	}
-	p.Namespace = sandbox.Namespace{PID: o.PID, Path: o.NetNS, UserPath: o.UserNS, SameUser: o.NetNSOnly, Stay: o.NoNetNSQuit}
+	p.Namespace = sandbox.Namespace{PID: o.PID, Path: o.NetNS, UserNSPath: o.UserNS, SkipUserNS: o.NetNSOnly, KeepRunning: o.NoNetNSQuit}
 }
 
 func (p *planner) notice(format string, args ...any) {

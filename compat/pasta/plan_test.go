@@ -97,7 +97,7 @@ func TestPlan(t *testing.T) {
 			config: like(func(c *sandbox.Config) {
 				c.HostLoopback4, c.HostLoopback6 = netip.Addr{}, netip.Addr{}
 				c.DNS = sandbox.DNS{Listen: addrs("169.254.1.1"), KeepResolvConf: true}
-				c.Map = []sandbox.Mapping{{Guest: addr("169.254.1.2"), Host: addr("192.0.2.10")}, router}
+				c.Mappings = []sandbox.Mapping{{Guest: addr("169.254.1.2"), Host: addr("192.0.2.10")}, router}
 				c.Forwards = []sandbox.Forward{
 					forward(sandbox.TCP, "127.0.0.1:8080", "80"), forward(sandbox.TCP, "127.0.0.1:8081", "81"),
 					forward(sandbox.UDP, "5353", "53"),
@@ -113,7 +113,7 @@ func TestPlan(t *testing.T) {
 				c.HostLoopback4, c.HostLoopback6 = netip.Addr{}, netip.Addr{}
 				c.Addr6, c.Gateway6 = prefix("fc00::3/64"), addr("fc00::1")
 				c.DNS = sandbox.DNS{Listen: addrs("169.254.1.1"), KeepResolvConf: true}
-				c.Map = []sandbox.Mapping{
+				c.Mappings = []sandbox.Mapping{
 					{Guest: addr("169.254.1.2"), Host: addr("192.0.2.10")}, router,
 					{Guest: addr("fc00::2"), Host: addr("fc00::3")}, {Guest: addr("fc00::1"), Host: addr("fc00::1")},
 				}
@@ -127,17 +127,17 @@ func TestPlan(t *testing.T) {
 			config: sandbox.Config{
 				Interface: "tap0", MTU: 65520, MapRoot: true, Tier: sandbox.TierTUN, NoIPv6: true,
 				Addr4: prefix("10.0.2.100/24"), Gateway4: addr("10.0.2.2"),
-				Map:         []sandbox.Mapping{{Guest: addr("10.0.2.2"), Host: addr("10.0.2.2")}},
-				DNS:         sandbox.DNS{Listen: addrs("10.0.2.3"), KeepResolvConf: true},
-				AutoForward: everything("0.0.0.0", sandbox.TCP, sandbox.UDP),
-				AutoOutward: everything("", sandbox.TCP, sandbox.UDP),
+				Mappings:           []sandbox.Mapping{{Guest: addr("10.0.2.2"), Host: addr("10.0.2.2")}},
+				DNS:                sandbox.DNS{Listen: addrs("10.0.2.3"), KeepResolvConf: true},
+				AutoForward:        everything("0.0.0.0", sandbox.TCP, sandbox.UDP),
+				AutoReverseForward: everything("", sandbox.TCP, sandbox.UDP),
 			},
 			namespace: sandbox.Namespace{PID: 4711},
 		},
 		{
 			name: "nothing said", args: "--config-net -- sh -c true", host: office, command: "sh -c true",
 			config: like(func(c *sandbox.Config) {
-				c.AutoForward, c.AutoOutward = everything("", sandbox.TCP, sandbox.UDP), everything("", sandbox.TCP, sandbox.UDP)
+				c.AutoForward, c.AutoReverseForward = everything("", sandbox.TCP, sandbox.UDP), everything("", sandbox.TCP, sandbox.UDP)
 			}),
 		},
 		{
@@ -189,13 +189,13 @@ func TestPlan(t *testing.T) {
 		{
 			name: "loopback at another address", args: quiet + "--map-host-loopback 192.0.2.99 --map-host-loopback 192.0.2.77 --no-map-gw", host: office,
 			config: like(func(c *sandbox.Config) {
-				c.HostLoopback4, c.HostLoopback6, c.Map = addr("192.0.2.77"), netip.Addr{}, []sandbox.Mapping{router}
+				c.HostLoopback4, c.HostLoopback6, c.Mappings = addr("192.0.2.77"), netip.Addr{}, []sandbox.Mapping{router}
 			}),
 		},
 		{
 			name: "loopback nowhere", args: quiet + "--map-host-loopback 192.0.2.99 --map-host-loopback none", host: office,
 			config: like(func(c *sandbox.Config) {
-				c.HostLoopback4, c.HostLoopback6, c.Map = netip.Addr{}, netip.Addr{}, []sandbox.Mapping{router}
+				c.HostLoopback4, c.HostLoopback6, c.Mappings = netip.Addr{}, netip.Addr{}, []sandbox.Mapping{router}
 			}),
 		},
 		{
@@ -224,7 +224,7 @@ func TestPlan(t *testing.T) {
 			config: like(func(c *sandbox.Config) {
 				c.NoIPv6, c.Addr6, c.Gateway6, c.HostLoopback6, c.HostLoopback4 = true, netip.Prefix{}, netip.Addr{}, netip.Addr{}, netip.Addr{}
 				c.DNS = sandbox.DNS{Listen: addrs("169.254.169.254"), KeepResolvConf: true}
-				c.Map = []sandbox.Mapping{router}
+				c.Mappings = []sandbox.Mapping{router}
 			}),
 		},
 		{
@@ -262,7 +262,7 @@ func TestPlan(t *testing.T) {
 				bound := forward(sandbox.TCP, "192.0.2.10:22", "2222")
 				bound.Interface = "eth0"
 				c.Forwards = []sandbox.Forward{bound, forward(sandbox.TCP, "[::1]:22", "22"), forward(sandbox.TCP, "[::1]:24", "24"), forward(sandbox.TCP, "0.0.0.0:25", "192.0.2.99:26")}
-				c.Outward = []sandbox.Outward{{Protocol: sandbox.TCP, Listen: end("5432"), To: end("15432")}}
+				c.ReverseForwards = []sandbox.ReverseForward{{Protocol: sandbox.TCP, Listen: end("5432"), To: end("15432")}}
 			}),
 		},
 		{
@@ -289,12 +289,12 @@ func TestPlan(t *testing.T) {
 		{
 			name: "namespaces by path", args: quiet + "--userns /proc/7/ns/user --netns web --no-netns-quit", host: office,
 			config:    like(func(*sandbox.Config) {}),
-			namespace: sandbox.Namespace{Path: "/run/netns/web", UserPath: "/proc/7/ns/user", Stay: true},
+			namespace: sandbox.Namespace{Path: "/run/netns/web", UserNSPath: "/proc/7/ns/user", KeepRunning: true},
 		},
 		{
 			name: "only the network namespace", args: quiet + "--userns /proc/7/ns/user --netns-only 7", host: office,
 			config:    like(func(*sandbox.Config) {}),
-			namespace: sandbox.Namespace{PID: 7, SameUser: true},
+			namespace: sandbox.Namespace{PID: 7, SkipUserNS: true},
 		},
 		{
 			name: "a command may begin with a number and go on", args: quiet + "7 x", host: office, command: "7 x",

@@ -112,7 +112,7 @@ func (p *planner) forward(d direction, s portspec.Spec) error {
 	switch {
 	case len(auto.Only) == 0:
 	case d.outward:
-		p.Config.AutoOutward = append(p.Config.AutoOutward, auto)
+		p.Config.AutoReverseForward = append(p.Config.AutoReverseForward, auto)
 	default:
 		p.Config.AutoForward = append(p.Config.AutoForward, auto)
 	}
@@ -140,7 +140,7 @@ func (p *planner) literal(d direction, listen netip.Addr, link string, r portspe
 	for i := range int(r.Last-r.First) + 1 {
 		from, to := r.First+uint16(i), r.To+uint16(i)
 		if d.outward {
-			p.Config.Outward = append(p.Config.Outward, sandbox.Outward{
+			p.Config.ReverseForwards = append(p.Config.ReverseForwards, sandbox.ReverseForward{
 				Protocol: d.protocol, Listen: netip.AddrPortFrom(netip.Addr{}, from), To: netip.AddrPortFrom(r.ToAddr, to)})
 			continue
 		}

@@ -39,10 +39,10 @@ const smallestMTU6 = 1280
 // addresses of links that --outbound-addr names: addressOf tells those.
 func (o Options) Plan(addressOf func(link string, four bool) (netip.Addr, error)) (Plan, error) {
 	p := Plan{Notices: slices.Clone(o.Notices)}
-	p.Namespace = sandbox.Namespace{PID: o.PID, Path: o.Path, UserPath: o.UserNS}
+	p.Namespace = sandbox.Namespace{PID: o.PID, Path: o.Path, UserNSPath: o.UserNS}
 	gateway := nth(o.CIDR, hostOffset)
 	p.Config = sandbox.Config{
-		Interface: o.Interface, MTU: o.MTU, NoConfigure: !o.Configure, Replace: true,
+		Interface: o.Interface, MTU: o.MTU, NoConfigure: !o.Configure, ReplaceTUN: true,
 		// RootlessKit's children make bridges and rules of their own in there, which
 		// would keep most connections from the splice tier.
 		Tier:  sandbox.TierTUN,

@@ -27,7 +27,7 @@ func links(link string, four bool) (netip.Addr, error) {
 // like is what "4711 tap0" means.
 func like(change func(*sandbox.Config)) sandbox.Config {
 	c := sandbox.Config{
-		Interface: "tap0", MTU: 1500, NoConfigure: true, Replace: true, NoIPv6: true, Tier: sandbox.TierTUN,
+		Interface: "tap0", MTU: 1500, NoConfigure: true, ReplaceTUN: true, NoIPv6: true, Tier: sandbox.TierTUN,
 		Addr4: netip.MustParsePrefix("10.0.2.100/24"), Gateway4: netip.MustParseAddr("10.0.2.2"), HostLoopback4: netip.MustParseAddr("10.0.2.2"),
 		DNS: sandbox.DNS{Listen: []netip.Addr{netip.MustParseAddr("10.0.2.3")}, KeepResolvConf: true},
 	}
@@ -55,7 +55,7 @@ func TestPlan(t *testing.T) {
 		{
 			"RootlessKit, detached namespace", "--mtu 65520 -r 3 --userns-path=/proc/4711/ns/user --netns-type=path /run/user/1000/x/netns tap0",
 			like(func(c *sandbox.Config) { c.MTU = 65520 }),
-			sandbox.Namespace{Path: "/run/user/1000/x/netns", UserPath: "/proc/4711/ns/user"}, "",
+			sandbox.Namespace{Path: "/run/user/1000/x/netns", UserNSPath: "/proc/4711/ns/user"}, "",
 		},
 		{
 			"options after arguments", "4711 tun7 -c --mtu=9000", like(func(c *sandbox.Config) {
