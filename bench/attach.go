@@ -18,7 +18,7 @@ import (
 // samples of a job.
 func (r *run) attach(ctx context.Context, job experiment.Job, at position) error {
 	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now(), Block: at.block, Order: at.order, Attempt: 1}
-	site, err := r.site(ctx, job)
+	host, err := r.attachHost(ctx, job)
 	var lack *link.Lack
 	if errors.As(err, &lack) {
 		return r.absent(ctx, job, err)
@@ -26,7 +26,7 @@ func (r *run) attach(ctx context.Context, job experiment.Job, at position) error
 	var took attacher.Times
 	if err == nil {
 		s.Started = time.Now()
-		took, err = site.Measure(ctx)
+		took, err = host.Measure(ctx)
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -45,26 +45,26 @@ func (r *run) attach(ctx context.Context, job experiment.Job, at position) error
 	return nil
 }
 
-// site is the host on which a job's attacher works.
-func (r *run) site(ctx context.Context, job experiment.Job) (*attacher.Site, error) {
-	w := job.Wiring()
-	if s := r.sites[w]; s != nil {
+// attachHost is the host on which a job's attacher works.
+func (r *run) attachHost(ctx context.Context, job experiment.Job) (*attacher.Host, error) {
+	spec := specOf(job)
+	if s := r.attachHosts[spec]; s != nil {
 		return s, nil
 	}
-	s, err := attacher.Open(ctx, attacher.Config{Attacher: w.Network, Link: w.Link, Endpoints: w.Endpoints, Scratch: r.Scratch})
+	s, err := attacher.Open(ctx, attacher.Config{Attacher: spec.Network, Link: spec.AttachLink, Endpoints: spec.Endpoints, Scratch: r.Scratch})
 	if err != nil {
 		return nil, err
 	}
-	r.sites[w] = s
+	r.attachHosts[spec] = s
 	return s, nil
 }
 
-func (r *run) closeSites() error {
+func (r *run) closeAttachHosts() error {
 	var errs []error
-	for _, s := range r.sites {
+	for _, s := range r.attachHosts {
 		errs = append(errs, s.Close())
 	}
-	clear(r.sites)
+	clear(r.attachHosts)
 	return errors.Join(errs...)
 }
 

@@ -148,17 +148,17 @@ func TestAbsence(t *testing.T) {
 }
 
 func TestNote(t *testing.T) {
-	for name, w := range map[string]experiment.Wiring{
+	for name, c := range map[string]cell.Cell{
 		"veth":                        {Network: "veth", Topology: "local"},
 		"bridge (switched, MTU 9000)": {Network: "bridge", Topology: "switched", MTU: 9000},
-		"vxlan (switched, port 8472)": {Network: "vxlan", Topology: "switched", VXLANPort: 8472},
-		"vxlan (switched)":            {Network: "vxlan", Topology: "switched", VXLANPort: 4789},
+		"vxlan (switched, port 8472)": {Network: "vxlan", Topology: "switched", Factors: map[string]string{"vxlan_port": "8472"}},
+		"vxlan (switched)":            {Network: "vxlan", Topology: "switched", Factors: map[string]string{"vxlan_port": "4789"}},
 		"pasta (inbound)":             {Network: "pasta", Topology: "local", Direction: "inbound"},
 	} {
 		e := Environment{Networks: map[string]NetworkFacts{}}
-		e.note(w, NetworkFacts{LinkMTU: 1})
+		e.note(c, NetworkFacts{LinkMTU: 1})
 		if e.Networks[name].LinkMTU != 1 {
-			t.Errorf("%+v is noted as %v, want %q", w, e.Networks, name)
+			t.Errorf("%+v is noted as %v, want %q", c, e.Networks, name)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func Between(ctx context.Context, cfg Config, a, b *netns.NS, address netip.Addr
 	if err != nil {
 		return err
 	}
-	paths := map[string]*wiring.Wired{"outbound": there}
+	paths := map[string]*wiring.Network{"outbound": there}
 	// A path that is translated on the way leads one way only.
 	if back, err := wiring.Existing(ctx, b, a, netip.Addr{}); err == nil {
 		paths["inbound"] = back
@@ -29,8 +29,8 @@ func Between(ctx context.Context, cfg Config, a, b *netns.NS, address netip.Addr
 	}
 	return start(ctx, cfg, func(r *run) error {
 		for _, j := range r.Experiment.Jobs() {
-			if w := paths[j.Cell.Direction]; w != nil {
-				if err := r.beds.adopt(ctx, j, w); err != nil {
+			if n := paths[j.Cell.Direction]; n != nil {
+				if err := r.testbeds.adopt(ctx, j, n); err != nil {
 					return err
 				}
 			}

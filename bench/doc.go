@@ -1,10 +1,20 @@
 // Package bench runs an experiment: it schedules, wires, measures, and keeps
 // every sample.
 //
+// # Terms
+//
+//   - An experiment says what to measure (package experiment).
+//   - A cell is one combination of factor levels (cell.Cell).
+//   - A job is one cell and one kind of work (experiment.Job).
+//   - A spec describes the network that a cell needs; cells with equal specs share
+//     one network (wiring.Spec, wiring.SpecOf).
+//   - A network is what a spec describes, built in the lab (wiring.Network).
+//   - A testbed is a network with a server at the far end of each pair.
+//   - A sample is the result of one measurement of a job (cell.Sample).
+//
 // # Theory of operation
 //
-// An experiment is a list of jobs (cells with work to do). A schedule puts them
-// into randomised complete blocks. For each job the bench takes the wiring it
+// An experiment is a list of jobs. A schedule puts them into randomised complete blocks. For each job the bench takes the testbed it
 // needs, building it at first use and keeping it while there is room, starts a
 // server on each pair's far end, probes the path MTU once, and runs one client
 // process a pair, all of which begin at the same instant. Clients and servers

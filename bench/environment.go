@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
-	"cleat/bench/experiment"
 	"cleat/lab"
 	"cleat/link"
 )
@@ -50,31 +50,31 @@ func newEnvironment(cfg Config) (Environment, error) {
 	}, err
 }
 
-// note keeps what is known of a wiring, under the network's name and what tells
-// this wiring of it apart.
-func (e *Environment) note(w experiment.Wiring, facts NetworkFacts) {
-	name := w.Network
+// note keeps the facts of a cell's network, under the network's name and what tells
+// this variant of it apart.
+func (e *Environment) note(c cell.Cell, facts NetworkFacts) {
+	name := c.Network
 	var details []string
-	if w.Runtime != "" && w.Runtime != cell.Native {
-		details = append(details, w.Runtime)
+	if c.Runtime != "" && c.Runtime != cell.Native {
+		details = append(details, c.Runtime)
 	}
 	switch {
-	case catalog.RoleOf(w.Network) == catalog.Multipath:
-		details = append(details, linkDetails(w)...)
-	case w.Topology != "local":
-		details = append(details, w.Topology)
+	case catalog.RoleOf(c.Network) == catalog.Multipath:
+		details = append(details, linkDetails(c)...)
+	case c.Topology != "local":
+		details = append(details, c.Topology)
 	}
-	if w.MTU != 0 {
-		details = append(details, fmt.Sprintf("MTU %d", w.MTU))
+	if c.MTU != 0 {
+		details = append(details, fmt.Sprintf("MTU %d", c.MTU))
 	}
-	if w.Direction == "inbound" {
-		details = append(details, w.Direction)
+	if c.Direction == "inbound" {
+		details = append(details, c.Direction)
 	}
-	if w.Peer != "" {
-		details = append(details, "peer "+w.Peer)
+	if peer := c.Factors["peer"]; peer != "" {
+		details = append(details, "peer "+peer)
 	}
-	if w.VXLANPort != 0 && w.VXLANPort != link.VXLANPort {
-		details = append(details, fmt.Sprintf("port %d", w.VXLANPort))
+	if port := c.Factors["vxlan_port"]; port != "" && port != strconv.Itoa(link.VXLANPort) {
+		details = append(details, "port "+port)
 	}
 	if len(details) > 0 {
 		name += " (" + strings.Join(details, ", ") + ")"
@@ -82,15 +82,16 @@ func (e *Environment) note(w experiment.Wiring, facts NetworkFacts) {
 	e.Networks[name] = facts
 }
 
-// linkDetails say what a wiring over several links has that others may not.
-func linkDetails(w experiment.Wiring) []string {
-	details := []string{cell.Plural(w.Links, "link")}
-	for _, level := range []string{string(w.LinkRate), w.Variant, w.Loss, w.Outer, w.Scheduler, w.RivalsSettings, w.Contained} {
-		if level != "" {
+// linkDetails lists what tells a cell's links and tunnel apart from those of other
+// cells of the same network.
+func linkDetails(c cell.Cell) []string {
+	details := []string{cell.Plural(c.Links, "link")}
+	for _, factor := range []string{"link_rate", "variant", "loss", "outer", "scheduler", "settings", "contained"} {
+		if level := c.Factors[factor]; level != "" {
 			details = append(details, level)
 		}
 	}
-	if w.Crypto == "on" {
+	if c.Factors["crypto"] == "on" {
 		details = append(details, "encrypted")
 	}
 	return details

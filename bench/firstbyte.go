@@ -24,7 +24,7 @@ const launchTimeout = 10 * time.Second
 // firstByte takes one sample of how long it takes from starting a network's
 // program until the first byte of a response arrives in a command inside. What
 // goes wrong is in the sample.
-func (r *run) firstByte(ctx context.Context, b *bed, job experiment.Job) cell.Sample {
+func (r *run) firstByte(ctx context.Context, b *testbed, job experiment.Job) cell.Sample {
 	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now()}
 	took, err := b.launch(ctx)
 	if err != nil {
@@ -37,7 +37,7 @@ func (r *run) firstByte(ctx context.Context, b *bed, job experiment.Job) cell.Sa
 
 // launch starts the bed's network once more, with a command that says when the
 // first byte came.
-func (b *bed) launch(ctx context.Context) (time.Duration, error) {
+func (b *testbed) launch(ctx context.Context) (time.Duration, error) {
 	if _, err := b.serve(ctx, 0, engineCleat, nil); err != nil {
 		return 0, err
 	}

@@ -24,7 +24,7 @@ type NetworkFacts struct {
 }
 
 // lookAround reads what the client's device says of itself.
-func (b *bed) lookAround() NetworkFacts {
+func (b *testbed) lookAround() NetworkFacts {
 	facts := NetworkFacts{Notes: b.Notes}
 	p := b.Pairs[0]
 	if p.ClientNode == nil || p.Device == "" {
@@ -42,7 +42,7 @@ const probeTimeout = 10 * time.Second
 
 // probePath sends full-size packets over the first pair before anything is
 // measured.
-func (b *bed) probePath(ctx context.Context) error {
+func (b *testbed) probePath(ctx context.Context) error {
 	s, err := b.serve(ctx, 0, engineCleat, nil)
 	if err != nil {
 		return err
@@ -65,13 +65,13 @@ func (b *bed) probePath(ctx context.Context) error {
 }
 
 // take keeps what a probe found.
-func (b *bed) take(found probe) {
+func (b *testbed) take(found probe) {
 	b.probe = found
 	b.facts.LinkMTU, b.facts.PathMTU = found.LinkMTU, found.PathMTU
 }
 
 // warnings are what every sample of the bed must carry.
-func (b *bed) warnings() []string {
+func (b *testbed) warnings() []string {
 	out := slices.Clone(b.probe.Warnings)
 	if b.facts.NominalSpeed > 0 && slices.Contains([]string{"tun", "tap"}, b.job.Cell.Network) {
 		out = append(out, fmt.Sprintf("ethtool calls this device a %d Mbit/s link", b.facts.NominalSpeed))

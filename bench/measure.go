@@ -33,7 +33,7 @@ const (
 )
 
 // measure takes one sample. What goes wrong is in the sample.
-func (r *run) measure(ctx context.Context, b *bed, job experiment.Job) cell.Sample {
+func (r *run) measure(ctx context.Context, b *testbed, job experiment.Job) cell.Sample {
 	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now()}
 	clients, err := r.prepare(ctx, b, job)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *run) measure(ctx context.Context, b *bed, job experiment.Job) cell.Samp
 
 // prepare starts the servers that are not there yet and says what the clients
 // are to do.
-func (r *run) prepare(ctx context.Context, b *bed, job experiment.Job) ([]client, error) {
+func (r *run) prepare(ctx context.Context, b *testbed, job experiment.Job) ([]client, error) {
 	clients := make([]client, min(job.Cell.Pairs, len(b.Pairs)))
 	var beside []client
 	for i := range clients {

@@ -20,18 +20,14 @@ import (
 // its first bytes.
 func (r *run) memory(ctx context.Context, job experiment.Job, at position) error {
 	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now(), Block: at.block, Order: at.order, Attempt: 1}
-	params, err := wireParams(job, 1)
-	if err != nil {
-		return r.absent(ctx, job, err)
-	}
-	w, err := wiring.Wire(ctx, r.Scratch, job.Cell.Network, params)
+	n, err := wiring.Build(ctx, wiring.Config{Spec: specOf(job), Pairs: 1, Scratch: r.Scratch})
 	var lack *link.Lack
 	var never *wiring.NotApplicable
 	if errors.As(err, &lack) || errors.As(err, &never) {
 		return r.absent(ctx, job, err)
 	}
 	if err == nil {
-		b := &bed{Wired: w, scratch: r.Scratch, job: job, servers: make([]*server, len(w.Pairs))}
+		b := &testbed{Network: n, scratch: r.Scratch, job: job, servers: make([]*server, len(n.Pairs))}
 		s.Values, err = b.memory(ctx, job)
 		err = errors.Join(err, b.close())
 	}
@@ -52,7 +48,7 @@ func (r *run) memory(ctx context.Context, job experiment.Job, at position) error
 var errEnough = errors.New("all flows were there")
 
 // memory reads the memory twice, without and with flows.
-func (b *bed) memory(ctx context.Context, job experiment.Job) (map[cell.Metric]float64, error) {
+func (b *testbed) memory(ctx context.Context, job experiment.Job) (map[cell.Metric]float64, error) {
 	select { // some give back after a second what only starting up took
 	case <-time.After(idleFor):
 	case <-ctx.Done():

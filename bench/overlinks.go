@@ -46,7 +46,7 @@ func (c client) beside(job experiment.Job, s *server) client { return pings(c, j
 
 // idleLatency is the median round trip before the work "loaded" begins; 0 for
 // other work.
-func (b *bed) idleLatency(ctx context.Context, job experiment.Job, clients []client) (time.Duration, error) {
+func (b *testbed) idleLatency(ctx context.Context, job experiment.Job, clients []client) (time.Duration, error) {
 	if job.Work.Kind != experiment.Loaded {
 		return 0, nil
 	}
@@ -61,7 +61,7 @@ func (b *bed) idleLatency(ctx context.Context, job experiment.Job, clients []cli
 
 // play lets happen to the bed's links what the experiment wants, as soon as the
 // gate opens. The function it returns ends that, and waits for it.
-func (b *bed) play(ctx context.Context, g *gate) (played func() error) {
+func (b *testbed) play(ctx context.Context, g *gate) (played func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() {
@@ -124,17 +124,10 @@ func steadyFrom(job experiment.Job) time.Duration { return cmp.Or(job.Work.Stead
 // where that can't be said.
 func ideal(job experiment.Job, from, to time.Duration) (bitsPerSec float64, ok bool) {
 	c := job.Cell
-	rate, err := job.Wiring().LinkRate.BitsPerSecond()
-	if err != nil || !slices.Contains([]string{experiment.TCP, experiment.UDP, experiment.Loaded}, job.Work.Kind) {
+	if !slices.Contains([]string{experiment.TCP, experiment.UDP, experiment.Loaded}, job.Work.Kind) {
 		return 0, false
 	}
-	spec := multipath.Spec{Links: c.Links, RateBitsPerSec: rate, Variant: c.Factors["variant"]}
-	if level := c.Factors["loss"]; level != "" {
-		if spec.LossShare, err = multipath.ParseShare(level); err != nil {
-			return 0, false
-		}
-	}
-	room, ok := spec.Ideal(multipath.Load{
+	room, ok := specOf(job).Multipath().Ideal(multipath.Load{
 		Network: c.Network, Datagrams: job.Work.Kind == experiment.UDP, MessageBytes: c.MessageBytes, MTU: c.MTU,
 		IPv6: c.Factors["outer"] == "ipv6", Encrypted: c.Factors["crypto"] == "on", Duplicate: c.Factors["scheduler"] == "duplicate",
 	}, multipath.Stretch{Whole: job.Work.Duration, From: from, To: to})

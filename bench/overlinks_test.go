@@ -153,14 +153,14 @@ func TestCollectLoaded(t *testing.T) {
 // out of an experiment; what is not there is not asked for twice.
 func TestWorthAnother(t *testing.T) {
 	for name, tt := range map[string]struct {
-		got  *bed
+		got  *testbed
 		err  error
 		want bool
 	}{
-		"all is well":               {&bed{}, nil, false},
-		"full-size packets vanish":  {&bed{probe: probe{BlackHole: true}}, nil, true},
+		"all is well":               {&testbed{}, nil, false},
+		"full-size packets vanish":  {&testbed{probe: probe{BlackHole: true}}, nil, true},
 		"a tunnel that is not up":   {nil, errors.New("reach 198.18.250.2 through the tunnel: timeout"), true},
-		"no traffic passes":         {&bed{}, errors.New("no traffic passes"), true},
+		"no traffic passes":         {&testbed{}, errors.New("no traffic passes"), true},
 		"a program that is missing": {nil, fmt.Errorf("wire mpt: %w", &link.Lack{What: "mpt"}), false},
 		"a design":                  {nil, &wiring.NotApplicable{Why: "it joins containers of one host only"}, false},
 		"a parameter":               {nil, &link.ParamError{Kind: "links"}, false},
@@ -171,9 +171,9 @@ func TestWorthAnother(t *testing.T) {
 	}
 }
 
-// TestColdBedsAreNotKept, so that they take no room.
-func TestColdBedsAreNotKept(t *testing.T) {
-	b := newBeds(t.TempDir(), nil)
+// TestColdTestbedsAreNotKept, so that they take no room.
+func TestColdTestbedsAreNotKept(t *testing.T) {
+	b := newTestbeds(t.TempDir(), nil)
 	veth := experiment.Job{Cell: cell.Cell{Network: "veth", Pairs: 1}}
 	if got := b.plan([]experiment.Job{linksJob("tunnel", experiment.TCP, nil), veth}); got != nodesFor(1) {
 		t.Errorf("%d nodes are planned, want %d", got, nodesFor(1))
@@ -181,7 +181,8 @@ func TestColdBedsAreNotKept(t *testing.T) {
 }
 
 func TestNoteOverLinks(t *testing.T) {
-	got := linkDetails(experiment.Wiring{Network: "tunnel", Topology: "links", Links: 4, LinkRate: "100M", Variant: "plain", Outer: "ipv4", Scheduler: "flow", Crypto: "on"})
+	got := linkDetails(cell.Cell{Network: "tunnel", Topology: "links", Links: 4,
+		Factors: map[string]string{"link_rate": "100M", "variant": "plain", "outer": "ipv4", "scheduler": "flow", "crypto": "on"}})
 	if want := []string{"4 links", "100M", "plain", "ipv4", "flow", "encrypted"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -89,10 +89,10 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 	runtimes := newRuntimes(cfg)
 	r := &run{
 		Config: cfg, store: st, cpus: cpus,
-		env:  env,
-		beds: newBeds(cfg.Scratch, runtimes), runtimes: runtimes,
-		sites: map[experiment.Wiring]*attacher.Site{},
-		gone:  map[experiment.Wiring]bool{}, failed: failures{}, possible: Possible(),
+		env:      env,
+		testbeds: newTestbeds(cfg.Scratch, runtimes), runtimes: runtimes,
+		attachHosts: map[wiring.Spec]*attacher.Host{},
+		gone:        map[wiring.Spec]bool{}, failed: failures{}, possible: Possible(),
 	}
 	err = r.all(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
@@ -131,15 +131,15 @@ func raiseFiles() error {
 // run is one experiment under way. It is used from one goroutine.
 type run struct {
 	Config
-	store    *store
-	cpus     []int
-	env      Environment
-	beds     *beds
-	runtimes *container.Set
-	sites    map[experiment.Wiring]*attacher.Site
-	gone     map[experiment.Wiring]bool // what can't be measured, and has been said
-	failed   failures
-	possible func(experiment.Job) bool
+	store       *store
+	cpus        []int
+	env         Environment
+	testbeds    *testbeds
+	runtimes    *container.Set
+	attachHosts map[wiring.Spec]*attacher.Host
+	gone        map[wiring.Spec]bool // what can't be measured, and has been said
+	failed      failures
+	possible    func(experiment.Job) bool
 	// again is how many measurements may still be taken again: on a machine
 	// that is never quiet the experiment must end all the same.
 	again int
@@ -177,7 +177,7 @@ func (r *run) all(ctx context.Context, before func(*run) error) error {
 }
 
 // givenUp tells whether a job is not to be measured any more.
-func (r *run) givenUp(job experiment.Job) bool { return r.gone[job.Wiring()] || r.failed.hopeless(job) }
+func (r *run) givenUp(job experiment.Job) bool { return r.gone[specOf(job)] || r.failed.hopeless(job) }
 
 // estimate is about how long it takes to measure once each of these jobs that can
 // be measured.
@@ -195,8 +195,8 @@ func (r *run) estimate(jobs []experiment.Job) time.Duration {
 // made once a block.
 func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 	plan := schedule.Plan{Repeat: r.Experiment.Repeat, Warmup: r.Experiment.Warmup, Seed: r.Experiment.Seed}
-	if r.beds.plan(jobs) > maxNodes {
-		return schedule.Grouped(jobs, plan, experiment.Job.Wiring)
+	if r.testbeds.plan(jobs) > maxNodes {
+		return schedule.Grouped(jobs, plan, specOf)
 	}
 	return schedule.Blocks(jobs, plan)
 }
@@ -205,7 +205,7 @@ func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 func (r *run) finish(complete bool) error {
 	r.env.Partial = !complete
 	r.env.Ended = time.Now()
-	return errors.Join(r.store.environment(r.env), r.store.close(), r.beds.close(), r.closeSites(), r.runtimes.Close())
+	return errors.Join(r.store.environment(r.env), r.store.close(), r.testbeds.close(), r.closeAttachHosts(), r.runtimes.Close())
 }
 
 // position is where in the schedule a measurement stands.
@@ -260,10 +260,10 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 	return r.letGo(job)
 }
 
-// letGo takes down a bed whose program keeps a processor busy.
+// letGo closes a testbed whose program keeps a processor busy.
 func (r *run) letGo(job experiment.Job) error {
 	if e, _ := catalog.Lookup(job.Cell.Network); e.Restless {
-		return r.beds.dropFor(job)
+		return r.testbeds.dropFor(job)
 	}
 	return nil
 }
@@ -272,17 +272,17 @@ func (r *run) letGo(job experiment.Job) error {
 // to be taken.
 func (r *run) attempt(ctx context.Context, job experiment.Job, at position, attempt int) (done bool, err error) {
 	if e, _ := catalog.Lookup(job.Cell.Network); e.Cold {
-		defer func() { err = errors.Join(err, r.beds.dropFor(job)) }()
+		defer func() { err = errors.Join(err, r.testbeds.dropFor(job)) }()
 	}
-	bed, err := r.beds.takeTwice(ctx, job)
-	if err != nil && !r.beds.worked(job) {
+	bed, err := r.testbeds.takeTwice(ctx, job)
+	if err != nil && !r.testbeds.worked(job) {
 		return true, r.absent(ctx, job, err)
 	}
 	var s cell.Sample
 	if err != nil { // it worked before: this once it did not
 		s = cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now(), Error: err.Error()}
 	} else {
-		r.env.note(job.Wiring(), bed.facts)
+		r.env.note(job.Cell, bed.facts)
 		if bed.probe.BlackHole {
 			return true, r.absent(ctx, job, &blackHole{bed.probe})
 		}
@@ -319,9 +319,9 @@ func (r *run) absent(ctx context.Context, job experiment.Job, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	r.gone[job.Wiring()] = true
+	r.gone[specOf(job)] = true
 	for _, j := range r.Experiment.Jobs() {
-		if j.Wiring() != job.Wiring() {
+		if specOf(j) != specOf(job) {
 			continue
 		}
 		a := Absence(err)

@@ -19,12 +19,7 @@ const phaseFactor = "phase"
 // setup measures how long a network takes to make and to remove. Each phase is
 // a sample of its own.
 func (r *run) setup(ctx context.Context, job experiment.Job, at position) error {
-	params, err := wireParams(job, 1)
-	if err != nil {
-		return r.absent(ctx, job, err)
-	}
-	params.Isolated = true
-	w, err := wiring.Wire(ctx, r.Scratch, job.Cell.Network, params)
+	n, err := wiring.Build(ctx, wiring.Config{Spec: specOf(job), Pairs: 1, Scratch: r.Scratch, Isolated: true})
 	var lack *link.Lack
 	var never *wiring.NotApplicable
 	if errors.As(err, &lack) || errors.As(err, &never) {
@@ -32,8 +27,8 @@ func (r *run) setup(ctx context.Context, job experiment.Job, at position) error 
 	}
 	var took wiring.Timing
 	if err == nil {
-		took, err = w.Time(ctx)
-		err = errors.Join(err, w.Close())
+		took, err = n.Time(ctx)
+		err = errors.Join(err, n.Close())
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

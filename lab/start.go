@@ -22,6 +22,11 @@ type Command struct {
 	Extra  []*os.File
 }
 
+// Runner starts programs: a Node, or the Host.
+type Runner interface {
+	Start(Command) (Proc, error)
+}
+
 // Proc is a running program. It is safe for concurrent use.
 type Proc interface {
 	// Wait blocks until the program has ended; a non-zero exit is an error.

@@ -28,8 +28,8 @@ type Times struct {
 	CPU    time.Duration // user and system, of attaching
 }
 
-// Site is a host on which one program attaches. It is used from one goroutine.
-type Site struct {
+// Host is a host on which one program attaches. It is used from one goroutine.
+type Host struct {
 	cfg     Config
 	dir     string
 	host    *lab.Node
@@ -59,7 +59,7 @@ var (
 const parent = "eth0" // the host's network card
 
 // tools open the programs.
-var tools = map[string]func(ctx context.Context, s *Site) (tool, error){
+var tools = map[string]func(ctx context.Context, s *Host) (tool, error){
 	"cleat-attach":   openCleat,
 	"cleat-keeper":   openKeeper,
 	"cni-plugins":    openCNI,
@@ -68,7 +68,7 @@ var tools = map[string]func(ctx context.Context, s *Site) (tool, error){
 
 // Open makes a host, and on it all endpoints but the one to be measured. What the
 // machine lacks is a *link.Lack; on any error nothing stays behind.
-func Open(ctx context.Context, cfg Config) (*Site, error) {
+func Open(ctx context.Context, cfg Config) (*Host, error) {
 	if err := Check(cfg.Attacher); err != nil {
 		return nil, err
 	}
@@ -76,14 +76,14 @@ func Open(ctx context.Context, cfg Config) (*Site, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for %s: %w", cfg.Attacher, err)
 	}
-	s := &Site{cfg: cfg, dir: dir}
+	s := &Host{cfg: cfg, dir: dir}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *Site) open(ctx context.Context) (err error) {
+func (s *Host) open(ctx context.Context) (err error) {
 	if s.host, err = lab.NewNode("host"); err != nil {
 		return err
 	}
@@ -109,13 +109,13 @@ func (s *Site) open(ctx context.Context) (err error) {
 	return nil
 }
 
-func (s *Site) next() (guest, error) {
+func (s *Host) next() (guest, error) {
 	s.serial++
 	return s.tool.guest(s.serial)
 }
 
 // Measure attaches one container and detaches it.
-func (s *Site) Measure(ctx context.Context) (Times, error) {
+func (s *Host) Measure(ctx context.Context) (Times, error) {
 	g, err := s.next()
 	if err != nil {
 		return Times{}, err
@@ -124,7 +124,7 @@ func (s *Site) Measure(ctx context.Context) (Times, error) {
 	return t, errors.Join(err, g.close())
 }
 
-func (s *Site) measure(ctx context.Context, g guest) (Times, error) {
+func (s *Host) measure(ctx context.Context, g guest) (Times, error) {
 	attached, err := s.run(ctx, s.tool.attach(g))
 	if err != nil {
 		return Times{}, err
@@ -157,7 +157,7 @@ func (s *Site) measure(ctx context.Context, g guest) (Times, error) {
 }
 
 // Close lets everything go.
-func (s *Site) Close() error {
+func (s *Host) Close() error {
 	var errs []error
 	if s.tool != nil {
 		errs = append(errs, s.tool.close())

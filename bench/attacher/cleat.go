@@ -25,7 +25,7 @@ type cleat struct {
 	keeper        *exec.Cmd // nil: none runs
 }
 
-func openCleat(_ context.Context, s *Site) (tool, error) {
+func openCleat(_ context.Context, s *Host) (tool, error) {
 	return &cleat{
 		program: cmp.Or(s.cfg.Program, lab.Self), link: s.cfg.Link,
 		env: []string{"CLEAT_STATE_DIR=" + filepath.Join(s.dir, "state")},
@@ -36,7 +36,7 @@ func openCleat(_ context.Context, s *Site) (tool, error) {
 const keeperWithin = 10 * time.Second
 
 // openKeeper is the same with a keeper that answers.
-func openKeeper(ctx context.Context, s *Site) (tool, error) {
+func openKeeper(ctx context.Context, s *Host) (tool, error) {
 	t, err := openCleat(ctx, s)
 	if err != nil {
 		return nil, err

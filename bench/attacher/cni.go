@@ -41,7 +41,7 @@ func pluginDir() (string, error) {
 // cniBridge is the plugin's usual name for its bridge.
 const cniBridge = "cni0"
 
-func openCNI(_ context.Context, s *Site) (tool, error) {
+func openCNI(_ context.Context, s *Host) (tool, error) {
 	dir, err := pluginDir()
 	if err != nil {
 		return nil, err

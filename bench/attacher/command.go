@@ -36,12 +36,12 @@ const commandTimeout = 30 * time.Second
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // environment is all that programs have of theirs.
-func (s *Site) environment(own []string) []string {
+func (s *Host) environment(own []string) []string {
 	return append([]string{searchPath, "HOME=" + s.dir}, own...)
 }
 
 // run runs a command in the host's network to its end.
-func (s *Site) run(ctx context.Context, c command) (outcome, error) {
+func (s *Host) run(ctx context.Context, c command) (outcome, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, commandTimeout, fmt.Errorf("no end after %s", commandTimeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.args[0], c.args[1:]...)

@@ -38,7 +38,7 @@ func checkDocker() error {
 	return nil
 }
 
-func openDocker(ctx context.Context, s *Site) (tool, error) {
+func openDocker(ctx context.Context, s *Host) (tool, error) {
 	networks, err := container.OpenNetworks(ctx, container.Config{Scratch: s.dir, Self: s.cfg.Program}, s.host)
 	if err != nil {
 		return nil, err

@@ -18,11 +18,6 @@ import (
 	"cleat/link"
 )
 
-// Runner is a place where programs run.
-type Runner interface {
-	Start(lab.Command) (lab.Proc, error)
-}
-
 // Config says what the containers of a runtime are made of.
 type Config struct {
 	Scratch  string   // a directory of the lab for the engine's files, on one file system
@@ -218,7 +213,7 @@ func (r *Runtime) String() string {
 
 // On is where programs run in containers that have the node's network; the node
 // itself for a nil Runtime.
-func (r *Runtime) On(n *lab.Node, o Options) Runner {
+func (r *Runtime) On(n *lab.Node, o Options) lab.Runner {
 	if r == nil {
 		return n
 	}

@@ -188,7 +188,7 @@ func traces(t *testing.T) []string {
 }
 
 // output runs a program on a place with some input, and returns what it says.
-func output(t *testing.T, on container.Runner, cpu []int, input string, args ...string) (out, complaint string, err error) {
+func output(t *testing.T, on lab.Runner, cpu []int, input string, args ...string) (out, complaint string, err error) {
 	t.Helper()
 	var read, write [3]*os.File
 	for i := range read {
@@ -403,7 +403,7 @@ func TestNative(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	if on := r.On(n, container.Options{}); on != container.Runner(n) {
+	if on := r.On(n, container.Options{}); on != lab.Runner(n) {
 		t.Errorf("it runs on %v", on)
 	}
 	if err := set.Close(); err != nil {

@@ -18,8 +18,7 @@ func TestWireMeasuresItsGoals(t *testing.T) {
 	var got []string
 	for _, j := range e.Jobs() {
 		if j.Work.Kind == Attach {
-			w := j.Wiring()
-			got = append(got, fmt.Sprintf("%s %s %d", w.Network, w.Link, w.Endpoints))
+			got = append(got, fmt.Sprintf("%s %s %s", j.Cell.Network, j.Cell.Factors[linkFactor], j.Cell.Factors[endpointsFactor]))
 		}
 	}
 	slices.Sort(got)

@@ -26,48 +26,6 @@ func (j Job) Offered() (bitsPerSecond float64, search bool) {
 	return bitsPerSecond, r == Search
 }
 
-// Wiring is what has to be built for a job; jobs with equal Wirings can share
-// what was built, as long as it has pairs enough. It is comparable.
-type Wiring struct {
-	Network, Runtime, Topology, Direction string
-
-	MTU       int    // bytes; 0: the kernel's default
-	LinkRate  Rate   // "": not shaped
-	Checksum  string // "on", "off" or "", the kernel's default
-	VXLANPort int    // UDP; 0: 4789, should it be a VXLAN
-	Hairpin   string // "on": the switch sends frames back out of the port they came in by
-	Peer      string // of a rootless container: "host-loopback", "host-address"; else outside
-
-	// Of a network over several links.
-	Links                                        int
-	Variant, Loss, Outer                         string
-	Scheduler, Crypto, RivalsSettings, Contained string
-
-	// Of what attaches: the kind of link, and how many have one of that bridge or
-	// parent when the measured one is there.
-	Link      string
-	Endpoints int
-}
-
-// Wiring is what has to be built for j.
-func (j Job) Wiring() Wiring {
-	c := j.Cell
-	port, _ := strconv.Atoi(c.Factors[vxlanPortFactor])
-	endpoints, _ := strconv.Atoi(c.Factors[endpointsFactor])
-	return Wiring{
-		Network: c.Network, Runtime: c.Runtime, Topology: c.Topology, Direction: c.Direction,
-		MTU: c.MTU, LinkRate: Rate(c.Factors[linkRateFactor]),
-		Checksum: c.Factors[checksumFactor], VXLANPort: port,
-		Hairpin: c.Factors[hairpinFactor],
-		Peer:    c.Factors[peerFactor],
-		Links:   c.Links,
-		Variant: c.Factors[variantFactor], Loss: c.Factors[lossFactor], Outer: c.Factors[outerFactor],
-		Scheduler: c.Factors[schedulerFactor], Crypto: c.Factors[cryptoFactor], RivalsSettings: c.Factors[settingsFactor],
-		Contained: c.Factors[containedFactor],
-		Link:      c.Factors[linkFactor], Endpoints: endpoints,
-	}
-}
-
 // The further factors, as they stand in a Cell.
 const (
 	offeredFactor   = "offered"    // Rate, Unlimited or Search

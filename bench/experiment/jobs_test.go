@@ -103,10 +103,10 @@ func TestVirtualInterfacesHasTheSevenCells(t *testing.T) {
 
 func TestOverlaysHasEveryOverlayAndBothPorts(t *testing.T) {
 	e := load(t, "overlays")
-	ports := map[string][]int{}
+	ports := map[string][]string{}
 	for _, j := range e.Jobs() {
 		n := j.Cell.Network
-		if p := j.Wiring().VXLANPort; !slices.Contains(ports[n], p) {
+		if p := j.Cell.Factors[vxlanPortFactor]; !slices.Contains(ports[n], p) {
 			ports[n] = append(ports[n], p)
 		}
 	}
@@ -114,12 +114,12 @@ func TestOverlaysHasEveryOverlayAndBothPorts(t *testing.T) {
 		if n.Role != catalog.Overlay {
 			continue
 		}
-		want := []int{0}
+		want := []string{""}
 		if strings.HasPrefix(n.Name, "vxlan") {
-			want = []int{4789, 8472}
+			want = []string{"4789", "8472"}
 		}
 		if !slices.Equal(ports[n.Name], want) {
-			t.Errorf("%s at ports %v, want %v", n.Name, ports[n.Name], want)
+			t.Errorf("%s at ports %q, want %q", n.Name, ports[n.Name], want)
 		}
 	}
 }
@@ -302,7 +302,7 @@ func TestLinkRateShapesOnlyLinks(t *testing.T) {
 		if j.Cell.Topology == "switched" {
 			want = "10G"
 		}
-		if got := j.Wiring().LinkRate; got != want {
+		if got := Rate(j.Cell.Factors[linkRateFactor]); got != want {
 			t.Fatalf("%s: link rate %q", j.Cell.Key(), got)
 		}
 	}
@@ -323,15 +323,5 @@ func TestRate(t *testing.T) {
 		if got != tt.want || (err == nil) != tt.ok {
 			t.Errorf("rate %q = %g, %v", tt.rate, got, err)
 		}
-	}
-}
-
-func TestWiringsAreShared(t *testing.T) {
-	wirings := map[Wiring]int{}
-	for _, j := range load(t, "quick").Jobs() {
-		wirings[j.Wiring()]++
-	}
-	if len(wirings) != 14 {
-		t.Errorf("%d wirings for 14 networks", len(wirings))
 	}
 }

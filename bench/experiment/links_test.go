@@ -62,9 +62,6 @@ func TestContained(t *testing.T) {
 	if want := []string{"mptcp native", "mptcp docker", "tunnel native", "tunnel docker ends", "tunnel docker program"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if jobs := e.Jobs(); jobs[3].Wiring() == jobs[4].Wiring() {
-		t.Error("both are wired alike")
-	}
 }
 
 // TestLossIsOfItsVariant: a share that is lost has no meaning for other links.
@@ -125,7 +122,7 @@ func TestLinkRateOfTheExperiment(t *testing.T) {
 		t.Fatal(err)
 	}
 	jobs := e.Jobs()
-	if len(jobs) != 1 || jobs[0].Wiring().LinkRate != "10M" {
+	if len(jobs) != 1 || jobs[0].Cell.Factors[linkRateFactor] != "10M" {
 		t.Errorf("%+v", jobs)
 	}
 }
@@ -254,24 +251,5 @@ func TestEstimate(t *testing.T) {
 	one := func(j Job) bool { return j.Cell.Network == "mptcp" && j.Cell.Links == 2 }
 	if got, want := e.Estimate(one), 4*e.Jobs()[3].Estimate(); got != want {
 		t.Errorf("%v, want %v", got, want)
-	}
-}
-
-// TestWiringsOfLinks: what is built differently is not shared.
-func TestWiringsOfLinks(t *testing.T) {
-	base := linksGroup([]string{"tunnel"}, []int{4}, TCP, map[string][]string{"link_rate": {"100M"}}).Jobs()[0]
-	for name, factors := range map[string]map[string][]string{
-		"rate": {"link_rate": {"1G"}}, "variant": {"link_rate": {"100M"}, "variant": {"rates"}}, "scheduler": {"link_rate": {"100M"}, "scheduler": {"flow"}},
-		"crypto": {"link_rate": {"100M"}, "crypto": {"on"}}, "outer": {"link_rate": {"100M"}, "outer": {"ipv6"}},
-	} {
-		if j := linksGroup([]string{"tunnel"}, []int{4}, TCP, factors).Jobs()[0]; j.Wiring() == base.Wiring() {
-			t.Errorf("%s: the same wiring %+v", name, j.Wiring())
-		}
-	}
-	if j := linksGroup([]string{"tunnel"}, []int{5}, TCP, map[string][]string{"link_rate": {"100M"}}).Jobs()[0]; j.Wiring() == base.Wiring() {
-		t.Error("five links are wired as four")
-	}
-	if j := linksGroup([]string{"tunnel"}, []int{4}, UDP, map[string][]string{"link_rate": {"100M"}}).Jobs()[0]; j.Wiring() != base.Wiring() {
-		t.Error("datagrams need other links")
 	}
 }

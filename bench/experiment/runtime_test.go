@@ -47,10 +47,6 @@ func TestRuntimes(t *testing.T) {
 			}
 		})
 	}
-	jobs := e.Jobs()
-	if jobs[0].Wiring() == jobs[1].Wiring() {
-		t.Error("one wiring is shared by two runtimes")
-	}
 	if native := e.Override(Override{Runtimes: []string{cell.Native}}); e.Estimate(nil) < native.Estimate(nil)+time.Second {
 		t.Errorf("with containers it takes %v, without %v", e.Estimate(nil), native.Estimate(nil))
 	}

@@ -21,29 +21,31 @@ import (
 // an OCI container of runc's that has the container's network namespace, a mount
 // namespace that shows the same files, and shares everything else. Sockets are the host's, so that the host is reached by
 // its own address; its loopback is refused.
-func bypass4netns(s *site, w *Wired) error {
-	return s.userMode(w, helper{loopback: hostAddr(1), attach: attachBypass, runner: newOCIRunner})
+func bypass4netns(nw *Network) error {
+	return nw.userMode(helper{loopback: hostAddr(1), attach: attachBypass, runner: newOCIRunner})
 }
 
-func bypassSocket(s *site, r rootless) string { return fmt.Sprintf("%s/bypass%d.sock", s.dir, r.pair) }
+func bypassSocket(nw *Network, r rootless) string {
+	return fmt.Sprintf("%s/bypass%d.sock", nw.dir, r.pair)
+}
 
-func attachBypass(s *site, r rootless) error {
-	socket := bypassSocket(s, r)
-	args := []string{"env", "XDG_RUNTIME_DIR=" + s.dir, "bypass4netns", "--ignore=127.0.0.0/8,10.0.0.0/8",
-		"--socket", socket, "--com-socket", fmt.Sprintf("%s/bypass-com%d.sock", s.dir, r.pair),
-		"--pid-file", fmt.Sprintf("%s/bypass%d.pid", s.dir, r.pair), "--log-file", fmt.Sprintf("%s/bypass%d.log", s.dir, r.pair)}
+func attachBypass(nw *Network, r rootless) error {
+	socket := bypassSocket(nw, r)
+	args := []string{"env", "XDG_RUNTIME_DIR=" + nw.dir, "bypass4netns", "--ignore=127.0.0.0/8,10.0.0.0/8",
+		"--socket", socket, "--com-socket", fmt.Sprintf("%s/bypass-com%d.sock", nw.dir, r.pair),
+		"--pid-file", fmt.Sprintf("%s/bypass%d.pid", nw.dir, r.pair), "--log-file", fmt.Sprintf("%s/bypass%d.log", nw.dir, r.pair)}
 	if r.inbound {
 		p := strconv.Itoa(int(r.port()))
 		args = append(args, "-p", p+":"+p)
 	}
-	if err := s.start(r.host, lab.Command{Args: args}); err != nil {
+	if err := nw.start(r.host, lab.Command{Args: args}); err != nil {
 		return err
 	}
-	if err := poll(s.ctx, func() error { _, err := os.Stat(socket); return err }); err != nil {
+	if err := poll(nw.ctx, func() error { _, err := os.Stat(socket); return err }); err != nil {
 		return fmt.Errorf("wait for bypass4netns: %w", err)
 	}
 	r.inbound = false // bypass4netns publishes the port itself
-	return attachSlirp(s, r)
+	return attachSlirp(nw, r)
 }
 
 // bypassed are the system calls that bypass4netns answers (its pkg/oci).
@@ -58,8 +60,8 @@ type ociRunner struct {
 	started atomic.Int32
 }
 
-func newOCIRunner(s *site, r rootless) Runner {
-	return &ociRunner{node: r.host, root: fmt.Sprintf("%s/runc%d", s.dir, r.pair), netns: r.netns, socket: bypassSocket(s, r)}
+func newOCIRunner(nw *Network, r rootless) lab.Runner {
+	return &ociRunner{node: r.host, root: fmt.Sprintf("%s/runc%d", nw.dir, r.pair), netns: r.netns, socket: bypassSocket(nw, r)}
 }
 
 // Start runs c by runc, in the foreground.

@@ -8,19 +8,21 @@ import (
 // in is where a program runs that has a node's network: in a container of the
 // site's runtime, or on the node where that is native. A builder that starts the
 // network's own programs there sets nativeEnds.
-func (s *site) in(n *lab.Node, o container.Options) Runner { return s.Runtime.On(n, o) }
+func (nw *Network) in(n *lab.Node, o container.Options) lab.Runner {
+	return nw.cfg.ContainerRuntime.On(n, o)
+}
 
 // containEnds puts the ends of all pairs into containers, each with the network
 // of the node it ran on.
-func (w *Wired) containEnds() error {
-	if w.site.Runtime == nil || w.nativeEnds {
+func (nw *Network) containEnds() error {
+	if nw.cfg.ContainerRuntime == nil || nw.nativeEnds {
 		return nil
 	}
-	for i := range w.Pairs {
-		for _, end := range []*Runner{&w.Pairs[i].Client, &w.Pairs[i].Server} {
+	for i := range nw.Pairs {
+		for _, end := range []*lab.Runner{&nw.Pairs[i].Client, &nw.Pairs[i].Server} {
 			switch n := (*end).(type) {
 			case *lab.Node:
-				*end = w.site.in(n, container.Options{})
+				*end = nw.in(n, container.Options{})
 			case lab.Host:
 				return &NotApplicable{Why: "its ends are the host's own programs, in no container"}
 			default:

@@ -12,7 +12,8 @@ import (
 
 // Ends that are no nodes' can't be put into containers.
 func TestHostInAContainer(t *testing.T) {
-	_, err := wiring.Wire(t.Context(), scratch(t), "host-loopback", wiring.Params{Topology: "local", Pairs: 1, Runtime: new(container.Runtime)})
+	_, err := wiring.Build(t.Context(), wiring.Config{
+		Spec: wiring.Spec{Network: "host-loopback", Topology: "local"}, Pairs: 1, Scratch: scratch(t), ContainerRuntime: new(container.Runtime)})
 	var never *wiring.NotApplicable
 	if !errors.As(err, &never) || !strings.Contains(never.Why, "in no container") {
 		t.Errorf("got %v", err)
@@ -27,13 +28,14 @@ func TestEndsInContainers(t *testing.T) {
 		runtime *container.Runtime
 	}{{"native", nil}, {"in containers", new(container.Runtime)}} {
 		t.Run(tt.name, func(t *testing.T) {
-			w, err := wiring.Wire(t.Context(), scratch(t), "veth", wiring.Params{Topology: "local", Pairs: 2, Runtime: tt.runtime})
+			w, err := wiring.Build(t.Context(), wiring.Config{
+				Spec: wiring.Spec{Network: "veth", Topology: "local"}, Pairs: 2, Scratch: scratch(t), ContainerRuntime: tt.runtime})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer w.Close()
 			for i, p := range w.Pairs {
-				for end, r := range map[string]wiring.Runner{"client": p.Client, "server": p.Server} {
+				for end, r := range map[string]lab.Runner{"client": p.Client, "server": p.Server} {
 					if _, isNode := r.(*lab.Node); isNode != (tt.runtime == nil) {
 						t.Errorf("%s %d runs on a node: %t", end, i, isNode)
 					}

@@ -8,11 +8,11 @@ import (
 )
 
 // hostLoopback is the host's own 127.0.0.1: nothing is built.
-func hostLoopback(s *site, w *Wired) error {
-	for i := range s.Pairs {
+func hostLoopback(nw *Network) error {
+	for i := range nw.cfg.Pairs {
 		// The host may listen on BasePort itself: stay away from it.
 		at := netip.AddrPortFrom(localhost, port(i)+hostPortOffset)
-		w.Pairs = append(w.Pairs, Pair{Client: lab.Host{}, Server: lab.Host{}, Listen: at, Dial: at})
+		nw.Pairs = append(nw.Pairs, Pair{Client: lab.Host{}, Server: lab.Host{}, Listen: at, Dial: at})
 	}
 	return nil
 }
@@ -21,44 +21,44 @@ func hostLoopback(s *site, w *Wired) error {
 // there is likely to use.
 const hostPortOffset = 31200
 
-func loopback(s *site, w *Wired) error {
-	n, err := s.node("node1")
+func loopback(nw *Network) error {
+	n, err := nw.node("node1")
 	if err != nil {
 		return err
 	}
-	for i := range s.Pairs {
+	for i := range nw.cfg.Pairs {
 		at := netip.AddrPortFrom(localhost, port(i))
-		w.Pairs = append(w.Pairs, Pair{Client: n, Server: n, ClientNode: n, Device: "lo", Listen: at, Dial: at})
+		nw.Pairs = append(nw.Pairs, Pair{Client: n, Server: n, ClientNode: n, Device: "lo", Listen: at, Dial: at})
 	}
 	return nil
 }
 
 // ownAddress dials an address of the node's own uplink: the kernel delivers it
 // by loopback all the same.
-func ownAddress(s *site, w *Wired) error {
-	node1, _, err := s.hosts()
+func ownAddress(nw *Network) error {
+	node1, _, err := nw.hosts()
 	if err != nil {
 		return err
 	}
-	for i := range s.Pairs {
+	for i := range nw.cfg.Pairs {
 		at := netip.AddrPortFrom(hostAddr(1), port(i))
-		w.Pairs = append(w.Pairs, Pair{Client: node1, Server: node1, ClientNode: node1, Device: "lo", Listen: at, Dial: at})
+		nw.Pairs = append(nw.Pairs, Pair{Client: node1, Server: node1, ClientNode: node1, Device: "lo", Listen: at, Dial: at})
 	}
 	return nil
 }
 
 // vethPair joins each two containers by a cable of their own.
-func vethPair(s *site, w *Wired) error {
-	return s.pairs(w, func(client, server *lab.Node) error {
-		return lab.Connect(lab.End{Node: client, Name: inside}, lab.End{Node: server, Name: inside}, lab.Cable{MTU: s.MTU})
+func vethPair(nw *Network) error {
+	return nw.pairs(func(client, server *lab.Node) error {
+		return lab.Connect(lab.End{Node: client, Name: inside}, lab.End{Node: server, Name: inside}, lab.Cable{MTU: nw.cfg.MTU})
 	})
 }
 
 // netkit joins each two containers by a netkit pair.
-func netkit(mode link.NetkitMode) func(*site, *Wired) error {
-	return func(s *site, w *Wired) error {
-		return s.pairs(w, func(client, server *lab.Node) error {
-			spec := link.NetkitSpec{Attrs: link.Attrs{Name: inside, MTU: s.MTU}, Mode: mode, Peer: link.Attrs{Name: inside, MTU: s.MTU}}
+func netkit(mode link.NetkitMode) func(*Network) error {
+	return func(nw *Network) error {
+		return nw.pairs(func(client, server *lab.Node) error {
+			spec := link.NetkitSpec{Attrs: link.Attrs{Name: inside, MTU: nw.cfg.MTU}, Mode: mode, Peer: link.Attrs{Name: inside, MTU: nw.cfg.MTU}}
 			_, err := link.Create(client.NS, spec, link.Target{PeerNS: server.NS})
 			return err
 		})
@@ -66,13 +66,13 @@ func netkit(mode link.NetkitMode) func(*site, *Wired) error {
 }
 
 // pairs makes containers that are joined two by two.
-func (s *site) pairs(w *Wired, join func(client, server *lab.Node) error) error {
-	for i := range s.Pairs {
-		client, err := s.containerNode("client", i)
+func (nw *Network) pairs(join func(client, server *lab.Node) error) error {
+	for i := range nw.cfg.Pairs {
+		client, err := nw.containerNode("client", i)
 		if err != nil {
 			return err
 		}
-		server, err := s.containerNode("server", i)
+		server, err := nw.containerNode("server", i)
 		if err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func (s *site) pairs(w *Wired, join func(client, server *lab.Node) error) error 
 		if err := server.Address(inside, inNet(serverAddr(i))); err != nil {
 			return err
 		}
-		w.Pairs = append(w.Pairs, between(i, client, server, inside))
+		nw.Pairs = append(nw.Pairs, between(i, client, server, inside))
 	}
 	return nil
 }

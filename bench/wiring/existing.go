@@ -18,7 +18,7 @@ import (
 // Existing is a path that is there already, from a to b: nothing is made,
 // nothing is changed. The address is b's as a reaches it; zero means to find
 // one. The error says which addresses were tried.
-func Existing(ctx context.Context, a, b *netns.NS, address netip.Addr) (*Wired, error) {
+func Existing(ctx context.Context, a, b *netns.NS, address netip.Addr) (*Network, error) {
 	candidates := []netip.Addr{address}
 	if !address.IsValid() {
 		var err error
@@ -40,7 +40,7 @@ func Existing(ctx context.Context, a, b *netns.NS, address netip.Addr) (*Wired, 
 			return nil, err
 		}
 		p := Pair{Client: client, Server: server, ClientNode: client, Device: device, Listen: at, Dial: at}
-		return &Wired{Pairs: []Pair{p}, site: &site{}}, nil
+		return &Network{Pairs: []Pair{p}}, nil
 	}
 	if len(tried) == 0 {
 		return nil, fmt.Errorf("%s has no address that another namespace could reach", b)

@@ -22,8 +22,8 @@ import (
 //
 // It is told of paths through a socket in /run that is named after the device, which
 // both sides have: each gets a /run of its own.
-func glorytun(s *site, w *Wired) error {
-	p, err := s.parallel(w)
+func glorytun(nw *Network) error {
+	p, err := nw.parallel()
 	if err != nil {
 		return err
 	}
@@ -33,19 +33,19 @@ func glorytun(s *site, w *Wired) error {
 	if err := p.anchorAddress(); err != nil {
 		return err
 	}
-	key := filepath.Join(s.dir, "glorytun.key")
+	key := filepath.Join(nw.dir, "glorytun.key")
 	// 32 bytes, in hexadecimal as `glorytun keygen` prints them.
 	if err := writeFile(key, hex.EncodeToString([]byte(strings.Repeat("bench-k.", 4)))+"\n", 0o600); err != nil {
 		return err
 	}
-	before := len(s.procs)
+	before := len(nw.procs)
 	var left lab.Proc
 	for side, n := range p.sides() {
 		args := []string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs glorytun /run && exec "$@"`, "sh", "glorytun", "bind", "0.0.0.0"}
 		if side == 1 {
 			args = append(args, "to", anchor.String())
 		}
-		proc, err := s.rival(n, side, append(args, "dev", innerDevice, "keyfile", key)...)
+		proc, err := nw.rival(n, side, append(args, "dev", innerDevice, "keyfile", key)...)
 		if err != nil {
 			return err
 		}
@@ -53,14 +53,14 @@ func glorytun(s *site, w *Wired) error {
 			left = proc
 		}
 	}
-	programs := s.procs[before:]
-	for _, args := range glorytunPaths(p, s.best()) {
-		if _, err := s.askGlorytun(p, left, args); err != nil {
+	programs := nw.procs[before:]
+	for _, args := range glorytunPaths(p, nw.cfg.BestSettings) {
+		if _, err := nw.askGlorytun(p, left, args); err != nil {
 			return err
 		}
 	}
-	err = s.whileRunning(programs, func() error {
-		said, err := s.askGlorytun(p, left, []string{"glorytun", "path", "dev", innerDevice})
+	err = nw.whileRunning(programs, func() error {
+		said, err := nw.askGlorytun(p, left, []string{"glorytun", "path", "dev", innerDevice})
 		if up := strings.Count(said, "path UP OK "); err == nil && up < p.spec.Links {
 			return fmt.Errorf("%d of %d links are up", up, p.spec.Links)
 		}
@@ -69,7 +69,7 @@ func glorytun(s *site, w *Wired) error {
 	if err != nil {
 		return fmt.Errorf("wait for glorytun's links: %w", err)
 	}
-	return s.throughTunnel(w, p, programs)
+	return nw.throughTunnel(p, programs)
 }
 
 // glorytunLinks is MUD_PATH_MAX of its mud/mud.h.
@@ -77,10 +77,10 @@ const glorytunLinks = 32
 
 // askGlorytun has a command speak to the left program as soon as that listens for such, and
 // returns what it prints.
-func (s *site) askGlorytun(p parallel, left lab.Proc, args []string) (said string, err error) {
+func (nw *Network) askGlorytun(p parallel, left lab.Proc, args []string) (said string, err error) {
 	in := []string{"nsenter", "--mount", "--target", strconv.Itoa(left.PID())}
-	file := filepath.Join(s.dir, "glorytun.answer")
-	err = s.whileRunning([]lab.Proc{left}, func() error {
+	file := filepath.Join(nw.dir, "glorytun.answer")
+	err = nw.whileRunning([]lab.Proc{left}, func() error {
 		answer, err := os.Create(file)
 		if err != nil {
 			return err

@@ -41,17 +41,17 @@ const etherHeader = 14
 // gvproxy runs gvisor-tap-vsock's gvproxy on the host and its gvforwarder in the
 // container, on a TAP device that is made for it: by itself it would ask a DHCP
 // client for the address and keep the kernel's MTU.
-func gvproxy(s *site, w *Wired) error {
-	return s.userMode(w, helper{loopback: gvHost, attach: attachGvproxy})
+func gvproxy(nw *Network) error {
+	return nw.userMode(helper{loopback: gvHost, attach: attachGvproxy})
 }
 
-func attachGvproxy(s *site, r rootless) error {
-	socket := fmt.Sprintf("%s/gvproxy%d", s.dir, r.pair)
-	if err := s.start(r.host, lab.Command{Args: []string{"gvproxy", "-listen", "unix://" + socket,
+func attachGvproxy(nw *Network, r rootless) error {
+	socket := fmt.Sprintf("%s/gvproxy%d", nw.dir, r.pair)
+	if err := nw.start(r.host, lab.Command{Args: []string{"gvproxy", "-listen", "unix://" + socket,
 		"-mtu", strconv.Itoa(r.mtu), "-ssh-port", strconv.Itoa(gvSSH + r.pair)}}); err != nil {
 		return err
 	}
-	if err := poll(s.ctx, func() error { _, err := os.Stat(socket); return err }); err != nil {
+	if err := poll(nw.ctx, func() error { _, err := os.Stat(socket); return err }); err != nil {
 		return fmt.Errorf("wait for gvproxy: %w", err)
 	}
 	tap, err := link.OpenTun(r.container.NS, link.TunSpec{Attrs: link.Attrs{Name: gvTap, MTU: r.mtu}, Mode: link.TunEthernet, Persist: true})
@@ -62,13 +62,13 @@ func attachGvproxy(s *site, r rootless) error {
 		f.Close() // the device stays for gvforwarder
 	}
 	frame := min(r.mtu+etherHeader, gvFrame)
-	if err := s.start(r.container, lab.Command{Args: []string{"gvforwarder", "-preexisting", "-iface", gvTap,
+	if err := nw.start(r.container, lab.Command{Args: []string{"gvforwarder", "-preexisting", "-iface", gvTap,
 		"-mtu", strconv.Itoa(frame), "-url", "unix://" + socket}}); err != nil {
 		return err
 	}
 	// A link that comes up without its program gets no packets for a second
 	// (net/core/link_watch.c).
-	if err := poll(s.ctx, func() error { return s.said(gvReady) }); err != nil {
+	if err := poll(nw.ctx, func() error { return nw.said(gvReady) }); err != nil {
 		return fmt.Errorf("wait for gvforwarder: %w", err)
 	}
 	if err := r.container.Address(gvTap, netip.PrefixFrom(gvGuest, 24)); err != nil {
@@ -81,7 +81,7 @@ func attachGvproxy(s *site, r rootless) error {
 		return nil
 	}
 	for _, proto := range []string{"tcp", "udp"} {
-		if err := expose(s.ctx, socket, proto, r.port()); err != nil {
+		if err := expose(nw.ctx, socket, proto, r.port()); err != nil {
 			return err
 		}
 	}

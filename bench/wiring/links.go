@@ -1,7 +1,6 @@
 package wiring
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,17 +25,6 @@ type parallel struct {
 	ipv6        bool
 }
 
-// Factors of networks over several links.
-const (
-	variantFactor   = "variant"
-	lossFactor      = "loss"
-	outerFactor     = "outer" // of the links' addresses: "ipv4", "ipv6"
-	schedulerFactor = "scheduler"
-	cryptoFactor    = "crypto"
-	settingsFactor  = "settings"
-	containedFactor = "contained" // "program": the runtime is for that, not for the ends
-)
-
 func linkName(i int) string { return "l" + strconv.Itoa(i+1) }
 
 // linkAddr is the address of a side, 1 or 2, of link i.
@@ -60,31 +48,31 @@ func (p parallel) sides() map[int]*lab.Node { return map[int]*lab.Node{1: p.left
 // parallel makes two hosts and the links between them, as the factors say:
 // cables, or, where a link is to delay or to lose, pairs of TAP devices that a
 // relay joins.
-func (s *site) parallel(w *Wired) (parallel, error) {
-	p := parallel{ipv6: s.Factors[outerFactor] == "ipv6"}
-	var err error
-	if p.spec, err = s.linkSpec(); err != nil {
+func (nw *Network) parallel() (parallel, error) {
+	p := parallel{ipv6: nw.cfg.IPv6, spec: nw.cfg.Multipath()}
+	err := p.spec.Validate()
+	if err != nil {
+		return p, &link.ParamError{Kind: "links", Param: "spec", Value: err.Error(), Allowed: "what package multipath allows"}
+	}
+	if p.left, err = nw.node("left"); err != nil {
 		return p, err
 	}
-	if p.left, err = s.node("left"); err != nil {
+	if p.right, err = nw.node("right"); err != nil {
 		return p, err
 	}
-	if p.right, err = s.node("right"); err != nil {
-		return p, err
-	}
-	if err := w.setCongestion(p.left, p.right); err != nil {
+	if err := nw.setCongestion(p.left, p.right); err != nil {
 		return p, err
 	}
 	if p.spec.Variant == multipath.Delays {
-		if err := s.wideWindows(w, p); err != nil {
+		if err := nw.wideWindows(p); err != nil {
 			return p, err
 		}
 	}
 	plan := p.spec.Plan()
 	if p.spec.Variant == multipath.Delays || p.spec.Variant == multipath.Loss {
-		err = s.slowLinks(p, plan)
+		err = nw.slowLinks(p, plan)
 	} else {
-		err = s.cables(p, plan)
+		err = nw.cables(p, plan)
 	}
 	if err != nil {
 		return p, err
@@ -99,7 +87,7 @@ func (s *site) parallel(w *Wired) (parallel, error) {
 			return p, err
 		}
 	}
-	w.play = p.play
+	nw.play = p.play
 	return p, nil
 }
 
@@ -109,8 +97,8 @@ const windowBytes = "67108864"
 
 // wideWindows lets TCP's buffers grow beyond the kernel's default of 4 MiB for what is sent,
 // which long delays would measure instead of the links.
-func (s *site) wideWindows(w *Wired, p parallel) error {
-	w.Notes = append(w.Notes, "TCP's buffers may grow to 64 MiB (tcp_rmem, tcp_wmem)")
+func (nw *Network) wideWindows(p parallel) error {
+	nw.Notes = append(nw.Notes, "TCP's buffers may grow to 64 MiB (tcp_rmem, tcp_wmem)")
 	for _, n := range []*lab.Node{p.left, p.right} {
 		for name, least := range map[string]string{"tcp_rmem": "4096 131072 ", "tcp_wmem": "4096 16384 "} {
 			if err := n.Sysctl("net/ipv4/"+name, least+windowBytes); err != nil {
@@ -165,26 +153,11 @@ func hardwareAddress(n *lab.Node, name string) (link.MAC, error) {
 	return link.MAC(l.Attrs().HardwareAddr), nil
 }
 
-// linkSpec reads the factors.
-func (s *site) linkSpec() (multipath.Spec, error) {
-	spec := multipath.Spec{Links: cmp.Or(s.Links, 1), RateBitsPerSec: float64(s.RateBitsPerSec), Variant: cmp.Or(s.Factors[variantFactor], multipath.Plain)}
-	if level := s.Factors[lossFactor]; level != "" {
-		var err error
-		if spec.LossShare, err = multipath.ParseShare(level); err != nil {
-			return spec, &link.ParamError{Kind: "links", Param: lossFactor, Value: level, Allowed: "a share such as 1% or 0.01"}
-		}
-	}
-	if err := spec.Validate(); err != nil {
-		return spec, &link.ParamError{Kind: "links", Param: "spec", Value: err.Error(), Allowed: "what package multipath allows"}
-	}
-	return spec, nil
-}
-
 // cables lays a veth pair for each link.
-func (s *site) cables(p parallel, plan []multipath.Link) error {
+func (nw *Network) cables(p parallel, plan []multipath.Link) error {
 	for i, l := range plan {
 		name := linkName(i)
-		cable := lab.Cable{MTU: s.MTU, RateBitsPerSec: int64(l.RateBitsPerSec)}
+		cable := lab.Cable{MTU: nw.cfg.MTU, RateBitsPerSec: int64(l.RateBitsPerSec)}
 		if err := lab.Connect(lab.End{Node: p.left, Name: name}, lab.End{Node: p.right, Name: name}, cable); err != nil {
 			return err
 		}
@@ -198,8 +171,8 @@ func (s *site) cables(p parallel, plan []multipath.Link) error {
 // A link that only delays lets the kernel's super-packets cross whole, as a
 // cable does. One that loses takes packets of the MTU's size, so that each has
 // its own chance.
-func (s *site) slowLinks(p parallel, plan []multipath.Link) error {
-	middle, err := s.node("middle")
+func (nw *Network) slowLinks(p parallel, plan []multipath.Link) error {
+	middle, err := nw.node("middle")
 	if err != nil {
 		return err
 	}
@@ -207,7 +180,7 @@ func (s *site) slowLinks(p parallel, plan []multipath.Link) error {
 	var delays, losses []string
 	for i, l := range plan {
 		for _, n := range []*lab.Node{p.left, p.right} {
-			t, err := s.slowEnd(n, linkName(i), l)
+			t, err := nw.slowEnd(n, linkName(i), l)
 			if err != nil {
 				return err
 			}
@@ -219,12 +192,12 @@ func (s *site) slowLinks(p parallel, plan []multipath.Link) error {
 		delays = append(delays, l.Delay.String())
 		losses = append(losses, strconv.FormatFloat(l.LossShare, 'g', -1, 64))
 	}
-	return s.start(middle, lab.Command{Args: []string{lab.Self, "traffic", "relay", "--pairs", strconv.Itoa(len(plan)),
+	return nw.start(middle, lab.Command{Args: []string{lab.Self, "traffic", "relay", "--pairs", strconv.Itoa(len(plan)),
 		"--delay", strings.Join(delays, ","), "--loss", strings.Join(losses, ","), "--seed", strconv.FormatUint(rand.Uint64(), 10)}, Extra: files})
 }
 
-func (s *site) slowEnd(n *lab.Node, name string, l multipath.Link) (*link.Tun, error) {
-	t, err := link.OpenTun(n.NS, link.TunSpec{Attrs: link.Attrs{Name: name, MTU: s.MTU}, Mode: link.TunEthernet, VNetHdr: true})
+func (nw *Network) slowEnd(n *lab.Node, name string, l multipath.Link) (*link.Tun, error) {
+	t, err := link.OpenTun(n.NS, link.TunSpec{Attrs: link.Attrs{Name: name, MTU: nw.cfg.MTU}, Mode: link.TunEthernet, VNetHdr: true})
 	if err != nil {
 		return nil, err
 	}

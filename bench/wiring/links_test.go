@@ -47,12 +47,13 @@ func relaySlow(ctx context.Context, args []string) error {
 	return err
 }
 
-// linked wires a network over links of 100 Mbit/s.
-func linked(t *testing.T, network string, links int, factors map[string]string) *wiring.Wired {
+// linked builds a network over links of 100 Mbit/s.
+func linked(t *testing.T, spec wiring.Spec) *wiring.Network {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	w, err := wiring.Wire(ctx, scratch(t), network, wiring.Params{Pairs: 1, Links: links, RateBitsPerSec: 100e6, Factors: factors})
+	spec.RateBitsPerSec = 100e6
+	w, err := wiring.Build(ctx, wiring.Config{Spec: spec, Pairs: 1, Scratch: scratch(t)})
 	skipLacking(t, err)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +67,7 @@ func linked(t *testing.T, network string, links int, factors map[string]string) 
 }
 
 // ends are the two hosts.
-func ends(w *wiring.Wired) (left, right *lab.Node) {
+func ends(w *wiring.Network) (left, right *lab.Node) {
 	return w.Pairs[0].ClientNode, w.Pairs[0].Server.(*lab.Node)
 }
 
@@ -75,7 +76,7 @@ func linkAt(n int) string { return fmt.Sprintf("198.18.%d.2", 99+n) }
 
 // datagrams sends so many over link n and counts those that arrive until none
 // has for a while.
-func datagrams(t *testing.T, w *wiring.Wired, n, count int) (arrived int) {
+func datagrams(t *testing.T, w *wiring.Network, n, count int) (arrived int) {
 	t.Helper()
 	left, right := ends(w)
 	var in net.PacketConn
@@ -130,7 +131,7 @@ func received(t *testing.T, n *lab.Node, device string) uint64 {
 }
 
 // transfer runs a TCP test over the wiring's pair.
-func transfer(t *testing.T, w *wiring.Wired, mptcp bool, d time.Duration) traffic.Result {
+func transfer(t *testing.T, w *wiring.Network, mptcp bool, d time.Duration) traffic.Result {
 	t.Helper()
 	stop := serveTraffic(t, w.Pairs[0])
 	defer stop()
@@ -150,9 +151,9 @@ func transfer(t *testing.T, w *wiring.Wired, mptcp bool, d time.Duration) traffi
 func TestLinksInUse(t *testing.T) {
 	lab.Need(t)
 	for network, all := range map[string]bool{"single": false, "mptcp": true} {
-		for _, outer := range []string{"ipv4", "ipv6"} {
+		for outer, ipv6 := range map[string]bool{"ipv4": false, "ipv6": true} {
 			t.Run(network+"/"+outer, func(t *testing.T) {
-				w := linked(t, network, 3, map[string]string{"outer": outer})
+				w := linked(t, wiring.Spec{Network: network, Links: 3, IPv6: ipv6})
 				_, right := ends(w)
 				if r := transfer(t, w, network == "mptcp", 500*time.Millisecond); r.BytesReceived == 0 || r.MPTCPFallback {
 					t.Errorf("%+v", r)
@@ -171,7 +172,7 @@ func TestLinksInUse(t *testing.T) {
 // TestMPTCPLimit: the kernel is asked how many links it takes.
 func TestMPTCPLimit(t *testing.T) {
 	lab.Need(t)
-	w := linked(t, "mptcp", 12, nil)
+	w := linked(t, wiring.Spec{Network: "mptcp", Links: 12})
 	if len(w.Notes) == 0 || !strings.Contains(w.Notes[len(w.Notes)-1], "of the 12 links") {
 		t.Errorf("notes %q", w.Notes)
 	}
@@ -191,7 +192,7 @@ func TestMPTCPLimit(t *testing.T) {
 // TestRates reads the shapers back.
 func TestRates(t *testing.T) {
 	lab.Need(t)
-	left, right := ends(linked(t, "single", 5, map[string]string{"variant": "rates"}))
+	left, right := ends(linked(t, wiring.Spec{Network: "single", Links: 5, Variant: "rates"}))
 	for _, n := range []*lab.Node{left, right} {
 		h, err := link.Handle(n.NS)
 		if err != nil {
@@ -217,7 +218,7 @@ func TestRates(t *testing.T) {
 // TestDelays: a connection over each link takes its delay twice at least.
 func TestDelays(t *testing.T) {
 	lab.Need(t)
-	w := linked(t, "mptcp", 3, map[string]string{"variant": "delays"})
+	w := linked(t, wiring.Spec{Network: "mptcp", Links: 3, Variant: "delays"})
 	left, right := ends(w)
 	for n, oneWay := range map[int]time.Duration{1: time.Millisecond, 2: 25500 * time.Microsecond, 3: 50 * time.Millisecond} {
 		var l net.Listener
@@ -252,7 +253,7 @@ func TestDelays(t *testing.T) {
 // standard deviations, and over the others all.
 func TestLoss(t *testing.T) {
 	lab.Need(t)
-	w := linked(t, "mptcp", 3, map[string]string{"variant": "loss", "loss": "50%"})
+	w := linked(t, wiring.Spec{Network: "mptcp", Links: 3, Variant: "loss", LossShare: 0.5})
 	const sent = 1000
 	for n := 1; n <= 3; n++ {
 		got := datagrams(t, w, n, sent)
@@ -269,7 +270,7 @@ func TestLoss(t *testing.T) {
 // see no error, and the links stay up.
 func TestBlackHole(t *testing.T) {
 	lab.Need(t)
-	w := linked(t, "mptcp", 2, map[string]string{"variant": "blackhole"})
+	w := linked(t, wiring.Spec{Network: "mptcp", Links: 2, Variant: "blackhole"})
 	if got := datagrams(t, w, 2, 20); got != 20 {
 		t.Errorf("before: %d of 20 datagrams arrived", got)
 	}
@@ -309,7 +310,7 @@ func carrier(t *testing.T, n *lab.Node, device string) bool {
 // back with its addresses.
 func TestFlap(t *testing.T) {
 	lab.Need(t)
-	w := linked(t, "mptcp", 2, map[string]string{"variant": "flap"})
+	w := linked(t, wiring.Spec{Network: "mptcp", Links: 2, Variant: "flap"})
 	_, right := ends(w)
 	began := time.Now()
 	done := make(chan error, 1)
@@ -349,12 +350,12 @@ var errPlaying = errors.New("still playing")
 
 func TestLinkMistakes(t *testing.T) {
 	lab.Need(t)
-	for name, p := range map[string]wiring.Params{
-		"links":   {Pairs: 1, Links: 65},
-		"variant": {Pairs: 1, Links: 2, Factors: map[string]string{"variant": "plane"}},
-		"loss":    {Pairs: 1, Links: 2, Factors: map[string]string{"variant": "loss", "loss": "2"}},
+	for name, spec := range map[string]wiring.Spec{
+		"links":   {Network: "single", Links: 65},
+		"variant": {Network: "single", Links: 2, Variant: "plane"},
+		"loss":    {Network: "single", Links: 2, Variant: "loss", LossShare: 2},
 	} {
-		w, err := wiring.Wire(t.Context(), scratch(t), "single", p)
+		w, err := wiring.Build(t.Context(), wiring.Config{Spec: spec, Pairs: 1, Scratch: scratch(t)})
 		if err == nil {
 			w.Close()
 		}
@@ -373,13 +374,15 @@ func TestTunnel(t *testing.T) {
 	if out, _ := exec.Command(os.Getenv(programEnv), "tunnel", "up", "/nonexistent.yaml").CombinedOutput(); strings.Contains(string(out), "unknown command") {
 		t.Skipf("this program has no `cleat tunnel`: %s", strings.TrimSpace(string(out)))
 	}
-	for _, factors := range []map[string]string{
-		nil, {"outer": "ipv6"}, {"crypto": "on"}, {"scheduler": "duplicate"}, {"variant": "delays"}, {"variant": "loss"},
+	for name, spec := range map[string]wiring.Spec{
+		"plain": {}, "IPv6": {IPv6: true}, "encrypted": {Encrypted: true}, "duplicate": {Scheduler: "duplicate"},
+		"delays": {Variant: "delays"}, "loss": {Variant: "loss"},
 	} {
-		t.Run(fmt.Sprint(factors), func(t *testing.T) {
-			w := linked(t, "tunnel", 3, factors)
+		t.Run(name, func(t *testing.T) {
+			spec.Network, spec.Links = "tunnel", 3
+			w := linked(t, spec)
 			left, right := ends(w)
-			if got, want := innerMTU(t, left), tunnelMTU(factors); got != want {
+			if got, want := innerMTU(t, left), tunnelMTU(spec); got != want {
 				t.Errorf("the device's MTU is %d bytes, package multipath takes it for %d", got, want)
 			}
 			if r := transfer(t, w, false, 500*time.Millisecond); r.BytesReceived < 1<<20 {
@@ -396,9 +399,9 @@ func TestTunnel(t *testing.T) {
 
 // tunnelMTU is what package multipath takes the tunnel's MTU for: its ideal is of
 // packets that fill the links'.
-func tunnelMTU(factors map[string]string) int {
-	spec := multipath.Spec{Links: 1, RateBitsPerSec: 1514}
-	share, _ := spec.Ideal(multipath.Load{Network: "tunnel", IPv6: factors["outer"] == "ipv6", Encrypted: factors["crypto"] == "on"},
+func tunnelMTU(spec wiring.Spec) int {
+	oneLink := multipath.Spec{Links: 1, RateBitsPerSec: 1514}
+	share, _ := oneLink.Ideal(multipath.Load{Network: "tunnel", IPv6: spec.IPv6, Encrypted: spec.Encrypted},
 		multipath.Stretch{Whole: time.Second, To: time.Second})
 	return int(math.Round(share)) + 52 // IPv4 and TCP with timestamps
 }

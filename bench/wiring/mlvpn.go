@@ -13,35 +13,35 @@ import (
 // It consists of two processes, and the one it leaves behind when the other is killed
 // lives on: both have a PID namespace of their own, whose first process is not theirs,
 // since a parent of number 1 is to them one that has died.
-func mlvpn(s *site, w *Wired) error {
-	p, err := s.parallel(w)
+func mlvpn(nw *Network) error {
+	p, err := nw.parallel()
 	if err != nil {
 		return err
 	}
-	before := len(s.procs)
+	before := len(nw.procs)
 	var statuses []string
 	for side, n := range p.sides() {
-		status := filepath.Join(s.dir, fmt.Sprintf("mlvpn%d.sh", side))
+		status := filepath.Join(nw.dir, fmt.Sprintf("mlvpn%d.sh", side))
 		statuses = append(statuses, status)
 		if err := writeFile(status, mlvpnStatus, 0o700); err != nil {
 			return err
 		}
-		file := filepath.Join(s.dir, fmt.Sprintf("mlvpn%d.conf", side))
-		if err := writeFile(file, mlvpnFile(p, side, status, s.best()), 0o600); err != nil {
+		file := filepath.Join(nw.dir, fmt.Sprintf("mlvpn%d.conf", side))
+		if err := writeFile(file, mlvpnFile(p, side, status, nw.cfg.BestSettings), 0o600); err != nil {
 			return err
 		}
-		_, err := s.rival(n, side, "unshare", "--pid", "--fork", "--kill-child", "sh", "-c", `"$@"; exit $?`, "sh",
+		_, err := nw.rival(n, side, "unshare", "--pid", "--fork", "--kill-child", "sh", "-c", `"$@"; exit $?`, "sh",
 			"mlvpn", "--debug", "--yes-run-as-root", "--user", "root", "--config", file)
 		if err != nil {
 			return err
 		}
 	}
-	programs := s.procs[before:]
-	err = s.whileRunning(programs, func() error { return mlvpnUp(statuses, p.spec.Links) })
+	programs := nw.procs[before:]
+	err = nw.whileRunning(programs, func() error { return mlvpnUp(statuses, p.spec.Links) })
 	if err != nil {
 		return fmt.Errorf("wait for mlvpn's links: %w", err)
 	}
-	return s.throughTunnel(w, p, programs)
+	return nw.throughTunnel(p, programs)
 }
 
 // mlvpnStatus is what mlvpn runs when something has changed, with the device, what has, and

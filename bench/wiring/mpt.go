@@ -16,20 +16,20 @@ import (
 //
 // Without -d it reads commands, and dies of the input's end. What it has to complain of
 // it writes to standard error; the rest goes on for ever.
-func mpt(s *site, w *Wired) error {
-	p, err := s.parallel(w)
+func mpt(nw *Network) error {
+	p, err := nw.parallel()
 	if err != nil {
 		return err
 	}
 	if p.spec.Links > mptPaths {
 		return &NotApplicable{Why: fmt.Sprintf("MPT has room for %d links", mptPaths)}
 	}
-	before := len(s.procs)
+	before := len(nw.procs)
 	for side, n := range p.sides() {
-		dir := filepath.Join(s.dir, fmt.Sprintf("mpt%d", side))
+		dir := filepath.Join(nw.dir, fmt.Sprintf("mpt%d", side))
 		for name, text := range map[string]string{
 			"conf/interface.conf":            mptInterface(side),
-			"conf/connections/bench.conf":    mptConnection(p, side, s.best()),
+			"conf/connections/bench.conf":    mptConnection(p, side, nw.cfg.BestSettings),
 			"conf/connections/conf.template": mptTemplate,
 			"bin/mpt_tunnel_start.sh":        nothing,
 			"bin/mpt_peer_routes.sh":         nothing,
@@ -38,26 +38,26 @@ func mpt(s *site, w *Wired) error {
 				return err
 			}
 		}
-		proc, err := s.startProc(n, lab.Command{Args: []string{"sh", "-c", `cd "$1" && exec mptsrv -d >/dev/null`, "sh", dir}})
+		proc, err := nw.startProc(n, lab.Command{Args: []string{"sh", "-c", `cd "$1" && exec mptsrv -d >/dev/null`, "sh", dir}})
 		if err != nil {
 			return err
 		}
-		if err := s.mptReady(n, p.spec.Links, proc); err != nil {
+		if err := nw.mptReady(n, p.spec.Links, proc); err != nil {
 			return err
 		}
-		if err := s.awaitDevice(n, side, proc); err != nil {
+		if err := nw.awaitDevice(n, side, proc); err != nil {
 			return err
 		}
 	}
-	return s.throughTunnel(w, p, s.procs[before:])
+	return nw.throughTunnel(p, nw.procs[before:])
 }
 
 // mptReady waits until MPT listens on all links, and gives its device the MTU. It reads
 // from the device before it knows its links, and does not survive a packet then: the
 // device must stay down.
-func (s *site) mptReady(n *lab.Node, links int, program lab.Proc) error {
+func (nw *Network) mptReady(n *lab.Node, links int, program lab.Proc) error {
 	port := fmt.Sprintf(":%04X ", mptPort)
-	err := s.whileRunning([]lab.Proc{program}, func() error {
+	err := nw.whileRunning([]lab.Proc{program}, func() error {
 		var sockets []byte
 		err := n.NS.Do(func() (err error) { sockets, err = os.ReadFile("/proc/thread-self/net/udp6"); return err })
 		if got := strings.Count(string(sockets), port); err == nil && got < links {

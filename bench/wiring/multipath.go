@@ -17,21 +17,21 @@ import (
 )
 
 // single uses the first of the links as it is. There are no others.
-func single(s *site, w *Wired) error {
-	p, err := s.parallel(w)
+func single(nw *Network) error {
+	p, err := nw.parallel()
 	if err != nil {
 		return err
 	}
-	s.across(w, p, p.linkAddr(0, 2), linkName(0))
+	nw.across(p, p.linkAddr(0, 2), linkName(0))
 	return nil
 }
 
 // across makes the pairs: clients on the left, servers on the right, at one
 // address.
-func (s *site) across(w *Wired, p parallel, server netip.Addr, device string) {
-	for i := range s.Pairs {
+func (nw *Network) across(p parallel, server netip.Addr, device string) {
+	for i := range nw.cfg.Pairs {
 		at := netip.AddrPortFrom(server, port(i))
-		w.Pairs = append(w.Pairs, Pair{Client: p.left, Server: p.right, ClientNode: p.left, Device: device, Listen: at, Dial: at})
+		nw.Pairs = append(nw.Pairs, Pair{Client: p.left, Server: p.right, ClientNode: p.left, Device: device, Listen: at, Dial: at})
 	}
 }
 
@@ -41,8 +41,8 @@ const mostMPTCP = 8
 // mptcp dials over the first link. The server signals its addresses on the
 // others; the client opens a subflow to each, which the routes lead over that
 // address's own link, so that no link has two.
-func mptcp(s *site, w *Wired) error {
-	p, err := s.parallel(w)
+func mptcp(nw *Network) error {
+	p, err := nw.parallel()
 	if err != nil {
 		return err
 	}
@@ -56,11 +56,11 @@ func mptcp(s *site, w *Wired) error {
 		return err
 	}
 	if used < p.spec.Links {
-		w.Notes = append(w.Notes, fmt.Sprintf("the kernel takes %d of the %d links: it refused a further MPTCP endpoint", used, p.spec.Links))
+		nw.Notes = append(nw.Notes, fmt.Sprintf("the kernel takes %d of the %d links: it refused a further MPTCP endpoint", used, p.spec.Links))
 	}
-	s.across(w, p, p.linkAddr(0, 2), linkName(0))
-	for i := range w.Pairs { // a subflow's address needs a listener, too
-		w.Pairs[i].Listen = netip.AddrPortFrom(p.anywhere(), port(i))
+	nw.across(p, p.linkAddr(0, 2), linkName(0))
+	for i := range nw.Pairs { // a subflow's address needs a listener, too
+		nw.Pairs[i].Listen = netip.AddrPortFrom(p.anywhere(), port(i))
 	}
 	return nil
 }
@@ -95,12 +95,12 @@ const innerDevice = "mp0"
 
 // throughTunnel makes the pairs of a tunnel that the programs given are about to
 // make, when it carries connections.
-func (s *site) throughTunnel(w *Wired, p parallel, programs []lab.Proc) error {
+func (nw *Network) throughTunnel(p parallel, programs []lab.Proc) error {
 	server := innerAddrs[2].Addr()
-	if err := s.awaitPath(p, netip.AddrPortFrom(server, port(0)), programs); err != nil {
+	if err := nw.awaitPath(p, netip.AddrPortFrom(server, port(0)), programs); err != nil {
 		return err
 	}
-	s.across(w, p, server, innerDevice)
+	nw.across(p, server, innerDevice)
 	return nil
 }
 
@@ -112,8 +112,8 @@ const endedFor = 400 * time.Millisecond
 var errEnded = errors.New("its program has ended")
 
 // whileRunning calls ready until it succeeds, as long as the programs run.
-func (s *site) whileRunning(programs []lab.Proc, ready func() error) error {
-	ctx, cancel := context.WithCancelCause(s.ctx)
+func (nw *Network) whileRunning(programs []lab.Proc, ready func() error) error {
+	ctx, cancel := context.WithCancelCause(nw.ctx)
 	defer cancel(nil)
 	lived := time.Now()
 	err := poll(ctx, func() error {
@@ -133,11 +133,11 @@ func (s *site) whileRunning(programs []lab.Proc, ready func() error) error {
 
 // awaitPath waits until a connection from left to right passes at an address, as
 // long as the programs run.
-func (s *site) awaitPath(p parallel, at netip.AddrPort, programs []lab.Proc) error {
+func (nw *Network) awaitPath(p parallel, at netip.AddrPort, programs []lab.Proc) error {
 	var listener net.Listener
-	err := s.whileRunning(programs, func() error {
+	err := nw.whileRunning(programs, func() error {
 		return p.right.NS.Do(func() (err error) {
-			listener, err = (&net.ListenConfig{}).Listen(s.ctx, "tcp", at.String())
+			listener, err = (&net.ListenConfig{}).Listen(nw.ctx, "tcp", at.String())
 			return err
 		})
 	})
@@ -145,9 +145,9 @@ func (s *site) awaitPath(p parallel, at netip.AddrPort, programs []lab.Proc) err
 		return fmt.Errorf("wait for the tunnel's address: %w", err)
 	}
 	defer listener.Close()
-	err = s.whileRunning(programs, func() error {
+	err = nw.whileRunning(programs, func() error {
 		return p.left.NS.Do(func() error {
-			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(s.ctx, "tcp", at.String())
+			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(nw.ctx, "tcp", at.String())
 			if err != nil {
 				return err
 			}
@@ -176,8 +176,8 @@ func hasEnded(p lab.Proc) bool {
 
 // awaitDevice waits until a program has made its device, and gives it the
 // side's inner address.
-func (s *site) awaitDevice(n *lab.Node, side int, program lab.Proc) error {
-	err := s.whileRunning([]lab.Proc{program}, func() error {
+func (nw *Network) awaitDevice(n *lab.Node, side int, program lab.Proc) error {
+	err := nw.whileRunning([]lab.Proc{program}, func() error {
 		l, err := link.Find(n.NS, innerDevice)
 		if err != nil {
 			return err

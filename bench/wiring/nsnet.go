@@ -16,17 +16,17 @@ const nsnetMTU = 32 << 10
 // nsnet runs nsnet's test program, which makes its own container around a shell
 // and reads the shell's commands from standard input. Its root directory is
 // /tmp/newroot: it gets a /tmp of its own.
-func nsnet(s *site, w *Wired) error {
-	return s.userMode(w, helper{loopback: hostAddr(1), contain: containNsnet})
+func nsnet(nw *Network) error {
+	return nw.userMode(helper{loopback: hostAddr(1), contain: containNsnet})
 }
 
-func containNsnet(s *site, r *rootless) error {
+func containNsnet(nw *Network, r *rootless) error {
 	commands, keep, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make a pipe: %w", err)
 	}
-	s.stops = append(s.stops, keep.Close) // the shell lives until its input ends
-	err = s.start(r.host, lab.Command{Stdin: commands, Args: []string{
+	nw.stops = append(nw.stops, keep.Close) // the shell lives until its input ends
+	err = nw.start(r.host, lab.Command{Stdin: commands, Args: []string{
 		"unshare", "--mount", "sh", "-c", "mount -t tmpfs nsnet /tmp && exec nsnet-test"}})
 	commands.Close()
 	if err != nil {
@@ -34,8 +34,8 @@ func containNsnet(s *site, r *rootless) error {
 	}
 	const says = "Container is at pid: "
 	var pid int
-	if err := poll(s.ctx, func() error {
-		line, ok := s.saidLine(says)
+	if err := poll(nw.ctx, func() error {
+		line, ok := nw.saidLine(says)
 		if !ok {
 			return fmt.Errorf("nsnet's test program does not say where its container is")
 		}
@@ -53,18 +53,18 @@ func containNsnet(s *site, r *rootless) error {
 		return err
 	}
 	r.container = &lab.Node{NS: ns}
-	s.nodes = append(s.nodes, r.container)
+	nw.nodes = append(nw.nodes, r.container)
 	return nil
 }
 
 // nsnetCan says what nsnet's test program can't do, by design.
-func nsnetCan(p Params) string {
+func nsnetCan(cfg Config) string {
 	switch {
-	case p.Inbound:
+	case cfg.Inbound:
 		return "nsnet forwards no ports into its container"
-	case p.MTU != 0 && p.MTU != nsnetMTU:
+	case cfg.MTU != 0 && cfg.MTU != nsnetMTU:
 		return fmt.Sprintf("nsnet's MTU of %d bytes is compiled in", nsnetMTU)
-	case p.Pairs > 1:
+	case cfg.Pairs > 1:
 		return "nsnet's test program makes one container"
 	}
 	return ""

@@ -1,8 +1,8 @@
 package wiring
 
 import (
+	"cmp"
 	"net/netip"
-	"strconv"
 
 	"cleat/lab"
 	"cleat/link"
@@ -34,49 +34,33 @@ type tunnelEnd struct {
 }
 
 // underlay makes the two hosts, joined by one cable or by the switch.
-func (s *site) underlay() (a, b tunnelEnd, err error) {
-	node1, node2, err := s.hosts()
+func (nw *Network) underlay() (a, b tunnelEnd, err error) {
+	node1, node2, err := nw.hosts()
 	return tunnelEnd{node1, hostAddr(1), hostAddr(2)}, tunnelEnd{node2, hostAddr(2), hostAddr(1)}, err
 }
 
 // tunnels makes the containers of each pair, with one tunnel between them.
-func (s *site) tunnels(w *Wired, make func(pair int, end tunnelEnd, container *lab.Node, addr netip.Addr) error) error {
-	a, b, err := s.underlay()
+func (nw *Network) tunnels(create func(pair int, end tunnelEnd, container *lab.Node, addr netip.Addr) error) error {
+	a, b, err := nw.underlay()
 	if err != nil {
 		return err
 	}
-	return s.containers(w, a.host, b.host, func(pair int, host, c *lab.Node, addr netip.Addr) error {
+	return nw.containers(a.host, b.host, func(pair int, host, c *lab.Node, addr netip.Addr) error {
 		end := a
 		if host == b.host {
 			end = b
 		}
-		return make(pair, end, c, addr)
+		return create(pair, end, c, addr)
 	})
 }
 
-// vxlanPort is the experiment's factor, or the assigned port.
-func (s *site) vxlanPort() (int, error) {
-	text, ok := s.Factors["vxlan_port"]
-	if !ok {
-		return link.VXLANPort, nil
-	}
-	p, err := strconv.Atoi(text)
-	if err != nil || p < 1 || p > 65535 {
-		return 0, &link.ParamError{Kind: "vxlan", Param: "vxlan_port", Value: text, Allowed: "1…65535, usually 4789 or 8472"}
-	}
-	return p, nil
-}
-
-func vxlan(mode vxlanMode, underBridge bool) func(*site, *Wired) error {
-	return func(s *site, w *Wired) error {
-		p, err := s.vxlanPort()
-		if err != nil {
-			return err
-		}
+func vxlan(mode vxlanMode, underBridge bool) func(*Network) error {
+	return func(nw *Network) error {
+		p := cmp.Or(nw.cfg.VXLANPort, link.VXLANPort)
 		if underBridge {
-			return s.vxlanUnderBridge(w, mode, p)
+			return nw.vxlanUnderBridge(mode, p)
 		}
-		return s.tunnels(w, func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
+		return nw.tunnels(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
 			l, err := link.Create(end.host.NS, vxlanSpec(mode, inside, firstVNI+pair, p, end, stackedMAC(addr)), link.Target{NS: c.NS})
 			if err != nil {
 				return err
@@ -113,8 +97,8 @@ func vxlanSpec(mode vxlanMode, name string, vni, port int, end tunnelEnd, mac li
 
 // vxlanUnderBridge gives each host a bridge with the VXLAN device and the
 // containers' veth pairs as ports, as container platforms do.
-func (s *site) vxlanUnderBridge(w *Wired, mode vxlanMode, vxlanPort int) error {
-	a, b, err := s.underlay()
+func (nw *Network) vxlanUnderBridge(mode vxlanMode, vxlanPort int) error {
+	a, b, err := nw.underlay()
 	if err != nil {
 		return err
 	}
@@ -140,7 +124,7 @@ func (s *site) vxlanUnderBridge(w *Wired, mode vxlanMode, vxlanPort int) error {
 		devices[end.host] = l
 	}
 	remotes := map[*lab.Node]netip.Addr{a.host: a.remote, b.host: b.remote}
-	return s.containers(w, a.host, b.host, func(pair int, host, c *lab.Node, addr netip.Addr) error {
+	return nw.containers(a.host, b.host, func(pair int, host, c *lab.Node, addr netip.Addr) error {
 		mtu, err := devices[host].MTU()
 		if err != nil {
 			return err
@@ -166,15 +150,15 @@ func (s *site) vxlanUnderBridge(w *Wired, mode vxlanMode, vxlanPort int) error {
 	})
 }
 
-func geneve(s *site, w *Wired) error {
-	return s.tunnels(w, func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
+func geneve(nw *Network) error {
+	return nw.tunnels(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
 		spec := link.GeneveSpec{Attrs: link.Attrs{Name: inside}, VNI: firstVNI + pair, Remote: end.remote}
 		return place(end.host, c, spec, addr)
 	})
 }
 
-func ipip(s *site, w *Wired) error {
-	return s.tunnels(w, func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
+func ipip(nw *Network) error {
+	return nw.tunnels(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
 		local, remote, err := outer(pair, end)
 		if err != nil {
 			return err
@@ -183,8 +167,8 @@ func ipip(s *site, w *Wired) error {
 	})
 }
 
-func gre(s *site, w *Wired) error {
-	return s.tunnels(w, func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
+func gre(nw *Network) error {
+	return nw.tunnels(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
 		local, remote, err := outer(pair, end)
 		if err != nil {
 			return err

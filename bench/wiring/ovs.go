@@ -10,9 +10,9 @@ import (
 
 // openVSwitch is a switch of its own, with its daemons inside the host's
 // namespace.
-func openVSwitch(internal bool) func(*site, *Wired) error {
-	return func(s *site, w *Wired) error {
-		clients, servers, err := s.parents()
+func openVSwitch(internal bool) func(*Network) error {
+	return func(nw *Network) error {
+		clients, servers, err := nw.parents()
 		if err != nil {
 			return err
 		}
@@ -21,24 +21,24 @@ func openVSwitch(internal bool) func(*site, *Wired) error {
 			if switches[host] != nil {
 				continue
 			}
-			ovs, err := s.startOVS(host, i)
+			ovs, err := nw.startOVS(host, i)
 			if err != nil {
 				return err
 			}
 			switches[host] = ovs
 		}
-		err = s.containers(w, clients, servers, func(pair int, host, c *lab.Node, addr netip.Addr) error {
-			spec := link.OVSPortSpec{Attrs: link.Attrs{Name: ovsPort(addr, pair), MTU: s.MTU}, Bridge: ovsBridge, DB: switches[host].DB()}
+		err = nw.containers(clients, servers, func(pair int, host, c *lab.Node, addr netip.Addr) error {
+			spec := link.OVSPortSpec{Attrs: link.Attrs{Name: ovsPort(addr, pair), MTU: nw.cfg.MTU}, Bridge: ovsBridge, DB: switches[host].DB()}
 			if internal {
 				spec.Type = link.OVSInternalPort
-			} else if err := lab.Connect(lab.End{Node: c, Name: inside}, lab.End{Node: host, Name: spec.Name}, lab.Cable{MTU: s.MTU}); err != nil {
+			} else if err := lab.Connect(lab.End{Node: c, Name: inside}, lab.End{Node: host, Name: spec.Name}, lab.Cable{MTU: nw.cfg.MTU}); err != nil {
 				return err
 			}
-			return s.ovsAttach(host, c, spec, addr)
+			return nw.ovsAttach(host, c, spec, addr)
 		})
 		if internal {
-			for i := range w.Pairs {
-				w.Pairs[i].Device = ovsPort(clientAddr(i), i)
+			for i := range nw.Pairs {
+				nw.Pairs[i].Device = ovsPort(clientAddr(i), i)
 			}
 		}
 		return err
@@ -54,7 +54,7 @@ func ovsPort(addr netip.Addr, pair int) string {
 // ovsAttach adds the port. An internal one moves into the container and keeps
 // its name there: ovs-vswitchd knows its ports by name, and loses one that is
 // renamed.
-func (s *site) ovsAttach(host, c *lab.Node, spec link.OVSPortSpec, addr netip.Addr) error {
+func (nw *Network) ovsAttach(host, c *lab.Node, spec link.OVSPortSpec, addr netip.Addr) error {
 	to, device := link.Target{}, inside
 	if spec.Type == link.OVSInternalPort {
 		to.NS, device = c.NS, spec.Name
@@ -63,23 +63,23 @@ func (s *site) ovsAttach(host, c *lab.Node, spec link.OVSPortSpec, addr netip.Ad
 	if err != nil {
 		return err
 	}
-	s.ovsPorts = append(s.ovsPorts, l)
+	nw.ovsPorts = append(nw.ovsPorts, l)
 	return c.Address(device, inNet(addr))
 }
 
 // ovsBridge is the name of the Open vSwitch bridge on a host.
 const ovsBridge = "ovs0"
 
-func (s *site) startOVS(host *lab.Node, i int) (*link.OVS, error) {
-	ovs, err := link.StartOVS(s.ctx, host.NS, fmt.Sprintf("%s/ovs%d", s.dir, i))
+func (nw *Network) startOVS(host *lab.Node, i int) (*link.OVS, error) {
+	ovs, err := link.StartOVS(nw.ctx, host.NS, fmt.Sprintf("%s/ovs%d", nw.dir, i))
 	if err != nil {
 		return nil, err
 	}
-	s.stops = append(s.stops, ovs.Close)
+	nw.stops = append(nw.stops, ovs.Close)
 	if _, err := link.Create(host.NS, link.OVSBridgeSpec{Attrs: link.Attrs{Name: ovsBridge}, DB: ovs.DB()}, link.Target{}); err != nil {
 		return nil, err
 	}
-	if !s.switched() {
+	if !nw.cfg.switched() {
 		return ovs, nil
 	}
 	_, err = link.Create(host.NS, link.OVSPortSpec{Attrs: link.Attrs{Name: uplink}, Bridge: ovsBridge, Type: "system", DB: ovs.DB()}, link.Target{})

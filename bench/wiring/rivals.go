@@ -9,10 +9,6 @@ import (
 	"cleat/link"
 )
 
-// best tells whether a rival is given what it can't find out by itself, instead
-// of its defaults.
-func (s *site) best() bool { return s.Factors[settingsFactor] == "best" }
-
 func writeFile(path, text string, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("make a directory: %w", err)
@@ -28,12 +24,12 @@ const nothing = "#!/bin/sh\nexit 0\n"
 
 // rival starts a side's program and waits for the tunnel's device, which gets the
 // side's inner address.
-func (s *site) rival(n *lab.Node, side int, args ...string) (lab.Proc, error) {
-	p, err := s.startProc(n, lab.Command{Args: args})
+func (nw *Network) rival(n *lab.Node, side int, args ...string) (lab.Proc, error) {
+	p, err := nw.startProc(n, lab.Command{Args: args})
 	if err != nil {
 		return nil, err
 	}
-	return p, s.awaitDevice(n, side, p)
+	return p, nw.awaitDevice(n, side, p)
 }
 
 // rootLab is nil in a lab that root made, else what a network lacks whose program

@@ -42,6 +42,11 @@ func standIns(t *testing.T, script string) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 }
 
+// overLinks is a network of one pair over links of 100 Mbit/s.
+func overLinks(t *testing.T, network string, links int) wiring.Config {
+	return wiring.Config{Spec: wiring.Spec{Network: network, Links: links, RateBitsPerSec: 100e6}, Pairs: 1, Scratch: scratch(t)}
+}
+
 // TestRivalsAreStarted: stand-ins write down how they were called.
 func TestRivalsAreStarted(t *testing.T) {
 	lab.Need(t)
@@ -55,7 +60,7 @@ func TestRivalsAreStarted(t *testing.T) {
 			standIns(t, fmt.Sprintf("#!/bin/sh\necho ${0##*/} \"$@\" >>%s\nexec sleep 60\n", log))
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
-			w, err := wiring.Wire(ctx, scratch(t), network, wiring.Params{Pairs: 1, Links: 2, RateBitsPerSec: 100e6})
+			w, err := wiring.Build(ctx, overLinks(t, network, 2))
 			skipLacking(t, err)
 			if err == nil {
 				w.Close()
@@ -75,7 +80,7 @@ func TestRivalsThatEnd(t *testing.T) {
 	for network := range rivals {
 		t.Run(network, func(t *testing.T) {
 			began := time.Now()
-			w, err := wiring.Wire(t.Context(), scratch(t), network, wiring.Params{Pairs: 1, Links: 2, RateBitsPerSec: 100e6})
+			w, err := wiring.Build(t.Context(), overLinks(t, network, 2))
 			skipLacking(t, err)
 			if err == nil {
 				w.Close()
@@ -97,7 +102,7 @@ func TestRivalsHaveRoom(t *testing.T) {
 	standIns(t, "#!/bin/sh\nexit 1\n")
 	for network, most := range map[string]int{"mpt": 20, "glorytun": 32} {
 		for _, links := range []int{most, most + 1} {
-			w, err := wiring.Wire(t.Context(), scratch(t), network, wiring.Params{Pairs: 1, Links: links})
+			w, err := wiring.Build(t.Context(), overLinks(t, network, links))
 			skipLacking(t, err)
 			if err == nil {
 				w.Close()
@@ -115,11 +120,12 @@ func TestRivalsHaveRoom(t *testing.T) {
 func TestRivalsCarry(t *testing.T) {
 	lab.Need(t)
 	for network, program := range rivals {
-		for _, settings := range []string{"default", "best"} {
+		for _, best := range []bool{false, true} {
 			for _, links := range []int{4, 12} {
-				t.Run(fmt.Sprintf("%s/%s/%d", network, settings, links), func(t *testing.T) {
-					dir := scratch(t)
-					w, err := wiring.Wire(t.Context(), dir, network, wiring.Params{Pairs: 1, Links: links, RateBitsPerSec: 100e6, Factors: map[string]string{"settings": settings}})
+				t.Run(fmt.Sprintf("%s/best settings %t/%d", network, best, links), func(t *testing.T) {
+					cfg := overLinks(t, network, links)
+					cfg.BestSettings = best
+					w, err := wiring.Build(t.Context(), cfg)
 					skipLacking(t, err)
 					if err != nil {
 						t.Fatal(err)
@@ -128,7 +134,7 @@ func TestRivalsCarry(t *testing.T) {
 					if err := w.Close(); err != nil {
 						t.Errorf("close: %v", err)
 					}
-					nothingLeft(t, dir, program)
+					nothingLeft(t, cfg.Scratch, program)
 				})
 			}
 		}
@@ -136,7 +142,7 @@ func TestRivalsCarry(t *testing.T) {
 }
 
 // carries passes a stream of at least 10 Mbit/s, all of whose links take part.
-func carries(t *testing.T, w *wiring.Wired, links int) {
+func carries(t *testing.T, w *wiring.Network, links int) {
 	t.Helper()
 	_, right := ends(w)
 	var before []uint64

@@ -39,69 +39,56 @@ type helper struct {
 	loopback netip.Addr
 
 	// attach starts the program on a container that is there.
-	attach func(s *site, r rootless) error
+	attach func(nw *Network, r rootless) error
 
 	// command is the command line by which the program itself runs another
 	// one in a fresh namespace; nil: it can't, and a namespace is made first.
-	command func(s *site, r rootless, args []string) []string
+	command func(nw *Network, r rootless, args []string) []string
 
 	// contain makes the container; nil: an empty namespace. A program that
 	// makes its own has no attach.
-	contain func(s *site, r *rootless) error
+	contain func(nw *Network, r *rootless) error
 
 	// runner is where commands of the container run; nil: on its node.
-	runner func(s *site, r rootless) Runner
+	runner func(nw *Network, r rootless) lab.Runner
 }
 
 // userModeMTU is what Podman and RootlessKit give slirp4netns, and pasta's own
 // default, in bytes.
 const userModeMTU = 65520
 
-// Where the other end of a rootless container's traffic is: levels of the
-// factor "peer".
-const (
-	peerFactor       = "peer"
-	peerHostLoopback = "host-loopback"
-	peerHostAddress  = "host-address"
-)
-
-// onTheHost tells whether the container's peer is the host itself.
-func (s *site) onTheHost() bool {
-	return s.Factors[peerFactor] == peerHostLoopback || s.Factors[peerFactor] == peerHostAddress
-}
-
 // userMode makes a host with an address and a default route, an outside node,
 // and for each pair a container that is attached by the helper.
-func (s *site) userMode(w *Wired, h helper) error {
-	host, outside, err := s.hosts()
+func (nw *Network) userMode(h helper) error {
+	host, outside, err := nw.hosts()
 	if err != nil {
 		return err
 	}
 	if err := route(host, netip.Prefix{}, hostAddr(2), ""); err != nil {
 		return err
 	}
-	if err := w.setCongestion(host, outside); err != nil {
+	if err := nw.setCongestion(host, outside); err != nil {
 		return err
 	}
-	for i := range s.Pairs {
-		r, err := s.contained(h, host, i)
+	for i := range nw.cfg.Pairs {
+		r, err := nw.contained(h, host, i)
 		if err != nil {
 			return err
 		}
-		if err := w.setCongestion(r.container); err != nil {
+		if err := nw.setCongestion(r.container); err != nil {
 			return err
 		}
-		device, err := waitConfigured(s.ctx, r.container)
+		device, err := waitConfigured(nw.ctx, r.container)
 		if err != nil {
 			return err
 		}
-		p := s.rootlessPair(h, r, outside)
-		if !s.Inbound {
+		p := nw.rootlessPair(h, r, outside)
+		if !nw.cfg.Inbound {
 			p.ClientNode, p.Device = r.container, device
 		}
-		w.Pairs = append(w.Pairs, p)
+		nw.Pairs = append(nw.Pairs, p)
 	}
-	s.launch = func(ctx context.Context, c lab.Command) (*Launched, error) { return s.launched(ctx, h, host, c) }
+	nw.launch = func(ctx context.Context, c lab.Command) (*Launched, error) { return nw.launched(ctx, h, host, c) }
 	return nil
 }
 
@@ -112,13 +99,13 @@ func (s *site) userMode(w *Wired, h helper) error {
 var congestionControls = []string{"cubic", "reno"}
 
 // setCongestion sets the default of nodes on which programs open sockets.
-func (w *Wired) setCongestion(nodes ...*lab.Node) error {
+func (nw *Network) setCongestion(nodes ...*lab.Node) error {
 	for _, n := range nodes {
 		var err error
 		for i, c := range congestionControls {
 			if err = n.Sysctl("net/ipv4/tcp_congestion_control", c); err == nil {
-				if note := "the programs' own TCP sockets use " + c; i > 0 && !slices.Contains(w.Notes, note) {
-					w.Notes = append(w.Notes, note)
+				if note := "the programs' own TCP sockets use " + c; i > 0 && !slices.Contains(nw.Notes, note) {
+					nw.Notes = append(nw.Notes, note)
 				}
 				break
 			}
@@ -131,54 +118,54 @@ func (w *Wired) setCongestion(nodes ...*lab.Node) error {
 }
 
 // contained makes one container and starts the helper on it.
-func (s *site) contained(h helper, host *lab.Node, pair int) (rootless, error) {
-	r := rootless{host: host, pair: pair, mtu: cmp.Or(s.MTU, userModeMTU), inbound: s.Inbound}
+func (nw *Network) contained(h helper, host *lab.Node, pair int) (rootless, error) {
+	r := rootless{host: host, pair: pair, mtu: cmp.Or(nw.cfg.MTU, userModeMTU), inbound: nw.cfg.Inbound}
 	contain := h.contain
 	if contain == nil {
 		contain = emptyContainer
 	}
-	if err := contain(s, &r); err != nil {
+	if err := contain(nw, &r); err != nil {
 		return r, err
 	}
 	if h.attach == nil {
 		return r, nil
 	}
-	return r, h.attach(s, r)
+	return r, h.attach(nw, r)
 }
 
 // emptyContainer is a namespace with a path, which programs can open.
-func emptyContainer(s *site, r *rootless) (err error) {
-	if r.container, err = s.containerNode("container", r.pair); err != nil {
+func emptyContainer(nw *Network, r *rootless) (err error) {
+	if r.container, err = nw.containerNode("container", r.pair); err != nil {
 		return err
 	}
-	r.netns = fmt.Sprintf("%s/netns%d", s.dir, r.pair)
+	r.netns = fmt.Sprintf("%s/netns%d", nw.dir, r.pair)
 	if err := r.container.NS.Pin(r.netns); err != nil {
 		return err
 	}
-	s.stops = append(s.stops, func() error { return netns.Unpin(r.netns) })
+	nw.stops = append(nw.stops, func() error { return netns.Unpin(r.netns) })
 	return nil
 }
 
 // rootlessPair says who talks to whom; the link outbound is not known yet.
-func (s *site) rootlessPair(h helper, r rootless, outside *lab.Node) Pair {
-	inside := Runner(r.container)
+func (nw *Network) rootlessPair(h helper, r rootless, outside *lab.Node) Pair {
+	inside := lab.Runner(r.container)
 	if h.runner != nil {
-		inside = h.runner(s, r)
+		inside = h.runner(nw, r)
 	}
 	p := Pair{Client: inside, Server: outside,
 		Listen: netip.AddrPortFrom(everywhere, r.port()), Dial: netip.AddrPortFrom(hostAddr(2), r.port())}
-	if s.onTheHost() {
+	if nw.cfg.peerOnHost() {
 		p.Server, p.Dial = r.host, netip.AddrPortFrom(h.loopback, r.port())
 	}
-	if !s.Inbound {
+	if !nw.cfg.Inbound {
 		return p
 	}
 	p.Client, p.Server = p.Server, inside
 	p.ClientNode, p.Device, p.Dial = outside, uplink, onHost(r.pair)
-	if s.onTheHost() {
+	if nw.cfg.peerOnHost() {
 		p.ClientNode, p.Device = r.host, "lo"
 	}
-	if s.Factors[peerFactor] == peerHostLoopback {
+	if nw.cfg.Peer == PeerHostLoopback {
 		p.Dial = netip.AddrPortFrom(localhost, r.port())
 	}
 	return p
@@ -187,72 +174,72 @@ func (s *site) rootlessPair(h helper, r rootless, outside *lab.Node) Pair {
 // Launched is a command that was started together with a network of its own.
 type Launched struct {
 	lab.Proc
-	site *site
+	network *Network
 }
 
 // Close ends the network's programs; the command must have ended, or been
 // killed.
 func (l *Launched) Close() error {
-	if l.site == nil {
+	if l.network == nil {
 		return nil
 	}
-	return l.site.close()
+	return l.network.Close()
 }
 
 // Launch runs a command in a container that is made for it, in the way of the
 // network's program: on the host of the first pair, beside its containers. A
 // network without containers runs it on the client's node. Nothing of the work
 // is done ahead.
-func (w *Wired) Launch(ctx context.Context, c lab.Command) (*Launched, error) {
-	if w.site.launch != nil {
-		return w.site.launch(ctx, c)
+func (nw *Network) Launch(ctx context.Context, c lab.Command) (*Launched, error) {
+	if nw.launch != nil {
+		return nw.launch(ctx, c)
 	}
-	p, err := w.Pairs[0].Client.Start(c)
+	p, err := nw.Pairs[0].Client.Start(c)
 	if err != nil {
 		return nil, err
 	}
 	return &Launched{Proc: p}, nil
 }
 
-func (s *site) launched(ctx context.Context, h helper, host *lab.Node, c lab.Command) (*Launched, error) {
-	dir, err := os.MkdirTemp(s.dir, "launch-")
+func (nw *Network) launched(ctx context.Context, h helper, host *lab.Node, c lab.Command) (*Launched, error) {
+	dir, err := os.MkdirTemp(nw.dir, "launch-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for a container: %w", err)
 	}
-	own := &site{ctx: ctx, dir: dir, Params: s.Params}
-	own.Inbound = false
-	l := &Launched{site: own}
-	if l.Proc, err = own.startLaunched(h, host, s.Pairs, c); err != nil {
-		return nil, errors.Join(own.complaint(err), own.close())
+	own := &Network{ctx: ctx, dir: dir, cfg: nw.cfg}
+	own.cfg.Inbound = false
+	l := &Launched{network: own}
+	if l.Proc, err = own.startLaunched(h, host, nw.cfg.Pairs, c); err != nil {
+		return nil, errors.Join(own.complaint(err), own.Close())
 	}
 	return l, nil
 }
 
 // startLaunched makes the container with the number given and runs c in it.
-func (s *site) startLaunched(h helper, host *lab.Node, number int, c lab.Command) (lab.Proc, error) {
+func (nw *Network) startLaunched(h helper, host *lab.Node, number int, c lab.Command) (lab.Proc, error) {
 	if h.command != nil {
-		r := rootless{host: host, pair: number, mtu: cmp.Or(s.MTU, userModeMTU)}
-		c.Args = h.command(s, r, c.Args)
+		r := rootless{host: host, pair: number, mtu: cmp.Or(nw.cfg.MTU, userModeMTU)}
+		c.Args = h.command(nw, r, c.Args)
 		return host.Start(c)
 	}
-	r, err := s.contained(h, host, number)
+	r, err := nw.contained(h, host, number)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := waitConfigured(s.ctx, r.container); err != nil {
+	if _, err := waitConfigured(nw.ctx, r.container); err != nil {
 		return nil, err
 	}
 	if h.runner != nil {
-		return h.runner(s, r).Start(c)
+		return h.runner(nw, r).Start(c)
 	}
 	return r.container.Start(c)
 }
 
 // Programs are the process ids of the network's helper programs; their children
 // are not listed.
-func (w *Wired) Programs() []int {
+func (nw *Network) Programs() []int {
 	var pids []int
-	for _, p := range w.site.procs {
+	for _, p := range nw.procs {
 		pids = append(pids, p.PID())
 	}
 	return pids
@@ -314,8 +301,8 @@ func poll(ctx context.Context, ready func() error) error {
 
 // saidLine is the first line so far of what the helper programs said that has
 // the words in it.
-func (s *site) saidLine(words string) (string, bool) {
-	said, err := os.ReadFile(s.saidFile())
+func (nw *Network) saidLine(words string) (string, bool) {
+	said, err := os.ReadFile(nw.saidFile())
 	if err != nil {
 		return "", false
 	}
@@ -329,12 +316,12 @@ func (s *site) saidLine(words string) (string, bool) {
 
 // said is nil once a helper program has said the words, as often as there are
 // containers so far.
-func (s *site) said(words string) error {
-	said, err := os.ReadFile(s.saidFile())
+func (nw *Network) said(words string) error {
+	said, err := os.ReadFile(nw.saidFile())
 	if err != nil {
 		return err
 	}
-	if strings.Count(string(said), words) < len(s.containerNodes) {
+	if strings.Count(string(said), words) < len(nw.containerNodes) {
 		return fmt.Errorf("it does not say %q", words)
 	}
 	return nil

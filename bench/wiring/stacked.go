@@ -10,14 +10,14 @@ import (
 
 // Links that are stacked on a host's uplink and moved into a container.
 
-func macvlan(mode link.MacvlanMode) func(*site, *Wired) error {
-	return func(s *site, w *Wired) error {
-		clients, servers, err := s.parents()
+func macvlan(mode link.MacvlanMode) func(*Network) error {
+	return func(nw *Network) error {
+		clients, servers, err := nw.parents()
 		if err != nil {
 			return err
 		}
-		return s.containers(w, clients, servers, func(_ int, host, c *lab.Node, addr netip.Addr) error {
-			spec := link.MacvlanSpec{Attrs: link.Attrs{Name: inside, MTU: s.MTU, MAC: stackedMAC(addr)}, Parent: uplink, Mode: mode}
+		return nw.containers(clients, servers, func(_ int, host, c *lab.Node, addr netip.Addr) error {
+			spec := link.MacvlanSpec{Attrs: link.Attrs{Name: inside, MTU: nw.cfg.MTU, MAC: stackedMAC(addr)}, Parent: uplink, Mode: mode}
 			switch mode {
 			case link.MacvlanPassthru:
 				spec.MAC = link.MAC{} // it takes over the parent's address
@@ -42,19 +42,19 @@ func other(a netip.Addr) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-func ipvlan(mode link.IPvlanMode, flag link.IPvlanFlag) func(*site, *Wired) error {
-	return func(s *site, w *Wired) error {
-		clients, servers, err := s.parents()
+func ipvlan(mode link.IPvlanMode, flag link.IPvlanFlag) func(*Network) error {
+	return func(nw *Network) error {
+		clients, servers, err := nw.parents()
 		if err != nil {
 			return err
 		}
-		if mode != link.IPvlanL2 && s.switched() {
+		if mode != link.IPvlanL2 && nw.cfg.switched() {
 			if err := routeByHosts(clients, servers); err != nil {
 				return err
 			}
 		}
-		return s.containers(w, clients, servers, func(_ int, host, c *lab.Node, addr netip.Addr) error {
-			spec := link.IPvlanSpec{Attrs: link.Attrs{Name: inside, MTU: s.MTU}, Parent: uplink, Mode: mode, Flag: flag}
+		return nw.containers(clients, servers, func(_ int, host, c *lab.Node, addr netip.Addr) error {
+			spec := link.IPvlanSpec{Attrs: link.Attrs{Name: inside, MTU: nw.cfg.MTU}, Parent: uplink, Mode: mode, Flag: flag}
 			return place(host, c, spec, addr)
 		})
 	}
@@ -74,12 +74,12 @@ const firstVLAN = 100
 
 // vlan gives each pair a tag of its own on the cable between two hosts: in the
 // local topology too, because one parent carries a tag only once.
-func vlan(s *site, w *Wired) error {
-	clients, servers, err := s.hosts()
+func vlan(nw *Network) error {
+	clients, servers, err := nw.hosts()
 	if err != nil {
 		return err
 	}
-	return s.containers(w, clients, servers, func(pair int, host, c *lab.Node, addr netip.Addr) error {
+	return nw.containers(clients, servers, func(pair int, host, c *lab.Node, addr netip.Addr) error {
 		spec := link.VLANSpec{Attrs: link.Attrs{Name: inside}, Parent: uplink, ID: firstVLAN + pair}
 		return place(host, c, spec, addr)
 	})

@@ -24,24 +24,24 @@ type Timing struct {
 
 // Time finishes the measurement that Wire began, and removes the containers'
 // links: the wiring is of no use afterwards. It needs one pair.
-func (w *Wired) Time(ctx context.Context) (Timing, error) {
-	t := Timing{Make: w.made}
-	if !w.site.Isolated || !w.isolates {
+func (nw *Network) Time(ctx context.Context) (Timing, error) {
+	t := Timing{Make: nw.made}
+	if !nw.cfg.Isolated || !nw.isolates {
 		began := time.Now()
-		if err := w.connect(ctx); err != nil {
+		if err := nw.connect(ctx); err != nil {
 			return t, err
 		}
 		t.Make += time.Since(began)
 	}
 	began := time.Now()
-	err := w.unlink()
+	err := nw.unlink()
 	t.Remove = time.Since(began)
 	return t, err
 }
 
 // connect makes one TCP connection from the client to the server.
-func (w *Wired) connect(ctx context.Context) error {
-	p := w.Pairs[0]
+func (nw *Network) connect(ctx context.Context) error {
+	p := nw.Pairs[0]
 	client := p.ClientNode
 	server, ok := p.Server.(*lab.Node)
 	if client == nil || !ok {
@@ -68,16 +68,16 @@ func (w *Wired) connect(ctx context.Context) error {
 }
 
 // unlink removes the containers' links and ends the helper programs.
-func (w *Wired) unlink() error {
-	for _, port := range w.site.ovsPorts {
+func (nw *Network) unlink() error {
+	for _, port := range nw.ovsPorts {
 		if err := port.Close(); err != nil {
 			return err
 		}
 	}
-	if err := w.site.stopPrograms(); err != nil {
+	if err := nw.stopPrograms(); err != nil {
 		return err
 	}
-	for _, n := range w.site.containerNodes {
+	for _, n := range nw.containerNodes {
 		l, err := link.Find(n.NS, inside)
 		if err != nil {
 			continue // it went with its peer, or with its program

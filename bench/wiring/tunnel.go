@@ -15,57 +15,57 @@ import (
 )
 
 // cleatTunnel runs `cleat tunnel up` on both hosts.
-func cleatTunnel(s *site, w *Wired) error {
-	p, err := s.parallel(w)
+func cleatTunnel(nw *Network) error {
+	p, err := nw.parallel()
 	if err != nil {
 		return err
 	}
 	var keys map[int]tunnelKey
-	if s.Factors[cryptoFactor] == "on" {
-		if keys, err = s.tunnelKeys(); err != nil {
+	if nw.cfg.Encrypted {
+		if keys, err = nw.tunnelKeys(); err != nil {
 			return err
 		}
 	}
-	before := len(s.procs)
+	before := len(nw.procs)
 	for side, n := range p.sides() {
-		file := filepath.Join(s.dir, fmt.Sprintf("tunnel%d.yaml", side))
+		file := filepath.Join(nw.dir, fmt.Sprintf("tunnel%d.yaml", side))
 		// The site's directory has a name of its own, and so has the tunnel: what an
 		// earlier one left behind under its name is not in the way.
-		name := fmt.Sprintf("%s-%d", filepath.Base(s.dir), side)
-		text := tunnelFile(p, side, name, s.Factors[schedulerFactor], keys)
+		name := fmt.Sprintf("%s-%d", filepath.Base(nw.dir), side)
+		text := tunnelFile(p, side, name, nw.cfg.Scheduler, keys)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return fmt.Errorf("write the tunnel's file: %w", err)
 		}
-		if err := s.start(s.tunnelRunner(w, n), lab.Command{Args: []string{lab.Self, "tunnel", "up", file}}); err != nil {
+		if err := nw.start(nw.tunnelRunner(n), lab.Command{Args: []string{lab.Self, "tunnel", "up", file}}); err != nil {
 			return err
 		}
 	}
-	return s.throughTunnel(w, p, s.procs[before:])
+	return nw.throughTunnel(p, nw.procs[before:])
 }
 
 // tunnelRunner is where the tunnel runs: on its host, or, where the experiment
 // wants that of a runtime, in a container that has the host's network and sees the
 // site's files. The ends are native then.
-func (s *site) tunnelRunner(w *Wired, n *lab.Node) Runner {
-	if s.Runtime == nil || s.Factors[containedFactor] != "program" {
+func (nw *Network) tunnelRunner(n *lab.Node) lab.Runner {
+	if nw.cfg.ContainerRuntime == nil || !nw.cfg.TunnelInRuntime {
 		return n
 	}
-	w.nativeEnds = true
-	return s.in(n, container.Options{TUN: true, Share: []string{s.dir}})
+	nw.nativeEnds = true
+	return nw.in(n, container.Options{TUN: true, Share: []string{nw.dir}})
 }
 
 // tunnelKey is one side's own key, in a file, and the public half of it.
 type tunnelKey struct{ file, public string }
 
 // tunnelKeys makes a key for each side.
-func (s *site) tunnelKeys() (map[int]tunnelKey, error) {
+func (nw *Network) tunnelKeys() (map[int]tunnelKey, error) {
 	keys := map[int]tunnelKey{}
 	for side := 1; side <= 2; side++ {
 		k, err := ecdh.X25519().GenerateKey(rand.Reader)
 		if err != nil {
 			return nil, fmt.Errorf("make a key: %w", err)
 		}
-		file := filepath.Join(s.dir, fmt.Sprintf("tunnel%d.key", side))
+		file := filepath.Join(nw.dir, fmt.Sprintf("tunnel%d.key", side))
 		text := base64.StdEncoding.EncodeToString(k.Bytes()) + "\n"
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return nil, fmt.Errorf("write a key: %w", err)

@@ -17,16 +17,16 @@ import (
 
 // cleatRun is this program's own way: `cleat run`, on a namespace that is there
 // or with a command.
-func cleatRun(tier string) func(*site, *Wired) error {
-	return func(s *site, w *Wired) error { return s.userMode(w, cleatHelper(tier)) }
+func cleatRun(tier string) func(*Network) error {
+	return func(nw *Network) error { return nw.userMode(cleatHelper(tier)) }
 }
 
 // cleatHelper has the host's loopback at an address that nothing else here has.
 func cleatHelper(tier string) helper {
 	mapped := netip.AddrFrom4([4]byte{198, 18, 3, 1})
-	options := func(s *site, r rootless) []string {
+	options := func(nw *Network, r rootless) []string {
 		args := []string{lab.Self, "run", "--tier", tier, "--mtu", strconv.Itoa(r.mtu)}
-		if s.onTheHost() {
+		if nw.cfg.peerOnHost() {
 			args = append(args, "--host-loopback", mapped.String())
 		}
 		if r.inbound {
@@ -37,44 +37,44 @@ func cleatHelper(tier string) helper {
 	}
 	return helper{
 		loopback: mapped,
-		attach: func(s *site, r rootless) error {
-			return s.start(r.host, lab.Command{Args: append(options(s, r), "--netns", r.netns)})
+		attach: func(nw *Network, r rootless) error {
+			return nw.start(r.host, lab.Command{Args: append(options(nw, r), "--netns", r.netns)})
 		},
-		command: func(s *site, r rootless, args []string) []string {
-			return append(append(options(s, r), "--"), args...)
+		command: func(nw *Network, r rootless, args []string) []string {
+			return append(append(options(nw, r), "--"), args...)
 		},
 	}
 }
 
 // cleatSupervised is the tier that only a command which cleat starts can have: so
 // each command has a network of its own, and the container is beside the point.
-func cleatSupervised(s *site, w *Wired) error {
+func cleatSupervised(nw *Network) error {
 	h := cleatHelper("seccomp")
-	h.attach = func(s *site, r rootless) error {
+	h.attach = func(nw *Network, r rootless) error {
 		r.inbound = false // the port is the command's
-		return cleatHelper("auto").attach(s, r)
+		return cleatHelper("auto").attach(nw, r)
 	}
-	h.runner = func(s *site, r rootless) Runner { return &cleatRunner{s, r, h} }
-	if err := s.userMode(w, h); err != nil {
+	h.runner = func(nw *Network, r rootless) lab.Runner { return &cleatRunner{nw, r, h} }
+	if err := nw.userMode(h); err != nil {
 		return err
 	}
-	w.Notes = append(w.Notes, "its streams use reno: others need rights over the host")
-	for i := range w.Pairs {
-		w.Pairs[i].Congestion = "reno"
+	nw.Notes = append(nw.Notes, "its streams use reno: others need rights over the host")
+	for i := range nw.Pairs {
+		nw.Pairs[i].Congestion = "reno"
 	}
 	return nil
 }
 
 // cleatRunner runs each command by the helper's own command line.
 type cleatRunner struct {
-	s *site
-	r rootless
-	h helper
+	nw *Network
+	r  rootless
+	h  helper
 }
 
 // Start implements Runner.
 func (c *cleatRunner) Start(cmd lab.Command) (lab.Proc, error) {
-	cmd.Args = c.h.command(c.s, c.r, cmd.Args)
+	cmd.Args = c.h.command(c.nw, c.r, cmd.Args)
 	p, err := c.r.host.Start(cmd)
 	if err != nil {
 		return nil, err
@@ -96,12 +96,12 @@ func (p cleatProc) Kill() {
 // pasta runs passt's pasta. As the lab's only user is 0, it must neither change
 // users nor, on a namespace that is there, make a user namespace of its own.
 // The host's loopback is behind the gateway's address, its default.
-func pasta(s *site, w *Wired) error {
-	options := func(s *site, r rootless) []string {
+func pasta(nw *Network) error {
+	options := func(nw *Network, r rootless) []string {
 		p := strconv.Itoa(int(r.port()))
 		args := []string{"pasta", "--foreground", "--quiet", "--config-net", "--runas", "0:0", "--ipv4-only",
 			"--mtu", strconv.Itoa(r.mtu), "-T", "none", "-U", "none"}
-		if !s.onTheHost() {
+		if !nw.cfg.peerOnHost() {
 			args = append(args, "--no-map-gw")
 		}
 		if r.inbound {
@@ -109,31 +109,31 @@ func pasta(s *site, w *Wired) error {
 		}
 		return append(args, "-t", "none", "-u", "none")
 	}
-	return s.userMode(w, helper{
+	return nw.userMode(helper{
 		loopback: hostAddr(2),
-		attach: func(s *site, r rootless) error {
-			return s.start(r.host, lab.Command{Args: append(options(s, r), "--netns-only", "--netns", r.netns)})
+		attach: func(nw *Network, r rootless) error {
+			return nw.start(r.host, lab.Command{Args: append(options(nw, r), "--netns-only", "--netns", r.netns)})
 		},
-		command: func(s *site, r rootless, args []string) []string {
-			return append(append(options(s, r), "--"), args...)
+		command: func(nw *Network, r rootless, args []string) []string {
+			return append(append(options(nw, r), "--"), args...)
 		},
 	})
 }
 
 // slirp4netns runs slirp4netns on the namespace, with the forwards added over
 // its API socket.
-func slirp4netns(s *site, w *Wired) error {
-	return s.userMode(w, helper{loopback: netip.AddrFrom4([4]byte{10, 0, 2, 2}), attach: attachSlirp})
+func slirp4netns(nw *Network) error {
+	return nw.userMode(helper{loopback: netip.AddrFrom4([4]byte{10, 0, 2, 2}), attach: attachSlirp})
 }
 
-func attachSlirp(s *site, r rootless) error {
-	socket := fmt.Sprintf("%s/slirp%d", s.dir, r.pair)
+func attachSlirp(nw *Network, r rootless) error {
+	socket := fmt.Sprintf("%s/slirp%d", nw.dir, r.pair)
 	ready, tell, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make a pipe: %w", err)
 	}
 	defer ready.Close()
-	err = s.start(r.host, lab.Command{Extra: []*os.File{tell}, Args: []string{
+	err = nw.start(r.host, lab.Command{Extra: []*os.File{tell}, Args: []string{
 		"slirp4netns", "--configure", "--mtu=" + strconv.Itoa(r.mtu), "--disable-dns", "--ready-fd=3",
 		"--api-socket=" + socket, "--netns-type=path", r.netns, "tap0"}})
 	tell.Close()
@@ -147,7 +147,7 @@ func attachSlirp(s *site, r rootless) error {
 		return nil
 	}
 	for _, proto := range []string{"tcp", "udp"} {
-		if err := addForward(s.ctx, socket, proto, r.port()); err != nil {
+		if err := addForward(nw.ctx, socket, proto, r.port()); err != nil {
 			return err
 		}
 	}

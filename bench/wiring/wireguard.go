@@ -11,10 +11,10 @@ import (
 const wireguardPort = 51820
 
 // wireguard gives each pair a tunnel with keys of its own.
-func wireguard(s *site, w *Wired) error {
+func wireguard(nw *Network) error {
 	type keys struct{ client, server link.WireGuardKey }
 	all := map[int]keys{}
-	return s.tunnels(w, func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
+	return nw.tunnels(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
 		k, ok := all[pair]
 		if !ok {
 			var err error

@@ -109,11 +109,11 @@ func TestEveryNetwork(t *testing.T) {
 		}
 		for _, topology := range []string{"local", "switched"} {
 			t.Run(e.Name+"/"+topology, func(t *testing.T) {
-				p := wiring.Params{Topology: topology, Pairs: 2, RateBitsPerSec: 1e9}
+				pairs := 2
 				if e.Name == "macvlan-passthru" || e.Name == "nsnet" {
-					p.Pairs = 1
+					pairs = 1
 				}
-				wire(t, e.Name, p)
+				build(t, pairs, wiring.Spec{Network: e.Name, Topology: topology, RateBitsPerSec: 1e9})
 			})
 		}
 		if e.Role == catalog.Rootless {
@@ -121,18 +121,18 @@ func TestEveryNetwork(t *testing.T) {
 		}
 	}
 	t.Run("macvlan-vepa/hairpin switch", func(t *testing.T) {
-		wire(t, "macvlan-vepa", wiring.Params{Topology: "local", Pairs: 1, Factors: map[string]string{"hairpin": "on"}})
+		build(t, 1, wiring.Spec{Network: "macvlan-vepa", Topology: "local", Hairpin: true})
 	})
-	for _, port := range []string{"4789", "8472"} {
-		t.Run("vxlan/port "+port, func(t *testing.T) {
-			wire(t, "vxlan", wiring.Params{Topology: "local", Pairs: 1, Factors: map[string]string{"vxlan_port": port}})
+	for _, port := range []int{4789, 8472} {
+		t.Run(fmt.Sprintf("vxlan/port %d", port), func(t *testing.T) {
+			build(t, 1, wiring.Spec{Network: "vxlan", Topology: "local", VXLANPort: port})
 		})
 	}
 	t.Run("veth/checksums in software", func(t *testing.T) {
-		wire(t, "veth", wiring.Params{Topology: "local", Pairs: 1, Factors: map[string]string{"checksum": "off"}})
+		build(t, 1, wiring.Spec{Network: "veth", Topology: "local", NoChecksum: true})
 	})
 	t.Run("bridge/MTU 9000", func(t *testing.T) {
-		wire(t, "bridge", wiring.Params{Topology: "switched", Pairs: 1, MTU: 9000})
+		build(t, 1, wiring.Spec{Network: "bridge", Topology: "switched", MTU: 9000})
 	})
 }
 
@@ -140,28 +140,28 @@ func TestEveryNetwork(t *testing.T) {
 // other end.
 func rootless(t *testing.T, network string) {
 	t.Run(network+"/inbound", func(t *testing.T) {
-		wire(t, network, wiring.Params{Topology: "local", Pairs: 2, Inbound: true})
+		build(t, 2, wiring.Spec{Network: network, Topology: "local", Inbound: true})
 	})
 	for _, peer := range []struct {
 		level   string
 		inbound bool
 	}{{"host-loopback", false}, {"host-loopback", true}, {"host-address", true}} {
 		t.Run(fmt.Sprintf("%s/%s/inbound %t", network, peer.level, peer.inbound), func(t *testing.T) {
-			wire(t, network, wiring.Params{Topology: "local", Pairs: 1, Inbound: peer.inbound, Factors: map[string]string{"peer": peer.level}})
+			build(t, 1, wiring.Spec{Network: network, Topology: "local", Inbound: peer.inbound, Peer: peer.level})
 		})
 	}
 }
 
-func wire(t *testing.T, network string, p wiring.Params) {
+func build(t *testing.T, pairs int, spec wiring.Spec) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	w, err := wiring.Wire(ctx, scratch(t), network, p)
+	w, err := wiring.Build(ctx, wiring.Config{Spec: spec, Pairs: pairs, Scratch: scratch(t)})
 	skipLacking(t, err)
 	var never *wiring.NotApplicable
 	if errors.As(err, &never) {
-		entry, _ := catalog.Lookup(network)
-		if !entry.Isolates && p.Topology == "local" && network != "nsnet" {
+		entry, _ := catalog.Lookup(spec.Network)
+		if !entry.Isolates && spec.Topology == "local" && spec.Network != "nsnet" {
 			t.Fatalf("not applicable, but the catalogue does not say so: %s", never.Why)
 		}
 		t.Log(never) // what isolates is shown by the conformance suite of package link
@@ -175,8 +175,8 @@ func wire(t *testing.T, network string, p wiring.Params) {
 			t.Errorf("close: %v", err)
 		}
 	}()
-	if len(w.Pairs) != p.Pairs {
-		t.Fatalf("%d pairs, want %d", len(w.Pairs), p.Pairs)
+	if len(w.Pairs) != pairs {
+		t.Fatalf("%d pairs, want %d", len(w.Pairs), pairs)
 	}
 	for i, pair := range w.Pairs {
 		if err := connect(ctx, pair); err != nil {
@@ -250,23 +250,23 @@ func ask(address string) error {
 func TestMistakes(t *testing.T) {
 	lab.Need(t)
 	for _, tt := range []struct {
-		name    string
-		network string
-		p       wiring.Params
-		says    func(error) bool
+		name  string
+		spec  wiring.Spec
+		pairs int
+		is    func(error) bool
 	}{
-		{"unknown network", "carrier-pigeon", wiring.Params{Topology: "local", Pairs: 1}, func(err error) bool { return errors.Is(err, wiring.ErrUnknown) }},
-		{"no pairs", "veth", wiring.Params{Topology: "local"}, isParamError},
-		{"too many pairs", "veth", wiring.Params{Topology: "local", Pairs: wiring.MaxPairs + 1}, isParamError},
-		{"a port that is none", "vxlan", wiring.Params{Topology: "local", Pairs: 1, Factors: map[string]string{"vxlan_port": "many"}}, isParamError},
-		{"an MTU that is none", "veth", wiring.Params{Topology: "local", Pairs: 1, MTU: -1}, isParamError},
+		{"unknown network", wiring.Spec{Network: "carrier-pigeon"}, 1, func(err error) bool { return errors.Is(err, wiring.ErrUnknown) }},
+		{"no pairs", wiring.Spec{Network: "veth"}, 0, isParamError},
+		{"too many pairs", wiring.Spec{Network: "veth"}, wiring.MaxPairs + 1, isParamError},
+		{"invalid port", wiring.Spec{Network: "vxlan", VXLANPort: 65536}, 1, isParamError},
+		{"invalid MTU", wiring.Spec{Network: "veth", MTU: -1}, 1, isParamError},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w, err := wiring.Wire(context.Background(), t.TempDir(), tt.network, tt.p)
+			w, err := wiring.Build(context.Background(), wiring.Config{Spec: tt.spec, Pairs: tt.pairs, Scratch: t.TempDir()})
 			if err == nil {
 				w.Close()
 			}
-			if err == nil || !tt.says(err) {
+			if err == nil || !tt.is(err) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -312,7 +312,8 @@ func launch(t *testing.T, network string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	w, err := wiring.Wire(ctx, scratch(t), network, wiring.Params{Topology: "local", Pairs: 1, Factors: map[string]string{"peer": "host-loopback"}})
+	w, err := wiring.Build(ctx, wiring.Config{
+		Spec: wiring.Spec{Network: network, Topology: "local", Peer: wiring.PeerHostLoopback}, Pairs: 1, Scratch: scratch(t)})
 	skipLacking(t, err)
 	if err != nil {
 		t.Fatal(err)

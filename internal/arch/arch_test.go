@@ -54,7 +54,7 @@ var rooms = map[string]room{
 	"bench/experiment":   {brains, []string{"bench/catalog", "bench/cell", "bench/multipath"}},
 	"bench/multipath":    {brains, nil},
 	"bench/schedule":     {brains, nil},
-	"bench/wiring":       {brains, []string{"bench/catalog", "bench/container", "bench/multipath", "lab", "link", "netns"}},
+	"bench/wiring":       {brains, []string{"bench/catalog", "bench/cell", "bench/container", "bench/multipath", "lab", "link", "netns"}},
 	"bench/container":    {brains, []string{"bench/cell", "lab", "link"}},
 	"bench/attacher":     {brains, []string{"bench/container", "lab", "link", "netns"}},
 	"bench/host":         {brains, []string{"bench/cell", "netns"}},

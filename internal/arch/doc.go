@@ -9,7 +9,7 @@
 //	BRAINS  bench            runs an experiment, keeps every sample              → lab, link, netns, traffic, and its rooms:
 //	          experiment     what to measure: files and presets                  → catalog, cell, multipath
 //	          schedule       in which order: randomised blocks
-//	          wiring         builds each network in a lab                        → catalog, container, multipath; lab, link, netns
+//	          wiring         builds each network in a lab                        → catalog, cell, container, multipath; lab, link, netns
 //	          container      runs ends in Docker, Podman, Apptainer              → cell; lab, link
 //	          attacher       gives containers links by our and others' programs  → container; lab, link, netns
 //	          host           the machine: fingerprint, processor time            → cell; netns

@@ -23,30 +23,21 @@ const BasePort = 5210
 // MaxPairs is how many pairs one wiring can hold.
 const MaxPairs = 128
 
-// Params are the factors that shape a wiring.
-type Params struct {
-	Topology       string // "local" or "switched"
-	Pairs          int    // 1…MaxPairs
-	MTU            int    // of the links, bytes; 0: the kernel's or the program's default
-	RateBitsPerSec int64  // of the cables between hosts; 0: unshaped
-	Inbound        bool   // for networks that have a direction: toward the container
-	Links          int    // between the two hosts, for catalog.Multipath; 0: 1
-	Factors        map[string]string
-	Isolated       bool // wire networks between whose containers nothing passes, too
-	// Runtime is what the ends run in; nil: plain namespaces.
-	Runtime *container.Runtime
-}
-
-// Runner is a place where programs run: a node of the lab, or the host.
-type Runner interface {
-	Start(lab.Command) (lab.Proc, error)
+// Config is what Build needs beside the description of the network.
+type Config struct {
+	Spec
+	Pairs    int    // 1…MaxPairs
+	Scratch  string // directory for sockets, databases and configurations
+	Isolated bool   // build networks between whose containers nothing passes, too
+	// ContainerRuntime is Spec.Runtime, opened; nil: native.
+	ContainerRuntime *container.Runtime
 }
 
 // Pair is one client–server pair.
 type Pair struct {
 	// Congestion is the control that its sockets have to use; "": any.
 	Congestion     string
-	Client, Server Runner
+	Client, Server lab.Runner
 	Listen         netip.AddrPort // what the server binds
 	Dial           netip.AddrPort // what the client dials
 	// Device is the link that the client sends through, in ClientNode; empty
@@ -55,15 +46,30 @@ type Pair struct {
 	ClientNode *lab.Node
 }
 
-// Wired is a network that is ready for traffic.
-type Wired struct {
+// Network is a network that was built and is ready for traffic. It is used from one
+// goroutine, but for Play.
+type Network struct {
 	Pairs []Pair
 	Notes []string // what a reader of the results should know
-	site  *site
+
+	cfg   Config
+	ctx   context.Context // bounds building
+	dir   string
+	nodes []*lab.Node
+	procs []lab.Proc
+	stops []func() error
+
+	containerNodes []*lab.Node
+	ovsPorts       []*link.Link
+	preparing      time.Duration // spent on nodes and hosts
 
 	// play lets happen to the links what is to happen in a measurement; nil:
 	// nothing.
 	play func(ctx context.Context, from time.Time, whole time.Duration) error
+
+	// launch runs a command in a container made for it; nil where there are no
+	// containers that a program attaches.
+	launch func(context.Context, lab.Command) (*Launched, error)
 
 	// nativeEnds says that the runtime is for the network's programs, which the
 	// builder has started in it, and not for the ends.
@@ -73,21 +79,28 @@ type Wired struct {
 	isolates bool          // between its containers nothing passes
 }
 
-// Nodes is how many namespaces the wiring holds open.
-func (w *Wired) Nodes() int { return len(w.site.nodes) }
+// Nodes is how many namespaces the network holds open.
+func (nw *Network) Nodes() int { return len(nw.nodes) }
 
 // Play lets happen to the links what the experiment wants in a measurement that
 // begins at from and lasts whole; most have nothing planned. It returns when the
 // last has happened, or ctx ends, and leaves the links as they are then.
-func (w *Wired) Play(ctx context.Context, from time.Time, whole time.Duration) error {
-	if w.play == nil {
+func (nw *Network) Play(ctx context.Context, from time.Time, whole time.Duration) error {
+	if nw.play == nil {
 		return nil
 	}
-	return w.play(ctx, from, whole)
+	return nw.play(ctx, from, whole)
 }
 
 // Close ends the helper programs and lets the namespaces go.
-func (w *Wired) Close() error { return w.site.close() }
+func (nw *Network) Close() error {
+	errs := []error{nw.stopPrograms()}
+	for _, n := range nw.nodes {
+		errs = append(errs, n.Close())
+	}
+	errs = append(errs, os.RemoveAll(nw.dir))
+	return errors.Join(errs...)
+}
 
 // NotApplicable says that a network can't carry this traffic by design.
 type NotApplicable struct{ Why string }
@@ -97,60 +110,58 @@ func (n *NotApplicable) Error() string { return "not applicable: " + n.Why }
 // ErrUnknown says that no network has that name.
 var ErrUnknown = errors.New("unknown network")
 
-// Wire builds the network. Scratch is a directory for sockets and databases.
-// What the machine lacks is a *link.Lack, what can't be by design a
-// *NotApplicable; on any error nothing stays behind.
-func Wire(ctx context.Context, scratch, network string, p Params) (*Wired, error) {
-	entry, ok := catalog.Lookup(network)
-	build := builders[network]
+// Build builds the network. What the machine lacks is a *link.Lack, what can't be by
+// design a *NotApplicable; on any error nothing stays behind.
+func Build(ctx context.Context, cfg Config) (*Network, error) {
+	entry, ok := catalog.Lookup(cfg.Network)
+	build := builders[cfg.Network]
 	if !ok || build == nil {
-		return nil, fmt.Errorf("%w %q", ErrUnknown, network)
+		return nil, fmt.Errorf("%w %q", ErrUnknown, cfg.Network)
 	}
-	barred := applicable(entry, p)
-	if barred != nil && !(p.Isolated && entry.Isolates) {
+	barred := applicable(entry, cfg)
+	if barred != nil && !(cfg.Isolated && entry.Isolates) {
 		return nil, barred
 	}
 	if err := Available(entry); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(scratch, network+"-")
+	dir, err := os.MkdirTemp(cfg.Scratch, cfg.Network+"-")
 	if err != nil {
-		return nil, fmt.Errorf("make a directory for %s: %w", network, err)
+		return nil, fmt.Errorf("make a directory for %s: %w", cfg.Network, err)
 	}
-	if p.Isolated && network == "macvlan-passthru" {
-		p.Topology = "switched" // a parent carries one only
+	if cfg.Isolated && cfg.Network == "macvlan-passthru" {
+		cfg.Topology = "switched" // a parent carries one only
 	}
-	s := &site{ctx: ctx, dir: dir, Params: p}
-	w := &Wired{site: s, isolates: barred != nil}
+	nw := &Network{ctx: ctx, dir: dir, cfg: cfg, isolates: barred != nil}
 	began := time.Now()
-	if err := build(s, w); err != nil {
-		return nil, errors.Join(fmt.Errorf("wire %s: %w", network, s.complaint(err)), s.close())
+	if err := build(nw); err != nil {
+		return nil, errors.Join(fmt.Errorf("wire %s: %w", cfg.Network, nw.complaint(err)), nw.Close())
 	}
-	if err := s.offloads(); err != nil {
-		return nil, errors.Join(fmt.Errorf("wire %s: %w", network, err), s.close())
+	if err := nw.offloads(); err != nil {
+		return nil, errors.Join(fmt.Errorf("wire %s: %w", cfg.Network, err), nw.Close())
 	}
-	w.made = time.Since(began) - s.preparing
-	if err := w.containEnds(); err != nil {
-		return nil, errors.Join(err, s.close())
+	nw.made = time.Since(began) - nw.preparing
+	if err := nw.containEnds(); err != nil {
+		return nil, errors.Join(err, nw.Close())
 	}
-	return w, nil
+	return nw, nil
 }
 
 // applicable refuses what the design of a network rules out.
-func applicable(e catalog.Entry, p Params) error {
-	if p.Pairs < 1 || p.Pairs > MaxPairs {
-		return &link.ParamError{Kind: e.Name, Param: "pairs", Value: fmt.Sprint(p.Pairs), Allowed: fmt.Sprintf("1…%d", MaxPairs)}
+func applicable(e catalog.Entry, cfg Config) error {
+	if cfg.Pairs < 1 || cfg.Pairs > MaxPairs {
+		return &link.ParamError{Kind: e.Name, Param: "pairs", Value: fmt.Sprint(cfg.Pairs), Allowed: fmt.Sprintf("1…%d", MaxPairs)}
 	}
 	switch {
-	case p.Topology == "switched" && e.OneHost:
+	case cfg.switched() && e.OneHost:
 		return &NotApplicable{Why: "it joins containers of one host only"}
-	case p.Topology == "switched" && e.Name == "macvlan-passthru" && p.Pairs > 1:
+	case cfg.switched() && e.Name == "macvlan-passthru" && cfg.Pairs > 1:
 		return &NotApplicable{Why: e.Why}
-	case p.Topology != "switched" && e.Isolates && !(e.Name == "macvlan-vepa" && p.Factors["hairpin"] == "on"):
+	case !cfg.switched() && e.Isolates && !(e.Name == "macvlan-vepa" && cfg.Hairpin):
 		return &NotApplicable{Why: e.Why}
 	}
 	if e.Name == "nsnet" {
-		if why := nsnetCan(p); why != "" {
+		if why := nsnetCan(cfg); why != "" {
 			return &NotApplicable{Why: why}
 		}
 	}
@@ -237,7 +248,7 @@ var packages = map[string]string{
 }
 
 // builders has one function for each entry of the catalogue.
-var builders = map[string]func(*site, *Wired) error{
+var builders = map[string]func(*Network) error{
 	"host-loopback":           hostLoopback,
 	"loopback":                loopback,
 	"own-address":             ownAddress,

@@ -1,7 +1,6 @@
 package wiring
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -17,57 +16,39 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// site is what a wiring is made of.
-type site struct {
-	Params
-	ctx   context.Context
-	dir   string
-	nodes []*lab.Node
-	procs []lab.Proc
-	stops []func() error
-
-	containerNodes []*lab.Node
-	ovsPorts       []*link.Link
-	preparing      time.Duration // spent on nodes and hosts
-
-	// launch runs a command in a container made for it; nil where there are no
-	// containers that a program attaches.
-	launch func(context.Context, lab.Command) (*Launched, error)
-}
-
 // node makes a node that lives as long as the site.
-func (s *site) node(format string, args ...any) (*lab.Node, error) {
-	defer s.prepare(time.Now())
+func (nw *Network) node(format string, args ...any) (*lab.Node, error) {
+	defer nw.prepare(time.Now())
 	n, err := lab.NewNode(fmt.Sprintf(format, args...))
 	if err != nil {
 		return nil, err
 	}
-	s.nodes = append(s.nodes, n)
+	nw.nodes = append(nw.nodes, n)
 	return n, nil
 }
 
 // containerNode makes a node that plays a container.
-func (s *site) containerNode(role string, pair int) (*lab.Node, error) {
-	n, err := s.node("%s%d", role, pair)
+func (nw *Network) containerNode(role string, pair int) (*lab.Node, error) {
+	n, err := nw.node("%s%d", role, pair)
 	if err == nil {
-		s.containerNodes = append(s.containerNodes, n)
+		nw.containerNodes = append(nw.containerNodes, n)
 	}
 	return n, err
 }
 
 // prepare adds the time since began to what does not count as wiring.
-func (s *site) prepare(began time.Time) { s.preparing += time.Since(began) }
+func (nw *Network) prepare(began time.Time) { nw.preparing += time.Since(began) }
 
 // offloads makes the containers' links compute checksums in software where the
 // experiment asks for it. A link that leaves that to its parent on the host
 // (macvlan, ipvlan, vlan) follows the parent.
-func (s *site) offloads() error {
-	if s.Factors["checksum"] != "off" {
+func (nw *Network) offloads() error {
+	if !nw.cfg.NoChecksum {
 		return nil
 	}
-	for _, n := range s.nodes {
+	for _, n := range nw.nodes {
 		names := []string{inside}
-		for _, port := range s.ovsPorts {
+		for _, port := range nw.ovsPorts {
 			if port.NS() == n.NS {
 				names = append(names, port.Name())
 			}
@@ -96,14 +77,14 @@ func checksumInSoftware(n *lab.Node, name string) error {
 
 // start runs a helper program that lives as long as the site. What it says is
 // kept for complaint.
-func (s *site) start(r Runner, c lab.Command) error {
-	_, err := s.startProc(r, c)
+func (nw *Network) start(r lab.Runner, c lab.Command) error {
+	_, err := nw.startProc(r, c)
 	return err
 }
 
 // startProc is start for who asks how the program fares.
-func (s *site) startProc(r Runner, c lab.Command) (lab.Proc, error) {
-	said, err := os.OpenFile(s.saidFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+func (nw *Network) startProc(r lab.Runner, c lab.Command) (lab.Proc, error) {
+	said, err := os.OpenFile(nw.saidFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("keep what a program says: %w", err)
 	}
@@ -113,15 +94,15 @@ func (s *site) startProc(r Runner, c lab.Command) (lab.Proc, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.procs = append(s.procs, p)
+	nw.procs = append(nw.procs, p)
 	return p, nil
 }
 
-func (s *site) saidFile() string { return s.dir + "/said" }
+func (nw *Network) saidFile() string { return nw.dir + "/said" }
 
 // complaint adds to err what the helper programs said.
-func (s *site) complaint(err error) error {
-	said, readErr := os.ReadFile(s.saidFile())
+func (nw *Network) complaint(err error) error {
+	said, readErr := os.ReadFile(nw.saidFile())
 	if err == nil || readErr != nil || len(said) == 0 {
 		return err
 	}
@@ -129,30 +110,18 @@ func (s *site) complaint(err error) error {
 }
 
 // stopPrograms ends the helper programs.
-func (s *site) stopPrograms() error {
+func (nw *Network) stopPrograms() error {
 	var errs []error
-	for _, p := range s.procs {
+	for _, p := range nw.procs {
 		p.Kill()
 		p.Wait() // it was killed: how it ended says nothing
 	}
-	for _, stop := range slices.Backward(s.stops) {
+	for _, stop := range slices.Backward(nw.stops) {
 		errs = append(errs, stop())
 	}
-	s.procs, s.stops = nil, nil
+	nw.procs, nw.stops = nil, nil
 	return errors.Join(errs...)
 }
-
-func (s *site) close() error {
-	errs := []error{s.stopPrograms()}
-	for _, n := range s.nodes {
-		errs = append(errs, n.Close())
-	}
-	errs = append(errs, os.RemoveAll(s.dir))
-	return errors.Join(errs...)
-}
-
-// switched tells whether the two ends are on different hosts.
-func (s *site) switched() bool { return s.Topology == "switched" }
 
 // uplink is the name of a host's link to the world outside.
 const uplink = "eth0"
@@ -197,32 +166,32 @@ func between(i int, client, server *lab.Node, device string) Pair {
 // hosts makes the two ends' hosts with addresses on their uplinks. Local: one
 // host, whose uplink is a cable to an outside node. Switched: two hosts on a
 // switch. The second result is the other end in either case.
-func (s *site) hosts() (node1, other *lab.Node, err error) {
-	began, before := time.Now(), s.preparing
-	defer func() { s.preparing = before + time.Since(began) }()
-	if node1, err = s.node("node1"); err != nil {
+func (nw *Network) hosts() (node1, other *lab.Node, err error) {
+	began, before := time.Now(), nw.preparing
+	defer func() { nw.preparing = before + time.Since(began) }()
+	if node1, err = nw.node("node1"); err != nil {
 		return nil, nil, err
 	}
-	if other, err = s.node("node2"); err != nil {
+	if other, err = nw.node("node2"); err != nil {
 		return nil, nil, err
 	}
-	if s.switched() || s.hairpin() {
-		sw, err := lab.NewSwitch("switch", s.MTU)
+	if nw.cfg.switched() || nw.cfg.Hairpin {
+		sw, err := lab.NewSwitch("switch", nw.cfg.MTU)
 		if err != nil {
 			return nil, nil, err
 		}
-		s.nodes = append(s.nodes, sw.Node)
+		nw.nodes = append(nw.nodes, sw.Node)
 		for _, n := range []*lab.Node{node1, other} {
-			port, err := sw.Plug(lab.End{Node: n, Name: uplink}, s.RateBitsPerSec)
+			port, err := sw.Plug(lab.End{Node: n, Name: uplink}, nw.cfg.RateBitsPerSec)
 			if err != nil {
 				return nil, nil, err
 			}
-			if err := s.setHairpin(sw, port); err != nil {
+			if err := nw.setHairpin(sw, port); err != nil {
 				return nil, nil, err
 			}
 		}
 	} else {
-		cable := lab.Cable{MTU: s.MTU, RateBitsPerSec: s.RateBitsPerSec}
+		cable := lab.Cable{MTU: nw.cfg.MTU, RateBitsPerSec: nw.cfg.RateBitsPerSec}
 		if err := lab.Connect(lab.End{Node: node1, Name: uplink}, lab.End{Node: other, Name: uplink}, cable); err != nil {
 			return nil, nil, err
 		}
@@ -235,14 +204,10 @@ func (s *site) hosts() (node1, other *lab.Node, err error) {
 	return node1, other, nil
 }
 
-// hairpin tells whether the experiment wants a switch that does what
-// setHairpin says.
-func (s *site) hairpin() bool { return s.Factors["hairpin"] == "on" }
-
 // setHairpin makes the switch send frames back out of the port they came in by,
 // where the experiment asks for it.
-func (s *site) setHairpin(sw *lab.Switch, port string) error {
-	if !s.hairpin() {
+func (nw *Network) setHairpin(sw *lab.Switch, port string) error {
+	if !nw.cfg.Hairpin {
 		return nil
 	}
 	l, err := link.Find(sw.NS, port)
@@ -254,9 +219,9 @@ func (s *site) setHairpin(sw *lab.Switch, port string) error {
 
 // parents makes the hosts whose uplinks carry the containers' own links:
 // the server's parent is the client's in the local topology.
-func (s *site) parents() (clients, servers *lab.Node, err error) {
-	node1, other, err := s.hosts()
-	if err != nil || s.switched() {
+func (nw *Network) parents() (clients, servers *lab.Node, err error) {
+	node1, other, err := nw.hosts()
+	if err != nil || nw.cfg.switched() {
 		return node1, other, err
 	}
 	return node1, node1, nil
@@ -264,17 +229,17 @@ func (s *site) parents() (clients, servers *lab.Node, err error) {
 
 // containers makes the two containers of each pair and lets wire give each its
 // link, named "eth0", on the host given.
-func (s *site) containers(w *Wired, clients, servers *lab.Node, wire func(pair int, host, container *lab.Node, addr netip.Addr) error) error {
-	for i := range s.Pairs {
-		client, err := s.container(i, "client", clients, clientAddr(i), wire)
+func (nw *Network) containers(clients, servers *lab.Node, wire func(pair int, host, container *lab.Node, addr netip.Addr) error) error {
+	for i := range nw.cfg.Pairs {
+		client, err := nw.container(i, "client", clients, clientAddr(i), wire)
 		if err != nil {
 			return err
 		}
-		server, err := s.container(i, "server", servers, serverAddr(i), wire)
+		server, err := nw.container(i, "server", servers, serverAddr(i), wire)
 		if err != nil {
 			return err
 		}
-		w.Pairs = append(w.Pairs, between(i, client, server, inside))
+		nw.Pairs = append(nw.Pairs, between(i, client, server, inside))
 	}
 	return nil
 }
@@ -282,8 +247,8 @@ func (s *site) containers(w *Wired, clients, servers *lab.Node, wire func(pair i
 // inside is the name of a container's link.
 const inside = "eth0"
 
-func (s *site) container(pair int, role string, host *lab.Node, addr netip.Addr, wire func(int, *lab.Node, *lab.Node, netip.Addr) error) (*lab.Node, error) {
-	c, err := s.containerNode(role, pair)
+func (nw *Network) container(pair int, role string, host *lab.Node, addr netip.Addr, wire func(int, *lab.Node, *lab.Node, netip.Addr) error) (*lab.Node, error) {
+	c, err := nw.containerNode(role, pair)
 	if err != nil {
 		return nil, err
 	}

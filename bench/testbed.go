@@ -23,9 +23,9 @@ import (
 // megabyte of kernel memory, and its servers more.
 const maxNodes = 640
 
-// bed is a wiring with the servers on its far ends.
-type bed struct {
-	*wiring.Wired
+// testbed is a network with the servers on its far ends.
+type testbed struct {
+	*wiring.Network
 	scratch string
 	job     experiment.Job // the first that asked for it
 	servers []*server      // one a pair, nil until needed
@@ -33,25 +33,25 @@ type bed struct {
 	facts   NetworkFacts
 }
 
-// beds keeps what was wired, least recently used first.
-type beds struct {
+// testbeds is a cache of the testbeds that stand, least recently used first.
+type testbeds struct {
 	scratch string
-	made    []*bed
-	pairs   map[experiment.Wiring]int // the most pairs that any job needs
-	probed  map[experiment.Wiring]probe
+	made    []*testbed
+	pairs   map[wiring.Spec]int // the most pairs that any job needs
+	probed  map[wiring.Spec]probe
 
 	runtimes *container.Set
 }
 
-func newBeds(scratch string, runtimes *container.Set) *beds {
-	return &beds{scratch: scratch, pairs: map[experiment.Wiring]int{}, probed: map[experiment.Wiring]probe{}, runtimes: runtimes}
+func newTestbeds(scratch string, runtimes *container.Set) *testbeds {
+	return &testbeds{scratch: scratch, pairs: map[wiring.Spec]int{}, probed: map[wiring.Spec]probe{}, runtimes: runtimes}
 }
 
 // plan looks ahead, so that each wiring is made once with pairs enough, and
 // says how many nodes all wirings together have.
-func (b *beds) plan(jobs []experiment.Job) (nodes int) {
+func (b *testbeds) plan(jobs []experiment.Job) (nodes int) {
 	for _, j := range jobs {
-		b.pairs[j.Wiring()] = max(b.pairs[j.Wiring()], j.Cell.Pairs)
+		b.pairs[specOf(j)] = max(b.pairs[specOf(j)], j.Cell.Pairs)
 	}
 	for w, pairs := range b.pairs {
 		if e, _ := catalog.Lookup(w.Network); !e.Cold { // those are never kept
@@ -66,36 +66,34 @@ func (b *beds) plan(jobs []experiment.Job) (nodes int) {
 func nodesFor(pairs int) int { return 2*pairs + 3 }
 
 // take returns the bed for a job, made now if need be.
-func (b *beds) take(ctx context.Context, job experiment.Job) (*bed, error) {
-	key := job.Wiring()
-	i := slices.IndexFunc(b.made, func(o *bed) bool { return o.job.Wiring() == key })
+func (b *testbeds) take(ctx context.Context, job experiment.Job) (*testbed, error) {
+	key := specOf(job)
+	i := slices.IndexFunc(b.made, func(o *testbed) bool { return specOf(o.job) == key })
 	if i >= 0 {
 		got := b.made[i]
 		b.made = append(slices.Delete(b.made, i, i+1), got)
 		return got, nil
 	}
-	params, err := wireParams(job, b.pairs[key])
+	cfg := wiring.Config{Spec: key, Pairs: max(b.pairs[key], 1), Scratch: b.scratch}
+	if err := b.makeRoom(nodesFor(cfg.Pairs)); err != nil {
+		return nil, err
+	}
+	var err error
+	if cfg.ContainerRuntime, err = b.runtimes.Take(ctx, job.Cell.Runtime); err != nil {
+		return nil, err
+	}
+	n, err := wiring.Build(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.makeRoom(nodesFor(params.Pairs)); err != nil {
-		return nil, err
-	}
-	if params.Runtime, err = b.runtimes.Take(ctx, job.Cell.Runtime); err != nil {
-		return nil, err
-	}
-	w, err := wiring.Wire(ctx, b.scratch, job.Cell.Network, params)
-	if err != nil {
-		return nil, err
-	}
-	err = b.add(ctx, job, w)
+	err = b.add(ctx, job, n)
 	return b.made[len(b.made)-1], err
 }
 
 // takeTwice is take, tried once more where what failed need not fail again: on a
 // busy machine a tunnel may not come up in time, or a full-size packet be lost,
 // and what is absent once is not measured again.
-func (b *beds) takeTwice(ctx context.Context, job experiment.Job) (*bed, error) {
+func (b *testbeds) takeTwice(ctx context.Context, job experiment.Job) (*testbed, error) {
 	got, err := b.take(ctx, job)
 	if ctx.Err() != nil || catalog.RoleOf(job.Cell.Network) == catalog.Existing || !worthAnother(got, err) {
 		return got, err
@@ -104,14 +102,14 @@ func (b *beds) takeTwice(ctx context.Context, job experiment.Job) (*bed, error) 
 		return nil, errors.Join(err, dropped)
 	}
 	if err == nil {
-		delete(b.probed, job.Wiring())
+		delete(b.probed, specOf(job))
 	}
 	return b.take(ctx, job)
 }
 
 // worthAnother tells whether what take returned may be better the next time: not
 // when all is well, or when the error says what this machine or a design lacks.
-func worthAnother(got *bed, err error) bool {
+func worthAnother(got *testbed, err error) bool {
 	if err == nil {
 		return got.probe.BlackHole
 	}
@@ -122,22 +120,22 @@ func worthAnother(got *bed, err error) bool {
 }
 
 // adopt takes a wiring that was not made here for a job.
-func (b *beds) adopt(ctx context.Context, job experiment.Job, w *wiring.Wired) error {
-	key := job.Wiring()
-	if slices.ContainsFunc(b.made, func(o *bed) bool { return o.job.Wiring() == key }) {
+func (b *testbeds) adopt(ctx context.Context, job experiment.Job, n *wiring.Network) error {
+	key := specOf(job)
+	if slices.ContainsFunc(b.made, func(o *testbed) bool { return specOf(o.job) == key }) {
 		return nil
 	}
-	return b.add(ctx, job, w)
+	return b.add(ctx, job, n)
 }
 
 // add keeps a wiring and looks at it once. What is to begin cold is not looked at
 // again when it is made anew: its path is the same, and full-size packets would
 // teach it what its links are like.
-func (b *beds) add(ctx context.Context, job experiment.Job, w *wiring.Wired) error {
-	got := &bed{Wired: w, scratch: b.scratch, job: job, servers: make([]*server, len(w.Pairs))}
+func (b *testbeds) add(ctx context.Context, job experiment.Job, n *wiring.Network) error {
+	got := &testbed{Network: n, scratch: b.scratch, job: job, servers: make([]*server, len(n.Pairs))}
 	b.made = append(b.made, got)
 	got.facts = got.lookAround()
-	known, ok := b.probed[job.Wiring()]
+	known, ok := b.probed[specOf(job)]
 	if e, _ := catalog.Lookup(job.Cell.Network); ok && e.Cold {
 		got.take(known)
 		return nil
@@ -145,26 +143,15 @@ func (b *beds) add(ctx context.Context, job experiment.Job, w *wiring.Wired) err
 	if err := got.probePath(ctx); err != nil {
 		return err
 	}
-	b.probed[job.Wiring()] = got.probe
+	b.probed[specOf(job)] = got.probe
 	return nil
 }
 
-// wireParams are the factors of a job that shape its wiring.
-func wireParams(job experiment.Job, pairs int) (wiring.Params, error) {
-	rate, err := job.Wiring().LinkRate.BitsPerSecond()
-	return wiring.Params{
-		Topology:       job.Cell.Topology,
-		Pairs:          max(pairs, 1),
-		MTU:            job.Cell.MTU,
-		RateBitsPerSec: int64(rate),
-		Inbound:        job.Cell.Direction == "inbound",
-		Links:          job.Cell.Links,
-		Factors:        job.Cell.Factors,
-	}, err
-}
+// specOf describes the network that a job needs.
+func specOf(job experiment.Job) wiring.Spec { return wiring.SpecOf(job.Cell) }
 
 // makeRoom drops the least recently used beds until so many nodes fit.
-func (b *beds) makeRoom(nodes int) error {
+func (b *testbeds) makeRoom(nodes int) error {
 	for _, o := range b.made {
 		nodes += o.Nodes()
 	}
@@ -180,8 +167,8 @@ func (b *beds) makeRoom(nodes int) error {
 }
 
 // dropFor closes the bed of a job, if there is one.
-func (b *beds) dropFor(job experiment.Job) error {
-	i := slices.IndexFunc(b.made, func(o *bed) bool { return o.job.Wiring() == job.Wiring() })
+func (b *testbeds) dropFor(job experiment.Job) error {
+	i := slices.IndexFunc(b.made, func(o *testbed) bool { return specOf(o.job) == specOf(job) })
 	if i < 0 {
 		return nil
 	}
@@ -191,12 +178,12 @@ func (b *beds) dropFor(job experiment.Job) error {
 }
 
 // worked tells whether a bed for the job was there before.
-func (b *beds) worked(job experiment.Job) bool {
-	_, ok := b.probed[job.Wiring()]
+func (b *testbeds) worked(job experiment.Job) bool {
+	_, ok := b.probed[specOf(job)]
 	return ok
 }
 
-func (b *beds) close() error {
+func (b *testbeds) close() error {
 	var errs []error
 	for _, o := range b.made {
 		errs = append(errs, o.close())
@@ -205,9 +192,9 @@ func (b *beds) close() error {
 	return errors.Join(errs...)
 }
 
-func (b *bed) close() error {
+func (b *testbed) close() error {
 	b.stopServers()
-	return b.Wired.Close()
+	return b.Network.Close()
 }
 
 // server is a running `cleat traffic serve`.
@@ -219,7 +206,7 @@ type server struct {
 }
 
 // serve makes sure that pair i has a server of that engine on those processors.
-func (b *bed) serve(ctx context.Context, i int, engine string, cpus []int) (*server, error) {
+func (b *testbed) serve(ctx context.Context, i int, engine string, cpus []int) (*server, error) {
 	if s := b.servers[i]; s != nil {
 		if s.engine == engine && slices.Equal(s.cpus, cpus) {
 			return s, nil
@@ -308,7 +295,7 @@ func drain(f *os.File) {
 	}
 }
 
-func (b *bed) stopServer(i int) {
+func (b *testbed) stopServer(i int) {
 	if s := b.servers[i]; s != nil {
 		s.proc.Kill()
 		s.proc.Wait() // it was killed: how it ended says nothing
@@ -316,7 +303,7 @@ func (b *bed) stopServer(i int) {
 	}
 }
 
-func (b *bed) stopServers() {
+func (b *testbed) stopServers() {
 	for _, s := range b.servers {
 		if s != nil {
 			s.proc.Kill() // all, before any is waited for

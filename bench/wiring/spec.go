@@ -1,0 +1,93 @@
+package wiring
+
+import (
+	"cmp"
+	"strconv"
+
+	"cleat/bench/cell"
+	"cleat/bench/multipath"
+	"cleat/internal/rate"
+)
+
+// Spec describes a network to build. It is comparable: cells with equal Specs can
+// share one Network that has enough pairs.
+type Spec struct {
+	Network        string // name in package catalog
+	Runtime        string // where traffic's ends run, one of cell.Runtimes; "": native
+	Topology       string // "local", "switched" or "links"
+	Inbound        bool   // traffic goes toward the container, for networks with a direction
+	MTU            int    // of the links, bytes; 0: the kernel's or the program's default
+	RateBitsPerSec int64  // of each cable between hosts; 0: unshaped
+	VXLANPort      int    // UDP destination port; 0: 4789
+	NoChecksum     bool   // the containers' links do not offload checksums
+	Hairpin        bool   // the switch sends frames back out of the port they came in by
+	Peer           string // of a rootless container: PeerHostLoopback, PeerHostAddress, or else an outside node
+
+	// The rest of the first group is for networks over several links
+	// (catalog.Multipath).
+	Links           int     // between the two hosts; 0: 1
+	Variant         string  // one of multipath.Variants; "": multipath.Plain
+	LossShare       float64 // of multipath.Loss; 0: multipath.DefaultLoss
+	IPv6            bool    // of the links' addresses
+	Scheduler       string  // of `cleat tunnel`; "": adaptive
+	Encrypted       bool    // `cleat tunnel` has a key
+	TunnelInRuntime bool    // Runtime is for `cleat tunnel`; traffic's ends are native
+	BestSettings    bool    // rivals are configured with what they can't find out by themselves
+
+	// Package attacher reads these.
+	AttachLink string // kind of link that the container is given
+	Endpoints  int    // on the bridge or the parent, with the measured one
+}
+
+// Peers of a rootless container that are on its host.
+const (
+	PeerHostLoopback = "host-loopback" // outbound by the address that stands for its loopback, inbound from 127.0.0.1
+	PeerHostAddress  = "host-address"  // inbound by the host's own address
+)
+
+// SpecOf returns the Spec of the network that a cell needs. The cell's levels are
+// valid, as those of an experiment.Experiment's jobs are.
+func SpecOf(c cell.Cell) Spec {
+	f := c.Factors
+	linkRate, _ := rate.Parse(f["link_rate"])
+	lossShare, _ := multipath.ParseShare(f["loss"])
+	vxlanPort, _ := strconv.Atoi(f["vxlan_port"])
+	endpoints, _ := strconv.Atoi(f["endpoints"])
+	return Spec{
+		Network:         c.Network,
+		Runtime:         c.Runtime,
+		Topology:        c.Topology,
+		Inbound:         c.Direction == "inbound",
+		MTU:             c.MTU,
+		RateBitsPerSec:  int64(linkRate),
+		VXLANPort:       vxlanPort,
+		NoChecksum:      f["checksum"] == "off",
+		Hairpin:         f["hairpin"] == "on",
+		Peer:            f["peer"],
+		Links:           c.Links,
+		Variant:         f["variant"],
+		LossShare:       lossShare,
+		IPv6:            f["outer"] == "ipv6",
+		Scheduler:       f["scheduler"],
+		Encrypted:       f["crypto"] == "on",
+		TunnelInRuntime: f["contained"] == "program",
+		BestSettings:    f["settings"] == "best",
+		AttachLink:      f["link"],
+		Endpoints:       endpoints,
+	}
+}
+
+// Multipath returns the links between the two hosts of a network over several.
+func (s Spec) Multipath() multipath.Spec {
+	return multipath.Spec{
+		Links:          cmp.Or(s.Links, 1),
+		RateBitsPerSec: float64(s.RateBitsPerSec),
+		Variant:        cmp.Or(s.Variant, multipath.Plain),
+		LossShare:      s.LossShare,
+	}
+}
+
+func (s Spec) switched() bool { return s.Topology == "switched" }
+
+// peerOnHost reports whether a rootless container's peer is its own host.
+func (s Spec) peerOnHost() bool { return s.Peer == PeerHostLoopback || s.Peer == PeerHostAddress }
