@@ -21,7 +21,7 @@ const attachName = "attach"
 
 // attachFlags are the flags of `cleat attach` as they are typed.
 type attachFlags struct {
-	want   attach.Want
+	want   attach.Spec
 	ips    []string
 	gws    []string
 	mac    string
@@ -87,7 +87,7 @@ What is wanted is kept below /var/lib/cleat (or CLEAT_STATE_DIR).`,
 	flags.StringArrayVar(&f.routes, "route", nil, "route `NETWORK[ via GATEWAY]` by the link; may be given several times")
 	flags.StringSliceVar(&f.dns, "dns", nil, "have the container's resolv.conf name this `SERVER`; several are separated by commas")
 	flags.StringVar(&f.rate, "rate", "", "no more than `RATE` bit/s in each direction, e.g. 100M")
-	flags.IntVar(&f.want.Burst, "burst", 0, "let `BYTES` pass at once after a pause (default: by the rate)")
+	flags.IntVar(&f.want.BurstBytes, "burst", 0, "let `BYTES` pass at once after a pause (default: by the rate)")
 	flags.BoolVar(&f.want.HostShim, "host-shim", false, "let the host itself reach the container, too (macvlan)")
 	flags.BoolVar(&f.want.Masquerade, "masquerade", false, "make the host the gateway, and give what goes past the bridge its address (bridge)")
 	flags.StringVar(&f.check, "check-duplicate", "", "ask others on the network first whether an address is theirs: =`HOW` is fast (0.3 s), thorough (as RFC 5227: up to 8 s) or none (default: fast where PARENT is hardware)")
@@ -162,14 +162,14 @@ func (f *attachFlags) take(args []string) error {
 		if err != nil {
 			return usagef("--rate: %w", err)
 		}
-		w.Rate = int64(r)
+		w.RateBitsPerSec = int64(r)
 	}
 	return nil
 }
 
 // isChecking tells whether a word is a way to ask for duplicates.
 func isChecking(word string) bool {
-	return slices.Contains([]string{attach.CheckFast, attach.CheckRFC, attach.CheckNone}, word)
+	return slices.Contains([]string{attach.CheckFast, attach.CheckThorough, attach.CheckNone}, word)
 }
 
 func (f *attachFlags) takeAddresses() error {
@@ -181,7 +181,7 @@ func (f *attachFlags) takeAddresses() error {
 		if err != nil {
 			return withHint(usagef("--ip %s: want an address and the length of its network", text), "e.g. --ip 192.0.2.10/24 or --ip 2001:db8::10/64")
 		}
-		f.want.IPs = append(f.want.IPs, p)
+		f.want.Addresses = append(f.want.Addresses, p)
 	}
 	for _, text := range f.gws {
 		a, err := netip.ParseAddr(text)
@@ -227,10 +227,10 @@ func (f *attachFlags) takeSet() error {
 		if !ok {
 			return withHint(usagef("--set %s: want NAME=VALUE", text), "e.g. --set vni=7")
 		}
-		if f.want.Set == nil {
-			f.want.Set = map[string]string{}
+		if f.want.Params == nil {
+			f.want.Params = map[string]string{}
 		}
-		f.want.Set[name] = value
+		f.want.Params[name] = value
 	}
 	return nil
 }
@@ -260,7 +260,7 @@ func (f *attachFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	cfg.Meanwhile = typedBy(cmd.Context()).meanwhile
+	cfg.Background = typedBy(cmd.Context()).meanwhile
 	do := attach.Attach
 	if f.plan {
 		do = attach.Preview
@@ -269,7 +269,7 @@ func (f *attachFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return attachError(f.failed(cmd.Context(), err))
 	}
-	if got.Attachment.Kept() && !f.plan {
+	if got.Attachment.NeedsKeeper() && !f.plan {
 		if err := startKeeper(cfg.Store); err != nil {
 			got.Notes = append(got.Notes, fmt.Sprintf("nobody keeps it, `cleat keep` would: %v", err))
 		}

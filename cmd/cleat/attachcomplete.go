@@ -54,7 +54,7 @@ func withAttachCompletion(cmd *cobra.Command) *cobra.Command {
 		completeWith(cmd, name, nil)
 	}
 	completeMode(cmd)
-	completeWith(cmd, "check-duplicate", []string{attach.CheckFast, attach.CheckRFC, attach.CheckNone})
+	completeWith(cmd, "check-duplicate", []string{attach.CheckFast, attach.CheckThorough, attach.CheckNone})
 	return cmd
 }
 
@@ -132,8 +132,8 @@ func completeAttached(args []string) []string {
 		switch {
 		case len(args) == 0:
 			word = name
-		case len(args) == 1 && slices.Contains([]string{name, a.Container.Name, a.Container.Reference()}, args[0]):
-			word = a.Want.Name
+		case len(args) == 1 && slices.Contains([]string{name, a.Container.Name, a.Container.QualifiedName()}, args[0]):
+			word = a.Spec.Name
 		}
 		if word != "" && !slices.Contains(words, word) {
 			words = append(words, word)

@@ -23,7 +23,7 @@ func (e nothingChanged) Unwrap() error { return e.err }
 
 // isAttachUsage tells whether err is about what was asked for.
 func isAttachUsage(err error) bool {
-	return errors.As(err, new(*attach.WantError)) || errors.As(err, new(*link.ParamError)) || isFindError(err) ||
+	return errors.As(err, new(*attach.SpecError)) || errors.As(err, new(*link.ParamError)) || isFindError(err) ||
 		errors.Is(err, attach.ErrNotAttached) || errors.Is(err, attach.ErrDefaultRoute)
 }
 
@@ -36,11 +36,11 @@ func isFindError(err error) bool {
 
 // attachError adds what to type.
 func attachError(err error) error {
-	var want *attach.WantError
+	var want *attach.SpecError
 	var param *link.ParamError
 	var taken *attach.TakenError
 	var none *attach.NoAttachmentError
-	var several *attach.SeveralError
+	var several *attach.AmbiguousError
 	var lack *link.Lack
 	switch {
 	case err == nil:
@@ -49,8 +49,8 @@ func attachError(err error) error {
 		return withHint(usageError{err}, wantHint(want))
 	case errors.As(err, &none):
 		hint := "`cleat ls` lists what is attached"
-		if len(none.Has) > 0 {
-			hint = didYouMean(none.Name, none.Has)
+		if len(none.Links) > 0 {
+			hint = didYouMean(none.Name, none.Links)
 		}
 		return withHint(usageError{err}, hint)
 	case errors.As(err, &several):
@@ -63,11 +63,11 @@ func attachError(err error) error {
 		return usageError{err}
 	case errors.Is(err, attach.ErrDefaultRoute):
 		return withHint(usageError{err}, "the host would cut itself off: give it another way out first, or use macvlan on that device")
-	case errors.Is(err, attach.ErrGone):
+	case errors.Is(err, attach.ErrContainerGone):
 		return withHint(err, "start it, and attach it again")
 	case errors.Is(err, dhcp.ErrNoAnswer):
 		return withHint(err, "has that network a DHCP server with addresses left? --ip ADDRESS/LENGTH asks none")
-	case errors.Is(err, attach.ErrFull):
+	case errors.Is(err, attach.ErrBridgeFull):
 		return withHint(err, "use a second bridge, or macvlan, which has no such limit")
 	case errors.As(err, &lack):
 		return withHint(err, lack.Remedy)
@@ -78,12 +78,12 @@ func attachError(err error) error {
 }
 
 // severalHint lists what names one of them.
-func severalHint(e *attach.SeveralError) string {
+func severalHint(e *attach.AmbiguousError) string {
 	var words []string
 	for _, a := range e.Candidates {
-		word := columns.Word(a.Container.Reference())
-		if e.OneContainer() {
-			word = columns.Word(e.Container) + " " + columns.Word(a.Want.Name)
+		word := columns.Word(a.Container.QualifiedName())
+		if e.SameContainer() {
+			word = columns.Word(e.Container) + " " + columns.Word(a.Spec.Name)
 		}
 		if !slices.Contains(words, word) {
 			words = append(words, word)
@@ -93,14 +93,14 @@ func severalHint(e *attach.SeveralError) string {
 }
 
 // wantHint is the nearest of what is allowed, or what to type instead.
-func wantHint(e *attach.WantError) string {
+func wantHint(e *attach.SpecError) string {
 	switch {
-	case e.Instead != "":
-		return "attach to that: cleat attach CONTAINER " + e.Instead
-	case e.Remedy != "" && strings.Contains(e.Remedy, " "):
-		return "as root: " + e.Remedy
-	case e.Remedy != "":
-		return "use " + e.Remedy
+	case e.AttachTo != "":
+		return "attach to that: cleat attach CONTAINER " + e.AttachTo
+	case e.Run != "":
+		return "as root: " + e.Run
+	case e.Use != "":
+		return "use " + e.Use
 	case len(e.Allowed) > 0:
 		return didYouMean(e.Value, e.Allowed)
 	}
@@ -109,26 +109,26 @@ func wantHint(e *attach.WantError) string {
 
 // detachText is the command that removes an attachment.
 func detachText(a *attach.Attachment) string {
-	return fmt.Sprintf("`cleat detach %s %s`", columns.Word(a.Container.Word()), columns.Word(a.Want.Name))
+	return fmt.Sprintf("`cleat detach %s %s`", columns.Word(a.Container.ShortName()), columns.Word(a.Spec.Name))
 }
 
 func takenHint(e *attach.TakenError) string {
 	switch {
-	case e.What == "link" && e.Holder != nil:
+	case e.Resource == "link" && e.Holder != nil:
 		return detachText(e.Holder) + " removes that one; --name gives this one another name"
-	case e.What == "link":
+	case e.Resource == "link":
 		return "give it another name with --name, or none for the first free one"
-	case e.What == "address" && e.Holder != nil:
+	case e.Resource == "address" && e.Holder != nil:
 		return "`cleat ls` shows who has which address"
-	case e.What == "address":
+	case e.Resource == "address":
 		return "give it another with --ip"
-	case e.What == attach.EthernetAddress && e.Holder != nil:
+	case e.Resource == attach.EthernetAddress && e.Holder != nil:
 		return "give it another with --mac, or leave that out; " + detachText(e.Holder) + " frees this one"
-	case e.What == attach.EthernetAddress:
+	case e.Resource == attach.EthernetAddress:
 		return "give it another with --mac, or leave that out"
-	case e.What == "network":
-		return "choose another network with --ip, or put the container on that link's own network: cleat attach CONTAINER macvlan " + columns.Word(strings.TrimPrefix(e.By, "the host's "))
-	case e.What == "route":
+	case e.Resource == "network":
+		return "choose another network with --ip, or put the container on that link's own network: cleat attach CONTAINER macvlan " + columns.Word(strings.TrimPrefix(e.Owner, "the host's "))
+	case e.Resource == "route":
 		return "leave it out, or remove the one that is there"
 	}
 	return ""

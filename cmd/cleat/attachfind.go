@@ -45,7 +45,7 @@ func findContainer(ctx context.Context, ref string) (attach.Container, *netns.NS
 // containerOf is what was found, as attachments remember it: its name is to be the
 // same after a restart, and nobody else's of the same engine.
 func containerOf(f *find.Found) (attach.Container, error) {
-	c := attach.Container{Engine: f.Engine, ID: f.ID, PID: f.PID, Owner: f.Owner, Shares: strings.Join(othersOf(f), ", "), Silent: strings.Join(f.Silent, " and "), Path: fmt.Sprintf("/proc/%d/ns/net", f.PID)}
+	c := attach.Container{Engine: f.Engine, ID: f.ID, PID: f.PID, OwnerUID: f.Owner, SharedWith: strings.Join(othersOf(f), ", "), SilentEngines: strings.Join(f.Silent, " and "), Path: fmt.Sprintf("/proc/%d/ns/net", f.PID)}
 	switch f.Engine {
 	case find.Process:
 		c.Name = strconv.Itoa(f.PID)
@@ -58,7 +58,7 @@ func containerOf(f *find.Found) (attach.Container, error) {
 		}
 		c.Name, c.Path = path, path
 	default:
-		c.Name, c.Host = cmp.Or(f.Name, f.ID), f.Host
+		c.Name, c.HostNetwork = cmp.Or(f.Name, f.ID), f.Host
 		if f.Space != "" {
 			c.Name = f.Space + "/" + c.Name
 		}

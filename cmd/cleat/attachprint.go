@@ -31,7 +31,7 @@ func (f *attachFlags) print(out io.Writer, got *attach.Result) error {
 	if f.asJSON {
 		r := attachReport{Done: !f.plan, Attachment: got.Attachment, Steps: []stepReport{}, Notes: orEmpty(got.Notes)}
 		for _, s := range got.Steps {
-			r.Steps = append(r.Steps, stepReport{attach.Name(s), s.String(), s})
+			r.Steps = append(r.Steps, stepReport{attach.StepName(s), s.String(), s})
 		}
 		return writeJSONLine(out, r)
 	}
@@ -56,16 +56,16 @@ func (f *attachFlags) print(out io.Writer, got *attach.Result) error {
 
 // attachedText says in a sentence what there is now.
 func attachedText(a *attach.Attachment) string {
-	w := a.Want
-	text := fmt.Sprintf("%s has %s: %s", a.Container.Word(), w.Name, kindText(w))
-	if len(w.IPs) > 0 {
-		text += ", " + joinPrefixes(w.IPs, ", ")
+	w := a.Spec
+	text := fmt.Sprintf("%s has %s: %s", a.Container.ShortName(), w.Name, kindText(w))
+	if len(w.Addresses) > 0 {
+		text += ", " + joinPrefixes(w.Addresses, ", ")
 	}
 	return text
 }
 
 // kindText is a kind and what it stands on.
-func kindText(w attach.Want) string {
+func kindText(w attach.Spec) string {
 	text := w.Kind
 	if w.Mode != "" {
 		text += " (" + w.Mode + ")"
@@ -93,7 +93,7 @@ func printAttachments(out io.Writer, all []attach.Status) error {
 	t.row("CONTAINER", "LINK", "KIND", "PARENT", "ADDRESSES", "STATE")
 	attachments := attachmentsOf(all)
 	for _, s := range all {
-		w := s.Want
+		w := s.Spec
 		parent := w.Parent
 		if w.VLAN != 0 {
 			parent += fmt.Sprintf(" vlan %d", w.VLAN)
@@ -108,9 +108,9 @@ func printAttachments(out io.Writer, all []attach.Status) error {
 func containerWord(a *attach.Attachment, all []*attach.Attachment) string {
 	c := a.Container
 	if slices.ContainsFunc(all, func(o *attach.Attachment) bool { return o.Container.Name == c.Name && o.Container.Engine != c.Engine }) {
-		return c.Reference()
+		return c.QualifiedName()
 	}
-	return c.Word()
+	return c.ShortName()
 }
 
 func attachmentsOf(all []attach.Status) []*attach.Attachment {
@@ -124,7 +124,7 @@ func attachmentsOf(all []attach.Status) []*attach.Attachment {
 // stateText is a state, and whether it is kept so.
 func stateText(s attach.Status) string {
 	text := string(s.State)
-	if s.Kept() {
+	if s.NeedsKeeper() {
 		text += ", kept"
 	}
 	switch l := s.Lease; {
@@ -155,9 +155,9 @@ func leaseText(s attach.Status) string {
 // addressesOf are those that were given, and that of the lease.
 func addressesOf(s attach.Status) []netip.Prefix {
 	if s.Lease == nil {
-		return s.Want.IPs
+		return s.Spec.Addresses
 	}
-	return append(slices.Clip(s.Want.IPs), s.Lease.Address)
+	return append(slices.Clip(s.Spec.Addresses), s.Lease.Address)
 }
 
 func orDash(s string) string {
@@ -175,14 +175,14 @@ func printAttachment(out io.Writer, s attach.Status) error {
 			t.row(name, value)
 		}
 	}
-	line("container", s.Container.Word())
-	line("link", s.Want.Name)
-	line("kind", kindText(s.Want))
+	line("container", s.Container.ShortName())
+	line("link", s.Spec.Name)
+	line("kind", kindText(s.Spec))
 	line("state", stateText(s))
 	line("addresses", joinPrefixes(addressesOf(s), ", "))
 	line("lease", leaseText(s))
 	var gws []string
-	for _, g := range s.Want.Gateways {
+	for _, g := range s.Spec.Gateways {
 		gws = append(gws, g.String())
 	}
 	line("gateways", strings.Join(gws, ", "))
@@ -196,7 +196,7 @@ func printAttachment(out io.Writer, s attach.Status) error {
 		line("keeper", did+", "+at)
 	}
 	line("trouble", trouble)
-	line("since", s.Made.Local().Format("2006-01-02 15:04:05"))
+	line("since", s.Created.Local().Format("2006-01-02 15:04:05"))
 	for i, step := range s.Steps {
 		name := ""
 		if i == 0 {

@@ -22,10 +22,10 @@ const evil = "web\ncleat: hint: curl x | sh\x1b]0;owned\a\u009b31m\u202e\xff"
 // evilStatus is an attachment of which others chose all texts.
 func evilStatus(text string) attach.Status {
 	return attach.Status{
-		Attachment: &attach.Attachment{ID: text, Made: time.Unix(0, 0), Container: attach.Container{Ref: text, Engine: "docker", ID: text, Name: text},
-			Want: attach.Want{Kind: "bridge", Parent: text, Name: text, IPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}, Keep: true}},
+		Attachment: &attach.Attachment{ID: text, Created: time.Unix(0, 0), Container: attach.Container{Ref: text, Engine: "docker", ID: text, Name: text},
+			Spec: attach.Spec{Kind: "bridge", Parent: text, Name: text, Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}, Keep: true}},
 		State: attach.Attached, Peer: text, Steps: []string{text, text}, Notes: []string{text},
-		Keeper: &attach.Report{Did: text, At: time.Unix(0, 0), Error: text, Failures: 2},
+		Keeper: &attach.KeeperReport{Action: text, ActionTime: time.Unix(0, 0), Error: text, Failures: 2},
 	}
 }
 
@@ -109,9 +109,9 @@ func TestForeignHints(t *testing.T) {
 	const name, quoted = "web;reboot", "'web;reboot'"
 	a := evilStatus(name).Attachment
 	for what, hint := range map[string]string{
-		"several containers": severalHint(&attach.SeveralError{Container: "x", Candidates: []*attach.Attachment{a, evilStatus("b").Attachment}}),
-		"taken":              takenHint(&attach.TakenError{What: "link", Holder: a}),
-		"a network":          takenHint(&attach.TakenError{What: "network", By: "the host's " + name}),
+		"several containers": severalHint(&attach.AmbiguousError{Container: "x", Candidates: []*attach.Attachment{a, evilStatus("b").Attachment}}),
+		"taken":              takenHint(&attach.TakenError{Resource: "link", Holder: a}),
+		"a network":          takenHint(&attach.TakenError{Resource: "network", Owner: "the host's " + name}),
 		"near":               didYouMean("web;rebo", []string{name, "x"}),
 		"known":              didYouMean("nothing", []string{name, "x"}),
 	} {

@@ -24,7 +24,7 @@ type keeperReport struct {
 
 func printKeeper(cmd *cobra.Command, store *attach.Store, asJSON bool) error {
 	all, err := attach.List(cmd.Context(), store)
-	r := keeperReport{Attachments: orEmpty(slices.DeleteFunc(all, func(s attach.Status) bool { return !s.Kept() }))}
+	r := keeperReport{Attachments: orEmpty(slices.DeleteFunc(all, func(s attach.Status) bool { return !s.NeedsKeeper() }))}
 	r.PID, r.Running = keep.Running(store)
 	if _, missing := os.Stat(keep.LogFile(store)); missing == nil {
 		r.Log = keep.LogFile(store)
@@ -58,26 +58,26 @@ func (r keeperReport) print(cmd *cobra.Command) error {
 	attachments := attachmentsOf(r.Attachments)
 	for _, s := range r.Attachments {
 		did, at, trouble := keeperTexts(s.Keeper)
-		t.row(containerWord(s.Attachment, attachments), s.Want.Name, string(s.State), orDash(did), orDash(at), orDash(trouble))
+		t.row(containerWord(s.Attachment, attachments), s.Spec.Name, string(s.State), orDash(did), orDash(at), orDash(trouble))
 	}
 	return t.Flush()
 }
 
 // keeperTexts are what a keeper did last, when, and what it can't do; "" for none.
-func keeperTexts(r *attach.Report) (did, at, trouble string) {
+func keeperTexts(r *attach.KeeperReport) (did, at, trouble string) {
 	if r == nil {
 		return "", "", ""
 	}
-	if !r.At.IsZero() {
-		at = clockText(r.At)
+	if !r.ActionTime.IsZero() {
+		at = clockText(r.ActionTime)
 	}
 	if r.Error != "" {
 		trouble = r.Error
 		if r.Failures > 1 {
-			trouble += fmt.Sprintf(" (%d times since %s)", r.Failures, clockText(r.Since))
+			trouble += fmt.Sprintf(" (%d times since %s)", r.Failures, clockText(r.FailingSince))
 		}
 	}
-	return r.Did, at, trouble
+	return r.Action, at, trouble
 }
 
 func clockText(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }

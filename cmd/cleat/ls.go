@@ -44,7 +44,7 @@ addresses, and how that is now.
 				print = func() error { return writeJSONLine(cmd.OutOrStdout(), orEmpty(all)) }
 			}
 			err = errors.Join(print(), err)
-			if slices.ContainsFunc(all, func(s attach.Status) bool { return s.Kept() }) {
+			if slices.ContainsFunc(all, func(s attach.Status) bool { return s.NeedsKeeper() }) {
 				if _, runs := keep.Running(cfg.Store); !runs {
 					fmt.Fprintln(cmd.ErrOrStderr(), "cleat: note: no keeper runs: `cleat keep` extends leases, and attaches again")
 				}

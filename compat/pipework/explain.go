@@ -28,7 +28,7 @@ func (e advised) Hint() string { return e.hint }
 // explain adds what to type, in the script's terms.
 func explain(err error, o Options) error {
 	var own interface{ Hint() string }
-	var want *attach.WantError
+	var want *attach.SpecError
 	var taken *attach.TakenError
 	var lack *link.Lack
 	hint := ""
@@ -45,7 +45,7 @@ func explain(err error, o Options) error {
 		hint = "the host would cut itself off: without --direct-phys it shares the device (macvlan)"
 	case errors.Is(err, dhcp.ErrNoAnswer):
 		hint = "has the network of " + o.Host + " a DHCP server with addresses left? ADDRESS/LENGTH in the place of " + o.DHCP.Client + " asks none"
-	case errors.Is(err, attach.ErrFull):
+	case errors.Is(err, attach.ErrBridgeFull):
 		hint = "use a second bridge, or macvlan, which has no such limit"
 	case errors.Is(err, netns.ErrNotFound):
 		hint = "give a container, a process id, a name from `ip netns list`, or a path of a network namespace"
@@ -55,16 +55,16 @@ func explain(err error, o Options) error {
 	return advised{err, hint}
 }
 
-func wantHint(e *attach.WantError) string {
+func wantHint(e *attach.SpecError) string {
 	switch {
 	case e.Param == "mac" && strings.Contains(e.Reason, "kind ipvlan"):
 		return "leave MAC out, or --ipvlan"
 	case e.Param == "host-name":
 		return "give another one with -H, e.g. -H web-1"
-	case strings.Contains(e.Remedy, " "):
-		return "as root: " + e.Remedy
-	case e.Remedy != "":
-		return "use " + e.Remedy
+	case e.Run != "":
+		return "as root: " + e.Run
+	case e.Use != "":
+		return "use " + e.Use
 	case len(e.Allowed) > 0:
 		return "known: " + strings.Join(e.Allowed, ", ")
 	}
@@ -74,15 +74,15 @@ func wantHint(e *attach.WantError) string {
 // takenHint says how to have what somebody else has.
 func takenHint(e *attach.TakenError, o Options) string {
 	switch {
-	case e.What == "link" && e.Name == o.HostEnd:
+	case e.Resource == "link" && e.Name == o.HostEnd:
 		return "give it another name with -l, or none"
-	case e.What == "link" && e.Holder != nil:
+	case e.Resource == "link" && e.Holder != nil:
 		return fmt.Sprintf("`cleat detach %s %s` removes that one; -i NAME gives this one another name", o.Guest, e.Name)
-	case e.What == "link":
+	case e.Resource == "link":
 		return "give it another name with -i"
-	case e.What == attach.EthernetAddress:
+	case e.Resource == attach.EthernetAddress:
 		return "give it another as MAC, or none"
-	case e.What == "address":
+	case e.Resource == "address":
 		return "`cleat ls` shows who has which address"
 	}
 	return ""

@@ -18,7 +18,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if p, err := o.Plan(devices); err == nil {
-			_ = p.Want.Check()
+			_ = p.Spec.Check()
 		}
 	})
 }

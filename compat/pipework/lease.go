@@ -13,7 +13,7 @@ func (o Options) takeDHCP(p *Plan) error {
 		return nil
 	}
 	const byHand = "give an address, ADDRESS/LENGTH[@GATEWAY]"
-	w := &p.Want
+	w := &p.Spec
 	switch {
 	case w.Kind == "dummy":
 		return wrong(byHand, "%s: a dummy leads nowhere, so no DHCP server can answer", o.DHCP.Client)
@@ -26,7 +26,7 @@ func (o Options) takeDHCP(p *Plan) error {
 	if o.Family == 6 {
 		p.Notes = append(p.Notes, "-a inet6 does nothing: addresses from DHCP are IPv4")
 	}
-	w.DHCP, w.HostName = true, o.HostName
+	w.DHCP, w.DHCPHostName = true, o.HostName
 	return o.DHCP.takeOptions(p.note, w)
 }
 
@@ -34,7 +34,7 @@ func (p *Plan) note(text string) { p.Notes = append(p.Notes, text) }
 
 // takeOptions reads what is for the client. How long it stays and how much it says is the
 // keeper's and ours.
-func (d DHCP) takeOptions(note func(string), w *attach.Want) error {
+func (d DHCP) takeOptions(note func(string), w *attach.Spec) error {
 	words := strings.Fields(d.Options)
 	if d.Client == "dhcpcd" {
 		if len(words) > 0 {
@@ -52,7 +52,7 @@ func (d DHCP) takeOptions(note func(string), w *attach.Want) error {
 		switch {
 		case strings.Contains(staying, " "+name+" "):
 		case value != "" && isHostName:
-			w.HostName = cmp.Or(w.HostName, hostName)
+			w.DHCPHostName = cmp.Or(w.DHCPHostName, hostName)
 		default:
 			return lacking("leave it out; -H NAME before GUEST tells a host name", "%s: option %q for the DHCP client is not supported", d.Client, strings.TrimSpace(name+" "+value))
 		}

@@ -91,14 +91,14 @@ func (o Options) attach(ctx context.Context, cfg attach.Config, host Host) error
 	if err != nil {
 		return err
 	}
-	got, err := attach.Attach(ctx, cfg, o.Guest, p.Want)
+	got, err := attach.Attach(ctx, cfg, o.Guest, p.Spec)
 	if err != nil {
 		return errors.Join(err, lower())
 	}
 	if p.Raise != "" {
 		p.Notes = append(p.Notes, p.Raise+" was down, and is up now")
 	}
-	if got.Attachment.Kept() {
+	if got.Attachment.NeedsKeeper() {
 		if err := host.Keep(cfg.Store); err != nil {
 			p.note(fmt.Sprintf("nobody extends its lease, `cleat keep` would: %v", err))
 		}

@@ -27,19 +27,19 @@ type Device struct {
 
 // Plan is what to do.
 type Plan struct {
-	Want  attach.Want
+	Spec  attach.Spec
 	Raise string   // a device of the host's that is down and has to be up; may be empty
 	Notes []string // what was asked for and does nothing
 }
 
 // Plan finds out what is meant, on a host with these devices.
 func (o Options) Plan(devices []Device) (Plan, error) {
-	p := Plan{Want: attach.Want{Name: o.Link, MAC: o.MAC, Peer: o.HostEnd}}
+	p := Plan{Spec: attach.Spec{Name: o.Link, MAC: o.MAC, Peer: o.HostEnd}}
 	if o.IP.IsValid() {
-		p.Want.IPs = []netip.Prefix{o.IP}
+		p.Spec.Addresses = []netip.Prefix{o.IP}
 	}
-	if p.Want.Name == "" {
-		p.Want.Name = defaultLink
+	if p.Spec.Name == "" {
+		p.Spec.Name = defaultLink
 	}
 	for _, take := range []func(*Plan) error{
 		func(p *Plan) error { return o.takeKind(p, devices) }, o.takeVLAN, o.takeGateway, o.takeDHCP,
@@ -48,8 +48,8 @@ func (o Options) Plan(devices []Device) (Plan, error) {
 			return p, err
 		}
 	}
-	if o.HostEnd != "" && p.Want.Kind != "bridge" && p.Want.Kind != "ovs" {
-		p.Want.Peer = ""
+	if o.HostEnd != "" && p.Spec.Kind != "bridge" && p.Spec.Kind != "ovs" {
+		p.Spec.Peer = ""
 		p.Notes = append(p.Notes, "-l "+o.HostEnd+" does nothing: only on a bridge there is another end")
 	}
 	if o.HostName != "" && o.DHCP == nil {
@@ -60,7 +60,7 @@ func (o Options) Plan(devices []Device) (Plan, error) {
 
 // takeKind decides what HOSTIF is.
 func (o Options) takeKind(p *Plan, devices []Device) error {
-	w := &p.Want
+	w := &p.Spec
 	d, err := o.device(devices)
 	switch {
 	case err != nil:
@@ -82,7 +82,7 @@ func (o Options) takeKind(p *Plan, devices []Device) error {
 
 // takeDevice decides what to do with a device that is there.
 func (o Options) takeDevice(p *Plan, d Device) error {
-	w := &p.Want
+	w := &p.Spec
 	switch {
 	case d.Kind == "bridge":
 		w.Kind = "bridge"
@@ -115,7 +115,7 @@ func (o Options) takeDevice(p *Plan, d Device) error {
 }
 
 // takeInfiniBand moves the device.
-func (o Options) takeInfiniBand(w *attach.Want, d Device) error {
+func (o Options) takeInfiniBand(w *attach.Spec, d Device) error {
 	if o.MAC != (link.MAC{}) {
 		return wrong("leave MAC out", "%s is an InfiniBand device: its address can't be set", d.Name)
 	}
@@ -198,7 +198,7 @@ func (o Options) takeVLAN(p *Plan) error {
 	if err != nil || id < 1 || id > 4094 {
 		return wrong("want 1…4094, e.g. @10", "@%s is no VLAN", o.VLAN)
 	}
-	p.Want.VLAN = id
+	p.Spec.VLAN = id
 	return nil
 }
 
@@ -209,9 +209,9 @@ func (o Options) takeGateway(p *Plan) error {
 	if !gw.IsValid() {
 		return nil
 	}
-	p.Want.Gateways = []netip.Addr{gw}
+	p.Spec.Gateways = []netip.Addr{gw}
 	if !o.IP.Contains(gw) && !gw.IsLinkLocalUnicast() {
-		p.Want.Routes = []attach.Route{{To: netip.PrefixFrom(gw, gw.BitLen())}}
+		p.Spec.Routes = []attach.Route{{To: netip.PrefixFrom(gw, gw.BitLen())}}
 	}
 	return nil
 }

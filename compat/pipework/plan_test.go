@@ -35,8 +35,8 @@ func machine() []Device {
 }
 
 // like is what "HOSTIF web 192.0.2.10/24" wants.
-func like(kind, parent string, change func(*attach.Want)) attach.Want {
-	w := attach.Want{Kind: kind, Parent: parent, Name: "eth1", IPs: []netip.Prefix{prefix("192.0.2.10/24")}}
+func like(kind, parent string, change func(*attach.Spec)) attach.Spec {
+	w := attach.Spec{Kind: kind, Parent: parent, Name: "eth1", Addresses: []netip.Prefix{prefix("192.0.2.10/24")}}
 	if change != nil {
 		change(&w)
 	}
@@ -44,52 +44,52 @@ func like(kind, parent string, change func(*attach.Want)) attach.Want {
 }
 
 // leased is what "HOSTIF web dhcp" wants.
-func leased(kind, parent string, change func(*attach.Want)) attach.Want {
+func leased(kind, parent string, change func(*attach.Spec)) attach.Spec {
 	w := like(kind, parent, change)
-	w.IPs, w.DHCP = nil, true
+	w.Addresses, w.DHCP = nil, true
 	return w
 }
 
 func TestPlan(t *testing.T) {
-	bridgeMode := func(w *attach.Want) { w.Mode = "bridge" }
+	bridgeMode := func(w *attach.Spec) { w.Mode = "bridge" }
 	rows := []struct {
 		name, args  string
-		want        attach.Want
+		want        attach.Spec
 		raise, note string
 	}{
 		{"bridge to be made", "br1 web 192.0.2.10/24", like("bridge", "br1", nil), "", ""},
 		{"bridge of any name", "docker0 web 192.0.2.10/24", like("bridge", "docker0", nil), "", ""},
 		{"no bridge, whatever its name", "brick web 192.0.2.10/24", like("macvlan", "brick", bridgeMode), "", ""},
-		{"bridge in a VLAN", "br1 web 192.0.2.10/24 @10", like("bridge", "br1", func(w *attach.Want) { w.VLAN = 10 }), "", ""},
-		{"bridge, other end", "br1 -l h0 web 192.0.2.10/24", like("bridge", "br1", func(w *attach.Want) { w.Peer = "h0" }), "", ""},
-		{"switch to be made", "ovsbr0 web 192.0.2.10/24 @10", like("ovs", "ovsbr0", func(w *attach.Want) { w.VLAN = 10 }), "", ""},
-		{"switch of any name", "switch -l h0 web 192.0.2.10/24", like("ovs", "switch", func(w *attach.Want) { w.Peer = "h0" }), "", ""},
+		{"bridge in a VLAN", "br1 web 192.0.2.10/24 @10", like("bridge", "br1", func(w *attach.Spec) { w.VLAN = 10 }), "", ""},
+		{"bridge, other end", "br1 -l h0 web 192.0.2.10/24", like("bridge", "br1", func(w *attach.Spec) { w.Peer = "h0" }), "", ""},
+		{"switch to be made", "ovsbr0 web 192.0.2.10/24 @10", like("ovs", "ovsbr0", func(w *attach.Spec) { w.VLAN = 10 }), "", ""},
+		{"switch of any name", "switch -l h0 web 192.0.2.10/24", like("ovs", "switch", func(w *attach.Spec) { w.Peer = "h0" }), "", ""},
 		{"card", "eth0 web 192.0.2.10/24", like("macvlan", "eth0", bridgeMode), "", ""},
 		{"card that is down", "eth1 web 192.0.2.10/24", like("macvlan", "eth1", bridgeMode), "eth1", ""},
-		{"card in a VLAN", "eth0 web 192.0.2.10/24 @10", like("macvlan", "eth0", func(w *attach.Want) { w.Mode, w.VLAN = "bridge", 10 }), "", ""},
+		{"card in a VLAN", "eth0 web 192.0.2.10/24 @10", like("macvlan", "eth0", func(w *attach.Spec) { w.Mode, w.VLAN = "bridge", 10 }), "", ""},
 		{"card by its address", "mac:02:00:5e:10:00:01 web 192.0.2.10/24", like("macvlan", "eth0", bridgeMode), "", ""},
 		{"card, -l", "eth0 -l h0 web 192.0.2.10/24", like("macvlan", "eth0", bridgeMode), "", "-l h0 does nothing"},
 		{"-H without DHCP", "eth0 -H h web 192.0.2.10/24", like("macvlan", "eth0", bridgeMode), "", "-H h does nothing"},
-		{"ipvlan", "eth0 --ipvlan web 192.0.2.10/24", like("ipvlan", "eth0", func(w *attach.Want) { w.Mode = "l3" }), "", ""},
-		{"ipvlan on a card that is down", "eth1 --ipvlan web 192.0.2.10/24", like("ipvlan", "eth1", func(w *attach.Want) { w.Mode = "l3" }), "eth1", ""},
+		{"ipvlan", "eth0 --ipvlan web 192.0.2.10/24", like("ipvlan", "eth0", func(w *attach.Spec) { w.Mode = "l3" }), "", ""},
+		{"ipvlan on a card that is down", "eth1 --ipvlan web 192.0.2.10/24", like("ipvlan", "eth1", func(w *attach.Spec) { w.Mode = "l3" }), "eth1", ""},
 		{"card itself", "--direct-phys eth1 web 192.0.2.10/24", like("phys", "eth1", nil), "", ""},
-		{"VLAN itself", "--direct-phys eth1 web 192.0.2.10/24 @10", like("vlan", "eth1", func(w *attach.Want) { w.VLAN = 10 }), "eth1", ""},
+		{"VLAN itself", "--direct-phys eth1 web 192.0.2.10/24 @10", like("vlan", "eth1", func(w *attach.Spec) { w.VLAN = 10 }), "eth1", ""},
 		{"bridge has no card", "--direct-phys docker0 web 192.0.2.10/24", like("bridge", "docker0", nil), "", ""},
-		{"InfiniBand itself", "--direct-phys ib0 web 192.0.2.10/24", like("ipoib", "ib0", func(w *attach.Want) { w.Name = "ib0" }), "", ""},
-		{"InfiniBand, named", "--direct-phys ib0 -i eth7 web 192.0.2.10/24", like("ipoib", "ib0", func(w *attach.Want) { w.Name = "eth7" }), "", ""},
+		{"InfiniBand itself", "--direct-phys ib0 web 192.0.2.10/24", like("ipoib", "ib0", func(w *attach.Spec) { w.Name = "ib0" }), "", ""},
+		{"InfiniBand, named", "--direct-phys ib0 -i eth7 web 192.0.2.10/24", like("ipoib", "ib0", func(w *attach.Spec) { w.Name = "eth7" }), "", ""},
 		{"dummy", "dummy web 192.0.2.10/24", like("dummy", "", nil), "", ""},
-		{"gateway", "br1 web 192.0.2.10/24@192.0.2.1", like("bridge", "br1", func(w *attach.Want) { w.Gateways = []netip.Addr{addr("192.0.2.1")} }), "", ""},
+		{"gateway", "br1 web 192.0.2.10/24@192.0.2.1", like("bridge", "br1", func(w *attach.Spec) { w.Gateways = []netip.Addr{addr("192.0.2.1")} }), "", ""},
 		{"wireless", "wlan0 web 192.0.2.10/24", like("macvlan", "wlan0", bridgeMode), "", "wlan0 is wireless: access points drop"},
-		{"wireless, shared", "wlan0 --ipvlan web 192.0.2.10/24", like("ipvlan", "wlan0", func(w *attach.Want) { w.Mode = "l3" }), "", ""},
-		{"DHCP, host name", "br1 -H app web dhclient", leased("bridge", "br1", func(w *attach.Want) { w.HostName = "app" }), "", ""},
-		{"DHCP, MAC and VLAN", "eth1 web dhcp 02:00:5e:10:00:09@10", leased("macvlan", "eth1", func(w *attach.Want) {
+		{"wireless, shared", "wlan0 --ipvlan web 192.0.2.10/24", like("ipvlan", "wlan0", func(w *attach.Spec) { w.Mode = "l3" }), "", ""},
+		{"DHCP, host name", "br1 -H app web dhclient", leased("bridge", "br1", func(w *attach.Spec) { w.DHCPHostName = "app" }), "", ""},
+		{"DHCP, MAC and VLAN", "eth1 web dhcp 02:00:5e:10:00:09@10", leased("macvlan", "eth1", func(w *attach.Spec) {
 			w.Mode, w.VLAN, w.MAC = "bridge", 10, link.MAC{2, 0, 0x5e, 0x10, 0, 9}
 		}), "eth1", ""},
 		{"DHCP on the card itself", "--direct-phys eth1 web udhcpc", leased("phys", "eth1", nil), "", ""},
 		{"DHCP, IPv6", "br1 -a inet6 web dhcp", leased("bridge", "br1", nil), "", "-a inet6 does nothing: addresses from DHCP are IPv4"},
 		{"DHCP, IPv4", "br1 -a inet web dhcp", leased("bridge", "br1", nil), "", ""},
 		{"DHCP client stays", "br1 web dhcp:-f", leased("bridge", "br1", nil), "", ""},
-		{"gateway elsewhere", "br1 web 192.0.2.10/24@198.51.100.1", like("bridge", "br1", func(w *attach.Want) {
+		{"gateway elsewhere", "br1 web 192.0.2.10/24@198.51.100.1", like("bridge", "br1", func(w *attach.Spec) {
 			w.Gateways = []netip.Addr{addr("198.51.100.1")}
 			w.Routes = []attach.Route{{To: prefix("198.51.100.1/32")}}
 		}), "", ""},
@@ -109,7 +109,7 @@ func TestPlan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(r.want, p.Want, same); diff != "" {
+			if diff := cmp.Diff(r.want, p.Spec, same); diff != "" {
 				t.Errorf("pipework %s (-want +got):\n%s", r.args, diff)
 			}
 			if p.Raise != r.raise {
@@ -118,7 +118,7 @@ func TestPlan(t *testing.T) {
 			if notes := strings.Join(p.Notes, "\n"); (r.note == "") != (notes == "") || !strings.Contains(notes, r.note) {
 				t.Errorf("pipework %s: notes %q, want %q", r.args, notes, r.note)
 			}
-			if err := p.Want.Check(); err != nil {
+			if err := p.Spec.Check(); err != nil {
 				t.Errorf("pipework %s: attaching refuses it: %v", r.args, err)
 			}
 		})
@@ -180,14 +180,14 @@ func TestExplain(t *testing.T) {
 	}{
 		{"own", &Error{text: "text", hint: "advice"}, "advice"},
 		{"no server", fmt.Errorf("get eth1 an address: %w", &dhcp.Error{}), "has the network of br1 a DHCP server with addresses left? ADDRESS/LENGTH in the place of udhcpc"},
-		{"taken by us", &attach.TakenError{What: "link", Name: "eth1", Holder: &attach.Attachment{}}, "`cleat detach web eth1`"},
-		{"taken", &attach.TakenError{What: "link", Name: "eth1", By: "a link of the container"}, "another name with -i"},
-		{"other end taken", &attach.TakenError{What: "link", Name: "h0", By: "a link of the host"}, "another name with -l"},
-		{"address", &attach.TakenError{What: "address", Name: "192.0.2.10"}, "`cleat ls`"},
-		{"Ethernet address", &attach.TakenError{What: attach.EthernetAddress, Name: "02:00:5e:10:00:01"}, "another as MAC"},
+		{"taken by us", &attach.TakenError{Resource: "link", Name: "eth1", Holder: &attach.Attachment{}}, "`cleat detach web eth1`"},
+		{"taken", &attach.TakenError{Resource: "link", Name: "eth1", Owner: "a link of the container"}, "another name with -i"},
+		{"other end taken", &attach.TakenError{Resource: "link", Name: "h0", Owner: "a link of the host"}, "another name with -l"},
+		{"address", &attach.TakenError{Resource: "address", Name: "192.0.2.10"}, "`cleat ls`"},
+		{"Ethernet address", &attach.TakenError{Resource: attach.EthernetAddress, Name: "02:00:5e:10:00:01"}, "another as MAC"},
 		{"way out", fmt.Errorf("move eth0: %w", attach.ErrDefaultRoute), "without --direct-phys"},
-		{"no filter", &attach.WantError{Param: "vlan", Remedy: "ip link set br1 type bridge vlan_filtering 1"}, "as root: ip link set br1"},
-		{"host name", attach.Want{Kind: "bridge", Parent: "br1", DHCP: true, HostName: "a b"}.Check(), "another one with -H"},
+		{"no filter", &attach.SpecError{Param: "vlan", Run: "ip link set br1 type bridge vlan_filtering 1"}, "as root: ip link set br1"},
+		{"host name", attach.Spec{Kind: "bridge", Parent: "br1", DHCP: true, DHCPHostName: "a b"}.Check(), "another one with -H"},
 		{"lack", &link.Lack{Remedy: "modprobe macvlan"}, "modprobe macvlan"},
 	}
 	for _, r := range rows {
@@ -234,8 +234,8 @@ func TestClientOptions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if notes := strings.Join(p.Notes, "\n"); p.Want.HostName != r.hostName || notes != r.note {
-				t.Errorf("%s: host name %q, notes %q", r.word, p.Want.HostName, notes)
+			if notes := strings.Join(p.Notes, "\n"); p.Spec.DHCPHostName != r.hostName || notes != r.note {
+				t.Errorf("%s: host name %q, notes %q", r.word, p.Spec.DHCPHostName, notes)
 			}
 		})
 	}
@@ -243,8 +243,8 @@ func TestClientOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := o.Plan(machine()); err != nil || p.Want.HostName != "first" {
-		t.Errorf("-H and an option: %q, %v", p.Want.HostName, err)
+	if p, err := o.Plan(machine()); err != nil || p.Spec.DHCPHostName != "first" {
+		t.Errorf("-H and an option: %q, %v", p.Spec.DHCPHostName, err)
 	}
 }
 

@@ -32,14 +32,14 @@ func (w *world) again(a *attach.Attachment, trial func() error) error {
 			}
 			return find(ctx, "web")
 		}
-		_, err := attach.Again(w.t.Context(), cfg, a)
+		_, err := attach.Reattach(w.t.Context(), cfg, a)
 		return err
 	})
 }
 
-func (w *world) extend(id string, trial func() error) (got attach.Tended, err error) {
+func (w *world) extend(id string, trial func() error) (got attach.LeaseReport, err error) {
 	err = w.do(func() error {
-		got, err = attach.Extend(w.t.Context(), w.config().WithTrial(trial), id)
+		got, err = attach.MaintainLease(w.t.Context(), w.config().WithTrial(trial), id)
 		return err
 	})
 	return got, err
@@ -86,16 +86,16 @@ func TestExtend(t *testing.T) {
 	need(t, "macvlan")
 	w := newWorld(t)
 	s := w.leases(4 * time.Second)
-	got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("2001:db8::9/64"), DHCP: true}, nil)
+	got, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("2001:db8::9/64"), DHCP: true}, nil)
 	must(t, err)
 	id := got.Attachment.ID
 	link := w.list()[0].Index
 	e, err := w.extend(id, nil)
-	if err != nil || e.Did != "" || e.In <= 0 || e.In > 2*time.Second {
+	if err != nil || e.Done != "" || e.In <= 0 || e.In > 2*time.Second {
 		t.Errorf("extend: %+v, %v", e, err)
 	}
 	time.Sleep(e.In) // by a clock that cannot be set
-	if e, err = w.extend(id, nil); err != nil || e.In <= time.Second || !strings.HasPrefix(e.Did, "extended") {
+	if e, err = w.extend(id, nil); err != nil || e.In <= time.Second || !strings.HasPrefix(e.Done, "extended") {
 		t.Errorf("extended: %+v, %v", e, err)
 	}
 	if now := w.list()[0].Lease; !now.Expires.After(got.Lease.Expires) {
@@ -113,7 +113,7 @@ func TestExtend(t *testing.T) {
 	}
 	w.wants("without a lease", []string{"2001:db8::9/64"}, []string{"198.51.100."})
 	s.do(func() { s.mute, s.gives = false, net.IPv4(198, 51, 100, 8) })
-	if e, err = w.extend(id, nil); err != nil || !e.New {
+	if e, err = w.extend(id, nil); err != nil || !e.NewAddress {
 		t.Errorf("with a server again: %+v, %v", e, err)
 	}
 	w.wants("with another lease", []string{"2001:db8::9/64", "198.51.100.8/24", "via 198.51.100.2"}, []string{"198.51.100.7"})
@@ -128,7 +128,7 @@ func TestForbidden(t *testing.T) {
 	w, s, before, id := leased(t)
 	s.do(func() { s.forbids, s.gives = true, net.IPv4(198, 51, 100, 8) })
 	w.due(id)
-	if e, err := w.extend(id, nil); err != nil || !e.New || !strings.Contains(e.Did, "refused by") {
+	if e, err := w.extend(id, nil); err != nil || !e.NewAddress || !strings.Contains(e.Done, "refused by") {
 		t.Errorf("forbidden: %+v, %v", e, err)
 	}
 	w.wants("forbidden", []string{"198.51.100.8/24", "via 198.51.100.2"}, []string{"198.51.100.7"})
@@ -176,7 +176,7 @@ func TestExtendChanges(t *testing.T) {
 	first := func() string {
 		t.Helper()
 		s.do(func() { s.options = nil })
-		got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
+		got, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
 		must(t, err)
 		w.wants("at first", []string{"198.51.100.7/24", "via 198.51.100.2", "mtu 1400"}, nil)
 		s.do(func() { s.options = more })
@@ -189,7 +189,7 @@ func TestExtendChanges(t *testing.T) {
 	}
 	points := 0
 	e, err := w.extend(first(), func() error { points++; return nil })
-	if err != nil || !strings.Contains(e.Did, "with other routes") {
+	if err != nil || !strings.Contains(e.Done, "with other routes") {
 		t.Errorf("extended: %+v, %v", e, err)
 	}
 	changed("extended")
@@ -225,7 +225,7 @@ func TestExtendChanges(t *testing.T) {
 func TestExtendPutsBack(t *testing.T) {
 	w, _, before := leasing(t)
 	route := attach.Route{To: netip.MustParsePrefix("203.0.113.0/24")}
-	got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true, Routes: []attach.Route{route}}, nil)
+	got, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true, Routes: []attach.Route{route}}, nil)
 	must(t, err)
 	before2 := lookInto(t, w.web)
 	h := handle(t, w.web)
@@ -235,7 +235,7 @@ func TestExtendPutsBack(t *testing.T) {
 	must(t, err)
 	must(t, h.AddrDel(eth0, &addresses[0]))
 	w.wants("removed", nil, []string{"198.51.100."})
-	if e, err := w.extend(got.Attachment.ID, nil); err != nil || !e.New {
+	if e, err := w.extend(got.Attachment.ID, nil); err != nil || !e.NewAddress {
 		t.Errorf("put back: %+v, %v", e, err)
 	}
 	if now := lookInto(t, w.web); !reflect.DeepEqual(now, before2) {
@@ -261,7 +261,7 @@ func TestAgainKilled(t *testing.T) {
 	points, k := 0, 0
 	count := func() error { points++; return nil }
 	for ; k <= points; k++ {
-		got, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Keep: true}, nil)
+		got, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24"), Keep: true}, nil)
 		must(t, err)
 		remove()
 		if all := w.list(); len(all) != 1 || all[0].State != attach.Missing {
@@ -297,7 +297,7 @@ func TestAgainKilled(t *testing.T) {
 func TestAgainUnwanted(t *testing.T) {
 	need(t, "bridge")
 	w := newWorld(t)
-	want := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Keep: true}
+	want := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24"), Keep: true}
 	got, err := w.attach(want, nil)
 	must(t, err)
 	must(t, w.detach("eth0", nil))
@@ -306,7 +306,7 @@ func TestAgainUnwanted(t *testing.T) {
 		t.Errorf("detached: %v", err)
 	}
 	w.unchanged(before, "refused")
-	want.IPs = prefixes("192.0.2.11/24")
+	want.Addresses = prefixes("192.0.2.11/24")
 	other, err := w.attach(want, nil)
 	must(t, err)
 	must(t, handle(t, w.web).LinkDel(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: w.list()[0].Index}}))
@@ -323,18 +323,18 @@ func TestAgainUnwanted(t *testing.T) {
 func TestNotTheContainer(t *testing.T) {
 	need(t, "bridge")
 	w := newWorld(t)
-	want := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Keep: true}
+	want := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24"), Keep: true}
 	got, err := w.attach(want, nil)
 	must(t, err)
 	must(t, handle(t, w.web).LinkDel(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: w.list()[0].Index}}))
 	before := w.snapshot()
-	w.container.Owner = 1500
-	if err := w.again(got.Attachment, nil); !errors.Is(err, attach.ErrGone) {
+	w.container.OwnerUID = 1500
+	if err := w.again(got.Attachment, nil); !errors.Is(err, attach.ErrContainerGone) {
 		t.Errorf("another user's: %v", err)
 	}
 	w.unchanged(before, "refused")
-	w.container.Owner, w.container.Host = 0, true
-	var bad *attach.WantError
+	w.container.OwnerUID, w.container.HostNetwork = 0, true
+	var bad *attach.SpecError
 	if _, err := w.attach(want, nil); !errors.As(err, &bad) || bad.Param != "CONTAINER" {
 		t.Errorf("the machine's network: %v", err)
 	}
@@ -352,7 +352,7 @@ func TestAltNames(t *testing.T) {
 	must(t, host.LinkAddAltName(nic, "uplink"))
 	w.repair()
 	before := w.snapshot()
-	_, err = w.attach(attach.Want{Kind: "phys", Parent: "nic", Name: "eth7"}, nil)
+	_, err = w.attach(attach.Spec{Kind: "phys", Parent: "nic", Name: "eth7"}, nil)
 	must(t, err)
 	inside := handle(t, w.web)
 	moved, err := inside.LinkByName("eth7")
@@ -373,9 +373,9 @@ func TestMovedAway(t *testing.T) {
 	need(t, "macvlan")
 	w := newWorld(t)
 	nested := newNS(t, "nested")
-	for name, want := range map[string]attach.Want{
+	for name, want := range map[string]attach.Spec{
 		"a device": {Kind: "phys", Parent: "nic", Name: "eth0"},
-		"a link":   {Kind: "macvlan", Parent: "nic", Name: "eth0", IPs: prefixes("192.0.2.10/24")},
+		"a link":   {Kind: "macvlan", Parent: "nic", Name: "eth0", Addresses: prefixes("192.0.2.10/24")},
 	} {
 		_, err := w.attach(want, nil)
 		must(t, err)
@@ -413,7 +413,7 @@ func TestRouteCantComeBack(t *testing.T) {
 		must(t, h.AddrAdd(own, addr))
 	}
 	must(t, h.RouteAdd(&netlink.Route{LinkIndex: own.Attrs().Index, Gw: net.IPv4(203, 0, 113, 1), Src: net.IPv4(203, 0, 113, 99)}))
-	_, err = w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Gateways: addrs("192.0.2.1")}, nil)
+	_, err = w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24"), Gateways: addrs("192.0.2.1")}, nil)
 	must(t, err)
 	addr, err := netlink.ParseAddr("203.0.113.99/24")
 	must(t, err)
@@ -426,9 +426,9 @@ func TestRouteCantComeBack(t *testing.T) {
 
 // A container that gives its link another name and another Ethernet address does not keep it.
 func TestDisguised(t *testing.T) {
-	for _, want := range []attach.Want{
-		{Kind: "macvlan", Parent: "nic", IPs: prefixes("192.0.2.10/24")},
-		{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")},
+	for _, want := range []attach.Spec{
+		{Kind: "macvlan", Parent: "nic", Addresses: prefixes("192.0.2.10/24")},
+		{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")},
 		{Kind: "vlan", Parent: "nic", VLAN: 7},
 	} {
 		t.Run(want.Kind, func(t *testing.T) {
@@ -460,7 +460,7 @@ func TestReturns(t *testing.T) {
 		{Engine: "pid", Name: "4242"}: false, {Engine: "path", Path: "/proc/4242/ns/net"}: false, {Engine: "path", Path: "/proc/4242/fd/3"}: false,
 		{Engine: "path", Path: "/run/../proc/4242/ns/net"}: false,
 	} {
-		if got := c.Returns(); got != want {
+		if got := c.CanReturn(); got != want {
 			t.Errorf("%+v: %t", c, got)
 		}
 	}
@@ -469,11 +469,11 @@ func TestReturns(t *testing.T) {
 	must(t, os.Chmod(dir, 0o777))
 	must(t, os.Symlink(w.container.Path, filepath.Join(dir, "web")))
 	w.container.Engine, w.container.Path = "path", filepath.Join(dir, "web")
-	var bad *attach.WantError
-	if _, err := w.attach(attach.Want{Kind: "phys", Parent: "nic", Keep: true}, nil); !errors.As(err, &bad) || bad.Param != "keep" {
+	var bad *attach.SpecError
+	if _, err := w.attach(attach.Spec{Kind: "phys", Parent: "nic", Keep: true}, nil); !errors.As(err, &bad) || bad.Param != "keep" {
 		t.Errorf("kept at a path that others can change: %v", err)
 	}
-	_, err := w.attach(attach.Want{Kind: "phys", Parent: "nic"}, nil)
+	_, err := w.attach(attach.Spec{Kind: "phys", Parent: "nic"}, nil)
 	must(t, err)
 	must(t, w.detach("eth0", nil))
 }
@@ -483,7 +483,7 @@ func TestDetachOldNumber(t *testing.T) {
 	need(t, "bridge")
 	w := newWorld(t)
 	w.container.PID = 4242
-	_, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0"}, nil)
+	_, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0"}, nil)
 	must(t, err)
 	other := newNS(t, "other")
 	number := func(ns *netns.NS) attach.Config {

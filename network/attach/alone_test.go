@@ -78,7 +78,7 @@ func TestCard(t *testing.T) {
 	eventuallyUp(t, w.host, all[0])
 	w.repair()
 	before := w.snapshot()
-	want := attach.Want{Kind: "phys", Parent: all[0], Name: "eth7", IPs: prefixes("192.0.2.10/24"), MTU: 1300, MAC: link.MAC{2, 0, 0x5e, 0x10, 0, 7}}
+	want := attach.Spec{Kind: "phys", Parent: all[0], Name: "eth7", Addresses: prefixes("192.0.2.10/24"), MTU: 1300, MAC: link.MAC{2, 0, 0x5e, 0x10, 0, 7}}
 	answers := func(t *testing.T) { // whose end closes the socket, which keeps the namespace
 		server := labtest.Serve(t, w.web, "192.0.2.10:0", labtest.Say("hello"))
 		must(t, w.outside.Do(func() error {
@@ -102,7 +102,7 @@ func TestCard(t *testing.T) {
 	must(t, w.web.Close())
 	w.container.Path = ""
 	waitFor(t, "the card is not back", func() bool { return slices.Contains(cards(t), "eth7") })
-	if all := w.list(); len(all) != 1 || all[0].State != attach.NoHost {
+	if all := w.list(); len(all) != 1 || all[0].State != attach.Gone {
 		t.Errorf("listed: %+v", all)
 	}
 	must(t, w.detach("eth7", nil))
@@ -144,7 +144,7 @@ func TestNeighbourTable(t *testing.T) {
 	if !errors.Is(err, unix.ENOBUFS) {
 		t.Fatalf("the table is not full: %v", err)
 	}
-	got, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Masquerade: true}, nil)
+	got, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24"), Masquerade: true}, nil)
 	must(t, err)
 	t.Cleanup(func() { w.detach("eth0", nil) })
 	notes := strings.Join(got.Notes, "\n")

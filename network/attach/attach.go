@@ -25,9 +25,9 @@ type Config struct {
 	// which the caller then owns.
 	Find func(ctx context.Context, ref string) (Container, *netns.NS, error)
 
-	// Meanwhile has neighbours be told when Attach has returned already; whoever ends this
+	// Background has neighbours be told when Attach has returned already; whoever ends this
 	// process waits for it. nil: Attach waits.
-	Meanwhile *sync.WaitGroup
+	Background *sync.WaitGroup
 
 	again *Attachment  // that is attached once more, if it is wanted still
 	trial func() error // of tests, see run
@@ -46,7 +46,7 @@ type Result struct {
 var errStop = errors.New("stopped as if killed")
 
 // Preview plans an attachment, and changes nothing.
-func Preview(ctx context.Context, cfg Config, ref string, want Want) (*Result, error) {
+func Preview(ctx context.Context, cfg Config, ref string, want Spec) (*Result, error) {
 	o, err := open(ctx, cfg, ref, want)
 	if err != nil {
 		return nil, err
@@ -94,9 +94,9 @@ func lacks(steps []Step) (notes []string) {
 }
 
 // Attach gives a container a link. On error, of the context's too, everything is
-// as it was. What is wrong with what is wanted is a *WantError; what others have
+// as it was. What is wrong with what is wanted is a *SpecError; what others have
 // is a *TakenError; what the machine can't do is a *link.Lack.
-func Attach(ctx context.Context, cfg Config, ref string, want Want) (*Result, error) {
+func Attach(ctx context.Context, cfg Config, ref string, want Spec) (*Result, error) {
 	o, err := open(ctx, cfg, ref, want)
 	if err != nil {
 		return nil, err
@@ -124,9 +124,9 @@ func Attach(ctx context.Context, cfg Config, ref string, want Want) (*Result, er
 	if err != nil {
 		return nil, r.takeBack(err)
 	}
-	if cfg.Meanwhile != nil {
+	if cfg.Background != nil {
 		later := finish
-		finish = func() { cfg.Meanwhile.Go(later) }
+		finish = func() { cfg.Background.Go(later) }
 	}
 	return &Result{Attachment: r.att, Steps: append(p.steps, r.came...), Notes: r.notes, Lease: r.lease}, nil
 }
@@ -140,7 +140,7 @@ type operation struct {
 }
 
 // open finds the container, and refuses what can't be before anything is touched.
-func open(ctx context.Context, cfg Config, ref string, want Want) (*operation, error) {
+func open(ctx context.Context, cfg Config, ref string, want Spec) (*operation, error) {
 	if err := want.Check(); err != nil {
 		return nil, err
 	}
@@ -157,12 +157,12 @@ func open(ctx context.Context, cfg Config, ref string, want Want) (*operation, e
 		return nil, err
 	}
 	switch again := cfg.again; {
-	case c.Host || o.host.place.Inode == o.cont.place.Inode:
+	case c.HostNetwork || o.host.place.Inode == o.cont.place.Inode:
 		o.close()
-		return nil, &WantError{Param: "CONTAINER", Value: ref, Reason: "has the host's own network: there is nothing to attach"}
-	case again != nil && again.Container.Owner != c.Owner:
+		return nil, &SpecError{Param: "CONTAINER", Value: ref, Reason: "has the host's own network: there is nothing to attach"}
+	case again != nil && again.Container.OwnerUID != c.OwnerUID:
 		o.close()
-		return nil, fmt.Errorf("attach %s again: %w: its name is one of another user's container now", again.called(), ErrGone)
+		return nil, fmt.Errorf("attach %s again: %w: its name is one of another user's container now", again.called(), ErrContainerGone)
 	}
 	return o, nil
 }
@@ -172,19 +172,19 @@ func (o *operation) close() {
 	o.cont.close()
 }
 
-func (o *operation) plan(want Want) (*planner, error) {
+func (o *operation) plan(want Spec) (*planner, error) {
 	p := &planner{want: want, c: o.c, id: idOf(o.c, want.Name), host: o.host, cont: o.cont, store: o.cfg.Store}
 	return p, p.plan()
 }
 
 func (o *operation) attachment(p *planner) *Attachment {
-	return &Attachment{Version: attachmentVersion, ID: p.id, Made: time.Now().UTC().Truncate(time.Second), Boot: p.store.boot(), Container: o.c, Want: p.want}
+	return &Attachment{Version: attachmentVersion, ID: p.id, Created: time.Now().UTC().Truncate(time.Second), BootID: p.store.boot(), Container: o.c, Spec: p.want}
 }
 
 // begin repairs what others left, chooses the link's name, and takes possession of
 // the attachment's id: a journal of that name. Whoever is at work on the same
 // attachment is waited for.
-func (o *operation) begin(ctx context.Context, want *Want) (*journal.Journal, []string, error) {
+func (o *operation) begin(ctx context.Context, want *Spec) (*journal.Journal, []string, error) {
 	wanted := *want
 	for {
 		name, err := o.chooseName(wanted)
@@ -206,7 +206,7 @@ func (o *operation) begin(ctx context.Context, want *Want) (*journal.Journal, []
 			return nil, nil, err
 		}
 		if !waited && len(notes) > 0 {
-			return nil, nil, fmt.Errorf("attach %s of %s: %s", name, o.c.Word(), notes[0])
+			return nil, nil, fmt.Errorf("attach %s of %s: %s", name, o.c.ShortName(), notes[0])
 		}
 	}
 }
@@ -281,7 +281,7 @@ func (r *run) complete(steps []Step) error {
 		return err
 	}
 	if !r.alive() {
-		return ErrGone
+		return ErrContainerGone
 	}
 	r.notePromiscuous()
 	m := made{Index: r.link, Peer: r.peer, Notes: r.notes}
@@ -303,11 +303,11 @@ func (r *run) complete(steps []Step) error {
 // notePromiscuous says so when a macvlan's parent has more addresses than it can
 // tell apart.
 func (r *run) notePromiscuous() {
-	if r.att.Want.Kind != "macvlan" || r.att.Want.Mode == passthru {
+	if r.att.Spec.Kind != "macvlan" || r.att.Spec.Mode == passthru {
 		return
 	}
-	if l, err := r.host.find(r.att.Want.Parent); err == nil && l != nil && l.Attrs().Promisc > 0 {
-		r.notes = append(r.notes, fmt.Sprintf("%s is promiscuous: it can't filter so many Ethernet addresses, and takes every packet; ipvlan needs none", r.att.Want.Parent))
+	if l, err := r.host.find(r.att.Spec.Parent); err == nil && l != nil && l.Attrs().Promisc > 0 {
+		r.notes = append(r.notes, fmt.Sprintf("%s is promiscuous: it can't filter so many Ethernet addresses, and takes every packet; ipvlan needs none", r.att.Spec.Parent))
 	}
 }
 

@@ -60,7 +60,7 @@ func TestInterrupted(t *testing.T) {
 		return nil
 	})
 	err := w.do(func() error {
-		_, err := attach.Attach(ctx, cfg, "web", attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Masquerade: true})
+		_, err := attach.Attach(ctx, cfg, "web", attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24"), Masquerade: true})
 		return err
 	})
 	if !errors.Is(err, context.Canceled) {
@@ -105,7 +105,7 @@ func TestFiftyAtOnce(t *testing.T) {
 	cfg := w.crowd(n)
 	before := w.snapshot()
 	w.atOnce(n, func(i int) error {
-		_, err := attach.Attach(t.Context(), cfg, "c"+strconv.Itoa(i), attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes(fmt.Sprintf("192.0.2.%d/24", i+10)), Masquerade: true})
+		_, err := attach.Attach(t.Context(), cfg, "c"+strconv.Itoa(i), attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes(fmt.Sprintf("192.0.2.%d/24", i+10)), Masquerade: true})
 		return err
 	})
 	all := w.list()
@@ -127,10 +127,10 @@ func TestNamesAtOnce(t *testing.T) {
 	var mu sync.Mutex
 	names := map[string]bool{}
 	w.atOnce(n, func(i int) error {
-		got, err := attach.Attach(t.Context(), w.config(), "web", attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes(fmt.Sprintf("192.0.2.%d/24", i+10))})
+		got, err := attach.Attach(t.Context(), w.config(), "web", attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes(fmt.Sprintf("192.0.2.%d/24", i+10))})
 		if err == nil {
 			mu.Lock()
-			names[got.Attachment.Want.Name] = true
+			names[got.Attachment.Spec.Name] = true
 			mu.Unlock()
 		}
 		return err
@@ -143,7 +143,7 @@ func TestNamesAtOnce(t *testing.T) {
 // What others make under the same names is theirs.
 func TestOthersThingsStay(t *testing.T) {
 	w := newWorld(t)
-	want := attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("192.0.2.10/24")}
+	want := attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("192.0.2.10/24")}
 	if _, err := w.attach(want, stopAt(8)); !errors.Is(err, attach.ErrStop) {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestOthersThingsStay(t *testing.T) {
 // Another namespace with the container's inode number or path is not the container.
 func TestAnotherContainerOfThatName(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("192.0.2.10/24")}, nil)
+	_, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("192.0.2.10/24")}, nil)
 	must(t, err)
 	again := newNS(t, "again")
 	_, err = link.Create(again, link.VethSpec{Attrs: link.Attrs{Name: "eth0"}, Peer: link.Attrs{Name: "other"}}, link.Target{})
@@ -181,9 +181,9 @@ func TestAnotherContainerOfThatName(t *testing.T) {
 }
 
 // beginsAnew has the container end after it was attached, and another have its name.
-func (w *world) beginsAnew() attach.Want {
+func (w *world) beginsAnew() attach.Spec {
 	w.t.Helper()
-	want := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")}
+	want := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}
 	_, err := w.attach(want, nil)
 	must(w.t, err)
 	must(w.t, w.web.Close())
@@ -212,7 +212,7 @@ func TestContainerBeganAnew(t *testing.T) {
 // Another container may have the address of one that ended.
 func TestAddressOfAGoneContainer(t *testing.T) {
 	w := newWorld(t)
-	want := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")}
+	want := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}
 	_, err := w.attach(want, nil)
 	must(t, err)
 	other := newNS(t, "other")
@@ -225,7 +225,7 @@ func TestAddressOfAGoneContainer(t *testing.T) {
 		})
 	}
 	var taken *attach.TakenError
-	if err := try(); !errors.As(err, &taken) || taken.Holder == nil || taken.By != "eth0 of web" {
+	if err := try(); !errors.As(err, &taken) || taken.Holder == nil || taken.Owner != "eth0 of web" {
 		t.Errorf("while the first has it: %v", err)
 	}
 	must(t, w.web.Close())
@@ -244,13 +244,13 @@ func TestContainerGoneMeanwhile(t *testing.T) {
 	before := w.snapshot()
 	w.container.Path = dies.Path()
 	n := 0
-	_, err = w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")}, func() error {
+	_, err = w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}, func() error {
 		if n++; n == 5 {
 			return dies.Close()
 		}
 		return nil
 	})
-	if !errors.Is(err, attach.ErrGone) {
+	if !errors.Is(err, attach.ErrContainerGone) {
 		t.Errorf("attached to a container that is gone: %v", err)
 	}
 	w.unchanged(before, "the container is gone")
@@ -259,7 +259,7 @@ func TestContainerGoneMeanwhile(t *testing.T) {
 // A bridge of ours that somebody plugs his own link into stays as long.
 func TestBridgeWithOthersPorts(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")}, nil)
+	_, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}, nil)
 	must(t, err)
 	must(t, find(t, w.host, "nic").SetMaster("br0"))
 	must(t, w.do(func() error {
@@ -295,10 +295,10 @@ func TestBridgeIsFull(t *testing.T) {
 		must(t, err)
 		must(t, h.LinkSetMasterByIndex(l, br.Index()))
 	}
-	want := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")}
+	want := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}
 	_, planned := w.preview(want)
-	if _, err := w.attach(want, nil); !errors.Is(err, attach.ErrFull) || !errors.Is(planned, attach.ErrFull) {
-		t.Errorf("the 1,024th port: %v, planned: %v, want ErrFull", err, planned)
+	if _, err := w.attach(want, nil); !errors.Is(err, attach.ErrBridgeFull) || !errors.Is(planned, attach.ErrBridgeFull) {
+		t.Errorf("the 1,024th port: %v, planned: %v, want ErrBridgeFull", err, planned)
 	}
 	if _, err := link.Find(w.web, "eth0"); err == nil {
 		t.Error("the link was left in the container")
@@ -316,7 +316,7 @@ func TestDNS(t *testing.T) {
 	w := newWorld(t)
 	w.container.PID = startRooted(t, w.web, root)
 	w.container.Path = fmt.Sprintf("/proc/%d/ns/net", w.container.PID)
-	want := attach.Want{Kind: "macvlan", Parent: "nic", DNS: addrs("192.0.2.53", "2001:db8::53")}
+	want := attach.Spec{Kind: "macvlan", Parent: "nic", DNS: addrs("192.0.2.53", "2001:db8::53")}
 	text := func() string {
 		b, err := os.ReadFile(conf)
 		must(t, err)
@@ -394,7 +394,7 @@ func TestCardComesBackByItself(t *testing.T) {
 	w := newWorld(t)
 	w.repair()
 	before := w.snapshot()
-	_, err := w.attach(attach.Want{Kind: "phys", Parent: "nic", Name: "eth7", IPs: prefixes("192.0.2.10/24")}, nil)
+	_, err := w.attach(attach.Spec{Kind: "phys", Parent: "nic", Name: "eth7", Addresses: prefixes("192.0.2.10/24")}, nil)
 	must(t, err)
 	must(t, find(t, w.web, "eth7").Move(w.host, ""))
 	must(t, w.detach("eth7", nil))
@@ -404,7 +404,7 @@ func TestCardComesBackByItself(t *testing.T) {
 // A card whose name somebody took comes back under another.
 func TestCardsNameIsTaken(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.attach(attach.Want{Kind: "phys", Parent: "nic", Name: "eth7"}, nil)
+	_, err := w.attach(attach.Spec{Kind: "phys", Parent: "nic", Name: "eth7"}, nil)
 	must(t, err)
 	_, err = link.Create(w.host, link.VethSpec{Attrs: link.Attrs{Name: "nic"}, Peer: link.Attrs{Name: "other"}}, link.Target{})
 	must(t, err)
@@ -442,7 +442,7 @@ func startRooted(t *testing.T, ns *netns.NS, root string) int {
 // was attached: its old name is not free, and detaching finds it.
 func TestRenamedLinkIsStillAttached(t *testing.T) {
 	w := newWorld(t)
-	want := attach.Want{Kind: "bridge", Parent: "br0"}
+	want := attach.Spec{Kind: "bridge", Parent: "br0"}
 	_, err := w.attach(want, nil)
 	must(t, err)
 	h := handle(t, w.web)
@@ -452,12 +452,12 @@ func TestRenamedLinkIsStillAttached(t *testing.T) {
 	must(t, h.LinkSetName(l, "mine"))
 	got, err := w.attach(want, nil)
 	must(t, err)
-	if name := got.Attachment.Want.Name; name != "eth1" {
+	if name := got.Attachment.Spec.Name; name != "eth1" {
 		t.Errorf("the next is called %s, want eth1", name)
 	}
 	want.Name = "eth0"
 	var taken *attach.TakenError
-	if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.Holder == nil || taken.By != "an attached link of web" {
+	if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.Holder == nil || taken.Owner != "an attached link of web" {
 		t.Errorf("attached under the old name again: %v", err)
 	}
 	must(t, w.detach("eth0", nil))

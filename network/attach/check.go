@@ -12,8 +12,8 @@ import (
 	"cleat/network/dhcp"
 )
 
-// Check says what of w no machine could do, as a *WantError.
-func (w Want) Check() error {
+// Check says what of w no machine could do, as a *SpecError.
+func (w Spec) Check() error {
 	k, err := findKind(w.Kind)
 	if err != nil {
 		return err
@@ -26,18 +26,18 @@ func (w Want) Check() error {
 	return nil
 }
 
-func (w Want) checkParent(k kind) error {
+func (w Spec) checkParent(k kind) error {
 	switch {
 	case k.needs && w.Parent == "":
-		return &WantError{Param: "PARENT", Reason: fmt.Sprintf("kind %s needs one: %s", k.name, k.parent)}
+		return &SpecError{Param: "PARENT", Reason: fmt.Sprintf("kind %s needs one: %s", k.name, k.parent)}
 	case k.parent == "" && w.Parent != "":
-		return &WantError{Param: "PARENT", Value: w.Parent, Reason: fmt.Sprintf("kind %s has none", k.name)}
+		return &SpecError{Param: "PARENT", Value: w.Parent, Reason: fmt.Sprintf("kind %s has none", k.name)}
 	case w.Parent != "" && !deviceName(w.Parent):
-		return &WantError{Param: "PARENT", Value: w.Parent, Reason: nameRule}
+		return &SpecError{Param: "PARENT", Value: w.Parent, Reason: nameRule}
 	case w.Name != "" && !deviceName(w.Name):
-		return &WantError{Param: "name", Value: w.Name, Reason: nameRule}
+		return &SpecError{Param: "name", Value: w.Name, Reason: nameRule}
 	case w.Peer != "" && !deviceName(w.Peer):
-		return &WantError{Param: "peer", Value: w.Peer, Reason: nameRule}
+		return &SpecError{Param: "peer", Value: w.Peer, Reason: nameRule}
 	}
 	return nil
 }
@@ -50,13 +50,13 @@ func deviceName(s string) bool {
 }
 
 // checkFit holds what does not go with the kind.
-func (w Want) checkFit(k kind) error {
+func (w Spec) checkFit(k kind) error {
 	mode := w.Mode
 	if mode == "" && len(k.modes) > 0 {
 		mode = k.modes[0]
 	}
 	bad := func(param, value, reason string, allowed ...string) error {
-		return &WantError{Param: param, Value: value, Reason: reason, Allowed: allowed}
+		return &SpecError{Param: param, Value: value, Reason: reason, Allowed: allowed}
 	}
 	switch {
 	case w.Mode != "" && len(k.modes) == 0:
@@ -81,30 +81,30 @@ func (w Want) checkFit(k kind) error {
 		return bad("mtu", strconv.Itoa(w.MTU), "want 68…65535 bytes")
 	case w.HostShim && (k.name != "macvlan" || mode != "bridge"):
 		return bad("host-shim", "", "is for macvlan in mode bridge")
-	case w.HostShim && len(w.IPs) == 0 && !w.DHCP:
+	case w.HostShim && len(w.Addresses) == 0 && !w.DHCP:
 		return bad("host-shim", "", "needs an address of the container's")
 	case w.Masquerade && k.name != "bridge":
 		return bad("masquerade", "", "is for kind bridge")
-	case w.Masquerade && len(w.IPs) == 0:
+	case w.Masquerade && len(w.Addresses) == 0:
 		return bad("masquerade", "", "needs an address")
 	case w.Masquerade && w.VLAN != 0:
 		return bad("masquerade", "", "does not go with a VLAN of the bridge: the host is not in it")
 	case w.DHCP && !hasNeighbours(k.name, mode):
 		return bad("dhcp", "", "there is no DHCP on such a link")
-	case w.DHCP && slices.ContainsFunc(w.IPs, isIPv4):
+	case w.DHCP && slices.ContainsFunc(w.Addresses, isIPv4):
 		return bad("dhcp", "", "an IPv4 address is given already")
-	case w.HostName != "" && !w.DHCP:
-		return bad("host-name", w.HostName, "is for a DHCP server")
-	case (dhcp.Client{HostName: w.HostName}).Validate() != nil:
-		return bad("host-name", w.HostName, "want letters, digits, '-' and '.'")
+	case w.DHCPHostName != "" && !w.DHCP:
+		return bad("host-name", w.DHCPHostName, "is for a DHCP server")
+	case (dhcp.Client{HostName: w.DHCPHostName}).Validate() != nil:
+		return bad("host-name", w.DHCPHostName, "want letters, digits, '-' and '.'")
 	case !slices.Contains(checkings(), w.CheckDuplicate):
 		return bad("check-duplicate", w.CheckDuplicate, "is not known", checkings()[1:]...)
-	case w.CheckDuplicate != CheckByKind && w.CheckDuplicate != CheckNone && !hasNeighbours(k.name, mode):
+	case w.CheckDuplicate != CheckDefault && w.CheckDuplicate != CheckNone && !hasNeighbours(k.name, mode):
 		return bad("check-duplicate", "", "there are no neighbours to be asked on such a link")
-	case w.Burst != 0 && w.Rate == 0:
-		return bad("burst", strconv.Itoa(w.Burst), "needs a rate")
-	case w.Rate != 0 && w.Rate < slowest:
-		return bad("rate", rate.Text(w.Rate)+"bit/s", "is so little that a packet takes seconds; want 8k or more, e.g. 10M")
+	case w.BurstBytes != 0 && w.RateBitsPerSec == 0:
+		return bad("burst", strconv.Itoa(w.BurstBytes), "needs a rate")
+	case w.RateBitsPerSec != 0 && w.RateBitsPerSec < slowest:
+		return bad("rate", rate.Text(w.RateBitsPerSec)+"bit/s", "is so little that a packet takes seconds; want 8k or more, e.g. 10M")
 	case k.name == "netkit" && w.Parent != "" && mode != "l2":
 		return bad("mode", mode, "only mode l2 can be a port of a bridge", "l2")
 	}
@@ -114,15 +114,15 @@ func (w Want) checkFit(k kind) error {
 // slowest is the least rate in bit/s: a packet of 1,500 bytes takes a second and a half.
 const slowest = 8000
 
-// checkings are the values of Want.CheckDuplicate.
-func checkings() []string { return []string{CheckByKind, CheckNone, CheckFast, CheckRFC} }
+// checkings are the values of Spec.CheckDuplicate.
+func checkings() []string { return []string{CheckDefault, CheckNone, CheckFast, CheckThorough} }
 
 func isIPv4(p netip.Prefix) bool { return p.Addr().Is4() }
 
-func (w Want) checkAddresses(kind) error {
-	for i, p := range w.IPs {
+func (w Spec) checkAddresses(kind) error {
+	for i, p := range w.Addresses {
 		a := p.Addr()
-		bad := func(reason string) error { return &WantError{Param: "ip", Value: p.String(), Reason: reason} }
+		bad := func(reason string) error { return &SpecError{Param: "ip", Value: p.String(), Reason: reason} }
 		switch {
 		case !p.IsValid():
 			return bad("want an address with its network's length, e.g. 192.0.2.10/24")
@@ -132,10 +132,10 @@ func (w Want) checkAddresses(kind) error {
 			return bad("is no address of a link")
 		case a.Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == broadcast(p)):
 			return bad("is the network's own address, or its broadcast address")
-		case slices.ContainsFunc(w.IPs[:i], func(q netip.Prefix) bool { return q.Addr() == a }):
+		case slices.ContainsFunc(w.Addresses[:i], func(q netip.Prefix) bool { return q.Addr() == a }):
 			return bad("is given twice")
 		case a.Is6() && w.MTU != 0 && w.MTU < ipv6MTU:
-			return &WantError{Param: "mtu", Value: strconv.Itoa(w.MTU), Reason: fmt.Sprintf("is less than IPv6 needs, %d", ipv6MTU)}
+			return &SpecError{Param: "mtu", Value: strconv.Itoa(w.MTU), Reason: fmt.Sprintf("is less than IPv6 needs, %d", ipv6MTU)}
 		case w.Masquerade && p.Bits() == a.BitLen():
 			return bad("is a network without room for a gateway, which --masquerade makes the host")
 		}
@@ -155,25 +155,25 @@ func broadcast(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-func (w Want) checkRoutes(kind) error {
+func (w Spec) checkRoutes(kind) error {
 	for i, g := range w.Gateways {
 		switch {
 		case slices.ContainsFunc(w.Gateways[:i], func(o netip.Addr) bool { return o.Is4() == g.Is4() }):
-			return &WantError{Param: "gw", Value: g.String(), Reason: "is a second one of its family"}
-		case slices.ContainsFunc(w.IPs, func(p netip.Prefix) bool { return p.Addr() == g }):
-			return &WantError{Param: "gw", Value: g.String(), Reason: "is the container's own address"}
+			return &SpecError{Param: "gw", Value: g.String(), Reason: "is a second one of its family"}
+		case slices.ContainsFunc(w.Addresses, func(p netip.Prefix) bool { return p.Addr() == g }):
+			return &SpecError{Param: "gw", Value: g.String(), Reason: "is the container's own address"}
 		case !g.IsLinkLocalUnicast() && !w.reaches(g):
-			return &WantError{Param: "gw", Value: g.String(), Reason: fmt.Sprintf("is in none of the networks of the addresses given; --route %s says that it is on the link", netip.PrefixFrom(g, g.BitLen()))}
+			return &SpecError{Param: "gw", Value: g.String(), Reason: fmt.Sprintf("is in none of the networks of the addresses given; --route %s says that it is on the link", netip.PrefixFrom(g, g.BitLen()))}
 		}
 	}
 	for _, r := range w.Routes {
 		switch {
 		case r.To != r.To.Masked():
-			return &WantError{Param: "route", Value: r.String(), Reason: "has bits set beyond its length", Remedy: Route{r.To.Masked(), r.Via}.String()}
+			return &SpecError{Param: "route", Value: r.String(), Reason: "has bits set beyond its length", Use: Route{r.To.Masked(), r.Via}.String()}
 		case r.Via.IsValid() && !r.Via.IsLinkLocalUnicast() && !w.reaches(r.Via):
-			return &WantError{Param: "route", Value: r.String(), Reason: "its gateway is in none of the networks of the addresses given"}
+			return &SpecError{Param: "route", Value: r.String(), Reason: "its gateway is in none of the networks of the addresses given"}
 		case r.Via.IsValid() && r.Via.Is4() != r.To.Addr().Is4():
-			return &WantError{Param: "route", Value: r.String(), Reason: "its gateway is of the other family"}
+			return &SpecError{Param: "route", Value: r.String(), Reason: "its gateway is of the other family"}
 		}
 	}
 	return nil
@@ -181,28 +181,28 @@ func (w Want) checkRoutes(kind) error {
 
 // reaches tells whether an address is on one of the networks, or has a route on the
 // link.
-func (w Want) reaches(a netip.Addr) bool {
-	return slices.ContainsFunc(w.IPs, func(p netip.Prefix) bool { return p.Contains(a) }) ||
+func (w Spec) reaches(a netip.Addr) bool {
+	return slices.ContainsFunc(w.Addresses, func(p netip.Prefix) bool { return p.Contains(a) }) ||
 		slices.ContainsFunc(w.Routes, func(r Route) bool { return !r.Via.IsValid() && r.To.Contains(a) })
 }
 
-// setOtherwise are the parameters of links that are not for Want.Set, with the flags that
+// setOtherwise are the parameters of links that are not for Spec.Params, with the flags that
 // are; "": none.
 func setOtherwise() map[string]string {
 	return map[string]string{"name": "name", "mac": "mac", "mtu": "mtu", "mode": "mode", "parent": "PARENT", "peer": "", "peer_mac": "", "peer_mtu": "mtu", "id": "vlan", "persist": ""}
 }
 
 // checkSet keeps what has a flag of its own, and secrets, out of Set.
-func (w Want) checkSet(k kind) error {
-	for name, value := range w.Set {
+func (w Spec) checkSet(k kind) error {
+	for name, value := range w.Params {
 		instead, has := setOtherwise()[name]
 		switch {
 		case has:
-			return &WantError{Param: "set", Value: name, Reason: "can't be set so", Remedy: instead}
+			return &SpecError{Param: "set", Value: name, Reason: "can't be set so", Use: instead}
 		case secret(name) && !strings.HasPrefix(value, "@"):
-			return &WantError{Param: "set", Value: name, Reason: "is a secret, which others see in a command line", Remedy: name + "=@FILE"}
+			return &SpecError{Param: "set", Value: name, Reason: "is a secret, which others see in a command line", Use: name + "=@FILE"}
 		case k.name == "phys" || k.name == "ipoib":
-			return &WantError{Param: "set", Value: name, Reason: "kind " + k.name + " has no parameters"}
+			return &SpecError{Param: "set", Value: name, Reason: "kind " + k.name + " has no parameters"}
 		}
 	}
 	return nil

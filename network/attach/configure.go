@@ -51,7 +51,7 @@ func (s Port) foretell(r *run) error {
 		}
 	}
 	if ports >= bridgePorts {
-		return ErrFull
+		return ErrBridgeFull
 	}
 	return nil
 }
@@ -96,14 +96,14 @@ func (s Port) vlan(r *run) error {
 // bridgePorts is the most that a bridge can have (BR_PORT_BITS, net/bridge/br_private.h).
 const bridgePorts = 1<<10 - 1
 
-// ErrFull says that a bridge has all the ports that the kernel allows.
-var ErrFull = fmt.Errorf("the bridge is full: Linux has %d ports a bridge", bridgePorts)
+// ErrBridgeFull says that a bridge has all the ports that the kernel allows.
+var ErrBridgeFull = fmt.Errorf("the bridge is full: Linux has %d ports a bridge", bridgePorts)
 
 // portError explains why a bridge takes no port: br_add_if says EXFULL when the
 // numbers are used up.
 func portError(err error) error {
 	if errors.Is(err, unix.EXFULL) {
-		return fmt.Errorf("%w: %w", ErrFull, err)
+		return fmt.Errorf("%w: %w", ErrBridgeFull, err)
 	}
 	return err
 }
@@ -149,7 +149,7 @@ type Up struct {
 func (s Up) String() string { return fmt.Sprintf("bring %s up", s.Link) }
 
 func (s Up) foretell(r *run) error {
-	if w := r.att.Want; w.Kind != "macvlan" || w.MAC == (link.MAC{}) || r.ethernetHolder() == "" {
+	if w := r.att.Spec; w.Kind != "macvlan" || w.MAC == (link.MAC{}) || r.ethernetHolder() == "" {
 		return nil
 	}
 	return r.ethernetTaken()
@@ -176,7 +176,7 @@ func (s Address) String() string { return fmt.Sprintf("give %s the address %s", 
 func (s Address) do(r *run) error {
 	err := addAddr(r.cont, r.link, s.Prefix)
 	if errors.Is(err, unix.EEXIST) {
-		return &TakenError{What: "address", Name: s.Prefix.Addr().String(), By: "another link of the container"}
+		return &TakenError{Resource: "address", Name: s.Prefix.Addr().String(), Owner: "another link of the container"}
 	}
 	if errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("IPv6 is switched off there (net.ipv6.conf.%s.disable_ipv6): %w", s.Link, err)
@@ -229,7 +229,7 @@ func (s AddRoute) foretell(r *run) error {
 }
 
 func (s AddRoute) taken() error {
-	return &TakenError{What: "route", Name: s.Route.To.String(), By: "a route that the container has"}
+	return &TakenError{Resource: "route", Name: s.Route.To.String(), Owner: "a route that the container has"}
 }
 
 func (s AddRoute) do(r *run) error {

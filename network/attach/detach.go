@@ -36,16 +36,16 @@ func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []s
 		return nil, notes, err
 	}
 	if j == nil {
-		return a, notes, errors.Join(removeFile(s.wanted(a.ID)), s.DropReport(a.ID))
+		return a, notes, errors.Join(removeFile(s.wanted(a.ID)), s.DeleteKeeperReport(a.ID))
 	}
 	u := newUndoer(s, host, cfg.trial)
 	u.detaching = true
 	more, err := s.undoJournal(j, u)
 	if err == nil {
-		err = s.DropReport(a.ID)
+		err = s.DeleteKeeperReport(a.ID)
 	}
 	if err != nil {
-		err = errors.Join(fmt.Errorf("detach %s from %s: %w", a.Want.Name, ref, err), j.Close())
+		err = errors.Join(fmt.Errorf("detach %s from %s: %w", a.Spec.Name, ref, err), j.Close())
 	}
 	return a, append(notes, more...), err
 }

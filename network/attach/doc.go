@@ -4,7 +4,7 @@
 //
 // # Theory of operation
 //
-// A Want is data. Attach finds the container, looks at what is there, and makes a
+// A Spec is data. Attach finds the container, looks at what is there, and makes a
 // list of Steps from both: a plan, which Preview returns without doing it, unless a
 // step can tell that somebody else has what it would take. A step that changes what
 // would outlast the container's link has written down, before, how to be rid of that
@@ -48,10 +48,10 @@
 // A lease (GetLease) is a file beside the journals, written before a server is asked
 // for the address, so that what it grants to one who is killed is given back, too.
 // What it brings is set by steps that are planned when it is there; undoing gives it
-// back before its address goes. Extend replaces the file, and sets what a renewed lease
+// back before its address goes. MaintainLease replaces the file, and sets what a renewed lease
 // says otherwise: its steps' records go to the end of the attachment's journal, and the
 // file is replaced when they are taken, so that who finds them half done takes them
-// again. What can't be set is kept in the file, too, and is set by a later Extend. The
+// again. What can't be set is kept in the file, too, and is set by a later MaintainLease. The
 // host's route to a leased address, by its shim, is on no record: the file tells which it
 // is, and that of an address that somebody else got meanwhile is his.
 //
@@ -90,7 +90,7 @@
 //		return err
 //	}
 //	cfg := attach.Config{Store: store, Find: find}
-//	_, err = attach.Attach(ctx, cfg, "web", attach.Want{
+//	_, err = attach.Attach(ctx, cfg, "web", attach.Spec{
 //		Kind: "macvlan", Parent: "eth0",
 //		IPs:      []netip.Prefix{netip.MustParsePrefix("192.0.2.10/24")},
 //		Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")},

@@ -5,17 +5,18 @@ import (
 	"fmt"
 )
 
-// WantError says that something wanted can't be.
-type WantError struct {
-	Param   string   // as the flag of `cleat attach` is called, or "kind"
-	Value   string   // what was given
-	Reason  string   // what is wrong with it
-	Allowed []string // what would do; may be empty
-	Remedy  string   // what to type before, or as the value; may be empty
-	Instead string   // KIND and PARENT that would do what is wanted; may be empty
+// SpecError says that something wanted can't be.
+type SpecError struct {
+	Param    string   // as the flag of `cleat attach` is called, or "kind"
+	Value    string   // what was given
+	Reason   string   // what is wrong with it
+	Allowed  []string // what would do; may be empty
+	Use      string   // what to give instead of Value; may be empty
+	Run      string   // a command for root that makes it possible; may be empty
+	AttachTo string   // KIND and PARENT that would do what is wanted; may be empty
 }
 
-func (e *WantError) Error() string {
+func (e *SpecError) Error() string {
 	if e.Value == "" {
 		return fmt.Sprintf("%s: %s", e.Param, e.Reason)
 	}
@@ -24,35 +25,35 @@ func (e *WantError) Error() string {
 
 // TakenError says that a name, an address or a network is somebody else's already.
 type TakenError struct {
-	What string // "link", "address", "network", "route", EthernetAddress
-	Name string
-	By   string // who has it, in words; may be empty
+	Resource string // "link", "address", "network", "route", EthernetAddress
+	Name     string
+	Owner    string // who has it, in words; may be empty
 
 	Holder *Attachment // that has it; nil: it is none of ours, or can't be told
 }
 
 // taken says that an attachment has something, or whoever else by is.
 func (s *Store) taken(what, name, by string) *TakenError {
-	e := &TakenError{What: what, Name: name, By: by, Holder: s.attachment(by)}
+	e := &TakenError{Resource: what, Name: name, Owner: by, Holder: s.attachment(by)}
 	switch {
 	case e.Holder == nil:
 	case what == "link":
-		e.By = "an attached link of " + e.Holder.Container.Word()
+		e.Owner = "an attached link of " + e.Holder.Container.ShortName()
 	default:
-		e.By = e.Holder.called()
+		e.Owner = e.Holder.called()
 	}
 	return e
 }
 
 func (e *TakenError) Error() string {
-	if e.By == "" {
-		return fmt.Sprintf("%s %s is taken", e.What, e.Name)
+	if e.Owner == "" {
+		return fmt.Sprintf("%s %s is taken", e.Resource, e.Name)
 	}
-	return fmt.Sprintf("%s %s is taken by %s", e.What, e.Name, e.By)
+	return fmt.Sprintf("%s %s is taken by %s", e.Resource, e.Name, e.Owner)
 }
 
 // called is what people call an attachment.
-func (a *Attachment) called() string { return a.Want.Name + " of " + a.Container.Word() }
+func (a *Attachment) called() string { return a.Spec.Name + " of " + a.Container.ShortName() }
 
 // called is the same of an id, as far as is known.
 func (s *Store) called(id string) string {
@@ -66,4 +67,4 @@ func (s *Store) called(id string) string {
 var ErrNotAttached = errors.New("not attached")
 
 // ErrGone says that the container ended meanwhile.
-var ErrGone = errors.New("the container is gone")
+var ErrContainerGone = errors.New("the container is gone")

@@ -47,7 +47,7 @@ func (p *planner) unknownTo(bridge netlink.Link) error {
 	case holder != nil:
 		return p.store.taken(EthernetAddress, p.want.MAC.String(), holder.ID)
 	case all[i].State&netlink.NUD_PERMANENT != 0:
-		return &TakenError{What: EthernetAddress, Name: p.want.MAC.String(), By: "the host's " + name}
+		return &TakenError{Resource: EthernetAddress, Name: p.want.MAC.String(), Owner: "the host's " + name}
 	}
 	p.note("somebody behind port %s of bridge %s has had the Ethernet address %s lately: of two with the same none works", name, p.want.Parent, p.want.MAC)
 	return nil
@@ -55,14 +55,14 @@ func (p *planner) unknownTo(bridge netlink.Link) error {
 
 // ethernetTaken says who has a macvlan's address.
 func (r *run) ethernetTaken() error {
-	w := r.att.Want
+	w := r.att.Spec
 	return r.store.taken(EthernetAddress, w.MAC.String(), cmp.Or(r.ethernetHolder(), "another device on "+w.Parent))
 }
 
 // ethernetHolder is the id of whoever has it, or who else that is in words; "": nobody that
 // we see.
 func (r *run) ethernetHolder() string {
-	w := r.att.Want
+	w := r.att.Spec
 	if holder := r.store.withMAC(w, r.host); holder != nil {
 		return holder.ID
 	}
@@ -74,12 +74,12 @@ func (r *run) ethernetHolder() string {
 
 // withMAC is the attachment whose link has the Ethernet address wanted, where it is wanted;
 // nil: none.
-func (s *Store) withMAC(w Want, host *side) *Attachment {
+func (s *Store) withMAC(w Spec, host *side) *Attachment {
 	u := newUndoer(s, host, nil)
 	defer u.close()
 	all, _ := s.all()
 	for _, a := range all {
-		if a.Want.Parent != w.Parent || a.Want.VLAN != w.VLAN {
+		if a.Spec.Parent != w.Parent || a.Spec.VLAN != w.VLAN {
 			continue
 		}
 		if has, err := u.status(a); err == nil && has.Address == w.MAC.String() {

@@ -166,5 +166,5 @@ func (s ClaimAddress) do(r *run) error {
 			return err
 		}
 	}
-	return &TakenError{What: s.what(), Name: s.Addr}
+	return &TakenError{Resource: s.what(), Name: s.Addr}
 }

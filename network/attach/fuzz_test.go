@@ -30,9 +30,9 @@ func FuzzFiles(f *testing.F) {
 			t.Fatal(err)
 		}
 		if a, err := readAttachment(path); err == nil {
-			_ = a.called() + a.Container.Reference()
+			_ = a.called() + a.Container.QualifiedName()
 			a.Container.answersTo("web")
-			_ = a.Want.Check()
+			_ = a.Spec.Check()
 		}
 		records, err := journal.Read(path)
 		if lines := bytes.Count(text, []byte("\n")); err == nil && len(records) != lines {

@@ -23,8 +23,8 @@ func TestDotsInNames(t *testing.T) {
 		return attach.Container{Ref: ref, Engine: "test", Name: ref, Path: in.Path()}, ns, err
 	}
 	try := w.attacher(cfg)
-	must(t, try("web", attach.Want{Kind: "bridge", Parent: "br0", Name: "eth0.5"}))
-	must(t, try("web.eth0", attach.Want{Kind: "bridge", Parent: "br0", Name: "5"}))
+	must(t, try("web", attach.Spec{Kind: "bridge", Parent: "br0", Name: "eth0.5"}))
+	must(t, try("web.eth0", attach.Spec{Kind: "bridge", Parent: "br0", Name: "5"}))
 	must(t, w.do(func() error {
 		_, _, err := attach.Detach(t.Context(), cfg, "web.eth0", "5")
 		return err

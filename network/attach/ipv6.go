@@ -45,7 +45,7 @@ func setIPv6(s *side, name, what, value string) error {
 
 // ipv6 sees to it that the link can have IPv6 addresses if it is to.
 func (p *planner) ipv6() error {
-	if !slices.ContainsFunc(p.want.IPs, func(ip netip.Prefix) bool { return ip.Addr().Is6() }) {
+	if !slices.ContainsFunc(p.want.Addresses, func(ip netip.Prefix) bool { return ip.Addr().Is6() }) {
 		return nil
 	}
 	off := false

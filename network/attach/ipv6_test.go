@@ -15,7 +15,7 @@ func TestSwitchesOnIPv6(t *testing.T) {
 	need(t, "bridge")
 	w := newWorld(t)
 	noIPv6(t, w, nil)
-	got, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24", "2001:db8::10/64")}, nil)
+	got, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24", "2001:db8::10/64")}, nil)
 	must(t, err)
 	if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "it is on for eth0 alone") {
 		t.Errorf("notes %q", got.Notes)
@@ -24,7 +24,7 @@ func TestSwitchesOnIPv6(t *testing.T) {
 	if !slices.ContainsFunc(all, func(line string) bool { return strings.Contains(line, "2001:db8::10/64") }) {
 		t.Errorf("no address: %q", all)
 	}
-	_, err = w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.11/24")}, nil)
+	_, err = w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.11/24")}, nil)
 	must(t, err)
 	for name, want := range map[string]string{"eth0": "0", "eth1": "1", "lo": "1", "default": "1"} {
 		must(t, w.web.Do(func() error {

@@ -65,5 +65,5 @@ func findKind(name string) (kind, error) {
 	if i := slices.IndexFunc(all, func(k kind) bool { return k.name == name }); i >= 0 {
 		return all[i], nil
 	}
-	return kind{}, &WantError{Param: "kind", Value: name, Reason: "no such kind", Allowed: spell.Order(name, Kinds())}
+	return kind{}, &SpecError{Param: "kind", Value: name, Reason: "no such kind", Allowed: spell.Order(name, Kinds())}
 }

@@ -70,7 +70,7 @@ func (s GetLease) do(r *run) error {
 // steps are what a lease brings to a link with this MTU in bytes.
 func (s GetLease) steps(r *run, l *dhcp.Lease, mtu int) ([]Step, error) {
 	var all []Step
-	if s.MTU && r.att.Want.leaseMTU(l, mtu) != mtu {
+	if s.MTU && r.att.Spec.leaseMTU(l, mtu) != mtu {
 		all = append(all, SetLink{Link: s.Link, MTU: l.MTU})
 	} else if s.MTU && mtuOf(l, mtu) != mtu {
 		r.notes = append(r.notes, fmt.Sprintf("the DHCP server's MTU of %d is left out: IPv6 needs %d", l.MTU, ipv6MTU))
@@ -181,8 +181,8 @@ func mtuOf(l *dhcp.Lease, link int) int {
 }
 
 // leaseMTU is mtuOf, unless IPv6 is wanted and could not be with that.
-func (w Want) leaseMTU(l *dhcp.Lease, link int) int {
-	if slices.ContainsFunc(w.IPs, func(p netip.Prefix) bool { return p.Addr().Is6() }) && l.MTU < ipv6MTU {
+func (w Spec) leaseMTU(l *dhcp.Lease, link int) int {
+	if slices.ContainsFunc(w.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() }) && l.MTU < ipv6MTU {
 		return link
 	}
 	return mtuOf(l, link)
@@ -199,7 +199,7 @@ func viaText(r *routeText) string {
 func (p *planner) lease() {
 	s := GetLease{Link: p.want.Name, Parent: p.below(), Path: p.store.lease(p.id), MTU: p.want.MTU == 0, Client: dhcp.Client{
 		ID:       dhcp.IdentifierOf(cmp.Or(p.c.ID, p.c.Engine+":"+p.c.Name), p.want.Name),
-		HostName: cmp.Or(p.want.HostName, p.c.Name),
+		HostName: cmp.Or(p.want.DHCPHostName, p.c.Name),
 	}}
 	if s.Client.Validate() != nil {
 		s.Client.HostName = "" // servers need none

@@ -91,7 +91,7 @@ func leasing(t *testing.T) (w *world, s *leaser, before []string) {
 func leased(t *testing.T) (w *world, s *leaser, before []string, id string) {
 	t.Helper()
 	w, s, before = leasing(t)
-	got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
+	got, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
 	must(t, err)
 	return w, s, before, got.Attachment.ID
 }
@@ -144,7 +144,7 @@ func TestLease(t *testing.T) {
 			s := w.leases(time.Hour)
 			w.repair()
 			before := w.snapshot()
-			got, err := w.attach(attach.Want{Kind: kind, Parent: "nic", DHCP: true, HostName: "app"}, nil)
+			got, err := w.attach(attach.Spec{Kind: kind, Parent: "nic", DHCP: true, DHCPHostName: "app"}, nil)
 			must(t, err)
 			if got.Lease == nil || got.Lease.Address != netip.MustParsePrefix("198.51.100.7/24") {
 				t.Fatalf("got %+v", got.Lease)
@@ -187,7 +187,7 @@ func TestNoLease(t *testing.T) {
 	s.do(func() { s.mute = true })
 	w.repair()
 	before := w.snapshot()
-	_, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
+	_, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
 	if err == nil || !strings.Contains(err.Error(), "no DHCP server answered") {
 		t.Errorf("got %v", err)
 	}
@@ -200,7 +200,7 @@ func TestLeaseAllOrNothing(t *testing.T) {
 	need(t, "macvlan")
 	w := newWorld(t)
 	s := w.leases(time.Hour)
-	want := attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true}
+	want := attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}
 	w.repair()
 	before := w.snapshot()
 	points := 0
@@ -220,7 +220,7 @@ func TestLeaseAllOrNothing(t *testing.T) {
 }
 
 // stopDuringDetach detaches, killed at each point of it.
-func (w *world) stopDuringDetach(want attach.Want, before []string, then func()) {
+func (w *world) stopDuringDetach(want attach.Spec, before []string, then func()) {
 	w.t.Helper()
 	for k := 0; ; k++ {
 		_, err := w.attach(want, nil)
@@ -251,7 +251,7 @@ func TestLeaseUnheard(t *testing.T) {
 		cancel()
 	}()
 	err := w.do(func() error {
-		_, err := attach.Attach(ctx, w.config(), "web", attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true})
+		_, err := attach.Attach(ctx, w.config(), "web", attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true})
 		return err
 	})
 	if !errors.Is(err, context.Canceled) {
@@ -274,7 +274,7 @@ func TestLeaseRouteTaken(t *testing.T) {
 	must(t, handle(t, w.web).RouteAdd(&netlink.Route{LinkIndex: 1, Dst: to, Scope: netlink.SCOPE_LINK}))
 	w.repair()
 	before := w.snapshot()
-	got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
+	got, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
 	must(t, err)
 	if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "route to 203.0.113.0/24 is left out: the container has one") {
 		t.Errorf("notes %q", notes)
@@ -288,17 +288,17 @@ func TestLeaseRouteTaken(t *testing.T) {
 
 // A host name is for a DHCP server, and must be one.
 func TestHostName(t *testing.T) {
-	for text, w := range map[string]attach.Want{
-		"is for a DHCP server": {HostName: "app"},
-		"want letters, digits": {HostName: "a b", DHCP: true},
+	for text, w := range map[string]attach.Spec{
+		"is for a DHCP server": {DHCPHostName: "app"},
+		"want letters, digits": {DHCPHostName: "a b", DHCP: true},
 	} {
 		w.Kind, w.Parent = "macvlan", "nic"
-		var bad *attach.WantError
+		var bad *attach.SpecError
 		if err := w.Check(); !errors.As(err, &bad) || bad.Param != "host-name" || !strings.Contains(err.Error(), text) {
 			t.Errorf("%+v: %v", w, err)
 		}
 	}
-	if err := (attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true, HostName: "app"}).Check(); err != nil {
+	if err := (attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true, DHCPHostName: "app"}).Check(); err != nil {
 		t.Error(err)
 	}
 }
@@ -319,7 +319,7 @@ func TestHostileServer(t *testing.T) {
 	must(t, h.LinkSetUp(own))
 	w.repair()
 	before := w.snapshot()
-	want := attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true, HostShim: true, IPs: prefixes("2001:db8::7/64")}
+	want := attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true, HostShim: true, Addresses: prefixes("2001:db8::7/64")}
 	s.do(func() {
 		s.options = []dhcpv4.Modifier{
 			dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionClasslessStaticRoute, []byte{
@@ -344,7 +344,7 @@ func TestHostileServer(t *testing.T) {
 
 	// The host has no network in which that address is: its packets for it go where they went.
 	s.do(func() { s.options, s.gives = nil, net.IPv4(203, 0, 113, 9) })
-	want.IPs = nil
+	want.Addresses = nil
 	got, err = w.attach(want, nil)
 	must(t, err)
 	routes, err := handle(t, w.host).RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: netlink.NewIPNet(net.IPv4(203, 0, 113, 9))}, netlink.RT_FILTER_DST)

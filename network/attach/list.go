@@ -21,7 +21,7 @@ const (
 	Attached State = "attached" // its link is there and up
 	Down     State = "down"     // its link is there, and somebody brought it down
 	Missing  State = "missing"  // its link is gone: somebody removed it
-	NoHost   State = "gone"     // the container is gone, or it is another that has its name now
+	Gone     State = "gone"     // the container is gone, or it is another that has its name now
 	Wanted   State = "wanted"   // nothing is there: mostly, the machine was started anew since
 	Unknown  State = "unknown"  // we may not look into the container
 	Busy     State = "busy"     // a command is at work on it, or died at it
@@ -39,8 +39,8 @@ type Status struct {
 	Steps   []string `json:"steps,omitempty"`   // that made it
 	Notes   []string `json:"notes,omitempty"`   // what was said of it
 
-	Lease  *dhcp.Lease `json:"lease,omitempty"`  // what a DHCP server gave
-	Keeper *Report     `json:"keeper,omitempty"` // what a keeper did last; nil: none had to do with it
+	Lease  *dhcp.Lease   `json:"lease,omitempty"`  // what a DHCP server gave
+	Keeper *KeeperReport `json:"keeper,omitempty"` // what a keeper did last; nil: none had to do with it
 }
 
 // List is every attachment, by container and name. It changes nothing. Files that
@@ -76,7 +76,7 @@ func Attachments(store *Store) ([]*Attachment, error) { return store.all() }
 
 // AttachmentFile is the id of an attachment by the name of its file in the state
 // directory's attachments; false: none has that.
-func AttachmentFile(name string) (id string, is bool) { return strings.CutSuffix(name, ".json") }
+func AttachmentID(name string) (id string, is bool) { return strings.CutSuffix(name, ".json") }
 
 // AttachmentOf is what is wanted under an id; fs.ErrNotExist if nothing is.
 func AttachmentOf(store *Store, id string) (*Attachment, error) { return store.read(id) }
@@ -102,7 +102,7 @@ func Inspect(ctx context.Context, cfg Config, ref, name string) (Status, error) 
 func (u *undoer) status(a *Attachment) (Status, error) {
 	s := Status{Attachment: a, State: Wanted}
 	var err error
-	if s.Keeper, err = u.store.Report(a.ID); err != nil {
+	if s.Keeper, err = u.store.KeeperReport(a.ID); err != nil {
 		s.Notes = append(s.Notes, err.Error())
 	}
 	if u.store.busy(a.ID) != "" {
@@ -125,7 +125,7 @@ func (u *undoer) status(a *Attachment) (Status, error) {
 	s.Index, s.Peer, s.Steps, s.Notes = last.Index, last.Peer, last.Steps, append(last.Notes, s.Notes...)
 	cont, err := u.side(first.Container)
 	if errors.Is(err, errNoPlace) {
-		s.State = NoHost
+		s.State = Gone
 		return s, nil
 	}
 	if errors.Is(err, fs.ErrPermission) {

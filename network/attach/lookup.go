@@ -14,13 +14,13 @@ import (
 // Lookup finds an attachment by what a person types: as the container is found
 // now, or, when it is gone, by what it was called. An empty name is that of the
 // container's only link. The notes say which files can't be read, and which engines did
-// not answer. ErrNotAttached: there is none. *SeveralError: more than one may be meant.
+// not answer. ErrNotAttached: there is none. *AmbiguousError: more than one may be meant.
 func Lookup(ctx context.Context, cfg Config, ref, name string) (a *Attachment, notes []string, err error) {
 	c, ns, findErr := cfg.Find(ctx, ref)
 	if findErr == nil {
 		defer ns.Close()
 	}
-	if findErr == nil && c.Silent != "" {
+	if findErr == nil && c.SilentEngines != "" {
 		notes = append(notes, c.waited())
 	}
 	if findErr == nil && name != "" {
@@ -32,7 +32,7 @@ func Lookup(ctx context.Context, cfg Config, ref, name string) (a *Attachment, n
 	if readErr != nil {
 		notes = append(notes, strings.Split(readErr.Error(), "\n")...)
 	}
-	its := slices.DeleteFunc(slices.Clone(all), func(a *Attachment) bool { return findErr != nil || idOf(c, a.Want.Name) != a.ID })
+	its := slices.DeleteFunc(slices.Clone(all), func(a *Attachment) bool { return findErr != nil || idOf(c, a.Spec.Name) != a.ID })
 	if len(its) == 0 {
 		its = slices.DeleteFunc(all, func(a *Attachment) bool { return !a.Container.answersTo(ref) })
 		if findErr == nil && c.Engine == "pid" { // the number may have been that of another process
@@ -57,25 +57,25 @@ func (s *Store) isIn(a *Attachment, ns *netns.NS) bool {
 
 // choose is the one of a container's attachments that has the name.
 func choose(its []*Attachment, ref, name string) (*Attachment, error) {
-	found := slices.DeleteFunc(slices.Clone(its), func(a *Attachment) bool { return name != "" && a.Want.Name != name })
+	found := slices.DeleteFunc(slices.Clone(its), func(a *Attachment) bool { return name != "" && a.Spec.Name != name })
 	switch len(found) {
 	case 1:
 		return found[0], nil
 	case 0:
 		e := &NoAttachmentError{Container: ref, Name: name}
 		for _, a := range its {
-			e.Has = append(e.Has, a.Want.Name)
+			e.Links = append(e.Links, a.Spec.Name)
 		}
 		return nil, e
 	}
-	return nil, &SeveralError{Container: ref, Candidates: found}
+	return nil, &AmbiguousError{Container: ref, Candidates: found}
 }
 
 // NoAttachmentError is an ErrNotAttached that says what there is.
 type NoAttachmentError struct {
 	Container string
 	Name      string   // "": any
-	Has       []string // names of the container's attached links
+	Links     []string // names of the container's attached links
 }
 
 func (e *NoAttachmentError) Error() string {
@@ -88,38 +88,38 @@ func (e *NoAttachmentError) Error() string {
 // Unwrap is ErrNotAttached.
 func (e *NoAttachmentError) Unwrap() error { return ErrNotAttached }
 
-// SeveralError says that several attachments may be meant.
-type SeveralError struct {
+// AmbiguousError says that several attachments may be meant.
+type AmbiguousError struct {
 	Container  string        // what was typed
 	Candidates []*Attachment // at least two
 }
 
-func (e *SeveralError) Error() string {
-	if e.OneContainer() {
+func (e *AmbiguousError) Error() string {
+	if e.SameContainer() {
 		return fmt.Sprintf("%s has %d attached links", e.Container, len(e.Candidates))
 	}
 	return fmt.Sprintf("%q is several containers", e.Container)
 }
 
 // OneContainer tells whether the candidates are links of the same container.
-func (e *SeveralError) OneContainer() bool {
-	first := e.Candidates[0].Container.Reference()
-	return !slices.ContainsFunc(e.Candidates, func(a *Attachment) bool { return a.Container.Reference() != first })
+func (e *AmbiguousError) SameContainer() bool {
+	first := e.Candidates[0].Container.QualifiedName()
+	return !slices.ContainsFunc(e.Candidates, func(a *Attachment) bool { return a.Container.QualifiedName() != first })
 }
 
 // Reference is what only this container is called: "podman:web".
-func (c Container) Reference() string { return c.Engine + ":" + c.Name }
+func (c Container) QualifiedName() string { return c.Engine + ":" + c.Name }
 
 // waited says who was silent when the container was looked for.
 func (c Container) waited() string {
-	return fmt.Sprintf("%s was waited for in vain: who gives %s for a name has nobody else asked", c.Silent, c.Reference())
+	return fmt.Sprintf("%s was waited for in vain: who gives %s for a name has nobody else asked", c.SilentEngines, c.QualifiedName())
 }
 
 // Word is what the container is called where a command takes it: with its engine in front
 // if it is in a part of that, of a user's or a namespace.
-func (c Container) Word() string {
+func (c Container) ShortName() string {
 	if c.Engine != "path" && strings.Contains(c.Name, "/") {
-		return c.Reference()
+		return c.QualifiedName()
 	}
 	return c.Name
 }
@@ -128,5 +128,5 @@ func (c Container) Word() string {
 func (c Container) answersTo(ref string) bool {
 	const shortID = 4 // hexadecimal digits that are enough, if nobody else has them
 	return ref == c.Ref || ref == c.Name || ref == c.Path || c.PID != 0 && ref == strconv.Itoa(c.PID) ||
-		len(ref) >= shortID && strings.HasPrefix(c.ID, ref) || ref == c.Reference()
+		len(ref) >= shortID && strings.HasPrefix(c.ID, ref) || ref == c.QualifiedName()
 }

@@ -70,7 +70,7 @@ func attachAndDie(point, state, path string) int {
 		}
 		return nil
 	})
-	_, err = attach.Attach(context.Background(), cfg, "web", attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Masquerade: true})
+	_, err = attach.Attach(context.Background(), cfg, "web", attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24"), Masquerade: true})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2

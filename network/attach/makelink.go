@@ -86,7 +86,7 @@ func (s MakeLink) do(r *run) error {
 	}
 	if err := r.cont.LinkSetName(byIndex(r.link), s.Name); err != nil {
 		if errors.Is(err, unix.EEXIST) {
-			return &TakenError{What: "link", Name: s.Name}
+			return &TakenError{Resource: "link", Name: s.Name}
 		}
 		return fmt.Errorf("rename it: %w", err)
 	}
@@ -157,7 +157,7 @@ func (s MakeLink) create(r *run, name string, to link.Target) (*link.Link, error
 	}
 	l, err := link.Create(r.host.ns, spec, to)
 	if errors.Is(err, link.ErrExists) {
-		return nil, fmt.Errorf("%w: %w", &TakenError{What: "link", Name: s.Name}, err)
+		return nil, fmt.Errorf("%w: %w", &TakenError{Resource: "link", Name: s.Name}, err)
 	}
 	return l, err
 }

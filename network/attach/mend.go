@@ -52,7 +52,7 @@ func (s *Store) mend(j *journal.Journal, a *Attachment, host *side) (notes []str
 	}
 	note := "the journal of what was made is damaged: a default route and name servers that the container had before may not come back"
 	if isLink := func(one Undo) bool { return one.Link != nil || one.Moved != nil }; !found && !slices.ContainsFunc(undos, isLink) {
-		note += fmt.Sprintf("; if %s is still there, it is left, as nothing tells that it is the one", a.Want.Name)
+		note += fmt.Sprintf("; if %s is still there, it is left, as nothing tells that it is the one", a.Spec.Name)
 	}
 	return []string{note}, err
 }
@@ -60,7 +60,7 @@ func (s *Store) mend(j *journal.Journal, a *Attachment, host *side) (notes []str
 // remake makes such a journal for an attachment that has none, which is not the machine's
 // having begun anew. nil: it is, as nothing is left.
 func (s *Store) remake(a *Attachment, host *side) (*journal.Journal, []string, error) {
-	t := tracer{store: s, a: a, host: host, place: place{Path: a.Container.Path}, made: a.Boot == s.boot()}
+	t := tracer{store: s, a: a, host: host, place: place{Path: a.Container.Path}, made: a.BootID == s.boot()}
 	undos, _, err := t.undos()
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for what is left of %s: %w", a.called(), err)
@@ -84,7 +84,7 @@ func (s *Store) remake(a *Attachment, host *side) (*journal.Journal, []string, e
 // outlived tells whether an attachment's link is there though its journal is not. After the
 // machine began anew it isn't, whatever has its name.
 func (s *Store) outlived(a *Attachment, host *side) (bool, error) {
-	if a.Boot != s.boot() {
+	if a.BootID != s.boot() {
 		return false, nil
 	}
 	t := tracer{store: s, a: a, host: host, place: place{Path: a.Container.Path}, made: true}
@@ -152,7 +152,7 @@ func (t *tracer) links() ([]linkMade, error) {
 	}{
 		{t.host, p.hostName("ifb"), anyLink},
 		{t.host, p.hostName("veth"), anyLink},
-		{cont, t.a.Want.Name, func(l netlink.Link) bool { return t.made && t.wanted(cont, l) }},
+		{cont, t.a.Spec.Name, func(l netlink.Link) bool { return t.made && t.wanted(cont, l) }},
 	} {
 		there, err := l.at.find(l.name)
 		if err != nil {
@@ -186,7 +186,7 @@ func (t *tracer) container() (*side, error) {
 // wanted tells whether a link in the container is what was wanted: of the kind, on the
 // parent, and with all addresses, of which there must be one.
 func (t *tracer) wanted(cont *side, l netlink.Link) bool {
-	w := t.a.Want
+	w := t.a.Spec
 	kind := map[string]string{"bridge": "veth", "tap": libraryType("tun")}[w.Kind]
 	if l.Type() != cmp.Or(kind, w.Kind) || w.MAC != (link.MAC{}) && macOf(l) != w.MAC {
 		return false
@@ -197,7 +197,7 @@ func (t *tracer) wanted(cont *side, l netlink.Link) bool {
 			return false
 		}
 	}
-	ips := w.IPs
+	ips := w.Addresses
 	if lease, err := readLease(t.store.lease(t.a.ID)); err == nil && lease != nil {
 		ips = append(slices.Clip(ips), lease.Address)
 	}

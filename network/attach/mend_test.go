@@ -41,13 +41,13 @@ func TestDamagedJournal(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		needs []string
-		want  attach.Want
-		prep  func(*testing.T, *world, *attach.Want)
+		want  attach.Spec
+		prep  func(*testing.T, *world, *attach.Spec)
 	}{
-		{"bridge", []string{"bridge", "ifb", "tbf"}, attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24", "2001:db8::10/64"), Masquerade: true, Rate: 1e8}, nil},
-		{"bridge without address", []string{"bridge"}, attach.Want{Kind: "bridge", Parent: "br0"}, haveBridge},
-		{"macvlan", []string{"macvlan"}, attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("198.51.100.7/24"), HostShim: true}, nil},
-		{"wireguard", []string{"wireguard"}, attach.Want{Kind: "wireguard", IPs: prefixes("192.0.2.10/24")}, nil},
+		{"bridge", []string{"bridge", "ifb", "tbf"}, attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24", "2001:db8::10/64"), Masquerade: true, RateBitsPerSec: 1e8}, nil},
+		{"bridge without address", []string{"bridge"}, attach.Spec{Kind: "bridge", Parent: "br0"}, haveBridge},
+		{"macvlan", []string{"macvlan"}, attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("198.51.100.7/24"), HostShim: true}, nil},
+		{"wireguard", []string{"wireguard"}, attach.Spec{Kind: "wireguard", Addresses: prefixes("192.0.2.10/24")}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			need(t, c.needs...)
@@ -101,22 +101,22 @@ func TestDamagedJournal(t *testing.T) {
 // Without a journal a link that may be another's stays, which is said.
 func TestDamagedJournalDoubt(t *testing.T) {
 	need(t, "macvlan")
-	for _, want := range []attach.Want{{Kind: "macvlan", Parent: "nic"}, {Kind: "macvlan", Parent: "nic", IPs: prefixes("192.0.2.10/24")}} {
+	for _, want := range []attach.Spec{{Kind: "macvlan", Parent: "nic"}, {Kind: "macvlan", Parent: "nic", Addresses: prefixes("192.0.2.10/24")}} {
 		w := newWorld(t)
 		got, err := w.attach(want, nil)
 		must(t, err)
-		if len(want.IPs) > 0 { // and it is another's
+		if len(want.Addresses) > 0 { // and it is another's
 			must(t, find(t, w.web, "eth0").Close())
 			_, err := link.Create(w.host, link.MacvlanSpec{Attrs: link.Attrs{Name: "eth0"}, Parent: "nic", Mode: link.MacvlanBridge}, link.Target{NS: w.web})
 			must(t, err)
 		}
 		must(t, os.Truncate(w.live(got.Attachment.ID), 0))
 		if notes, err := w.detachNotes(); err != nil || len(notes) != 1 || !strings.HasSuffix(notes[0], "; if eth0 is still there, it is left, as nothing tells that it is the one") {
-			t.Errorf("%v: %q, %v", want.IPs, notes, err)
+			t.Errorf("%v: %q, %v", want.Addresses, notes, err)
 		}
 		find(t, w.web, "eth0")
 		if all := w.list(); len(all) > 0 {
-			t.Errorf("%v: listed still: %+v", want.IPs, all)
+			t.Errorf("%v: listed still: %+v", want.Addresses, all)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestNoJournal(t *testing.T) {
 	need(t, "macvlan")
 	for _, lost := range []string{"live/*", ""} {
 		w := newWorld(t)
-		want := attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("192.0.2.10/24")}
+		want := attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("192.0.2.10/24")}
 		got, err := w.attach(want, nil)
 		must(t, err)
 		path := w.live(got.Attachment.ID)
@@ -140,7 +140,7 @@ func TestNoJournal(t *testing.T) {
 			t.Errorf("without %q: %s, notes %q", lost, s.State, s.Notes)
 		}
 		var taken *attach.TakenError
-		if _, err := w.attach(want, nil); lost != "" && (!errors.As(err, &taken) || taken.By != "eth0 of web") {
+		if _, err := w.attach(want, nil); lost != "" && (!errors.As(err, &taken) || taken.Owner != "eth0 of web") {
 			t.Errorf("without %q, its address once more: %v", lost, err)
 		}
 		want.Name = "eth0"
@@ -160,13 +160,13 @@ func TestNoJournal(t *testing.T) {
 func TestNoJournalNoLink(t *testing.T) {
 	need(t, "macvlan")
 	w := newWorld(t)
-	got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("192.0.2.10/24")}, nil)
+	got, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("192.0.2.10/24")}, nil)
 	must(t, err)
 	must(t, os.RemoveAll(filepath.Join(w.state, "run")))
 	path := filepath.Join(w.state, "attachments", got.Attachment.ID+".json")
 	text, err := os.ReadFile(path)
 	must(t, err)
-	must(t, os.WriteFile(path, bytes.ReplaceAll(text, []byte(got.Attachment.Boot), []byte("before")), 0o644))
+	must(t, os.WriteFile(path, bytes.ReplaceAll(text, []byte(got.Attachment.BootID), []byte("before")), 0o644))
 	if s := w.list()[0]; s.State != attach.Wanted {
 		t.Errorf("listed: %s", s.State)
 	}
@@ -179,16 +179,16 @@ func TestNoJournalNoLink(t *testing.T) {
 // A container with a damaged journal can be attached once more, by another name.
 func TestDamagedJournalTaken(t *testing.T) {
 	w := newWorld(t)
-	want := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")}
+	want := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}
 	got, err := w.attach(want, nil)
 	must(t, err)
 	must(t, os.Truncate(w.live(got.Attachment.ID), 0))
 	if _, err := w.attach(want, nil); err == nil || !strings.Contains(err.Error(), "address 192.0.2.10 is taken by eth0 of web") {
 		t.Errorf("its address once more: %v", err)
 	}
-	want.IPs = prefixes("192.0.2.11/24")
+	want.Addresses = prefixes("192.0.2.11/24")
 	got, err = w.attach(want, nil)
-	if err != nil || got.Attachment.Want.Name != "eth1" {
+	if err != nil || got.Attachment.Spec.Name != "eth1" {
 		t.Errorf("another link: %+v, %v", got, err)
 	}
 }
@@ -202,7 +202,7 @@ func TestUnreadable(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
 			for range 2 {
-				_, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0"}, nil)
+				_, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0"}, nil)
 				must(t, err)
 			}
 			path := filepath.Join(w.state, "attachments", "test.web.eth0.json")
@@ -231,16 +231,16 @@ func TestUnreadable(t *testing.T) {
 					t.Errorf("inspected without its journal: %v", err)
 				}
 				s, err := attach.Inspect(t.Context(), w.config(), "web", "")
-				if err != nil || s.Want.Name != "eth1" || len(s.Notes) != 1 || !strings.Contains(s.Notes[0], path) {
+				if err != nil || s.Spec.Name != "eth1" || len(s.Notes) != 1 || !strings.Contains(s.Notes[0], path) {
 					t.Errorf("the other: %q, %v", s.Notes, err)
 				}
 				return nil
 			}))
-			if _, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0", Name: "eth0"}, nil); err == nil || !strings.Contains(err.Error(), path) {
+			if _, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Name: "eth0"}, nil); err == nil || !strings.Contains(err.Error(), path) {
 				t.Errorf("attached in its place: %v", err)
 			}
-			got, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0"}, nil)
-			if err != nil || got.Attachment.Want.Name != "eth2" {
+			got, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0"}, nil)
+			if err != nil || got.Attachment.Spec.Name != "eth2" {
 				t.Errorf("attached beside it: %+v, %v", got, err)
 			}
 			fileIs(t, "at last", path, c.text)

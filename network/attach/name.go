@@ -9,7 +9,7 @@ import (
 // chooseName fills in the container's name for the link, or sees whether the one
 // wanted is free. A port of Open vSwitch's own keeps its name in the container,
 // because the switch knows it by that: it must be free on the host, too.
-func (o *operation) chooseName(want Want) (string, error) {
+func (o *operation) chooseName(want Spec) (string, error) {
 	form, sides := "eth%d", []*side{o.cont}
 	if want.Kind == "ovs" && want.Mode == "internal" {
 		form, sides = "ovs-"+o.cont.place.name()+"-%d", []*side{o.cont, o.host}

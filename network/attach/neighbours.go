@@ -17,12 +17,12 @@ import (
 )
 
 // How thoroughly other machines are asked whether an address is theirs, as
-// Want.CheckDuplicate has it.
+// Spec.CheckDuplicate has it.
 const (
-	CheckByKind = ""         // fast for addresses on a physical parent, none elsewhere
-	CheckNone   = "none"     // not at all
-	CheckFast   = "fast"     // announce.Fast: a third of a second
-	CheckRFC    = "thorough" // as RFC 5227 and RFC 4862 have it: four to eight seconds
+	CheckDefault  = ""         // fast for addresses on a physical parent, none elsewhere
+	CheckNone     = "none"     // not at all
+	CheckFast     = "fast"     // announce.Fast: a third of a second
+	CheckThorough = "thorough" // as RFC 5227 and RFC 4862 have it: four to eight seconds
 )
 
 // CheckAddresses asks the neighbours whether somebody has the addresses already.
@@ -30,7 +30,7 @@ type CheckAddresses struct {
 	Link   string       `json:"link"`
 	Parent string       `json:"parent,omitempty"` // that a macvlan or ipvlan stands on
 	Addrs  []netip.Addr `json:"addresses"`
-	How    string       `json:"how"` // CheckFast or CheckRFC
+	How    string       `json:"how"` // CheckFast or CheckThorough
 }
 
 func (s CheckAddresses) String() string {
@@ -84,7 +84,7 @@ func takenBy(c *announce.Conflict) error {
 	case c.MAC != (link.MAC{}):
 		by += ", " + c.MAC.String()
 	}
-	return &TakenError{What: "address", Name: c.Addr.String(), By: by}
+	return &TakenError{Resource: "address", Name: c.Addr.String(), Owner: by}
 }
 
 // Announce tells the neighbours that the addresses are here now.
@@ -171,13 +171,13 @@ func (p *planner) addresses() error {
 		return err
 	}
 	var all []netip.Addr
-	for _, ip := range p.want.IPs {
+	for _, ip := range p.want.Addresses {
 		all = append(all, ip.Addr())
 	}
 	if how != CheckNone && len(all) > 0 {
 		p.add(CheckAddresses{Link: p.want.Name, Parent: p.below(), Addrs: all, How: how})
 	}
-	for _, ip := range p.want.IPs {
+	for _, ip := range p.want.Addresses {
 		p.add(Address{Link: p.want.Name, Prefix: ip})
 	}
 	if len(all) > 0 && p.hasNeighbours() {
@@ -188,7 +188,7 @@ func (p *planner) addresses() error {
 
 // checking is how thoroughly the neighbours are asked.
 func (p *planner) checking() (string, error) {
-	if p.want.CheckDuplicate != CheckByKind {
+	if p.want.CheckDuplicate != CheckDefault {
 		return p.want.CheckDuplicate, nil
 	}
 	switch p.want.Kind {

@@ -43,7 +43,7 @@ func TestAnnounces(t *testing.T) {
 				heard[proto] = s
 			}
 			ips := prefixes("198.51.100.7/24", "2001:db8::7/64")
-			_, err := w.attach(attach.Want{Kind: kind, Parent: parent, IPs: ips}, nil)
+			_, err := w.attach(attach.Spec{Kind: kind, Parent: parent, Addresses: ips}, nil)
 			must(t, err)
 			hears(t, heard[unix.ETH_P_ARP], 24, ips[0].Addr())  // the target (RFC 826)
 			hears(t, heard[unix.ETH_P_IPV6], 48, ips[1].Addr()) // the target (RFC 4861 section 4.4)
@@ -82,16 +82,16 @@ func TestDuplicateAddress(t *testing.T) {
 			})
 			w.repair()
 			before := w.snapshot()
-			want := attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("198.51.100.6/24", ip), CheckDuplicate: attach.CheckFast}
+			want := attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("198.51.100.6/24", ip), CheckDuplicate: attach.CheckFast}
 			_, err := w.attach(want, nil)
 			var taken *attach.TakenError
 			mac := segmenttest.MAC(t, wire).String()
-			if !errors.As(err, &taken) || taken.Name != want.IPs[1].Addr().String() || !strings.Contains(taken.By, mac) {
+			if !errors.As(err, &taken) || taken.Name != want.Addresses[1].Addr().String() || !strings.Contains(taken.Owner, mac) {
 				t.Errorf("got %v, want that %s has it", err, mac)
 			}
 			w.unchanged(before, "refused")
 
-			want.CheckDuplicate = attach.CheckByKind // the parent is a pair, not a card
+			want.CheckDuplicate = attach.CheckDefault // the parent is a pair, not a card
 			_, err = w.attach(want, nil)
 			must(t, err)
 		})
@@ -107,7 +107,7 @@ func TestCheckInterrupted(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	err := w.do(func() error {
-		_, err := attach.Attach(ctx, w.config(), "web", attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("198.51.100.7/24"), CheckDuplicate: attach.CheckRFC})
+		_, err := attach.Attach(ctx, w.config(), "web", attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("198.51.100.7/24"), CheckDuplicate: attach.CheckThorough})
 		return err
 	})
 	if !errors.Is(err, context.DeadlineExceeded) {

@@ -19,11 +19,11 @@ func (p *planner) apart(ip netip.Prefix) error {
 	}
 	switch {
 	case r.Type == unix.RTN_LOCAL:
-		return &TakenError{What: "address", Name: ip.Addr().String(), By: "the host itself"}
+		return &TakenError{Resource: "address", Name: ip.Addr().String(), Owner: "the host itself"}
 	case r.Gw != nil || r.Via != nil || l.Attrs().RawFlags&unix.IFF_POINTOPOINT != 0 || l.Attrs().Name == p.want.Parent:
 		return nil
 	}
-	return &TakenError{What: "network", Name: ip.Masked().String(), By: "the host's " + l.Attrs().Name}
+	return &TakenError{Resource: "network", Name: ip.Masked().String(), Owner: "the host's " + l.Attrs().Name}
 }
 
 // besides notes when the container has a link to ip's network already: of two routes

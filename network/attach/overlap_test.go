@@ -26,13 +26,13 @@ func TestBridgeTakesNoNetwork(t *testing.T) {
 		{"198.51.100.1/24", "address", "the host itself"},
 		{"203.0.113.10/24", "", ""},
 	} {
-		want := attach.Want{Kind: "bridge", Parent: "br0", IPs: []netip.Prefix{netip.MustParsePrefix(c.ip)}, Masquerade: true}
+		want := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: []netip.Prefix{netip.MustParsePrefix(c.ip)}, Masquerade: true}
 		_, err := w.attach(want, nil)
 		var taken *attach.TakenError
 		switch {
 		case c.what == "":
 			must(t, err)
-		case !errors.As(err, &taken) || taken.What != c.what || taken.By != c.by:
+		case !errors.As(err, &taken) || taken.Resource != c.what || taken.Owner != c.by:
 			t.Errorf("%s: %v, want that the %s is taken by %s", c.ip, err, c.what, c.by)
 		}
 	}
@@ -43,12 +43,12 @@ func TestBridgeTakesNoNetwork(t *testing.T) {
 func TestGatewayIsNobodysElse(t *testing.T) {
 	w := newWorld(t)
 	w.repair()
-	_, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.1/24")}, nil)
+	_, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.1/24")}, nil)
 	must(t, err)
 	before := w.snapshot()
-	want := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Masquerade: true}
+	want := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24"), Masquerade: true}
 	var taken *attach.TakenError
-	if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.Name != "192.0.2.1" || taken.By != "eth0 of web" {
+	if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.Name != "192.0.2.1" || taken.Owner != "eth0 of web" {
 		t.Errorf("a container has it: %v", err)
 	}
 	w.unchanged(before, "refused")
@@ -56,8 +56,8 @@ func TestGatewayIsNobodysElse(t *testing.T) {
 	_, err = w.attach(want, nil)
 	must(t, err)
 
-	want.IPs = prefixes("203.0.113.1/24")
-	var bad *attach.WantError
+	want.Addresses = prefixes("203.0.113.1/24")
+	var bad *attach.SpecError
 	if _, err := w.attach(want, nil); !errors.As(err, &bad) || bad.Param != "ip" {
 		t.Errorf("it is the container's own: %v", err)
 	}
@@ -70,7 +70,7 @@ func TestGatewayIsNobodysElse(t *testing.T) {
 func TestDownIsNoted(t *testing.T) {
 	w := newWorld(t)
 	haveBridge(t, w, nil)
-	for _, want := range []attach.Want{{Kind: "bridge", Parent: "br0"}, {Kind: "macvlan", Parent: "nic"}} {
+	for _, want := range []attach.Spec{{Kind: "bridge", Parent: "br0"}, {Kind: "macvlan", Parent: "nic"}} {
 		l := find(t, w.host, want.Parent)
 		for _, down := range []bool{false, true} {
 			if down {
@@ -91,16 +91,16 @@ func TestEthernetAddressTaken(t *testing.T) {
 	chosen := link.MAC{2, 0, 0x5e, 0x10, 0, 1}
 	for _, c := range []struct {
 		name   string
-		first  attach.Want
-		second attach.Want
+		first  attach.Spec
+		second attach.Spec
 		by     string // "": it is not taken
 	}{
-		{"on a bridge", attach.Want{Kind: "bridge", Parent: "br0", MAC: chosen}, attach.Want{Kind: "bridge", Parent: "br0", MAC: chosen}, "eth0 of c0"},
-		{"by chance, on a bridge", attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24")}, attach.Want{Kind: "bridge", Parent: "br0"}, "eth0 of c0"},
-		{"on two bridges", attach.Want{Kind: "bridge", Parent: "br0", MAC: chosen}, attach.Want{Kind: "bridge", Parent: "br1", MAC: chosen}, ""},
-		{"in two VLANs", attach.Want{Kind: "macvlan", Parent: "nic", VLAN: 7, MAC: chosen}, attach.Want{Kind: "macvlan", Parent: "nic", VLAN: 8, MAC: chosen}, ""},
-		{"macvlan", attach.Want{Kind: "macvlan", Parent: "nic", MAC: chosen}, attach.Want{Kind: "macvlan", Parent: "nic", MAC: chosen}, "eth0 of c0"},
-		{"by chance, macvlan", attach.Want{Kind: "macvlan", Parent: "nic"}, attach.Want{Kind: "macvlan", Parent: "nic"}, "eth0 of c0"},
+		{"on a bridge", attach.Spec{Kind: "bridge", Parent: "br0", MAC: chosen}, attach.Spec{Kind: "bridge", Parent: "br0", MAC: chosen}, "eth0 of c0"},
+		{"by chance, on a bridge", attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}, attach.Spec{Kind: "bridge", Parent: "br0"}, "eth0 of c0"},
+		{"on two bridges", attach.Spec{Kind: "bridge", Parent: "br0", MAC: chosen}, attach.Spec{Kind: "bridge", Parent: "br1", MAC: chosen}, ""},
+		{"in two VLANs", attach.Spec{Kind: "macvlan", Parent: "nic", VLAN: 7, MAC: chosen}, attach.Spec{Kind: "macvlan", Parent: "nic", VLAN: 8, MAC: chosen}, ""},
+		{"macvlan", attach.Spec{Kind: "macvlan", Parent: "nic", MAC: chosen}, attach.Spec{Kind: "macvlan", Parent: "nic", MAC: chosen}, "eth0 of c0"},
+		{"by chance, macvlan", attach.Spec{Kind: "macvlan", Parent: "nic"}, attach.Spec{Kind: "macvlan", Parent: "nic"}, "eth0 of c0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.first.VLAN != 0 {
@@ -118,7 +118,7 @@ func TestEthernetAddressTaken(t *testing.T) {
 			switch {
 			case c.by == "":
 				must(t, err)
-			case !errors.As(err, &taken) || taken.What != attach.EthernetAddress || taken.By != c.by || taken.Holder == nil:
+			case !errors.As(err, &taken) || taken.Resource != attach.EthernetAddress || taken.Owner != c.by || taken.Holder == nil:
 				t.Errorf("got %v, want that %s has it", err, c.by)
 			}
 			if c.by != "" {
@@ -133,10 +133,10 @@ func TestEthernetAddressTaken(t *testing.T) {
 // TestPassthru has a parent that one macvlan has, or is to have, for itself alone.
 func TestPassthru(t *testing.T) {
 	need(t, "macvlan")
-	shared, alone := attach.Want{Kind: "macvlan", Parent: "nic"}, attach.Want{Kind: "macvlan", Parent: "nic", Mode: "passthru"}
+	shared, alone := attach.Spec{Kind: "macvlan", Parent: "nic"}, attach.Spec{Kind: "macvlan", Parent: "nic", Mode: "passthru"}
 	for _, c := range []struct {
 		name          string
-		first, second attach.Want
+		first, second attach.Spec
 		host          bool // the first is the host's own
 		param, reason string
 	}{
@@ -158,8 +158,8 @@ func TestPassthru(t *testing.T) {
 				must(t, try("c0", c.first))
 			}
 			err := try("c1", c.second)
-			var bad *attach.WantError
-			if !errors.As(err, &bad) || bad.Param != c.param || !strings.HasPrefix(bad.Reason, c.reason) || (bad.Remedy == "cleat detach c0 eth0") == c.host {
+			var bad *attach.SpecError
+			if !errors.As(err, &bad) || bad.Param != c.param || !strings.HasPrefix(bad.Reason, c.reason) || (bad.Run == "cleat detach c0 eth0") == c.host {
 				t.Errorf("got %v, want %s: %s", err, c.param, c.reason)
 			}
 		})
@@ -179,19 +179,19 @@ func TestEthernetAddressKnown(t *testing.T) {
 	must(t, h.LinkSetMasterByIndex(nic, br0.Index()))
 	heard := link.MAC{2, 0, 0x5e, 0x10, 0, 1}
 	must(t, h.NeighAdd(&netlink.Neigh{LinkIndex: nic.Attrs().Index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_MASTER, State: netlink.NUD_REACHABLE, HardwareAddr: heard[:]}))
-	got, err := w.preview(attach.Want{Kind: "bridge", Parent: "br0", MAC: heard})
+	got, err := w.preview(attach.Spec{Kind: "bridge", Parent: "br0", MAC: heard})
 	must(t, err)
 	if len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "somebody behind port nic of bridge br0 has had the Ethernet address 02:00:5e:10:00:01 lately") {
 		t.Errorf("notes %q", got.Notes)
 	}
 	var taken *attach.TakenError
-	_, err = w.preview(attach.Want{Kind: "bridge", Parent: "br0", MAC: link.MAC(nic.Attrs().HardwareAddr)})
-	if !errors.As(err, &taken) || taken.By != "the host's nic" {
+	_, err = w.preview(attach.Spec{Kind: "bridge", Parent: "br0", MAC: link.MAC(nic.Attrs().HardwareAddr)})
+	if !errors.As(err, &taken) || taken.Owner != "the host's nic" {
 		t.Errorf("that of a port: %v", err)
 	}
 	must(t, h.LinkSetNoMaster(nic))
-	_, err = w.attach(attach.Want{Kind: "macvlan", Parent: "nic", MAC: link.MAC(nic.Attrs().HardwareAddr)}, nil)
-	if !errors.As(err, &taken) || taken.By != "the host's nic" {
+	_, err = w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", MAC: link.MAC(nic.Attrs().HardwareAddr)}, nil)
+	if !errors.As(err, &taken) || taken.Owner != "the host's nic" {
 		t.Errorf("that of a parent: %v", err)
 	}
 }
@@ -199,9 +199,9 @@ func TestEthernetAddressKnown(t *testing.T) {
 // TestWhoWasSilent has it told why it took so long to find the container.
 func TestWhoWasSilent(t *testing.T) {
 	w := newWorld(t)
-	w.container.Silent = "docker"
+	w.container.SilentEngines = "docker"
 	const said = "docker was waited for in vain: who gives test:web for a name has nobody else asked"
-	got, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0"}, nil)
+	got, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0"}, nil)
 	must(t, err)
 	notes, err := w.detachNotes()
 	must(t, err)
@@ -214,7 +214,7 @@ func TestWhoWasSilent(t *testing.T) {
 func TestPlanSaysWhatIsLacking(t *testing.T) {
 	w := newWorld(t)
 	for _, kind := range []string{"dummy", "wireguard", "netkit"} {
-		got, err := w.preview(attach.Want{Kind: kind})
+		got, err := w.preview(attach.Spec{Kind: kind})
 		must(t, err)
 		lack := link.Probe(kind)
 		if said := len(got.Notes) > 0 && strings.HasPrefix(got.Notes[0], "this can't be done here: "); said != (lack != nil) {
@@ -227,7 +227,7 @@ func TestPlanSaysWhatIsLacking(t *testing.T) {
 // by a link and not by a router.
 func TestSecondLinkToANetwork(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0", Name: "one", IPs: prefixes("192.0.2.10/24", "2001:db8::10/64"), Gateways: addrs("192.0.2.1")}, nil)
+	_, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Name: "one", Addresses: prefixes("192.0.2.10/24", "2001:db8::10/64"), Gateways: addrs("192.0.2.1")}, nil)
 	must(t, err)
 	for _, c := range []struct {
 		ip   string
@@ -236,7 +236,7 @@ func TestSecondLinkToANetwork(t *testing.T) {
 		{"192.0.2.11/24", true}, {"192.0.2.200/28", true}, {"2001:db8::11/64", true},
 		{"203.0.113.11/24", false}, {"2001:db8:1::11/64", false},
 	} {
-		got, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0", Name: "two", IPs: prefixes(c.ip)}, nil)
+		got, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Name: "two", Addresses: prefixes(c.ip)}, nil)
 		must(t, err)
 		if said := len(got.Notes) == 1 && strings.Contains(got.Notes[0], "by one already"); said != c.said {
 			t.Errorf("%s: notes %q, want one that it is there already: %v", c.ip, got.Notes, c.said)
@@ -246,8 +246,8 @@ func TestSecondLinkToANetwork(t *testing.T) {
 }
 
 // attacher attaches what is wanted to a container. A plan must tell what is in the way.
-func (w *world) attacher(cfg attach.Config) func(who string, want attach.Want) error {
-	return func(who string, want attach.Want) error {
+func (w *world) attacher(cfg attach.Config) func(who string, want attach.Spec) error {
+	return func(who string, want attach.Spec) error {
 		return w.do(func() error {
 			_, foretold := attach.Preview(w.t.Context(), cfg, who, want)
 			_, err := attach.Attach(w.t.Context(), cfg, who, want)
@@ -261,11 +261,11 @@ func (w *world) attacher(cfg attach.Config) func(who string, want attach.Want) e
 
 // TestAddressTaken has two want what one can have, until the first is gone.
 func TestAddressTaken(t *testing.T) {
-	ip := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.1/24")}
-	gateway := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Masquerade: true}
+	ip := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.1/24")}
+	gateway := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24"), Masquerade: true}
 	for _, c := range []struct {
 		name   string
-		second attach.Want
+		second attach.Spec
 	}{{"address", ip}, {"address of the gateway", gateway}} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -273,7 +273,7 @@ func TestAddressTaken(t *testing.T) {
 			try := w.attacher(cfg)
 			must(t, try("c0", ip))
 			var taken *attach.TakenError
-			if err := try("c1", c.second); !errors.As(err, &taken) || taken.By != "eth0 of c0" || taken.Holder == nil {
+			if err := try("c1", c.second); !errors.As(err, &taken) || taken.Owner != "eth0 of c0" || taken.Holder == nil {
 				t.Errorf("got %v, want that c0 has it", err)
 			}
 			must(t, w.do(func() error {
@@ -295,11 +295,11 @@ func TestRouteTaken(t *testing.T) {
 		"IPv4": {"192.0.2.10/24", "198.51.100.0/24"},
 		"IPv6": {"2001:db8::10/64", "2001:db8:1::/64"},
 	} {
-		want := attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes(c.ip), Routes: []attach.Route{{To: netip.MustParsePrefix(c.route)}}}
+		want := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes(c.ip), Routes: []attach.Route{{To: netip.MustParsePrefix(c.route)}}}
 		must(t, try("web", want))
-		want.IPs = nil
+		want.Addresses = nil
 		var taken *attach.TakenError
-		if err := try("web", want); !errors.As(err, &taken) || taken.What != "route" || taken.Name != c.route {
+		if err := try("web", want); !errors.As(err, &taken) || taken.Resource != "route" || taken.Name != c.route {
 			t.Errorf("%s: got %v, want that the route is taken", name, err)
 		}
 		want.Routes[0].To = netip.PrefixFrom(want.Routes[0].To.Addr(), want.Routes[0].To.Bits()+1)

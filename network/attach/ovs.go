@@ -74,7 +74,7 @@ func (s OVSPort) do(r *run) error {
 			return err
 		}
 		if taken {
-			return &TakenError{What: "link", Name: s.Name, By: "another port of Open vSwitch"}
+			return &TakenError{Resource: "link", Name: s.Name, Owner: "another port of Open vSwitch"}
 		}
 	}
 	m := ovsMade{DB: s.DB, Name: s.Name, Port: s.Bridge, MAC: s.MAC, Where: r.host.place}

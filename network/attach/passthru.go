@@ -24,7 +24,7 @@ func (r *run) alone(parent string) error {
 	if err != nil || l == nil {
 		return nil // a VLAN that is to be made, or has just gone
 	}
-	if who, remedy := r.macvlanOn(l.Attrs().Index, r.att.Want.Mode != passthru); who != "" {
+	if who, remedy := r.macvlanOn(l.Attrs().Index, r.att.Spec.Mode != passthru); who != "" {
 		return r.inTheWay(parent, who, remedy)
 	}
 	return nil
@@ -32,11 +32,11 @@ func (r *run) alone(parent string) error {
 
 // inTheWay says who is.
 func (r *run) inTheWay(parent, who, remedy string) error {
-	if r.att.Want.Mode == passthru {
-		return &WantError{Param: "mode", Value: passthru, Remedy: remedy,
+	if r.att.Spec.Mode == passthru {
+		return &SpecError{Param: "mode", Value: passthru, Run: remedy,
 			Reason: fmt.Sprintf("%s is on %s already, which this mode has for itself alone; mode bridge shares it", who, parent)}
 	}
-	return &WantError{Param: "PARENT", Value: parent, Remedy: remedy, Reason: who + " has it for itself alone (macvlan in mode passthru)"}
+	return &SpecError{Param: "PARENT", Value: parent, Run: remedy, Reason: who + " has it for itself alone (macvlan in mode passthru)"}
 }
 
 // passthru is the mode in which a macvlan has its parent for itself alone.
@@ -45,16 +45,16 @@ const passthru = "passthru"
 // macvlanOn is who has a macvlan on the device with this number, of mode passthru if that is
 // asked for, and the command that removes it; "": nobody, or nobody that we see.
 func (r *run) macvlanOn(parent int, alone bool) (who, remedy string) {
-	w := r.att.Want
+	w := r.att.Spec
 	u := newUndoer(r.store, r.host, nil)
 	defer u.close()
 	all, _ := r.store.all()
 	for _, a := range all {
-		if a.ID == r.att.ID || a.Want.Kind != w.Kind || a.Want.Parent != w.Parent || a.Want.VLAN != w.VLAN || alone && a.Want.Mode != passthru {
+		if a.ID == r.att.ID || a.Spec.Kind != w.Kind || a.Spec.Parent != w.Parent || a.Spec.VLAN != w.VLAN || alone && a.Spec.Mode != passthru {
 			continue
 		}
 		if s, err := u.status(a); err == nil && s.Index != 0 {
-			return a.called(), "cleat detach " + columns.Word(a.Container.Word()) + " " + columns.Word(a.Want.Name)
+			return a.called(), "cleat detach " + columns.Word(a.Container.ShortName()) + " " + columns.Word(a.Spec.Name)
 		}
 	}
 	links, err := r.host.LinkList()

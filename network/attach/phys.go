@@ -44,7 +44,7 @@ func (s MoveLink) do(r *run) error {
 	}
 	if err := ours.Move(r.cont.ns, s.Name); err != nil {
 		if errors.Is(err, link.ErrExists) {
-			return fmt.Errorf("%w: %w", &TakenError{What: "link", Name: s.Name}, err)
+			return fmt.Errorf("%w: %w", &TakenError{Resource: "link", Name: s.Name}, err)
 		}
 		return err
 	}
@@ -256,7 +256,7 @@ func (m *linkMoved) bring(u *undoer, home, away *side, l netlink.Link) (netlink.
 		}
 		return home.LinkByIndex(d.Index())
 	}
-	return nil, &TakenError{What: "link", Name: m.Name}
+	return nil, &TakenError{Resource: "link", Name: m.Name}
 }
 
 // move moves the device home. The container may have given it other names that links of the

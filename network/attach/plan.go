@@ -17,7 +17,7 @@ import (
 
 // planner makes the list of steps from what is wanted and what is there.
 type planner struct {
-	want  Want // with the name filled in
+	want  Spec // with the name filled in
 	c     Container
 	id    string
 	host  *side
@@ -60,14 +60,14 @@ func (p *planner) plan() error {
 			return err
 		}
 	}
-	if p.want.Keep && !p.c.Returns() {
+	if p.want.Keep && !p.c.CanReturn() {
 		p.note("a process never comes back: what is kept of it is its lease alone")
 	}
-	if p.c.Silent != "" {
+	if p.c.SilentEngines != "" {
 		p.note("%s", p.c.waited())
 	}
-	if p.c.Shares != "" {
-		p.note("it has its network together with %s: they have the link, too", p.c.Shares)
+	if p.c.SharedWith != "" {
+		p.note("it has its network together with %s: they have the link, too", p.c.SharedWith)
 	}
 	p.crowded()
 	p.add(Keep{Path: p.store.wanted(p.id)})
@@ -83,7 +83,7 @@ func (p *planner) claims() error {
 	if p.want.VLAN != 0 {
 		network += "." + strconv.Itoa(p.want.VLAN)
 	}
-	for _, ip := range p.want.IPs {
+	for _, ip := range p.want.Addresses {
 		if err := p.notTheHosts(ip.Addr()); err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (p *planner) notTheHosts(a netip.Addr) error {
 		return nil
 	}
 	if hasAddress(p.host, a) {
-		return &TakenError{What: "address", Name: a.String(), By: "the host itself"}
+		return &TakenError{Resource: "address", Name: a.String(), Owner: "the host itself"}
 	}
 	return nil
 }
@@ -147,13 +147,13 @@ func (p *planner) dryParse() error {
 		_, err := link.Parse(m.Kind, params)
 		if errors.As(err, &bad) && bad.Known != nil {
 			allowed := slices.DeleteFunc(bad.Known, func(name string) bool { _, has := setOtherwise()[name]; return has })
-			return &WantError{Param: "set", Value: bad.Param, Reason: "kind " + p.want.Kind + " has no such parameter", Allowed: allowed}
+			return &SpecError{Param: "set", Value: bad.Param, Reason: "kind " + p.want.Kind + " has no such parameter", Allowed: allowed}
 		}
 		if err != nil {
 			return err
 		}
 		if (m.Kind == "vxlan" || m.Kind == "geneve") && params["vni"] == "" && params["external"] == "" {
-			return &WantError{Param: "set", Reason: "kind " + m.Kind + " needs the number of its network, 0…16777215, e.g. --set vni=42"}
+			return &SpecError{Param: "set", Reason: "kind " + m.Kind + " needs the number of its network, 0…16777215, e.g. --set vni=42"}
 		}
 	}
 	return nil
@@ -163,7 +163,7 @@ func (p *planner) dryParse() error {
 func (p *planner) configure() error {
 	w := p.want
 	p.add(Up{Link: w.Name})
-	for _, ip := range w.IPs {
+	for _, ip := range w.Addresses {
 		if err := p.besides(ip); err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func (p *planner) configure() error {
 			return err
 		}
 	}
-	if w.Rate > 0 {
+	if w.RateBitsPerSec > 0 {
 		p.shape()
 	}
 	if len(w.DNS) > 0 {
@@ -215,7 +215,7 @@ func (p *planner) gateway(g netip.Addr) error {
 }
 
 func (p *planner) shape() {
-	s := Shape{Link: p.want.Name, Via: shorten("ifb-" + p.want.Name), Rate: p.want.Rate, Burst: p.want.Burst}
+	s := Shape{Link: p.want.Name, Via: shorten("ifb-" + p.want.Name), Rate: p.want.RateBitsPerSec, Burst: p.want.BurstBytes}
 	if p.peer != "" {
 		s.Link, s.Via, s.Host = p.peer, p.hostName("ifb"), true
 	}
@@ -235,7 +235,7 @@ func (p *planner) hostName(prefix string) string {
 
 // params are the link's parameters: those set, the mode and the MTU.
 func (p *planner) params(more ...string) map[string]string {
-	out := maps.Clone(p.want.Set)
+	out := maps.Clone(p.want.Params)
 	if out == nil {
 		out = map[string]string{}
 	}
@@ -265,7 +265,7 @@ func (p *planner) parent() (netlink.Link, error) {
 		return nil, fmt.Errorf("find %q: %w", p.want.Parent, err)
 	}
 	if l == nil {
-		return nil, &WantError{Param: "PARENT", Value: p.want.Parent, Reason: "the host has no such device", Allowed: p.candidates()}
+		return nil, &SpecError{Param: "PARENT", Value: p.want.Parent, Reason: "the host has no such device", Allowed: p.candidates()}
 	}
 	return l, nil
 }

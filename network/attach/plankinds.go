@@ -52,10 +52,10 @@ func (p *planner) useBridge() (mtu int, err error) {
 	br, ok := l.(*netlink.Bridge)
 	switch {
 	case !ok:
-		return 0, &WantError{Param: "PARENT", Value: p.want.Parent, Reason: "is there and no bridge, but of kind " + l.Type(), Instead: "macvlan " + columns.Word(p.want.Parent)}
+		return 0, &SpecError{Param: "PARENT", Value: p.want.Parent, Reason: "is there and no bridge, but of kind " + l.Type(), AttachTo: "macvlan " + columns.Word(p.want.Parent)}
 	case p.want.VLAN != 0 && (br.VlanFiltering == nil || !*br.VlanFiltering):
-		return 0, &WantError{Param: "vlan", Value: strconv.Itoa(p.want.VLAN), Reason: "bridge " + p.want.Parent + " does not filter VLANs",
-			Remedy: "ip link set " + columns.Word(p.want.Parent) + " type bridge vlan_filtering 1"}
+		return 0, &SpecError{Param: "vlan", Value: strconv.Itoa(p.want.VLAN), Reason: "bridge " + p.want.Parent + " does not filter VLANs",
+			Run: "ip link set " + columns.Word(p.want.Parent) + " type bridge vlan_filtering 1"}
 	case mtu == 0:
 		mtu = l.Attrs().MTU
 	case mtu != l.Attrs().MTU:
@@ -83,7 +83,7 @@ func (p *planner) peerFree() error {
 	}
 	l, err := p.host.find(p.want.Peer)
 	if l != nil {
-		err = &TakenError{What: "link", Name: p.want.Peer, By: "a link of the host"}
+		err = &TakenError{Resource: "link", Name: p.want.Peer, Owner: "a link of the host"}
 	}
 	return err
 }
@@ -119,7 +119,7 @@ const ethernetMTU = 1500
 // masquerade makes the host the gateway of those on the bridge.
 func (p *planner) masquerade() error {
 	families := map[int]bool{}
-	for _, ip := range p.want.IPs {
+	for _, ip := range p.want.Addresses {
 		if err := p.apart(ip); err != nil {
 			return err
 		}
@@ -152,8 +152,8 @@ func (p *planner) gatewayIn(ip netip.Prefix) (netip.Addr, error) {
 		sameFamily = sameFamily || g.Is4() == ip.Addr().Is4()
 	}
 	first := ip.Masked().Addr().Next()
-	if slices.ContainsFunc(p.want.IPs, func(own netip.Prefix) bool { return own.Addr() == first }) {
-		return first, &WantError{Param: "ip", Value: first.String(), Reason: "is what the host would have, as the gateway: give the container another address, or the host by --gw"}
+	if slices.ContainsFunc(p.want.Addresses, func(own netip.Prefix) bool { return own.Addr() == first }) {
+		return first, &SpecError{Param: "ip", Value: first.String(), Reason: "is what the host would have, as the gateway: give the container another address, or the host by --gw"}
 	}
 	if sameFamily {
 		return first, nil
@@ -176,17 +176,17 @@ func (p *planner) ovs() error {
 	if _, err := exec.LookPath(link.OVSControl); err != nil {
 		return &link.Lack{What: "Open vSwitch bridges", Reason: "there is no program ovs-vsctl", Remedy: "apt install openvswitch-switch"}
 	}
-	db := p.want.Set["db"]
+	db := p.want.Params["db"]
 	l, err := p.host.find(p.want.Parent)
 	if err != nil {
 		return fmt.Errorf("find bridge %q: %w", p.want.Parent, err)
 	}
 	if l != nil && l.Type() != "openvswitch" {
-		return &WantError{Param: "PARENT", Value: p.want.Parent, Reason: "is there and no Open vSwitch bridge, but of kind " + l.Type(), Remedy: "bridge"}
+		return &SpecError{Param: "PARENT", Value: p.want.Parent, Reason: "is there and no Open vSwitch bridge, but of kind " + l.Type(), Use: "bridge"}
 	}
-	for name := range p.want.Set {
+	for name := range p.want.Params {
 		if name != "db" {
-			return &WantError{Param: "set", Value: name, Reason: "kind ovs has no such parameter", Allowed: []string{"db"}}
+			return &SpecError{Param: "set", Value: name, Reason: "kind ovs has no such parameter", Allowed: []string{"db"}}
 		}
 	}
 	mtu := p.want.MTU
@@ -207,13 +207,13 @@ func (p *planner) ovs() error {
 			return err
 		}
 		if known {
-			return &TakenError{What: "link", Name: p.want.Peer, By: "another port of Open vSwitch"}
+			return &TakenError{Resource: "link", Name: p.want.Peer, Owner: "another port of Open vSwitch"}
 		}
 	}
-	delete(p.want.Set, "db")
+	delete(p.want.Params, "db")
 	p.pair("veth", mtu)
 	if db != "" {
-		p.want.Set["db"] = db
+		p.want.Params["db"] = db
 	}
 	p.add(OVSPort{Bridge: p.want.Parent, Name: p.peer, DB: db, Tag: p.want.VLAN})
 	return nil
@@ -229,7 +229,7 @@ func (p *planner) macvlan() error {
 	if p.mode == passthru {
 		s.MAC, s.Rename = link.MAC{}, true
 	}
-	if p.mode == "source" && p.want.Set["sources"] == "" {
+	if p.mode == "source" && p.want.Params["sources"] == "" {
 		p.note("it hears nobody in mode source: name who may be heard with --set sources=ADDRESS,…")
 	}
 	s.Rename = s.Rename || p.detour()
@@ -268,7 +268,7 @@ func notLoopback(a *netlink.LinkAttrs) error {
 	if a.RawFlags&unix.IFF_LOOPBACK == 0 {
 		return nil
 	}
-	return &WantError{Param: "PARENT", Value: a.Name, Reason: "is the loopback device, which leads nowhere"}
+	return &SpecError{Param: "PARENT", Value: a.Name, Reason: "is the loopback device, which leads nowhere"}
 }
 
 // standOn is the device that a link stands on, which may be a VLAN of PARENT.
@@ -285,7 +285,7 @@ func (p *planner) standOn() (string, error) {
 		return "", p.port(a)
 	}
 	if p.want.MTU > a.MTU {
-		return "", &WantError{Param: "mtu", Value: strconv.Itoa(p.want.MTU), Reason: fmt.Sprintf("is more than that of %s, %d", a.Name, a.MTU)}
+		return "", &SpecError{Param: "mtu", Value: strconv.Itoa(p.want.MTU), Reason: fmt.Sprintf("is more than that of %s, %d", a.Name, a.MTU)}
 	}
 	if p.want.MTU != 0 && p.want.MTU != a.MTU {
 		p.note("MTU %d is not that of %s, %d", p.want.MTU, a.Name, a.MTU)
@@ -305,7 +305,7 @@ func (p *planner) standOn() (string, error) {
 // port refuses a device that gives all that it receives to another, which only one can
 // have (netdev_rx_handler_register, net/core/dev.c).
 func (p *planner) port(a *netlink.LinkAttrs) error {
-	bad := &WantError{Param: "PARENT", Value: a.Name, Reason: "is a port of another device, which gets all that it receives"}
+	bad := &SpecError{Param: "PARENT", Value: a.Name, Reason: "is a port of another device, which gets all that it receives"}
 	master, err := p.host.LinkByIndex(a.MasterIndex)
 	if err != nil {
 		return bad // which is in another namespace
@@ -314,11 +314,11 @@ func (p *planner) port(a *netlink.LinkAttrs) error {
 	bad.Reason = fmt.Sprintf("is a port of %s %s, which gets all that it receives", master.Type(), name)
 	switch master.Type() {
 	case "bridge":
-		bad.Instead = "bridge " + columns.Word(name)
+		bad.AttachTo = "bridge " + columns.Word(name)
 	case "openvswitch":
-		bad.Instead = "ovs"
+		bad.AttachTo = "ovs"
 	default:
-		bad.Instead = p.want.Kind + " " + columns.Word(name)
+		bad.AttachTo = p.want.Kind + " " + columns.Word(name)
 	}
 	return bad
 }
@@ -352,7 +352,7 @@ func shimOf(parent string) string { return shorten("shim-" + parent) }
 func (p *planner) shim(parent string) error {
 	name := shimOf(parent)
 	p.add(UseShim{Parent: parent, Name: name})
-	for _, ip := range p.want.IPs {
+	for _, ip := range p.want.Addresses {
 		if ip.Addr().IsLinkLocalUnicast() {
 			continue // whoever speaks to it says by which link
 		}
@@ -406,14 +406,14 @@ func addressIn(s *side, l netlink.Link, network netip.Prefix) (netip.Addr, error
 
 // tunnel is a link whose outer packets are the host's.
 func (p *planner) tunnel() error {
-	params, set := p.params(), p.want.Set
+	params, set := p.params(), p.want.Params
 	if p.want.Parent != "" {
 		l, err := p.parent()
 		if err != nil {
 			return err
 		}
 		if most := l.Attrs().MTU - overhead(set["group"]+set["remote"]); p.want.MTU > most {
-			return &WantError{Param: "mtu", Value: strconv.Itoa(p.want.MTU), Reason: fmt.Sprintf("is more than fits into packets of %s, %d", p.want.Parent, most)}
+			return &SpecError{Param: "mtu", Value: strconv.Itoa(p.want.MTU), Reason: fmt.Sprintf("is more than fits into packets of %s, %d", p.want.Parent, most)}
 		}
 		params["parent"] = p.want.Parent
 	} else if mtu := p.tunnelMTU(); mtu != 0 {
@@ -450,7 +450,7 @@ func overhead(to string) int {
 // tunnelMTU is what fits into the packets to the other end; 0 when it can't be
 // told.
 func (p *planner) tunnelMTU() int {
-	remote, err := netip.ParseAddr(p.want.Set["remote"])
+	remote, err := netip.ParseAddr(p.want.Params["remote"])
 	if err != nil {
 		return 0
 	}
@@ -505,7 +505,7 @@ func (p *planner) netkit() error {
 		p.add(MakeLink{Kind: "netkit", Name: p.want.Name, Params: p.params("mode", "l3"), Peer: p.peer})
 	}
 	p.add(Port{Link: p.peer})
-	for _, ip := range p.want.IPs {
+	for _, ip := range p.want.Addresses {
 		p.add(ShimRoute{Shim: p.peer, To: ip.Addr()})
 	}
 	return nil
@@ -521,18 +521,19 @@ func (p *planner) phys() error {
 		return err
 	}
 	a := l.Attrs()
-	bad := func(reason, remedy string) error {
-		return &WantError{Param: "PARENT", Value: a.Name, Reason: reason, Remedy: remedy}
-	}
+	bad := SpecError{Param: "PARENT", Value: a.Name}
 	switch {
 	case a.RawFlags&unix.IFF_LOOPBACK != 0:
-		return bad("is the loopback device, which can't be moved", "")
+		bad.Reason = "is the loopback device, which can't be moved"
+		return &bad
 	case a.MasterIndex != 0:
-		return bad("is a port of another device", "ip link set "+a.Name+" nomaster")
+		bad.Reason, bad.Run = "is a port of another device", "ip link set "+columns.Word(a.Name)+" nomaster"
+		return &bad
 	case p.want.Kind == "ipoib" && a.EncapType != "infiniband":
-		return bad("is no InfiniBand device, but of type "+a.EncapType, "phys")
+		bad.Reason, bad.Use = "is no InfiniBand device, but of type "+a.EncapType, "phys"
+		return &bad
 	case p.want.MAC != (link.MAC{}) && len(a.HardwareAddr) != len(link.MAC{}):
-		return &WantError{Param: "mac", Value: p.want.MAC.String(), Reason: a.Name + " has no Ethernet address"}
+		return &SpecError{Param: "mac", Value: p.want.MAC.String(), Reason: a.Name + " has no Ethernet address"}
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		r, err := defaultRoute(p.host, family)

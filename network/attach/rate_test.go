@@ -43,7 +43,7 @@ func TestRateHolds(t *testing.T) {
 			ip := netip.MustParsePrefix(address + "/24")
 			must(t, wire.AddAddr(ip))
 			mine := netip.PrefixFrom(ip.Addr().Next(), 24)
-			_, err := w.attach(attach.Want{Kind: tt.kind, Parent: tt.parent, IPs: []netip.Prefix{mine}, Rate: rate, CheckDuplicate: attach.CheckNone}, nil)
+			_, err := w.attach(attach.Spec{Kind: tt.kind, Parent: tt.parent, Addresses: []netip.Prefix{mine}, RateBitsPerSec: rate, CheckDuplicate: attach.CheckNone}, nil)
 			must(t, err)
 			var got [2]float64
 			done := make(chan error, 2)
@@ -71,7 +71,7 @@ func TestRateHolds(t *testing.T) {
 
 // TestRateIsQuiet has the device that limits a link send nothing of its own: it would lose that.
 func TestRateIsQuiet(t *testing.T) {
-	for _, want := range []attach.Want{{Kind: "bridge", Parent: "br0", Rate: 1e8}, {Kind: "macvlan", Parent: "nic", Rate: 1e8}} {
+	for _, want := range []attach.Spec{{Kind: "bridge", Parent: "br0", RateBitsPerSec: 1e8}, {Kind: "macvlan", Parent: "nic", RateBitsPerSec: 1e8}} {
 		t.Run(want.Kind, func(t *testing.T) {
 			need(t, want.Kind, "ifb", "tbf")
 			w := newWorld(t)
@@ -108,7 +108,7 @@ func TestRateCarriesAPacket(t *testing.T) {
 	need(t, "bridge", "ifb", "tbf")
 	const mtu, headers = 40000, 20 + 8 // of IPv4 and UDP
 	w := newWorld(t)
-	_, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.10/24"), Masquerade: true, MTU: mtu, Rate: 1e8}, nil)
+	_, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24"), Masquerade: true, MTU: mtu, RateBitsPerSec: 1e8}, nil)
 	must(t, err)
 	for _, way := range []struct {
 		name     string

@@ -20,34 +20,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tended is what Extend did, and when it wants to be called again.
-type Tended struct {
-	Did string        // "": there was nothing to do
-	In  time.Duration // never: math.MaxInt64
-	New bool          // the link has an address that it had not before: neighbours may be told once more
+// LeaseReport is what MaintainLease did, and when it wants to be called again.
+type LeaseReport struct {
+	Done       string        // "": there was nothing to do
+	In         time.Duration // never: math.MaxInt64
+	NewAddress bool          // the link has an address that it had not before: neighbours may be told once more
 	// Waiting: the last attempt had no answer, and it is not yet time for the next.
 	Waiting bool
-	// Unset: not all that the lease says could be set. It is tried again whenever Extend is
+	// Unset: not all that the lease says could be set. It is tried again whenever MaintainLease is
 	// called, which may be earlier than In.
-	Unset bool
+	Incomplete bool
 }
 
 const never = time.Duration(math.MaxInt64)
 
-// Extend does what is due about an attachment's lease: has it extended, and sets what
+// MaintainLease does what is due about an attachment's lease: has it extended, and sets what
 // the server says otherwise than before. Of a lease that is over, or whose address a
 // server forbids, the address goes at once (RFC 2131 section 4.4.5), and another lease
 // is asked for; the link stays. An address that somebody removed is put back. The
 // error leaves the lease to be extended, or asked for, when In has passed. What has no
 // lease wants nothing, ever.
-func Extend(ctx context.Context, cfg Config, id string) (Tended, error) {
+func MaintainLease(ctx context.Context, cfg Config, id string) (LeaseReport, error) {
 	l, err := readLease(cfg.Store.lease(id))
 	if l == nil || err != nil {
-		return Tended{In: never}, err
+		return LeaseReport{In: never}, err
 	}
 	t, err := openTenancy(cfg, id)
 	if err != nil {
-		return Tended{In: never}, err
+		return LeaseReport{In: never}, err
 	}
 	defer t.close()
 	t.unset = l.Unset
@@ -99,10 +99,10 @@ func (t *tenancy) close() {
 	t.u.here.close()
 }
 
-func (t *tenancy) tend(ctx context.Context, l *dhcp.Lease) (Tended, error) {
+func (t *tenancy) tend(ctx context.Context, l *dhcp.Lease) (LeaseReport, error) {
 	now, err := dhcp.Now()
 	if err != nil {
-		return Tended{In: never}, err
+		return LeaseReport{In: never}, err
 	}
 	step := l.Next(now)
 	if step.Action == dhcp.CallAcquire && step.In == 0 {
@@ -110,11 +110,11 @@ func (t *tenancy) tend(ctx context.Context, l *dhcp.Lease) (Tended, error) {
 	}
 	_, there, err := segment.Address(t.at, l.Address.Addr())
 	if err != nil {
-		return Tended{In: never}, err
+		return LeaseReport{In: never}, err
 	}
 	if !there {
 		err := t.change(ctx, func(r *run) error { return t.adopt(r, nil, l) })
-		return Tended{Did: fmt.Sprintf("put %s back, which somebody had removed", l.Address), New: true, Unset: t.unset.any()}, err
+		return LeaseReport{Done: fmt.Sprintf("put %s back, which somebody had removed", l.Address), NewAddress: true, Incomplete: t.unset.any()}, err
 	}
 	switch {
 	case step.In == 0:
@@ -125,14 +125,14 @@ func (t *tenancy) tend(ctx context.Context, l *dhcp.Lease) (Tended, error) {
 		if err != nil {
 			did = ""
 		}
-		return Tended{Did: did, In: step.In, Unset: t.unset.any()}, err
+		return LeaseReport{Done: did, In: step.In, Incomplete: t.unset.any()}, err
 	}
-	return Tended{In: step.In, Waiting: l.Tried != dhcp.Stamp{}}, nil
+	return LeaseReport{In: step.In, Waiting: l.Tried != dhcp.Stamp{}}, nil
 }
 
 // extend asks for more time, sets what is new, and only then keeps the lease: whoever
 // is killed in between, or who comes after him, does both once more.
-func (t *tenancy) extend(ctx context.Context, l *dhcp.Lease, how dhcp.Action) (Tended, error) {
+func (t *tenancy) extend(ctx context.Context, l *dhcp.Lease, how dhcp.Action) (LeaseReport, error) {
 	before, ask := *l, dhcp.Renew
 	if how == dhcp.CallRebind {
 		ask = dhcp.Rebind
@@ -153,9 +153,9 @@ func (t *tenancy) extend(ctx context.Context, l *dhcp.Lease, how dhcp.Action) (T
 	}))
 	now, clockErr := dhcp.Now()
 	if clockErr != nil {
-		return Tended{In: never}, errors.Join(err, clockErr)
+		return LeaseReport{In: never}, errors.Join(err, clockErr)
 	}
-	return Tended{Did: did, In: l.Next(now).In, Unset: t.unset.any()}, err
+	return LeaseReport{Done: did, In: l.Next(now).In, Incomplete: t.unset.any()}, err
 }
 
 // newsOf says what a server has changed; "": nothing.
@@ -174,7 +174,7 @@ func newsOf(before, now *dhcp.Lease) string {
 }
 
 // anew takes the address off the link and asks for another; the link stays what it is.
-func (t *tenancy) anew(ctx context.Context, l *dhcp.Lease, why string) (Tended, error) {
+func (t *tenancy) anew(ctx context.Context, l *dhcp.Lease, why string) (LeaseReport, error) {
 	old := *l
 	l.Expires = l.Got.Wall // so that it counts as over, whatever comes in between
 	if err := t.change(ctx, func(r *run) error {
@@ -186,21 +186,21 @@ func (t *tenancy) anew(ctx context.Context, l *dhcp.Lease, why string) (Tended, 
 		}
 		return t.drop(&old)
 	}); err != nil {
-		return Tended{}, err
+		return LeaseReport{}, err
 	}
 	got, err := dhcp.Acquire(ctx, t.at, dhcp.Config{Client: l.Client, Check: announce.Fast(), Wish: l.Address.Addr(), Keep: func(claim *dhcp.Lease) error {
 		return t.change(ctx, func(r *run) error { return r.keepLease(t.made.Path, claimed(claim, l)) })
 	}})
 	if err != nil {
-		return Tended{}, fmt.Errorf("%s: %w", why, err)
+		return LeaseReport{}, fmt.Errorf("%s: %w", why, err)
 	}
 	unset := t.change(ctx, func(r *run) error { return t.adopt(r, nil, got) })
 	if unset != nil && !t.unset.any() || t.unset.Address {
-		return Tended{}, unset
+		return LeaseReport{}, unset
 	}
 	t.tell(ctx, got.Address)
 	now, err := dhcp.Now()
-	return Tended{Did: fmt.Sprintf("got a lease of %s: %s", got.Address, why), In: got.Next(now).In, New: true, Unset: t.unset.any()}, errors.Join(unset, err)
+	return LeaseReport{Done: fmt.Sprintf("got a lease of %s: %s", got.Address, why), In: got.Next(now).In, NewAddress: true, Incomplete: t.unset.any()}, errors.Join(unset, err)
 }
 
 // claimed is what is kept of an address that a server may count as ours: as long as it is
@@ -296,22 +296,22 @@ func (t *tenancy) set(r *run, what unset, l *dhcp.Lease) (left unset, err error)
 }
 
 func (t *tenancy) setMTU(r *run, l *dhcp.Lease) error {
-	if t.att.Want.MTU != 0 {
+	if t.att.Spec.MTU != 0 {
 		return nil
 	}
 	nl, err := t.cont.LinkByIndex(t.made.Index)
 	if err != nil {
-		return fmt.Errorf("find %q in the container: %w", t.att.Want.Name, err)
+		return fmt.Errorf("find %q in the container: %w", t.att.Spec.Name, err)
 	}
-	want := t.att.Want.leaseMTU(l, cmp.Or(t.made.MTU, nl.Attrs().MTU))
+	want := t.att.Spec.leaseMTU(l, cmp.Or(t.made.MTU, nl.Attrs().MTU))
 	if nl.Attrs().MTU == want {
 		return nil
 	}
-	return t.do(r, SetLink{Link: t.att.Want.Name, MTU: want})
+	return t.do(r, SetLink{Link: t.att.Spec.Name, MTU: want})
 }
 
 func (t *tenancy) setAddress(r *run, l *dhcp.Lease) error {
-	err := t.do(r, Address{Link: t.att.Want.Name, Prefix: l.Address})
+	err := t.do(r, Address{Link: t.att.Spec.Name, Prefix: l.Address})
 	if errors.As(err, new(*TakenError)) {
 		return nil // it is there
 	}
@@ -331,11 +331,11 @@ func (t *tenancy) setRoute(r *run, old []dhcp.Route, route dhcp.Route) error {
 			return err
 		}
 		if err := t.cont.RouteReplace(text.netlink()); err != nil {
-			return fmt.Errorf("route %s by %s: %w", route.To, t.att.Want.Name, err)
+			return fmt.Errorf("route %s by %s: %w", route.To, t.att.Spec.Name, err)
 		}
 		return r.point()
 	}
-	steps, err := leaseRoute(r, t.att.Want.Name, route)
+	steps, err := leaseRoute(r, t.att.Spec.Name, route)
 	if err != nil {
 		return err
 	}
@@ -345,8 +345,8 @@ func (t *tenancy) setRoute(r *run, old []dhcp.Route, route dhcp.Route) error {
 // wantedRoutes sets the IPv4 routes that were wanted besides the lease's, and that the
 // kernel took away with the last address.
 func (t *tenancy) wantedRoutes(r *run) error {
-	routes := slices.Clone(t.att.Want.Routes)
-	for _, g := range t.att.Want.Gateways {
+	routes := slices.Clone(t.att.Spec.Routes)
+	for _, g := range t.att.Spec.Gateways {
 		routes = append(routes, Route{To: anywhere(familyOf(g)), Via: g})
 	}
 	var errs []error
@@ -363,7 +363,7 @@ func (t *tenancy) wantedRoutes(r *run) error {
 }
 
 func (t *tenancy) setDNS(r *run, l *dhcp.Lease) error {
-	if len(l.DNS) == 0 || len(t.att.Want.DNS) > 0 {
+	if len(l.DNS) == 0 || len(t.att.Spec.DNS) > 0 {
 		return nil
 	}
 	path, err := resolvConfOf(t.att.Container)
@@ -389,7 +389,7 @@ func (t *tenancy) setShim(r *run, l *dhcp.Lease) error {
 	}
 	parent, err := r.host.LinkByIndex(t.made.ParentIndex)
 	if err != nil {
-		return fmt.Errorf("find the device below %q: %w", t.att.Want.Name, err)
+		return fmt.Errorf("find the device below %q: %w", t.att.Spec.Name, err)
 	}
 	step, err := leaseShim(r, t.made.Shim, parent.Attrs().Name, l)
 	if err != nil || step == nil {
@@ -443,11 +443,11 @@ func (t *tenancy) hasRoute(route dhcp.Route) (bool, error) {
 	}), nil
 }
 
-// TellAgain announces an attachment's addresses once more: RFC 5227 (section 2.3) wants
+// AnnounceAgain announces an attachment's addresses once more: RFC 5227 (section 2.3) wants
 // two announcements, 2 s apart, since one may get lost; attaching does not wait for the
 // second. On links without neighbours it does nothing.
-func TellAgain(ctx context.Context, store *Store, a *Attachment) error {
-	w := a.Want
+func AnnounceAgain(ctx context.Context, store *Store, a *Attachment) error {
+	w := a.Spec
 	mode := w.Mode
 	if all := modesOf(w.Kind); mode == "" && len(all) > 0 {
 		mode = all[0]
@@ -477,7 +477,7 @@ func TellAgain(ctx context.Context, store *Store, a *Attachment) error {
 	if err != nil {
 		return err
 	}
-	all := slices.Clone(w.IPs)
+	all := slices.Clone(w.Addresses)
 	if l, err := readLease(store.lease(a.ID)); err == nil && l != nil {
 		all = append(all, l.Address)
 	}

@@ -11,20 +11,20 @@ import (
 )
 
 // Report is what a keeper last did about an attachment.
-type Report struct {
-	Did      string    `json:"did,omitempty"` // "": nothing yet
-	At       time.Time `json:"at,omitzero"`   // when it did
-	Error    string    `json:"error,omitempty"`
-	Since    time.Time `json:"since,omitzero"`     // when what can't be done failed first
-	Failures int       `json:"failures,omitempty"` // times, since then
-	Next     time.Time `json:"next,omitzero"`      // when it is tried again; zero: when something happens
+type KeeperReport struct {
+	Action       string    `json:"did,omitempty"` // "": nothing yet
+	ActionTime   time.Time `json:"at,omitzero"`   // when it did
+	Error        string    `json:"error,omitempty"`
+	FailingSince time.Time `json:"since,omitzero"`     // when what can't be done failed first
+	Failures     int       `json:"failures,omitempty"` // times, since then
+	Next         time.Time `json:"next,omitzero"`      // when it is tried again; zero: when something happens
 }
 
 // report is the file in which that is kept.
 func (s *Store) report(id string) string { return filepath.Join(s.run, "kept", id+".json") }
 
 // SaveReport replaces what was said before. It need not outlive the machine's end.
-func (s *Store) SaveReport(id string, r Report) error {
+func (s *Store) SaveKeeperReport(id string, r KeeperReport) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode report: %w", err)
@@ -37,7 +37,7 @@ func (s *Store) SaveReport(id string, r Report) error {
 }
 
 // Report is nil where no keeper has said anything.
-func (s *Store) Report(id string) (*Report, error) {
+func (s *Store) KeeperReport(id string) (*KeeperReport, error) {
 	text, err := os.ReadFile(s.report(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -45,12 +45,12 @@ func (s *Store) Report(id string) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read report: %w", err)
 	}
-	r := new(Report)
+	r := new(KeeperReport)
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("read report %s: %w", s.report(id), err)
 	}
 	return r, nil
 }
 
-// DropReport forgets what was said of an attachment that is no more.
-func (s *Store) DropReport(id string) error { return removeFile(s.report(id)) }
+// DeleteKeeperReport forgets what was said of an attachment that is no more.
+func (s *Store) DeleteKeeperReport(id string) error { return removeFile(s.report(id)) }

@@ -43,7 +43,7 @@ func resolvConfOf(c Container) (string, error) {
 		return filepath.Join("/etc/netns", c.Name, "resolv.conf"), nil
 	}
 	if c.PID == 0 {
-		return "", &WantError{Param: "dns", Reason: "no process is known in the container whose resolv.conf could be written"}
+		return "", &SpecError{Param: "dns", Reason: "no process is known in the container whose resolv.conf could be written"}
 	}
 	root := fmt.Sprintf("/proc/%d/root", c.PID)
 	theirs, err := os.Stat(root + "/.")
@@ -55,7 +55,7 @@ func resolvConfOf(c Container) (string, error) {
 		return "", fmt.Errorf("find our files: %w", err)
 	}
 	if os.SameFile(theirs, ours) {
-		return "", &WantError{Param: "dns", Reason: fmt.Sprintf("process %d has the same files as the host: its resolv.conf is the host's", c.PID)}
+		return "", &SpecError{Param: "dns", Reason: fmt.Sprintf("process %d has the same files as the host: its resolv.conf is the host's", c.PID)}
 	}
 	return filepath.Join(root, "etc/resolv.conf"), nil
 }

@@ -23,7 +23,7 @@ type Step interface {
 }
 
 // Name is the kind of a step, e.g. "MakeLink".
-func Name(s Step) string {
+func StepName(s Step) string {
 	return strings.TrimPrefix(fmt.Sprintf("%T", s), "attach.")
 }
 

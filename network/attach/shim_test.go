@@ -23,9 +23,9 @@ func TestShim(t *testing.T) {
 	eventuallyRouted(t, w.host, "2001:db8::1/128")
 	w.repair()
 	before := w.snapshot()
-	_, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("198.51.100.7/24", "2001:db8::7/64"), HostShim: true}, nil)
+	_, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("198.51.100.7/24", "2001:db8::7/64"), HostShim: true}, nil)
 	must(t, err)
-	_, err = w.attach(attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("2001:db8::8/64"), HostShim: true}, nil)
+	_, err = w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("2001:db8::8/64"), HostShim: true}, nil)
 	must(t, err)
 	reaches := func(from, to *netns.NS, address string) {
 		t.Helper()
@@ -55,7 +55,7 @@ func TestShimAtOnce(t *testing.T) {
 	need(t, "macvlan")
 	w := newWorld(t)
 	sysctl(t, w.host, "net/ipv6/conf/default/addr_gen_mode", "0") // the kernel's own
-	_, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("2001:db8::7/64"), HostShim: true}, nil)
+	_, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("2001:db8::7/64"), HostShim: true}, nil)
 	must(t, err)
 	h := handle(t, w.host)
 	shim, err := h.LinkByName("shim-nic")

@@ -36,7 +36,7 @@ func (s UseVLAN) there(r *run) (bool, error) {
 		return false, fmt.Errorf("find parent %q: %w", s.Parent, err)
 	}
 	if v, ok := l.(*netlink.Vlan); !ok || v.VlanId != s.ID || l.Attrs().ParentIndex != parent.Attrs().Index {
-		return false, &TakenError{What: "link", Name: s.Name, By: fmt.Sprintf("a device of the host that is not VLAN %d of %s", s.ID, s.Parent)}
+		return false, &TakenError{Resource: "link", Name: s.Name, Owner: fmt.Sprintf("a device of the host that is not VLAN %d of %s", s.ID, s.Parent)}
 	}
 	return true, nil
 }
@@ -80,7 +80,7 @@ func (s SameMode) there(r *run) (bool, error) {
 	for _, mode := range modesOf("ipvlan") {
 		other := SameMode{Parent: s.Parent, Mode: mode}
 		if mode != s.Mode && sharedReady(r.store.shared(r.sharedKey(other))) {
-			return false, &WantError{Param: "mode", Value: s.Mode, Allowed: []string{mode},
+			return false, &SpecError{Param: "mode", Value: s.Mode, Allowed: []string{mode},
 				Reason: fmt.Sprintf("the ipvlan devices of %s have mode %s, and all of a parent have the same", s.Parent, mode)}
 		}
 	}
@@ -194,7 +194,7 @@ func (s ShimRoute) do(r *run) error {
 	}
 	err = r.host.RouteAdd(t.netlink())
 	if errors.Is(err, unix.EEXIST) {
-		return &TakenError{What: "route", Name: t.To.String(), By: "a route that the host has"}
+		return &TakenError{Resource: "route", Name: t.To.String(), Owner: "a route that the host has"}
 	}
 	return err
 }

@@ -24,8 +24,8 @@ import (
 type trialCase struct {
 	name  string
 	needs []string // kinds of package link
-	want  attach.Want
-	prep  func(*testing.T, *world, *attach.Want)
+	want  attach.Spec
+	prep  func(*testing.T, *world, *attach.Spec)
 }
 
 // trialCases are every kind, and every flag with at least one.
@@ -33,74 +33,74 @@ func trialCases() []trialCase {
 	v4, v6 := prefixes("192.0.2.10/24"), prefixes("192.0.2.10/24", "2001:db8::10/64")
 	remote := map[string]string{"vni": "7", "remote": "198.51.100.2"}
 	return []trialCase{
-		{name: "bridge made", needs: []string{"bridge"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v6, Gateways: addrs("192.0.2.1", "2001:db8::1"), MTU: 1400,
+		{name: "bridge made", needs: []string{"bridge"}, want: attach.Spec{Kind: "bridge", Parent: "br0", Addresses: v6, Gateways: addrs("192.0.2.1", "2001:db8::1"), MTU: 1400,
 			Routes: []attach.Route{{To: netip.MustParsePrefix("203.0.113.0/24"), Via: netip.MustParseAddr("192.0.2.9")}}}},
-		{name: "bridge there", needs: []string{"bridge"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v4}, prep: haveBridge},
-		{name: "bridge shared", needs: []string{"bridge"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v4, Masquerade: true}, prep: another},
-		{name: "bridge masqueraded", needs: []string{"bridge"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v6, Masquerade: true}},
-		{name: "no IPv6 in the container", needs: []string{"bridge"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v6, Gateways: addrs("2001:db8::1")}, prep: noIPv6},
-		{name: "bridge limited", needs: []string{"bridge", "ifb", "tbf"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v4, Rate: 1e8, Burst: 20000}},
-		{name: "bridge in a VLAN", needs: []string{"bridge-vlan"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v4, VLAN: 100}},
-		{name: "default route replaced", needs: []string{"bridge"}, want: attach.Want{Kind: "bridge", Parent: "br0", IPs: v6, Gateways: addrs("192.0.2.1", "2001:db8::1")}, prep: haveDefault},
-		{name: "macvlan", needs: []string{"macvlan"}, want: attach.Want{Kind: "macvlan", Parent: "nic", IPs: v6, Gateways: addrs("192.0.2.1")}},
-		{name: "macvlan with shim", needs: []string{"macvlan"}, want: attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("198.51.100.7/24"), HostShim: true}},
-		{name: "macvlan with shim for IPv6", needs: []string{"macvlan"}, want: attach.Want{Kind: "macvlan", Parent: "nic", IPs: prefixes("2001:db8:2::7/64"), HostShim: true}, prep: haveRoute},
-		{name: "macvlan limited", needs: []string{"macvlan", "ifb", "tbf"}, want: attach.Want{Kind: "macvlan", Parent: "nic", IPs: v4, Rate: 1e8}},
-		{name: "macvlan passthru", needs: []string{"macvlan"}, want: attach.Want{Kind: "macvlan", Parent: "nic", Mode: "passthru", IPs: v4}},
-		{name: "macvlan in a VLAN", needs: []string{"macvlan", "vlan"}, want: attach.Want{Kind: "macvlan", Parent: "nic", VLAN: 100, IPs: v4}},
-		{name: "ipvlan l2", needs: []string{"ipvlan"}, want: attach.Want{Kind: "ipvlan", Parent: "nic", IPs: v4}},
-		{name: "ipvlan l3", needs: []string{"ipvlan"}, want: attach.Want{Kind: "ipvlan", Parent: "nic", Mode: "l3", IPs: v4}},
-		{name: "ipvlan l3s", needs: []string{"ipvlan"}, want: attach.Want{Kind: "ipvlan", Parent: "nic", Mode: "l3s", IPs: v4}},
-		{name: "vlan", needs: []string{"vlan"}, want: attach.Want{Kind: "vlan", Parent: "nic", VLAN: 100, IPs: v4}},
-		{name: "vxlan", needs: []string{"vxlan"}, want: attach.Want{Kind: "vxlan", IPs: v4, Set: remote}},
-		{name: "geneve", needs: []string{"geneve"}, want: attach.Want{Kind: "geneve", IPs: v4, Set: remote}},
-		{name: "wireguard", needs: []string{"wireguard"}, want: attach.Want{Kind: "wireguard", IPs: v4, Set: map[string]string{"listen_port": "51820"}},
-			prep: func(t *testing.T, w *world, _ *attach.Want) { // which it leaves so, whoever makes it
+		{name: "bridge there", needs: []string{"bridge"}, want: attach.Spec{Kind: "bridge", Parent: "br0", Addresses: v4}, prep: haveBridge},
+		{name: "bridge shared", needs: []string{"bridge"}, want: attach.Spec{Kind: "bridge", Parent: "br0", Addresses: v4, Masquerade: true}, prep: another},
+		{name: "bridge masqueraded", needs: []string{"bridge"}, want: attach.Spec{Kind: "bridge", Parent: "br0", Addresses: v6, Masquerade: true}},
+		{name: "no IPv6 in the container", needs: []string{"bridge"}, want: attach.Spec{Kind: "bridge", Parent: "br0", Addresses: v6, Gateways: addrs("2001:db8::1")}, prep: noIPv6},
+		{name: "bridge limited", needs: []string{"bridge", "ifb", "tbf"}, want: attach.Spec{Kind: "bridge", Parent: "br0", Addresses: v4, RateBitsPerSec: 1e8, BurstBytes: 20000}},
+		{name: "bridge in a VLAN", needs: []string{"bridge-vlan"}, want: attach.Spec{Kind: "bridge", Parent: "br0", Addresses: v4, VLAN: 100}},
+		{name: "default route replaced", needs: []string{"bridge"}, want: attach.Spec{Kind: "bridge", Parent: "br0", Addresses: v6, Gateways: addrs("192.0.2.1", "2001:db8::1")}, prep: haveDefault},
+		{name: "macvlan", needs: []string{"macvlan"}, want: attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: v6, Gateways: addrs("192.0.2.1")}},
+		{name: "macvlan with shim", needs: []string{"macvlan"}, want: attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("198.51.100.7/24"), HostShim: true}},
+		{name: "macvlan with shim for IPv6", needs: []string{"macvlan"}, want: attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("2001:db8:2::7/64"), HostShim: true}, prep: haveRoute},
+		{name: "macvlan limited", needs: []string{"macvlan", "ifb", "tbf"}, want: attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: v4, RateBitsPerSec: 1e8}},
+		{name: "macvlan passthru", needs: []string{"macvlan"}, want: attach.Spec{Kind: "macvlan", Parent: "nic", Mode: "passthru", Addresses: v4}},
+		{name: "macvlan in a VLAN", needs: []string{"macvlan", "vlan"}, want: attach.Spec{Kind: "macvlan", Parent: "nic", VLAN: 100, Addresses: v4}},
+		{name: "ipvlan l2", needs: []string{"ipvlan"}, want: attach.Spec{Kind: "ipvlan", Parent: "nic", Addresses: v4}},
+		{name: "ipvlan l3", needs: []string{"ipvlan"}, want: attach.Spec{Kind: "ipvlan", Parent: "nic", Mode: "l3", Addresses: v4}},
+		{name: "ipvlan l3s", needs: []string{"ipvlan"}, want: attach.Spec{Kind: "ipvlan", Parent: "nic", Mode: "l3s", Addresses: v4}},
+		{name: "vlan", needs: []string{"vlan"}, want: attach.Spec{Kind: "vlan", Parent: "nic", VLAN: 100, Addresses: v4}},
+		{name: "vxlan", needs: []string{"vxlan"}, want: attach.Spec{Kind: "vxlan", Addresses: v4, Params: remote}},
+		{name: "geneve", needs: []string{"geneve"}, want: attach.Spec{Kind: "geneve", Addresses: v4, Params: remote}},
+		{name: "wireguard", needs: []string{"wireguard"}, want: attach.Spec{Kind: "wireguard", Addresses: v4, Params: map[string]string{"listen_port": "51820"}},
+			prep: func(t *testing.T, w *world, _ *attach.Spec) { // which it leaves so, whoever makes it
 				sysctl(t, w.web, "net/ipv4/conf/all/send_redirects", "0")
 			}},
-		{name: "dummy", needs: []string{"dummy"}, want: attach.Want{Kind: "dummy", IPs: v4}},
-		{name: "tap", needs: []string{"tun"}, want: attach.Want{Kind: "tap", IPs: v4}},
-		{name: "tun", needs: []string{"tun"}, want: attach.Want{Kind: "tap", Mode: "tun", IPs: v4}},
-		{name: "netkit l3", needs: []string{"netkit"}, want: attach.Want{Kind: "netkit", IPs: v4}},
-		{name: "netkit l2 on a bridge", needs: []string{"netkit", "bridge"}, want: attach.Want{Kind: "netkit", Mode: "l2", Parent: "br0", IPs: v4}, prep: haveBridge},
-		{name: "ovs", needs: []string{"openvswitch"}, want: attach.Want{Kind: "ovs", Parent: "ovs0", IPs: v4, VLAN: 100}, prep: haveSwitch},
-		{name: "ovs internal", needs: []string{"openvswitch"}, want: attach.Want{Kind: "ovs", Parent: "ovs0", Mode: "internal", IPs: v4}, prep: haveSwitch},
-		{name: "phys", want: attach.Want{Kind: "phys", Parent: "nic", Name: "eth7", IPs: v4, MTU: 1400, MAC: link.MAC{2, 0, 0x5e, 0x10, 0, 1}}, prep: haveMore},
-		{name: "phys with a queue", needs: []string{"tbf", "ifb"}, want: attach.Want{Kind: "phys", Parent: "nic", Name: "eth7", IPs: v4, Rate: 1e7}, prep: haveQueue},
+		{name: "dummy", needs: []string{"dummy"}, want: attach.Spec{Kind: "dummy", Addresses: v4}},
+		{name: "tap", needs: []string{"tun"}, want: attach.Spec{Kind: "tap", Addresses: v4}},
+		{name: "tun", needs: []string{"tun"}, want: attach.Spec{Kind: "tap", Mode: "tun", Addresses: v4}},
+		{name: "netkit l3", needs: []string{"netkit"}, want: attach.Spec{Kind: "netkit", Addresses: v4}},
+		{name: "netkit l2 on a bridge", needs: []string{"netkit", "bridge"}, want: attach.Spec{Kind: "netkit", Mode: "l2", Parent: "br0", Addresses: v4}, prep: haveBridge},
+		{name: "ovs", needs: []string{"openvswitch"}, want: attach.Spec{Kind: "ovs", Parent: "ovs0", Addresses: v4, VLAN: 100}, prep: haveSwitch},
+		{name: "ovs internal", needs: []string{"openvswitch"}, want: attach.Spec{Kind: "ovs", Parent: "ovs0", Mode: "internal", Addresses: v4}, prep: haveSwitch},
+		{name: "phys", want: attach.Spec{Kind: "phys", Parent: "nic", Name: "eth7", Addresses: v4, MTU: 1400, MAC: link.MAC{2, 0, 0x5e, 0x10, 0, 1}}, prep: haveMore},
+		{name: "phys with a queue", needs: []string{"tbf", "ifb"}, want: attach.Spec{Kind: "phys", Parent: "nic", Name: "eth7", Addresses: v4, RateBitsPerSec: 1e7}, prep: haveQueue},
 	}
 }
 
 // haveSwitch starts Open vSwitch, with a bridge, so that its datapath is there.
-func haveSwitch(t *testing.T, w *world, want *attach.Want) {
+func haveSwitch(t *testing.T, w *world, want *attach.Spec) {
 	o, err := link.StartOVS(t.Context(), w.host, filepath.Join(t.TempDir(), "ovs"))
 	must(t, err)
 	t.Cleanup(func() { o.Close() })
 	_, err = link.Create(w.host, link.OVSBridgeSpec{Attrs: link.Attrs{Name: "first"}, DB: o.DB()}, link.Target{})
 	must(t, err)
-	want.Set = map[string]string{"db": o.DB()}
+	want.Params = map[string]string{"db": o.DB()}
 }
 
-func haveBridge(t *testing.T, w *world, _ *attach.Want) {
+func haveBridge(t *testing.T, w *world, _ *attach.Spec) {
 	l, err := link.Create(w.host, link.BridgeSpec{Attrs: link.Attrs{Name: "br0", MTU: 1450}}, link.Target{})
 	must(t, err)
 	must(t, l.Up())
 }
 
 // noIPv6 is how Docker leaves a container without IPv6 networks.
-func noIPv6(t *testing.T, w *world, _ *attach.Want) {
+func noIPv6(t *testing.T, w *world, _ *attach.Spec) {
 	for _, where := range []string{"all", "default"} {
 		sysctl(t, w.web, "net/ipv6/conf/"+where+"/disable_ipv6", "1")
 	}
 }
 
 // another is an attachment that uses the same things.
-func another(t *testing.T, w *world, _ *attach.Want) {
-	_, err := w.attach(attach.Want{Kind: "bridge", Parent: "br0", IPs: prefixes("192.0.2.20/24"), Masquerade: true}, nil)
+func another(t *testing.T, w *world, _ *attach.Spec) {
+	_, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.20/24"), Masquerade: true}, nil)
 	must(t, err)
 }
 
 // haveDefault is a container with a network already.
-func haveDefault(t *testing.T, w *world, _ *attach.Want) {
+func haveDefault(t *testing.T, w *world, _ *attach.Spec) {
 	_, err := link.Create(w.web, link.VethSpec{Attrs: link.Attrs{Name: "old"}, Peer: link.Attrs{Name: "oldpeer"}}, link.Target{PeerNS: w.outside})
 	must(t, err)
 	must(t, find(t, w.outside, "oldpeer").Up())
@@ -129,13 +129,13 @@ func eventuallyRouted(t *testing.T, ns *netns.NS, to string) {
 }
 
 // haveQueue gives the card a queueing discipline, too.
-func haveQueue(t *testing.T, w *world, want *attach.Want) {
+func haveQueue(t *testing.T, w *world, want *attach.Spec) {
 	haveRoute(t, w, want)
 	must(t, link.Shape(find(t, w.host, "nic"), link.Shaping{RateBitsPerSec: 5e7, BurstBytes: 30000}))
 }
 
 // haveMore gives the card all that it must get back, as far as the kernel has that.
-func haveMore(t *testing.T, w *world, want *attach.Want) {
+func haveMore(t *testing.T, w *world, want *attach.Spec) {
 	haveRoute(t, w, want)
 	h := handle(t, w.host)
 	nic, err := h.LinkByName("nic")
@@ -224,7 +224,7 @@ func TestQueuesLostBeside(t *testing.T) {
 					t.Fatalf("tc %s: %s", line, said.String())
 				}
 			}
-			got, err := w.preview(attach.Want{Kind: "phys", Parent: "nic", IPs: prefixes("192.0.2.10/24")})
+			got, err := w.preview(attach.Spec{Kind: "phys", Parent: "nic", Addresses: prefixes("192.0.2.10/24")})
 			must(t, err)
 			if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "nic will come back without its queueing disciplines (") {
 				t.Errorf("notes %q", notes)
@@ -240,7 +240,7 @@ func TestQueuesLost(t *testing.T) {
 		t.Skip("the kernel lacks HTB, TBF or u32")
 	}
 	noted := func() string {
-		got, err := w.preview(attach.Want{Kind: "phys", Parent: "nic", IPs: prefixes("192.0.2.10/24")})
+		got, err := w.preview(attach.Spec{Kind: "phys", Parent: "nic", Addresses: prefixes("192.0.2.10/24")})
 		must(t, err)
 		return strings.Join(got.Notes, "\n")
 	}
@@ -255,7 +255,7 @@ func TestQueuesLost(t *testing.T) {
 }
 
 // haveRoute gives the card more that it must get back.
-func haveRoute(t *testing.T, w *world, _ *attach.Want) {
+func haveRoute(t *testing.T, w *world, _ *attach.Spec) {
 	l := find(t, w.host, "nic")
 	must(t, l.AddAddr(netip.MustParsePrefix("2001:db8:2::1/64")))
 	eventuallyRouted(t, w.host, "2001:db8:2::1/128")
@@ -284,7 +284,7 @@ func TestAllOrNothing(t *testing.T) {
 			points := 0
 			got, err := w.attach(c.want, func() error { points++; return nil })
 			must(t, err)
-			name := got.Attachment.Want.Name
+			name := got.Attachment.Spec.Name
 			if state := w.list(); len(state) == 0 || state[0].State != attach.Attached {
 				t.Errorf("attached, but listed as %+v", state)
 			}
@@ -312,7 +312,7 @@ func stride() int {
 }
 
 // failEverywhere injects an error at each point.
-func (w *world) failEverywhere(want attach.Want, points int, before []string) {
+func (w *world) failEverywhere(want attach.Spec, points int, before []string) {
 	w.t.Helper()
 	for k := 0; k < points; k += stride() {
 		n := 0
@@ -343,7 +343,7 @@ func stopAt(k int) func() error {
 }
 
 // killEverywhere stops at each point, and repairs.
-func (w *world) killEverywhere(want attach.Want, points int, before []string) {
+func (w *world) killEverywhere(want attach.Spec, points int, before []string) {
 	w.t.Helper()
 	for k := 0; k < points; k += stride() {
 		if _, err := w.attach(want, stopAt(k)); !errors.Is(err, attach.ErrStop) {
@@ -356,7 +356,7 @@ func (w *world) killEverywhere(want attach.Want, points int, before []string) {
 
 // killWhileUndoing stops at the last point, then in the repairing of that at each
 // point, and detaches, stopped at each point.
-func (w *world) killWhileUndoing(want attach.Want, name string, points int, before []string) {
+func (w *world) killWhileUndoing(want attach.Spec, name string, points int, before []string) {
 	w.t.Helper()
 	for k := 0; ; k += stride() {
 		if _, err := w.attach(want, stopAt(points-1)); !errors.Is(err, attach.ErrStop) {

@@ -35,8 +35,8 @@ func TestTunnelMTU(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			name, address, _ := strings.Cut(tt.other, "=")
-			got, err := w.attach(attach.Want{Kind: "vxlan", Parent: tt.parent, MTU: tt.mtu, Set: map[string]string{"vni": "7", name: address}}, nil)
-			var bad *attach.WantError
+			got, err := w.attach(attach.Spec{Kind: "vxlan", Parent: tt.parent, MTU: tt.mtu, Params: map[string]string{"vni": "7", name: address}}, nil)
+			var bad *attach.SpecError
 			if tt.is == 0 {
 				if !errors.As(err, &bad) || bad.Param != "mtu" {
 					t.Errorf("got %v", err)
@@ -58,10 +58,10 @@ func TestTunnelMTU(t *testing.T) {
 // TestSourceHearsNobody has it said that a macvlan in mode source lets nobody in as it is.
 func TestSourceHearsNobody(t *testing.T) {
 	w := newWorld(t)
-	want := attach.Want{Kind: "macvlan", Parent: "nic", Mode: "source"}
+	want := attach.Spec{Kind: "macvlan", Parent: "nic", Mode: "source"}
 	for _, heard := range []string{"", "02:00:5e:10:00:01"} {
 		if heard != "" {
-			want.Set = map[string]string{"sources": heard}
+			want.Params = map[string]string{"sources": heard}
 		}
 		got, err := w.preview(want)
 		must(t, err)

@@ -66,14 +66,14 @@ func TestExtendDNS(t *testing.T) {
 	s := w.leases(time.Hour)
 	for k, whole := 0, false; !whole; k++ {
 		s.do(func() { s.options = []dhcpv4.Modifier{withDNS(53)} })
-		got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
+		got, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
 		must(t, err)
 		fileIs(t, "attached:", conf, "search example.org\nnameserver 198.51.100.53\n")
 		s.do(func() { s.options = []dhcpv4.Modifier{withDNS(54)} })
 		w.due(got.Attachment.ID)
 		e, err := w.extend(got.Attachment.ID, stopAt(k))
 		switch whole = err == nil; {
-		case whole && !strings.Contains(e.Did, "with other name servers"):
+		case whole && !strings.Contains(e.Done, "with other name servers"):
 			t.Errorf("extended: %+v", e)
 		case whole:
 			fileIs(t, "extended:", conf, "search example.org\nnameserver 198.51.100.54\n")
@@ -102,7 +102,7 @@ func TestExtendUnset(t *testing.T) {
 	s := w.leases(time.Hour)
 	w.repair()
 	before := w.snapshot()
-	got, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
+	got, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
 	must(t, err)
 	id := got.Attachment.ID
 
@@ -113,9 +113,9 @@ func TestExtendUnset(t *testing.T) {
 		s.options = []dhcpv4.Modifier{dhcpv4.WithRouter(net.IPv4(198, 51, 100, 3)), withDNS(53),
 			dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionInterfaceMTU, []byte{4, 0xb0}))}
 	})
-	failed := func(when string, e attach.Tended, err error) {
+	failed := func(when string, e attach.LeaseReport, err error) {
 		t.Helper()
-		if err == nil || !e.Unset || e.In <= 0 || !strings.Contains(err.Error(), "route 0.0.0.0/0") || !strings.Contains(err.Error(), "name servers") {
+		if err == nil || !e.Incomplete || e.In <= 0 || !strings.Contains(err.Error(), "route 0.0.0.0/0") || !strings.Contains(err.Error(), "name servers") {
 			t.Errorf("%s: %+v, %v", when, e, err)
 		}
 		w.wants(when, []string{"mtu 1200", "via 198.51.100.2"}, []string{"via 198.51.100.3"})
@@ -123,7 +123,7 @@ func TestExtendUnset(t *testing.T) {
 	w.due(id)
 	e, err := w.extend(id, nil)
 	failed("renewed", e, err)
-	if !strings.HasPrefix(e.Did, "extended its lease") {
+	if !strings.HasPrefix(e.Done, "extended its lease") {
 		t.Errorf("renewed: %+v", e)
 	}
 	e, err = w.extend(id, nil)
@@ -141,12 +141,12 @@ func TestExtendUnset(t *testing.T) {
 			break
 		}
 	}
-	if err != nil || e.Unset || k < 4 {
+	if err != nil || e.Incomplete || k < 4 {
 		t.Errorf("after %d points: %+v, %v", k, e, err)
 	}
 	w.wants("set", []string{"mtu 1200", "via 198.51.100.3"}, []string{"via 198.51.100.2"})
 	fileIs(t, "set:", conf, "nameserver 198.51.100.53\n")
-	if e, err := w.extend(id, nil); err != nil || e.Did != "" || e.Unset {
+	if e, err := w.extend(id, nil); err != nil || e.Done != "" || e.Incomplete {
 		t.Errorf("with all set: %+v, %v", e, err)
 	}
 	must(t, w.detach("eth0", nil))
@@ -160,12 +160,12 @@ func TestExtendUnsetNoMore(t *testing.T) {
 	putBack := w.cutOff()
 	s.do(func() { s.options = []dhcpv4.Modifier{dhcpv4.WithRouter(net.IPv4(198, 51, 100, 3))} })
 	w.due(id)
-	if e, err := w.extend(id, nil); err == nil || !e.Unset {
+	if e, err := w.extend(id, nil); err == nil || !e.Incomplete {
 		t.Errorf("renewed: %+v, %v", e, err)
 	}
 	s.do(func() { s.options = nil })
 	w.due(id)
-	if e, err := w.extend(id, nil); err != nil || e.Unset {
+	if e, err := w.extend(id, nil); err != nil || e.Incomplete {
 		t.Errorf("renewed as before: %+v, %v", e, err)
 	}
 	putBack()
@@ -179,7 +179,7 @@ func TestExtendUnsetNoMore(t *testing.T) {
 func TestShimLease(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	w, s, before := leasing(t)
-	want := attach.Want{Kind: "macvlan", Parent: "nic", DHCP: true, HostShim: true}
+	want := attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true, HostShim: true}
 	routed := func(when string, are, not []string) {
 		t.Helper()
 		text := strings.Join(lookInto(t, w.host), "\n")
@@ -231,12 +231,12 @@ func TestShimLease(t *testing.T) {
 	must(t, h.RouteAdd(taken))
 	s.do(func() { s.gives = net.IPv4(198, 51, 100, 9) })
 	w.due(got.Attachment.ID)
-	if e, err := w.extend(got.Attachment.ID, nil); err == nil || !e.Unset || !e.New {
+	if e, err := w.extend(got.Attachment.ID, nil); err == nil || !e.Incomplete || !e.NewAddress {
 		t.Errorf("the route is taken: %+v, %v", e, err)
 	}
 	w.wants("the route is taken", []string{"198.51.100.9/24"}, nil)
 	must(t, h.RouteDel(taken))
-	if e, err := w.extend(got.Attachment.ID, nil); err != nil || e.Unset || e.Did != "set what its lease says" {
+	if e, err := w.extend(got.Attachment.ID, nil); err != nil || e.Incomplete || e.Done != "set what its lease says" {
 		t.Errorf("the route is free: %+v, %v", e, err)
 	}
 	routed("set later", []string{"198.51.100.9"}, []string{"198.51.100.8"})
@@ -261,14 +261,14 @@ func TestShimLeaseMoved(t *testing.T) {
 	need(t, "macvlan")
 	w := newWorld(t)
 	s := w.leases(time.Hour)
-	first, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", Name: "lan0", DHCP: true, HostShim: true}, nil)
+	first, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Name: "lan0", DHCP: true, HostShim: true}, nil)
 	must(t, err)
 	s.do(func() { s.forbids, s.gives = true, net.IPv4(198, 51, 100, 8) })
 	w.due(first.Attachment.ID)
 	_, err = w.extend(first.Attachment.ID, nil)
 	must(t, err)
 	s.do(func() { s.forbids, s.gives = false, nil })
-	_, err = w.attach(attach.Want{Kind: "macvlan", Parent: "nic", Name: "lan1", DHCP: true, HostShim: true}, nil)
+	_, err = w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Name: "lan1", DHCP: true, HostShim: true}, nil)
 	must(t, err)
 	must(t, w.detach("lan0", nil))
 	if text := strings.Join(lookInto(t, w.host), "\n"); !strings.Contains(text, "route 198.51.100.7/32 ") || strings.Contains(text, "route 198.51.100.8/32 ") {
@@ -279,9 +279,9 @@ func TestShimLeaseMoved(t *testing.T) {
 
 // A shim is for an address: given, or leased.
 func TestShimWantsAddress(t *testing.T) {
-	for _, w := range []attach.Want{{DHCP: true}, {IPs: []netip.Prefix{netip.MustParsePrefix("192.0.2.10/24")}}, {}} {
+	for _, w := range []attach.Spec{{DHCP: true}, {Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.10/24")}}, {}} {
 		w.Kind, w.Parent, w.HostShim = "macvlan", "nic", true
-		if err := w.Check(); (err == nil) != (w.DHCP || len(w.IPs) > 0) {
+		if err := w.Check(); (err == nil) != (w.DHCP || len(w.Addresses) > 0) {
 			t.Errorf("%+v: %v", w, err)
 		}
 	}
@@ -310,7 +310,7 @@ func TestHostileResolvConf(t *testing.T) {
 			before := w.snapshot()
 			attached := make(chan error, 1)
 			go func() {
-				_, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DNS: addrs("192.0.2.53")}, nil)
+				_, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DNS: addrs("192.0.2.53")}, nil)
 				attached <- err
 			}()
 			select {
@@ -331,7 +331,7 @@ func TestHostileResolvConfAtDetach(t *testing.T) {
 	w := newWorld(t)
 	conf := w.rooted("nameserver 192.0.2.1\n")
 	before := w.snapshot()
-	_, err := w.attach(attach.Want{Kind: "macvlan", Parent: "nic", DNS: addrs("192.0.2.53")}, nil)
+	_, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DNS: addrs("192.0.2.53")}, nil)
 	must(t, err)
 	must(t, errors.Join(os.Remove(conf), unix.Mkfifo(conf, 0o600)))
 	detached := make(chan error, 1)

@@ -7,31 +7,31 @@ import (
 	"cleat/link"
 )
 
-// Want is what is wanted of one attachment: data as it is typed and as it is kept.
-type Want struct {
-	Kind       string         `json:"kind"`              // as in Kinds
-	Parent     string         `json:"parent,omitempty"`  // the bridge, or the device that it stands on, on the host
-	Name       string         `json:"name"`              // of the link in the container; "": the first free of eth0, eth1, …
-	IPs        []netip.Prefix `json:"ip,omitempty"`      // addresses with their networks' lengths
-	Gateways   []netip.Addr   `json:"gateway,omitempty"` // of default routes, at most one a family
-	Peer       string         `json:"peer,omitempty"`    // name of the other end on the host, of kinds bridge and ovs; "": one of its own
-	MAC        link.MAC       `json:"mac,omitzero"`      // zero: chosen at random
-	MTU        int            `json:"mtu,omitempty"`     // bytes; 0: the parent's
-	VLAN       int            `json:"vlan,omitempty"`    // 802.1Q, 1…4094; 0: none
-	Mode       string         `json:"mode,omitempty"`    // as in Modes; "": the first of them
-	Routes     []Route        `json:"routes,omitempty"`  // besides those that the addresses bring
-	DNS        []netip.Addr   `json:"dns,omitempty"`     // name servers for the container's resolv.conf
-	Rate       int64          `json:"rate,omitempty"`    // bit/s, in each direction; 0: no limit
-	Burst      int            `json:"burst,omitempty"`   // bytes that may pass at once; 0: by the rate
-	HostShim   bool           `json:"host_shim,omitempty"`
-	Masquerade bool           `json:"masquerade,omitempty"`
-	DHCP       bool           `json:"dhcp,omitempty"`      // IPv4 address, routes, MTU and name servers from a DHCP server
-	HostName   string         `json:"host_name,omitempty"` // what the DHCP server is told; "": the container's name
-	Keep       bool           `json:"keep,omitempty"`      // it is attached again when the container or the machine begins anew
+// Spec is what is wanted of one attachment: data as it is typed and as it is kept.
+type Spec struct {
+	Kind           string         `json:"kind"`              // as in Kinds
+	Parent         string         `json:"parent,omitempty"`  // the bridge, or the device that it stands on, on the host
+	Name           string         `json:"name"`              // of the link in the container; "": the first free of eth0, eth1, …
+	Addresses      []netip.Prefix `json:"ip,omitempty"`      // addresses with their networks' lengths
+	Gateways       []netip.Addr   `json:"gateway,omitempty"` // of default routes, at most one a family
+	Peer           string         `json:"peer,omitempty"`    // name of the other end on the host, of kinds bridge and ovs; "": one of its own
+	MAC            link.MAC       `json:"mac,omitzero"`      // zero: chosen at random
+	MTU            int            `json:"mtu,omitempty"`     // bytes; 0: the parent's
+	VLAN           int            `json:"vlan,omitempty"`    // 802.1Q, 1…4094; 0: none
+	Mode           string         `json:"mode,omitempty"`    // as in Modes; "": the first of them
+	Routes         []Route        `json:"routes,omitempty"`  // besides those that the addresses bring
+	DNS            []netip.Addr   `json:"dns,omitempty"`     // name servers for the container's resolv.conf
+	RateBitsPerSec int64          `json:"rate,omitempty"`    // bit/s, in each direction; 0: no limit
+	BurstBytes     int            `json:"burst,omitempty"`   // bytes that may pass at once; 0: by the rate
+	HostShim       bool           `json:"host_shim,omitempty"`
+	Masquerade     bool           `json:"masquerade,omitempty"`
+	DHCP           bool           `json:"dhcp,omitempty"`      // IPv4 address, routes, MTU and name servers from a DHCP server
+	DHCPHostName   string         `json:"host_name,omitempty"` // what the DHCP server is told; "": the container's name
+	Keep           bool           `json:"keep,omitempty"`      // it is attached again when the container or the machine begins anew
 	// CheckDuplicate is how others are asked whether an address is theirs: one of the
 	// Check… constants.
 	CheckDuplicate string            `json:"check_duplicate,omitempty"`
-	Set            map[string]string `json:"set,omitempty"` // parameters of the link, as link.Parse has them; "@FILE" stands for what is in a file
+	Params         map[string]string `json:"set,omitempty"` // parameters of the link, as link.Parse has them; "@FILE" stands for what is in a file
 }
 
 // Route is a route of the container's by the new link.
@@ -50,17 +50,17 @@ func (r Route) String() string {
 
 // Container is who is wired: a container, or whatever else has a network namespace.
 type Container struct {
-	Ref    string `json:"ref"`              // as it was typed
-	Engine string `json:"engine,omitempty"` // e.g. "docker"; "netns" for a named namespace, "pid", "path"
-	ID     string `json:"id,omitempty"`     // the engine's
-	Name   string `json:"name"`             // short and for people; with Engine it is the same as long as it is the same container to them
-	PID    int    `json:"pid,omitempty"`    // of a process inside; 0: none is known
-	Owner  int    `json:"owner,omitempty"`  // uid of whose engine it is
-	Path   string `json:"path"`             // where its network namespace can be opened as long as it lives
+	Ref      string `json:"ref"`              // as it was typed
+	Engine   string `json:"engine,omitempty"` // e.g. "docker"; "netns" for a named namespace, "pid", "path"
+	ID       string `json:"id,omitempty"`     // the engine's
+	Name     string `json:"name"`             // short and for people; with Engine it is the same as long as it is the same container to them
+	PID      int    `json:"pid,omitempty"`    // of a process inside; 0: none is known
+	OwnerUID int    `json:"owner,omitempty"`  // uid of whose engine it is
+	Path     string `json:"path"`             // where its network namespace can be opened as long as it lives
 
-	Silent string `json:"-"` // engines that were asked for it and did not answer, as text
-	Host   bool   `json:"-"` // its engine gave it the network of the machine itself
-	Shares string `json:"-"` // others that have the same network, as text: what is attached is theirs, too
+	SilentEngines string `json:"-"` // engines that were asked for it and did not answer, as text
+	HostNetwork   bool   `json:"-"` // its engine gave it the network of the machine itself
+	SharedWith    string `json:"-"` // others that have the same network, as text: what is attached is theirs, too
 }
 
 // Attachment is one link of one container as it is wanted. It is kept as a file
@@ -68,10 +68,10 @@ type Container struct {
 type Attachment struct {
 	Version   int       `json:"version"` // of this form: attachmentVersion
 	ID        string    `json:"id"`      // the file's name
-	Made      time.Time `json:"made"`
-	Boot      string    `json:"boot,omitempty"` // boot id of the kernel under which its link was made; "": of an earlier cleat
+	Created   time.Time `json:"made"`
+	BootID    string    `json:"boot,omitempty"` // boot id of the kernel under which its link was made; "": of an earlier cleat
 	Container Container `json:"container"`
-	Want      Want      `json:"want"`
+	Spec      Spec      `json:"want"`
 }
 
 // attachmentVersion is the form of Attachment; a file of a later one is refused.

@@ -103,7 +103,7 @@ func find(t *testing.T, ns *netns.NS, name string) *link.Link {
 
 // config finds the one container, as long as it is there.
 func (w *world) config() attach.Config {
-	return attach.Config{Store: w.store, Meanwhile: w.meanwhile, Find: func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
+	return attach.Config{Store: w.store, Background: w.meanwhile, Find: func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
 		c := w.container
 		if c.Path == "" || ref != c.Name {
 			return c, nil, netns.ErrNotFound
@@ -117,7 +117,7 @@ func (w *world) config() attach.Config {
 // do runs f on the host.
 func (w *world) do(f func() error) error { return w.host.Do(f) }
 
-func (w *world) attach(want attach.Want, trial func() error) (got *attach.Result, err error) {
+func (w *world) attach(want attach.Spec, trial func() error) (got *attach.Result, err error) {
 	err = w.do(func() error {
 		got, err = attach.Attach(w.t.Context(), w.config().WithTrial(trial), "web", want)
 		return err
@@ -125,7 +125,7 @@ func (w *world) attach(want attach.Want, trial func() error) (got *attach.Result
 	return got, err
 }
 
-func (w *world) preview(want attach.Want) (got *attach.Result, err error) {
+func (w *world) preview(want attach.Spec) (got *attach.Result, err error) {
 	err = w.do(func() error {
 		got, err = attach.Preview(w.t.Context(), w.config(), "web", want)
 		return err

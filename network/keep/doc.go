@@ -43,7 +43,7 @@
 //
 // # Limits
 //
-// A process of its own, given by number, never comes back. Without Want.Keep nothing is
+// A process of its own, given by number, never comes back. Without Spec.Keep nothing is
 // attached again; its lease is extended as long as its link is there. Of LXC and
 // Apptainer nobody says that a container begins, nor of a Podman with other directories
 // than usual after the machine began anew. Where no process of the container is known,

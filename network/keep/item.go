@@ -37,7 +37,7 @@ type item struct {
 	looks   int  // for its container, since something happened
 	gone    bool // its container is not there
 	idle    bool // there is nothing to be done about it, ever
-	report  attach.Report
+	report  attach.KeeperReport
 	removed int       // how often somebody removed its link, with less than calm in between
 	remade  time.Time // when it was made again after that
 	first   *first    // its container's first process; nil: none is known

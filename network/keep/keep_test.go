@@ -111,8 +111,8 @@ func (w *world) config() attach.Config { return attach.Config{Store: w.store, Fi
 func (w *world) attach(name, ip string) {
 	w.t.Helper()
 	must(w.t, w.host.Do(func() error {
-		_, err := attach.Attach(w.t.Context(), w.config(), name, attach.Want{
-			Kind: "bridge", Parent: "br0", IPs: []netip.Prefix{netip.MustParsePrefix(ip)}, Keep: true})
+		_, err := attach.Attach(w.t.Context(), w.config(), name, attach.Spec{
+			Kind: "bridge", Parent: "br0", Addresses: []netip.Prefix{netip.MustParsePrefix(ip)}, Keep: true})
 		return err
 	}))
 }
@@ -213,7 +213,7 @@ func TestRestart(t *testing.T) {
 	t.Logf("attached %s after its engine's event", w.attached("web", soon))
 	w.eventually("it says what it did", soon, func() bool {
 		r := w.status("web").Keeper
-		return r != nil && strings.HasPrefix(r.Did, "attached it again") && !r.At.IsZero()
+		return r != nil && strings.HasPrefix(r.Action, "attached it again") && !r.ActionTime.IsZero()
 	})
 }
 
@@ -280,7 +280,7 @@ func TestStuck(t *testing.T) {
 	w.start("web", 0)
 	tell()
 	w.attached("db", soon)
-	if s := w.status("web").State; s != attach.NoHost {
+	if s := w.status("web").State; s != attach.Gone {
 		t.Errorf("web is %s", s)
 	}
 	close(stuck)

@@ -59,7 +59,7 @@ func TestUnset(t *testing.T) {
 	s := w.leases()
 	w.start("web", 0)
 	must(t, w.host.Do(func() error {
-		_, err := attach.Attach(t.Context(), w.config(), "web", attach.Want{Kind: "bridge", Parent: "br0", DHCP: true})
+		_, err := attach.Attach(t.Context(), w.config(), "web", attach.Spec{Kind: "bridge", Parent: "br0", DHCP: true})
 		return err
 	}))
 	tell, _ := w.keeper(w.keep())
@@ -76,11 +76,11 @@ func TestUnset(t *testing.T) {
 	s.Do(func() { s.Options = []dhcpv4.Modifier{dhcpv4.WithRouter(net.IPv4(192, 0, 2, 3))} })
 	w.due("web")
 	tell()
-	report := func() attach.Report {
+	report := func() attach.KeeperReport {
 		if r := w.status("web").Keeper; r != nil {
 			return *r
 		}
-		return attach.Report{}
+		return attach.KeeperReport{}
 	}
 	w.eventually("it is tried again and again, and told", 10*time.Second, func() bool {
 		r := report()
@@ -89,7 +89,7 @@ func TestUnset(t *testing.T) {
 	must(t, h.RouteAdd(&all[0]))
 	w.eventually("it is set", 10*time.Second, func() bool {
 		r := report()
-		return r.Error == "" && r.Did == "set what its lease says"
+		return r.Error == "" && r.Action == "set what its lease says"
 	})
 	if l := w.status("web").Lease; l == nil || len(l.Routes) != 1 || l.Routes[0].Via != netip.MustParseAddr("192.0.2.3") {
 		t.Errorf("the lease is %+v", l)

@@ -173,7 +173,7 @@ func (k *keeper) loadOne(id string) {
 	switch {
 	case k.unread != "" || err != nil && !errors.Is(err, fs.ErrNotExist):
 		k.load() // says what can't be read, and what is known of that all the same
-	case err == nil && a.Kept():
+	case err == nil && a.NeedsKeeper():
 		k.takeUp(a)
 	case k.items[id] != nil:
 		k.unwanted(id)
@@ -190,7 +190,7 @@ func (k *keeper) takeUp(a *attach.Attachment) {
 		it = k.newItem(a.ID)
 	}
 	it.a, it.due, it.idle, it.again = a, time.Time{}, false, it.working
-	if it.tell.IsZero() && time.Since(a.Made) < tellYoung {
+	if it.tell.IsZero() && time.Since(a.Created) < tellYoung {
 		it.tell = time.Now().Add(tellAfter)
 	}
 	it.follow(k.woken)
@@ -203,7 +203,7 @@ func (k *keeper) unwanted(id string) {
 		return
 	}
 	k.forget(id)
-	if err := k.Attach.Store.DropReport(id); err != nil {
+	if err := k.Attach.Store.DeleteKeeperReport(id); err != nil {
 		k.Log("%s: %v", id, err)
 	}
 }
@@ -211,7 +211,7 @@ func (k *keeper) unwanted(id string) {
 // newItem has what a keeper said before.
 func (k *keeper) newItem(id string) *item {
 	it := &item{}
-	if r, err := k.Attach.Store.Report(id); err == nil && r != nil {
+	if r, err := k.Attach.Store.KeeperReport(id); err == nil && r != nil {
 		it.report = *r
 	}
 	k.items[id] = it
@@ -220,7 +220,7 @@ func (k *keeper) newItem(id string) *item {
 
 // same tells whether two are the same attaching of the same.
 func same(a, b *attach.Attachment) bool {
-	return a.Made.Equal(b.Made) && a.Container.PID == b.Container.PID && a.Container.ID == b.Container.ID
+	return a.Created.Equal(b.Created) && a.Container.PID == b.Container.PID && a.Container.ID == b.Container.ID
 }
 
 func (k *keeper) forget(id string) {
@@ -273,16 +273,16 @@ func (it *item) countRemoved(o outcome, now time.Time) {
 func (k *keeper) say(it *item, o outcome, now time.Time) {
 	r, before := &it.report, it.report
 	if o.did != "" {
-		r.Did, r.At = o.did, now.UTC().Truncate(time.Second)
+		r.Action, r.ActionTime = o.did, now.UTC().Truncate(time.Second)
 		k.Log("%s: %s", o.id, o.did)
 	}
 	switch {
 	case o.err == nil && o.waiting: // for the next attempt at what failed
 	case o.err == nil:
-		r.Error, r.Since, r.Failures, r.Next = "", time.Time{}, 0, time.Time{}
+		r.Error, r.FailingSince, r.Failures, r.Next = "", time.Time{}, 0, time.Time{}
 	default:
 		if r.Failures++; r.Failures == 1 {
-			r.Since = now.UTC().Truncate(time.Second)
+			r.FailingSince = now.UTC().Truncate(time.Second)
 		}
 		r.Error, r.Next = o.err.Error(), now.Add(o.retry(r.Failures)).UTC().Truncate(time.Second)
 		if worthSaying(r.Failures) {
@@ -292,7 +292,7 @@ func (k *keeper) say(it *item, o outcome, now time.Time) {
 	if *r == before {
 		return
 	}
-	if err := k.Attach.Store.SaveReport(o.id, *r); err != nil {
+	if err := k.Attach.Store.SaveKeeperReport(o.id, *r); err != nil {
 		k.Log("%s: %v", o.id, err)
 	}
 }
@@ -307,7 +307,7 @@ func times(n int) string {
 // heard reports whether an attachment's engine says when containers begin. Other users'
 // engines are not listened to (find.Listen).
 func heard(a *attach.Attachment, listening bool) bool {
-	if a.Container.Owner != 0 && a.Container.Owner != os.Geteuid() {
+	if a.Container.OwnerUID != 0 && a.Container.OwnerUID != os.Geteuid() {
 		return false
 	}
 	switch a.Container.Engine {

@@ -60,7 +60,7 @@ func (k *keeper) tend(ctx context.Context, w work) outcome {
 
 // look is how it is; what a command left that died at it is undone first.
 func (k *keeper) look(ctx context.Context, a *attach.Attachment) (attach.Status, error) {
-	s, err := attach.Look(k.Attach.Store, a)
+	s, err := attach.StatusOf(k.Attach.Store, a)
 	if err != nil || s.State != attach.Busy {
 		return s, err
 	}
@@ -71,7 +71,7 @@ func (k *keeper) look(ctx context.Context, a *attach.Attachment) (attach.Status,
 	if len(notes) > 0 {
 		return s, errors.New(strings.Join(notes, "; "))
 	}
-	return attach.Look(k.Attach.Store, a)
+	return attach.StatusOf(k.Attach.Store, a)
 }
 
 func (k *keeper) tendState(ctx context.Context, w work, s attach.Status, o *outcome) {
@@ -81,8 +81,8 @@ func (k *keeper) tendState(ctx context.Context, w work, s attach.Status, o *outc
 		k.extend(ctx, w, o)
 	case attach.Missing:
 		k.missing(ctx, w, o)
-	case attach.NoHost, attach.Wanted:
-		if !w.a.Want.Keep || !w.a.Container.Returns() {
+	case attach.Gone, attach.Wanted:
+		if !w.a.Spec.Keep || !w.a.Container.CanReturn() {
 			o.idle = true
 			return
 		}
@@ -100,14 +100,14 @@ func (k *keeper) tendState(ctx context.Context, w work, s attach.Status, o *outc
 
 // extend tends a lease, and tells neighbours a second time.
 func (k *keeper) extend(ctx context.Context, w work, o *outcome) {
-	t, err := attach.Extend(ctx, k.Attach, w.a.ID)
-	o.in, o.did, o.news, o.waiting, o.unset = within(t.In), t.Did, t.New, t.Waiting, t.Unset
+	t, err := attach.MaintainLease(ctx, k.Attach, w.a.ID)
+	o.in, o.did, o.news, o.waiting, o.unset = within(t.In), t.Done, t.NewAddress, t.Waiting, t.Incomplete
 	if errors.Is(err, fs.ErrNotExist) { // it was detached meanwhile
 		err = nil
 	}
 	o.err = err
 	if w.tell {
-		if err := attach.TellAgain(ctx, k.Attach.Store, w.a); err != nil && o.err == nil {
+		if err := attach.AnnounceAgain(ctx, k.Attach.Store, w.a); err != nil && o.err == nil {
 			o.err = fmt.Errorf("tell the neighbours again: %w", err)
 		}
 	}
@@ -117,7 +117,7 @@ func (k *keeper) extend(ctx context.Context, w work, o *outcome) {
 // somebody goes on removing it there are longer and longer pauses.
 func (k *keeper) missing(ctx context.Context, w work, o *outcome) {
 	switch {
-	case !w.a.Want.Keep:
+	case !w.a.Spec.Keep:
 		o.idle = true
 	case w.after > 0:
 		o.in = w.after
@@ -129,7 +129,7 @@ func (k *keeper) missing(ctx context.Context, w work, o *outcome) {
 
 // again attaches it once more if its container is there.
 func (k *keeper) again(ctx context.Context, a *attach.Attachment, did string, o *outcome) {
-	_, err := attach.Again(ctx, k.Attach, a)
+	_, err := attach.Reattach(ctx, k.Attach, a)
 	var unasked *find.Unasked
 	switch {
 	case absent(err):
@@ -147,5 +147,5 @@ func (k *keeper) again(ctx context.Context, a *attach.Attachment, did string, o 
 // absent tells whether an error is that the container does not run.
 func absent(err error) bool {
 	return errors.Is(err, netns.ErrNotFound) || errors.As(err, new(*find.NotRunning)) ||
-		errors.Is(err, find.ErrGone) || errors.Is(err, attach.ErrGone)
+		errors.Is(err, find.ErrGone) || errors.Is(err, attach.ErrContainerGone)
 }

@@ -75,7 +75,7 @@ func (h happenings) concerns(it *item) bool {
 	case h.engines && (it.gone || it.working || it.first == nil):
 		return true
 	}
-	return it.report.Error != "" && h.names[it.a.Want.Parent]
+	return it.report.Error != "" && h.names[it.a.Spec.Parent]
 }
 
 // watchWanted wakes when something is attached or detached.
@@ -113,7 +113,7 @@ func (h *happenings) changed(b []byte, err error) {
 		name, _, _ := bytes.Cut(b[:size], []byte{0})
 		b = b[size:]
 		h.unread = h.unread || mask&unix.IN_Q_OVERFLOW != 0
-		if id, is := attach.AttachmentFile(string(name)); is {
+		if id, is := attach.AttachmentID(string(name)); is {
 			if h.wanted == nil {
 				h.wanted = map[string]bool{}
 			}
