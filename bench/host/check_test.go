@@ -252,7 +252,7 @@ func TestTextFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {
-		if n := len([]rune(strings.TrimRight(line, "\n"))); n > columns && !strings.Contains(line, "$ ") {
+		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 80 && !strings.Contains(line, "$ ") {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}

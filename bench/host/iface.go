@@ -250,26 +250,6 @@ func (i Interface) offload(names ...string) (has, on bool) {
 	return has, on
 }
 
-// offloadSummary is a short form for people: the classic names, those that are
-// off in capitals' place being listed after "off:".
-func (i Interface) offloadSummary() string {
-	var on, off []string
-	for _, g := range offloadGroups {
-		has, active := i.offload(g.features...)
-		switch {
-		case active:
-			on = append(on, g.short)
-		case has:
-			off = append(off, g.short)
-		}
-	}
-	s := strings.Join(on, " ")
-	if len(off) > 0 {
-		s = strings.TrimSpace(s + " off: " + strings.Join(off, " "))
-	}
-	return s
-}
-
 // offloadGroups are the switches people know (`ethtool -K DEV tso on`), and the
 // kernel features behind each.
 var offloadGroups = []struct {

@@ -1,25 +1,18 @@
 package host
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"cleat/bench/cell"
-	terminal "cleat/internal/columns"
+	"cleat/internal/columns"
 )
-
-// columns is the width of text for people. Things to paste are never broken.
-const columns = 80
-
-// label is the width of what stands left of the text.
-const label = 9
 
 // WriteText prints the fingerprint in brief.
 func (h Host) WriteText(w io.Writer) error {
-	p := newPrinter(w)
+	p := columns.NewPrinter(w)
 	k := []string{"Linux " + h.Kernel.Release}
 	if h.Kernel.Preempt != "" {
 		k = append(k, "preemption "+h.Kernel.Preempt)
@@ -27,7 +20,7 @@ func (h Host) WriteText(w io.Writer) error {
 	if h.Kernel.Accounting != "" {
 		k = append(k, "CPU accounting "+h.Kernel.Accounting)
 	}
-	p.item("kernel", strings.Join(append(k, h.Distribution), ", "))
+	p.Item("kernel", strings.Join(append(k, h.Distribution), ", "))
 	c := []string{h.CPU.Model, cell.Plural(h.CPU.Online, "CPU")}
 	if h.CPU.Cores > 0 {
 		c = append(c, cell.Plural(h.CPU.Cores, "core"))
@@ -41,18 +34,18 @@ func (h Host) WriteText(w io.Writer) error {
 	if h.ClockSource != "" {
 		c = append(c, "clock "+h.ClockSource)
 	}
-	p.item("cpu", strings.Join(c, ", "))
-	p.item("memory", fmt.Sprintf("%.1f GiB, %.1f available", gib(h.Memory.Total), gib(h.Memory.Available)))
-	p.item("network", fmt.Sprintf("TCP %s, queueing %s", orUnknown(h.Sysctls["net.ipv4.tcp_congestion_control"]), orUnknown(h.Sysctls["net.core.default_qdisc"])))
+	p.Item("cpu", strings.Join(c, ", "))
+	p.Item("memory", fmt.Sprintf("%.1f GiB, %.1f available", gib(h.Memory.Total), gib(h.Memory.Available)))
+	p.Item("network", fmt.Sprintf("TCP %s, queueing %s", orUnknown(h.Sysctls["net.ipv4.tcp_congestion_control"]), orUnknown(h.Sysctls["net.core.default_qdisc"])))
 	for n, i := range h.Interfaces {
 		name := ""
 		if n == 0 {
 			name = "links"
 		}
-		p.item(name, i.brief())
+		p.Item(name, i.brief())
 	}
-	p.item("load", fmt.Sprintf("%.2f CPUs by others, %.2f softirq, %.2f stolen", h.Load.Foreign, h.Load.SoftIRQ, h.Load.Steal))
-	return p.flush()
+	p.Item("load", fmt.Sprintf("%.2f CPUs by others, %.2f softirq, %.2f stolen", h.Load.Foreign, h.Load.SoftIRQ, h.Load.Steal))
+	return p.Flush()
 }
 
 // brief is a link in one line.
@@ -94,28 +87,28 @@ func orUnknown(s string) string {
 // WriteFindings prints findings as Diagnose sorts them: what is wrong in full,
 // what is fine in one list, and what could not be read.
 func WriteFindings(w io.Writer, findings []Finding, unreadable []string) error {
-	p := newPrinter(w)
+	p := columns.NewPrinter(w)
 	var ok []string
 	for _, f := range findings {
 		if f.Severity == OK {
 			ok = append(ok, f.ID)
 			continue
 		}
-		p.item(string(f.Severity), f.Title)
-		p.item("", f.Detail)
-		p.item("", f.spoils())
+		p.Item(string(f.Severity), f.Title)
+		p.Item("", f.Detail)
+		p.Item("", f.spoils())
 		if f.Fix != "" {
-			p.line("", "$ "+f.Fix)
+			p.Line("", "$ "+f.Fix)
 		}
-		p.blank()
+		p.Blank()
 	}
 	if len(ok) > 0 {
-		p.item("ok", strings.Join(slices.Compact(ok), ", "))
+		p.Item("ok", strings.Join(slices.Compact(ok), ", "))
 	}
 	if len(unreadable) > 0 {
-		p.item("unread", strings.Join(unreadable, ", "))
+		p.Item("unread", strings.Join(unreadable, ", "))
 	}
-	return p.flush()
+	return p.Flush()
 }
 
 // spoils says in words what the finding matters for.
@@ -128,48 +121,4 @@ func (f Finding) spoils() string {
 		return "Matters for " + what + "."
 	}
 	return "Spoils " + what + "."
-}
-
-// printer writes labelled, wrapped text and keeps the first error.
-type printer struct{ w *bufio.Writer }
-
-func newPrinter(w io.Writer) *printer { return &printer{bufio.NewWriter(w)} }
-
-func (p *printer) blank() { p.w.WriteByte('\n') }
-
-func (p *printer) flush() error { return p.w.Flush() }
-
-// line prints one line, in which names may be whatever somebody chose.
-func (p *printer) line(name, text string) {
-	fmt.Fprintf(p.w, "%-*s%s\n", label, terminal.Plain(name), terminal.Plain(text))
-}
-
-// item prints text wrapped, with the name left of its first line.
-func (p *printer) item(name, text string) {
-	for _, l := range wrap(text, columns-label) {
-		p.line(name, l)
-		name = ""
-	}
-}
-
-// wrap breaks text at spaces into lines of at most width characters; a longer
-// word stays whole.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		switch {
-		case line == "":
-			line = word
-		case len([]rune(line))+1+len([]rune(word)) <= width:
-			line += " " + word
-		default:
-			lines = append(lines, line)
-			line = word
-		}
-	}
-	if line != "" {
-		lines = append(lines, line)
-	}
-	return lines
 }

@@ -11,6 +11,7 @@ import (
 	"cleat/internal/columns"
 	"cleat/netns"
 	"cleat/netns/find"
+	"cleat/network/trace"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -105,7 +106,12 @@ func tracePath(ctx context.Context, w io.Writer, refA, refB string, strict, asJS
 		return err
 	}
 	defer b.Close()
-	p, err := host.Trace(ctx, a, b)
+	o, err := trace.Observe(ctx, containerNames(ctx))
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	p, err := o.Trace(a, b)
 	if err != nil {
 		return enterHint(err)
 	}

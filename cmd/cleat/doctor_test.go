@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"cleat/bench/host"
+	"cleat/network/trace"
 )
 
 // pathStory makes a veth pair between two namespaces, the far end of which is
@@ -66,7 +66,7 @@ func TestDoctorPath(t *testing.T) {
 	})
 	t.Run("json", func(t *testing.T) {
 		stdout, stderr, code := run(t, "--json")
-		var p host.Path
+		var p trace.Path
 		if err := json.Unmarshal([]byte(stdout), &p); err != nil || code != 0 {
 			t.Fatalf("exit %d, stderr %q: %v", code, stderr, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"cleat/bench/host"
 	"cleat/netns/find"
 	"cleat/network/attach"
+	"cleat/network/trace"
 	"cleat/traffic"
 )
 
@@ -69,8 +70,8 @@ func TestForeignText(t *testing.T) {
 			return (&trafficFlags{asJSON: true}).print(w, traffic.Result{Work: "tcp", Congestion: text, ProbeError: text, Warnings: []string{text}})
 		},
 		"doctor A B": func(w io.Writer, text string) error {
-			return host.Path{From: text, To: text, Warnings: []string{text}, Back: []string{text}, Hops: []host.Hop{{Namespace: text, Link: text, Kind: text, Detail: text, Qdisc: text,
-				Filters: []host.Filter{{Table: text, Chain: text, Hook: text, Match: []host.RuleHit{{Chain: text, Text: text}}}}}}}.WriteText(w)
+			return trace.Path{From: text, To: text, Warnings: []string{text}, Back: []string{text}, Hops: []trace.Hop{{Namespace: text, Link: text, Kind: text, Detail: text, Qdisc: text,
+				Filters: []trace.Filter{{Table: text, Chain: text, Hook: text, Match: []trace.RuleHit{{Chain: text, Text: text}}}}}}}.WriteText(w)
 		},
 		"doctor": func(w io.Writer, text string) error {
 			h := host.Host{Interfaces: []host.Interface{{Name: text, Kind: text, Driver: text}}, Versions: map[string]string{text: text}}

@@ -12,7 +12,7 @@
 //	          wiring         builds each network in a lab                        → catalog, cell, container, multipath; lab, link, netns
 //	          container      runs ends in Docker, Podman, Apptainer              → cell; lab, link
 //	          attacher       gives containers links by our and others' programs  → container; lab, link, netns
-//	          host           the machine: fingerprint, processor time            → cell; netns
+//	          host           the machine: fingerprint, processor time            → cell
 //	          summary        what the samples say                                → stats, catalog, cell
 //	          stats          medians, intervals, differences, histograms         → cell
 //	          report         tables, figures, the HTML page                      → summary, catalog, cell, multipath
@@ -28,6 +28,7 @@
 //	          journal        what undoes an operation, on file before each step; it is hands to the test
 //	          survey         finds it out: namespaces, links, whose peer           → netns
 //	          graph          draws that, in text and as SVG                        → survey
+//	          trace          follows packets from one namespace to another             → survey, netns
 //	        mptcp            several links for one TCP connection: the kernel's own      → link, netns
 //	          upgrade        gives programs MPTCP sockets; it is hands to the test       → netns
 //	FACES   compat           other programs' command lines, one folder each; they are brains to the test:

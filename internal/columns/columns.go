@@ -57,7 +57,15 @@ func Pad(s string, n int, right bool) string {
 
 // Wrap breaks text between words into lines of at most n columns, the first of
 // at most first; a word that is longer by itself is clipped.
-func Wrap(text string, first, n int) []string {
+func Wrap(text string, first, n int) []string { return wrap(text, first, n, Clip) }
+
+// Break breaks text between words into lines of at most n columns. A longer word stays whole,
+// so that it can be pasted.
+func Break(text string, n int) []string {
+	return wrap(text, n, n, func(word string, _ int) string { return word })
+}
+
+func wrap(text string, first, n int, fit func(word string, room int) string) []string {
 	var lines []string
 	line, room := "", first
 	for _, word := range strings.Fields(text) {
@@ -68,7 +76,7 @@ func Wrap(text string, first, n int) []string {
 		if line != "" {
 			line += " "
 		}
-		line += Clip(word, room)
+		line += fit(word, room)
 	}
 	if line != "" {
 		lines = append(lines, line)

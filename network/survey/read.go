@@ -56,7 +56,7 @@ func (s *space) close() {
 }
 
 // read enters the namespace once and takes down what is there.
-func (s *space) read() error {
+func (s *space) read(visit func(uint64, []netlink.Link)) error {
 	err := s.ns.Do(func() error {
 		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
@@ -69,6 +69,9 @@ func (s *space) read() error {
 		forward, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
 		s.out.Forwards = err == nil && len(forward) > 0 && forward[0] == '1'
 		s.describe()
+		if visit != nil {
+			visit(s.place.id, s.raw)
+		}
 		return nil
 	})
 	if err != nil {
@@ -160,6 +163,9 @@ func (s *space) queues() {
 			continue
 		}
 		l.Qdisc = q.Type()
+		if a.Statistics != nil && a.Statistics.Queue != nil {
+			l.QdiscDrops = a.Statistics.Queue.Drops
+		}
 		switch q := q.(type) {
 		case *netlink.Tbf:
 			l.RateBits = int64(q.Rate) * 8

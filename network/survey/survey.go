@@ -63,8 +63,9 @@ type Link struct {
 	Carrier     bool           `json:"carrier"`
 	MTU         int            `json:"mtu"` // bytes
 	MAC         string         `json:"mac,omitempty"`
-	SpeedMbit   int            `json:"speed_mbit,omitempty"` // of hardware alone
-	Qdisc       string         `json:"qdisc,omitempty"`      // of the root
+	SpeedMbit   int            `json:"speed_mbit,omitempty"`  // of hardware alone
+	Qdisc       string         `json:"qdisc,omitempty"`       // of the root
+	QdiscDrops  uint32         `json:"qdisc_drops,omitempty"` // packets that the root dropped
 	RateBits    int64          `json:"rate_bits_per_sec,omitempty"`
 	Promiscuity int            `json:"promiscuity,omitempty"` // how many users want every packet
 	Addresses   []netip.Prefix `json:"addresses,omitempty"`

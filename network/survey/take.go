@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,6 +19,11 @@ type Config struct {
 	Names map[uint64]Name // what runs in namespaces, by inode number, from who knows
 	OVS   string          // socket of Open vSwitch's database; "": where its own programs look
 	Held  bool            // look through all descriptors, even if no link leads to a namespace that isn't found otherwise
+
+	// Visit, if set, is called once for each namespace that was entered, on a thread inside
+	// it, with its inode number and its links by index. It may read what a Survey leaves out.
+	// It is called concurrently for different namespaces.
+	Visit func(id uint64, links []netlink.Link)
 }
 
 const procDir = "/proc"
@@ -30,7 +36,7 @@ func Take(ctx context.Context, cfg Config) (*Survey, error) {
 	if err := f.find(ctx); err != nil {
 		return nil, err
 	}
-	t := taking{finder: f}
+	t := taking{finder: f, visit: cfg.Visit}
 	defer t.close()
 	t.open(ctx, f.sorted())
 	astray := resolve(t.spaces)
@@ -51,6 +57,7 @@ func Take(ctx context.Context, cfg Config) (*Survey, error) {
 // taking is a survey being taken.
 type taking struct {
 	finder *finder
+	visit  func(uint64, []netlink.Link) // Config.Visit
 	spaces []*space
 	closed []unopened
 }
@@ -72,7 +79,7 @@ func (t *taking) open(ctx context.Context, places []*place) {
 			}
 			return
 		}
-		s.out.Unread = reason(s.read())
+		s.out.Unread = reason(s.read(t.visit))
 		spaces[i] = s
 	})
 	for i, s := range spaces {

@@ -1,8 +1,8 @@
-package host
+package trace
 
 import (
 	"cmp"
-	"errors"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -36,9 +36,8 @@ type RuleHit struct {
 
 // ruleset is what nftables holds in one namespace.
 type ruleset struct {
-	chains []*nftables.Chain
+	chains []*nftables.Chain // by priority
 	rules  map[chainKey][]*nftables.Rule
-	left   *int // how many rules are still looked at, of all namespaces
 }
 
 type chainKey struct {
@@ -47,14 +46,9 @@ type chainKey struct {
 	chain  string
 }
 
-func newRuleset() ruleset {
-	left := mostRules
-	return ruleset{rules: map[chainKey][]*nftables.Rule{}, left: &left}
-}
-
 // readRuleset lists the rules of the calling thread's namespace.
 func readRuleset() (ruleset, error) {
-	rs := newRuleset()
+	rs := ruleset{rules: map[chainKey][]*nftables.Rule{}}
 	c, err := nftables.New(nftables.AsLasting())
 	if err != nil {
 		return rs, fmt.Errorf("list firewall rules: %w", err)
@@ -64,11 +58,9 @@ func readRuleset() (ruleset, error) {
 		return rs, fmt.Errorf("list firewall chains: %w", err)
 	}
 	for _, ch := range rs.chains {
-		rules, err := c.GetRules(ch.Table, ch)
-		if err != nil {
+		if rs.rules[keyOf(ch)], err = c.GetRules(ch.Table, ch); err != nil {
 			return rs, fmt.Errorf("list firewall rules of chain %q: %w", ch.Name, err)
 		}
-		rs.rules[keyOf(ch)] = rules
 	}
 	slices.SortStableFunc(rs.chains, func(a, b *nftables.Chain) int {
 		return cmp.Compare(priority(a), priority(b))
@@ -85,15 +77,14 @@ func priority(c *nftables.Chain) nftables.ChainPriority {
 	return *c.Priority
 }
 
-// hook is a place in the kernel where chains are hooked.
+// hook is a point in the kernel where chains are hooked.
 type hook struct {
-	bridged bool // the frame is bridged: families bridge and netdev see it
+	bridged bool // the frame is bridged: chains of family bridge see it
 	number  nftables.ChainHook
 	name    string
 }
 
-// The hooks (include/uapi/linux/netfilter.h). Those of family bridge have the
-// same numbers.
+// The hooks (include/uapi/linux/netfilter.h). Those of family bridge have the same numbers.
 var (
 	hookPrerouting  = hook{number: unix.NF_INET_PRE_ROUTING, name: "prerouting"}
 	hookInput       = hook{number: unix.NF_INET_LOCAL_IN, name: "input"}
@@ -102,41 +93,10 @@ var (
 	hookPostrouting = hook{number: unix.NF_INET_POST_ROUTING, name: "postrouting"}
 )
 
-// inBridge is the same hook for frames that a bridge handles.
+// inBridge returns the same hook for frames that a bridge handles.
 func (h hook) inBridge() hook { h.bridged = true; return h }
 
-// packet is what is known of the packets from A to B. Protocol and ports are
-// not: both directions of every connection count.
-type packet struct {
-	src, dst netip.Addr
-	in, out  string // device names; "" where there is none
-	inIndex  int
-	outIndex int
-	mac      net.HardwareAddr // destination, in a bridge
-}
-
-// filters lists the chains that pkt passes at the hooks, and the rules in them
-// that could match it.
-func (rs ruleset) filters(pkt packet, hooks ...hook) []Filter {
-	var out []Filter
-	for _, h := range hooks {
-		for _, c := range rs.chains {
-			if c.Hooknum == nil || *c.Hooknum != h.number || !h.sees(c.Table.Family, pkt) {
-				continue
-			}
-			f := Filter{Table: familyName(c.Table.Family) + " " + c.Table.Name, Chain: c.Name, Hook: h.name, Rules: len(rs.rules[keyOf(c)])}
-			if c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop {
-				f.Policy = "drop"
-			}
-			w := walker{ruleset: rs, table: c.Table, pkt: pkt}
-			f.Match, _ = w.walk(c.Name, nil)
-			f.Cut = *rs.left == 0
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
+// sees reports whether chains of family f see pkt at the hook.
 func (h hook) sees(f nftables.TableFamily, pkt packet) bool {
 	switch f {
 	case nftables.TableFamilyBridge:
@@ -151,43 +111,77 @@ func (h hook) sees(f nftables.TableFamily, pkt packet) bool {
 	return false
 }
 
-// mostRules is how many rules are looked at for a whole trace. Chains may jump to others many
-// times each: the ways through them, whose number nothing bounds, are up to whoever is root in
-// the namespace.
-const mostRules = 200_000
-
-// walker goes through the rules that a packet passes.
-type walker struct {
-	ruleset
-	table *nftables.Table
-	pkt   packet
+// packet is what is known of the packets from A to B. Protocol and ports are not known: rules
+// about those may match.
+type packet struct {
+	src, dst netip.Addr
+	in, out  string // device names; "" where there is none
+	inIndex  int
+	outIndex int
+	mac      net.HardwareAddr // destination, in a bridge
 }
 
-// walk collects the rules of a chain, and of the chains it jumps to, that could
-// match. It tells whether every packet ends in it.
-func (w *walker) walk(chain string, seen []string) (hits []RuleHit, ends bool) {
-	if slices.Contains(seen, chain) {
-		return nil, false // the kernel refuses loops; be safe
+// maxRules is how many rules are examined in one trace. Chains may jump to others many times
+// each. Whoever is root in a namespace decides how many ways lead through its chains, and
+// nothing bounds their number.
+const maxRules = 200_000
+
+// familyNames are the families as nft(8) writes them.
+var familyNames = map[nftables.TableFamily]string{nftables.TableFamilyINet: "inet", nftables.TableFamilyIPv4: "ip",
+	nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyBridge: "bridge"}
+
+// filters lists the chains that pkt passes at the hooks, and the rules in them that could match
+// it. It examines at most budget rules, and subtracts from budget those that it examined.
+func (rs ruleset) filters(pkt packet, budget *int, hooks ...hook) []Filter {
+	var out []Filter
+	for _, h := range hooks {
+		for _, c := range rs.chains {
+			if c.Hooknum == nil || *c.Hooknum != h.number || !h.sees(c.Table.Family, pkt) {
+				continue
+			}
+			f := Filter{Table: familyNames[c.Table.Family] + " " + c.Table.Name, Chain: c.Name, Hook: h.name, Rules: len(rs.rules[keyOf(c)])}
+			if c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop {
+				f.Policy = "drop"
+			}
+			w := ruleWalk{rs: rs, table: c.Table, pkt: pkt, budget: budget}
+			f.Match, _ = w.chain(c.Name, nil)
+			f.Cut = *budget == 0
+			out = append(out, f)
+		}
 	}
-	seen = append(slices.Clone(seen), chain)
-	for _, r := range w.rules[chainKey{w.table.Family, w.table.Name, chain}] {
-		if *w.left == 0 {
+	return out
+}
+
+// ruleWalk goes through the rules that a packet passes.
+type ruleWalk struct {
+	rs     ruleset
+	table  *nftables.Table
+	pkt    packet
+	budget *int // how many more rules may be examined
+}
+
+// chain collects the rules of a chain, and of the chains that it jumps to, that could match. It
+// reports whether every packet ends in it.
+func (w *ruleWalk) chain(name string, callers []string) (hits []RuleHit, ends bool) {
+	if slices.Contains(callers, name) {
+		return nil, false // the kernel refuses loops
+	}
+	callers = append(slices.Clone(callers), name)
+	for _, r := range w.rs.rules[chainKey{w.table.Family, w.table.Name, name}] {
+		if *w.budget == 0 {
 			return hits, false
 		}
-		*w.left--
+		*w.budget--
 		m := match(r.Exprs, w.pkt, w.table.Family)
 		if m == no {
 			continue
 		}
 		v := verdict(r.Exprs)
-		hits = append(hits, RuleHit{Chain: chain, Handle: r.Handle, Text: ruleText(r.Exprs, w.table.Family), Certain: m == yes,
-			Drops: drops(r.Exprs), Accepts: v != nil && v.Kind == expr.VerdictAccept})
-		if v == nil {
-			continue
-		}
+		hits = append(hits, RuleHit{Chain: name, Handle: r.Handle, Text: ruleText(r.Exprs, w.table.Family), Certain: m == yes,
+			Drops: drops(r.Exprs), Accepts: v.Kind == expr.VerdictAccept})
 		switch v.Kind {
 		case expr.VerdictJump, expr.VerdictGoto:
-			inner, end := w.walk(v.Chain, seen)
+			inner, end := w.chain(v.Chain, callers)
 			hits = append(hits, inner...)
 			if m == yes && (end || v.Kind == expr.VerdictGoto) {
 				return hits, end
@@ -205,16 +199,17 @@ func (w *walker) walk(chain string, seen []string) (hits []RuleHit, ends bool) {
 	return hits, false
 }
 
-// verdict is the rule's verdict, nil if it has none.
-func verdict(exprs []expr.Any) *expr.Verdict {
+// verdict returns the rule's verdict. A rule without one goes on with the next rule.
+func verdict(exprs []expr.Any) expr.Verdict {
 	for _, e := range exprs {
 		if v, ok := e.(*expr.Verdict); ok {
-			return v
+			return *v
 		}
 	}
-	return nil
+	return expr.Verdict{Kind: expr.VerdictContinue}
 }
 
+// drops reports whether the rule drops or rejects what it matches.
 func drops(exprs []expr.Any) bool {
 	for _, e := range exprs {
 		switch e := e.(type) {
@@ -233,7 +228,7 @@ func drops(exprs []expr.Any) bool {
 	return false
 }
 
-// truth has three values, because ports and states are not known.
+// truth is whether a rule matches. It is maybe where that depends on ports or states.
 type truth int
 
 const (
@@ -242,16 +237,15 @@ const (
 	yes
 )
 
-// register is what an expression loaded. known is false for what a packet from
-// A to B may have or not.
+// register is the value that an expression loaded. known is false for a value that differs
+// between the packets from A to B.
 type register struct {
 	known bool
 	value []byte
 }
 
-// match tells whether a rule matches: it runs the expressions as the kernel's
-// little machine does (net/netfilter/nf_tables_core.c), as far as the packet is
-// known.
+// match reports whether a rule matches. It runs the expressions as the kernel does
+// (net/netfilter/nf_tables_core.c), as far as the packet is known.
 func match(exprs []expr.Any, pkt packet, family nftables.TableFamily) truth {
 	regs := map[uint32]register{}
 	result := yes
@@ -291,7 +285,7 @@ func match(exprs []expr.Any, pkt packet, family nftables.TableFamily) truth {
 	return result
 }
 
-// meta is the value of a meta key for this packet.
+// meta returns the value of a meta key for this packet.
 func (p packet) meta(key expr.MetaKey) register {
 	switch key {
 	case expr.MetaKeyNFPROTO:
@@ -320,26 +314,30 @@ func (p packet) etherType() []byte {
 	return []byte{0x86, 0xdd} // ETH_P_IPV6
 }
 
-// deviceName is a name as the kernel compares it: padded with zeros to IFNAMSIZ.
+// deviceName returns a name as the kernel compares it: padded with zeros to IFNAMSIZ.
 func deviceName(name string) register {
 	b := make([]byte, unix.IFNAMSIZ)
 	copy(b, name)
 	return register{true, b}
 }
 
-// payload loads bytes of a header, known only if all of them are.
+func deviceIndex(index int) register {
+	return register{true, binary.NativeEndian.AppendUint32(nil, uint32(index))}
+}
+
+// payload loads bytes of a header. They are known if they lie within one known field.
 func (p packet) payload(e *expr.Payload, family nftables.TableFamily) register {
-	var known map[uint32][]byte
+	var fields map[uint32][]byte
 	switch e.Base {
 	case expr.PayloadBaseNetworkHeader:
-		known = p.networkHeader()
+		fields = p.networkHeader()
 	case expr.PayloadBaseLLHeader:
 		if family != nftables.TableFamilyBridge {
 			return register{}
 		}
-		known = map[uint32][]byte{0: p.mac, 12: p.etherType()}
+		fields = map[uint32][]byte{0: p.mac, 12: p.etherType()}
 	}
-	for offset, field := range known {
+	for offset, field := range fields {
 		if e.Offset >= offset && uint64(e.Offset)+uint64(e.Len) <= uint64(offset)+uint64(len(field)) {
 			return register{true, field[e.Offset-offset : e.Offset-offset+e.Len]}
 		}
@@ -347,7 +345,7 @@ func (p packet) payload(e *expr.Payload, family nftables.TableFamily) register {
 	return register{}
 }
 
-// networkHeader is the known part of the IP header: the addresses, by offset
+// networkHeader returns the known fields of the IP header, the addresses, by offset
 // (RFC 791 section 3.1, RFC 8200 section 3).
 func (p packet) networkHeader() map[uint32][]byte {
 	if p.dst.Is4() {
@@ -367,8 +365,8 @@ func masked(r register, e *expr.Bitwise) register {
 	return register{true, out}
 }
 
-// compare looks at as many bytes as the rule gives: fewer than a name's 16 are
-// a prefix (eth*).
+// compare compares as many bytes as the rule gives. Fewer than a device name's 16 are a prefix
+// (eth*).
 func compare(r register, e *expr.Cmp) truth {
 	if !r.known || len(r.value) < len(e.Data) {
 		return maybe
@@ -394,6 +392,3 @@ func truthOf(b bool) truth {
 	}
 	return no
 }
-
-// mayNotList tells whether rules could not be listed for want of privilege.
-func mayNotList(err error) bool { return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) }

@@ -1,4 +1,4 @@
-package host_test
+package trace_test
 
 import (
 	"encoding/json"
@@ -6,14 +6,15 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"cleat/bench/host"
 	"cleat/lab"
 	"cleat/link"
 	"cleat/netns"
+	"cleat/network/trace"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/nftables"
@@ -93,8 +94,8 @@ func dropPort(port byte) []expr.Any {
 	}
 }
 
-// way lists the hops as "namespace/link".
-func way(p host.Path) []string {
+// hops lists the hops as "namespace/link".
+func hops(p trace.Path) []string {
 	var out []string
 	for _, h := range p.Hops {
 		out = append(out, h.Namespace+"/"+h.Link)
@@ -102,9 +103,12 @@ func way(p host.Path) []string {
 	return out
 }
 
-func trace(t *testing.T, a, b *lab.Node) host.Path {
+func path(t *testing.T, a, b *lab.Node) trace.Path {
 	t.Helper()
-	p, err := host.Trace(t.Context(), a.NS, b.NS)
+	o, err := trace.Observe(t.Context(), nil)
+	must(t, err)
+	defer o.Close()
+	p, err := o.Trace(a.NS, b.NS)
 	must(t, err)
 	return p
 }
@@ -136,17 +140,18 @@ func TestTraceBridge(t *testing.T) {
 
 	spaces := []*netns.NS{a.NS, sw.NS, b.NS}
 	before := state(t, spaces)
-	p := trace(t, a, b)
+	p := path(t, a, b)
 	if diff := cmp.Diff(before, state(t, spaces)); diff != "" {
 		t.Errorf("the trace changed something:\n%s", diff)
 	}
 
+	heldBy := regexp.MustCompile(`^held-by-.*/`)
 	want := []string{"a/eth0", "switch/" + portA, "switch/switch", "switch/" + portB, "b/eth0"}
-	// The switch has no process and no name: it is found by the descriptor that
-	// this process holds.
-	got := way(p)
+	got := hops(p)
+	// The switch has no process and no name: it is found by the descriptor that this process
+	// holds, and labelled by this process.
 	for i := range got {
-		got[i] = strings.Replace(got[i], fmt.Sprintf("held by pid %d/", os.Getpid()), "switch/", 1)
+		got[i] = heldBy.ReplaceAllString(got[i], "switch/")
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("way %v, want %v", got, want)
@@ -179,7 +184,7 @@ func TestTraceBridge(t *testing.T) {
 	}
 	b64, err := json.Marshal(p)
 	must(t, err)
-	var back host.Path
+	var back trace.Path
 	must(t, json.Unmarshal(b64, &back))
 }
 
@@ -245,21 +250,21 @@ func TestTraceRouter(t *testing.T) {
 		r.Address("right", prefix("198.51.100.254/24")), b.Address("eth0", prefix("198.51.100.1/24")))
 	route(t, a, "198.51.100.0/24", "192.0.2.254")
 
-	p := trace(t, a, b)
+	p := path(t, a, b)
 	if p.Complete || !strings.Contains(strings.Join(p.Warnings, "\n"), "does not forward") {
 		t.Errorf("without forwarding: complete %v, warnings %q", p.Complete, p.Warnings)
 	}
 
 	must(t, r.Sysctl("net/ipv4/ip_forward", "1"))
-	p = trace(t, a, b)
+	p = path(t, a, b)
 	if !p.Complete || !strings.Contains(strings.Join(p.Warnings, "\n"), "answers from 198.51.100.1 to 192.0.2.1 do not arrive") {
 		t.Errorf("without a way back: complete %v, warnings %q", p.Complete, p.Warnings)
 	}
 
 	route(t, b, "192.0.2.0/24", "198.51.100.254")
-	p = trace(t, a, b)
+	p = path(t, a, b)
 	if got := len(p.Hops); got != 4 || !p.Complete || !p.Symmetric || len(p.Warnings) != 0 {
-		t.Errorf("way %v, complete %v, symmetric %v, warnings %q", way(p), p.Complete, p.Symmetric, p.Warnings)
+		t.Errorf("way %v, complete %v, symmetric %v, warnings %q", hops(p), p.Complete, p.Symmetric, p.Warnings)
 	}
 }
 
@@ -274,9 +279,9 @@ func TestTraceReversePath(t *testing.T) {
 		b.Address("one", prefix("192.0.2.2/32")), b.Address("two", prefix("198.51.100.2/24")))
 	route(t, b, "192.0.2.1/32", "198.51.100.1")
 	must(t, b.Sysctl("net/ipv4/conf/all/rp_filter", "1"))
-	p := trace(t, a, b)
+	p := path(t, a, b)
 	if p.Symmetric || !strings.Contains(strings.Join(p.Warnings, "\n"), "b/one: strict reverse path filtering drops packets from 192.0.2.1: the way back is two") {
-		t.Errorf("way %v, back %v, warnings %q", way(p), p.Back, p.Warnings)
+		t.Errorf("way %v, back %v, warnings %q", hops(p), p.Back, p.Warnings)
 	}
 }
 
@@ -314,16 +319,8 @@ func TestTraceKinds(t *testing.T) {
 		{"macvlan bridge", func(t *testing.T, a, b *lab.Node) {
 			parent := node(t, "parent")
 			connect(t, parent, "nic", node(t, "world"), "nic")
-			for _, n := range []*lab.Node{a, b} {
-				// Moved by hand: this is about finding it, not about making it.
-				h, err := link.Handle(parent.NS)
-				must(t, err)
-				nic, err := h.LinkByName("nic")
-				must(t, err)
-				must(t, h.LinkAdd(&netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE,
-					LinkAttrs: netlink.LinkAttrs{Name: "mv0", ParentIndex: nic.Attrs().Index, Namespace: netlink.NsFd(n.NS.Fd())}}))
-				h.Close()
-			}
+			macvlan(t, parent, a, "mv0")
+			macvlan(t, parent, b, "mv0")
 			must(t, a.Address("mv0", prefix("192.0.2.1/24")), b.Address("mv0", prefix("192.0.2.2/24")))
 		}, []string{"a/mv0", "b/mv0"}, 1500},
 		{"vxlan", func(t *testing.T, a, b *lab.Node) {
@@ -348,12 +345,54 @@ func TestTraceKinds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := node(t, "a"), node(t, "b")
 			tt.build(t, a, b)
-			p := trace(t, a, b)
-			if got := way(p); !slices.Equal(got, tt.want) || !p.Complete || !p.Symmetric || p.MTU != tt.mtu {
+			p := path(t, a, b)
+			if got := hops(p); !slices.Equal(got, tt.want) || !p.Complete || !p.Symmetric || p.MTU != tt.mtu {
 				t.Errorf("way %v (complete %v, symmetric %v, mtu %d), want %v, mtu %d; warnings %q",
 					got, p.Complete, p.Symmetric, p.MTU, tt.want, tt.mtu, p.Warnings)
 			}
 		})
+	}
+}
+
+// macvlan adds a macvlan device in mode bridge on parent's nic to a node.
+func macvlan(t *testing.T, parent, n *lab.Node, name string) {
+	t.Helper()
+	h, err := link.Handle(parent.NS)
+	must(t, err)
+	defer h.Close()
+	nic, err := h.LinkByName("nic")
+	must(t, err, h.LinkAdd(&netlink.Macvlan{Mode: netlink.MACVLAN_MODE_BRIDGE,
+		LinkAttrs: netlink.LinkAttrs{Name: name, ParentIndex: nic.Attrs().Index, Namespace: netlink.NsFd(n.NS.Fd())}}))
+}
+
+// TestTraceMacvlanParent traces between a host and a container on a macvlan device of the host's
+// NIC. The kernel passes nothing between the two, whatever the network beyond does, until the
+// host has a macvlan device of its own.
+func TestTraceMacvlanParent(t *testing.T) {
+	lab.Need(t)
+	host, web := node(t, "host"), node(t, "web")
+	connect(t, host, "nic", node(t, "router"), "nic")
+	macvlan(t, host, web, "eth0")
+	must(t, host.Address("nic", prefix("192.0.2.1/24")), web.Address("eth0", prefix("192.0.2.2/24")))
+	const cause = "host/nic and its macvlan device web/eth0 can't reach each other: what one sends to the other leaves by the wire (`cleat attach --host-shim` gives"
+	for _, ends := range [][2]*lab.Node{{host, web}, {web, host}} {
+		p := path(t, ends[0], ends[1])
+		if p.Complete || len(p.Hops) != 1 || len(p.Warnings) != 1 || !strings.HasPrefix(p.Warnings[0], cause) {
+			t.Errorf("path from %s: %v, complete %v, warnings %q, want only %q", p.From, hops(p), p.Complete, p.Warnings, cause)
+		}
+	}
+
+	macvlan(t, host, host, "shim-nic")
+	h, err := link.Handle(host.NS)
+	must(t, err)
+	defer h.Close()
+	shim, err := h.LinkByName("shim-nic")
+	to, _ := netlink.ParseIPNet("192.0.2.2/32")
+	must(t, err, h.LinkSetUp(shim), h.RouteAdd(&netlink.Route{Dst: to, LinkIndex: shim.Attrs().Index, Src: net.IPv4(192, 0, 2, 1)}))
+	for _, ends := range [][2]*lab.Node{{host, web}, {web, host}} {
+		if p := path(t, ends[0], ends[1]); !p.Complete || !p.Symmetric || len(p.Hops) != 2 || len(p.Warnings) != 0 {
+			t.Errorf("path from %s past the shim: %v, complete %v, symmetric %v, warnings %q", p.From, hops(p), p.Complete, p.Symmetric, p.Warnings)
+		}
 	}
 }
 
@@ -373,25 +412,28 @@ func TestTraceFlood(t *testing.T) {
 		must(t, err)
 	}
 	must(t, a.Address("eth0", prefix("192.0.2.1/24")), b.Address("eth0", prefix("192.0.2.2/24")), c.Address("eth0", prefix("192.0.2.3/24")))
-	p := trace(t, a, b)
+	p := path(t, a, b)
 	if len(p.Hops) != 5 || !p.Complete || len(p.Warnings) != 0 || !strings.Contains(p.Hops[3].Detail, "flooded") {
-		t.Errorf("way %v, complete %v, warnings %q, %q", way(p), p.Complete, p.Warnings, p.Hops[min(3, len(p.Hops)-1)].Detail)
+		t.Errorf("way %v, complete %v, warnings %q, %q", hops(p), p.Complete, p.Warnings, p.Hops[min(3, len(p.Hops)-1)].Detail)
 	}
 }
 
 func TestTraceSelf(t *testing.T) {
 	lab.Need(t)
 	a := node(t, "a")
-	p := trace(t, a, a)
-	if !slices.Equal(way(p), []string{"a/lo"}) || !p.Complete {
-		t.Errorf("way %v, complete %v", way(p), p.Complete)
+	p := path(t, a, a)
+	if !slices.Equal(hops(p), []string{"a/lo"}) || !p.Complete {
+		t.Errorf("way %v, complete %v", hops(p), p.Complete)
 	}
 }
 
 func TestTraceNowhere(t *testing.T) {
 	lab.Need(t)
 	a, b := node(t, "a"), node(t, "b")
-	if _, err := host.Trace(t.Context(), a.NS, b.NS); err == nil || !strings.Contains(err.Error(), "no address") {
+	o, err := trace.Observe(t.Context(), nil)
+	must(t, err)
+	defer o.Close()
+	if _, err := o.Trace(a.NS, b.NS); err == nil || !strings.Contains(err.Error(), "no address") {
 		t.Errorf("error %v, want that there is no address", err)
 	}
 }
@@ -426,7 +468,7 @@ func TestTraceManyWays(t *testing.T) {
 	dummy := node(t, "elsewhere")
 	connect(t, b, "eth0", dummy, "eth0")
 	must(t, a.Address("eth0", prefix("192.0.2.1/24")), b.Address("eth0", prefix("192.0.2.2/24")))
-	p := trace(t, a, b)
+	p := path(t, a, b)
 	if p.Complete || !slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "too many ways") }) {
 		t.Errorf("%d hops, warnings %q", len(p.Hops), p.Warnings)
 	}

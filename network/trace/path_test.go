@@ -1,10 +1,12 @@
-package host
+package trace
 
 import (
 	"bytes"
 	"net/netip"
 	"strings"
 	"testing"
+
+	"cleat/network/survey"
 )
 
 func TestPathMTU(t *testing.T) {
@@ -32,7 +34,7 @@ func TestPathMTU(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := Path{Hops: tt.hops}
-			p.mtu()
+			p.findMTU()
 			var smallest []string
 			for _, h := range p.Hops {
 				if h.Smallest {
@@ -54,7 +56,7 @@ func TestPathText(t *testing.T) {
 	p := Path{From: "web", To: "db", Source: netip.MustParseAddr("192.0.2.1"), Destination: netip.MustParseAddr("192.0.2.2"), Complete: true, MTU: 1400, Symmetric: true, Back: []string{"x"},
 		Warnings: []string{"packets of more than 1400 bytes are dropped silently at switch/port1, but web/eth0 sends up to 1500"},
 		Hops: []Hop{{Namespace: "web", Link: "eth0", Kind: "veth", Way: "out", MTU: 1500, Up: true, Detail: "route to 192.0.2.2: on the link", Qdisc: "noqueue", SpeedMbit: 10000,
-			Offloads: "tx rx sg tso gso gro", Counters: Counters{TxDropped: 3},
+			Offloads: "tx rx sg tso gso gro", Counters: survey.Counters{TxDropped: 3},
 			Filters: []Filter{{Table: "inet filter", Chain: "out", Hook: "output", Policy: "drop", Rules: 4, Match: []RuleHit{
 				{Chain: "out", Handle: 7, Text: `iifname "a-very-long-one" ip saddr 192.0.2.1 ip daddr 198.51.100.2 l4proto tcp dport 443 counter packets 12345 drop`, Drops: true}}}}},
 			{Namespace: "switch", Link: "port1", Kind: "veth", Way: "in", MTU: 1400, Smallest: true}}}
@@ -63,7 +65,7 @@ func TestPathText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {
-		if n := len([]rune(strings.TrimRight(line, "\n"))); n > columns {
+		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 80 {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}

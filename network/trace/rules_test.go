@@ -1,4 +1,4 @@
-package host
+package trace
 
 import (
 	"net"
@@ -106,7 +106,7 @@ func TestMatch(t *testing.T) {
 // chainsOf makes a rule set of one table.
 func chainsOf(family nftables.TableFamily, chains map[string][][]expr.Any, base string, hook nftables.ChainHook, policy nftables.ChainPolicy) ruleset {
 	table := &nftables.Table{Family: family, Name: "t"}
-	rs := newRuleset()
+	rs := ruleset{rules: map[chainKey][]*nftables.Rule{}}
 	for name, rules := range chains {
 		c := &nftables.Chain{Table: table, Name: name}
 		if name == base {
@@ -136,7 +136,8 @@ func TestFiltersFollowJumps(t *testing.T) {
 	}, "fwd", nftables.ChainHook(unix.NF_INET_FORWARD), nftables.ChainPolicyDrop)
 	pkt := packet{src: netip.MustParseAddr("192.0.2.1"), dst: netip.MustParseAddr("192.0.2.2")}
 
-	got := rs.filters(pkt, hookInput, hookForward)
+	budget := maxRules
+	got := rs.filters(pkt, &budget, hookInput, hookForward)
 	if len(got) != 1 {
 		t.Fatalf("filters %+v, want the forward chain only", got)
 	}
@@ -163,10 +164,10 @@ func TestFiltersFollowJumps(t *testing.T) {
 		"fwd": {slices.Concat(dport(80), jump), verdictOf(expr.VerdictDrop)},
 		"sub": {verdictOf(expr.VerdictAccept)},
 	}, "fwd", nftables.ChainHook(unix.NF_INET_FORWARD), nftables.ChainPolicyAccept)
-	if got := some.filters(pkt, hookForward); len(got) != 1 || len(got[0].Match) != 3 {
+	if got := some.filters(pkt, &budget, hookForward); len(got) != 1 || len(got[0].Match) != 3 {
 		t.Errorf("filters %+v, want the drop behind the jump too", got)
 	}
-	if got := rs.filters(pkt, hookForward.inBridge()); len(got) != 0 {
+	if got := rs.filters(pkt, &budget, hookForward.inBridge()); len(got) != 0 {
 		t.Errorf("a bridged frame sees %+v", got)
 	}
 }
@@ -175,7 +176,7 @@ func TestFiltersFollowJumps(t *testing.T) {
 // more ways through them than anybody could follow.
 func TestManyJumps(t *testing.T) {
 	const levels, jumps = 5, 15
-	rs := newRuleset()
+	rs := ruleset{rules: map[chainKey][]*nftables.Rule{}}
 	table := &nftables.Table{Name: "t", Family: nftables.TableFamilyIPv4}
 	hooked := nftables.ChainHook(hookForward.number)
 	rs.chains = []*nftables.Chain{{Name: "0", Table: table, Hooknum: &hooked}}
@@ -186,8 +187,9 @@ func TestManyJumps(t *testing.T) {
 		}
 		rs.rules[chainKey{table.Family, "t", strconv.Itoa(level)}] = rules
 	}
-	got := rs.filters(packet{src: netip.MustParseAddr("192.0.2.1"), dst: netip.MustParseAddr("192.0.2.2")}, hookForward)
-	if len(got) != 1 || len(got[0].Match) > mostRules || !got[0].Cut {
+	budget := maxRules
+	got := rs.filters(packet{src: netip.MustParseAddr("192.0.2.1"), dst: netip.MustParseAddr("192.0.2.2")}, &budget, hookForward)
+	if len(got) != 1 || len(got[0].Match) > maxRules || !got[0].Cut {
 		t.Errorf("%d chains, %d rules", len(got), len(got[0].Match))
 	}
 }

@@ -1,0 +1,322 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+
+	"cleat/netns"
+	"cleat/network/survey"
+
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Observation is what was read of all network namespaces of this machine. It holds a netlink
+// and an ethtool socket in each of them until Close. It is not safe for concurrent use.
+type Observation struct {
+	namespaces []*namespace
+}
+
+// namespace is everything in a network namespace that a packet can meet.
+type namespace struct {
+	*survey.Namespace
+	raw        map[int]netlink.Link // by index: the attributes that a survey.Link leaves out
+	addresses  map[netip.Addr]int   // index of the link that has the address; without link-local ones
+	neighbours []netlink.Neigh      // ARP and ND
+	fdb        []netlink.Neigh      // forwarding entries of bridges and VXLAN devices
+	sysctls    map[string]string
+	rules      ruleset
+	unread     []string // what could not be read, for people
+
+	// route returns the kernel's route to dst. in is the index of the link that the packet came
+	// by, 0 for the namespace's own packets.
+	route func(dst, src netip.Addr, in int) (netlink.Route, error)
+
+	handle *netlink.Handle  // nil in tests, and where it could not be opened
+	driver *ethtool.Ethtool // nil, too
+}
+
+// Observe reads all network namespaces that can be found and entered, and changes nothing.
+// names are those of containers, by the inode number of their network namespace.
+func Observe(ctx context.Context, names map[uint64]survey.Name) (*Observation, error) {
+	var (
+		o    Observation
+		mu   sync.Mutex
+		byID = map[uint64]*namespace{}
+	)
+	s, err := survey.Take(ctx, survey.Config{Names: names, Held: true, Visit: func(id uint64, links []netlink.Link) {
+		n := read(links)
+		mu.Lock()
+		defer mu.Unlock()
+		byID[id] = n
+	}})
+	for _, n := range byID {
+		o.namespaces = append(o.namespaces, n)
+	}
+	if err != nil {
+		o.Close()
+		return nil, err
+	}
+	o.namespaces = o.namespaces[:0]
+	for i := range s.Namespaces {
+		n := byID[s.Namespaces[i].ID]
+		if n == nil {
+			n = &namespace{}
+		}
+		n.surveyed(&s.Namespaces[i])
+		o.namespaces = append(o.namespaces, n)
+	}
+	return &o, nil
+}
+
+// Close closes the sockets in the namespaces.
+func (o *Observation) Close() {
+	for _, n := range o.namespaces {
+		if n.handle != nil {
+			n.handle.Close()
+		}
+		if n.driver != nil {
+			n.driver.Close()
+		}
+	}
+}
+
+// find returns the namespace that ns is open on, and labels it as ns is.
+func (o *Observation) find(ns *netns.NS) (*namespace, error) {
+	id, err := ns.ID()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range o.namespaces {
+		switch {
+		case n.ID != id:
+		case n.Unread != "":
+			// Entering it once more returns the typed error, such as EPERM.
+			return nil, fmt.Errorf("read network namespace %s: %w", ns, ns.Do(func() error { return errors.New(n.Unread) }))
+		default:
+			n.Label = ns.String()
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("read network namespace %s: it is not among those found", ns)
+}
+
+// sysctls are the settings that decide what happens to a packet, besides rp_filter of each link.
+var sysctls = []string{
+	"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding", "net.ipv4.conf.all.rp_filter",
+	"net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables",
+}
+
+// read reads what a survey leaves out. It runs on a thread inside the namespace. A table that
+// this kernel does not have is left empty.
+func read(links []netlink.Link) *namespace {
+	n := &namespace{raw: map[int]netlink.Link{}, sysctls: map[string]string{}}
+	for _, l := range links {
+		n.raw[l.Attrs().Index] = l
+		n.sysctl("net/ipv4/conf/"+l.Attrs().Name+"/rp_filter", rpFilter(l.Attrs().Name))
+	}
+	for _, name := range sysctls {
+		n.sysctl(strings.ReplaceAll(name, ".", "/"), name)
+	}
+	var err error
+	if n.driver, err = ethtool.NewEthtool(); err != nil {
+		n.driver = nil
+	}
+	if n.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		n.handle = nil
+		n.route = func(netip.Addr, netip.Addr, int) (netlink.Route, error) { return netlink.Route{}, err }
+		return n
+	}
+	n.route = n.kernelRoute
+	n.neighbours, _ = n.handle.NeighList(0, unix.AF_INET)
+	ip6, _ := n.handle.NeighList(0, unix.AF_INET6)
+	n.neighbours = append(n.neighbours, ip6...)
+	n.fdb, _ = n.handle.NeighListExecute(netlink.Ndmsg{Family: unix.AF_BRIDGE})
+	n.readRules()
+	return n
+}
+
+// rpFilter is the dotted name of a link's reverse path filter setting.
+func rpFilter(link string) string { return "net.ipv4.conf." + link + ".rp_filter" }
+
+func (n *namespace) sysctl(path, name string) {
+	if value, err := os.ReadFile("/proc/sys/" + path); err == nil {
+		n.sysctls[name] = strings.TrimSpace(string(value))
+	}
+}
+
+// readRules lists the rules of nftables, and notes tables of the old iptables, whose rules
+// nftables can't list. The notes name the namespace when it has its label: see surveyed.
+func (n *namespace) readRules() {
+	var err error
+	n.rules, err = readRuleset()
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		n.unread = append(n.unread, "only root may read the firewall rules")
+	case err != nil:
+		n.unread = append(n.unread, err.Error())
+	}
+	for _, name := range []string{"ip_tables_names", "ip6_tables_names"} {
+		text, _ := os.ReadFile("/proc/thread-self/net/" + name)
+		if tables := strings.Fields(string(text)); len(tables) > 0 {
+			n.unread = append(n.unread, fmt.Sprintf("rules of the iptables-legacy tables (%s) are not shown: `iptables-legacy-save` prints them", strings.Join(tables, ", ")))
+		}
+	}
+}
+
+// surveyed adds what the survey says of the namespace.
+func (n *namespace) surveyed(s *survey.Namespace) {
+	n.Namespace, n.addresses = s, map[netip.Addr]int{}
+	for _, l := range s.Links {
+		for _, a := range l.Addresses {
+			if !a.Addr().IsLinkLocalUnicast() {
+				n.addresses[a.Addr()] = l.Index
+			}
+		}
+	}
+}
+
+func (n *namespace) kernelRoute(dst, src netip.Addr, in int) (netlink.Route, error) {
+	routes, err := n.handle.RouteGetWithOptions(dst.AsSlice(), &netlink.RouteGetOptions{IifIndex: in, SrcAddr: src.AsSlice()})
+	if err != nil {
+		return netlink.Route{}, err
+	}
+	if len(routes) == 0 {
+		return netlink.Route{}, unix.EHOSTUNREACH
+	}
+	return routes[0], nil
+}
+
+// link returns the link with an index, the zero Link if there is none.
+func (n *namespace) link(index int) survey.Link {
+	if l := n.ByIndex(index); l != nil {
+		return *l
+	}
+	return survey.Link{}
+}
+
+// mac returns the hardware address of a link, nil if it has none.
+func (n *namespace) mac(index int) net.HardwareAddr {
+	if l := n.raw[index]; l != nil {
+		return l.Attrs().HardwareAddr
+	}
+	return nil
+}
+
+// on reports whether a setting is 1, of the two the one for dst's IP version.
+func (n *namespace) on(dst netip.Addr, ipv4, ipv6 string) bool {
+	if dst.Is4() {
+		return n.sysctls[ipv4] == "1"
+	}
+	return n.sysctls[ipv6] == "1"
+}
+
+// forwards reports whether the namespace routes packets to dst.
+func (n *namespace) forwards(dst netip.Addr) bool {
+	return n.on(dst, "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
+}
+
+// bridgeNetfilter reports whether bridged packets to dst pass the rules for routed ones.
+func (n *namespace) bridgeNetfilter(dst netip.Addr) bool {
+	return n.on(dst, "net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables")
+}
+
+// neighbour returns the MAC address that the kernel knows for an address on a link, or nil.
+func (n *namespace) neighbour(link int, ip netip.Addr) net.HardwareAddr {
+	for _, e := range n.neighbours {
+		if a, _ := netip.AddrFromSlice(e.IP); e.LinkIndex == link && a.Unmap() == ip && len(e.HardwareAddr) == 6 {
+			return e.HardwareAddr
+		}
+	}
+	return nil
+}
+
+// ports returns the indexes of the links whose master is the bridge or bond, in order.
+func (n *namespace) ports(master int) []int {
+	var out []int
+	for _, l := range n.Links {
+		if l.Master == master {
+			out = append(out, l.Index)
+		}
+	}
+	return out
+}
+
+// forwardingPort returns the port behind which the bridge knows a MAC address, 0 for none.
+// local reports that the address is one of the bridge's own: its frames go up to the IP stack.
+func (n *namespace) forwardingPort(bridge int, mac net.HardwareAddr) (port int, local bool) {
+	for _, e := range n.fdb {
+		switch {
+		case e.MasterIndex != bridge || !sameMAC(e.HardwareAddr, mac):
+		case e.State&netlink.NUD_PERMANENT != 0: // fdb_to_nud, net/bridge/br_fdb.c
+			local = true
+		default:
+			port = e.LinkIndex
+		}
+	}
+	return port, local || sameMAC(n.mac(bridge), mac)
+}
+
+// offloads are the switches that people know (`ethtool -K DEV tso on`), and the kernel
+// features behind each (net/ethtool/common.c, netdev_features_strings).
+var offloads = []struct {
+	name     string
+	features []string
+}{
+	{"tx", []string{"tx-checksum-ipv4", "tx-checksum-ipv6", "tx-checksum-ip-generic"}},
+	{"rx", []string{"rx-checksum"}},
+	{"sg", []string{"tx-scatter-gather"}},
+	{"tso", []string{"tx-tcp-segmentation", "tx-tcp6-segmentation"}},
+	{"gso", []string{"tx-generic-segmentation"}},
+	{"gro", []string{"rx-gro"}},
+}
+
+// unknownSpeed is SPEED_UNKNOWN (include/uapi/linux/ethtool.h).
+const unknownSpeed = 1<<32 - 1
+
+// describe asks the drivers of the hops' links for speeds and offloads.
+func (o *Observation) describe(hops []Hop) {
+	for i := range hops {
+		h := &hops[i]
+		for _, n := range o.namespaces {
+			if n.ID != h.id.namespace || n.driver == nil {
+				continue
+			}
+			if mbit, err := n.driver.CmdGet(&ethtool.EthtoolCmd{}, h.Link); err == nil && mbit != unknownSpeed {
+				h.SpeedMbit = int(mbit)
+			}
+			if features, err := n.driver.FeaturesWithState(h.Link); err == nil {
+				h.Offloads = offloadText(features)
+			}
+		}
+	}
+}
+
+// offloadText lists the offloads that are on, and behind "off:" those that the device has but
+// that are off.
+func offloadText(features map[string]ethtool.FeatureState) string {
+	var on, off []string
+	for _, o := range offloads {
+		has, active := false, false
+		for _, name := range o.features {
+			has, active = has || features[name].Available, active || features[name].Active
+		}
+		switch {
+		case active:
+			on = append(on, o.name)
+		case has:
+			off = append(off, o.name)
+		}
+	}
+	if len(off) > 0 {
+		on = append(append(on, "off:"), off...)
+	}
+	return strings.Join(on, " ")
+}
