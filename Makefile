@@ -14,10 +14,6 @@ export CGO_ENABLED = 0
 # plain copy of the files is built without one.
 BUILD = $(GO) build -trimpath -buildvcs=$(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 
-# Where the program begins (package internal/ask). Built without, it does the same,
-# some 2 ms later where a keeper runs.
-BEGIN = $(if $(filter amd64 arm64,$(shell $(GO) env GOARCH)),-ldflags=-E=cleat/internal/ask.entry)
-
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,7 +24,7 @@ tools: ## check for what building needs
 
 .PHONY: build
 build: tools ## build ./cleat, one static binary
-	$(BUILD) $(BEGIN) -o cleat ./cmd/cleat
+	$(BUILD) -o cleat ./cmd/cleat
 
 .PHONY: bench
 bench: build ## measure the usual networks here, in under 3 minutes
@@ -74,7 +70,7 @@ vuln: tools ## look for known vulnerabilities in what the program calls
 
 .PHONY: cross
 cross: tools ## build for arm64
-	GOARCH=arm64 $(BUILD) $(BEGIN) -o out/cleat-arm64 ./cmd/cleat
+	GOARCH=arm64 $(BUILD) -o out/cleat-arm64 ./cmd/cleat
 
 .PHONY: man
 man: build ## write the manual pages to out/man

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"cleat/internal/ask"
 	"cleat/lab"
 
 	"golang.org/x/sys/unix"
@@ -49,7 +48,7 @@ func openKeeper(ctx context.Context, s *Host) (tool, error) {
 	if err := s.host.NS.Start(c.keeper); err != nil {
 		return nil, fmt.Errorf("start a keeper: %w", err)
 	}
-	socket := filepath.Join(s.dir, "state", ask.SocketName)
+	socket := filepath.Join(s.dir, "state", "keeper.socket")
 	for end := time.Now().Add(keeperWithin); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(socket); err == nil {
 			return c, nil
@@ -64,9 +63,6 @@ func openKeeper(ctx context.Context, s *Host) (tool, error) {
 
 func (c *cleat) guest(serial int) (guest, error) { return newGuest(serial) }
 
-// calledAs is the name by which the program must be called to ask a keeper.
-const calledAs = "cleat"
-
 func (c *cleat) attach(g guest) command {
 	args := []string{c.program, "attach", g.ns.Path()}
 	if c.link == "bridge" {
@@ -74,11 +70,11 @@ func (c *cleat) attach(g guest) command {
 	} else {
 		args = append(args, "macvlan", parent, "--gw", gateway.String())
 	}
-	return command{args: append(args, "--ip", address(g.serial).String(), "--name", inside), name: calledAs, env: c.env}
+	return command{args: append(args, "--ip", address(g.serial).String(), "--name", inside), env: c.env}
 }
 
 func (c *cleat) detach(g guest) command {
-	return command{args: []string{c.program, "detach", g.ns.Path(), inside}, name: calledAs, env: c.env}
+	return command{args: []string{c.program, "detach", g.ns.Path(), inside}, env: c.env}
 }
 
 func (c *cleat) detached() error { return nil }

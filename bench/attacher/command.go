@@ -14,7 +14,6 @@ import (
 // command is a program's command line, to be run on the host.
 type command struct {
 	args []string
-	name string   // by which the program is called; "": as in args
 	env  []string // all of its environment, but for the PATH
 	in   []byte
 }
@@ -46,9 +45,6 @@ func (s *Host) run(ctx context.Context, c command) (outcome, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
 	cmd.Env = s.environment(c.env)
-	if c.name != "" {
-		cmd.Args[0] = c.name
-	}
 	var out, complaint bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.in), &out, &complaint
 	var o outcome

@@ -2,24 +2,51 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 
-	"cleat/internal/ask"
 	"cleat/link"
+	"cleat/network/attach"
+	"cleat/network/keep"
 )
 
-// answer does what somebody asks a keeper for, with the variables of that process in
-// the place of ours. false: it is for that process to do. meanwhile counts what goes on
-// afterwards.
-func answer(ctx context.Context, r ask.Request, out, errs io.Writer, meanwhile *sync.WaitGroup) (code int, done bool) {
-	if r.Args[0] != attachName && r.Args[0] != detachName {
+// isWiring reports whether a command line changes wiring, which a running keeper does in
+// its place.
+func isWiring(args []string) bool {
+	return len(args) > 0 && (args[0] == attachName || args[0] == detachName)
+}
+
+// forward has a running keeper run a command line. If handled is false, nothing was
+// changed and the command is to be run in this process.
+func forward(args []string) (code int, handled bool) {
+	store, err := attach.OpenStore("")
+	if err != nil {
 		return 0, false
 	}
-	for _, name := range ask.OVSVars {
+	code, err = keep.Forward(context.Background(), store, args, os.Stdout, os.Stderr)
+	switch {
+	case err == nil:
+		return code, true
+	case errors.Is(err, keep.ErrDeclined):
+		return 0, false
+	case errors.Is(err, keep.ErrLost):
+		err = withHint(err, "`cleat ls` lists what is attached; the next command that changes wiring undoes what is incomplete")
+	}
+	return report(os.Stderr, err, nil), true
+}
+
+// answer runs a command line that a process has sent to this keeper, with that process's
+// environment instead of its own. It declines (handled is false) if Open vSwitch is
+// elsewhere for that process. background counts work that goes on afterwards.
+func answer(ctx context.Context, r keep.Request, out, errs io.Writer, background *sync.WaitGroup) (code int, handled bool) {
+	if !isWiring(r.Args) {
+		return 0, false
+	}
+	for _, name := range keep.OVSEnv {
 		if r.Env[name] != os.Getenv(name) {
 			return 0, false
 		}
@@ -27,12 +54,12 @@ func answer(ctx context.Context, r ask.Request, out, errs io.Writer, meanwhile *
 	if programIn(r.Env["PATH"], link.OVSControl) != programIn(os.Getenv("PATH"), link.OVSControl) {
 		return 0, false
 	}
-	ctx = context.WithValue(ctx, typistKey{}, typist{func(name string) string { return r.Env[name] }, meanwhile})
+	ctx = context.WithValue(ctx, clientKey{}, client{func(name string) string { return r.Env[name] }, background})
 	return execute(ctx, r.Args, out, errs), true
 }
 
-// programIn is the file that a program's name stands for in directories as those of PATH;
-// "": none.
+// programIn returns the path of a program in a list of directories such as that of PATH,
+// or "".
 func programIn(dirs, name string) string {
 	for _, dir := range filepath.SplitList(dirs) {
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(path) {
@@ -42,18 +69,18 @@ func programIn(dirs, name string) string {
 	return ""
 }
 
-// typist is who typed the command that is carried out.
-type typist struct {
-	getenv    func(string) string // as os.Getenv
-	meanwhile *sync.WaitGroup     // of what goes on when the command is done; nil: nothing may
+// client is the process for which a command line is run.
+type client struct {
+	getenv     func(string) string // as os.Getenv
+	background *sync.WaitGroup     // for work that may outlast the command; nil: none may
 }
 
-// typistKey is the key of a context's value where that is somebody else.
-type typistKey struct{}
+// clientKey is the key of a context's value of type client, if that is another process.
+type clientKey struct{}
 
-func typedBy(ctx context.Context) typist {
-	if t, ok := ctx.Value(typistKey{}).(typist); ok {
-		return t
+func clientOf(ctx context.Context) client {
+	if c, ok := ctx.Value(clientKey{}).(client); ok {
+		return c
 	}
-	return typist{getenv: os.Getenv}
+	return client{getenv: os.Getenv}
 }

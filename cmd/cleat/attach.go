@@ -260,7 +260,7 @@ func (f *attachFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	cfg.Background = typedBy(cmd.Context()).meanwhile
+	cfg.Background = clientOf(cmd.Context()).background
 	do := attach.Attach
 	if f.plan {
 		do = attach.Preview

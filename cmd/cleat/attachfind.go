@@ -25,7 +25,7 @@ func attachConfig() (attach.Config, error) {
 // findContainer resolves what a person types to a container and its namespace.
 func findContainer(ctx context.Context, ref string) (attach.Container, *netns.NS, error) {
 	c := attach.Container{Ref: ref}
-	getenv := typedBy(ctx).getenv
+	getenv := clientOf(ctx).getenv
 	f, err := find.Container(ctx, ref, find.Options{Getenv: getenv})
 	if err != nil {
 		return c, nil, err

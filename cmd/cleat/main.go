@@ -16,7 +16,6 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	_ "cleat/internal/ask" // before all others
 	"cleat/lab"
 	"cleat/mptcp"
 	"cleat/mptcp/upgrade"
@@ -34,14 +33,17 @@ func main() {
 	if code, is := asFace(os.Args); is {
 		os.Exit(code)
 	}
-	os.Exit(runAside(os.Args[1:]))
+	if args := os.Args[1:]; isWiring(args) {
+		os.Exit(runWiring(args))
+	}
+	os.Exit(run(os.Args[1:]))
 }
 
-// runAside is run; what changes wiring is done on other threads than the first, which
-// may enter namespaces (netns.Do).
-func runAside(args []string) int {
-	if len(args) == 0 || args[0] != attachName && args[0] != detachName {
-		return run(args)
+// runWiring has a running keeper run a command line that changes wiring, or runs it here.
+// That is done on other threads than the first, which may enter namespaces (netns.Do).
+func runWiring(args []string) int {
+	if code, handled := forward(args); handled {
+		return code
 	}
 	runtime.LockOSThread()
 	code := make(chan int)

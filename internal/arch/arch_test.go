@@ -123,7 +123,6 @@ var rooms = map[string]room{
 	"internal/statedir":    {facts, nil},
 	"internal/columns":     {facts, nil},
 	"internal/look":        {facts, nil},
-	"internal/ask":         {facts, nil},
 	"internal/ledger":      {facts, nil},
 	"internal/dnsname":     {facts, nil},
 
@@ -276,10 +275,9 @@ func TestBenchRunsDataPathsByCommandLine(t *testing.T) {
 	}
 }
 
-// nearTheKernel tells which rooms may make raw system calls: internal/ask does while there
-// is nothing else yet.
+// nearTheKernel reports whether a room may make raw system calls.
 func nearTheKernel(room string) bool {
-	return room == "internal/sys" || room == "internal/sys/systest" || room == "internal/ask"
+	return room == "internal/sys" || room == "internal/sys/systest"
 }
 
 func TestUnsafeIsOnlyInSys(t *testing.T) {
@@ -290,7 +288,7 @@ func TestUnsafeIsOnlyInSys(t *testing.T) {
 		if len(p.CgoFiles)+len(p.CFiles) > 0 {
 			t.Errorf("%s has C", name)
 		}
-		if len(p.SFiles) > 0 && name != "internal/ask" { // what comes before Go
+		if len(p.SFiles) > 0 {
 			t.Errorf("%s has assembly", name)
 		}
 	}
@@ -314,14 +312,13 @@ var raw = []string{"Syscall", "Syscall6", "RawSyscall", "RawSyscall6", "SyscallN
 // may call.
 var fatal = []string{"Fatal", "Fatalf", "Fatalln"}
 
-// TestManners allows one init: that of internal/ask is there to run before all others.
 func TestManners(t *testing.T) {
 	eachFile(t, func(name string, f *ast.File, pos func(ast.Node) string) {
 		room := path.Dir(name)
 		ast.Inspect(f, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
-				if n.Recv == nil && n.Name.Name == "init" && room != "internal/ask" {
+				if n.Recv == nil && n.Name.Name == "init" {
 					t.Errorf("%s: init runs before anyone asked for it", pos(n))
 				}
 			case *ast.SelectorExpr:

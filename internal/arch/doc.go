@@ -68,14 +68,13 @@
 //	          dhcptest       a DHCP server that does as a test tells it
 //	        internal/seal    takes rights and system calls from a process that has its descriptors
 //	FACTS   packet           header formats and checksums, no I/O
-//	        internal/sys     the only unsafe and raw system calls, but for ask
+//	        internal/sys     the only unsafe and raw system calls
 //	          systest        system calls that tests try, and programs don't make
 //	        internal/spell   the known word that an unknown one was meant to be
 //	        internal/yamlfile  files that people write, read strictly
 //	        internal/rate    rates in bit/s as people write them
 //	        internal/columns  text in a terminal's columns
 //	        internal/look    colours and fonts of our pictures
-//	        internal/ask     has a keeper that runs do a command, before the program has begun
 //	        internal/ledger  bounds what a guest can make its helper spend
 //	        internal/dnsname  compares domain names as servers do
 //	        internal/statedir  whether others could put files into a directory

@@ -7,9 +7,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"cleat/internal/sys/systest"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -146,5 +149,41 @@ func TestParse(t *testing.T) {
 		if d := cmp.Diff(tt.want, tt.kind.parse([]byte(table))); d != "" {
 			t.Errorf("%s: -want +got:\n%s", tt.kind, d)
 		}
+	}
+}
+
+// A client does not trust a socket at which another user listens.
+func TestDialFileTrustsTheUserAlone(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can listen as another user")
+	}
+	dir, err := os.MkdirTemp("", "cleat-localsock-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(dir, "socket")
+	listening := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with this goroutine
+		if err := systest.SetThreadUser(1500); err != nil {
+			listening <- err
+			return
+		}
+		l, err := ListenFile(at)
+		if err == nil {
+			t.Cleanup(func() { l.Close() })
+		}
+		listening <- err
+	}()
+	if err := <-listening; err != nil {
+		t.Fatal(err)
+	}
+	if c, err := DialFile(t.Context(), at); err == nil {
+		c.Close()
+		t.Error("a socket of user 1500 is trusted")
 	}
 }

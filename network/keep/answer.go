@@ -3,151 +3,110 @@ package keep
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
-	"cleat/internal/ask"
 	"cleat/internal/localsock"
 )
 
-// Bounds of askers, who may hang or be stopped.
+// Limits on clients, which may hang or be stopped.
 const (
-	askersMost = 64              // served at the same time; others do their work themselves
-	askWithin  = time.Second     // until the request is there, which is sent at once
-	sayWithin  = 5 * time.Second // until a packet of an answer is taken
+	maxClients     = 64              // served at the same time; others run their command themselves
+	maxRequest     = 64 << 10        // bytes
+	requestTimeout = time.Second     // a client sends its request at once
+	replyTimeout   = 5 * time.Second // for a client to take a reply
 )
 
-// answerer does what others ask for (package ask).
-type answerer struct {
-	k    *keeper
-	here surroundings
-	busy sync.WaitGroup
+// server runs the command lines of clients (Forward).
+type server struct {
+	k       *keeper
+	context processContext
+	busy    sync.WaitGroup // clients, and what their commands left running
 }
 
-// answer listens for askers until ctx ends; what is being done then is undone.
-func (k *keeper) answer(ctx context.Context, heard *sync.WaitGroup) error {
-	here, err := surroundingsOf(0)
+// serveClients accepts clients until ctx ends. Commands that are running then are undone.
+// The caller waits for the goroutines of group.
+func (k *keeper) serveClients(ctx context.Context, group *sync.WaitGroup) error {
+	own, err := processContextOf(0)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(k.Attach.Store.Dir(), ask.SocketName)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of a keeper that was killed: the lock is ours
-		return fmt.Errorf("listen for commands: %w", err)
-	}
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	l, err := localsock.ListenFile(filepath.Join(k.Attach.Store.Dir(), socketName))
 	if err != nil {
 		return fmt.Errorf("listen for commands: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
-		return fmt.Errorf("listen for commands: %w", err)
-	}
-	a := &answerer{k: k, here: here}
-	heard.Go(func() {
-		defer a.busy.Wait()
+	s := &server{k: k, context: own}
+	group.Go(func() {
+		defer s.busy.Wait()
 		defer context.AfterFunc(ctx, func() { l.Close() })()
 		for {
 			conn, err := localsock.Accept(ctx, l.AcceptUnix)
 			if err != nil {
 				if ctx.Err() == nil {
-					k.woken.note("commands are not answered any more: %v", err)
+					k.woken.note("commands are not served any more: %v", err)
 				}
 				l.Close()
 				return
 			}
-			if k.answering.Load() >= askersMost {
+			if k.clients.Load() >= maxClients {
 				conn.Close()
 				continue
 			}
-			k.answering.Add(1)
-			a.busy.Go(func() {
-				a.serve(ctx, conn)
+			k.clients.Add(1)
+			s.busy.Go(func() {
+				s.serve(ctx, conn)
 				conn.Close()
-				k.answering.Add(-1)
-				k.woken.add(func(*happenings) {}) // there may be nothing left to be kept
+				k.clients.Add(-1)
+				k.woken.add(func(*happenings) {}) // there may be nothing left to keep
 			})
 		}
 	})
 	return nil
 }
 
-// serve does what one asker wants, unless that is not like us.
-func (a *answerer) serve(ctx context.Context, asker *net.UnixConn) {
-	conn := patientConn{asker}
-	packet := make([]byte, 64<<10)
-	conn.SetReadDeadline(time.Now().Add(askWithin))
-	n, err := conn.Read(packet)
-	if err != nil {
+// serve runs the command of one client. It declines if the command could mean something
+// else to this process, and if the command was undone.
+func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
+	conn.SetReadDeadline(time.Now().Add(requestTimeout))
+	var r Request
+	if err := json.NewDecoder(io.LimitReader(conn, maxRequest)).Decode(&r); err != nil || len(r.Args) == 0 || !s.context.matches(conn, r.Args) {
+		send(conn, reply{State: stateDeclined})
 		return
 	}
 	conn.SetReadDeadline(time.Time{})
-	r, ok := ask.Decode(packet[:n])
-	if !ok || n == len(packet) || !a.here.alike(asker, r.Args) { // one that fills it may be longer
-		reply(conn, ask.Declined, nil)
-		return
-	}
-	if reply(conn, ask.Begun, nil) != nil {
+	if send(conn, reply{State: stateBegun}) != nil {
 		return
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	go func() { // until the asker's end, or ours
-		for {
-			if _, err := conn.Read(packet); err != nil {
-				stop(errAskerGone)
-				return
-			}
-		}
+	go func() { // ends with the client, or when the caller closes conn
+		io.Copy(io.Discard, conn)
+		stop(errClientGone)
 	}()
-	var out, errs bytes.Buffer
+	var stdout, stderr bytes.Buffer
 	var code int
-	var done bool
-	err = a.k.host.Do(func() error { code, done = a.k.Answer(ctx, r, &out, &errs, &a.busy); return nil })
-	if err != nil || !done || code != 0 && ctx.Err() != nil { // undone
-		reply(conn, ask.Declined, nil)
+	var handled bool
+	err := s.k.host.Do(func() error { code, handled = s.k.Answer(ctx, r, &stdout, &stderr, &s.busy); return nil })
+	if err != nil || !handled || code != 0 && ctx.Err() != nil { // it was undone
+		send(conn, reply{State: stateDeclined})
 		return
 	}
-	defer a.k.woken.note("%s, as asked: exit code %d", r.Args[0], code)
-	if last := ask.MaxPacket - 2; out.Len() > last {
-		say(conn, ask.Out, out.Next(out.Len()-last))
-	}
-	if say(conn, ask.Err, errs.Bytes()) == nil {
-		reply(conn, ask.Exit, append([]byte{byte(code)}, out.Bytes()...))
-	}
+	defer s.k.woken.note("%s, as asked: exit code %d", r.Args[0], code)
+	send(conn, reply{State: stateDone, Exit: code, Stdout: stdout.Bytes(), Stderr: stderr.Bytes()})
 }
 
-// patientConn is an asker's connection on which a write fails that takes too long.
-type patientConn struct{ *net.UnixConn }
+// errClientGone is the cause of the end of a command whose client has ended.
+var errClientGone = errors.New("the process that asked for it has ended")
 
-func (c patientConn) Write(b []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(sayWithin)); err != nil {
-		return 0, err
+func send(conn *net.UnixConn, r reply) error {
+	if err := conn.SetWriteDeadline(time.Now().Add(replyTimeout)); err != nil {
+		return err
 	}
-	return c.UnixConn.Write(b)
-}
-
-// errAskerGone is why a command ends whose asker has.
-var errAskerGone = errors.New("the process that asked for it has ended")
-
-// say sends text in as many packets as it takes.
-func say(conn io.Writer, kind byte, text []byte) error {
-	for len(text) > 0 {
-		n := min(len(text), ask.MaxPacket-1)
-		if err := reply(conn, kind, text[:n]); err != nil {
-			return err
-		}
-		text = text[n:]
-	}
-	return nil
-}
-
-func reply(conn io.Writer, kind byte, text []byte) error {
-	_, err := conn.Write(append([]byte{kind}, text...))
-	return err
+	return json.NewEncoder(conn).Encode(r)
 }

@@ -33,10 +33,15 @@
 // time is the keeper's, also of what somebody has just attached. For IPv6 that is
 // within what RFC 4861 section 7.2.6 allows (three).
 //
-// It also does what is attached and detached meanwhile (Config.Answer): whoever types the
-// command asks for it by a socket (package ask), and is answered if it would do the same
-// itself: the same program, user, namespaces, root directory and rights. If the asker
-// ends before, or the keeper, what is half done is undone.
+// A keeper also runs `cleat attach` and `cleat detach` for others (Config.Answer). The
+// command connects to a Unix socket in the state directory and sends its command line
+// (Forward). The keeper runs it if the command line means the same to both processes: they
+// must be the same program, user, namespaces, root directory and capabilities. Otherwise
+// it declines, and the command does the work itself. If the client or the keeper ends
+// before the command is complete, the command is undone.
+//
+// The socket is a file that only the owner of the state directory may connect to. The
+// client trusts only a listener of its own user or root.
 //
 // There is one keeper for each state directory: it holds a lock on a file there,
 // which the kernel frees when it ends, however it does.

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"cleat/internal/ask"
 	"cleat/netns"
 	"cleat/network/attach"
 )
@@ -22,11 +21,12 @@ type Config struct {
 	// Listen calls tell whenever containers may have begun or ended, until ctx has, as
 	// find.Listen does. nil: nobody says so.
 	Listen func(ctx context.Context, tell func()) error
-	// Answer does what a command line says that somebody has typed (package ask), in the
-	// host's network, and gives the exit code; false: it is for the one who asks to do.
-	// Several are done at once. Run waits for what it leaves to be done meanwhile. nil:
-	// nobody is answered.
-	Answer func(ctx context.Context, r ask.Request, out, errs io.Writer, meanwhile *sync.WaitGroup) (code int, done bool)
+	// Answer, if set, runs the command line of a client (Forward) in the host's network
+	// namespace and returns its exit code. If handled is false, nothing was changed and
+	// the client must run the command itself. Answer is called by several goroutines at
+	// once. Work that it leaves to goroutines of background may outlast the call; Run waits
+	// for it.
+	Answer func(ctx context.Context, r Request, stdout, stderr io.Writer, background *sync.WaitGroup) (code int, handled bool)
 	// UntilIdle has Run return when nothing is left to be kept.
 	UntilIdle bool
 	// Wait has Run wait while another keeper runs, and go on when that has ended.
@@ -120,7 +120,7 @@ type keeper struct {
 	busy   int              // how many are
 	unread string           // what of what is wanted can't be read
 
-	answering atomic.Int32 // who asked
+	clients atomic.Int32 // being served
 }
 
 func newKeeper(c Config) (*keeper, error) {

@@ -1,6 +1,7 @@
 package keep_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"cleat/internal/ask"
 	"cleat/lab"
 	"cleat/link"
 	"cleat/netns"
@@ -348,12 +348,13 @@ func TestUnreadableMeanwhile(t *testing.T) {
 	must(t, stop())
 }
 
-// Whoever asks, says more than is asked for and ends, has nothing done for him any more.
-func TestAskerGone(t *testing.T) {
+// A command is cancelled when its client ends, also if the client has sent more than its
+// request.
+func TestClientGone(t *testing.T) {
 	w := newWorld(t)
 	c := w.keep()
 	began, why := make(chan bool), make(chan error)
-	c.Answer = func(ctx context.Context, _ ask.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
+	c.Answer = func(ctx context.Context, _ keep.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
 		began <- true
 		<-ctx.Done()
 		why <- context.Cause(ctx)
@@ -361,9 +362,9 @@ func TestAskerGone(t *testing.T) {
 	}
 	cancel, ended := w.run(c)
 	defer func() { cancel(); must(t, <-ended) }()
-	conn := w.ask()
+	conn, _ := w.request()
 	<-began
-	_, err := conn.Write(attachRequest)
+	_, err := conn.Write([]byte(request))
 	must(t, err)
 	must(t, conn.Close())
 	select {
@@ -375,21 +376,19 @@ func TestAskerGone(t *testing.T) {
 	}
 }
 
-// A keeper that is stopped waits for what a command has left to be done.
-func TestMeanwhile(t *testing.T) {
+// A keeper that is stopped waits for work that a command left to the background.
+func TestBackground(t *testing.T) {
 	w := newWorld(t)
 	c := w.keep()
 	release := make(chan bool)
 	var done atomic.Bool
-	c.Answer = func(_ context.Context, _ ask.Request, _, _ io.Writer, meanwhile *sync.WaitGroup) (int, bool) {
-		meanwhile.Go(func() { <-release; done.Store(true) })
+	c.Answer = func(_ context.Context, _ keep.Request, _, _ io.Writer, background *sync.WaitGroup) (int, bool) {
+		background.Go(func() { <-release; done.Store(true) })
 		return 0, true
 	}
 	stop, ended := w.run(c)
-	conn := w.ask()
-	answer := make([]byte, 2)
-	if n, err := conn.Read(answer); err != nil || n != 2 || answer[0] != ask.Exit || answer[1] != 0 {
-		t.Errorf("answered %q, %v", answer[:n], err)
+	if _, answers := w.request(); !answers.Scan() || answers.Text() != `{"state":"done"}` {
+		t.Errorf("answered %q, %v", answers.Text(), answers.Err())
 	}
 	stop()
 	time.AfterFunc(100*time.Millisecond, func() { close(release) })
@@ -398,7 +397,8 @@ func TestMeanwhile(t *testing.T) {
 	}
 }
 
-// run has a keeper run in our own namespaces, as whoever asks, until it is stopped.
+// run runs a keeper in the namespaces of the test, which are those of its clients, until it
+// is stopped.
 func (w *world) run(c keep.Config) (stop func(), ended <-chan error) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	end := make(chan error, 1)
@@ -407,22 +407,29 @@ func (w *world) run(c keep.Config) (stop func(), ended <-chan error) {
 	return cancel, end
 }
 
-// attachRequest is what one who asks says.
-var attachRequest = append(make([]byte, len(ask.Vars)), "attach\x00"...)
-
-// ask asks the keeper, which begins.
-func (w *world) ask() *net.UnixConn {
+// dial connects to the keeper's socket.
+func (w *world) dial() *net.UnixConn {
 	w.t.Helper()
-	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: filepath.Join(w.store.Dir(), ask.SocketName), Net: "unixpacket"})
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(w.store.Dir(), "keeper.socket"), Net: "unix"})
 	must(w.t, err)
 	w.t.Cleanup(func() { conn.Close() })
-	_, err = conn.Write(attachRequest)
-	must(w.t, err)
-	answer := make([]byte, 1)
-	if _, err := conn.Read(answer); err != nil || answer[0] != ask.Begun {
-		w.t.Fatalf("answered %q, %v", answer, err)
-	}
 	return conn
+}
+
+// request is a client's message.
+const request = `{"args":["attach"]}`
+
+// request sends a request, which the keeper begins. The client then reads answers.
+func (w *world) request() (conn *net.UnixConn, answers *bufio.Scanner) {
+	w.t.Helper()
+	conn = w.dial()
+	_, err := conn.Write([]byte(request))
+	must(w.t, err)
+	answers = bufio.NewScanner(conn)
+	if !answers.Scan() || answers.Text() != `{"state":"begun"}` {
+		w.t.Fatalf("answered %q, %v", answers.Text(), answers.Err())
+	}
+	return conn, answers
 }
 
 // Neighbours are told of an address a second time, 2 s after (RFC 5227 section 2.3).
@@ -509,12 +516,13 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// Of those who ask at the same time only so many are served; the others do it themselves.
-func TestManyAskers(t *testing.T) {
+// Only so many clients are served at the same time; the others run their command
+// themselves.
+func TestManyClients(t *testing.T) {
 	w := newWorld(t)
 	c := w.keep()
 	release := make(chan bool)
-	c.Answer = func(context.Context, ask.Request, io.Writer, io.Writer, *sync.WaitGroup) (int, bool) {
+	c.Answer = func(context.Context, keep.Request, io.Writer, io.Writer, *sync.WaitGroup) (int, bool) {
 		<-release
 		return 0, true
 	}
@@ -522,36 +530,34 @@ func TestManyAskers(t *testing.T) {
 	defer func() { close(release); stop(); must(t, <-ended) }()
 	const more = 1000
 	for range more {
-		conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: filepath.Join(w.store.Dir(), ask.SocketName), Net: "unixpacket"})
-		must(t, err)
-		defer conn.Close()
-		_, err = conn.Write(attachRequest)
-		answer := make([]byte, 1)
+		conn := w.dial()
+		_, err := conn.Write([]byte(request))
+		answer := make([]byte, 32)
 		if err == nil {
 			_, err = conn.Read(answer)
 		}
-		if err != nil || answer[0] == ask.Declined {
+		if err != nil { // the keeper closed the connection
 			return
 		}
 	}
 	t.Errorf("%d are served at once", more)
 }
 
-// One who asks and does not read the answer keeps nobody from going on.
-func TestDeafAsker(t *testing.T) {
+// A client that does not read its answer delays the keeper's end only for a moment.
+func TestClientNeverReads(t *testing.T) {
 	w := newWorld(t)
 	c := w.keep()
-	c.Answer = func(_ context.Context, _ ask.Request, out, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
+	c.Answer = func(_ context.Context, _ keep.Request, out, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
 		out.Write(make([]byte, 16<<20)) // more than a socket holds
 		return 0, true
 	}
 	stop, ended := w.run(c)
-	w.ask()
+	w.request()
 	stop()
 	select {
 	case err := <-ended:
 		must(t, err)
 	case <-time.After(20 * time.Second):
-		t.Fatal("the keeper waits for who does not read")
+		t.Fatal("the keeper waits for a client that does not read")
 	}
 }

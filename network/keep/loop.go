@@ -42,7 +42,7 @@ func (k *keeper) run(ctx context.Context) error {
 	k.Ready(false)
 	for ctx.Err() == nil {
 		in := k.begin(ctx)
-		if k.UntilIdle && k.busy == 0 && k.answering.Load() == 0 && k.nothing() {
+		if k.UntilIdle && k.busy == 0 && k.clients.Load() == 0 && k.nothing() {
 			return nil
 		}
 		timer := time.NewTimer(in)
@@ -74,8 +74,8 @@ func (k *keeper) listen(ctx context.Context, heard *sync.WaitGroup) error {
 	}
 	k.links = links
 	if k.Answer != nil {
-		if err := k.answer(ctx, heard); err != nil {
-			k.Log("commands are not answered, but done as if no keeper ran: %v", err)
+		if err := k.serveClients(ctx, heard); err != nil {
+			k.Log("commands are not served, and run as if no keeper did: %v", err)
 		}
 	}
 	if k.Listen == nil {

@@ -13,22 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// surroundings is what has the same command line mean the same in two processes.
-type surroundings struct {
+// processContext is what a command line's meaning depends on, besides its environment
+// variables: processes with equal contexts give the same command line the same meaning.
+type processContext struct {
 	program, root os.FileInfo
 	dir           string
 	namespaces    string    // all of them
 	capabilities  [2]uint32 // the effective ones
 }
 
-// kindsOfNamespaces are those in which a command looks or works (namespaces(7)).
-var kindsOfNamespaces = []string{"cgroup", "mnt", "net", "pid", "user", "uts"}
+// contextNamespaces are the kinds of namespaces that commands read or change
+// (namespaces(7)).
+var contextNamespaces = []string{"cgroup", "mnt", "net", "pid", "user", "uts"}
 
-// surroundingsOf are those of a process, or, if pid is 0, of the calling thread.
-func surroundingsOf(pid int) (surroundings, error) {
-	var s surroundings
-	fail := func(err error) (surroundings, error) {
-		return surroundings{}, fmt.Errorf("see who asks for a command: %w", err)
+// processContextOf returns the context of a process, or, if pid is 0, of the calling
+// thread.
+func processContextOf(pid int) (processContext, error) {
+	var s processContext
+	fail := func(err error) (processContext, error) {
+		return processContext{}, fmt.Errorf("read the context of a command: %w", err)
 	}
 	proc := "/proc/thread-self/"
 	if pid != 0 {
@@ -44,7 +47,7 @@ func surroundingsOf(pid int) (surroundings, error) {
 	if s.dir, err = os.Readlink(proc + "cwd"); err != nil {
 		return fail(err)
 	}
-	for _, kind := range kindsOfNamespaces {
+	for _, kind := range contextNamespaces {
 		ns, err := os.Readlink(proc + "ns/" + kind)
 		if err != nil {
 			return fail(err)
@@ -63,42 +66,42 @@ func capabilitiesOf(pid int) (effective [2]uint32, err error) {
 	return [2]uint32{data[0].Effective, data[1].Effective}, err
 }
 
-// alike tells whether a command line means here what it means to the process at a
-// connection's other end: that is the same program as ours, of the same user, and may
-// see and do the same.
-func (s surroundings) alike(conn *net.UnixConn, args []string) bool {
-	var who *unix.Ucred
-	handle := -1 // of the process; before Linux 6.5 there is none
+// matches reports whether a command line means the same to this process as to the client
+// of conn. The client must be the same program, run by the same user, and be able to see
+// and do the same.
+func (s processContext) matches(conn *net.UnixConn, args []string) bool {
+	var cred *unix.Ucred
+	pidfd := -1 // before Linux 6.5 there is none
 	err := localsock.Control(conn, func(fd int) (err error) {
-		if handle, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD); err != nil {
-			handle = -1
+		if pidfd, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD); err != nil {
+			pidfd = -1
 		}
-		who, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+		cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		return err
 	})
-	if handle >= 0 {
-		defer unix.Close(handle)
+	if pidfd >= 0 {
+		defer unix.Close(pidfd)
 	}
-	if err != nil || int(who.Uid) != os.Geteuid() || who.Pid <= 0 { // 0: of a PID namespace that we don't see
+	if err != nil || int(cred.Uid) != os.Geteuid() || cred.Pid <= 0 { // 0: the client is in a PID namespace that is not visible here
 		return false
 	}
-	o, err := surroundingsOf(int(who.Pid))
-	if handle >= 0 && ended(uintptr(handle)) {
-		return false // what was looked at may be another process, with its number
+	o, err := processContextOf(int(cred.Pid))
+	if pidfd >= 0 && ended(uintptr(pidfd)) {
+		return false // its process id may be another process's by now
 	}
 	return err == nil && os.SameFile(s.program, o.program) && os.SameFile(s.root, o.root) &&
 		s.namespaces == o.namespaces && s.capabilities == o.capabilities &&
-		!slices.ContainsFunc(args, ofItself) && (s.dir == o.dir || !slices.ContainsFunc(args, mayBeRelative))
+		!slices.ContainsFunc(args, isPerProcess) && (s.dir == o.dir || !slices.ContainsFunc(args, mayBeRelative))
 }
 
-// ofItself tells whether an argument may name what is another file in each process: a
-// descriptor of its own, or its namespace.
-func ofItself(arg string) bool {
+// isPerProcess reports whether an argument may be a path that leads to another file in
+// each process: one of its descriptors, or its namespace.
+func isPerProcess(arg string) bool {
 	return slices.ContainsFunc([]string{"/proc/self/", "/proc/thread-self/", "/dev/fd/", "/dev/std"}, func(path string) bool { return strings.Contains(arg, path) })
 }
 
-// mayBeRelative tells whether an argument may name a file by a path that begins in the
-// directory of whoever typed it: as a container, or by --set NAME=@FILE.
+// mayBeRelative reports whether an argument may have a path that is relative to the
+// working directory: a container's, or that of --set NAME=@FILE.
 func mayBeRelative(arg string) bool {
 	if strings.HasPrefix(arg, "path:") || strings.Contains(arg, "@") {
 		return true

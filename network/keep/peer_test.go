@@ -16,13 +16,13 @@ func TestMayBeRelative(t *testing.T) {
 	}
 }
 
-func TestOfItself(t *testing.T) {
+func TestIsPerProcess(t *testing.T) {
 	for arg, want := range map[string]bool{
 		"/proc/self/ns/net": true, "path:/proc/self/fd/3": true, "/proc/thread-self/ns/net": true,
 		"private_key=@/dev/stdin": true, "--set=private_key=@/dev/fd/63": true,
 		"web": false, "/proc/4711/ns/net": false, "/run/netns/self": false, "private_key=@/etc/key": false,
 	} {
-		if got := ofItself(arg); got != want {
+		if got := isPerProcess(arg); got != want {
 			t.Errorf("%q: %t", arg, got)
 		}
 	}
