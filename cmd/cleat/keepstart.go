@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,8 +22,11 @@ import (
 // beside those that systemd makes are nobody's to make. When such a service ends, however
 // it does, systemd removes its group and forgets it. Elsewhere a session of its own will do.
 func startKeeper(store *attach.Store) error {
-	if _, running := keep.Running(store); running {
-		return nil
+	if err := keep.Starting(store); err != nil {
+		if errors.Is(err, keep.ErrRunning) {
+			return nil
+		}
+		return err
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 // keeperReport is what `cleat keep --status --json` prints.
 type keeperReport struct {
 	Running     bool            `json:"running"`
+	Starting    bool            `json:"starting,omitempty"` // one was started a moment ago
 	PID         int             `json:"pid,omitempty"`
 	Log         string          `json:"log,omitempty"` // of those started on demand; "": there is none
 	Attachments []attach.Status `json:"attachments"`   // those that are kept
@@ -25,7 +26,8 @@ type keeperReport struct {
 func printKeeper(cmd *cobra.Command, store *attach.Store, asJSON bool) error {
 	all, err := attach.List(cmd.Context(), store)
 	r := keeperReport{Attachments: orEmpty(slices.DeleteFunc(all, func(s attach.Status) bool { return !s.NeedsKeeper() }))}
-	r.PID, r.Running = keep.Running(store)
+	state := keep.StateOf(store)
+	r.Running, r.Starting, r.PID = state.Running, state.Starting, state.PID
 	if _, missing := os.Stat(keep.LogFile(store)); missing == nil {
 		r.Log = keep.LogFile(store)
 	}
@@ -43,6 +45,8 @@ func (r keeperReport) print(cmd *cobra.Command) error {
 		fmt.Fprintf(out, "a keeper runs, process %d\n", r.PID)
 	case r.Running:
 		fmt.Fprintln(out, "a keeper runs")
+	case r.Starting:
+		fmt.Fprintln(out, "a keeper is starting")
 	default:
 		fmt.Fprintln(out, "no keeper runs")
 	}

@@ -44,8 +44,9 @@ addresses, and how that is now.
 				print = func() error { return writeJSONLine(cmd.OutOrStdout(), orEmpty(all)) }
 			}
 			err = errors.Join(print(), err)
-			if slices.ContainsFunc(all, func(s attach.Status) bool { return s.NeedsKeeper() }) {
-				if _, runs := keep.Running(cfg.Store); !runs {
+			// Attaching starts the keeper at its end, so a busy one need not have it yet.
+			if slices.ContainsFunc(all, func(s attach.Status) bool { return s.NeedsKeeper() && s.State != attach.Busy }) {
+				if state := keep.StateOf(cfg.Store); !state.Running && !state.Starting {
 					fmt.Fprintln(cmd.ErrOrStderr(), "cleat: note: no keeper runs: `cleat keep` extends leases, and attaches again")
 				}
 			}

@@ -43,10 +43,12 @@ type Status struct {
 	Keeper *KeeperReport `json:"keeper,omitempty"` // what a keeper did last; nil: none had to do with it
 }
 
-// List is every attachment, by container and name. It changes nothing. Files that
-// can't be read are an error beside the others.
+// List returns every attachment, by container and name, and also those that a command is at
+// work on or died at. It changes nothing. Files that can't be read are an error beside the
+// others.
 func List(ctx context.Context, store *Store) ([]Status, error) {
 	all, readErr := store.all()
+	all, opsErr := store.withOperations(all)
 	host, err := here()
 	if err != nil {
 		return nil, err
@@ -55,7 +57,7 @@ func List(ctx context.Context, store *Store) ([]Status, error) {
 	u := newUndoer(store, host, nil)
 	defer u.close()
 	var out []Status
-	errs := []error{readErr}
+	errs := []error{readErr, opsErr}
 	for _, a := range all {
 		if err := ctx.Err(); err != nil {
 			return out, err

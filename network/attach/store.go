@@ -254,6 +254,28 @@ func (s *Store) all() ([]*Attachment, error) {
 	return out, errors.Join(errs...)
 }
 
+// withOperations adds to all, by id, the attachments that only the journal of an operation
+// knows: one that is being made has no file of its own yet, and one that is being detached has
+// none any more. A journal without a record is left out: nothing has been done yet.
+func (s *Store) withOperations(all []*Attachment) ([]*Attachment, error) {
+	ops, err := os.ReadDir(filepath.Join(s.run, "ops"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return all, fmt.Errorf("list operations: %w", err)
+	}
+	for _, op := range ops {
+		id, _, _ := strings.Cut(op.Name(), "~")
+		if slices.ContainsFunc(all, func(a *Attachment) bool { return a.ID == id }) {
+			continue
+		}
+		records, _ := journal.Read(filepath.Join(s.run, "ops", op.Name()))
+		if first, _, _, _ := parse(records); first.Attachment != nil {
+			all = append(all, first.Attachment)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Attachment) int { return strings.Compare(a.ID, b.ID) })
+	return all, nil
+}
+
 // idOf is the name of an attachment's files. Different links have different ids: a link's name
 // has its dots escaped, so the last dot is the one in front of it, and no engine's name has
 // one, so the first dot ends that.

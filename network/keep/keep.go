@@ -42,7 +42,7 @@ func Run(ctx context.Context, c Config) error {
 		c.Ready = func(bool) {}
 	}
 	for {
-		unlock, err := lock(c.Attach.Store, true)
+		unlock, err := lock(c.Attach.Store, ownPID())
 		if errors.Is(err, ErrRunning) && c.Wait {
 			c.Ready(true)
 			if unlock, err = waitLock(ctx, c.Attach.Store); ctx.Err() != nil {
@@ -70,7 +70,7 @@ func Run(ctx context.Context, c Config) error {
 // Once does what is due now, one after another. What could not be kept is an error,
 // and logged.
 func Once(ctx context.Context, c Config) error {
-	unlock, err := lock(c.Attach.Store, true)
+	unlock, err := lock(c.Attach.Store, ownPID())
 	if err != nil {
 		return err
 	}

@@ -467,8 +467,8 @@ func TestOne(t *testing.T) {
 	if err := w.host.Do(func() error { return keep.Run(t.Context(), w.keep()) }); !errors.Is(err, keep.ErrRunning) {
 		t.Errorf("a second one: %v", err)
 	}
-	if _, running := keep.Running(w.store); !running {
-		t.Error("nobody runs")
+	if s := keep.StateOf(w.store); !s.Running || s.PID != os.Getpid() {
+		t.Errorf("state %+v, want that it runs", s)
 	}
 	other := newWorld(t)
 	other.start("web", 0)
@@ -490,6 +490,58 @@ func TestOne(t *testing.T) {
 	}
 	cancel()
 	must(t, <-ended)
+}
+
+// A keeper is known of from before its process begins, until it ends.
+func TestState(t *testing.T) {
+	w := newWorld(t)
+	w.start("web", 0)
+	w.attach("web", "192.0.2.10/24")
+	if s := keep.StateOf(w.store); s != (keep.State{}) {
+		t.Errorf("state before the first keeper: %+v", s)
+	}
+	must(t, keep.Starting(w.store))
+	if s := keep.StateOf(w.store); s != (keep.State{Starting: true}) {
+		t.Errorf("state while a keeper is being started: %+v", s)
+	}
+	_, stop := w.keeper(w.keep())
+	if s := keep.StateOf(w.store); s != (keep.State{Running: true, PID: os.Getpid()}) {
+		t.Errorf("state with a keeper: %+v", s)
+	}
+	if err := keep.Starting(w.store); !errors.Is(err, keep.ErrRunning) {
+		t.Errorf("starting a second keeper: %v", err)
+	}
+	must(t, stop())
+	if s := keep.StateOf(w.store); s != (keep.State{}) {
+		t.Errorf("state after the keeper's end: %+v", s)
+	}
+
+	must(t, keep.Starting(w.store))
+	long := time.Now().Add(-time.Minute)
+	must(t, os.Chtimes(filepath.Join(w.store.Dir(), "keeper.lock"), long, long))
+	if s := keep.StateOf(w.store); s != (keep.State{}) {
+		t.Errorf("state a minute after a keeper should have started: %+v", s)
+	}
+}
+
+// Asking for the state does not keep a keeper from starting.
+func TestStateWhileStarting(t *testing.T) {
+	w := newWorld(t)
+	asking, done := context.WithCancel(t.Context())
+	var askers sync.WaitGroup
+	askers.Go(func() {
+		for asking.Err() == nil {
+			keep.StateOf(w.store)
+		}
+	})
+	for range 200 {
+		if err := keep.Starting(w.store); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	done()
+	askers.Wait()
 }
 
 // It ends when nothing is left to be kept, and leaves nothing.

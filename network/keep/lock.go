@@ -4,93 +4,112 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"cleat/network/attach"
 
 	"golang.org/x/sys/unix"
 )
 
-// ErrRunning says that a keeper has the state directory already.
-var ErrRunning = errors.New("a keeper is running already")
+// ErrRunning means that another keeper has the state directory.
+var ErrRunning = errors.New("a keeper is already running")
 
-// Running tells whether a keeper has the state directory, and its process id; 0:
-// it is of another PID namespace, or just beginning.
-func Running(store *attach.Store) (pid int, running bool) {
-	unlock, err := lock(store, false)
+// State says whether a keeper has a state directory.
+type State struct {
+	Running  bool
+	Starting bool // one is being started: see Starting
+	PID      int  // of the keeper that runs; 0 if it is in another PID namespace, or has just begun
+}
+
+// The file keeper.lock is locked (flock(2)) by the keeper, so the kernel unlocks it when the
+// keeper ends, however it does. It holds the keeper's process id, or else startingText.
+func lockFile(store *attach.Store) string { return filepath.Join(store.Dir(), "keeper.lock") }
+
+const (
+	startingText = "starting"
+	startWithin  = 5 * time.Second // after Starting; a keeper begins within some 10 ms, where systemd starts it within some 100
+)
+
+// StateOf returns the state of a directory's keeper. It changes nothing. What can't be read counts
+// as no keeper.
+func StateOf(store *attach.Store) State {
+	f, err := os.Open(lockFile(store))
+	if err != nil {
+		return State{}
+	}
+	defer f.Close()
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	b, _ := io.ReadAll(io.LimitReader(f, 32))
+	text := strings.TrimSpace(string(b))
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		pid, _ := strconv.Atoi(text)
+		return State{Running: true, PID: pid}
+	}
+	info, err := f.Stat()
+	return State{Starting: text == startingText && err == nil && time.Since(info.ModTime()) < startWithin}
+}
+
+// Starting announces that a keeper is about to be started, so that StateOf knows of it before
+// it has the lock. It returns ErrRunning if a keeper runs.
+func Starting(store *attach.Store) error {
+	unlock, err := lock(store, startingText)
 	if err == nil {
 		unlock()
 	}
-	if !errors.Is(err, ErrRunning) {
-		return 0, false
-	}
-	text, _ := os.ReadFile(lockFile(store))
-	pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
-	return pid, true
+	return err
 }
 
-func lockFile(store *attach.Store) string { return filepath.Join(store.Dir(), "keeper.lock") }
+// lockTries is how often a lock is tried for, 1 ms apart. StateOf holds it for some
+// microseconds, which must not pass for a keeper.
+const lockTries = 20
 
-// lock is let go when the process ends, however it does. Who becomes the keeper
-// signs it.
-func lock(store *attach.Store, sign bool) (unlock func(), err error) {
-	f, err := openLock(store)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, ErrRunning
+// lock takes the lock without waiting for its owner, and writes text into the file.
+func lock(store *attach.Store, text string) (unlock func(), err error) {
+	return takeLock(store, text, func(f *os.File) error {
+		for try := 1; ; try++ {
+			err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+			switch {
+			case !errors.Is(err, unix.EWOULDBLOCK):
+				return err
+			case try == lockTries:
+				return ErrRunning
+			}
+			time.Sleep(time.Millisecond)
 		}
-		return nil, fmt.Errorf("become the keeper: %w", err)
-	}
-	if sign {
-		if err := signLock(f); err != nil {
-			f.Close()
-			return nil, err
-		}
-	}
-	return func() { f.Close() }, nil
+	})
 }
 
-func openLock(store *attach.Store) (*os.File, error) {
+// waitLock takes the lock when its owner has ended.
+func waitLock(ctx context.Context, store *attach.Store) (unlock func(), err error) {
+	return takeLock(store, ownPID(), func(f *os.File) error { return attach.WaitLock(ctx, f) })
+}
+
+func ownPID() string { return strconv.Itoa(os.Getpid()) }
+
+func takeLock(store *attach.Store, text string, take func(*os.File) error) (unlock func(), err error) {
 	if err := store.Make(); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(lockFile(store), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("become the keeper: %w", err)
+		return nil, fmt.Errorf("open the keeper's lock: %w", err)
 	}
-	return f, nil
-}
-
-func signLock(f *os.File) error {
-	text := strconv.Itoa(os.Getpid()) + "\n"
-	_, err := f.WriteAt([]byte(text), 0)
+	if err = take(f); err == nil {
+		err = f.Truncate(0)
+	}
 	if err == nil {
-		err = f.Truncate(int64(len(text)))
+		_, err = f.WriteString(text + "\n")
 	}
 	if err != nil {
-		return fmt.Errorf("become the keeper: %w", err)
-	}
-	return nil
-}
-
-// waitLock is lock once nobody else has it.
-func waitLock(ctx context.Context, store *attach.Store) (unlock func(), err error) {
-	f, err := openLock(store)
-	if err != nil {
-		return nil, err
-	}
-	if err := attach.WaitLock(ctx, f); err != nil {
-		return nil, fmt.Errorf("become the keeper: %w", err)
-	}
-	if err := signLock(f); err != nil {
 		f.Close()
+		if !errors.Is(err, ErrRunning) {
+			err = fmt.Errorf("take the keeper's lock: %w", err)
+		}
 		return nil, err
 	}
 	return func() { f.Close() }, nil
