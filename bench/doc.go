@@ -14,13 +14,14 @@
 //
 // # Theory of operation
 //
-// An experiment is a list of jobs. A schedule puts them into randomised complete blocks. For each job the bench takes the testbed it
-// needs, building it at first use and keeping it while there is room, starts a
-// server on each pair's far end, probes the path MTU once, and runs one client
-// process a pair, all of which begin at the same instant. Clients and servers
-// are copies of this program started by command line, pinned to processors as
-// the job's placement says; the bench itself sleeps while they work. Around the
-// instant of work it reads the machine's processor time.
+// An experiment is a list of jobs. A schedule puts them into randomised
+// complete blocks. For each job the bench takes the testbed it needs, building
+// it at first use and keeping it while there is room, starts a server on each
+// pair's far end, probes the path MTU once, and runs one client process a pair,
+// all of which begin at the same instant. Clients and servers are copies of
+// this program started by command line, pinned to processors as the job's
+// placement says; the bench itself sleeps while they work. Around the instant
+// of work it reads the machine's processor time.
 //
 // A sample that was disturbed, by foreign load, by the hypervisor, or because
 // the generator was late, is kept, marked bad and taken again, at most twice and
