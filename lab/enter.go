@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"syscall"
 
+	"cleat/internal/program"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -72,7 +74,7 @@ func Enter(ctx context.Context, cfg Config) (int, error) {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), flavourEnv+"="+string(flavour))
+	cmd.Env = append(os.Environ(), flavourEnv+"="+string(flavour), "PATH="+program.SearchPath())
 	cmd.Env = append(cmd.Env, cfg.Env...)
 	cmd.ExtraFiles = append([]*os.File{theirs}, cfg.Extra...)
 	cmd.SysProcAttr = namespaces(flavour)

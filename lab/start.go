@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"cleat/internal/program"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -41,7 +43,7 @@ type Proc interface {
 const Self = "/proc/self/exe"
 
 func (c Command) cmd() *exec.Cmd {
-	cmd := exec.Command(c.Args[0], c.Args[1:]...)
+	cmd := program.Command(c.Args[0], c.Args[1:]...)
 	if c.Stdin != nil {
 		cmd.Stdin = c.Stdin
 	}

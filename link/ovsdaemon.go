@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"cleat/internal/program"
 	"cleat/netns"
 
 	"golang.org/x/sys/unix"
@@ -89,7 +90,7 @@ const ovsSocket = "db.sock"
 
 func ovsPrograms() error {
 	for _, p := range []string{"ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-appctl"} {
-		if _, err := exec.LookPath(p); err != nil {
+		if _, err := program.Find(p); err != nil {
 			return lackOf("openvswitch", err)
 		}
 	}
@@ -136,7 +137,7 @@ func (o *OVS) environ() []string {
 
 // run runs a tool to its end.
 func (o *OVS) run(ctx context.Context, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := program.CommandContext(ctx, name, args...)
 	cmd.Env = o.environ()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(out))
@@ -147,7 +148,7 @@ func (o *OVS) run(ctx context.Context, name string, args ...string) error {
 func (o *OVS) daemon(ctx context.Context, ns *netns.NS, name string, args ...string) (*child, error) {
 	args = append(args, "--no-chdir", "-vconsole:off", "-vsyslog:off", "-vfile:info",
 		"--log-file="+o.path(name+".log"), "--unixctl="+o.path(name+".ctl"))
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := program.CommandContext(ctx, name, args...)
 	cmd.Env = o.environ()
 	return startChild(ns, cmd, o.path(name+".log"))
 }

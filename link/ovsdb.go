@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"cleat/internal/program"
 )
 
 // ovsSettings are columns of a record, as ovs-vsctl takes them.
@@ -54,7 +55,7 @@ func ovsRun(db string, args ...string) (string, error) {
 	if db != "" {
 		options = append(options, "--db="+db)
 	}
-	cmd := exec.Command(OVSControl, append(options, args...)...)
+	cmd := program.Command(OVSControl, append(options, args...)...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"cleat/internal/program"
 )
 
 // foreign is another program that makes and counts traffic.
@@ -49,7 +51,7 @@ func foreignEngine(e Engine) foreign {
 var ErrNoProgram = errors.New("program not found")
 
 func findProgram(name string) (string, error) {
-	path, err := exec.LookPath(name)
+	path, err := program.Find(name)
 	if err != nil {
 		return "", fmt.Errorf("%w: %s (Debian package %s)", ErrNoProgram, name, name)
 	}

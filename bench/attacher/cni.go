@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 
+	"cleat/internal/program"
 	"cleat/lab"
 	"cleat/link"
 )
@@ -28,7 +28,7 @@ func pluginDir() (string, error) {
 	for _, dir := range pluginDirs {
 		all := true
 		for _, plugin := range []string{"bridge", "macvlan", "host-local"} {
-			_, err := exec.LookPath(filepath.Join(dir, plugin))
+			_, err := program.Find(filepath.Join(dir, plugin))
 			all = all && err == nil
 		}
 		if all {

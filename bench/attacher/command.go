@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"cleat/internal/program"
 )
 
 // command is a program's command line, to be run on the host.
@@ -30,13 +32,9 @@ type outcome struct {
 // idle machine.
 const commandTimeout = 30 * time.Second
 
-// searchPath is every command's: iptables and runc are where Debian keeps programs
-// of root's, which the user's own may lack.
-const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
 // environment is all that programs have of theirs.
 func (s *Host) environment(own []string) []string {
-	return append([]string{searchPath, "HOME=" + s.dir}, own...)
+	return append([]string{"PATH=" + program.SearchPath(), "HOME=" + s.dir}, own...)
 }
 
 // run runs a command in the host's network to its end.

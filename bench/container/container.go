@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"cleat/bench/cell"
+	"cleat/internal/program"
 	"cleat/lab"
 	"cleat/link"
 )
@@ -99,9 +100,9 @@ func CheckIn(name string, rootLab bool) error {
 	if !rootLab {
 		return &link.Lack{What: name, Reason: "its containers need a lab that is made by root", Remedy: "run the command with sudo, and not with --lab user"}
 	}
-	for _, program := range e.programs {
-		if _, err := look(program); err != nil {
-			return &link.Lack{What: name, Reason: fmt.Sprintf("the program %s is not installed", program), Remedy: e.remedy}
+	for _, p := range e.programs {
+		if _, err := program.Find(p); err != nil {
+			return &link.Lack{What: name, Reason: fmt.Sprintf("the program %s is not installed", p), Remedy: e.remedy}
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"cleat/bench/cell"
+	"cleat/internal/program"
 	"cleat/lab"
 	"cleat/link"
 
@@ -74,7 +75,7 @@ func TestCreateArgs(t *testing.T) {
 		{"with input", job{name: "n", interactive: true}, nil, common + "--interactive cleat-bench /cleat serve"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := strings.Join(tt.job.createArgs(lab.Command{Args: []string{program, "serve"}, CPU: tt.cpus}), " ")
+			got := strings.Join(tt.job.createArgs(lab.Command{Args: []string{selfPath, "serve"}, CPU: tt.cpus}), " ")
 			if got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
@@ -93,7 +94,7 @@ func TestStartArgs(t *testing.T) {
 
 func TestExecArgs(t *testing.T) {
 	j := job{name: "n", tun: true, share: []string{"/a"}}
-	got := strings.Join(j.execArgs("/tree", lab.Command{Args: []string{program, "serve"}, CPU: []int{1}}), " ")
+	got := strings.Join(j.execArgs("/tree", lab.Command{Args: []string{selfPath, "serve"}, CPU: []int{1}}), " ")
 	want := "--silent exec --cleanenv --no-home --pwd / --no-mount cwd,tmp,bind-paths --no-privs --add-caps CAP_NET_ADMIN" +
 		" --bind /a /tree /cleat serve"
 	if got != want {
@@ -302,7 +303,7 @@ func TestCheckNamesTheMissingProgram(t *testing.T) {
 	}
 	t.Setenv("PATH", t.TempDir())
 	for name, remedy := range map[string]string{"docker": "docker.io", "podman": "podman", "apptainer": "apptainer"} {
-		if _, err := look(engines[name].programs[0]); err == nil {
+		if _, err := program.Find(engines[name].programs[0]); err == nil {
 			continue // where daemons are
 		}
 		var lack *link.Lack

@@ -7,13 +7,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"cleat/internal/program"
 )
 
-// program is where this program is in the image.
-const program = "/cleat"
+// selfPath is where this program is in the image.
+const selfPath = "/cleat"
 
 // image is the name of the image.
 const image = "cleat-bench"
@@ -52,9 +53,9 @@ func (r *Runtime) pack() error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	programs := map[string]string{program: self}
+	programs := map[string]string{selfPath: self}
 	for _, name := range r.cfg.Programs {
-		if programs["/usr/bin/"+name], err = look(name); err != nil {
+		if programs["/usr/bin/"+name], err = program.Find(name); err != nil {
 			return err
 		}
 	}
@@ -72,7 +73,7 @@ func packProgram(tree, to, from string) error {
 		return err
 	}
 	// ldd fails for a program without libraries.
-	said, _ := exec.Command("ldd", from).Output()
+	said, _ := program.Command("ldd", from).Output()
 	for _, library := range libraries(string(said)) {
 		if err := copyFile(filepath.Join(tree, library), library); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 
+	"cleat/internal/program"
 	"cleat/lab"
 )
 
@@ -46,7 +47,7 @@ func OpenNetworks(ctx context.Context, cfg Config, node *lab.Node) (*Networks, e
 // Client is the line that begins every command to the daemon: the program's path,
 // and the options that all have. It needs no environment but a PATH.
 func (n *Networks) Client() ([]string, error) {
-	path, err := look(n.docker.global[0])
+	path, err := program.Find(n.docker.global[0])
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func (n *Networks) Run(ctx context.Context, args ...string) (string, error) {
 // program runs with these arguments until Close. It returns the process id, in
 // the lab, of the container's first process.
 func (n *Networks) Container(ctx context.Context, name, network string, args ...string) (pid int, err error) {
-	line := append([]string{"run", "--detach", "--name", name, "--network", network, "--label", image, image, program}, args...)
+	line := append([]string{"run", "--detach", "--name", name, "--network", network, "--label", image, image, selfPath}, args...)
 	if _, err := n.Run(ctx, line...); err != nil {
 		return 0, err
 	}

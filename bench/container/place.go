@@ -43,7 +43,7 @@ func (r *Runtime) start(p *place, c lab.Command) (lab.Proc, error) {
 	c.Args = slices.Clone(c.Args)
 	switch {
 	case c.Args[0] == lab.Self:
-		c.Args[0] = program
+		c.Args[0] = selfPath
 	case !slices.Contains(r.cfg.Programs, c.Args[0]):
 		return nil, errNotPacked
 	default:

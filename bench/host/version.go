@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"cleat/internal/program"
 )
 
 // programs are asked for their versions when they are installed.
@@ -23,7 +25,7 @@ func programVersions(ctx context.Context) map[string]string {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, p := range programs {
-		path, err := exec.LookPath(p)
+		path, err := program.Find(p)
 		if err != nil {
 			continue
 		}

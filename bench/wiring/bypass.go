@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"sync/atomic"
 
+	"cleat/internal/program"
 	"cleat/lab"
 
 	"golang.org/x/sys/unix"
@@ -189,6 +189,6 @@ func (p *ociProc) Kill() {
 // Wait also removes what runc keeps of a command that was killed.
 func (p *ociProc) Wait() error {
 	err := p.Proc.Wait()
-	gone := exec.Command("runc", "--root", p.root, "delete", "--force", p.id).Run()
+	gone := program.Command("runc", "--root", p.root, "delete", "--force", p.id).Run()
 	return errors.Join(err, gone)
 }

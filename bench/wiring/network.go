@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"time"
 
 	"cleat/bench/catalog"
 	"cleat/bench/container"
+	"cleat/internal/program"
 	"cleat/lab"
 	"cleat/link"
 )
@@ -195,13 +195,9 @@ func NeverSegmented() []string {
 // Available is nil when this machine can make the network, else the *link.Lack
 // of the first thing that is missing.
 func Available(e catalog.Entry) error {
-	for _, program := range e.Programs {
-		if _, err := exec.LookPath(program); err != nil {
-			return &link.Lack{
-				What:   e.Name,
-				Reason: fmt.Sprintf("the program %s is not installed", program),
-				Remedy: remedy(program),
-			}
+	for _, name := range e.Programs {
+		if _, err := program.Find(name); err != nil {
+			return &link.Lack{What: e.Name, Reason: fmt.Sprintf("the program %s is not installed", name), Remedy: remedy(name)}
 		}
 	}
 	if e.RootLab {

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 
+	"cleat/internal/program"
 	"cleat/link"
 	"cleat/network/attach"
 	"cleat/network/keep"
@@ -51,22 +50,12 @@ func answer(ctx context.Context, r keep.Request, out, errs io.Writer, background
 			return 0, false
 		}
 	}
-	if programIn(r.Env["PATH"], link.OVSControl) != programIn(os.Getenv("PATH"), link.OVSControl) {
+	theirs, _ := program.FindIn(r.Env["PATH"], link.OVSControl)
+	if ours, _ := program.Find(link.OVSControl); theirs != ours {
 		return 0, false
 	}
 	ctx = context.WithValue(ctx, clientKey{}, client{func(name string) string { return r.Env[name] }, background})
 	return execute(ctx, r.Args, out, errs), true
-}
-
-// programIn returns the path of a program in a list of directories such as that of PATH,
-// or "".
-func programIn(dirs, name string) string {
-	for _, dir := range filepath.SplitList(dirs) {
-		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil && filepath.IsAbs(path) {
-			return path
-		}
-	}
-	return ""
 }
 
 // client is the process for which a command line is run.

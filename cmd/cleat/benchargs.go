@@ -6,13 +6,13 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"cleat/bench/experiment"
+	"cleat/internal/program"
 	"cleat/internal/spell"
 	"cleat/traffic"
 
@@ -62,7 +62,7 @@ func findEngines(e experiment.Experiment) error {
 			if engine == string(traffic.EngineCleat) {
 				continue
 			}
-			if _, err := exec.LookPath(engine); err != nil {
+			if _, err := program.Find(engine); err != nil {
 				return withHint(usagef("engine %s: %w", engine, traffic.ErrNoProgram),
 					fmt.Sprintf("install the Debian package %s, or measure with --engine %s", engine, traffic.EngineCleat))
 			}

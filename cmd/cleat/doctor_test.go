@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"cleat/internal/program"
 	"cleat/network/trace"
 )
 
@@ -31,7 +32,7 @@ exec cleat doctor $$ $there "$@"
 // which end with it.
 func TestDoctorPath(t *testing.T) {
 	for _, p := range []string{"unshare", "nsenter", "ip"} {
-		if _, err := exec.LookPath(p); err != nil {
+		if _, err := program.Find(p); err != nil {
 			t.Skip(err)
 		}
 	}
@@ -42,7 +43,7 @@ func TestDoctorPath(t *testing.T) {
 	run := func(t *testing.T, args ...string) (stdout, stderr string, code int) {
 		t.Helper()
 		cmd := exec.Command("unshare", append(append(namespaces, "sh", "-c", pathStory, "sh"), args...)...)
-		cmd.Env = append(os.Environ(), "PATH="+binDir+string(filepath.ListSeparator)+os.Getenv("PATH"))
+		cmd.Env = append(os.Environ(), "PATH="+binDir+string(filepath.ListSeparator)+program.SearchPath())
 		var out, errs strings.Builder
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		err := cmd.Run()

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/program"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -29,7 +31,7 @@ func engineStory(t *testing.T, script string, programs ...string) map[string][]s
 		t.Skip("engines need root")
 	}
 	for _, p := range append(programs, "unshare", "nsenter", "ip", "tc") {
-		if _, err := exec.LookPath(p); err != nil {
+		if _, err := program.Find(p); err != nil {
 			t.Skipf("no program %s", p)
 		}
 	}
@@ -37,7 +39,7 @@ func engineStory(t *testing.T, script string, programs ...string) map[string][]s
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "testdata/engines/host.sh", "testdata/engines/"+script)
-	cmd.Env = append(os.Environ(), "PATH="+binDir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "PATH="+binDir+string(os.PathListSeparator)+program.SearchPath())
 	cmd.WaitDelay = time.Second // what stays has its output, too
 	out, err := cmd.Output()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"cleat/internal/program"
 	"cleat/network/attach"
 	"cleat/network/keep"
 )
@@ -79,7 +80,7 @@ func startService(store *attach.Store, self string) error {
 			args = append(args, "--setenv="+name+"="+value)
 		}
 	}
-	cmd := exec.CommandContext(ctx, "systemd-run", append(append(args, "--", self), keeperArgs...)...)
+	cmd := program.CommandContext(ctx, "systemd-run", append(append(args, "--", self), keeperArgs...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("systemd-run: %w: %s", err, bytes.TrimSpace(out))
 	}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"cleat/internal/program"
 	"cleat/lab"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -82,7 +83,7 @@ func TestScript(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
-			e.Setenv("PATH", binDir+string(os.PathListSeparator)+e.Getenv("PATH"))
+			e.Setenv("PATH", binDir+string(os.PathListSeparator)+program.SearchPath())
 			return nil
 		},
 		Condition: func(name string) (bool, error) {

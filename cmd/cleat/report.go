@@ -15,6 +15,7 @@ import (
 	benchreport "cleat/bench/report"
 	"cleat/bench/summary"
 	"cleat/internal/columns"
+	"cleat/internal/program"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -151,7 +152,7 @@ func terminalOf(w io.Writer) benchreport.Terminal {
 
 // browse shows a file with the desktop's program for it.
 func browse(ctx context.Context, path string) error {
-	err := exec.CommandContext(ctx, "xdg-open", path).Run()
+	err := program.CommandContext(ctx, "xdg-open", path).Run()
 	if errors.Is(err, exec.ErrNotFound) {
 		return withHint(fmt.Errorf("open %q: %w", path, err), "open it in a browser by hand, or install xdg-utils")
 	}

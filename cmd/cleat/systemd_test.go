@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/program"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -46,7 +48,7 @@ func TestSystemd(t *testing.T) {
 		t.Skip("booting systemd needs root")
 	}
 	for _, p := range []string{"/lib/systemd/systemd", "systemctl", "systemd-run", "journalctl", "unshare", "ip"} {
-		if _, err := exec.LookPath(p); err != nil {
+		if _, err := program.Find(p); err != nil {
 			t.Skipf("no program %s", p)
 		}
 	}
@@ -62,7 +64,7 @@ func TestSystemd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(here, "host.sh"), group, filepath.Join(here, "keep.sh"), file)
-	cmd.Env = append(os.Environ(), "PATH="+binDir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "PATH="+binDir+string(os.PathListSeparator)+program.SearchPath())
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	story, _ := os.ReadFile(file)

@@ -3,9 +3,9 @@ package pipework
 import (
 	"context"
 	"os"
-	"os/exec"
 	"strings"
 
+	"cleat/internal/program"
 	"cleat/network/attach"
 
 	"golang.org/x/sys/unix"
@@ -14,7 +14,7 @@ import (
 // become replaces this process by a program in the container's network namespace.
 // It returns only when that can't be.
 func become(ctx context.Context, cfg attach.Config, guest string, command []string) error {
-	path, err := exec.LookPath(command[0])
+	path, err := program.Find(command[0])
 	if err != nil {
 		return wrong("install iproute2", "run `%s`: there is no %s here", strings.Join(command, " "), command[0])
 	}

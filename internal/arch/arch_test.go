@@ -123,6 +123,7 @@ var rooms = map[string]room{
 	"internal/statedir":    {facts, nil},
 	"internal/columns":     {facts, nil},
 	"internal/look":        {facts, nil},
+	"internal/program":     {facts, nil},
 	"internal/ledger":      {facts, nil},
 	"internal/dnsname":     {facts, nil},
 
@@ -332,6 +333,30 @@ func TestManners(t *testing.T) {
 				case from.Name == "log" && slices.Contains(fatal, n.Sel.Name) && !strings.HasPrefix(room, "cmd/") && !strings.HasPrefix(room, "doc/examples/"):
 					t.Errorf("%s: below cmd, an error is returned", pos(n))
 				}
+			}
+			return true
+		})
+	})
+}
+
+// runsCommands reports whether a room runs commands that the user names, which the
+// user's own PATH decides.
+func runsCommands(room string) bool {
+	return strings.HasPrefix(room, "cmd/") || strings.HasPrefix(room, "cli/") || room == "compat/pasta"
+}
+
+// TestProgramsAreFoundAlike checks that the programs of others are looked for by
+// package program: exec.LookPath misses those of administrators under an ordinary
+// user's PATH.
+func TestProgramsAreFoundAlike(t *testing.T) {
+	eachFile(t, func(name string, f *ast.File, pos func(ast.Node) string) {
+		room := path.Dir(name)
+		if room == "internal/program" || runsCommands(room) || strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok && s.Sel.Name == "LookPath" {
+				t.Errorf("%s: use program.Find", pos(n))
 			}
 			return true
 		})

@@ -75,6 +75,7 @@
 //	        internal/rate    rates in bit/s as people write them
 //	        internal/columns  text in a terminal's columns
 //	        internal/look    colours and fonts of our pictures
+//	        internal/program where tc, ovs-vsctl and others' programs are
 //	        internal/ledger  bounds what a guest can make its helper spend
 //	        internal/dnsname  compares domain names as servers do
 //	        internal/statedir  whether others could put files into a directory

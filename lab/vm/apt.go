@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+
+	"cleat/internal/program"
 )
 
 // ErrUnavailable says that the vm tier can't be had here for a reason that lies
@@ -39,7 +40,7 @@ var needs = []struct{ program, pkg string }{
 func Check() error {
 	var missing, pkgs []string
 	for _, n := range needs {
-		if program(n.program) == n.program {
+		if _, err := program.Find(n.program); err != nil {
 			missing = append(missing, n.program)
 			pkgs = append(pkgs, n.pkg)
 		}
@@ -56,24 +57,10 @@ func Check() error {
 		strings.Join(missing, ", "), strings.Join(slices.Compact(pkgs), " "))
 }
 
-// program is the path of a program, which for depmod is often outside an
-// ordinary user's PATH; name itself when it is nowhere.
-func program(name string) string {
-	if p, err := exec.LookPath(name); err == nil {
-		return p
-	}
-	for _, dir := range []string{"/usr/sbin", "/sbin"} {
-		if p, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
-			return p
-		}
-	}
-	return name
-}
-
 // run runs a program in the C locale and returns its standard output.
 func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
 	var out, diag bytes.Buffer
-	cmd := exec.CommandContext(ctx, program(name), args...)
+	cmd := program.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &diag
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANG=C")
 	if err := cmd.Run(); err != nil {

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"cleat/internal/program"
 )
 
 // ErrGuestDied says that the guest ended without saying how its program did: a
@@ -186,7 +188,7 @@ func (q *qemu) run() (int, error) {
 	defer outputR.Close()
 
 	var diag bytes.Buffer
-	cmd := exec.CommandContext(q.ctx, program("qemu-system-x86_64"), q.args()...)
+	cmd := program.CommandContext(q.ctx, "qemu-system-x86_64", q.args()...)
 	cmd.Stdout, cmd.Stderr = &diag, &diag
 	cmd.ExtraFiles = []*os.File{consoleW, outputW, q.initrd} // 3, 4 and 5
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

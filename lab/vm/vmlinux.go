@@ -9,7 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
+
+	"cleat/internal/program"
 )
 
 // Offsets in the setup header of a bzImage (arch/x86/include/uapi/asm/bootparam.h,
@@ -97,7 +98,7 @@ func decompress(ctx context.Context, p []byte, command []string) ([]byte, error)
 		z.Multistream(false)
 		return io.ReadAll(z)
 	}
-	cmd := exec.CommandContext(ctx, program(command[0]), command[1:]...)
+	cmd := program.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdin = bytes.NewReader(p[:len(p)-sizeTrailer])
 	var out, diag bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &diag

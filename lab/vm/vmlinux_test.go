@@ -5,8 +5,9 @@ import (
 	"compress/gzip"
 	"encoding/binary"
 	"errors"
-	"os/exec"
 	"testing"
+
+	"cleat/internal/program"
 )
 
 // bzImage wraps a compressed kernel as the boot protocol says.
@@ -41,10 +42,10 @@ func gzipped(t *testing.T, b []byte) []byte {
 // compressed is the output of a program with the size trailer appended.
 func compressed(t *testing.T, b []byte, name string, args ...string) []byte {
 	t.Helper()
-	if _, err := exec.LookPath(name); err != nil {
+	if _, err := program.Find(name); err != nil {
 		t.Skip(err)
 	}
-	cmd := exec.Command(name, args...)
+	cmd := program.Command(name, args...)
 	cmd.Stdin = bytes.NewReader(b)
 	out, err := cmd.Output()
 	if err != nil {

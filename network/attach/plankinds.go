@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strconv"
 
 	"cleat/internal/columns"
+	"cleat/internal/program"
 	"cleat/link"
 
 	"github.com/vishvananda/netlink"
@@ -173,7 +173,7 @@ func (p *planner) gatewayIn(ip netip.Prefix) (netip.Addr, error) {
 // ovs is a port of an Open vSwitch bridge: the other end of a pair, or the
 // switch's own.
 func (p *planner) ovs() error {
-	if _, err := exec.LookPath(link.OVSControl); err != nil {
+	if _, err := program.Find(link.OVSControl); err != nil {
 		return &link.Lack{What: "Open vSwitch bridges", Reason: "there is no program ovs-vsctl", Remedy: "apt install openvswitch-switch"}
 	}
 	db := p.want.Params["db"]

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"cleat/internal/program"
 	"cleat/link"
 	"cleat/network/announce"
 	"cleat/network/dhcp"
@@ -20,15 +21,12 @@ import (
 
 // TestDnsmasq has a lease from a server of others' making.
 func TestDnsmasq(t *testing.T) {
-	program, err := exec.LookPath("dnsmasq")
-	if err != nil {
-		program, err = exec.LookPath("/usr/sbin/dnsmasq")
-	}
+	path, err := program.Find("dnsmasq")
 	if err != nil {
 		t.Skip("dnsmasq is not installed (apt-get install dnsmasq-base)")
 	}
 	onEthernet(t, func(t *testing.T, b *segmenttest.Bed, l *link.Link) {
-		leases := dnsmasq(t, program, b.Out)
+		leases := dnsmasq(t, path, b.Out)
 		at := segment.Of(l, b.Uplink)
 		lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{
 			Client: client("web"), Wish: netip.MustParseAddr("192.0.2.77"), Check: announce.Fast(),
@@ -66,7 +64,7 @@ func TestDnsmasq(t *testing.T) {
 }
 
 // dnsmasq runs it on a link, and returns what is in its file of leases.
-func dnsmasq(t *testing.T, program string, l *link.Link) func() string {
+func dnsmasq(t *testing.T, path string, l *link.Link) func() string {
 	t.Helper()
 	must(t, l.AddAddr(dhcptest.Addr()))
 	dir := t.TempDir()
@@ -74,7 +72,7 @@ func dnsmasq(t *testing.T, program string, l *link.Link) func() string {
 	must(t, os.WriteFile(config, nil, 0o600))
 	must(t, os.WriteFile(file, nil, 0o600))
 	log := &bytes.Buffer{}
-	cmd := exec.Command(program, "--no-daemon", "--conf-file="+config, "--pid-file=", "--user=root", "--group=root", "--port=0",
+	cmd := exec.Command(path, "--no-daemon", "--conf-file="+config, "--pid-file=", "--user=root", "--group=root", "--port=0",
 		"--interface=eth0", "--bind-interfaces", "--no-ping", "--log-dhcp", "--dhcp-authoritative", "--dhcp-leasefile="+file,
 		"--dhcp-range=192.0.2.50,192.0.2.99,255.255.255.0,2m", "--dhcp-option=option:router,192.0.2.1", "--domain=example.org",
 		"--dhcp-option=option:dns-server,192.0.2.53", "--dhcp-option=option:mtu,1400",

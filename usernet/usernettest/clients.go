@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"cleat/internal/program"
 	"cleat/lab"
 )
 
@@ -40,10 +41,10 @@ func clientCases() []Case {
 }
 
 // need skips the case where a program is missing, and is its path.
-func (x *X) need(program string) string {
-	path, err := exec.LookPath(program)
+func (x *X) need(name string) string {
+	path, err := program.Find(name)
 	if err != nil {
-		x.Skipf("%s is not installed", program)
+		x.Skipf("%s is not installed", name)
 	}
 	return path
 }

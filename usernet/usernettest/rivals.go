@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"cleat/internal/program"
 )
 
 // Pasta is passt's pasta as found on PATH; the error says that there is none.
 func Pasta() (Path, error) {
-	if _, err := exec.LookPath("pasta"); err != nil {
+	if _, err := program.Find("pasta"); err != nil {
 		return Path{}, err
 	}
 	return Path{
@@ -74,7 +76,7 @@ func pastaPorts(f Forward) string {
 
 // Slirp4netns is slirp4netns as found on PATH; the error says that there is none.
 func Slirp4netns() (Path, error) {
-	if _, err := exec.LookPath("slirp4netns"); err != nil {
+	if _, err := program.Find("slirp4netns"); err != nil {
 		return Path{}, err
 	}
 	return Path{
@@ -149,14 +151,14 @@ func slirpForward(ctx context.Context, socket string, fw Forward, n int) error {
 
 // version is a program's version: the package's where it came as one, since
 // programs built by distributions often don't know theirs.
-func version(deb, program string) string {
+func version(deb, name string) string {
 	if out, err := exec.Command("dpkg-query", "--show", "--showformat=${Version}", deb).Output(); err == nil && len(out) > 0 {
 		return string(out)
 	}
-	out, err := exec.Command(program, "--version").CombinedOutput()
+	out, err := exec.Command(name, "--version").CombinedOutput()
 	if err != nil {
 		return "unknown"
 	}
 	first, _, _ := strings.Cut(string(out), "\n")
-	return strings.TrimPrefix(first, program+" ")
+	return strings.TrimPrefix(first, name+" ")
 }
