@@ -111,7 +111,7 @@ func bringFilter(args []string) error {
 			result <- err
 			return
 		}
-		fd, err := supervisor.Contain()
+		fd, err := supervisor.InstallFilter()
 		if err != nil {
 			result <- err
 			return

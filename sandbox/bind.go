@@ -41,7 +41,7 @@ func newBinder(conn *net.UnixConn, lost func(error)) *binder {
 }
 
 // bind is the result of a call.
-func (b *binder) bind(call supervisor.Binding) unix.Errno {
+func (b *binder) bind(call supervisor.BindCall) unix.Errno {
 	number, answers, errno := b.begin()
 	if errno != 0 {
 		return errno
@@ -51,7 +51,7 @@ func (b *binder) bind(call supervisor.Binding) unix.Errno {
 		return unix.EACCES
 	}
 	m, ok := <-answers
-	lives := call.Lives()
+	lives := call.Waiting()
 	if ok && m.Ready {
 		if b.write(bindMessage{Call: number, Go: lives}) != nil {
 			return unix.EACCES
@@ -60,7 +60,7 @@ func (b *binder) bind(call supervisor.Binding) unix.Errno {
 	}
 	switch {
 	case !lives:
-		return supervisor.Left
+		return supervisor.CallerGone
 	case !ok: // the inside is gone
 		return unix.EACCES
 	}

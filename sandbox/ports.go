@@ -71,8 +71,8 @@ func (p *ports) Lend(w supervisor.Listener) (l supervisor.Loan, ok bool) {
 	}
 	told := false
 	return supervisor.Loan{
-		FD: fd, At: netip.AddrPortFrom(s.at.Addr().Unmap(), s.at.Port()),
-		Lives: func() bool { return s.listens(p.diag) }, End: func() bool {
+		FD: fd, Addr: netip.AddrPortFrom(s.at.Addr().Unmap(), s.at.Port()),
+		InUse: func() bool { return s.listens(p.diag) }, Return: func() bool {
 			err := loan.End()
 			if err != nil && !told {
 				told = true

@@ -176,12 +176,12 @@ func (n *Network) programOf(state containerState) (p supervisor.Program, err err
 	if net != n.served {
 		return p, fmt.Errorf("process %d is not in the network namespace that is served here", state.PID)
 	}
-	if p.Users, err = supervisor.NamespaceAt(fmt.Sprintf("/proc/%d/ns/user", state.PID)); err != nil {
+	if p.UserNS, err = supervisor.NamespaceAt(fmt.Sprintf("/proc/%d/ns/user", state.PID)); err != nil {
 		return p, fmt.Errorf("find the container's user namespace: %w", err)
 	}
-	p.KeptFromTCP = keptFromTCP != ""
+	p.Landlocked = keptFromTCP != ""
 	// A container in a user namespace of its own has no capabilities that reach the host.
-	if p.Users == n.opened.hostOwner {
+	if p.UserNS == n.opened.hostOwner {
 		p.MayConfigureHost = state.PID != state.State.PID || mayConfigure(state.State.Bundle)
 	}
 	return p, nil

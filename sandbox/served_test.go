@@ -204,7 +204,7 @@ func (c *contained) rest(t *testing.T) string {
 // its arguments say.
 func contain(args []string) error {
 	runtime.LockOSThread()
-	fd, err := supervisor.Contain()
+	fd, err := supervisor.InstallFilter()
 	if err != nil {
 		return err
 	}

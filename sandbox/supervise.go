@@ -33,7 +33,7 @@ func (i *Guest) beSupervised() (bool, error) {
 		return false, nil
 	}
 	fd, err := supervisor.Restrict()
-	if i.plan.Unsupervised && errors.Is(err, supervisor.ErrUnrestricted) {
+	if err != nil && i.plan.Unsupervised && !errors.Is(err, supervisor.ErrPartlyRestricted) {
 		i.noSeccomp = err.Error()
 		return false, nil
 	}
@@ -99,7 +99,7 @@ func (n *Network) newSupervisor() error {
 		return err
 	}
 	cfg := supervisor.Config{
-		Routes: files[kindRoutes], News: files[kindNews], Fresh4: files[kindFresh4], Fresh6: files[kindFresh6],
+		Routes: files[kindRoutes], RouteEvents: files[kindNews], Fresh4: files[kindFresh4], Fresh6: files[kindFresh6],
 		Interface: n.cfg.Interface, Judge: n.reach, Host: n.opened.hostSockets, Ports: ports, Ledger: n.ledger,
 	}
 	if n.rules.HostSockets() == policy.HostSocketsUDP {
@@ -121,7 +121,7 @@ func (n *Network) newSupervisor() error {
 	}
 	n.opened.supervisor, err = supervisor.New(cfg)
 	if err == nil && n.cmd != nil {
-		err = n.opened.supervisor.Add(supervisor.Program{Notifications: files[kindNotify], KeptFromTCP: true})
+		err = n.opened.supervisor.Add(supervisor.Program{Notifications: files[kindNotify], Landlocked: true})
 	}
 	if err != nil {
 		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier splice"}

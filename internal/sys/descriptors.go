@@ -67,14 +67,6 @@ func GetInt(fd, level, name int) (int, unix.Errno) {
 	return int(v), errno
 }
 
-// GetUint64 is getsockopt(2) of 64 bits.
-func GetUint64(fd, level, name int) (uint64, unix.Errno) {
-	var v uint64
-	size := uint32(8)
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name), uintptr(unsafe.Pointer(&v)), uintptr(unsafe.Pointer(&size)), 0)
-	return v, errno
-}
-
 // SetInt is setsockopt(2) of an int.
 func SetInt(fd, level, name, value int) unix.Errno {
 	v := int32(value)

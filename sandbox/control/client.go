@@ -17,28 +17,29 @@ import (
 	"time"
 
 	"cleat/internal/localsock"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// socketKind begins the name of every abstract socket of ours.
+// socketKind is the prefix of the names of our abstract sockets.
 const socketKind localsock.Kind = "cleat"
 
 var (
-	// ErrNotRunning says that no helper is running by that name, process id or
-	// path.
+	// ErrNotRunning means that no running helper has the name, process id or path.
 	ErrNotRunning = errors.New("no such helper is running")
-	// ErrAmbiguous says that helpers of several users have the name.
+	// ErrAmbiguous means that helpers of several users have the name.
 	ErrAmbiguous = errors.New("several helpers have this name")
 )
 
-// answerWithin is how long a helper may take; opening a port takes a
-// microsecond, and a busy one answers between two batches.
+// answerWithin is how long a helper may take to answer. Opening a port takes microseconds,
+// and a busy helper answers between two batches.
 const answerWithin = 10 * time.Second
 
 const (
-	// askAtOnce is how many helpers List asks at once.
-	askAtOnce = 32
-	// infoBytes is the longest answer that List reads: of 2 MiB of arguments, the most that
-	// execve(2) takes with the usual stack limit, and escapes.
+	// listConcurrency is the number of helpers that List queries at once.
+	listConcurrency = 32
+	// infoBytes is the longest answer that List reads. Command lines have up to 2 MiB, the
+	// limit of execve(2) with the usual stack limit, and escapes make them longer.
 	infoBytes = 4 << 20
 )
 
@@ -48,10 +49,10 @@ type Client struct {
 	in *bufio.Scanner
 }
 
-// List asks every helper that the caller may control, in this network namespace, who it is.
-// They come ordered by process id. Name, user and process id are what the kernel says, since
-// root asks helpers of everybody. A helper that ends meanwhile, or does not answer within ten
-// seconds, is left out.
+// List returns the helpers in this network namespace that the caller may control, sorted by
+// process id. Name, user and process id come from the kernel and not from the helper, since
+// root also queries the helpers of other users. List omits helpers that exit or do not
+// answer within ten seconds.
 func List(ctx context.Context) ([]Info, error) {
 	sockets, err := socketKind.List()
 	if err != nil {
@@ -60,38 +61,33 @@ func List(ctx context.Context) ([]Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	var (
-		mu   sync.Mutex
-		all  []Info
-		wg   sync.WaitGroup
-		room = make(chan struct{}, askAtOnce)
+		queries errgroup.Group
+		mu      sync.Mutex
+		all     []Info
 	)
-	for _, s := range inTurn(sockets) {
-		select {
-		case room <- struct{}{}:
-		case <-ctx.Done():
-		}
+	queries.SetLimit(listConcurrency)
+	for _, s := range roundRobin(sockets) {
 		if ctx.Err() != nil {
 			break
 		}
-		wg.Go(func() {
-			defer func() { <-room }()
-			info, err := identify(ctx, s)
-			if err != nil {
-				return
+		queries.Go(func() error {
+			if info, err := identify(ctx, s); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, info)
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, info)
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = queries.Wait() // never fails
 	slices.SortFunc(all, func(a, b Info) int { return cmp.Or(a.PID-b.PID, a.UID-b.UID, cmp.Compare(a.Name, b.Name)) })
 	return all, nil
 }
 
-// inTurn orders sockets that would listen to the caller: the caller's own first, then one of
-// each other user's, then a second of each, so that nobody's many sockets hide another's.
-func inTurn(sockets []localsock.Socket) (out []localsock.Socket) {
+// roundRobin returns the sockets that the caller may use. The caller's own come first, then
+// one socket of each other user, then a second one of each, so that a user with many
+// sockets can't delay those of others.
+func roundRobin(sockets []localsock.Socket) (out []localsock.Socket) {
 	turn, turns := map[localsock.Socket]int{}, map[int]int{}
 	for _, s := range sockets {
 		if !s.Ours() {
@@ -106,7 +102,8 @@ func inTurn(sockets []localsock.Socket) (out []localsock.Socket) {
 	return out
 }
 
-// identify asks the helper at s who it is, and corrects what the kernel knows better.
+// identify returns the Info of the helper at s, with the kernel's values where there are
+// some.
 func identify(ctx context.Context, s localsock.Socket) (Info, error) {
 	c, err := dial(ctx, s)
 	if err != nil {
@@ -123,10 +120,10 @@ func identify(ctx context.Context, s localsock.Socket) (Info, error) {
 	return info, err
 }
 
-// Dial connects to the helper that ref means: the path of a socket (anything
-// with a slash), a name, or the helper's process id or that of its command. An
-// own one goes before another user's of the same name. The error wraps
-// ErrNotRunning or ErrAmbiguous.
+// Dial connects to a helper. ref is the path of its socket (anything with a slash), its
+// name, its process id, or the process id of its command. The caller's own helper is
+// preferred to one of another user with the same name. The error wraps ErrNotRunning or
+// ErrAmbiguous.
 func Dial(ctx context.Context, ref string) (*Client, error) {
 	if strings.Contains(ref, "/") {
 		c, err := localsock.DialFile(ctx, ref)
@@ -139,13 +136,8 @@ func Dial(ctx context.Context, ref string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []localsock.Socket
-	for _, s := range sockets {
-		if s.Name == ref && s.Ours() {
-			found = append(found, s)
-		}
-	}
-	if i := slices.IndexFunc(found, func(s localsock.Socket) bool { return s.UID == os.Getuid() }); i >= 0 {
+	found := slices.DeleteFunc(sockets, func(s localsock.Socket) bool { return s.Name != ref || !s.Ours() })
+	if i := slices.Index(found, socketKind.Own(ref)); i >= 0 {
 		found = found[i : i+1]
 	}
 	switch len(found) {
@@ -157,7 +149,7 @@ func Dial(ctx context.Context, ref string) (*Client, error) {
 	return nil, fmt.Errorf("connect to helper %q: %w", ref, ErrAmbiguous)
 }
 
-// dialPID looks for the helper by a process id, its own or its command's.
+// dialPID connects to a helper by its process id or that of its command.
 func dialPID(ctx context.Context, ref string) (*Client, error) {
 	pid, err := strconv.Atoi(ref)
 	if err != nil {
@@ -167,53 +159,56 @@ func dialPID(ctx context.Context, ref string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := ofProcess(all, pid)
+	found, err := findByPID(all, pid)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the helper of process %d: %w", pid, err)
 	}
 	return dial(ctx, localsock.Socket{Kind: socketKind, UID: found.UID, Name: found.Name})
 }
 
-// ofProcess finds the helper with a process id, or whose command has it. The latter is a claim
-// of the helper's: an own helper goes before those of other users, which must not contradict
-// each other.
-func ofProcess(all []Info, pid int) (Info, error) {
+// findByPID returns the helper with a process id, or whose command has it. The latter is
+// only claimed by the helper. So the caller's own helpers come first, and claims of other
+// users' helpers must not conflict.
+func findByPID(all []Info, pid int) (Info, error) {
 	for _, own := range []bool{true, false} {
-		found := slices.DeleteFunc(slices.Clone(all), func(i Info) bool {
-			return (i.UID == os.Getuid()) != own || i.PID != pid && i.Namespace != fmt.Sprintf("/proc/%d/ns/net", pid)
-		})
-		if i := slices.IndexFunc(found, func(i Info) bool { return i.PID == pid }); i >= 0 {
-			return found[i], nil
+		var claims []Info
+		for _, i := range all {
+			switch {
+			case (i.UID == os.Getuid()) != own:
+			case i.PID == pid:
+				return i, nil
+			case i.Namespace == fmt.Sprintf("/proc/%d/ns/net", pid):
+				claims = append(claims, i)
+			}
 		}
-		switch len(found) {
-		case 0:
-		case 1:
-			return found[0], nil
-		default:
+		if len(claims) > 1 {
 			return Info{}, ErrAmbiguous
+		}
+		if len(claims) == 1 {
+			return claims[0], nil
 		}
 	}
 	return Info{}, ErrNotRunning
 }
 
-// dial connects to the helper at s, which must be of the user that s says.
+// dial connects to the helper at s, which must run as the user of s.
 func dial(ctx context.Context, s localsock.Socket) (*Client, error) { return newClient(s.Dial(ctx)) }
 
-// newClient is the client of a connection that was made, or that was not.
+// newClient takes the results of a dial.
 func newClient(c *net.UnixConn, err error) (*Client, error) {
 	if err != nil {
-		return nil, fmt.Errorf("reach the helper: %w", err)
+		return nil, fmt.Errorf("connect to the helper: %w", err)
 	}
 	in := bufio.NewScanner(c)
 	in.Buffer(make([]byte, 0, 4096), answerBytes)
 	return &Client{c: c, in: in}, nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Client) Close() error { return c.c.Close() }
 
-// do sends a request and waits for its answer, for at most ten seconds. An
-// Error of the server's is returned as such.
+// do sends a request and waits up to ten seconds for the answer. An Error of the server is
+// returned as such.
 func (c *Client) do(ctx context.Context, r Request) (Answer, error) {
 	deadline := time.Now().Add(answerWithin)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
@@ -222,11 +217,15 @@ func (c *Client) do(ctx context.Context, r Request) (Answer, error) {
 	c.c.SetDeadline(deadline)
 	defer context.AfterFunc(ctx, func() { c.c.SetDeadline(time.Unix(1, 0)) })()
 	r.Version = Version
-	// A server that does not admit us says why and hangs up, perhaps before we
-	// have written: its words can be read nevertheless.
+	// A server that rejects the peer answers with the reason and hangs up, possibly before
+	// the request is written. The answer can be read even if the write has failed.
 	sent := json.NewEncoder(c.c).Encode(r)
 	if !c.in.Scan() {
-		return Answer{}, c.lost(ctx, r, cmp.Or(sent, c.in.Err()))
+		err := cmp.Or(sent, c.in.Err(), errors.New("the helper hung up"))
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return Answer{}, fmt.Errorf("ask the helper for %q: %w", r.Do, err)
 	}
 	var a Answer
 	if err := json.Unmarshal(c.in.Bytes(), &a); err != nil {
@@ -238,57 +237,48 @@ func (c *Client) do(ctx context.Context, r Request) (Answer, error) {
 	return a, nil
 }
 
-// lost explains a connection that broke.
-func (c *Client) lost(ctx context.Context, r Request, err error) error {
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	} else if err == nil {
-		err = errors.New("it hung up")
-	}
-	return fmt.Errorf("ask the helper for %q: %w", r.Do, err)
-}
-
-// Info asks who the helper is.
-func (c *Client) Info(ctx context.Context) (Info, error) {
-	a, err := c.do(ctx, Request{Do: OpInfo})
-	if err == nil && a.Info == nil {
-		err = incomplete(OpInfo)
-	}
+// get sends a request whose answer has a value.
+func get[T any](ctx context.Context, c *Client, op Op, value func(Answer) *T) (T, error) {
+	var zero T
+	a, err := c.do(ctx, Request{Do: op})
 	if err != nil {
-		return Info{}, err
+		return zero, err
 	}
-	return *a.Info, nil
+	if v := value(a); v != nil {
+		return *v, nil
+	}
+	return zero, noValue(op)
 }
 
-// Flows asks for the flows of the moment.
+func noValue(op Op) error { return fmt.Errorf("read the helper's answer to %q: it is empty", op) }
+
+// Info returns the helper's description.
+func (c *Client) Info(ctx context.Context) (Info, error) {
+	return get(ctx, c, OpInfo, func(a Answer) *Info { return a.Info })
+}
+
+// Flows returns the current flows.
 func (c *Client) Flows(ctx context.Context) ([]Flow, error) {
 	a, err := c.do(ctx, Request{Do: OpFlows})
 	return a.Flows, err
 }
 
-// Stats asks for the counters.
+// Stats returns the counters.
 func (c *Client) Stats(ctx context.Context) (Stats, error) {
-	a, err := c.do(ctx, Request{Do: OpStats})
-	if err == nil && a.Stats == nil {
-		err = incomplete(OpStats)
-	}
-	if err != nil {
-		return Stats{}, err
-	}
-	return *a.Stats, nil
+	return get(ctx, c, OpStats, func(a Answer) *Stats { return a.Stats })
 }
 
-// Forwards asks for the open ports.
+// Forwards returns the open forwards.
 func (c *Client) Forwards(ctx context.Context) ([]Forward, error) {
 	a, err := c.do(ctx, Request{Do: OpForwards})
 	return a.Forwards, err
 }
 
-// AddForward opens a port; the result says what it listens on.
+// AddForward opens a forward. The result has the address and port on which it listens.
 func (c *Client) AddForward(ctx context.Context, f Forward) (Forward, error) {
 	a, err := c.do(ctx, Request{Do: OpForwardAdd, Forward: &f})
 	if err == nil && len(a.Forwards) != 1 {
-		err = incomplete(OpForwardAdd)
+		err = noValue(OpForwardAdd)
 	}
 	if err != nil {
 		return Forward{}, err
@@ -296,35 +286,26 @@ func (c *Client) AddForward(ctx context.Context, f Forward) (Forward, error) {
 	return a.Forwards[0], nil
 }
 
-// RemoveForward closes a port.
+// RemoveForward closes a forward.
 func (c *Client) RemoveForward(ctx context.Context, f Forward) error {
 	_, err := c.do(ctx, Request{Do: OpForwardRemove, Forward: &f})
 	return err
 }
 
-// Policy asks for the policy in force.
+// Policy returns the policy in force.
 func (c *Client) Policy(ctx context.Context) (string, error) {
-	a, err := c.do(ctx, Request{Do: OpPolicy})
-	if err == nil && a.Policy == nil {
-		err = incomplete(OpPolicy)
-	}
-	if err != nil {
-		return "", err
-	}
-	return *a.Policy, nil
+	return get(ctx, c, OpPolicy, func(a Answer) *string { return a.Policy })
 }
 
-// SetPolicy replaces the policy for flows that begin from now on.
+// SetPolicy replaces the policy. Flows that already exist keep the old one.
 func (c *Client) SetPolicy(ctx context.Context, text string) error {
 	_, err := c.do(ctx, Request{Do: OpPolicySet, Policy: &text})
 	return err
 }
 
-// Stop ends the helper. The command inside lives on without a network where it
-// is not the helper's own.
+// Stop ends the helper. A command that the helper did not start continues without a
+// network.
 func (c *Client) Stop(ctx context.Context) error {
 	_, err := c.do(ctx, Request{Do: OpStop})
 	return err
 }
-
-func incomplete(op Op) error { return fmt.Errorf("read the helper's answer to %q: it is empty", op) }

@@ -17,8 +17,8 @@ import (
 	"cleat/internal/localsock"
 )
 
-// A helper may claim to be another one: what the kernel knows counts.
-func TestListDoesNotBelieveHelpers(t *testing.T) {
+// List returns what the kernel knows about a helper, whatever the helper claims.
+func TestListVerifiesHelpers(t *testing.T) {
 	id := name(t)
 	s, err := Listen(id)
 	if err != nil {
@@ -33,41 +33,41 @@ func TestListDoesNotBelieveHelpers(t *testing.T) {
 	}
 	i := slices.IndexFunc(all, func(i Info) bool { return i.Name == id })
 	if i < 0 || all[i].UID != os.Getuid() || all[i].PID != os.Getpid() {
-		t.Errorf("listed as %+v", all)
+		t.Errorf("List returns %+v, want the kernel's name, user and process id", all)
 	}
 	if slices.ContainsFunc(all, func(i Info) bool { return i.Name == "web; reboot" }) {
-		t.Errorf("listed as what it claims: %+v", all)
+		t.Errorf("List returns the name that the helper claims: %+v", all)
 	}
 }
 
-// countingTarget tells when it is asked.
-type countingTarget struct {
+// notifyingTarget calls queried when a client asks for its Info.
+type notifyingTarget struct {
 	*fake
-	asked func()
+	queried func()
 }
 
-func (c countingTarget) Info() Info {
-	defer c.asked()
-	return c.fake.Info()
+func (n notifyingTarget) Info() Info {
+	defer n.queried()
+	return n.fake.Info()
 }
 
-// Helpers that don't answer hide no other one.
-func TestListDoesNotWaitForSilentHelpers(t *testing.T) {
+// Silent helpers do not keep List from finding others.
+func TestListSkipsSilentHelpers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	asked := make(chan struct{})
+	queried := make(chan struct{})
 	for i := range 16 {
 		l, err := socketKind.Own(fmt.Sprintf("%s-silent-%d", name(t), i)).Listen()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		go func() { // it says nothing until the honest helper was asked
+		go func() { // silent until the other helper has been queried
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			<-asked
+			<-queried
 			c.Close()
 		}()
 	}
@@ -76,10 +76,10 @@ func TestListDoesNotWaitForSilentHelpers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serveTarget(t, s, countingTarget{newFake(id), sync.OnceFunc(func() { close(asked) })})
+	serveTarget(t, s, notifyingTarget{newFake(id), sync.OnceFunc(func() { close(queried) })})
 	all, err := List(ctx)
 	if err != nil || !slices.ContainsFunc(all, func(i Info) bool { return i.Name == id }) {
-		t.Errorf("listed %+v, %v", all, err)
+		t.Errorf("List returns %+v, %v, want the helper that answers", all, err)
 	}
 }
 
@@ -91,23 +91,23 @@ func serveTarget(t *testing.T, s *Server, target Target) {
 	t.Cleanup(func() { cancel(); <-ended })
 }
 
-func TestInTurn(t *testing.T) {
+func TestRoundRobin(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("only root asks helpers of other users")
+		t.Skip("only root queries helpers of other users")
 	}
 	socket := func(uid int, name string) localsock.Socket {
 		return localsock.Socket{Kind: socketKind, UID: uid, Name: name}
 	}
 	var got []string
-	for _, s := range inTurn([]localsock.Socket{socket(1000, "a1"), socket(1000, "a2"), socket(1000, "a3"), socket(1001, "b1"), socket(0, "r1"), socket(0, "r2"), socket(1001, "b2")}) {
+	for _, s := range roundRobin([]localsock.Socket{socket(1000, "a1"), socket(1000, "a2"), socket(1000, "a3"), socket(1001, "b1"), socket(0, "r1"), socket(0, "r2"), socket(1001, "b2")}) {
 		got = append(got, s.Name)
 	}
 	if want := "r1 r2 a1 b1 a2 b2 a3"; strings.Join(got, " ") != want {
-		t.Errorf("asked in the order %v, want %s", got, want)
+		t.Errorf("order %v, want %s", got, want)
 	}
 }
 
-func TestOfProcess(t *testing.T) {
+func TestFindByPID(t *testing.T) {
 	own, other := os.Getuid(), os.Getuid()+1
 	helper := func(name string, uid, pid, command int) Info {
 		return Info{Name: name, UID: uid, PID: pid, Namespace: fmt.Sprintf("/proc/%d/ns/net", command)}
@@ -118,23 +118,23 @@ func TestOfProcess(t *testing.T) {
 		want string
 		err  error
 	}{
-		{"its own id", []Info{helper("a", own, 7, 8)}, "a", nil},
-		{"its command's", []Info{helper("a", own, 5, 7)}, "a", nil},
+		{"process id of the helper", []Info{helper("a", own, 7, 8)}, "a", nil},
+		{"process id of its command", []Info{helper("a", own, 5, 7)}, "a", nil},
 		{"none", []Info{helper("a", own, 5, 6)}, "", ErrNotRunning},
-		{"another user claims the command", []Info{helper("thief", other, 5, 7), helper("a", own, 6, 7)}, "a", nil},
-		{"another user's helper", []Info{helper("b", other, 7, 8)}, "b", nil},
-		{"another user's, and a claim", []Info{helper("thief", other, 5, 7), helper("b", other+1, 7, 8)}, "b", nil},
-		{"two claims", []Info{helper("thief", other, 5, 7), helper("b", other+1, 6, 7)}, "", ErrAmbiguous},
+		{"false claim of another user", []Info{helper("thief", other, 5, 7), helper("a", own, 6, 7)}, "a", nil},
+		{"helper of another user", []Info{helper("b", other, 7, 8)}, "b", nil},
+		{"helper of another user, and a claim", []Info{helper("thief", other, 5, 7), helper("b", other+1, 7, 8)}, "b", nil},
+		{"conflicting claims", []Info{helper("thief", other, 5, 7), helper("b", other+1, 6, 7)}, "", ErrAmbiguous},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got, err := ofProcess(c.all, 7); got.Name != c.want || !errors.Is(err, c.err) {
-				t.Errorf("%q, %v; want %q, %v", got.Name, err, c.want, c.err)
+			if got, err := findByPID(c.all, 7); got.Name != c.want || !errors.Is(err, c.err) {
+				t.Errorf("got %q, %v, want %q, %v", got.Name, err, c.want, c.err)
 			}
 		})
 	}
 }
 
-// FuzzClient: whatever a helper answers, the client reads it or says why not.
+// The client parses any answer or returns an error.
 func FuzzClient(f *testing.F) {
 	f.Add([]byte(`{"version":1,"info":{"name":"web","pid":1,"addresses":["192.0.2.1"]}}`))
 	f.Add([]byte(`{"version":1,"error":{"kind":"request","message":"no\u001b[2J"}}`))
@@ -148,7 +148,7 @@ func FuzzClient(f *testing.F) {
 			func(c *Client) error { _, err := c.AddForward(t.Context(), Forward{}); return err },
 			func(c *Client) error { _, err := c.Policy(t.Context()); return err },
 		} {
-			pair, err := localsockPair()
+			pair, err := unixPair()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,7 +159,7 @@ func FuzzClient(f *testing.F) {
 			c, _ := newClient(pair[0], nil)
 			line, _, _ := bytes.Cut(answer, []byte("\n"))
 			if err := ask(c); err == nil && !json.Valid(line) {
-				t.Errorf("%q was taken for an answer", line)
+				t.Errorf("the client accepts %q", line)
 			}
 			pair[0].Close()
 			pair[1].Close()
@@ -167,9 +167,9 @@ func FuzzClient(f *testing.F) {
 	})
 }
 
-// localsockPair is a connection to itself.
-func localsockPair() (pair [2]*net.UnixConn, err error) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix"}) // a free abstract name
+// unixPair returns the two ends of a Unix connection.
+func unixPair() (pair [2]*net.UnixConn, err error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix"}) // the kernel chooses an abstract name
 	if err != nil {
 		return pair, err
 	}

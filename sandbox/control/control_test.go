@@ -24,14 +24,14 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// fake is a Target that remembers.
+// fake is a Target in memory.
 type fake struct {
 	mu       sync.Mutex
 	info     Info
 	forwards []Forward
 	policy   string
 	stopped  chan struct{}
-	flows    []Flow // nil: one
+	flows    []Flow // nil means a default of one flow
 }
 
 func (f *fake) Info() Info { return f.info }
@@ -56,7 +56,7 @@ func (f *fake) AddForward(w Forward) (Forward, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if w.Listen.Port == 1 {
-		return Forward{}, withAdvice{fmt.Errorf("open port 1: %w", syscall.EACCES)}
+		return Forward{}, errorWithHint{fmt.Errorf("open port 1: %w", syscall.EACCES)}
 	}
 	if w.Listen.Port == 0 {
 		w.Listen.Port = 32768
@@ -65,10 +65,9 @@ func (f *fake) AddForward(w Forward) (Forward, error) {
 	return w, nil
 }
 
-// withAdvice is an error with a hint.
-type withAdvice struct{ error }
+type errorWithHint struct{ error }
 
-func (withAdvice) Hint() string { return "take a port above 1023" }
+func (errorWithHint) Hint() string { return "take a port above 1023" }
 
 func (f *fake) RemoveForward(w Forward) error {
 	f.mu.Lock()
@@ -114,10 +113,10 @@ func newFake(name string) *fake {
 		policy: "default deny\n", stopped: make(chan struct{})}
 }
 
-// name is one that no other test of the machine has.
+// name returns a helper name that is unique on the machine.
 func name(t *testing.T) string { return fmt.Sprintf("test-%d-%s", os.Getpid(), t.Name()) }
 
-// Every request through both kinds of socket.
+// All requests work over both kinds of socket.
 func TestConversation(t *testing.T) {
 	for _, kind := range []string{"abstract", "path"} {
 		t.Run(kind, func(t *testing.T) {
@@ -182,45 +181,45 @@ func converse(t *testing.T, c *Client, f *fake) {
 		t.Errorf("remove forward: %v", err)
 	}
 	if err := c.RemoveForward(ctx, added); err == nil || !strings.Contains(err.Error(), "no such forward") {
-		t.Errorf("remove the forward again: %v", err)
+		t.Errorf("remove a removed forward: %v, want an error", err)
 	}
 	var e *Error
-	if _, err := c.AddForward(ctx, Forward{Protocol: "tcp", Listen: Endpoint{Port: 1}, To: Endpoint{Port: 1}}); !errors.As(err, &e) || e.Kind != KindFailed || e.Hint != (withAdvice{}).Hint() {
-		t.Errorf("a forward that fails: %#v", err)
+	if _, err := c.AddForward(ctx, Forward{Protocol: "tcp", Listen: Endpoint{Port: 1}, To: Endpoint{Port: 1}}); !errors.As(err, &e) || e.Kind != KindFailed || e.Hint != (errorWithHint{}).Hint() {
+		t.Errorf("add a forward that fails: %#v, want KindFailed with a hint", err)
 	}
 	if err := c.SetPolicy(ctx, "alow *"); !errors.As(err, &e) || e.Kind != KindRequest {
-		t.Errorf("a policy with a mistake: %#v", err)
+		t.Errorf("set an invalid policy: %#v, want KindRequest", err)
 	}
 	if err := c.SetPolicy(ctx, ""); err != nil {
-		t.Errorf("an empty policy: %v", err)
+		t.Errorf("set an empty policy: %v", err)
 	}
 	if text, err := c.Policy(ctx); err != nil || text != "" {
 		t.Errorf("policy: %q, %v", text, err)
 	}
 }
 
-// Lines as a hostile or mistaken client would write them.
+// Invalid requests are answered with the kind of error.
 func TestRequests(t *testing.T) {
 	for _, tt := range []struct {
 		name, line string
-		kind       Kind // "": it is done
+		kind       Kind // "" if it is valid
 		want       string
 	}{
-		{"good", `{"version":1,"do":"stats"}`, "", `"tcp_flows":3`},
+		{"valid", `{"version":1,"do":"stats"}`, "", `"tcp_flows":3`},
 		{"no JSON", `stats`, KindRequest, "read request"},
 		{"empty", ``, KindRequest, "read request"},
-		{"an array", `[]`, KindRequest, "read request"},
+		{"array", `[]`, KindRequest, "read request"},
 		{"no version", `{"do":"stats"}`, KindVersion, "version 1"},
-		{"a later version, with what it may have", `{"version":2,"do":"stats","more":true}`, KindVersion, "version 1 of the control protocol, not 2"},
-		{"unknown", `{"version":1,"do":"reboot"}`, KindRequest, `unknown request \"reboot\"`},
-		{"an unknown field", `{"version":1,"do":"stats","since":"now"}`, KindRequest, "since"},
-		{"a field of another request", `{"version":1,"do":"stats","policy":""}`, KindRequest, "want policy: false"},
-		{"a field missing", `{"version":1,"do":"policy-set"}`, KindRequest, "want policy: true"},
-		{"a forward missing", `{"version":1,"do":"forward-add"}`, KindRequest, "want forward: true"},
-		{"a forward to nowhere", `{"version":1,"do":"forward-add","forward":{"protocol":"tcp"}}`, KindRequest, "port from 1 on"},
-		{"a protocol", `{"version":1,"do":"forward-add","forward":{"protocol":"icmp","to":{"port":1}}}`, KindRequest, "tcp or udp"},
-		{"a port too large", `{"version":1,"do":"forward-add","forward":{"protocol":"tcp","to":{"port":65536}}}`, KindRequest, "read request"},
-		{"two on a line", `{"version":1,"do":"stats"} {"version":1,"do":"stats"}`, KindRequest, "read request"},
+		{"later version with an unknown field", `{"version":2,"do":"stats","more":true}`, KindVersion, "version 1 of the control protocol, not 2"},
+		{"unknown operation", `{"version":1,"do":"reboot"}`, KindRequest, `unknown request \"reboot\"`},
+		{"unknown field", `{"version":1,"do":"stats","since":"now"}`, KindRequest, "since"},
+		{"field of another operation", `{"version":1,"do":"stats","policy":""}`, KindRequest, "want policy: false"},
+		{"missing policy", `{"version":1,"do":"policy-set"}`, KindRequest, "want policy: true"},
+		{"missing forward", `{"version":1,"do":"forward-add"}`, KindRequest, "want forward: true"},
+		{"forward without a port", `{"version":1,"do":"forward-add","forward":{"protocol":"tcp"}}`, KindRequest, "port above 0"},
+		{"invalid protocol", `{"version":1,"do":"forward-add","forward":{"protocol":"icmp","to":{"port":1}}}`, KindRequest, "tcp or udp"},
+		{"port too large", `{"version":1,"do":"forward-add","forward":{"protocol":"tcp","to":{"port":65536}}}`, KindRequest, "read request"},
+		{"two requests on a line", `{"version":1,"do":"stats"} {"version":1,"do":"stats"}`, KindRequest, "read request"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, stop := answer([]byte(tt.line), newFake("x"))
@@ -233,7 +232,7 @@ func TestRequests(t *testing.T) {
 				kind = a.Error.Kind
 			}
 			if kind != tt.kind || !strings.Contains(string(text), tt.want) || stop || a.Version != Version {
-				t.Errorf("answer %s, want kind %q with %q", text, tt.kind, tt.want)
+				t.Errorf("answer %s, want kind %q and text %q", text, tt.kind, tt.want)
 			}
 		})
 	}
@@ -245,12 +244,12 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) {
 		a, _ := answer(line, newFake("x"))
 		if _, err := json.Marshal(a); err != nil {
-			t.Errorf("the answer to %q can't be written: %v", line, err)
+			t.Errorf("marshal the answer to %q: %v", line, err)
 		}
 	})
 }
 
-// A line without end is not read to its end.
+// The server stops reading a line that is too long.
 func TestRequestTooLong(t *testing.T) {
 	id := name(t)
 	s, err := Listen(id)
@@ -263,15 +262,16 @@ func TestRequestTooLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	go c.Write(make([]byte, 2*requestBytes)) // ends when the server hangs up
+	go c.Write(make([]byte, 2*requestBytes)) // fails when the server closes the connection
 	line, err := bufio.NewReader(c).ReadString('\n')
-	// The server closes with what it did not read, which may overtake its answer.
+	// The server closes the connection with unread data, so the client may get ECONNRESET
+	// instead of the answer.
 	if !strings.Contains(line, "longer than") && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("answer %q, %v", line, err)
 	}
 }
 
-// More clients than are served at once wait, and each gets its answer.
+// Clients beyond the limit wait, and all get their answers.
 func TestManyClients(t *testing.T) {
 	id := name(t)
 	s, err := Listen(id)
@@ -296,7 +296,7 @@ func TestManyClients(t *testing.T) {
 	all.Wait()
 }
 
-// Serve closes the connections of clients that say nothing.
+// Serve closes idle connections when its context ends.
 func TestServeEnds(t *testing.T) {
 	id := name(t)
 	s, err := Listen(id)
@@ -319,14 +319,14 @@ func TestServeEnds(t *testing.T) {
 		t.Errorf("Serve: %v", err)
 	}
 	if _, err := c.Info(t.Context()); err == nil {
-		t.Error("an ended server answers")
+		t.Error("the server answers after Serve has returned")
 	}
 	if _, err := Dial(t.Context(), id); !errors.Is(err, ErrNotRunning) {
-		t.Errorf("dial an ended server: %v, want ErrNotRunning", err)
+		t.Errorf("dial after Serve has returned: %v, want ErrNotRunning", err)
 	}
 }
 
-func TestNamesAreTakenOnce(t *testing.T) {
+func TestListenNameTaken(t *testing.T) {
 	id := name(t)
 	s, err := Listen(id)
 	if err != nil {
@@ -338,12 +338,12 @@ func TestNamesAreTakenOnce(t *testing.T) {
 	s.Close()
 	s, err = Listen(id)
 	if err != nil {
-		t.Fatalf("listen after the first has closed: %v", err)
+		t.Fatalf("listen after Close: %v", err)
 	}
 	s.Close()
 }
 
-func TestPaths(t *testing.T) {
+func TestListenPath(t *testing.T) {
 	dir := t.TempDir()
 	at := filepath.Join(dir, "control")
 	s, err := ListenPath(at)
@@ -360,14 +360,14 @@ func TestPaths(t *testing.T) {
 	if _, err := ListenPath(at); !errors.Is(err, ErrTaken) {
 		t.Errorf("listen again: %v, want ErrTaken", err)
 	}
-	s.l.SetUnlinkOnClose(false) // as if killed
+	s.l.SetUnlinkOnClose(false) // as after SIGKILL
 	s.Close()
 	if s, err = ListenPath(at); err != nil {
-		t.Fatalf("listen where a killed helper did: %v", err)
+		t.Fatalf("listen at the path of a killed helper: %v", err)
 	}
 	s.Close()
 	if _, err := os.Lstat(at); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the socket is left behind: %v", err)
+		t.Errorf("Close left the socket file: %v", err)
 	}
 	if _, err := Dial(t.Context(), at); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("dial: %v, want ErrNotRunning", err)
@@ -376,7 +376,7 @@ func TestPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := ListenPath(at); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("listen over a file: %v, want ErrExist", err)
+		t.Errorf("listen at the path of another file: %v, want ErrExist", err)
 	}
 }
 
@@ -398,7 +398,7 @@ func TestListAndDialByPID(t *testing.T) {
 		found = found || info.Name == id && info.PID == os.Getpid()
 	}
 	if !found {
-		t.Errorf("not listed: %+v", all)
+		t.Errorf("List returns %+v, want the helper", all)
 	}
 	for _, ref := range []string{fmt.Sprint(os.Getpid()), "7"} {
 		c, err := Dial(t.Context(), ref)
@@ -412,18 +412,18 @@ func TestListAndDialByPID(t *testing.T) {
 		c.Close()
 	}
 	if _, err := Dial(t.Context(), "4194305"); !errors.Is(err, ErrNotRunning) {
-		t.Errorf("dial a process that can't be: %v, want ErrNotRunning", err)
+		t.Errorf("dial a process id above the maximum: %v, want ErrNotRunning", err)
 	}
 }
 
-// A client does not wait for ever.
+// A client gives up when its context ends.
 func TestSilentServer(t *testing.T) {
 	id := name(t)
 	s, err := Listen(id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close() // nobody serves
+	defer s.Close() // no call of Serve: connections wait in the queue
 	c, err := Dial(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
@@ -432,7 +432,7 @@ func TestSilentServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := c.Info(ctx); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("info: %v, want the deadline", err)
+		t.Errorf("info: %v, want a deadline error", err)
 	}
 }
 
@@ -467,8 +467,9 @@ func TestForwardString(t *testing.T) {
 	}
 }
 
-// As many flows as there can be, with the longest fields and the worst names, fit an answer.
-func TestAllFlowsFitAnAnswer(t *testing.T) {
+// An answer can hold the maximum number of flows with the longest fields and the names with
+// the longest encoding.
+func TestFlowsFitAnswer(t *testing.T) {
 	at := netip.MustParseAddrPort("[2001:db8:ffff:ffff:ffff:ffff:ffff:ffff%cleat0123456789]:65535")
 	for _, worst := range []string{"<", "\\", `"`} {
 		f := Flow{Protocol: "icmp6", Inbound: true, Source: at, Destination: at, Host: at, Name: strings.Repeat(worst, 253) + "…",
@@ -487,14 +488,14 @@ func TestAllFlowsFitAnAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := c.Flows(t.Context()); err != nil || len(got) != len(many.flows) {
-			t.Errorf("names of %q: %d flows, %v", worst, len(got), err)
+			t.Errorf("names of %q: got %d flows, %v", worst, len(got), err)
 		}
 		c.Close()
 		s.Close()
 	}
 }
 
-// A client that is slow, in whatever way, does not keep its place.
+// A slow client loses its connection after a timeout, however it is slow.
 func TestSlowClients(t *testing.T) {
 	request := []byte(`{"version":1,"do":"info"}` + "\n")
 	forever := func(c net.Conn, do func() error) {
@@ -507,21 +508,21 @@ func TestSlowClients(t *testing.T) {
 		client func(c net.Conn)
 		within time.Duration
 	}{
-		{"says nothing", func(net.Conn) {}, idle},
+		{"sends nothing", func(net.Conn) {}, idleTimeout},
 		{"sends a request byte by byte", func(c net.Conn) {
 			forever(c, func() error { _, err := c.Write([]byte(" ")); return err })
-		}, idle},
+		}, idleTimeout},
 		{"does not read", func(c net.Conn) { c.Write(request) }, writeWithin},
 		{"reads byte by byte", func(c net.Conn) {
 			c.Write(request)
 			forever(c, func() error { _, err := c.Read(make([]byte, 1)); return err })
 		}, writeWithin},
-		{"does not read that its request is too long", func(c net.Conn) { c.Write(make([]byte, 2*requestBytes)) }, writeWithin},
+		{"does not read the answer to a request that is too long", func(c net.Conn) { c.Write(make([]byte, 2*requestBytes)) }, writeWithin},
 		{"is slow after a quick request", func(c net.Conn) {
 			c.Write(request)
 			bufio.NewReader(c).ReadBytes('\n')
 			forever(c, func() error { _, err := c.Write([]byte(" ")); return err })
-		}, idle},
+		}, idleTimeout},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -532,7 +533,7 @@ func TestSlowClients(t *testing.T) {
 				client.Go(func() { tt.client(theirs) })
 				answerAll(ours, newFake("x"))
 				if took := time.Since(start); took > tt.within+time.Second {
-					t.Errorf("it has its place for %v", took)
+					t.Errorf("the connection was open for %v, want at most %v", took, tt.within)
 				}
 				ours.Close()
 				client.Wait()

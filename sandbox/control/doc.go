@@ -1,36 +1,36 @@
-// Package control is how one asks a running sandbox's helper something, and
-// tells it something: which flows it carries, its counters, its forwards; open
-// or close a forward, replace the policy, stop.
+// Package control lets another process query and control the helper of a running sandbox:
+// list its flows, counters and forwards, open and close forwards, replace the policy, and
+// stop it.
 //
 // # Theory of operation
 //
-// The helper listens on a Unix socket. By default that is an abstract one,
-// named "cleat/UID/NAME", which belongs to the network namespace of the helper:
-// it leaves no file behind however the helper ends, it can be listed from
-// /proc/net/unix, its name is taken by one helper at a time, and the sandboxed
-// process, being in another network namespace, has no such name to connect to.
+// The helper listens on a Unix socket. By default this is an abstract socket named
+// "cleat/UID/NAME", which belongs to the helper's network namespace. It leaves no file
+// behind, however the helper ends. It is listed in /proc/net/unix, only one helper at a
+// time can have the name, and the sandboxed process, in another network namespace, can't
+// connect to it.
 //
-// A path may be given instead. A path is reachable from wherever the file
-// system is, inside the sandbox too, so there the server asks the kernel whether
-// the peer's socket was made in its own network namespace, and turns away whose
-// was not. It asks by sock_diag(7), which neither needs the right to look into
-// the peer nor can be misled by a process id that is used again.
+// A socket may have a path instead. A path can be reached from every namespace with the
+// same file system, the sandbox included. So the server asks the kernel whether the peer's
+// socket was made in the server's own network namespace, and rejects other peers. It uses
+// sock_diag(7), which needs no right to inspect the peer's process, and is not fooled by
+// a process id that is reused.
 //
-// On both the server admits its own uid and root, by SO_PEERCRED, which the
-// kernel fills in when the peer connects. The client does the same the other way
-// round: a name that somebody else has taken is not believed.
+// On both kinds of socket the server accepts its own user and root, by SO_PEERCRED, which
+// the kernel sets when the peer connects. The client checks the server's user in the same
+// way, so another user can't pose as the helper by taking its name.
 //
-// A request and an answer are one line of JSON each, any number of pairs on a
-// connection, in order. Both carry the version of the protocol; a server that
-// gets another answers with KindVersion and changes nothing. Unknown fields are
-// refused, so that nothing is asked for that isn't done.
+// A request and its answer are one line of JSON each. A connection carries any number of
+// such pairs, in order. Both contain the protocol version; a request of another version is
+// answered with KindVersion and has no effect. Unknown fields are rejected, so that no part
+// of a request is silently ignored.
 //
 // # Limits
 //
-// A request line has at most 1 MiB, an answer 96 MiB. Eight connections are
-// served at once, and each is closed after a minute without a request; more wait
-// in the listener's queue. A helper that was sealed can't remove a socket with a
-// path at its end; the next one replaces it.
+// A request line has at most 1 MiB, an answer at most 96 MiB. The server serves eight
+// connections at once and closes each after a minute without a request; more connections
+// wait in the listener's queue. A sealed helper can't remove its socket file when it ends;
+// the next helper replaces the file.
 //
 // Sources: unix(7), abstract sockets and SO_PEERCRED; sock_diag(7);
 // net/unix/af_unix.c, diag.c.

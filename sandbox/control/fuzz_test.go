@@ -3,18 +3,27 @@ package control
 import (
 	"testing"
 
-	"cleat/internal/nlsock"
+	"github.com/mdlayher/netlink"
 )
 
-// FuzzPeerOf: the kernel's answer about a Unix socket is read or refused.
-func FuzzPeerOf(f *testing.F) {
-	f.Add(uint16(sockDiagByFamily), nlsock.AppendAttribute(make([]byte, unixDiagBytes), unixDiagPeer, []byte{1, 0, 0, 0}))
+// parsePeer parses an answer of the kernel or returns an error.
+func FuzzParsePeer(f *testing.F) {
+	answer := func(peer []byte) []byte {
+		attributes := netlink.NewAttributeEncoder()
+		attributes.Bytes(unixDiagPeer, peer)
+		encoded, err := attributes.Encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		return append(make([]byte, unixDiagBytes), encoded...)
+	}
+	f.Add(uint16(sockDiagByFamily), answer([]byte{1, 0, 0, 0}))
 	f.Add(uint16(sockDiagByFamily), make([]byte, unixDiagBytes))
-	f.Add(uint16(sockDiagByFamily), nlsock.AppendAttribute(make([]byte, unixDiagBytes), unixDiagPeer, []byte{1}))
+	f.Add(uint16(sockDiagByFamily), answer([]byte{1}))
 	f.Add(uint16(2), make([]byte, 64))
 	f.Fuzz(func(t *testing.T, kind uint16, body []byte) {
-		if _, err := peerOf(kind, body); err == nil && (kind != sockDiagByFamily || len(body) < unixDiagBytes) {
-			t.Errorf("type %d, %x was believed", kind, body)
+		if _, err := parsePeer(kind, body); err == nil && (kind != sockDiagByFamily || len(body) < unixDiagBytes) {
+			t.Errorf("parsePeer accepts type %d, %x", kind, body)
 		}
 	})
 }

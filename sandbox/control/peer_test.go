@@ -15,18 +15,18 @@ import (
 	"cleat/sandbox/control"
 )
 
-// askAt in the environment makes the test binary a client.
-const askAt = "CLEAT_TEST_ASK_AT"
+// clientOf is the environment variable that makes the test binary a client of a helper.
+const clientOf = "CLEAT_TEST_CLIENT_OF"
 
 func TestMain(m *testing.M) {
-	if ref := os.Getenv(askAt); ref != "" {
-		os.Exit(ask(ref))
+	if ref := os.Getenv(clientOf); ref != "" {
+		os.Exit(queryStats(ref))
 	}
 	os.Exit(lab.RunTests(m))
 }
 
-// ask asks the helper that ref means for its counters, as a process of its own.
-func ask(ref string) int {
+// queryStats gets the counters of a helper and returns the exit code.
+func queryStats(ref string) int {
 	c, err := control.Dial(context.Background(), ref)
 	if err == nil {
 		_, err = c.Stats(context.Background())
@@ -38,8 +38,8 @@ func ask(ref string) int {
 	return 0
 }
 
-// A socket with a path can be reached from the sandbox's network namespace,
-// where the one without can't; but orders are taken from our own only.
+// A process in another network namespace can't connect to an abstract socket. It can connect
+// to a socket with a path, but the server rejects it.
 func TestOtherNamespace(t *testing.T) {
 	lab.Need(t)
 	ns, err := netns.New("guest")
@@ -60,7 +60,7 @@ func TestOtherNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []*control.Server{atPath, atName} {
-		go s.Serve(t.Context(), target{}) // ends with the test's context
+		go s.Serve(t.Context(), target{}) // until the test's context ends
 	}
 	for _, tt := range []struct {
 		name, ref, want string
@@ -74,20 +74,20 @@ func TestOtherNamespace(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var out strings.Builder
 			cmd := exec.Command(lab.Self)
-			cmd.Env = append(os.Environ(), askAt+"="+tt.ref)
+			cmd.Env = append(os.Environ(), clientOf+"="+tt.ref)
 			cmd.Stdout, cmd.Stderr = &out, &out
 			if err := tt.start(cmd); err != nil {
 				t.Fatal(err)
 			}
 			err := cmd.Wait()
 			if (err == nil) != (tt.want == "") || !strings.Contains(out.String(), tt.want) {
-				t.Errorf("%v, %q; want %q", err, out.String(), tt.want)
+				t.Errorf("%v, output %q, want %q", err, out.String(), tt.want)
 			}
 		})
 	}
 }
 
-// target is a Target of which only Stats is asked.
+// target is a Target that supports only Stats.
 type target struct{ control.Target }
 
 func (target) Stats() control.Stats { return control.Stats{} }

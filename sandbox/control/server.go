@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,145 +19,139 @@ import (
 
 const (
 	requestBytes = 1 << 20          // a policy of 20,000 rules
-	answerBytes  = 96 << 20         // 65,536 flows of at most 1.5 KiB
-	idle         = time.Minute      // a client that says nothing for so long is gone
-	writeWithin  = 10 * time.Second // a client that does not read is not waited for
-	connections  = 8
+	answerBytes  = 96 << 20         // 65,536 flows of up to 1.5 KiB each
+	idleTimeout  = time.Minute      // for the next request of a client
+	writeWithin  = 10 * time.Second // for a client to read an answer
+	connections  = 8                // served at once
 )
 
-// Descriptors is how many a Server has at most: its listener, its clients, and a socket to ask
-// the kernel about them.
+// Descriptors is the maximum number of descriptors of a Server: its listener, its clients,
+// and a netlink socket to verify clients.
 const Descriptors = 1 + connections + 1
 
-// ErrTaken says that a helper of this name, or at this path, is running.
+// ErrTaken means that a running helper has the name or path.
 var ErrTaken = errors.New("name is taken by a running helper")
 
-// Target is what a Server controls. Its methods are called by several
-// goroutines at once. Errors made by BadRequest reach the client as
-// KindRequest, others as KindFailed, with the text of a Hint() method if they
-// or what they wrap have one.
+// Target is what a Server controls. Its methods are called concurrently. Errors made by
+// BadRequest reach the client as KindRequest, others as KindFailed. If an error or one that
+// it wraps has a method Hint() string, the client gets the hint as well.
 type Target interface {
 	Info() Info
 	Flows() ([]Flow, error)
 	Stats() Stats
 	Forwards() ([]Forward, error)
-	// AddForward opens a port and says what it listens on.
+	// AddForward opens a forward and returns it with the address and port on which it
+	// listens.
 	AddForward(Forward) (Forward, error)
-	// RemoveForward closes the port again; flows that came in by it live on.
+	// RemoveForward closes a forward. Its flows continue.
 	RemoveForward(Forward) error
-	// Policy is the policy in force, as a policy file says it.
+	// Policy returns the policy in force in the format of a policy file.
 	Policy() (string, error)
-	// SetPolicy replaces the policy for flows that begin from now on.
+	// SetPolicy replaces the policy for new flows.
 	SetPolicy(text string) error
-	// Stop ends the helper. It is called after the client has its answer.
+	// Stop ends the helper. It is called after the client has been answered.
 	Stop()
 }
 
-// Server answers requests. Make it with Listen or ListenPath.
+// Server answers requests. Use Listen or ListenPath to make one.
 type Server struct {
-	l       *net.UnixListener
-	witness *witness // for a socket with a path; nil: peers prove where they are by having connected
+	l        *net.UnixListener
+	verifier *netnsVerifier // nil for an abstract socket, which only its namespace can reach
 }
 
-// CheckName says what is wrong with a name that somebody wants to give a
-// helper. A name of digits only is left to process ids.
+// CheckName returns an error if a helper can't have the name. A name made of digits would
+// be taken for a process id.
 func CheckName(name string) error {
 	switch {
 	case name == "" || len(name) > 64:
 		return fmt.Errorf("name %q: want 1 to 64 characters", name)
 	case strings.Trim(name, "0123456789") == "":
-		return fmt.Errorf("name %q: digits alone are a process id", name)
+		return fmt.Errorf("name %q: a name of digits only would be taken for a process id", name)
 	}
 	for _, c := range name {
 		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", c) {
-			return fmt.Errorf("name %q: want letters, digits, dots, dashes and underscores only", name)
+			return fmt.Errorf("name %q: want only letters, digits, dots, dashes and underscores", name)
 		}
 	}
 	return nil
 }
 
-// Listen opens the abstract socket of the helper called name, which is not
-// checked, in the caller's network namespace. The error wraps ErrTaken where
-// one of this name is running.
+// Listen opens the abstract socket of a helper in the caller's network namespace. It does
+// not check the name. The error wraps ErrTaken if a running helper has it.
 func Listen(name string) (*Server, error) {
 	l, err := socketKind.Own(name).Listen()
 	if err != nil {
-		return nil, fmt.Errorf("listen for control as %q: %w", name, ofHelper(err))
+		return nil, fmt.Errorf("listen for control as %q: %w", name, asTaken(err))
 	}
 	return &Server{l: l}, nil
 }
 
-// ListenPath opens a socket at path, for the user alone. A socket that nobody
-// listens at any more is replaced; any other file is not, and the error wraps
-// ErrTaken or fs.ErrExist. Where the kernel can't tell a peer's network
-// namespace (CONFIG_UNIX_DIAG) it wraps errors.ErrUnsupported.
+// ListenPath opens a socket at path that only the user can access. It replaces a socket on
+// which no process listens any more, but no other file: the error then wraps ErrTaken or
+// fs.ErrExist. It wraps errors.ErrUnsupported if the kernel can't find a peer's network
+// namespace (CONFIG_UNIX_DIAG).
 func ListenPath(path string) (*Server, error) {
 	l, err := localsock.ListenFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("listen for control at %s: %w", path, ofHelper(err))
+		return nil, fmt.Errorf("listen for control at %s: %w", path, asTaken(err))
 	}
 	s := &Server{l: l}
-	if err := s.callWitness(); err != nil {
+	if s.verifier, err = newNetnsVerifier(); err == nil {
+		err = s.testVerifier()
+	}
+	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("listen for control at %s: %w", path, err)
 	}
 	return s, nil
 }
 
-// ofHelper says of a taken name who has it.
-func ofHelper(err error) error {
+func asTaken(err error) error {
 	if errors.Is(err, localsock.ErrTaken) {
 		return ErrTaken
 	}
 	return err
 }
 
-// callWitness makes a witness and has it tell what it must know: that our own
-// socket is ours.
-func (s *Server) callWitness() error {
-	w, err := newWitness()
-	if err != nil {
-		return fmt.Errorf("ask for network namespaces of sockets: %w", err)
-	}
-	s.witness = w
-	err = localsock.Control(s.l, func(fd int) error {
+// testVerifier looks up the server's own socket.
+func (s *Server) testVerifier() error {
+	err := localsock.Control(s.l, func(fd int) error {
 		inode, err := inodeOf(fd)
 		if err == nil {
-			_, err = w.find(inode)
+			_, err = s.verifier.find(inode)
 		}
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("ask for network namespaces of sockets (CONFIG_UNIX_DIAG): %w: %w", errors.ErrUnsupported, err)
+		return fmt.Errorf("find network namespaces of sockets (CONFIG_UNIX_DIAG): %w: %w", errors.ErrUnsupported, err)
 	}
 	return nil
 }
 
-// Close stops listening, and removes the socket where it has a path. A Serve
-// that is under way returns.
+// Close closes the listener and removes its socket file. A running Serve returns.
 func (s *Server) Close() error {
 	err := s.l.Close()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
-	if s.witness != nil {
-		s.witness.close()
+	if s.verifier != nil {
+		s.verifier.close()
 	}
 	return err
 }
 
-// Serve answers until ctx ends or the Server is closed, which is no error. It
-// returns when the last connection is closed.
+// Serve answers requests until ctx ends or the Server is closed, and then returns nil. It
+// closes all connections before it returns.
 func (s *Server) Serve(ctx context.Context, t Target) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var all sync.WaitGroup
-	defer all.Wait()
+	var serving sync.WaitGroup
+	defer serving.Wait()
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { s.Close() })()
-	room := make(chan struct{}, connections)
+	slots := make(chan struct{}, connections)
 	for {
 		select {
-		case room <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-ctx.Done():
 			return nil
 		}
@@ -169,8 +165,8 @@ func (s *Server) Serve(ctx context.Context, t Target) error {
 		if err != nil {
 			return fmt.Errorf("accept control connection: %w", err)
 		}
-		all.Go(func() {
-			defer func() { <-room }()
+		serving.Go(func() {
+			defer func() { <-slots }()
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { c.Close() })()
 			s.converse(c, t)
@@ -178,37 +174,60 @@ func (s *Server) Serve(ctx context.Context, t Target) error {
 	}
 }
 
-// converse answers one connection's requests if its peer is admitted.
+// converse answers the requests of a connection whose peer is accepted.
 func (s *Server) converse(c *net.UnixConn, t Target) {
-	if err := s.admit(c); err != nil {
-		say(c, refusal(&Error{Kind: KindFailed, Message: err.Error()}))
+	if err := s.authorize(c); err != nil {
+		send(c, refusal(&Error{Kind: KindFailed, Message: err.Error()}))
 		return
 	}
 	answerAll(c, t)
 }
 
-// say sends an answer. What goes wrong with the connection is the client's to notice.
-func say(c net.Conn, a Answer) error {
+// authorize returns an error if the peer of c may not control the helper.
+func (s *Server) authorize(c *net.UnixConn) error {
+	uid, err := localsock.PeerUID(c)
+	if err != nil {
+		return err
+	}
+	if !localsock.Admits(uid) {
+		return fmt.Errorf("user %d may not control the helper of user %d", uid, os.Getuid())
+	}
+	if s.verifier == nil {
+		return nil
+	}
+	local := false
+	err = localsock.Control(c, func(fd int) (err error) {
+		local, err = s.verifier.isLocal(fd)
+		return err
+	})
+	if err == nil && !local {
+		err = errors.New("a process in another network namespace may not control this helper")
+	}
+	return err
+}
+
+// send sends an answer. The client notices a failure by itself.
+func send(c net.Conn, a Answer) error {
 	c.SetWriteDeadline(time.Now().Add(writeWithin))
 	out := json.NewEncoder(c)
-	out.SetEscapeHTML(false) // "<" would take six bytes, and the guest chooses names
+	out.SetEscapeHTML(false) // an escaped "<" takes six bytes, and the guest chooses names
 	return out.Encode(a)
 }
 
-// answerAll answers a connection's requests.
+// answerAll answers the requests of a connection.
 func answerAll(c net.Conn, t Target) {
 	in := bufio.NewScanner(c)
 	in.Buffer(make([]byte, 0, 4096), requestBytes)
 	for {
-		c.SetReadDeadline(time.Now().Add(idle))
-		if !in.Scan() || in.Err() != nil { // the latter: a part of a line, as the deadline passed
+		c.SetReadDeadline(time.Now().Add(idleTimeout))
+		if !in.Scan() || in.Err() != nil { // Scan returns part of a line after the deadline
 			if errors.Is(in.Err(), bufio.ErrTooLong) {
-				say(c, refusal(BadRequest("the request is longer than %d bytes", requestBytes)))
+				send(c, refusal(BadRequest("the request is longer than %d bytes", requestBytes)))
 			}
 			return
 		}
 		a, last := answer(in.Bytes(), t)
-		err := say(c, a)
+		err := send(c, a)
 		if last {
 			t.Stop()
 			return
@@ -219,7 +238,7 @@ func answerAll(c net.Conn, t Target) {
 	}
 }
 
-// answer does what one line asks for, and says whether it is to stop.
+// answer carries out the request on a line. stop is true if it is OpStop.
 func answer(line []byte, t Target) (a Answer, stop bool) {
 	r, err := parse(line)
 	if err != nil {
@@ -258,7 +277,8 @@ func answer(line []byte, t Target) (a Answer, stop bool) {
 	return a, false
 }
 
-// parse reads a request and checks that it holds what it needs and no more.
+// parse parses a request. It checks that the request has the fields of its kind and no
+// others.
 func parse(line []byte) (Request, error) {
 	var version struct {
 		Version int `json:"version"`
@@ -267,7 +287,7 @@ func parse(line []byte) (Request, error) {
 		return Request{}, BadRequest("read request: %v", err)
 	}
 	if version.Version != Version {
-		return Request{}, &Error{Kind: KindVersion, Message: fmt.Sprintf("the helper speaks version %d of the control protocol, not %d", Version, version.Version)}
+		return Request{}, &Error{Kind: KindVersion, Message: fmt.Sprintf("the helper uses version %d of the control protocol, not %d", Version, version.Version)}
 	}
 	dec := json.NewDecoder(strings.NewReader(string(line)))
 	dec.DisallowUnknownFields()
@@ -278,13 +298,11 @@ func parse(line []byte) (Request, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return r, BadRequest("read request: more than one object on the line")
 	}
-	wantForward := r.Do == OpForwardAdd || r.Do == OpForwardRemove
-	wantPolicy := r.Do == OpPolicySet
-	switch r.Do {
-	case OpInfo, OpFlows, OpStats, OpForwards, OpForwardAdd, OpForwardRemove, OpPolicy, OpPolicySet, OpStop:
-	default:
+	if !slices.Contains(ops, r.Do) {
 		return r, BadRequest("unknown request %q", r.Do)
 	}
+	wantForward := r.Do == OpForwardAdd || r.Do == OpForwardRemove
+	wantPolicy := r.Do == OpPolicySet
 	if wantForward != (r.Forward != nil) {
 		return r, BadRequest("request %q: want forward: %t", r.Do, wantForward)
 	}
@@ -292,12 +310,12 @@ func parse(line []byte) (Request, error) {
 		return r, BadRequest("request %q: want policy: %t", r.Do, wantPolicy)
 	}
 	if f := r.Forward; f != nil && (f.Protocol != "tcp" && f.Protocol != "udp" || f.To.Port == 0) {
-		return r, BadRequest("request %q: want a forward of protocol tcp or udp to a port from 1 on", r.Do)
+		return r, BadRequest("request %q: want a forward of protocol tcp or udp to a port above 0", r.Do)
 	}
 	return r, nil
 }
 
-// refusal is the answer that carries err.
+// refusal returns the answer that reports err.
 func refusal(err error) Answer {
 	var e *Error
 	if !errors.As(err, &e) {

@@ -8,14 +8,14 @@ import (
 	"cleat/internal/ledger"
 )
 
-// Version is the protocol's. It changes when a request that was understood
-// before no longer is.
+// Version is the protocol version. It changes when the server no longer accepts a request that it
+// accepted before.
 const Version = 1
 
-// Op is what a request wants.
+// Op is the operation of a request.
 type Op string
 
-// The requests.
+// Operations.
 const (
 	OpInfo          Op = "info"
 	OpFlows         Op = "flows"
@@ -28,6 +28,8 @@ const (
 	OpStop          Op = "stop"
 )
 
+var ops = []Op{OpInfo, OpFlows, OpStats, OpForwards, OpForwardAdd, OpForwardRemove, OpPolicy, OpPolicySet, OpStop}
+
 // Request is one line to the server.
 type Request struct {
 	Version int      `json:"version"`
@@ -36,70 +38,70 @@ type Request struct {
 	Policy  *string  `json:"policy,omitempty"` // the text of a policy file
 }
 
-// Answer is one line from the server. Beside Version it has either Error or
-// what was asked for.
+// Answer is one line from the server. Besides Version it contains either Error or the
+// fields that the operation returns.
 type Answer struct {
 	Version  int       `json:"version"`
 	Error    *Error    `json:"error,omitempty"`
 	Info     *Info     `json:"info,omitempty"`
 	Flows    []Flow    `json:"flows,omitempty"`
 	Stats    *Stats    `json:"stats,omitempty"`
-	Forwards []Forward `json:"forwards,omitempty"` // for OpForwardAdd the one that was opened
+	Forwards []Forward `json:"forwards,omitempty"` // for OpForwardAdd the opened one
 	Policy   *string   `json:"policy,omitempty"`
 }
 
-// Kind tells errors apart.
+// Kind classifies errors.
 type Kind string
 
-// The kinds of errors.
+// Kinds of errors.
 const (
-	KindRequest Kind = "request" // it makes no sense; nothing was done
-	KindVersion Kind = "version" // the other side speaks another version
-	KindFailed  Kind = "failed"  // it was tried, and failed
+	KindRequest Kind = "request" // the request is invalid and had no effect
+	KindVersion Kind = "version" // the other side uses another protocol version
+	KindFailed  Kind = "failed"  // the operation failed
 )
 
-// Error is why a request was not fulfilled.
+// Error is the reason why a request failed.
 type Error struct {
 	Kind    Kind   `json:"kind"`
 	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"` // what to do about it
+	Hint    string `json:"hint,omitempty"` // how to fix it
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// BadRequest makes a KindRequest error, for Targets to return.
+// BadRequest returns an error of KindRequest, for use by a Target.
 func BadRequest(format string, args ...any) error {
 	return &Error{Kind: KindRequest, Message: fmt.Sprintf(format, args...)}
 }
 
-// Info is what a helper says about itself.
+// Info describes a helper.
 type Info struct {
 	Name      string       `json:"name"`
 	PID       int          `json:"pid"`
 	UID       int          `json:"uid"`
-	Command   []string     `json:"command,omitempty"` // empty where it serves a namespace that was there before
-	Namespace string       `json:"namespace"`         // the path of the sandbox's network namespace
+	Command   []string     `json:"command,omitempty"` // empty if it serves an existing namespace
+	Namespace string       `json:"namespace"`         // path of the sandbox's network namespace
 	Started   time.Time    `json:"started"`
 	MTU       int          `json:"mtu"`           // bytes
-	Addresses []netip.Addr `json:"addresses"`     // the guest's
-	Resolvers []netip.Addr `json:"resolvers"`     // those it can ask for names, at port 53
-	Tier      string       `json:"tier"`          // how TCP connections move: "tun", "splice", "seccomp"
-	Why       string       `json:"why,omitempty"` // and why not in a faster way
+	Addresses []netip.Addr `json:"addresses"`     // of the guest
+	Resolvers []netip.Addr `json:"resolvers"`     // DNS servers for the guest, at port 53
+	Tier      string       `json:"tier"`          // of TCP connections: "tun", "splice", "seccomp"
+	Why       string       `json:"why,omitempty"` // why no faster tier is used
 }
 
-// Forward is a port of the host that leads into the sandbox.
+// Forward is a forward from a port of the host into the sandbox.
 type Forward struct {
 	Protocol string `json:"protocol"` // "tcp" or "udp"
-	// Listen is the host's side. Without an address it is all addresses of both
-	// families; port 0 takes any free one.
+	// Listen is the host's side. No address means all addresses of both families; port 0
+	// means any free port.
 	Listen    Endpoint `json:"listen"`
-	Interface string   `json:"interface,omitempty"` // listen on this link only
-	// To is the guest's side. Without an address it is the guest's own.
+	Interface string   `json:"interface,omitempty"` // listen only on this interface
+	// To is the guest's side. No address means the guest's own.
 	To   Endpoint `json:"to"`
-	Auto bool     `json:"auto,omitempty"` // opened because somebody inside listens there
+	Auto bool     `json:"auto,omitempty"` // opened because a program inside listens on the port
 }
 
-// String is the forward as --publish takes it.
+// String returns the forward in the format of --publish.
 func (f Forward) String() string {
 	at := f.Interface
 	if at != "" {
@@ -121,19 +123,19 @@ func (f Forward) String() string {
 	return s
 }
 
-// Endpoint is an address, which may be missing, and a port.
+// Endpoint is an optional address and a port.
 type Endpoint struct {
-	Addr netip.Addr `json:"address"` // "" when missing
+	Addr netip.Addr `json:"address"` // "" if there is none
 	Port uint16     `json:"port"`
 }
 
-// EndpointOf is the Endpoint of an address that may be invalid.
+// EndpointOf converts a, whose address may be invalid, to an Endpoint.
 func EndpointOf(a netip.AddrPort) Endpoint { return Endpoint{a.Addr(), a.Port()} }
 
-// AddrPort is the endpoint with an invalid address where it has none.
+// AddrPort converts e. The address of the result is invalid if e has none.
 func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr, e.Port) }
 
-// String is "192.0.2.1:80", "[2001:db8::1]:80", or "*:80" without an address.
+// String returns "192.0.2.1:80", "[2001:db8::1]:80", or "*:80" without an address.
 func (e Endpoint) String() string {
 	if !e.Addr.IsValid() {
 		return fmt.Sprintf("*:%d", e.Port)
@@ -141,17 +143,17 @@ func (e Endpoint) String() string {
 	return netip.AddrPortFrom(e.Addr, e.Port).String()
 }
 
-// Flow is a conversation that is under way.
+// Flow is an active flow.
 type Flow struct {
 	Protocol    string         `json:"protocol"` // "tcp", "udp", "icmp", "icmp6"
-	Inbound     bool           `json:"inbound"`  // began outside, by a Forward
-	Source      netip.AddrPort `json:"source"`   // as the sender wrote them
+	Inbound     bool           `json:"inbound"`  // from outside, through a Forward
+	Source      netip.AddrPort `json:"source"`   // as written by the sender
 	Destination netip.AddrPort `json:"destination"`
-	Name        string         `json:"name,omitempty"` // the destination was looked up by it
-	Host        netip.AddrPort `json:"host"`           // the other end on the host's side, after redirection
+	Name        string         `json:"name,omitempty"` // by which the guest looked up the destination
+	Host        netip.AddrPort `json:"host"`           // the remote end on the host's side, after redirection
 	State       string         `json:"state"`
 	Tier        string         `json:"tier"`
-	Why         string         `json:"why,omitempty"` // it is not the helper's tier
+	Why         string         `json:"why,omitempty"` // why it is not the helper's tier
 	Started     time.Time      `json:"started"`
 	OutBytes    uint64         `json:"out_bytes"` // payload from the guest
 	InBytes     uint64         `json:"in_bytes"`  // payload to the guest
@@ -159,8 +161,7 @@ type Flow struct {
 	QueuedIn    int            `json:"queued_in"`
 }
 
-// Stats are counters since the helper's start; usernet.Stats says of each what
-// it counts.
+// Stats are counters since the start of the helper. See usernet.Stats for their meaning.
 type Stats struct {
 	TunInPackets    uint64            `json:"tun_in_packets"`
 	TunOutPackets   uint64            `json:"tun_out_packets"`

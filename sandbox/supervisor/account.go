@@ -8,28 +8,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// budget bounds the descriptors that all programs hold of ours together. It divides them
-// by a dynamic threshold: a program may hold as many as are free. So one that takes all
-// it can leaves half, and two leave a third, for whoever comes. (Choudhury and Hahne,
-// "Dynamic queue length thresholds", 1998.)
+// budget bounds the descriptors that the supervisor holds for all programs together. It
+// divides them by a dynamic threshold: a program may hold as many descriptors as are still
+// free. So one greedy program leaves half of them, and two greedy programs leave a third,
+// for others. (Choudhury and Hahne, "Dynamic queue length thresholds", 1998.)
 type budget struct {
 	ledger *ledger.Ledger
 	mu     sync.Mutex
 	free   int
 }
 
-// share of the process's descriptors is for programs. The rest is for connections that
-// take the device.
-const share = 2
-
+// newBudget makes a budget of half of the process's descriptors. The other half is for
+// connections that take the device.
 func newBudget(l *ledger.Ledger) *budget {
 	const least = 256
-	limit := unix.Rlimit{Cur: least * share}
+	limit := unix.Rlimit{Cur: 2 * least}
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // never fails
-	return &budget{ledger: l, free: max(least, int(min(limit.Cur, 1<<20))/share)}
+	return &budget{ledger: l, free: max(least, int(min(limit.Cur, 1<<20))/2)}
 }
 
-// charge grants n more descriptors to a program that has own.
+// charge reserves n more descriptors for a program that is charged for own. It reports
+// whether they are granted.
 func (b *budget) charge(own, n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,28 +46,29 @@ func (b *budget) refund(n int) {
 	b.ledger.Refund(ledger.Cost{Descriptors: n})
 }
 
-// prepaid is how many descriptors a program is charged for from its beginning: those of
-// its notifications and its epoll instance, at most six in the course of a call, and some
-// to remember, so that a program in the usual state charges nothing for a call.
-const prepaid = 16
+const (
+	// prepaid descriptors are charged for each program from the start: those of its
+	// notifications and its epoll instance, up to six during a call, and some to cache. So
+	// a call in the usual state charges nothing.
+	prepaid = 16
+	// alwaysHeld of the prepaid descriptors are in use all the time.
+	alwaysHeld = 8
+)
 
-// alwaysHeld of these are in use all the time.
-const alwaysHeld = 8
-
-// programCost is what a program takes besides descriptors: its thread, another one that
+// programCost is the cost of a program besides descriptors: its thread, another one that
 // waits for bind(2), and its tables.
 var programCost = ledger.Cost{Goroutines: 2, Bytes: 128 << 10}
 
-// account is the descriptors that one program holds. It is safe for concurrent use.
+// account counts the descriptors held for one program. It is safe for concurrent use.
 type account struct {
 	budget  *budget
 	mu      sync.Mutex
-	least   int // charged at any time
+	least   int // minimum of charged
 	held    int
 	charged int
 }
 
-// openAccount charges for a program. ok is false where that is refused.
+// openAccount charges for a new program. It reports whether the charge is granted.
 func openAccount(b *budget) (a *account, ok bool) {
 	if !b.ledger.Charge(programCost) {
 		return nil, false
@@ -80,7 +80,7 @@ func openAccount(b *budget) (a *account, ok bool) {
 	return &account{budget: b, least: prepaid, held: alwaysHeld, charged: prepaid}, true
 }
 
-// hold reports whether the program may hold n more descriptors, and counts them.
+// hold adds n descriptors to those held. It reports whether they are granted.
 func (a *account) hold(n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,7 +94,7 @@ func (a *account) hold(n int) bool {
 	return true
 }
 
-// release takes n descriptors back.
+// release subtracts n descriptors from those held.
 func (a *account) release(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,8 +102,8 @@ func (a *account) release(n int) {
 	a.settle()
 }
 
-// close is for a program that has ended. What it still holds, listeners of the host's,
-// stays charged until it is released.
+// close ends the account of a program that has exited. The descriptors of its lent
+// listeners stay charged until they are released.
 func (a *account) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -113,6 +113,7 @@ func (a *account) close() {
 	a.budget.ledger.Refund(programCost)
 }
 
+// settle refunds what is charged but not held. It is called with mu held.
 func (a *account) settle() {
 	if over := a.charged - max(a.held, a.least); over > 0 {
 		a.budget.refund(over)

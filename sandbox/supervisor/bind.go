@@ -10,43 +10,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bind carries out bind(2), on the program's own socket. Its port may have been
-// kept for a listener that is gone by now.
+// bind carries out bind(2) on the program's own socket.
 func (p *program) bind() {
-	c, ok := p.take()
+	c, ok := p.lookUp()
 	if !ok {
 		return
 	}
 	raw, result := p.readAddress()
-	if !p.lives() {
+	if !p.waiting() {
 		unix.Close(c.fd)
 		return
 	}
-	where, err := cookie(c.fd)
-	owed, owes := p.debt(c)
+	where, err := netCookie(c.fd)
+	undelivered, repeated := p.undeliveredResult(c)
 	switch {
 	case result != 0:
-	case owes:
-		result = owed
+	case repeated:
+		result = undelivered
 	case err != nil:
-		result = refusalFor(err)
-	case where == p.s.host:
+		result = errnoFor(err)
+	case where == p.s.hostNet:
 		result = unix.EINVAL // it has been connected
-	case !p.KeptFromTCP:
-		p.bindElsewhere(c)
+	case !p.Landlocked:
+		p.queueBind(c)
 		return
 	default:
-		if result = sys.BindRaw(c.fd, raw); result == unix.EADDRINUSE && p.s.loans.collect() {
+		result = sys.BindRaw(c.fd, raw)
+		if result == unix.EADDRINUSE && p.s.loans.collect() { // a closed listener may have held the port
 			result = sys.BindRaw(c.fd, raw)
 		}
 	}
 	p.finish(c, result)
 }
 
-// bindElsewhere has bind(2) carried out with the caller's rights. It owns c's.
-func (p *program) bindElsewhere(c socket) {
+// queueBind makes Config.Bind carry out bind(2) with the caller's credentials. It takes
+// ownership of c.fd.
+func (p *program) queueBind(c socket) {
 	raw, result := p.readAddress()
-	if !p.lives() {
+	if !p.waiting() {
 		unix.Close(c.fd)
 		return
 	}
@@ -54,111 +55,100 @@ func (p *program) bindElsewhere(c socket) {
 	case result != 0:
 	case p.s.cfg.Bind == nil:
 		result = unix.EACCES
-	case !p.room():
+	case !p.hold():
 		result = unix.EAGAIN
 	}
 	if result != 0 {
 		p.finish(c, result)
 		return
 	}
-	b := Binding{TID: int(p.note.TID), Socket: c.fd, Address: bytes.Clone(raw), Lives: func() bool {
-		return !p.s.over.Load() && sys.NotificationLives(p.fd, c.id)
-	}}
-	switch p.binds.wait(binding{c, p, b}) {
-	case tooMany:
+	b := queuedBind{c, p, BindCall{TID: int(p.call.TID), Socket: c.fd, Address: bytes.Clone(raw), Waiting: func() bool {
+		return !p.s.stopped.Load() && sys.NotificationLives(p.fd, c.callID)
+	}}}
+	idle, ok := p.binds.add(b)
+	if !ok {
 		p.account.release(1)
 		p.finish(c, unix.EAGAIN)
-	case first:
-		p.s.working.Go(func() {
+	} else if idle {
+		p.s.programsDone.Go(func() {
 			for b, ok := p.binds.next(); ok; b, ok = p.binds.next() {
-				p.bindAs(b)
+				b.run()
 			}
 		})
 	}
 }
 
-// bindAs carries out a call that has waited, if anybody still makes it. It is called by a
-// goroutine of its own.
-func (p *program) bindAs(b binding) {
-	defer b.drop()
-	if !b.Lives() {
-		return
-	}
-	result, owed := p.debt(b.socket)
-	if !owed {
-		result = p.s.cfg.Bind(b.Binding)
-	}
-	if result != Left { // else nothing is owed to who calls again
-		p.answer(b.socket, result)
-	}
-}
-
-// binding is a call that waits to be carried out; it owns the socket's descriptor, which
-// its program has been charged for.
-type binding struct {
+// queuedBind is a bind(2) that waits for its turn. It owns the socket's descriptor, which
+// is charged to the program, and a use of the program's Notifications.
+type queuedBind struct {
 	socket
 	program *program
-	Binding
+	BindCall
 }
 
-func (b binding) drop() {
-	b.program.discard(b.fd)
+// run carries out the call if its caller still waits. It blocks.
+func (b queuedBind) run() {
+	defer b.drop()
+	if !b.Waiting() {
+		return
+	}
+	result, repeated := b.program.undeliveredResult(b.socket)
+	if !repeated {
+		result = b.program.s.cfg.Bind(b.BindCall)
+	}
+	if result != CallerGone {
+		b.program.answer(b.socket, result)
+	}
+}
+
+func (b queuedBind) drop() {
+	b.program.closeHeld(b.fd)
 	b.program.release()
 }
 
-// maxBinds bounds threads of a program that wait.
+// maxBinds bounds the queued calls of a program.
 const maxBinds = 64
 
-// binds are calls that are carried out one after the other: what is owed to the one
-// before is known when the next has its turn.
-type binds struct {
+// bindQueue holds the bind calls of a program. They run one after another, so that the
+// undelivered result of one call is known before the next one runs. A bindQueue is safe for
+// concurrent use.
+type bindQueue struct {
 	mu    sync.Mutex
-	queue []binding
-	busy  bool // somebody calls next until there is none
+	queue []queuedBind
+	busy  bool // a goroutine calls next until the queue is empty
 }
 
-// place is what a call's place in the queue means.
-type place int
-
-const (
-	behind  place = iota
-	first         // nobody is busy: the caller has to see to it that somebody is
-	tooMany       // it has none
-)
-
-// wait has a call wait for its turn. A thread that calls again has left its call before,
-// because of a signal, and that gives up its place: signals that come faster than calls
-// are carried out don't make too many of them.
-func (w *binds) wait(b binding) place {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.queue = slices.DeleteFunc(w.queue, func(o binding) bool {
-		left := o.TID == b.TID
-		if left {
+// add appends a call. It drops an earlier call of the same thread, which a signal must have
+// interrupted: frequent signals can't fill the queue. If idle is true, the caller must
+// start the goroutine that calls next. If ok is false, the queue is full.
+func (q *bindQueue) add(b queuedBind) (idle, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue = slices.DeleteFunc(q.queue, func(o queuedBind) bool {
+		interrupted := o.TID == b.TID
+		if interrupted {
 			o.drop()
 		}
-		return left
+		return interrupted
 	})
-	if len(w.queue) >= maxBinds {
-		return tooMany
+	if len(q.queue) >= maxBinds {
+		return false, false
 	}
 	b.program.users.Add(1)
-	w.queue = append(w.queue, b)
-	if w.busy {
-		return behind
-	}
-	w.busy = true
-	return first
+	q.queue = append(q.queue, b)
+	idle = !q.busy
+	q.busy = true
+	return idle, true
 }
 
-// next is the call that has waited longest.
-func (w *binds) next() (b binding, ok bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.busy = len(w.queue) > 0; !w.busy {
-		return binding{}, false
+// next removes and returns the oldest call.
+func (q *bindQueue) next() (b queuedBind, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.busy = len(q.queue) > 0; !q.busy {
+		return b, false
 	}
-	b = w.queue[0]
-	w.queue = slices.Delete(w.queue, 0, 1)
+	b = q.queue[0]
+	q.queue = slices.Delete(q.queue, 0, 1)
 	return b, true
 }

@@ -7,23 +7,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestBinds: of a thread's calls only the last has a place, and what the others held
-// is given back; threads have their turns as they came.
-func TestBinds(t *testing.T) {
-	one := &program{account: &account{budget: newBudget(nil)}}
-	one.users.Store(1)
-	var w binds
-	call := func(tid int) binding {
+// The queue keeps only the last call of a thread and frees the earlier ones. Threads get
+// their turns in order of arrival.
+func TestBindQueue(t *testing.T) {
+	p := &program{account: &account{budget: newBudget(nil)}}
+	p.users.Store(1)
+	var q bindQueue
+	call := func(tid int) queuedBind {
 		fd, err := unix.Dup(int(os.Stdin.Fd()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return binding{socket{fd: fd}, one, Binding{TID: tid}}
+		return queuedBind{socket{fd: fd}, p, BindCall{TID: tid}}
 	}
-	if got := w.wait(call(1)); got != first {
-		t.Fatalf("the first call: %v, want %v", got, first)
+	if idle, ok := q.add(call(1)); !idle || !ok {
+		t.Fatalf("add the first call: idle %v, ok %v, want true, true", idle, ok)
 	}
-	begun, ok := w.next()
+	begun, ok := q.next()
 	if !ok || begun.TID != 1 {
 		t.Fatalf("next: thread %d, %v", begun.TID, ok)
 	}
@@ -33,34 +33,34 @@ func TestBinds(t *testing.T) {
 		if tid > 1 {
 			b = call(tid)
 		}
-		if got := w.wait(b); got != behind {
-			t.Fatalf("thread %d: %v, want %v", tid, got, behind)
+		if idle, ok := q.add(b); idle || !ok {
+			t.Fatalf("add a call of thread %d: idle %v, ok %v, want false, true", tid, idle, ok)
 		}
 	}
-	if got := w.wait(call(1)); got != behind {
-		t.Errorf("a thread calls again: %v, want %v", got, behind)
+	if idle, ok := q.add(call(1)); idle || !ok {
+		t.Errorf("add another call of a thread: idle %v, ok %v, want false, true", idle, ok)
 	}
 	if _, err := unix.FcntlInt(uintptr(old.fd), unix.F_GETFD, 0); err != unix.EBADF {
-		t.Errorf("the socket of a call that was left: %v, want %v", err, unix.EBADF)
+		t.Errorf("socket of an interrupted call: %v, want %v", err, unix.EBADF)
 	}
-	if got := w.wait(call(maxBinds + 1)); got != tooMany {
-		t.Errorf("one more thread: %v, want %v", got, tooMany)
+	if _, ok := q.add(call(maxBinds + 1)); ok {
+		t.Error("add succeeds on a full queue")
 	}
-	if users := one.users.Load(); users != 1+1+maxBinds {
-		t.Errorf("%d calls hold their filter, want %d", users-1, 1+maxBinds)
+	if users := p.users.Load(); users != 1+1+maxBinds {
+		t.Errorf("%d calls use the notifications, want %d", users-1, 1+maxBinds)
 	}
 	begun.drop()
 	for want := 2; want <= maxBinds+1; want++ {
-		b, ok := w.next()
+		b, ok := q.next()
 		if last := want > maxBinds; !ok || b.TID != want && !(last && b.TID == 1) {
-			t.Errorf("next: thread %d, %v; want thread %d", b.TID, ok, want)
+			t.Errorf("next: thread %d, %v, want thread %d", b.TID, ok, want)
 		}
 		b.drop()
 	}
-	if _, ok := w.next(); ok || w.busy || one.users.Load() != 1 {
-		t.Errorf("at the end: %v, busy %v, %d users", ok, w.busy, one.users.Load())
+	if _, ok := q.next(); ok || q.busy || p.users.Load() != 1 {
+		t.Errorf("at the end: next %v, busy %v, %d users, want false, false, 1", ok, q.busy, p.users.Load())
 	}
-	if got := w.wait(call(1)); got != first {
-		t.Errorf("later: %v, want %v", got, first)
+	if idle, ok := q.add(call(1)); !idle || !ok {
+		t.Errorf("add a call to the empty queue: idle %v, ok %v, want true, true", idle, ok)
 	}
 }

@@ -9,116 +9,118 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says by what rules to supervise.
+// Config configures a Supervisor.
 type Config struct {
-	// Fresh4 and Fresh6 are TCP sockets of the programs' network namespace that
-	// nobody has changed: what they are like is not copied. Nil: none of the family.
+	// Fresh4 and Fresh6 are TCP sockets of the programs' network namespace with default
+	// options. Options that equal theirs are not copied. Nil means that the namespace
+	// lacks the family.
 	Fresh4, Fresh6 *os.File
-	// Routes and News are NETLINK_ROUTE sockets of that namespace, and Interface the
-	// device there that leads out.
-	Routes, News *os.File
-	Interface    string
-	// Network is that namespace. It is needed for programs with Program.Users.
+	// Routes and RouteEvents are NETLINK_ROUTE sockets of that namespace, for lookups and
+	// for notifications. Interface is the device there that leads out.
+	Routes, RouteEvents *os.File
+	Interface           string
+	// Network identifies that namespace. It is required for programs with a
+	// Program.UserNS.
 	Network Namespace
-	// Judge returns the address that the host's socket for a destination is to be
-	// connected to. ok is false for a connection that must take the other tiers, such
-	// as one that is refused. Several goroutines call it, and it must not block.
+	// Judge returns the address to which the host's socket for a destination connects. If
+	// ok is false, the connection takes another tier, for example because a rule refuses
+	// it. Judge is called concurrently and must not block.
 	Judge func(destination netip.AddrPort) (host netip.AddrPort, ok bool)
-	// JudgeUDP is Judge for UDP; nil: UDP sockets stay the program's own. With one of
-	// the host's it can send to any address.
+	// JudgeUDP is the same for UDP sockets. If it is nil, UDP sockets are not replaced.
+	// Once the program has a UDP socket of the host it can send to any address.
 	JudgeUDP func(destination netip.AddrPort) (host netip.AddrPort, ok bool)
 	// Host makes the host's sockets.
 	Host Host
-	// Ports are published ones; nil: none.
+	// Ports are the published ports; nil means none.
 	Ports Ports
-	// Bind carries out bind(2) for programs that are not kept from TCP
-	// (Program.KeptFromTCP); nil: those may not bind anything. One goroutine for each
-	// program calls it. The result Left says that nothing was done.
-	Bind func(Binding) unix.Errno
-	// Ledger is charged for the threads of programs, and for the descriptors that the
-	// Supervisor holds for them; nil: none.
+	// Bind carries out bind(2) for programs that are not Landlocked. If it is nil, they
+	// can't bind any socket. Each program has one goroutine that calls it. It returns
+	// CallerGone if the caller stopped waiting and nothing was bound.
+	Bind func(BindCall) unix.Errno
+	// Ledger is charged for each program's threads and descriptors; nil means no limit.
 	Ledger *ledger.Ledger
 }
 
-// Namespace identifies a namespace, by what stat(2) says about its file. The zero value
-// is none.
+// Namespace identifies a namespace by the device and inode numbers of its file
+// (stat(2)). The zero value is no namespace.
 type Namespace struct{ Dev, Ino uint64 }
 
-// Binding is a call of bind(2) to be made as the caller would have made it: with
-// its credentials, root and working directory.
-type Binding struct {
-	TID     int // the thread
-	Socket  int // a duplicate
+// BindCall is a bind(2) to be carried out as the caller would have done it: with its
+// credentials, root and working directory.
+type BindCall struct {
+	TID     int // the calling thread
+	Socket  int // a duplicate of its socket
 	Address []byte
-	// Lives reports whether the caller still waits. What was read about TID before is
-	// the caller's if so.
-	Lives func() bool
+	// Waiting reports whether the caller still waits. If it does, what was read about TID
+	// before belongs to the caller, and not to a later thread with the same number.
+	Waiting func() bool
 }
 
-// Left is what Config.Bind says of a caller that had left. bind(2) never does.
-const Left = unix.Errno(0xffff)
+// CallerGone is the result of Config.Bind if the caller stopped waiting. bind(2) never
+// fails with it.
+const CallerGone = unix.Errno(0xffff)
 
-// Program is a filter whose notifications come.
+// Program is a set of processes under one seccomp filter.
 type Program struct {
-	// Notifications is the descriptor that AddNotifyFilter or an OCI runtime got,
-	// for Filter or Profile. Add takes it over.
+	// Notifications is the listener of the filter: from Restrict, InstallFilter, or an
+	// OCI runtime that uses a Profile. Add takes ownership of it.
 	Notifications *os.File
-	// KeptFromTCP says that no thread of it can connect or bind TCP sockets
-	// (Restrict). Of others no bind is ever continued, and none listens with a
-	// socket of the host's.
-	KeptFromTCP bool
-	// Users is the user namespace of a container. Threads that are not in it, or in one
-	// below it, or not in Config.Network, are refused all that is about IP sockets: they
-	// are none of the container's. The zero value is for a filter of our own, which only
-	// the program and what it starts can have.
-	Users Namespace
-	// MayConfigureHost says that it has capabilities which reach as far as the
-	// host's network: with a socket of the host's it could change that. It gets none.
+	// Landlocked means that Landlock keeps all threads from connecting and binding TCP
+	// sockets (Restrict). For other programs no bind is continued, and they get no
+	// listening sockets of the host.
+	Landlocked bool
+	// UserNS is the user namespace of a container. A thread that is outside of it and its
+	// descendants, or outside of Config.Network, does not belong to the container: its
+	// calls about IP sockets are refused. The zero value turns the check off, for a filter
+	// that only a command of ours and its descendants can have.
+	UserNS Namespace
+	// MayConfigureHost means that the program has capabilities over the host's network
+	// namespace, so that it could configure the host by a socket of the host. It gets
+	// none.
 	MayConfigureHost bool
 }
 
 // Host makes sockets of the host. Its methods are safe for concurrent use.
 type Host interface {
-	// Socket makes a non-blocking socket of a family (unix.AF_INET, AF_INET6) and a
-	// kind (SOCK_STREAM: of TCP, SOCK_DGRAM: of UDP) for an address, with what the
-	// network's configuration says about such.
+	// Socket makes a non-blocking socket with the options that the network's configuration
+	// requires for the address. The family is unix.AF_INET or unix.AF_INET6; the kind is
+	// unix.SOCK_STREAM for TCP or unix.SOCK_DGRAM for UDP.
 	Socket(family, kind int, to netip.Addr) (int, error)
-	// Connected tunes a TCP socket whose connection has begun.
+	// Connected tunes a TCP socket after its connect has started.
 	Connected(fd int, to netip.Addr)
 }
 
-// Ports are those of the host that lead inside. A listener of a program's on such a port
-// becomes one of the host's.
+// Ports lends published ports of the host to programs.
 type Ports interface {
-	// Lend makes the host's socket for a listener of a program's. It is bound, and
-	// the caller's. ok is false where no port leads there, or such a socket can't be
-	// had. It is safe for concurrent use.
+	// Lend makes a bound socket of the host for a program's listener. The caller owns the
+	// socket. ok is false if no published port leads to the listener, or the socket can't
+	// be made. Lend is safe for concurrent use.
 	Lend(Listener) (l Loan, ok bool)
 }
 
-// Listener is what a program's listening socket is like.
+// Listener describes a program's listening socket.
 type Listener struct {
-	Inside    netip.AddrPort // where it is bound
-	Family    int            // unix.AF_INET or AF_INET6
+	Inside    netip.AddrPort // the local address in the program's namespace
+	Family    int            // unix.AF_INET or unix.AF_INET6
 	Only6     bool           // IPV6_V6ONLY
 	ReusePort bool           // SO_REUSEPORT
 }
 
-// Loan is a listening socket of the host's that a program has.
+// Loan is a listening socket of the host that a program uses.
 type Loan struct {
-	FD int
-	At netip.AddrPort // where it is bound
-	// Lives reports whether somebody still has the socket.
-	Lives func() bool
-	// End gives the port back when nobody has the socket any more. It is called until
-	// it returns true.
-	End func() bool
+	FD   int
+	Addr netip.AddrPort // the local address on the host
+	// InUse reports whether any process still has the socket.
+	InUse func() bool
+	// Return gives the port back once the socket is closed. It is called until it returns
+	// true.
+	Return func() bool
 }
 
-// Stats count what became of calls.
+// Stats counts the outcomes of calls.
 type Stats struct {
-	Connected uint64            // on a socket of the host's
-	Listening uint64            // listeners likewise
-	Datagram  uint64            // UDP sockets that are the host's
-	Kept      map[string]uint64 // connections on a socket of the program's, by why
+	Connected uint64            // connections on sockets of the host
+	Listening uint64            // listeners on sockets of the host
+	Datagram  uint64            // UDP sockets of the host
+	Kept      map[string]uint64 // connections on the program's own sockets, by reason
 }

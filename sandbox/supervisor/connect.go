@@ -1,7 +1,7 @@
 package supervisor
 
 import (
-	"errors"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 
@@ -10,78 +10,79 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addressBytes is the longest address there is (struct sockaddr_storage).
+// addressBytes is the size of the longest address (struct sockaddr_storage).
 const addressBytes = 128
 
-// socket is the program's, in a call.
+// socket is a program's socket in a call.
 type socket struct {
-	id       uint64 // of the call
-	nr       int32
-	fd       int // our duplicate
-	theirs   int // the program's descriptor
-	task     *task
-	about    descriptor
-	udp      bool // else of TCP, or MPTCP
+	callID   uint64
+	nr       int32 // of the system call
+	fd       int   // our duplicate
+	guestFD  int   // the program's descriptor
+	thread   *thread
+	info     descriptor
+	udp      bool // otherwise it is TCP or MPTCP
 	family   int
-	bound    bool // has a port or an address
+	bound    bool // to a port or an address
 	blocking bool
 }
 
-// take duplicates the socket that a call is about. Where ok is false the call has been
-// dealt with: it is not about a socket that we judge, or that can't be found out. A call
-// about a socket of which nothing is known is refused.
-func (p *program) take() (c socket, ok bool) {
-	c.id, c.nr, c.theirs = p.note.ID, p.note.Nr, int(int32(p.note.Args[0]))
-	fd, t, err := p.duplicate(c.theirs)
+// kind returns the socket's type.
+func (c *socket) kind() int {
+	if c.udp {
+		return unix.SOCK_DGRAM
+	}
+	return unix.SOCK_STREAM
+}
+
+// lookUp duplicates and examines the socket of the current call. If ok is false, the call
+// has been answered: it is not about a socket that the supervisor replaces, or the socket
+// can't be examined, which refuses the call.
+func (p *program) lookUp() (c socket, ok bool) {
+	c.callID, c.nr, c.guestFD = p.call.ID, p.call.Nr, int(int32(p.call.Args[0]))
+	var err error
+	if c.fd, c.thread, err = p.duplicate(c.guestFD); err != nil {
+		p.reply(errnoFor(err))
+		return c, false
+	}
+	relevant, errno := p.identify(&c)
 	switch {
-	case errors.Is(err, unix.EBADF):
-		p.reply(unix.EBADF)
+	case errno != 0: // EBADF if it was opened with O_PATH
+		p.finish(c, errnoFor(errno))
 		return c, false
-	case err != nil:
-		p.reply(refusalFor(err))
+	case !relevant && c.nr == unix.SYS_BIND && !p.Landlocked:
+		p.queueBind(c)
 		return c, false
-	}
-	c.fd, c.task = fd, t
-	switch ours, err := p.identify(&c); {
-	case errors.Is(err, unix.ENOTSOCK), errors.Is(err, unix.EBADF): // EBADF: opened with O_PATH
-		p.finish(c, err.(unix.Errno))
+	case !relevant:
+		unix.Close(c.fd)
+		p.continueCall()
 		return c, false
-	case err != nil:
-		p.finish(c, refusalFor(err))
-		return c, false
-	case !ours:
-		p.elsewhere(c)
-		return c, false
-	}
-	if t.stranger {
+	case c.thread.foreign:
 		p.finish(c, unix.EACCES)
 		return c, false
 	}
-	if c.about, err = p.describe(t, c.theirs); err != nil {
-		p.finish(c, refusalFor(err))
+	if c.info, err = p.describe(c.thread, c.guestFD); err != nil {
+		p.finish(c, errnoFor(err))
 		return c, false
 	}
-	c.blocking = c.about.flags&unix.O_NONBLOCK == 0
+	c.blocking = c.info.flags&unix.O_NONBLOCK == 0
 	return c, true
 }
 
-// identify finds out whether a socket is one that we judge, and what it is like. Without
-// an error both answers are certain.
-func (p *program) identify(c *socket) (ours bool, err error) {
+// identify sets the properties of a socket and reports whether the supervisor deals with
+// sockets of that kind. Both are certain if there is no error.
+func (p *program) identify(c *socket) (relevant bool, errno unix.Errno) {
 	proto, errno := sys.GetInt(c.fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if errno != 0 {
 		return false, errno
 	}
 	c.udp = p.isUDP(proto)
 	if !isTCP(proto) && !c.udp {
-		return false, nil
+		return false, 0
 	}
 	kind, errno := sys.GetInt(c.fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	if errno != 0 {
+	if errno != 0 || kind != c.kind() { // a raw socket, or one of netlink
 		return false, errno
-	}
-	if kind != c.kind() {
-		return false, nil // a raw one, or netlink's
 	}
 	at, errno := sys.LocalAddress(c.fd)
 	if errno != 0 {
@@ -89,102 +90,93 @@ func (p *program) identify(c *socket) (ours bool, err error) {
 	}
 	own := at.AddrPort()
 	c.family, c.bound = at.Family(), own.Port() != 0 || own.IsValid() && !own.Addr().IsUnspecified()
-	return c.family == unix.AF_INET || c.family == unix.AF_INET6, nil
+	return c.family == unix.AF_INET || c.family == unix.AF_INET6, 0
 }
 
-// elsewhere is for calls about sockets of other kinds. It owns c's descriptor.
-func (p *program) elsewhere(c socket) {
-	if c.nr == unix.SYS_BIND && !p.KeptFromTCP {
-		p.bindElsewhere(c)
-		return
-	}
-	unix.Close(c.fd)
-	p.proceed()
-}
-
-// isTCP tells whether a protocol's sockets are ours to judge. In the place of an
-// MPTCP socket comes one of TCP: the slower tiers speak no MPTCP toward the
-// network either.
+// isTCP reports whether a protocol is TCP or MPTCP. A TCP socket replaces an MPTCP socket:
+// the slower tiers don't speak MPTCP toward the network either.
 func isTCP(proto int) bool { return proto == unix.IPPROTO_TCP || proto == unix.IPPROTO_MPTCP }
 
-// isUDP tells whether a protocol is UDP, and its sockets ours to judge as well.
+// isUDP reports whether a protocol is UDP and UDP sockets are replaced.
 func (p *program) isUDP(proto int) bool {
 	return proto == unix.IPPROTO_UDP && p.s.cfg.JudgeUDP != nil
 }
 
-// readAddress copies the address of a call, once. What it was a moment later does
-// not matter.
+// readAddress copies the address argument of the current call, once: a later change by the
+// program has no effect.
 func (p *program) readAddress() ([]byte, unix.Errno) {
-	size := int32(p.note.Args[2])
+	size := int32(p.call.Args[2])
 	if size < 0 || size > addressBytes {
 		return nil, unix.EINVAL
 	}
 	raw := p.address[:size]
-	return raw, sys.ReadMemory(int(p.note.TID), uintptr(p.note.Args[1]), raw)
+	return raw, sys.ReadMemory(int(p.call.TID), uintptr(p.call.Args[1]), raw)
 }
 
-// destination is an address for a socket of a family. ok is false for what is none: the
-// kernel has errors of its own for that.
+// destination parses an address for a socket of a family. ok is false if it is not a
+// destination; the kernel has an error for each such case.
 func destination(raw []byte, family int) (a netip.AddrPort, ok bool) {
 	if len(raw) < 2 || int(native.Uint16(raw)) != family {
 		return a, false
 	}
-	port := func() uint16 { return uint16(raw[2])<<8 | uint16(raw[3]) }
 	switch {
 	case family == unix.AF_INET && len(raw) >= unix.SizeofSockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(raw[4:8])), port()), true
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(raw[4:8])), binary.BigEndian.Uint16(raw[2:])), true
 	case family == unix.AF_INET6 && len(raw) >= unix.SizeofSockaddrInet6:
 		a := netip.AddrFrom16([16]byte(raw[8:24])).Unmap()
-		return netip.AddrPortFrom(a, port()), native.Uint32(raw[24:]) == 0 // no scope
+		return netip.AddrPortFrom(a, binary.BigEndian.Uint16(raw[2:])), native.Uint32(raw[24:]) == 0 // no scope
 	}
 	return a, false
 }
 
+// isDisconnect reports whether connect(2) with this address dissolves the association.
+func isDisconnect(raw []byte) bool { return len(raw) >= 2 && native.Uint16(raw) == unix.AF_UNSPEC }
+
 // connect carries out connect(2).
 func (p *program) connect() {
-	c, ok := p.take()
+	c, ok := p.lookUp()
 	if !ok {
 		return
 	}
 	raw, errno := p.readAddress()
-	if !p.lives() {
+	if !p.waiting() {
 		unix.Close(c.fd)
 		return
 	}
-	result, owed := p.debt(c)
-	where, err := cookie(c.fd)
+	result, repeated := p.undeliveredResult(c)
+	where, err := netCookie(c.fd)
 	switch {
-	case owed:
+	case repeated:
 		p.finish(c, result)
 	case errno != 0:
 		p.finish(c, errno)
 	case err != nil:
-		p.finish(c, refusalFor(err))
-	case where == p.s.host && c.udp:
-		p.connectElsewhere(c, raw)
-	case where == p.s.host:
-		p.connectAgain(c, raw)
-	case where != p.s.guest:
-		p.s.keeps(c, whyNamespace)
-		p.perform(c, raw)
+		p.finish(c, errnoFor(err))
+	case where == p.s.hostNet && c.udp:
+		p.reconnectUDP(c, raw)
+	case where == p.s.hostNet:
+		p.reconnect(c, raw)
+	case where != p.s.guestNet:
+		p.s.countKept(c, whyNamespace)
+		p.connectOwn(c, raw)
 	default:
-		if why := p.substitute(c, raw); why != "" {
-			p.s.keeps(c, why)
-			p.perform(c, raw)
+		if why := p.replace(c, raw); why != "" {
+			p.s.countKept(c, why)
+			p.connectOwn(c, raw)
 		}
 	}
 }
 
-// finish answers a call and lets its socket go.
+// finish answers a call and closes its socket.
 func (p *program) finish(c socket, result unix.Errno) {
 	p.answer(c, result)
 	unix.Close(c.fd)
 }
 
-// connectElsewhere carries out connect(2) on a UDP socket of the host's. It can't be
-// one of the inside any more.
-func (p *program) connectElsewhere(c socket, raw []byte) {
-	if len(raw) >= 2 && native.Uint16(raw) == unix.AF_UNSPEC {
+// reconnectUDP carries out connect(2) on a UDP socket of the host. The socket can't reach
+// addresses inside any more.
+func (p *program) reconnectUDP(c socket, raw []byte) {
+	if isDisconnect(raw) {
 		p.finish(c, sys.ConnectWaiting(c.fd, raw))
 		return
 	}
@@ -197,14 +189,14 @@ func (p *program) connectElsewhere(c socket, raw []byte) {
 	p.finish(c, sys.ConnectWaiting(c.fd, to.Raw()))
 }
 
-// connectAgain carries out connect(2) on a socket of the host's: the program asks
-// what became of it, or wants it for another destination.
-func (p *program) connectAgain(c socket, raw []byte) {
-	if len(raw) >= 2 && native.Uint16(raw) == unix.AF_UNSPEC {
-		p.finish(c, unix.EOPNOTSUPP) // no program gets one of the host's that is not connected
+// reconnect carries out connect(2) on a TCP socket of the host: the program asks for the
+// outcome of its connect, or connects the socket anew after a failure.
+func (p *program) reconnect(c socket, raw []byte) {
+	if isDisconnect(raw) {
+		p.finish(c, unix.EOPNOTSUPP) // a program never gets an unconnected socket of the host
 		return
 	}
-	if connecting(c.fd) {
+	if handshaking(c.fd) {
 		if c.blocking {
 			p.await(c)
 		} else {
@@ -214,32 +206,32 @@ func (p *program) connectAgain(c socket, raw []byte) {
 	}
 	failed := sys.HasError(c.fd)
 	result := probe(c.fd, c.family)
-	if failed || slices.Contains(begun, result) {
+	if failed || slices.Contains(connectOutcomes, result) {
 		p.finish(c, result)
 		return
 	}
-	// It failed before, and the program knows.
-	if why := p.substituteAgain(c, raw); why != "" {
-		p.s.keeps(c, why)
+	// The earlier connect failed, and the program has been told.
+	if why := p.replaceAgain(c, raw); why != "" {
+		p.s.countKept(c, why)
 		p.finish(c, unix.EADDRNOTAVAIL)
 	}
 }
 
-// perform connects the program's own socket, in its own namespace.
-func (p *program) perform(c socket, raw []byte) {
-	if c.udp { // there is nothing to wait for
+// connectOwn connects the program's own socket, in its own namespace.
+func (p *program) connectOwn(c socket, raw []byte) {
+	if c.udp { // connect of a UDP socket does not block
 		p.finish(c, sys.ConnectWaiting(c.fd, raw))
 		return
 	}
 	if c.blocking {
-		// Nobody but the caller's thread can wait on a socket that is not connected,
-		// so nobody notices.
+		// The program does not notice: only the calling thread can use a socket that is
+		// not connected yet.
 		if err := unix.SetNonblock(c.fd, true); err != nil {
 			p.finish(c, unix.ENOBUFS)
 			return
 		}
 	}
-	result := p.blocking.connect(c.fd, raw, &p.s.over)
+	result := p.connecting.connect(c.fd, raw, &p.s.stopped)
 	if c.blocking {
 		_ = unix.SetNonblock(c.fd, false)
 	}
@@ -250,31 +242,31 @@ func (p *program) perform(c socket, raw []byte) {
 	p.finish(c, result)
 }
 
-// connecting reports whether a socket's handshake is under way.
-func connecting(fd int) bool {
+// handshaking reports whether a socket's handshake is in progress.
+func handshaking(fd int) bool {
 	const synSent, synReceived = 2, 3 // TCP_SYN_SENT, TCP_SYN_RECV (include/net/tcp_states.h)
-	var state [1]byte                 // tcp_info begins with it
+	var state [1]byte                 // the first field of tcp_info
 	_, errno := sys.GetOption(fd, unix.IPPROTO_TCP, unix.TCP_INFO, state[:])
 	return errno == 0 && (state[0] == synSent || state[0] == synReceived)
 }
 
-// probe is connect(2) with an address that leads nowhere: a socket that is
-// connecting returns how that went, and forgets; a connected one EISCONN
-// (__inet_stream_connect, net/ipv4/af_inet.c). The address is a whole one, since
-// security modules refuse shorter ones (SELinux).
+// probe calls connect(2) with an unreachable address. On a socket whose connect has ended
+// it returns the outcome and clears it; on a connected socket it returns EISCONN
+// (__inet_stream_connect, net/ipv4/af_inet.c). The address is complete, since security
+// modules such as SELinux refuse shorter ones.
 func probe(fd, family int) unix.Errno {
-	to := netip.AddrFrom4([4]byte{224, 0, 0, 1}) // no TCP to multicast addresses
+	to := netip.AddrFrom4([4]byte{224, 0, 0, 1}) // TCP does not connect to multicast addresses
 	if family == unix.AF_INET6 {
 		to = netip.IPv6LinkLocalAllNodes()
 	}
-	nowhere := address(netip.AddrPortFrom(to, 1), family)
-	return sys.ConnectWaiting(fd, nowhere.Raw())
+	multicast := address(netip.AddrPortFrom(to, 1), family)
+	return sys.ConnectWaiting(fd, multicast.Raw())
 }
 
-// begun are results of probe that only a socket has which has been connecting.
-var begun = []unix.Errno{0, unix.EALREADY, unix.EINPROGRESS, unix.EISCONN, unix.ECONNABORTED}
+// connectOutcomes are the results of probe on a socket that has been connecting.
+var connectOutcomes = []unix.Errno{0, unix.EALREADY, unix.EINPROGRESS, unix.EISCONN, unix.ECONNABORTED}
 
-// address is where a socket of a family is to be connected to.
+// address converts a destination for a socket of a family.
 func address(to netip.AddrPort, family int) sys.Address {
 	return sys.MakeAddress(to, family == unix.AF_INET6)
 }

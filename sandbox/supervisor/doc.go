@@ -1,46 +1,51 @@
-// Package supervisor hands a program sockets of the host that were connected on
-// its behalf, so that what it sends and receives goes no other way than the
-// host's own programs' bytes: the seccomp tier.
+// Package supervisor implements the seccomp tier: it gives a program in a network
+// namespace sockets of the host that were connected on its behalf. Such a socket sends
+// and receives like that of any other program on the host.
 //
-// A filter (Filter, seccomp_unotify(2)) stops the program at connect, bind and
-// listen. The supervisor takes a duplicate of its socket (pidfd_getfd(2)), copies
-// the address once, asks whether the destination may be reached, makes a socket
-// of the host's with the options of the program's, connects that, and puts it in
-// the descriptor's place (SECCOMP_IOCTL_NOTIF_ADDFD). The call then returns what
-// the host's connect returned. A call about a TCP socket is never continued: the
-// supervisor carries it out itself, on the program's own socket where it must
-// stay in its network namespace.
+// # Theory of operation
 //
-// The listener of a port that leads inside becomes one of the host's likewise, when
-// the program calls listen, unless nothing keeps the program from TCP (an OCI
-// runtime's). UDP sockets are dealt with like TCP's where that was asked for, which
-// gives up knowing where they send to.
+// A seccomp filter (Filter, seccomp_unotify(2)) stops the program at connect, bind and
+// listen. For a connect the supervisor takes a duplicate of the program's socket
+// (pidfd_getfd(2)), copies the address once, and asks whether the destination is
+// allowed. It makes a socket of the host with the same options, connects it, and puts it
+// under the program's descriptor (SECCOMP_IOCTL_NOTIF_ADDFD). The call then returns the
+// result of the host's connect. A call about a TCP socket is never continued: where the
+// socket must stay in the program's namespace, the supervisor carries the call out on the
+// duplicate.
 //
-// What keeps the program from doing more with such a socket than was judged:
+// The same happens at listen: where a published port leads to the program's socket, the
+// program gets a listening socket of the host. Programs without Landlock (containers of
+// OCI runtimes) keep their own listeners. UDP sockets are replaced only if the
+// configuration asks for it (Config.JudgeUDP), since a UDP socket of the host can send to
+// any address.
 //
-//   - Its threads may not connect or bind TCP sockets themselves: Landlock
-//     forbids it to the program and all that it starts (Restrict). So it does not
-//     matter that the arguments of a call that is continued, because it was about
-//     a Unix or UDP socket, may have changed by then. Of a program without that
-//     (an OCI runtime's) no bind is continued, so that nothing finds a port.
-//   - Nobody finds it a port to listen on: its range of local ports is one that
-//     is taken (IP_LOCAL_PORT_RANGE), and the filter refuses to change that.
-//   - What connects without connect(2) is refused: MSG_FASTOPEN,
-//     TCP_FASTOPEN_CONNECT, io_uring, and the calls of another architecture.
-//   - No other protocol than TLS is put on top of it (TCP_ULP): SMC would hide it.
-//   - What has packets visit other addresses is refused (IP_OPTIONS, IPV6_RTHDR).
-//   - A socket of the host's is not disconnected (connect with AF_UNSPEC).
+// The following keeps a program from using a socket of the host for anything else:
 //
-// What is not like an ordinary socket: getsockname and getpeername tell the
-// host's addresses, which also are what a redirection leads to; requests about
-// network interfaces made by such a socket answer for the host's; and a
-// connection outlives the supervisor.
+//   - Landlock forbids the program, and everything it starts, to connect or bind TCP
+//     sockets (Restrict). So it does not matter that another thread may change the
+//     arguments of a call that is continued because it was about a Unix or UDP socket.
+//     Containers of OCI runtimes have no such rules, so none of their binds is continued,
+//     and none of their sockets gets a port.
+//   - A socket of the host has a range of one local port (IP_LOCAL_PORT_RANGE), and that
+//     port is taken. So it can't be bound to any port by listen or connect. The filter
+//     refuses to change the range.
+//   - Ways to connect without connect(2) are refused: MSG_FASTOPEN,
+//     TCP_FASTOPEN_CONNECT, io_uring, and the system calls of another architecture.
+//   - TLS is the only protocol that may be put on top of a socket (TCP_ULP): SMC would
+//     hide that it is TCP.
+//   - Source routes are refused (IP_OPTIONS, IPV6_RTHDR).
+//   - A TCP socket of the host can't be disconnected (connect with AF_UNSPEC).
 //
-// The program keeps its own socket, and the connection takes the slower tiers
-// below, where a substitute would be less than the same thing: the socket is
-// registered with an epoll instance, was duplicated, is bound to a port or an
-// address, has a mark, a filter or an option that can't be copied, or the
-// destination lies in the namespace itself. Duplicates are looked for in the
-// calling process: one that another process got by fork or by a message before
-// the connect is not seen, and stays what it was.
+// # Limits
+//
+// On a socket of the host, getsockname and getpeername return the host's addresses, which
+// reveal the target of a redirection. Requests about network interfaces made on such a
+// socket describe the host's. A connection outlives the supervisor.
+//
+// The program keeps its own socket, and the connection takes a slower tier, where a
+// replacement would behave differently: the socket is in an epoll instance, has several
+// descriptors, is bound to a port or an address, or has a mark, a filter or an option that
+// can't be copied; or the destination is inside the namespace. Descriptors are counted in
+// the calling process only. If another process got a duplicate before the connect, by fork
+// or in a message, that duplicate remains the program's own socket.
 package supervisor

@@ -6,136 +6,123 @@ import (
 
 	"cleat/internal/sys"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
-// families are the address families whose sockets belong to a network namespace, and
-// that a network of ours is about. Netlink's kernel side exists once for each namespace,
-// packet sockets see its devices alone, and Unix sockets with abstract names are its own.
-// Others, such as AF_VSOCK, reach the host, the hypervisor or hardware from any
-// namespace.
+// families are the allowed address families. Their sockets are confined to a network
+// namespace: each namespace has its own kernel side of netlink, packet sockets see only
+// its devices, and abstract names of Unix sockets belong to it. Sockets of other families,
+// such as AF_VSOCK, reach the host, the hypervisor or hardware from any namespace.
 var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK, unix.AF_PACKET}
 
-// lastFamily is the highest that kernels have (AF_MCTP, include/linux/socket.h), with
-// room for some to come.
+// lastFamily is higher than all families of current kernels (up to AF_MCTP,
+// include/linux/socket.h), to leave room for new ones.
 const lastFamily = 63
 
-// ofFamilies refuses sockets of other families, by their first argument, as a kernel
-// without them would.
-type ofFamilies struct{}
+// allowedFamilies refuses sockets of other families, by the call's first argument, with the
+// error of a kernel that lacks them.
+type allowedFamilies struct{}
 
-func (ofFamilies) filter() []bpf.Instruction {
-	return only(families, unix.EAFNOSUPPORT)
+func (allowedFamilies) filter() []bpf.Instruction {
+	return firstArgument(families, allow, refuse(unix.EAFNOSUPPORT))
 }
 
-// only lets a call through whose first argument is one of the values.
-func only(values []uint32, errno unix.Errno) []bpf.Instruction {
-	all := []bpf.Instruction{argument(0)}
-	for i, v := range values {
-		all = append(all, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(len(values) - i)})
-	}
-	return append(all, refuse(errno), allow)
-}
-
-// without refuses a call whose first argument is one of the values.
-type without struct {
+// refusedValues refuses a call whose first argument is one of the values.
+type refusedValues struct {
 	values []uint32
 	errno  unix.Errno
 }
 
-func (w without) filter() []bpf.Instruction {
-	all := []bpf.Instruction{argument(0)}
-	for i, v := range w.values {
-		all = append(all, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(len(w.values) - i)})
-	}
-	return append(all, allow, refuse(w.errno))
+func (r refusedValues) filter() []bpf.Instruction {
+	return firstArgument(r.values, refuse(r.errno), allow)
 }
 
-// socketCalls make sockets. They matter in every tier: io_uring makes some, too
-// (IORING_OP_SOCKET), and no filter sees those.
+// firstArgument decides by whether the first argument is one of the values.
+func firstArgument(values []uint32, match, other bpf.Instruction) []bpf.Instruction {
+	all := []bpf.Instruction{argument(0)}
+	for i, v := range values {
+		all = append(all, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(len(values) - i)})
+	}
+	return append(all, other, match)
+}
+
+// socketCalls make sockets. They are filtered in every tier. io_uring_setup is one of them,
+// since no filter sees the sockets that io_uring makes (IORING_OP_SOCKET).
 var socketCalls = []call{
-	{"socket", unix.SYS_SOCKET, ofFamilies{}},
-	{"socketpair", unix.SYS_SOCKETPAIR, ofFamilies{}},
+	{"socket", unix.SYS_SOCKET, allowedFamilies{}},
+	{"socketpair", unix.SYS_SOCKETPAIR, allowedFamilies{}},
 	{"io_uring_setup", unix.SYS_IO_URING_SETUP, refused{unix.ENOSYS}},
 }
 
-// RestrictFamilies puts a filter on the calling thread, and on what it becomes and makes:
-// no sockets but those of families, and no io_uring. It takes no_new_privs or
-// CAP_SYS_ADMIN in the thread's user namespace. Nobody has to answer for the filter, and
-// from Linux 5.11 on the kernel runs it for calls that make sockets alone.
-func RestrictFamilies() error {
-	filter, err := socketFilter()
-	if err != nil {
-		return err
-	}
-	return sys.AddFilter(filter)
-}
+// RestrictFamilies installs a filter on the calling thread that allows only sockets of
+// certain families and refuses io_uring. Threads and programs that the thread starts
+// inherit it. It needs no_new_privs or CAP_SYS_ADMIN in the thread's user namespace. The
+// filter sends no notifications, and from Linux 5.11 the kernel runs it only for calls that
+// make sockets.
+func RestrictFamilies() error { return installSocketFilter(sys.AddFilter) }
 
 // RestrictFamiliesOfAll is RestrictFamilies for all threads of the process.
-func RestrictFamiliesOfAll() error {
-	filter, err := socketFilter()
+func RestrictFamiliesOfAll() error { return installSocketFilter(sys.SetSeccomp) }
+
+func installSocketFilter(install func([]bpf.RawInstruction) error) error {
+	filter, err := assemble(socketCalls, foreignSocketCalls)
 	if err != nil {
 		return err
 	}
-	return sys.SetSeccomp(filter)
+	return install(filter)
 }
 
-func socketFilter() ([]bpf.RawInstruction, error) {
-	if sys.NativeArch == 0 {
-		return nil, sys.ErrSeccompArch
-	}
-	return bpf.Assemble(instructions(socketCalls, foreignSocketCalls))
-}
-
-// profile implements treatment, for a profile whose rules about the call are was. A rule
-// that lets the call through becomes one for each family that it lets through.
-func (ofFamilies) profile(name string, was existing) ([]profileRule, error) {
-	if was.def == profileAllow {
-		return familiesRefused(name, was)
+// familyRules turns each rule of a profile that allows the call into one rule per allowed
+// family.
+func familyRules(name string, was existing) ([]profileRule, error) {
+	if was.defaultAction == specs.ActAllow {
+		return refusedFamilyRules(name, was)
 	}
 	var rules []profileRule
 	for _, r := range was.rules {
-		if r.Action != profileAllow {
+		if r.Action != specs.ActAllow {
 			rules = append(rules, r)
 			continue
 		}
-		of, rest := r.about(0)
-		if len(of) > 1 {
-			return nil, fmt.Errorf("a rule about %s has several conditions on the family: leave it one", name)
+		onFamily, rest := r.splitArgs(0)
+		if len(onFamily) > 1 {
+			return nil, fmt.Errorf("a rule about %s has several conditions on the family; use one", name)
 		}
 		for _, f := range families {
-			if len(of) == 1 {
-				if holds, err := of[0].holds(uint64(f)); err != nil {
+			if len(onFamily) == 1 {
+				if ok, err := matches(onFamily[0], uint64(f)); err != nil {
 					return nil, fmt.Errorf("a rule about %s: %w", name, err)
-				} else if !holds {
+				} else if !ok {
 					continue
 				}
 			}
 			one := r
-			one.Args = append([]profileArg{{Index: 0, Value: uint64(f), Op: "SCMP_CMP_EQ"}}, rest...)
+			one.Args = append([]specs.LinuxSeccompArg{{Index: 0, Value: uint64(f), Op: specs.OpEqualTo}}, rest...)
 			rules = append(rules, one)
 		}
 	}
 	return rules, nil
 }
 
-// familiesRefused are the rules for a profile that lets through what no rule is about.
-// Rules can't say "none of these", and compare all 64 bits, of which the kernel takes 32:
-// so there is one for each small number, and one for all others.
-func familiesRefused(name string, was existing) ([]profileRule, error) {
+// refusedFamilyRules returns the rules for a profile whose default action is to allow.
+// Rules have no "none of these", and they compare all 64 bits of the argument, of which the
+// kernel uses 32. So there is one rule for each small number that is not an allowed family,
+// and one for all greater numbers.
+func refusedFamilyRules(name string, was existing) ([]profileRule, error) {
 	for _, r := range was.rules {
-		if r.Action != profileAllow {
+		if r.Action != specs.ActAllow {
 			if r.conditional() {
-				return nil, fmt.Errorf("a rule refuses %s under conditions, and the default action lets it through: leave the call to one rule without", name)
+				return nil, fmt.Errorf("a rule refuses %s under conditions, and the default action allows it; refuse or allow the call without conditions", name)
 			}
 			return was.rules, nil
 		}
 	}
-	rules := []profileRule{refusing(name, unix.EAFNOSUPPORT, profileArg{Index: 0, Value: lastFamily, Op: "SCMP_CMP_GT"})}
+	rules := []profileRule{refusal(name, unix.EAFNOSUPPORT, specs.LinuxSeccompArg{Index: 0, Value: lastFamily, Op: specs.OpGreaterThan})}
 	for f := uint32(0); f <= lastFamily; f++ {
 		if !slices.Contains(families, f) {
-			rules = append(rules, refusing(name, unix.EAFNOSUPPORT, profileArg{Index: 0, Value: uint64(f), Op: "SCMP_CMP_EQ"}))
+			rules = append(rules, refusal(name, unix.EAFNOSUPPORT, specs.LinuxSeccompArg{Index: 0, Value: uint64(f), Op: specs.OpEqualTo}))
 		}
 	}
 	return rules, nil

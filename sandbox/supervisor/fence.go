@@ -14,25 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fence is a port of the host's, in both families, that is taken, so that no socket can be
-// bound to it. A socket of the host's gets it as its only port to choose. It is safe for
-// concurrent use once it is reserved.
+// fence keeps sockets of the host from being bound to ports. It reserves a port in both
+// families and makes it the only one in a socket's range of local ports. A fence is safe
+// for concurrent use after reserve.
 type fence struct {
 	host     Host
 	port     int
-	reserved []int
+	reserved []int // sockets bound to the port
 
-	mu    sync.Mutex
-	tried time.Time
-	works bool
+	mu     sync.Mutex
+	tested time.Time
+	works  bool
 }
 
-// Check returns what of the host's is known to be missing, before there is a program.
+// Check reports a missing feature of the host, before there is a program.
 func Check(h Host) error {
 	if sys.NativeArch == 0 {
 		return sys.ErrSeccompArch
 	}
-	if err := mayLook(); err != nil {
+	if err := checkInspection(); err != nil {
 		return err
 	}
 	f := fence{host: h}
@@ -40,34 +40,35 @@ func Check(h Host) error {
 	return f.reserve()
 }
 
-// mayLook tries the calls by which other processes are looked into, on ourselves. A
-// container engine's profile may refuse them, and Yama may for all others.
-func mayLook() error {
-	const nobody = "3" // may attach to another process (Documentation/admin-guide/LSM/Yama.rst)
-	if scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); err == nil && strings.TrimSpace(string(scope)) == nobody {
-		return errors.New("look into other processes: kernel.yama.ptrace_scope is 3, so that nobody may")
+// checkInspection tries the system calls that inspect other processes, on our own. The
+// seccomp profile of a container engine may refuse them, and Yama may refuse them for
+// other processes.
+func checkInspection() error {
+	const noAttach = "3" // no process may attach to another (Documentation/admin-guide/LSM/Yama.rst)
+	if scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); err == nil && strings.TrimSpace(string(scope)) == noAttach {
+		return errors.New("inspect other processes: forbidden, since kernel.yama.ptrace_scope is 3")
 	}
 	self := os.Getpid()
 	pidfd, err := unix.PidfdOpen(self, 0)
 	if err != nil {
-		return fmt.Errorf("look into other processes: pidfd_open: %w", err)
+		return fmt.Errorf("inspect other processes: pidfd_open: %w", err)
 	}
 	defer unix.Close(pidfd)
 	own, errno := sys.Getfd(pidfd, pidfd)
 	if errno != 0 {
-		return fmt.Errorf("look into other processes: pidfd_getfd: %w", errno)
+		return fmt.Errorf("inspect other processes: pidfd_getfd: %w", errno)
 	}
 	unix.Close(own)
 	if !sys.SameFile(self, pidfd, pidfd) {
-		return errors.New("look into other processes: kcmp is refused")
+		return errors.New("inspect other processes: kcmp is refused")
 	}
 	return nil
 }
 
-// reserve takes a port, and tries what it is for.
+// reserve takes a free port and tests that the fence works.
 func (f *fence) reserve() error {
-	for range 16 { // another program may have the port in the other family
-		err := f.take()
+	for range 16 { // another program may have the same port in the other family
+		err := f.bind()
 		if err == nil {
 			break
 		}
@@ -77,19 +78,19 @@ func (f *fence) reserve() error {
 		}
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		err := f.try(family)
-		if family == unix.AF_INET6 && noFamily(err) {
+		err := f.test(family)
+		if family == unix.AF_INET6 && noIPv6(err) {
 			continue
 		}
 		if !errors.Is(err, unix.EADDRINUSE) {
-			return fmt.Errorf("keep sockets from new ports: try one that is taken: %v, want %w (it takes Linux 6.3)", err, unix.EADDRINUSE)
+			return fmt.Errorf("restrict a socket to a reserved port (needs Linux 6.3): got %v, want %v", err, unix.EADDRINUSE)
 		}
 	}
 	return nil
 }
 
-// take binds a port that is free, to all addresses.
-func (f *fence) take() error {
+// bind binds sockets of both families to all addresses of a free port.
+func (f *fence) bind() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -103,34 +104,20 @@ func (f *fence) take() error {
 		return err
 	}
 	f.port = at.(*unix.SockaddrInet4).Port
-	if fd, err = only6(); err != nil {
-		if noFamily(err) {
-			err = nil
+	if fd, err = unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err == nil {
+		f.reserved = append(f.reserved, fd)
+		if err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err == nil {
+			err = unix.Bind(fd, &unix.SockaddrInet6{Port: f.port})
 		}
-		return err
 	}
-	f.reserved = append(f.reserved, fd)
-	if err = unix.Bind(fd, &unix.SockaddrInet6{Port: f.port}); noFamily(err) {
-		err = nil
+	if noIPv6(err) {
+		return nil
 	}
 	return err
 }
 
-// only6 is a TCP socket that has nothing to do with IPv4.
-func only6() (int, error) {
-	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
-	}
-	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
-}
-
-// noFamily tells errors of a kernel without IPv6.
-func noFamily(err error) bool {
+// noIPv6 reports whether an error means that the host has no IPv6.
+func noIPv6(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)
 }
 
@@ -141,9 +128,9 @@ func (f *fence) free() {
 	f.reserved = nil
 }
 
-// try connects and listens with a socket of the host's that has but the port
-// that is taken. EADDRINUSE: it could do neither.
-func (f *fence) try(family int) error {
+// test tries to connect and to listen with a fenced socket. If the fence works the connect
+// fails, and test returns EADDRINUSE from the listen.
+func (f *fence) test(family int) error {
 	to := netip.IPv6Loopback()
 	if family == unix.AF_INET {
 		to = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -153,32 +140,32 @@ func (f *fence) try(family int) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := f.put(fd); err != nil {
+	if err := f.apply(fd); err != nil {
 		return err
 	}
 	switch errno := sys.ConnectNow(fd, address(netip.AddrPortFrom(to, uint16(f.port)), family)); errno {
-	case unix.EADDRNOTAVAIL, unix.ENETUNREACH, unix.EHOSTUNREACH: // the latter where loopback is down
+	case unix.EADDRNOTAVAIL, unix.ENETUNREACH, unix.EHOSTUNREACH: // the latter two if loopback is down
 	default:
 		return fmt.Errorf("connect: %w", errno)
 	}
 	return unix.Listen(fd, 1)
 }
 
-// holds reports whether that is still so: a socket's ports count only within
-// those that the host's configuration has for connections (ip_local_port_range),
+// effective reports whether the fence still works. It tests once a second: a socket's
+// range counts only within the host's range of ephemeral ports (ip_local_port_range),
 // which may change.
-func (f *fence) holds() bool {
+func (f *fence) effective() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now := time.Now(); now.Sub(f.tried) > time.Second {
-		f.tried = now
-		f.works = errors.Is(f.try(unix.AF_INET), unix.EADDRINUSE)
+	if now := time.Now(); now.Sub(f.tested) > time.Second {
+		f.tested = now
+		f.works = errors.Is(f.test(unix.AF_INET), unix.EADDRINUSE)
 	}
 	return f.works
 }
 
-// put leaves a socket no port to be bound to but the one that is taken.
-func (f *fence) put(fd int) error {
+// apply restricts a socket to the reserved port.
+func (f *fence) apply(fd int) error {
 	if errno := sys.SetInt(fd, unix.IPPROTO_IP, localPortRange, f.port<<16|f.port); errno != 0 {
 		return errno
 	}

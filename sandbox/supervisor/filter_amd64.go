@@ -1,30 +1,28 @@
 package supervisor
 
-import (
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // otherABI marks the calls of x32 (__X32_SYSCALL_BIT, arch/x86/include/uapi/asm/unistd.h).
 const otherABI = 0x40000000
 
-// oldCalls are those that newer machines no longer have.
+// oldCalls are those that newer architectures lack.
 var oldCalls = []call{
-	{"epoll_create", unix.SYS_EPOLL_CREATE, told{}},
-	{"dup2", unix.SYS_DUP2, toldBeyondStdio{1}},
+	{"epoll_create", unix.SYS_EPOLL_CREATE, supervised{}},
+	{"dup2", unix.SYS_DUP2, supervisedBeyondStdio{1}},
 }
 
-// archName is ours as profiles have it.
+// archName is the native architecture in OCI profiles.
 const archName = "SCMP_ARCH_X86_64"
 
 const foreignArch = unix.AUDIT_ARCH_I386
 
-// foreignCalls of i386 (arch/x86/entry/syscalls/syscall_32.tbl). Socketcall is
-// one number for all that has to do with sockets, with arguments in memory.
-var foreignCalls = []foreignCall{
+// foreignCalls are calls of i386 (arch/x86/entry/syscalls/syscall_32.tbl). socketcall is
+// one number for all socket calls, whose arguments are in memory.
+var foreignCalls = []call{
 	{"socketcall", 102, refused{unix.ENOSYS}},
 	{"sendmmsg", 345, refused{unix.ENOSYS}},
-	{"socket", 359, ofFamilies{}},
-	{"socketpair", 360, ofFamilies{}},
+	{"socket", 359, allowedFamilies{}},
+	{"socketpair", 360, allowedFamilies{}},
 	{"bind", 361, refused{unix.ENOSYS}},
 	{"connect", 362, refused{unix.ENOSYS}},
 	{"listen", 363, refused{unix.ENOSYS}},
@@ -34,11 +32,11 @@ var foreignCalls = []foreignCall{
 	{"io_uring_setup", 425, refused{unix.ENOSYS}},
 }
 
-// foreignSocketCalls of i386 make sockets. Of socketcall's the family is in memory, where
-// no filter sees it, and which call it stands for is in a register.
-var foreignSocketCalls = []foreignCall{
-	{"socketcall", 102, without{[]uint32{1, 8}, unix.ENOSYS}}, // SYS_SOCKET, SYS_SOCKETPAIR (include/uapi/linux/net.h)
-	{"socket", 359, ofFamilies{}},
-	{"socketpair", 360, ofFamilies{}},
+// foreignSocketCalls are the calls of i386 that make sockets. The family argument of
+// socketcall is in memory, where a filter can't read it; the subcall is in a register.
+var foreignSocketCalls = []call{
+	{"socketcall", 102, refusedValues{[]uint32{1, 8}, unix.ENOSYS}}, // SYS_SOCKET, SYS_SOCKETPAIR (include/uapi/linux/net.h)
+	{"socket", 359, allowedFamilies{}},
+	{"socketpair", 360, allowedFamilies{}},
 	{"io_uring_setup", 425, refused{unix.ENOSYS}},
 }

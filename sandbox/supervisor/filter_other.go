@@ -8,8 +8,4 @@ const (
 	archName    = ""
 )
 
-var (
-	oldCalls           []call
-	foreignCalls       []foreignCall
-	foreignSocketCalls []foreignCall
-)
+var oldCalls, foreignCalls, foreignSocketCalls []call

@@ -7,14 +7,14 @@ import (
 	"slices"
 	"testing"
 
-	"cleat/internal/nlsock"
 	"cleat/internal/sys"
 
+	"github.com/mdlayher/netlink"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
-// FuzzDestination: an address that is read is what the kernel would read, and what we then
-// make of it leads to the same place.
+// A parsed address is converted back to an address with the same meaning.
 func FuzzDestination(f *testing.F) {
 	inet, inet6 := make([]byte, unix.SizeofSockaddrInet4), make([]byte, unix.SizeofSockaddrInet6)
 	native.PutUint16(inet, unix.AF_INET)
@@ -35,17 +35,16 @@ func FuzzDestination(f *testing.F) {
 			return
 		}
 		if family != unix.AF_INET && family != unix.AF_INET6 || !to.Addr().IsValid() || to.Addr().Is4In6() || to.Addr().Zone() != "" {
-			t.Fatalf("%x of family %d: %s", raw, family, to)
+			t.Fatalf("%x of family %d: parsed as %s", raw, family, to)
 		}
 		made := address(to, family)
 		if again, ok := destination(made.Raw(), family); !ok || again != to {
-			t.Errorf("%x of family %d: %s, and then %s", raw, family, to, again)
+			t.Errorf("%x of family %d: parsed as %s, then as %s", raw, family, to, again)
 		}
 	})
 }
 
-// FuzzProfile: whatever profile is given, ours lets no call through that the supervisor has
-// to see.
+// Profile allows no call that the supervisor must see, whatever the base profile is.
 func FuzzProfile(f *testing.F) {
 	if sys.NativeArch == 0 {
 		f.Skip(sys.ErrSeccompArch)
@@ -61,7 +60,7 @@ func FuzzProfile(f *testing.F) {
 			return
 		}
 		var p struct {
-			DefaultAction string
+			DefaultAction specs.LinuxSeccompAction
 			Syscalls      []profileRule
 		}
 		d := json.NewDecoder(bytes.NewReader(out))
@@ -73,26 +72,26 @@ func FuzzProfile(f *testing.F) {
 			for _, r := range p.Syscalls {
 				if slices.Contains(r.Names, name) || r.Name == name {
 					action = r.Action
-					if r.Action == profileAllow {
-						t.Errorf("%s lets %s through: %+v", base, name, r)
+					if r.Action == specs.ActAllow {
+						t.Errorf("%s allows %s: %+v", base, name, r)
 					}
 				}
 			}
-			if action == profileAllow {
-				t.Errorf("%s lets %s through by default", base, name)
+			if action == specs.ActAllow {
+				t.Errorf("%s allows %s by default", base, name)
 			}
 		}
 		for _, r := range p.Syscalls {
-			if r.Action == profileAllow && (slices.Contains(r.Names, "socket") || r.Name == "socket") {
-				if of, _ := r.about(0); len(of) != 1 || of[0].Op != "SCMP_CMP_EQ" || !slices.Contains(families, uint32(of[0].Value)) || of[0].Value > lastFamily {
-					t.Errorf("%s lets sockets through: %+v", base, r)
+			if r.Action == specs.ActAllow && (slices.Contains(r.Names, "socket") || r.Name == "socket") {
+				if on, _ := r.splitArgs(0); len(on) != 1 || on[0].Op != specs.OpEqualTo || !slices.Contains(families, uint32(on[0].Value)) || on[0].Value > lastFamily {
+					t.Errorf("%s allows sockets: %+v", base, r)
 				}
 			}
 		}
 	})
 }
 
-// FuzzParseInfo: what the kernel says of a descriptor is read or refused.
+// parseInfo parses a description of a descriptor or returns an error.
 func FuzzParseInfo(f *testing.F) {
 	f.Add([]byte("pos:\t0\nflags:\t02004002\nmnt_id:\t10\nino:\t4711\n"))
 	f.Add([]byte("flags:\t08\nino:\t1\n"))
@@ -107,18 +106,27 @@ func FuzzParseInfo(f *testing.F) {
 	})
 }
 
-// FuzzLeadsTo: a route that leads by a device says so.
+// leadsTo returns true only for routes that contain the device's index.
 func FuzzLeadsTo(f *testing.F) {
 	route := make([]byte, unix.SizeofRtMsg)
 	route[7] = unix.RTN_UNICAST
-	route = nlsock.AppendAttribute(route, unix.RTA_DST, []byte{192, 0, 2, 1})
-	route = nlsock.AppendAttribute(route, unix.RTA_OIF, native.AppendUint32(nil, 7))
+	attributes := netlink.NewAttributeEncoder()
+	attributes.Bytes(unix.RTA_DST, []byte{192, 0, 2, 1})
+	attributes.Uint32(unix.RTA_OIF, 7)
+	encoded, err := attributes.Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	route = append(route, encoded...)
+	if !leadsTo(route, 7) {
+		f.Error("leadsTo returns false for a route through the device")
+	}
 	f.Add(route, uint32(7))
 	f.Add(route[:len(route)-1], uint32(7))
 	f.Add(route[:4], uint32(0))
 	f.Fuzz(func(t *testing.T, route []byte, device uint32) {
 		if leadsTo(route, device) && !bytes.Contains(route, native.AppendUint32(nil, device)) {
-			t.Errorf("%x leads by device %d", route, device)
+			t.Errorf("%x leads to device %d", route, device)
 		}
 	})
 }

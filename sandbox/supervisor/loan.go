@@ -7,19 +7,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loan is a listener that a program has from us.
+// loan is a listening socket of the host that a program uses.
 type loan struct {
 	Loan
 	account *account
-	inside  netip.AddrPort // where the program's own was bound
-	inner   int            // that one, which keeps others from its port; -1: closed
+	inside  netip.AddrPort // the local address of the program's own socket
+	inner   int            // that socket, which reserves its port inside; -1 once it is closed
 }
 
-// loans are those of all programs: another one than that which has called listen may have
-// the listener by now. They are safe for concurrent use. No call about a program's socket
+// loans are those of all programs, since a program may pass its listener to another one.
+// They are safe for concurrent use. No call about a program's socket, which could block,
 // is made with mu held.
 type loans struct {
-	began chan struct{} // has one after add
+	added chan struct{} // has a value after add
 	mu    sync.Mutex
 	all   []loan
 }
@@ -29,56 +29,52 @@ func (l *loans) add(one loan) {
 	l.all = append(l.all, one)
 	l.mu.Unlock()
 	select {
-	case l.began <- struct{}{}:
+	case l.added <- struct{}{}:
 	default:
 	}
 }
 
-func (l *loans) none() bool { return l.number() == 0 }
-
-// maxLoans bounds the listeners: any number of them may share a port (SO_REUSEPORT).
+// maxLoans bounds the loans: with SO_REUSEPORT any number of listeners can share a port.
 const maxLoans = 1024
 
-func (l *loans) full() bool { return l.number() >= maxLoans }
-
-func (l *loans) number() int {
+func (l *loans) len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.all)
 }
 
-// collect ends loans whose socket nobody has any more, and reports whether there
-// were any.
+// collect ends the loans whose socket is closed. It reports whether there were any.
 func (l *loans) collect() bool {
 	l.mu.Lock()
-	var gone []loan
+	var closed []loan
 	keep := l.all[:0]
 	for _, one := range l.all {
-		lives := one.inner >= 0 && one.Lives()
-		if !lives && one.inner >= 0 {
-			gone = append(gone, one)
+		inUse := one.inner >= 0 && one.InUse()
+		if !inUse && one.inner >= 0 {
+			closed = append(closed, one)
 			one.inner = -1
 		}
-		if lives || !one.End() {
+		if inUse || !one.Return() {
 			keep = append(keep, one)
 		}
 	}
 	clear(l.all[len(keep):])
 	l.all = keep
 	l.mu.Unlock()
-	for _, one := range gone {
-		unix.Close(one.inner)
-		one.account.release(1)
-	}
-	return len(gone) > 0
+	closeInner(closed)
+	return len(closed) > 0
 }
 
-// abandon closes what is held for loans. Who has the listeners keeps them.
+// abandon forgets all loans. Programs keep their listeners.
 func (l *loans) abandon() {
 	l.mu.Lock()
 	all := l.all
 	l.all = nil
 	l.mu.Unlock()
+	closeInner(all)
+}
+
+func closeInner(all []loan) {
 	for _, one := range all {
 		if one.inner >= 0 {
 			unix.Close(one.inner)
@@ -87,30 +83,29 @@ func (l *loans) abandon() {
 	}
 }
 
-// lent returns where the host's listener is that a program has for one of its own at an
-// address inside.
-func (l *loans) lent(to netip.AddrPort, r *routes) (netip.AddrPort, bool) {
+// hostAddr returns the host's address of the lent listener that serves an address inside.
+func (l *loans) hostAddr(to netip.AddrPort, r *routes) (netip.AddrPort, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, one := range l.all {
-		if one.inner < 0 || one.inside.Port() != to.Port() || !one.reaches(to.Addr(), r) || !one.Lives() {
+		if one.inner < 0 || one.inside.Port() != to.Port() || !one.serves(to.Addr(), r) || !one.InUse() {
 			continue
 		}
-		at := one.At
-		if at.Addr().IsUnspecified() {
-			local := netip.IPv6Loopback()
-			if to.Addr().Is4() {
-				local = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-			}
-			at = netip.AddrPortFrom(local, at.Port())
+		if !one.Addr.Addr().IsUnspecified() {
+			return one.Addr, true
 		}
-		return at, true
+		loopback := netip.IPv6Loopback()
+		if to.Addr().Is4() {
+			loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		}
+		return netip.AddrPortFrom(loopback, one.Addr.Port()), true
 	}
 	return to, false
 }
 
-// reaches reports whether an address inside leads to the program's listener.
-func (l *loan) reaches(a netip.Addr, r *routes) bool {
+// serves reports whether the program's own listener would accept connections to an address
+// inside.
+func (l *loan) serves(a netip.Addr, r *routes) bool {
 	own := l.inside.Addr()
 	if !own.IsUnspecified() {
 		return own == a

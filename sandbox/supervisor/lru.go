@@ -2,13 +2,13 @@ package supervisor
 
 import "container/list"
 
-// lru is a table of bounded size: where it is full, put drops the entry that was used
-// least recently. Its zero value with max set is empty.
+// lru is a table of at most max entries: put drops the least recently used entry of a full
+// table. An lru with max set is ready to use.
 type lru[K comparable, V any] struct {
-	max   int
-	drop  func(K, V) // called for entries that leave by put, evict and clear; nil: nothing
-	order list.List  // of *entry, the most recently used one first
-	at    map[K]*list.Element
+	max    int
+	onDrop func(V)   // called when put, drop, evict or clear removes an entry; may be nil
+	order  list.List // of *entry, most recently used first
+	at     map[K]*list.Element
 }
 
 type entry[K comparable, V any] struct {
@@ -18,7 +18,7 @@ type entry[K comparable, V any] struct {
 
 func (l *lru[K, V]) len() int { return len(l.at) }
 
-// get returns an entry, which counts as a use.
+// get returns an entry and marks it as used.
 func (l *lru[K, V]) get(key K) (v V, ok bool) {
 	e, ok := l.at[key]
 	if !ok {
@@ -28,11 +28,9 @@ func (l *lru[K, V]) get(key K) (v V, ok bool) {
 	return e.Value.(*entry[K, V]).value, true
 }
 
-// put sets an entry. One of the same key is dropped.
+// put sets an entry. It drops an existing entry with the same key.
 func (l *lru[K, V]) put(key K, value V) {
-	if old, ok := l.take(key); ok {
-		l.dropped(key, old)
-	}
+	l.drop(key)
 	for len(l.at) >= l.max {
 		l.evict()
 	}
@@ -42,7 +40,7 @@ func (l *lru[K, V]) put(key K, value V) {
 	l.at[key] = l.order.PushFront(&entry[K, V]{key, value})
 }
 
-// take removes an entry and returns it.
+// take removes an entry and returns it, without a call of onDrop.
 func (l *lru[K, V]) take(key K) (v V, ok bool) {
 	e, ok := l.at[key]
 	if !ok {
@@ -52,7 +50,14 @@ func (l *lru[K, V]) take(key K) (v V, ok bool) {
 	return l.order.Remove(e).(*entry[K, V]).value, true
 }
 
-// oldest is the entry that was used least recently.
+// drop removes an entry, if it exists.
+func (l *lru[K, V]) drop(key K) {
+	if v, ok := l.take(key); ok && l.onDrop != nil {
+		l.onDrop(v)
+	}
+}
+
+// oldest returns the least recently used entry.
 func (l *lru[K, V]) oldest() (key K, value V, ok bool) {
 	e := l.order.Back()
 	if e == nil {
@@ -62,12 +67,11 @@ func (l *lru[K, V]) oldest() (key K, value V, ok bool) {
 	return last.key, last.value, true
 }
 
-// evict drops the oldest entry. It reports whether there was one.
+// evict drops the least recently used entry. It reports whether there was one.
 func (l *lru[K, V]) evict() bool {
-	key, value, ok := l.oldest()
+	key, _, ok := l.oldest()
 	if ok {
-		l.take(key)
-		l.dropped(key, value)
+		l.drop(key)
 	}
 	return ok
 }
@@ -75,11 +79,5 @@ func (l *lru[K, V]) evict() bool {
 // clear drops all entries.
 func (l *lru[K, V]) clear() {
 	for l.evict() {
-	}
-}
-
-func (l *lru[K, V]) dropped(key K, value V) {
-	if l.drop != nil {
-		l.drop(key, value)
 	}
 }

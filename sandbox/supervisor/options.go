@@ -9,33 +9,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// option is a socket option's value.
+// option is a socket option and its value.
 type option struct {
 	optionName
-	has   uint32 // so many bytes; 0: the kernel does not have it
-	value [optionBytes]byte
+	length uint32 // of value in bytes; 0 if the kernel lacks the option
+	value  [optionBytes]byte
 }
 
-// optionName names one, and how long its value can be.
+// optionName identifies a socket option that can be read and set.
 type optionName struct {
 	level, name int
-	size        uint32
+	size        uint32 // maximum length of its value in bytes
 }
 
-// Options that can be read back and set again, of include/uapi/asm-generic/
-// socket.h and include/uapi/linux/{in,in6,tcp}.h. Some are not in package unix.
+// Options missing in package unix (include/uapi/asm-generic/socket.h,
+// include/uapi/linux/{in,tcp,udp}.h), and the bits of SO_BUF_LOCK.
 const (
 	soBufLock      = 72
 	soReservedMem  = 73
 	soTxRehash     = 74
 	soTimestampNew = 63
-	soTimestampNS  = 64 // the new one, as is the next
-	soTimestamping = 65
+	soTimestampNS  = 64 // SO_TIMESTAMPNS_NEW
+	soTimestamping = 65 // SO_TIMESTAMPING_NEW
 	soRcvTimeoNew  = 66
 	soSndTimeoNew  = 67
 	tcpTxDelay     = 37
 	sndBufLocked   = 1
 	rcvBufLocked   = 2
+
+	udpNoCheck6TX    = 101
+	udpNoCheck6RX    = 102
+	soSelectErrQueue = 45
+	ipRecvFragSize   = 25
 )
 
 // Sizes of values in bytes.
@@ -47,8 +52,7 @@ const (
 	optionBytes  = 16 // the longest
 )
 
-// plainOptions are those that programs set on many of their sockets. They are read
-// from each.
+// plainOptions are the options that programs set often. They are read from every socket.
 var plainOptions = []optionName{
 	{unix.SOL_SOCKET, unix.SO_REUSEADDR, intBytes}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, intBytes},
 	{unix.SOL_SOCKET, unix.SO_LINGER, lingerBytes},
@@ -61,7 +65,8 @@ var plainOptions = []optionName{
 	{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_TCLASS, intBytes},
 }
 
-// rareOptions are read from sockets that had another one set than the plain ones.
+// rareOptions are read only from sockets on which an option other than the plain ones was
+// set (rareSockets).
 var rareOptions = []optionName{
 	{unix.SOL_SOCKET, unix.SO_REUSEPORT, intBytes}, {unix.SOL_SOCKET, unix.SO_OOBINLINE, intBytes},
 	{unix.SOL_SOCKET, unix.SO_DONTROUTE, intBytes}, {unix.SOL_SOCKET, unix.SO_RCVLOWAT, intBytes},
@@ -88,22 +93,14 @@ var rareOptions = []optionName{
 	{unix.IPPROTO_IPV6, unix.IPV6_AUTOFLOWLABEL, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_MINHOPCOUNT, intBytes},
 }
 
-// Options of UDP sockets, of include/uapi/linux/udp.h and the above.
-const (
-	udpNoCheck6TX    = 101
-	udpNoCheck6RX    = 102
-	soSelectErrQueue = 45
-	ipRecvFragSize   = 25
-)
-
-// udpOptions are those of UDP's own. The filter does not ask about them, so they are
-// read from each socket.
+// udpOptions are the options at UDP's own level. The filter allows them, so they are read
+// from every UDP socket.
 var udpOptions = []optionName{
 	{unix.SOL_UDP, unix.UDP_CORK, intBytes}, {unix.SOL_UDP, unix.UDP_SEGMENT, intBytes}, {unix.SOL_UDP, unix.UDP_GRO, intBytes},
 	{unix.SOL_UDP, udpNoCheck6TX, intBytes}, {unix.SOL_UDP, udpNoCheck6RX, intBytes},
 }
 
-// udpRareOptions are more that mean something to them.
+// udpRareOptions are further rare options that matter to UDP sockets.
 var udpRareOptions = []optionName{
 	{unix.SOL_SOCKET, unix.SO_BROADCAST, intBytes}, {unix.SOL_SOCKET, unix.SO_NO_CHECK, intBytes},
 	{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, intBytes}, {unix.SOL_SOCKET, soSelectErrQueue, intBytes},
@@ -116,13 +113,13 @@ var udpRareOptions = []optionName{
 	{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, intBytes},
 }
 
-// memberships are options that have a socket hear of a group, by their level.
+// memberships are the options that join a multicast or anycast group, by level.
 var memberships = map[uint32][]uint32{
 	unix.IPPROTO_IP:   {unix.IP_ADD_MEMBERSHIP, unix.IP_ADD_SOURCE_MEMBERSHIP, unix.MCAST_JOIN_GROUP, unix.MCAST_JOIN_SOURCE_GROUP},
 	unix.IPPROTO_IPV6: {unix.IPV6_JOIN_GROUP, unix.IPV6_JOIN_ANYCAST, unix.MCAST_JOIN_GROUP, unix.MCAST_JOIN_SOURCE_GROUP},
 }
 
-// options are those of a fresh socket.
+// options are the default options of a kind of socket.
 type options struct{ plain, rare []option }
 
 // readOptions reads all options that can be copied.
@@ -133,9 +130,14 @@ func readOptions(fd, family int, udp bool) options {
 	}
 	read := func(names []optionName) (all []option) {
 		for _, n := range names {
-			if n.level != unix.IPPROTO_IPV6 || family == unix.AF_INET6 {
-				all = append(all, n.read(fd))
+			if n.level == unix.IPPROTO_IPV6 && family != unix.AF_INET6 {
+				continue
 			}
+			o := option{optionName: n}
+			if length, errno := sys.GetOption(fd, n.level, n.name, o.value[:n.size]); errno == 0 {
+				o.length = uint32(length)
+			}
+			all = append(all, o)
 		}
 		return all
 	}
@@ -144,42 +146,34 @@ func readOptions(fd, family int, udp bool) options {
 
 func (n optionName) is(level, name int) bool { return n.level == level && n.name == name }
 
-func (n optionName) read(fd int) option {
-	o := option{optionName: n}
-	if size, errno := sys.GetOption(fd, n.level, n.name, o.value[:n.size]); errno == 0 {
-		o.has = uint32(size)
-	}
-	return o
-}
-
-// copyOptions gives a socket what another one has beyond a fresh one of its kind.
-// It tells whether all could be copied. What is said before bind(2) is left out
-// for a socket that is bound. A congestion control that the host permits nobody
-// but root is left out: the slower tiers would not use it toward the network
+// copyChanged sets those options of a socket that another one has changed from their
+// default values. It reports whether that succeeded. If the socket is bound,
+// options that must be set before bind(2) are omitted. A congestion control that only root
+// may choose on the host is omitted: the slower tiers would not use it toward the network
 // either.
-func copyOptions(from, to int, fresh []option, bound bool) bool {
-	var now [optionBytes]byte
-	for i := range fresh {
-		was := &fresh[i]
-		if bound && was.is(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY) {
+func copyChanged(from, to int, defaults []option, bound bool) bool {
+	var buf [optionBytes]byte
+	for i := range defaults {
+		o := &defaults[i]
+		if bound && o.is(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY) {
 			continue
 		}
-		value := now[:was.size]
-		size, errno := sys.GetOption(from, was.level, was.name, value)
+		value := buf[:o.size]
+		length, errno := sys.GetOption(from, o.level, o.name, value)
 		if errno != 0 {
-			continue // MPTCP does not have it
+			continue // MPTCP lacks it
 		}
-		if value = value[:size]; bytes.Equal(value, was.value[:was.has]) {
+		if value = value[:length]; bytes.Equal(value, o.value[:o.length]) {
 			continue
 		}
-		if sys.SetOption(to, was.level, was.name, value) != 0 && !was.is(unix.IPPROTO_TCP, unix.TCP_CONGESTION) {
+		if sys.SetOption(to, o.level, o.name, value) != 0 && !o.is(unix.IPPROTO_TCP, unix.TCP_CONGESTION) {
 			return false
 		}
 	}
 	return true
 }
 
-// copyBuffers copies sizes that were asked for; the others grow by themselves.
+// copyBuffers copies buffer sizes that the program has set. Others are tuned by the kernel.
 func copyBuffers(from, to int) bool {
 	locked, errno := sys.GetInt(from, unix.SOL_SOCKET, soBufLock)
 	if errno != 0 {
@@ -189,7 +183,7 @@ func copyBuffers(from, to int) bool {
 		if locked&b.bit == 0 {
 			continue
 		}
-		// The kernel tells twice what it was told (socket(7)).
+		// The kernel returns twice the size that was set (socket(7)).
 		n, errno := sys.GetInt(from, unix.SOL_SOCKET, b.name)
 		if errno != 0 || sys.SetInt(to, unix.SOL_SOCKET, b.name, n/2) != 0 {
 			return false

@@ -13,49 +13,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is what is known of the descriptors of a process.
+// process caches what is known about the descriptors of a process.
 type process struct {
-	pid      int
-	tasks    int           // that are remembered
-	shuffles uint64        // the program's when it was looked at
-	looked   time.Time     // zero: what was seen no longer holds
-	last     time.Time     // like looked, but never zero again
-	took     time.Duration // processor time of the last look
-	many     bool          // there were more than fewDescriptors
-	epolls   []int
-	doubles  map[uint64]bool // inodes of sockets with several descriptors
+	pid     int
+	threads int             // in the program's table
+	changes uint64          // program.changes at the last scan
+	scanned time.Time       // the last scan; zero if its results are stale
+	last    time.Time       // the last scan, stale or not
+	took    time.Duration   // processor time of the last scan
+	many    bool            // it had more than fewDescriptors
+	epolls  []int           // descriptors of epoll instances
+	doubles map[uint64]bool // inode numbers of sockets with several descriptors
 }
 
 const (
-	// settled is how long after a call that changes what a socket is known by it has
-	// surely been carried out.
-	settled = 50 * time.Millisecond
-	// maxDescriptors bounds the descriptors of a process that are looked at, which
-	// takes some 3 µs each.
+	// settleTime is the time after which a continued call has certainly been carried out.
+	settleTime = 50 * time.Millisecond
+	// maxDescriptors bounds a scan, which takes about 3 µs for each descriptor.
 	maxDescriptors = 1 << 14
-	// A process with more than fewDescriptors is looked at again only after lookRatio times
-	// as long as a look takes, so that it can't keep a processor busy by connecting. Fewer
-	// take less time than the rest of a connection.
+	// A process with more than fewDescriptors is scanned again only after scanRatio times
+	// the duration of a scan, so that it can't keep a processor busy by connecting.
+	// Scanning fewer descriptors takes less time than the rest of a connect.
 	fewDescriptors = 256
-	lookRatio      = 20
+	scanRatio      = 20
 )
 
-// entangled returns why more depends on a socket than its descriptor: a substitute
-// would be missed by an epoll instance, or by who has a duplicate. "": nothing
-// does.
-func (p *program) entangled(c socket) string {
-	t, fd, d := c.task, c.theirs, c.about
+// shared returns the reason why the program refers to a socket by more than one
+// descriptor, and would notice its replacement; "" if it does not.
+func (p *program) shared(c socket) string {
+	t, fd := c.thread, c.guestFD
 	own := t.process
-	if own.looked.IsZero() || own.shuffles != p.shuffles || own.looked.Before(p.lastShuffle.Add(settled)) || fd <= stdio {
-		if p.look(t) != nil {
+	if own.scanned.IsZero() || own.changes != p.changes || own.scanned.Before(p.lastChange.Add(settleTime)) || fd <= stdio {
+		if p.scan(t) != nil {
 			return whyUnknown
 		}
 	}
-	if own.doubles[d.inode] {
-		if p.look(t) != nil { // it may have been closed since
+	if own.doubles[c.info.inode] {
+		if p.scan(t) != nil { // the other descriptor may have been closed since
 			return whyUnknown
 		}
-		if own.doubles[d.inode] {
+		if own.doubles[c.info.inode] {
 			return whyDuplicated
 		}
 	}
@@ -64,29 +61,29 @@ func (p *program) entangled(c socket) string {
 			return whyDuplicated
 		}
 	}
-	in := false
+	inEpoll := false
 	own.epolls = slices.DeleteFunc(own.epolls, func(epoll int) bool {
-		is, errno := sys.InEpoll(t.tid, fd, epoll)
-		in = in || is
+		in, errno := sys.InEpoll(t.tid, fd, epoll)
+		inEpoll = inEpoll || in
 		if errno == unix.EBADF {
-			own.looked = time.Time{} // it was closed: there may be another one by now
+			own.scanned = time.Time{} // the descriptor was closed: its number may be reused
 		}
 		return errno != 0
 	})
-	if in {
+	if inEpoll {
 		return whyEpoll
 	}
 	return ""
 }
 
-var errTooOften = errors.New("the process has too many descriptors to look at them again so soon")
+var errScanLimit = errors.New("too many descriptors to scan")
 
-// look goes through a process's descriptors, by /proc/PID/fdinfo: the files of
-// another user's process that we may look into can be listed there, and not in fd.
-func (p *program) look(t *task) error {
+// scan reads all descriptors of a process in /proc/PID/fdinfo. Unlike fd, that directory
+// can be listed for processes of other users that we may inspect.
+func (p *program) scan(t *thread) error {
 	own := t.process
-	if own.many && time.Since(own.last) < lookRatio*own.took {
-		return errTooOften
+	if own.many && time.Since(own.last) < scanRatio*own.took {
+		return errScanLimit
 	}
 	begin := threadTime()
 	numbers, err := t.descriptors()
@@ -94,7 +91,7 @@ func (p *program) look(t *task) error {
 		return err
 	}
 	own.epolls, own.doubles = own.epolls[:0], map[uint64]bool{}
-	once := make(map[uint64]bool, len(numbers))
+	seen := make(map[uint64]bool, len(numbers))
 	for _, fd := range numbers {
 		d, err := t.describeOnce(fd)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
@@ -103,28 +100,28 @@ func (p *program) look(t *task) error {
 		if err != nil {
 			return err
 		}
-		if d.inode == p.s.anonymous {
-			own.epolls = append(own.epolls, fd) // or something else of that kind
-		} else if once[d.inode] {
+		if d.inode == p.s.anonInode {
+			own.epolls = append(own.epolls, fd) // or another file without an inode of its own
+		} else if seen[d.inode] {
 			own.doubles[d.inode] = true
 		}
-		once[d.inode] = true
+		seen[d.inode] = true
 	}
-	own.shuffles, own.looked = p.shuffles, time.Now()
-	own.last, own.took, own.many = own.looked, threadTime()-begin, len(numbers) > fewDescriptors
+	own.changes, own.scanned = p.changes, time.Now()
+	own.last, own.took, own.many = own.scanned, threadTime()-begin, len(numbers) > fewDescriptors
 	return nil
 }
 
-// threadTime is the processor time that the calling thread has taken. It is the program's
-// own (run).
+// threadTime returns the processor time of the calling thread, which is the program's own
+// (program.run).
 func threadTime() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // never fails
 	return time.Duration(t.Nano())
 }
 
-// descriptors lists those of a thread.
-func (t *task) descriptors() ([]int, error) {
+// descriptors lists the descriptors of a thread.
+func (t *thread) descriptors() ([]int, error) {
 	dir, err := os.Open(fmt.Sprintf("/proc/%d/fdinfo", t.tid))
 	if err != nil {
 		return nil, err
@@ -135,7 +132,7 @@ func (t *task) descriptors() ([]int, error) {
 		return nil, err
 	}
 	if len(names) > maxDescriptors {
-		return nil, errTooOften
+		return nil, errScanLimit
 	}
 	numbers := make([]int, len(names))
 	for i, name := range names {
@@ -146,9 +143,9 @@ func (t *task) descriptors() ([]int, error) {
 	return numbers, nil
 }
 
-// anonymousInode is that of all epoll instances, and of other files that are
-// nowhere.
-func anonymousInode() (uint64, error) {
+// anonInode returns the inode number that epoll instances share with other anonymous
+// files.
+func anonInode() (uint64, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return 0, err
@@ -158,20 +155,3 @@ func anonymousInode() (uint64, error) {
 	err = unix.Fstat(fd, &st)
 	return st.Ino, err
 }
-
-// Why a connection takes another tier.
-const (
-	whyUnknown    = "its descriptors can't be looked at"
-	whyDuplicated = "the socket was duplicated"
-	whyEpoll      = "the socket waits in an epoll instance already"
-	whyBound      = "the socket is bound"
-	whyOption     = "the socket has an option that can't be had on the host's"
-	whyAsync      = "the socket sends signals"
-	whyPolicy     = "the policy does not simply let it through"
-	whyInside     = "the destination is inside"
-	whyNamespace  = "the socket is of another network namespace"
-	whyPrivileged = "the program may configure the host's network"
-	whyPorts      = "the host's range of ports has changed, and no longer keeps its sockets from new ones"
-	whyHost       = "the host's socket could not be made"
-	whyAddress    = "the address is none that leads anywhere"
-)

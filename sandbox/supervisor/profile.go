@@ -10,73 +10,57 @@ import (
 
 	"cleat/internal/sys"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
-// profileRule is a rule of a seccomp profile, as the OCI runtime specification
-// (config-linux.md, "Seccomp") and the profiles of Docker and Podman have it.
+// profileRule is a rule of a seccomp profile: that of the OCI runtime specification
+// (config-linux.md, "Seccomp") with the extensions of Docker and Podman.
 type profileRule struct {
-	Names    []string       `json:"names"`
-	Name     string         `json:"name,omitempty"` // of old profiles of Docker's, instead
-	Action   string         `json:"action"`
-	ErrnoRet *uint          `json:"errnoRet,omitempty"`
+	specs.LinuxSyscall
+	Name     string         `json:"name,omitempty"` // instead of Names, in old profiles of Docker
 	Errno    string         `json:"errno,omitempty"`
-	Args     []profileArg   `json:"args,omitempty"`
 	Comment  string         `json:"comment,omitempty"`
-	Includes map[string]any `json:"includes,omitempty"` // what the container has to have
-	Excludes map[string]any `json:"excludes,omitempty"` // and must not have
+	Includes map[string]any `json:"includes,omitempty"` // the rule applies only to containers with these
+	Excludes map[string]any `json:"excludes,omitempty"` // and only to those without these
 }
 
-// profileArg is a condition on an argument.
-type profileArg struct {
-	Index    uint   `json:"index"`
-	Value    uint64 `json:"value"`
-	ValueTwo uint64 `json:"valueTwo,omitempty"`
-	Op       string `json:"op"`
-}
+// profileRefusals are the actions that do not carry out a call.
+var profileRefusals = []specs.LinuxSeccompAction{specs.ActErrno, specs.ActKill, specs.ActKillThread, specs.ActKillProcess, specs.ActTrap}
 
-const (
-	profileAllow  = "SCMP_ACT_ALLOW"
-	profileNotify = "SCMP_ACT_NOTIFY"
-	profileErrno  = "SCMP_ACT_ERRNO"
-)
-
-// profileRefusals are the actions that keep a call from being carried out.
-var profileRefusals = []string{profileErrno, "SCMP_ACT_KILL", "SCMP_ACT_KILL_THREAD", "SCMP_ACT_KILL_PROCESS", "SCMP_ACT_TRAP"}
-
-// conditional reports whether a rule holds under conditions.
+// conditional reports whether a rule has conditions.
 func (r profileRule) conditional() bool {
 	return len(r.Args)+len(r.Includes)+len(r.Excludes) > 0
 }
 
-// about divides a rule's conditions on arguments into those on one, and the rest.
-func (r profileRule) about(index uint) (of, rest []profileArg) {
+// splitArgs splits a rule's conditions into those on one argument and the rest.
+func (r profileRule) splitArgs(index uint) (on, rest []specs.LinuxSeccompArg) {
 	for _, a := range r.Args {
 		if a.Index == index {
-			of = append(of, a)
+			on = append(on, a)
 		} else {
 			rest = append(rest, a)
 		}
 	}
-	return of, rest
+	return on, rest
 }
 
-// holds evaluates a condition.
-func (a profileArg) holds(v uint64) (bool, error) {
+// matches reports whether an argument's value meets a condition.
+func matches(a specs.LinuxSeccompArg, v uint64) (bool, error) {
 	switch a.Op {
-	case "SCMP_CMP_NE":
+	case specs.OpNotEqual:
 		return v != a.Value, nil
-	case "SCMP_CMP_LT":
+	case specs.OpLessThan:
 		return v < a.Value, nil
-	case "SCMP_CMP_LE":
+	case specs.OpLessEqual:
 		return v <= a.Value, nil
-	case "SCMP_CMP_EQ":
+	case specs.OpEqualTo:
 		return v == a.Value, nil
-	case "SCMP_CMP_GE":
+	case specs.OpGreaterEqual:
 		return v >= a.Value, nil
-	case "SCMP_CMP_GT":
+	case specs.OpGreaterThan:
 		return v > a.Value, nil
-	case "SCMP_CMP_MASKED_EQ":
+	case specs.OpMaskedEqual:
 		return v&a.Value == a.ValueTwo, nil
 	}
 	return false, fmt.Errorf("unknown comparison %q", a.Op)
@@ -84,130 +68,131 @@ func (a profileArg) holds(v uint64) (bool, error) {
 
 // existing is what a profile says about one call.
 type existing struct {
-	rules []profileRule // that name the call, and no other
-	def   string        // what becomes of calls that match no rule
+	rules         []profileRule // that name only this call
+	defaultAction specs.LinuxSeccompAction
 }
 
-// replaced returns ours in the place of rules that let the call through, and the
-// profile's own rules where they refuse it. Rules that do either under conditions are an
-// error: ours could not be beside them.
+// replaced returns our rules if the profile allows the call, and the profile's own rules if
+// it refuses the call. Conditional rules are an error, since ours can't be combined with
+// them.
 func (e existing) replaced(name string, ours ...profileRule) ([]profileRule, error) {
-	action := ""
+	var action specs.LinuxSeccompAction
 	for _, r := range e.rules {
 		if r.conditional() {
-			return nil, fmt.Errorf("a rule about %s has conditions: leave the call to one rule without", name)
+			return nil, fmt.Errorf("a rule about %s has conditions; use one rule without conditions", name)
 		}
 		if action != "" && action != r.Action {
-			return nil, fmt.Errorf("rules about %s say both %s and %s", name, action, r.Action)
+			return nil, fmt.Errorf("rules about %s contradict each other: %s and %s", name, action, r.Action)
 		}
 		action = r.Action
 	}
 	if action == "" {
-		action = e.def
+		action = e.defaultAction
 	}
-	if action == profileAllow {
+	if action == specs.ActAllow {
 		return ours, nil
 	}
 	return e.rules, nil
 }
 
-// check refuses actions that neither allow nor refuse.
+// check refuses actions that neither allow nor refuse the call.
 func (e existing) check(name string) error {
-	actions := []string{e.def}
+	actions := []specs.LinuxSeccompAction{e.defaultAction}
 	for _, r := range e.rules {
 		actions = append(actions, r.Action)
 	}
 	for _, a := range actions {
-		if a != profileAllow && !slices.Contains(profileRefusals, a) {
-			return fmt.Errorf("what becomes of %s is %s: want it allowed or refused", name, a)
+		if a != specs.ActAllow && !slices.Contains(profileRefusals, a) {
+			return fmt.Errorf("the action for %s is %s; want one that allows or refuses the call", name, a)
 		}
 	}
 	return nil
 }
 
-func ruleFor(name, action string, args ...profileArg) profileRule {
-	return profileRule{Names: []string{name}, Action: action, Args: args}
+func rule(name string, action specs.LinuxSeccompAction, args ...specs.LinuxSeccompArg) profileRule {
+	return profileRule{LinuxSyscall: specs.LinuxSyscall{Names: []string{name}, Action: action, Args: args}}
 }
 
-func refusing(name string, errno unix.Errno, args ...profileArg) profileRule {
-	r, n := ruleFor(name, profileErrno, args...), uint(errno)
+func refusal(name string, errno unix.Errno, args ...specs.LinuxSeccompArg) profileRule {
+	r, n := rule(name, specs.ActErrno, args...), uint(errno)
 	r.ErrnoRet = &n
 	return r
 }
 
-func (told) profile(name string, was existing) ([]profileRule, error) {
-	return was.replaced(name, ruleFor(name, profileNotify))
-}
-
-func (r refused) profile(name string, was existing) ([]profileRule, error) {
-	return was.replaced(name, refusing(name, r.errno))
-}
-
-// rules are for descriptors beyond stdio, and for those of stdio.
-func (t toldBeyondStdio) rules(name string, more ...profileArg) []profileRule {
-	at := func(op string) []profileArg {
-		return append([]profileArg{{Index: uint(t.arg), Value: stdio, Op: op}}, more...)
+// profileRules returns the rules for a call that replace those of a profile. Our rules for
+// one call together match every call that they allow: the profile's default action decides
+// about the rest.
+func profileRules(c call, was existing) ([]profileRule, error) {
+	switch how := c.how.(type) {
+	case supervised, supervisedOptions: // rules have no "all options but these"
+		return was.replaced(c.name, rule(c.name, specs.ActNotify))
+	case refused:
+		return was.replaced(c.name, refusal(c.name, how.errno))
+	case supervisedBeyondStdio:
+		return was.replaced(c.name, beyondStdioRules(c.name, uint(how.arg))...)
+	case supervisedDup:
+		return was.replaced(c.name, dupRules(c.name)...)
+	case withoutFastOpen:
+		flags := func(value uint64) specs.LinuxSeccompArg {
+			return specs.LinuxSeccompArg{Index: uint(how.flagsArg), Value: unix.MSG_FASTOPEN, ValueTwo: value, Op: specs.OpMaskedEqual}
+		}
+		return was.replaced(c.name, refusal(c.name, unix.EOPNOTSUPP, flags(unix.MSG_FASTOPEN)), rule(c.name, specs.ActAllow, flags(0)))
+	case allowedFamilies:
+		return familyRules(c.name, was)
 	}
-	return []profileRule{ruleFor(name, profileNotify, at("SCMP_CMP_GT")...), ruleFor(name, profileAllow, at("SCMP_CMP_LE")...)}
+	panic("no profile rules for " + c.name)
 }
 
-func (t toldBeyondStdio) profile(name string, was existing) ([]profileRule, error) {
-	return was.replaced(name, t.rules(name)...)
+// beyondStdioRules supervises a call if an argument is a descriptor beyond stdio.
+func beyondStdioRules(name string, index uint, more ...specs.LinuxSeccompArg) []profileRule {
+	args := func(op specs.LinuxSeccompOperator) []specs.LinuxSeccompArg {
+		return append([]specs.LinuxSeccompArg{{Index: index, Value: stdio, Op: op}}, more...)
+	}
+	return []profileRule{rule(name, specs.ActNotify, args(specs.OpGreaterThan)...), rule(name, specs.ActAllow, args(specs.OpLessEqual)...)}
 }
 
-// lastCommand is the highest of fcntl's, with room for some to come.
-const lastCommand = 1060
-
-func (toldIfDuplicating) profile(name string, was existing) ([]profileRule, error) {
-	command := func(cmd uint64) profileArg { return profileArg{Index: 1, Value: cmd, Op: "SCMP_CMP_EQ"} }
+// dupRules are the rules for fcntl(2). Overlapping rules have no order, so each command
+// that is allowed has its own rule.
+func dupRules(name string) []profileRule {
+	const lastCommand = 1060 // higher than all commands of current kernels
+	command := func(cmd uint64) specs.LinuxSeccompArg {
+		return specs.LinuxSeccompArg{Index: 1, Value: cmd, Op: specs.OpEqualTo}
+	}
 	var rules []profileRule
 	for _, cmd := range []uint64{unix.F_DUPFD, unix.F_DUPFD_CLOEXEC} {
-		rules = append(rules, toldBeyondStdio{0}.rules(name, command(cmd))...)
+		rules = append(rules, beyondStdioRules(name, 0, command(cmd))...)
 	}
-	// Rules that overlap have no order: all other commands, each by its number.
-	for _, some := range [][2]uint64{{unix.F_DUPFD + 1, 40}, {1024, unix.F_DUPFD_CLOEXEC - 1}, {unix.F_DUPFD_CLOEXEC + 1, lastCommand}} {
-		for cmd := some[0]; cmd <= some[1]; cmd++ {
-			rules = append(rules, ruleFor(name, profileAllow, command(cmd)))
+	for _, commands := range [][2]uint64{{unix.F_DUPFD + 1, 40}, {1024, unix.F_DUPFD_CLOEXEC - 1}, {unix.F_DUPFD_CLOEXEC + 1, lastCommand}} {
+		for cmd := commands[0]; cmd <= commands[1]; cmd++ {
+			rules = append(rules, rule(name, specs.ActAllow, command(cmd)))
 		}
 	}
-	return was.replaced(name, rules...)
+	return rules
 }
 
-func (n notFastOpen) profile(name string, was existing) ([]profileRule, error) {
-	has := func(flags uint64) profileArg {
-		return profileArg{Index: uint(n.flags), Value: unix.MSG_FASTOPEN, ValueTwo: flags, Op: "SCMP_CMP_MASKED_EQ"}
-	}
-	return was.replaced(name, refusing(name, unix.EOPNOTSUPP, has(unix.MSG_FASTOPEN)), ruleFor(name, profileAllow, has(0)))
-}
-
-// profile leaves the choice to the supervisor: rules can't say "all but these".
-func (toldOfOptions) profile(name string, was existing) ([]profileRule, error) {
-	return told{}.profile(name, was)
-}
-
-// Profile adds to a seccomp profile in JSON what Filter does, for an OCI runtime that
-// sends its notifications to a Unix socket at listener. Calls that the profile lets
-// through get our rules; calls that it refuses stay refused. Conditions on calls that
-// Filter is about are an error, but for socket(2) and socketpair(2), where both the
-// profile's and ours hold. Programs of another architecture than the machine's own do
-// not run under it. A profile of nil lets everything else through.
+// Profile adds the equivalent of our filter to a seccomp profile in JSON. An OCI runtime
+// with that profile sends the notifications to the Unix socket at listener. Calls that the
+// profile allows get our rules; calls that it refuses stay refused. Conditions on the calls
+// that we filter are an error, except for socket(2) and socketpair(2), where the profile's
+// conditions and ours both apply. Programs of another architecture than the machine's do
+// not run under the profile. If base is nil, all other calls are allowed.
 func Profile(base []byte, listener string) ([]byte, error) {
 	if sys.NativeArch == 0 {
 		return nil, sys.ErrSeccompArch
 	}
 	if base == nil {
-		base = []byte(`{"defaultAction": "` + profileAllow + `"}`)
+		base = []byte(`{"defaultAction": "` + specs.ActAllow + `"}`)
 	}
 	p, rules, err := readProfile(base)
 	if err != nil {
 		return nil, fmt.Errorf("read seccomp profile: %w", err)
 	}
-	def, _ := p["defaultAction"].(string)
-	for _, c := range known {
-		was := existing{takeOut(&rules, c.name), def}
+	action, _ := p["defaultAction"].(string)
+	for _, c := range supervisedCalls {
+		was := existing{extractRules(&rules, c.name), specs.LinuxSeccompAction(action)}
 		err := was.check(c.name)
 		if err == nil {
-			was.rules, err = c.how.profile(c.name, was)
+			was.rules, err = profileRules(c, was)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read seccomp profile: %w", err)
@@ -224,13 +209,13 @@ func Profile(base []byte, listener string) ([]byte, error) {
 	return append(out, '\n'), nil
 }
 
-// readProfile reads a profile and, strictly, its rules: a condition that is not known
-// would be lost.
+// readProfile parses a profile and its rules. Rules are parsed strictly: an unknown
+// condition would be lost.
 func readProfile(text []byte) (p map[string]any, rules []profileRule, err error) {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return nil, nil, err
 	}
-	// Engines take a key in any case, and of several one.
+	// Engines ignore the case of keys, and use one of several that differ only in case.
 	for key := range p {
 		for _, ours := range []string{"defaultAction", "listenerPath", "syscalls", "architectures", "archMap"} {
 			if key != ours && strings.EqualFold(key, ours) {
@@ -239,18 +224,18 @@ func readProfile(text []byte) (p map[string]any, rules []profileRule, err error)
 		}
 	}
 	if _, ok := p["defaultAction"].(string); !ok {
-		return nil, nil, errors.New("it has no defaultAction")
+		return nil, nil, errors.New("no defaultAction")
 	}
 	if other, ok := p["listenerPath"]; ok {
-		return nil, nil, fmt.Errorf("it has a listener already: %v", other)
+		return nil, nil, fmt.Errorf("it already has a listener: %v", other)
 	}
-	var known struct {
+	var raw struct {
 		Syscalls json.RawMessage `json:"syscalls"`
 	}
-	if err := json.Unmarshal(text, &known); err != nil || len(known.Syscalls) == 0 {
+	if err := json.Unmarshal(text, &raw); err != nil || len(raw.Syscalls) == 0 {
 		return p, nil, err
 	}
-	d := json.NewDecoder(bytes.NewReader(known.Syscalls))
+	d := json.NewDecoder(bytes.NewReader(raw.Syscalls))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&rules); err != nil {
 		return nil, nil, fmt.Errorf("syscalls: %w", err)
@@ -258,9 +243,9 @@ func readProfile(text []byte) (p map[string]any, rules []profileRule, err error)
 	return p, rules, nil
 }
 
-// takeOut takes a call out of all rules, and returns those that named it, with no other
-// name.
-func takeOut(rules *[]profileRule, name string) (about []profileRule) {
+// extractRules removes a call from all rules. It returns the rules that named the call,
+// each with no other name.
+func extractRules(rules *[]profileRule, name string) (extracted []profileRule) {
 	var kept []profileRule
 	for _, r := range *rules {
 		if !slices.Contains(r.Names, name) && r.Name != name {
@@ -269,7 +254,7 @@ func takeOut(rules *[]profileRule, name string) (about []profileRule) {
 		}
 		one := r
 		one.Names, one.Name = []string{name}, ""
-		about = append(about, one)
+		extracted = append(extracted, one)
 		r.Names = slices.DeleteFunc(slices.Clone(r.Names), func(n string) bool { return n == name })
 		if r.Name == name {
 			r.Name = ""
@@ -279,5 +264,5 @@ func takeOut(rules *[]profileRule, name string) (about []profileRule) {
 		}
 	}
 	*rules = kept
-	return about
+	return extracted
 }

@@ -9,27 +9,28 @@ import (
 
 	"cleat/internal/sys"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
-// decide is what libseccomp makes of a profile's rules for a call: it fails where
-// several say different things.
-func decide(t *testing.T, profile []byte, name string, args ...uint64) (string, uint) {
+// decide returns the decision of libseccomp about a call under a profile. The test fails if
+// rules contradict each other.
+func decide(t *testing.T, profile []byte, name string, args ...uint64) (specs.LinuxSeccompAction, uint) {
 	t.Helper()
 	var p struct {
-		DefaultAction string
+		DefaultAction specs.LinuxSeccompAction
 		Syscalls      []profileRule
 	}
 	if err := json.Unmarshal(profile, &p); err != nil {
 		t.Fatal(err)
 	}
-	action, errno := "", uint(0)
+	action, errno := specs.LinuxSeccompAction(""), uint(0)
 	for _, r := range p.Syscalls {
-		if !slices.Contains(r.Names, name) || !matches(t, r, args) {
+		if !slices.Contains(r.Names, name) || !applies(t, r, args) {
 			continue
 		}
 		if action != "" && action != r.Action {
-			t.Errorf("%s %x: both %s and %s", name, args, action, r.Action)
+			t.Errorf("%s %x: rules contradict each other: %s and %s", name, args, action, r.Action)
 		}
 		action = r.Action
 		if r.ErrnoRet != nil {
@@ -42,7 +43,8 @@ func decide(t *testing.T, profile []byte, name string, args ...uint64) (string, 
 	return action, errno
 }
 
-func matches(t *testing.T, r profileRule, args []uint64) bool {
+// applies is independent of the function matches, which it tests.
+func applies(t *testing.T, r profileRule, args []uint64) bool {
 	for _, a := range r.Args {
 		var v uint64
 		if int(a.Index) < len(args) {
@@ -86,27 +88,27 @@ func TestProfile(t *testing.T) {
 		base   string
 		call   string
 		args   []uint64
-		action string
+		action specs.LinuxSeccompAction
 		errno  uint
 	}{
-		{"connect", "", "connect", nil, profileNotify, 0},
-		{"connect of a strict profile", strict, "connect", nil, profileNotify, 0},
-		{"bind", strict, "bind", nil, profileNotify, 0},
-		{"every option", strict, "setsockopt", []uint64{7, unix.IPPROTO_TCP, unix.TCP_NODELAY}, profileNotify, 0},
-		{"what is none of ours", strict, "read", nil, profileAllow, 0},
-		{"what nobody allows", strict, "mount", nil, profileErrno, 0},
-		{"io_uring", "", "io_uring_setup", nil, profileErrno, uint(unix.ENOSYS)},
-		{"io_uring, refused already", strict, "io_uring_setup", nil, profileErrno, 0},
-		{"refused otherwise", strict, "sendmsg", nil, profileErrno, 99},
-		{"sendto", strict, "sendto", []uint64{7, 0, 0, unix.MSG_NOSIGNAL}, profileAllow, 0},
-		{"sendto with its SYN", strict, "sendto", []uint64{7, 0, 0, unix.MSG_NOSIGNAL | unix.MSG_FASTOPEN}, profileErrno, uint(unix.EOPNOTSUPP)},
-		{"dup", strict, "dup", []uint64{7}, profileNotify, 0},
-		{"dup of standard output", strict, "dup", []uint64{1}, profileAllow, 0},
-		{"F_DUPFD", strict, "fcntl", []uint64{7, unix.F_DUPFD}, profileNotify, 0},
-		{"F_DUPFD_CLOEXEC", strict, "fcntl", []uint64{7, unix.F_DUPFD_CLOEXEC}, profileNotify, 0},
-		{"F_DUPFD of standard input", strict, "fcntl", []uint64{0, unix.F_DUPFD}, profileAllow, 0},
-		{"F_SETFL", strict, "fcntl", []uint64{7, unix.F_SETFL}, profileAllow, 0},
-		{"F_ADD_SEALS", strict, "fcntl", []uint64{7, unix.F_ADD_SEALS}, profileAllow, 0},
+		{"connect", "", "connect", nil, specs.ActNotify, 0},
+		{"connect, strict profile", strict, "connect", nil, specs.ActNotify, 0},
+		{"bind", strict, "bind", nil, specs.ActNotify, 0},
+		{"plain option", strict, "setsockopt", []uint64{7, unix.IPPROTO_TCP, unix.TCP_NODELAY}, specs.ActNotify, 0},
+		{"call that we do not filter", strict, "read", nil, specs.ActAllow, 0},
+		{"call that no rule allows", strict, "mount", nil, specs.ActErrno, 0},
+		{"io_uring", "", "io_uring_setup", nil, specs.ActErrno, uint(unix.ENOSYS)},
+		{"io_uring, already refused", strict, "io_uring_setup", nil, specs.ActErrno, 0},
+		{"refused with another error", strict, "sendmsg", nil, specs.ActErrno, 99},
+		{"sendto", strict, "sendto", []uint64{7, 0, 0, unix.MSG_NOSIGNAL}, specs.ActAllow, 0},
+		{"sendto with MSG_FASTOPEN", strict, "sendto", []uint64{7, 0, 0, unix.MSG_NOSIGNAL | unix.MSG_FASTOPEN}, specs.ActErrno, uint(unix.EOPNOTSUPP)},
+		{"dup", strict, "dup", []uint64{7}, specs.ActNotify, 0},
+		{"dup of stdout", strict, "dup", []uint64{1}, specs.ActAllow, 0},
+		{"F_DUPFD", strict, "fcntl", []uint64{7, unix.F_DUPFD}, specs.ActNotify, 0},
+		{"F_DUPFD_CLOEXEC", strict, "fcntl", []uint64{7, unix.F_DUPFD_CLOEXEC}, specs.ActNotify, 0},
+		{"F_DUPFD of stdin", strict, "fcntl", []uint64{0, unix.F_DUPFD}, specs.ActAllow, 0},
+		{"F_SETFL", strict, "fcntl", []uint64{7, unix.F_SETFL}, specs.ActAllow, 0},
+		{"F_ADD_SEALS", strict, "fcntl", []uint64{7, unix.F_ADD_SEALS}, specs.ActAllow, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -119,19 +121,19 @@ func TestProfile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if action, errno := decide(t, out, tt.call, tt.args...); action != tt.action || errno != tt.errno {
-				t.Errorf("%s %x: %s %d, want %s %d", tt.call, tt.args, action, errno, tt.action, tt.errno)
+				t.Errorf("%s %x: got %s %d, want %s %d", tt.call, tt.args, action, errno, tt.action, tt.errno)
 			}
 			var p map[string]any
 			if err := json.Unmarshal(out, &p); err != nil || p["listenerPath"] != "/run/s.sock" || p["archMap"] != nil {
-				t.Errorf("%v; listener %v, architectures %v", err, p["listenerPath"], p["archMap"])
+				t.Errorf("error %v, listener %v, archMap %v", err, p["listenerPath"], p["archMap"])
 			}
 		})
 	}
 }
 
-// TestProfileOfFamilies: sockets of few families are let through, whatever the profile
-// says about others, and none that the profile refuses.
-func TestProfileOfFamilies(t *testing.T) {
+// A profile allows only sockets of the allowed families, whatever the base profile says
+// about others, and none that the base profile refuses.
+func TestProfileFamilies(t *testing.T) {
 	if sys.NativeArch == 0 {
 		t.Skip(sys.ErrSeccompArch)
 	}
@@ -152,17 +154,17 @@ func TestProfileOfFamilies(t *testing.T) {
 		protocol uint64
 		want     []uint64 // families
 	}{
-		{"none", "", 0, ours},
+		{"no profile", "", 0, ours},
 		{"all allowed", rule(allow, ""), 0, ours},
-		{"all allowed, and by a rule", rule(allow, all), 0, ours},
+		{"all allowed, also by a rule", rule(allow, all), 0, ours},
 		{"allowed by a rule", rule(deny, all), 0, ours},
 		{"no rule", rule(deny, ""), 0, nil},
 		{"refused by a rule", rule(allow, `{"names": ["socket"], "action": "SCMP_ACT_ERRNO"}`), 0, nil},
 		{"all but vsock", rule(deny, condition(allow, 0, unix.AF_VSOCK, "SCMP_CMP_NE", "")), 0, ours},
-		{"all below ALG, one more, and all beyond vsock", rule(deny, several(condition(allow, 0, 38, "SCMP_CMP_LT", ""),
+		{"all below ALG, one more, and all above vsock", rule(deny, several(condition(allow, 0, 38, "SCMP_CMP_LT", ""),
 			condition(allow, 0, 39, "SCMP_CMP_EQ", ""), condition(allow, 0, 40, "SCMP_CMP_GT", ""))), 0, ours},
 		{"all but netlink", rule(deny, condition(allow, 0, unix.AF_NETLINK, "SCMP_CMP_NE", "")), 0, noNetlink},
-		{"no audit, but another protocol", rule(deny, several(condition(allow, 0, unix.AF_NETLINK, "SCMP_CMP_NE", ""), condition(allow, 2, audit, "SCMP_CMP_NE", ""))), 0, ours},
+		{"no audit, other protocol", rule(deny, several(condition(allow, 0, unix.AF_NETLINK, "SCMP_CMP_NE", ""), condition(allow, 2, audit, "SCMP_CMP_NE", ""))), 0, ours},
 		{"no audit", rule(deny, several(condition(allow, 0, unix.AF_NETLINK, "SCMP_CMP_NE", ""), condition(allow, 2, audit, "SCMP_CMP_NE", ""))), audit, noNetlink},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -176,19 +178,19 @@ func TestProfileOfFamilies(t *testing.T) {
 			}
 			for family := range uint64(70) {
 				action, _ := decide(t, out, "socket", family, unix.SOCK_STREAM, tt.protocol)
-				if got, want := action == profileAllow, slices.Contains(tt.want, family); got != want {
-					t.Errorf("family %d: %s, want allowed: %v", family, action, want)
+				if got, want := action == specs.ActAllow, slices.Contains(tt.want, family); got != want {
+					t.Errorf("family %d: got %s, want allowed %v", family, action, want)
 				}
-				// The kernel takes the lower half, and libseccomp compares all of it.
-				if action, _ := decide(t, out, "socket", 1<<32|family, unix.SOCK_STREAM, tt.protocol); action == profileAllow {
-					t.Errorf("family %d with a higher bit: %s", family, action)
+				// The kernel uses the lower 32 bits, and libseccomp compares all 64.
+				if action, _ := decide(t, out, "socket", 1<<32|family, unix.SOCK_STREAM, tt.protocol); action == specs.ActAllow {
+					t.Errorf("family %d with a high bit: got %s, want a refusal", family, action)
 				}
 			}
 		})
 	}
 }
 
-// TestProfileKeepsConditions: what a container has to have for a rule stays a condition.
+// Conditions of the base profile on the container's capabilities are kept.
 func TestProfileKeepsConditions(t *testing.T) {
 	if sys.NativeArch == 0 {
 		t.Skip(sys.ErrSeccompArch)
@@ -207,20 +209,20 @@ func TestProfileKeepsConditions(t *testing.T) {
 	for _, r := range p.Syscalls {
 		switch {
 		case r.Names[0] != "socket":
-		case r.Action == profileAllow && len(r.Includes) == 1 && len(r.Args) == 1:
+		case r.Action == specs.ActAllow && len(r.Includes) == 1 && len(r.Args) == 1:
 			allowed++
-		case r.Action == profileErrno && len(r.Excludes) == 1 && len(r.Args) == 2 && *r.ErrnoRet == 22:
+		case r.Action == specs.ActErrno && len(r.Excludes) == 1 && len(r.Args) == 2 && *r.ErrnoRet == 22:
 			refused++
 		default:
-			t.Errorf("rule %+v", r)
+			t.Errorf("unexpected rule %+v", r)
 		}
 	}
 	if allowed != len(families) || refused != 1 {
-		t.Errorf("%d rules allow, %d refuse; want %d and 1", allowed, refused, len(families))
+		t.Errorf("%d rules allow, %d refuse, want %d and 1", allowed, refused, len(families))
 	}
 }
 
-func TestProfileRefusesOthers(t *testing.T) {
+func TestProfileErrors(t *testing.T) {
 	if sys.NativeArch == 0 {
 		t.Skip(sys.ErrSeccompArch)
 	}
@@ -238,7 +240,7 @@ func TestProfileRefusesOthers(t *testing.T) {
 			`"defaultAction": "SCMP_ACT_ALLOW"`, `"defaultAction": "SCMP_ACT_ERRNO"`),
 	} {
 		if _, err := Profile([]byte(base), "/run/s.sock"); err == nil {
-			t.Errorf("%q was taken for a profile", base)
+			t.Errorf("Profile accepts %q", base)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,54 +13,55 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// program is a filter whose calls come. It has a thread of its own, which run locks, and
-// all but what is said otherwise belongs to that: what a program makes a call wait for
-// (its memory, a lock of its socket) waits here, and keeps no other program.
+// program supervises the processes under one filter. Its thread, locked by run, owns all
+// fields except those marked as safe for concurrent use. A program can block this thread
+// through its memory or by locking a socket; it delays no other program by that.
 type program struct {
 	Program
 	s       *Supervisor
-	fd      int          // of notifications
-	users   atomic.Int32 // who may still answer a call: run, and calls of bind
+	fd      int          // of Notifications
+	users   atomic.Int32 // of fd: run, and calls of bind
 	epoll   int
 	account *account // safe for concurrent use
 
-	note    sys.Notification // the call at hand
+	call    sys.Notification // the current call
 	address [addressBytes]byte
 
-	tasks       lru[uint32, *task]
-	processes   map[int]*process
-	shuffles    uint64 // calls that change what sockets are known by
-	lastShuffle time.Time
-	rare        rareSockets
-	spare       map[spareKey]int
-	parked      lru[parkedKey, parked]
-	waits       waits
-	learned     learned
-	binds       binds    // safe for concurrent use
-	blocking    blocking // likewise
+	threads    lru[uint32, *thread] // by thread id
+	processes  map[int]*process     // by process id
+	changes    uint64               // calls so far that duplicate descriptors or make epoll instances
+	lastChange time.Time
+	rare       rareSockets
+	spare      map[spareKey]int // unconnected sockets of the host for the next connect
+	parked     lru[parkedKey, parked]
+	pending    pendingConnects
+	outside    outsideCache
+	binds      bindQueue       // safe for concurrent use
+	connecting connectWatchdog // safe for concurrent use
 
-	mu   sync.Mutex
-	owed lru[owedKey, unix.Errno] // results that nobody took
+	mu          sync.Mutex
+	undelivered lru[resultKey, unix.Errno]
 }
 
-// Limits for one program, beside its account's. All tables drop the oldest entry.
+// Limits of one program's tables. A full table drops its oldest entry.
 const (
-	maxTasks  = 64
-	maxParked = 64
-	maxOwed   = 256
-	maxRare   = 512
-	maxRoutes = 512
+	maxThreads     = 64
+	maxParked      = 64
+	maxUndelivered = 256
+	maxRare        = 512
+	maxOutside     = 512
 )
 
 func newProgram(s *Supervisor, cfg Program, account *account) (*program, error) {
 	p := &program{
 		Program: cfg, s: s, fd: int(cfg.Notifications.Fd()), account: account,
 		processes: map[int]*process{}, spare: map[spareKey]int{},
+		pending: pendingConnects{byFD: map[int]*pendingConnect{}, byThread: map[uint32]*pendingConnect{}},
 	}
 	p.users.Store(1)
-	p.tasks = lru[uint32, *task]{max: maxTasks, drop: func(_ uint32, t *task) { p.closeTask(t) }}
-	p.parked = lru[parkedKey, parked]{max: maxParked, drop: func(_ parkedKey, k parked) { p.discard(k.fd) }}
-	p.owed.max, p.rare.sockets.max, p.learned.outside.max = maxOwed, maxRare, maxRoutes
+	p.threads = lru[uint32, *thread]{max: maxThreads, onDrop: p.closeThread}
+	p.parked = lru[parkedKey, parked]{max: maxParked, onDrop: func(k parked) { p.closeHeld(k.fd) }}
+	p.undelivered.max, p.rare.sockets.max, p.outside.answers.max = maxUndelivered, maxRare, maxOutside
 	var err error
 	if p.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("make epoll instance: %w", err)
@@ -76,79 +76,64 @@ func newProgram(s *Supervisor, cfg Program, account *account) (*program, error) 
 	return p, nil
 }
 
-// run answers the program's calls until nobody is left who could make any, or the
-// Supervisor ends. What it returns fails the Supervisor.
+// run answers the program's calls until all its processes have exited or the Supervisor
+// ends. An error makes the Supervisor fail.
 func (p *program) run() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer p.close()
 	var events [16]unix.EpollEvent
 	for {
-		n, err := unix.EpollWait(p.epoll, events[:], p.patience())
+		n, err := unix.EpollWait(p.epoll, events[:], p.timeout())
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("wait for calls: %w", err)
 		}
 		for _, e := range events[:max(n, 0)] {
-			if p.s.over.Load() {
+			if p.s.stopped.Load() {
 				return nil
 			}
 			switch int(e.Fd) {
 			case p.s.stop:
 				return nil
 			case p.fd:
-				if !p.serve(e.Events) {
-					return nil
+				if e.Events&unix.EPOLLIN == 0 {
+					return nil // EPOLLHUP or EPOLLERR: all processes have exited
+				}
+				if sys.NextNotification(p.fd, &p.call) == 0 {
+					p.handle()
 				}
 			default:
 				p.progress(int(e.Fd), e.Pad)
 			}
 		}
-		p.tidy()
-	}
-}
-
-// serve deals with what the notifications' descriptor has. It returns false when nobody
-// is left who could call.
-func (p *program) serve(events uint32) bool {
-	if events&unix.EPOLLIN == 0 {
-		return events&(unix.EPOLLHUP|unix.EPOLLERR) == 0
-	}
-	if sys.NextNotification(p.fd, &p.note) == 0 {
-		p.handle()
-	}
-	return true
-}
-
-// patience is how long to wait for a call, in milliseconds.
-func (p *program) patience() int {
-	at, ok := p.waits.next()
-	if p.parked.len() > 0 {
-		if soon := time.Now().Add(parkedFor); !ok || soon.Before(at) {
-			at, ok = soon, true
+		if p.parked.len() > 0 {
+			p.unpark(time.Now().Add(-parkedFor))
 		}
+		p.expire()
 	}
-	if !ok {
+}
+
+// timeout returns how long to wait for a call, in milliseconds; -1 means forever.
+func (p *program) timeout() int {
+	at := p.pending.earliest
+	if p.parked.len() > 0 {
+		at = earlier(at, time.Now().Add(parkedFor))
+	}
+	if at.IsZero() {
 		return -1
 	}
 	return max(0, int(time.Until(at).Milliseconds())+1)
 }
 
-// tidy gives back what was kept for calls that did not come, and answers those whose time
-// is over.
-func (p *program) tidy() {
-	if p.parked.len() > 0 {
-		p.unpark(time.Now().Add(-parkedFor))
-	}
-	p.expire()
-}
-
-// close frees what the program's thread has.
+// close frees the resources of the program's thread.
 func (p *program) close() {
-	p.waits.each(p.drop)
+	for _, w := range p.pending.byFD {
+		p.drop(w)
+	}
 	p.parked.clear()
-	p.tasks.clear()
+	p.threads.clear()
 	for _, fd := range p.spare {
-		p.discard(fd)
+		p.closeHeld(fd)
 	}
 	clear(p.spare)
 	unix.Close(p.epoll)
@@ -156,48 +141,50 @@ func (p *program) close() {
 	p.account.close()
 }
 
-// release lets the notifications' descriptor go when nobody may answer any more.
+// release gives up one use of Notifications, and closes them after the last.
 func (p *program) release() {
 	if p.users.Add(-1) == 0 {
 		p.Notifications.Close()
 	}
 }
 
-// discard closes a descriptor that was held beyond a call.
-func (p *program) discard(fd int) {
+// closeHeld closes a descriptor that is charged to the program.
+func (p *program) closeHeld(fd int) {
 	unix.Close(fd)
 	p.account.release(1)
 }
 
-// room reports whether the program may hold one more descriptor, if need be in the place
-// of one that is held to save time.
-func (p *program) room() bool {
+// hold charges the program for one more descriptor. If its share is used up, hold first
+// closes descriptors that only save time. It reports whether the descriptor is granted.
+func (p *program) hold() bool {
 	for !p.account.hold(1) {
-		if !p.giveUp() {
+		if !p.closeCached() {
 			return false
 		}
 	}
 	return true
 }
 
-// giveUp closes a descriptor that is held to save time. It reports whether there was one.
-func (p *program) giveUp() bool {
+// closeCached closes the descriptors of one cache entry. It reports whether there was one.
+func (p *program) closeCached() bool {
 	for key, fd := range p.spare {
 		delete(p.spare, key)
-		p.discard(fd)
+		p.closeHeld(fd)
 		return true
 	}
-	return p.tasks.evict()
+	return p.threads.evict()
 }
 
-// handle deals with one call.
+// handle answers the current call.
 func (p *program) handle() {
-	p.waits.left(p.note.TID, p.drop)
-	if p.note.Arch != sys.NativeArch {
+	if old := p.pending.byThread[p.call.TID]; old != nil {
+		p.drop(old) // a signal interrupted that call
+	}
+	if p.call.Arch != sys.NativeArch {
 		p.reply(unix.ENOSYS)
 		return
 	}
-	switch p.note.Nr {
+	switch p.call.Nr {
 	case unix.SYS_CONNECT:
 		p.connect()
 	case unix.SYS_BIND:
@@ -207,124 +194,122 @@ func (p *program) handle() {
 	case unix.SYS_SETSOCKOPT:
 		p.setsockopt()
 	default:
-		if !isOurs(p.note.Nr) {
-			p.reply(unix.ENOSYS) // x32, for one
+		if !isFiltered(p.call.Nr) {
+			p.reply(unix.ENOSYS) // for example a call of x32
 			return
 		}
-		// One that changes what a socket is known by: it connects and binds nothing,
-		// whatever its arguments become.
-		p.shuffles++
-		p.lastShuffle = time.Now()
-		p.proceed()
+		// The call duplicates a descriptor or makes an epoll instance. It connects and
+		// binds nothing, even if its arguments change.
+		p.changes++
+		p.lastChange = time.Now()
+		p.continueCall()
 	}
 }
 
-// proceed has the kernel carry the call out, with whatever its arguments have become by
-// then. It is for calls that do no harm to any socket, and for calls about a socket that
-// is known to be neither TCP's nor, where that matters, UDP's (elsewhere). Should another
-// thread have put such a one in its place meanwhile, the program may not connect or bind
-// it (KeptFromTCP), or gets nothing by it: to connect and to listen takes a port, and only
-// bind finds one.
-func (p *program) proceed() { _ = sys.ContinueNotification(p.fd, p.note.ID) }
+// continueCall makes the kernel carry out the current call, whose arguments may have
+// changed in the meantime. It is used for calls that are harmless to any socket, and for
+// calls about a socket that is neither TCP nor, if it matters, UDP. If another thread has
+// put a TCP socket under that descriptor by then, Landlock keeps the program from
+// connecting or binding it; a program that is not Landlocked gains nothing, since connect
+// and listen need a port, and only bind could choose one.
+func (p *program) continueCall() { _ = sys.ContinueNotification(p.fd, p.call.ID) }
 
-// reply has the call return 0, or fail.
+// reply makes the current call return 0 or fail with result.
 func (p *program) reply(result unix.Errno) {
-	_ = sys.AnswerNotification(p.fd, p.note.ID, result)
+	_ = sys.AnswerNotification(p.fd, p.call.ID, result)
 }
 
-// lives reports whether the caller still waits, and may be served.
-func (p *program) lives() bool {
-	return !p.s.over.Load() && sys.NotificationLives(p.fd, p.note.ID)
+// waiting reports whether the caller still waits, and the Supervisor still runs.
+func (p *program) waiting() bool {
+	return !p.s.stopped.Load() && sys.NotificationLives(p.fd, p.call.ID)
 }
 
-// answer has the call return. A result that nobody takes, because a signal has come
-// between, is owed to the same call when it is made again. It is safe for concurrent use.
+// answer makes a call return. If a signal has interrupted the call, answer saves the
+// result for when the program repeats it. It is safe for concurrent use.
 func (p *program) answer(c socket, result unix.Errno) {
-	if sys.AnswerNotification(p.fd, c.id, result) == 0 {
+	if sys.AnswerNotification(p.fd, c.callID, result) == 0 {
 		return
 	}
 	if cookie, err := socketCookie(c.fd); err == nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.owed.put(owedKey{cookie, c.nr}, result)
+		p.undelivered.put(resultKey{cookie, c.nr}, result)
 	}
 }
 
-// owedKey names a socket, and what was called.
-type owedKey struct {
+// resultKey identifies a call by its socket and system call number.
+type resultKey struct {
 	cookie uint64
 	nr     int32
 }
 
-// debt is the result that is owed to the caller. It is safe for concurrent use.
-func (p *program) debt(c socket) (unix.Errno, bool) {
+// undeliveredResult returns and removes the result of an interrupted call that the program
+// repeats. It is safe for concurrent use.
+func (p *program) undeliveredResult(c socket) (unix.Errno, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.owed.len() == 0 {
+	if p.undelivered.len() == 0 {
 		return 0, false
 	}
 	cookie, err := socketCookie(c.fd)
 	if err != nil {
 		return 0, false
 	}
-	return p.owed.take(owedKey{cookie, c.nr})
+	return p.undelivered.take(resultKey{cookie, c.nr})
 }
 
-// blocking is a socket of the program's on which its thread may block. It is safe for
+// connectWatchdog ends a connect(2) on a program's socket that blocks. It is safe for
 // concurrent use.
-type blocking struct {
+type connectWatchdog struct {
 	mu sync.Mutex
-	fd int // 0: none
+	fd int // 0 if there is no connect
 }
 
-// notBlocked is how long connect(2) may take that does not wait.
-const notBlocked = 50 * time.Millisecond
+// connectWithin is how long a non-blocking connect(2) may take.
+const connectWithin = 50 * time.Millisecond
 
-// connect is connect(2) on a socket that does not block. That is the program's to change
-// meanwhile, so the call is ended when it takes too long: the program has chosen to lose
-// the connection.
-func (b *blocking) connect(fd int, to []byte, over *atomic.Bool) unix.Errno {
-	b.set(fd)
-	defer b.set(0)
-	defer time.AfterFunc(notBlocked, b.interrupt).Stop()
-	if over.Load() {
+// connect calls connect(2) on a non-blocking socket. The program can make the socket
+// blocking at any time. The call is then ended by shutting down the socket: the program
+// has caused the loss of its own connection.
+func (w *connectWatchdog) connect(fd int, to []byte, stopped *atomic.Bool) unix.Errno {
+	w.set(fd)
+	defer w.set(0)
+	defer time.AfterFunc(connectWithin, w.interrupt).Stop()
+	if stopped.Load() {
 		return unix.EINTR
 	}
 	return sys.ConnectWaiting(fd, to)
 }
 
-func (b *blocking) set(fd int) {
-	b.mu.Lock()
-	b.fd = fd
-	b.mu.Unlock()
+func (w *connectWatchdog) set(fd int) {
+	w.mu.Lock()
+	w.fd = fd
+	w.mu.Unlock()
 }
 
-// interrupt ends a call that blocks.
-func (b *blocking) interrupt() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.fd > 0 {
-		_ = unix.Shutdown(b.fd, unix.SHUT_RDWR)
+// interrupt ends a connect that is in progress.
+func (w *connectWatchdog) interrupt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fd > 0 {
+		_ = unix.Shutdown(w.fd, unix.SHUT_RDWR)
 	}
 }
 
-var errNoRoom = errors.New("the program's share of descriptors is in use")
+var errNoDescriptors = errors.New("the program's share of descriptors is used up")
 
-// ours reports whether an error is of this process, which lacks descriptors or memory,
-// and says nothing about the program.
-func ours(errno unix.Errno) bool {
-	switch errno {
-	case unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EAGAIN:
-		return true
+// errnoFor returns the error of a call whose socket can't be examined because of err. Such
+// a call is not carried out.
+func errnoFor(err error) unix.Errno {
+	if errors.Is(err, errNoDescriptors) {
+		return unix.EAGAIN
 	}
-	return false
-}
-
-// refusalFor is what a call fails with where an error kept us from finding out what it is
-// about. Nothing is carried out then.
-func refusalFor(err error) unix.Errno {
 	var errno unix.Errno
-	if errors.Is(err, errNoRoom) || errors.As(err, &errno) && ours(errno) || errors.Is(err, os.ErrDeadlineExceeded) {
+	errors.As(err, &errno)
+	switch errno {
+	case unix.EBADF, unix.ENOTSOCK: // the call would fail with it anyway
+		return errno
+	case unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EAGAIN: // the supervisor lacks resources
 		return unix.EAGAIN
 	}
 	return unix.EACCES

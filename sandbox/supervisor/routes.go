@@ -8,79 +8,109 @@ import (
 
 	"cleat/internal/nlsock"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// routes knows which destinations lie beyond the device. It is safe for concurrent use.
+// routes tells which destinations are reached through the device that leads out of the
+// namespace. It is safe for concurrent use.
 type routes struct {
-	kernel  *nlsock.Socket
-	news    *nlsock.News
-	index   uint32
-	changes atomic.Uint64 // news so far: what was learned before is void
+	lookups *nlsock.Socket
+	events  *nlsock.News
+	index   uint32        // of the device
+	changes atomic.Uint64 // batches of events so far
 }
 
-// groups are the news that change routes (include/uapi/linux/rtnetlink.h).
-var groups = []int{
+// routeGroups are the multicast groups for changes that affect routes
+// (include/uapi/linux/rtnetlink.h).
+var routeGroups = []int{
 	unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_RULE,
 	unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_RULE,
 }
 
 var native = binary.NativeEndian
 
-func newRoutes(fd, news int, device string) (*routes, error) {
+// newRoutes uses two NETLINK_ROUTE sockets of the namespace. They remain the caller's.
+func newRoutes(lookups, events int, device string) (*routes, error) {
 	r := &routes{}
 	var err error
-	if r.news, err = nlsock.Join(news, groups...); err != nil {
-		return nil, fmt.Errorf("ask for news about routes inside: %w", err)
+	if r.events, err = nlsock.Join(events, routeGroups...); err != nil {
+		return nil, fmt.Errorf("subscribe to route changes inside: %w", err)
 	}
-	if r.kernel, err = nlsock.New(fd); err != nil {
-		return nil, fmt.Errorf("ask for routes inside: %w", err)
+	if r.lookups, err = nlsock.New(lookups); err != nil {
+		return nil, fmt.Errorf("prepare route lookups inside: %w", err)
 	}
-	body := nlsock.AppendAttribute(make([]byte, unix.SizeofIfInfomsg), unix.IFLA_IFNAME, append([]byte(device), 0))
-	_, answer, err := r.kernel.Ask(nlsock.Request{Kind: unix.RTM_GETLINK, Body: body})
+	ifreq, err := unix.NewIfreq(device)
+	if err == nil {
+		err = unix.IoctlIfreq(lookups, unix.SIOCGIFINDEX, ifreq)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("find device %q inside: %w", device, err)
 	}
-	if len(answer) < unix.SizeofIfInfomsg {
-		return nil, fmt.Errorf("find device %q inside: the answer is too short", device)
-	}
-	r.index = native.Uint32(answer[4:])
+	r.index = ifreq.Uint32()
 	return r, nil
 }
 
-// state identifies what the routes are like now: it is another one after each change.
-func (r *routes) state() uint64 {
-	if r.news.Any() {
+// version returns a number that increases with each change of routes.
+func (r *routes) version() uint64 {
+	if r.events.Any() {
 		return r.changes.Add(1)
 	}
 	return r.changes.Load()
 }
 
-// outside reports whether packets to an address leave by the device. An address that the
-// kernel says nothing about is inside.
+// outside reports whether packets to an address leave through the device. It returns false
+// if the kernel has no answer.
 func (r *routes) outside(a netip.Addr) bool {
 	if a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() {
 		return false
 	}
-	body := make([]byte, unix.SizeofRtMsg, 64)
-	body[0], body[1] = unix.AF_INET, 32
+	family := uint8(unix.AF_INET)
 	if a.Is6() {
-		body[0], body[1] = unix.AF_INET6, 128
+		family = unix.AF_INET6
 	}
-	_, answer, err := r.kernel.Ask(nlsock.Request{Kind: unix.RTM_GETROUTE, Body: nlsock.AppendAttribute(body, unix.RTA_DST, a.AsSlice())})
+	attributes := netlink.NewAttributeEncoder()
+	attributes.Bytes(unix.RTA_DST, a.AsSlice())
+	to, err := attributes.Encode()
+	if err != nil {
+		return false
+	}
+	request := make([]byte, unix.SizeofRtMsg, 64)
+	request[0], request[1] = family, uint8(a.BitLen())
+	_, answer, err := r.lookups.Ask(nlsock.Request{Kind: unix.RTM_GETROUTE, Body: append(request, to...)})
 	return err == nil && leadsTo(answer, r.index)
 }
 
-// leadsTo reports whether a route (struct rtmsg and attributes) is a unicast one by a
-// device.
+// leadsTo reports whether a route (struct rtmsg and attributes) is a unicast route through
+// a device.
 func leadsTo(route []byte, device uint32) bool {
-	if len(route) < unix.SizeofRtMsg || route[7] != unix.RTN_UNICAST {
+	if len(route) < unix.SizeofRtMsg || route[7] != unix.RTN_UNICAST { // rtm_type
 		return false
 	}
-	for kind, value := range nlsock.Attributes(route[unix.SizeofRtMsg:]) {
-		if kind == unix.RTA_OIF && len(value) >= 4 {
-			return native.Uint32(value) == device
+	attributes, err := netlink.NewAttributeDecoder(route[unix.SizeofRtMsg:])
+	for err == nil && attributes.Next() {
+		if attributes.Type() == unix.RTA_OIF {
+			return attributes.Uint32() == device && attributes.Err() == nil
 		}
 	}
 	return false
+}
+
+// outsideCache caches the answers of routes.outside until the routes change.
+type outsideCache struct {
+	version uint64
+	answers lru[netip.Addr, bool]
+}
+
+func (c *outsideCache) get(a netip.Addr, r *routes) bool {
+	if version := r.version(); version != c.version {
+		c.version = version
+		c.answers.clear()
+	}
+	outside, ok := c.answers.get(a)
+	if !ok {
+		outside = r.outside(a)
+		c.answers.put(a, outside)
+	}
+	return outside
 }

@@ -2,34 +2,34 @@ package supervisor
 
 import "testing"
 
-// TestRareSockets: sockets that were forgotten count as rare and peculiar, and only they
-// and older ones do.
+// Forgotten sockets count as rare and uncopyable, as do sockets with lower cookies. Others
+// do not.
 func TestRareSockets(t *testing.T) {
 	r := rareSockets{sockets: lru[uint64, bool]{max: 3}}
-	r.note(10, false)
-	r.note(20, true)
-	r.note(30, false)
-	expect := func(step string, cookie uint64, rare, peculiar bool) {
+	r.add(10, false)
+	r.add(20, true)
+	r.add(30, false)
+	expect := func(step string, cookie uint64, rare, uncopyable bool) {
 		t.Helper()
-		if gotRare, gotPeculiar := r.known(cookie); gotRare != rare || gotPeculiar != peculiar {
-			t.Errorf("%s: socket %d: rare %v, peculiar %v; want %v, %v", step, cookie, gotRare, gotPeculiar, rare, peculiar)
+		if gotRare, gotUncopyable := r.hasCookie(cookie); gotRare != rare || gotUncopyable != uncopyable {
+			t.Errorf("%s: socket %d: rare %v, uncopyable %v, want %v, %v", step, cookie, gotRare, gotUncopyable, rare, uncopyable)
 		}
 	}
-	expect("noted", 30, true, false)
-	expect("noted", 20, true, true)
-	expect("noted", 10, true, false)
-	expect("never seen", 5, false, false)
-	expect("never seen", 40, false, false)
-	r.note(20, false)
-	expect("noted again", 20, true, true)
-	expect("noted again", 10, true, false) // it is used now, and 30 the oldest
-	r.note(50, false)
-	expect("one too many", 30, true, true) // forgotten
-	expect("one too many", 25, true, true) // it could have been
-	expect("one too many", 40, false, false)
-	expect("one too many", 50, true, false)
-	expect("one too many", 10, true, false)
+	expect("added", 30, true, false)
+	expect("added", 20, true, true)
+	expect("added", 10, true, false)
+	expect("never added", 5, false, false)
+	expect("never added", 40, false, false)
+	r.add(20, false)
+	expect("added again", 20, true, true)
+	expect("added again", 10, true, false) // reading it makes 30 the least recently used
+	r.add(50, false)
+	expect("table full", 30, true, true) // forgotten
+	expect("table full", 25, true, true) // could have been forgotten
+	expect("table full", 40, false, false)
+	expect("table full", 50, true, false)
+	expect("table full", 10, true, false)
 	if r.sockets.len() != 3 {
-		t.Errorf("%d sockets are remembered", r.sockets.len())
+		t.Errorf("the table has %d sockets, want 3", r.sockets.len())
 	}
 }

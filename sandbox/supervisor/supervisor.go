@@ -10,30 +10,28 @@ import (
 	"sync/atomic"
 	"time"
 
-	"cleat/internal/sys"
-
 	"golang.org/x/sys/unix"
 )
 
-// Supervisor carries out programs' calls. Make it with New.
+// Supervisor carries out system calls for programs. Use New to make one.
 type Supervisor struct {
-	cfg  Config
-	stop int         // an eventfd that can be read from the end on
-	over atomic.Bool // Run has ended, or ends
+	cfg     Config
+	stop    int         // an eventfd that becomes readable when Run ends
+	stopped atomic.Bool // Run ends or has ended
 
-	// What New has found out.
-	guest, host   uint64          // cookies of the network namespaces
-	own, ordinary map[int]options // by family: of fresh TCP sockets there, and of the host's
-	datagram      map[int]options // and of UDP's
-	anonymous     uint64          // inode of epoll instances
+	// Set by New.
+	guestNet, hostNet           uint64          // cookies of the network namespaces
+	guestDefaults, hostDefaults map[int]options // of new TCP sockets, by family
+	udpDefaults                 map[int]options // of new UDP sockets, by family
+	anonInode                   uint64          // inode number of epoll instances
 
 	routes *routes
 	fence  fence
 	loans  loans
 	budget *budget
 
-	working sync.WaitGroup // programs that run
-	failed  chan error     // the first error of theirs
+	programsDone sync.WaitGroup
+	failed       chan error // the first error of a program
 
 	mu       sync.Mutex
 	closed   bool
@@ -42,28 +40,27 @@ type Supervisor struct {
 	stats    Stats
 }
 
-// maxPrograms bounds the programs, each of which has a thread. Docker's default is a
-// thousand containers on a bridge; here they share one network namespace.
+// maxPrograms bounds the programs, each of which has a thread. They share one network
+// namespace. For comparison, a bridge of Docker has up to about a thousand containers.
 const maxPrograms = 512
 
-// ErrTooMany means that no more programs can be supervised for now.
-var ErrTooMany = errors.New("too many programs are supervised already")
+// ErrTooMany means that no more programs can be supervised at the moment.
+var ErrTooMany = errors.New("too many supervised programs")
 
-// ErrStuck means that a program keeps a thread of ours waiting, for its memory or for a
-// socket that is locked meanwhile. Such a thread is left behind: it does nothing more, and
-// frees what it has when the wait is over.
-var ErrStuck = errors.New("a program keeps its supervisor waiting")
+// ErrStuck means that a program blocks a thread of the supervisor, which waits for the
+// program's memory or for a locked socket. The thread is abandoned. When the wait ends it
+// frees its resources and does nothing else.
+var ErrStuck = errors.New("a program blocks its supervisor thread")
 
-// New looks at the sockets it was given and reserves a port. The error names what
-// the kernel lacks. Close it, whether it ran or not.
+// New inspects the sockets of cfg and reserves a port of the host. The error names the
+// kernel feature that is missing. The caller must Close the Supervisor, whether or not it
+// ran.
 func New(cfg Config) (*Supervisor, error) {
 	s := &Supervisor{
-		cfg: cfg, stop: -1, own: map[int]options{}, ordinary: map[int]options{}, datagram: map[int]options{},
-		budget: newBudget(cfg.Ledger), failed: make(chan error, 1), programs: map[*program]bool{},
-		stats: Stats{Kept: map[string]uint64{}},
+		cfg: cfg, stop: -1, guestDefaults: map[int]options{}, hostDefaults: map[int]options{}, udpDefaults: map[int]options{},
+		loans: loans{added: make(chan struct{}, 1)}, fence: fence{host: cfg.Host}, budget: newBudget(cfg.Ledger),
+		failed: make(chan error, 1), programs: map[*program]bool{}, stats: Stats{Kept: map[string]uint64{}},
 	}
-	s.loans.began = make(chan struct{}, 1)
-	s.fence.host = cfg.Host
 	if err := s.prepare(); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("supervise calls: %w", err)
@@ -72,7 +69,7 @@ func New(cfg Config) (*Supervisor, error) {
 }
 
 func (s *Supervisor) prepare() error {
-	err := mayLook()
+	err := checkInspection()
 	if err != nil {
 		return err
 	}
@@ -83,26 +80,27 @@ func (s *Supervisor) prepare() error {
 		if file == nil {
 			continue
 		}
-		if err := s.compare(family, int(file.Fd())); err != nil {
+		if err := s.readDefaults(family, int(file.Fd())); err != nil {
 			return err
 		}
 	}
-	if s.anonymous, err = anonymousInode(); err != nil {
+	if s.anonInode, err = anonInode(); err != nil {
 		return fmt.Errorf("make epoll instance: %w", err)
 	}
 	if err := s.fence.reserve(); err != nil {
 		return err
 	}
-	s.routes, err = newRoutes(int(s.cfg.Routes.Fd()), int(s.cfg.News.Fd()), s.cfg.Interface)
+	s.routes, err = newRoutes(int(s.cfg.Routes.Fd()), int(s.cfg.RouteEvents.Fd()), s.cfg.Interface)
 	return err
 }
 
-// compare reads what fresh sockets of a family are like, inside and here.
-func (s *Supervisor) compare(family, inside int) error {
-	s.own[family] = readOptions(inside, family, false)
+// readDefaults reads the default options of a family's sockets, in the programs' namespace
+// and here, and the cookies of the two namespaces.
+func (s *Supervisor) readDefaults(family, guestFD int) error {
+	s.guestDefaults[family] = readOptions(guestFD, family, false)
 	var err error
-	if s.guest, err = cookie(inside); err != nil {
-		return fmt.Errorf("tell network namespaces apart: %w", err)
+	if s.guestNet, err = netCookie(guestFD); err != nil {
+		return fmt.Errorf("identify network namespace of the programs: %w", err)
 	}
 	for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
 		fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
@@ -110,27 +108,27 @@ func (s *Supervisor) compare(family, inside int) error {
 			return fmt.Errorf("make socket: %w", err)
 		}
 		if kind == unix.SOCK_STREAM {
-			s.ordinary[family] = readOptions(fd, family, false)
-			s.host, err = cookie(fd)
+			s.hostDefaults[family] = readOptions(fd, family, false)
+			s.hostNet, err = netCookie(fd)
 		} else {
-			s.datagram[family] = readOptions(fd, family, true)
+			s.udpDefaults[family] = readOptions(fd, family, true)
 		}
 		unix.Close(fd)
 		if err != nil {
-			return fmt.Errorf("tell network namespaces apart: %w", err)
+			return fmt.Errorf("identify network namespace of the host: %w", err)
 		}
 	}
 	return nil
 }
 
-// Add supervises a program from now on. It is safe for concurrent use, before Run
-// and while it runs. After an error, which wraps ErrTooMany or is the kernel's, the
-// program is not supervised: calls that the filter stops fail with ENOSYS.
+// Add starts to supervise a program. It is safe for concurrent use, before and during Run.
+// If it fails, with ErrTooMany or an error of the kernel, the program's stopped calls fail
+// with ENOSYS.
 func (s *Supervisor) Add(p Program) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := os.ErrClosed
-	if !s.closed && !s.over.Load() {
+	if !s.closed && !s.stopped.Load() {
 		err = s.add(p)
 	}
 	if err != nil {
@@ -140,8 +138,8 @@ func (s *Supervisor) Add(p Program) error {
 	return nil
 }
 
-// add is Add with mu held. It takes the descriptor over where it succeeds.
-func (s *Supervisor) add(p Program) error {
+// add is called with mu held. It takes ownership of p.Notifications unless it fails.
+func (s *Supervisor) add(cfg Program) error {
 	if len(s.programs) >= maxPrograms {
 		return ErrTooMany
 	}
@@ -149,21 +147,21 @@ func (s *Supervisor) add(p Program) error {
 	if !ok {
 		return fmt.Errorf("%w: the limit of open files or memory is reached", ErrTooMany)
 	}
-	one, err := newProgram(s, p, account)
+	p, err := newProgram(s, cfg, account)
 	if err != nil {
 		account.close()
 		return err
 	}
-	s.programs[one] = true
+	s.programs[p] = true
 	if s.running {
-		s.begin(one)
+		s.start(p)
 	}
 	return nil
 }
 
-// begin has a program's calls answered from now on. mu is held.
-func (s *Supervisor) begin(p *program) {
-	s.working.Go(func() {
+// start runs a program's thread. It is called with mu held.
+func (s *Supervisor) start(p *program) {
+	s.programsDone.Go(func() {
 		err := p.run()
 		s.mu.Lock()
 		delete(s.programs, p)
@@ -177,63 +175,62 @@ func (s *Supervisor) begin(p *program) {
 	})
 }
 
-// Run answers calls until ctx ends (nil). Each program has a thread. Calls that come
-// after Run fail with ENOSYS. ErrStuck is among the errors where threads are left behind.
+// Run answers calls until ctx ends, and then returns nil. Each program has a thread. Calls
+// made after Run has returned fail with ENOSYS. The error wraps ErrStuck if threads were
+// abandoned.
 func (s *Supervisor) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.running = true
 	for p := range s.programs {
-		s.begin(p)
+		s.start(p)
 	}
 	s.mu.Unlock()
-	look := time.NewTicker(lookAround)
-	defer look.Stop()
-	look.Stop()
-	var err error
-	for ended := false; !ended; {
+	collect := time.NewTicker(collectEvery)
+	collect.Stop()
+	for {
 		select {
 		case <-ctx.Done():
-			ended = true
-		case err = <-s.failed:
-			ended = true
-		case <-s.loans.began:
-			look.Reset(lookAround)
-		case <-look.C:
-			if s.loans.collect(); s.loans.none() {
-				look.Stop()
+			return s.end()
+		case err := <-s.failed:
+			return errors.Join(err, s.end())
+		case <-s.loans.added:
+			collect.Reset(collectEvery)
+		case <-collect.C:
+			if s.loans.collect(); s.loans.len() == 0 {
+				collect.Stop()
 			}
 		}
 	}
-	return errors.Join(err, s.end())
 }
 
-// lookAround is how often listeners that programs have are looked for.
-const lookAround = 200 * time.Millisecond
+const (
+	// collectEvery is the interval at which closed listeners are looked for.
+	collectEvery = 200 * time.Millisecond
+	// endWithin is how long the programs' threads have to end.
+	endWithin = time.Second
+)
 
-// letGo is how long programs' threads have to end.
-const letGo = time.Second
-
-// end ends all programs.
+// end stops the threads of all programs.
 func (s *Supervisor) end() error {
 	s.mu.Lock()
-	s.over.Store(true)
+	s.stopped.Store(true)
 	_, _ = unix.Write(s.stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	for p := range s.programs {
-		go p.blocking.interrupt() // which the program may keep waiting, too
+		go p.connecting.interrupt() // the program may block this call, too
 	}
 	s.mu.Unlock()
 	ended := make(chan struct{})
-	go func() { s.working.Wait(); close(ended) }()
+	go func() { s.programsDone.Wait(); close(ended) }()
 	select {
 	case <-ended:
 		return nil
-	case <-time.After(letGo):
+	case <-time.After(endWithin):
 		return ErrStuck
 	}
 }
 
-// Close frees what New made and Add took over, but for what threads that were left behind
-// still have. Run must not run any more.
+// Close frees the resources of the Supervisor, except those of abandoned threads. It must
+// not be called while Run runs.
 func (s *Supervisor) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +238,7 @@ func (s *Supervisor) Close() {
 		return
 	}
 	s.closed = true
-	s.over.Store(true)
+	s.stopped.Store(true)
 	s.fence.free()
 	if s.stop >= 0 {
 		unix.Close(s.stop)
@@ -256,17 +253,17 @@ func (s *Supervisor) Close() {
 	clear(s.programs)
 }
 
-// Stats are the counters. It is safe for concurrent use.
+// Stats returns the counters. It is safe for concurrent use.
 func (s *Supervisor) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := s.stats
-	all.Kept = maps.Clone(s.stats.Kept)
-	return all
+	stats := s.stats
+	stats.Kept = maps.Clone(s.stats.Kept)
+	return stats
 }
 
-// keeps counts a connection that takes another tier.
-func (s *Supervisor) keeps(c socket, why string) {
+// countKept counts a TCP connection that takes another tier.
+func (s *Supervisor) countKept(c socket, why string) {
 	if c.udp {
 		return
 	}
@@ -281,20 +278,12 @@ func (s *Supervisor) count(n *uint64) {
 	s.mu.Unlock()
 }
 
-// cookie identifies a socket's network namespace (SO_NETNS_COOKIE, Linux 5.14).
-func cookie(fd int) (uint64, error) {
-	c, errno := sys.GetUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if errno != 0 {
-		return 0, errno
-	}
-	return c, nil
+// netCookie identifies the network namespace of a socket (SO_NETNS_COOKIE, Linux 5.14).
+func netCookie(fd int) (uint64, error) {
+	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 }
 
 // socketCookie identifies a socket.
 func socketCookie(fd int) (uint64, error) {
-	c, errno := sys.GetUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
-	if errno != 0 {
-		return 0, errno
-	}
-	return c, nil
+	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 }

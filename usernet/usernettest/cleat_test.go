@@ -59,7 +59,7 @@ func TestCleat(t *testing.T) {
 		name     string
 		program  string
 		restrict func() (int, error)
-	}{{"seccomp", commands.program(t), supervisor.Restrict}, {"containers", cleat, supervisor.Contain}} {
+	}{{"seccomp", commands.program(t), supervisor.Restrict}, {"containers", cleat, supervisor.InstallFilter}} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			p, replaced := usernettest.Supervised(s.program, s.restrict)
