@@ -54,7 +54,7 @@ func answer(ctx context.Context, r keep.Request, out, errs io.Writer, background
 	if ours, _ := program.Find(link.OVSControl); theirs != ours {
 		return 0, false
 	}
-	ctx = context.WithValue(ctx, clientKey{}, client{func(name string) string { return r.Env[name] }, background})
+	ctx = withClient(ctx, client{func(name string) string { return r.Env[name] }, background})
 	return execute(ctx, r.Args, out, errs), true
 }
 
@@ -66,6 +66,11 @@ type client struct {
 
 // clientKey is the key of a context's value of type client, if that is another process.
 type clientKey struct{}
+
+// withClient returns a context for a command that is run for another process.
+func withClient(ctx context.Context, c client) context.Context {
+	return context.WithValue(ctx, clientKey{}, c)
+}
 
 func clientOf(ctx context.Context) client {
 	if c, ok := ctx.Value(clientKey{}).(client); ok {

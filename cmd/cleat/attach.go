@@ -11,6 +11,7 @@ import (
 	"cleat/internal/rate"
 	"cleat/link"
 	"cleat/network/attach"
+	"cleat/network/keep"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -270,7 +271,7 @@ func (f *attachFlags) run(cmd *cobra.Command, args []string) error {
 		return attachError(f.failed(cmd.Context(), err))
 	}
 	if got.Attachment.NeedsKeeper() && !f.plan {
-		if err := startKeeper(cfg.Store); err != nil {
+		if err := keep.Start(cfg.Store); err != nil {
 			got.Notes = append(got.Notes, fmt.Sprintf("nobody keeps it, `cleat keep` would: %v", err))
 		}
 	}

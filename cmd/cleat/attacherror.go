@@ -46,23 +46,23 @@ func attachError(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &want):
-		return withHint(usageError{err}, wantHint(want))
+		return withHint(asUsage(err), wantHint(want))
 	case errors.As(err, &none):
-		hint := "`cleat ls` lists what is attached"
+		advice := "`cleat ls` lists what is attached"
 		if len(none.Links) > 0 {
-			hint = didYouMean(none.Name, none.Links)
+			advice = didYouMean(none.Name, none.Links)
 		}
-		return withHint(usageError{err}, hint)
+		return withHint(asUsage(err), advice)
 	case errors.As(err, &several):
-		return withHint(usageError{err}, severalHint(several))
+		return withHint(asUsage(err), severalHint(several))
 	case isFindError(err):
 		return err // it has its hint, and is use where it is that
 	case errors.As(err, &taken):
 		return withHint(err, takenHint(taken))
 	case errors.As(err, &param):
-		return usageError{err}
+		return asUsage(err)
 	case errors.Is(err, attach.ErrDefaultRoute):
-		return withHint(usageError{err}, "the host would cut itself off: give it another way out first, or use macvlan on that device")
+		return withHint(asUsage(err), "the host would cut itself off: give it another way out first, or use macvlan on that device")
 	case errors.Is(err, attach.ErrContainerGone):
 		return withHint(err, "start it, and attach it again")
 	case errors.Is(err, dhcp.ErrNoAnswer):

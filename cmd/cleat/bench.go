@@ -29,6 +29,7 @@ type benchFlags struct {
 	only     []string
 	quiet    bool
 	json     bool
+	version  string
 }
 
 func newBenchCmd() *cobra.Command {
@@ -127,6 +128,7 @@ func (f *benchFlags) given(cmd *cobra.Command) error {
 }
 
 func (f *benchFlags) run(cmd *cobra.Command, preset string) error {
+	f.version = cmd.Root().Version
 	ctx := cmd.Context()
 	if err := checkFlavour(f.lab); err != nil {
 		return err
@@ -187,7 +189,7 @@ func (f *benchFlags) chooseDir(what string) error {
 // when it was interrupted.
 func (f *benchFlags) carryOut(ctx context.Context, e experiment.Experiment, scratch string, run func(bench.Config) error) error {
 	p := newProgress(os.Stderr, e, f.out, f.quiet)
-	err := run(bench.Config{Experiment: e, Dir: f.out, Scratch: scratch, Progress: p, Version: version(), Command: os.Args})
+	err := run(bench.Config{Experiment: e, Dir: f.out, Scratch: scratch, Progress: p, Version: f.version, Command: os.Args})
 	p.end()
 	if err != nil && ctx.Err() == nil {
 		return err

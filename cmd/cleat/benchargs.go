@@ -49,7 +49,7 @@ func misnamed(cmd *cobra.Command, preset string, err error) error {
 		known := slices.Concat(experiment.PresetNames(), commandNames(cmd))
 		return withHint(usagef("unknown preset or command %q", preset), didYouMean(preset, known))
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return usageError{err}
+		return asUsage(err)
 	}
 	return err
 }

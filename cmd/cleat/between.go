@@ -44,6 +44,7 @@ the measurement.`,
 					return usagef("address %q: want an IP address", address)
 				}
 			}
+			f.version = cmd.Root().Version
 			if _, inside := lab.Inside(); !inside {
 				return f.enterBetween(cmd, args)
 			}

@@ -7,6 +7,7 @@ import (
 	"cleat/compat/pasta"
 	"cleat/compat/pipework"
 	"cleat/compat/slirp4netns"
+	"cleat/network/keep"
 
 	"github.com/spf13/cobra"
 )
@@ -35,7 +36,7 @@ what is attached so, and ` + "`cleat detach`" + ` undoes it.
 
 "cleat pipework --help" lists the options; doc/pipework.md tells what differs.`,
 		func(args []string, version string) int {
-			return pipework.Main(args, version, pipework.Host{Open: attachConfig, Keep: startKeeper})
+			return pipework.Main(args, version, pipework.Host{Open: attachConfig, Keep: keep.Start})
 		}},
 }
 

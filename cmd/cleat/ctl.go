@@ -138,7 +138,7 @@ func ctlError(ctx context.Context, ref string, err error) error {
 	var e *control.Error
 	switch {
 	case errors.As(err, &e) && e.Kind == control.KindRequest:
-		return withHint(usageError{err}, e.Hint)
+		return withHint(asUsage(err), e.Hint)
 	case errors.As(err, &e) && e.Kind == control.KindVersion:
 		return withHint(err, "the helper is of another version of cleat: use that one's `cleat ctl`, or start it again")
 	case errors.As(err, &e):
@@ -376,7 +376,7 @@ func (f *ctlFlags) policyAddCmd(name string, allow bool) *cobra.Command {
 			for _, text := range args {
 				rule, err := policy.ParseRule(allow, text)
 				if err != nil {
-					return ruleHint(usageError{err})
+					return ruleHint(asUsage(err))
 				}
 				more = append(more, rule)
 			}

@@ -18,7 +18,7 @@ func table(w io.Writer, heading string, rows [][]string) error {
 	fmt.Fprintln(t, heading)
 	for _, cells := range rows {
 		for i := range cells {
-			cells[i] = printable(cells[i])
+			cells[i] = columns.Plain(cells[i])
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
@@ -87,7 +87,3 @@ func writePolicy(w io.Writer, text string) error {
 	_, err := io.WriteString(columns.Text(w), text)
 	return err
 }
-
-// printable keeps control characters, which a name or a command's arguments may
-// hold, from the terminal.
-func printable(s string) string { return columns.Plain(s) }

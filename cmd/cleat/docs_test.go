@@ -60,13 +60,13 @@ func TestHelpManualAndFlagsAgree(t *testing.T) {
 	}
 	for _, c := range cmds {
 		t.Run(c.CommandPath(), func(t *testing.T) {
-			var help bytes.Buffer
-			printHelp(&help, c)
+			var text bytes.Buffer
+			printHelp(&text, c)
 			man, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			for where, text := range map[string]string{"--help": help.String(), "the manual page": plain(man)} {
+			for where, text := range map[string]string{"--help": text.String(), "the manual page": plain(man)} {
 				for _, f := range shown(c) {
 					if !strings.Contains(text, "--"+f.Name) {
 						t.Errorf("%s does not mention --%s", where, f.Name)
@@ -132,9 +132,9 @@ func TestHelpIsComplete(t *testing.T) {
 			if c.Long == "" && c.Example == "" && c.Name() != "help" {
 				t.Error("there is neither a longer help nor an example")
 			}
-			var help bytes.Buffer
-			printHelp(&help, c)
-			for i, line := range strings.Split(help.String(), "\n") {
+			var text bytes.Buffer
+			printHelp(&text, c)
+			for i, line := range strings.Split(text.String(), "\n") {
 				if len([]rune(line)) > helpColumns {
 					t.Errorf("line %d of the help is wider than %d columns: %s", i+1, helpColumns, line)
 				}
@@ -195,7 +195,7 @@ func dryParse(words []string) error {
 	if err := cmd.ParseFlags(rest); err != nil {
 		return err
 	}
-	if help, _ := cmd.Flags().GetBool("help"); help {
+	if wanted, _ := cmd.Flags().GetBool("help"); wanted {
 		return nil
 	}
 	if version, err := cmd.Flags().GetBool("version"); err == nil && version {
@@ -253,23 +253,6 @@ func TestDryParse(t *testing.T) {
 		}
 		if err := dryParse(calls[0]); (err == nil) != tt.ok {
 			t.Errorf("%q: %v", tt.line, err)
-		}
-	}
-}
-
-// TestRoff sets what means something to roff, and what is indented.
-func TestRoff(t *testing.T) {
-	for name, c := range map[string]struct{ text, want string }{
-		"paragraphs":   {"One\nline.\n\nTwo.\n", "One\nline.\n.PP\nTwo.\n"},
-		"a table":      {"Presets:\n  quick\n\n  wire\nThat is all.", "Presets:\n.PP\n.EX\n  quick\n\n  wire\n.EE\n.PP\nThat is all.\n"},
-		"at the end":   {"So:\n\n  cleat ls", "So:\n.PP\n.EX\n  cleat ls\n.EE\n"},
-		"code":         {"by `cleat keep`", "by \\fBcleat keep\\fR\n"},
-		"never closed": {"a ` alone", "a \\(ga alone\n"},
-		"characters":   {`it's --x \ ~ ^`, "it\\(aqs \\-\\-x \\e \\(ti \\(ha\n"},
-		"a full stop":  {".ci/run", "\\&.ci/run\n"},
-	} {
-		if got := roffParagraphs(c.text); got != c.want {
-			t.Errorf("%s:\ngot\n%s\nwant\n%s", name, got, c.want)
 		}
 	}
 }

@@ -26,7 +26,6 @@ const (
 	exitFailed     = 1
 	exitUsage      = 2
 	exitRegression = 3
-	exitRunning    = 4   // cleat keep: another does it already
 	exitSignal     = 128 // plus the signal's number, as shells do
 )
 
@@ -49,11 +48,17 @@ type exitError struct {
 func (e exitError) Error() string { return e.err.Error() }
 func (e exitError) Unwrap() error { return e.err }
 
+// exitWith ends the program with an exit code of its own, after printing err.
+func exitWith(code int, err error) error { return exitError{code, err} }
+
 // usageError is a mistake in the command line, found before anything started.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
+
+// asUsage marks err as a mistake in the command line.
+func asUsage(err error) error { return usageError{err} }
 
 // usagef is an error that exits with 2: the command line was wrong and nothing
 // was started.

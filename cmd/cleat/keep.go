@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 
 	"cleat/internal/columns"
 	"cleat/netns/find"
@@ -17,15 +19,19 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// answerFunc runs the command line of a client, as keep.Config's Answer.
+type answerFunc func(ctx context.Context, r keep.Request, stdout, stderr io.Writer, background *sync.WaitGroup) (code int, handled bool)
+
 // keepFlags are the flags of `cleat keep` as they are typed.
 type keepFlags struct {
 	once, unit, status     bool
 	untilIdle, wait, toLog bool
 	asJSON                 bool
+	answer                 answerFunc
 }
 
-func newKeepCmd() *cobra.Command {
-	f := &keepFlags{}
+func newKeepCmd(answer answerFunc) *cobra.Command {
+	f := &keepFlags{answer: answer}
 	cmd := &cobra.Command{
 		Use:                   "keep [--once | --status | --print-unit] [FLAGS]",
 		DisableFlagsInUseLine: true,
@@ -94,13 +100,13 @@ func (f *keepFlags) run(cmd *cobra.Command) error {
 	err = f.keep(cmd, cfg)
 	if errors.Is(err, keep.ErrRunning) {
 		err = fmt.Errorf("keep what is below %s: %w", cfg.Store.Dir(), err)
-		return withHint(exitError{exitRunning, err}, "it does all that is due; `cleat keep --status` tells what it did, and --wait waits for its end")
+		return withHint(exitWith(keep.ExitRunning, err), "it does all that is due; `cleat keep --status` tells what it did, and --wait waits for its end")
 	}
 	return attachError(err)
 }
 
 func (f *keepFlags) keep(cmd *cobra.Command, cfg attach.Config) error {
-	c := keep.Config{Attach: cfg, UntilIdle: f.untilIdle, Wait: f.wait, Listen: find.Listen, Ready: tellSystemd, Answer: answer}
+	c := keep.Config{Attach: cfg, UntilIdle: f.untilIdle, Wait: f.wait, Listen: find.Listen, Ready: tellSystemd, Answer: f.answer}
 	c.Log = func(format string, args ...any) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "cleat: %s\n", columns.Plain(fmt.Sprintf(format, args...)))
 	}

@@ -113,7 +113,7 @@ func newRootCmd() *cobra.Command {
 	root := newBareRootCmd()
 	add(root, groupMeasure, newBenchCmd(), newRecommendCmd(), newDoctorCmd(), newTrafficCmd())
 	add(root, groupRun, newRunCmd(), newCtlCmd(), newProfileCmd(), newTunnelCmd(), newMPTCPCmd())
-	add(root, groupWire, withAttachCompletion(newAttachCmd()), newDetachCmd(), newLsCmd(), newInspectCmd(), newGraphCmd(), newKeepCmd())
+	add(root, groupWire, withAttachCompletion(newAttachCmd()), newDetachCmd(), newLsCmd(), newInspectCmd(), newGraphCmd(), newKeepCmd(answer))
 	root.AddCommand(newFaceCmds()...)
 	add(root, groupOther, newCompletionCmd(), newManCmd())
 	return root

@@ -65,7 +65,7 @@ func mptcpError(err error) error {
 	var file *os.PathError
 	switch {
 	case errors.As(err, &device):
-		return withHint(usageError{err}, device.Remedy)
+		return withHint(asUsage(err), device.Remedy)
 	case errors.As(err, &off):
 		return withHint(err, "as root: "+off.Remedy)
 	case errors.As(err, &lack):

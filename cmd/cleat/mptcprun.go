@@ -75,7 +75,7 @@ func upgradeError(err error) error {
 	case !errors.As(err, &start):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
-		return exitError{exitNotFound, withHint(err, "the interpreter that its first line names, or its dynamic linker, is missing")}
+		return exitWith(exitNotFound, withHint(err, "the interpreter that its first line names, or its dynamic linker, is missing"))
 	}
-	return exitError{exitNotExecutable, err}
+	return exitWith(exitNotExecutable, err)
 }

@@ -27,7 +27,7 @@ func TestConnectionText(t *testing.T) {
 			text := connectionText(c)
 			for line := range strings.Lines(text) {
 				line = strings.TrimRight(line, "\n")
-				if len([]rune(line)) > statusColumns || strings.HasSuffix(line, " ") {
+				if len([]rune(line)) > 80 || strings.HasSuffix(line, " ") {
 					t.Errorf("line of %d columns: %q", len([]rune(line)), line)
 				}
 			}

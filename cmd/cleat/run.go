@@ -211,7 +211,7 @@ func libraryError(err error) error {
 	field, _, _ := strings.Cut(wrong.Field, ".")
 	flag, ok := flagOfField[field]
 	if !ok {
-		return usageError{err}
+		return asUsage(err)
 	}
 	return usagef("--%s %q: want %s", flag, wrong.Value, wrong.Want)
 }

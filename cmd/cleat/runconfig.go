@@ -116,13 +116,13 @@ func readPolicy(name string) (policy.Rules, error) {
 	if name != "-" {
 		var err error
 		if file, err = os.Open(name); err != nil {
-			return policy.Rules{}, usageError{fmt.Errorf("read policy: %w", err)}
+			return policy.Rules{}, asUsage(fmt.Errorf("read policy: %w", err))
 		}
 		defer file.Close()
 	}
 	rules, err := policy.Parse(name, file)
 	if err != nil && errors.As(err, new(*policy.FileError)) {
-		return rules, usageError{err}
+		return rules, asUsage(err)
 	}
 	return rules, err
 }

@@ -181,9 +181,8 @@ func (t *runTarget) Stop() { t.stop() }
 // adviseForward adds to why a port could not be opened what to do about it.
 func adviseForward(err error) error {
 	e := &control.Error{Kind: control.KindFailed, Message: err.Error()}
-	var h hinted
-	if errors.As(setupError(err), &h) {
-		e.Hint = h.hint
+	if all := hints(setupError(err)); len(all) > 0 {
+		e.Hint = all[0]
 	}
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) && os.Getuid() == 0 {
 		e.Hint = "the helper gave up its rights when it began: give the port at the start, with cleat run -p"

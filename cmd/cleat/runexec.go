@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -57,7 +58,7 @@ func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) err
 	r := &runner{flags: f, say: startSaying(stderr, f.asJSON)}
 	defer r.say.close()
 	if r.rules, err = policy.New(policy.Config{Rules: rules}); err != nil {
-		return usageError{err}
+		return asUsage(err)
 	}
 	cfg.Policy, cfg.Log = r.rules, r.say.logger()
 	if f.verbose {
@@ -77,7 +78,8 @@ func (f *runFlags) run(ctx context.Context, args []string, stderr io.Writer) err
 	if cfg.RuntimeListener != nil {
 		defer cfg.RuntimeListener.Close()
 	}
-	spareProcessor()
+	// Threads that move bytes keep a processor while they are busy; others need one as well.
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	if r.net, err = sandbox.New(cfg); err != nil {
 		return libraryError(err)
 	}
@@ -218,9 +220,9 @@ func (r *runner) carryFor(ctx context.Context) error {
 	case !errors.As(err, &setup):
 		r.say.warn(fmt.Sprintf("the command has no network any more: %v", err))
 	case errors.Is(err, fs.ErrNotExist):
-		return exitError{exitNotFound, withHint(err, "the interpreter that its first line names, or its dynamic linker, is missing")}
+		return exitWith(exitNotFound, withHint(err, "the interpreter that its first line names, or its dynamic linker, is missing"))
 	default:
-		return exitError{exitNotExecutable, setupError(err)}
+		return exitWith(exitNotExecutable, setupError(err))
 	}
 	return nil
 }
@@ -293,29 +295,29 @@ func lookUp(name string) (string, error) {
 	switch {
 	case err == nil:
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			return "", exitError{exitNotExecutable, fmt.Errorf("run %q: it is a directory", name)}
+			return "", exitWith(exitNotExecutable, fmt.Errorf("run %q: it is a directory", name))
 		}
 		return path, nil
 	case errors.Is(err, exec.ErrDot):
-		return "", exitError{exitNotFound, withHint(fmt.Errorf("run %q: %w", name, exec.ErrNotFound), "to run the file of this name, give it as ./"+name)}
+		return "", exitWith(exitNotFound, withHint(fmt.Errorf("run %q: %w", name, exec.ErrNotFound), "to run the file of this name, give it as ./"+name))
 	case errors.Is(err, fs.ErrPermission):
-		return "", exitError{exitNotExecutable, fmt.Errorf("run %q: %w", name, syscall.EACCES)}
+		return "", exitWith(exitNotExecutable, fmt.Errorf("run %q: %w", name, syscall.EACCES))
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return "", exitError{exitNotFound, fmt.Errorf("run %q: there is no such program", name)}
+		return "", exitWith(exitNotFound, fmt.Errorf("run %q: there is no such program", name))
 	}
-	return "", exitError{exitNotExecutable, fmt.Errorf("run %q: %w", name, errors.Unwrap(err))}
+	return "", exitWith(exitNotExecutable, fmt.Errorf("run %q: %w", name, errors.Unwrap(err)))
 }
 
 // exitOf is how we end when the command ended with err.
 func exitOf(err error) error {
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	var status *exec.ExitError
+	if !errors.As(err, &status) {
 		return err
 	}
-	if s := exit.Sys().(syscall.WaitStatus); s.Signaled() {
+	if s := status.Sys().(syscall.WaitStatus); s.Signaled() {
 		return exitStatus(exitSignal + int(s.Signal()))
 	}
-	return exitStatus(exit.ExitCode())
+	return exitStatus(status.ExitCode())
 }
 
 // inheritedFiles are the files beyond standard error that our caller passed to

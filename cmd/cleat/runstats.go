@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cleat/internal/columns"
 	"fmt"
 	"maps"
 	"slices"
@@ -38,7 +39,7 @@ func statsText(s control.Stats) string {
 		many map[string]uint64
 	}{{"by sockets of the inside", s.Kept}, {"by the device", s.Unspliced}} {
 		for _, why := range slices.Sorted(maps.Keys(way.many)) {
-			fmt.Fprintf(&b, "%d TCP %s: %s\n", way.many[why], way.by, printable(why))
+			fmt.Fprintf(&b, "%d TCP %s: %s\n", way.many[why], way.by, columns.Plain(why))
 		}
 	}
 	for _, c := range []struct {

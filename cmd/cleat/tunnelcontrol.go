@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cleat/internal/columns"
 	"cmp"
 	"context"
 	"errors"
@@ -58,7 +59,7 @@ func tunnelError(name string, err error) error {
 	case errors.As(err, &e) && len(e.Findings) > 0:
 		return err // the caller shows them
 	case errors.As(err, &e) && isMistake(e.Status):
-		return withHint(usageError{err}, e.Hint)
+		return withHint(asUsage(err), e.Hint)
 	case errors.As(err, &e):
 		return withHint(err, e.Hint)
 	case errors.Is(err, control.ErrAmbiguous):
@@ -137,7 +138,7 @@ as it was, and the exit code is 1.`,
 func printFindings(w io.Writer, e *control.Error) error {
 	var b strings.Builder
 	for _, f := range e.Findings {
-		fmt.Fprintln(&b, printable(f.String()))
+		fmt.Fprintln(&b, columns.Plain(f.String()))
 	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err
@@ -150,10 +151,10 @@ func printFindings(w io.Writer, e *control.Error) error {
 func printReloaded(w io.Writer, r control.Reloaded) error {
 	var b strings.Builder
 	for _, s := range r.Changed {
-		fmt.Fprintln(&b, printable(s))
+		fmt.Fprintln(&b, columns.Plain(s))
 	}
 	for _, s := range r.Refused {
-		fmt.Fprintf(&b, "refused: %s\n", printable(s))
+		fmt.Fprintf(&b, "refused: %s\n", columns.Plain(s))
 	}
 	if b.Len() == 0 {
 		b.WriteString("nothing has changed\n")

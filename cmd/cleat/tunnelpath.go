@@ -70,7 +70,7 @@ func (f *pathFlags) changeCmd(name, short, long string, change func(context.Cont
 				err := change(cmd.Context(), c, args[0])
 				var e *control.Error
 				if errors.As(err, &e) && e.Status == http.StatusNotFound && e.Hint == "" {
-					return withHint(usageError{err}, didYouMean(args[0], pathNames(cmd.Context(), c)))
+					return withHint(asUsage(err), didYouMean(args[0], pathNames(cmd.Context(), c)))
 				}
 				return err
 			})
@@ -145,10 +145,10 @@ A path to a device that isn't there yet waits for it.`,
 	flags.StringVar(&p.rate, "rate", "", "upper limit in `BIT/S`, e.g. 50M (default none)")
 	flags.IntVar(&p.weight, "weight", 1, "share for the scheduler weighted, 1…10000")
 	flags.IntVar(&p.mtu, "mtu", 0, "`BYTES` of a packet on the path, headers included (default the device's)")
-	for name, complete := range map[string]cobra.CompletionFunc{
+	for name, completion := range map[string]cobra.CompletionFunc{
 		"device": completeDevices, "local": cobra.NoFileCompletions, "remote": cobra.NoFileCompletions, "rate": cobra.NoFileCompletions,
 	} {
-		if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
+		if err := cmd.RegisterFlagCompletionFunc(name, completion); err != nil {
 			panic(err) // the flags were just defined
 		}
 	}

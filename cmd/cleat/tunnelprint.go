@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cleat/internal/columns"
 	"fmt"
 	"math"
 	"strings"
@@ -34,7 +35,7 @@ func statusText(s control.Status, before *control.Status) string {
 // tunnelLine says in a sentence what the tunnel is.
 func tunnelLine(s control.Status) string {
 	since := fmt.Sprintf("%s since %s", ageText(s.At.Sub(s.Started)), s.Started.Local().Format("2006-01-02 15:04"))
-	name := fmt.Sprintf("%s on %s", printable(s.Name), printable(s.Device))
+	name := fmt.Sprintf("%s on %s", columns.Plain(s.Name), columns.Plain(s.Device))
 	switch {
 	case !s.Up: // what is used is not known before
 		return fmt.Sprintf("%s: no answer yet, for %s, form %s, %s", name, since, s.Used, s.Scheduler)
@@ -106,7 +107,7 @@ func pathTable(s control.Status, before *control.Status) string {
 // pathRow is a path in the columns of pathHeads. What isn't measured at present is a
 // dash.
 func pathRow(p control.Path, bitsPerSec float64, form spec.Form) []string {
-	row := []string{printable(p.Name), string(p.State), "-", "-", "-", numberText(float64(p.DeliveredBytes)), "-", "-", "-", "-"}
+	row := []string{columns.Plain(p.Name), string(p.State), "-", "-", "-", numberText(float64(p.DeliveredBytes)), "-", "-", "-", "-"}
 	if form == spec.Compat {
 		row[5] = "-"
 		return row

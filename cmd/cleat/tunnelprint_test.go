@@ -184,7 +184,7 @@ func TestWatch(t *testing.T) {
 	t.Run("interrupted", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			stop := signalled{2}
+			stop := errors.New("interrupted")
 			time.AfterFunc(2500*time.Millisecond, func() { cancel(stop) })
 			var w strings.Builder
 			err := watchTunnel(ctx, &asked{all: []control.Status{one, two, again, again}}, &w, false, time.Second)

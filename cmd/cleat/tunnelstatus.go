@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cleat/internal/columns"
 	"context"
 	"errors"
 	"fmt"
@@ -52,11 +53,11 @@ func tunnelsText(w io.Writer, all []control.Status) error {
 		if !s.Up {
 			state = "waiting"
 		}
-		file := printable(s.File)
+		file := columns.Plain(s.File)
 		if file == "" {
 			file = "-"
 		}
-		rows = append(rows, []string{printable(s.Name), printable(s.Device), state, fmt.Sprintf("%d of %d", live, len(s.Paths)),
+		rows = append(rows, []string{columns.Plain(s.Name), columns.Plain(s.Device), state, fmt.Sprintf("%d of %d", live, len(s.Paths)),
 			fmt.Sprint(s.PID), fmt.Sprint(s.UID), s.Started.Local().Format(time.DateTime), file})
 	}
 	return table(w, "NAME\tDEVICE\tSTATE\tLIVE\tPID\tUID\tSTARTED\tFILE", rows)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cleat/internal/columns"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -45,7 +47,7 @@ SIGHUP has the file read again, as "cleat tunnel reload" does.`,
 			if wait < 0 {
 				return usagef("--wait %s: want 0 or more", wait)
 			}
-			u := &tunnelUp{name: args[0], in: cmd.InOrStdin(), errs: cmd.ErrOrStderr(), wait: wait}
+			u := &tunnelUp{name: args[0], in: cmd.InOrStdin(), errs: cmd.ErrOrStderr(), version: cmd.Root().Version, wait: wait}
 			return u.run(cmd.Context())
 		},
 	}
@@ -59,13 +61,17 @@ SIGHUP has the file read again, as "cleat tunnel reload" does.`,
 // 20 µs: a fifth of the processor time on two cores.
 const engineThreads = 2
 
+// otherThreads are those for control, timers and the garbage collector.
+const otherThreads = 3
+
 // tunnelUp is a running `cleat tunnel up`. It is what `cleat tunnel status` and the others
 // ask and tell: a control.Target.
 type tunnelUp struct {
-	name string // of the file
-	in   io.Reader
-	errs io.Writer
-	wait time.Duration
+	name    string // of the file
+	in      io.Reader
+	errs    io.Writer
+	wait    time.Duration
+	version string
 
 	*teller
 	reloading   sync.Mutex // one reading of the file after the other
@@ -108,7 +114,7 @@ func (u *tunnelUp) run(ctx context.Context) error {
 	}
 	ctx, u.stop = context.WithCancelCause(ctx)
 	defer u.stop(nil)
-	spareProcessors(engineThreads)
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), engineThreads+otherThreads))
 	u.seal(file.Tunnel)
 	u.say("tunnel %s: device %s, %s", file.Tunnel.Name, file.Tunnel.Device, count(len(file.Tunnel.Paths), "path"))
 	if file.Tunnel.Key == nil {
@@ -153,7 +159,7 @@ func (u *tunnelUp) Info() control.Info {
 	s := u.Spec()
 	return control.Info{
 		Name: s.Name, Device: s.Device, File: u.path, PID: os.Getpid(), Started: u.began,
-		Form: s.Form, Scheduler: s.Scheduler, Version: version(), Sealed: u.sealed,
+		Form: s.Form, Scheduler: s.Scheduler, Version: u.version, Sealed: u.sealed,
 	}
 }
 
@@ -226,7 +232,7 @@ func (u *tunnelUp) tell(e tunnel.Event) {
 	if e.Err != nil {
 		what += ": " + e.Err.Error()
 	}
-	u.say("%s  %s", time.Now().Format(time.TimeOnly), printable(what))
+	u.say("%s  %s", time.Now().Format(time.TimeOnly), columns.Plain(what))
 }
 
 // lateError says that the other end has not answered in time.
@@ -275,7 +281,7 @@ func (u *tunnelUp) rereadNow() {
 	}
 	did := control.Describe(changes)
 	for _, s := range did.Changed {
-		u.say("%s", printable(s))
+		u.say("%s", columns.Plain(s))
 	}
 	if changes.None() {
 		u.say("nothing has changed in %s", u.name)

@@ -1,4 +1,4 @@
-package main
+package keep
 
 import (
 	"bytes"
@@ -14,17 +14,16 @@ import (
 
 	"cleat/internal/program"
 	"cleat/network/attach"
-	"cleat/network/keep"
 )
 
-// startKeeper starts a keeper that outlives who asked for it, if none runs. Where systemd
+// Start starts a keeper that outlives who asked for it, if none runs. Where systemd
 // is the machine's service manager it is a service of its own: whatever is in the control
 // group of the service or session that asked ends with that (systemd.kill(5)), and groups
 // beside those that systemd makes are nobody's to make. When such a service ends, however
 // it does, systemd removes its group and forgets it. Elsewhere a session of its own will do.
-func startKeeper(store *attach.Store) error {
-	if err := keep.Starting(store); err != nil {
-		if errors.Is(err, keep.ErrRunning) {
+func Start(store *attach.Store) error {
+	if err := Starting(store); err != nil {
+		if errors.Is(err, ErrRunning) {
 			return nil
 		}
 		return err
@@ -33,7 +32,7 @@ func startKeeper(store *attach.Store) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	log, err := os.OpenFile(keep.LogFile(store), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	log, err := os.OpenFile(LogFile(store), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return fmt.Errorf("start a keeper: %w", err)
 	}
@@ -48,6 +47,9 @@ func startKeeper(store *attach.Store) error {
 	return startSession(store, self, log)
 }
 
+// ExitRunning is the exit code of `cleat keep` where another keeper runs.
+const ExitRunning = 4
+
 var keeperArgs = []string{"keep", "--until-idle", "--log"}
 
 // startSession starts one in a session of its own. What it dies of is in its log, too.
@@ -61,21 +63,17 @@ func startSession(store *attach.Store, self string, log io.Writer) error {
 	return cmd.Process.Release()
 }
 
-// keeperEnv are what a keeper looks for containers by. Others stay here: anybody may ask
-// systemd for the environment of a service.
-var keeperEnv = []string{"PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "CONTAINER_HOST"}
-
-// askWithin is how long systemd is waited for. It answers within some ms.
-const askWithin = 5 * time.Second
+// systemdTimeout is how long systemd is waited for. It answers within some ms.
+const systemdTimeout = 5 * time.Second
 
 // startService has systemd start one. It does not wait until that has begun
 // (--no-block): services wait for the basic ones, of which the one that asks may be one.
 func startService(store *attach.Store, self string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), systemdTimeout)
 	defer cancel()
 	args := []string{"--quiet", "--no-block", "--collect", "--description=Keep containers attached (cleat, started on demand)",
-		fmt.Sprintf("--property=SuccessExitStatus=%d %d", exitRunning, exitSignal+int(syscall.SIGTERM)), "--setenv=CLEAT_STATE_DIR=" + store.Dir()}
-	for _, name := range keeperEnv {
+		fmt.Sprintf("--property=SuccessExitStatus=%d %d", ExitRunning, 128+int(syscall.SIGTERM)), "--setenv=CLEAT_STATE_DIR=" + store.Dir()}
+	for _, name := range searchEnv { // no others: anybody may ask systemd for a service's environment
 		if value, set := os.LookupEnv(name); set {
 			args = append(args, "--setenv="+name+"="+value)
 		}
