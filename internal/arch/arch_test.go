@@ -22,6 +22,7 @@ const (
 	facts = iota
 	hands
 	brains
+	faces
 	door
 	tools // programs of the build: nobody's rooms, they import nothing of ours
 )
@@ -34,13 +35,38 @@ type room struct {
 
 // rooms is the picture in the package comment as data.
 var rooms = map[string]room{
-	"cmd/cleat": {door, []string{
-		"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/host", "bench/report", "bench/summary",
-		"lab", "link", "netns", "netns/find", "traffic", "mptcp", "mptcp/upgrade", "sandbox", "sandbox/control", "policy",
-		"network/attach", "network/keep",
-		"network/dhcp", "compat/pasta", "compat/pipework", "compat/slirp4netns", "tunnel", "tunnel/control", "tunnel/endpoint", "tunnel/secure", "tunnel/spec", "internal/seal",
-		"network/graph", "network/survey", "network/trace",
+	"cmd/cleat": {door, []string{"cli", "compat", "lab", "mptcp", "mptcp/upgrade", "sandbox"}},
+
+	"cli": {faces, []string{
+		"cli/attach", "cli/bench", "cli/complete", "cli/container", "cli/ctl", "cli/doctor", "cli/exit", "cli/graph", "cli/help", "cli/hint",
+		"cli/keep", "cli/man", "cli/mptcp", "cli/run", "cli/traffic", "cli/tunnel", "compat", "link", "network/attach", "network/keep",
 	}},
+	"cli/attach":        {faces, []string{"cli/complete", "cli/container", "cli/hint", "cli/term", "link", "netns/find", "network/attach", "network/dhcp", "network/keep"}},
+	"cli/bench":         {faces, []string{"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/report", "bench/summary", "cli/complete", "cli/container", "cli/exit", "cli/hint", "cli/term", "lab", "netns", "traffic"}},
+	"cli/complete":      {faces, []string{"cli/hint"}},
+	"cli/container":     {faces, []string{"cli/hint", "netns", "netns/find", "network/attach", "network/survey"}},
+	"cli/ctl":           {faces, []string{"cli/hint", "cli/run", "cli/term", "policy", "sandbox/control"}},
+	"cli/doctor":        {faces, []string{"bench/host", "cli/container", "cli/term", "network/trace"}},
+	"cli/exit":          {faces, []string{"bench/experiment", "cli/hint", "lab", "netns/find"}},
+	"cli/graph":         {faces, []string{"cli/container", "cli/hint", "cli/term", "netns/find", "network/graph", "network/survey"}},
+	"cli/help":          {faces, []string{"cli/hint"}},
+	"cli/hint":          {faces, nil},
+	"cli/keep":          {faces, []string{"cli/attach", "cli/container", "cli/exit", "cli/hint", "cli/term", "netns/find", "network/attach", "network/keep"}},
+	"cli/man":           {faces, []string{"cli/help", "cli/term"}},
+	"cli/mptcp":         {faces, []string{"cli/complete", "cli/container", "cli/exit", "cli/hint", "cli/run", "cli/term", "link", "mptcp", "mptcp/upgrade", "netns"}},
+	"cli/run":           {faces, []string{"cli/complete", "cli/exit", "cli/hint", "cli/term", "policy", "sandbox", "sandbox/control"}},
+	"cli/term":          {faces, nil},
+	"cli/term/termtest": {faces, nil},
+	"cli/traffic":       {faces, []string{"cli/hint", "cli/term", "traffic"}},
+	"cli/tunnel":        {faces, []string{"cli/complete", "cli/exit", "cli/hint", "cli/term", "internal/seal", "link", "tunnel", "tunnel/control", "tunnel/endpoint", "tunnel/secure", "tunnel/spec"}},
+
+	"compat":             {faces, []string{"cli/container", "compat/pasta", "compat/pipework", "compat/slirp4netns", "network/keep"}},
+	"compat/pasta":       {faces, []string{"compat/getopt", "compat/journal", "compat/portspec", "sandbox", "dns"}},
+	"compat/slirp4netns": {faces, []string{"compat/getopt", "compat/journal", "sandbox"}},
+	"compat/pipework":    {faces, []string{"compat/journal", "network/attach", "network/dhcp", "link", "netns"}},
+	"compat/getopt":      {faces, nil},
+	"compat/journal":     {faces, nil},
+	"compat/portspec":    {faces, nil},
 
 	"doc/examples":          {door, nil},
 	"doc/examples/minimal":  {door, []string{"sandbox"}},
@@ -74,13 +100,6 @@ var rooms = map[string]room{
 	"sandbox":            {brains, []string{"usernet", "dns", "policy", "sandbox/supervisor", "internal/seal"}},
 	"sandbox/control":    {brains, nil},
 	"sandbox/supervisor": {hands, nil},
-
-	"compat/pasta":       {brains, []string{"compat/getopt", "compat/journal", "compat/portspec", "sandbox", "dns"}},
-	"compat/slirp4netns": {brains, []string{"compat/getopt", "compat/journal", "sandbox"}},
-	"compat/pipework":    {brains, []string{"compat/journal", "network/attach", "network/dhcp", "link", "netns"}},
-	"compat/getopt":      {brains, nil},
-	"compat/journal":     {brains, nil},
-	"compat/portspec":    {brains, nil},
 
 	"policy":              {hands, []string{"usernet"}},
 	"dns":                 {hands, nil},

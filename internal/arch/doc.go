@@ -1,11 +1,37 @@
 // Package arch holds the picture of the rooms against the imports, so that the
 // picture stays true. It has no code, only a test.
 //
-//	DOOR    cmd/cleat        flags, wiring, hints, exit codes                    → anything below
+//	DOOR    cmd/cleat        argv[0] decides which face is shown                 → cli, compat; lab, mptcp, mptcp/upgrade, sandbox
 //	        doc/examples     minimal, firewall, socks5: programs to be copied    → sandbox
 //	          minimal        a program in a network of its own
 //	          firewall       what it may reach
 //	          socks5         its connections through a proxy
+//	FACES   cli              our command line: the root command, groups, requests to a keeper  → its rooms; compat, link, network/attach, keep
+//	          attach         attach, detach, ls, inspect                         → complete, container, hint, term; link, netns/find, network/attach, dhcp, keep
+//	          keep           keep                                                → attach, container, exit, hint, term; netns/find, network/attach, keep
+//	          graph          graph                                               → container, hint, term; netns/find, network/graph, survey
+//	          bench          bench and its subcommands, recommend                → complete, container, exit, hint, term; bench and its rooms, lab, netns, traffic
+//	          doctor         doctor                                              → container, term; bench/host, network/trace
+//	          traffic        traffic and its subcommands                         → hint, term; traffic
+//	          run            run, seccomp-profile                                → complete, exit, hint, term; policy, sandbox, sandbox/control
+//	          ctl            ctl and its subcommands                             → run, hint, term; policy, sandbox/control
+//	          tunnel         tunnel and its subcommands                          → complete, exit, hint, term; tunnel and its rooms, link, internal/seal
+//	          mptcp          mptcp and its subcommands                           → run, complete, container, exit, hint, term; mptcp, mptcp/upgrade, link, netns
+//	          man            man: manual pages                                   → help, term
+//	          help           help, and the help of every command                 → hint
+//	          complete       completion, and words for the shell to complete     → hint
+//	          container      CONTAINER arguments: find, name, complete           → hint; netns, netns/find, network/attach, survey
+//	          exit           exit codes, signals, the last error                 → hint; bench/experiment, lab, netns/find
+//	          hint           errors with hints, mistakes in the command line
+//	          term           tables, JSON, units, colours
+//	          termtest       text of others that a terminal must not act on, for tests
+//	        compat           other programs' command lines, one folder each      → its programs; cli/container, network/keep
+//	          pasta          in the place of pasta(1)                            → getopt, journal, portspec; sandbox, dns
+//	          slirp4netns    in the place of slirp4netns(1)                      → getopt, journal; sandbox
+//	          pipework       in the place of pipework                            → journal; network/attach, dhcp; link, netns
+//	          getopt         reads a command line as getopt_long(3) does
+//	          journal        what a helper says, where somebody may read it
+//	          portspec       pasta's way to say which ports lead where
 //	BRAINS  bench            runs an experiment, keeps every sample              → lab, link, netns, traffic, and its rooms:
 //	          experiment     what to measure: files and presets                  → catalog, cell, multipath
 //	          schedule       in which order: randomised blocks
@@ -31,13 +57,6 @@
 //	          trace          follows packets from one namespace to another             → survey, netns
 //	        mptcp            several links for one TCP connection: the kernel's own      → link, netns
 //	          upgrade        gives programs MPTCP sockets; it is hands to the test       → netns
-//	FACES   compat           other programs' command lines, one folder each; they are brains to the test:
-//	          pasta          in the place of pasta(1)                            → getopt, journal, portspec; sandbox, dns
-//	          slirp4netns    in the place of slirp4netns(1)                      → getopt, journal; sandbox
-//	          pipework       in the place of pipework                            → journal; network/attach, dhcp; link, netns
-//	          getopt         reads a command line as getopt_long(3) does
-//	          journal        what a helper says, where somebody may read it
-//	          portspec       pasta's way to say which ports lead where
 //	HANDS   policy           rules: what may reach what, by address and by name  → usernet
 //	        dns              DNS messages, forwarding to the host's resolvers
 //	        lab              hosts, cables and switches made of namespaces       → link, netns
@@ -83,7 +102,7 @@
 //	        internal/nlsock  questions to the kernel over netlink sockets of hostile namespaces
 //
 // Imports go down, or sideways along an arrow that is drawn; everything may
-// import facts. Tests may import what is on their own floor or below, and, when
+// import facts. Faces import brains and hands; brains never import faces. Tests may import what is on their own floor or below, and, when
 // they are external, lab from any floor. bench never imports
 // usernet, tunnel, sandbox or compat, once they are there: it runs our own
 // binary by command line, as it runs a rival. A new arrow is a deliberate edit

@@ -1,0 +1,105 @@
+package attach
+
+import (
+	"slices"
+
+	"cleat/cli/complete"
+	"cleat/cli/container"
+	"cleat/netns/find"
+	"cleat/network/attach"
+
+	"github.com/spf13/cobra"
+	"github.com/vishvananda/netlink"
+)
+
+// completeArgs offers containers, then kinds, then the devices of the host's that
+// the kind can stand on.
+func completeArgs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return container.Complete(cmd, func(f *find.Found) bool { return !f.Host }), cobra.ShellCompDirectiveDefault
+	case 1:
+		return attach.Kinds(), cobra.ShellCompDirectiveNoFileComp
+	case 2:
+		return completeParents(args[1]), cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeParents are devices that may be a kind's PARENT.
+func completeParents(kind string) []string {
+	if what, _ := attach.Parent(kind); what == "" {
+		return nil
+	}
+	all, err := netlink.LinkList()
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, l := range all {
+		if l.Attrs().Name == "lo" || l.Attrs().MasterIndex != 0 || kind == "bridge" && l.Type() != "bridge" || kind == "ovs" && l.Type() != "openvswitch" {
+			continue
+		}
+		names = append(names, l.Attrs().Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// WithCompletion has the shell complete the flags of `cleat attach`. The library
+// remembers that for as long as the process lives, which a keeper does, and it takes a
+// while: it is left out where a command is only carried out.
+func WithCompletion(cmd *cobra.Command) *cobra.Command {
+	for _, name := range []string{"ip", "gw", "mac", "name", "mtu", "vlan", "route", "dns", "rate", "burst", "set"} {
+		complete.Words(cmd, name, nil)
+	}
+	completeMode(cmd)
+	complete.Words(cmd, "check-duplicate", []string{attach.CheckFast, attach.CheckThorough, attach.CheckNone})
+	return cmd
+}
+
+// completeMode offers the modes of the kind that was typed, or of all.
+func completeMode(cmd *cobra.Command) {
+	complete := func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		kinds := attach.Kinds()
+		if len(args) > 1 {
+			kinds = args[1:2]
+		}
+		var all []string
+		for _, k := range kinds {
+			for _, m := range attach.Modes(k) {
+				if !slices.Contains(all, m) {
+					all = append(all, m)
+				}
+			}
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
+	}
+	if err := cmd.RegisterFlagCompletionFunc("mode", complete); err != nil {
+		panic(err) // the flag was just defined
+	}
+}
+
+// completeAttached offers containers that have attachments, as `cleat ls` calls
+// them, then their links.
+func completeAttached(args []string) []string {
+	cfg, err := container.Config()
+	if err != nil {
+		return nil
+	}
+	all, _ := attach.Attachments(cfg.Store)
+	var words []string
+	for _, a := range all {
+		name, word := ContainerName(a, all), ""
+		switch {
+		case len(args) == 0:
+			word = name
+		case len(args) == 1 && slices.Contains([]string{name, a.Container.Name, a.Container.QualifiedName()}, args[0]):
+			word = a.Spec.Name
+		}
+		if word != "" && !slices.Contains(words, word) {
+			words = append(words, word)
+		}
+	}
+	return container.Pasteable(words)
+}

@@ -1,0 +1,235 @@
+package attach
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"cleat/cli/term"
+	"cleat/internal/columns"
+	"cleat/network/attach"
+)
+
+// result is what attach prints with --json.
+type result struct {
+	Done       bool               `json:"done"` // false: planned
+	Attachment *attach.Attachment `json:"attachment"`
+	Steps      []step             `json:"steps"`
+	Notes      []string           `json:"notes"`
+}
+
+// step is one step.
+type step struct {
+	Step   string      `json:"step"`
+	Text   string      `json:"text"`
+	Detail attach.Step `json:"detail"`
+}
+
+func (f *flags) print(out io.Writer, got *attach.Result) error {
+	if f.asJSON {
+		r := result{Done: !f.plan, Attachment: got.Attachment, Steps: []step{}, Notes: term.OrEmpty(got.Notes)}
+		for _, s := range got.Steps {
+			r.Steps = append(r.Steps, step{attach.StepName(s), s.String(), s})
+		}
+		return term.WriteJSONLine(out, r)
+	}
+	var b strings.Builder
+	if f.plan {
+		for _, s := range got.Steps {
+			b.WriteString(columns.Plain(s.String()) + "\n")
+		}
+	} else {
+		text := attachedText(got.Attachment)
+		if l := got.Lease; l != nil {
+			text += fmt.Sprintf(", %s by DHCP from %s", l.Address, l.Server)
+		}
+		b.WriteString(columns.Plain(text) + "\n")
+	}
+	for _, n := range got.Notes {
+		b.WriteString(noteText(n))
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// attachedText says in a sentence what there is now.
+func attachedText(a *attach.Attachment) string {
+	w := a.Spec
+	text := fmt.Sprintf("%s has %s: %s", a.Container.ShortName(), w.Name, kindText(w))
+	if len(w.Addresses) > 0 {
+		text += ", " + joinPrefixes(w.Addresses, ", ")
+	}
+	return text
+}
+
+// kindText is a kind and what it stands on.
+func kindText(w attach.Spec) string {
+	text := w.Kind
+	if w.Mode != "" {
+		text += " (" + w.Mode + ")"
+	}
+	if w.Parent != "" {
+		text += " on " + w.Parent
+	}
+	if w.VLAN != 0 {
+		text += fmt.Sprintf(", VLAN %d", w.VLAN)
+	}
+	return text
+}
+
+func joinPrefixes(all []netip.Prefix, sep string) string {
+	var texts []string
+	for _, p := range all {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, sep)
+}
+
+// printAttachments is the table of `cleat ls`.
+func printAttachments(out io.Writer, all []attach.Status) error {
+	t := term.NewListing(out)
+	t.Row("CONTAINER", "LINK", "KIND", "PARENT", "ADDRESSES", "STATE")
+	attachments := Attachments(all)
+	for _, s := range all {
+		w := s.Spec
+		parent := w.Parent
+		if w.VLAN != 0 {
+			parent += fmt.Sprintf(" vlan %d", w.VLAN)
+		}
+		t.Row(ContainerName(s.Attachment, attachments), w.Name, w.Kind, term.OrDash(parent), term.OrDash(joinPrefixes(addressesOf(s), ",")), stateText(s))
+	}
+	return t.Flush()
+}
+
+// ContainerName is what a container is called among all: that of another engine may have
+// the name.
+func ContainerName(a *attach.Attachment, all []*attach.Attachment) string {
+	c := a.Container
+	if slices.ContainsFunc(all, func(o *attach.Attachment) bool { return o.Container.Name == c.Name && o.Container.Engine != c.Engine }) {
+		return c.QualifiedName()
+	}
+	return c.ShortName()
+}
+
+func Attachments(all []attach.Status) []*attach.Attachment {
+	attachments := make([]*attach.Attachment, len(all))
+	for i, s := range all {
+		attachments[i] = s.Attachment
+	}
+	return attachments
+}
+
+// stateText is a state, and whether it is kept so.
+func stateText(s attach.Status) string {
+	text := string(s.State)
+	if s.NeedsKeeper() {
+		text += ", kept"
+	}
+	switch l := s.Lease; {
+	case l == nil || l.Expires.IsZero():
+	case time.Now().After(l.Expires):
+		text += ", lease over"
+	default:
+		text += ", lease until " + term.Time(l.Expires)
+	}
+	if s.Keeper != nil && s.Keeper.Error != "" {
+		text += ", failing"
+	}
+	return text
+}
+
+// leaseText is who gave the lease, and for how long.
+func leaseText(s attach.Status) string {
+	switch l := s.Lease; {
+	case l == nil:
+		return ""
+	case l.Expires.IsZero():
+		return fmt.Sprintf("from %s, for ever", l.Server)
+	default:
+		return fmt.Sprintf("from %s until %s", l.Server, l.Expires.Local().Format("2006-01-02 15:04:05"))
+	}
+}
+
+// addressesOf are those that were given, and that of the lease.
+func addressesOf(s attach.Status) []netip.Prefix {
+	if s.Lease == nil {
+		return s.Spec.Addresses
+	}
+	return append(slices.Clip(s.Spec.Addresses), s.Lease.Address)
+}
+
+// printAttachment is `cleat inspect` for people.
+func printAttachment(out io.Writer, s attach.Status) error {
+	t := term.NewListing(out)
+	line := func(name, value string) {
+		if value != "" {
+			t.Row(name, value)
+		}
+	}
+	line("container", s.Container.ShortName())
+	line("link", s.Spec.Name)
+	line("kind", kindText(s.Spec))
+	line("state", stateText(s))
+	line("addresses", joinPrefixes(addressesOf(s), ", "))
+	line("lease", leaseText(s))
+	var gws []string
+	for _, g := range s.Spec.Gateways {
+		gws = append(gws, g.String())
+	}
+	line("gateways", strings.Join(gws, ", "))
+	line("ethernet", s.Address)
+	if s.MTU != 0 {
+		line("mtu", fmt.Sprint(s.MTU))
+	}
+	line("host's end", s.Peer)
+	did, at, trouble := KeeperTexts(s.Keeper)
+	if did != "" {
+		line("keeper", did+", "+at)
+	}
+	line("trouble", trouble)
+	line("since", s.Created.Local().Format("2006-01-02 15:04:05"))
+	for i, step := range s.Steps {
+		name := ""
+		if i == 0 {
+			name = "steps"
+		}
+		t.Row(name, step)
+	}
+	for _, n := range s.Notes {
+		line("note", n)
+	}
+	return t.Flush()
+}
+
+// noteText is a note for people, which may have others' words in it.
+func noteText(note string) string { return "note: " + columns.Plain(note) + "\n" }
+
+// printNotes prints what is to be known, a line each.
+func printNotes(out io.Writer, notes []string) error {
+	for _, n := range notes {
+		if _, err := io.WriteString(out, noteText(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// KeeperTexts are what a keeper did last, when, and what it can't do; "" for none.
+func KeeperTexts(r *attach.KeeperReport) (did, at, trouble string) {
+	if r == nil {
+		return "", "", ""
+	}
+	if !r.ActionTime.IsZero() {
+		at = term.Time(r.ActionTime)
+	}
+	if r.Error != "" {
+		trouble = r.Error
+		if r.Failures > 1 {
+			trouble += fmt.Sprintf(" (%d times since %s)", r.Failures, term.Time(r.FailingSince))
+		}
+	}
+	return r.Action, at, trouble
+}

@@ -1,0 +1,282 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"cleat/bench"
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
+	"cleat/bench/experiment"
+	"cleat/bench/summary"
+	"cleat/cli/complete"
+	"cleat/cli/exit"
+	"cleat/cli/hint"
+	"cleat/lab"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// flags are the flags of `cleat bench`.
+type flags struct {
+	experiment.Override
+	out      string
+	lab      string
+	linkRate string
+	only     []string
+	quiet    bool
+	json     bool
+	version  string
+}
+
+func New() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:   "bench PRESET|FILE.yaml",
+		Short: "measure container networks against each other",
+		Long: `Runs one experiment: builds every network it names inside namespaces of its
+own, measures them in randomised blocks, and writes samples, a summary and a
+report. It ends with a table and a recommendation. Networks that this machine
+can't make are listed with what is missing.
+
+` + presetList(),
+		Example: `  cleat bench quick
+  cleat bench quick --networks veth,bridge,macvlan-bridge --out before
+  cleat bench rootless --work tcp --mtu 65520,1500
+  cleat bench overlays --only "network=vxlan|geneve,work=tcp"
+  cleat bench claassen2015 --repeat 3 --duration 1s --pairs 1,2,4,8,16
+  cleat bench multipath --links 1..4 --repeat 3 --duration 2s
+  cleat bench multipath --networks tunnel,mptcp --factor variant=blackhole
+  sudo cleat bench virtual-interfaces --runtime native,docker,podman
+  cleat bench my-experiment.yaml --json`,
+		Args:              oneExperiment,
+		ValidArgsFunction: completePresets,
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.out, "out", "", "result `DIR`ectory; must hold no results yet (default cleat-bench-PRESET-TIME)")
+	flags.StringSliceVar(&f.Networks, "networks", nil, "measure only these `NETWORKS`, separated by commas")
+	flags.StringSliceVar(&f.Work, "work", nil, "do only these `KINDS` of work, separated by commas, e.g. tcp,rr")
+	flags.StringSliceVar(&f.only, "only", nil, "measure only the cells that match: `AXIS=VALUE`, or VALUE|VALUE, separated by commas")
+	flags.IntVar(&f.Repeat, "repeat", 0, "number of blocks that count")
+	flags.DurationVar(&f.Duration, "duration", 0, "`TIME` of each measurement, e.g. 2s")
+	flags.Var((*numbers)(&f.Pairs), "pairs", "`NUMBERS` of client-server pairs, 1 to 128")
+	flags.Var((*numbers)(&f.MTU), "mtu", "MTUs of the links, `NUMBERS` of bytes")
+	flags.Var((*numbers)(&f.Links), "links", "`NUMBERS` of links between two hosts, e.g. 1..4,12; for networks over several links")
+	flags.Var((*factorLevels)(&f.Factors), "factor", "`NAME=LEVELS` of a further factor for all networks that have it, e.g. variant=plain,loss")
+	flags.StringSliceVar(&f.Engine, "engine", nil, "traffic generators: cleat, iperf3, iperf")
+	flags.StringSliceVar(&f.Runtimes, "runtime", nil, "what the ends of traffic run in: native, docker, podman, apptainer")
+	flags.Uint64Var(&f.Seed, "seed", 0, "seed of the random order (default a fresh one, recorded)")
+	flags.StringVar(&f.linkRate, "link-rate", "", "`RATE` of the links between nodes, e.g. 10G (default as fast as they are)")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
+	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
+	complete.List(cmd, "networks", experiment.NetworkNames())
+	complete.Words(cmd, "factor", experiment.FactorNames())
+	complete.List(cmd, "engine", engines)
+	complete.List(cmd, "runtime", cell.Runtimes())
+	complete.List(cmd, "work", experiment.WorkKinds())
+	completeOnly(cmd)
+	flavourFlag(cmd, &f.lab)
+	cmd.AddCommand(newList(), newBetween(), newCompare(), newReport())
+	return cmd
+}
+
+// presetList is the help's list of presets. Reading and checking them takes 16 ms.
+var presetList = sync.OnceValue(func() string {
+	text := "Presets:\n"
+	for _, p := range experiment.Presets() {
+		text += fmt.Sprintf("  %-20s %s\n", p.Name, p.Title)
+	}
+	return text
+})
+
+// load reads the experiment and applies the flags; nothing has started.
+func (f *flags) load(cmd *cobra.Command, preset string) (experiment.Experiment, error) {
+	e, err := experiment.Load(preset)
+	if err != nil {
+		return e, loadError(cmd, preset, err)
+	}
+	f.Override.LinkRate = experiment.Rate(f.linkRate)
+	if f.Override.Only, err = experiment.ParseOnly(f.only); err != nil {
+		return e, err
+	}
+	if err := f.given(cmd); err != nil {
+		return e, err
+	}
+	e = e.Override(f.Override)
+	if err := e.Validate(); err != nil {
+		return e, err
+	}
+	return e, findEngines(e)
+}
+
+// given refuses flags that were given without a value that means something.
+func (f *flags) given(cmd *cobra.Command) error {
+	var err error
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if err == nil {
+			err = f.Override.Given(flag.Name)
+		}
+		if err == nil && flag.Name == "out" && f.out == "" {
+			err = hint.Usagef("--out: no directory is given")
+		}
+	})
+	return err
+}
+
+func (f *flags) run(cmd *cobra.Command, preset string) error {
+	f.version = cmd.Root().Version
+	ctx := cmd.Context()
+	if err := checkFlavour(f.lab); err != nil {
+		return err
+	}
+	e, err := f.load(cmd, preset)
+	if err != nil {
+		return err
+	}
+	if err := f.chooseDir(e.Name); err != nil {
+		return err
+	}
+	if _, inside := lab.Inside(); !inside {
+		return enterLab(ctx, lab.Config{Flavour: f.flavour(e), Env: f.env()})
+	}
+	scratch, err := lab.Settle()
+	if err != nil {
+		return err
+	}
+	return f.carryOut(ctx, e, scratch, func(cfg bench.Config) error { return bench.Run(ctx, cfg) })
+}
+
+// flavour is the lab that the experiment needs: root's, where that can be had, for
+// containers of other runtimes and for programs that change users.
+func (f *flags) flavour(e experiment.Experiment) lab.Flavour {
+	byRoot := func(j experiment.Job) bool {
+		network, _ := catalog.Lookup(j.Cell.Network)
+		return j.Cell.Runtime != cell.Native || network.RootLab
+	}
+	if slices.ContainsFunc(e.Jobs(), byRoot) {
+		return preferRoot(f.lab)
+	}
+	return flavourOf(f.lab)
+}
+
+// dirEnv tells the copy in the lab the result directory, so that its command
+// line is the one that was typed.
+const dirEnv = "CLEAT_RESULTS"
+
+func (f *flags) env() []string { return []string{dirEnv + "=" + f.out} }
+
+// chooseDir settles where the results go.
+func (f *flags) chooseDir(what string) error {
+	if dir := os.Getenv(dirEnv); dir != "" {
+		if _, inside := lab.Inside(); inside {
+			f.out = dir
+		}
+	}
+	if f.out == "" {
+		f.out = defaultDir(what)
+	}
+	if _, err := os.Stat(filepath.Join(f.out, bench.SamplesFile)); err == nil {
+		return hint.With(hint.Usagef("%w: %s", bench.ErrNotEmpty, f.out), "give another directory with --out, or remove this one")
+	}
+	return nil
+}
+
+// carryOut runs an experiment inside the lab and ends with what it found, also
+// when it was interrupted.
+func (f *flags) carryOut(ctx context.Context, e experiment.Experiment, scratch string, run func(bench.Config) error) error {
+	p := newProgress(os.Stderr, e, f.out, f.quiet)
+	err := run(bench.Config{Experiment: e, Dir: f.out, Scratch: scratch, Progress: p, Version: f.version, Command: os.Args})
+	p.end()
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	return errors.Join(f.conclude(), err)
+}
+
+// conclude writes the files made from the samples and prints the answer.
+func (f *flags) conclude() error {
+	results, err := summary.Read(f.out)
+	if err != nil {
+		return err
+	}
+	if err := rewrite(f.out, results); err != nil {
+		return err
+	}
+	if f.json {
+		err = summary.WriteJSON(os.Stdout, results.Summaries)
+	} else {
+		err = printConclusion(os.Stdout, f.out, results)
+	}
+	if err != nil {
+		return err
+	}
+	return noMeasurement(results)
+}
+
+// noMeasurement is an error when nothing at all was measured, with a reason where
+// one is known.
+func noMeasurement(results summary.Results) error {
+	if slices.ContainsFunc(results.Summaries, func(s cell.Summary) bool { return s.Available }) {
+		return nil
+	}
+	for _, s := range results.Samples {
+		if s.Error != "" {
+			return fmt.Errorf("nothing was measured: %s %s: %s", s.Network, s.Work, s.Error)
+		}
+	}
+	return hint.With(errors.New("nothing was measured"), "`cleat bench list` says what this machine can measure, and what it lacks for the rest")
+}
+
+// engines are the traffic generators that an experiment may use.
+var engines = []string{"cleat", "iperf3", "iperf"}
+
+// flavours are what --lab takes.
+var flavours = []string{"auto", "user", "root"}
+
+func flavourFlag(cmd *cobra.Command, value *string) {
+	cmd.Flags().StringVar(value, "lab", "auto", "flavour of the lab: user (no root needed), root, or auto")
+	complete.Words(cmd, "lab", flavours)
+}
+
+func checkFlavour(flag string) error {
+	if slices.Contains(flavours, flag) {
+		return nil
+	}
+	return hint.With(hint.Usagef("unknown lab flavour %q", flag), hint.DidYouMean(flag, flavours))
+}
+
+func flavourOf(flag string) lab.Flavour {
+	if flag == "auto" {
+		return lab.Auto
+	}
+	return lab.Flavour(flag)
+}
+
+// preferRoot is root's lab where root asks and leaves it open.
+func preferRoot(flag string) lab.Flavour {
+	if flag == "auto" && os.Geteuid() == 0 {
+		return lab.Root
+	}
+	return flavourOf(flag)
+}
+
+// enterLab runs this command line again inside a lab and passes its exit code
+// on.
+func enterLab(ctx context.Context, cfg lab.Config) error {
+	code, err := lab.Enter(ctx, cfg)
+	var refused *lab.Refused
+	if errors.As(err, &refused) {
+		return hint.With(err, refused.Hint())
+	}
+	if err == nil && code != 0 {
+		return exit.Status(code)
+	}
+	return err
+}

@@ -1,0 +1,142 @@
+package bench
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"cleat/bench"
+	"cleat/bench/experiment"
+	"cleat/cli/complete"
+	"cleat/cli/container"
+	"cleat/cli/hint"
+	"cleat/lab"
+	"cleat/netns"
+
+	"github.com/spf13/cobra"
+)
+
+func newBetween() *cobra.Command {
+	f := flags{lab: "root"}
+	var address string
+	cmd := &cobra.Command{
+		Use:   "between A B",
+		Short: "measure the path between two containers or namespaces",
+		Long: `Measures TCP and request/response from namespace A to namespace B and back,
+over whatever joins them, without changing it. A and B are containers (web, or
+podman:web where several engines have one), process ids, names under /run/netns,
+or paths. It needs root, to enter them. A server listens in each for the time of
+the measurement.`,
+		Example: `  cleat bench between 4242 4711
+  cleat bench between blue /proc/4711/ns/net --repeat 20
+  cleat bench between web 1
+  cleat bench between docker:web podman:db`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return hint.With(hint.Usagef("want two containers or namespaces, not %d", len(args)), "e.g. `cleat bench between web db`")
+			}
+			return nil
+		},
+		ValidArgsFunction: container.CompleteTwo,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var to netip.Addr
+			if cmd.Flags().Changed("address") {
+				var err error
+				if to, err = netip.ParseAddr(address); err != nil {
+					return hint.Usagef("address %q: want an IP address", address)
+				}
+			}
+			f.version = cmd.Root().Version
+			if _, inside := lab.Inside(); !inside {
+				return f.enterBetween(cmd, args)
+			}
+			return f.between(cmd, args, to)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.out, "out", "", "result `DIR`ectory; must hold no results yet (default cleat-bench-between-TIME)")
+	flags.IntVar(&f.Repeat, "repeat", 0, "number of blocks that count")
+	flags.DurationVar(&f.Duration, "duration", 0, "`TIME` of each measurement, e.g. 2s")
+	flags.StringSliceVar(&f.Engine, "engine", nil, "traffic generators: cleat, iperf3, iperf")
+	flags.Uint64Var(&f.Seed, "seed", 0, "seed of the random order (default a fresh one, recorded)")
+	flags.StringVar(&address, "address", "", "B's `ADDRESS` as A reaches it (default: the first that answers)")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
+	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
+	complete.List(cmd, "engine", engines)
+	return cmd
+}
+
+// firstNamespaceFD is where the copy in the lab finds A; B follows.
+const firstNamespaceFD = 4
+
+// enterBetween opens the namespaces while their names still mean something,
+// and hands them to a copy in a PID namespace of its own, so that no server
+// outlives the measurement.
+func (f *flags) enterBetween(cmd *cobra.Command, args []string) error {
+	if _, err := f.existing(cmd); err != nil {
+		return err
+	}
+	var files []*os.File
+	var ids []uint64
+	for _, ref := range args {
+		ns, err := container.Namespace(cmd.Context(), ref)
+		if err != nil {
+			return err
+		}
+		defer ns.Close()
+		id, err := ns.ID()
+		if err != nil {
+			return err
+		}
+		ids, files = append(ids, id), append(files, ns.File())
+	}
+	if ids[0] == ids[1] {
+		return hint.With(hint.Usagef("%s and %s have the same network: there is no path between them", args[0], args[1]), "give two that have networks of their own; `cleat ls` and `cleat graph` tell who has which")
+	}
+	if err := f.chooseDir("between"); err != nil {
+		return err
+	}
+	return enterLab(cmd.Context(), lab.Config{Flavour: lab.Root, Env: f.env(), Extra: files})
+}
+
+// existing is the experiment with the flags applied.
+func (f *flags) existing(cmd *cobra.Command) (experiment.Experiment, error) {
+	e := bench.ExistingPath().Override(f.Override)
+	if err := f.given(cmd); err != nil {
+		return e, err
+	}
+	if err := e.ValidateExisting(); err != nil {
+		return e, err
+	}
+	return e, findEngines(e)
+}
+
+func (f *flags) between(cmd *cobra.Command, args []string, to netip.Addr) error {
+	scratch, err := lab.Settle()
+	if err != nil {
+		return err
+	}
+	var ends [2]*netns.NS
+	for i := range ends {
+		if ends[i], err = netns.OpenAs(fmt.Sprintf("/proc/self/fd/%d", firstNamespaceFD+i), args[i]); err != nil {
+			return err
+		}
+		defer ends[i].Close()
+	}
+	e, err := f.existing(cmd)
+	if err == nil {
+		err = f.chooseDir("between")
+	}
+	if err != nil {
+		return err
+	}
+	return f.carryOut(cmd.Context(), e, scratch, func(cfg bench.Config) error {
+		return bench.Between(cmd.Context(), cfg, ends[0], ends[1], to)
+	})
+}
+
+// defaultDir names a result directory after what is measured and when.
+func defaultDir(what string) string {
+	return fmt.Sprintf("cleat-bench-%s-%s", what, time.Now().Format("20060102-150405"))
+}

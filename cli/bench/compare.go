@@ -1,0 +1,113 @@
+package bench
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cleat/bench/cell"
+	"cleat/bench/summary"
+	"cleat/cli/complete"
+	"cleat/cli/exit"
+	"cleat/cli/hint"
+	"cleat/cli/term"
+	"cleat/internal/columns"
+
+	"github.com/spf13/cobra"
+)
+
+// compareFlags are the flags of `cleat bench compare`.
+type compareFlags struct {
+	threshold string
+	metrics   []string
+	json      bool
+}
+
+func newCompare() *cobra.Command {
+	var f compareFlags
+	cmd := &cobra.Command{
+		Use:   "compare BASE NEW",
+		Short: "compare two runs; exit 3 when something became slower",
+		Long: `Compares two runs cell by cell. BASE and NEW are result directories, or their
+samples.jsonl, summary.json or summary.csv. A difference is shown only where it
+is significant (p < 0.05, Mann-Whitney, corrected after Holm over all rows), ~
+elsewhere. What became worse by more than the threshold has regressed: the exit
+code is 3 then. Better is more for rates, less for latency, loss and time.
+
+Two runs differ by the day, too: compare runs of one machine in one state. Where
+the environments or the baselines differ, a warning says so.`,
+		Example: `  cleat bench compare before after
+  cleat bench compare before after --metric throughput --threshold 10%
+  cleat bench compare before/summary.json after --json`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.OutOrStdout(), args[0], args[1])
+		},
+	}
+	cmd.Flags().StringVar(&f.threshold, "threshold", "5%", "how much worse is a regression, in `PERCENT`")
+	cmd.Flags().StringSliceVar(&f.metrics, "metric", nil, "compare only these `METRICS`, separated by commas (default all)")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	complete.List(cmd, "metric", metricNames())
+	return cmd
+}
+
+func (f compareFlags) run(w io.Writer, base, other string) error {
+	options, err := f.options()
+	if err != nil {
+		return err
+	}
+	olds, err := readResults(base)
+	if err != nil {
+		return err
+	}
+	news, err := readResults(other)
+	if err != nil {
+		return err
+	}
+	c := summary.Compare(olds, news, options)
+	if f.json {
+		err = term.WriteIndentedJSON(w, c)
+	} else {
+		err = c.Table(columns.Text(w))
+	}
+	if err == nil && c.Regressed() {
+		err = exit.ErrRegression
+	}
+	return err
+}
+
+// options checks the flags.
+func (f compareFlags) options() (summary.CompareOptions, error) {
+	var o summary.CompareOptions
+	percent, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(f.threshold, "%")), 64)
+	if err != nil || !(percent >= 0 && percent <= 1000) {
+		return o, hint.With(hint.Usagef("threshold %q is no percentage", f.threshold), "for example --threshold 5%; from 0% to 1000%")
+	}
+	o.Threshold = percent / 100
+	for _, name := range f.metrics {
+		if !slices.Contains(metricNames(), name) {
+			return o, hint.With(hint.Usagef("unknown metric %q", name), hint.DidYouMean(name, metricNames()))
+		}
+		o.Metrics = append(o.Metrics, cell.Metric(name))
+	}
+	return o, nil
+}
+
+func metricNames() []string {
+	var names []string
+	for _, m := range cell.Metrics() {
+		names = append(names, string(m))
+	}
+	return names
+}
+
+// readResults reads results and says how to get some where there are none.
+func readResults(path string) (summary.Results, error) {
+	r, err := summary.Read(path)
+	if errors.Is(err, summary.ErrNoResults) {
+		err = hint.With(err, "`cleat bench quick --out DIR` makes a result directory")
+	}
+	return r, err
+}

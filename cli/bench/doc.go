@@ -1,0 +1,2 @@
+// Package bench has the command bench with its subcommands, and recommend.
+package bench

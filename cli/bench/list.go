@@ -1,0 +1,166 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"cleat/bench"
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
+	"cleat/cli/term"
+	"cleat/lab"
+
+	"github.com/spf13/cobra"
+)
+
+func newList() *cobra.Command {
+	var asJSON bool
+	var flavour string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list networks and runtimes, and what others lack here",
+		Example: `  cleat bench list
+  cleat bench list --json | jq -r '.[] | select(.available) | .network'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFlavour(flavour); err != nil {
+				return err
+			}
+			if _, inside := lab.Inside(); !inside {
+				err := enterLab(cmd.Context(), lab.Config{Flavour: preferRoot(flavour)})
+				if err == nil && !asJSON {
+					// Here it is known whether root asks.
+					err = printRuntimes(cmd.OutOrStdout(), os.Geteuid() == 0 && flavour != "user")
+				}
+				return err
+			}
+			if _, err := lab.Settle(); err != nil {
+				return err
+			}
+			listed := listNetworks()
+			if asJSON {
+				e := json.NewEncoder(cmd.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(listed)
+			}
+			return printNetworks(cmd.OutOrStdout(), listed)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	flavourFlag(cmd, &flavour)
+	return cmd
+}
+
+// listed is one line of `cleat bench list`.
+type listed struct {
+	Network   string       `json:"network"`
+	Title     string       `json:"title"`
+	Role      catalog.Role `json:"role"`
+	Available bool         `json:"available"`
+	Reason    string       `json:"reason,omitempty"` // why it is not available
+	Remedy    string       `json:"remedy,omitempty"` // what would supply it
+	Isolates  string       `json:"isolates,omitempty"`
+}
+
+func listNetworks() []listed {
+	var out []listed
+	for _, a := range bench.Available() {
+		entry, _ := catalog.Lookup(a.Network)
+		l := listed{Network: a.Network, Title: entry.Title, Role: entry.Role, Available: a.Err == nil}
+		if a.Err != nil {
+			var why cell.Absent = bench.Absence(a.Err)
+			l.Reason, l.Remedy = why.Reason, why.Remedy
+		}
+		if entry.Isolates {
+			l.Isolates = entry.Why
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// printNetworks writes what can be measured by role, then what can't and why:
+// one reason once, with all the networks it bars.
+func printNetworks(w io.Writer, all []listed) error {
+	var b strings.Builder
+	for _, role := range catalog.Roles() {
+		if !slices.ContainsFunc(all, func(l listed) bool { return l.Role == role }) {
+			continue
+		}
+		fmt.Fprintf(&b, "%s\n", role.Title())
+		for _, l := range all {
+			if l.Role != role {
+				continue
+			}
+			mark := " "
+			if !l.Available {
+				mark = "-"
+			}
+			fmt.Fprintf(&b, "%s %-22s  %s\n", mark, l.Network, l.Title)
+		}
+	}
+	printReasons(&b, "Unavailable here (-):", all, func(l listed) (string, string) { return l.Reason, l.Remedy })
+	printReasons(&b, "Not applicable between neighbours, because they isolate them by design:", all,
+		func(l listed) (string, string) { return l.Isolates, "" })
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// runtimeTitles say what ends of traffic can run in.
+var runtimeTitles = map[string]string{
+	cell.Native: "plain namespaces",
+	"docker":    "containers of Docker, by a daemon of the lab's own",
+	"podman":    "containers of Podman",
+	"apptainer": "containers of Apptainer",
+}
+
+// printRuntimes writes what ends of traffic can run in, and what is missing for
+// the rest.
+func printRuntimes(w io.Writer, root bool) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nWhat the ends of traffic can run in (--runtime)\n")
+	var all []listed
+	for _, name := range cell.Runtimes() {
+		l, mark := listed{Network: name}, " "
+		if err := bench.CheckRuntime(name, root); err != nil {
+			why := bench.Absence(err)
+			l.Reason, l.Remedy, mark = strings.TrimPrefix(why.Reason, name+": "), why.Remedy, "-"
+		}
+		all = append(all, l)
+		fmt.Fprintf(&b, "%s %-22s  %s\n", mark, name, runtimeTitles[name])
+	}
+	printReasons(&b, "Unavailable here (-):", all, func(l listed) (string, string) { return l.Reason, l.Remedy })
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func printReasons(b *strings.Builder, title string, all []listed, why func(listed) (reason, remedy string)) {
+	names := map[[2]string][]string{}
+	var order [][2]string
+	for _, l := range all {
+		reason, remedy := why(l)
+		if reason == "" {
+			continue
+		}
+		key := [2]string{reason, remedy}
+		if names[key] == nil {
+			order = append(order, key)
+		}
+		names[key] = append(names[key], l.Network)
+	}
+	if len(order) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n%s\n", title)
+	for _, key := range order {
+		fmt.Fprint(b, term.Wrap(strings.Join(names[key], ", "), "  "))
+		fmt.Fprint(b, term.Wrap(key[0], "      "))
+		if key[1] != "" {
+			fmt.Fprint(b, term.Wrap("→ "+key[1], "      "))
+		}
+	}
+}

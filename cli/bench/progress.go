@@ -1,0 +1,195 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"cleat/bench"
+	"cleat/bench/cell"
+	"cleat/bench/experiment"
+	"cleat/bench/summary"
+	"cleat/cli/term"
+	"cleat/internal/columns"
+)
+
+// progress tells a person how an experiment goes: on a terminal one line that
+// changes, elsewhere a line every few seconds.
+type progress struct {
+	w        io.Writer
+	quiet    bool
+	terminal bool
+	total    int
+	done     int
+	line     string // on the terminal now
+	last     time.Time
+	repeat   int
+	block    int
+	now      string // what is being measured
+	said     map[string]bool
+
+	toDo time.Duration // by estimates: of what is being measured and all that follows
+
+	// Where the blocks that count begin; warm-up makes the networks and tells
+	// nothing of the speed.
+	countedFrom time.Time
+	countedPlan time.Duration // by estimates: of what has been measured since then
+	current     time.Duration // the same, of what is being measured
+
+	disturbed int    // samples that do not count
+	why       string // the last one's reason
+}
+
+// progressEvery is how often a line is printed where lines stay.
+const progressEvery = 5 * time.Second
+
+func newProgress(f *os.File, e experiment.Experiment, dir string, quiet bool) *progress {
+	p := &progress{w: f, quiet: quiet, terminal: term.IsTerminal(f), repeat: e.Repeat, said: map[string]bool{}}
+	if !quiet {
+		fmt.Fprintf(f, "%s: %s\n%s, %s and %d to warm up, about %s; results in %s\n",
+			e.Name, e.Title, term.Count(len(e.Networks()), "network"), term.Count(e.Repeat, "block"), e.Warmup, e.Estimate(bench.Possible()).Round(time.Second), dir)
+		if len(e.Only) > 0 {
+			fmt.Fprintf(f, "only %s: %s a block\n", e.Only, term.Count(len(e.Jobs()), "measurement"))
+		}
+	}
+	return p
+}
+
+// Start implements bench.Progress.
+func (p *progress) Start(measurements int) { p.total = measurements }
+
+// Next implements bench.Progress.
+func (p *progress) Next(i, block int, job experiment.Job, toDo time.Duration) {
+	switch {
+	case block >= 1 && p.countedFrom.IsZero():
+		p.countedFrom = time.Now()
+	case block >= 1:
+		p.countedPlan += p.current
+	}
+	p.done, p.block, p.toDo, p.current = i, block, toDo, job.Estimate()
+	p.now = describe(job)
+	p.show("")
+}
+
+// Sample implements bench.Progress.
+func (p *progress) Sample(s cell.Sample) {
+	switch {
+	case s.Error != "":
+		p.say(fmt.Sprintf("%s %s: %s", inRuntime(s.Cell), s.Work, s.Error))
+	case s.Bad != "":
+		p.disturbed++
+		p.why = s.Bad
+		p.show("disturbed: " + s.Bad)
+	default:
+		p.show(headline(s))
+	}
+}
+
+// Absent implements bench.Progress.
+func (p *progress) Absent(a cell.Absent) {
+	what := inRuntime(a.Cell)
+	if a.NotApplicable {
+		p.sayOnce(fmt.Sprintf("%s: not applicable: %s", what, a.Reason))
+		return
+	}
+	if reason, ok := a.Runtimeless(); ok {
+		p.sayOnce(fmt.Sprintf("everything in %s: unavailable: %s", a.Runtime, reason))
+		return
+	}
+	p.sayOnce(fmt.Sprintf("%s: unavailable: %s", what, a.Reason))
+}
+
+// sayOnce is say for what may be true of many cells.
+func (p *progress) sayOnce(text string) {
+	if !p.said[text] {
+		p.said[text] = true
+		p.say(text)
+	}
+}
+
+// inRuntime is the network with what its ends run in, should that be containers.
+func inRuntime(c cell.Cell) string {
+	if c.Runtime == "" || c.Runtime == cell.Native {
+		return c.Network
+	}
+	return c.Network + " in " + c.Runtime
+}
+
+// describe is a job in a few words.
+func describe(job experiment.Job) string {
+	text := inRuntime(job.Cell) + " " + job.Work.Kind
+	if job.Cell.Pairs > 1 {
+		text += fmt.Sprintf(" ×%d", job.Cell.Pairs)
+	}
+	return text
+}
+
+// headline is the one number of a sample that says most.
+func headline(s cell.Sample) string {
+	for _, m := range []cell.Metric{cell.Throughput, cell.Packets, cell.Connections, cell.LatencyP50, cell.SetupTime, cell.FirstByte, cell.MemoryIdle} {
+		if v, ok := s.Values[m]; ok {
+			return summary.Format(m, v)
+		}
+	}
+	return ""
+}
+
+// show updates the line; result is what the measurement just gave.
+func (p *progress) show(result string) {
+	if p.quiet || !p.terminal && (time.Since(p.last) < progressEvery || result != "") {
+		return
+	}
+	p.last = time.Now()
+	block := fmt.Sprintf("block %d/%d", p.block, p.repeat)
+	if p.block < 1 {
+		block = "warm-up"
+	}
+	line := fmt.Sprintf("%3d/%d  %-10s  %s  %s", p.done, p.total, block, p.left(), p.now)
+	if result != "" {
+		line += "  " + result
+	}
+	if !p.terminal {
+		fmt.Fprintln(p.w, line)
+		return
+	}
+	if r := []rune(line); len(r) > 79 {
+		line = string(r[:79])
+	}
+	fmt.Fprintf(p.w, "\r\x1b[K%s", line)
+	p.line = line
+}
+
+// left is the time to go: as estimated beforehand until a block that counts is
+// done, then in proportion to what these blocks took.
+func (p *progress) left() string {
+	d := p.toDo
+	if p.block > 1 && p.countedPlan > 0 {
+		d = time.Duration(float64(d) * float64(time.Since(p.countedFrom)) / float64(p.countedPlan))
+	}
+	return fmt.Sprintf("%5s left", d.Round(time.Second))
+}
+
+// say prints a line that stays.
+func (p *progress) say(text string) {
+	if p.quiet {
+		return
+	}
+	if p.terminal {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+	fmt.Fprintln(p.w, columns.PlainLines(text))
+}
+
+// end clears the changing line and says how often something came between.
+func (p *progress) end() {
+	if p.quiet {
+		return
+	}
+	if p.terminal {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+	if p.disturbed > 0 {
+		fmt.Fprintf(p.w, "%d of the samples were disturbed and do not count (the last: %s)\n", p.disturbed, p.why)
+	}
+}

@@ -1,0 +1,79 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"cleat/bench/summary"
+	"cleat/cli/complete"
+	"cleat/cli/hint"
+	"cleat/cli/term"
+	"cleat/internal/columns"
+
+	"github.com/spf13/cobra"
+)
+
+// recommendFlags are the flags of `cleat recommend`.
+type recommendFlags struct {
+	goal string
+	json bool
+}
+
+func NewRecommend() *cobra.Command {
+	var f recommendFlags
+	cmd := &cobra.Command{
+		Use:   "recommend DIR",
+		Short: "say which network to use, and why",
+		Long: `Reads the results of a run and answers, for each role that was measured
+(container to container, to the outside, across hosts, without root, …): which
+network to use. With --for it gives the reasons: the numbers, the runners-up
+that can't be told apart, what does not work with the network, what was not
+available and what would supply it, and how far the numbers can be trusted.
+
+DIR is a result directory, or its samples.jsonl, summary.json or summary.csv.
+Networks that can't be told apart (p at least 0.05, corrected after Holm over
+all pairs) are never ranked.`,
+		Example: `  cleat recommend cleat-bench-quick-20260102-030405
+  cleat recommend --for latency before
+  cleat recommend --for cpu --json before`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
+		},
+	}
+	cmd.Flags().StringVar(&f.goal, "for", "", "`GOAL`: throughput, latency, connections or cpu (default all, in brief)")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	complete.Words(cmd, "for", goalNames())
+	return cmd
+}
+
+func (f recommendFlags) run(w, notes io.Writer, path string) error {
+	var goals []summary.Goal
+	if f.goal != "" {
+		if !slices.Contains(goalNames(), f.goal) {
+			return hint.With(hint.Usagef("unknown goal %q", f.goal), hint.DidYouMean(f.goal, goalNames()))
+		}
+		goals = append(goals, summary.Goal(f.goal))
+	}
+	results, err := readResults(path)
+	if err != nil {
+		return err
+	}
+	advice := summary.Recommend(results, goals...)
+	if f.json {
+		return term.WriteIndentedJSON(w, advice)
+	}
+	for _, n := range results.Notes {
+		fmt.Fprintf(notes, "cleat: note: %s\n", columns.Plain(n))
+	}
+	return summary.WriteAdvice(columns.Text(w), advice, len(goals) == 0)
+}
+
+func goalNames() []string {
+	var names []string
+	for _, g := range summary.Goals() {
+		names = append(names, string(g))
+	}
+	return names
+}

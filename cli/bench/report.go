@@ -1,0 +1,150 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
+	benchreport "cleat/bench/report"
+	"cleat/bench/summary"
+	"cleat/cli/hint"
+	"cleat/cli/term"
+	"cleat/internal/columns"
+	"cleat/internal/program"
+
+	"github.com/spf13/cobra"
+)
+
+// reportFile is the report for people in a result directory.
+const reportFile = "report.html"
+
+// reportFlags are the flags of `cleat bench report`.
+type reportFlags struct {
+	open     string
+	json     bool
+	markdown bool
+}
+
+func newReport() *cobra.Command {
+	var f reportFlags
+	cmd := &cobra.Command{
+		Use:   "report DIR",
+		Short: "write the report of a run again from its samples",
+		Long: `Reads samples.jsonl and environment.json in the result directory DIR, writes
+report.html, summary.json and summary.csv anew, and prints the table and the
+recommendation. The same samples give the same bytes, so nothing is lost when
+the three files are deleted, and a run that was killed still has a report.`,
+		Example: "  cleat bench report cleat-bench-quick-20260102-030405\n  cleat bench report before --open yes",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), args[0])
+		},
+	}
+	cmd.Flags().StringVar(&f.open, "open", "no", "`yes|no`: show report.html in a browser")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print summary.json instead of the table")
+	cmd.Flags().BoolVar(&f.markdown, "markdown", false, "print one Markdown table instead, of an experiment with a subject: how that compares")
+	cmd.MarkFlagsMutuallyExclusive("json", "markdown")
+	return cmd
+}
+
+func (f reportFlags) run(ctx context.Context, w io.Writer, dir string) error {
+	if words := []string{"yes", "no"}; !slices.Contains(words, f.open) {
+		return hint.With(hint.Usagef("--open %q: want yes or no", f.open), hint.DidYouMean(f.open, words))
+	}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return hint.With(hint.Usagef("%q is not a directory", dir), "give the result directory itself: "+filepath.Dir(dir))
+	}
+	results, err := readResults(dir)
+	if err != nil {
+		return err
+	}
+	if err := rewrite(dir, results); err != nil {
+		return err
+	}
+	switch {
+	case f.json:
+		err = summary.WriteJSON(columns.JSON(w), results.Summaries)
+	case f.markdown:
+		err = printMarkdown(w, dir, results)
+	default:
+		err = printConclusion(w, dir, results)
+	}
+	if err == nil && f.open == "yes" {
+		err = browse(ctx, filepath.Join(dir, reportFile))
+	}
+	return err
+}
+
+// rewrite writes everything in dir that is a function of the results, each file
+// at once: a reader sees the old one or the new one.
+func rewrite(dir string, results summary.Results) error {
+	if err := summary.Write(dir, results.Summaries); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, reportFile)
+	f, err := os.CreateTemp(dir, "."+reportFile+"-*")
+	if err != nil {
+		return fmt.Errorf("write %q: %w", path, err)
+	}
+	err = errors.Join(benchreport.HTML(f, benchreport.FromResults(results)), f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write %q: %w", path, err)
+	}
+	return nil
+}
+
+// printMarkdown prints how the subject of an experiment compares.
+func printMarkdown(w io.Writer, dir string, results summary.Results) error {
+	versus := benchreport.FromResults(results).Versus
+	if versus == nil {
+		return hint.With(hint.Usagef("%s: the experiment has no subject, or no number of it", dir), "--markdown is for presets and files with a subject, such as `cleat bench rootless`")
+	}
+	return versus.Markdown(columns.Text(w))
+}
+
+// printConclusion prints what a run ends with: the table, which network to use,
+// and where the report is.
+func printConclusion(w io.Writer, dir string, results summary.Results) error {
+	if err := benchreport.Terminal(term.Of(w)).Table(w, benchreport.FromResults(results)); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	if advice := summary.Recommend(results); len(advice) > 0 || !overLinks(results) {
+		if err := summary.WriteAdvice(columns.Text(w), advice, true); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "\nreport: %s\n", filepath.Join(dir, reportFile))
+	return err
+}
+
+// overLinks tells whether networks over several links were measured, of which
+// none is recommended.
+func overLinks(results summary.Results) bool {
+	return slices.ContainsFunc(results.Summaries, func(s cell.Summary) bool { return catalog.RoleOf(s.Network) == catalog.Multipath })
+}
+
+// browse shows a file with the desktop's program for it.
+func browse(ctx context.Context, path string) error {
+	err := program.CommandContext(ctx, "xdg-open", path).Run()
+	if errors.Is(err, exec.ErrNotFound) {
+		return hint.With(fmt.Errorf("open %q: %w", path, err), "open it in a browser by hand, or install xdg-utils")
+	}
+	if err != nil {
+		return fmt.Errorf("open %q: %w", path, err)
+	}
+	return nil
+}

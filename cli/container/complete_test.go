@@ -1,0 +1,12 @@
+package container
+
+import (
+	"testing"
+)
+
+// Only words that mean themselves to a shell are completed.
+func TestTypable(t *testing.T) {
+	if words := Pasteable([]string{"web", "web;reboot", "a b", "-", "$(x)"}); len(words) != 2 {
+		t.Errorf("completed: %q", words)
+	}
+}

@@ -1,0 +1,73 @@
+package container
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cleat/netns"
+	"cleat/netns/find"
+	"cleat/network/attach"
+)
+
+// Config is where attachments are kept here, and how containers are found.
+func Config() (attach.Config, error) {
+	store, err := attach.OpenStore("")
+	return attach.Config{Store: store, Find: Find}, err
+}
+
+// Find resolves what a person types to a container and its namespace.
+func Find(ctx context.Context, ref string) (attach.Container, *netns.NS, error) {
+	c := attach.Container{Ref: ref}
+	getenv := CallerOf(ctx).Getenv
+	f, err := find.Container(ctx, ref, find.Options{Getenv: getenv})
+	if err != nil {
+		return c, nil, err
+	}
+	ns, err := f.NS()
+	if err != nil {
+		return c, nil, err
+	}
+	if c, err = attachable(f); err != nil {
+		ns.Close()
+		return c, nil, err
+	}
+	c.Ref = ref
+	return c, ns, nil
+}
+
+// attachable is what was found, as attachments remember it: its name is to be the
+// same after a restart, and nobody else's of the same engine.
+func attachable(f *find.Found) (attach.Container, error) {
+	c := attach.Container{Engine: f.Engine, ID: f.ID, PID: f.PID, OwnerUID: f.Owner, SharedWith: strings.Join(sharers(f), ", "), SilentEngines: strings.Join(f.Silent, " and "), Path: fmt.Sprintf("/proc/%d/ns/net", f.PID)}
+	switch f.Engine {
+	case find.Process:
+		c.Name = strconv.Itoa(f.PID)
+	case find.Named:
+		c.Name, c.Path = f.Name, filepath.Join("/run/netns", f.Name)
+	case find.Path:
+		path, err := filepath.Abs(f.Name)
+		if err != nil {
+			return c, fmt.Errorf("find %s: %w", f, err)
+		}
+		c.Name, c.Path = path, path
+	default:
+		c.Name, c.HostNetwork = cmp.Or(f.Name, f.ID), f.Host
+		if f.Space != "" {
+			c.Name = f.Space + "/" + c.Name
+		}
+	}
+	return c, nil
+}
+
+// sharers are the containers that have the same network; a name for the network is
+// nobody else.
+func sharers(f *find.Found) []string {
+	return slices.DeleteFunc(slices.Clone(f.SharesWith), func(ref string) bool {
+		return strings.HasPrefix(ref, find.Named+":")
+	})
+}

@@ -1,0 +1,76 @@
+package ctl
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"cleat/cli/run"
+	"cleat/cli/term"
+	"cleat/internal/columns"
+	"cleat/sandbox/control"
+)
+
+// helpersText is `cleat ctl ls`.
+func helpersText(w io.Writer, all []control.Info) error {
+	var rows [][]string
+	for _, i := range all {
+		what := strings.Join(i.Command, " ")
+		if what == "" {
+			what = "serves " + i.Namespace
+		}
+		rows = append(rows, []string{i.Name, fmt.Sprint(i.PID), fmt.Sprint(i.UID), i.Started.Format(time.DateTime), what})
+	}
+	return term.Table(w, "NAME\tPID\tUID\tSTARTED\tCOMMAND", rows)
+}
+
+// flowsText is `cleat ctl flows`.
+func flowsText(w io.Writer, flows []control.Flow, now time.Time) error {
+	var rows [][]string
+	for _, f := range flows {
+		direction := "out"
+		if f.Inbound {
+			direction = "in"
+		}
+		to := f.Destination.String()
+		if f.Name != "" {
+			to += " (" + f.Name + ")"
+		}
+		if f.Host.IsValid() && f.Host != f.Destination && !f.Inbound {
+			to += " via " + f.Host.String()
+		}
+		rows = append(rows, []string{f.Protocol, direction, f.Source.String(), to, f.State, f.Tier,
+			now.Sub(f.Started).Truncate(time.Second).String(), term.Bytes(f.OutBytes), term.Bytes(f.InBytes)})
+	}
+	return term.Table(w, "PROTOCOL\tBEGAN\tFROM\tTO\tSTATE\tTIER\tAGE\tOUTBOUND\tINBOUND", rows)
+}
+
+// forwardsText is `cleat ctl forward ls`.
+func forwardsText(w io.Writer, all []control.Forward) error {
+	var rows [][]string
+	for _, f := range all {
+		at := f.Listen.String()
+		if f.Interface != "" {
+			at += " on " + f.Interface
+		}
+		by := "given"
+		if f.Auto {
+			by = "auto"
+		}
+		rows = append(rows, []string{f.Protocol, at, fmt.Sprint(f.To.Port), by})
+	}
+	return term.Table(w, "PROTOCOL\tHOST\tINSIDE\tBY", rows)
+}
+
+// writeStats is `cleat ctl stats`.
+func writeStats(w io.Writer, s control.Stats) error {
+	_, err := io.WriteString(columns.Text(w), run.StatsText(s))
+	return err
+}
+
+// writePolicy is `cleat ctl policy show`.
+func writePolicy(w io.Writer, text string) error {
+	_, err := io.WriteString(columns.Text(w), text)
+	return err
+}

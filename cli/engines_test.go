@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/internal/program"
+
+	"golang.org/x/sys/unix"
+)
+
+// engineGroup is what the control groups begin with below which the containers of
+// testdata/engines are: one for each script.
+const engineGroup = "cleat-engines-"
+
+// engineStory runs a script of testdata/engines on a host of its own, and returns
+// what it tells: the lines by what they are about.
+func engineStory(t *testing.T, script string, programs ...string) map[string][]string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("engines need root")
+	}
+	for _, p := range append(programs, "unshare", "nsenter", "ip", "tc") {
+		if _, err := program.Find(p); err != nil {
+			t.Skipf("no program %s", p)
+		}
+	}
+	t.Cleanup(func() { removeEngineGroups(t, engineGroup+strings.TrimSuffix(script, ".sh")) })
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "testdata/engines/host.sh", "testdata/engines/"+script)
+	cmd.Env = append(os.Environ(), "PATH="+binDir+string(os.PathListSeparator)+program.SearchPath())
+	cmd.WaitDelay = time.Second // what stays has its output, too
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	told := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		if about, what, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
+			told[about] = append(told[about], what)
+		}
+	}
+	return told
+}
+
+// removeEngineGroups removes the empty control groups that engines leave.
+func removeEngineGroups(t *testing.T, group string) {
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		var left []string
+		filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil || !d.IsDir():
+			case d.Name() == "lxc.pivot":
+				unix.Rmdir(path) // the machine's own LXC may have it in use
+			case strings.Contains(path, "/"+group):
+				left = append(left, path)
+			}
+			return nil
+		})
+		if len(left) == 0 {
+			return
+		}
+		for _, path := range slices.Backward(left) { // the innermost first
+			unix.Rmdir(path) // what still has processes is there the next time
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("control groups are left: %q", left)
+		}
+	}
+}
+
+// tells demands lines, each told in this order, "…" standing for anything.
+func tells(t *testing.T, told map[string][]string, about string, want ...string) {
+	t.Helper()
+	got := slices.Clone(told[about])
+	for _, w := range want {
+		i := slices.IndexFunc(got, func(line string) bool { return matches(strings.Join(strings.Fields(line), " "), w) })
+		if i < 0 {
+			t.Errorf("%s: %q is not told: %q", about, w, told[about])
+			return
+		}
+		got = got[i+1:]
+	}
+}
+
+// matches compares a line with one in which "…" stands for anything.
+func matches(line, want string) bool {
+	parts := strings.Split(want, "…")
+	rest, ok := strings.CutPrefix(line, parts[0])
+	for _, part := range parts[1:] {
+		i := strings.Index(rest, part)
+		if i < 0 {
+			return false
+		}
+		rest = rest[i+len(part):]
+	}
+	return ok && (rest == "" || parts[len(parts)-1] == "" && len(parts) > 1)
+}
+
+// TestEngines attaches to a container of each engine that is installed: links that
+// work, are listed and told about, and leave nothing. One whose container ends in
+// the middle was never there, one whose container ends later is tidied up, and one that
+// is kept comes back with its container.
+func TestEngines(t *testing.T) {
+	for _, e := range []struct {
+		name     string
+		programs []string
+		shown    string // what the container is called in tables
+		tells    bool   // it says when a container begins, or its files do
+		idle     []string
+	}{
+		{"docker", []string{"dockerd", "docker", "tar"}, "shop", true,
+			[]string{`cleat: error: docker container "shop" is not running: exited`, "cleat: hint: start it: docker start shop", "exit 1"}},
+		{"podman", []string{"podman", "conmon"}, "shop", true,
+			[]string{`cleat: error: podman container "shop" is not running: stopped`, "cleat: hint: start it: podman start shop", "exit 1"}},
+		{"lxc", []string{"lxc-start", "lxc-stop", "lxc-info"}, "shop", false,
+			[]string{`cleat: error: lxc container "shop" is not running: stopped`, "cleat: hint: start it: lxc-start shop", "exit 1"}},
+		{"containerd", []string{"containerd", "ctr", "runc"}, "containerd:" + engineGroup + "containerd/shop", true,
+			[]string{`cleat: error: containerd container "shop" in namespace "` + engineGroup + `containerd" is not running: it has no task`,
+				"cleat: hint: start it: ctr --namespace " + engineGroup + "containerd tasks start --detach shop", "exit 1"}},
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			told := engineStory(t, e.name+".sh", e.programs...)
+			tells(t, told, "bridge", e.shown+" has eth0: bridge on br0, 192.0.2.10/24, 2001:db8::10/64", "exit 0")
+			tells(t, told, "macvlan", e.shown+" has lan0: macvlan on nic, 198.51.100.7/24", "exit 0")
+			tells(t, told, "ls", e.shown+" eth0 bridge br0 192.0.2.10/24,2001:db8::10/64 attached", e.shown+" lan0 macvlan nic 198.51.100.7/24 attached", "exit 0")
+			tells(t, told, "inspect", "container "+e.shown, "link lan0", "state attached", "exit 0")
+			for _, way := range []string{"host to container", "host to container, IPv6", "outside to container"} {
+				tells(t, told, way, "reached")
+			}
+			tells(t, told, "graph", "shop "+e.name+" container · cleat", "├─ eth0 veth ── host/veth… (br0) 192.0.2.10/24", "└─ lan0 macvlan, bridge on host/nic 198.51.100.7/24", "exit 0")
+			tells(t, told, "detach", "exit 0", "exit 0")
+			tells(t, told, "detached", "everything as before")
+			tells(t, told, "ended in the middle", "cleat: error: nothing was changed: …the container is gone", "exit 1", "everything as before")
+			tells(t, told, "not there", e.idle...)
+			tells(t, told, "again", e.shown+" has eth0: bridge on br0, 192.0.2.10/24", "exit 0")
+			tells(t, told, "gone", e.shown+" eth0 bridge br0 192.0.2.10/24 gone", "exit 0")
+			tells(t, told, "tidied", "exit 0", "everything as before")
+			tells(t, told, "keep", e.shown+" has eth0: bridge on br0, 192.0.2.10/24", "exit 0")
+			tells(t, told, "at once", "soon, …")
+			late := "…after …"
+			if e.tells {
+				late = "soon, …"
+			}
+			tells(t, told, "late", late)
+			tells(t, told, "kept", e.shown+" eth0 attached attached it again: its container had begun anew…", "exit 0")
+			tells(t, told, "keep no more", "exit 0")
+			tells(t, told, "kept no more", "everything as before")
+			if len(told["difference"]) > 0 {
+				t.Errorf("something stays: %q", told["difference"])
+			}
+		})
+	}
+}
+
+// TestTwins has containers of two engines with one name.
+func TestTwins(t *testing.T) {
+	told := engineStory(t, "twins.sh", "podman", "conmon", "lxc-start", "lxc-stop")
+	tells(t, told, "both", `cleat: error: "shop" is several: podman container "shop", lxc container "shop"`, "cleat: hint: give one of: podman:shop, lxc:shop", "exit 2")
+	tells(t, told, "podman", "shop has eth0: bridge on br0, 192.0.2.10/24", "exit 0")
+	tells(t, told, "lxc", "shop has eth0: bridge on br0, 192.0.2.11/24", "exit 0")
+	tells(t, told, "graph", `cleat: error: "shop" is the name of 2 network namespaces`, "cleat: hint: say which: lxc:shop, podman:shop", "exit 2")
+	tells(t, told, "graph of one", "lxc:shop lxc container · cleat", "exit 0")
+	tells(t, told, "ls", "lxc:shop eth0 bridge br0 192.0.2.11/24 attached", "podman:shop eth0 bridge br0 192.0.2.10/24 attached", "exit 0")
+	tells(t, told, "host to podman", "reached")
+	tells(t, told, "host to lxc", "reached")
+	tells(t, told, "detach both", `cleat: error: "shop" is several containers`, "cleat: hint: give one of: lxc:shop, podman:shop", "exit 2")
+	tells(t, told, "inspect both", `cleat: error: inspect: "shop" is several containers`, "exit 2")
+	tells(t, told, "inspect", "container shop", "addresses 192.0.2.11/24", "exit 0")
+	tells(t, told, "detach", "exit 0", "exit 0")
+	tells(t, told, "detached", "everything as before")
+}

@@ -1,0 +1,3 @@
+// Package exit defines the exit codes, ends a command on signals, and reports its last
+// error.
+package exit

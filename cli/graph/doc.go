@@ -1,0 +1,2 @@
+// Package graph has the command graph, which draws what is wired to what.
+package graph

@@ -1,0 +1,2 @@
+// Package help prints the help of commands, and has the command help.
+package help

@@ -1,0 +1,3 @@
+// Package hint has errors that carry a hint about what to type, and errors about the
+// command line.
+package hint

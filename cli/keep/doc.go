@@ -1,0 +1,2 @@
+// Package keep has the command keep, which keeps attachments alive.
+package keep

@@ -1,0 +1,2 @@
+// Package man has the command man, which writes manual pages from the commands' help.
+package man

@@ -1,0 +1,142 @@
+package man
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"cleat/cli/help"
+	"cleat/cli/term"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func New() *cobra.Command {
+	return &cobra.Command{
+		Use:                   "man DIR",
+		DisableFlagsInUseLine: true,
+		Short:                 "write the manual pages into a directory",
+		Long: `Write one manual page for each command into DIR, which is made if need be:
+cleat.1, cleat-bench.1 and so on. They say what --help says. SOURCE_DATE_EPOCH
+sets their date.`,
+		Example: `  cleat man out/man
+  man out/man/cleat.1`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			pages, err := Write(cmd.Root(), args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s in %s\n", term.Count(pages, "page"), args[0])
+			return err
+		},
+	}
+}
+
+// Write writes the manual pages of root and all commands below it that a user is
+// told about into dir and returns how many there are.
+func Write(root *cobra.Command, dir string) (int, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return 0, fmt.Errorf("make manual directory: %w", err)
+	}
+	date, err := manualDate()
+	if err != nil {
+		return 0, err
+	}
+	var pages int
+	var errs []error
+	help.EachCommand(root, func(c *cobra.Command) {
+		if c != root && !c.IsAvailableCommand() {
+			return
+		}
+		pages++
+		errs = append(errs, os.WriteFile(filepath.Join(dir, pageName(c)+".1"), []byte(manPage(c, date)), 0o644))
+	})
+	if err := errors.Join(errs...); err != nil {
+		return 0, fmt.Errorf("write manual pages: %w", err)
+	}
+	return pages, nil
+}
+
+// manualDate is SOURCE_DATE_EPOCH, in seconds, or today.
+func manualDate() (time.Time, error) {
+	text := os.Getenv("SOURCE_DATE_EPOCH")
+	if text == "" {
+		return time.Now(), nil
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read SOURCE_DATE_EPOCH: %w", err)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
+}
+
+func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+
+// manPage is the manual page of a command, in the macros of man(7). cobra's own generator
+// would do, but the Markdown parser that it goes through compiles patterns whenever any
+// command of the program starts, for half a millisecond.
+func manPage(c *cobra.Command, date time.Time) string {
+	c.InitDefaultHelpFlag()
+	c.InitDefaultVersionFlag()
+	var b strings.Builder
+	fmt.Fprintf(&b, ".nh\n.TH %q \"1\" %q %q \"Cleat Manual\"\n",
+		strings.ToUpper(pageName(c)), date.Format("Jan 2006"), "cleat "+c.Root().Version)
+	section := func(title, text string) {
+		if strings.TrimSpace(text) != "" {
+			fmt.Fprintf(&b, ".SH %s\n%s", title, text)
+		}
+	}
+	section("NAME", fmt.Sprintf("%s \\- %s\n", roffText(pageName(c)), roffText(c.Short)))
+	section("SYNOPSIS", synopsis(c))
+	section("DESCRIPTION", roffParagraphs(c.Long))
+	var list strings.Builder
+	help.PrintCommands(&list, c)
+	section("COMMANDS", roffExample(list.String()))
+	section("OPTIONS", flagList(c.NonInheritedFlags()))
+	section("OPTIONS OF EVERY COMMAND", flagList(c.InheritedFlags()))
+	section("EXAMPLES", roffExample(c.Example))
+	section("SEE ALSO", related(c))
+	return b.String()
+}
+
+func synopsis(c *cobra.Command) string {
+	var lines []string
+	if c.Runnable() {
+		lines = append(lines, c.UseLine())
+	}
+	if c.HasAvailableSubCommands() {
+		lines = append(lines, c.CommandPath()+" COMMAND [flags]")
+	}
+	return roffExample(strings.Join(lines, "\n"))
+}
+
+// optionColumns is how wide lists of flags are: man(1) indents them by seven.
+const optionColumns = 73
+
+func flagList(flags *pflag.FlagSet) string {
+	return roffExample(flags.FlagUsagesWrapped(optionColumns))
+}
+
+// related names the pages of the commands above and below.
+func related(c *cobra.Command) string {
+	var pages []string
+	add := func(other *cobra.Command) { pages = append(pages, `\fB`+roffText(pageName(other))+`\fR(1)`) }
+	if c.HasParent() {
+		add(c.Parent())
+	}
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			add(sub)
+		}
+	}
+	if len(pages) == 0 {
+		return ""
+	}
+	return strings.Join(pages, ", ") + "\n"
+}

@@ -1,0 +1,78 @@
+package man
+
+import (
+	"strings"
+)
+
+// roffText has text come out of roff as it is (groff_char(7), groff_man_style(7)). It does
+// not care for what is special at the beginning of a line.
+func roffText(text string) string {
+	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`).Replace(text)
+}
+
+// roffLine is roffText for a whole line, which may begin with a full stop. What is between
+// backquotes is set in bold.
+func roffLine(line string) string {
+	parts := strings.Split(line, "`")
+	var b strings.Builder
+	for i, p := range parts {
+		switch {
+		case i%2 == 0:
+			b.WriteString(roffText(p))
+		case i == len(parts)-1: // never closed
+			b.WriteString(roffText("`" + p))
+		default:
+			b.WriteString(`\fB` + roffText(p) + `\fR`)
+		}
+	}
+	if strings.HasPrefix(line, ".") {
+		return `\&` + b.String() + "\n"
+	}
+	return b.String() + "\n"
+}
+
+// roffParagraphs sets a help text: paragraphs are filled, lines that are indented stay as
+// they are.
+func roffParagraphs(text string) string {
+	var b strings.Builder
+	kept, gap := false, false
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		line = strings.TrimRight(line, "\n")
+		if line == "" {
+			gap = true
+			continue
+		}
+		switch indented := strings.HasPrefix(line, "  "); {
+		case indented && !kept:
+			b.WriteString(".PP\n.EX\n")
+			kept = true
+		case kept && !indented:
+			b.WriteString(".EE\n.PP\n")
+			kept = false
+		case gap && kept:
+			b.WriteString("\n")
+		case gap:
+			b.WriteString(".PP\n")
+		}
+		gap = false
+		b.WriteString(roffLine(line))
+	}
+	if kept {
+		b.WriteString(".EE\n")
+	}
+	return b.String()
+}
+
+// roffExample sets lines as they are.
+func roffExample(text string) string {
+	text = strings.Trim(text, "\n")
+	if text == "" {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(".EX\n")
+	for line := range strings.Lines(text) {
+		b.WriteString(roffLine(strings.TrimRight(line, "\n")))
+	}
+	return b.String() + ".EE\n"
+}

@@ -1,0 +1,2 @@
+// Package mptcp has the command mptcp with its subcommands.
+package mptcp

@@ -1,0 +1,193 @@
+package mptcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"cleat/cli/complete"
+	"cleat/cli/hint"
+	"cleat/cli/term"
+	"cleat/link"
+	"cleat/mptcp"
+
+	"github.com/spf13/cobra"
+)
+
+// mptcpSetupFlags are the flags of `cleat mptcp setup` as they are typed.
+type mptcpSetupFlags struct {
+	cfg    mptcp.Config
+	family string
+	netns  string
+	undo   bool
+	plan   bool
+	asJSON bool
+}
+
+func newSetup() *cobra.Command {
+	f := &mptcpSetupFlags{}
+	cmd := &cobra.Command{
+		Use:                   "setup DEVICE… [FLAGS]",
+		DisableFlagsInUseLine: true,
+		Short:                 "have MPTCP connections use the links of these devices",
+		Long: `Tells the kernel the addresses of these devices, raises the limits of subflows
+to what it allows, and has each address's packets leave by its own link. All of
+it is done or nothing. What is there already stays and what is not wanted any
+more goes: give it again after an address or gateway has changed, or for other
+devices.
+
+The end that connects opens subflows (--subflow, the default); the other end, a
+server with several addresses, tells of them (--signal). Remove all with --undo.
+What was done is in a file below /run/cleat (or CLEAT_RUN_DIR).`,
+		Example: `  # as root, at the end that connects
+  cleat mptcp setup eth0 wlan0 --backup wlan0
+
+  # at the end that is connected to
+  cleat mptcp setup eth0 eth1 --signal
+
+  # only show what would be done, as commands of ip(8)
+  cleat mptcp setup eth0 eth1 --plan
+
+  cleat mptcp setup --undo`,
+		ValidArgsFunction: complete.Devices,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.cfg.Devices = args
+			return f.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&f.cfg.Subflow, "subflow", false, "open subflows from the addresses; the default without --signal")
+	flags.BoolVar(&f.cfg.Signal, "signal", false, "tell the other end of the addresses")
+	flags.BoolVar(&f.cfg.FullMesh, "fullmesh", false, "open subflows from each address to each of the other end's")
+	flags.StringSliceVar(&f.cfg.Backup, "backup", nil, "use `DEVICE` when the others fail")
+	flags.StringVar(&f.family, "family", "", "use addresses of `ipv4` or ipv6 alone (default: both)")
+	flags.IntVar(&f.cfg.Limits, "limits", 0, "at most `N` subflows beyond the first (default: as many as the kernel allows)")
+	flags.StringVar(&f.netns, "netns", "", "in the network namespace of a container or process, by name or at a path, `CONTAINER|PID|NAME|PATH`, instead of this one")
+	flags.BoolVar(&f.undo, "undo", false, "remove what setup made")
+	flags.BoolVar(&f.plan, "plan", false, "print the steps, and do nothing")
+	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	complete.Words(cmd, "family", []string{"ipv4", "ipv6"})
+	complete.Words(cmd, "limits", nil)
+	completeNamespaces(cmd)
+	if err := cmd.RegisterFlagCompletionFunc("backup", complete.Devices); err != nil {
+		panic(err) // the flag was just defined
+	}
+	return cmd
+}
+
+// check refuses what can't be meant.
+func (f *mptcpSetupFlags) check() error {
+	c := &f.cfg
+	var each []string
+	for _, d := range c.Devices {
+		if !slices.Contains(each, d) {
+			each = append(each, d)
+		}
+	}
+	c.Devices = each
+	for _, b := range c.Backup {
+		if !slices.Contains(c.Devices, b) {
+			return hint.With(hint.Usagef("--backup %s is not among the devices", b), "cleat mptcp setup "+strings.Join(append(c.Devices, b), " ")+" --backup "+b)
+		}
+	}
+	switch {
+	case f.undo && len(c.Devices) > 0:
+		return hint.With(hint.Usagef("--undo removes all that setup made: it takes no devices"), "cleat mptcp setup --undo; or name the devices to keep, without --undo")
+	case !f.undo && len(c.Devices) == 0:
+		return hint.With(hint.Usagef("no device given"), "e.g. `cleat mptcp setup eth0 eth1`; `ip -brief address` lists devices")
+	case c.FullMesh && c.Signal:
+		return hint.Usagef("--fullmesh is for the end that opens subflows: it can't be given with --signal")
+	case c.Limits < 0:
+		return hint.Usagef("--limits %d: want 1 or more", c.Limits)
+	case f.family != "" && f.family != "ipv4" && f.family != "ipv6":
+		return hint.With(hint.Usagef("--family %q: want ipv4 or ipv6", f.family), hint.DidYouMean(f.family, []string{"ipv4", "ipv6"}))
+	}
+	c.Subflow = c.Subflow || !c.Signal
+	c.Family = map[string]int{"ipv4": 4, "ipv6": 6}[f.family]
+	return nil
+}
+
+func (f *mptcpSetupFlags) run(ctx context.Context, out io.Writer) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	ns, err := namespace(ctx, f.netns)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	f.cfg.NS = ns
+	plan, err := f.makePlan(ctx)
+	if err != nil {
+		return withHint(err)
+	}
+	defer plan.Close()
+	if !f.plan {
+		if err := plan.Apply(); err != nil {
+			return withHint(fmt.Errorf("nothing was changed: %w", err))
+		}
+	}
+	return f.print(out, plan)
+}
+
+func (f *mptcpSetupFlags) makePlan(ctx context.Context) (*mptcp.Plan, error) {
+	if f.undo {
+		return mptcp.Undo(f.cfg.NS, f.cfg.Dir)
+	}
+	if err := mptcp.CheckSwitches(f.cfg.NS); err != nil {
+		return nil, err
+	}
+	var err error
+	if f.cfg.Most, err = mptcp.FindMost(ctx); err != nil {
+		return nil, err
+	}
+	if f.cfg.Limits > f.cfg.Most.Subflows {
+		return nil, hint.With(hint.Usagef("--limits %d: the kernel allows %d at most", f.cfg.Limits, f.cfg.Most.Subflows), "leave it out for as many as it allows")
+	}
+	return mptcp.New(f.cfg)
+}
+
+// mptcpSetupReport is what setup prints with --json.
+type mptcpSetupReport struct {
+	Done    bool     `json:"done"` // false: planned
+	Steps   []string `json:"steps"`
+	Used    []string `json:"used"`
+	Left    []string `json:"left"`
+	Notes   []string `json:"notes"`
+	Summary string   `json:"summary,omitempty"`
+}
+
+func (f *mptcpSetupFlags) print(out io.Writer, plan *mptcp.Plan) error {
+	limits := link.MPTCPLimits{Subflows: f.cfg.Limits}
+	if limits.Subflows == 0 {
+		limits.Subflows = f.cfg.Most.Subflows
+	}
+	r := mptcpSetupReport{
+		Done: !f.plan, Steps: term.OrEmpty(plan.Steps()), Used: term.OrEmpty(plan.Used), Left: term.OrEmpty(plan.Left), Notes: term.OrEmpty(plan.Notes),
+		Summary: bite(len(plan.Used)+len(plan.Left), len(plan.Left), f.cfg.Most, limits),
+	}
+	if f.asJSON {
+		return json.NewEncoder(out).Encode(r)
+	}
+	var b strings.Builder
+	if len(r.Steps) == 0 {
+		b.WriteString("nothing to do: all is as it should be\n")
+	}
+	for _, s := range r.Steps {
+		b.WriteString(s + "\n")
+	}
+	for _, n := range r.Notes {
+		b.WriteString("note: " + n + "\n")
+	}
+	if r.Summary != "" {
+		fmt.Fprintf(&b, "%s\nnot used: %s; %s\n", r.Summary, strings.Join(r.Left, ", "), insteadOfMPTCP)
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// insteadOfMPTCP is what has no such limit.
+const insteadOfMPTCP = "`cleat tunnel` uses any number of links, for UDP too"

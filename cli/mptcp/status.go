@@ -1,0 +1,224 @@
+package mptcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"cleat/cli/term"
+	"cleat/link"
+	"cleat/mptcp"
+	"cleat/netns"
+
+	"github.com/spf13/cobra"
+)
+
+// watchMPTCPEvery is how often --watch looks: often enough to see a link die, seldom
+// enough to read.
+const watchMPTCPEvery = time.Second
+
+func newStatus() *cobra.Command {
+	var asJSON, watch bool
+	var ref string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "show endpoints, limits and connections with their subflows",
+		Long: `Shows the kernel's endpoints and limits, how far it lets those be raised (it is
+asked, in a namespace made for that), and each MPTCP connection with its
+subflows: by which device, how much, how far away. Older kernels show subflows
+to root alone.`,
+		Example: `  cleat mptcp status
+  cleat mptcp status --watch
+  cleat mptcp status --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ns, err := namespace(cmd.Context(), ref)
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			show := showMPTCPText
+			if asJSON {
+				show = func(out io.Writer, s *status) error { return json.NewEncoder(out).Encode(s) }
+			}
+			return withHint(watchMPTCP(cmd.Context(), cmd.OutOrStdout(), ns, watch, show))
+		},
+	}
+	cmd.Flags().BoolVar(&watch, "watch", false, "look again each second, until Ctrl-C")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a look")
+	cmd.Flags().StringVar(&ref, "netns", "", "of the network namespace of a container or process, by name or at a path, `CONTAINER|PID|NAME|PATH`, instead of this one")
+	completeNamespaces(cmd)
+	return cmd
+}
+
+// status is one look.
+type status struct {
+	Off         string                 `json:"switched_off,omitempty"` // why no connection is one of MPTCP
+	Limits      link.MPTCPLimits       `json:"limits"`
+	Most        *link.MPTCPMost        `json:"kernel_allows"` // null: it could not be asked
+	Asking      string                 `json:"kernel_allows_error,omitempty"`
+	Endpoints   []link.MPTCPEndpoint   `json:"endpoints"`
+	Devices     []string               `json:"devices"` // given to setup
+	Left        []string               `json:"left"`
+	Summary     string                 `json:"summary,omitempty"`
+	Connections []link.MPTCPConnection `json:"connections"`
+}
+
+func watchMPTCP(ctx context.Context, out io.Writer, ns *netns.NS, watch bool, show func(io.Writer, *status) error) error {
+	var base status
+	if err := mptcp.CheckSwitches(ns); err != nil && !errors.As(err, new(*mptcp.SwitchError)) {
+		return err
+	} else if err != nil {
+		base.Off = err.Error()
+	}
+	if most, err := mptcp.FindMost(ctx); err == nil {
+		base.Most = &most
+	} else {
+		base.Asking = err.Error()
+	}
+	tick := time.NewTicker(watchMPTCPEvery)
+	defer tick.Stop()
+	for {
+		s := base
+		if err := s.look(ns); err != nil {
+			return err
+		}
+		if err := show(out, &s); err != nil || !watch {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *status) look(ns *netns.NS) (err error) {
+	if s.Limits, err = link.ReadMPTCPLimits(ns); err != nil {
+		return err
+	}
+	if s.Endpoints, err = link.MPTCPEndpoints(ns); err != nil {
+		return err
+	}
+	if s.Connections, err = link.MPTCPConnections(ns); err != nil {
+		return err
+	}
+	state, err := mptcp.ReadState(ns, "")
+	if err != nil {
+		return err
+	}
+	if state != nil {
+		s.Devices, s.Left = state.Devices, state.Left
+		var most link.MPTCPMost
+		if s.Most != nil {
+			most = *s.Most
+		}
+		s.Summary = bite(len(s.Devices), len(s.Left), most, s.Limits)
+	}
+	s.Endpoints, s.Connections = term.OrEmpty(s.Endpoints), term.OrEmpty(s.Connections)
+	s.Devices, s.Left = term.OrEmpty(s.Devices), term.OrEmpty(s.Left)
+	return nil
+}
+
+func showMPTCPText(out io.Writer, s *status) error {
+	var b strings.Builder
+	if s.Off != "" {
+		b.WriteString(s.Off + "\n")
+	}
+	fmt.Fprintf(&b, "limits      %s, %s accepted of the other end\n", term.Count(s.Limits.Subflows, "further subflow"), term.Count(s.Limits.AcceptedAddAddrs, "address"))
+	if s.Most != nil {
+		fmt.Fprintf(&b, "kernel      allows %s, %s\n", term.Count(s.Most.Subflows, "further subflow"), term.Count(s.Most.Endpoints, "endpoint"))
+	} else {
+		fmt.Fprintf(&b, "kernel      could not be asked what it allows: %s\n", s.Asking)
+	}
+	if s.Summary != "" {
+		b.WriteString(labelled("devices", fmt.Sprintf("%s; not used: %s; %s", s.Summary, strings.Join(s.Left, ", "), insteadOfMPTCP)))
+	}
+	for _, e := range s.Endpoints {
+		fmt.Fprintf(&b, "endpoint    %s\n", mptcp.Describe(e))
+	}
+	if len(s.Endpoints) == 0 {
+		b.WriteString("endpoints   none: `cleat mptcp setup DEVICE…` makes some\n")
+	}
+	if len(s.Connections) == 0 {
+		b.WriteString("connections none\n")
+	}
+	for _, c := range s.Connections {
+		b.WriteString("\n" + connectionText(c))
+	}
+	if _, err := io.WriteString(out, b.String()+"\n"); err != nil {
+		return err
+	}
+	return nil
+}
+
+// labelled is a line of the status, in as many lines as it takes.
+func labelled(label, text string) string {
+	const columns = 12 // of labels
+	indent := strings.Repeat(" ", columns)
+	return fmt.Sprintf("%-*s", columns, label) + strings.TrimPrefix(term.Wrap(text, indent), indent)
+}
+
+// connectionText is a connection, and a table of its subflows.
+func connectionText(c link.MPTCPConnection) string {
+	text := fmt.Sprintf("%s → %s %s, %d of %s", c.Local, c.Remote, strings.ToLower(c.State), c.Further, term.Count(c.FurtherMost, "further subflow"))
+	switch {
+	case c.Fallback:
+		text += ", fallen back to TCP"
+	case c.FurtherMost > 0 && c.Further == c.FurtherMost:
+		text += ": the limit is reached"
+	}
+	text = labelled("connection", text)
+	if len(c.Subflows) == 0 {
+		return text
+	}
+	rows := [][]string{{"DEVICE", "SENT", "RECEIVED", "RTT", "STATE"}}
+	for _, f := range c.Subflows {
+		state := strings.ToLower(f.State)
+		if f.Backup {
+			state += ", backup"
+		}
+		rows = append(rows, []string{deviceOr(f), bytesText(f.BytesSent), bytesText(f.BytesReceived), term.Seconds(f.RTT.Seconds()), state})
+	}
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		fmt.Fprintln(t, "  "+strings.Join(r, "\t"))
+	}
+	t.Flush() // into memory
+	for i, line := range slices.Collect(strings.Lines(b.String())) {
+		text += line
+		if i > 0 { // with addresses of IPv6 a line is full
+			f := c.Subflows[i-1]
+			text += term.Wrap(fmt.Sprintf("%s → %s", f.Local, f.Remote), "    ")
+		}
+	}
+	return text
+}
+
+func deviceOr(f link.MPTCPSubflow) string {
+	if f.Device == "" {
+		return "?"
+	}
+	return f.Device
+}
+
+// bytesText is an amount in decimal units.
+func bytesText(n uint64) string {
+	v, unit := float64(n), 0
+	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
+	for v >= 1000 && unit < len(units)-1 {
+		v, unit = v/1000, unit+1
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", v, units[unit])
+}

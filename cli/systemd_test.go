@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/internal/program"
+
+	"golang.org/x/sys/unix"
+)
+
+// systemdGroup is what the control group is called in which systemd runs.
+const systemdGroup = "cleat-systemd-"
+
+// groupForSystemd makes a control group of version 2, or skips with the reason.
+func groupForSystemd(t *testing.T) string {
+	t.Helper()
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
+			continue
+		}
+		group, err := os.MkdirTemp(dir, systemdGroup)
+		if err != nil {
+			t.Skipf("no control group: %v", err)
+		}
+		t.Cleanup(func() { removeEngineGroups(t, systemdGroup) })
+		return group
+	}
+	t.Skip("no control groups of version 2")
+	return ""
+}
+
+// TestSystemd runs keepers under the machine's systemd: those that attaching starts
+// outlive the service that attached, and leave nothing; the unit starts with the machine,
+// is ready when all is kept, is restarted when it is killed, and stops cleanly.
+func TestSystemd(t *testing.T) {
+	t.Parallel() // it waits for others most of the time
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("booting systemd needs root")
+	}
+	for _, p := range []string{"/lib/systemd/systemd", "systemctl", "systemd-run", "journalctl", "unshare", "ip"} {
+		if _, err := program.Find(p); err != nil {
+			t.Skipf("no program %s", p)
+		}
+	}
+	group := groupForSystemd(t)
+	here, err := filepath.Abs("testdata/systemd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "told")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(here, "host.sh"), group, filepath.Join(here, "keep.sh"), file)
+	cmd.Env = append(os.Environ(), "PATH="+binDir+string(os.PathListSeparator)+program.SearchPath())
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	story, _ := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v\n%s%s", err, out, story)
+	}
+	t.Logf("%s", story)
+	told := map[string][]string{}
+	for line := range strings.Lines(string(story)) {
+		if about, what, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
+			told[about] = append(told[about], what)
+		}
+	}
+	tells(t, told, "on demand", "a service of its own", "attached again", "killed, nothing is left")
+	const keeps = "active, keeps what is attached"
+	tells(t, told, "unit", "enabled", "active, waits for the end of another keeper", keeps, "it is the keeper", "attached again")
+	tells(t, told, "restarted", keeps, "attached again")
+	tells(t, told, "killed", keeps, "attached again")
+	tells(t, told, "stopped", "inactive, success, 143", "what is attached stays", "no keeper runs")
+	tells(t, told, "journal", "cleat: netns.web.eth0: attached it again: its container had begun anew")
+	tells(t, told, "second start", keeps, "attached again")
+	if len(told["not so"]) > 0 {
+		t.Errorf("not so: %q", told["not so"])
+	}
+}

@@ -1,0 +1,115 @@
+package traffic
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"cleat/cli/hint"
+	"cleat/cli/term"
+	"cleat/traffic"
+
+	"github.com/spf13/cobra"
+)
+
+// relayFlags are the flags of `cleat traffic relay`, each a list with one value
+// a pair of devices, or one value for all.
+type relayFlags struct {
+	pairs  int
+	delay  []string
+	jitter []string
+	loss   []string
+	seed   uint64
+	stats  bool
+}
+
+// firstDevice is the descriptor of the first device that a relay inherits.
+const firstDevice = 3
+
+// newRelay is for the benchmark, which hands over the devices.
+func newRelay() *cobra.Command {
+	var f relayFlags
+	cmd := &cobra.Command{
+		Use:    "relay",
+		Short:  "join pairs of TUN or TAP devices, inherited as descriptors 3 and 4, 5 and 6, …",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("delay") && !cmd.Flags().Changed("jitter") && !cmd.Flags().Changed("loss") && f.pairs == 1 {
+				_, _, err := traffic.Relay(cmd.Context(), firstDevice, firstDevice+1)
+				return err
+			}
+			stats, err := f.slow(cmd.Context())
+			if err == nil && f.stats {
+				err = json.NewEncoder(cmd.OutOrStdout()).Encode(stats)
+			}
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.pairs, "pairs", 1, "how many pairs of devices there are")
+	flags.StringSliceVar(&f.delay, "delay", nil, "hold each packet for so long, one `TIME` a pair or one for all")
+	flags.StringSliceVar(&f.jitter, "jitter", nil, "hold it for up to so much longer, by chance")
+	flags.StringSliceVar(&f.loss, "loss", nil, "lose this `SHARE` of the packets, e.g. 1% or 0.01")
+	flags.Uint64Var(&f.seed, "seed", 1, "of what is lost and how long packets are held")
+	flags.BoolVar(&f.stats, "stats", false, "print what crossed, at the end, as JSON")
+	return cmd
+}
+
+func (f relayFlags) slow(ctx context.Context) ([]traffic.SlowStats, error) {
+	if f.pairs < 1 {
+		return nil, hint.Usagef("--pairs %d: want 1 or more", f.pairs)
+	}
+	links := make([]traffic.SlowLink, f.pairs)
+	for i := range links {
+		l := &links[i]
+		l.A, l.B = firstDevice+2*i, firstDevice+2*i+1
+		var err error
+		if l.Delay, err = pick("delay", f.delay, i, f.pairs, time.ParseDuration); err != nil {
+			return nil, err
+		}
+		if l.Jitter, err = pick("jitter", f.jitter, i, f.pairs, time.ParseDuration); err != nil {
+			return nil, err
+		}
+		if l.Loss, err = pick("loss", f.loss, i, f.pairs, parseShare); err != nil {
+			return nil, err
+		}
+	}
+	stats, err := traffic.RelaySlow(ctx, links, f.seed)
+	return stats, withHint(err)
+}
+
+// pick reads the value of pair i; an empty list means zero.
+func pick[T any](flag string, list []string, i, pairs int, parse func(string) (T, error)) (T, error) {
+	var zero T
+	switch len(list) {
+	case 0:
+		return zero, nil
+	case 1:
+		i = 0
+	case pairs:
+	default:
+		return zero, hint.Usagef("--%s has %s: want one, or one for each of %s", flag, term.Count(len(list), "value"), term.Count(pairs, "pair"))
+	}
+	v, err := parse(list[i])
+	if err != nil {
+		return zero, hint.Usagef("--%s: %w", flag, err)
+	}
+	return v, nil
+}
+
+// parseShare reads "1%" or "0.01".
+func parseShare(text string) (float64, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		return 0, fmt.Errorf("share %q: want a number such as 0.01, or 1%%", text)
+	}
+	if percent {
+		v /= 100
+	}
+	return v, nil
+}

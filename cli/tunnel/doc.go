@@ -1,0 +1,2 @@
+// Package tunnel has the command tunnel with its subcommands.
+package tunnel

@@ -1,0 +1,199 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"cleat/cli/complete"
+	"cleat/cli/hint"
+	"cleat/internal/rate"
+	"cleat/tunnel/control"
+	"cleat/tunnel/spec"
+
+	"github.com/spf13/cobra"
+)
+
+// pathFlags are what all commands of `cleat tunnel path` share.
+type pathFlags struct{ tunnel string }
+
+func newPathCmd() *cobra.Command {
+	f := &pathFlags{}
+	cmd := &cobra.Command{
+		Use:   "path COMMAND",
+		Short: "change the paths of a running tunnel",
+		Long: `Changes the paths of a running tunnel. What a path has not delivered when it is
+taken out of use goes over the others: nothing is lost. The file stays as it is,
+and counts again when it is read again.`,
+		Example: `  cleat tunnel path down lte
+  cleat tunnel path up lte --tunnel office
+  cleat tunnel path add sat --device eth2 --remote 198.51.100.2
+  cleat tunnel path remove sat`,
+		Args: hint.NoCommand,
+		RunE: func(cmd *cobra.Command, args []string) error { return hint.NoCommand(cmd, args) },
+	}
+	cmd.PersistentFlags().StringVar(&f.tunnel, "tunnel", "", "`NAME` of the tunnel, where several are running")
+	if err := cmd.RegisterFlagCompletionFunc("tunnel", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return completeRunning(cmd, nil, typed)
+	}); err != nil {
+		panic(err) // the flag was just defined
+	}
+	cmd.AddCommand(f.addCmd(),
+		f.changeCmd("up", "use a path again", `Has a path used that was not. Its socket is opened anew, and it is used once
+packets get through.`, func(ctx context.Context, c *control.Client, name string) error { return c.SetPath(ctx, name, true) }),
+		f.changeCmd("down", "use a path no more", `Has a path not used until "cleat tunnel path up".`,
+			func(ctx context.Context, c *control.Client, name string) error { return c.SetPath(ctx, name, false) }),
+		f.changeCmd("remove", "take a path out", `Takes a path out of the tunnel.`,
+			func(ctx context.Context, c *control.Client, name string) error { return c.RemovePath(ctx, name) }))
+	return cmd
+}
+
+// with connects to the tunnel and calls do.
+func (f *pathFlags) with(cmd *cobra.Command, do func(*control.Client) error) error {
+	how := func(name string) string { return cmd.CommandPath() + " --tunnel " + name + " …" }
+	return withRunning(cmd.Context(), f.tunnel, how, do)
+}
+
+// changeCmd is a command that does something to a path that is there.
+func (f *pathFlags) changeCmd(name, short, long string, change func(context.Context, *control.Client, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:               name + " NAME",
+		Short:             short,
+		Long:              long,
+		Example:           fmt.Sprintf("  cleat tunnel path %s lte\n  cleat tunnel path %s lte --tunnel office", name, name),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: f.completePaths,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd, func(c *control.Client) error {
+				err := change(cmd.Context(), c, args[0])
+				var e *control.Error
+				if errors.As(err, &e) && e.Status == http.StatusNotFound && e.Hint == "" {
+					return hint.With(hint.Usage(err), hint.DidYouMean(args[0], pathNames(cmd.Context(), c)))
+				}
+				return err
+			})
+		},
+	}
+}
+
+// pathNames are the names of a tunnel's paths, none where it does not answer.
+func pathNames(ctx context.Context, c *control.Client) []string {
+	s, err := c.Status(ctx)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, p := range s.Paths {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// completePaths offers the tunnel's paths.
+func (f *pathFlags) completePaths(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	err := f.with(cmd, func(c *control.Client) error {
+		s, err := c.Status(cmd.Context())
+		for _, p := range s.Paths {
+			names = append(names, cobra.CompletionWithDesc(p.Name, string(p.State)))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// newPath is a path as `cleat tunnel path add` is told.
+type newPath struct {
+	device, local, remote, rate string
+	port                        uint16
+	weight, mtu                 int
+}
+
+func (f *pathFlags) addCmd() *cobra.Command {
+	var p newPath
+	cmd := &cobra.Command{
+		Use:   "add NAME",
+		Short: "take a further path in",
+		Long: `Takes a further path into a running tunnel. It is used once packets get through.
+A path to a device that isn't there yet waits for it.`,
+		Example: `  cleat tunnel path add sat --device eth2 --remote 198.51.100.2
+  cleat tunnel path add sat --local 192.0.2.9 \
+    --remote 198.51.100.2:4755 --rate 50M`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := p.path(args[0])
+			if err != nil {
+				return err
+			}
+			return f.with(cmd, func(c *control.Client) error { return inFlags(c.AddPath(cmd.Context(), path)) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&p.device, "device", "", "bind it to this `DEVICE`")
+	flags.StringVar(&p.local, "local", "", "`ADDRESS` that it begins at (default the device's)")
+	flags.StringVar(&p.remote, "remote", "", "`ADDRESS[:PORT]` of the other end")
+	flags.Uint16Var(&p.port, "port", 0, "UDP `PORT` of this end (default the tunnel's)")
+	flags.StringVar(&p.rate, "rate", "", "upper limit in `BIT/S`, e.g. 50M (default none)")
+	flags.IntVar(&p.weight, "weight", 1, "share for the scheduler weighted, 1…10000")
+	flags.IntVar(&p.mtu, "mtu", 0, "`BYTES` of a packet on the path, headers included (default the device's)")
+	for name, completion := range map[string]cobra.CompletionFunc{
+		"device": complete.Devices, "local": cobra.NoFileCompletions, "remote": cobra.NoFileCompletions, "rate": cobra.NoFileCompletions,
+	} {
+		if err := cmd.RegisterFlagCompletionFunc(name, completion); err != nil {
+			panic(err) // the flags were just defined
+		}
+	}
+	return cmd
+}
+
+// inFlags has the hint of an error speak of flags, where it speaks of a file's keys.
+func inFlags(err error) error {
+	var e *control.Error
+	if errors.As(err, &e) {
+		e.Hint = strings.NewReplacer("`device:`", "`--device DEVICE`", "device: ", "--device ").Replace(e.Hint)
+	}
+	return err
+}
+
+// path reads what was typed. What only the tunnel can judge is left to it.
+func (n newPath) path(name string) (spec.Path, error) {
+	p := spec.Path{Name: name, Device: n.device, LocalPort: n.port, Weight: n.weight, MTUBytes: n.mtu}
+	var err error
+	switch {
+	case n.remote == "":
+		return p, hint.With(hint.Usagef("a path needs --remote"), "say where it leads, e.g. --remote 198.51.100.2")
+	case n.device == "" && n.local == "":
+		return p, hint.With(hint.Usagef("a path needs --device or --local"), "say where it begins, e.g. --device eth0")
+	case n.weight < 1:
+		return p, hint.Usagef("--weight %d: want 1…%d", n.weight, spec.MaxWeight)
+	}
+	if p.Remote, err = control.ParseRemote(n.remote); err != nil {
+		return p, hint.Usagef("--%w", err)
+	}
+	if n.local != "" {
+		if p.Local, err = netip.ParseAddr(n.local); err != nil {
+			return p, hint.With(hint.Usagef("--local %q: want an IP address", n.local), "the port of this end is --port")
+		}
+	}
+	if n.rate != "" {
+		bits, err := rate.Parse(n.rate)
+		if err != nil {
+			return p, hint.Usagef("--%w", err)
+		}
+		if bits < spec.MinRate || bits > spec.MaxRate {
+			return p, hint.Usagef("--rate %q: want 64K…1000T bit/s", n.rate)
+		}
+		p.RateBitsPerSec = int64(bits)
+	}
+	return p, nil
+}

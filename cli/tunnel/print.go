@@ -1,0 +1,238 @@
+package tunnel
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"cleat/cli/term"
+	"cleat/internal/columns"
+	"cleat/tunnel/control"
+	"cleat/tunnel/spec"
+)
+
+// statusColumns is what a terminal has at the least.
+const statusColumns = 80
+
+// statusText is `cleat tunnel status`: a line for the tunnel, one a path, and
+// counters. With an earlier status they say what went on between both.
+func statusText(s control.Status, before *control.Status) string {
+	var b strings.Builder
+	b.WriteString(term.Wrap(tunnelLine(s), ""))
+	b.WriteString("\n")
+	b.WriteString(pathTable(s, before))
+	if s.Used == spec.Compat {
+		b.WriteString("In the form compat the other end reports nothing: paths can't be measured.\n")
+	}
+	b.WriteString("\n")
+	for _, l := range counterLines(s, before) {
+		b.WriteString(l.text())
+	}
+	return b.String()
+}
+
+// tunnelLine says in a sentence what the tunnel is.
+func tunnelLine(s control.Status) string {
+	since := fmt.Sprintf("%s since %s", ageText(s.At.Sub(s.Started)), s.Started.Local().Format("2006-01-02 15:04"))
+	name := fmt.Sprintf("%s on %s", columns.Plain(s.Name), columns.Plain(s.Device))
+	switch {
+	case !s.Up: // what is used is not known before
+		return fmt.Sprintf("%s: no answer yet, for %s, form %s, %s", name, since, s.Used, s.Scheduler)
+	case s.Cipher == "":
+		return fmt.Sprintf("%s: up %s, %s, not encrypted, %s", name, since, s.Used, s.Scheduler)
+	}
+	return fmt.Sprintf("%s: up %s, %s, %s, %s", name, since, s.Used, s.Cipher, s.Scheduler)
+}
+
+// ageText is a duration in its two largest units.
+func ageText(d time.Duration) string {
+	days, d := int(d/(24*time.Hour)), d%(24*time.Hour)
+	hours, minutes, seconds := int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60
+	switch {
+	case days > 0:
+		return fmt.Sprintf("%dd%dh", days, hours)
+	case hours > 0:
+		return fmt.Sprintf("%dh%dm", hours, minutes)
+	case minutes > 0:
+		return fmt.Sprintf("%dm%ds", minutes, seconds)
+	}
+	return fmt.Sprintf("%ds", seconds)
+}
+
+// The heads of the table of paths: the second line has the units.
+var (
+	pathHeads = []string{"PATH", "STATE", "RATE", "SHARE", "UP TO", "TOTAL", "LOSS", "RTT", "DELAY", "QUEUE"}
+	pathUnits = []string{"", "", "bit/s", "", "bit/s", "bytes", "", "", "", ""}
+)
+
+// leftColumns is how many columns are text, which begins at the left; the others
+// are numbers, which end at the right.
+const leftColumns = 2
+
+// pathTable has a line for each path, of at most statusColumns.
+func pathTable(s control.Status, before *control.Status) string {
+	rows := [][]string{pathHeads, pathUnits}
+	for _, p := range s.Paths {
+		rows = append(rows, pathRow(p, pathRate(p, s, before), s.Used))
+	}
+	width := make([]int, len(pathHeads))
+	rest := 0
+	for i := range width {
+		for _, r := range rows {
+			width[i] = max(width[i], utf8.RuneCountInString(r[i]))
+		}
+		if i > 0 {
+			rest += width[i] + len("  ")
+		}
+	}
+	width[0] = max(min(width[0], statusColumns-rest), len("PATH"))
+	var b strings.Builder
+	for _, r := range rows {
+		r[0] = cutMiddle(r[0], width[0])
+		var line strings.Builder
+		for i, cell := range r {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
+			if i < leftColumns {
+				line.WriteString(cell + pad + "  ")
+			} else {
+				line.WriteString(pad + cell + "  ")
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	return b.String()
+}
+
+// pathRow is a path in the columns of pathHeads. What isn't measured at present is a
+// dash.
+func pathRow(p control.Path, bitsPerSec float64, form spec.Form) []string {
+	row := []string{columns.Plain(p.Name), string(p.State), "-", "-", "-", numberText(float64(p.DeliveredBytes)), "-", "-", "-", "-"}
+	if form == spec.Compat {
+		row[5] = "-"
+		return row
+	}
+	if p.State != control.Live {
+		return row
+	}
+	copy(row[2:], []string{numberText(bitsPerSec), percentText(p.ShareRatio), numberText(p.MaySendBitsPerSec)})
+	copy(row[6:], []string{percentText(p.LossRatio), term.Seconds(p.RTTSeconds), term.Seconds(p.DelaySeconds), term.Seconds(p.QueueSeconds)})
+	return row
+}
+
+// pathRate is what a path delivered since before, or lately.
+func pathRate(p control.Path, now control.Status, before *control.Status) float64 {
+	if before == nil {
+		return p.BitsPerSec
+	}
+	for _, was := range before.Paths {
+		if was.Name == p.Name && was.DeliveredBytes <= p.DeliveredBytes {
+			return float64(p.DeliveredBytes-was.DeliveredBytes) * 8 / now.At.Sub(before.At).Seconds()
+		}
+	}
+	return p.BitsPerSec // it is new
+}
+
+// counterLine is a line of counters.
+type counterLine struct {
+	label string
+	items []string
+}
+
+// text is the line, in as many lines as it takes.
+func (l counterLine) text() string {
+	const label = 10 // columns
+	indent := strings.Repeat(" ", label)
+	return fmt.Sprintf("%-*s", label, l.label) + strings.TrimPrefix(term.Wrap(strings.Join(l.items, ", "), indent), indent)
+}
+
+// counterLines are the counters that are worth knowing, since the start or, with an
+// earlier status, a second.
+func counterLines(s control.Status, before *control.Status) []counterLine {
+	var was control.Counters
+	seconds, per := 1.0, ""
+	if before != nil {
+		was, seconds, per = before.Counters, s.At.Sub(before.At).Seconds(), "/s"
+	}
+	c := s.Counters
+	rate := func(now, then uint64) float64 { return float64(now-min(then, now)) / seconds }
+	all := func(now, then uint64, what string) string { return numberText(rate(now, then)) + " " + what }
+	things := func(now, then uint64, thing string) string {
+		return term.Plural(numberText(rate(now, then)), thing) + per
+	}
+	// some leaves out what never happened.
+	some := func(now, then uint64, what string) string {
+		if now == 0 {
+			return ""
+		}
+		return all(now, then, what)
+	}
+	line := func(label string, items ...string) counterLine {
+		l := counterLine{label: label}
+		for _, i := range items {
+			if i != "" {
+				l.items = append(l.items, i)
+			}
+		}
+		return l
+	}
+	lines := []counterLine{
+		line("read", things(c.Read, was.Read, "packet"), things(c.ReadBytes, was.ReadBytes, "byte"),
+			some(c.QueueDropped, was.QueueDropped, "dropped (paths full)"), some(c.QueueMarked, was.QueueMarked, "marked (paths full)"), some(c.TooBig, was.TooBig, "too big")),
+		line("sent", things(c.Sent, was.Sent, "packet"), all(c.Resent, was.Resent, "again"), some(c.SendErrors, was.SendErrors, "refused by the kernel")),
+		line("received", things(c.Received, was.Received, "packet"), things(c.ReceivedBytes, was.ReceivedBytes, "byte"),
+			some(c.Missing, was.Missing, "missing"), some(c.Strange, was.Strange, "strange"), some(c.Foreign, was.Foreign, "from elsewhere"), some(c.WriteErrors, was.WriteErrors, "refused by the device")),
+	}
+	o, w := c.Ordering, was.Ordering
+	lines = append(lines,
+		line("in order", things(o.Delivered, w.Delivered, "packet"), all(o.Held, w.Held, "waited"), all(o.Lost, w.Lost, "given up"),
+			some(o.Late, w.Late, "late"), some(o.Duplicates, w.Duplicates, "twice"), some(o.Old, w.Old, "too old"), some(o.Forced, w.Forced, "for want of room")),
+		line("now", term.Plural(numberText(float64(c.QueueBytes)), "byte")+" queued", term.Plural(numberText(float64(c.KeptBytes)), "byte")+" kept", term.Plural(numberText(float64(o.Waiting)), "packet")+" waiting"))
+	return lines
+}
+
+// numberText is a number in at most five columns, with a decimal unit from a thousand
+// on: "0", "7.5", "999", "1.23K", "94.1M".
+func numberText(v float64) string {
+	if v < 10 && v != math.Trunc(v) {
+		return fmt.Sprintf("%.1f", v)
+	}
+	if v < 999.5 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	unit := ""
+	for _, unit = range []string{"K", "M", "G", "T", "P", "E"} {
+		if v /= 1000; v < 999.5 {
+			break
+		}
+	}
+	return term.ThreeDigits(v) + unit
+}
+
+// percentText is a ratio in at most five columns.
+func percentText(ratio float64) string {
+	switch v := ratio * 100; {
+	case v == 0:
+		return "0%"
+	case v < 0.01:
+		return "<.01%"
+	case v < 9.995:
+		return fmt.Sprintf("%.2f%%", v)
+	case v < 99.95:
+		return fmt.Sprintf("%.1f%%", v)
+	default:
+		return fmt.Sprintf("%.0f%%", v)
+	}
+}
+
+// cutMiddle shortens text to some columns; beginning and end, by which names differ,
+// stay.
+func cutMiddle(text string, columns int) string {
+	r := []rune(text)
+	if len(r) <= columns {
+		return text
+	}
+	front := (columns - 1) / 2
+	return string(r[:front]) + "…" + string(r[len(r)-(columns-1-front):])
+}

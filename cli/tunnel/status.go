@@ -1,0 +1,165 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"cleat/cli/term"
+	"cleat/internal/columns"
+	"cleat/tunnel/control"
+
+	"github.com/spf13/cobra"
+)
+
+func newList() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "list the tunnels that are running",
+		Long: `Lists the running tunnels of this network namespace that may be asked: one's
+own, and for root all.`,
+		Example: "  cleat tunnel ls\n  cleat tunnel ls --json | jq -r '.[].name'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := control.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return term.WriteJSON(cmd.OutOrStdout(), term.OrEmpty(all))
+			}
+			return listText(cmd.OutOrStdout(), all)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print what `cleat tunnel status --json` prints, as a list")
+	return cmd
+}
+
+// listText is `cleat tunnel ls`.
+func listText(w io.Writer, all []control.Status) error {
+	var rows [][]string
+	for _, s := range all {
+		live := 0
+		for _, p := range s.Paths {
+			if p.State == control.Live {
+				live++
+			}
+		}
+		state := "up"
+		if !s.Up {
+			state = "waiting"
+		}
+		file := columns.Plain(s.File)
+		if file == "" {
+			file = "-"
+		}
+		rows = append(rows, []string{columns.Plain(s.Name), columns.Plain(s.Device), state, fmt.Sprintf("%d of %d", live, len(s.Paths)),
+			fmt.Sprint(s.PID), fmt.Sprint(s.UID), s.Started.Local().Format(time.DateTime), file})
+	}
+	return term.Table(w, "NAME\tDEVICE\tSTATE\tLIVE\tPID\tUID\tSTARTED\tFILE", rows)
+}
+
+// watchEvery is how often --watch asks.
+const watchEvery = time.Second
+
+func newStatus() *cobra.Command {
+	var asJSON, watch bool
+	cmd := &cobra.Command{
+		Use:   "status [NAME]",
+		Short: "show what a running tunnel and each of its paths do",
+		Long: `Shows what a running tunnel does: of each path its state, what it delivers now,
+its share of the whole, what it may be sent, what it has delivered in all, the
+loss, the round-trip time, the one-way delay against the fastest path, and the
+queue that stands in it; below, counters since the start, or with --watch of the
+last second. doc/tunnel.md says more of the columns. NAME is needed where
+several are running.`,
+		Example:           "  cleat tunnel status\n  cleat tunnel status office --watch\n  cleat tunnel status --json | jq '.paths[].state'",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeRunning,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return withRunning(cmd.Context(), nameArg(args), behind("status"), func(c *control.Client) error {
+				if watch {
+					return watchStatus(cmd.Context(), c, cmd.OutOrStdout(), term.IsTerminal(os.Stdout), watchEvery)
+				}
+				s, err := c.Status(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if asJSON {
+					return term.WriteJSON(cmd.OutOrStdout(), s)
+				}
+				_, err = io.WriteString(cmd.OutOrStdout(), statusText(s, nil))
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&watch, "watch", false, "show it anew each second, with rates of that second")
+	cmd.MarkFlagsMutuallyExclusive("json", "watch")
+	return cmd
+}
+
+// statusClient is what watchTunnel needs of a client.
+type statusClient interface {
+	Status(context.Context) (control.Status, error)
+}
+
+// watchTunnel shows a tunnel again and again until ctx ends or the tunnel does: on a
+// terminal in place, elsewhere in blocks with an empty line behind each.
+func watchStatus(ctx context.Context, c statusClient, w io.Writer, terminal bool, every time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	before, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if terminal {
+		if _, err := io.WriteString(w, clearScreen); err != nil {
+			return err
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+		now, err := c.Status(ctx)
+		switch {
+		case errors.Is(err, control.ErrNotRunning):
+			return fmt.Errorf("watch tunnel %q: it has ended", before.Name)
+		case err != nil:
+			return err
+		}
+		base := &before
+		if !now.Started.Equal(before.Started) {
+			base = nil // another tunnel of that name, which counts from 0
+		}
+		text := statusText(now, base) + "\n"
+		if terminal {
+			text = inPlace(text)
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			return err
+		}
+		before = now
+	}
+}
+
+// Control sequences of ECMA-48, which every terminal of today understands.
+const (
+	clearScreen = "\x1b[2J"
+	home        = "\x1b[H"
+	clearLine   = "\x1b[K"
+	clearBelow  = "\x1b[J"
+)
+
+// inPlace overwrites what is on the terminal: clearing it first would flicker.
+func inPlace(text string) string {
+	return home + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", clearLine+"\n") + clearBelow
+}
