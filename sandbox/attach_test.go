@@ -131,7 +131,7 @@ func TestErrorsInsideComeOut(t *testing.T) {
 	cmd, _ := guest(patience(t), "fds")
 	err := newNetwork(t, sandbox.Config{Interface: "lo"}).Exec(patience(t), cmd)
 	var setup *sandbox.SetupError
-	if !errors.As(err, &setup) || setup.Step != `make device "lo"` || !errors.Is(err, unix.EBUSY) {
+	if !errors.As(err, &setup) || setup.Step != `create device "lo"` || !errors.Is(err, unix.EBUSY) {
 		t.Fatalf("error %v", err)
 	}
 	if !strings.Contains(setup.Hint(), "another interface name") {

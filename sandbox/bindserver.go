@@ -12,52 +12,54 @@ import (
 	"sync"
 
 	"cleat/internal/sys"
+	"cleat/sandbox/supervisor"
 
 	"golang.org/x/sys/unix"
 )
 
-// bindCaps are what binding sockets as others would takes, beside what those
-// themselves may have.
+// bindCaps are the capabilities for binding sockets with the credentials of others. They
+// include those that such credentials may contain.
 var bindCaps = []uintptr{
 	unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SYS_CHROOT, unix.CAP_SYS_PTRACE,
 	unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_NET_BIND_SERVICE,
 }
 
-// bindServer binds sockets, in a process that sees no files otherwise. It never has the
-// descriptor of notifications: who took this process over could answer by that.
+// bindServer binds sockets for containers, in a process that sees no files but /proc. The
+// process never holds the descriptor of seccomp notifications: a container that took it over
+// could answer notifications with that.
 type bindServer struct {
-	end        int  // of the socket to the host's side
-	proc       int  // /proc
-	keepGroups bool // nobody in this user namespace may choose groups
+	host       int  // socket to the host side
+	proc       int  // directory /proc
+	keepGroups bool // this user namespace forbids setgroups(2)
 
-	mu    sync.Mutex
-	calls map[uint32]chan bool // those under way, and where they hear that their callers wait
+	mu      sync.Mutex
+	waiting map[uint32]chan bool // by call, whether its caller still waits
 }
 
-// serveBinds binds sockets until the host's side is gone.
-func (i *Guest) serveBinds() error {
-	s, err := newBindServer(int(i.end))
+// serveBinds binds sockets until the host side closes the channel.
+func (g *Guest) serveBinds() error {
+	s, err := newBindServer(int(g.host))
 	if err != nil {
 		return &SetupError{Step: "prepare to bind sockets", Err: err}
 	}
-	go func() { // a path may be looked up for as long as somebody likes
-		_, err := unix.Poll([]unix.PollFd{{Fd: int32(i.end)}}, -1)
+	go func() { // ends the process even while a path lookup in a container's file system hangs
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(g.host)}}, -1)
 		for errors.Is(err, unix.EINTR) {
-			_, err = unix.Poll([]unix.PollFd{{Fd: int32(i.end)}}, -1)
+			_, err = unix.Poll([]unix.PollFd{{Fd: int32(g.host)}}, -1)
 		}
 		os.Exit(0)
 	}()
 	return s.serve()
 }
 
-// serve reads what the host's side says. Each call has a thread of its own: it may last
-// as long as the caller's file system takes. There are as many as programs, since each has
-// one call under way at a time.
+// serve handles messages of the host side. Each call has a thread of its own, since it may
+// last as long as the caller's file system takes. There are as many threads as programs:
+// each program has one call in flight.
 func (s *bindServer) serve() error {
 	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
 	buf := make([]byte, maxMessage)
 	for {
-		n, oobn, _, _, err := unix.Recvmsg(s.end, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		n, oobn, _, _, err := unix.Recvmsg(s.host, buf, oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -75,7 +77,7 @@ func (s *bindServer) serve() error {
 		case err == nil && len(fds) == 1:
 			s.begin(m, fds[0])
 		case err == nil && len(fds) == 0:
-			s.hear(m)
+			s.proceed(m)
 		default:
 			closeAll(fds)
 			return errors.Join(err, errBindMessage)
@@ -83,62 +85,58 @@ func (s *bindServer) serve() error {
 	}
 }
 
-// begin has a thread carry a call out. It owns the socket.
+// begin starts a call on a thread of its own. It takes ownership of the socket.
 func (s *bindServer) begin(m bindMessage, socket int) {
-	waits := make(chan bool, 1)
+	waiting := make(chan bool, 1)
 	s.mu.Lock()
-	s.calls[m.Call] = waits
+	s.waiting[m.Call] = waiting
 	s.mu.Unlock()
 	go func() {
-		runtime.LockOSThread() // and the thread ends with us
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		defer unix.Close(socket)
-		result := s.bind(m, socket, waits)
+		result := s.bind(m, socket, waiting)
 		s.mu.Lock()
-		delete(s.calls, m.Call)
+		delete(s.waiting, m.Call)
 		s.mu.Unlock()
 		s.send(bindMessage{Call: m.Call, Result: result})
 	}()
 }
 
-// hear tells a call whether its caller still waits.
-func (s *bindServer) hear(m bindMessage) {
+// proceed passes a call the host side's word on whether its caller still waits.
+func (s *bindServer) proceed(m bindMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if waits := s.calls[m.Call]; waits != nil {
+	if waiting := s.waiting[m.Call]; waiting != nil {
 		select {
-		case waits <- m.Go:
+		case waiting <- m.Go:
 		default:
 		}
 	}
 }
 
-// send writes to the host's side. Where that fails the process ends soon.
+// send writes to the host side. If the host side is gone the process exits soon anyway.
 func (s *bindServer) send(m bindMessage) {
 	text, err := json.Marshal(m)
 	if err == nil {
-		_, err = unix.Write(s.end, text)
+		_, err = unix.Write(s.host, text)
 	}
 	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		os.Exit(1)
 	}
 }
 
-// newBindServer leaves the process no files but /proc. A container that sees our
-// entry there, by the host's /proc, finds its way through that (/proc/self/root)
-// when we follow a path of its: it leads nowhere.
-func newBindServer(end int) (s *bindServer, err error) {
-	s = &bindServer{end: end, calls: map[uint32]chan bool{}}
+// newBindServer takes all files but /proc from the process. A container that sees the host's
+// /proc could follow this process's entry (/proc/self/root) in a path that it asks to bind;
+// after chroot that leads to an empty directory.
+func newBindServer(host int) (s *bindServer, err error) {
+	s = &bindServer{host: host, waiting: map[uint32]chan bool{}}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return s, err
 	}
 	if s.proc, err = unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return s, err
 	}
-	allowed, err := s.read("self/setgroups")
-	if err != nil {
-		return s, err
-	}
-	s.keepGroups = string(bytes.TrimSpace(allowed)) == "deny"
+	s.keepGroups = !setgroupsAllowed()
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return s, err
@@ -149,27 +147,16 @@ func newBindServer(end int) (s *bindServer, err error) {
 			return s, err
 		}
 	}
-	const nothing = "/proc/self/fdinfo" // where no file can be made
-	return s, errors.Join(unix.Chroot(nothing), unix.Chdir("/"))
+	const empty = "/proc/self/fdinfo" // no file can be created there
+	return s, errors.Join(unix.Chroot(empty), unix.Chdir("/"))
 }
 
-// read reads a file of /proc.
-func (s *bindServer) read(name string) ([]byte, error) {
-	fd, err := unix.Openat(s.proc, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	return io.ReadAll(f)
-}
-
-// bind binds a socket as the thread would that the message names. It fails with EACCES
-// where that can't be.
-func (s *bindServer) bind(m bindMessage, socket int, waits <-chan bool) unix.Errno {
-	err := s.become(m.TID, func() bool {
+// bind binds a socket as the thread in the message would, and fails with EACCES if the
+// thread's credentials can't be assumed.
+func (s *bindServer) bind(m bindMessage, socket int, waiting <-chan bool) unix.Errno {
+	err := s.assume(m.TID, func() bool {
 		s.send(bindMessage{Call: m.Call, Ready: true})
-		return <-waits
+		return <-waiting
 	})
 	if err != nil {
 		return unix.EACCES
@@ -177,9 +164,9 @@ func (s *bindServer) bind(m bindMessage, socket int, waits <-chan bool) unix.Err
 	return sys.BindRaw(socket, m.Address)
 }
 
-// become gives this thread what another one has that decides about files. waits says
-// whether that still waits.
-func (s *bindServer) become(tid int, waits func() bool) error {
+// assume gives the calling thread the credentials, root and working directory of thread tid.
+// stillWaits reports whether tid still waits for its call.
+func (s *bindServer) assume(tid int, stillWaits func() bool) error {
 	var dirs [2]int
 	for i, name := range []string{"root", "cwd"} {
 		fd, err := unix.Openat(s.proc, fmt.Sprintf("%d/%s", tid, name), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -190,7 +177,7 @@ func (s *bindServer) become(tid int, waits func() bool) error {
 		dirs[i] = fd
 	}
 	defer closeAll(dirs[:])
-	status, err := s.read(fmt.Sprintf("%d/status", tid))
+	status, err := s.readStatus(tid)
 	if err != nil {
 		return err
 	}
@@ -201,39 +188,51 @@ func (s *bindServer) become(tid int, waits func() bool) error {
 	if same, err := s.sameNamespace(tid, "user"); err != nil {
 		return err
 	} else if !same {
-		c.Caps = 0 // it has them over less than we have
+		c.Caps = 0 // they reach less far than ours
 	}
 	if same, err := s.sameNamespace(tid, "net"); err != nil || !same {
-		return errors.Join(err, errors.New("it is of another network namespace"))
+		return errors.Join(err, errors.New("the thread is in another network namespace"))
 	}
-	// All that was read is the caller's if it still waits: nobody else has its
-	// number, and no other thread of its has executed a program, which ends it.
-	if !waits() {
+	// If the thread still waits, all that was read is its own: its id was not reused, and no
+	// other thread of its process has executed a program, which would have ended it.
+	if !stillWaits() {
 		return unix.ESRCH
 	}
 	c.KeepGroups = s.keepGroups
 	return sys.Assume(c, dirs[0], dirs[1])
 }
 
-// sameNamespace tells whether a thread is in a namespace of ours.
-func (s *bindServer) sameNamespace(tid int, kind string) (bool, error) {
-	var ours, theirs unix.Stat_t
-	if err := unix.Fstatat(s.proc, "thread-self/ns/"+kind, &ours, 0); err != nil {
-		return false, err
+// readStatus reads /proc/TID/status.
+func (s *bindServer) readStatus(tid int) ([]byte, error) {
+	fd, err := unix.Openat(s.proc, fmt.Sprintf("%d/status", tid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
 	}
-	if err := unix.Fstatat(s.proc, fmt.Sprintf("%d/ns/%s", tid, kind), &theirs, 0); err != nil {
-		return false, err
-	}
-	return ours.Dev == theirs.Dev && ours.Ino == theirs.Ino, nil
+	f := os.NewFile(uintptr(fd), "status")
+	defer f.Close()
+	return io.ReadAll(f)
 }
 
-// parseCredentials reads /proc/PID/status (proc_pid_status(5)).
+// sameNamespace reports whether a thread shares a namespace of the calling thread.
+func (s *bindServer) sameNamespace(tid int, kind string) (bool, error) {
+	var ids [2]supervisor.Namespace
+	for i, dir := range []string{"thread-self", strconv.Itoa(tid)} {
+		var st unix.Stat_t
+		if err := unix.Fstatat(s.proc, dir+"/ns/"+kind, &st, 0); err != nil {
+			return false, err
+		}
+		ids[i] = supervisor.Namespace{Dev: st.Dev, Ino: st.Ino}
+	}
+	return ids[0] == ids[1], nil
+}
+
+// parseCredentials parses /proc/PID/status (proc_pid_status(5)).
 func parseCredentials(status []byte) (sys.Credentials, error) {
 	var c sys.Credentials
 	var errs []error
 	number := func(values [][]byte, at, base int) uint64 {
 		if at >= len(values) {
-			errs = append(errs, errors.New("a line of a thread's status is too short"))
+			errs = append(errs, errors.New("a line of the thread's status is too short"))
 			return 0
 		}
 		n, err := strconv.ParseUint(string(values[at]), base, 63)
@@ -244,14 +243,14 @@ func parseCredentials(status []byte) (sys.Credentials, error) {
 	for line := range bytes.Lines(status) {
 		name, rest, _ := bytes.Cut(line, []byte(":"))
 		values := bytes.Fields(rest)
-		const files = 3 // real, effective, saved, and that for files
+		const fs = 3 // after real, effective and saved: the id for file access
 		switch string(name) {
 		case "Umask":
 			c.Umask = int(number(values, 0, 8))
 		case "Uid":
-			c.UID = int(number(values, files, 10))
+			c.UID = int(number(values, fs, 10))
 		case "Gid":
-			c.GID = int(number(values, files, 10))
+			c.GID = int(number(values, fs, 10))
 		case "Groups":
 			c.Groups = nil
 			for i := range values {
@@ -265,7 +264,7 @@ func parseCredentials(status []byte) (sys.Credentials, error) {
 		found[string(name)] = true
 	}
 	if len(found) != 5 {
-		errs = append(errs, errors.New("the kernel does not say a thread's credentials"))
+		errs = append(errs, errors.New("credentials are missing in the thread's status"))
 	}
 	return c, errors.Join(errs...)
 }

@@ -14,34 +14,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// self is this program, whatever happened to its file.
+// self is this program, even if its file has been replaced or removed.
 const self = "/proc/self/exe"
 
-// insideCaps are what the inside needs over its new namespaces: the device,
-// addresses and sysctls; the mount over resolv.conf.
-var insideCaps = []uintptr{unix.CAP_NET_ADMIN, unix.CAP_SYS_ADMIN}
+// setupCaps are the capabilities that the setup process needs in its new namespaces: for the
+// device, addresses and sysctls, and for the mount over resolv.conf.
+var setupCaps = []uintptr{unix.CAP_NET_ADMIN, unix.CAP_SYS_ADMIN}
 
-// Wrap changes cmd, which has not been started, so that it runs with the
-// network: in new user, network and mount namespaces, as any program. Main must
-// call Init first thing, since this program is run again to prepare the
-// namespaces. cmd's Path, Env, ExtraFiles and SysProcAttr change; its
-// SysProcAttr.Chroot can't be used. Start cmd, then call Run: the command begins
-// when its network is there. Where Start fails, StartError explains it.
+// Wrap changes cmd, which has not been started, so that it runs in new user, network and
+// mount namespaces, with this network. It works for any program. Main must call Init first,
+// because the new namespaces are prepared by running this program again. Wrap changes cmd's
+// Path, Env, ExtraFiles and SysProcAttr; SysProcAttr.Chroot can't be used.
+//
+// Start cmd, then call Run: the command starts once its network is ready. If Start fails,
+// StartError explains the error.
 func (n *Network) Wrap(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Chroot != "" {
-		return fmt.Errorf("give %s a network: SysProcAttr.Chroot is set, and this program is not in there: use Attach", cmd.Path)
+		return fmt.Errorf("give %s a network: SysProcAttr.Chroot is set, and this program is not in that root: use Attach", cmd.Path)
 	}
-	attr, groups, err := namespaces(cmd, n.cfg.MapRoot)
+	attr, groups, err := namespaceAttr(cmd, n.cfg.MapRoot)
 	if err != nil {
 		return err
 	}
 	attr.Cloneflags |= unix.CLONE_NEWNS
-	attr.AmbientCaps = union(attr.AmbientCaps, insideCaps)
-	p := n.plan(groups)
+	attr.AmbientCaps = slices.Concat(attr.AmbientCaps, setupCaps)
+	slices.Sort(attr.AmbientCaps)
+	attr.AmbientCaps = slices.Compact(attr.AmbientCaps)
+	p := n.commandPlan(groups)
 	n.planSupervisor(&p)
-	p.Mount = p.ResolvConf != nil && !n.cfg.DNS.KeepResolvConf
+	p.MountResolvConf = p.ResolvConf != nil && !n.cfg.DNS.KeepResolvConf
 	p.Exec = cmd.Path
-	if err := n.begin(cmd, attr, roleWrap, p); err != nil {
+	if err := n.setCommand(cmd, attr, roleWrap, p); err != nil {
 		return err
 	}
 	if cmd.Err == nil {
@@ -50,25 +53,24 @@ func (n *Network) Wrap(cmd *exec.Cmd) error {
 	return nil
 }
 
-// Attach prepares cmd, which has not been started and whose program calls Open,
-// for the network: it appends one file to cmd.ExtraFiles after the caller's own,
-// tells the child about it by an environment variable, and adds new user and
-// network namespaces with their id mappings (the child is root in there) to
-// cmd.SysProcAttr unless the caller has set some. Start cmd, then call Run.
-// Where Start fails, StartError explains it.
+// Attach prepares cmd, which has not been started and whose program calls Open. It appends
+// one file to cmd.ExtraFiles after the caller's own and names it in an environment variable.
+// It adds new user and network namespaces to cmd.SysProcAttr, and id mappings that make the
+// child root in there unless the caller has set some. Start cmd, then call Run. If Start
+// fails, StartError explains the error.
 func (n *Network) Attach(cmd *exec.Cmd) error {
-	if err := n.unsupervised(); err != nil {
+	if err := n.rejectSeccompTier(); err != nil {
 		return err
 	}
-	attr, groups, err := namespaces(cmd, true)
+	attr, groups, err := namespaceAttr(cmd, true)
 	if err != nil {
 		return err
 	}
-	return n.begin(cmd, attr, roleAttach, n.plan(groups))
+	return n.setCommand(cmd, attr, roleAttach, n.commandPlan(groups))
 }
 
-// begin ties cmd to the network.
-func (n *Network) begin(cmd *exec.Cmd, attr *syscall.SysProcAttr, role string, p plan) error {
+// setCommand makes cmd the network's command, and sends it the plan.
+func (n *Network) setCommand(cmd *exec.Cmd, attr *syscall.SysProcAttr, role string, p plan) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
@@ -90,63 +92,59 @@ func (n *Network) begin(cmd *exec.Cmd, attr *syscall.SysProcAttr, role string, p
 		attr.PidFD = &n.pidfd
 	}
 	cmd.SysProcAttr = attr
-	cmd.Env = append(slices.DeleteFunc(cmd.Environ(), func(kv string) bool { return strings.HasPrefix(kv, environ+"=") }),
-		environ+"="+role+":"+strconv.Itoa(3+len(cmd.ExtraFiles)))
+	cmd.Env = append(slices.DeleteFunc(cmd.Environ(), func(kv string) bool { return strings.HasPrefix(kv, roleEnv+"=") }),
+		roleEnv+"="+role+":"+strconv.Itoa(3+len(cmd.ExtraFiles)))
 	cmd.ExtraFiles = append(slices.Clip(cmd.ExtraFiles), theirs)
-	n.state, n.cmd, n.channel, n.theirs = stateBound, cmd, ours, theirs
+	n.state, n.cmd, n.channel, n.childEnd = stateBound, cmd, ours, theirs
 	return nil
 }
 
-// namespaces is cmd's SysProcAttr with new namespaces, and the range of group
-// ids in there that may send pings. root makes an ordinary user root in there.
-func namespaces(cmd *exec.Cmd, root bool) (attr *syscall.SysProcAttr, groups string, err error) {
+// namespaceAttr returns cmd's SysProcAttr with new namespaces, and the range of group ids in
+// there that may send pings. asRoot maps an ordinary user to root in there.
+func namespaceAttr(cmd *exec.Cmd, asRoot bool) (attr *syscall.SysProcAttr, pingGroups string, err error) {
 	attr = &syscall.SysProcAttr{}
 	if cmd.SysProcAttr != nil {
 		*attr = *cmd.SysProcAttr
 	}
 	attr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_NEWNET
 	if attr.UidMappings == nil && attr.GidMappings == nil {
-		if err := mapIDs(attr, root); err != nil {
+		if err := mapIDs(attr, asRoot); err != nil {
 			return nil, "", err
 		}
 	}
 	if len(attr.GidMappings) > 0 {
+		const maxGroup = 1<<31 - 1 // that ping_group_range takes: GID_T_MAX (include/net/ping.h)
 		m := attr.GidMappings[0]
-		groups = fmt.Sprintf("%d %d", m.ContainerID, min(m.ContainerID+m.Size-1, maxGroup))
+		pingGroups = fmt.Sprintf("%d %d", m.ContainerID, min(m.ContainerID+m.Size-1, maxGroup))
 	}
-	return attr, groups, nil
+	return attr, pingGroups, nil
 }
 
-// maxGroup is the highest group id that ping_group_range takes (GID_T_MAX,
-// include/net/ping.h).
-const maxGroup = 1<<31 - 1
-
-// mapIDs makes the ids inside the same as outside where we may, as root; an
-// ordinary user has one of each, its own or root's.
-func mapIDs(attr *syscall.SysProcAttr, root bool) error {
-	if privileged() {
-		var err error
-		if attr.UidMappings, err = identity("/proc/self/uid_map"); err != nil {
+// mapIDs maps all ids to themselves if the process may, as root may. An ordinary user gets
+// one user and one group id: the user's own, or with asRoot those of root.
+func mapIDs(attr *syscall.SysProcAttr, asRoot bool) (err error) {
+	if mayMapIDs() {
+		if attr.UidMappings, err = identityMapping("/proc/self/uid_map"); err != nil {
 			return err
 		}
-		if attr.GidMappings, err = identity("/proc/self/gid_map"); err != nil {
+		if attr.GidMappings, err = identityMapping("/proc/self/gid_map"); err != nil {
 			return err
 		}
 		attr.GidMappingsEnableSetgroups = setgroupsAllowed()
 		return nil
 	}
 	uid, gid := os.Geteuid(), os.Getegid()
-	inner, innerGroup := uid, gid
-	if root {
-		inner, innerGroup = 0, 0
+	insideUID, insideGID := uid, gid
+	if asRoot {
+		insideUID, insideGID = 0, 0
 	}
-	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: inner, HostID: uid, Size: 1}}
-	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: innerGroup, HostID: gid, Size: 1}}
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: insideUID, HostID: uid, Size: 1}}
+	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: insideGID, HostID: gid, Size: 1}}
 	return nil
 }
 
-// privileged tells whether we may map any ids.
-func privileged() bool {
+// mayMapIDs reports whether the process may map arbitrary ids.
+func mayMapIDs() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData
 	if err := unix.Capget(&header, &have[0]); err != nil {
@@ -156,65 +154,59 @@ func privileged() bool {
 	return have[0].Effective&both == both
 }
 
-// setgroupsAllowed tells whether our own user namespace lets anybody have
-// supplementary groups (user_namespaces(7)); one inside it can't lift that.
+// setgroupsAllowed reports whether the process's user namespace allows supplementary groups
+// (user_namespaces(7)). A namespace below it can't lift that restriction.
 func setgroupsAllowed() bool {
 	b, err := os.ReadFile("/proc/self/setgroups")
 	return err != nil || strings.TrimSpace(string(b)) == "allow"
 }
 
-// identity maps every id that our own user namespace has to itself.
-func identity(path string) ([]syscall.SysProcIDMap, error) {
+// identityMapping maps every id of the process's user namespace to itself.
+func identityMapping(path string) ([]syscall.SysProcIDMap, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read own ids: %w", err)
+		return nil, fmt.Errorf("read own id mapping: %w", err)
 	}
 	var all []syscall.SysProcIDMap
 	for line := range strings.Lines(string(b)) {
 		var inside, outside, size int
 		if _, err := fmt.Sscan(line, &inside, &outside, &size); err != nil {
-			return nil, fmt.Errorf("read own ids from %s: line %q: %w", path, strings.TrimSpace(line), err)
+			return nil, fmt.Errorf("read own id mapping from %s: line %q: %w", path, strings.TrimSpace(line), err)
 		}
 		all = append(all, syscall.SysProcIDMap{ContainerID: inside, HostID: inside, Size: size})
 	}
 	return all, nil
 }
 
-func union(a, b []uintptr) []uintptr {
-	all := slices.Concat(a, b)
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// plan is what the inside of a new namespace is to do.
-func (n *Network) plan(pingGroups string) plan {
+// basePlan returns what the plans for new and for joined namespaces have in common.
+func (n *Network) basePlan() plan {
 	c := &n.cfg
 	p := plan{
 		Interface: c.Interface, MTU: c.MTU, Queues: c.Queues, Addr4: c.Addr4, Addr6: c.Addr6, Gateway4: c.Gateway4, Gateway6: c.Gateway6,
-		Configure: !c.NoConfigure, Replace: c.ReplaceTUN, Need6: n.need6, ResolvConf: n.resolvConf,
-		Sockets: n.wantedSockets(), Diagnose: len(c.AutoForward) > 0, Splice: c.splices(),
+		Configure: !c.NoConfigure, ReplaceTUN: c.ReplaceTUN, Need6: n.need6, Splice: c.useSplice(), Sockets: n.wantedSockets(),
 	}
-	if pingGroups != "" {
-		p.Sysctls = append(p.Sysctls, [2]string{"net/ipv4/ping_group_range", pingGroups})
-	}
-	// The namespace is the command's own: no port in it is anybody else's.
-	p.Sysctls = append(p.Sysctls, [2]string{"net/ipv4/ip_unprivileged_port_start", "0"})
-	return p.withIPv6()
-}
-
-// withIPv6 sets what only IPv6 needs: nobody advertises routers, so asking for
-// them would be noise; and IPv6 may be off by default on the host.
-func (p plan) withIPv6() plan {
-	if p.Addr6.IsValid() && p.Configure {
+	if c.Addr6.IsValid() && p.Configure {
+		// Nobody answers router solicitations, and the host may disable IPv6 by default.
 		conf := "net/ipv6/conf/" + p.Interface + "/"
-		p.Sysctls = append(p.Sysctls, [2]string{conf + "accept_ra", "0"}, [2]string{conf + "disable_ipv6", "0"})
+		p.Sysctls = [][2]string{{conf + "accept_ra", "0"}, {conf + "disable_ipv6", "0"}}
 	}
 	return p
 }
 
-// Exec is Wrap, cmd.Start, Run and cmd.Wait in one. The network ends with the
-// command; when ctx ends first, the command is killed. The error is that of the
-// network, or else that of cmd.Wait.
+// commandPlan returns the plan for a command in a new namespace.
+func (n *Network) commandPlan(pingGroups string) plan {
+	p := n.basePlan()
+	p.ResolvConf = n.resolvConf
+	if pingGroups != "" {
+		p.Sysctls = append(p.Sysctls, [2]string{"net/ipv4/ping_group_range", pingGroups})
+	}
+	// All ports of the namespace are the command's own, the low ones too.
+	p.Sysctls = append(p.Sysctls, [2]string{"net/ipv4/ip_unprivileged_port_start", "0"})
+	return p
+}
+
+// Exec calls Wrap, cmd.Start, Run and cmd.Wait. The network ends with the command. If ctx
+// ends first, the command is killed. The error is the network's, or else that of cmd.Wait.
 func (n *Network) Exec(ctx context.Context, cmd *exec.Cmd) error {
 	defer n.Close()
 	if err := n.Wrap(cmd); err != nil {
@@ -223,23 +215,23 @@ func (n *Network) Exec(ctx context.Context, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return StartError(err)
 	}
-	seen := *cmd.SysProcAttr.PidFD >= 0 // Run sees the end of the command by itself
+	watched := *cmd.SysProcAttr.PidFD >= 0 // Run notices the end of the command itself
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	ended := make(chan error, 1)
+	runErr := make(chan error, 1)
 	go func() {
 		err := n.Run(running)
 		if err != nil || ctx.Err() != nil {
-			_ = cmd.Process.Kill() // it may have ended by itself
+			_ = cmd.Process.Kill() // fails if the command has ended
 		}
-		ended <- err
+		runErr <- err
 	}()
-	waited := cmd.Wait()
-	if !seen {
+	waitErr := cmd.Wait()
+	if !watched {
 		stop()
 	}
-	if err := <-ended; err != nil {
+	if err := <-runErr; err != nil {
 		return err
 	}
-	return waited
+	return waitErr
 }

@@ -9,147 +9,151 @@ import (
 	"cleat/policy"
 )
 
-// Config says what a network is like. The zero Config is useful: IPv4, IPv6,
-// DNS and ping, all public and private addresses, and nothing of the host's own.
+// Config describes a network. The zero Config is useful: the guest has IPv4, IPv6, DNS and
+// ping, and reaches all public and private addresses but nothing of the host itself.
 type Config struct {
-	// Interface is the device's name inside; "": "cleat0".
+	// Interface is the name of the guest's device; "": "cleat0".
 	Interface string
-	// MTU of the device in bytes, 576 (IPv6: 1280) to 65520; 0: 65520.
+	// MTU of the device in bytes, 576 (with IPv6: 1280) to 65520; 0: 65520.
 	MTU int
-	// Queues of the device, each with a thread that moves bytes; all but the
-	// first rest while there are few connections. 0: one less than Go processors
-	// (GOMAXPROCS), 1 to 4: who is busy keeps one, and other goroutines need one.
+	// Queues is the number of the device's queues, 1 to 64. Each has a thread that moves
+	// packets; all but the first are idle while there are few connections. 0: one less than
+	// GOMAXPROCS, 1 to 4. A busy queue occupies a processor, and other goroutines need one.
 	Queues int
-	// Tier is how TCP connections move. TierSplice and TierSeccomp are errors where
-	// the kernel or the namespace can't, and together with Pcap, which sees packets
-	// of the device alone. TierSeccomp is for Wrap, and for Join with Runtimes.
+	// Tier selects how TCP connections are carried. TierSplice and TierSeccomp are errors if
+	// the kernel or the namespace doesn't support them. They can't be combined with Pcap,
+	// which sees only packets of the device. TierSeccomp is for Wrap, and for Join with
+	// RuntimeListener.
 	Tier Tier
 	// RuntimeListener is the Unix socket to which OCI runtimes bring the seccomp
-	// notifications of the containers that they start (see SeccompProfile).
-	// ListenForRuntimes opens it; Run closes it. It requires TierSeccomp and Join.
+	// notifications of containers that they start (see SeccompProfile). Open it with
+	// ListenForRuntimes; Run closes it. It requires TierSeccomp and Join. It accepts
+	// connections only from the caller's user and root, and only from the caller's own
+	// network namespace, in which no program of a container is.
 	RuntimeListener *net.UnixListener
-	// Addr4 and Addr6 are the guest's addresses with the length of their
-	// networks; zero: 10.0.2.100/24 and fd63:6c65:6174::100/64.
+	// Addr4 and Addr6 are the guest's addresses with the prefix lengths of their networks;
+	// zero: 10.0.2.100/24 and fd63:6c65:6174::100/64.
 	Addr4, Addr6 netip.Prefix
-	// Gateway4 and Gateway6 are the routers that the guest sees; zero: the
-	// second address of the guest's network (10.0.2.2), or the third where the
-	// guest has that one. They need not lie within the network.
+	// Gateway4 and Gateway6 are the guest's routers; zero: the second address of the guest's
+	// network (10.0.2.2), or the third if the second is the guest's own. They may lie outside
+	// the network.
 	Gateway4, Gateway6 netip.Addr
-	// NoIPv4 and NoIPv6 switch a family off. Not both.
+	// NoIPv4 and NoIPv6 disable an address family. At most one may be set.
 	NoIPv4, NoIPv6 bool
-	// NoConfigure makes the device and leaves its addresses, routes and state to
-	// others: the container's own set-up, or a parent such as RootlessKit.
+	// NoConfigure creates the device and leaves its addresses, routes and state to others: the
+	// container's own set-up, or a parent such as RootlessKit.
 	NoConfigure bool
-	// Replace removes a TUN or TAP by the name of Interface that is already there.
-	// Another kind of link by that name is an error.
+	// ReplaceTUN removes an existing TUN or TAP device with the name Interface. A link of
+	// another kind with that name is an error.
 	ReplaceTUN bool
 
 	DNS DNS
 
-	// HostLoopback4 and HostLoopback6 are addresses that lead to the host's
-	// 127.0.0.1 and ::1. Zero: the host's loopback can't be reached. The resolver
-	// knows them as host.cleat.internal and host.containers.internal.
+	// HostLoopback4 and HostLoopback6 are addresses that lead to the host's 127.0.0.1 and ::1.
+	// The resolver returns them for host.cleat.internal and host.containers.internal. Zero:
+	// the host's loopback can't be reached.
 	HostLoopback4, HostLoopback6 netip.Addr
-	// Map are further addresses that lead elsewhere, for instance to an address
-	// of the host that the guest has a copy of. A forward's client with that
-	// address appears as the one that leads to it.
+	// Mappings are further addresses that lead elsewhere, for instance to an address of the
+	// host that the guest has a copy of. A client on the host with such an address appears to
+	// the guest with the address that leads to it.
 	Mappings []Mapping
 
-	// Forwards are ports of the host that lead inside from the start.
+	// Forwards are ports of the host that lead to the guest from the start.
 	Forwards []Forward
-	// AutoForward forwards what starts to listen inside, by each that matches.
+	// AutoForward forwards ports of the host to listeners of the guest as they come and go. A
+	// listener is forwarded by each element that matches it.
 	AutoForward []AutoForward
-	// Outward are ports inside that lead to the host's loopback.
+	// ReverseForwards are ports of the guest that lead to the host.
 	ReverseForwards []ReverseForward
-	// AutoOutward does so for what listens on the host's loopback.
+	// AutoReverseForward adds reverse forwards for listeners on the host's loopback.
 	AutoReverseForward []AutoForward
 
-	// Outbound4 and Outbound6 are source addresses of the host's sockets, and
-	// OutboundInterface the link they are bound to; zero: the host's routes
-	// decide.
+	// Outbound4 and Outbound6 are the source addresses of the host's sockets;
+	// OutboundInterface is the link that they are bound to. Zero: the host's routes decide.
 	Outbound4, Outbound6 netip.Addr
 	OutboundInterface    string
 
 	// Pcap receives all packets of the device in pcap format; nil: none.
 	Pcap io.Writer
 
+	// Limits bound what the guest can cost.
 	Limits Limits
 
-	// Policy judges flows; nil: everything that the default denials leave.
-	// Those hold unless NoDefaultDenials is set: loopback, link-local,
-	// unspecified, multicast and broadcast addresses, cloud metadata services,
-	// and IPv6 forms of them.
+	// Policy judges flows that the default denials let through; nil: all are allowed. The
+	// default denials are loopback, link-local, unspecified, multicast and broadcast
+	// addresses, cloud metadata services, and the IPv6 forms of them.
 	Policy Policy
-	// Hook is asked after Policy; nil: nobody.
+	// Hook is asked about flows that Policy allows; nil: none.
 	Hook Hook
-	// Refused is told of each flow that was refused or dropped, and by what rule;
-	// nil: nobody. So it is of each name that the resolver does not look up, as a
-	// flow to the resolver without a source. Several goroutines call it at once,
-	// the one that carries bytes too: it must not block.
+	// OnRefused is called for each flow that is refused or dropped, with the rule that
+	// decided; nil: none. A name that the resolver does not look up is reported as a flow to
+	// the resolver without a source. It is called by several goroutines at once, one of which
+	// moves packets, and must not block.
 	OnRefused func(Flow, Decision)
-	// NoDefaultDenials leaves every destination to Policy, which then is what
-	// keeps the guest from the host's loopback.
+	// NoDefaultDenials disables the default denials. Policy alone then protects, among other
+	// things, the host's loopback.
 	NoDefaultDenials bool
 
-	// MapRoot lets an ordinary user's command see itself as root. Otherwise it
-	// keeps its ids. A command of root always does.
+	// MapRoot makes an ordinary user's command appear to itself as root. Otherwise it keeps
+	// its ids. A command of root is always root.
 	MapRoot bool
 
-	// Log takes warnings, e.g. about an automatic forward whose port is taken on
+	// Log receives warnings, for instance about an automatic forward whose port is taken on
 	// the host; nil: slog.Default.
 	Log *slog.Logger
 }
 
-// DNS is the resolver that the guest sees, which passes queries on to the
-// host's.
+// DNS configures the guest's resolver, which forwards queries to those of the host.
 type DNS struct {
-	// Off: no resolver, and resolv.conf stays as it is.
+	// Off disables the resolver and leaves resolv.conf as it is.
 	Off bool
-	// Listen are the resolver's addresses as the guest sees them, at port 53;
-	// nil: the third address of the guest's network (10.0.2.3), of IPv4 unless
-	// that is off.
+	// Listen are the resolver's addresses as the guest sees them, at port 53; nil: the third
+	// address of the guest's IPv4 network (10.0.2.3), or of its IPv6 network without IPv4.
 	Listen []netip.Addr
-	// Servers are asked; nil: those of the host's /etc/resolv.conf, read again
-	// when it changes.
+	// Servers are the servers to forward to; nil: those of the host's /etc/resolv.conf, which
+	// is read again when it changes.
 	Servers []netip.AddrPort
-	// Search is the list of domains for resolv.conf; nil: the host's.
+	// Search is the list of search domains for resolv.conf; nil: the host's.
 	Search []string
-	// KeepResolvConf leaves /etc/resolv.conf as the guest finds it.
+	// KeepResolvConf leaves the guest's /etc/resolv.conf as it is.
 	KeepResolvConf bool
 }
 
-// Mapping makes one address mean another one of the same family: Guest as the
-// guest writes it, and Host, what it leads to.
+// Mapping makes one address lead to another one of the same family: Guest is the address that
+// the guest uses, Host the one it leads to.
 type Mapping = policy.Mapping
 
-// AutoForward says which listeners are forwarded as they come and go. The zero
-// value forwards none.
+// AutoForward selects listeners to forward as they come and go. The zero value selects none.
 type AutoForward struct {
 	TCP, UDP bool
-	// Listen is where on the host (or, outward, inside); invalid: all addresses
-	// (or, outward, loopback).
+	// Listen is the address to listen on; invalid: all addresses of the host, or loopback of
+	// the guest for a reverse forward.
 	Listen netip.Addr
-	// Interface limits the host's listeners to one link; "": any.
+	// Interface limits listening on the host to one link; "": any.
 	Interface string
-	// Only are the ports considered; nil: all from 1 to 65535, but for UDP none
-	// of 32768 to 60999, which the kernel gives to clients.
+	// Only are the ports considered; nil: 1 to 65535, but for UDP without 32768 to 60999,
+	// which the kernel assigns to clients.
 	Only []PortRange
-	// Except are ports left alone.
+	// Except are ports to leave out.
 	Except []PortRange
-	// Shift moves ports: the host's is the guest's plus Shift[guest's].
+	// Shift moves ports: a listener's port P is forwarded from P plus Shift[P].
 	Shift map[uint16]int
 }
 
-// PortRange is First to Last, both included.
+func (a *AutoForward) follows(proto Protocol) bool {
+	return proto == TCP && a.TCP || proto == UDP && a.UDP
+}
+
+// PortRange is the range of ports from First to Last, both included.
 type PortRange = policy.PortRange
 
-// Outward makes a port inside lead to a port of the host.
+// ReverseForward makes a port of the guest lead to a port of the host.
 type ReverseForward struct {
 	Protocol Protocol // TCP or UDP
-	// Listen is where inside; an invalid address means loopback of both
-	// families.
+	// Listen is the address in the guest's namespace; an invalid address means loopback of
+	// both families.
 	Listen netip.AddrPort
-	// To is the host's; an invalid address means loopback of the client's
-	// family, port 0 that of Listen.
+	// To is the host's address; an invalid one means loopback of the client's family, and
+	// port 0 the port of Listen.
 	To netip.AddrPort
 }

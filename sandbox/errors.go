@@ -7,36 +7,35 @@ import (
 	"cleat/usernet"
 )
 
-// ErrNotAttached says that the process was not started by a command that Attach
-// prepared.
+// ErrNotAttached is returned by Open in a process that was not started by a command prepared
+// with Attach.
 var ErrNotAttached = errors.New("this process was not started with a network: see Attach")
 
-// ErrNotForwarded says that there is no such forward.
+// ErrNotForwarded is returned by Unforward if there is no such forward.
 var ErrNotForwarded = usernet.ErrNoForward
 
-// ConfigError is a field of Config that can't be.
+// ConfigError is an invalid field of Config.
 type ConfigError struct {
-	Field string // as in Config, e.g. "MTU" or "DNS.Listen"
+	Field string // e.g. "MTU" or "DNS.Listen"
 	Value string
-	Want  string // what would do
+	Want  string // what is valid
 }
 
 func (e *ConfigError) Error() string {
 	return fmt.Sprintf("configure network: %s %q: want %s", e.Field, e.Value, e.Want)
 }
 
-// SetupError is a step inside the namespace that failed: which, why, and where
-// known what to do about it.
+// SetupError is a failed step of setting up a namespace.
 type SetupError struct {
 	Step   string // e.g. "open /dev/net/tun"
 	Err    error
-	Remedy string // what to type; "" where unknown
+	Remedy string // a command to run or a change to make; "" if none is known
 }
 
 func (e *SetupError) Error() string { return fmt.Sprintf("%s: %v", e.Step, e.Err) }
 
-// Unwrap is the cause.
+// Unwrap returns Err.
 func (e *SetupError) Unwrap() error { return e.Err }
 
-// Hint is the remedy, for the door.
+// Hint returns Remedy.
 func (e *SetupError) Hint() string { return e.Remedy }

@@ -10,72 +10,69 @@ import (
 	"cleat/usernet"
 )
 
-// The nouns of flows, so that users need import this package alone.
+// Types of other packages, so that users need to import only this one.
 type (
-	// Flow is one conversation: a TCP connection, the datagrams between two UDP
-	// endpoints, or the echo requests with one identifier.
+	// Flow is one conversation: a TCP connection, the datagrams between two UDP endpoints, or
+	// the echo requests with one identifier.
 	Flow = usernet.Flow
-	// Verdict says what becomes of a flow. The zero Verdict lets it through.
+	// Verdict decides about a flow. The zero Verdict allows it.
 	Verdict = usernet.Verdict
 	// Action is what a Verdict does.
 	Action = usernet.Action
-	// Policy judges each new flow before anything of it leaves. Judge must not
-	// block. It sees destinations as the guest wrote them, and only those that
-	// no mapping of the Config and no default denial has dealt with before.
+	// Policy judges each new flow before any packet of it leaves. Judge must not block. It
+	// sees destinations as the guest sent them, and only flows that neither a mapping of
+	// Config nor a default denial has decided.
 	Policy = usernet.Policy
 	// Forward makes a port of the host lead to a port of the guest.
 	Forward = usernet.Forward
-	// FlowInfo describes a living flow.
+	// FlowInfo describes a current flow.
 	FlowInfo = usernet.FlowInfo
-	// Limits bound what a hostile guest can cost. Zero fields take the default.
+	// Limits bound what a hostile guest can cost. Zero fields have defaults.
 	Limits = usernet.Limits
-	// Decision says which rule decided about a flow, and why.
+	// Decision is a policy's decision about a flow, with the rule and the reason.
 	Decision = policy.Decision
-	// Tier is a way in which a TCP connection's bytes move.
+	// Tier is a way to carry TCP connections.
 	Tier = usernet.Tier
 	// Protocol is an IP protocol number.
 	Protocol = packet.Protocol
+	// SupervisorStats are counters of the seccomp tier.
+	SupervisorStats = supervisor.Stats
+	// LedgerUsage is the current use of the resources that Config.Limits bounds.
+	LedgerUsage = ledger.Usage
 )
 
 // Stats are counters since the start.
 type Stats struct {
 	usernet.Stats
-	// Supervised are those of the seccomp tier, zero elsewhere.
+	// Supervisor are the counters of the seccomp tier, zero in others.
 	Supervisor SupervisorStats `json:"supervised"`
-	// Ledger is what the guest makes the helper spend: descriptors, memory, goroutines.
+	// Ledger is what the guest makes this process spend: descriptors, memory, goroutines.
 	Ledger LedgerUsage `json:"ledger"`
 }
 
-// SupervisorStats are counters of the seccomp tier.
-type SupervisorStats = supervisor.Stats
-
-// LedgerUsage is the state of the account that Config.Limits bounds.
-type LedgerUsage = ledger.Usage
-
 // The actions of a Verdict.
 const (
-	Allow    = usernet.Allow    // to its destination
-	Redirect = usernet.Redirect // to Verdict.To instead; the guest notices nothing
-	Refuse   = usernet.Refuse   // RST for TCP, ICMP "administratively prohibited" otherwise
-	Drop     = usernet.Drop     // no answer
-	Use      = usernet.Use      // carried over Verdict.Conn
+	Allow    = usernet.Allow    // carry the flow to its destination
+	Redirect = usernet.Redirect // carry it to Verdict.To instead; the guest does not notice
+	Refuse   = usernet.Refuse   // answer with RST for TCP, else with ICMP "administratively prohibited"
+	Drop     = usernet.Drop     // do not answer
+	Use      = usernet.Use      // carry it over Verdict.Conn
 )
 
 // The tiers of Config and FlowInfo.
 const (
-	// TierAuto is the fastest that this kernel and the namespace allow: TierSeccomp
-	// only where Config.Policy is a *policy.Policy whose HostSockets lets it, and for
-	// Wrap.
+	// TierAuto is the fastest tier that the kernel and the namespace support. It is
+	// TierSeccomp only with Wrap, and only if Config.Policy is a *policy.Policy whose
+	// HostSockets allow it.
 	TierAuto Tier = ""
 	// TierTUN carries packets of the device.
 	TierTUN = usernet.TierTUN
-	// TierSplice has the guest's kernel end connections at sockets of its own
-	// namespace, and moves bytes between those and the host's. A connection that
-	// the namespace's own rules lead elsewhere takes the device.
+	// TierSplice terminates connections in the guest's kernel, at sockets in its namespace,
+	// and splices bytes between those and the host's sockets. Connections that the
+	// namespace's own rules lead elsewhere take the device.
 	TierSplice = usernet.TierSplice
-	// TierSeccomp has the command's connections made on its behalf, by sockets of
-	// the host's that it is handed; those that can't be take TierSplice. Package
-	// sandbox/supervisor says what it guarantees, and what not.
+	// TierSeccomp connects on behalf of the command, and gives it the host's socket. Other
+	// connections take TierSplice. Package sandbox/supervisor documents what it guarantees.
 	TierSeccomp Tier = "seccomp"
 )
 
@@ -87,20 +84,18 @@ const (
 	ICMPv6 = packet.ICMPv6
 )
 
-// A NamePolicy is a Policy that judges by names too: where Config.Policy is one,
-// JudgeNamed is called in place of Judge. names are those that the guest looked
-// up with the network's resolver and that led to the destination, as they were
-// asked for (lower case, without the final dot), the latest first; nil when
-// there are none. JudgeNamed must not block, must not keep names, and is called
-// by several threads at once, as Judge is.
+// A NamePolicy is a Policy that also considers names. If Config.Policy is one, JudgeNamed is
+// called instead of Judge. names are those that the guest looked up with the network's
+// resolver and that led to the destination, in lower case and without the final dot, the
+// latest first; nil if there are none. JudgeNamed must not block and must not keep names. Like
+// Judge, it is called by several threads at once.
 type NamePolicy interface {
 	Policy
 	JudgeNamed(f Flow, names []string) Verdict
 }
 
-// A Hook is asked, after the Policy has let an outbound TCP or UDP flow through,
-// in a goroutine of its own: it may block, for instance to dial through a proxy.
-// It may refuse the flow, redirect it, or hand back its own connection (Use);
-// the zero Verdict keeps to what the Policy said. names are as for NamePolicy.
-// ctx ends with the flow or the Network.
+// A Hook is called for each outbound TCP or UDP flow that the Policy allows, in a goroutine of
+// its own. It may block, for instance to dial through a proxy. It may refuse the flow,
+// redirect it, or return its own connection (Use). The zero Verdict keeps the Policy's. names
+// are as for NamePolicy. ctx ends with the flow or the Network.
 type Hook func(ctx context.Context, f Flow, names []string) Verdict

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,26 +22,26 @@ func FuzzParseState(f *testing.F) {
 	f.Add(`{"FDS":["seccompFd"],"pid":1e3}`, 1)
 	f.Add(strings.Repeat("[", 20000), 0)
 	f.Fuzz(func(t *testing.T, text string, fds int) {
-		state, which, err := parseState(strings.NewReader(text), fds)
+		state, index, err := parseState(strings.NewReader(text), fds)
 		if err != nil {
 			return
 		}
-		if which < 0 || which >= fds || state.Fds[which] != seccompFD || state.PID <= 0 {
-			t.Errorf("descriptor %d of %d, state %+v", which, fds, state)
+		if index < 0 || index >= fds || state.Fds[index] != specs.SeccompFdName || state.Pid <= 0 {
+			t.Errorf("descriptor %d of %d, state %+v", index, fds, state)
 		}
 	})
 }
 
-// FuzzHasHostCaps: a configuration that can't be read, or that names one of the
+// FuzzHasConfigCaps: a configuration that can't be read, or that names one of the
 // capabilities, is never taken for one that has none.
-func FuzzHasHostCaps(f *testing.F) {
+func FuzzHasConfigCaps(f *testing.F) {
 	f.Add([]byte(`{"process":{"capabilities":{"bounding":["CAP_NET_ADMIN"]}}}`))
 	f.Add([]byte(`{"process":{"capabilities":{"ambient":["CAP_CHOWN"],"effective":null}}}`))
 	f.Add([]byte(`{"process":{"capabilities":["CAP_SYS_ADMIN"]}}`))
 	f.Add([]byte(`{"process":null}`))
 	f.Add([]byte("{"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if !hasHostCaps(text) && (len(bytes.TrimSpace(text)) == 0 || text[0] == '[') {
+		if !hasConfigCaps(text) && (len(bytes.TrimSpace(text)) == 0 || text[0] == '[') {
 			t.Errorf("%q has no capabilities", text)
 		}
 	})
@@ -72,7 +73,7 @@ func FuzzParseCredentials(f *testing.F) {
 // and is none of a failure.
 func FuzzParseReport(f *testing.F) {
 	f.Add([]byte(`{"Stage":"device","Files":["tun","tun"]}`), 2)
-	f.Add([]byte(`{"Stage":"failed","Step":"make device","Errno":16,"Message":"busy","Remedy":"x"}`), 0)
+	f.Add([]byte(`{"Stage":"failed","Step":"create device","Errno":16,"Message":"busy","Remedy":"x"}`), 0)
 	f.Add([]byte(`{"Stage":"network","Warnings":["w"],"NoSplice":"s"}`), 0)
 	f.Add([]byte(`{"Files":["tun"]}`), 0)
 	f.Add([]byte(`null`), 0)
@@ -101,7 +102,7 @@ func FuzzParseListener(f *testing.F) {
 	f.Add(message[:diagMessageBytes-1])
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l, ok := parseListener(TCP, data)
-		if ok && (!l.at.IsValid() || data[0] == unix.AF_INET && !l.at.Addr().Is4()) {
+		if ok && (!l.addr.IsValid() || data[0] == unix.AF_INET && !l.addr.Addr().Is4()) {
 			t.Errorf("%x: %+v", data, l)
 		}
 	})

@@ -104,7 +104,7 @@ func TestJoinReplacesADevice(t *testing.T) {
 	if err := first.Join(patience(t), ns); err != nil {
 		t.Fatal(err)
 	}
-	if err := newNetwork(t, sandbox.Config{}).Join(patience(t), ns); err == nil || !strings.Contains(err.Error(), `make device "cleat0"`) {
+	if err := newNetwork(t, sandbox.Config{}).Join(patience(t), ns); err == nil || !strings.Contains(err.Error(), `create device "cleat0"`) {
 		t.Errorf("a second device of the name: error %v", err)
 	}
 	if err := newNetwork(t, sandbox.Config{ReplaceTUN: true}).Join(patience(t), ns); err != nil {
@@ -144,7 +144,7 @@ func TestJoinOurOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := newNetwork(t, sandbox.Config{}).Join(patience(t), ns)
 			var setup *sandbox.SetupError
-			if !errors.As(err, &setup) || setup.Hint() == "" || !strings.Contains(err.Error(), "we are in ourselves") {
+			if !errors.As(err, &setup) || setup.Hint() == "" || !strings.Contains(err.Error(), "own network namespace") {
 				t.Errorf("error %v, want a hint at another namespace", err)
 			}
 		})

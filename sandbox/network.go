@@ -23,71 +23,70 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network is a network for one namespace. Make it with New, give it a namespace
-// by exactly one of Wrap, Attach and Join, then call Run. Its methods are safe
-// for concurrent use.
+// Network is a network for one namespace. Create it with New, give it a namespace by exactly
+// one of Wrap, Attach and Join, then call Run. Its methods are safe for concurrent use.
 type Network struct {
 	cfg        Config
-	need6      bool   // IPv6 was asked for by an address of its own
-	resolvConf []byte // for inside; nil: none
+	need6      bool   // IPv6 was asked for explicitly
+	resolvConf []byte // for the command; nil: none
 	rules      *policy.Policy
-	judge      usernet.Policy
-	quiet      usernet.Policy // judge without telling Config.Refused
-	resolver   *dns.Forwarder // nil: off
-	ledger     *ledger.Ledger // for what the guest causes
-	noSplice   string         // why the splice tier can't be had
-	noSeccomp  string         // and the seccomp tier, where the policy would have it
+	judge      usernet.Policy // judges flows and reports refusals to Config.OnRefused
+	silent     usernet.Policy // judges without reports
+	resolver   *dns.Forwarder // nil: DNS is off
+	ledger     *ledger.Ledger // charged with what the guest causes
+	noSplice   string         // why the splice tier is missing
+	noSeccomp  string         // why the seccomp tier is missing, where it is optional
 
-	mu      sync.Mutex
-	state   state
-	cmd     *exec.Cmd
-	pidfd   int // written by cmd.Start; -1: the kernel gives none
-	channel *channel
-	theirs  *os.File    // the inside's end, until the child has it
-	watch   watch       // of a joined namespace
-	served  namespaceID // that one
-	opened  opened
+	mu       sync.Mutex
+	state    state
+	cmd      *exec.Cmd // nil: the namespace was joined
+	pidfd    int       // set by cmd.Start; -1: the kernel has none
+	channel  *channel
+	childEnd *os.File // the setup process's end of channel, until it has been started
+	watch    watch
+	netns    supervisor.Namespace // that was joined
+	res      resources
 }
 
-// state is how far a Network is.
+// state is the stage of a Network's life.
 type state int
 
 const (
-	stateNew state = iota
-	stateBound
-	stateReady // Prepare was called
+	stateNew      state = iota
+	stateBound          // it has a namespace
+	statePrepared       // Prepare has been called
 	stateRunning
-	stateEnded
+	stateClosed
 )
 
-// opened are descriptors that came from the inside, and what was made on them.
-type opened struct {
-	queues      []*os.File // of the device
-	sockets     map[kind][]int
-	stack       *usernet.Stack
-	hostSockets *usernet.Sockets
-	supervisor  *supervisor.Supervisor // nil: there is none
-	supervised  []*os.File
-	binder      *binder     // binds sockets for containers
-	hostOwner   namespaceID // of containers, as is the next
-	hostCookie  uint64
-	gate        *usernet.Gate // nil: there is none
-	gateFDs     []*os.File
-	outward     []*udpRelay
-	guestDiag   *nlsock.Socket // sock_diag of the inside; nil: not wanted
-	hostDiag    *nlsock.Socket // and of the host
-	diags       []int          // descriptors of sock_diag sockets of the host
+// resources are descriptors from the setup process, and what was built on them.
+type resources struct {
+	sockets      map[fdKind][]int // not in use yet
+	queues       []*os.File       // of the device
+	gateFiles    []*os.File
+	seccompFiles []*os.File
+	gate         *usernet.Gate // nil: no splice tier
+	stack        *usernet.Stack
+	hostSockets  *usernet.Sockets
+	supervisor   *supervisor.Supervisor // nil: no seccomp tier
+	binds        *bindClient            // binds sockets for containers
+	hostOwner    supervisor.Namespace   // user namespace that owns the host's network namespace
+	hostCookie   uint64                 // of the host's network namespace
+	relays       []*udpRelay
+	guestDiag    *nlsock.Socket // sock_diag of the namespace; nil: not needed
+	hostDiag     *nlsock.Socket // sock_diag of the host; nil: not needed
+	hostDiagFDs  []int
 }
 
-// New checks the configuration. It starts nothing; the error joins a
-// *ConfigError for each wrong field.
+// New checks the configuration. It starts nothing. The error joins a *ConfigError for each
+// wrong field.
 func New(cfg Config) (*Network, error) {
-	need6 := cfg.Addr6.IsValid()
+	need6 := cfg.Addr6.IsValid() || cfg.NoIPv4
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
-	n := &Network{cfg: cfg, need6: need6 || cfg.NoIPv4, pidfd: -1}
+	n := &Network{cfg: cfg, need6: need6, pidfd: -1}
 	if n.ledger, err = cfg.Limits.NewLedger(); err != nil {
 		return nil, fmt.Errorf("configure network: %w", err)
 	}
@@ -102,7 +101,8 @@ func New(cfg Config) (*Network, error) {
 	return n, nil
 }
 
-// guestResolvConf is the host's, with our resolver in place of the host's.
+// guestResolvConf returns the host's resolv.conf with the network's resolver in place of the
+// host's.
 func (c *Config) guestResolvConf() ([]byte, error) {
 	text, err := os.ReadFile(resolvConf)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -118,45 +118,43 @@ func (c *Config) guestResolvConf() ([]byte, error) {
 	return conf.Guest(c.DNS.Listen...), nil
 }
 
-// Config is what New was given, with defaults filled in.
+// Config returns what New was given, with defaults filled in.
 func (n *Network) Config() Config { return n.cfg }
 
-// Prepare does the first part of Run, which needs rights that Seal takes away:
-// it takes the device over from the inside, opens the forwards, and returns when
-// all descriptors are open. The command still waits. Run calls it where it was
-// not called. An error that the inside met is a *SetupError; after any error the
-// Network is closed, and the command ends by itself.
+// Prepare does the part of Run that needs rights which Seal takes away: it receives the
+// device from the namespace, opens the forwards, and returns when all descriptors are open.
+// The command still waits. Run calls Prepare if the caller has not. An error inside the
+// namespace is a *SetupError. After any error the Network is closed, and the command exits.
 func (n *Network) Prepare(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.prepare(ctx)
 }
 
+// prepare is Prepare, called with mu held.
 func (n *Network) prepare(ctx context.Context) error {
 	switch n.state {
-	case stateReady:
+	case statePrepared:
 		return nil
 	case stateNew:
 		return errors.New("prepare network: it has no namespace: call Wrap, Attach or Join first")
-	case stateRunning, stateEnded:
-		return errors.New("prepare network: it ran already, or was closed")
-	case stateBound:
+	case stateRunning, stateClosed:
+		return errors.New("prepare network: it has run already, or was closed")
 	}
-	err := n.open(ctx)
-	if err != nil {
+	if err := n.open(ctx); err != nil {
 		n.close()
 		return err
 	}
-	n.state = stateReady
+	n.state = statePrepared
 	return nil
 }
 
-func (n *Network) open(ctx context.Context) error {
+func (n *Network) open(ctx context.Context) (err error) {
 	if n.cmd != nil {
 		if n.cmd.Process == nil {
 			return fmt.Errorf("prepare network: %s was not started", n.cmd.Args[0])
 		}
-		n.theirs.Close() // so that the end of the child is the end of the socket
+		n.childEnd.Close() // so that the end of the child ends the connection
 		if err := n.watchCommand(); err != nil {
 			return err
 		}
@@ -164,8 +162,11 @@ func (n *Network) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := n.connectDiag(); err != nil {
-		return err
+	if fds := n.res.sockets[fdDiag]; len(fds) > 0 {
+		// Connected to the kernel before the command starts, it accepts nobody's messages.
+		if n.res.guestDiag, err = nlsock.New(fds[0]); err != nil {
+			return err
+		}
 	}
 	if err := n.newStack(); err != nil {
 		return err
@@ -174,24 +175,15 @@ func (n *Network) open(ctx context.Context) error {
 		return err
 	}
 	for _, f := range n.cfg.Forwards {
-		if _, err := n.opened.stack.Forward(f); err != nil {
+		if _, err := n.res.stack.Forward(f); err != nil {
 			return err
 		}
 	}
-	return n.openOutward()
+	return n.openReverseForwards()
 }
 
-// connectDiag makes the sock_diag socket of the inside safe to ask, before the command
-// begins.
-func (n *Network) connectDiag() (err error) {
-	if fds := n.opened.sockets[kindDiag]; len(fds) > 0 {
-		n.opened.guestDiag, err = nlsock.New(fds[0])
-	}
-	return err
-}
-
-// watchCommand makes the end of the command the end of Run. The caller's pidfd
-// stays the caller's; a kernel without them (before 5.3) leaves it to ctx.
+// watchCommand ends Run with the command. It duplicates a pidfd that the caller asked for. A
+// kernel without pidfds (before 5.3) leaves ending Run to its context.
 func (n *Network) watchCommand() error {
 	fd := *n.cmd.SysProcAttr.PidFD
 	if fd < 0 {
@@ -204,27 +196,27 @@ func (n *Network) watchCommand() error {
 		}
 	}
 	n.pidfd = -1
-	return n.watch.process(fd)
+	return n.watch.setProcess(fd)
 }
 
-// takeOver receives everything from the inside.
+// takeOver receives everything from the setup process.
 func (n *Network) takeOver(ctx context.Context) error {
-	n.opened.sockets = map[kind][]int{}
-	const diag, gate, supervised = 1, 5, 5
-	got, most := 0, len(n.wantedSockets().kinds())+n.cfg.Queues+diag+gate+supervised
+	n.res.sockets = map[fdKind][]int{}
+	const gate, seccomp = 5, 5
+	got, limit := 0, len(n.wantedSockets())+n.cfg.Queues+gate+seccomp
 	for {
 		r, fds, err := n.channel.receive(ctx)
 		if errors.Is(err, io.EOF) {
-			return &SetupError{Step: "set up network inside", Err: errors.New("the process ended before")}
+			return &SetupError{Step: "set up network", Err: errors.New("the setup process has ended")}
 		}
 		if err != nil {
 			return err
 		}
 		for i, k := range r.Files {
-			n.opened.sockets[k] = append(n.opened.sockets[k], fds[i])
+			n.res.sockets[k] = append(n.res.sockets[k], fds[i])
 		}
-		if got += len(fds); got > most {
-			return fmt.Errorf("set up network: %d descriptors came from inside, %d were asked for", got, most)
+		if got += len(fds); got > limit {
+			return fmt.Errorf("set up network: got %d descriptors from the setup process, at most %d were asked for", got, limit)
 		}
 		for _, w := range r.Warnings {
 			n.cfg.Log.Warn(w)
@@ -240,45 +232,45 @@ func (n *Network) takeOver(ctx context.Context) error {
 }
 
 func (n *Network) takeTUN() error {
-	tuns := n.opened.sockets[kindTUN]
-	if len(tuns) != n.cfg.Queues {
-		return fmt.Errorf("set up network: %d queues came from inside, %d were asked for", len(tuns), n.cfg.Queues)
+	fds := n.res.sockets[fdTUN]
+	if len(fds) != n.cfg.Queues {
+		return fmt.Errorf("set up network: got %d queues from the setup process, %d were asked for", len(fds), n.cfg.Queues)
 	}
-	for _, fd := range tuns {
+	for _, fd := range fds {
 		if err := checkTUN(fd); err != nil {
 			return fmt.Errorf("set up network: %w", err)
 		}
 	}
-	delete(n.opened.sockets, kindTUN)
-	for _, fd := range tuns {
-		n.opened.queues = append(n.opened.queues, os.NewFile(uintptr(fd), n.cfg.Interface))
+	delete(n.res.sockets, fdTUN)
+	for _, fd := range fds {
+		n.res.queues = append(n.res.queues, os.NewFile(uintptr(fd), n.cfg.Interface))
 	}
 	return nil
 }
 
-// takeGate takes over what the splice tier needs, or why there is none.
-func (n *Network) takeGate(lack string) error {
-	if !n.cfg.splices() {
+// takeGate takes over the sockets of the splice tier. missing is why there are none.
+func (n *Network) takeGate(missing string) error {
+	if !n.cfg.useSplice() {
 		return nil
 	}
-	n.noSplice = lack
-	files := map[kind]*os.File{}
-	for _, k := range []kind{kindGate4, kindCaller4, kindGate6, kindCaller6} {
-		for _, fd := range n.opened.sockets[k] {
+	n.noSplice = missing
+	files := map[fdKind]*os.File{}
+	for _, k := range []fdKind{fdGate4, fdCaller4, fdGate6, fdCaller6} {
+		for _, fd := range n.res.sockets[k] {
 			files[k] = os.NewFile(uintptr(fd), string(k))
-			n.opened.gateFDs = append(n.opened.gateFDs, files[k])
+			n.res.gateFiles = append(n.res.gateFiles, files[k])
 			if err := checkGate(fd); err != nil {
 				return fmt.Errorf("set up network: %w", err)
 			}
 		}
-		delete(n.opened.sockets, k)
+		delete(n.res.sockets, k)
 	}
-	if lack == "" && len(files) > 0 {
-		n.opened.gate = &usernet.Gate{Listener4: files[kindGate4], Caller4: files[kindCaller4], Listener6: files[kindGate6], Caller6: files[kindCaller6], Every: n.cfg.Tier == TierSplice}
+	if missing == "" && len(files) > 0 {
+		n.res.gate = &usernet.Gate{Listener4: files[fdGate4], Caller4: files[fdCaller4], Listener6: files[fdGate6], Caller6: files[fdCaller6], Every: n.cfg.Tier == TierSplice}
 		return nil
 	}
 	if n.cfg.Tier == TierSplice {
-		return &SetupError{Step: "set up the splice tier", Err: errors.New(cmp.Or(lack, "nothing came from inside")), Remedy: "cleat run --tier auto"}
+		return &SetupError{Step: "set up the splice tier", Err: errors.New(cmp.Or(missing, "no sockets came from the setup process")), Remedy: "cleat run --tier auto"}
 	}
 	return nil
 }
@@ -286,22 +278,21 @@ func (n *Network) takeGate(lack string) error {
 func (n *Network) newStack() error {
 	c := &n.cfg
 	cfg := usernet.Config{
-		TUN: n.opened.queues[0], Queues: n.opened.queues[1:], Gate: n.opened.gate, MTU: c.MTU, Guest4: c.Addr4.Addr(), Guest6: c.Addr6.Addr(),
+		TUN: n.res.queues[0], Queues: n.res.queues[1:], Gate: n.res.gate, MTU: c.MTU, Guest4: c.Addr4.Addr(), Guest6: c.Addr6.Addr(),
 		Gateway4: c.Gateway4, Gateway6: c.Gateway6, Shown: c.shown(), Policy: n.judge, Hook: n.hook(),
 		Outbound4: c.Outbound4, Outbound6: c.Outbound6, OutboundInterface: c.OutboundInterface,
 		Pcap: c.Pcap, Limits: c.Limits, Ledger: n.ledger,
 	}
 	var err error
-	if n.opened.stack, err = usernet.New(cfg); err != nil {
+	if n.res.stack, err = usernet.New(cfg); err != nil {
 		return fmt.Errorf("start network: %w", err)
 	}
-	n.opened.hostSockets = usernet.NewSockets(cfg)
+	n.res.hostSockets = usernet.NewSockets(cfg)
 	return nil
 }
 
-// Close frees what was opened where Run is never called. A command that waits
-// for its network ends. Closing twice, or after Run, is harmless; while Run runs
-// it does nothing.
+// Close frees what was opened if Run is never called. A command that waits for its network
+// exits. Close does nothing while Run is running. Closing twice, or after Run, is harmless.
 func (n *Network) Close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -311,53 +302,53 @@ func (n *Network) Close() error {
 	return nil
 }
 
-// close frees everything. The caller holds the lock.
+// close frees everything. It is called with mu held.
 func (n *Network) close() {
-	if n.state == stateEnded {
+	if n.state == stateClosed {
 		return
 	}
-	n.state = stateEnded
+	n.state = stateClosed
 	if n.channel != nil {
 		n.channel.close()
-		n.theirs.Close()
+		n.childEnd.Close()
 	}
 	n.watch.close()
 	if n.pidfd >= 0 {
 		unix.Close(n.pidfd)
 	}
-	for _, r := range n.opened.outward {
+	for _, r := range n.res.relays {
 		r.close()
 	}
-	if n.opened.stack != nil {
-		n.opened.stack.Close()
+	if n.res.stack != nil {
+		n.res.stack.Close()
 	}
-	if n.opened.supervisor != nil {
-		n.opened.supervisor.Close()
+	if n.res.supervisor != nil {
+		n.res.supervisor.Close()
 	}
-	for _, fds := range n.opened.sockets {
+	for _, fds := range n.res.sockets {
 		closeAll(fds)
 	}
-	closeAll(n.opened.diags)
+	closeAll(n.res.hostDiagFDs)
 	if l := n.cfg.RuntimeListener; l != nil {
 		l.Close()
 	}
-	for _, f := range slices.Concat(n.opened.queues, n.opened.gateFDs, n.opened.supervised) {
+	for _, f := range slices.Concat(n.res.queues, n.res.gateFiles, n.res.seccompFiles) {
 		f.Close()
 	}
 }
 
-// stack is the data path, once Prepare has made it.
+// stack returns the data path, which exists from Prepare on.
 func (n *Network) stack() (*usernet.Stack, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.opened.stack == nil {
+	if n.res.stack == nil {
 		return nil, errors.New("the network is not prepared")
 	}
-	return n.opened.stack, nil
+	return n.res.stack, nil
 }
 
-// Forward opens a port; the result is the address it listens on. The error wraps
-// the cause, e.g. EADDRINUSE. It works from Prepare on, until Run returns.
+// Forward opens a port of the host and returns the address it listens on. It works from
+// Prepare until Run returns. The error wraps the cause, such as EADDRINUSE.
 func (n *Network) Forward(f Forward) (netip.AddrPort, error) {
 	s, err := n.stack()
 	if err != nil {
@@ -366,9 +357,9 @@ func (n *Network) Forward(f Forward) (netip.AddrPort, error) {
 	return s.Forward(f)
 }
 
-// Unforward closes the port again, which is named by Protocol, Interface, and
-// Listen as Forward returned it; flows that came in by it live on. The error
-// wraps ErrNotForwarded where there is no such forward.
+// Unforward closes a port, identified by Protocol, Interface, and Listen as Forward returned
+// it. Flows that came in by it continue. The error wraps ErrNotForwarded if there is no such
+// forward.
 func (n *Network) Unforward(f Forward) error {
 	s, err := n.stack()
 	if err != nil {
@@ -377,8 +368,8 @@ func (n *Network) Unforward(f Forward) error {
 	return s.Unforward(f)
 }
 
-// Forwards are the ports that are open, with Listen as it came out (port 0
-// resolved), automatic ones too, in no particular order; none before Prepare.
+// Forwards returns the open forwards, automatic ones included, in no particular order. Listen
+// has the actual port where the configuration has port 0. There are none before Prepare.
 func (n *Network) Forwards() []Forward {
 	s, err := n.stack()
 	if err != nil {
@@ -391,26 +382,24 @@ func (n *Network) Forwards() []Forward {
 	return all
 }
 
-// Tier is how TCP connections move, unless their flow says otherwise, and why
-// not in a faster way; "" where there is nothing to say. It is known from Prepare
-// on.
-func (n *Network) Tier() (t Tier, why string) {
+// Tier returns the tier of TCP connections, unless their FlowInfo says otherwise, and why a
+// faster one is not in use ("" if there is nothing to report). It is known from Prepare on.
+func (n *Network) Tier() (tier Tier, reason string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.opened.supervisor != nil {
+	if n.res.supervisor != nil {
 		return TierSeccomp, ""
 	}
-	if n.opened.gate != nil {
+	if n.res.gate != nil {
 		return TierSplice, n.noSeccomp
 	}
 	if n.cfg.Pcap != nil {
-		return TierTUN, "a capture sees packets of the device alone"
+		return TierTUN, "a capture sees only packets of the device"
 	}
 	return TierTUN, n.noSplice
 }
 
-// Flows describes all flows of the moment. It fails before Prepare and after
-// Run.
+// Flows describes all current flows. It fails before Prepare and after Run.
 func (n *Network) Flows() ([]FlowInfo, error) {
 	s, err := n.stack()
 	if err != nil {
@@ -419,18 +408,18 @@ func (n *Network) Flows() ([]FlowInfo, error) {
 	return s.Flows()
 }
 
-// Stats are the counters; zero before Prepare, and the last ones after Run.
+// Stats returns the counters: zero before Prepare, and the final ones after Run.
 func (n *Network) Stats() Stats {
 	s, err := n.stack()
 	if err != nil {
 		return Stats{}
 	}
 	stats := Stats{Stats: s.Stats(), Ledger: n.ledger.Usage()}
-	if n.opened.supervisor != nil {
-		stats.Supervisor = n.opened.supervisor.Stats()
+	if n.res.supervisor != nil {
+		stats.Supervisor = n.res.supervisor.Stats()
 	}
 	return stats
 }
 
-// Names are those that led the guest to an address lately, the latest first.
+// Names returns the names by which the guest recently found an address, the latest first.
 func (n *Network) Names(a netip.Addr) []string { return n.rules.Names(a) }

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// locks are the ways a machine refuses user namespaces or what is to be done in
-// them, most specific first.
-var locks = []struct{ path, is, remedy string }{
+// userNSLimits are the settings by which a machine denies user namespaces, or rights in them,
+// the most specific first.
+var userNSLimits = []struct{ path, value, remedy string }{
 	{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1",
 		"sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"},
 	{"/proc/sys/kernel/unprivileged_userns_clone", "0",
@@ -22,8 +22,8 @@ var locks = []struct{ path, is, remedy string }{
 		"sudo sysctl user.max_net_namespaces=10000"},
 }
 
-// namespaceRemedy says what to do where the kernel refused new namespaces, or
-// rights in them; "" where we can't tell.
+// namespaceRemedy returns what to do if the kernel has denied new namespaces or rights in
+// them, or "" if that is not known.
 func namespaceRemedy(err error) string {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EUSERS):
@@ -33,8 +33,8 @@ func namespaceRemedy(err error) string {
 	case !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES):
 		return ""
 	}
-	for _, l := range locks {
-		if b, err := os.ReadFile(l.path); err == nil && strings.TrimSpace(string(b)) == l.is {
+	for _, l := range userNSLimits {
+		if b, err := os.ReadFile(l.path); err == nil && strings.TrimSpace(string(b)) == l.value {
 			return l.remedy
 		}
 	}
@@ -44,17 +44,17 @@ func namespaceRemedy(err error) string {
 	return ""
 }
 
-// StartError explains why a command that Wrap or Attach prepared did not start:
-// where the kernel refused its namespaces it is a *SetupError with a remedy.
-// Other errors, and nil, are returned as they are.
+// StartError explains an error of starting a command that Wrap or Attach prepared. If the
+// kernel has denied new namespaces, the result is a *SetupError with a remedy. Other errors,
+// and nil, are returned as they are.
 func StartError(err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errno == unix.EACCES {
-		return err // of the command's directory, as a rule
+		return err // EACCES is about the command's directory as a rule
 	}
 	remedy := namespaceRemedy(err)
 	if remedy == "" {
 		return err
 	}
-	return &SetupError{Step: "make user and network namespaces", Err: err, Remedy: remedy}
+	return &SetupError{Step: "create user and network namespaces", Err: err, Remedy: remedy}
 }

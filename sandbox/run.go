@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// Run lets the command begin and moves bytes until ctx ends, the command or the
-// namespace is gone (all: nil), or something fails: the command could not be
-// executed (a *SetupError), or the data path. It may be called once and owns all
-// goroutines it starts. What was opened is closed when it returns, and the
-// device with it.
+// Run lets the command start and moves packets. It returns nil when ctx, the command or the
+// namespace has ended. It returns an error if the command can't be executed (a *SetupError) or
+// the data path fails. It may be called once. It owns all goroutines that it starts, and
+// closes what was opened, the device included, when it returns.
 func (n *Network) Run(ctx context.Context) error {
 	n.mu.Lock()
 	if err := n.prepare(ctx); err != nil {
@@ -32,14 +32,14 @@ func (n *Network) Run(ctx context.Context) error {
 	return g.wait()
 }
 
-// start starts all that runs.
+// start starts everything that runs until the network ends.
 func (n *Network) start(g *group) {
-	g.run(n.opened.stack.Run)
-	if n.opened.supervisor != nil {
+	g.run(n.res.stack.Run)
+	if n.res.supervisor != nil {
 		g.run(n.supervise)
 	}
 	if n.cfg.RuntimeListener != nil {
-		g.run(n.acceptPrograms)
+		g.run(n.acceptRuntimes)
 	}
 	if n.resolver != nil {
 		g.run(n.resolver.Run)
@@ -47,54 +47,52 @@ func (n *Network) start(g *group) {
 	g.run(func(ctx context.Context) error { return n.rules.Run(ctx, n.lookup()) })
 	g.run(func(ctx context.Context) error {
 		if n.cmd != nil {
-			if err := n.letBegin(ctx); err != nil {
+			if err := n.startCommand(ctx); err != nil {
 				return err
 			}
 		}
 		return n.watch.wait(ctx)
 	})
-	for _, r := range n.opened.outward {
+	for _, r := range n.res.relays {
 		g.run(r.run)
 	}
-	for _, a := range n.automatic(g) {
-		g.run(a.run)
+	for _, p := range n.pollers(g) {
+		g.run(p.run)
 	}
 }
 
-// primeTimeout bounds how long the command waits for names in rules to be looked
-// up; a resolver that answers at all does so at its first or second try.
+// primeTimeout bounds how long the command waits until names in rules have been looked up. A
+// resolver that answers at all answers the first or second query.
 const primeTimeout = 5 * time.Second
 
-// letBegin tells the inside that the network is there, and listens until the
-// command runs in its place, or could not.
-func (n *Network) letBegin(ctx context.Context) error {
+// startCommand tells the setup process that the network is ready, and waits until the command
+// runs or could not be executed.
+func (n *Network) startCommand(ctx context.Context) error {
 	priming, cancel := context.WithTimeout(ctx, primeTimeout)
 	if err := n.rules.Prime(priming, n.lookup()); err != nil && ctx.Err() == nil {
 		n.cfg.Log.Warn("look up names of rules", "error", err)
 	}
 	cancel()
-	if err := n.channel.goAhead(); err != nil {
-		return &SetupError{Step: "let the command begin", Err: err}
+	if err := n.channel.sendGo(); err != nil {
+		return &SetupError{Step: "start the command", Err: err}
 	}
 	_, fds, err := n.channel.receive(ctx)
 	switch {
 	case err == nil:
 		closeAll(fds)
-		return errors.New("let the command begin: unexpected message from inside")
+		return errors.New("start the command: unexpected message from the setup process")
 	case errors.Is(err, io.EOF):
 		return nil
 	}
 	return err
 }
 
-// group runs goroutines until the first of them ends, or the context; then all
-// have to. The first error counts.
+// group runs goroutines until one of them or the context ends, and then ends all. The first
+// error counts.
 type group struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	mu     sync.Mutex
-	err    error
+	goroutines errgroup.Group
+	ctx        context.Context
+	cancel     context.CancelFunc
 }
 
 func newGroup(ctx context.Context) *group {
@@ -104,19 +102,19 @@ func newGroup(ctx context.Context) *group {
 }
 
 func (g *group) run(f func(context.Context) error) {
-	g.wg.Go(func() {
+	g.goroutines.Go(func() error {
 		err := f(g.ctx)
-		g.mu.Lock()
-		if g.err == nil && err != nil && (g.ctx.Err() == nil || !errors.Is(err, g.ctx.Err())) {
-			g.err = fmt.Errorf("run network: %w", err)
-		}
-		g.mu.Unlock()
+		ended := g.ctx.Err()
 		g.cancel()
+		if err == nil || ended != nil && errors.Is(err, ended) {
+			return nil
+		}
+		return fmt.Errorf("run network: %w", err)
 	})
 }
 
 func (g *group) wait() error {
-	g.wg.Wait()
+	err := g.goroutines.Wait()
 	g.cancel()
-	return g.err
+	return err
 }

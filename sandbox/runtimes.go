@@ -17,13 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOpenDirectory means that others could come by a socket in a directory.
+// ErrDirectoryNotPrivate is returned by ListenForRuntimes for a directory that other users can
+// enter.
 var ErrDirectoryNotPrivate = errors.New("the directory is not for the user alone (mode 0700)")
 
-// ListenForRuntimes opens the socket for RuntimeListener at a path, which nobody but the
-// user and root can reach: in a directory that only they may enter. The error wraps
-// ErrOpenDirectory where others may, localsock.ErrTaken where somebody listens there, and
-// fs.ErrExist where something else is there.
+// ListenForRuntimes opens the socket for Config.RuntimeListener at a path. Its directory must
+// be one that only the user and root can enter: the error wraps ErrDirectoryNotPrivate for
+// another one, localsock.ErrTaken if a program listens at the path, and fs.ErrExist if
+// something else exists there.
 func ListenForRuntimes(path string) (*net.UnixListener, error) {
 	var st unix.Stat_t
 	dir := filepath.Dir(path)
@@ -36,38 +37,30 @@ func ListenForRuntimes(path string) (*net.UnixListener, error) {
 	return localsock.ListenFile(path)
 }
 
-// SeccompProfile adds to a seccomp profile in JSON, which may be nil, what brings a
-// container to the listener at a path. What becomes of the profile's own rules is
-// told at supervisor.Profile.
+// SeccompProfile adds rules to a seccomp profile in JSON, which may be nil, that bring a
+// container to the listener at a path. supervisor.Profile documents what becomes of the
+// profile's own rules.
 func SeccompProfile(base []byte, listener string) ([]byte, error) {
 	return supervisor.Profile(base, listener)
 }
 
-// checkRuntimes refuses a listener that nobody answers.
-func (c *Config) checkRuntimes() error {
-	if c.RuntimeListener != nil && c.Tier != TierSeccomp {
-		return configError("RuntimeListener", c.RuntimeListener.Addr().String(), "the seccomp tier")
-	}
-	return nil
-}
-
 const (
-	// maxRuntimes bounds the runtimes that have connected and said nothing yet.
+	// maxRuntimes bounds the runtimes that are being served.
 	maxRuntimes = 128
-	// stateWithin is how long a runtime has for its message. Some connect before they
-	// make the container, whose hooks may take seconds (crun).
-	stateWithin = 30 * time.Second
+	// stateTimeout is how long a runtime may take for its message. Some (crun) connect before
+	// they create the container, whose hooks may take seconds.
+	stateTimeout = 30 * time.Second
 )
 
-// acceptPrograms takes programs in from OCI runtimes. Each runtime has a goroutine, so that
-// none keeps another one's container from starting.
-func (n *Network) acceptPrograms(ctx context.Context) error {
+// acceptRuntimes takes over containers from OCI runtimes. Each runtime has a goroutine, so that
+// none delays another one's container.
+func (n *Network) acceptRuntimes(ctx context.Context) error {
 	l := n.cfg.RuntimeListener
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	var serving sync.WaitGroup
 	defer serving.Wait()
-	places := make(chan struct{}, maxRuntimes)
-	refused := rareWarning{every: time.Second, warn: n.cfg.Log.Warn}
+	slots := make(chan struct{}, maxRuntimes)
+	refused := warningLimiter{interval: time.Second, warn: n.cfg.Log.Warn}
 	for {
 		c, err := localsock.Accept(ctx, l.AcceptUnix)
 		if ctx.Err() != nil {
@@ -77,121 +70,122 @@ func (n *Network) acceptPrograms(ctx context.Context) error {
 			return fmt.Errorf("accept an OCI runtime's connection: %w", err)
 		}
 		if err := n.admitRuntime(c); err != nil {
-			refused.say("refuse a connection to the OCI runtimes' socket", err)
+			refused.log("refuse a connection to the OCI runtimes' socket", err)
 			c.Close()
 			continue
 		}
 		select {
-		case places <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-ctx.Done():
 			c.Close()
 			return nil
 		}
 		serving.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { c.SetReadDeadline(time.Unix(1, 0)) })()
-			if err := n.acceptProgram(c); err != nil && ctx.Err() == nil {
-				n.cfg.Log.Warn("take a container over from its OCI runtime; its connections fail", "error", err)
+			if err := n.acceptContainer(c); err != nil && ctx.Err() == nil {
+				n.cfg.Log.Warn("take over a container from its OCI runtime; its connections fail", "error", err)
 			}
 		})
 	}
 }
 
-// rareWarning says a warning at most so often. It is for one goroutine.
-type rareWarning struct {
-	every   time.Duration
-	warn    func(msg string, args ...any)
-	said    time.Time
-	omitted int
+// warningLimiter logs at most one warning in an interval. It is for one goroutine.
+type warningLimiter struct {
+	interval time.Duration
+	warn     func(msg string, args ...any)
+	last     time.Time
+	omitted  int
 }
 
-func (w *rareWarning) say(msg string, err error) {
-	if now := time.Now(); now.Sub(w.said) >= w.every {
+func (w *warningLimiter) log(msg string, err error) {
+	if now := time.Now(); now.Sub(w.last) >= w.interval {
 		w.warn(msg, "error", err, "omitted", w.omitted)
-		w.said, w.omitted = now, 0
+		w.last, w.omitted = now, 0
 		return
 	}
 	w.omitted++
 }
 
-// admitRuntime refuses peers that are not trusted with host sockets. What they say is
-// believed afterwards, but for whose calls a filter stops: the supervisor looks at that.
-// The kernel noted the user when the peer connected, and made our end of the connection in
-// the network namespace of the peer's (unix_stream_connect, net/unix/af_unix.c), so neither
-// depends on whether the peer is still there.
+// admitRuntime refuses peers that are not trusted with the host's sockets. What an admitted
+// peer says is believed, except about which threads its filter stops: the supervisor verifies
+// those. The kernel has recorded the peer's user when it connected, and has created our end of
+// the connection in the peer's network namespace (unix_stream_connect, net/unix/af_unix.c). So
+// both checks hold even if the peer has exited.
 func (n *Network) admitRuntime(c *net.UnixConn) error {
 	uid, err := localsock.PeerUID(c)
 	if err != nil {
 		return err
 	}
 	if !localsock.Admits(uid) {
-		return fmt.Errorf("it is user %d's", uid)
+		return fmt.Errorf("the peer is user %d", uid)
 	}
-	var where uint64
+	var cookie uint64
 	err = localsock.Control(c, func(fd int) (err error) {
-		where, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("find the peer's network namespace: %w", err)
 	}
-	if where != n.opened.hostCookie {
-		return errors.New("it comes from another network namespace: a program in a container can't be an OCI runtime here")
+	if cookie != n.res.hostCookie {
+		return errors.New("the peer is in another network namespace: a program in a container can't be an OCI runtime here")
 	}
 	return nil
 }
 
-// acceptProgram takes over what a runtime brings.
-func (n *Network) acceptProgram(c *net.UnixConn) error {
-	if err := c.SetReadDeadline(time.Now().Add(stateWithin)); err != nil {
+// acceptContainer takes over the container that a runtime brings.
+func (n *Network) acceptContainer(c *net.UnixConn) error {
+	if err := c.SetReadDeadline(time.Now().Add(stateTimeout)); err != nil {
 		return err
 	}
 	state, notifications, err := readState(c)
 	if errors.Is(err, io.EOF) {
-		return nil // the runtime gave up before it had anything
+		return nil // the runtime has failed before it had a container
 	}
 	if err != nil {
-		return fmt.Errorf("read its message: %w", err)
+		return fmt.Errorf("read the runtime's message: %w", err)
 	}
-	p, err := n.programOf(state)
+	p, err := n.identifyProgram(state)
 	if err != nil {
 		notifications.Close()
 		return err
 	}
 	p.Notifications = notifications
-	return n.opened.supervisor.Add(p)
+	return n.res.supervisor.Add(p)
 }
 
-// keptFromTCP says that supervisor.Restrict was called on all that come, as on commands.
-// Only a linker sets it (-X): so the suite of usernettest has its threads come as commands.
-var keptFromTCP string
+// assumeLandlocked, if not empty, declares all containers to be Landlocked, as commands are.
+// Only a linker sets it (-X), for the suite of usernettest, whose threads are to be treated as
+// commands.
+var assumeLandlocked string
 
-// programOf finds out what a container is, by its first process.
-func (n *Network) programOf(state containerState) (p supervisor.Program, err error) {
-	net, err := supervisor.NamespaceAt(fmt.Sprintf("/proc/%d/ns/net", state.PID))
+// identifyProgram finds out what a container may do, from its first process.
+func (n *Network) identifyProgram(state containerState) (p supervisor.Program, err error) {
+	netns, err := supervisor.NamespaceAt(fmt.Sprintf("/proc/%d/ns/net", state.Pid))
 	if err != nil {
 		return p, fmt.Errorf("find the container's network namespace: %w", err)
 	}
-	if net != n.served {
-		return p, fmt.Errorf("process %d is not in the network namespace that is served here", state.PID)
+	if netns != n.netns {
+		return p, fmt.Errorf("process %d is not in the network namespace that is served here", state.Pid)
 	}
-	if p.UserNS, err = supervisor.NamespaceAt(fmt.Sprintf("/proc/%d/ns/user", state.PID)); err != nil {
+	if p.UserNS, err = supervisor.NamespaceAt(fmt.Sprintf("/proc/%d/ns/user", state.Pid)); err != nil {
 		return p, fmt.Errorf("find the container's user namespace: %w", err)
 	}
-	p.Landlocked = keptFromTCP != ""
-	// A container in a user namespace of its own has no capabilities that reach the host.
-	if p.UserNS == n.opened.hostOwner {
-		p.MayConfigureHost = state.PID != state.State.PID || mayConfigure(state.State.Bundle)
+	p.Landlocked = assumeLandlocked != ""
+	// The capabilities of a container in another user namespace do not reach the host.
+	if p.UserNS == n.res.hostOwner {
+		p.MayConfigureHost = state.Pid != state.State.Pid || mayConfigure(state.State.Bundle)
 	}
 	return p, nil
 }
 
-// hostCookie identifies our own network namespace.
+// hostCookie identifies the process's own network namespace.
 func hostCookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return 0, fmt.Errorf("make socket: %w", err)
+		return 0, os.NewSyscallError("socket", err)
 	}
 	defer unix.Close(fd)
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
@@ -201,21 +195,20 @@ func hostCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// hostOwner is the user namespace that owns the host's network namespace; zero:
-// one that we can't see, since it is further out than ours, and than that of any process
-// that we serve.
-func hostOwner() (namespaceID, error) {
+// hostOwner returns the user namespace that owns the host's network namespace. It returns the
+// zero value if that is outside of this process's user namespace, and so of any container's.
+func hostOwner() (supervisor.Namespace, error) {
 	net, err := openNamespace("/proc/thread-self/ns/net", unix.CLONE_NEWNET)
 	if err != nil {
-		return namespaceID{}, err
+		return supervisor.Namespace{}, err
 	}
 	defer unix.Close(net)
 	owner, err := unix.IoctlRetInt(net, unix.NS_GET_USERNS)
 	if errors.Is(err, unix.EPERM) {
-		return namespaceID{}, nil
+		return supervisor.Namespace{}, nil
 	}
 	if err != nil {
-		return namespaceID{}, fmt.Errorf("find the owner of the host's network namespace: %w", err)
+		return supervisor.Namespace{}, fmt.Errorf("find the owner of the host's network namespace: %w", err)
 	}
 	defer unix.Close(owner)
 	return idOf(owner)

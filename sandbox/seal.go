@@ -11,38 +11,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SealConfig says what a sealed process needs besides moving bytes.
+// SealConfig lists what a sealed process needs besides moving packets.
 type SealConfig struct {
-	// ReadPaths are files and directories that may still be opened for reading;
-	// so may /etc/resolv.conf and the directories that it is found in, since it
-	// is replaced as a rule rather than rewritten. Paths that do not exist are
-	// left out.
+	// ReadPaths are files and directories that may still be opened for reading. Paths that do
+	// not exist are left out. /etc/resolv.conf can always be read, in any of the directories
+	// that its symbolic links lead through, since it is usually replaced, not rewritten.
 	ReadPaths []string
-	// Signal is the process id of a command that the process may signal; 0: none.
-	// Where the kernel has pidfds (Linux 5.3) it may signal those it holds, too.
+	// SignalPID is the process id of a command that the process may signal; 0: none. On
+	// kernels with pidfds (Linux 5.3) it may also signal the processes whose pidfds it holds.
 	SignalPID int
-	// Supervise lets the process look into others of its user, as the seccomp tier
-	// takes: it may read their memory, and take and signal what they have. Landlock would
-	// forbid that, so there is none: the process can read every file that its user can.
+	// Supervise lets the process inspect other processes of its user, as the seccomp tier
+	// requires: read their memory, take their descriptors, and signal them. Landlock would
+	// forbid that, so it is not used, and the process can read every file that its user can.
 	Supervise bool
-	// Containers extends Supervise to processes of other users and with capabilities: the
-	// process keeps CAP_SYS_PTRACE, if it has it. Containers of root's are such.
+	// Containers extends Supervise to processes of other users and to those with
+	// capabilities, such as containers of root: the process keeps CAP_SYS_PTRACE if it has it.
 	Containers bool
 }
 
-// Seal is for a program that does nothing else from now on: it gives up all
-// capabilities (but see SealConfig.Containers) and the right to gain any, restricts the
-// file system with Landlock where the kernel has it, and limits the whole process (all threads)
-// to the system calls that moving bytes takes. It can't be undone. Call it after
-// Prepare and before Run. A kernel without seccomp is an error.
+// Seal restricts a process that only moves packets from now on. It drops all capabilities (but
+// see SealConfig.Containers) and the right to gain any, restricts file access with Landlock
+// where the kernel has it, and limits all threads to the system calls that moving packets
+// requires. It can't be undone. Call it between Prepare and Run. A kernel without seccomp is
+// an error.
 //
-// A sealed process can't start programs, change files, look into or signal other
-// processes, make namespaces or mounts, or open sockets but those of TCP, UDP and ping,
-// and pairs of Unix stream sockets. Descriptors that are open keep working: a log, a
-// capture file, a listener. Other processes of its user can't debug it. A second later
-// it gives back the memory that only starting up took.
+// A sealed process can't start programs, change files, inspect or signal other processes,
+// create namespaces or mounts, or open sockets other than TCP, UDP and ping sockets and pairs
+// of Unix stream sockets. Open descriptors keep working: a log, a capture file, a listener.
+// Other processes of its user can't debug it. One second later it returns to the kernel the
+// memory that only starting up needed.
 func Seal(cfg SealConfig) error {
-	pages, err := sys.FindProgramPages() // once sealed, nobody can look
+	pages, err := sys.FindProgramPages() // a sealed process can't read /proc/self/maps
 	if err != nil {
 		return fmt.Errorf("seal process: %w", err)
 	}
@@ -57,15 +56,9 @@ func Seal(cfg SealConfig) error {
 	if err != nil {
 		return fmt.Errorf("seal process: %w", err)
 	}
-	time.AfterFunc(startOver, func() { shrink(pages) })
+	time.AfterFunc(time.Second, func() { // by then the pages that starting up needs have been used
+		debug.FreeOSMemory()
+		_ = pages.Release() // releases about 10 of 14 MB
+	})
 	return nil
-}
-
-// startOver is when the pages that only starting up needs have all been used.
-const startOver = time.Second
-
-// shrink gives back what starting up took: about 10 of 14 MB.
-func shrink(pages sys.ProgramPages) {
-	debug.FreeOSMemory()
-	_ = pages.Release() // a failure costs memory and nothing else
 }

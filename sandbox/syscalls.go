@@ -9,35 +9,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sealedCalls are what a sealed process may do. The most frequent come first: kernels
-// before 5.11 run the filter for each call, later ones remember those without conditions.
+// sealedCalls returns the system calls that a sealed process may make. The most frequent come
+// first: kernels before 5.11 run the filter for each call; later ones cache the verdict for
+// calls without conditions.
 func sealedCalls(cfg SealConfig) []seal.Call {
-	calls := slices.Concat(movingCalls(), seal.Runtime(), pathCalls(), archCalls(), []seal.Call{ioctls(cfg.Supervise)})
-	if cfg.Supervise {
-		calls = append(calls, superviseCalls()...)
+	calls := slices.Concat(packetCalls(), seal.Runtime(), otherCalls(), archCalls(), []seal.Call{ioctls(cfg.Supervise)})
+	if cfg.Supervise { // inspecting other processes; the kernel still checks the right to
+		calls = append(calls, seal.Call{Number: unix.SYS_PIDFD_OPEN}, seal.Call{Number: unix.SYS_PIDFD_GETFD},
+			seal.Call{Number: unix.SYS_PROCESS_VM_READV}, seal.Call{Number: unix.SYS_KCMP})
 	}
 	if cfg.SignalPID != 0 {
-		calls = append(calls, signalCalls(cfg.SignalPID)...)
+		// Once the process id is another process's, the kernel still checks the user's right
+		// to signal that.
+		calls = append(calls, seal.Call{Number: unix.SYS_KILL, When: []seal.Condition{seal.ArgIs(0, uint32(cfg.SignalPID))}},
+			seal.Call{Number: unix.SYS_PIDFD_SEND_SIGNAL})
 	}
 	return calls
 }
 
-// movingCalls move bytes; seal.Runtime has further ones.
-func movingCalls() []seal.Call {
+// packetCalls move packets; seal.Runtime has further ones.
+func packetCalls() []seal.Call {
 	return []seal.Call{
 		{Number: unix.SYS_RECVFROM}, {Number: unix.SYS_SENDTO}, {Number: unix.SYS_SENDMMSG}, {Number: unix.SYS_RECVMMSG},
 		{Number: unix.SYS_SENDMSG}, {Number: unix.SYS_RECVMSG}, {Number: unix.SYS_SPLICE},
 	}
 }
 
-// pathCalls are what the data path and package net need besides.
-func pathCalls() []seal.Call {
+// otherCalls are what the data path and package net need besides.
+func otherCalls() []seal.Call {
 	return []seal.Call{
 		{Number: unix.SYS_PREADV2}, {Number: unix.SYS_PWRITEV2}, {Number: unix.SYS_SENDFILE}, {Number: unix.SYS_LSEEK},
 		{Number: unix.SYS_FSYNC}, {Number: unix.SYS_FDATASYNC},
 		{Number: unix.SYS_FTRUNCATE}, // a log of bounded size
 
-		// sockets: TCP, UDP and ping ones of IPv4 and IPv6, and neither raw nor packet ones
+		// IPv4 and IPv6 sockets of TCP, UDP and ping; no raw or packet sockets
 		{Number: unix.SYS_SOCKET, When: []seal.Condition{
 			seal.ArgIs(0, unix.AF_INET, unix.AF_INET6),
 			{Arg: 1, Mask: sockTypeMask, Any: []uint32{unix.SOCK_STREAM, unix.SOCK_DGRAM}},
@@ -46,9 +51,9 @@ func pathCalls() []seal.Call {
 		{Number: unix.SYS_CONNECT}, {Number: unix.SYS_BIND}, {Number: unix.SYS_LISTEN}, {Number: unix.SYS_ACCEPT4},
 		{Number: unix.SYS_GETSOCKOPT}, {Number: unix.SYS_SETSOCKOPT}, {Number: unix.SYS_GETSOCKNAME}, {Number: unix.SYS_GETPEERNAME},
 		{Number: unix.SYS_SHUTDOWN},
-		// One end of a pair is what the data path sees of a connection that is none of the
-		// kernel's. A stream stays between its two ends; a datagram could be sent to the
-		// path of any socket, such as /dev/log.
+		// The data path sees one end of a pair in place of a kernel connection. A stream stays
+		// between its ends; a datagram could be sent to the path of any socket, such as
+		// /dev/log.
 		{Number: unix.SYS_SOCKETPAIR, When: []seal.Condition{
 			seal.ArgIs(0, unix.AF_UNIX), seal.ArgHas(1, sockTypeMask, unix.SOCK_STREAM),
 		}},
@@ -58,12 +63,12 @@ func pathCalls() []seal.Call {
 		{Number: unix.SYS_TIMERFD_CREATE}, {Number: unix.SYS_TIMERFD_SETTIME}, {Number: unix.SYS_FSTATFS},
 		{Number: unix.SYS_READLINKAT}, {Number: unix.SYS_FACCESSAT}, {Number: unix.SYS_GETDENTS64},
 
-		// what became of the command
+		// waiting for the command
 		{Number: unix.SYS_WAIT4}, {Number: unix.SYS_WAITID},
 	}
 }
 
-// ioctls are requests about descriptors.
+// ioctls allows requests on descriptors.
 func ioctls(supervise bool) seal.Call {
 	requests := []uint32{
 		siocinq, siocoutq, siocatmark, fionbio, unix.TCGETS, unix.TIOCGWINSZ,
@@ -75,24 +80,8 @@ func ioctls(supervise bool) seal.Call {
 	return seal.Call{Number: unix.SYS_IOCTL, When: []seal.Condition{seal.ArgIs(1, requests...)}}
 }
 
-// superviseCalls look into other processes. The kernel still asks whether they
-// may.
-func superviseCalls() []seal.Call {
-	return []seal.Call{
-		{Number: unix.SYS_PIDFD_OPEN}, {Number: unix.SYS_PIDFD_GETFD}, {Number: unix.SYS_PROCESS_VM_READV}, {Number: unix.SYS_KCMP},
-	}
-}
-
-// signalCalls send signals to a process, and by pidfds that the process holds. By the
-// time that the number is another process's the kernel still asks whether the user may.
-func signalCalls(pid int) []seal.Call {
-	return []seal.Call{
-		{Number: unix.SYS_KILL, When: []seal.Condition{seal.ArgIs(0, uint32(pid))}}, {Number: unix.SYS_PIDFD_SEND_SIGNAL},
-	}
-}
-
-// sockTypeMask is SOCK_TYPE_MASK (include/linux/net.h): the part of socket(2)'s second
-// argument that is no flag.
+// sockTypeMask is SOCK_TYPE_MASK (include/linux/net.h): the bits of socket(2)'s second argument
+// that are no flags.
 const sockTypeMask = 0xf
 
 // Requests of include/uapi/linux/sockios.h and asm-generic/ioctls.h.

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// archCalls are those that newer machines no longer have.
+// archCalls returns the system calls that newer architectures lack.
 func archCalls() []seal.Call {
 	return []seal.Call{{Number: unix.SYS_READLINK}, {Number: unix.SYS_ACCEPT}}
 }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// archCalls are those that not every machine has.
+// archCalls returns the system calls that not every architecture has.
 func archCalls() []seal.Call {
 	return []seal.Call{{Number: unix.SYS_ACCEPT}}
 }

@@ -4,5 +4,5 @@ package sandbox
 
 import "cleat/internal/seal"
 
-// archCalls: Seal refuses machines whose system calls we don't know.
+// archCalls returns nothing: Seal refuses architectures whose system calls it does not know.
 func archCalls() []seal.Call { return nil }

@@ -12,25 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch tells when a process or a namespace is gone. The zero watch never does.
+// watch waits for the end of a process or a namespace. The zero watch waits for its context.
 type watch struct {
 	pidfd int
-	pid   *os.File // an epoll instance with the pidfd in it; nil: no process
-	path  string   // of a namespace; "": none
-	id    namespaceID
+	epoll *os.File             // epoll instance that contains pidfd; nil: no process
+	path  string               // of a namespace; "": none
+	id    supervisor.Namespace // that path leads to
 }
 
-// namespaceID is what a namespace is known by: device and inode of its file.
-type namespaceID = supervisor.Namespace
+// watchInterval is how often a path is looked at. The kernel sends no event when a mount goes,
+// and a network whose namespace is gone costs nothing.
+const watchInterval = time.Second
 
-// watchEvery is how often a path is looked at. A namespace that is gone costs
-// nobody anything, and no notice comes when a mount goes.
-const watchEvery = time.Second
-
-// process takes a pidfd over. The runtime's poller waits for descriptors that
-// don't block, but a pidfd must not be made such a one: package os may wait on a
-// copy of it, and waitid(2) would then fail. An epoll instance around it may.
-func (w *watch) process(pidfd int) error {
+// setProcess makes w watch a process, and takes ownership of its pidfd.
+//
+// Go's network poller waits only for non-blocking descriptors. The pidfd itself must not become
+// one: package os may use a duplicate of it, and waitid(2) would then fail. So the poller gets
+// an epoll instance that contains the pidfd.
+func (w *watch) setProcess(pidfd int) error {
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err == nil {
 		err = unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, pidfd, &unix.EpollEvent{Events: unix.EPOLLIN})
@@ -42,31 +41,32 @@ func (w *watch) process(pidfd int) error {
 		closeAll([]int{ep, pidfd})
 		return fmt.Errorf("watch process: %w", err)
 	}
-	w.pidfd, w.pid = pidfd, os.NewFile(uintptr(ep), "pidfd")
+	w.pidfd, w.epoll = pidfd, os.NewFile(uintptr(ep), "pidfd")
 	return nil
 }
 
-// wait returns nil when the process or the namespace is gone, or ctx ends.
+// wait returns nil when the process, the namespace or ctx has ended.
 func (w *watch) wait(ctx context.Context) error {
 	switch {
-	case w.pid != nil:
+	case w.epoll != nil:
 		return w.waitProcess(ctx)
 	case w.path != "":
-		return w.waitPath(ctx)
+		w.waitPath(ctx)
+	default:
+		<-ctx.Done()
 	}
-	<-ctx.Done()
 	return nil
 }
 
 func (w *watch) waitProcess(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { w.pid.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { w.epoll.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	raw, err := w.pid.SyscallConn()
+	raw, err := w.epoll.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("watch process: %w", err)
 	}
-	// A pidfd is readable once the process has ended (pidfd_open(2)), and an epoll
-	// instance while it has something to tell.
+	// A pidfd is readable once its process has ended (pidfd_open(2)), and an epoll instance
+	// while it has an event.
 	err = raw.Read(func(fd uintptr) bool {
 		ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		return err == nil && ready > 0
@@ -77,44 +77,35 @@ func (w *watch) waitProcess(ctx context.Context) error {
 	return nil
 }
 
-func (w *watch) waitPath(ctx context.Context) error {
-	tick := time.NewTicker(watchEvery)
+func (w *watch) waitPath(ctx context.Context) {
+	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-tick.C:
 		}
-		if w.gone() {
-			return nil
+		if w.pathGone() {
+			return
 		}
 	}
 }
 
-// gone tells whether the path names the namespace no more. That it can't be
-// looked at does not say so.
-func (w *watch) gone() bool {
-	var st unix.Stat_t
-	err := unix.Stat(w.path, &st)
+// pathGone reports whether the path no longer leads to the namespace. It returns false if the
+// path can't be looked at.
+func (w *watch) pathGone() bool {
+	id, err := supervisor.NamespaceAt(w.path)
 	if err != nil {
 		return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
 	}
-	return namespaceID{Dev: st.Dev, Ino: st.Ino} != w.id
+	return id != w.id
 }
 
 func (w *watch) close() {
-	if w.pid != nil {
-		w.pid.Close()
+	if w.epoll != nil {
+		w.epoll.Close()
 		unix.Close(w.pidfd)
-		w.pid = nil
+		w.epoll = nil
 	}
-}
-
-func idOf(fd int) (namespaceID, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return namespaceID{}, fmt.Errorf("look at namespace: %w", err)
-	}
-	return namespaceID{Dev: st.Dev, Ino: st.Ino}, nil
 }

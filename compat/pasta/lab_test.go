@@ -252,7 +252,7 @@ func TestFailures(t *testing.T) {
 	dir := t.TempDir()
 	rows := []struct{ name, args, text string }{
 		{"no such namespace", "--netns " + dir + "/none", "none: no such file or directory"},
-		{"no namespace", "--netns " + os.Args[0], "it is no network namespace"},
+		{"no namespace", "--netns " + os.Args[0], "not a network namespace"},
 		{"no such process", "999999", "/proc/999999/ns/net: no such file or directory"},
 		{"port taken", fmt.Sprintf("-t 127.0.0.1/%d --netns %s", taken.Port(), path), "address already in use"},
 		{"no such link", "-i eth7 --netns " + path, `find link "eth7"`},

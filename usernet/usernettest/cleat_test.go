@@ -16,7 +16,7 @@ import (
 // suite for those of a command, by linker flags.
 var (
 	shipped  = build{"CLEAT", ""}
-	commands = build{"CLEAT_COMMANDS", "-X cleat/sandbox.keptFromTCP=yes"}
+	commands = build{"CLEAT_COMMANDS", "-X cleat/sandbox.assumeLandlocked=yes"}
 )
 
 type build struct {

@@ -93,12 +93,12 @@ func TestConfigThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestProcessOfAPath(t *testing.T) {
+func TestPIDOfPath(t *testing.T) {
 	for path, want := range map[string]int{
 		"/proc/4711/ns/net": 4711, "/proc//4711/fd/3": 4711, "/proc/self/ns/net": 0,
 		"/run/netns/web": 0, "/proc": 0, "/proc/-1/ns/net": 0, "": 0,
 	} {
-		if got := processOf(path); got != want {
+		if got := pidOf(path); got != want {
 			t.Errorf("%q: process %d, want %d", path, got, want)
 		}
 	}

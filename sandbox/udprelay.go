@@ -5,26 +5,27 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
 	"cleat/internal/ledger"
 )
 
-// Limits of one UDP port inside that leads to the host. The guest is the client, and hostile:
-// what it opens costs descriptors, memory and goroutines.
+// Limits of one UDP reverse forward. The guest is the client and hostile: what it opens costs
+// descriptors, memory and goroutines.
 const (
-	maxRelayed  = 1024            // clients at once; datagrams of more are dropped
-	relayIdle   = 2 * time.Minute // a client without a datagram either way (nf_conntrack_udp_timeout_stream)
-	maxDatagram = 65535
+	maxRelayClients = 1024            // at once; datagrams of further ones are dropped
+	relayIdle       = 2 * time.Minute // until a client without datagrams is forgotten (nf_conntrack_udp_timeout_stream)
+	maxDatagram     = 65535
 )
 
-// clientCost is a client's socket, and the goroutine and buffer for what comes back.
+// clientCost is the cost of a client: its socket, and the goroutine and buffer for replies.
 var clientCost = ledger.Cost{Descriptors: 1, Bytes: maxDatagram + 8<<10, Goroutines: 1}
 
-// udpRelay passes datagrams on, with a socket of the host for each client.
+// udpRelay passes datagrams to an address of the host, with a socket for each client.
 type udpRelay struct {
-	conn   *net.UDPConn
+	conn   *net.UDPConn // in the namespace
 	to     netip.AddrPort
 	ledger *ledger.Ledger
 
@@ -50,9 +51,8 @@ func (r *udpRelay) run(ctx context.Context) error {
 			continue
 		}
 		if host := r.client(&wg, from); host != nil {
-			// Deadlines of both directions: see reply.
-			_ = host.SetReadDeadline(time.Now().Add(relayIdle))
-			_, _ = host.Write(buf[:n]) // refused: as lost as any datagram
+			_ = host.SetReadDeadline(time.Now().Add(relayIdle)) // reply extends it as well
+			_, _ = host.Write(buf[:n])                          // a refused datagram is lost, as any may be
 		}
 	}
 }
@@ -65,15 +65,15 @@ func (r *udpRelay) closeClients() {
 	}
 }
 
-// client is the host's socket for a client inside, made at its first datagram;
-// nil: there is no room.
+// client returns the host's socket for a client, opened for its first datagram. It returns nil
+// if a limit is reached.
 func (r *udpRelay) client(wg *sync.WaitGroup, from netip.AddrPort) *net.UDPConn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.clients[from]; c != nil {
 		return c
 	}
-	if len(r.clients) >= maxRelayed || !r.ledger.Charge(clientCost) {
+	if len(r.clients) >= maxRelayClients || !r.ledger.Charge(clientCost) {
 		return nil
 	}
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(r.to))
@@ -86,7 +86,7 @@ func (r *udpRelay) client(wg *sync.WaitGroup, from netip.AddrPort) *net.UDPConn 
 	return c
 }
 
-// reply passes back what the host says, until nothing came in either direction
+// reply passes the host's datagrams back to a client, until there was none in either direction
 // for relayIdle.
 func (r *udpRelay) reply(c *net.UDPConn, to netip.AddrPort) {
 	defer func() {
@@ -99,12 +99,11 @@ func (r *udpRelay) reply(c *net.UDPConn, to netip.AddrPort) {
 	buf := make([]byte, maxDatagram)
 	for {
 		n, err := c.Read(buf)
-		var timeout net.Error
 		switch {
-		case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, net.ErrClosed):
+		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			continue // refused, for now
+			continue // nobody listens there at the moment
 		}
 		_ = c.SetReadDeadline(time.Now().Add(relayIdle))
 		_, _ = r.conn.WriteToUDPAddrPort(buf[:n], to)

@@ -12,18 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The defaults of Config. The IPv4 network is the one that QEMU and slirp4netns
-// have made usual; the IPv6 one is a unique local prefix (RFC 4193), for which
-// getaddrinfo prefers IPv4 where a name has both (RFC 6724 section 2.1).
+// Defaults and limits of Config. The IPv4 network is the one that QEMU and slirp4netns have
+// made common. The IPv6 network has a unique local prefix (RFC 4193), so that getaddrinfo
+// prefers IPv4 for names with both (RFC 6724 section 2.1).
 const (
 	defaultInterface = "cleat0"
-	mostQueues       = 64
+	maxQueues        = 64
 	defaultMTU       = 65520 // 64 KiB less the virtio header, and a multiple of 8 for fragments
 )
 
 var (
 	defaultAddr4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 2, 100}), 24)
 	defaultAddr6 = netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x63, 0x6c, 0x65, 0x61, 0x74, 14: 1}), 64)
+	loopback4    = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 )
 
 // complete fills in defaults and checks the rest.
@@ -44,7 +45,7 @@ func (c Config) complete() (Config, error) {
 		return c, configError("NoIPv6", "true", "IPv4 or IPv6: both are off")
 	}
 	errs := []error{
-		checkName(c.Interface), c.checkMTU(), c.checkQueues(), c.checkTier(), c.checkRuntimes(),
+		c.checkDevice(), c.checkTier(),
 		family{"Addr4", "Gateway4", netip.Addr.Is4, defaultAddr4, c.NoIPv4}.complete(&c.Addr4, &c.Gateway4),
 		family{"Addr6", "Gateway6", is6, defaultAddr6, c.NoIPv6}.complete(&c.Addr6, &c.Gateway6),
 	}
@@ -56,28 +57,29 @@ func (c Config) complete() (Config, error) {
 
 func is6(a netip.Addr) bool { return a.Is6() && !a.Is4In6() }
 
-// checkName holds an interface's name against dev_valid_name (net/core/dev.c).
-func checkName(name string) error {
-	if len(name) >= unix.IFNAMSIZ || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\v\f\r\x00%") {
-		return configError("Interface", name, "1 to 15 bytes without '/', ':', '%' or space")
-	}
-	return nil
-}
-
-func (c *Config) checkMTU() error {
-	least := 576
+// checkDevice checks the device's name, as dev_valid_name does (net/core/dev.c), its MTU and
+// its queues.
+func (c *Config) checkDevice() error {
+	minMTU := 576
 	if !c.NoIPv6 {
-		least = 1280
+		minMTU = 1280
 	}
-	if c.MTU < least || c.MTU > defaultMTU {
-		return configError("MTU", fmt.Sprint(c.MTU), fmt.Sprintf("%d to %d bytes", least, defaultMTU))
+	name, errs := c.Interface, []error(nil)
+	if len(name) >= unix.IFNAMSIZ || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\v\f\r\x00%") {
+		errs = append(errs, configError("Interface", name, "1 to 15 bytes without '/', ':', '%' or space"))
 	}
-	return nil
+	if c.MTU < minMTU || c.MTU > defaultMTU {
+		errs = append(errs, configError("MTU", fmt.Sprint(c.MTU), fmt.Sprintf("%d to %d bytes", minMTU, defaultMTU)))
+	}
+	if c.Queues < 1 || c.Queues > maxQueues {
+		errs = append(errs, configError("Queues", fmt.Sprint(c.Queues), fmt.Sprintf("1 to %d", maxQueues)))
+	}
+	return errors.Join(errs...)
 }
 
-// defaultQueues is as many as can be busy while one Go processor is left to other
-// goroutines, at most four: what four threads move is more than most links carry.
-// Each wants a MiB of packet memory (0: there is enough).
+// defaultQueues leaves one Go processor to other goroutines. Four threads move more than most
+// links carry. Each queue needs a MiB of packet memory; bufferBytes is 0 for the default,
+// which is enough.
 func defaultQueues(bufferBytes int) int {
 	n := min(max(runtime.GOMAXPROCS(0)-1, 1), 4)
 	if bufferBytes > 0 {
@@ -86,28 +88,20 @@ func defaultQueues(bufferBytes int) int {
 	return n
 }
 
-func (c *Config) checkQueues() error {
-	if c.Queues < 1 || c.Queues > mostQueues {
-		return configError("Queues", fmt.Sprint(c.Queues), fmt.Sprintf("1 to %d", mostQueues))
+func (c *Config) checkTier() error {
+	switch {
+	case !slices.Contains([]Tier{TierAuto, TierTUN, TierSplice, TierSeccomp}, c.Tier):
+		return configError("Tier", string(c.Tier), "tun, splice, seccomp or nothing")
+	case c.Pcap != nil && (c.Tier == TierSplice || c.Tier == TierSeccomp):
+		return configError("Tier", string(c.Tier), "the tier tun with a capture, which sees only packets of the device")
+	case c.RuntimeListener != nil && c.Tier != TierSeccomp:
+		return configError("RuntimeListener", c.RuntimeListener.Addr().String(), "the seccomp tier with it")
 	}
 	return nil
 }
 
-func (c *Config) checkTier() error {
-	switch c.Tier {
-	case TierAuto, TierTUN:
-		return nil
-	case TierSplice, TierSeccomp:
-		if c.Pcap != nil {
-			return configError("Tier", string(c.Tier), "the tier tun with a capture, which sees packets of the device alone")
-		}
-		return nil
-	}
-	return configError("Tier", string(c.Tier), "tun, splice, seccomp or nothing")
-}
-
-// splices tells whether the splice tier is to be set up.
-func (c *Config) splices() bool { return c.Tier != TierTUN && c.Pcap == nil }
+// useSplice reports whether to set up the splice tier.
+func (c *Config) useSplice() bool { return c.Tier != TierTUN && c.Pcap == nil }
 
 // family completes the addresses of IPv4 or IPv6.
 type family struct {
@@ -129,7 +123,7 @@ func (f family) complete(addr *netip.Prefix, gateway *netip.Addr) error {
 		return configError(f.addrField, addr.String(), "a unicast address of its family with the length of its network")
 	}
 	if !gateway.IsValid() {
-		*gateway = pick(*addr, 2, addr.Addr())
+		*gateway = nthAddr(*addr, 2, addr.Addr())
 	}
 	if !gateway.IsValid() {
 		return configError(f.gatewayField, "", "a gateway: the network of "+addr.String()+" has no room for one")
@@ -140,29 +134,20 @@ func (f family) complete(addr *netip.Prefix, gateway *netip.Addr) error {
 	return nil
 }
 
-// pick is the nth address of a network, or the one after it where that is taken;
-// the invalid address where there is none.
-func pick(network netip.Prefix, nth int, taken ...netip.Addr) netip.Addr {
+// nthAddr returns the nth address of a network, or the first free one after it. The result is
+// invalid if there is none.
+func nthAddr(network netip.Prefix, n int, taken ...netip.Addr) netip.Addr {
 	a := network.Masked().Addr()
-	for range nth {
+	for range n {
 		a = a.Next()
 	}
-	for contains(taken, a) {
+	for slices.Contains(taken, a) {
 		a = a.Next()
 	}
-	if next := a.Next(); !network.Contains(a) || a.Is4() && !network.Contains(next) {
-		return netip.Addr{} // outside, or the broadcast address
+	if !network.Contains(a) || a.Is4() && !network.Contains(a.Next()) {
+		return netip.Addr{} // outside the network, or its broadcast address
 	}
 	return a
-}
-
-func contains(all []netip.Addr, a netip.Addr) bool {
-	for _, b := range all {
-		if a == b {
-			return true
-		}
-	}
-	return false
 }
 
 func (c *Config) completeDNS() error {
@@ -175,14 +160,14 @@ func (c *Config) completeDNS() error {
 		if c.NoIPv4 {
 			network, gateway = c.Addr6, c.Gateway6
 		}
-		a := pick(network, 3, network.Addr(), gateway, c.HostLoopback4, c.HostLoopback6)
+		a := nthAddr(network, 3, network.Addr(), gateway, c.HostLoopback4, c.HostLoopback6)
 		if !a.IsValid() {
 			return configError("DNS.Listen", "", "an address for the resolver: the network of "+network.String()+" has no room for one")
 		}
 		c.DNS.Listen = []netip.Addr{a}
 	}
 	for _, a := range c.DNS.Listen {
-		if err := c.reachable("DNS.Listen", a); err != nil {
+		if err := c.checkDestination("DNS.Listen", a); err != nil {
 			return err
 		}
 	}
@@ -194,8 +179,8 @@ func (c *Config) completeDNS() error {
 	return nil
 }
 
-// reachable checks an address that the guest is to send to.
-func (c *Config) reachable(field string, a netip.Addr) error {
+// checkDestination checks an address that the guest sends to.
+func (c *Config) checkDestination(field string, a netip.Addr) error {
 	switch {
 	case !a.IsValid(), a.IsUnspecified(), a.IsLoopback(), a.IsMulticast(), a.Is4In6(), a == c.Addr4.Addr(), a == c.Addr6.Addr():
 		return configError(field, a.String(), "a unicast address that is neither loopback nor the guest's own")
@@ -206,49 +191,46 @@ func (c *Config) reachable(field string, a netip.Addr) error {
 }
 
 func (c *Config) checkMappings() error {
-	if a := c.HostLoopback4; a.IsValid() && !a.Is4() {
-		return configError("HostLoopback4", a.String(), "an IPv4 address")
+	for _, f := range []struct {
+		field string
+		addr  netip.Addr
+		is    func(netip.Addr) bool
+		want  string
+	}{
+		{"HostLoopback4", c.HostLoopback4, netip.Addr.Is4, "an IPv4 address"}, {"HostLoopback6", c.HostLoopback6, is6, "an IPv6 address"},
+		{"Outbound4", c.Outbound4, netip.Addr.Is4, "an IPv4 address"}, {"Outbound6", c.Outbound6, is6, "an IPv6 address"},
+	} {
+		if f.addr.IsValid() && !f.is(f.addr) {
+			return configError(f.field, f.addr.String(), f.want)
+		}
 	}
-	if a := c.HostLoopback6; a.IsValid() && !is6(a) {
-		return configError("HostLoopback6", a.String(), "an IPv6 address")
-	}
-	if a := c.Outbound4; a.IsValid() && !a.Is4() {
-		return configError("Outbound4", a.String(), "an IPv4 address")
-	}
-	if a := c.Outbound6; a.IsValid() && !is6(a) {
-		return configError("Outbound6", a.String(), "an IPv6 address")
-	}
-	seen := map[netip.Addr]string{}
-	for _, a := range c.DNS.Listen {
-		seen[a] = "DNS.Listen"
-	}
+	seen := map[netip.Addr]string{} // not DNS.Listen: only port 53 of such an address is the resolver's
 	for _, m := range c.mappings() {
-		if err := c.reachable(m.field, m.Guest); err != nil {
+		if err := c.checkDestination(m.field, m.Guest); err != nil {
 			return err
 		}
 		if m.Guest.Is4() != m.Host.Is4() || m.Host.IsUnspecified() {
 			return configError(m.field, m.Host.String(), "an address of the same family as "+m.Guest.String())
 		}
-		// The resolver and a mapping may share an address: port 53 is the resolver's.
-		if other := seen[m.Guest]; other != "" && other != "DNS.Listen" {
-			return configError(m.field, m.Guest.String(), "another address than "+other+" has")
+		if other := seen[m.Guest]; other != "" {
+			return configError(m.field, m.Guest.String(), "an address other than that of "+other)
 		}
 		seen[m.Guest] = m.field
 	}
 	return nil
 }
 
-// fieldMapping is a Mapping and where in Config it comes from.
+// fieldMapping is a Mapping and the field of Config that it comes from.
 type fieldMapping struct {
 	Mapping
 	field string
 }
 
-// mappings are all addresses that lead elsewhere.
+// mappings returns all addresses that lead elsewhere.
 func (c *Config) mappings() []fieldMapping {
 	var all []fieldMapping
 	if c.HostLoopback4.IsValid() {
-		all = append(all, fieldMapping{Mapping{Guest: c.HostLoopback4, Host: netip.AddrFrom4([4]byte{127, 0, 0, 1})}, "HostLoopback4"})
+		all = append(all, fieldMapping{Mapping{Guest: c.HostLoopback4, Host: loopback4}, "HostLoopback4"})
 	}
 	if c.HostLoopback6.IsValid() {
 		all = append(all, fieldMapping{Mapping{Guest: c.HostLoopback6, Host: netip.IPv6Loopback()}, "HostLoopback6"})
@@ -259,16 +241,16 @@ func (c *Config) mappings() []fieldMapping {
 	return all
 }
 
-// shown are the mappings backward: a client on the host whose address means the
-// guest itself appears as what leads back to it.
+// shown returns the mappings reversed: how the addresses of clients on the host appear to the
+// guest.
 func (c *Config) shown() map[netip.Addr]netip.Addr {
-	back := map[netip.Addr]netip.Addr{}
+	reversed := map[netip.Addr]netip.Addr{}
 	for _, m := range c.mappings() {
-		if _, there := back[m.Host]; !there {
-			back[m.Host] = m.Guest
+		if _, ok := reversed[m.Host]; !ok {
+			reversed[m.Host] = m.Guest
 		}
 	}
-	return back
+	return reversed
 }
 
 func (c *Config) checkPorts() error {
@@ -277,16 +259,16 @@ func (c *Config) checkPorts() error {
 			return configError("Forwards", f.Protocol.String(), "TCP or UDP")
 		}
 	}
-	for _, o := range c.ReverseForwards {
+	for _, r := range c.ReverseForwards {
 		switch {
-		case o.Protocol != TCP && o.Protocol != UDP:
-			return configError("ReverseForwards", o.Protocol.String(), "TCP or UDP")
-		case o.Listen.Port() == 0:
-			return configError("ReverseForwards", o.Listen.String(), "a port to listen on")
+		case r.Protocol != TCP && r.Protocol != UDP:
+			return configError("ReverseForwards", r.Protocol.String(), "TCP or UDP")
+		case r.Listen.Port() == 0:
+			return configError("ReverseForwards", r.Listen.String(), "a port to listen on")
 		}
 	}
 	for _, a := range slices.Concat(c.AutoForward, c.AutoReverseForward) {
-		for _, r := range append(append([]PortRange{}, a.Only...), a.Except...) {
+		for _, r := range slices.Concat(a.Only, a.Except) {
 			if r.First > r.Last || r.First == 0 {
 				return configError("AutoForward", fmt.Sprintf("%d-%d", r.First, r.Last), "ports from 1, the lower one first")
 			}
