@@ -87,7 +87,7 @@ func completeAttached(args []string) []string {
 	if err != nil {
 		return nil
 	}
-	all, _ := attach.Attachments(cfg.Store)
+	all, _ := cfg.Store.Attachments()
 	var words []string
 	for _, a := range all {
 		name, word := ContainerName(a, all), ""

@@ -103,7 +103,7 @@ func (f *flags) run(cmd *cobra.Command) error {
 	}
 	err = f.keep(cmd, cfg)
 	if errors.Is(err, keep.ErrRunning) {
-		err = fmt.Errorf("keep what is below %s: %w", cfg.Store.Dir(), err)
+		err = fmt.Errorf("keep what is below %s: %w", cfg.Store.Path(), err)
 		return hint.With(exit.With(keep.ExitRunning, err), "it does all that is due; `cleat keep --status` tells what it did, and --wait waits for its end")
 	}
 	return attachcmd.WithHint(err)
@@ -157,7 +157,7 @@ func printUnit(out io.Writer, store *attach.Store) error {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	environment := ""
-	if dir := store.Dir(); os.Getenv("CLEAT_STATE_DIR") != "" {
+	if dir := store.Path(); os.Getenv("CLEAT_STATE_DIR") != "" {
 		environment = fmt.Sprintf("Environment=%q\n", "CLEAT_STATE_DIR="+strings.ReplaceAll(dir, "%", "%%"))
 	}
 	_, err = fmt.Fprintf(out, `[Unit]

@@ -91,7 +91,7 @@ var rooms = map[string]room{
 	"bench/cell":         {brains, nil},
 	"mptcp":              {brains, []string{"link", "netns"}},
 	"mptcp/upgrade":      {hands, []string{"netns"}},
-	"network/attach":     {brains, []string{"network/journal", "network/announce", "network/dhcp", "network/segment", "link", "netns", "netns/files"}},
+	"network/attach":     {brains, []string{"network/journal", "network/announce", "network/dhcp", "network/segment", "network/qdisc", "network/resolvconf", "network/rules", "link", "netns"}},
 	"network/keep":       {brains, []string{"network/attach", "netns", "netns/find"}},
 	"network/journal":    {hands, nil},
 	"network/survey":     {brains, []string{"netns"}},
@@ -130,6 +130,9 @@ var rooms = map[string]room{
 	"network/announce":            {hands, []string{"network/segment", "link"}},
 	"network/dhcp":                {hands, []string{"network/segment", "network/announce", "link"}},
 	"network/dhcp/dhcptest":       {hands, nil},
+	"network/qdisc":               {hands, []string{"netns"}},
+	"network/resolvconf":          {hands, []string{"netns", "netns/files"}},
+	"network/rules":               {hands, []string{"netns"}},
 
 	"packet":               {facts, nil},
 	"internal/sys":         {facts, nil},

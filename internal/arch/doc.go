@@ -49,7 +49,7 @@
 //	          control        asking and telling the helper of a running sandbox
 //	          supervisor     hands it sockets of the host's; it is hands to the test
 //	        network          containers, and what they are wired to; it has no code of its own, but rooms:
-//	          attach         gives a running container a link, takes it away again       → journal, announce, dhcp, segment; link, netns, netns/files
+//	          attach         gives a running container a link, takes it away again       → journal, announce, dhcp, segment, qdisc, resolvconf, rules; link, netns
 //	          keep           has attachments stay: leases, restarts             → attach; netns, netns/find
 //	          journal        what undoes an operation, on file before each step; it is hands to the test
 //	          survey         finds it out: namespaces, links, whose peer           → netns
@@ -79,12 +79,15 @@
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests
-//	        network          its hands, which talk to a segment:
+//	        network          its hands, which talk to a segment or change one part of a host or container:
 //	          segment        packets to and from the segment that a link is on  → link, netns
 //	          segmenttest    a switch with machines on it, for tests            → segment; lab, link, netns
 //	          announce       tells and asks neighbours about an address         → segment; link
 //	          dhcp           an address for some time, from a DHCP server       → segment, announce; link
 //	          dhcptest       a DHCP server that does as a test tells it
+//	          qdisc          saves and restores the queueing disciplines of a device  → netns
+//	          resolvconf     replaces name servers in a container's resolv.conf  → netns, netns/files
+//	          rules          nftables rules known by a comment, in a table of our own  → netns
 //	        internal/seal    takes rights and system calls from a process that has its descriptors
 //	FACTS   packet           header formats and checksums, no I/O
 //	        internal/sys     the only unsafe and raw system calls
@@ -97,7 +100,7 @@
 //	        internal/program where tc, ovs-vsctl and others' programs are
 //	        internal/ledger  bounds what a guest can make its helper spend
 //	        internal/dnsname  compares domain names as servers do
-//	        internal/statedir  whether others could put files into a directory
+//	        internal/statedir  the state directory: paths, JSON files, locks, who may write to it
 //	        internal/localsock  Unix sockets by which running programs are asked and told
 //	        internal/nlsock  questions to the kernel over netlink sockets of hostile namespaces
 //

@@ -58,7 +58,7 @@ func (c Container) again() string { return c.Engine + ":" + c.Name }
 
 // stillWanted is what Reattach asks under the lock that detaching takes, too.
 func (s *Store) stillWanted(a *Attachment) error {
-	now, err := s.read(a.ID)
+	now, err := s.Attachment(a.ID)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !reflect.DeepEqual(now.Spec, a.Spec) {
 		return fmt.Errorf("attach %s again: %w any more", a.called(), ErrNotAttached)
 	}

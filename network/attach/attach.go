@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"cleat/internal/statedir"
 	"cleat/link"
 	"cleat/netns"
 	"cleat/network/dhcp"
@@ -178,7 +179,7 @@ func (o *operation) plan(want Spec) (*planner, error) {
 }
 
 func (o *operation) attachment(p *planner) *Attachment {
-	return &Attachment{Version: attachmentVersion, ID: p.id, Created: time.Now().UTC().Truncate(time.Second), BootID: p.store.boot(), Container: o.c, Spec: p.want}
+	return &Attachment{Version: attachmentVersion, ID: p.id, Created: time.Now().UTC().Truncate(time.Second), BootID: p.store.BootID(), Container: o.c, Spec: p.want}
 }
 
 // begin repairs what others left, chooses the link's name, and takes possession of
@@ -222,7 +223,7 @@ var errMeanwhile = errors.New("another cleat has just attached it")
 // possess is a busyError when somebody else has the id, and errMeanwhile when he is done.
 func (o *operation) possess(ctx context.Context, id string) (*journal.Journal, []string, error) {
 	s := o.cfg.Store
-	unlock, err := lockDir(ctx, s.state)
+	unlock, err := s.lock(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -265,7 +266,7 @@ func waitFor(ctx context.Context, path string) (waited bool, err error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		waited = true
-		if err := WaitLock(ctx, f); err != nil {
+		if err := statedir.WaitLock(ctx, f); err != nil {
 			return true, err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 
 	"cleat/link"
@@ -285,36 +284,4 @@ func defaultRoute(s *side, family int) (*routeText, error) {
 		}
 	}
 	return nil, nil
-}
-
-// WriteDNS names the container its name servers.
-type WriteDNS struct {
-	Path    string       `json:"path"` // as we reach it
-	Servers []netip.Addr `json:"servers"`
-}
-
-func (s WriteDNS) String() string {
-	return fmt.Sprintf("write name servers %v to %s", s.Servers, s.Path)
-}
-
-func (s WriteDNS) do(r *run) error {
-	c, err := openConf(s.Path, r.cont.ns)
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	before, err := c.read()
-	existed := err == nil
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	text := resolvConf(before, s.Servers)
-	m := textWritten{Path: s.Path, Where: r.cont.place, Text: text, Before: before, Existed: existed}
-	if c.root == nil {
-		m.MadeDirs = missingDirs(s.Path)
-	}
-	if err := r.record(Undo{Text: &m}); err != nil {
-		return err
-	}
-	return m.write(c, text)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"cleat/internal/statedir"
 	"cleat/network/journal"
 )
 
@@ -36,7 +37,7 @@ func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []s
 		return nil, notes, err
 	}
 	if j == nil {
-		return a, notes, errors.Join(removeFile(s.wanted(a.ID)), s.DeleteKeeperReport(a.ID))
+		return a, notes, errors.Join(statedir.Remove(s.wanted(a.ID)), s.DeleteKeeperReport(a.ID))
 	}
 	u := newUndoer(s, host, cfg.trial)
 	u.detaching = true
@@ -54,7 +55,7 @@ func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []s
 // nil: there is none, nor anything that it would undo, as the machine was started anew since.
 func (s *Store) takeLive(ctx context.Context, a *Attachment, host *side, trial func() error) (*journal.Journal, []string, error) {
 	id := a.ID
-	unlock, err := lockDir(ctx, s.state)
+	unlock, err := s.lock(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -34,7 +34,7 @@ type TakenError struct {
 
 // taken says that an attachment has something, or whoever else by is.
 func (s *Store) taken(what, name, by string) *TakenError {
-	e := &TakenError{Resource: what, Name: name, Owner: by, Holder: s.attachment(by)}
+	e := &TakenError{Resource: what, Name: name, Owner: by, Holder: s.lastKnown(by)}
 	switch {
 	case e.Holder == nil:
 	case what == "link":
@@ -57,7 +57,7 @@ func (a *Attachment) called() string { return a.Spec.Name + " of " + a.Container
 
 // called is the same of an id, as far as is known.
 func (s *Store) called(id string) string {
-	if a := s.attachment(id); a != nil {
+	if a := s.lastKnown(id); a != nil {
 		return a.called()
 	}
 	return id

@@ -77,7 +77,7 @@ func (r *run) ethernetHolder() string {
 func (s *Store) withMAC(w Spec, host *side) *Attachment {
 	u := newUndoer(s, host, nil)
 	defer u.close()
-	all, _ := s.all()
+	all, _ := s.Attachments()
 	for _, a := range all {
 		if a.Spec.Parent != w.Parent || a.Spec.VLAN != w.VLAN {
 			continue

@@ -22,7 +22,7 @@ func RepairTrial(ctx context.Context, s *Store, f func() error) ([]string, error
 		return nil, err
 	}
 	defer host.close()
-	unlock, err := lockDir(ctx, s.state)
+	unlock, err := s.lock(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -2,12 +2,12 @@ package attach
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"cleat/internal/statedir"
 )
 
 // claimMade is a symbolic link of ours that leads nowhere: making one takes the
@@ -25,14 +25,7 @@ func (m *claimMade) undo(*undoer) error {
 	if err != nil {
 		return fmt.Errorf("give up claim: %w", err)
 	}
-	return removeFile(m.Path)
-}
-
-func removeFile(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove file: %w", err)
-	}
-	return nil
+	return statedir.Remove(m.Path)
 }
 
 // fileWritten is a file that was replaced as a whole by way of another.
@@ -47,11 +40,11 @@ type fileWritten struct {
 }
 
 func (m *fileWritten) undo(*undoer) error {
-	if err := removeFile(m.Temp); err != nil {
+	if err := statedir.Remove(m.Temp); err != nil {
 		return err
 	}
 	if m.Detached {
-		return removeFile(m.Path)
+		return statedir.Remove(m.Path)
 	}
 	now, err := os.ReadFile(m.Path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !bytes.Equal(now, m.Text) {
@@ -61,36 +54,9 @@ func (m *fileWritten) undo(*undoer) error {
 		return fmt.Errorf("put file back: %w", err)
 	}
 	if m.Before == nil {
-		return removeFile(m.Path)
+		return statedir.Remove(m.Path)
 	}
-	return replaceFile(m.Path, m.Temp, m.Before)
-}
-
-// replaceFile writes temp to the disk and renames it to path: whoever reads finds
-// the one or the other, even after the machine lost its power.
-func replaceFile(path, temp string, text []byte) error {
-	if err := writeSynced(temp, text); err != nil {
-		return err
-	}
-	if err := os.Rename(temp, path); err != nil {
-		return fmt.Errorf("replace file: %w", err)
-	}
-	return nil
-}
-
-func writeSynced(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("write file: %w", err)
-	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write file: %w", err)
-	}
-	return nil
+	return statedir.WriteFile(m.Path, m.Before)
 }
 
 // Keep writes down what is wanted.
@@ -101,20 +67,18 @@ type Keep struct {
 func (s Keep) String() string { return "write " + s.Path }
 
 func (s Keep) do(r *run) error {
-	text, err := json.MarshalIndent(r.att, "", "  ")
+	text, err := statedir.EncodeJSON(r.att)
 	if err != nil {
 		return fmt.Errorf("encode attachment: %w", err)
 	}
-	text = append(text, '\n')
 	before, err := os.ReadFile(s.Path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read what was wanted before: %w", err)
 	}
-	temp := filepath.Join(filepath.Dir(s.Path), "."+filepath.Base(s.Path)+".new")
-	if err := r.record(Undo{File: &fileWritten{Path: s.Path, Temp: temp, Text: text, Before: before}}); err != nil {
+	if err := r.record(Undo{File: &fileWritten{Path: s.Path, Temp: statedir.TempPath(s.Path), Text: text, Before: before}}); err != nil {
 		return err
 	}
-	return replaceFile(s.Path, temp, text)
+	return statedir.WriteFile(s.Path, text)
 }
 
 // ClaimAddress marks an address as given out on one network of the host's, so

@@ -53,28 +53,6 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// FuzzResolvConf replaces name servers in any text, and nothing else.
-func FuzzResolvConf(f *testing.F) {
-	f.Add([]byte("search example.org\nnameserver 192.0.2.1\noptions ndots:1"))
-	f.Add([]byte("nameserver\t192.0.2.1\n nameserver 192.0.2.2\r\n\x00"))
-	servers := []netip.Addr{netip.MustParseAddr("192.0.2.53")}
-	f.Fuzz(func(t *testing.T, before []byte) {
-		after := resolvConf(before, servers)
-		var named []string
-		for line := range strings.Lines(string(after)) {
-			if words := strings.Fields(line); len(words) > 0 && words[0] == "nameserver" {
-				named = append(named, strings.TrimSpace(line))
-			}
-		}
-		if len(named) != 1 || named[0] != "nameserver 192.0.2.53" {
-			t.Errorf("%q becomes %q", before, after)
-		}
-		if again := resolvConf(after, servers); !bytes.Equal(again, after) {
-			t.Errorf("%q, then %q", after, again)
-		}
-	})
-}
-
 // FuzzIDs looks for two attachments of one id, and for an id that is no name of a file.
 func FuzzIDs(f *testing.F) {
 	f.Add("web", "eth0.5", "web.eth0", "5")

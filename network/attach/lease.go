@@ -1,19 +1,15 @@
 package attach
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
+	"cleat/internal/statedir"
 	"cleat/network/announce"
 	"cleat/network/dhcp"
 	"cleat/network/segment"
@@ -208,7 +204,7 @@ func (p *planner) lease() {
 		s.Shim = shimOf(s.Parent)
 	}
 	if len(p.want.DNS) == 0 {
-		path, err := resolvConfOf(p.c)
+		path, err := p.c.resolvConf()
 		if err != nil {
 			p.note("the server's name servers are not written down: %v", err)
 		}
@@ -217,15 +213,12 @@ func (p *planner) lease() {
 	p.add(s)
 }
 
-// lease is the file in which the lease of an attachment is kept.
-func (s *Store) lease(id string) string { return filepath.Join(s.run, "leases", id+".json") }
-
 // keepLease writes down what a server may count as ours; nil: nothing.
 func (r *run) keepLease(path string, l *dhcp.Lease) error {
 	if err := r.point(); err != nil {
 		return err
 	}
-	keep := func() error { return removeFile(path) }
+	keep := func() error { return statedir.Remove(path) }
 	if l != nil {
 		keep = func() error { return saveLease(path, &keptLease{Lease: *l}) }
 	}
@@ -235,38 +228,11 @@ func (r *run) keepLease(path string, l *dhcp.Lease) error {
 	return r.point()
 }
 
-// tempOf is what is written before the file at path is replaced.
-func tempOf(path string) string {
-	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
-}
-
 // saveLease replaces the file.
-func saveLease(path string, l *keptLease) error {
-	text, err := json.MarshalIndent(l, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode lease: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("keep lease: %w", err)
-	}
-	return replaceFile(path, tempOf(path), append(text, '\n'))
-}
+func saveLease(path string, l *keptLease) error { return statedir.WriteJSON(path, l) }
 
 // readLease is the lease as it is now; nil where there is none.
-func readLease(path string) (*keptLease, error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read lease: %w", err)
-	}
-	l := new(keptLease)
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(l); err != nil {
-		return nil, fmt.Errorf("read lease %s: %w", path, err)
-	}
-	return l, nil
-}
+func readLease(path string) (*keptLease, error) { return statedir.ReadJSON[keptLease](path) }
 
 // leaseMade is a lease of ours, or what a server may think is, and where it can be given
 // back. The file at Path has it, from before a server was asked for it.
@@ -307,7 +273,7 @@ func (m *leaseMade) undo(u *undoer) error {
 			u.note("%s could not be given back to its DHCP server: %v", l.Address.Addr(), err)
 		}
 	}
-	return errors.Join(removeFile(tempOf(m.Path)), removeFile(m.Path))
+	return errors.Join(statedir.Remove(statedir.TempPath(m.Path)), statedir.Remove(m.Path))
 }
 
 // dropShim removes the host's route to the lease's address.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 
 	"cleat/network/dhcp"
 	"cleat/network/journal"
@@ -47,7 +46,7 @@ type Status struct {
 // work on or died at. It changes nothing. Files that can't be read are an error beside the
 // others.
 func List(ctx context.Context, store *Store) ([]Status, error) {
-	all, readErr := store.all()
+	all, readErr := store.Attachments()
 	all, opsErr := store.withOperations(all)
 	host, err := here()
 	if err != nil {
@@ -71,17 +70,6 @@ func List(ctx context.Context, store *Store) ([]Status, error) {
 	}
 	return out, errors.Join(errs...)
 }
-
-// Attachments is what is wanted, without looking at what there is. Files that can't be
-// read are an error beside the others.
-func Attachments(store *Store) ([]*Attachment, error) { return store.all() }
-
-// AttachmentFile is the id of an attachment by the name of its file in the state
-// directory's attachments; false: none has that.
-func AttachmentID(name string) (id string, is bool) { return strings.CutSuffix(name, ".json") }
-
-// AttachmentOf is what is wanted under an id; fs.ErrNotExist if nothing is.
-func AttachmentOf(store *Store, id string) (*Attachment, error) { return store.read(id) }
 
 // Inspect is one attachment, found as by Lookup.
 func Inspect(ctx context.Context, cfg Config, ref, name string) (Status, error) {

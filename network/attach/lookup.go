@@ -24,11 +24,11 @@ func Lookup(ctx context.Context, cfg Config, ref, name string) (a *Attachment, n
 		notes = append(notes, c.waited())
 	}
 	if findErr == nil && name != "" {
-		if a, err := cfg.Store.read(idOf(c, name)); err == nil {
+		if a, err := cfg.Store.Attachment(idOf(c, name)); err == nil {
 			return a, notes, nil
 		}
 	}
-	all, readErr := cfg.Store.all()
+	all, readErr := cfg.Store.Attachments()
 	if readErr != nil {
 		notes = append(notes, strings.Split(readErr.Error(), "\n")...)
 	}

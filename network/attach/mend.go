@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"cleat/internal/statedir"
 	"cleat/link"
 	"cleat/netns"
 	"cleat/network/journal"
@@ -60,7 +61,7 @@ func (s *Store) mend(j *journal.Journal, a *Attachment, host *side) (notes []str
 // remake makes such a journal for an attachment that has none, which is not the machine's
 // having begun anew. nil: it is, as nothing is left.
 func (s *Store) remake(a *Attachment, host *side) (*journal.Journal, []string, error) {
-	t := tracer{store: s, a: a, host: host, place: place{Path: a.Container.Path}, made: a.BootID == s.boot()}
+	t := tracer{store: s, a: a, host: host, place: place{Path: a.Container.Path}, made: a.BootID == s.BootID()}
 	undos, _, err := t.undos()
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for what is left of %s: %w", a.called(), err)
@@ -84,7 +85,7 @@ func (s *Store) remake(a *Attachment, host *side) (*journal.Journal, []string, e
 // outlived tells whether an attachment's link is there though its journal is not. After the
 // machine began anew it isn't, whatever has its name.
 func (s *Store) outlived(a *Attachment, host *side) (bool, error) {
-	if a.BootID != s.boot() {
+	if a.BootID != s.BootID() {
 		return false, nil
 	}
 	t := tracer{store: s, a: a, host: host, place: place{Path: a.Container.Path}, made: true}
@@ -104,8 +105,8 @@ type tracer struct {
 // undos are how to be rid of what is there, and whether the link is.
 func (t *tracer) undos() (all []Undo, found bool, err error) {
 	path := t.store.wanted(t.a.ID)
-	all = []Undo{{File: &fileWritten{Path: path, Temp: tempOf(path)}}}
-	claims, err := filepath.Glob(filepath.Join(t.store.run, "claims", "*"))
+	all = []Undo{{File: &fileWritten{Path: path, Temp: statedir.TempPath(path)}}}
+	claims, err := filepath.Glob(t.store.RunPath("claims", "*"))
 	if err != nil {
 		return nil, false, err
 	}
@@ -114,7 +115,7 @@ func (t *tracer) undos() (all []Undo, found bool, err error) {
 			all = append(all, Undo{Claim: &claimMade{Path: c, ID: id}})
 		}
 	}
-	used, err := filepath.Glob(filepath.Join(t.store.run, "shared", "*", "users", t.a.ID))
+	used, err := filepath.Glob(t.store.RunPath("shared", "*", "users", t.a.ID))
 	if err != nil {
 		return nil, false, err
 	}

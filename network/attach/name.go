@@ -43,7 +43,7 @@ func (o *operation) holder(name string, sides []*side) (string, error) {
 			return "a link of the container", err
 		}
 	}
-	if _, err := o.cfg.Store.read(id); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if _, err := o.cfg.Store.Attachment(id); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "what can't be read, and is not to be lost: " + err.Error(), nil
 	}
 	return "", nil

@@ -7,13 +7,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
-	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
-	"github.com/google/nftables/userdata"
-	"golang.org/x/sys/unix"
+	"cleat/network/rules"
 )
 
 // Forwarding has the host pass packets of one family on.
@@ -134,101 +130,27 @@ func (s Masquerade) String() string {
 func (s Masquerade) do(r *run) error { return r.share(s) }
 func (s Masquerade) key() string     { return "masquerade " + s.Bridge + " " + s.Network.String() }
 
-// natChain is the chain in the table.
-const natChain = "postrouting"
-
-// natTable is the table of one state directory's: what is in it is the business
+// rulesOf is the table of one state directory's: what is in it is the business
 // of whoever holds the lock on that.
-func natTable(store *Store, n netip.Prefix) *nftables.Table {
+func rulesOf(store *Store, host *side, n netip.Prefix) rules.Table {
 	name := "cleat"
-	if store.state != defaultDir {
+	if !store.IsDefault() {
 		h := fnv.New32a()
-		h.Write([]byte(store.state))
+		h.Write([]byte(store.Path()))
 		name = fmt.Sprintf("cleat-%08x", h.Sum32())
 	}
-	family := nftables.TableFamilyIPv4
-	if n.Addr().Is6() {
-		family = nftables.TableFamilyIPv6
-	}
-	return &nftables.Table{Name: name, Family: family}
+	return rules.Table{NS: host.ns, Name: name, IPv6: n.Addr().Is6()}
 }
 
 func (s Masquerade) there(r *run) (bool, error) {
-	var found *nftables.Rule
-	err := withNFT(r.host, func(c *nftables.Conn) error {
-		var err error
-		found, _, err = findRule(c, natTable(r.store, s.Network), s.key())
-		return err
-	})
-	return found != nil, err
+	return rulesOf(r.store, r.host, s.Network).Has(s.key())
 }
 
-// make adds table, chain and rule in one transaction; the first two may be there.
 func (s Masquerade) make(r *run, note func(Undo) error) error {
-	t := natTable(r.store, s.Network)
 	if err := note(Undo{Rule: &ruleMade{Where: r.host.place, Network: s.Network, Comment: s.key()}}); err != nil {
 		return err
 	}
-	return withNFT(r.host, func(c *nftables.Conn) error {
-		c.AddTable(t)
-		chain := c.AddChain(&nftables.Chain{Name: natChain, Table: t, Type: nftables.ChainTypeNAT,
-			Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
-		c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: s.rule(), UserData: userdata.AppendString(nil, userdata.TypeComment, s.key())})
-		return c.Flush()
-	})
-}
-
-// rule is: ip saddr NETWORK oifname != BRIDGE masquerade.
-func (s Masquerade) rule() []expr.Any {
-	offset, size := uint32(12), uint32(4) // struct iphdr: saddr
-	if s.Network.Addr().Is6() {
-		offset, size = 8, 16 // struct ipv6hdr: saddr
-	}
-	net := s.Network.Masked()
-	mask := make([]byte, size)
-	for i := range net.Bits() {
-		mask[i/8] |= 0x80 >> (i % 8)
-	}
-	name := make([]byte, unix.IFNAMSIZ)
-	copy(name, s.Bridge)
-	return []expr.Any{
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: mask, Xor: make([]byte, size)},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: net.Addr().AsSlice()},
-		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: name},
-		&expr.Masq{},
-	}
-}
-
-// withNFT runs f with a socket to the rules of a side's namespace.
-func withNFT(s *side, f func(*nftables.Conn) error) error {
-	return s.ns.Do(func() error {
-		c, err := nftables.New(nftables.AsLasting())
-		if err != nil {
-			return fmt.Errorf("open nftables in %s: %w", s.ns, err)
-		}
-		defer c.CloseLasting()
-		if err := f(c); err != nil {
-			return fmt.Errorf("nftables in %s: %w", s.ns, err)
-		}
-		return nil
-	})
-}
-
-// findRule is the rule with this comment, nil if there is none, and how many
-// rules there are.
-func findRule(c *nftables.Conn, t *nftables.Table, comment string) (*nftables.Rule, int, error) {
-	rules, err := c.GetRules(t, &nftables.Chain{Name: natChain, Table: t})
-	if errors.Is(err, unix.ENOENT) {
-		return nil, 0, nil
-	}
-	for _, rule := range rules {
-		if text, ok := userdata.GetString(rule.UserData, userdata.TypeComment); ok && text == comment {
-			return rule, len(rules), err
-		}
-	}
-	return nil, len(rules), err
+	return rulesOf(r.store, r.host, s.Network).Masquerade(s.key(), s.Network, s.Bridge)
 }
 
 // ruleMade is a rule of ours, known by its comment.
@@ -238,7 +160,6 @@ type ruleMade struct {
 	Comment string       `json:"comment"`
 }
 
-// undo removes the rule, and the table with the last one.
 func (m *ruleMade) undo(u *undoer) error {
 	s, err := u.side(m.Where)
 	if errors.Is(err, errNoPlace) {
@@ -247,32 +168,5 @@ func (m *ruleMade) undo(u *undoer) error {
 	if err != nil {
 		return err
 	}
-	t := natTable(u.store, m.Network)
-	return withNFT(s, func(c *nftables.Conn) error {
-		rule, rules, err := findRule(c, t, m.Comment)
-		if err != nil || rule == nil {
-			return err
-		}
-		alone, err := onlyChain(c, t)
-		if err != nil {
-			return err
-		}
-		if rules == 1 && alone {
-			c.DelTable(t)
-		} else if err := c.DelRule(rule); err != nil {
-			return err
-		}
-		return c.Flush()
-	})
-}
-
-// onlyChain tells whether nobody has put a chain of his own into our table.
-func onlyChain(c *nftables.Conn, t *nftables.Table) (bool, error) {
-	all, err := c.ListChainsOfTableFamily(t.Family)
-	if err != nil {
-		return false, fmt.Errorf("list chains: %w", err)
-	}
-	return !slices.ContainsFunc(all, func(other *nftables.Chain) bool {
-		return other.Table.Name == t.Name && other.Name != natChain
-	}), nil
+	return rulesOf(u.store, s, m.Network).Remove(m.Comment)
 }

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/vishvananda/netlink"
-
 	"cleat/internal/columns"
+
+	"github.com/vishvananda/netlink"
 )
 
 // notAlone says who is in the way where the kernel takes no macvlan: one in mode passthru has
@@ -48,7 +48,7 @@ func (r *run) macvlanOn(parent int, alone bool) (who, remedy string) {
 	w := r.att.Spec
 	u := newUndoer(r.store, r.host, nil)
 	defer u.close()
-	all, _ := r.store.all()
+	all, _ := r.store.Attachments()
 	for _, a := range all {
 		if a.ID == r.att.ID || a.Spec.Kind != w.Kind || a.Spec.Parent != w.Parent || a.Spec.VLAN != w.VLAN || alone && a.Spec.Mode != passthru {
 			continue

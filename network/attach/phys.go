@@ -10,6 +10,7 @@ import (
 
 	"cleat/link"
 	"cleat/netns"
+	"cleat/network/qdisc"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -70,7 +71,7 @@ type linkMoved struct {
 	Up     bool        `json:"up"`
 	Addrs  []addrText  `json:"addresses,omitempty"`
 	Routes []routeText `json:"routes,omitempty"`
-	Qdisc  *queue      `json:"qdisc,omitempty"` // at its root, if somebody set one
+	Qdisc  *qdisc.Tree `json:"qdisc,omitempty"` // at its root, if somebody set one
 	Alias  string      `json:"alias,omitempty"`
 	Also   []string    `json:"altnames,omitempty"` // its other names
 
@@ -116,11 +117,7 @@ func remember(s *side, l netlink.Link) (*linkMoved, error) {
 			}
 		}
 	}
-	all, err := queuesOf(s, a.Index)
-	if err != nil {
-		return nil, err
-	}
-	if m.Qdisc, err = restorable(s, a.Index, all); err != nil {
+	if m.Qdisc, _, err = qdisc.Save(s.ns, a.Index); err != nil {
 		return nil, err
 	}
 	// Those on the link first: others go by gateways that they lead to.
@@ -350,7 +347,7 @@ func (m *linkMoved) restore(u *undoer, home *side, l netlink.Link) error {
 		errs = append(errs, home.LinkSetTxQLen(l, m.Queue))
 	}
 	if m.Qdisc != nil {
-		if err := m.Qdisc.set(home, a.Index); err != nil {
+		if err := m.Qdisc.Restore(home.ns, a.Index); err != nil {
 			u.note("the queueing discipline %s of %s can't be put back: %v", m.Qdisc.Kind, m.Name, err)
 		}
 	}

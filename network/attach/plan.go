@@ -189,7 +189,7 @@ func (p *planner) configure() error {
 		p.shape()
 	}
 	if len(w.DNS) > 0 {
-		path, err := resolvConfOf(p.c)
+		path, err := p.c.resolvConf()
 		if err != nil {
 			return err
 		}
@@ -228,7 +228,7 @@ func shorten(name string) string { return name[:min(len(name), 15)] }
 // same as long as the container's namespace is, and nobody else's.
 func (p *planner) hostName(prefix string) string {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s\n%s\n%s", p.id, p.cont.place.name(), p.store.state)
+	fmt.Fprintf(h, "%s\n%s\n%s", p.id, p.cont.place.name(), p.store.Path())
 	const digits = 36 * 36 * 36 * 36 * 36 * 36 * 36 * 36 * 36 * 36 * 36
 	return fmt.Sprintf("%s%011s", prefix, strconv.FormatUint(h.Sum64()%digits, 36))
 }

@@ -7,10 +7,12 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"cleat/internal/columns"
 	"cleat/internal/program"
 	"cleat/link"
+	"cleat/network/qdisc"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -544,8 +546,12 @@ func (p *planner) phys() error {
 			return fmt.Errorf("move %s: %w", a.Name, ErrDefaultRoute)
 		}
 	}
-	if err := p.queuesLost(l); err != nil {
+	_, lost, err := qdisc.Save(p.host.ns, a.Index)
+	if err != nil {
 		return err
+	}
+	if len(lost) > 0 {
+		p.note("%s will come back without its queueing disciplines (%s), classes and filters, which can't be put back: set them again then", a.Name, strings.Join(lost, ", "))
 	}
 	p.add(MoveLink{Device: a.Name, Name: p.want.Name})
 	if p.want.MTU != 0 || p.want.MAC != (link.MAC{}) {

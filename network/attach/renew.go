@@ -14,6 +14,7 @@ import (
 	"cleat/network/announce"
 	"cleat/network/dhcp"
 	"cleat/network/journal"
+	"cleat/network/resolvconf"
 	"cleat/network/segment"
 
 	"github.com/vishvananda/netlink"
@@ -226,7 +227,7 @@ func (t *tenancy) tell(ctx context.Context, p netip.Prefix) {
 // ended. Nobody detaches it meanwhile; fs.ErrNotExist when somebody has.
 func (t *tenancy) change(ctx context.Context, f func(*run) error) error {
 	s := t.u.store
-	unlock, err := lockDir(ctx, s.state)
+	unlock, err := s.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -366,17 +367,17 @@ func (t *tenancy) setDNS(r *run, l *dhcp.Lease) error {
 	if len(l.DNS) == 0 || len(t.att.Spec.DNS) > 0 {
 		return nil
 	}
-	path, err := resolvConfOf(t.att.Container)
+	path, err := t.att.Container.resolvConf()
 	if err != nil {
 		return nil // which was said when it was attached
 	}
-	c, err := openConf(path, t.cont.ns)
+	f, err := resolvconf.Open(path, t.cont.ns)
 	if err != nil {
 		return fmt.Errorf("write name servers: %w", err)
 	}
-	before, err := c.read()
-	c.close()
-	if err == nil && slices.Equal(resolvConf(before, l.DNS), before) {
+	edit, err := f.Plan(l.DNS)
+	f.Close()
+	if err == nil && edit.IsNoop() {
 		return nil
 	}
 	return t.do(r, WriteDNS{Path: path, Servers: l.DNS})

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
+	"cleat/internal/statedir"
 	"cleat/network/journal"
 )
 
@@ -24,7 +24,7 @@ func Repair(ctx context.Context, store *Store) (notes []string, err error) {
 		return nil, err
 	}
 	defer host.close()
-	unlock, err := lockDir(ctx, store.state)
+	unlock, err := store.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func Repair(ctx context.Context, store *Store) (notes []string, err error) {
 // repair needs the lock. What can't be undone stays for the next time and is a
 // note: it must not keep others from their work.
 func (s *Store) repair(host *side, trial func() error) (notes []string, err error) {
-	all, err := os.ReadDir(filepath.Join(s.run, "ops"))
+	all, err := os.ReadDir(s.RunPath("ops"))
 	if err != nil {
 		return nil, fmt.Errorf("look for what was left: %w", err)
 	}
@@ -115,7 +115,7 @@ func (s *Store) retire(id string, host *side, trial func() error) error {
 func (s *Store) linkThere(id string, host *side) (bool, error) {
 	records, err := journal.Read(s.live(id))
 	if errors.Is(err, fs.ErrNotExist) {
-		a, err := s.read(id)
+		a, err := s.Attachment(id)
 		if err != nil {
 			return false, nil
 		}
@@ -147,7 +147,7 @@ func (s *Store) linkThere(id string, host *side) (bool, error) {
 // tidyGone retires an attachment if its container or link is gone, and tells
 // whether it is out of the way. One that is under way is not.
 func (s *Store) tidyGone(ctx context.Context, id string, host *side, trial func() error) bool {
-	unlock, err := lockDir(ctx, s.state)
+	unlock, err := s.lock(ctx)
 	if err != nil {
 		return false
 	}
@@ -166,14 +166,14 @@ func (s *Store) holds(id string, host *side) bool {
 
 // dropClaims removes claims that nobody has a record of.
 func (s *Store) dropClaims(id string) bool {
-	all, err := os.ReadDir(filepath.Join(s.run, "claims"))
+	all, err := os.ReadDir(s.RunPath("claims"))
 	if err != nil {
 		return false
 	}
 	for _, e := range all {
-		path := filepath.Join(s.run, "claims", e.Name())
+		path := s.RunPath("claims", e.Name())
 		if who, err := os.Readlink(path); err == nil && who == id {
-			if removeFile(path) != nil {
+			if statedir.Remove(path) != nil {
 				return false
 			}
 		}

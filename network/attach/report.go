@@ -1,13 +1,9 @@
 package attach
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
+
+	"cleat/internal/statedir"
 )
 
 // Report is what a keeper last did about an attachment.
@@ -21,36 +17,17 @@ type KeeperReport struct {
 }
 
 // report is the file in which that is kept.
-func (s *Store) report(id string) string { return filepath.Join(s.run, "kept", id+".json") }
+func (s *Store) report(id string) string { return s.RunPath("kept", id+".json") }
 
 // SaveReport replaces what was said before. It need not outlive the machine's end.
 func (s *Store) SaveKeeperReport(id string, r KeeperReport) error {
-	text, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("encode report: %w", err)
-	}
-	path := s.report(id)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("keep report: %w", err)
-	}
-	return replaceFile(path, tempOf(path), append(text, '\n'))
+	return statedir.WriteJSON(s.report(id), r)
 }
 
 // Report is nil where no keeper has said anything.
 func (s *Store) KeeperReport(id string) (*KeeperReport, error) {
-	text, err := os.ReadFile(s.report(id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read report: %w", err)
-	}
-	r := new(KeeperReport)
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("read report %s: %w", s.report(id), err)
-	}
-	return r, nil
+	return statedir.ReadJSON[KeeperReport](s.report(id))
 }
 
 // DeleteKeeperReport forgets what was said of an attachment that is no more.
-func (s *Store) DeleteKeeperReport(id string) error { return removeFile(s.report(id)) }
+func (s *Store) DeleteKeeperReport(id string) error { return statedir.Remove(s.report(id)) }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"cleat/internal/statedir"
 	"cleat/network/journal"
 
 	"golang.org/x/sys/unix"
@@ -46,7 +47,7 @@ func (r *run) share(t thing) error {
 	if err := r.record(Undo{Shared: &sharedUse{Key: key, ID: r.att.ID}}); err != nil {
 		return err
 	}
-	unlock, err := lockDir(r.ctx, filepath.Join(r.store.run, "shared"))
+	unlock, err := statedir.Lock(r.ctx, r.store.RunPath("shared"))
 	if err != nil {
 		return err
 	}
@@ -118,13 +119,13 @@ func touch(path string) error {
 }
 
 func (m *sharedUse) undo(u *undoer) error {
-	unlock, err := lockDir(context.Background(), filepath.Join(u.store.run, "shared"))
+	unlock, err := statedir.Lock(context.Background(), u.store.RunPath("shared"))
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	dir := u.store.shared(m.Key)
-	if err := removeFile(filepath.Join(dir, "users", m.ID)); err != nil {
+	if err := statedir.Remove(filepath.Join(dir, "users", m.ID)); err != nil {
 		return err
 	}
 	err = os.Remove(filepath.Join(dir, "users"))
@@ -140,7 +141,7 @@ func (m *sharedUse) undo(u *undoer) error {
 // unmake removes a thing that nobody uses, and what is known of it. The users of
 // one that has vanished stay: theirs is what is made in its place.
 func (u *undoer) unmake(dir string) error {
-	if err := removeFile(filepath.Join(dir, "ready")); err != nil {
+	if err := statedir.Remove(filepath.Join(dir, "ready")); err != nil {
 		return err
 	}
 	records, err := journal.Read(filepath.Join(dir, "made"))
@@ -154,7 +155,7 @@ func (u *undoer) unmake(dir string) error {
 	if err := u.all(undos); err != nil {
 		return err
 	}
-	if err := removeFile(filepath.Join(dir, "made")); err != nil {
+	if err := statedir.Remove(filepath.Join(dir, "made")); err != nil {
 		return err
 	}
 	err = os.Remove(dir)

@@ -13,96 +13,54 @@ import (
 
 	"cleat/internal/statedir"
 	"cleat/network/journal"
-
-	"golang.org/x/sys/unix"
 )
 
-// Where things are unless CLEAT_STATE_DIR says otherwise.
-const (
-	stateEnv   = "CLEAT_STATE_DIR"
-	defaultDir = "/var/lib/cleat"
-	defaultRun = "/run/cleat/attach"
-)
-
-// Store is the place of what is wanted, in files that outlive the machine's end,
-// and of what is done, in files that don't matter any longer than that.
+// Store holds the attachments of one state directory: the files that say what is wanted,
+// which survive a restart of the machine, and those about what was done, which do not.
 //
-//	STATE/attachments/ID.json   what is wanted
-//	RUN/BOOT/ops/ID             the journal of an attaching that is under way, or was left
-//	RUN/BOOT/ops/ID~detached    of a detaching
-//	RUN/BOOT/ops/ID~retired     of the undoing of what a container left that is gone
-//	RUN/BOOT/live/ID            what undoes an attachment that is there
-//	RUN/BOOT/shared/KEY/        what several attachments use, and who does
-//	RUN/BOOT/claims/            addresses that are given out
-//	RUN/BOOT/leases/ID.json     what a DHCP server gave
-//	RUN/BOOT/kept/ID.json       what a keeper last did about it
-//
-// RUN is /run/cleat/attach; for another state directory than the default it is
-// "run" below that one, so that two of them share nothing. BOOT is the kernel's
-// boot id: what an earlier kernel had is nobody's concern.
+//	STATE/attachments/ID.json   an Attachment
+//	RUN/ops/ID                  journal of an attach in progress, or of one that died
+//	RUN/ops/ID~detached         journal of a detach in progress, or of one that died
+//	RUN/ops/ID~retired          journal of the cleanup after a container that is gone
+//	RUN/live/ID                 journal that undoes a complete attachment
+//	RUN/shared/KEY/             a resource of several attachments, and its users
+//	RUN/claims/                 addresses that are in use
+//	RUN/leases/ID.json          a DHCP lease
+//	RUN/kept/ID.json            the KeeperReport of an attachment
 type Store struct {
-	state, run, runs string
+	*statedir.Dir
 }
 
-// OpenStore is the store with this state directory, "" being that of the
-// environment or the default. Nothing is made before something is to be kept.
+// OpenStore returns the store in a state directory. An empty dir means that of the
+// environment variable CLEAT_STATE_DIR, or the default. OpenStore creates no files.
 func OpenStore(dir string) (*Store, error) {
-	if dir == "" {
-		dir = os.Getenv(stateEnv)
-	}
-	if dir == "" {
-		dir = defaultDir
-	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, fmt.Errorf("find state directory: %w", err)
-	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return nil, fmt.Errorf("read boot id: %w", err)
-	}
-	s := &Store{state: dir, runs: filepath.Join(dir, "run")}
-	if dir == defaultDir {
-		s.runs = defaultRun
-	}
-	s.run = filepath.Join(s.runs, strings.TrimSpace(string(boot)))
-	return s, s.check()
+	d, err := statedir.Open(dir)
+	return &Store{d}, err
 }
 
-// check refuses directories in which others than root and our user could put files: what is
-// in them is done.
-func (s *Store) check() error {
-	if err := statedir.Check(s.state); err != nil {
-		return err
-	}
-	return statedir.Check(s.runs)
+func (s *Store) wanted(id string) string { return s.Path("attachments", id+".json") }
+func (s *Store) op(id string) string     { return s.RunPath("ops", id) }
+func (s *Store) live(id string) string   { return s.RunPath("live", id) }
+func (s *Store) lease(id string) string  { return s.RunPath("leases", id+".json") }
+func (s *Store) shared(key string) string {
+	return s.RunPath("shared", fileName(key))
 }
 
-// Make makes the state directory if it is not there.
-func (s *Store) Make() error {
-	if err := os.MkdirAll(s.state, 0o755); err != nil {
-		return fmt.Errorf("make state directory: %w", err)
-	}
-	return s.check() // somebody may have been faster
+// claim returns the path of the file that says which attachment has an address. network
+// includes the network namespace.
+func (s *Store) claim(network, addr string) string {
+	return s.RunPath("claims", fileName(network)+"="+addr)
 }
 
-// Dir is the state directory.
-func (s *Store) Dir() string { return s.state }
-
-// boot is the kernel's boot id.
-func (s *Store) boot() string { return filepath.Base(s.run) }
-
-func (s *Store) wanted(id string) string { return filepath.Join(s.state, "attachments", id+".json") }
-func (s *Store) op(id string) string     { return filepath.Join(s.run, "ops", id) }
-func (s *Store) live(id string) string   { return filepath.Join(s.run, "live", id) }
-
-// What is being undone has a suffix that no id has.
+// The suffix of a journal in RUN/ops says what happens to the attachment file. No id ends
+// like this.
 const (
-	detached = "~detached" // for good: nothing of it is wanted any more
-	retired  = "~retired"  // but it is wanted still
+	detached = "~detached" // it is removed
+	retired  = "~retired"  // it stays
 )
 
-// busy is the journal of whatever goes on with an attachment; "" if nothing does.
+// busy returns the path of the journal of an operation on an attachment; "" if there is
+// none.
 func (s *Store) busy(id string) string {
 	for _, suffix := range []string{"", detached, retired} {
 		if _, err := os.Lstat(s.op(id) + suffix); err == nil {
@@ -112,86 +70,20 @@ func (s *Store) busy(id string) string {
 	return ""
 }
 
-// claim is the file that says who has an address; network is one of a certain
-// namespace's.
-func (s *Store) claim(network, addr string) string {
-	return filepath.Join(s.run, "claims", fileName(network)+"="+addr)
-}
-
-// shared is the directory of something that several attachments use.
-func (s *Store) shared(key string) string { return filepath.Join(s.run, "shared", fileName(key)) }
-
-// prepare makes the directories, and removes what was left of an earlier boot.
+// prepare creates the directories and removes the files of earlier boots.
 func (s *Store) prepare() error {
-	if _, err := os.Stat(filepath.Join(s.run, "ops")); err == nil {
-		return nil
-	}
-	if all, err := os.ReadDir(s.runs); err == nil {
-		for _, e := range all {
-			if e.Name() != s.boot() {
-				if err := os.RemoveAll(filepath.Join(s.runs, e.Name())); err != nil {
-					return fmt.Errorf("remove state of an earlier boot: %w", err)
-				}
-			}
-		}
-	}
-	if err := s.Make(); err != nil {
-		return err
-	}
-	for _, d := range []string{filepath.Join(s.state, "attachments"), filepath.Join(s.run, "live"),
-		filepath.Join(s.run, "shared"), filepath.Join(s.run, "claims"), filepath.Join(s.run, "leases"), filepath.Join(s.run, "ops")} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			return fmt.Errorf("make state directory: %w", err)
-		}
-	}
-	return nil
+	return s.Prepare([]string{"attachments"}, []string{"live", "shared", "claims", "leases", "ops"})
 }
 
-// lockDir waits for the lock on a directory; the kernel frees it when the process
-// ends.
-func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
-	}
-	switch err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		err = WaitLock(ctx, f)
-	case err != nil:
-		f.Close()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
-	}
-	return func() { f.Close() }, nil
+// lock waits for the lock on the state directory. An operation holds it while it repairs
+// what others left and creates its journal.
+func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
+	return statedir.Lock(ctx, s.Path())
 }
 
-// WaitLock waits in the kernel until f's lock (flock(2)) is ours; on error f is closed. Who
-// is interrupted meanwhile leaves the waiting to a goroutine, which lets the lock go at once.
-func WaitLock(ctx context.Context, f *os.File) error {
-	got := make(chan error, 1)
-	go func() {
-		for {
-			if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
-				got <- err
-				return
-			}
-		}
-	}()
-	select {
-	case err := <-got:
-		if err != nil {
-			f.Close()
-		}
-		return err
-	case <-ctx.Done():
-		go func() { <-got; f.Close() }()
-		return ctx.Err()
-	}
-}
-
-// read is what is wanted under this id; fs.ErrNotExist if nothing is.
-func (s *Store) read(id string) (*Attachment, error) { return readAttachment(s.wanted(id)) }
+// Attachment returns the attachment with this id. The error is fs.ErrNotExist if there is
+// none.
+func (s *Store) Attachment(id string) (*Attachment, error) { return readAttachment(s.wanted(id)) }
 
 func readAttachment(path string) (*Attachment, error) {
 	b, err := os.ReadFile(path)
@@ -202,22 +94,23 @@ func readAttachment(path string) (*Attachment, error) {
 	if err := json.Unmarshal(b, &a); err != nil {
 		return nil, fmt.Errorf("read attachment %s: %w", path, err)
 	}
-	switch {
+	switch id, _ := AttachmentID(filepath.Base(path)); {
 	case a.Version > attachmentVersion:
-		return nil, fmt.Errorf("read attachment %s: version %d is of a later cleat", path, a.Version)
-	case a.ID != attachmentOf(path):
-		return nil, fmt.Errorf("read attachment %s: it is not that attachment, but %q", path, a.ID)
+		return nil, fmt.Errorf("read attachment %s: version %d needs a later cleat", path, a.Version)
+	case a.ID != id:
+		return nil, fmt.Errorf("read attachment %s: it is attachment %q", path, a.ID)
 	}
 	return &a, nil
 }
 
-// attachment is what is known of an id by whatever file says it; nil: nothing.
-func (s *Store) attachment(id string) *Attachment {
-	if a, err := s.read(id); err == nil {
+// lastKnown returns the attachment with this id as its file or, if that is unreadable, its
+// journal has it; nil if neither does.
+func (s *Store) lastKnown(id string) *Attachment {
+	if a, err := s.Attachment(id); err == nil {
 		return a
 	}
 	for _, path := range []string{s.live(id), s.op(id)} {
-		records, _ := journal.Read(path) // the first says it, if there is one
+		records, _ := journal.Read(path) // the first record is enough
 		if first, _, _, _ := parse(records); first.Attachment != nil {
 			return first.Attachment
 		}
@@ -225,40 +118,42 @@ func (s *Store) attachment(id string) *Attachment {
 	return nil
 }
 
-// attachmentOf is the id of the attachment whose file this is.
-func attachmentOf(path string) string { return strings.TrimSuffix(filepath.Base(path), ".json") }
+// AttachmentID returns the id of the attachment whose file in STATE/attachments has this
+// name. It reports whether it is such a file.
+func AttachmentID(name string) (id string, ok bool) { return strings.CutSuffix(name, ".json") }
 
-// all is every attachment that is wanted, by id; a file that can't be read is an
-// error beside the others, and beside what the journal says in its place.
-func (s *Store) all() ([]*Attachment, error) {
-	names, err := filepath.Glob(filepath.Join(s.state, "attachments", "*.json"))
+// Attachments returns all attachments, sorted by id. Files that can't be read are an error
+// beside the others; where a journal still knows the attachment, it is included.
+func (s *Store) Attachments() ([]*Attachment, error) {
+	names, err := filepath.Glob(s.Path("attachments", "*.json"))
 	if err != nil {
 		return nil, fmt.Errorf("list attachments: %w", err)
 	}
 	slices.Sort(names)
-	var out []*Attachment
+	var all []*Attachment
 	var errs []error
-	for _, n := range names {
-		a, err := readAttachment(n)
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // detached meanwhile
-		case err != nil:
+	for _, name := range names {
+		a, err := readAttachment(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // just detached
+		}
+		if err != nil {
 			errs = append(errs, err)
-			if a := s.attachment(attachmentOf(n)); a != nil {
-				out = append(out, a)
-			}
-		default:
-			out = append(out, a)
+			id, _ := AttachmentID(filepath.Base(name))
+			a = s.lastKnown(id)
+		}
+		if a != nil {
+			all = append(all, a)
 		}
 	}
-	return out, errors.Join(errs...)
+	return all, errors.Join(errs...)
 }
 
 // withOperations adds to all, by id, the attachments that only the journal of an operation
 // knows: one that is being made has no file of its own yet, and one that is being detached has
 // none any more. A journal without a record is left out: nothing has been done yet.
 func (s *Store) withOperations(all []*Attachment) ([]*Attachment, error) {
-	ops, err := os.ReadDir(filepath.Join(s.run, "ops"))
+	ops, err := os.ReadDir(s.RunPath("ops"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return all, fmt.Errorf("list operations: %w", err)
 	}
@@ -267,7 +162,7 @@ func (s *Store) withOperations(all []*Attachment) ([]*Attachment, error) {
 		if slices.ContainsFunc(all, func(a *Attachment) bool { return a.ID == id }) {
 			continue
 		}
-		records, _ := journal.Read(filepath.Join(s.run, "ops", op.Name()))
+		records, _ := journal.Read(s.op(op.Name()))
 		if first, _, _, _ := parse(records); first.Attachment != nil {
 			all = append(all, first.Attachment)
 		}
@@ -276,15 +171,14 @@ func (s *Store) withOperations(all []*Attachment) ([]*Attachment, error) {
 	return all, nil
 }
 
-// idOf is the name of an attachment's files. Different links have different ids: a link's name
-// has its dots escaped, so the last dot is the one in front of it, and no engine's name has
-// one, so the first dot ends that.
+// idOf returns the id of an attachment, which names its files. Two links never have the same
+// id: no engine's name has a dot, so the first dot ends it, and the dots in a link's name are
+// escaped, so the last one precedes it.
 func idOf(c Container, ifname string) string {
 	return c.Engine + "." + fileName(c.Name) + "." + strings.ReplaceAll(fileName(ifname), ".", "%2E")
 }
 
-// fileName keeps a name as it is where files may have it, and writes the other
-// bytes as %XX.
+// fileName returns name with every byte that is unusual in file names written as %XX.
 func fileName(name string) string {
 	var b strings.Builder
 	for i := range len(name) {

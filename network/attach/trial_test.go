@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -195,42 +194,6 @@ func (w *world) addClasses() bool {
 		must(t, err)
 	}
 	return true
-}
-
-// What is no option of a queueing discipline's kind does not come back, which is said.
-func TestQueuesLostBeside(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		lines []string
-	}{
-		{"size table", []string{"qdisc add dev nic root handle 1: stab overhead 30 linklayer ethernet tbf rate 1mbit burst 2k latency 10ms"}},
-		{"filters without classes", []string{"qdisc add dev nic root handle 1: sfq", "filter add dev nic parent 1: protocol ip u32 match ip dport 80 0xffff flowid 1:1"}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t)
-			for _, line := range c.lines {
-				var said strings.Builder
-				cmd := exec.Command("tc", strings.Fields(line)...)
-				cmd.Stderr = &said
-				err := w.host.Start(cmd)
-				if errors.Is(err, exec.ErrNotFound) {
-					t.Skip(err)
-				}
-				must(t, err)
-				if err := cmd.Wait(); err != nil {
-					if strings.Contains(said.String(), "kind is unknown") {
-						t.Skipf("the kernel lacks it: tc %s", line)
-					}
-					t.Fatalf("tc %s: %s", line, said.String())
-				}
-			}
-			got, err := w.preview(attach.Spec{Kind: "phys", Parent: "nic", Addresses: prefixes("192.0.2.10/24")})
-			must(t, err)
-			if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "nic will come back without its queueing disciplines (") {
-				t.Errorf("notes %q", notes)
-			}
-		})
-	}
 }
 
 // What a card can't get back of its queueing disciplines is said before it is moved.

@@ -343,7 +343,7 @@ func TestHostileResolvConfAtDetach(t *testing.T) {
 	}()
 	select {
 	case err := <-detached:
-		if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "name servers can't be put back") {
+		if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "name servers can't be restored") {
 			t.Errorf("detached: %q, %v", notes, err)
 		}
 	case <-time.After(10 * time.Second):

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -37,7 +36,7 @@ func (k *keeper) serveClients(ctx context.Context, group *sync.WaitGroup) error 
 	if err != nil {
 		return err
 	}
-	l, err := localsock.ListenFile(filepath.Join(k.Attach.Store.Dir(), socketName))
+	l, err := localsock.ListenFile(k.Attach.Store.Path(socketName))
 	if err != nil {
 		return fmt.Errorf("listen for commands: %w", err)
 	}

@@ -105,7 +105,7 @@ func Once(ctx context.Context, c Config) error {
 
 // kept is what is wanted and for a keeper. What can't be read is an error beside that.
 func kept(store *attach.Store) ([]*attach.Attachment, error) {
-	all, err := attach.Attachments(store)
+	all, err := store.Attachments()
 	return slices.DeleteFunc(all, func(a *attach.Attachment) bool { return !a.NeedsKeeper() }), err
 }
 

@@ -297,7 +297,7 @@ func TestUnreadable(t *testing.T) {
 	}
 	find := func(pattern string) string {
 		t.Helper()
-		all, err := filepath.Glob(filepath.Join(w.store.Dir(), pattern))
+		all, err := filepath.Glob(w.store.Path(pattern))
 		must(t, err)
 		if len(all) != 1 {
 			t.Fatalf("%s: %q", pattern, all)
@@ -331,7 +331,7 @@ func TestUnreadableMeanwhile(t *testing.T) {
 	w.start("web", 0)
 	w.attach("web", "192.0.2.10/24")
 	tell, stop := w.keeper(w.keep())
-	file := filepath.Join(w.store.Dir(), "attachments", "docker.web.eth0.json")
+	file := w.store.Path("attachments", "docker.web.eth0.json")
 	must(t, os.Rename(file, file+".old"))
 	must(t, os.WriteFile(file+".new", []byte("{"), 0o644))
 	must(t, os.Rename(file+".new", file))
@@ -410,7 +410,7 @@ func (w *world) run(c keep.Config) (stop func(), ended <-chan error) {
 // dial connects to the keeper's socket.
 func (w *world) dial() *net.UnixConn {
 	w.t.Helper()
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(w.store.Dir(), "keeper.socket"), Net: "unix"})
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: w.store.Path("keeper.socket"), Net: "unix"})
 	must(w.t, err)
 	w.t.Cleanup(func() { conn.Close() })
 	return conn
@@ -518,7 +518,7 @@ func TestState(t *testing.T) {
 
 	must(t, keep.Starting(w.store))
 	long := time.Now().Add(-time.Minute)
-	must(t, os.Chtimes(filepath.Join(w.store.Dir(), "keeper.lock"), long, long))
+	must(t, os.Chtimes(w.store.Path("keeper.lock"), long, long))
 	if s := keep.StateOf(w.store); s != (keep.State{}) {
 		t.Errorf("state a minute after a keeper should have started: %+v", s)
 	}

@@ -39,7 +39,7 @@ func (w *world) leases() *dhcptest.Server {
 func (w *world) due(name string) {
 	w.t.Helper()
 	s := w.status(name)
-	all, err := filepath.Glob(filepath.Join(w.store.Dir(), "run", "*", "leases", s.ID+".json"))
+	all, err := filepath.Glob(w.store.Path("run", "*", "leases", s.ID+".json"))
 	must(w.t, err)
 	if len(all) != 1 {
 		w.t.Fatalf("leases: %q", all)

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
+	"cleat/internal/statedir"
 	"cleat/network/attach"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +28,7 @@ type State struct {
 
 // The file keeper.lock is locked (flock(2)) by the keeper, so the kernel unlocks it when the
 // keeper ends, however it does. It holds the keeper's process id, or else startingText.
-func lockFile(store *attach.Store) string { return filepath.Join(store.Dir(), "keeper.lock") }
+func lockFile(store *attach.Store) string { return store.Path("keeper.lock") }
 
 const (
 	startingText = "starting"
@@ -86,7 +86,7 @@ func lock(store *attach.Store, text string) (unlock func(), err error) {
 
 // waitLock takes the lock when its owner has ended.
 func waitLock(ctx context.Context, store *attach.Store) (unlock func(), err error) {
-	return takeLock(store, ownPID(), func(f *os.File) error { return attach.WaitLock(ctx, f) })
+	return takeLock(store, ownPID(), func(f *os.File) error { return statedir.WaitLock(ctx, f) })
 }
 
 func ownPID() string { return strconv.Itoa(os.Getpid()) }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"cleat/internal/columns"
@@ -20,7 +19,7 @@ const logTime = "2006-01-02T15:04:05.000Z"
 
 // LogFile is where a keeper that nobody listens to says what it does. What was said
 // before is beside it, with ".1" at the end.
-func LogFile(store *attach.Store) string { return filepath.Join(store.Dir(), "keeper.log") }
+func LogFile(store *attach.Store) string { return store.Path("keeper.log") }
 
 // Log writes lines to LogFile, with the time in front. It is for one goroutine.
 type Log struct {

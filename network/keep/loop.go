@@ -169,7 +169,7 @@ func (k *keeper) load() {
 
 // loadOne does so with one: of many, which reading takes its time, one changes at a time.
 func (k *keeper) loadOne(id string) {
-	a, err := attach.AttachmentOf(k.Attach.Store, id)
+	a, err := k.Attach.Store.Attachment(id)
 	switch {
 	case k.unread != "" || err != nil && !errors.Is(err, fs.ErrNotExist):
 		k.load() // says what can't be read, and what is known of that all the same

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -83,7 +82,7 @@ func Forward(ctx context.Context, store *attach.Store, args []string, stdout, st
 	}
 	ctx, cancel := context.WithTimeout(ctx, beginWithin)
 	defer cancel()
-	conn, err := localsock.DialFile(ctx, filepath.Join(store.Dir(), socketName))
+	conn, err := localsock.DialFile(ctx, store.Path(socketName))
 	if err != nil {
 		return 0, ErrDeclined
 	}

@@ -37,7 +37,7 @@ func Start(store *attach.Store) error {
 		return fmt.Errorf("start a keeper: %w", err)
 	}
 	defer log.Close()
-	if systemdSees(store.Dir(), self) {
+	if systemdSees(store.Path(), self) {
 		err := startService(store, self)
 		if err == nil {
 			return nil
@@ -56,7 +56,7 @@ var keeperArgs = []string{"keep", "--until-idle", "--log"}
 func startSession(store *attach.Store, self string, log io.Writer) error {
 	cmd := exec.CommandContext(context.Background(), self, keeperArgs...)
 	cmd.Dir, cmd.SysProcAttr, cmd.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
-	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Dir(), "NOTIFY_SOCKET=") // we are nobody's service
+	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Path(), "NOTIFY_SOCKET=") // we are nobody's service
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start a keeper: %w", err)
 	}
@@ -72,7 +72,7 @@ func startService(store *attach.Store, self string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), systemdTimeout)
 	defer cancel()
 	args := []string{"--quiet", "--no-block", "--collect", "--description=Keep containers attached (cleat, started on demand)",
-		fmt.Sprintf("--property=SuccessExitStatus=%d %d", ExitRunning, 128+int(syscall.SIGTERM)), "--setenv=CLEAT_STATE_DIR=" + store.Dir()}
+		fmt.Sprintf("--property=SuccessExitStatus=%d %d", ExitRunning, 128+int(syscall.SIGTERM)), "--setenv=CLEAT_STATE_DIR=" + store.Path()}
 	for _, name := range searchEnv { // no others: anybody may ask systemd for a service's environment
 		if value, set := os.LookupEnv(name); set {
 			args = append(args, "--setenv="+name+"="+value)

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -80,7 +79,7 @@ func (h happenings) concerns(it *item) bool {
 
 // watchWanted wakes when something is attached or detached.
 func (w *woken) watchWanted(ctx context.Context, heard *sync.WaitGroup, store *attach.Store) error {
-	dir := filepath.Join(store.Dir(), "attachments")
+	dir := store.Path("attachments")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("watch attachments: %w", err)
 	}

@@ -1,0 +1,79 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"cleat/netns"
+	"cleat/network/resolvconf"
+)
+
+// resolvConf returns the path of the container's resolv.conf.
+func (c Container) resolvConf() (string, error) {
+	if c.Engine == "netns" {
+		return resolvconf.NamedPath(c.Name), nil
+	}
+	if c.PID == 0 {
+		return "", &SpecError{Param: "dns", Reason: "the container has no known process through which its resolv.conf could be written"}
+	}
+	path, err := resolvconf.ProcessPath(c.PID)
+	if errors.Is(err, resolvconf.ErrHostFile) {
+		err = &SpecError{Param: "dns", Reason: fmt.Sprintf("process %d shares the host's files, so its resolv.conf is the host's", c.PID)}
+	}
+	return path, err
+}
+
+// WriteDNS replaces the name servers in the container's resolv.conf.
+type WriteDNS struct {
+	Path    string       `json:"path"` // as seen from the host
+	Servers []netip.Addr `json:"servers"`
+}
+
+func (s WriteDNS) String() string {
+	return fmt.Sprintf("write name servers %v to %s", s.Servers, s.Path)
+}
+
+func (s WriteDNS) do(r *run) error {
+	f, err := resolvconf.Open(s.Path, r.cont.ns)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	edit, err := f.Plan(s.Servers)
+	if err != nil {
+		return err
+	}
+	if err := r.record(Undo{Text: &textWritten{r.cont.place, *edit}}); err != nil {
+		return err
+	}
+	return f.Apply(edit)
+}
+
+// textWritten is a resolv.conf that has other name servers.
+type textWritten struct {
+	Where place `json:"where"` // the namespace of the process that the path goes through
+	resolvconf.Edit
+}
+
+// undo restores the file. If it is a container's, a failure is only noted: a container must
+// not be able to keep the rest from being undone.
+func (m *textWritten) undo(u *undoer) error {
+	var ns *netns.NS
+	if resolvconf.InContainer(m.Path) {
+		s, err := u.side(m.Where)
+		if errors.Is(err, errNoPlace) {
+			return nil // the process is gone as well
+		}
+		if err != nil {
+			return err
+		}
+		ns = s.ns
+	}
+	err := m.Revert(ns)
+	if err != nil && ns != nil {
+		u.note("the container's name servers can't be restored: %v", err)
+		return nil
+	}
+	return err
+}
