@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// Sum adds b to a one's complement sum that began with 0. All pieces but the
-// last must have an even length. Fold makes a checksum of it.
+// Sum adds b to the one's complement sum (RFC 1071) of earlier pieces; start with 0.
+// Every piece but the last must have an even length. Fold turns the sum into a checksum.
 func Sum(b []byte, sum uint64) uint64 {
 	var carry uint64
 	for len(b) >= 32 {
@@ -21,7 +21,7 @@ func Sum(b []byte, sum uint64) uint64 {
 		sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(b), carry)
 		b = b[8:]
 	}
-	// What is left is less than a word: pad it with zeros on the right.
+	// Fewer than 8 bytes remain. Pad them with zeros on the right.
 	var last [8]byte
 	copy(last[:], b)
 	sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(last[:]), carry)
@@ -33,7 +33,7 @@ func addCarry(sum, carry uint64) uint64 {
 	return sum + carry
 }
 
-// Fold is the 16-bit one's complement sum, not inverted.
+// Fold reduces a sum to 16 bits, without inverting it.
 func Fold(sum uint64) uint16 {
 	sum = sum>>32 + sum&0xffffffff
 	sum = sum>>32 + sum&0xffffffff
@@ -42,8 +42,8 @@ func Fold(sum uint64) uint16 {
 	return uint16(sum)
 }
 
-// PseudoSum is the sum of the pseudo header (RFC 9293 section 3.1, RFC 8200
-// section 8.1) for a payload of length bytes.
+// PseudoSum returns the sum of the pseudo header (RFC 9293 section 3.1, RFC 8200 section
+// 8.1) for a payload of length bytes.
 func PseudoSum(src, dst netip.Addr, proto Protocol, length int) uint64 {
 	sum := uint64(proto) + uint64(length)
 	if src.Is4() {
@@ -54,20 +54,20 @@ func PseudoSum(src, dst netip.Addr, proto Protocol, length int) uint64 {
 	return Sum(d[:], Sum(s[:], sum))
 }
 
-// TransportChecksum is the checksum of a TCP, UDP or ICMPv6 segment whose
-// checksum field is zero; of a correct one it is 0. A UDP datagram's result of 0
-// is sent as 0xffff (RFC 768).
+// TransportChecksum returns the checksum of a TCP, UDP or ICMPv6 segment whose checksum
+// field is zero. For a segment with a correct checksum it returns 0. A UDP sender must
+// replace a result of 0 by 0xffff (RFC 768).
 func TransportChecksum(src, dst netip.Addr, proto Protocol, segment []byte) uint16 {
 	return ^Fold(Sum(segment, PseudoSum(src, dst, proto, len(segment))))
 }
 
-// Checksum is the plain Internet checksum, as IPv4 headers and ICMP have it.
+// Checksum returns the Internet checksum of b, as used by IPv4 headers and ICMP.
 func Checksum(b []byte) uint16 { return ^Fold(Sum(b, 0)) }
 
-// CompleteChecksum does what NeedsChecksum asks for: it sums pkt from
-// ChecksumStart on, with the pseudo header's sum that the field holds, and
-// writes the result into the field. Without NeedsChecksum it does nothing. The
-// error is ErrBad where the offsets lie outside.
+// CompleteChecksum does what NeedsChecksum asks a device to do: it sums pkt from
+// ChecksumStart on, including the pseudo header's sum that the checksum field holds, and
+// writes the result into the field. Without NeedsChecksum it does nothing. It returns
+// ErrBad if the offsets lie outside pkt.
 func (h *VNetHdr) CompleteChecksum(pkt []byte) error {
 	if h.Flags&NeedsChecksum == 0 {
 		return nil
@@ -79,13 +79,13 @@ func (h *VNetHdr) CompleteChecksum(pkt []byte) error {
 	return nil
 }
 
-// checksumFits tells whether the checksum's field lies in the packet.
+// checksumFits reports whether the checksum field lies inside pkt.
 func (h *VNetHdr) checksumFits(pkt []byte) bool {
 	return int(h.ChecksumStart)+int(h.ChecksumOffset)+2 <= len(pkt)
 }
 
-// putChecksum writes a transport checksum: 0 would mean "none" to UDP, and to
-// the others 0xffff is the same number.
+// putChecksum writes a transport checksum. It writes 0 as 0xffff: UDP reads 0 as "no
+// checksum", and for other protocols both are the same number.
 func putChecksum(b []byte, sum uint16) {
 	if sum == 0 {
 		sum = 0xffff

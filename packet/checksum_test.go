@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// slowSum is RFC 1071's definition, one word at a time.
+// slowSum is the definition in RFC 1071, one word at a time.
 func slowSum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(b); i += 2 {
@@ -59,7 +59,7 @@ func FuzzSum(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, want := Fold(Sum(b, 0)), slowSum(b)
-		// 0 and 0xffff are the same number; which comes out depends on the order.
+		// 0 and 0xffff are the same number; the order decides which one results.
 		if got != want && (got%0xffff != 0 || want%0xffff != 0) {
 			t.Errorf("sum %#04x, want %#04x", got, want)
 		}
@@ -112,7 +112,7 @@ func TestCompleteChecksumOutside(t *testing.T) {
 func TestZeroUDPChecksumIsSentAsOnes(t *testing.T) {
 	pkt := udpPacket(true, []byte{0, 0})
 	p := parse(t, pkt)
-	// Choose the payload so that the sum comes to 0.
+	// Choose the payload so that the sum is 0.
 	p.Payload[UDPChecksumOffset], p.Payload[UDPChecksumOffset+1] = 0, 0
 	binary.BigEndian.PutUint16(p.Payload[UDPBytes:], TransportChecksum(p.Src, p.Dst, UDP, p.Payload))
 	binary.BigEndian.PutUint16(p.Payload[UDPChecksumOffset:], Fold(PseudoSum(p.Src, p.Dst, UDP, len(p.Payload))))

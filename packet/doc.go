@@ -1,38 +1,35 @@
-// Package packet reads and writes the headers that cross a TUN device: IPv4,
-// IPv6, TCP, UDP, ICMP, and the virtio header in front of them; it cuts
-// super-packets, cuts datagrams into fragments and puts fragments together, and
-// frames packets for capture files.
+// Package packet reads and writes the headers that cross a TUN device: IPv4, IPv6, TCP,
+// UDP, ICMP, and the virtio header in front of them. It also splits super-packets into
+// segments, fragments and reassembles datagrams, and writes capture files.
 //
 // # Theory of operation
 //
-// Headers are views: parsing copies the few fields that decisions are made of
-// into a struct and leaves the payload where it is; writing fills a slice that
-// the caller provides, which must be long enough. Nothing does I/O or reads a
-// clock, and only the Reassembler allocates. Whoever hands in a buffer keeps it.
+// Parsing copies the few header fields that decisions depend on into a struct; the
+// payload is not copied. Writing fills a slice from the caller, which must be long
+// enough. Nothing does I/O or reads a clock, and only the Reassembler allocates. The
+// caller keeps ownership of every buffer it passes in.
 //
-// Input is hostile: every length is checked against the slice before it is
-// used, and what contradicts itself is an error, never a panic. Checksums of
-// incoming packets are not looked at: what comes out of a TUN device was never
-// on a wire.
+// Input is hostile: every length is checked against the slice before use, and a
+// contradictory packet is an error, never a panic. Checksums of incoming packets are not
+// verified, because a packet from a TUN device was never on a wire.
 //
-// A checksum is a one's complement sum of big-endian words, folded late (RFC
-// 1071 section 2): a sum is a uint64 that several pieces may be added to.
+// A checksum is a one's complement sum of big-endian words, folded late (RFC 1071 section
+// 2): a sum is a uint64 to which several pieces can be added.
 //
-// A Splitter and a Fragmenter are iterators: Start, then Next until it returns
-// 0, each call one whole packet. A Reassembler holds what has come of datagrams
-// until they are whole, too old, contradict themselves, or the room is needed
-// for newer ones. It marks what has come in a bitmap of 8-byte blocks, so that a
-// fragment costs the same in any order, and an overlap is seen at once. What
-// overlaps is dropped as a whole, with all that still comes of it (RFC 5722);
-// only an exact copy of what is there is tolerated (RFC 8200 section 4.5).
+// A Splitter and a Fragmenter are iterators: call Start, then Next until it returns 0.
+// Each call returns one whole packet. A Reassembler holds fragments until their datagram
+// is complete, expires, contradicts itself, or is evicted by newer ones. It marks arrived
+// data in a bitmap of 8-byte blocks, so that a fragment costs the same in any order and
+// an overlap is found at once. A datagram with overlapping fragments is dropped with all
+// its later fragments (RFC 5722); an exact copy of a fragment is tolerated (RFC 8200
+// section 4.5).
 //
 // # Limits
 //
-// IPv6 extension headers are skipped, not interpreted, except Fragment. A
-// reassembled datagram is given an IP header without options or extensions.
-// Jumbograms and packets beyond 65,535 bytes are refused.
+// IPv6 extension headers are skipped, not interpreted, except Fragment. A reassembled
+// datagram gets an IP header without options or extensions. Jumbograms and packets beyond
+// 65,535 bytes are refused.
 //
-// Sources: RFC 791, 792, 768, 793/9293, 8200, 4443, 1071, 1122 section 3.2.2,
-// 815, 5722, 6864, 7323; include/uapi/linux/virtio_net.h;
-// draft-ietf-opsawg-pcap.
+// Sources: RFC 791, 792, 768, 793/9293, 8200, 4443, 1071, 1122 section 3.2.2, 815, 5722,
+// 6864, 7323; include/uapi/linux/virtio_net.h; draft-ietf-opsawg-pcap.
 package packet

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzGRE reads GRE headers. A header without checksum is written again the same.
+// FuzzGRE parses GRE headers. A header without checksum must be written back unchanged.
 func FuzzGRE(f *testing.F) {
 	f.Add([]byte{0x30, 0, 0x08, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0x45})
 	f.Add([]byte{0x80, 0, 0x08, 0, 0xf7, 0xff, 0, 0})
@@ -32,8 +32,8 @@ func FuzzGRE(f *testing.F) {
 	})
 }
 
-// FuzzVNetHdr reads virtio headers. They are written again the same, but for the number of
-// buffers.
+// FuzzVNetHdr parses virtio headers. They must be written back unchanged, except for the
+// number of buffers.
 func FuzzVNetHdr(f *testing.F) {
 	f.Add([]byte{1, 1, 54, 0, 180, 5, 34, 0, 16, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

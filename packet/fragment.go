@@ -1,20 +1,19 @@
 package packet
 
-// Fragmenter cuts a payload that is too large for the link into fragments. The
-// zero value is ready for Start.
+// Fragmenter cuts a payload that is too large for a link into fragments. The zero value
+// is ready for Start.
 type Fragmenter struct {
 	ip      IP
 	payload []byte
-	piece   int // payload bytes of a fragment but the last
+	piece   int // payload bytes of every fragment but the last
 	at      int
 }
 
-// Start begins with the header ip, of which the fragments take over everything
-// but offset and flags, and the payload behind it. The ID must set this
-// datagram apart from others between the same hosts. mtu is in bytes; a
-// fragment holds at least 8 bytes whatever it is. The Fragmenter refers to
-// payload until the last Next. The error is ErrBad where the payload is larger
-// than reassembly allows (65,535 bytes with an IPv4 header, without it in IPv6).
+// Start begins a datagram. Fragments copy the header ip except for offset and flags.
+// ip.ID must be unique among datagrams between the same hosts. mtu is in bytes; a
+// fragment carries at least 8 bytes whatever mtu is. The Fragmenter refers to payload
+// until the last Next. Start returns ErrBad if payload is too large to be reassembled
+// (65,535 bytes, in IPv4 including the header).
 func (f *Fragmenter) Start(ip *IP, payload []byte, mtu int) error {
 	header, most := IPv4Bytes, maxDatagram-IPv4Bytes
 	if ip.Src.Is6() {
@@ -28,7 +27,7 @@ func (f *Fragmenter) Start(ip *IP, payload []byte, mtu int) error {
 	return nil
 }
 
-// Next writes the next fragment into b and returns its size, and 0 after the
+// Next writes the next fragment into b and returns its size in bytes, or 0 after the
 // last.
 func (f *Fragmenter) Next(b []byte) int {
 	if f.at >= len(f.payload) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// fragments cuts a packet that is not a fragment.
+// fragments splits a packet into fragments.
 func fragments(t testing.TB, pkt []byte, id uint32, mtu int) [][]byte {
 	t.Helper()
 	var p IP
@@ -33,7 +33,7 @@ func fragments(t testing.TB, pkt []byte, id uint32, mtu int) [][]byte {
 	return all
 }
 
-// add gives a fragment to r.
+// add passes a fragment to r.
 func add(t testing.TB, r *Reassembler, now time.Duration, b []byte) ([]byte, error) {
 	t.Helper()
 	var p IP
@@ -46,7 +46,7 @@ func add(t testing.TB, r *Reassembler, now time.Duration, b []byte) ([]byte, err
 	return r.Add(now, &p)
 }
 
-func TestFragmentsBecomeWholeAgain(t *testing.T) {
+func TestFragmentAndReassemble(t *testing.T) {
 	orders := map[string]func([][]byte){
 		"in order":   func([][]byte) {},
 		"backwards":  slices.Reverse[[][]byte],
@@ -103,7 +103,7 @@ func TestFragmentsBecomeWholeAgain(t *testing.T) {
 	}
 }
 
-// piece is a fragment of n bytes of value fill.
+// piece returns a fragment of n bytes of value fill.
 func piece(is4 bool, id uint32, offset, n int, more bool, fill byte) []byte {
 	src, dst := addresses(is4)
 	p := IP{Src: src, Dst: dst, Protocol: UDP, TTL: 9, Offset: offset, More: more, ID: id}
@@ -204,7 +204,7 @@ func TestReassemblyExpires(t *testing.T) {
 		if r.Pending() != 0 || r.Bytes() != 0 || len(reported) != 1 {
 			t.Errorf("in the end: %d pending, %d bytes, %d reported", r.Pending(), r.Bytes(), len(reported))
 		}
-		// A late piece does not complete what is gone.
+		// A late fragment does not complete a datagram that was removed.
 		if whole, err := add(t, r, 2*reassemblyTime, piece(is4, 1, 16, 8, true, 1)); whole != nil || err != nil {
 			t.Errorf("late: %v, %v", whole, err)
 		}
@@ -231,7 +231,7 @@ func TestReassemblyLeavesHeadroom(t *testing.T) {
 	}
 }
 
-func TestReassemblyOfTheSameIDLater(t *testing.T) {
+func TestReassemblyReusesID(t *testing.T) {
 	r := NewReassembler(1<<20, 0)
 	_, _ = add(t, r, 0, piece(true, 1, 0, 8, true, 1))
 	if _, err := add(t, r, reassemblyTime, piece(true, 1, 0, 8, true, 2)); err != nil {
@@ -314,7 +314,7 @@ func TestReassemblyKeepsCongestionMarks(t *testing.T) {
 	}
 }
 
-func TestFragmenterRefusesWhatCannotBeReassembled(t *testing.T) {
+func TestFragmenterRefusesTooLarge(t *testing.T) {
 	var f Fragmenter
 	if err := f.Start(&IP{Src: guest4, Dst: peer4}, make([]byte, 65516), 1500); !errors.Is(err, ErrBad) {
 		t.Errorf("IPv4: %v", err)
@@ -324,8 +324,8 @@ func TestFragmenterRefusesWhatCannotBeReassembled(t *testing.T) {
 	}
 }
 
-// slowReassembly is the plain twin: a byte array, a mark for each byte, and a
-// look at everything each time. It knows one datagram.
+// slowReassembly is the simple twin of Reassembler: a byte array with a mark for each
+// byte, checked as a whole each time. It holds one datagram.
 type slowReassembly struct {
 	data   [maxDatagram + 1]byte
 	have   [maxDatagram + 1]bool
@@ -413,7 +413,7 @@ func FuzzReassembly(f *testing.F) {
 	})
 }
 
-// parseHeader is parse without the transport's checksum.
+// parseHeader is parse without the transport checksum.
 func parseHeader(t *testing.T, b []byte) IP {
 	t.Helper()
 	var p IP

@@ -2,23 +2,23 @@ package packet
 
 import "encoding/binary"
 
-// GRE is what a GRE header says (RFC 2784, RFC 2890).
+// GRE is a GRE header (RFC 2784, RFC 2890).
 type GRE struct {
-	Protocol uint16 // EtherType of what follows
+	Protocol uint16 // EtherType of the payload
 	HasKey   bool
 	HasSeq   bool
 	Key      uint32
 	Seq      uint32
 }
 
-// EtherTypes of what GRE carries.
+// EtherTypes of GRE payloads.
 const (
 	EtherTypeIPv4  = 0x0800
 	EtherTypeIPv6  = 0x86dd
 	EtherTypeLocal = 0x88b5 // IEEE 802 local experimental 1
 )
 
-// GREInUDPPort is the UDP port that GRE-in-UDP is sent to (RFC 8086 section 3.2).
+// GREInUDPPort is the UDP destination port of GRE-in-UDP (RFC 8086 section 3.2).
 const GREInUDPPort = 4754
 
 // Bits of a GRE header's first word.
@@ -26,10 +26,10 @@ const (
 	greChecksum = 0x8000
 	greKey      = 0x2000
 	greSeq      = 0x1000
-	greReserved = 0x4fff // reserved ones that must be 0, and the version
+	greReserved = 0x4fff // bits that must be 0, and the version
 )
 
-// Bytes is the size of the header.
+// Bytes returns the size of the header.
 func (g *GRE) Bytes() int {
 	n := 4
 	if g.HasKey {
@@ -60,9 +60,9 @@ func (g *GRE) Put(b []byte) int {
 	return n
 }
 
-// ParseGRE reads a header and returns its size, at which the payload begins. A
-// checksum is verified. What RFC 2784 section 2.3 says must be discarded is
-// ErrBad.
+// ParseGRE reads a header into g and returns its size, which is the offset of the
+// payload. It verifies a checksum if there is one. It returns ErrBad for packets that RFC
+// 2784 section 2.3 requires to be discarded.
 func ParseGRE(b []byte, g *GRE) (int, error) {
 	if len(b) < 4 {
 		return 0, ErrShort

@@ -54,7 +54,7 @@ func TestGRERefused(t *testing.T) {
 			}
 		})
 	}
-	// The checksum counts header and payload (RFC 2784 section 2.5).
+	// The checksum covers header and payload (RFC 2784 section 2.5).
 	b := []byte{0x80, 0, 8, 0, 0, 0, 0, 0, 0x45, 0x11}
 	sum := Checksum(b)
 	b[4], b[5] = byte(sum>>8), byte(sum)

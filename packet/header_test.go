@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestParseIPBroken(t *testing.T) {
+func TestParseIPErrors(t *testing.T) {
 	tests := []struct {
 		name string
 		b    []byte
@@ -44,7 +44,7 @@ func TestParseIPBroken(t *testing.T) {
 	}
 }
 
-// withOptions is an IPv4 packet with options, 4 bytes at a time.
+// withOptions returns an IPv4 packet with options, 4 bytes at a time.
 func withOptions(options ...byte) []byte {
 	udp := udpPacket(true, nil)
 	b := slices.Concat(udp[:IPv4Bytes], options, udp[IPv4Bytes:])
@@ -55,7 +55,7 @@ func withOptions(options ...byte) []byte {
 	return b
 }
 
-// routed6 is an IPv6 packet with a routing header.
+// routed6 returns an IPv6 packet with a routing header.
 func routed6(kind, left byte) []byte {
 	b := make([]byte, IPv6Bytes, 100)
 	putIPv6(b, guest6, peer6, routing, 0, 64, 24+UDPBytes)
@@ -64,7 +64,7 @@ func routed6(kind, left byte) []byte {
 	return append(b, udpPacket(false, nil)[IPv6Bytes:]...)
 }
 
-// Of a packet that names further hops, Dst is not the destination.
+// TestRouted checks that Dst of a source-routed packet is not taken for its destination.
 func TestRouted(t *testing.T) {
 	loose := func(pointer byte) []byte {
 		return withOptions(optionNop, optionLooseRoute, 7, pointer, 198, 51, 100, 1)
@@ -73,7 +73,7 @@ func TestRouted(t *testing.T) {
 		name string
 		b    []byte
 		want bool
-		at   int // what the pointer of an IPv6 error says
+		at   int // pointer in an IPv6 error
 	}{
 		{"IPv4 without options", udpPacket(true, nil), false, 0},
 		{"IPv4 with another option", withOptions(148, 4, 0, 0), false, 0}, // router alert
@@ -109,14 +109,14 @@ func TestRouted(t *testing.T) {
 	}
 }
 
-// changed is b with new bytes at an offset.
+// changed returns a copy of b with other bytes at an offset.
 func changed(b []byte, at int, with ...byte) []byte {
 	b = slices.Clone(b)
 	copy(b[at:], with)
 	return b
 }
 
-// endless is an IPv6 packet of extension headers that lead to more of them.
+// endless returns an IPv6 packet whose extension headers never end.
 func endless() []byte {
 	b := make([]byte, IPv6Bytes+2000)
 	putIPv6(b, guest6, peer6, hopByHop, 0, 64, 2000)
@@ -140,8 +140,8 @@ func TestIPv6Extensions(t *testing.T) {
 	if p.protocolAt != IPv6Bytes+24 {
 		t.Errorf("protocol is named at %d, want %d", p.protocolAt, IPv6Bytes+24)
 	}
-	// As a real fragment, offsets count from behind the fragment header, so the
-	// parser stops there whatever follows.
+	// In a real fragment, offsets count from behind the fragment header, so the parser
+	// stops there whatever follows.
 	b[IPv6Bytes+24], b[IPv6Bytes+27] = destOptions, 1
 	p = parse(t, b)
 	if p.Protocol != destOptions || !p.IsFragment() || len(p.Payload) != len(udp) {
@@ -149,7 +149,7 @@ func TestIPv6Extensions(t *testing.T) {
 	}
 }
 
-func TestBytesBehindThePacketAreIgnored(t *testing.T) {
+func TestTrailingBytesAreIgnored(t *testing.T) {
 	for _, is4 := range []bool{true, false} {
 		var p IP
 		if err := ParseIP(append(udpPacket(is4, []byte("ahoy")), "padding"...), &p); err != nil {
@@ -161,7 +161,7 @@ func TestBytesBehindThePacketAreIgnored(t *testing.T) {
 	}
 }
 
-func TestParseTransportBroken(t *testing.T) {
+func TestParseTransportErrors(t *testing.T) {
 	tcp, udp := tcpPacket(true, ACK, nil)[IPv4Bytes:], udpPacket(true, noise(4))[IPv4Bytes:]
 	parseTCP := func(b []byte) error { return ParseTCP(b, new(TCPHeader)) }
 	parseUDP := func(b []byte) error { return ParseUDP(b, new(UDPHeader)) }
@@ -239,14 +239,13 @@ func TestProtocolString(t *testing.T) {
 	}
 }
 
-// sameIP compares what two headers say.
+// sameIP compares two headers.
 var sameIP = cmp.Options{
 	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 	cmp.AllowUnexported(IP{}),
 }
 
-// FuzzIP parses anything, and what parses as a header without options is
-// written again to the same bytes.
+// FuzzIP parses any bytes. A header without options must be written back unchanged.
 func FuzzIP(f *testing.F) {
 	for _, is4 := range []bool{true, false} {
 		f.Add(udpPacket(is4, noise(20)))

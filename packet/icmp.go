@@ -13,15 +13,15 @@ const (
 	ICMPv6EchoReply   = 129
 )
 
-// Echo is what an echo request or reply says.
+// Echo is an echo request or reply.
 type Echo struct {
 	Request bool
 	ID, Seq uint16
 	Payload []byte // refers to the message
 }
 
-// ParseEcho reads an echo request or reply of ICMP or ICMPv6. Other messages
-// are ErrBad.
+// ParseEcho reads an echo request or reply of ICMP or ICMPv6 into e. It returns ErrBad
+// for other messages.
 func ParseEcho(proto Protocol, b []byte, e *Echo) error {
 	if len(b) < ICMPBytes {
 		return ErrShort
@@ -45,8 +45,8 @@ func echoTypes(proto Protocol) (request, reply uint8) {
 	return ICMPEchoRequest, ICMPEchoReply
 }
 
-// PutEcho writes the header of an echo message into b, with checksum 0, and
-// returns its size. The payload follows it; PutICMPChecksum ends the work.
+// PutEcho writes the header of an echo message into b, with checksum 0, and returns its
+// size. The caller appends the payload and calls PutICMPChecksum.
 func PutEcho(b []byte, proto Protocol, e *Echo) int {
 	b = b[:ICMPBytes]
 	request, reply := echoTypes(proto)
@@ -59,8 +59,8 @@ func PutEcho(b []byte, proto Protocol, e *Echo) int {
 	return ICMPBytes
 }
 
-// PutICMPChecksum writes the checksum of message, whose field must be 0.
-// ICMPv6 counts the addresses too.
+// PutICMPChecksum writes the checksum of message, whose checksum field must be 0. ICMPv6
+// includes the addresses in the sum.
 func PutICMPChecksum(message []byte, src, dst netip.Addr) {
 	if src.Is4() {
 		binary.BigEndian.PutUint16(message[2:], Checksum(message))
@@ -69,11 +69,10 @@ func PutICMPChecksum(message []byte, src, dst netip.Addr) {
 	binary.BigEndian.PutUint16(message[2:], TransportChecksum(src, dst, ICMPv6, message))
 }
 
-// ErrorKind is a reason for an ICMP error, in words of both versions.
+// ErrorKind is the reason for an ICMP error, independent of the IP version.
 type ErrorKind uint8
 
-// The kinds of errors. Where one version has no word for a kind it uses its
-// nearest.
+// The kinds of errors. A version that lacks a kind uses its nearest equivalent.
 const (
 	ErrorNet        ErrorKind = iota // network unreachable
 	ErrorHost                        // host unreachable
@@ -81,9 +80,9 @@ const (
 	ErrorPort                        // port unreachable
 	ErrorProhibited                  // administratively prohibited
 	ErrorTooBig                      // packet too big; IPv4: fragmentation needed and DF set
-	ErrorTTL                         // hop limit came to 0
-	ErrorReassembly                  // fragments stayed away
-	ErrorRoute                       // the packet names hops to pass (IP.Routed), which we don't serve
+	ErrorTTL                         // hop limit reached 0
+	ErrorReassembly                  // fragment reassembly time exceeded
+	ErrorRoute                       // the packet is source-routed (IP.Routed), which is not supported
 )
 
 // Types of errors (RFC 792, RFC 4443 section 3).
@@ -98,12 +97,12 @@ const (
 	icmp6TooBig       = 2
 	icmp6TimeExceeded = 3
 	icmp6Parameter    = 4
-	icmp6FirstInfo    = 128 // types below are errors
+	icmp6FirstInfo    = 128 // lower types are errors
 	icmp6Redirect     = 137
 )
 
-// codes are type and code of each kind for IPv4 and IPv6 (RFC 792, RFC 1812
-// section 5.2.7.1, RFC 4443 section 3).
+// codes holds the type and code of each kind for IPv4 and IPv6 (RFC 792, RFC 1812 section
+// 5.2.7.1, RFC 4443 section 3).
 var codes = [...]struct{ v4, v6 [2]uint8 }{
 	ErrorNet:        {[2]uint8{icmpUnreachable, 0}, [2]uint8{icmp6Unreachable, 0}},
 	ErrorHost:       {[2]uint8{icmpUnreachable, 1}, [2]uint8{icmp6Unreachable, 3}},
@@ -119,15 +118,15 @@ var codes = [...]struct{ v4, v6 [2]uint8 }{
 // ICMPError is an ICMP error message.
 type ICMPError struct {
 	Type, Code uint8
-	// Rest is the second word of the header: the MTU of "too big" (16 bits of
-	// it in IPv4), the pointer of a parameter problem.
+	// Rest is the second word of the header: the MTU of "too big" (16 bits in IPv4), or
+	// the pointer of a parameter problem.
 	Rest uint32
-	// Original is the header of the packet that the error is about. Its payload
-	// may be cut short. PutICMPError does not look at it.
+	// Original is the header of the packet that the error is about. Its payload may be
+	// cut short. PutICMPError ignores it.
 	Original IP
 }
 
-// NewICMPError is the error of a kind for IPv4 or IPv6. mtu is in bytes and for
+// NewICMPError returns an error of kind k for IPv4 or IPv6. mtu, in bytes, is used for
 // ErrorTooBig only.
 func NewICMPError(k ErrorKind, is4 bool, mtu int) ICMPError {
 	tc, e := codes[k].v6, ICMPError{}
@@ -146,16 +145,16 @@ const (
 	maxICMPError4 = 576  // RFC 1812 section 4.3.2.3
 	maxICMPError6 = 1280 // RFC 4443 section 2.4 (c)
 
-	// MaxICMPErrorBytes is the most that PutICMPError writes.
+	// MaxICMPErrorBytes is the size of the largest packet that PutICMPError writes.
 	MaxICMPErrorBytes = maxICMPError6
 )
 
-// PutICMPError writes a whole packet into b that reports e about offending to
-// its source, as src, and returns its size. It is 0 where no error may be sent:
-// in answer to an ICMP error, to any fragment but the first, to or from what is
-// not one host (RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e)), to what does
-// not parse, and between versions. As much of the offending packet is quoted as
-// the version allows.
+// PutICMPError writes a packet into b that reports e about offending to its source, with
+// src as its source address, and returns its size. It returns 0 where no error may be
+// sent: in response to an ICMP error, a non-first fragment, a packet to or from an
+// address that is not a single host (RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e)),
+// or a packet that does not parse; and between IP versions. It quotes as much of the
+// offending packet as the version allows.
 func PutICMPError(b []byte, e *ICMPError, src netip.Addr, offending []byte) int {
 	var p IP
 	if parseIP(offending, &p, true) != nil || p.Src.Is4() != src.Is4() || !mayReport(&p, e) {
@@ -183,13 +182,13 @@ func PutICMPError(b []byte, e *ICMPError, src netip.Addr, offending []byte) int 
 	return n + len(m)
 }
 
-// mayReport tells whether a host may answer p with e.
+// mayReport reports whether a host may answer p with e.
 func mayReport(p *IP, e *ICMPError) bool {
 	if p.Offset > 0 || !oneHost(p.Src) || p.Src.IsLoopback() {
 		return false
 	}
 	switch uint8(p.Protocol) {
-	case hopByHop, routing, destOptions: // of a fragment: an error may follow
+	case hopByHop, routing, destOptions: // in a fragment: the payload may be an ICMP error
 		if p.Src.Is6() {
 			return false
 		}
@@ -197,11 +196,11 @@ func mayReport(p *IP, e *ICMPError) bool {
 	if isICMPError(p.Protocol, p.Payload) {
 		return false
 	}
-	tooBig6 := p.Src.Is6() && e.Type == icmp6TooBig // multicast path MTU discovery
+	tooBig6 := p.Src.Is6() && e.Type == icmp6TooBig // needed for multicast path MTU discovery
 	return tooBig6 || oneHost(p.Dst)
 }
 
-// oneHost tells whether an address can belong to a single host.
+// oneHost reports whether an address can belong to a single host.
 func oneHost(a netip.Addr) bool {
 	if a.IsUnspecified() || a.IsMulticast() {
 		return false
@@ -209,8 +208,8 @@ func oneHost(a netip.Addr) bool {
 	return !a.Is4() || a.As4()[0] < 240 // class E and broadcast
 }
 
-// isICMPError tells whether a payload is an ICMP error or a redirect, or, as
-// nobody can tell, too short for either.
+// isICMPError reports whether a payload is an ICMP error or a redirect. It also returns
+// true for a payload too short to tell.
 func isICMPError(proto Protocol, payload []byte) bool {
 	switch proto {
 	case ICMP:
@@ -227,8 +226,8 @@ func isICMPError(proto Protocol, payload []byte) bool {
 	return false
 }
 
-// ParseICMPError reads an ICMP error and the header of the packet that it
-// quotes. Other messages are ErrBad.
+// ParseICMPError reads an ICMP error, and the header of the packet that it quotes, into
+// e. It returns ErrBad for other messages.
 func ParseICMPError(proto Protocol, b []byte, e *ICMPError) error {
 	if len(b) < ICMPBytes {
 		return ErrShort

@@ -4,12 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"strconv"
 )
 
 // Protocol is an IP protocol number.
 type Protocol uint8
 
-// The protocols that are looked into.
+// The protocols that this package parses.
 const (
 	ICMP   Protocol = 1
 	TCP    Protocol = 6
@@ -17,7 +18,7 @@ const (
 	ICMPv6 Protocol = 58
 )
 
-// String is the protocol's name, or its number.
+// String returns the protocol's name, or its number.
 func (p Protocol) String() string {
 	switch p {
 	case ICMP:
@@ -29,14 +30,7 @@ func (p Protocol) String() string {
 	case ICMPv6:
 		return "icmp6"
 	}
-	return "proto-" + string(appendUint(nil, uint(p)))
-}
-
-func appendUint(b []byte, n uint) []byte {
-	if n >= 10 {
-		b = appendUint(b, n/10)
-	}
-	return append(b, byte('0'+n%10))
+	return "proto-" + strconv.Itoa(int(p))
 }
 
 // Header sizes in bytes.
@@ -50,7 +44,8 @@ const (
 	FragmentBytes = 8 // IPv6's extension header
 )
 
-// Errors of parsing. They carry no detail: who sends garbage gets none.
+// Parsing errors. They carry no detail, because they are returned for every bad packet of
+// a hostile sender.
 var (
 	ErrShort   = errors.New("packet is cut short")
 	ErrBad     = errors.New("packet contradicts itself")
@@ -58,41 +53,43 @@ var (
 	ErrNoRoom  = errors.New("no room for the fragment")
 )
 
-// IP is what an IPv4 or IPv6 header says.
+// IP is an IPv4 or IPv6 header.
 type IP struct {
 	Src, Dst netip.Addr // never IPv4-mapped unless the packet is IPv6
 	Protocol Protocol
 	TTL      uint8 // hop limit
 	TOS      uint8 // traffic class: DSCP and ECN
-	// DontFragment is set where routers must not fragment: always in IPv6.
+	// DontFragment reports that routers must not fragment the packet. It is always set in
+	// IPv6.
 	DontFragment bool
 
-	// A fragment has More set or an Offset (bytes, a multiple of 8) above 0.
+	// A fragment has More set or an Offset above 0. Offset is in bytes, a multiple of 8.
 	More   bool
 	Offset int
-	ID     uint32 // groups fragments
+	ID     uint32 // identifies the fragments of one datagram
 
-	// Routed reports that Dst is not where the packet is to end: a routing header with segments
-	// left (RFC 8200 section 4.4), or an IPv4 source route with addresses left (RFC 791).
+	// Routed reports that Dst is not the packet's final destination: it has a routing
+	// header with segments left (RFC 8200 section 4.4), or an IPv4 source route with
+	// addresses left (RFC 791).
 	Routed bool
 
-	HeaderBytes int    // where the payload begins in the packet
+	HeaderBytes int    // offset of the payload in the packet
 	Payload     []byte // refers to the packet
 
-	protocolAt int // where the packet names Protocol
-	routeAt    int // where the type of the routing header stands, if Routed
+	protocolAt int // offset of the byte that holds Protocol
+	routeAt    int // offset of the routing header's type, if Routed
 }
 
-// IsFragment tells whether the packet is a piece of one. Then Protocol and
-// Payload are what follows IPv6's fragment header, be it another extension.
+// IsFragment reports whether the packet is a fragment. Protocol and Payload of an IPv6
+// fragment are what follows the fragment header, which may be another extension header.
 func (p *IP) IsFragment() bool { return p.More || p.Offset > 0 }
 
-// ParseIP reads the header of a whole packet. Bytes behind the packet's own
-// length are ignored.
+// ParseIP reads the header of a whole packet into p. It ignores bytes beyond the packet's
+// own length.
 func ParseIP(b []byte, p *IP) error { return parseIP(b, p, false) }
 
-// parseIP reads a header; cut says that the payload may be shorter than the
-// header promises, as it is in ICMP errors.
+// parseIP reads a header. With cut, the payload may be shorter than the header says, as
+// in ICMP errors.
 func parseIP(b []byte, p *IP, cut bool) error {
 	if len(b) < 1 {
 		return ErrShort
@@ -134,13 +131,14 @@ func parseIPv4(b []byte, p *IP, cut bool) error {
 	return nil
 }
 
-// Options of IPv4 (RFC 791 section 3.1); optionEnd and optionNop are TCP's as well.
+// IPv4 options (RFC 791 section 3.1). optionEnd and optionNop have the same values in
+// TCP.
 const (
 	optionLooseRoute  = 131
 	optionStrictRoute = 137
 )
 
-// options4 looks for a source route in a header.
+// options4 parses the options in an IPv4 header and looks for a source route.
 func (p *IP) options4(header []byte) error {
 	for at := IPv4Bytes; at < len(header) && header[at] != optionEnd; {
 		if header[at] == optionNop {
@@ -155,7 +153,7 @@ func (p *IP) options4(header []byte) error {
 			return ErrBad
 		}
 		if kind := header[at]; kind == optionLooseRoute || kind == optionStrictRoute {
-			// The third byte points at the next address, counted from 1.
+			// The third byte is a pointer to the next address, counted from 1.
 			p.Routed = p.Routed || size < 3 || int(header[at+2]) <= size
 			p.routeAt = at
 		}
@@ -164,7 +162,7 @@ func (p *IP) options4(header []byte) error {
 	return nil
 }
 
-// Extension headers of IPv6 that are skipped (RFC 8200 section 4).
+// IPv6 extension headers that are skipped (RFC 8200 section 4).
 const (
 	hopByHop    = 0
 	routing     = 43
@@ -172,8 +170,8 @@ const (
 	destOptions = 60
 )
 
-// maxExtensions bounds the walk along extension headers; real packets have two
-// or three.
+// maxExtensions limits how many extension headers are parsed. Real packets have two or
+// three.
 const maxExtensions = 8
 
 func parseIPv6(b []byte, p *IP, cut bool) error {
@@ -211,11 +209,13 @@ func parseIPv6(b []byte, p *IP, cut bool) error {
 			p.Offset, p.More, p.ID = int(f&^7), f&1 != 0, binary.BigEndian.Uint32(b[at+4:])
 			p.protocolAt = at
 			next, at = b[at], at+8
-			if p.IsFragment() { // offsets count from here
-				return p.finish6(b, next, at, end)
+			if p.IsFragment() { // Protocol and Payload start here
+				p.Protocol, p.HeaderBytes, p.Payload = Protocol(next), at, b[at:end]
+				return nil
 			}
 		default:
-			return p.finish6(b, next, at, end)
+			p.Protocol, p.HeaderBytes, p.Payload = Protocol(next), at, b[at:end]
+			return nil
 		}
 		if at > end {
 			return ErrShort
@@ -224,12 +224,7 @@ func parseIPv6(b []byte, p *IP, cut bool) error {
 	return ErrBad
 }
 
-func (p *IP) finish6(b []byte, next uint8, at, end int) error {
-	p.Protocol, p.HeaderBytes, p.Payload = Protocol(next), at, b[at:end]
-	return nil
-}
-
-// IPBytes is the size of the header that PutIP writes for an address.
+// IPBytes returns the size of the header that PutIP writes for address a.
 func IPBytes(a netip.Addr) int {
 	if a.Is4() {
 		return IPv4Bytes
@@ -240,20 +235,20 @@ func IPBytes(a netip.Addr) int {
 // defaultTTL is net.ipv4.ip_default_ttl.
 const defaultTTL = 64
 
-// PutIP writes an IPv4 or IPv6 header without options for a payload of length
-// bytes into b and returns its size. IPv4 gets DF and its checksum. tos is the
-// traffic class.
+// PutIP writes an IPv4 or IPv6 header without options for a payload of length bytes into
+// b and returns its size. An IPv4 header gets DF and its checksum. tos is the traffic
+// class.
 func PutIP(b []byte, src, dst netip.Addr, proto Protocol, tos uint8, length int) int {
 	if src.Is4() {
-		// ID may be 0 with DF (RFC 6864).
+		// With DF, the ID may be 0 (RFC 6864).
 		return putIPv4(b, src, dst, proto, tos, defaultTTL, 0, flagDF, length)
 	}
 	return putIPv6(b, src, dst, proto, tos, defaultTTL, length)
 }
 
-// Put writes the header that p describes, without options, for a payload of
-// length bytes into b and returns its size: IPBytes, and FragmentBytes more for
-// an IPv6 fragment. Payload and HeaderBytes are not looked at.
+// Put writes the header that p describes, without options, for a payload of length bytes
+// into b and returns its size: IPBytes, plus FragmentBytes for an IPv6 fragment. It
+// ignores p.Payload and p.HeaderBytes.
 func (p *IP) Put(b []byte, length int) int {
 	if p.Src.Is4() {
 		bits := uint16(p.Offset / 8)
@@ -280,7 +275,7 @@ func (p *IP) Put(b []byte, length int) int {
 	return IPv6Bytes + FragmentBytes
 }
 
-// Flags beside the fragment offset of IPv4.
+// Flags in the word of the IPv4 fragment offset.
 const (
 	flagDF = 0x4000
 	flagMF = 0x2000

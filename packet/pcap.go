@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Sizes of what a capture file consists of, in bytes.
+// Sizes of a capture file's headers, in bytes.
 const (
 	PcapFileBytes   = 24
 	PcapRecordBytes = 16
 )
 
-// pcap's numbers (draft-ietf-opsawg-pcap section 4).
+// Constants of the pcap format (draft-ietf-opsawg-pcap section 4).
 const (
 	pcapNanoseconds = 0xa1b23c4d
-	linkTypeRaw     = 101 // LINKTYPE_RAW: begins with an IPv4 or IPv6 header
+	linkTypeRaw     = 101 // LINKTYPE_RAW: packets start with an IPv4 or IPv6 header
 )
 
-// PutPcapFile writes the header of a capture file of bare IP packets with
-// nanoseconds into b and returns its size. snap is the most bytes that are kept
-// of a packet.
+// PutPcapFile writes the header of a capture file into b and returns its size. The file
+// holds IP packets without link headers, with timestamps in nanoseconds. snap is the most
+// bytes kept of a packet.
 func PutPcapFile(b []byte, snap int) int {
 	b = b[:PcapFileBytes]
 	clear(b)
@@ -31,8 +31,8 @@ func PutPcapFile(b []byte, snap int) int {
 	return PcapFileBytes
 }
 
-// PutPcapRecord writes the header of a packet that was seen at t into b and
-// returns its size. kept bytes of length follow it.
+// PutPcapRecord writes the header of a packet that was captured at t into b and returns
+// its size. The caller appends kept bytes of a packet of length bytes.
 func PutPcapRecord(b []byte, t time.Time, kept, length int) int {
 	b = b[:PcapRecordBytes]
 	binary.LittleEndian.PutUint32(b, uint32(t.Unix()))

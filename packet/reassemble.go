@@ -6,79 +6,79 @@ import (
 	"time"
 )
 
-// reassemblyTime is how long the pieces of a datagram may take: Linux' default
-// (net.ipv4.ipfrag_time). RFC 1122 section 3.3.2 and RFC 8200 would allow 60 s.
+// reassemblyTime is how long the fragments of a datagram may take to arrive: Linux'
+// default (net.ipv4.ipfrag_time). RFC 1122 section 3.3.2 and RFC 8200 would allow 60 s.
 const reassemblyTime = 30 * time.Second
 
 // maxDatagram is the largest IP payload, in bytes.
 const maxDatagram = 65535
 
-// maxFragmentHeader is what a reassembled packet has in front of its payload.
+// maxFragmentHeader is the size of the largest header in front of a reassembled payload.
 const maxFragmentHeader = IPv6Bytes
 
-// Reassembler puts fragments together within a bounded memory. Make it with
-// NewReassembler. It is not safe for concurrent use.
+// Reassembler reassembles fragments in bounded memory. Create one with NewReassembler. It
+// is not safe for concurrent use.
 type Reassembler struct {
 	maxBytes int
 	headroom int
 	bytes    int
 	pending  map[fragmentKey]*datagram
-	// The oldest and the newest datagram: all live equally long, so this is the
-	// order in which they die.
+	// oldest and newest are the ends of a list in order of arrival. All datagrams live
+	// equally long, so they also expire in this order.
 	oldest, newest *datagram
 }
 
-// fragmentKey is what groups fragments (RFC 791 section 3.2, RFC 8200 section
-// 4.5: IPv6 leaves the protocol out, and that of the first fragment counts).
+// fragmentKey identifies the fragments of one datagram (RFC 791 section 3.2). In IPv6 the
+// protocol is not part of it, and that of the first fragment counts (RFC 8200 section
+// 4.5).
 type fragmentKey struct {
 	src, dst netip.Addr
 	id       uint32
 	protocol Protocol
 }
 
-// datagram is what has come of one.
+// datagram holds the fragments that have arrived of one datagram.
 type datagram struct {
 	key        fragmentKey
 	prev, next *datagram
 	deadline   time.Duration
 
-	head   IP     // of the first fragment, or of any until it has come
+	head   IP     // header of the first fragment, or of any other until that arrives
 	data   []byte // room for headers, then the payload
 	room   int    // bytes in front of the payload
 	have   []uint64
-	blocks int   // 8-byte blocks that have come
-	length int   // of the whole payload; 0: the last fragment has not come
-	marked uint8 // congestion, where any fragment had it
-	dead   bool  // contradicted itself: what still comes of it is dropped
+	blocks int   // 8-byte blocks that have arrived
+	length int   // of the whole payload; 0 until the last fragment arrives
+	marked uint8 // congestion, if any fragment carried it
+	dead   bool  // the fragments contradict each other: drop later ones, too
 }
 
-// congestion is CE, "congestion experienced": on any fragment it holds for the
-// whole datagram (RFC 3168 section 5.3).
+// congestion is the ECN codepoint CE. On any fragment it marks the whole datagram (RFC
+// 3168 section 5.3).
 const congestion = 3
 
-// datagramBytes is what a pending datagram costs beside its data.
+// datagramBytes is the estimated memory of a pending datagram besides its data.
 const datagramBytes = 384
 
-// NewReassembler makes one that holds at most maxBytes of unfinished datagrams,
-// management included. When a fragment does not fit any more, the oldest
-// datagrams go. With less than 128 KiB large datagrams can't be put together.
-// Whole packets have headroom zero bytes in front of them.
+// NewReassembler returns a Reassembler that holds at most maxBytes of unfinished
+// datagrams, bookkeeping included. When a fragment does not fit, the oldest datagrams are
+// evicted. With less than 128 KiB, large datagrams cannot be reassembled. Completed
+// packets have headroom zero bytes in front of them.
 func NewReassembler(maxBytes, headroom int) *Reassembler {
 	return &Reassembler{maxBytes: maxBytes, headroom: headroom, pending: map[fragmentKey]*datagram{}}
 }
 
-// Pending is the number of unfinished datagrams, Bytes their cost.
+// Pending returns the number of unfinished datagrams.
 func (r *Reassembler) Pending() int { return len(r.pending) }
 
-// Bytes is the memory that unfinished datagrams take.
+// Bytes returns the memory that unfinished datagrams use.
 func (r *Reassembler) Bytes() int { return r.bytes }
 
-// Add takes a fragment (IP.IsFragment) that came at the time now of any clock
-// that does not run backwards. When the fragment completes a datagram, the
-// result is the headroom and behind it the whole packet, with a header without
-// options, not a fragment any more; it belongs to the caller. Otherwise it is nil. A fragment that can't be
-// right is ErrBad, one that finds no room ErrNoRoom. Add copies what it keeps.
-// Callers see to it that Expire is called now and then.
+// Add adds the fragment p (IP.IsFragment), which arrived at time now of a monotonic
+// clock. If the fragment completes a datagram, Add returns the whole packet behind the
+// headroom, with a header without options, and the caller owns it. Otherwise it returns
+// nil. It returns ErrBad for an inconsistent fragment and ErrNoRoom for one that does not
+// fit. Add copies what it keeps. The caller must call Expire from time to time.
 func (r *Reassembler) Add(now time.Duration, p *IP) ([]byte, error) {
 	end := p.Offset + len(p.Payload)
 	limit := maxDatagram
@@ -96,7 +96,7 @@ func (r *Reassembler) Add(now time.Duration, p *IP) ([]byte, error) {
 		r.kill(d)
 		return nil, ErrBad
 	}
-	if d.holds(p.Offset, end) != none { // an exact copy: consistent has looked
+	if d.holds(p.Offset, end) != none { // an exact copy, as consistent has checked
 		return nil, nil
 	}
 	if !r.reserve(d, end) {
@@ -110,7 +110,7 @@ func (r *Reassembler) Add(now time.Duration, p *IP) ([]byte, error) {
 	return d.finish(), nil
 }
 
-// datagramOf finds or begins the datagram that p belongs to.
+// datagramOf returns the datagram that p belongs to, and creates it if necessary.
 func (r *Reassembler) datagramOf(now time.Duration, p *IP) *datagram {
 	key := fragmentKey{src: p.Src, dst: p.Dst, id: p.ID, protocol: p.Protocol}
 	if p.Src.Is6() {
@@ -137,7 +137,7 @@ func (r *Reassembler) datagramOf(now time.Duration, p *IP) *datagram {
 	return d
 }
 
-// presence is how much of a range has come.
+// presence is how much of a range has arrived.
 type presence uint8
 
 const (
@@ -146,7 +146,7 @@ const (
 	all
 )
 
-// holds tells how much of the blocks from start to end (bytes) has come.
+// holds returns how much of the blocks from start to end (in bytes) has arrived.
 func (d *datagram) holds(start, end int) presence {
 	seen := 0
 	first, last := start/8, (end+7)/8
@@ -164,7 +164,7 @@ func (d *datagram) holds(start, end int) presence {
 	return some
 }
 
-// consistent tells whether a fragment agrees with what has come before.
+// consistent reports whether a fragment agrees with those that arrived before.
 func (d *datagram) consistent(p *IP, end int) bool {
 	switch {
 	case d.length > 0 && (end > d.length || p.More == (end == d.length)):
@@ -176,21 +176,22 @@ func (d *datagram) consistent(p *IP, end int) bool {
 	case some:
 		return false
 	case all:
-		// The last block of a datagram may be short: a copy of it says so.
+		// The last block of a datagram may be short, so compare the end as well.
 		return (p.More || d.length == end) && len(d.data) >= d.room+end &&
 			bytes.Equal(d.data[d.room+p.Offset:d.room+end], p.Payload)
 	}
 	return true
 }
 
-// reach is the end of the farthest fragment that has come, in bytes.
+// reach returns the end of the farthest fragment that has arrived, in bytes.
 func (d *datagram) reach() int { return max(len(d.data)-d.room, 0) }
 
 // reserve makes room in d for a payload of end bytes.
 func (r *Reassembler) reserve(d *datagram, end int) bool {
 	need := d.room + end
 	if cap(d.data) < need {
-		// Fragments mostly come in order: double, so that copying stays linear.
+		// Fragments mostly arrive in order. Doubling the capacity keeps the copying
+		// linear.
 		size := min(max(need, 2*cap(d.data)), d.room+maxDatagram+1)
 		blocks := ((size-d.room+7)/8 + 63) / 64
 		grown := size + blocks*8
@@ -211,7 +212,7 @@ func (r *Reassembler) reserve(d *datagram, end int) bool {
 	return true
 }
 
-// store copies a fragment that does not overlap anything.
+// store copies a fragment that overlaps no other.
 func (d *datagram) store(p *IP, end int) {
 	copy(d.data[d.room+p.Offset:], p.Payload)
 	for i := p.Offset / 8; i < (end+7)/8; i++ {
@@ -230,7 +231,7 @@ func (d *datagram) store(p *IP, end int) {
 	}
 }
 
-// finish writes the header in front of a complete payload.
+// finish writes the header in front of a complete payload and returns the packet.
 func (d *datagram) finish() []byte {
 	h := d.head
 	h.TOS |= d.marked
@@ -240,7 +241,8 @@ func (d *datagram) finish() []byte {
 	return d.data[maxFragmentHeader-IPBytes(h.Src) : d.room+d.length]
 }
 
-// kill keeps a datagram only to remember that what comes of it is not wanted.
+// kill frees a datagram's data. The datagram stays pending, so that its later fragments
+// are dropped.
 func (r *Reassembler) kill(d *datagram) {
 	d.dead = true
 	r.release(d)
@@ -251,7 +253,7 @@ func (r *Reassembler) release(d *datagram) {
 	d.data, d.have = nil, nil
 }
 
-// evict removes the oldest datagrams until the rest fits, but not keep.
+// evict removes the oldest datagrams, except keep, until the rest fits.
 func (r *Reassembler) evict(keep *datagram) {
 	for d := r.oldest; d != nil && r.bytes > r.maxBytes; d = d.next {
 		if d != keep {
@@ -260,7 +262,7 @@ func (r *Reassembler) evict(keep *datagram) {
 	}
 }
 
-// remove forgets a datagram; its data stays with who has it.
+// remove unlinks a datagram. It does not free its data.
 func (r *Reassembler) remove(d *datagram) {
 	if d.prev != nil {
 		d.prev.next = d.next
@@ -276,9 +278,9 @@ func (r *Reassembler) remove(d *datagram) {
 	r.bytes -= datagramBytes + cap(d.data) + len(d.have)*8
 }
 
-// Expire drops the datagrams that were begun too long before now. Of those
-// whose first fragment had come, report is given a packet that quotes it, behind the headroom, for an
-// ICMP error ErrorReassembly; nil: nobody wants to know.
+// Expire removes the datagrams whose time is over. If the first fragment had arrived, it
+// calls report, unless nil, with a packet that quotes it, behind the headroom, for an
+// ICMP error of kind ErrorReassembly.
 func (r *Reassembler) Expire(now time.Duration, report func(first []byte)) {
 	for d := r.oldest; d != nil && now >= d.deadline; d = r.oldest {
 		r.remove(d)
@@ -288,7 +290,7 @@ func (r *Reassembler) Expire(now time.Duration, report func(first []byte)) {
 	}
 }
 
-// first is the beginning of an unfinished datagram as a fragment.
+// first returns the contiguous beginning of an unfinished datagram as a fragment.
 func (d *datagram) first() []byte {
 	n := 0
 	for n+8 <= d.reach() && d.holds(n, n+8) == all {

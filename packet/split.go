@@ -2,24 +2,23 @@ package packet
 
 import "encoding/binary"
 
-// Splitter cuts a super-packet into the packets that it stands for, as a
-// device with TSO and USO would: the whole packets have all checksums. The zero
-// value is ready for Start. Next gives one packet after the other; Segment any of
-// them, without copying its payload.
+// Splitter splits a super-packet into the packets that it stands for, as a device with
+// TSO and USO does. The packets have complete checksums. The zero value is ready for
+// Start. Next writes the packets in order; Segment writes any of them without copying its
+// payload.
 type Splitter struct {
 	pkt    []byte
 	ip     IP
-	header int // bytes that each segment repeats
+	header int // bytes of headers, which each segment repeats
 	size   int // payload bytes of a segment
-	count  int // packets that Next made
+	count  int // packets that Next has written
 	whole  bool
 	vnet   VNetHdr
 }
 
-// Start begins with a packet and the virtio header that was in front of it. The
-// Splitter refers to pkt until the last Next. A packet without GSO is returned
-// by the first Next whole, with the checksum that it may have lacked. The error
-// is ErrShort or ErrBad where the headers lie.
+// Start begins with a packet and the virtio header that preceded it. The Splitter refers
+// to pkt until the last Next. For a packet without GSO, the first Next returns it whole
+// and completes its checksum. Start returns ErrShort or ErrBad for inconsistent headers.
 func (s *Splitter) Start(h *VNetHdr, pkt []byte) error {
 	*s = Splitter{pkt: pkt, vnet: *h}
 	err := s.start(h, pkt)
@@ -61,7 +60,7 @@ func (s *Splitter) start(h *VNetHdr, pkt []byte) error {
 	return nil
 }
 
-// typeFits tells whether a GSO type says what the headers say.
+// typeFits reports whether a GSO type agrees with the packet's headers.
 func (s *Splitter) typeFits(gso uint8) bool {
 	switch s.ip.Protocol {
 	case TCP:
@@ -72,7 +71,7 @@ func (s *Splitter) typeFits(gso uint8) bool {
 	return false
 }
 
-// MaxBytes is the size of the largest packet that Next will write.
+// MaxBytes returns the size of the largest packet that Next will write.
 func (s *Splitter) MaxBytes() int {
 	if s.whole {
 		return len(s.pkt)
@@ -80,7 +79,7 @@ func (s *Splitter) MaxBytes() int {
 	return min(s.header+s.size, len(s.pkt))
 }
 
-// Len is the number of packets: at least one after Start.
+// Len returns the number of packets. After Start it is at least 1.
 func (s *Splitter) Len() int {
 	if s.pkt == nil {
 		return 0
@@ -91,11 +90,10 @@ func (s *Splitter) Len() int {
 	return max(1, (len(s.pkt)-s.header+s.size-1)/s.size)
 }
 
-// HeaderBytes is the size of the headers that Segment writes.
+// HeaderBytes returns the size of the headers that Segment writes.
 func (s *Splitter) HeaderBytes() int { return s.header }
 
-// Next writes the next packet into b and returns its size, and 0 after the
-// last.
+// Next writes the next packet into b and returns its size, or 0 after the last.
 func (s *Splitter) Next(b []byte) int {
 	if s.count >= s.Len() {
 		return 0
@@ -104,12 +102,12 @@ func (s *Splitter) Next(b []byte) int {
 	n, payload := s.Segment(b, s.count-1, false)
 	n += copy(b[n:n+len(payload)], payload)
 	if s.whole {
-		_ = s.vnet.CompleteChecksum(b[:n]) // Start has looked at the offsets
+		_ = s.vnet.CompleteChecksum(b[:n]) // Start has checked the offsets
 	}
 	return n
 }
 
-// Bytes is the size of the i-th packet.
+// Bytes returns the size of packet i.
 func (s *Splitter) Bytes(i int) int {
 	if s.whole {
 		return len(s.pkt)
@@ -118,11 +116,10 @@ func (s *Splitter) Bytes(i int) int {
 	return s.header + min(s.size, len(s.pkt)-from)
 }
 
-// Segment writes the headers of the i-th packet into b and returns their size and
-// the payload that follows them, which refers to the super-packet. Of a packet
-// without GSO there is nothing to write: the payload is the packet as it came.
-// partial leaves the sum of the pseudo header in the checksum's field, for a
-// device that is asked for the rest (NeedsChecksum).
+// Segment writes the headers of packet i into b and returns their size and the payload
+// that follows, which refers to the super-packet. For a packet without GSO it writes
+// nothing, and the payload is the whole packet. With partial, the checksum field holds
+// only the pseudo header's sum, for a device that completes it (NeedsChecksum).
 func (s *Splitter) Segment(b []byte, i int, partial bool) (int, []byte) {
 	if s.whole {
 		return 0, s.pkt
@@ -166,9 +163,9 @@ func (s *Splitter) fixIP(b []byte, i, payload int) {
 func fixTCP(t []byte, offset int, first, last bool) {
 	binary.BigEndian.PutUint32(t[4:], binary.BigEndian.Uint32(t[4:])+uint32(offset))
 	if !last {
-		t[13] &^= FIN | PSH // the last segment's alone
+		t[13] &^= FIN | PSH // only the last segment has these
 	}
 	if !first {
-		t[13] &^= CWR // the first segment's alone (RFC 3168 section 6.1.2)
+		t[13] &^= CWR // only the first segment has it (RFC 3168 section 6.1.2)
 	}
 }

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// superHeader is the virtio header of a super-packet made by udpPacket or
-// tcpPacket.
+// superHeader returns the virtio header of a super-packet made by udpPacket or tcpPacket.
 func superHeader(pkt []byte, size int) VNetHdr {
 	var p IP
 	if ParseIP(pkt, &p) != nil {
@@ -27,7 +26,7 @@ func superHeader(pkt []byte, size int) VNetHdr {
 	return h
 }
 
-// split returns all packets that a Splitter makes.
+// split returns all packets of a Splitter.
 func split(t *testing.T, h *VNetHdr, pkt []byte) [][]byte {
 	t.Helper()
 	var s Splitter
@@ -45,8 +44,8 @@ func split(t *testing.T, h *VNetHdr, pkt []byte) [][]byte {
 	return all
 }
 
-// slowSplit makes the segments of a super-packet without IP options anew, by
-// the functions that write headers.
+// slowSplit is the simple twin of Splitter for super-packets without IP options: it
+// builds each segment with the functions that write headers.
 func slowSplit(h *VNetHdr, pkt []byte) [][]byte {
 	var p IP
 	if ParseIP(pkt, &p) != nil {
@@ -163,7 +162,7 @@ func TestSplitWithoutGSO(t *testing.T) {
 	}
 }
 
-func TestSplitBroken(t *testing.T) {
+func TestSplitErrors(t *testing.T) {
 	udp, tcp6 := udpPacket(true, noise(100)), tcpPacket(false, ACK, noise(100))
 	with := func(pkt []byte, change func(*VNetHdr)) VNetHdr {
 		h := superHeader(pkt, 10)
@@ -199,7 +198,7 @@ func TestSplitBroken(t *testing.T) {
 	}
 }
 
-// FuzzSplit compares with the slow twin where that can work: no IP options, no
+// FuzzSplit compares Splitter with slowSplit where that one works: no IP options, no
 // extension headers.
 func FuzzSplit(f *testing.F) {
 	for _, is4 := range []bool{true, false} {
@@ -239,8 +238,8 @@ func FuzzSplit(f *testing.F) {
 	})
 }
 
-// clearHeader zeroes what the functions that write headers do not keep: the
-// flow label and the reserved flag.
+// clearHeader zeroes what the functions that write headers do not keep: the flow label
+// and the reserved flag.
 func clearHeader(b []byte) []byte {
 	b = slices.Clone(b)
 	if b[0]>>4 == 6 {

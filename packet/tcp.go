@@ -14,7 +14,7 @@ const (
 	CWR
 )
 
-// TCPHeader is what a TCP header says.
+// TCPHeader is a TCP header.
 type TCPHeader struct {
 	SrcPort, DstPort uint16
 	Seq, Ack         uint32
@@ -25,7 +25,7 @@ type TCPHeader struct {
 	Payload          []byte // refers to the segment
 }
 
-// ParseTCP reads a segment's header.
+// ParseTCP reads the header of a segment into h.
 func ParseTCP(b []byte, h *TCPHeader) error {
 	if len(b) < TCPBytes {
 		return ErrShort
@@ -61,16 +61,16 @@ func PutTCP(b []byte, h *TCPHeader) int {
 	return TCPBytes
 }
 
-// Offsets of the checksum in a header, for a VNetHdr's ChecksumOffset.
+// Offsets of the checksum in the header, for VNetHdr.ChecksumOffset.
 const (
 	TCPChecksumOffset = 16
 	UDPChecksumOffset = 6
 )
 
-// TCPOptions are the options of a SYN that matter here.
+// TCPOptions holds the options of a SYN that the data path uses.
 type TCPOptions struct {
-	MSS           uint16 // bytes; 0: none given
-	Scale         uint8  // shift, as given: up to 255
+	MSS           uint16 // bytes; 0 if absent
+	Scale         uint8  // shift as received: up to 255
 	HasScale      bool
 	SACKPermitted bool
 	Timestamps    bool
@@ -86,8 +86,8 @@ const (
 	optionTimestamps = 8
 )
 
-// ParseTCPOptions reads what it knows and stops at the first that is malformed,
-// as RFC 9293 section 3.1 (MUST-7) has hosts cope with.
+// ParseTCPOptions reads the options in b. It ignores unknown ones and stops at the first
+// malformed one (RFC 9293 section 3.1, MUST-7).
 func ParseTCPOptions(b []byte) TCPOptions {
 	var o TCPOptions
 	for len(b) > 0 {
@@ -114,12 +114,11 @@ func ParseTCPOptions(b []byte) TCPOptions {
 	return o
 }
 
-// SYNOptionBytes is what PutSYNOptions writes.
+// SYNOptionBytes is the number of bytes that PutSYNOptions writes.
 const SYNOptionBytes = 8
 
-// PutSYNOptions writes the options MSS and, unless scale is negative, window
-// scale behind a header of TCPBytes at h, and lengthens the header by
-// SYNOptionBytes.
+// PutSYNOptions writes the MSS option and, unless scale is negative, the window scale
+// option behind a header of TCPBytes at h, and adds SYNOptionBytes to the header length.
 func PutSYNOptions(h []byte, mss uint16, scale int) {
 	h = h[:TCPBytes+SYNOptionBytes]
 	h[12] = (TCPBytes + SYNOptionBytes) / 4 << 4

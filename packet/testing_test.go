@@ -13,7 +13,7 @@ var (
 	peer6  = netip.MustParseAddr("2001:db8:1::7")
 )
 
-// addresses are the guest's and the peer's, of either version.
+// addresses returns the guest's and the peer's address, IPv4 or IPv6.
 func addresses(is4 bool) (guest, peer netip.Addr) {
 	if is4 {
 		return guest4, peer4
@@ -21,7 +21,7 @@ func addresses(is4 bool) (guest, peer netip.Addr) {
 	return guest6, peer6
 }
 
-// noise is n bytes that look random and are the same in each run.
+// noise returns n bytes that look random and are the same in each run.
 func noise(n int) []byte {
 	r := rand.New(rand.NewPCG(1, uint64(n)))
 	b := make([]byte, n)
@@ -31,7 +31,7 @@ func noise(n int) []byte {
 	return b
 }
 
-// udpPacket is a datagram from guest to peer with a correct checksum.
+// udpPacket returns a datagram from guest to peer with a correct checksum.
 func udpPacket(is4 bool, payload []byte) []byte {
 	src, dst := addresses(is4)
 	b := make([]byte, IPBytes(src)+UDPBytes+len(payload))
@@ -42,7 +42,7 @@ func udpPacket(is4 bool, payload []byte) []byte {
 	return b
 }
 
-// tcpPacket is a segment from guest to peer with a correct checksum.
+// tcpPacket returns a segment from guest to peer with a correct checksum.
 func tcpPacket(is4 bool, flags uint8, payload []byte) []byte {
 	src, dst := addresses(is4)
 	b := make([]byte, IPBytes(src)+TCPBytes+len(payload))
@@ -53,7 +53,7 @@ func tcpPacket(is4 bool, flags uint8, payload []byte) []byte {
 	return b
 }
 
-// parse fails the test unless b is a packet, the whole of b, with good checksums.
+// parse fails the test unless b is exactly one packet with correct checksums.
 func parse(t *testing.T, b []byte) IP {
 	t.Helper()
 	var p IP

@@ -2,14 +2,14 @@ package packet
 
 import "encoding/binary"
 
-// UDPHeader is what a UDP header says.
+// UDPHeader is a UDP header.
 type UDPHeader struct {
 	SrcPort, DstPort uint16
 	Payload          []byte // refers to the datagram
 }
 
-// ParseUDP reads a datagram's header. The header of a super-packet that is still
-// to be cut into datagrams (VNetHdr.GSOSize) counts all their payload.
+// ParseUDP reads the header of a datagram into h. In a super-packet that is not yet split
+// into datagrams (VNetHdr.GSOSize), the length field covers the payload of all of them.
 func ParseUDP(b []byte, h *UDPHeader) error {
 	if len(b) < UDPBytes {
 		return ErrShort

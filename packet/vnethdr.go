@@ -2,24 +2,24 @@ package packet
 
 import "encoding/binary"
 
-// VNetHdr is struct virtio_net_hdr_v1, which a TUN device with IFF_VNET_HDR has
-// in front of each packet, in the machine's byte order.
+// VNetHdr is struct virtio_net_hdr_v1. A TUN device with IFF_VNET_HDR puts it in front of
+// each packet, in native byte order.
 type VNetHdr struct {
 	Flags          uint8
 	GSOType        uint8
-	HeaderBytes    uint16 // of all headers that each segment repeats
+	HeaderBytes    uint16 // headers that each segment repeats
 	GSOSize        uint16 // payload bytes of a segment
-	ChecksumStart  uint16 // where the checksum begins to count, from the packet's start
-	ChecksumOffset uint16 // where it goes, from ChecksumStart
+	ChecksumStart  uint16 // offset in the packet from which the checksum counts
+	ChecksumOffset uint16 // offset of the checksum field from ChecksumStart
 }
 
-// VNetHdrBytes is the size that TUNSETVNETHDRSZ is set to.
+// VNetHdrBytes is the header size to set with TUNSETVNETHDRSZ.
 const VNetHdrBytes = 12
 
 // Flags and GSO types (include/uapi/linux/virtio_net.h).
 const (
-	NeedsChecksum = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM: the field holds the pseudo header's sum
-	DataValid     = 2 // VIRTIO_NET_HDR_F_DATA_VALID: the checksum was looked at
+	NeedsChecksum = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM: the field holds only the pseudo header's sum
+	DataValid     = 2 // VIRTIO_NET_HDR_F_DATA_VALID: the checksum was verified
 
 	GSONone  = 0 // VIRTIO_NET_HDR_GSO_NONE
 	GSOTCPv4 = 1 // VIRTIO_NET_HDR_GSO_TCPV4
@@ -28,7 +28,7 @@ const (
 	GSOECN   = 0x80
 )
 
-// Parse reads the header in front of b.
+// Parse reads the header at the start of b.
 func (h *VNetHdr) Parse(b []byte) error {
 	if len(b) < VNetHdrBytes {
 		return ErrShort
@@ -41,7 +41,7 @@ func (h *VNetHdr) Parse(b []byte) error {
 	return nil
 }
 
-// Put writes the header into b; the number of buffers stays 0.
+// Put writes the header into b. The number of buffers stays 0.
 func (h *VNetHdr) Put(b []byte) {
 	b = b[:VNetHdrBytes]
 	b[0], b[1] = h.Flags, h.GSOType
