@@ -279,7 +279,7 @@ func TestOverrideMistakes(t *testing.T) {
 		{"too short", Override{Duration: time.Nanosecond}, "duration 1ns of tcp: want 10ms…24h0m0s"},
 		{"negative repeat", Override{Repeat: -1}, "repeat -1: want 1…10000 blocks"},
 		{"no links to shape", Override{LinkRate: "1G"}, "link rate 1G has no links to shape: no network here is measured over a switch"},
-		{"bad link rate", Override{LinkRate: "1X"}, `link rate "1X": want a number above 0 in bit/s, with k, M, G or T if need be`},
+		{"bad link rate", Override{LinkRate: "1X"}, `link rate "1X": want a number above 0 in bit/s, with an optional k, M, G or T`},
 		{"MTU too small", Override{Networks: []string{"veth"}, MTU: []int{12}}, "mtu 12: want 576…65535 bytes, or 0 for the kernel's default"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

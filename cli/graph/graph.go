@@ -109,7 +109,7 @@ func (f flags) writable() error {
 	case errors.Is(err, fs.ErrNotExist):
 		return hint.With(hint.Usagef("--svg %s: there is no directory %s", f.svg, dir), "mkdir -p "+columns.Word(dir))
 	case err == nil && !info.IsDir(), errors.Is(err, syscall.ENOTDIR):
-		return hint.Usagef("--svg %s: %s is no directory", f.svg, dir)
+		return hint.Usagef("--svg %s: %s is not a directory", f.svg, dir)
 	case err != nil:
 		return fmt.Errorf("write %q: %w", f.svg, err)
 	}

@@ -2,21 +2,20 @@
 //
 // # Theory of operation
 //
-// DNS compares names byte by byte and ignores the case of A to Z alone (RFC 4343
-// section 3). The Unicode functions of package strings don't do that: they make k
-// of U+212A KELVIN SIGN, and U+FFFD of every byte that is not UTF-8, so names of
-// different owners become equal. This package folds ASCII letters and leaves all
-// other bytes as they are.
+// DNS compares names byte by byte and ignores the case of A to Z only (RFC 4343 section
+// 3). The Unicode functions of package strings differ: they map U+212A KELVIN SIGN to k,
+// and every byte that is not UTF-8 to U+FFFD, so names of different owners become equal.
+// This package folds ASCII letters and leaves all other bytes alone.
 //
-// A label may hold any byte, a line feed or an escape sequence too. Of writes such
-// bytes as \DDD (RFC 1035 section 5.1), so that the result can be printed and two
-// different names never have the same text.
+// A label may hold any byte, including a line feed or an escape sequence. Of writes such
+// bytes as \DDD (RFC 1035 section 5.1), so that the result is printable and different
+// names have different text.
 //
 // # Limits
 //
-// The package does not check lengths and labels; golang.org/x/net/dns/dnsmessage
-// does, and refuses labels that hold a dot. Names with other letters than ASCII
-// (RFC 5890) must be in their xn-- form.
+// The package does not check lengths and labels; golang.org/x/net/dns/dnsmessage does,
+// and refuses labels that contain a dot. Internationalized names (RFC 5890) must be in
+// their xn-- form.
 //
 // # Example
 //
@@ -52,12 +51,11 @@ func lower(c byte) byte {
 	return c
 }
 
-// Fold returns name in lower case, without the final dot: the form in which rules
-// have it.
+// Fold returns name in lower case and without the final dot, as names appear in rules.
 func Fold(name string) string { return Lower(strings.TrimSuffix(name, ".")) }
 
-// Equal reports whether a and b are the same name, both with a final dot or both
-// without it.
+// Equal reports whether a and b are the same name. Both must have a final dot, or
+// neither.
 func Equal(a, b string) bool {
 	if len(a) != len(b) {
 		return false
@@ -70,9 +68,8 @@ func Equal(a, b string) bool {
 	return true
 }
 
-// Of returns the folded name whose labels hold the bytes of raw and are divided by
-// its dots. Bytes that are no visible ASCII character, and backslashes, come out as
-// \DDD.
+// Of returns the folded form of a name with the raw labels in raw, separated by its dots.
+// Bytes that are not visible ASCII characters, and backslashes, are written as \DDD.
 func Of(raw string) string {
 	name := Fold(raw)
 	if !strings.ContainsFunc(name, escaped) {

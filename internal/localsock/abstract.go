@@ -13,28 +13,28 @@ import (
 	"syscall"
 )
 
-// ErrTaken says that somebody listens at the name or path.
-var ErrTaken = errors.New("somebody listens there already")
+// ErrTaken means that the name or path is in use by a listener.
+var ErrTaken = errors.New("another program listens there already")
 
-// Kind is what the names of one kind of program begin with.
+// Kind is the prefix that the socket names of one kind of program share.
 type Kind string
 
-// Socket is an abstract socket by its name. Two Sockets may be compared.
+// Socket identifies an abstract socket. Sockets are comparable.
 type Socket struct {
 	Kind Kind
 	UID  int
 	Name string
 }
 
-// Own is the socket of the caller's user with a name, which is not checked.
+// Own returns the socket of the caller's user with a name, which is not validated.
 func (k Kind) Own(name string) Socket { return Socket{k, os.Getuid(), name} }
 
-// String is the address as package net writes it, with "@" for the zero byte in
-// front.
+// String returns the address as package net writes it, with "@" for the leading zero
+// byte.
 func (s Socket) String() string { return fmt.Sprintf("@%s/%d/%s", s.Kind, s.UID, s.Name) }
 
-// Listen opens the socket in the caller's network namespace. The error wraps
-// ErrTaken where there is one already.
+// Listen opens the socket in the caller's network namespace. It returns ErrTaken if there
+// is a listener already.
 func (s Socket) Listen() (*net.UnixListener, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.String(), Net: "unix"})
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -43,16 +43,17 @@ func (s Socket) Listen() (*net.UnixListener, error) {
 	return l, err
 }
 
-// Dial connects to who listens at the socket, and makes sure that it is of the
-// user in the name: somebody else could have taken that.
+// Dial connects to the socket's listener and verifies that it belongs to the user in the
+// name, because another user could have taken the name.
 func (s Socket) Dial(ctx context.Context) (*net.UnixConn, error) {
 	return dial(ctx, s.String(), func(uid int) bool { return uid == s.UID })
 }
 
-// Ours tells whether it claims to be of a program that would listen to the caller.
+// Ours reports whether the socket claims to belong to a program that obeys the caller.
 func (s Socket) Ours() bool { return s.UID == os.Getuid() || os.Getuid() == 0 }
 
-// List finds the sockets of a kind in the caller's network namespace, each once.
+// List returns the sockets of a kind in the caller's network namespace, without
+// duplicates.
 func (k Kind) List() ([]Socket, error) {
 	table, err := os.ReadFile("/proc/self/net/unix")
 	if err != nil {
@@ -61,10 +62,10 @@ func (k Kind) List() ([]Socket, error) {
 	return k.parse(table), nil
 }
 
-// parse finds the names of a kind among the listening sockets of /proc/net/unix:
-// "Num: RefCount Protocol Flags Type St Inode Path", where an abstract name's
-// first byte is shown as "@". Connected sockets have the name of their
-// listener, without SO_ACCEPTCON (0x10000) in Flags.
+// parse returns the names of a kind among the listening sockets in /proc/net/unix. Its
+// lines read "Num: RefCount Protocol Flags Type St Inode Path", and "@" stands for an
+// abstract name's zero byte. Connected sockets carry their listener's name, but not
+// SO_ACCEPTCON (0x10000) in Flags.
 func (k Kind) parse(table []byte) []Socket {
 	var found []Socket
 	for line := range bytes.Lines(table) {

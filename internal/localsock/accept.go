@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// The pause after a failed accept doubles from firstPause to longestPause, as that of
-// net/http's Server does: a lack of descriptors costs one system call a second, and a
-// server is back at most a second after the lack has ended.
+// After a failed accept, the pause doubles from firstPause to longestPause, as in
+// net/http's Server: a lack of descriptors costs one system call a second, and the server
+// is back at most a second after the lack has ended.
 const (
 	firstPause   = 5 * time.Millisecond
 	longestPause = time.Second
 )
 
-// Accept returns the next connection that accept returns. It calls accept again, after a
-// pause, where the error says nothing about the listener: a lack of descriptors, memory or
-// buffers, or a client that has gone. Any other error ends it. When ctx ends during a pause
-// or accept fails after that, the error is that of ctx; accept itself must be interrupted by
-// the caller, who closes the listener.
+// Accept calls accept until it returns a connection. It retries after a pause if the
+// error says nothing about the listener: a lack of descriptors, memory or buffers, or a
+// client that has gone. Any other error is returned. If ctx ends during a pause, or
+// accept fails after ctx has ended, Accept returns the error of ctx. To interrupt accept
+// itself, the caller closes the listener.
 func Accept[C any](ctx context.Context, accept func() (C, error)) (C, error) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		c, err := accept()
@@ -40,9 +40,9 @@ func Accept[C any](ctx context.Context, accept func() (C, error)) (C, error) {
 	}
 }
 
-// passes reports whether accept may succeed later at the same listener. accept(2) lists
-// errors of the new connection (from ECONNABORTED on) beside those of the process and of the
-// system.
+// passes reports whether accept may succeed later on the same listener. accept(2) lists
+// errors of the new connection (from ECONNABORTED on) besides those of the process and
+// the system.
 func passes(err error) bool {
 	for _, e := range []syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EINTR, syscall.EAGAIN,

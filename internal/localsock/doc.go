@@ -1,29 +1,26 @@
-// Package localsock is the Unix sockets by which people ask and tell running
-// programs of ours.
+// Package localsock provides the Unix sockets through which commands control running
+// programs of Cleat.
 //
 // # Theory of operation
 //
-// An abstract socket is named "KIND/UID/NAME" and belongs to a network namespace:
-// it leaves no file behind however its program ends, it is listed in
-// /proc/net/unix, and its name is taken by one program at a time. Anybody in the
-// namespace may take any name, so neither side believes it: by SO_PEERCRED, which
-// the kernel fills in when the peer connects, the server admits its own user and
-// root (Admits), and the client talks to a server of the user in the name alone
-// (Socket.Dial).
+// An abstract socket is named "KIND/UID/NAME" and belongs to a network namespace. It
+// leaves no file behind however its program ends, it is listed in /proc/net/unix, and
+// only one program at a time can have its name. Anybody in the namespace may take any
+// name, so neither side trusts it. Both use SO_PEERCRED, which the kernel fills in when
+// the peer connects: the server accepts its own user and root (Admits), and the client
+// accepts only a server of the user in the name (Socket.Dial).
 //
-// A socket with a path is a file for the user alone. What a killed program left
-// there is replaced; a socket that somebody listens at, and any other file, is not.
+// A socket with a path is a file that only its user can open. A socket left by a killed
+// program is replaced; one with a listener, or any other file, is not.
 //
-// Servers of local and other sockets take connections by Accept, which outlives errors
-// that pass.
+// Servers accept connections with Accept, which survives transient errors.
 //
 // # Limits
 //
-// An abstract name has at most 107 bytes. ListenFile changes the process's umask for
-// a moment: files that other threads make meanwhile are for the user alone, too.
+// An abstract name has at most 107 bytes. ListenFile changes the process's umask for a
+// moment; files that other threads create meanwhile are private to the user, too.
 //
-// Sources: unix(7), abstract sockets and SO_PEERCRED; net/unix/af_unix.c
-// (unix_seq_show).
+// Sources: unix(7), abstract sockets and SO_PEERCRED; net/unix/af_unix.c (unix_seq_show).
 //
 // # Example
 //

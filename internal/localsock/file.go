@@ -10,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListenFile opens a socket at path, for the user alone. The listener removes it
-// when it is closed. A socket that nobody listens at any more is replaced; any
-// other file is not, and the error wraps ErrTaken or fs.ErrExist.
+// ListenFile opens a socket at path that only the user can connect to. Closing the
+// listener removes it. A socket without a listener is replaced. If there is a listener,
+// the error wraps ErrTaken; if there is another file, fs.ErrExist.
 func ListenFile(path string) (*net.UnixListener, error) {
 	if err := makeRoom(path); err != nil {
 		return nil, err
 	}
-	// The file must never be there with wider permissions than it will have.
+	// The file must never exist with wider permissions than its final ones.
 	old := unix.Umask(0o177)
 	defer unix.Umask(old)
 	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 }
 
-// makeRoom removes the socket that a killed program left at path.
+// makeRoom removes a socket that a killed program left at path.
 func makeRoom(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -46,7 +46,7 @@ func makeRoom(path string) error {
 	return os.Remove(path)
 }
 
-// DialFile connects to who listens at path, and makes sure that it is the caller's
+// DialFile connects to the listener at path and verifies that it belongs to the caller's
 // user or root.
 func DialFile(ctx context.Context, path string) (*net.UnixConn, error) {
 	return dial(ctx, path, Admits)

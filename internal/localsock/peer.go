@@ -10,10 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Admits tells whether a user may give orders to the caller's: the same, or root.
+// Admits reports whether uid may control programs of the caller's user: it is the same
+// user or root.
 func Admits(uid int) bool { return uid == 0 || uid == os.Getuid() }
 
-// dial connects to whom trusts says may be believed.
+// dial connects to a listener whose user trusts accepts.
 func dial(ctx context.Context, address string, trusts func(uid int) bool) (*net.UnixConn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", address)
@@ -32,8 +33,8 @@ func dial(ctx context.Context, address string, trusts func(uid int) bool) (*net.
 	return c, nil
 }
 
-// PeerUID is the user of the peer as it was when it connected, or, of a
-// listener, when it began to listen.
+// PeerUID returns the peer's user at the time it connected or, for a listener, when it
+// started to listen.
 func PeerUID(c *net.UnixConn) (int, error) {
 	cred, err := credentials(c)
 	if err != nil {
@@ -42,8 +43,8 @@ func PeerUID(c *net.UnixConn) (int, error) {
 	return int(cred.Uid), nil
 }
 
-// PeerPID is the process id of the peer, as PeerUID; 0: it has none in the caller's PID
-// namespace.
+// PeerPID returns the peer's process id at that time, or 0 if the peer has none in the
+// caller's PID namespace.
 func PeerPID(c *net.UnixConn) (int, error) {
 	cred, err := credentials(c)
 	if err != nil {
@@ -58,7 +59,7 @@ func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ask for the peer's credentials: %w", err)
+		return nil, fmt.Errorf("get credentials of peer: %w", err)
 	}
 	return cred, nil
 }

@@ -2,17 +2,17 @@ package look
 
 import "strings"
 
-// Font stacks, as CSS has them.
+// CSS font stacks.
 const (
 	Sans = `system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", "DejaVu Sans", sans-serif`
 	Mono = `ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace`
 )
 
-// Colour is one colour by its role, in a light and in a dark surrounding, as
-// "#rrggbb" or "#rgb".
+// Colour is a colour with a role, for light and for dark backgrounds, as "#rrggbb" or
+// "#rgb".
 type Colour struct{ Name, Light, Dark string }
 
-// Colours are all there are. The slice is the caller's own.
+// Colours returns all colours. The caller owns the slice.
 func Colours() []Colour {
 	return []Colour{
 		{"bg", "#fff", "#11151a"}, {"card", "#f5f6f8", "#1a2027"}, {"text", "#1b1f24", "#e6e9ed"}, {"soft", "#59636e", "#9aa5b1"},
@@ -25,10 +25,10 @@ func Colours() []Colour {
 	}
 }
 
-// Series is how many colours s1, s2 … there are for things of equal rank.
+// Series is the number of colours s1, s2 … for data series.
 const Series = 8
 
-// Named is the colour of that name; the zero Colour when there is none.
+// Named returns the colour with a name, or the zero Colour.
 func Named(name string) Colour {
 	for _, c := range Colours() {
 		if c.Name == name {
@@ -38,8 +38,8 @@ func Named(name string) Colour {
 	return Colour{}
 }
 
-// CSS defines the colours and fonts as custom properties (--bg, --sans), which
-// follow what the reader prefers; print is always light.
+// CSS returns a style sheet that defines the colours and fonts as custom properties
+// (--bg, --sans). They follow the reader's colour scheme; print is always light.
 func CSS() string {
 	var light, dark strings.Builder
 	for _, c := range Colours() {

@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// answers are what the kernel says to one request.
+// answers collects the kernel's answers to one request.
 type answers struct {
 	seq, port   uint32
 	each        func(kind uint16, body []byte) (last bool)
 	interrupted bool
 }
 
-// take reads a datagram. done means that no more belongs to the request. Datagrams of
-// others, and answers to others' requests, are passed over.
+// take processes a datagram. done means that the request is complete. Datagrams from
+// other senders, and answers to other requests, are ignored.
 func (a *answers) take(data []byte, sender uint32) (done bool, err error) {
 	if sender != 0 {
 		return false, nil
@@ -48,8 +48,8 @@ func (a *answers) take(data []byte, sender uint32) (done bool, err error) {
 	return false, nil
 }
 
-// end is the result of a dump. Its last message has an error number, which kernels may
-// leave out.
+// end returns the result of a dump. The last message of a dump holds an error number,
+// which some kernels omit.
 func (a *answers) end(body []byte) error {
 	if len(body) >= 4 {
 		if err := errnoOf(body); err != nil {
@@ -62,7 +62,7 @@ func (a *answers) end(body []byte) error {
 	return nil
 }
 
-// errnoOf reads the number that begins an NLMSG_ERROR or NLMSG_DONE: 0, or a negative
+// errnoOf parses the number at the start of an NLMSG_ERROR or NLMSG_DONE: 0 or a negative
 // error number.
 func errnoOf(body []byte) error {
 	if len(body) < 4 {
@@ -77,14 +77,14 @@ func errnoOf(body []byte) error {
 	return errMalformed
 }
 
-// message is one of a datagram's (struct nlmsghdr).
+// message is one message of a datagram (struct nlmsghdr).
 type message struct {
 	kind, flags uint16
 	seq, port   uint32
 	body        []byte
 }
 
-// cut takes the first message off.
+// cut splits off the first message.
 func cut(data []byte) (m message, rest []byte, ok bool) {
 	if len(data) < unix.SizeofNlMsghdr {
 		return m, nil, false
@@ -103,8 +103,8 @@ func cut(data []byte) (m message, rest []byte, ok bool) {
 // align rounds up to NLMSG_ALIGNTO and NLA_ALIGNTO.
 func align(n int) int { return (n + 3) &^ 3 }
 
-// Attributes goes through attributes by their types (struct nlattr), without the flags in
-// those. It ends at the first that is malformed.
+// Attributes iterates over netlink attributes (struct nlattr) by type, without the flag
+// bits. It stops at the first malformed one.
 func Attributes(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= unix.SizeofNlAttr {

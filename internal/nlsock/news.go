@@ -10,8 +10,8 @@ import (
 // News is a socket that has joined multicast groups.
 type News struct{ fd int }
 
-// Join has a netlink socket join groups, by their numbers, and connects it to the kernel.
-// The descriptor stays the caller's.
+// Join joins multicast groups, given by number, with a netlink socket, and connects it to
+// the kernel. The caller keeps ownership of the descriptor.
 func Join(fd int, groups ...int) (*News, error) {
 	for _, g := range groups {
 		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g); err != nil {
@@ -24,11 +24,12 @@ func Join(fd int, groups ...int) (*News, error) {
 	return &News{fd}, nil
 }
 
-// newsReads bounds the messages that one call drops. More of them keep Any true.
+// newsReads is the most messages that one call drops. If there are more, the next Any
+// returns true again.
 const newsReads = 64
 
-// Any reports whether anything came since the last call, and drops it. It does not block,
-// and is safe for concurrent use. It returns true when the socket fails.
+// Any reports whether anything arrived since the last call, and drops it. It does not
+// block, and is safe for concurrent use. It returns true if the socket fails.
 func (n *News) Any() bool {
 	var one [1]byte // the rest of a message is dropped
 	for i := range newsReads {

@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Request is a question to the kernel.
+// Request is a request to the kernel.
 type Request struct {
 	Kind  uint16 // nlmsg_type
 	Flags uint16 // besides NLM_F_REQUEST and, for Dump, NLM_F_DUMP
 	Body  []byte
 }
 
-// Errors of an exchange. Those that the kernel answers are a unix.Errno.
+// Errors of an exchange. Errors from the kernel are a unix.Errno.
 var (
-	// ErrInterrupted means that the subject of a dump changed during the dump, and
-	// that parts may be missing.
+	// ErrInterrupted means that the subject of a dump changed during the dump, and that
+	// parts may be missing.
 	ErrInterrupted = errors.New("the dump was interrupted by a change")
 	// ErrTooLong means that the answer exceeds the limits of this package.
 	ErrTooLong = errors.New("the kernel's answer is too long")
-	// ErrBusy means that what an earlier exchange left could not be read and dropped.
-	ErrBusy = errors.New("the socket can't be emptied")
+	// ErrBusy means that the rest of an earlier exchange could not be read and dropped.
+	ErrBusy = errors.New("netlink socket cannot be drained")
 
 	errMalformed = errors.New("the kernel's answer is malformed")
 )
@@ -37,9 +37,9 @@ const (
 	answerBytes = 32 << 10
 	// dumpBytes bounds a dump: some 100,000 sockets.
 	dumpBytes = 16 << 20
-	// drainReads bounds the reads that empty a socket: a whole dump.
+	// drainReads is the most reads that drain a socket: a whole dump.
 	drainReads = dumpBytes / answerBytes
-	// patience bounds an exchange. The kernel answers in microseconds; a dump of
+	// patience limits an exchange. The kernel answers in microseconds; a dump of
 	// dumpBytes takes some 100 ms.
 	patience = 2 * time.Second
 )
@@ -57,8 +57,8 @@ type Socket struct {
 	dirty bool // an exchange ended early
 }
 
-// New connects a netlink socket of any namespace and protocol to its kernel. The
-// descriptor stays the caller's, who closes it when no exchange runs.
+// New connects a netlink socket of any namespace and protocol to its kernel. The caller
+// keeps ownership of the descriptor and closes it when no exchange runs.
 func New(fd int) (*Socket, error) {
 	port, err := connect(fd)
 	if err != nil {
@@ -67,7 +67,7 @@ func New(fd int) (*Socket, error) {
 	return &Socket{fd: fd, port: port, buf: make([]byte, answerBytes)}, nil
 }
 
-// connect leaves a socket no peer but the kernel, and returns its port id.
+// connect makes the kernel the only peer of a socket, and returns the socket's port id.
 func connect(fd int) (port uint32, err error) {
 	if err := unix.Connect(fd, kernel()); err != nil {
 		return 0, fmt.Errorf("connect netlink socket to the kernel: %w", err)
@@ -85,8 +85,8 @@ func connect(fd int) (port uint32, err error) {
 
 func kernel() *unix.SockaddrNetlink { return &unix.SockaddrNetlink{Family: unix.AF_NETLINK} }
 
-// Ask sends a request that has one answer, and returns the answer's type and body. An
-// acknowledgement without an answer is NLMSG_ERROR and nil. It does not wait for anybody
+// Ask sends a request that has one answer, and returns the answer's type and body. For an
+// acknowledgement without an answer these are NLMSG_ERROR and nil. It waits for nobody
 // but the kernel.
 func (s *Socket) Ask(r Request) (kind uint16, body []byte, err error) {
 	err = s.exchange(r, func(k uint16, b []byte) bool {
@@ -96,8 +96,8 @@ func (s *Socket) Ask(r Request) (kind uint16, body []byte, err error) {
 	return kind, body, err
 }
 
-// Dump sends a request with many answers and calls each for their types and bodies, which
-// are valid during the call alone.
+// Dump sends a request with many answers and calls each with their types and bodies,
+// which are valid only during the call.
 func (s *Socket) Dump(r Request, each func(kind uint16, body []byte)) error {
 	r.Flags |= unix.NLM_F_DUMP
 	return s.exchange(r, func(kind uint16, body []byte) bool {
@@ -106,8 +106,8 @@ func (s *Socket) Dump(r Request, each func(kind uint16, body []byte)) error {
 	})
 }
 
-// exchange sends a request and calls each for the answers until it returns true, or the
-// kernel says that there are no more.
+// exchange sends a request and calls each for the answers until it returns true or the
+// kernel reports the end.
 func (s *Socket) exchange(r Request, each func(kind uint16, body []byte) (last bool)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *Socket) exchange(r Request, each func(kind uint16, body []byte) (last b
 	}
 }
 
-// encode puts a request together.
+// encode returns the request as a netlink message.
 func (r Request) encode(seq uint32) []byte {
 	b := make([]byte, 0, unix.SizeofNlMsghdr+len(r.Body))
 	b = native.AppendUint32(b, uint32(unix.SizeofNlMsghdr+len(r.Body)))
@@ -150,7 +150,7 @@ func (r Request) encode(seq uint32) []byte {
 	return append(b, r.Body...)
 }
 
-// receive reads a datagram and the port id of its sender.
+// receive reads a datagram and returns its size and the port id of its sender.
 func (s *Socket) receive(deadline time.Time) (n int, sender uint32, err error) {
 	for {
 		n, _, flags, from, err := unix.Recvmsg(s.fd, s.buf, nil, unix.MSG_DONTWAIT)
@@ -175,8 +175,8 @@ func (s *Socket) receive(deadline time.Time) (n int, sender uint32, err error) {
 	}
 }
 
-// wait blocks until a descriptor can be read. The error is os.ErrDeadlineExceeded when it
-// is too late.
+// wait blocks until a descriptor is readable. After the deadline it returns
+// os.ErrDeadlineExceeded.
 func wait(fd int, deadline time.Time) error {
 	for {
 		left := time.Until(deadline)
@@ -194,8 +194,8 @@ func wait(fd int, deadline time.Time) error {
 	}
 }
 
-// empty drops what an exchange that ended early has left: a dump goes on until it is
-// read, and another one can't begin before.
+// empty drops what an aborted exchange has left. A dump continues until it is read, and
+// no other can begin before that.
 func (s *Socket) empty() error {
 	if !s.dirty {
 		return nil

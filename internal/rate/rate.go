@@ -1,5 +1,5 @@
-// Package rate reads rates in bit/s as people write them, "100M" or "2.5G", in
-// experiments, in tunnel files and on command lines alike.
+// Package rate parses rates in bit/s as people write them, "100M" or "2.5G", in
+// experiments, tunnel files and flags.
 package rate
 
 import (
@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// Want says what a rate looks like.
-const Want = "a number above 0 in bit/s, with k, M, G or T if need be"
+// Want describes a valid rate, for errors.
+const Want = "a number above 0 in bit/s, with an optional k, M, G or T"
 
-// prefixes are decimal, as in IEEE 802.3 and everywhere where bits are counted.
+// prefixes are decimal, as in IEEE 802.3.
 var prefixes = map[byte]float64{'k': 1e3, 'K': 1e3, 'M': 1e6, 'G': 1e9, 'T': 1e12}
 
-// Parse returns the rate in bit/s, which is above 0 and finite. The error says
-// what is wanted.
+// Parse returns the rate in bit/s. It is above 0 and finite. An error describes a valid
+// rate.
 func Parse(text string) (float64, error) {
 	number, factor := text, 1.0
 	if text != "" {
@@ -31,8 +31,8 @@ func Parse(text string) (float64, error) {
 	return v * factor, nil
 }
 
-// Text is a whole rate as Parse reads it, with the largest prefix that leaves a whole
-// number: 2500M.
+// Text formats a whole rate so that Parse can read it, with the largest prefix that
+// leaves a whole number: 2500M.
 func Text(bitsPerSec int64) string {
 	for _, p := range []string{"T", "G", "M", "k"} {
 		if f := int64(prefixes[p[0]]); bitsPerSec > 0 && bitsPerSec%f == 0 {

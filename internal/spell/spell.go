@@ -1,5 +1,5 @@
-// Package spell finds the known word that somebody probably meant by an unknown
-// one: for "unknown preset", "unknown network" and "unknown flag".
+// Package spell suggests the known word that was probably meant by an unknown one, for
+// errors such as "unknown preset", "unknown network" and "unknown flag".
 package spell
 
 import (
@@ -9,11 +9,10 @@ import (
 	"strings"
 )
 
-// Nearest is the word of known that differs from word by the fewest edits
-// (insert, delete, replace, swap neighbours), the first of them where several
-// do; "" when none is near enough to be worth suggesting: more than a third of
-// the longer word would have to change. A word that another one begins with
-// counts as near.
+// Nearest returns the word of known that differs from word by the fewest edits (insert,
+// delete, replace, swap neighbours), the first one if there are several. It returns "" if
+// more than a third of the longer word would have to change and no known word begins with
+// word.
 func Nearest(word string, known []string) string {
 	word = strings.ToLower(word)
 	best, bestEdits := "", -1
@@ -36,8 +35,8 @@ func Nearest(word string, known []string) string {
 	return ""
 }
 
-// Hint asks whether the nearest known word was meant, or lists all of them where
-// none is near; "" when none is known.
+// Hint asks whether the nearest known word was meant. If none is near, it lists all known
+// words, sorted as given. It returns "" if known is empty.
 func Hint(word string, known []string) string {
 	if len(known) == 0 {
 		return ""
@@ -48,8 +47,8 @@ func Hint(word string, known []string) string {
 	return "known: " + strings.Join(known, ", ")
 }
 
-// Order is a copy of known with the words that differ least from word first;
-// words that are equally near keep their order.
+// Order returns a copy of known, sorted by the number of edits from word. Words that are
+// equally near keep their order.
 func Order(word string, known []string) []string {
 	word = strings.ToLower(word)
 	out := slices.Clone(known)
@@ -59,9 +58,9 @@ func Order(word string, known []string) []string {
 	return out
 }
 
-// edits is the optimal string alignment distance of two words, in bytes.
+// edits returns the optimal string alignment distance of two words, in bytes.
 func edits(a, b string) int {
-	var before []int // the row for i-2
+	var before []int // row i-2
 	last := make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j

@@ -16,25 +16,25 @@ import (
 
 // Problem is a mistake in a file.
 type Problem struct {
-	Line, Column int      // from 1
-	Text         string   // what is wrong, e.g. `unknown key "prot"` or "port: want a whole number"
-	Want         string   // what a value looks like here, "" where Text has no such
-	Word         string   // the word that is wrong, "" if it is not a word
-	Known        []string // the words that may stand here
+	Line, Column int      // counted from 1
+	Text         string   // the mistake, e.g. `unknown key "prot"` or "port: want a whole number"
+	Want         string   // what a valid value looks like; "" if Text does not say
+	Word         string   // the wrong word; "" if the mistake is not a word
+	Known        []string // the words that are valid here
 }
 
-// Place is where a value begins, counted from 1.
+// Place is the position where a value begins, counted from 1.
 type Place struct{ Line, Column int }
 
-// Document is where the values of a file stand. It is read-only, and so safe
-// for concurrent use.
+// Document records the positions of a file's values. It is read-only and safe for
+// concurrent use.
 type Document struct {
 	places map[string]Place
 	wrong  map[string]bool
 }
 
-// Place is where the value at a path such as "$.paths[0].remote" begins; of one
-// that was not given, where the nearest value around it does, at least 1:1.
+// Place returns the position of the value at a path such as "$.paths[0].remote". For a
+// missing value it returns that of the nearest enclosing value, at least 1:1.
 func (d *Document) Place(path string) Place {
 	for {
 		if p, ok := d.places[path]; ok {
@@ -48,20 +48,20 @@ func (d *Document) Place(path string) Place {
 	}
 }
 
-// Given tells whether the file has a value at a path, a right or a wrong one. A
-// list or mapping of which nothing but the key is there is not given.
+// Given reports whether the file has a value at a path, valid or not. A list or mapping
+// of which only the key exists is not given.
 func (d *Document) Given(path string) bool {
 	_, ok := d.places[path]
 	return ok
 }
 
-// Wrong tells whether Read has a Problem with the value at a path itself: then
-// what it was read into is as it was before.
+// Wrong reports whether Read found a problem with the value at a path itself. If so, the
+// field has kept its value.
 func (d *Document) Wrong(path string) bool { return d.wrong[path] }
 
-// Read reads text into a struct, whose fields have yaml tags; what the text does
-// not give stays as it is. Fields are structs, pointers, slices and maps of such,
-// strings, int, uint64, bool and time.Duration. The document is never nil.
+// Read reads text into a struct whose fields have yaml tags. Fields that text does not
+// mention keep their values. A field may be a struct, string, int, uint64, bool or
+// time.Duration, or a pointer, slice or map of these. The document is never nil.
 func Read(text []byte, into any) (*Document, []Problem) {
 	v := reflect.ValueOf(into).Elem()
 	r := &reader{doc: &Document{places: map[string]Place{}, wrong: map[string]bool{}}, anchors: map[string]ast.Node{}}
@@ -76,19 +76,19 @@ func Read(text []byte, into any) (*Document, []Problem) {
 	return r.doc, r.problems
 }
 
-// byteOrderMark is what some editors begin UTF-8 text with. YAML lets it stand there (YAML
-// 1.2.2 section 5.2).
+// byteOrderMark is the prefix that some editors put in front of UTF-8 text. YAML permits
+// it (YAML 1.2.2 section 5.2).
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// What the parser, which takes time in proportion to their squares, is given at most: it
-// has done with that within half a second here.
+// Limits for the parser, whose time grows with the square of both. Within them it needs
+// at most half a second (measured on a 2-core virtual machine).
 const (
-	maxTokens = 8192 // four times what a tunnel file with 64 paths has
-	maxDepth  = 32   // of brackets
+	maxTokens = 8192 // four times the tokens of a tunnel file with 64 paths
+	maxDepth  = 32   // nested brackets
 )
 
-// bound tells of text that the parser would take long for; nil: it would not. To cut text
-// into tokens takes time in proportion to its length.
+// bound returns a problem if the text exceeds the parser's limits. The tokenizer's time
+// is linear, so it runs first.
 func bound(tokens token.Tokens) *Problem {
 	depth := 0
 	for i, t := range tokens {
@@ -101,9 +101,9 @@ func bound(tokens token.Tokens) *Problem {
 		var p Problem
 		switch {
 		case depth > maxDepth:
-			p.Text, p.Want = "brackets in brackets in brackets", fmt.Sprintf("at most %d", maxDepth)
+			p.Text, p.Want = "brackets are nested too deeply", fmt.Sprintf("at most %d", maxDepth)
 		case i >= maxTokens:
-			p.Text, p.Want = "the file has too many words and signs", fmt.Sprintf("at most %d", maxTokens)
+			p.Text, p.Want = "the file has too many tokens", fmt.Sprintf("at most %d", maxTokens)
 		default:
 			continue
 		}
@@ -114,13 +114,13 @@ func bound(tokens token.Tokens) *Problem {
 	return nil
 }
 
-// parse returns the one document that text has to hold.
+// parse returns the only document of a text.
 func parse(text []byte, t reflect.Type) (ast.Node, *Problem) {
 	tokens := lexer.Tokenize(string(text))
 	if p := bound(tokens); p != nil {
 		return nil, p
 	}
-	// Keys given twice are the reader's: the parser would stop at the first.
+	// Let the reader report duplicate keys: the parser would stop at the first.
 	f, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		p := Problem{Line: 1, Column: 1, Text: err.Error()}
@@ -142,14 +142,14 @@ func parse(text []byte, t reflect.Type) (ast.Node, *Problem) {
 	return nil, &p
 }
 
-// at puts the problem at a token.
+// at sets the problem's position to that of a token.
 func (p *Problem) at(t *token.Token) {
 	if at, ok := placeOf(t); ok {
 		p.Line, p.Column = at.Line, at.Column
 	}
 }
 
-// placeOf is where a token begins.
+// placeOf returns the position of a token.
 func placeOf(t *token.Token) (Place, bool) {
 	if t == nil || t.Position == nil {
 		return Place{1, 1}, false
@@ -157,7 +157,7 @@ func placeOf(t *token.Token) (Place, bool) {
 	return Place{max(1, t.Position.Line), max(1, t.Position.Column)}, true
 }
 
-// anchorFinder collects what the anchors of a document (&name) stand before.
+// anchorFinder collects the values of a document's anchors (&name).
 type anchorFinder struct{ found map[string]ast.Node }
 
 // Visit implements ast.Visitor.
@@ -168,8 +168,8 @@ func (f anchorFinder) Visit(n ast.Node) ast.Visitor {
 	return f
 }
 
-// childKey is the path of a key's value.
+// childKey returns the path of a key's value.
 func childKey(path, key string) string { return path + "." + key }
 
-// childIndex is the path of a list's element.
+// childIndex returns the path of a list's element.
 func childIndex(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }

@@ -10,19 +10,19 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// reader walks a document along a type.
+// reader fills a value from a document.
 type reader struct {
 	doc      *Document
 	anchors  map[string]ast.Node
 	problems []Problem
 }
 
-// maxHops bounds how many anchors and aliases lead to one value: an alias may
-// stand for one that stands for itself.
+// maxHops limits how many anchors and aliases lead to one value: an alias may refer to
+// itself.
 const maxHops = 16
 
-// read sets v to what n says. The path is where n stands, and key is the last
-// key on the way there, "" at the top.
+// read sets v to the value of n. path is the position of n in the document, and key the
+// last key on that path, "" at the top.
 func (r *reader) read(n ast.Node, v reflect.Value, path, key string) {
 	asked := n
 	n, ok := r.resolve(n, path)
@@ -30,11 +30,11 @@ func (r *reader) read(n ast.Node, v reflect.Value, path, key string) {
 		return
 	}
 	if _, empty := n.(*ast.NullNode); empty && (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) {
-		return // all its elements may be commented out
+		return // a key without a value: all its elements may be commented out
 	}
 	at := begin(n)
 	if _, alias := asked.(*ast.AliasNode); alias {
-		at = asked.GetToken() // right where it was written, wrong where it is used
+		at = asked.GetToken() // report the place of use: the value itself may be valid elsewhere
 	}
 	r.doc.places[path], _ = placeOf(at)
 	if v.Kind() == reflect.Pointer {
@@ -47,8 +47,8 @@ func (r *reader) read(n ast.Node, v reflect.Value, path, key string) {
 	r.set(n, v, path, key, at)
 }
 
-// set is read for what n stands for, with at as its place. It tells whether n
-// is of v's kind; else it is a problem.
+// set sets v to n, which is resolved and begins at the token at. It reports whether n is
+// of v's kind. If not, it records a problem.
 func (r *reader) set(n ast.Node, v reflect.Value, path, key string, at *token.Token) bool {
 	switch n := n.(type) {
 	case *ast.SequenceNode:
@@ -74,7 +74,7 @@ func (r *reader) set(n ast.Node, v reflect.Value, path, key string, at *token.To
 	return false
 }
 
-// resolve follows anchors and aliases to the value that they stand for.
+// resolve follows anchors and aliases to a value.
 func (r *reader) resolve(n ast.Node, path string) (ast.Node, bool) {
 	for range maxHops {
 		switch a := n.(type) {
@@ -84,12 +84,12 @@ func (r *reader) resolve(n ast.Node, path string) (ast.Node, bool) {
 			name := a.Value.GetToken().Value
 			to, ok := r.anchors[name]
 			if !ok {
-				r.problem(a.GetToken(), path, Problem{Text: fmt.Sprintf("alias *%s: there is no anchor &%s", name, name)})
+				r.problem(a.GetToken(), path, Problem{Text: fmt.Sprintf("alias *%s has no anchor &%s", name, name)})
 				return nil, false
 			}
 			n = to
 		case *ast.TagNode:
-			r.problem(a.GetToken(), path, Problem{Text: fmt.Sprintf("tag %s: tags have no meaning here", a.GetToken().Value)})
+			r.problem(a.GetToken(), path, Problem{Text: fmt.Sprintf("tag %s is not supported", a.GetToken().Value)})
 			return nil, false
 		case nil:
 			return nil, false
@@ -97,7 +97,7 @@ func (r *reader) resolve(n ast.Node, path string) (ast.Node, bool) {
 			return n, true
 		}
 	}
-	r.problem(n.GetToken(), path, Problem{Text: "the alias stands for itself"})
+	r.problem(n.GetToken(), path, Problem{Text: "the alias refers to itself"})
 	return nil, false
 }
 
@@ -140,19 +140,19 @@ func (r *reader) readMap(n *ast.MappingNode, v reflect.Value, path string) {
 	}
 }
 
-// twice tells whether a mapping has had the key before, which is a problem.
+// twice reports whether a mapping already has the key, and records that as a problem.
 func (r *reader) twice(key *token.Token, given map[string]Place) bool {
 	at, had := given[key.Value]
 	if had {
-		r.problem(key, "", Problem{Text: fmt.Sprintf("key %q is given twice: line %d has it too", key.Value, at.Line)})
+		r.problem(key, "", Problem{Text: fmt.Sprintf("duplicate key %q: it is already on line %d", key.Value, at.Line)})
 		return true
 	}
 	given[key.Value], _ = placeOf(key)
 	return false
 }
 
-// readScalar tells whether n was a single value of v's kind. A duration that is
-// none has its problem already.
+// readScalar reports whether n is a scalar of v's kind. It records a problem for an
+// invalid duration itself, and then returns true.
 func (r *reader) readScalar(n ast.Node, v reflect.Value, path string, at *token.Token) bool {
 	text, ok := scalar(n)
 	if !ok {
@@ -185,7 +185,7 @@ func (r *reader) readScalar(n ast.Node, v reflect.Value, path string, at *token.
 	return false
 }
 
-// scalar is the text of a single value.
+// scalar returns the text of a scalar.
 func scalar(n ast.Node) (string, bool) {
 	switch n := n.(type) {
 	case *ast.StringNode:
@@ -198,7 +198,7 @@ func scalar(n ast.Node) (string, bool) {
 	return "", false
 }
 
-// setInteger tells whether v holds the number, an int64 or a uint64.
+// setInteger sets v to number, an int64 or a uint64, and reports whether v can hold it.
 func setInteger(v reflect.Value, number any) bool {
 	n := reflect.ValueOf(number)
 	switch {
@@ -216,7 +216,7 @@ func setInteger(v reflect.Value, number any) bool {
 	return true
 }
 
-// mistaken is the problem of a value of the wrong kind.
+// mistaken records the problem of a value of the wrong kind.
 func (r *reader) mistaken(n ast.Node, at *token.Token, t reflect.Type, path, key string) {
 	want := wanted(t)
 	if t.Kind() == reflect.Slice {
@@ -229,7 +229,7 @@ func (r *reader) mistaken(n ast.Node, at *token.Token, t reflect.Type, path, key
 	r.problem(at, path, Problem{Text: text, Want: want})
 }
 
-// listOf shows how a list of a type is written: with what was written instead, where it could
+// listOf returns an example of a list, which contains the written value where that could
 // be an element.
 func listOf(n ast.Node, elem reflect.Type) string {
 	if elem.Kind() == reflect.Struct {
@@ -242,8 +242,8 @@ func listOf(n ast.Node, elem reflect.Type) string {
 	return "[" + text + "]"
 }
 
-// problem adds a problem with the value at a path, which a token begins. The path
-// "" is no value's.
+// problem adds a problem with the value at path, which begins at token t. An empty path
+// stands for no value.
 func (r *reader) problem(t *token.Token, path string, p Problem) {
 	at, _ := placeOf(t)
 	p.Line, p.Column = at.Line, at.Column
@@ -257,8 +257,8 @@ func (r *reader) problem(t *token.Token, path string, p Problem) {
 	}
 }
 
-// begin is the first token of a value. A mapping without braces begins with its
-// first key; the library says with the colon behind it.
+// begin returns the first token of a value. A block mapping begins with its first key;
+// the library returns the colon behind it.
 func begin(n ast.Node) *token.Token {
 	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
 		return m.Values[0].Key.GetToken()
@@ -266,7 +266,7 @@ func begin(n ast.Node) *token.Token {
 	return n.GetToken()
 }
 
-// fieldOf is the field of a struct that a key stands for.
+// fieldOf returns the field of a struct that a key names.
 func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
 	for i := range v.NumField() {
 		if tag(v.Type().Field(i)) == key {
@@ -276,7 +276,7 @@ func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// keysOf are the keys of a struct type, in order.
+// keysOf returns the keys of a struct type, in order.
 func keysOf(t reflect.Type) []string {
 	var keys []string
 	for i := range t.NumField() {
@@ -290,7 +290,7 @@ func tag(f reflect.StructField) string {
 	return name
 }
 
-// wanted says what a value of a type looks like in a file.
+// wanted describes a valid value of type t.
 func wanted(t reflect.Type) string {
 	if t == reflect.TypeFor[time.Duration]() {
 		return "a number and a unit, e.g. 500ms, 2s, 1m"
@@ -301,7 +301,7 @@ func wanted(t reflect.Type) string {
 	case reflect.Int:
 		return "a whole number"
 	case reflect.Uint64:
-		return "a whole number of 0 or more"
+		return "a whole number, 0 or more"
 	case reflect.Slice:
 		return "a list"
 	case reflect.Map, reflect.Struct:

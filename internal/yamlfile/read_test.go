@@ -95,24 +95,24 @@ func TestProblems(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"unknown keys, all of them", "nam: x\ncuont: 3\n", `1:1 unknown key "nam"; 2:1 unknown key "cuont"`},
 		{"within lists", "parts:\n  - nme: x\n  - name: x\n    port: 1\n", `2:5 unknown key "nme"; 4:5 unknown key "port"`},
-		{"given twice, read on", "name: x\nname: y\ncount: z\n", `2:1 key "name" is given twice: line 1 has it too; 3:8 count: want a whole number`},
-		{"given twice in a map", "more: {a: [x], a: [y]}\n", `1:16 key "a" is given twice: line 1 has it too`},
+		{"given twice, read on", "name: x\nname: y\ncount: z\n", `2:1 duplicate key "name": it is already on line 1; 3:8 count: want a whole number`},
+		{"given twice in a map", "more: {a: [x], a: [y]}\n", `1:16 duplicate key "a": it is already on line 1`},
 		{"kinds", "name: [x]\ncount: 1.5\nsize: -1\non: yes\nwait: 3\none: x\nparts: {}\nmore: 1\n", `1:7 name: want text; 2:8 count: want a whole number; ` +
-			`3:7 size: want a whole number of 0 or more; 4:5 on: want true or false; ` +
+			`3:7 size: want a whole number, 0 or more; 4:5 on: want true or false; ` +
 			`5:7 duration "3": want a number and a unit, e.g. 500ms, 2s, 1m; ` +
 			`6:6 one: want keys with values; 7:8 parts: want a list, e.g. [{name: …}]; 8:7 more: want keys with values`},
 		{"no lists", "parts: [{ports: 8080}, {ports: {}}, {ports: }]\n", `1:17 ports: want a list, e.g. [8080]; 1:32 ports: want a list, e.g. […, …]`},
 		{"a byte order mark alone is no problem", "\xef\xbb\xbfname: x\nconut: 1\n", `2:1 unknown key "conut"`},
 		{"a mapping for a text", "name:\n  x: 1\n", `2:3 name: want text`},
-		{"too large", "count: 18446744073709551615\nsize: 18446744073709551616\n", `1:8 count: want a whole number; 2:7 size: want a whole number of 0 or more`},
+		{"too large", "count: 18446744073709551615\nsize: 18446744073709551616\n", `1:8 count: want a whole number; 2:7 size: want a whole number, 0 or more`},
 		{"nothing behind a key", "name:\nwait: ~\none: null\nparts:\nmore:\n", `1:6 name: want text; 2:7 wait: want a number and a unit, e.g. 500ms, 2s, 1m; 3:6 one: want keys with values`},
 		{"null", "null", `1:1 want keys with values`},
 		{"not a mapping", "x", `1:1 want keys with values`},
-		{"wrong in a list", "parts: [x, {ports: [1, a, 3]}]\n", `1:9 parts: want keys with values; 1:24 ports: want a whole number of 0 or more`},
+		{"wrong in a list", "parts: [x, {ports: [1, a, 3]}]\n", `1:9 parts: want keys with values; 1:24 ports: want a whole number, 0 or more`},
 		{"an alias of another kind", "name: &n x\ncount: *n\n", `2:8 count: want a whole number`},
-		{"an alias of nothing", "name: *n\n", `1:7 alias *n: there is no anchor &n`},
+		{"an alias of nothing", "name: *n\n", `1:7 alias *n has no anchor &n`},
 		{"an alias of itself", "parts: &p\n  - *p\n", `2:5 parts: want keys with values`},
-		{"a tag", "name: !!str 5\n", `1:7 tag !!str: tags have no meaning here`},
+		{"a tag", "name: !!str 5\n", `1:7 tag !!str is not supported`},
 		{"a merge key", "one: &o {name: x}\nparts:\n  - <<: *o\n", `3:5 unknown key "<<"`},
 		{"no YAML", "name: [\n", `1:7 sequence end token ']' not found`},
 		{"nothing", "# nothing\n", `1:1 want one YAML document with the keys name, count, size, on, wait, one, parts, more`},
@@ -194,11 +194,11 @@ func TestHostile(t *testing.T) {
 	}
 	deep := strings.Repeat("[", maxDepth+1)
 	_, problems := Read([]byte("more: {a: 1}\nparts: "+deep), &whole{})
-	if len(problems) != 1 || problems[0].Line != 2 || problems[0].Column != 8+maxDepth || problems[0].Text != "brackets in brackets in brackets: want at most 32" {
+	if len(problems) != 1 || problems[0].Line != 2 || problems[0].Column != 8+maxDepth || problems[0].Text != "brackets are nested too deeply: want at most 32" {
 		t.Errorf("brackets: %+v", problems)
 	}
 	_, problems = Read([]byte("more: {a: ["+strings.Repeat("x, ", maxTokens/2)+"]}"), &whole{})
-	if len(problems) != 1 || problems[0].Text != "the file has too many words and signs: want at most 8192" {
+	if len(problems) != 1 || problems[0].Text != "the file has too many tokens: want at most 8192" {
 		t.Errorf("words: %+v", problems)
 	}
 }

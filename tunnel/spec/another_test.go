@@ -25,7 +25,7 @@ func TestCheckPath(t *testing.T) {
 		{"quotes", Path{Name: "lte", Device: "\"}]\n", Remote: bare}, Path{}, `device "\"}]\n": want 1…15 bytes without /, :, % and spaces`, ""},
 		{"no remote, no beginning", Path{Name: "lte"}, Path{}, `remote is missing: want an IP address, with its port if it is another: 198.51.100.2:4755, [2001:db8::1]:4755; path "lte" has neither device nor local`, "say where it begins, e.g. device: eth0"},
 		{"the rate", Path{Name: "lte", Device: "wwan0", Remote: bare, RateBitsPerSec: 1000}, Path{}, `rate "1000": want 64K…1000T bit/s`, ""},
-		{"a rate below 0", Path{Name: "lte", Device: "wwan0", Remote: bare, RateBitsPerSec: -1}, Path{}, `rate "-1": want a number above 0 in bit/s, with k, M, G or T if need be`, ""},
+		{"a rate below 0", Path{Name: "lte", Device: "wwan0", Remote: bare, RateBitsPerSec: -1}, Path{}, `rate "-1": want a number above 0 in bit/s, with an optional k, M, G or T`, ""},
 		{"the weight", Path{Name: "lte", Device: "wwan0", Remote: bare, Weight: 10001}, Path{}, "weight 10001: want 1…10000", ""},
 		{"the mtu", Path{Name: "lte", Device: "wwan0", Remote: bare, MTUBytes: 500}, Path{}, "mtu 500: want 576…65535 bytes", ""},
 		{"families", Path{Name: "lte", Local: netip.MustParseAddr("2001:db8::7"), Remote: bare}, Path{}, "local 2001:db8::7 is of IPv6: want an address of remote's family, IPv4", ""},

@@ -40,7 +40,7 @@ func TestCheckMachine(t *testing.T) {
 		{"forwarding off without routes", small, off, ""},
 		{"beside a mistake, in order", "port: 0\n" + path("device: eth7, remote: 198.51.100.2, rate: fast"), here, `f.yaml:1:7: error: port 0: want 1…65535` + "\n" +
 			`f.yaml:5:14: warning: there is no device eth7 on this machine now: path "eth7" waits for it; did you mean "eth0"?` + "\n" +
-			`f.yaml:5:48: error: rate "fast": want a number above 0 in bit/s, with k, M, G or T if need be`},
+			`f.yaml:5:48: error: rate "fast": want a number above 0 in bit/s, with an optional k, M, G or T`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := load(t, tt.text)

@@ -85,7 +85,7 @@ func TestMistakes(t *testing.T) {
 		{"empty mapping", "{}", `1:1: error: name is missing: want 1…64 of a-z A-Z 0-9 _ . - (not . or .. alone)` +
 			`|1:1: error: address is missing: want a list of addresses with prefix, e.g. [10.9.0.1/30]` +
 			`|1:1: error: there are no paths: want at least one, e.g. [{device: eth0, remote: 198.51.100.2}]`},
-		{"a key twice", small + "name: other\n", `5:1: error: key "name" is given twice: line 1 has it too`},
+		{"a key twice", small + "name: other\n", `5:1: error: duplicate key "name": it is already on line 1`},
 
 		{"no name", with("name: office", "device: d"), `1:1: error: name is missing: want 1…64 of a-z A-Z 0-9 _ . - (not . or .. alone)`},
 		{"name empty", with("office", `""`), `1:7: error: name "": want 1…64 of a-z A-Z 0-9 _ . - (not . or .. alone)`},
@@ -189,7 +189,7 @@ func TestMistakes(t *testing.T) {
 		{"local port too large", path("device: eth0, remote: 198.51.100.2, port: 65536"), `4:48: error: port 65536: want 1…65535`},
 		{"rate too small", path("device: eth0, remote: 198.51.100.2, rate: 63.9K"), `4:48: error: rate "63.9K": want 64K…1000T bit/s`},
 		{"rate too large", path("device: eth0, remote: 198.51.100.2, rate: 1001T"), `4:48: error: rate "1001T": want 64K…1000T bit/s`},
-		{"rate is a word", path("device: eth0, remote: 198.51.100.2, rate: fast"), `4:48: error: rate "fast": want a number above 0 in bit/s, with k, M, G or T if need be`},
+		{"rate is a word", path("device: eth0, remote: 198.51.100.2, rate: fast"), `4:48: error: rate "fast": want a number above 0 in bit/s, with an optional k, M, G or T`},
 		{"weight 0", path("device: eth0, remote: 198.51.100.2, weight: 0") + "scheduler: weighted\n", `4:50: error: weight 0: want 1…10000`},
 		{"path mtu too small", path("device: eth0, remote: 198.51.100.2, mtu: 575"), `4:47: error: mtu 575: want 576…65535 bytes`},
 		{"path mtu too small outside in IPv6", path("device: eth0, remote: '2001:db8::1', mtu: 1279"), `4:48: error: mtu 1279: want 1280…65535 bytes`},
