@@ -142,7 +142,7 @@ func (g *gate) wait(ctx context.Context) (time.Time, error) {
 
 func (g *gate) open(ctx context.Context) {
 	defer close(g.opened)
-	m, err := host.NewCPUMeter(host.Tree{})
+	m, err := host.NewCPUMeter()
 	if err != nil {
 		g.err = err
 		return

@@ -21,7 +21,7 @@ var cpuChecks = []check{
 func checkGovernor(h Host) []Finding {
 	g := h.CPU.Governors
 	switch {
-	case len(g) == 0: // a virtual machine, mostly
+	case len(g) == 0: // most virtual machines
 		return nil
 	case len(g) == 1 && g[0] == "performance":
 		return fine("the frequency governor is performance")
@@ -32,7 +32,7 @@ func checkGovernor(h Host) []Finding {
 		Fix:    "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"})
 }
 
-// Both ends of a measurement and the softirqs between them want a CPU each.
+// enoughCPUs is one for each end of a measurement, and some for the softirqs between them.
 const enoughCPUs = 4
 
 func checkCPUs(h Host) []Finding {
@@ -44,11 +44,11 @@ func checkCPUs(h Host) []Finding {
 	case n == 0:
 		return nil
 	case n == 1:
-		return one(Finding{Severity: Warning, Spoils: SpoilsMeasurement, Title: "there is one CPU",
-			Detail: "Sender, receiver and kernel take turns on it: results are those of placement same-core only, about a third of what two CPUs give."})
+		return one(Finding{Severity: Warning, Spoils: SpoilsMeasurement, Title: "only one CPU is available",
+			Detail: "Sender, receiver and kernel share it: results are those of placement same-core, about a third of what two CPUs give."})
 	case n < enoughCPUs:
-		return one(Finding{Severity: Note, Spoils: SpoilsMeasurement, Title: fmt.Sprintf("there are %d CPUs", n),
-			Detail: "Where the scheduler puts the two ends moves one TCP stream up to threefold. Compare cells of one placement only."})
+		return one(Finding{Severity: Note, Spoils: SpoilsMeasurement, Title: fmt.Sprintf("only %d CPUs are available", n),
+			Detail: "The throughput of one TCP stream varies up to threefold with the CPUs that the scheduler chooses for its ends. Compare only cells with the same placement."})
 	}
 	return fine(fmt.Sprintf("%d CPUs", n))
 }
@@ -58,8 +58,8 @@ func checkQuota(h Host) []Finding {
 		return nil
 	}
 	return one(Finding{Severity: Warning, Spoils: SpoilsMeasurement,
-		Title:  fmt.Sprintf("a cgroup limits us to %.2g of %d CPUs", h.CPU.Quota, h.CPU.Online),
-		Detail: "Once the quota of a period is used up everything stops until the next: throughput falls and p99 latency is that of the pause, mostly tens of milliseconds.",
+		Title:  fmt.Sprintf("a cgroup limits this process to %.2g of %d CPUs", h.CPU.Quota, h.CPU.Online),
+		Detail: "When the quota of a period is used up, everything pauses until the next period: throughput falls, and p99 latency is the length of the pause, mostly tens of milliseconds.",
 		Fix:    "sudo systemd-run --scope --property=CPUQuota= cleat bench quick"})
 }
 
@@ -72,7 +72,7 @@ func checkSMT(h Host) []Finding {
 	}
 	return one(Finding{Severity: Note, Spoils: SpoilsMeasurement,
 		Title:  fmt.Sprintf("%d CPUs share %d cores (SMT)", h.CPU.Online, h.CPU.Cores),
-		Detail: "A busy sibling takes a third of a core's speed away, and the kernel still counts both as whole CPUs.",
+		Detail: "A busy sibling slows a CPU down by a third, but the kernel counts both as whole CPUs.",
 		Fix:    "echo off | sudo tee /sys/devices/system/cpu/smt/control"})
 }
 
@@ -83,7 +83,7 @@ func checkLoad(h Host) []Finding {
 	share := h.Load.Foreign / float64(max(1, h.CPU.Online))
 	f := Finding{Spoils: SpoilsMeasurement,
 		Title:  fmt.Sprintf("other processes use %.2f of %d CPUs right now", h.Load.Foreign, h.CPU.Online),
-		Detail: "What they take is missing from the results, and it comes and goes. Samples with foreign load are repeated, a limited number of times.",
+		Detail: "Their CPU time is missing from the results, and it varies. Samples with foreign load are repeated a limited number of times.",
 		Fix:    "top -b -n 1 | head -n 15"}
 	switch {
 	case share >= 0.25:
@@ -91,7 +91,7 @@ func checkLoad(h Host) []Finding {
 	case share >= 0.05:
 		f.Severity = Warning
 	default:
-		return fine("other processes are quiet")
+		return fine("other processes use little CPU time")
 	}
 	return one(f)
 }
@@ -102,11 +102,11 @@ func checkSteal(h Host) []Finding {
 		return nil
 	case h.Load.Steal < 0.02: // one tick in a 400 ms window
 		return one(Finding{Severity: Note, Spoils: SpoilsMeasurement, Title: "this is a virtual machine",
-			Detail: "No CPU time is stolen at the moment. Its neighbours can still shift results from hour to hour: interleave what you compare."})
+			Detail: "No CPU time is stolen at the moment, but other guests can shift results from hour to hour: interleave the variants that you compare."})
 	}
 	return one(Finding{Severity: Warning, Spoils: SpoilsMeasurement,
-		Title:  fmt.Sprintf("the hypervisor takes %.2f CPUs away", h.Load.Steal),
-		Detail: "Results depend on the neighbours. Only a machine of one's own, or pinned virtual CPUs, helps; meanwhile take more blocks.",
+		Title:  fmt.Sprintf("the hypervisor steals %.2f CPUs", h.Load.Steal),
+		Detail: "Results depend on other guests. Only a dedicated machine or pinned virtual CPUs help; until then, measure more blocks.",
 		Fix:    "cleat bench quick --repeat 20"})
 }
 
@@ -116,7 +116,7 @@ func checkClock(h Host) []Finding {
 		return nil
 	case slices.Contains([]string{"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"}, c):
 		f := Finding{Severity: Warning, Spoils: SpoilsMeasurement, Title: "the clock source is " + c,
-			Detail: "Each look at the clock is a system call and a slow device read of about a microsecond: request/response latency includes several."}
+			Detail: "Each reading of the clock is a system call and a slow device read of about a microsecond: request/response latency includes several."}
 		if slices.Contains(h.ClockSources, "tsc") {
 			f.Fix = "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource"
 		}
@@ -135,14 +135,14 @@ func checkAccounting(h Host) []Finding {
 	}
 	return one(Finding{Severity: Note, Spoils: SpoilsMeasurement,
 		Title:  "the kernel samples CPU time at each tick",
-		Detail: "The split into user, system and softirq is an estimate; of runs under half a second it is a rough one. Sums over all blocks are shown."})
+		Detail: "The split into user, system and softirq time is an estimate, and a rough one for runs under half a second. Reports show sums over all blocks."})
 }
 
 func checkIRQBalance(h Host) []Finding {
 	if !h.IRQBalance {
 		return nil
 	}
-	return one(Finding{Severity: Note, Spoils: SpoilsMeasurement, Title: "irqbalance runs",
-		Detail: "It moves interrupts between CPUs every ten seconds, also during a run over a NIC.",
+	return one(Finding{Severity: Note, Spoils: SpoilsMeasurement, Title: "irqbalance is running",
+		Detail: "It moves interrupts between CPUs every ten seconds, even during a measurement over a NIC.",
 		Fix:    "sudo systemctl stop irqbalance"})
 }

@@ -21,7 +21,7 @@ var kernelChecks = []check{
 	{"kernel", checkKernelAge},
 }
 
-// number reads a sysctl that holds one integer.
+// number returns a sysctl that holds one integer.
 func (h Host) number(sysctl string) (int, bool) {
 	n, err := strconv.Atoi(h.Sysctls[sysctl])
 	return n, err == nil
@@ -43,7 +43,7 @@ func checkBridgeNetfilter(h Host) []Finding {
 	case len(on) == 0:
 		return nil
 	}
-	f := Finding{Severity: Note, Spoils: SpoilsBoth, Title: "bridge netfilter is on, for bridges to come"}
+	f := Finding{Severity: Note, Spoils: SpoilsBoth, Title: "bridge netfilter is on, and will affect bridges that are added"}
 	if slices.ContainsFunc(h.Interfaces, func(i Interface) bool { return i.Kind == "bridge" }) {
 		f.Severity, f.Title = Warning, "bridge netfilter is on"
 	}
@@ -87,8 +87,8 @@ func checkConntrack(h Host) []Finding {
 	return one(f)
 }
 
-// checkRPFilter warns where the strict filter (RFC 3704) meets several ways out.
-// The kernel takes the larger of the settings "all" and the interface's own.
+// checkRPFilter warns if the strict filter (RFC 3704) is on and there are several ways out. The
+// kernel takes the larger of the settings "all" and the interface's own.
 func checkRPFilter(h Host) []Finding {
 	all, ok := h.number("net.ipv4.conf.all.rp_filter")
 	if !ok {
@@ -111,12 +111,12 @@ func checkRPFilter(h Host) []Finding {
 	}
 	f := Finding{Spoils: SpoilsNetwork,
 		Title: "strict reverse path filtering on " + strings.Join(strict, ", "),
-		Detail: fmt.Sprintf("%s have addresses: a packet that arrives by another of them than the one its answer would leave by is dropped without a trace, "+
+		Detail: fmt.Sprintf("%s have addresses: a packet is dropped silently if it arrives on another of them than its answer would leave by, "+
 			"as with several uplinks, policy routing, MPTCP or tunnels.", strings.Join(addressed, ", ")),
 		Fix: rpFilterFix(strict)}
 	switch {
 	case len(strict) == 0 || len(addressed) < 2:
-		return fine("reverse path filtering fits")
+		return fine("reverse path filtering is loose or harmless")
 	case ways > 1:
 		f.Severity = Warning
 	default:
@@ -125,7 +125,7 @@ func checkRPFilter(h Host) []Finding {
 	return one(f)
 }
 
-// rpFilterFix loosens (2) each interface; a larger value than "all" wins.
+// rpFilterFix sets each interface to loose (2), which overrides a smaller value of "all".
 func rpFilterFix(names []string) string {
 	var b strings.Builder
 	b.WriteString("sudo sysctl")
@@ -141,18 +141,18 @@ func checkFirewalls(h Host) []Finding {
 	switch {
 	case legacy > 0 && nft > 0:
 		return one(Finding{Severity: Warning, Spoils: SpoilsBoth, Title: "two firewalls: iptables-legacy and nftables both hold rules",
-			Detail: fmt.Sprintf("legacy: %s; nftables: %s. A packet must pass both, and each tool shows its own half only: what one accepts the other may drop. (The new iptables writes to nftables.)",
+			Detail: fmt.Sprintf("legacy: %s; nftables: %s. A packet must pass both, and each tool shows only its own rules: one may drop what the other accepts. (The new iptables writes to nftables.)",
 				tableNames(h.Netfilter.Legacy), tableNames(h.Netfilter.NFT)),
 			Fix: "sudo iptables-legacy-save; sudo nft list ruleset"})
 	case slices.ContainsFunc(h.Unreadable, func(s string) bool { return strings.Contains(s, "nftables") || strings.Contains(s, "tables_names") }):
-		return nil // only root may look
+		return nil // only root may read them
 	case legacy+nft == 0:
 		return fine("no firewall rules")
 	}
 	return fine("one firewall")
 }
 
-// checkForwarding looks for a bridge that containers would be routed through.
+// checkForwarding warns if forwarding is off on a host that has a bridge for containers.
 func checkForwarding(h Host) []Finding {
 	forward, ok := h.number("net.ipv4.ip_forward")
 	if !ok {
@@ -176,15 +176,14 @@ func checkDefaultQdisc(h Host) []Finding {
 		return nil
 	case "pfifo_fast", "pfifo", "bfifo":
 		return one(Finding{Severity: Note, Spoils: SpoilsBoth, Title: "the default queueing discipline is " + q,
-			Detail: "One long queue per device: a bulk transfer over a NIC or a shaped link delays everything else by its whole length (1000 packets). Devices in memory, such as veth, have no queue.",
+			Detail: "It is one long queue per device: a bulk transfer over a NIC or a shaped link delays everything else by the whole queue (1000 packets). Virtual devices such as veth have no queue.",
 			Fix:    "sudo sysctl net.core.default_qdisc=fq_codel"})
 	default:
 		return fine("the default queueing discipline is " + q)
 	}
 }
 
-// enoughUDPBuffer holds 10 ms of 3 Gbit/s, about what a receiver misses when it
-// is scheduled late.
+// enoughUDPBuffer holds 10 ms of 3 Gbit/s, about what arrives while a receiver waits for a CPU.
 const enoughUDPBuffer = 4 << 20
 
 func checkUDPBuffers(h Host) []Finding {
@@ -196,16 +195,15 @@ func checkUDPBuffers(h Host) []Finding {
 		return fine("UDP sockets may have large buffers")
 	}
 	return one(Finding{Severity: Note, Spoils: SpoilsBoth,
-		Title:  fmt.Sprintf("UDP sockets may buffer no more than %d KiB", rmem/1024),
-		Detail: "Datagrams that arrive while the receiver waits for a CPU are dropped: loss that is the receiver's, not the network's.",
+		Title:  fmt.Sprintf("UDP sockets may buffer at most %d KiB", rmem/1024),
+		Detail: "Datagrams that arrive while the receiver waits for a CPU are dropped: that loss is the receiver's, not the network's.",
 		Fix:    fmt.Sprintf("sudo sysctl net.core.rmem_max=%d net.core.wmem_max=%d", enoughUDPBuffer, enoughUDPBuffer)})
 }
 
-// kernelFeatures are the steps that change what can be measured, by the first
-// kernel that has them.
+// kernelFeatures change what can be measured. Each has the first kernel version that has it.
 var kernelFeatures = []struct {
 	major, minor int
-	what         string
+	name         string
 }{
 	{4, 18, "UDP_SEGMENT (datagrams sent in batches)"},
 	{5, 0, "UDP_GRO (datagrams received in batches)"},
@@ -225,17 +223,17 @@ func checkKernelAge(h Host) []Finding {
 	var missing []string
 	for _, f := range kernelFeatures {
 		if major < f.major || major == f.major && minor < f.minor {
-			missing = append(missing, f.what)
+			missing = append(missing, f.name)
 		}
 	}
 	if len(missing) == 0 {
-		return fine("kernel " + h.Kernel.Release + " has all that we know of")
+		return fine("kernel " + h.Kernel.Release + " has all known features")
 	}
 	return one(Finding{Severity: Note, Spoils: SpoilsNetwork, Title: fmt.Sprintf("kernel %d.%d lacks newer features", major, minor),
-		Detail: "It has no " + strings.Join(missing, ", no ") + " (unless the distribution added them)."})
+		Detail: "It has no " + strings.Join(missing, ", no ") + " (unless the distribution backported them)."})
 }
 
-// releaseOf reads the first two numbers of a release such as "6.1.0-9-amd64".
+// releaseOf returns the first two numbers of a release such as "6.1.0-9-amd64".
 func releaseOf(release string) (major, minor int, ok bool) {
 	if n, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil || n != 2 {
 		return 0, 0, false

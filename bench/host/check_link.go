@@ -18,8 +18,8 @@ var linkChecks = []check{
 	{"packet-steering", checkSteering},
 }
 
-// checkMTU compares each bridge with its ports and with the way out, and each
-// VXLAN device with what carries it.
+// checkMTU compares the MTU of each bridge with those of its ports and of the uplink, and that of
+// each VXLAN device with its underlay's.
 func checkMTU(h Host) []Finding {
 	uplink := slices.IndexFunc(h.Interfaces, func(i Interface) bool { return i.DefaultRoute })
 	var out []Finding
@@ -34,7 +34,7 @@ func checkMTU(h Host) []Finding {
 			up := h.Interfaces[uplink]
 			out = append(out, Finding{Severity: Warning, Spoils: SpoilsNetwork,
 				Title:  fmt.Sprintf("bridge %s has MTU %d, the uplink %s only %d", br.Name, br.MTU, up.Name, up.MTU),
-				Detail: "Containers send full-size packets that do not fit outside. TCP recovers where ICMP gets through; where a firewall eats it, connections open and then hang.",
+				Detail: "Containers send full-size packets that do not fit the uplink. TCP recovers if ICMP gets through; if a firewall drops it, connections open and then hang.",
 				Fix:    fmt.Sprintf("sudo ip link set dev %s mtu %d", terminal.Word(br.Name), up.MTU)})
 		}
 	}
@@ -58,12 +58,12 @@ func checkMTU(h Host) []Finding {
 // (RFC 7348 section 5).
 const vxlanOverhead = 20 + 8 + 8 + 14
 
-// portMTUs finds ports that differ: a bridge drops what does not fit the port
-// it must leave by, and sends no ICMP, because it does not route.
+// portMTUs finds ports with different MTUs. A bridge drops a frame that does not fit the port it
+// leaves by, and sends no ICMP, because it does not route.
 func portMTUs(h Host, br Interface) []Finding {
 	var members []Interface
 	if br.Addresses > 0 {
-		members = append(members, br) // it sends and receives too
+		members = append(members, br) // its own stack sends and receives, too
 	}
 	largest := 0
 	for _, p := range h.Interfaces {
@@ -85,11 +85,11 @@ func portMTUs(h Host, br Interface) []Finding {
 	}
 	return one(Finding{Severity: Problem, Spoils: SpoilsBoth,
 		Title:  fmt.Sprintf("bridge %s mixes MTUs: up to %d, but %s", br.Name, largest, strings.Join(smaller, ", ")),
-		Detail: "The bridge drops frames that are too large for the port they must leave by, silently: pings and handshakes work, data does not.",
+		Detail: "The bridge silently drops frames that are too large for the port they leave by: pings and handshakes work, data does not.",
 		Fix:    strings.Join(fix, "; ")})
 }
 
-// checkOffloads looks at devices that carry traffic and could be switched.
+// checkOffloads finds offloads that are off but could be on, on devices that carry traffic.
 func checkOffloads(h Host) []Finding {
 	var out []Finding
 	seen := false
@@ -102,7 +102,7 @@ func checkOffloads(h Host) []Finding {
 		for _, g := range offloadGroups {
 			has, on := i.offload(g.features...)
 			if i.Kind == "veth" && g.short == "gro" {
-				continue // off unless somebody wants XDP or NAPI there (drivers/net/veth.c)
+				continue // off by default: it needs XDP or NAPI (drivers/net/veth.c)
 			}
 			if has && !on && !i.fixed(g.features...) {
 				off = append(off, g.short)
@@ -111,7 +111,7 @@ func checkOffloads(h Host) []Finding {
 		if len(off) > 0 {
 			out = append(out, Finding{Severity: Warning, Spoils: SpoilsBoth,
 				Title:  fmt.Sprintf("offloads are off on %s: %s", i.Name, strings.Join(off, ", ")),
-				Detail: "The kernel handles each 1500-byte packet by itself instead of up to 64 KiB at once, or sums every byte: several times the CPU per Gbit/s.",
+				Detail: "The kernel handles each 1500-byte packet separately instead of up to 64 KiB at once, or computes checksums in software: several times the CPU time per Gbit/s.",
 				Fix:    fmt.Sprintf("sudo ethtool -K %s %s on", terminal.Word(i.Name), strings.Join(off, " on "))})
 		}
 	}
@@ -121,7 +121,7 @@ func checkOffloads(h Host) []Finding {
 	return out
 }
 
-// fixed tells whether none of the named features can be changed.
+// fixed reports whether none of the named features can be changed.
 func (i Interface) fixed(names ...string) bool {
 	for _, n := range names {
 		if _, has := i.Offloads[n]; has && !slices.Contains(i.Fixed, n) {
@@ -131,8 +131,8 @@ func (i Interface) fixed(names ...string) bool {
 	return true
 }
 
-// checkPromiscuous looks for NICs that pass every frame up. macvlan devices that
-// were moved into containers can't be counted from here.
+// checkPromiscuous finds NICs that pass every frame up. It can't count macvlan devices that were
+// moved into containers.
 func checkPromiscuous(h Host) []Finding {
 	var out []Finding
 	seen := false
@@ -142,7 +142,7 @@ func checkPromiscuous(h Host) []Finding {
 		}
 		seen = true
 		if i.Promiscuity == 0 || i.MasterKind == "bridge" || i.MasterKind == "openvswitch" {
-			continue // a port of a switch has to be
+			continue // ports of a switch have to be promiscuous
 		}
 		children := 0
 		for _, c := range h.Interfaces {
@@ -152,7 +152,7 @@ func checkPromiscuous(h Host) []Finding {
 		}
 		out = append(out, Finding{Severity: Warning, Spoils: SpoilsBoth,
 			Title: fmt.Sprintf("%s is promiscuous", i.Name),
-			Detail: fmt.Sprintf("Every frame on the wire costs CPU here, ours or not. Causes: more MAC addresses than the NIC's filter holds (macvlan: one per container; %d on %s are visible from here), a macvlan in mode passthru, or a sniffer.",
+			Detail: fmt.Sprintf("Every frame on the wire costs CPU time here, whoever it is for. Causes: more MAC addresses than the NIC's filter holds (macvlan: one per container; %d on %s are visible from here), a macvlan in mode passthru, or a sniffer.",
 				children, i.Name),
 			Fix: fmt.Sprintf("ip -details link show dev %s; bridge fdb show dev %s; sudo lsof 2>/dev/null | grep -w pack", terminal.Word(i.Name), terminal.Word(i.Name))})
 	}
@@ -170,33 +170,33 @@ func checkShaping(h Host) []Finding {
 	for _, i := range h.Interfaces {
 		if i.Up && slices.Contains(shapers, i.Qdisc) {
 			out = append(out, Finding{Severity: Warning, Spoils: SpoilsBoth, Title: fmt.Sprintf("%s is shaped by %s", i.Name, i.Qdisc),
-				Detail: "Its rate, delay or loss is what that says, not what the device can.",
+				Detail: "Its rate, delay or loss is the shaper's, not the device's.",
 				Fix:    "tc -s qdisc show dev " + i.Name})
 		}
 	}
 	return out
 }
 
-// dropsWorthNaming is the share of packets from which TCP slows down notably.
-const dropsWorthNaming = 1e-3
+// notableDrops is the share of lost packets from which TCP slows down notably.
+const notableDrops = 1e-3
 
 func checkDrops(h Host) []Finding {
 	var out []Finding
 	for _, i := range h.Interfaces {
 		c := i.Counters
 		for _, d := range []struct {
-			way           string
+			direction     string
 			lost, packets uint64
 		}{
 			{"receiving", c.RxErrors + c.RxDropped, c.RxPackets},
 			{"sending", c.TxErrors + c.TxDropped, c.TxPackets},
 		} {
-			if d.lost < 10 || float64(d.lost) < dropsWorthNaming*float64(d.lost+d.packets) {
+			if d.lost < 10 || float64(d.lost) < notableDrops*float64(d.lost+d.packets) {
 				continue
 			}
 			out = append(out, Finding{Severity: Note, Spoils: SpoilsBoth,
-				Title:  fmt.Sprintf("%s lost %d packets %s, of %d", i.Name, d.lost, d.way, d.lost+d.packets),
-				Detail: "Since the link was made. See whether the counters still move.",
+				Title:  fmt.Sprintf("%s lost %d packets %s, of %d", i.Name, d.lost, d.direction, d.lost+d.packets),
+				Detail: "The counters run since the link was created. Check whether they still increase.",
 				Fix:    "ip -statistics -statistics link show dev " + i.Name})
 		}
 	}
@@ -213,19 +213,19 @@ func checkVXLAN(h Host) []Finding {
 		if p >= 0 && h.Interfaces[p].Kind == "device" {
 			if _, tnl := h.Interfaces[p].offload("tx-udp_tnl-segmentation"); !tnl {
 				out = append(out, Finding{Severity: Note, Spoils: SpoilsMeasurement,
-					Title:  fmt.Sprintf("%s can't segment inside VXLAN: %s does it in software", i.Parent, i.Name),
+					Title:  fmt.Sprintf("%s can't segment inside VXLAN: the kernel does it in software for %s", i.Parent, i.Name),
 					Detail: "The NIC offers no tx-udp_tnl-segmentation: overlays cost more CPU on it than plain traffic does."})
 			}
 		}
 		if !i.VXLAN.UDPChecksum {
 			out = append(out, Finding{Severity: Note, Spoils: SpoilsMeasurement,
 				Title:  fmt.Sprintf("VXLAN %s sends without outer UDP checksums", i.Name),
-				Detail: "That saves no work where the inner checksum is offloaded, and a receiver whose NIC did not check the inner one can't merge packets (GRO)."})
+				Detail: "That saves no work if the inner checksum is offloaded, and a receiver whose NIC did not verify the inner one can't merge packets (GRO)."})
 		}
 		if _, csum := i.offload("tx-checksum-ip-generic"); csum {
 			out = append(out, Finding{Severity: Note, Spoils: SpoilsNetwork,
-				Title:  fmt.Sprintf("VXLAN %s leaves checksums to the hardware below", i.Name),
-				Detail: "Some drivers and kernels before 5.7 got them wrong after NAT: connections through the overlay then hang for a minute. If that happens, switch it off.",
+				Title:  fmt.Sprintf("VXLAN %s leaves checksums to the underlying hardware", i.Name),
+				Detail: "Some drivers and kernels before 5.7 compute them wrong after NAT: connections through the overlay then hang for a minute. If that happens, switch the offload off.",
 				Fix:    fmt.Sprintf("sudo ethtool -K %s tx-checksum-ip-generic off", i.Name)})
 		}
 	}
@@ -243,6 +243,6 @@ func checkSteering(h Host) []Finding {
 		return nil
 	}
 	return one(Finding{Severity: Note, Spoils: SpoilsMeasurement, Title: "received packets are spread over CPUs (RPS) on " + strings.Join(on, ", "),
-		Detail: "Softirq work happens on other CPUs than the receiver's: more throughput for many streams, more CPU and latency for one.",
+		Detail: "Softirq work moves to other CPUs than the receiver's: more throughput for many streams, more CPU time and latency for one.",
 		Fix:    "grep . /sys/class/net/*/queues/rx-*/rps_cpus"})
 }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strconv"
@@ -9,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPU is the processor and how it is run.
+// CPU describes the processors and how they are run.
 type CPU struct {
 	Model       string   `json:"model,omitempty"`
 	Online      int      `json:"online"`            // logical CPUs
-	Allowed     int      `json:"allowed,omitempty"` // that this process may run on
+	Allowed     int      `json:"allowed,omitempty"` // CPUs that this process may run on
 	Quota       float64  `json:"quota_cores,omitempty"`
 	Sockets     int      `json:"sockets,omitempty"`
 	Cores       int      `json:"cores,omitempty"` // physical
@@ -26,7 +27,7 @@ type CPU struct {
 	Driver      string   `json:"frequency_driver,omitempty"`
 	Preferences []string `json:"energy_preferences,omitempty"`
 	MaxKHz      int64    `json:"max_khz,omitempty"`
-	MHz         string   `json:"mhz,omitempty"` // as the first CPU runs now
+	MHz         string   `json:"mhz,omitempty"` // current, of the first CPU
 	Boost       string   `json:"boost,omitempty"`
 	IdleDriver  string   `json:"idle_driver,omitempty"`
 	Isolated    string   `json:"isolated,omitempty"`
@@ -55,8 +56,7 @@ func cpu(f *files, cpuinfo string) CPU {
 	packages, cores := map[string]bool{}, map[string]bool{}
 	for _, n := range online {
 		dir := cpuDir + "cpu" + strconv.Itoa(n) + "/"
-		pkg := f.read(dir + "topology/physical_package_id")
-		if pkg != "" {
+		if pkg := f.read(dir + "topology/physical_package_id"); pkg != "" {
 			packages[pkg] = true
 		}
 		if s := f.read(dir + "topology/thread_siblings_list"); s != "" {
@@ -83,26 +83,20 @@ func cpu(f *files, cpuinfo string) CPU {
 	return c
 }
 
-// model is the CPU's name; ARM kernels give numbers only.
+// model returns the CPU's name. ARM kernels report numbers only.
 func model(cpuinfo string) string {
-	if m := field(cpuinfo, "model name"); m != "" {
-		return m
-	}
-	if m := field(cpuinfo, "Model"); m != "" {
-		return m
-	}
-	if impl := field(cpuinfo, "CPU implementer"); impl != "" {
+	name := cmp.Or(field(cpuinfo, "model name"), field(cpuinfo, "Model"))
+	if impl := field(cpuinfo, "CPU implementer"); name == "" && impl != "" {
 		return "ARM implementer " + impl + " part " + field(cpuinfo, "CPU part")
 	}
-	return ""
+	return name
 }
 
 func hasFlag(cpuinfo, flag string) bool {
 	return slices.Contains(strings.Fields(field(cpuinfo, "flags")), flag)
 }
 
-// groups collects the distinct lists of more than one CPU found in the same
-// file of each CPU; nil when every CPU is alone.
+// groups returns the distinct lists of more than one CPU in the same file of each CPU.
 func groups(f *files, cpus []int, file string) [][]int {
 	seen := map[string]bool{}
 	var out [][]int
@@ -116,7 +110,7 @@ func groups(f *files, cpus []int, file string) [][]int {
 	return out
 }
 
-// cacheGroups finds which CPUs share a cache of a level; nil when none do.
+// cacheGroups returns which CPUs share a cache of a level.
 func cacheGroups(f *files, cpus []int, level string) [][]int {
 	if len(cpus) == 0 {
 		return nil
@@ -136,8 +130,8 @@ func boost(f *files) string {
 	return map[string]string{"0": "off", "1": "on"}[f.read(cpuDir+"cpufreq/boost")]
 }
 
-// cpuQuota is the smallest limit on CPU time, in cores, that a cgroup above
-// this process sets (cgroup v2 cpu.max, v1 cpu.cfs_quota_us); 0: none.
+// cpuQuota returns the smallest limit on CPU time, in cores, of this process's cgroups and their
+// parents (cgroup v2 cpu.max, v1 cpu.cfs_quota_us), 0 for none.
 func cpuQuota(f *files) float64 {
 	limit := 0.0
 	lower := func(quota, period string) {
@@ -179,7 +173,7 @@ func allowedCPUs() int {
 	return set.Count()
 }
 
-// distinct appends s unless it is empty or there already.
+// distinct appends s unless it is empty or in the list.
 func distinct(list []string, s string) []string {
 	if s == "" || slices.Contains(list, s) {
 		return list
@@ -187,7 +181,7 @@ func distinct(list []string, s string) []string {
 	return append(list, s)
 }
 
-// kibibytes reads a line of /proc/meminfo, as bytes.
+// kibibytes returns a value of /proc/meminfo in bytes.
 func kibibytes(meminfo, key string) uint64 {
 	words := strings.Fields(field(meminfo, key))
 	if len(words) == 0 {

@@ -3,32 +3,28 @@
 //
 // # Theory of operation
 //
-// Fingerprint collects everything known to move a network measurement, from
-// /proc, /sys, netlink and ethtool, into one Host that is written to
-// environment.json. It needs no privilege: a fact that this machine does not
-// have is left out, and a fact that exists but may not be read is listed in
-// Host.Unreadable. What could identify a person or a site (host name, addresses,
-// the whole kernel command line) is left out on purpose, because reports get
-// shared.
+// Fingerprint collects everything known to change a network measurement, from /proc, /sys, netlink
+// and ethtool, into a Host, which is written to environment.json. It needs no privilege: a fact
+// that this machine does not have is left out, and a fact that exists but may not be read is
+// listed in Host.Unreadable. What could identify a person or a site (host name, addresses, the
+// whole kernel command line) is left out on purpose, because reports are shared.
 //
-// Diagnose turns a Host into findings: pure functions of the facts, one a check.
+// Diagnose turns a Host into findings. Each check is a pure function of the facts.
 //
-// A CPUMeter splits the machine's processor time over a run. The kernel's
-// totals in /proc/stat are for the whole machine, in every namespace. From them
-// the time of our own process tree is subtracted; what is left is foreign. See
-// CPUMeter for what that can and can't tell.
+// A CPUMeter splits the machine's processor time over a run. The totals in /proc/stat are those of
+// the whole machine, in every namespace. The time of our own processes is subtracted from them,
+// and the rest is foreign. The comment of CPUMeter says what that can and can't tell.
 //
-// For example, what spoils a measurement here:
+// To print what distorts measurements on this machine:
 //
 //	_, findings := host.Doctor(ctx)
 //	host.WriteFindings(os.Stdout, findings, nil)
 //
 // # Limits
 //
-// Settings under /proc/sys/net belong to the network namespace of the reader;
-// /sys/class/net to the one of whoever mounted /sys. Interfaces are therefore
-// read by netlink, and queue settings from /sys only where it shows the same
-// link.
+// Settings under /proc/sys/net are those of the reader's network namespace, but /sys/class/net
+// shows the namespace in which /sys was mounted. Interfaces are therefore read by netlink, and
+// queue settings from /sys only if it shows the same link.
 //
 // Sources: proc(5), Documentation/ABI/testing/sysfs-class-net*,
 // Documentation/admin-guide/sysctl, kernel/sched/cputime.c, ethtool(8).

@@ -6,51 +6,49 @@ import (
 	"slices"
 )
 
-// Severity says how bad a finding is.
+// Severity is how bad a finding is.
 type Severity string
 
 // The severities, worst first.
 const (
 	Problem Severity = "problem" // something does not work, or numbers mean nothing
-	Warning Severity = "warning" // numbers are shifted, or some traffic suffers
-	Note    Severity = "note"    // worth knowing when reading numbers
-	OK      Severity = "ok"      // looked at and fine
+	Warning Severity = "warning" // results are shifted, or some traffic suffers
+	Note    Severity = "note"    // worth knowing when results are read
+	OK      Severity = "ok"      // checked and fine
 )
 
-// rank orders severities, worst first.
 func (s Severity) rank() int {
 	return slices.Index([]Severity{Problem, Warning, Note, OK}, s)
 }
 
-// What a finding spoils.
+// What a finding matters for.
 const (
 	SpoilsMeasurement = "measurement"
 	SpoilsNetwork     = "network"
 	SpoilsBoth        = "both"
 )
 
-// Finding is one thing about the host that a person should know.
+// Finding is a fact about the host that a person should know.
 type Finding struct {
 	ID       string   `json:"id"` // of the check; stable
 	Severity Severity `json:"severity"`
 	Title    string   `json:"title"`            // one line, the fact
 	Detail   string   `json:"detail,omitempty"` // what follows from it
-	Fix      string   `json:"fix,omitempty"`    // something to type; it is never typed for you
+	Fix      string   `json:"fix,omitempty"`    // a command; it is never run
 	Spoils   string   `json:"spoils,omitempty"` // "measurement", "network" or "both"
 }
 
-// check looks at one aspect of a host. It returns nothing when the facts it
-// needs are absent.
+// check judges one aspect of a host. It returns nothing if the facts that it needs are absent.
 type check struct {
 	id  string
 	run func(Host) []Finding
 }
 
-// checks are all of them, in the order in which equals are shown.
+// checks are all checks, in the order of their findings within a severity.
 var checks = slices.Concat(cpuChecks, kernelChecks, linkChecks, accessChecks)
 
-// Doctor takes the host's fingerprint and says what on it will spoil a
-// measurement or a network. It changes nothing.
+// Doctor takes the host's fingerprint, and reports what on it distorts measurements or breaks
+// networking. It changes nothing.
 func Doctor(ctx context.Context) (Host, []Finding) {
 	h := Fingerprint(ctx)
 	return h, Diagnose(h)
@@ -69,8 +67,7 @@ func Diagnose(h Host) []Finding {
 	return out
 }
 
-// fine is the finding of a check that found nothing wrong.
+// fine returns the finding of a check that found nothing wrong.
 func fine(title string) []Finding { return []Finding{{Severity: OK, Title: title}} }
 
-// one wraps a single finding.
 func one(f Finding) []Finding { return []Finding{f} }

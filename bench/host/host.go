@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Host is everything about a machine that changes a network measurement: the
-// value of "host" in environment.json. Absent facts are zero and not written.
+// Host is everything about a machine that can change a network measurement. It is the value of
+// "host" in environment.json. Absent facts are zero, and not written.
 type Host struct {
 	Taken          time.Time         `json:"taken"`
 	Kernel         Kernel            `json:"kernel"`
@@ -18,19 +18,19 @@ type Host struct {
 	ClockSource    string            `json:"clock_source,omitempty"`
 	ClockSources   []string          `json:"clock_sources,omitempty"`
 	Memory         Memory            `json:"memory"`
-	Sysctls        map[string]string `json:"sysctls,omitempty"` // by their dotted names
+	Sysctls        map[string]string `json:"sysctls,omitempty"` // by dotted name
 	UserNamespaces UserNamespaces    `json:"user_namespaces"`
 	TUN            TUN               `json:"tun"`
 	Netfilter      Netfilter         `json:"netfilter"`
 	Interfaces     []Interface       `json:"interfaces,omitempty"`
-	IRQBalance     bool              `json:"irqbalance"` // the daemon runs
-	Versions       map[string]string `json:"versions"`   // what each program says of itself
+	IRQBalance     bool              `json:"irqbalance"` // the daemon is running
+	Versions       map[string]string `json:"versions"`   // of programs, as they report them
 	Load           Load              `json:"load"`
 	UID            int               `json:"uid"`
 	Unreadable     []string          `json:"unreadable,omitempty"` // facts that exist but may not be read
 }
 
-// Memory is in bytes.
+// Memory is the machine's memory, in bytes.
 type Memory struct {
 	Total     uint64 `json:"total_bytes,omitempty"`
 	Available uint64 `json:"available_bytes,omitempty"`
@@ -38,25 +38,25 @@ type Memory struct {
 	HugePages string `json:"transparent_hugepages,omitempty"` // "always", "madvise" or "never"
 }
 
-// Virtualization says what the machine runs on.
+// Virtualization describes the hypervisor or container that we run in.
 type Virtualization struct {
-	Hypervisor bool   `json:"hypervisor"`          // CPUID says there is one
+	Hypervisor bool   `json:"hypervisor"`          // CPUID reports one
 	Type       string `json:"type,omitempty"`      // /sys/hypervisor/type
 	Vendor     string `json:"vendor,omitempty"`    // DMI sys_vendor
 	Product    string `json:"product,omitempty"`   // DMI product_name
-	Container  string `json:"container,omitempty"` // "docker" or "podman" when we are inside one
+	Container  string `json:"container,omitempty"` // "docker" or "podman" if we run in one
 }
 
-// TUN is the state of /dev/net/tun, without which no user-mode network works.
+// TUN is the state of /dev/net/tun, which user-mode networks need.
 type TUN struct {
 	Present bool   `json:"present"`
-	Usable  bool   `json:"usable"` // this process may open it
+	Usable  bool   `json:"usable"` // this process can open it
 	Mode    string `json:"mode,omitempty"`
 }
 
-// Fingerprint reads the machine. It takes about half a second, most of which is
-// spent watching the load; it ends earlier, with less, when ctx does. Facts of
-// the network are those of the calling thread's namespace.
+// Fingerprint reads the machine. It takes about half a second, mostly to watch the load. If ctx
+// ends earlier, some facts are missing. Network facts are those of the calling thread's
+// namespace.
 func Fingerprint(ctx context.Context) Host {
 	f := newFiles(os.DirFS("/"))
 	versions := make(chan map[string]string, 1)
@@ -70,17 +70,17 @@ func Fingerprint(ctx context.Context) Host {
 	h.Interfaces = interfaces(f)
 	h.Netfilter = netfilter(f)
 	h.UserNamespaces.Refused = tryUserNamespace()
-	h.Versions = <-versions // before the load, which they would be part of
+	h.Versions = <-versions // before the load is measured, so that the programs are no part of it
 	h.Load = measureLoad(ctx, f)
 	h.Unreadable = f.denied()
 	return h
 }
 
-// fromFiles is the part of a Host that is read from text files, which tests
-// replace by a tree of their own.
+// fromFiles reads the part of a Host that is in text files. Tests supply a tree of their own.
 func fromFiles(f *files) Host {
 	cpuinfo := f.read("proc/cpuinfo")
 	meminfo := f.read("proc/meminfo")
+	hugePages, _ := between(f.read("sys/kernel/mm/transparent_hugepage/enabled"), "[", "]")
 	return Host{
 		Kernel:       kernel(f),
 		Distribution: osRelease(f.read("etc/os-release")),
@@ -98,7 +98,7 @@ func fromFiles(f *files) Host {
 			Total:     kibibytes(meminfo, "MemTotal"),
 			Available: kibibytes(meminfo, "MemAvailable"),
 			Swap:      kibibytes(meminfo, "SwapTotal"),
-			HugePages: chosen(f.read("sys/kernel/mm/transparent_hugepage/enabled")),
+			HugePages: hugePages,
 		},
 		Sysctls:        sysctls(f),
 		UserNamespaces: userNamespaces(f),
@@ -108,7 +108,7 @@ func fromFiles(f *files) Host {
 
 const clockDir = "sys/devices/system/clocksource/clocksource0/"
 
-// osRelease is the distribution's own name for itself (os-release(5)).
+// osRelease returns the name of the distribution (os-release(5)).
 func osRelease(text string) string {
 	for line := range strings.Lines(text) {
 		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); ok {
@@ -118,7 +118,7 @@ func osRelease(text string) string {
 	return ""
 }
 
-// container recognises the marks that Docker and Podman leave.
+// container reports which engine runs us, by the files that Docker and Podman create.
 func container(f *files) string {
 	switch {
 	case f.exists("run/.containerenv"):
@@ -129,7 +129,7 @@ func container(f *files) string {
 	return ""
 }
 
-// tunState tries to open the device; opening alone makes no interface.
+// tunState tries to open the device. That alone creates no interface.
 func tunState(path string) TUN {
 	st, err := os.Stat(path)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Interface is one link of the namespace the Host was read in. Addresses are
-// counted, not kept.
+// Interface is a link of the network namespace that the Host was read in. Its addresses are
+// counted, but not kept.
 type Interface struct {
 	Name         string          `json:"name"`
 	Index        int             `json:"index"`
-	Kind         string          `json:"kind"`             // as the kernel calls it; "loopback"; "device" for hardware
-	Driver       string          `json:"driver,omitempty"` // as ethtool -i says
+	Kind         string          `json:"kind"`             // the kernel's name; "loopback"; "device" for hardware
+	Driver       string          `json:"driver,omitempty"` // as in ethtool -i
 	SpeedMbit    int             `json:"speed_mbit,omitempty"`
 	MTU          int             `json:"mtu"`
 	Up           bool            `json:"up"`
@@ -30,23 +30,23 @@ type Interface struct {
 	TxQueueLen   int             `json:"txqueuelen"`
 	TxQueues     int             `json:"tx_queues,omitempty"`
 	RxQueues     int             `json:"rx_queues,omitempty"`
-	Offloads     map[string]bool `json:"offloads,omitempty"` // by the kernel's names; absent: the device has no such switch
+	Offloads     map[string]bool `json:"offloads,omitempty"` // by kernel name; absent if the device has no such switch
 	Fixed        []string        `json:"offloads_fixed,omitempty"`
-	Promiscuity  int             `json:"promiscuity"`      // how many users want every packet
-	AllMulti     int             `json:"all_multi"`        // how many users want every multicast
-	Master       string          `json:"master,omitempty"` // the bridge or bond it is a port of
+	Promiscuity  int             `json:"promiscuity"`      // number of users that receive every packet
+	AllMulti     int             `json:"all_multi"`        // number of users that receive every multicast
+	Master       string          `json:"master,omitempty"` // the bridge or bond that it is a port of
 	MasterKind   string          `json:"master_kind,omitempty"`
-	Parent       string          `json:"parent,omitempty"` // what it sits on, when that is in the same namespace
+	Parent       string          `json:"parent,omitempty"` // the link below it, if that is in the same namespace
 	Addresses    int             `json:"addresses"`        // IPv4 ones
 	DefaultRoute bool            `json:"default_route"`    // an IPv4 default route leaves by it
 	RPFilter     string          `json:"rp_filter,omitempty"`
-	RPS          bool            `json:"rps"` // receive packet steering is on for a queue
-	XPS          bool            `json:"xps"` // transmit packet steering is on for a queue
+	RPS          bool            `json:"rps"` // a queue has receive packet steering
+	XPS          bool            `json:"xps"` // a queue has transmit packet steering
 	Counters     Counters        `json:"counters"`
 	VXLAN        *VXLAN          `json:"vxlan,omitempty"`
 }
 
-// Counters are what a link has lost since it was made.
+// Counters are packets since the link was created.
 type Counters struct {
 	RxPackets uint64 `json:"rx_packets"`
 	TxPackets uint64 `json:"tx_packets"`
@@ -56,13 +56,13 @@ type Counters struct {
 	TxDropped uint64 `json:"tx_dropped"`
 }
 
-// VXLAN is what matters of a VXLAN device's settings.
+// VXLAN has the settings of a VXLAN device that matter.
 type VXLAN struct {
 	Port        int  `json:"port"`
 	UDPChecksum bool `json:"udp_checksum"`
 }
 
-// kernel names of the offloads that Host keeps (net/ethtool/common.c,
+// offloads are the kernel names of the offloads that Host keeps (net/ethtool/common.c,
 // netdev_features_strings).
 var offloads = []string{
 	"rx-checksum", "tx-checksum-ipv4", "tx-checksum-ipv6", "tx-checksum-ip-generic", "tx-checksum-sctp",
@@ -72,7 +72,7 @@ var offloads = []string{
 	"rx-lro", "rx-hashing", "rx-ntuple-filter", "hw-tc-offload", "esp-hw-offload", "highdma",
 }
 
-// interfaces reads the links of the calling thread's namespace.
+// interfaces reads the links of the calling thread's network namespace.
 func interfaces(f *files) []Interface {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -121,14 +121,14 @@ func describe(f *files, h *netlink.Handle, tool *ethtool.Ethtool, links []netlin
 		i.RPFilter = f.read("proc/sys/net/ipv4/conf/" + i.Name + "/rp_filter")
 		steering(f, &i, a.HardwareAddr)
 		if tool != nil {
-			ask(tool, &i)
+			driver(tool, &i)
 		}
 		out = append(out, i)
 	}
 	return out
 }
 
-// fromLink takes over what netlink says by itself.
+// fromLink converts what one netlink message says of a link.
 func fromLink(l netlink.Link) Interface {
 	a := l.Attrs()
 	i := Interface{
@@ -150,7 +150,7 @@ func fromLink(l netlink.Link) Interface {
 	return i
 }
 
-// rootQdiscs names the queueing discipline of each link, by index.
+// rootQdiscs returns the kind of each link's root queueing discipline, by index.
 func rootQdiscs(h *netlink.Handle) map[int]string {
 	out := map[int]string{}
 	qdiscs, err := h.QdiscList(nil)
@@ -165,7 +165,7 @@ func rootQdiscs(h *netlink.Handle) map[int]string {
 	return out
 }
 
-// defaultRoutes tells which links carry an IPv4 default route.
+// defaultRoutes returns which links an IPv4 default route leaves by.
 func defaultRoutes(h *netlink.Handle) map[int]bool {
 	out := map[int]bool{}
 	routes, err := h.RouteList(nil, unix.AF_INET)
@@ -173,8 +173,10 @@ func defaultRoutes(h *netlink.Handle) map[int]bool {
 		return out
 	}
 	for _, r := range routes {
-		if ones, _ := maskOf(r.Dst); ones != 0 {
-			continue
+		if r.Dst != nil {
+			if ones, _ := r.Dst.Mask.Size(); ones != 0 {
+				continue
+			}
 		}
 		out[r.LinkIndex] = true
 		for _, n := range r.MultiPath {
@@ -185,15 +187,8 @@ func defaultRoutes(h *netlink.Handle) map[int]bool {
 	return out
 }
 
-func maskOf(n *net.IPNet) (ones, bits int) {
-	if n == nil {
-		return 0, 0
-	}
-	return n.Mask.Size()
-}
-
-// steering reads RPS and XPS masks from /sys, if what /sys shows under this name
-// is the same link: it may belong to another namespace.
+// steering reads RPS and XPS masks from /sys. It checks that /sys shows the same link under this
+// name: /sys may belong to another network namespace.
 func steering(f *files, i *Interface, mac net.HardwareAddr) {
 	dir := "sys/class/net/" + i.Name + "/"
 	index, ok := f.number(dir + "ifindex")
@@ -206,11 +201,11 @@ func steering(f *files, i *Interface, mac net.HardwareAddr) {
 	}
 }
 
-// nonZeroMask tells whether a mask such as "00000000,00000003" has any bit.
+// nonZeroMask reports whether a mask such as "00000000,00000003" has any bit set.
 func nonZeroMask(s string) bool { return strings.Trim(s, "0,") != "" }
 
-// ask fills in what only ethtool knows.
-func ask(tool *ethtool.Ethtool, i *Interface) {
+// driver fills in what only ethtool reports.
+func driver(tool *ethtool.Ethtool, i *Interface) {
 	if d, err := tool.DriverName(i.Name); err == nil {
 		i.Driver = d
 	}
@@ -225,7 +220,7 @@ func ask(tool *ethtool.Ethtool, i *Interface) {
 	for _, name := range offloads {
 		s, ok := features[name]
 		if !ok || !s.Active && !s.Available {
-			continue // the device can't do it
+			continue // the device does not have it
 		}
 		if i.Offloads == nil {
 			i.Offloads = map[string]bool{}
@@ -240,8 +235,7 @@ func ask(tool *ethtool.Ethtool, i *Interface) {
 // unknownSpeed is SPEED_UNKNOWN (include/uapi/linux/ethtool.h).
 const unknownSpeed = 1<<32 - 1
 
-// offload tells whether any of the named offloads is there, and whether one of
-// those is on.
+// offload reports whether the link has any of the named offloads, and whether any of them is on.
 func (i Interface) offload(names ...string) (has, on bool) {
 	for _, n := range names {
 		v, ok := i.Offloads[n]
@@ -250,8 +244,8 @@ func (i Interface) offload(names ...string) (has, on bool) {
 	return has, on
 }
 
-// offloadGroups are the switches people know (`ethtool -K DEV tso on`), and the
-// kernel features behind each.
+// offloadGroups are the switches that people know (`ethtool -K DEV tso on`), and the kernel
+// features behind each.
 var offloadGroups = []struct {
 	short    string
 	features []string
@@ -264,17 +258,17 @@ var offloadGroups = []struct {
 	{"gro", []string{"rx-gro"}},
 }
 
-// Netfilter is what could look at packets. Rule sets are readable by root only.
+// Netfilter lists the firewall tables. Only root can read them.
 type Netfilter struct {
-	// Legacy are the tables that the old iptables has loaded, with their number
-	// of rules; -1 when they can't be counted.
+	// Legacy has the tables that the old iptables has loaded, with their numbers of rules, or
+	// -1 if these can't be counted.
 	Legacy map[string]int `json:"iptables_legacy,omitempty"`
-	// NFT are the nftables tables ("ip filter"), with their number of rules.
-	// The new iptables (iptables-nft) keeps its rules here too.
+	// NFT has the nftables tables ("ip filter"), with their numbers of rules. The new iptables
+	// (iptables-nft) keeps its rules here, too.
 	NFT map[string]int `json:"nftables,omitempty"`
 }
 
-// total counts rules; tables that can't be counted count as one.
+// total counts the rules of all tables. A table that can't be counted counts as one.
 func total(tables map[string]int) int {
 	n := 0
 	for _, rules := range tables {
@@ -286,15 +280,14 @@ func total(tables map[string]int) int {
 	return n
 }
 
-// names lists tables with their numbers of rules.
+// tableNames lists tables with their numbers of rules.
 func tableNames(tables map[string]int) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
-		if tables[name] < 0 {
-			out = append(out, name)
-			continue
+		if tables[name] >= 0 {
+			name = fmt.Sprintf("%s (%s)", name, cell.Plural(tables[name], "rule"))
 		}
-		out = append(out, fmt.Sprintf("%s (%s)", name, cell.Plural(tables[name], "rule")))
+		out = append(out, name)
 	}
 	return strings.Join(out, ", ")
 }

@@ -8,31 +8,30 @@ import (
 	"strings"
 )
 
-// Kernel is what runs below.
+// Kernel describes the running kernel.
 type Kernel struct {
 	Release    string            `json:"release"`
 	Version    string            `json:"version,omitempty"`
 	Arch       string            `json:"arch,omitempty"`
 	Preempt    string            `json:"preempt,omitempty"`    // "rt", "full", "lazy", "voluntary", "none", or "dynamic (full)" and so on
-	Accounting string            `json:"accounting,omitempty"` // how CPU time is split: see accounting
+	Accounting string            `json:"accounting,omitempty"` // how CPU time is split: see AccountTick
 	Config     map[string]string `json:"config,omitempty"`     // the options that matter, without CONFIG_
-	Parameters []string          `json:"parameters,omitempty"` // of the command line, those that matter
-	// Vulnerabilities are the CPU's faults and what the kernel does about them;
-	// some mitigations cost a quarter of a system call's speed.
+	Parameters []string          `json:"parameters,omitempty"` // those of the command line that matter
+	// Vulnerabilities are the CPU's, with the kernel's mitigations. Some mitigations cost a quarter
+	// of a system call's speed.
 	Vulnerabilities map[string]string `json:"vulnerabilities,omitempty"`
 	BridgeNetfilter bool              `json:"bridge_netfilter"` // br_netfilter is loaded or built in
 }
 
 // Ways in which the kernel accounts processor time (kernel/sched/cputime.c).
 const (
-	// AccountTick samples: whatever runs when the timer ticks is charged the
-	// whole tick. Short interrupts are missed or overcharged.
+	// AccountTick samples: whatever runs when the timer ticks is charged the whole tick. Short
+	// interrupts are missed or overcharged.
 	AccountTick = "tick"
-	// AccountVirtGen measures each transition between user and kernel; only
-	// on CPUs in nohz_full.
+	// AccountVirtGen measures each transition between user and kernel, on CPUs in nohz_full only.
 	AccountVirtGen = "virt_gen"
-	// AccountIRQTime measures time in interrupts and softirqs, and takes it out
-	// of the time of the process that was interrupted; the rest is sampled.
+	// AccountIRQTime measures the time of interrupts and softirqs, and subtracts it from that of
+	// the interrupted process. The rest is sampled.
 	AccountIRQTime = "irq_time"
 )
 
@@ -46,8 +45,8 @@ var configOptions = []string{
 	"RPS", "XPS", "TCP_CONG_CUBIC", "TCP_CONG_BBR", "DEFAULT_TCP_CONG",
 }
 
-// parameters are the names of kernel parameters that Host keeps. The whole
-// command line may hold what its owner would not want in a report.
+// parameters are the names of kernel parameters that Host keeps. The whole command line may hold
+// private data.
 var parameters = []string{
 	"mitigations", "preempt", "nohz", "nohz_full", "isolcpus", "rcu_nocbs", "irqaffinity", "threadirqs", "nosmt",
 	"idle", "intel_idle.max_cstate", "processor.max_cstate", "intel_pstate", "amd_pstate", "cpufreq.default_governor",
@@ -65,7 +64,8 @@ func kernel(f *files) Kernel {
 		Parameters:      kernelParameters(f.read("proc/cmdline")),
 		BridgeNetfilter: f.exists("proc/sys/net/bridge/bridge-nf-call-iptables"),
 	}
-	k.Preempt = preempt(k, chosenParen(f.read("sys/kernel/debug/sched/preempt")))
+	running, _ := between(f.read("sys/kernel/debug/sched/preempt"), "(", ")") // "none voluntary (full)"
+	k.Preempt = preempt(k, running)
 	k.Accounting = accounting(k.Config, f.read("sys/devices/system/cpu/nohz_full"))
 	for _, name := range f.list("sys/devices/system/cpu/vulnerabilities") {
 		if v := f.read("sys/devices/system/cpu/vulnerabilities/" + name); v != "" && v != "Not affected" {
@@ -78,8 +78,8 @@ func kernel(f *files) Kernel {
 	return k
 }
 
-// kernelConfig is read where distributions put it: /proc/config.gz, /boot or
-// beside the modules.
+// kernelConfig reads the kernel's configuration from where distributions put it: /proc/config.gz,
+// /boot, or beside the modules.
 func kernelConfig(f *files) map[string]string {
 	text := ""
 	if file, err := f.fsys.Open("proc/config.gz"); err == nil {
@@ -107,7 +107,7 @@ func gunzip(r fs.File) string {
 	return string(b)
 }
 
-// maxConfigBytes bounds a kernel configuration; Debian's has 270 kB.
+// maxConfigBytes bounds a kernel configuration. Debian's has 270 kB.
 const maxConfigBytes = 8 << 20
 
 func parseConfig(text string) map[string]string {
@@ -127,7 +127,7 @@ func parseConfig(text string) map[string]string {
 func kernelParameters(cmdline string) []string {
 	var out []string
 	for _, word := range strings.Fields(cmdline) {
-		if word == "--" { // what follows is for init
+		if word == "--" { // the rest is for init
 			break
 		}
 		name, _, _ := strings.Cut(word, "=")
@@ -138,20 +138,9 @@ func kernelParameters(cmdline string) []string {
 	return out
 }
 
-// chosenParen is the word in parentheses of "none voluntary (full)", the form
-// of sched/preempt in debugfs.
-func chosenParen(s string) string {
-	_, rest, ok := strings.Cut(s, "(")
-	if !ok {
-		return ""
-	}
-	word, _, _ := strings.Cut(rest, ")")
-	return word
-}
-
-// preempt names the preemption model. In a PREEMPT_DYNAMIC kernel it can change
-// while running: running is what debugfs says, which only root may read; else
-// the command line counts, else what the kernel was built for.
+// preempt names the preemption model. In a PREEMPT_DYNAMIC kernel it can change at run time:
+// running is the current one from debugfs, which only root can read. Without it the command line
+// counts, and then the configuration.
 func preempt(k Kernel, running string) string {
 	built := ""
 	for _, m := range []struct{ option, name string }{
@@ -184,9 +173,9 @@ func preempt(k Kernel, running string) string {
 	return built
 }
 
-// accounting tells how the kernel splits processor time: AccountTick,
-// AccountVirtGen, AccountIRQTime, "" when the configuration can't be read.
-// nohzFull lists the CPUs on which virt_gen is active.
+// accounting returns how the kernel splits processor time: AccountTick, AccountVirtGen,
+// AccountIRQTime, "native", or "" if the configuration can't be read. nohzFull lists the CPUs on
+// which virt_gen is active.
 func accounting(config map[string]string, nohzFull string) string {
 	switch {
 	case len(config) == 0:

@@ -7,23 +7,6 @@ import (
 	"testing"
 )
 
-func TestParentOf(t *testing.T) {
-	for _, c := range []struct {
-		name, stat string
-		want       int
-		ok         bool
-	}{
-		{"plain", "7 (sh) S 3 7 7 0", 3, true},
-		{"a name that looks like more", "7 (a) b) 1 (c) S 3 7", 3, true},
-		{"cut off", "7 (sh) S", 0, false},
-		{"no name", "", 0, false},
-	} {
-		if got, ok := parentOf(c.stat); got != c.want || ok != c.ok {
-			t.Errorf("%s: %d, %t, want %d, %t", c.name, got, ok, c.want, c.ok)
-		}
-	}
-}
-
 func TestParseRollup(t *testing.T) {
 	const text = "00400000-7ffd4e7d6000 ---p 00000000 00:00 0    [rollup]\nRss:                1824 kB\nPss:                 100 kB\nAnonymous:            24 kB\n"
 	for _, c := range []struct {
@@ -32,8 +15,8 @@ func TestParseRollup(t *testing.T) {
 		fails      bool
 	}{
 		{"plain", text, ProcMemory{1824 << 10, 24 << 10}, false},
-		{"of a process that ends", "", ProcMemory{}, true},
-		{"something else", "Rss: 3 kB\n", ProcMemory{}, true},
+		{"a process that is ending", "", ProcMemory{}, true},
+		{"another format", "Rss: 3 kB\n", ProcMemory{}, true},
 	} {
 		if got, err := parseRollup(c.text); got != c.want || (err != nil) != c.fails {
 			t.Errorf("%s: %d, %v", c.name, got, err)
@@ -44,7 +27,7 @@ func TestParseRollup(t *testing.T) {
 func TestTreeMemoryCountsChildren(t *testing.T) {
 	own, err := TreeMemory(os.Getpid())
 	if err != nil {
-		t.Skip("the kernel does not tell: ", err)
+		t.Skip("the kernel does not report memory: ", err)
 	}
 	cmd := exec.Command("cat") // waits for its input
 	in, err := cmd.StdinPipe()
@@ -58,7 +41,7 @@ func TestTreeMemoryCountsChildren(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Skip("no program to start: ", err)
 	}
-	// What it gives back says that it runs.
+	// Its answer shows that it has started.
 	if _, err := io.WriteString(in, "x"); err != nil {
 		t.Error(err)
 	}
@@ -74,7 +57,7 @@ func TestTreeMemoryCountsChildren(t *testing.T) {
 		t.Error(err)
 	}
 	if child.Anonymous <= 0 || child.Resident <= child.Anonymous || child.Resident >= own.Resident {
-		t.Errorf("this process holds %+v, a small child %+v", own, child)
+		t.Errorf("this process holds %+v, and a small child %+v: want less", own, child)
 	}
 	if _, err := TreeMemory(cmd.Process.Pid); err == nil {
 		t.Error("a process that has ended has memory")

@@ -73,12 +73,13 @@ func TestForeign(t *testing.T) {
 func TestParseProcess(t *testing.T) {
 	for _, tt := range []struct {
 		name, stat string
-		want       ownTime
+		want       process
 		bad        bool
 	}{
-		{name: "plain", stat: "7 (iperf3) S 1 7 7 0 -1 4194560 1 2 3 4 150 250 50 25 20 0 1 0 99 1 1", want: ownTime{2, 2.75}},
-		{name: "odd name", stat: "7 (a) b) S 9 (c) S 1 7 7 0 -1 4194560 1 2 3 4 100 0 0 0 20 0 1", want: ownTime{1, 0}},
+		{name: "plain", stat: "7 (iperf3) S 3 7 7 0 -1 4194560 1 2 3 4 150 250 50 25 20 0 1 0 99 1 1", want: process{3, cpuTime{2, 2.75}}},
+		{name: "a name that looks like more", stat: "7 (a) b) S 9 (c) S 1 7 7 0 -1 4194560 1 2 3 4 100 0 0 0 20 0 1", want: process{1, cpuTime{1, 0}}},
 		{name: "cut short", stat: "7 (x) S 1 2 3", bad: true},
+		{name: "without a name", stat: "7 S 3 7 7 0 -1 4194560 1 2 3 4 150 250 50 25 20 0 1 0 99 1 1", bad: true},
 		{name: "empty", bad: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,16 +88,16 @@ func TestParseProcess(t *testing.T) {
 				t.Errorf("parseProcess = %v, %v; want %v", got, err, tt.want)
 			}
 			if tt.bad && !errors.Is(err, errFormat) {
-				t.Errorf("error %v is no errFormat", err)
+				t.Errorf("error %v is not errFormat", err)
 			}
 		})
 	}
 }
 
-// TestTreeKeepsTheDead proves that the time of a child that was waited for stays
-// in the tree, and that a live child is found.
-func TestTreeKeepsTheDead(t *testing.T) {
-	before, err := Tree{}.used()
+// TestTreeTimeKeepsEndedChildren checks that the time of a child that was waited for still
+// counts.
+func TestTreeTimeKeepsEndedChildren(t *testing.T) {
+	before, err := treeTime()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestTreeKeepsTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	used := spin.ProcessState.UserTime().Seconds()
-	after, err := Tree{}.used()
+	after, err := treeTime()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ func TestTreeKeepsTheDead(t *testing.T) {
 	}
 }
 
-func TestChildren(t *testing.T) {
+func TestDescends(t *testing.T) {
 	cmd := exec.Command("cat") // waits for its input
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -125,27 +126,20 @@ func TestChildren(t *testing.T) {
 	}
 	defer cmd.Wait()
 	defer stdin.Close()
-	for name, find := range map[string]func(int) []int{"lists": children, "by parent": childrenByParent} {
-		found := false
-		for _, pid := range find(os.Getpid()) {
-			found = found || pid == cmd.Process.Pid
-		}
-		if !found {
-			t.Errorf("%s: child %d is missing", name, cmd.Process.Pid)
-		}
+	all, err := processes()
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-func TestCPUMeterWithoutProcess(t *testing.T) {
-	if _, err := NewCPUMeter(Tree{Roots: []int{math.MaxInt32}}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error %v, want os.ErrNotExist", err)
+	self, child := os.Getpid(), cmd.Process.Pid
+	if !descends(all, child, self) || !descends(all, self, self) || descends(all, self, child) {
+		t.Errorf("child %d of %d: it descends %v, from itself %v, and back %v", child, self, descends(all, child, self), descends(all, self, self), descends(all, self, child))
 	}
 }
 
 func TestForeignLoadEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := ForeignLoad(ctx, Tree{}, time.Hour); !errors.Is(err, context.Canceled) {
+	if _, err := ForeignLoad(ctx, time.Hour); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want context.Canceled", err)
 	}
 }

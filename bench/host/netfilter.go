@@ -3,11 +3,11 @@ package host
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os/exec"
 	"strings"
 
 	"github.com/google/nftables"
-	"golang.org/x/sys/unix"
 )
 
 // netfilter counts tables and rules in the calling thread's namespace.
@@ -26,7 +26,7 @@ func netfilter(f *files) Netfilter {
 	}
 	tables, err := nftTables()
 	switch {
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+	case errors.Is(err, fs.ErrPermission):
 		f.deny("nftables rules (needs root)")
 	case err == nil:
 		n.NFT = tables
@@ -34,8 +34,8 @@ func netfilter(f *files) Netfilter {
 	return n
 }
 
-// legacyRules counts the rules of a table that is loaded already (saving one
-// that is not would load it); -1 when the program is missing.
+// legacyRules counts the rules of a table that is loaded already: saving another would load it. It
+// returns -1 if the program is missing or fails.
 func legacyRules(program, table string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
 	defer cancel()
@@ -58,7 +58,7 @@ func nftTables() (map[string]int, error) {
 	}
 	out := map[string]int{}
 	for _, t := range tables {
-		out[familyName(t.Family)+" "+t.Name] = 0
+		out[familyNames[t.Family]+" "+t.Name] = 0
 	}
 	chains, err := c.ListChains()
 	if err != nil {
@@ -69,7 +69,7 @@ func nftTables() (map[string]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[familyName(ch.Table.Family)+" "+ch.Table.Name] += len(rules)
+		out[familyNames[ch.Table.Family]+" "+ch.Table.Name] += len(rules)
 	}
 	if len(out) == 0 {
 		return nil, nil
@@ -77,21 +77,8 @@ func nftTables() (map[string]int, error) {
 	return out, nil
 }
 
-// familyName is the family as nft(8) writes it.
-func familyName(f nftables.TableFamily) string {
-	switch f {
-	case nftables.TableFamilyINet:
-		return "inet"
-	case nftables.TableFamilyIPv4:
-		return "ip"
-	case nftables.TableFamilyIPv6:
-		return "ip6"
-	case nftables.TableFamilyARP:
-		return "arp"
-	case nftables.TableFamilyBridge:
-		return "bridge"
-	case nftables.TableFamilyNetdev:
-		return "netdev"
-	}
-	return "unspecified"
+// familyNames are the families as nft(8) writes them.
+var familyNames = map[nftables.TableFamily]string{
+	nftables.TableFamilyINet: "inet", nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6",
+	nftables.TableFamilyARP: "arp", nftables.TableFamilyBridge: "bridge", nftables.TableFamilyNetdev: "netdev",
 }

@@ -10,7 +10,7 @@ import (
 	"cleat/internal/columns"
 )
 
-// WriteText prints the fingerprint in brief.
+// WriteText prints the main facts of the fingerprint.
 func (h Host) WriteText(w io.Writer) error {
 	p := columns.NewPrinter(w)
 	k := []string{"Linux " + h.Kernel.Release}
@@ -48,7 +48,7 @@ func (h Host) WriteText(w io.Writer) error {
 	return p.Flush()
 }
 
-// brief is a link in one line.
+// brief describes a link in one line.
 func (i Interface) brief() string {
 	words := []string{i.Name, i.Kind}
 	if i.Driver != "" && i.Driver != i.Kind {
@@ -67,7 +67,7 @@ func (i Interface) brief() string {
 	return strings.Join(words, " ")
 }
 
-// bitRate writes what ethtool gives in Mbit/s.
+// bitRate writes a rate in Mbit/s.
 func bitRate(mbit int) string {
 	if mbit >= 1000 {
 		return fmt.Sprintf("%g Gbit/s", float64(mbit)/1000)
@@ -84,8 +84,8 @@ func orUnknown(s string) string {
 	return s
 }
 
-// WriteFindings prints findings as Diagnose sorts them: what is wrong in full,
-// what is fine in one list, and what could not be read.
+// WriteFindings prints findings in the order of Diagnose: what is wrong in full, what is fine as
+// one list, and then what could not be read.
 func WriteFindings(w io.Writer, findings []Finding, unreadable []string) error {
 	p := columns.NewPrinter(w)
 	var ok []string
@@ -111,14 +111,14 @@ func WriteFindings(w io.Writer, findings []Finding, unreadable []string) error {
 	return p.Flush()
 }
 
-// spoils says in words what the finding matters for.
+// spoils returns the sentence about what the finding matters for.
 func (f Finding) spoils() string {
-	what := map[string]string{SpoilsMeasurement: "measurements", SpoilsNetwork: "networks", SpoilsBoth: "measurements and networks"}[f.Spoils]
+	subject := map[string]string{SpoilsMeasurement: "measurements", SpoilsNetwork: "networks", SpoilsBoth: "measurements and networks"}[f.Spoils]
 	switch {
-	case what == "":
+	case subject == "":
 		return ""
 	case f.Severity == Note:
-		return "Matters for " + what + "."
+		return "Matters for " + subject + "."
 	}
-	return "Spoils " + what + "."
+	return "Spoils " + subject + "."
 }

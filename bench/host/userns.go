@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UserNamespaces says whether an ordinary user may make a network of its own.
+// UserNamespaces says whether an unprivileged user may create a network namespace.
 type UserNamespaces struct {
 	Max              string `json:"max_user_namespaces,omitempty"`
 	MaxNet           string `json:"max_net_namespaces,omitempty"`
-	UnprivilegedOK   string `json:"unprivileged_userns_clone,omitempty"` // Debian's and Ubuntu's switch: "0" refuses
+	UnprivilegedOK   string `json:"unprivileged_userns_clone,omitempty"` // Debian's and Ubuntu's sysctl: "0" forbids them
 	AppArmorRestrict string `json:"apparmor_restrict_unprivileged_userns,omitempty"`
 	Supported        bool   `json:"supported"`         // CONFIG_USER_NS
-	Seccomp          bool   `json:"seccomp_filter"`    // this process runs under a filter
-	NoNewPrivs       bool   `json:"no_new_privileges"` // no setuid program, so no newuidmap
-	// Refused is what the kernel answered when we tried; empty when it agreed,
-	// or when we are root, for whom a trial would prove nothing.
+	Seccomp          bool   `json:"seccomp_filter"`    // this process has a filter
+	NoNewPrivs       bool   `json:"no_new_privileges"` // setuid programs such as newuidmap have no effect
+	// Refused is the kernel's error when we tried. It is empty if that succeeded, or if we are root,
+	// for whom a trial would prove nothing.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -35,10 +35,9 @@ func userNamespaces(f *files) UserNamespaces {
 	}
 }
 
-// tryUserNamespace asks the kernel for a user and a network namespace, around a
-// program that does not exist: ENOENT means that all but the program was
-// granted. The child is gone when it returns. Package lab tries more, because
-// it needs more; this is the cheap question.
+// tryUserNamespace starts a program that does not exist in a user and a network namespace of its
+// own, and returns the error. ENOENT means success: only the program was missing. The child has
+// ended when it returns. Package lab needs more and tries more.
 func tryUserNamespace() string {
 	if os.Geteuid() == 0 {
 		return ""
@@ -53,7 +52,7 @@ func tryUserNamespace() string {
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return ""
-	case err == nil: // can't be, but leave no zombie
+	case err == nil: // impossible, but leave no zombie
 		syscall.Wait4(pid, nil, 0, nil)
 		return ""
 	}

@@ -12,11 +12,11 @@ import (
 	"cleat/internal/program"
 )
 
-// programs are asked for their versions when they are installed.
+// programs are those whose versions are recorded, if they are installed.
 var programs = []string{"iperf3", "iperf", "pasta", "slirp4netns", "ovs-vsctl", "ovs-vswitchd", "docker", "podman", "apptainer", "nft", "iptables", "ip"}
 
-// versionTimeout is enough for a program that only prints its version on a busy
-// machine; docker's took 60 ms here.
+// versionTimeout is enough for a program to print its version on a busy machine. docker takes
+// 60 ms on a quiet one.
 const versionTimeout = 3 * time.Second
 
 // programVersions runs each installed program with --version.
@@ -41,8 +41,8 @@ func programVersions(ctx context.Context) map[string]string {
 	return out
 }
 
-// askVersion is the first line that a program prints about itself. Exit codes
-// are ignored: iperf 2 exits 1 after --version.
+// askVersion returns the first line that a program prints about itself. It ignores exit codes:
+// iperf 2 exits 1 after --version.
 func askVersion(ctx context.Context, path string) string {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
@@ -51,13 +51,13 @@ func askVersion(ctx context.Context, path string) string {
 		flag = "-V"
 	}
 	cmd := exec.CommandContext(ctx, path, flag)
-	cmd.WaitDelay = time.Second // for a grandchild that keeps the pipe
+	cmd.WaitDelay = time.Second // in case a grandchild keeps the pipe open
 	out, _ := cmd.CombinedOutput()
 	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	return strings.TrimSpace(line)
 }
 
-// ownVersion is what the build recorded: a module version, or the commit.
+// ownVersion returns what the build recorded: a module version, or the commit.
 func ownVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

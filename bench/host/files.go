@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// files reads small text files below a root and remembers which of them exist
-// but may not be read.
+// files reads small text files below a root, and remembers those that exist but can't be read for
+// lack of permission.
 type files struct {
 	fsys       fs.FS
 	unreadable map[string]bool
@@ -23,11 +23,10 @@ func newFiles(fsys fs.FS) *files {
 	return &files{fsys: fsys, unreadable: map[string]bool{}}
 }
 
-// rel is a path in the form that package fs wants.
+// rel returns a path in the form of package fs.
 func rel(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") }
 
-// read is the content of a file without surrounding white space; "" when there
-// is none or it can't be read.
+// read returns the content of a file without surrounding white space, "" if it can't be read.
 func (f *files) read(name string) string {
 	b, err := fs.ReadFile(f.fsys, rel(name))
 	if errors.Is(err, fs.ErrPermission) {
@@ -39,13 +38,13 @@ func (f *files) read(name string) string {
 	return string(bytes.TrimSpace(b))
 }
 
-// number is a file that holds one integer.
+// number returns the content of a file that holds one integer.
 func (f *files) number(name string) (int64, bool) {
 	n, err := strconv.ParseInt(f.read(name), 10, 64)
 	return n, err == nil
 }
 
-// list names the entries of a directory, sorted.
+// list returns the names in a directory, sorted.
 func (f *files) list(dir string) []string {
 	entries, err := fs.ReadDir(f.fsys, rel(dir))
 	if errors.Is(err, fs.ErrPermission) {
@@ -58,7 +57,7 @@ func (f *files) list(dir string) []string {
 	return names
 }
 
-// glob is list for a pattern, as full names.
+// glob returns the paths that match a pattern.
 func (f *files) glob(pattern string) []string {
 	names, _ := fs.Glob(f.fsys, rel(pattern))
 	return names
@@ -69,14 +68,14 @@ func (f *files) exists(name string) bool {
 	return err == nil
 }
 
-// deny notes a fact that was there but refused.
-func (f *files) deny(what string) { f.unreadable[what] = true }
+// deny records a fact that may not be read.
+func (f *files) deny(fact string) { f.unreadable[fact] = true }
 
-// denied lists what could not be read, sorted.
+// denied lists the facts that may not be read, sorted.
 func (f *files) denied() []string { return slices.Sorted(maps.Keys(f.unreadable)) }
 
-// field is the value after "key<space>*:" in text of the form of /proc/cpuinfo
-// and /proc/meminfo; the first one counts.
+// field returns the first value after "key<space>*:" in text of the form of /proc/cpuinfo and
+// /proc/meminfo.
 func field(text, key string) string {
 	for line := range strings.Lines(text) {
 		k, v, ok := strings.Cut(line, ":")
@@ -87,7 +86,7 @@ func field(text, key string) string {
 	return ""
 }
 
-// parseList reads the kernel's list form, e.g. "0-3,8,10-11" (cpuset(7)).
+// parseList parses the kernel's list format, such as "0-3,8,10-11" (cpuset(7)).
 func parseList(s string) ([]int, error) {
 	var out []int
 	if s = strings.TrimSpace(s); s == "" {
@@ -115,15 +114,13 @@ func parseList(s string) ([]int, error) {
 	return out, nil
 }
 
-// maxCPUs bounds what a list may expand to: CONFIG_NR_CPUS is at most 8192.
+// maxCPUs bounds the size of a parsed list: CONFIG_NR_CPUS is at most 8192.
 const maxCPUs = 8192
 
-// chosen is the word in brackets of files such as "always [madvise] never".
-func chosen(s string) string {
-	_, rest, ok := strings.Cut(s, "[")
-	if !ok {
-		return s
-	}
-	word, _, _ := strings.Cut(rest, "]")
-	return word
+// between returns the text between two delimiters, as in "always [madvise] never". ok is false if
+// s does not have the first one.
+func between(s, left, right string) (word string, ok bool) {
+	_, rest, ok := strings.Cut(s, left)
+	word, _, _ = strings.Cut(rest, right)
+	return word, ok
 }

@@ -1,0 +1,122 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is what /proc/PID/stat says of a process.
+type process struct {
+	parent int
+	used   cpuTime
+}
+
+// cpuTime is processor time in seconds, of a process and of the children that it waited for.
+type cpuTime struct{ user, system float64 }
+
+// userHz is USER_HZ, the unit of /proc/stat and /proc/PID/stat, 100 on every Linux since 2.6
+// (include/asm-generic/param.h).
+const userHz = 100
+
+// processes reads all processes in /proc, by their ids. Processes that end meanwhile are left
+// out. For this process getrusage(2) is finer than the ticks in /proc.
+func processes() (map[int]process, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	all := map[int]process{}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if err != nil {
+			continue
+		}
+		p, err := parseProcess(string(stat))
+		if pid == os.Getpid() && err == nil {
+			p.used, err = ownTime()
+		}
+		if err == nil {
+			all[pid] = p
+		}
+	}
+	return all, nil
+}
+
+// descends reports whether a process is root or a descendant of root.
+func descends(all map[int]process, pid, root int) bool {
+	for pid > 0 {
+		if pid == root {
+			return true
+		}
+		pid = all[pid].parent
+	}
+	return false
+}
+
+// errFormat means that a file in /proc has another form than proc(5) says.
+var errFormat = errors.New("unexpected format")
+
+// parseProcess reads /proc/PID/stat. The command in its second field may hold spaces and
+// parentheses.
+func parseProcess(stat string) (process, error) {
+	words := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	// Field 3 of proc(5) is words[0]; utime, stime, cutime, cstime are 14…17.
+	const parent, utime = 4 - 3, 14 - 3
+	if !strings.Contains(stat, ")") || len(words) < utime+4 {
+		return process{}, fmt.Errorf("parse process status %.40q: %w", stat, errFormat)
+	}
+	var p process
+	var err error
+	if p.parent, err = strconv.Atoi(words[parent]); err != nil {
+		return process{}, fmt.Errorf("parse process status: %w", err)
+	}
+	for i, sum := range []*float64{&p.used.user, &p.used.system, &p.used.user, &p.used.system} {
+		ticks, err := strconv.ParseInt(words[utime+i], 10, 64)
+		if err != nil {
+			return process{}, fmt.Errorf("parse process status: %w", err)
+		}
+		*sum += float64(ticks) / userHz
+	}
+	return p, nil
+}
+
+func ownTime() (cpuTime, error) {
+	var t cpuTime
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		if err := unix.Getrusage(who, &u); err != nil {
+			return cpuTime{}, fmt.Errorf("read own processor time: %w", err)
+		}
+		t.user += time.Duration(u.Utime.Nano()).Seconds()
+		t.system += time.Duration(u.Stime.Nano()).Seconds()
+	}
+	return t, nil
+}
+
+// treeTime returns the time of this process and its descendants, alive and waited for. As process
+// 1 of a PID namespace, which a lab's bench is, all processes are its descendants, orphans too.
+func treeTime() (cpuTime, error) {
+	all, err := processes()
+	if err != nil {
+		return cpuTime{}, err
+	}
+	var sum cpuTime
+	self := os.Getpid()
+	for pid, p := range all {
+		if self == 1 || descends(all, pid, self) {
+			sum.user += p.used.user
+			sum.system += p.used.system
+		}
+	}
+	return sum, nil
+}
