@@ -76,7 +76,7 @@ func (f flags) run(cmd *cobra.Command, args []string) error {
 	if err := f.writable(); err != nil {
 		return err
 	}
-	s, err := survey.Take(cmd.Context(), survey.Config{Held: f.all, Names: container.Names(cmd.Context())})
+	s, err := survey.Take(cmd.Context(), survey.Config{SearchDescriptors: f.all, Names: container.Names(cmd.Context())})
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func pickNamespaces(ctx context.Context, s *survey.Survey, args []string) (map[u
 	}
 	only := map[uint64]bool{}
 	for _, a := range args {
-		all := s.Named(a)
+		all := s.Find(a)
 		if len(all) == 0 {
 			var err error
 			if all, err = namespaceAt(ctx, s, a); err != nil {

@@ -65,35 +65,35 @@ func fixture() *survey.Survey {
 	uplink := up(12, "up0", "veth", addrs("198.51.100.5/30")...)
 	uplink.Peer = to(5, "router", 2, "wan0", 3)
 	host := survey.Namespace{
-		ID: 1, Label: "host", Origin: survey.OfHost, PID: 1, Processes: 143, Since: taken.Add(-50 * time.Hour),
+		ID: 1, Label: "host", Origin: survey.OriginHost, PID: 1, Processes: 143, Since: taken.Add(-50 * time.Hour),
 		Programs: []survey.Program{{Name: "containerd-shim", Count: 4}, {Name: "sshd", Count: 2}, {Name: "dockerd", Count: 1}, {Name: "systemd", Count: 1}, {Name: "udevd", Count: 1}},
-		Defaults: []survey.Route{via("192.0.2.1", "eth0", 2), via("2001:db8::1", "eth0", 2)},
+		DefaultRoutes: []survey.Route{via("192.0.2.1", "eth0", 2), via("2001:db8::1", "eth0", 2)},
 		Links: []survey.Link{loopback(), eth0, vlan, up(4, "br100", "bridge"), up(5, "docker0", "bridge", addrs("172.17.0.1/16")...),
 			inBridge(up(7, "veth9", "veth"), 5, to(2, "web", 2, "eth0", 0)), lost, unseen, vxlan, sit, uplink, secretEnd},
 	}
 	macvlan := up(3, "lan0", "macvlan", addrs("192.0.2.10/24", "2001:db8:1111:2222:3333:4444:5555:6666/64")...)
 	macvlan.Detail, macvlan.Parent, macvlan.RateBits = "bridge", to(1, "host", 2, "eth0", 0), 100e6
 	web := survey.Namespace{
-		ID: 2, Label: "web", Origin: survey.OfContainer, Container: "web", Runtime: "docker", PID: 4711, Processes: 3, Since: taken.Add(-3 * time.Hour),
-		Programs: []survey.Program{{Name: "nginx", Count: 3}}, Defaults: []survey.Route{via("172.17.0.1", "eth0", 2)},
+		ID: 2, Label: "web", Origin: survey.OriginContainer, Container: "web", Runtime: "docker", PID: 4711, Processes: 3, Since: taken.Add(-3 * time.Hour),
+		Programs: []survey.Program{{Name: "nginx", Count: 3}}, DefaultRoutes: []survey.Route{via("172.17.0.1", "eth0", 2)},
 		Links: []survey.Link{loopback(), inBridge(up(2, "eth0", "veth", addrs("172.17.0.2/16")...), 0, to(1, "host", 7, "veth9", 0)), macvlan},
 	}
 	api := survey.Namespace{
-		ID: 3, Label: "api", Origin: survey.OfContainer, Container: "api", Runtime: "podman", PID: 4800, Processes: 1,
-		Programs: []survey.Program{{Name: "python3", Count: 1}}, Defaults: []survey.Route{{Link: "eth0", Index: 2}},
+		ID: 3, Label: "api", Origin: survey.OriginContainer, Container: "api", Runtime: "podman", PID: 4800, Processes: 1,
+		Programs: []survey.Program{{Name: "python3", Count: 1}}, DefaultRoutes: []survey.Route{{Link: "eth0", Index: 2}},
 		Links: []survey.Link{loopback(), inBridge(up(2, "eth0", "veth", addrs("172.17.0.3/16")...), 0, to(1, "host", 8, "veth10", 0))},
 	}
 	router := survey.Namespace{
-		ID: 5, Label: "router", Origin: survey.OfName, Names: []string{"/run/netns/router"}, Defaults: []survey.Route{via("198.51.100.5", "wan0", 2)},
+		ID: 5, Label: "router", Origin: survey.OriginName, Names: []string{"/run/netns/router"}, DefaultRoutes: []survey.Route{via("198.51.100.5", "wan0", 2)},
 		Links: []survey.Link{loopback(), inBridge(up(2, "wan0", "veth", addrs("198.51.100.6/30")...), 0, to(1, "host", 12, "up0", 0)),
 			up(3, "lan", "bridge", addrs("10.1.0.1/24")...), inBridge(up(4, "port1", "veth"), 3, to(6, "inner", 2, "eth0", 1))},
 	}
-	inner := survey.Namespace{ID: 6, Label: "inner", Origin: survey.OfProcess, PID: 5000, Processes: 1, Programs: []survey.Program{{Name: "sleep", Count: 1}},
+	inner := survey.Namespace{ID: 6, Label: "inner", Origin: survey.OriginProcess, PID: 5000, Processes: 1, Programs: []survey.Program{{Name: "sleep", Count: 1}},
 		Links: []survey.Link{loopback(), inBridge(up(2, "eth0", "netkit", addrs("10.1.0.2/24")...), 0, to(5, "router", 4, "port1", 0))}}
-	secret := survey.Namespace{ID: 7, Label: "bash:6000", Origin: survey.OfProcess, PID: 6000, Processes: 1,
-		Programs: []survey.Program{{Name: "bash", Count: 1}}, Unread: "only root may look inside"}
-	empty := survey.Namespace{ID: 8, Label: "empty", Origin: survey.OfName, Links: []survey.Link{loopback()}}
-	return &survey.Survey{Host: "lab1.example", Taken: taken, Notes: []string{"Not read: bash:6000 (only root may look inside)."},
+	secret := survey.Namespace{ID: 7, Label: "bash:6000", Origin: survey.OriginProcess, PID: 6000, Processes: 1,
+		Programs: []survey.Program{{Name: "bash", Count: 1}}, UnreadReason: "only root may look inside"}
+	empty := survey.Namespace{ID: 8, Label: "empty", Origin: survey.OriginName, Links: []survey.Link{loopback()}}
+	return &survey.Survey{Host: "lab1.example", TakenAt: taken, Notes: []string{"Not read: bash:6000 (only root may look inside)."},
 		Namespaces: []survey.Namespace{host, api, secret, empty, inner, router, web}}
 }
 
@@ -101,11 +101,11 @@ func fixture() *survey.Survey {
 // pairs of their own.
 func crowd(n int) *survey.Survey {
 	const bridges = 3
-	host := survey.Namespace{ID: 1, Label: "host", Origin: survey.OfHost, Links: []survey.Link{loopback(), up(2, "eth0", "device", addrs("192.0.2.7/24")...)}}
+	host := survey.Namespace{ID: 1, Label: "host", Origin: survey.OriginHost, Links: []survey.Link{loopback(), up(2, "eth0", "device", addrs("192.0.2.7/24")...)}}
 	for b := range bridges {
 		host.Links = append(host.Links, up(10+b, fmt.Sprintf("br%d", b), "bridge", addrs(fmt.Sprintf("10.%d.0.1/16", b))...))
 	}
-	s := &survey.Survey{Host: "lab1.example", Taken: taken}
+	s := &survey.Survey{Host: "lab1.example", TakenAt: taken}
 	index := 100
 	wire := func(c *survey.Namespace, name string, master int) {
 		l := up(len(c.Links)+1, name, "veth", addrs(fmt.Sprintf("10.%d.0.%d/16", master%10, c.ID))...)
@@ -116,7 +116,7 @@ func crowd(n int) *survey.Survey {
 	}
 	var all []survey.Namespace
 	for i := range n {
-		c := survey.Namespace{ID: uint64(i + 2), Label: fmt.Sprintf("app-%d", i+1), Origin: survey.OfContainer, Container: "app", Runtime: "docker", Processes: 1,
+		c := survey.Namespace{ID: uint64(i + 2), Label: fmt.Sprintf("app-%d", i+1), Origin: survey.OriginContainer, Container: "app", Runtime: "docker", Processes: 1,
 			Programs: []survey.Program{{Name: "app", Count: 1}}, Links: []survey.Link{loopback()}}
 		wire(&c, "eth0", 10+i%bridges)
 		if i%5 == 0 {
@@ -150,8 +150,8 @@ func switched() *survey.Survey {
 	eth.Peer = &survey.End{NamespaceID: 1, Namespace: "host", Index: 4, Name: "veth0"}
 	lan.Detail, lan.Parent = "port", &survey.End{NamespaceID: 1, Namespace: "host", Index: 3, Name: "br0", NSID: -1}
 	return &survey.Survey{Host: "example", Namespaces: []survey.Namespace{
-		{ID: 1, Label: "host", Origin: survey.OfHost, PID: 1, Processes: 1, Programs: []survey.Program{{Name: "ovs-vswitchd", Count: 1}}, Links: []survey.Link{system, br, port}},
-		{ID: 2, Label: "web", Origin: survey.OfName, Links: []survey.Link{lan, eth}},
+		{ID: 1, Label: "host", Origin: survey.OriginHost, PID: 1, Processes: 1, Programs: []survey.Program{{Name: "ovs-vswitchd", Count: 1}}, Links: []survey.Link{system, br, port}},
+		{ID: 2, Label: "web", Origin: survey.OriginName, Links: []survey.Link{lan, eth}},
 	}}
 }
 
@@ -163,10 +163,10 @@ func hostile() *survey.Survey {
 	s.Notes = []string{evil}
 	for i := range s.Namespaces {
 		n := &s.Namespaces[i]
-		n.Label, n.Runtime, n.Unread = evil+n.Label, evil, ""
+		n.Label, n.Runtime, n.UnreadReason = evil+n.Label, evil, ""
 		n.Programs = []survey.Program{{Name: evil, Count: 3}}
-		for j := range n.Defaults {
-			n.Defaults[j].Link = evil
+		for j := range n.DefaultRoutes {
+			n.DefaultRoutes[j].Link = evil
 		}
 		for j := range n.Links {
 			l := &n.Links[j]

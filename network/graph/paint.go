@@ -111,7 +111,7 @@ func (l *layout) head() string {
 // head writes the picture's title.
 func (p *painter) head(l *layout) {
 	p.text(margin, margin+18, line{text: columns.Clip(l.head(), int((l.w-2*margin)/headWidth)), class: "h1 head"})
-	p.text(margin, margin+36, line{text: columns.Clip("cleat graph · "+l.Taken.UTC().Format("2006-01-02 15:04 UTC"), int((l.w-2*margin)/sansWidth)), class: classSoft})
+	p.text(margin, margin+36, line{text: columns.Clip("cleat graph · "+l.TakenAt.UTC().Format("2006-01-02 15:04 UTC"), int((l.w-2*margin)/sansWidth)), class: classSoft})
 }
 
 // bend is the radius of corners, in pixels.

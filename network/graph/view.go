@@ -129,7 +129,7 @@ func (v *view) tops(n *survey.Namespace) []spot {
 
 // rank is where in its namespace a link is drawn.
 func rank(s spot) int {
-	uplink := slices.ContainsFunc(s.ns.Defaults, func(r survey.Route) bool { return r.Index == s.link.Index })
+	uplink := slices.ContainsFunc(s.ns.DefaultRoutes, func(r survey.Route) bool { return r.Index == s.link.Index })
 	switch s.link.Kind {
 	case "device", "bond", "team":
 		return 1 - btoi(uplink)
@@ -179,7 +179,7 @@ func (v *view) drawn() (full, bare []*survey.Namespace) {
 		n := &v.Namespaces[i]
 		switch {
 		case v.opt.Only != nil && !v.opt.Only[n.ID]:
-		case v.opt.Only == nil && n.Unread == "" && len(v.tops(n)) == 0 && !isHost(n) && !v.opt.All:
+		case v.opt.Only == nil && n.UnreadReason == "" && len(v.tops(n)) == 0 && !isHost(n) && !v.opt.All:
 			bare = append(bare, n)
 		default:
 			full = append(full, n)
@@ -188,7 +188,7 @@ func (v *view) drawn() (full, bare []*survey.Namespace) {
 	return full, bare
 }
 
-func isHost(n *survey.Namespace) bool { return n.Origin == survey.OfHost || n.Origin == survey.OfHere }
+func isHost(n *survey.Namespace) bool { return n.Origin == survey.OriginHost || n.Origin == survey.OriginHere }
 
 func btoi(b bool) int {
 	if b {

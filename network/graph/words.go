@@ -199,9 +199,9 @@ const mostPrograms = 4
 func (v *view) about(n *survey.Namespace) string {
 	var words []string
 	switch {
-	case n.Origin == survey.OfHost && v.Host != "":
+	case n.Origin == survey.OriginHost && v.Host != "":
 		words = append(words, v.Host)
-	case n.Origin == survey.OfHere:
+	case n.Origin == survey.OriginHere:
 		words = append(words, "the namespace of this command")
 	case n.Runtime != "":
 		words = append(words, n.Runtime+" container")
@@ -209,8 +209,8 @@ func (v *view) about(n *survey.Namespace) string {
 	if text := v.running(n); text != "" {
 		words = append(words, text)
 	}
-	if n.Unread != "" {
-		words = append(words, n.Unread)
+	if n.UnreadReason != "" {
+		words = append(words, n.UnreadReason)
 	}
 	return columns.Plain(strings.Join(words, " · "))
 }
@@ -230,7 +230,7 @@ func (v *view) running(n *survey.Namespace) string {
 	if rest := n.Processes - named; rest > 0 {
 		words = append(words, strconv.Itoa(rest)+" more")
 	}
-	if len(words) == 0 && v.Hidden == 0 {
+	if len(words) == 0 && v.HiddenProcesses == 0 {
 		return "no processes"
 	}
 	return strings.Join(words, ", ")
@@ -239,7 +239,7 @@ func (v *view) running(n *survey.Namespace) string {
 // defaults are the default routes.
 func defaults(n *survey.Namespace) []string {
 	var out []string
-	for _, r := range n.Defaults {
+	for _, r := range n.DefaultRoutes {
 		if r.Via.IsValid() {
 			out = append(out, "default via "+r.Via.String()+" by "+columns.Plain(r.Link))
 		} else {
@@ -261,7 +261,7 @@ func (v *view) sinceText(drawn []*survey.Namespace) string {
 		if !lost || n.Since.IsZero() {
 			continue
 		}
-		words = append(words, fmt.Sprintf("%s %s", columns.Plain(n.Label), span(v.Taken.Sub(n.Since))))
+		words = append(words, fmt.Sprintf("%s %s", columns.Plain(n.Label), span(v.TakenAt.Sub(n.Since))))
 	}
 	if len(words) == 0 {
 		return ""

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kinds that the kernel has no name for.
+// Kinds of links that have none of their own.
 const (
-	kindDevice   = "device" // netlink's name for it
+	kindDevice   = "device" // as netlink calls it
 	kindLoopback = "loopback"
 )
 
-// newLink takes over what netlink says, but for where relations lead.
+// newLink converts what netlink says of a link, without its relations.
 func newLink(raw netlink.Link) Link {
 	a := raw.Attrs()
 	l := Link{
@@ -34,7 +34,7 @@ func newLink(raw netlink.Link) Link {
 	return l
 }
 
-// macvlanModes are MACVLAN_MODE_* as ip-link(8) says them.
+// macvlanModes are MACVLAN_MODE_* as in ip-link(8).
 var macvlanModes = map[netlink.MacvlanMode]string{
 	netlink.MACVLAN_MODE_PRIVATE: "private", netlink.MACVLAN_MODE_VEPA: "vepa", netlink.MACVLAN_MODE_BRIDGE: "bridge",
 	netlink.MACVLAN_MODE_PASSTHRU: "passthru", netlink.MACVLAN_MODE_SOURCE: "source",
@@ -45,7 +45,7 @@ var ipvlanModes = map[netlink.IPVlanMode]string{
 	netlink.IPVLAN_MODE_L2: "l2", netlink.IPVLAN_MODE_L3: "l3", netlink.IPVLAN_MODE_L3S: "l3s",
 }
 
-// detail fills in what only this kind of link has.
+// detail sets what only this kind of link has.
 func (l *Link) detail(raw netlink.Link) {
 	switch r := raw.(type) {
 	case *netlink.Vlan:
@@ -88,7 +88,7 @@ func (l *Link) detail(raw netlink.Link) {
 	}
 }
 
-// address is an address as text, "" for none.
+// address returns an address as text, "" for none.
 func address(ip net.IP) string {
 	if len(ip) == 0 || ip.IsUnspecified() {
 		return ""
@@ -106,13 +106,13 @@ const (
 	underlayOf
 )
 
-// relationOf tells it for a link whose IFLA_LINK is set.
+// relationOf returns the relation of a kind of link that has IFLA_LINK.
 func relationOf(kind string) relation {
 	switch kind {
 	case "veth", "netkit", "vxcan":
 		return peerOf
 	case "vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec", "ipoib", "dsa", kindDevice:
-		return parentOf // a port of a switch stands on the device that leads to it
+		return parentOf // the parent of a switch port (DSA) is the device that leads to the switch
 	case "vxlan", "geneve", "bareudp", "gre", "gretap", "erspan", "ip6gre", "ip6gretap", "ip6erspan", "ipip", "sit", "ip6tnl", "vti", "vti6", "xfrm":
 		return underlayOf
 	}

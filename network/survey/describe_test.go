@@ -39,38 +39,38 @@ func TestNewLink(t *testing.T) {
 		}
 	}
 	lo := newLink(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 1, Name: "lo", Flags: net.FlagLoopback, HardwareAddr: make(net.HardwareAddr, 6)}})
-	if lo.Kind != "loopback" || lo.MAC != "" || lo.hardware() {
-		t.Errorf("loopback is %+v", lo)
+	if lo.Kind != "loopback" || lo.MAC != "" {
+		t.Errorf("loopback: %+v", lo)
 	}
 	if n := base.Counters.Lost(); n != 18 {
-		t.Errorf("%d packets lost", n)
+		t.Errorf("%d packets lost, want 18", n)
 	}
 }
 
-// TestWires tells which links lead somewhere.
-func TestWires(t *testing.T) {
+// TestReferences checks which links refer to others.
+func TestReferences(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		raw  netlink.Link
-		want *wire
+		want *reference
 	}{
-		{"a pair elsewhere", &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Index: 7, ParentIndex: 7, NetNsID: 3}}, &wire{nsid: 3, index: 7, kind: peerOf}},
-		{"a pair here", &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Index: 7, ParentIndex: 8, NetNsID: -1}}, &wire{nsid: -1, index: 8, kind: peerOf}},
-		{"a device of its own", &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 7, ParentIndex: 7, NetNsID: -1}}, nil},
-		{"a VLAN", &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Index: 7, ParentIndex: 2, NetNsID: 0}}, &wire{nsid: 0, index: 2, kind: parentOf}},
-		{"a VXLAN by a device", &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Index: 7, NetNsID: -1}, VtepDevIndex: 2}, &wire{nsid: -1, index: 2, kind: underlayOf}},
-		{"a VXLAN by routes from elsewhere", &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Index: 7, NetNsID: 1}}, &wire{nsid: 1, kind: underlayOf}},
-		{"a VXLAN by routes from here", &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Index: 7, NetNsID: -1}}, nil},
-		{"a bridge", &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Index: 7, ParentIndex: 0, NetNsID: -1}}, nil},
+		{"peer in another namespace", &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Index: 7, ParentIndex: 7, NetNsID: 3}}, &reference{nsid: 3, index: 7, relation: peerOf}},
+		{"peer in the same namespace", &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Index: 7, ParentIndex: 8, NetNsID: -1}}, &reference{nsid: -1, index: 8, relation: peerOf}},
+		{"device without a relation", &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: 7, ParentIndex: 7, NetNsID: -1}}, nil},
+		{"VLAN", &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Index: 7, ParentIndex: 2, NetNsID: 0}}, &reference{nsid: 0, index: 2, relation: parentOf}},
+		{"VXLAN bound to a device", &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Index: 7, NetNsID: -1}, VtepDevIndex: 2}, &reference{nsid: -1, index: 2, relation: underlayOf}},
+		{"VXLAN routed in another namespace", &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Index: 7, NetNsID: 1}}, &reference{nsid: 1, relation: underlayOf}},
+		{"VXLAN routed in the same namespace", &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Index: 7, NetNsID: -1}}, nil},
+		{"bridge", &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Index: 7, ParentIndex: 0, NetNsID: -1}}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &space{raw: []netlink.Link{tt.raw}, out: Namespace{Links: []Link{newLink(tt.raw)}}}
-			got := s.wires()
+			s := &reader{raw: []netlink.Link{tt.raw}, out: Namespace{Links: []Link{newLink(tt.raw)}}}
+			got := s.references()
 			switch {
 			case tt.want == nil && len(got) == 0:
 			case tt.want == nil || len(got) != 1:
-				t.Errorf("got %+v", got)
-			case got[0].nsid != tt.want.nsid || got[0].index != tt.want.index || got[0].kind != tt.want.kind:
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			case got[0].nsid != tt.want.nsid || got[0].index != tt.want.index || got[0].relation != tt.want.relation:
 				t.Errorf("got %+v, want %+v", got[0], *tt.want)
 			}
 		})

@@ -6,60 +6,66 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
-// place is a namespace as the first pass finds it.
-type place struct {
-	id      uint64
-	paths   []string // ways to open it, the lasting ones first
-	names   []string
-	running []process
-	holder  process // who holds a descriptor on it, where nothing runs
+// candidate is a namespace as the first pass finds it.
+type candidate struct {
+	id        uint64
+	paths     []string // that it can be opened by, the lasting ones first
+	names     []string
+	processes []process
+	holder    process // a process elsewhere that holds a descriptor, if no process is inside
 }
 
-// finder looks for namespaces.
+// finder finds namespaces.
 type finder struct {
-	proc   string   // /proc
-	dirs   []string // where files stand for namespaces
-	places map[uint64]*place
-	pids   []int
-	hidden int // processes whose namespace may not be read
+	proc       string   // /proc
+	nameDirs   []string // directories of files that stand for namespaces
+	candidates map[uint64]*candidate
+	pids       []int
+	hidden     int // processes whose namespace may not be read
 }
 
 func newFinder(proc string, dirs ...string) *finder {
-	return &finder{proc: proc, dirs: dirs, places: map[uint64]*place{}}
+	return &finder{proc: proc, nameDirs: dirs, candidates: map[uint64]*candidate{}}
 }
 
 // nameDirs are where ip-netns(8) and Docker keep names.
 var nameDirs = []string{"/run/netns", "/run/docker/netns"}
 
-func (f *finder) at(id uint64) *place {
-	p := f.places[id]
-	if p == nil {
-		p = &place{id: id}
-		f.places[id] = p
+func (f *finder) candidate(id uint64) *candidate {
+	c := f.candidates[id]
+	if c == nil {
+		c = &candidate{id: id}
+		f.candidates[id] = c
 	}
-	return p
+	return c
 }
 
 // find collects everything but descriptors.
 func (f *finder) find(ctx context.Context) error {
-	if id := f.of("thread-self"); id != 0 {
-		p := f.at(id)
-		p.paths = append(p.paths, filepath.Join(f.proc, "thread-self/ns/net"))
+	if id := f.namespaceOf("thread-self"); id != 0 {
+		c := f.candidate(id)
+		c.paths = append(c.paths, filepath.Join(f.proc, "thread-self/ns/net"))
 	}
-	f.named()
-	f.mounted()
+	for _, dir := range f.nameDirs {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			f.addFile(filepath.Join(dir, e.Name()))
+		}
+	}
+	f.readMounts()
 	entries, err := os.ReadDir(f.proc)
 	if err != nil {
 		return fmt.Errorf("list processes: %w", err)
@@ -70,29 +76,13 @@ func (f *finder) find(ctx context.Context) error {
 		}
 	}
 	slices.Sort(f.pids)
-	f.processes(ctx)
+	f.readProcesses(ctx)
 	return context.Cause(ctx)
 }
 
-// named looks at the directories of names.
-func (f *finder) named() {
-	for _, dir := range f.dirs {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			continue
-		}
-		for _, e := range entries {
-			f.file(filepath.Join(dir, e.Name()))
-		}
-	}
-}
-
-// mounted looks for mounts of namespaces elsewhere.
-func (f *finder) mounted() {
-	text, err := os.ReadFile(filepath.Join(f.proc, "self/mountinfo"))
-	if err != nil {
-		return
-	}
+// readMounts finds namespaces that are mounted anywhere.
+func (f *finder) readMounts() {
+	text, _ := os.ReadFile(filepath.Join(f.proc, "self/mountinfo"))
 	for line := range strings.Lines(string(text)) {
 		// ID parent device root mount-point options … - type source options
 		before, after, ok := strings.Cut(line, " - ")
@@ -101,51 +91,48 @@ func (f *finder) mounted() {
 			continue
 		}
 		if id, ok := nsID(fields[3]); ok {
-			f.name(id, unescape(fields[4]))
+			f.addName(id, unescape(fields[4]))
 		}
 	}
 }
 
-// nsfsMagic is NSFS_MAGIC (include/uapi/linux/magic.h).
-const nsfsMagic = 0x6e736673
-
-// file takes a file for a namespace if it is on nsfs. Whether it is one of
-// networks is found out when it is opened.
-func (f *finder) file(path string) {
+// addFile adds the namespace that a file on nsfs stands for. Opening it will show whether it is a
+// network namespace.
+func (f *finder) addFile(path string) {
 	var st unix.Stat_t
 	var on unix.Statfs_t
-	if unix.Stat(path, &st) == nil && unix.Statfs(path, &on) == nil && on.Type == nsfsMagic {
-		f.name(st.Ino, path)
+	if unix.Stat(path, &st) == nil && unix.Statfs(path, &on) == nil && on.Type == unix.NSFS_MAGIC {
+		f.addName(st.Ino, path)
 	}
 }
 
-func (f *finder) name(id uint64, path string) {
-	p := f.at(id)
-	if !slices.Contains(p.names, path) {
-		p.names, p.paths = append(p.names, path), append(p.paths, path)
+func (f *finder) addName(id uint64, path string) {
+	c := f.candidate(id)
+	if !slices.Contains(c.names, path) {
+		c.names, c.paths = append(c.names, path), append(c.paths, path)
 	}
 }
 
-// seen is what one process leads to.
-type seen struct {
-	id     uint64
-	hidden bool
+// sighting is the namespace of a process.
+type sighting struct {
+	id     uint64 // 0 if the process does not count
+	hidden bool   // the namespace may not be read
 	process
 }
 
-// processes looks at all of them, some at a time: nearly all of the cost is
-// the kernel's.
-func (f *finder) processes(ctx context.Context) {
-	all := make([]seen, len(f.pids))
-	each(ctx, len(f.pids), func(i int) { all[i] = f.look(f.pids[i]) })
+// readProcesses reads the namespaces of all processes, several at a time: nearly all of the cost
+// is the kernel's.
+func (f *finder) readProcesses(ctx context.Context) {
+	all := make([]sighting, len(f.pids))
+	each(ctx, len(f.pids), func(i int) { all[i] = f.inspect(f.pids[i]) })
 	for _, s := range all {
 		switch {
 		case s.hidden:
 			f.hidden++
 		case s.id != 0:
-			p := f.at(s.id)
-			p.running = append(p.running, s.process)
-			p.paths = append(p.paths, f.path(s.pid, "ns/net"))
+			c := f.candidate(s.id)
+			c.processes = append(c.processes, s.process)
+			c.paths = append(c.paths, f.path(s.pid, "ns/net"))
 		}
 	}
 }
@@ -154,91 +141,73 @@ func (f *finder) path(pid int, file string) string {
 	return filepath.Join(f.proc, strconv.Itoa(pid), file)
 }
 
-// look reads one process; the zero seen stands for one that has ended, for threads
-// of the kernel, and for this process, which only looks.
-func (f *finder) look(pid int) seen {
+// inspect reads one process. Processes that have ended, kernel threads and this process, which
+// only surveys, don't count.
+func (f *finder) inspect(pid int) sighting {
 	if pid == os.Getpid() {
-		return seen{}
+		return sighting{}
 	}
 	text, err := os.ReadFile(f.path(pid, "stat"))
 	if err != nil {
-		return seen{}
+		return sighting{}
 	}
 	p, ok := parseStat(pid, text)
-	if !ok || p.kernel {
-		return seen{}
+	if !ok || p.kernelThread {
+		return sighting{}
 	}
 	target, err := os.Readlink(f.path(pid, "ns/net"))
 	if err != nil {
-		return seen{hidden: errors.Is(err, fs.ErrPermission)}
+		return sighting{hidden: errors.Is(err, fs.ErrPermission)}
 	}
-	id, ok := nsID(target)
-	if !ok {
-		return seen{}
-	}
-	return seen{id: id, process: p}
+	id, _ := nsID(target)
+	return sighting{id: id, process: p}
 }
 
-// held looks through the descriptors of all processes for namespaces that
-// nothing else leads to, and returns those.
-func (f *finder) held(ctx context.Context) []*place {
-	type holding struct {
+// findHeld returns the namespaces that only descriptors of processes lead to.
+func (f *finder) findHeld(ctx context.Context) []*candidate {
+	type descriptor struct {
 		id   uint64
 		path string
 	}
-	found := make([][]holding, len(f.pids))
+	found := make([][]descriptor, len(f.pids))
 	each(ctx, len(f.pids), func(i int) {
 		dir := f.path(f.pids[i], "fd")
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			return
-		}
+		entries, _ := os.ReadDir(dir)
 		for _, e := range entries {
 			path := filepath.Join(dir, e.Name())
-			target, err := os.Readlink(path)
-			if err != nil {
-				continue
-			}
+			target, _ := os.Readlink(path)
 			if id, ok := nsID(target); ok {
-				found[i] = append(found[i], holding{id, path})
+				found[i] = append(found[i], descriptor{id, path})
 			}
 		}
 	})
-	var out []*place
+	var out []*candidate
 	for i, all := range found {
-		for _, h := range all {
-			if f.places[h.id] != nil {
+		for _, d := range all {
+			if f.candidates[d.id] != nil {
 				continue
 			}
 			text, err := os.ReadFile(f.path(f.pids[i], "stat"))
 			if err != nil {
 				continue
 			}
-			p := f.at(h.id)
-			p.holder, _ = parseStat(f.pids[i], text)
-			p.paths = append(p.paths, h.path)
-			out = append(out, p)
+			c := f.candidate(d.id)
+			c.holder, _ = parseStat(f.pids[i], text)
+			c.paths = append(c.paths, d.path)
+			out = append(out, c)
 		}
 	}
 	return out
 }
 
-// sorted are the places in an order that is the same each time.
-func (f *finder) sorted() []*place {
-	var out []*place
-	for _, p := range f.places {
-		out = append(out, p)
-	}
-	slices.SortFunc(out, func(a, b *place) int { return cmp.Compare(a.id, b.id) })
-	return out
+// sorted returns the candidates in the same order each time.
+func (f *finder) sorted() []*candidate {
+	return slices.SortedFunc(maps.Values(f.candidates), func(a, b *candidate) int { return cmp.Compare(a.id, b.id) })
 }
 
-// of is the namespace of a process, 0 when it can't be told.
-func (f *finder) of(pid string) uint64 {
-	target, err := os.Readlink(filepath.Join(f.proc, pid, "ns/net"))
-	if err != nil {
-		return 0
-	}
+// namespaceOf returns the namespace of a process, 0 if it can't be read.
+func (f *finder) namespaceOf(pid string) uint64 {
+	target, _ := os.Readlink(filepath.Join(f.proc, pid, "ns/net"))
 	id, _ := nsID(target)
 	return id
 }
@@ -259,34 +228,19 @@ func programs(all []process) []Program {
 	return out
 }
 
-// first is the process with the lowest number, and when the oldest began.
-func first(all []process) (process, time.Duration) {
-	p, began := all[0], all[0].began
-	for _, q := range all[1:] {
-		if q.pid < p.pid {
-			p = q
-		}
-		began = min(began, q.began)
-	}
-	return p, began
+// first returns the process with the lowest id, and when the oldest process started, as the time
+// since boot.
+func first(all []process) (p process, oldest time.Duration) {
+	p = slices.MinFunc(all, func(a, b process) int { return cmp.Compare(a.pid, b.pid) })
+	return p, slices.MinFunc(all, func(a, b process) int { return cmp.Compare(a.startedAfterBoot, b.startedAfterBoot) }).startedAfterBoot
 }
 
-// each calls f for 0 … n-1, a few at a time, and returns when all have been or
-// ctx has ended.
+// each calls f for 0 … n-1, several at a time, until all calls have returned or ctx has ended.
 func each(ctx context.Context, n int, f func(int)) {
-	workers := min(n, 4*runtime.GOMAXPROCS(0)) // they wait as long as they work; more gain nothing with 500 namespaces
-	next := make(chan int)
-	var done sync.WaitGroup
-	for range workers {
-		done.Go(func() {
-			for i := range next {
-				f(i)
-			}
-		})
-	}
+	var g errgroup.Group
+	g.SetLimit(4 * runtime.GOMAXPROCS(0)) // they wait as long as they work; more gain nothing with 500 namespaces
 	for i := 0; i < n && ctx.Err() == nil; i++ {
-		next <- i
+		g.Go(func() error { f(i); return nil })
 	}
-	close(next)
-	done.Wait()
+	_ = g.Wait()
 }

@@ -42,7 +42,7 @@ func TestFind(t *testing.T) {
 	fakeProc(t, proc, 1_000_001, "init", 10)
 	fakeProc(t, proc, 1_000_002, "sh", 10)
 	fakeProc(t, proc, 1_000_003, "nginx", 20, 10, 40, 40)
-	if err := os.MkdirAll(filepath.Join(proc, "1000004"), 0o755); err != nil { // it ended meanwhile
+	if err := os.MkdirAll(filepath.Join(proc, "1000004"), 0o755); err != nil { // it has ended meanwhile
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Join(proc, "self"), 0o755); err != nil {
@@ -59,7 +59,7 @@ cut off
 		t.Fatal(err)
 	}
 	names := t.TempDir()
-	if err := os.WriteFile(filepath.Join(names, "stale"), nil, 0o644); err != nil { // no namespace is mounted there any more
+	if err := os.WriteFile(filepath.Join(names, "stale"), nil, 0o644); err != nil { // a leftover, on which no namespace is mounted
 		t.Fatal(err)
 	}
 	f := newFinder(proc, names, filepath.Join(names, "nosuch"))
@@ -68,13 +68,13 @@ cut off
 	}
 	got := map[uint64][]string{}
 	for _, p := range f.sorted() {
-		got[p.id] = append(p.names, fmt.Sprint(len(p.running)))
+		got[p.id] = append(p.names, fmt.Sprint(len(p.processes)))
 	}
 	want := map[uint64][]string{10: {"2"}, 20: {"1"}, 30: {"/run/my nets/blue", "/run/netns/blue", "0"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("found (-want +got):\n%s", diff)
 	}
-	held := f.held(t.Context())
+	held := f.findHeld(t.Context())
 	if len(held) != 1 || held[0].id != 40 || held[0].holder.name != "nginx" {
 		t.Errorf("held: %+v", held)
 	}
@@ -82,7 +82,7 @@ cut off
 
 func TestFindWithoutProc(t *testing.T) {
 	if err := newFinder(filepath.Join(t.TempDir(), "nosuch")).find(t.Context()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v", err)
+		t.Errorf("error %v, want os.ErrNotExist", err)
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzProc reads what processes can put into files of /proc, and names of mounts.
+// FuzzProc parses files of /proc whose content processes choose, and names of mounts.
 func FuzzProc(f *testing.F) {
 	f.Add("7 (a) S 1 (b) S 3 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 700 0 0")
 	f.Add("0::/docker/0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\n1:x:/lxc/web")
@@ -19,13 +19,13 @@ func FuzzProc(f *testing.F) {
 			t.Errorf("%q grows", text)
 		}
 		if Natural(text, text) != 0 || Natural(text, text+"1") >= 0 {
-			t.Errorf("%q is not in order", text)
+			t.Errorf("Natural is not antisymmetric for %q", text)
 		}
-		(&Survey{Namespaces: []Namespace{{Label: text, Names: []string{text}}}}).Named(text)
+		(&Survey{Namespaces: []Namespace{{Label: text, Names: []string{text}}}}).Find(text)
 	})
 }
 
-// FuzzSwitch joins what Open vSwitch's database may answer to links.
+// FuzzSwitch applies answers of Open vSwitch's database to links.
 func FuzzSwitch(f *testing.F) {
 	f.Add(`[[{"name":"br0","ports":["set",[["uuid","p"]]]}],[{"_uuid":["uuid","p"],"name":"eth0","interfaces":["uuid","i"],"tag":7,"trunks":["set",[1,2]]}],
 		[{"_uuid":["uuid","i"],"name":"eth0","type":"patch","options":["map",[["peer","x"]]],"mac_in_use":"02:00:00:00:00:01","error":"no"}]]`)
@@ -39,6 +39,6 @@ func FuzzSwitch(f *testing.F) {
 			{ID: 1, Label: "host", Programs: []Program{{Name: "ovs-vswitchd"}}, Links: []Link{{Index: 1, Name: "br0"}, {Index: 2, Name: "eth0", Kind: "tap"}}},
 			{ID: 2, Label: "web", Links: []Link{{Index: 1, Name: "eth0", MAC: "02:00:00:00:00:01"}}},
 		}}
-		s.join(&ovsTables{rows[0], rows[1], rows[2]})
+		s.joinPorts(&ovsTables{rows[0], rows[1], rows[2]})
 	})
 }

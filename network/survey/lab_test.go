@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
 
-// must stops the test at the first error of a build.
+// must fails the test at the first error.
 func must(t testing.TB, errs ...error) {
 	t.Helper()
 	for _, err := range errs {
@@ -28,7 +28,7 @@ func must(t testing.TB, errs ...error) {
 	}
 }
 
-// node makes a namespace in which a process waits.
+// node creates a namespace with a process in it.
 func node(t testing.TB, name string) *lab.Node {
 	t.Helper()
 	n, err := lab.NewNode(name)
@@ -54,7 +54,7 @@ func take(t testing.TB, cfg survey.Config) *survey.Survey {
 	return s
 }
 
-// find is a link of a node as the survey has it.
+// find returns a link of a node from the survey.
 func find(t testing.TB, s *survey.Survey, n *lab.Node, name string) survey.Link {
 	t.Helper()
 	ns := s.ByID(id(t, n))
@@ -71,19 +71,19 @@ func find(t testing.TB, s *survey.Survey, n *lab.Node, name string) survey.Link 
 	return survey.Link{}
 }
 
-// leads demands that an end is a link of a node.
-func leads(t testing.TB, what string, e *survey.End, n *lab.Node, name string) {
+// wantEnd checks that an end is a link of a node.
+func wantEnd(t testing.TB, whose string, e *survey.End, n *lab.Node, name string) {
 	t.Helper()
 	if e == nil || e.NamespaceID != id(t, n) || e.Name != name {
-		t.Errorf("%s leads to %+v, want %s/%s", what, e, n, name)
+		t.Errorf("%s leads to %+v, want %s/%s", whose, e, n, name)
 	}
 }
 
-// TestPairsAndBridge wires two nodes by a switch and one to one of them alone.
+// TestPairsAndBridge connects two nodes by a switch, and a third one to one of them directly.
 func TestPairsAndBridge(t *testing.T) {
 	lab.Need(t)
 	a, b, c := node(t, "a"), node(t, "b"), node(t, "c")
-	sw, err := lab.NewSwitch("switch", 1500) // only a descriptor of ours holds it
+	sw, err := lab.NewSwitch("switch", 1500) // held only by a descriptor of this process
 	must(t, err)
 	t.Cleanup(func() { sw.Close() })
 	portA, err := sw.Plug(lab.End{Node: a, Name: "eth0"}, 0)
@@ -95,17 +95,17 @@ func TestPairsAndBridge(t *testing.T) {
 
 	names := map[uint64]survey.Name{id(t, a): {Container: "web", Runtime: "docker"}}
 	s := take(t, survey.Config{Names: names})
-	leads(t, "a/eth0", find(t, s, a, "eth0").Peer, sw.Node, portA)
-	leads(t, portA, find(t, s, sw.Node, portA).Peer, a, "eth0")
-	leads(t, "b/eth0", find(t, s, b, "eth0").Peer, sw.Node, portB)
-	leads(t, "b/inner0", find(t, s, b, "inner0").Peer, c, "eth0")
-	leads(t, "c/eth0", find(t, s, c, "eth0").Peer, b, "inner0")
+	wantEnd(t, "a/eth0", find(t, s, a, "eth0").Peer, sw.Node, portA)
+	wantEnd(t, portA, find(t, s, sw.Node, portA).Peer, a, "eth0")
+	wantEnd(t, "b/eth0", find(t, s, b, "eth0").Peer, sw.Node, portB)
+	wantEnd(t, "b/inner0", find(t, s, b, "inner0").Peer, c, "eth0")
+	wantEnd(t, "c/eth0", find(t, s, c, "eth0").Peer, b, "inner0")
 	bridge := find(t, s, sw.Node, "switch")
 	if p := find(t, s, sw.Node, portA); p.Master != bridge.Index || bridge.Kind != "bridge" {
-		t.Errorf("%s is a port of %d, the bridge (%s) is %d", portA, p.Master, bridge.Kind, bridge.Index)
+		t.Errorf("%s has master %d, want the bridge (%s), %d", portA, p.Master, bridge.Kind, bridge.Index)
 	}
 	if l := find(t, s, b, "eth0"); l.RateBits != 100e6 || l.Qdisc != "tbf" {
-		t.Errorf("b/eth0 is shaped by %q to %d bit/s", l.Qdisc, l.RateBits)
+		t.Errorf("b/eth0 has qdisc %q and rate %d bit/s", l.Qdisc, l.RateBits)
 	}
 	if l := find(t, s, c, "eth0"); l.MTU != 1400 || !l.Up || !l.Carrier || l.Kind != "veth" || l.MAC == "" {
 		t.Errorf("c/eth0 is %+v", l)
@@ -114,18 +114,18 @@ func TestPairsAndBridge(t *testing.T) {
 	if len(at) < 2 || at[0] != netip.MustParsePrefix("192.0.2.1/24") {
 		t.Errorf("a/eth0 has %v", at)
 	}
-	if n := s.ByID(id(t, a)); n.Label != "web" || n.Origin != survey.OfContainer || find(t, s, sw.Node, portA).Peer.Namespace != "web" {
+	if n := s.ByID(id(t, a)); n.Label != "web" || n.Origin != survey.OriginContainer || find(t, s, sw.Node, portA).Peer.Namespace != "web" {
 		t.Errorf("a is %q (%s)", n.Label, n.Origin)
 	}
 	if n := s.ByID(id(t, b)); n.Processes != 1 || n.Programs[0].Name != "sleep" || n.Since.IsZero() || n.PID == 0 {
 		t.Errorf("b is %+v", n)
 	}
-	if n := s.ByID(id(t, sw.Node)); n.Origin != survey.OfHolder || n.Processes != 0 {
+	if n := s.ByID(id(t, sw.Node)); n.Origin != survey.OriginHolder || n.Processes != 0 {
 		t.Errorf("the switch is %q (%s)", n.Label, n.Origin)
 	}
 }
 
-// TestStacked has devices in another namespace than what they stand on.
+// TestStacked has devices in another namespace than their parents.
 func TestStacked(t *testing.T) {
 	lab.Need(t)
 	host, c := node(t, "host"), node(t, "c")
@@ -141,19 +141,19 @@ func TestStacked(t *testing.T) {
 	}
 	s := take(t, survey.Config{})
 	mac := find(t, s, c, "mac0")
-	leads(t, "mac0", mac.Parent, host, "eth0")
+	wantEnd(t, "mac0", mac.Parent, host, "eth0")
 	if mac.Kind != "macvlan" || mac.Detail != "bridge" || mac.Peer != nil {
 		t.Errorf("mac0 is %+v", mac)
 	}
 	vx := find(t, s, c, "vx0")
-	leads(t, "vx0", vx.Underlay, host, "eth0")
+	wantEnd(t, "vx0", vx.Underlay, host, "eth0")
 	if vx.Detail != "VNI 42" || vx.Remote != "192.0.2.9" {
 		t.Errorf("vx0 is %+v", vx)
 	}
 }
 
-// TestManyAlike has namespaces that look the same from inside: the numbers of links
-// and namespaces are equal in all of them.
+// TestManyAlike has namespaces that look the same from inside: the indexes of links and the numbers
+// of namespaces are equal in all of them.
 func TestManyAlike(t *testing.T) {
 	lab.Need(t)
 	const n = 12
@@ -165,13 +165,13 @@ func TestManyAlike(t *testing.T) {
 	}
 	s := take(t, survey.Config{})
 	for i := range n {
-		leads(t, left[i].String(), find(t, s, left[i], "eth0").Peer, right[i], "eth0")
-		leads(t, right[i].String(), find(t, s, right[i], "eth0").Peer, left[i], "eth0")
+		wantEnd(t, left[i].String(), find(t, s, left[i], "eth0").Peer, right[i], "eth0")
+		wantEnd(t, right[i].String(), find(t, s, right[i], "eth0").Peer, left[i], "eth0")
 	}
 }
 
-// TestTwoParents has links of one namespace on links of two others that have the
-// same number there: only the number of the namespace tells them apart.
+// TestTwoParents has links of one namespace on links of two others that have the same index. Only
+// the number of the namespace distinguishes them.
 func TestTwoParents(t *testing.T) {
 	lab.Need(t)
 	c := node(t, "c")
@@ -187,7 +187,7 @@ func TestTwoParents(t *testing.T) {
 	s := take(t, survey.Config{})
 	for i, h := range hosts {
 		name := fmt.Sprint("mac", i)
-		leads(t, name, find(t, s, c, name).Parent, h, "eth0")
+		wantEnd(t, name, find(t, s, c, name).Parent, h, "eth0")
 	}
 }
 
@@ -209,19 +209,18 @@ func TestNamesAndDefaults(t *testing.T) {
 
 	s := take(t, survey.Config{})
 	ns := s.ByID(id(t, n))
-	if ns == nil || ns.Label != "blue" || ns.Origin != survey.OfName || len(ns.Names) != 1 || ns.Names[0] != path {
+	if ns == nil || ns.Label != "blue" || ns.Origin != survey.OriginName || len(ns.Names) != 1 || ns.Names[0] != path {
 		t.Fatalf("found %+v", ns)
 	}
-	if len(ns.Defaults) != 1 || ns.Defaults[0].Via != netip.MustParseAddr("192.0.2.1") || ns.Defaults[0].Link != "eth0" {
-		t.Errorf("default routes %+v", ns.Defaults)
+	if len(ns.DefaultRoutes) != 1 || ns.DefaultRoutes[0].Via != netip.MustParseAddr("192.0.2.1") || ns.DefaultRoutes[0].Link != "eth0" {
+		t.Errorf("default routes %+v", ns.DefaultRoutes)
 	}
-	if s.Namespaces[0].Origin != survey.OfHost {
+	if s.Namespaces[0].Origin != survey.OriginHost {
 		t.Errorf("first is %s", s.Namespaces[0].Label)
 	}
 }
 
-// TestVanishing looks again and again while namespaces, processes and links come
-// and go.
+// TestVanishing takes surveys while namespaces, processes and links come and go.
 func TestVanishing(t *testing.T) {
 	lab.Need(t)
 	stay := node(t, "stay")
@@ -248,7 +247,7 @@ func TestVanishing(t *testing.T) {
 					p.Wait()
 				}
 				n.Close()
-				// The link goes with the namespace, a moment later; the name must be free.
+				// The link vanishes a moment after its namespace, and only then is its name free.
 				if l, err := link.Find(stay.NS, name); err == nil {
 					l.Close()
 				}
@@ -256,13 +255,13 @@ func TestVanishing(t *testing.T) {
 		})
 	}
 	for range 60 {
-		s := take(t, survey.Config{Held: true})
+		s := take(t, survey.Config{SearchDescriptors: true})
 		if s.ByID(id(t, stay)) == nil {
-			t.Error("what stays was not found")
+			t.Error("the node that stays is missing")
 		}
 		for _, n := range s.Namespaces {
-			if n.Unread != "" {
-				t.Errorf("%s: %s", n.Label, n.Unread)
+			if n.UnreadReason != "" {
+				t.Errorf("%s: %s", n.Label, n.UnreadReason)
 			}
 		}
 	}
@@ -270,7 +269,7 @@ func TestVanishing(t *testing.T) {
 	churn.Wait()
 }
 
-// BenchmarkTake surveys 500 namespaces, each wired to one bridge.
+// BenchmarkTake surveys 500 namespaces that are all connected to one bridge.
 func BenchmarkTake(b *testing.B) {
 	lab.Need(b)
 	const n = 500
@@ -285,7 +284,7 @@ func BenchmarkTake(b *testing.B) {
 		must(b, err)
 	}
 	for b.Loop() {
-		if s := take(b, survey.Config{Held: true}); len(s.Namespaces) < n {
+		if s := take(b, survey.Config{SearchDescriptors: true}); len(s.Namespaces) < n {
 			b.Fatalf("%d namespaces were found", len(s.Namespaces))
 		}
 	}

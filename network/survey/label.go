@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Name is what somebody else knows of what runs in a namespace.
+// Name is the container in a namespace as its engine names it.
 type Name struct {
 	Container string // e.g. "web"
 	Runtime   string // e.g. "docker"
@@ -19,44 +19,45 @@ type Name struct {
 // labeller gives each namespace a label of its own.
 type labeller struct {
 	proc  string
-	host  uint64 // process 1's; 0: it can't be told
-	here  uint64
+	host  uint64 // namespace of process 1; 0 if it is not known
+	here  uint64 // our own
 	names map[uint64]Name
 }
 
-// apply fills in what a namespace is called, and by what it is known.
-func (g labeller) apply(n *Namespace, p *place) {
-	n.Names = p.names
+// apply sets the namespace's label, and what it is made from.
+func (g labeller) apply(n *Namespace, c *candidate) {
+	n.Names = c.names
 	slices.Sort(n.Names)
-	n.Programs = programs(p.running)
-	n.Processes = len(p.running)
-	if len(p.running) > 0 {
-		leader, _ := first(p.running)
+	n.Programs = programs(c.processes)
+	n.Processes = len(c.processes)
+	var leader process
+	if len(c.processes) > 0 {
+		leader, _ = first(c.processes)
 		n.PID = leader.pid
 	}
 	switch {
-	case p.id == g.host:
-		n.Origin, n.Label = OfHost, "host"
+	case c.id == g.host:
+		n.Origin, n.Label = OriginHost, "host"
 		return
-	case g.host == 0 && p.id == g.here:
-		n.Origin, n.Label = OfHere, "here"
+	case g.host == 0 && c.id == g.here:
+		n.Origin, n.Label = OriginHere, "here"
 		return
 	}
 	g.container(n)
 	switch {
 	case n.Container != "":
-		n.Origin, n.Label = OfContainer, n.Container
+		n.Origin, n.Label = OriginContainer, n.Container
 	case len(n.Names) > 0:
-		n.Origin, n.Label = OfName, filepath.Base(shortest(n.Names))
+		n.Origin, n.Label = OriginName, filepath.Base(shortest(n.Names))
 	case n.PID != 0:
-		leader, _ := first(p.running)
-		n.Origin, n.Label = OfProcess, leader.name+":"+strconv.Itoa(n.PID)
+		n.Origin, n.Label = OriginProcess, leader.name+":"+strconv.Itoa(n.PID)
 	default:
-		n.Origin, n.Label = OfHolder, "held-by-"+p.holder.name+":"+strconv.Itoa(p.holder.pid)
+		n.Origin, n.Label = OriginHolder, "held-by-"+c.holder.name+":"+strconv.Itoa(c.holder.pid)
 	}
 }
 
-// container asks who was told, and then the control group of the first process.
+// container sets the container: as the engine names it, or by the control group of the first
+// process.
 func (g labeller) container(n *Namespace) {
 	if known, ok := g.names[n.ID]; ok && known.Container != "" {
 		n.Container, n.Runtime = known.Container, known.Runtime
@@ -65,24 +66,23 @@ func (g labeller) container(n *Namespace) {
 	if n.PID == 0 {
 		return
 	}
-	if text, err := os.ReadFile(filepath.Join(g.proc, strconv.Itoa(n.PID), "cgroup")); err == nil {
-		n.Runtime, n.Container = containerOf(string(text))
-	}
+	text, _ := os.ReadFile(filepath.Join(g.proc, strconv.Itoa(n.PID), "cgroup"))
+	n.Runtime, n.Container = containerOf(string(text))
 }
 
-// shortest is the name under /run/netns rather than a longer path.
+// shortest returns the shortest name: the one under /run/netns rather than a longer path.
 func shortest(names []string) string {
 	return slices.MinFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 	})
 }
 
-// qualify puts the engine in front of the name of containers that have it together
-// with those of another engine: "podman:web" can be typed then.
+// qualify puts the engine in front of a container's name if containers of several engines have
+// that name. "podman:web" can be typed as well.
 func qualify(all []Namespace) {
 	engines := map[string]map[string]bool{}
 	for _, n := range all {
-		if n.Origin != OfContainer || n.Runtime == "" {
+		if n.Origin != OriginContainer || n.Runtime == "" {
 			continue
 		}
 		if engines[n.Container] == nil {
@@ -91,14 +91,14 @@ func qualify(all []Namespace) {
 		engines[n.Container][n.Runtime] = true
 	}
 	for i, n := range all {
-		if n.Origin == OfContainer && n.Runtime != "" && len(engines[n.Container]) > 1 {
+		if n.Origin == OriginContainer && n.Runtime != "" && len(engines[n.Container]) > 1 {
 			all[i].Label = n.Runtime + ":" + n.Container
 		}
 	}
 }
 
-// distinct numbers labels that are there twice.
-func distinct(all []Namespace) {
+// numberDuplicates makes equal labels different by a number.
+func numberDuplicates(all []Namespace) {
 	used := map[string]bool{}
 	for i := range all {
 		label := all[i].Label
@@ -109,13 +109,13 @@ func distinct(all []Namespace) {
 	}
 }
 
-// order puts the host first, then ours, then by label.
-func order(all []Namespace) {
+// sortNamespaces puts the host first, then our own namespace, then the others by label.
+func sortNamespaces(all []Namespace) {
 	rank := func(n Namespace) int {
 		switch n.Origin {
-		case OfHost:
+		case OriginHost:
 			return 0
-		case OfHere:
+		case OriginHere:
 			return 1
 		}
 		return 2
@@ -125,7 +125,7 @@ func order(all []Namespace) {
 	})
 }
 
-// Natural compares names as people count: "veth9" is before "veth10".
+// Natural compares names with the numbers in them as numbers: "veth9" comes before "veth10".
 func Natural(a, b string) int {
 	for a != "" && b != "" {
 		x, y := digits(a), digits(b)
@@ -145,7 +145,7 @@ func Natural(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// digits is how many s begins with.
+// digits returns how many digits s begins with.
 func digits(s string) int {
 	n := 0
 	for n < len(s) && '0' <= s[n] && s[n] <= '9' {

@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// Named are the namespaces that somebody may mean by a word: a label first, then
-// the name of a container or file, a process's number, a path, or the beginning of
-// a container's identifier. Of "web/eth0" the link is ignored.
-func (s *Survey) Named(word string) []*Namespace {
+// Find returns the namespaces that a person may mean by a word: by label, else by the name of a
+// container or file, else by the id of the first process, else by an abbreviated container
+// identifier. The link in "web/eth0" is ignored.
+func (s *Survey) Find(word string) []*Namespace {
 	if word == "" {
 		return nil
 	}
 	base, _, _ := strings.Cut(word, "/")
 	pid, err := strconv.Atoi(word)
-	for _, is := range []func(*Namespace) bool{
+	for _, matches := range []func(*Namespace) bool{
 		func(n *Namespace) bool { return n.Label == word || n.Label == base && base != "" },
 		func(n *Namespace) bool { return n.Container == word || slices.Contains(n.Names, word) },
 		func(n *Namespace) bool { return err == nil && n.PID == pid },
-		func(n *Namespace) bool { return isShortened(n.Container, word) },
+		func(n *Namespace) bool { return abbreviates(n.Container, word) },
 	} {
 		var out []*Namespace
 		for i := range s.Namespaces {
-			if is(&s.Namespaces[i]) {
+			if matches(&s.Namespaces[i]) {
 				out = append(out, &s.Namespaces[i])
 			}
 		}
@@ -34,10 +34,10 @@ func (s *Survey) Named(word string) []*Namespace {
 	return nil
 }
 
-// leastOfID is how much of an identifier must be given.
-const leastOfID = 4
+// minIDPrefix is how many characters of an identifier must be given.
+const minIDPrefix = 4
 
-// isShortened tells whether one of two identifiers begins with the other.
-func isShortened(container, word string) bool {
-	return len(word) >= leastOfID && container != "" && (strings.HasPrefix(word, container) || strings.HasPrefix(container, word))
+// abbreviates reports whether one of two identifiers begins with the other.
+func abbreviates(container, word string) bool {
+	return len(word) >= minIDPrefix && container != "" && (strings.HasPrefix(word, container) || strings.HasPrefix(container, word))
 }

@@ -1,12 +1,11 @@
 package survey
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,23 +15,20 @@ import (
 	"time"
 )
 
-// Of Open vSwitch the kernel knows one device with the ports of all bridges. Which
-// are whose is in the switch's database, which is asked here (RFC 7047): one request
-// for three tables (ovs-vswitchd.conf.db(5)). The request reads, and no more.
+// The kernel knows one Open vSwitch device with the ports of all bridges. Which port belongs to
+// which bridge is in the switch's database. One request (RFC 7047) reads three of its tables
+// (ovs-vswitchd.conf.db(5)), and changes nothing.
 
-// ovsTimeout bounds the answer, which takes a millisecond.
+// ovsTimeout bounds the wait for the answer, which takes a millisecond.
 const ovsTimeout = time.Second
 
-// ovsMost bounds the answer in bytes: of 10,000 ports it has some 3 MB.
-const ovsMost = 32 << 20
+// maxOVSBytes bounds the answer. With 10,000 ports it has some 3 MB.
+const maxOVSBytes = 32 << 20
 
-// ovsSocket is where the database is: OVS_RUNDIR is as for its own programs.
+// ovsSocket returns the path of the database's socket. OVS_RUNDIR changes it as it does for the
+// switch's own programs.
 func ovsSocket() string {
-	dir := os.Getenv("OVS_RUNDIR")
-	if dir == "" {
-		dir = "/run/openvswitch"
-	}
-	return filepath.Join(dir, "db.sock")
+	return filepath.Join(cmp.Or(os.Getenv("OVS_RUNDIR"), "/run/openvswitch"), "db.sock")
 }
 
 // ovsRow is one row of a table.
@@ -41,13 +37,13 @@ type ovsRow map[string]any
 // ovsTables are the rows of Bridge, Port and Interface.
 type ovsTables struct{ bridges, ports, interfaces []ovsRow }
 
-// readOVS asks the database. fs.ErrNotExist: there is none.
+// readOVS reads the database. The error is fs.ErrNotExist if there is none.
 func readOVS(ctx context.Context, socket string) (*ovsTables, error) {
 	ctx, cancel := context.WithTimeout(ctx, ovsTimeout)
 	defer cancel()
 	c, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return nil, fmt.Errorf("ask Open vSwitch: %w", err)
+		return nil, fmt.Errorf("read the database of Open vSwitch: %w", err)
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
@@ -56,7 +52,7 @@ func readOVS(ctx context.Context, socket string) (*ovsTables, error) {
 		selects = append(selects, map[string]any{"op": "select", "table": ovsTableNames[table], "where": []any{}, "columns": columns})
 	}
 	if err := json.NewEncoder(c).Encode(map[string]any{"method": "transact", "params": selects, "id": 0}); err != nil {
-		return nil, fmt.Errorf("ask Open vSwitch: %w", err)
+		return nil, fmt.Errorf("read the database of Open vSwitch: %w", err)
 	}
 	var answer struct {
 		Error  any
@@ -65,21 +61,21 @@ func readOVS(ctx context.Context, socket string) (*ovsTables, error) {
 			Error string
 		}
 	}
-	if err := json.NewDecoder(io.LimitReader(c, ovsMost)).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("ask Open vSwitch: %w", err)
+	if err := json.NewDecoder(io.LimitReader(c, maxOVSBytes)).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("read the database of Open vSwitch: %w", err)
 	}
 	if answer.Error != nil || len(answer.Result) < len(ovsColumns) {
-		return nil, fmt.Errorf("ask Open vSwitch: it answers %v", answer.Error)
+		return nil, fmt.Errorf("read the database of Open vSwitch: it answers %v", answer.Error)
 	}
 	for _, r := range answer.Result {
 		if r.Error != "" {
-			return nil, fmt.Errorf("ask Open vSwitch: it answers %s", r.Error)
+			return nil, fmt.Errorf("read the database of Open vSwitch: it answers %s", r.Error)
 		}
 	}
 	return &ovsTables{answer.Result[0].Rows, answer.Result[1].Rows, answer.Result[2].Rows}, nil
 }
 
-// The tables that are asked for, and their columns.
+// The tables that are read, and their columns.
 var (
 	ovsTableNames = []string{"Bridge", "Port", "Interface"}
 	ovsColumns    = [][]string{
@@ -91,7 +87,7 @@ var (
 
 func (r ovsRow) text(column string) string { s, _ := r[column].(string); return s }
 
-// set are the elements of a column: one alone is written without the set.
+// set returns the elements of a column. A single element is encoded without the set.
 func (r ovsRow) set(column string) []any {
 	pair, ok := r[column].([]any)
 	if ok && len(pair) == 2 && (pair[0] == "set" || pair[0] == "map") {
@@ -104,7 +100,7 @@ func (r ovsRow) set(column string) []any {
 	return []any{r[column]}
 }
 
-// option is a value of the column "options".
+// option returns a value of the column "options".
 func (r ovsRow) option(name string) string {
 	for _, e := range r.set("options") {
 		if kv, ok := e.([]any); ok && len(kv) == 2 && kv[0] == name {
@@ -114,7 +110,7 @@ func (r ovsRow) option(name string) string {
 	return ""
 }
 
-// numbers are the integers of a column.
+// numbers returns the integers of a column.
 func (r ovsRow) numbers(column string) []string {
 	var out []string
 	for _, e := range r.set(column) {
@@ -125,7 +121,7 @@ func (r ovsRow) numbers(column string) []string {
 	return out
 }
 
-// among are the rows that a column refers to.
+// among returns the rows that a column refers to.
 func (r ovsRow) among(column string, rows []ovsRow) []ovsRow {
 	var out []ovsRow
 	for _, e := range r.set(column) {
@@ -136,7 +132,7 @@ func (r ovsRow) among(column string, rows []ovsRow) []ovsRow {
 	return out
 }
 
-// vlans is what VLANs a port is in, "" for all of them.
+// vlans names the VLANs that a port is in, "" for all of them.
 func (r ovsRow) vlans() string {
 	if tag := r.numbers("tag"); len(tag) > 0 {
 		return "VLAN " + tag[0]
@@ -147,16 +143,15 @@ func (r ovsRow) vlans() string {
 	return ""
 }
 
-// switches asks the switch, and gives its ports to their bridges. What hinders it
-// matters where there is a switch.
-func (s *Survey) switches(ctx context.Context, socket string) {
+// readSwitches adds what the switch's database says. An error is worth a note only if there is a
+// switch.
+func (s *Survey) readSwitches(ctx context.Context, socket string) {
 	tables, err := readOVS(ctx, socket)
 	switch {
 	case err == nil:
-		s.join(tables)
-	case errors.Is(err, fs.ErrNotExist) && !s.hasSwitch():
+		s.joinPorts(tables)
 	case s.hasSwitch():
-		s.Notes = append(s.Notes, fmt.Sprintf("Which ports are of which bridge of Open vSwitch is not known: %v.", err))
+		s.Notes = append(s.Notes, fmt.Sprintf("It is not known which ports belong to which bridge of Open vSwitch: %v.", err))
 	}
 }
 
@@ -166,12 +161,12 @@ func (s *Survey) hasSwitch() bool {
 	})
 }
 
-// kindOVS is the kernel's name for bridges and internal ports.
+// kindOVS is the kernel's kind of bridges and internal ports.
 const kindOVS = "openvswitch"
 
-// join writes what the database says to the links of the switch's namespace.
-func (s *Survey) join(t *ovsTables) {
-	home := s.switchHome()
+// joinPorts adds what the database says to the links of the switch's namespace.
+func (s *Survey) joinPorts(t *ovsTables) {
+	home := s.switchNamespace()
 	if home == nil {
 		return
 	}
@@ -193,8 +188,8 @@ func (s *Survey) join(t *ovsTables) {
 	}
 }
 
-// switchHome is the namespace that the switch works in: that of its process.
-func (s *Survey) switchHome() *Namespace {
+// switchNamespace returns the namespace of the switch's process.
+func (s *Survey) switchNamespace() *Namespace {
 	for i := range s.Namespaces {
 		if slices.ContainsFunc(s.Namespaces[i].Programs, func(p Program) bool { return p.Name == "ovs-vswitchd" }) {
 			return &s.Namespaces[i]
@@ -203,19 +198,19 @@ func (s *Survey) switchHome() *Namespace {
 	return nil
 }
 
-// plug notes that an interface is a port of a bridge.
+// plug makes an interface a port of a bridge.
 func (s *Survey) plug(home *Namespace, bridge *Link, port, iface ovsRow) {
 	name, vlans := iface.text("name"), port.vlans()
 	for i := range home.Links {
 		if l := &home.Links[i]; l.Name == name {
 			l.Master = bridge.Index
-			l.port(vlans)
+			l.markPort(vlans)
 			return
 		}
 	}
-	if l := s.moved(home, iface); l != nil {
+	if l := s.movedPort(home, iface); l != nil {
 		l.Parent = &End{NamespaceID: home.ID, Namespace: home.Label, Index: bridge.Index, Name: bridge.Name, NSID: -1}
-		l.port(vlans)
+		l.markPort(vlans)
 		return
 	}
 	bridge.Ports = append(bridge.Ports, SwitchPort{
@@ -223,9 +218,9 @@ func (s *Survey) plug(home *Namespace, bridge *Link, port, iface ovsRow) {
 	})
 }
 
-// moved is an internal port that went into another namespace, nil for none: known by
-// its name and address.
-func (s *Survey) moved(home *Namespace, iface ovsRow) *Link {
+// movedPort returns the link of an internal port that was moved into another namespace, nil if
+// there is none. Its name and its address identify it.
+func (s *Survey) movedPort(home *Namespace, iface ovsRow) *Link {
 	if iface.text("type") != "internal" {
 		return nil
 	}
@@ -240,9 +235,9 @@ func (s *Survey) moved(home *Namespace, iface ovsRow) *Link {
 	return nil
 }
 
-// port adds what a port's kind says of the switch.
-func (l *Link) port(vlans string) {
-	if l.Kind == kindOVS || l.Kind == "tap" || l.Kind == "tun" { // its own; the latter where it works without the kernel
+// markPort marks the link as a port.
+func (l *Link) markPort(vlans string) {
+	if l.Kind == kindOVS || l.Kind == "tap" || l.Kind == "tun" { // an internal port; a TAP or TUN device if the switch works without the kernel module
 		l.Kind, l.Detail = kindOVS, "port"
 	}
 	if vlans != "" {

@@ -11,7 +11,7 @@ import (
 	"cleat/network/survey"
 )
 
-// TestSwitch asks a real Open vSwitch, in user space where the kernel has none.
+// TestSwitch surveys a real Open vSwitch, which works in user space if the kernel lacks the module.
 func TestSwitch(t *testing.T) {
 	lab.Need(t)
 	host, web := node(t, "host"), node(t, "web")
@@ -34,13 +34,13 @@ func TestSwitch(t *testing.T) {
 	_, err = link.Create(host.NS, link.OVSPortSpec{Attrs: link.Attrs{Name: "own0"}, Bridge: "sw0", DB: o.DB(), Type: link.OVSInternalPort}, link.Target{})
 	must(t, err)
 
-	s := take(t, survey.Config{OVS: strings.TrimPrefix(o.DB(), "unix:")})
+	s := take(t, survey.Config{OVSSocket: strings.TrimPrefix(o.DB(), "unix:")})
 	sw := find(t, s, host, "sw0")
 	if sw.Kind != "openvswitch" || sw.Detail != "bridge" || len(sw.Ports) != 0 {
 		t.Errorf("the bridge is %+v", sw)
 	}
 	if p := find(t, s, host, "port0"); p.Master != sw.Index || p.Detail != "VLAN 100" {
-		t.Errorf("port0 is %+v, the bridge is %d", p, sw.Index)
+		t.Errorf("port0 is %+v, want master %d", p, sw.Index)
 	}
 	if p := find(t, s, host, "own0"); p.Master != sw.Index || p.Detail != "port" || p.Kind != "openvswitch" {
 		t.Errorf("own0 is %+v, the bridge is %d", p, sw.Index)

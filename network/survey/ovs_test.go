@@ -10,8 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// ovsAnswer is what a database with one bridge says: a device in VLAN 100, its own
-// port, one of its own that was moved away, a tunnel, a patch and one that is lacking.
+// ovsAnswer is the answer of a database with one bridge. Its ports are a device in VLAN 100, the
+// internal port, another internal port that was moved to another namespace, a tunnel, a patch port
+// and one that has no device.
 const ovsAnswer = `{"id":0,"error":null,"result":[
 {"rows":[{"name":"br0","ports":["set",[["uuid","p0"],["uuid","p1"],["uuid","p2"],["uuid","p3"],["uuid","p4"],["uuid","p5"]]]},{"name":"gone","ports":["uuid","p9"]}]},
 {"rows":[
@@ -29,7 +30,7 @@ const ovsAnswer = `{"id":0,"error":null,"result":[
  {"_uuid":["uuid","i4"],"name":"pat0","type":"patch","options":["map",[["peer","pat1"]]],"mac_in_use":["set",[]],"error":["set",[]]},
  {"_uuid":["uuid","i5"],"name":"eth9","type":"","options":["map",[]],"mac_in_use":["set",[]],"error":"could not open network device eth9 (No such device)"}]}]}`
 
-// ovsServer answers one request after the other with the same.
+// ovsServer answers each request with the same text.
 func ovsServer(t *testing.T, answer string) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "db.sock")
@@ -69,7 +70,7 @@ func ovsSurvey() *Survey {
 
 func TestSwitches(t *testing.T) {
 	s := ovsSurvey()
-	s.switches(t.Context(), ovsServer(t, ovsAnswer))
+	s.readSwitches(t.Context(), ovsServer(t, ovsAnswer))
 	want := ovsSurvey()
 	links := want.Namespaces[0].Links
 	links[1].Detail = "bridge"
@@ -86,7 +87,7 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
-// What hinders it is said where there is a switch.
+// An error is noted if there is a switch.
 func TestSwitchesUnread(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "db.sock")
 	for _, tt := range []struct {
@@ -106,9 +107,9 @@ func TestSwitchesUnread(t *testing.T) {
 			if tt.with {
 				s = ovsSurvey()
 			}
-			s.switches(t.Context(), tt.socket)
+			s.readSwitches(t.Context(), tt.socket)
 			if said := strings.Join(s.Notes, ""); (said == "") != (tt.note == "") || !strings.Contains(said, tt.note) {
-				t.Errorf("it says %q", s.Notes)
+				t.Errorf("notes %q", s.Notes)
 			}
 		})
 	}

@@ -11,48 +11,48 @@ import (
 	"time"
 )
 
-// process is what one line of /proc/PID/stat says.
+// process is what /proc/PID/stat says of a process.
 type process struct {
-	pid    int
-	name   string
-	kernel bool          // a thread of the kernel's
-	began  time.Duration // after boot
+	pid              int
+	name             string
+	kernelThread     bool
+	startedAfterBoot time.Duration
 }
 
-// Fields of /proc/PID/stat behind the name, counted from 0 there (proc(5)).
+// Fields of /proc/PID/stat, counted from the one behind the name (proc(5)).
 const (
-	statFlags = 6
-	statBegan = 19
+	statFlags     = 6
+	statStartTime = 19
 )
 
-// kernelThread is PF_KTHREAD (include/linux/sched.h).
-const kernelThread = 0x00200000
+// pfKthread is PF_KTHREAD (include/linux/sched.h).
+const pfKthread = 0x00200000
 
-// userHZ is how many ticks of /proc/PID/stat make a second: USER_HZ, which is 100
-// wherever Go runs on Linux (include/uapi/asm-generic/param.h).
+// userHZ is USER_HZ, the ticks of /proc/PID/stat in a second. It is 100 wherever Go runs on Linux
+// (include/uapi/asm-generic/param.h).
 const userHZ = 100
 
-// parseStat reads the text of /proc/PID/stat. The name may hold anything, blanks
-// and brackets too: it ends with the last bracket.
+// parseStat parses /proc/PID/stat. The name may hold anything, including spaces and parentheses. It
+// ends with the last parenthesis.
 func parseStat(pid int, text []byte) (process, bool) {
 	from, to := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if from < 0 || to < from {
 		return process{}, false
 	}
 	fields := strings.Fields(string(text[to+1:]))
-	if len(fields) <= statBegan {
+	if len(fields) <= statStartTime {
 		return process{}, false
 	}
 	p := process{pid: pid, name: string(text[from+1 : to])}
 	flags, _ := strconv.ParseUint(fields[statFlags], 10, 64)
-	p.kernel = flags&kernelThread != 0
-	ticks, _ := strconv.ParseInt(fields[statBegan], 10, 64)
-	p.began = time.Duration(ticks) * (time.Second / userHZ)
+	p.kernelThread = flags&pfKthread != 0
+	ticks, _ := strconv.ParseInt(fields[statStartTime], 10, 64)
+	p.startedAfterBoot = time.Duration(ticks) * (time.Second / userHZ)
 	return p, true
 }
 
-// engines are the forms of control group that engines put a container in, with
-// its name or identifier.
+// engines are the patterns of control groups that engines put containers in. The first group is
+// the container's name or identifier.
 var engines = sync.OnceValue(func() []engine {
 	return []engine{
 		{"docker", regexp.MustCompile(`(?m)/docker[-/]([0-9a-f]{64})(?:\.scope)?(?:/|$)`)},
@@ -69,16 +69,16 @@ type engine struct {
 	path    *regexp.Regexp
 }
 
-// shownID is how much of an identifier engines show.
-const shownID = 12
+// shortID is how many characters of an identifier engines show.
+const shortID = 12
 
-// containerOf reads /proc/PID/cgroup.
+// containerOf returns the engine and the container that the text of /proc/PID/cgroup names.
 func containerOf(text string) (runtime, name string) {
 	for _, e := range engines() {
 		if m := e.path.FindStringSubmatch(text); m != nil {
 			name = m[1]
 			if len(name) == 64 {
-				name = name[:shownID]
+				name = name[:shortID]
 			}
 			return e.runtime, name
 		}
@@ -86,12 +86,9 @@ func containerOf(text string) (runtime, name string) {
 	return "", ""
 }
 
-// bootTime reads btime of /proc/stat; the zero time when it can't.
+// bootTime returns btime of /proc/stat, the zero time if it can't be read.
 func bootTime(proc string) time.Time {
-	text, err := os.ReadFile(filepath.Join(proc, "stat"))
-	if err != nil {
-		return time.Time{}
-	}
+	text, _ := os.ReadFile(filepath.Join(proc, "stat"))
 	for line := range strings.Lines(string(text)) {
 		if v, ok := strings.CutPrefix(line, "btime "); ok {
 			if n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64); err == nil {
@@ -102,7 +99,7 @@ func bootTime(proc string) time.Time {
 	return time.Time{}
 }
 
-// nsID reads "net:[4026531840]".
+// nsID parses "net:[4026531840]".
 func nsID(target string) (uint64, bool) {
 	v, ok := strings.CutPrefix(target, "net:[")
 	if !ok {
@@ -114,8 +111,5 @@ func nsID(target string) (uint64, bool) {
 
 // unescape undoes the octal escapes of /proc/self/mountinfo.
 func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }

@@ -71,7 +71,7 @@ func TestNatural(t *testing.T) {
 		t.Error(diff)
 	}
 	if Natural("a1b", "a1b") != 0 {
-		t.Error("a name differs from itself")
+		t.Error("Natural does not report a name as equal to itself")
 	}
 }
 
@@ -81,33 +81,33 @@ func TestLabels(t *testing.T) {
 	for _, tt := range []struct {
 		label  string
 		origin Origin
-		p      place
+		p      candidate
 	}{
-		{"host", OfHost, place{id: 1, running: sh}},
-		{"init:5", OfProcess, place{id: 2, running: sh}}, // ours, but the host's is known
-		{"web", OfContainer, place{id: 3, running: sh, names: []string{"/run/docker/netns/0123"}}},
-		{"blue", OfName, place{id: 4, running: sh, names: []string{"/mnt/a/long/way/to/other", "/run/netns/blue"}}},
-		{"held-by-lab:8", OfHolder, place{id: 6, holder: process{pid: 8, name: "lab"}}},
+		{"host", OriginHost, candidate{id: 1, processes: sh}},
+		{"init:5", OriginProcess, candidate{id: 2, processes: sh}}, // our own, but the host's is known
+		{"web", OriginContainer, candidate{id: 3, processes: sh, names: []string{"/run/docker/netns/0123"}}},
+		{"blue", OriginName, candidate{id: 4, processes: sh, names: []string{"/mnt/a/long/way/to/other", "/run/netns/blue"}}},
+		{"held-by-lab:8", OriginHolder, candidate{id: 6, holder: process{pid: 8, name: "lab"}}},
 	} {
 		n := Namespace{ID: tt.p.id}
 		g.apply(&n, &tt.p)
 		if n.Label != tt.label || n.Origin != tt.origin {
 			t.Errorf("%d is %q (%s), want %q (%s)", tt.p.id, n.Label, n.Origin, tt.label, tt.origin)
 		}
-		if len(tt.p.running) > 0 && (n.PID != 5 || n.Processes != 3 || n.Programs[0] != Program{"sh", 2}) {
+		if len(tt.p.processes) > 0 && (n.PID != 5 || n.Processes != 3 || n.Programs[0] != Program{"sh", 2}) {
 			t.Errorf("%s: pid %d, %d processes, %v", n.Label, n.PID, n.Processes, n.Programs)
 		}
 	}
 	here := Namespace{ID: 2}
-	labeller{proc: t.TempDir(), here: 2}.apply(&here, &place{id: 2})
+	labeller{proc: t.TempDir(), here: 2}.apply(&here, &candidate{id: 2})
 	if here.Label != "here" {
-		t.Errorf("ours is %q where the host's can't be told", here.Label)
+		t.Errorf("our own namespace is %q, and the host's is not known", here.Label)
 	}
 }
 
-func TestDistinct(t *testing.T) {
+func TestNumberDuplicates(t *testing.T) {
 	all := []Namespace{{Label: "web"}, {Label: "web#2"}, {Label: "web"}, {Label: "web"}}
-	distinct(all)
+	numberDuplicates(all)
 	got := map[string]bool{}
 	for _, n := range all {
 		got[n.Label] = true
@@ -117,13 +117,13 @@ func TestDistinct(t *testing.T) {
 	}
 }
 
-// Containers of two engines that have one name have the engine in front.
+// The engine is put in front of the names of containers that two engines have.
 func TestQualify(t *testing.T) {
 	all := []Namespace{
-		{Label: "web", Container: "web", Runtime: "podman", Origin: OfContainer},
-		{Label: "web", Container: "web", Runtime: "lxc", Origin: OfContainer},
-		{Label: "web", Names: []string{"/run/netns/web"}, Origin: OfName},
-		{Label: "db", Container: "db", Runtime: "lxc", Origin: OfContainer},
+		{Label: "web", Container: "web", Runtime: "podman", Origin: OriginContainer},
+		{Label: "web", Container: "web", Runtime: "lxc", Origin: OriginContainer},
+		{Label: "web", Names: []string{"/run/netns/web"}, Origin: OriginName},
+		{Label: "db", Container: "db", Runtime: "lxc", Origin: OriginContainer},
 	}
 	qualify(all)
 	for i, want := range []string{"podman:web", "lxc:web", "web", "db"} {
@@ -133,7 +133,7 @@ func TestQualify(t *testing.T) {
 	}
 }
 
-func TestNamed(t *testing.T) {
+func TestSurveyFind(t *testing.T) {
 	s := &Survey{Namespaces: []Namespace{
 		{ID: 1, Label: "host", PID: 1},
 		{ID: 2, Label: "web", Container: "web", PID: 40},
@@ -146,7 +146,7 @@ func TestNamed(t *testing.T) {
 		"40": {4}, "50": {3}, "/run/netns/40": {4}, "nosuch": nil, "": nil,
 	} {
 		var got []uint64
-		for _, n := range s.Named(word) {
+		for _, n := range s.Find(word) {
 			got = append(got, n.ID)
 		}
 		if !slices.Equal(got, want) {

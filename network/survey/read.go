@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -16,110 +15,112 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space is a namespace that is held open. It is closed by close.
-type space struct {
-	place *place
-	ns    *netns.NS
-	h     *netlink.Handle // nil: it could not be entered
-	raw   []netlink.Link
-	out   Namespace
-	ids   map[int]*space // which namespace it knows by a number; nil: none that is open
+// reader reads a namespace, and holds it open until close.
+type reader struct {
+	candidate *candidate
+	ns        *netns.NS       // nil if it could not be opened
+	conn      *netlink.Handle // nil if it could not be entered
+	raw       []netlink.Link  // in the order of out.Links
+	out       Namespace
+	byNSID    map[int]*reader // by the number that the namespace has for another; nil: not one of the open ones
 }
 
-// errGone says that a namespace vanished before it could be looked at.
+// errGone means that a namespace vanished before it could be opened.
 var errGone = errors.New("the namespace is gone")
 
-// openSpace opens the namespace by the first path that still leads to it.
-func openSpace(p *place) (*space, error) {
-	err := errGone
-	for _, path := range p.paths {
-		ns, e := netns.Open(path)
-		if e != nil {
-			if !errors.Is(e, os.ErrNotExist) && !errors.Is(e, netns.ErrNotFound) && !errors.Is(e, unix.ESRCH) {
-				err = e
+// open opens the namespace by the first path that still leads to it.
+func (r *reader) open() error {
+	result := errGone
+	for _, path := range r.candidate.paths {
+		ns, err := netns.Open(path)
+		if err != nil {
+			if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, netns.ErrNotFound) && !errors.Is(err, unix.ESRCH) {
+				result = err
 			}
 			continue
 		}
-		if id, e := ns.ID(); e == nil && id == p.id {
-			return &space{place: p, ns: ns, out: Namespace{ID: p.id}}, nil
+		if id, err := ns.ID(); err == nil && id == r.candidate.id {
+			r.ns = ns
+			return nil
 		}
-		ns.Close() // another by now, or one of another type
+		ns.Close() // the path leads to another namespace by now, or to one of another type
 	}
-	return nil, err
+	return result
 }
 
-func (s *space) close() {
-	if s.h != nil {
-		s.h.Close()
+func (r *reader) close() {
+	if r.conn != nil {
+		r.conn.Close()
 	}
-	s.ns.Close()
+	if r.ns != nil {
+		r.ns.Close()
+	}
 }
 
-// read enters the namespace once and takes down what is there.
-func (s *space) read(visit func(uint64, []netlink.Link)) error {
-	err := s.ns.Do(func() error {
-		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+// read enters the namespace once, and reads what is in it.
+func (r *reader) read(visit func(uint64, []netlink.Link)) error {
+	err := r.ns.Do(func() error {
+		conn, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return fmt.Errorf("open route netlink: %w", err)
 		}
-		s.h = h
-		if s.raw, err = whole(h.LinkList); err != nil {
+		r.conn = conn
+		if r.raw, err = dump(conn.LinkList); err != nil {
 			return fmt.Errorf("list links: %w", err)
 		}
+		slices.SortFunc(r.raw, func(a, b netlink.Link) int { return cmp.Compare(a.Attrs().Index, b.Attrs().Index) })
+		for _, l := range r.raw {
+			r.out.Links = append(r.out.Links, newLink(l))
+		}
+		r.readSpeeds()
 		forward, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward")
-		s.out.Forwards = err == nil && len(forward) > 0 && forward[0] == '1'
-		s.describe()
+		r.out.Forwards = err == nil && len(forward) > 0 && forward[0] == '1'
 		if visit != nil {
-			visit(s.place.id, s.raw)
+			visit(r.candidate.id, r.raw)
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.addresses(); err != nil {
+	if err := r.readAddresses(); err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
-	s.queues()
-	return s.defaults()
+	r.readQueues()
+	return r.readDefaultRoutes()
 }
 
-// whole lists again, once, where links changed meanwhile; then it takes what it gets.
-func whole[T any](list func() ([]T, error)) ([]T, error) {
+// dump calls list once more if something changed during the first dump. What it returns then is
+// accepted, changed meanwhile or not.
+func dump[T any](list func() ([]T, error)) ([]T, error) {
 	all, err := list()
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
 		all, err = list()
 	}
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
-		return all, nil
+		err = nil
 	}
 	return all, err
 }
 
-// describe turns the kernel's links into ours, on a thread inside.
-func (s *space) describe() {
-	for _, l := range s.raw {
-		s.out.Links = append(s.out.Links, newLink(l))
-	}
-	slices.SortFunc(s.out.Links, func(a, b Link) int { return cmp.Compare(a.Index, b.Index) })
-	slices.SortFunc(s.raw, func(a, b netlink.Link) int { return cmp.Compare(a.Attrs().Index, b.Attrs().Index) })
-	s.speeds()
-}
+// unknownSpeed is SPEED_UNKNOWN (include/uapi/linux/ethtool.h).
+const unknownSpeed = 1<<32 - 1
 
-// speeds asks the drivers of hardware; others make it up.
-func (s *space) speeds() {
-	if !slices.ContainsFunc(s.out.Links, Link.hardware) {
-		return
-	}
-	tool, err := ethtool.NewEthtool()
-	if err != nil {
-		return
-	}
-	defer tool.Close()
-	for i := range s.out.Links {
-		l := &s.out.Links[i]
-		if !l.hardware() {
+// readSpeeds asks the drivers of hardware for its speed. The speeds that other drivers report are
+// made up.
+func (r *reader) readSpeeds() {
+	var tool *ethtool.Ethtool
+	for i := range r.out.Links {
+		l := &r.out.Links[i]
+		if l.Kind != kindDevice {
 			continue
+		}
+		if tool == nil {
+			var err error
+			if tool, err = ethtool.NewEthtool(); err != nil {
+				return
+			}
+			defer tool.Close()
 		}
 		if mbit, err := tool.CmdGet(&ethtool.EthtoolCmd{}, l.Name); err == nil && mbit != unknownSpeed {
 			l.SpeedMbit = int(mbit)
@@ -127,38 +128,25 @@ func (s *space) speeds() {
 	}
 }
 
-// unknownSpeed is SPEED_UNKNOWN (include/uapi/linux/ethtool.h).
-const unknownSpeed = 1<<32 - 1
-
-func (l Link) hardware() bool { return l.Kind == kindDevice }
-
-func (s *space) addresses() error {
-	all, err := whole(func() ([]netlink.Addr, error) { return s.h.AddrList(nil, unix.AF_UNSPEC) })
-	if err != nil {
-		return err
-	}
+func (r *reader) readAddresses() error {
+	all, err := dump(func() ([]netlink.Addr, error) { return r.conn.AddrList(nil, unix.AF_UNSPEC) })
 	for _, a := range all {
 		ip, ok := netip.AddrFromSlice(a.IP)
-		l := s.out.ByIndex(a.LinkIndex)
-		if !ok || l == nil {
-			continue
+		if l := r.out.ByIndex(a.LinkIndex); ok && l != nil {
+			ones, _ := a.Mask.Size()
+			l.Addresses = append(l.Addresses, netip.PrefixFrom(ip.Unmap(), ones))
 		}
-		ones, _ := a.Mask.Size()
-		l.Addresses = append(l.Addresses, netip.PrefixFrom(ip.Unmap(), ones))
 	}
-	return nil
+	return err
 }
 
-// queues reads the root queueing discipline of each link, and how it is shaped. A
-// kernel without traffic control has none.
-func (s *space) queues() {
-	all, err := whole(func() ([]netlink.Qdisc, error) { return s.h.QdiscList(nil) })
-	if err != nil {
-		return
-	}
+// readQueues reads the root queueing discipline of each link, and its rate. A kernel without
+// traffic control has none.
+func (r *reader) readQueues() {
+	all, _ := dump(func() ([]netlink.Qdisc, error) { return r.conn.QdiscList(nil) })
 	for _, q := range all {
 		a := q.Attrs()
-		l := s.out.ByIndex(a.LinkIndex)
+		l := r.out.ByIndex(a.LinkIndex)
 		if l == nil || a.Parent != netlink.HANDLE_ROOT {
 			continue
 		}
@@ -172,18 +160,14 @@ func (s *space) queues() {
 		case *netlink.Netem:
 			l.RateBits = int64(q.Rate64) * 8
 		case *netlink.Htb:
-			l.RateBits = s.classRate(a.LinkIndex)
+			l.RateBits = r.classRate(a.LinkIndex)
 		}
 	}
 }
 
-// classRate is what the classes at the root of an HTB may send together at most.
-func (s *space) classRate(index int) int64 {
-	l := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}}
-	classes, err := s.h.ClassList(l, netlink.HANDLE_NONE)
-	if err != nil {
-		return 0
-	}
+// classRate returns the sum of the ceilings of an HTB's root classes, in bit/s.
+func (r *reader) classRate(index int) int64 {
+	classes, _ := r.conn.ClassList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}}, netlink.HANDLE_NONE)
 	var sum uint64
 	for _, c := range classes {
 		if h, ok := c.(*netlink.HtbClass); ok && h.Attrs().Parent == netlink.HANDLE_ROOT {
@@ -193,56 +177,50 @@ func (s *space) classRate(index int) int64 {
 	return int64(sum) * 8
 }
 
-// defaults reads the default routes of the main table.
-func (s *space) defaults() error {
-	var out []Route
-	err := s.h.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{}, 0, func(r netlink.Route) bool {
-		if r.Type != unix.RTN_UNICAST || !isDefault(r.Dst) {
+// readDefaultRoutes reads the default routes of the main table, IPv4 first.
+func (r *reader) readDefaultRoutes() error {
+	var ip4, ip6 []Route
+	err := r.conn.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{}, 0, func(route netlink.Route) bool {
+		if route.Type != unix.RTN_UNICAST {
 			return true
 		}
-		hops := r.MultiPath
+		if route.Dst != nil {
+			if ones, _ := route.Dst.Mask.Size(); ones != 0 {
+				return true
+			}
+		}
+		hops := route.MultiPath
 		if len(hops) == 0 {
-			hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Via: r.Via}}
+			hops = []*netlink.NexthopInfo{{LinkIndex: route.LinkIndex, Gw: route.Gw, Via: route.Via}}
 		}
 		for _, h := range hops {
-			out = append(out, s.route(r, h))
+			if route.Family == unix.AF_INET6 {
+				ip6 = append(ip6, r.defaultRoute(route, h))
+			} else {
+				ip4 = append(ip4, r.defaultRoute(route, h))
+			}
 		}
 		return true
 	})
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return fmt.Errorf("list routes: %w", err)
 	}
-	slices.SortStableFunc(out, func(a, b Route) int {
-		return cmp.Or(cmp.Compare(btoi(a.IPv6), btoi(b.IPv6)), cmp.Compare(a.Metric, b.Metric))
-	})
-	s.out.Defaults = out
+	for _, routes := range [][]Route{ip4, ip6} {
+		slices.SortStableFunc(routes, func(a, b Route) int { return cmp.Compare(a.Metric, b.Metric) })
+	}
+	r.out.DefaultRoutes = append(ip4, ip6...)
 	return nil
 }
 
-func (s *space) route(r netlink.Route, hop *netlink.NexthopInfo) Route {
-	out := Route{Index: hop.LinkIndex, Metric: r.Priority, IPv6: r.Family == unix.AF_INET6}
+func (r *reader) defaultRoute(route netlink.Route, hop *netlink.NexthopInfo) Route {
+	out := Route{Index: hop.LinkIndex, Metric: route.Priority, IPv6: route.Family == unix.AF_INET6}
 	if via, ok := netip.AddrFromSlice(hop.Gw); ok {
 		out.Via = via.Unmap()
 	} else if v, ok := hop.Via.(*netlink.Via); ok {
 		out.Via, _ = netip.AddrFromSlice(v.Addr)
 	}
-	if l := s.out.ByIndex(hop.LinkIndex); l != nil {
+	if l := r.out.ByIndex(hop.LinkIndex); l != nil {
 		out.Link = l.Name
 	}
 	return out
-}
-
-func isDefault(dst *net.IPNet) bool {
-	if dst == nil {
-		return true
-	}
-	ones, _ := dst.Mask.Size()
-	return ones == 0
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// A descriptor that was a namespace's and is a socket's or a pipe's by now is one of
-// a namespace that is gone: it is neither an error nor waited for.
-func TestOpenSpaceOfAnotherDescriptor(t *testing.T) {
+// A descriptor may have been a namespace's when it was found, and be a socket's or a pipe's when it
+// is opened. Its namespace counts as gone, and the open does not block.
+func TestOpenAnotherDescriptor(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
 	if err != nil {
 		t.Fatal(err)
@@ -27,17 +27,18 @@ func TestOpenSpaceOfAnotherDescriptor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pipe.Close()
-	in.Close() // whoever opens the pipe waits for one
+	in.Close() // opening a pipe without a writer would block
 	for _, f := range []*os.File{socket, pipe} {
 		path := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
-		if s, err := openSpace(&place{id: 4026531840, paths: []string{path}}); !errors.Is(err, errGone) {
-			t.Errorf("%s: %v, %v", f.Name(), s, err)
+		r := &reader{candidate: &candidate{id: 4026531840, paths: []string{path}}}
+		if err := r.open(); !errors.Is(err, errGone) {
+			t.Errorf("open %s: %v, want errGone", f.Name(), err)
 		}
 	}
 }
 
-// A name may be a link to a process's namespace.
-func TestOpenSpaceByLink(t *testing.T) {
+// A name may be a symbolic link to a process's namespace.
+func TestOpenSymlink(t *testing.T) {
 	target, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		t.Fatal(err)
@@ -47,9 +48,9 @@ func TestOpenSpaceByLink(t *testing.T) {
 	if err := os.Symlink("/proc/self/ns/net", name); err != nil {
 		t.Fatal(err)
 	}
-	s, err := openSpace(&place{id: id, paths: []string{name}})
-	if err != nil {
+	r := &reader{candidate: &candidate{id: id, paths: []string{name}}}
+	if err := r.open(); err != nil {
 		t.Fatal(err)
 	}
-	s.close()
+	r.close()
 }

@@ -7,121 +7,113 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// wire is one relation of a link that has yet to be followed.
-type wire struct {
-	from  *space
-	link  int // place in from.out.Links
-	nsid  int // -1: the same namespace
-	index int // of the other link; 0: none
-	kind  relation
+// reference is a link's reference to another, by IFLA_LINK and IFLA_LINK_NETNSID.
+type reference struct {
+	from     *reader
+	linkAt   int // position in from.out.Links
+	nsid     int // -1: the same namespace
+	index    int // of the other link; 0: none
+	relation relation
 }
 
-// wires are the relations of all links of s.
-func (s *space) wires() []wire {
-	var out []wire
-	for i, raw := range s.raw {
-		a, kind := raw.Attrs(), relationOf(s.out.Links[i].Kind)
+// references returns the references of all links of r.
+func (r *reader) references() []reference {
+	var out []reference
+	for i, raw := range r.raw {
+		a, relation := raw.Attrs(), relationOf(r.out.Links[i].Kind)
 		to, abroad := a.ParentIndex, a.NetNsID >= 0
 		if v, ok := raw.(*netlink.Vxlan); ok {
-			to = v.VtepDevIndex // it has no IFLA_LINK
+			to = v.VtepDevIndex // a VXLAN device has no IFLA_LINK
 		}
-		if kind == noRelation || to == 0 && !(abroad && kind == underlayOf) || to == a.Index && !abroad {
+		if relation == noRelation || to == 0 && !(abroad && relation == underlayOf) || to == a.Index && !abroad {
 			continue
 		}
-		out = append(out, wire{from: s, link: i, nsid: a.NetNsID, index: to, kind: kind})
+		out = append(out, reference{from: r, linkAt: i, nsid: a.NetNsID, index: to, relation: relation})
 	}
 	return out
 }
 
-// matches tells whether t may be where w leads, going by the links: the other end
-// of a pair points back.
-func (w wire) matches(t *space) bool {
-	if w.index == 0 {
+// mayLeadTo reports whether the links of t allow that ref leads there: the other end of a pair
+// refers back.
+func (ref reference) mayLeadTo(t *reader) bool {
+	if ref.index == 0 {
 		return true
 	}
-	at := slices.IndexFunc(t.out.Links, func(l Link) bool { return l.Index == w.index })
-	return at >= 0 && (w.kind != peerOf || t.raw[at].Attrs().ParentIndex == w.from.out.Links[w.link].Index)
+	at := slices.IndexFunc(t.out.Links, func(l Link) bool { return l.Index == ref.index })
+	return at >= 0 && (ref.relation != peerOf || t.raw[at].Attrs().ParentIndex == ref.from.out.Links[ref.linkAt].Index)
 }
 
-// resolver finds out which namespaces the numbers stand for.
+// resolver finds the namespaces that namespace numbers stand for.
 type resolver struct {
-	spaces []*space
-	likely map[*space][]*space // those that lead to one
+	readers []*reader
+	likely  map[*reader][]*reader // the namespaces that refer to one
 }
 
-func newResolver(spaces []*space) *resolver {
-	return &resolver{spaces: spaces, likely: map[*space][]*space{}}
-}
-
-// find is the namespace that s knows by the number that w has; nil: none of those
-// that are open.
-func (r *resolver) find(w wire) *space {
-	s := w.from
-	if w.nsid < 0 {
-		return s
+// find returns the namespace that ref leads to, nil if it is not open.
+func (r *resolver) find(ref reference) *reader {
+	from := ref.from
+	if ref.nsid < 0 {
+		return from
 	}
-	if t, known := s.ids[w.nsid]; known {
+	if t, known := from.byNSID[ref.nsid]; known {
 		return t
 	}
-	if s.ids == nil {
-		s.ids = map[int]*space{}
+	if from.byNSID == nil {
+		from.byNSID = map[int]*reader{}
 	}
-	asked := map[*space]bool{s: true}
-	ask := func(t *space, only bool) bool {
-		if asked[t] || only && !w.matches(t) {
-			return false
-		}
-		asked[t] = true
-		id, err := s.h.GetNetNsIdByFd(t.ns.Fd())
-		if err != nil || id < 0 {
-			return false
-		}
-		s.ids[id] = t
-		return id == w.nsid
-	}
+	asked := map[*reader]bool{from: true}
 	for _, round := range []struct {
-		among []*space
-		only  bool
-	}{{r.likely[s], false}, {r.spaces, true}, {r.spaces, false}} {
-		for _, t := range round.among {
-			if ask(t, round.only) {
-				r.likely[t] = append(r.likely[t], s)
+		readers  []*reader
+		matching bool // only those that ref may lead to
+	}{{r.likely[from], false}, {r.readers, true}, {r.readers, false}} {
+		for _, t := range round.readers {
+			if asked[t] || t.ns == nil || round.matching && !ref.mayLeadTo(t) {
+				continue
+			}
+			asked[t] = true
+			id, err := from.conn.GetNetNsIdByFd(t.ns.Fd())
+			if err != nil || id < 0 {
+				continue
+			}
+			from.byNSID[id] = t
+			if id == ref.nsid {
+				r.likely[t] = append(r.likely[t], from)
 				return t
 			}
 		}
 	}
-	s.ids[w.nsid] = nil
+	from.byNSID[ref.nsid] = nil
 	return nil
 }
 
-// resolve follows all relations and tells whether one leads out of what is open.
-// It may be called again with more spaces.
-func resolve(spaces []*space) (astray bool) {
-	r := newResolver(spaces)
-	for _, s := range spaces {
-		if s.h == nil {
+// resolve sets the ends of all links. It reports whether a link leads to a namespace that is not
+// open. It may be called again with more readers.
+func resolve(readers []*reader) (unresolved bool) {
+	r := &resolver{readers: readers, likely: map[*reader][]*reader{}}
+	for _, from := range readers {
+		if from.conn == nil {
 			continue
 		}
-		maps.DeleteFunc(s.ids, func(_ int, t *space) bool { return t == nil })
-		for _, w := range s.wires() {
-			t := r.find(w)
-			astray = astray || t == nil
-			s.out.Links[w.link].follow(w, t)
+		maps.DeleteFunc(from.byNSID, func(_ int, t *reader) bool { return t == nil })
+		for _, ref := range from.references() {
+			t := r.find(ref)
+			unresolved = unresolved || t == nil
+			from.out.Links[ref.linkAt].setEnd(ref, t)
 		}
 	}
-	return astray
+	return unresolved
 }
 
-// follow notes where w leads.
-func (l *Link) follow(w wire, t *space) {
-	e := &End{Index: w.index, NSID: w.nsid}
+// setEnd records that ref leads to t, which may be nil.
+func (l *Link) setEnd(ref reference, t *reader) {
+	e := &End{Index: ref.index, NSID: ref.nsid}
 	if t != nil {
 		e.NamespaceID = t.out.ID
-		if o := t.out.ByIndex(w.index); o != nil {
+		if o := t.out.ByIndex(ref.index); o != nil {
 			e.Name = o.Name
 		}
 	}
-	switch w.kind {
+	switch ref.relation {
 	case peerOf:
 		l.Peer = e
 	case parentOf:

@@ -6,90 +6,89 @@ import (
 	"time"
 )
 
-// Survey is what was found. Host comes first among Namespaces, the others are
-// in the order of their labels.
+// Survey is the result of Take. The host's namespace comes first; the others are sorted by label.
 type Survey struct {
-	Host       string      `json:"host"` // the machine's name
-	Taken      time.Time   `json:"taken"`
-	Namespaces []Namespace `json:"namespaces"`
-	Hidden     int         `json:"hidden_processes,omitempty"` // whose namespace may not be known
-	Notes      []string    `json:"notes,omitempty"`            // what could not be read, for people
+	Host            string      `json:"host"` // the machine's host name
+	TakenAt         time.Time   `json:"taken"`
+	Namespaces      []Namespace `json:"namespaces"`
+	HiddenProcesses int         `json:"hidden_processes,omitempty"` // processes whose namespace may not be read
+	Notes           []string    `json:"notes,omitempty"`            // what could not be read, for people
 }
 
-// Origin is what a namespace's label was taken from.
+// Origin is where a namespace's label comes from.
 type Origin string
 
-// The origins, the most telling first.
+// The origins, by preference.
 const (
-	OfHost      Origin = "host"      // process 1's
-	OfHere      Origin = "here"      // the caller's own, where process 1's can't be told
-	OfContainer Origin = "container" // an engine's
-	OfName      Origin = "name"      // a file under /run/netns, or a mount
-	OfProcess   Origin = "process"   // nothing but what runs in it
-	OfHolder    Origin = "holder"    // no process: one elsewhere holds a descriptor
+	OriginHost      Origin = "host"      // the namespace of process 1
+	OriginHere      Origin = "here"      // the caller's own, if that of process 1 is not known
+	OriginContainer Origin = "container" // a container of an engine
+	OriginName      Origin = "name"      // a file under /run/netns, or a mount
+	OriginProcess   Origin = "process"   // a process in it
+	OriginHolder    Origin = "holder"    // a process elsewhere that holds a descriptor
 )
 
 // Namespace is one network namespace.
 type Namespace struct {
-	ID        uint64    `json:"id"` // inode number
-	Label     string    `json:"label"`
-	Origin    Origin    `json:"origin"`
-	Container string    `json:"container,omitempty"`    // name, or the beginning of its identifier
-	Runtime   string    `json:"runtime,omitempty"`      // docker, podman …
-	Names     []string  `json:"names,omitempty"`        // files that stand for it
-	PID       int       `json:"pid,omitempty"`          // its process with the lowest number; 0: none
-	Processes int       `json:"processes"`              // without the kernel's own
-	Programs  []Program `json:"programs,omitempty"`     // the most frequent first
-	Since     time.Time `json:"since,omitzero"`         // no later than this
-	Links     []Link    `json:"links"`                  // by index
-	Defaults  []Route   `json:"default_routes"`         // of the main table, the best first
-	Unread    string    `json:"unread,omitempty"`       // why there are no links
-	Forwards  bool      `json:"forwards_ipv4,omitzero"` // it routes IPv4 packets
+	ID            uint64    `json:"id"` // inode number
+	Label         string    `json:"label"`
+	Origin        Origin    `json:"origin"`
+	Container     string    `json:"container,omitempty"`    // name or abbreviated identifier
+	Runtime       string    `json:"runtime,omitempty"`      // docker, podman …
+	Names         []string  `json:"names,omitempty"`        // files that stand for it
+	PID           int       `json:"pid,omitempty"`          // the lowest process id in it; 0 if it has no process
+	Processes     int       `json:"processes"`              // number of processes, without kernel threads
+	Programs      []Program `json:"programs,omitempty"`     // the most frequent first
+	Since         time.Time `json:"since,omitzero"`         // it has existed at least since then
+	Links         []Link    `json:"links"`                  // by index
+	DefaultRoutes []Route   `json:"default_routes"`         // of the main table, by metric
+	UnreadReason  string    `json:"unread,omitempty"`       // why Links is empty
+	Forwards      bool      `json:"forwards_ipv4,omitzero"` // ip_forward is on
 }
 
-// Program is what several processes of one name are.
+// Program counts the processes of one name.
 type Program struct {
-	Name  string `json:"name"` // as the kernel has it: 15 bytes at most, and any bytes
+	Name  string `json:"name"` // at most 15 bytes, which may be any bytes
 	Count int    `json:"count"`
 }
 
-// Link is one link. Relations that are nil do not exist.
+// Link is a network device. A nil *End means that the link has no such relation.
 type Link struct {
 	Index       int            `json:"index"`
 	Name        string         `json:"name"`
-	Kind        string         `json:"kind"`             // as the kernel calls it; "loopback"; "device" for what no driver of links made
-	Detail      string         `json:"detail,omitempty"` // what else the kind says: "bridge", "100", "VNI 42"
+	Kind        string         `json:"kind"`             // the kernel's name; "loopback"; "device" for links without a link kind, such as hardware
+	Detail      string         `json:"detail,omitempty"` // mode, VLAN or VNI: "bridge", "100", "VNI 42"
 	Up          bool           `json:"up"`
 	Carrier     bool           `json:"carrier"`
 	MTU         int            `json:"mtu"` // bytes
 	MAC         string         `json:"mac,omitempty"`
-	SpeedMbit   int            `json:"speed_mbit,omitempty"`  // of hardware alone
+	SpeedMbit   int            `json:"speed_mbit,omitempty"`  // of hardware only
 	Qdisc       string         `json:"qdisc,omitempty"`       // of the root
 	QdiscDrops  uint32         `json:"qdisc_drops,omitempty"` // packets that the root dropped
 	RateBits    int64          `json:"rate_bits_per_sec,omitempty"`
-	Promiscuity int            `json:"promiscuity,omitempty"` // how many users want every packet
+	Promiscuity int            `json:"promiscuity,omitempty"` // number of users that receive every packet
 	Addresses   []netip.Prefix `json:"addresses,omitempty"`
 	Master      int            `json:"master,omitempty"`   // index of the bridge, bond, … that it is a port of
-	Peer        *End           `json:"peer,omitempty"`     // of a pair
-	Parent      *End           `json:"parent,omitempty"`   // what a VLAN or macvlan stands on
-	Underlay    *End           `json:"underlay,omitempty"` // by which a tunnel sends
-	Local       string         `json:"local,omitempty"`    // of a tunnel
-	Remote      string         `json:"remote,omitempty"`   // of a tunnel
-	Ports       []SwitchPort   `json:"ports,omitempty"`    // of a bridge of Open vSwitch: those that are no links
+	Peer        *End           `json:"peer,omitempty"`     // of a veth pair or the like
+	Parent      *End           `json:"parent,omitempty"`   // of a VLAN or macvlan device
+	Underlay    *End           `json:"underlay,omitempty"` // link that a tunnel sends by
+	Local       string         `json:"local,omitempty"`    // address of a tunnel
+	Remote      string         `json:"remote,omitempty"`   // address of a tunnel
+	Ports       []SwitchPort   `json:"ports,omitempty"`    // of an Open vSwitch bridge: those that are not links
 	Counters    Counters       `json:"counters"`
 }
 
-// SwitchPort is a port of Open vSwitch that is none of the links that were found.
+// SwitchPort is a port of Open vSwitch that is not among the links.
 type SwitchPort struct {
 	Name   string `json:"name"`
-	Kind   string `json:"kind,omitempty"`  // "patch", "geneve", "vxlan" …; "": a device
-	VLANs  string `json:"vlans,omitempty"` // "VLAN 100"; "": all
+	Kind   string `json:"kind,omitempty"`  // "patch", "geneve", "vxlan" …; "" for a device
+	VLANs  string `json:"vlans,omitempty"` // "VLAN 100"; "" for all VLANs
 	Remote string `json:"remote,omitempty"`
-	Peer   string `json:"peer,omitempty"`  // of a patch
-	Error  string `json:"error,omitempty"` // why it is none
+	Peer   string `json:"peer,omitempty"`  // of a patch port
+	Error  string `json:"error,omitempty"` // why it has no link
 }
 
-// Counters are packets since the link was made.
+// Counters are packets since the link was created.
 type Counters struct {
 	RxPackets uint64 `json:"rx_packets"`
 	TxPackets uint64 `json:"tx_packets"`
@@ -99,19 +98,19 @@ type Counters struct {
 	TxDropped uint64 `json:"tx_dropped"`
 }
 
-// Lost is how many packets a link dropped or found wrong.
+// Lost returns how many packets the link dropped or found faulty.
 func (c Counters) Lost() uint64 { return c.RxErrors + c.TxErrors + c.RxDropped + c.TxDropped }
 
-// End is a link, perhaps in another namespace.
+// End refers to a link, perhaps in another namespace.
 type End struct {
-	NamespaceID uint64 `json:"namespace_id,omitempty"` // 0: not found
+	NamespaceID uint64 `json:"namespace_id,omitempty"` // 0 if it was not found
 	Namespace   string `json:"namespace,omitempty"`    // its label
-	Index       int    `json:"index,omitempty"`        // 0: a tunnel that is bound to no link
-	Name        string `json:"name,omitempty"`         // "": not read
-	NSID        int    `json:"nsid"`                   // what the link's own namespace calls that one; -1: it is the same
+	Index       int    `json:"index,omitempty"`        // 0 for a tunnel that is not bound to a link
+	Name        string `json:"name,omitempty"`         // "" if the link was not read
+	NSID        int    `json:"nsid"`                   // number of the namespace in that of the link; -1 for the same namespace
 }
 
-// String is the end as "namespace/link".
+// String returns the end as "namespace/link".
 func (e End) String() string {
 	switch {
 	case e.NamespaceID == 0:
@@ -126,14 +125,14 @@ func (e End) String() string {
 
 // Route is a default route.
 type Route struct {
-	Via    netip.Addr `json:"via,omitzero"` // not valid: straight out of the link
+	Via    netip.Addr `json:"via,omitzero"` // invalid for a route without a gateway
 	Link   string     `json:"link"`
 	Index  int        `json:"index"`
 	Metric int        `json:"metric,omitempty"`
 	IPv6   bool       `json:"ipv6,omitempty"`
 }
 
-// ByIndex is the link with this number, nil if there is none.
+// ByIndex returns the link with an index, nil if there is none.
 func (n *Namespace) ByIndex(index int) *Link {
 	for i := range n.Links {
 		if n.Links[i].Index == index {
@@ -143,7 +142,7 @@ func (n *Namespace) ByIndex(index int) *Link {
 	return nil
 }
 
-// ByID is the namespace with this number, nil if there is none.
+// ByID returns the namespace with an inode number, nil if there is none.
 func (s *Survey) ByID(id uint64) *Namespace {
 	for i := range s.Namespaces {
 		if s.Namespaces[i].ID == id {

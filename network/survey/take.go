@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,12 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says what to look at. The zero value looks at everything that costs
-// little.
+// Config says what to read. The zero value reads everything that is cheap.
 type Config struct {
-	Names map[uint64]Name // what runs in namespaces, by inode number, from who knows
-	OVS   string          // socket of Open vSwitch's database; "": where its own programs look
-	Held  bool            // look through all descriptors, even if no link leads to a namespace that isn't found otherwise
+	Names             map[uint64]Name // containers in namespaces, by inode number, as their engines name them
+	OVSSocket         string          // of its database; "" for the place where its own programs look
+	SearchDescriptors bool            // search the descriptors of all processes, even if no link leads to a namespace that isn't found otherwise
 
 	// Visit, if set, is called once for each namespace that was entered, on a thread inside
 	// it, with its inode number and its links by index. It may read what a Survey leaves out.
@@ -28,79 +28,65 @@ type Config struct {
 
 const procDir = "/proc"
 
-// Take surveys the host that it runs on. What may not be read is no error but
-// said in the result; an error means that nothing could be found out, or that ctx
-// has ended. It holds a descriptor or two on each namespace meanwhile.
+// Take surveys this host. The result says what could not be read; an error means that nothing
+// could be read, or that ctx has ended. Meanwhile Take holds up to two descriptors a namespace.
 func Take(ctx context.Context, cfg Config) (*Survey, error) {
 	f := newFinder(procDir, nameDirs...)
 	if err := f.find(ctx); err != nil {
 		return nil, err
 	}
-	t := taking{finder: f, visit: cfg.Visit}
+	t := collector{finder: f, visit: cfg.Visit}
 	defer t.close()
 	t.open(ctx, f.sorted())
-	astray := resolve(t.spaces)
-	if astray || cfg.Held {
-		if more := f.held(ctx); len(more) > 0 {
+	unresolved := resolve(t.readers)
+	if unresolved || cfg.SearchDescriptors {
+		if more := f.findHeld(ctx); len(more) > 0 {
 			t.open(ctx, more)
-			resolve(t.spaces)
+			resolve(t.readers)
 		}
 	}
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	s := t.result(cfg.Names)
-	s.switches(ctx, cmp.Or(cfg.OVS, ovsSocket()))
+	s := t.survey(cfg.Names)
+	s.readSwitches(ctx, cmp.Or(cfg.OVSSocket, ovsSocket()))
 	return s, nil
 }
 
-// taking is a survey being taken.
-type taking struct {
-	finder *finder
-	visit  func(uint64, []netlink.Link) // Config.Visit
-	spaces []*space
-	closed []unopened
+// collector collects a survey.
+type collector struct {
+	finder  *finder
+	visit   func(uint64, []netlink.Link) // Config.Visit
+	readers []*reader
 }
 
-// unopened is a namespace that is there but can't be opened.
-type unopened struct {
-	*place
-	why string
-}
-
-// open opens and reads the namespaces at places.
-func (t *taking) open(ctx context.Context, places []*place) {
-	spaces, closed := make([]*space, len(places)), make([]string, len(places))
-	each(ctx, len(places), func(i int) {
-		s, err := openSpace(places[i])
-		if err != nil {
-			if !errors.Is(err, errGone) {
-				closed[i] = reason(err)
-			}
-			return
+// open opens and reads namespaces.
+func (t *collector) open(ctx context.Context, candidates []*candidate) {
+	readers := make([]*reader, len(candidates))
+	each(ctx, len(candidates), func(i int) {
+		r := &reader{candidate: candidates[i], out: Namespace{ID: candidates[i].id}}
+		err := r.open()
+		if err == nil {
+			err = r.read(t.visit)
 		}
-		s.out.Unread = reason(s.read(t.visit))
-		spaces[i] = s
+		if !errors.Is(err, errGone) {
+			r.out.UnreadReason = reason(err)
+			readers[i] = r
+		}
 	})
-	for i, s := range spaces {
-		if s != nil {
-			t.spaces = append(t.spaces, s)
-		} else if closed[i] != "" {
-			t.closed = append(t.closed, unopened{places[i], closed[i]})
-		}
+	t.readers = append(t.readers, slices.DeleteFunc(readers, func(r *reader) bool { return r == nil })...)
+}
+
+func (t *collector) close() {
+	for _, r := range t.readers {
+		r.close()
 	}
 }
 
-func (t *taking) close() {
-	for _, s := range t.spaces {
-		s.close()
-	}
-}
-
-// notPermitted is the reason for which most is unread.
+// notPermitted is the usual reason.
 const notPermitted = "only root may look inside"
 
-// reason says why a namespace was not read, "" if it was.
+// reason returns why a namespace was not read, "" if it was.
 func reason(err error) string {
 	switch {
 	case err == nil:
@@ -108,45 +94,40 @@ func reason(err error) string {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return notPermitted
 	case errors.Is(err, unix.EMFILE):
-		return "too many open files: a larger `ulimit -n` helps"
+		return "too many open files: raise `ulimit -n`"
 	}
 	return err.Error()
 }
 
-// result labels everything and puts it in order.
-func (t *taking) result(names map[uint64]Name) *Survey {
-	g := labeller{proc: t.finder.proc, host: t.finder.of("1"), here: t.finder.of("thread-self"), names: names}
-	out := &Survey{Taken: time.Now().Round(0), Hidden: t.finder.hidden}
+// survey labels and sorts the namespaces.
+func (t *collector) survey(names map[uint64]Name) *Survey {
+	g := labeller{proc: t.finder.proc, host: t.finder.namespaceOf("1"), here: t.finder.namespaceOf("thread-self"), names: names}
+	out := &Survey{TakenAt: time.Now().Round(0), HiddenProcesses: t.finder.hidden}
 	out.Host, _ = os.Hostname()
 	boot := bootTime(t.finder.proc)
-	add := func(n Namespace, p *place) {
-		g.apply(&n, p)
+	for _, r := range t.readers {
+		n := r.out
+		g.apply(&n, r.candidate)
 		switch {
 		case boot.IsZero():
-		case n.Origin == OfHost:
+		case n.Origin == OriginHost:
 			n.Since = boot
-		case len(p.running) > 0:
-			_, began := first(p.running)
-			n.Since = boot.Add(began)
+		case len(r.candidate.processes) > 0:
+			_, oldest := first(r.candidate.processes)
+			n.Since = boot.Add(oldest)
 		}
 		out.Namespaces = append(out.Namespaces, n)
 	}
-	for _, s := range t.spaces {
-		add(s.out, s.place)
-	}
-	for _, p := range t.closed {
-		add(Namespace{ID: p.id, Unread: p.why}, p.place)
-	}
 	qualify(out.Namespaces)
-	order(out.Namespaces)
-	distinct(out.Namespaces)
-	out.name()
+	sortNamespaces(out.Namespaces)
+	numberDuplicates(out.Namespaces)
+	out.nameEnds()
 	out.Notes = t.notes(out)
 	return out
 }
 
-// name gives the ends of all relations the labels of their namespaces.
-func (s *Survey) name() {
+// nameEnds sets the namespaces' labels in all ends.
+func (s *Survey) nameEnds() {
 	labels := map[uint64]string{}
 	for _, n := range s.Namespaces {
 		labels[n.ID] = n.Label
@@ -162,36 +143,32 @@ func (s *Survey) name() {
 	}
 }
 
-// notes says what could not be read, each reason once.
-func (t *taking) notes(s *Survey) []string {
+// notes returns what could not be read, each reason once.
+func (t *collector) notes(s *Survey) []string {
 	var out, reasons []string
-	if n := s.Hidden; n > 0 {
-		out = append(out, fmt.Sprintf("Of %s only root may know which network they are in.", plural(n, "process", "processes")))
+	switch n := s.HiddenProcesses; {
+	case n == 1:
+		out = append(out, "Only root may read the network namespace of 1 process.")
+	case n > 1:
+		out = append(out, fmt.Sprintf("Only root may read the network namespace of %d processes.", n))
 	}
-	by := map[string][]string{}
+	labels := map[string][]string{} // by reason
 	for _, n := range s.Namespaces {
-		if n.Unread == "" {
+		if n.UnreadReason == "" {
 			continue
 		}
-		if by[n.Unread] == nil {
-			reasons = append(reasons, n.Unread)
+		if labels[n.UnreadReason] == nil {
+			reasons = append(reasons, n.UnreadReason)
 		}
-		by[n.Unread] = append(by[n.Unread], n.Label)
+		labels[n.UnreadReason] = append(labels[n.UnreadReason], n.Label)
 	}
-	for _, why := range reasons {
-		labels, more := by[why], ""
+	for _, r := range reasons {
 		const most = 5
-		if len(labels) > most {
-			labels, more = labels[:most], fmt.Sprintf(" and %d more", len(labels)-most)
+		names, more := labels[r], ""
+		if len(names) > most {
+			names, more = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
 		}
-		out = append(out, fmt.Sprintf("Not read: %s%s (%s).", strings.Join(labels, ", "), more, why))
+		out = append(out, fmt.Sprintf("Not read: %s%s (%s).", strings.Join(names, ", "), more, r))
 	}
 	return out
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

@@ -51,7 +51,7 @@ func Observe(ctx context.Context, names map[uint64]survey.Name) (*Observation, e
 		mu   sync.Mutex
 		byID = map[uint64]*namespace{}
 	)
-	s, err := survey.Take(ctx, survey.Config{Names: names, Held: true, Visit: func(id uint64, links []netlink.Link) {
+	s, err := survey.Take(ctx, survey.Config{Names: names, SearchDescriptors: true, Visit: func(id uint64, links []netlink.Link) {
 		n := read(links)
 		mu.Lock()
 		defer mu.Unlock()
@@ -97,9 +97,9 @@ func (o *Observation) find(ns *netns.NS) (*namespace, error) {
 	for _, n := range o.namespaces {
 		switch {
 		case n.ID != id:
-		case n.Unread != "":
+		case n.UnreadReason != "":
 			// Entering it once more returns the typed error, such as EPERM.
-			return nil, fmt.Errorf("read network namespace %s: %w", ns, ns.Do(func() error { return errors.New(n.Unread) }))
+			return nil, fmt.Errorf("read network namespace %s: %w", ns, ns.Do(func() error { return errors.New(n.UnreadReason) }))
 		default:
 			n.Label = ns.String()
 			return n, nil
