@@ -1,35 +1,31 @@
-// Package graph draws a survey of what is wired to what: as trees in a terminal,
-// and as one SVG file.
+// Package graph draws a survey of what is wired to what, as trees in a terminal and as one SVG file.
 //
 // # Theory of operation
 //
-// Drawing is a pure function of the survey. A view turns the survey's relations
-// around: what hangs on a link is its ports, then what stands on it, then tunnels
-// from other namespaces that send by it. Both drawings are made of that and of the
-// same words.
+// Drawing is a pure function of the survey. A view inverts the survey's relations: below a link
+// hang its ports, then the devices on it, then tunnels from other namespaces that send by it. Both
+// drawings use the view and the same words.
 //
-// In text a namespace is a tree, the host first: uplinks, then bridges as trunks
-// with their ports as branches, each with the other end's name and addresses. What
-// stands on a link from within another namespace is a branch, too.
+// In text a namespace is a tree, the host's first: uplinks, then bridges with their ports as
+// branches, each with the name and addresses of its other end. A device on a link is a branch even
+// if it is in another namespace.
 //
-// In the SVG everything is a box with ports on its left edge, in columns: the
-// host's uplinks on top, its bridges and other links below, then the namespaces.
-// Left of each column is a gutter. A wire, which is a bridge with its ports, a
-// device with what stands on it or a pair, is a vertical lane in each gutter where
-// it has ports, and a horizontal track that joins its lanes in one of the two
-// channels between the rows of boxes. Boxes and text are never in gutters or
-// channels, so no wire crosses any. Lanes and tracks that would touch lie side by
-// side (greedy colouring of intervals, by where they begin). The file holds the
-// drawing twice, in several columns and in one, and shows that which fits the
-// width it gets.
+// In the SVG everything is a box with ports on its left edge. There are three rows of boxes: the
+// host's uplinks, its bridges and other links, and the other namespaces. Left of each column is a
+// gutter. A wire is a bridge with its ports, a device with the devices on it, or a pair. It is a
+// vertical lane in each gutter where it has ports, and a horizontal track that joins its lanes, in
+// one of the two channels between the rows. Boxes and text are never in gutters or channels, so no
+// wire crosses any. Lanes and tracks that would touch lie side by side (greedy colouring of
+// intervals, in the order of their beginnings). The file holds the drawing twice, in several
+// columns and in one, and shows the one that fits the available width.
 //
-// Names of processes, links, containers and hosts are whatever somebody made
-// them: text goes through columns.Plain and, in the SVG, is escaped.
+// Others choose the names of processes, links, containers and hosts: all text goes through
+// columns.Plain, and is escaped in the SVG.
 //
 // # Limits
 //
-// The width of text in a font that is not known is estimated: too long names are
-// clipped, and whole in a tooltip.
+// The font is not known, so the width of text is estimated. Names that are too long are clipped,
+// and complete in a tooltip.
 //
 // Sources: SVG 2 (W3C), CSS Media Queries 4, ip-link(8) for the names of kinds.
 package graph

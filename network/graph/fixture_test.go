@@ -16,12 +16,12 @@ func addrs(all ...string) []netip.Prefix {
 	return out
 }
 
-// up is a link that works.
+// up returns a link that works.
 func up(index int, name, kind string, more ...netip.Prefix) survey.Link {
 	return survey.Link{Index: index, Name: name, Kind: kind, Up: true, Carrier: true, MTU: 1500, MAC: fmt.Sprintf("02:00:00:00:00:%02x", index), Addresses: more}
 }
 
-// to is an end in a namespace of the fixture.
+// to returns an end in a namespace of the fixture.
 func to(id uint64, namespace string, index int, name string, nsid int) *survey.End {
 	return &survey.End{NamespaceID: id, Namespace: namespace, Index: index, Name: name, NSID: nsid}
 }
@@ -33,14 +33,14 @@ func via(ip, link string, index int) survey.Route {
 
 var taken = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// loopback is what every namespace has.
+// loopback returns the link that every namespace has.
 func loopback() survey.Link {
 	l := up(1, "lo", "loopback", addrs("127.0.0.1/8", "::1/128")...)
 	l.MTU, l.MAC = 65536, ""
 	return l
 }
 
-// port is one end of a pair in a bridge.
+// inBridge makes l a port of a bridge.
 func inBridge(l survey.Link, master int, peer *survey.End) survey.Link {
 	l.Master, l.Peer = master, peer
 	return l
@@ -66,7 +66,7 @@ func fixture() *survey.Survey {
 	uplink.Peer = to(5, "router", 2, "wan0", 3)
 	host := survey.Namespace{
 		ID: 1, Label: "host", Origin: survey.OriginHost, PID: 1, Processes: 143, Since: taken.Add(-50 * time.Hour),
-		Programs: []survey.Program{{Name: "containerd-shim", Count: 4}, {Name: "sshd", Count: 2}, {Name: "dockerd", Count: 1}, {Name: "systemd", Count: 1}, {Name: "udevd", Count: 1}},
+		Programs:      []survey.Program{{Name: "containerd-shim", Count: 4}, {Name: "sshd", Count: 2}, {Name: "dockerd", Count: 1}, {Name: "systemd", Count: 1}, {Name: "udevd", Count: 1}},
 		DefaultRoutes: []survey.Route{via("192.0.2.1", "eth0", 2), via("2001:db8::1", "eth0", 2)},
 		Links: []survey.Link{loopback(), eth0, vlan, up(4, "br100", "bridge"), up(5, "docker0", "bridge", addrs("172.17.0.1/16")...),
 			inBridge(up(7, "veth9", "veth"), 5, to(2, "web", 2, "eth0", 0)), lost, unseen, vxlan, sit, uplink, secretEnd},
@@ -97,8 +97,8 @@ func fixture() *survey.Survey {
 		Namespaces: []survey.Namespace{host, api, secret, empty, inner, router, web}}
 }
 
-// crowd is a host with n containers on a few bridges; some are on two, some have
-// pairs of their own.
+// crowd returns a host with n containers on a few bridges. Some containers are on two
+// bridges, and some have pairs of their own.
 func crowd(n int) *survey.Survey {
 	const bridges = 3
 	host := survey.Namespace{ID: 1, Label: "host", Origin: survey.OriginHost, Links: []survey.Link{loopback(), up(2, "eth0", "device", addrs("192.0.2.7/24")...)}}
@@ -136,7 +136,8 @@ func crowd(n int) *survey.Survey {
 	return s
 }
 
-// switched is a host with Open vSwitch, whose database says which ports are whose.
+// switched returns a host with Open vSwitch, whose database says which port belongs to
+// which bridge.
 func switched() *survey.Survey {
 	dev := func(index int, name, kind string) survey.Link {
 		return survey.Link{Index: index, Name: name, Kind: kind, Up: true, Carrier: true, MTU: 1500}
@@ -155,7 +156,7 @@ func switched() *survey.Survey {
 	}}
 }
 
-// hostile is a host where every name is meant to do harm.
+// hostile returns a host on which every name is malicious.
 func hostile() *survey.Survey {
 	const evil = "\x1b[2J</text><script>alert(1)</script>&\"'\xff\u202e\n]]>"
 	s := fixture()

@@ -12,7 +12,7 @@ import (
 	"cleat/network/survey"
 )
 
-// FuzzDrawings draws surveys in which links lead anywhere and are called anything.
+// FuzzDrawings draws surveys with arbitrary relations and names.
 func FuzzDrawings(f *testing.F) {
 	f.Add([]byte(`{"host":"h\u001b[2J","namespaces":[{"id":1,"label":"host","origin":"host","links":[{"index":1,"name":"br0","kind":"bridge","up":true},
 		{"index":2,"name":"a\u009b\u202e<script>","kind":"veth","master":1,"peer":{"namespace_id":2,"namespace":"web","index":1,"name":"eth0","nsid":0}}]},

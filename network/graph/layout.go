@@ -12,54 +12,54 @@ import (
 const (
 	margin    = 16.0
 	framePad  = 12.0
-	between   = 14.0 // boxes of one column
-	laneApart = 8.0  // wires side by side
+	boxGap    = 14.0 // between boxes of one column
+	laneApart = 8.0  // between wires side by side
 	gutterPad = 12.0 // between wires and boxes
 	titleRoom = 64.0 // above everything
 )
 
-// layout is a picture with everything in its place.
+// layout is a picture with the positions of everything.
 type layout struct {
 	*view
 	columns  int
 	boxWidth float64
 	boxes    []*box
 	wires    []wire
-	host     *survey.Namespace // nil: it is not drawn
-	hostHead *box              // its title, as lines
+	host     *survey.Namespace // nil if it is not drawn
+	hostHead *box              // its title lines
 	frame    struct{ x, y, w, h float64 }
 	w, h     float64
-	foot     []line
+	footer   []line
 	footY    float64
 
-	tracks map[int]int    // of a wire that has one: which
-	lanes  map[laneOf]int // which lane a wire has in a column's gutter
-	gutter []int          // how many lanes each has
-	trackY [bands]float64 // where the first track above a band is
-	left   []float64      // where the gutter of each column begins
+	tracks map[int]int    // track number of each wire that has one
+	lanes  map[laneID]int // lane number of a wire in a column's gutter
+	gutter []int          // number of lanes in each
+	trackY [rows]float64  // y of the first track above each row
+	left   []float64      // x of each column's gutter
 }
 
-type laneOf struct{ wire, column int }
+type laneID struct{ wire, column int }
 
-// newLayout places everything in that many columns.
+// newLayout computes the positions for a number of columns.
 func newLayout(v *view, full []*survey.Namespace, columns int, boxWidth float64) *layout {
-	l := &layout{view: v, columns: columns, boxWidth: boxWidth, tracks: map[int]int{}, lanes: map[laneOf]int{}}
+	l := &layout{view: v, columns: columns, boxWidth: boxWidth, tracks: map[int]int{}, lanes: map[laneID]int{}}
 	for _, n := range full {
 		if isHost(n) && l.host == nil {
 			l.host = n
 			l.boxes = append(l.boxes, hostBoxes(v, n, boxWidth)...)
 		}
 	}
-	for _, n := range v.nearFirst(full) {
+	for _, n := range v.byDistance(full) {
 		if n != l.host {
 			l.boxes = append(l.boxes, namespaceBox(v, n, boxWidth))
 		}
 	}
-	slices.SortStableFunc(l.boxes, func(a, b *box) int { return cmp.Compare(a.band, b.band) })
+	slices.SortStableFunc(l.boxes, func(a, b *box) int { return cmp.Compare(a.row, b.row) })
 	for i, b := range l.boxes {
 		b.order, b.h = i, b.height()
 	}
-	heights := l.fill()
+	heights := l.assignColumns()
 	l.wires = v.wires(l.boxes)
 	l.chooseTracks()
 	l.placeRows(heights)
@@ -68,15 +68,15 @@ func newLayout(v *view, full []*survey.Namespace, columns int, boxWidth float64)
 	return l
 }
 
-// nearFirst orders namespaces by how many wires they are away from the host, and
-// then by what they are wired to: what belongs together is drawn together.
-func (v *view) nearFirst(full []*survey.Namespace) []*survey.Namespace {
-	near := map[uint64]map[uint64]key{} // of two namespaces: the wire's hub
-	note := func(a, b uint64, hub key) {
+// byDistance orders namespaces by how many wires they are away from the host, and then by what they
+// are wired to, so that what belongs together is drawn together.
+func (v *view) byDistance(full []*survey.Namespace) []*survey.Namespace {
+	near := map[uint64]map[uint64]linkID{} // hub of the wire between two namespaces
+	note := func(a, b uint64, hub linkID) {
 		if near[a] == nil {
-			near[a] = map[uint64]key{}
+			near[a] = map[uint64]linkID{}
 		}
-		if old, ok := near[a][b]; !ok || before(hub, old) {
+		if old, ok := near[a][b]; !ok || compareLinks(hub, old) < 0 {
 			near[a][b] = hub
 		}
 	}
@@ -101,46 +101,46 @@ func (v *view) nearFirst(full []*survey.Namespace) []*survey.Namespace {
 					next = append(next, m)
 				}
 			}
-			slices.SortStableFunc(next, func(a, b *survey.Namespace) int { return compareKeys(hubs[a.ID], hubs[b.ID]) })
+			slices.SortStableFunc(next, func(a, b *survey.Namespace) int { return compareLinks(hubs[a.ID], hubs[b.ID]) })
 			out = append(out, next...)
 		}
 	}
 	return out
 }
 
-// fill puts each box into the column that is shortest so far, band by band, with y
-// from the band's top, and returns the bands' heights.
-func (l *layout) fill() (heights [bands]float64) {
-	for band := range bands {
+// assignColumns puts each box into the column that is shortest so far, row by row. It sets y
+// relative to the top of the row, and returns the heights of the rows.
+func (l *layout) assignColumns() (heights [rows]float64) {
+	for row := range rows {
 		ends := make([]float64, l.columns)
 		for _, b := range l.boxes {
-			if b.band != band {
+			if b.row != row {
 				continue
 			}
 			b.col = slices.Index(ends, slices.Min(ends))
 			b.y = ends[b.col]
-			ends[b.col] += b.h + between
+			ends[b.col] += b.h + boxGap
 		}
-		heights[band] = max(0, slices.Max(ends)-between)
+		heights[row] = max(0, slices.Max(ends)-boxGap)
 	}
 	return heights
 }
 
-// channel is the band above which the wire's track is; ok is false for a wire in
-// one column, which needs none.
-func (w wire) channel() (band int, ok bool) {
-	band = trunks
+// channel returns the row above which the wire's track is. ok is false for a wire in one column,
+// which needs no track.
+func (w wire) channel() (row int, ok bool) {
+	row = hostRow
 	for _, p := range w.ports {
 		ok = ok || p.box.col != w.ports[0].box.col
-		if p.box.band == containers {
-			band = containers
+		if p.box.row == containerRow {
+			row = containerRow
 		}
 	}
-	return band, ok
+	return row, ok
 }
 
-// spans are the first and the last column that a wire has ports in.
-func (w wire) spans() (from, to int) {
+// columnRange returns the first and the last column that a wire has ports in.
+func (w wire) columnRange() (from, to int) {
 	from, to = math.MaxInt, 0
 	for _, p := range w.ports {
 		from, to = min(from, p.box.col), max(to, p.box.col)
@@ -150,108 +150,107 @@ func (w wire) spans() (from, to int) {
 
 // chooseTracks gives wires that share a column in one channel different tracks.
 func (l *layout) chooseTracks() {
-	used := [bands][][]bool{}
+	used := [rows][][]bool{}
 	for i, w := range l.wires {
-		band, ok := w.channel()
+		row, ok := w.channel()
 		if !ok {
 			continue
 		}
-		from, to := w.spans()
+		from, to := w.columnRange()
 		track := 0
-		for ; track < len(used[band]) && slices.Contains(used[band][track][from:to+1], true); track++ {
+		for ; track < len(used[row]) && slices.Contains(used[row][track][from:to+1], true); track++ {
 		}
-		if track == len(used[band]) {
-			used[band] = append(used[band], make([]bool, l.columns))
+		if track == len(used[row]) {
+			used[row] = append(used[row], make([]bool, l.columns))
 		}
 		for c := from; c <= to; c++ {
-			used[band][track][c] = true
+			used[row][track][c] = true
 		}
 		l.tracks[i] = track
 	}
-	for band := range bands {
-		l.trackY[band] = float64(len(used[band])) * laneApart // for now the channel's height
+	for row := range rows {
+		l.trackY[row] = float64(len(used[row])) * laneApart // the channel's height for now
 	}
 }
 
-// placeRows gives everything its y.
-func (l *layout) placeRows(heights [bands]float64) {
+// placeRows sets the y of everything.
+func (l *layout) placeRows(heights [rows]float64) {
 	y := titleRoom
 	if l.host != nil {
 		l.frame.y = y
 		l.hostHead = newHostHead(l)
 		y += l.hostHead.height()
 	}
-	var top [bands]float64
-	for band := range bands {
-		channel := l.trackY[band]
-		if band == containers && l.host != nil {
-			if heights[uplinks]+heights[trunks] > 0 {
+	var top [rows]float64
+	for row := range rows {
+		channel := l.trackY[row]
+		if row == containerRow && l.host != nil {
+			if heights[uplinkRow]+heights[hostRow] > 0 {
 				y += framePad
 			}
 			l.frame.h = y - l.frame.y
-			y += between
+			y += boxGap
 		}
 		if channel > 0 {
-			l.trackY[band] = y + laneApart
+			l.trackY[row] = y + laneApart
 			y += channel + laneApart*2
 		}
-		top[band] = y
-		if heights[band] > 0 {
-			y += heights[band]
-			if band == uplinks && heights[trunks] > 0 {
-				y += between
+		top[row] = y
+		if heights[row] > 0 {
+			y += heights[row]
+			if row == uplinkRow && heights[hostRow] > 0 {
+				y += boxGap
 			}
 		}
 	}
 	for _, b := range l.boxes {
-		b.y += top[b.band]
+		b.y += top[b.row]
 	}
 	l.footY = y + margin
 }
 
-// newHostHead is the host's title.
+// newHostHead returns the title lines of the host.
 func newHostHead(l *layout) *box {
 	width := float64(l.columns) * (l.boxWidth + gutterPad*2)
-	w := newBox(l.view, uplinks, width)
-	w.one(classTitle, l.host.Label, 0, false)
-	w.flow(classSoft, l.about(l.host), 0, mostLines)
-	for _, d := range defaults(l.host) {
-		w.one(classSoft, d, 0, false)
+	w := newBox(l.view, uplinkRow, width)
+	w.addLine(classTitle, l.host.Label, 0, false)
+	w.addParagraph(classSoft, l.describeNamespace(l.host), 0, maxLines)
+	for _, d := range defaultRoutes(l.host) {
+		w.addLine(classSoft, d, 0, false)
 	}
 	return w.box
 }
 
-// lane is where a wire runs in a gutter.
+// lane is the vertical part of a wire in a gutter.
 type lane struct {
-	of       laneOf
+	id       laneID
 	from, to float64
 }
 
-// interval is the part of a wire that runs in a column's gutter.
-func (l *layout) interval(i, column int) (lane, bool) {
+// interval returns the lane of a wire in a column's gutter. ok is false if it has none.
+func (l *layout) interval(i, column int) (out lane, ok bool) {
 	w := l.wires[i]
-	out := lane{of: laneOf{i, column}, from: math.Inf(1), to: math.Inf(-1)}
-	found := false
+	out = lane{id: laneID{i, column}, from: math.Inf(1), to: math.Inf(-1)}
 	for _, p := range w.ports {
 		if p.box.col == column {
-			found = true
+			ok = true
 			out.from, out.to = min(out.from, p.y()), max(out.to, p.y())
 		}
 	}
-	if y, ok := l.track(i); ok && found {
+	if y, tracked := l.track(i); ok && tracked {
 		out.from, out.to = min(out.from, y), max(out.to, y)
 	}
-	return out, found
+	return out, ok
 }
 
-// track is the y of a wire's track, if it has one.
+// track returns the y of a wire's track, if it has one.
 func (l *layout) track(i int) (float64, bool) {
 	track, ok := l.tracks[i]
 	if !ok {
 		return 0, false
 	}
-	band, _ := l.wires[i].channel()
-	return l.trackY[band] + float64(track)*laneApart, true
+	row, _ := l.wires[i].channel()
+	return l.trackY[row] + float64(track)*laneApart, true
 }
 
 // chooseLanes gives wires that would touch in a gutter different lanes.
@@ -260,25 +259,25 @@ func (l *layout) chooseLanes() {
 	for column := range l.columns {
 		var all []lane
 		for i := range l.wires {
-			if one, ok := l.interval(i, column); ok {
-				all = append(all, one)
+			if in, ok := l.interval(i, column); ok {
+				all = append(all, in)
 			}
 		}
 		slices.SortStableFunc(all, func(a, b lane) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
 		var ends []float64
-		for _, one := range all {
-			at := slices.IndexFunc(ends, func(end float64) bool { return end+laneApart < one.from })
+		for _, in := range all {
+			at := slices.IndexFunc(ends, func(end float64) bool { return end+laneApart < in.from })
 			if at < 0 {
 				at, ends = len(ends), append(ends, 0)
 			}
-			ends[at] = one.to
-			l.lanes[one.of] = at
+			ends[at] = in.to
+			l.lanes[in.id] = at
 		}
 		l.gutter[column] = len(ends)
 	}
 }
 
-// placeColumns gives everything its x.
+// placeColumns sets the x of everything.
 func (l *layout) placeColumns() {
 	x := margin
 	if l.host != nil {
@@ -307,7 +306,7 @@ func (l *layout) placeColumns() {
 	l.w = x + margin
 }
 
-// laneX is where a wire runs in a column's gutter.
+// laneX returns the x of a wire's lane in a column's gutter.
 func (l *layout) laneX(wire, column int) float64 {
-	return l.left[column] + gutterPad + float64(l.lanes[laneOf{wire, column}])*laneApart
+	return l.left[column] + gutterPad + float64(l.lanes[laneID{wire, column}])*laneApart
 }

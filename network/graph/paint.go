@@ -10,26 +10,26 @@ import (
 	"cleat/internal/look"
 )
 
-// painter writes SVG into memory, which can't fail.
+// painter writes SVG into memory.
 type painter struct{ bytes.Buffer }
 
 func (p *painter) printf(format string, args ...any) { fmt.Fprintf(&p.Buffer, format, args...) }
 
-// escaped is text that means nothing to XML.
+// escaped returns text as XML character data.
 func escaped(s string) string {
 	var b bytes.Buffer
 	xml.EscapeText(&b, []byte(columns.Plain(s)))
 	return b.String()
 }
 
-// rules are the classes of the style sheet: which property has which colour.
+// rules are the colours in the style sheet.
 var rules = []struct{ selector, property, colour string }{
 	{".bg", "fill", "bg"}, {".frame", "fill", "card"}, {".frame", "stroke", "rule"}, {".box", "fill", "bg"}, {".box", "stroke", "rule"},
 	{"text", "fill", "text"}, {".s", "fill", "soft"}, {".w", "fill", "warn"}, {".head", "fill", "accent"}, {".wire", "stroke", "fill"}, {".dot", "fill", "fill"},
 }
 
-// style is the style sheet. Colours are written out, since not every program that
-// shows SVG knows custom properties.
+// style returns the style sheet. It repeats the colours, because not every program that shows SVG
+// knows custom properties.
 func style(narrowBelow int, narrow *layout) string {
 	var light, dark strings.Builder
 	rule := func(selector, property, colour string) {
@@ -60,13 +60,13 @@ func style(narrowBelow int, narrow *layout) string {
 func (p *painter) text(x, y float64, l line) {
 	p.printf(`<text x="%.1f" y="%.1f" class="%s">`, x, y, l.class)
 	p.WriteString(escaped(l.text))
-	if l.whole != "" {
-		p.printf("<title>%s</title>", escaped(l.whole))
+	if l.unclipped != "" {
+		p.printf("<title>%s</title>", escaped(l.unclipped))
 	}
 	p.WriteString("</text>\n")
 }
 
-// baseline is how far the foot of letters is below a line's top.
+// baseline is the distance of the baseline from the top of a line.
 const baseline = 12.0
 
 func (p *painter) lines(b *box) {
@@ -75,7 +75,7 @@ func (p *painter) lines(b *box) {
 	}
 }
 
-// layout paints a picture: frame, boxes, wires, text.
+// layout paints a whole picture.
 func (p *painter) layout(l *layout) {
 	p.printf(`<rect class="bg" width="%.1f" height="%.1f"/>`+"\n", l.w, l.h)
 	p.head(l)
@@ -92,36 +92,35 @@ func (p *painter) layout(l *layout) {
 	for _, b := range l.boxes {
 		p.lines(b)
 	}
-	for i, f := range l.foot {
+	for i, f := range l.footer {
 		p.text(margin, l.footY+baseline+float64(i)*lineHeight, f)
 	}
 }
 
-// headWidth is of a column of the picture's title, in pixels.
+// headWidth is the width of a character of the picture's title, in pixels.
 const headWidth = 11
 
-// head is the picture's title.
-func (l *layout) head() string {
+// title returns the picture's title.
+func (l *layout) title() string {
 	if l.Host == "" {
 		return "What is wired to what"
 	}
 	return columns.Plain("What is wired to what on " + l.Host)
 }
 
-// head writes the picture's title.
+// head paints the title and the line below it.
 func (p *painter) head(l *layout) {
-	p.text(margin, margin+18, line{text: columns.Clip(l.head(), int((l.w-2*margin)/headWidth)), class: "h1 head"})
+	p.text(margin, margin+18, line{text: columns.Clip(l.title(), int((l.w-2*margin)/headWidth)), class: "h1 head"})
 	p.text(margin, margin+36, line{text: columns.Clip("cleat graph · "+l.TakenAt.UTC().Format("2006-01-02 15:04 UTC"), int((l.w-2*margin)/sansWidth)), class: classSoft})
 }
 
 // bend is the radius of corners, in pixels.
 const bend = 6.0
 
-// dotRadius is that of a port, in pixels.
+// dotRadius is the radius of a port, in pixels.
 const dotRadius = 3.5
 
-// wire paints one wire: a lane in each gutter that it has ports in, and the track
-// that joins them.
+// wire paints a wire: its lanes, and the track that joins them.
 func (p *painter) wire(l *layout, i int) {
 	w := l.wires[i]
 	class := ""
@@ -129,10 +128,10 @@ func (p *painter) wire(l *layout, i int) {
 		class = fmt.Sprintf(" cs%d", w.colour)
 	}
 	var d strings.Builder
-	from, to := w.spans()
+	from, to := w.columnRange()
 	for c := from; c <= to; c++ {
-		if one, ok := l.interval(i, c); ok {
-			l.lanePath(&d, i, one, from, to)
+		if in, ok := l.interval(i, c); ok {
+			l.lanePath(&d, i, in, from, to)
 		}
 	}
 	if y, ok := l.track(i); ok {
@@ -144,21 +143,21 @@ func (p *painter) wire(l *layout, i int) {
 	}
 }
 
-// lanePath draws a wire in one gutter: the lane, a branch to each port, and where
-// there is a track the corner to that.
-func (l *layout) lanePath(d *strings.Builder, i int, one lane, from, to int) {
-	x := l.laneX(i, one.of.column)
-	r := min(bend, (one.to-one.from)/2)
-	top, bottom := one.from, one.to
+// lanePath draws the part of a wire in one gutter: the lane, a branch to each port, and the corners
+// to the track if there is one.
+func (l *layout) lanePath(d *strings.Builder, i int, in lane, from, to int) {
+	x := l.laneX(i, in.id.column)
+	r := min(bend, (in.to-in.from)/2)
+	top, bottom := in.from, in.to
 	for _, at := range l.wires[i].ports {
-		if at.box.col != one.of.column {
+		if at.box.col != in.id.column {
 			continue
 		}
 		switch y := at.y(); y {
-		case one.from:
+		case in.from:
 			fmt.Fprintf(d, "M%.1f %.1fH%.1fQ%.1f %.1f %.1f %.1f", at.box.x, y, x+r, x, y, x, y+r)
 			top = y + r
-		case one.to:
+		case in.to:
 			fmt.Fprintf(d, "M%.1f %.1fH%.1fQ%.1f %.1f %.1f %.1f", at.box.x, y, x+r, x, y, x, y-r)
 			bottom = y - r
 		default:
@@ -166,30 +165,30 @@ func (l *layout) lanePath(d *strings.Builder, i int, one lane, from, to int) {
 		}
 	}
 	if y, ok := l.track(i); ok {
-		l.corners(d, x, y, r, one, from, to)
-		if y == one.from {
+		l.corners(d, x, y, r, in, from, to)
+		if y == in.from {
 			top = y + r
 		}
-		if y == one.to {
+		if y == in.to {
 			bottom = y - r
 		}
 	}
 	fmt.Fprintf(d, "M%.1f %.1fV%.1f", x, top, bottom)
 }
 
-// corners join a lane at x with the track at y, on the sides where that goes on.
-func (l *layout) corners(d *strings.Builder, x, y, r float64, one lane, from, to int) {
+// corners joins a lane at x with the track at y, on the sides where the track continues.
+func (l *layout) corners(d *strings.Builder, x, y, r float64, in lane, from, to int) {
 	for _, side := range []struct {
-		on bool
-		dx float64
-	}{{one.of.column < to, bend}, {one.of.column > from, -bend}} {
-		if !side.on {
+		continues bool
+		dx        float64
+	}{{in.id.column < to, bend}, {in.id.column > from, -bend}} {
+		if !side.continues {
 			continue
 		}
-		if one.to > y {
+		if in.to > y {
 			fmt.Fprintf(d, "M%.1f %.1fQ%.1f %.1f %.1f %.1f", x, y+r, x, y, x+side.dx, y)
 		}
-		if one.from < y {
+		if in.from < y {
 			fmt.Fprintf(d, "M%.1f %.1fQ%.1f %.1f %.1f %.1f", x, y-r, x, y, x+side.dx, y)
 		}
 	}

@@ -30,7 +30,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// What has a name of its own in the pictures is a text, and nothing else.
+// A hostile name in the SVG is text, and nothing else.
 func TestSVGOfHostileNames(t *testing.T) {
 	for name, s := range map[string]*survey.Survey{"harmless": fixture(), "hostile": hostile(), "nothing": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -50,11 +50,11 @@ func TestSVGOfHostileNames(t *testing.T) {
 				switch start.Name.Local {
 				case "svg", "style", "title", "rect", "text", "path", "circle":
 				default:
-					t.Errorf("there is an element %q", start.Name.Local)
+					t.Errorf("unexpected element %q", start.Name.Local)
 				}
 				for _, a := range start.Attr {
 					if strings.HasPrefix(a.Name.Local, "on") || strings.Contains(a.Name.Local, "href") {
-						t.Errorf("there is an attribute %q", a.Name.Local)
+						t.Errorf("unexpected attribute %q", a.Name.Local)
 					}
 				}
 			}
@@ -62,16 +62,16 @@ func TestSVGOfHostileNames(t *testing.T) {
 	}
 }
 
-// segment is a straight part of a wire; corners count as their chords.
+// segment is a straight part of a wire. Corners count as their chords.
 type segment struct {
 	wire           int
 	x1, y1, x2, y2 float64
 }
 
-// step is a command of a path with its numbers.
+// step is a command of an SVG path with its numbers.
 var step = regexp.MustCompile(`([MHVQ])([-0-9. ]+)`)
 
-// segments takes the paths of a painted layout apart.
+// segments parses the paths of a painted layout.
 func segments(t *testing.T, l *layout) []segment {
 	t.Helper()
 	var out []segment
@@ -107,18 +107,17 @@ func segments(t *testing.T, l *layout) []segment {
 	return out
 }
 
-// TestWiresAreClear holds the promise of the layout: no wire crosses a box, and no
-// two wires lie on each other.
+// TestWiresAreClear checks that no wire crosses a box, and that no two wires overlap.
 func TestWiresAreClear(t *testing.T) {
 	surveys := map[string]*survey.Survey{"fixture": fixture(), "hostile": hostile(), "three": crowd(3), "sixty": crowd(60), "many": crowd(200)}
 	for name, s := range surveys {
 		for _, columns := range []int{1, 2, 4} {
 			t.Run(name+"/"+strconv.Itoa(columns), func(t *testing.T) {
 				v := newView(s, Options{})
-				full, _ := v.drawn()
+				full, _ := v.selected()
 				l := newLayout(v, full, columns, wideBox)
 				if len(l.wires) == 0 {
-					t.Fatal("there are no wires")
+					t.Fatal("the layout has no wires")
 				}
 				all := segments(t, l)
 				for _, one := range all {
@@ -130,13 +129,13 @@ func TestWiresAreClear(t *testing.T) {
 	}
 }
 
-// isClear demands that a segment is inside the picture and outside of all boxes but
-// for their edges.
+// isClear checks that a segment is inside the picture and, but for their edges, outside
+// all boxes.
 func isClear(t *testing.T, l *layout, s segment) {
 	t.Helper()
 	const edge = 0.5
 	if s.x1 < 0 || s.y1 < titleRoom || s.x2 > l.w || s.y2 > l.footY {
-		t.Errorf("%+v leaves the picture", s)
+		t.Errorf("%+v is outside the picture", s)
 	}
 	for _, b := range l.boxes {
 		if s.x2 > b.x+edge && s.x1 < b.x+b.w-edge && s.y2 > b.y+edge && s.y1 < b.y+b.h-edge {
@@ -148,12 +147,12 @@ func isClear(t *testing.T, l *layout, s segment) {
 	}
 }
 
-// apart demands that straight segments of different wires share no stretch, but
-// before a port that both have.
+// apart checks that straight segments of different wires do not overlap, except left of a
+// port that both have.
 func apart(t *testing.T, l *layout, all []segment) {
 	t.Helper()
 	const touch = 1.0
-	shared := map[float64]bool{} // heights of ports that several wires have
+	shared := map[float64]bool{} // y of ports that several wires have
 	seen := map[port]bool{}
 	for _, w := range l.wires {
 		for _, p := range w.ports {
@@ -171,17 +170,17 @@ func apart(t *testing.T, l *layout, all []segment) {
 			vertical := a.x1 == a.x2 && b.x1 == b.x2 && math.Abs(a.x1-b.x1) < touch && min(a.y2, b.y2)-max(a.y1, b.y1) > touch
 			horizontal := a.y1 == a.y2 && b.y1 == b.y2 && math.Abs(a.y1-b.y1) < touch && min(a.x2, b.x2)-max(a.x1, b.x1) > touch && !shared[math.Round(a.y1)]
 			if vertical || horizontal {
-				t.Errorf("%+v and %+v lie on each other", a, b)
+				t.Errorf("%+v and %+v overlap", a, b)
 			}
 		}
 	}
 }
 
-// TestEveryRelationIsAWire compares the wires with the survey: each pair between
-// boxes, each child away from its parent is on one.
+// TestEveryRelationIsAWire checks that each pair between two boxes, and each device in
+// another box than its parent, is on one wire.
 func TestEveryRelationIsAWire(t *testing.T) {
 	v := newView(crowd(60), Options{})
-	full, _ := v.drawn()
+	full, _ := v.selected()
 	l := newLayout(v, full, 4, wideBox)
 	on := map[port]bool{}
 	for _, w := range l.wires {
@@ -205,17 +204,17 @@ func TestEveryRelationIsAWire(t *testing.T) {
 		}
 	}
 	if n < 60 {
-		t.Errorf("only %d links lead anywhere", n)
+		t.Errorf("only %d links have a wire", n)
 	}
 }
 
-// No line of text is wider than its box, as far as widths are known.
+// No line of text is wider than its box, according to the estimated widths.
 func TestTextFitsItsBox(t *testing.T) {
 	for name, s := range map[string]*survey.Survey{"fixture": fixture(), "hostile": hostile()} {
 		v := newView(s, Options{All: true})
-		full, _ := v.drawn()
+		full, _ := v.selected()
 		for _, b := range newLayout(v, full, 2, narrowBox).boxes {
-			w := writer{v, b}
+			w := boxWriter{v, b}
 			for _, l := range b.lines {
 				if got, most := len([]rune(l.text)), w.room(l.class, l.indent); got > most {
 					t.Errorf("%s: %q has %d runes, %d fit", name, l.text, got, most)
@@ -225,7 +224,7 @@ func TestTextFitsItsBox(t *testing.T) {
 	}
 }
 
-// A picture with little in it has room for its title.
+// The title is complete in a picture with little in it.
 func TestTitleIsWhole(t *testing.T) {
 	if title := ">What is wired to what on example</text>"; !bytes.Contains(svg(t, &survey.Survey{Host: "example"}, Options{}), []byte(title)) {
 		t.Errorf("no %q", title)

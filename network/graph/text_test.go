@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the files in testdata anew")
 
-// golden compares with a file of testdata.
+// golden compares got with a file in testdata.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -88,7 +88,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// Every link that is not hidden is drawn at home exactly once.
+// Every link that is not hidden is drawn exactly once in the tree of its own namespace.
 func TestTextDrawsEveryLink(t *testing.T) {
 	s := crowd(40)
 	text := draw(t, s, Options{All: true}, Terminal{Width: 120})

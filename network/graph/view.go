@@ -8,48 +8,47 @@ import (
 	"cleat/network/survey"
 )
 
-// Options say what is drawn. The zero value draws all namespaces without what is
-// the same everywhere: loopback, addresses of one link, devices that the kernel
-// made by itself.
+// Options say what is drawn. The zero value draws all namespaces, but not what is the same
+// everywhere: loopback, IPv6 link-local addresses, and devices that kernel modules create.
 type Options struct {
-	All  bool            // draw that, too
-	Only map[uint64]bool // the namespaces to draw, by ID; nil: all
+	All  bool            // draw that as well
+	Only map[uint64]bool // the namespaces to draw, by ID; nil for all
 }
 
-// key is a link of any namespace.
-type key struct {
+// linkID identifies a link of any namespace.
+type linkID struct {
 	ns    uint64
 	index int
 }
 
-// spot is a link with the namespace that it is in.
-type spot struct {
+// nsLink is a link and the namespace that it is in.
+type nsLink struct {
 	ns   *survey.Namespace
 	link *survey.Link
 }
 
-// view is a survey with its relations turned around.
+// view is a survey with its relations inverted.
 type view struct {
 	*survey.Survey
 	opt   Options
-	links map[key]spot
-	above map[key]spot   // what a link hangs on
-	below map[key][]spot // ports, children and tunnels of a link, in the order in which they are drawn
+	links map[linkID]nsLink
+	above map[linkID]nsLink   // the link that a link hangs on
+	below map[linkID][]nsLink // ports, devices and tunnels on a link, in the order of drawing
 }
 
 func newView(s *survey.Survey, opt Options) *view {
-	v := &view{Survey: s, opt: opt, links: map[key]spot{}, above: map[key]spot{}, below: map[key][]spot{}}
+	v := &view{Survey: s, opt: opt, links: map[linkID]nsLink{}, above: map[linkID]nsLink{}, below: map[linkID][]nsLink{}}
 	for i := range s.Namespaces {
 		n := &s.Namespaces[i]
 		for j := range n.Links {
-			v.links[key{n.ID, n.Links[j].Index}] = spot{n, &n.Links[j]}
+			v.links[linkID{n.ID, n.Links[j].Index}] = nsLink{n, &n.Links[j]}
 		}
 	}
 	for i := range s.Namespaces {
 		n := &s.Namespaces[i]
 		for j := range n.Links {
-			at := spot{n, &n.Links[j]}
-			if on, ok := v.leadsTo(at); ok && !v.hangsOn(on, at) {
+			at := nsLink{n, &n.Links[j]}
+			if on, ok := v.wouldHangOn(at); ok && !v.hangsOn(on, at) {
 				v.above[at.key()] = on
 				v.below[on.key()] = append(v.below[on.key()], at)
 			}
@@ -57,7 +56,7 @@ func newView(s *survey.Survey, opt Options) *view {
 	}
 	for k := range v.below {
 		home := k.ns
-		slices.SortStableFunc(v.below[k], func(a, b spot) int {
+		slices.SortStableFunc(v.below[k], func(a, b nsLink) int {
 			return cmp.Or(cmp.Compare(btoi(a.ns.ID != home), btoi(b.ns.ID != home)),
 				survey.Natural(a.ns.Label, b.ns.Label), survey.Natural(a.link.Name, b.link.Name))
 		})
@@ -65,30 +64,30 @@ func newView(s *survey.Survey, opt Options) *view {
 	return v
 }
 
-func (s spot) key() key { return key{s.ns.ID, s.link.Index} }
+func (s nsLink) key() linkID { return linkID{s.ns.ID, s.link.Index} }
 
-// String is the link as others call it.
-func (s spot) String() string { return s.ns.Label + "/" + s.link.Name }
+// String returns the link's name with its namespace.
+func (s nsLink) String() string { return s.ns.Label + "/" + s.link.Name }
 
-// at is where an end leads.
-func (v *view) at(e *survey.End) (spot, bool) {
+// at returns the link that an end refers to.
+func (v *view) at(e *survey.End) (nsLink, bool) {
 	if e == nil {
-		return spot{}, false
+		return nsLink{}, false
 	}
-	s, ok := v.links[key{e.NamespaceID, e.Index}]
+	s, ok := v.links[linkID{e.NamespaceID, e.Index}]
 	return s, ok
 }
 
-// on is the link that s hangs on in a drawing.
-func (v *view) on(s spot) (spot, bool) {
+// parentOf returns the link that s hangs on.
+func (v *view) parentOf(s nsLink) (nsLink, bool) {
 	on, ok := v.above[s.key()]
 	return on, ok
 }
 
-// hangsOn reports whether a link is another one, or hangs on it. The kernel makes no circles,
-// but namespaces are read one after the other, and are others' to change meanwhile.
-func (v *view) hangsOn(s, on spot) bool {
-	for ok := true; ok; s, ok = v.on(s) {
+// hangsOn reports whether s is on, or hangs on it. The kernel allows no loops, but a survey may have
+// them: namespaces are read one after the other, and may change meanwhile.
+func (v *view) hangsOn(s, on nsLink) bool {
+	for ok := true; ok; s, ok = v.parentOf(s) {
 		if s.key() == on.key() {
 			return true
 		}
@@ -96,10 +95,10 @@ func (v *view) hangsOn(s, on spot) bool {
 	return false
 }
 
-// leadsTo is the link that s would hang on: the one it is a port of, else the one it stands
-// on; a tunnel only if that is elsewhere.
-func (v *view) leadsTo(s spot) (spot, bool) {
-	if m, ok := v.links[key{s.ns.ID, s.link.Master}]; ok && s.link.Master != 0 {
+// wouldHangOn returns the link that s hangs on unless that makes a loop: its master, else its
+// parent, else its underlay if that is in another namespace.
+func (v *view) wouldHangOn(s nsLink) (nsLink, bool) {
+	if m, ok := v.links[linkID{s.ns.ID, s.link.Master}]; ok && s.link.Master != 0 {
 		return m, true
 	}
 	if p, ok := v.at(s.link.Parent); ok {
@@ -108,27 +107,27 @@ func (v *view) leadsTo(s spot) (spot, bool) {
 	if u, ok := v.at(s.link.Underlay); ok && u.ns != s.ns {
 		return u, true
 	}
-	return spot{}, false
+	return nsLink{}, false
 }
 
-// tops are the links of n that hang on no other one of n, uplinks first.
-func (v *view) tops(n *survey.Namespace) []spot {
-	var out []spot
+// roots returns the links of n that hang on no other link of n, uplinks first.
+func (v *view) roots(n *survey.Namespace) []nsLink {
+	var out []nsLink
 	for i := range n.Links {
-		s := spot{n, &n.Links[i]}
-		if on, ok := v.on(s); ok && on.ns == n || v.hidden(s) {
+		s := nsLink{n, &n.Links[i]}
+		if on, ok := v.parentOf(s); ok && on.ns == n || v.hidden(s) {
 			continue
 		}
 		out = append(out, s)
 	}
-	slices.SortStableFunc(out, func(a, b spot) int {
+	slices.SortStableFunc(out, func(a, b nsLink) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), survey.Natural(a.link.Name, b.link.Name))
 	})
 	return out
 }
 
-// rank is where in its namespace a link is drawn.
-func rank(s spot) int {
+// rank orders the links of a namespace.
+func rank(s nsLink) int {
 	uplink := slices.ContainsFunc(s.ns.DefaultRoutes, func(r survey.Route) bool { return r.Index == s.link.Index })
 	switch s.link.Kind {
 	case "device", "bond", "team":
@@ -143,23 +142,23 @@ func rank(s spot) int {
 	return 4 - 2*btoi(uplink)
 }
 
-// fallback are devices that modules make by themselves.
-var fallback = []string{"tunl0", "gre0", "gretap0", "erspan0", "sit0", "ip6tnl0", "ip6gre0", "ip_vti0", "ip6_vti0",
+// createdByModules are devices that kernel modules create when they are loaded.
+var createdByModules = []string{"tunl0", "gre0", "gretap0", "erspan0", "sit0", "ip6tnl0", "ip6gre0", "ip_vti0", "ip6_vti0",
 	"ifb0", "ifb1", "dummy0", "bond0", "teql0", "ovs-system", "ovs-netdev"}
 
-// hidden tells whether a link says nothing here.
-func (v *view) hidden(s spot) bool {
+// hidden reports whether a link is left out as uninteresting.
+func (v *view) hidden(s nsLink) bool {
 	l := s.link
 	switch {
 	case v.opt.All || len(v.below[s.key()]) > 0 || l.Counters.Lost() > 0:
 		return false
-	case slices.Contains(fallback, l.Name) && !l.Up:
+	case slices.Contains(createdByModules, l.Name) && !l.Up:
 		return true
 	}
 	return l.Kind == "loopback" && len(v.addresses(l)) == 0
 }
 
-// addresses are those worth showing.
+// addresses returns the addresses that are drawn.
 func (v *view) addresses(l *survey.Link) []netip.Prefix {
 	if v.opt.All {
 		return l.Addresses
@@ -173,22 +172,24 @@ func (v *view) addresses(l *survey.Link) []netip.Prefix {
 	return out
 }
 
-// drawn are the namespaces to be drawn, and those that have nothing to show.
-func (v *view) drawn() (full, bare []*survey.Namespace) {
+// selected returns the namespaces to draw, and apart from them those without anything to draw.
+func (v *view) selected() (full, empty []*survey.Namespace) {
 	for i := range v.Namespaces {
 		n := &v.Namespaces[i]
 		switch {
 		case v.opt.Only != nil && !v.opt.Only[n.ID]:
-		case v.opt.Only == nil && n.UnreadReason == "" && len(v.tops(n)) == 0 && !isHost(n) && !v.opt.All:
-			bare = append(bare, n)
+		case v.opt.Only == nil && n.UnreadReason == "" && len(v.roots(n)) == 0 && !isHost(n) && !v.opt.All:
+			empty = append(empty, n)
 		default:
 			full = append(full, n)
 		}
 	}
-	return full, bare
+	return full, empty
 }
 
-func isHost(n *survey.Namespace) bool { return n.Origin == survey.OriginHost || n.Origin == survey.OriginHere }
+func isHost(n *survey.Namespace) bool {
+	return n.Origin == survey.OriginHost || n.Origin == survey.OriginHere
+}
 
 func btoi(b bool) int {
 	if b {

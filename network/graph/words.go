@@ -11,11 +11,11 @@ import (
 	"cleat/network/survey"
 )
 
-// plainMTU is what nobody needs to be told, in bytes.
-const plainMTU = 1500
+// usualMTU is not worth printing, in bytes.
+const usualMTU = 1500
 
-// kind says what a link is, without where it leads.
-func kind(l *survey.Link) string {
+// kindText describes a link without its relations.
+func kindText(l *survey.Link) string {
 	text := l.Kind
 	switch l.Kind {
 	case "openvswitch":
@@ -34,12 +34,12 @@ func kind(l *survey.Link) string {
 	return columns.Plain(text)
 }
 
-// what says what s is, drawn under another link, where it leads and what is
-// unusual about it.
-func (v *view) what(s, under spot) string {
-	text := kind(s.link)
-	if way := v.way(s, under); way != "" {
-		text += " " + way
+// describe says what s is, where it leads, and what is unusual about it. under is the link that it
+// is drawn under.
+func (v *view) describe(s, under nsLink) string {
+	text := kindText(s.link)
+	if to := v.destination(s, under); to != "" {
+		text += " " + to
 	}
 	words := append([]string{text}, v.facts(s.link)...)
 	for _, p := range s.link.Ports {
@@ -48,12 +48,12 @@ func (v *view) what(s, under spot) string {
 	return strings.Join(words, ", ")
 }
 
-// portText is a port that is no link.
+// portText describes a port of Open vSwitch that is not a link.
 func portText(p survey.SwitchPort) string {
 	words := []string{p.Kind, "port", p.Name, p.VLANs}
-	for _, way := range []string{p.Remote, p.Peer} {
-		if way != "" {
-			words = append(words, "to "+way)
+	for _, to := range []string{p.Remote, p.Peer} {
+		if to != "" {
+			words = append(words, "to "+to)
 		}
 	}
 	if p.Error != "" {
@@ -62,39 +62,38 @@ func portText(p survey.SwitchPort) string {
 	return columns.Plain(strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " "))
 }
 
-// way says where a link leads from inside n: "── web/eth0", "on eth0", "over eth0
-// to 198.51.100.7"; "" for nowhere. under is the link that it is drawn under, which
-// needs no saying.
-func (v *view) way(s, under spot) string {
+// destination says where a link leads: "── web/eth0", "on eth0", "over eth0 to 198.51.100.7", or ""
+// for nowhere. It leaves out under, the link that it is drawn under.
+func (v *view) destination(s, under nsLink) string {
 	l := s.link
 	var words []string
 	if l.Peer != nil {
-		words = append(words, "── "+v.end(s.ns, l.Peer))
+		words = append(words, "── "+v.endText(s.ns, l.Peer))
 		if far, ok := v.at(l.Peer); ok && far.link.Master != 0 {
-			if m, ok := v.links[key{far.ns.ID, far.link.Master}]; ok {
+			if m, ok := v.links[linkID{far.ns.ID, far.link.Master}]; ok {
 				words = append(words, "("+columns.Plain(m.link.Name)+")")
 			}
 		}
 	}
 	if p, ok := v.at(l.Parent); l.Parent != nil && !(ok && p == under) {
-		words = append(words, "on "+v.end(s.ns, l.Parent))
+		words = append(words, "on "+v.endText(s.ns, l.Parent))
 	}
 	if u, ok := v.at(l.Underlay); l.Underlay != nil && !(ok && u == under) {
-		words = append(words, "over "+v.end(s.ns, l.Underlay))
+		words = append(words, "over "+v.endText(s.ns, l.Underlay))
 	}
 	if l.Remote != "" {
 		words = append(words, "to "+l.Remote)
 	} else if l.Local != "" {
 		words = append(words, "from "+l.Local)
 	}
-	if m, ok := v.links[key{s.ns.ID, l.Master}]; ok && m != under {
+	if m, ok := v.links[linkID{s.ns.ID, l.Master}]; ok && m != under {
 		words = append(words, "port of "+columns.Plain(m.link.Name))
 	}
 	return strings.Join(words, " ")
 }
 
-// end is a link as it is called from inside n.
-func (v *view) end(n *survey.Namespace, e *survey.End) string {
+// endText names the link at an end, as seen from n.
+func (v *view) endText(n *survey.Namespace, e *survey.End) string {
 	switch {
 	case e.NamespaceID == 0:
 		return fmt.Sprintf("a namespace that can't be seen from here (number %d)", e.NSID)
@@ -106,7 +105,7 @@ func (v *view) end(n *survey.Namespace, e *survey.End) string {
 	return columns.Plain(e.String())
 }
 
-// facts are what is unusual about a link.
+// facts lists what is unusual about a link.
 func (v *view) facts(l *survey.Link) []string {
 	var out []string
 	if !l.Up {
@@ -120,7 +119,7 @@ func (v *view) facts(l *survey.Link) []string {
 	} else if v.opt.All && l.Qdisc != "" && l.Qdisc != "noqueue" {
 		out = append(out, columns.Plain(l.Qdisc))
 	}
-	if l.Kind != "loopback" && l.MTU != plainMTU || v.opt.All {
+	if l.Kind != "loopback" && l.MTU != usualMTU || v.opt.All {
 		out = append(out, "MTU "+strconv.Itoa(l.MTU))
 	}
 	if l.Promiscuity > 0 && l.Master == 0 {
@@ -132,28 +131,28 @@ func (v *view) facts(l *survey.Link) []string {
 	return out
 }
 
-// trouble is what is wrong with a link, one line each.
+// trouble lists what is wrong with a link, one line each.
 func trouble(l *survey.Link) []string {
 	var out []string
 	if l.Up && !l.Carrier {
 		out = append(out, "up, but without carrier")
 	}
 	c := l.Counters
-	for _, one := range []struct {
-		n, of      uint64
-		what, done string
+	for _, x := range []struct {
+		lost, passed uint64
+		event, unit  string
 	}{
 		{c.RxDropped, c.RxPackets, "dropped inbound", "received"}, {c.TxDropped, c.TxPackets, "dropped outbound", "sent"},
 		{c.RxErrors, c.RxPackets, "errors inbound", "received"}, {c.TxErrors, c.TxPackets, "errors outbound", "sent"},
 	} {
-		if one.n > 0 {
-			out = append(out, fmt.Sprintf("%s: %s (%s %s)", one.what, thousands(one.n), thousands(one.of), one.done))
+		if x.lost > 0 {
+			out = append(out, fmt.Sprintf("%s: %s (%s %s)", x.event, thousands(x.lost), thousands(x.passed), x.unit))
 		}
 	}
 	return out
 }
 
-// rateText is a rate in decimal units.
+// rateText writes a rate in decimal units.
 func rateText(bits int64) string {
 	v, unit := float64(bits), 0
 	units := []string{"bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"}
@@ -163,7 +162,7 @@ func rateText(bits int64) string {
 	return strconv.FormatFloat(v, 'g', 4, 64) + " " + units[unit]
 }
 
-// thousands writes a number with commas.
+// thousands writes a number with commas between thousands.
 func thousands(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -172,8 +171,8 @@ func thousands(n uint64) string {
 	return s
 }
 
-// span is a time that has passed, in its largest unit.
-func span(d time.Duration) string {
+// durationText writes a duration in its largest unit.
+func durationText(d time.Duration) string {
 	for _, u := range []struct {
 		per  time.Duration
 		name string
@@ -185,18 +184,18 @@ func span(d time.Duration) string {
 	return "a moment"
 }
 
-func plural(n int, what string) string {
+func plural(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return strconv.Itoa(n) + " " + what + "s"
+	return strconv.Itoa(n) + " " + noun + "s"
 }
 
-// mostPrograms is how many programs are named; the others are counted.
-const mostPrograms = 4
+// maxPrograms is how many programs are named. Processes of others are counted.
+const maxPrograms = 4
 
-// about says what a namespace is, and what runs there.
-func (v *view) about(n *survey.Namespace) string {
+// describeNamespace says what a namespace is, and which programs run in it.
+func (v *view) describeNamespace(n *survey.Namespace) string {
 	var words []string
 	switch {
 	case n.Origin == survey.OriginHost && v.Host != "":
@@ -206,7 +205,7 @@ func (v *view) about(n *survey.Namespace) string {
 	case n.Runtime != "":
 		words = append(words, n.Runtime+" container")
 	}
-	if text := v.running(n); text != "" {
+	if text := v.programsText(n); text != "" {
 		words = append(words, text)
 	}
 	if n.UnreadReason != "" {
@@ -215,11 +214,11 @@ func (v *view) about(n *survey.Namespace) string {
 	return columns.Plain(strings.Join(words, " · "))
 }
 
-// running is what runs there; "" where it can't be known.
-func (v *view) running(n *survey.Namespace) string {
+// programsText lists the programs in a namespace, "" if they are not known.
+func (v *view) programsText(n *survey.Namespace) string {
 	var words []string
 	named := 0
-	for _, p := range n.Programs[:min(mostPrograms, len(n.Programs))] {
+	for _, p := range n.Programs[:min(maxPrograms, len(n.Programs))] {
 		named += p.Count
 		if p.Count > 1 {
 			words = append(words, fmt.Sprintf("%s ×%d", p.Name, p.Count))
@@ -236,8 +235,8 @@ func (v *view) running(n *survey.Namespace) string {
 	return strings.Join(words, ", ")
 }
 
-// defaults are the default routes.
-func defaults(n *survey.Namespace) []string {
+// defaultRoutes lists the default routes.
+func defaultRoutes(n *survey.Namespace) []string {
 	var out []string
 	for _, r := range n.DefaultRoutes {
 		if r.Via.IsValid() {
@@ -249,19 +248,15 @@ func defaults(n *survey.Namespace) []string {
 	return out
 }
 
-// sinceText says since when losses count, in the namespaces that have some; "" for
-// none.
+// sinceText says since when losses count in the namespaces that have any, "" if none has.
 func (v *view) sinceText(drawn []*survey.Namespace) string {
 	var words []string
 	for _, n := range drawn {
-		lost := false
-		for i := range n.Links {
-			lost = lost || n.Links[i].Counters.Lost() > 0
-		}
+		lost := slices.ContainsFunc(n.Links, func(l survey.Link) bool { return l.Counters.Lost() > 0 })
 		if !lost || n.Since.IsZero() {
 			continue
 		}
-		words = append(words, fmt.Sprintf("%s %s", columns.Plain(n.Label), span(v.TakenAt.Sub(n.Since))))
+		words = append(words, fmt.Sprintf("%s %s", columns.Plain(n.Label), durationText(v.TakenAt.Sub(n.Since))))
 	}
 	if len(words) == 0 {
 		return ""
@@ -270,5 +265,29 @@ func (v *view) sinceText(drawn []*survey.Namespace) string {
 	if more := len(words) - most; more > 0 {
 		words = append(words[:most], plural(more, "more namespace"))
 	}
-	return "Losses count from when a link was made, which the kernel does not record. Up for: " + strings.Join(words, ", ") + "."
+	return "Losses count from the creation of a link, which the kernel does not record. Up for: " + strings.Join(words, ", ") + "."
+}
+
+// footnotes are the texts below a drawing of full namespaces and empty ones.
+func (v *view) footnotes(full, empty []*survey.Namespace) []string {
+	var out []string
+	if text := v.sinceText(full); text != "" {
+		out = append(out, text)
+	}
+	if len(empty) > 0 {
+		const most = 5
+		var labels []string
+		for _, n := range empty[:min(most, len(empty))] {
+			labels = append(labels, n.Label)
+		}
+		more := ""
+		if len(empty) > most {
+			more = fmt.Sprintf(" and %d more", len(empty)-most)
+		}
+		out = append(out, fmt.Sprintf("Nothing but loopback in %s%s (--all draws them, too).", strings.Join(labels, ", "), more))
+	}
+	if v.opt.Only == nil {
+		out = append(out, v.Notes...)
+	}
+	return out
 }
