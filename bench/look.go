@@ -76,7 +76,7 @@ func (b *testbed) warnings() []string {
 	if b.facts.NominalSpeed > 0 && slices.Contains([]string{"tun", "tap"}, b.job.Cell.Network) {
 		out = append(out, fmt.Sprintf("ethtool calls this device a %d Mbit/s link", b.facts.NominalSpeed))
 	}
-	if b.job.Cell.Factors["gso"] == "on" && slices.Contains(wiring.NeverSegmented(), b.job.Cell.Network) {
+	if b.job.Cell.Factors["gso"] == "on" && wiring.CrossesWhole(b.job.Cell.Network) {
 		out = append(out, "packets of UDP_SEGMENT are never really segmented here: they cross whole")
 	}
 	return out

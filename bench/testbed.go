@@ -153,11 +153,11 @@ func specOf(job experiment.Job) wiring.Spec { return wiring.SpecOf(job.Cell) }
 // makeRoom drops the least recently used beds until so many nodes fit.
 func (b *testbeds) makeRoom(nodes int) error {
 	for _, o := range b.made {
-		nodes += o.Nodes()
+		nodes += o.NodeCount()
 	}
 	for nodes > maxNodes && len(b.made) > 0 {
 		oldest := b.made[0]
-		nodes -= oldest.Nodes()
+		nodes -= oldest.NodeCount()
 		b.made = b.made[1:]
 		if err := oldest.close(); err != nil {
 			return err

@@ -1,84 +1,95 @@
 package wiring
 
 import (
+	"fmt"
 	"net/netip"
 
 	"cleat/lab"
 	"cleat/link"
 )
 
-// docker is what Docker builds on a host: a bridge with the containers' veth
-// pairs as ports, and the rules of docker.go.
+// containerHost is a host laid out as Docker does: a bridge whose ports are the
+// containers' veth pairs, and the rules of writeRules.
 type containerHost struct {
-	host, outside *lab.Node
+	host    *lab.Node
+	outside *lab.Node // the other end of the uplink
 }
 
 // containerBridge is the bridge's name on the host.
 const containerBridge = "docker0"
 
-// newContainerHost makes the host with its bridge, an outside node across the uplink,
-// and the sysctls that a container host sets.
+// newContainerHost makes a host with its bridge and sysctls, and an outside node.
 func (nw *Network) newContainerHost(netfilter bool) (containerHost, error) {
 	host, outside, err := nw.hosts()
 	if err != nil {
 		return containerHost{}, err
 	}
 	h := containerHost{host, outside}
-	if err := addBridge(host, nw.cfg.MTU); err != nil {
+	if err := addBridge(host, link.BridgeSpec{Attrs: link.Attrs{MTU: nw.cfg.MTU}}); err != nil {
 		return h, err
 	}
-	if err := host.Address(containerBridge, inNet(gateway)); err != nil {
+	if err := host.Address(containerBridge, withPrefix(gateway)); err != nil {
 		return h, err
 	}
 	if err := host.Sysctl("net/ipv4/ip_forward", "1"); err != nil {
 		return h, err
 	}
-	return h, link.SetBridgeNetfilter(host.NS, link.BridgeNetfilter{IPTables: netfilter, IP6Tables: netfilter, ARPTables: netfilter})
+	return h, setBridgeNetfilter(host, netfilter)
 }
 
-func addBridge(host *lab.Node, mtu int) error {
-	_, err := link.Create(host.NS, link.BridgeSpec{Attrs: link.Attrs{Name: containerBridge, MTU: mtu}}, link.Target{})
+func addBridge(host *lab.Node, spec link.BridgeSpec) error {
+	spec.Name = containerBridge
+	br, err := link.Create(host.NS, spec, link.Target{})
 	if err != nil {
 		return err
 	}
-	l, err := link.Find(host.NS, containerBridge)
-	if err != nil {
-		return err
-	}
-	return l.Up()
+	return br.Up()
 }
 
-// attach gives a container a veth pair with the address given, whose other end,
-// of the name given, is a port of the host's bridge.
-func attach(host, container *lab.Node, portName string, mtu int, addr netip.Addr) error {
-	if err := lab.Connect(lab.End{Node: container, Name: inside}, lab.End{Node: host, Name: portName}, lab.Cable{MTU: mtu}); err != nil {
-		return err
-	}
-	l, err := link.Find(host.NS, portName)
-	if err != nil {
-		return err
-	}
-	if err := l.SetMaster(containerBridge); err != nil {
-		return err
-	}
-	return container.Address(inside, inNet(addr))
+func addPort(host *lab.Node, name string) error {
+	return onLink(host, name, func(l *link.Link) error { return l.SetMaster(containerBridge) })
 }
 
-// onBridge makes one container on the host's bridge, with the host as its
-// default gateway.
-func (nw *Network) onBridge(host *lab.Node, role string, pair int, addr netip.Addr) (*lab.Node, error) {
-	c, err := nw.containerNode(role, pair)
+func setBridgeNetfilter(host *lab.Node, on bool) error {
+	return link.SetBridgeNetfilter(host.NS, link.BridgeNetfilter{IPTables: on, IP6Tables: on, ARPTables: on})
+}
+
+// attachToBridge gives a container a veth pair whose other end is a port of the host's
+// bridge.
+func attachToBridge(host, container *lab.Node, port string, mtu int, addr netip.Addr) error {
+	if err := lab.Connect(lab.End{Node: container, Name: inside}, lab.End{Node: host, Name: port}, lab.Cable{MTU: mtu}); err != nil {
+		return err
+	}
+	if err := addPort(host, port); err != nil {
+		return err
+	}
+	return container.Address(inside, withPrefix(addr))
+}
+
+// bridgePort names the port of the container with that address. One host may have
+// both containers of a pair.
+func bridgePort(pair int, addr netip.Addr) string {
+	return fmt.Sprintf("port%d", int(addr.As4()[2])*1000+pair)
+}
+
+// containerPort names the port of a container of newContainerOn.
+func containerPort(role string, pair int) string { return fmt.Sprintf("%s%d", role, pair) }
+
+// newContainerOn makes a container on the host's bridge, whose default gateway is the
+// host.
+func (nw *Network) newContainerOn(host *lab.Node, role string, pair int, addr netip.Addr) (*lab.Node, error) {
+	c, err := nw.container(role, pair)
 	if err != nil {
 		return nil, err
 	}
-	if err := attach(host, c, tag(role, pair), nw.cfg.MTU, addr); err != nil {
+	if err := attachToBridge(host, c, containerPort(role, pair), nw.cfg.MTU, addr); err != nil {
 		return nil, err
 	}
-	return c, route(c, netip.Prefix{}, gateway, "")
+	return c, addRoute(c, netip.Prefix{}, gateway, "")
 }
 
-// bridged is container to container over the host's bridge. Switched, each
-// host has a bridge, and the uplink is a port of it.
+// bridged joins containers by the host's bridge. In the switched topology each host
+// has a bridge, whose ports include the uplink.
 func bridged(netfilter bool) func(*Network) error {
 	return func(nw *Network) error {
 		h, err := nw.newContainerHost(netfilter)
@@ -92,41 +103,35 @@ func bridged(netfilter bool) func(*Network) error {
 				return err
 			}
 		}
-		if err := rules(h.host, byProxy, published(nw.cfg.Pairs)); err != nil {
+		if err := writeRules(h.host, userlandProxy, publishedEndpoints(nw.cfg.Pairs)); err != nil {
 			return err
 		}
-		return nw.containers(h.host, servers, func(pair int, host, c *lab.Node, addr netip.Addr) error {
-			return attach(host, c, tag("port", int(addr.As4()[2])*1000+pair), nw.cfg.MTU, addr)
+		return nw.addContainerPairs(h.host, servers, func(pair int, host, c *lab.Node, addr netip.Addr) error {
+			return attachToBridge(host, c, bridgePort(pair, addr), nw.cfg.MTU, addr)
 		})
 	}
 }
 
-// joinBridges makes the second host like the first and both uplinks ports of
+// joinBridges makes the outside node a second container host, and both uplinks ports of
 // the bridges.
 func (nw *Network) joinBridges(h containerHost, netfilter bool) error {
-	if err := addBridge(h.outside, nw.cfg.MTU); err != nil {
+	if err := addBridge(h.outside, link.BridgeSpec{Attrs: link.Attrs{MTU: nw.cfg.MTU}}); err != nil {
 		return err
 	}
-	if err := link.SetBridgeNetfilter(h.outside.NS, link.BridgeNetfilter{IPTables: netfilter, IP6Tables: netfilter, ARPTables: netfilter}); err != nil {
+	if err := setBridgeNetfilter(h.outside, netfilter); err != nil {
 		return err
 	}
-	if err := rules(h.outside, byProxy, published(nw.cfg.Pairs)); err != nil {
+	if err := writeRules(h.outside, userlandProxy, publishedEndpoints(nw.cfg.Pairs)); err != nil {
 		return err
 	}
-	for _, host := range []*lab.Node{h.host, h.outside} {
-		up, err := link.Find(host.NS, uplink)
-		if err != nil {
-			return err
-		}
-		if err := up.SetMaster(containerBridge); err != nil {
-			return err
-		}
+	if err := addPort(h.host, uplink); err != nil {
+		return err
 	}
-	return nil
+	return addPort(h.outside, uplink)
 }
 
-// bridgeVLAN is a bridge that forwards by tag; each pair has a VLAN of its own,
-// untagged at its ports.
+// bridgeVLAN is a bridge that filters VLANs. Each pair has a VLAN of its own, which is
+// untagged at the containers' ports and tagged on the uplink.
 func bridgeVLAN(nw *Network) error {
 	clients, servers, err := nw.parents()
 	if err != nil {
@@ -137,103 +142,94 @@ func bridgeVLAN(nw *Network) error {
 		hosts = append(hosts, servers)
 	}
 	for _, host := range hosts {
-		br, err := link.Create(host.NS, link.BridgeSpec{Attrs: link.Attrs{Name: containerBridge, MTU: nw.cfg.MTU}, VLANFiltering: true}, link.Target{})
-		if err != nil {
+		if err := addBridge(host, link.BridgeSpec{Attrs: link.Attrs{MTU: nw.cfg.MTU}, VLANFiltering: true}); err != nil {
 			return err
 		}
-		if err := br.Up(); err != nil {
-			return err
-		}
-		up, err := link.Find(host.NS, uplink)
-		if err != nil {
-			return err
-		}
-		if err := up.SetMaster(containerBridge); err != nil {
+		if err := addPort(host, uplink); err != nil {
 			return err
 		}
 		for pair := range nw.cfg.Pairs {
-			if err := up.AddVLAN(link.PortVLAN{ID: firstVLAN + pair}); err != nil {
+			if err := addVLAN(host, uplink, link.PortVLAN{ID: firstVLAN + pair}); err != nil {
 				return err
 			}
 		}
 	}
-	return nw.containers(clients, servers, func(pair int, host, c *lab.Node, addr netip.Addr) error {
-		name := tag("port", int(addr.As4()[2])*1000+pair)
-		if err := attach(host, c, name, nw.cfg.MTU, addr); err != nil {
+	return nw.addContainerPairs(clients, servers, func(pair int, host, c *lab.Node, addr netip.Addr) error {
+		port := bridgePort(pair, addr)
+		if err := attachToBridge(host, c, port, nw.cfg.MTU, addr); err != nil {
 			return err
 		}
-		l, err := link.Find(host.NS, name)
-		if err != nil {
-			return err
-		}
-		return l.AddVLAN(link.PortVLAN{ID: firstVLAN + pair, PVID: true, Untagged: true})
+		return addVLAN(host, port, link.PortVLAN{ID: firstVLAN + pair, PVID: true, Untagged: true})
 	})
 }
 
-// containerToHost is 004's third cell: a container reaches a server of the host
-// by the host's own address.
+func addVLAN(host *lab.Node, port string, v link.PortVLAN) error {
+	return onLink(host, port, func(l *link.Link) error { return l.AddVLAN(v) })
+}
+
+// containerToHost reaches a server of the host from a container, by the host's address.
 func containerToHost(nw *Network) error {
 	return nw.outbound(func(h containerHost) (*lab.Node, netip.Addr) { return h.host, hostAddr(1) })
 }
 
-// natOut is container → outside by masquerade.
+// natOut reaches the outside node from a container, masqueraded.
 func natOut(nw *Network) error {
 	return nw.outbound(func(h containerHost) (*lab.Node, netip.Addr) { return h.outside, hostAddr(2) })
 }
 
-// outbound makes one container a pair that reaches a server beyond its bridge.
+// outbound makes one container a pair, which reaches a server beyond its bridge.
 func (nw *Network) outbound(server func(containerHost) (*lab.Node, netip.Addr)) error {
 	h, err := nw.newContainerHost(false)
 	if err != nil {
 		return err
 	}
-	if err := rules(h.host, byProxy, published(0)); err != nil {
+	if err := writeRules(h.host, userlandProxy, publishedEndpoints(0)); err != nil {
 		return err
 	}
 	node, addr := server(h)
 	for i := range nw.cfg.Pairs {
-		c, err := nw.onBridge(h.host, "client", i, clientAddr(i))
+		c, err := nw.newContainerOn(h.host, "client", i, clientAddr(i))
 		if err != nil {
 			return err
 		}
-		at := netip.AddrPortFrom(addr, port(i))
-		nw.Pairs = append(nw.Pairs, Pair{Client: c, Server: node, ClientNode: c, Device: inside, Listen: at, Dial: at})
+		nw.addPair(c, inside, node, endpoint(addr, i), endpoint(addr, i))
 	}
 	return nil
 }
 
-// mode says how the host hands on what comes to a published port from its own
-// loopback and from its own containers.
-type mode int
+// publishMode is how the host forwards connections to a published port that come from
+// its own loopback or from its own containers.
+type publishMode int
 
 const (
-	byProxy mode = iota // by a program, as Docker does by default
-	byNAT               // by its rules alone, as dockerd --userland-proxy=false does
+	userlandProxy publishMode = iota // by a program, Docker's default
+	kernelNAT                        // by rules alone, as dockerd --userland-proxy=false does
 )
 
-// publish makes one container a pair that publishes its port on the host, and
-// asks for the client's side. A proxy listens at the address given, since one
-// at all addresses would answer datagrams from another one.
-func (nw *Network) publish(m mode, at netip.Addr, client func(h containerHost, i int, server *lab.Node) (Pair, error)) error {
-	h, err := nw.newContainerHost(m == byNAT)
+// publish makes one container a pair, whose port the host publishes. The client
+// function returns ClientNode, Device and Dial of a pair. A proxy listens at proxyAddr
+// only: one that listened at all addresses would answer datagrams from another one.
+func (nw *Network) publish(m publishMode, proxyAddr netip.Addr, client func(h containerHost, pair int, server *lab.Node) (Pair, error)) error {
+	h, err := nw.newContainerHost(m == kernelNAT)
 	if err != nil {
 		return err
 	}
-	if err := rules(h.host, m, published(nw.cfg.Pairs)); err != nil {
+	if err := writeRules(h.host, m, publishedEndpoints(nw.cfg.Pairs)); err != nil {
 		return err
 	}
-	if m == byNAT {
+	if m == kernelNAT {
 		if err := h.host.Sysctl("net/ipv4/conf/"+containerBridge+"/route_localnet", "1"); err != nil {
 			return err
 		}
 	}
 	for i := range nw.cfg.Pairs {
-		server, err := nw.onBridge(h.host, "server", i, serverAddr(i))
+		server, err := nw.newContainerOn(h.host, "server", i, serverAddr(i))
 		if err != nil {
 			return err
 		}
-		if m == byProxy {
-			if err := nw.proxy(h.host, i, at); err != nil {
+		if m == userlandProxy {
+			if err := nw.start(h.host, lab.Command{Args: []string{lab.Self, "traffic", "proxy",
+				"--listen", endpoint(proxyAddr, i).String(), "--to", endpoint(serverAddr(i), i).String()}}); err != nil {
 				return err
 			}
 		}
@@ -241,75 +237,61 @@ func (nw *Network) publish(m mode, at netip.Addr, client func(h containerHost, i
 		if err != nil {
 			return err
 		}
-		p.Server = server
-		p.Listen = netip.AddrPortFrom(everywhere, port(i))
-		nw.Pairs = append(nw.Pairs, p)
+		nw.addPair(p.ClientNode, p.Device, server, endpoint(anyAddr, i), p.Dial)
 	}
 	return nil
 }
 
-// proxy runs the program that takes what the rules leave to it.
-func (nw *Network) proxy(host *lab.Node, pair int, addr netip.Addr) error {
-	at := netip.AddrPortFrom(addr, port(pair))
-	to := netip.AddrPortFrom(serverAddr(pair), port(pair))
-	return nw.start(host, lab.Command{Args: []string{lab.Self, "traffic", "proxy", "--listen", at.String(), "--to", to.String()}})
-}
-
-// hostToContainer is 004's fifth cell: the host reaches a container by the
-// container's own address.
+// hostToContainer reaches a container from the host, by the container's address.
 func hostToContainer(nw *Network) error {
-	return nw.publish(byProxy, hostAddr(1), func(h containerHost, i int, _ *lab.Node) (Pair, error) {
-		return Pair{Client: h.host, ClientNode: h.host, Device: containerBridge, Dial: netip.AddrPortFrom(serverAddr(i), port(i))}, nil
+	return nw.publish(userlandProxy, hostAddr(1), func(h containerHost, i int, _ *lab.Node) (Pair, error) {
+		return Pair{ClientNode: h.host, Device: containerBridge, Dial: endpoint(serverAddr(i), i)}, nil
 	})
 }
 
-// publishedLoopback is the host's own 127.0.0.1.
-func publishedLoopback(m mode) func(*Network) error {
+// publishedLoopback reaches a published port at the host's 127.0.0.1.
+func publishedLoopback(m publishMode) func(*Network) error {
 	return func(nw *Network) error {
 		return nw.publish(m, localhost, func(h containerHost, i int, _ *lab.Node) (Pair, error) {
-			return Pair{Client: h.host, ClientNode: h.host, Device: "lo", Dial: netip.AddrPortFrom(localhost, port(i))}, nil
+			return Pair{ClientNode: h.host, Device: "lo", Dial: endpoint(localhost, i)}, nil
 		})
 	}
 }
 
+// publishedHost reaches a published port from the host, by the host's address.
 func publishedHost(nw *Network) error {
-	return nw.publish(byProxy, hostAddr(1), func(h containerHost, i int, _ *lab.Node) (Pair, error) {
-		return Pair{Client: h.host, ClientNode: h.host, Device: "lo", Dial: onHost(i)}, nil
+	return nw.publish(userlandProxy, hostAddr(1), func(h containerHost, i int, _ *lab.Node) (Pair, error) {
+		return Pair{ClientNode: h.host, Device: "lo", Dial: endpoint(hostAddr(1), i)}, nil
 	})
 }
 
-func publishedContainer(m mode) func(*Network) error {
+// publishedContainer reaches a published port from another container of the host.
+func publishedContainer(m publishMode) func(*Network) error {
 	return func(nw *Network) error {
 		return nw.publish(m, hostAddr(1), func(h containerHost, i int, _ *lab.Node) (Pair, error) {
-			c, err := nw.onBridge(h.host, "client", i, clientAddr(i))
-			return Pair{Client: c, ClientNode: c, Device: inside, Dial: onHost(i)}, err
+			c, err := nw.newContainerOn(h.host, "client", i, clientAddr(i))
+			return Pair{ClientNode: c, Device: inside, Dial: endpoint(hostAddr(1), i)}, err
 		})
 	}
 }
 
-// publishedHairpin is a container that reaches its own published port: without
-// the proxy, the bridge must send frames back out of the port they came in by.
-func publishedHairpin(m mode) func(*Network) error {
+// publishedHairpin reaches a container's published port from the container itself.
+// Without the proxy the bridge must send frames back out of the port they came in by.
+func publishedHairpin(m publishMode) func(*Network) error {
 	return func(nw *Network) error {
 		return nw.publish(m, hostAddr(1), func(h containerHost, i int, server *lab.Node) (Pair, error) {
-			p := Pair{Client: server, ClientNode: server, Device: inside, Dial: onHost(i)}
-			if m == byProxy {
+			p := Pair{ClientNode: server, Device: inside, Dial: endpoint(hostAddr(1), i)}
+			if m == userlandProxy {
 				return p, nil
 			}
-			l, err := link.Find(h.host.NS, tag("server", i))
-			if err != nil {
-				return p, err
-			}
-			return p, l.SetPort(link.BridgePort{Hairpin: true})
+			return p, onLink(h.host, containerPort("server", i), func(l *link.Link) error { return l.SetPort(link.BridgePort{Hairpin: true}) })
 		})
 	}
 }
 
+// publishedOutside reaches a published port from the outside node.
 func publishedOutside(nw *Network) error {
-	return nw.publish(byProxy, hostAddr(1), func(h containerHost, i int, _ *lab.Node) (Pair, error) {
-		return Pair{Client: h.outside, ClientNode: h.outside, Device: uplink, Dial: onHost(i)}, nil
+	return nw.publish(userlandProxy, hostAddr(1), func(h containerHost, i int, _ *lab.Node) (Pair, error) {
+		return Pair{ClientNode: h.outside, Device: uplink, Dial: endpoint(hostAddr(1), i)}, nil
 	})
 }
-
-// onHost is the published address of pair i's server.
-func onHost(i int) netip.AddrPort { return netip.AddrPortFrom(hostAddr(1), port(i)) }

@@ -1,25 +1,24 @@
 package wiring
 
 import (
-	"net/netip"
+	"os"
 
 	"cleat/lab"
 	"cleat/link"
 )
 
+// hostPortOffset moves servers on the host's own loopback to ports that nothing there
+// is likely to use.
+const hostPortOffset = 31200
+
 // hostLoopback is the host's own 127.0.0.1: nothing is built.
 func hostLoopback(nw *Network) error {
 	for i := range nw.cfg.Pairs {
-		// The host may listen on BasePort itself: stay away from it.
-		at := netip.AddrPortFrom(localhost, port(i)+hostPortOffset)
+		at := endpoint(localhost, i+hostPortOffset)
 		nw.Pairs = append(nw.Pairs, Pair{Client: lab.Host{}, Server: lab.Host{}, Listen: at, Dial: at})
 	}
 	return nil
 }
-
-// hostPortOffset moves servers on the host's own loopback to ports that nothing
-// there is likely to use.
-const hostPortOffset = 31200
 
 func loopback(nw *Network) error {
 	n, err := nw.node("node1")
@@ -27,65 +26,76 @@ func loopback(nw *Network) error {
 		return err
 	}
 	for i := range nw.cfg.Pairs {
-		at := netip.AddrPortFrom(localhost, port(i))
-		nw.Pairs = append(nw.Pairs, Pair{Client: n, Server: n, ClientNode: n, Device: "lo", Listen: at, Dial: at})
+		nw.addPair(n, "lo", n, endpoint(localhost, i), endpoint(localhost, i))
 	}
 	return nil
 }
 
-// ownAddress dials an address of the node's own uplink: the kernel delivers it
-// by loopback all the same.
+// ownAddress dials the address of the node's own uplink, which the kernel delivers by
+// loopback.
 func ownAddress(nw *Network) error {
-	node1, _, err := nw.hosts()
+	n, _, err := nw.hosts()
 	if err != nil {
 		return err
 	}
 	for i := range nw.cfg.Pairs {
-		at := netip.AddrPortFrom(hostAddr(1), port(i))
-		nw.Pairs = append(nw.Pairs, Pair{Client: node1, Server: node1, ClientNode: node1, Device: "lo", Listen: at, Dial: at})
+		nw.addPair(n, "lo", n, endpoint(hostAddr(1), i), endpoint(hostAddr(1), i))
 	}
 	return nil
 }
 
-// vethPair joins each two containers by a cable of their own.
+// addDirectPairs makes the containers of each pair and lets join connect the two by
+// links named inside, which get their addresses then.
+func (nw *Network) addDirectPairs(join func(client, server *lab.Node) error) error {
+	return nw.addPairs(func(i int, client, server *lab.Node) error {
+		if err := join(client, server); err != nil {
+			return err
+		}
+		if err := client.Address(inside, withPrefix(clientAddr(i))); err != nil {
+			return err
+		}
+		return server.Address(inside, withPrefix(serverAddr(i)))
+	})
+}
+
 func vethPair(nw *Network) error {
-	return nw.pairs(func(client, server *lab.Node) error {
+	return nw.addDirectPairs(func(client, server *lab.Node) error {
 		return lab.Connect(lab.End{Node: client, Name: inside}, lab.End{Node: server, Name: inside}, lab.Cable{MTU: nw.cfg.MTU})
 	})
 }
 
-// netkit joins each two containers by a netkit pair.
 func netkit(mode link.NetkitMode) func(*Network) error {
 	return func(nw *Network) error {
-		return nw.pairs(func(client, server *lab.Node) error {
-			spec := link.NetkitSpec{Attrs: link.Attrs{Name: inside, MTU: nw.cfg.MTU}, Mode: mode, Peer: link.Attrs{Name: inside, MTU: nw.cfg.MTU}}
-			_, err := link.Create(client.NS, spec, link.Target{PeerNS: server.NS})
+		return nw.addDirectPairs(func(client, server *lab.Node) error {
+			attrs := link.Attrs{Name: inside, MTU: nw.cfg.MTU}
+			_, err := link.Create(client.NS, link.NetkitSpec{Attrs: attrs, Mode: mode, Peer: attrs}, link.Target{PeerNS: server.NS})
 			return err
 		})
 	}
 }
 
-// pairs makes containers that are joined two by two.
-func (nw *Network) pairs(join func(client, server *lab.Node) error) error {
-	for i := range nw.cfg.Pairs {
-		client, err := nw.containerNode("client", i)
-		if err != nil {
-			return err
-		}
-		server, err := nw.containerNode("server", i)
-		if err != nil {
-			return err
-		}
-		if err := join(client, server); err != nil {
-			return err
-		}
-		if err := client.Address(inside, inNet(clientAddr(i))); err != nil {
-			return err
-		}
-		if err := server.Address(inside, inNet(serverAddr(i))); err != nil {
-			return err
-		}
-		nw.Pairs = append(nw.Pairs, between(i, client, server, inside))
+// relayed joins the containers of each pair by TUN or TAP devices and a process of its
+// own, the relay of package traffic.
+func relayed(mode link.TunMode) func(*Network) error {
+	return func(nw *Network) error {
+		return nw.addDirectPairs(func(client, server *lab.Node) error { return nw.startRelay(mode, client, server) })
 	}
-	return nil
+}
+
+func (nw *Network) startRelay(mode link.TunMode, client, server *lab.Node) error {
+	var files []*os.File
+	for _, n := range []*lab.Node{client, server} {
+		t, err := link.OpenTun(n.NS, link.TunSpec{Attrs: link.Attrs{Name: inside, MTU: nw.cfg.MTU}, Mode: mode, VNetHdr: true})
+		if err != nil {
+			return err
+		}
+		for _, f := range t.Files() {
+			defer f.Close() // the relay's copy keeps the device
+		}
+		if err := t.OffloadAll(); err != nil {
+			return err
+		}
+		files = append(files, t.Files()...)
+	}
+	return nw.start(client, lab.Command{Args: []string{lab.Self, "traffic", "relay"}, Extra: files})
 }

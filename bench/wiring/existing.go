@@ -15,9 +15,13 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Existing is a path that is there already, from a to b: nothing is made,
-// nothing is changed. The address is b's as a reaches it; zero means to find
-// one. The error says which addresses were tried.
+// connectTimeout bounds a connection over an existing path; TCP waits a second before
+// it sends the first SYN again.
+const connectTimeout = 2 * time.Second
+
+// Existing returns the network that already joins namespaces a and b, with one pair,
+// whose server is in b. It changes nothing. The address is b's as a reaches it; the
+// zero Addr tries all addresses of b. The error lists what was tried.
 func Existing(ctx context.Context, a, b *netns.NS, address netip.Addr) (*Network, error) {
 	candidates := []netip.Addr{address}
 	if !address.IsValid() {
@@ -26,29 +30,28 @@ func Existing(ctx context.Context, a, b *netns.NS, address netip.Addr) (*Network
 			return nil, err
 		}
 	}
-	var tried []error
+	if len(candidates) == 0 {
+		return nil, fmt.Errorf("%s has no address that another namespace could reach", b)
+	}
+	var errs []error
 	for _, addr := range candidates {
-		port, err := reach(ctx, a, b, addr)
+		at, err := findPort(ctx, a, b, addr)
 		if err != nil {
-			tried = append(tried, err)
+			errs = append(errs, err)
 			continue
 		}
-		at := netip.AddrPortFrom(addr, port)
-		client, server := &lab.Node{NS: a}, &lab.Node{NS: b}
 		device, err := routeDevice(a, addr)
 		if err != nil {
 			return nil, err
 		}
-		p := Pair{Client: client, Server: server, ClientNode: client, Device: device, Listen: at, Dial: at}
-		return &Network{Pairs: []Pair{p}}, nil
+		nw := &Network{}
+		nw.addPair(&lab.Node{NS: a}, device, &lab.Node{NS: b}, at, at)
+		return nw, nil
 	}
-	if len(tried) == 0 {
-		return nil, fmt.Errorf("%s has no address that another namespace could reach", b)
-	}
-	return nil, fmt.Errorf("no address of %s answers %s: %w", b, a, errors.Join(tried...))
+	return nil, fmt.Errorf("%s reaches no address of %s: %w", a, b, errors.Join(errs...))
 }
 
-// addresses are those of a namespace by which another might reach it.
+// addresses returns the addresses of a namespace at which another one could reach it.
 func addresses(ns *netns.NS) ([]netip.Addr, error) {
 	h, err := link.Handle(ns)
 	if err != nil {
@@ -68,33 +71,19 @@ func addresses(ns *netns.NS) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// reachTimeout is how long a connection over the path may take; a second is
-// what TCP waits before it sends the first SYN again.
-const reachTimeout = 2 * time.Second
-
-// reach makes one TCP connection from a to addr in b and returns the port that
-// b's kernel chose to listen at, free again.
-func reach(ctx context.Context, a, b *netns.NS, addr netip.Addr) (uint16, error) {
-	var l net.Listener
-	if err := b.Do(func() (err error) {
-		l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", netip.AddrPortFrom(addr, 0).String())
-		return err
-	}); err != nil {
-		return 0, err
+// findPort makes one TCP connection from a to addr in b. It returns the address with
+// the port that b's kernel chose, which is free again.
+func findPort(ctx context.Context, a, b *netns.NS, addr netip.Addr) (netip.AddrPort, error) {
+	l, err := listenIn(ctx, b, netip.AddrPortFrom(addr, 0))
+	if err != nil {
+		return netip.AddrPort{}, err
 	}
 	defer l.Close()
-	to := l.Addr().(*net.TCPAddr).AddrPort()
-	err := a.Do(func() error {
-		c, err := (&net.Dialer{Timeout: reachTimeout}).DialContext(ctx, "tcp", to.String())
-		if err != nil {
-			return err
-		}
-		return c.Close()
-	})
-	return to.Port(), err
+	at := l.Addr().(*net.TCPAddr).AddrPort()
+	return at, dialIn(ctx, a, at, connectTimeout)
 }
 
-// routeDevice is the link by which a namespace sends to addr.
+// routeDevice returns the name of the link by which a namespace sends to addr.
 func routeDevice(ns *netns.NS, addr netip.Addr) (string, error) {
 	h, err := link.Handle(ns)
 	if err != nil {

@@ -6,14 +6,29 @@ import (
 	"strings"
 	"testing"
 
+	"cleat/bench/catalog"
 	"cleat/bench/multipath"
 
 	"github.com/goccy/go-yaml"
 )
 
+// TestEveryNetworkHasABuilder compares the builders with the catalogue.
+func TestEveryNetworkHasABuilder(t *testing.T) {
+	for _, e := range catalog.All() {
+		if builders[e.Name] == nil && e.Role != catalog.Attacher {
+			t.Errorf("%s has no builder", e.Name)
+		}
+	}
+	for name := range builders {
+		if _, ok := catalog.Lookup(name); !ok {
+			t.Errorf("%s is not in the catalogue", name)
+		}
+	}
+}
+
 // fourLinks has the four shares of the variant "rates".
-func fourLinks(ipv6 bool) parallel {
-	return parallel{spec: multipath.Spec{Links: 4, Variant: multipath.Rates, RateBitsPerSec: 100e6}, ipv6: ipv6}
+func fourLinks(ipv6 bool) linkedHosts {
+	return linkedHosts{spec: multipath.Spec{Links: 4, Variant: multipath.Rates, RateBitsPerSec: 100e6}, ipv6: ipv6}
 }
 
 // TestTunnelFile reads it back as YAML.

@@ -3,7 +3,6 @@ package wiring
 import (
 	"encoding/hex"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,147 +15,151 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// glorytun runs glorytun, of the branch stable: right is bound to everything, left
-// has a path from each link's address to one address of right, which rules lead over
-// that link.
+const (
+	// glorytunLinks is MUD_PATH_MAX of its mud/mud.h.
+	glorytunLinks = 32
+
+	// defaultRate is what glorytun gets for a link's rate by default, in bit/s. It sends
+	// nothing until it knows a limit, and then searches for the rate itself.
+	defaultRate = 1e9
+
+	// glorytunShare is how much of a link's rate glorytun may use: it does not count the
+	// outer headers of Ethernet (14 bytes), IPv4 and UDP.
+	glorytunShare = (1500. - 20 - 8) / (1500 + 14)
+)
+
+// glorytun runs glorytun of its branch stable. Right is bound to every address. Left has
+// a path from each link's address to one address of right, which rules lead over that
+// link.
 //
-// It is told of paths through a socket in /run that is named after the device, which
-// both sides have: each gets a /run of its own.
+// Paths are added through a socket in /run that is named after the device. Both sides
+// have the same device name, so each gets a /run of its own.
 func glorytun(nw *Network) error {
-	p, err := nw.parallel()
+	h, err := nw.linkHosts()
 	if err != nil {
 		return err
 	}
-	if p.spec.Links > glorytunLinks {
+	if h.spec.Links > glorytunLinks {
 		return &NotApplicable{Why: fmt.Sprintf("glorytun has room for %d links", glorytunLinks)}
 	}
-	if err := p.anchorAddress(); err != nil {
+	if err := h.routeAnchor(); err != nil {
 		return err
 	}
 	key := filepath.Join(nw.dir, "glorytun.key")
-	// 32 bytes, in hexadecimal as `glorytun keygen` prints them.
+	// 32 bytes in hexadecimal, as `glorytun keygen` prints them.
 	if err := writeFile(key, hex.EncodeToString([]byte(strings.Repeat("bench-k.", 4)))+"\n", 0o600); err != nil {
 		return err
 	}
-	before := len(nw.procs)
+	before := len(nw.programs)
 	var left lab.Proc
-	for side, n := range p.sides() {
+	for side, n := range h.sides() {
 		args := []string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs glorytun /run && exec "$@"`, "sh", "glorytun", "bind", "0.0.0.0"}
 		if side == 1 {
 			args = append(args, "to", anchor.String())
 		}
-		proc, err := nw.rival(n, side, append(args, "dev", innerDevice, "keyfile", key)...)
+		p, err := nw.startRival(n, side, append(args, "dev", tunnelDevice, "keyfile", key)...)
 		if err != nil {
 			return err
 		}
 		if side == 1 {
-			left = proc
+			left = p
 		}
 	}
-	programs := nw.procs[before:]
-	for _, args := range glorytunPaths(p, nw.cfg.BestSettings) {
-		if _, err := nw.askGlorytun(p, left, args); err != nil {
+	programs := nw.programs[before:]
+	for _, args := range glorytunPaths(h, nw.cfg.BestSettings) {
+		if _, err := nw.glorytunCommand(h, left, args); err != nil {
 			return err
 		}
 	}
-	err = nw.whileRunning(programs, func() error {
-		said, err := nw.askGlorytun(p, left, []string{"glorytun", "path", "dev", innerDevice})
-		if up := strings.Count(said, "path UP OK "); err == nil && up < p.spec.Links {
-			return fmt.Errorf("%d of %d links are up", up, p.spec.Links)
+	err = nw.pollRunning(programs, func() error {
+		output, err := nw.glorytunCommand(h, left, []string{"glorytun", "path", "dev", tunnelDevice})
+		if up := strings.Count(output, "path UP OK "); err == nil && up < h.spec.Links {
+			return fmt.Errorf("%d of %d links are up", up, h.spec.Links)
 		}
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("wait for glorytun's links: %w", err)
 	}
-	return nw.throughTunnel(p, programs)
+	return nw.addTunnelledPairs(h, programs)
 }
 
-// glorytunLinks is MUD_PATH_MAX of its mud/mud.h.
-const glorytunLinks = 32
-
-// askGlorytun has a command speak to the left program as soon as that listens for such, and
-// returns what it prints.
-func (nw *Network) askGlorytun(p parallel, left lab.Proc, args []string) (said string, err error) {
-	in := []string{"nsenter", "--mount", "--target", strconv.Itoa(left.PID())}
-	file := filepath.Join(nw.dir, "glorytun.answer")
-	err = nw.whileRunning([]lab.Proc{left}, func() error {
-		answer, err := os.Create(file)
+// glorytunCommand runs a command that controls the left program, as soon as that
+// listens, and returns the command's output.
+func (nw *Network) glorytunCommand(h linkedHosts, left lab.Proc, args []string) (string, error) {
+	file := filepath.Join(nw.dir, "glorytun.out")
+	var text []byte
+	err := nw.pollRunning([]lab.Proc{left}, func() error {
+		output, err := os.Create(file)
 		if err != nil {
 			return err
 		}
-		defer answer.Close()
-		run, err := p.left.Start(lab.Command{Args: append(in, args...), Stdout: answer, Stderr: answer})
+		defer output.Close()
+		enter := []string{"nsenter", "--mount", "--target", strconv.Itoa(left.PID())}
+		p, err := h.left.Start(lab.Command{Args: append(enter, args...), Stdout: output, Stderr: output})
 		if err != nil {
 			return err
 		}
-		err = run.Wait()
-		text, readErr := os.ReadFile(file)
-		if said = string(text); err != nil {
-			return fmt.Errorf("%w: %s", err, strings.TrimSpace(said))
+		err = p.Wait()
+		var readErr error
+		if text, readErr = os.ReadFile(file); err != nil {
+			return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(text)))
 		}
 		return readErr
 	})
 	if err != nil {
 		return "", fmt.Errorf("run %s: %w", strings.Join(args, " "), err)
 	}
-	return said, nil
+	return string(text), nil
 }
 
-// unknownRate is what glorytun is told by default of a link's rate, in bit/s: it sends
-// nothing before it has heard of a limit, which it then looks for itself.
-const unknownRate = 1e9
-
-// glorytunShare is how much of a link's rate glorytun may use: it does not count the outer
-// headers, of Ethernet (14 bytes), IPv4 and UDP.
-const glorytunShare = (1500. - 20 - 8) / (1500 + 14)
-
-// glorytunPaths are the commands that give glorytun its paths; by default it
-// looks for their rates itself, the best settings tell it.
-func glorytunPaths(p parallel, best bool) [][]string {
+// glorytunPaths returns the commands that give glorytun its paths. By default it searches
+// for their rates itself; the best settings give them.
+func glorytunPaths(h linkedHosts, best bool) [][]string {
 	var commands [][]string
-	for i, l := range p.spec.Plan() {
-		mode, rate := "auto", bytesPerSecond(unknownRate)
+	for i, l := range h.spec.Plan() {
+		mode, rate := "auto", bytesPerSecond(defaultRate)
 		if best {
 			mode, rate = "fixed", bytesPerSecond(l.RateBitsPerSec*glorytunShare)
 		}
-		commands = append(commands, []string{"glorytun", "path", p.linkAddr(i, 1).String(), "dev", innerDevice, "up", "rate", mode, "tx", rate, "rx", rate})
+		commands = append(commands, []string{"glorytun", "path", h.linkAddr(i, 1).String(), "dev", tunnelDevice, "up", "rate", mode, "tx", rate, "rx", rate})
 	}
 	return commands
 }
 
-// anchor is an address of the right host that every link leads to.
+// anchor is an address of the right host that is reached over every link.
 var anchor = netip.AddrFrom4([4]byte{198, 18, 251, 2})
 
-// firstTable is the routing table of the first link's source address.
+// firstTable is the routing table for the first link's source address; link i uses
+// firstTable+i.
 const firstTable = 100
 
-// anchorAddress gives the right host the anchor, and the left one a route to it
-// over each link for what comes from that link's address.
-func (p parallel) anchorAddress() error {
-	if err := p.right.Address("lo", netip.PrefixFrom(anchor, 32)); err != nil {
+// routeAnchor gives the right host the anchor, and the left one a route to it over each
+// link, for packets from that link's address.
+func (h linkedHosts) routeAnchor() error {
+	to := netip.PrefixFrom(anchor, 32)
+	if err := h.right.Address("lo", to); err != nil {
 		return err
 	}
-	h, err := link.Handle(p.left.NS)
+	handle, err := link.Handle(h.left.NS)
 	if err != nil {
 		return err
 	}
-	defer h.Close()
-	for i := range p.spec.Links {
-		l, err := h.LinkByName(linkName(i))
+	defer handle.Close()
+	for i := range h.spec.Links {
+		l, err := handle.LinkByName(linkName(i))
 		if err != nil {
 			return fmt.Errorf("find link %s: %w", linkName(i), err)
 		}
-		to := &net.IPNet{IP: anchor.AsSlice(), Mask: net.CIDRMask(32, 32)}
-		r := &netlink.Route{Dst: to, Gw: p.linkAddr(i, 2).AsSlice(), LinkIndex: l.Attrs().Index, Table: firstTable + i}
-		if err := h.RouteAdd(r); err != nil {
+		r := &netlink.Route{Dst: ipNet(to), Gw: h.linkAddr(i, 2).AsSlice(), LinkIndex: l.Attrs().Index, Table: firstTable + i}
+		if err := handle.RouteAdd(r); err != nil {
 			return fmt.Errorf("add route to %s over %s: %w", anchor, linkName(i), err)
 		}
 		rule := netlink.NewRule()
-		rule.Src = &net.IPNet{IP: p.linkAddr(i, 1).AsSlice(), Mask: net.CIDRMask(32, 32)}
+		rule.Src = ipNet(netip.PrefixFrom(h.linkAddr(i, 1), 32))
 		rule.Table = firstTable + i
-		if err := h.RuleAdd(rule); err != nil {
-			return fmt.Errorf("add a rule for %s: %w", strconv.Quote(p.linkAddr(i, 1).String()), err)
+		if err := handle.RuleAdd(rule); err != nil {
+			return fmt.Errorf("add rule for %s: %w", h.linkAddr(i, 1), err)
 		}
 	}
 	return nil

@@ -18,90 +18,82 @@ import (
 	"github.com/google/nftables"
 )
 
-// parallel is two hosts that several links join.
-type parallel struct {
-	left, right *lab.Node // clients are left, servers right
+// linkedHosts are two hosts joined by several links.
+type linkedHosts struct {
+	left, right *lab.Node // clients are on the left, servers on the right
 	spec        multipath.Spec
-	ipv6        bool
+	ipv6        bool // of the links' addresses
 }
 
 func linkName(i int) string { return "l" + strconv.Itoa(i+1) }
 
-// linkAddr is the address of a side, 1 or 2, of link i.
-func (p parallel) linkAddr(i, side int) netip.Addr {
-	if p.ipv6 { // RFC 5180's range for benchmarks
+// linkAddr is the address of link i on a side, 1 or 2.
+func (h linkedHosts) linkAddr(i, side int) netip.Addr {
+	if h.ipv6 { // RFC 5180's range for benchmarks
 		return netip.AddrFrom16([16]byte{0x20, 0x01, 0x00, 0x02, 7: byte(i + 1), 15: byte(side)})
 	}
 	return netip.AddrFrom4([4]byte{198, 18, byte(100 + i), byte(side)})
 }
 
-func (p parallel) linkNet(i, side int) netip.Prefix {
-	if p.ipv6 {
-		return netip.PrefixFrom(p.linkAddr(i, side), 64)
-	}
-	return netip.PrefixFrom(p.linkAddr(i, side), 30)
-}
+// sides returns both hosts by their side, 1 (left) or 2 (right).
+func (h linkedHosts) sides() map[int]*lab.Node { return map[int]*lab.Node{1: h.left, 2: h.right} }
 
-// sides are both hosts with their numbers in addresses.
-func (p parallel) sides() map[int]*lab.Node { return map[int]*lab.Node{1: p.left, 2: p.right} }
-
-// parallel makes two hosts and the links between them, as the factors say:
-// cables, or, where a link is to delay or to lose, pairs of TAP devices that a
-// relay joins.
-func (nw *Network) parallel() (parallel, error) {
-	p := parallel{ipv6: nw.cfg.IPv6, spec: nw.cfg.Multipath()}
-	err := p.spec.Validate()
+// linkHosts makes two hosts and the links between them: cables, or, where a link is to
+// delay or lose packets, pairs of TAP devices that a relay joins.
+func (nw *Network) linkHosts() (linkedHosts, error) {
+	h := linkedHosts{spec: nw.cfg.Multipath(), ipv6: nw.cfg.IPv6}
+	err := h.spec.Validate()
 	if err != nil {
-		return p, &link.ParamError{Kind: "links", Param: "spec", Value: err.Error(), Allowed: "what package multipath allows"}
+		return h, &link.ParamError{Kind: "links", Param: "spec", Value: err.Error(), Allowed: "what package multipath allows"}
 	}
-	if p.left, err = nw.node("left"); err != nil {
-		return p, err
+	if h.left, err = nw.node("left"); err != nil {
+		return h, err
 	}
-	if p.right, err = nw.node("right"); err != nil {
-		return p, err
+	if h.right, err = nw.node("right"); err != nil {
+		return h, err
 	}
-	if err := nw.setCongestion(p.left, p.right); err != nil {
-		return p, err
+	if err := nw.setCongestion(h.left, h.right); err != nil {
+		return h, err
 	}
-	if p.spec.Variant == multipath.Delays {
-		if err := nw.wideWindows(p); err != nil {
-			return p, err
+	if h.spec.Variant == multipath.Delays {
+		if err := nw.raiseTCPBuffers(h); err != nil {
+			return h, err
 		}
 	}
-	plan := p.spec.Plan()
-	if p.spec.Variant == multipath.Delays || p.spec.Variant == multipath.Loss {
-		err = nw.slowLinks(p, plan)
+	links := h.spec.Plan()
+	if h.spec.Variant == multipath.Delays || h.spec.Variant == multipath.Loss {
+		err = nw.relayLinks(h, links)
 	} else {
-		err = nw.cables(p, plan)
+		err = nw.cableLinks(h, links)
 	}
 	if err != nil {
-		return p, err
+		return h, err
 	}
-	for i := range plan {
-		for side, n := range p.sides() {
-			if err := p.address(n, i, side); err != nil {
-				return p, err
+	for i := range links {
+		for side, n := range h.sides() {
+			if err := h.address(n, i, side); err != nil {
+				return h, err
 			}
 		}
-		if err := p.introduce(i); err != nil {
-			return p, err
+		if err := h.addNeighbors(i); err != nil {
+			return h, err
 		}
 	}
-	nw.play = p.play
-	return p, nil
+	nw.play = h.play
+	return h, nil
 }
 
-// windowBytes lets TCP have twelve links of 100 Mbit/s times a round trip of 100 ms on its
-// way, with the kernel's own bookkeeping: four times the product.
-const windowBytes = "67108864"
+// maxTCPBuffer is four times the bandwidth-delay product of twelve links of 100 Mbit/s
+// with a round trip of 100 ms, which leaves room for the kernel's own bookkeeping.
+const maxTCPBuffer = "67108864" // bytes
 
-// wideWindows lets TCP's buffers grow beyond the kernel's default of 4 MiB for what is sent,
-// which long delays would measure instead of the links.
-func (nw *Network) wideWindows(p parallel) error {
+// raiseTCPBuffers lets TCP's buffers grow beyond the kernel's default of 4 MiB for
+// sending. With long delays that limit would be measured instead of the links.
+func (nw *Network) raiseTCPBuffers(h linkedHosts) error {
 	nw.Notes = append(nw.Notes, "TCP's buffers may grow to 64 MiB (tcp_rmem, tcp_wmem)")
-	for _, n := range []*lab.Node{p.left, p.right} {
-		for name, least := range map[string]string{"tcp_rmem": "4096 131072 ", "tcp_wmem": "4096 16384 "} {
-			if err := n.Sysctl("net/ipv4/"+name, least+windowBytes); err != nil {
+	for _, n := range h.sides() {
+		for name, minAndDefault := range map[string]string{"tcp_rmem": "4096 131072 ", "tcp_wmem": "4096 16384 "} {
+			if err := n.Sysctl("net/ipv4/"+name, minAndDefault+maxTCPBuffer); err != nil {
 				return err
 			}
 		}
@@ -109,38 +101,35 @@ func (nw *Network) wideWindows(p parallel) error {
 	return nil
 }
 
-// address gives a link its address on one side.
-func (p parallel) address(n *lab.Node, i, side int) error {
-	if p.ipv6 {
-		// Else the address would go when the link goes down, unlike IPv4's.
-		if err := n.Sysctl("net/ipv6/conf/"+linkName(i)+"/keep_addr_on_down", "1"); err != nil {
-			return err
-		}
+// address gives link i its address on one side.
+func (h linkedHosts) address(n *lab.Node, i, side int) error {
+	if !h.ipv6 {
+		return n.Address(linkName(i), netip.PrefixFrom(h.linkAddr(i, side), 30))
 	}
-	return n.Address(linkName(i), p.linkNet(i, side))
+	// Unlike IPv4's, the address would be removed when the link goes down.
+	if err := n.Sysctl("net/ipv6/conf/"+linkName(i)+"/keep_addr_on_down", "1"); err != nil {
+		return err
+	}
+	return n.Address(linkName(i), netip.PrefixFrom(h.linkAddr(i, side), 64))
 }
 
-// introduce makes the ends of a link know each other's hardware addresses. Asking
-// for them takes a second where a question is lost, and a round trip at least: a
-// measurement would begin with that.
-func (p parallel) introduce(i int) error {
-	for side, n := range p.sides() {
-		mac, err := hardwareAddress(p.sides()[3-side], linkName(i))
+// addNeighbors adds the neighbour entries of both ends of link i. A measurement would
+// begin with their resolution otherwise, which takes at least a round trip, and a second
+// where a request is lost.
+func (h linkedHosts) addNeighbors(i int) error {
+	for side, n := range h.sides() {
+		mac, err := hardwareAddr(h.sides()[3-side], linkName(i))
 		if err != nil {
 			return err
 		}
-		l, err := link.Find(n.NS, linkName(i))
-		if err != nil {
-			return err
-		}
-		if err := l.AddNeighbor(p.linkAddr(i, 3-side), mac); err != nil {
+		if err := onLink(n, linkName(i), func(l *link.Link) error { return l.AddNeighbor(h.linkAddr(i, 3-side), mac) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func hardwareAddress(n *lab.Node, name string) (link.MAC, error) {
+func hardwareAddr(n *lab.Node, name string) (link.MAC, error) {
 	h, err := link.Handle(n.NS)
 	if err != nil {
 		return link.MAC{}, err
@@ -153,94 +142,93 @@ func hardwareAddress(n *lab.Node, name string) (link.MAC, error) {
 	return link.MAC(l.Attrs().HardwareAddr), nil
 }
 
-// cables lays a veth pair for each link.
-func (nw *Network) cables(p parallel, plan []multipath.Link) error {
-	for i, l := range plan {
+// cableLinks makes each link a veth pair.
+func (nw *Network) cableLinks(h linkedHosts, links []multipath.Link) error {
+	for i, l := range links {
 		name := linkName(i)
 		cable := lab.Cable{MTU: nw.cfg.MTU, RateBitsPerSec: int64(l.RateBitsPerSec)}
-		if err := lab.Connect(lab.End{Node: p.left, Name: name}, lab.End{Node: p.right, Name: name}, cable); err != nil {
+		if err := lab.Connect(lab.End{Node: h.left, Name: name}, lab.End{Node: h.right, Name: name}, cable); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// slowLinks makes TAP devices and starts one relay for all of them, on a host of
-// its own in the middle.
-//
-// A link that only delays lets the kernel's super-packets cross whole, as a
-// cable does. One that loses takes packets of the MTU's size, so that each has
-// its own chance.
-func (nw *Network) slowLinks(p parallel, plan []multipath.Link) error {
+// relayLinks makes each link two TAP devices, and starts one relay for all of them on a
+// node in the middle.
+func (nw *Network) relayLinks(h linkedHosts, links []multipath.Link) error {
 	middle, err := nw.node("middle")
 	if err != nil {
 		return err
 	}
 	var files []*os.File
 	var delays, losses []string
-	for i, l := range plan {
-		for _, n := range []*lab.Node{p.left, p.right} {
-			t, err := nw.slowEnd(n, linkName(i), l)
+	for i, l := range links {
+		for _, n := range []*lab.Node{h.left, h.right} {
+			t, err := nw.openRelayEnd(n, linkName(i), l)
 			if err != nil {
 				return err
 			}
 			for _, f := range t.Files() {
-				defer f.Close() // the relay has a copy
+				defer f.Close() // the relay's copy keeps the device
 			}
 			files = append(files, t.Files()...)
 		}
 		delays = append(delays, l.Delay.String())
 		losses = append(losses, strconv.FormatFloat(l.LossShare, 'g', -1, 64))
 	}
-	return nw.start(middle, lab.Command{Args: []string{lab.Self, "traffic", "relay", "--pairs", strconv.Itoa(len(plan)),
+	return nw.start(middle, lab.Command{Args: []string{lab.Self, "traffic", "relay", "--pairs", strconv.Itoa(len(links)),
 		"--delay", strings.Join(delays, ","), "--loss", strings.Join(losses, ","), "--seed", strconv.FormatUint(rand.Uint64(), 10)}, Extra: files})
 }
 
-func (nw *Network) slowEnd(n *lab.Node, name string, l multipath.Link) (*link.Tun, error) {
+// openRelayEnd makes one end of a link. A link that only delays passes the kernel's
+// super-packets whole, as a cable does. One that loses gets packets of the MTU's size,
+// each of which may be lost alone.
+func (nw *Network) openRelayEnd(n *lab.Node, name string, l multipath.Link) (*link.Tun, error) {
 	t, err := link.OpenTun(n.NS, link.TunSpec{Attrs: link.Attrs{Name: name, MTU: nw.cfg.MTU}, Mode: link.TunEthernet, VNetHdr: true})
 	if err != nil {
 		return nil, err
 	}
 	if l.LossShare == 0 {
-		if err := t.OffloadAll(); err != nil {
-			return nil, errors.Join(err, t.Close())
-		}
+		err = t.OffloadAll()
 	}
-	if l.RateBitsPerSec > 0 {
-		if err := link.Shape(t.Link(), link.Shaping{RateBitsPerSec: int64(l.RateBitsPerSec)}); err != nil {
-			return nil, errors.Join(err, t.Close())
-		}
+	if err == nil && l.RateBitsPerSec > 0 {
+		err = link.Shape(t.Link(), link.Shaping{RateBitsPerSec: int64(l.RateBitsPerSec)})
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
 
-// play lets the events of the variant happen.
-func (p parallel) play(ctx context.Context, from time.Time, whole time.Duration) error {
-	for _, e := range p.spec.Events(whole) {
-		if !sleepTo(ctx, from.Add(e.From)) {
+// play applies the events of the variant.
+func (h linkedHosts) play(ctx context.Context, from time.Time, whole time.Duration) error {
+	for _, e := range h.spec.Events(whole) {
+		if !sleepUntil(ctx, from.Add(e.From)) {
 			return nil
 		}
 		if e.Silent {
-			return p.blackhole(e.Link)
+			return h.blackhole(e.Link)
 		}
-		if err := p.setLink(e.Link, (*link.Link).Down); err != nil {
+		// With the left end of a cable down, the right one has no carrier.
+		if err := onLink(h.left, linkName(e.Link), (*link.Link).Down); err != nil {
 			return err
 		}
-		if !sleepTo(ctx, from.Add(e.To)) {
+		if !sleepUntil(ctx, from.Add(e.To)) {
 			return nil
 		}
-		if err := p.setLink(e.Link, (*link.Link).Up); err != nil {
+		if err := onLink(h.left, linkName(e.Link), (*link.Link).Up); err != nil {
 			return err
 		}
-		if err := p.introduce(e.Link); err != nil { // what it knew went with it
+		if err := h.addNeighbors(e.Link); err != nil { // they were flushed with the link
 			return err
 		}
 	}
 	return nil
 }
 
-// sleepTo tells whether the moment has come, and not ctx ended.
-func sleepTo(ctx context.Context, at time.Time) bool {
+// sleepUntil reports whether the instant came before ctx ended.
+func sleepUntil(ctx context.Context, at time.Time) bool {
 	t := time.NewTimer(time.Until(at))
 	defer t.Stop()
 	select {
@@ -251,20 +239,10 @@ func sleepTo(ctx context.Context, at time.Time) bool {
 	}
 }
 
-// setLink does something to the left end of a link: of a cable, the other end
-// loses its carrier.
-func (p parallel) setLink(i int, do func(*link.Link) error) error {
-	l, err := link.Find(p.left.NS, linkName(i))
-	if err != nil {
-		return err
-	}
-	return do(l)
-}
-
-// blackhole makes both ends of a link drop what arrives, before anything sees
-// it. Dropped on the way out, it would be an error of the sender's (EPERM).
-func (p parallel) blackhole(i int) error {
-	for _, n := range []*lab.Node{p.left, p.right} {
+// blackhole makes both ends of a link drop all packets on ingress, before anything else
+// handles them. A drop on egress would be an error of the sender (EPERM).
+func (h linkedHosts) blackhole(i int) error {
+	for _, n := range h.sides() {
 		if err := dropIngress(n, linkName(i)); err != nil {
 			return fmt.Errorf("blackhole link %d on %s: %w", i+1, n, err)
 		}
@@ -272,16 +250,13 @@ func (p parallel) blackhole(i int) error {
 	return nil
 }
 
-// holeTable is the nftables table of a black hole.
-const holeTable = "hole"
-
 func dropIngress(n *lab.Node, device string) error {
 	conn, err := nftables.New(nftables.WithNetNSFd(n.NS.Fd()))
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}
 	drop := nftables.ChainPolicyDrop
-	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyNetdev, Name: holeTable})
+	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyNetdev, Name: "blackhole"})
 	conn.AddChain(&nftables.Chain{Name: device, Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookIngress, Priority: nftables.ChainPriorityFilter, Device: device, Policy: &drop})
 	return conn.Flush()

@@ -184,7 +184,7 @@ func TestMPTCPLimit(t *testing.T) {
 			used++
 		}
 	}
-	if want := fmt.Sprintf("takes %d of", used); !strings.Contains(w.Notes[len(w.Notes)-1], want) {
+	if want := fmt.Sprintf("uses %d of", used); !strings.Contains(w.Notes[len(w.Notes)-1], want) {
 		t.Errorf("%d links carried something, but it says %q", used, w.Notes)
 	}
 }

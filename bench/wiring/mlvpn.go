@@ -10,45 +10,44 @@ import (
 
 // mlvpn runs MLVPN: right listens, left connects.
 //
-// It consists of two processes, and the one it leaves behind when the other is killed
-// lives on: both have a PID namespace of their own, whose first process is not theirs,
-// since a parent of number 1 is to them one that has died.
+// Its two processes have a PID namespace of their own, since the one survives when the
+// other is killed. The namespace's first process is a shell, since MLVPN takes a parent
+// with process id 1 for one that has died.
 func mlvpn(nw *Network) error {
-	p, err := nw.parallel()
+	h, err := nw.linkHosts()
 	if err != nil {
 		return err
 	}
-	before := len(nw.procs)
+	before := len(nw.programs)
 	var statuses []string
-	for side, n := range p.sides() {
+	for side, n := range h.sides() {
 		status := filepath.Join(nw.dir, fmt.Sprintf("mlvpn%d.sh", side))
 		statuses = append(statuses, status)
 		if err := writeFile(status, mlvpnStatus, 0o700); err != nil {
 			return err
 		}
 		file := filepath.Join(nw.dir, fmt.Sprintf("mlvpn%d.conf", side))
-		if err := writeFile(file, mlvpnFile(p, side, status, nw.cfg.BestSettings), 0o600); err != nil {
+		if err := writeFile(file, mlvpnFile(h, side, status, nw.cfg.BestSettings), 0o600); err != nil {
 			return err
 		}
-		_, err := nw.rival(n, side, "unshare", "--pid", "--fork", "--kill-child", "sh", "-c", `"$@"; exit $?`, "sh",
+		_, err := nw.startRival(n, side, "unshare", "--pid", "--fork", "--kill-child", "sh", "-c", `"$@"; exit $?`, "sh",
 			"mlvpn", "--debug", "--yes-run-as-root", "--user", "root", "--config", file)
 		if err != nil {
 			return err
 		}
 	}
-	programs := nw.procs[before:]
-	err = nw.whileRunning(programs, func() error { return mlvpnUp(statuses, p.spec.Links) })
-	if err != nil {
+	programs := nw.programs[before:]
+	if err := nw.pollRunning(programs, func() error { return mlvpnUp(statuses, h.spec.Links) }); err != nil {
 		return fmt.Errorf("wait for mlvpn's links: %w", err)
 	}
-	return nw.throughTunnel(p, programs)
+	return nw.addTunnelledPairs(h, programs)
 }
 
-// mlvpnStatus is what mlvpn runs when something has changed, with the device, what has, and
-// the link: it writes down links that are up.
+// mlvpnStatus is the status command of mlvpn, which runs it with the device, the event
+// and the link. It records the links that come up.
 const mlvpnStatus = "#!/bin/sh\n[ \"$2\" != rtun_up ] || echo \"$3\" >>\"$0.up\"\n"
 
-// mlvpnUp is nil when every link is up on both sides.
+// mlvpnUp returns nil if every link is up on both sides.
 func mlvpnUp(statuses []string, links int) error {
 	for _, status := range statuses {
 		text, err := os.ReadFile(status + ".up")
@@ -66,25 +65,25 @@ func mlvpnUp(statuses []string, links int) error {
 	return nil
 }
 
-// mlvpnPort is that of the first link's.
+// mlvpnPort is the UDP port of the first link; link i uses mlvpnPort+i.
 const mlvpnPort = 5080
 
-// mlvpnFile is mlvpn.conf. The defaults are its manual's; the best settings tell
-// it the rates, a buffer to put packets in order, and to notice death as soon as
-// whole seconds allow, and leave data in the clear.
-func mlvpnFile(p parallel, side int, status string, best bool) string {
+// mlvpnFile returns mlvpn.conf with the defaults of its manual. The best settings give it
+// the links' rates and a reorder buffer, detect a dead link as fast as whole seconds
+// permit, and don't encrypt data.
+func mlvpnFile(h linkedHosts, side int, status string, best bool) string {
 	mode := map[int]string{1: "client", 2: "server"}[side]
 	var b strings.Builder
-	fmt.Fprintf(&b, "[general]\nstatuscommand = %q\nmode = %q\ninterface_name = %q\ntuntap = \"tun\"\npassword = \"bench\"\n", status, mode, innerDevice)
+	fmt.Fprintf(&b, "[general]\nstatuscommand = %q\nmode = %q\ninterface_name = %q\ntuntap = \"tun\"\npassword = \"bench\"\n", status, mode, tunnelDevice)
 	if best {
-		fmt.Fprintf(&b, "timeout = 2\ncleartext_data = 1\nreorder_buffer_size = %d\n", 64*p.spec.Links)
+		fmt.Fprintf(&b, "timeout = 2\ncleartext_data = 1\nreorder_buffer_size = %d\n", 64*h.spec.Links)
 	} else {
 		b.WriteString("timeout = 30\n")
 	}
-	for i, l := range p.spec.Plan() {
-		fmt.Fprintf(&b, "\n[%s]\nbindhost = %q\nbindport = %d\n", linkName(i), p.linkAddr(i, side), mlvpnPort+i)
+	for i, l := range h.spec.Plan() {
+		fmt.Fprintf(&b, "\n[%s]\nbindhost = %q\nbindport = %d\n", linkName(i), h.linkAddr(i, side), mlvpnPort+i)
 		if side == 1 {
-			fmt.Fprintf(&b, "remotehost = %q\nremoteport = %d\n", p.linkAddr(i, 2), mlvpnPort+i)
+			fmt.Fprintf(&b, "remotehost = %q\nremoteport = %d\n", h.linkAddr(i, 2), mlvpnPort+i)
 		}
 		if best {
 			fmt.Fprintf(&b, "bandwidth_upload = %s\n", bytesPerSecond(l.RateBitsPerSec))

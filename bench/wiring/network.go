@@ -1,128 +1,105 @@
 package wiring
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"cleat/bench/catalog"
 	"cleat/bench/container"
-	"cleat/internal/program"
 	"cleat/lab"
 	"cleat/link"
 )
 
-// BasePort is the port of the first pair's server; pair i uses BasePort+i.
-const BasePort = 5210
-
-// MaxPairs is how many pairs one wiring can hold.
-const MaxPairs = 128
+const (
+	basePort = 5210 // of the first pair's server; pair i uses basePort+i
+	maxPairs = 128  // of one network
+)
 
 // Config is what Build needs beside the description of the network.
 type Config struct {
 	Spec
-	Pairs    int    // 1…MaxPairs
-	Scratch  string // directory for sockets, databases and configurations
-	Isolated bool   // build networks between whose containers nothing passes, too
+	Pairs   int    // 1…128
+	Scratch string // directory for sockets, databases and configurations
 	// ContainerRuntime is Spec.Runtime, opened; nil: native.
 	ContainerRuntime *container.Runtime
+	// Isolated permits a network whose containers can't reach each other. Setup can
+	// be timed there all the same.
+	Isolated bool
 }
 
 // Pair is one client–server pair.
 type Pair struct {
-	// Congestion is the control that its sockets have to use; "": any.
-	Congestion     string
 	Client, Server lab.Runner
-	Listen         netip.AddrPort // what the server binds
-	Dial           netip.AddrPort // what the client dials
-	// Device is the link that the client sends through, in ClientNode; empty
-	// where there is no such node.
-	Device     string
+	Listen         netip.AddrPort // the server binds it
+	Dial           netip.AddrPort // the client dials it
+	Congestion     string         // congestion control that the pair's sockets must use; "": any
+
+	// ClientNode sends through its link Device. Both are zero where the client runs
+	// on no node of the lab, or the device is not known.
 	ClientNode *lab.Node
+	Device     string
 }
 
-// Network is a network that was built and is ready for traffic. It is used from one
-// goroutine, but for Play.
+// Network is a built network, ready for traffic. It is used from one goroutine,
+// except that Play may run beside the traffic.
 type Network struct {
 	Pairs []Pair
-	Notes []string // what a reader of the results should know
+	Notes []string // what a reader of the results must know
 
-	cfg   Config
-	ctx   context.Context // bounds building
-	dir   string
-	nodes []*lab.Node
-	procs []lab.Proc
-	stops []func() error
+	cfg        Config
+	ctx        context.Context // bounds building
+	dir        string
+	nodes      []*lab.Node
+	containers []*lab.Node
+	ovsPorts   []*link.Link
+	programs   []lab.Proc
+	cleanups   []func() error // called in reverse order
 
-	containerNodes []*lab.Node
-	ovsPorts       []*link.Link
-	preparing      time.Duration // spent on nodes and hosts
-
-	// play lets happen to the links what is to happen in a measurement; nil:
-	// nothing.
-	play func(ctx context.Context, from time.Time, whole time.Duration) error
-
-	// launch runs a command in a container made for it; nil where there are no
-	// containers that a program attaches.
-	launch func(context.Context, lab.Command) (*Launched, error)
-
-	// nativeEnds says that the runtime is for the network's programs, which the
-	// builder has started in it, and not for the ends.
+	// nativeEnds is set by a builder that uses the container runtime for the
+	// network's own programs. Traffic's ends are native then.
 	nativeEnds bool
 
-	made     time.Duration // without nodes and hosts
-	isolates bool          // between its containers nothing passes
+	// play applies the scripted link events (death, flap) during a measurement; nil:
+	// there are none.
+	play func(ctx context.Context, from time.Time, whole time.Duration) error
+
+	// launch runs a command in a new container that a rootless network's program
+	// attaches; nil for other networks.
+	launch func(context.Context, lab.Command) (*Launched, error)
+
+	isolated  bool          // no traffic passes between the containers
+	buildTime time.Duration // without nodeTime
+	nodeTime  time.Duration // spent on hosts and on empty namespaces
 }
 
-// Nodes is how many namespaces the network holds open.
-func (nw *Network) Nodes() int { return len(nw.nodes) }
-
-// Play lets happen to the links what the experiment wants in a measurement that
-// begins at from and lasts whole; most have nothing planned. It returns when the
-// last has happened, or ctx ends, and leaves the links as they are then.
-func (nw *Network) Play(ctx context.Context, from time.Time, whole time.Duration) error {
-	if nw.play == nil {
-		return nil
-	}
-	return nw.play(ctx, from, whole)
-}
-
-// Close ends the helper programs and lets the namespaces go.
-func (nw *Network) Close() error {
-	errs := []error{nw.stopPrograms()}
-	for _, n := range nw.nodes {
-		errs = append(errs, n.Close())
-	}
-	errs = append(errs, os.RemoveAll(nw.dir))
-	return errors.Join(errs...)
-}
-
-// NotApplicable says that a network can't carry this traffic by design.
+// NotApplicable is the error for a network that by design can't carry this traffic.
 type NotApplicable struct{ Why string }
 
 func (n *NotApplicable) Error() string { return "not applicable: " + n.Why }
 
-// ErrUnknown says that no network has that name.
+// ErrUnknown: no network has that name.
 var ErrUnknown = errors.New("unknown network")
 
-// Build builds the network. What the machine lacks is a *link.Lack, what can't be by
-// design a *NotApplicable; on any error nothing stays behind.
+// Build builds a network. The error wraps a *link.Lack where the machine lacks
+// something, and a *NotApplicable where the network's design rules the Config out. On
+// any error nothing is left behind.
 func Build(ctx context.Context, cfg Config) (*Network, error) {
 	entry, ok := catalog.Lookup(cfg.Network)
 	build := builders[cfg.Network]
 	if !ok || build == nil {
 		return nil, fmt.Errorf("%w %q", ErrUnknown, cfg.Network)
 	}
-	barred := applicable(entry, cfg)
-	if barred != nil && !(cfg.Isolated && entry.Isolates) {
-		return nil, barred
+	notApplicable := checkApplicable(entry, cfg)
+	if notApplicable != nil && !(cfg.Isolated && entry.Isolates) {
+		return nil, notApplicable
 	}
-	if err := Available(entry); err != nil {
+	if err := checkAvailable(entry); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp(cfg.Scratch, cfg.Network+"-")
@@ -130,193 +107,166 @@ func Build(ctx context.Context, cfg Config) (*Network, error) {
 		return nil, fmt.Errorf("make a directory for %s: %w", cfg.Network, err)
 	}
 	if cfg.Isolated && cfg.Network == "macvlan-passthru" {
-		cfg.Topology = "switched" // a parent carries one only
+		cfg.Topology = "switched" // a parent carries only one passthru device
 	}
-	nw := &Network{ctx: ctx, dir: dir, cfg: cfg, isolates: barred != nil}
+	nw := &Network{ctx: ctx, dir: dir, cfg: cfg, isolated: notApplicable != nil}
 	began := time.Now()
-	if err := build(nw); err != nil {
-		return nil, errors.Join(fmt.Errorf("wire %s: %w", cfg.Network, nw.complaint(err)), nw.Close())
+	err = build(nw)
+	if err == nil && cfg.NoChecksum {
+		err = nw.disableChecksumOffload()
 	}
-	if err := nw.offloads(); err != nil {
-		return nil, errors.Join(fmt.Errorf("wire %s: %w", cfg.Network, err), nw.Close())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("build %s: %w", cfg.Network, nw.withOutput(err)), nw.Close())
 	}
-	nw.made = time.Since(began) - nw.preparing
+	nw.buildTime = time.Since(began) - nw.nodeTime
 	if err := nw.containEnds(); err != nil {
 		return nil, errors.Join(err, nw.Close())
 	}
 	return nw, nil
 }
 
-// applicable refuses what the design of a network rules out.
-func applicable(e catalog.Entry, cfg Config) error {
-	if cfg.Pairs < 1 || cfg.Pairs > MaxPairs {
-		return &link.ParamError{Kind: e.Name, Param: "pairs", Value: fmt.Sprint(cfg.Pairs), Allowed: fmt.Sprintf("1…%d", MaxPairs)}
+// checkApplicable returns a *NotApplicable for what the network's design rules out.
+func checkApplicable(e catalog.Entry, cfg Config) error {
+	if cfg.Pairs < 1 || cfg.Pairs > maxPairs {
+		return &link.ParamError{Kind: e.Name, Param: "pairs", Value: fmt.Sprint(cfg.Pairs), Allowed: fmt.Sprintf("1…%d", maxPairs)}
 	}
+	why := ""
 	switch {
 	case cfg.switched() && e.OneHost:
-		return &NotApplicable{Why: "it joins containers of one host only"}
-	case cfg.switched() && e.Name == "macvlan-passthru" && cfg.Pairs > 1:
-		return &NotApplicable{Why: e.Why}
-	case !cfg.switched() && e.Isolates && !(e.Name == "macvlan-vepa" && cfg.Hairpin):
-		return &NotApplicable{Why: e.Why}
+		why = "it joins containers of one host only"
+	case cfg.switched() && e.Name == "macvlan-passthru" && cfg.Pairs > 1,
+		!cfg.switched() && e.Isolates && !(e.Name == "macvlan-vepa" && cfg.Hairpin):
+		why = e.Why
+	case e.Name == "nsnet":
+		why = nsnetRulesOut(cfg)
 	}
-	if e.Name == "nsnet" {
-		if why := nsnetCan(cfg); why != "" {
-			return &NotApplicable{Why: why}
+	if why != "" {
+		return &NotApplicable{Why: why}
+	}
+	return nil
+}
+
+// NodeCount returns how many network namespaces the network holds open.
+func (nw *Network) NodeCount() int { return len(nw.nodes) }
+
+// Programs returns the process ids of the network's helper programs, without their
+// children.
+func (nw *Network) Programs() []int {
+	var pids []int
+	for _, p := range nw.programs {
+		pids = append(pids, p.PID())
+	}
+	return pids
+}
+
+// Play applies the scripted link events of a measurement that begins at from and lasts
+// whole; most networks have none. It returns after the last event, or when ctx ends,
+// and leaves the links in the state they have then.
+func (nw *Network) Play(ctx context.Context, from time.Time, whole time.Duration) error {
+	if nw.play == nil {
+		return nil
+	}
+	return nw.play(ctx, from, whole)
+}
+
+// Close ends the helper programs and releases the namespaces.
+func (nw *Network) Close() error {
+	errs := []error{nw.stopPrograms()}
+	for _, n := range nw.nodes {
+		errs = append(errs, n.Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(nw.dir))...)
+}
+
+// containEnds moves the ends of all pairs into containers, each with the network of
+// the node on which it would run natively.
+func (nw *Network) containEnds() error {
+	if nw.cfg.ContainerRuntime == nil || nw.nativeEnds {
+		return nil
+	}
+	for i := range nw.Pairs {
+		for _, end := range []*lab.Runner{&nw.Pairs[i].Client, &nw.Pairs[i].Server} {
+			switch n := (*end).(type) {
+			case *lab.Node:
+				*end = nw.cfg.ContainerRuntime.On(n, container.Options{})
+			case lab.Host:
+				return &NotApplicable{Why: "its ends are the host's own programs, in no container"}
+			default:
+				return &NotApplicable{Why: "its ends run in containers of its own"}
+			}
 		}
 	}
 	return nil
 }
 
-// Check is nil when this machine can make the network of that name, a
-// *link.Lack when not, and ErrUnknown when there is none.
-func Check(network string) error {
-	e, ok := catalog.Lookup(network)
-	if !ok {
-		return fmt.Errorf("%w %q", ErrUnknown, network)
-	}
-	return Available(e)
+// start runs a helper program until Close. Its output goes to the output file.
+func (nw *Network) start(on lab.Runner, c lab.Command) error {
+	_, err := nw.startProc(on, c)
+	return err
 }
 
-// NeverSegmented are the networks over which a packet made with UDP_SEGMENT
-// reaches the receiver whole: no device on the way has to segment it.
-func NeverSegmented() []string {
-	var names []string
-	for _, e := range catalog.All() {
-		switch e.Role {
-		case catalog.Rootless, catalog.Overlay, catalog.Attacher:
-		default:
-			names = append(names, e.Name)
+// startProc is start for a caller that watches the program.
+func (nw *Network) startProc(on lab.Runner, c lab.Command) (lab.Proc, error) {
+	output, err := os.OpenFile(nw.outputFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("make a file for a program's output: %w", err)
+	}
+	defer output.Close()
+	c.Stdout, c.Stderr = output, output
+	p, err := on.Start(c)
+	if err == nil {
+		nw.programs = append(nw.programs, p)
+	}
+	return p, err
+}
+
+// outputFile holds the output of all helper programs.
+func (nw *Network) outputFile() string { return nw.dir + "/output" }
+
+// withOutput adds the helper programs' output to err.
+func (nw *Network) withOutput(err error) error {
+	output, readErr := os.ReadFile(nw.outputFile())
+	if readErr != nil || len(output) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; output of its program: %s", err, strings.Join(strings.Fields(string(output)), " "))
+}
+
+// stopPrograms ends the helper programs and runs the cleanups.
+func (nw *Network) stopPrograms() error {
+	for _, p := range nw.programs {
+		p.Kill()
+		p.Wait() // the error of a killed program means nothing
+	}
+	var errs []error
+	for _, cleanup := range slices.Backward(nw.cleanups) {
+		errs = append(errs, cleanup())
+	}
+	nw.programs, nw.cleanups = nil, nil
+	return errors.Join(errs...)
+}
+
+const (
+	pollEvery = time.Millisecond // also the resolution of a timed start
+	pollFor   = 10 * time.Second // a program that takes longer to start is broken
+)
+
+// poll calls ready until it returns nil. It gives up after pollFor, with the last
+// error of ready.
+func poll(ctx context.Context, ready func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, pollFor)
+	defer cancel()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		err := ready()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("gave up after %s: %w", pollFor, err)
+		case <-tick.C:
 		}
 	}
-	return names
-}
-
-// Available is nil when this machine can make the network, else the *link.Lack
-// of the first thing that is missing.
-func Available(e catalog.Entry) error {
-	for _, name := range e.Programs {
-		if _, err := program.Find(name); err != nil {
-			return &link.Lack{What: e.Name, Reason: fmt.Sprintf("the program %s is not installed", name), Remedy: remedy(name)}
-		}
-	}
-	if e.RootLab {
-		if err := rootLab(e.Name); err != nil {
-			return err
-		}
-	}
-	for _, kind := range e.Kinds {
-		if err := link.Probe(kind); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// remedy says how to get a program.
-func remedy(program string) string {
-	if source, ok := sources[program]; ok {
-		return "build " + source + " and put it on the PATH as " + program
-	}
-	return "apt-get install " + cmp.Or(packages[program], program)
-}
-
-// sources are where programs come from that Debian does not have.
-var sources = map[string]string{
-	"gvproxy":      "github.com/containers/gvisor-tap-vsock/cmd/gvproxy",
-	"gvforwarder":  "github.com/containers/gvisor-tap-vsock/cmd/vm",
-	"nsnet-test":   "github.com/schoentoon/nsnet/cmd/test",
-	"mptsrv":       "github.com/SPYFF/mpt",
-	"mlvpn":        "github.com/zehome/MLVPN",
-	"glorytun":     "github.com/angt/glorytun (branch stable)",
-	"bypass4netns": "github.com/rootless-containers/bypass4netns/cmd/bypass4netns",
-}
-
-// packages are Debian's, where the name is not the program's.
-var packages = map[string]string{
-	"busybox":      "busybox-static",
-	"unshare":      "util-linux",
-	"nsenter":      "util-linux",
-	"pasta":        "passt",
-	"ovs-vswitchd": "openvswitch-switch",
-	"ovsdb-server": "openvswitch-switch",
-	"ovs-vsctl":    "openvswitch-switch",
-}
-
-// builders has one function for each entry of the catalogue.
-var builders = map[string]func(*Network) error{
-	"host-loopback":           hostLoopback,
-	"loopback":                loopback,
-	"own-address":             ownAddress,
-	"veth":                    vethPair,
-	"ovs-veth":                openVSwitch(false),
-	"ovs-internal":            openVSwitch(true),
-	"wireguard":               wireguard,
-	"netkit":                  netkit(link.NetkitL2),
-	"netkit-l3":               netkit(link.NetkitL3),
-	"bridge":                  bridged(false),
-	"bridge-nf":               bridged(true),
-	"bridge-vlan":             bridgeVLAN,
-	"container-to-host":       containerToHost,
-	"host-to-container":       hostToContainer,
-	"nat-out":                 natOut,
-	"published-host":          publishedHost,
-	"published-loopback":      publishedLoopback(byProxy),
-	"published-loopback-nat":  publishedLoopback(byNAT),
-	"published-container":     publishedContainer(byProxy),
-	"published-container-nat": publishedContainer(byNAT),
-	"published-hairpin":       publishedHairpin(byProxy),
-	"published-hairpin-nat":   publishedHairpin(byNAT),
-	"published-outside":       publishedOutside,
-	"macvlan-bridge":          macvlan("bridge"),
-	"macvlan-private":         macvlan("private"),
-	"macvlan-vepa":            macvlan("vepa"),
-	"macvlan-passthru":        macvlan("passthru"),
-	"macvlan-source":          macvlan("source"),
-	"ipvlan-l2":               ipvlan("l2", "bridge"),
-	"ipvlan-l2-private":       ipvlan("l2", "private"),
-	"ipvlan-l2-vepa":          ipvlan("l2", "vepa"),
-	"ipvlan-l3":               ipvlan("l3", "bridge"),
-	"ipvlan-l3s":              ipvlan("l3s", "bridge"),
-	"ipvlan-l3-private":       ipvlan("l3", "private"),
-	"ipvlan-l3-vepa":          ipvlan("l3", "vepa"),
-	"ipvlan-l3s-private":      ipvlan("l3s", "private"),
-	"ipvlan-l3s-vepa":         ipvlan("l3s", "vepa"),
-	"vlan":                    vlan,
-	"vxlan":                   vxlan(pointToPoint, false),
-	"vxlan-multicast":         vxlan(multicast, false),
-	"vxlan-fdb":               vxlan(filledIn, false),
-	"vxlan-bridge":            vxlan(pointToPoint, true),
-	"vxlan-multicast-bridge":  vxlan(multicast, true),
-	"vxlan-fdb-bridge":        vxlan(filledIn, true),
-	"geneve":                  geneve,
-	"ipip":                    ipip,
-	"gre":                     gre,
-	"tun":                     relayed("tun"),
-	"tap":                     relayed("tap"),
-	"cleat":                   cleatRun("auto"),
-	"cleat-tun":               cleatRun("tun"),
-	"cleat-seccomp":           cleatSupervised,
-	"pasta":                   pasta,
-	"slirp4netns":             slirp4netns,
-	"gvproxy":                 gvproxy,
-	"nsnet":                   nsnet,
-	"bypass4netns":            bypass4netns,
-	"single":                  single,
-	"mptcp":                   mptcp,
-	"tunnel":                  cleatTunnel,
-	"mpt":                     mpt,
-	"mlvpn":                   mlvpn,
-	"glorytun":                glorytun,
-}
-
-// Names are the networks that can be wired, in the catalogue's order.
-func Names() []string {
-	var names []string
-	for _, e := range catalog.All() {
-		if builders[e.Name] != nil {
-			names = append(names, e.Name)
-		}
-	}
-	return slices.Clip(names)
 }

@@ -1,6 +1,7 @@
 package wiring
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -13,37 +14,37 @@ import (
 // nsnetMTU is compiled into nsnet, in bytes.
 const nsnetMTU = 32 << 10
 
-// nsnet runs nsnet's test program, which makes its own container around a shell
-// and reads the shell's commands from standard input. Its root directory is
-// /tmp/newroot: it gets a /tmp of its own.
+// nsnet runs nsnet's test program, which makes a container of its own around a shell
+// that reads commands from standard input.
 func nsnet(nw *Network) error {
-	return nw.userMode(helper{loopback: hostAddr(1), contain: containNsnet})
+	return nw.rootless(rootlessDriver{hostAddr: hostAddr(1), create: createNsnet})
 }
 
-func containNsnet(nw *Network, r *rootless) error {
-	commands, keep, err := os.Pipe()
+func createNsnet(nw *Network, c *rootlessContainer) error {
+	stdin, open, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make a pipe: %w", err)
 	}
-	nw.stops = append(nw.stops, keep.Close) // the shell lives until its input ends
-	err = nw.start(r.host, lab.Command{Stdin: commands, Args: []string{
+	nw.cleanups = append(nw.cleanups, open.Close) // the shell lives until its input ends
+	// Its root directory is /tmp/newroot, so it gets a /tmp of its own.
+	err = nw.start(c.host, lab.Command{Stdin: stdin, Args: []string{
 		"unshare", "--mount", "sh", "-c", "mount -t tmpfs nsnet /tmp && exec nsnet-test"}})
-	commands.Close()
+	stdin.Close()
 	if err != nil {
 		return err
 	}
-	const says = "Container is at pid: "
+	const prefix = "Container is at pid: "
 	var pid int
 	if err := poll(nw.ctx, func() error {
-		line, ok := nw.saidLine(says)
+		line, ok := nw.outputLine(prefix)
 		if !ok {
-			return fmt.Errorf("nsnet's test program does not say where its container is")
+			return errors.New("nsnet's test program prints no process id of its container")
 		}
-		_, rest, _ := strings.Cut(line, says)
-		if i := strings.IndexFunc(rest, func(c rune) bool { return c < '0' || c > '9' }); i >= 0 {
-			rest = rest[:i]
+		_, digits, _ := strings.Cut(line, prefix)
+		if i := strings.IndexFunc(digits, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
+			digits = digits[:i]
 		}
-		pid, err = strconv.Atoi(rest)
+		pid, err = strconv.Atoi(digits)
 		return err
 	}); err != nil {
 		return err
@@ -52,13 +53,13 @@ func containNsnet(nw *Network, r *rootless) error {
 	if err != nil {
 		return err
 	}
-	r.container = &lab.Node{NS: ns}
-	nw.nodes = append(nw.nodes, r.container)
+	c.node = &lab.Node{NS: ns}
+	nw.nodes = append(nw.nodes, c.node)
 	return nil
 }
 
-// nsnetCan says what nsnet's test program can't do, by design.
-func nsnetCan(cfg Config) string {
+// nsnetRulesOut says why nsnet's test program can't be used with a Config; "" if it can.
+func nsnetRulesOut(cfg Config) string {
 	switch {
 	case cfg.Inbound:
 		return "nsnet forwards no ports into its container"

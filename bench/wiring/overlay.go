@@ -8,47 +8,50 @@ import (
 	"cleat/link"
 )
 
-// Overlays and tunnels between two hosts. Each pair has a tunnel of its own,
-// whose device is made on the host, so that the underlay is the host's, and
-// lives in the container; under a bridge one tunnel a host serves all pairs.
+// Overlays and tunnels between two hosts. Each pair has a tunnel of its own, whose
+// device is created on the host, so that the host's network is the underlay, and moved
+// into the container. Under a bridge one tunnel a host serves all pairs.
 
-// Ways for a VXLAN to know where to send.
+// vxlanMode is how a VXLAN device knows where to send.
 type vxlanMode int
 
 const (
-	pointToPoint vxlanMode = iota // one remote
-	multicast                     // a group
-	filledIn                      // forwarding and neighbour entries
+	oneRemote vxlanMode = iota
+	multicastGroup
+	staticEntries // in the forwarding and the neighbour table
 )
 
 const (
-	firstVNI       = 100
-	vxlanGroup     = "239.1.1.1"
+	firstVNI       = 100 // of the first pair; pair i uses firstVNI+i
 	underBridgeVNI = firstVNI - 1
 )
 
-// tunnelEnd is one of the two hosts with the addresses that matter to a tunnel.
+var vxlanGroup = netip.AddrFrom4([4]byte{239, 1, 1, 1})
+
+// tunnelEnd is one of the two hosts with the underlay addresses of a tunnel.
 type tunnelEnd struct {
 	host          *lab.Node
-	local, remote netip.Addr // of the underlay
+	number        int // 1 or 2
+	local, remote netip.Addr
 }
 
 // underlay makes the two hosts, joined by one cable or by the switch.
-func (nw *Network) underlay() (a, b tunnelEnd, err error) {
-	node1, node2, err := nw.hosts()
-	return tunnelEnd{node1, hostAddr(1), hostAddr(2)}, tunnelEnd{node2, hostAddr(2), hostAddr(1)}, err
+func (nw *Network) underlay() (ends [2]tunnelEnd, err error) {
+	first, second, err := nw.hosts()
+	return [2]tunnelEnd{{first, 1, hostAddr(1), hostAddr(2)}, {second, 2, hostAddr(2), hostAddr(1)}}, err
 }
 
-// tunnels makes the containers of each pair, with one tunnel between them.
-func (nw *Network) tunnels(create func(pair int, end tunnelEnd, container *lab.Node, addr netip.Addr) error) error {
-	a, b, err := nw.underlay()
+// addTunnelPairs makes the containers of each pair. For each container create creates
+// its end of the pair's tunnel.
+func (nw *Network) addTunnelPairs(create func(pair int, end tunnelEnd, container *lab.Node, addr netip.Addr) error) error {
+	ends, err := nw.underlay()
 	if err != nil {
 		return err
 	}
-	return nw.containers(a.host, b.host, func(pair int, host, c *lab.Node, addr netip.Addr) error {
-		end := a
-		if host == b.host {
-			end = b
+	return nw.addContainerPairs(ends[0].host, ends[1].host, func(pair int, host, c *lab.Node, addr netip.Addr) error {
+		end := ends[0]
+		if host == ends[1].host {
+			end = ends[1]
 		}
 		return create(pair, end, c, addr)
 	})
@@ -56,63 +59,69 @@ func (nw *Network) tunnels(create func(pair int, end tunnelEnd, container *lab.N
 
 func vxlan(mode vxlanMode, underBridge bool) func(*Network) error {
 	return func(nw *Network) error {
-		p := cmp.Or(nw.cfg.VXLANPort, link.VXLANPort)
 		if underBridge {
-			return nw.vxlanUnderBridge(mode, p)
+			return nw.vxlanUnderBridge(mode)
 		}
-		return nw.tunnels(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
-			l, err := link.Create(end.host.NS, vxlanSpec(mode, inside, firstVNI+pair, p, end, stackedMAC(addr)), link.Target{NS: c.NS})
+		return nw.addTunnelPairs(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
+			l, err := link.Create(end.host.NS, nw.vxlanSpec(mode, inside, firstVNI+pair, end, macOf(addr)), link.Target{NS: c.NS})
 			if err != nil {
 				return err
 			}
-			if err := c.Address(inside, inNet(addr)); err != nil {
+			if err := c.Address(inside, withPrefix(addr)); err != nil {
 				return err
 			}
-			if mode != filledIn {
+			if mode != staticEntries {
 				return nil
 			}
-			peer := other(addr)
-			if err := l.AddFDB(stackedMAC(peer), end.remote); err != nil {
-				return err
-			}
-			return l.AddNeighbor(peer, stackedMAC(peer))
+			return addEntries(l, l, addr, end.remote)
 		})
 	}
 }
 
-func vxlanSpec(mode vxlanMode, name string, vni, port int, end tunnelEnd, mac link.MAC) link.VXLANSpec {
+// addEntries adds the static entries of the container with address addr for its peer,
+// which is behind the VTEP remote.
+func addEntries(vxlan, container *link.Link, addr, remote netip.Addr) error {
+	peer := peerAddr(addr)
+	if err := vxlan.AddFDB(macOf(peer), remote); err != nil {
+		return err
+	}
+	return container.AddNeighbor(peer, macOf(peer))
+}
+
+func (nw *Network) vxlanSpec(mode vxlanMode, name string, vni int, end tunnelEnd, mac link.MAC) link.VXLANSpec {
 	spec := link.VXLANSpec{
-		Attrs: link.Attrs{Name: name, MAC: mac}, VNI: vni, Parent: uplink, Local: end.local, Port: port,
+		Attrs: link.Attrs{Name: name, MAC: mac}, VNI: vni, Parent: uplink, Local: end.local,
+		Port: cmp.Or(nw.cfg.VXLANPort, link.VXLANPort),
 	}
 	switch mode {
-	case pointToPoint:
+	case oneRemote:
 		spec.Remote = end.remote
-	case multicast:
-		spec.Group = netip.MustParseAddr(vxlanGroup)
-	case filledIn:
+	case multicastGroup:
+		spec.Group = vxlanGroup
+	case staticEntries:
 		spec.Learning = link.Off
 	}
 	return spec
 }
 
-// vxlanUnderBridge gives each host a bridge with the VXLAN device and the
-// containers' veth pairs as ports, as container platforms do.
-func (nw *Network) vxlanUnderBridge(mode vxlanMode, vxlanPort int) error {
-	a, b, err := nw.underlay()
+// vxlanUnderBridge gives each host a bridge whose ports are the VXLAN device and the
+// containers' veth pairs, as container platforms do.
+func (nw *Network) vxlanUnderBridge(mode vxlanMode) error {
+	ends, err := nw.underlay()
 	if err != nil {
 		return err
 	}
-	devices := map[*lab.Node]*link.Link{}
-	for _, end := range []tunnelEnd{a, b} {
-		l, err := link.Create(end.host.NS, vxlanSpec(mode, "vxlan0", underBridgeVNI, vxlanPort, end, link.MAC{}), link.Target{})
+	devices, remotes := map[*lab.Node]*link.Link{}, map[*lab.Node]netip.Addr{}
+	mtu := 0
+	for _, end := range ends {
+		l, err := link.Create(end.host.NS, nw.vxlanSpec(mode, "vxlan0", underBridgeVNI, end, link.MAC{}), link.Target{})
 		if err != nil {
 			return err
 		}
-		spec, err := l.MTU()
-		if err != nil {
+		if mtu, err = l.MTU(); err != nil {
 			return err
 		}
-		if err := addBridge(end.host, spec); err != nil {
+		if err := addBridge(end.host, link.BridgeSpec{Attrs: link.Attrs{MTU: mtu}}); err != nil {
 			return err
 		}
 		if err := l.SetMaster(containerBridge); err != nil {
@@ -121,69 +130,81 @@ func (nw *Network) vxlanUnderBridge(mode vxlanMode, vxlanPort int) error {
 		if err := l.Up(); err != nil {
 			return err
 		}
-		devices[end.host] = l
+		devices[end.host], remotes[end.host] = l, end.remote
 	}
-	remotes := map[*lab.Node]netip.Addr{a.host: a.remote, b.host: b.remote}
-	return nw.containers(a.host, b.host, func(pair int, host, c *lab.Node, addr netip.Addr) error {
-		mtu, err := devices[host].MTU()
-		if err != nil {
+	return nw.addContainerPairs(ends[0].host, ends[1].host, func(pair int, host, c *lab.Node, addr netip.Addr) error {
+		if err := attachToBridge(host, c, bridgePort(pair, addr), mtu, addr); err != nil {
 			return err
 		}
-		if err := attach(host, c, tag("port", pair), mtu, addr); err != nil {
-			return err
-		}
-		in, err := link.Find(c.NS, inside)
-		if err != nil {
-			return err
-		}
-		if mode != filledIn {
+		if mode != staticEntries {
 			return nil
 		}
-		if err := in.SetMAC(stackedMAC(addr)); err != nil {
-			return err
-		}
-		peer := other(addr)
-		if err := devices[host].AddFDB(stackedMAC(peer), remotes[host]); err != nil {
-			return err
-		}
-		return in.AddNeighbor(peer, stackedMAC(peer))
+		return onLink(c, inside, func(l *link.Link) error {
+			if err := l.SetMAC(macOf(addr)); err != nil {
+				return err
+			}
+			return addEntries(devices[host], l, addr, remotes[host])
+		})
 	})
 }
 
 func geneve(nw *Network) error {
-	return nw.tunnels(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
-		spec := link.GeneveSpec{Attrs: link.Attrs{Name: inside}, VNI: firstVNI + pair, Remote: end.remote}
-		return place(end.host, c, spec, addr)
+	return nw.addTunnelPairs(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
+		return createInside(end.host, c, link.GeneveSpec{Attrs: link.Attrs{Name: inside}, VNI: firstVNI + pair, Remote: end.remote}, addr)
 	})
 }
 
 func ipip(nw *Network) error {
-	return nw.tunnels(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
-		local, remote, err := outer(pair, end)
+	return nw.addTunnelPairs(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
+		local, remote, err := outerAddrs(pair, end)
 		if err != nil {
 			return err
 		}
-		return place(end.host, c, link.IPIPSpec{Attrs: link.Attrs{Name: inside}, Local: local, Remote: remote}, addr)
+		return createInside(end.host, c, link.IPIPSpec{Attrs: link.Attrs{Name: inside}, Local: local, Remote: remote}, addr)
 	})
 }
 
 func gre(nw *Network) error {
-	return nw.tunnels(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
-		local, remote, err := outer(pair, end)
+	return nw.addTunnelPairs(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
+		local, remote, err := outerAddrs(pair, end)
 		if err != nil {
 			return err
 		}
-		return place(end.host, c, link.GRESpec{Attrs: link.Attrs{Name: inside}, Local: local, Remote: remote}, addr)
+		return createInside(end.host, c, link.GRESpec{Attrs: link.Attrs{Name: inside}, Local: local, Remote: remote}, addr)
 	})
 }
 
-// outer gives the pair's tunnel outer addresses of its own, which the kernel
-// wants to tell tunnels without a key apart.
-func outer(pair int, end tunnelEnd) (local, remote netip.Addr, err error) {
-	here, there := 1, 2
-	if end.local == hostAddr(2) {
-		here, there = 2, 1
+// outerAddrs gives a pair's tunnel outer addresses of its own: the kernel tells tunnels
+// without a key apart by these.
+func outerAddrs(pair int, end tunnelEnd) (local, remote netip.Addr, err error) {
+	of := func(host int) netip.Addr { return netip.AddrFrom4([4]byte{198, 19, byte(host), byte(pair + 1)}) }
+	local, remote = of(end.number), of(3-end.number)
+	return local, remote, end.host.Address(uplink, withPrefix(local))
+}
+
+// wireguardPort is the UDP port of the first pair; pair i uses wireguardPort+i.
+const wireguardPort = 51820
+
+// wireguard gives each pair a tunnel with keys of its own.
+func wireguard(nw *Network) error {
+	keys := map[[2]int]link.WireGuardKey{} // by pair and host number
+	for pair := range nw.cfg.Pairs {
+		for host := 1; host <= 2; host++ {
+			key, err := link.NewWireGuardKey()
+			if err != nil {
+				return err
+			}
+			keys[[2]int{pair, host}] = key
+		}
 	}
-	local, remote = tunnelAddr(here, pair), tunnelAddr(there, pair)
-	return local, remote, end.host.Address(uplink, inNet(local))
+	return nw.addTunnelPairs(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
+		return createInside(end.host, c, link.WireGuardSpec{
+			Attrs: link.Attrs{Name: inside}, PrivateKey: keys[[2]int{pair, end.number}], ListenPort: wireguardPort + pair,
+			Peers: link.ListOf(link.WireGuardPeer{
+				PublicKey:  keys[[2]int{pair, 3 - end.number}].Public(),
+				Endpoint:   netip.AddrPortFrom(end.remote, uint16(wireguardPort+pair)),
+				AllowedIPs: link.ListOf(netip.PrefixFrom(peerAddr(addr), 32)),
+			}),
+		}, addr)
+	})
 }

@@ -1,14 +1,45 @@
 package wiring
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 
 	"cleat/lab"
 	"cleat/link"
 )
 
+// startRival starts one side's program and waits for the tunnel's device, which then
+// gets the side's address.
+func (nw *Network) startRival(n *lab.Node, side int, args ...string) (lab.Proc, error) {
+	p, err := nw.startProc(n, lab.Command{Args: args})
+	if err != nil {
+		return nil, err
+	}
+	return p, nw.awaitDevice(n, side, p)
+}
+
+// awaitDevice waits until a program has made the tunnel's device, and gives it the
+// side's address.
+func (nw *Network) awaitDevice(n *lab.Node, side int, program lab.Proc) error {
+	err := nw.pollRunning([]lab.Proc{program}, func() error {
+		return onLink(n, tunnelDevice, func(l *link.Link) error {
+			if err := l.AddAddr(tunnelAddrs[side]); err != nil && !errors.Is(err, os.ErrExist) {
+				return err
+			}
+			return l.Up()
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("wait for %s on %s: %w", tunnelDevice, n, err)
+	}
+	return nil
+}
+
+// writeFile writes a file and makes its directory.
 func writeFile(path, text string, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("make a directory: %w", err)
@@ -19,24 +50,27 @@ func writeFile(path, text string, mode os.FileMode) error {
 	return nil
 }
 
-// nothing is a script for programs that call one whenever something happens.
-const nothing = "#!/bin/sh\nexit 0\n"
-
-// rival starts a side's program and waits for the tunnel's device, which gets the
-// side's inner address.
-func (nw *Network) rival(n *lab.Node, side int, args ...string) (lab.Proc, error) {
-	p, err := nw.startProc(n, lab.Command{Args: args})
-	if err != nil {
-		return nil, err
+// weights returns the links' rates as whole numbers, of which the least is unit.
+func weights(h linkedHosts, unit int) []int {
+	links := h.spec.Plan()
+	least := links[0].RateBitsPerSec
+	for _, l := range links {
+		least = min(least, l.RateBitsPerSec)
 	}
-	return p, nw.awaitDevice(n, side, p)
+	out := slices.Repeat([]int{unit}, len(links))
+	if least <= 0 {
+		return out
+	}
+	for i, l := range links {
+		out[i] = int(float64(unit)*l.RateBitsPerSec/least + 0.5)
+	}
+	return out
 }
 
-// rootLab is nil in a lab that root made, else what a network lacks whose program
-// changes the user it runs as: a user lab has only one.
-func rootLab(network string) error {
-	if f, inside := lab.Inside(); inside && f != lab.User {
-		return nil
+// bytesPerSecond formats a link's rate for rivals; 10⁹ bytes/s if it has none.
+func bytesPerSecond(bitsPerSec float64) string {
+	if bitsPerSec <= 0 {
+		bitsPerSec = 8e9
 	}
-	return &link.Lack{What: network, Reason: "its program changes users, for which the lab must be made by root", Remedy: "run the command with sudo, and not with --lab user"}
+	return strconv.FormatInt(int64(bitsPerSec/8), 10)
 }

@@ -86,7 +86,7 @@ func TestRivalsThatEnd(t *testing.T) {
 				w.Close()
 				t.Fatal("a program that has ended carries traffic")
 			}
-			if !strings.Contains(err.Error(), "its program has ended; the program said: no such ship") {
+			if !strings.Contains(err.Error(), "its program has ended; output of its program: no such ship") {
 				t.Error(err)
 			}
 			if took := time.Since(began); took > 5*time.Second {

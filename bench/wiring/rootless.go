@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"cleat/lab"
 	"cleat/link"
@@ -18,155 +17,146 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// rootless is one container whose network is a program's affair.
-type rootless struct {
-	host      *lab.Node // where the program runs
-	container *lab.Node
-	netns     string // path of the container's namespace
-	pair      int    // tells the programs on one host apart
-	mtu       int    // bytes
-	inbound   bool   // the program publishes the pair's port, for TCP and UDP
+// rootlessContainer is a container that a program attaches to the host's sockets.
+type rootlessContainer struct {
+	node    *lab.Node
+	host    *lab.Node // the program runs there
+	netns   string    // path of the container's network namespace
+	pair    int       // tells the containers of a host apart
+	mtu     int       // bytes
+	inbound bool      // the program publishes the pair's port, for TCP and UDP
 }
 
 // port is that of the pair's server, and the published one.
-func (r rootless) port() uint16 { return port(r.pair) }
+func (c rootlessContainer) port() uint16 { return port(c.pair) }
 
-// helper is a program that gives a namespace its network without root.
-type helper struct {
-	// loopback is the address by which the container reaches a server that
-	// listens at every address of the host: that of the host's loopback where
-	// the program has one, else the host's own.
-	loopback netip.Addr
+// rootlessDriver runs a program that gives a container its network without root.
+type rootlessDriver struct {
+	// hostAddr is the address at which the container reaches a server that listens at
+	// every address of the host. It stands for the host's loopback if the program has
+	// such an address, else it is the host's own.
+	hostAddr netip.Addr
 
-	// attach starts the program on a container that is there.
-	attach func(nw *Network, r rootless) error
+	// attach starts the program on an existing container; nil where create does.
+	attach func(nw *Network, c rootlessContainer) error
 
-	// command is the command line by which the program itself runs another
-	// one in a fresh namespace; nil: it can't, and a namespace is made first.
-	command func(nw *Network, r rootless, args []string) []string
+	// create makes the container and sets its node; nil: newNamespace.
+	create func(nw *Network, c *rootlessContainer) error
 
-	// contain makes the container; nil: an empty namespace. A program that
-	// makes its own has no attach.
-	contain func(nw *Network, r *rootless) error
+	// command returns the command line by which the program itself runs another one in
+	// a fresh namespace; nil: it can't, and create and attach come first.
+	command func(nw *Network, c rootlessContainer, args []string) []string
 
-	// runner is where commands of the container run; nil: on its node.
-	runner func(nw *Network, r rootless) lab.Runner
+	// runner runs commands in the container; nil: its node does.
+	runner func(nw *Network, c rootlessContainer) lab.Runner
 }
 
-// userModeMTU is what Podman and RootlessKit give slirp4netns, and pasta's own
-// default, in bytes.
-const userModeMTU = 65520
+// rootlessMTU is what Podman and RootlessKit give slirp4netns, and pasta's own default,
+// in bytes.
+const rootlessMTU = 65520
 
-// userMode makes a host with an address and a default route, an outside node,
-// and for each pair a container that is attached by the helper.
-func (nw *Network) userMode(h helper) error {
+// rootless makes a host with an address and a default route, an outside node, and for
+// each pair a container that the driver attaches.
+func (nw *Network) rootless(d rootlessDriver) error {
 	host, outside, err := nw.hosts()
 	if err != nil {
 		return err
 	}
-	if err := route(host, netip.Prefix{}, hostAddr(2), ""); err != nil {
+	if err := addRoute(host, netip.Prefix{}, hostAddr(2), ""); err != nil {
 		return err
 	}
 	if err := nw.setCongestion(host, outside); err != nil {
 		return err
 	}
 	for i := range nw.cfg.Pairs {
-		r, err := nw.contained(h, host, i)
+		c, err := nw.newRootlessContainer(d, host, i)
 		if err != nil {
 			return err
 		}
-		if err := nw.setCongestion(r.container); err != nil {
+		if err := nw.setCongestion(c.node); err != nil {
 			return err
 		}
-		device, err := waitConfigured(nw.ctx, r.container)
+		device, err := awaitAddress(nw.ctx, c.node)
 		if err != nil {
 			return err
 		}
-		p := nw.rootlessPair(h, r, outside)
-		if !nw.cfg.Inbound {
-			p.ClientNode, p.Device = r.container, device
-		}
-		nw.Pairs = append(nw.Pairs, p)
+		nw.Pairs = append(nw.Pairs, nw.rootlessPair(d, c, device, outside))
 	}
-	nw.launch = func(ctx context.Context, c lab.Command) (*Launched, error) { return nw.launched(ctx, h, host, c) }
+	nw.launch = func(ctx context.Context, cmd lab.Command) (*Launched, error) {
+		return nw.launchRootless(ctx, d, host, cmd)
+	}
 	return nil
 }
 
-// congestionControls are what a program's own sockets get, the first that is
-// permitted: cubic, as the generator's, else reno, which always is. What a new
-// namespace inherits may be BBR, whose pacing takes two thirds of a loopback's
-// rate.
-var congestionControls = []string{"cubic", "reno"}
-
-// setCongestion sets the default of nodes on which programs open sockets.
+// setCongestion sets the default congestion control of nodes on which programs open
+// sockets: cubic, like the load generator's, or reno where cubic is not permitted.
+// What a new namespace inherits may be BBR, whose pacing takes two thirds of a
+// loopback's rate.
 func (nw *Network) setCongestion(nodes ...*lab.Node) error {
 	for _, n := range nodes {
-		var err error
-		for i, c := range congestionControls {
-			if err = n.Sysctl("net/ipv4/tcp_congestion_control", c); err == nil {
-				if note := "the programs' own TCP sockets use " + c; i > 0 && !slices.Contains(nw.Notes, note) {
-					nw.Notes = append(nw.Notes, note)
-				}
-				break
-			}
+		if n.Sysctl("net/ipv4/tcp_congestion_control", "cubic") == nil {
+			continue
 		}
-		if err != nil {
+		if err := n.Sysctl("net/ipv4/tcp_congestion_control", "reno"); err != nil {
 			return err
 		}
+		if note := "the programs' own TCP sockets use reno"; !slices.Contains(nw.Notes, note) {
+			nw.Notes = append(nw.Notes, note)
+		}
 	}
 	return nil
 }
 
-// contained makes one container and starts the helper on it.
-func (nw *Network) contained(h helper, host *lab.Node, pair int) (rootless, error) {
-	r := rootless{host: host, pair: pair, mtu: cmp.Or(nw.cfg.MTU, userModeMTU), inbound: nw.cfg.Inbound}
-	contain := h.contain
-	if contain == nil {
-		contain = emptyContainer
+// newRootlessContainer makes a container and starts the driver's program on it.
+func (nw *Network) newRootlessContainer(d rootlessDriver, host *lab.Node, pair int) (rootlessContainer, error) {
+	c := rootlessContainer{host: host, pair: pair, mtu: cmp.Or(nw.cfg.MTU, rootlessMTU), inbound: nw.cfg.Inbound}
+	create := d.create
+	if create == nil {
+		create = newNamespace
 	}
-	if err := contain(nw, &r); err != nil {
-		return r, err
+	if err := create(nw, &c); err != nil || d.attach == nil {
+		return c, err
 	}
-	if h.attach == nil {
-		return r, nil
-	}
-	return r, h.attach(nw, r)
+	return c, d.attach(nw, c)
 }
 
-// emptyContainer is a namespace with a path, which programs can open.
-func emptyContainer(nw *Network, r *rootless) (err error) {
-	if r.container, err = nw.containerNode("container", r.pair); err != nil {
+// newNamespace makes a container whose namespace has a path, so that programs can open
+// it.
+func newNamespace(nw *Network, c *rootlessContainer) (err error) {
+	if c.node, err = nw.container("container", c.pair); err != nil {
 		return err
 	}
-	r.netns = fmt.Sprintf("%s/netns%d", nw.dir, r.pair)
-	if err := r.container.NS.Pin(r.netns); err != nil {
+	c.netns = fmt.Sprintf("%s/netns%d", nw.dir, c.pair)
+	if err := c.node.NS.Pin(c.netns); err != nil {
 		return err
 	}
-	nw.stops = append(nw.stops, func() error { return netns.Unpin(r.netns) })
+	nw.cleanups = append(nw.cleanups, func() error { return netns.Unpin(c.netns) })
 	return nil
 }
 
-// rootlessPair says who talks to whom; the link outbound is not known yet.
-func (nw *Network) rootlessPair(h helper, r rootless, outside *lab.Node) Pair {
-	inside := lab.Runner(r.container)
-	if h.runner != nil {
-		inside = h.runner(nw, r)
+func (nw *Network) rootlessPair(d rootlessDriver, c rootlessContainer, device string, outside *lab.Node) Pair {
+	inContainer := lab.Runner(c.node)
+	if d.runner != nil {
+		inContainer = d.runner(nw, c)
 	}
-	p := Pair{Client: inside, Server: outside,
-		Listen: netip.AddrPortFrom(everywhere, r.port()), Dial: netip.AddrPortFrom(hostAddr(2), r.port())}
+	peer := outside
 	if nw.cfg.peerOnHost() {
-		p.Server, p.Dial = r.host, netip.AddrPortFrom(h.loopback, r.port())
+		peer = c.host
 	}
+	listen := endpoint(anyAddr, c.pair)
 	if !nw.cfg.Inbound {
-		return p
+		dial := endpoint(hostAddr(2), c.pair)
+		if nw.cfg.peerOnHost() {
+			dial = endpoint(d.hostAddr, c.pair)
+		}
+		return Pair{Client: inContainer, Server: peer, Listen: listen, Dial: dial, ClientNode: c.node, Device: device}
 	}
-	p.Client, p.Server = p.Server, inside
-	p.ClientNode, p.Device, p.Dial = outside, uplink, onHost(r.pair)
+	p := Pair{Client: peer, Server: inContainer, Listen: listen, Dial: endpoint(hostAddr(1), c.pair), ClientNode: peer, Device: uplink}
 	if nw.cfg.peerOnHost() {
-		p.ClientNode, p.Device = r.host, "lo"
+		p.Device = "lo"
 	}
 	if nw.cfg.Peer == PeerHostLoopback {
-		p.Dial = netip.AddrPortFrom(localhost, r.port())
+		p.Dial = endpoint(localhost, c.pair)
 	}
 	return p
 }
@@ -174,11 +164,10 @@ func (nw *Network) rootlessPair(h helper, r rootless, outside *lab.Node) Pair {
 // Launched is a command that was started together with a network of its own.
 type Launched struct {
 	lab.Proc
-	network *Network
+	network *Network // nil: the command runs on an existing node
 }
 
-// Close ends the network's programs; the command must have ended, or been
-// killed.
+// Close ends the network's programs. The command must have ended or been killed.
 func (l *Launched) Close() error {
 	if l.network == nil {
 		return nil
@@ -186,74 +175,63 @@ func (l *Launched) Close() error {
 	return l.network.Close()
 }
 
-// Launch runs a command in a container that is made for it, in the way of the
-// network's program: on the host of the first pair, beside its containers. A
-// network without containers runs it on the client's node. Nothing of the work
-// is done ahead.
-func (nw *Network) Launch(ctx context.Context, c lab.Command) (*Launched, error) {
+// Launch runs a command in a new container on the host of the first pair, in the way of
+// the network's program. A network without such containers runs it on the client's
+// node. Nothing is prepared ahead of time, so that a start can be timed.
+func (nw *Network) Launch(ctx context.Context, cmd lab.Command) (*Launched, error) {
 	if nw.launch != nil {
-		return nw.launch(ctx, c)
+		return nw.launch(ctx, cmd)
 	}
-	p, err := nw.Pairs[0].Client.Start(c)
+	p, err := nw.Pairs[0].Client.Start(cmd)
 	if err != nil {
 		return nil, err
 	}
 	return &Launched{Proc: p}, nil
 }
 
-func (nw *Network) launched(ctx context.Context, h helper, host *lab.Node, c lab.Command) (*Launched, error) {
+func (nw *Network) launchRootless(ctx context.Context, d rootlessDriver, host *lab.Node, cmd lab.Command) (*Launched, error) {
 	dir, err := os.MkdirTemp(nw.dir, "launch-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for a container: %w", err)
 	}
 	own := &Network{ctx: ctx, dir: dir, cfg: nw.cfg}
 	own.cfg.Inbound = false
-	l := &Launched{network: own}
-	if l.Proc, err = own.startLaunched(h, host, nw.cfg.Pairs, c); err != nil {
-		return nil, errors.Join(own.complaint(err), own.Close())
+	p, err := own.startInContainer(d, host, nw.cfg.Pairs, cmd)
+	if err != nil {
+		return nil, errors.Join(own.withOutput(err), own.Close())
 	}
-	return l, nil
+	return &Launched{Proc: p, network: own}, nil
 }
 
-// startLaunched makes the container with the number given and runs c in it.
-func (nw *Network) startLaunched(h helper, host *lab.Node, number int, c lab.Command) (lab.Proc, error) {
-	if h.command != nil {
-		r := rootless{host: host, pair: number, mtu: cmp.Or(nw.cfg.MTU, userModeMTU)}
-		c.Args = h.command(nw, r, c.Args)
-		return host.Start(c)
+// startInContainer makes the container of that number and runs cmd in it.
+func (nw *Network) startInContainer(d rootlessDriver, host *lab.Node, number int, cmd lab.Command) (lab.Proc, error) {
+	if d.command != nil {
+		c := rootlessContainer{host: host, pair: number, mtu: cmp.Or(nw.cfg.MTU, rootlessMTU)}
+		cmd.Args = d.command(nw, c, cmd.Args)
+		return host.Start(cmd)
 	}
-	r, err := nw.contained(h, host, number)
+	c, err := nw.newRootlessContainer(d, host, number)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := waitConfigured(nw.ctx, r.container); err != nil {
+	if _, err := awaitAddress(nw.ctx, c.node); err != nil {
 		return nil, err
 	}
-	if h.runner != nil {
-		return h.runner(nw, r).Start(c)
+	if d.runner != nil {
+		return d.runner(nw, c).Start(cmd)
 	}
-	return r.container.Start(c)
+	return c.node.Start(cmd)
 }
 
-// Programs are the process ids of the network's helper programs; their children
-// are not listed.
-func (nw *Network) Programs() []int {
-	var pids []int
-	for _, p := range nw.procs {
-		pids = append(pids, p.PID())
-	}
-	return pids
-}
-
-// waitConfigured waits until a program has given the container a link with an
+// awaitAddress waits until a program has given the container a link with an IPv4
 // address, and returns the link's name.
-func waitConfigured(ctx context.Context, c *lab.Node) (device string, err error) {
+func awaitAddress(ctx context.Context, c *lab.Node) (device string, err error) {
 	h, err := link.Handle(c.NS)
 	if err != nil {
 		return "", err
 	}
 	defer h.Close()
-	return device, poll(ctx, func() error {
+	err = poll(ctx, func() error {
 		links, err := h.LinkList()
 		if err != nil {
 			return fmt.Errorf("list the links of %s: %w", c, err)
@@ -273,56 +251,36 @@ func waitConfigured(ctx context.Context, c *lab.Node) (device string, err error)
 		}
 		return fmt.Errorf("%s got no link with an address", c)
 	})
+	return device, err
 }
 
-const (
-	pollEvery = time.Millisecond // what a start is timed by must not be coarser
-	pollFor   = 10 * time.Second // a program that takes longer to start is broken
-)
-
-// poll calls ready until it succeeds, and gives up with its last error.
-func poll(ctx context.Context, ready func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, pollFor)
-	defer cancel()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		err := ready()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("gave up after %s: %w", pollFor, err)
-		case <-tick.C:
-		}
-	}
-}
-
-// saidLine is the first line so far of what the helper programs said that has
-// the words in it.
-func (nw *Network) saidLine(words string) (string, bool) {
-	said, err := os.ReadFile(nw.saidFile())
+// outputLine returns the first line of the helper programs' output that contains text.
+func (nw *Network) outputLine(text string) (string, bool) {
+	output, err := os.ReadFile(nw.outputFile())
 	if err != nil {
 		return "", false
 	}
-	for line := range strings.Lines(string(said)) {
-		if strings.Contains(line, words) {
+	for line := range strings.Lines(string(output)) {
+		if strings.Contains(line, text) {
 			return strings.TrimSpace(line), true
 		}
 	}
 	return "", false
 }
 
-// said is nil once a helper program has said the words, as often as there are
-// containers so far.
-func (nw *Network) said(words string) error {
-	said, err := os.ReadFile(nw.saidFile())
-	if err != nil {
+// awaitOutput waits until the output of the helper programs contains text once for each
+// container so far.
+func (nw *Network) awaitOutput(text string) error {
+	return poll(nw.ctx, func() error {
+		output, err := os.ReadFile(nw.outputFile())
+		if err == nil && strings.Count(string(output), text) < len(nw.containers) {
+			err = fmt.Errorf("its output has no %q", text)
+		}
 		return err
-	}
-	if strings.Count(string(said), words) < len(nw.containerNodes) {
-		return fmt.Errorf("it does not say %q", words)
-	}
-	return nil
+	})
+}
+
+// awaitFile waits until a program has made a file, such as its socket.
+func (nw *Network) awaitFile(path string) error {
+	return poll(nw.ctx, func() error { _, err := os.Stat(path); return err })
 }

@@ -13,47 +13,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The rules are those that Docker's bridge driver writes, with its userland
-// proxy on or off, in the same chains and the same order, with a counter in each
-// as iptables has: nat PREROUTING, OUTPUT, POSTROUTING and DOCKER; filter FORWARD,
-// DOCKER-USER, DOCKER-ISOLATION-STAGE-1 and -2, and DOCKER.
+// The rules are those of Docker's bridge driver with its userland proxy on or off, in
+// the same chains and order, with a counter in each as iptables writes them: nat
+// PREROUTING, OUTPUT, POSTROUTING and DOCKER; filter FORWARD, DOCKER-USER,
+// DOCKER-ISOLATION-STAGE-1 and -2, and DOCKER.
 
-// publication is one published port.
-type publication struct {
-	to netip.AddrPort // in the container; the host's port is the same
-}
-
-// minPublished is how many ports are published at least, so that the length of
-// the chains is that of a busy host.
+// minPublished is the least number of published ports, so that the chains are as long
+// as on a busy host.
 const minPublished = 50
 
-// published are the ports of the pairs' servers, after as many of nobody's as
-// it takes to have minPublished.
-func published(pairs int) []publication {
-	var ps []publication
-	for i := 0; len(ps)+pairs < minPublished; i++ {
-		ps = append(ps, publication{netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 3, byte(i + 1)}), uint16(8000+i))})
+// publishedEndpoints returns the pairs' servers, in containers, which the host publishes
+// at the same port. Before them come as many unused ones as it takes to have
+// minPublished.
+func publishedEndpoints(pairs int) []netip.AddrPort {
+	var all []netip.AddrPort
+	for i := range minPublished - pairs {
+		all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 3, byte(i + 1)}), uint16(8000+i)))
 	}
 	for i := range pairs {
-		ps = append(ps, publication{netip.AddrPortFrom(serverAddr(i), port(i))})
+		all = append(all, endpoint(serverAddr(i), i))
 	}
-	return ps
+	return all
 }
 
 // ruleset collects rules for one namespace.
 type ruleset struct {
 	*nftables.Conn
 	nat, filter *nftables.Table
-	pending     int
-	err         error // the first of a batch
+	pending     int   // rules not yet flushed
+	err         error // of the first flush that failed
 }
 
-// batch is how many rules go to the kernel at once: it answers each with a
-// message, and an unprivileged socket's buffer holds only so many.
-const batch = 32
+// batchSize is how many rules are sent to the kernel at once. The kernel answers each
+// with a message, and an unprivileged socket's buffer holds only so many.
+const batchSize = 32
 
-// rules writes the rule set into a host's namespace.
-func rules(host *lab.Node, m mode, ps []publication) error {
+// writeRules writes the rules of a container host.
+func writeRules(host *lab.Node, m publishMode, published []netip.AddrPort) error {
 	conn, err := nftables.New(nftables.WithNetNSFd(host.NS.Fd()))
 	if err != nil {
 		return fmt.Errorf("open nftables on %s: %w", host, err)
@@ -63,8 +59,8 @@ func rules(host *lab.Node, m mode, ps []publication) error {
 		nat:    conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "nat"}),
 		filter: conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "filter"}),
 	}
-	r.natRules(m, ps)
-	r.filterRules(ps)
+	r.addNAT(m, published)
+	r.addFilter(published)
 	r.flush()
 	if r.err != nil {
 		return fmt.Errorf("write the rules of %s: %w", host, r.err)
@@ -72,7 +68,7 @@ func rules(host *lab.Node, m mode, ps []publication) error {
 	return nil
 }
 
-// flush sends what is pending, unless something failed before.
+// flush sends the pending rules. It does nothing after an error.
 func (r *ruleset) flush() {
 	if r.err == nil {
 		r.err = r.Flush()
@@ -80,7 +76,7 @@ func (r *ruleset) flush() {
 	r.pending = 0
 }
 
-func (r *ruleset) natRules(m mode, ps []publication) {
+func (r *ruleset) addNAT(m publishMode, published []netip.AddrPort) {
 	base := func(name string, hook *nftables.ChainHook, priority *nftables.ChainPriority) *nftables.Chain {
 		return r.AddChain(&nftables.Chain{Name: name, Table: r.nat, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: priority})
 	}
@@ -89,33 +85,33 @@ func (r *ruleset) natRules(m mode, ps []publication) {
 	out := base("OUTPUT", nftables.ChainHookOutput, nftables.ChainPriorityNATDest)
 	post := base("POSTROUTING", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
 
-	// With the proxy, what comes from the containers or goes to the loopback is
-	// left to it.
-	fromElsewhere := interfaceName(expr.MetaKeyIIFNAME, expr.CmpOpNeq)
+	// The proxy, if any, takes connections from the containers and to the loopback.
+	notFromBridge := interfaceName(expr.MetaKeyIIFNAME, expr.CmpOpNeq)
 	r.rule(pre, toLocal(), jump("DOCKER"))
-	if m == byProxy {
+	if m == userlandProxy {
 		r.rule(out, notDestination(loopbackNet), toLocal(), jump("DOCKER"))
 		r.rule(docker, interfaceName(expr.MetaKeyIIFNAME, expr.CmpOpEq), verdict(expr.VerdictReturn))
 	} else {
-		fromElsewhere = nil
+		notFromBridge = nil
 		r.rule(out, toLocal(), jump("DOCKER"))
 	}
-	subnet := netip.PrefixFrom(gateway, bits).Masked()
+	subnet := withPrefix(gateway).Masked()
 	r.rule(post, source(subnet), interfaceName(expr.MetaKeyOIFNAME, expr.CmpOpNeq), masquerade())
-	if m == byNAT {
-		// The host's own packets need a source that the container can answer.
+	if m == kernelNAT {
+		// The container can't answer the loopback address, which is the source of the
+		// host's own packets.
 		r.rule(post, fromLocal(), interfaceName(expr.MetaKeyOIFNAME, expr.CmpOpEq), masquerade())
 	}
-	for _, p := range ps {
-		self := netip.PrefixFrom(p.to.Addr(), 32)
+	for _, p := range published {
+		self := netip.PrefixFrom(p.Addr(), 32)
 		for _, proto := range protocols {
-			r.rule(post, source(self), destination(self), toPort(proto, p.to.Port()), masquerade())
-			r.rule(docker, fromElsewhere, toPort(proto, p.to.Port()), destinationNAT(p.to))
+			r.rule(post, source(self), destination(self), toPort(proto, p.Port()), masquerade())
+			r.rule(docker, notFromBridge, toPort(proto, p.Port()), destinationNAT(p))
 		}
 	}
 }
 
-func (r *ruleset) filterRules(ps []publication) {
+func (r *ruleset) addFilter(published []netip.AddrPort) {
 	drop := nftables.ChainPolicyDrop
 	forward := r.AddChain(&nftables.Chain{Name: "FORWARD", Table: r.filter, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &drop})
@@ -139,19 +135,19 @@ func (r *ruleset) filterRules(ps []publication) {
 	r.rule(chains["DOCKER-ISOLATION-STAGE-1"], verdict(expr.VerdictReturn))
 	r.rule(chains["DOCKER-ISOLATION-STAGE-2"], toBridge, verdict(expr.VerdictDrop))
 	r.rule(chains["DOCKER-ISOLATION-STAGE-2"], verdict(expr.VerdictReturn))
-	for _, p := range ps {
+	for _, p := range published {
 		for _, proto := range protocols {
-			r.rule(chains["DOCKER"], destination(netip.PrefixFrom(p.to.Addr(), 32)), notFromBridge, toBridge,
-				toPort(proto, p.to.Port()), verdict(expr.VerdictAccept))
+			r.rule(chains["DOCKER"], destination(netip.PrefixFrom(p.Addr(), 32)), notFromBridge, toBridge,
+				toPort(proto, p.Port()), verdict(expr.VerdictAccept))
 		}
 	}
 }
 
-// protocols are published both, as `-p PORT:PORT -p PORT:PORT/udp` does.
+// protocols are published as by `-p PORT:PORT -p PORT:PORT/udp`.
 var protocols = []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP}
 
-// rule appends a rule made of matches and, last, what to do; a counter stands
-// before the last, as in a rule by iptables.
+// rule appends a rule of several matches and a last part, which is the action. A counter
+// precedes the action, as in rules of iptables.
 func (r *ruleset) rule(c *nftables.Chain, parts ...[]expr.Any) {
 	var all []expr.Any
 	for i, p := range parts {
@@ -161,7 +157,7 @@ func (r *ruleset) rule(c *nftables.Chain, parts ...[]expr.Any) {
 		all = append(all, p...)
 	}
 	r.AddRule(&nftables.Rule{Table: c.Table, Chain: c, Exprs: all})
-	if r.pending++; r.pending >= batch {
+	if r.pending++; r.pending >= batchSize {
 		r.flush()
 	}
 }
@@ -174,6 +170,7 @@ func jump(chain string) []expr.Any {
 
 func masquerade() []expr.Any { return []expr.Any{&expr.Masq{}} }
 
+// interfaceName compares an interface's name with containerBridge.
 func interfaceName(key expr.MetaKey, op expr.CmpOp) []expr.Any {
 	name := make([]byte, unix.IFNAMSIZ)
 	copy(name, containerBridge)
@@ -186,7 +183,7 @@ const (
 	destinationOffset = 16
 )
 
-// loopbackNet is what never leaves a host (RFC 1122 section 3.2.1.3).
+// loopbackNet never leaves a host (RFC 1122 section 3.2.1.3).
 var loopbackNet = netip.MustParsePrefix("127.0.0.0/8")
 
 func source(p netip.Prefix) []expr.Any { return inPrefix(sourceOffset, expr.CmpOpEq, p) }
@@ -224,7 +221,7 @@ func destinationNAT(to netip.AddrPort) []expr.Any {
 	}
 }
 
-// toLocal matches packets whose destination is an address of the host itself.
+// toLocal matches packets to an address of the host itself.
 func toLocal() []expr.Any {
 	return addressType(&expr.Fib{Register: 1, ResultADDRTYPE: true, FlagDADDR: true})
 }
@@ -237,7 +234,7 @@ func addressType(fib *expr.Fib) []expr.Any {
 	return []expr.Any{fib, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)}}
 }
 
-// established matches connections that conntrack knows.
+// established matches packets of established or related connections.
 func established() []expr.Any {
 	mask := binaryutil.NativeEndian.PutUint32(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED)
 	return []expr.Any{

@@ -3,38 +3,35 @@ package wiring
 import (
 	"context"
 	"fmt"
-	"net"
 	"time"
 
 	"cleat/lab"
 	"cleat/link"
 )
 
-// Timing is how long a network took to make and to remove, without the hosts
-// and the empty namespaces, which are there before a container gets its
-// network.
+// Timing is how long a network takes to build and to remove. Hosts and empty
+// namespaces don't count: they exist before a container gets its network.
 type Timing struct {
-	// Make runs from the first link to the first connection that passes; for
-	// networks that isolate neighbours, to the last step of the wiring.
+	// Make runs from the first link to the first connection. Where no traffic passes
+	// between the containers, it ends with the last step of building.
 	Make time.Duration
-	// Remove is the removal of the containers' links and the end of the helper
-	// programs.
+	// Remove is the time to remove the containers' links and end the helper programs.
 	Remove time.Duration
 }
 
-// Time finishes the measurement that Wire began, and removes the containers'
-// links: the wiring is of no use afterwards. It needs one pair.
+// Time completes the measurement that Build began, and removes the containers' links.
+// The network can only be closed afterwards. It needs one pair.
 func (nw *Network) Time(ctx context.Context) (Timing, error) {
-	t := Timing{Make: nw.made}
-	if !nw.cfg.Isolated || !nw.isolates {
-		began := time.Now()
+	t := Timing{Make: nw.buildTime}
+	began := time.Now()
+	if !nw.cfg.Isolated || !nw.isolated {
 		if err := nw.connect(ctx); err != nil {
 			return t, err
 		}
 		t.Make += time.Since(began)
 	}
-	began := time.Now()
-	err := nw.unlink()
+	began = time.Now()
+	err := nw.removeLinks()
 	t.Remove = time.Since(began)
 	return t, err
 }
@@ -42,33 +39,23 @@ func (nw *Network) Time(ctx context.Context) (Timing, error) {
 // connect makes one TCP connection from the client to the server.
 func (nw *Network) connect(ctx context.Context) error {
 	p := nw.Pairs[0]
-	client := p.ClientNode
 	server, ok := p.Server.(*lab.Node)
-	if client == nil || !ok {
+	if p.ClientNode == nil || !ok {
 		return nil
 	}
-	var listener net.Listener
-	if err := server.NS.Do(func() (err error) {
-		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", p.Listen.String())
-		return err
-	}); err != nil {
+	l, err := listenIn(ctx, server.NS, p.Listen)
+	if err != nil {
 		return fmt.Errorf("listen at %s: %w", p.Listen, err)
 	}
-	defer listener.Close()
-	return poll(ctx, func() error {
-		return client.NS.Do(func() error {
-			// One thread does the whole dial, inside the namespace.
-			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", p.Dial.String())
-			if err != nil {
-				return fmt.Errorf("reach %s: %w", p.Dial, err)
-			}
-			return c.Close()
-		})
-	})
+	defer l.Close()
+	if err := poll(ctx, func() error { return dialIn(ctx, p.ClientNode.NS, p.Dial, time.Second) }); err != nil {
+		return fmt.Errorf("connect to %s: %w", p.Dial, err)
+	}
+	return nil
 }
 
-// unlink removes the containers' links and ends the helper programs.
-func (nw *Network) unlink() error {
+// removeLinks removes the containers' links and ends the helper programs.
+func (nw *Network) removeLinks() error {
 	for _, port := range nw.ovsPorts {
 		if err := port.Close(); err != nil {
 			return err
@@ -77,10 +64,10 @@ func (nw *Network) unlink() error {
 	if err := nw.stopPrograms(); err != nil {
 		return err
 	}
-	for _, n := range nw.containerNodes {
+	for _, n := range nw.containers {
 		l, err := link.Find(n.NS, inside)
 		if err != nil {
-			continue // it went with its peer, or with its program
+			continue // removed with its peer or its program
 		}
 		if err := l.Close(); err != nil {
 			return err

@@ -15,153 +15,145 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cleatRun is this program's own way: `cleat run`, on a namespace that is there
-// or with a command.
+// cleatRun runs `cleat run` on an existing namespace, or with a command.
 func cleatRun(tier string) func(*Network) error {
-	return func(nw *Network) error { return nw.userMode(cleatHelper(tier)) }
+	return func(nw *Network) error { return nw.rootless(cleatDriver(tier)) }
 }
 
-// cleatHelper has the host's loopback at an address that nothing else here has.
-func cleatHelper(tier string) helper {
-	mapped := netip.AddrFrom4([4]byte{198, 18, 3, 1})
-	options := func(nw *Network, r rootless) []string {
-		args := []string{lab.Self, "run", "--tier", tier, "--mtu", strconv.Itoa(r.mtu)}
+func cleatDriver(tier string) rootlessDriver {
+	hostLoopback := netip.AddrFrom4([4]byte{198, 18, 3, 1}) // used by nothing else here
+	options := func(nw *Network, c rootlessContainer) []string {
+		args := []string{lab.Self, "run", "--tier", tier, "--mtu", strconv.Itoa(c.mtu)}
 		if nw.cfg.peerOnHost() {
-			args = append(args, "--host-loopback", mapped.String())
+			args = append(args, "--host-loopback", hostLoopback.String())
 		}
-		if r.inbound {
-			p := strconv.Itoa(int(r.port()))
+		if c.inbound {
+			p := strconv.Itoa(int(c.port()))
 			args = append(args, "-p", p+":"+p, "-p", p+":"+p+"/udp")
 		}
 		return args
 	}
-	return helper{
-		loopback: mapped,
-		attach: func(nw *Network, r rootless) error {
-			return nw.start(r.host, lab.Command{Args: append(options(nw, r), "--netns", r.netns)})
+	return rootlessDriver{
+		hostAddr: hostLoopback,
+		attach: func(nw *Network, c rootlessContainer) error {
+			return nw.start(c.host, lab.Command{Args: append(options(nw, c), "--netns", c.netns)})
 		},
-		command: func(nw *Network, r rootless, args []string) []string {
-			return append(append(options(nw, r), "--"), args...)
+		command: func(nw *Network, c rootlessContainer, args []string) []string {
+			return append(append(options(nw, c), "--"), args...)
 		},
 	}
 }
 
-// cleatSupervised is the tier that only a command which cleat starts can have: so
-// each command has a network of its own, and the container is beside the point.
-func cleatSupervised(nw *Network) error {
-	h := cleatHelper("seccomp")
-	h.attach = func(nw *Network, r rootless) error {
-		r.inbound = false // the port is the command's
-		return cleatHelper("auto").attach(nw, r)
+// cleatSeccomp measures the seccomp tier, which only commands that cleat itself starts
+// can have. So each command gets a network of its own, and the containers are unused.
+func cleatSeccomp(nw *Network) error {
+	d := cleatDriver("seccomp")
+	d.attach = func(nw *Network, c rootlessContainer) error {
+		c.inbound = false // the command publishes the port
+		return cleatDriver("auto").attach(nw, c)
 	}
-	h.runner = func(nw *Network, r rootless) lab.Runner { return &cleatRunner{nw, r, h} }
-	if err := nw.userMode(h); err != nil {
+	d.runner = func(nw *Network, c rootlessContainer) lab.Runner {
+		return seccompRunner{c.host, func(args []string) []string { return d.command(nw, c, args) }}
+	}
+	if err := nw.rootless(d); err != nil {
 		return err
 	}
-	nw.Notes = append(nw.Notes, "its streams use reno: others need rights over the host")
+	nw.Notes = append(nw.Notes, "its streams use reno: other congestion controls need privileges over the host")
 	for i := range nw.Pairs {
 		nw.Pairs[i].Congestion = "reno"
 	}
 	return nil
 }
 
-// cleatRunner runs each command by the helper's own command line.
-type cleatRunner struct {
-	nw *Network
-	r  rootless
-	h  helper
+// seccompRunner runs each command by a `cleat run` of its own.
+type seccompRunner struct {
+	host    *lab.Node
+	command func(args []string) []string
 }
 
-// Start implements Runner.
-func (c *cleatRunner) Start(cmd lab.Command) (lab.Proc, error) {
-	cmd.Args = c.h.command(c.nw, c.r, cmd.Args)
-	p, err := c.r.host.Start(cmd)
-	if err != nil {
-		return nil, err
-	}
-	return cleatProc{p}, nil
+// Start implements lab.Runner.
+func (r seccompRunner) Start(c lab.Command) (lab.Proc, error) {
+	c.Args = r.command(c.Args)
+	p, err := r.host.Start(c)
+	return cleatRunProc{p}, err
 }
 
-// cleatProc is a command that `cleat run` runs: killing that would leave it
-// behind.
-type cleatProc struct{ lab.Proc }
+// cleatRunProc is a `cleat run`, which would leave its command behind if it were killed.
+type cleatRunProc struct{ lab.Proc }
 
-// Kill ends the command, which ends the other.
-func (p cleatProc) Kill() {
+// Kill asks `cleat run` to end its command, after which it ends itself.
+func (p cleatRunProc) Kill() {
 	if unix.Kill(p.PID(), unix.SIGTERM) != nil {
 		p.Proc.Kill()
 	}
 }
 
-// pasta runs passt's pasta. As the lab's only user is 0, it must neither change
-// users nor, on a namespace that is there, make a user namespace of its own.
-// The host's loopback is behind the gateway's address, its default.
+// pasta runs passt's pasta. The lab's only user is 0, so pasta must not switch users,
+// nor make a user namespace of its own on an existing namespace. The gateway's address
+// stands for the host's loopback, by default.
 func pasta(nw *Network) error {
-	options := func(nw *Network, r rootless) []string {
-		p := strconv.Itoa(int(r.port()))
+	options := func(nw *Network, c rootlessContainer) []string {
+		p := strconv.Itoa(int(c.port()))
 		args := []string{"pasta", "--foreground", "--quiet", "--config-net", "--runas", "0:0", "--ipv4-only",
-			"--mtu", strconv.Itoa(r.mtu), "-T", "none", "-U", "none"}
+			"--mtu", strconv.Itoa(c.mtu), "-T", "none", "-U", "none"}
 		if !nw.cfg.peerOnHost() {
 			args = append(args, "--no-map-gw")
 		}
-		if r.inbound {
+		if c.inbound {
 			return append(args, "-t", p, "-u", p)
 		}
 		return append(args, "-t", "none", "-u", "none")
 	}
-	return nw.userMode(helper{
-		loopback: hostAddr(2),
-		attach: func(nw *Network, r rootless) error {
-			return nw.start(r.host, lab.Command{Args: append(options(nw, r), "--netns-only", "--netns", r.netns)})
+	return nw.rootless(rootlessDriver{
+		hostAddr: hostAddr(2),
+		attach: func(nw *Network, c rootlessContainer) error {
+			return nw.start(c.host, lab.Command{Args: append(options(nw, c), "--netns-only", "--netns", c.netns)})
 		},
-		command: func(nw *Network, r rootless, args []string) []string {
-			return append(append(options(nw, r), "--"), args...)
+		command: func(nw *Network, c rootlessContainer, args []string) []string {
+			return append(append(options(nw, c), "--"), args...)
 		},
 	})
 }
 
-// slirp4netns runs slirp4netns on the namespace, with the forwards added over
-// its API socket.
+// slirp4netns runs slirp4netns on the namespace, and adds port forwards over its API
+// socket.
 func slirp4netns(nw *Network) error {
-	return nw.userMode(helper{loopback: netip.AddrFrom4([4]byte{10, 0, 2, 2}), attach: attachSlirp})
+	return nw.rootless(rootlessDriver{hostAddr: netip.AddrFrom4([4]byte{10, 0, 2, 2}), attach: attachSlirp})
 }
 
-func attachSlirp(nw *Network, r rootless) error {
-	socket := fmt.Sprintf("%s/slirp%d", nw.dir, r.pair)
-	ready, tell, err := os.Pipe()
+func attachSlirp(nw *Network, c rootlessContainer) error {
+	socket := fmt.Sprintf("%s/slirp%d", nw.dir, c.pair)
+	ready, signal, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make a pipe: %w", err)
 	}
 	defer ready.Close()
-	err = nw.start(r.host, lab.Command{Extra: []*os.File{tell}, Args: []string{
-		"slirp4netns", "--configure", "--mtu=" + strconv.Itoa(r.mtu), "--disable-dns", "--ready-fd=3",
-		"--api-socket=" + socket, "--netns-type=path", r.netns, "tap0"}})
-	tell.Close()
+	err = nw.start(c.host, lab.Command{Extra: []*os.File{signal}, Args: []string{
+		"slirp4netns", "--configure", "--mtu=" + strconv.Itoa(c.mtu), "--disable-dns", "--ready-fd=3",
+		"--api-socket=" + socket, "--netns-type=path", c.netns, "tap0"}})
+	signal.Close()
 	if err != nil {
 		return err
 	}
-	if err := awaitByte(ready); err != nil {
-		return fmt.Errorf("wait for slirp4netns: %w", err)
-	}
-	if !r.inbound {
-		return nil
-	}
-	for _, proto := range []string{"tcp", "udp"} {
-		if err := addForward(nw.ctx, socket, proto, r.port()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// awaitByte waits until a program says that it is ready; one that ends first is
-// an error.
-func awaitByte(f *os.File) error {
-	if err := f.SetReadDeadline(time.Now().Add(pollFor)); err != nil {
+	// Reading fails if slirp4netns ends instead.
+	if err := ready.SetReadDeadline(time.Now().Add(pollFor)); err != nil {
 		return err
 	}
-	_, err := f.Read(make([]byte, 1))
-	return err
+	if _, err := ready.Read(make([]byte, 1)); err != nil {
+		return fmt.Errorf("wait for slirp4netns: %w", err)
+	}
+	return publish(c, func(proto string, port uint16) error { return addForward(nw.ctx, socket, proto, port) })
+}
+
+// publish calls forward for TCP and UDP, if the container's port is to be published.
+func publish(c rootlessContainer, forward func(proto string, port uint16) error) error {
+	if !c.inbound {
+		return nil
+	}
+	if err := forward("tcp", c.port()); err != nil {
+		return err
+	}
+	return forward("udp", c.port())
 }
 
 // addForward asks slirp4netns for a port forward (its API's add_hostfwd).
@@ -171,7 +163,7 @@ func addForward(ctx context.Context, socket, proto string, port uint16) error {
 		conn, err = (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		return err
 	}); err != nil {
-		return fmt.Errorf("reach slirp4netns: %w", err)
+		return fmt.Errorf("connect to slirp4netns: %w", err)
 	}
 	defer conn.Close()
 	request := map[string]any{"execute": "add_hostfwd", "arguments": map[string]any{
@@ -184,7 +176,7 @@ func addForward(ctx context.Context, socket, proto string, port uint16) error {
 		Error *struct{ Desc string }
 	}
 	if err := json.NewDecoder(conn).Decode(&reply); err != nil {
-		return fmt.Errorf("read slirp4netns' answer: %w", err)
+		return fmt.Errorf("read slirp4netns's reply: %w", err)
 	}
 	if reply.Error != nil {
 		return fmt.Errorf("slirp4netns refuses port %d/%s: %s", port, proto, reply.Error.Desc)

@@ -1,0 +1,144 @@
+package wiring
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"cleat/bench/catalog"
+	"cleat/internal/program"
+	"cleat/lab"
+	"cleat/link"
+)
+
+// builders has one function for each network of the catalogue. A builder adds nodes,
+// links, programs and pairs to the Network. It cleans up nothing: Build closes the
+// Network after an error.
+var builders = map[string]func(*Network) error{
+	"host-loopback":           hostLoopback,
+	"loopback":                loopback,
+	"own-address":             ownAddress,
+	"veth":                    vethPair,
+	"ovs-veth":                openVSwitch(false),
+	"ovs-internal":            openVSwitch(true),
+	"wireguard":               wireguard,
+	"netkit":                  netkit(link.NetkitL2),
+	"netkit-l3":               netkit(link.NetkitL3),
+	"bridge":                  bridged(false),
+	"bridge-nf":               bridged(true),
+	"bridge-vlan":             bridgeVLAN,
+	"container-to-host":       containerToHost,
+	"host-to-container":       hostToContainer,
+	"nat-out":                 natOut,
+	"published-host":          publishedHost,
+	"published-loopback":      publishedLoopback(userlandProxy),
+	"published-loopback-nat":  publishedLoopback(kernelNAT),
+	"published-container":     publishedContainer(userlandProxy),
+	"published-container-nat": publishedContainer(kernelNAT),
+	"published-hairpin":       publishedHairpin(userlandProxy),
+	"published-hairpin-nat":   publishedHairpin(kernelNAT),
+	"published-outside":       publishedOutside,
+	"macvlan-bridge":          macvlan("bridge"),
+	"macvlan-private":         macvlan("private"),
+	"macvlan-vepa":            macvlan("vepa"),
+	"macvlan-passthru":        macvlan("passthru"),
+	"macvlan-source":          macvlan("source"),
+	"ipvlan-l2":               ipvlan("l2", "bridge"),
+	"ipvlan-l2-private":       ipvlan("l2", "private"),
+	"ipvlan-l2-vepa":          ipvlan("l2", "vepa"),
+	"ipvlan-l3":               ipvlan("l3", "bridge"),
+	"ipvlan-l3s":              ipvlan("l3s", "bridge"),
+	"ipvlan-l3-private":       ipvlan("l3", "private"),
+	"ipvlan-l3-vepa":          ipvlan("l3", "vepa"),
+	"ipvlan-l3s-private":      ipvlan("l3s", "private"),
+	"ipvlan-l3s-vepa":         ipvlan("l3s", "vepa"),
+	"vlan":                    vlan,
+	"vxlan":                   vxlan(oneRemote, false),
+	"vxlan-multicast":         vxlan(multicastGroup, false),
+	"vxlan-fdb":               vxlan(staticEntries, false),
+	"vxlan-bridge":            vxlan(oneRemote, true),
+	"vxlan-multicast-bridge":  vxlan(multicastGroup, true),
+	"vxlan-fdb-bridge":        vxlan(staticEntries, true),
+	"geneve":                  geneve,
+	"ipip":                    ipip,
+	"gre":                     gre,
+	"tun":                     relayed("tun"),
+	"tap":                     relayed("tap"),
+	"cleat":                   cleatRun("auto"),
+	"cleat-tun":               cleatRun("tun"),
+	"cleat-seccomp":           cleatSeccomp,
+	"pasta":                   pasta,
+	"slirp4netns":             slirp4netns,
+	"gvproxy":                 gvproxy,
+	"nsnet":                   nsnet,
+	"bypass4netns":            bypass4netns,
+	"single":                  single,
+	"mptcp":                   mptcp,
+	"tunnel":                  cleatTunnel,
+	"mpt":                     mpt,
+	"mlvpn":                   mlvpn,
+	"glorytun":                glorytun,
+}
+
+// Check reports whether this machine can build the network of that name. The error is a
+// *link.Lack for the first thing that is missing, or wraps ErrUnknown.
+func Check(network string) error {
+	e, ok := catalog.Lookup(network)
+	if !ok {
+		return fmt.Errorf("%w %q", ErrUnknown, network)
+	}
+	return checkAvailable(e)
+}
+
+func checkAvailable(e catalog.Entry) error {
+	for _, name := range e.Programs {
+		if _, err := program.Find(name); err != nil {
+			return &link.Lack{What: e.Name, Reason: fmt.Sprintf("the program %s is not installed", name), Remedy: howToInstall(name)}
+		}
+	}
+	// A user lab has only one user id.
+	if f, inside := lab.Inside(); e.RootLab && (!inside || f == lab.User) {
+		return &link.Lack{What: e.Name, Reason: "its program switches users, which needs a lab made by root", Remedy: "run the command with sudo, and not with --lab user"}
+	}
+	for _, kind := range e.Kinds {
+		if err := link.Probe(kind); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func howToInstall(program string) string {
+	if source, ok := sources[program]; ok {
+		return "build " + source + " and put it on the PATH as " + program
+	}
+	return "apt-get install " + cmp.Or(packages[program], program)
+}
+
+// sources are the repositories of programs that Debian does not package.
+var sources = map[string]string{
+	"gvproxy":      "github.com/containers/gvisor-tap-vsock/cmd/gvproxy",
+	"gvforwarder":  "github.com/containers/gvisor-tap-vsock/cmd/vm",
+	"nsnet-test":   "github.com/schoentoon/nsnet/cmd/test",
+	"mptsrv":       "github.com/SPYFF/mpt",
+	"mlvpn":        "github.com/zehome/MLVPN",
+	"glorytun":     "github.com/angt/glorytun (branch stable)",
+	"bypass4netns": "github.com/rootless-containers/bypass4netns/cmd/bypass4netns",
+}
+
+// packages are the Debian packages whose name differs from the program's.
+var packages = map[string]string{
+	"busybox":      "busybox-static",
+	"unshare":      "util-linux",
+	"nsenter":      "util-linux",
+	"pasta":        "passt",
+	"ovs-vswitchd": "openvswitch-switch",
+	"ovsdb-server": "openvswitch-switch",
+	"ovs-vsctl":    "openvswitch-switch",
+}
+
+// CrossesWhole reports whether a packet made with UDP_SEGMENT reaches the receiver of
+// the named network whole, since no device on the way has to segment it.
+func CrossesWhole(network string) bool {
+	return !slices.Contains([]catalog.Role{catalog.Rootless, catalog.Overlay, catalog.Attacher, catalog.Existing}, catalog.RoleOf(network))
+}
