@@ -91,11 +91,11 @@ func TestExtend(t *testing.T) {
 	id := got.Attachment.ID
 	link := w.list()[0].Index
 	e, err := w.extend(id, nil)
-	if err != nil || e.Done != "" || e.In <= 0 || e.In > 2*time.Second {
+	if err != nil || e.Done != "" || e.Next <= 0 || e.Next > 2*time.Second {
 		t.Errorf("extend: %+v, %v", e, err)
 	}
-	time.Sleep(e.In) // by a clock that cannot be set
-	if e, err = w.extend(id, nil); err != nil || e.In <= time.Second || !strings.HasPrefix(e.Done, "extended") {
+	time.Sleep(e.Next) // by a clock that cannot be set
+	if e, err = w.extend(id, nil); err != nil || e.Next <= time.Second || !strings.HasPrefix(e.Done, "extended") {
 		t.Errorf("extended: %+v, %v", e, err)
 	}
 	if now := w.list()[0].Lease; !now.Expires.After(got.Lease.Expires) {
@@ -104,11 +104,11 @@ func TestExtend(t *testing.T) {
 
 	s.do(func() { s.mute = true })
 	for w.has("198.51.100.7/24") && t.Context().Err() == nil {
-		if e, err = w.extend(id, nil); e.In > 0 {
-			time.Sleep(e.In)
+		if e, err = w.extend(id, nil); e.Next > 0 {
+			time.Sleep(e.Next)
 		}
 	}
-	if err == nil || e.In != 0 {
+	if err == nil || e.Next != 0 {
 		t.Errorf("without a server: %+v, %v", e, err)
 	}
 	w.wants("without a lease", []string{"2001:db8::9/64"}, []string{"198.51.100."})

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"sync"
 	"time"
 
-	"cleat/internal/statedir"
 	"cleat/link"
 	"cleat/netns"
 	"cleat/network/dhcp"
-	"cleat/network/journal"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,8 +26,8 @@ type Config struct {
 	// process waits for it. nil: Attach waits.
 	Background *sync.WaitGroup
 
-	again *Attachment  // that is attached once more, if it is wanted still
-	trial func() error // of tests, see run
+	reattach *Attachment  // that is attached once more, if it is wanted still
+	testHook func() error // of tests, see run
 }
 
 // Result is what was done, or would be.
@@ -44,7 +40,7 @@ type Result struct {
 
 // errStop is what a test's trial returns to have everything end as if the process
 // were killed.
-var errStop = errors.New("stopped as if killed")
+var errKilled = errors.New("stopped as if killed")
 
 // Preview plans an attachment, and changes nothing.
 func Preview(ctx context.Context, cfg Config, ref string, want Spec) (*Result, error) {
@@ -61,14 +57,14 @@ func Preview(ctx context.Context, cfg Config, ref string, want Spec) (*Result, e
 		return nil, err
 	}
 	r := &run{ctx: ctx, store: cfg.Store, att: o.attachment(p), host: o.host, cont: o.cont}
-	if err := r.foretell(p.steps); err != nil {
+	if err := r.checkSteps(p.steps); err != nil {
 		return nil, err
 	}
-	return &Result{Attachment: r.att, Steps: p.steps, Notes: append(p.notes, lacks(p.steps)...)}, nil
+	return &Result{Attachment: r.att, Steps: p.steps, Notes: append(p.notes, missingKinds(p.steps)...)}, nil
 }
 
 // lacks says what of steps can't be done here, as the kernel lacks a kind of link.
-func lacks(steps []Step) (notes []string) {
+func missingKinds(steps []Step) (notes []string) {
 	for _, s := range steps {
 		var kinds []string
 		switch s := s.(type) {
@@ -107,37 +103,45 @@ func Attach(ctx context.Context, cfg Config, ref string, want Spec) (*Result, er
 	if err := cfg.Store.prepare(); err != nil {
 		return nil, err
 	}
-	j, notes, err := o.begin(ctx, &want)
+	j, notes, err := o.reserve(ctx, &want)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{ctx: ctx, store: cfg.Store, journal: j, host: o.host, cont: o.cont, trial: cfg.trial, notes: notes}
+	r := &run{ctx: ctx, store: cfg.Store, journal: j, host: o.host, cont: o.cont, testHook: cfg.testHook, notes: notes}
 	finish = func() { r.announcing.Wait(); o.close() }
 	p, err := o.plan(want)
 	if err == nil {
 		r.att = o.attachment(p)
 		r.notes = append(r.notes, p.notes...)
-		err = r.complete(p.steps)
+		err = r.attach(p.steps)
 	}
-	if errors.Is(err, errStop) {
+	if errors.Is(err, errKilled) {
 		return nil, errors.Join(err, j.Close())
 	}
 	if err != nil {
-		return nil, r.takeBack(err)
+		return nil, r.rollBack(err)
 	}
 	if cfg.Background != nil {
 		later := finish
 		finish = func() { cfg.Background.Go(later) }
 	}
-	return &Result{Attachment: r.att, Steps: append(p.steps, r.came...), Notes: r.notes, Lease: r.lease}, nil
+	return &Result{Attachment: r.att, Steps: append(p.steps, r.leaseSteps...), Notes: r.notes, Lease: r.lease}, nil
+}
+
+// Reattach attaches what is wanted once more: its container, or the machine, began anew,
+// or somebody removed its link. What is left of it goes first. On error it stays wanted.
+// ErrNotAttached: it was detached meanwhile, or something else is wanted by its name.
+func Reattach(ctx context.Context, cfg Config, a *Attachment) (*Result, error) {
+	cfg.reattach = a
+	return Attach(ctx, cfg, a.Container.QualifiedName(), a.Spec)
 }
 
 // operation is what attaching and planning have open.
 type operation struct {
-	cfg  Config
-	c    Container
-	host *side
-	cont *side
+	cfg       Config
+	container Container
+	host      *namespace
+	cont      *namespace
 }
 
 // open finds the container, and refuses what can't be before anything is touched.
@@ -149,21 +153,21 @@ func open(ctx context.Context, cfg Config, ref string, want Spec) (*operation, e
 	if err != nil {
 		return nil, err
 	}
-	o := &operation{cfg: cfg, c: c}
-	if o.cont, err = newSide(ns, c.Path); err != nil {
+	o := &operation{cfg: cfg, container: c}
+	if o.cont, err = newNamespace(ns, c.Path); err != nil {
 		return nil, err
 	}
-	if o.host, err = here(); err != nil {
+	if o.host, err = hostNamespace(); err != nil {
 		o.cont.close()
 		return nil, err
 	}
-	switch again := cfg.again; {
-	case c.HostNetwork || o.host.place.Inode == o.cont.place.Inode:
+	switch again := cfg.reattach; {
+	case c.HostNetwork || o.host.ref.Inode == o.cont.ref.Inode:
 		o.close()
 		return nil, &SpecError{Param: "CONTAINER", Value: ref, Reason: "has the host's own network: there is nothing to attach"}
 	case again != nil && again.Container.OwnerUID != c.OwnerUID:
 		o.close()
-		return nil, fmt.Errorf("attach %s again: %w: its name is one of another user's container now", again.called(), ErrContainerGone)
+		return nil, fmt.Errorf("attach %s again: %w: its name is one of another user's container now", again.label(), ErrContainerGone)
 	}
 	return o, nil
 }
@@ -174,128 +178,37 @@ func (o *operation) close() {
 }
 
 func (o *operation) plan(want Spec) (*planner, error) {
-	p := &planner{want: want, c: o.c, id: idOf(o.c, want.Name), host: o.host, cont: o.cont, store: o.cfg.Store}
+	p := &planner{spec: want, container: o.container, id: idOf(o.container, want.Name), host: o.host, cont: o.cont, store: o.cfg.Store}
 	return p, p.plan()
 }
 
 func (o *operation) attachment(p *planner) *Attachment {
-	return &Attachment{Version: attachmentVersion, ID: p.id, Created: time.Now().UTC().Truncate(time.Second), BootID: p.store.BootID(), Container: o.c, Spec: p.want}
-}
-
-// begin repairs what others left, chooses the link's name, and takes possession of
-// the attachment's id: a journal of that name. Whoever is at work on the same
-// attachment is waited for.
-func (o *operation) begin(ctx context.Context, want *Spec) (*journal.Journal, []string, error) {
-	wanted := *want
-	for {
-		name, err := o.chooseName(wanted)
-		if err != nil {
-			return nil, nil, err
-		}
-		id := idOf(o.c, name)
-		j, notes, err := o.possess(ctx, id)
-		var busy busyError
-		switch {
-		case errors.Is(err, errMeanwhile):
-			continue
-		case !errors.As(err, &busy):
-			want.Name = name
-			return j, notes, err
-		}
-		waited, err := waitFor(ctx, string(busy))
-		if err != nil {
-			return nil, nil, err
-		}
-		if !waited && len(notes) > 0 {
-			return nil, nil, fmt.Errorf("attach %s of %s: %s", name, o.c.ShortName(), notes[0])
-		}
-	}
-}
-
-// busyError is the path of a journal that has to go first.
-type busyError string
-
-func (e busyError) Error() string { return "another cleat is at work on it: " + string(e) }
-
-// errMeanwhile: somebody has taken the name since it was found to be free.
-var errMeanwhile = errors.New("another cleat has just attached it")
-
-// possess is a busyError when somebody else has the id, and errMeanwhile when he is done.
-func (o *operation) possess(ctx context.Context, id string) (*journal.Journal, []string, error) {
-	s := o.cfg.Store
-	unlock, err := s.lock(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer unlock()
-	notes, err := s.repair(o.host, o.cfg.trial)
-	if err != nil {
-		return nil, nil, err
-	}
-	if path := s.busy(id); path != "" {
-		return nil, notes, busyError(path)
-	}
-	if there, err := s.linkThere(id, o.host); err != nil {
-		return nil, notes, err
-	} else if there {
-		return nil, notes, errMeanwhile
-	}
-	if o.cfg.again != nil {
-		if err := s.stillWanted(o.cfg.again); err != nil {
-			return nil, notes, err
-		}
-	}
-	j, err := journal.Create(s.op(id))
-	if err != nil {
-		return nil, notes, err
-	}
-	if err := s.retire(id, o.host, o.cfg.trial); err != nil {
-		return nil, nil, errors.Join(err, j.Remove())
-	}
-	return j, notes, nil
-}
-
-// waitFor waits until nobody owns the journal at path; false: nobody does.
-func waitFor(ctx context.Context, path string) (waited bool, err error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("wait for another cleat: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		waited = true
-		if err := statedir.WaitLock(ctx, f); err != nil {
-			return true, err
-		}
-	}
-	return waited, f.Close()
+	return &Attachment{Version: attachmentVersion, ID: p.id, Created: time.Now().UTC().Truncate(time.Second), BootID: p.store.BootID(), Container: o.container, Spec: p.spec}
 }
 
 // complete does all that there is to do.
-func (r *run) complete(steps []Step) error {
-	if err := r.journal.Append(entry{Begin: &begin{Attachment: r.att, Host: r.host.place, Container: r.cont.place}}); err != nil {
+func (r *run) attach(steps []Step) error {
+	if err := r.journal.Append(entry{Begin: &header{Attachment: r.att, Host: r.host.ref, Container: r.cont.ref}}); err != nil {
 		return err
 	}
-	if err := r.carryOut(steps); err != nil {
+	if err := r.doSteps(steps); err != nil {
 		return err
 	}
-	if !r.alive() {
+	if !r.containerExists() {
 		return ErrContainerGone
 	}
 	r.notePromiscuous()
-	m := made{Index: r.link, Peer: r.peer, Notes: r.notes}
-	for _, s := range append(slices.Clip(steps), r.came...) {
+	m := outcome{Index: r.linkIndex, Peer: r.peer, Notes: r.notes}
+	for _, s := range append(slices.Clip(steps), r.leaseSteps...) {
 		m.Steps = append(m.Steps, s.String())
 	}
 	if err := r.journal.Append(entry{Made: &m}); err != nil {
 		return err
 	}
-	if err := r.point(); err != nil {
+	if err := r.checkpoint(); err != nil {
 		return err
 	}
-	if err := r.journal.Rename(r.store.live(r.att.ID)); err != nil {
+	if err := r.journal.Rename(r.store.liveJournal(r.att.ID)); err != nil {
 		return err
 	}
 	return r.journal.Close()
@@ -314,17 +227,17 @@ func (r *run) notePromiscuous() {
 
 // alive tells whether the container still has its namespace: our own descriptor
 // keeps that there, whether or not anybody lives in it.
-func (r *run) alive() bool {
+func (r *run) containerExists() bool {
 	var st unix.Stat_t
-	return unix.Stat(r.cont.place.Path, &st) == nil && st.Ino == r.cont.place.Inode
+	return unix.Stat(r.cont.ref.Path, &st) == nil && st.Ino == r.cont.ref.Inode
 }
 
 // takeBack undoes what was done before err.
-func (r *run) takeBack(err error) error {
-	u := newUndoer(r.store, r.host, r.trial)
+func (r *run) rollBack(err error) error {
+	u := newUndoer(r.store, r.host, r.testHook)
 	defer u.close()
 	if back := u.all(r.undos); back != nil {
-		if !errors.Is(back, errStop) {
+		if !errors.Is(back, errKilled) {
 			back = fmt.Errorf("taking it back failed, too; the next cleat command that changes wiring tries again: %w", back)
 		}
 		return errors.Join(err, back, r.journal.Close())

@@ -3,14 +3,85 @@ package attach
 import (
 	"errors"
 	"fmt"
-	"net/netip"
-	"os"
+	"strconv"
 
+	"cleat/internal/columns"
 	"cleat/link"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
+
+// bridge is a pair whose other end is a port of a bridge.
+func (p *planner) bridge() error {
+	mtu, err := p.useBridge()
+	if err != nil {
+		return err
+	}
+	if p.spec.Masquerade {
+		if err := p.masquerade(); err != nil {
+			return err
+		}
+	}
+	if err := p.peerFree(); err != nil {
+		return err
+	}
+	p.pair("veth", mtu)
+	p.add(Port{Link: p.peer, Bridge: p.spec.Parent, VLAN: p.spec.VLAN})
+	return nil
+}
+
+// useBridge has the bridge, and returns the MTU of its ports; 0: the kernel's.
+func (p *planner) useBridge() (mtu int, err error) {
+	l, err := p.host.find(p.spec.Parent)
+	if err != nil {
+		return 0, fmt.Errorf("find bridge %q: %w", p.spec.Parent, err)
+	}
+	mtu = p.spec.MTU
+	if l == nil {
+		if mtu == 0 && p.spec.Masquerade {
+			mtu = p.uplinkMTU()
+		}
+		p.add(UseBridge{Name: p.spec.Parent, VLANFiltering: p.spec.VLAN != 0, MTU: mtu})
+		return mtu, nil
+	}
+	br, ok := l.(*netlink.Bridge)
+	switch {
+	case !ok:
+		return 0, &SpecError{Param: "PARENT", Value: p.spec.Parent, Reason: "is there and no bridge, but of kind " + l.Type(), AttachTo: "macvlan " + columns.Word(p.spec.Parent)}
+	case p.spec.VLAN != 0 && (br.VlanFiltering == nil || !*br.VlanFiltering):
+		return 0, &SpecError{Param: "vlan", Value: strconv.Itoa(p.spec.VLAN), Reason: "bridge " + p.spec.Parent + " does not filter VLANs",
+			Run: "ip link set " + columns.Word(p.spec.Parent) + " type bridge vlan_filtering 1"}
+	case mtu == 0:
+		mtu = l.Attrs().MTU
+	case mtu != l.Attrs().MTU:
+		p.note("MTU %d is not that of bridge %s, %d: longer packets are lost between the two", mtu, p.spec.Parent, l.Attrs().MTU)
+	}
+	if err := p.checkBridgeMAC(l); err != nil {
+		return 0, err
+	}
+	p.noteDown(l)
+	p.add(UseBridge{Name: p.spec.Parent, VLANFiltering: p.spec.VLAN != 0, MTU: p.spec.MTU})
+	return mtu, nil
+}
+
+// uplinkMTU is the MTU of the device that the host's default route goes by; 0
+// without one.
+func (p *planner) uplinkMTU() int {
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		r, err := defaultRoute(p.host, family)
+		if err != nil || r == nil {
+			continue
+		}
+		if l, err := p.host.LinkByIndex(r.Index); err == nil && l.Attrs().MTU != ethernetMTU {
+			return l.Attrs().MTU
+		}
+	}
+	return 0
+}
+
+// ethernetMTU is what the kernel gives new devices (ETH_DATA_LEN).
+const ethernetMTU = 1500
 
 // UseBridge has a bridge on the host. If it is not there it is made, and removed
 // with the last attachment that uses it.
@@ -27,25 +98,26 @@ func (s UseBridge) String() string {
 	return fmt.Sprintf("use bridge %s, made if absent", s.Name)
 }
 
-func (s UseBridge) do(r *run) error { return r.share(s) }
-func (s UseBridge) key() string     { return "bridge " + s.Name }
+func (s UseBridge) do(r *run) error { return r.use(s) }
 
-func (s UseBridge) there(r *run) (bool, error) {
+func (s UseBridge) key() string { return "bridge " + s.Name }
+
+func (s UseBridge) exists(r *run) (bool, error) {
 	l, err := r.host.find(s.Name)
 	return l != nil, err
 }
 
 // make gives the bridge an address of its own, which then stays as it is: without,
 // it is the lowest of the ports', and changes with them.
-func (s UseBridge) make(r *run, note func(Undo) error) error {
+func (s UseBridge) create(r *run, note func(Undo) error) error {
 	foreign, err := r.host.find(s.Name)
 	if err != nil {
 		return fmt.Errorf("find bridge %q: %w", s.Name, err)
 	}
 	if foreign != nil {
-		return keepBridge(r.host, foreign, note)
+		return pinBridge(r.host, foreign, note)
 	}
-	m := bridgeMade{linkMade{Where: r.host.place, Name: s.Name, MAC: randomMAC(unicast)}}
+	m := undoBridge{undoLink{NS: r.host.ref, Name: s.Name, MAC: randomMAC(unicast)}}
 	if err := note(Undo{Bridge: &m}); err != nil {
 		return err
 	}
@@ -64,9 +136,9 @@ func (s UseBridge) make(r *run, note func(Undo) error) error {
 // keepBridge sees to it that somebody else's bridge stays as it is while it has
 // our ports: a bridge whose address nobody set takes the lowest of its ports', and
 // loses it with the last of them, and with the MTU it is the same.
-func keepBridge(s *side, l netlink.Link, note func(Undo) error) error {
+func pinBridge(s *namespace, l netlink.Link, note func(Undo) error) error {
 	a := l.Attrs()
-	if err := note(Undo{Kept: &bridgeKept{Where: s.place, Index: a.Index, MTU: a.MTU}}); err != nil {
+	if err := note(Undo{BridgeMTU: &undoBridgeMTU{NS: s.ref, Index: a.Index, MTU: a.MTU}}); err != nil {
 		return err
 	}
 	if macOf(l) == (link.MAC{}) {
@@ -76,16 +148,16 @@ func keepBridge(s *side, l netlink.Link, note func(Undo) error) error {
 }
 
 // bridgeKept is a bridge of somebody else's that had ports of ours.
-type bridgeKept struct {
-	Where place `json:"where"`
+type undoBridgeMTU struct {
+	NS    nsRef `json:"where"`
 	Index int   `json:"index"`
 	MTU   int   `json:"mtu"`
 }
 
 // undo puts the MTU back that the kernel changes when the last port leaves.
-func (m *bridgeKept) undo(u *undoer) error {
-	s, err := u.side(m.Where)
-	if errors.Is(err, errNoPlace) {
+func (m *undoBridgeMTU) undo(u *undoer) error {
+	s, err := u.namespace(m.NS)
+	if errors.Is(err, errNamespaceGone) {
 		return nil
 	}
 	if err != nil {
@@ -106,7 +178,7 @@ func (m *bridgeKept) undo(u *undoer) error {
 }
 
 // firstPort is the name of a port of a bridge; "" without any.
-func firstPort(s *side, bridge int) (string, error) {
+func firstPort(s *namespace, bridge int) (string, error) {
 	all, err := s.LinkList()
 	if err != nil {
 		return "", fmt.Errorf("list ports of bridge: %w", err)
@@ -121,13 +193,13 @@ func firstPort(s *side, bridge int) (string, error) {
 
 // bridgeMade is a bridge of ours. One that somebody else's links are ports of
 // stays, as his.
-type bridgeMade struct {
-	linkMade
+type undoBridge struct {
+	undoLink
 }
 
-func (m *bridgeMade) undo(u *undoer) error {
-	s, err := u.side(m.Where)
-	if errors.Is(err, errNoPlace) {
+func (m *undoBridge) undo(u *undoer) error {
+	s, err := u.namespace(m.NS)
+	if errors.Is(err, errNamespaceGone) {
 		return nil
 	}
 	if err != nil {
@@ -145,87 +217,100 @@ func (m *bridgeMade) undo(u *undoer) error {
 		u.note("bridge %s stays: %s is a port of it", m.Name, port)
 		return nil
 	}
-	return m.linkMade.undo(u)
+	return m.undoLink.undo(u)
 }
 
-// BridgeAddress gives a bridge an address, so that the host is the gateway of
-// those on it.
-type BridgeAddress struct {
-	Bridge string       `json:"bridge"`
-	Prefix netip.Prefix `json:"prefix"`
+// Port makes the other end of a pair a port of a bridge on the host, and brings
+// it up.
+type Port struct {
+	Link   string `json:"link"`
+	Bridge string `json:"bridge,omitempty"` // "": of none
+	VLAN   int    `json:"vlan,omitempty"`   // the one that it is in, without tags; 0: the bridge's default
 }
 
-func (s BridgeAddress) String() string {
-	return fmt.Sprintf("give bridge %s the address %s", s.Bridge, s.Prefix)
-}
-
-func (s BridgeAddress) foretell(r *run) error {
-	return ClaimAddress{Network: s.Bridge, Addr: s.Prefix.Addr().String()}.foretell(r)
-}
-
-// do refuses an address that a container on the bridge has.
-func (s BridgeAddress) do(r *run) error {
-	addr := s.Prefix.Addr().String()
-	if holder, err := os.Readlink(r.claim(s.Bridge, addr)); err == nil && !r.store.tidyGone(r.ctx, holder, r.host, r.trial) {
-		return r.store.taken("address", addr, holder)
+func (s Port) String() string {
+	switch {
+	case s.Bridge == "":
+		return fmt.Sprintf("bring %s up on the host", s.Link)
+	case s.VLAN != 0:
+		return fmt.Sprintf("make %s a port of %s in VLAN %d", s.Link, s.Bridge, s.VLAN)
 	}
-	return r.share(s)
+	return fmt.Sprintf("make %s a port of %s", s.Link, s.Bridge)
 }
 
-func (s BridgeAddress) key() string { return "address " + s.Bridge + " " + s.Prefix.String() }
-
-func (s BridgeAddress) there(r *run) (bool, error) {
-	l, err := r.host.find(s.Bridge)
-	if err != nil || l == nil {
-		return false, err
+// foretell counts the ports of the bridge.
+func (s Port) check(r *run) error {
+	if s.Bridge == "" {
+		return nil
 	}
-	return hasAddress(r.host, s.Prefix.Addr()), nil // without a list of all there are
-}
-
-func (s BridgeAddress) make(r *run, note func(Undo) error) error {
-	l, err := r.host.LinkByName(s.Bridge)
-	if err != nil {
-		return fmt.Errorf("find bridge %q: %w", s.Bridge, err)
-	}
-	if had, err := hasAddr(r.host, l, s.Prefix); err != nil || had {
+	br, err := r.host.find(s.Bridge)
+	if err != nil || br == nil {
 		return err
 	}
-	if err := note(Undo{Addr: &addrMade{Where: r.host.place, Index: l.Attrs().Index, Prefix: s.Prefix.String()}}); err != nil {
-		return err
-	}
-	return addAddr(r.host, l.Attrs().Index, s.Prefix)
-}
-
-func hasAddr(s *side, l netlink.Link, p netip.Prefix) (bool, error) {
-	all, err := s.AddrList(l, familyOf(p.Addr()))
+	all, err := r.host.LinkList()
 	if err != nil {
-		return false, fmt.Errorf("list addresses of %q: %w", l.Attrs().Name, err)
+		return fmt.Errorf("list links of %s: %w", r.host.ns, err)
 	}
-	for _, a := range all {
-		bits, _ := a.Mask.Size()
-		if addrOf(a.IP) == p.Addr() && bits == p.Bits() {
-			return true, nil
+	ports := 0
+	for _, l := range all {
+		if l.Attrs().MasterIndex == br.Attrs().Index {
+			ports++
 		}
 	}
-	return false, nil
+	if ports >= maxBridgePorts {
+		return ErrBridgeFull
+	}
+	return nil
 }
 
-// addAddr gives a link an address that can be used at once: whether somebody else
-// has it is asked elsewhere, if at all.
-func addAddr(s *side, index int, p netip.Prefix) error {
-	a, err := netlink.ParseAddr(p.String())
+func (s Port) do(r *run) error {
+	l := byIndex(r.peerIndex)
+	if s.Bridge != "" {
+		br, err := r.host.LinkByName(s.Bridge)
+		if err != nil {
+			return fmt.Errorf("find bridge %q: %w", s.Bridge, err)
+		}
+		if err := r.host.LinkSetMasterByIndex(l, br.Attrs().Index); err != nil {
+			return portError(err)
+		}
+	}
+	if s.VLAN != 0 {
+		if err := s.vlan(r); err != nil {
+			return err
+		}
+	}
+	return r.host.LinkSetUp(l)
+}
+
+// vlan takes the port out of the bridge's default VLAN and into ours.
+func (s Port) vlan(r *run) error {
+	p, err := link.Find(r.host.ns, s.Link)
 	if err != nil {
 		return err
 	}
-	if p.Addr().Is6() {
-		a.Flags = unix.IFA_F_NODAD
+	before, err := p.VLANs()
+	if err != nil {
+		return err
 	}
-	return s.AddrAdd(byIndex(index), a)
+	for _, v := range before {
+		if err := p.DeleteVLAN(v.ID); err != nil {
+			return err
+		}
+	}
+	return p.AddVLAN(link.PortVLAN{ID: s.VLAN, PVID: true, Untagged: true})
 }
 
-func familyOf(a netip.Addr) int {
-	if a.Is4() {
-		return unix.AF_INET
+// bridgePorts is the most that a bridge can have (BR_PORT_BITS, net/bridge/br_private.h).
+const maxBridgePorts = 1<<10 - 1
+
+// ErrBridgeFull says that a bridge has all the ports that the kernel allows.
+var ErrBridgeFull = fmt.Errorf("the bridge is full: Linux has %d ports a bridge", maxBridgePorts)
+
+// portError explains why a bridge takes no port: br_add_if says EXFULL when the
+// numbers are used up.
+func portError(err error) error {
+	if errors.Is(err, unix.EXFULL) {
+		return fmt.Errorf("%w: %w", ErrBridgeFull, err)
 	}
-	return unix.AF_INET6
+	return err
 }

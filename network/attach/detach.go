@@ -26,20 +26,20 @@ func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []s
 	if err := s.prepare(); err != nil {
 		return nil, nil, err
 	}
-	host, err := here()
+	host, err := hostNamespace()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer host.close()
-	j, notes, err := s.takeLive(ctx, a, host, cfg.trial)
+	j, notes, err := s.takeLive(ctx, a, host, cfg.testHook)
 	notes = append(unread, notes...)
 	if err != nil {
 		return nil, notes, err
 	}
 	if j == nil {
-		return a, notes, errors.Join(statedir.Remove(s.wanted(a.ID)), s.DeleteKeeperReport(a.ID))
+		return a, notes, errors.Join(statedir.Remove(s.file(a.ID)), s.DeleteKeeperReport(a.ID))
 	}
-	u := newUndoer(s, host, cfg.trial)
+	u := newUndoer(s, host, cfg.testHook)
 	u.detaching = true
 	more, err := s.undoJournal(j, u)
 	if err == nil {
@@ -53,7 +53,7 @@ func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []s
 
 // takeLive makes an attachment's journal one of an operation that is under way;
 // nil: there is none, nor anything that it would undo, as the machine was started anew since.
-func (s *Store) takeLive(ctx context.Context, a *Attachment, host *side, trial func() error) (*journal.Journal, []string, error) {
+func (s *Store) takeLive(ctx context.Context, a *Attachment, host *namespace, trial func() error) (*journal.Journal, []string, error) {
 	id := a.ID
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -64,20 +64,20 @@ func (s *Store) takeLive(ctx context.Context, a *Attachment, host *side, trial f
 	if err != nil {
 		return nil, notes, err
 	}
-	if path := s.busy(id); path != "" {
-		return nil, notes, fmt.Errorf("detach %s: %w", a.called(), busyError(path))
+	if path := s.operationOn(id); path != "" {
+		return nil, notes, fmt.Errorf("detach %s: %w", a.label(), busyError(path))
 	}
-	j, err := journal.Open(s.live(id))
+	j, err := journal.Open(s.liveJournal(id))
 	if errors.Is(err, fs.ErrNotExist) {
-		j, more, err := s.remake(a, host)
+		j, more, err := s.rebuildJournal(a, host)
 		return j, append(notes, more...), err
 	}
 	if err != nil {
 		return nil, notes, err
 	}
-	more, err := s.mend(j, a, host)
+	more, err := s.completeJournal(j, a, host)
 	if err == nil {
-		err = j.Rename(s.op(id) + detached)
+		err = j.Rename(s.opJournal(id) + detached)
 	}
 	if err != nil {
 		return nil, notes, errors.Join(err, j.Close())

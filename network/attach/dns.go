@@ -44,25 +44,25 @@ func (s WriteDNS) do(r *run) error {
 	if err != nil {
 		return err
 	}
-	if err := r.record(Undo{Text: &textWritten{r.cont.place, *edit}}); err != nil {
+	if err := r.record(Undo{ResolvConf: &undoResolvConf{r.cont.ref, *edit}}); err != nil {
 		return err
 	}
 	return f.Apply(edit)
 }
 
 // textWritten is a resolv.conf that has other name servers.
-type textWritten struct {
-	Where place `json:"where"` // the namespace of the process that the path goes through
+type undoResolvConf struct {
+	NS nsRef `json:"where"` // the namespace of the process that the path goes through
 	resolvconf.Edit
 }
 
 // undo restores the file. If it is a container's, a failure is only noted: a container must
 // not be able to keep the rest from being undone.
-func (m *textWritten) undo(u *undoer) error {
+func (m *undoResolvConf) undo(u *undoer) error {
 	var ns *netns.NS
 	if resolvconf.InContainer(m.Path) {
-		s, err := u.side(m.Where)
-		if errors.Is(err, errNoPlace) {
+		s, err := u.namespace(m.NS)
+		if errors.Is(err, errNamespaceGone) {
 			return nil // the process is gone as well
 		}
 		if err != nil {

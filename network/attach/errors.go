@@ -23,6 +23,9 @@ func (e *SpecError) Error() string {
 	return fmt.Sprintf("%s %q: %s", e.Param, e.Value, e.Reason)
 }
 
+// EthernetAddress is what of a TakenError: whoever has it, --mac is to be another.
+const EthernetAddress = "Ethernet address"
+
 // TakenError says that a name, an address or a network is somebody else's already.
 type TakenError struct {
 	Resource string // "link", "address", "network", "route", EthernetAddress
@@ -30,6 +33,13 @@ type TakenError struct {
 	Owner    string // who has it, in words; may be empty
 
 	Holder *Attachment // that has it; nil: it is none of ours, or can't be told
+}
+
+func (e *TakenError) Error() string {
+	if e.Owner == "" {
+		return fmt.Sprintf("%s %s is taken", e.Resource, e.Name)
+	}
+	return fmt.Sprintf("%s %s is taken by %s", e.Resource, e.Name, e.Owner)
 }
 
 // taken says that an attachment has something, or whoever else by is.
@@ -40,27 +50,9 @@ func (s *Store) taken(what, name, by string) *TakenError {
 	case what == "link":
 		e.Owner = "an attached link of " + e.Holder.Container.ShortName()
 	default:
-		e.Owner = e.Holder.called()
+		e.Owner = e.Holder.label()
 	}
 	return e
-}
-
-func (e *TakenError) Error() string {
-	if e.Owner == "" {
-		return fmt.Sprintf("%s %s is taken", e.Resource, e.Name)
-	}
-	return fmt.Sprintf("%s %s is taken by %s", e.Resource, e.Name, e.Owner)
-}
-
-// called is what people call an attachment.
-func (a *Attachment) called() string { return a.Spec.Name + " of " + a.Container.ShortName() }
-
-// called is the same of an id, as far as is known.
-func (s *Store) called(id string) string {
-	if a := s.lastKnown(id); a != nil {
-		return a.called()
-	}
-	return id
 }
 
 // ErrNotAttached says that there is no such attachment.

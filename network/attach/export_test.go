@@ -7,17 +7,17 @@ import (
 )
 
 // ErrStop has an operation end as if its process were killed.
-var ErrStop = errStop
+var ErrStop = errKilled
 
 // WithTrial has f called before and after each record and step.
 func (c Config) WithTrial(f func() error) Config {
-	c.trial = f
+	c.testHook = f
 	return c
 }
 
 // RepairTrial is Repair with f called before each thing undone.
 func RepairTrial(ctx context.Context, s *Store, f func() error) ([]string, error) {
-	host, err := here()
+	host, err := hostNamespace()
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func FuzzFiles(f *testing.F) {
 			t.Fatal(err)
 		}
 		if a, err := readAttachment(path); err == nil {
-			_ = a.called() + a.Container.QualifiedName()
+			_ = a.label() + a.Container.QualifiedName()
 			a.Container.answersTo("web")
 			_ = a.Spec.Check()
 		}
@@ -38,7 +38,7 @@ func FuzzFiles(f *testing.F) {
 		if lines := bytes.Count(text, []byte("\n")); err == nil && len(records) != lines {
 			t.Errorf("%d records of %d lines", len(records), lines)
 		}
-		_, undos, _, _ := parse(records)
+		_, undos, _, _ := parseJournal(records)
 		for _, one := range undos {
 			if _, err := json.Marshal(one); err != nil {
 				t.Errorf("can't be written again: %v", err)
@@ -47,7 +47,7 @@ func FuzzFiles(f *testing.F) {
 		if l, err := readLease(path); err == nil && l != nil {
 			now, _ := dhcp.Now()
 			l.Next(now)
-			l.Unset.with(&l.Lease, &dhcp.Lease{Address: netip.MustParsePrefix("192.0.2.9/24")}, 1500)
+			l.Pending.after(&l.Lease, &dhcp.Lease{Address: netip.MustParsePrefix("192.0.2.9/24")}, 1500)
 			newsOf(&l.Lease, &l.Lease)
 		}
 	})

@@ -37,13 +37,13 @@ func (s GetLease) do(r *run) error {
 	if err != nil {
 		return err
 	}
-	nl, err := r.cont.LinkByIndex(r.link)
+	nl, err := r.cont.LinkByIndex(r.linkIndex)
 	if err != nil {
 		return fmt.Errorf("find %q in the container: %w", s.Link, err)
 	}
-	m := leaseMade{Where: r.cont.place, Index: r.link, MTU: nl.Attrs().MTU, Path: s.Path, Shim: s.Shim}
+	m := undoLease{NS: r.cont.ref, Index: r.linkIndex, MTU: nl.Attrs().MTU, Path: s.Path, Shim: s.Shim}
 	if at.Parent != nil {
-		m.Parent, m.ParentIndex = &r.host.place, at.ParentIndex
+		m.Parent, m.ParentIndex = &r.host.ref, at.ParentIndex
 	}
 	if err := r.record(Undo{Lease: &m}); err != nil {
 		return err
@@ -59,8 +59,8 @@ func (s GetLease) do(r *run) error {
 	if err != nil {
 		return err
 	}
-	r.came = append(r.came, steps...)
-	return r.carryOut(steps)
+	r.leaseSteps = append(r.leaseSteps, steps...)
+	return r.doSteps(steps)
 }
 
 // steps are what a lease brings to a link with this MTU in bytes.
@@ -68,12 +68,12 @@ func (s GetLease) steps(r *run, l *dhcp.Lease, mtu int) ([]Step, error) {
 	var all []Step
 	if s.MTU && r.att.Spec.leaseMTU(l, mtu) != mtu {
 		all = append(all, SetLink{Link: s.Link, MTU: l.MTU})
-	} else if s.MTU && mtuOf(l, mtu) != mtu {
+	} else if s.MTU && leaseMTU(l, mtu) != mtu {
 		r.notes = append(r.notes, fmt.Sprintf("the DHCP server's MTU of %d is left out: IPv6 needs %d", l.MTU, ipv6MTU))
 	}
 	all = append(all, Address{Link: s.Link, Prefix: l.Address})
 	if s.Shim != "" {
-		route, err := leaseShim(r, s.Shim, s.Parent, l)
+		route, err := shimRouteFor(r, s.Shim, s.Parent, l)
 		if err != nil {
 			return nil, err
 		}
@@ -98,8 +98,8 @@ func (s GetLease) steps(r *run, l *dhcp.Lease, mtu int) ([]Step, error) {
 // lease's to remove, and not on record: by then somebody else may have the address. It is nil
 // for an address outside of the networks that the host itself has there: a DHCP server must
 // not choose what of the host's packets go to a container.
-func leaseShim(r *run, shim, parent string, l *dhcp.Lease) (*ShimRoute, error) {
-	from, err := neighbourOf(r.host, parent, l.Address.Addr())
+func shimRouteFor(r *run, shim, parent string, l *dhcp.Lease) (*ShimRoute, error) {
+	from, err := hostAddressNear(r.host, parent, l.Address.Addr())
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func leaseShim(r *run, shim, parent string, l *dhcp.Lease) (*ShimRoute, error) {
 
 // neighbourOf is the host's address on a device in whose network another address is, by the
 // host's own word; zero if there is none.
-func neighbourOf(host *side, device string, a netip.Addr) (netip.Addr, error) {
+func hostAddressNear(host *namespace, device string, a netip.Addr) (netip.Addr, error) {
 	l, err := host.find(device)
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("find %q: %w", device, err)
@@ -144,7 +144,7 @@ func leaseRoute(r *run, ifname string, route dhcp.Route) ([]Step, error) {
 		r.notes = append(r.notes, fmt.Sprintf("the container has a default route already (%s): it goes, and comes back when this is detached", viaText(old)))
 		return []Step{TakeRoute{Family: 4, Via: viaText(old), route: *old}, add}, nil
 	}
-	taken, err := r.reached(route.To)
+	taken, err := r.routeConflicts(route.To)
 	if err != nil || !taken {
 		return []Step{add}, err
 	}
@@ -155,21 +155,21 @@ func leaseRoute(r *run, ifname string, route dhcp.Route) ([]Step, error) {
 // reached reports whether the container has a route that an IPv4 one of ours would collide
 // with, or, by another link, one to a network that ours would take a part of. Default routes
 // don't count.
-func (r *run) reached(to netip.Prefix) (bool, error) {
+func (r *run) routeConflicts(to netip.Prefix) (bool, error) {
 	all, err := r.cont.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return false, fmt.Errorf("list routes of %s: %w", r.cont.ns, err)
 	}
 	return slices.ContainsFunc(all, func(one netlink.Route) bool {
-		t, ok := rememberRoute(one, unix.AF_INET)
+		t, ok := recordRoute(one, unix.AF_INET)
 		wider := t.To.Bits() > 0 && t.To.Bits() <= to.Bits() && t.To.Contains(to.Addr())
-		return ok && (t.To == to && t.Metric == 0 || wider && t.Index != r.link)
+		return ok && (t.To == to && t.Metric == 0 || wider && t.Index != r.linkIndex)
 	}), nil
 }
 
 // mtuOf is a lease's MTU for a link that had this one, in bytes: the parent may not
 // carry more.
-func mtuOf(l *dhcp.Lease, link int) int {
+func leaseMTU(l *dhcp.Lease, link int) int {
 	if l.MTU != 0 && l.MTU < link {
 		return l.MTU
 	}
@@ -181,30 +181,23 @@ func (w Spec) leaseMTU(l *dhcp.Lease, link int) int {
 	if slices.ContainsFunc(w.Addresses, func(p netip.Prefix) bool { return p.Addr().Is6() }) && l.MTU < ipv6MTU {
 		return link
 	}
-	return mtuOf(l, link)
-}
-
-func viaText(r *routeText) string {
-	if r.Via.IsValid() {
-		return "via " + r.Via.String()
-	}
-	return "without gateway"
+	return leaseMTU(l, link)
 }
 
 // lease plans to ask for one.
-func (p *planner) lease() {
-	s := GetLease{Link: p.want.Name, Parent: p.below(), Path: p.store.lease(p.id), MTU: p.want.MTU == 0, Client: dhcp.Client{
-		ID:       dhcp.IdentifierOf(cmp.Or(p.c.ID, p.c.Engine+":"+p.c.Name), p.want.Name),
-		HostName: cmp.Or(p.want.DHCPHostName, p.c.Name),
+func (p *planner) planLease() {
+	s := GetLease{Link: p.spec.Name, Parent: p.lowerDevice(), Path: p.store.leasePath(p.id), MTU: p.spec.MTU == 0, Client: dhcp.Client{
+		ID:       dhcp.IdentifierOf(cmp.Or(p.container.ID, p.container.Engine+":"+p.container.Name), p.spec.Name),
+		HostName: cmp.Or(p.spec.DHCPHostName, p.container.Name),
 	}}
 	if s.Client.Validate() != nil {
 		s.Client.HostName = "" // servers need none
 	}
-	if p.want.HostShim {
+	if p.spec.HostShim {
 		s.Shim = shimOf(s.Parent)
 	}
-	if len(p.want.DNS) == 0 {
-		path, err := p.c.resolvConf()
+	if len(p.spec.DNS) == 0 {
+		path, err := p.container.resolvConf()
 		if err != nil {
 			p.note("the server's name servers are not written down: %v", err)
 		}
@@ -215,32 +208,32 @@ func (p *planner) lease() {
 
 // keepLease writes down what a server may count as ours; nil: nothing.
 func (r *run) keepLease(path string, l *dhcp.Lease) error {
-	if err := r.point(); err != nil {
+	if err := r.checkpoint(); err != nil {
 		return err
 	}
 	keep := func() error { return statedir.Remove(path) }
 	if l != nil {
-		keep = func() error { return saveLease(path, &keptLease{Lease: *l}) }
+		keep = func() error { return saveLease(path, &leaseFile{Lease: *l}) }
 	}
 	if err := keep(); err != nil {
 		return err
 	}
-	return r.point()
+	return r.checkpoint()
 }
 
 // saveLease replaces the file.
-func saveLease(path string, l *keptLease) error { return statedir.WriteJSON(path, l) }
+func saveLease(path string, l *leaseFile) error { return statedir.WriteJSON(path, l) }
 
 // readLease is the lease as it is now; nil where there is none.
-func readLease(path string) (*keptLease, error) { return statedir.ReadJSON[keptLease](path) }
+func readLease(path string) (*leaseFile, error) { return statedir.ReadJSON[leaseFile](path) }
 
 // leaseMade is a lease of ours, or what a server may think is, and where it can be given
 // back. The file at Path has it, from before a server was asked for it.
-type leaseMade struct {
-	Where       place  `json:"where"`
+type undoLease struct {
+	NS          nsRef  `json:"where"`
 	Index       int    `json:"index"`
 	MTU         int    `json:"mtu,omitempty"` // bytes; the link's before; 0: not known
-	Parent      *place `json:"parent,omitempty"`
+	Parent      *nsRef `json:"parent,omitempty"`
 	ParentIndex int    `json:"parent_index,omitempty"`
 	Path        string `json:"path"`
 	Shim        string `json:"shim,omitempty"` // the host's way to its address
@@ -252,13 +245,13 @@ const releaseWithin = 3 * time.Second
 
 // undo gives the lease back as long as its link is there. A server that can't be told takes
 // it back when its time is over.
-func (m *leaseMade) undo(u *undoer) error {
+func (m *undoLease) undo(u *undoer) error {
 	l, err := readLease(m.Path)
 	if err != nil {
 		u.note("%v", err)
 	}
-	at, err := m.at(u)
-	if err != nil && !errors.Is(err, errNoPlace) {
+	at, err := m.location(u)
+	if err != nil && !errors.Is(err, errNamespaceGone) {
 		return err
 	}
 	if l != nil {
@@ -277,12 +270,12 @@ func (m *leaseMade) undo(u *undoer) error {
 }
 
 // dropShim removes the host's route to the lease's address.
-func (m *leaseMade) dropShim(u *undoer, l *dhcp.Lease) error {
+func (m *undoLease) dropShim(u *undoer, l *dhcp.Lease) error {
 	if m.Shim == "" || m.Parent == nil {
 		return nil
 	}
-	host, err := u.side(*m.Parent)
-	if errors.Is(err, errNoPlace) {
+	host, err := u.namespace(*m.Parent)
+	if errors.Is(err, errNamespaceGone) {
 		return nil
 	}
 	if err != nil {
@@ -292,25 +285,25 @@ func (m *leaseMade) dropShim(u *undoer, l *dhcp.Lease) error {
 	if err != nil || shim == nil {
 		return err
 	}
-	return (&routeMade{Where: *m.Parent, Route: ShimRoute{To: l.Address.Addr()}.text(shim.Attrs().Index)}).undo(u)
+	return (&undoRoute{NS: *m.Parent, Route: ShimRoute{To: l.Address.Addr()}.record(shim.Attrs().Index)}).undo(u)
 }
 
 // at is where the lease's link is; errNoPlace: it is gone, or its namespace is.
-func (m *leaseMade) at(u *undoer) (segment.Link, error) {
-	cont, err := u.side(m.Where)
+func (m *undoLease) location(u *undoer) (segment.Link, error) {
+	cont, err := u.namespace(m.NS)
 	if err != nil {
 		return segment.Link{}, err
 	}
 	at := segment.Link{NS: cont.ns, Index: m.Index}
 	if m.Parent != nil {
-		host, err := u.side(*m.Parent)
+		host, err := u.namespace(*m.Parent)
 		if err != nil {
 			return at, err
 		}
 		at.Parent, at.ParentIndex = host.ns, m.ParentIndex
 	}
 	if _, err := cont.LinkByIndex(m.Index); isNotFound(err) {
-		return at, errNoPlace
+		return at, errNamespaceGone
 	}
 	return at, nil
 }

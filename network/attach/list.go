@@ -48,7 +48,7 @@ type Status struct {
 func List(ctx context.Context, store *Store) ([]Status, error) {
 	all, readErr := store.Attachments()
 	all, opsErr := store.withOperations(all)
-	host, err := here()
+	host, err := hostNamespace()
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func List(ctx context.Context, store *Store) ([]Status, error) {
 		s, err := u.status(a)
 		if err != nil {
 			s.State = Unknown
-			errs = append(errs, fmt.Errorf("look at %s: %w", a.called(), err))
+			errs = append(errs, fmt.Errorf("look at %s: %w", a.label(), err))
 		}
 		out = append(out, s)
 	}
@@ -77,7 +77,7 @@ func Inspect(ctx context.Context, cfg Config, ref, name string) (Status, error) 
 	if err != nil {
 		return Status{}, err
 	}
-	host, err := here()
+	host, err := hostNamespace()
 	if err != nil {
 		return Status{}, err
 	}
@@ -89,17 +89,29 @@ func Inspect(ctx context.Context, cfg Config, ref, name string) (Status, error) 
 	return s, err
 }
 
+// Look is how an attachment is now.
+func StatusOf(store *Store, a *Attachment) (Status, error) {
+	host, err := hostNamespace()
+	if err != nil {
+		return Status{}, err
+	}
+	defer host.close()
+	u := newUndoer(store, host, nil)
+	defer u.close()
+	return u.status(a)
+}
+
 func (u *undoer) status(a *Attachment) (Status, error) {
 	s := Status{Attachment: a, State: Wanted}
 	var err error
 	if s.Keeper, err = u.store.KeeperReport(a.ID); err != nil {
 		s.Notes = append(s.Notes, err.Error())
 	}
-	if u.store.busy(a.ID) != "" {
+	if u.store.operationOn(a.ID) != "" {
 		s.State = Busy
 		return s, nil
 	}
-	records, err := journal.Read(u.store.live(a.ID))
+	records, err := journal.Read(u.store.liveJournal(a.ID))
 	if errors.Is(err, fs.ErrNotExist) {
 		return u.withoutJournal(s)
 	}
@@ -107,14 +119,14 @@ func (u *undoer) status(a *Attachment) (Status, error) {
 		s.State = Unknown
 		return s, nil
 	}
-	first, _, last, parseErr := parse(records)
+	first, _, last, parseErr := parseJournal(records)
 	if err := errors.Join(err, parseErr); err != nil || last == nil {
-		s.State, s.Notes = Broken, append(s.Notes, fmt.Sprintf("%s is damaged: `cleat detach` removes what can be known again without it", u.store.live(a.ID)))
+		s.State, s.Notes = Broken, append(s.Notes, fmt.Sprintf("%s is damaged: `cleat detach` removes what can be known again without it", u.store.liveJournal(a.ID)))
 		return s, nil
 	}
 	s.Index, s.Peer, s.Steps, s.Notes = last.Index, last.Peer, last.Steps, append(last.Notes, s.Notes...)
-	cont, err := u.side(first.Container)
-	if errors.Is(err, errNoPlace) {
+	cont, err := u.namespace(first.Container)
+	if errors.Is(err, errNamespaceGone) {
 		s.State = Gone
 		return s, nil
 	}
@@ -133,7 +145,7 @@ func (u *undoer) status(a *Attachment) (Status, error) {
 	case err != nil:
 		return s, err
 	}
-	switch l, err := readLease(u.store.lease(a.ID)); {
+	switch l, err := readLease(u.store.leasePath(a.ID)); {
 	case err != nil:
 		s.Notes = append(s.Notes, err.Error())
 	case l != nil:
@@ -149,17 +161,17 @@ func (u *undoer) status(a *Attachment) (Status, error) {
 // withoutJournal is the state of an attachment that has no journal: wanted alone, unless
 // somebody removed that.
 func (u *undoer) withoutJournal(s Status) (Status, error) {
-	there, err := u.store.outlived(s.Attachment, u.here)
+	there, err := u.store.linkSurvives(s.Attachment, u.host)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		s.State = Unknown
 		return s, nil
 	case err != nil || !there:
 		return s, err
-	case u.store.busy(s.ID) != "": // it is being undone, journal and all
+	case u.store.operationOn(s.ID) != "": // it is being undone, journal and all
 		s.State = Busy
 		return s, nil
 	}
-	s.State, s.Notes = Broken, append(s.Notes, fmt.Sprintf("%s is gone: `cleat detach` removes what can be known again without it", u.store.live(s.ID)))
+	s.State, s.Notes = Broken, append(s.Notes, fmt.Sprintf("%s is gone: `cleat detach` removes what can be known again without it", u.store.liveJournal(s.ID)))
 	return s, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"cleat/netns"
@@ -21,7 +20,7 @@ func Lookup(ctx context.Context, cfg Config, ref, name string) (a *Attachment, n
 		defer ns.Close()
 	}
 	if findErr == nil && c.SilentEngines != "" {
-		notes = append(notes, c.waited())
+		notes = append(notes, c.silenceNote())
 	}
 	if findErr == nil && name != "" {
 		if a, err := cfg.Store.Attachment(idOf(c, name)); err == nil {
@@ -40,7 +39,7 @@ func Lookup(ctx context.Context, cfg Config, ref, name string) (a *Attachment, n
 		}
 	}
 	if err = findErr; len(its) > 0 || findErr == nil {
-		a, err = choose(its, ref, name)
+		a, err = pick(its, ref, name)
 	}
 	if err != nil && readErr != nil { // one of those may be it
 		err = fmt.Errorf("%w; %w", err, readErr)
@@ -50,13 +49,13 @@ func Lookup(ctx context.Context, cfg Config, ref, name string) (a *Attachment, n
 
 // isIn reports whether an attachment's link was put into a namespace.
 func (s *Store) isIn(a *Attachment, ns *netns.NS) bool {
-	records, _ := journal.Read(s.live(a.ID)) // what can be read of it
-	first, _, _, err := parse(records)
-	return err == nil && first.Container.is(ns)
+	records, _ := journal.Read(s.liveJournal(a.ID)) // what can be read of it
+	first, _, _, err := parseJournal(records)
+	return err == nil && first.Container.matches(ns)
 }
 
 // choose is the one of a container's attachments that has the name.
-func choose(its []*Attachment, ref, name string) (*Attachment, error) {
+func pick(its []*Attachment, ref, name string) (*Attachment, error) {
 	found := slices.DeleteFunc(slices.Clone(its), func(a *Attachment) bool { return name != "" && a.Spec.Name != name })
 	switch len(found) {
 	case 1:
@@ -105,28 +104,4 @@ func (e *AmbiguousError) Error() string {
 func (e *AmbiguousError) SameContainer() bool {
 	first := e.Candidates[0].Container.QualifiedName()
 	return !slices.ContainsFunc(e.Candidates, func(a *Attachment) bool { return a.Container.QualifiedName() != first })
-}
-
-// Reference is what only this container is called: "podman:web".
-func (c Container) QualifiedName() string { return c.Engine + ":" + c.Name }
-
-// waited says who was silent when the container was looked for.
-func (c Container) waited() string {
-	return fmt.Sprintf("%s was waited for in vain: who gives %s for a name has nobody else asked", c.SilentEngines, c.QualifiedName())
-}
-
-// Word is what the container is called where a command takes it: with its engine in front
-// if it is in a part of that, of a user's or a namespace.
-func (c Container) ShortName() string {
-	if c.Engine != "path" && strings.Contains(c.Name, "/") {
-		return c.QualifiedName()
-	}
-	return c.Name
-}
-
-// answersTo tells whether a person may mean this container by ref.
-func (c Container) answersTo(ref string) bool {
-	const shortID = 4 // hexadecimal digits that are enough, if nobody else has them
-	return ref == c.Ref || ref == c.Name || ref == c.Path || c.PID != 0 && ref == strconv.Itoa(c.PID) ||
-		len(ref) >= shortID && strings.HasPrefix(c.ID, ref) || ref == c.QualifiedName()
 }

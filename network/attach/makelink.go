@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,18 +47,18 @@ func (s MakeLink) String() string {
 	return strings.Join(words, " ")
 }
 
-func (s MakeLink) foretell(r *run) error {
+func (s MakeLink) check(r *run) error {
 	if s.Kind != "macvlan" {
 		return nil
 	}
-	return r.alone(s.Params["parent"])
+	return r.checkPassthru(s.Params["parent"])
 }
 
 func (s MakeLink) do(r *run) error {
 	if s.Peer != "" {
 		return s.pair(r)
 	}
-	m := linkMade{Where: r.cont.place, Name: s.Name, MAC: s.MAC}
+	m := undoLink{NS: r.cont.ref, Name: s.Name, MAC: s.MAC}
 	if s.Rename {
 		m.Name, m.MAC = tempName(), link.MAC{}
 	}
@@ -67,13 +68,13 @@ func (s MakeLink) do(r *run) error {
 	l, err := s.create(r, m.Name, link.Target{NS: r.cont.ns})
 	var bad *link.ParamError
 	if errors.As(err, &bad) && bad.Kind == "macvlan" && bad.Param == "mode" {
-		err = r.notAlone(s.Params["parent"], err)
+		err = r.explainPassthru(s.Params["parent"], err)
 	}
 	if err != nil {
 		return err
 	}
-	r.link = l.Index()
-	known := linkMade{Where: r.cont.place, Name: s.Name, MAC: s.MAC, Index: r.link, Type: libraryType(s.Kind)}
+	r.linkIndex = l.Index()
+	known := undoLink{NS: r.cont.ref, Name: s.Name, MAC: s.MAC, Index: r.linkIndex, Type: libraryType(s.Kind)}
 	if name := s.Params["parent"]; name != "" {
 		parent, err := r.host.LinkByName(name)
 		if err != nil {
@@ -84,7 +85,7 @@ func (s MakeLink) do(r *run) error {
 	if err := r.record(Undo{Link: &known}); err != nil || !s.Rename {
 		return err
 	}
-	if err := r.cont.LinkSetName(byIndex(r.link), s.Name); err != nil {
+	if err := r.cont.LinkSetName(byIndex(r.linkIndex), s.Name); err != nil {
 		if errors.Is(err, unix.EEXIST) {
 			return &TakenError{Resource: "link", Name: s.Name}
 		}
@@ -95,7 +96,7 @@ func (s MakeLink) do(r *run) error {
 
 // pair makes both ends; what undoes one undoes the other.
 func (s MakeLink) pair(r *run) error {
-	m := linkMade{Where: r.host.place, Name: s.Peer, MAC: s.PeerMAC}
+	m := undoLink{NS: r.host.ref, Name: s.Peer, MAC: s.PeerMAC}
 	if s.PeerMAC == (link.MAC{}) {
 		m.Name = tempName()
 	}
@@ -106,7 +107,7 @@ func (s MakeLink) pair(r *run) error {
 	if err != nil {
 		return err
 	}
-	known := linkMade{Where: m.Where, Name: s.Peer, MAC: s.PeerMAC, Index: l.Index(), Type: libraryType(s.Kind)}
+	known := undoLink{NS: m.NS, Name: s.Peer, MAC: s.PeerMAC, Index: l.Index(), Type: libraryType(s.Kind)}
 	if err := r.record(Undo{Link: &known}); err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (s MakeLink) pair(r *run) error {
 			return fmt.Errorf("rename it: %w", err)
 		}
 	}
-	r.peer, r.peerLink, r.link = s.Peer, l.Index(), l.PeerIndex()
+	r.peer, r.peerIndex, r.linkIndex = s.Peer, l.Index(), l.PeerIndex()
 	return nil
 }
 
@@ -177,3 +178,96 @@ func contents(value string) (string, error) {
 	}
 	return strings.TrimSpace(string(b)), nil
 }
+
+// linkMade is a link of ours. Before it is there we know its name and, where it
+// has one of its own, the address that was chosen for it at random; afterwards
+// its number, too.
+type undoLink struct {
+	NS    nsRef    `json:"where"`
+	Name  string   `json:"name"`
+	MAC   link.MAC `json:"mac,omitzero"`
+	Index int      `json:"index,omitempty"`
+	Type  string   `json:"type,omitempty"`
+	// Parent is the number of the host's device that it stands on, which a container can't
+	// change as it can names and addresses; 0: of none.
+	Parent int `json:"parent,omitempty"`
+}
+
+// tempPrefix begins the names that links without an address of their own are made
+// under; twelve random characters follow, so that nobody else has the name.
+const tempPrefix = "cl-"
+
+func (m *undoLink) undo(u *undoer) error {
+	s, err := u.namespace(m.NS)
+	if errors.Is(err, errNamespaceGone) {
+		return nil // and its links with it
+	}
+	if err != nil {
+		return err
+	}
+	l, err := m.find(s)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		if m.Index != 0 && s != u.host && !slices.Contains(u.removed, m.Index) {
+			u.noteMoved(m.Name)
+		}
+		return nil
+	}
+	err = s.LinkDel(byIndex(l.Attrs().Index))
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove link %q from %s: %w", l.Attrs().Name, s.ns, err)
+	}
+	if s != u.host {
+		u.removed = append(u.removed, l.Attrs().Index)
+	}
+	return nil
+}
+
+// find is the link if it is there; nil, nil otherwise. A number, which the kernel
+// counts up, can be asked for by whoever makes a link: name or address must fit,
+// too.
+func (m *undoLink) find(s *namespace) (netlink.Link, error) {
+	if m.Index == 0 {
+		l, err := s.find(m.Name)
+		if err != nil || l == nil {
+			return nil, err
+		}
+		if strings.HasPrefix(m.Name, tempPrefix) || m.MAC != (link.MAC{}) && macOf(l) == m.MAC {
+			return l, nil
+		}
+		return nil, nil
+	}
+	l, err := s.LinkByIndex(m.Index)
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find link %d in %s: %w", m.Index, s.ns, err)
+	}
+	a := l.Attrs()
+	outside := m.Parent != 0 && a.ParentIndex == m.Parent && a.NetNsID >= 0 // IFLA_LINK_NETNSID
+	same := a.Name == m.Name || m.MAC != (link.MAC{}) && macOf(l) == m.MAC || outside
+	if l.Type() != m.Type || !same {
+		return nil, nil
+	}
+	return l, nil
+}
+
+// The first bytes of addresses that we choose: locally administered (IEEE 802c).
+const (
+	unicast  = 0x02
+	portSide = 0xfe // a bridge without an address of its own takes its ports' lowest: never this
+)
+
+// randomMAC has 40 random bits.
+func randomMAC(first byte) link.MAC {
+	var m link.MAC
+	_, _ = rand.Read(m[:]) // never fails (crypto/rand)
+	m[0] = first
+	return m
+}
+
+// tempName is a device name that nobody else has: 60 random bits.
+func tempName() string { return tempPrefix + strings.ToLower(rand.Text()[:12]) }

@@ -11,7 +11,6 @@ import (
 
 	"cleat/link"
 	"cleat/network/announce"
-	"cleat/network/segment"
 
 	"github.com/vishvananda/netlink"
 )
@@ -123,25 +122,8 @@ func (s Announce) do(r *run) error {
 	return nil
 }
 
-// segment is where the link is that the operation made.
-func (r *run) segment(parent string) (segment.Link, error) {
-	at := segment.Link{NS: r.cont.ns, Index: r.link}
-	if r.peer != "" {
-		at.Other, at.OtherIndex = r.host.ns, r.peerLink
-	}
-	if parent == "" {
-		return at, nil
-	}
-	l, err := r.host.LinkByName(parent)
-	if err != nil {
-		return at, fmt.Errorf("find %q: %w", parent, err)
-	}
-	at.Parent, at.ParentIndex = r.host.ns, l.Attrs().Index
-	return at, nil
-}
-
 // hasNeighbours tells whether a kind's links are on a segment with others.
-func (p *planner) hasNeighbours() bool { return hasNeighbours(p.want.Kind, p.mode) }
+func (p *planner) hasNeighbours() bool { return hasNeighbours(p.spec.Kind, p.mode) }
 
 func hasNeighbours(kind, mode string) bool {
 	switch kind {
@@ -155,7 +137,7 @@ func hasNeighbours(kind, mode string) bool {
 
 // below is the device that a macvlan or ipvlan of the plan stands on, "" for other
 // kinds.
-func (p *planner) below() string {
+func (p *planner) lowerDevice() string {
 	for _, s := range p.steps {
 		if m, ok := s.(MakeLink); ok && (m.Kind == "macvlan" || m.Kind == "ipvlan") {
 			return m.Params["parent"]
@@ -164,34 +146,12 @@ func (p *planner) below() string {
 	return ""
 }
 
-// addresses sets them: after the neighbours were asked, where that is wanted.
-func (p *planner) addresses() error {
-	how, err := p.checking()
-	if err != nil {
-		return err
-	}
-	var all []netip.Addr
-	for _, ip := range p.want.Addresses {
-		all = append(all, ip.Addr())
-	}
-	if how != CheckNone && len(all) > 0 {
-		p.add(CheckAddresses{Link: p.want.Name, Parent: p.below(), Addrs: all, How: how})
-	}
-	for _, ip := range p.want.Addresses {
-		p.add(Address{Link: p.want.Name, Prefix: ip})
-	}
-	if len(all) > 0 && p.hasNeighbours() {
-		p.add(Announce{Link: p.want.Name, Parent: p.below(), Addrs: all})
-	}
-	return nil
-}
-
 // checking is how thoroughly the neighbours are asked.
-func (p *planner) checking() (string, error) {
-	if p.want.CheckDuplicate != CheckDefault {
-		return p.want.CheckDuplicate, nil
+func (p *planner) duplicateCheck() (string, error) {
+	if p.spec.CheckDuplicate != CheckDefault {
+		return p.spec.CheckDuplicate, nil
 	}
-	switch p.want.Kind {
+	switch p.spec.Kind {
 	case "macvlan", "ipvlan", "vlan", "phys":
 	default:
 		return CheckNone, nil

@@ -5,8 +5,58 @@ import (
 	"fmt"
 	"os/exec"
 
+	"cleat/internal/program"
 	"cleat/link"
 )
+
+// ovs is a port of an Open vSwitch bridge: the other end of a pair, or the
+// switch's own.
+func (p *planner) ovs() error {
+	if _, err := program.Find(link.OVSControl); err != nil {
+		return &link.Lack{What: "Open vSwitch bridges", Reason: "there is no program ovs-vsctl", Remedy: "apt install openvswitch-switch"}
+	}
+	db := p.spec.Params["db"]
+	l, err := p.host.find(p.spec.Parent)
+	if err != nil {
+		return fmt.Errorf("find bridge %q: %w", p.spec.Parent, err)
+	}
+	if l != nil && l.Type() != "openvswitch" {
+		return &SpecError{Param: "PARENT", Value: p.spec.Parent, Reason: "is there and no Open vSwitch bridge, but of kind " + l.Type(), Use: "bridge"}
+	}
+	for name := range p.spec.Params {
+		if name != "db" {
+			return &SpecError{Param: "set", Value: name, Reason: "kind ovs has no such parameter", Allowed: []string{"db"}}
+		}
+	}
+	mtu := p.spec.MTU
+	if l != nil && mtu == 0 {
+		mtu = l.Attrs().MTU
+	}
+	p.add(UseOVSBridge{Name: p.spec.Parent, DB: db, MTU: p.spec.MTU})
+	if p.mode == "internal" {
+		p.add(OVSPort{Bridge: p.spec.Parent, Name: p.spec.Name, DB: db, Tag: p.spec.VLAN, Internal: true, MAC: p.mac(), MTU: mtu})
+		return nil
+	}
+	if err := p.peerFree(); err != nil {
+		return err
+	}
+	if p.spec.Peer != "" { // the switch may know a port whose link is gone
+		known, err := link.HasOVSPort(db, p.spec.Peer)
+		if err != nil {
+			return err
+		}
+		if known {
+			return &TakenError{Resource: "link", Name: p.spec.Peer, Owner: "another port of Open vSwitch"}
+		}
+	}
+	delete(p.spec.Params, "db")
+	p.pair("veth", mtu)
+	if db != "" {
+		p.spec.Params["db"] = db
+	}
+	p.add(OVSPort{Bridge: p.spec.Parent, Name: p.peer, DB: db, Tag: p.spec.VLAN})
+	return nil
+}
 
 // UseOVSBridge has an Open vSwitch bridge on the host, made if it is not there,
 // and removed with the last attachment that uses it.
@@ -20,19 +70,20 @@ func (s UseOVSBridge) String() string {
 	return fmt.Sprintf("use Open vSwitch bridge %s, made if absent", s.Name)
 }
 
-func (s UseOVSBridge) do(r *run) error { return r.share(s) }
-func (s UseOVSBridge) key() string     { return "ovs " + s.Name }
+func (s UseOVSBridge) do(r *run) error { return r.use(s) }
 
-func (s UseOVSBridge) there(r *run) (bool, error) {
+func (s UseOVSBridge) key() string { return "ovs " + s.Name }
+
+func (s UseOVSBridge) exists(r *run) (bool, error) {
 	l, err := r.host.find(s.Name)
 	return l != nil, err
 }
 
-func (s UseOVSBridge) make(r *run, note func(Undo) error) error {
-	if there, err := s.there(r); err != nil || there {
+func (s UseOVSBridge) create(r *run, note func(Undo) error) error {
+	if there, err := s.exists(r); err != nil || there {
 		return err
 	}
-	m := ovsMade{DB: s.DB, Name: s.Name, MAC: randomMAC(unicast), Bridge: true, Where: r.host.place}
+	m := undoOVS{DB: s.DB, Name: s.Name, MAC: randomMAC(unicast), Bridge: true, NS: r.host.ref}
 	if err := note(Undo{OVS: &m}); err != nil {
 		return err
 	}
@@ -77,7 +128,7 @@ func (s OVSPort) do(r *run) error {
 			return &TakenError{Resource: "link", Name: s.Name, Owner: "another port of Open vSwitch"}
 		}
 	}
-	m := ovsMade{DB: s.DB, Name: s.Name, Port: s.Bridge, MAC: s.MAC, Where: r.host.place}
+	m := undoOVS{DB: s.DB, Name: s.Name, Port: s.Bridge, MAC: s.MAC, NS: r.host.ref}
 	if err := r.record(Undo{OVS: &m}); err != nil {
 		return err
 	}
@@ -95,23 +146,23 @@ func (s OVSPort) do(r *run) error {
 	if err := l.Move(r.cont.ns, ""); err != nil {
 		return err
 	}
-	r.link = l.Index()
+	r.linkIndex = l.Index()
 	return nil
 }
 
 // ovsMade is a bridge or port of ours. A port's name is ours alone: derived from
 // its attachment's, or that of no link when we made it, and the switch has each
 // name once.
-type ovsMade struct {
+type undoOVS struct {
 	DB     string   `json:"db,omitempty"`
 	Name   string   `json:"name"`
 	MAC    link.MAC `json:"mac,omitzero"`
 	Bridge bool     `json:"bridge,omitempty"`
 	Port   string   `json:"port_of,omitempty"` // its bridge
-	Where  place    `json:"where"`             // of the switch
+	NS     nsRef    `json:"where"`             // of the switch
 }
 
-func (m *ovsMade) undo(u *undoer) error {
+func (m *undoOVS) undo(u *undoer) error {
 	if !m.Bridge {
 		err := link.RemoveOVSPort(m.DB, m.Port, m.Name)
 		if errors.Is(err, exec.ErrNotFound) {
@@ -120,8 +171,8 @@ func (m *ovsMade) undo(u *undoer) error {
 		}
 		return err
 	}
-	s, err := u.side(m.Where)
-	if errors.Is(err, errNoPlace) {
+	s, err := u.namespace(m.NS)
+	if errors.Is(err, errNamespaceGone) {
 		return nil
 	}
 	if err != nil {

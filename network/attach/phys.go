@@ -1,20 +1,63 @@
 package attach
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"slices"
+	"strings"
 
+	"cleat/internal/columns"
 	"cleat/link"
-	"cleat/netns"
 	"cleat/network/qdisc"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
+
+// ErrDefaultRoute says that the host's own way out would go.
+var ErrDefaultRoute = errors.New("the host's default route goes by it")
+
+// phys moves a device of the host's.
+func (p *planner) phys() error {
+	l, err := p.parent()
+	if err != nil {
+		return err
+	}
+	a := l.Attrs()
+	bad := SpecError{Param: "PARENT", Value: a.Name}
+	switch {
+	case a.RawFlags&unix.IFF_LOOPBACK != 0:
+		bad.Reason = "is the loopback device, which can't be moved"
+		return &bad
+	case a.MasterIndex != 0:
+		bad.Reason, bad.Run = "is a port of another device", "ip link set "+columns.Word(a.Name)+" nomaster"
+		return &bad
+	case p.spec.Kind == "ipoib" && a.EncapType != "infiniband":
+		bad.Reason, bad.Use = "is no InfiniBand device, but of type "+a.EncapType, "phys"
+		return &bad
+	case p.spec.MAC != (link.MAC{}) && len(a.HardwareAddr) != len(link.MAC{}):
+		return &SpecError{Param: "mac", Value: p.spec.MAC.String(), Reason: a.Name + " has no Ethernet address"}
+	}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		r, err := defaultRoute(p.host, family)
+		if err != nil {
+			return err
+		}
+		if r != nil && r.Index == a.Index {
+			return fmt.Errorf("move %s: %w", a.Name, ErrDefaultRoute)
+		}
+	}
+	_, lost, err := qdisc.Save(p.host.ns, a.Index)
+	if err != nil {
+		return err
+	}
+	if len(lost) > 0 {
+		p.note("%s will come back without its queueing disciplines (%s), classes and filters, which can't be put back: set them again then", a.Name, strings.Join(lost, ", "))
+	}
+	p.add(MoveLink{Device: a.Name, Name: p.spec.Name})
+	if p.spec.MTU != 0 || p.spec.MAC != (link.MAC{}) {
+		p.add(SetLink{Link: p.spec.Name, MTU: p.spec.MTU, MAC: p.spec.MAC})
+	}
+	return nil
+}
 
 // MoveLink moves a device of the host's into the container.
 type MoveLink struct {
@@ -31,12 +74,12 @@ func (s MoveLink) do(r *run) error {
 	if err != nil {
 		return fmt.Errorf("find it: %w", err)
 	}
-	m, err := remember(r.host, l)
+	m, err := recordDevice(r.host, l)
 	if err != nil {
 		return err
 	}
-	m.To, m.ToName = r.cont.place, s.Name
-	if err := r.record(Undo{Moved: m}); err != nil {
+	m.To, m.ToName = r.cont.ref, s.Name
+	if err := r.record(Undo{Move: m}); err != nil {
 		return err
 	}
 	ours, err := link.Find(r.host.ns, s.Device)
@@ -49,338 +92,8 @@ func (s MoveLink) do(r *run) error {
 		}
 		return err
 	}
-	r.link = ours.Index()
+	r.linkIndex = ours.Index()
 	there := *m
-	there.ToIndex = r.link
-	return r.record(Undo{Moved: &there})
-}
-
-// linkMoved is a device of the host's that went into a container: what it was, for
-// when it comes back. That is when we fetch it, or when the container's namespace
-// ends and the kernel puts it into the first one (default_device_exit_net,
-// net/core/dev.c), under the name that it had in the container, if that is free.
-type linkMoved struct {
-	From   place       `json:"from"`
-	Name   string      `json:"name"`
-	Index  int         `json:"index"`
-	Type   string      `json:"type"`
-	MAC    string      `json:"mac,omitempty"` // of any length
-	Perm   string      `json:"permanent_mac,omitempty"`
-	MTU    int         `json:"mtu"`
-	Queue  int         `json:"txqueuelen"`
-	Up     bool        `json:"up"`
-	Addrs  []addrText  `json:"addresses,omitempty"`
-	Routes []routeText `json:"routes,omitempty"`
-	Qdisc  *qdisc.Tree `json:"qdisc,omitempty"` // at its root, if somebody set one
-	Alias  string      `json:"alias,omitempty"`
-	Also   []string    `json:"altnames,omitempty"` // its other names
-
-	To      place  `json:"to"`
-	ToName  string `json:"to_name"`
-	ToIndex int    `json:"to_index,omitempty"` // 0: not known to have arrived
-}
-
-// addrText is an address as a journal remembers it.
-type addrText struct {
-	Prefix    string `json:"prefix"`
-	Peer      string `json:"peer,omitempty"`
-	Broadcast string `json:"broadcast,omitempty"` // of IPv4; "": none
-	Label     string `json:"label,omitempty"`
-	Scope     int    `json:"scope,omitempty"`
-	Flags     int    `json:"flags,omitempty"`
-	Valid     int    `json:"valid,omitempty"`     // seconds; 0: for ever
-	Preferred int    `json:"preferred,omitempty"` // seconds
-}
-
-// remember takes down what there is to restore of a device.
-func remember(s *side, l netlink.Link) (*linkMoved, error) {
-	a := l.Attrs()
-	m := &linkMoved{From: s.place, Name: a.Name, Index: a.Index, Type: l.Type(), MAC: a.HardwareAddr.String(), Perm: a.PermHWAddr.String(),
-		MTU: a.MTU, Queue: a.TxQLen, Up: a.RawFlags&unix.IFF_UP != 0, Alias: a.Alias, Also: a.AltNames}
-	addrs, err := s.AddrList(l, netlink.FAMILY_ALL)
-	if err != nil {
-		return nil, fmt.Errorf("list addresses of %q: %w", a.Name, err)
-	}
-	for _, addr := range addrs {
-		if t, ok := rememberAddr(addr); ok {
-			m.Addrs = append(m.Addrs, t)
-		}
-	}
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := s.RouteListFiltered(family, &netlink.Route{LinkIndex: a.Index, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
-		if err != nil {
-			return nil, fmt.Errorf("list routes of %q: %w", a.Name, err)
-		}
-		for _, r := range routes {
-			if t, ok := rememberRoute(r, family); ok && r.Protocol != unix.RTPROT_KERNEL && r.Protocol != unix.RTPROT_RA && r.Flags&unix.RTM_F_CLONED == 0 {
-				m.Routes = append(m.Routes, t)
-			}
-		}
-	}
-	if m.Qdisc, _, err = qdisc.Save(s.ns, a.Index); err != nil {
-		return nil, err
-	}
-	// Those on the link first: others go by gateways that they lead to.
-	slices.SortStableFunc(m.Routes, func(a, b routeText) int { return cmp.Compare(b.Scope, a.Scope) })
-	return m, nil
-}
-
-// rememberAddr leaves out what the kernel makes by itself: link-local addresses
-// and those from router advertisements.
-func rememberAddr(a netlink.Addr) (addrText, bool) {
-	ip := addrOf(a.IP)
-	if ip.Is6() && (ip.IsLinkLocalUnicast() || a.Flags&(unix.IFA_F_MANAGETEMPADDR|unix.IFA_F_TEMPORARY) != 0) {
-		return addrText{}, false
-	}
-	bits, _ := a.Mask.Size()
-	t := addrText{Prefix: netip.PrefixFrom(ip, bits).String(), Label: a.Label, Scope: a.Scope,
-		Flags: a.Flags & (unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_HOMEADDRESS)}
-	if a.Peer != nil && addrOf(a.Peer.IP) != ip {
-		t.Peer = a.Peer.String()
-	}
-	if a.Broadcast != nil {
-		t.Broadcast = a.Broadcast.String()
-	}
-	if a.Flags&unix.IFA_F_PERMANENT == 0 {
-		t.Valid, t.Preferred = a.ValidLft, a.PreferedLft
-	}
-	return t, true
-}
-
-func (t addrText) netlink() (*netlink.Addr, error) {
-	a, err := netlink.ParseAddr(t.Prefix)
-	if err != nil {
-		return nil, err
-	}
-	a.Label, a.Scope, a.Flags, a.ValidLft, a.PreferedLft = t.Label, t.Scope, t.Flags, t.Valid, t.Preferred
-	if a.IP.To4() == nil {
-		a.Flags |= unix.IFA_F_NODAD // it was in use a moment ago
-	} else if a.Broadcast = net.ParseIP(t.Broadcast).To4(); a.Broadcast == nil {
-		a.Broadcast = net.IPv4zero // for none; without any the library makes one up
-	}
-	if t.Peer != "" {
-		if a.Peer, err = netlink.ParseIPNet(t.Peer); err != nil {
-			return nil, err
-		}
-	}
-	return a, nil
-}
-
-// undo fetches the device back, and makes it what it was.
-func (m *linkMoved) undo(u *undoer) error {
-	home, err := u.side(m.From)
-	if errors.Is(err, errNoPlace) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	l, err := m.fetch(u, home)
-	if err != nil || l == nil {
-		return err
-	}
-	return m.restore(u, home, l)
-}
-
-// fetch finds the device, in the container or at home, and sees to it that it is
-// at home under its name; nil, nil if it is nowhere.
-func (m *linkMoved) fetch(u *undoer, home *side) (netlink.Link, error) {
-	away, err := u.side(m.To)
-	if err == nil {
-		l, err := m.inContainer(away)
-		if err != nil {
-			return nil, err
-		}
-		if l != nil {
-			return m.bring(u, home, away, l)
-		}
-	} else if !errors.Is(err, errNoPlace) {
-		return nil, err
-	}
-	there := err == nil // the container is
-	l, err := m.atHome(u, home)
-	if l == nil && err == nil && there {
-		u.noteMoved(m.Name)
-	}
-	return l, err
-}
-
-func (m *linkMoved) inContainer(away *side) (netlink.Link, error) {
-	if m.ToIndex == 0 {
-		l, err := away.find(m.ToName)
-		if err != nil || l == nil || !m.sameAddress(l) {
-			return nil, err
-		}
-		return l, nil
-	}
-	l, err := away.LinkByIndex(m.ToIndex)
-	if isNotFound(err) {
-		return nil, nil
-	}
-	if err != nil || l.Type() != m.Type || !m.sameAddress(l) && l.Attrs().Name != m.ToName {
-		return nil, err
-	}
-	return l, nil
-}
-
-// sameAddress compares what makes a device the one it is, as far as it has that.
-func (m *linkMoved) sameAddress(l netlink.Link) bool {
-	a := l.Attrs()
-	if m.Perm != "" || len(a.PermHWAddr) > 0 {
-		return a.PermHWAddr.String() == m.Perm
-	}
-	return a.HardwareAddr.String() == m.MAC
-}
-
-// bring moves the device home. Where its name is taken meanwhile it comes under
-// the one that it had, or at least under one that is free.
-func (m *linkMoved) bring(u *undoer, home, away *side, l netlink.Link) (netlink.Link, error) {
-	names := []string{m.Name, m.ToName, tempName()}
-	for _, name := range names {
-		d, err := link.Find(away.ns, l.Attrs().Name)
-		if err != nil {
-			return nil, err
-		}
-		err = m.move(d, home, name)
-		if errors.Is(err, link.ErrExists) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("give %s back: %w", m.Name, err)
-		}
-		if name != m.Name {
-			u.note("%s comes back as %s: its name was taken meanwhile", m.Name, name)
-		}
-		return home.LinkByIndex(d.Index())
-	}
-	return nil, &TakenError{Resource: "link", Name: m.Name}
-}
-
-// move moves the device home. The container may have given it other names that links of the
-// host have, and go on doing so: then it goes by way of a namespace of our own.
-func (m *linkMoved) move(d *link.Link, home *side, name string) error {
-	err := d.Move(home.ns, name)
-	if !errors.Is(err, unix.EEXIST) || errors.Is(err, link.ErrExists) {
-		return err
-	}
-	between, err := netns.New("on its way home")
-	if err != nil {
-		return err
-	}
-	s, err := newSide(between, "")
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	if err := d.Move(s.ns, tempName()); err != nil {
-		return err
-	}
-	l, err := s.LinkByIndex(d.Index())
-	if err == nil {
-		err = m.alsoCalled(s, l)
-	}
-	return errors.Join(err, d.Move(home.ns, name))
-}
-
-// alsoCalled gives the device the other names that it had, and no more.
-func (m *linkMoved) alsoCalled(s *side, l netlink.Link) error {
-	var errs []error
-	for _, name := range l.Attrs().AltNames {
-		if !slices.Contains(m.Also, name) {
-			errs = append(errs, s.LinkDelAltName(l, name))
-		}
-	}
-	for _, name := range m.Also {
-		if !slices.Contains(l.Attrs().AltNames, name) {
-			errs = append(errs, s.LinkAddAltName(l, name))
-		}
-	}
-	if l.Attrs().Alias != m.Alias {
-		errs = append(errs, s.LinkSetAlias(l, m.Alias))
-	}
-	return errors.Join(errs...)
-}
-
-// atHome finds the device where it was, if it did not go or is back by itself.
-func (m *linkMoved) atHome(u *undoer, home *side) (netlink.Link, error) {
-	l, err := home.LinkByIndex(m.Index)
-	if err == nil && l.Attrs().Name == m.Name && m.sameAddress(l) {
-		return l, nil
-	}
-	if err != nil && !isNotFound(err) {
-		return nil, err
-	}
-	all, err := home.LinkList()
-	if err != nil {
-		return nil, fmt.Errorf("look for %s: %w", m.Name, err)
-	}
-	for _, l := range all {
-		if l.Type() != m.Type || !m.sameAddress(l) || m.Perm == "" && l.Attrs().Name != m.ToName && l.Attrs().Name != m.Name {
-			continue
-		}
-		if l.Attrs().Name == m.Name {
-			return l, nil
-		}
-		if err := home.LinkSetName(l, m.Name); err != nil {
-			u.note("%s is back as %s, and can't have its name: %v", m.Name, l.Attrs().Name, err)
-			return l, nil
-		}
-		return home.LinkByIndex(l.Attrs().Index)
-	}
-	return nil, nil
-}
-
-// restore gives the device what it had.
-func (m *linkMoved) restore(u *undoer, home *side, l netlink.Link) error {
-	var errs []error
-	a := l.Attrs()
-	if err := m.alsoCalled(home, l); err != nil {
-		u.note("the other names of %s can't be put back: %v", m.Name, err)
-	}
-	if a.MTU != m.MTU {
-		errs = append(errs, home.LinkSetMTU(l, m.MTU))
-	}
-	if hw := hardware(m.MAC); len(hw) == len(link.MAC{}) && a.HardwareAddr.String() != m.MAC {
-		errs = append(errs, home.LinkSetHardwareAddr(l, hw))
-	}
-	if a.TxQLen != m.Queue {
-		errs = append(errs, home.LinkSetTxQLen(l, m.Queue))
-	}
-	if m.Qdisc != nil {
-		if err := m.Qdisc.Restore(home.ns, a.Index); err != nil {
-			u.note("the queueing discipline %s of %s can't be put back: %v", m.Qdisc.Kind, m.Name, err)
-		}
-	}
-	for _, t := range m.Addrs {
-		addr, err := t.netlink()
-		if err == nil {
-			err = home.AddrAdd(l, addr)
-		}
-		if err != nil && !errors.Is(err, unix.EEXIST) {
-			errs = append(errs, fmt.Errorf("address %s: %w", t.Prefix, err))
-		}
-	}
-	if m.Up {
-		errs = append(errs, home.LinkSetUp(l))
-	}
-	for _, t := range m.Routes {
-		t.Index = a.Index
-		err := home.RouteAdd(t.netlink())
-		if err != nil && !errors.Is(err, unix.EEXIST) {
-			u.note("the route to %s by %s can't be put back: %v", t.To, m.Name, err)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("make %s what it was: %w", m.Name, err)
-	}
-	return nil
-}
-
-// hardware is a link-layer address of any length; nil for none.
-func hardware(text string) net.HardwareAddr {
-	hw, err := net.ParseMAC(text)
-	if err != nil {
-		return nil
-	}
-	return hw
+	there.ToIndex = r.linkIndex
+	return r.record(Undo{Move: &there})
 }

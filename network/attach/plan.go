@@ -1,14 +1,15 @@
 package attach
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
-	"net/netip"
 	"slices"
 	"strconv"
 
+	"cleat/internal/columns"
 	"cleat/link"
 
 	"github.com/vishvananda/netlink"
@@ -17,29 +18,30 @@ import (
 
 // planner makes the list of steps from what is wanted and what is there.
 type planner struct {
-	want  Spec // with the name filled in
-	c     Container
-	id    string
-	host  *side
-	cont  *side
-	store *Store
-	mode  string
-	steps []Step
-	notes []string
-	peer  string // the other end's name on the host, of a pair
+	spec      Spec // with the name filled in
+	container Container
+	id        string
+	host      *namespace
+	cont      *namespace
+	store     *Store
+	mode      string
+	steps     []Step
+	notes     []string
+	peer      string // the other end's name on the host, of a pair
 
 }
 
-func (p *planner) add(s ...Step)                { p.steps = append(p.steps, s...) }
+func (p *planner) add(s ...Step) { p.steps = append(p.steps, s...) }
+
 func (p *planner) note(format string, a ...any) { p.notes = append(p.notes, fmt.Sprintf(format, a...)) }
 
 // plan is all of it. want.Check has passed, and want.Name is set.
 func (p *planner) plan() error {
-	k, err := findKind(p.want.Kind)
+	k, err := findKind(p.spec.Kind)
 	if err != nil {
 		return err
 	}
-	p.mode = p.want.Mode
+	p.mode = p.spec.Mode
 	if p.mode == "" && len(k.modes) > 0 {
 		p.mode = k.modes[0]
 	}
@@ -55,70 +57,23 @@ func (p *planner) plan() error {
 	if err := p.configure(); err != nil {
 		return err
 	}
-	if p.want.Keep {
-		if err := p.c.checkReturns(); err != nil {
+	if p.spec.Keep {
+		if err := p.container.checkReturns(); err != nil {
 			return err
 		}
 	}
-	if p.want.Keep && !p.c.CanReturn() {
+	if p.spec.Keep && !p.container.CanReturn() {
 		p.note("a process never comes back: what is kept of it is its lease alone")
 	}
-	if p.c.SilentEngines != "" {
-		p.note("%s", p.c.waited())
+	if p.container.SilentEngines != "" {
+		p.note("%s", p.container.silenceNote())
 	}
-	if p.c.SharedWith != "" {
-		p.note("it has its network together with %s: they have the link, too", p.c.SharedWith)
+	if p.container.SharedWith != "" {
+		p.note("it has its network together with %s: they have the link, too", p.container.SharedWith)
 	}
-	p.crowded()
-	p.add(Keep{Path: p.store.wanted(p.id)})
+	p.noteNeighbourTables()
+	p.add(Keep{Path: p.store.file(p.id)})
 	return nil
-}
-
-// claims gives the addresses to this attachment alone.
-func (p *planner) claims() error {
-	if p.want.Parent == "" {
-		return nil
-	}
-	network := p.want.Parent
-	if p.want.VLAN != 0 {
-		network += "." + strconv.Itoa(p.want.VLAN)
-	}
-	for _, ip := range p.want.Addresses {
-		if err := p.notTheHosts(ip.Addr()); err != nil {
-			return err
-		}
-		p.add(ClaimAddress{Network: network, Addr: ip.Addr().String()})
-	}
-	if mac := p.want.MAC; mac != (link.MAC{}) && slices.Contains(ethernets, p.want.Kind) {
-		p.add(ClaimAddress{Network: network, Addr: mac.String(), Ethernet: true})
-	}
-	return nil
-}
-
-// ethernets are the kinds whose PARENT is the Ethernet that they are on. Of two with the same
-// address there none works.
-var ethernets = []string{"bridge", "ovs", "macvlan", "netkit"}
-
-// notTheHosts refuses an address that the host itself has, unless it moves with
-// the device.
-func (p *planner) notTheHosts(a netip.Addr) error {
-	if p.want.Kind == "phys" || p.want.Kind == "ipoib" || a.IsLinkLocalUnicast() {
-		return nil
-	}
-	if hasAddress(p.host, a) {
-		return &TakenError{Resource: "address", Name: a.String(), Owner: "the host itself"}
-	}
-	return nil
-}
-
-// hasAddress tells whether a namespace has an address: packets to it are for
-// itself then.
-func hasAddress(s *side, a netip.Addr) bool {
-	routes, err := s.RouteGet(a.AsSlice())
-	if err != nil {
-		return false // it has not even a way there
-	}
-	return slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Type == unix.RTN_LOCAL })
 }
 
 // dryParse finds mistakes in the parameters before anything is done.
@@ -146,8 +101,8 @@ func (p *planner) dryParse() error {
 		var bad *link.ParamError
 		_, err := link.Parse(m.Kind, params)
 		if errors.As(err, &bad) && bad.Known != nil {
-			allowed := slices.DeleteFunc(bad.Known, func(name string) bool { _, has := setOtherwise()[name]; return has })
-			return &SpecError{Param: "set", Value: bad.Param, Reason: "kind " + p.want.Kind + " has no such parameter", Allowed: allowed}
+			allowed := slices.DeleteFunc(bad.Known, func(name string) bool { _, has := reservedParams()[name]; return has })
+			return &SpecError{Param: "set", Value: bad.Param, Reason: "kind " + p.spec.Kind + " has no such parameter", Allowed: allowed}
 		}
 		if err != nil {
 			return err
@@ -161,10 +116,10 @@ func (p *planner) dryParse() error {
 
 // configure is what all kinds have in common.
 func (p *planner) configure() error {
-	w := p.want
+	w := p.spec
 	p.add(Up{Link: w.Name})
 	for _, ip := range w.Addresses {
-		if err := p.besides(ip); err != nil {
+		if err := p.noteSameNetwork(ip); err != nil {
 			return err
 		}
 	}
@@ -175,7 +130,7 @@ func (p *planner) configure() error {
 		return err
 	}
 	if w.DHCP {
-		p.lease()
+		p.planLease()
 	}
 	for _, r := range w.Routes {
 		p.add(AddRoute{Link: w.Name, Route: r})
@@ -189,7 +144,7 @@ func (p *planner) configure() error {
 		p.shape()
 	}
 	if len(w.DNS) > 0 {
-		path, err := p.c.resolvConf()
+		path, err := p.container.resolvConf()
 		if err != nil {
 			return err
 		}
@@ -198,49 +153,25 @@ func (p *planner) configure() error {
 	return nil
 }
 
-// gateway is a default route, in the place of one that is there.
-func (p *planner) gateway(g netip.Addr) error {
-	family := familyOf(g)
-	old, err := defaultRoute(p.cont, family)
-	if err != nil {
-		return err
-	}
-	if old != nil {
-		via := viaText(old)
-		p.add(TakeRoute{Family: map[int]int{unix.AF_INET: 4, unix.AF_INET6: 6}[family], Via: via, route: *old})
-		p.note("the container has a default route already (%s): it goes, and comes back when this is detached", via)
-	}
-	p.add(AddRoute{Link: p.want.Name, Route: Route{To: anywhere(family), Via: g}})
-	return nil
-}
-
-func (p *planner) shape() {
-	s := Shape{Link: p.want.Name, Via: shorten("ifb-" + p.want.Name), Rate: p.want.RateBitsPerSec, Burst: p.want.BurstBytes}
-	if p.peer != "" {
-		s.Link, s.Via, s.Host = p.peer, p.hostName("ifb"), true
-	}
-	p.add(s)
-}
-
-func shorten(name string) string { return name[:min(len(name), 15)] }
-
 // hostName is a name for a device of this attachment's on the host: always the
 // same as long as the container's namespace is, and nobody else's.
 func (p *planner) hostName(prefix string) string {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s\n%s\n%s", p.id, p.cont.place.name(), p.store.Path())
+	fmt.Fprintf(h, "%s\n%s\n%s", p.id, p.cont.ref.key(), p.store.Path())
 	const digits = 36 * 36 * 36 * 36 * 36 * 36 * 36 * 36 * 36 * 36 * 36
 	return fmt.Sprintf("%s%011s", prefix, strconv.FormatUint(h.Sum64()%digits, 36))
 }
 
+func shorten(name string) string { return name[:min(len(name), 15)] }
+
 // params are the link's parameters: those set, the mode and the MTU.
 func (p *planner) params(more ...string) map[string]string {
-	out := maps.Clone(p.want.Params)
+	out := maps.Clone(p.spec.Params)
 	if out == nil {
 		out = map[string]string{}
 	}
-	if p.want.MTU != 0 {
-		out["mtu"] = strconv.Itoa(p.want.MTU)
+	if p.spec.MTU != 0 {
+		out["mtu"] = strconv.Itoa(p.spec.MTU)
 	}
 	for i := 0; i+1 < len(more); i += 2 {
 		if more[i+1] != "" {
@@ -252,20 +183,20 @@ func (p *planner) params(more ...string) map[string]string {
 
 // mac is the address wanted, or one of its own.
 func (p *planner) mac() link.MAC {
-	if p.want.MAC != (link.MAC{}) {
-		return p.want.MAC
+	if p.spec.MAC != (link.MAC{}) {
+		return p.spec.MAC
 	}
 	return randomMAC(unicast)
 }
 
 // parent is the device of the host's that must be there.
 func (p *planner) parent() (netlink.Link, error) {
-	l, err := p.host.find(p.want.Parent)
+	l, err := p.host.find(p.spec.Parent)
 	if err != nil {
-		return nil, fmt.Errorf("find %q: %w", p.want.Parent, err)
+		return nil, fmt.Errorf("find %q: %w", p.spec.Parent, err)
 	}
 	if l == nil {
-		return nil, &SpecError{Param: "PARENT", Value: p.want.Parent, Reason: "the host has no such device", Allowed: p.candidates()}
+		return nil, &SpecError{Param: "PARENT", Value: p.spec.Parent, Reason: "the host has no such device", Allowed: p.candidates()}
 	}
 	return l, nil
 }
@@ -283,4 +214,63 @@ func (p *planner) candidates() []string {
 		}
 	}
 	return names
+}
+
+// notLoopback refuses the device that no other can stand on.
+func notLoopback(a *netlink.LinkAttrs) error {
+	if a.RawFlags&unix.IFF_LOOPBACK == 0 {
+		return nil
+	}
+	return &SpecError{Param: "PARENT", Value: a.Name, Reason: "is the loopback device, which leads nowhere"}
+}
+
+// noteDown says so of a device that the link stands on or is a port of.
+func (p *planner) noteDown(l netlink.Link) {
+	if a := l.Attrs(); a.RawFlags&unix.IFF_UP == 0 {
+		p.note("%s is down: nothing passes before `ip link set %s up`", a.Name, columns.Word(a.Name))
+	}
+}
+
+// detour tells whether the kernel would look for the link's name in the wrong
+// namespace, and find it (before 6.15). A link is then made under another name,
+// and in the right place.
+func (p *planner) needsTempName() bool {
+	if !kernelBefore(6, 15) {
+		return false
+	}
+	l, err := p.host.find(p.spec.Name)
+	return err == nil && l != nil
+}
+
+// kernelBefore compares the running kernel's version.
+func kernelBefore(major, minor int) bool {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	var a, b int
+	n, _ := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b)
+	return n == 2 && (a < major || a == major && b < minor)
+}
+
+// peerFree refuses a name for the other end that a link of the host has.
+func (p *planner) peerFree() error {
+	if p.spec.Peer == "" {
+		return nil
+	}
+	l, err := p.host.find(p.spec.Peer)
+	if l != nil {
+		err = &TakenError{Resource: "link", Name: p.spec.Peer, Owner: "a link of the host"}
+	}
+	return err
+}
+
+// pair makes two ends, each with an address of its own.
+func (p *planner) pair(kind string, mtu int, more ...string) {
+	p.peer = cmp.Or(p.spec.Peer, p.hostName("veth"))
+	params := p.params(more...)
+	if mtu != 0 {
+		params["mtu"], params["peer_mtu"] = strconv.Itoa(mtu), strconv.Itoa(mtu)
+	}
+	p.add(MakeLink{Kind: kind, Name: p.spec.Name, Params: params, MAC: p.mac(), Peer: p.peer, PeerMAC: randomMAC(portSide)})
 }

@@ -19,7 +19,7 @@ func Repair(ctx context.Context, store *Store) (notes []string, err error) {
 	if err := store.prepare(); err != nil {
 		return nil, err
 	}
-	host, err := here()
+	host, err := hostNamespace()
 	if err != nil {
 		return nil, err
 	}
@@ -34,13 +34,13 @@ func Repair(ctx context.Context, store *Store) (notes []string, err error) {
 
 // repair needs the lock. What can't be undone stays for the next time and is a
 // note: it must not keep others from their work.
-func (s *Store) repair(host *side, trial func() error) (notes []string, err error) {
+func (s *Store) repair(host *namespace, trial func() error) (notes []string, err error) {
 	all, err := os.ReadDir(s.RunPath("ops"))
 	if err != nil {
 		return nil, fmt.Errorf("look for what was left: %w", err)
 	}
 	for _, e := range all {
-		j, err := journal.Open(s.op(e.Name()))
+		j, err := journal.Open(s.opJournal(e.Name()))
 		if errors.Is(err, journal.ErrOwned) || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -48,13 +48,13 @@ func (s *Store) repair(host *side, trial func() error) (notes []string, err erro
 			return notes, err
 		}
 		said, err := s.undoJournal(j, newUndoer(s, host, trial))
-		if errors.Is(err, errStop) {
+		if errors.Is(err, errKilled) {
 			return notes, errors.Join(err, j.Close())
 		}
 		notes = append(notes, said...)
 		if err != nil {
 			id, _, _ := strings.Cut(e.Name(), "~")
-			notes = append(notes, fmt.Sprintf("what was left of %s can't be undone yet: %v", s.called(id), err))
+			notes = append(notes, fmt.Sprintf("what was left of %s can't be undone yet: %v", s.label(id), err))
 			if err := j.Close(); err != nil {
 				return notes, err
 			}
@@ -71,7 +71,7 @@ func (s *Store) undoJournal(j *journal.Journal, u *undoer) (notes []string, err 
 	if err != nil {
 		return nil, err
 	}
-	_, undos, _, err := parse(records)
+	_, undos, _, err := parseJournal(records)
 	if err != nil {
 		return nil, err
 	}
@@ -93,45 +93,45 @@ func (s *Store) undoJournal(j *journal.Journal, u *undoer) (notes []string, err 
 
 // retire undoes what is left of an attachment whose link is gone: its container
 // ended or was made anew. That it is wanted stays. It needs the lock.
-func (s *Store) retire(id string, host *side, trial func() error) error {
-	j, err := journal.Open(s.live(id))
+func (s *Store) retire(id string, host *namespace, trial func() error) error {
+	j, err := journal.Open(s.liveJournal(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if err := j.Rename(s.op(id) + retired); err != nil {
+	if err := j.Rename(s.opJournal(id) + retired); err != nil {
 		return errors.Join(err, j.Close())
 	}
 	if _, err := s.undoJournal(j, newUndoer(s, host, trial)); err != nil {
-		return errors.Join(fmt.Errorf("undo what is left of %s: %w", s.called(id), err), j.Close())
+		return errors.Join(fmt.Errorf("undo what is left of %s: %w", s.label(id), err), j.Close())
 	}
 	return nil
 }
 
 // linkThere tells whether an attachment is complete and its link is in its
 // container, by whatever name.
-func (s *Store) linkThere(id string, host *side) (bool, error) {
-	records, err := journal.Read(s.live(id))
+func (s *Store) linkExists(id string, host *namespace) (bool, error) {
+	records, err := journal.Read(s.liveJournal(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		a, err := s.Attachment(id)
 		if err != nil {
 			return false, nil
 		}
-		return s.outlived(a, host)
+		return s.linkSurvives(a, host)
 	}
 	if err != nil && !errors.Is(err, journal.ErrDamaged) {
 		return false, err
 	}
-	first, _, last, err := parse(records)
+	first, _, last, err := parseJournal(records)
 	if err != nil || last == nil {
 		return true, nil // it may be, which a damaged journal does not tell
 	}
 	u := newUndoer(s, host, nil)
 	defer u.close()
-	cont, err := u.side(first.Container)
-	if errors.Is(err, errNoPlace) {
+	cont, err := u.namespace(first.Container)
+	if errors.Is(err, errNamespaceGone) {
 		return false, nil
 	}
 	if err != nil {
@@ -146,26 +146,26 @@ func (s *Store) linkThere(id string, host *side) (bool, error) {
 
 // tidyGone retires an attachment if its container or link is gone, and tells
 // whether it is out of the way. One that is under way is not.
-func (s *Store) tidyGone(ctx context.Context, id string, host *side, trial func() error) bool {
+func (s *Store) retireIfGone(ctx context.Context, id string, host *namespace, trial func() error) bool {
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return false
 	}
 	defer unlock()
-	return !s.holds(id, host) && s.retire(id, host, trial) == nil && s.dropClaims(id)
+	return !s.inUse(id, host) && s.retire(id, host, trial) == nil && s.removeClaims(id)
 }
 
 // holds tells whether what an attachment has claimed is its own still.
-func (s *Store) holds(id string, host *side) bool {
-	if s.busy(id) != "" {
+func (s *Store) inUse(id string, host *namespace) bool {
+	if s.operationOn(id) != "" {
 		return true
 	}
-	there, err := s.linkThere(id, host)
+	there, err := s.linkExists(id, host)
 	return err != nil || there
 }
 
 // dropClaims removes claims that nobody has a record of.
-func (s *Store) dropClaims(id string) bool {
+func (s *Store) removeClaims(id string) bool {
 	all, err := os.ReadDir(s.RunPath("claims"))
 	if err != nil {
 		return false

@@ -11,6 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+func (p *planner) shape() {
+	s := Shape{Link: p.spec.Name, Via: shorten("ifb-" + p.spec.Name), Rate: p.spec.RateBitsPerSec, Burst: p.spec.BurstBytes}
+	if p.peer != "" {
+		s.Link, s.Via, s.Host = p.peer, p.hostName("ifb"), true
+	}
+	p.add(s)
+}
+
 // Shape makes a link slow in both directions: what it sends by a token bucket
 // filter (TBF), what it receives by leading that through a device of its own
 // (IFB) that has another.
@@ -51,7 +59,7 @@ func (s Shape) do(r *run) error {
 		return err
 	}
 	mac := randomMAC(unicast)
-	if err := r.record(Undo{Link: &linkMade{Where: at.place, Name: s.Via, MAC: mac}}); err != nil {
+	if err := r.record(Undo{Link: &undoLink{NS: at.ref, Name: s.Via, MAC: mac}}); err != nil {
 		return err
 	}
 	ifb, err := link.Create(at.ns, link.IFBSpec{Attrs: link.Attrs{Name: s.Via, MAC: mac, MTU: mtu}}, link.Target{})
@@ -73,7 +81,7 @@ func (s Shape) do(r *run) error {
 }
 
 // redirect leads what comes in at one device out of another.
-func redirect(s *side, from, to int) error {
+func redirect(s *namespace, from, to int) error {
 	in := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: from, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}}
 	if err := s.QdiscAdd(in); err != nil {
 		return shapeError(err, "CONFIG_NET_SCH_INGRESS")

@@ -26,25 +26,25 @@ import (
 // user is the one for whom rmdir(users) succeeds: nobody counts.
 
 // thing is something shared that can be made.
-type thing interface {
+type resource interface {
 	// key names it; with the host's namespace it is unique.
 	key() string
 	// there tells whether it is as make left it.
-	there(r *run) (bool, error)
+	exists(r *run) (bool, error)
 	// make makes it, having noted before each piece how to be rid of that.
-	make(r *run, note func(Undo) error) error
+	create(r *run, note func(Undo) error) error
 }
 
 // sharedUse is our use of a thing.
-type sharedUse struct {
+type undoUse struct {
 	Key string `json:"key"`
 	ID  string `json:"id"` // the user
 }
 
 // share makes us a user of t, and makes t if it is not there.
-func (r *run) share(t thing) error {
+func (r *run) use(t resource) error {
 	key := r.sharedKey(t)
-	if err := r.record(Undo{Shared: &sharedUse{Key: key, ID: r.att.ID}}); err != nil {
+	if err := r.record(Undo{Use: &undoUse{Key: key, ID: r.att.ID}}); err != nil {
 		return err
 	}
 	unlock, err := statedir.Lock(r.ctx, r.store.RunPath("shared"))
@@ -52,9 +52,9 @@ func (r *run) share(t thing) error {
 		return err
 	}
 	defer unlock()
-	dir := r.store.shared(key)
+	dir := r.store.sharedDir(key)
 	if sharedReady(dir) {
-		there, err := t.there(r)
+		there, err := t.exists(r)
 		if err != nil {
 			return err
 		}
@@ -64,14 +64,14 @@ func (r *run) share(t thing) error {
 	}
 	u := newUndoer(r.store, r.host, nil)
 	defer u.close()
-	if err := u.unmake(dir); err != nil {
+	if err := u.removeShared(dir); err != nil {
 		return err
 	}
-	return r.makeShared(dir, t)
+	return r.createShared(dir, t)
 }
 
 // sharedKey is the thing's name among those of all namespaces.
-func (r *run) sharedKey(t thing) string { return r.host.place.name() + " " + t.key() }
+func (r *run) sharedKey(t resource) string { return r.host.ref.key() + " " + t.key() }
 
 // sharedReady tells whether there is a complete thing with users.
 func sharedReady(dir string) bool {
@@ -83,14 +83,14 @@ func sharedReady(dir string) bool {
 	return true
 }
 
-func (r *run) makeShared(dir string, t thing) error {
+func (r *run) createShared(dir string, t resource) error {
 	if err := os.MkdirAll(filepath.Join(dir, "users"), 0o755); err != nil {
 		return fmt.Errorf("share %s: %w", t.key(), err)
 	}
 	if err := touch(filepath.Join(dir, "users", r.att.ID)); err != nil {
 		return err
 	}
-	if err := r.point(); err != nil {
+	if err := r.checkpoint(); err != nil {
 		return err
 	}
 	j, err := journal.Create(filepath.Join(dir, "made"))
@@ -98,11 +98,11 @@ func (r *run) makeShared(dir string, t thing) error {
 		return err
 	}
 	defer j.Close()
-	err = t.make(r, func(one Undo) error {
+	err = t.create(r, func(one Undo) error {
 		if err := j.Append(entry{Undo: &one}); err != nil {
 			return err
 		}
-		return r.point()
+		return r.checkpoint()
 	})
 	if err != nil {
 		return err
@@ -118,13 +118,13 @@ func touch(path string) error {
 	return f.Close()
 }
 
-func (m *sharedUse) undo(u *undoer) error {
+func (m *undoUse) undo(u *undoer) error {
 	unlock, err := statedir.Lock(context.Background(), u.store.RunPath("shared"))
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	dir := u.store.shared(m.Key)
+	dir := u.store.sharedDir(m.Key)
 	if err := statedir.Remove(filepath.Join(dir, "users", m.ID)); err != nil {
 		return err
 	}
@@ -135,12 +135,12 @@ func (m *sharedUse) undo(u *undoer) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("let go of %s: %w", m.Key, err)
 	}
-	return u.unmake(dir)
+	return u.removeShared(dir)
 }
 
 // unmake removes a thing that nobody uses, and what is known of it. The users of
 // one that has vanished stay: theirs is what is made in its place.
-func (u *undoer) unmake(dir string) error {
+func (u *undoer) removeShared(dir string) error {
 	if err := statedir.Remove(filepath.Join(dir, "ready")); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (u *undoer) unmake(dir string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_, undos, _, err := parse(records)
+	_, undos, _, err := parseJournal(records)
 	if err != nil {
 		return err
 	}

@@ -38,17 +38,17 @@ func OpenStore(dir string) (*Store, error) {
 	return &Store{d}, err
 }
 
-func (s *Store) wanted(id string) string { return s.Path("attachments", id+".json") }
-func (s *Store) op(id string) string     { return s.RunPath("ops", id) }
-func (s *Store) live(id string) string   { return s.RunPath("live", id) }
-func (s *Store) lease(id string) string  { return s.RunPath("leases", id+".json") }
-func (s *Store) shared(key string) string {
+func (s *Store) file(id string) string        { return s.Path("attachments", id+".json") }
+func (s *Store) opJournal(id string) string   { return s.RunPath("ops", id) }
+func (s *Store) liveJournal(id string) string { return s.RunPath("live", id) }
+func (s *Store) leasePath(id string) string   { return s.RunPath("leases", id+".json") }
+func (s *Store) sharedDir(key string) string {
 	return s.RunPath("shared", fileName(key))
 }
 
 // claim returns the path of the file that says which attachment has an address. network
 // includes the network namespace.
-func (s *Store) claim(network, addr string) string {
+func (s *Store) claimFile(network, addr string) string {
 	return s.RunPath("claims", fileName(network)+"="+addr)
 }
 
@@ -61,10 +61,10 @@ const (
 
 // busy returns the path of the journal of an operation on an attachment; "" if there is
 // none.
-func (s *Store) busy(id string) string {
+func (s *Store) operationOn(id string) string {
 	for _, suffix := range []string{"", detached, retired} {
-		if _, err := os.Lstat(s.op(id) + suffix); err == nil {
-			return s.op(id) + suffix
+		if _, err := os.Lstat(s.opJournal(id) + suffix); err == nil {
+			return s.opJournal(id) + suffix
 		}
 	}
 	return ""
@@ -83,7 +83,7 @@ func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 
 // Attachment returns the attachment with this id. The error is fs.ErrNotExist if there is
 // none.
-func (s *Store) Attachment(id string) (*Attachment, error) { return readAttachment(s.wanted(id)) }
+func (s *Store) Attachment(id string) (*Attachment, error) { return readAttachment(s.file(id)) }
 
 func readAttachment(path string) (*Attachment, error) {
 	b, err := os.ReadFile(path)
@@ -109,9 +109,9 @@ func (s *Store) lastKnown(id string) *Attachment {
 	if a, err := s.Attachment(id); err == nil {
 		return a
 	}
-	for _, path := range []string{s.live(id), s.op(id)} {
+	for _, path := range []string{s.liveJournal(id), s.opJournal(id)} {
 		records, _ := journal.Read(path) // the first record is enough
-		if first, _, _, _ := parse(records); first.Attachment != nil {
+		if first, _, _, _ := parseJournal(records); first.Attachment != nil {
 			return first.Attachment
 		}
 	}
@@ -162,8 +162,8 @@ func (s *Store) withOperations(all []*Attachment) ([]*Attachment, error) {
 		if slices.ContainsFunc(all, func(a *Attachment) bool { return a.ID == id }) {
 			continue
 		}
-		records, _ := journal.Read(s.op(op.Name()))
-		if first, _, _, _ := parse(records); first.Attachment != nil {
+		records, _ := journal.Read(s.opJournal(op.Name()))
+		if first, _, _, _ := parseJournal(records); first.Attachment != nil {
 			all = append(all, first.Attachment)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 func TestUndoWithoutOVS(t *testing.T) {
 	t.Setenv("PATH", "")
 	u := newUndoer(nil, nil, nil)
-	if err := (&ovsMade{Name: "veth7", Port: "br0"}).undo(u); err != nil || len(u.notes) != 1 || !strings.Contains(u.notes[0], "port veth7 of bridge br0") {
+	if err := (&undoOVS{Name: "veth7", Port: "br0"}).undo(u); err != nil || len(u.notes) != 1 || !strings.Contains(u.notes[0], "port veth7 of bridge br0") {
 		t.Errorf("notes %q, %v", u.notes, err)
 	}
 }

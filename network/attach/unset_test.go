@@ -115,7 +115,7 @@ func TestExtendUnset(t *testing.T) {
 	})
 	failed := func(when string, e attach.LeaseReport, err error) {
 		t.Helper()
-		if err == nil || !e.Incomplete || e.In <= 0 || !strings.Contains(err.Error(), "route 0.0.0.0/0") || !strings.Contains(err.Error(), "name servers") {
+		if err == nil || !e.Incomplete || e.Next <= 0 || !strings.Contains(err.Error(), "route 0.0.0.0/0") || !strings.Contains(err.Error(), "name servers") {
 			t.Errorf("%s: %+v, %v", when, e, err)
 		}
 		w.wants(when, []string{"mtu 1200", "via 198.51.100.2"}, []string{"via 198.51.100.3"})

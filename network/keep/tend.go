@@ -101,7 +101,7 @@ func (k *keeper) tendState(ctx context.Context, w work, s attach.Status, o *outc
 // extend tends a lease, and tells neighbours a second time.
 func (k *keeper) extend(ctx context.Context, w work, o *outcome) {
 	t, err := attach.MaintainLease(ctx, k.Attach, w.a.ID)
-	o.in, o.did, o.news, o.waiting, o.unset = within(t.In), t.Done, t.NewAddress, t.Waiting, t.Incomplete
+	o.in, o.did, o.news, o.waiting, o.unset = within(t.Next), t.Done, t.NewAddress, t.Waiting, t.Incomplete
 	if errors.Is(err, fs.ErrNotExist) { // it was detached meanwhile
 		err = nil
 	}

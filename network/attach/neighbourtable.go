@@ -17,18 +17,18 @@ var neighbourTables = []neighbourTable{
 type neighbourTable struct {
 	family string
 	stat   string // path, which is there in the first namespace alone
-	most   string // the parameter with how many entries it may have
+	limit  string // the parameter with how many entries it may have
 }
 
 // crowded notes when a table is nearly full: then nobody finds anybody new, here or
 // in any other namespace.
-func (p *planner) crowded() {
+func (p *planner) noteNeighbourTables() {
 	for _, t := range neighbourTables {
 		stat, err := os.ReadFile(t.stat)
 		if err != nil {
 			continue
 		}
-		most, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(t.most, ".", "/"))
+		most, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(t.limit, ".", "/"))
 		if err != nil {
 			continue
 		}
@@ -54,7 +54,7 @@ func (t neighbourTable) warning(stat, most string) string {
 	if refused > 0 {
 		text += fmt.Sprintf(" and was full %d times", refused)
 	}
-	return text + fmt.Sprintf(": when it is full nobody finds a new neighbour; as root: sysctl -w %s=%d", t.most, limit*roomier)
+	return text + fmt.Sprintf(": when it is full nobody finds a new neighbour; as root: sysctl -w %s=%d", t.limit, limit*roomier)
 }
 
 // tableUse reads /proc/net/stat/arp_cache: names of columns, then hexadecimal

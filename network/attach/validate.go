@@ -28,7 +28,7 @@ func (w Spec) Check() error {
 
 func (w Spec) checkParent(k kind) error {
 	switch {
-	case k.needs && w.Parent == "":
+	case k.parentRequired && w.Parent == "":
 		return &SpecError{Param: "PARENT", Reason: fmt.Sprintf("kind %s needs one: %s", k.name, k.parent)}
 	case k.parent == "" && w.Parent != "":
 		return &SpecError{Param: "PARENT", Value: w.Parent, Reason: fmt.Sprintf("kind %s has none", k.name)}
@@ -65,13 +65,13 @@ func (w Spec) checkFit(k kind) error {
 		return bad("mode", w.Mode, "no such mode of "+k.name, spell.Order(w.Mode, k.modes)...)
 	case w.Peer != "" && k.name != "bridge" && (k.name != "ovs" || mode != "veth"):
 		return bad("peer", w.Peer, "there is no other end")
-	case w.VLAN != 0 && !k.vlan:
+	case w.VLAN != 0 && !k.hasVLAN:
 		return bad("vlan", strconv.Itoa(w.VLAN), "kind "+k.name+" has none")
 	case w.VLAN < 0 || w.VLAN > 4094:
 		return bad("vlan", strconv.Itoa(w.VLAN), "want 1…4094")
 	case k.name == "vlan" && w.VLAN == 0:
 		return bad("vlan", "", "kind vlan needs one, 1…4094")
-	case w.MAC != [6]byte{} && !k.mac:
+	case w.MAC != [6]byte{} && !k.hasMAC:
 		return bad("mac", w.MAC.String(), "kind "+k.name+" has no address of its own")
 	case w.MAC != [6]byte{} && (mode == passthru || mode == "tun" || k.name == "netkit" && mode == "l3"):
 		return bad("mac", w.MAC.String(), "mode "+mode+" has no address of its own")
@@ -97,13 +97,13 @@ func (w Spec) checkFit(k kind) error {
 		return bad("host-name", w.DHCPHostName, "is for a DHCP server")
 	case (dhcp.Client{HostName: w.DHCPHostName}).Validate() != nil:
 		return bad("host-name", w.DHCPHostName, "want letters, digits, '-' and '.'")
-	case !slices.Contains(checkings(), w.CheckDuplicate):
-		return bad("check-duplicate", w.CheckDuplicate, "is not known", checkings()[1:]...)
+	case !slices.Contains(duplicateChecks(), w.CheckDuplicate):
+		return bad("check-duplicate", w.CheckDuplicate, "is not known", duplicateChecks()[1:]...)
 	case w.CheckDuplicate != CheckDefault && w.CheckDuplicate != CheckNone && !hasNeighbours(k.name, mode):
 		return bad("check-duplicate", "", "there are no neighbours to be asked on such a link")
 	case w.BurstBytes != 0 && w.RateBitsPerSec == 0:
 		return bad("burst", strconv.Itoa(w.BurstBytes), "needs a rate")
-	case w.RateBitsPerSec != 0 && w.RateBitsPerSec < slowest:
+	case w.RateBitsPerSec != 0 && w.RateBitsPerSec < minRate:
 		return bad("rate", rate.Text(w.RateBitsPerSec)+"bit/s", "is so little that a packet takes seconds; want 8k or more, e.g. 10M")
 	case k.name == "netkit" && w.Parent != "" && mode != "l2":
 		return bad("mode", mode, "only mode l2 can be a port of a bridge", "l2")
@@ -112,10 +112,10 @@ func (w Spec) checkFit(k kind) error {
 }
 
 // slowest is the least rate in bit/s: a packet of 1,500 bytes takes a second and a half.
-const slowest = 8000
+const minRate = 8000
 
 // checkings are the values of Spec.CheckDuplicate.
-func checkings() []string { return []string{CheckDefault, CheckNone, CheckFast, CheckThorough} }
+func duplicateChecks() []string { return []string{CheckDefault, CheckNone, CheckFast, CheckThorough} }
 
 func isIPv4(p netip.Prefix) bool { return p.Addr().Is4() }
 
@@ -188,14 +188,14 @@ func (w Spec) reaches(a netip.Addr) bool {
 
 // setOtherwise are the parameters of links that are not for Spec.Params, with the flags that
 // are; "": none.
-func setOtherwise() map[string]string {
+func reservedParams() map[string]string {
 	return map[string]string{"name": "name", "mac": "mac", "mtu": "mtu", "mode": "mode", "parent": "PARENT", "peer": "", "peer_mac": "", "peer_mtu": "mtu", "id": "vlan", "persist": ""}
 }
 
 // checkSet keeps what has a flag of its own, and secrets, out of Set.
 func (w Spec) checkSet(k kind) error {
 	for name, value := range w.Params {
-		instead, has := setOtherwise()[name]
+		instead, has := reservedParams()[name]
 		switch {
 		case has:
 			return &SpecError{Param: "set", Value: name, Reason: "can't be set so", Use: instead}

@@ -2,7 +2,6 @@ package attach
 
 import (
 	"net/netip"
-	"time"
 
 	"cleat/link"
 )
@@ -47,32 +46,3 @@ func (r Route) String() string {
 	}
 	return r.To.String() + " via " + r.Via.String()
 }
-
-// Container is who is wired: a container, or whatever else has a network namespace.
-type Container struct {
-	Ref      string `json:"ref"`              // as it was typed
-	Engine   string `json:"engine,omitempty"` // e.g. "docker"; "netns" for a named namespace, "pid", "path"
-	ID       string `json:"id,omitempty"`     // the engine's
-	Name     string `json:"name"`             // short and for people; with Engine it is the same as long as it is the same container to them
-	PID      int    `json:"pid,omitempty"`    // of a process inside; 0: none is known
-	OwnerUID int    `json:"owner,omitempty"`  // uid of whose engine it is
-	Path     string `json:"path"`             // where its network namespace can be opened as long as it lives
-
-	SilentEngines string `json:"-"` // engines that were asked for it and did not answer, as text
-	HostNetwork   bool   `json:"-"` // its engine gave it the network of the machine itself
-	SharedWith    string `json:"-"` // others that have the same network, as text: what is attached is theirs, too
-}
-
-// Attachment is one link of one container as it is wanted. It is kept as a file
-// until it is detached.
-type Attachment struct {
-	Version   int       `json:"version"` // of this form: attachmentVersion
-	ID        string    `json:"id"`      // the file's name
-	Created   time.Time `json:"made"`
-	BootID    string    `json:"boot,omitempty"` // boot id of the kernel under which its link was made; "": of an earlier cleat
-	Container Container `json:"container"`
-	Spec      Spec      `json:"want"`
-}
-
-// attachmentVersion is the form of Attachment; a file of a later one is refused.
-const attachmentVersion = 1

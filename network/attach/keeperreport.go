@@ -17,17 +17,17 @@ type KeeperReport struct {
 }
 
 // report is the file in which that is kept.
-func (s *Store) report(id string) string { return s.RunPath("kept", id+".json") }
+func (s *Store) reportPath(id string) string { return s.RunPath("kept", id+".json") }
 
 // SaveReport replaces what was said before. It need not outlive the machine's end.
 func (s *Store) SaveKeeperReport(id string, r KeeperReport) error {
-	return statedir.WriteJSON(s.report(id), r)
+	return statedir.WriteJSON(s.reportPath(id), r)
 }
 
 // Report is nil where no keeper has said anything.
 func (s *Store) KeeperReport(id string) (*KeeperReport, error) {
-	return statedir.ReadJSON[KeeperReport](s.report(id))
+	return statedir.ReadJSON[KeeperReport](s.reportPath(id))
 }
 
 // DeleteKeeperReport forgets what was said of an attachment that is no more.
-func (s *Store) DeleteKeeperReport(id string) error { return statedir.Remove(s.report(id)) }
+func (s *Store) DeleteKeeperReport(id string) error { return statedir.Remove(s.reportPath(id)) }

@@ -24,7 +24,7 @@ import (
 // LeaseReport is what MaintainLease did, and when it wants to be called again.
 type LeaseReport struct {
 	Done       string        // "": there was nothing to do
-	In         time.Duration // never: math.MaxInt64
+	Next       time.Duration // never: math.MaxInt64
 	NewAddress bool          // the link has an address that it had not before: neighbours may be told once more
 	// Waiting: the last attempt had no answer, and it is not yet time for the next.
 	Waiting bool
@@ -42,121 +42,121 @@ const never = time.Duration(math.MaxInt64)
 // error leaves the lease to be extended, or asked for, when In has passed. What has no
 // lease wants nothing, ever.
 func MaintainLease(ctx context.Context, cfg Config, id string) (LeaseReport, error) {
-	l, err := readLease(cfg.Store.lease(id))
+	l, err := readLease(cfg.Store.leasePath(id))
 	if l == nil || err != nil {
-		return LeaseReport{In: never}, err
+		return LeaseReport{Next: never}, err
 	}
-	t, err := openTenancy(cfg, id)
+	t, err := newMaintainer(cfg, id)
 	if err != nil {
-		return LeaseReport{In: never}, err
+		return LeaseReport{Next: never}, err
 	}
 	defer t.close()
-	t.unset = l.Unset
-	return t.tend(ctx, &l.Lease)
+	t.pending = l.Pending
+	return t.run(ctx, &l.Lease)
 }
 
 // tenancy is a lease that is being tended.
-type tenancy struct {
-	u    *undoer
-	id   string
-	att  *Attachment
-	made *leaseMade
-	cont *side
-	at   segment.Link
+type maintainer struct {
+	u     *undoer
+	id    string
+	att   *Attachment
+	lease *undoLease
+	cont  *namespace
+	at    segment.Link
 
-	unset unset // as it is on file
+	pending leaseChanges // as it is on file
 }
 
-func openTenancy(cfg Config, id string) (*tenancy, error) {
-	records, err := journal.Read(cfg.Store.live(id))
+func newMaintainer(cfg Config, id string) (*maintainer, error) {
+	records, err := journal.Read(cfg.Store.liveJournal(id))
 	if err != nil {
 		return nil, err
 	}
-	first, undos, _, err := parse(records)
+	first, undos, _, err := parseJournal(records)
 	if err != nil {
 		return nil, err
 	}
 	i := slices.IndexFunc(undos, func(one Undo) bool { return one.Lease != nil })
 	if i < 0 || first.Attachment == nil {
-		return nil, fmt.Errorf("extend lease of %s: its journal has none", cfg.Store.called(id))
+		return nil, fmt.Errorf("extend lease of %s: its journal has none", cfg.Store.label(id))
 	}
-	host, err := here()
+	host, err := hostNamespace()
 	if err != nil {
 		return nil, err
 	}
-	t := &tenancy{u: newUndoer(cfg.Store, host, cfg.trial), id: id, att: first.Attachment, made: undos[i].Lease}
-	if t.cont, err = t.u.side(t.made.Where); err == nil {
-		t.at, err = t.made.at(t.u)
+	t := &maintainer{u: newUndoer(cfg.Store, host, cfg.testHook), id: id, att: first.Attachment, lease: undos[i].Lease}
+	if t.cont, err = t.u.namespace(t.lease.NS); err == nil {
+		t.at, err = t.lease.location(t.u)
 	}
 	if err != nil {
 		t.close()
-		return nil, fmt.Errorf("extend lease of %s: %w", t.att.called(), err)
+		return nil, fmt.Errorf("extend lease of %s: %w", t.att.label(), err)
 	}
 	return t, nil
 }
 
-func (t *tenancy) close() {
+func (t *maintainer) close() {
 	t.u.close()
-	t.u.here.close()
+	t.u.host.close()
 }
 
-func (t *tenancy) tend(ctx context.Context, l *dhcp.Lease) (LeaseReport, error) {
+func (t *maintainer) run(ctx context.Context, l *dhcp.Lease) (LeaseReport, error) {
 	now, err := dhcp.Now()
 	if err != nil {
-		return LeaseReport{In: never}, err
+		return LeaseReport{Next: never}, err
 	}
 	step := l.Next(now)
 	if step.Action == dhcp.CallAcquire && step.In == 0 {
-		return t.anew(ctx, l, "its lease was over")
+		return t.reacquire(ctx, l, "its lease was over")
 	}
 	_, there, err := segment.Address(t.at, l.Address.Addr())
 	if err != nil {
-		return LeaseReport{In: never}, err
+		return LeaseReport{Next: never}, err
 	}
 	if !there {
-		err := t.change(ctx, func(r *run) error { return t.adopt(r, nil, l) })
-		return LeaseReport{Done: fmt.Sprintf("put %s back, which somebody had removed", l.Address), NewAddress: true, Incomplete: t.unset.any()}, err
+		err := t.withJournal(ctx, func(r *run) error { return t.apply(r, nil, l) })
+		return LeaseReport{Done: fmt.Sprintf("put %s back, which somebody had removed", l.Address), NewAddress: true, Incomplete: t.pending.any()}, err
 	}
 	switch {
 	case step.In == 0:
 		return t.extend(ctx, l, step.Action)
-	case t.unset.any():
+	case t.pending.any():
 		did := "set what its lease says"
-		err := t.change(ctx, func(r *run) error { return t.adopt(r, l, l) })
+		err := t.withJournal(ctx, func(r *run) error { return t.apply(r, l, l) })
 		if err != nil {
 			did = ""
 		}
-		return LeaseReport{Done: did, In: step.In, Incomplete: t.unset.any()}, err
+		return LeaseReport{Done: did, Next: step.In, Incomplete: t.pending.any()}, err
 	}
-	return LeaseReport{In: step.In, Waiting: l.Tried != dhcp.Stamp{}}, nil
+	return LeaseReport{Next: step.In, Waiting: l.Tried != dhcp.Stamp{}}, nil
 }
 
 // extend asks for more time, sets what is new, and only then keeps the lease: whoever
 // is killed in between, or who comes after him, does both once more.
-func (t *tenancy) extend(ctx context.Context, l *dhcp.Lease, how dhcp.Action) (LeaseReport, error) {
+func (t *maintainer) extend(ctx context.Context, l *dhcp.Lease, how dhcp.Action) (LeaseReport, error) {
 	before, ask := *l, dhcp.Renew
 	if how == dhcp.CallRebind {
 		ask = dhcp.Rebind
 	}
 	err := ask(ctx, t.at, l)
 	if errors.Is(err, dhcp.ErrNak) || errors.Is(err, dhcp.ErrExpired) {
-		return t.anew(ctx, &before, err.Error())
+		return t.reacquire(ctx, &before, err.Error())
 	}
 	did := ""
 	if err == nil {
 		did = fmt.Sprintf("extended its lease of %s%s", l.Address, newsOf(&before, l))
 	}
-	err = errors.Join(err, t.change(ctx, func(r *run) error {
+	err = errors.Join(err, t.withJournal(ctx, func(r *run) error {
 		if did != "" {
-			return t.adopt(r, &before, l)
+			return t.apply(r, &before, l)
 		}
-		return errors.Join(t.save(l), r.point())
+		return errors.Join(t.save(l), r.checkpoint())
 	}))
 	now, clockErr := dhcp.Now()
 	if clockErr != nil {
-		return LeaseReport{In: never}, errors.Join(err, clockErr)
+		return LeaseReport{Next: never}, errors.Join(err, clockErr)
 	}
-	return LeaseReport{Done: did, In: l.Next(now).In, Incomplete: t.unset.any()}, err
+	return LeaseReport{Done: did, Next: l.Next(now).In, Incomplete: t.pending.any()}, err
 }
 
 // newsOf says what a server has changed; "": nothing.
@@ -175,14 +175,14 @@ func newsOf(before, now *dhcp.Lease) string {
 }
 
 // anew takes the address off the link and asks for another; the link stays what it is.
-func (t *tenancy) anew(ctx context.Context, l *dhcp.Lease, why string) (LeaseReport, error) {
+func (t *maintainer) reacquire(ctx context.Context, l *dhcp.Lease, why string) (LeaseReport, error) {
 	old := *l
 	l.Expires = l.Got.Wall // so that it counts as over, whatever comes in between
-	if err := t.change(ctx, func(r *run) error {
+	if err := t.withJournal(ctx, func(r *run) error {
 		if err := t.save(l); err != nil {
 			return err
 		}
-		if err := r.point(); err != nil {
+		if err := r.checkpoint(); err != nil {
 			return err
 		}
 		return t.drop(&old)
@@ -190,24 +190,24 @@ func (t *tenancy) anew(ctx context.Context, l *dhcp.Lease, why string) (LeaseRep
 		return LeaseReport{}, err
 	}
 	got, err := dhcp.Acquire(ctx, t.at, dhcp.Config{Client: l.Client, Check: announce.Fast(), Wish: l.Address.Addr(), Keep: func(claim *dhcp.Lease) error {
-		return t.change(ctx, func(r *run) error { return r.keepLease(t.made.Path, claimed(claim, l)) })
+		return t.withJournal(ctx, func(r *run) error { return r.keepLease(t.lease.Path, unconfirmed(claim, l)) })
 	}})
 	if err != nil {
 		return LeaseReport{}, fmt.Errorf("%s: %w", why, err)
 	}
-	unset := t.change(ctx, func(r *run) error { return t.adopt(r, nil, got) })
-	if unset != nil && !t.unset.any() || t.unset.Address {
+	unset := t.withJournal(ctx, func(r *run) error { return t.apply(r, nil, got) })
+	if unset != nil && !t.pending.any() || t.pending.Address {
 		return LeaseReport{}, unset
 	}
-	t.tell(ctx, got.Address)
+	t.announce(ctx, got.Address)
 	now, err := dhcp.Now()
-	return LeaseReport{Done: fmt.Sprintf("got a lease of %s: %s", got.Address, why), In: got.Next(now).In, NewAddress: true, Incomplete: t.unset.any()}, errors.Join(unset, err)
+	return LeaseReport{Done: fmt.Sprintf("got a lease of %s: %s", got.Address, why), Next: got.Next(now).In, NewAddress: true, Incomplete: t.pending.any()}, errors.Join(unset, err)
 }
 
 // claimed is what is kept of an address that a server may count as ours: as long as it is
 // not on the link with all that comes with it, it counts as over, so that whoever comes next
 // asks again. nil: there is none, but the one that is over.
-func claimed(claim, over *dhcp.Lease) *dhcp.Lease {
+func unconfirmed(claim, over *dhcp.Lease) *dhcp.Lease {
 	if claim == nil {
 		return over
 	}
@@ -217,7 +217,7 @@ func claimed(claim, over *dhcp.Lease) *dhcp.Lease {
 }
 
 // tell announces an address; that nobody hears is no reason for anything.
-func (t *tenancy) tell(ctx context.Context, p netip.Prefix) {
+func (t *maintainer) announce(ctx context.Context, p netip.Prefix) {
 	ctx, cancel := context.WithTimeout(ctx, announceWithin)
 	defer cancel()
 	_ = announce.Address(ctx, t.at, announce.Repeat{}, p)
@@ -225,45 +225,45 @@ func (t *tenancy) tell(ctx context.Context, p netip.Prefix) {
 
 // change does something to a complete attachment, with a journal that goes on where it
 // ended. Nobody detaches it meanwhile; fs.ErrNotExist when somebody has.
-func (t *tenancy) change(ctx context.Context, f func(*run) error) error {
+func (t *maintainer) withJournal(ctx context.Context, f func(*run) error) error {
 	s := t.u.store
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if path := s.busy(t.id); path != "" {
+	if path := s.operationOn(t.id); path != "" {
 		return busyError(path)
 	}
-	j, err := journal.Open(s.live(t.id))
+	j, err := journal.Open(s.liveJournal(t.id))
 	if err != nil {
 		return err
 	}
-	r := &run{ctx: ctx, store: s, journal: j, att: t.att, host: t.u.here, cont: t.cont, trial: t.u.trial, link: t.made.Index}
+	r := &run{ctx: ctx, store: s, journal: j, att: t.att, host: t.u.host, cont: t.cont, testHook: t.u.testHook, linkIndex: t.lease.Index}
 	return errors.Join(f(r), j.Close())
 }
 
 // adopt sets a lease in the place of old, nil: of anything, and then keeps it, with what
 // could not be set: who is killed in between leaves the file as it was.
-func (t *tenancy) adopt(r *run, old, l *dhcp.Lease) error {
-	left, failed := t.set(r, t.unset.with(old, l, t.made.MTU), l)
-	if errors.Is(failed, errStop) {
+func (t *maintainer) apply(r *run, old, l *dhcp.Lease) error {
+	left, failed := t.setChanges(r, t.pending.after(old, l, t.lease.MTU), l)
+	if errors.Is(failed, errKilled) {
 		return failed
 	}
-	t.unset = left
-	return errors.Join(failed, t.save(l), r.point())
+	t.pending = left
+	return errors.Join(failed, t.save(l), r.checkpoint())
 }
 
 // save keeps a lease, with what is unset of it.
-func (t *tenancy) save(l *dhcp.Lease) error {
-	return saveLease(t.made.Path, &keptLease{*l, t.unset})
+func (t *maintainer) save(l *dhcp.Lease) error {
+	return saveLease(t.lease.Path, &leaseFile{*l, t.pending})
 }
 
 // set has the link as a lease says where it is not. What fails is said, and left.
-func (t *tenancy) set(r *run, what unset, l *dhcp.Lease) (left unset, err error) {
+func (t *maintainer) setChanges(r *run, what leaseChanges, l *dhcp.Lease) (left leaseChanges, err error) {
 	var errs []error
 	do := func(f func() error) bool { // false: it is not done
-		if len(errs) > 0 && errors.Is(errs[len(errs)-1], errStop) {
+		if len(errs) > 0 && errors.Is(errs[len(errs)-1], errKilled) {
 			return false
 		}
 		err := f()
@@ -285,33 +285,33 @@ func (t *tenancy) set(r *run, what unset, l *dhcp.Lease) (left unset, err error)
 		}
 	}
 	for _, old := range what.OldRoutes {
-		replaced := leadsTo(l.Routes, old.To)
-		if replaced && leadsTo(left.Routes, old.To) || !replaced && !do(func() error { return t.dropRoutes([]dhcp.Route{old}) }) {
+		replaced := hasRouteTo(l.Routes, old.To)
+		if replaced && hasRouteTo(left.Routes, old.To) || !replaced && !do(func() error { return t.dropRoutes([]dhcp.Route{old}) }) {
 			left.OldRoutes = append(left.OldRoutes, old)
 		}
 	}
-	left.Besides = what.Besides && !do(func() error { return t.wantedRoutes(r) })
+	left.OwnRoutes = what.OwnRoutes && !do(func() error { return t.wantedRoutes(r) })
 	left.DNS = what.DNS && !do(func() error { return t.setDNS(r, l) })
 	left.Shim = what.Shim && !do(func() error { return t.setShim(r, l) })
 	return left, errors.Join(errs...)
 }
 
-func (t *tenancy) setMTU(r *run, l *dhcp.Lease) error {
+func (t *maintainer) setMTU(r *run, l *dhcp.Lease) error {
 	if t.att.Spec.MTU != 0 {
 		return nil
 	}
-	nl, err := t.cont.LinkByIndex(t.made.Index)
+	nl, err := t.cont.LinkByIndex(t.lease.Index)
 	if err != nil {
 		return fmt.Errorf("find %q in the container: %w", t.att.Spec.Name, err)
 	}
-	want := t.att.Spec.leaseMTU(l, cmp.Or(t.made.MTU, nl.Attrs().MTU))
+	want := t.att.Spec.leaseMTU(l, cmp.Or(t.lease.MTU, nl.Attrs().MTU))
 	if nl.Attrs().MTU == want {
 		return nil
 	}
 	return t.do(r, SetLink{Link: t.att.Spec.Name, MTU: want})
 }
 
-func (t *tenancy) setAddress(r *run, l *dhcp.Lease) error {
+func (t *maintainer) setAddress(r *run, l *dhcp.Lease) error {
 	err := t.do(r, Address{Link: t.att.Spec.Name, Prefix: l.Address})
 	if errors.As(err, new(*TakenError)) {
 		return nil // it is there
@@ -321,20 +321,20 @@ func (t *tenancy) setAddress(r *run, l *dhcp.Lease) error {
 
 // setRoute sets one of a lease's routes, in the place of an old one to the same network
 // at once.
-func (t *tenancy) setRoute(r *run, old []dhcp.Route, route dhcp.Route) error {
+func (t *maintainer) setRoute(r *run, old []dhcp.Route, route dhcp.Route) error {
 	there, err := t.hasRoute(route)
 	if err != nil || there {
 		return err
 	}
-	if leadsTo(old, route.To) {
-		text := t.routeText(route)
-		if err := r.record(Undo{Route: &routeMade{Where: t.cont.place, Route: text}}); err != nil {
+	if hasRouteTo(old, route.To) {
+		text := t.routeRecord(route)
+		if err := r.record(Undo{Route: &undoRoute{NS: t.cont.ref, Route: text}}); err != nil {
 			return err
 		}
 		if err := t.cont.RouteReplace(text.netlink()); err != nil {
 			return fmt.Errorf("route %s by %s: %w", route.To, t.att.Spec.Name, err)
 		}
-		return r.point()
+		return r.checkpoint()
 	}
 	steps, err := leaseRoute(r, t.att.Spec.Name, route)
 	if err != nil {
@@ -345,10 +345,10 @@ func (t *tenancy) setRoute(r *run, old []dhcp.Route, route dhcp.Route) error {
 
 // wantedRoutes sets the IPv4 routes that were wanted besides the lease's, and that the
 // kernel took away with the last address.
-func (t *tenancy) wantedRoutes(r *run) error {
+func (t *maintainer) wantedRoutes(r *run) error {
 	routes := slices.Clone(t.att.Spec.Routes)
 	for _, g := range t.att.Spec.Gateways {
-		routes = append(routes, Route{To: anywhere(familyOf(g)), Via: g})
+		routes = append(routes, Route{To: defaultPrefix(familyOf(g)), Via: g})
 	}
 	var errs []error
 	for _, route := range routes {
@@ -356,14 +356,14 @@ func (t *tenancy) wantedRoutes(r *run) error {
 			continue
 		}
 		err := t.setRoute(r, nil, dhcp.Route{To: route.To, Via: route.Via})
-		if errs = append(errs, err); errors.Is(err, errStop) {
+		if errs = append(errs, err); errors.Is(err, errKilled) {
 			break
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (t *tenancy) setDNS(r *run, l *dhcp.Lease) error {
+func (t *maintainer) setDNS(r *run, l *dhcp.Lease) error {
 	if len(l.DNS) == 0 || len(t.att.Spec.DNS) > 0 {
 		return nil
 	}
@@ -384,19 +384,19 @@ func (t *tenancy) setDNS(r *run, l *dhcp.Lease) error {
 }
 
 // setShim has the host's packets for the address go by its shim.
-func (t *tenancy) setShim(r *run, l *dhcp.Lease) error {
-	if t.made.Shim == "" {
+func (t *maintainer) setShim(r *run, l *dhcp.Lease) error {
+	if t.lease.Shim == "" {
 		return nil
 	}
-	parent, err := r.host.LinkByIndex(t.made.ParentIndex)
+	parent, err := r.host.LinkByIndex(t.lease.ParentIndex)
 	if err != nil {
 		return fmt.Errorf("find the device below %q: %w", t.att.Spec.Name, err)
 	}
-	step, err := leaseShim(r, t.made.Shim, parent.Attrs().Name, l)
+	step, err := shimRouteFor(r, t.lease.Shim, parent.Attrs().Name, l)
 	if err != nil || step == nil {
 		return err
 	}
-	there, err := step.there(r.host)
+	there, err := step.exists(r.host)
 	if err != nil || there {
 		return err
 	}
@@ -404,17 +404,17 @@ func (t *tenancy) setShim(r *run, l *dhcp.Lease) error {
 }
 
 // do takes steps.
-func (t *tenancy) do(r *run, steps ...Step) error { return r.carryOut(steps) }
+func (t *maintainer) do(r *run, steps ...Step) error { return r.doSteps(steps) }
 
 // drop takes a lease's routes and address off the link, and what leads to it off the host.
-func (t *tenancy) drop(l *dhcp.Lease) error {
-	return errors.Join(t.dropRoutes(l.Routes), t.dropAddress(l.Address), t.made.dropShim(t.u, l))
+func (t *maintainer) drop(l *dhcp.Lease) error {
+	return errors.Join(t.dropRoutes(l.Routes), t.dropAddress(l.Address), t.lease.dropShim(t.u, l))
 }
 
-func (t *tenancy) dropRoutes(routes []dhcp.Route) error {
+func (t *maintainer) dropRoutes(routes []dhcp.Route) error {
 	var errs []error
 	for _, route := range routes {
-		err := t.cont.RouteDel(t.routeText(route).netlink())
+		err := t.cont.RouteDel(t.routeRecord(route).netlink())
 		if err != nil && !errors.Is(err, unix.ESRCH) {
 			errs = append(errs, fmt.Errorf("remove route %s: %w", route.To, err))
 		}
@@ -422,24 +422,24 @@ func (t *tenancy) dropRoutes(routes []dhcp.Route) error {
 	return errors.Join(errs...)
 }
 
-func (t *tenancy) dropAddress(p netip.Prefix) error {
-	return (&addrMade{Where: t.made.Where, Index: t.made.Index, Prefix: p.String()}).undo(t.u)
+func (t *maintainer) dropAddress(p netip.Prefix) error {
+	return (&undoAddress{NS: t.lease.NS, Index: t.lease.Index, Prefix: p.String()}).undo(t.u)
 }
 
 // routeText is a route of a lease's as the kernel has it.
-func (t *tenancy) routeText(route dhcp.Route) routeText {
-	return AddRoute{Route: Route{To: route.To, Via: route.Via}, OnLink: route.OnLink}.text(t.made.Index)
+func (t *maintainer) routeRecord(route dhcp.Route) routeRecord {
+	return AddRoute{Route: Route{To: route.To, Via: route.Via}, OnLink: route.OnLink}.record(t.lease.Index)
 }
 
 // hasRoute tells whether the link has a route.
-func (t *tenancy) hasRoute(route dhcp.Route) (bool, error) {
-	at := &netlink.Route{LinkIndex: t.made.Index, Table: unix.RT_TABLE_MAIN}
+func (t *maintainer) hasRoute(route dhcp.Route) (bool, error) {
+	at := &netlink.Route{LinkIndex: t.lease.Index, Table: unix.RT_TABLE_MAIN}
 	all, err := t.cont.RouteListFiltered(unix.AF_INET, at, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return false, fmt.Errorf("list routes of %s: %w", t.cont.ns, err)
 	}
 	return slices.ContainsFunc(all, func(r netlink.Route) bool {
-		text, ok := rememberRoute(r, unix.AF_INET)
+		text, ok := recordRoute(r, unix.AF_INET)
 		return ok && text.To == route.To && text.Via == route.Via
 	}), nil
 }
@@ -456,30 +456,30 @@ func AnnounceAgain(ctx context.Context, store *Store, a *Attachment) error {
 	if !hasNeighbours(w.Kind, mode) {
 		return nil
 	}
-	records, err := journal.Read(store.live(a.ID))
+	records, err := journal.Read(store.liveJournal(a.ID))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	first, _, last, err := parse(records)
+	first, _, last, err := parseJournal(records)
 	if err != nil || last == nil {
 		return err
 	}
-	host, err := here()
+	host, err := hostNamespace()
 	if err != nil {
 		return err
 	}
 	defer host.close()
 	u := newUndoer(store, host, nil)
 	defer u.close()
-	cont, err := u.side(first.Container)
+	cont, err := u.namespace(first.Container)
 	if err != nil {
 		return err
 	}
 	all := slices.Clone(w.Addresses)
-	if l, err := readLease(store.lease(a.ID)); err == nil && l != nil {
+	if l, err := readLease(store.leasePath(a.ID)); err == nil && l != nil {
 		all = append(all, l.Address)
 	}
 	at := segment.Link{NS: cont.ns, Index: last.Index}
