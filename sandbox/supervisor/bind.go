@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bind carries out bind(2) on the program's own socket.
+// bind carries out bind(2) on the program's own socket. For programs without Landlock that
+// includes sockets which the supervisor does not replace, such as Unix sockets.
 func (p *program) bind() {
 	c, ok := p.lookUp()
 	if !ok {
@@ -27,12 +28,12 @@ func (p *program) bind() {
 	case result != 0:
 	case repeated:
 		result = undelivered
-	case err != nil:
+	case c.inet && err != nil:
 		result = errnoFor(err)
-	case where == p.s.hostNet:
+	case c.inet && where == p.s.hostNet:
 		result = unix.EINVAL // it has been connected
 	case !p.Landlocked:
-		p.queueBind(c)
+		p.queueBind(c, raw)
 		return
 	default:
 		result = sys.BindRaw(c.fd, raw)
@@ -45,21 +46,13 @@ func (p *program) bind() {
 
 // queueBind makes Config.Bind carry out bind(2) with the caller's credentials. It takes
 // ownership of c.fd.
-func (p *program) queueBind(c socket) {
-	raw, result := p.readAddress()
-	if !p.waiting() {
-		unix.Close(c.fd)
+func (p *program) queueBind(c socket, raw []byte) {
+	if p.s.cfg.Bind == nil {
+		p.finish(c, unix.EACCES)
 		return
 	}
-	switch {
-	case result != 0:
-	case p.s.cfg.Bind == nil:
-		result = unix.EACCES
-	case !p.hold():
-		result = unix.EAGAIN
-	}
-	if result != 0 {
-		p.finish(c, result)
+	if !p.hold() {
+		p.finish(c, unix.EAGAIN)
 		return
 	}
 	b := queuedBind{c, p, BindCall{TID: int(p.call.TID), Socket: c.fd, Address: bytes.Clone(raw), Waiting: func() bool {

@@ -20,6 +20,7 @@ type socket struct {
 	fd       int   // our duplicate
 	guestFD  int   // the program's descriptor
 	thread   *thread
+	inet     bool // it is one that the supervisor may replace; the fields below are set
 	info     descriptor
 	udp      bool // otherwise it is TCP or MPTCP
 	family   int
@@ -36,8 +37,8 @@ func (c *socket) kind() int {
 }
 
 // lookUp duplicates and examines the socket of the current call. If ok is false, the call
-// has been answered: it is not about a socket that the supervisor replaces, or the socket
-// can't be examined, which refuses the call.
+// has been answered: it is continued since the socket is not one that the supervisor
+// replaces, or refused since the socket can't be examined.
 func (p *program) lookUp() (c socket, ok bool) {
 	c.callID, c.nr, c.guestFD = p.call.ID, p.call.Nr, int(int32(p.call.Args[0]))
 	var err error
@@ -45,15 +46,14 @@ func (p *program) lookUp() (c socket, ok bool) {
 		p.reply(errnoFor(err))
 		return c, false
 	}
-	relevant, errno := p.identify(&c)
+	errno := p.identify(&c)
 	switch {
 	case errno != 0: // EBADF if it was opened with O_PATH
 		p.finish(c, errnoFor(errno))
 		return c, false
-	case !relevant && c.nr == unix.SYS_BIND && !p.Landlocked:
-		p.queueBind(c)
-		return c, false
-	case !relevant:
+	case !c.inet && c.nr == unix.SYS_BIND && !p.Landlocked:
+		return c, true
+	case !c.inet:
 		unix.Close(c.fd)
 		p.continueCall()
 		return c, false
@@ -69,28 +69,25 @@ func (p *program) lookUp() (c socket, ok bool) {
 	return c, true
 }
 
-// identify sets the properties of a socket and reports whether the supervisor deals with
-// sockets of that kind. Both are certain if there is no error.
-func (p *program) identify(c *socket) (relevant bool, errno unix.Errno) {
+// identify finds out what kind of socket c is. Without an error, c.inet is certain.
+func (p *program) identify(c *socket) unix.Errno {
 	proto, errno := sys.GetInt(c.fd, unix.SOL_SOCKET, unix.SO_PROTOCOL)
 	if errno != 0 {
-		return false, errno
+		return errno
 	}
 	c.udp = p.isUDP(proto)
 	if !isTCP(proto) && !c.udp {
-		return false, 0
+		return 0
 	}
 	kind, errno := sys.GetInt(c.fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if errno != 0 || kind != c.kind() { // a raw socket, or one of netlink
-		return false, errno
+		return errno
 	}
 	at, errno := sys.LocalAddress(c.fd)
-	if errno != 0 {
-		return false, errno
-	}
 	own := at.AddrPort()
 	c.family, c.bound = at.Family(), own.Port() != 0 || own.IsValid() && !own.Addr().IsUnspecified()
-	return c.family == unix.AF_INET || c.family == unix.AF_INET6, 0
+	c.inet = errno == 0 && (c.family == unix.AF_INET || c.family == unix.AF_INET6)
+	return errno
 }
 
 // isTCP reports whether a protocol is TCP or MPTCP. A TCP socket replaces an MPTCP socket:

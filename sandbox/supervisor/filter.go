@@ -194,12 +194,7 @@ func (supervisedOptions) filter() []bpf.Instruction {
 		for _, name := range refusedOptions[level] {
 			block = append(block, ifEqual(name, refuse(unix.ENOPROTOOPT))...)
 		}
-		for _, o := range plainOptions {
-			if uint32(o.level) == level {
-				block = append(block, ifEqual(uint32(o.name), allow)...)
-			}
-		}
-		for _, name := range harmlessOptions[level] {
+		for _, name := range allowedOptions(level) {
 			block = append(block, ifEqual(name, allow)...)
 		}
 		all = append(all, ifEqual(level, append(block, notify)...)...)
@@ -209,11 +204,19 @@ func (supervisedOptions) filter() []bpf.Instruction {
 
 // treatmentOf returns what supervisedOptions does with an option.
 func treatmentOf(level, name uint32) (refused, supervised bool) {
-	if slices.Contains(refusedOptions[level], name) {
-		return true, false
+	refused = slices.Contains(refusedOptions[level], name)
+	return refused, !refused && slices.Contains(socketLevels, level) && !slices.Contains(allowedOptions(level), name)
+}
+
+// allowedOptions returns the options of a level that programs may set unsupervised.
+func allowedOptions(level uint32) []uint32 {
+	names := slices.Clone(harmlessOptions[level])
+	for _, o := range plainOptions {
+		if uint32(o.level) == level {
+			names = append(names, uint32(o.name))
+		}
 	}
-	plain := slices.ContainsFunc(plainOptions, func(o optionName) bool { return o.is(int(level), int(name)) })
-	return false, slices.Contains(socketLevels, level) && !plain && !slices.Contains(harmlessOptions[level], name)
+	return names
 }
 
 // socketLevels are the levels of options of TCP and UDP sockets.

@@ -52,66 +52,53 @@ const (
 	optionBytes  = 16 // the longest
 )
 
-// plainOptions are the options that programs set often. They are read from every socket.
-var plainOptions = []optionName{
-	{unix.SOL_SOCKET, unix.SO_REUSEADDR, intBytes}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, intBytes},
-	{unix.SOL_SOCKET, unix.SO_LINGER, lingerBytes},
-	{unix.SOL_SOCKET, unix.SO_RCVTIMEO, timevalBytes}, {unix.SOL_SOCKET, unix.SO_SNDTIMEO, timevalBytes},
-	{unix.IPPROTO_TCP, unix.TCP_NODELAY, intBytes}, {unix.IPPROTO_TCP, unix.TCP_CORK, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, intBytes}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, intBytes}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, intBytes}, {unix.IPPROTO_TCP, unix.TCP_CONGESTION, controlBytes},
-	{unix.IPPROTO_IP, unix.IP_TOS, intBytes},
-	{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_TCLASS, intBytes},
+// ints returns options of a level whose values are an int.
+func ints(level int, names ...int) (all []optionName) {
+	for _, n := range names {
+		all = append(all, optionName{level, n, intBytes})
+	}
+	return all
 }
+
+// plainOptions are the options that programs set often. They are read from every socket.
+var plainOptions = slices.Concat(
+	ints(unix.SOL_SOCKET, unix.SO_REUSEADDR, unix.SO_KEEPALIVE),
+	[]optionName{
+		{unix.SOL_SOCKET, unix.SO_LINGER, lingerBytes},
+		{unix.SOL_SOCKET, unix.SO_RCVTIMEO, timevalBytes}, {unix.SOL_SOCKET, unix.SO_SNDTIMEO, timevalBytes},
+		{unix.IPPROTO_TCP, unix.TCP_CONGESTION, controlBytes},
+	},
+	ints(unix.IPPROTO_TCP, unix.TCP_NODELAY, unix.TCP_CORK, unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT,
+		unix.TCP_USER_TIMEOUT, unix.TCP_NOTSENT_LOWAT),
+	ints(unix.IPPROTO_IP, unix.IP_TOS),
+	ints(unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, unix.IPV6_TCLASS),
+)
 
 // rareOptions are read only from sockets on which an option other than the plain ones was
 // set (rareSockets).
-var rareOptions = []optionName{
-	{unix.SOL_SOCKET, unix.SO_REUSEPORT, intBytes}, {unix.SOL_SOCKET, unix.SO_OOBINLINE, intBytes},
-	{unix.SOL_SOCKET, unix.SO_DONTROUTE, intBytes}, {unix.SOL_SOCKET, unix.SO_RCVLOWAT, intBytes},
-	{unix.SOL_SOCKET, unix.SO_PRIORITY, intBytes}, {unix.SOL_SOCKET, unix.SO_TIMESTAMP, intBytes},
-	{unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, intBytes}, {unix.SOL_SOCKET, unix.SO_TIMESTAMPING, intBytes},
-	{unix.SOL_SOCKET, soTimestampNew, intBytes}, {unix.SOL_SOCKET, soTimestampNS, intBytes},
-	{unix.SOL_SOCKET, soTimestamping, intBytes}, {unix.SOL_SOCKET, unix.SO_BUSY_POLL, intBytes},
-	{unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, 8}, {unix.SOL_SOCKET, unix.SO_ZEROCOPY, intBytes},
-	{unix.SOL_SOCKET, soTxRehash, intBytes}, {unix.SOL_SOCKET, unix.SO_INCOMING_CPU, intBytes},
-	{unix.SOL_SOCKET, soReservedMem, intBytes},
-
-	{unix.IPPROTO_TCP, unix.TCP_MAXSEG, intBytes}, {unix.IPPROTO_TCP, unix.TCP_SYNCNT, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_LINGER2, intBytes}, {unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, intBytes}, {unix.IPPROTO_TCP, unix.TCP_THIN_LINEAR_TIMEOUTS, intBytes},
-	{unix.IPPROTO_TCP, unix.TCP_SAVE_SYN, intBytes}, {unix.IPPROTO_TCP, unix.TCP_INQ, intBytes},
-	{unix.IPPROTO_TCP, tcpTxDelay, intBytes},
-
-	{unix.IPPROTO_IP, unix.IP_TTL, intBytes}, {unix.IPPROTO_IP, unix.IP_MINTTL, intBytes},
-	{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, intBytes}, {unix.IPPROTO_IP, unix.IP_RECVERR, intBytes},
-	{unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, intBytes},
-
-	{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, intBytes},
-	{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, intBytes},
-	{unix.IPPROTO_IPV6, unix.IPV6_AUTOFLOWLABEL, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_MINHOPCOUNT, intBytes},
-}
+var rareOptions = slices.Concat(
+	ints(unix.SOL_SOCKET, unix.SO_REUSEPORT, unix.SO_OOBINLINE, unix.SO_DONTROUTE, unix.SO_RCVLOWAT, unix.SO_PRIORITY,
+		unix.SO_TIMESTAMP, unix.SO_TIMESTAMPNS, unix.SO_TIMESTAMPING, soTimestampNew, soTimestampNS, soTimestamping,
+		unix.SO_BUSY_POLL, unix.SO_ZEROCOPY, soTxRehash, unix.SO_INCOMING_CPU, soReservedMem),
+	[]optionName{{unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, 8}},
+	ints(unix.IPPROTO_TCP, unix.TCP_MAXSEG, unix.TCP_SYNCNT, unix.TCP_LINGER2, unix.TCP_DEFER_ACCEPT, unix.TCP_WINDOW_CLAMP,
+		unix.TCP_THIN_LINEAR_TIMEOUTS, unix.TCP_SAVE_SYN, unix.TCP_INQ, tcpTxDelay),
+	ints(unix.IPPROTO_IP, unix.IP_TTL, unix.IP_MINTTL, unix.IP_MTU_DISCOVER, unix.IP_RECVERR, unix.IP_BIND_ADDRESS_NO_PORT),
+	ints(unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, unix.IPV6_MTU_DISCOVER, unix.IPV6_RECVERR, unix.IPV6_DONTFRAG,
+		unix.IPV6_AUTOFLOWLABEL, unix.IPV6_MINHOPCOUNT),
+)
 
 // udpOptions are the options at UDP's own level. The filter allows them, so they are read
 // from every UDP socket.
-var udpOptions = []optionName{
-	{unix.SOL_UDP, unix.UDP_CORK, intBytes}, {unix.SOL_UDP, unix.UDP_SEGMENT, intBytes}, {unix.SOL_UDP, unix.UDP_GRO, intBytes},
-	{unix.SOL_UDP, udpNoCheck6TX, intBytes}, {unix.SOL_UDP, udpNoCheck6RX, intBytes},
-}
+var udpOptions = ints(unix.SOL_UDP, unix.UDP_CORK, unix.UDP_SEGMENT, unix.UDP_GRO, udpNoCheck6TX, udpNoCheck6RX)
 
 // udpRareOptions are further rare options that matter to UDP sockets.
-var udpRareOptions = []optionName{
-	{unix.SOL_SOCKET, unix.SO_BROADCAST, intBytes}, {unix.SOL_SOCKET, unix.SO_NO_CHECK, intBytes},
-	{unix.SOL_SOCKET, unix.SO_RXQ_OVFL, intBytes}, {unix.SOL_SOCKET, soSelectErrQueue, intBytes},
-	{unix.SOL_SOCKET, unix.SO_PEEK_OFF, intBytes},
-	{unix.IPPROTO_IP, unix.IP_PKTINFO, intBytes}, {unix.IPPROTO_IP, unix.IP_RECVTTL, intBytes},
-	{unix.IPPROTO_IP, unix.IP_RECVTOS, intBytes}, {unix.IPPROTO_IP, unix.IP_RECVOPTS, intBytes},
-	{unix.IPPROTO_IP, unix.IP_RETOPTS, intBytes}, {unix.IPPROTO_IP, unix.IP_RECVORIGDSTADDR, intBytes},
-	{unix.IPPROTO_IP, ipRecvFragSize, intBytes},
-	{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, intBytes}, {unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, intBytes},
-	{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, intBytes},
-}
+var udpRareOptions = slices.Concat(
+	ints(unix.SOL_SOCKET, unix.SO_BROADCAST, unix.SO_NO_CHECK, unix.SO_RXQ_OVFL, soSelectErrQueue, unix.SO_PEEK_OFF),
+	ints(unix.IPPROTO_IP, unix.IP_PKTINFO, unix.IP_RECVTTL, unix.IP_RECVTOS, unix.IP_RECVOPTS, unix.IP_RETOPTS,
+		unix.IP_RECVORIGDSTADDR, ipRecvFragSize),
+	ints(unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, unix.IPV6_RECVHOPLIMIT, unix.IPV6_RECVTCLASS),
+)
 
 // memberships are the options that join a multicast or anycast group, by level.
 var memberships = map[uint32][]uint32{

@@ -96,27 +96,24 @@ func (s *Supervisor) prepare() error {
 
 // readDefaults reads the default options of a family's sockets, in the programs' namespace
 // and here, and the cookies of the two namespaces.
-func (s *Supervisor) readDefaults(family, guestFD int) error {
+func (s *Supervisor) readDefaults(family, guestFD int) (err error) {
 	s.guestDefaults[family] = readOptions(guestFD, family, false)
-	var err error
 	if s.guestNet, err = netCookie(guestFD); err != nil {
 		return fmt.Errorf("identify network namespace of the programs: %w", err)
 	}
-	for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
-		fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("make socket: %w", err)
-		}
-		if kind == unix.SOCK_STREAM {
-			s.hostDefaults[family] = readOptions(fd, family, false)
-			s.hostNet, err = netCookie(fd)
-		} else {
-			s.udpDefaults[family] = readOptions(fd, family, true)
-		}
-		unix.Close(fd)
-		if err != nil {
-			return fmt.Errorf("identify network namespace of the host: %w", err)
-		}
+	tcp, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make TCP socket: %w", err)
+	}
+	defer unix.Close(tcp)
+	udp, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make UDP socket: %w", err)
+	}
+	defer unix.Close(udp)
+	s.hostDefaults[family], s.udpDefaults[family] = readOptions(tcp, family, false), readOptions(udp, family, true)
+	if s.hostNet, err = netCookie(tcp); err != nil {
+		return fmt.Errorf("identify network namespace of the host: %w", err)
 	}
 	return nil
 }
