@@ -21,22 +21,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program that finds the runtimes' socket brings a filter of its own, and says that it is
-// a container's. It gets no sockets of the host's, unless it is the user's and outside of
-// all networks of ours.
-func TestProgramBringsItsOwnFilter(t *testing.T) {
+// A program that can open the runtimes' socket installs a filter of its own and claims to
+// be a container. It gets no sockets of the host. If it is the user's own program, in no
+// network that is served here, it is admitted, but its calls are refused.
+func TestForeignFilterIsNotServed(t *testing.T) {
 	if !asRoot(t) {
 		return
 	}
-	world(t)
-	server := answerTCP(t, outside4, "hello", false).String()
-	s := newServed(t, sandbox.Config{})
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "hello", false).String()
+	s := newContainerNet(t, sandbox.Config{})
 	victim := s.start(t, "wait", "tcp", server)
-	if said := victim.line(t); said != "ready" {
-		t.Fatalf("the container printed %q", said)
+	if output := victim.line(t); output != "ready" {
+		t.Fatalf("the container printed %q", output)
 	}
 	state := s.state(t, victim.cmd.Process.Pid)
-	for _, dir := range []string{s.dir, filepath.Dir(s.dir), filepath.Dir(s.listener)} { // for other users
+	for _, dir := range []string{s.dir, filepath.Dir(s.dir), filepath.Dir(s.listener)} { // so that other users can enter
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -56,17 +56,17 @@ func TestProgramBringsItsOwnFilter(t *testing.T) {
 	defer own.Close()
 	for _, tt := range []struct {
 		name string
-		in   *netns.NS // nil: the host's
+		in   *netns.NS // nil: the host's namespace
 		uid  uint32
 	}{
-		{"in the network", own, 0},
-		{"in another network", other, 0},
+		{"in the served namespace", own, 0},
+		{"in another namespace", other, 0},
 		{"another user", nil, 1234},
-		{"none of the container's", nil, 0}, // trusted, but its threads are not
+		{"outside of the container", nil, 0}, // admitted, but its threads are not the container's
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := s.n.Stats().Supervisor
-			cmd, out := guest(patience(t), "bring-filter", s.listener, state, server)
+			cmd, out := guest(testContext(t), "bring-filter", s.listener, state, server)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tt.uid, Gid: tt.uid}}
 			start := cmd.Start
 			if tt.in != nil {
@@ -75,7 +75,7 @@ func TestProgramBringsItsOwnFilter(t *testing.T) {
 			if err := errors.Join(start(), cmd.Wait()); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			want := "ENOSYS" // nobody answers for its filter
+			want := "ENOSYS" // nobody answers its filter's notifications
 			if tt.uid == 0 && tt.in == nil {
 				want = "EACCES"
 			}
@@ -87,7 +87,7 @@ func TestProgramBringsItsOwnFilter(t *testing.T) {
 			}
 		})
 	}
-	// Who is in it for real is served still.
+	// The real container is still served.
 	victim.stdin.Close()
 	if got := victim.rest(t); got != "hello" {
 		t.Errorf("the container printed %q", got)
@@ -95,8 +95,8 @@ func TestProgramBringsItsOwnFilter(t *testing.T) {
 	s.end(t)
 }
 
-// bringFilter puts a filter on a thread, brings it to a listener with somebody else's
-// state, and connects.
+// bringFilter installs a filter on a thread, brings it to a listener with the state of a
+// container, and connects.
 func bringFilter(args []string) error {
 	to := netip.MustParseAddrPort(args[2])
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: args[0], Net: "unix"})
@@ -135,15 +135,15 @@ func bringFilter(args []string) error {
 		}
 	}
 	close(brought)
-	fmt.Println(name(<-result))
+	fmt.Println(errnoName(<-result))
 	return nil
 }
 
-// Runtimes that have connected and say nothing keep no container from starting.
-func TestSilentRuntimes(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "hello", false).String()
-	s := newServed(t, sandbox.Config{})
+// Runtimes that have connected and send nothing delay no container's start.
+func TestSilentRuntimesDelayNobody(t *testing.T) {
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "hello", false).String()
+	s := newContainerNet(t, sandbox.Config{})
 	for range 16 {
 		c, err := net.Dial("unix", s.listener)
 		if err != nil {
@@ -157,11 +157,11 @@ func TestSilentRuntimes(t *testing.T) {
 	s.end(t)
 }
 
-// What comes by the listener and is no container's is refused, and does no harm.
-func TestOtherMessages(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "hello", false).String()
-	s := newServed(t, sandbox.Config{})
+// Messages that are not about a container here are refused, and do no harm.
+func TestInvalidRuntimeMessages(t *testing.T) {
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "hello", false).String()
+	s := newContainerNet(t, sandbox.Config{})
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -170,34 +170,35 @@ func TestOtherMessages(t *testing.T) {
 	defer w.Close()
 	self := strconv.Itoa(os.Getpid())
 	for _, state := range []string{
-		s.state(t, os.Getpid()), // it is in another network
+		s.state(t, os.Getpid()), // this process is in another network namespace
 		`{"fds": ["seccompFd"], "pid": 0}`, `{"fds": ["seccompFd"], "pid": ` + self + `}`, `{"fds": [], "pid": ` + self + `}`,
 		`{"fds": ["seccompFd", "seccompFd"]}`, `{"fds": ["other"]}`, `[]`, `{`, "\x00",
 	} {
-		tell(t, s.listener, state, int(r.Fd()))
+		sendNotifications(t, s.listener, state, int(r.Fd()))
 	}
 	if got := s.start(t, "dial", "tcp", server).rest(t); got != "hello" {
 		t.Errorf("the container printed %q", got)
 	}
 	s.end(t)
 	if _, err := w.Write([]byte{0}); err != nil {
-		t.Errorf("the descriptor that came is gone: %v", err)
+		t.Errorf("a descriptor was closed that belongs to somebody else: %v", err)
 	}
 }
 
-// A container whose configuration others could have written may have any capabilities.
-func TestConfigurationOfOthers(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "hello", false).String()
-	s := newServed(t, sandbox.Config{})
+// A container whose configuration other users can write is assumed to have all
+// capabilities.
+func TestUntrustedContainerConfig(t *testing.T) {
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "hello", false).String()
+	s := newContainerNet(t, sandbox.Config{})
 	for i, tt := range []struct {
 		name   string
 		change func(config string) error
 		kept   bool
 	}{
 		{"the user's own", func(string) error { return nil }, false},
-		{"file for everybody", func(config string) error { return os.Chmod(config, 0o666) }, true},
-		{"directory for everybody", func(config string) error { return os.Chmod(filepath.Dir(config), 0o777) }, true},
+		{"file writable by all", func(config string) error { return os.Chmod(config, 0o666) }, true},
+		{"directory writable by all", func(config string) error { return os.Chmod(filepath.Dir(config), 0o777) }, true},
 		{"symbolic link", func(config string) error {
 			return errors.Join(os.Rename(config, config+".real"), os.Symlink(config+".real", config))
 		}, true},
@@ -216,14 +217,14 @@ func TestConfigurationOfOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 			notifications := c.notifications(t)
-			tell(t, s.listener, state, notifications)
+			sendNotifications(t, s.listener, state, notifications)
 			unix.Close(notifications)
 			c.begin(t)
 			if got := c.rest(t); got != "hello" {
 				t.Errorf("container %d printed %q", i, got)
 			}
-			if made := s.n.Stats().Supervisor.Connected - before; (made == 0) != tt.kept {
-				t.Errorf("it has made %d connections by sockets of the host's", made)
+			if connected := s.n.Stats().Supervisor.Connected - before; (connected == 0) != tt.kept {
+				t.Errorf("%d connections on sockets of the host", connected)
 			}
 		})
 	}
@@ -241,7 +242,7 @@ func TestListenForRuntimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if l, err := sandbox.ListenForRuntimes(path); !errors.Is(err, sandbox.ErrDirectoryNotPrivate) {
-			t.Errorf("mode %o: %v", mode, err)
+			t.Errorf("mode %o: got error %v, want %v", mode, err, sandbox.ErrDirectoryNotPrivate)
 			if err == nil {
 				l.Close()
 			}
@@ -256,9 +257,9 @@ func TestListenForRuntimes(t *testing.T) {
 	}
 	defer l.Close()
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the socket: %v, %v", info.Mode(), err)
+		t.Errorf("socket mode %v, error %v; want 0600", info.Mode(), err)
 	}
 	if _, err := sandbox.ListenForRuntimes(filepath.Join(private, "none", "socket")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("in a directory that is not there: %v", err)
+		t.Errorf("missing directory: got error %v, want %v", err, os.ErrNotExist)
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attached is a container's first process: files of the caller's own, a root
-// that has nothing, and a network.
-func attached(args []string) error {
+// attachedProcess is a container's first process. It reads files of the caller, changes
+// its root to an empty directory, and dials.
+func attachedProcess(args []string) error {
 	for fd := uintptr(3); fd < 5; fd++ {
 		b, err := io.ReadAll(os.NewFile(fd, "own"))
 		if err != nil {
@@ -40,8 +40,8 @@ func attached(args []string) error {
 	return dial(append([]string{"tcp"}, args[1:]...))
 }
 
-// ownFile is a file to pass to a child that reads as the text.
-func ownFile(t *testing.T, text string) *os.File {
+// textFile returns a file for a child that reads as the text.
+func textFile(t *testing.T, text string) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -54,10 +54,10 @@ func ownFile(t *testing.T, text string) *os.File {
 }
 
 func TestAttach(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "hello from outside", false)
-	cmd, out := guest(patience(t), "attach", t.TempDir(), server.String())
-	cmd.ExtraFiles = append(cmd.ExtraFiles, ownFile(t, "one"), ownFile(t, "two"))
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "hello from outside", false)
+	cmd, out := guest(testContext(t), "attach", t.TempDir(), server.String())
+	cmd.ExtraFiles = append(cmd.ExtraFiles, textFile(t, "one"), textFile(t, "two"))
 	n := newNetwork(t, sandbox.Config{DNS: sandbox.DNS{Search: []string{}}})
 	if err := n.Attach(cmd); err != nil {
 		t.Fatal(err)
@@ -65,22 +65,22 @@ func TestAttach(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- n.Run(patience(t)) }()
+	result := make(chan error, 1)
+	go func() { result <- n.Run(testContext(t)) }()
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := <-ended; err != nil {
+	if err := <-result; err != nil {
 		t.Errorf("Run: %v", err)
 	}
 	want := "one\ntwo\nnameserver 10.0.2.3\ntrue 0\nhello from outside\n"
 	if out.String() != want {
-		t.Errorf("the container said %q, want %q", out, want)
+		t.Errorf("the container printed %q, want %q", out, want)
 	}
 }
 
-// process is a container that says what it is.
-func process([]string) error {
+// attachedIDs prints the process and user id of an attached process.
+func attachedIDs([]string) error {
 	inside, err := sandbox.Open()
 	if err != nil {
 		return err
@@ -92,10 +92,10 @@ func process([]string) error {
 	return nil
 }
 
-// What the caller has asked for stays.
-func TestAttachKeepsTheCallersNamespaces(t *testing.T) {
-	world(t)
-	cmd, out := guest(patience(t), "process")
+// Attach keeps what the caller has set in SysProcAttr.
+func TestAttachKeepsCallersAttributes(t *testing.T) {
+	fakeInternet(t)
+	cmd, out := guest(testContext(t), "process")
 	pidfd := -1
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWPID,
@@ -109,32 +109,32 @@ func TestAttachKeepsTheCallersNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(pidfd)
-	if err := errors.Join(n.Run(patience(t)), cmd.Wait()); err != nil {
+	if err := errors.Join(n.Run(testContext(t)), cmd.Wait()); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if out.String() != "1 77\n" {
-		t.Errorf("the container said %q", out)
+		t.Errorf("the container printed %q, want process 1 and user 77", out)
 	}
 	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); !errors.Is(err, unix.ESRCH) {
-		t.Errorf("the caller's pidfd: %v", err)
+		t.Errorf("signal by the caller's pidfd: got error %v, want %v", err, unix.ESRCH)
 	}
 }
 
-func TestOpenWhereNothingIsAttached(t *testing.T) {
+func TestOpenWithoutAttach(t *testing.T) {
 	if _, err := sandbox.Open(); !errors.Is(err, sandbox.ErrNotAttached) {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v, want %v", err, sandbox.ErrNotAttached)
 	}
 }
 
-func TestErrorsInsideComeOut(t *testing.T) {
-	world(t)
-	cmd, _ := guest(patience(t), "fds")
-	err := newNetwork(t, sandbox.Config{Interface: "lo"}).Exec(patience(t), cmd)
+func TestSetupErrorIsReported(t *testing.T) {
+	fakeInternet(t)
+	cmd, _ := guest(testContext(t), "fds")
+	err := newNetwork(t, sandbox.Config{Interface: "lo"}).Exec(testContext(t), cmd)
 	var setup *sandbox.SetupError
 	if !errors.As(err, &setup) || setup.Step != `create device "lo"` || !errors.Is(err, unix.EBUSY) {
-		t.Fatalf("error %v", err)
+		t.Fatalf("got error %v, want EBUSY of creating device lo", err)
 	}
 	if !strings.Contains(setup.Hint(), "another interface name") {
-		t.Errorf("hint %q", setup.Hint())
+		t.Errorf("hint %q does not suggest another name", setup.Hint())
 	}
 }

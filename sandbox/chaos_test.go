@@ -17,9 +17,9 @@ import (
 	"cleat/usernet/guesttest"
 )
 
-// callsToTry is how many calls a random program makes: CLEAT_FUZZ_CALLS, or what takes a few
-// seconds.
-func callsToTry(t *testing.T) uint64 {
+// callCount is how many calls the random program makes: CLEAT_FUZZ_CALLS, or a number
+// that takes a few seconds.
+func callCount(t *testing.T) uint64 {
 	t.Helper()
 	s := os.Getenv("CLEAT_FUZZ_CALLS")
 	if s == "" {
@@ -32,13 +32,13 @@ func callsToTry(t *testing.T) uint64 {
 	return n
 }
 
-// A program that makes whatever calls come to its mind reaches nothing that is forbidden and
-// gets no port of the host's; nothing breaks, it does not cost more and more, and whoever
-// comes after it is served.
+// A program that makes random system calls reaches no forbidden address and gets no port
+// of the host. The supervisor survives, its memory and descriptors stay bounded, and the
+// next program is served.
 func TestRandomCalls(t *testing.T) {
-	world(t)
-	j := openJudges(t)
-	server := answerTCP(t, outside4, "hello", false)
+	fakeInternet(t)
+	wires := openTripwires(t)
+	server := serveTCP(t, outside4, "hello", false)
 	rules, err := policy.Parse("rules", strings.NewReader(forbiddenRule))
 	if err != nil {
 		t.Fatal(err)
@@ -49,10 +49,10 @@ func TestRandomCalls(t *testing.T) {
 			t.Fatalf("CLEAT_FUZZ_SEED: %v", err)
 		}
 	}
-	calls := callsToTry(t)
+	calls := callCount(t)
 	for _, tt := range []struct {
 		name string
-		run  func(t *testing.T, cfg sandbox.Config, watch func(*sandbox.Network, <-chan struct{}), args ...string) (said string)
+		run  func(t *testing.T, cfg sandbox.Config, watch func(*sandbox.Network, <-chan struct{}), args ...string) (output string)
 	}{
 		{"command", chaosCommand},
 		{"container", chaosContainer},
@@ -65,13 +65,13 @@ func TestRandomCalls(t *testing.T) {
 			}
 			listeners := hostListeners(t)
 			files := guesttest.Descriptors(t)
-			watch := func(n *sandbox.Network, ended <-chan struct{}) { watchChaos(t, n, listeners, ended) }
-			said := tt.run(t, sandbox.Config{Policy: p}, watch, fmt.Sprint(seed), fmt.Sprint(calls), server.String())
-			if said != "hello" {
-				t.Errorf("afterwards the guest printed %q", said)
+			watch := func(n *sandbox.Network, done <-chan struct{}) { watchChaos(t, n, listeners, done) }
+			output := tt.run(t, sandbox.Config{Policy: p}, watch, fmt.Sprint(seed), fmt.Sprint(calls), server.String())
+			if output != "hello" {
+				t.Errorf("after its calls the guest printed %q, want hello", output)
 			}
-			if k := j.arrived.Load(); k != 0 {
-				t.Errorf("%d times somebody arrived where nobody may, last at %s", k, j.last.Load())
+			if k := wires.arrived.Load(); k != 0 {
+				t.Errorf("%d arrivals at forbidden addresses, the last at %s", k, wires.last.Load())
 			}
 			if now := guesttest.Descriptors(t); now > files+8 {
 				t.Errorf("%d open files, %d before", now, files)
@@ -80,39 +80,40 @@ func TestRandomCalls(t *testing.T) {
 	}
 }
 
-// watchChaos looks at what the helper spends until the guest has ended.
-func watchChaos(t *testing.T, n *sandbox.Network, listeners []string, ended <-chan struct{}) {
+// watchChaos watches this process's memory, descriptors and listeners until the guest has
+// ended.
+func watchChaos(t *testing.T, n *sandbox.Network, listeners []string, done <-chan struct{}) {
 	t.Helper()
-	early := 0
+	start := 0
 	for tick := time.Tick(50 * time.Millisecond); ; {
 		select {
-		case <-ended:
+		case <-done:
 			s := n.Stats()
 			t.Logf("counters %+v", s.Supervisor)
 			if s.Supervisor.Connected == 0 || len(s.Supervisor.Kept) < 3 {
-				t.Error("this test does not get far enough to try anything")
+				t.Error("too few connections to test anything")
 			}
-			if late := residentBytes(t); early != 0 && late > early+64<<20 {
-				t.Errorf("%d MiB resident at the beginning, %d MiB at the end", early>>20, late>>20)
+			if end := residentBytes(t); start != 0 && end > start+64<<20 {
+				t.Errorf("%d MiB resident at the start, %d MiB at the end", start>>20, end>>20)
 			}
 			return
 		case <-tick:
 		}
-		if early == 0 && n.Stats().Supervisor.Connected > 20 {
-			early = residentBytes(t)
+		if start == 0 && n.Stats().Supervisor.Connected > 20 {
+			start = residentBytes(t)
 		}
 		if k := guesttest.Descriptors(t); k > 2000 {
 			t.Fatalf("%d open files", k)
 		}
 		for _, l := range hostListeners(t) {
 			if !slices.Contains(listeners, l) {
-				t.Fatalf("a port of the host's is listened on that nobody asked for: %s", l)
+				t.Fatalf("unexpected listener on the host: %s", l)
 			}
 		}
 	}
 }
 
-// hostListeners are the TCP sockets that listen in the host's namespace, each by its local
+// hostListeners returns the listening TCP sockets of the host's namespace, each by local
 // address and inode.
 func hostListeners(t *testing.T) (all []string) {
 	t.Helper()
@@ -131,64 +132,64 @@ func hostListeners(t *testing.T) (all []string) {
 	return all
 }
 
-// chaosCommand runs the guest as a command of its own network.
+// chaosCommand runs the guest as a command.
 func chaosCommand(t *testing.T, cfg sandbox.Config, watch func(*sandbox.Network, <-chan struct{}), args ...string) string {
 	cfg.Tier = sandbox.TierSeccomp
 	n := newNetwork(t, cfg)
 	cmd, out := guest(t.Context(), "chaos", args...)
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	var err error
 	go func() {
-		defer close(ended)
+		defer close(done)
 		err = n.Exec(t.Context(), cmd)
 	}()
-	watchUnlessSkipped(t, n, ended, &err, watch)
+	watchUnlessSkipped(t, n, done, &err, watch)
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return strings.TrimSpace(strings.TrimPrefix(out.String(), "ready\n"))
 }
 
-// watchUnlessSkipped skips the test where the tier can't be had.
-func watchUnlessSkipped(t *testing.T, n *sandbox.Network, ended <-chan struct{}, err *error, watch func(*sandbox.Network, <-chan struct{})) {
+// watchUnlessSkipped skips the test if the kernel lacks the seccomp tier.
+func watchUnlessSkipped(t *testing.T, n *sandbox.Network, done <-chan struct{}, err *error, watch func(*sandbox.Network, <-chan struct{})) {
 	t.Helper()
 	select {
-	case <-ended:
+	case <-done:
 		if *err != nil && strings.Contains((*err).Error(), sys.ErrNoLandlock.Error()) {
 			t.Skip(*err)
 		}
 	case <-time.After(100 * time.Millisecond):
 	}
-	watch(n, ended)
+	watch(n, done)
 }
 
-// chaosContainer runs the guest as a container, and another one after it.
+// chaosContainer runs the guest as a container, and another container after it.
 func chaosContainer(t *testing.T, cfg sandbox.Config, watch func(*sandbox.Network, <-chan struct{}), args ...string) string {
-	s := newServed(t, cfg)
+	s := newContainerNet(t, cfg)
 	c := s.start(t, "chaos", args...)
-	if said := c.line(t); said != "ready" {
-		t.Fatalf("the guest printed %q", said)
+	if output := c.line(t); output != "ready" {
+		t.Fatalf("the guest printed %q", output)
 	}
 	if err := c.pipe.SetReadDeadline(time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
-	var said string
+	done := make(chan struct{})
+	var output string
 	var err error
 	go func() {
-		defer close(ended)
-		if said, err = c.out.ReadString('\n'); err == nil {
+		defer close(done)
+		if output, err = c.out.ReadString('\n'); err == nil {
 			err = c.cmd.Wait()
 		}
 	}()
-	watch(s.n, ended)
+	watch(s.n, done)
 	if err != nil {
-		t.Fatalf("the guest printed %q, %v", said, err)
+		t.Fatalf("the guest printed %q, %v", output, err)
 	}
 	before := s.n.Stats().Supervisor.Connected
 	if got := s.start(t, "dial", "tcp", args[2]).rest(t); got != "hello" || s.n.Stats().Supervisor.Connected != before+1 {
 		t.Errorf("another container printed %q; counters %+v, %d connections before", got, s.n.Stats().Supervisor, before)
 	}
 	s.end(t)
-	return strings.TrimSpace(said)
+	return strings.TrimSpace(output)
 }

@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chaos is a guest whose processes and threads make random system calls about sockets,
-// from a seed, and share and unshare what they can. When there were as many as it was told
-// it makes a connection as any program does, and prints what it hears.
+// chaos is a guest whose processes and threads make random system calls on sockets, from
+// a seed, and share and unshare resources. After a number of calls it connects as any
+// program does, and prints what it receives.
 func chaos(args []string) error {
 	seed, err := strconv.ParseUint(args[0], 10, 64)
 	if err != nil {
@@ -38,39 +38,39 @@ func chaos(args []string) error {
 	if err != nil {
 		return err
 	}
-	made, err := systest.NewMemory(os.Getpagesize(), fd)
+	memory, err := systest.NewMemory(os.Getpagesize(), fd)
 	if err != nil {
 		return err
 	}
 	fmt.Println("ready")
 	r := rand.New(rand.NewPCG(seed, 0))
-	count := systest.Counter(made)
+	count := systest.Counter(memory)
 	for count.Load() < calls {
 		if err := chaosRound(r, os.NewFile(uintptr(fd), "calls"), count, args[2]); err != nil {
 			return err
 		}
 	}
-	said, err := ask("tcp", args[2])
+	output, err := ask("tcp", args[2])
 	if err != nil {
 		return err
 	}
-	fmt.Println(said)
+	fmt.Println(output)
 	return nil
 }
 
-// chaosRound runs processes beside each other, which make some calls each, and kills those
-// that have not ended by then.
-func chaosRound(r *rand.Rand, made *os.File, count *atomic.Uint64, server string) error {
+// chaosRound runs several processes at once, which make a number of calls each. It kills
+// those that take too long.
+func chaosRound(r *rand.Rand, memory *os.File, count *atomic.Uint64, server string) error {
 	const calls, atMost = 8000, 2 * time.Second
 	processes, threads := 4, 6
-	if r.IntN(3) == 0 { // which nobody else disturbs
-		processes, threads = 1, racers
+	if r.IntN(3) == 0 { // undisturbed by other processes
+		processes, threads = 1, racingThreads
 	}
 	var all []*exec.Cmd
 	for range processes {
 		cmd := exec.Command("/proc/self/exe", "guest", "chaos-worker", fmt.Sprint(r.Uint64()), fmt.Sprint(calls/processes), server, fmt.Sprint(threads))
 		cmd.Env = []string{"GOMAXPROCS=4", "GOTRACEBACK=none"}
-		cmd.ExtraFiles = []*os.File{made}
+		cmd.ExtraFiles = []*os.File{memory}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		switch r.IntN(8) {
 		case 0:
@@ -83,25 +83,25 @@ func chaosRound(r *rand.Rand, made *os.File, count *atomic.Uint64, server string
 		}
 		all = append(all, cmd)
 	}
-	// What they leave behind may hold memory that the supervisor waits for, and keep
-	// everybody here from being served.
+	// Their children may hold memory that the supervisor waits for, and so keep everybody
+	// from being served.
 	defer func() {
 		for _, cmd := range all {
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 		}
 	}()
 	before := count.Load()
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
 		for _, cmd := range all {
 			_ = cmd.Wait() // it may have been killed, or have killed itself
 		}
-		close(ended)
+		close(done)
 	}()
-	if r.IntN(4) == 0 { // one of them in the middle of it
+	if r.IntN(4) == 0 { // kill one process while it is making calls
 		for count.Load() < before+uint64(r.IntN(calls/2)) {
 			select {
-			case <-ended:
+			case <-done:
 				return nil
 			case <-time.After(time.Millisecond):
 			}
@@ -109,37 +109,37 @@ func chaosRound(r *rand.Rand, made *os.File, count *atomic.Uint64, server string
 		_ = all[0].Process.Kill()
 	}
 	select {
-	case <-ended:
+	case <-done:
 	case <-time.After(atMost):
 		for _, cmd := range all {
 			_ = cmd.Process.Kill()
 		}
-		<-ended
+		<-done
 	}
 	return nil
 }
 
-// slots is how many descriptors a worker's threads know.
+// slots is how many descriptors the threads of a worker use.
 const slots = 48
 
 // worker is a process that makes random calls.
 type worker struct {
 	count     *atomic.Uint64
 	server    netip.AddrPort
-	pids      [2]uintptr // itself, and its parent
+	pids      [2]uintptr // its own and its parent's
 	fds       [slots]atomic.Int32
-	addresses systest.Memory // all threads write and use them
+	addresses systest.Memory // shared by all threads
 	fault     *systest.Userfault
-	threads   []atomic.Int32 // their ids
-	plain     int            // a Unix socket
-	host      int            // a socket of the host's, connected at first
-	left      atomic.Int64   // calls
+	threads   []atomic.Int32 // thread ids
+	plain     int            // Unix socket
+	host      int            // socket of the host, connected at first
+	left      atomic.Int64   // calls left to make
 }
 
 const addressSize = 32
 
-// racers is how many threads race for a descriptor, where there are no others.
-const racers = 2
+// racingThreads is how many threads a worker has that only races for a descriptor.
+const racingThreads = 2
 
 // chaosWorker makes random calls on several threads.
 func chaosWorker(args []string) error {
@@ -151,11 +151,11 @@ func chaosWorker(args []string) error {
 	if err != nil {
 		return err
 	}
-	made, err := systest.NewMemory(os.Getpagesize(), 3)
+	memory, err := systest.NewMemory(os.Getpagesize(), 3)
 	if err != nil {
 		return err
 	}
-	w := &worker{count: systest.Counter(made), server: netip.MustParseAddrPort(args[2]), pids: [2]uintptr{uintptr(os.Getpid()), uintptr(os.Getppid())}}
+	w := &worker{count: systest.Counter(memory), server: netip.MustParseAddrPort(args[2]), pids: [2]uintptr{uintptr(os.Getpid()), uintptr(os.Getppid())}}
 	if w.addresses, err = systest.NewMemory(os.Getpagesize(), -1); err != nil {
 		return err
 	}
@@ -170,9 +170,9 @@ func chaosWorker(args []string) error {
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1)
 	_ = systest.InterruptCalls(unix.SIGUSR1)
-	if threads != racers && seed%4 == 0 { // else its threads would do little but wait
+	if threads != racingThreads && seed%4 == 0 { // otherwise its threads would mostly wait
 		if w.fault, err = systest.NewUserfault(); err == nil {
-			go w.resolve()
+			go w.resolveFaults()
 		}
 	}
 	if err := w.openVictims(); err != nil {
@@ -186,7 +186,7 @@ func chaosWorker(args []string) error {
 			t := &chaosThread{worker: w, r: rand.New(rand.NewPCG(seed, uint64(i)))}
 			for w.left.Add(-1) >= 0 {
 				switch {
-				case threads != racers:
+				case threads != racingThreads:
 					t.step()
 				case i == 0:
 					t.swap()
@@ -204,12 +204,12 @@ func chaosWorker(args []string) error {
 	if w.fault != nil {
 		unix.Close(w.fault.Faults())
 	}
-	os.Exit(0) // whatever state the descriptors are in
+	os.Exit(0) // regardless of what its descriptors are
 	return nil
 }
 
-// victim is a descriptor under which now one socket is, now another. What is put there is
-// put there without a word to the supervisor.
+// victim is a descriptor number that alternates between two sockets. Replacing them by
+// dup3(2) does not notify the supervisor.
 const victim = 0
 
 func (w *worker) openVictims() (err error) {
@@ -219,12 +219,12 @@ func (w *worker) openVictims() (err error) {
 	if w.host, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0); err != nil {
 		return err
 	}
-	_ = unix.Connect(w.host, &unix.SockaddrInet4{Addr: w.server.Addr().As4(), Port: int(w.server.Port())}) // not in a namespace of its own
+	_ = unix.Connect(w.host, &unix.SockaddrInet4{Addr: w.server.Addr().As4(), Port: int(w.server.Port())}) // fails if the worker is in a namespace of its own
 	return nil
 }
 
-// swap puts one socket into the other's place, so that a call about one may be carried out
-// on the other.
+// swap replaces one socket by the other, so that a call on one may be carried out on the
+// other.
 func (t *chaosThread) swap() {
 	spin := func(n int) {
 		for range n {
@@ -232,48 +232,48 @@ func (t *chaosThread) swap() {
 		}
 	}
 	_ = unix.Dup3(t.plain, victim, 0)
-	spin(1 << (8 + t.r.IntN(8))) // about as long as the supervisor looks
+	spin(1 << (8 + t.r.IntN(8))) // about as long as the supervisor takes to inspect the socket
 	_ = unix.Dup3(t.host, victim, 0)
 	spin(1 << (8 + t.r.IntN(6)))
 }
 
-// useVictim makes calls about whatever is there. The address becomes none, a port of the
-// host's, and a forbidden one, in the order in which each could lead to the next.
+// useVictim makes calls on the victim. The address is none, a port of the host, or a
+// forbidden address: each call could enable the next.
 func (t *chaosThread) useVictim() {
 	at := t.addresses.Bytes[1024:]
 	native := binary.NativeEndian
 	clear(at[:addressSize])
 	switch t.r.IntN(4) {
-	case 0: // which disconnects
+	case 0: // disconnects
 	case 1:
 		native.PutUint16(at, unix.AF_UNIX)
 	default:
 		native.PutUint16(at, unix.AF_INET)
-		binary.BigEndian.PutUint16(at[2:], judgePort)
+		binary.BigEndian.PutUint16(at[2:], tripwirePort)
 		copy(at[4:], []byte{127, 0, 0, 1})
 	}
 	nr := pick[uintptr](t.r, unix.SYS_CONNECT, unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN)
 	systest.Call(nr, victim, t.addresses.Address+1024, unix.SizeofSockaddrInet4)
 }
 
-// resolve lets those go on who wait for memory, after a while.
-func (w *worker) resolve() {
+// resolveFaults resolves page faults after a while, and makes the memory fault again.
+func (w *worker) resolveFaults() {
 	const aWhile = time.Millisecond
 	for w.fault.Wait() == nil {
-		time.Sleep(aWhile) // that is the load, and no condition to wait for
+		time.Sleep(aWhile) // the delay is the load, not a wait for a condition
 		_ = w.fault.Resolve()
-		time.Sleep(aWhile) // those who waited have read it by then
+		time.Sleep(aWhile) // the threads that faulted have read it by then
 		_ = w.fault.Rearm()
 	}
 }
 
-// chaosThread is one of a worker's.
+// chaosThread is a thread of a worker.
 type chaosThread struct {
 	*worker
 	r *rand.Rand
 }
 
-// slot is a place for a descriptor; fd is the descriptor there.
+// slot returns a random slot for a descriptor, and fd the descriptor in one.
 func (t *chaosThread) slot() *atomic.Int32 { return &t.fds[t.r.IntN(slots)] }
 func (t *chaosThread) fd() uintptr         { return uintptr(t.slot().Load()) }
 
@@ -292,7 +292,7 @@ func (t *chaosThread) step() {
 	r := t.r
 	call := func(nr uintptr, args ...uintptr) (uintptr, unix.Errno) { return systest.Call(nr, args...) }
 	switch r.IntN(40) {
-	default: // what it is about
+	default: // the call under test
 		call(unix.SYS_CONNECT, t.fd(), t.address(), t.size())
 	case 0, 1, 2, 3, 4, 5:
 		family := pick[uintptr](r, unix.AF_INET, unix.AF_INET, unix.AF_INET, unix.AF_INET, unix.AF_INET, unix.AF_INET6, unix.AF_INET6, unix.AF_UNIX, unix.AF_NETLINK, unix.AF_VSOCK)
@@ -305,7 +305,7 @@ func (t *chaosThread) step() {
 		call(unix.SYS_LISTEN, t.fd(), uintptr(r.IntN(3)))
 	case 11:
 		fd := t.fd()
-		systest.Call(unix.SYS_FCNTL, fd, unix.F_SETFL, unix.O_NONBLOCK) // accept could wait for ever
+		systest.Call(unix.SYS_FCNTL, fd, unix.F_SETFL, unix.O_NONBLOCK) // a blocking accept might never return
 		t.keep(call(unix.SYS_ACCEPT4, fd, 0, 0, unix.SOCK_NONBLOCK))
 	case 12, 13:
 		flags := unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL | pick(r, 0, 0, unix.MSG_FASTOPEN, unix.MSG_OOB, unix.MSG_MORE)
@@ -335,9 +335,9 @@ func (t *chaosThread) step() {
 	case 27:
 		t.keep(call(unix.SYS_IO_URING_SETUP, 4, t.addresses.Address))
 	case 28:
-		t.byPidfd()
+		t.takeByPidfd()
 	case 29:
-		t.byMessage()
+		t.passByMessage()
 	case 30:
 		call(unix.SYS_UNSHARE, pick[uintptr](r, unix.CLONE_FILES, unix.CLONE_FS, unix.CLONE_SYSVSEM))
 	case 31:
@@ -347,7 +347,7 @@ func (t *chaosThread) step() {
 	}
 }
 
-// payload is where bytes to send are: seldom in memory that has to be waited for.
+// payload returns a pointer to bytes to send, rarely in memory that faults.
 func (t *chaosThread) payload() uintptr {
 	if t.fault != nil && t.r.IntN(256) == 0 {
 		return t.fault.Address
@@ -355,11 +355,11 @@ func (t *chaosThread) payload() uintptr {
 	return t.addresses.Address
 }
 
-// address is where an address is: one that stays or not, memory that has to be waited for,
-// or none.
+// address returns a pointer to a socket address: an old or a new random one, memory that
+// faults, or an invalid pointer.
 func (t *chaosThread) address() uintptr {
-	const places = 16
-	at := t.r.IntN(places) * addressSize
+	const addresses = 16
+	at := t.r.IntN(addresses) * addressSize
 	if t.r.IntN(3) > 0 {
 		copy(t.addresses.Bytes[at:], t.randomAddress())
 	}
@@ -376,21 +376,21 @@ func (t *chaosThread) address() uintptr {
 	return t.addresses.Address + uintptr(at)
 }
 
-// size is an address's: seldom wrong.
+// size returns the length of an address, which is rarely wrong.
 func (t *chaosThread) size() uintptr {
 	return pick[uintptr](t.r, unix.SizeofSockaddrInet4, unix.SizeofSockaddrInet6, unix.SizeofSockaddrInet6, unix.SizeofSockaddrInet6, uintptr(t.r.IntN(140)))
 }
 
-// randomAddress is mostly a forbidden one.
+// randomAddress returns a socket address, most often a forbidden one.
 func (t *chaosThread) randomAddress() []byte {
 	b := make([]byte, addressSize)
 	native := binary.NativeEndian
-	to := netip.AddrPortFrom(netip.MustParseAddr(pick(t.r, forbiddenAddresses...)), judgePort)
+	to := netip.AddrPortFrom(netip.MustParseAddr(pick(t.r, forbiddenAddresses...)), tripwirePort)
 	switch t.r.IntN(16) {
 	case 0, 1, 2, 3, 4, 5, 6:
 		to = t.server
-	case 7, 8: // where somebody inside may listen, and ports of our choice
-		to = netip.AddrPortFrom(netip.MustParseAddr(pick(t.r, "0.0.0.0", "::", "127.0.0.1", "10.0.2.100", "::1")), pick[uint16](t.r, 0, 0, judgePort, judgePort+1, 9000))
+	case 7, 8: // where the guest may listen, and ports that it chooses
+		to = netip.AddrPortFrom(netip.MustParseAddr(pick(t.r, "0.0.0.0", "::", "127.0.0.1", "10.0.2.100", "::1")), pick[uint16](t.r, 0, 0, tripwirePort, tripwirePort+1, 9000))
 	case 9, 10:
 		native.PutUint16(b, pick[uint16](t.r, unix.AF_UNSPEC, unix.AF_UNSPEC, unix.AF_UNIX, unix.AF_NETLINK, 255))
 		copy(b[2:], pick(t.r, "\x00chaos", "/dev/log", ""))
@@ -411,7 +411,7 @@ func (t *chaosThread) randomAddress() []byte {
 	return b
 }
 
-// option sets a random option, or one that could lead out.
+// option sets a random option, or one that could lead out of the namespace.
 func (t *chaosThread) option() {
 	type option struct{ level, name uintptr }
 	o := pick(t.r,
@@ -435,8 +435,8 @@ func (t *chaosThread) epoll() {
 	systest.Call(unix.SYS_EPOLL_CTL, t.fd(), pick[uintptr](t.r, unix.EPOLL_CTL_ADD, unix.EPOLL_CTL_DEL), t.fd(), t.addresses.Address)
 }
 
-// byPidfd takes a descriptor of its own process, or of another one.
-func (t *chaosThread) byPidfd() {
+// takeByPidfd takes a descriptor of its own or another process.
+func (t *chaosThread) takeByPidfd() {
 	pidfd, errno := systest.Call(unix.SYS_PIDFD_OPEN, pick(t.r, t.pids[0], t.pids[1], t.pids[0]+1), 0)
 	if errno != 0 {
 		return
@@ -445,8 +445,8 @@ func (t *chaosThread) byPidfd() {
 	systest.Call(unix.SYS_CLOSE, pidfd)
 }
 
-// byMessage sends a descriptor to itself.
-func (t *chaosThread) byMessage() {
+// passByMessage sends a descriptor to itself.
+func (t *chaosThread) passByMessage() {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return
@@ -465,7 +465,7 @@ func (t *chaosThread) byMessage() {
 	unix.Close(pair[1])
 }
 
-// fork makes a process that shares something with this one and makes calls of its own.
+// fork creates a process that shares resources with this one and makes calls of its own.
 func (t *chaosThread) fork() {
 	flags := pick[uintptr](t.r, 0, unix.CLONE_FILES, unix.CLONE_FS, unix.CLONE_FILES|unix.CLONE_FS, unix.CLONE_NEWUSER|unix.CLONE_NEWNET, unix.CLONE_NEWUSER|unix.CLONE_NEWPID)
 	var steps []systest.Step
@@ -486,7 +486,7 @@ func (t *chaosThread) fork() {
 		t.count.Add(uint64(len(steps)))
 	}
 	var status unix.WaitStatus
-	for { // those that have ended
+	for { // reap children
 		if pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil); pid <= 0 || err != nil {
 			return
 		}

@@ -23,9 +23,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// counted is a server of the host's loopback, which no guest may reach, and how
-// many did.
-func counted(t *testing.T) (netip.AddrPort, *atomic.Int32) {
+// forbiddenServer listens on the host's loopback, which no guest may reach, and counts
+// its clients.
+func forbiddenServer(t *testing.T) (netip.AddrPort, *atomic.Int32) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -46,13 +46,13 @@ func counted(t *testing.T) (netip.AddrPort, *atomic.Int32) {
 	return l.Addr().(*net.TCPAddr).AddrPort(), &n
 }
 
-// Each way round the supervisor is tried, and leads nowhere. The forbidden
-// address is the host's loopback: inside it means the guest's own, where nobody
-// listens, so that whoever arrives has come by a socket of the host's.
-func TestSeccompTierHasNoWayRound(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "hello", true)
-	for _, tt := range []struct{ how, want string }{
+// Each known way to bypass the supervisor fails. The forbidden address is on the host's
+// loopback. In the namespace it is the guest's own loopback, where nobody listens. So a
+// client that arrives has used a socket of the host.
+func TestSeccompTierCannotBeBypassed(t *testing.T) {
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "hello", true)
+	for _, tt := range []struct{ method, want string }{
 		{"io_uring", "ENOSYS"},
 		{"fast-open", "sendto ENOTSUP, sendmsg ENOTSUP, sendmmsg ENOTSUP, option ENOPROTOOPT"},
 		{"i386", "connect ENOSYS, socketcall ENOSYS"},
@@ -63,23 +63,23 @@ func TestSeccompTierHasNoWayRound(t *testing.T) {
 		{"changing-address", "done"},
 		{"changing-descriptor", "done"},
 	} {
-		t.Run(tt.how, func(t *testing.T) {
-			if tt.how == "i386" && runtime.GOARCH != "amd64" {
-				t.Skip("that is amd64's other architecture")
+		t.Run(tt.method, func(t *testing.T) {
+			if tt.method == "i386" && runtime.GOARCH != "amd64" {
+				t.Skip("i386 programs need an amd64 kernel")
 			}
-			if tt.how == "x32" && !systest.HasX32() {
+			if tt.method == "x32" && !systest.HasX32() {
 				t.Skip("this kernel has no x32")
 			}
-			forbidden, arrived := counted(t)
-			got, _ := supervised(t, sandbox.Config{}, "escape", tt.how, server.String(), forbidden.String())
-			if tt.how == "i386" && got == "connect ENOEXEC, socketcall ENOEXEC" {
+			forbidden, arrived := forbiddenServer(t)
+			got, _ := runSupervised(t, sandbox.Config{}, "escape", tt.method, server.String(), forbidden.String())
+			if tt.method == "i386" && got == "connect ENOEXEC, socketcall ENOEXEC" {
 				t.Skip("this kernel does not run i386 programs")
 			}
 			if got != tt.want {
 				t.Errorf("the guest printed %q, want %q", got, tt.want)
 			}
 			if n := arrived.Load(); n != 0 {
-				t.Errorf("%d connections arrived where none may", n)
+				t.Errorf("%d connections to the forbidden server", n)
 			}
 		})
 	}
@@ -92,7 +92,7 @@ func escape(args []string) error {
 		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
 	}
 	allowed, forbidden := inet(args[1]), inet(args[2])
-	made := func() int {
+	connected := func() int {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 		if err == nil {
 			err = unix.Connect(fd, allowed)
@@ -104,7 +104,7 @@ func escape(args []string) error {
 	}
 	switch args[0] {
 	case "io_uring":
-		fmt.Println(name(systest.SetUpIOURing()))
+		fmt.Println(errnoName(systest.SetUpIOURing()))
 	case "fast-open":
 		return escapeByFastOpen(forbidden)
 	case "i386":
@@ -114,7 +114,7 @@ func escape(args []string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println(name(systest.ConnectByX32(fd, inKernelForm(forbidden))))
+		fmt.Println(errnoName(systest.ConnectByX32(fd, rawSockaddr(forbidden))))
 	case "child":
 		cmd := exec.Command("/proc/self/exe", "tcp", args[2])
 		cmd.Env = append(os.Environ(), guestEnv+"=dial")
@@ -126,23 +126,23 @@ func escape(args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(made()), nil, 0); err != nil {
+		if err := unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(connected()), nil, 0); err != nil {
 			return err
 		}
 		return inChild("use-message", pair[1], args[2])
 	case "pidfd":
-		return inChild("use-pidfd", made(), args[2])
+		return inChild("use-pidfd", connected(), args[2])
 	case "other-links":
 		own, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
-		fmt.Println(name(unix.BindToDevice(made(), "lo")), "own:", name(unix.BindToDevice(own, "lo")))
+		fmt.Println(errnoName(unix.BindToDevice(connected(), "lo")), "own:", errnoName(unix.BindToDevice(own, "lo")))
 	case "changing-address":
 		changeAddress(allowed, forbidden)
 		fmt.Println("done")
 	case "changing-descriptor":
-		return changeDescriptor(made(), forbidden)
+		return changeDescriptor(connected(), forbidden)
 	}
 	return nil
 }
@@ -154,22 +154,22 @@ func escapeByFastOpen(to *unix.SockaddrInet4) error {
 	}
 	word := []byte("x")
 	_, one := unix.SendmsgN(fd(), word, nil, to, unix.MSG_FASTOPEN)
-	fmt.Printf("sendto %s, sendmsg %s, sendmmsg %s, option %s\n", name(unix.Sendto(fd(), word, unix.MSG_FASTOPEN, to)), name(one),
-		name(systest.SendManyWithSYN(fd(), inKernelForm(to))), name(unix.SetsockoptInt(fd(), unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 1)))
+	fmt.Printf("sendto %s, sendmsg %s, sendmmsg %s, option %s\n", errnoName(unix.Sendto(fd(), word, unix.MSG_FASTOPEN, to)), errnoName(one),
+		errnoName(systest.SendManyWithSYN(fd(), rawSockaddr(to))), errnoName(unix.SetsockoptInt(fd(), unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 1)))
 	return nil
 }
 
-// inKernelForm is a struct sockaddr_in.
-func inKernelForm(sa *unix.SockaddrInet4) []byte {
+// rawSockaddr returns a struct sockaddr_in.
+func rawSockaddr(sa *unix.SockaddrInet4) []byte {
 	b := binary.NativeEndian.AppendUint16(make([]byte, 0, unix.SizeofSockaddrInet4), unix.AF_INET)
 	b = append(append(b, byte(sa.Port>>8), byte(sa.Port)), sa.Addr[:]...)
 	return b[:unix.SizeofSockaddrInet4]
 }
 
-// escapeByI386 runs programs of the other architecture that make a socket,
-// connect it and exit with the errno.
+// escapeByI386 runs programs for i386 that open a socket, connect it and exit with the
+// errno.
 func escapeByI386(to *unix.SockaddrInet4) error {
-	address := inKernelForm(to)
+	address := rawSockaddr(to)
 	direct := func(data uint32) []byte {
 		c := []byte{0x31, 0xd2, 0xb8, 0x67, 1, 0, 0, 0xbb, 2, 0, 0, 0, 0xb9, 1, 0, 0, 0, 0xcd, 0x80} // socket(2, 1, 0) is 359
 		c = append(c, 0x89, 0xc3, 0xb8, 0x6a, 1, 0, 0, 0xb9)                                         // connect is 362
@@ -187,7 +187,7 @@ func escapeByI386(to *unix.SockaddrInet4) error {
 	return nil
 }
 
-// runI386 runs a program of i386 that exits with an errno, and returns that by name.
+// runI386 runs a program for i386 that exits with an errno, and returns the errno's name.
 func runI386(code func(data uint32) []byte, address []byte) string {
 	dir, err := os.MkdirTemp("", "i386-")
 	if err != nil {
@@ -203,10 +203,10 @@ func runI386(code func(data uint32) []byte, address []byte) string {
 	if errors.As(err, &exit) && exit.ExitCode() > 0 {
 		return unix.ErrnoName(syscall.Errno(exit.ExitCode()))
 	}
-	return name(err)
+	return errnoName(err)
 }
 
-// callI386 is code that makes a call and exits with its errno, or 0.
+// callI386 returns code that makes a call and exits with its errno, or 0.
 func callI386(nr uint32, args [4]uint32) []byte {
 	var c []byte
 	for i, load := range []byte{0xbb, 0xb9, 0xba, 0xbe} { // mov to ebx, ecx, edx, esi
@@ -215,7 +215,7 @@ func callI386(nr uint32, args [4]uint32) []byte {
 	c = binary.LittleEndian.AppendUint32(append(c, 0xb8), nr)
 	c = append(c, 0xcd, 0x80) // int 0x80
 	c = append(c, 0x85, 0xc0) // test eax, eax
-	c = append(c, 0x78, 0x02) // js over the next
+	c = append(c, 0x78, 0x02) // js over the next instruction
 	c = append(c, 0x31, 0xc0) // xor eax, eax
 	return append(c, exitI386...)
 }
@@ -223,14 +223,14 @@ func callI386(nr uint32, args [4]uint32) []byte {
 // exitI386 is exit(-eax).
 var exitI386 = []byte{0xf7, 0xd8, 0x89, 0xc3, 0xb8, 1, 0, 0, 0, 0xcd, 0x80}
 
-// elf32 is a program of one segment: code, and behind it an address and the
-// arguments of a socketcall.
+// elf32 returns a program of one segment: code, then an address and the arguments of a
+// socketcall.
 func elf32(code func(data uint32) []byte, address []byte) []byte {
 	const base, headers = 0x08048000, 52 + 32
 	size := uint32(len(code(0)))
 	data := uint32(base+headers) + size
 	body := append(code(data), address...)
-	body = binary.LittleEndian.AppendUint32(body, 0) // descriptor 0 will do: nobody gets so far
+	body = binary.LittleEndian.AppendUint32(body, 0) // descriptor 0 will do: no call gets that far
 	body = binary.LittleEndian.AppendUint32(body, data)
 	body = binary.LittleEndian.AppendUint32(body, 16)
 	le := binary.LittleEndian
@@ -251,7 +251,7 @@ func elf32(code func(data uint32) []byte, address []byte) []byte {
 	return append(h, body...)
 }
 
-// inChild hands a descriptor to a child as its third.
+// inChild runs a child that inherits a descriptor as number 3.
 func inChild(role string, fd int, forbidden string) error {
 	cmd := exec.Command("/proc/self/exe", forbidden, fmt.Sprint(fd), fmt.Sprint(os.Getpid()))
 	cmd.Env = append(os.Environ(), guestEnv+"="+role)
@@ -275,7 +275,7 @@ func useMessage(args []string) error {
 	if err != nil {
 		return err
 	}
-	return redirect(fds[0], args[0])
+	return reconnect(fds[0], args[0])
 }
 
 func usePidfd(args []string) error {
@@ -291,23 +291,23 @@ func usePidfd(args []string) error {
 	if err != nil {
 		return err
 	}
-	return redirect(fd, args[0])
+	return reconnect(fd, args[0])
 }
 
-// redirect connects a socket that is connected to another address.
-func redirect(fd int, to string) error {
+// reconnect disconnects a socket and connects it to another address.
+func reconnect(fd int, to string) error {
 	a := netip.MustParseAddrPort(to)
 	_ = sys.Disconnect(fd)
-	fmt.Println(name(unix.Connect(fd, &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())})))
+	fmt.Println(errnoName(unix.Connect(fd, &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())})))
 	return nil
 }
 
 // tries is how often a race is run.
 const tries = 300
 
-// changeAddress connects while another thread changes the address between two.
+// changeAddress connects while another thread alternates the address between two.
 func changeAddress(allowed, forbidden *unix.SockaddrInet4) {
-	one, other := inKernelForm(allowed), inKernelForm(forbidden)
+	one, other := rawSockaddr(allowed), rawSockaddr(forbidden)
 	shared := bytes.Clone(one)
 	var stop atomic.Bool
 	done := make(chan struct{})
@@ -330,17 +330,16 @@ func changeAddress(allowed, forbidden *unix.SockaddrInet4) {
 	<-done
 }
 
-// changeDescriptor connects and binds Unix sockets, which is the kernel's affair,
-// while another thread puts a socket of the host's in their place. The address
-// becomes first none, until that has disconnected it, which Landlock does not see;
-// then a port of the host's, since it finds none by itself, and then the forbidden
-// one.
+// changeDescriptor connects and binds Unix sockets, which is left to the kernel, while
+// another thread replaces them by a socket of the host. The address is first none, until
+// that has disconnected the socket, which Landlock does not see. Then it is a port of the
+// host, since the socket gets none by itself, and then the forbidden address.
 func changeDescriptor(host int, forbidden *unix.SockaddrInet4) error {
 	local := make([]byte, unix.SizeofSockaddrInet4)
 	binary.NativeEndian.PutUint16(local, unix.AF_UNIX)
-	addresses := [][]byte{make([]byte, len(local)), inKernelForm(&unix.SockaddrInet4{Port: forbidden.Port ^ 1}), inKernelForm(forbidden)}
+	addresses := [][]byte{make([]byte, len(local)), rawSockaddr(&unix.SockaddrInet4{Port: forbidden.Port ^ 1}), rawSockaddr(forbidden)}
 	shared := bytes.Clone(local)
-	const victim = 0 // what is put there is put there without a word to the supervisor
+	const victim = 0 // replacing it by dup3(2) does not notify the supervisor
 	plain, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		err = unix.Bind(plain, &unix.SockaddrUnix{})
@@ -356,7 +355,7 @@ func changeDescriptor(host int, forbidden *unix.SockaddrInet4) error {
 		for !stop.Load() {
 			_ = unix.Dup3(plain, victim, 0)
 			copy(shared, local)
-			for range 1 << 14 { // about as long as the supervisor looks
+			for range 1 << 14 { // about as long as the supervisor takes to inspect the socket
 				stop.Load()
 			}
 			_ = unix.Dup3(host, victim, 0)
@@ -374,7 +373,7 @@ func changeDescriptor(host int, forbidden *unix.SockaddrInet4) error {
 				phase.Store(1)
 			}
 		case 1:
-			if sys.BindRaw(victim, shared) == 0 { // the other one is bound already
+			if sys.BindRaw(victim, shared) == 0 { // the plain socket is bound already
 				phase.Store(2)
 			}
 			_ = unix.Listen(victim, 1)
@@ -385,10 +384,10 @@ func changeDescriptor(host int, forbidden *unix.SockaddrInet4) error {
 	stop.Store(true)
 	<-done
 	if n, err := unix.GetsockoptInt(host, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err == nil && n != 0 {
-		fmt.Println("a socket of the host's listens")
+		fmt.Println("a socket of the host is listening")
 	}
 	if phase.Load() == 2 {
-		fmt.Println("a socket of the host's has a port of our choice")
+		fmt.Println("a socket of the host is bound to a chosen port")
 	}
 	fmt.Println("done")
 	return nil

@@ -2,5 +2,5 @@ package sandbox
 
 import "cleat/internal/ledger"
 
-// Charged is what the network's guest has caused, as far as it is charged to the ledger.
+// Charged returns what the network's guest is charged for.
 func (n *Network) Charged() ledger.Cost { return n.ledger.Usage().Used }

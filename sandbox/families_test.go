@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wantFamilies is what the guest "families" prints where sockets of few families can be
-// had.
+// wantFamilies is what the guest "families" prints if only the permitted families can be
+// used.
 const wantFamilies = "families 1 2 10 16 17, pairs 1, io_uring ENOSYS"
 
-// families prints the families of which socket(2) does not say that the kernel has none,
-// those of pairs, and how io_uring is set up.
+// families prints the families for which socket(2) does not return EAFNOSUPPORT, the same
+// for socketpair(2), and the result of setting up io_uring.
 func families([]string) error {
-	var made, pairs []string
+	var usable, pairs []string
 	for family := range 64 {
 		has := func(try func(kind int) error) bool {
 			for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_RAW, unix.SOCK_SEQPACKET, unix.SOCK_RDM} {
@@ -39,7 +39,7 @@ func families([]string) error {
 			}
 			return err
 		}) {
-			made = append(made, fmt.Sprint(family))
+			usable = append(usable, fmt.Sprint(family))
 		}
 		pair, err := unix.Socketpair(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err == nil {
@@ -48,18 +48,18 @@ func families([]string) error {
 			pairs = append(pairs, fmt.Sprint(family))
 		}
 	}
-	fmt.Printf("families %s, pairs %s, io_uring %s\n", strings.Join(made, " "), strings.Join(pairs, " "), name(systest.SetUpIOURing()))
+	fmt.Printf("families %s, pairs %s, io_uring %s\n", strings.Join(usable, " "), strings.Join(pairs, " "), errnoName(systest.SetUpIOURing()))
 	return nil
 }
 
-// A command has no sockets but those that belong to its network, in any tier.
-func TestSocketsOfOtherFamilies(t *testing.T) {
-	world(t)
+// In every tier a command can open only sockets that belong to its network namespace.
+func TestSocketFamilies(t *testing.T) {
+	fakeInternet(t)
 	for _, tier := range []sandbox.Tier{sandbox.TierTUN, sandbox.TierAuto, sandbox.TierSeccomp} {
 		t.Run(string(tier), func(t *testing.T) {
 			n := newNetwork(t, sandbox.Config{Tier: tier})
-			cmd, out := guest(patience(t), "families")
-			needSupervisor(t, n.Exec(patience(t), cmd), out)
+			cmd, out := guest(testContext(t), "families")
+			requireSupervisor(t, n.Exec(testContext(t), cmd), out)
 			if got := strings.TrimSpace(out.String()); got != wantFamilies {
 				t.Errorf("the guest printed %q, want %q", got, wantFamilies)
 			}
@@ -67,13 +67,13 @@ func TestSocketsOfOtherFamilies(t *testing.T) {
 	}
 }
 
-// Nor has a program that makes its calls as one of 32 bits.
-func TestSocketsOfOtherFamiliesByI386(t *testing.T) {
+// The same holds for 32-bit system calls.
+func TestSocketFamiliesI386(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
-		t.Skip("that is amd64's other architecture")
+		t.Skip("i386 programs need an amd64 kernel")
 	}
-	world(t)
-	got := run(t, sandbox.Config{Tier: sandbox.TierTUN}, "families-i386")
+	fakeInternet(t)
+	got := runGuest(t, sandbox.Config{Tier: sandbox.TierTUN}, "families-i386")
 	if strings.Contains(got, "ENOEXEC") {
 		t.Skip("this kernel does not run i386 programs")
 	}
@@ -82,10 +82,10 @@ func TestSocketsOfOtherFamiliesByI386(t *testing.T) {
 	}
 }
 
-// familiesByI386 runs programs of i386 that make one call each.
-func familiesByI386([]string) error {
+// familiesI386 runs programs for i386 that make one call each.
+func familiesI386([]string) error {
 	const socket, socketpair, socketcall, ioUringSetup = 359, 360, 102, 425
-	const out = 0x08048000 // the program's own headers, which it may write
+	const out = 0x08048000 // the program's own headers, which are writable
 	var results []string
 	for _, c := range []struct {
 		name string
@@ -105,18 +105,18 @@ func familiesByI386([]string) error {
 	return nil
 }
 
-// A program that sets its network up itself, and its threads, have no others either.
-func TestSocketsOfOtherFamiliesOfAttached(t *testing.T) {
-	world(t)
+// The same holds for an attached program and its threads.
+func TestSocketFamiliesAttached(t *testing.T) {
+	fakeInternet(t)
 	n := newNetwork(t, sandbox.Config{})
-	cmd, out := guest(patience(t), "attached-families")
+	cmd, out := guest(testContext(t), "attached-families")
 	if err := n.Attach(cmd); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(sandbox.StartError(err))
 	}
-	if err := errors.Join(n.Run(patience(t)), cmd.Wait()); err != nil {
+	if err := errors.Join(n.Run(testContext(t)), cmd.Wait()); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	got := slices.Compact(strings.Split(strings.TrimSpace(out.String()), "\n"))
@@ -125,8 +125,8 @@ func TestSocketsOfOtherFamiliesOfAttached(t *testing.T) {
 	}
 }
 
-// attachedFamilies sets its network up, and is families on a thread of before, and in a
-// child.
+// attachedFamilies sets up its network, and runs families on a thread that existed
+// before, and in a child.
 func attachedFamilies([]string) error {
 	before, done := make(chan struct{}), make(chan error)
 	go func() {
@@ -150,20 +150,20 @@ func attachedFamilies([]string) error {
 	return err
 }
 
-// A container's processes have none either.
-func TestContainersSocketsOfOtherFamilies(t *testing.T) {
-	world(t)
+// The same holds for a container's processes.
+func TestSocketFamiliesContainer(t *testing.T) {
+	fakeInternet(t)
 	b, _ := newBundle(t, sandbox.Config{})
 	if got := b.run(t, "families"); got != wantFamilies {
 		t.Errorf("the container printed %q, want %q", got, wantFamilies)
 	}
 }
 
-// The filter does not keep programs from gaining privileges over their own namespaces, as
-// file capabilities give them (ping, tcpdump).
-func TestFilterLeavesPrivileges(t *testing.T) {
-	world(t)
-	if got := run(t, sandbox.Config{}, "show", "/proc/self/status"); !strings.Contains(got, "NoNewPrivs: 0 Seccomp: 2") {
-		t.Errorf("the guest's status is %q, want a filter and no no_new_privs", got)
+// The filter does not keep programs from gaining capabilities over their own namespaces
+// from files (ping, tcpdump).
+func TestFilterAllowsFileCapabilities(t *testing.T) {
+	fakeInternet(t)
+	if got := runGuest(t, sandbox.Config{}, "show", "/proc/self/status"); !strings.Contains(got, "NoNewPrivs: 0 Seccomp: 2") {
+		t.Errorf("the guest's status is %q, want a filter without no_new_privs", got)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzParseState: whatever an OCI runtime says, the descriptor that is taken for that of
-// notifications is one that came, and the process is one.
+// FuzzParseState: for any message of an OCI runtime, the descriptor of notifications is
+// one that came with it, and the process id is positive.
 func FuzzParseState(f *testing.F) {
 	f.Add(`{"ociVersion":"1.0.2","fds":["seccompFd"],"pid":4711,"state":{"pid":4711,"bundle":"/b"}}`, 1)
 	f.Add(`{"fds":["other","seccompFd","seccompFd"],"pid":1}`, 3)
@@ -32,8 +32,8 @@ func FuzzParseState(f *testing.F) {
 	})
 }
 
-// FuzzHasConfigCaps: a configuration that can't be read, or that names one of the
-// capabilities, is never taken for one that has none.
+// FuzzHasConfigCaps: a configuration that can't be parsed is never taken for one without
+// the capabilities.
 func FuzzHasConfigCaps(f *testing.F) {
 	f.Add([]byte(`{"process":{"capabilities":{"bounding":["CAP_NET_ADMIN"]}}}`))
 	f.Add([]byte(`{"process":{"capabilities":{"ambient":["CAP_CHOWN"],"effective":null}}}`))
@@ -42,12 +42,12 @@ func FuzzHasConfigCaps(f *testing.F) {
 	f.Add([]byte("{"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if !hasConfigCaps(text) && (len(bytes.TrimSpace(text)) == 0 || text[0] == '[') {
-			t.Errorf("%q has no capabilities", text)
+			t.Errorf("hasConfigCaps(%q) = false", text)
 		}
 	})
 }
 
-// FuzzParseCredentials: credentials that are read are those of a whole status.
+// FuzzParseCredentials: credentials are only returned for a complete status.
 func FuzzParseCredentials(f *testing.F) {
 	f.Add([]byte("Name:\tx\nUmask:\t0022\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 10 \nCapEff:\t0000000000003000\n"))
 	f.Add([]byte("Umask:\nUid:\t1\nGid:\nGroups:\nCapEff:\n"))
@@ -60,17 +60,17 @@ func FuzzParseCredentials(f *testing.F) {
 		}
 		for _, name := range []string{"Umask:", "Uid:", "Gid:", "Groups:", "CapEff:"} {
 			if !bytes.Contains(status, []byte(name)) {
-				t.Errorf("%q gave %+v", status, c)
+				t.Errorf("parseCredentials(%q) = %+v", status, c)
 			}
 		}
 		if c.UID < 0 || c.GID < 0 || slices.Min(append(c.Groups, 0)) < 0 {
-			t.Errorf("%q gave negative ids: %+v", status, c)
+			t.Errorf("parseCredentials(%q) = %+v with negative ids", status, c)
 		}
 	})
 }
 
-// FuzzParseReport: a report that is believed has announced as many descriptors as came,
-// and is none of a failure.
+// FuzzParseReport: an accepted report announced as many descriptors as came, and is not
+// of a failure.
 func FuzzParseReport(f *testing.F) {
 	f.Add([]byte(`{"Stage":"device","Files":["tun","tun"]}`), 2)
 	f.Add([]byte(`{"Stage":"failed","Step":"create device","Errno":16,"Message":"busy","Remedy":"x"}`), 0)
@@ -80,7 +80,7 @@ func FuzzParseReport(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, fds int) {
 		r, err := parseReport(text, fds)
 		if err == nil && (len(r.Files) != fds || r.Stage == stageFailed) {
-			t.Errorf("%q with %d descriptors: %+v", text, fds, r)
+			t.Errorf("parseReport(%q, %d) = %+v", text, fds, r)
 		}
 		var setup *SetupError
 		if errors.As(err, &setup) {
@@ -89,7 +89,7 @@ func FuzzParseReport(f *testing.F) {
 	})
 }
 
-// FuzzParseListener: an address that is read has the family that the kernel said.
+// FuzzParseListener: a parsed address has the family in the kernel's message.
 func FuzzParseListener(f *testing.F) {
 	message := make([]byte, diagMessageBytes)
 	message[0] = unix.AF_INET
@@ -103,7 +103,7 @@ func FuzzParseListener(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l, ok := parseListener(TCP, data)
 		if ok && (!l.addr.IsValid() || data[0] == unix.AF_INET && !l.addr.Addr().Is4()) {
-			t.Errorf("%x: %+v", data, l)
+			t.Errorf("parseListener(%x) = %+v", data, l)
 		}
 	})
 }

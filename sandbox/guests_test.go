@@ -15,46 +15,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guests are what the test binary does inside a sandbox.
+// guests are the programs that the test binary runs in a sandbox.
 func guests() map[string]func(args []string) error {
 	return map[string]func(args []string) error{
-		"attach":            attached,
+		"attach":            attachedProcess,
 		"attached-families": attachedFamilies,
 		"bind-at":           bindAt,
 		"bind-interrupted":  bindInterrupted,
-		"bind-others":       bindOthers,
+		"bind-others":       bindEachKind,
 		"bring-filter":      bringFilter,
-		"call-later":        callLater,
+		"call-on-demand":    callOnDemand,
 		"chaos":             chaos,
 		"chaos-worker":      chaosWorker,
 		"contain":           contain,
 		"datagrams":         datagrams,
 		"dial":              dial,
-		"dial-then":         dialThen,
 		"echo":              echo,
 		"escape":            escape,
 		"families":          families,
-		"families-i386":     familiesByI386,
+		"families-i386":     familiesI386,
 		"fds":               fds,
 		"flush-rules":       flushRules,
 		"forge-answers":     forgeAnswers,
-		"helper":            helper,
-		"helper-of-tables":  helperOfTables,
-		"hold":              hold,
+		"helper":            hostSide,
+		"helper-of-tables":  hostSideOfTables,
+		"hold":              holdConnection,
 		"ids":               ids,
 		"intrude":           intrude,
-		"look":              look,
+		"look":              showResolvers,
 		"lookup":            lookup,
-		"low":               low,
-		"ordinary":          ordinary,
-		"own-rules":         ownRules,
-		"persist":           persist,
+		"low":               listenLowPort,
+		"ordinary":          unprivileged,
+		"own-rules":         addDroppingRules,
+		"persist":           dialUntilAnswered,
 		"ping":              ping,
-		"process":           process,
+		"process":           attachedIDs,
 		"queue-guest":       queueGuest,
 		"queue-stage":       queueStage,
 		"random":            randomGuest,
-		"resolved":          resolved,
+		"resolved":          resolvedHost,
 		"sealed":            sealed,
 		"sealed-idle":       sealedAndIdle,
 		"serve":             serve,
@@ -64,19 +63,19 @@ func guests() map[string]func(args []string) error {
 		"slow-connects":     slowConnects,
 		"sockets":           sockets,
 		"spy":               spy,
-		"stage":             stage,
+		"stage":             stageUnprivileged,
 		"stall":             stall,
 		"stall-beside":      stallBeside,
 		"tables":            tables,
 		"use-message":       useMessage,
 		"use-pidfd":         usePidfd,
-		"user":              ordinaryUser,
-		"wait":              wait,
-		"wait-aside":        waitAside,
+		"user":              runAsUser,
+		"wait":              waitThenDial,
+		"wait-aside":        waitThenDialStderr,
 	}
 }
 
-// show prints files.
+// show prints files, each on one line.
 func show(paths []string) error {
 	for _, p := range paths {
 		b, err := os.ReadFile(p)
@@ -88,8 +87,7 @@ func show(paths []string) error {
 	return nil
 }
 
-// fds prints what the open descriptors are, but those that this program's
-// runtime opens itself.
+// fds prints what the open descriptors are, without those of the Go runtime.
 func fds([]string) error {
 	all, err := filepath.Glob("/proc/self/fd/*")
 	if err != nil {
@@ -104,7 +102,7 @@ func fds([]string) error {
 	return nil
 }
 
-// ids prints uid, gid and effective capabilities.
+// ids prints uid, gid and capabilities.
 func ids([]string) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData
@@ -115,11 +113,11 @@ func ids([]string) error {
 	return nil
 }
 
-// dial connects, and prints what the other side says first, or why it can't.
+// dial connects to addresses, and prints what each server sends first, or the errno.
 func dial(args []string) error {
 	network := args[0]
 	for _, addr := range args[1:] {
-		said, err := ask(network, addr)
+		output, err := ask(network, addr)
 		var errno syscall.Errno
 		switch {
 		case errors.As(err, &errno):
@@ -127,12 +125,13 @@ func dial(args []string) error {
 		case err != nil:
 			return err
 		default:
-			fmt.Println(said)
+			fmt.Println(output)
 		}
 	}
 	return nil
 }
 
+// ask sends "hello" and returns what the server sends first.
 func ask(network, addr string) (string, error) {
 	c, err := net.DialTimeout(network, addr, 30*time.Second)
 	if err != nil {
@@ -147,19 +146,19 @@ func ask(network, addr string) (string, error) {
 	return string(buf[:n]), err
 }
 
-// persist asks until there is an answer.
-func persist(args []string) error {
+// dialUntilAnswered dials until a server answers.
+func dialUntilAnswered(args []string) error {
 	for range 1000 {
-		if said, err := ask("tcp", args[0]); err == nil {
-			fmt.Println(said)
+		if output, err := ask("tcp", args[0]); err == nil {
+			fmt.Println(output)
 			return nil
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return errors.New("nobody answers")
+	return errors.New("no server answers")
 }
 
-// echo sends so many bytes and counts what comes back.
+// echo sends 8 MiB and counts the bytes that come back.
 func echo(args []string) error {
 	c, err := net.Dial("tcp", args[0])
 	if err != nil {
@@ -177,7 +176,7 @@ func echo(args []string) error {
 		return err
 	}
 	if n != size {
-		return fmt.Errorf("%d bytes came back of %d", n, size)
+		return fmt.Errorf("%d of %d bytes came back", n, size)
 	}
 	fmt.Println("same")
 	return nil
@@ -187,6 +186,7 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
+// lookup prints an IPv4 address of each name.
 func lookup(names []string) error {
 	r := net.Resolver{PreferGo: true}
 	for _, name := range names {
@@ -199,7 +199,7 @@ func lookup(names []string) error {
 	return nil
 }
 
-// ping sends an echo request as an ordinary user does, and prints who answers.
+// ping sends an echo request without privileges, and prints the sender of the reply.
 func ping(args []string) error {
 	c, err := net.ListenPacket("udp4", "0.0.0.0:0")
 	if err != nil {
@@ -212,7 +212,7 @@ func ping(args []string) error {
 	}
 	defer unix.Close(fd)
 	ip := net.ParseIP(args[0]).To4()
-	// echo request; the kernel fills in identifier and checksum
+	// an echo request; the kernel fills in identifier and checksum
 	if err := unix.Sendto(fd, []byte{8, 0, 0, 0, 0, 0, 0, 1, 'h', 'i'}, 0, &unix.SockaddrInet4{Addr: [4]byte(ip)}); err != nil {
 		return err
 	}
@@ -225,8 +225,8 @@ func ping(args []string) error {
 	return nil
 }
 
-// serve answers one client on each address with its name and the address it
-// sees; "tcp/addr" or "udp/addr". It says when it is ready.
+// serve answers one client on each address ("tcp/addr" or "udp/addr") with the network
+// and the address that it sees. It prints "ready" when it listens.
 func serve(args []string) error {
 	done := make(chan error, len(args))
 	for _, a := range args {
@@ -270,8 +270,8 @@ func serve(args []string) error {
 	return nil
 }
 
-// waitAside is wait that says everything but the first word on stderr.
-func waitAside(args []string) error {
+// waitThenDialStderr is waitThenDial, with all output but "ready" on stderr.
+func waitThenDialStderr(args []string) error {
 	fmt.Println("ready")
 	os.Stdout = os.Stderr
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
@@ -280,8 +280,8 @@ func waitAside(args []string) error {
 	return dial(args)
 }
 
-// wait says that it is there, stays until its input ends, and then dials.
-func wait(args []string) error {
+// waitThenDial prints "ready", waits until its input ends, and dials if it has arguments.
+func waitThenDial(args []string) error {
 	fmt.Println("ready")
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil || len(args) == 0 {
 		return err

@@ -15,7 +15,7 @@ import (
 	"cleat/sandbox"
 )
 
-// guestEnv makes the test binary play a guest's part.
+// guestEnv is the environment variable that makes the test binary run one of guests.
 const guestEnv = "CLEAT_TEST_GUEST"
 
 func TestMain(m *testing.M) {
@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(lab.RunTests(m))
 }
 
-// guestRole is the part to play: by the environment, or by arguments where a
-// test has no say in that.
+// guestRole returns the guest to run, from the environment, or from the arguments if a
+// test does not control the environment.
 func guestRole() (role string, args []string) {
 	if len(os.Args) > 2 && os.Args[1] == "guest" {
 		return os.Args[2], os.Args[3:]
@@ -44,7 +44,7 @@ func guestRole() (role string, args []string) {
 	return os.Getenv(guestEnv), os.Args[1:]
 }
 
-// guest is a command that plays one of guests. What it prints is in out.
+// guest returns a command that runs one of guests. Its output goes to out.
 func guest(ctx context.Context, name string, args ...string) (cmd *exec.Cmd, out *bytes.Buffer) {
 	cmd = exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), guestEnv+"="+name)
@@ -53,8 +53,8 @@ func guest(ctx context.Context, name string, args ...string) (cmd *exec.Cmd, out
 	return cmd, out
 }
 
-// patience ends a test that hangs; nothing is measured by it.
-func patience(t *testing.T) context.Context {
+// testContext ends a test that hangs.
+func testContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
@@ -71,11 +71,11 @@ func newNetwork(t *testing.T, cfg sandbox.Config) *sandbox.Network {
 	return n
 }
 
-// run runs a guest to its end and returns what it printed.
-func run(t *testing.T, cfg sandbox.Config, name string, args ...string) string {
+// runGuest runs a guest to its end and returns its output.
+func runGuest(t *testing.T, cfg sandbox.Config, name string, args ...string) string {
 	t.Helper()
-	cmd, out := guest(patience(t), name, args...)
-	if err := newNetwork(t, cfg).Exec(patience(t), cmd); err != nil {
+	cmd, out := guest(testContext(t), name, args...)
+	if err := newNetwork(t, cfg).Exec(testContext(t), cmd); err != nil {
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			t.Fatalf("%v: %s", err, out)

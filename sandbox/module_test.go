@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// A module of somebody else's builds against the public API, without network,
-// and does what it says. What it needs of other modules is what we need.
-func TestAnotherModule(t *testing.T) {
-	world(t)
+// Another module builds against the public API without network access, and works. Its
+// dependencies are those of this module.
+func TestExternalModule(t *testing.T) {
+	fakeInternet(t)
 	dir := t.TempDir()
 	root, err := filepath.Abs("..")
 	if err != nil {
@@ -26,14 +26,14 @@ func TestAnotherModule(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	server := answerThenClose(t, "hello")
-	out, err := exec.CommandContext(patience(t), filepath.Join(dir, "user"), server).CombinedOutput()
+	server := serveAndClose(t, "hello")
+	out, err := exec.CommandContext(testContext(t), filepath.Join(dir, "user"), server).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	want := "container read \"hello\"\nhost saw tcp " + server + "\n"
 	if string(out) != want {
-		t.Errorf("it said %q, want %q", out, want)
+		t.Errorf("the program printed %q, want %q", out, want)
 	}
 }
 

@@ -17,9 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// translated makes every address of networks one of the lab's, as a NAT64 on the way would
-// lead them somewhere.
-func translated(t *testing.T, networks ...string) {
+// routeLocally makes every address of networks local to the lab (AnyIP).
+func routeLocally(t *testing.T, networks ...string) {
 	t.Helper()
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -37,11 +36,11 @@ func translated(t *testing.T, networks ...string) {
 	}
 }
 
-// announcer is a resolver that answers AAAA questions for ipv4only.arpa with addresses, and
-// everything else with nothing, once answer is closed.
-func announcer(t *testing.T, answer <-chan struct{}, addrs ...string) netip.AddrPort {
+// serveNAT64Prefixes is a resolver that answers AAAA questions for ipv4only.arpa with
+// addrs, and other questions with nothing. It answers when answer is closed.
+func serveNAT64Prefixes(t *testing.T, answer <-chan struct{}, addrs ...string) netip.AddrPort {
 	t.Helper()
-	return answerDNS(t, outside4, func(q dnsmessage.Question) (all []dnsmessage.ResourceBody) {
+	return serveDNS(t, outside4, func(q dnsmessage.Question) (all []dnsmessage.ResourceBody) {
 		select {
 		case <-answer:
 		case <-t.Context().Done():
@@ -55,15 +54,16 @@ func announcer(t *testing.T, answer <-chan struct{}, addrs ...string) netip.Addr
 	})
 }
 
-// A denied IPv4 address is refused in every form that the network's NAT64 would translate,
-// from the first packet on, while the command starts before the resolver has announced the
-// prefixes.
+// A denied IPv4 address is refused in every form that the network's NAT64 would
+// translate. That holds from the first packet on, even if the command starts before the
+// resolver has announced the prefixes.
 func TestDeniedBehindNAT64(t *testing.T) {
-	world(t)
-	translated(t, "2001:db8:32::/48", "2001:db8:6400::/40", "64:ff9b:1::/48")
+	fakeInternet(t)
+	routeLocally(t, "2001:db8:32::/48", "2001:db8:6400::/40", "64:ff9b:1::/48")
 	here := labtest.Serve(t, nil, "[::]:0", labtest.Say("here"))
-	// Of 192.0.2.66 behind 2001:db8:32::/48, /56 and /64 of 2001:db8:6400::/40, and /96; and
-	// behind the prefixes of RFC 8215, which nobody announces.
+	// Forms of 192.0.2.66 behind 2001:db8:32::/48, behind /56 and /64 of
+	// 2001:db8:6400::/40, behind /96, and behind the prefixes of RFC 8215, which nobody
+	// announces.
 	denied := []string{
 		"2001:db8:32:c000:2:4200::", "2001:db8:6400:c0:0:242::", "2001:db8:6400:1:c0:2:4200::", "2001:db8:6464::c000:242",
 		"64:ff9b:1:c000:2:4200::", "64:ff9b:1:c0:0:242::", "64:ff9b:1::c0:2:4200:0", "64:ff9b:1::c000:242",
@@ -92,10 +92,10 @@ func TestDeniedBehindNAT64(t *testing.T) {
 					t.Fatal(err)
 				}
 				answer := make(chan struct{})
-				cfg := sandbox.Config{Policy: p, Tier: tier, DNS: sandbox.DNS{Servers: []netip.AddrPort{announcer(t, answer, c.announced...)}}}
+				cfg := sandbox.Config{Policy: p, Tier: tier, DNS: sandbox.DNS{Servers: []netip.AddrPort{serveNAT64Prefixes(t, answer, c.announced...)}}}
 				if c.name == "announced" || c.name == "no NAT64" {
 					release := sync.OnceFunc(func() { close(answer) })
-					cfg.OnRefused = func(sandbox.Flow, sandbox.Decision) { release() } // a first packet waits
+					cfg.OnRefused = func(sandbox.Flow, sandbox.Decision) { release() } // called while the first packet waits
 				} else {
 					close(answer)
 				}
@@ -104,8 +104,8 @@ func TestDeniedBehindNAT64(t *testing.T) {
 					args = append(args, fmt.Sprintf("[%s]:%d", a, here.Port()))
 				}
 				want := strings.TrimSpace(strings.Repeat(c.want+"\n", len(c.to)))
-				if got := run(t, cfg, "dial", args...); got != want {
-					t.Errorf("%v: got %q, want %q", c.to, got, want)
+				if got := runGuest(t, cfg, "dial", args...); got != want {
+					t.Errorf("%v: the guest printed %q, want %q", c.to, got, want)
 				}
 			})
 		}

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command that may configure its network finds our netlink sockets there by
-// /proc/net/netlink. It can send them nothing.
-func TestGuestCannotAnswerForTheKernel(t *testing.T) {
+// A command that may configure its network finds the host side's netlink sockets in
+// /proc/net/netlink. It can't send anything to them.
+func TestGuestCannotForgeKernelAnswers(t *testing.T) {
 	if !asRoot(t) {
 		return
 	}
-	world(t)
+	fakeInternet(t)
 	for _, tt := range []struct {
 		name string
 		cfg  sandbox.Config
@@ -28,15 +28,15 @@ func TestGuestCannotAnswerForTheKernel(t *testing.T) {
 		{"automatic ports", sandbox.Config{AutoForward: []sandbox.AutoForward{{TCP: true, UDP: true}}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := run(t, tt.cfg, "forge-answers"); got != "ECONNREFUSED" {
-				t.Errorf("the guest printed %q: it sent something to our sockets, or found none", got)
+			if got := runGuest(t, tt.cfg, "forge-answers"); got != "ECONNREFUSED" {
+				t.Errorf("the guest printed %q: a message was accepted, or no socket found", got)
 			}
 		})
 	}
 }
 
-// forgeAnswers sends to all netlink sockets that are neither the kernel's nor its own,
-// and prints the different results.
+// forgeAnswers sends a message to all netlink sockets that belong neither to the kernel
+// nor to itself, and prints the distinct results.
 func forgeAnswers([]string) error {
 	table, err := os.ReadFile("/proc/net/netlink")
 	if err != nil {
@@ -63,7 +63,7 @@ func forgeAnswers([]string) error {
 		forged := make([]byte, unix.SizeofNlMsghdr)
 		binary.NativeEndian.PutUint32(forged, unix.SizeofNlMsghdr)
 		binary.NativeEndian.PutUint16(forged[4:], unix.NLMSG_DONE)
-		result := name(unix.Sendto(fd, forged, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: pid}))
+		result := errnoName(unix.Sendto(fd, forged, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: pid}))
 		unix.Close(fd)
 		if !slices.Contains(results, result) {
 			results = append(results, result)

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sealed is a helper that seals itself, serves a command, and then tries what it
-// must not be able to do.
+// sealed is a host side that seals itself, runs a command, and then tries what it must
+// not be able to do.
 func sealed(args []string) error {
 	ctx := context.Background()
 	n, err := sandbox.New(sandbox.Config{})
@@ -53,10 +53,10 @@ func sealed(args []string) error {
 		return fmt.Errorf("command: %w: %s", err, out)
 	}
 	fmt.Print("command: ", out)
-	for _, a := range forbidden(cmd.Process.Pid, args) {
+	for _, a := range attempts(cmd.Process.Pid, args) {
 		fmt.Printf("%s: %v\n", a.name, a.do())
 	}
-	return threads(log)
+	return checkThreads(log)
 }
 
 // attempt is something that a sealed process tries.
@@ -65,9 +65,9 @@ type attempt struct {
 	do   func() error
 }
 
-// forbidden are attempts, some of them allowed. ended is the process id of the
-// command, which has ended.
-func forbidden(ended int, args []string) []attempt {
+// attempts returns attempts, some of which are allowed. exited is the process id of the
+// command, which has exited.
+func attempts(exited int, args []string) []attempt {
 	open := func(path string, flags int) func() error {
 		return func() error {
 			f, err := os.OpenFile(path, flags, 0o600)
@@ -96,7 +96,7 @@ func forbidden(ended int, args []string) []attempt {
 		{"write a file", open(args[1], os.O_WRONLY)},
 		{"make a file", open(args[1]+".new", os.O_RDONLY|os.O_CREATE)},
 		{"remove a file", func() error { return errno(os.Remove(args[1])) }},
-		{"read what it may", open(args[2], os.O_RDONLY)},
+		{"read an allowed file", open(args[2], os.O_RDONLY)},
 		{"read the resolvers", open("/etc/resolv.conf", os.O_RDONLY)},
 		{"trace", func() error { return unix.PtraceAttach(os.Getppid()) }},
 		{"kill its parent", func() error { return unix.Kill(os.Getppid(), 0) }},
@@ -105,11 +105,11 @@ func forbidden(ended int, args []string) []attempt {
 			_, err := unix.FcntlInt(0, unix.F_SETOWN, os.Getppid())
 			return err
 		}},
-		{"kill the command", func() error { return unix.Kill(ended, 0) }},
+		{"kill the command", func() error { return unix.Kill(exited, 0) }},
 		{"signal by pidfd", func() error { _, err := unix.PidfdOpen(1, 0); return err }},
 		{"namespace", func() error { return unix.Unshare(unix.CLONE_NEWUSER) }},
 		{"mount", func() error { return unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "") }},
-		{"become somebody", func() error { return unix.Setresuid(0, 0, 0) }},
+		{"change its user", func() error { return unix.Setresuid(0, 0, 0) }},
 		{"executable memory", func() error {
 			b, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
 			if err == nil {
@@ -167,6 +167,7 @@ func forbidden(ended int, args []string) []attempt {
 	}
 }
 
+// errno returns the errno that an error wraps, or the error.
 func errno(err error) error {
 	var e syscall.Errno
 	if errors.As(err, &e) {
@@ -175,16 +176,17 @@ func errno(err error) error {
 	return err
 }
 
-// threads tells what holds for all threads, old and new ones.
-func threads(log *os.File) error {
+// checkThreads verifies that new threads are restricted, and that an open file still
+// works.
+func checkThreads(log *os.File) error {
 	done := make(chan string, 20)
 	block := make(chan struct{})
 	for range cap(done) {
 		go func() {
-			runtime.LockOSThread() // on a thread of its own
+			runtime.LockOSThread() // each goroutine on a thread of its own
 			header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 			var have [2]unix.CapUserData
-			_ = unix.Capget(&header, &have[0]) // not let through: it stays as it is
+			_ = unix.Capget(&header, &have[0]) // denied: the result stays unchanged
 			_, err := os.OpenFile("/dev/null", os.O_WRONLY, 0)
 			done <- fmt.Sprint(errno(err))
 			<-block
@@ -192,7 +194,7 @@ func threads(log *os.File) error {
 	}
 	for range cap(done) {
 		if got := <-done; got != unix.EPERM.Error() && got != unix.EACCES.Error() {
-			return fmt.Errorf("a thread writes: %s", got)
+			return fmt.Errorf("open for writing on a new thread: %s", got)
 		}
 	}
 	close(block)
@@ -220,13 +222,13 @@ func sealedAndIdle([]string) error {
 	return err
 }
 
-// The kernel says of each thread what it may.
-func TestSealHoldsForAllThreads(t *testing.T) {
+// The kernel reports the restrictions of each thread.
+func TestSealCoversAllThreads(t *testing.T) {
 	lab.Need(t)
-	s := start(t, func(_ context.Context, cmd *exec.Cmd) error { return cmd.Run() }, "sealed-idle")
+	s := startGuest(t, func(_ context.Context, cmd *exec.Cmd) error { return cmd.Run() }, "sealed-idle")
 	statuses, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", s.cmd.Process.Pid))
 	if err != nil || len(statuses) < 8 {
-		t.Fatalf("%d threads, error %v", len(statuses), err)
+		t.Fatalf("%d threads, error %v; want at least 8", len(statuses), err)
 	}
 	want := map[string]string{"CapEff": "0000000000000000", "CapPrm": "0000000000000000", "CapInh": "0000000000000000",
 		"CapAmb": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2"}
@@ -247,41 +249,41 @@ func TestSealHoldsForAllThreads(t *testing.T) {
 		}
 	}
 	s.stdin.Close()
-	if err := <-s.ended; err != nil {
+	if err := <-s.result; err != nil {
 		t.Error(err)
 	}
 }
 
 func TestSeal(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "", true)
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "", true)
 	dir := t.TempDir()
 	readable := dir + "/readable"
 	if err := os.WriteFile(readable, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	heard, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: dir + "/datagrams", Net: "unixgram"})
+	datagrams, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: dir + "/datagrams", Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer heard.Close()
-	asked, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir + "/streams", Net: "unix"})
+	defer datagrams.Close()
+	streams, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir + "/streams", Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer asked.Close()
-	cmd, out := guest(patience(t), "sealed", server.String(), dir+"/log", readable, dir+"/datagrams", dir+"/streams")
+	defer streams.Close()
+	cmd, out := guest(testContext(t), "sealed", server.String(), dir+"/log", readable, dir+"/datagrams", dir+"/streams")
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	want := map[string]string{"command": "same"}
-	for _, a := range forbidden(0, make([]string, 5)) {
+	for _, a := range attempts(0, make([]string, 5)) {
 		want[a.name] = unix.EPERM.Error()
 	}
-	for _, may := range []string{"read what it may", "read the resolvers", "TCP socket", "listen", "ping socket", "pair of streams"} {
-		want[may] = "<nil>"
+	for _, allowed := range []string{"read an allowed file", "read the resolvers", "TCP socket", "listen", "ping socket", "pair of streams"} {
+		want[allowed] = "<nil>"
 	}
-	want["kill the command"] = unix.ESRCH.Error() // allowed, and it has ended
+	want["kill the command"] = unix.ESRCH.Error() // allowed, but the command has exited
 	want["stream to a path"], want["connect a pair"] = unix.EISCONN.Error(), unix.EISCONN.Error()
 	got := map[string]string{}
 	for line := range strings.Lines(out.String()) {
@@ -292,6 +294,6 @@ func TestSeal(t *testing.T) {
 		t.Error(d)
 	}
 	if b, err := os.ReadFile(dir + "/log"); err != nil || string(b) != "open files still work\n" {
-		t.Errorf("log %q, error %v", b, err)
+		t.Errorf("the log has %q, error %v", b, err)
 	}
 }

@@ -22,23 +22,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// supervised runs a guest in the seccomp tier and returns what it printed, and the
-// counters at its end.
-func supervised(t *testing.T, cfg sandbox.Config, name string, args ...string) (string, sandbox.Stats) {
+// runSupervised runs a guest in the seccomp tier and returns its output and the final
+// counters.
+func runSupervised(t *testing.T, cfg sandbox.Config, name string, args ...string) (string, sandbox.Stats) {
 	t.Helper()
 	cfg.Tier = sandbox.TierSeccomp
 	n := newNetwork(t, cfg)
-	cmd, out := guest(patience(t), name, args...)
-	needSupervisor(t, n.Exec(patience(t), cmd), out)
-	if tier, why := n.Tier(); tier != sandbox.TierSeccomp || why != "" {
-		t.Errorf("tier %q, %q", tier, why)
+	cmd, out := guest(testContext(t), name, args...)
+	requireSupervisor(t, n.Exec(testContext(t), cmd), out)
+	if tier, reason := n.Tier(); tier != sandbox.TierSeccomp || reason != "" {
+		t.Errorf("tier %q, reason %q; want %q", tier, reason, sandbox.TierSeccomp)
 	}
 	return strings.TrimSpace(out.String()), n.Stats()
 }
 
-// needSupervisor skips a test on kernels that can't, and fails it for other
-// errors.
-func needSupervisor(t *testing.T, err error, out fmt.Stringer) {
+// requireSupervisor skips a test if the kernel lacks the seccomp tier, and fails it for
+// other errors.
+func requireSupervisor(t *testing.T, err error, out fmt.Stringer) {
 	t.Helper()
 	var setup *sandbox.SetupError
 	if errors.As(err, &setup) && strings.Contains(err.Error(), sys.ErrNoLandlock.Error()) {
@@ -50,12 +50,12 @@ func needSupervisor(t *testing.T, err error, out fmt.Stringer) {
 }
 
 func TestSeccompTier(t *testing.T) {
-	world(t)
+	fakeInternet(t)
 	for _, outside := range []string{outside4, outside6} {
 		t.Run(outside, func(t *testing.T) {
-			server := answerTCP(t, outside, "hello", false)
+			server := serveTCP(t, outside, "hello", false)
 			closed := closedPort(t, outside)
-			got, stats := supervised(t, sandbox.Config{}, "dial", "tcp", server.String(), closed.String(), server.String())
+			got, stats := runSupervised(t, sandbox.Config{}, "dial", "tcp", server.String(), closed.String(), server.String())
 			if want := "hello\nECONNREFUSED\nhello"; got != want {
 				t.Errorf("the guest printed %q, want %q", got, want)
 			}
@@ -67,23 +67,23 @@ func TestSeccompTier(t *testing.T) {
 }
 
 func TestSeccompTierEchoes(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "", true)
-	if got, stats := supervised(t, sandbox.Config{}, "echo", server.String()); got != "same" || stats.Supervisor.Connected != 1 {
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "", true)
+	if got, stats := runSupervised(t, sandbox.Config{}, "echo", server.String()); got != "same" || stats.Supervisor.Connected != 1 {
 		t.Errorf("the guest printed %q; counters %+v", got, stats)
 	}
 }
 
-// What is not simply let through goes the way that it goes in other tiers.
-func TestSeccompTierKeepsThePolicy(t *testing.T) {
-	world(t)
-	four := answerTCP(t, "127.0.0.1", "four", false)
+// A connection that is not simply allowed takes another tier, with the same verdict.
+func TestSeccompTierAppliesPolicy(t *testing.T) {
+	fakeInternet(t)
+	four := serveTCP(t, "127.0.0.1", "four", false)
 	mapped := netip.AddrPortFrom(netip.MustParseAddr("10.0.2.2"), four.Port()).String()
 	for _, tt := range []struct {
-		name string
-		cfg  sandbox.Config
-		want string
-		made uint64
+		name      string
+		cfg       sandbox.Config
+		want      string
+		connected uint64
 	}{
 		{"refused", sandbox.Config{}, "ECONNREFUSED", 0},
 		{"mapped", sandbox.Config{HostLoopback4: netip.MustParseAddr("10.0.2.2")}, "four", 1},
@@ -92,37 +92,37 @@ func TestSeccompTierKeepsThePolicy(t *testing.T) {
 		}}, "ECONNREFUSED", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var told atomic.Int32
-			tt.cfg.OnRefused = func(sandbox.Flow, sandbox.Decision) { told.Add(1) }
-			got, stats := supervised(t, tt.cfg, "dial", "tcp", mapped)
-			if got != tt.want || stats.Supervisor.Connected != tt.made {
+			var reports atomic.Int32
+			tt.cfg.OnRefused = func(sandbox.Flow, sandbox.Decision) { reports.Add(1) }
+			got, stats := runSupervised(t, tt.cfg, "dial", "tcp", mapped)
+			if got != tt.want || stats.Supervisor.Connected != tt.connected {
 				t.Errorf("the guest printed %q; counters %+v", got, stats)
 			}
-			if tt.cfg.Hook == nil && told.Load() != int32(stats.Refused) {
-				t.Errorf("told of %d refusals, counted are %d", told.Load(), stats.Refused)
+			if tt.cfg.Hook == nil && reports.Load() != int32(stats.Refused) {
+				t.Errorf("%d refusals were reported, %d counted", reports.Load(), stats.Refused)
 			}
 		})
 	}
 }
 
-// The server of a published port has the host's own socket, and gives it back.
-func TestSeccompTierLends(t *testing.T) {
-	world(t)
-	supervised(t, sandbox.Config{}, "fds") // skips where it can't be had
+// The server of a published port gets a socket of the host and gives the port back.
+func TestSeccompTierLendsPort(t *testing.T) {
+	fakeInternet(t)
+	runSupervised(t, sandbox.Config{}, "fds") // skips the test without the seccomp tier
 	for _, outside := range []string{outside4, outside6} {
 		t.Run(outside, func(t *testing.T) {
 			port := closedPort(t, outside)
 			to := netip.AddrPortFrom(netip.Addr{}, 8000)
 			n := newNetwork(t, sandbox.Config{Tier: sandbox.TierSeccomp, Forwards: []sandbox.Forward{{Protocol: sandbox.TCP, Listen: port, To: to}}})
-			s := start(t, n.Exec, "serve-then-wait", "tcp/:8000")
-			if got := hear(t, port.String()); got != "tcp from "+outside {
-				t.Errorf("the client heard %q", got)
+			s := startGuest(t, n.Exec, "serve-then-wait", "tcp/:8000")
+			if got := readAll(t, port.String()); got != "tcp from "+outside {
+				t.Errorf("the client received %q", got)
 			}
 			if stats := n.Stats(); stats.Supervisor.Listening != 1 || stats.TCPFlows != 0 {
 				t.Errorf("counters %+v", stats)
 			}
-			// The listener is closed by now: the port is the network's again, and its
-			// clients find nobody inside.
+			// The listener has been closed: the network listens on the port again, and
+			// its clients find no server in the guest.
 			until := time.Now().Add(30 * time.Second)
 			for n.Stats().TCPFlows == 0 && time.Now().Before(until) {
 				if c, err := net.Dial("tcp", port.String()); err == nil {
@@ -131,10 +131,10 @@ func TestSeccompTierLends(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			if n.Stats().TCPFlows == 0 {
-				t.Error("the port was not given back")
+				t.Error("the network does not listen on the port again")
 			}
 			s.stdin.Close()
-			if err := <-s.ended; err != nil {
+			if err := <-s.result; err != nil {
 				t.Error(err)
 			}
 		})
@@ -149,7 +149,7 @@ func serveThenWait(args []string) error {
 	return err
 }
 
-func hear(t *testing.T, addr string) string {
+func readAll(t *testing.T, addr string) string {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -163,12 +163,12 @@ func hear(t *testing.T, addr string) string {
 	return string(b)
 }
 
-// A server inside is reached from inside too, whoever's socket it has, and its
-// port is taken there.
-func TestSeccompTierLendsToTheInsideToo(t *testing.T) {
-	world(t)
+// A server with a socket of the host is reachable from the guest, too, and its port is in
+// use there.
+func TestSeccompTierLentPortServesGuest(t *testing.T) {
+	fakeInternet(t)
 	port := closedPort(t, "127.0.0.1")
-	got, stats := supervised(t, sandbox.Config{Forwards: []sandbox.Forward{{Protocol: sandbox.TCP, Listen: port, To: netip.AddrPortFrom(netip.Addr{}, 8000)}}}, "serve-itself")
+	got, stats := runSupervised(t, sandbox.Config{Forwards: []sandbox.Forward{{Protocol: sandbox.TCP, Listen: port, To: netip.AddrPortFrom(netip.Addr{}, 8000)}}}, "serve-itself")
 	if want := "EADDRINUSE\ntcp from 127.0.0.1\nlistening again"; got != want {
 		t.Errorf("the guest printed %q, want %q", got, want)
 	}
@@ -183,7 +183,7 @@ func serveItself([]string) error {
 		return err
 	}
 	_, err = net.Listen("tcp4", ":8000")
-	fmt.Println(name(err))
+	fmt.Println(errnoName(err))
 	go func() {
 		c, err := l.Accept()
 		if err == nil {
@@ -209,8 +209,8 @@ func serveItself([]string) error {
 	return err
 }
 
-// name is an error's errno by name.
-func name(err error) string {
+// errnoName returns the name of an error's errno.
+func errnoName(err error) string {
 	var errno syscall.Errno
 	switch {
 	case err == nil:
@@ -226,12 +226,11 @@ func name(err error) string {
 // localPortRange is IP_LOCAL_PORT_RANGE.
 const localPortRange = 51
 
-// sockets is a guest that tries what a program may do with its sockets, and prints
-// how each goes.
+// sockets is a guest that tries what programs do with sockets, and prints the results.
 func sockets(args []string) error {
 	to := netip.MustParseAddrPort(args[0])
 	sa := &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}
-	fresh := func(flags int) int {
+	newSocket := func(flags int) int {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|flags, 0)
 		if err != nil {
 			panic(err)
@@ -241,34 +240,34 @@ func sockets(args []string) error {
 	peer := func(fd int) string {
 		p, err := unix.Getpeername(fd)
 		if err != nil {
-			return name(err)
+			return errnoName(err)
 		}
 		return netip.AddrFrom4(p.(*unix.SockaddrInet4).Addr).String()
 	}
 	own := func(fd int) string {
 		p, err := unix.Getsockname(fd)
 		if err != nil {
-			return name(err)
+			return errnoName(err)
 		}
 		return netip.AddrFrom4(p.(*unix.SockaddrInet4).Addr).String()
 	}
 
-	fd := fresh(0)
-	fmt.Println("blocking:", name(unix.Connect(fd, sa)), "from", own(fd), "to", peer(fd), "again:", name(unix.Connect(fd, sa)))
+	fd := newSocket(0)
+	fmt.Println("blocking:", errnoName(unix.Connect(fd, sa)), "from", own(fd), "to", peer(fd), "again:", errnoName(unix.Connect(fd, sa)))
 	flags, _ := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	closes, _ := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 	fmt.Println("flags:", flags&unix.O_NONBLOCK != 0, closes&unix.FD_CLOEXEC != 0)
-	fd = fresh(unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC)
+	fd = newSocket(unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC)
 	err := unix.Connect(fd, sa)
 	flags, _ = unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	closes, _ = unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-	fmt.Println("flags:", flags&unix.O_NONBLOCK != 0, closes&unix.FD_CLOEXEC != 0, name(err) == "ok" || name(err) == "EINPROGRESS")
+	fmt.Println("flags:", flags&unix.O_NONBLOCK != 0, closes&unix.FD_CLOEXEC != 0, errnoName(err) == "ok" || errnoName(err) == "EINPROGRESS")
 
-	fd = fresh(0)
+	fd = newSocket(0)
 	double, _ := unix.Dup(fd)
-	fmt.Println("duplicated:", name(unix.Connect(fd, sa)), peer(double) == peer(fd))
+	fmt.Println("duplicated:", errnoName(unix.Connect(fd, sa)), peer(double) == peer(fd))
 
-	fd = fresh(unix.SOCK_NONBLOCK)
+	fd = newSocket(unix.SOCK_NONBLOCK)
 	epoll, _ := unix.EpollCreate1(0)
 	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLIN, Fd: 7}); err != nil {
 		return err
@@ -279,9 +278,9 @@ func sockets(args []string) error {
 		unix.EpollWait(epoll, events[:], 1000)
 	}
 	n, _ := unix.EpollWait(epoll, events[:], 10000)
-	fmt.Println("in an epoll instance:", name(err), n, events[0].Fd)
+	fmt.Println("in an epoll instance:", errnoName(err), n, events[0].Fd)
 
-	fd = fresh(0)
+	fd = newSocket(0)
 	err = errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1), unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 50000),
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, 1000), unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TTL, 33),
 		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3}), unix.Connect(fd, sa))
@@ -289,40 +288,40 @@ func sockets(args []string) error {
 	if lingerErr != nil {
 		return lingerErr
 	}
-	fmt.Print("options: ", name(err))
+	fmt.Print("options: ", errnoName(err))
 	for _, o := range [][2]int{{unix.IPPROTO_TCP, unix.TCP_NODELAY}, {unix.SOL_SOCKET, unix.SO_RCVBUF}, {unix.IPPROTO_IP, unix.IP_TTL}} {
 		v, _ := unix.GetsockoptInt(fd, o[0], o[1])
 		fmt.Print(" ", v)
 	}
 	fmt.Println("", linger.Linger)
 
-	fd = fresh(0)
-	fmt.Println("bound:", name(unix.Bind(fd, &unix.SockaddrInet4{Port: 4444})), name(unix.Connect(fd, sa)), own(fd))
+	fd = newSocket(0)
+	fmt.Println("bound:", errnoName(unix.Bind(fd, &unix.SockaddrInet4{Port: 4444})), errnoName(unix.Connect(fd, sa)), own(fd))
 
-	fd = fresh(0)
+	fd = newSocket(0)
 	if err := unix.Connect(fd, sa); err != nil {
 		return err
 	}
-	fmt.Println("disconnected:", name(sys.Disconnect(fd)), peer(fd))
+	fmt.Println("disconnected:", errnoName(sys.Disconnect(fd)), peer(fd))
 	ports, _ := unix.GetsockoptInt(fd, unix.IPPROTO_IP, localPortRange)
-	fmt.Println("one port for it:", uint16(ports) == uint16(ports>>16) && ports != 0)
-	fmt.Println("bound late:", name(unix.Bind(fd, &unix.SockaddrInet4{Port: 4445})), "listens:", name(unix.Listen(fd, 1)))
-	fmt.Println("on top: smc", name(unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP, "smc")), "tls", name(unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP, "tls")) != "EPERM")
-	fmt.Println("ports:", name(unix.SetsockoptInt(fd, unix.IPPROTO_IP, localPortRange, 0)), "routes:", name(unix.SetsockoptString(fd, unix.IPPROTO_IP, unix.IP_OPTIONS, "\x83\x07\x04\x7f\x00\x00\x01\x00")))
+	fmt.Println("local port range of one port:", uint16(ports) == uint16(ports>>16) && ports != 0)
+	fmt.Println("bound late:", errnoName(unix.Bind(fd, &unix.SockaddrInet4{Port: 4445})), "listens:", errnoName(unix.Listen(fd, 1)))
+	fmt.Println("ULPs: smc", errnoName(unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP, "smc")), "tls", errnoName(unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_ULP, "tls")) != "EPERM")
+	fmt.Println("local port range:", errnoName(unix.SetsockoptInt(fd, unix.IPPROTO_IP, localPortRange, 0)), "IP options:", errnoName(unix.SetsockoptString(fd, unix.IPPROTO_IP, unix.IP_OPTIONS, "\x83\x07\x04\x7f\x00\x00\x01\x00")))
 
-	// One that fails, and is used again.
-	fd = fresh(0)
+	// A socket whose connection fails can be used again.
+	fd = newSocket(0)
 	first := unix.Connect(fd, &unix.SockaddrInet4{Addr: sa.Addr, Port: 1})
-	fmt.Println("refused:", name(first), "then:", name(unix.Connect(fd, sa)), peer(fd))
-	fd = fresh(0)
-	fmt.Println("no descriptor:", name(unix.Connect(999, sa)), "no address:", name(systest.ConnectNowhere(fd)))
+	fmt.Println("refused:", errnoName(first), "then:", errnoName(unix.Connect(fd, sa)), peer(fd))
+	fd = newSocket(0)
+	fmt.Println("no descriptor:", errnoName(unix.Connect(999, sa)), "no address:", errnoName(systest.ConnectNowhere(fd)))
 	return nil
 }
 
 func TestSeccompTierSockets(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "hello", false)
-	got, _ := supervised(t, sandbox.Config{}, "sockets", server.String())
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "hello", false)
+	got, _ := runSupervised(t, sandbox.Config{}, "sockets", server.String())
 	want := `blocking: ok from 192.0.2.1 to 192.0.2.1 again: EISCONN
 flags: false false
 flags: true true true
@@ -331,10 +330,10 @@ in an epoll instance: EINPROGRESS 1 7
 options: ok 1 100000 33 3
 bound: ok ok 10.0.2.100
 disconnected: ENOTSUP 192.0.2.1
-one port for it: true
+local port range of one port: true
 bound late: EINVAL listens: EINVAL
-on top: smc EPERM tls true
-ports: ENOPROTOOPT routes: ENOPROTOOPT
+ULPs: smc EPERM tls true
+local port range: ENOPROTOOPT IP options: ENOPROTOOPT
 refused: ECONNREFUSED then: ok 192.0.2.1
 no descriptor: EBADF no address: EFAULT`
 	if got != want {
@@ -342,18 +341,18 @@ no descriptor: EBADF no address: EFAULT`
 	}
 }
 
-// A connect that waits keeps nobody else, ends in time, and by a signal.
-func TestSeccompTierConnectsThatWait(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "hello", false)
-	got, _ := supervised(t, sandbox.Config{}, "slow-connects", deaf(t).String(), server.String())
-	if want := "meanwhile: hello\nin time: EINPROGRESS\nby a signal: EINTR\nlate: EINPROGRESS then: ETIMEDOUT then: ok"; got != want {
+// A slow connect delays no other, times out, and is interrupted by signals.
+func TestSeccompTierSlowConnects(t *testing.T) {
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "hello", false)
+	got, _ := runSupervised(t, sandbox.Config{}, "slow-connects", fullListener(t).String(), server.String())
+	if want := "meanwhile: hello\ntimed: EINPROGRESS\nsignal: EINTR\nlate: EINPROGRESS then: ETIMEDOUT then: ok"; got != want {
 		t.Errorf("the guest printed %q, want %q", got, want)
 	}
 }
 
-// deaf is a port whose listener takes no more clients: SYNs get no answer.
-func deaf(t *testing.T) netip.AddrPort {
+// fullListener returns the address of a listener with a full queue: SYNs get no answer.
+func fullListener(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -384,31 +383,31 @@ func slowConnects(args []string) error {
 		fd, _ := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		return fd
 	}
-	ended := make(chan error, 1)
+	result := make(chan error, 1)
 	tid := make(chan int, 1)
 	slow, own := fd(), *sa // Connect writes to it
 	go func() {
 		runtime.LockOSThread()
 		tid <- unix.Gettid()
-		ended <- unix.Connect(slow, &own)
+		result <- unix.Connect(slow, &own)
 	}()
 	waiting := <-tid
-	said, err := ask("tcp", args[1])
+	output, err := ask("tcp", args[1])
 	if err != nil {
 		return err
 	}
 	select {
-	case err := <-ended:
-		return fmt.Errorf("the slow connect has ended: %w", err)
+	case err := <-result:
+		return fmt.Errorf("the slow connect did not block: %w", err)
 	default:
 	}
-	fmt.Println("meanwhile:", said)
+	fmt.Println("meanwhile:", output)
 
 	timed := fd()
 	if err := unix.SetsockoptTimeval(timed, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Usec: 200000}); err != nil {
 		return err
 	}
-	fmt.Println("in time:", name(unix.Connect(timed, sa)))
+	fmt.Println("timed:", errnoName(unix.Connect(timed, sa)))
 
 	if errno := systest.InterruptCalls(unix.SIGUSR1); errno != 0 {
 		return errno
@@ -416,22 +415,22 @@ func slowConnects(args []string) error {
 	if err := unix.Tgkill(os.Getpid(), waiting, unix.SIGUSR1); err != nil {
 		return err
 	}
-	fmt.Println("by a signal:", name(<-ended))
+	fmt.Println("signal:", errnoName(<-result))
 
-	// One of the host's that fails by and by, and is used again.
+	// A socket of the host whose connection times out can be used again.
 	late := fd()
 	if err := errors.Join(unix.SetNonblock(late, true), unix.SetsockoptInt(late, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 100)); err != nil {
 		return err
 	}
-	fmt.Print("late: ", name(unix.Connect(late, sa)))
+	fmt.Print("late: ", errnoName(unix.Connect(late, sa)))
 	if _, err := unix.Poll([]unix.PollFd{{Fd: int32(late), Events: unix.POLLOUT}}, 30000); err != nil {
 		return err
 	}
-	fmt.Print(" then: ", name(unix.Connect(late, sa)))
+	fmt.Print(" then: ", errnoName(unix.Connect(late, sa)))
 	good := netip.MustParseAddrPort(args[1])
 	if err := unix.SetNonblock(late, false); err != nil {
 		return err
 	}
-	fmt.Println(" then:", name(unix.Connect(late, &unix.SockaddrInet4{Addr: good.Addr().As4(), Port: int(good.Port())})))
+	fmt.Println(" then:", errnoName(unix.Connect(late, &unix.SockaddrInet4{Addr: good.Addr().As4(), Port: int(good.Port())})))
 	return nil
 }

@@ -19,29 +19,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spliced runs a guest in the splice tier and returns what it printed, and the
-// counters at its end.
-func spliced(t *testing.T, cfg sandbox.Config, name string, args ...string) (string, sandbox.Stats) {
+// runSpliced runs a guest in the splice tier and returns its output and the final
+// counters.
+func runSpliced(t *testing.T, cfg sandbox.Config, name string, args ...string) (string, sandbox.Stats) {
 	t.Helper()
 	cfg.Tier, cfg.MapRoot = sandbox.TierSplice, true
 	n := newNetwork(t, cfg)
-	cmd, out := guest(patience(t), name, args...)
-	if err := n.Exec(patience(t), cmd); err != nil {
+	cmd, out := guest(testContext(t), name, args...)
+	if err := n.Exec(testContext(t), cmd); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if tier, why := n.Tier(); tier != sandbox.TierSplice || why != "" {
-		t.Errorf("tier %q, %q", tier, why)
+	if tier, reason := n.Tier(); tier != sandbox.TierSplice || reason != "" {
+		t.Errorf("tier %q, reason %q; want %q", tier, reason, sandbox.TierSplice)
 	}
 	return strings.TrimSpace(out.String()), n.Stats()
 }
 
 func TestSpliceTier(t *testing.T) {
-	world(t)
+	fakeInternet(t)
 	for _, outside := range []string{outside4, outside6} {
 		t.Run(outside, func(t *testing.T) {
-			server := answerTCP(t, outside, "hello", false)
+			server := serveTCP(t, outside, "hello", false)
 			closed := closedPort(t, outside)
-			got, stats := spliced(t, sandbox.Config{}, "dial", "tcp", server.String(), closed.String(), server.String())
+			got, stats := runSpliced(t, sandbox.Config{}, "dial", "tcp", server.String(), closed.String(), server.String())
 			if want := "hello\nECONNREFUSED\nhello"; got != want {
 				t.Errorf("the guest printed %q, want %q", got, want)
 			}
@@ -52,7 +52,7 @@ func TestSpliceTier(t *testing.T) {
 	}
 }
 
-// closedPort is a port that nobody listens on.
+// closedPort returns a port that nobody listens on.
 func closedPort(t *testing.T, addr string) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", net.JoinHostPort(addr, "0"))
@@ -64,37 +64,37 @@ func closedPort(t *testing.T, addr string) netip.AddrPort {
 }
 
 func TestSpliceTierEchoes(t *testing.T) {
-	world(t)
+	fakeInternet(t)
 	for _, mtu := range []int{1500, 65520} {
-		server := answerTCP(t, outside4, "", true)
-		if got, stats := spliced(t, sandbox.Config{MTU: mtu}, "echo", server.String()); got != "same" || stats.Spliced != 1 || stats.SplicedOutBytes != 8<<20 {
+		server := serveTCP(t, outside4, "", true)
+		if got, stats := runSpliced(t, sandbox.Config{MTU: mtu}, "echo", server.String()); got != "same" || stats.Spliced != 1 || stats.SplicedOutBytes != 8<<20 {
 			t.Errorf("MTU %d: the guest printed %q; counters %+v", mtu, got, stats)
 		}
 	}
 }
 
-// A client of a forward reaches the guest's server past the device, with its own
+// A client of a forward reaches the guest's server without the device, and keeps its
 // address.
 func TestSpliceTierForwards(t *testing.T) {
-	world(t)
+	fakeInternet(t)
 	for _, outside := range []string{outside4, outside6} {
 		t.Run(outside, func(t *testing.T) {
 			port := closedPort(t, outside)
 			to := netip.AddrPortFrom(netip.Addr{}, 8000)
 			n := newNetwork(t, sandbox.Config{Tier: sandbox.TierSplice, Forwards: []sandbox.Forward{{Protocol: sandbox.TCP, Listen: port, To: to}}})
-			s := start(t, n.Exec, "serve", "tcp/:8000")
+			s := startGuest(t, n.Exec, "serve", "tcp/:8000")
 			c, err := net.Dial("tcp", port.String())
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
 			got, err := io.ReadAll(c)
-			// Its own address, which the guest does not have.
+			// the client's address, which the guest does not have
 			if want := "tcp from " + outside; err != nil || string(got) != want {
-				t.Errorf("the client heard %q, %v; want %q", got, err, want)
+				t.Errorf("the client received %q, error %v; want %q", got, err, want)
 			}
 			c.Close()
-			if err := <-s.ended; err != nil {
+			if err := <-s.result; err != nil {
 				t.Error(err)
 			}
 			if stats := n.Stats(); stats.Spliced != 1 {
@@ -104,9 +104,9 @@ func TestSpliceTierForwards(t *testing.T) {
 	}
 }
 
-// ownRules are rules of the guest's that are evaluated before ours: accepted
-// SYNs do not reach our listener any more. Then it dials.
-func ownRules(args []string) error {
+// addDroppingRules adds rules that run before ours and drop the SYNs for our listener.
+// Then it dials.
+func addDroppingRules(args []string) error {
 	c, err := nftables.New()
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func ownRules(args []string) error {
 	table := c.AddTable(&nftables.Table{Name: "own", Family: nftables.TableFamilyIPv4})
 	first := nftables.ChainPriority(-1000)
 	chain := c.AddChain(&nftables.Chain{Name: "pre", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: &first})
-	// What comes out of the device from our own address.
+	// Packets from the device with the guest's own address.
 	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: append([]byte("cleat0"), make([]byte, 10)...)},
@@ -128,12 +128,12 @@ func ownRules(args []string) error {
 	return dial(args)
 }
 
-// Where the namespace's own rules keep connections from us, the device carries
+// If the namespace's own rules keep connections from the listener, the device carries
 // them.
-func TestSpliceTierBesideOwnRules(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "hello", false).String()
-	got, stats := spliced(t, sandbox.Config{}, "own-rules", "tcp", server, server, server, server)
+func TestSpliceTierWithGuestRules(t *testing.T) {
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "hello", false).String()
+	got, stats := runSpliced(t, sandbox.Config{}, "own-rules", "tcp", server, server, server, server)
 	if got != "hello\nhello\nhello\nhello" {
 		t.Errorf("the guest printed %q", got)
 	}
@@ -142,7 +142,7 @@ func TestSpliceTierBesideOwnRules(t *testing.T) {
 	}
 }
 
-// flushRules removes all rules that it may, and dials.
+// flushRules removes all rules that it can, and dials.
 func flushRules(args []string) error {
 	c, err := nftables.New()
 	if err != nil {
@@ -155,18 +155,18 @@ func flushRules(args []string) error {
 	return dial(args)
 }
 
-// Our rules are not the guest's to remove.
-func TestSpliceTierOutlivesAFlush(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "hello", false).String()
-	got, stats := spliced(t, sandbox.Config{}, "flush-rules", "tcp", server)
+// The guest can't remove our rules.
+func TestSpliceTierSurvivesFlush(t *testing.T) {
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "hello", false).String()
+	got, stats := runSpliced(t, sandbox.Config{}, "flush-rules", "tcp", server)
 	if got != "hello" || stats.Spliced != 1 {
 		t.Errorf("the guest printed %q; counters %+v", got, stats)
 	}
 }
 
-// intrude connects to every listener of the namespace's loopback, ours among
-// them, and says how that ends.
+// intrude connects to every listener on the namespace's loopback, ours among them, and
+// prints the results.
 func intrude([]string) error {
 	b, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
@@ -177,22 +177,22 @@ func intrude([]string) error {
 		if n, _ := fmt.Sscanf(strings.ReplaceAll(line, ":", " "), "%d %x %x %x %x %x", &slot, &ip, &port, &rip, &rport, &state); n != 6 || state != 10 {
 			continue
 		}
-		said, err := ask("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		fmt.Printf("%q %v\n", said, errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF))
+		output, err := ask("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		fmt.Printf("%q %v\n", output, errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF))
 	}
 	return nil
 }
 
-// Who finds our listener is reset.
-func TestSpliceTierIsNoWayAround(t *testing.T) {
-	world(t)
-	got, stats := spliced(t, sandbox.Config{}, "intrude")
+// A connection to our listener that we did not steer there is reset.
+func TestSpliceTierResetsIntruders(t *testing.T) {
+	fakeInternet(t)
+	got, stats := runSpliced(t, sandbox.Config{}, "intrude")
 	if got != `"" true` || stats.Intruders != 1 || stats.TCPFlows != 0 {
 		t.Errorf("the guest printed %q; counters %+v", got, stats)
 	}
 }
 
-// tables lists nftables' tables, waits, and lists them again.
+// tables prints the number of nftables tables, waits, and prints it again.
 func tables([]string) error {
 	fmt.Println("ready")
 	list := func() error {
@@ -213,31 +213,31 @@ func tables([]string) error {
 	return list()
 }
 
-// When the helper is killed its rules go with it.
+// If the host side is killed, the rules disappear.
 func TestSpliceTierLeavesNoRules(t *testing.T) {
-	world(t)
-	cmd, _ := guest(patience(t), "helper-of-tables")
-	stdin, feed := pipe(t)
-	said, stdout := pipe(t)
+	fakeInternet(t)
+	cmd, _ := guest(testContext(t), "helper-of-tables")
+	stdin, input := pipe(t)
+	output, stdout := pipe(t)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stdout
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	stdin.Close()
 	stdout.Close()
-	lines := bufio.NewReader(said)
+	lines := bufio.NewReader(output)
 	for _, want := range []string{"ready\n", "2\n"} {
 		if got, err := lines.ReadString('\n'); got != want {
-			t.Fatalf("the command said %q, %v; want %q", got, err, want)
+			t.Fatalf("the command printed %q (%v), want %q", got, err, want)
 		}
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	cmd.Wait()
-	feed.Close()
+	input.Close()
 	if got, err := lines.ReadString('\n'); got != "0\n" {
-		t.Errorf("the command said %q, %v: tables are left", got, err)
+		t.Errorf("the command printed %q tables (%v), want 0", got, err)
 	}
 }
 
@@ -251,7 +251,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-func helperOfTables([]string) error {
+func hostSideOfTables([]string) error {
 	n, err := sandbox.New(sandbox.Config{Tier: sandbox.TierSplice, MapRoot: true})
 	if err != nil {
 		return err
@@ -262,16 +262,16 @@ func helperOfTables([]string) error {
 	return n.Exec(ctx, cmd)
 }
 
-// A device that others see all packets of carries all of them.
+// With a capture the device carries all connections.
 func TestTierWithCapture(t *testing.T) {
-	world(t)
+	fakeInternet(t)
 	if _, err := sandbox.New(sandbox.Config{Tier: sandbox.TierSplice, Pcap: io.Discard}); err == nil {
-		t.Error("a capture of the splice tier is no error")
+		t.Error("New accepts a capture with the splice tier")
 	}
-	server := answerTCP(t, outside4, "hello", false).String()
+	server := serveTCP(t, outside4, "hello", false).String()
 	n := newNetwork(t, sandbox.Config{Pcap: io.Discard})
-	cmd, out := guest(patience(t), "dial", "tcp", server)
-	if err := n.Exec(patience(t), cmd); err != nil {
+	cmd, out := guest(testContext(t), "dial", "tcp", server)
+	if err := n.Exec(testContext(t), cmd); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if s := n.Stats(); s.Spliced != 0 || s.TCPFlows != 1 {

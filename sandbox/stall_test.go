@@ -17,34 +17,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A container that has us wait, by memory that never comes, by a lock that its thread holds
-// meanwhile, or by a file system that never answers, has nobody else wait, and does not
-// keep the network from ending.
-func TestContainerStallsItselfAlone(t *testing.T) {
+// A container can stall its own calls, by memory that never becomes available, by a
+// socket lock that its thread holds, or by a file system that never answers. It delays no
+// other container, and does not keep the network from ending.
+func TestStalledContainerDelaysNobody(t *testing.T) {
 	if !asRoot(t) {
 		return
 	}
-	world(t)
-	server := answerTCP(t, outside4, "hello", false).String()
-	for _, way := range []string{"memory", "lock", "path"} {
-		t.Run(way, func(t *testing.T) {
-			s := newServed(t, sandbox.Config{})
-			stalled := s.start(t, "stall", way, server, t.TempDir())
-			if said := stalled.line(t); said != "stalled" {
-				t.Skip(said)
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "hello", false).String()
+	for _, means := range []string{"memory", "lock", "path"} {
+		t.Run(means, func(t *testing.T) {
+			s := newContainerNet(t, sandbox.Config{})
+			stalled := s.start(t, "stall", means, server, t.TempDir())
+			if output := stalled.line(t); output != "stalled" {
+				t.Skip(output)
 			}
 			other := s.start(t, "stall-beside", server, filepath.Join(t.TempDir(), "socket"))
 			if got := other.rest(t); got != "hello, bind ok" {
-				t.Errorf("another container printed %q", got)
+				t.Errorf("the other container printed %q", got)
 			}
 			s.end(t)
 		})
 	}
 }
 
-// stallBeside is what another container does meanwhile.
+// stallBeside is the other container.
 func stallBeside(args []string) error {
-	said, err := ask("tcp", args[0])
+	output, err := ask("tcp", args[0])
 	if err != nil {
 		return err
 	}
@@ -52,12 +52,12 @@ func stallBeside(args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s, bind %s\n", said, name(unix.Bind(fd, &unix.SockaddrUnix{Name: args[1]})))
+	fmt.Printf("%s, bind %s\n", output, errnoName(unix.Bind(fd, &unix.SockaddrUnix{Name: args[1]})))
 	return nil
 }
 
-// stall makes a call that the supervisor can't carry out, says so, and ends with its
-// input. What it lacks for that it says, too.
+// stall makes a call that the supervisor can't complete, prints "stalled", and exits with
+// its input. If it lacks the means it prints why.
 func stall(args []string) error {
 	to := netip.MustParseAddrPort(args[1])
 	var err error
@@ -70,7 +70,7 @@ func stall(args []string) error {
 		err = stallByPath(args[2])
 	}
 	if err != nil {
-		fmt.Println("it takes more:", err)
+		fmt.Println("can't stall:", err)
 		return nil
 	}
 	fmt.Println("stalled")
@@ -91,8 +91,8 @@ func stallByMemory() error {
 	return memory.Wait()
 }
 
-// stallByLock has a thread hold a socket's lock while it waits for memory, and another
-// one make calls about the socket.
+// stallByLock makes one thread hold a socket's lock while it waits for memory, and
+// another make a call on the socket.
 func stallByLock(to *unix.SockaddrInet4) error {
 	memory, err := systest.NewUserfault()
 	if err != nil {
@@ -110,17 +110,17 @@ func stallByLock(to *unix.SockaddrInet4) error {
 		return err
 	}
 	go unix.Connect(fd, to)
-	// The supervisor has the call when it looks into us, which takes it no longer than
-	// this one's way to the other container.
+	// By the time the other container's connection reaches the supervisor, this call has
+	// reached it.
 	return nil
 }
 
-// stallByPath binds in a file system of its own, which never says what is there.
+// stallByPath binds in a file system of its own that never answers a lookup.
 func stallByPath(dir string) error {
 	mounted := make(chan error)
-	var fuse silent
+	var fuse silentFS
 	go func() {
-		runtime.LockOSThread() // a mount namespace is a thread's
+		runtime.LockOSThread() // a mount namespace belongs to a thread
 		err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS)
 		if err == nil {
 			err = unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
@@ -135,14 +135,14 @@ func stallByPath(dir string) error {
 	if err := <-mounted; err != nil {
 		return err
 	}
-	_, err := fuse.read() // what binding asks for, which is never answered
+	_, err := fuse.read() // the lookup of bind, which is never answered
 	return err
 }
 
-// silent is a file system that answers nothing but how it is mounted.
-type silent int
+// silentFS is a file system that answers only the request to initialize.
+type silentFS int
 
-// Of include/uapi/linux/fuse.h.
+// From include/uapi/linux/fuse.h.
 const (
 	fuseInit      = 26
 	fuseInBytes   = 40 // struct fuse_in_header: length, opcode, unique, …
@@ -150,7 +150,7 @@ const (
 	fuseInitBytes = 64 // struct fuse_init_out
 )
 
-func mountSilent(dir string) (silent, error) {
+func mountSilent(dir string) (silentFS, error) {
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
@@ -158,31 +158,31 @@ func mountSilent(dir string) (silent, error) {
 	if err := unix.Mount("silent", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)); err != nil {
 		return -1, err
 	}
-	s := silent(fd)
+	s := silentFS(fd)
 	request, err := s.read()
 	if err != nil {
 		return -1, err
 	}
 	native := binary.NativeEndian
 	if native.Uint32(request[4:]) != fuseInit {
-		return -1, errors.New("the kernel does not begin with FUSE_INIT")
+		return -1, errors.New("the first request is not FUSE_INIT")
 	}
 	answer := make([]byte, fuseOutBytes+fuseInitBytes)
 	native.PutUint32(answer, uint32(len(answer)))
 	copy(answer[8:16], request[8:16])
-	native.PutUint32(answer[fuseOutBytes:], 7)       // the protocol's version
-	native.PutUint32(answer[fuseOutBytes+4:], 31)    // and minor one
+	native.PutUint32(answer[fuseOutBytes:], 7)       // protocol version
+	native.PutUint32(answer[fuseOutBytes+4:], 31)    // minor version
 	native.PutUint32(answer[fuseOutBytes+20:], 4096) // max_write
 	_, err = unix.Write(fd, answer)
 	return s, err
 }
 
 // read returns the next request.
-func (s silent) read() ([]byte, error) {
+func (s silentFS) read() ([]byte, error) {
 	buf := make([]byte, 64<<10)
 	n, err := unix.Read(int(s), buf)
 	if err == nil && n < fuseInBytes {
-		err = errors.New("a short request")
+		err = errors.New("short request")
 	}
 	return buf[:max(n, 0)], err
 }

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Another user in the namespace can't attach a queue of the device, and so read and write the
-// packets of all others.
+// Another user in the namespace can't attach a queue of the device, by which it could
+// read and write everybody's packets.
 func TestOtherUserCannotAttachQueue(t *testing.T) {
 	if !asRoot(t) {
 		return
@@ -24,11 +24,11 @@ func TestOtherUserCannotAttachQueue(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET}
 	out, err := cmd.CombinedOutput()
 	if got := string(out); err != nil || got != "root: ok\nuser 1234: EPERM\n" {
-		t.Errorf("%v: %s", err, got)
+		t.Errorf("error %v; the guest printed %q", err, got)
 	}
 }
 
-// queueStage runs queueGuest in a sandbox, where everybody may open /dev/net/tun.
+// queueStage runs queueGuest in a sandbox where everybody may open /dev/net/tun.
 func queueStage([]string) error {
 	err := errors.Join(
 		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
@@ -49,7 +49,8 @@ func queueStage([]string) error {
 	return err
 }
 
-// queueGuest attaches a queue as root, who may configure the namespace, and as another user.
+// queueGuest attaches a queue as root, who may configure the namespace, and as another
+// user.
 func queueGuest([]string) error {
 	attach := func() string {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -62,10 +63,10 @@ func queueGuest([]string) error {
 			return err.Error()
 		}
 		ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE)
-		return name(unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr))
+		return errnoName(unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr))
 	}
 	fmt.Println("root:", attach())
-	if err := syscall.Setuid(ordinaryID); err != nil {
+	if err := syscall.Setuid(unprivilegedID); err != nil {
 		return err
 	}
 	fmt.Printf("user %d: %s\n", os.Getuid(), attach())

@@ -16,12 +16,12 @@ func TestDefaults(t *testing.T) {
 		gateway4, gateway6 string
 		dns                string
 	}{
-		{"nothing said", Config{}, "10.0.2.2", "fd63:6c65:6174::2", "10.0.2.3"},
+		{"zero", Config{}, "10.0.2.2", "fd63:6c65:6174::2", "10.0.2.3"},
 		{"IPv6 alone", Config{NoIPv4: true}, "invalid IP", "fd63:6c65:6174::2", "fd63:6c65:6174::3"},
-		{"guest where the gateway would be", Config{Addr4: prefix("192.0.2.2/24"), NoIPv6: true}, "192.0.2.3", "invalid IP", "192.0.2.4"},
-		{"guest where the resolver would be", Config{Addr4: prefix("192.0.2.3/24"), NoIPv6: true}, "192.0.2.2", "invalid IP", "192.0.2.4"},
-		{"host loopback where the resolver would be", Config{HostLoopback4: addr("10.0.2.3"), NoIPv6: true}, "10.0.2.2", "invalid IP", "10.0.2.4"},
-		{"gateway of its own", Config{Addr4: prefix("192.0.2.7/24"), Gateway4: addr("198.51.100.1"), NoIPv6: true}, "198.51.100.1", "invalid IP", "192.0.2.3"},
+		{"guest with the gateway's default address", Config{Addr4: prefix("192.0.2.2/24"), NoIPv6: true}, "192.0.2.3", "invalid IP", "192.0.2.4"},
+		{"guest with the resolver's default address", Config{Addr4: prefix("192.0.2.3/24"), NoIPv6: true}, "192.0.2.2", "invalid IP", "192.0.2.4"},
+		{"host loopback with the resolver's default address", Config{HostLoopback4: addr("10.0.2.3"), NoIPv6: true}, "10.0.2.2", "invalid IP", "10.0.2.4"},
+		{"configured gateway", Config{Addr4: prefix("192.0.2.7/24"), Gateway4: addr("198.51.100.1"), NoIPv6: true}, "198.51.100.1", "invalid IP", "192.0.2.3"},
 		{"smallest network with room", Config{Addr4: prefix("192.0.2.1/29"), NoIPv6: true}, "192.0.2.2", "invalid IP", "192.0.2.3"},
 	}
 	for _, tt := range tests {
@@ -46,16 +46,16 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestConfigThatCannotBe(t *testing.T) {
+func TestInvalidConfig(t *testing.T) {
 	tests := []struct {
 		name  string
 		cfg   Config
 		field string
 	}{
-		{"no family", Config{NoIPv4: true, NoIPv6: true}, "NoIPv6"},
+		{"both families off", Config{NoIPv4: true, NoIPv6: true}, "NoIPv6"},
 		{"long name", Config{Interface: "sixteen-bytes-00"}, "Interface"},
 		{"name with a slash", Config{Interface: "a/b"}, "Interface"},
-		{"name that the kernel would complete", Config{Interface: "tun%d"}, "Interface"},
+		{"name pattern", Config{Interface: "tun%d"}, "Interface"},
 		{"MTU below IPv6's", Config{MTU: 1279}, "MTU"},
 		{"MTU below IPv4's", Config{MTU: 575, NoIPv6: true}, "MTU"},
 		{"MTU too large", Config{MTU: 65521}, "MTU"},
@@ -76,15 +76,15 @@ func TestConfigThatCannotBe(t *testing.T) {
 		{"mapping twice", Config{HostLoopback4: addr("192.0.2.1"), Mappings: []Mapping{{Guest: addr("192.0.2.1"), Host: addr("192.0.2.2")}}}, "Mappings"},
 		{"mapping of loopback", Config{Mappings: []Mapping{{Guest: addr("127.0.0.1"), Host: addr("127.0.0.1")}}}, "Mappings"},
 		{"forward without protocol", Config{Forwards: []Forward{{}}}, "Forwards"},
-		{"outward without port", Config{ReverseForwards: []ReverseForward{{Protocol: TCP}}}, "ReverseForwards"},
-		{"ports upside down", Config{AutoForward: []AutoForward{{TCP: true, Only: []PortRange{{First: 2, Last: 1}}}}}, "AutoForward"},
+		{"reverse forward without port", Config{ReverseForwards: []ReverseForward{{Protocol: TCP}}}, "ReverseForwards"},
+		{"ports in reverse order", Config{AutoForward: []AutoForward{{TCP: true, Only: []PortRange{{First: 2, Last: 1}}}}}, "AutoForward"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := New(tt.cfg)
 			var wrong *ConfigError
 			if !errors.As(err, &wrong) {
-				t.Fatalf("error %v", err)
+				t.Fatalf("got error %v, want a *ConfigError", err)
 			}
 			if wrong.Field != tt.field {
 				t.Errorf("field %s, want %s", wrong.Field, tt.field)
@@ -99,7 +99,7 @@ func TestPIDOfPath(t *testing.T) {
 		"/run/netns/web": 0, "/proc": 0, "/proc/-1/ns/net": 0, "": 0,
 	} {
 		if got := pidOf(path); got != want {
-			t.Errorf("%q: process %d, want %d", path, got, want)
+			t.Errorf("pidOf(%q) = %d, want %d", path, got, want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestWhatTheGuestSees(t *testing.T) {
+func TestGuestView(t *testing.T) {
 	lab.Need(t)
 	tests := []struct {
 		name  string
@@ -33,11 +34,11 @@ func TestWhatTheGuestSees(t *testing.T) {
 			"00000000000000000000000000000001 01 80 10 80 lo fd636c65617400000000000000000100 02 40 00 82 cleat0"},
 		{"no IPv6", sandbox.Config{NoIPv6: true}, "show", []string{"/proc/net/if_inet6"}, "00000000000000000000000000000001 01 80 10 80 lo"},
 		{"low ports", sandbox.Config{}, "show", []string{"/proc/sys/net/ipv4/ip_unprivileged_port_start"}, "0"},
-		{"left to others", sandbox.Config{NoConfigure: true}, "show", []string{"/proc/net/if_inet6"}, "00000000000000000000000000000001 01 80 10 80 lo"},
+		{"not configured", sandbox.Config{NoConfigure: true}, "show", []string{"/proc/net/if_inet6"}, "00000000000000000000000000000001 01 80 10 80 lo"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := strings.Split(run(t, tt.cfg, tt.guest, tt.args...), "\n")
+			got := strings.Split(runGuest(t, tt.cfg, tt.guest, tt.args...), "\n")
 			want := strings.Split(tt.want, "\n")
 			if d := cmp.Diff(sorted(want), sorted(got)); d != "" {
 				t.Error(d)
@@ -46,20 +47,20 @@ func TestWhatTheGuestSees(t *testing.T) {
 	}
 }
 
-// What a command finds open is what it would find without us.
-func TestNothingOfOursIsOpen(t *testing.T) {
+// A command has the same open descriptors with and without the network.
+func TestGuestInheritsNoDescriptors(t *testing.T) {
 	lab.Need(t)
-	cmd, plain := guest(patience(t), "fds")
+	cmd, plain := guest(testContext(t), "fds")
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}
-	want, got := strings.TrimSpace(plain.String()), run(t, sandbox.Config{}, "fds")
+	want, got := strings.TrimSpace(plain.String()), runGuest(t, sandbox.Config{}, "fds")
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
 }
 
-// sorted sorts the lines of a table whose order the kernel does not promise.
+// sorted sorts the lines of a table whose order the kernel does not guarantee.
 func sorted(lines []string) []string {
 	if len(lines) == 1 && strings.Contains(lines[0], "lo") {
 		f := strings.Fields(lines[0])
@@ -69,55 +70,47 @@ func sorted(lines []string) []string {
 		}
 		lines = rows
 	}
-	out := append([]string{}, lines...)
-	for i := range out {
-		for j := i + 1; j < len(out); j++ {
-			if out[j] < out[i] {
-				out[i], out[j] = out[j], out[i]
-			}
-		}
-	}
-	return out
+	return slices.Sorted(slices.Values(lines))
 }
 
-func TestTCPGoesOut(t *testing.T) {
-	world(t)
-	four := answerTCP(t, outside4, "four", false)
-	six := answerTCP(t, outside6, "six", false)
-	got := run(t, sandbox.Config{}, "dial", "tcp", four.String(), six.String())
+func TestTCP(t *testing.T) {
+	fakeInternet(t)
+	four := serveTCP(t, outside4, "four", false)
+	six := serveTCP(t, outside6, "six", false)
+	got := runGuest(t, sandbox.Config{}, "dial", "tcp", four.String(), six.String())
 	if got != "four\nsix" {
-		t.Errorf("the guest got %q", got)
+		t.Errorf("the guest printed %q", got)
 	}
 }
 
-func TestManyBytesComeBack(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "", true)
-	if got := run(t, sandbox.Config{}, "echo", server.String()); got != "same" {
-		t.Errorf("got %q", got)
+func TestTCPManyBytes(t *testing.T) {
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "", true)
+	if got := runGuest(t, sandbox.Config{}, "echo", server.String()); got != "same" {
+		t.Errorf("the guest printed %q", got)
 	}
 }
 
-func TestUDPGoesOut(t *testing.T) {
-	world(t)
-	four := answerUDP(t, outside4, "four")
-	six := answerUDP(t, outside6, "six")
-	if got := run(t, sandbox.Config{}, "dial", "udp", four.String(), six.String()); got != "four\nsix" {
-		t.Errorf("the guest got %q", got)
+func TestUDP(t *testing.T) {
+	fakeInternet(t)
+	four := serveUDP(t, outside4, "four")
+	six := serveUDP(t, outside6, "six")
+	if got := runGuest(t, sandbox.Config{}, "dial", "udp", four.String(), six.String()); got != "four\nsix" {
+		t.Errorf("the guest printed %q", got)
 	}
 }
 
 func TestPing(t *testing.T) {
-	world(t)
-	if got := run(t, sandbox.Config{}, "ping", outside4); got != "10 "+outside4 {
-		t.Errorf("the guest got %q", got)
+	fakeInternet(t)
+	if got := runGuest(t, sandbox.Config{}, "ping", outside4); got != "10 "+outside4 {
+		t.Errorf("the guest printed %q", got)
 	}
 }
 
 func TestHostLoopback(t *testing.T) {
-	world(t)
-	four := answerTCP(t, "127.0.0.1", "four", false)
-	six := answerTCP(t, "::1", "six", false)
+	fakeInternet(t)
+	four := serveTCP(t, "127.0.0.1", "four", false)
+	six := serveTCP(t, "::1", "six", false)
 	gateway4, gateway6 := "10.0.2.2", "[fd63:6c65:6174::2]"
 	tests := []struct {
 		name string
@@ -129,19 +122,19 @@ func TestHostLoopback(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := run(t, tt.cfg, "dial", "tcp", at(four, gateway4), at(six, gateway6)); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
+			if got := runGuest(t, tt.cfg, "dial", "tcp", withAddr(four, gateway4), withAddr(six, gateway6)); got != tt.want {
+				t.Errorf("the guest printed %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
 func TestMapping(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "mapped", false)
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "mapped", false)
 	cfg := sandbox.Config{Mappings: []sandbox.Mapping{{Guest: netip.MustParseAddr("169.254.1.2"), Host: netip.MustParseAddr(outside4)}}}
-	if got := run(t, cfg, "dial", "tcp", at(server, "169.254.1.2"), at(server, "169.254.1.3")); got != "mapped\nECONNREFUSED" {
-		t.Errorf("got %q", got)
+	if got := runGuest(t, cfg, "dial", "tcp", withAddr(server, "169.254.1.2"), withAddr(server, "169.254.1.3")); got != "mapped\nECONNREFUSED" {
+		t.Errorf("the guest printed %q", got)
 	}
 }
 
@@ -150,9 +143,9 @@ type policyFunc func(sandbox.Flow) sandbox.Verdict
 func (f policyFunc) Judge(flow sandbox.Flow) sandbox.Verdict { return f(flow) }
 
 func TestPolicy(t *testing.T) {
-	world(t)
-	a, b := answerTCP(t, outside4, "a", false), answerTCP(t, outside4, "b", false)
-	local := answerTCP(t, "127.0.0.1", "local", false)
+	fakeInternet(t)
+	a, b := serveTCP(t, outside4, "a", false), serveTCP(t, outside4, "b", false)
+	local := serveTCP(t, "127.0.0.1", "local", false)
 	cfg := sandbox.Config{
 		HostLoopback4: netip.MustParseAddr("10.0.2.2"),
 		Policy: policyFunc(func(f sandbox.Flow) sandbox.Verdict {
@@ -165,16 +158,16 @@ func TestPolicy(t *testing.T) {
 			return sandbox.Verdict{}
 		}),
 	}
-	got := run(t, cfg, "dial", "tcp", a.String(), b.String(), outside4+":7", at(local, "10.0.2.2"), "169.254.169.254:80")
+	got := runGuest(t, cfg, "dial", "tcp", a.String(), b.String(), outside4+":7", withAddr(local, "10.0.2.2"), "169.254.169.254:80")
 	if want := "ECONNREFUSED\nb\nb\nlocal\nECONNREFUSED"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+		t.Errorf("the guest printed %q, want %q", got, want)
 	}
 }
 
-// A Policy that is asked about everything may do what the default denials forbid.
+// With NoDefaultDenials a Policy may allow what the default denials forbid.
 func TestNoDefaultDenials(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "redirected", false)
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "redirected", false)
 	all := policyFunc(func(sandbox.Flow) sandbox.Verdict {
 		return sandbox.Verdict{Action: sandbox.Redirect, To: server}
 	})
@@ -182,18 +175,18 @@ func TestNoDefaultDenials(t *testing.T) {
 		"ECONNREFUSED": {Policy: all},
 		"redirected":   {Policy: all, NoDefaultDenials: true},
 	} {
-		if got := run(t, cfg, "dial", "tcp", "169.254.169.254:80"); got != want {
-			t.Errorf("got %q, want %q", got, want)
+		if got := runGuest(t, cfg, "dial", "tcp", "169.254.169.254:80"); got != want {
+			t.Errorf("the guest printed %q, want %q", got, want)
 		}
 	}
 }
 
-func TestHookHandsBackItsConnection(t *testing.T) {
-	world(t)
-	server := answerTCP(t, "127.0.0.1", "by hook", false)
-	var seen []string
+func TestHookReturnsConnection(t *testing.T) {
+	fakeInternet(t)
+	server := serveTCP(t, "127.0.0.1", "by hook", false)
+	var flows []string
 	cfg := sandbox.Config{Hook: func(ctx context.Context, f sandbox.Flow, names []string) sandbox.Verdict {
-		seen = append(seen, f.Destination.String())
+		flows = append(flows, f.Destination.String())
 		var d net.Dialer
 		c, err := d.DialContext(ctx, "tcp", server.String())
 		if err != nil {
@@ -201,59 +194,59 @@ func TestHookHandsBackItsConnection(t *testing.T) {
 		}
 		return sandbox.Verdict{Action: sandbox.Use, Conn: c}
 	}}
-	if got := run(t, cfg, "dial", "tcp", "198.51.100.7:80"); got != "by hook" {
-		t.Errorf("got %q", got)
+	if got := runGuest(t, cfg, "dial", "tcp", "198.51.100.7:80"); got != "by hook" {
+		t.Errorf("the guest printed %q", got)
 	}
-	if d := cmp.Diff([]string{"198.51.100.7:80"}, seen); d != "" {
+	if d := cmp.Diff([]string{"198.51.100.7:80"}, flows); d != "" {
 		t.Error(d)
 	}
 }
 
-func TestCommandThatCannotBeExecuted(t *testing.T) {
+func TestCommandNotExecutable(t *testing.T) {
 	lab.Need(t)
 	cmd := exec.Command("/etc/passwd")
-	err := newNetwork(t, sandbox.Config{}).Exec(patience(t), cmd)
+	err := newNetwork(t, sandbox.Config{}).Exec(testContext(t), cmd)
 	var setup *sandbox.SetupError
 	if !errors.As(err, &setup) || !errors.Is(err, unix.EACCES) || setup.Step != `execute "/etc/passwd"` {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v, want EACCES of executing /etc/passwd", err)
 	}
 	if cmd.ProcessState.ExitCode() != 125 {
-		t.Errorf("exit code %d", cmd.ProcessState.ExitCode())
+		t.Errorf("exit code %d, want 125", cmd.ProcessState.ExitCode())
 	}
 }
 
-func TestCommandThatDoesNotExist(t *testing.T) {
+func TestCommandNotFound(t *testing.T) {
 	lab.Need(t)
-	err := newNetwork(t, sandbox.Config{}).Exec(patience(t), exec.Command("no-such-command-here"))
+	err := newNetwork(t, sandbox.Config{}).Exec(testContext(t), exec.Command("no-such-command-here"))
 	if !errors.Is(err, exec.ErrNotFound) {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v, want %v", err, exec.ErrNotFound)
 	}
 }
 
-func TestExitCodeOfTheCommand(t *testing.T) {
+func TestExitCode(t *testing.T) {
 	lab.Need(t)
-	err := newNetwork(t, sandbox.Config{}).Exec(patience(t), exec.Command("sh", "-c", "exit 7"))
+	err := newNetwork(t, sandbox.Config{}).Exec(testContext(t), exec.Command("sh", "-c", "exit 7"))
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 7 {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v, want exit code 7", err)
 	}
 }
 
-// Callers may end Run as soon as they have seen the command end: why it could
-// not begin must not be lost.
-func TestWhyACommandDidNotBeginIsNotLost(t *testing.T) {
+// A caller may end Run as soon as it has flows the command end. The reason why the command
+// did not start must not be lost.
+func TestExecErrorIsNotLost(t *testing.T) {
 	lab.Need(t)
 	cmd := exec.Command("/etc/passwd")
 	n := newNetwork(t, sandbox.Config{})
-	if err := errors.Join(n.Wrap(cmd), cmd.Start(), n.Prepare(patience(t))); err != nil {
+	if err := errors.Join(n.Wrap(cmd), cmd.Start(), n.Prepare(testContext(t))); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(patience(t))
-	ended := make(chan error, 1)
-	go func() { ended <- n.Run(ctx) }()
+	ctx, stop := context.WithCancel(testContext(t))
+	result := make(chan error, 1)
+	go func() { result <- n.Run(ctx) }()
 	cmd.Wait()
 	stop()
-	if err := <-ended; !errors.Is(err, unix.EACCES) {
-		t.Errorf("error %v", err)
+	if err := <-result; !errors.Is(err, unix.EACCES) {
+		t.Errorf("got error %v, want %v", err, unix.EACCES)
 	}
 }

@@ -24,20 +24,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// servedNS is a network namespace whose containers come by a listener.
-type servedNS struct {
-	dir      string // for the test
-	netns    string // path
-	listener string // path
+// containerNet is a network namespace that is served for containers.
+type containerNet struct {
+	dir      string // of the test
+	netns    string // path of the namespace
+	listener string // path of the socket
 	n        *sandbox.Network
 	stop     context.CancelFunc
-	ended    chan error // what Run returned
+	result   chan error // the result of Run
 }
 
-// newServed makes a network namespace and serves it until stop is called.
-func newServed(t *testing.T, cfg sandbox.Config) *servedNS {
+// newContainerNet creates a network namespace and serves it until stop is called.
+func newContainerNet(t *testing.T, cfg sandbox.Config) *containerNet {
 	t.Helper()
-	s := &servedNS{dir: t.TempDir(), ended: make(chan error, 1)}
+	s := &containerNet{dir: t.TempDir(), result: make(chan error, 1)}
 	s.netns = filepath.Join(s.dir, "netns")
 	ns, err := netns.New("container")
 	if err != nil {
@@ -59,54 +59,55 @@ func newServed(t *testing.T, cfg sandbox.Config) *servedNS {
 	}
 	cfg.Tier = sandbox.TierSeccomp
 	s.n = newNetwork(t, cfg)
-	if err := errors.Join(s.n.Join(patience(t), sandbox.Namespace{Path: s.netns}), s.n.Prepare(patience(t))); err != nil {
+	if err := errors.Join(s.n.Join(testContext(t), sandbox.Namespace{Path: s.netns}), s.n.Prepare(testContext(t))); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
-	go func() { s.ended <- s.n.Run(ctx) }()
+	go func() { s.result <- s.n.Run(ctx) }()
 	return s
 }
 
-// end ends the network and fails the test where Run does.
-func (s *servedNS) end(t *testing.T) {
+// end ends the network, and fails the test if Run fails.
+func (s *containerNet) end(t *testing.T) {
 	t.Helper()
 	s.stop()
 	select {
-	case err := <-s.ended:
+	case err := <-s.result:
 		if err != nil {
 			t.Errorf("Run: %v", err)
 		}
-	case <-time.After(time.Minute): // cleanups have no other clock
-		t.Error("Run does not end")
+	case <-time.After(time.Minute): // the test's context has ended in cleanups
+		t.Error("Run does not return")
 	}
 }
 
-// contained is a guest in a served namespace, started as an OCI runtime starts programs,
-// but with the files of the host.
-type contained struct {
+// container is a guest in a containerNet. It is started as an OCI runtime starts
+// containers, but sees the host's files.
+type container struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	pipe  *os.File
 	out   *bufio.Reader
 }
 
-// start starts a guest as a container of its own.
-func (s *servedNS) start(t *testing.T, name string, args ...string) *contained {
+// start starts a guest as a container.
+func (s *containerNet) start(t *testing.T, name string, args ...string) *container {
 	t.Helper()
 	c := s.launch(t, name, args...)
 	notifications := c.notifications(t)
 	defer unix.Close(notifications)
-	tell(t, s.listener, s.state(t, c.cmd.Process.Pid), notifications)
+	sendNotifications(t, s.listener, s.state(t, c.cmd.Process.Pid), notifications)
 	c.begin(t)
 	return c
 }
 
-// handed is the socket by which a guest hands its notifications over.
-const handed = 3
+// handoverFD is the socket by which a guest hands over the descriptor of its
+// notifications.
+const handoverFD = 3
 
-// launch starts a guest that waits for begin, behind its filter.
-func (s *servedNS) launch(t *testing.T, name string, args ...string) *contained {
+// launch starts a guest that installs its filter and waits for begin.
+func (s *containerNet) launch(t *testing.T, name string, args ...string) *container {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -134,14 +135,14 @@ func (s *servedNS) launch(t *testing.T, name string, args ...string) *contained 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		cmd.Process.Kill() // it may have ended
+		cmd.Process.Kill() // fails if it has exited
 		cmd.Wait()
 	})
-	return &contained{cmd, stdin, pipe.(*os.File), bufio.NewReader(pipe)}
+	return &container{cmd, stdin, pipe.(*os.File), bufio.NewReader(pipe)}
 }
 
-// notifications takes over what the guest hands over.
-func (c *contained) notifications(t *testing.T) int {
+// notifications receives the descriptor that the guest hands over.
+func (c *container) notifications(t *testing.T) int {
 	t.Helper()
 	oob := make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := unix.Recvmsg(int(c.cmd.ExtraFiles[1].Fd()), make([]byte, 1), oob, unix.MSG_CMSG_CLOEXEC)
@@ -150,7 +151,7 @@ func (c *contained) notifications(t *testing.T) int {
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:n])
 	if err != nil || len(messages) != 1 {
-		t.Fatalf("the guest handed over %d messages, %v", len(messages), err)
+		t.Fatalf("got %d control messages from the guest, error %v", len(messages), err)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil {
@@ -159,68 +160,68 @@ func (c *contained) notifications(t *testing.T) int {
 	return fds[0]
 }
 
-// begin lets the guest begin.
-func (c *contained) begin(t *testing.T) {
+// begin lets the guest start.
+func (c *container) begin(t *testing.T) {
 	t.Helper()
 	if _, err := c.cmd.ExtraFiles[1].Write([]byte{0}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// soon bounds how long a guest may take for the next thing that it prints. Others may
+// guestTimeout bounds how long a guest may take for its next output, even if other guests
 // stall for longer.
-const soon = 30 * time.Second
+const guestTimeout = 30 * time.Second
 
-// line is what the guest prints next.
-func (c *contained) line(t *testing.T) string {
+// line returns the next line of the guest's output.
+func (c *container) line(t *testing.T) string {
 	t.Helper()
-	if err := c.pipe.SetReadDeadline(time.Now().Add(soon)); err != nil {
+	if err := c.pipe.SetReadDeadline(time.Now().Add(guestTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	text, err := c.out.ReadString('\n')
 	if err != nil {
-		t.Fatalf("the guest printed %q, %v", text, err)
+		t.Fatalf("read the guest's output: got %q, error %v", text, err)
 	}
 	return strings.TrimSpace(text)
 }
 
-// rest is what the guest prints until it ends.
-func (c *contained) rest(t *testing.T) string {
+// rest returns the rest of the guest's output when it has exited.
+func (c *container) rest(t *testing.T) string {
 	t.Helper()
-	if err := c.pipe.SetReadDeadline(time.Now().Add(soon)); err != nil {
+	if err := c.pipe.SetReadDeadline(time.Now().Add(guestTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	text, err := io.ReadAll(c.out)
 	if err != nil {
-		t.Fatalf("the guest printed %q, %v", text, err)
+		t.Fatalf("read the guest's output: got %q, error %v", text, err)
 	}
 	if err := c.cmd.Wait(); err != nil {
-		t.Errorf("the guest: %v: %s", err, text)
+		t.Errorf("the guest failed: %v: %s", err, text)
 	}
 	return strings.TrimSpace(string(bytes.TrimSpace(text)))
 }
 
-// contain is the guest before it begins: it hands its notifications over and becomes what
-// its arguments say.
+// contain installs the filter, hands over the descriptor of its notifications, and
+// becomes another guest.
 func contain(args []string) error {
 	runtime.LockOSThread()
 	fd, err := supervisor.InstallFilter()
 	if err != nil {
 		return err
 	}
-	if err := unix.Sendmsg(handed, []byte{0}, unix.UnixRights(fd), nil, 0); err != nil {
+	if err := unix.Sendmsg(handoverFD, []byte{0}, unix.UnixRights(fd), nil, 0); err != nil {
 		return err
 	}
 	unix.Close(fd)
-	if _, err := unix.Read(handed, make([]byte, 1)); err != nil {
+	if _, err := unix.Read(handoverFD, make([]byte, 1)); err != nil {
 		return err
 	}
 	return unix.Exec("/proc/self/exe", append([]string{"guest", "guest"}, args...), os.Environ())
 }
 
-// state is an OCI runtime's message about a container, with a bundle that gives it no
+// state returns an OCI runtime's message about a container whose bundle grants no
 // capabilities.
-func (s *servedNS) state(t *testing.T, pid int) string {
+func (s *containerNet) state(t *testing.T, pid int) string {
 	t.Helper()
 	bundle, err := os.MkdirTemp(s.dir, "bundle")
 	if err == nil {
@@ -239,8 +240,8 @@ func (s *servedNS) state(t *testing.T, pid int) string {
 	return string(text)
 }
 
-// tell brings notifications to a listener, as a runtime does.
-func tell(t *testing.T, listener, state string, notifications int) {
+// sendNotifications brings notifications to a listener, as a runtime does.
+func sendNotifications(t *testing.T, listener, state string, notifications int) {
 	t.Helper()
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: listener, Net: "unix"})
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bundle is what a container of runc's is like: it has the world's files, and is
-// in a network that is served by an unsealed helper, ourselves.
+// bundle describes a container of runc. It sees the lab's files, and is in a network that
+// this process serves, unsealed.
 type bundle struct {
 	dir, netns string
 	caps       []string
 	uid        int
-	users      bool // in a user namespace of its own
-	hostProc   bool // it sees the host's /proc at proc, and a directory of its own at inside
+	users      bool // it has a user namespace of its own
+	hostProc   bool // it sees the host's /proc at proc, and a tmpfs of its own at inside
 }
 
 // newBundle serves a network namespace and prepares a container for it.
@@ -33,7 +33,7 @@ func newBundle(t *testing.T, cfg sandbox.Config) (*bundle, *sandbox.Network) {
 	if _, err := exec.LookPath("runc"); err != nil {
 		t.Skip("needs runc")
 	}
-	space := newServed(t, cfg)
+	space := newContainerNet(t, cfg)
 	t.Cleanup(func() { space.end(t) })
 	b := &bundle{dir: space.dir, netns: space.netns}
 	for _, dir := range []string{b.dir, filepath.Dir(b.dir)} {
@@ -62,7 +62,7 @@ func (b *bundle) run(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// command is one that runs a guest in the container.
+// command returns a command that runs a guest in the container.
 func (b *bundle) command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	profile, err := os.ReadFile(filepath.Join(b.dir, "profile.json"))
@@ -85,7 +85,7 @@ func (b *bundle) command(t *testing.T, name string, args ...string) *exec.Cmd {
 	root := filepath.Join(b.dir, "root")
 	mounts := []object{
 		{"destination": "/proc", "type": "proc", "source": "proc"},
-		{"destination": "/dev", "type": "bind", "source": "/dev", "options": []string{"rbind"}}, // keeps runc from making one
+		{"destination": "/dev", "type": "bind", "source": "/dev", "options": []string{"rbind"}}, // keeps runc from creating one
 	}
 	if b.hostProc {
 		mounts = append(mounts, object{"destination": filepath.Join(b.dir, "inside"), "type": "tmpfs", "source": "tmpfs"},
@@ -108,20 +108,21 @@ func (b *bundle) command(t *testing.T, name string, args ...string) *exec.Cmd {
 	if err := os.WriteFile(filepath.Join(b.dir, "config.json"), config, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The root directory can't itself become the root: runc gets it by another name.
+	// The root directory can't itself become the root, so runc gets it under another
+	// name.
 	const script = `set -e; mkdir -p "$2/root"; chmod 755 "$2/root"; mount --rbind / "$2/root"; exec runc --root "$2/state" run --bundle "$2" "$1"`
 	id := strings.NewReplacer("/", "-", ":", ".").Replace(t.Name())
-	return exec.CommandContext(patience(t), "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", id, b.dir)
+	return exec.CommandContext(testContext(t), "unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", id, b.dir)
 }
 
-func TestContainerOfARuntime(t *testing.T) {
+func TestRuncContainer(t *testing.T) {
 	if !asRoot(t) {
 		return
 	}
-	world(t)
+	fakeInternet(t)
 	for _, users := range []bool{false, true} {
 		t.Run(fmt.Sprint("user namespace ", users), func(t *testing.T) {
-			server := answerTCP(t, outside4, "hello", false)
+			server := serveTCP(t, outside4, "hello", false)
 			closed := closedPort(t, outside4)
 			b, n := newBundle(t, sandbox.Config{})
 			b.users = users
@@ -136,13 +137,13 @@ func TestContainerOfARuntime(t *testing.T) {
 	}
 }
 
-// Who could change the host's interfaces by a socket of the host's gets none.
-func TestContainerThatMayConfigureTheHost(t *testing.T) {
+// A container that could change the host's interfaces by a socket of the host gets none.
+func TestContainerThatMayConfigureHost(t *testing.T) {
 	if !asRoot(t) {
 		return
 	}
-	world(t)
-	server := answerTCP(t, outside4, "hello", false)
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "hello", false)
 	b, n := newBundle(t, sandbox.Config{})
 	b.caps = []string{"CAP_NET_ADMIN"}
 	if got := b.run(t, "dial", "tcp", server.String()); got != "hello" {
@@ -151,18 +152,18 @@ func TestContainerThatMayConfigureTheHost(t *testing.T) {
 	if s := n.Stats(); s.Supervisor.Connected != 0 || len(s.Supervisor.Kept) != 1 || s.TCPFlows != 1 {
 		t.Errorf("counters %+v", s)
 	}
-	b.users = true // there, that is a capability over its own network only
+	b.users = true // a capability over its own network only
 	if got := b.run(t, "dial", "tcp", server.String()); got != "hello" || n.Stats().Supervisor.Connected != 1 {
 		t.Errorf("in a user namespace the container printed %q; counters %+v", got, n.Stats())
 	}
 }
 
-// What is not TCP's is as it would be without us.
-func TestContainersOtherSockets(t *testing.T) {
+// Binding other sockets than TCP sockets works as without a supervisor.
+func TestContainerBinds(t *testing.T) {
 	if !asRoot(t) {
 		return
 	}
-	world(t)
+	fakeInternet(t)
 	tests := []struct {
 		name  string
 		uid   int
@@ -171,20 +172,20 @@ func TestContainersOtherSockets(t *testing.T) {
 		want  []string
 	}{
 		{"root without capabilities", 0, nil, false, []string{
-			"bind in own: ok, mode -rwxr-x---, owner 0:0, peer is the client, 0:0", "bind in others': EACCES", "bind twice: EADDRINUSE",
-			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "tcp 80: EACCES", "tcp 8080: ok", "netlink: ok", "listen at once: ok"}},
+			"own directory: ok, mode -rwxr-x---, owner 0:0, peer is the client, 0:0", "foreign directory: EACCES", "address in use: EADDRINUSE",
+			"abstract: ok", "autobind: ok", "udp 5353: ok", "udp 53: EACCES", "tcp 80: EACCES", "tcp 8080: ok", "netlink: ok", "net.Listen: ok"}},
 		{"a user", 1234, nil, false, []string{
-			"bind in own: ok, mode -rwxr-x---, owner 1234:1234, peer is the client, 1234:1234", "bind in others': EACCES", "bind twice: EADDRINUSE",
-			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "tcp 80: EACCES", "tcp 8080: ok", "netlink: ok", "listen at once: ok"}},
+			"own directory: ok, mode -rwxr-x---, owner 1234:1234, peer is the client, 1234:1234", "foreign directory: EACCES", "address in use: EADDRINUSE",
+			"abstract: ok", "autobind: ok", "udp 5353: ok", "udp 53: EACCES", "tcp 80: EACCES", "tcp 8080: ok", "netlink: ok", "net.Listen: ok"}},
 		{"root with capabilities", 0, []string{"CAP_DAC_OVERRIDE", "CAP_NET_BIND_SERVICE"}, false, []string{
-			"bind in own: ok, mode -rwxr-x---, owner 0:0, peer is the client, 0:0", "bind in others': ok", "bind twice: EADDRINUSE",
-			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: ok", "tcp 80: ok", "tcp 8080: ok", "netlink: ok", "listen at once: ok"}},
+			"own directory: ok, mode -rwxr-x---, owner 0:0, peer is the client, 0:0", "foreign directory: ok", "address in use: EADDRINUSE",
+			"abstract: ok", "autobind: ok", "udp 5353: ok", "udp 53: ok", "tcp 80: ok", "tcp 8080: ok", "netlink: ok", "net.Listen: ok"}},
 		{"root of a user namespace", 0, []string{"CAP_DAC_OVERRIDE", "CAP_NET_BIND_SERVICE"}, true, []string{
-			"bind in own: ok, mode -rwxr-x---, owner 0:0, peer is the client, 0:0", "bind in others': EACCES", "bind twice: EADDRINUSE",
-			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "tcp 80: EACCES", "tcp 8080: ok", "netlink: ok", "listen at once: ok"}},
+			"own directory: ok, mode -rwxr-x---, owner 0:0, peer is the client, 0:0", "foreign directory: EACCES", "address in use: EADDRINUSE",
+			"abstract: ok", "autobind: ok", "udp 5353: ok", "udp 53: EACCES", "tcp 80: EACCES", "tcp 8080: ok", "netlink: ok", "net.Listen: ok"}},
 		{"a user of a user namespace", 7, nil, true, []string{
-			"bind in own: ok, mode -rwxr-x---, owner 7:7, peer is the client, 7:7", "bind in others': EACCES", "bind twice: EADDRINUSE",
-			"bind abstract: ok", "bind by itself: ok", "udp 5353: ok", "udp 53: EACCES", "tcp 80: EACCES", "tcp 8080: ok", "netlink: ok", "listen at once: ok"}},
+			"own directory: ok, mode -rwxr-x---, owner 7:7, peer is the client, 7:7", "foreign directory: EACCES", "address in use: EADDRINUSE",
+			"abstract: ok", "autobind: ok", "udp 5353: ok", "udp 53: EACCES", "tcp 80: EACCES", "tcp 8080: ok", "netlink: ok", "net.Listen: ok"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -206,23 +207,23 @@ func TestContainersOtherSockets(t *testing.T) {
 	}
 }
 
-// bindOthers binds sockets that are none of TCP's.
-func bindOthers(args []string) error {
-	made := func(domain, kind, protocol int) int {
+// bindEachKind binds sockets of all kinds.
+func bindEachKind(args []string) error {
+	newSocket := func(domain, kind, protocol int) int {
 		fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol)
 		if err != nil {
 			panic(err)
 		}
 		return fd
 	}
-	stream := func() int { return made(unix.AF_UNIX, unix.SOCK_STREAM, 0) }
+	stream := func() int { return newSocket(unix.AF_UNIX, unix.SOCK_STREAM, 0) }
 	unix.Umask(0o027)
 	if err := os.Chdir(args[0]); err != nil {
 		return err
 	}
 	server := stream()
 	if err := unix.Bind(server, &unix.SockaddrUnix{Name: "relative"}); err != nil {
-		return fmt.Errorf("bind in own: %w", err)
+		return fmt.Errorf("own directory: %w", err)
 	}
 	var st unix.Stat_t
 	info, err := os.Stat("relative")
@@ -241,46 +242,47 @@ func bindOthers(args []string) error {
 	if err != nil {
 		return err
 	}
-	who := fmt.Sprint("process ", peer.Pid)
+	peerName := fmt.Sprint("process ", peer.Pid)
 	if int(peer.Pid) == os.Getpid() {
-		who = "the client"
+		peerName = "the client"
 	}
-	fmt.Printf("bind in own: ok, mode %s, owner %d:%d, peer is %s, %d:%d\n", strings.Replace(info.Mode().String(), "S", "-", 1), st.Uid, st.Gid, who, peer.Uid, peer.Gid)
-	say := func(what string, err error) { fmt.Printf("%s: %s\n", what, name(err)) }
-	say("bind in others'", unix.Bind(stream(), &unix.SockaddrUnix{Name: args[1]}))
-	say("bind twice", unix.Bind(stream(), &unix.SockaddrUnix{Name: "relative"}))
-	say("bind abstract", unix.Bind(stream(), &unix.SockaddrUnix{Name: "@cleat-test"}))
-	say("bind by itself", unix.Bind(stream(), &unix.SockaddrUnix{}))
+	fmt.Printf("own directory: ok, mode %s, owner %d:%d, peer is %s, %d:%d\n", strings.Replace(info.Mode().String(), "S", "-", 1), st.Uid, st.Gid, peerName, peer.Uid, peer.Gid)
+	report := func(test string, err error) { fmt.Printf("%s: %s\n", test, errnoName(err)) }
+	report("foreign directory", unix.Bind(stream(), &unix.SockaddrUnix{Name: args[1]}))
+	report("address in use", unix.Bind(stream(), &unix.SockaddrUnix{Name: "relative"}))
+	report("abstract", unix.Bind(stream(), &unix.SockaddrUnix{Name: "@cleat-test"}))
+	report("autobind", unix.Bind(stream(), &unix.SockaddrUnix{}))
 	datagram := func(port int) error {
-		return unix.Bind(made(unix.AF_INET, unix.SOCK_DGRAM, 0), &unix.SockaddrInet4{Port: port})
+		return unix.Bind(newSocket(unix.AF_INET, unix.SOCK_DGRAM, 0), &unix.SockaddrInet4{Port: port})
 	}
-	say("udp 5353", datagram(5353))
-	say("udp 53", datagram(53))
+	report("udp 5353", datagram(5353))
+	report("udp 53", datagram(53))
 	for _, port := range []int{80, 8080} {
-		say(fmt.Sprint("tcp ", port), unix.Bind(made(unix.AF_INET, unix.SOCK_STREAM, 0), &unix.SockaddrInet4{Port: port}))
+		report(fmt.Sprint("tcp ", port), unix.Bind(newSocket(unix.AF_INET, unix.SOCK_STREAM, 0), &unix.SockaddrInet4{Port: port}))
 	}
-	say("netlink", unix.Bind(made(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE), &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
+	report("netlink", unix.Bind(newSocket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE), &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
 	l, err := net.Listen("unix", filepath.Join(args[0], "go"))
 	if err == nil {
 		l.Close()
 	}
-	say("listen at once", err)
+	report("net.Listen", err)
 	return nil
 }
 
-// A container that sees the host's /proc does not find who binds for it there.
-func TestContainerBindsNothingOutside(t *testing.T) {
-	world(t)
+// A container that sees the host's /proc can't use the process that binds for it to bind
+// outside of the container.
+func TestContainerCannotBindOnHost(t *testing.T) {
+	fakeInternet(t)
 	b, _ := newBundle(t, sandbox.Config{})
 	b.hostProc = true
-	for _, way := range []string{"root", "cwd/.."} {
-		path := filepath.Join(b.dir, "proc/self") + "/" + way + b.dir + "/inside/socket"
+	for _, dir := range []string{"root", "cwd/.."} {
+		path := filepath.Join(b.dir, "proc/self") + "/" + dir + b.dir + "/inside/socket"
 		if got := b.run(t, "bind-at", path, b.dir); got == "ok" {
-			t.Errorf("bound at %s", path)
+			t.Errorf("bound a socket at %s", path)
 		}
 	}
-	if left, err := os.ReadDir(filepath.Join(b.dir, "inside")); err != nil || len(left) != 0 {
-		t.Errorf("outside there is %v, %v", left, err)
+	if created, err := os.ReadDir(filepath.Join(b.dir, "inside")); err != nil || len(created) != 0 {
+		t.Errorf("outside of the container: files %v, error %v", created, err)
 	}
 }
 
@@ -289,21 +291,20 @@ func bindAt(args []string) error {
 	if err != nil {
 		return err
 	}
-	way := filepath.Join(args[1], "way") // the path is too long for an address
-	if err := os.Symlink(filepath.Dir(args[0]), way); err != nil {
+	link := filepath.Join(args[1], "link") // the path is too long for an address
+	if err := os.Symlink(filepath.Dir(args[0]), link); err != nil {
 		return err
 	}
-	defer os.Remove(way)
-	fmt.Println(name(unix.Bind(fd, &unix.SockaddrUnix{Name: way + "/socket"})))
+	defer os.Remove(link)
+	fmt.Println(errnoName(unix.Bind(fd, &unix.SockaddrUnix{Name: link + "/socket"})))
 	return nil
 }
 
-// Nor is there a way round for containers, whose threads no Landlock rules keep
-// from TCP.
-func TestContainerHasNoWayRound(t *testing.T) {
-	world(t)
-	server := answerTCP(t, outside4, "hello", true)
-	for _, tt := range []struct{ how, want string }{
+// The same holds for containers, whose threads Landlock does not keep from TCP.
+func TestContainerCannotBypassSupervisor(t *testing.T) {
+	fakeInternet(t)
+	server := serveTCP(t, outside4, "hello", true)
+	for _, tt := range []struct{ method, want string }{
 		{"io_uring", "ENOSYS"},
 		{"fast-open", "sendto ENOTSUP, sendmsg ENOTSUP, sendmmsg ENOTSUP, option ENOPROTOOPT"},
 		{"child", "ECONNREFUSED"},
@@ -313,14 +314,14 @@ func TestContainerHasNoWayRound(t *testing.T) {
 		{"changing-address", "done"},
 		{"changing-descriptor", "done"},
 	} {
-		t.Run(tt.how, func(t *testing.T) {
+		t.Run(tt.method, func(t *testing.T) {
 			b, _ := newBundle(t, sandbox.Config{})
-			forbidden, arrived := counted(t)
-			if got := b.run(t, "escape", tt.how, server.String(), forbidden.String()); got != tt.want {
+			forbidden, arrived := forbiddenServer(t)
+			if got := b.run(t, "escape", tt.method, server.String(), forbidden.String()); got != tt.want {
 				t.Errorf("the container printed %q, want %q", got, tt.want)
 			}
 			if n := arrived.Load(); n != 0 {
-				t.Errorf("%d connections arrived where none may", n)
+				t.Errorf("%d connections to the forbidden server", n)
 			}
 		})
 	}

@@ -18,16 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ordinaryID is nobody's in particular.
-const ordinaryID = 1234
+// unprivilegedID is the user and group id of an unprivileged user.
+const unprivilegedID = 1234
 
-// ordinary runs a sandbox as an ordinary user, outside of the lab's user
-// namespace. Root first makes a network and mount namespace, with a
-// /dev/net/tun that everybody may open as most systems have it, and becomes that
-// user; anybody else is one already.
-func ordinary(args []string) error {
+// unprivileged runs a sandbox as an unprivileged user, outside of the lab's user
+// namespace. Root first creates a network and mount namespace with a /dev/net/tun that
+// everybody may open, as most systems have it, and becomes that user. Another user runs
+// it as itself.
+func unprivileged(args []string) error {
 	if os.Geteuid() != 0 {
-		return ordinaryUser(args)
+		return runAsUser(args)
 	}
 	cmd := exec.Command("/proc/self/exe", append([]string{"guest", "stage"}, args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -35,7 +35,8 @@ func ordinary(args []string) error {
 	return cmd.Run()
 }
 
-func stage(args []string) error {
+// stageUnprivileged prepares /dev/net/tun and runs the guest "user" as an unprivileged user.
+func stageUnprivileged(args []string) error {
 	mode := uint32(0o666)
 	if args[0] == "closed" {
 		mode = 0o600
@@ -56,12 +57,12 @@ func stage(args []string) error {
 	}
 	cmd := exec.Command("/proc/self/exe", append([]string{"guest", "user"}, args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ordinaryID, Gid: ordinaryID}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivilegedID, Gid: unprivilegedID}}
 	return cmd.Run()
 }
 
-// ordinaryUser does what a test says, and prints what came of it.
-func ordinaryUser(args []string) error {
+// runAsUser runs a guest in a sandbox and prints its output.
+func runAsUser(args []string) error {
 	var cfg sandbox.Config
 	if args[0] == "root" {
 		cfg.MapRoot = true
@@ -89,15 +90,15 @@ func ordinaryUser(args []string) error {
 	return err
 }
 
-// onHost runs a guest on the host, outside of the lab.
-func onHost(t *testing.T, args ...string) string {
+// runOnHost runs a guest on the host, outside of the lab.
+func runOnHost(t *testing.T, args ...string) string {
 	t.Helper()
 	lab.Need(t)
-	return hostSays(t, append([]string{lab.Self, "guest"}, args...))
+	return hostOutput(t, append([]string{lab.Self, "guest"}, args...))
 }
 
-// asRoot tells whether the test is in a lab where there are other users. If not it
-// has been run in such a one, or is skipped.
+// asRoot reports whether the test runs in a lab that has several users. If not, it has
+// run the test in such a lab, or skips it.
 func asRoot(t *testing.T) bool {
 	t.Helper()
 	lab.Need(t)
@@ -108,15 +109,15 @@ func asRoot(t *testing.T) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := hostSays(t, []string{"env", lab.TestFlavour + "=" + string(lab.Root), self, "-test.v", "-test.run", "^" + t.Name() + "$"})
+	out := hostOutput(t, []string{"env", lab.TestFlavour + "=" + string(lab.Root), self, "-test.v", "-test.run", "^" + t.Name() + "$"})
 	if strings.Contains(out, "--- SKIP: "+t.Name()+" ") {
 		t.Skip(out)
 	}
 	return false
 }
 
-// hostSays is what a command prints on the host.
-func hostSays(t *testing.T, args []string) string {
+// hostOutput runs a command on the host and returns its output.
+func hostOutput(t *testing.T, args []string) string {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -138,45 +139,45 @@ func hostSays(t *testing.T, args []string) string {
 	return strings.TrimSpace(string(out))
 }
 
-func TestOrdinaryUser(t *testing.T) {
-	all := onHost(t, "ordinary", "own", "ids")
-	who, inside, _ := strings.Cut(all, "\n")
-	if strings.HasPrefix(who, "0 ") {
-		t.Fatalf("the user is %s", who)
+func TestUnprivilegedUser(t *testing.T) {
+	all := runOnHost(t, "ordinary", "own", "ids")
+	outside, inside, _ := strings.Cut(all, "\n")
+	if strings.HasPrefix(outside, "0 ") {
+		t.Fatalf("the sandbox was run by user %s", outside)
 	}
-	if want := who + " 0x0"; inside != want {
-		t.Errorf("inside it is %q, want %q: the same ids and no capabilities", inside, want)
+	if want := outside + " 0x0"; inside != want {
+		t.Errorf("ids and capabilities in the sandbox are %q, want %q", inside, want)
 	}
-	if got := onHost(t, "ordinary", "root", "ids"); !strings.HasSuffix(got, "\n0 0 0xffffffff") {
-		t.Errorf("mapped to root: %q", got)
-	}
-}
-
-func TestOrdinaryUserMayNotOpenTUN(t *testing.T) {
-	got := onHost(t, "ordinary", "closed", "ids")
-	who, said, _ := strings.Cut(got, "\n")
-	if who != "1234 1234" {
-		t.Skip("only root can make a /dev/net/tun that others can't open")
-	}
-	if want := "open /dev/net/tun: permission denied: sudo chmod 666 /dev/net/tun"; said != want {
-		t.Errorf("got %q, want %q", said, want)
+	if got := runOnHost(t, "ordinary", "root", "ids"); !strings.HasSuffix(got, "\n0 0 0xffffffff") {
+		t.Errorf("with MapRoot, ids and capabilities are %q", got)
 	}
 }
 
-// The command has the same user id as its helper, and nevertheless can't look
-// into it: it is in another user namespace.
-func TestOrdinaryUserCannotLookIntoTheHelper(t *testing.T) {
+func TestUnprivilegedUserWithoutTUN(t *testing.T) {
+	got := runOnHost(t, "ordinary", "closed", "ids")
+	ids, output, _ := strings.Cut(got, "\n")
+	if ids != "1234 1234" {
+		t.Skip("only root can create a /dev/net/tun that others can't open")
+	}
+	if want := "open /dev/net/tun: permission denied: sudo chmod 666 /dev/net/tun"; output != want {
+		t.Errorf("got %q, want %q", output, want)
+	}
+}
+
+// The command has the same user id as the host side, and yet can't inspect it: it is in
+// another user namespace.
+func TestUnprivilegedUserCannotInspectHostSide(t *testing.T) {
 	for _, ids := range []string{"own", "root"} {
-		got := onHost(t, "ordinary", ids, "spy")
+		got := runOnHost(t, "ordinary", ids, "spy")
 		_, got, _ = strings.Cut(got, "\n")
 		want := "descriptors: EACCES\nmemory: EACCES\nroot: EACCES\nnamespace: EACCES\ntrace: EPERM\njoin: EACCES"
 		if got != want {
-			t.Errorf("%s: got %q, want %q", ids, got, want)
+			t.Errorf("%s: the guest printed %q, want %q", ids, got, want)
 		}
 	}
 }
 
-// spy tries to look into its parent, and to leave by its namespaces.
+// spy tries to inspect its parent, and to enter its namespaces.
 func spy([]string) error {
 	parent := fmt.Sprintf("/proc/%d/", os.Getppid())
 	open := func(name string) error {
@@ -187,8 +188,8 @@ func spy([]string) error {
 		return err
 	}
 	for _, try := range []struct {
-		what string
-		err  error
+		target string
+		err    error
 	}{
 		{"descriptors", open("fd/0")},
 		{"memory", open("mem")},
@@ -199,35 +200,35 @@ func spy([]string) error {
 	} {
 		var errno syscall.Errno
 		errors.As(try.err, &errno)
-		fmt.Printf("%s: %s\n", try.what, unix.ErrnoName(errno))
+		fmt.Printf("%s: %s\n", try.target, unix.ErrnoName(errno))
 	}
 	return nil
 }
 
-func TestOrdinaryUserAttaches(t *testing.T) {
-	got := onHost(t, "ordinary", "attach", "process")
+func TestUnprivilegedUserAttaches(t *testing.T) {
+	got := runOnHost(t, "ordinary", "attach", "process")
 	if fields := strings.Fields(got); len(fields) != 4 || fields[3] != "0" {
-		t.Errorf("got %q: the container is not root", got)
+		t.Errorf("got %q, want user id 0", got)
 	}
 }
 
-func TestOrdinaryUserPings(t *testing.T) {
-	// The gateway answers; the host's ping sockets may be closed to users.
-	got := onHost(t, "ordinary", "own", "ping", "10.0.2.2")
+func TestUnprivilegedUserPings(t *testing.T) {
+	// The gateway answers. The host may deny ping sockets to its users.
+	got := runOnHost(t, "ordinary", "own", "ping", "10.0.2.2")
 	if !strings.HasSuffix(got, "\n10 10.0.2.2") {
-		t.Errorf("got %q", got)
+		t.Errorf("the guest printed %q", got)
 	}
 }
 
-func TestOrdinaryUserServesLowPorts(t *testing.T) {
-	got := onHost(t, "ordinary", "own", "low")
+func TestUnprivilegedUserListensOnLowPorts(t *testing.T) {
+	got := runOnHost(t, "ordinary", "own", "low")
 	if !strings.HasSuffix(got, "\nlistening") {
-		t.Errorf("got %q", got)
+		t.Errorf("the guest printed %q", got)
 	}
 }
 
-// low listens on a port below 1024.
-func low([]string) error {
+// listenLowPort listens on a port below 1024.
+func listenLowPort([]string) error {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM, 0)
 	if err != nil {
 		return err

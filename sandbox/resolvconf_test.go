@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where systemd-resolved is, resolv.conf is a link, and a socket answers
-// everybody who can open it.
+// With systemd-resolved, resolv.conf is a symbolic link, and a socket answers everybody
+// who can open it.
 const (
 	resolvedDir    = "/run/systemd/resolve"
 	resolvedSocket = resolvedDir + "/io.systemd.Resolve"
@@ -25,9 +25,9 @@ const (
 	resolvedOther  = resolvedDir + "/resolv.conf"
 )
 
-// resolved makes such a host, in a mount namespace of its own, and runs a
-// command there.
-func resolved([]string) error {
+// resolvedHost creates such a host in a mount namespace of its own, and runs a command
+// there.
+func resolvedHost([]string) error {
 	err := errors.Join(
 		unix.Mount("tmpfs", "/etc", "tmpfs", 0, ""),
 		unix.Mount("tmpfs", "/run", "tmpfs", 0, ""),
@@ -55,12 +55,12 @@ func resolved([]string) error {
 	if _, err = io.Copy(os.Stdout, out); err != nil {
 		return err
 	}
-	// The host has what it had.
-	return look(nil)
+	// The host's files are unchanged.
+	return showResolvers(nil)
 }
 
-// look prints what there is of resolvers.
-func look([]string) error {
+// showResolvers prints resolv.conf and whether the socket answers.
+func showResolvers([]string) error {
 	if err := show([]string{"/etc/resolv.conf", resolvedOther}); err != nil {
 		return err
 	}
@@ -72,9 +72,9 @@ func look([]string) error {
 	return nil
 }
 
-func TestResolversOfTheHostAreCovered(t *testing.T) {
+func TestHostResolversAreCovered(t *testing.T) {
 	lab.Need(t)
-	cmd, out := guest(patience(t), "resolved")
+	cmd, out := guest(testContext(t), "resolved")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %s", err, out)
