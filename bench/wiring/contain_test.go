@@ -10,7 +10,7 @@ import (
 	"cleat/lab"
 )
 
-// Ends that are no nodes' can't be put into containers.
+// TestHostInAContainer checks that the host itself can't be put into a container.
 func TestHostInAContainer(t *testing.T) {
 	_, err := wiring.Build(t.Context(), wiring.Config{
 		Spec: wiring.Spec{Network: "host-loopback", Topology: "local"}, Pairs: 1, Scratch: scratch(t), ContainerRuntime: new(container.Runtime)})
@@ -20,7 +20,8 @@ func TestHostInAContainer(t *testing.T) {
 	}
 }
 
-// Both ends of each pair are put into containers, and none where they are native.
+// TestEndsInContainers checks that both ends of each pair are put into containers, unless
+// they are native.
 func TestEndsInContainers(t *testing.T) {
 	lab.Need(t)
 	for _, tt := range []struct {
@@ -41,7 +42,7 @@ func TestEndsInContainers(t *testing.T) {
 					}
 				}
 				if p.ClientNode == nil {
-					t.Errorf("the node of client %d is not known any more", i)
+					t.Errorf("client %d has no ClientNode", i)
 				}
 			}
 		})

@@ -26,12 +26,12 @@ func TestEveryNetworkHasABuilder(t *testing.T) {
 	}
 }
 
-// fourLinks has the four shares of the variant "rates".
+// fourLinks has the four rates of the variant "rates".
 func fourLinks(ipv6 bool) linkedHosts {
 	return linkedHosts{spec: multipath.Spec{Links: 4, Variant: multipath.Rates, RateBitsPerSec: 100e6}, ipv6: ipv6}
 }
 
-// TestTunnelFile reads it back as YAML.
+// TestTunnelFile parses the file as YAML.
 func TestTunnelFile(t *testing.T) {
 	keys := map[int]tunnelKey{1: {"/k1", "cHVibGljMQ=="}, 2: {"/k2", "cHVibGljMg=="}}
 	for _, tt := range []struct {
@@ -70,7 +70,7 @@ func TestTunnelFile(t *testing.T) {
 		})
 	}
 	if text := tunnelFile(fourLinks(false), 1, "bench", "", nil); !strings.Contains(text, "scheduler: adaptive\n") {
-		t.Errorf("no scheduler by default:\n%s", text)
+		t.Errorf("the default scheduler is not adaptive:\n%s", text)
 	}
 }
 

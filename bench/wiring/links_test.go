@@ -22,7 +22,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// relaySlow is `cleat traffic relay` with links that delay or lose.
+// relaySlow does what `cleat traffic relay` does, with links that delay or lose packets.
 func relaySlow(ctx context.Context, args []string) error {
 	flags := map[string]string{}
 	for i := 0; i+1 < len(args); i += 2 {
@@ -66,7 +66,7 @@ func linked(t *testing.T, spec wiring.Spec) *wiring.Network {
 	return w
 }
 
-// ends are the two hosts.
+// ends returns the two hosts.
 func ends(w *wiring.Network) (left, right *lab.Node) {
 	return w.Pairs[0].ClientNode, w.Pairs[0].Server.(*lab.Node)
 }
@@ -74,8 +74,8 @@ func ends(w *wiring.Network) (left, right *lab.Node) {
 // linkAt is the right host's address on link n, from 1.
 func linkAt(n int) string { return fmt.Sprintf("198.18.%d.2", 99+n) }
 
-// datagrams sends so many over link n and counts those that arrive until none
-// has for a while.
+// datagrams sends count datagrams over link n. It returns how many arrive before none
+// does for 300 ms.
 func datagrams(t *testing.T, w *wiring.Network, n, count int) (arrived int) {
 	t.Helper()
 	left, right := ends(w)
@@ -96,7 +96,7 @@ func datagrams(t *testing.T, w *wiring.Network, n, count int) (arrived int) {
 				return
 			}
 			if i%10 == 0 {
-				time.Sleep(time.Millisecond) // the device's queue is finite
+				time.Sleep(time.Millisecond) // the device's queue is short
 			}
 		}
 	}()
@@ -110,7 +110,7 @@ func datagrams(t *testing.T, w *wiring.Network, n, count int) (arrived int) {
 	}
 }
 
-// received are the bytes that came in by a device.
+// received returns how many bytes a device has received.
 func received(t *testing.T, n *lab.Node, device string) uint64 {
 	t.Helper()
 	var text []byte
@@ -130,7 +130,7 @@ func received(t *testing.T, n *lab.Node, device string) uint64 {
 	return 0
 }
 
-// transfer runs a TCP test over the wiring's pair.
+// transfer runs a TCP test over the network's pair.
 func transfer(t *testing.T, w *wiring.Network, mptcp bool, d time.Duration) traffic.Result {
 	t.Helper()
 	stop := serveTraffic(t, w.Pairs[0])
@@ -147,7 +147,7 @@ func transfer(t *testing.T, w *wiring.Network, mptcp bool, d time.Duration) traf
 	return r
 }
 
-// TestLinksInUse: single uses one link though there are more, and MPTCP all.
+// TestLinksInUse checks that "single" uses one link of several, and MPTCP all.
 func TestLinksInUse(t *testing.T) {
 	lab.Need(t)
 	for network, all := range map[string]bool{"single": false, "mptcp": true} {
@@ -169,7 +169,7 @@ func TestLinksInUse(t *testing.T) {
 	}
 }
 
-// TestMPTCPLimit: the kernel is asked how many links it takes.
+// TestMPTCPLimit checks that the notes tell how many links the kernel uses.
 func TestMPTCPLimit(t *testing.T) {
 	lab.Need(t)
 	w := linked(t, wiring.Spec{Network: "mptcp", Links: 12})
@@ -185,11 +185,11 @@ func TestMPTCPLimit(t *testing.T) {
 		}
 	}
 	if want := fmt.Sprintf("uses %d of", used); !strings.Contains(w.Notes[len(w.Notes)-1], want) {
-		t.Errorf("%d links carried something, but it says %q", used, w.Notes)
+		t.Errorf("%d links carried data, but the notes are %q", used, w.Notes)
 	}
 }
 
-// TestRates reads the shapers back.
+// TestRates compares the shapers with the rates of the variant "rates".
 func TestRates(t *testing.T) {
 	lab.Need(t)
 	left, right := ends(linked(t, wiring.Spec{Network: "single", Links: 5, Variant: "rates"}))
@@ -215,7 +215,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// TestDelays: a connection over each link takes its delay twice at least.
+// TestDelays checks that a connection over each link takes at least twice its delay.
 func TestDelays(t *testing.T) {
 	lab.Need(t)
 	w := linked(t, wiring.Spec{Network: "mptcp", Links: 3, Variant: "delays"})
@@ -239,7 +239,7 @@ func TestDelays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Nobody asks for the neighbour's address first: one round trip it is.
+		// The neighbour's address is known, so this takes one round trip only.
 		if took < 2*oneWay || took > 2*oneWay+2*oneWay+time.Second {
 			t.Errorf("link %d: connected in %s, want %s", n, took, 2*oneWay)
 		}
@@ -249,8 +249,8 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// TestLoss: of 1,000 datagrams over the lossy link half arrive, within six
-// standard deviations, and over the others all.
+// TestLoss checks that half of 1,000 datagrams arrive over the lossy link, within six
+// standard deviations, and all over the others.
 func TestLoss(t *testing.T) {
 	lab.Need(t)
 	w := linked(t, wiring.Spec{Network: "mptcp", Links: 3, Variant: "loss", LossShare: 0.5})
@@ -266,8 +266,8 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestBlackHole: from the middle on the last link swallows everything, senders
-// see no error, and the links stay up.
+// TestBlackHole checks that the last link drops everything from half-time on, that
+// senders see no error, and that the links stay up.
 func TestBlackHole(t *testing.T) {
 	lab.Need(t)
 	w := linked(t, wiring.Spec{Network: "mptcp", Links: 2, Variant: "blackhole"})
@@ -291,7 +291,7 @@ func TestBlackHole(t *testing.T) {
 	}
 }
 
-// carrier tells whether a link is up and has its other end.
+// carrier reports whether a link is up and has a carrier.
 func carrier(t *testing.T, n *lab.Node, device string) bool {
 	t.Helper()
 	h, err := link.Handle(n.NS)
@@ -306,7 +306,7 @@ func carrier(t *testing.T, n *lab.Node, device string) bool {
 	return l.Attrs().OperState == netlink.OperUp
 }
 
-// TestFlap: the last link goes down for the second half of a second, and comes
+// TestFlap checks that the last link goes down for the second half of a second, and comes
 // back with its addresses.
 func TestFlap(t *testing.T) {
 	lab.Need(t)
@@ -327,28 +327,28 @@ func TestFlap(t *testing.T) {
 		down = down || !carrier(t, right, "l2")
 	}
 	if took := time.Since(began); took < time.Second {
-		t.Errorf("it was over after %s", took)
+		t.Errorf("Play returned after %s", took)
 	}
 	if !down {
 		t.Error("the link was never down")
 	}
 	left, _ := ends(w)
 	for until := time.Now().Add(10 * time.Second); !carrier(t, left, "l2") || !carrier(t, right, "l2"); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(until) { // the kernel may take a second to say so
+		if time.Now().After(until) { // the kernel may take a second to report it
 			t.Fatal("the link did not come back")
 		}
 	}
 	if got := datagrams(t, w, 2, 20); got != 20 {
-		t.Errorf("after it %d of 20 datagrams arrived", got)
+		t.Errorf("afterwards %d of 20 datagrams arrived", got)
 	}
 	if got := datagrams(t, w, 1, 20); got != 20 {
 		t.Errorf("over the other link %d of 20 datagrams arrived", got)
 	}
 }
 
-var errPlaying = errors.New("still playing")
+var errPlaying = errors.New("Play has not returned")
 
-func TestLinkMistakes(t *testing.T) {
+func TestInvalidLinks(t *testing.T) {
 	lab.Need(t)
 	for name, spec := range map[string]wiring.Spec{
 		"links":   {Network: "single", Links: 65},
@@ -365,14 +365,14 @@ func TestLinkMistakes(t *testing.T) {
 	}
 }
 
-// TestTunnel needs the command `cleat tunnel` in the program.
+// TestTunnel runs `cleat tunnel up` at both ends.
 func TestTunnel(t *testing.T) {
 	lab.Need(t)
 	if !needRun(t) {
-		t.Skip("nothing to build the program with")
+		t.Skip("no Go toolchain to build the program")
 	}
 	if out, _ := exec.Command(os.Getenv(programEnv), "tunnel", "up", "/nonexistent.yaml").CombinedOutput(); strings.Contains(string(out), "unknown command") {
-		t.Skipf("this program has no `cleat tunnel`: %s", strings.TrimSpace(string(out)))
+		t.Skipf("cleat has no `cleat tunnel`: %s", strings.TrimSpace(string(out)))
 	}
 	for name, spec := range map[string]wiring.Spec{
 		"plain": {}, "IPv6": {IPv6: true}, "encrypted": {Encrypted: true}, "duplicate": {Scheduler: "duplicate"},
@@ -383,7 +383,7 @@ func TestTunnel(t *testing.T) {
 			w := linked(t, spec)
 			left, right := ends(w)
 			if got, want := innerMTU(t, left), tunnelMTU(spec); got != want {
-				t.Errorf("the device's MTU is %d bytes, package multipath takes it for %d", got, want)
+				t.Errorf("the device's MTU is %d bytes, package multipath assumes %d", got, want)
 			}
 			if r := transfer(t, w, false, 500*time.Millisecond); r.BytesReceived < 1<<20 {
 				t.Errorf("%d bytes arrived", r.BytesReceived)
@@ -397,8 +397,8 @@ func TestTunnel(t *testing.T) {
 	}
 }
 
-// tunnelMTU is what package multipath takes the tunnel's MTU for: its ideal is of
-// packets that fill the links'.
+// tunnelMTU returns the tunnel's MTU as package multipath assumes it: its ideal assumes
+// packets that fill the links' MTU.
 func tunnelMTU(spec wiring.Spec) int {
 	oneLink := multipath.Spec{Links: 1, RateBitsPerSec: 1514}
 	share, _ := oneLink.Ideal(multipath.Load{Network: "tunnel", IPv6: spec.IPv6, Encrypted: spec.Encrypted},

@@ -21,109 +21,110 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quality is what a link is asked to do to each packet, each way alike.
-type quality struct {
+// impairment is what a link does to each packet, in either direction.
+type impairment struct {
 	delay time.Duration
 	loss  float64 // share
 }
 
-// qualities are the links of the comparison. The delays are the ends and the middle of
-// the variant "delays".
-var qualities = []quality{{time.Millisecond, 0}, {25 * time.Millisecond, 0.01}, {50 * time.Millisecond, 0.1}}
+// impairments are the links of the comparison. Their delays are the ends and the middle
+// of the variant "delays".
+var impairments = []impairment{{time.Millisecond, 0}, {25 * time.Millisecond, 0.01}, {50 * time.Millisecond, 0.1}}
 
-// TestRelayIsAsAsked sends datagrams over links that the relay makes, and over the same
-// made by the kernel's netem where there is one. Each is held against what was asked for,
-// and what crosses the relay against what crosses netem.
-func TestRelayIsAsAsked(t *testing.T) {
+// TestRelayMatchesNetem sends datagrams over links made by the relay, and over the same
+// links made by the kernel's netem where there is one. Each link must do what it was
+// asked to, and the relay the same as netem.
+func TestRelayMatchesNetem(t *testing.T) {
 	lab.Need(t)
-	relay := cross(t, relayedLinks(t, qualities, 0))
-	for i, q := range qualities {
-		relay[i].isAsAsked(t, fmt.Sprintf("relay, %s and %g%%", q.delay, 100*q.loss), q)
+	relay := measureLinks(t, relayedLinks(t, impairments, 0))
+	for i, q := range impairments {
+		relay[i].check(t, fmt.Sprintf("relay, %s and %g%%", q.delay, 100*q.loss), q)
 	}
 	t.Run("netem", func(t *testing.T) {
-		kernel := cross(t, netemLinks(t, qualities, 0))
-		for i, q := range qualities {
+		kernel := measureLinks(t, netemLinks(t, impairments, 0))
+		for i, q := range impairments {
 			what := fmt.Sprintf("netem, %s and %g%%", q.delay, 100*q.loss)
-			kernel[i].isAsAsked(t, what, q)
-			relay[i].agrees(t, what, kernel[i], q)
+			kernel[i].check(t, what, q)
+			relay[i].compare(t, what, kernel[i], q)
 		}
 	})
 }
 
 const (
-	// bursts of datagrams cross each link, the next when the one before is back, whatever
-	// an emulated processor takes for it. At a loss of 10 % one standard deviation is 8 of
-	// the 80 that are lost.
-	bursts     = 20
-	crossBurst = 40
-	crossings  = bursts * crossBurst
+	// Datagrams cross each link in bursts. The next burst follows when the one before has
+	// returned, however long an emulated processor takes for that. At a loss of 10 %,
+	// where 80 datagrams are lost, one standard deviation is 8.
+	burstCount    = 20
+	burstSize     = 40
+	datagramCount = burstCount * burstSize
 )
 
-// crossed is what became of the datagrams over one link, there and there and back.
-type crossed [2]struct {
-	came    int
-	took    []time.Duration // by the first of each burst, which meets an idle link
+// linkResult is the result of one link, for one way and for the round trip.
+type linkResult [2]struct {
+	arrived int
+	took    []time.Duration // of the first datagram of each burst, which meets an idle link
 	ordered bool
 }
 
-// agreement is how much more than asked for, and than netem, half of the datagrams may take
-// each way: 0.3 ms on a machine that does nothing else. Of an emulated processor, which
-// starts three processes for each and stands still at times, the fastest tenth may take more.
-func agreement() (quantile int, most time.Duration) {
+// tolerance returns how much longer than asked, and than by netem, a datagram may take
+// each way, and to which of the quantiles that applies. On an idle machine half of the
+// datagrams are within 0.3 ms. An emulated processor starts three processes for each
+// datagram and stalls at times, so only its fastest tenth counts.
+func tolerance() (quantile int, slack time.Duration) {
 	if emulated() {
 		return 0, 10 * time.Millisecond
 	}
 	return 1, 2 * time.Millisecond
 }
 
-// isAsAsked: no datagram is early, as many as agreement says are on time, the share of q is
-// lost within six standard deviations, and order is kept.
-func (c crossed) isAsAsked(t *testing.T, what string, q quality) {
+// check reports datagrams that are early, late by more than tolerance, or out of order,
+// and a loss that is not within six standard deviations.
+func (c linkResult) check(t *testing.T, what string, q impairment) {
 	t.Helper()
-	quantile, most := agreement()
+	quantile, slack := tolerance()
 	for i, way := range c {
-		name, asked := wayName(i), time.Duration(1+i)*q.delay
-		t.Logf("%s, %s: %v (10th, 50th, 90th of 100); %d of %d came", what, name, quantiles(way.took), way.came, crossings)
+		name, want := wayName(i), time.Duration(1+i)*q.delay
+		t.Logf("%s, %s: %v (10th, 50th, 90th of 100); %d of %d arrived", what, name, quantiles(way.took), way.arrived, datagramCount)
 		arrive := math.Pow(1-q.loss, float64(1+i))
-		if mean := crossings * arrive; math.Abs(float64(way.came)-mean) > 6*math.Sqrt(mean*(1-arrive)) {
-			t.Errorf("%s, %s: %d of %d came, want %.0f", what, name, way.came, crossings, mean)
+		if mean := datagramCount * arrive; math.Abs(float64(way.arrived)-mean) > 6*math.Sqrt(mean*(1-arrive)) {
+			t.Errorf("%s, %s: %d of %d arrived, want %.0f", what, name, way.arrived, datagramCount, mean)
 		}
 		if !way.ordered {
 			t.Errorf("%s, %s: order was not kept", what, name)
 		}
 		if len(way.took) == 0 {
-			t.Fatalf("%s, %s: nothing came", what, name)
+			t.Fatalf("%s, %s: nothing arrived", what, name)
 		}
-		if least := slices.Min(way.took); least < asked {
-			t.Errorf("%s, %s: one took %s, want %s", what, name, least, asked)
+		if first := slices.Min(way.took); first < want {
+			t.Errorf("%s, %s: a datagram took %s, less than %s", what, name, first, want)
 		}
-		if took := quantiles(way.took)[quantile]; took > asked+time.Duration(1+i)*most {
-			t.Errorf("%s, %s: most took %s and more, want %s", what, name, took, asked)
+		if took := quantiles(way.took)[quantile]; took > want+time.Duration(1+i)*slack {
+			t.Errorf("%s, %s: quantiles[%d] is %s, want about %s", what, name, quantile, took, want)
 		}
 	}
 }
 
-// agrees: they take the same time, by agreement, and as many came, within six standard
-// deviations of the difference.
-func (c crossed) agrees(t *testing.T, what string, kernel crossed, q quality) {
+// compare reports a difference from netem in the time taken, by tolerance, or in the
+// number of arrivals, by six standard deviations of the difference.
+func (c linkResult) compare(t *testing.T, what string, kernel linkResult, q impairment) {
 	t.Helper()
-	quantile, most := agreement()
+	quantile, slack := tolerance()
 	for i, way := range c {
 		name := wayName(i)
 		relay, netem := quantiles(way.took), quantiles(kernel[i].took)
-		if (relay[quantile] - netem[quantile]).Abs() > time.Duration(1+i)*most {
+		if (relay[quantile] - netem[quantile]).Abs() > time.Duration(1+i)*slack {
 			t.Errorf("%s, %s: the relay takes %v, netem %v", what, name, relay, netem)
 		}
 		arrive := math.Pow(1-q.loss, float64(1+i))
-		if d := float64(way.came - kernel[i].came); math.Abs(d) > 6*math.Sqrt(2*crossings*arrive*(1-arrive)) {
-			t.Errorf("%s, %s: %d came over the relay, %d over netem", what, name, way.came, kernel[i].came)
+		if d := float64(way.arrived - kernel[i].arrived); math.Abs(d) > 6*math.Sqrt(2*datagramCount*arrive*(1-arrive)) {
+			t.Errorf("%s, %s: %d arrived over the relay, %d over netem", what, name, way.arrived, kernel[i].arrived)
 		}
 	}
 }
 
 func wayName(i int) string { return []string{"one way", "round trip"}[i] }
 
-// quantiles are the 10th, 50th and 90th of 100.
+// quantiles returns the 10th, 50th and 90th percentile.
 func quantiles(took []time.Duration) [3]time.Duration {
 	sorted := slices.Sorted(slices.Values(took))
 	var q [3]time.Duration
@@ -133,13 +134,12 @@ func quantiles(took []time.Duration) [3]time.Duration {
 	return q
 }
 
-// crossAddr is the address of a side, 1 or 2, of link i.
-func crossAddr(i, side int) netip.Prefix {
+// sideAddr is the address of link i on a side, 1 or 2.
+func sideAddr(i, side int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(4*i + side)}), 30)
 }
 
-// newSides makes the two nodes.
-func newSides(t *testing.T) (sides [2]*lab.Node) {
+func newTwoNodes(t *testing.T) (sides [2]*lab.Node) {
 	t.Helper()
 	for i, name := range []string{"left", "right"} {
 		n, err := lab.NewNode(name)
@@ -150,29 +150,29 @@ func newSides(t *testing.T) (sides [2]*lab.Node) {
 	return sides
 }
 
-// addressed gives the links' devices their addresses.
-func addressed(t *testing.T, sides [2]*lab.Node, links int) [2]*lab.Node {
+// setAddresses gives the links' devices their addresses.
+func setAddresses(t *testing.T, sides [2]*lab.Node, links int) [2]*lab.Node {
 	t.Helper()
 	for i := range links {
 		for side, n := range sides {
-			must(t, n.Address(crossDevice(i), crossAddr(i, side+1)))
+			must(t, n.Address(sideDevice(i), sideAddr(i, side+1)))
 		}
 	}
 	return sides
 }
 
-func crossDevice(i int) string { return "l" + strconv.Itoa(i+1) }
+func sideDevice(i int) string { return "l" + strconv.Itoa(i+1) }
 
-// relayedLinks are links between two nodes that one relay makes, as wiring does. Without
-// a rate they are as fast as they go.
-func relayedLinks(t *testing.T, like []quality, rate int64) [2]*lab.Node {
+// relayedLinks makes links between two nodes by one relay, as package wiring does. Rate 0
+// leaves them unshaped.
+func relayedLinks(t *testing.T, each []impairment, rate int64) [2]*lab.Node {
 	t.Helper()
-	sides := newSides(t)
+	sides := newTwoNodes(t)
 	var files []*os.File
 	var delays, losses []string
-	for i, q := range like {
+	for i, q := range each {
 		for _, n := range sides {
-			tap, err := link.OpenTun(n.NS, link.TunSpec{Attrs: link.Attrs{Name: crossDevice(i)}, Mode: link.TunEthernet, VNetHdr: true})
+			tap, err := link.OpenTun(n.NS, link.TunSpec{Attrs: link.Attrs{Name: sideDevice(i)}, Mode: link.TunEthernet, VNetHdr: true})
 			must(t, err)
 			files = append(files, tap.Files()...)
 			if rate > 0 {
@@ -182,45 +182,44 @@ func relayedLinks(t *testing.T, like []quality, rate int64) [2]*lab.Node {
 		delays = append(delays, q.delay.String())
 		losses = append(losses, strconv.FormatFloat(q.loss, 'g', -1, 64))
 	}
-	relay, err := sides[0].Start(lab.Command{Args: []string{lab.Self, "traffic", "relay", "--pairs", strconv.Itoa(len(like)),
+	relay, err := sides[0].Start(lab.Command{Args: []string{lab.Self, "traffic", "relay", "--pairs", strconv.Itoa(len(each)),
 		"--delay", strings.Join(delays, ","), "--loss", strings.Join(losses, ",")}, Extra: files, Stderr: os.Stderr})
 	for _, f := range files {
-		f.Close() // the relay has a copy
+		f.Close() // the relay's copies keep the devices
 	}
 	must(t, err)
-	killedAfter(t, relay)
-	return addressed(t, sides, len(like))
+	killAtCleanup(t, relay)
+	return setAddresses(t, sides, len(each))
 }
 
-// killedAfter ends a process with the test.
-func killedAfter(t *testing.T, p lab.Proc) {
+func killAtCleanup(t *testing.T, p lab.Proc) {
 	t.Cleanup(func() {
 		p.Kill()
-		_ = p.Wait() // it was killed
+		_ = p.Wait() // the error of a killed process means nothing
 	})
 }
 
-// netemLinks are the same links made of cables and netem.
-func netemLinks(t *testing.T, like []quality, rate int64) [2]*lab.Node {
+// netemLinks makes the same links by cables and netem.
+func netemLinks(t *testing.T, each []impairment, rate int64) [2]*lab.Node {
 	t.Helper()
-	sides := newSides(t)
+	sides := newTwoNodes(t)
 	parent := uint32(netlink.HANDLE_ROOT)
 	if rate > 0 {
 		parent = netlink.MakeHandle(1, 1) // the shaper's class
 	}
-	for i, q := range like {
-		name := crossDevice(i)
+	for i, q := range each {
+		name := sideDevice(i)
 		must(t, lab.Connect(lab.End{Node: sides[0], Name: name}, lab.End{Node: sides[1], Name: name}, lab.Cable{RateBitsPerSec: rate}))
 		for _, n := range sides {
 			netem(t, n, name, parent, q)
 		}
 	}
-	return addressed(t, sides, len(like))
+	return setAddresses(t, sides, len(each))
 }
 
-// netem makes what a device sends late and lossy, or skips the test where the kernel can't.
-// The parent is the device itself or the class of a shaper there.
-func netem(t *testing.T, n *lab.Node, device string, parent uint32, q quality) {
+// netem delays and loses packets that a device sends. It skips the test where the kernel
+// has no netem. The parent is the device itself or a shaper's class on it.
+func netem(t *testing.T, n *lab.Node, device string, parent uint32, q impairment) {
 	t.Helper()
 	h, err := link.Handle(n.NS)
 	must(t, err)
@@ -236,28 +235,27 @@ func netem(t *testing.T, n *lab.Node, device string, parent uint32, q quality) {
 	must(t, err)
 }
 
-// netemLimit is how many packets wait in netem at most, those that are delayed and those
-// that wait for a shaper: twice a burst, and as much as the shaper's own queue holds.
+// netemLimit is how many packets wait in netem at most, delayed or held by a shaper: two
+// bursts, and as much as the shaper's own queue holds.
 const netemLimit = 100
 
-// cross sends datagrams over one link after the other, left to right and back.
-func cross(t *testing.T, sides [2]*lab.Node) []crossed {
+// measureLinks sends datagrams over one link after the other, left to right and back.
+func measureLinks(t *testing.T, sides [2]*lab.Node) []linkResult {
 	t.Helper()
-	all := make([]crossed, len(qualities))
+	all := make([]linkResult, len(impairments))
 	for i := range all {
 		var err error
-		if all[i], err = crossLink(sides, i); err != nil {
+		if all[i], err = measureLink(sides, i); err != nil {
 			t.Fatalf("link %d: %v", i, err)
 		}
 	}
 	return all
 }
 
-// crossLink is cross for one link.
-func crossLink(sides [2]*lab.Node, i int) (c crossed, err error) {
+func measureLink(sides [2]*lab.Node, i int) (c linkResult, err error) {
 	var ends [2]*net.UDPConn
 	for side, n := range sides {
-		at := netip.AddrPortFrom(crossAddr(i, side+1).Addr(), 4000)
+		at := netip.AddrPortFrom(sideAddr(i, side+1).Addr(), 4000)
 		if err := n.NS.Do(func() (err error) {
 			ends[side], err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
 			return err
@@ -267,49 +265,49 @@ func crossLink(sides [2]*lab.Node, i int) (c crossed, err error) {
 		defer ends[side].Close()
 	}
 	to := ends[1].LocalAddr().(*net.UDPAddr).AddrPort()
-	flushed, ignored := make(chan int, 1000), make(chan int, 1000)
+	returned, ignored := make(chan int, 1000), make(chan int, 1000)
 	var arrivals [2]chan []arrival
 	for side := range arrivals {
 		arrivals[side] = make(chan []arrival, 1)
 	}
-	go func() { arrivals[0] <- watch(ends[1], true, ignored) }()
-	go func() { arrivals[1] <- watch(ends[0], false, flushed) }()
-	if err := flush(ends[0], to, 0, flushed); err != nil { // the neighbours know each other
+	go func() { arrivals[0] <- receive(ends[1], true, ignored) }()
+	go func() { arrivals[1] <- receive(ends[0], false, returned) }()
+	if err := flush(ends[0], to, 0, returned); err != nil { // resolves the neighbours
 		return c, err
 	}
-	var sent [crossings]time.Time
-	for n := range crossings {
+	var sent [datagramCount]time.Time
+	for n := range datagramCount {
 		sent[n] = time.Now()
 		if _, err := ends[0].WriteToUDPAddrPort(numbered(n), to); err != nil {
 			return c, fmt.Errorf("datagram %d: %w", n, err)
 		}
-		if n%crossBurst == crossBurst-1 {
-			if err := flush(ends[0], to, 1+n/crossBurst, flushed); err != nil {
+		if n%burstSize == burstSize-1 {
+			if err := flush(ends[0], to, 1+n/burstSize, returned); err != nil {
 				return c, fmt.Errorf("after datagram %d: %w", n, err)
 			}
 		}
 	}
 	for way := range c {
 		ends[1-way].Close()
-		c[way].came, c[way].took, c[way].ordered = since(sent[:], <-arrivals[way])
+		c[way].arrived, c[way].took, c[way].ordered = summarize(sent[:], <-arrivals[way])
 	}
 	return c, nil
 }
 
 func numbered(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 
-// flush sends one of a number beyond crossings until it is back: since order is kept, so
-// is all before it, or lost.
-func flush(c *net.UDPConn, to netip.AddrPort, burst int, flushed <-chan int) error {
+// flush sends a datagram with a number beyond datagramCount until one returns. Since the
+// links keep order, all datagrams before it have arrived or are lost.
+func flush(c *net.UDPConn, to netip.AddrPort, burst int, returned <-chan int) error {
 	for range 50 {
-		if _, err := c.WriteToUDPAddrPort(numbered(crossings+burst), to); err != nil {
+		if _, err := c.WriteToUDPAddrPort(numbered(datagramCount+burst), to); err != nil {
 			return err
 		}
 		again := time.After(300 * time.Millisecond)
 		for waiting := true; waiting; {
 			select {
-			case n := <-flushed:
-				if n == crossings+burst {
+			case n := <-returned:
+				if n == datagramCount+burst {
 					return nil
 				}
 			case <-again:
@@ -317,18 +315,18 @@ func flush(c *net.UDPConn, to netip.AddrPort, burst int, flushed <-chan int) err
 			}
 		}
 	}
-	return errors.New("nothing comes back")
+	return errors.New("no datagram returns")
 }
 
-// arrival is that of one datagram.
 type arrival struct {
 	number int
 	at     time.Time
 }
 
-// watch notes arrivals, and sends them back if it is to, until the socket closes. Numbers
-// beyond crossings are told at once, unless nobody listens.
-func watch(c *net.UDPConn, echo bool, beyond chan<- int) (all []arrival) {
+// receive records arrivals until the socket closes, and with echo sends the datagrams
+// back. Numbers beyond datagramCount go to the channel instead, or are dropped if it is
+// full.
+func receive(c *net.UDPConn, echo bool, beyond chan<- int) (all []arrival) {
 	buf := make([]byte, 4)
 	for {
 		_, from, err := c.ReadFromUDPAddrPort(buf)
@@ -337,10 +335,10 @@ func watch(c *net.UDPConn, echo bool, beyond chan<- int) (all []arrival) {
 			return all
 		}
 		if echo {
-			_, _ = c.WriteToUDPAddrPort(buf, from) // what does not go is lost
+			_, _ = c.WriteToUDPAddrPort(buf, from) // a datagram that can't be sent counts as lost
 		}
 		number := int(binary.BigEndian.Uint32(buf))
-		if number < crossings {
+		if number < datagramCount {
 			all = append(all, arrival{number, at})
 			continue
 		}
@@ -351,13 +349,13 @@ func watch(c *net.UDPConn, echo bool, beyond chan<- int) (all []arrival) {
 	}
 }
 
-// since is how many came, how long the first of each burst took, and whether they came in
-// order, each once.
-func since(sent []time.Time, all []arrival) (came int, took []time.Duration, ordered bool) {
+// summarize returns how many datagrams arrived, how long the first of each burst took,
+// and whether they arrived in order, each once.
+func summarize(sent []time.Time, all []arrival) (arrived int, took []time.Duration, ordered bool) {
 	before := -1
 	ordered = true
 	for _, a := range all {
-		if a.number%crossBurst == 0 {
+		if a.number%burstSize == 0 {
 			took = append(took, a.at.Sub(sent[a.number]))
 		}
 		ordered = ordered && a.number > before

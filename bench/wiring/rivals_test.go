@@ -16,10 +16,10 @@ import (
 	"cleat/link"
 )
 
-// rivals are the programs of the networks that run one over several links.
+// rivals maps the networks that run another program over several links to the program.
 var rivals = map[string]string{"mpt": "mptsrv", "mlvpn": "mlvpn", "glorytun": "glorytun"}
 
-// TestRivalsAreAbsent where their programs are: with a remedy.
+// TestRivalsAreAbsent checks the remedy for a program that is not installed.
 func TestRivalsAreAbsent(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for network, remedy := range map[string]string{"mpt": "SPYFF/mpt", "mlvpn": "zehome/MLVPN", "glorytun": "angt/glorytun (branch stable)"} {
@@ -30,7 +30,7 @@ func TestRivalsAreAbsent(t *testing.T) {
 	}
 }
 
-// standIns are programs with the rivals' names, first on the PATH.
+// standIns puts a script on the PATH under the name of each program.
 func standIns(t *testing.T, script string) {
 	t.Helper()
 	bin := t.TempDir()
@@ -42,12 +42,12 @@ func standIns(t *testing.T, script string) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 }
 
-// overLinks is a network of one pair over links of 100 Mbit/s.
+// overLinks returns the Config of a network of one pair over links of 100 Mbit/s.
 func overLinks(t *testing.T, network string, links int) wiring.Config {
 	return wiring.Config{Spec: wiring.Spec{Network: network, Links: links, RateBitsPerSec: 100e6}, Pairs: 1, Scratch: scratch(t)}
 }
 
-// TestRivalsAreStarted: stand-ins write down how they were called.
+// TestRivalsAreStarted runs stand-ins that record their arguments.
 func TestRivalsAreStarted(t *testing.T) {
 	lab.Need(t)
 	for network, want := range map[string]string{
@@ -73,7 +73,8 @@ func TestRivalsAreStarted(t *testing.T) {
 	}
 }
 
-// TestRivalsThatEnd are not waited for, and what they said is told.
+// TestRivalsThatEnd checks that a program that ends is not waited for, and that its
+// output is in the error.
 func TestRivalsThatEnd(t *testing.T) {
 	lab.Need(t)
 	standIns(t, "#!/bin/sh\necho no such ship >&2\nexit 1\n")
@@ -90,13 +91,13 @@ func TestRivalsThatEnd(t *testing.T) {
 				t.Error(err)
 			}
 			if took := time.Since(began); took > 5*time.Second {
-				t.Errorf("told after %s", took)
+				t.Errorf("it took %s to report that", took)
 			}
 		})
 	}
 }
 
-// TestRivalsHaveRoom for so many links, and no more.
+// TestRivalsHaveRoom checks how many links each program supports.
 func TestRivalsHaveRoom(t *testing.T) {
 	lab.Need(t)
 	standIns(t, "#!/bin/sh\nexit 1\n")
@@ -115,8 +116,8 @@ func TestRivalsHaveRoom(t *testing.T) {
 	}
 }
 
-// TestRivalsCarry runs the programs themselves where they are on the PATH, and mlvpn in
-// a lab of root's only (CLEAT_TEST_LAB=root).
+// TestRivalsCarry runs the programs themselves where they are installed, and mlvpn only
+// in a root lab (CLEAT_TEST_LAB=root).
 func TestRivalsCarry(t *testing.T) {
 	lab.Need(t)
 	for network, program := range rivals {
@@ -141,7 +142,7 @@ func TestRivalsCarry(t *testing.T) {
 	}
 }
 
-// carries passes a stream of at least 10 Mbit/s, all of whose links take part.
+// carries checks that a stream reaches at least 10 Mbit/s and uses all links.
 func carries(t *testing.T, w *wiring.Network, links int) {
 	t.Helper()
 	_, right := ends(w)
@@ -159,7 +160,7 @@ func carries(t *testing.T, w *wiring.Network, links int) {
 	}
 }
 
-// nothingLeft looks for a program of that name, for its files, and for the wiring's.
+// nothingLeft reports processes of a program, its files, and files of the network.
 func nothingLeft(t *testing.T, dir, program string) {
 	t.Helper()
 	var left []string
@@ -184,11 +185,11 @@ func nothingLeft(t *testing.T, dir, program string) {
 		files = append(files, more...)
 	}
 	if len(files) > 0 {
-		t.Errorf("it has left %q", files)
+		t.Errorf("files left behind: %q", files)
 	}
 }
 
-// running are the lab's processes of a program.
+// running returns the processes of a program in the lab.
 func running(program string) (pids []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/comm")
 	for _, file := range all {

@@ -23,8 +23,8 @@ import (
 	"cleat/traffic"
 )
 
-// TestMain plays the helper programs too: a wiring starts them as copies of the
-// running program, which here is the test.
+// TestMain also runs the helper programs: a Network starts them as copies of the running
+// program, which is this test binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "traffic" {
 		if err := helper(os.Args[2], os.Args[3:]); err != nil {
@@ -41,13 +41,13 @@ func TestMain(m *testing.M) {
 	os.Exit(lab.RunTests(m))
 }
 
-// programEnv is where the program itself is, for its commands `run` and
-// `tunnel`, which no test binary can play. In a guest, which has nothing to build it
-// with, it is given.
+// programEnv holds the path of the cleat binary, for its commands `run` and `tunnel`,
+// which this test binary can't stand in for. A guest without a Go toolchain is given the
+// binary.
 const programEnv = "CLEAT_TEST_PROGRAM"
 
-// needRun builds the program for the time of a test. It is false where there is
-// nothing to build it with, as in a guest.
+// needRun builds cleat for the duration of a test. It reports false if there is no Go
+// toolchain, as in a guest.
 func needRun(t *testing.T) bool {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
@@ -61,7 +61,7 @@ func needRun(t *testing.T) bool {
 	return true
 }
 
-// scratch is a directory whose path leaves room for the names of sockets.
+// scratch returns a directory whose path is short enough for the names of sockets.
 func scratch(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "w")
@@ -72,7 +72,7 @@ func scratch(t *testing.T) string {
 	return dir
 }
 
-// helper is what cmd/cleat does for these command lines.
+// helper does what cmd/cleat does for these command lines.
 func helper(name string, args []string) error {
 	ctx := context.Background()
 	switch name {
@@ -92,19 +92,19 @@ func helper(name string, args []string) error {
 	return fmt.Errorf("unknown helper %q", name)
 }
 
-// ours tells whether a network is made by the program itself.
+// ours reports whether cleat itself provides a network.
 func ours(e catalog.Entry) bool { return strings.HasPrefix(e.Name, "cleat") }
 
-// TestEveryNetwork wires each network of the catalogue in both topologies, with
-// two pairs, and passes a connection over each pair.
+// TestEveryNetwork builds each network of the catalogue in both topologies with two
+// pairs, and passes a connection over each pair.
 func TestEveryNetwork(t *testing.T) {
 	lab.Need(t)
 	for _, e := range catalog.All() {
 		if e.Name == "tunnel" || e.Role == catalog.Attacher {
-			continue // TestTunnel; package attacher
+			continue // see TestTunnel; package attacher tests attachers
 		}
 		if ours(e) && !needRun(t) {
-			t.Run(e.Name, func(t *testing.T) { t.Skip("nothing to build the program with") })
+			t.Run(e.Name, func(t *testing.T) { t.Skip("no Go toolchain to build the program") })
 			continue
 		}
 		for _, topology := range []string{"local", "switched"} {
@@ -136,8 +136,8 @@ func TestEveryNetwork(t *testing.T) {
 	})
 }
 
-// rootless wires a network toward the container, and with the host itself as the
-// other end.
+// rootless builds a network with traffic toward the container, and with the host itself
+// as the peer.
 func rootless(t *testing.T, network string) {
 	t.Run(network+"/inbound", func(t *testing.T) {
 		build(t, 2, wiring.Spec{Network: network, Topology: "local", Inbound: true})
@@ -164,7 +164,7 @@ func build(t *testing.T, pairs int, spec wiring.Spec) {
 		if !entry.Isolates && spec.Topology == "local" && spec.Network != "nsnet" {
 			t.Fatalf("not applicable, but the catalogue does not say so: %s", never.Why)
 		}
-		t.Log(never) // what isolates is shown by the conformance suite of package link
+		t.Log(never) // package link tests that containers are isolated
 		return
 	}
 	if err != nil {
@@ -185,7 +185,7 @@ func build(t *testing.T, pairs int, spec wiring.Spec) {
 	}
 }
 
-// skipLacking skips what this kernel or machine can't do, with the reason.
+// skipLacking skips, with the reason, what this kernel or machine can't do.
 func skipLacking(t *testing.T, err error) {
 	t.Helper()
 	var lack *link.Lack
@@ -194,13 +194,13 @@ func skipLacking(t *testing.T, err error) {
 	}
 }
 
-// connect passes one connection from the client to the server of a pair, as
-// soon as both are ready.
+// connect passes one connection from the client to the server of a pair, as soon as both
+// are ready.
 func connect(ctx context.Context, p wiring.Pair) error {
 	client, ok1 := p.Client.(*lab.Node)
 	server, ok2 := p.Server.(*lab.Node)
 	if !ok1 || !ok2 {
-		return nil // on the host itself there is nothing to try
+		return nil // nothing to try on the host itself
 	}
 	var l net.Listener
 	if err := server.NS.Do(func() (err error) { l, err = net.Listen("tcp", p.Listen.String()); return err }); err != nil {
@@ -231,7 +231,8 @@ func echo(l net.Listener) {
 	}
 }
 
-// ask wants its byte back: a proxy takes a connection before the server does.
+// ask sends a byte and reads it back. A connection alone proves nothing: a proxy accepts
+// it before the server does.
 func ask(address string) error {
 	c, err := net.DialTimeout("tcp", address, 2*time.Second)
 	if err != nil {
@@ -247,7 +248,7 @@ func ask(address string) error {
 	return err
 }
 
-func TestMistakes(t *testing.T) {
+func TestInvalidConfig(t *testing.T) {
 	lab.Need(t)
 	for _, tt := range []struct {
 		name  string
@@ -278,8 +279,8 @@ func isParamError(err error) bool {
 	return errors.As(err, &param)
 }
 
-// TestLaunch starts a command together with each network that can, and waits for
-// what it says.
+// TestLaunch starts a command together with each network that can, and checks the
+// command's output.
 func TestLaunch(t *testing.T) {
 	lab.Need(t)
 	for _, e := range catalog.All() {
@@ -338,11 +339,11 @@ func launch(t *testing.T, network string) {
 		t.Errorf("%v: %s", err, said)
 	}
 	if at, err := strconv.ParseInt(strings.TrimSpace(string(said)), 10, 64); err != nil || time.Duration(at) < before {
-		t.Errorf("the command said %q", said)
+		t.Errorf("the command printed %q", said)
 	}
 }
 
-// serveTraffic runs a traffic server at the pair's far end.
+// serveTraffic runs a traffic server at the far end of a pair.
 func serveTraffic(t *testing.T, p wiring.Pair) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -33,12 +33,12 @@ func TestNetem(t *testing.T) {
 	t.Parallel()
 	cache := need(t)
 	tr := trial{
-		program: buildTest(t, "cleat/bench/wiring"), args: []string{"-test.run", "TestRelayIsAsAsked|TestTunnelOverUnevenPaths"},
+		program: buildTest(t, "cleat/bench/wiring"), args: []string{"-test.run", "TestRelayMatchesNetem|TestTunnelOverUnevenPaths"},
 		files: []vm.File{{Path: "/root/cleat", Mode: 0o755, Source: buildProgram(t)}}, env: []string{"CLEAT_TEST_PROGRAM=/root/cleat"},
 	}
 	newest := vm.Suites[len(vm.Suites)-1:]
 	tr.eachKernel(t, cache, newest, func(t *testing.T, _ vm.Kernel, all []vm.Outcome) {
-		for _, name := range []string{"TestRelayIsAsAsked/netem", "TestTunnelOverUnevenPaths/netem"} {
+		for _, name := range []string{"TestRelayMatchesNetem/netem", "TestTunnelOverUnevenPaths/netem"} {
 			if !slices.ContainsFunc(all, func(o vm.Outcome) bool { return o.Test == name && o.Verdict == vm.Pass }) {
 				t.Errorf("%s: not passed", name)
 			}
