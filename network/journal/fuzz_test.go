@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzRead takes over journals of any bytes: what is a whole record stays, what was written in
-// part goes, and records that are appended are read.
+// FuzzRead opens journals with arbitrary content: complete records stay, partial ones are cut off,
+// and appended records can be read.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("{\"a\":1}\n{\"b\":2}\n"))
 	f.Add([]byte("{\"a\":1}\n{\"torn"))

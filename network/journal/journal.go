@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOwned says that a journal's owner is alive.
-var ErrOwned = errors.New("the journal has a living owner")
+// ErrOwned means that the owner of a journal is alive.
+var ErrOwned = errors.New("another process owns the journal")
 
-// ErrDamaged says that somebody wrote into a journal what is no record.
-var ErrDamaged = errors.New("it is damaged")
+// ErrDamaged means that a journal has a line that is not a record.
+var ErrDamaged = errors.New("the journal is damaged")
 
-// Journal is a journal that this process owns. It is for one goroutine.
+// Journal is a journal that this process owns. It is not safe for concurrent use.
 type Journal struct {
 	file *os.File
 	path string
 }
 
-// Create makes a new, empty journal and owns it. One that is there already is
-// fs.ErrExist. Between its creation and its lock somebody else could take it for
-// one that was left: callers keep others from looking meanwhile.
+// Create creates an empty journal and owns it. It returns fs.ErrExist if the file exists. Between
+// creation and lock another process could open the journal as one without an owner, so callers must
+// exclude that.
 func Create(path string) (*Journal, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -38,9 +38,9 @@ func Create(path string) (*Journal, error) {
 	return j, nil
 }
 
-// Open takes over a journal that was left, and cuts off a record that was only
-// written in part. ErrOwned: somebody is at work on it; fs.ErrNotExist: it is not
-// there, or no longer.
+// Open takes over a journal that has no owner, and cuts off a record that was only written in part.
+// It returns ErrOwned if another process owns the journal, and fs.ErrNotExist if the file does not
+// exist, or has been renamed or removed meanwhile.
 func Open(path string) (*Journal, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
@@ -50,14 +50,14 @@ func Open(path string) (*Journal, error) {
 	if err := j.own(); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
-	if err := j.cutTorn(); err != nil {
+	if err := j.cutPartial(); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
 	return j, nil
 }
 
-// own locks the file, and sees whether it is still the one by that name: its
-// owner may have renamed or removed it before it was locked.
+// own locks the file, and checks that it still has its name: the owner may have renamed or removed
+// it before it was locked.
 func (j *Journal) own() error {
 	err := unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -66,21 +66,22 @@ func (j *Journal) own() error {
 	if err != nil {
 		return fmt.Errorf("lock journal %s: %w", j.path, err)
 	}
-	mine, err := j.file.Stat()
+	locked, err := j.file.Stat()
 	if err != nil {
-		return fmt.Errorf("look at journal: %w", err)
+		return fmt.Errorf("check journal: %w", err)
 	}
-	there, err := os.Stat(j.path)
+	named, err := os.Stat(j.path)
 	if err != nil {
-		return fmt.Errorf("look at journal: %w", err)
+		return fmt.Errorf("check journal: %w", err)
 	}
-	if !os.SameFile(mine, there) {
+	if !os.SameFile(locked, named) {
 		return fmt.Errorf("open journal %s: %w", j.path, fs.ErrNotExist)
 	}
 	return nil
 }
 
-func (j *Journal) cutTorn() error {
+// cutPartial cuts off a record that was only written in part.
+func (j *Journal) cutPartial() error {
 	b, err := os.ReadFile(j.path)
 	if err != nil {
 		return fmt.Errorf("read journal: %w", err)
@@ -90,16 +91,15 @@ func (j *Journal) cutTorn() error {
 		return nil
 	}
 	if err := j.file.Truncate(int64(whole)); err != nil {
-		return fmt.Errorf("cut torn record off journal: %w", err)
+		return fmt.Errorf("cut partial record off journal: %w", err)
 	}
 	return nil
 }
 
-// Path is the journal's name now.
+// Path returns the journal's current path.
 func (j *Journal) Path() string { return j.path }
 
-// Append writes one record, which must be something that JSON can hold. When it
-// returns nil the record outlives this process.
+// Append writes a record as JSON. When it returns nil, the record outlives this process.
 func (j *Journal) Append(record any) error {
 	b, err := json.Marshal(record)
 	if err != nil {
@@ -111,11 +111,11 @@ func (j *Journal) Append(record any) error {
 	return nil
 }
 
-// Records are the complete records, first to last.
+// Records returns the complete records in order.
 func (j *Journal) Records() ([]json.RawMessage, error) { return Read(j.path) }
 
-// Read is the complete records of a journal, whoever owns it, first to last. With
-// ErrDamaged they are those that can be read.
+// Read returns the complete records of a journal in order, whoever owns it. With ErrDamaged it
+// returns those that are valid.
 func Read(path string) ([]json.RawMessage, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -144,8 +144,7 @@ func (j *Journal) Clear() error {
 	return nil
 }
 
-// Rename gives the journal another name, replacing what has it, and keeps it
-// owned.
+// Rename renames the journal, which stays owned. It replaces a file of that name.
 func (j *Journal) Rename(path string) error {
 	if err := os.Rename(j.path, path); err != nil {
 		return fmt.Errorf("rename journal: %w", err)
@@ -154,7 +153,7 @@ func (j *Journal) Rename(path string) error {
 	return nil
 }
 
-// Remove ends a journal whose records are all undone.
+// Remove removes and closes a journal whose records have all been undone.
 func (j *Journal) Remove() error {
 	if err := os.Remove(j.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove journal: %w", err)
@@ -162,8 +161,8 @@ func (j *Journal) Remove() error {
 	return j.Close()
 }
 
-// Close lets the journal go as it is: one that is not renamed or removed counts
-// as left from then on. Closing twice is harmless.
+// Close gives up the ownership. A journal that was neither renamed nor removed can then be opened by
+// others. Closing twice is harmless.
 func (j *Journal) Close() error {
 	if err := j.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("close journal: %w", err)

@@ -14,7 +14,7 @@ import (
 	"cleat/network/journal"
 )
 
-// helperEnv has the test binary be a process that writes a journal and dies.
+// helperEnv makes the test binary write a journal and kill itself.
 const helperEnv = "CLEAT_TEST_JOURNAL"
 
 func TestMain(m *testing.M) {
@@ -38,7 +38,7 @@ func writeAndDie(path string) int {
 		err = p.Kill()
 	}
 	fmt.Fprintln(os.Stderr, err)
-	select {} // until the kernel gets to it
+	select {} // until the signal arrives
 }
 
 func must(t *testing.T, err error) {
@@ -59,7 +59,7 @@ func texts(t *testing.T, path string) []string {
 	return out
 }
 
-func TestRecordsAreThereAtOnce(t *testing.T) {
+func TestAppend(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "j")
 	j, err := journal.Create(path)
 	must(t, err)
@@ -71,26 +71,26 @@ func TestRecordsAreThereAtOnce(t *testing.T) {
 	}
 }
 
-func TestNobodyTakesWhatIsOwned(t *testing.T) {
+func TestOwnedJournalCannotBeOpened(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "j")
 	j, err := journal.Create(path)
 	must(t, err)
 	if _, err := journal.Create(path); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("a second journal of that name: %v", err)
+		t.Errorf("create a journal that exists: %v", err)
 	}
 	if _, err := journal.Open(path); !errors.Is(err, journal.ErrOwned) {
-		t.Errorf("one whose owner lives was opened: %v", err)
+		t.Errorf("open an owned journal: %v", err)
 	}
 	must(t, j.Close())
 	taken, err := journal.Open(path)
 	must(t, err)
 	must(t, taken.Remove())
 	if _, err := journal.Open(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a journal that was removed: %v", err)
+		t.Errorf("open a removed journal: %v", err)
 	}
 }
 
-func TestADeadOwnersJournalIsOpen(t *testing.T) {
+func TestOpenAfterOwnerDied(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "j")
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), helperEnv+"="+path)
@@ -101,11 +101,11 @@ func TestADeadOwnersJournalIsOpen(t *testing.T) {
 	must(t, err)
 	defer j.Close()
 	if got := texts(t, path); !slices.Equal(got, []string{`"one"`}) {
-		t.Errorf("it left %q", got)
+		t.Errorf("records %q, want one", got)
 	}
 }
 
-func TestATornRecordDoesNotCount(t *testing.T) {
+func TestPartialRecordIsCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "j")
 	must(t, os.WriteFile(path, []byte("\"one\"\n{\"tw"), 0o600))
 	if got := texts(t, path); !slices.Equal(got, []string{`"one"`}) {
@@ -116,11 +116,11 @@ func TestATornRecordDoesNotCount(t *testing.T) {
 	defer j.Close()
 	must(t, j.Append("two"))
 	if got := texts(t, path); !slices.Equal(got, []string{`"one"`, `"two"`}) {
-		t.Errorf("after another record: %q", got)
+		t.Errorf("records after another append: %q", got)
 	}
 }
 
-func TestAWrongRecordIsAnError(t *testing.T) {
+func TestDamagedRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "j")
 	must(t, os.WriteFile(path, []byte("\"one\"\nnonsense\n\"two\"\n"), 0o600))
 	all, err := journal.Read(path)
@@ -133,11 +133,11 @@ func TestAWrongRecordIsAnError(t *testing.T) {
 	must(t, j.Clear())
 	must(t, j.Append("three"))
 	if got := texts(t, path); !slices.Equal(got, []string{`"three"`}) {
-		t.Errorf("cleared, and written: %q", got)
+		t.Errorf("records after clear and append: %q", got)
 	}
 }
 
-func TestRenamedStaysOwned(t *testing.T) {
+func TestRenamedJournalStaysOwned(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	j, err := journal.Create(from)
@@ -145,7 +145,7 @@ func TestRenamedStaysOwned(t *testing.T) {
 	must(t, j.Append("one"))
 	must(t, j.Rename(to))
 	if _, err := journal.Open(to); !errors.Is(err, journal.ErrOwned) {
-		t.Errorf("opened what is owned: %v", err)
+		t.Errorf("open an owned journal: %v", err)
 	}
 	must(t, j.Append("two"))
 	must(t, j.Close())
@@ -153,6 +153,6 @@ func TestRenamedStaysOwned(t *testing.T) {
 		t.Errorf("records %q", got)
 	}
 	if _, err := os.Stat(from); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the old name is still there: %v", err)
+		t.Errorf("the old name still exists: %v", err)
 	}
 }
