@@ -156,7 +156,7 @@ func TestEngines(t *testing.T) {
 				late = "soon, …"
 			}
 			tells(t, told, "late", late)
-			tells(t, told, "kept", e.shown+" eth0 attached attached it again: its container had begun anew…", "exit 0")
+			tells(t, told, "kept", e.shown+" eth0 attached attached again: the container had restarted…", "exit 0")
 			tells(t, told, "keep no more", "exit 0")
 			tells(t, told, "kept no more", "everything as before")
 			if len(told["difference"]) > 0 {

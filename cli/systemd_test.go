@@ -84,7 +84,7 @@ func TestSystemd(t *testing.T) {
 	tells(t, told, "restarted", keeps, "attached again")
 	tells(t, told, "killed", keeps, "attached again")
 	tells(t, told, "stopped", "inactive, success, 143", "what is attached stays", "no keeper runs")
-	tells(t, told, "journal", "cleat: netns.web.eth0: attached it again: its container had begun anew")
+	tells(t, told, "journal", "cleat: netns.web.eth0: attached again: the container had restarted")
 	tells(t, told, "second start", keeps, "attached again")
 	if len(told["not so"]) > 0 {
 		t.Errorf("not so: %q", told["not so"])

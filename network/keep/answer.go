@@ -48,7 +48,7 @@ func (k *keeper) serveClients(ctx context.Context, group *sync.WaitGroup) error 
 			conn, err := localsock.Accept(ctx, l.AcceptUnix)
 			if err != nil {
 				if ctx.Err() == nil {
-					k.woken.note("commands are not served any more: %v", err)
+					k.events.logLater("commands are no longer served: %v", err)
 				}
 				l.Close()
 				return
@@ -62,7 +62,7 @@ func (k *keeper) serveClients(ctx context.Context, group *sync.WaitGroup) error 
 				s.serve(ctx, conn)
 				conn.Close()
 				k.clients.Add(-1)
-				k.woken.add(func(*happenings) {}) // there may be nothing left to keep
+				k.events.add(func(*events) {}) // wakes the loop: there may be nothing left to keep
 			})
 		}
 	})
@@ -96,12 +96,12 @@ func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
 		send(conn, reply{State: stateDeclined})
 		return
 	}
-	defer s.k.woken.note("%s, as asked: exit code %d", r.Args[0], code)
+	defer s.k.events.logLater("%s for a client: exit code %d", r.Args[0], code)
 	send(conn, reply{State: stateDone, Exit: code, Stdout: stdout.Bytes(), Stderr: stderr.Bytes()})
 }
 
-// errClientGone is the cause of the end of a command whose client has ended.
-var errClientGone = errors.New("the process that asked for it has ended")
+// errClientGone is why a command is cancelled whose client has ended.
+var errClientGone = errors.New("the client has ended")
 
 func send(conn *net.UnixConn, r reply) error {
 	if err := conn.SetWriteDeadline(time.Now().Add(replyTimeout)); err != nil {

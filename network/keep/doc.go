@@ -1,37 +1,36 @@
-// Package keep has attachments stay: it extends their leases, and attaches them again
-// when their container or the machine began anew, or when somebody removed their link.
+// Package keep keeps attachments alive: it extends their leases, and attaches them again when their
+// container or the machine restarts, or when somebody removes their link.
 //
 // # Theory of operation
 //
-// All that is known is in the files of package attach. A keeper reads what is wanted,
-// and works at what is due, at several attachments at once: a DHCP server that does not
-// answer holds nobody up. Each look is at what there is; nothing is remembered of what
-// should be there. So whoever kills a keeper loses nothing but time: the next one
-// undoes what is half done (attach.Repair) and goes on from the files.
+// All state is in the files of package attach. A keeper reads which attachments exist, and works on
+// what is due, on several attachments at once, so that a silent DHCP server delays no others. It
+// looks at what there is, and remembers nothing about what should be there. So a killed keeper loses
+// nothing but time: the next one undoes what is incomplete (attach.Repair), and continues from the
+// files.
 //
-// In between it sleeps until the next lease is due, 30 s at most, or until
+// In between a keeper sleeps until the next lease is due, at most for 30 s, or until an event:
 //
-//   - something is attached or detached: a file of what is wanted changes (inotify);
-//   - a container's first process ends: a descriptor of it becomes readable (pidfd);
-//   - an engine says that a container begins, or its files do (Config.Listen);
-//   - a link changes or goes: the kernel says so for all namespaces that have a number
-//     in the host's (NETLINK_LISTEN_ALL_NSID). Containers are given one. Unlike a socket
-//     in a namespace, it does not keep that alive.
+//   - Something is attached or detached: the file of an attachment changes (inotify).
+//   - A container's first process ends: its descriptor becomes readable (pidfd).
+//   - An engine or its files report that a container starts (Config.Listen).
+//   - A link changes or vanishes: the kernel reports this for all namespaces that have a number in
+//     the host's (NETLINK_LISTEN_ALL_NSID). The keeper gives containers' namespaces one. Unlike a
+//     socket in a namespace, a number does not keep it alive.
 //
-// After each event a container that is missing is looked for at once, after 10 ms, and for
-// a second every 40 ms: events come a moment before what they are of. Then it is looked
-// for less and less, at last every 10 s, where engines say nothing every 2 s.
+// After each event a missing container is looked for at once, after 10 ms, and for a second every
+// 40 ms, because events come a moment before the container is there. Then the intervals grow to 10 s,
+// or to 2 s if its engine reports nothing.
 //
-// A link that somebody removed in a container that runs is made again, as keeping says;
-// detaching is how to be rid of it. Whoever removes it again and again meets longer and
-// longer pauses, a minute at most, until it has stayed for five. What can't be done is
-// tried again at such intervals, too, and once the parent that it waits for appears. So is
-// what a lease says and can't be set; the lease is extended meanwhile.
-// What was done last and what can't be done is in attach.Report.
+// A link that somebody removes from a running container is created again; `cleat detach` is the way
+// to remove it. If it is removed again and again, the pauses grow up to a minute, until it has stayed
+// for five minutes. Failures are retried at such intervals, too, and as soon as a missing parent
+// appears. So are settings of a lease that could not be applied; the lease is extended meanwhile. The
+// last action and the failures are in attach.KeeperReport.
 //
-// Neighbours are told of addresses twice, 2 s apart (RFC 5227 section 2.3): the second
-// time is the keeper's, also of what somebody has just attached. For IPv6 that is
-// within what RFC 4861 section 7.2.6 allows (three).
+// Addresses are announced twice, 2 s apart (RFC 5227 section 2.3). The second announcement is the
+// keeper's, also for what a command has just attached. For IPv6 that is within the limit of RFC 4861
+// section 7.2.6, three.
 //
 // A keeper also runs `cleat attach` and `cleat detach` for others (Config.Answer). The
 // command connects to a Unix socket in the state directory and sends its command line
@@ -43,19 +42,17 @@
 // The socket is a file that only the owner of the state directory may connect to. The
 // client trusts only a listener of its own user or root.
 //
-// There is one keeper for each state directory: it holds a lock on a file there,
-// which the kernel frees when it ends, however it does.
+// There is one keeper for each state directory. It holds a lock on a file there, which the kernel
+// releases when the keeper ends, however it ends.
 //
 // # Limits
 //
-// A process of its own, given by number, never comes back. Without Spec.Keep nothing is
-// attached again; its lease is extended as long as its link is there. Of LXC and
-// Apptainer nobody says that a container begins, nor of a Podman with other directories
-// than usual after the machine began anew. Where no process of the container is known,
-// its end is noticed by a file of it, or within half a minute. Before Linux 5.3 there
-// are no descriptors of processes. What is in the container and not ours (its bridge's
-// other ports, addresses that others set) is not looked after. The keeper runs in the
-// host's network namespace, as root.
+// A process that was given by id never comes back. Without Spec.Keep nothing is attached again, but
+// a lease is extended as long as its link exists. LXC, Apptainer, and Podman with unusual directories
+// after the machine has restarted do not report that a container starts. If no process of a container
+// is known, its end is noticed by a file of it, or within half a minute. Process descriptors need
+// Linux 5.3. What else is in a container, such as other ports of its bridge or addresses that others
+// set, is not maintained. The keeper runs in the host's network namespace, as root.
 //
 // Sources: pidfd_open(2), inotify(7), netlink(7), flock(2), unix(7), RFC 5227, RFC 4861.
 //

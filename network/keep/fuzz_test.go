@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzHappenings reads what the kernel would not send: messages about links, and events of
-// files.
-func FuzzHappenings(f *testing.F) {
+// FuzzEvents parses messages about links and events of files that the kernel would not
+// send.
+func FuzzEvents(f *testing.F) {
 	link := make([]byte, unix.SizeofNlMsghdr+unix.SizeofIfInfomsg+8)
 	binary.NativeEndian.PutUint32(link, uint32(len(link)))
 	binary.NativeEndian.PutUint16(link[4:], unix.RTM_NEWLINK)
@@ -20,11 +20,11 @@ func FuzzHappenings(f *testing.F) {
 	f.Add(link[:20])
 	f.Add(event(unix.IN_MOVED_TO, "web.json"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var h happenings
-		h.heard(b, nil)
-		h.changed(b, nil)
-		if len(h.links) > len(b) || len(h.wanted) > len(b) {
-			t.Errorf("%d links and %d files in %d bytes", len(h.links), len(h.wanted), len(b))
+		var e events
+		e.addLinks(b, nil)
+		e.addFiles(b, nil)
+		if len(e.links) > len(b) || len(e.changed) > len(b) {
+			t.Errorf("%d links and %d files in %d bytes", len(e.links), len(e.changed), len(b))
 		}
 	})
 }

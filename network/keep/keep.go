@@ -14,29 +14,30 @@ import (
 	"cleat/network/attach"
 )
 
-// Config is what to keep. Attach and Log are needed.
+// Config configures a keeper. Attach and Log are required.
 type Config struct {
 	Attach attach.Config
-	Log    func(format string, args ...any) // what was done, and what could not be; called by one goroutine
-	// Listen calls tell whenever containers may have begun or ended, until ctx has, as
-	// find.Listen does. nil: nobody says so.
-	Listen func(ctx context.Context, tell func()) error
+	Log    func(format string, args ...any) // what was done and what failed; not called concurrently
+	// Listen, if set, calls notify whenever containers may have started or ended, until ctx
+	// ends, as find.Listen does.
+	Listen func(ctx context.Context, notify func()) error
 	// Answer, if set, runs the command line of a client (Forward) in the host's network
 	// namespace and returns its exit code. If handled is false, nothing was changed and
 	// the client must run the command itself. Answer is called by several goroutines at
 	// once. Work that it leaves to goroutines of background may outlast the call; Run waits
 	// for it.
 	Answer func(ctx context.Context, r Request, stdout, stderr io.Writer, background *sync.WaitGroup) (code int, handled bool)
-	// UntilIdle has Run return when nothing is left to be kept.
+	// UntilIdle makes Run return when nothing is left to keep.
 	UntilIdle bool
-	// Wait has Run wait while another keeper runs, and go on when that has ended.
+	// Wait makes Run wait for the end of another keeper.
 	Wait bool
-	// Ready is called when Run keeps, and before when it waits for another keeper; may
-	// be nil.
+	// Ready, if set, is called when the keeper has started, and before that with waiting set if Run
+	// waits for another keeper.
 	Ready func(waiting bool)
 }
 
-// Run keeps everything until ctx ends, which is no error. ErrRunning: another does.
+// Run keeps all attachments until ctx ends, which is not an error. It returns ErrRunning if another
+// keeper has the state directory.
 func Run(ctx context.Context, c Config) error {
 	if c.Ready == nil {
 		c.Ready = func(bool) {}
@@ -59,7 +60,7 @@ func Run(ctx context.Context, c Config) error {
 		}
 		err = k.run(ctx)
 		unlock()
-		missed := k.missed() // something came in just before the lock was let go
+		missed := k.missed() // something was attached just before the lock was released
 		k.close()
 		if err != nil || ctx.Err() != nil || !missed {
 			return err
@@ -67,8 +68,8 @@ func Run(ctx context.Context, c Config) error {
 	}
 }
 
-// Once does what is due now, one after another. What could not be kept is an error,
-// and logged.
+// Once does what is due now, one attachment after the other. What could not be kept is logged, and
+// an error.
 func Once(ctx context.Context, c Config) error {
 	unlock, err := lock(c.Attach.Store, ownPID())
 	if err != nil {
@@ -88,8 +89,8 @@ func Once(ctx context.Context, c Config) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		o := k.tend(ctx, it.work(time.Now()))
-		k.take(o)
+		o := k.tend(ctx, it.task(time.Now()))
+		k.finish(o)
 		if o.err != nil {
 			failed++
 		}
@@ -97,30 +98,31 @@ func Once(ctx context.Context, c Config) error {
 	switch {
 	case failed > 0:
 		return fmt.Errorf("%d of %d attachments could not be kept", failed, len(k.items))
-	case k.unread != "":
-		return errors.New(k.unread)
+	case k.unreadable != "":
+		return errors.New(k.unreadable)
 	}
 	return nil
 }
 
-// kept is what is wanted and for a keeper. What can't be read is an error beside that.
-func kept(store *attach.Store) ([]*attach.Attachment, error) {
+// keptAttachments returns the attachments that need a keeper. The error is about those that can't be
+// read.
+func keptAttachments(store *attach.Store) ([]*attach.Attachment, error) {
 	all, err := store.Attachments()
 	return slices.DeleteFunc(all, func(a *attach.Attachment) bool { return !a.NeedsKeeper() }), err
 }
 
-// keeper is one at work. But for tend its methods are for one goroutine.
+// keeper is a running keeper. Only tend is safe for concurrent use.
 type keeper struct {
 	Config
-	host   *netns.NS // where it was started
-	links  *links    // nil: nobody says that one was removed
-	woken  *woken
-	items  map[string]*item // by the attachment's id
-	done   chan outcome     // of what is at work
-	busy   int              // how many are
-	unread string           // what of what is wanted can't be read
+	host         *netns.NS     // the namespace that it was started in
+	linkListener *linkListener // nil if it could not be started
+	events       *eventQueue
+	items        map[string]*item // by id of the attachment
+	done         chan outcome     // of running tasks
+	running      int              // number of running tasks
+	unreadable   string           // why attachments can't be read; "" if all can
 
-	clients atomic.Int32 // being served
+	clients atomic.Int32 // that are being served
 }
 
 func newKeeper(c Config) (*keeper, error) {
@@ -128,7 +130,7 @@ func newKeeper(c Config) (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &keeper{Config: c, host: host, woken: newWoken(), items: map[string]*item{}, done: make(chan outcome, atOnce)}
+	k := &keeper{Config: c, host: host, events: newEventQueue(), items: map[string]*item{}, done: make(chan outcome, maxTasks)}
 	k.load()
 	return k, nil
 }
@@ -137,17 +139,17 @@ func (k *keeper) close() {
 	for id := range k.items {
 		k.forget(id)
 	}
-	if k.links != nil {
-		k.links.ask.Close()
+	if k.linkListener != nil {
+		k.linkListener.conn.Close()
 	}
 	k.host.Close()
 }
 
-// missed tells whether something is wanted that was not when the keeper looked last.
+// missed reports whether there is an attachment that the keeper does not know of.
 func (k *keeper) missed() bool {
-	all, _ := kept(k.Attach.Store)
+	all, _ := keptAttachments(k.Attach.Store)
 	for _, a := range all {
-		if it := k.items[a.ID]; it == nil || !same(it.a, a) {
+		if it := k.items[a.ID]; it == nil || !sameAttachment(it.attachment, a) {
 			return true
 		}
 	}

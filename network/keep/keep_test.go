@@ -34,17 +34,17 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// world is a host with containers that somebody starts and stops.
+// world is a host with containers that tests start and stop.
 type world struct {
 	t     *testing.T
 	host  *netns.NS
 	store *attach.Store
-	tell  chan func() // what a keeper wants to be called when a container begins
+	tell  chan func() // the function that a keeper wants called when a container starts
 
 	mu      sync.Mutex
 	running map[string]*netns.NS
 	pids    map[string]int
-	stuck   map[string]chan struct{} // of engines that don't answer
+	stuck   map[string]chan struct{} // closed when the engine of a container answers
 	asked   int
 	log     []string
 }
@@ -72,7 +72,7 @@ func (w *world) namespace(name string) *netns.NS {
 	return ns
 }
 
-// start has a container begin, with a process or without.
+// start starts a container. pid is 0 for one without a process.
 func (w *world) start(name string, pid int) {
 	ns := w.namespace(name)
 	w.mu.Lock()
@@ -131,7 +131,7 @@ func (w *world) keep() keep.Config {
 		}}
 }
 
-// keeper is one at work, until the test ends or it is stopped.
+// keeper runs a keeper until the test ends or stop is called.
 func (w *world) keeper(c keep.Config) (tell func(), stop func() error) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -146,7 +146,7 @@ func (w *world) keeper(c keep.Config) (tell func(), stop func() error) {
 	select {
 	case tell = <-w.tell:
 	case <-time.After(5 * time.Second):
-		w.t.Fatal("the keeper does not listen")
+		w.t.Fatal("the keeper did not start to listen")
 	}
 	return tell, stop
 }
@@ -155,7 +155,7 @@ func (w *world) status(name string) attach.Status {
 	w.t.Helper()
 	var all []attach.Status
 	must(w.t, w.host.Do(func() error {
-		all, _ = attach.List(w.t.Context(), w.store) // of what can be read
+		all, _ = attach.List(w.t.Context(), w.store) // of those that can be read
 		return nil
 	}))
 	for _, s := range all {
@@ -166,31 +166,32 @@ func (w *world) status(name string) attach.Status {
 	return attach.Status{Attachment: &attach.Attachment{}}
 }
 
-// attached waits until a container has its link, and says how long that took.
+// attached waits until a container has its link, and returns how long that took.
 func (w *world) attached(name string, within time.Duration) time.Duration {
 	w.t.Helper()
 	return w.eventually(name+" is attached", within, func() bool { return w.status(name).State == attach.Attached })
 }
 
-func (w *world) eventually(what string, within time.Duration, f func() bool) time.Duration {
+func (w *world) eventually(condition string, within time.Duration, f func() bool) time.Duration {
 	w.t.Helper()
 	began := time.Now()
 	for !f() {
 		if time.Since(began) > within {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.t.Fatalf("not within %s: %s; the keeper says %q", within, what, w.log)
+			w.t.Fatalf("not within %s: %s; the keeper logged %q", within, condition, w.log)
 		}
 		time.Sleep(time.Millisecond)
 	}
 	return time.Since(began)
 }
 
-// soon is less than any interval at which things are looked for: an event did it.
+// soon is shorter than any polling interval: what happens within it was caused by an
+// event.
 const soon = 1500 * time.Millisecond
 
-// A container that begins anew is attached at once: an engine says so, and the end of
-// its first process does.
+// A container that restarts is attached at once: because its engine reports the start, or
+// because its first process has ended.
 func TestRestart(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	w := newWorld(t)
@@ -202,30 +203,30 @@ func TestRestart(t *testing.T) {
 	w.stop("web")
 	must(t, process.Process.Kill())
 	process.Wait()
-	time.Sleep(8500 * time.Millisecond) // it is looked for every 5 s by now
+	time.Sleep(8500 * time.Millisecond) // by now it is looked for every few seconds
 	w.mu.Lock()
 	if w.asked > 100 { // some 30
-		t.Errorf("it was looked for %d times", w.asked)
+		t.Errorf("the container was looked for %d times", w.asked)
 	}
 	w.mu.Unlock()
 	w.start("web", 0)
 	tell()
 	t.Logf("attached %s after its engine's event", w.attached("web", soon))
-	w.eventually("it says what it did", soon, func() bool {
+	w.eventually("its last action is reported", soon, func() bool {
 		r := w.status("web").Keeper
-		return r != nil && strings.HasPrefix(r.Action, "attached it again") && !r.ActionTime.IsZero()
+		return r != nil && strings.HasPrefix(r.Action, "attached again") && !r.ActionTime.IsZero()
 	})
 }
 
-// When its first process ends it is looked for, whatever engines say.
-func TestEnd(t *testing.T) {
+// A container is looked for when its first process ends, whatever engines report.
+func TestInitProcessEnds(t *testing.T) {
 	w := newWorld(t)
 	process := exec.Command("sleep", "1000")
 	must(t, process.Start())
 	w.start("web", process.Process.Pid)
 	w.attach("web", "192.0.2.10/24")
 	w.keeper(w.keep())
-	w.eventually("it is looked after", soon, func() bool { return w.status("web").State == attach.Attached })
+	w.eventually("it is attached", soon, func() bool { return w.status("web").State == attach.Attached })
 	time.Sleep(100 * time.Millisecond)
 	w.stop("web")
 	w.start("web", 0)
@@ -234,14 +235,14 @@ func TestEnd(t *testing.T) {
 	t.Logf("attached %s after its end", w.attached("web", soon))
 }
 
-// A link that somebody removed is made again at once; if it goes again and again, after
-// pauses.
+// A link that somebody removed is recreated at once, and after pauses if it is removed
+// again and again.
 func TestRemoved(t *testing.T) {
 	w := newWorld(t)
 	w.start("web", 0)
 	w.attach("web", "192.0.2.10/24")
 	w.keeper(w.keep())
-	time.Sleep(200 * time.Millisecond) // until its namespace has a number
+	time.Sleep(200 * time.Millisecond) // until the namespace has a number
 	remove := func() {
 		t.Helper()
 		eth0, err := link.Find(w.running["web"], "eth0")
@@ -252,21 +253,21 @@ func TestRemoved(t *testing.T) {
 		before := w.status("web").Index
 		began := time.Now()
 		remove()
-		w.eventually("it is made again", soon+least, func() bool { s := w.status("web"); return s.State == attach.Attached && s.Index != before })
+		w.eventually("it is recreated", soon+least, func() bool { s := w.status("web"); return s.State == attach.Attached && s.Index != before })
 		if took := time.Since(began); took < least || least == 0 && took > soon {
-			t.Errorf("removed for the %d. time, and made again after %s", i+1, took)
+			t.Errorf("removal %d: recreated after %s", i+1, took)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	must(t, w.host.Do(func() error { _, _, err := attach.Detach(t.Context(), w.config(), "web", "eth0"); return err }))
 	time.Sleep(300 * time.Millisecond)
 	if s := w.status("web"); s.State != "" {
-		t.Errorf("detached, and it is %s", s.State)
+		t.Errorf("state %s after it was detached", s.State)
 	}
 }
 
-// An engine that does not answer for one holds nobody else up.
-func TestStuck(t *testing.T) {
+// An engine that does not answer delays no other attachment.
+func TestStuckEngine(t *testing.T) {
 	w := newWorld(t)
 	stuck := make(chan struct{})
 	for i, name := range []string{"web", "db"} {
@@ -288,7 +289,8 @@ func TestStuck(t *testing.T) {
 	must(t, stop())
 }
 
-// What of what is wanted can't be read is said, once, and a damaged journal; others go on.
+// Unreadable files are logged once, and damaged journals reported. Other attachments are
+// kept.
 func TestUnreadable(t *testing.T) {
 	w := newWorld(t)
 	for i, name := range []string{"web", "db", "cut"} {
@@ -313,19 +315,19 @@ func TestUnreadable(t *testing.T) {
 	w.start("db", 0)
 	tell()
 	w.attached("db", soon)
-	w.eventually("the damaged one is told", soon, func() bool {
+	w.eventually("the damaged journal is reported", soon, func() bool {
 		r := w.status("cut").Keeper
 		return r != nil && strings.Contains(r.Error, "is damaged")
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if text := strings.Join(w.log, "\n"); strings.Count(text, "not kept: ") != 1 || !strings.Contains(text, file) {
-		t.Errorf("the keeper says %q", w.log)
+		t.Errorf("the keeper logged %q", w.log)
 	}
 }
 
-// A file that can't be read any more while a keeper runs is said, too; when it can be again
-// what it wants is kept.
+// A file that becomes unreadable while a keeper runs is logged. Once it can be read
+// again, the attachment is kept.
 func TestUnreadableMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	w.start("web", 0)
@@ -335,7 +337,7 @@ func TestUnreadableMeanwhile(t *testing.T) {
 	must(t, os.Rename(file, file+".old"))
 	must(t, os.WriteFile(file+".new", []byte("{"), 0o644))
 	must(t, os.Rename(file+".new", file))
-	w.eventually("it is told", soon, func() bool {
+	w.eventually("it is logged", soon, func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return strings.Contains(strings.Join(w.log, "\n"), "not kept: ")
@@ -372,7 +374,7 @@ func TestClientGone(t *testing.T) {
 		t.Logf("stopped: %v", err)
 	case <-time.After(10 * time.Second):
 		cancel()
-		t.Errorf("it goes on: %v", <-why)
+		t.Errorf("the command was not cancelled; later: %v", <-why)
 	}
 }
 
@@ -393,7 +395,7 @@ func TestBackground(t *testing.T) {
 	stop()
 	time.AfterFunc(100*time.Millisecond, func() { close(release) })
 	if must(t, <-ended); !done.Load() {
-		t.Error("it did not wait")
+		t.Error("the keeper did not wait")
 	}
 }
 
@@ -432,8 +434,8 @@ func (w *world) request() (conn *net.UnixConn, answers *bufio.Scanner) {
 	return conn, answers
 }
 
-// Neighbours are told of an address a second time, 2 s after (RFC 5227 section 2.3).
-func TestToldTwice(t *testing.T) {
+// Addresses are announced a second time, 2 s after the first (RFC 5227 section 2.3).
+func TestAnnouncedTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.start("web", 0)
@@ -449,23 +451,23 @@ func TestToldTwice(t *testing.T) {
 	for {
 		n, _, err := s.Receive(t.Context(), buf, began.Add(5*time.Second))
 		if err != nil {
-			t.Fatalf("nothing is heard: %v", err)
+			t.Fatalf("no announcement: %v", err)
 		}
 		if sender, _ := netip.AddrFromSlice(buf[14:18]); n >= 28 && sender == netip.MustParseAddr("192.0.2.10") && time.Since(began) > time.Second {
-			t.Logf("heard after %s", time.Since(began))
+			t.Logf("announced after %s", time.Since(began))
 			return
 		}
 	}
 }
 
-// There is one keeper for a state directory; another waits if it is told to.
+// A state directory has one keeper. Another one waits if it is configured to.
 func TestOne(t *testing.T) {
 	w := newWorld(t)
 	w.start("web", 0)
 	w.attach("web", "192.0.2.10/24")
 	_, stop := w.keeper(w.keep())
 	if err := w.host.Do(func() error { return keep.Run(t.Context(), w.keep()) }); !errors.Is(err, keep.ErrRunning) {
-		t.Errorf("a second one: %v", err)
+		t.Errorf("a second keeper: %v", err)
 	}
 	if s := keep.StateOf(w.store); !s.Running || s.PID != os.Getpid() {
 		t.Errorf("state %+v, want that it runs", s)
@@ -482,17 +484,17 @@ func TestOne(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- w.host.Do(func() error { return keep.Run(ctx, c) }) }()
 	if !<-ready {
-		t.Error("it does not wait")
+		t.Error("the second keeper does not wait")
 	}
 	must(t, stop())
 	if <-ready {
-		t.Error("it waits for nobody")
+		t.Error("the second keeper still waits")
 	}
 	cancel()
 	must(t, <-ended)
 }
 
-// A keeper is known of from before its process begins, until it ends.
+// The state shows a keeper from before its process starts until it ends.
 func TestState(t *testing.T) {
 	w := newWorld(t)
 	w.start("web", 0)
@@ -524,7 +526,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// Asking for the state does not keep a keeper from starting.
+// Reading the state does not prevent a keeper from starting.
 func TestStateWhileStarting(t *testing.T) {
 	w := newWorld(t)
 	asking, done := context.WithCancel(t.Context())
@@ -544,7 +546,7 @@ func TestStateWhileStarting(t *testing.T) {
 	askers.Wait()
 }
 
-// It ends when nothing is left to be kept, and leaves nothing.
+// A keeper with UntilIdle ends when nothing is left to keep.
 func TestIdle(t *testing.T) {
 	w := newWorld(t)
 	w.start("web", 0)
@@ -556,7 +558,7 @@ func TestIdle(t *testing.T) {
 	<-w.tell
 	select {
 	case err := <-ended:
-		t.Fatalf("it has ended: %v", err)
+		t.Fatalf("the keeper has ended: %v", err)
 	case <-time.After(200 * time.Millisecond):
 	}
 	must(t, w.host.Do(func() error { _, _, err := attach.Detach(t.Context(), w.config(), "web", "eth0"); return err }))
@@ -564,12 +566,12 @@ func TestIdle(t *testing.T) {
 	case err := <-ended:
 		must(t, err)
 	case <-time.After(5 * time.Second):
-		t.Error("it does not end")
+		t.Error("the keeper does not end")
 	}
 }
 
-// Only so many clients are served at the same time; the others run their command
-// themselves.
+// The number of clients that are served at the same time is bounded. Others run their
+// command themselves.
 func TestManyClients(t *testing.T) {
 	w := newWorld(t)
 	c := w.keep()
@@ -592,10 +594,10 @@ func TestManyClients(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("%d are served at once", more)
+	t.Errorf("%d clients are served at once", more)
 }
 
-// A client that does not read its answer delays the keeper's end only for a moment.
+// A client that does not read its reply delays the keeper's end only for a moment.
 func TestClientNeverReads(t *testing.T) {
 	w := newWorld(t)
 	c := w.keep()

@@ -18,7 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// leases has a DHCP server serve br0.
+// leases starts a DHCP server on br0.
 func (w *world) leases() *dhcptest.Server {
 	w.t.Helper()
 	br0, err := link.Find(w.host, "br0")
@@ -35,7 +35,7 @@ func (w *world) leases() *dhcptest.Server {
 	return s
 }
 
-// due has a container's lease count as one whose half is over.
+// due makes half of a container's lease time pass.
 func (w *world) due(name string) {
 	w.t.Helper()
 	s := w.status(name)
@@ -47,13 +47,14 @@ func (w *world) due(name string) {
 	text, err := os.ReadFile(all[0])
 	must(w.t, err)
 	stamp := func(t time.Time) string { return fmt.Sprintf(`"renew": "%s"`, t.Format(time.RFC3339Nano)) }
-	other := filepath.Join(w.t.TempDir(), "lease") // a keeper reads what is there
+	other := filepath.Join(w.t.TempDir(), "lease") // a keeper may be reading the lease, so replace it
 	must(w.t, os.WriteFile(other, []byte(strings.Replace(string(text), stamp(s.Lease.Renew), stamp(s.Lease.Got.Wall), 1)), 0o644))
 	must(w.t, os.Rename(other, all[0]))
 }
 
-// What a renewed lease says and can't be set is tried again soon, and told meanwhile.
-func TestUnset(t *testing.T) {
+// Settings of a renewed lease that can't be applied are retried soon, and reported
+// meanwhile.
+func TestUnappliedSettings(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	s := w.leases()
@@ -64,7 +65,7 @@ func TestUnset(t *testing.T) {
 	}))
 	tell, _ := w.keeper(w.keep())
 
-	// There is no way to the router that the server names next.
+	// The router that the server names next can't be reached.
 	h, err := link.Handle(w.running["web"])
 	must(t, err)
 	defer h.Close()
@@ -82,12 +83,12 @@ func TestUnset(t *testing.T) {
 		}
 		return attach.KeeperReport{}
 	}
-	w.eventually("it is tried again and again, and told", 10*time.Second, func() bool {
+	w.eventually("it is retried and reported", 10*time.Second, func() bool {
 		r := report()
 		return r.Failures >= 3 && strings.Contains(r.Error, "route 0.0.0.0/0") && time.Until(r.Next) < time.Minute
 	})
 	must(t, h.RouteAdd(&all[0]))
-	w.eventually("it is set", 10*time.Second, func() bool {
+	w.eventually("it is applied", 10*time.Second, func() bool {
 		r := report()
 		return r.Error == "" && r.Action == "set what its lease says"
 	})

@@ -17,16 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// links has the kernel say when a link changes or goes, in this namespace and in all
-// that it has a number for. Such a number keeps no namespace alive, as a socket in
-// there would.
-type links struct {
-	ask *netlink.Handle // in the host's namespace
-	mu  sync.Mutex
+// linkListener receives the kernel's messages about links that change or vanish, in the host's
+// network namespace and in those that have a number there. Unlike a socket in a namespace, such a
+// number does not keep the namespace alive.
+type linkListener struct {
+	conn *netlink.Handle // in the host's namespace
+	mu   sync.Mutex
 }
 
-// listenLinks listens in the namespace of the calling thread.
-func listenLinks(ctx context.Context, heard *sync.WaitGroup, w *woken) (*links, error) {
+// listenLinks listens in the network namespace of the calling thread.
+func listenLinks(ctx context.Context, listeners *sync.WaitGroup, q *eventQueue) (*linkListener, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("listen for links: %w", err)
@@ -43,17 +43,17 @@ func listenLinks(ctx context.Context, heard *sync.WaitGroup, w *woken) (*links, 
 		file.Close()
 		return nil, fmt.Errorf("listen for links: %w", err)
 	}
-	heard.Go(func() {
+	listeners.Go(func() {
 		defer file.Close()
 		read(ctx, file, fromKernel(file), func(b []byte, err error) {
-			w.add(func(h *happenings) { h.heard(b, err) })
+			q.add(func(e *events) { e.addLinks(b, err) })
 		})
 	})
-	return &links{ask: ask}, nil
+	return &linkListener{conn: ask}, nil
 }
 
-// fromKernel receives from a netlink socket what the kernel sends (port 0): others with
-// CAP_NET_ADMIN may send, too. Theirs is nothing.
+// fromKernel receives messages of the kernel (port 0) from a netlink socket. Messages of others,
+// who need CAP_NET_ADMIN to send them, count as empty.
 func fromKernel(file *os.File) func([]byte) (int, error) {
 	return func(b []byte) (n int, err error) {
 		conn, err := file.SyscallConn()
@@ -73,31 +73,31 @@ func fromKernel(file *os.File) func([]byte) (int, error) {
 	}
 }
 
-// heard notes which links messages are about; an error is that some were lost.
-func (h *happenings) heard(b []byte, err error) {
+// addLinks adds the links that netlink messages are about. An error means that some were lost.
+func (e *events) addLinks(b []byte, err error) {
 	all, parseErr := syscall.ParseNetlinkMessage(b)
 	if err != nil || parseErr != nil {
-		h.lost = true
+		e.linksLost = true
 		return
 	}
-	if h.links == nil {
-		h.links, h.names = map[int]bool{}, map[string]bool{}
+	if e.links == nil {
+		e.links, e.linkNames = map[int]bool{}, map[string]bool{}
 	}
 	for i := range all {
 		m := &all[i]
 		if m.Header.Type != unix.RTM_NEWLINK && m.Header.Type != unix.RTM_DELLINK || len(m.Data) < unix.SizeofIfInfomsg {
 			continue
 		}
-		h.links[int(int32(binary.NativeEndian.Uint32(m.Data[4:])))] = true // ifi_index
-		if name := nameIn(m.Data[unix.SizeofIfInfomsg:]); name != "" {
-			h.names[name] = true
+		e.links[int(int32(binary.NativeEndian.Uint32(m.Data[4:])))] = true // ifi_index
+		if name := linkName(m.Data[unix.SizeofIfInfomsg:]); name != "" {
+			e.linkNames[name] = true
 		}
 	}
 }
 
-// nameIn is the link's name among attributes (struct rtattr, rtnetlink(7)); "" if they have
-// none, or end in the middle.
-func nameIn(attrs []byte) string {
+// linkName returns the link's name among attributes (struct rtattr, rtnetlink(7)), "" if they have
+// none or are cut short.
+func linkName(attrs []byte) string {
 	for len(attrs) >= unix.SizeofRtAttr {
 		size, kind := int(binary.NativeEndian.Uint16(attrs)), binary.NativeEndian.Uint16(attrs[2:])
 		if size < unix.SizeofRtAttr || size > len(attrs) {
@@ -112,10 +112,10 @@ func nameIn(attrs []byte) string {
 	return ""
 }
 
-// listenTo gives the namespace of an attachment's container a number here, if it has
-// none. What fails is noticed by looking.
+// listenTo makes the listener hear of the container's links: its namespace gets a number in the
+// host's, if it has none. If that fails, changes are noticed at the next look.
 func (k *keeper) listenTo(a *attach.Attachment) {
-	if k.links == nil {
+	if k.linkListener == nil {
 		return
 	}
 	ns, err := netns.Open(a.Container.Path)
@@ -123,13 +123,13 @@ func (k *keeper) listenTo(a *attach.Attachment) {
 		return
 	}
 	defer ns.Close()
-	k.links.mu.Lock()
-	defer k.links.mu.Unlock()
-	if id, err := k.links.ask.GetNetNsIdByFd(ns.Fd()); err == nil && id >= 0 {
+	k.linkListener.mu.Lock()
+	defer k.linkListener.mu.Unlock()
+	if id, err := k.linkListener.conn.GetNetNsIdByFd(ns.Fd()); err == nil && id >= 0 {
 		return
 	}
-	const free = -1
-	if err := k.links.ask.SetNetNsIdByFd(ns.Fd(), free); err != nil && !errors.Is(err, unix.EEXIST) {
-		k.woken.note("listen for links of %s: %v", a.ID, err)
+	const anyFree = -1
+	if err := k.linkListener.conn.SetNetNsIdByFd(ns.Fd(), anyFree); err != nil && !errors.Is(err, unix.EEXIST) {
+		k.events.logLater("listen for links of %s: %v", a.ID, err)
 	}
 }

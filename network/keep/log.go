@@ -11,24 +11,23 @@ import (
 	"cleat/network/attach"
 )
 
-// logMax is how many bytes a log has before it is put aside, in the place of the one
-// before: some thousand lines.
-const logMax = 256 << 10
+// maxLogBytes is the size at which a log is rotated, some thousand lines.
+const maxLogBytes = 256 << 10
 
 const logTime = "2006-01-02T15:04:05.000Z"
 
-// LogFile is where a keeper that nobody listens to says what it does. What was said
-// before is beside it, with ".1" at the end.
+// LogFile returns the path of the log of keepers that were started on demand. The log before it is
+// beside it, with the suffix ".1".
 func LogFile(store *attach.Store) string { return store.Path("keeper.log") }
 
-// Log writes lines to LogFile, with the time in front. It is for one goroutine.
+// Log writes lines to LogFile, each after the time. It is not safe for concurrent use.
 type Log struct {
 	path string
 	file *os.File
 	size int64
 }
 
-// OpenLog goes on with the file that is there.
+// OpenLog opens the log, or creates it.
 func OpenLog(store *attach.Store) (*Log, error) {
 	l := &Log{path: LogFile(store)}
 	return l, l.open()
@@ -48,18 +47,17 @@ func (l *Log) open() error {
 	return nil
 }
 
-// Printf writes a line. What can't be written is lost: a full disk must not keep
-// anybody from keeping.
+// Printf writes a line. A line that can't be written is lost: a full disk must not stop the keeper.
 func (l *Log) Printf(format string, args ...any) {
-	if l.size >= logMax && l.turn() != nil {
+	if l.size >= maxLogBytes && l.rotate() != nil {
 		return
 	}
 	n, _ := fmt.Fprintf(l.file, "%s %s\n", time.Now().UTC().Format(logTime), columns.Plain(fmt.Sprintf(format, args...)))
 	l.size += int64(n)
 }
 
-// turn puts the file aside and begins another.
-func (l *Log) turn() error {
+// rotate renames the file and starts a new one.
+func (l *Log) rotate() error {
 	if err := os.Rename(l.path, l.path+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -14,11 +14,11 @@ import (
 	"cleat/network/attach"
 )
 
-// atOnce is how many attachments are worked at: a DHCP server that is silent has one
-// wait for ten seconds, and a container that is there again must not.
-const atOnce = 8
+// maxTasks is how many attachments are worked on at once. A silent DHCP server makes one wait for
+// ten seconds, and a container that has restarted must not wait for that.
+const maxTasks = 8
 
-// repair undoes what commands left that died.
+// repair undoes what commands left that were killed.
 func (k *keeper) repair(ctx context.Context) error {
 	notes, err := attach.Repair(ctx, k.Attach.Store)
 	for _, n := range notes {
@@ -32,86 +32,85 @@ func (k *keeper) run(ctx context.Context) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var heard sync.WaitGroup
-	defer heard.Wait()
+	var listeners sync.WaitGroup
+	defer listeners.Wait()
 	defer cancel()
-	if err := k.listen(ctx, &heard); err != nil {
+	if err := k.listen(ctx, &listeners); err != nil {
 		return err
 	}
-	k.load() // what came before the directory was watched
+	k.load() // again: something may have changed before the directory was watched
 	k.Ready(false)
 	for ctx.Err() == nil {
-		in := k.begin(ctx)
-		if k.UntilIdle && k.busy == 0 && k.clients.Load() == 0 && k.nothing() {
+		sleep := k.startDue(ctx)
+		if k.UntilIdle && k.running == 0 && k.clients.Load() == 0 && k.allIdle() {
 			return nil
 		}
-		timer := time.NewTimer(in)
+		timer := time.NewTimer(sleep)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-		case <-k.woken.wake:
-			k.happened()
+		case <-k.events.wake:
+			k.handleEvents()
 		case o := <-k.done:
-			k.busy--
-			k.take(o)
+			k.running--
+			k.finish(o)
 		}
 		timer.Stop()
 	}
-	for ; k.busy > 0; k.busy-- { // what is half done is undone, or done
-		k.take(<-k.done)
+	for ; k.running > 0; k.running-- { // tasks end soon: they undo or complete what they do
+		k.finish(<-k.done)
 	}
 	return nil
 }
 
-// listen starts what wakes the loop, until ctx ends.
-func (k *keeper) listen(ctx context.Context, heard *sync.WaitGroup) error {
-	if err := k.woken.watchWanted(ctx, heard, k.Attach.Store); err != nil {
+// listen starts what adds events, until ctx ends.
+func (k *keeper) listen(ctx context.Context, listeners *sync.WaitGroup) error {
+	if err := k.events.watchAttachments(ctx, listeners, k.Attach.Store); err != nil {
 		return err
 	}
-	links, err := listenLinks(ctx, heard, k.woken)
-	if err != nil {
-		k.Log("nobody says that a link was removed, it is looked for every %s: %v", atMost, err)
+	var err error
+	if k.linkListener, err = listenLinks(ctx, listeners, k.events); err != nil {
+		k.Log("removed links are only noticed every %s: %v", maxSleep, err)
 	}
-	k.links = links
 	if k.Answer != nil {
-		if err := k.serveClients(ctx, heard); err != nil {
-			k.Log("commands are not served, and run as if no keeper did: %v", err)
+		if err := k.serveClients(ctx, listeners); err != nil {
+			k.Log("commands are not served, and do their work themselves: %v", err)
 		}
 	}
 	if k.Listen == nil {
 		return nil
 	}
-	heard.Go(func() {
-		if err := k.Listen(ctx, k.woken.engines); err != nil {
-			k.woken.note("containers are looked for every %s: %v", lookEvery, err)
+	listeners.Go(func() {
+		if err := k.Listen(ctx, k.events.containerEvent); err != nil {
+			k.events.logLater("containers are looked for every %s: %v", lookEvery, err)
 		}
 	})
 	return nil
 }
 
-// begin has what is due worked at, and says in how long more will be.
-func (k *keeper) begin(ctx context.Context) time.Duration {
-	now, in := time.Now(), atMost
+// startDue starts tasks for what is due, and returns how long to sleep before more is.
+func (k *keeper) startDue(ctx context.Context) time.Duration {
+	now, sleep := time.Now(), maxSleep
 	for _, it := range k.items {
-		switch wait := it.next().Sub(now); {
+		switch wait := it.nextDue().Sub(now); {
 		case it.working || it.idle:
 		case wait > 0:
-			in = min(in, wait)
-		case k.busy < atOnce:
-			k.busy++
+			sleep = min(sleep, wait)
+		case k.running < maxTasks:
+			k.running++
 			it.working = true
-			w := it.work(now)
-			if w.tell {
-				it.tell = time.Time{} // what can't be told now, as nothing is there, is told when it is
+			t := it.task(now)
+			if t.announce {
+				it.announceAt = time.Time{} // if nothing is there to announce now, it is announced when it is attached
 			}
-			go func() { k.done <- k.tend(ctx, w) }()
+			go func() { k.done <- k.tend(ctx, t) }()
 		}
 	}
-	return in
+	return sleep
 }
 
-// nothing tells whether there is nothing to be kept.
-func (k *keeper) nothing() bool {
+// allIdle reports whether there is nothing to keep.
+func (k *keeper) allIdle() bool {
 	for _, it := range k.items {
 		if !it.idle {
 			return false
@@ -120,86 +119,91 @@ func (k *keeper) nothing() bool {
 	return true
 }
 
-// happened makes due what something happened to.
-func (k *keeper) happened() {
-	h, now := k.woken.take(), time.Now()
-	for _, text := range h.said {
+// handleEvents makes items due that events concern.
+func (k *keeper) handleEvents() {
+	e, now := k.events.take(), time.Now()
+	for _, text := range e.messages {
 		k.Log("%s", text)
 	}
-	if h.unread {
+	if e.reload {
 		k.load()
 	} else {
-		for id := range h.wanted {
-			k.loadOne(id)
+		for id := range e.changed {
+			k.reload(id)
 		}
 	}
 	for _, it := range k.items {
 		switch {
-		case h.concerns(it) && it.working:
-			it.woken = true
-		case h.concerns(it):
+		case e.concerns(it) && it.working:
+			it.eventPending = true
+		case e.concerns(it):
 			it.wake(now)
-		case h.lost && it.due.After(now.Add(lostWithin)):
-			it.due, it.idle = now.Add(lostWithin), false
+		case e.linksLost && it.due.After(now.Add(lostDelay)):
+			it.due, it.idle = now.Add(lostDelay), false
 		}
 	}
 }
 
-// load takes up what is wanted now, and forgets what is not.
+// load reads all attachments, and drops the items that are none any more.
 func (k *keeper) load() {
-	now := map[string]bool{}
-	all, err := kept(k.Attach.Store)
-	before := k.unread
-	if k.unread = ""; err != nil {
-		k.unread = strings.ReplaceAll(err.Error(), "\n", "; ")
+	wanted := map[string]bool{}
+	all, err := keptAttachments(k.Attach.Store)
+	before := k.unreadable
+	if k.unreadable = ""; err != nil {
+		k.unreadable = strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
-	if k.unread != "" && k.unread != before {
-		k.Log("not kept: %s", k.unread)
+	if k.unreadable != "" && k.unreadable != before {
+		k.Log("not kept: %s", k.unreadable)
 	}
 	for _, a := range all {
-		now[a.ID] = true
-		k.takeUp(a)
+		wanted[a.ID] = true
+		k.update(a)
 	}
 	for id := range k.items {
-		if !now[id] {
-			k.unwanted(id)
+		if !wanted[id] {
+			k.drop(id)
 		}
 	}
 }
 
-// loadOne does so with one: of many, which reading takes its time, one changes at a time.
-func (k *keeper) loadOne(id string) {
+// reload is load for one attachment. With many attachments load takes long, and they mostly change
+// one at a time.
+func (k *keeper) reload(id string) {
 	a, err := k.Attach.Store.Attachment(id)
 	switch {
-	case k.unread != "" || err != nil && !errors.Is(err, fs.ErrNotExist):
-		k.load() // says what can't be read, and what is known of that all the same
+	case k.unreadable != "" || err != nil && !errors.Is(err, fs.ErrNotExist):
+		k.load() // logs what can't be read, and keeps what is known of it
 	case err == nil && a.NeedsKeeper():
-		k.takeUp(a)
+		k.update(a)
 	case k.items[id] != nil:
-		k.unwanted(id)
+		k.drop(id)
 	}
 }
 
-// takeUp has an attachment kept as it is wanted now.
-func (k *keeper) takeUp(a *attach.Attachment) {
+// update creates the item of an attachment, or updates it if the attachment has changed.
+func (k *keeper) update(a *attach.Attachment) {
 	it := k.items[a.ID]
-	if it != nil && same(it.a, a) {
+	if it != nil && sameAttachment(it.attachment, a) {
 		return
 	}
 	if it == nil {
-		it = k.newItem(a.ID)
+		it = &item{}
+		if r, err := k.Attach.Store.KeeperReport(a.ID); err == nil && r != nil {
+			it.report = *r
+		}
+		k.items[a.ID] = it
 	}
-	it.a, it.due, it.idle, it.again = a, time.Time{}, false, it.working
-	if it.tell.IsZero() && time.Since(a.Created) < tellYoung {
-		it.tell = time.Now().Add(tellAfter)
+	it.attachment, it.due, it.idle, it.changed = a, time.Time{}, false, it.working
+	if it.announceAt.IsZero() && time.Since(a.Created) < announceYoung {
+		it.announceAt = time.Now().Add(announceAfter)
 	}
-	it.follow(k.woken)
+	it.follow(k.events)
 }
 
-// unwanted forgets an item, or has it forgotten once nobody works at it.
-func (k *keeper) unwanted(id string) {
+// drop forgets an item, at once or when its task has ended.
+func (k *keeper) drop(id string) {
 	if it := k.items[id]; it.working {
-		it.again = true
+		it.changed = true
 		return
 	}
 	k.forget(id)
@@ -208,85 +212,79 @@ func (k *keeper) unwanted(id string) {
 	}
 }
 
-// newItem has what a keeper said before.
-func (k *keeper) newItem(id string) *item {
-	it := &item{}
-	if r, err := k.Attach.Store.KeeperReport(id); err == nil && r != nil {
-		it.report = *r
-	}
-	k.items[id] = it
-	return it
-}
-
-// same tells whether two are the same attaching of the same.
-func same(a, b *attach.Attachment) bool {
+// sameAttachment reports whether two attachments result from the same command for the same
+// container.
+func sameAttachment(a, b *attach.Attachment) bool {
 	return a.Created.Equal(b.Created) && a.Container.PID == b.Container.PID && a.Container.ID == b.Container.ID
 }
 
 func (k *keeper) forget(id string) {
-	k.items[id].first.close()
+	k.items[id].initProcess.close()
 	delete(k.items, id)
 }
 
-// take notes what came of working at an item, says it, and plans what is next.
-func (k *keeper) take(o outcome) {
+// finish records the outcome of a task, reports it, and plans the next one.
+func (k *keeper) finish(o outcome) {
 	it := k.items[o.id]
 	it.working = false
-	it.index, it.gone, it.idle = o.index, o.gone, o.idle
+	it.index, it.containerGone, it.idle = o.index, o.containerGone, o.idle
 	now := time.Now()
-	if o.news {
-		it.tell = now.Add(tellAfter)
+	if o.newAddress {
+		it.announceAt = now.Add(announceAfter)
 	}
-	it.countRemoved(o, now)
-	k.say(it, o, now)
+	it.countRemoval(o, now)
+	k.report(it, o, now)
 	switch {
 	case o.err != nil:
 		it.due = now.Add(o.retry(it.report.Failures))
-	case o.gone:
-		it.due = now.Add(untilLook(it.looks, heard(it.a, k.Listen != nil)))
+	case o.containerGone:
+		it.due = now.Add(nextLook(it.looks, k.Listen != nil && reportsStarts(it.attachment)))
 		it.looks++
 	default:
-		it.due = now.Add(o.in)
+		it.due = now.Add(o.nextIn)
 	}
-	if it.woken {
-		it.woken = false
+	if it.eventPending {
+		it.eventPending = false
 		it.wake(now)
 	}
-	if it.again {
-		it.again, it.due, it.idle = false, time.Time{}, false
-		k.loadOne(o.id) // what is not wanted any more could not be forgotten
+	if it.changed {
+		it.changed, it.due, it.idle = false, time.Time{}, false
+		k.reload(o.id) // drops it if it was detached meanwhile
 	}
 }
 
-func (it *item) countRemoved(o outcome, now time.Time) {
+func (it *item) countRemoval(o outcome, now time.Time) {
 	if !o.remade {
 		return
 	}
-	if now.Sub(it.remade) > calm {
-		it.removed = 0
+	if now.Sub(it.remadeAt) > removalMemory {
+		it.removals = 0
 	}
-	it.removed++
-	it.remade = now
+	it.removals++
+	it.remadeAt = now
 }
 
-// say logs what was done, or could not be, and keeps it for people who ask.
-func (k *keeper) say(it *item, o outcome, now time.Time) {
+// report logs what was done or failed, and saves it for `cleat keep --status`.
+func (k *keeper) report(it *item, o outcome, now time.Time) {
 	r, before := &it.report, it.report
-	if o.did != "" {
-		r.Action, r.ActionTime = o.did, now.UTC().Truncate(time.Second)
-		k.Log("%s: %s", o.id, o.did)
+	if o.action != "" {
+		r.Action, r.ActionTime = o.action, now.UTC().Truncate(time.Second)
+		k.Log("%s: %s", o.id, o.action)
 	}
 	switch {
 	case o.err == nil && o.waiting: // for the next attempt at what failed
 	case o.err == nil:
 		r.Error, r.FailingSince, r.Failures, r.Next = "", time.Time{}, 0, time.Time{}
 	default:
+		times := ""
 		if r.Failures++; r.Failures == 1 {
 			r.FailingSince = now.UTC().Truncate(time.Second)
+		} else {
+			times = fmt.Sprintf(" (%d times)", r.Failures)
 		}
 		r.Error, r.Next = o.err.Error(), now.Add(o.retry(r.Failures)).UTC().Truncate(time.Second)
-		if worthSaying(r.Failures) {
-			k.Log("%s: %v%s", o.id, o.err, times(r.Failures))
+		if worthLogging(r.Failures) {
+			k.Log("%s: %v%s", o.id, o.err, times)
 		}
 	}
 	if *r == before {
@@ -297,22 +295,15 @@ func (k *keeper) say(it *item, o outcome, now time.Time) {
 	}
 }
 
-func times(n int) string {
-	if n == 1 {
-		return ""
-	}
-	return fmt.Sprintf(" (%d times)", n)
-}
-
-// heard reports whether an attachment's engine says when containers begin. Other users'
-// engines are not listened to (find.Listen).
-func heard(a *attach.Attachment, listening bool) bool {
+// reportsStarts reports whether Config.Listen reports that the attachment's container starts. It
+// does not listen to other users' engines (find.Listen).
+func reportsStarts(a *attach.Attachment) bool {
 	if a.Container.OwnerUID != 0 && a.Container.OwnerUID != os.Geteuid() {
 		return false
 	}
 	switch a.Container.Engine {
 	case find.Docker, find.Podman, find.Containerd, find.Named:
-		return listening
+		return true
 	}
 	return false
 }

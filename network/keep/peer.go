@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processContext is what a command line's meaning depends on, besides its environment
-// variables: processes with equal contexts give the same command line the same meaning.
+// processContext is what the meaning of a command line depends on, besides environment variables.
 type processContext struct {
 	program, root os.FileInfo
 	dir           string
@@ -86,7 +85,7 @@ func (s processContext) matches(conn *net.UnixConn, args []string) bool {
 		return false
 	}
 	o, err := processContextOf(int(cred.Pid))
-	if pidfd >= 0 && ended(uintptr(pidfd)) {
+	if pidfd >= 0 && hasEnded(uintptr(pidfd)) {
 		return false // its process id may be another process's by now
 	}
 	return err == nil && os.SameFile(s.program, o.program) && os.SameFile(s.root, o.root) &&

@@ -16,11 +16,11 @@ import (
 	"cleat/network/attach"
 )
 
-// Start starts a keeper that outlives who asked for it, if none runs. Where systemd
-// is the machine's service manager it is a service of its own: whatever is in the control
-// group of the service or session that asked ends with that (systemd.kill(5)), and groups
-// beside those that systemd makes are nobody's to make. When such a service ends, however
-// it does, systemd removes its group and forgets it. Elsewhere a session of its own will do.
+// Start starts a keeper that outlives the calling process, if none runs. If systemd manages the
+// machine, the keeper becomes a service of its own: everything in the control group of the caller's
+// service or session ends with that (systemd.kill(5)), and only systemd may create other groups.
+// When the service ends, however it ends, systemd removes the group and forgets the service. Without
+// systemd the keeper gets a session of its own.
 func Start(store *attach.Store) error {
 	if err := Starting(store); err != nil {
 		if errors.Is(err, ErrRunning) {
@@ -42,38 +42,38 @@ func Start(store *attach.Store) error {
 		if err == nil {
 			return nil
 		}
-		fmt.Fprintf(log, "a keeper ends with the service that has it started: %v\n", err)
+		fmt.Fprintf(log, "the keeper will end with the service that started it: %v\n", err)
 	}
 	return startSession(store, self, log)
 }
 
-// ExitRunning is the exit code of `cleat keep` where another keeper runs.
+// ExitRunning is the exit code of `cleat keep` if another keeper runs.
 const ExitRunning = 4
 
 var keeperArgs = []string{"keep", "--until-idle", "--log"}
 
-// startSession starts one in a session of its own. What it dies of is in its log, too.
+// startSession starts a keeper in a session of its own. Its log has the output of a crash, too.
 func startSession(store *attach.Store, self string, log io.Writer) error {
 	cmd := exec.CommandContext(context.Background(), self, keeperArgs...)
 	cmd.Dir, cmd.SysProcAttr, cmd.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
-	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Path(), "NOTIFY_SOCKET=") // we are nobody's service
+	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Path(), "NOTIFY_SOCKET=") // it is not the caller's service
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start a keeper: %w", err)
 	}
 	return cmd.Process.Release()
 }
 
-// systemdTimeout is how long systemd is waited for. It answers within some ms.
+// systemdTimeout bounds the wait for systemd, which answers within some milliseconds.
 const systemdTimeout = 5 * time.Second
 
-// startService has systemd start one. It does not wait until that has begun
-// (--no-block): services wait for the basic ones, of which the one that asks may be one.
+// startService starts a keeper by systemd. It does not wait for the start (--no-block): services wait
+// for the basic ones, and the caller may be one of these.
 func startService(store *attach.Store, self string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), systemdTimeout)
 	defer cancel()
 	args := []string{"--quiet", "--no-block", "--collect", "--description=Keep containers attached (cleat, started on demand)",
 		fmt.Sprintf("--property=SuccessExitStatus=%d %d", ExitRunning, 128+int(syscall.SIGTERM)), "--setenv=CLEAT_STATE_DIR=" + store.Path()}
-	for _, name := range searchEnv { // no others: anybody may ask systemd for a service's environment
+	for _, name := range searchEnv { // no others: everybody can read the environment of a service
 		if value, set := os.LookupEnv(name); set {
 			args = append(args, "--setenv="+name+"="+value)
 		}
@@ -85,8 +85,8 @@ func startService(store *attach.Store, self string) error {
 	return nil
 }
 
-// systemdSees tells whether systemd is the first process, in our network namespace, and
-// has the same files as we have: services may have others.
+// systemdSees reports whether systemd is process 1, is in our network namespace, and sees the same
+// files as we do: a service may see others.
 func systemdSees(files ...string) bool {
 	name, err := os.ReadFile("/proc/1/comm")
 	if err != nil || strings.TrimSpace(string(name)) != "systemd" || !sameFile("/proc/self/ns/net", "/proc/1/ns/net") {

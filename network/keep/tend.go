@@ -13,53 +13,52 @@ import (
 	"cleat/network/attach"
 )
 
-// outcome is what came of looking after one attachment.
+// outcome is the result of a task.
 type outcome struct {
-	id     string
-	index  int    // of its link
-	did    string // "": nothing
-	err    error
-	in     time.Duration // when to come back; after an error 0 means by how often there was one
-	gone   bool          // its container is not there
-	idle   bool          // nor will it be
-	news   bool          // they are to be, in a while
-	remade bool          // somebody had removed its link
-	// waiting: it is not yet time to try again what failed.
-	waiting bool
-	unset   bool // what failed may be tried again before in has passed
+	id            string
+	index         int    // of the link
+	action        string // what was done; "" for nothing
+	err           error
+	nextIn        time.Duration // when to come back; 0 after an error means a backoff
+	containerGone bool
+	idle          bool // the container can't come back
+	newAddress    bool // the addresses are to be announced again later
+	remade        bool // the link had been removed, and was recreated
+	waiting       bool // it is not yet time for another attempt at what failed
+	incomplete    bool // what failed may be tried again before nextIn has passed
 }
 
-// retry is when something is tried again that failed so often.
+// retry returns when to try again after a number of failures.
 func (o outcome) retry(failures int) time.Duration {
 	switch {
-	case o.in == 0:
+	case o.nextIn == 0:
 		return backoff(failures)
-	case o.unset:
-		return min(o.in, backoff(failures))
+	case o.incomplete:
+		return min(o.nextIn, backoff(failures))
 	}
-	return o.in
+	return o.nextIn
 }
 
-// tend does what is due about one attachment. It may be called by several goroutines.
-func (k *keeper) tend(ctx context.Context, w work) outcome {
-	o := outcome{id: w.a.ID, in: atMost}
+// tend does what is due for one attachment. It is safe for concurrent use.
+func (k *keeper) tend(ctx context.Context, t task) outcome {
+	o := outcome{id: t.attachment.ID, nextIn: maxSleep}
 	err := k.host.Do(func() error {
-		s, err := k.look(ctx, w.a)
+		s, err := k.status(ctx, t.attachment)
 		if err != nil {
 			return err
 		}
 		o.index = s.Index
-		k.tendState(ctx, w, s, &o)
+		k.tendState(ctx, t, s, &o)
 		return nil
 	})
 	if err != nil {
-		o.err, o.in = err, 0
+		o.err, o.nextIn = err, 0
 	}
 	return o
 }
 
-// look is how it is; what a command left that died at it is undone first.
-func (k *keeper) look(ctx context.Context, a *attach.Attachment) (attach.Status, error) {
+// status returns the state of an attachment. It first undoes what a command left that was killed.
+func (k *keeper) status(ctx context.Context, a *attach.Attachment) (attach.Status, error) {
 	s, err := attach.StatusOf(k.Attach.Store, a)
 	if err != nil || s.State != attach.Busy {
 		return s, err
@@ -74,78 +73,77 @@ func (k *keeper) look(ctx context.Context, a *attach.Attachment) (attach.Status,
 	return attach.StatusOf(k.Attach.Store, a)
 }
 
-func (k *keeper) tendState(ctx context.Context, w work, s attach.Status, o *outcome) {
+func (k *keeper) tendState(ctx context.Context, t task, s attach.Status, o *outcome) {
 	switch s.State {
 	case attach.Attached:
-		k.listenTo(w.a)
-		k.extend(ctx, w, o)
+		k.listenTo(t.attachment)
+		k.extend(ctx, t, o)
 	case attach.Missing:
-		k.missing(ctx, w, o)
+		k.recreate(ctx, t, o)
 	case attach.Gone, attach.Wanted:
-		if !w.a.Spec.Keep || !w.a.Container.CanReturn() {
+		if !t.attachment.Spec.Keep || !t.attachment.Container.CanReturn() {
 			o.idle = true
 			return
 		}
-		why := "its container had begun anew"
+		action := "attached again: the container had restarted"
 		if s.State == attach.Wanted {
-			why = "nothing of it was there"
+			action = "attached again: nothing of it was left"
 		}
-		k.again(ctx, w.a, "attached it again: "+why, o)
+		k.reattach(ctx, t.attachment, action, o)
 	case attach.Broken:
-		o.err, o.in = errors.New(strings.Join(s.Notes, "; ")), 0
+		o.err, o.nextIn = errors.New(strings.Join(s.Notes, "; ")), 0
 	case attach.Busy:
-		o.in = time.Second // whoever is at work on it will tell by its file
+		o.nextIn = time.Second // the command that is at work changes the file, which is an event
 	}
 }
 
-// extend tends a lease, and tells neighbours a second time.
-func (k *keeper) extend(ctx context.Context, w work, o *outcome) {
-	t, err := attach.MaintainLease(ctx, k.Attach, w.a.ID)
-	o.in, o.did, o.news, o.waiting, o.unset = within(t.Next), t.Done, t.NewAddress, t.Waiting, t.Incomplete
-	if errors.Is(err, fs.ErrNotExist) { // it was detached meanwhile
-		err = nil
+// extend extends a lease, and announces addresses a second time.
+func (k *keeper) extend(ctx context.Context, t task, o *outcome) {
+	r, err := attach.MaintainLease(ctx, k.Attach, t.attachment.ID)
+	o.nextIn, o.action, o.newAddress, o.waiting, o.incomplete = min(max(r.Next, 0), maxSleep), r.Done, r.NewAddress, r.Waiting, r.Nextcomplete
+	if !errors.Is(err, fs.ErrNotExist) { // it was detached meanwhile
+		o.err = err
 	}
-	o.err = err
-	if w.tell {
-		if err := attach.AnnounceAgain(ctx, k.Attach.Store, w.a); err != nil && o.err == nil {
-			o.err = fmt.Errorf("tell the neighbours again: %w", err)
+	if t.announce {
+		if err := attach.AnnounceAgain(ctx, k.Attach.Store, t.attachment); err != nil && o.err == nil {
+			o.err = fmt.Errorf("announce the addresses again: %w", err)
 		}
 	}
 }
 
-// missing makes a link again that somebody removed: who wants it gone detaches it. Where
-// somebody goes on removing it there are longer and longer pauses.
-func (k *keeper) missing(ctx context.Context, w work, o *outcome) {
+// recreate creates a link again that somebody removed: `cleat detach` is the way to remove it. The
+// pauses grow if it is removed again and again.
+func (k *keeper) recreate(ctx context.Context, t task, o *outcome) {
 	switch {
-	case !w.a.Spec.Keep:
+	case !t.attachment.Spec.Keep:
 		o.idle = true
-	case w.after > 0:
-		o.in = w.after
+	case t.holdOff > 0:
+		o.nextIn = t.holdOff
 	default:
-		k.again(ctx, w.a, "made its link again, which somebody had removed", o)
-		o.remade = o.did != ""
+		k.reattach(ctx, t.attachment, "recreated its link, which had been removed", o)
+		o.remade = o.action != ""
 	}
 }
 
-// again attaches it once more if its container is there.
-func (k *keeper) again(ctx context.Context, a *attach.Attachment, did string, o *outcome) {
+// reattach attaches again if the container is running.
+func (k *keeper) reattach(ctx context.Context, a *attach.Attachment, action string, o *outcome) {
 	_, err := attach.Reattach(ctx, k.Attach, a)
 	var unasked *find.Unasked
 	switch {
-	case absent(err):
-		o.gone = true
-	case errors.As(err, &unasked): // it may come with its engine
-		o.gone, o.err, o.in = true, err, 0
-	case errors.Is(err, attach.ErrNotAttached): // it was detached, which its file tells
+	case isAbsent(err):
+		o.containerGone = true
+	case errors.As(err, &unasked): // the container may be running: its engine does not answer
+		o.containerGone, o.err, o.nextIn = true, err, 0
+	case errors.Is(err, attach.ErrNotAttached): // it was detached, and its file is gone, which is an event
 	case err != nil:
-		o.err, o.in = fmt.Errorf("attach again: %w", err), 0
+		o.err, o.nextIn = fmt.Errorf("attach again: %w", err), 0
 	default:
-		o.did, o.news, o.in = did, true, 0
+		o.action, o.newAddress, o.nextIn = action, true, 0
 	}
 }
 
-// absent tells whether an error is that the container does not run.
-func absent(err error) bool {
+// isAbsent reports whether an error means that the container is not running.
+func isAbsent(err error) bool {
 	return errors.Is(err, netns.ErrNotFound) || errors.As(err, new(*find.NotRunning)) ||
 		errors.Is(err, find.ErrGone) || errors.Is(err, attach.ErrContainerGone)
 }

@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The end of a container's first process is noted, and concerns that container alone.
+// The end of a container's first process is an event that concerns that container only.
 func TestFollow(t *testing.T) {
 	process := exec.Command("sleep", "1000")
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
-	w := newWoken()
-	web := &item{a: &attach.Attachment{Container: attach.Container{PID: process.Process.Pid}}}
-	db := &item{a: &attach.Attachment{}}
+	w := newEventQueue()
+	web := &item{attachment: &attach.Attachment{Container: attach.Container{PID: process.Process.Pid}}}
+	db := &item{attachment: &attach.Attachment{}}
 	for _, it := range []*item{web, db} {
 		it.follow(w)
-		defer it.first.close()
+		defer it.initProcess.close()
 	}
 	if err := process.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -34,14 +34,14 @@ func TestFollow(t *testing.T) {
 	select {
 	case <-w.wake:
 	case <-time.After(5 * time.Second):
-		t.Fatal("nobody wakes")
+		t.Fatal("no event")
 	}
 	if h := w.take(); !h.concerns(web) || h.concerns(db) {
-		t.Errorf("it concerns web: %t, db: %t", h.concerns(web), h.concerns(db))
+		t.Errorf("the event concerns web: %t, db: %t", h.concerns(web), h.concerns(db))
 	}
 }
 
-// event is what inotify says of a file; the kernel pads names with zero bytes.
+// event returns an inotify event about a file. The kernel pads names with zero bytes.
 func event(mask uint32, name string) []byte {
 	b := make([]byte, unix.SizeofInotifyEvent+(len(name)+16)&^15)
 	binary.NativeEndian.PutUint32(b[4:], mask)
@@ -50,8 +50,8 @@ func event(mask uint32, name string) []byte {
 	return b
 }
 
-// What changed is looked at alone, unless it is not known what did.
-func TestChanged(t *testing.T) {
+// Only changed attachments are read again, unless it is not known which changed.
+func TestAddFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		events []byte
 		err    error
@@ -62,23 +62,23 @@ func TestChanged(t *testing.T) {
 		"several":     {events: slices.Concat(event(unix.IN_MOVED_TO, "a.json"), event(unix.IN_DELETE, "b.json"), event(unix.IN_MOVED_TO, "a.json")), ids: []string{"a", "b"}},
 		"other files": {events: event(unix.IN_DELETE, "a.json.1")},
 		"too many":    {events: event(unix.IN_Q_OVERFLOW, ""), unread: true},
-		"an error":    {err: errors.New("no"), unread: true},
-		"torn":        {events: event(unix.IN_DELETE, "a.json")[:20]},
+		"error":       {err: errors.New("no"), unread: true},
+		"cut short":   {events: event(unix.IN_DELETE, "a.json")[:20]},
 	} {
-		var h happenings
-		h.changed(c.events, c.err)
-		if got := slices.Sorted(maps.Keys(h.wanted)); !slices.Equal(got, c.ids) || h.unread != c.unread {
-			t.Errorf("%s: %q, unread %t; want %q, %t", name, got, h.unread, c.ids, c.unread)
+		var h events
+		h.addFiles(c.events, c.err)
+		if got := slices.Sorted(maps.Keys(h.changed)); !slices.Equal(got, c.ids) || h.reload != c.unread {
+			t.Errorf("%s: %q, unread %t; want %q, %t", name, got, h.reload, c.ids, c.unread)
 		}
 	}
 }
 
-// Who works at what is not wanted any more looks again afterwards.
-func TestUnwantedMeanwhile(t *testing.T) {
+// An attachment that is detached during its task is dropped when the task ends.
+func TestDropWhileWorking(t *testing.T) {
 	it := &item{working: true}
 	k := &keeper{items: map[string]*item{"web": it}}
-	k.unwanted("web")
-	if !it.again || k.items["web"] != it {
-		t.Errorf("looked at again: %t, known: %t", it.again, k.items["web"] == it)
+	k.drop("web")
+	if !it.changed || k.items["web"] != it {
+		t.Errorf("changed: %t, still an item: %t", it.changed, k.items["web"] == it)
 	}
 }
