@@ -301,13 +301,19 @@ func parse(line []byte) (Request, error) {
 	if !slices.Contains(ops, r.Do) {
 		return r, BadRequest("unknown request %q", r.Do)
 	}
-	wantForward := r.Do == OpForwardAdd || r.Do == OpForwardRemove
-	wantPolicy := r.Do == OpPolicySet
-	if wantForward != (r.Forward != nil) {
-		return r, BadRequest("request %q: want forward: %t", r.Do, wantForward)
-	}
-	if wantPolicy != (r.Policy != nil) {
-		return r, BadRequest("request %q: want policy: %t", r.Do, wantPolicy)
+	for _, field := range []struct {
+		name      string
+		want, got bool
+	}{
+		{"forward", r.Do == OpForwardAdd || r.Do == OpForwardRemove, r.Forward != nil},
+		{"policy", r.Do == OpPolicySet, r.Policy != nil},
+	} {
+		if field.want && !field.got {
+			return r, BadRequest("request %q needs the field %q", r.Do, field.name)
+		}
+		if field.got && !field.want {
+			return r, BadRequest("request %q does not take the field %q", r.Do, field.name)
+		}
 	}
 	if f := r.Forward; f != nil && (f.Protocol != "tcp" && f.Protocol != "udp" || f.To.Port == 0) {
 		return r, BadRequest("request %q: want a forward of protocol tcp or udp to a port above 0", r.Do)

@@ -24,8 +24,8 @@
 //   - Landlock forbids the program, and everything it starts, to connect or bind TCP
 //     sockets (Restrict). So it does not matter that another thread may change the
 //     arguments of a call that is continued because it was about a Unix or UDP socket.
-//     Containers of OCI runtimes have no such rules, so none of their binds is continued,
-//     and none of their sockets gets a port.
+//     Containers of OCI runtimes have no such rules. For them no bind is continued, so that
+//     no bind can give a port to a socket of the host.
 //   - A socket of the host has a range of one local port (IP_LOCAL_PORT_RANGE), and that
 //     port is taken. So it can't be bound to any port by listen or connect. The filter
 //     refuses to change the range.

@@ -20,7 +20,7 @@ type program struct {
 	Program
 	s       *Supervisor
 	fd      int          // of Notifications
-	users   atomic.Int32 // of fd: run, and calls of bind
+	users   atomic.Int32 // number of users of fd: run, and queued binds
 	epoll   int
 	account *account // safe for concurrent use
 
@@ -40,7 +40,7 @@ type program struct {
 	connecting connectWatchdog // safe for concurrent use
 
 	mu          sync.Mutex
-	undelivered lru[resultKey, unix.Errno]
+	undelivered lru[resultKey, unix.Errno] // results of interrupted calls
 }
 
 // Limits of one program's tables. A full table drops its oldest entry.
