@@ -33,16 +33,16 @@ type bindMessage struct {
 // bindClient has the setup process of a joined namespace bind sockets. It is safe for
 // concurrent use.
 type bindClient struct {
-	conn   *net.UnixConn
-	onLost func(error) // called when the setup process is gone
+	channel *channel
+	onLost  func(error) // called when the setup process is gone
 
 	mu    sync.Mutex
 	last  uint32
 	calls map[uint32]chan bindMessage // nil: the setup process is gone
 }
 
-func newBindClient(conn *net.UnixConn, onLost func(error)) *bindClient {
-	return &bindClient{conn: conn, onLost: onLost, calls: map[uint32]chan bindMessage{}}
+func newBindClient(c *channel, onLost func(error)) *bindClient {
+	return &bindClient{channel: c, onLost: onLost, calls: map[uint32]chan bindMessage{}}
 }
 
 // bind makes a call and returns its result.
@@ -52,13 +52,13 @@ func (b *bindClient) bind(call supervisor.BindCall) unix.Errno {
 		return errno
 	}
 	defer b.end(number)
-	if b.write(bindMessage{Call: number, TID: call.TID, Address: call.Address}, call.Socket) != nil {
+	if b.channel.send(bindMessage{Call: number, TID: call.TID, Address: call.Address}, call.Socket) != nil {
 		return unix.EACCES
 	}
 	m, ok := <-answers
 	waiting := call.Waiting()
 	if ok && m.Ready {
-		if b.write(bindMessage{Call: number, Go: waiting}) != nil {
+		if b.channel.send(bindMessage{Call: number, Go: waiting}) != nil {
 			return unix.EACCES
 		}
 		m, ok = <-answers
@@ -98,19 +98,6 @@ func (b *bindClient) end(number uint32) {
 	delete(b.calls, number)
 }
 
-func (b *bindClient) write(m bindMessage, fds ...int) error {
-	text, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
-	var oob []byte
-	if len(fds) > 0 {
-		oob = unix.UnixRights(fds...)
-	}
-	_, _, err = b.conn.WriteMsgUnix(text, oob, nil)
-	return err
-}
-
 // run delivers messages to their calls until the setup process is gone or the connection is
 // closed. Later calls fail with EACCES.
 func (b *bindClient) run() {
@@ -119,7 +106,7 @@ func (b *bindClient) run() {
 	for err == nil {
 		var n int
 		var m bindMessage
-		if n, err = b.conn.Read(buf); err == nil {
+		if n, err = b.channel.conn.Read(buf); err == nil {
 			err = json.Unmarshal(buf[:n], &m)
 		}
 		if err == nil {

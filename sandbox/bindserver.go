@@ -28,7 +28,7 @@ var bindCaps = []uintptr{
 // process never holds the descriptor of seccomp notifications: a container that took it over
 // could answer notifications with that.
 type bindServer struct {
-	host       int  // socket to the host side
+	host       hostConn
 	proc       int  // directory /proc
 	keepGroups bool // this user namespace forbids setgroups(2)
 
@@ -38,7 +38,7 @@ type bindServer struct {
 
 // serveBinds binds sockets until the host side closes the channel.
 func (g *Guest) serveBinds() error {
-	s, err := newBindServer(int(g.host))
+	s, err := newBindServer(g.host)
 	if err != nil {
 		return &SetupError{Step: "prepare to bind sockets", Err: err}
 	}
@@ -56,22 +56,14 @@ func (g *Guest) serveBinds() error {
 // last as long as the caller's file system takes. There are as many threads as programs:
 // each program has one call in flight.
 func (s *bindServer) serve() error {
-	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
-	buf := make([]byte, maxMessage)
 	for {
-		n, oobn, _, _, err := unix.Recvmsg(s.host, buf, oob, unix.MSG_CMSG_CLOEXEC)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return err
-		case n == 0:
+		text, fds, err := s.host.receive()
+		if errors.Is(err, errHostClosed) {
 			return nil
 		}
-		fds, err := descriptors(oob[:oobn])
 		var m bindMessage
 		if err == nil {
-			err = json.Unmarshal(buf[:n], &m)
+			err = json.Unmarshal(text, &m)
 		}
 		switch {
 		case err == nil && len(fds) == 1:
@@ -114,13 +106,9 @@ func (s *bindServer) proceed(m bindMessage) {
 	}
 }
 
-// send writes to the host side. If the host side is gone the process exits soon anyway.
+// send sends a message. If the host side is gone the process exits soon anyway.
 func (s *bindServer) send(m bindMessage) {
-	text, err := json.Marshal(m)
-	if err == nil {
-		_, err = unix.Write(s.host, text)
-	}
-	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+	if err := s.host.send(m); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		os.Exit(1)
 	}
 }
@@ -128,7 +116,7 @@ func (s *bindServer) send(m bindMessage) {
 // newBindServer takes all files but /proc from the process. A container that sees the host's
 // /proc could follow this process's entry (/proc/self/root) in a path that it asks to bind;
 // after chroot that leads to an empty directory.
-func newBindServer(host int) (s *bindServer, err error) {
+func newBindServer(host hostConn) (s *bindServer, err error) {
 	s = &bindServer{host: host, waiting: map[uint32]chan bool{}}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return s, err

@@ -139,21 +139,26 @@ func newChannel() (*channel, *os.File, error) {
 	return &channel{conn.(*net.UnixConn)}, theirs, nil
 }
 
-func (c *channel) send(p plan) error {
-	b, err := json.Marshal(p)
+// send sends a plan or a bindMessage, with descriptors.
+func (c *channel) send(message any, fds ...int) error {
+	b, err := json.Marshal(message)
 	if err != nil {
-		return fmt.Errorf("encode the plan: %w", err)
+		return fmt.Errorf("encode a message to the setup process: %w", err)
 	}
-	if len(b) > maxMessage {
+	if len(b) > maxMessage { // of a plan, whose other fields are short
 		return configError("DNS.Search", fmt.Sprint(len(b), " bytes in all"), "a shorter list")
 	}
-	return c.write(b)
+	return c.write(b, fds...)
 }
 
 func (c *channel) sendGo() error { return c.write([]byte(goMessage)) }
 
-func (c *channel) write(b []byte) error {
-	if _, err := c.conn.Write(b); err != nil {
+func (c *channel) write(b []byte, fds ...int) error {
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	if _, _, err := c.conn.WriteMsgUnix(b, oob, nil); err != nil {
 		return fmt.Errorf("write to the setup process: %w", err)
 	}
 	return nil
@@ -269,7 +274,7 @@ type hostConn int
 
 func (c hostConn) readPlan() (plan, error) {
 	var p plan
-	b, err := c.read()
+	b, _, err := c.receive()
 	if err != nil {
 		return p, err
 	}
@@ -281,7 +286,7 @@ func (c hostConn) readPlan() (plan, error) {
 
 // waitForGo blocks until the host side moves packets.
 func (c hostConn) waitForGo() error {
-	b, err := c.read()
+	b, _, err := c.receive()
 	if err == nil && string(b) != goMessage {
 		err = fmt.Errorf("unexpected message %q from the host side", b)
 	}
@@ -292,24 +297,27 @@ func (c hostConn) waitForGo() error {
 // and reported that itself.
 var errHostClosed = errors.New("the host side has closed the connection")
 
-func (c hostConn) read() ([]byte, error) {
-	buf := make([]byte, maxMessage)
+// receive waits for a message. The caller owns the descriptors, of an error as well.
+func (c hostConn) receive() (text []byte, fds []int, err error) {
+	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*maxFiles))
 	for {
-		n, err := unix.Read(int(c), buf)
+		n, oobn, _, _, err := unix.Recvmsg(int(c), buf, oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
 		case errors.Is(err, unix.EINTR):
+			continue
 		case err != nil:
-			return nil, fmt.Errorf("read from the host side: %w", err)
+			return nil, nil, fmt.Errorf("read from the host side: %w", err)
 		case n == 0:
-			return nil, errHostClosed
-		default:
-			return buf[:n], nil
+			return nil, nil, errHostClosed
 		}
+		fds, err := descriptors(oob[:oobn])
+		return buf[:n], fds, err
 	}
 }
 
-func (c hostConn) send(r report, fds ...int) error {
-	b, err := json.Marshal(r)
+// send sends a report or a bindMessage, with descriptors.
+func (c hostConn) send(message any, fds ...int) error {
+	b, err := json.Marshal(message)
 	if err != nil {
 		return err
 	}

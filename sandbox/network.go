@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"slices"
 	"sync"
 
 	"cleat/dns"
@@ -61,21 +60,19 @@ const (
 
 // resources are descriptors from the setup process, and what was built on them.
 type resources struct {
-	sockets      map[fdKind][]int // not in use yet
-	queues       []*os.File       // of the device
-	gateFiles    []*os.File
-	seccompFiles []*os.File
-	gate         *usernet.Gate // nil: no splice tier
-	stack        *usernet.Stack
-	hostSockets  *usernet.Sockets
-	supervisor   *supervisor.Supervisor // nil: no seccomp tier
-	binds        *bindClient            // binds sockets for containers
-	hostOwner    supervisor.Namespace   // user namespace that owns the host's network namespace
-	hostCookie   uint64                 // of the host's network namespace
-	relays       []*udpRelay
-	guestDiag    *nlsock.Socket // sock_diag of the namespace; nil: not needed
-	hostDiag     *nlsock.Socket // sock_diag of the host; nil: not needed
-	hostDiagFDs  []int
+	sockets     map[fdKind][]int // not in use yet
+	files       []*os.File       // in use, to close at the end
+	queues      []*os.File       // of the device
+	gate        *usernet.Gate    // nil: no splice tier
+	stack       *usernet.Stack
+	hostSockets *usernet.Sockets
+	supervisor  *supervisor.Supervisor // nil: no seccomp tier
+	binds       *bindClient            // binds sockets for containers
+	hostOwner   supervisor.Namespace   // user namespace that owns the host's network namespace
+	relays      []*udpRelay
+	guestDiag   *nlsock.Socket // sock_diag of the namespace; nil: not needed
+	hostDiag    *nlsock.Socket // sock_diag of the host; nil: not needed
+	hostDiagFDs []int
 }
 
 // New checks the configuration. It starts nothing. The error joins a *ConfigError for each
@@ -231,6 +228,18 @@ func (n *Network) takeOver(ctx context.Context) error {
 	}
 }
 
+// takeFile takes over a descriptor from the setup process, and returns nil if there is none.
+func (n *Network) takeFile(k fdKind) *os.File {
+	fds := n.res.sockets[k]
+	if len(fds) == 0 {
+		return nil
+	}
+	n.res.sockets[k] = fds[1:]
+	f := os.NewFile(uintptr(fds[0]), string(k))
+	n.res.files = append(n.res.files, f)
+	return f
+}
+
 func (n *Network) takeTUN() error {
 	fds := n.res.sockets[fdTUN]
 	if len(fds) != n.cfg.Queues {
@@ -240,10 +249,7 @@ func (n *Network) takeTUN() error {
 		if err := checkTUN(fd); err != nil {
 			return fmt.Errorf("set up network: %w", err)
 		}
-	}
-	delete(n.res.sockets, fdTUN)
-	for _, fd := range fds {
-		n.res.queues = append(n.res.queues, os.NewFile(uintptr(fd), n.cfg.Interface))
+		n.res.queues = append(n.res.queues, n.takeFile(fdTUN))
 	}
 	return nil
 }
@@ -254,22 +260,20 @@ func (n *Network) takeGate(missing string) error {
 		return nil
 	}
 	n.noSplice = missing
-	files := map[fdKind]*os.File{}
 	for _, k := range []fdKind{fdGate4, fdCaller4, fdGate6, fdCaller6} {
 		for _, fd := range n.res.sockets[k] {
-			files[k] = os.NewFile(uintptr(fd), string(k))
-			n.res.gateFiles = append(n.res.gateFiles, files[k])
 			if err := checkGate(fd); err != nil {
 				return fmt.Errorf("set up network: %w", err)
 			}
 		}
-		delete(n.res.sockets, k)
 	}
-	if missing == "" && len(files) > 0 {
-		n.res.gate = &usernet.Gate{Listener4: files[fdGate4], Caller4: files[fdCaller4], Listener6: files[fdGate6], Caller6: files[fdCaller6], Every: n.cfg.Tier == TierSplice}
-		return nil
+	gate := &usernet.Gate{
+		Listener4: n.takeFile(fdGate4), Caller4: n.takeFile(fdCaller4), Listener6: n.takeFile(fdGate6), Caller6: n.takeFile(fdCaller6),
+		Every: n.cfg.Tier == TierSplice,
 	}
-	if n.cfg.Tier == TierSplice {
+	if missing == "" && (gate.Listener4 != nil || gate.Listener6 != nil) {
+		n.res.gate = gate
+	} else if n.cfg.Tier == TierSplice {
 		return &SetupError{Step: "set up the splice tier", Err: errors.New(cmp.Or(missing, "no sockets came from the setup process")), Remedy: "cleat run --tier auto"}
 	}
 	return nil
@@ -332,7 +336,7 @@ func (n *Network) close() {
 	if l := n.cfg.RuntimeListener; l != nil {
 		l.Close()
 	}
-	for _, f := range slices.Concat(n.res.queues, n.res.gateFiles, n.res.seccompFiles) {
+	for _, f := range n.res.files {
 		f.Close()
 	}
 }

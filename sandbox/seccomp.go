@@ -52,36 +52,30 @@ func (n *Network) supervisorSockets() []fdKind {
 
 // newSupervisor creates the supervisor from what came from the setup process.
 func (n *Network) newSupervisor() error {
-	files := map[fdKind]*os.File{}
-	for _, k := range []fdKind{fdNotify, fdRoutes, fdNews, fdFresh4, fdFresh6} {
-		for _, fd := range n.res.sockets[k] {
-			files[k] = os.NewFile(uintptr(fd), string(k))
-			if k != fdNotify { // the supervisor takes ownership of that
-				n.res.seccompFiles = append(n.res.seccompFiles, files[k])
-			}
-		}
-		delete(n.res.sockets, k)
+	var notify *os.File // not in res.files: the supervisor takes ownership
+	if fds := n.res.sockets[fdNotify]; len(fds) > 0 {
+		notify, n.res.sockets[fdNotify] = os.NewFile(uintptr(fds[0]), string(fdNotify)), fds[1:]
 	}
-	if n.cfg.Tier != TierSeccomp && files[fdNotify] == nil {
+	if n.cfg.Tier != TierSeccomp && notify == nil {
 		return nil
 	}
-	if (files[fdNotify] == nil) != (n.cmd == nil) || files[fdRoutes] == nil || files[fdNews] == nil {
+	cfg := supervisor.Config{
+		Routes: n.takeFile(fdRoutes), RouteEvents: n.takeFile(fdNews), Fresh4: n.takeFile(fdFresh4), Fresh6: n.takeFile(fdFresh6),
+		Interface: n.cfg.Interface, Host: n.res.hostSockets, Ledger: n.ledger,
+		Judge: func(to netip.AddrPort) (netip.AddrPort, bool) { return n.hostDestination(TCP, to) },
+	}
+	if (notify == nil) != (n.cmd == nil) || cfg.Routes == nil || cfg.RouteEvents == nil {
 		return errors.New("set up the seccomp tier: descriptors from the setup process are missing")
 	}
-	ports, err := n.newPortLender()
-	if err != nil {
+	var err error
+	if cfg.Ports, err = n.newPortLender(); err != nil {
 		return err
-	}
-	cfg := supervisor.Config{
-		Routes: files[fdRoutes], RouteEvents: files[fdNews], Fresh4: files[fdFresh4], Fresh6: files[fdFresh6],
-		Interface: n.cfg.Interface, Host: n.res.hostSockets, Ports: ports, Ledger: n.ledger,
-		Judge: func(to netip.AddrPort) (netip.AddrPort, bool) { return n.hostDestination(TCP, to) },
 	}
 	if n.rules.HostSockets() == policy.HostSocketsUDP {
 		cfg.JudgeUDP = func(to netip.AddrPort) (netip.AddrPort, bool) { return n.hostDestination(UDP, to) }
 	}
 	if n.cmd == nil {
-		n.res.binds = newBindClient(n.channel.conn, func(err error) {
+		n.res.binds = newBindClient(n.channel, func(err error) {
 			n.cfg.Log.Warn("the process that binds sockets for containers has ended; their binds fail from now on", "error", err)
 		})
 		cfg.Bind = n.res.binds.bind
@@ -89,13 +83,10 @@ func (n *Network) newSupervisor() error {
 		if n.res.hostOwner, err = hostOwner(); err != nil {
 			return err
 		}
-		if n.res.hostCookie, err = hostCookie(); err != nil {
-			return err
-		}
 	}
 	n.res.supervisor, err = supervisor.New(cfg)
 	if err == nil && n.cmd != nil {
-		err = n.res.supervisor.Add(supervisor.Program{Notifications: files[fdNotify], Landlocked: true})
+		err = n.res.supervisor.Add(supervisor.Program{Notifications: notify, Landlocked: true})
 	}
 	if err != nil {
 		return &SetupError{Step: "set up the seccomp tier", Err: err, Remedy: "cleat run --tier splice"}

@@ -143,7 +143,7 @@ func (s *spliceFamily) open(h *netlink.Handle) (fds []int, err error) {
 		return fds, os.NewSyscallError("socket", err)
 	}
 	fds = append(fds, caller)
-	everything := ipNet(netip.PrefixFrom(unspecified(s.family), 0))
+	everything := ipNet(netip.PrefixFrom(s.guest, 0).Masked())
 	route := &netlink.Route{LinkIndex: loopbackIndex, Dst: everything, Table: spliceTable, Type: unix.RTN_LOCAL,
 		Scope: netlink.SCOPE_HOST, Protocol: unix.RTPROT_STATIC}
 	rule, mask := netlink.NewRule(), uint32(0xffffffff)
@@ -154,13 +154,6 @@ func (s *spliceFamily) open(h *netlink.Handle) (fds []int, err error) {
 		}
 	}
 	return fds, nil
-}
-
-func unspecified(family byte) netip.Addr {
-	if family == unix.AF_INET6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
 }
 
 // listen opens the transparent listener on a free port of loopback.
