@@ -115,7 +115,7 @@ var foreignProgram = regexp.MustCompile(`\b(docker|podman|iperf3?|pasta|pipework
 // plain is a manual page without its roff.
 func plain(man []byte) string {
 	s := regexp.MustCompile(`(?m)^\.[A-Z]+ ?`).ReplaceAllString(string(man), "")
-	s = regexp.MustCompile(`\\f[BR]|\\&`).ReplaceAllString(s, "")
+	s = regexp.MustCompile(`\\f[BIR]|\\&`).ReplaceAllString(s, "")
 	return strings.NewReplacer(`\-`, "-", `\(aq`, "'", `\(ga`, "`", `\(ti`, "~", `\(ha`, "^", `\e`, `\`).Replace(s)
 }
 

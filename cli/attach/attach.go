@@ -128,7 +128,7 @@ func (f *flags) take(args []string) error {
 	case len(args) == 0:
 		return hint.With(hint.Usagef("no container given"), "e.g. `cleat attach web macvlan eth0 --ip 192.0.2.10/24`")
 	case len(args) == 1:
-		return hint.With(hint.Usagef("no kind of link given"), "known: "+strings.Join(attach.Kinds(), ", "))
+		return hint.With(hint.Usagef("no kind of link given"), hint.DidYouMean("", attach.Kinds()))
 	}
 	if i := slices.IndexFunc(args[2:], isCheckMethod); i >= 0 && f.check == attach.CheckFast {
 		return hint.With(hint.Usagef("--check-duplicate %s: HOW stands behind =", args[2+i]), "--check-duplicate="+args[2+i])

@@ -51,16 +51,16 @@ func completeParents(kind string) []string {
 // while: it is left out where a command is only carried out.
 func WithCompletion(cmd *cobra.Command) *cobra.Command {
 	for _, name := range []string{"ip", "gw", "mac", "name", "mtu", "vlan", "route", "dns", "rate", "burst", "set"} {
-		complete.Words(cmd, name, nil)
+		complete.Words(cmd, name)
 	}
 	completeMode(cmd)
-	complete.Words(cmd, "check-duplicate", []string{attach.CheckFast, attach.CheckThorough, attach.CheckNone})
+	complete.Words(cmd, "check-duplicate", attach.CheckFast, attach.CheckThorough, attach.CheckNone)
 	return cmd
 }
 
 // completeMode offers the modes of the kind that was typed, or of all.
 func completeMode(cmd *cobra.Command) {
-	complete := func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	complete.Flag(cmd, "mode", func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		kinds := attach.Kinds()
 		if len(args) > 1 {
 			kinds = args[1:2]
@@ -74,10 +74,7 @@ func completeMode(cmd *cobra.Command) {
 			}
 		}
 		return all, cobra.ShellCompDirectiveNoFileComp
-	}
-	if err := cmd.RegisterFlagCompletionFunc("mode", complete); err != nil {
-		panic(err) // the flag was just defined
-	}
+	})
 }
 
 // completeAttached offers containers that have attachments, as `cleat ls` calls

@@ -90,7 +90,7 @@ func joinPrefixes(all []netip.Prefix, sep string) string {
 
 // printAttachments is the table of `cleat ls`.
 func printAttachments(out io.Writer, all []attach.Status) error {
-	t := term.NewListing(out)
+	t := term.NewTable(out)
 	t.Row("CONTAINER", "LINK", "KIND", "PARENT", "ADDRESSES", "STATE")
 	attachments := Attachments(all)
 	for _, s := range all {
@@ -163,7 +163,7 @@ func addressesOf(s attach.Status) []netip.Prefix {
 
 // printAttachment is `cleat inspect` for people.
 func printAttachment(out io.Writer, s attach.Status) error {
-	t := term.NewListing(out)
+	t := term.NewTable(out)
 	line := func(name, value string) {
 		if value != "" {
 			t.Row(name, value)

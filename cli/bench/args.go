@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"cleat/bench/experiment"
+	"cleat/cli/complete"
 	"cleat/cli/hint"
 	"cleat/internal/program"
 	"cleat/internal/spell"
@@ -152,7 +153,7 @@ func completePresets(_ *cobra.Command, args []string, _ string) ([]string, cobra
 // completeOnly offers axes and, after "=" or "|", the levels that the experiment
 // named before has, or else the first preset.
 func completeOnly(cmd *cobra.Command) {
-	complete := func(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	complete.Flag(cmd, "only", func(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		e, err := experiment.Load(append(args, experiment.PresetNames()[0])[0])
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -175,8 +176,5 @@ func completeOnly(cmd *cobra.Command) {
 		offers = slices.DeleteFunc(offers, func(o string) bool { return !strings.HasPrefix(o, typed) })
 		slices.Sort(offers)
 		return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	}
-	if err := cmd.RegisterFlagCompletionFunc("only", complete); err != nil {
-		panic(err) // the flag was just defined
-	}
+	})
 }

@@ -77,7 +77,7 @@ can't make are listed with what is missing.
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
 	complete.List(cmd, "networks", experiment.NetworkNames())
-	complete.Words(cmd, "factor", experiment.FactorNames())
+	complete.Words(cmd, "factor", experiment.FactorNames()...)
 	complete.List(cmd, "engine", engines)
 	complete.List(cmd, "runtime", cell.Runtimes())
 	complete.List(cmd, "work", experiment.WorkKinds())
@@ -242,7 +242,7 @@ var flavours = []string{"auto", "user", "root"}
 
 func flavourFlag(cmd *cobra.Command, value *string) {
 	cmd.Flags().StringVar(value, "lab", "auto", "flavour of the lab: user (no root needed), root, or auto")
-	complete.Words(cmd, "lab", flavours)
+	complete.Words(cmd, "lab", flavours...)
 }
 
 func checkFlavour(flag string) error {

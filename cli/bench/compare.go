@@ -68,7 +68,7 @@ func (f compareFlags) run(w io.Writer, base, other string) error {
 	}
 	c := summary.Compare(olds, news, options)
 	if f.json {
-		err = term.WriteIndentedJSON(w, c)
+		err = term.WriteJSON(w, c)
 	} else {
 		err = c.Table(columns.Text(w))
 	}

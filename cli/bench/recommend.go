@@ -44,7 +44,7 @@ all pairs) are never ranked.`,
 	}
 	cmd.Flags().StringVar(&f.goal, "for", "", "`GOAL`: throughput, latency, connections or cpu (default all, in brief)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
-	complete.Words(cmd, "for", goalNames())
+	complete.Words(cmd, "for", goalNames()...)
 	return cmd
 }
 
@@ -62,7 +62,7 @@ func (f recommendFlags) run(w, notes io.Writer, path string) error {
 	}
 	advice := summary.Recommend(results, goals...)
 	if f.json {
-		return term.WriteIndentedJSON(w, advice)
+		return term.WriteJSON(w, advice)
 	}
 	for _, n := range results.Notes {
 		fmt.Fprintf(notes, "cleat: note: %s\n", columns.Plain(n))

@@ -1,3 +1,3 @@
-// Package complete has the command completion, and registers the words that a shell
-// completes.
+// Package complete has the command completion, and tells the shell which words complete a
+// flag.
 package complete

@@ -8,18 +8,23 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Words offers fixed words for a flag.
-func Words(cmd *cobra.Command, flag string, words []string) {
-	complete := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+// Flag registers the function that completes the value of a flag.
+func Flag(cmd *cobra.Command, flag string, complete cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
-		panic(err) // the flag was just defined
+		panic(err) // there is no such flag
 	}
 }
 
-// List offers words for a flag that takes several, separated by commas:
-// what stands before the last comma stays, and is not offered again.
+// Words completes a flag with the given words. Without any, the shell completes nothing, not
+// even names of files.
+func Words(cmd *cobra.Command, flag string, words ...string) {
+	Flag(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// List completes a flag that takes several words, separated by commas. Words before the last
+// comma are kept, and not offered again.
 func List(cmd *cobra.Command, flag string, words []string) {
-	complete := func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	Flag(cmd, flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		before := typed[:strings.LastIndex(typed, ",")+1]
 		taken := strings.Split(before, ",")
 		var offers []string
@@ -29,13 +34,10 @@ func List(cmd *cobra.Command, flag string, words []string) {
 			}
 		}
 		return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	}
-	if err := cmd.RegisterFlagCompletionFunc(flag, complete); err != nil {
-		panic(err) // the flag was just defined
-	}
+	})
 }
 
-// Devices offers the devices of this network namespace.
+// Devices completes with the devices of this network namespace.
 func Devices(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	links, err := net.Interfaces()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"cleat/cli/complete"
 	"cleat/cli/hint"
 	"cleat/cli/run"
 	"cleat/cli/term"
@@ -53,9 +54,7 @@ namespace that "cleat run" was started in: not from inside.`,
 	p := cmd.PersistentFlags()
 	p.StringVar(&f.target, "target", "", "`NAME|PID|PATH` of the helper, as before the command")
 	p.BoolVar(&f.asJSON, "json", false, "print JSON")
-	if err := cmd.RegisterFlagCompletionFunc("target", completeTargets); err != nil {
-		panic(err) // the flag was just defined
-	}
+	complete.Flag(cmd, "target", completeTargets)
 	cmd.ValidArgsFunction = completeTargets
 	cmd.AddCommand(f.listCmd(), f.flowsCmd(), f.statsCmd(), f.forwardCmd(), f.policyCmd(), f.stopCmd())
 	return cmd

@@ -14,20 +14,22 @@ import (
 
 // helpersText is `cleat ctl ls`.
 func helpersText(w io.Writer, all []control.Info) error {
-	var rows [][]string
+	t := term.NewTable(w)
+	t.Row("NAME", "PID", "UID", "STARTED", "COMMAND")
 	for _, i := range all {
 		what := strings.Join(i.Command, " ")
 		if what == "" {
 			what = "serves " + i.Namespace
 		}
-		rows = append(rows, []string{i.Name, fmt.Sprint(i.PID), fmt.Sprint(i.UID), i.Started.Format(time.DateTime), what})
+		t.Row(i.Name, fmt.Sprint(i.PID), fmt.Sprint(i.UID), i.Started.Format(time.DateTime), what)
 	}
-	return term.Table(w, "NAME\tPID\tUID\tSTARTED\tCOMMAND", rows)
+	return t.Flush()
 }
 
 // flowsText is `cleat ctl flows`.
 func flowsText(w io.Writer, flows []control.Flow, now time.Time) error {
-	var rows [][]string
+	t := term.NewTable(w)
+	t.Row("PROTOCOL", "BEGAN", "FROM", "TO", "STATE", "TIER", "AGE", "OUTBOUND", "INBOUND")
 	for _, f := range flows {
 		direction := "out"
 		if f.Inbound {
@@ -40,15 +42,16 @@ func flowsText(w io.Writer, flows []control.Flow, now time.Time) error {
 		if f.Host.IsValid() && f.Host != f.Destination && !f.Inbound {
 			to += " via " + f.Host.String()
 		}
-		rows = append(rows, []string{f.Protocol, direction, f.Source.String(), to, f.State, f.Tier,
-			now.Sub(f.Started).Truncate(time.Second).String(), term.Bytes(f.OutBytes), term.Bytes(f.InBytes)})
+		t.Row(f.Protocol, direction, f.Source.String(), to, f.State, f.Tier,
+			now.Sub(f.Started).Truncate(time.Second).String(), term.Bytes(f.OutBytes), term.Bytes(f.InBytes))
 	}
-	return term.Table(w, "PROTOCOL\tBEGAN\tFROM\tTO\tSTATE\tTIER\tAGE\tOUTBOUND\tINBOUND", rows)
+	return t.Flush()
 }
 
 // forwardsText is `cleat ctl forward ls`.
 func forwardsText(w io.Writer, all []control.Forward) error {
-	var rows [][]string
+	t := term.NewTable(w)
+	t.Row("PROTOCOL", "HOST", "INSIDE", "BY")
 	for _, f := range all {
 		at := f.Listen.String()
 		if f.Interface != "" {
@@ -58,9 +61,9 @@ func forwardsText(w io.Writer, all []control.Forward) error {
 		if f.Auto {
 			by = "auto"
 		}
-		rows = append(rows, []string{f.Protocol, at, fmt.Sprint(f.To.Port), by})
+		t.Row(f.Protocol, at, fmt.Sprint(f.To.Port), by)
 	}
-	return term.Table(w, "PROTOCOL\tHOST\tINSIDE\tBY", rows)
+	return t.Flush()
 }
 
 // writeStats is `cleat ctl stats`.

@@ -1,3 +1,3 @@
-// Package exit defines the exit codes, ends a command on signals, and reports its last
-// error.
+// Package exit has the exit codes of all commands. It prints the error with which a command
+// ends, and ends a command on signals.
 package exit

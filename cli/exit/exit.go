@@ -14,39 +14,40 @@ import (
 	"cleat/netns/find"
 )
 
-// The exit codes of every command.
+// Exit codes. The last three are those of shells.
 const (
-	Failed     = 1
-	Usage      = 2
-	Regression = 3
-	Signal     = 128 // plus the signal's number, as shells do
+	Failed        = 1
+	Usage         = 2 // the command line was wrong; nothing was started
+	Regression    = 3
+	NotExecutable = 126 // a program can't be executed
+	NotFound      = 127 // there is no such program
+	Signal        = 128 // plus the signal's number
 )
 
-// ErrRegression says that something became worse than a threshold allows. A
-// command that returns it has already printed what.
+// ErrRegression reports that something became worse than a threshold allows. The command has
+// already printed what did.
 var ErrRegression = errors.New("regression found")
 
-// Status ends the program with another process's exit code and prints
-// nothing: that process, such as this program inside a lab, has said it all.
+// Status is the exit code of another process, such as this program inside a lab, with which
+// the command ends as well. Nothing is printed: that process has done so.
 type Status int
 
 func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// Error ends the program with an exit code of its own, after printing err.
+// Error is an error with an exit code of its own.
 type Error struct {
 	Code int
 	err  error
 }
 
 func (e Error) Error() string { return e.err.Error() }
-
 func (e Error) Unwrap() error { return e.err }
 
-// With ends the program with an exit code of its own, after printing err.
+// With returns err with an exit code of its own.
 func With(code int, err error) error { return Error{code, err} }
 
-// Report prints err and its hints and returns the exit code. cause is why the
-// command's context ended, nil if it did not.
+// Report prints the error that a command returned, with its hints, and returns the exit code.
+// cause is the cause of the end of the command's context, if it has ended.
 func Report(w io.Writer, err, cause error) int {
 	var stopped Signalled
 	if errors.As(cause, &stopped) {
@@ -63,7 +64,7 @@ func Report(w io.Writer, err, cause error) int {
 		return int(status)
 	case errors.Is(err, ErrRegression):
 		return Regression
-	case outputClosedError(err):
+	case isBrokenPipe(err):
 		return Signal + int(syscall.SIGPIPE)
 	}
 	hint.Print(w, err)
@@ -77,24 +78,17 @@ func Report(w io.Writer, err, cause error) int {
 	return Failed
 }
 
-// outputClosedError tells whether err is that nobody reads our output any more, which is
-// what SIGPIPE ends other programs for.
-func outputClosedError(err error) bool {
+// isBrokenPipe reports whether err comes from writing output that nobody reads any more, for
+// which SIGPIPE ends other programs.
+func isBrokenPipe(err error) bool {
 	var path *fs.PathError
 	return errors.Is(err, syscall.EPIPE) && errors.As(err, &path) &&
 		(path.Path == os.Stdout.Name() || path.Path == os.Stderr.Name())
 }
 
-// IsUsage tells whether err is about what was asked for: the command line, an
-// experiment that was named or written wrongly, or a container that nobody has, or
-// several.
+// IsUsage reports whether the user has to change the command line, or the experiment that it
+// names: a container that does not exist, or a name that several have, counts as well.
 func IsUsage(err error) bool {
 	return errors.As(err, new(hint.UsageError)) || errors.As(err, new(*experiment.Error)) ||
 		errors.As(err, new(*find.NotFound)) || errors.As(err, new(*find.Ambiguous))
 }
-
-// The exit codes of a command that could not be started, as shells have them.
-const (
-	NotExecutable = 126
-	NotFound      = 127
-)

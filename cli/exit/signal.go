@@ -12,12 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Interruptible returns a context that the first SIGINT or SIGTERM cancels,
-// with a signalled error as its cause. From then on the signals have their
-// default action again, so that a second Ctrl-C ends the process at once.
+// Signalled is the cause of a context that a signal cancelled.
+type Signalled struct{ Signal syscall.Signal }
+
+func (s Signalled) Error() string { return fmt.Sprintf("stopped by signal: %s", s.Signal) }
+
+// Interruptible returns a context that the first SIGINT or SIGTERM cancels, with a Signalled
+// error as its cause. The signals then have their default action again, so that a second
+// Ctrl-C ends the process at once.
 //
-// Inside a lab SIGPIPE does the same when nobody reads our output any more:
-// process 1 of a PID namespace can't die of it, and Go would exit with 2.
+// Inside a lab, SIGPIPE cancels the context as well if nobody reads standard output or error
+// any more. Process 1 of a PID namespace can't die of SIGPIPE, and the Go runtime would exit
+// with 2.
 func Interruptible() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	caught := make(chan os.Signal, 1)
@@ -34,7 +40,7 @@ func Interruptible() (context.Context, context.CancelFunc) {
 				cancel(Signalled{s.(syscall.Signal)})
 			case <-piped:
 				if !outputClosed() {
-					continue // a socket's peer has gone, whose user gets the error
+					continue // a socket's peer is gone, and the write has returned the error
 				}
 				cancel(Signalled{syscall.SIGPIPE})
 			case <-ctx.Done():
@@ -45,14 +51,9 @@ func Interruptible() (context.Context, context.CancelFunc) {
 	return ctx, func() { signal.Stop(caught); cancel(nil) }
 }
 
-// outputClosed tells whether nobody reads our standard output or error.
+// outputClosed reports whether nobody reads standard output or error.
 func outputClosed() bool {
 	fds := []unix.PollFd{{Fd: 1}, {Fd: 2}}
 	n, err := unix.Poll(fds, 0)
-	return err == nil && n > 0 // POLLERR and POLLHUP need no asking
+	return err == nil && n > 0 // poll reports POLLERR and POLLHUP without being asked
 }
-
-// Signalled is the cause of a context that a signal cancelled.
-type Signalled struct{ Signal syscall.Signal }
-
-func (s Signalled) Error() string { return fmt.Sprintf("stopped by signal: %s", s.Signal) }

@@ -8,36 +8,38 @@ import (
 	"cleat/cli/hint"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
+// Columns is the greatest width of help.
+const Columns = 80
+
+// New returns the command help.
 func New() *cobra.Command {
 	return &cobra.Command{
 		Use:                   "help [COMMAND]",
 		DisableFlagsInUseLine: true,
-		Short:                 "tell more about a command",
+		Short:                 "print the help of a command",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			about, rest, err := cmd.Root().Find(args)
+			topic, rest, err := cmd.Root().Find(args)
 			if err != nil {
 				return hint.BeforeStart(cmd, err)
 			}
 			if len(rest) > 0 {
-				return hint.NoCommand(about, rest)
+				return hint.NoCommand(topic, rest)
 			}
-			about.InitDefaultHelpFlag()
-			return about.Help()
+			topic.InitDefaultHelpFlag()
+			return topic.Help()
 		},
 	}
 }
 
-// Print writes the manual in brief of one command: what it is, how it is
-// called, its commands, flags and examples.
+// Print writes the help of a command: description, usage, subcommands, flags and examples.
 func Print(w io.Writer, cmd *cobra.Command) {
-	about := cmd.Long
-	if about == "" {
-		about = cmd.Short
+	text := cmd.Long
+	if text == "" {
+		text = cmd.Short
 	}
-	fmt.Fprintf(w, "%s\n\nUsage:\n", strings.TrimSpace(about))
+	fmt.Fprintf(w, "%s\n\nUsage:\n", strings.TrimSpace(text))
 	if cmd.Runnable() {
 		fmt.Fprintf(w, "  %s\n", cmd.UseLine())
 	}
@@ -45,17 +47,16 @@ func Print(w io.Writer, cmd *cobra.Command) {
 		fmt.Fprintf(w, "  %s COMMAND [flags]\n", cmd.CommandPath())
 	}
 	PrintCommands(w, cmd)
-	printFlags(w, "Flags", cmd.NonInheritedFlags())
-	printFlags(w, "Flags of every command", cmd.InheritedFlags())
+	printFlags(w, Flags(cmd))
 	if cmd.Example != "" {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
 	}
 	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(w, "\n`%s COMMAND --help` tells more.\n", cmd.CommandPath())
+		fmt.Fprintf(w, "\nMore: `%s COMMAND --help`\n", cmd.CommandPath())
 	}
 }
 
-// PrintCommands lists the commands below cmd, by group where it has groups.
+// PrintCommands lists the subcommands of cmd, by group if it has groups.
 func PrintCommands(w io.Writer, cmd *cobra.Command) {
 	groups := cmd.Groups()
 	if len(groups) == 0 {
@@ -73,16 +74,7 @@ func PrintCommands(w io.Writer, cmd *cobra.Command) {
 	}
 }
 
-// Columns is how wide help is at most.
-const Columns = 80
-
-func printFlags(w io.Writer, title string, flags *pflag.FlagSet) {
-	if flags.HasAvailableFlags() {
-		fmt.Fprintf(w, "\n%s:\n%s", title, flags.FlagUsagesWrapped(Columns))
-	}
-}
-
-// EachCommand calls f for root and everything below it.
+// EachCommand calls f for root and all commands below it.
 func EachCommand(root *cobra.Command, f func(*cobra.Command)) {
 	f(root)
 	for _, c := range root.Commands() {

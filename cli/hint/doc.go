@@ -1,3 +1,5 @@
-// Package hint has errors that carry a hint about what to type, and errors about the
-// command line.
+// Package hint has errors that tell the user what to type next, and errors about the command
+// line. Errors of other packages carry hints as well, if they have a method
+//
+//	Hint() string
 package hint

@@ -10,20 +10,18 @@ import (
 	"cleat/internal/spell"
 )
 
-// hinted is an error together with what to do about it.
+// hinted is an error with a hint.
 type hinted struct {
 	err  error
 	hint string
 }
 
 func (e hinted) Error() string { return e.err.Error() }
-
 func (e hinted) Unwrap() error { return e.err }
+func (e hinted) Hint() string  { return e.hint }
 
-func (e hinted) Hint() string { return e.hint }
-
-// With adds to err what to type or to change; the door prints it on lines
-// of its own. An empty hint adds nothing, and nil stays nil.
+// With returns err with a hint about what to type or to change. The hint may have several
+// lines. With returns err itself if it is nil or the hint is empty.
 func With(err error, hint string) error {
 	if err == nil || hint == "" {
 		return err
@@ -31,9 +29,11 @@ func With(err error, hint string) error {
 	return hinted{err, hint}
 }
 
+// Print writes err and its hints, one on a line. Text from others can't look like a further
+// message.
 func Print(w io.Writer, err error) {
 	text, all := err.Error(), All(err)
-	for _, h := range all { // a link.Lack has it in its text, too, for those who print no hints
+	for _, h := range all { // the text of a link.Lack ends with its remedy
 		text = strings.TrimSuffix(text, " ("+h+")")
 	}
 	fmt.Fprintf(w, "cleat: error: %s\n", columns.PlainLines(text))
@@ -44,34 +44,33 @@ func Print(w io.Writer, err error) {
 	}
 }
 
-// All are the remedies that err carries, outermost first, each once.
+// All returns the hints of err and of the errors that it wraps, outermost first, without
+// repetitions.
 func All(err error) []string {
 	var all []string
-	add := func(h string) {
-		if h != "" && !slices.Contains(all, h) {
-			all = append(all, h)
+	add := func(hints ...string) {
+		for _, h := range hints {
+			if h != "" && !slices.Contains(all, h) {
+				all = append(all, h)
+			}
 		}
 	}
-	if e, is := err.(interface{ Hint() string }); is {
+	if e, ok := err.(interface{ Hint() string }); ok {
 		add(e.Hint())
 	}
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
-		for _, h := range All(e.Unwrap()) {
-			add(h)
-		}
+		add(All(e.Unwrap())...)
 	case interface{ Unwrap() []error }:
 		for _, inner := range e.Unwrap() {
-			for _, h := range All(inner) {
-				add(h)
-			}
+			add(All(inner)...)
 		}
 	}
 	return all
 }
 
-// DidYouMean is a hint that names the nearest known word, or lists all of them
-// where none is near. Words that mean something to a shell, as names of links may, are
+// DidYouMean returns a hint that names the known word nearest to word, or lists all known
+// words if none is near. Words that mean something to a shell, as names of links may, are
 // quoted.
 func DidYouMean(word string, known []string) string {
 	if n := spell.Nearest(word, known); n != "" && n != columns.Word(n) {

@@ -10,32 +10,28 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// UsageError is a mistake in the command line, found before anything started.
+// A UsageError is a mistake in the command line. Nothing was started.
 type UsageError struct{ err error }
 
 func (e UsageError) Error() string { return e.err.Error() }
-
 func (e UsageError) Unwrap() error { return e.err }
 
-// Usage marks err as a mistake in the command line.
+// Usage returns err as a UsageError.
 func Usage(err error) error { return UsageError{err} }
 
-// Usagef is an error that exits with 2: the command line was wrong and nothing
-// was started.
-func Usagef(format string, args ...any) error {
-	return UsageError{fmt.Errorf(format, args...)}
-}
+// Usagef returns a UsageError with a formatted text.
+func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
 
-// BeforeStart marks err, which cmd returned before it began, as a mistake in
-// the command line and shows how cmd is called.
+// BeforeStart returns an error of the library about the arguments of cmd, such as their
+// number, as a UsageError with the command's usage line.
 func BeforeStart(cmd *cobra.Command, err error) error {
 	if errors.As(err, new(hinted)) {
-		return UsageError{err}
+		return Usage(err)
 	}
 	return With(Usagef("%s: %w", cmd.CommandPath(), err), "usage: "+cmd.UseLine())
 }
 
-// NoCommand is the Args of a command that only groups others.
+// NoCommand is the Args of a command that only has subcommands: none of them was named.
 func NoCommand(cmd *cobra.Command, args []string) error {
 	names := CommandNames(cmd)
 	if len(args) == 0 {
@@ -45,7 +41,7 @@ func NoCommand(cmd *cobra.Command, args []string) error {
 	return With(Usagef("unknown command %q for %q", args[0], cmd.CommandPath()), DidYouMean(args[0], names))
 }
 
-// CommandNames are the commands below cmd that a user is told about.
+// CommandNames returns the names of the subcommands that help lists.
 func CommandNames(cmd *cobra.Command) []string {
 	var names []string
 	for _, c := range cmd.Commands() {
@@ -56,7 +52,7 @@ func CommandNames(cmd *cobra.Command) []string {
 	return names
 }
 
-// FlagError explains what is wrong with a flag.
+// FlagError returns an error of the library about a flag as a UsageError with a hint.
 func FlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
@@ -69,10 +65,14 @@ func FlagError(cmd *cobra.Command, err error) error {
 		name := "--" + unknown.GetSpecifiedName()
 		return With(Usagef("unknown flag %s for %q", name, cmd.CommandPath()), DidYouMean(name, names))
 	}
+	try := fmt.Sprintf("try `%s --help`", cmd.CommandPath())
 	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) && errors.As(err, new(*strconv.NumError)) {
-		// What the library says then is a function's name.
-		err = fmt.Errorf("invalid argument %q for \"--%s\" flag: want a number", invalid.GetValue(), invalid.GetFlag().Name)
+	if errors.As(err, &invalid) {
+		reason := errors.Unwrap(invalid)
+		if errors.As(err, new(*strconv.NumError)) {
+			reason = errors.New("want a number") // the library names one of its functions
+		}
+		return With(Usagef("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), reason), try)
 	}
-	return With(Usagef("%s: %w", cmd.CommandPath(), err), fmt.Sprintf("try `%s --help`", cmd.CommandPath()))
+	return With(Usagef("%s: %w", cmd.CommandPath(), err), try)
 }

@@ -58,7 +58,7 @@ func (r report) print(cmd *cobra.Command) error {
 		_, err := fmt.Fprintln(out, "nothing is to be kept")
 		return err
 	}
-	t := term.NewListing(out)
+	t := term.NewTable(out)
 	t.Row("CONTAINER", "LINK", "STATE", "LAST DONE", "WHEN", "TROUBLE")
 	attachments := attachcmd.Attachments(r.Attachments)
 	for _, s := range r.Attachments {

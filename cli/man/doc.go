@@ -1,2 +1,3 @@
-// Package man has the command man, which writes manual pages from the commands' help.
+// Package man has the command man, which writes the manual pages. They are made from the help
+// of the commands (package help).
 package man

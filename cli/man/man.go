@@ -13,17 +13,17 @@ import (
 	"cleat/cli/term"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
+// New returns the command man.
 func New() *cobra.Command {
 	return &cobra.Command{
 		Use:                   "man DIR",
 		DisableFlagsInUseLine: true,
-		Short:                 "write the manual pages into a directory",
-		Long: `Write one manual page for each command into DIR, which is made if need be:
-cleat.1, cleat-bench.1 and so on. They say what --help says. SOURCE_DATE_EPOCH
-sets their date.`,
+		Short:                 "write the manual pages to a directory",
+		Long: `Writes one manual page for each command to DIR, which is created if it is
+missing: cleat.1, cleat-bench.1 and so on. They have the text of --help, the
+exit statuses and the files. SOURCE_DATE_EPOCH sets their date.`,
 		Example: `  cleat man out/man
   man out/man/cleat.1`,
 		Args: cobra.ExactArgs(1),
@@ -38,11 +38,11 @@ sets their date.`,
 	}
 }
 
-// Write writes the manual pages of root and all commands below it that a user is
-// told about into dir and returns how many there are.
+// Write writes the manual pages of root and of the commands below it that help lists. It
+// returns the number of pages.
 func Write(root *cobra.Command, dir string) (int, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return 0, fmt.Errorf("make manual directory: %w", err)
+		return 0, fmt.Errorf("create manual directory: %w", err)
 	}
 	date, err := manualDate()
 	if err != nil {
@@ -63,7 +63,7 @@ func Write(root *cobra.Command, dir string) (int, error) {
 	return pages, nil
 }
 
-// manualDate is SOURCE_DATE_EPOCH, in seconds, or today.
+// manualDate returns SOURCE_DATE_EPOCH, in seconds since 1970, or today.
 func manualDate() (time.Time, error) {
 	text := os.Getenv("SOURCE_DATE_EPOCH")
 	if text == "" {
@@ -78,9 +78,9 @@ func manualDate() (time.Time, error) {
 
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// manPage is the manual page of a command, in the macros of man(7). cobra's own generator
-// would do, but the Markdown parser that it goes through compiles patterns whenever any
-// command of the program starts, for half a millisecond.
+// manPage returns the manual page of a command, in the macros of man(7). cobra's own
+// generator would do, but it imports a Markdown parser that compiles patterns whenever the
+// program starts, which takes half a millisecond.
 func manPage(c *cobra.Command, date time.Time) string {
 	c.InitDefaultHelpFlag()
 	c.InitDefaultVersionFlag()
@@ -98,8 +98,11 @@ func manPage(c *cobra.Command, date time.Time) string {
 	var list strings.Builder
 	help.PrintCommands(&list, c)
 	section("COMMANDS", roffExample(list.String()))
-	section("OPTIONS", flagList(c.NonInheritedFlags()))
-	section("OPTIONS OF EVERY COMMAND", flagList(c.InheritedFlags()))
+	section("OPTIONS", options(c))
+	if c.Runnable() && !c.DisableFlagParsing { // pasta and others have their own
+		section("EXIT STATUS", definitions(help.Statuses(c)))
+	}
+	section("FILES", definitions(help.Files(c)))
 	section("EXAMPLES", roffExample(c.Example))
 	section("SEE ALSO", related(c))
 	return b.String()
@@ -116,11 +119,31 @@ func synopsis(c *cobra.Command) string {
 	return roffExample(strings.Join(lines, "\n"))
 }
 
-// optionColumns is how wide lists of flags are: man(1) indents them by seven.
-const optionColumns = 73
+// options lists the flags of a command, with headings if they are in groups.
+func options(c *cobra.Command) string {
+	var b strings.Builder
+	groups := help.Flags(c)
+	for _, g := range groups {
+		if len(groups) > 1 {
+			fmt.Fprintf(&b, ".SS %s\n", roffText(g.Heading))
+		}
+		var list [][2]string
+		for _, f := range g.Flags {
+			syntax, usage := help.Describe(f)
+			list = append(list, [2]string{strings.TrimSpace(syntax), usage})
+		}
+		b.WriteString(definitions(list))
+	}
+	return b.String()
+}
 
-func flagList(flags *pflag.FlagSet) string {
-	return roffExample(flags.FlagUsagesWrapped(optionColumns))
+// definitions sets pairs of a term and its meaning.
+func definitions(list [][2]string) string {
+	var b strings.Builder
+	for _, d := range list {
+		fmt.Fprintf(&b, ".TP\n\\fB%s\\fR\n%s", roffText(d[0]), roffLine(d[1]))
+	}
+	return b.String()
 }
 
 // related names the pages of the commands above and below.

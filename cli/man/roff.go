@@ -4,14 +4,13 @@ import (
 	"strings"
 )
 
-// roffText has text come out of roff as it is (groff_char(7), groff_man_style(7)). It does
-// not care for what is special at the beginning of a line.
+// roffText escapes text, so that roff prints it as it is (groff_char(7), groff_man_style(7)).
+// A full stop at the beginning of a line is not escaped.
 func roffText(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`).Replace(text)
 }
 
-// roffLine is roffText for a whole line, which may begin with a full stop. What is between
-// backquotes is set in bold.
+// roffLine escapes a whole line. Text between backquotes is set in bold.
 func roffLine(line string) string {
 	parts := strings.Split(line, "`")
 	var b strings.Builder
@@ -19,7 +18,7 @@ func roffLine(line string) string {
 		switch {
 		case i%2 == 0:
 			b.WriteString(roffText(p))
-		case i == len(parts)-1: // never closed
+		case i == len(parts)-1: // no closing quote
 			b.WriteString(roffText("`" + p))
 		default:
 			b.WriteString(`\fB` + roffText(p) + `\fR`)
@@ -31,8 +30,8 @@ func roffLine(line string) string {
 	return b.String() + "\n"
 }
 
-// roffParagraphs sets a help text: paragraphs are filled, lines that are indented stay as
-// they are.
+// roffParagraphs converts the text of a help. Paragraphs are filled; indented lines are kept
+// as they are.
 func roffParagraphs(text string) string {
 	var b strings.Builder
 	kept, gap := false, false
@@ -63,7 +62,7 @@ func roffParagraphs(text string) string {
 	return b.String()
 }
 
-// roffExample sets lines as they are.
+// roffExample converts lines that are kept as they are.
 func roffExample(text string) string {
 	text = strings.Trim(text, "\n")
 	if text == "" {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"syscall"
 
+	"cleat/cli/complete"
 	"cleat/cli/container"
 	"cleat/cli/hint"
 	"cleat/cli/term"
@@ -52,12 +53,9 @@ func namespace(ctx context.Context, ref string) (*netns.NS, error) {
 
 // completeNamespaces offers those that have names for --netns, and files.
 func completeNamespaces(cmd *cobra.Command) {
-	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	complete.Flag(cmd, "netns", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return namedNamespaces(), cobra.ShellCompDirectiveDefault
-	}
-	if err := cmd.RegisterFlagCompletionFunc("netns", complete); err != nil {
-		panic(err) // the flag was just defined
-	}
+	})
 }
 
 // withHint adds what to type.

@@ -69,12 +69,10 @@ What was done is in a file below /run/cleat (or CLEAT_RUN_DIR).`,
 	flags.BoolVar(&f.undo, "undo", false, "remove what setup made")
 	flags.BoolVar(&f.plan, "plan", false, "print the steps, and do nothing")
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
-	complete.Words(cmd, "family", []string{"ipv4", "ipv6"})
-	complete.Words(cmd, "limits", nil)
+	complete.Words(cmd, "family", "ipv4", "ipv6")
+	complete.Words(cmd, "limits")
 	completeNamespaces(cmd)
-	if err := cmd.RegisterFlagCompletionFunc("backup", complete.Devices); err != nil {
-		panic(err) // the flag was just defined
-	}
+	complete.Flag(cmd, "backup", complete.Devices)
 	return cmd
 }
 

@@ -185,7 +185,7 @@ func connectionText(c link.MPTCPConnection) string {
 		if f.Backup {
 			state += ", backup"
 		}
-		rows = append(rows, []string{deviceOr(f), bytesText(f.BytesSent), bytesText(f.BytesReceived), term.Seconds(f.RTT.Seconds()), state})
+		rows = append(rows, []string{deviceOr(f), term.Bytes(f.BytesSent), term.Bytes(f.BytesReceived), term.Seconds(f.RTT.Seconds()), state})
 	}
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -208,17 +208,4 @@ func deviceOr(f link.MPTCPSubflow) string {
 		return "?"
 	}
 	return f.Device
-}
-
-// bytesText is an amount in decimal units.
-func bytesText(n uint64) string {
-	v, unit := float64(n), 0
-	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
-	for v >= 1000 && unit < len(units)-1 {
-		v, unit = v/1000, unit+1
-	}
-	if unit == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %s", v, units[unit])
 }

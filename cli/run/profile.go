@@ -39,7 +39,7 @@ profile to keep what that refuses.`,
 	}
 	cmd.Flags().StringVar(&listener, "listener", "", "`PATH` of the Unix socket that \"cleat run --listener\" has")
 	cmd.Flags().StringVar(&base, "base", "", "add to the profile in `FILE` (- for standard input)")
-	complete.Words(cmd, "listener", nil)
+	complete.Words(cmd, "listener")
 	return cmd
 }
 

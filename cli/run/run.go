@@ -141,15 +141,15 @@ func (f *flags) define(cmd *cobra.Command) {
 	flags.StringVar(&f.name, "name", "", "`NAME` for \"cleat ctl\" (default: the process id)")
 	flags.StringVar(&f.control, "control", "", "take orders at a Unix socket at `PATH` instead of by name only, or off")
 
-	complete.Words(cmd, "net", netKinds)
-	complete.Words(cmd, "tier", tiers)
-	complete.Words(cmd, "host-sockets", []string{"none", "tcp", "tcp,udp"})
-	complete.Words(cmd, "publish", []string{"auto"})
-	complete.Words(cmd, "host-loopback", []string{"off"})
-	complete.Words(cmd, "dns", []string{"off"})
-	complete.Words(cmd, "addr", []string{"ipv4=off", "ipv6=off"})
+	complete.Words(cmd, "net", netKinds...)
+	complete.Words(cmd, "tier", tiers...)
+	complete.Words(cmd, "host-sockets", "none", "tcp", "tcp,udp")
+	complete.Words(cmd, "publish", "auto")
+	complete.Words(cmd, "host-loopback", "off")
+	complete.Words(cmd, "dns", "off")
+	complete.Words(cmd, "addr", "ipv4=off", "ipv6=off")
 	for _, rule := range []string{"allow", "deny", "map", "gateway", "mtu", "queues", "name", "interface"} {
-		complete.Words(cmd, rule, nil)
+		complete.Words(cmd, rule)
 	}
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveDefault

@@ -1,3 +1,4 @@
-// Package term prints for people and programs: tables, JSON, counts with units. It knows
-// what the terminal can do.
+// Package term formats output for people and for programs: tables, JSON, counts and sizes
+// with units. Names and messages that others chose can't send escape sequences to the
+// terminal, or forge lines, through its tables and JSON (package columns).
 package term

@@ -7,30 +7,23 @@ import (
 	"cleat/internal/columns"
 )
 
-// WriteIndentedJSON writes v indented, for people too.
-func WriteIndentedJSON(w io.Writer, v any) error {
+// WriteJSON writes v as JSON with indentation.
+func WriteJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(columns.JSON(w))
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }
 
-// OrEmpty makes JSON's [] of a list without elements.
+// WriteJSONLine writes v as one line of JSON.
+func WriteJSONLine(w io.Writer, v any) error {
+	return json.NewEncoder(columns.JSON(w)).Encode(v)
+}
+
+// OrEmpty returns list, or an empty list if it is nil, so that JSON has [] instead of null.
 func OrEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
 	}
 	return list
-}
-
-func WriteJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(columns.JSON(w))
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-// WriteJSONLine writes a value as one line of JSON, in which a terminal finds nothing to act
-// on.
-func WriteJSONLine(out io.Writer, v any) error {
-	return json.NewEncoder(columns.JSON(out)).Encode(v)
 }

@@ -4,8 +4,28 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"cleat/internal/columns"
 )
 
+// Count returns a number of things: "1 path", "2 paths".
+func Count[N int | uint32 | uint64](n N, thing string) string {
+	return Plural(fmt.Sprint(n), thing)
+}
+
+// Plural returns a formatted number of things.
+func Plural(number, thing string) string {
+	switch {
+	case number == "1":
+	case strings.HasSuffix(thing, "s"):
+		thing += "es"
+	default:
+		thing += "s"
+	}
+	return number + " " + thing
+}
+
+// OrDash returns s, or "-" for an empty cell.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"
@@ -13,28 +33,15 @@ func OrDash(s string) string {
 	return s
 }
 
-// Wrap breaks text at spaces into lines of at most 79 columns.
+// Wrap breaks text between words into indented lines of at most 79 columns.
 func Wrap(text, indent string) string {
-	const width = 79
-	var b strings.Builder
-	line := indent
-	for _, word := range strings.Fields(text) {
-		if line != indent && len([]rune(line))+1+len([]rune(word)) > width {
-			fmt.Fprintln(&b, line)
-			line = indent
-		}
-		if line != indent {
-			line += " "
-		}
-		line += word
-	}
-	fmt.Fprintln(&b, line)
-	return b.String()
+	return indent + strings.Join(columns.Break(text, 79-len(indent)), "\n"+indent) + "\n"
 }
 
-func Time(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+// Time returns local date and time, to the second.
+func Time(t time.Time) string { return t.Local().Format(time.DateTime) }
 
-// Bytes is a count of bytes with a decimal unit, e.g. "1.5 MB".
+// Bytes returns a number of bytes with a decimal unit, e.g. "1.5 MB".
 func Bytes(n uint64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d B", n)
@@ -48,7 +55,7 @@ func Bytes(n uint64) string {
 	return fmt.Sprintf("%.1f %s", v, unit)
 }
 
-// ThreeDigits is a number from 1 to 999 with three digits.
+// ThreeDigits returns a number from 1 to 999 with three significant digits.
 func ThreeDigits(v float64) string {
 	switch {
 	case v < 9.995:
@@ -59,7 +66,8 @@ func ThreeDigits(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// Seconds is a duration in at most six columns, "0" below half a microsecond.
+// Seconds returns a duration, given in seconds, in at most six columns. It is "0" below half
+// a microsecond.
 func Seconds(v float64) string {
 	sign := ""
 	if v < 0 {

@@ -222,6 +222,11 @@ func (f *flags) common(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.cfg.Omit, "omit", 0, "ramp before counting")
 	flags.BoolVar(&f.gate, "start-on-stdin", false, "connect first, print a line, then read from standard input when to begin, as for --start-at")
 	flags.Int64Var(&f.startAt, "start-at", 0, "connect first, then begin at this Unix time in `NANOSECONDS`")
+	for _, internal := range []string{"start-on-stdin", "start-at"} { // for cleat bench
+		if err := flags.MarkHidden(internal); err != nil {
+			panic(err) // there is no such flag
+		}
+	}
 	flags.IntVar(&f.cfg.Streams, "streams", 1, "sockets at once")
 	flags.IntVar(&f.cfg.MessageBytes, "message", traffic.DefaultMessage(f.cfg.Work), "`BYTES` of each write, datagram, request or response")
 	flags.IntVar(&f.cfg.BufferBytes, "buffer", 0, "socket buffers in `BYTES` (0: automatic)")

@@ -36,11 +36,9 @@ and counts again when it is read again.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return hint.NoCommand(cmd, args) },
 	}
 	cmd.PersistentFlags().StringVar(&f.tunnel, "tunnel", "", "`NAME` of the tunnel, where several are running")
-	if err := cmd.RegisterFlagCompletionFunc("tunnel", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	complete.Flag(cmd, "tunnel", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return completeRunning(cmd, nil, typed)
-	}); err != nil {
-		panic(err) // the flag was just defined
-	}
+	})
 	cmd.AddCommand(f.addCmd(),
 		f.changeCmd("up", "use a path again", `Has a path used that was not. Its socket is opened anew, and it is used once
 packets get through.`, func(ctx context.Context, c *control.Client, name string) error { return c.SetPath(ctx, name, true) }),
@@ -149,9 +147,7 @@ A path to a device that isn't there yet waits for it.`,
 	for name, completion := range map[string]cobra.CompletionFunc{
 		"device": complete.Devices, "local": cobra.NoFileCompletions, "remote": cobra.NoFileCompletions, "rate": cobra.NoFileCompletions,
 	} {
-		if err := cmd.RegisterFlagCompletionFunc(name, completion); err != nil {
-			panic(err) // the flags were just defined
-		}
+		complete.Flag(cmd, name, completion)
 	}
 	return cmd
 }

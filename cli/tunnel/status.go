@@ -42,7 +42,8 @@ own, and for root all.`,
 
 // listText is `cleat tunnel ls`.
 func listText(w io.Writer, all []control.Status) error {
-	var rows [][]string
+	t := term.NewTable(w)
+	t.Row("NAME", "DEVICE", "STATE", "LIVE", "PID", "UID", "STARTED", "FILE")
 	for _, s := range all {
 		live := 0
 		for _, p := range s.Paths {
@@ -58,10 +59,10 @@ func listText(w io.Writer, all []control.Status) error {
 		if file == "" {
 			file = "-"
 		}
-		rows = append(rows, []string{columns.Plain(s.Name), columns.Plain(s.Device), state, fmt.Sprintf("%d of %d", live, len(s.Paths)),
-			fmt.Sprint(s.PID), fmt.Sprint(s.UID), s.Started.Local().Format(time.DateTime), file})
+		t.Row(columns.Plain(s.Name), columns.Plain(s.Device), state, fmt.Sprintf("%d of %d", live, len(s.Paths)),
+			fmt.Sprint(s.PID), fmt.Sprint(s.UID), s.Started.Local().Format(time.DateTime), file)
 	}
-	return term.Table(w, "NAME\tDEVICE\tSTATE\tLIVE\tPID\tUID\tSTARTED\tFILE", rows)
+	return t.Flush()
 }
 
 // watchEvery is how often --watch asks.

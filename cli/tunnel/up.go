@@ -56,7 +56,7 @@ SIGHUP has the file read again, as "cleat tunnel reload" does.`,
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 0, "fail when the other end has not answered after this `time`; 0: wait forever")
-	complete.Words(cmd, "wait", nil)
+	complete.Words(cmd, "wait")
 	return cmd
 }
 

@@ -36,7 +36,7 @@ func Nearest(word string, known []string) string {
 }
 
 // Hint asks whether the nearest known word was meant. If none is near, it lists all known
-// words, sorted as given. It returns "" if known is empty.
+// words, sorted unless they are numbers. It returns "" if known is empty.
 func Hint(word string, known []string) string {
 	if len(known) == 0 {
 		return ""
@@ -44,8 +44,13 @@ func Hint(word string, known []string) string {
 	if n := Nearest(word, known); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)
 	}
+	if !slices.ContainsFunc(known, startsWithDigit) {
+		known = slices.Sorted(slices.Values(known))
+	}
 	return "known: " + strings.Join(known, ", ")
 }
+
+func startsWithDigit(s string) bool { return s != "" && '0' <= s[0] && s[0] <= '9' }
 
 // Order returns a copy of known, sorted by the number of edits from word. Words that are
 // equally near keep their order.

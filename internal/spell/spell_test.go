@@ -63,7 +63,8 @@ func TestHint(t *testing.T) {
 		want       string
 	}{
 		{"near", "vteh", []string{"veth", "bridge"}, `did you mean "veth"?`},
-		{"far", "ftp", []string{"veth", "bridge"}, "known: veth, bridge"},
+		{"far", "ftp", []string{"veth", "bridge"}, "known: bridge, veth"},
+		{"numbers", "7", []string{"1500", "9000", "65520"}, "known: 1500, 9000, 65520"},
 		{"nothing known", "ftp", nil, ""},
 	} {
 		if got := Hint(tt.word, tt.known); got != tt.want {

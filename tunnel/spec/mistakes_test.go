@@ -42,9 +42,9 @@ f.yaml:11:35: error: peer: parse public key: 1 characters, want the 44 of 32 byt
 f.yaml:12:10: error: metrics "run/office": want an absolute path, or an address of loopback and a port, e.g. 127.0.0.1:9100
 f.yaml:14:5: error: path "path1" has neither device nor local; say where it begins, e.g. device: eth0
 f.yaml:14:34: error: rate "1k": want 64K…1000T bit/s
-f.yaml:14:45: error: unknown state "on"; known: up, down
+f.yaml:14:45: error: unknown state "on"; known: down, up
 f.yaml:15:27: error: local 192.0.2.1 is of IPv4: want an address of remote's family, IPv6
-f.yaml:15:61: error: unknown key "colour"; known: name, device, local, remote, port, rate, weight, mtu, state
+f.yaml:15:61: error: unknown key "colour"; known: device, local, mtu, name, port, rate, remote, state, weight
 `)
 	f := load(t, everyMistake)
 	var got []string
@@ -156,7 +156,7 @@ func TestMistakes(t *testing.T) {
 		{"key file is a directory", key("directory.key", bobPublic), `6:12: error: read key directory.key: not a regular file: not a usable key`},
 		{"private key in the file", small + "key: {private-text: " + alicePrivate + "}\n", `5:6: error: private is missing: want the name of a file with this end's private key` +
 			"|5:6: error: peer is missing: want the other end's public key, which `cleat tunnel key` printed there" +
-			`|5:7: error: unknown key "private-text"; known: private, peer`},
+			`|5:7: error: unknown key "private-text"; known: peer, private`},
 		{"peer of zeros", key("office.key", strings.Repeat("A", 43)+"="), `7:9: error: peer: parse public key: all zeros: not a usable key`},
 		{"peer whose secrets everybody knows", key("office.key", "AQ"+strings.Repeat("A", 41)+"="), `7:9: error: peer: parse public key: a point of low order: not a usable key`},
 		{"peer in base64 of another kind", key("office.key", strings.Repeat("_", 43)+"="), `7:9: error: peer: parse public key: not base64 of 32 bytes: not a usable key`},

@@ -6,13 +6,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// New returns the command completion.
 func New() *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
 	return &cobra.Command{
 		Use:                   "completion bash|zsh|fish",
 		DisableFlagsInUseLine: true,
-		Short:                 "print the completion script of a shell",
-		Long: `Print a script that teaches a shell to complete cleat's commands, flags, presets
+		Short:                 "print a completion script for a shell",
+		Long: `Prints a script with which a shell completes cleat's commands, flags, presets
 and networks.`,
 		Example: `  # for this session
   source <(cleat completion bash)
