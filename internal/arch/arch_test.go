@@ -45,7 +45,7 @@ var rooms = map[string]room{
 	"cli/bench":         {faces, []string{"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/report", "bench/summary", "cli/complete", "cli/container", "cli/exit", "cli/hint", "cli/term", "lab", "netns", "traffic"}},
 	"cli/complete":      {faces, []string{"cli/hint"}},
 	"cli/container":     {faces, []string{"cli/hint", "netns", "netns/find", "network/attach", "network/survey"}},
-	"cli/ctl":           {faces, []string{"cli/hint", "cli/run", "cli/term", "policy", "sandbox/control"}},
+	"cli/ctl":           {faces, []string{"cli/complete", "cli/hint", "cli/run", "cli/term", "policy", "sandbox/control"}},
 	"cli/doctor":        {faces, []string{"bench/host", "cli/container", "cli/term", "network/trace"}},
 	"cli/exit":          {faces, []string{"bench/experiment", "cli/hint", "lab", "netns/find"}},
 	"cli/graph":         {faces, []string{"cli/container", "cli/hint", "cli/term", "netns/find", "network/graph", "network/survey"}},

@@ -14,7 +14,7 @@
 //	          doctor         doctor                                              → container, term; bench/host, network/trace
 //	          traffic        traffic and its subcommands                         → hint, term; traffic
 //	          run            run, seccomp-profile                                → complete, exit, hint, term; policy, sandbox, sandbox/control
-//	          ctl            ctl and its subcommands                             → run, hint, term; policy, sandbox/control
+//	          ctl            ctl and its subcommands                             → run, complete, hint, term; policy, sandbox/control
 //	          tunnel         tunnel and its subcommands                          → complete, exit, hint, term; tunnel and its rooms, link, internal/seal
 //	          mptcp          mptcp and its subcommands                           → run, complete, container, exit, hint, term; mptcp, mptcp/upgrade, link, netns
 //	          man            man: manual pages                                   → help, term
