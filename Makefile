@@ -34,17 +34,19 @@ bench: build ## measure the usual networks here, in under 3 minutes
 setup: ## install the Debian packages that tests use (as root), or list them
 	@scripts/setup
 
-# One package at a time, since tests that measure want the machine for
-# themselves; never from the cache, since they depend on the machine.
+# Lists packages, then failed and skipped tests with their output, then the totals.
+GOTESTSUM = $(GO) tool gotestsum --format=pkgname
+
+# One package at a time, because tests that measure need the machine to themselves; without
+# the cache, because results depend on the machine. If at most three tests fail, each runs
+# once more, alone.
 .PHONY: test
 test: build setup ## run all tests, the vm tier too where QEMU is installed
-	@$(BUILD) -o out/testsum ./internal/testsum
-	out/testsum $(GO) test -json -count=1 -p 1 -timeout 20m ./...
+	$(GOTESTSUM) --rerun-fails=1 --rerun-fails-max-failures=3 --packages=./... -- -count=1 -p 1 -timeout 20m
 
 .PHONY: test-unit
 test-unit: tools ## run the quick tests: no root, no packages, no guests
-	@$(BUILD) -o out/testsum ./internal/testsum
-	out/testsum $(GO) test -json -short ./...
+	$(GOTESTSUM) --packages=./... -- -short
 
 .PHONY: test-vm
 test-vm: tools setup ## try every kind of link and the rootless data path under other kernels, in QEMU

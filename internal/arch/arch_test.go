@@ -149,9 +149,8 @@ var rooms = map[string]room{
 	"internal/ledger":      {facts, nil},
 	"internal/dnsname":     {facts, nil},
 
-	"internal/arch":    {tools, nil},
-	"compat/engines":   {tools, nil},
-	"internal/testsum": {tools, nil},
+	"internal/arch":  {tools, nil},
+	"compat/engines": {tools, nil},
 }
 
 // never are rooms, here or yet to come, that bench must not know: it runs them
