@@ -210,8 +210,8 @@ func (p *program) handle() {
 // changed in the meantime. It is used for calls that are harmless to any socket, and for
 // calls about a socket that is neither TCP nor, if it matters, UDP. If another thread has
 // put a TCP socket under that descriptor by then, Landlock keeps the program from
-// connecting or binding it; a program that is not Landlocked gains nothing, since connect
-// and listen need a port, and only bind could choose one.
+// connecting or binding it. A program that is not Landlocked gains nothing: connect and
+// listen need a port, and only bind, which is never continued for it, could choose one.
 func (p *program) continueCall() { _ = sys.ContinueNotification(p.fd, p.call.ID) }
 
 // reply makes the current call return 0 or fail with result.

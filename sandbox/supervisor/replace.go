@@ -107,9 +107,10 @@ type spareKey struct {
 	to4, loopback bool
 }
 
-// connectHost connects a socket of the host with the options of c, which differ from
-// fresh ones. It does nothing and returns the reason if there can be no such socket.
-func (p *program) connectHost(c socket, host netip.AddrPort, fresh options) string {
+// connectHost connects a socket of the host in place of c and answers the call. It copies
+// those options of c that differ from the defaults. If the socket can't be made or an
+// option can't be copied, connectHost does nothing and returns the reason.
+func (p *program) connectHost(c socket, host netip.AddrPort, defaults options) string {
 	if c.family == unix.AF_INET && !host.Addr().Is4() {
 		return whyHost
 	}
@@ -124,7 +125,7 @@ func (p *program) connectHost(c socket, host netip.AddrPort, fresh options) stri
 			return whyHost
 		}
 	}
-	if !p.copyOptions(c.fd, fd, fresh, false) {
+	if !p.copyOptions(c.fd, fd, defaults, false) {
 		unix.Close(fd)
 		return whyOption
 	}
@@ -147,7 +148,8 @@ func (p *program) connectHost(c socket, host netip.AddrPort, fresh options) stri
 func (p *program) connectFD(c socket, fd int, host netip.AddrPort) {
 	result := sys.ConnectNow(fd, address(host, c.family))
 	if result == unix.EINPROGRESS {
-		// A handshake with this host is over when connect returns; probe tells.
+		// A handshake with an address of this host has ended when connect returns, and
+		// probe returns its outcome.
 		if again := probe(fd, c.family); again != unix.EALREADY {
 			result = again
 		}

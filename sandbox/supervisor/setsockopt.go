@@ -81,9 +81,9 @@ func (r *rareSockets) hasCookie(cookie uint64) (rare, uncopyable bool) {
 	return forgotten, forgotten
 }
 
-// setsockopt handles setsockopt(2): it remembers that the socket has a rare option and
-// allows most of them. Under a Profile all calls of setsockopt come here, since profiles
-// can't distinguish options.
+// setsockopt handles setsockopt(2). It records that the socket has a rare option, and lets
+// the kernel set all options but a few. Under a Profile all calls of setsockopt come here,
+// since profiles can't distinguish options.
 func (p *program) setsockopt() {
 	level, name := uint32(p.call.Args[1]), uint32(p.call.Args[2])
 	if refused, supervised := treatmentOf(level, name); refused {
@@ -142,8 +142,8 @@ func maySetMark(tid int) bool {
 }
 
 // tls is the only protocol that a program may put on top of TCP (TCP_ULP). The other one,
-// smc, would turn the socket into one that does not look like TCP, and that connects and
-// binds a TCP socket inside.
+// smc, hides the TCP socket in a socket that does not look like TCP. To connect or bind the
+// outer socket connects or binds the inner one.
 const tls = "tls"
 
 // setOption carries out setsockopt(2) if the value is allowed.
