@@ -2,7 +2,6 @@ package trace
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -172,12 +171,12 @@ func (w *ruleWalk) chain(name string, callers []string) (hits []RuleHit, ends bo
 			return hits, false
 		}
 		*w.budget--
-		m := match(r.Exprs, w.pkt, w.table.Family)
+		m, text := examine(r.Exprs, w.pkt, w.table.Family)
 		if m == no {
 			continue
 		}
 		v := verdict(r.Exprs)
-		hits = append(hits, RuleHit{Chain: name, Handle: r.Handle, Text: ruleText(r.Exprs, w.table.Family), Certain: m == yes,
+		hits = append(hits, RuleHit{Chain: name, Handle: r.Handle, Text: text, Certain: m == yes,
 			Drops: drops(r.Exprs), Accepts: v.Kind == expr.VerdictAccept})
 		switch v.Kind {
 		case expr.VerdictJump, expr.VerdictGoto:
@@ -226,169 +225,4 @@ func drops(exprs []expr.Any) bool {
 		}
 	}
 	return false
-}
-
-// truth is whether a rule matches. It is maybe where that depends on ports or states.
-type truth int
-
-const (
-	no truth = iota
-	maybe
-	yes
-)
-
-// register is the value that an expression loaded. known is false for a value that differs
-// between the packets from A to B.
-type register struct {
-	known bool
-	value []byte
-}
-
-// match reports whether a rule matches. It runs the expressions as the kernel does
-// (net/netfilter/nf_tables_core.c), as far as the packet is known.
-func match(exprs []expr.Any, pkt packet, family nftables.TableFamily) truth {
-	regs := map[uint32]register{}
-	result := yes
-	for _, e := range exprs {
-		t := yes
-		switch e := e.(type) {
-		case *expr.Meta:
-			if !e.SourceRegister {
-				regs[e.Register] = pkt.meta(e.Key)
-			}
-		case *expr.Payload:
-			if e.OperationType == expr.PayloadLoad {
-				regs[e.DestRegister] = pkt.payload(e, family)
-			}
-		case *expr.Bitwise:
-			regs[e.DestRegister] = masked(regs[e.SourceRegister], e)
-		case *expr.Immediate:
-			regs[e.Register] = register{known: true, value: e.Data}
-		case *expr.Cmp:
-			t = compare(regs[e.Register], e)
-		case *expr.Range:
-			t = inRange(regs[e.Register], e)
-		case *expr.Ct:
-			if !e.SourceRegister {
-				regs[e.Register] = register{}
-			}
-		case *expr.Lookup, *expr.Match, *expr.Limit, *expr.Connlimit, *expr.Quota, *expr.Dynset:
-			t = maybe
-		case *expr.Fib:
-			regs[e.Register] = register{}
-		}
-		if t == no {
-			return no
-		}
-		result = min(result, t)
-	}
-	return result
-}
-
-// meta returns the value of a meta key for this packet.
-func (p packet) meta(key expr.MetaKey) register {
-	switch key {
-	case expr.MetaKeyNFPROTO:
-		if p.dst.Is4() {
-			return register{true, []byte{unix.NFPROTO_IPV4}}
-		}
-		return register{true, []byte{unix.NFPROTO_IPV6}}
-	case expr.MetaKeyPROTOCOL:
-		return register{true, p.etherType()}
-	case expr.MetaKeyIIFNAME:
-		return deviceName(p.in)
-	case expr.MetaKeyOIFNAME:
-		return deviceName(p.out)
-	case expr.MetaKeyIIF:
-		return deviceIndex(p.inIndex)
-	case expr.MetaKeyOIF:
-		return deviceIndex(p.outIndex)
-	}
-	return register{}
-}
-
-func (p packet) etherType() []byte {
-	if p.dst.Is4() {
-		return []byte{0x08, 0x00} // ETH_P_IP
-	}
-	return []byte{0x86, 0xdd} // ETH_P_IPV6
-}
-
-// deviceName returns a name as the kernel compares it: padded with zeros to IFNAMSIZ.
-func deviceName(name string) register {
-	b := make([]byte, unix.IFNAMSIZ)
-	copy(b, name)
-	return register{true, b}
-}
-
-func deviceIndex(index int) register {
-	return register{true, binary.NativeEndian.AppendUint32(nil, uint32(index))}
-}
-
-// payload loads bytes of a header. They are known if they lie within one known field.
-func (p packet) payload(e *expr.Payload, family nftables.TableFamily) register {
-	var fields map[uint32][]byte
-	switch e.Base {
-	case expr.PayloadBaseNetworkHeader:
-		fields = p.networkHeader()
-	case expr.PayloadBaseLLHeader:
-		if family != nftables.TableFamilyBridge {
-			return register{}
-		}
-		fields = map[uint32][]byte{0: p.mac, 12: p.etherType()}
-	}
-	for offset, field := range fields {
-		if e.Offset >= offset && uint64(e.Offset)+uint64(e.Len) <= uint64(offset)+uint64(len(field)) {
-			return register{true, field[e.Offset-offset : e.Offset-offset+e.Len]}
-		}
-	}
-	return register{}
-}
-
-// networkHeader returns the known fields of the IP header, the addresses, by offset
-// (RFC 791 section 3.1, RFC 8200 section 3).
-func (p packet) networkHeader() map[uint32][]byte {
-	if p.dst.Is4() {
-		return map[uint32][]byte{12: p.src.AsSlice(), 16: p.dst.AsSlice()}
-	}
-	return map[uint32][]byte{8: p.src.AsSlice(), 24: p.dst.AsSlice()}
-}
-
-func masked(r register, e *expr.Bitwise) register {
-	if !r.known || len(e.Mask) != len(r.value) || len(e.Xor) != len(r.value) {
-		return register{}
-	}
-	out := make([]byte, len(r.value))
-	for i := range out {
-		out[i] = r.value[i]&e.Mask[i] ^ e.Xor[i]
-	}
-	return register{true, out}
-}
-
-// compare compares as many bytes as the rule gives. Fewer than a device name's 16 are a prefix
-// (eth*).
-func compare(r register, e *expr.Cmp) truth {
-	if !r.known || len(r.value) < len(e.Data) {
-		return maybe
-	}
-	c := slices.Compare(r.value[:len(e.Data)], e.Data)
-	return truthOf(map[expr.CmpOp]bool{
-		expr.CmpOpEq: c == 0, expr.CmpOpNeq: c != 0,
-		expr.CmpOpLt: c < 0, expr.CmpOpLte: c <= 0, expr.CmpOpGt: c > 0, expr.CmpOpGte: c >= 0,
-	}[e.Op])
-}
-
-func inRange(r register, e *expr.Range) truth {
-	if !r.known || len(r.value) != len(e.FromData) || len(r.value) != len(e.ToData) {
-		return maybe
-	}
-	in := slices.Compare(r.value, e.FromData) >= 0 && slices.Compare(r.value, e.ToData) <= 0
-	return truthOf(in == (e.Op == expr.CmpOpEq))
-}
-
-func truthOf(b bool) truth {
-	if b {
-		return yes
-	}
-	return no
 }

@@ -52,7 +52,7 @@ func nfproto(p byte) []expr.Any {
 
 func verdictOf(k expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: k}} }
 
-func TestMatch(t *testing.T) {
+func TestExamine(t *testing.T) {
 	pkt := packet{
 		src: netip.MustParseAddr("192.0.2.1"), dst: netip.MustParseAddr("198.51.100.7"), in: "eth0", out: "br-lan", inIndex: 2, outIndex: 3,
 		mac: net.HardwareAddr{2, 0, 0, 0, 0, 1},
@@ -93,11 +93,12 @@ func TestMatch(t *testing.T) {
 		{"rate limit", []expr.Any{&expr.Limit{Rate: 10}}, nftables.TableFamilyINet, maybe, "limit"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := match(tt.exprs, pkt, tt.family); got != tt.want {
-				t.Errorf("match = %d, want %d", got, tt.want)
+			got, text := examine(tt.exprs, pkt, tt.family)
+			if got != tt.want {
+				t.Errorf("truth %d, want %d", got, tt.want)
 			}
-			if got := ruleText(tt.exprs, tt.family); tt.text != "" && got != tt.text {
-				t.Errorf("text %q, want %q", got, tt.text)
+			if tt.text != "" && text != tt.text {
+				t.Errorf("text %q, want %q", text, tt.text)
 			}
 		})
 	}
@@ -213,8 +214,7 @@ func FuzzRules(f *testing.F) {
 				&expr.Target{Name: name}, &expr.Match{Name: name},
 				&expr.Verdict{Kind: expr.VerdictKind(kind), Chain: name},
 			}
-			match(exprs, pkt, family)
-			ruleText(exprs, family)
+			examine(exprs, pkt, family)
 		}
 	})
 }
