@@ -10,7 +10,7 @@ import (
 	"testing/fstest"
 )
 
-// nic, port and bridge are links as a healthy machine has them.
+// nic, port and bridge return links as a healthy machine has them.
 func nic(change func(*Interface)) Interface {
 	i := Interface{Name: "eth0", Index: 2, Kind: "device", Driver: "virtio_net", MTU: 1500, Up: true, Addresses: 1, DefaultRoute: true, Qdisc: "fq_codel",
 		Offloads: map[string]bool{"tx-checksum-ip-generic": true, "tx-scatter-gather": true, "tx-tcp-segmentation": true, "tx-generic-segmentation": true, "rx-gro": true, "tx-udp_tnl-segmentation": true}}
@@ -30,9 +30,8 @@ func bridge(mtu int) Interface {
 
 func links(l ...Interface) func(*Host) { return func(h *Host) { h.Interfaces = l } }
 
-// TestChecks has a row for what each check must find and one for what it must
-// not. Files lie over testdata/laptop; set changes facts that come from
-// elsewhere.
+// TestChecks has rows for what each check must find, and for what it must not. files
+// replace files of testdata/laptop. set changes facts that come from elsewhere.
 func TestChecks(t *testing.T) {
 	const cc, rpAll = "proc/sys/net/ipv4/tcp_congestion_control", "proc/sys/net/ipv4/conf/all/rp_filter"
 	const nfIP, nfARP = "proc/sys/net/bridge/bridge-nf-call-iptables", "proc/sys/net/bridge/bridge-nf-call-arptables"
@@ -43,7 +42,7 @@ func TestChecks(t *testing.T) {
 		name, id string
 		files    map[string]string
 		set      func(*Host)
-		want     Severity // "": the check says nothing
+		want     Severity // "" if the check finds nothing
 		fix      string   // part of it
 		title    string   // part of it
 	}{
@@ -201,13 +200,13 @@ func TestChecks(t *testing.T) {
 				t.Errorf("title %q lacks %q", f.Title, tt.title)
 			}
 			if f.Severity != OK && (f.Detail == "" || f.Spoils == "") {
-				t.Errorf("%+v does not say what follows or what it spoils", f)
+				t.Errorf("%+v lacks a detail or what it spoils", f)
 			}
 		})
 	}
 }
 
-// laptopWith is testdata/laptop with other files over it.
+// laptopWith returns testdata/laptop with some files replaced.
 func laptopWith(t *testing.T, over map[string]string) fstest.MapFS {
 	t.Helper()
 	fsys := fstest.MapFS{}

@@ -16,7 +16,7 @@ import (
 
 func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 
-// TestFromFiles reads a tree like that of a two-core, four-thread laptop.
+// TestFromFiles reads files as on a laptop with two cores and four threads.
 func TestFromFiles(t *testing.T) {
 	h := fromFiles(newFiles(os.DirFS("testdata/laptop")))
 	want := CPU{
@@ -36,7 +36,7 @@ func TestFromFiles(t *testing.T) {
 		t.Errorf("preempt %q, accounting %q", h.Kernel.Preempt, h.Kernel.Accounting)
 	}
 	if got := strings.Join(h.Kernel.Parameters, " "); got != "mitigations=off" {
-		t.Errorf("parameters %q: only those that matter should be kept", got)
+		t.Errorf("parameters %q, want only those that matter", got)
 	}
 	if got := h.Sysctls["net.ipv4.tcp_rmem"]; got != "4096 131072 6291456" {
 		t.Errorf("tcp_rmem %q", got)
@@ -52,12 +52,12 @@ func TestFromFiles(t *testing.T) {
 	}
 }
 
-// TestFromNothing holds the promise that facts may be absent.
+// TestFromNothing checks that all facts may be absent.
 func TestFromNothing(t *testing.T) {
 	f := newFiles(fstest.MapFS{})
 	h := fromFiles(f)
 	if h.CPU.Online != 0 || h.Sysctls != nil || h.Kernel.Config != nil {
-		t.Errorf("facts out of nothing: %+v", h)
+		t.Errorf("facts from an empty tree: %+v", h)
 	}
 	if d := f.denied(); len(d) != 0 {
 		t.Errorf("absent files are not unreadable: %v", d)
@@ -67,7 +67,7 @@ func TestFromNothing(t *testing.T) {
 	}
 }
 
-// deniedFS refuses one file, as a kernel does for what only root may read.
+// deniedFS refuses to open one file, as a kernel does if only root may read it.
 type deniedFS struct {
 	fs.FS
 	name string
@@ -179,7 +179,7 @@ func TestParseList(t *testing.T) {
 	}
 }
 
-// TestFingerprint runs for real, on whatever machine this is.
+// TestFingerprint reads the machine that the test runs on.
 func TestFingerprint(t *testing.T) {
 	h := Fingerprint(t.Context())
 	if h.Kernel.Release == "" || h.CPU.Online < 1 || h.Versions["go"] == "" || h.Memory.Total == 0 {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzProc reads files of /proc and /sys, of which processes choose parts.
+// FuzzProc parses files of /proc and /sys whose content processes partly choose.
 func FuzzProc(f *testing.F) {
 	f.Add("cpu  1 2 3 4 5 6 7 8 9 10")
 	f.Add("1 (a) b) S 1 1 1 0 -1 4194560 1 0 0 0 5 6 7 8 20 0 1 0 100 1 1")

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
 
-// must stops the test at the first error of a build.
+// must fails the test at the first error.
 func must(t *testing.T, errs ...error) {
 	t.Helper()
 	for _, err := range errs {
@@ -50,7 +50,7 @@ func connect(t *testing.T, a *lab.Node, aName string, b *lab.Node, bName string)
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// route adds a route on a node.
+// route adds a route to a node.
 func route(t *testing.T, n *lab.Node, dst, via string) {
 	t.Helper()
 	h, err := link.Handle(n.NS)
@@ -113,16 +113,15 @@ func path(t *testing.T, a, b *lab.Node) trace.Path {
 	return p
 }
 
-// TestTraceBridge follows A – veth – bridge – veth – B, where one port is
-// smaller than the rest and rules drop some packets.
+// TestTraceBridge traces A – veth – bridge – veth – B. One port is smaller than the rest,
+// and rules drop some packets.
 func TestTraceBridge(t *testing.T) {
 	lab.Need(t)
 	a, b := node(t, "a"), node(t, "b")
 	sw, err := lab.NewSwitch("switch", 1500)
 	must(t, err)
 	t.Cleanup(func() { sw.Close() })
-	// IPv6 speaks of its own accord, from which the bridge would learn while we
-	// look.
+	// IPv6 sends by itself, and the bridge would learn from that during the test.
 	for _, n := range []*lab.Node{a, b, sw.Node} {
 		must(t, n.Sysctl("net/ipv6/conf/all/disable_ipv6", "1"))
 	}
@@ -142,7 +141,7 @@ func TestTraceBridge(t *testing.T) {
 	before := state(t, spaces)
 	p := path(t, a, b)
 	if diff := cmp.Diff(before, state(t, spaces)); diff != "" {
-		t.Errorf("the trace changed something:\n%s", diff)
+		t.Errorf("the trace changed the machine:\n%s", diff)
 	}
 
 	heldBy := regexp.MustCompile(`^held-by-.*/`)
@@ -154,7 +153,7 @@ func TestTraceBridge(t *testing.T) {
 		got[i] = heldBy.ReplaceAllString(got[i], "switch/")
 	}
 	if !slices.Equal(got, want) {
-		t.Fatalf("way %v, want %v", got, want)
+		t.Fatalf("hops %v, want %v", got, want)
 	}
 	if !p.Complete || !p.Symmetric || p.MTU != 1400 || p.Source.String() != "192.0.2.1" || p.Destination.String() != "192.0.2.2" {
 		t.Errorf("path %+v", p)
@@ -188,7 +187,7 @@ func TestTraceBridge(t *testing.T) {
 	must(t, json.Unmarshal(b64, &back))
 }
 
-// state is all that a trace might have touched, as text: links without their
+// state returns everything that a trace might change, as text: links without their
 // counters, addresses, routes, neighbours, forwarding entries, rules, settings.
 func state(t *testing.T, spaces []*netns.NS) []string {
 	t.Helper()
@@ -264,12 +263,12 @@ func TestTraceRouter(t *testing.T) {
 	route(t, b, "192.0.2.0/24", "198.51.100.254")
 	p = path(t, a, b)
 	if got := len(p.Hops); got != 4 || !p.Complete || !p.Symmetric || len(p.Warnings) != 0 {
-		t.Errorf("way %v, complete %v, symmetric %v, warnings %q", hops(p), p.Complete, p.Symmetric, p.Warnings)
+		t.Errorf("hops %v, complete %v, symmetric %v, warnings %q", hops(p), p.Complete, p.Symmetric, p.Warnings)
 	}
 }
 
-// TestTraceReversePath has two links between a and b, of which answers take the
-// other one.
+// TestTraceReversePath has two links between a and b. Answers take another one than
+// requests.
 func TestTraceReversePath(t *testing.T) {
 	lab.Need(t)
 	a, b := node(t, "a"), node(t, "b")
@@ -281,7 +280,7 @@ func TestTraceReversePath(t *testing.T) {
 	must(t, b.Sysctl("net/ipv4/conf/all/rp_filter", "1"))
 	p := path(t, a, b)
 	if p.Symmetric || !strings.Contains(strings.Join(p.Warnings, "\n"), "b/one: strict reverse path filtering drops packets from 192.0.2.1: the way back is two") {
-		t.Errorf("way %v, back %v, warnings %q", hops(p), p.Back, p.Warnings)
+		t.Errorf("hops %v, back %v, warnings %q", hops(p), p.Back, p.Warnings)
 	}
 }
 
@@ -308,8 +307,8 @@ func TestTraceKinds(t *testing.T) {
 			port, err := link.Find(b.NS, "port")
 			must(t, err, port.SetMaster("br0"), br.Up())
 			must(t, a.Address("eth0", prefix("192.0.2.1/24")), b.Address("br0", prefix("192.0.2.2/24")))
-			// The bridge's own address differs from its port's, so that the frame
-			// is known to be local by the forwarding table alone.
+			// The bridge's own address differs from its port's, so that only the
+			// forwarding table shows that the frame is local.
 			h, err := link.Handle(b.NS)
 			must(t, err)
 			defer h.Close()
@@ -347,7 +346,7 @@ func TestTraceKinds(t *testing.T) {
 			tt.build(t, a, b)
 			p := path(t, a, b)
 			if got := hops(p); !slices.Equal(got, tt.want) || !p.Complete || !p.Symmetric || p.MTU != tt.mtu {
-				t.Errorf("way %v (complete %v, symmetric %v, mtu %d), want %v, mtu %d; warnings %q",
+				t.Errorf("hops %v (complete %v, symmetric %v, mtu %d), want %v, mtu %d; warnings %q",
 					got, p.Complete, p.Symmetric, p.MTU, tt.want, tt.mtu, p.Warnings)
 			}
 		})
@@ -396,8 +395,8 @@ func TestTraceMacvlanParent(t *testing.T) {
 	}
 }
 
-// TestTraceFlood has a bridge that has learned nothing, with a port that leads
-// nowhere before the right one.
+// TestTraceFlood has a bridge that has learned nothing, and a port that leads nowhere
+// before the right one.
 func TestTraceFlood(t *testing.T) {
 	lab.Need(t)
 	a, b, c := node(t, "a"), node(t, "b"), node(t, "c")
@@ -414,7 +413,7 @@ func TestTraceFlood(t *testing.T) {
 	must(t, a.Address("eth0", prefix("192.0.2.1/24")), b.Address("eth0", prefix("192.0.2.2/24")), c.Address("eth0", prefix("192.0.2.3/24")))
 	p := path(t, a, b)
 	if len(p.Hops) != 5 || !p.Complete || len(p.Warnings) != 0 || !strings.Contains(p.Hops[3].Detail, "flooded") {
-		t.Errorf("way %v, complete %v, warnings %q, %q", hops(p), p.Complete, p.Warnings, p.Hops[min(3, len(p.Hops)-1)].Detail)
+		t.Errorf("hops %v, complete %v, warnings %q, %q", hops(p), p.Complete, p.Warnings, p.Hops[min(3, len(p.Hops)-1)].Detail)
 	}
 }
 
@@ -423,7 +422,7 @@ func TestTraceSelf(t *testing.T) {
 	a := node(t, "a")
 	p := path(t, a, a)
 	if !slices.Equal(hops(p), []string{"a/lo"}) || !p.Complete {
-		t.Errorf("way %v, complete %v", hops(p), p.Complete)
+		t.Errorf("hops %v, complete %v", hops(p), p.Complete)
 	}
 }
 
@@ -438,8 +437,8 @@ func TestTraceNowhere(t *testing.T) {
 	}
 }
 
-// Bridges that are joined many times over have more ways through them than can be tried: a
-// frame for nobody is flooded to every port.
+// A frame for nobody is flooded to every port. Through bridges that are joined many times
+// over there are more ways than can be tried.
 func TestTraceManyWays(t *testing.T) {
 	a, b, sw := node(t, "a"), node(t, "b"), node(t, "sw")
 	h, err := link.Handle(sw.NS)
@@ -453,7 +452,7 @@ func TestTraceManyWays(t *testing.T) {
 		l, err := h.LinkByName(name)
 		must(t, err)
 		br, err := h.LinkByName(fmt.Sprintf("br%d", bridge))
-		must(t, err, h.LinkSetMaster(l, br)) // down: nothing goes round
+		must(t, err, h.LinkSetMaster(l, br)) // the links are down, so no packet loops
 	}
 	for i := range bridges - 1 {
 		for j := range 2 {

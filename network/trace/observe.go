@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -46,45 +47,44 @@ type namespace struct {
 // Observe reads all network namespaces that can be found and entered, and changes nothing.
 // names are those of containers, by the inode number of their network namespace.
 func Observe(ctx context.Context, names map[uint64]survey.Name) (*Observation, error) {
-	var (
-		o    Observation
-		mu   sync.Mutex
-		byID = map[uint64]*namespace{}
-	)
+	var mu sync.Mutex
+	visited := map[uint64]*namespace{}
 	s, err := survey.Take(ctx, survey.Config{Names: names, SearchDescriptors: true, Visit: func(id uint64, links []netlink.Link) {
 		n := read(links)
 		mu.Lock()
 		defer mu.Unlock()
-		byID[id] = n
+		visited[id] = n
 	}})
-	for _, n := range byID {
-		o.namespaces = append(o.namespaces, n)
-	}
-	if err != nil {
-		o.Close()
-		return nil, err
-	}
-	o.namespaces = o.namespaces[:0]
-	for i := range s.Namespaces {
-		n := byID[s.Namespaces[i].ID]
-		if n == nil {
-			n = &namespace{}
+	o := &Observation{}
+	if err == nil {
+		for i := range s.Namespaces {
+			found := &s.Namespaces[i]
+			if n := visited[found.ID]; n != nil && found.UnreadReason == "" {
+				n.surveyed(found)
+				o.namespaces = append(o.namespaces, n)
+				delete(visited, found.ID)
+			}
 		}
-		n.surveyed(&s.Namespaces[i])
-		o.namespaces = append(o.namespaces, n)
 	}
-	return &o, nil
+	for _, n := range visited {
+		n.close()
+	}
+	return o, err
 }
 
 // Close closes the sockets in the namespaces.
 func (o *Observation) Close() {
 	for _, n := range o.namespaces {
-		if n.handle != nil {
-			n.handle.Close()
-		}
-		if n.driver != nil {
-			n.driver.Close()
-		}
+		n.close()
+	}
+}
+
+func (n *namespace) close() {
+	if n.handle != nil {
+		n.handle.Close()
+	}
+	if n.driver != nil {
+		n.driver.Close()
 	}
 }
 
@@ -94,18 +94,13 @@ func (o *Observation) find(ns *netns.NS) (*namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range o.namespaces {
-		switch {
-		case n.ID != id:
-		case n.UnreadReason != "":
-			// Entering it once more returns the typed error, such as EPERM.
-			return nil, fmt.Errorf("read network namespace %s: %w", ns, ns.Do(func() error { return errors.New(n.UnreadReason) }))
-		default:
-			n.Label = ns.String()
-			return n, nil
-		}
+	i := slices.IndexFunc(o.namespaces, func(n *namespace) bool { return n.ID == id })
+	if i < 0 {
+		// Where it may not be entered, trying that returns the typed error, such as EPERM.
+		return nil, fmt.Errorf("read network namespace %s: %w", ns, ns.Do(func() error { return errors.New("it was not found, or could not be read") }))
 	}
-	return nil, fmt.Errorf("read network namespace %s: it is not among those found", ns)
+	o.namespaces[i].Label = ns.String()
+	return o.namespaces[i], nil
 }
 
 // sysctls are the settings that decide what happens to a packet, besides rp_filter of each link.

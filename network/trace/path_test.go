@@ -20,14 +20,14 @@ func TestPathMTU(t *testing.T) {
 		{name: "all alike", hops: []Hop{{Link: "a", Way: "out", MTU: 1500, routed: true}, {Link: "b", Way: "in", MTU: 1500}}, mtu: 1500},
 		{name: "a small port", mtu: 1400, smallest: []string{"p"}, warn: "dropped silently at /p",
 			hops: []Hop{{Link: "a", Way: "out", MTU: 1500, routed: true}, {Link: "p", Way: "in", MTU: 1400}, {Link: "b", Way: "in", MTU: 1500}}},
-		{name: "a small bridge does not matter", mtu: 1500,
+		{name: "the MTU of a bridge itself does not count", mtu: 1500,
 			hops: []Hop{{Link: "a", Way: "out", MTU: 1500, routed: true}, {Link: "br", Way: "through", MTU: 1280}, {Link: "b", Way: "in", MTU: 1500}}},
-		{name: "a router may be smaller: it answers", mtu: 1400, smallest: []string{"r", "b"},
+		{name: "a smaller router answers by ICMP", mtu: 1400, smallest: []string{"r", "b"},
 			hops: []Hop{{Link: "a", Way: "out", MTU: 1500, routed: true}, {Link: "q", Way: "in", MTU: 1500}, {Link: "r", Way: "out", MTU: 1400, routed: true}, {Link: "b", Way: "in", MTU: 1400}}},
 		{name: "a tunnel that fits", mtu: 1450,
 			smallest: nil,
 			hops:     []Hop{{Link: "vx", Way: "out", MTU: 1450, routed: true}, {Link: "u", Way: "out", MTU: 1500, Overhead: 50, routed: true}}},
-		{name: "a tunnel that does not", mtu: 1450, smallest: []string{"u"}, warn: "do not fit into /u",
+		{name: "a tunnel that does not fit", mtu: 1450, smallest: []string{"u"}, warn: "do not fit into /u",
 			hops: []Hop{{Link: "vx", Way: "out", MTU: 1500, routed: true}, {Link: "u", Way: "out", MTU: 1500, Overhead: 50, routed: true}}},
 		{name: "small after the tunnel", mtu: 1300, smallest: []string{"p"}, warn: "dropped silently at /p",
 			hops: []Hop{{Link: "vx", Way: "out", MTU: 1450, routed: true}, {Link: "u", Way: "out", MTU: 1500, Overhead: 50, routed: true}, {Link: "vy", Way: "in", MTU: 1450}, {Link: "p", Way: "out", MTU: 1300}}},
@@ -83,10 +83,10 @@ func TestBlockers(t *testing.T) {
 		match []RuleHit
 		want  string
 	}{
-		{"a sure drop", []RuleHit{drop}, "a rule in n drops the packets: t c: drop (handle 2)"},
-		{"what is left over", []RuleHit{{Accepts: true}, drop}, "a rule in n drops what no earlier rule accepts: t c: drop (handle 2)"},
+		{"a certain drop", []RuleHit{drop}, "a rule in n drops the packets: t c: drop (handle 2)"},
+		{"a drop after a possible accept", []RuleHit{{Accepts: true}, drop}, "a rule in n drops what no earlier rule accepts: t c: drop (handle 2)"},
 		{"a possible drop", []RuleHit{{Drops: true}}, ""},
-		{"a sure accept", []RuleHit{{Certain: true, Accepts: true}}, ""},
+		{"a certain accept", []RuleHit{{Certain: true, Accepts: true}}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := strings.Join(blockers([]Hop{{Namespace: "n", Filters: []Filter{{Table: "t", Chain: "c", Match: tt.match}}}}), "|")

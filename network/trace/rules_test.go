@@ -104,7 +104,7 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// chainsOf makes a rule set of one table.
+// chainsOf returns a rule set of one table.
 func chainsOf(family nftables.TableFamily, chains map[string][][]expr.Any, base string, hook nftables.ChainHook, policy nftables.ChainPolicy) ruleset {
 	table := &nftables.Table{Family: family, Name: "t"}
 	rs := ruleset{rules: map[chainKey][]*nftables.Rule{}}
@@ -125,13 +125,13 @@ func TestFiltersFollowJumps(t *testing.T) {
 	jump := []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: "sub"}}
 	rs := chainsOf(nftables.TableFamilyINet, map[string][][]expr.Any{
 		"fwd": {
-			slices.Concat(saddr("10.0.0.0/8"), verdictOf(expr.VerdictDrop)), // 1: not ours
+			slices.Concat(saddr("10.0.0.0/8"), verdictOf(expr.VerdictDrop)), // 1: another source
 			jump, // 2
 			slices.Concat(dport(22), verdictOf(expr.VerdictDrop)), // 3: never reached
 		},
 		"sub": {
 			slices.Concat(dport(80), verdictOf(expr.VerdictDrop)), // 1
-			verdictOf(expr.VerdictAccept),                         // 2: ends it for all
+			verdictOf(expr.VerdictAccept),                         // 2: ends every packet
 			verdictOf(expr.VerdictDrop),                           // 3: never reached
 		},
 	}, "fwd", nftables.ChainHook(unix.NF_INET_FORWARD), nftables.ChainPolicyDrop)
@@ -160,7 +160,7 @@ func TestFiltersFollowJumps(t *testing.T) {
 	if !slices.Equal(hits, want) {
 		t.Errorf("hits %+v, want %+v", hits, want)
 	}
-	// A jump that only some packets take ends nothing.
+	// A jump that only some packets take does not end the chain.
 	some := chainsOf(nftables.TableFamilyINet, map[string][][]expr.Any{
 		"fwd": {slices.Concat(dport(80), jump), verdictOf(expr.VerdictDrop)},
 		"sub": {verdictOf(expr.VerdictAccept)},
@@ -173,8 +173,8 @@ func TestFiltersFollowJumps(t *testing.T) {
 	}
 }
 
-// Whoever is root in a namespace can have chains jump to others many times each, which makes
-// more ways through them than anybody could follow.
+// Root in a namespace can make chains jump to others many times each, so that there are
+// more ways through them than can be followed.
 func TestManyJumps(t *testing.T) {
 	const levels, jumps = 5, 15
 	rs := ruleset{rules: map[chainKey][]*nftables.Rule{}}
@@ -195,7 +195,7 @@ func TestManyJumps(t *testing.T) {
 	}
 }
 
-// FuzzRules runs rules that nobody would write.
+// FuzzRules examines arbitrary rules.
 func FuzzRules(f *testing.F) {
 	f.Add(uint8(0), uint32(12), uint32(4), []byte{192, 0, 2, 1}, "eth0")
 	f.Add(uint8(1), uint32(0xfffffff0), uint32(0x20), []byte{}, "")

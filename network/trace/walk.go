@@ -83,7 +83,7 @@ func (w *walk) at(e *survey.End) *namespace {
 	if e == nil {
 		return nil
 	}
-	i := slices.IndexFunc(w.namespaces, func(n *namespace) bool { return n.ID == e.NamespaceID && n.UnreadReason == "" })
+	i := slices.IndexFunc(w.namespaces, func(n *namespace) bool { return n.ID == e.NamespaceID })
 	if i < 0 {
 		return nil
 	}
