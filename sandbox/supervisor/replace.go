@@ -9,21 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reasons why a connection takes another tier.
+// Reasons why a connection takes another tier. They are keys of Stats.Kept, and so of JSON
+// output that scripts may read: don't change them.
 const (
-	whyUnknown    = "the program's descriptors can't be examined"
-	whyDuplicated = "the socket has several descriptors"
-	whyEpoll      = "the socket is already in an epoll instance"
+	whyUnknown    = "its descriptors can't be looked at"
+	whyDuplicated = "the socket was duplicated"
+	whyEpoll      = "the socket waits in an epoll instance already"
 	whyBound      = "the socket is bound"
-	whyOption     = "the socket has an option that can't be copied to a socket of the host"
-	whyAsync      = "the socket sends signals (O_ASYNC)"
-	whyPolicy     = "the policy does more than allow the destination"
+	whyOption     = "the socket has an option that can't be had on the host's"
+	whyAsync      = "the socket sends signals"
+	whyPolicy     = "the policy does not simply let it through"
 	whyInside     = "the destination is inside"
-	whyNamespace  = "the socket belongs to another network namespace"
+	whyNamespace  = "the socket is of another network namespace"
 	whyPrivileged = "the program may configure the host's network"
-	whyPorts      = "ip_local_port_range of the host has changed, so that sockets of the host could take new ports"
-	whyHost       = "no socket of the host can be made"
-	whyAddress    = "the address is not a destination"
+	whyPorts      = "the host's range of ports has changed, and no longer keeps its sockets from new ones"
+	whyHost       = "the host's socket could not be made"
+	whyAddress    = "the address is none that leads anywhere"
 )
 
 // replace connects a socket of the host, puts it in place of the program's socket, and
