@@ -9,7 +9,8 @@ import (
 	"cleat/bench/catalog"
 )
 
-// TestWireMeasuresItsGoals holds the preset against what it is there for.
+// TestWireMeasuresItsGoals checks that the preset measures every attacher, link kind and
+// number of endpoints.
 func TestWireMeasuresItsGoals(t *testing.T) {
 	e := load(t, "wire")
 	if e.Subject != "cleat-attach" || e.Repeat < 10 {
@@ -33,25 +34,25 @@ func TestWireMeasuresItsGoals(t *testing.T) {
 	}
 }
 
-// attachGroup is an experiment with one group, of one network.
+// attachGroup returns an experiment with one group, of one network.
 func attachGroup(network, work string, factors map[string][]string) Experiment {
 	return Experiment{Name: "x", Repeat: 1, Groups: []Group{{Networks: []string{network}, Work: []Work{{Kind: work}}, Factors: factors}}}
 }
 
-func TestWhatAttachesDoesNothingElse(t *testing.T) {
+func TestAttachersOnlyAttach(t *testing.T) {
 	for _, tt := range []struct {
 		network, work string
 		factors       map[string][]string
-		says          string // "": it is valid
+		says          string // "": valid
 	}{
 		{"cleat-attach", Attach, nil, ""},
 		{"cleat-attach", Attach, map[string][]string{"endpoints": {"1023"}, "link": {"macvlan"}}, ""},
-		{"cleat-attach", Setup, nil, "only attach is measured"},
+		{"cleat-attach", Setup, nil, "only attach applies"},
 		{"veth", Attach, nil, "attach does not apply"},
 		{"cleat-attach", Attach, map[string][]string{"endpoints": {"1024"}}, "want 1…1023"},
 		{"cleat-attach", Attach, map[string][]string{"endpoints": {"many"}}, "want 1…1023"},
 		{"cleat-attach", Attach, map[string][]string{"link": {"ipvlan"}}, `unknown link "ipvlan"`},
-		{"docker-connect", Attach, map[string][]string{"endpoints": {"500"}}, "only the first is measured"},
+		{"docker-connect", Attach, map[string][]string{"endpoints": {"500"}}, "only the first endpoint is measured"},
 	} {
 		err := attachGroup(tt.network, tt.work, tt.factors).Validate()
 		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
@@ -68,7 +69,7 @@ func TestAttachDependsOnLinkAndEndpointsOnly(t *testing.T) {
 	}
 	for _, n := range catalog.All() {
 		if n.Role == catalog.Attacher && !n.RootLab {
-			t.Errorf("%s needs root, and the catalogue does not say so", n.Name)
+			t.Errorf("the catalogue does not say that %s needs root", n.Name)
 		}
 	}
 }

@@ -1,62 +1,58 @@
-// Package experiment says what to measure: an experiment is data, read from a
-// YAML file or from one of the presets, which are such files inside the
-// program.
+// Package experiment says what to measure. An experiment is data, read from a YAML file
+// or from a preset, which is such a file embedded in the program.
 //
 // # Theory of operation
 //
-// An Experiment is a list of groups. A Group lists networks, kinds of work and
-// the levels of each factor; Jobs crosses them in full: one Job for each
-// combination. What can't be is left out by these rules:
+// An Experiment is a list of groups. A Group lists networks, kinds of work and the levels
+// of each factor; Jobs crosses them in full, one Job for each combination. These rules
+// leave out what is impossible:
 //
-//   - Baselines, the node's own container-to-host paths, published ports
-//     reached from the node, veth and netkit pairs, and TUN and TAP pairs exist
+//   - Baselines, paths between a node and its own containers, ports published by the
+//     node and reached from it, veth and netkit pairs, and TUN and TAP pairs exist
 //     within one node only: never "switched".
-//   - The work decides the transport: tcp, rr and crr run over TCP or MPTCP,
-//     udp, udprr and packets over UDP.
-//   - iperf3 and iperf measure tcp and udp only, not MPTCP, and never with GSO
-//     or searching for a rate.
-//   - The host's own loopback keeps its MTU, since nothing of the host is
-//     touched.
-//   - UDP_SEGMENT wants each datagram to fit the MTU: GSO with larger ones is
-//     refused by the kernel (net/ipv4/udp.c, udp_send_skb).
-//   - The peer of a rootless container may be the host itself. Then both are on
-//     one node; outbound the host is reached by the one address that the network
-//     has for it.
-//   - Only rootless networks have programs whose memory is measured, and are made
-//     together with a command; the same command without a network is the
-//     baseline loopback's "start". Both are measured outbound.
-//   - What attaches containers does the work "attach" and no other, and nothing
-//     else does that. Docker only attaches the first endpoint: each takes a
-//     container of its own.
-//   - Rootless networks carry traffic outbound or inbound, the others in one
-//     direction that their name already says.
-//   - Networks over several links have a topology of their own, "links", and
-//     their own transport: MPTCP for mptcp, TCP for the others. Only traffic for
-//     a time is measured over them. "single" has one link. The variants rates,
-//     delays, blackhole and flap need two links or more; blackhole and flap
-//     happen at moments that a search for a rate does not have. MPTCP carries no
-//     datagrams, and other programs' tunnels are run over IPv4 only.
+//   - The work decides the transport: tcp, rr and crr run over TCP or MPTCP, udp, udprr
+//     and packets over UDP.
+//   - iperf3 and iperf measure tcp and udp only, not MPTCP, without GSO and without
+//     searching for a rate.
+//   - The MTU of the host's own loopback is not changed, since a lab changes nothing of
+//     the host.
+//   - GSO needs datagrams that fit the MTU: the kernel refuses others
+//     (net/ipv4/udp.c, udp_send_skb).
+//   - The peer of a rootless container may be the host itself. Then both are on one
+//     node, and outbound the host is reached by the one address that the network has
+//     for it.
+//   - Only rootless networks have programs whose memory is measured, and are built
+//     together with a command ("start"). The command without a network, on loopback, is
+//     the baseline of "start". Both kinds of work are measured outbound.
+//   - Attachers do the work "attach" and no other, and nothing else does it. Docker
+//     only attaches the first endpoint, since each takes a container of its own.
+//   - Rootless networks carry traffic outbound or inbound, the others in one direction,
+//     which their name tells.
+//   - Networks over several links have a topology of their own, "links", and their own
+//     transport: MPTCP for mptcp, TCP for the others. Only traffic with a duration is
+//     measured over them. "single" has one link. The variants rates, delays, blackhole
+//     and flap need two links or more; blackhole and flap happen at fixed times, which a
+//     search for a rate does not have. MPTCP carries no datagrams, and other programs'
+//     tunnels run over IPv4 only.
 //
-// The runtime is that of traffic's ends: setup, start, memory and attach are
-// always native.
+// The runtime is that of traffic's ends: setup, start, memory and attach are always
+// native.
 //
-// A factor that has no meaning for some work is not crossed there: TCP has no
-// offered rate, UDP no congestion control, only VXLAN has a VXLAN port, only
-// vepa takes note of a switch with a hairpin, only our tunnel has a scheduler and
-// a key, and setup depends on nothing that is only about traffic. The jobs of two groups that
-// come out equal are one job.
+// A factor is not crossed for work or a network for which it has no meaning: TCP has no
+// offered rate, UDP no congestion control, only VXLAN has a VXLAN port, only macvlan-vepa
+// cares for a hairpin switch, only our tunnel has a scheduler and a key, and setup does
+// not depend on factors of traffic. Equal jobs of two groups are one job.
 //
-// Reading is strict. An unknown key, network or value is an *Error that names
-// the place in the file and the nearest word that would be valid; nothing has
-// been started by then.
+// Reading is strict. An unknown key, network or value is an *Error with the place in the
+// file and the nearest valid word. It is found before anything starts.
 //
 // # Limits
 //
-// 1…128 pairs, 1…1024 streams, 1…64 links. Rates and sizes are decimal (10G is 10¹⁰ bit/s).
-// Whether this machine can make a network is not asked here; package link
-// probes that.
+// 1…128 pairs, 1…1024 streams, 1…64 links. Rates and sizes are decimal (10G is 10¹⁰
+// bit/s). Whether this machine can build a network is not checked here; package wiring
+// does that.
 //
-// An experiment in brief:
+// A short experiment:
 //
 //	name: mine
 //	title: two ways out, three MTUs

@@ -2,17 +2,18 @@ package experiment
 
 import (
 	"fmt"
+	"slices"
 
 	"cleat/internal/spell"
 )
 
-// Error is a mistake in an experiment or in what was asked of one. Nothing has
-// been started when it appears.
+// Error is a mistake in an experiment or in a flag that changes one. It is found before
+// anything starts.
 type Error struct {
-	File         string // "" when the mistake is not in a file
-	Line, Column int    // from 1; 0 where unknown
+	File         string // "": the mistake is not in a file
+	Line, Column int    // from 1; 0: unknown
 	Problem      string // e.g. `unknown network "vteh"`
-	Word         string // the word that is wrong, "" if it is not a word
+	Word         string // the invalid word; "": the mistake is not a word
 	Known        []string
 
 	path string // YAMLPath of the value, to find its line
@@ -28,16 +29,27 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Problem)
 }
 
-// Hint is what to write instead: the nearest word that would be valid, or all
-// of them; "" when the problem says enough.
+// Hint returns what to write instead: the valid word nearest to Word, or all valid words;
+// "" if Problem says it.
 func (e *Error) Hint() string { return spell.Hint(e.Word, e.Known) }
 
-// unknown is the Error for a word that is none of known.
-func unknown(path, what, word string, known []string) *Error {
-	return &Error{path: path, Problem: fmt.Sprintf("unknown %s %q", what, word), Word: word, Known: known}
+// unknown returns an Error for a word that is none of the valid ones.
+func unknown(path, what, word string, valid []string) *Error {
+	return &Error{path: path, Problem: fmt.Sprintf("unknown %s %q", what, word), Word: word, Known: valid}
 }
 
-// wrong is the Error for a value that is not what it should be.
-func wrong(path, format string, args ...any) *Error {
+// firstUnknown returns an *Error for the first word that is none of the valid ones. The
+// path is that of the list of words.
+func firstUnknown(path, what string, words, valid []string) error {
+	for i, w := range words {
+		if !slices.Contains(valid, w) {
+			return unknown(fmt.Sprintf("%s[%d]", path, i), what, w, valid)
+		}
+	}
+	return nil
+}
+
+// invalid returns an Error for a value that is out of range.
+func invalid(path, format string, args ...any) *Error {
 	return &Error{path: path, Problem: fmt.Sprintf(format, args...)}
 }

@@ -7,28 +7,26 @@ import (
 	"cleat/bench/cell"
 )
 
-// What a measurement takes beside its duration, as seen on two virtual
-// processors: processes, handshakes, the path MTU probe; more for each pair;
-// and how often a search measures.
+// Time of a measurement beside its duration, as seen on two virtual processors.
 const (
-	sampleOverhead    = 150 * time.Millisecond
+	sampleOverhead    = 150 * time.Millisecond // processes, handshakes, the path MTU probe
 	pairOverhead      = 10 * time.Millisecond
-	containerOverhead = 500 * time.Millisecond // of each that is made for one measurement
-	setupTakes        = 250 * time.Millisecond
-	coldOverhead      = 400 * time.Millisecond // to make a network anew for each measurement
-	searchSteps       = 10
-	searchSettle      = 100 * time.Millisecond // after each, until the rest counts as lost
+	containerOverhead = 500 * time.Millisecond // of each container made for one measurement
+	untimedEstimate   = 250 * time.Millisecond // of work without a duration
+	coldOverhead      = 400 * time.Millisecond // to build a network anew for each measurement
+	searchSteps       = 10                     // measurements of a search; they share the duration
+	searchSettle      = 100 * time.Millisecond // after each step, until missing datagrams count as lost
 )
 
-// Estimate is about how long one measurement takes, should its network and its
-// runtime be there.
+// Estimate returns about how long one measurement takes, once its network and its
+// runtime exist.
 func (j Job) Estimate() time.Duration {
 	if kindOf(j.Work.Kind).untimed {
-		return setupTakes
+		return untimedEstimate
 	}
 	d := j.Work.Duration + sampleOverhead + time.Duration(j.Cell.Pairs)*pairOverhead + time.Duration(j.containers())*containerOverhead
 	if _, search := j.Offered(); search {
-		d += searchSteps * searchSettle // its steps share the duration
+		d += searchSteps * searchSettle
 	}
 	if j.cold() {
 		d += coldOverhead
@@ -36,14 +34,15 @@ func (j Job) Estimate() time.Duration {
 	return d
 }
 
+// cold reports whether each measurement begins with a new network.
 func (j Job) cold() bool {
 	n, _ := catalog.Lookup(j.Cell.Network)
 	return n.Cold
 }
 
-// containers is how many are made for one measurement: those of the clients, and
-// what is to begin cold has new servers, too. A tunnel in containers has one at
-// each end, whatever the number of pairs.
+// containers returns how many containers are made for one measurement: those of the
+// clients, and for a cold network those of the servers, too. A tunnel in containers has
+// one at each end, whatever the number of pairs.
 func (j Job) containers() int {
 	switch {
 	case j.Cell.Runtime == cell.Native:
@@ -56,12 +55,12 @@ func (j Job) containers() int {
 	return j.Cell.Pairs
 }
 
-// Estimate is about how long the experiment takes: its jobs for which can is
-// true, or all of them if can is nil, in all blocks.
-func (e Experiment) Estimate(can func(Job) bool) time.Duration {
+// Estimate returns about how long all blocks of the experiment take. Jobs for which
+// possible returns false don't count; nil: all count.
+func (e Experiment) Estimate(possible func(Job) bool) time.Duration {
 	var block time.Duration
 	for _, j := range e.Jobs() {
-		if can == nil || can(j) {
+		if possible == nil || possible(j) {
 			block += j.Estimate()
 		}
 	}

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -9,54 +10,54 @@ import (
 	"cleat/bench/multipath"
 )
 
-// Experiment is what to measure and how often. It is plain data: copy it
-// freely, and change it with Override.
+// Experiment says what to measure and how often. It is plain data: copy it freely, and
+// change it with Override.
 type Experiment struct {
-	Name        string  `yaml:"name"`        // of the preset, or what the file calls itself
+	Name        string  `yaml:"name"`        // of the preset, or as the file says
 	Title       string  `yaml:"title"`       // one line
-	Description string  `yaml:"description"` // what it answers; Markdown
+	Description string  `yaml:"description"` // the question it answers; Markdown
 	Repeat      int     `yaml:"repeat"`      // blocks that count; default 10
-	Warmup      int     `yaml:"warmup"`      // blocks before them that do not; default 1
-	Seed        uint64  `yaml:"seed"`        // of the order; 0: a fresh one each run
-	LinkRate    Rate    `yaml:"link_rate"`   // of the links between nodes and switch; "": as fast as they are
-	Subject     string  `yaml:"subject"`     // the network that the report compares with the baselines and with its rivals; "": none
+	Warmup      int     `yaml:"warmup"`      // blocks before them that don't count; default 1
+	Seed        uint64  `yaml:"seed"`        // of the order; 0: a new one for each run
+	LinkRate    Rate    `yaml:"link_rate"`   // of the links between nodes and switch; "": unshaped
+	Subject     string  `yaml:"subject"`     // network that the report compares with baselines and rivals; "": none
 	Groups      []Group `yaml:"groups"`
-	Only        Only    `yaml:"only"` // the cells to measure; nil: all of them
+	Only        Only    `yaml:"only"` // restricts the cells; nil: all are measured
 }
 
-// Group is a set of factors to be crossed in full. An empty list stands for
-// the one level given below.
+// Group is a set of factors that are crossed in full. An empty list stands for the
+// default level.
 type Group struct {
 	Networks   []string `yaml:"networks"`   // names from package catalog
-	Topologies []string `yaml:"topologies"` // default "local"
+	Topologies []string `yaml:"topologies"` // "local", "switched"; default "local"
 	Work       []Work   `yaml:"work"`
-	Transports []string `yaml:"transports"` // "tcp", "mptcp": for work over TCP; default "tcp"
-	Directions []string `yaml:"directions"` // "outbound", "inbound": for networks that have both; default "outbound"
-	MTU        []int    `yaml:"mtu"`        // bytes; default 0: the kernel's
+	Transports []string `yaml:"transports"` // "tcp", "mptcp", for work over TCP; default "tcp"
+	Directions []string `yaml:"directions"` // "outbound", "inbound", for networks that have both; default "outbound"
+	MTU        []int    `yaml:"mtu"`        // bytes; default 0: the kernel's default
 	Pairs      []int    `yaml:"pairs"`      // client–server pairs at once, 1…128; default 1
 	Streams    []int    `yaml:"streams"`    // sockets a pair, 1…1024; default 1
-	Links      []int    `yaml:"links"`      // between the two hosts, 1…64: for networks over several links; default 1
+	Links      []int    `yaml:"links"`      // between the two hosts, 1…64, for networks over several links; default 1
 	Placement  []string `yaml:"placement"`  // default "different-cores"
-	Congestion []string `yaml:"congestion"` // a wish: what is not permitted becomes reno; default "cubic"
+	Congestion []string `yaml:"congestion"` // reno is used where one is not permitted; default "cubic"
 	Engine     []string `yaml:"engine"`     // default "cleat"
-	Runtimes   []string `yaml:"runtimes"`   // what the ends run in, see cell.Runtimes; default "native"
+	Runtimes   []string `yaml:"runtimes"`   // where the ends run, see cell.Runtimes; default "native"
 
-	// Factors are the further ones, by name; see FactorNames.
+	// Factors are further factors by name, see FactorNames.
 	Factors map[string][]string `yaml:"factors"`
 }
 
 // Work is one kind of measurement.
 type Work struct {
-	Kind         string        `yaml:"kind"`          // see WorkKinds
-	Duration     time.Duration `yaml:"duration"`      // of one measurement; none for "setup", "start", "memory" and "attach"
-	MessageBytes []int         `yaml:"message_bytes"` // a write, datagram, request or response; in a Job exactly one
-	Steady       time.Duration `yaml:"steady"`        // over several links: from when on the rate is told as the steady one; 0: 2 s
+	Kind         string        `yaml:"kind"`          // one of WorkKinds
+	Duration     time.Duration `yaml:"duration"`      // of one measurement; 0 for "setup", "start", "memory" and "attach"
+	MessageBytes []int         `yaml:"message_bytes"` // of a write, datagram, request or response; exactly one in a Job
+	Steady       time.Duration `yaml:"steady"`        // over several links: start of the part whose rate is reported as steady; 0: 2 s
 }
 
-// Override holds what the command line changes. A zero field changes nothing.
+// Override holds changes from the command line. A zero field changes nothing.
 type Override struct {
-	// Networks limits every group to these networks. One that no group has is
-	// added to all of them.
+	// Networks restricts every group to these networks. One that no group has is added
+	// to all groups.
 	Networks []string
 	Repeat   int
 	Duration time.Duration // of every measurement
@@ -65,53 +66,47 @@ type Override struct {
 	Seed     uint64
 	LinkRate Rate
 	MTU      []int
-	Work     []string            // limits every group to these kinds of work
-	Links    []int               // of the networks that have several
+	Work     []string            // restricts every group to these kinds of work
+	Links    []int               // of networks over several links
 	Factors  map[string][]string // levels of further factors, for every group
 	Runtimes []string
-	Only     Only // the cells to measure; replaces the experiment's own
+	Only     Only // replaces the experiment's own
 }
 
-// Given returns an *Error when the field of this name was given and is zero:
-// no list and no number of it can mean that, and Override would take it for
-// "unchanged". It also does for a kind of work that there is not, of which
-// Override would leave nothing to complain about. The names are those of the command line's flags: "networks",
-// "repeat", "duration", "pairs", "engine", "seed", "link-rate", "mtu", "links",
-// "work", "runtime" and "only".
+// Given checks the value of a flag that was given. Name is the flag's: "networks",
+// "repeat", "duration", "pairs", "engine", "seed", "link-rate", "mtu", "links", "work",
+// "runtime" or "only". Given returns an *Error for a zero value, which Override would
+// take for "unchanged", and for an unknown kind of work, of which Override would leave
+// nothing that Validate could reject.
 func (o Override) Given(name string) error {
-	switch {
-	case name == "networks" && len(o.Networks) == 0:
-		return &Error{Problem: "networks: none is named", Known: NetworkNames()}
-	case name == "engine" && len(o.Engine) == 0:
-		return &Error{Problem: "engine: none is named", Known: engines}
-	case name == "work" && len(o.Work) == 0:
-		return &Error{Problem: "work: none is named", Known: WorkKinds()}
-	case name == "work" && slices.ContainsFunc(o.Work, func(k string) bool { return !slices.Contains(WorkKinds(), k) }):
-		i := slices.IndexFunc(o.Work, func(k string) bool { return !slices.Contains(WorkKinds(), k) })
-		return unknown("", "kind of work", o.Work[i], WorkKinds())
-	case name == "runtime" && len(o.Runtimes) == 0:
-		return &Error{Problem: "runtime: none is named", Known: cell.Runtimes()}
-	case name == "only" && len(o.Only) == 0:
-		return wrong("", "only: nothing is named: want AXIS=VALUE, e.g. network=veth or mtu=1500|9000")
-	case name == "pairs" && len(o.Pairs) == 0:
-		return wrong("", "pairs: no number is given: want 1…%d", maxPairs)
-	case name == "links" && len(o.Links) == 0:
-		return wrong("", "links: no number is given: want 1…%d", multipath.MaxLinks)
-	case name == "mtu" && len(o.MTU) == 0:
-		return wrong("", "mtu: no number is given: want %d…%d bytes, or 0 for the kernel's default", minMTU, maxMTU)
-	case name == "repeat" && o.Repeat == 0:
-		return wrong("", "repeat 0: want 1…%d blocks", maxRepeat)
-	case name == "duration" && o.Duration == 0:
-		return wrong("", "duration 0s: want %v…%v", minDuration, maxDuration)
-	case name == "seed" && o.Seed == 0:
-		return wrong("", "seed 0: want 1 or more, or none for a fresh one")
-	case name == "link-rate" && o.LinkRate == "":
-		return wrong("", "link rate: none is given: want a number in bit/s, with k, M, G or T if need be")
+	flag := map[string]struct {
+		zero    bool
+		problem string
+		valid   []string
+	}{
+		"networks":  {len(o.Networks) == 0, "networks: no name given", NetworkNames()},
+		"engine":    {len(o.Engine) == 0, "engine: no name given", engines},
+		"work":      {len(o.Work) == 0, "work: no name given", WorkKinds()},
+		"runtime":   {len(o.Runtimes) == 0, "runtime: no name given", cell.Runtimes()},
+		"only":      {len(o.Only) == 0, "only: no condition given: want AXIS=VALUE, e.g. network=veth or mtu=1500|9000", nil},
+		"pairs":     {len(o.Pairs) == 0, fmt.Sprintf("pairs: no number given: want 1…%d", maxPairs), nil},
+		"links":     {len(o.Links) == 0, fmt.Sprintf("links: no number given: want 1…%d", multipath.MaxLinks), nil},
+		"mtu":       {len(o.MTU) == 0, fmt.Sprintf("mtu: no number given: want %d…%d bytes, or 0 for the kernel's default", minMTU, maxMTU), nil},
+		"repeat":    {o.Repeat == 0, fmt.Sprintf("repeat 0: want 1…%d blocks", maxRepeat), nil},
+		"duration":  {o.Duration == 0, fmt.Sprintf("duration 0s: want %v…%v", minDuration, maxDuration), nil},
+		"seed":      {o.Seed == 0, "seed 0: want 1 or more, or leave it out for a new one", nil},
+		"link-rate": {o.LinkRate == "", "link rate: no rate given: want a number in bit/s, optionally with k, M, G or T", nil},
+	}[name]
+	if flag.zero {
+		return &Error{Problem: flag.problem, Known: flag.valid}
+	}
+	if name == "work" {
+		return firstUnknown("", "kind of work", o.Work, WorkKinds())
 	}
 	return nil
 }
 
-// Override returns a copy of e with the changes of o; e keeps its own.
+// Override returns a copy of e with the changes of o.
 func (e Experiment) Override(o Override) Experiment {
 	if o.Repeat != 0 {
 		e.Repeat = o.Repeat
@@ -143,17 +138,17 @@ func (e Experiment) Override(o Override) Experiment {
 	return e
 }
 
-// has tells whether any group names the network.
+// has reports whether a group names the network.
 func (e Experiment) has(network string) bool {
 	return slices.ContainsFunc(e.Groups, func(g Group) bool { return slices.Contains(g.Networks, network) })
 }
 
-// isOneLink tells whether g measures one of the links, as what the networks over
-// several are compared with: other numbers of links are not for it. Where nothing
-// else is asked for, they are, and Validate says that they can't be.
-func (g Group) isOneLink(asked []string) bool {
-	one := []string{"single"}
-	return slices.Equal(g.Networks, one) && !slices.Equal(asked, one)
+// isSingleLinkBaseline reports whether g only measures one link alone, as the baseline of
+// networks over several links. It keeps its one link, unless the user asks for nothing
+// else: then Validate is to reject other numbers.
+func (g Group) isSingleLinkBaseline(asked []string) bool {
+	single := []string{"single"}
+	return slices.Equal(g.Networks, single) && !slices.Equal(asked, single)
 }
 
 func (g Group) override(o Override) Group {
@@ -166,7 +161,7 @@ func (g Group) override(o Override) Group {
 	if len(o.MTU) > 0 {
 		g.MTU = o.MTU
 	}
-	if len(o.Links) > 0 && !g.isOneLink(o.Networks) {
+	if len(o.Links) > 0 && !g.isSingleLinkBaseline(o.Networks) {
 		g.Links = o.Links
 	}
 	if len(o.Factors) > 0 {
@@ -185,14 +180,14 @@ func (g Group) override(o Override) Group {
 	}
 	for i := range g.Work {
 		if o.Duration != 0 && !kindOf(g.Work[i].Kind).untimed {
-			g.Work[i] = g.Work[i].lasting(o.Duration)
+			g.Work[i] = g.Work[i].withDuration(o.Duration)
 		}
 	}
 	return g
 }
 
-// lasting is w with another duration, of which the steady part keeps its share.
-func (w Work) lasting(d time.Duration) Work {
+// withDuration returns w with another duration. The steady part keeps its share of it.
+func (w Work) withDuration(d time.Duration) Work {
 	if w.Steady > 0 {
 		w.Steady = time.Duration(float64(w.Steady) * (float64(d) / float64(w.Duration)))
 	}
@@ -200,23 +195,24 @@ func (w Work) lasting(d time.Duration) Work {
 	return w
 }
 
-// Networks are the names that the experiment measures, each once, in the order
-// of its groups.
+// Networks returns the names of the networks that the experiment measures, each once, in
+// the order of its groups.
 func (e Experiment) Networks() []string {
 	var names []string
+	add := func(n string) {
+		if !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
 	if len(e.Only) > 0 {
 		for _, j := range e.Jobs() {
-			if !slices.Contains(names, j.Cell.Network) {
-				names = append(names, j.Cell.Network)
-			}
+			add(j.Cell.Network)
 		}
 		return names
 	}
 	for _, g := range e.Groups {
 		for _, n := range g.Networks {
-			if !slices.Contains(names, n) {
-				names = append(names, n)
-			}
+			add(n)
 		}
 	}
 	return names

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzParse reads experiment files.
+// FuzzParse parses experiment files.
 func FuzzParse(f *testing.F) {
 	for _, name := range PresetNames() {
 		text, err := presetFiles.ReadFile("presets/" + name + ".yaml")
@@ -18,12 +18,12 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		e, err := Parse("x.yaml", text)
 		if err == nil && e.Name == "" && len(e.Groups) == 0 {
-			t.Errorf("nothing is valid: %+v", e)
+			t.Errorf("invalid: %+v", e)
 		}
 	})
 }
 
-// FuzzParseOnly reads the words of --only. They are read again the same.
+// FuzzParseOnly parses the arguments of --only. String and ParseOnly must agree.
 func FuzzParseOnly(f *testing.F) {
 	f.Add("network=veth|bridge,mtu=1500")
 	f.Fuzz(func(t *testing.T, line string) {

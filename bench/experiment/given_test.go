@@ -12,18 +12,18 @@ func TestGiven(t *testing.T) {
 		Runtimes: []string{"native"}, Only: Only{"network": {"veth"}},
 	}
 	for _, tt := range []struct{ name, want string }{
-		{"networks", "networks: none is named"},
-		{"engine", "engine: none is named"},
-		{"work", "work: none is named"},
-		{"pairs", "pairs: no number is given: want 1…128"},
-		{"mtu", "mtu: no number is given: want 576…65535 bytes, or 0 for the kernel's default"},
+		{"networks", "networks: no name given"},
+		{"engine", "engine: no name given"},
+		{"work", "work: no name given"},
+		{"pairs", "pairs: no number given: want 1…128"},
+		{"mtu", "mtu: no number given: want 576…65535 bytes, or 0 for the kernel's default"},
 		{"repeat", "repeat 0: want 1…10000 blocks"},
 		{"duration", "duration 0s: want 10ms…24h0m0s"},
-		{"links", "links: no number is given: want 1…64"},
-		{"seed", "seed 0: want 1 or more, or none for a fresh one"},
-		{"runtime", "runtime: none is named"},
-		{"only", "only: nothing is named: want AXIS=VALUE, e.g. network=veth or mtu=1500|9000"},
-		{"link-rate", "link rate: none is given: want a number in bit/s, with k, M, G or T if need be"},
+		{"links", "links: no number given: want 1…64"},
+		{"seed", "seed 0: want 1 or more, or leave it out for a new one"},
+		{"runtime", "runtime: no name given"},
+		{"only", "only: no condition given: want AXIS=VALUE, e.g. network=veth or mtu=1500|9000"},
+		{"link-rate", "link rate: no rate given: want a number in bit/s, optionally with k, M, G or T"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := full.Given(tt.name); err != nil {
@@ -35,9 +35,9 @@ func TestGiven(t *testing.T) {
 		})
 	}
 	if err := (Override{Work: []string{"tcp", "tpc"}}).Given("work"); err == nil || err.Error() != `unknown kind of work "tpc"` {
-		t.Errorf("a kind that there is not: %v", err)
+		t.Errorf("unknown kind of work: %v", err)
 	}
 	if err := (Override{}).Given("out"); err != nil {
-		t.Errorf("of a flag that is none of ours: %v", err)
+		t.Errorf("unknown flag: %v", err)
 	}
 }

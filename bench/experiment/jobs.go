@@ -3,139 +3,44 @@ package experiment
 import (
 	"fmt"
 	"maps"
-	"slices"
-	"strconv"
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
 	"cleat/bench/multipath"
 )
 
-// Job is one combination of factors and the work to be done with it.
+// Job is one cell and one kind of work.
 type Job struct {
 	Cell cell.Cell
-	Work Work // with exactly one message size, except for "setup"
+	Work Work // with exactly one message size, if the work has one
 }
 
-// Offered is the rate at which a udp job sends, in bit/s for all streams of a
-// pair together; 0 means as fast as it can. With search, the highest rate is
-// wanted whose loss stays within LossBound.
+// Offered returns the rate at which a job of work "udp" sends, in bit/s for all streams of
+// a pair together; 0 means as fast as it can. With search, the job searches for the
+// highest rate whose loss is acceptable.
 func (j Job) Offered() (bitsPerSecond float64, search bool) {
 	r := Rate(j.Cell.Factors[offeredFactor])
-	bitsPerSecond, _ = r.BitsPerSecond() // Validate has read it before
+	bitsPerSecond, _ = r.BitsPerSecond() // Validate has parsed it
 	return bitsPerSecond, r == Search
 }
 
-// The further factors, as they stand in a Cell.
-const (
-	offeredFactor   = "offered"    // Rate, Unlimited or Search
-	rateFactor      = "rate"       // transactions per second on a schedule; "": each follows the last
-	gsoFactor       = "gso"        // "on": UDP_SEGMENT and UDP_GRO
-	checksumFactor  = "checksum"   // "off": the devices do not offload checksums
-	vxlanPortFactor = "vxlan_port" // UDP destination port
-	hairpinFactor   = "hairpin"    // "on": the switch reflects frames, as 802.1Qbg has it
-	peerFactor      = "peer"       // where the other end of a rootless container's traffic is
-	workFactor      = "work"       // "loaded": a cell of that work measures what one of tcp does, and more; results tell them apart by this name anyway
-	linkRateFactor  = "link_rate"  // Rate of each link; Experiment.LinkRate goes before a group's
-)
-
-// Levels of the factor "peer".
-const (
-	peerOutside      = "outside"       // a node beyond the host; where a group does not mention it
-	peerHostLoopback = "host-loopback" // the host: outbound by the address for its loopback, inbound from 127.0.0.1
-	peerHostAddress  = "host-address"  // the host: inbound by its own address
-)
-
-// factor is a further factor that a group may vary.
-type factor struct {
-	name    string
-	check   func(level string) *Error
-	applies func(k kind, network catalog.Entry) bool
-	level   string // where a group does not mention it; "" leaves it out
-}
-
-var factors = []factor{
-	{offeredFactor, checkOffered, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, string(Unlimited)},
-	{rateFactor, checkTransactions, func(k kind, _ catalog.Entry) bool { return k.transactions }, ""},
-	{gsoFactor, checkSwitch, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, ""},
-	{checksumFactor, checkSwitch, func(k kind, n catalog.Entry) bool { return !k.untimed && len(n.Kinds) > 0 }, ""},
-	{hairpinFactor, checkSwitch, func(_ kind, n catalog.Entry) bool { return n.Name == "macvlan-vepa" }, ""},
-	{peerFactor, checkPeer, func(_ kind, n catalog.Entry) bool { return n.Role == catalog.Rootless }, ""},
-	{vxlanPortFactor, checkPort, func(_ kind, n catalog.Entry) bool { return slices.Contains(n.Kinds, "vxlan") }, ""},
-	{linkRateFactor, checkLinkRate, isMultipath, ""},
-	{variantFactor, checkWord("variant", multipath.Variants()), isMultipath, multipath.Plain},
-	{lossFactor, checkLoss, isMultipath, ""},
-	{outerFactor, checkWord("outer", outers), isMultipath, outers[0]},
-	{schedulerFactor, checkWord("scheduler", schedulers), isTunnel, schedulers[0]},
-	{cryptoFactor, checkSwitch, isTunnel, "off"},
-	{settingsFactor, checkWord("settings", settings), isRival, settings[0]},
-	{containedFactor, checkWord("contained", containeds), isTunnel, containeds[0]},
-	{linkFactor, checkWord("link", attachedLinks), isAttach, attachedLinks[0]},
-	{endpointsFactor, checkEndpoints, isAttach, "1"},
-}
-
-// FactorNames are the factors that a group may vary beside those with a key of
-// their own.
-func FactorNames() []string {
-	names := make([]string, len(factors))
-	for i, f := range factors {
-		names[i] = f.name
-	}
-	return names
-}
-
-func checkOffered(level string) *Error {
-	if _, err := Rate(level).BitsPerSecond(); err != nil || level == "" {
-		return wrong("", "offered rate %q: want a number in bit/s such as 10G, %q or %q", level, Unlimited, Search)
-	}
-	return nil
-}
-
-func checkTransactions(level string) *Error {
-	if n, err := strconv.ParseFloat(level, 64); err != nil || !(n > 0) || n > 1e7 {
-		return wrong("", "rate %q: want transactions per second, e.g. 1000", level)
-	}
-	return nil
-}
-
-func checkSwitch(level string) *Error {
-	if level != "on" && level != "off" {
-		return unknown("", "level", level, []string{"on", "off"})
-	}
-	return nil
-}
-
-func checkPeer(level string) *Error {
-	if !slices.Contains(peers, level) {
-		return unknown("", "peer", level, peers)
-	}
-	return nil
-}
-
-func checkPort(level string) *Error {
-	if p, err := strconv.ParseUint(level, 10, 16); err != nil || p == 0 {
-		return wrong("", "port %q: want 1…65535, e.g. 4789 (IANA) or 8472 (Linux of old)", level)
-	}
-	return nil
-}
-
-// Jobs is the full crossing of every group without what can't be, without
-// repetitions and without what Only leaves out, in the order of the file. It is
-// the same for equal experiments.
+// Jobs returns all combinations of every group's levels that are possible and match
+// Only, each once, in the order of the file. The result is the same for equal
+// experiments.
 func (e Experiment) Jobs() []Job {
 	jobs, _ := e.cross()
-	return e.Only.choose(jobs)
+	return e.Only.filter(jobs)
 }
 
-// cross also says for each network why combinations with it were left out (the
-// last reason met).
-func (e Experiment) cross() ([]Job, map[string]string) {
-	var jobs []Job
-	seen, dropped := map[string]bool{}, map[string]string{}
+// cross returns all possible jobs, and for each network the last reason why a
+// combination with it is impossible.
+func (e Experiment) cross() (jobs []Job, reasons map[string]string) {
+	reasons = map[string]string{}
+	seen := map[string]bool{}
 	for _, g := range e.Groups {
-		for _, j := range g.crossing(e.LinkRate) {
-			if why := impossible(j); why != "" {
-				dropped[j.Cell.Network] = why
+		for _, j := range g.combinations(e.LinkRate) {
+			if why := whyImpossible(j); why != "" {
+				reasons[j.Cell.Network] = why
 				continue
 			}
 			id := j.Work.Kind + "|" + j.Cell.Key()
@@ -145,31 +50,30 @@ func (e Experiment) cross() ([]Job, map[string]string) {
 			}
 		}
 	}
-	return jobs, dropped
+	return jobs, reasons
 }
 
-// crossing is every combination of g's levels, possible or not, some several
-// times.
-func (g Group) crossing(linkRate Rate) []Job {
+// combinations returns every combination of g's levels. Some may be impossible, some
+// repeated.
+func (g Group) combinations(linkRate Rate) []Job {
 	var jobs []Job
 	for _, network := range g.Networks {
 		n, ok := catalog.Lookup(network)
 		if !ok {
-			continue // Validate has complained
+			continue // Validate rejects it
 		}
 		for _, w := range g.Work {
-			start := Job{Work: w, Cell: cell.Cell{Network: network, Runtime: cell.Native, Pairs: 1, Streams: 1, Engine: "cleat"}}
-			jobs = append(jobs, g.vary(start, n, linkRate)...)
+			base := Job{Work: w, Cell: cell.Cell{Network: network, Runtime: cell.Native, Pairs: 1, Streams: 1, Engine: "cleat"}}
+			jobs = append(jobs, g.vary(base, n, linkRate)...)
 		}
 	}
 	return jobs
 }
 
-// vary crosses all levels that mean something for the network and work of
-// start.
-func (g Group) vary(start Job, n catalog.Entry, linkRate Rate) []Job {
-	k := kindOf(start.Work.Kind)
-	jobs := []Job{start}
+// vary crosses all factors that have a meaning for the network and work of base.
+func (g Group) vary(base Job, n catalog.Entry, linkRate Rate) []Job {
+	k := kindOf(base.Work.Kind)
+	jobs := []Job{base}
 	jobs = each(jobs, g.topologies(n), func(j *Job, v string) {
 		j.Cell.Topology = v
 		if v == "switched" {
@@ -190,11 +94,11 @@ func (g Group) vary(start Job, n catalog.Entry, linkRate Rate) []Job {
 			jobs = each(jobs, or(levels, f.level), func(j *Job, v string) { j.set(f.name, v) })
 		}
 	}
-	settleLinks(jobs)
-	if k.name == Loaded {
-		jobs = each(jobs, []string{Loaded}, func(j *Job, v string) { j.set(workFactor, v) })
-	}
 	for i := range jobs {
+		jobs[i].dropMeaningless()
+		if k.name == Loaded {
+			jobs[i].set(workFactor, Loaded)
+		}
 		if linkRate != "" && jobs[i].Cell.Links > 0 && !k.untimed {
 			jobs[i].set(linkRateFactor, string(linkRate))
 		}
@@ -202,7 +106,7 @@ func (g Group) vary(start Job, n catalog.Entry, linkRate Rate) []Job {
 	return jobs
 }
 
-// varyUntimed crosses the factors of work that is not about the rate of traffic.
+// varyUntimed crosses the factors of work without a duration.
 func (g Group) varyUntimed(jobs []Job, k kind) []Job {
 	jobs = each(jobs, []string{"tcp"}, func(j *Job, v string) { j.Cell.Transport = v })
 	if k.name == Setup || k.name == Attach {
@@ -215,34 +119,10 @@ func (g Group) varyUntimed(jobs []Job, k kind) []Job {
 	return jobs
 }
 
-// memoryStreams is how many flows the work "memory" opens where a group does not
-// say.
+// memoryStreams is the default number of flows of the work "memory".
 const memoryStreams = 1000
 
-// topologies are those that the network can have; a group chooses only where
-// there is a choice.
-func (g Group) topologies(n catalog.Entry) []string {
-	if n.Role == catalog.Multipath {
-		return []string{linked}
-	}
-	return or(g.Topologies, "local")
-}
-
-// linked is the topology of two hosts that links join directly.
-const linked = "links"
-
-// transports are those of work over TCP that the network can have.
-func (g Group) transports(n catalog.Entry) []string {
-	switch {
-	case n.Name == "mptcp":
-		return []string{"mptcp"}
-	case n.Role == catalog.Multipath:
-		return []string{"tcp"}
-	}
-	return or(g.Transports, "tcp")
-}
-
-// varyTraffic crosses the factors that only traffic has.
+// varyTraffic crosses the factors of traffic.
 func (g Group) varyTraffic(jobs []Job, k kind, n catalog.Entry) []Job {
 	transports := []string{"udp"}
 	if !k.datagrams {
@@ -261,8 +141,30 @@ func (g Group) varyTraffic(jobs []Job, k kind, n catalog.Entry) []Job {
 	})
 }
 
-// directions are those that the network has; a group chooses only where there
-// is a choice.
+// linksTopology is the topology of two hosts that several links join directly.
+const linksTopology = "links"
+
+// topologies returns the group's topologies, if the network has a choice.
+func (g Group) topologies(n catalog.Entry) []string {
+	if n.Role == catalog.Multipath {
+		return []string{linksTopology}
+	}
+	return or(g.Topologies, "local")
+}
+
+// transports returns the group's transports for work over TCP, if the network has a
+// choice.
+func (g Group) transports(n catalog.Entry) []string {
+	switch {
+	case n.Name == "mptcp":
+		return []string{"mptcp"}
+	case n.Role == catalog.Multipath:
+		return []string{"tcp"}
+	}
+	return or(g.Transports, "tcp")
+}
+
+// directions returns the group's directions, if the network has a choice.
 func (g Group) directions(n catalog.Entry) []string {
 	switch n.Role {
 	case catalog.Baseline:
@@ -279,7 +181,7 @@ func (g Group) directions(n catalog.Entry) []string {
 	return []string{"between"}
 }
 
-// each is jobs × levels.
+// each returns jobs × levels.
 func each[T any](jobs []Job, levels []T, set func(*Job, T)) []Job {
 	out := make([]Job, 0, len(jobs)*len(levels))
 	for _, j := range jobs {
@@ -293,7 +195,7 @@ func each[T any](jobs []Job, levels []T, set func(*Job, T)) []Job {
 	return out
 }
 
-// or is levels, or the one level that stands for an empty list.
+// or returns levels, or the default level for an empty list.
 func or[T any](levels []T, level T) []T {
 	if len(levels) == 0 {
 		return []T{level}
@@ -308,61 +210,96 @@ func (j *Job) set(factor, level string) {
 	j.Cell.Factors[factor] = level
 }
 
-// impossible says why a combination can't be; "" if it can. The package
-// comment states the rules.
-func impossible(j Job) string {
+// dropMeaningless drops the levels of two factors where they have no meaning: the loss of
+// links that lose nothing, and the contents of containers where there are none.
+func (j *Job) dropMeaningless() {
+	if j.Cell.Runtime == cell.Native {
+		delete(j.Cell.Factors, containedFactor)
+	}
+	switch f := j.Cell.Factors; {
+	case f[variantFactor] != multipath.Loss:
+		delete(f, lossFactor)
+	case f[lossFactor] == "":
+		j.set(lossFactor, defaultLoss)
+	}
+}
+
+// whyImpossible returns why a combination is impossible; "" if it is possible. The package
+// comment lists the rules.
+func whyImpossible(j Job) string {
 	c, k := j.Cell, kindOf(j.Work.Kind)
-	role := catalog.RoleOf(c.Network)
+	n, _ := catalog.Lookup(c.Network)
 	peer := c.Factors[peerFactor]
+	if n.Role == catalog.Multipath {
+		if why := whyImpossibleOverLinks(j, n, k); why != "" {
+			return why
+		}
+	}
 	switch {
-	case k.name == Memory && role != catalog.Rootless:
-		return "no program of its own carries its traffic: memory does not apply"
-	case k.name == Start && role != catalog.Rootless && c.Network != "loopback":
-		return "it is not made together with a command: start does not apply"
+	case k.name == Memory && n.Role != catalog.Rootless:
+		return "memory does not apply: no program of its own carries its traffic"
+	case k.name == Start && n.Role != catalog.Rootless && n.Name != "loopback":
+		return "start does not apply: it is not built together with a command"
 	case (k.name == Memory || k.name == Start) && c.Direction == "inbound":
-		return k.name + " is measured outbound"
-	case (k.name == Attach) != (role == catalog.Attacher):
-		return impossibleAttach(k.name)
+		return k.name + " is measured outbound only"
+	case k.name == Attach && n.Role != catalog.Attacher:
+		return "attach does not apply: it is a network, and no program that attaches containers to one"
+	case k.name != Attach && n.Role == catalog.Attacher:
+		return "only attach applies: it attaches containers, and carries no traffic"
 	case k.name == Attach && c.Network == dockerConnect && c.Factors[endpointsFactor] != "1":
-		return "each endpoint takes a container of Docker's: only the first is measured"
-	case role == catalog.Multipath && impossibleLinks(j) != "":
-		return impossibleLinks(j)
+		return "only the first endpoint is measured: each takes a container of Docker's"
 	case c.Topology == "switched" && peer != "" && peer != peerOutside:
-		return "the peer is the host itself: topology switched does not apply"
+		return "topology switched does not apply: the peer is the host itself"
 	case peer == peerHostAddress && c.Direction == "outbound":
-		return "outbound the host is reached by the address for its loopback"
-	case c.Topology == "switched" && oneNode(c.Network):
-		return "it exists within one node: topology switched does not apply"
+		return "peer host-address does not apply outbound: the host is reached by the address for its loopback"
+	case c.Topology == "switched" && n.OneHost:
+		return "topology switched does not apply: it exists within one node"
 	case c.Engine != "cleat" && k.name != TCP && k.name != UDP:
 		return fmt.Sprintf("%s does not measure %s", c.Engine, k.name)
 	case c.Engine != "cleat" && c.Transport == "mptcp":
-		return c.Engine + " does not speak MPTCP"
+		return c.Engine + " does not support MPTCP"
 	case c.Engine != "cleat" && c.Factors[gsoFactor] == "on":
 		return c.Engine + " does not use UDP_SEGMENT"
 	case c.Engine != "cleat" && c.Factors[offeredFactor] == string(Search):
 		return c.Engine + " does not search for a rate"
 	case c.Network == "host-loopback" && c.MTU != 0:
-		return "the host's own loopback keeps its MTU"
-	case c.Factors[gsoFactor] == "on" && c.MessageBytes+udpHeaders > mtuOf(c):
+		return "the MTU of the host's own loopback is not changed"
+	case c.Factors[gsoFactor] == "on" && c.MessageBytes+udpHeaders > defaultMTU(c, n):
 		return "UDP_SEGMENT needs datagrams that fit the MTU"
 	}
 	return ""
 }
 
-// mtuOf is the MTU in bytes where the cell leaves it to the kernel: that of
-// Ethernet, or of the loopback device.
-func mtuOf(c cell.Cell) int {
-	if c.MTU != 0 {
+// defaultMTU returns the cell's MTU in bytes. Where it leaves that to the kernel, it is that
+// of Ethernet, or of the loopback device.
+func defaultMTU(c cell.Cell, n catalog.Entry) int {
+	switch {
+	case c.MTU != 0:
 		return c.MTU
-	}
-	if n, _ := catalog.Lookup(c.Network); n.Role == catalog.Baseline {
+	case n.Role == catalog.Baseline:
 		return maxMTU
 	}
 	return 1500
 }
 
-// oneNode tells whether a network can't join two nodes.
-func oneNode(network string) bool {
-	n, _ := catalog.Lookup(network)
-	return n.OneHost
+// whyImpossibleOverLinks is whyImpossible for a network over several links.
+func whyImpossibleOverLinks(j Job, n catalog.Entry, k kind) string {
+	c := j.Cell
+	variant := c.Factors[variantFactor]
+	_, search := j.Offered()
+	switch {
+	case k.untimed:
+		return k.name + " is not measured over several links"
+	case c.Network == "single" && c.Links > 1:
+		return "it uses a single link"
+	case c.Network == "mptcp" && k.datagrams:
+		return "MPTCP carries TCP only"
+	case c.Links < 2 && variant != multipath.Plain && variant != multipath.Loss:
+		return "variant " + variant + " needs two links or more"
+	case search && (variant == multipath.BlackHole || variant == multipath.Flap):
+		return "variant " + variant + " happens at fixed times, which a search for a rate does not have"
+	case isRival(k, n) && c.Factors[outerFactor] != outers[0]:
+		return "other programs' tunnels run over IPv4 only"
+	}
+	return ""
 }

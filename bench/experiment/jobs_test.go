@@ -11,7 +11,7 @@ import (
 	"cleat/bench/catalog"
 )
 
-// load is a preset that must be there.
+// load returns a preset.
 func load(t *testing.T, name string) Experiment {
 	t.Helper()
 	e, err := Load(name)
@@ -21,7 +21,7 @@ func load(t *testing.T, name string) Experiment {
 	return e
 }
 
-// counts tells how many jobs share what key says.
+// counts returns the number of jobs by key.
 func counts(jobs []Job, key func(Job) string) map[string]int {
 	n := map[string]int{}
 	for _, j := range jobs {
@@ -37,7 +37,7 @@ func TestQuick(t *testing.T) {
 		t.Errorf("networks %v", e.Networks())
 	}
 	if e.Repeat != 8 || e.Warmup != 1 {
-		t.Errorf("%d blocks and %d to warm up", e.Repeat, e.Warmup)
+		t.Errorf("%d blocks and %d warm-up blocks", e.Repeat, e.Warmup)
 	}
 	jobs := e.Jobs()
 	if len(jobs) != 2*len(want) {
@@ -53,7 +53,7 @@ func TestQuick(t *testing.T) {
 		}
 	}
 	if d := e.Estimate(nil); d < 2*time.Minute || d > 3*time.Minute {
-		t.Errorf("takes %v by estimate, want at most three minutes", d)
+		t.Errorf("estimated at %v, want at most three minutes", d)
 	}
 }
 
@@ -73,16 +73,16 @@ func TestClaassen2015(t *testing.T) {
 		}
 		rate, search := j.Offered()
 		if rate != 1e10 || search || j.Cell.MessageBytes != 8192 || j.Cell.Pairs > 16 {
-			t.Fatalf("UDP job %s", j.Cell.Key())
+			t.Fatalf("unexpected UDP job %s", j.Cell.Key())
 		}
 	}
 	veth := counts(jobs, func(j Job) string { return j.Cell.Topology + " " + j.Cell.Network })
 	for _, key := range []string{"local published-container", "local published-container-nat", "local bridge", "switched published-outside", "switched bridge"} {
 		if veth[key] == 0 {
-			t.Errorf("no %s: veth runs through a published port and directly", key)
+			t.Errorf("network %s is missing: veth runs through a published port and directly", key)
 		}
 	}
-	// the command that shows the shape
+	// the command that the description recommends
 	short := e.Override(Override{Repeat: 3, Duration: time.Second, Pairs: []int{1, 2, 4, 8, 16}})
 	if err := short.Validate(); err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestOverlaysHasEveryOverlayAndBothPorts(t *testing.T) {
 	}
 }
 
-func TestWireHasEveryNetworkThatIsMade(t *testing.T) {
+func TestEveryNetworkIsMeasured(t *testing.T) {
 	have := load(t, "wire").Networks()
 	roles := []catalog.Role{catalog.Container, catalog.Overlay, catalog.Rootless, catalog.Userspace, catalog.Attacher}
 	for _, n := range catalog.All() {
@@ -215,7 +215,7 @@ func TestJobsRules(t *testing.T) {
 			}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			e := Experiment{Name: "x", Repeat: 1, Groups: []Group{tt.group, tt.group}} // twice: equal jobs are one
+			e := Experiment{Name: "x", Repeat: 1, Groups: []Group{tt.group, tt.group}} // each network is named twice, and equal jobs are one
 			if err := e.Validate(); err != nil {
 				t.Fatal(err)
 			}
@@ -230,7 +230,7 @@ func TestJobsRules(t *testing.T) {
 	}
 }
 
-// Jobs must not share a map: setting a factor of one would set it of another.
+// Jobs must not share a map: setting a factor of one would change another.
 func TestJobsOwnTheirFactors(t *testing.T) {
 	jobs := load(t, "udp").Jobs()
 	jobs[0].Cell.Factors["offered"] = "changed"
@@ -267,7 +267,7 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-func TestOverrideMistakes(t *testing.T) {
+func TestOverrideErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		o    Override
@@ -278,7 +278,7 @@ func TestOverrideMistakes(t *testing.T) {
 		{"too many pairs", Override{Pairs: []int{1000}}, "pairs 1000: want 1…128"},
 		{"too short", Override{Duration: time.Nanosecond}, "duration 1ns of tcp: want 10ms…24h0m0s"},
 		{"negative repeat", Override{Repeat: -1}, "repeat -1: want 1…10000 blocks"},
-		{"no links to shape", Override{LinkRate: "1G"}, "link rate 1G has no links to shape: no network here is measured over a switch"},
+		{"no links to shape", Override{LinkRate: "1G"}, "link rate 1G applies to nothing: no network here is measured over a switch or links"},
 		{"bad link rate", Override{LinkRate: "1X"}, `link rate "1X": want a number above 0 in bit/s, with an optional k, M, G or T`},
 		{"MTU too small", Override{Networks: []string{"veth"}, MTU: []int{12}}, "mtu 12: want 576…65535 bytes, or 0 for the kernel's default"},
 	} {

@@ -7,7 +7,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// JSON is the experiment under the keys of its YAML form, for the record.
+// JSON returns the experiment under the keys of its YAML form, for the record of a run.
 func (e Experiment) JSON() (json.RawMessage, error) {
 	text, err := yaml.MarshalWithOptions(e, yaml.JSON())
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestJSON: every preset can be recorded, and what is recorded can be run again.
+// TestJSON checks that the record of each preset can be run again.
 func TestJSON(t *testing.T) {
 	for _, name := range PresetNames() {
 		t.Run(name, func(t *testing.T) {
@@ -35,8 +35,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestDocumentedExperiment reads the example of doc/experiments.md, and holds
-// its tables against what there is.
+// TestDocumentedExperiment parses the example in doc/experiments.md, and compares the
+// document's tables with the program.
 func TestDocumentedExperiment(t *testing.T) {
 	text, err := os.ReadFile("../../doc/experiments.md")
 	if err != nil {

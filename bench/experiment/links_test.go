@@ -13,7 +13,7 @@ import (
 	"cleat/bench/cell"
 )
 
-// linksGroup is a group over several links that can be crossed.
+// linksGroup returns an experiment with one group over several links.
 func linksGroup(networks []string, links []int, work string, factors map[string][]string) Experiment {
 	w := Work{Kind: work, Duration: time.Second}
 	if kindOf(work).untimed {
@@ -22,7 +22,7 @@ func linksGroup(networks []string, links []int, work string, factors map[string]
 	return Experiment{Name: "x", Repeat: 1, Groups: []Group{{Networks: networks, Links: links, Work: []Work{w}, Factors: factors}}}
 }
 
-// TestLinksCrossing: each network has the factors that mean something for it.
+// TestLinksCrossing checks which factors each network has.
 func TestLinksCrossing(t *testing.T) {
 	factors := map[string][]string{"link_rate": {"100M"}, "scheduler": {"flow", "adaptive"}, "crypto": {"on"}, "settings": {"best"}}
 	e := linksGroup([]string{"single", "mptcp", "tunnel", "mpt"}, []int{1, 4}, TCP, factors)
@@ -36,7 +36,7 @@ func TestLinksCrossing(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 		if _, there := c.Factors["contained"]; there {
-			t.Errorf("%+v has nothing contained", c)
+			t.Errorf("%+v does not vary what is in containers", c)
 		}
 		got = append(got, strings.Join([]string{c.Network, c.Transport, c.Factors["scheduler"], c.Factors["crypto"], c.Factors["settings"], string(rune('0' + c.Links))}, " "))
 	}
@@ -50,8 +50,8 @@ func TestLinksCrossing(t *testing.T) {
 	}
 }
 
-// TestContained: what a runtime is for is asked only where there is one, and of
-// the tunnel only.
+// TestContained checks that only the tunnel varies what is in containers, and only where
+// there are containers.
 func TestContained(t *testing.T) {
 	e := linksGroup([]string{"mptcp", "tunnel"}, []int{2}, TCP, map[string][]string{"contained": {"ends", "program"}})
 	e.Groups[0].Runtimes = []string{"native", "docker"}
@@ -64,8 +64,8 @@ func TestContained(t *testing.T) {
 	}
 }
 
-// TestLossIsOfItsVariant: a share that is lost has no meaning for other links.
-func TestLossIsOfItsVariant(t *testing.T) {
+// TestLossNeedsItsVariant checks that a loss has no meaning for other links.
+func TestLossNeedsItsVariant(t *testing.T) {
 	levels := func(factors map[string][]string) (got []string) {
 		for _, j := range linksGroup([]string{"tunnel"}, []int{2}, TCP, factors).Jobs() {
 			got = append(got, j.Cell.Factors["variant"]+" "+j.Cell.Factors["loss"])
@@ -80,17 +80,17 @@ func TestLossIsOfItsVariant(t *testing.T) {
 	}
 }
 
-// TestLinksThatCannotBe states the rules once more, each with its reason.
-func TestLinksThatCannotBe(t *testing.T) {
+// TestImpossibleOverLinks checks the reason of each rule.
+func TestImpossibleOverLinks(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		e    Experiment
 		says string
 	}{
-		{"one link of several", linksGroup([]string{"single"}, []int{2}, TCP, nil), "it uses one link"},
+		{"one link of several", linksGroup([]string{"single"}, []int{2}, TCP, nil), "it uses a single link"},
 		{"datagrams", linksGroup([]string{"mptcp"}, []int{2}, UDP, nil), "MPTCP carries TCP only"},
-		{"unlike", linksGroup([]string{"tunnel"}, []int{1}, TCP, map[string][]string{"variant": {"flap"}}), "the variant flap needs two links"},
-		{"search", linksGroup([]string{"tunnel"}, []int{2}, UDP, map[string][]string{"variant": {"blackhole"}, "offered": {"search"}}), "a search has no middle"},
+		{"unlike", linksGroup([]string{"tunnel"}, []int{1}, TCP, map[string][]string{"variant": {"flap"}}), "variant flap needs two links"},
+		{"search", linksGroup([]string{"tunnel"}, []int{2}, UDP, map[string][]string{"variant": {"blackhole"}, "offered": {"search"}}), "fixed times, which a search"},
 		{"IPv6", linksGroup([]string{"mlvpn"}, []int{2}, TCP, map[string][]string{"outer": {"ipv6"}}), "over IPv4 only"},
 		{"setup", linksGroup([]string{"tunnel"}, []int{2}, Setup, nil), "setup is not measured"},
 	} {
@@ -111,7 +111,8 @@ func TestLinksThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestLinkRateOfTheExperiment goes before a group's, and doubles no job.
+// TestLinkRateOfTheExperiment checks that it takes precedence over a group's, and doubles
+// no job.
 func TestLinkRateOfTheExperiment(t *testing.T) {
 	e := linksGroup([]string{"tunnel"}, []int{2}, TCP, map[string][]string{"link_rate": {"100M", "1G"}})
 	if n := len(e.Jobs()); n != 2 {
@@ -143,13 +144,13 @@ func TestOverrideLinksAndFactors(t *testing.T) {
 		}
 	}
 	if after := len(e.Jobs()); after != before {
-		t.Errorf("the experiment itself has %d jobs now, it had %d", after, before)
+		t.Errorf("Override changed the original: %d jobs, had %d", after, before)
 	}
 }
 
-// TestOtherNumbersOfLinks has the preset measured with numbers of links that its one
-// link does not have: that is still what the others are compared with.
-func TestOtherNumbersOfLinks(t *testing.T) {
+// TestSingleLinkBaseline overrides the number of links of a preset. Its single link stays
+// as the baseline.
+func TestSingleLinkBaseline(t *testing.T) {
 	e, err := Load("multipath")
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +171,8 @@ func TestOtherNumbersOfLinks(t *testing.T) {
 	}
 }
 
-// TestMultipathPreset has what the paper's figures and ours need.
+// TestMultipathPreset checks that the preset has the cells of the paper's figures and of
+// ours.
 func TestMultipathPreset(t *testing.T) {
 	e, err := Load("multipath")
 	if err != nil {
@@ -180,7 +182,7 @@ func TestMultipathPreset(t *testing.T) {
 	for _, j := range e.Jobs() {
 		c := j.Cell
 		if c.Congestion != "cubic" && c.Transport != "udp" {
-			t.Errorf("no congestion control is named: %+v", c)
+			t.Errorf("no congestion control: %+v", c)
 		}
 		seen[c.Network+" "+j.Work.Kind+" "+c.Factors["variant"]]++
 	}
@@ -197,12 +199,12 @@ func TestMultipathPreset(t *testing.T) {
 		}
 	}
 	if took := e.Estimate(nil); took > 6*time.Hour+30*time.Minute {
-		t.Errorf("it takes %s", took)
+		t.Errorf("estimated at %s", took)
 	}
 }
 
-// TestSteady: the steady part keeps its share of another duration, and is part of
-// it.
+// TestSteady checks that the steady part keeps its share of another duration, and must be
+// shorter than the duration.
 func TestSteady(t *testing.T) {
 	e, err := Parse("f.yaml", []byte("name: x\ngroups:\n  - networks: [single]\n    work: [{kind: tcp, duration: 45s, steady: 30s}]\n"))
 	if err != nil {
@@ -210,7 +212,7 @@ func TestSteady(t *testing.T) {
 	}
 	short := e.Override(Override{Duration: 3 * time.Second})
 	if w := short.Jobs()[0].Work; w.Duration != 3*time.Second || w.Steady != 2*time.Second {
-		t.Errorf("3 s of it are %+v", w)
+		t.Errorf("with 3 s: %+v", w)
 	}
 	if err := short.Validate(); err != nil {
 		t.Error(err)
@@ -228,8 +230,8 @@ func TestSteady(t *testing.T) {
 	}
 }
 
-// TestEstimate: what can't be measured takes no time, a long measurement its own,
-// and each container that is made for one measurement counts.
+// TestEstimate checks that impossible jobs take no time, that a longer duration counts,
+// and that each container made for one measurement counts.
 func TestEstimate(t *testing.T) {
 	job := linksGroup([]string{"tunnel"}, []int{4}, TCP, nil).Jobs()[0]
 	job.Cell.Runtime = cell.Native

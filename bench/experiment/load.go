@@ -14,31 +14,25 @@ import (
 //go:embed presets/*.yaml
 var presetFiles embed.FS
 
-// presets are the names of the embedded experiments, the main one first.
+// presets are the names of the embedded files, the main one first.
 var presets = []string{"quick", "claassen2015", "bridge-netfilter", "virtual-interfaces", "udp", "overlays", "rootless", "multipath", "wire"}
 
-// Info introduces a preset.
-type Info struct {
-	Name, Title, Description string
-}
-
-// PresetNames are the names of the presets, the main one first.
+// PresetNames returns the names of the presets, the main one first.
 func PresetNames() []string { return slices.Clone(presets) }
 
-// Presets introduces the presets, the main one first.
-func Presets() []Info {
-	var infos []Info
+// Presets returns the presets, the main one first.
+func Presets() []Experiment {
+	var all []Experiment
 	for _, name := range presets {
-		if e, err := Load(name); err == nil { // a test loads them all
-			infos = append(infos, Info{e.Name, e.Title, e.Description})
+		if e, err := Load(name); err == nil { // a test checks that all load
+			all = append(all, e)
 		}
 	}
-	return infos
+	return all
 }
 
-// Load reads a preset by name or, when the name has a slash or ends in .yaml
-// or .yml, a file. What it returns is valid. A mistake is an *Error; a file
-// that can't be read is not.
+// Load reads a file if the name has a slash or ends in .yaml or .yml, else a preset. The
+// experiment is valid. The error is an *Error, unless the file can't be read.
 func Load(nameOrPath string) (Experiment, error) {
 	if strings.ContainsRune(nameOrPath, '/') || strings.HasSuffix(nameOrPath, ".yaml") || strings.HasSuffix(nameOrPath, ".yml") {
 		text, err := os.ReadFile(nameOrPath)
@@ -54,7 +48,7 @@ func Load(nameOrPath string) (Experiment, error) {
 	return Parse(nameOrPath+".yaml", text)
 }
 
-// Parse reads an experiment from YAML text; file is its name, for messages.
+// Parse reads an experiment from YAML text. File is its name in messages.
 func Parse(file string, text []byte) (Experiment, error) {
 	e := Experiment{Repeat: 10, Warmup: 1}
 	doc, problems := yamlfile.Read(text, &e)
@@ -63,13 +57,13 @@ func Parse(file string, text []byte) (Experiment, error) {
 		return Experiment{}, &Error{File: file, Line: p.Line, Column: p.Column, Problem: p.Text, Word: p.Word, Known: p.Known}
 	}
 	if err := e.Validate(); err != nil {
-		return Experiment{}, located(file, doc, err)
+		return Experiment{}, addLocation(file, doc, err)
 	}
 	return e, nil
 }
 
-// located adds to err where in the file it is.
-func located(file string, doc *yamlfile.Document, err error) error {
+// addLocation adds the place in the file to an *Error.
+func addLocation(file string, doc *yamlfile.Document, err error) error {
 	var e *Error
 	if !errors.As(err, &e) {
 		return err

@@ -24,7 +24,7 @@ func TestPresets(t *testing.T) {
 				t.Fatal(err)
 			}
 			if e.Name != name || e.Title == "" || e.Description == "" {
-				t.Errorf("introduces itself as %q, %q, %q", e.Name, e.Title, e.Description)
+				t.Errorf("name %q, title %q, description %q", e.Name, e.Title, e.Description)
 			}
 			if len(e.Jobs()) == 0 {
 				t.Error("has no jobs")
@@ -51,7 +51,7 @@ func TestLoadFile(t *testing.T) {
 	}
 	_, err = Load(path + "/nothing.yaml")
 	if err == nil || errors.As(err, new(*Error)) {
-		t.Errorf("a file that can't be read: %v, want an error that is no *Error", err)
+		t.Errorf("a missing file: %v, want an error other than *Error", err)
 	}
 }
 
@@ -69,12 +69,12 @@ func TestLoadUnknownPreset(t *testing.T) {
 	}
 }
 
-// group is a file with one group, to which lines are added.
+// group returns a file with one group and the given lines.
 func group(lines ...string) string {
 	return "name: x\ngroups:\n  - networks: [veth]\n    work: [{kind: udp, duration: 1s}]\n    " + strings.Join(lines, "\n    ") + "\n"
 }
 
-func TestParseMistakes(t *testing.T) {
+func TestParseErrors(t *testing.T) {
 	for _, tt := range []struct{ name, text, want, hint string }{
 		{"unknown key at the top", "name: x\nrepeet: 3\n", `f.yaml:2:1: unknown key "repeet"`, `did you mean "repeat"?`},
 		{"unknown key in a group", "name: x\ngroups:\n  - netwroks: [veth]\n", `f.yaml:3:5: unknown key "netwroks"`, `did you mean "networks"?`},
@@ -91,7 +91,7 @@ func TestParseMistakes(t *testing.T) {
 		{"factor without levels", group("factors: {gso: []}"), `f.yaml:5:20: factor "gso" has no levels`, ""},
 		{"bad level", group(`factors: {gso: ["maybe"]}`), `f.yaml:5:21: unknown level "maybe"`, "known: off, on"},
 		{"bad rate", group("factors: {offered: [1G, fast]}"), `f.yaml:5:29: offered rate "fast": want a number in bit/s such as 10G, "unlimited" or "search"`, ""},
-		{"bad port", group("factors: {vxlan_port: [70000]}"), `f.yaml:5:28: port "70000": want 1…65535, e.g. 4789 (IANA) or 8472 (Linux of old)`, ""},
+		{"bad port", group("factors: {vxlan_port: [70000]}"), `f.yaml:5:28: port "70000": want 1…65535, e.g. 4789 (IANA) or 8472 (Linux before that)`, ""},
 		{"bad mtu", group("mtu: [1500, 100]"), `f.yaml:5:17: mtu 100: want 576…65535 bytes, or 0 for the kernel's default`, ""},
 		{"too many pairs", group("pairs: [129]"), `f.yaml:5:13: pairs 129: want 1…128`, ""},
 		{"no streams", group("streams: [0]"), `f.yaml:5:15: streams 0: want 1…1024`, ""},
@@ -101,7 +101,7 @@ func TestParseMistakes(t *testing.T) {
 		{"too short", strings.Replace(group(), "1s", "1us", 1), `f.yaml:4:34: duration 1µs of udp: want 10ms…24h0m0s`, ""},
 		{"duration in no unit", strings.Replace(group(), "1s", "1x", 1), `f.yaml:4:34: duration "1x": want a number and a unit, e.g. 500ms, 2s, 1m`, ""},
 		{"no duration", strings.Replace(group(), ", duration: 1s", "", 1), `f.yaml:4:12: duration 0s of udp: want 10ms…24h0m0s`, ""},
-		{"setup with a duration", strings.Replace(group(), "udp", "setup", 1), `f.yaml:4:36: setup takes as long as it takes: it has no duration`, ""},
+		{"setup with a duration", strings.Replace(group(), "udp", "setup", 1), `f.yaml:4:36: setup has no duration: it ends by itself`, ""},
 		{"repeat of 0", "name: x\nrepeat: 0\n", `f.yaml:2:9: repeat 0: want 1…10000 blocks`, ""},
 		{"repeat is a word", "name: x\nrepeat: many\n", `f.yaml:2:9: repeat: want a whole number`, ""},
 		{"repeat is a fraction", "name: x\nrepeat: 1.5\n", `f.yaml:2:9: repeat: want a whole number`, ""},
@@ -119,13 +119,13 @@ func TestParseMistakes(t *testing.T) {
 		{"factors is a list", group("factors: [gso]"), `f.yaml:5:14: factors: want keys with values`, ""},
 		{"negative warmup", "name: x\nwarmup: -1\n", `f.yaml:2:9: warmup -1: want 0…10000 blocks`, ""},
 		{"no name", "repeat: 3\n", `f.yaml: the experiment has no name`, ""},
-		{"no groups", "name: x\n", `f.yaml: the experiment has no groups, or none with the networks and the work asked for`, ""},
+		{"no groups", "name: x\n", `f.yaml: nothing to measure: the experiment has no groups, or none with these networks and this work`, ""},
 		{"no networks", "name: x\ngroups:\n  - work: [{kind: tcp, duration: 1s}]\n", `f.yaml:3:5: the group names no networks`, ""},
 		{"no work", "name: x\ngroups:\n  - networks: [veth]\n", `f.yaml:3:5: the group has no work`, ""},
-		{"link rate without links", group() + "link_rate: 1G\n", `f.yaml:6:12: link rate 1G has no links to shape: no network here is measured over a switch`, ""},
+		{"link rate without links", group() + "link_rate: 1G\n", `f.yaml:6:12: link rate 1G applies to nothing: no network here is measured over a switch or links`, ""},
 		{"bad link rate", group() + "link_rate: fast\n", `f.yaml:6:12: link rate "fast": want a number above 0 in bit/s, with an optional k, M, G or T`, ""},
 		{"endless link rate", group() + "link_rate: unlimited\n", `f.yaml:6:12: link rate "unlimited": want a number in bit/s`, ""},
-		{"network left without a job", group("topologies: [switched]"), `f.yaml:3:16: network "veth" can't be measured in this experiment: it exists within one node: topology switched does not apply`, ""},
+		{"network left without a job", group("topologies: [switched]"), `f.yaml:3:16: network "veth" can't be measured in this experiment: topology switched does not apply: it exists within one node`, ""},
 		{"key twice", "name: x\nname: y\n", `f.yaml:2:1: duplicate key "name": it is already on line 1`, ""},
 		{"broken YAML", "name: [", `f.yaml:1:7: sequence end token ']' not found`, ""},
 		{"not a mapping", "3", `f.yaml:1:1: want keys with values`, ""},
@@ -148,7 +148,7 @@ func TestParseMistakes(t *testing.T) {
 	}
 }
 
-func TestEveryKeyOfTheModelIsAKeyOfAFile(t *testing.T) {
+func TestEveryFieldHasAKey(t *testing.T) {
 	text := `
 name: all
 title: t

@@ -10,27 +10,27 @@ import (
 	"cleat/internal/spell"
 )
 
-// Only limits an experiment to the cells that match: for each axis the levels
-// that stay. An axis is a field of cells ("network", "runtime", "mtu" …), a
-// factor of the experiment's own, or "work". Rates and sizes match by their
-// size: 10G is 10000000000. A level that is not set is written "none", or
-// "default" if it is an MTU; a number that is not set is 0 as well.
+// Only restricts an experiment to the cells that match, for each axis, one of the levels
+// given. An axis is a field of cells ("network", "runtime", "mtu", …), a factor of the
+// experiment's own, or "work". Rates and sizes are compared as numbers: 10G matches
+// 10000000000. A level that is not set is "none", or "default" for an MTU; a number that
+// is not set is also 0.
 type Only map[string][]string
 
-// ParseOnly reads words of the form AXIS=LEVEL or AXIS=LEVEL|LEVEL. Words of
-// one axis add to each other. Whether there are such axes and levels is for
-// Validate to say. A mistake is an *Error.
+// ParseOnly parses words of the form AXIS=LEVEL or AXIS=LEVEL|LEVEL. Words with the same
+// axis add up. Whether the axes and levels exist is for Validate to check. The error is
+// an *Error.
 func ParseOnly(words []string) (Only, error) {
 	o := Only{}
 	for _, word := range words {
 		axis, levels, ok := strings.Cut(word, "=")
 		axis = strings.TrimSpace(axis)
 		if !ok || axis == "" {
-			return nil, wrong("", "only %q: want AXIS=VALUE, e.g. network=veth or mtu=1500|9000", word)
+			return nil, invalid("", "only %q: want AXIS=VALUE, e.g. network=veth or mtu=1500|9000", word)
 		}
 		for level := range strings.SplitSeq(levels, "|") {
 			if level = strings.TrimSpace(level); level == "" {
-				return nil, wrong("", "only %q: %s is given no value", word, axis)
+				return nil, invalid("", "only %q: no value for %s", word, axis)
 			}
 			if !slices.Contains(o[axis], level) {
 				o[axis] = append(o[axis], level)
@@ -40,7 +40,7 @@ func ParseOnly(words []string) (Only, error) {
 	return o, nil
 }
 
-// String is o as it is given on a command line, the axes by the alphabet.
+// String returns o as on a command line, axes in alphabetical order.
 func (o Only) String() string {
 	var words []string
 	for _, axis := range slices.Sorted(maps.Keys(o)) {
@@ -49,13 +49,13 @@ func (o Only) String() string {
 	return strings.Join(words, ",")
 }
 
-// axis is one thing in which jobs differ.
+// axis is one property in which jobs differ.
 type axis struct {
 	name string
 	of   func(Job) string
 }
 
-// axes are those of some jobs, the fields of every cell first.
+// axes returns the axes of some jobs, the fields of every cell first.
 func axes(jobs []Job) []axis {
 	all := []axis{
 		{"network", func(j Job) string { return j.Cell.Network }},
@@ -66,15 +66,22 @@ func axes(jobs []Job) []axis {
 		cells[i] = j.Cell
 	}
 	for _, f := range cell.Factors(cells) {
-		if f.Name == workFactor {
-			continue // what "work" is already
+		if f.Name != workFactor { // the axis "work" has it
+			all = append(all, axis{f.Name, func(j Job) string { return f.Of(j.Cell) }})
 		}
-		all = append(all, axis{f.Name, func(j Job) string { return f.Of(j.Cell) }})
 	}
 	return all
 }
 
-// written is how a level is written in an Only.
+func findAxis(all []axis, name string) (axis, bool) {
+	i := slices.IndexFunc(all, func(a axis) bool { return a.name == name })
+	if i < 0 {
+		return axis{}, false
+	}
+	return all[i], true
+}
+
+// written returns a level as it is written in an Only.
 func (a axis) written(level string) string {
 	switch {
 	case level != "":
@@ -85,17 +92,20 @@ func (a axis) written(level string) string {
 	return "none"
 }
 
-// is tells whether a level is the one that is wanted.
-func (a axis) is(level, wanted string) bool {
-	if a.written(level) == wanted || level == "" && wanted == "0" {
-		return true
-	}
+// matches reports whether a job's level is one of those given.
+func (a axis) matches(j Job, levels []string) bool {
+	level := a.of(j)
 	x, isNumber := cell.Number(level)
-	y, wantsNumber := cell.Number(wanted)
-	return isNumber && wantsNumber && x == y
+	return slices.ContainsFunc(levels, func(want string) bool {
+		if a.written(level) == want || level == "" && want == "0" {
+			return true
+		}
+		y, wantsNumber := cell.Number(want)
+		return isNumber && wantsNumber && x == y
+	})
 }
 
-// levels are those that some jobs have, numbers by size, words by the alphabet.
+// levels returns the levels of some jobs, in the order of cell.CompareLevels.
 func (a axis) levels(jobs []Job) []string {
 	seen := map[string]bool{}
 	for _, j := range jobs {
@@ -104,7 +114,7 @@ func (a axis) levels(jobs []Job) []string {
 	return slices.SortedFunc(maps.Keys(seen), cell.CompareLevels)
 }
 
-// Axes are the axes of Only that e has, each with its levels.
+// Axes returns the levels of each axis that Only can name.
 func (e Experiment) Axes() map[string][]string {
 	jobs, _ := e.cross()
 	out := map[string][]string{}
@@ -114,16 +124,15 @@ func (e Experiment) Axes() map[string][]string {
 	return out
 }
 
-// choose keeps the jobs that match on every axis.
-func (o Only) choose(jobs []Job) []Job {
+// filter returns the jobs that match on every axis.
+func (o Only) filter(jobs []Job) []Job {
 	if len(o) == 0 {
 		return jobs
 	}
 	all := axes(jobs)
 	return slices.DeleteFunc(slices.Clone(jobs), func(j Job) bool {
-		for name, wanted := range o {
-			i := slices.IndexFunc(all, func(a axis) bool { return a.name == name })
-			if i < 0 || !slices.ContainsFunc(wanted, func(w string) bool { return all[i].is(all[i].of(j), w) }) {
+		for name, levels := range o {
+			if a, ok := findAxis(all, name); !ok || !a.matches(j, levels) {
 				return true
 			}
 		}
@@ -131,45 +140,45 @@ func (o Only) choose(jobs []Job) []Job {
 	})
 }
 
-// validate returns an *Error for an axis that these jobs do not have, for a
-// level that none of them has, and when nothing is left.
+// validate returns an *Error for an axis or a level that none of the jobs has, and if no
+// job is left.
 func (o Only) validate(jobs []Job) error {
 	if len(o) == 0 {
 		return nil
 	}
 	all := axes(jobs)
 	for _, name := range slices.Sorted(maps.Keys(o)) {
-		at := "$.only." + name
-		i := slices.IndexFunc(all, func(a axis) bool { return a.name == name })
-		if i < 0 {
+		path := "$.only." + name
+		a, ok := findAxis(all, name)
+		if !ok {
 			var names []string
 			for _, a := range all {
 				names = append(names, a.name)
 			}
-			return unknownHere(at, "axis", name, names)
+			return unknownInOnly(path, "axis", name, names)
 		}
 		if len(o[name]) == 0 {
-			return wrong(at, "only: %s is given no value", name)
+			return invalid(path, "only: no value for %s", name)
 		}
-		for _, wanted := range o[name] {
-			if !slices.ContainsFunc(jobs, func(j Job) bool { return all[i].is(all[i].of(j), wanted) }) {
-				return unknownHere(at, name, wanted, all[i].levels(jobs))
+		for _, level := range o[name] {
+			if !slices.ContainsFunc(jobs, func(j Job) bool { return a.matches(j, []string{level}) }) {
+				return unknownInOnly(path, name, level, a.levels(jobs))
 			}
 		}
 	}
-	if len(o.choose(jobs)) == 0 {
-		return wrong("$.only", "only %s: no cell of this experiment has all of it", o)
+	if len(o.filter(jobs)) == 0 {
+		return invalid("$.only", "only %s: no cell of this experiment matches all of it", o)
 	}
 	return nil
 }
 
-// unknownHere is the Error for a word that this experiment does not know; it
-// lists all that it does, since these are not the same everywhere.
-func unknownHere(path, what, word string, known []string) *Error {
-	e := unknown(path, what, word, known)
-	e.Problem = fmt.Sprintf("only: %s; this experiment has %s", e.Problem, strings.Join(known, ", "))
-	if spell.Nearest(word, known) == "" {
-		e.Known = nil // the hint would list them once more
+// unknownInOnly returns an Error that lists all valid words: they differ from experiment
+// to experiment.
+func unknownInOnly(path, what, word string, valid []string) *Error {
+	e := unknown(path, what, word, valid)
+	e.Problem = fmt.Sprintf("only: %s; this experiment has %s", e.Problem, strings.Join(valid, ", "))
+	if spell.Nearest(word, valid) == "" {
+		e.Known = nil // the hint would list them again
 	}
 	return e
 }

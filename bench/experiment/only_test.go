@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// crossed has two networks, two kinds of work, a rate and an MTU that is left to
-// the kernel: 24 jobs.
+// crossed has two networks, two kinds of work, a rate and the kernel's default MTU: 24
+// jobs.
 const crossed = `
 name: crossed
 title: something of everything
@@ -75,18 +75,18 @@ func TestOnlyMatches(t *testing.T) {
 	}
 }
 
-func TestOnlyMistakes(t *testing.T) {
+func TestOnlyErrors(t *testing.T) {
 	for _, tt := range []struct{ only, want, hint string }{
 		{"netwrok=veth", `only: unknown axis "netwrok"; this experiment has network, work, transport, `, `did you mean "network"?`},
 		{"network=vteh", `only: unknown network "vteh"; this experiment has bridge, veth`, `did you mean "veth"?`},
 		{"network=veth|macvlan-bridge", `only: unknown network "macvlan-bridge"; this experiment has bridge, veth`, ""},
 		{"mtu=1500", `only: unknown mtu "1500"; this experiment has 9000, default`, ""},
 		{"gso=on", `only: unknown axis "gso"; this experiment has `, ""},
-		{"work=tcp,offered=10G", "only offered=10G,work=tcp: no cell of this experiment has all of it", ""},
+		{"work=tcp,offered=10G", "only offered=10G,work=tcp: no cell of this experiment matches all of it", ""},
 		{"network", `only "network": want AXIS=VALUE, e.g. network=veth or mtu=1500|9000`, ""},
 		{"=veth", `only "=veth": want AXIS=VALUE`, ""},
-		{"network=", `only "network=": network is given no value`, ""},
-		{"network=veth|", `only "network=veth|": network is given no value`, ""},
+		{"network=", `only "network=": no value for network`, ""},
+		{"network=veth|", `only "network=veth|": no value for network`, ""},
 	} {
 		t.Run(tt.only, func(t *testing.T) {
 			e, err := Parse("crossed.yaml", []byte(crossed))
@@ -108,8 +108,8 @@ func TestOnlyMistakes(t *testing.T) {
 	}
 }
 
-// TestAxesHaveNamesOfTheirOwn: cells of the work "loaded" have a factor "work", too.
-func TestAxesHaveNamesOfTheirOwn(t *testing.T) {
+// TestAxesAreUnique: cells of the work "loaded" have a factor "work", too.
+func TestAxesAreUnique(t *testing.T) {
 	e, err := Load("multipath")
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestAxesHaveNamesOfTheirOwn(t *testing.T) {
 	seen := map[string]bool{}
 	for _, a := range axes(e.Jobs()) {
 		if seen[a.name] {
-			t.Errorf("the axis %q is there twice", a.name)
+			t.Errorf("axis %q appears twice", a.name)
 		}
 		seen[a.name] = true
 	}
@@ -126,7 +126,7 @@ func TestAxesHaveNamesOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestOnlyInAFile(t *testing.T) {
+func TestOnlyFromFile(t *testing.T) {
 	e, err := Parse("crossed.yaml", []byte(crossed+"only: {network: [bridge], mtu: [9000], offered: [1G]}\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestOnlyInAFile(t *testing.T) {
 	}
 	recorded, err := e.JSON()
 	if err != nil || !strings.Contains(string(recorded), `"only": {"mtu": ["9000"], "network": ["bridge"], "offered": ["1G"]}`) {
-		t.Errorf("recorded as %s, %v", recorded, err)
+		t.Errorf("record %s, %v", recorded, err)
 	}
 	_, err = Parse("crossed.yaml", []byte(crossed+"only:\n  network: [vteh]\n"))
 	if want := `crossed.yaml:14:12: only: unknown network "vteh"; this experiment has bridge, veth`; fmt.Sprint(err) != want {
@@ -144,8 +144,8 @@ func TestOnlyInAFile(t *testing.T) {
 	}
 }
 
-// A subject that is not measured any more is no subject.
-func TestOnlyWithoutTheSubject(t *testing.T) {
+// The subject is dropped if it is not measured any more.
+func TestOnlyDropsTheSubject(t *testing.T) {
 	e := load(t, "rootless")
 	few := e.Override(Override{Only: Only{"network": {"pasta"}}})
 	if err := few.Validate(); err != nil || few.Subject != "" || e.Subject == "" {

@@ -2,24 +2,18 @@ package experiment
 
 import "cleat/internal/rate"
 
-// Rate is a rate in bit/s as people write it: "100M", "10G", "2.5G" (decimal:
-// k, M, G, T), or one of the two words below where they make sense. The zero
-// Rate is "none given".
+// Rate is a rate in bit/s as package rate parses it ("100M", "2.5G"), or Unlimited or
+// Search where they make sense. The zero Rate is "not given".
 type Rate string
 
 // Rates that are not numbers, for the factor "offered".
 const (
 	Unlimited Rate = "unlimited" // as fast as the sender can
-	Search    Rate = "search"    // the highest whose loss stays within LossBound
+	Search    Rate = "search"    // the highest rate whose loss stays within traffic.DefaultLossBound
 )
 
-// LossBound is the share of datagrams that may get lost at the rate that a
-// search is to find. None at all would measure the scheduler's worst moment
-// instead of the path.
-const LossBound = 0.005
-
-// BitsPerSecond is the rate as a number: 0 for "", Unlimited and Search. The
-// error says what a rate looks like.
+// BitsPerSecond returns the rate as a number: 0 for "", Unlimited and Search. The error
+// describes a valid rate.
 func (r Rate) BitsPerSecond() (float64, error) {
 	if r == "" || r == Unlimited || r == Search {
 		return 0, nil

@@ -10,7 +10,7 @@ import (
 	"cleat/bench/catalog"
 )
 
-// TestRootlessMeasuresItsGoals holds the preset against what it is there for.
+// TestRootlessMeasuresItsGoals checks what the preset measures.
 func TestRootlessMeasuresItsGoals(t *testing.T) {
 	e := load(t, "rootless")
 	if e.Subject != "cleat" || e.Repeat < 10 {
@@ -51,11 +51,11 @@ func TestRootlessMeasuresItsGoals(t *testing.T) {
 		}
 	}
 	if d := e.Estimate(nil); d < 40*time.Minute || d > time.Hour {
-		t.Errorf("takes %v by estimate, want about an hour", d)
+		t.Errorf("estimated at %v, want about an hour", d)
 	}
 	for _, j := range e.Jobs() {
 		if _, search := j.Offered(); j.Work.Kind == UDP && !search {
-			t.Errorf("%s does not search for the rate", j.Cell.Key())
+			t.Errorf("%s has no search for the rate", j.Cell.Key())
 		}
 		if j.Cell.Streams > 1 && j.Work.Kind == TCP && j.Work.Duration < 10*time.Second {
 			t.Errorf("%s for %v", j.Cell.Key(), j.Work.Duration)
@@ -63,7 +63,7 @@ func TestRootlessMeasuresItsGoals(t *testing.T) {
 	}
 }
 
-func TestRulesOfRootlessNetworks(t *testing.T) {
+func TestRootlessJobs(t *testing.T) {
 	start, memory, rr := Work{Kind: Start}, Work{Kind: Memory}, Work{Kind: RR, Duration: time.Second}
 	for _, tt := range []struct {
 		name  string
@@ -109,7 +109,7 @@ func TestRulesOfRootlessNetworks(t *testing.T) {
 	}
 }
 
-func TestRootlessMistakes(t *testing.T) {
+func TestRootlessErrors(t *testing.T) {
 	plain := func(work Work, networks ...string) Experiment {
 		return Experiment{Name: "x", Repeat: 1, Groups: []Group{{Networks: networks, Work: []Work{work}}}}
 	}
@@ -120,18 +120,18 @@ func TestRootlessMistakes(t *testing.T) {
 		want string
 	}{
 		{"memory of a network without programs", func() Experiment { return plain(Work{Kind: Memory}, "veth") },
-			`network "veth" can't be measured in this experiment: no program of its own carries its traffic: memory does not apply`},
+			`network "veth" can't be measured in this experiment: memory does not apply: no program of its own carries its traffic`},
 		{"start of a bridge", func() Experiment { return plain(Work{Kind: Start}, "bridge") },
-			`network "bridge" can't be measured in this experiment: it is not made together with a command: start does not apply`},
+			`network "bridge" can't be measured in this experiment: start does not apply: it is not built together with a command`},
 		{"start for a second", func() Experiment { return plain(Work{Kind: Start, Duration: time.Second}, "pasta") },
-			"start takes as long as it takes: it has no duration"},
+			"start has no duration: it ends by itself"},
 		{"a peer elsewhere", func() Experiment {
 			e := plain(rr, "pasta")
 			e.Groups[0].Factors = map[string][]string{"peer": {"moon"}}
 			return e
 		}, `unknown peer "moon"`},
 		{"a subject that is not measured", func() Experiment { e := plain(rr, "pasta"); e.Subject = "cleat"; return e },
-			`unknown network of this experiment "cleat"`},
+			`subject "cleat" is not a network of this experiment`},
 		{"too many streams", func() Experiment { e := plain(rr, "pasta"); e.Groups[0].Streams = []int{1025}; return e },
 			"streams 1025: want 1…1024"},
 	} {
@@ -143,7 +143,7 @@ func TestRootlessMistakes(t *testing.T) {
 	}
 }
 
-func TestSubjectGoesWithItsNetwork(t *testing.T) {
+func TestOverrideDropsTheSubject(t *testing.T) {
 	e := load(t, "rootless")
 	if got := e.Override(Override{Networks: []string{"cleat", "pasta"}}); got.Subject != "cleat" || got.Validate() != nil {
 		t.Errorf("subject %q, %v", got.Subject, got.Validate())
@@ -154,14 +154,14 @@ func TestSubjectGoesWithItsNetwork(t *testing.T) {
 	only := e.Override(Override{Work: []string{"start", "memory"}})
 	for _, j := range only.Jobs() {
 		if j.Work.Kind != Start && j.Work.Kind != Memory {
-			t.Errorf("%s is left", j.Work.Kind)
+			t.Errorf("%s remains", j.Work.Kind)
 		}
 	}
 	if only.Subject != "cleat" || only.Validate() != nil {
 		t.Errorf("subject %q, %v", only.Subject, only.Validate())
 	}
-	if err := e.Override(Override{Work: []string{"setup"}}).Validate(); err == nil || !strings.Contains(err.Error(), "none with the networks and the work asked for") {
-		t.Errorf("nothing is left: %v", err)
+	if err := e.Override(Override{Work: []string{"setup"}}).Validate(); err == nil || !strings.Contains(err.Error(), "none with these networks and this work") {
+		t.Errorf("no work remains: %v", err)
 	}
 	if got := e.Override(Override{Duration: time.Second}); got.Validate() != nil {
 		t.Error(got.Validate())

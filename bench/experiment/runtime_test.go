@@ -32,7 +32,7 @@ func TestRuntimes(t *testing.T) {
 		o    Override
 		want map[string]int
 	}{
-		// What is not traffic has no ends.
+		// Only traffic has ends.
 		{"of the file", Override{}, map[string]int{"tcp in native": 1, "tcp in docker": 1, "udp in native": 1, "udp in docker": 1, "setup in native": 1}},
 		{"of the flag", Override{Runtimes: []string{"podman"}}, map[string]int{"tcp in podman": 1, "udp in podman": 1, "setup in native": 1}},
 		{"of both, and one of them", Override{Only: Only{"runtime": {"docker"}}}, map[string]int{"tcp in docker": 1, "udp in docker": 1}},
@@ -48,7 +48,7 @@ func TestRuntimes(t *testing.T) {
 		})
 	}
 	if native := e.Override(Override{Runtimes: []string{cell.Native}}); e.Estimate(nil) < native.Estimate(nil)+time.Second {
-		t.Errorf("with containers it takes %v, without %v", e.Estimate(nil), native.Estimate(nil))
+		t.Errorf("estimated at %v with containers, at %v without", e.Estimate(nil), native.Estimate(nil))
 	}
 }
 

@@ -12,27 +12,27 @@ import (
 	"cleat/bench/multipath"
 )
 
-// The kinds of work.
+// Kinds of work.
 const (
-	TCP     = "tcp"     // streams, as fast as they go
+	TCP     = "tcp"     // streams, as fast as possible
 	UDP     = "udp"     // datagrams at an offered rate
 	RR      = "rr"      // request and response over one connection
-	UDPRR   = "udprr"   // the same with datagrams
+	UDPRR   = "udprr"   // request and response by datagrams
 	CRR     = "crr"     // connect, request, response, close
-	Packets = "packets" // as many small datagrams as go
-	Setup   = "setup"   // make the network until traffic can pass, and remove it
+	Packets = "packets" // small datagrams, as many as possible
+	Setup   = "setup"   // build the network until traffic can pass, and remove it
 	Start   = "start"   // start a command together with its network, until its first byte arrives
-	Memory  = "memory"  // what the network's programs hold, idle and with flows
-	Attach  = "attach"  // give a running container a link until its address can be used, and take it away
-	Loaded  = "loaded"  // a stream as fast as it goes, and datagrams' round trips beside it
+	Memory  = "memory"  // of the network's programs, idle and with flows
+	Attach  = "attach"  // give a running container a link until its address can be used, and remove it
+	Loaded  = "loaded"  // a stream as fast as possible, and round trips of datagrams beside it
 )
 
-// kind is what one kind of work can be given.
+// kind has the properties of one kind of work.
 type kind struct {
 	name         string
 	datagrams    bool // runs over UDP
 	transactions bool // requests and responses
-	untimed      bool // it takes as long as it takes, and its ends run anywhere
+	untimed      bool // it has no duration, and its ends run anywhere
 	message      int  // default message_bytes
 	minMessage   int  // 0: 1
 	maxMessage   int
@@ -54,19 +54,19 @@ var kinds = []kind{
 
 const (
 	minDatagram = 32    // bytes; the generator's own header, which counts and times each datagram
-	minConnect  = 24    // bytes; what a connection of the generator begins with
+	minConnect  = 24    // bytes; what the generator sends first on a connection
 	maxDatagram = 65507 // bytes; an IPv4 packet without its headers (RFC 768, RFC 791)
 	udpHeaders  = 28    // bytes of IPv4 and UDP
-	minMTU      = 576   // bytes; less is refused by some kinds of link
-	maxMTU      = 65535
+	minMTU      = 576   // bytes; some kinds of link refuse less
+	maxMTU      = 65535 // bytes
 	maxPairs    = 128
 	maxStreams  = 1024 // of one client: traffic.MaxStreams
 	maxRepeat   = 10000
-	minDuration = 10 * time.Millisecond // a handshake and some traffic over the slowest path here
+	minDuration = 10 * time.Millisecond // a handshake and some traffic over the slowest path
 	maxDuration = 24 * time.Hour
 )
 
-// WorkKinds are the names of the kinds of work.
+// WorkKinds returns the names of the kinds of work.
 func WorkKinds() []string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
@@ -75,26 +75,24 @@ func WorkKinds() []string {
 	return names
 }
 
-// kindOf finds a kind that is known to exist.
+// kindOf returns the kind of that name, which must exist.
 func kindOf(name string) kind {
-	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
-	return kinds[i]
+	return kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })]
 }
 
-// The words that a group's lists may hold. Names of congestion controls are
-// the kernel's affair.
+// Words that a group's lists may contain. The kernel decides which congestion controls
+// exist.
 var (
 	topologies = []string{"local", "switched"}
 	transports = []string{"tcp", "mptcp"}
 	directions = []string{"outbound", "inbound"}
 	placements = []string{"different-cores", "same-core", "free"}
 	engines    = []string{"cleat", "iperf3", "iperf"}
-	peers      = []string{peerOutside, peerHostLoopback, peerHostAddress}
 
-	steadyKinds = []string{TCP, UDP, Loaded} // of work: those whose rate over several links has parts
+	steadyKinds = []string{TCP, UDP, Loaded} // work whose rate over several links has a steady part
 )
 
-// NetworkNames are the networks that an experiment may name.
+// NetworkNames returns the networks that an experiment may name.
 func NetworkNames() []string {
 	var names []string
 	for _, e := range catalog.All() {
@@ -103,12 +101,12 @@ func NetworkNames() []string {
 	return names
 }
 
-// Validate returns an *Error for the first thing that can't be. Experiments
-// from Load are valid; call it again after Override.
+// Validate returns an *Error for the first mistake. Experiments from Load are valid; call
+// Validate again after Override.
 func (e Experiment) Validate() error { return e.validate(NetworkNames()) }
 
-// ValidateExisting is Validate for an experiment that measures a path that was
-// there before (catalog.ExistingPath) and nothing else.
+// ValidateExisting is Validate for an experiment that measures nothing but
+// catalog.ExistingPath.
 func (e Experiment) ValidateExisting() error { return e.validate([]string{catalog.ExistingPath}) }
 
 func (e Experiment) validate(networks []string) error {
@@ -120,37 +118,37 @@ func (e Experiment) validate(networks []string) error {
 			return err
 		}
 	}
-	return e.validateCrossing()
+	return e.validateJobs()
 }
 
 func (e Experiment) validateTop() error {
 	switch {
 	case e.Name == "":
-		return wrong("", "the experiment has no name")
+		return invalid("", "the experiment has no name")
 	case e.Repeat < 1 || e.Repeat > maxRepeat:
-		return wrong("$.repeat", "repeat %d: want 1…%d blocks", e.Repeat, maxRepeat)
+		return invalid("$.repeat", "repeat %d: want 1…%d blocks", e.Repeat, maxRepeat)
 	case e.Warmup < 0 || e.Warmup > maxRepeat:
-		return wrong("$.warmup", "warmup %d: want 0…%d blocks", e.Warmup, maxRepeat)
+		return invalid("$.warmup", "warmup %d: want 0…%d blocks", e.Warmup, maxRepeat)
 	case len(e.Groups) == 0:
-		return wrong("", "the experiment has no groups, or none with the networks and the work asked for")
+		return invalid("", "nothing to measure: the experiment has no groups, or none with these networks and this work")
 	case e.Subject != "" && !slices.Contains(e.Networks(), e.Subject):
-		return unknown("$.subject", "network of this experiment", e.Subject, e.Networks())
+		return &Error{path: "$.subject", Problem: fmt.Sprintf("subject %q is not a network of this experiment", e.Subject), Word: e.Subject, Known: e.Networks()}
 	case e.LinkRate == Unlimited || e.LinkRate == Search:
-		return wrong("$.link_rate", "link rate %q: want a number in bit/s", e.LinkRate)
+		return invalid("$.link_rate", "link rate %q: want a number in bit/s", e.LinkRate)
 	}
 	if _, err := e.LinkRate.BitsPerSecond(); err != nil {
-		return wrong("$.link_rate", "link %v", err)
+		return invalid("$.link_rate", "link %v", err)
 	}
 	return nil
 }
 
 func (g Group) validate(path string, networks []string) error {
 	if len(g.Networks) == 0 {
-		return wrong(path, "the group names no networks")
+		return invalid(path, "the group names no networks")
 	}
 	for _, l := range []struct {
-		key, what   string
-		words, from []string
+		key, what    string
+		words, valid []string
 	}{
 		{"networks", "network", g.Networks, networks},
 		{"topologies", "topology", g.Topologies, topologies},
@@ -160,10 +158,8 @@ func (g Group) validate(path string, networks []string) error {
 		{"engine", "engine", g.Engine, engines},
 		{"runtimes", "runtime", g.Runtimes, cell.Runtimes()},
 	} {
-		for i, w := range l.words {
-			if !slices.Contains(l.from, w) {
-				return unknown(fmt.Sprintf("%s.%s[%d]", path, l.key, i), l.what, w, l.from)
-			}
+		if err := firstUnknown(path+"."+l.key, l.what, l.words, l.valid); err != nil {
+			return err
 		}
 	}
 	if err := g.validateNumbers(path); err != nil {
@@ -178,31 +174,29 @@ func (g Group) validate(path string, networks []string) error {
 func (g Group) validateNumbers(path string) error {
 	for i, m := range g.MTU {
 		if m != 0 && (m < minMTU || m > maxMTU) {
-			return wrong(fmt.Sprintf("%s.mtu[%d]", path, i), "mtu %d: want %d…%d bytes, or 0 for the kernel's default", m, minMTU, maxMTU)
+			return invalid(fmt.Sprintf("%s.mtu[%d]", path, i), "mtu %d: want %d…%d bytes, or 0 for the kernel's default", m, minMTU, maxMTU)
 		}
 	}
 	for _, l := range []struct {
 		key    string
 		values []int
-		most   int
+		max    int
 	}{{"pairs", g.Pairs, maxPairs}, {"streams", g.Streams, maxStreams}, {"links", g.Links, multipath.MaxLinks}} {
 		for i, v := range l.values {
-			if v < 1 || v > l.most {
-				return wrong(fmt.Sprintf("%s.%s[%d]", path, l.key, i), "%s %d: want 1…%d", l.key, v, l.most)
+			if v < 1 || v > l.max {
+				return invalid(fmt.Sprintf("%s.%s[%d]", path, l.key, i), "%s %d: want 1…%d", l.key, v, l.max)
 			}
 		}
 	}
-	for i, c := range g.Congestion {
-		if c == "" {
-			return wrong(fmt.Sprintf("%s.congestion[%d]", path, i), "a congestion control needs a name, e.g. cubic")
-		}
+	if i := slices.Index(g.Congestion, ""); i >= 0 {
+		return invalid(fmt.Sprintf("%s.congestion[%d]", path, i), "a congestion control needs a name, e.g. cubic")
 	}
 	return nil
 }
 
 func (g Group) validateWork(path string) error {
 	if len(g.Work) == 0 {
-		return wrong(path, "the group has no work")
+		return invalid(path, "the group has no work")
 	}
 	for i, w := range g.Work {
 		at := fmt.Sprintf("%s.work[%d]", path, i)
@@ -212,17 +206,17 @@ func (g Group) validateWork(path string) error {
 		k := kindOf(w.Kind)
 		switch {
 		case k.untimed && w.Duration != 0:
-			return wrong(at+".duration", "%s takes as long as it takes: it has no duration", w.Kind)
+			return invalid(at+".duration", "%s has no duration: it ends by itself", w.Kind)
 		case !k.untimed && (w.Duration < minDuration || w.Duration > maxDuration):
-			return wrong(at+".duration", "duration %v of %s: want %v…%v", w.Duration, w.Kind, minDuration, maxDuration)
+			return invalid(at+".duration", "duration %v of %s: want %v…%v", w.Duration, w.Kind, minDuration, maxDuration)
 		case w.Steady != 0 && !slices.Contains(steadyKinds, w.Kind):
-			return wrong(at+".steady", "steady %v of %s: only %s have a steady part", w.Steady, w.Kind, strings.Join(steadyKinds, ", "))
+			return invalid(at+".steady", "steady %v of %s: only %s have a steady part", w.Steady, w.Kind, strings.Join(steadyKinds, ", "))
 		case w.Steady < 0 || w.Steady > 0 && w.Steady >= w.Duration:
-			return wrong(at+".steady", "steady %v of %s: want less than its duration, %v", w.Steady, w.Kind, w.Duration)
+			return invalid(at+".steady", "steady %v of %s: want less than its duration, %v", w.Steady, w.Kind, w.Duration)
 		}
 		for j, m := range w.MessageBytes {
 			if low := max(1, k.minMessage); m < low || m > k.maxMessage {
-				return wrong(fmt.Sprintf("%s.message_bytes[%d]", at, j), "message_bytes %d of %s: want %d…%d", m, w.Kind, low, k.maxMessage)
+				return invalid(fmt.Sprintf("%s.message_bytes[%d]", at, j), "message_bytes %d of %s: want %d…%d", m, w.Kind, low, k.maxMessage)
 			}
 		}
 	}
@@ -237,7 +231,7 @@ func (g Group) validateFactors(path string) error {
 			return unknown(at, "factor", name, FactorNames())
 		}
 		if len(g.Factors[name]) == 0 {
-			return wrong(at, "factor %q has no levels", name)
+			return invalid(at, "factor %q has no levels", name)
 		}
 		for j, v := range g.Factors[name] {
 			if err := factors[i].check(v); err != nil {
@@ -249,10 +243,10 @@ func (g Group) validateFactors(path string) error {
 	return nil
 }
 
-// validateCrossing sees to it that every network named is measured somewhere,
-// that a link rate has links, and that something matches Only.
-func (e Experiment) validateCrossing() error {
-	jobs, dropped := e.cross()
+// validateJobs checks that each network is measured somewhere, that a link rate applies to
+// something, and that Only matches something.
+func (e Experiment) validateJobs() error {
+	jobs, reasons := e.cross()
 	measured, shaped := map[string]bool{}, false
 	for _, j := range jobs {
 		measured[j.Cell.Network] = true
@@ -261,12 +255,12 @@ func (e Experiment) validateCrossing() error {
 	for i, g := range e.Groups {
 		for j, n := range g.Networks {
 			if !measured[n] {
-				return wrong(fmt.Sprintf("$.groups[%d].networks[%d]", i, j), "network %q can't be measured in this experiment: %s", n, dropped[n])
+				return invalid(fmt.Sprintf("$.groups[%d].networks[%d]", i, j), "network %q can't be measured in this experiment: %s", n, reasons[n])
 			}
 		}
 	}
 	if e.LinkRate != "" && !shaped {
-		return wrong("$.link_rate", "link rate %s has no links to shape: no network here is measured over a switch", e.LinkRate)
+		return invalid("$.link_rate", "link rate %s applies to nothing: no network here is measured over a switch or links", e.LinkRate)
 	}
 	return e.Only.validate(jobs)
 }

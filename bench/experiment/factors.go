@@ -1,0 +1,161 @@
+package experiment
+
+import (
+	"slices"
+	"strconv"
+
+	"cleat/bench/catalog"
+	"cleat/bench/multipath"
+)
+
+// Names of further factors, in Group.Factors and in cells.
+const (
+	offeredFactor   = "offered"    // Rate, Unlimited or Search
+	rateFactor      = "rate"       // transactions per second on a schedule; "": each follows the last
+	gsoFactor       = "gso"        // "on": UDP_SEGMENT and UDP_GRO
+	checksumFactor  = "checksum"   // "off": the devices do not offload checksums
+	vxlanPortFactor = "vxlan_port" // UDP destination port
+	hairpinFactor   = "hairpin"    // "on": the switch reflects frames, as in 802.1Qbg
+	peerFactor      = "peer"       // of a rootless container: where the other end of its traffic is
+
+	// Of networks over several links.
+	linkRateFactor  = "link_rate" // Rate of each link; Experiment.LinkRate takes precedence over a group's
+	variantFactor   = "variant"   // one of multipath.Variants
+	lossFactor      = "loss"      // share of the packets that the lossy link of the variant "loss" drops
+	outerFactor     = "outer"     // IP version of the links' addresses
+	schedulerFactor = "scheduler" // of our tunnel
+	cryptoFactor    = "crypto"    // "on": our tunnel has a key
+	settingsFactor  = "settings"  // of rivals: "best" gives them all that they can be told
+	containedFactor = "contained" // what is in containers: traffic's ends, or our tunnel
+
+	// Of the work "attach".
+	linkFactor      = "link"      // kind of link that the container is given
+	endpointsFactor = "endpoints" // of the bridge or the parent, with the measured one
+
+	// workFactor is set to "loaded" in cells of that work, and can't be given: such a cell
+	// measures what one of work "tcp" does, and more. Its name tells results apart.
+	workFactor = "work"
+)
+
+// Levels of factors, the default first.
+var (
+	peers         = []string{peerOutside, "host-loopback", peerHostAddress}
+	outers        = []string{"ipv4", "ipv6"}
+	schedulers    = []string{"adaptive", "weighted", "flow", "duplicate"}
+	settings      = []string{"default", "best"}
+	containeds    = []string{"ends", containedProgram}
+	attachedLinks = []string{"bridge", "macvlan"} // all attachers can create these
+)
+
+const (
+	peerOutside      = "outside"      // a node beyond the host
+	peerHostAddress  = "host-address" // the host, inbound by its own address
+	containedProgram = "program"      // our tunnel; the ends are native
+	defaultLoss      = "1%"           // multipath.DefaultLoss
+
+	// maxEndpoints is how many ports a Linux bridge can have (BR_PORT_BITS in
+	// net/bridge/br_private.h is 10, and port 0 is not used).
+	maxEndpoints = 1023
+
+	// dockerConnect is the attacher whose containers are an engine's.
+	dockerConnect = "docker-connect"
+)
+
+// factor is a further factor that a group may vary.
+type factor struct {
+	name    string
+	check   func(level string) *Error
+	applies func(k kind, network catalog.Entry) bool
+	level   string // default; "": the cell does not mention the factor
+}
+
+var factors = []factor{
+	{offeredFactor, checkOffered, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, string(Unlimited)},
+	{rateFactor, checkTransactions, func(k kind, _ catalog.Entry) bool { return k.transactions }, ""},
+	{gsoFactor, checkOnOff, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, ""},
+	{checksumFactor, checkOnOff, func(k kind, n catalog.Entry) bool { return !k.untimed && len(n.Kinds) > 0 }, ""},
+	{hairpinFactor, checkOnOff, func(_ kind, n catalog.Entry) bool { return n.Name == "macvlan-vepa" }, ""},
+	{peerFactor, checkWord("peer", peers), func(_ kind, n catalog.Entry) bool { return n.Role == catalog.Rootless }, ""},
+	{vxlanPortFactor, checkPort, func(_ kind, n catalog.Entry) bool { return slices.Contains(n.Kinds, "vxlan") }, ""},
+	{linkRateFactor, checkLinkRate, isMultipath, ""},
+	{variantFactor, checkWord("variant", multipath.Variants()), isMultipath, multipath.Plain},
+	{lossFactor, checkLoss, isMultipath, ""},
+	{outerFactor, checkWord("outer", outers), isMultipath, outers[0]},
+	{schedulerFactor, checkWord("scheduler", schedulers), isTunnel, schedulers[0]},
+	{cryptoFactor, checkOnOff, isTunnel, "off"},
+	{settingsFactor, checkWord("settings", settings), isRival, settings[0]},
+	{containedFactor, checkWord("contained", containeds), isTunnel, containeds[0]},
+	{linkFactor, checkWord("link", attachedLinks), isAttach, attachedLinks[0]},
+	{endpointsFactor, checkEndpoints, isAttach, "1"},
+}
+
+// FactorNames returns the names of the further factors.
+func FactorNames() []string {
+	names := make([]string, len(factors))
+	for i, f := range factors {
+		names[i] = f.name
+	}
+	return names
+}
+
+func isAttach(k kind, _ catalog.Entry) bool    { return k.name == Attach }
+func isMultipath(_ kind, n catalog.Entry) bool { return n.Role == catalog.Multipath }
+func isTunnel(_ kind, n catalog.Entry) bool    { return n.Name == "tunnel" }
+
+// isRival reports whether a network is the tunnel of another program.
+func isRival(_ kind, n catalog.Entry) bool {
+	return n.Role == catalog.Multipath && len(n.Programs) > 0
+}
+
+func checkWord(what string, valid []string) func(string) *Error {
+	return func(level string) *Error {
+		if !slices.Contains(valid, level) {
+			return unknown("", what, level, valid)
+		}
+		return nil
+	}
+}
+
+var checkOnOff = checkWord("level", []string{"on", "off"})
+
+func checkOffered(level string) *Error {
+	if _, err := Rate(level).BitsPerSecond(); err != nil || level == "" {
+		return invalid("", "offered rate %q: want a number in bit/s such as 10G, %q or %q", level, Unlimited, Search)
+	}
+	return nil
+}
+
+func checkTransactions(level string) *Error {
+	if n, err := strconv.ParseFloat(level, 64); err != nil || !(n > 0) || n > 1e7 {
+		return invalid("", "rate %q: want transactions per second, e.g. 1000", level)
+	}
+	return nil
+}
+
+func checkPort(level string) *Error {
+	if p, err := strconv.ParseUint(level, 10, 16); err != nil || p == 0 {
+		return invalid("", "port %q: want 1…65535, e.g. 4789 (IANA) or 8472 (Linux before that)", level)
+	}
+	return nil
+}
+
+func checkLinkRate(level string) *Error {
+	if v, err := Rate(level).BitsPerSecond(); err != nil || v == 0 {
+		return invalid("", "link rate %q: want a number in bit/s such as 100M", level)
+	}
+	return nil
+}
+
+func checkLoss(level string) *Error {
+	if v, err := multipath.ParseShare(level); err != nil || v == 0 || v == 1 {
+		return invalid("", "loss %q: want a share of the packets, e.g. 1%% or 0.01", level)
+	}
+	return nil
+}
+
+func checkEndpoints(level string) *Error {
+	if n, err := strconv.Atoi(level); err != nil || n < 1 || n > maxEndpoints {
+		return invalid("", "endpoints %q: want 1…%d", level, maxEndpoints)
+	}
+	return nil
+}
