@@ -4,19 +4,20 @@ import "net/netip"
 
 const metadata = "cloud metadata service"
 
-// A builtin is a network that is denied unless a rule allows it, or a part of
-// it, explicitly.
+// A builtin is a network that is denied unless a rule explicitly allows it or a part of
+// it.
 type builtin struct {
 	prefix netip.Prefix
 	why    string
 }
 
-// builtins are what a namespaced process must not find by accident: what belongs
-// to the host alone, and what hands out credentials to whoever asks. A rule that
-// allows a metadata service must name its address, not only a network around it.
+// builtins are networks that a namespaced process must not reach by accident: what
+// belongs to the host alone, and services that give credentials to any caller. A rule
+// must name the address of a metadata service to allow it; a network around it is not
+// enough.
 func builtins() []builtin {
 	return []builtin{
-		// RFC 1122 section 3.2.1.3; Linux connects 0.0.0.0 and :: to loopback.
+		// RFC 1122 section 3.2.1.3. Linux connects 0.0.0.0 and :: to loopback.
 		{netip.MustParsePrefix("0.0.0.0/8"), "this host"},
 		{netip.MustParsePrefix("127.0.0.0/8"), "host loopback"},
 		{netip.MustParsePrefix("169.254.0.0/16"), "link-local"},
@@ -25,10 +26,10 @@ func builtins() []builtin {
 
 		{netip.MustParsePrefix("::/128"), "this host"},
 		{netip.MustParsePrefix("::1/128"), "host loopback"},
-		// RFC 4291 section 2.5.5.1, deprecated: nothing good is left there.
+		// RFC 4291 section 2.5.5.1, deprecated and without a legitimate use.
 		{netip.MustParsePrefix("::/96"), "IPv4-compatible"},
 		{netip.MustParsePrefix("fe80::/10"), "link-local"},
-		{netip.MustParsePrefix("fec0::/10"), "site-local"}, // RFC 3879: deprecated; link-local in all but name
+		{netip.MustParsePrefix("fec0::/10"), "site-local"}, // RFC 3879: deprecated, equivalent to link-local
 		{netip.MustParsePrefix("ff00::/8"), "multicast"},
 
 		// Amazon, Google, Azure, Oracle, DigitalOcean, Hetzner, OpenStack …
@@ -51,9 +52,9 @@ func builtins() []builtin {
 	}
 }
 
-// Builtin says why an address can't be reached unless a rule allows it
-// explicitly, e.g. "host loopback", "link-local" or "cloud metadata service"; ""
-// when it can. IPv6 forms of IPv4 addresses count as those.
+// Builtin returns the reason why an address is denied unless a rule explicitly allows it,
+// e.g. "host loopback", "link-local" or "cloud metadata service". It returns "" for other
+// addresses. IPv6 forms of IPv4 addresses count as those addresses.
 func Builtin(a netip.Addr) string {
 	a = plainAddr(a)
 	why, bits := "", -1

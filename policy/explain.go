@@ -9,24 +9,24 @@ import (
 	"cleat/usernet"
 )
 
-// Decision is what becomes of a flow, and the reason.
+// Decision is the verdict on a flow, with the reason.
 type Decision struct {
 	Action usernet.Action // Use: the DNS forwarder answers
-	To     netip.AddrPort // Redirect
-	// Rule is the one that decided; nil where none did.
+	To     netip.AddrPort // for Redirect
+	// Rule is the rule that decided, or nil.
 	Rule *Rule
-	// Builtin says why Rule is a built-in denial, e.g. "link-local"; "" where it
-	// is none.
+	// Builtin is the reason for a built-in denial, e.g. "link-local", or "" if Rule is
+	// not one.
 	Builtin string
-	Names   []string // by which the destination was known
-	// Reason is for a person, e.g. `deny 192.0.2.0/24` or `link-local (built in;
+	Names   []string // names of the destination
+	// Reason is text for people, e.g. `deny 192.0.2.0/24` or `link-local (built in;
 	// "allow 169.254.0.0/16" lifts it)`.
 	Reason string
 }
 
-// Explain says what decides about a flow, and why. names are as for JudgeNamed;
-// with none given those that were learned count. Unlike Judge it opens nothing.
-// It is not for each packet.
+// Explain returns the verdict on a flow, with the reason. names are as for JudgeNamed;
+// without any, the learned names apply. Unlike Judge, it opens no connection. It is too
+// slow to be called for each packet.
 func (p *Policy) Explain(f usernet.Flow, names ...string) Decision {
 	if f.Inbound {
 		return Decision{Reason: "a forward was set up for it"}
@@ -50,21 +50,21 @@ func (p *Policy) Explain(f usernet.Flow, names ...string) Decision {
 	return d
 }
 
-// reason puts an outcome in words.
+// reason describes an outcome in words.
 func (st *state) reason(o outcome, d *Decision) string {
 	switch o.why {
 	case byResolver:
-		return "a question to the network's resolver"
+		return "a query to the network's resolver"
 	case byCapture:
-		return "a question to another server, answered by the network's resolver: there are rules with names"
+		return "a query to another server, answered by the network's resolver because rules have names"
 	case byNoCapture:
-		return "DNS that the network's resolver can't answer: there are rules with names"
+		return "DNS that the network's resolver can't answer, and rules have names"
 	case byNothing:
 		return "an address of the network itself, where nothing listens"
 	case byNoQuestion:
-		return "nothing is allowed, so there is nothing to ask for"
+		return "nothing is allowed, so no name needs to be resolved"
 	case byUndiscovered:
-		return fmt.Sprintf(`deny %s (%s is embedded if the network has NAT64, which its resolver has not said yet; "nat64 PREFIX" states it)`, d.Rule, netip.AddrFrom4(o.embedded))
+		return fmt.Sprintf(`deny %s (%s is embedded if the network has NAT64, and its resolver has not answered yet; "nat64 PREFIX" states the prefix)`, d.Rule, netip.AddrFrom4(o.embedded))
 	}
 	embedded := ""
 	if o.embedded != [4]byte{} {

@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// Default is what becomes of a flow that no rule speaks of.
+// Default is the verdict on a flow that no rule matches.
 type Default uint8
 
 // The defaults.
 const (
-	// Auto denies where any rule allows something, and else allows: to name what
+	// Auto denies if any rule allows something, and allows otherwise: whoever lists what
 	// is allowed means that the rest is not.
 	Auto Default = iota
 	AllowAll
 	DenyAll
 )
 
-// String is the word in a policy file, or "auto", which none has.
+// String returns the word in a policy file, or "auto", which no file has.
 func (d Default) String() string {
 	switch d {
 	case AllowAll:
@@ -34,19 +34,19 @@ func (d Default) String() string {
 	return "auto"
 }
 
-// Rules are a policy as a person writes it. The zero Rules let everything
-// through but the built-in denials. The order of the rules means nothing.
+// Rules are a policy as a person writes it. The zero Rules allow everything except the
+// built-in denials. The order of the rules has no meaning.
 type Rules struct {
 	Default     Default
 	HostSockets HostSockets
-	// NAT64 are prefixes by which a translator of the network leads to IPv4 addresses
-	// (RFC 6052), beside those that the network's resolver announces (RFC 7050). At
-	// most 64.
+	// NAT64 holds prefixes under which translators of the network reach IPv4 addresses
+	// (RFC 6052), in addition to those that the network's resolver announces (RFC 7050).
+	// At most 64.
 	NAT64 []netip.Prefix
 	Rules []Rule
 }
 
-// Denies tells whether a flow that no rule speaks of is denied.
+// Denies reports whether a flow that no rule matches is denied.
 func (r Rules) Denies() bool {
 	if r.Default != Auto {
 		return r.Default == DenyAll
@@ -59,34 +59,34 @@ func (r Rules) Denies() bool {
 	return false
 }
 
-// FileError is a line of a policy file that can't be read.
+// FileError is an invalid line of a policy file.
 type FileError struct {
 	File string
-	Line int // from 1
+	Line int // counted from 1
 	Err  error
 }
 
 func (e *FileError) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err) }
 
-// Unwrap is what is wrong with the line.
+// Unwrap returns what is wrong with the line.
 func (e *FileError) Unwrap() error { return e.Err }
 
 const wantLine = `"allow RULE", "deny RULE", "default allow|deny", "host-sockets none|tcp|tcp,udp" or "nat64 PREFIX"`
 
-// maxFileErrors is how many lines are found wrong before the rest is left unread: more help
-// nobody, and who sets a policy by the control socket chooses their number.
+// maxFileErrors is the number of errors after which Parse stops reading. More do not help
+// a user, and the sender of a policy over the control socket controls their number.
 const maxFileErrors = 20
 
 // Parse reads a policy file: one "allow RULE", "deny RULE", "default allow|deny",
-// "host-sockets none|tcp|tcp,udp" or "nat64 PREFIX" a line, where # begins a comment. name stands in
-// errors, which are *FileError, joined, one for each line that is wrong, or else that
-// of reading.
+// "host-sockets none|tcp|tcp,udp" or "nat64 PREFIX" a line; # starts a comment. Errors
+// begin with name. They are one *FileError for each invalid line, joined, or a read
+// error.
 func Parse(name string, r io.Reader) (Rules, error) {
 	var (
 		rules  Rules
 		bad    []error
 		line   int
-		onceAt = map[string]int{} // lines of which there is one
+		onceAt = map[string]int{} // line numbers of directives that may appear only once
 	)
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -99,7 +99,7 @@ func Parse(name string, r io.Reader) (Rules, error) {
 		err := rules.add(words)
 		if once := words[0] == "default" || words[0] == "host-sockets"; once && err == nil {
 			if at := onceAt[words[0]]; at > 0 {
-				err = fmt.Errorf("read %s: there is one in line %d already", words[0], at)
+				err = fmt.Errorf("read %s: it is set in line %d already", words[0], at)
 			}
 			onceAt[words[0]] = line
 		}
@@ -107,12 +107,12 @@ func Parse(name string, r io.Reader) (Rules, error) {
 			bad = append(bad, &FileError{name, line, err})
 		}
 		if len(bad) == maxFileErrors {
-			bad = append(bad, fmt.Errorf("read policy %s: no further line was read", name))
+			bad = append(bad, fmt.Errorf("read policy %s: too many errors; the rest was not read", name))
 			break
 		}
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		bad = append(bad, &FileError{name, line + 1, errors.New("read line: want at most 64 KiB")})
+		bad = append(bad, &FileError{name, line + 1, errors.New("read line: longer than 64 KiB")})
 	} else if err != nil {
 		return Rules{}, fmt.Errorf("read policy %s: %w", name, err)
 	}
@@ -122,16 +122,16 @@ func Parse(name string, r io.Reader) (Rules, error) {
 	return rules, nil
 }
 
-// add reads one line of a policy file.
+// add parses one line of a policy file.
 func (r *Rules) add(words []string) error {
 	verb := words[0]
 	switch {
 	case !slices.Contains([]string{"allow", "deny", "default", "host-sockets", "nat64"}, verb):
 		return fmt.Errorf("read line: %q: want %s", verb, wantLine)
 	case len(words) == 1:
-		return fmt.Errorf("read line: %q alone: want %s", verb, wantLine)
+		return fmt.Errorf("read line: %q without a value: want %s", verb, wantLine)
 	case len(words) > 2:
-		return fmt.Errorf("read line: %q: want one rule a line, without spaces, and comments behind #", words[2])
+		return fmt.Errorf("read line: %q: want one rule a line, without spaces; comments begin with #", words[2])
 	case verb == "default":
 		switch words[1] {
 		case "allow":
@@ -166,8 +166,8 @@ func (r *Rules) add(words []string) error {
 	return err
 }
 
-// MarshalText is the policy as a file. The error is that of a rule made by hand
-// that can't be.
+// MarshalText returns the policy as a file. It fails only if Rules holds a rule that
+// could not have been parsed.
 func (r Rules) MarshalText() ([]byte, error) {
 	var b bytes.Buffer
 	if r.Default != Auto {
@@ -190,7 +190,7 @@ func (r Rules) MarshalText() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// UnmarshalText reads a policy file.
+// UnmarshalText parses a policy file.
 func (r *Rules) UnmarshalText(b []byte) error {
 	rules, err := Parse("policy", bytes.NewReader(b))
 	if err == nil {

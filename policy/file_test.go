@@ -33,21 +33,21 @@ func TestParseFile(t *testing.T) {
 	}
 }
 
-func TestParseFileNamesTheLine(t *testing.T) {
+func TestParseErrorsNameTheLine(t *testing.T) {
 	for _, c := range []struct {
 		name, in string
 		want     []string
 	}{
 		{"unknown verb", "permit all", []string{`f:1: read line: "permit": want "allow RULE"`}},
-		{"verb alone", "\nallow", []string{`f:2: read line: "allow" alone`}},
+		{"verb alone", "\nallow", []string{`f:2: read line: "allow" without a value`}},
 		{"several rules a line", "allow all 192.0.2.1", []string{`f:1: read line: "192.0.2.1": want one rule a line`}},
 		{"a bad rule", "allow all\n# x\ndeny 192.0.2.1/24", []string{`f:3: read rule "192.0.2.1/24"`, "192.0.2.0/24"}},
 		{"a bad default", "default drop", []string{`f:1: read default: "drop": want "allow" or "deny"`}},
 		{"a bad word about sockets", "host-sockets udp", []string{`f:1: read host-sockets: "udp": want "none", "tcp" or "tcp,udp"`}},
-		{"two about sockets", "host-sockets tcp\nhost-sockets tcp", []string{"f:2: read host-sockets: there is one in line 1"}},
-		{"two defaults", "default deny\ndefault allow", []string{"f:2: read default: there is one in line 1"}},
+		{"two about sockets", "host-sockets tcp\nhost-sockets tcp", []string{"f:2: read host-sockets: it is set in line 1 already"}},
+		{"two defaults", "default deny\ndefault allow", []string{"f:2: read default: it is set in line 1 already"}},
 		{"each of several", "x\nallow all\ny", []string{"f:1:", "f:3:"}},
-		{"a line without end", "allow all\nallow " + strings.Repeat("a", 1<<17), []string{"f:2: read line: want at most 64 KiB"}},
+		{"a line without end", "allow all\nallow " + strings.Repeat("a", 1<<17), []string{"f:2: read line: longer than 64 KiB"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Parse("f", strings.NewReader(c.in))
@@ -64,14 +64,14 @@ func TestParseFileNamesTheLine(t *testing.T) {
 	}
 }
 
-func TestParseFilePassesTheReadersErrorOn(t *testing.T) {
+func TestParseReadError(t *testing.T) {
 	_, err := Parse("f", io.MultiReader(strings.NewReader("allow all\n"), iotest.ErrReader(io.ErrClosedPipe)))
 	if !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("error is %v", err)
 	}
 }
 
-func TestMarshalRefusesWhatCannotBeRead(t *testing.T) {
+func TestMarshalInvalidRules(t *testing.T) {
 	if text, err := (Rules{Rules: []Rule{{}}}).MarshalText(); err == nil {
 		t.Errorf("the zero rule is written as %q", text)
 	}

@@ -9,8 +9,8 @@ import (
 	"cleat/usernet"
 )
 
-// Names that Unicode calls equal to bank.example, or to each other, but DNS does
-// not (RFC 4343 folds A to Z alone).
+// Names that Unicode considers equal to bank.example, or to each other, but DNS does not
+// (RFC 4343 folds A to Z only).
 var lookAlikes = []string{
 	"ban\u212a.example", // KELVIN SIGN, whose lower case is k
 	"BAN\u212a.EXAMPLE",
@@ -21,7 +21,7 @@ var lookAlikes = []string{
 	"bank..example",
 }
 
-func TestNamesFoldInASCIIAlone(t *testing.T) {
+func TestNamesFoldOnlyASCII(t *testing.T) {
 	for _, name := range lookAlikes {
 		p := newPolicy(t, Config{Rules: rules(t, "+bank.example")})
 		if p.MayAsk(name) {
@@ -40,7 +40,7 @@ func TestNamesFoldInASCIIAlone(t *testing.T) {
 	}
 }
 
-// A rule with letters beyond ASCII is refused, and the error has the name that DNS
+// A rule with letters beyond ASCII is refused, and the error contains the name that DNS
 // would be asked for.
 func TestRulesWithOtherLetters(t *testing.T) {
 	for _, c := range []struct{ in, want string }{

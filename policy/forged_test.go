@@ -17,8 +17,8 @@ import (
 	"cleat/usernet"
 )
 
-// The world: bank.example is at bankAddr, ads.example at adsAddr. The guest's
-// accomplice owns evil.test and whatever its server says.
+// bank.example is at bankAddr, ads.example at adsAddr. The guest's accomplice owns
+// evil.test and controls its server.
 const (
 	bankAddr  = "192.0.2.10"
 	adsAddr   = "192.0.2.20"
@@ -30,7 +30,7 @@ type guest struct {
 	t   *testing.T
 	p   *policy.Policy
 	fwd *dns.Forwarder
-	// evil are the records that the accomplice puts in answers for evil.test.
+	// records that the accomplice adds to answers for evil.test
 	evil []dnsmessage.Resource
 }
 
@@ -120,7 +120,7 @@ func newGuest(t *testing.T, text string) *guest {
 	return g
 }
 
-// query is a question of the guest's.
+// query returns a DNS query of the guest.
 func query(name string, typ dnsmessage.Type, class dnsmessage.Class) dnsmessage.Message {
 	return dnsmessage.Message{
 		Header:    dnsmessage.Header{ID: 7, RecursionDesired: true},
@@ -128,8 +128,8 @@ func query(name string, typ dnsmessage.Type, class dnsmessage.Class) dnsmessage.
 	}
 }
 
-// send sends a packet to a server, by the policy, and waits until the
-// conversation is over.
+// send sends a packet to a server through the policy, and waits until the conversation is
+// over.
 func (g *guest) send(server string, m dnsmessage.Message) {
 	b, err := m.Pack()
 	if err != nil {
@@ -149,9 +149,9 @@ func (g *guest) reaches(addr string) bool {
 	return v.Action == usernet.Allow
 }
 
-// Whatever the guest does, it reaches bankAddr and not thiefAddr where bank.example
-// alone is allowed.
-func TestForgedAnswersDoNotStretchAnAllow(t *testing.T) {
+// If only bank.example is allowed, the guest reaches bankAddr and not thiefAddr, whatever
+// it does.
+func TestForgedAnswersDoNotExtendAllow(t *testing.T) {
 	const ours = "10.0.2.3:53"
 	ask := func(name string) dnsmessage.Message {
 		return query(name, dnsmessage.TypeA, dnsmessage.ClassINET)
@@ -243,8 +243,8 @@ func TestForgedAnswersDoNotStretchAnAllow(t *testing.T) {
 	}
 }
 
-// Whatever the guest does, it does not reach adsAddr where ads.example is denied.
-func TestForgedAnswersDoNotEscapeADeny(t *testing.T) {
+// If ads.example is denied, the guest does not reach adsAddr, whatever it does.
+func TestForgedAnswersDoNotEscapeDeny(t *testing.T) {
 	const ours = "10.0.2.3:53"
 	ask := func(name string) dnsmessage.Message {
 		return query(name, dnsmessage.TypeA, dnsmessage.ClassINET)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Lengths that a NAT64 prefix may have, in bits, and at which bytes of an address it
-// then has the IPv4 address: 64 to 71 (byte 8) are left out (RFC 6052 section 2.2).
+// nat64Lengths are the lengths that a NAT64 prefix may have, in bits, and the bytes that
+// hold the IPv4 address then. Bits 64 to 71 (byte 8) are skipped (RFC 6052 section 2.2).
 var nat64Lengths = []struct {
 	bits int
 	at   [4]int
@@ -19,31 +19,25 @@ var nat64Lengths = []struct {
 	{96, [4]int{12, 13, 14, 15}},
 }
 
-// extract returns the IPv4 address at some bytes of an address.
+// extract returns the IPv4 address in the given bytes of an IPv6 address.
 func extract(b [16]byte, at [4]int) netip.Addr {
 	return netip.AddrFrom4([4]byte{b[at[0]], b[at[1]], b[at[2]], b[at[3]]})
 }
 
-// maxForms is the most that appendForms appends: one of a well-known kind, one of
-// ISATAP, and one for each length of a NAT64 prefix.
+// maxForms is the largest number of addresses that appendForms appends: one of a
+// well-known kind, one of ISATAP, and one for each length of a NAT64 prefix.
 const maxForms = 8
 
-// appendForms appends the IPv4 addresses that translators and tunnels on the way could
-// make of an IPv6 address, each once. What is denied in one form must not be had in
-// another. nat64 are lists of the NAT64 prefixes of the network; with everyPlace, which
-// stands for unknown ones, all six places count that such a prefix could have.
+// appendForms appends the IPv4 addresses that translators and tunnels on the path could
+// derive from an IPv6 address, without duplicates. An address that is denied in one form
+// must not be reachable in another. nat64 holds lists of the network's NAT64 prefixes.
+// With everyPlace, which stands for unknown prefixes, all six positions count that such a
+// prefix could use.
 //
-//   - 64:ff9b::/96 and nat64 hold it at one place (RFC 6052).
-//   - 64:ff9b:1::/48 is for local translators, whose prefixes may have any length from
-//     48 on (RFC 8215), so all four places count. Those that hold an address of
-//     0.0.0.0/8 don't: no router forwards it, and zeros are all that the other places
-//     of an ordinary such address hold.
-//   - ::/96 (RFC 4291 section 2.5.5.1), ::ffff:0:0:0/96 (RFC 2765 section 2.1), 6to4
-//     (RFC 3056 section 2), Teredo, where all bits of it are inverted (RFC 4380 section
-//     4), and ISATAP in any network (RFC 5214 section 6.1).
-//   - An address of a metadata service counts at all six places that a NAT64 prefix
-//     could have it: the network may have a prefix that we don't know, and nobody
-//     gives a machine such an address by chance (1 of 2^32).
+//   - 64:ff9b::/96 and nat64 have one position (RFC 6052).
+//   - 64:ff9b:1::/48 is for local translators, whose prefixes may have any length from 48 on (RFC 8215), so all four positions count. Positions that hold an address of 0.0.0.0/8 do not: no router forwards it, and in an ordinary such address the unused positions hold zeros.
+//   - ::/96 (RFC 4291 section 2.5.5.1), ::ffff:0:0:0/96 (RFC 2765 section 2.1), 6to4 (RFC 3056 section 2), Teredo, which inverts all bits (RFC 4380 section 4), and ISATAP in any network (RFC 5214 section 6.1).
+//   - An address of a metadata service counts at all six positions of a NAT64 prefix: the network may have a prefix that we do not know, and no machine gets such an address by chance (1 in 2^32).
 func appendForms(have []netip.Addr, a netip.Addr, everyPlace bool, nat64 ...[]netip.Prefix) []netip.Addr {
 	if !a.Is6() {
 		return have
@@ -85,7 +79,7 @@ func appendForms(have []netip.Addr, a netip.Addr, everyPlace bool, nat64 ...[]ne
 	return have
 }
 
-// isMetadata has the addresses of metadata services.
+// isMetadata is the set of addresses of metadata services.
 var isMetadata = func() map[netip.Addr]bool {
 	all := map[netip.Addr]bool{}
 	for _, b := range builtins() {

@@ -6,25 +6,26 @@ import (
 	"slices"
 )
 
-// HostSockets says for what the guest may be handed sockets of the host's. They are
-// connected to what a rule lets through and bypass the network from then on, so that
-// it can neither see nor end what they carry.
+// HostSockets says for which protocols the guest may get sockets of the host. Such a
+// socket is connected to a destination that the rules allow. From then on it bypasses the
+// network, which can neither observe nor end its traffic.
 type HostSockets string
 
-// What a policy can say about them.
+// The values that a policy can have.
 const (
-	// HostSocketsAsked: for TCP, where that is insisted on by name.
+	// HostSocketsAsked allows them for TCP if the caller explicitly asks for them.
 	HostSocketsAsked HostSockets = ""
-	// HostSocketsNone: for nothing, whoever asks.
+	// HostSocketsNone allows none, whoever asks.
 	HostSocketsNone HostSockets = "none"
-	// HostSocketsTCP: for TCP, wherever that can be had.
+	// HostSocketsTCP allows them for TCP, wherever possible.
 	HostSocketsTCP HostSockets = "tcp"
-	// HostSocketsUDP: for TCP likewise, and for UDP. That can be sent from to any
-	// address afterwards, so nothing may be denied, and what is built in is not.
+	// HostSocketsUDP allows them for TCP and UDP. A UDP socket can later send to any
+	// address, so the rules must deny nothing, and the built-in denials have no effect on
+	// it.
 	HostSocketsUDP HostSockets = "tcp,udp"
 )
 
-// ParseHostSockets reads "none", "tcp" or "tcp,udp".
+// ParseHostSockets parses "none", "tcp" or "tcp,udp".
 func ParseHostSockets(s string) (HostSockets, error) {
 	all := []HostSockets{HostSocketsNone, HostSocketsTCP, HostSocketsUDP}
 	if !slices.Contains(all, HostSockets(s)) {
@@ -33,11 +34,11 @@ func ParseHostSockets(s string) (HostSockets, error) {
 	return HostSockets(s), nil
 }
 
-// errNotAll says that rules deny something that UDP sockets of the host's could reach
-// all the same.
-var errNotAll = errors.New(`"host-sockets tcp,udp" is for policies that allow all: a UDP socket of the host's can be sent from to any address; leave udp out, or the denials`)
+// errNotAll means that the rules deny something that UDP sockets of the host could still
+// reach.
+var errNotAll = errors.New(`"host-sockets tcp,udp" requires a policy that allows everything, because a UDP socket of the host can send to any address; remove udp, or the denials`)
 
-// checkHostSockets holds what is said against the rules.
+// checkHostSockets checks the value against the rules.
 func (r Rules) checkHostSockets() error {
 	if r.HostSockets != HostSocketsAsked {
 		if _, err := ParseHostSockets(string(r.HostSockets)); err != nil {
@@ -51,5 +52,5 @@ func (r Rules) checkHostSockets() error {
 	return nil
 }
 
-// HostSockets is what the rules in force say about them.
+// HostSockets returns the value in the current rules.
 func (p *Policy) HostSockets() HostSockets { return p.state.Load().src.HostSockets }

@@ -11,7 +11,7 @@ import (
 	"cleat/usernet"
 )
 
-// rules reads rules as the command line has them: "+" allows and "-" denies.
+// rules parses rules in short form: "+" allows and "-" denies.
 func rules(t testing.TB, words string) Rules {
 	t.Helper()
 	var out Rules
@@ -37,7 +37,7 @@ func rules(t testing.TB, words string) Rules {
 	return out
 }
 
-// flow reads "address:port/proto"; ICMP has no port.
+// flow parses "address:port/proto"; ICMP has no port.
 func flow(t testing.TB, s string) usernet.Flow {
 	t.Helper()
 	dest, proto, _ := strings.Cut(s, "/")
@@ -67,7 +67,7 @@ func newPolicy(t testing.TB, cfg Config) *Policy {
 	return p
 }
 
-// judged is "allow", "refuse", "use" or "to ADDRESS:PORT".
+// judged returns "allow", "refuse", "use" or "to ADDRESS:PORT".
 func judged(a usernet.Action, to netip.AddrPort) string {
 	switch a {
 	case usernet.Allow:
@@ -82,7 +82,7 @@ func judged(a usernet.Action, to netip.AddrPort) string {
 	return "?"
 }
 
-// network is one with everything: a resolver, a gateway, the host's loopback.
+// network returns a Network with a resolver, a gateway and the host's loopback.
 func network() Network {
 	return Network{
 		Map: []Mapping{
@@ -112,7 +112,7 @@ func TestJudge(t *testing.T) {
 		{"default deny", "default=deny", "192.0.2.1:80", "refuse", "no rule allows it"},
 		{"default allow in spite of an allow", "default=allow +192.0.2.1", "192.0.2.2:80", "allow", ""},
 
-		// What a rule speaks of.
+		// What a rule matches.
 		{"address", "+192.0.2.1", "192.0.2.1:80", "allow", "allow 192.0.2.1"},
 		{"network", "+192.0.2.0/24", "192.0.2.255:80", "allow", "allow 192.0.2.0/24"},
 		{"outside the network", "+192.0.2.0/25", "192.0.2.128:80", "refuse", ""},
@@ -241,7 +241,7 @@ func TestJudge(t *testing.T) {
 		{"NAT64 local, an exception", "-10.0.0.0/8 +10.1.2.3 default=allow", "[64:ff9b:1::10.1.2.3]:80", "allow", ""},
 		{"NAT64 local, an exception at another place than the denial", "-10.0.0.0/8 +10.1.2.3 default=allow", "[64:ff9b:1:a09:9:900:a01:203]:80", "refuse", "deny 10.0.0.0/8 (10.9.9.9 is embedded)"},
 
-		// Prefixes that the network has, as the rules say.
+		// NAT64 prefixes stated in the rules.
 		{"NAT64 /32", "nat64=2001:db8::/32 -10.0.0.0/8", "[2001:db8:a01:203::]:80", "refuse", "deny 10.0.0.0/8 (10.1.2.3 is embedded)"},
 		{"NAT64 /40", "nat64=2001:db8:ff00::/40 -10.0.0.0/8", "[2001:db8:ff0a:102:3::]:80", "refuse", "deny 10.0.0.0/8"},
 		{"NAT64 /48", "nat64=2001:db8:ff::/48 -10.0.0.0/8", "[2001:db8:ff:a01:2:300::]:80", "refuse", "deny 10.0.0.0/8"},
@@ -253,7 +253,7 @@ func TestJudge(t *testing.T) {
 		{"NAT64 of another network", "nat64=2001:db8:ff:ff::/96 -10.0.0.0/8", "[2001:db8::10.1.2.3]:80", "allow", ""},
 		{"NAT64 of a ULA", "nat64=fd00:64::/96 -10.0.0.0/8", "[fd00:64::10.1.2.3]:80", "refuse", ""},
 
-		// A metadata service behind a prefix that nobody knows.
+		// A metadata service behind an unknown prefix.
 		{"unknown NAT64 /32, metadata", "", "[2001:db8:a9fe:a9fe::]:80", "refuse", "cloud metadata service"},
 		{"unknown NAT64 /40, metadata", "", "[2001:db8:a9:fea9:fe::]:80", "refuse", "cloud metadata service"},
 		{"unknown NAT64 /96, metadata", "", "[2001:db8::169.254.169.254]:80", "refuse", "cloud metadata service"},
@@ -284,8 +284,8 @@ func TestJudge(t *testing.T) {
 		{"our resolver, TLS", "", "10.0.2.3:853", "refuse", "nothing listens"},
 		{"our resolver, its network denied", "-10.0.0.0/8", "10.0.2.3:53/udp", "use", ""},
 		{"our resolver, all denied but one", "-all +192.0.2.1", "10.0.2.3:53/udp", "use", ""},
-		{"our resolver, all denied", "-all", "10.0.2.3:53/udp", "refuse", "nothing to ask for"},
-		{"our resolver, default deny and nothing allowed", "default=deny", "10.0.2.3:53/udp", "refuse", "nothing to ask for"},
+		{"our resolver, all denied", "-all", "10.0.2.3:53/udp", "refuse", "no name needs to be resolved"},
+		{"our resolver, default deny and nothing allowed", "default=deny", "10.0.2.3:53/udp", "refuse", "no name needs to be resolved"},
 		{"our resolver, port denied", "-all:53", "10.0.2.3:53/udp", "refuse", "deny all:53"},
 		{"our resolver, address denied", "-10.0.2.3", "10.0.2.3:53/udp", "refuse", "deny 10.0.2.3"},
 		{"gateway", "", "10.0.2.1:80", "refuse", "nothing listens"},
@@ -295,7 +295,7 @@ func TestJudge(t *testing.T) {
 		{"another server, names, TCP", "+example.com", "192.0.2.53:53", "use", ""},
 		{"another server, names denied", "-example.com", "[2001:db8::53]:53/udp", "use", ""},
 		{"another server, link-local", "+example.com", "169.254.169.253:53/udp", "use", ""},
-		{"another server, names, TLS", "-example.com", "192.0.2.53:853", "refuse", "rules with names"},
+		{"another server, names, TLS", "-example.com", "192.0.2.53:853", "refuse", "rules have names"},
 		{"another server, names, QUIC", "-example.com", "192.0.2.53:853/udp", "refuse", ""},
 		{"another server, names, denied", "-example.com -192.0.2.0/24", "192.0.2.53:53/udp", "refuse", "deny 192.0.2.0/24"},
 		{"another server, names, allowed", "+example.com +192.0.2.53", "192.0.2.53:53/udp", "use", ""},
@@ -367,7 +367,8 @@ func TestJudgeByName(t *testing.T) {
 		{"deny all, allow a name", "-all +example.com", "example.com=192.0.2.1", "", "192.0.2.1:80", "allow", ""},
 		{"deny IPv4, allow a name", "-0.0.0.0/0 +example.com", "example.com=192.0.2.1", "", "192.0.2.1:80", "allow", ""},
 
-		// An owner of an allowed name decides where it leads, but not past a denial.
+		// The owner of an allowed name decides where it leads, except to denied
+		// addresses.
 		{"rebound to the host", "+evil.test", "evil.test=127.0.0.1", "", "127.0.0.1:80", "refuse", "host loopback"},
 		{"rebound to metadata", "+evil.test", "evil.test=169.254.169.254", "", "169.254.169.254:80", "refuse", "cloud metadata"},
 		{"rebound to a mapped form", "+evil.test", "evil.test=::ffff:127.0.0.1", "", "[::ffff:127.0.0.1]:80", "refuse", "host loopback"},
@@ -419,7 +420,7 @@ func TestJudgeByName(t *testing.T) {
 	}
 }
 
-// credits reads NAME=ADDRESS …
+// credits parses NAME=ADDRESS ….
 func credits(s string) func(yield func(string, netip.Addr) bool) {
 	return func(yield func(string, netip.Addr) bool) {
 		for word := range strings.FieldsSeq(s) {

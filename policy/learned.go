@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// Names are kept for at least an hour after they were learned: programs keep
-	// addresses far longer than DNS lets them (a browser for a minute, Java for
-	// 30 s or for good, a proxy until it is reloaded), and a connection that the
-	// rules allow must not fail for it.
+	// minLife is the least time for which a name is kept after it was learned. Programs
+	// keep addresses far longer than DNS allows (a browser for a minute, Java for 30 s or
+	// for ever, a proxy until it is reloaded), and a connection that the rules allow must
+	// not fail for that reason.
 	minLife = time.Hour
-	// No longer than a day: addresses change hands.
+	// maxLife is the longest time, because addresses change hands.
 	maxLife = 24 * time.Hour
 
 	maxCredits   = 8192    // pairs of address and name
 	maxNameBytes = 1 << 20 // of all names together
-	// More names lead to one address of a CDN, but the guest asks for few of
-	// them at a time.
+	// maxNamesPerAddress is the number of names kept for one address. More names lead to
+	// an address of a CDN, but a guest asks for few of them at a time.
 	maxNamesPerAddress = 16
-	// More addresses in one answer are not looked at.
+	// maxAddressesPerAnswer is the number of addresses in one answer that are examined.
 	maxAddressesPerAnswer = 256
 )
 
@@ -32,17 +32,17 @@ type credit struct {
 	addr    netip.Addr
 	name    string
 	expires time.Time
-	named   bool // by a rule
+	named   bool // a rule mentions the name
 	at      *list.Element
 }
 
-// learned are the names that the guest was given addresses for. A hostile guest
-// decides what it asks for, so the table is bounded, and what no rule speaks of
-// goes first. Safe for concurrent use.
+// learned is the table of names that the guest received addresses for. A hostile guest
+// chooses what it asks for, so the table is bounded, and names that no rule mentions are
+// evicted first. It is safe for concurrent use.
 type learned struct {
 	mu     sync.Mutex
-	byAddr map[netip.Addr][]*credit // the latest last
-	// plain and named are the credits by age, the oldest first.
+	byAddr map[netip.Addr][]*credit // latest last
+	// plain and named hold the credits by age, oldest first.
 	plain, named *list.List
 	nameBytes    int
 }
@@ -55,7 +55,7 @@ func newLearned() *learned {
 func (t *learned) learn(name string, addrs []netip.Addr, ttl time.Duration, named bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	name = strings.Clone(name) // perhaps a piece of a whole answer
+	name = strings.Clone(name) // it may be a part of a whole answer
 	now := time.Now()
 	life := min(max(ttl, minLife), maxLife)
 	for _, a := range addrs[:min(len(addrs), maxAddressesPerAnswer)] {
@@ -67,7 +67,7 @@ func (t *learned) learn(name string, addrs []netip.Addr, ttl time.Duration, name
 	}
 }
 
-// plainAddr is an address as flows are judged by.
+// plainAddr returns an address in the form in which flows are judged.
 func plainAddr(a netip.Addr) netip.Addr { return a.WithZone("").Unmap() }
 
 func (t *learned) credit(a netip.Addr, name string, expires time.Time, named bool) {
@@ -102,7 +102,7 @@ func (t *learned) listOf(c *credit) *list.List {
 	return t.plain
 }
 
-// oldest is what goes first when the table is full.
+// oldest returns the credit to evict first when the table is full.
 func (t *learned) oldest() *credit {
 	if e := t.plain.Front(); e != nil {
 		return e.Value.(*credit)
@@ -121,8 +121,8 @@ func (t *learned) forget(c *credit) {
 	}
 }
 
-// expire forgets the oldest whose time is over; others follow when they come to
-// the front, and count for nothing until then.
+// expire removes expired credits from the front of each list. Others stay until they
+// reach the front; they are ignored until then.
 func (t *learned) expire(now time.Time) {
 	for _, l := range []*list.List{t.plain, t.named} {
 		for e := l.Front(); e != nil && !e.Value.(*credit).expires.After(now); e = l.Front() {
@@ -131,7 +131,7 @@ func (t *learned) expire(now time.Time) {
 	}
 }
 
-// names appends the names of an address to have, the latest first.
+// names appends the names of an address to have, latest first.
 func (t *learned) names(have []string, a netip.Addr) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,7 +148,7 @@ func (t *learned) names(have []string, a netip.Addr) []string {
 	return have
 }
 
-// sort puts each credit in its list again: the rules have changed.
+// sort moves each credit to the right list after the rules have changed.
 func (t *learned) sort(named func(string) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The manual's tables of rules, destinations and outcomes are true, its file can
-// be read, and its list of built-in denials is whole.
+// TestManual checks the tables of rules, destinations and outcomes in doc/policy.md, that
+// its example file parses, and that its list of built-in denials is complete.
 func TestManual(t *testing.T) {
 	b, err := os.ReadFile("../doc/policy.md")
 	if err != nil {

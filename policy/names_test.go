@@ -25,7 +25,7 @@ func addrs(s string) (out []netip.Addr) {
 	return out
 }
 
-// nth is one of many addresses.
+// nth returns the n-th of many addresses.
 func nth(i int) netip.Addr {
 	var b [16]byte
 	b[0], b[1] = 0x20, 0x01
@@ -33,7 +33,7 @@ func nth(i int) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-func TestNamesAreTheLatestFirst(t *testing.T) {
+func TestNamesLatestFirst(t *testing.T) {
 	p := newPolicy(t, Config{})
 	a := addrs("192.0.2.1")
 	p.Learn("a.example", a, time1m)
@@ -44,7 +44,7 @@ func TestNamesAreTheLatestFirst(t *testing.T) {
 	}
 }
 
-func TestCreditsEnd(t *testing.T) {
+func TestCreditsExpire(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		ttl  time.Duration
@@ -77,7 +77,7 @@ func TestCreditsEnd(t *testing.T) {
 	}
 }
 
-func TestLaterAnswerDoesNotShortenAnEarlierOne(t *testing.T) {
+func TestLaterAnswerKeepsLongerTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPolicy(t, Config{})
 		p.Learn("example.com", addrs("192.0.2.1"), 10*time.Hour)
@@ -89,7 +89,7 @@ func TestLaterAnswerDoesNotShortenAnEarlierOne(t *testing.T) {
 	})
 }
 
-func TestHostileGuestCannotGrowTheTable(t *testing.T) {
+func TestTableIsBounded(t *testing.T) {
 	allowed, denied := addrs("192.0.2.1"), addrs("192.0.2.2")
 	check := func(t *testing.T, p *Policy) {
 		t.Helper()
@@ -115,7 +115,7 @@ func TestHostileGuestCannotGrowTheTable(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		flood func(p *Policy)
-		keeps bool // what rules speak of
+		keeps bool // names that rules mention
 	}{
 		{"names of its own, an address each", func(p *Policy) {
 			for i := range 2 * maxCredits {
@@ -163,7 +163,7 @@ func TestHostileGuestCannotGrowTheTable(t *testing.T) {
 	}
 }
 
-func TestNamesLearnedBeforeCountUnderNewRules(t *testing.T) {
+func TestLearnedNamesApplyToNewRules(t *testing.T) {
 	p := newPolicy(t, Config{Rules: rules(t, "+a.example")})
 	p.Learn("b.example", addrs("192.0.2.1"), time1m)
 	f := flow(t, "192.0.2.1:80")
@@ -187,7 +187,7 @@ func TestNamesLearnedBeforeCountUnderNewRules(t *testing.T) {
 // zone is a fake resolver.
 type zone struct {
 	mu    sync.Mutex
-	addrs map[string]string // "ERROR": can't be looked up
+	addrs map[string]string // "ERROR" means that the look-up fails
 	ttl   time.Duration
 	asked map[string]int
 }
@@ -208,7 +208,7 @@ func (z *zone) lookup(ctx context.Context, name string) ([]netip.Addr, time.Dura
 	return addrs(z.addrs[name]), z.ttl, nil
 }
 
-// refusedError is a server's answer that it can't help.
+// refusedError is a server's answer with an error code.
 type refusedError struct{}
 
 func (refusedError) Error() string  { return "server answered REFUSED" }
@@ -249,7 +249,7 @@ func TestPrime(t *testing.T) {
 	}
 }
 
-func TestPrimeEndsWithItsContext(t *testing.T) {
+func TestPrimeCancelled(t *testing.T) {
 	p := newPolicy(t, Config{Rules: rules(t, "-ads.example")})
 	ctx, cancel := context.WithCancel(t.Context())
 	err := p.Prime(ctx, func(ctx context.Context, _ string) ([]netip.Addr, time.Duration, error) {
@@ -319,7 +319,7 @@ func TestRunFollowsAName(t *testing.T) {
 	})
 }
 
-func TestRunIsNoBurdenToTheResolver(t *testing.T) {
+func TestRunLimitsLookUps(t *testing.T) {
 	for _, c := range []struct {
 		name, addr string
 		ttl        time.Duration
@@ -345,7 +345,7 @@ func TestRunIsNoBurdenToTheResolver(t *testing.T) {
 	}
 }
 
-func TestAPoolOfManyAddressesIsBounded(t *testing.T) {
+func TestAddressesOfOneNameAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPolicy(t, Config{Rules: rules(t, "-pool.example")})
 		for i := range 40 {

@@ -12,42 +12,43 @@ import (
 )
 
 const (
-	// nat64Name has no IPv6 addresses but those that a resolver next to a NAT64 makes
-	// of its IPv4 addresses, 192.0.0.170 and 192.0.0.171 (RFC 7050 section 8).
+	// nat64Name has no IPv6 addresses of its own. A resolver beside a NAT64 synthesizes
+	// some from its IPv4 addresses, 192.0.0.170 and 192.0.0.171 (RFC 7050 section 8).
 	nat64Name = "ipv4only.arpa"
-	// A machine that moves to another network is judged by that network's prefixes a
-	// minute later. The name's TTL is a day.
+	// maxAgainNAT64 is the time within which a machine that moves to another network
+	// learns that network's prefixes. The name's TTL is a day.
 	maxAgainNAT64 = time.Minute
-	// More prefixes are not known at a time, the latest ones; networks have one or two.
+	// maxNAT64 is the number of discovered prefixes that are kept, latest first. Networks
+	// have one or two.
 	maxNAT64 = 16
-	// So many can be stated by rules.
+	// maxNAT64Stated is the number of prefixes that rules may state.
 	maxNAT64Stated = 64
 )
 
-// nat64 discovers the NAT64 prefixes of the network from its resolver (RFC 7050). Safe for
-// concurrent use; reading now takes no lock.
+// nat64 discovers the network's NAT64 prefixes from its resolver (RFC 7050). It is safe
+// for concurrent use; reading now takes no lock.
 //
 // Discovery does not delay the start of the command. Until the first answer, a flow to an
-// IPv6 address is judged as if the network had a prefix of each length there. Hardly any
-// address holds a denied IPv4 address then; flows to the others wait: their packets are
-// dropped until the answer is there, so the guest's kernel sends them again and they are
-// judged anew. Once a look-up has failed they are refused, since the prefix is still
-// unknown, and look-ups go on. An error by which a server answers (SERVFAIL, REFUSED)
-// counts as "no NAT64": a resolver next to a NAT64 answers this name itself (RFC 8880
-// section 7.2), while a resolver of a closed network may refuse it forever.
+// IPv6 address is judged as if the network had a prefix of each length at that address.
+// Few addresses contain a denied IPv4 address then. Flows to those wait: their packets
+// are dropped until the answer arrives, so the guest's kernel sends them again and they
+// are judged anew. Once a look-up has failed they are refused, because the prefix is
+// still unknown, and look-ups continue. If a server answers with an error (SERVFAIL,
+// REFUSED), that counts as "no NAT64": a resolver beside a NAT64 answers this name itself
+// (RFC 8880 section 7.2), while the resolver of a closed network may refuse it for ever.
 type nat64 struct {
-	own *own // what is known of nat64Name
+	own *own // what we know about nat64Name
 	now atomic.Pointer[announcement]
 }
 
-// announcement is what the network's resolver said about NAT64.
+// announcement is what the network's resolver announced about NAT64.
 type announcement struct {
 	prefixes []netip.Prefix
 	answered bool // at least once
 	failed   bool // the last look-up was not answered
 }
 
-// answeredError is implemented by errors of a Lookup that say what a server answered.
+// answeredError is implemented by errors of a Lookup that are a server's answer.
 type answeredError interface{ Answered() bool }
 
 func newNAT64() *nat64 {
@@ -57,7 +58,7 @@ func newNAT64() *nat64 {
 	return n
 }
 
-// want starts the discovery, or ends it and forgets what it found.
+// want starts the discovery, or stops it and discards its results.
 func (n *nat64) want(yes bool) {
 	if yes {
 		n.own.set([]string{nat64Name})
@@ -66,8 +67,8 @@ func (n *nat64) want(yes bool) {
 	}
 }
 
-// publish makes the prefixes of the addresses that nat64Name has, or had during the
-// last hour: the latest first.
+// publish stores the prefixes of the addresses that nat64Name has, or had during the last
+// hour, latest first.
 func (n *nat64) publish(entries map[string]*ownName) {
 	e := entries[nat64Name]
 	if e == nil {
@@ -92,8 +93,8 @@ func (n *nat64) publish(entries map[string]*ownName) {
 	n.now.Store(&announcement{all, old.answered || none || !e.due.IsZero() && e.err == nil, e.err != nil})
 }
 
-// announced returns the prefixes that an address of nat64Name stands for: those of
-// the lengths with which it holds a well-known IPv4 address (RFC 7050 section 3).
+// announced returns the prefixes that an address of nat64Name announces: those of the
+// lengths at which the address contains a well-known IPv4 address (RFC 7050 section 3).
 func announced(a netip.Addr) (all []netip.Prefix) {
 	if !a.Is6() {
 		return nil
@@ -101,7 +102,7 @@ func announced(a netip.Addr) (all []netip.Prefix) {
 	for _, l := range nat64Lengths {
 		switch extract(a.As16(), l.at) {
 		case netip.AddrFrom4([4]byte{192, 0, 0, 170}), netip.AddrFrom4([4]byte{192, 0, 0, 171}):
-			p, _ := a.Prefix(l.bits) // no error: the length is one of IPv6
+			p, _ := a.Prefix(l.bits) // no error: all lengths are valid for IPv6
 			all = append(all, p)
 		}
 	}
@@ -109,13 +110,13 @@ func announced(a netip.Addr) (all []netip.Prefix) {
 }
 
 // NAT64 returns the prefixes that lead to IPv4 addresses behind a translator of the
-// network (RFC 6052): those that rules state, and those that the network's resolver
-// announced lately.
+// network (RFC 6052): those stated by rules, and those announced recently by the
+// network's resolver.
 func (p *Policy) NAT64() []netip.Prefix {
 	return slices.Concat(p.state.Load().src.NAT64, p.nat64.now.Load().prefixes)
 }
 
-// ParseNAT64 reads a prefix for Rules.NAT64.
+// ParseNAT64 parses a prefix for Rules.NAT64.
 func ParseNAT64(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"cleat/usernet"
 )
 
-// prefixes reads networks.
+// prefixes parses networks.
 func prefixes(s string) (out []netip.Prefix) {
 	for word := range strings.FieldsSeq(s) {
 		out = append(out, netip.MustParsePrefix(word))
@@ -52,8 +52,8 @@ func denied(t *testing.T, p *Policy, to string) bool {
 
 const behindNAT64 = "[2001:db8:64::10.1.2.3]:80"
 
-// While the network's prefixes are unknown, packets to where one could lead to a denied IPv4
-// address are dropped, and then judged by what the resolver said.
+// While the network's prefixes are unknown, packets to an address that could lead to a
+// denied IPv4 address are dropped. Afterwards they are judged by the resolver's answer.
 func TestFlowsWaitForNAT64(t *testing.T) {
 	const (
 		suspect  = behindNAT64
@@ -106,7 +106,7 @@ func TestFlowsWaitForNAT64(t *testing.T) {
 				if got := (outcome{before, p.Judge(flow(t, c.to)).Action}); got != c.want || d.Action != c.want.after {
 					t.Errorf("%v, explained as %v; want %v", got, d, c.want)
 				}
-				if undiscovered := strings.Contains(d.Reason, "has not said yet"); undiscovered != (c.name == "no answer") {
+				if undiscovered := strings.Contains(d.Reason, "has not answered yet"); undiscovered != (c.name == "no answer") {
 					t.Errorf("the reason is %q", d.Reason)
 				}
 				if asked := z.count(nat64Name) > 0; asked != c.asked {
@@ -119,7 +119,8 @@ func TestFlowsWaitForNAT64(t *testing.T) {
 	}
 }
 
-// Rules that begin to deny something of IPv4 begin to wait, and to look the prefix up.
+// Rules that newly deny something in IPv4 make flows wait and start the look-up of the
+// prefix.
 func TestNewRulesWaitForNAT64(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPolicy(t, Config{Network: network()})
@@ -153,7 +154,7 @@ func TestNewRulesWaitForNAT64(t *testing.T) {
 	})
 }
 
-func TestRunFollowsTheNetworksNAT64(t *testing.T) {
+func TestRunFollowsNAT64(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPolicy(t, Config{Rules: rules(t, "-10.0.0.0/8")})
 		z := &zone{addrs: map[string]string{nat64Name: "ERROR"}, ttl: 24 * time.Hour}
@@ -199,8 +200,9 @@ func TestRunFollowsTheNetworksNAT64(t *testing.T) {
 	})
 }
 
-// The guest can ask for the prefix, too. When it has the answer, we do.
-func TestTheGuestDoesNotKnowNAT64First(t *testing.T) {
+// The guest can ask for the prefix, too. It must not know the answer before the policy
+// does.
+func TestGuestDoesNotLearnNAT64First(t *testing.T) {
 	p := newPolicy(t, Config{Rules: rules(t, "-10.0.0.0/8")})
 	p.Learn("other.example", addrs("2001:db8:64::192.0.0.170"), time1m)
 	if denied(t, p, behindNAT64) {
@@ -215,7 +217,7 @@ func TestTheGuestDoesNotKnowNAT64First(t *testing.T) {
 	}
 }
 
-func TestAFloodOfNAT64PrefixesIsBounded(t *testing.T) {
+func TestNAT64PrefixesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPolicy(t, Config{Rules: rules(t, "-10.0.0.0/8")})
 		for i := range 100 {
@@ -240,7 +242,7 @@ func TestStatedNAT64(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"nat64 2001:db8:64::/96", ""},
 		{"nat64 2001:db8::/32\nnat64 2001:db8:64::/96\nnat64 2001:db8::/32", ""},
-		{"nat64", "alone"},
+		{"nat64", "without a value"},
 		{"nat64 2001:db8::", "want a prefix"},
 		{"nat64 none", "want a prefix"},
 		{"nat64 2001:db8::/33", "of 32, 40, 48, 56, 64 or 96 bits"},
@@ -267,8 +269,8 @@ func TestStatedNAT64(t *testing.T) {
 	}
 }
 
-// FuzzNAT64: whatever prefix a network has, an IPv4 address behind it is found, and the prefix is
-// found by what the resolver answers.
+// FuzzNAT64 checks, for any prefix of the network, that an IPv4 address behind it is
+// found, and that the prefix is found in the resolver's answer.
 func FuzzNAT64(f *testing.F) {
 	f.Add([]byte("\x20\x01\x0d\xb8\x00\x64\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), []byte{10, 1, 2, 3}, uint8(5))
 	f.Add([]byte("\x00\x64\xff\x9b\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), []byte{169, 254, 169, 254}, uint8(2))

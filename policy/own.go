@@ -13,45 +13,44 @@ import (
 )
 
 const (
-	// A name is looked up again when its answer ends, within these bounds: not
-	// so often that it loads the host's resolver, and often enough that a denial
-	// follows a name that moves.
+	// minAgain and maxAgain bound the time until a name is looked up again when its
+	// answer expires: seldom enough to spare the host's resolver, and often enough that a
+	// denial follows a name that moves.
 	minAgain = 10 * time.Second
 	maxAgain = 5 * time.Minute
-	// After a look-up that failed, the next comes so much later, doubling up to
+	// After a failed look-up the next one follows after minRetry, which doubles up to
 	// maxRetry.
 	minRetry = time.Second
 	maxRetry = time.Minute
 
 	lookupsAtOnce = 8
-	// Of one name; the oldest go first. A pool that hands out other addresses
-	// each time is remembered this far.
+	// maxOwnAddresses is the number of addresses kept for one name; the oldest are
+	// evicted. It covers a pool that returns other addresses each time.
 	maxOwnAddresses = 1024
 )
 
-// A Lookup finds the addresses of a name, of both families, and how long they
-// hold. It must give up by itself after some seconds. An error means that the
-// name could not be looked up; a name without addresses is none.
+// A Lookup returns the addresses of a name, of both families, and their TTL. It must
+// return after some seconds at most. An error means that the look-up failed; a name
+// without addresses is not an error.
 type Lookup func(ctx context.Context, name string) (addrs []netip.Addr, ttl time.Duration, err error)
 
-// own are the addresses of the exact names in rules, as we looked them up
-// ourselves: nothing that the guest does or leaves undone changes them. Safe for
-// concurrent use; names does not lock.
+// own holds the addresses of the exact names in rules, from our own look-ups: the guest
+// cannot influence them. It is safe for concurrent use; names takes no lock.
 type own struct {
-	again     time.Duration             // the longest until a name is looked up again
-	published func(map[string]*ownName) // is called with the lock held after each change; nil: nobody is
+	again     time.Duration             // the longest time until a name is looked up again
+	published func(map[string]*ownName) // if not nil, called with the lock held after each change
 
 	mu      sync.Mutex
 	entries map[string]*ownName
-	changed chan struct{} // holds one signal that there are new names
+	changed chan struct{} // holds a signal when there are new names
 	byAddr  atomic.Pointer[map[netip.Addr][]string]
 }
 
 // ownName is one exact name.
 type ownName struct {
-	addrs map[netip.Addr]time.Time // until when
+	addrs map[netip.Addr]time.Time // expiry
 	due   time.Time
-	retry time.Duration // 0: the last look-up was answered
+	retry time.Duration // 0 if the last look-up was answered
 	err   error         // of the last look-up
 }
 
@@ -59,7 +58,7 @@ func newOwn(again time.Duration) *own {
 	return &own{again: again, entries: map[string]*ownName{}, changed: make(chan struct{}, 1)}
 }
 
-// set says which names there are.
+// set sets the names.
 func (o *own) set(names []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,7 +78,7 @@ func (o *own) set(names []string) {
 	}
 }
 
-// publish makes the map that names reads. The caller holds the lock.
+// publish rebuilds the map that names reads. The caller holds the lock.
 func (o *own) publish() {
 	byAddr := map[netip.Addr][]string{}
 	for _, name := range slices.Sorted(maps.Keys(o.entries)) {
@@ -93,7 +92,7 @@ func (o *own) publish() {
 	}
 }
 
-// names appends the names of an address to have, except those it has already.
+// names appends the names of an address to have, without duplicates.
 func (o *own) names(have []string, a netip.Addr) []string {
 	for _, name := range (*o.byAddr.Load())[a] {
 		if !slices.Contains(have, name) {
@@ -103,7 +102,7 @@ func (o *own) names(have []string, a netip.Addr) []string {
 	return have
 }
 
-// due are the names to look up now, and the time until the next.
+// due returns the names to look up now, and the time until the next is due.
 func (o *own) due(now time.Time) (names []string, wait time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -136,14 +135,14 @@ func (o *own) lookUp(ctx context.Context, names []string, lookup Lookup) {
 	wg.Wait()
 }
 
-// answer keeps what a look-up found. Addresses that are no longer in the answer
-// stay for a while, since some names have others each time; those of a name that
-// can't be looked up stay until it can.
+// answer stores the result of a look-up. Addresses that are no longer in the answer stay
+// for a while, because some names return others each time. If the look-up failed, the
+// name keeps its addresses.
 func (o *own) answer(name string, addrs []netip.Addr, ttl time.Duration, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	e := o.entries[name]
-	if e == nil { // no rule has it any more
+	if e == nil { // no rule has the name any more
 		return
 	}
 	now := time.Now()
@@ -158,7 +157,7 @@ func (o *own) answer(name string, addrs []netip.Addr, ttl time.Duration, err err
 	o.add(e, addrs, ttl, now)
 }
 
-// learn keeps what the guest's question found. It does not change when the name is
+// learn stores the result of the guest's query. It does not change when the name is
 // looked up again.
 func (o *own) learn(name string, addrs []netip.Addr, ttl time.Duration) {
 	o.mu.Lock()
@@ -168,8 +167,7 @@ func (o *own) learn(name string, addrs []netip.Addr, ttl time.Duration) {
 	}
 }
 
-// add adds addresses to those of a name, and forgets old ones. The caller holds the
-// lock.
+// add adds addresses to a name and removes expired ones. The caller holds the lock.
 func (o *own) add(e *ownName, addrs []netip.Addr, ttl time.Duration, now time.Time) {
 	until := now.Add(min(max(ttl, minLife), maxLife))
 	for _, a := range addrs {
@@ -185,8 +183,8 @@ func (o *own) add(e *ownName, addrs []netip.Addr, ttl time.Duration, now time.Ti
 	o.publish()
 }
 
-// failed says which names have no answer, and why; ended is why a look-up was
-// not waited for.
+// failed returns an error for each name without an answer. ended is the reason why a
+// look-up was not awaited.
 func (o *own) failed(ended error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -202,7 +200,7 @@ func (o *own) failed(ended error) error {
 	return errors.Join(all...)
 }
 
-// run looks names up as they come due.
+// run looks up names as they become due, until ctx ends.
 func (o *own) run(ctx context.Context, lookup Lookup) {
 	for ctx.Err() == nil {
 		names, _ := o.due(time.Now())

@@ -19,13 +19,13 @@ const (
 	wantProto = "tcp, udp or icmp"
 )
 
-// ParseRule reads what follows --allow or --deny:
+// ParseRule parses the value of --allow or --deny:
 //
 //	CIDR|name[:ports][/proto]
 //
-// A bare address is a network of one. "all" and "any" are every address. Ports
-// are a port, a range, a list of both or *. IPv6 stands in brackets where ports
-// follow: [2001:db8::1]:443, [2001:db8::/32]:443. The error is a *RuleError.
+// A bare address is a network of one. "all" and "any" are every address. Ports are a
+// port, a range, a list of both, or *. IPv6 needs brackets before ports:
+// [2001:db8::1]:443, [2001:db8::/32]:443. The error is a *RuleError.
 func ParseRule(allow bool, s string) (Rule, error) {
 	r := Rule{Allow: allow}
 	bad := func(part, want string) (Rule, error) { return Rule{}, &RuleError{s, part, want} }
@@ -33,7 +33,7 @@ func ParseRule(allow bool, s string) (Rule, error) {
 		return bad(s, wantRule)
 	}
 	if scheme, name, ok := strings.Cut(s, "://"); ok {
-		return bad(scheme+"://", "no scheme, but the name and a port, like "+strings.TrimRight(name, "/")+":443")
+		return bad(scheme+"://", "the name and a port without a scheme, like "+strings.TrimRight(name, "/")+":443")
 	}
 	rest := s
 	if i := strings.LastIndexByte(s, '/'); i >= 0 && i+1 < len(s) && isLetter(s[i+1]) {
@@ -54,7 +54,7 @@ func ParseRule(allow bool, s string) (Rule, error) {
 		return r, nil
 	}
 	if r.Protocol == packet.ICMP {
-		return bad(ports, "no ports, which icmp does not have")
+		return bad(ports, "no ports: icmp has none")
 	}
 	if ports == "*" {
 		return r, nil
@@ -79,8 +79,8 @@ func notNameLetter(c rune) bool {
 	return !(c < 0x7f && isLetter(byte(c)) || '0' <= c && c <= '9' || c == '-' || c == '_')
 }
 
-// endsInNumber tells names, none of which does, from IPv4 addresses and what was
-// meant as one.
+// endsInNumber distinguishes IPv4 addresses, and what was meant as one, from names, which
+// never end in a number.
 func endsInNumber(s string) bool {
 	s = trimDot(s)
 	return isDigits(s[strings.LastIndexByte(s, '.')+1:])
@@ -88,17 +88,17 @@ func endsInNumber(s string) bool {
 
 func trimDot(name string) string { return strings.TrimSuffix(name, ".") }
 
-// splitPorts divides a rule without its protocol. want is set where that can't
-// be done, and says what would be right; dest is then the part that is wrong.
+// splitPorts splits a rule without its protocol into destination and ports. On failure,
+// want describes a valid form, and dest is the part that is wrong.
 func splitPorts(s string) (dest, ports string, has bool, want string) {
 	if inside, ok := strings.CutPrefix(s, "["); ok {
 		inside, after, closed := strings.Cut(inside, "]")
 		if !closed || hasBrackets(inside+after) {
 			return s, "", false, "one address in one pair of brackets"
 		}
-		bits, ports, has := strings.Cut(after, ":") // [2001:db8::]/32:443 is read too
+		bits, ports, has := strings.Cut(after, ":") // [2001:db8::]/32:443 is accepted, too
 		if bits != "" && bits[0] != '/' {
-			return bits, "", false, "ports behind a colon"
+			return bits, "", false, "ports after a colon"
 		}
 		if !strings.Contains(inside, ":") {
 			return s, "", false, "brackets around IPv6 addresses only"
@@ -110,13 +110,13 @@ func splitPorts(s string) (dest, ports string, has bool, want string) {
 		return dest, ports, has, ""
 	}
 	if i := strings.LastIndexByte(s, ':'); strings.Contains(s[:i], "/") {
-		return s, "", false, "brackets where ports follow, " + bracketed(s[:i]) + s[i:]
+		return s, "", false, "brackets before ports, " + bracketed(s[:i]) + s[i:]
 	}
 	return s, "", false, ""
 }
 
-// parseDestination reads an address, a network or a name into r; the result is
-// what would be right, or "".
+// parseDestination parses an address, a network or a name into r. On failure it returns a
+// description of a valid form, else "".
 func (r *Rule) parseDestination(s string) (want string) {
 	switch dnsname.Lower(s) {
 	case "":
@@ -124,7 +124,7 @@ func (r *Rule) parseDestination(s string) (want string) {
 	case "all", "any":
 		r.All = true
 		return ""
-	case "*", "all.", "any.": // as names they would be written like all addresses
+	case "*", "all.", "any.": // these names would be confused with all addresses
 		return `"all" for every address`
 	}
 	if strings.ContainsAny(s, ":/") || endsInNumber(s) {
@@ -137,21 +137,21 @@ func (r *Rule) parsePrefix(s string) (want string) {
 	p, err := netip.ParsePrefix(s)
 	if a, aerr := netip.ParseAddr(s); aerr == nil {
 		if a.Zone() != "" {
-			return "an address without zone: a link-local address is the same on every link"
+			return "an address without a zone: a link-local address is the same on every link"
 		}
 		p, err = netip.PrefixFrom(a, a.BitLen()), nil
 	}
 	if err != nil {
 		if name, _, ok := strings.Cut(s, "/"); ok && !endsInNumber(name) && new(Rule).parseName(name) == "" {
-			return "a name without prefix length, or a network like 192.0.2.0/24"
+			return "a name without a prefix length, or a network like 192.0.2.0/24"
 		}
 		return "an address, a network like 192.0.2.0/24 or 2001:db8::/32, or a name"
 	}
 	if a := p.Addr(); a.Is4In6() {
 		if p.Bits() < 96 {
-			return "IPv4 and IPv6 networks in rules of their own"
+			return "IPv4 and IPv6 networks in separate rules"
 		}
-		return "IPv4 as such: " + Rule{Prefix: netip.PrefixFrom(a.Unmap(), p.Bits()-96)}.String()
+		return "plain IPv4: " + Rule{Prefix: netip.PrefixFrom(a.Unmap(), p.Bits()-96)}.String()
 	}
 	if p != p.Masked() {
 		return p.Masked().String() + " for the network, or " + p.Addr().String() + " for the address"
@@ -160,8 +160,8 @@ func (r *Rule) parsePrefix(s string) (want string) {
 	return ""
 }
 
-// parseName reads a domain name, or one with "*." in front (RFC 1035 section
-// 2.3.4: labels of 1 to 63 bytes, 253 in all; underscores as RFC 8552 has them).
+// parseName parses a domain name, or one with "*." in front (RFC 1035 section 2.3.4:
+// labels of 1 to 63 bytes, 253 in all; underscores as in RFC 8552).
 func (r *Rule) parseName(s string) (want string) {
 	name := dnsname.Fold(s)
 	base := strings.TrimPrefix(name, "*.")
@@ -169,7 +169,7 @@ func (r *Rule) parseName(s string) (want string) {
 	case strings.ContainsFunc(s, notASCII):
 		return wantASCII(s)
 	case strings.Contains(base, "*"):
-		return "* as the first label only, like *.example.com"
+		return "* only as the first label, like *.example.com"
 	case len(name) > 253:
 		return "a name of at most 253 bytes"
 	}
@@ -182,9 +182,9 @@ func (r *Rule) parseName(s string) (want string) {
 	return ""
 }
 
-// wantASCII says how DNS spells a name with letters beyond ASCII (RFC 5890). It is
-// not taken as such: one of the letters may merely look like what the reader of the
-// rule believes to see.
+// wantASCII returns how DNS spells a name with letters beyond ASCII (RFC 5890). Such
+// names are not converted silently: a letter may only look like what the reader of the
+// rule expects.
 func wantASCII(name string) string {
 	base, wild := strings.CutPrefix(name, "*.")
 	ascii, err := idna.Lookup.ToASCII(base)
@@ -194,10 +194,11 @@ func wantASCII(name string) string {
 	if wild {
 		ascii = "*." + ascii
 	}
-	return "the ASCII form of the name, which is " + ascii
+	return "the ASCII form of the name, " + ascii
 }
 
-// parsePorts reads a list of ports; nil says that wrong is none.
+// parsePorts parses a list of ports. On failure it returns nil and the part that is
+// wrong.
 func parsePorts(s string) (list []PortRange, wrong string) {
 	for part := range strings.SplitSeq(s, ",") {
 		first, last, isRange := strings.Cut(part, "-")

@@ -15,80 +15,80 @@ import (
 	"cleat/usernet"
 )
 
-// Ports of DNS: plain (RFC 1035) and over TLS or QUIC (RFC 7858, RFC 9250).
+// DNS ports: plain (RFC 1035), and over TLS or QUIC (RFC 7858, RFC 9250).
 const (
 	dnsPort    = 53
 	dnsTLSPort = 853
 )
 
-// A guest's conversation with the forwarder over UDP ends after so long without
-// a word; resolvers wait 5 s for an answer before they ask again.
+// dnsIdle is the idle time after which a guest's UDP conversation with the forwarder
+// ends. Resolvers wait 5 s for an answer before they ask again.
 const dnsIdle = 10 * time.Second
 
-// Policy judges flows by rules. Make it with New. Its methods are safe for
-// concurrent use; it implements usernet.Policy, and sandbox.NamePolicy.
+// Policy judges flows by rules. Create one with New. Its methods are safe for concurrent
+// use. It implements usernet.Policy and sandbox.NamePolicy.
 type Policy struct {
-	mu      sync.Mutex // one change at a time
+	mu      sync.Mutex // serializes changes
 	state   atomic.Pointer[state]
 	learned *learned
 	own     *own
 	nat64   *nat64
 }
 
-// state is what a flow is judged by. It never changes.
+// state is everything that a flow is judged by. It is immutable.
 type state struct {
 	*set
 	net      Network
 	mappings map[netip.Addr]mapped
-	// discovers is set where IPv6 flows wait for the network's NAT64 prefixes: not where
-	// the rules state them, nor where there is no resolver to ask.
+	// discovers is set if IPv6 flows wait for the network's NAT64 prefixes: not if the
+	// rules state them, and not without a resolver to ask.
 	discovers bool
 }
 
-// mapped is what an address leads to.
+// mapped is the target of a mapped address.
 type mapped struct {
 	to netip.Addr
-	// guarded is set where to is denied without a rule.
+	// guarded is set if a built-in denial covers to.
 	guarded bool
 }
 
-// Config is what a Policy begins with. The zero Config is useful: it lets
-// through what no built-in denial forbids.
+// Config is the initial configuration of a Policy. The zero Config is useful: it allows
+// everything except the built-in denials.
 type Config struct {
 	Rules Rules
 	Network
 }
 
-// Network is what a Policy must know of the network around it.
+// Network describes the network that a Policy judges for.
 type Network struct {
-	// Map are addresses that lead elsewhere. Flows to them are judged on both
-	// sides: a deny of either holds, an allow of either suffices. Since somebody
-	// asked for the mapping, built-in denials don't apply to it.
+	// Map lists addresses that lead elsewhere. Flows to them are judged on both sides: a
+	// deny of either applies, and an allow of either suffices. Built-in denials do not
+	// apply, because the mapping was requested explicitly.
 	Map []Mapping
-	// Names are those that our DNS forwarder itself leads to such addresses. A rule
-	// that allows another name does not open a way to what is denied without a rule,
-	// such as the host's loopback: its owner would only have to give it the address.
+	// Names are the names that our DNS forwarder resolves to such addresses. A rule that
+	// allows another name does not open what the built-in denials cover, such as the
+	// host's loopback: its owner would only have to give it the mapped address.
 	Names []string
-	// Resolvers are the guest-visible addresses of the DNS forwarder, which
-	// answers at port 53 of TCP and UDP.
+	// Resolvers are the guest-visible addresses of the DNS forwarder, which answers on
+	// port 53 of TCP and UDP.
 	Resolvers []netip.Addr
-	// Gateways are our own addresses on the guest's link. Nothing listens there,
-	// so flows to them are refused where no mapping says otherwise.
+	// Gateways are our own addresses on the guest's link. Nothing listens there, so flows
+	// to them are refused unless they are mapped.
 	Gateways []netip.Addr
-	// DNS opens a conversation with the forwarder: a stream for TCP, datagrams
-	// for UDP. nil: there is none, and DNS is judged like everything else. It
-	// must not block.
+	// DNS opens a conversation with the forwarder: a stream for TCP, datagrams for UDP.
+	// If nil, there is no forwarder, and DNS is judged like everything else. It must not
+	// block.
 	DNS func(usernet.Flow) net.Conn
 }
 
-// Mapping makes one address mean another one.
+// Mapping makes one address lead to another.
 type Mapping struct {
-	Guest netip.Addr // as the guest writes it
-	Host  netip.Addr // what it leads to
+	Guest netip.Addr // the address that the guest uses
+	Host  netip.Addr // the address it leads to
 }
 
-// New checks the rules and makes a Policy. It starts nothing. The error is a
-// *RuleError, or says that HostSockets does not go with the rules.
+// New checks the rules and returns a Policy. It starts nothing. The error is a
+// *RuleError, or says that HostSockets contradicts the rules.
 func New(cfg Config) (*Policy, error) {
 	s, err := newSet(cfg.Rules)
 	if err != nil {
@@ -110,17 +110,16 @@ func newState(s *set, n Network) *state {
 	return st
 }
 
-// Bind replaces what the Policy knows of the network.
+// Bind replaces the description of the network.
 func (p *Policy) Bind(n Network) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state.Store(newState(p.state.Load().set, n))
 }
 
-// Set replaces the rules; the error is as New's, and then nothing changes.
-// Flows that were let through live on. Names that the guest asked for before
-// count under the new rules too; exact names that are new are looked up by Run,
-// at once.
+// Set replaces the rules. It returns the same errors as New, and then changes nothing.
+// Flows that were allowed continue. Names that the guest asked for before apply under the
+// new rules too; Run looks up new exact names at once.
 func (p *Policy) Set(r Rules) error {
 	s, err := newSet(r)
 	if err != nil {
@@ -135,50 +134,50 @@ func (p *Policy) Set(r Rules) error {
 	return nil
 }
 
-// Rules are the rules in force, in the form that ParseRule gives them.
+// Rules returns the current rules, in the form that ParseRule returns.
 func (p *Policy) Rules() Rules {
 	r := p.state.Load().src
 	return Rules{r.Default, r.HostSockets, slices.Clone(r.NAT64), slices.Clone(r.Rules)}
 }
 
-// Learn credits addresses to a name that the guest asked our forwarder for.
-// Only the forwarder may call it, and only with the question's name (any case,
-// with or without the final dot), and before the guest sees the answer.
+// Learn credits addresses to a name that the guest asked our forwarder for. Only the
+// forwarder may call it, only with the question's name (any case, with or without the
+// final dot), and before the guest sees the answer.
 func (p *Policy) Learn(name string, addrs []netip.Addr, ttl time.Duration) {
 	name = dnsname.Fold(name)
-	if name == nat64Name { // the guest must not know the prefixes before we do
+	if name == nat64Name { // the guest must not learn the prefixes before us
 		p.nat64.own.learn(name, addrs, ttl)
 	}
 	p.learned.learn(name, addrs, ttl, p.state.Load().named(name))
 }
 
-// Names are those that led the guest to an address lately, the latest first;
-// none that the Policy looked up for itself.
+// Names returns the names that recently led the guest to an address, latest first. It
+// omits names that only the Policy itself looked up.
 func (p *Policy) Names(a netip.Addr) []string {
 	return p.learned.names(nil, plainAddr(a))
 }
 
-// MayAsk tells whether the guest may ask the forwarder for a name. It may not
-// where the rules allow nothing but names and this is none of them: an answer
-// would be of no use, and questions can carry data out.
+// MayAsk reports whether the guest may ask the forwarder for a name. It may not if the
+// rules allow only names and this is not one of them: the answer would be useless, and
+// queries can carry data out.
 func (p *Policy) MayAsk(name string) bool {
 	s := p.state.Load()
 	return !s.onlyNames || s.allowsName(dnsname.Fold(name))
 }
 
-// Prime looks up those exact names of the rules that were not looked up yet, and
-// returns when each was answered or ctx ended: called before the guest starts,
-// it makes rules by name hold from the first packet. The error says which names
-// could not be looked up, by this or by Run, for a warning; Run keeps trying.
+// Prime looks up those exact names of the rules that were not looked up yet. It returns
+// when each was answered or ctx ended. Called before the guest starts, it makes rules
+// with names apply from the first packet. The error lists the names that could not be
+// looked up, by this call or by Run; it is meant as a warning, because Run keeps trying.
 func (p *Policy) Prime(ctx context.Context, lookup Lookup) error {
 	names, _ := p.own.due(time.Now())
 	p.own.lookUp(ctx, names, lookup)
 	return p.own.failed(ctx.Err())
 }
 
-// Run looks up the exact names of the rules whenever their answers end, and, where a rule
-// denies something of IPv4, the network's NAT64 prefixes, until ctx ends, whose error it
-// returns.
+// Run looks up the exact names of the rules whenever their answers expire and, where a
+// rule denies something in IPv4, the network's NAT64 prefixes. It blocks until ctx ends
+// and returns ctx's error.
 func (p *Policy) Run(ctx context.Context, lookup Lookup) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.nat64.own.run(ctx, lookup) })
@@ -187,9 +186,9 @@ func (p *Policy) Run(ctx context.Context, lookup Lookup) error {
 	return ctx.Err()
 }
 
-// Judge implements usernet.Policy with the names that were learned. It does not
-// block, and redirects what Network.Map and Network.DNS ask for. Inbound flows
-// are allowed: a Forward was set up for them.
+// Judge implements usernet.Policy with the learned names. It does not block, and
+// redirects what Network.Map and Network.DNS ask for. Inbound flows are allowed, because
+// a Forward was set up for them.
 func (p *Policy) Judge(f usernet.Flow) usernet.Verdict {
 	if f.Inbound {
 		return usernet.Verdict{}
@@ -199,9 +198,8 @@ func (p *Policy) Judge(f usernet.Flow) usernet.Verdict {
 	return st.verdict(f, p.judge(st, f, p.names(st, array[:0], f)))
 }
 
-// JudgeNamed is Judge with names that somebody else learned, in place of the
-// guest's; addresses of exact names that the Policy itself looked up count
-// nevertheless. It does not keep names.
+// JudgeNamed is Judge with names from the caller in place of the learned ones. Addresses
+// of exact names that the Policy itself looked up still apply. It does not keep names.
 func (p *Policy) JudgeNamed(f usernet.Flow, names []string) usernet.Verdict {
 	if f.Inbound {
 		return usernet.Verdict{}
@@ -211,7 +209,7 @@ func (p *Policy) JudgeNamed(f usernet.Flow, names []string) usernet.Verdict {
 	return st.verdict(f, p.judge(st, f, p.ownNames(st, append(array[:0], names...), f)))
 }
 
-// names appends all names of a flow's destination that rules may speak of.
+// names appends all names of a flow's destination that rules may mention.
 func (p *Policy) names(st *state, have []string, f usernet.Flow) []string {
 	if !st.hasNames {
 		return have
@@ -231,7 +229,7 @@ func (p *Policy) ownNames(st *state, have []string, f usernet.Flow) []string {
 	return have
 }
 
-// judge decides about an outbound flow to a destination with names.
+// judge decides about an outbound flow whose destination has names.
 func (p *Policy) judge(st *state, f usernet.Flow, names []string) outcome {
 	dst := plainAddr(f.Destination.Addr())
 	var array [maxForms]netip.Addr
@@ -249,8 +247,8 @@ func (p *Policy) judge(st *state, f usernet.Flow, names []string) outcome {
 	return o
 }
 
-// judgeUndiscovered is judge for an IPv6 destination while the network's NAT64 prefixes are
-// unknown. allowed is the outcome if there are none.
+// judgeUndiscovered is judge for an IPv6 destination while the network's NAT64 prefixes
+// are unknown. allowed is the outcome if there are none.
 func (p *Policy) judgeUndiscovered(st *state, f usernet.Flow, names []string, failed bool, allowed outcome) outcome {
 	var array [maxForms]netip.Addr
 	forms := appendForms(array[:0], plainAddr(f.Destination.Addr()), true, st.src.NAT64)
@@ -259,13 +257,13 @@ func (p *Policy) judgeUndiscovered(st *state, f usernet.Flow, names []string, fa
 		return allowed
 	}
 	if o.why = byUndiscovered; !failed {
-		o.action = usernet.Drop // until the look-up has ended; the guest tries again
+		o.action = usernet.Drop // until the look-up has ended; the guest sends again
 	}
 	return o
 }
 
-// judgeForms is judge for a destination that holds IPv4 addresses. It is a function of
-// its own since it needs more of the stack.
+// judgeForms is judge for a destination that contains IPv4 addresses. It is a separate
+// function because it needs more stack.
 func (p *Policy) judgeForms(st *state, f usernet.Flow, names []string, addrs []netip.Addr) outcome {
 	var forms [maxForms]form
 	var room [maxForms][maxNamesPerAddress + 8]string
@@ -278,34 +276,34 @@ func (p *Policy) judgeForms(st *state, f usernet.Flow, names []string, addrs []n
 	return st.judge(f, names, forms[:len(addrs)])
 }
 
-// outcome is how a flow was decided, without words.
+// outcome is the decision about a flow.
 type outcome struct {
 	action usernet.Action
-	to     netip.Addr // Redirect
-	rule   int32      // -1: none
+	to     netip.Addr // for Redirect
+	rule   int32      // -1 if no rule decided
 	why    why
-	// embedded is the IPv4 address in the destination that rule is about; zero: rule
-	// is about the destination itself.
+	// embedded is the IPv4 address in the destination that rule applies to, or zero if
+	// rule applies to the destination itself.
 	embedded [4]byte
 }
 
-// why is what decided where no rule did.
+// why is the reason for a decision without a rule.
 type why uint8
 
 const (
 	_ why = iota // a rule, or the default
 
-	byResolver   // a question to our forwarder
-	byCapture    // a question to another server, answered by our forwarder
-	byNoCapture  // DNS that can't be answered by ours
+	byResolver   // a query to our forwarder
+	byCapture    // a query to another server, answered by our forwarder
+	byNoCapture  // DNS that our forwarder can't answer
 	byNothing    // our own address, where nothing listens
-	byNoQuestion // nothing can be reached, so nothing needs to be asked
+	byNoQuestion // nothing is reachable, so no name needs to be resolved
 
-	byUndiscovered // it may lead to a denied IPv4 address by a NAT64 that is not known yet
+	byUndiscovered // may lead to a denied IPv4 address through an unknown NAT64
 )
 
-// judge decides about an outbound flow to a destination with names, which may hold
-// IPv4 addresses.
+// judge decides about an outbound flow whose destination has names and may contain IPv4
+// addresses.
 func (st *state) judge(f usernet.Flow, names []string, forms []form) outcome {
 	q := query{proto: f.Protocol, port: f.Destination.Port(), dst: plainAddr(f.Destination.Addr()), names: names, forms: forms, ownNames: st.net.Names}
 	if q.proto == packet.ICMPv6 {
@@ -333,13 +331,12 @@ func (st *state) judge(f usernet.Flow, names []string, forms []form) outcome {
 	return outcome{rule: rule}
 }
 
-// judgeDNS decides about flows to the ports of DNS. Those to our forwarder are
-// its to answer unless a rule denies them by port or address: who denies
-// 10.0.0.0/8 does not mean the resolver that happens to be given a number there.
-// Where rules have names, the guest must learn addresses from nobody else: what
-// it asks other servers is answered by ours, and encrypted DNS is refused, so
-// that programs fall back to the plain kind. A rule that allows such a port at a
-// destination by number is a wish to let it out.
+// judgeDNS decides about flows to DNS ports. The forwarder answers flows to itself unless
+// a rule denies them by port or by a single address: a deny of 10.0.0.0/8 is not meant
+// for the resolver that happens to have an address there. Where rules have names, the
+// guest must learn addresses from nobody else: our forwarder answers what it asks other
+// servers, and encrypted DNS is refused, so that programs fall back to plain DNS. A rule
+// that allows such a port at a destination by number lets it out.
 func (st *state) judgeDNS(q *query) (out outcome, done bool) {
 	ours := q.port == dnsPort && slices.Contains(st.net.Resolvers, q.dst) && st.net.DNS != nil
 	if !ours && !st.hasNames {
@@ -361,19 +358,19 @@ func (st *state) judgeDNS(q *query) (out outcome, done bool) {
 	return outcome{action: usernet.Refuse, rule: -1, why: byNoCapture}, true
 }
 
-// particular tells whether a rule is about something less than everything.
+// particular reports whether a rule matches less than everything.
 func (st *state) particular(rule int32) bool {
 	r := &st.rules[rule]
 	return r.builtin == "" && (r.Ports != nil || r.Protocol != 0 || !r.All && !(r.Name == "" && r.Prefix.Bits() == 0))
 }
 
-// aimed tells whether a rule names a port or a single address.
+// aimed reports whether a rule names a port or a single address.
 func (st *state) aimed(rule int32) bool {
 	r := &st.rules[rule]
 	return r.Ports != nil || r.Name == "" && !r.All && r.Prefix.IsSingleIP()
 }
 
-// verdict is an outcome as the data path wants it.
+// verdict converts an outcome for the data path.
 func (st *state) verdict(f usernet.Flow, o outcome) usernet.Verdict {
 	switch o.action {
 	case usernet.Redirect:
@@ -387,8 +384,8 @@ func (st *state) verdict(f usernet.Flow, o outcome) usernet.Verdict {
 	return usernet.Verdict{Action: o.action}
 }
 
-// KnownNames are the exact names of rules and the addresses that the Policy
-// itself found for them, for a person to look at.
+// KnownNames returns the exact names of rules with the addresses that the Policy itself
+// found for them, for display.
 func (p *Policy) KnownNames() map[string][]netip.Addr {
 	p.own.mu.Lock()
 	defer p.own.mu.Unlock()

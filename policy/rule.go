@@ -12,26 +12,26 @@ import (
 	"cleat/packet"
 )
 
-// Rule allows or denies some destinations. It is pure data; make one by hand or
-// with ParseRule. Exactly one of All, Prefix and Name says which destinations.
+// Rule allows or denies some destinations. It is pure data; fill it in or use ParseRule.
+// Exactly one of All, Prefix and Name selects the destinations.
 type Rule struct {
 	Allow  bool         // false: the rule denies
 	All    bool         // every address of both families
-	Prefix netip.Prefix // masked; never of IPv4-mapped IPv6
-	// Name is lower case without a final dot. "*.example.com" stands for all
-	// names below example.com, at any depth, and not for example.com itself.
+	Prefix netip.Prefix // masked; never IPv4-mapped IPv6
+	// Name is in lower case without a final dot. "*.example.com" matches all names below
+	// example.com, at any depth, but not example.com itself.
 	Name string
-	// Ports are the destination ports, sorted and apart from each other. nil:
-	// all of them, and protocols without ports too.
+	// Ports are the destination ports, sorted and disjoint. nil matches all ports, and
+	// protocols without ports.
 	Ports []PortRange
-	// Protocol is TCP, UDP or ICMP, which here means ICMPv6 too; 0: each.
+	// Protocol is TCP, UDP or ICMP, which includes ICMPv6; 0 matches each.
 	Protocol packet.Protocol
 }
 
-// PortRange is First to Last, both included.
+// PortRange is the range First to Last, both included.
 type PortRange struct{ First, Last uint16 }
 
-// String is the range as a rule has it: "443" or "80-90".
+// String returns the range as rules write it: "443" or "80-90".
 func (p PortRange) String() string {
 	if p.First == p.Last {
 		return strconv.Itoa(int(p.First))
@@ -39,11 +39,11 @@ func (p PortRange) String() string {
 	return fmt.Sprintf("%d-%d", p.First, p.Last)
 }
 
-// RuleError is a rule that can't be read.
+// RuleError is an invalid rule.
 type RuleError struct {
 	Rule string // as given
-	Part string // what of it is wrong
-	Want string // what would be right
+	Part string // the part that is wrong
+	Want string // a description of a valid form
 }
 
 func (e *RuleError) Error() string {
@@ -53,7 +53,7 @@ func (e *RuleError) Error() string {
 	return fmt.Sprintf("read rule %q: %q: want %s", e.Rule, e.Part, e.Want)
 }
 
-// String is the rule as ParseRule reads it, without allow or deny.
+// String returns the rule in the form that ParseRule reads, without allow or deny.
 func (r Rule) String() string {
 	var b strings.Builder
 	switch {
@@ -85,7 +85,7 @@ func (r Rule) String() string {
 	return b.String()
 }
 
-// verb is the word in front of a rule.
+// verb returns the word in front of a rule.
 func (r Rule) verb() string {
 	if r.Allow {
 		return "allow"
@@ -93,7 +93,7 @@ func (r Rule) verb() string {
 	return "deny"
 }
 
-// MarshalText is "allow" or "deny" and the rule.
+// MarshalText returns "allow" or "deny" and the rule.
 func (r Rule) MarshalText() ([]byte, error) {
 	if _, err := r.checked(); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (r Rule) MarshalText() ([]byte, error) {
 	return []byte(r.verb() + " " + r.String()), nil
 }
 
-// UnmarshalText reads what MarshalText writes. The error is a *RuleError.
+// UnmarshalText parses what MarshalText returns. The error is a *RuleError.
 func (r *Rule) UnmarshalText(b []byte) error {
 	s := strings.TrimSpace(string(b))
 	verb, rest, _ := strings.Cut(s, " ")
@@ -116,8 +116,8 @@ func (r *Rule) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// checked is a rule that was perhaps made by hand, in the form that ParseRule
-// gives it.
+// checked validates a rule, which may have been filled in by hand, and returns it in the
+// form that ParseRule returns.
 func (r Rule) checked() (Rule, error) {
 	kinds := 0
 	for _, set := range []bool{r.All, r.Prefix.IsValid(), r.Name != ""} {
@@ -139,14 +139,14 @@ func (r Rule) checked() (Rule, error) {
 	return out, err
 }
 
-// equal tells whether two rules are the same.
+// equal reports whether two rules are the same.
 func (r Rule) equal(o Rule) bool {
 	return r.Allow == o.Allow && r.All == o.All && r.Prefix == o.Prefix && r.Name == o.Name &&
 		r.Protocol == o.Protocol && slices.Equal(r.Ports, o.Ports)
 }
 
-// covers tells whether the rule speaks of a protocol and port. ICMP stands for
-// both versions, and then port is of no meaning.
+// covers reports whether the rule matches a protocol and port. ICMP stands for both
+// versions; port is ignored then.
 func (r *Rule) covers(proto packet.Protocol, port uint16) bool {
 	if r.Protocol != 0 && r.Protocol != proto {
 		return false
@@ -169,9 +169,8 @@ func (r *Rule) covers(proto packet.Protocol, port uint16) bool {
 	return found
 }
 
-// within tells whether every flow that r speaks of is one that o speaks of. What
-// addresses a name leads to is for others to say, so a name lies in no prefix
-// but those of everything.
+// within reports whether o matches every flow that r matches. The addresses of a name are
+// not known here, so a name lies within no prefix except those that match everything.
 func (r *Rule) within(o *Rule) bool {
 	if o.Protocol != 0 && o.Protocol != r.Protocol {
 		return false
@@ -193,7 +192,7 @@ func (r *Rule) destinationWithin(o *Rule) bool {
 	return o.Prefix.Bits() <= r.Prefix.Bits() && o.Prefix.Contains(r.Prefix.Addr())
 }
 
-// nameWithin tells whether all names of a pattern are ones of another.
+// nameWithin reports whether all names of one pattern match another.
 func nameWithin(name, of string) bool {
 	if name == of {
 		return true
@@ -214,8 +213,8 @@ func portsWithin(ports, of []PortRange) bool {
 	return true
 }
 
-// width orders rules from the most particular to the widest, to say which of
-// several that agree is the reason.
+// width orders rules from the most specific to the widest, to select the reason among
+// several rules that agree.
 func (r *Rule) width() int {
 	w := 0
 	switch {
@@ -235,7 +234,7 @@ func (r *Rule) width() int {
 	return w
 }
 
-// sorted is a list of ports in order, those that touch joined.
+// sorted sorts port ranges and joins adjacent ones.
 func sorted(ports []PortRange) []PortRange {
 	slices.SortFunc(ports, func(a, b PortRange) int { return cmp.Compare(a.First, b.First) })
 	var out []PortRange

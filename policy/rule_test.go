@@ -63,7 +63,7 @@ func TestParseRule(t *testing.T) {
 	}
 }
 
-func TestParseRuleSaysWhatWouldBeRight(t *testing.T) {
+func TestParseRuleErrors(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"nothing", "", "CIDR|name"},
 		{"space", "192.0.2.1 :80", "CIDR|name"},
@@ -76,22 +76,22 @@ func TestParseRuleSaysWhatWouldBeRight(t *testing.T) {
 		{"host bits of IPv6", "2001:db8::1/32", "2001:db8::/32 for the network"},
 		{"prefix too long", "192.0.2.0/33", "an address, a network"},
 		{"no prefix length", "192.0.2.0/", "an address, a network"},
-		{"prefix length of a name", "example.com/24", "a name without prefix length"},
+		{"prefix length of a name", "example.com/24", "a name without a prefix length"},
 		{"five numbers", "192.0.2.1.5", "an address, a network"},
 		{"three numbers", "192.0.2", "an address, a network"},
 		{"leading zero", "192.0.2.010", "an address, a network"},
 		{"number too big", "192.0.2.256", "an address, a network"},
-		{"zone", "fe80::1%eth0", "without zone"},
-		{"zone in brackets", "[fe80::1%eth0]:80", "without zone"},
-		{"mapped", "::ffff:192.0.2.1", "IPv4 as such: 192.0.2.1"},
-		{"mapped network", "::ffff:192.0.2.0/120", "IPv4 as such: 192.0.2.0/24"},
-		{"network around the mapped", "::ffff:0:0/90", "rules of their own"},
+		{"zone", "fe80::1%eth0", "without a zone"},
+		{"zone in brackets", "[fe80::1%eth0]:80", "without a zone"},
+		{"mapped", "::ffff:192.0.2.1", "plain IPv4: 192.0.2.1"},
+		{"mapped network", "::ffff:192.0.2.0/120", "plain IPv4: 192.0.2.0/24"},
+		{"network around the mapped", "::ffff:0:0/90", "separate rules"},
 		{"IPv6 network and port without brackets", "2001:db8::/32:443", "[2001:db8::/32]:443"},
 		{"brackets around IPv4", "[192.0.2.1]:80", "IPv6 addresses only"},
 		{"brackets around a name", "[example.com]:80", "IPv6 addresses only"},
 		{"open bracket", "[2001:db8::1:80", "one pair of brackets"},
 		{"two brackets", "[[2001:db8::1]]:80", "one pair of brackets"},
-		{"something behind brackets", "[2001:db8::1]80", "behind a colon"},
+		{"something behind brackets", "[2001:db8::1]80", "after a colon"},
 		{"two prefix lengths", "[2001:db8::/32]/48:443", "an address, a network"},
 		{"port 0", "192.0.2.1:0", "1 to 65535"},
 		{"port too big", "192.0.2.1:65536", "1 to 65535"},
@@ -107,17 +107,17 @@ func TestParseRuleSaysWhatWouldBeRight(t *testing.T) {
 		{"protocol unknown", "192.0.2.1/sctp", "tcp, udp or icmp"},
 		{"icmp with a port", "192.0.2.1:80/icmp", "no ports"},
 		{"icmp with all ports", "192.0.2.1:*/icmp", "no ports"},
-		{"star inside", "www.*.example.com", "first label only"},
-		{"star in a label", "w*.example.com", "first label only"},
-		{"two stars", "*.*.example.com", "first label only"},
-		{"star and dot alone", "*.", "first label only"},
+		{"star inside", "www.*.example.com", "only as the first label"},
+		{"star in a label", "w*.example.com", "only as the first label"},
+		{"two stars", "*.*.example.com", "only as the first label"},
+		{"star and dot alone", "*.", "only as the first label"},
 		{"empty label", "example..com", "labels"},
 		{"dot in front", ".example.com", "labels"},
 		{"dot alone", ".", "labels"},
 		{"long label", strings.Repeat("a", 64) + ".example", "labels"},
 		{"long name", strings.Repeat("a.", 127) + "aa", "253 bytes"},
 		{"letters beyond ASCII", "bücher.example", "xn--"},
-		{"letters beyond ASCII, in the protocol", "example.com/\u0130cmp", "a name without prefix length"},
+		{"letters beyond ASCII, in the protocol", "example.com/\u0130cmp", "a name without a prefix length"},
 		{"digits beyond ASCII", "192.0.2.\u0661", "xn--"},
 		{"all with a final dot", "all.", `"all" for every address`},
 		{"URL", "https://example.com/", "like example.com:443"},
@@ -136,7 +136,7 @@ func TestParseRuleSaysWhatWouldBeRight(t *testing.T) {
 	}
 }
 
-func TestRuleMadeByHand(t *testing.T) {
+func TestHandMadeRule(t *testing.T) {
 	net24 := netip.MustParsePrefix("192.0.2.0/24")
 	for _, c := range []struct {
 		name string

@@ -9,36 +9,36 @@ import (
 	"cleat/packet"
 )
 
-// compiled is a rule, or a built-in denial.
+// compiled is a rule or a built-in denial.
 type compiled struct {
 	Rule
-	builtin string // why, for a built-in denial
+	builtin string // the reason, for a built-in denial
 }
 
-// set is Rules made quick to search: one map look-up for each length of prefix
-// in use, one for each label of a name. It never changes.
+// set is Rules compiled for fast search: one map look-up for each prefix length in use,
+// and one for each label of a name. It is immutable.
 type set struct {
 	src      Rules
 	rules    []compiled
-	denies   bool // what no rule speaks of
+	denies   bool // verdict on what no rule matches
 	hasNames bool
-	// onlyNames is set where nothing is allowed but names, so that an answer for
-	// another name is of no use.
+	// onlyNames is set if only names are allowed, so that an answer for another name is
+	// useless.
 	onlyNames bool
-	canAllow  bool // anything at all, for some flow
-	// deniesIPv4 is set where a rule denies an IPv4 network, or a name, so that it
-	// matters which IPv6 addresses lead to IPv4.
+	canAllow  bool // some flow can be allowed
+	// deniesIPv4 is set if a rule denies an IPv4 network or a name, so that it matters
+	// which IPv6 addresses lead to IPv4.
 	deniesIPv4 bool
 
-	everything [2][]int32 // rules for all addresses of IPv4 and IPv6
+	everything [2][]int32 // rules for all addresses of IPv4 and of IPv6
 	byPrefix   map[netip.Prefix][]int32
-	lengths    [2][]int // of the prefixes in byPrefix, for IPv4 and IPv6
+	lengths    [2][]int // prefix lengths in byPrefix, for IPv4 and IPv6
 	exact      map[string][]int32
-	below      map[string][]int32 // "example.com" for *.example.com
+	below      map[string][]int32 // key "example.com" for *.example.com
 	builtins   int                // rules[:builtins]
 }
 
-// newSet checks and compiles rules.
+// newSet validates and compiles rules.
 func newSet(src Rules) (*set, error) {
 	s := &set{
 		denies:   src.Denies(),
@@ -109,7 +109,7 @@ func (s *set) add(c compiled) {
 	}
 }
 
-// family is 0 for IPv4 and 1 for IPv6.
+// family returns 0 for IPv4 and 1 for IPv6.
 func family(a netip.Addr) int {
 	if a.Is4() {
 		return 0
@@ -117,7 +117,7 @@ func family(a netip.Addr) int {
 	return 1
 }
 
-// exactNames are the names of rules that stand for one name, each once.
+// exactNames returns the names of rules that match a single name, without duplicates.
 func (s *set) exactNames() []string {
 	names := make([]string, 0, len(s.exact))
 	for name := range s.exact {
@@ -127,7 +127,7 @@ func (s *set) exactNames() []string {
 	return names
 }
 
-// named tells whether any rule speaks of a name.
+// named reports whether any rule mentions a name.
 func (s *set) named(name string) bool {
 	if len(s.exact[name]) > 0 {
 		return true
@@ -140,7 +140,7 @@ func (s *set) named(name string) bool {
 	return false
 }
 
-// allowsName tells whether some rule allows a name something.
+// allowsName reports whether some rule allows anything for a name.
 func (s *set) allowsName(name string) bool {
 	allow := func(i int32) bool { return s.rules[i].Allow }
 	if slices.ContainsFunc(s.exact[name], allow) {
@@ -154,7 +154,7 @@ func (s *set) allowsName(name string) bool {
 	return false
 }
 
-// parents are the domains that a name lies in, the nearest first.
+// parents iterates over the parent domains of a name, nearest first.
 func parents(name string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for {
@@ -167,45 +167,44 @@ func parents(name string) func(yield func(string) bool) {
 	}
 }
 
-// query is a flow as rules see it.
+// query is a flow in the form that rules are matched with.
 type query struct {
 	proto packet.Protocol // ICMP for both versions
 	port  uint16
-	// dst is as the guest wrote it, unmapped; to is where a mapping leads it, or
+	// dst is the guest's destination, unmapped; to is the target of a mapping, or
 	// invalid.
 	dst, to netip.Addr
-	names   []string // of either
-	// guarded is set where to is denied without a rule: then only ownNames let the
-	// flow through.
+	names   []string // of dst and to
+	// guarded is set if a built-in denial covers to: then only ownNames can allow the
+	// flow.
 	guarded  bool
 	ownNames []string
 	forms    []form // of dst
 }
 
-// form is an IPv4 address in a destination.
+// form is an IPv4 address contained in a destination.
 type form struct {
 	addr  netip.Addr
 	names []string
 }
 
-// hits are the rules that speak of a flow.
+// hits are the rules that match a flow.
 type hits struct {
 	deny, allow []int32
 }
 
-// decide finds the rule that decides about a flow, or -1, and whether it is let
-// through.
+// decide returns the rule that decides about a flow, or -1, and whether the flow is
+// allowed.
 //
-// A flow is denied if a rule denies it, unless a rule that allows it is an
-// exception: it speaks of nothing that the denial does not speak of, and of
-// less. Where no denial holds, a rule that allows it lets it through, and without
-// one the default decides.
+// A flow is denied if a rule denies it, unless a rule that allows it is an exception: the
+// denial matches everything that the exception matches, and more. Where no denial
+// applies, a rule that allows the flow does so, and without one the default decides.
 //
-// Where the destination holds IPv4 addresses, the flow is judged once for each, as
-// if that were a second address of the destination, and denied if it is denied for
-// any (embedded; zero for the destination itself): which of them a translator takes
-// is not known, and a hostile guest chooses all of them. A rule about such an address makes an exception
-// to a denial, but grants nothing.
+// If the destination contains IPv4 addresses, the flow is judged once for each, as if it
+// were a second address of the destination, and denied if it is denied for any of them
+// (embedded, which is zero for the destination itself): a translator may use any of them,
+// and a hostile guest chooses all of them. A rule that allows such an address makes an
+// exception to a denial, but allows nothing by itself.
 func (s *set) decide(q *query) (rule int32, embedded [4]byte, allowed bool) {
 	var denyArray, allowArray [24]int32
 	h := hits{deny: denyArray[:0], allow: allowArray[:0]}
@@ -232,7 +231,7 @@ func (s *set) decide(q *query) (rule int32, embedded [4]byte, allowed bool) {
 	return rule, [4]byte{}, rule >= 0 || !s.denies
 }
 
-// denial is the rule that denies a flow and has no exception, or -1.
+// denial returns the rule that denies a flow and has no exception, or -1.
 func (s *set) denial(h hits) (rule int32) {
 	rule = -1
 	for _, d := range h.deny {
@@ -243,8 +242,8 @@ func (s *set) denial(h hits) (rule int32) {
 	return rule
 }
 
-// denialOfForm is denial for a flow whose destination holds IPv4 addresses, and the
-// address that it is about, if it is not the destination itself.
+// denialOfForm is denial for a flow whose destination contains IPv4 addresses. It also
+// returns the address that the rule applies to, unless that is the destination itself.
 func (s *set) denialOfForm(h hits, q *query) (rule int32, embedded [4]byte) {
 	rule = -1
 	for _, f := range q.forms {
@@ -262,8 +261,8 @@ func (s *set) denialOfForm(h hits, q *query) (rule int32, embedded [4]byte) {
 	return rule, embedded
 }
 
-// better tells whether rule i says more about a flow than rule than, if any: a
-// person's rule before a built-in one, then the more particular, then the first.
+// better reports whether rule i is a better reason than rule than, if any: a user's rule
+// before a built-in one, then the more specific, then the first.
 func (s *set) better(i, than int32) bool {
 	if than < 0 {
 		return true
@@ -278,8 +277,8 @@ func (s *set) better(i, than int32) bool {
 	return i < than
 }
 
-// excepted tells whether one of the rules that allow a flow is an exception to
-// the one that denies it. For a built-in denial it may be as wide.
+// excepted reports whether one of the rules that allow a flow is an exception to the one
+// that denies it. An exception to a built-in denial may be as wide as the denial.
 func (s *set) excepted(deny int32, allows []int32) bool {
 	d := &s.rules[deny]
 	for _, i := range allows {
@@ -319,8 +318,8 @@ func (s *set) byName(h hits, q *query, name string) hits {
 	return h
 }
 
-// pick adds those of some rules that speak of the flow. Where somebody asked for
-// the mapping, no built-in denial does.
+// pick adds those of the given rules that match the flow. Built-in denials do not match a
+// mapped destination.
 func (s *set) pick(h hits, q *query, rules []int32) hits {
 	for _, i := range rules {
 		r := &s.rules[i]

@@ -13,8 +13,8 @@ import (
 	"cleat/usernet"
 )
 
-// decideSlowly is what set.decide does, word by word as the package comment has
-// it, one rule after the other.
+// decideSlowly is the simple twin of set.decide. It follows the package comment literally
+// and checks one rule after the other.
 func decideSlowly(src Rules, q *query) bool {
 	var all []compiled
 	for _, b := range builtins() {
@@ -89,7 +89,7 @@ func decideSlowly(src Rules, q *query) bool {
 	return allowed
 }
 
-// Few addresses, names and ports, so that rules meet.
+// Few addresses, names and ports, so that rules overlap.
 var (
 	twinAddrs = []string{
 		"10.0.0.1", "10.0.0.2", "10.0.1.1", "10.1.0.1", "192.0.2.1", "127.0.0.1", "127.0.0.2", "169.254.169.254", "169.254.1.1",
@@ -109,7 +109,7 @@ var (
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
-func TestDecideEqualsItsSlowTwin(t *testing.T) {
+func TestDecideEqualsSlowTwin(t *testing.T) {
 	seed := [32]byte{}
 	binary.LittleEndian.PutUint64(seed[:], 20)
 	r := rand.New(rand.NewChaCha8(seed))
