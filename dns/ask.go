@@ -14,40 +14,41 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// udpBuffer is room for an answer over UDP. Servers are told that maxUDPAnswer is the
-// most; some don't care.
+// udpBuffer is the buffer size for an answer over UDP. Servers are told to send at most
+// maxUDPAnswer; some send more.
 const udpBuffer = 4096
 
-// maxForged messages that are not the answer, on a socket connected to the server, are
-// no accident: the server is asked by TCP then (RFC 5452 section 9.3 has the idea).
+// maxForged is the number of wrong messages on a socket connected to the server after
+// which the server is asked over TCP instead: so many are no accident (the idea is in RFC
+// 5452 section 9.3).
 const maxForged = 3
 
-// errServer is an answer by which a server says that it can't help.
+// errServer is a server's answer that it cannot help.
 type errServer dnsmessage.RCode
 
 func (e errServer) Error() string { return "server answered " + dnsmessage.RCode(e).String() }
 
-// Answered reports that a server answered; package policy asks for it.
+// Answered reports that a server answered. Package policy uses it.
 func (errServer) Answered() bool { return true }
 
-// helpless are the codes by which a server says that another should be asked.
+// helpless are the response codes that mean that another server should be asked.
 var helpless = []dnsmessage.RCode{dnsmessage.RCodeServerFailure, dnsmessage.RCodeRefused, dnsmessage.RCodeNotImplemented}
 
 // try is the outcome of asking one server once.
 type try struct {
-	rank   int // of the server: its place in the plan
+	rank   int // the server's position in the plan
 	server netip.AddrPort
 	raw    []byte
 	ans    answer
 	err    error
 }
 
-// negative reports whether the answer says that there is nothing.
+// negative reports whether the answer says that no such record exists.
 func (t *try) negative() bool { return !t.ans.records && !t.ans.truncated }
 
-// ask asks one server once: over UDP, and by TCP where resolv.conf, the answer
-// or forgers suggest it. The answer's bytes are held by b.
-func (f *Forwarder) ask(ctx context.Context, b *bill, server netip.AddrPort, q *question, way way) try {
+// ask asks one server once: over UDP, and over TCP if resolv.conf, the answer or
+// forgeries require it. b holds the answer's bytes.
+func (f *Forwarder) ask(ctx context.Context, b *account, server netip.AddrPort, q *question, way transport) try {
 	out := try{server: server}
 	if !b.ledger.Charge(tryCost) {
 		out.err = errLimit
@@ -68,7 +69,8 @@ func (f *Forwarder) ask(ctx context.Context, b *bill, server netip.AddrPort, q *
 	return out
 }
 
-// dial opens a socket that is closed, and whose reads end, when ctx ends.
+// dial opens a socket. When ctx ends, its reads fail. The caller calls the returned
+// function to close it.
 func (f *Forwarder) dial(ctx context.Context, network string, server netip.AddrPort) (net.Conn, func(), error) {
 	conn, err := f.cfg.Dial(ctx, network, server)
 	if err != nil {
@@ -78,14 +80,14 @@ func (f *Forwarder) dial(ctx context.Context, network string, server netip.AddrP
 	return conn, func() { stop(); conn.Close() }, nil
 }
 
-// newID returns an id that nobody can guess.
+// newID returns an unpredictable message id.
 func newID() uint16 {
 	var b [2]byte
 	rand.Read(b[:]) // never fails
 	return binary.BigEndian.Uint16(b[:])
 }
 
-func (f *Forwarder) askUDP(ctx context.Context, b *bill, server netip.AddrPort, q *question) ([]byte, answer, error) {
+func (f *Forwarder) askUDP(ctx context.Context, b *account, server netip.AddrPort, q *question) ([]byte, answer, error) {
 	conn, done, err := f.dial(ctx, "udp", server)
 	if err != nil {
 		return nil, answer{}, err
@@ -123,7 +125,7 @@ func (f *Forwarder) askUDP(ctx context.Context, b *bill, server netip.AddrPort, 
 	}
 }
 
-func (f *Forwarder) askTCP(ctx context.Context, b *bill, server netip.AddrPort, q *question) ([]byte, answer, error) {
+func (f *Forwarder) askTCP(ctx context.Context, b *account, server netip.AddrPort, q *question) ([]byte, answer, error) {
 	conn, done, err := f.dial(ctx, "tcp", server)
 	if err != nil {
 		return nil, answer{}, err
@@ -156,8 +158,7 @@ func (f *Forwarder) askTCP(ctx context.Context, b *bill, server netip.AddrPort, 
 	return raw, a, err
 }
 
-// readLength reads the length that a message has in front of it over TCP (RFC 1035
-// section 4.2.2).
+// readLength reads the length that precedes a message over TCP (RFC 1035 section 4.2.2).
 func readLength(r io.Reader, most int) (int, error) {
 	var length [lengthBytes]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
@@ -170,7 +171,7 @@ func readLength(r io.Reader, most int) (int, error) {
 	return n, nil
 }
 
-// readMessage reads a message behind its length.
+// readMessage reads a message with its length prefix.
 func readMessage(r io.Reader, most int) ([]byte, error) {
 	n, err := readLength(r, most)
 	if err != nil {

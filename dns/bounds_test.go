@@ -23,7 +23,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// long answers each question with about 60 KiB, over TCP.
+// long answers each query with about 60 KiB, over TCP.
 func long(network string, q []byte) []byte {
 	const records = 280
 	out := slices.Clone(q)
@@ -41,7 +41,7 @@ func long(network string, q []byte) []byte {
 	return out
 }
 
-// pipelined is n questions as one TCP stream carries them, for names that nobody else asks for.
+// pipelined returns n queries for distinct names as one TCP stream carries them.
 func pipelined(t testing.TB, who, n int) (out []byte) {
 	for i := range n {
 		out = append(out, framed(ask(t, uint16(i), fmt.Sprintf("h%d-%d.example", who, i), dnsmessage.TypeTXT))...)
@@ -49,8 +49,8 @@ func pipelined(t testing.TB, who, n int) (out []byte) {
 	return out
 }
 
-// A guest that pipelines questions over many connections and reads no answer must not
-// make the helper keep all answers.
+// A guest that pipelines queries over many connections and reads no answer must not make
+// the helper keep all answers.
 func TestUnreadStreamsHoldLittleMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s fakes
@@ -76,7 +76,7 @@ func TestUnreadStreamsHoldLittleMemory(t *testing.T) {
 	})
 }
 
-// Answers over UDP that nobody reads are held up to a limit, all conversations together.
+// Unread answers over UDP are held up to a limit, over all conversations.
 func TestUnreadDatagramsHoldLittleMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s fakes
@@ -114,8 +114,8 @@ func TestUnreadDatagramsHoldLittleMemory(t *testing.T) {
 	})
 }
 
-// Look-ups of names in rules must work while the guest asks for more than is permitted.
-func TestLookupDuringAFlood(t *testing.T) {
+// Look-ups of names in rules must work while the guest sends more queries than it may.
+func TestLookupDuringFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s fakes
 		s.set("192.0.2.1", silent)
@@ -134,7 +134,7 @@ func TestLookupDuringAFlood(t *testing.T) {
 			defer c.Close()
 			c.Write(ask(t, uint16(i), fmt.Sprintf("h%d.guest.example", i), dnsmessage.TypeA))
 		}
-		time.Sleep(2 * hedgeAfter) // every further try that the guest may have is under way
+		time.Sleep(2 * hedgeAfter) // every retry that the guest may have is in progress
 		start := time.Now()
 		addrs, _, err := f.Lookup(t.Context(), "rule.example")
 		if err != nil || len(addrs) != 2 {
@@ -171,9 +171,9 @@ func (c *counting) Dial(ctx context.Context, network string, server netip.AddrPo
 	return &countedConn{Conn: conn, gone: func() { c.now.Add(-1) }}, nil
 }
 
-// However many names the rules have, and however slow the servers are, look-ups take few
-// descriptors: they live from what is reserved for the helper itself.
-func TestLookupsTakeFewDescriptors(t *testing.T) {
+// However many names the rules have, and however slow the servers are, look-ups use few
+// descriptors: those are part of the helper's reserve.
+func TestLookupsUseFewDescriptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s fakes
 		s.set("192.0.2.1", silent)
@@ -195,7 +195,7 @@ func TestLookupsTakeFewDescriptors(t *testing.T) {
 	})
 }
 
-// unsteady is a fake that fails in a random way, or answers.
+// unsteady is a server that answers, or fails in a random way.
 func unsteady(t testing.TB, r *rand.Rand) func(ctx context.Context, network string, server netip.AddrPort) (net.Conn, error) {
 	var mu sync.Mutex
 	roll := func(n int) int {
@@ -229,9 +229,8 @@ func unsteady(t testing.TB, r *rand.Rand) func(ctx context.Context, network stri
 	}
 }
 
-// What the guest is charged with is refunded, however its conversations and the servers'
-// answers end.
-func TestNoChargeIsLeftBehind(t *testing.T) {
+// All charges are refunded, however conversations and servers' answers end.
+func TestChargesAreRefunded(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
@@ -269,8 +268,8 @@ func TestNoChargeIsLeftBehind(t *testing.T) {
 	}
 }
 
-// beGuest begins a conversation and ends it after a while. Guests with the same number ask the
-// same.
+// beGuest opens a conversation and closes it after a while. Guests with the same number
+// send the same queries.
 func beGuest(t testing.TB, f *Forwarder, who int, udp bool, questions int, wait time.Duration, half, read bool) {
 	var c net.Conn
 	if udp {
@@ -303,7 +302,8 @@ func beGuest(t testing.TB, f *Forwarder, who int, udp bool, questions int, wait 
 	time.Sleep(wait)
 }
 
-// Each kind of charge is refused by itself, and the guest is told, or its conversation ends.
+// Each kind of charge is refused in turn. The guest gets an error, or its conversation
+// ends.
 func TestRefusedCharges(t *testing.T) {
 	q := ask(t, 7, "example.com", dnsmessage.TypeA)
 	question := questionCost.Plus(ledger.Cost{Bytes: len(q)})
@@ -315,7 +315,7 @@ func TestRefusedCharges(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		limit    ledger.Cost // beside the conversation's cost
-		udp, tcp string      // "silence", "closed", or a code
+		udp, tcp string      // "silence", "closed", or a response code
 	}{
 		{"a conversation", ledger.Cost{}, "silence", "closed"},
 		{"no answer", question, "silence", "closed"},
@@ -378,8 +378,8 @@ func TestRefusedCharges(t *testing.T) {
 	}
 }
 
-// A ledger that has nothing left does not keep look-ups of our own from working.
-func TestLookupIsNotTheGuests(t *testing.T) {
+// An exhausted ledger does not prevent our own look-ups.
+func TestLookupIsNotCharged(t *testing.T) {
 	var s fakes
 	s.set("192.0.2.1", says(t, "rule.example A 198.51.100.1"))
 	account := ledger.New(ledger.Cost{})
@@ -392,7 +392,7 @@ func TestLookupIsNotTheGuests(t *testing.T) {
 	}
 }
 
-// What conversations are charged with covers what they take.
+// The charge for conversations covers what they use.
 func TestCosts(t *testing.T) {
 	const many = 400
 	for _, c := range []struct {
@@ -411,7 +411,7 @@ func TestCosts(t *testing.T) {
 				runtime.ReadMemStats(&m)
 				return int(m.HeapAlloc + m.StackInuse)
 			}
-			c.open(f).Close() // what the first one takes is not counted
+			c.open(f).Close() // exclude what only the first one uses
 			before := memory()
 			var open []net.Conn
 			for range many {
@@ -427,8 +427,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// An answer that a server sends by TCP is charged before it is read.
-func TestNoRoomForAnAnswerByTCP(t *testing.T) {
+// An answer over TCP is charged before it is read.
+func TestAnswerOverTCPIsChargedFirst(t *testing.T) {
 	var s fakes
 	s.set("192.0.2.1", long)
 	q := ask(t, 7, "example.com", dnsmessage.TypeTXT)
@@ -443,7 +443,7 @@ func TestNoRoomForAnAnswerByTCP(t *testing.T) {
 	}
 }
 
-// A probe's answer is for nobody.
+// A probe's answer is dropped.
 func TestProbesHoldNothing(t *testing.T) {
 	var s fakes
 	s.set("192.0.2.1", says(t, "example.com A 192.0.2.1"))
@@ -453,7 +453,7 @@ func TestProbesHoldNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.probe(f.guest, two()[0], &q, way{})
+	f.probe(f.guest, two()[0], &q, transport{})
 	if u := account.Usage(); u.Used != (ledger.Cost{}) || u.Peak.Descriptors != 1 {
 		t.Errorf("%+v", u)
 	}
@@ -473,13 +473,13 @@ func TestSettle(t *testing.T) {
 		{"too long", 300, 1001, false, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			account := ledger.New(ledger.Cost{Bytes: 1000})
-			b := bill{purse: newPurse(account, 1, 1)}
+			led := ledger.New(ledger.Cost{Bytes: 1000})
+			b := account{budget: newBudget(led, 1, 1)}
 			if !b.hold(c.held) {
 				t.Fatal("refused")
 			}
 			got := b.settle(c.chose)
-			if left := account.Usage().Used.Bytes; got != c.want || left != c.left || int(b.held.Load()) != c.left {
+			if left := led.Usage().Used.Bytes; got != c.want || left != c.left || int(b.held.Load()) != c.left {
 				t.Errorf("%t, %d bytes are charged, %d held", got, left, b.held.Load())
 			}
 		})

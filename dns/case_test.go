@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Names that package strings takes for others: bank.example, host.cleat.internal, and each
+// Names that package strings equates with bank.example, host.cleat.internal, or each
 // other.
 const (
 	kelvin   = "ban\u212a.example"
@@ -20,9 +20,9 @@ const (
 	invalid2 = "x\xfe.example"
 )
 
-// Only ASCII letters match in either case (RFC 4343): a name that Unicode folds to one of
-// the rules, or of ours, is another name. What can't be printed is escaped.
-func TestQuestionsAreFoldedAsASCII(t *testing.T) {
+// Only ASCII letters match in either case (RFC 4343): a name that Unicode folds to one in
+// a rule, or to a local one, is another name. Unprintable bytes are escaped.
+func TestQueriesFoldOnlyASCII(t *testing.T) {
 	for _, c := range []struct{ name, ask, want string }{
 		{"ASCII", "BaNk.Example", "bank.example"},
 		{"KELVIN SIGN", kelvin, `ban\226\132\170.example`},
@@ -69,9 +69,9 @@ func TestQuestionsAreFoldedAsASCII(t *testing.T) {
 	}
 }
 
-// An answer for a name that only Unicode takes for the question's is none, and its CNAMEs
-// and addresses lead nowhere.
-func TestAnswersAreFoldedAsASCII(t *testing.T) {
+// An answer whose name equals the query's only in Unicode does not count, and its CNAMEs
+// and addresses are ignored.
+func TestAnswersFoldOnlyASCII(t *testing.T) {
 	const id = 7
 	for _, c := range []struct{ name, asked, answered string }{
 		{"KELVIN SIGN", "bank.example", kelvin},

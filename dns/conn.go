@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// A conversation over UDP ends so long after the last answer, since a flow
-	// costs the data path memory. A and AAAA are asked for at once; what comes
-	// later from the same socket begins another conversation.
+	// lingers is the time after the last answer at which a UDP conversation ends, because
+	// a flow costs the data path memory. A and AAAA are queried at once; a later query
+	// from the same socket begins another conversation.
 	lingers = 500 * time.Millisecond
-	// One over TCP ends after so long without a question (RFC 7766 section 6.2.3:
-	// a few seconds).
+	// streamIdle is the time without a query after which a TCP conversation ends (RFC
+	// 7766 section 6.2.3: a few seconds).
 	streamIdle = 10 * time.Second
-	// Questions of one TCP connection that are under way.
+	// maxPipelined limits the queries in progress on one TCP connection.
 	maxPipelined = 16
 )
 
-// past is a deadline that ends reads and writes at once.
+// past is a deadline that interrupts reads and writes at once.
 var past = time.Unix(1, 0)
 
-// place is an end of a conversation.
-type place struct{}
+// connAddr is the address of both ends of a conversation.
+type connAddr struct{}
 
-func (place) Network() string { return "dns" }
-func (place) String() string  { return "forwarder" }
+func (connAddr) Network() string { return "dns" }
+func (connAddr) String() string  { return "forwarder" }
 
 // packets is a conversation over UDP. Writing never blocks.
 type packets struct {
@@ -36,16 +36,16 @@ type packets struct {
 
 	mu       sync.Mutex
 	news     sync.Cond
-	answers  [][]byte // behind their lengths
-	under    int      // questions under way
+	answers  [][]byte // with their length prefixes
+	pending  int      // queries in progress
 	closed   bool
-	ended    bool // by the forwarder: what is there can still be read
+	ended    bool // by the forwarder; pending answers can still be read
 	deadline time.Time
-	wake     *time.Timer // at the deadline
+	wake     *time.Timer // fires at the deadline
 	linger   *time.Timer
 }
 
-// Write takes one question.
+// Write submits one query.
 func (c *packets) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,17 +53,16 @@ func (c *packets) Write(b []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	if c.f.submit(b, false, c.answer) {
-		c.under++
+		c.pending++
 	}
 	return len(b), nil
 }
 
-// answer is called once for each question that was taken, with nil where there
-// is no answer.
+// answer is called once for each submitted query, with nil if there is no answer.
 func (c *packets) answer(frame []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.under--; c.under == 0 {
+	if c.pending--; c.pending == 0 {
 		c.linger.Reset(lingers)
 	}
 	switch {
@@ -76,14 +75,14 @@ func (c *packets) answer(frame []byte) {
 	}
 }
 
-// Read waits for an answer. One that is longer than b is cut.
+// Read waits for an answer. If the answer is longer than b, the rest is dropped.
 func (c *packets) Read(b []byte) (int, error) {
 	answer, err := c.next()
 	return copy(b, answer), err
 }
 
-// WriteTo writes answers as they come, each in one piece, until the conversation
-// ends: who calls it needs no buffer for the longest.
+// WriteTo writes answers to w as they arrive, one Write each, until the conversation
+// ends. The caller needs no buffer for the longest answer.
 func (c *packets) WriteTo(w io.Writer) (n int64, err error) {
 	for {
 		answer, err := c.next()
@@ -121,7 +120,7 @@ func (c *packets) next() ([]byte, error) {
 	}
 }
 
-// end is the forwarder's way to close.
+// end closes the conversation on behalf of the forwarder.
 func (c *packets) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,11 +129,11 @@ func (c *packets) end() {
 	c.news.Broadcast()
 }
 
-// idle ends the conversation unless another question has come.
+// idle ends the conversation unless another query has arrived.
 func (c *packets) idle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.under == 0 {
+	if c.pending == 0 {
 		c.ended = true
 		c.news.Broadcast()
 		c.f.leave(c)
@@ -164,7 +163,7 @@ func (c *packets) setDeadline(t time.Time) {
 	}
 	if c.deadline = t; !t.IsZero() {
 		c.wake = time.AfterFunc(time.Until(t), func() {
-			c.mu.Lock() // or a reader may be between looking and waiting
+			c.mu.Lock() // without the lock, a reader between its check and its wait would miss the wake-up
 			defer c.mu.Unlock()
 			c.news.Broadcast()
 		})
@@ -181,25 +180,25 @@ func (c *packets) SetReadDeadline(t time.Time) error {
 
 func (c *packets) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) }
 func (c *packets) SetWriteDeadline(time.Time) error { return nil }
-func (c *packets) LocalAddr() net.Addr              { return place{} }
-func (c *packets) RemoteAddr() net.Addr             { return place{} }
+func (c *packets) LocalAddr() net.Addr              { return connAddr{} }
+func (c *packets) RemoteAddr() net.Addr             { return connAddr{} }
 
 // stream is the forwarder's end of a conversation over TCP.
 type stream struct {
 	f      *Forwarder
 	conn   net.Conn
 	noMore atomic.Bool   // the guest has closed its direction
-	turn   chan struct{} // holds one answer's right to be written
+	turn   chan struct{} // a lock: holds one token while an answer is written
 }
 
-// guestStream is the guest's end.
+// guestStream is the guest's end of the conversation.
 type guestStream struct {
 	net.Conn
 	ours *stream
 }
 
-// CloseWrite says that there are no more questions; answers still come. What was
-// written has been read, since a net.Pipe holds nothing.
+// CloseWrite ends the queries; answers still arrive. Everything written has been read,
+// because a net.Pipe buffers nothing.
 func (g *guestStream) CloseWrite() error {
 	g.ours.noMore.Store(true)
 	return g.ours.conn.SetReadDeadline(past)
@@ -207,7 +206,7 @@ func (g *guestStream) CloseWrite() error {
 
 func (c *stream) end() { c.conn.Close() }
 
-// serve answers questions until the guest has no more.
+// serve answers queries until the guest has no more.
 func (c *stream) serve() {
 	var under sync.WaitGroup
 	slots := make(chan struct{}, maxPipelined)
@@ -225,7 +224,7 @@ func (c *stream) serve() {
 		done := func(frame []byte) {
 			defer under.Done()
 			if frame == nil || c.send(frame) != nil {
-				c.conn.Close() // a stream that skips answers is of no use
+				c.conn.Close() // a stream must not skip answers
 			}
 			<-slots
 		}
@@ -237,8 +236,8 @@ func (c *stream) serve() {
 	c.conn.Close()
 }
 
-// send writes an answer and releases it. Length and message are one write (RFC 7766
-// section 8).
+// send writes an answer and releases its bytes. Length and message are one write (RFC
+// 7766 section 8).
 func (c *stream) send(frame []byte) error {
 	defer c.f.guest.release(len(frame))
 	c.turn <- struct{}{}

@@ -24,7 +24,7 @@ func TestConversationOverUDPEnds(t *testing.T) {
 		f := newForwarder(t, Config{}, &s)
 		c := f.Packets()
 		buf := make([]byte, 600)
-		for range 3 { // one question after the other keeps it alive
+		for range 3 { // queries keep it alive
 			c.Write(ask(t, 7, "example.com", dnsmessage.TypeA))
 			if _, err := c.Read(buf); err != nil {
 				t.Fatal(err)
@@ -52,7 +52,7 @@ func TestCloseAndRunsEndWakeReaders(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		open func(*Forwarder) net.Conn
-		end  bool // Run's, else Close
+		end  bool // end by Run, or else by Close
 		want []error
 	}{
 		{"UDP, close", (*Forwarder).Packets, false, []error{net.ErrClosed}},
@@ -197,7 +197,7 @@ func TestWriteTo(t *testing.T) {
 	})
 }
 
-// each is a Writer that is a function.
+// each is an io.Writer implemented by a function.
 type each func([]byte) error
 
 func (e each) Write(b []byte) (int, error) { return len(b), e(b) }
@@ -213,7 +213,7 @@ func TestStream(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		send  []byte
-		half  bool     // close the sending direction after it
+		half  bool     // close the sending direction afterwards
 		want  []uint16 // ids of the answers
 		after time.Duration
 	}{

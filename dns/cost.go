@@ -7,11 +7,11 @@ import (
 	"cleat/internal/ledger"
 )
 
-// What the guest's ledger is charged with, beside the bytes of messages. Bytes are rounded
-// up from what was measured (TestCosts).
+// Charges to the guest's ledger, besides the bytes of messages. Bytes are rounded up from
+// measurements (TestCosts).
 var (
 	packetsCost = ledger.Cost{Bytes: 1 << 10}
-	// The goroutine that reads questions, a question, and both ends of a net.Pipe.
+	// A reading goroutine, a query, and both ends of a net.Pipe.
 	streamCost   = ledger.Cost{Bytes: stackBytes + maxQuestion + 2<<10, Goroutines: 1}
 	questionCost = ledger.Cost{Bytes: stackBytes, Goroutines: 1}
 	// A socket, the goroutine that reads from it, and one that waits for a connection.
@@ -19,37 +19,37 @@ var (
 )
 
 const (
-	stackBytes = 8 << 10 // of a goroutine some calls deep
-	// Answers that the guest has caused and has not read yet: bytes, of all conversations
-	// together. That is 64 answers of the longest kind, and thousands of the usual ones.
+	stackBytes = 8 << 10 // of a goroutine a few calls deep
+	// maxHeld limits the bytes of answers that the guest has caused and not yet read,
+	// over all conversations: 64 answers of maximal length, thousands of the usual ones.
 	maxHeld = 4 << 20
-	// Look-ups of our own: questions under way, and further tries. Rules are looked up
-	// eight names at a time (package policy), each for two types of records.
+	// Limits of our own look-ups: queries in progress, and retries. Package policy looks
+	// up eight names at a time, each for two record types.
 	ownQueries = 16
 	ownRetries = 8
 )
 
-// LookupDescriptors is how many sockets a Forwarder has at most for questions that are not
-// the guest's (Lookup). No Ledger is charged with them.
+// LookupDescriptors is the most sockets that a Forwarder uses for its own queries
+// (Lookup). No Ledger is charged for them.
 const LookupDescriptors = ownQueries + ownRetries
 
-// errLimit: the limits don't permit another socket or a longer answer.
+// errLimit means that the limits do not permit another socket or a longer answer.
 var errLimit = errors.New("the limit of memory, goroutines or open files is reached")
 
-// purse is what questions of one origin, the guest's or ours, may spend.
-type purse struct {
-	ledger  *ledger.Ledger // nil: charged to nobody
-	slots   chan struct{}  // questions under way
-	retries chan struct{}  // further tries under way
+// budget is the budget for queries of one origin, the guest or ourselves.
+type budget struct {
+	ledger  *ledger.Ledger // nil: nobody is charged
+	slots   chan struct{}  // queries in progress
+	retries chan struct{}  // retries in progress
 	held    atomic.Int64   // bytes of answers
 }
 
-func newPurse(l *ledger.Ledger, queries, retries int) *purse {
-	return &purse{ledger: l, slots: make(chan struct{}, queries), retries: make(chan struct{}, retries)}
+func newBudget(l *ledger.Ledger, queries, retries int) *budget {
+	return &budget{ledger: l, slots: make(chan struct{}, queries), retries: make(chan struct{}, retries)}
 }
 
-// hold charges bytes of answers, and reports whether the limits permit them.
-func (p *purse) hold(n int) bool {
+// hold charges bytes of answers and reports whether the limits permit them.
+func (p *budget) hold(n int) bool {
 	if p.held.Add(int64(n)) > maxHeld || !p.ledger.Charge(ledger.Cost{Bytes: n}) {
 		p.held.Add(-int64(n))
 		return false
@@ -57,35 +57,36 @@ func (p *purse) hold(n int) bool {
 	return true
 }
 
-// release refunds bytes that were held.
-func (p *purse) release(n int) {
+// release refunds bytes that were charged by hold.
+func (p *budget) release(n int) {
 	p.held.Add(-int64(n))
 	p.ledger.Refund(ledger.Cost{Bytes: n})
 }
 
-// bill is what the answers to one question hold. Its tries share it.
-type bill struct {
-	*purse
+// account records the bytes held by the answers to one query. Its tries share it.
+type account struct {
+	*budget
 	bytes atomic.Int64
 }
 
-// hold is purse.hold for this question.
-func (b *bill) hold(n int) bool {
-	if !b.purse.hold(n) {
+// hold is budget.hold for this query.
+func (b *account) hold(n int) bool {
+	if !b.budget.hold(n) {
 		return false
 	}
 	b.bytes.Add(int64(n))
 	return true
 }
 
-func (b *bill) release(n int) {
+func (b *account) release(n int) {
 	b.bytes.Add(-int64(n))
-	b.purse.release(n)
+	b.budget.release(n)
 }
 
-// settle leaves n bytes held, for the answer that was chosen, and reports whether the limits
-// permit them; if not, nothing is held. The question's tries have ended.
-func (b *bill) settle(n int) bool {
+// settle adjusts the held bytes to n, for the chosen answer, and reports whether the
+// limits permit them. If not, nothing stays held. It is called when all tries of the
+// query have ended.
+func (b *account) settle(n int) bool {
 	switch more := n - int(b.bytes.Load()); {
 	case more <= 0:
 		b.release(-more)

@@ -13,39 +13,40 @@ import (
 )
 
 const (
-	// A server that has not answered for so long gets company. Answers that take
-	// a resolver longer are rare, a lost packet or a dead server is not; clients
-	// ask again after 5 s.
+	// hedgeAfter is the time after which a further server is asked. Resolvers seldom need
+	// longer, while lost packets and dead servers are common; clients ask again after 5
+	// s.
 	hedgeAfter = 800 * time.Millisecond
-	// A later server's "no such name" waits so long for an earlier server, which
-	// may know better.
+	// deferNegative is how long a later server's negative answer waits for an earlier
+	// server, which may know better.
 	deferNegative = 1500 * time.Millisecond
-	// Tries of all servers together, for one question.
+	// maxTries limits the tries for one query, over all servers.
 	maxTries = 6
-	// No question takes longer, whatever resolv.conf says: the client is gone.
+	// maxDeadline is the longest time for a query, whatever resolv.conf says: the client
+	// is gone by then.
 	maxDeadline = 20 * time.Second
 )
 
-// way says how a question is asked.
-type way struct {
-	stream bool // an answer that does not fit a datagram is fetched by TCP
-	tcp    bool // the question goes by TCP at once
+// way is the transport for a query.
+type transport struct {
+	stream bool // fetch an answer that does not fit a datagram over TCP
+	tcp    bool // send the query over TCP at once
 }
 
-// exchange asks the servers. The answer is as it came, under an id of ours. The
-// error says why no server answered.
+// exchange asks the servers and returns the answer unchanged, with the id of our query.
+// If no server answered, the error says why.
 //
-// The answer, and others that were not chosen, are held by b.
-func (f *Forwarder) exchange(ctx context.Context, b *bill, q *question, stream bool) ([]byte, answer, error) {
+// b holds the bytes of this answer and of others that were not chosen.
+func (f *Forwarder) exchange(ctx context.Context, b *account, q *question, stream bool) ([]byte, answer, error) {
 	p := f.servers.plan(time.Now())
 	for _, server := range p.probe {
-		f.spawn(func() { f.probe(b.purse, server, q, way{stream, p.tcp}) })
+		f.spawn(func() { f.probe(b.budget, server, q, transport{stream, p.tcp}) })
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.deadline)
 	e := &exchange{f: f, b: b, p: p, results: make(chan try, p.tries), waiting: make([]int, len(p.servers))}
 	defer e.tries.Wait()
 	defer cancel()
-	start := func() { e.start(ctx, q, way{stream, p.tcp}) }
+	start := func() { e.start(ctx, q, transport{stream, p.tcp}) }
 	start()
 	timer := time.NewTimer(hedgeAfter)
 	defer timer.Stop()
@@ -77,8 +78,8 @@ func (f *Forwarder) exchange(ctx context.Context, b *bill, q *question, stream b
 	}
 }
 
-// probe asks a server that has not answered lately, to see whether it does now.
-func (f *Forwarder) probe(p *purse, server netip.AddrPort, q *question, w way) {
+// probe asks a server that has not answered recently whether it does now.
+func (f *Forwarder) probe(p *budget, server netip.AddrPort, q *question, w transport) {
 	select {
 	case p.retries <- struct{}{}:
 	default:
@@ -87,33 +88,33 @@ func (f *Forwarder) probe(p *purse, server netip.AddrPort, q *question, w way) {
 	defer func() { <-p.retries }()
 	ctx, cancel := context.WithTimeout(f.ctx, hedgeAfter)
 	defer cancel()
-	b := bill{purse: p}
+	b := account{budget: p}
 	defer b.settle(0)
 	if t := f.ask(ctx, &b, server, q, w); t.err == nil {
 		f.servers.answered(server)
 	}
 }
 
-// exchange is one question under way.
+// exchange is one query in progress.
 type exchange struct {
 	f       *Forwarder
-	b       *bill
+	b       *account
 	p       plan
 	started int
 	tries   sync.WaitGroup
 	results chan try
-	waiting []int // tries without outcome, by rank
+	waiting []int // unfinished tries, by rank
 
-	best     *try // what to pass on
+	best     *try // the answer to pass on
 	held     *try // a negative answer that an earlier server may overrule
-	refusal  *try // the first answer by which a server said that it can't help
+	refusal  *try // the first answer of a server that cannot help
 	failures []error
-	silent   bool // some failure was no answer at all: asking again may help
+	silent   bool // some try got no answer at all: asking again may help
 }
 
-// start asks the next server in turn, unless all tries are spent, or there are
-// too many at once.
-func (e *exchange) start(ctx context.Context, q *question, w way) {
+// start asks the next server in turn, unless all tries are used up or too many are in
+// progress.
+func (e *exchange) start(ctx context.Context, q *question, w transport) {
 	if e.started >= e.p.tries {
 		return
 	}
@@ -138,8 +139,7 @@ func (e *exchange) start(ctx context.Context, q *question, w way) {
 	})
 }
 
-// hopeless tells whether nothing is waited for, and nothing is gained by asking
-// again.
+// hopeless reports whether no try is unfinished and another would not help.
 func (e *exchange) hopeless() bool {
 	if slices.Max(e.waiting) > 0 || e.started < len(e.p.servers) {
 		return false
@@ -147,12 +147,12 @@ func (e *exchange) hopeless() bool {
 	return e.started >= e.p.tries || !e.silent
 }
 
-// overrulable tells whether a server earlier than rank may still answer.
+// overrulable reports whether a server earlier than rank may still answer.
 func (e *exchange) overrulable(rank int) bool {
 	return slices.Max(append(e.waiting[:rank:rank], 0)) > 0
 }
 
-// take looks at the outcome of a try and tells whether it settles the matter.
+// take processes the outcome of a try and reports whether it settles the query.
 func (e *exchange) take(t try) bool {
 	var refused errServer
 	switch {
@@ -174,7 +174,7 @@ func (e *exchange) take(t try) bool {
 	case errors.Is(t.err, unix.ECONNREFUSED), errors.Is(t.err, unix.EHOSTUNREACH), errors.Is(t.err, unix.ENETUNREACH):
 		e.silent = true
 		e.f.servers.missed(time.Now(), true, t.server)
-	default: // nobody's fault, such as too many open files
+	default: // not the server's fault, such as too many open files
 		e.silent = true
 	}
 	if t.err != nil {
@@ -183,8 +183,9 @@ func (e *exchange) take(t try) bool {
 	return e.held != nil && !e.overrulable(e.held.rank)
 }
 
-// end says what the answer is, and notes who was overtaken: if nobody answered
-// in time, everybody was. The end of the Forwarder is nobody's fault.
+// end returns the answer, and records a miss for the servers that were overtaken. If no
+// server answered in time, all of them were. The end of the Forwarder counts against no
+// server.
 func (e *exchange) end(ctx context.Context) ([]byte, answer, error) {
 	best := e.best
 	if best == nil {

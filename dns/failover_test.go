@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookUp asks for the IPv4 address of example.com.
+// lookUp queries the IPv4 address of example.com.
 func lookUp(t testing.TB, f *Forwarder) dnsmessage.Message {
 	t.Helper()
 	return unpack(t, exchangeUDP(t, f, ask(t, 7, "example.com", dnsmessage.TypeA)))
 }
 
-// address is the first of an answer's, which is an IPv4 one.
+// address returns the first address of an answer.
 func address(m dnsmessage.Message) string {
 	return netip.AddrFrom4(m.Answers[0].Body.(*dnsmessage.AResource).A).String()
 }
@@ -50,7 +50,7 @@ func TestFailover(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		servers servers
-		want    string // the address, or a code
+		want    string // an address, or a response code
 		after   time.Duration
 	}{
 		{"the first answers", func(t *testing.T, s *fakes) {
@@ -154,7 +154,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-func TestASingleServerIsAskedAgain(t *testing.T) {
+func TestSingleServerIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s fakes
 		var n atomic.Int32
@@ -172,7 +172,7 @@ func TestASingleServerIsAskedAgain(t *testing.T) {
 	})
 }
 
-func TestADeadServerCostsTimeOnlyOnce(t *testing.T) {
+func TestDeadServerCostsTimeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s fakes
 		s.set("192.0.2.1", silent)
@@ -215,7 +215,7 @@ func TestADeadServerCostsTimeOnlyOnce(t *testing.T) {
 	})
 }
 
-func TestAServerThatIsOnlySlowKeepsItsPlace(t *testing.T) {
+func TestSlowServerKeepsItsPlace(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		then fake // in between
@@ -244,7 +244,7 @@ func TestAServerThatIsOnlySlowKeepsItsPlace(t *testing.T) {
 	}
 }
 
-func TestADeadServerThatIsAloneIsNotProbedBesides(t *testing.T) {
+func TestOnlyDeadServerIsNotProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s fakes
 		f := newForwarder(t, Config{}, &s)
@@ -258,8 +258,9 @@ func TestADeadServerThatIsAloneIsNotProbedBesides(t *testing.T) {
 	})
 }
 
-// Whoever owns a name can make its answers strange; the server is not to blame.
-func TestAServerWithStrangeAnswersKeepsItsPlace(t *testing.T) {
+// The owner of a name can make its answers strange. That does not count against the
+// server.
+func TestStrangeAnswersDoNotDemoteServer(t *testing.T) {
 	var s fakes
 	s.set("192.0.2.1", func(_ string, q []byte) []byte {
 		return append(answerTo(t, q, dnsmessage.RCodeSuccess, "example.com A 198.51.100.1")[:40], 0xff)
@@ -272,7 +273,7 @@ func TestAServerWithStrangeAnswersKeepsItsPlace(t *testing.T) {
 	firstIsFirst(t, f)
 }
 
-func TestRunningOutOfDescriptorsIsNoServersFault(t *testing.T) {
+func TestLackOfDescriptorsDoesNotDemoteServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s fakes
 		s.set("192.0.2.1", says(t, "example.com A 198.51.100.1"))
@@ -313,7 +314,7 @@ func TestRotate(t *testing.T) {
 }
 
 func TestLookup(t *testing.T) {
-	// both answers by type: what is for A, and what is for AAAA.
+	// both answers by type: a to A, aaaa to AAAA.
 	both := func(a, aaaa func(t *testing.T) fake) func(t *testing.T) fake {
 		return func(t *testing.T) fake {
 			return func(network string, q []byte) []byte {

@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A fake is a server behind Config.Dial. It is given each question, and answers
-// with what it returns, nothing for nil; it may wait.
+// A fake is a server behind Config.Dial. It receives each query and sends what it
+// returns, or nothing for nil. It may block.
 type fake func(network string, q []byte) []byte
 
-// servers for Config by their addresses; asked counts.
+// servers provides Config.Dial for fakes by address; asked counts queries.
 type fakes struct {
 	wg    sync.WaitGroup
 	mu    sync.Mutex
@@ -46,7 +46,7 @@ func (s *fakes) set(addr string, f fake) {
 	s.at[addr] = f
 }
 
-// dial is for Config.Dial. Who is not there refuses.
+// dial implements Config.Dial. A missing server refuses.
 func (s *fakes) dial(ctx context.Context, network string, server netip.AddrPort) (net.Conn, error) {
 	addr := server.Addr().String()
 	s.mu.Lock()
@@ -73,7 +73,7 @@ func (s *fakes) dial(ctx context.Context, network string, server netip.AddrPort)
 		}
 		answer := f(network, q)
 		if answer == nil {
-			io.Copy(io.Discard, theirs) // until the other gives up
+			io.Copy(io.Discard, theirs) // blocks until the client gives up
 			return
 		}
 		if network == "tcp" {
@@ -85,7 +85,7 @@ func (s *fakes) dial(ctx context.Context, network string, server netip.AddrPort)
 	return ours, nil
 }
 
-// newForwarder is one with the servers 192.0.2.1, 192.0.2.2 … that are there.
+// newForwarder returns a Forwarder with the servers 192.0.2.1, 192.0.2.2 ….
 func newForwarder(t testing.TB, cfg Config, s *fakes) *Forwarder {
 	t.Helper()
 	if s != nil {
@@ -107,7 +107,7 @@ func newForwarder(t testing.TB, cfg Config, s *fakes) *Forwarder {
 			t.Errorf("Run returned %v", err)
 		}
 		if s != nil {
-			s.wg.Wait() // for those that are late
+			s.wg.Wait() // time for late answers
 		}
 	})
 	return f
@@ -117,7 +117,7 @@ func two() []netip.AddrPort {
 	return []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:53")}
 }
 
-// ask makes a question.
+// ask returns a query.
 func ask(t testing.TB, id uint16, name string, typ dnsmessage.Type) []byte {
 	t.Helper()
 	return pack(t, dnsmessage.Message{
@@ -144,7 +144,7 @@ func unpack(t testing.TB, b []byte) dnsmessage.Message {
 	return m
 }
 
-// answerTo is an answer to q with records like "example.com A 192.0.2.1" or
+// answerTo returns an answer to q with records like "example.com A 192.0.2.1" or
 // "example.com CNAME www.example.com", with a TTL of 300.
 func answerTo(t testing.TB, q []byte, code dnsmessage.RCode, records ...string) []byte {
 	t.Helper()
@@ -175,19 +175,19 @@ func record(t testing.TB, s string) dnsmessage.Resource {
 	return r
 }
 
-// says is a fake that answers each question with records.
+// says returns a fake that answers each query with records.
 func says(t testing.TB, records ...string) fake {
 	return func(_ string, q []byte) []byte { return answerTo(t, q, dnsmessage.RCodeSuccess, records...) }
 }
 
-// fails is a fake that answers with a code.
+// fails returns a fake that answers with a code.
 func fails(t testing.TB, code dnsmessage.RCode) fake {
 	return func(_ string, q []byte) []byte { return answerTo(t, q, code) }
 }
 
 func silent(string, []byte) []byte { return nil }
 
-// late answers after so long.
+// late delays a fake's answers.
 func late(d time.Duration, f fake) fake {
 	return func(network string, q []byte) []byte {
 		time.Sleep(d)
@@ -195,7 +195,7 @@ func late(d time.Duration, f fake) fake {
 	}
 }
 
-// exchangeUDP sends a question and reads one answer.
+// exchangeUDP sends a query and reads one answer.
 func exchangeUDP(t testing.TB, f *Forwarder, q []byte) []byte {
 	t.Helper()
 	c := f.Packets()
@@ -214,7 +214,7 @@ func exchangeUDP(t testing.TB, f *Forwarder, q []byte) []byte {
 	return buf[:n]
 }
 
-// exchangeTCP sends a question on a connection of its own.
+// exchangeTCP sends a query on a new connection.
 func exchangeTCP(t testing.TB, f *Forwarder, q []byte) []byte {
 	t.Helper()
 	c := f.Stream()
@@ -232,7 +232,7 @@ func exchangeTCP(t testing.TB, f *Forwarder, q []byte) []byte {
 	return answer
 }
 
-// text is a resolv.conf for Config.
+// text returns Config.ResolvConf for a constant text.
 func text(s *string) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader([]byte(*s))), nil }
 }

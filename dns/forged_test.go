@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Every kind of message that is not the answer, or says more than was asked.
+// Every kind of message that is not the answer, or that says more than was asked.
 func TestHostileAnswers(t *testing.T) {
 	const id = 0x4242
 	asked := ask(t, id, "www.example.com", dnsmessage.TypeA)
@@ -41,7 +41,7 @@ func TestHostileAnswers(t *testing.T) {
 		records[0] = "www.example.com CNAME ca.example"
 		return append(records, "c"+string(rune('a'+n))+".example A 192.0.2.1")
 	}
-	// A record whose owner is one label with a dot in it: "example.com" as eleven
+	// A record whose owner is a single label that contains a dot: "example.com" as eleven
 	// bytes.
 	dotted := slices.Concat(good[:len(good)-16], append([]byte{11}, "example.com\x00"...), good[len(good)-14:])
 
@@ -161,7 +161,7 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-// listenBoth takes a port of loopback that is free for UDP and TCP.
+// listenBoth opens a loopback port for both UDP and TCP.
 func listenBoth(t *testing.T) (*net.UDPConn, net.Listener) {
 	t.Helper()
 	const tries = 20
@@ -181,7 +181,7 @@ func listenBoth(t *testing.T) (*net.UDPConn, net.Listener) {
 	}
 }
 
-// A server on loopback that is told what to send for each question.
+// A server on loopback whose reply to each query is scripted.
 func listen(t *testing.T, udp func(c *net.UDPConn, from netip.AddrPort, q []byte), tcp func(q []byte) []byte) netip.AddrPort {
 	t.Helper()
 	c, l := listenBoth(t)
@@ -218,7 +218,7 @@ func listen(t *testing.T, udp func(c *net.UDPConn, from netip.AddrPort, q []byte
 	return at
 }
 
-func TestForgersBesideTheServer(t *testing.T) {
+func TestForgedAnswers(t *testing.T) {
 	forged := func(q []byte) []byte {
 		return answerTo(t, q, dnsmessage.RCodeSuccess, "example.com A 198.51.100.66")
 	}
@@ -276,7 +276,7 @@ func TestForgersBesideTheServer(t *testing.T) {
 				for range maxForged {
 					c.WriteToUDPAddrPort(wrongID(q), from)
 				}
-				c.WriteToUDPAddrPort(forged(q), from) // the one that hits
+				c.WriteToUDPAddrPort(forged(q), from) // the correct guess
 			}
 		}, maxForged},
 	} {
@@ -298,7 +298,7 @@ func TestForgersBesideTheServer(t *testing.T) {
 	}
 }
 
-func TestEachQuestionHasAPortOfItsOwn(t *testing.T) {
+func TestEachQueryHasItsOwnPort(t *testing.T) {
 	var mu sync.Mutex
 	ports := map[uint16]bool{}
 	at := listen(t, func(c *net.UDPConn, from netip.AddrPort, q []byte) {
@@ -318,7 +318,7 @@ func TestEachQuestionHasAPortOfItsOwn(t *testing.T) {
 	}
 }
 
-// Where nobody listens, the kernel says so, and there is no waiting for it.
+// Where nobody listens, the kernel reports it at once.
 func TestNobodyListens(t *testing.T) {
 	at := listen(t, func(c *net.UDPConn, from netip.AddrPort, q []byte) {
 		c.WriteToUDPAddrPort(answerTo(t, q, dnsmessage.RCodeSuccess, "example.com A 192.0.2.1"), from)
@@ -362,7 +362,8 @@ func FuzzParseQuestion(f *testing.F) {
 	})
 }
 
-// checkQuery checks what a server gets of a guest's message: the question and little more.
+// checkQuery checks what a server receives of a guest's message: little more than the
+// question.
 func checkQuery(t *testing.T, msg []byte, q *question) {
 	sent := query{9, q}
 	out, err := sent.message(0)
@@ -378,7 +379,7 @@ func checkQuery(t *testing.T, msg []byte, q *question) {
 			t.Fatalf("%x is asked as %s", msg, m.GoString())
 		}
 	}
-	// An answer comes back under the guest's id and its spelling.
+	// An answer has the guest's id and spelling.
 	out[2] |= 0x80
 	if a, err := parseAnswer(out, &sent); err != nil || len(a.addrs) > 0 {
 		t.Fatalf("%x: %v, %v", out, a, err)
@@ -389,7 +390,7 @@ func checkQuery(t *testing.T, msg []byte, q *question) {
 	}
 }
 
-// What is credited, from an answer read by the library as a whole.
+// What is credited, computed by parsing the answer with the library.
 func creditedSlowly(m dnsmessage.Message, name string) (out []netip.Addr) {
 	for range maxChain {
 		var next string
@@ -432,7 +433,7 @@ func FuzzParseAnswer(f *testing.F) {
 		}
 		var m dnsmessage.Message
 		if m.Unpack(msg) != nil {
-			return // it reads the bodies of other records too
+			return // the library also parses the bodies of other records
 		}
 		want := creditedSlowly(m, "www.example.com.")
 		if m.RCode != dnsmessage.RCodeSuccess {
@@ -447,7 +448,7 @@ func FuzzParseAnswer(f *testing.F) {
 	})
 }
 
-func TestAskEndsWithItsContext(t *testing.T) {
+func TestAskCancelled(t *testing.T) {
 	at := listen(t, func(*net.UDPConn, netip.AddrPort, []byte) {}, nil)
 	f := newForwarder(t, Config{Servers: []netip.AddrPort{at}}, nil)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -21,67 +21,68 @@ import (
 
 const (
 	defaultQueries = 128
-	// Questions that wait for others to end, as a multiple of Config.Queries.
+	// waitingFactor limits the queries that wait for others to end, as a multiple of
+	// Config.Queries.
 	waitingFactor = 4
-	// Conversations at once: a guest that asks 1,000 times a second, from a port
-	// of its own each time, has 500 and those that wait for answers.
+	// maxConversations limits the conversations over UDP. A guest that sends 1,000
+	// queries a second, each from its own port, has 500 plus those that wait for answers.
 	maxConversations = 4096
-	// Those over TCP cost a goroutine and a buffer each.
+	// maxStreams limits the conversations over TCP, which cost a goroutine and a buffer
+	// each.
 	maxStreams = 512
 )
 
-// nat64Name has IPv6 addresses where the network has a NAT64 (RFC 7050). Only these are looked up:
-// its IPv4 addresses are known, and would pass for half an answer where the question for the
-// others had none.
+// nat64Name has IPv6 addresses where the network has a NAT64 (RFC 7050). Only these are
+// looked up: its IPv4 addresses are known, and would pass for half an answer if the other
+// query failed.
 const nat64Name = "ipv4only.arpa"
 
-// Config says whom a Forwarder asks. The zero Config asks the resolvers of
-// /etc/resolv.conf.
+// Config configures a Forwarder. The zero Config uses the resolvers in /etc/resolv.conf.
 type Config struct {
-	// ResolvConf opens the host's resolv.conf, again and again, to see whether it
-	// has changed; nil: /etc/resolv.conf. A sealed process gives a function that
-	// can still open it.
+	// ResolvConf opens the host's resolv.conf. It is called repeatedly to notice changes.
+	// nil means /etc/resolv.conf. A sealed process provides a function that can still
+	// open the file.
 	ResolvConf func() (io.ReadCloser, error)
-	// Servers are asked in place of resolv.conf's; nil: those.
+	// Servers, if not nil, replace those in resolv.conf.
 	Servers []netip.AddrPort
-	// Names are answered here, with these addresses: lower case, no final dot.
+	// Names are answered locally with these addresses. Names are in lower case without a
+	// final dot.
 	Names map[string][]netip.Addr
-	// Learn is told the addresses of an answer before the guest sees it, by the
-	// name that the guest asked for (lower case, no final dot); nil: nobody is.
-	// It is called by several goroutines.
+	// Learn, if not nil, receives the addresses of an answer before the guest sees it,
+	// with the name that the guest asked for (lower case, no final dot). It must be safe
+	// for concurrent use.
 	Learn func(name string, addrs []netip.Addr, ttl time.Duration)
-	// MayAsk tells whether a name may be asked for; others do not exist
-	// (NXDOMAIN). nil: all may. It is called by several goroutines.
+	// MayAsk, if not nil, reports whether a name may be queried; other names do not exist
+	// (NXDOMAIN). It must be safe for concurrent use.
 	MayAsk func(name string) bool
-	// Dial opens a connected socket to a server; network is "udp" or "tcp". nil:
-	// a plain one.
+	// Dial opens a connected socket to a server; network is "udp" or "tcp". nil means an
+	// ordinary socket.
 	Dial func(ctx context.Context, network string, server netip.AddrPort) (net.Conn, error)
-	// Queries bounds the questions under way, and with half as many again the
-	// descriptors that they take; 0: 128.
+	// Queries limits the queries in progress and, with half as many again, their
+	// descriptors. 0 means 128.
 	Queries int
-	// Ledger is charged with what the guest's conversations and questions take. nil
-	// grants everything.
+	// Ledger is charged for the guest's conversations and queries. nil grants everything.
 	Ledger *ledger.Ledger
 }
 
-// Forwarder answers questions. Make it with New; its methods are safe for
-// concurrent use.
+// Forwarder answers queries. Create one with New. Its methods are safe for concurrent
+// use.
 type Forwarder struct {
-	cfg     Config
-	servers *servers
-	buffers sync.Pool // *[udpBuffer]byte
-	guest   *purse
-	own     *purse             // for Lookup
-	same    singleflight.Group // the guest's questions that wait for one answer, by their keys
+	cfg      Config
+	servers  *servers
+	buffers  sync.Pool // *[udpBuffer]byte
+	guest    *budget
+	own      *budget            // for Lookup
+	inFlight singleflight.Group // deduplicates the guest's queries, by key
 
-	ctx context.Context // ends with Run
+	ctx context.Context // ends when Run ends
 	end context.CancelFunc
 
 	mu      sync.Mutex
 	ended   bool
-	udp     map[talk]struct{}
-	tcp     map[talk]struct{}
-	waiting int // questions, those under way among them
+	udp     map[conversation]struct{}
+	tcp     map[conversation]struct{}
+	waiting int // queries, including those in progress
 	wg      sync.WaitGroup
 
 	stats struct {
@@ -89,8 +90,8 @@ type Forwarder struct {
 	}
 }
 
-// New checks the configuration and reads resolv.conf; one that can't be read is
-// no error, since it may come. It starts nothing.
+// New validates the configuration and reads resolv.conf. An unreadable resolv.conf is not
+// an error, because it may appear later. New starts nothing.
 func New(cfg Config) (*Forwarder, error) {
 	for _, s := range cfg.Servers {
 		if !s.IsValid() || s.Port() == 0 {
@@ -120,19 +121,19 @@ func New(cfg Config) (*Forwarder, error) {
 	f := &Forwarder{
 		cfg:     cfg,
 		servers: newServers(cfg),
-		guest:   newPurse(cfg.Ledger, cfg.Queries, (cfg.Queries+1)/2),
-		own:     newPurse(nil, ownQueries, ownRetries),
-		udp:     map[talk]struct{}{},
-		tcp:     map[talk]struct{}{},
+		guest:   newBudget(cfg.Ledger, cfg.Queries, (cfg.Queries+1)/2),
+		own:     newBudget(nil, ownQueries, ownRetries),
+		udp:     map[conversation]struct{}{},
+		tcp:     map[conversation]struct{}{},
 	}
 	f.buffers.New = func() any { return new([udpBuffer]byte) }
 	f.ctx, f.end = context.WithCancel(context.Background())
 	return f, nil
 }
 
-// Run lets the Forwarder work until ctx ends, whose error it returns; then it
-// ends all conversations and returns when the last question is dealt with. What
-// begins before Run is served, too, but nothing after it.
+// Run serves until ctx ends, and returns ctx's error. It then ends all conversations and
+// returns when the last query is finished. Queries before Run are served, queries after
+// it are not.
 func (f *Forwarder) Run(ctx context.Context) error {
 	<-ctx.Done()
 	f.mu.Lock()
@@ -141,7 +142,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	f.udp, f.tcp = nil, nil
 	f.mu.Unlock()
 	f.end()
-	for _, talks := range []map[talk]struct{}{udp, tcp} {
+	for _, talks := range []map[conversation]struct{}{udp, tcp} {
 		for t := range talks {
 			t.end()
 		}
@@ -150,12 +151,12 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// talk is a conversation.
-type talk interface{ end() }
+// conversation is a conversation.
+type conversation interface{ end() }
 
-// join charges a conversation and enters it among others. It reports whether the limits
+// join charges for a conversation and adds it to others. It reports whether the limits
 // permit that.
-func (f *Forwarder) join(t talk, others *map[talk]struct{}, most int, cost ledger.Cost) bool {
+func (f *Forwarder) join(t conversation, others *map[conversation]struct{}, most int, cost ledger.Cost) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended || len(*others) >= most || !f.guest.ledger.Charge(cost) {
@@ -166,16 +167,16 @@ func (f *Forwarder) join(t talk, others *map[talk]struct{}, most int, cost ledge
 	return true
 }
 
-func (f *Forwarder) leave(t talk) {
+func (f *Forwarder) leave(t conversation) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.udp, t)
 	delete(f.tcp, t)
 }
 
-// Packets opens a conversation of a UDP flow: each Write is a question and does
-// not block, each Read an answer, and io.EOF the end. It is for Verdict.Conn. nil
-// means that there are too many conversations, or that Run has ended.
+// Packets opens a conversation for a UDP flow: each Write is a query and does not block,
+// each Read returns an answer, and io.EOF marks the end. It is meant for Verdict.Conn. It
+// returns nil if there are too many conversations or Run has ended.
 func (f *Forwarder) Packets() net.Conn {
 	c := &packets{f: f}
 	c.news.L = &c.mu
@@ -187,8 +188,8 @@ func (f *Forwarder) Packets() net.Conn {
 	return c
 }
 
-// Stream opens a conversation of a TCP connection (RFC 7766). nil is as for
-// Packets.
+// Stream opens a conversation for a TCP connection (RFC 7766). It returns nil as Packets
+// does.
 func (f *Forwarder) Stream() net.Conn {
 	guest, ours := net.Pipe()
 	c := &stream{f: f, conn: ours, turn: make(chan struct{}, 1)}
@@ -214,9 +215,9 @@ func (f *Forwarder) spawn(do func()) bool {
 	return true
 }
 
-// submit takes a question, which it copies, and reports whether the limits permit it. done
-// is called once for each that was taken, with the answer behind its length, or nil; it must
-// release the bytes of both.
+// submit copies a query and reports whether the limits permit it. If so, done is called
+// once with the answer including its length prefix, or nil; done must release the bytes
+// of both.
 func (f *Forwarder) submit(msg []byte, stream bool, done func([]byte)) bool {
 	cost := questionCost
 	cost.Bytes += len(msg)
@@ -233,7 +234,7 @@ func (f *Forwarder) submit(msg []byte, stream bool, done func([]byte)) bool {
 		var answer []byte
 		select {
 		case f.guest.slots <- struct{}{}:
-			answer = f.settled(msg, stream)
+			answer = f.answerFrame(msg, stream)
 			<-f.guest.slots
 		case <-f.ctx.Done():
 		}
@@ -245,10 +246,10 @@ func (f *Forwarder) submit(msg []byte, stream bool, done func([]byte)) bool {
 	return true
 }
 
-// settled is the answer to a message behind its length, whose bytes are held; nil: it gets
-// none.
-func (f *Forwarder) settled(msg []byte, stream bool) []byte {
-	b := bill{purse: f.guest}
+// settled returns the answer to a message with its length prefix, and holds its bytes. It
+// returns nil if there is no answer.
+func (f *Forwarder) answerFrame(msg []byte, stream bool) []byte {
+	b := account{budget: f.guest}
 	frame := f.answer(&b, msg, stream)
 	if !b.settle(len(frame)) {
 		f.stats.dropped.Add(1)
@@ -257,8 +258,8 @@ func (f *Forwarder) settled(msg []byte, stream bool) []byte {
 	return frame
 }
 
-// answer deals with one message of the guest's; nil: it gets no answer.
-func (f *Forwarder) answer(b *bill, msg []byte, stream bool) []byte {
+// answer processes one message of the guest. It returns nil if there is no answer.
+func (f *Forwarder) answer(b *account, msg []byte, stream bool) []byte {
 	q, err := parseQuestion(msg)
 	var code rcodeError
 	switch {
@@ -297,20 +298,20 @@ func (f *Forwarder) answer(b *bill, msg []byte, stream bool) []byte {
 	return q.frame(got.raw)
 }
 
-// resolved is what the servers said.
+// resolved is the servers' answer.
 type resolved struct {
 	raw     []byte
 	ans     answer
 	err     error
-	release func() // refunds raw, once; who still copies it holds the copy
+	release func() // refunds raw, once; whoever copies raw holds the copy's bytes
 }
 
-// resolve asks the servers, once for all guests that want to know the same at the same time:
-// each further exchange would be another chance for somebody who guesses ports and ids
-// (RFC 5452 section 5).
+// resolve asks the servers, once for all identical queries at a time: each further
+// exchange would give another chance to somebody who guesses ports and ids (RFC 5452
+// section 5).
 func (f *Forwarder) resolve(q *question, stream bool) resolved {
-	v, _, _ := f.same.Do(q.key(stream), func() (any, error) {
-		b := &bill{purse: f.guest}
+	v, _, _ := f.inFlight.Do(q.key(stream), func() (any, error) {
+		b := &account{budget: f.guest}
 		raw, a, err := f.exchange(f.ctx, b, q, stream)
 		b.settle(len(raw))
 		return resolved{raw, a, err, sync.OnceFunc(func() { b.settle(0) })}, nil
@@ -324,9 +325,9 @@ func (f *Forwarder) learn(name string, addrs []netip.Addr, ttl time.Duration) {
 	}
 }
 
-// Lookup finds the addresses of a name for ourselves, of both families, and how
-// long they hold. A name that does not exist has none. It implements
-// policy.Lookup and works before Run.
+// Lookup returns the addresses of a name, of both families, and their TTL. It is for the
+// helper itself. A name that does not exist has no addresses. It implements policy.Lookup
+// and works before Run.
 func (f *Forwarder) Lookup(ctx context.Context, name string) ([]netip.Addr, time.Duration, error) {
 	name = dnsname.Fold(name)
 	if addrs, ours := f.cfg.Names[name]; ours {
@@ -351,7 +352,7 @@ func (f *Forwarder) Lookup(ctx context.Context, name string) ([]netip.Addr, time
 	addrs := slices.Concat(found[0].addrs, found[1].addrs)
 	if err := errors.Join(errs[:]...); err != nil {
 		if len(addrs) > 0 {
-			return addrs, 0, nil // half an answer: it ends at once, so the other half is looked for soon
+			return addrs, 0, nil // half an answer: expire at once, so that the other half is looked up soon
 		}
 		return nil, 0, err
 	}
@@ -367,7 +368,7 @@ func (f *Forwarder) Lookup(ctx context.Context, name string) ([]netip.Addr, time
 	return addrs, min(found[0].ttl, found[1].ttl), nil
 }
 
-// lookup asks for one type of record of a name.
+// lookup queries one record type of a name.
 func (f *Forwarder) lookup(ctx context.Context, name dnsmessage.Name, typ dnsmessage.Type) (answer, error) {
 	select {
 	case f.own.slots <- struct{}{}:
@@ -375,7 +376,7 @@ func (f *Forwarder) lookup(ctx context.Context, name dnsmessage.Name, typ dnsmes
 	case <-ctx.Done():
 		return answer{}, ctx.Err()
 	}
-	b := bill{purse: f.own}
+	b := account{budget: f.own}
 	defer b.settle(0)
 	q := question{
 		header: dnsmessage.Header{RecursionDesired: true},
@@ -389,21 +390,21 @@ func (f *Forwarder) lookup(ctx context.Context, name dnsmessage.Name, typ dnsmes
 	return a, err
 }
 
-// ResolvConf is the host's, as it is now, for the guest's search list.
+// ResolvConf returns the host's current resolv.conf, for the guest's search list.
 func (f *Forwarder) ResolvConf() ResolvConf { return f.servers.current() }
 
 // Stats are counters since the start.
 type Stats struct {
-	Questions uint64 `json:"questions"` // that made sense
-	Malformed uint64 `json:"malformed"` // what the guest sent and did not
-	Answers   uint64 `json:"answers"`   // that were passed on
-	Failed    uint64 `json:"failed"`    // questions that no server answered: SERVFAIL
-	Denied    uint64 `json:"denied"`    // questions for names that may not be asked for
-	Dropped   uint64 `json:"dropped"`   // questions and conversations that were too many
-	Forged    uint64 `json:"forged"`    // packets that claimed to be a server's answer and were not
+	Questions uint64 `json:"questions"` // valid queries
+	Malformed uint64 `json:"malformed"` // other messages from the guest
+	Answers   uint64 `json:"answers"`   // answers passed on
+	Failed    uint64 `json:"failed"`    // queries without an answer from any server: SERVFAIL
+	Denied    uint64 `json:"denied"`    // queries for names that may not be asked for
+	Dropped   uint64 `json:"dropped"`   // queries and conversations over the limits
+	Forged    uint64 `json:"forged"`    // messages that claimed to be a server's answer and were not
 }
 
-// Stats are the counters.
+// Stats returns the counters.
 func (f *Forwarder) Stats() Stats {
 	s := &f.stats
 	return Stats{

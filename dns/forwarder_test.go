@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-func TestAnswersComeUnchanged(t *testing.T) {
+func TestAnswersAreUnchanged(t *testing.T) {
 	q := ask(t, 0x1234, "Example.com", dnsmessage.TypeA)
 	full := unpack(t, answerTo(t, q, dnsmessage.RCodeSuccess, "example.com CNAME www.example.com", "www.example.com A 192.0.2.1"))
 	full.Header.AuthenticData, full.Header.Authoritative = true, true
@@ -51,7 +51,7 @@ func TestAnswersComeUnchanged(t *testing.T) {
 	}
 }
 
-func TestIDsAreNotTheGuests(t *testing.T) {
+func TestIDsDifferFromTheGuests(t *testing.T) {
 	var s fakes
 	var mu sync.Mutex
 	ids := map[uint16]bool{}
@@ -72,7 +72,7 @@ func TestIDsAreNotTheGuests(t *testing.T) {
 	}
 }
 
-func TestQuestionsThatMakeNoSense(t *testing.T) {
+func TestInvalidQueries(t *testing.T) {
 	good := ask(t, 7, "example.com", dnsmessage.TypeA)
 	change := func(f func(*dnsmessage.Message)) []byte {
 		m := unpack(t, good)
@@ -219,7 +219,7 @@ func TestUseVC(t *testing.T) {
 	}
 }
 
-func TestTwoQuestionsFromOneSocket(t *testing.T) {
+func TestTwoQueriesFromOneSocket(t *testing.T) {
 	var s fakes
 	s.set("192.0.2.1", func(_ string, q []byte) []byte {
 		if unpack(t, q).Questions[0].Type == dnsmessage.TypeA {
@@ -295,7 +295,7 @@ func TestSyntheticNames(t *testing.T) {
 	}
 }
 
-func TestNamesThatMayNotBeAskedFor(t *testing.T) {
+func TestMayAsk(t *testing.T) {
 	var s fakes
 	s.set("192.0.2.1", says(t))
 	f := newForwarder(t, Config{MayAsk: func(name string) bool { return name == "example.com" }}, &s)
@@ -313,7 +313,7 @@ func TestNamesThatMayNotBeAskedFor(t *testing.T) {
 	}
 }
 
-func TestLearnedBeforeTheGuestSeesIt(t *testing.T) {
+func TestLearnBeforeTheGuestSeesIt(t *testing.T) {
 	var s fakes
 	s.set("192.0.2.1", says(t, "example.com A 192.0.2.1"))
 	learning, release := make(chan struct{}), make(chan struct{})
@@ -364,13 +364,13 @@ func TestNewChecks(t *testing.T) {
 	}
 }
 
-// Without an answer about IPv6 addresses it is not known whether the network has a NAT64.
+// Without an answer about IPv6 addresses, it is unknown whether the network has a NAT64.
 func TestLookupOfNAT64(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		aaaa  fake
 		want  string
-		known bool // what a server answered is
+		known bool // an error code from a server counts as an answer
 	}{
 		{"announced", says(t, "ipv4only.arpa AAAA 64:ff9b::c000:aa"), "[64:ff9b::c000:aa] <nil>", true},
 		{"none", says(t), "[] <nil>", true},

@@ -14,29 +14,30 @@ import (
 )
 
 const (
-	// Without EDNS, an answer over UDP has at most 512 bytes (RFC 1035 section
-	// 4.2.1).
+	// plainUDPBytes is the longest answer over UDP without EDNS (RFC 1035 section 4.2.1).
 	plainUDPBytes = 512
 	maxMessage    = 1 << 16
-	// Servers are told that we take so much over UDP: more would come in fragments,
-	// which can be forged one by one (RFC 9715; the DNS flag day of 2020 has the
-	// number).
+	// maxUDPAnswer is the UDP size that we announce to servers. More would arrive in
+	// fragments, which can be forged individually (RFC 9715; the number comes from the
+	// DNS flag day of 2020).
 	maxUDPAnswer = 1232
-	// Questions are short: a name of 255 bytes, and options.
+	// maxQuestion is the longest query: a name of 255 bytes, and options.
 	maxQuestion = 4096
-	// Longer chains of CNAMEs are not followed; resolvers give up earlier.
+	// maxChain is the longest chain of CNAMEs that is followed; resolvers give up
+	// earlier.
 	maxChain = 16
-	// Synthetic answers hold as long as the network does, but need not be kept.
+	// syntheticTTL is the TTL of local answers. They are valid as long as the network,
+	// but need not be cached long.
 	syntheticTTL = 60 // seconds
 )
 
-// The types of zone transfers (RFC 5936, RFC 1995), and of any type.
+// The query types of zone transfers (RFC 5936, RFC 1995).
 const (
 	typeIXFR = dnsmessage.Type(251)
 	typeAXFR = dnsmessage.TypeAXFR
 )
 
-// question is what the guest wants to know.
+// question is a parsed query of the guest.
 type question struct {
 	id       uint16
 	header   dnsmessage.Header
@@ -44,20 +45,20 @@ type question struct {
 	name     string // lower case, without the final dot
 	edns     bool
 	dnssec   bool // the guest wants signatures (RFC 3225)
-	udpBytes int  // that the guest takes over UDP
+	udpBytes int  // the longest answer that the guest accepts over UDP
 }
 
-// errNoQuestion says that a message must not be answered at all: it may be an
-// answer itself, and two who answer answers never stop.
+// errNoQuestion means that a message must not be answered: it may be an answer itself,
+// and two programs that answer answers never stop.
 var errNoQuestion = errors.New("not a question")
 
-// rcodeError is a question that is answered by a code alone.
+// rcodeError is the response code for a query that is answered by a code alone.
 type rcodeError dnsmessage.RCode
 
 func (e rcodeError) Error() string { return dnsmessage.RCode(e).String() }
 
-// parseQuestion reads what the guest sent. The error is errNoQuestion or an
-// rcodeError; with the latter, as much of the question is set as was read.
+// parseQuestion parses a message of the guest. The error is errNoQuestion or an
+// rcodeError; with the latter, the question holds what could be parsed.
 func parseQuestion(msg []byte) (question, error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)
@@ -96,8 +97,8 @@ func parseQuestion(msg []byte) (question, error) {
 	return q, nil
 }
 
-// questions reads the questions of a message up to the second: the first, and how
-// many there are (2 stands for more), or -1 where one can't be read.
+// questions reads the questions of a message up to the second. It returns the first, and
+// their number (2 stands for more), or -1 if one is malformed.
 func questions(p *dnsmessage.Parser) (first dnsmessage.Question, n int) {
 	for n = range 3 {
 		q, err := p.Question()
@@ -113,25 +114,24 @@ func questions(p *dnsmessage.Parser) (first dnsmessage.Question, n int) {
 	return first, n
 }
 
-// plain returns a name in the form that rules have, with everything escaped that
-// can't be printed.
+// plain returns a name as rules have it, with unprintable bytes escaped.
 func plain(n dnsmessage.Name) string { return dnsname.Of(n.String()) }
 
-// key is equal for questions that have the same answer, but for id and case.
+// key is equal for queries that have the same answer, apart from id and case.
 func (q *question) key(stream bool) string {
 	return fmt.Sprint(q.name, " ", uint16(q.q.Type), uint16(q.q.Class), q.header.RecursionDesired,
 		q.header.AuthenticData, q.header.CheckingDisabled, q.edns, q.dnssec, min(q.udpBytes, maxUDPAnswer), stream)
 }
 
-// query is a question as a server gets it.
+// query is a query as sent to a server.
 type query struct {
 	id    uint16
 	about *question
 }
 
-// message is the question made anew, behind some bytes of room. What else the guest
-// put into its message (records, options of EDNS) goes no further: another reader
-// could take it for something that we have not judged.
+// message builds the query behind room free bytes. Whatever else the guest put into its
+// message (records, EDNS options) is left out: another parser could read something into
+// it that was not checked.
 func (a *query) message(room int) ([]byte, error) {
 	q := a.about
 	b := dnsmessage.NewBuilder(make([]byte, room, room+plainUDPBytes), dnsmessage.Header{
@@ -148,15 +148,15 @@ func (a *query) message(room int) ([]byte, error) {
 	return b.Finish()
 }
 
-// questionAt is where a message has its first question: behind the header (RFC 1035
-// section 4.1.1).
+// questionAt is the offset of the first question in a message: the size of the header
+// (RFC 1035 section 4.1.1).
 const questionAt = 12
 
-// lengthBytes precede a message over TCP (RFC 1035 section 4.2.2).
+// lengthBytes is the size of the length prefix over TCP (RFC 1035 section 4.2.2).
 const lengthBytes = 2
 
-// frame is a server's answer for the guest, behind its length as TCP has it: under
-// the guest's id, with the name as the guest wrote it.
+// frame returns a server's answer for the guest, with the TCP length prefix, the guest's
+// id, and the name in the guest's spelling.
 func (q *question) frame(raw []byte) []byte {
 	out := make([]byte, lengthBytes+len(raw))
 	binary.BigEndian.PutUint16(out, uint16(len(raw)))
@@ -170,8 +170,8 @@ func (q *question) frame(raw []byte) []byte {
 	return out
 }
 
-// appendName appends a name in the form of the wire (RFC 1035 section 3.1). The
-// lengths of labels are below 64, so they are no letters.
+// appendName appends a name in wire format (RFC 1035 section 3.1). Lengths of labels are
+// below 64, so they cannot be confused with letters.
 func appendName(b []byte, n dnsmessage.Name) []byte {
 	for label := range strings.SplitSeq(strings.TrimSuffix(n.String(), "."), ".") {
 		if label != "" {
@@ -181,12 +181,12 @@ func appendName(b []byte, n dnsmessage.Name) []byte {
 	return append(b, 0)
 }
 
-// framed puts the length in front of a message, as TCP has it.
+// framed puts the TCP length prefix in front of a message.
 func framed(msg []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(make([]byte, 0, lengthBytes+len(msg)), uint16(len(msg))), msg...)
 }
 
-// reply is an answer without records, or one with records of our own.
+// reply returns an answer without records, or with local records.
 func (q *question) reply(code dnsmessage.RCode, records ...dnsmessage.Resource) []byte {
 	m := dnsmessage.Message{
 		Header: dnsmessage.Header{
@@ -205,15 +205,15 @@ func (q *question) reply(code dnsmessage.RCode, records ...dnsmessage.Resource) 
 		}
 	}
 	b, err := m.Pack()
-	if err != nil { // a name that can be read but not written
+	if err != nil { // a name that parses but cannot be packed
 		m.Questions, m.Answers = nil, nil
 		b, _ = m.Pack()
 	}
 	return b
 }
 
-// truncated is an answer that is longer than the guest takes, cut to its header
-// and question: the guest asks again over TCP.
+// truncated returns an answer that is too long for the guest, cut to its header and
+// question. The guest asks again over TCP.
 func (q *question) truncated(answer []byte) []byte {
 	var p dnsmessage.Parser
 	h, err := p.Start(answer)
@@ -228,7 +228,7 @@ func (q *question) truncated(answer []byte) []byte {
 	return b
 }
 
-// synthetic is the answer for a name of ours.
+// synthetic returns the answer for a local name.
 func (q *question) synthetic(addrs []netip.Addr) []byte {
 	var records []dnsmessage.Resource
 	h := dnsmessage.ResourceHeader{Name: q.q.Name, Class: dnsmessage.ClassINET, TTL: syntheticTTL}
@@ -245,7 +245,7 @@ func (q *question) synthetic(addrs []netip.Addr) []byte {
 	return q.reply(dnsmessage.RCodeSuccess, records...)
 }
 
-// typeOf is the type of the record that holds an address.
+// typeOf returns the record type that holds an address.
 func typeOf(a netip.Addr) dnsmessage.Type {
 	if a.Is4() {
 		return dnsmessage.TypeA
@@ -253,26 +253,25 @@ func typeOf(a netip.Addr) dnsmessage.Type {
 	return dnsmessage.TypeAAAA
 }
 
-// answer is what a server said, as far as it matters here.
+// answer is a parsed answer.
 type answer struct {
 	code      dnsmessage.RCode
 	truncated bool
-	records   bool // there are any in the answer section
-	// addrs are those that the question's name leads to, and ttl how long that
-	// holds.
+	records   bool // the answer section is not empty
+	// addrs are the addresses of the queried name, and ttl is how long they are valid.
 	addrs []netip.Addr
 	ttl   time.Duration
 }
 
 // Errors of answers.
 var (
-	// errForged is a message that is no answer to the question that was asked.
+	// errForged means that a message is not an answer to our query.
 	errForged = errors.New("not an answer to the question")
-	// errMalformed is an answer that can't be read to its end.
+	// errMalformed means that an answer cannot be parsed completely.
 	errMalformed = errors.New("malformed answer")
 )
 
-// parseAnswer checks that a message answers a question, and reads it. The error is
+// parseAnswer checks that a message answers a query, and parses it. The error is
 // errForged or errMalformed.
 func parseAnswer(msg []byte, to *query) (answer, error) {
 	var p dnsmessage.Parser
@@ -284,8 +283,8 @@ func parseAnswer(msg []byte, to *query) (answer, error) {
 	repeated, n := questions(&p)
 	switch n {
 	case 0:
-		// Servers that can't read a question may not repeat it; then they can't
-		// have answered it either.
+		// A server that cannot parse a query may omit the question. It cannot have
+		// answered the query then.
 		if h.RCode == dnsmessage.RCodeSuccess || h.RCode == dnsmessage.RCodeNameError {
 			return answer{}, errForged
 		}
@@ -302,12 +301,12 @@ func parseAnswer(msg []byte, to *query) (answer, error) {
 	return a, nil
 }
 
-// sameQuestion compares without regard to case: some servers change it.
+// sameQuestion ignores case, which some servers change.
 func sameQuestion(a, b dnsmessage.Question) bool {
 	return a.Type == b.Type && a.Class == b.Class && dnsname.Equal(a.Name.String(), b.Name.String())
 }
 
-// parseRecords reads the rest of an answer.
+// parseRecords parses the rest of an answer.
 func (a *answer) parseRecords(p *dnsmessage.Parser, q *question) error {
 	var c chain
 	for {
@@ -336,11 +335,11 @@ func (a *answer) parseRecords(p *dnsmessage.Parser, q *question) error {
 	return nil
 }
 
-// chain are the CNAMEs and addresses of an answer by their owners.
+// chain holds the CNAMEs and addresses of an answer, by owner.
 type chain struct {
 	aliases map[string]alias
 	addrs   map[string][]netip.Addr
-	ttl     map[string]uint32 // seconds, the least of an owner's addresses
+	ttl     map[string]uint32 // seconds, the smallest of an owner's addresses
 }
 
 type alias struct {
@@ -348,7 +347,7 @@ type alias struct {
 	ttl uint32 // seconds
 }
 
-// add reads a record's body, where it is one that matters.
+// add parses a record if it is a CNAME or an address, and skips it otherwise.
 func (c *chain) add(p *dnsmessage.Parser, h dnsmessage.ResourceHeader) error {
 	var a netip.Addr
 	switch {
@@ -390,8 +389,8 @@ func (c *chain) add(p *dnsmessage.Parser, h dnsmessage.ResourceHeader) error {
 	return nil
 }
 
-// follow finds the addresses that a name leads to, by nothing but the CNAMEs
-// that begin at it, and how long the shortest-lived link of the way holds.
+// follow returns the addresses that a name leads to by the CNAMEs that begin at it, and
+// the smallest TTL on the way.
 func (c *chain) follow(name string) ([]netip.Addr, time.Duration) {
 	ttl := ^uint32(0)
 	for range maxChain {

@@ -15,9 +15,9 @@ import (
 const (
 	dnsPort = 53
 
-	// Defaults and bounds of resolv.conf(5): RES_TIMEOUT, RES_MAXRETRANS,
-	// RES_DFLRETRY, RES_MAXRETRY, RES_MAXNDOTS of resolv.h. The C library looks
-	// at three servers; there is no harm in some more.
+	// Defaults and limits of resolv.conf(5): RES_TIMEOUT, RES_MAXRETRANS, RES_DFLRETRY,
+	// RES_MAXRETRY, RES_MAXNDOTS in resolv.h. The C library uses three servers; a few
+	// more do no harm.
 	defaultTimeout  = 5 * time.Second
 	maxTimeout      = 30 * time.Second
 	defaultAttempts = 2
@@ -29,21 +29,20 @@ const (
 	maxResolvConfBytes = 1 << 16
 )
 
-// ResolvConf is what a resolv.conf says (resolv.conf(5)).
+// ResolvConf is the content of a resolv.conf (resolv.conf(5)).
 type ResolvConf struct {
-	Servers  []netip.AddrPort // at most 8, with scopes; none: 127.0.0.1 is meant
+	Servers  []netip.AddrPort // at most 8, with zones; none means 127.0.0.1
 	Search   []string
-	Ndots    int           // dots in a name that is tried as it is first; Guest takes 0 for 1
+	Ndots    int           // a name with this many dots is tried as it is first; Guest treats 0 as 1
 	Timeout  time.Duration // of one try
 	Attempts int           // tries of each server
-	Rotate   bool          // servers take turns
+	Rotate   bool          // use servers in turn
 	EDNS0    bool          // programs use EDNS
-	TCP      bool          // "use-vc": servers are asked by TCP
+	TCP      bool          // "use-vc": ask servers over TCP
 }
 
-// ParseResolvConf reads a resolv.conf, of which it takes the first 64 KiB. Like
-// the C library's, it skips what it does not understand. The error is that of
-// reading.
+// ParseResolvConf parses the first 64 KiB of a resolv.conf. Like the C library, it
+// ignores what it does not understand. It returns read errors only.
 func ParseResolvConf(r io.Reader) (ResolvConf, error) {
 	c := ResolvConf{Ndots: defaultNdots, Timeout: defaultTimeout, Attempts: defaultAttempts}
 	lines := bufio.NewScanner(io.LimitReader(r, maxResolvConfBytes))
@@ -74,7 +73,7 @@ func (c *ResolvConf) addServer(s string) {
 	if err != nil {
 		return
 	}
-	if a.IsUnspecified() { // what connect makes of it, said plainly
+	if a.IsUnspecified() { // what connect(2) makes of it
 		a = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 		if strings.Contains(s, ":") {
 			a = netip.IPv6Loopback()
@@ -86,7 +85,7 @@ func (c *ResolvConf) addServer(s string) {
 	}
 }
 
-// names are the words up to a comment, without final dots.
+// names returns the words up to a comment, without final dots.
 func names(words []string) []string {
 	var out []string
 	for _, w := range words {
@@ -120,9 +119,9 @@ func (c *ResolvConf) option(o string) {
 	}
 }
 
-// Guest is a resolv.conf for the guest that leads to our resolvers and keeps the
-// search list and the options that are about names. No other server is in it: a
-// guest that asks somebody else gets other answers.
+// Guest returns a resolv.conf for the guest that names our resolvers and keeps the search
+// list and the options about names. It names no other server, because that would answer
+// differently.
 func (c ResolvConf) Guest(resolvers ...netip.Addr) []byte {
 	var b bytes.Buffer
 	if len(c.Search) > 0 {

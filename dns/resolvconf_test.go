@@ -73,13 +73,13 @@ func show(c ResolvConf) string {
 	return out
 }
 
-func TestParseResolvConfPassesTheReadersErrorOn(t *testing.T) {
+func TestParseResolvConfReadError(t *testing.T) {
 	if _, err := ParseResolvConf(iotest.ErrReader(io.ErrClosedPipe)); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("error is %v", err)
 	}
 }
 
-func TestGuestsResolvConf(t *testing.T) {
+func TestGuestResolvConf(t *testing.T) {
 	ours := []netip.Addr{netip.MustParseAddr("10.0.2.3"), netip.MustParseAddr("fd00::3")}
 	for _, c := range []struct{ name, host, want string }{
 		{"plain", "nameserver 192.0.2.1\n", "nameserver 10.0.2.3\nnameserver fd00::3\n"},
@@ -98,7 +98,7 @@ func TestGuestsResolvConf(t *testing.T) {
 	}
 }
 
-func TestResolvConfIsReadAgain(t *testing.T) {
+func TestResolvConfIsReloaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s fakes
 		for _, a := range []string{"192.0.2.1", "192.0.2.2", "127.0.0.1"} {
@@ -188,7 +188,7 @@ func TestLinkIndex(t *testing.T) {
 	}
 }
 
-func TestNoResolvConfMeansThisMachine(t *testing.T) {
+func TestNoResolvConfMeansLocalhost(t *testing.T) {
 	var s fakes
 	s.set("127.0.0.1", says(t, "example.com A 192.0.2.1"))
 	f := newForwarder(t, Config{ResolvConf: func() (io.ReadCloser, error) { return nil, os.ErrNotExist }}, &s)
@@ -197,7 +197,7 @@ func TestNoResolvConfMeansThisMachine(t *testing.T) {
 	}
 }
 
-func TestServersOfTheConfigGoFirst(t *testing.T) {
+func TestConfigServersReplaceResolvConf(t *testing.T) {
 	conf := "nameserver 192.0.2.9\noptions timeout:3 attempts:1\n"
 	f := newForwarder(t, Config{Servers: two(), ResolvConf: text(&conf)}, nil)
 	if p := f.servers.plan(time.Now()); !reflect.DeepEqual(p.servers, two()) || p.deadline != 3*time.Second {

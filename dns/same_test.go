@@ -14,9 +14,9 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Those who ask the same at the same time wait for one exchange: otherwise each of
-// them is a further chance for somebody who guesses ports and ids.
-func TestOneExchangeForTheSameQuestion(t *testing.T) {
+// Identical queries at the same time share one exchange. Otherwise each would give
+// another chance to somebody who guesses ports and ids.
+func TestIdenticalQueriesShareAnExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s fakes
 		s.set("192.0.2.1", late(hedgeAfter/2, says(t, "example.com A 192.0.2.7")))
@@ -47,7 +47,7 @@ func TestOneExchangeForTheSameQuestion(t *testing.T) {
 	})
 }
 
-func TestDifferentQuestionsAreAskedApart(t *testing.T) {
+func TestDifferentQueriesAreSeparate(t *testing.T) {
 	with := func(change func(*dnsmessage.Message)) []byte {
 		m := unpack(t, ask(t, 7, "example.com", dnsmessage.TypeA))
 		change(&m)
@@ -87,9 +87,9 @@ func TestDifferentQuestionsAreAskedApart(t *testing.T) {
 	})
 }
 
-// A server gets the question and what of EDNS concerns it, and nothing else that the
-// guest put into its message.
-func TestQuestionsAreMadeAnew(t *testing.T) {
+// A server receives the question and the EDNS fields that concern it, and nothing else of
+// the guest's message.
+func TestQueriesAreRebuilt(t *testing.T) {
 	var option, dnssec dnsmessage.ResourceHeader
 	option.SetEDNS0(65535, 0, false)
 	dnssec.SetEDNS0(1000, 0, true)
@@ -101,7 +101,7 @@ func TestQuestionsAreMadeAnew(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		q    []byte
-		want []byte // behind the id
+		want []byte // after the id
 	}{
 		{"plain", ask(func(*dnsmessage.Message) {}), ask(func(*dnsmessage.Message) {})},
 		{"flags of an answer", ask(func(m *dnsmessage.Message) {
@@ -146,7 +146,7 @@ func TestQuestionsAreMadeAnew(t *testing.T) {
 	}
 }
 
-// A message may say that it has 65,535 questions. Those behind the second are not read.
+// A message may claim to have 65,535 questions. Those after the second are not parsed.
 func TestManyQuestionsInOneMessage(t *testing.T) {
 	msg := append([]byte{0, 7, 1, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0}, strings.Repeat("\x00\x00\x01\x00\x01", 13000)...)
 	var before, after runtime.MemStats
@@ -161,8 +161,9 @@ func TestManyQuestionsInOneMessage(t *testing.T) {
 	}
 }
 
-// However much a guest says it takes over UDP, a long answer that a server gave by TCP is cut.
-func TestGuestsTakeFewBytesOverUDP(t *testing.T) {
+// However much a guest accepts over UDP, a long answer that a server gave over TCP is
+// truncated.
+func TestLongAnswersAreTruncatedOverUDP(t *testing.T) {
 	var s fakes
 	s.set("192.0.2.1", says(t, slices.Repeat([]string{"example.com TXT " + strings.Repeat("x", 200)}, 40)...))
 	conf := "nameserver 192.0.2.1\noptions use-vc\n"

@@ -13,42 +13,40 @@ import (
 )
 
 const (
-	// lookEvery bounds how often resolv.conf is read: a change is seen by the
-	// first question a second later.
+	// lookEvery is the least time between reads of resolv.conf. The first query a second
+	// after a change notices it.
 	lookEvery = time.Second
-	// A server that was overtaken so many times in a row is asked last: once is a
-	// name that takes long to find.
+	// maxMisses is how often in a row a server must be overtaken to be asked last. Once
+	// may be a name that takes long to find.
 	maxMisses = 2
-	// A server that is asked last is tried beside the others after probeFirst,
-	// and, while it does not answer, after twice as long each time up to
-	// probeLast.
+	// A server that is asked last is probed after probeFirst and, while it does not
+	// answer, after twice as long each time, up to probeLast.
 	probeFirst = 5 * time.Second
 	probeLast  = time.Minute
 )
 
-// server is one that can be asked. Its fields are the servers' to change.
+// server is a server with its record. The servers type guards its fields.
 type server struct {
 	addr    netip.AddrPort
-	misses  int // since it last answered
+	misses  int // since its last answer
 	down    bool
 	probeAt time.Time
 	wait    time.Duration // until the next probe
 }
 
-// servers are those that are asked, and how well they do. Safe for concurrent
-// use.
+// servers is the list of servers and how well they answer. It is safe for concurrent use.
 type servers struct {
 	open  func() (io.ReadCloser, error)
 	index func(link string) (int, error)
-	fixed []netip.AddrPort // in place of resolv.conf's
+	fixed []netip.AddrPort // replace those in resolv.conf
 
 	mu     sync.Mutex
 	looked time.Time
 	text   []byte // of resolv.conf
 	conf   ResolvConf
 	list   []*server
-	turn   int            // for rotate
-	links  map[string]int // indexes, by name
+	turn   int            // for the option rotate
+	links  map[string]int // interface indexes by name
 }
 
 func newServers(cfg Config) *servers {
@@ -70,9 +68,9 @@ func linkIndex(link string) (int, error) {
 	return l.Index, nil
 }
 
-// numbered is a server's address with the index of a link in place of its name.
-// Package net would ask for it at each dial, which a sealed process can't; links
-// that were once found are found then too.
+// numbered returns a server's address with the index of an interface in place of its
+// name. Package net would look up the index on each dial, which a sealed process cannot
+// do. An index that was found once is remembered.
 func (s *servers) numbered(a netip.AddrPort) netip.AddrPort {
 	zone := a.Addr().Zone()
 	if _, err := strconv.Atoi(zone); zone == "" || err == nil {
@@ -87,14 +85,14 @@ func (s *servers) numbered(a netip.AddrPort) netip.AddrPort {
 	return a
 }
 
-// take makes the list of servers after conf has changed; those that stay keep
-// their record.
+// take rebuilds the list of servers after conf has changed. Servers that stay keep their
+// records.
 func (s *servers) take() {
 	addrs := s.fixed
 	if len(addrs) == 0 {
 		addrs = s.conf.Servers
 	}
-	if len(addrs) == 0 { // resolv.conf(5): the name server on the local machine
+	if len(addrs) == 0 { // resolv.conf(5): use the name server on the local machine
 		addrs = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), dnsPort)}
 	}
 	old := s.list
@@ -110,7 +108,7 @@ func (s *servers) take() {
 	}
 }
 
-// look reads resolv.conf where it was not just read.
+// look reads resolv.conf unless that was done less than lookEvery ago.
 func (s *servers) look(now time.Time) {
 	if !s.looked.IsZero() && now.Sub(s.looked) < lookEvery {
 		return
@@ -137,16 +135,16 @@ func (s *servers) read() ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxResolvConfBytes))
 }
 
-// plan says how one question is asked.
+// plan describes how one query is sent.
 type plan struct {
 	servers  []netip.AddrPort // in the order of asking
-	probe    []netip.AddrPort // that are asked beside them, to see whether they answer again
+	probe    []netip.AddrPort // to be probed besides
 	tries    int              // of all servers together
-	deadline time.Duration    // for all of it
+	deadline time.Duration    // for the whole query
 	tcp      bool
 }
 
-// plan is made anew for each question.
+// plan returns the plan for a new query.
 func (s *servers) plan(now time.Time) plan {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +177,7 @@ func (s *servers) plan(now time.Time) plan {
 	return p
 }
 
-// answered notes that servers work.
+// answered records that servers work.
 func (s *servers) answered(who ...netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,8 +188,8 @@ func (s *servers) answered(who ...netip.AddrPort) {
 	}
 }
 
-// missed notes that servers have not answered in time, or, with gone, that
-// nobody is there.
+// missed records that servers did not answer in time or, with gone, that nobody listens
+// there.
 func (s *servers) missed(now time.Time, gone bool, who ...netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +203,7 @@ func (s *servers) missed(now time.Time, gone bool, who ...netip.AddrPort) {
 	}
 }
 
-// current is the resolv.conf in force.
+// current returns the current resolv.conf.
 func (s *servers) current() ResolvConf {
 	s.mu.Lock()
 	defer s.mu.Unlock()

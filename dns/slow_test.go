@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// A client that does not take its answer, or takes it too slowly, loses its connection.
+// A client that reads its answer too slowly, or not at all, loses its connection.
 func TestSlowReadersOverTCP(t *testing.T) {
 	for _, every := range []time.Duration{time.Hour, time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -51,8 +51,8 @@ func TestSlowReadersOverTCP(t *testing.T) {
 	}
 }
 
-// A server that sends a long answer byte by byte does not hold a question for longer than a
-// silent one.
+// A server that sends a long answer byte by byte delays a query no longer than a silent
+// one.
 func TestSlowServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		account := ledger.New(ledger.Cost{Descriptors: 9, Bytes: 1 << 20, Goroutines: 99})
@@ -70,7 +70,7 @@ func TestSlowServers(t *testing.T) {
 	})
 }
 
-// dripping connects to a server that has an answer of 64 KiB and sends a byte of it every 3 s.
+// dripping connects to a server that sends an answer of 64 KiB at one byte every 3 s.
 func dripping(_ context.Context, network string, _ netip.AddrPort) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	go func() {
