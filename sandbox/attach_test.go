@@ -24,18 +24,18 @@ func attachedProcess(args []string) error {
 		}
 		fmt.Println(string(b))
 	}
-	inside, err := sandbox.Open()
+	self, err := sandbox.Open()
 	if err != nil {
 		return err
 	}
-	defer inside.Close()
+	defer self.Close()
 	if err := errors.Join(unix.Chroot(args[0]), unix.Chdir("/")); err != nil {
 		return fmt.Errorf("chroot: %w", err)
 	}
-	if err := inside.SetupNetwork(); err != nil {
+	if err := self.SetupNetwork(); err != nil {
 		return err
 	}
-	fmt.Print(inside.ResolvConf())
+	fmt.Print(self.ResolvConf())
 	fmt.Println(os.Getenv("CLEAT_SANDBOX") == "", os.Getuid())
 	return dial(append([]string{"tcp"}, args[1:]...))
 }
@@ -81,11 +81,11 @@ func TestAttach(t *testing.T) {
 
 // attachedIDs prints the process and user id of an attached process.
 func attachedIDs([]string) error {
-	inside, err := sandbox.Open()
+	self, err := sandbox.Open()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(inside.SetupNetwork(), inside.Close(), inside.Close()); err != nil {
+	if err := errors.Join(self.SetupNetwork(), self.Close(), self.Close()); err != nil {
 		return err
 	}
 	fmt.Println(os.Getpid(), os.Getuid())

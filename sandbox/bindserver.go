@@ -176,7 +176,7 @@ func (s *bindServer) assume(tid int, stillWaits func() bool) error {
 	if same, err := s.sameNamespace(tid, "user"); err != nil {
 		return err
 	} else if !same {
-		c.Caps = 0 // they reach less far than ours
+		c.Caps = 0 // the thread has them over its own user namespace, not over this one
 	}
 	if same, err := s.sameNamespace(tid, "net"); err != nil || !same {
 		return errors.Join(err, errors.New("the thread is in another network namespace"))

@@ -113,7 +113,7 @@ func (s *containerNet) launch(t *testing.T, name string, args ...string) *contai
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := os.NewFile(uintptr(pair[1]), "handed")
+	theirs := os.NewFile(uintptr(pair[1]), "handover")
 	defer theirs.Close()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{"guest", "contain", name}, args...)...)
 	cmd.ExtraFiles = []*os.File{theirs, os.NewFile(uintptr(pair[0]), "ours")}

@@ -134,11 +134,11 @@ func attachedFamilies([]string) error {
 		<-before
 		done <- families(nil)
 	}()
-	inside, err := sandbox.Open()
+	self, err := sandbox.Open()
 	if err != nil {
 		return err
 	}
-	if err := inside.SetupNetwork(); err != nil {
+	if err := self.SetupNetwork(); err != nil {
 		return err
 	}
 	close(before)

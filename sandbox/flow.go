@@ -20,8 +20,8 @@ type (
 	// Action is what a Verdict does.
 	Action = usernet.Action
 	// Policy judges each new flow before any packet of it leaves. Judge must not block. It
-	// sees destinations as the guest sent them, and only flows that neither a mapping of
-	// Config nor a default denial has decided.
+	// sees destinations as the guest sent them, before mappings apply. It is not called for
+	// flows that a default denial refuses, or that go to the network's resolver.
 	Policy = usernet.Policy
 	// Forward makes a port of the host lead to a port of the guest.
 	Forward = usernet.Forward

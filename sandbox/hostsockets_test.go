@@ -40,8 +40,8 @@ func TestAutoTierFollowsPolicy(t *testing.T) {
 		if err := n.Exec(testContext(t), cmd); err != nil || strings.TrimSpace(out.String()) != "hello" {
 			t.Errorf("error %v; the guest printed %q, want hello", err, out)
 		}
-		if tier, why := n.Tier(); tier != tt.want || why != "" || (n.Stats().Supervisor.Connected == 1) != (tt.want == sandbox.TierSeccomp) {
-			t.Errorf("tier %q, %q; counters %+v", tier, why, n.Stats())
+		if tier, reason := n.Tier(); tier != tt.want || reason != "" || (n.Stats().Supervisor.Connected == 1) != (tt.want == sandbox.TierSeccomp) {
+			t.Errorf("tier %q, reason %q; want %q; counters %+v", tier, reason, tt.want, n.Stats())
 		}
 	}
 	if n, err := sandbox.New(sandbox.Config{Tier: sandbox.TierSeccomp, Policy: hostSocketsPolicy(t, "none")}); err == nil {
@@ -114,12 +114,12 @@ func TestPolicyAllowsUDPHostSockets(t *testing.T) {
 	got, stats := runSupervised(t, sandbox.Config{Policy: hostSocketsPolicy(t, policy.HostSocketsUDP)}, "datagrams", server.String(), other.String())
 	want := `connected: from 192.0.2.1, options 33 1 1
 again: ok
-to nobody: ok, ENOTCONN
-to the inside: EADDRNOTAVAIL
+disconnect: ok, ENOTCONN
+to loopback: EADDRNOTAVAIL
 bound late: EINVAL, listens: ENOTSUP
 bound: from 10.0.2.100
-of a group: from 10.0.2.100
-inside: from 127.0.0.1
+multicast member: from 10.0.2.100
+loopback: from 127.0.0.1
 refused: from 10.0.2.100
 resolver: from 10.0.2.100`
 	if got != want || stats.Supervisor.Datagram != 1 {
@@ -170,10 +170,10 @@ func datagrams(args []string) error {
 	first := from(fd, unix.Connect(fd, server))
 	fmt.Println("connected: "+first+", options", option(fd, unix.IPPROTO_IP, unix.IP_TTL), option(fd, unix.IPPROTO_IP, unix.IP_RECVTTL), option(fd, unix.SOL_UDP, unix.UDP_GRO))
 	fmt.Println("again:", errnoName(unix.Connect(fd, server)))
-	nobody := sys.Disconnect(fd)
+	disconnect := sys.Disconnect(fd)
 	_, err := unix.Getpeername(fd)
-	fmt.Printf("to nobody: %s, %s\n", errnoName(nobody), errnoName(err))
-	fmt.Println("to the inside:", errnoName(unix.Connect(fd, sa("127.0.0.1:9"))))
+	fmt.Printf("disconnect: %s, %s\n", errnoName(disconnect), errnoName(err))
+	fmt.Println("to loopback:", errnoName(unix.Connect(fd, sa("127.0.0.1:9"))))
 	fmt.Printf("bound late: %s, listens: %s\n", errnoName(unix.Bind(fd, &unix.SockaddrInet4{Port: 4445})), errnoName(unix.Listen(fd, 1)))
 
 	fd = newSocket()
@@ -185,9 +185,9 @@ func datagrams(args []string) error {
 	if err := unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &unix.IPMreqn{Multiaddr: [4]byte{239, 1, 1, 1}}); err != nil {
 		return err
 	}
-	fmt.Println("of a group:", from(fd, unix.Connect(fd, server)))
+	fmt.Println("multicast member:", from(fd, unix.Connect(fd, server)))
 	fd = newSocket()
-	fmt.Println("inside:", from(fd, unix.Connect(fd, sa("127.0.0.1:9"))))
+	fmt.Println("loopback:", from(fd, unix.Connect(fd, sa("127.0.0.1:9"))))
 	fd = newSocket()
 	fmt.Println("refused:", from(fd, unix.Connect(fd, sa("169.254.169.254:80"))))
 	fd = newSocket()

@@ -30,10 +30,10 @@ type Namespace struct {
 	KeepRunning bool
 }
 
-// Join makes the network the one of an existing namespace. It starts a helper process in the
-// namespace and returns when the device exists. The helper ends with the set-up, or with
-// Config.RuntimeListener when Run returns. Run ends with the process or the path that names
-// the namespace. Main must call Init first. Errors inside the namespace are *SetupErrors.
+// Join gives an existing namespace this network. It starts a helper process in the namespace
+// and returns when the device exists. The helper exits when the set-up is complete; with
+// Config.RuntimeListener it stays until Run returns. Run ends with the process or the path that
+// names the namespace. Main must call Init first. Errors inside the namespace are *SetupErrors.
 func (n *Network) Join(ctx context.Context, ns Namespace) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -112,7 +112,11 @@ func (n *Network) runHelper(ctx context.Context, j joinFDs, stays bool) error {
 	}
 	pid, err := child.Start()
 	if err != nil {
-		return &SetupError{Step: "enter namespace", Err: err, Remedy: j.remedy(err)}
+		setup := &SetupError{Step: "enter namespace", Err: err}
+		if errors.Is(err, unix.EPERM) && j.user < 0 {
+			setup.Remedy = "run it as the user who made the namespace, or with sudo"
+		}
+		return setup
 	}
 	n.childEnd.Close()
 	setupErr := n.takeOver(ctx)
@@ -145,13 +149,6 @@ func (j joinFDs) close() {
 			unix.Close(fd)
 		}
 	}
-}
-
-func (j joinFDs) remedy(err error) string {
-	if errors.Is(err, unix.EPERM) && j.user < 0 {
-		return "run it as the user who made the namespace, or with sudo"
-	}
-	return ""
 }
 
 func (ns Namespace) open() (j joinFDs, err error) {

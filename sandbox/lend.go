@@ -100,7 +100,7 @@ func (s diagSocket) listens(diag *nlsock.Socket) bool {
 	if _, _, err := diag.Ask(nlsock.Request{Kind: sockDiagByFamily, Body: b}); !errors.As(err, &errno) {
 		return true
 	}
-	// If several sockets share the port, the kernel may have looked at another one.
+	// If several sockets share the port, the kernel may have found another one.
 	found := false
 	err := dumpDiag(diag, TCP, s.family, func(data []byte) {
 		const cookie = 44 // in struct inet_diag_msg

@@ -160,7 +160,8 @@ func (n *Network) open(ctx context.Context) (err error) {
 		}
 	}
 	if fds := n.res.sockets[fdDiag]; len(fds) > 0 {
-		// Connected to the kernel before the command starts, it accepts nobody's messages.
+		// Connecting the socket to the kernel, before the command starts, keeps the guest from
+		// sending to it.
 		if n.res.guestDiag, err = nlsock.New(fds[0]); err != nil {
 			return err
 		}
@@ -262,8 +263,8 @@ func (n *Network) takeGate(missing string) error {
 	n.noSplice = missing
 	for _, k := range []fdKind{fdGate4, fdCaller4, fdGate6, fdCaller6} {
 		for _, fd := range n.res.sockets[k] {
-			if err := checkGate(fd); err != nil {
-				return fmt.Errorf("set up network: %w", err)
+			if proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || proto != unix.IPPROTO_TCP {
+				return fmt.Errorf("set up network: %s from the setup process is no TCP socket: %w", k, errors.Join(err, os.ErrInvalid))
 			}
 		}
 	}

@@ -65,8 +65,8 @@ func (n *Network) start(g *group) {
 // resolver that answers at all answers the first or second query.
 const primeTimeout = 5 * time.Second
 
-// startCommand tells the setup process that the network is ready, and waits until the command
-// runs or could not be executed.
+// startCommand lets the setup process execute the command, and waits until the command runs or
+// could not be executed.
 func (n *Network) startCommand(ctx context.Context) error {
 	priming, cancel := context.WithTimeout(ctx, primeTimeout)
 	if err := n.rules.Prime(priming, n.lookup()); err != nil && ctx.Err() == nil {

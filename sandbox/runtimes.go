@@ -24,8 +24,8 @@ var ErrDirectoryNotPrivate = errors.New("the directory is not for the user alone
 
 // ListenForRuntimes opens the socket for Config.RuntimeListener at a path. Its directory must
 // be one that only the user and root can enter: the error wraps ErrDirectoryNotPrivate for
-// another one, localsock.ErrTaken if a program listens at the path, and fs.ErrExist if
-// something else exists there.
+// another one. It is an error if a program listens at the path; the error wraps fs.ErrExist if
+// something other than a socket exists there.
 func ListenForRuntimes(path string) (*net.UnixListener, error) {
 	var st unix.Stat_t
 	dir := filepath.Dir(path)

@@ -397,11 +397,3 @@ func (s *spliceFamily) toListener() []expr.Any {
 		&expr.TProxy{Family: s.family, TableFamily: s.family, RegAddr: valueRegister, RegPort: portRegister},
 	}
 }
-
-// checkGate verifies that a descriptor from the setup process is a TCP socket.
-func checkGate(fd int) error {
-	if proto, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PROTOCOL); err != nil || proto != unix.IPPROTO_TCP {
-		return fmt.Errorf("check a socket of the splice tier: not a TCP socket: %w", errors.Join(err, os.ErrInvalid))
-	}
-	return nil
-}

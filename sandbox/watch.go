@@ -20,7 +20,7 @@ type watch struct {
 	id    supervisor.Namespace // that path leads to
 }
 
-// watchInterval is how often a path is looked at. The kernel sends no event when a mount goes,
+// watchInterval is how often a path is checked. The kernel sends no event when a mount goes,
 // and a network whose namespace is gone costs nothing.
 const watchInterval = time.Second
 
@@ -93,7 +93,7 @@ func (w *watch) waitPath(ctx context.Context) {
 }
 
 // pathGone reports whether the path no longer leads to the namespace. It returns false if the
-// path can't be looked at.
+// path can't be checked.
 func (w *watch) pathGone() bool {
 	id, err := supervisor.NamespaceAt(w.path)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package examples has no code: it holds programs that use package sandbox, and
-// the tests that run them. Each is a program of its own, to be copied.
+// Package examples contains programs that use package sandbox, to be copied, and tests that run
+// them:
 //
-//   - minimal: a program in a network of its own, in ten lines
-//   - firewall: what it may reach, by name and by address
-//   - socks5: all its connections through a proxy
+//   - minimal runs a command with a network of its own
+//   - firewall limits what the command may reach, by name and by address
+//   - socks5 makes all its connections through a proxy
 package examples

@@ -16,8 +16,8 @@ import (
 	"cleat/lab/labtest"
 )
 
-// The examples run a command that connects to an address and prints what it
-// reads: this test binary.
+// The examples run this test binary as a command that connects to addresses and prints what it
+// reads.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "connect" {
 		for _, addr := range os.Args[2:] {
@@ -34,26 +34,26 @@ func connect(addr string) string {
 		return "no connection"
 	}
 	defer c.Close()
-	said, err := io.ReadAll(c)
+	text, err := io.ReadAll(c)
 	if err != nil {
 		return err.Error()
 	}
-	return string(said)
+	return string(text)
 }
 
-// The addresses of the world outside.
+// Addresses outside of the network.
 const (
 	outside = "192.0.2.1"
 	another = "198.51.100.1"
 )
 
-// serve listens on a port of an address and talks to each client.
+// serve listens on a free port of an address and calls talk for each client.
 func serve(t *testing.T, addr string, talk func(net.Conn)) (host string) {
 	t.Helper()
 	return labtest.Serve(t, nil, addr+":0", talk).String()
 }
 
-// example builds an example and runs it with the arguments.
+// example builds an example and runs it.
 func example(t *testing.T, name string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), name)
@@ -69,7 +69,7 @@ func example(t *testing.T, name string, args ...string) (stdout, stderr string) 
 	return out.String(), errs.String()
 }
 
-// self is this binary, from anywhere.
+// self returns the path of this binary.
 func self(t *testing.T) string {
 	t.Helper()
 	path, err := os.Executable()
@@ -83,7 +83,7 @@ func TestMinimal(t *testing.T) {
 	labtest.World(t, outside, another)
 	server := serve(t, outside, labtest.Say("hello"))
 	if out, _ := example(t, "minimal", self(t), "connect", server); out != "hello\n" {
-		t.Errorf("got %q", out)
+		t.Errorf("the command printed %q", out)
 	}
 }
 
@@ -92,33 +92,33 @@ func TestFirewall(t *testing.T) {
 	yes, no := serve(t, outside, labtest.Say("yes")), serve(t, another, labtest.Say("no"))
 	out, errs := example(t, "firewall", outside+"/32", self(t), "connect", yes, no)
 	if out != "yes\nno connection\n" {
-		t.Errorf("got %q", out)
+		t.Errorf("the command printed %q", out)
 	}
 	if want := "refused: tcp to " + no; !strings.Contains(errs, want) {
-		t.Errorf("it said %q, want %q", errs, want)
+		t.Errorf("the firewall logged %q, want %q", errs, want)
 	}
 }
 
 func TestSOCKS5(t *testing.T) {
 	labtest.World(t, outside, another)
 	server := serve(t, outside, labtest.Say("through the proxy"))
-	asked := make(chan string, 1)
+	requested := make(chan string, 1)
 	proxy := serve(t, "127.0.0.1", func(c net.Conn) {
-		if err := socks(c, asked); err != nil {
+		if err := socks(c, requested); err != nil {
 			t.Error(err)
 		}
 	})
 	if out, _ := example(t, "socks5", proxy, self(t), "connect", server); out != "through the proxy\n" {
-		t.Errorf("got %q", out)
+		t.Errorf("the command printed %q", out)
 	}
-	if got := <-asked; got != server {
+	if got := <-requested; got != server {
 		t.Errorf("the proxy was asked for %q, want %q", got, server)
 	}
 }
 
-// socks is as much of RFC 1928 as the test needs: no authentication, CONNECT to
-// an IPv4 address.
-func socks(c net.Conn, asked chan<- string) error {
+// socks implements the part of RFC 1928 that the test needs: CONNECT to an IPv4 address, without
+// authentication.
+func socks(c net.Conn, requested chan<- string) error {
 	var greeting [3]byte
 	if _, err := io.ReadFull(c, greeting[:]); err != nil {
 		return err
@@ -134,7 +134,7 @@ func socks(c net.Conn, asked chan<- string) error {
 		return fmt.Errorf("unexpected request %v", request)
 	}
 	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte(request[4:8])), binary.BigEndian.Uint16(request[8:])).String()
-	asked <- addr
+	requested <- addr
 	to, err := net.Dial("tcp", addr)
 	if err != nil {
 		return err

@@ -1,12 +1,11 @@
-// Command firewall runs a program that may reach what is listed, and reports
-// what else it tried:
+// Command firewall runs a program that may reach only the listed names and networks, and logs
+// what else it tries to reach:
 //
 //	firewall example.com,192.0.2.0/24 curl https://example.com
 //
-// Names are given in lower case, without the final dot.
+// Names are written in lower case, without the final dot.
 //
-// For rules in a file, with ports and protocols, there is a Policy ready made:
-// package cleat/policy.
+// Package cleat/policy provides a Policy with rules in a file, with ports and protocols.
 package main
 
 import (
@@ -21,7 +20,7 @@ import (
 	"cleat/sandbox"
 )
 
-// firewall lets flows through to names and networks.
+// firewall is a sandbox.NamePolicy that allows flows to names and networks.
 type firewall struct {
 	names    []string
 	networks []netip.Prefix
@@ -42,9 +41,8 @@ func newFirewall(list string) firewall {
 // Judge implements sandbox.Policy.
 func (f firewall) Judge(flow sandbox.Flow) sandbox.Verdict { return f.JudgeNamed(flow, nil) }
 
-// JudgeNamed implements sandbox.NamePolicy. The names are those that led the
-// program to the address: it has asked our own resolver for them, and so can't
-// make them up.
+// JudgeNamed implements sandbox.NamePolicy. The names are those that the program looked up to
+// find the address. It can't forge them, since it uses the network's resolver.
 func (f firewall) JudgeNamed(flow sandbox.Flow, names []string) sandbox.Verdict {
 	listed := func(n netip.Prefix) bool { return n.Contains(flow.Destination.Addr()) }
 	named := func(name string) bool { return slices.Contains(f.names, name) }

@@ -1,4 +1,4 @@
-// Command minimal runs a program in a network of its own:
+// Command minimal runs a program with a network of its own:
 //
 //	minimal curl https://example.com
 package main

@@ -1,10 +1,10 @@
-// Command socks5 runs a program whose TCP connections all go through a SOCKS5
-// proxy (RFC 1928), for instance that of "ssh -D 1080 host":
+// Command socks5 runs a program whose TCP connections go through a SOCKS5 proxy (RFC 1928), for
+// instance that of "ssh -D 1080 host":
 //
 //	socks5 127.0.0.1:1080 curl https://example.com
 //
-// Everything else but DNS is refused. Where the program looked a name up, the
-// proxy gets the name and finds the address for itself.
+// All other flows except DNS are refused. If the program has looked up a name, the proxy gets
+// the name and resolves it itself.
 package main
 
 import (
@@ -20,18 +20,18 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// tcpAlone is a sandbox.Policy.
-type tcpAlone struct{}
+// tcpOnly is a sandbox.Policy that allows only TCP.
+type tcpOnly struct{}
 
-// Judge implements sandbox.Policy. The network's resolver is not asked about.
-func (tcpAlone) Judge(flow sandbox.Flow) sandbox.Verdict {
+// Judge implements sandbox.Policy. It is not asked about flows to the network's resolver.
+func (tcpOnly) Judge(flow sandbox.Flow) sandbox.Verdict {
 	if flow.Protocol != sandbox.TCP {
 		return sandbox.Verdict{Action: sandbox.Refuse}
 	}
 	return sandbox.Verdict{Action: sandbox.Allow}
 }
 
-// through makes every connection one of the dialer's.
+// through returns a sandbox.Hook that makes every connection with the dialer.
 func through(dialer proxy.ContextDialer) sandbox.Hook {
 	return func(ctx context.Context, flow sandbox.Flow, names []string) sandbox.Verdict {
 		host := flow.Destination.Addr().String()
@@ -56,7 +56,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	network, err := sandbox.New(sandbox.Config{Policy: tcpAlone{}, Hook: through(dialer.(proxy.ContextDialer))})
+	network, err := sandbox.New(sandbox.Config{Policy: tcpOnly{}, Hook: through(dialer.(proxy.ContextDialer))})
 	if err != nil {
 		log.Fatal(err)
 	}

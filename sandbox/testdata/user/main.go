@@ -1,6 +1,6 @@
-// Command user is a program of another module that uses the library as a
-// container runtime would: it starts itself as a container, which has files of
-// its own, changes its root, and then has a network.
+// Command user is a program of another module that uses package sandbox as a container runtime
+// does: it starts itself as a container, which inherits a file, changes its root, and sets up
+// its network.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// host is the container's parent.
+// host runs the container and its network.
 func host(address string) error {
 	flows := make(chan string, 16)
 	network, err := sandbox.New(sandbox.Config{
@@ -79,15 +79,15 @@ func (openPolicy) Judge(sandbox.Flow) sandbox.Verdict {
 
 // container is the first process of the container.
 func container(address string) error {
-	inside, err := sandbox.Open()
+	guest, err := sandbox.Open()
 	if err != nil {
 		return err
 	}
-	defer inside.Close()
+	defer guest.Close()
 	if err := syscall.Chroot(os.TempDir()); err != nil {
 		return err
 	}
-	if err := inside.SetupNetwork(); err != nil {
+	if err := guest.SetupNetwork(); err != nil {
 		return err
 	}
 	conn, err := net.Dial("tcp", address)
@@ -95,7 +95,7 @@ func container(address string) error {
 		return err
 	}
 	defer conn.Close()
-	said, err := io.ReadAll(conn)
-	fmt.Printf("container read %q\n", said)
+	text, err := io.ReadAll(conn)
+	fmt.Printf("container read %q\n", text)
 	return err
 }
