@@ -88,42 +88,53 @@ func interfaces(f *files) []Interface {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {
 		f.deny("ethtool: " + err.Error())
-		tool = nil
 	} else {
 		defer tool.Close()
 	}
-	return describe(f, h, tool, links)
-}
-
-// describe turns the kernel's links into Interfaces. tool may be nil.
-func describe(f *files, h *netlink.Handle, tool *ethtool.Ethtool, links []netlink.Link) []Interface {
-	byIndex := map[int]netlink.Link{}
-	for _, l := range links {
-		byIndex[l.Attrs().Index] = l
+	out := make([]Interface, len(links))
+	at := map[int]*Interface{0: {}} // by index; 0 takes what belongs to no link
+	for n, l := range links {
+		out[n] = fromLink(l)
+		at[l.Attrs().Index] = &out[n]
 	}
-	roots := rootQdiscs(h)
-	defaults := defaultRoutes(h)
-	var out []Interface
-	for _, l := range links {
-		i := fromLink(l)
-		a := l.Attrs()
-		i.Qdisc = roots[a.Index]
-		i.DefaultRoute = defaults[a.Index]
-		if m := byIndex[a.MasterIndex]; m != nil {
-			i.Master, i.MasterKind = m.Attrs().Name, m.Type()
+	for n, l := range links {
+		i, a := &out[n], l.Attrs()
+		if m := at[a.MasterIndex]; m != nil {
+			i.Master, i.MasterKind = m.Name, m.Kind
 		}
-		if p := byIndex[a.ParentIndex]; p != nil && a.NetNsID < 0 && a.ParentIndex != a.Index {
-			i.Parent = p.Attrs().Name
-		}
-		if addrs, err := h.AddrList(l, unix.AF_INET); err == nil {
-			i.Addresses = len(addrs)
+		if p := at[a.ParentIndex]; p != nil && a.NetNsID < 0 && p != i {
+			i.Parent = p.Name
 		}
 		i.RPFilter = f.read("proc/sys/net/ipv4/conf/" + i.Name + "/rp_filter")
-		steering(f, &i, a.HardwareAddr)
+		steering(f, i, a.HardwareAddr)
 		if tool != nil {
-			driver(tool, &i)
+			driver(tool, i)
 		}
-		out = append(out, i)
+	}
+	addresses, _ := h.AddrList(nil, unix.AF_INET)
+	for _, a := range addresses {
+		if i := at[a.LinkIndex]; i != nil {
+			i.Addresses++
+		}
+	}
+	qdiscs, _ := h.QdiscList(nil)
+	for _, q := range qdiscs {
+		if i := at[q.Attrs().LinkIndex]; i != nil && q.Attrs().Parent == netlink.HANDLE_ROOT {
+			i.Qdisc = q.Type()
+		}
+	}
+	routes, _ := h.RouteList(nil, unix.AF_INET)
+	for _, r := range routes {
+		if r.Dst != nil {
+			if ones, _ := r.Dst.Mask.Size(); ones != 0 {
+				continue
+			}
+		}
+		for _, n := range append(r.MultiPath, &netlink.NexthopInfo{LinkIndex: r.LinkIndex}) {
+			if i := at[n.LinkIndex]; i != nil {
+				i.DefaultRoute = true
+			}
+		}
 	}
 	return out
 }
@@ -148,43 +159,6 @@ func fromLink(l netlink.Link) Interface {
 		i.VXLAN = &VXLAN{Port: v.Port, UDPChecksum: v.UDPCSum}
 	}
 	return i
-}
-
-// rootQdiscs returns the kind of each link's root queueing discipline, by index.
-func rootQdiscs(h *netlink.Handle) map[int]string {
-	out := map[int]string{}
-	qdiscs, err := h.QdiscList(nil)
-	if err != nil {
-		return out
-	}
-	for _, q := range qdiscs {
-		if a := q.Attrs(); a.Parent == netlink.HANDLE_ROOT {
-			out[a.LinkIndex] = q.Type()
-		}
-	}
-	return out
-}
-
-// defaultRoutes returns which links an IPv4 default route leaves by.
-func defaultRoutes(h *netlink.Handle) map[int]bool {
-	out := map[int]bool{}
-	routes, err := h.RouteList(nil, unix.AF_INET)
-	if err != nil {
-		return out
-	}
-	for _, r := range routes {
-		if r.Dst != nil {
-			if ones, _ := r.Dst.Mask.Size(); ones != 0 {
-				continue
-			}
-		}
-		out[r.LinkIndex] = true
-		for _, n := range r.MultiPath {
-			out[n.LinkIndex] = true
-		}
-	}
-	delete(out, 0)
-	return out
 }
 
 // steering reads RPS and XPS masks from /sys. It checks that /sys shows the same link under this

@@ -106,9 +106,9 @@ type Load struct {
 // standard error is 0.07 cores on two half-busy CPUs, and less on idle ones.
 const loadWindow = 400 * time.Millisecond
 
-// ForeignLoad watches the machine for d, or until ctx ends, and returns how much of it other
-// processes than this one and its descendants use. The limits of CPUMeter apply.
-func ForeignLoad(ctx context.Context, d time.Duration) (Load, error) {
+// watchLoad watches the machine for d, or until ctx ends, and returns how much of it other processes
+// than this one and its descendants use. The limits of CPUMeter apply.
+func watchLoad(ctx context.Context, d time.Duration) (Load, error) {
 	m, err := NewCPUMeter()
 	if err == nil {
 		err = m.Begin()
@@ -116,10 +116,8 @@ func ForeignLoad(ctx context.Context, d time.Duration) (Load, error) {
 	if err != nil {
 		return Load{}, err
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 	if err := m.End(); err != nil {
@@ -140,7 +138,7 @@ func round(x float64) float64 { return math.Round(x*1000) / 1000 }
 
 // measureLoad returns the load for a Host.
 func measureLoad(ctx context.Context, f *files) Load {
-	load, err := ForeignLoad(ctx, loadWindow)
+	load, err := watchLoad(ctx, loadWindow)
 	if err != nil {
 		f.deny("load: " + err.Error())
 	}

@@ -136,10 +136,10 @@ func TestDescends(t *testing.T) {
 	}
 }
 
-func TestForeignLoadEndsWithContext(t *testing.T) {
+func TestWatchLoadEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := ForeignLoad(ctx, time.Hour); !errors.Is(err, context.Canceled) {
+	if _, err := watchLoad(ctx, time.Hour); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want context.Canceled", err)
 	}
 }
