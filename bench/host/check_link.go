@@ -152,7 +152,7 @@ func checkPromiscuous(h Host) []Finding {
 		}
 		out = append(out, Finding{Severity: Warning, Spoils: SpoilsBoth,
 			Title: fmt.Sprintf("%s is promiscuous", i.Name),
-			Detail: fmt.Sprintf("Every frame on the wire costs CPU time here, whoever it is for. Causes: more MAC addresses than the NIC's filter holds (macvlan: one per container; %d on %s are visible from here), a macvlan in mode passthru, or a sniffer.",
+			Detail: fmt.Sprintf("Every frame on the wire costs CPU time here, whatever its destination. Causes: more MAC addresses than the NIC's filter holds (macvlan: one per container; %d on %s are visible from here), a macvlan in mode passthru, or a sniffer.",
 				children, i.Name),
 			Fix: fmt.Sprintf("ip -details link show dev %s; bridge fdb show dev %s; sudo lsof 2>/dev/null | grep -w pack", terminal.Word(i.Name), terminal.Word(i.Name))})
 	}

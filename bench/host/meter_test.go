@@ -60,7 +60,7 @@ func TestForeign(t *testing.T) {
 		{name: "a neighbour works in the kernel", machine: cell.CPU{User: 0.2, System: 1.5}, ownUser: 0.2, ownSys: 1, wantCores: 0.5},
 		{name: "it was a command of ours", machine: cell.CPU{User: 1.2, System: 1}, ownUser: 0.2, ownSys: 1, unseen: 1},
 		{name: "never negative", machine: cell.CPU{User: 1}, ownUser: 0.5, unseen: 9},
-		{name: "steal is nobody's", machine: cell.CPU{Steal: 1}},
+		{name: "stolen time is not foreign", machine: cell.CPU{Steal: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := foreign(tt.machine, tt.ownUser, tt.ownSys, tt.unseen); !near(got, tt.wantCores) {

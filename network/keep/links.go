@@ -35,9 +35,9 @@ func listenLinks(ctx context.Context, listeners *sync.WaitGroup, q *eventQueue) 
 	if err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1); err == nil {
 		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK})
 	}
-	var ask *netlink.Handle
+	var conn *netlink.Handle
 	if err == nil {
-		ask, err = netlink.NewHandle(unix.NETLINK_ROUTE)
+		conn, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 	}
 	if err != nil {
 		file.Close()
@@ -49,7 +49,7 @@ func listenLinks(ctx context.Context, listeners *sync.WaitGroup, q *eventQueue) 
 			q.add(func(e *events) { e.addLinks(b, err) })
 		})
 	})
-	return &linkListener{conn: ask}, nil
+	return &linkListener{conn: conn}, nil
 }
 
 // fromKernel receives messages of the kernel (port 0) from a netlink socket. Messages of others,

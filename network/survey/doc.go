@@ -21,7 +21,7 @@
 // is asked, from inside, by which number it knows each of the open namespaces (RTM_GETNSID).
 // Those that refer to ours are asked for first, so most lookups take one question.
 //
-// The database of Open vSwitch tells which ports belong to which bridge.
+// The database of Open vSwitch has the bridge of each port.
 //
 // Whatever vanishes meanwhile is left out. What may not be read is reported by
 // Namespace.UnreadReason and Survey.Notes.

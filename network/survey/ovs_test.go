@@ -108,7 +108,7 @@ func TestSwitchesUnread(t *testing.T) {
 				s = ovsSurvey()
 			}
 			s.readSwitches(t.Context(), tt.socket)
-			if said := strings.Join(s.Notes, ""); (said == "") != (tt.note == "") || !strings.Contains(said, tt.note) {
+			if notes := strings.Join(s.Notes, ""); (notes == "") != (tt.note == "") || !strings.Contains(notes, tt.note) {
 				t.Errorf("notes %q", s.Notes)
 			}
 		})

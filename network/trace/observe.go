@@ -189,22 +189,6 @@ func (n *namespace) kernelRoute(dst, src netip.Addr, in int) (netlink.Route, err
 	return routes[0], nil
 }
 
-// link returns the link with an index, the zero Link if there is none.
-func (n *namespace) link(index int) survey.Link {
-	if l := n.ByIndex(index); l != nil {
-		return *l
-	}
-	return survey.Link{}
-}
-
-// mac returns the hardware address of a link, nil if it has none.
-func (n *namespace) mac(index int) net.HardwareAddr {
-	if l := n.raw[index]; l != nil {
-		return l.Attrs().HardwareAddr
-	}
-	return nil
-}
-
 // on reports whether a setting is 1, of the two the one for dst's IP version.
 func (n *namespace) on(dst netip.Addr, ipv4, ipv6 string) bool {
 	if dst.Is4() {
@@ -231,32 +215,6 @@ func (n *namespace) neighbour(link int, ip netip.Addr) net.HardwareAddr {
 		}
 	}
 	return nil
-}
-
-// ports returns the indexes of the links whose master is the bridge or bond, in order.
-func (n *namespace) ports(master int) []int {
-	var out []int
-	for _, l := range n.Links {
-		if l.Master == master {
-			out = append(out, l.Index)
-		}
-	}
-	return out
-}
-
-// forwardingPort returns the port behind which the bridge knows a MAC address, 0 for none.
-// local reports that the address is one of the bridge's own: its frames go up to the IP stack.
-func (n *namespace) forwardingPort(bridge int, mac net.HardwareAddr) (port int, local bool) {
-	for _, e := range n.fdb {
-		switch {
-		case e.MasterIndex != bridge || !sameMAC(e.HardwareAddr, mac):
-		case e.State&netlink.NUD_PERMANENT != 0: // fdb_to_nud, net/bridge/br_fdb.c
-			local = true
-		default:
-			port = e.LinkIndex
-		}
-	}
-	return port, local || sameMAC(n.mac(bridge), mac)
 }
 
 // offloads are the switches that people know (`ethtool -K DEV tso on`), and the kernel

@@ -40,7 +40,7 @@ func dport(n uint16) []expr.Any {
 	}
 }
 
-func device(key expr.MetaKey, op expr.CmpOp, data string) []expr.Any {
+func deviceRule(key expr.MetaKey, op expr.CmpOp, data string) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Register: 1, Op: op, Data: []byte(data)}}
 }
 
@@ -74,10 +74,10 @@ func TestExamine(t *testing.T) {
 		{"another under a mask", masked24("198.51.112.0"), nftables.TableFamilyIPv4, no, ""},
 		{"a port", dport(443), nftables.TableFamilyINet, maybe, "l4proto tcp dport 443"},
 		{"a port from elsewhere", slices.Concat(saddr("10.0.0.1/32"), dport(443)), nftables.TableFamilyINet, no, ""},
-		{"incoming device", device(expr.MetaKeyIIFNAME, expr.CmpOpEq, padded("eth0")), nftables.TableFamilyINet, yes, `iifname "eth0"`},
-		{"another device", device(expr.MetaKeyIIFNAME, expr.CmpOpEq, padded("eth01")), nftables.TableFamilyINet, no, `iifname "eth01"`},
-		{"not the device", device(expr.MetaKeyOIFNAME, expr.CmpOpNeq, padded("br-lan")), nftables.TableFamilyINet, no, `oifname != "br-lan"`},
-		{"devices by prefix", device(expr.MetaKeyOIFNAME, expr.CmpOpEq, "br-"), nftables.TableFamilyINet, yes, `oifname "br-*"`},
+		{"incoming device", deviceRule(expr.MetaKeyIIFNAME, expr.CmpOpEq, padded("eth0")), nftables.TableFamilyINet, yes, `iifname "eth0"`},
+		{"another device", deviceRule(expr.MetaKeyIIFNAME, expr.CmpOpEq, padded("eth01")), nftables.TableFamilyINet, no, `iifname "eth01"`},
+		{"not the device", deviceRule(expr.MetaKeyOIFNAME, expr.CmpOpNeq, padded("br-lan")), nftables.TableFamilyINet, no, `oifname != "br-lan"`},
+		{"devices by prefix", deviceRule(expr.MetaKeyOIFNAME, expr.CmpOpEq, "br-"), nftables.TableFamilyINet, yes, `oifname "br-*"`},
 		{"IPv6 only", nfproto(unix.NFPROTO_IPV6), nftables.TableFamilyINet, no, "nfproto ipv6"},
 		{"IPv4 only", nfproto(unix.NFPROTO_IPV4), nftables.TableFamilyINet, yes, "nfproto ipv4"},
 		{"a set", []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}, &expr.Lookup{SourceRegister: 1, SetName: "bad"}}, nftables.TableFamilyIPv4, maybe, "ip saddr in @bad"},

@@ -4,8 +4,6 @@ import (
 	"net"
 	"net/netip"
 
-	"cleat/network/survey"
-
 	"github.com/vishvananda/netlink"
 )
 
@@ -22,30 +20,23 @@ const (
 
 // overheads are those of tunnels over IPv4, by the kind of link.
 var overheads = map[string]int{"vxlan": overheadVXLAN, "geneve": overheadGeneve, "gre": overheadGRE, "ip6gre": overheadGRE,
-	"gretap": overheadGRETap, "ip6gretap": overheadGRETap, "ipip": overheadIPIP, "sit": overheadIPIP}
+	"gretap": overheadGRETap, "ip6gretap": overheadGRETap, "ipip": overheadIPIP, "sit": overheadIPIP, "ip6tnl": overheadIPIP}
 
 // remote returns the address that a tunnel device sends a frame to.
-func (w *walk) remote(n *namespace, index int, f frame) (netip.Addr, bool) {
-	var ip net.IP
-	switch l := n.raw[index].(type) {
-	case *netlink.Vxlan:
-		if ip = n.vtep(index, f); ip == nil {
-			ip = l.Group
-		}
-		if ip.IsMulticast() {
-			return w.groupMember(l, f)
-		}
-	case *netlink.Geneve:
-		ip = l.Remote
-	case *netlink.Gretun:
-		ip = l.Remote
-	case *netlink.Gretap:
-		ip = l.Remote
-	case *netlink.Iptun:
-		ip = l.Remote
+func (w *walk) remote(d device, f frame) (ip netip.Addr, ok bool) {
+	if overheads[d.link.Kind] == 0 {
+		return ip, false
 	}
-	addr, ok := netip.AddrFromSlice(ip)
-	return addr.Unmap(), ok && !addr.Unmap().IsUnspecified()
+	if d.link.Kind == "vxlan" {
+		ip, _ = netip.AddrFromSlice(d.namespace.vtep(d.link.Index, f))
+	}
+	if !ip.IsValid() {
+		ip, _ = netip.ParseAddr(d.link.Remote)
+	}
+	if ip = ip.Unmap(); ip.IsMulticast() {
+		return w.groupMember(d, f)
+	}
+	return ip, ip.IsValid() && !ip.IsUnspecified()
 }
 
 // vtep returns the remote address in the VXLAN forwarding entry for the frame's destination, or
@@ -66,19 +57,20 @@ func (n *namespace) vtep(index int, f frame) net.IP {
 
 // groupMember finds the other end of a multicast VXLAN: a device of the same network identifier
 // and group that has the frame's hardware address, or is a port of a bridge.
-func (w *walk) groupMember(l *netlink.Vxlan, f frame) (netip.Addr, bool) {
+func (w *walk) groupMember(d device, f frame) (netip.Addr, bool) {
+	from, _ := d.raw().(*netlink.Vxlan)
 	for _, n := range w.namespaces {
-		for _, o := range n.Links {
-			v, ok := n.raw[o.Index].(*netlink.Vxlan)
-			if !ok || v == l || v.VxlanId != l.VxlanId || !v.Group.Equal(l.Group) || !sameMAC(v.HardwareAddr, f.mac) && v.MasterIndex == 0 {
+		for _, l := range n.Links {
+			to, ok := n.raw[l.Index].(*netlink.Vxlan)
+			if !ok || to == from || to.VxlanId != from.VxlanId || !to.Group.Equal(from.Group) || !sameMAC(to.HardwareAddr, f.mac) && l.Master == 0 {
 				continue
 			}
-			under := w.underlay(n, o)
+			under := w.underlay(device{n, l})
 			if under == nil {
 				continue
 			}
 			for ip, index := range under.addresses {
-				if index == v.VtepDevIndex && ip.Is4() == (v.Group.To4() != nil) {
+				if index == to.VtepDevIndex && ip.Is4() == (to.Group.To4() != nil) {
 					return ip, true
 				}
 			}
@@ -87,22 +79,23 @@ func (w *walk) groupMember(l *netlink.Vxlan, f frame) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// underlay returns the namespace by which a tunnel device sends: the one where it was made. It
+// underlay returns the namespace by which a tunnel device sends: the one where it was created. It
 // is nil if that was not read.
-func (w *walk) underlay(n *namespace, l survey.Link) *namespace {
-	if l.Underlay == nil {
-		return n
+func (w *walk) underlay(d device) *namespace {
+	if d.link.Underlay == nil {
+		return d.namespace
 	}
-	return w.at(l.Underlay)
+	under, _ := w.at(d.link.Underlay)
+	return under.namespace
 }
 
 // encapsulate wraps a frame, and sends it from the tunnel's underlay.
-func (w *walk) encapsulate(n *namespace, l survey.Link, remote netip.Addr, f frame) bool {
-	under := w.underlay(n, l)
+func (w *walk) encapsulate(d device, remote netip.Addr, f frame) bool {
+	under := w.underlay(d)
 	if under == nil {
-		return w.stop("%s/%s: its underlay is in a namespace that can't be seen from here", n.Label, l.Name)
+		return w.stop("%s: its underlay is in a namespace that can't be seen from here", d)
 	}
-	layer := tunnel{link: n.raw[l.Index], inner: f, overhead: overheads[l.Kind]}
+	layer := tunnel{device: d, inner: f, overhead: overheads[d.link.Kind]}
 	if remote.Is6() {
 		layer.overhead += longerIPv6
 	}
@@ -118,33 +111,34 @@ func (w *walk) decapsulate(n *namespace, f frame) bool {
 	inner.outer = f.outer[1:]
 	for _, o := range w.namespaces {
 		for _, l := range o.Links {
-			raw := o.raw[l.Index]
-			if raw != layer.link && sameTunnel(raw, layer.link) && w.underlay(o, l) == n {
-				return w.receive(o, l.Index, inner, "unwrapped from "+f.src.String())
+			if d := (device{o, l}); d.unwraps(layer.device) && w.underlay(d) == n {
+				return w.receive(d, inner, "unwrapped from "+f.src.String())
 			}
 		}
 	}
-	return w.stop("%s: no device unwraps the %s packets of %s", n.Label, layer.link.Type(), layer.link.Attrs().Name)
+	return w.stop("%s: no device unwraps the %s packets of %s", n.Label, layer.device.link.Kind, layer.device.link.Name)
 }
 
-// sameTunnel reports whether one device unwraps what the other wraps.
-func sameTunnel(a, b netlink.Link) bool {
-	switch a := a.(type) {
-	case *netlink.Vxlan:
-		b, ok := b.(*netlink.Vxlan)
-		return ok && a.VxlanId == b.VxlanId && a.Port == b.Port
-	case *netlink.Geneve:
-		b, ok := b.(*netlink.Geneve)
-		return ok && a.ID == b.ID
-	case *netlink.Gretun:
-		b, ok := b.(*netlink.Gretun)
-		return ok && a.IKey == b.OKey && a.Remote.Equal(b.Local)
-	case *netlink.Gretap:
-		b, ok := b.(*netlink.Gretap)
-		return ok && a.IKey == b.OKey && a.Remote.Equal(b.Local)
-	case *netlink.Iptun:
-		b, ok := b.(*netlink.Iptun)
-		return ok && a.Remote.Equal(b.Local)
+// unwraps reports whether d unwraps what another device has wrapped.
+func (d device) unwraps(o device) bool {
+	if d.link.Kind != o.link.Kind || d.id() == o.id() {
+		return false
 	}
-	return false
+	switch from := o.raw().(type) {
+	case *netlink.Vxlan:
+		to, ok := d.raw().(*netlink.Vxlan)
+		return ok && to.VxlanId == from.VxlanId && to.Port == from.Port
+	case *netlink.Geneve:
+		to, ok := d.raw().(*netlink.Geneve)
+		return ok && to.ID == from.ID
+	case *netlink.Gretun:
+		if to, ok := d.raw().(*netlink.Gretun); !ok || to.IKey != from.OKey {
+			return false
+		}
+	case *netlink.Gretap:
+		if to, ok := d.raw().(*netlink.Gretap); !ok || to.IKey != from.OKey {
+			return false
+		}
+	}
+	return d.link.Remote == o.link.Local
 }

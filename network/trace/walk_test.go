@@ -59,8 +59,8 @@ func (n *namespace) add(raw netlink.Link, name string, address string, l survey.
 
 // connect joins two namespaces by a pair of veth devices.
 func connect(a *namespace, aName, aAddress string, b *namespace, bName, bAddress string, master int) {
-	end := a.add(&netlink.Veth{}, aName, aAddress, survey.Link{})
-	a.Links[end.Index-1].Peer = b.add(&netlink.Veth{}, bName, bAddress, survey.Link{Peer: end, Master: master})
+	end := a.add(&netlink.Veth{}, aName, aAddress, survey.Link{MTU: 1500})
+	a.Links[end.Index-1].Peer = b.add(&netlink.Veth{}, bName, bAddress, survey.Link{MTU: 1500, Peer: end, Master: master})
 }
 
 func TestWalk(t *testing.T) {
@@ -95,7 +95,7 @@ func TestWalk(t *testing.T) {
 			br := s.add(&netlink.Bridge{}, "br0", "", survey.Link{})
 			connect(a, "eth0", "192.0.2.1/24", s, "p1", "", br.Index)
 			connect(b, "eth0", "192.0.2.2/24", s, "p2", "", br.Index)
-			s.fdb = []netlink.Neigh{{MasterIndex: br.Index, LinkIndex: 2, HardwareAddr: b.mac(1)}}
+			s.fdb = []netlink.Neigh{{MasterIndex: br.Index, LinkIndex: 2, HardwareAddr: b.device(1).mac()}}
 		}, "a/eth0 s/p1 s/br0", "s/br0: no port leads to 192.0.2.2"},
 		{"macvlan siblings", func(m *machine, a, b *namespace) {
 			h := m.namespace("h")
@@ -131,6 +131,16 @@ func TestWalk(t *testing.T) {
 			a.add(&netlink.Vlan{VlanId: 7}, "v7", "192.0.2.1/24", survey.Link{Parent: &survey.End{NamespaceID: a.ID, Index: 1}})
 			b.add(&netlink.Vlan{VlanId: 8}, "v8", "192.0.2.2/24", survey.Link{Parent: &survey.End{NamespaceID: b.ID, Index: 1}})
 		}, "a/v7 a/nic b/nic", "b/nic: nothing here takes VLAN 7"},
+		{"IP in IP", func(m *machine, a, b *namespace) {
+			connect(a, "eth0", "198.51.100.1/24", b, "eth0", "198.51.100.2/24", 0)
+			a.add(&netlink.Iptun{}, "tun0", "192.0.2.1/24", survey.Link{MTU: 1480, Local: "198.51.100.1", Remote: "198.51.100.2"})
+			b.add(&netlink.Iptun{}, "tun0", "192.0.2.2/24", survey.Link{MTU: 1480, Local: "198.51.100.2", Remote: "198.51.100.1"})
+		}, "a/tun0 a/eth0 b/eth0 b/tun0", ""},
+		{"tunnel without its other end", func(m *machine, a, b *namespace) {
+			connect(a, "eth0", "198.51.100.1/24", b, "eth0", "198.51.100.2/24", 0)
+			a.add(&netlink.Iptun{}, "tun0", "192.0.2.1/24", survey.Link{Local: "198.51.100.1", Remote: "198.51.100.2"})
+			b.add(&netlink.Dummy{}, "dummy0", "192.0.2.2/24", survey.Link{})
+		}, "a/tun0 a/eth0 b/eth0", "b: no device unwraps the ipip packets of tun0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var m machine
