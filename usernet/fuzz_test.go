@@ -300,7 +300,7 @@ func (h *hand) end(t testing.TB) {
 	t.Helper()
 	// What the host's kernel and other goroutines still have to say takes its time.
 	for n, until := 0, time.Now().Add(patience); n < 200 || h.s.open() > 0 && time.Now().Before(until); n++ {
-		h.later(mostTimeout)
+		h.later(maxRTO)
 		h.round(t)
 		h.g.Discard()
 	}

@@ -128,10 +128,6 @@ func (g *gate) of(a netip.Addr) *gateFamily {
 	return f
 }
 
-// gateTimeout is how long a SYN may take through the guest's kernel, which is the
-// time of some function calls.
-const gateTimeout = 200 * time.Millisecond
-
 // keep puts a socket into the stock, or closes it.
 func (g *gateFamily) keep(fd int) {
 	g.mu.Lock()
@@ -303,7 +299,7 @@ func (t *tcpTable) admit(g *gateFamily, a arrival) {
 
 // join begins to splice f, if that waits for it.
 func (t *tcpTable) join(g *gateFamily, f *tcpFlow, fd int) {
-	if f == nil || f.state != gated {
+	if f == nil || f.state != stateAtGate {
 		t.s.stats.Intruders++
 		g.keep(fd)
 		return
@@ -316,7 +312,7 @@ func (t *tcpTable) join(g *gateFamily, f *tcpFlow, fd int) {
 // sends. With those of 64 KiB, as on loopback, a receiver whose buffer is smaller
 // hears of its next bytes by window probes only. They travel in
 // packets of 64 KiB all the same.
-const segmentBytes = 8 << 10
+const gateMSS = 8 << 10
 
 // lowerMSS lowers the maximum segment size that a SYN's options offer.
 func lowerMSS(options []byte) {
@@ -329,7 +325,7 @@ func lowerMSS(options []byte) {
 		case n < 2 || n > len(options):
 			return
 		case options[0] == mss && n == 4:
-			binary.BigEndian.PutUint16(options[2:], min(binary.BigEndian.Uint16(options[2:]), segmentBytes))
+			binary.BigEndian.PutUint16(options[2:], min(binary.BigEndian.Uint16(options[2:]), gateMSS))
 		}
 		options = options[n:]
 	}
@@ -343,19 +339,19 @@ func (f *tcpFlow) throughGate() bool {
 	case g == nil, f.syn == nil:
 		return false
 	case g.lost.Load():
-		f.byDevice(whyLost)
+		f.takeDevice(reasonListenerLost)
 		return false
 	case f.expectShort():
-		f.byDevice(whyShort)
+		f.takeDevice(reasonShort)
 		return false
 	case !f.s.group.gate.open():
-		f.byDevice(whyClosed)
+		f.takeDevice(reasonGatePaused)
 		return false
-	case !f.affordsJunction():
-		f.byDevice(whyMany)
+	case !f.chargeJunction():
+		f.takeDevice(reasonDescriptors)
 		return false
 	}
-	f.state = gated
+	f.state = stateAtGate
 	if !f.s.dev.write(f.syn) {
 		return false
 	}
@@ -363,44 +359,43 @@ func (f *tcpFlow) throughGate() bool {
 	if fd, guest, errno := g.accept(); errno == 0 {
 		f.s.tcp.admit(g, arrival{fd, guest})
 	}
-	if f.state == gated {
-		f.s.loop.timers.set(&f.timer, f.s.loop.after(gateTimeout))
+	if f.state == stateAtGate {
+		f.startTimer(timerGate, gateTimeout)
 	}
 	return true
 }
 
 // Reasons why a connection goes by the device although there is a gate.
 const (
-	whyTimeout = "the namespace did not lead it to us: it has rules of its own, or is busy"
-	whyClosed  = "the last connections did not come through: tried again later"
-	whyMany    = "there are descriptors for one socket a connection only: raise the limit of open files"
-	whyLost    = "somebody inside has destroyed the socket that they are led to"
-	whyShort   = "the last connections to this port were short, for which the device is faster"
-	whySocket  = "no socket inside for its client's address"
+	reasonGateTimeout    = "the namespace did not lead it to us: it has rules of its own, or is busy"
+	reasonGatePaused     = "the last connections did not come through: tried again later"
+	reasonDescriptors    = "there are descriptors for one socket a connection only: raise the limit of open files"
+	reasonListenerLost   = "somebody inside has destroyed the socket that they are led to"
+	reasonShort          = "the last connections to this port were short, for which the device is faster"
+	reasonNoInsideSocket = "no socket inside for its client's address"
 )
 
 // byDevice notes why a connection takes the device.
-func (f *tcpFlow) byDevice(why string) {
-	f.why = why
+func (f *tcpFlow) takeDevice(why string) {
+	f.deviceReason = why
 	f.s.unspliced[why]++
-	if f.doubled {
-		f.doubled = false
+	if f.junctionCharged {
+		f.junctionCharged = false
 		f.costs.refund(junctionCost)
 	}
 }
 
 // affordsJunction reports whether there are descriptors left for a second socket, and charges
 // for it.
-func (f *tcpFlow) affordsJunction() bool {
-	f.doubled = f.s.group.flows.Load() <= f.s.group.gate.most && f.costs.charge(junctionCost)
-	return f.doubled
+func (f *tcpFlow) chargeJunction() bool {
+	f.junctionCharged = f.s.group.flows.Load() <= f.s.group.gate.most && f.costs.charge(junctionCost)
+	return f.junctionCharged
 }
 
 // notThroughGate goes on by the device.
-func (f *tcpFlow) notThroughGate() {
+func (f *tcpFlow) gateTimedOut() {
 	f.s.group.gate.failed()
-	f.byDevice(whyTimeout)
-	f.tries = 0
+	f.takeDevice(reasonGateTimeout)
 	f.answerSYN()
 }
 
@@ -412,15 +407,15 @@ func (f *tcpFlow) callThroughGate() bool {
 		return false
 	}
 	if g.lost.Load() {
-		f.byDevice(whyLost)
+		f.takeDevice(reasonListenerLost)
 		return false
 	}
 	if f.expectShort() {
-		f.byDevice(whyShort)
+		f.takeDevice(reasonShort)
 		return false
 	}
-	if !f.affordsJunction() {
-		f.byDevice(whyMany)
+	if !f.chargeJunction() {
+		f.takeDevice(reasonDescriptors)
 		return false
 	}
 	fd, met, err := g.socket()
@@ -428,12 +423,12 @@ func (f *tcpFlow) callThroughGate() bool {
 		f.s.tcp.admit(g, a)
 	}
 	if err != nil {
-		f.byDevice(whySocket)
+		f.takeDevice(reasonNoInsideSocket)
 		return false
 	}
 	if err := unix.Bind(fd, sockaddr(f.peer)); err != nil {
 		unix.Close(fd)
-		f.byDevice(whySocket)
+		f.takeDevice(reasonNoInsideSocket)
 		return false
 	}
 	if err = connectInside(fd, f.guest); err == nil {
@@ -442,7 +437,7 @@ func (f *tcpFlow) callThroughGate() bool {
 	}
 	unix.Close(fd)
 	if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EADDRINUSE) {
-		f.byDevice(whySocket)
+		f.takeDevice(reasonNoInsideSocket)
 		return false
 	}
 	f.abort() // the client gets a RST as well

@@ -127,7 +127,7 @@ func (g *gateRig) through() (guest, host *net.TCPConn, c *guesttest.Conn) {
 		g.Fatal(err)
 	}
 	guest, host = g.keep(conn.(*net.TCPConn)), g.accept(g.server)
-	g.until("it is spliced", func() bool { f := g.flow(c); return f != nil && f.state == spliced })
+	g.until("it is spliced", func() bool { f := g.flow(c); return f != nil && f.state == stateSpliced })
 	return guest, host, c
 }
 
@@ -231,7 +231,7 @@ func TestGateThatLeadsNowhere(t *testing.T) {
 		c.Send(packet.ACK, []byte("by the device"))
 		host := g.accept(g.server)
 		g.reads(host, "by the device")
-		g.do(func() { why = g.flow(c).why })
+		g.do(func() { why = g.flow(c).deviceReason })
 		_ = host.SetLinger(0)
 		host.Close()
 		g.gone()
@@ -242,13 +242,13 @@ func TestGateThatLeadsNowhere(t *testing.T) {
 		c, _ := g.port()
 		g.knock(c)
 		g.advance(gateTimeout)
-		if why := byDevice(c); why != whyTimeout {
+		if why := byDevice(c); why != reasonGateTimeout {
 			t.Errorf("it goes by the device: %q", why)
 		}
 	}
 	c, _ := g.port()
 	c.Send(packet.SYN, nil)
-	if why := byDevice(c); why != whyClosed {
+	if why := byDevice(c); why != reasonGatePaused {
 		t.Errorf("it goes by the device: %q", why)
 	}
 	g.do(func() { g.s.group.gate.began = g.s.group.gate.began.Add(-firstPause) })
@@ -380,8 +380,8 @@ func TestForwardWithoutSocketInside(t *testing.T) {
 		t.Errorf("the guest reads %q", got)
 	}
 	g.do(func() {
-		if f := g.flow(c); f.why != whySocket {
-			t.Errorf("it goes by the device: %q", f.why)
+		if f := g.flow(c); f.deviceReason != reasonNoInsideSocket {
+			t.Errorf("it goes by the device: %q", f.deviceReason)
 		}
 	})
 }
@@ -415,8 +415,8 @@ func TestGateIsForLongConnections(t *testing.T) {
 	c.Open()
 	host := g.accept(g.server)
 	g.do(func() {
-		if f := g.flow(c); f.why != whyShort {
-			t.Errorf("it goes by the device: %q", f.why)
+		if f := g.flow(c); f.deviceReason != reasonShort {
+			t.Errorf("it goes by the device: %q", f.deviceReason)
 		}
 	})
 	for sent := 0; sent < longBytes; {

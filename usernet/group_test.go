@@ -131,7 +131,7 @@ func TestClientsAreSpread(t *testing.T) {
 	engines := r.stack.group.engines
 	for i, e := range engines {
 		n := 0
-		if err := e.call(func() { n = e.tcp.live }); err != nil || n < spreadFrom/2 {
+		if err := e.call(func() { n = e.tcp.openFlows }); err != nil || n < spreadFrom/2 {
 			t.Errorf("engine %d has %d clients (%v)", i, n, err)
 		}
 	}

@@ -172,7 +172,7 @@ func (t *tcpTable) lead(c insideClient) {
 		abandon(c.fd)
 		return
 	}
-	f.inner, f.host, f.doubled = c.fd, c.to, true
+	f.insideFD, f.host, f.junctionCharged = c.fd, c.to, true
 	resetOnClose(c.fd, true)
 	f.connect()
 }

@@ -54,7 +54,7 @@ func TestGateThatIsDestroyed(t *testing.T) {
 	g.keep(g.accept(g.server))
 	g.until("it takes the device", func() bool {
 		f := g.flow(c)
-		return f != nil && f.state == established && f.why == whyLost
+		return f != nil && f.state == stateEstablished && f.deviceReason == reasonListenerLost
 	})
 }
 

@@ -55,7 +55,7 @@ func (h *habits) ended(port netip.AddrPort, bytes uint64, now time.Time) {
 }
 
 // served is the port that f is a connection to: a server's.
-func (f *tcpFlow) served() netip.AddrPort {
+func (f *tcpFlow) serverPort() netip.AddrPort {
 	if f.inbound {
 		return f.guest
 	}
@@ -66,27 +66,27 @@ func (f *tcpFlow) served() netip.AddrPort {
 // faster way.
 func (f *tcpFlow) expectShort() bool {
 	g := f.s.group.gate
-	return !g.every && g.habits.expectShort(f.served(), time.Now())
+	return !g.every && g.habits.expectShort(f.serverPort(), time.Now())
 }
 
 // remember notes what kind of connection f was. One by the device that turns out
 // to be long is noted at once: the next ones need not wait for its end.
-func (f *tcpFlow) remember() {
-	if g := f.s.group.gate; g != nil && !g.every && (f.state == established || f.state == spliced) {
-		g.habits.ended(f.served(), f.moved(), time.Now())
+func (f *tcpFlow) recordHabit() {
+	if g := f.s.group.gate; g != nil && !g.every && (f.state == stateEstablished || f.state == stateSpliced) {
+		g.habits.ended(f.serverPort(), f.movedBytes(), time.Now())
 	}
 }
 
 // grew notes when f, of which n bytes have just moved by the device, has become
 // long.
-func (f *tcpFlow) grew(n int) {
-	if f.why == whyShort && f.moved() >= longBytes && f.moved()-uint64(n) < longBytes {
-		f.remember()
+func (f *tcpFlow) noteGrowth(n int) {
+	if f.deviceReason == reasonShort && f.movedBytes() >= longBytes && f.movedBytes()-uint64(n) < longBytes {
+		f.recordHabit()
 	}
 }
 
 // moved is the payload that went either way.
-func (f *tcpFlow) moved() uint64 {
+func (f *tcpFlow) movedBytes() uint64 {
 	if j := f.junction; j != nil {
 		return j.out.bytes + j.in.bytes
 	}

@@ -20,7 +20,7 @@ import (
 // connection tracking 120 s (nf_conntrack_tcp_timeout_fin_wait), and whoever holds a
 // connection half closed for an hour without a byte holds it for nothing.
 const (
-	lookEvery      = 15 * time.Second // how often connections are looked at
+	sweepInterval  = 15 * time.Second // how often connections are looked at
 	halfClosedIdle = 60 * time.Second // net.ipv4.tcp_fin_timeout
 	halfClosedMost = time.Hour
 	mostProbes     = 9 // net.ipv4.tcp_keepalive_probes
@@ -41,14 +41,14 @@ func (i *idleness) look(moved uint64, now int64) time.Duration {
 }
 
 // lookAround looks for connections by the device that nobody needs any more.
-func (t *tcpTable) lookAround() {
+func (t *tcpTable) sweep() {
 	for _, f := range t.flows {
-		if f.state == established && f.halfClosed() {
+		if f.state == stateEstablished && f.halfClosed() {
 			f.probeHalfClosed()
 		}
 	}
 	if len(t.flows) > 0 {
-		t.s.loop.timers.set(&t.look, t.s.loop.after(lookEvery))
+		t.s.loop.timers.set(&t.sweepTimer, t.s.loop.after(sweepInterval))
 	}
 }
 
@@ -57,26 +57,24 @@ func (f *tcpFlow) halfClosed() bool { return f.guestFIN != (f.finSent && f.sndUn
 
 // probeHalfClosed asks both ends of an idle connection whether they still know it.
 func (f *tcpFlow) probeHalfClosed() {
-	idle := f.idle.look(f.moved(), f.s.loop.now)
+	idle := f.idle.look(f.movedBytes(), f.s.loop.now)
 	switch {
 	case idle < halfClosedIdle:
-		f.unanswered = 0
+		f.unansweredProbes = 0
 		return
-	case f.heard != f.heardBefore:
-		f.unanswered = 0
+	case f.segmentsIn != f.segmentsInAtProbe:
+		f.unansweredProbes = 0
 	}
-	if idle >= halfClosedMost || f.unanswered >= mostProbes {
-		f.abort()
-		f.sendRST()
-		f.drop()
+	if idle >= halfClosedMost || f.unansweredProbes >= mostProbes {
+		f.giveUp()
 		return
 	}
-	if !f.keepalives && f.fd >= 0 {
-		f.keepalives = true
-		askWhetherAlive(f.fd)
+	if !f.hostKeepalives && f.hostFD >= 0 {
+		f.hostKeepalives = true
+		enableKeepalives(f.hostFD)
 	}
-	f.heardBefore = f.heard
-	f.unanswered++
+	f.segmentsInAtProbe = f.segmentsIn
+	f.unansweredProbes++
 	f.sendEmpty(packet.ACK, f.sndNxt-1) // as a keepalive (RFC 9293 section 3.8.4)
 }
 
@@ -86,8 +84,8 @@ func (j *junction) probeHalfClosed(now int64) bool {
 	idle := j.idle.look(j.out.bytes+j.in.bytes, now)
 	if idle >= halfClosedIdle && !j.asked {
 		j.asked = true
-		askWhetherAlive(j.inner.fd)
-		askWhetherAlive(j.outer.fd)
+		enableKeepalives(j.inner.fd)
+		enableKeepalives(j.outer.fd)
 	}
 	return idle < halfClosedMost
 }

@@ -51,16 +51,16 @@ func TestHalfClosedAndForgotten(t *testing.T) {
 				r := newRig(t)
 				c, host := r.open()
 				closed(r, c, host)
-				r.advance(lookEvery) // from now on it is idle
+				r.advance(sweepInterval) // from now on it is idle
 				r.g.Silent()
-				r.advance(halfClosedIdle - lookEvery)
+				r.advance(halfClosedIdle - sweepInterval)
 				r.g.Silent()
 				for range tt.probes {
-					r.advance(lookEvery)
+					r.advance(sweepInterval)
 					r.g.Only(isKeepalive(c))
 					tt.answer(c)
 				}
-				r.advance(lookEvery)
+				r.advance(sweepInterval)
 				r.gone()
 			})
 		}
@@ -75,8 +75,8 @@ func TestHalfClosedAndAlive(t *testing.T) {
 			c, host := r.open()
 			closed(r, c, host)
 			var passed time.Duration
-			for ; passed < halfClosedMost-lookEvery; passed += lookEvery {
-				r.advance(lookEvery)
+			for ; passed < halfClosedMost-sweepInterval; passed += sweepInterval {
+				r.advance(sweepInterval)
 				if passed > halfClosedIdle {
 					r.g.Only(isKeepalive(c))
 					c.Send(packet.ACK, nil)
@@ -90,11 +90,11 @@ func TestHalfClosedAndAlive(t *testing.T) {
 				t.Fatal("the connection has ended early")
 			}
 			r.do(func() {
-				if on, err := unix.GetsockoptInt(r.flow(c).fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE); err != nil || on == 0 {
+				if on, err := unix.GetsockoptInt(r.flow(c).hostFD, unix.SOL_SOCKET, unix.SO_KEEPALIVE); err != nil || on == 0 {
 					t.Errorf("the host's kernel does not ask: %v", err)
 				}
 			})
-			r.advance(2 * lookEvery)
+			r.advance(2 * sweepInterval)
 			r.g.Await(c.Resets())
 			r.gone()
 		})
@@ -149,14 +149,14 @@ func TestHalfClosedAndSpliced(t *testing.T) {
 			}
 		})
 	}
-	g.advance(lookEvery)
+	g.advance(sweepInterval)
 	alive(0)
 	g.advance(halfClosedIdle)
 	alive(1)
 	g.write(host, "late")
 	g.reads(guest, "late")
-	for range halfClosedMost/lookEvery + 2 {
-		g.advance(lookEvery)
+	for range halfClosedMost/sweepInterval + 2 {
+		g.advance(sweepInterval)
 	}
 	g.isReset(guest)
 	g.gone()

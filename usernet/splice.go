@@ -67,16 +67,16 @@ func (t *spliceTable) init(s *engine) {
 // guest's namespace.
 func (f *tcpFlow) splice(inner int) {
 	t := &f.s.splices
-	f.s.loop.timers.set(&f.timer, 0)
-	f.state = spliced
+	f.stopTimer()
+	f.state = stateSpliced
 	f.forgetSYN()
 	j := &junction{f: f}
 	f.junction = j
 	j.inner = end{j: j, fd: inner, writable: true} // events tell what it has
-	j.outer = end{j: j, fd: f.fd, ticket: f.ticket, readable: f.readable, writable: true, hup: f.hup, died: f.died, urgent: f.urgentIn, pair: !f.host.IsValid()}
+	j.outer = end{j: j, fd: f.hostFD, ticket: f.ticket, readable: f.readable, writable: true, hup: f.hostHangup, died: f.hostError, urgent: f.urgentAhead, pair: !f.host.IsValid()}
 	j.out = lane{from: &j.inner, to: &j.outer}
 	j.in = lane{from: &j.outer, to: &j.inner}
-	f.fd, f.ticket = -1, 0
+	f.hostFD, f.ticket = -1, 0
 	resetOnClose(j.outer.fd, true) // the inner one has it from the gate
 	t.all[j] = struct{}{}
 	t.s.stats.Spliced++
@@ -92,7 +92,7 @@ func (f *tcpFlow) splice(inner int) {
 		}
 	}
 	if t.look.due == 0 {
-		t.s.loop.timers.set(&t.look, t.s.loop.after(lookEvery))
+		t.s.loop.timers.set(&t.look, t.s.loop.after(sweepInterval))
 	}
 	j.enqueue()
 }
@@ -142,7 +142,7 @@ func (t *spliceTable) pump() {
 
 // pump moves what can be moved and tells whether there may be more at once.
 func (j *junction) pump() (more bool) {
-	if j.f.state != spliced { // it ended after it was enqueued
+	if j.f.state != stateSpliced { // it ended after it was enqueued
 		return false
 	}
 	for _, l := range [...]*lane{&j.out, &j.in} {
@@ -160,7 +160,7 @@ func (j *junction) pump() (more bool) {
 		// the device: they must find the connection here. Events tell of the last.
 		resetOnClose(j.inner.fd, false)
 		resetOnClose(j.outer.fd, false)
-		j.f.cancel = nil // a hook's Conn ends by itself
+		j.f.cancelCopy = nil // a hook's Conn ends by itself
 		j.f.drop()
 		return false
 	}
@@ -408,7 +408,7 @@ func (t *spliceTable) lookAround() {
 		}
 	}
 	if len(t.all) > 0 {
-		t.s.loop.timers.set(&t.look, t.s.loop.after(lookEvery))
+		t.s.loop.timers.set(&t.look, t.s.loop.after(sweepInterval))
 	}
 }
 
@@ -423,7 +423,7 @@ func (j *junction) lookForKeepalives() {
 	}
 	if moved == j.looked && j.heard != 0 && info.Segs_in != j.heard {
 		j.keepalives = true
-		askWhetherAlive(j.outer.fd)
+		enableKeepalives(j.outer.fd)
 	}
 	j.looked, j.heard = moved, info.Segs_in
 }

@@ -21,127 +21,107 @@ func keyOf(guest, peer netip.AddrPort) tcpKey {
 	return tcpKey{guest.Addr().As16(), peer.Addr().As16(), guest.Port(), peer.Port()}
 }
 
-// tcpState is where a connection is between its two handshakes: ours with the
-// guest's kernel, and the host's kernel's with the world.
-type tcpState uint8
-
-const (
-	judging     tcpState = iota // the guest's SYN is here; policy and hook think
-	connecting                  // the host's connect is under way; the guest waits for its SYN-ACK
-	gated                       // it has succeeded, and the guest's SYN went back to its own kernel
-	answered                    // our SYN-ACK is out
-	calling                     // inbound: our SYN is out
-	established                 // both handshakes are done
-	spliced                     // and the guest's was with its own kernel: a junction moves the bytes
-	finished                    // both sides have closed: kept a moment for the guest's repeated FIN
-)
-
-var tcpStateNames = [...]string{"judging", "connecting", "gated", "answered", "calling", "established", "established", "finished"}
-
 // tcpFlow joins a connection of the guest's to a socket of the host's.
 type tcpFlow struct {
-	s        *engine
-	key      tcpKey
-	guest    netip.AddrPort
-	peer     netip.AddrPort // what the guest calls the other end
-	host     netip.AddrPort // what the host calls it
-	inbound  bool
-	state    tcpState
-	fd       int // -1: none
-	inner    int // what was accepted inside (outward), until it is spliced; -1: none
-	ticket   ticket
-	unhook   func() // ends the hook's context; nil: no hook was asked
-	cancel   func() // cuts the copying of a hook's Conn short; nil: none
-	started  int64
-	syn      []byte    // the guest's, with its virtio header, until the gate has taken it
-	junction *junction // in state spliced
-	why      string    // the connection goes by the device although there is a gate; "": nothing to say
+	s            *engine
+	key          tcpKey
+	guest        netip.AddrPort
+	peer         netip.AddrPort // what the guest calls the other end
+	host         netip.AddrPort // what the host calls it
+	inbound      bool
+	state        tcpState
+	hostFD       int // -1: none
+	insideFD     int // what was accepted inside (outward), until it is spliced; -1: none
+	ticket       ticket
+	cancelHook   func() // ends the hook's context; nil: no hook was asked
+	cancelCopy   func() // cuts the copying of a hook's Conn short; nil: none
+	started      int64
+	syn          []byte    // the guest's, with its virtio header, until the gate has taken it
+	junction     *junction // in state spliced
+	deviceReason string    // the connection goes by the device although there is a gate; "": nothing to say
 
 	// From the guest, toward the host.
-	rcvNxt     uint32 // next byte from the guest
-	rcvEdge    uint32 // the first byte that it may not send yet
-	rcvStart   uint32 // its initial sequence number
-	window     int    // how far it may get ahead of the host's socket, bytes
-	burst      int    // bytes taken since the last acknowledgement
-	scaled     bool   // both scale their windows
-	queue      outQueue
-	hostFull   bool   // the socket has said EAGAIN
-	guestFIN   bool   // all of the guest's bytes are here
-	hostFIN    bool   // and the host's peer has been told
-	urgent     uint32 // sequence number of the guest's last urgent byte
-	hasUrgent  bool
-	outBytes   uint64
-	keepalives bool   // the host's kernel asks whether its peer lives
-	heard      uint32 // segments
-	census     uint32 // in which it was last counted
+	rcvNxt         uint32 // next byte from the guest
+	rcvEdge        uint32 // the first byte that it may not send yet
+	rcvStart       uint32 // its initial sequence number
+	windowBytes    int    // how far it may get ahead of the host's socket, bytes
+	unackedBytes   int    // bytes taken since the last acknowledgement
+	windowScaled   bool   // both scale their windows
+	queue          outQueue
+	hostFull       bool   // the socket has said EAGAIN
+	guestFIN       bool   // all of the guest's bytes are here
+	hostShutdown   bool   // and the host's peer has been told
+	urgentSeq      uint32 // sequence number of the guest's last urgent byte
+	hasUrgent      bool
+	outBytes       uint64
+	hostKeepalives bool   // the host's kernel asks whether its peer lives
+	segmentsIn     uint32 // segments
+	censusRound    uint32 // in which it was last counted
 
 	// While one direction is closed: see probeHalfClosed.
-	idle        idleness
-	heardBefore uint32
-	unanswered  int // probes
+	idle              idleness
+	segmentsInAtProbe uint32
+	unansweredProbes  int // probes
 
 	// From the host, toward the guest.
-	sndStart  uint32 // our initial sequence number
-	sndUna    uint32 // oldest byte without acknowledgement
-	sndNxt    uint32 // next byte to send
-	guestWnd  int    // bytes from sndUna on that the guest has room for
-	guestShft uint8
-	mss       int // payload of a segment toward the guest
-	frame     int // payload of a frame: a multiple of mss
-	sent      sentQueue
-	readable  bool // the socket may have something
-	hup       bool // epoll has told of its end: it will not do so again
-	died      bool // epoll has told of an error, which reading does not if it came behind the end
-	urgentIn  bool // the socket has an urgent byte ahead
-	eof       bool // the socket has ended
-	finSent   bool
-	dupAcks   int
-	recover   uint32 // repairing until this is acknowledged
-	repairing bool
-	tries     int
-	timedSeq  uint32 // its acknowledgement ends the measurement of a round trip
-	timedAt   int64  // when it was sent; 0: none is measured
-	srtt      int64  // smoothed round trip to the guest and back, nanoseconds
-	rttvar    int64  // its mean deviation
-	probes    int
-	inBytes   uint64
+	sndStart     uint32 // our initial sequence number
+	sndUna       uint32 // oldest byte without acknowledgement
+	sndNxt       uint32 // next byte to send
+	guestWindow  int    // bytes from sndUna on that the guest has room for
+	guestShift   uint8
+	segmentBytes int // payload of a segment toward the guest
+	frameBytes   int // payload of a frame: a multiple of mss
+	sent         sentQueue
+	readable     bool // the socket may have something
+	hostHangup   bool // epoll has told of its end: it will not do so again
+	hostError    bool // epoll has told of an error, which reading does not if it came behind the end
+	urgentAhead  bool // the socket has an urgent byte ahead
+	hostEOF      bool // the socket has ended
+	finSent      bool
+	dupAcks      int
+	recoverSeq   uint32 // repairing until this is acknowledged
+	recovering   bool
+	timeouts     int
+	rtt          rttEstimator
+	windowProbes int
+	inBytes      uint64
 
-	timer   timer
-	costs   account
-	doubled bool // charged for a junction
-	dirty   bool // owes an acknowledgement
-	waiting bool // in the ready list
+	timer           flowTimer
+	costs           account
+	junctionCharged bool // charged for a junction
+	ackOwed         bool // owes an acknowledgement
+	queued          bool // in the ready list
 }
 
 // tcpTable is all connections.
 type tcpTable struct {
-	s     *engine
-	flows map[tcpKey]*tcpFlow
-	live  int        // not finished
-	dirty []*tcpFlow // owe an acknowledgement
-	acked int64      // when all did last get theirs
-	ready []*tcpFlow // have something for the guest, in turn
-	next  []*tcpFlow // ready's other half
-	old   []*tcpFlow // finished, oldest first
-	h     packet.TCPHeader
+	s         *engine
+	flows     map[tcpKey]*tcpFlow
+	openFlows int        // not finished
+	ackOwed   []*tcpFlow // owe an acknowledgement
+	lastACKs  int64      // when all did last get theirs
+	ready     []*tcpFlow // have something for the guest, in turn
+	next      []*tcpFlow // ready's other half
+	finished  []*tcpFlow // finished, oldest first
+	h         packet.TCPHeader
 
-	secret maphash.Seed
-	look   timer
+	secret     maphash.Seed
+	sweepTimer timer
 
 	// How many connections share the windows: see fairWindow.
-	census    uint32
-	censusEnd int64
-	active    int // in the last census
-	counted   int // in this one
-	share     int
+	censusRound  uint32
+	censusEnd    int64
+	activeFlows  int // in the last census
+	countedFlows int // in this one
+	shareBytes   int
 }
 
 func (t *tcpTable) init(s *engine) {
-	t.s, t.flows, t.secret, t.share = s, map[tcpKey]*tcpFlow{}, maphash.MakeSeed(), maxWindow
-	t.look.fire = t.lookAround
+	t.s, t.flows, t.secret, t.shareBytes = s, map[tcpKey]*tcpFlow{}, maphash.MakeSeed(), maxWindow
+	t.sweepTimer.fire = t.sweep
 }
 
-func (t *tcpTable) open() int { return t.live }
+func (t *tcpTable) open() int { return t.openFlows }
 
 // input takes a segment from the guest, which frame is.
 func (t *tcpTable) input(frame []byte, ip *packet.IP) {
@@ -152,12 +132,12 @@ func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 	}
 	guest, peer := netip.AddrPortFrom(ip.Src, h.SrcPort), netip.AddrPortFrom(ip.Dst, h.DstPort)
 	f := t.flows[keyOf(guest, peer)]
-	if f != nil && f.succeeded(h) {
+	if f != nil && f.replacedBy(h) {
 		f.abort()
 		f.drop()
 		f = nil
 	}
-	if f != nil && (f.state == spliced || f.state == gated && h.Flags&(packet.SYN|packet.RST) == 0) {
+	if f != nil && (f.state == stateSpliced || f.state == stateAtGate && h.Flags&(packet.SYN|packet.RST) == 0) {
 		// The guest's kernel has not learned the way past the device, or has
 		// forgotten it.
 		t.s.stats.Returned++
@@ -175,7 +155,7 @@ func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 	switch {
 	case h.Flags&packet.RST != 0:
 	case h.Flags&(packet.SYN|packet.ACK|packet.FIN) == packet.SYN:
-		t.begin(guest, peer, h, frame)
+		t.openFlow(guest, peer, h, frame)
 	default:
 		t.s.refuse(guest, peer, h)
 	}
@@ -184,15 +164,15 @@ func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 // succeeded tells whether a segment is the SYN of another connection between the
 // same two ports: after the end of f (RFC 6191), or because the guest has given
 // up without a word, as a kernel does that has heard nothing.
-func (f *tcpFlow) succeeded(h *packet.TCPHeader) bool {
+func (f *tcpFlow) replacedBy(h *packet.TCPHeader) bool {
 	if h.Flags&(packet.SYN|packet.ACK|packet.RST) != packet.SYN {
 		return false
 	}
-	return f.state == finished || (f.state < answered || f.state == spliced) && h.Seq != f.rcvStart
+	return f.state == stateFinished || (f.state < stateSYNACKSent || f.state == stateSpliced) && h.Seq != f.rcvStart
 }
 
 // begin takes the guest's first SYN.
-func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader, frame []byte) {
+func (t *tcpTable) openFlow(guest, peer netip.AddrPort, h *packet.TCPHeader, frame []byte) {
 	if guest.Port() == 0 || peer.Port() == 0 || peer.Addr().IsMulticast() {
 		t.s.refuse(guest, peer, h)
 		return
@@ -210,14 +190,14 @@ func (t *tcpTable) begin(guest, peer netip.AddrPort, h *packet.TCPHeader, frame 
 	}
 	f.rcvStart, f.rcvNxt = h.Seq, h.Seq+1
 	f.synOptions(h)
-	f.state = judging
+	f.state = stateJudging
 	if t.s.group.gate.of(peer.Addr()) != nil && len(frame) <= smallBytes && f.costs.charge(ledger.Cost{Bytes: len(frame)}) {
 		if frame[0]&packet.NeedsChecksum != 0 { // else it would not fit any more
 			lowerMSS(h.Options)
 		}
 		f.syn = bytes.Clone(frame)
 	}
-	f.unhook = t.s.judge(f.flow(), f.judged)
+	f.cancelHook = t.s.judge(f.flow(), f.onVerdict)
 }
 
 // newFlow puts a connection into the table, unless another engine has it. The flow owns costs.
@@ -225,13 +205,13 @@ func (t *tcpTable) newFlow(guest, peer netip.AddrPort, costs account) (*tcpFlow,
 	if o := t.s.group.claim(t.s, ownerKey{keyOf(guest, peer), true}, portKey{}); o != nil {
 		return nil, o
 	}
-	f := &tcpFlow{s: t.s, key: keyOf(guest, peer), guest: guest, peer: peer, host: peer, fd: -1, inner: -1, started: t.s.loop.now, window: firstWindow, costs: costs}
+	f := &tcpFlow{s: t.s, key: keyOf(guest, peer), guest: guest, peer: peer, host: peer, hostFD: -1, insideFD: -1, started: t.s.loop.now, windowBytes: initialWindow, costs: costs}
 	f.timer.fire = f.timeout
 	f.sndStart = t.initialSequence(f.key)
 	f.sndUna, f.sndNxt = f.sndStart, f.sndStart
 	t.flows[f.key] = f
-	if t.look.due == 0 {
-		t.s.loop.timers.set(&t.look, t.s.loop.after(lookEvery))
+	if t.sweepTimer.due == 0 {
+		t.s.loop.timers.set(&t.sweepTimer, t.s.loop.after(sweepInterval))
 	}
 	t.count(1)
 	t.s.stats.TCPFlows++
@@ -240,7 +220,7 @@ func (t *tcpTable) newFlow(guest, peer netip.AddrPort, costs account) (*tcpFlow,
 
 // count keeps the numbers of connections that are not finished.
 func (t *tcpTable) count(n int) {
-	t.live += n
+	t.openFlows += n
 	t.s.group.flows.Add(int64(n))
 	if n > 0 {
 		t.s.group.connected()
@@ -257,48 +237,45 @@ func (f *tcpFlow) flow() Flow {
 	return Flow{Protocol: packet.TCP, Source: f.guest, Destination: f.peer}
 }
 
-// Bounds of finished connections: how long one is kept, and how many.
-const (
-	finishedFor = time.Second // five repeats of a FIN at the least retransmission timeout
-	maxFinished = 1 << 12
-)
+// maxFinished bounds the finished connections that are kept.
+const maxFinished = 1 << 12
 
 // finish keeps no more of f than is needed to answer a repeated FIN. A hook's
 // Conn ends by itself once the rest has been copied to it.
 func (f *tcpFlow) finish() {
 	t := &f.s.tcp
-	f.cancel = nil
-	f.detach()
-	f.state = finished
-	f.s.loop.timers.set(&f.timer, f.s.loop.after(finishedFor))
+	f.cancelCopy = nil
+	f.release()
+	f.state = stateFinished
+	f.startTimer(timerFinished, finishedFor)
 	t.count(-1)
-	if t.old = append(t.old, f); len(t.old) > maxFinished {
-		t.forget(t.old[0])
+	if t.finished = append(t.finished, f); len(t.finished) > maxFinished {
+		t.forget(t.finished[0])
 	}
 }
 
 // drop ends f without a word.
 func (f *tcpFlow) drop() {
-	if f.state != finished {
-		f.detach()
+	if f.state != stateFinished {
+		f.release()
 		f.s.tcp.count(-1)
 	}
 	f.s.tcp.forget(f)
 }
 
 // detach lets everything go that costs anything.
-func (f *tcpFlow) detach() {
-	f.remember()
-	for _, end := range []func(){f.unhook, f.cancel} {
+func (f *tcpFlow) release() {
+	f.recordHabit()
+	for _, end := range []func(){f.cancelHook, f.cancelCopy} {
 		if end != nil {
 			end()
 		}
 	}
-	f.unhook, f.cancel = nil, nil
+	f.cancelHook, f.cancelCopy = nil, nil
 	f.closeSocket()
-	if f.inner >= 0 {
-		abandon(f.inner)
-		f.inner = -1
+	if f.insideFD >= 0 {
+		abandon(f.insideFD)
+		f.insideFD = -1
 	}
 	if f.junction != nil {
 		f.junction.close()
@@ -306,7 +283,7 @@ func (f *tcpFlow) detach() {
 	}
 	f.queue.clear()
 	f.sent.clear()
-	f.readable, f.waiting = false, false
+	f.readable, f.queued = false, false
 	f.syn = nil
 	f.costs.refund(f.costs.cost.Minus(ledger.Cost{Bytes: tcpFlowCost.Bytes})) // it is in the table still
 }
@@ -318,23 +295,23 @@ func (t *tcpTable) forget(f *tcpFlow) {
 		t.s.group.release(t.s, ownerKey{f.key, true}, portKey{})
 	}
 	if len(t.flows) == 0 {
-		t.s.loop.timers.drop(&t.look)
+		t.s.loop.timers.drop(&t.sweepTimer)
 	}
-	t.s.loop.timers.drop(&f.timer)
+	t.s.loop.timers.drop(&f.timer.timer)
 	f.costs.close()
-	if f.state == finished {
-		if i := slices.Index(t.old, f); i >= 0 {
-			t.old = slices.Delete(t.old, i, i+1)
+	if f.state == stateFinished {
+		if i := slices.Index(t.finished, f); i >= 0 {
+			t.finished = slices.Delete(t.finished, i, i+1)
 		}
 	}
-	f.state = finished
+	f.state = stateFinished
 }
 
 // closeAll resets every host socket and forgets what was finished; the guest's
 // end goes with its device.
 func (t *tcpTable) closeAll() {
 	for _, f := range t.flows {
-		if f.state != finished {
+		if f.state != stateFinished {
 			f.abort()
 		}
 		f.drop()
@@ -344,21 +321,21 @@ func (t *tcpTable) closeAll() {
 func (t *tcpTable) describe(all []FlowInfo) []FlowInfo {
 	wall := time.Now()
 	for _, f := range t.flows {
-		if f.state == finished {
+		if f.state == stateFinished {
 			continue
 		}
 		info := FlowInfo{
-			Flow: f.flow(), Host: f.host, State: tcpStateNames[f.state], Tier: TierTUN, Why: f.why,
+			Flow: f.flow(), Host: f.host, State: tcpStateNames[f.state], Tier: TierTUN, Why: f.deviceReason,
 			Started:  wall.Add(-time.Duration(t.s.loop.now - f.started)),
 			OutBytes: f.outBytes, InBytes: f.inBytes, QueuedOut: f.queue.bytes, QueuedIn: f.sent.bytes,
 		}
-		closing := f.guestFIN || f.eof
+		closing := f.guestFIN || f.hostEOF
 		if j := f.junction; j != nil {
 			info.Tier = TierSplice
 			info.OutBytes, info.InBytes, info.QueuedOut, info.QueuedIn = j.out.bytes, j.in.bytes, j.out.held(), j.in.held()
 			closing = j.out.eof || j.in.eof
 		}
-		if closing && f.state >= established {
+		if closing && f.state >= stateEstablished {
 			info.State = "closing"
 		}
 		all = append(all, info)

@@ -127,7 +127,7 @@ func (r *rig) allBack() {
 	if n := r.s.small.used; n != 0 {
 		r.Errorf("%d small buffers are in use at the end", n)
 	}
-	if n := r.s.tcp.live; n != 0 {
+	if n := r.s.tcp.openFlows; n != 0 {
 		r.Errorf("%d connections are left at the end", n)
 	}
 	allRefunded(r, r.s)
@@ -183,7 +183,9 @@ func (r *rig) fence() {
 	r.Helper()
 	r.do(func() {})
 	for quiet := false; !quiet; {
-		r.do(func() { quiet = !r.s.dev.readable && !r.s.tcp.busy() && !r.s.splices.busy() && len(r.s.tcp.dirty) == 0 })
+		r.do(func() {
+			quiet = !r.s.dev.readable && !r.s.tcp.busy() && !r.s.splices.busy() && len(r.s.tcp.ackOwed) == 0
+		})
 	}
 }
 
@@ -271,14 +273,14 @@ func (r *rig) flow(c *guesttest.Conn) *tcpFlow { return r.s.tcp.flows[keyOf(c.Lo
 // live is the number of connections.
 func (r *rig) live() (n int) {
 	r.Helper()
-	r.do(func() { n = r.s.tcp.live })
+	r.do(func() { n = r.s.tcp.openFlows })
 	return n
 }
 
 // gone waits until the Stack has no connection any more.
 func (r *rig) gone() {
 	r.Helper()
-	r.until("no connection is left", func() bool { return r.s.tcp.live == 0 })
+	r.until("no connection is left", func() bool { return r.s.tcp.openFlows == 0 })
 }
 
 // reads fails the test unless the host's end gets exactly these bytes next.

@@ -152,7 +152,7 @@ func TestStalledConnectionsAllocateNothing(t *testing.T) {
 	r := newStack(t)
 	r.byHand()
 	c, host := r.byHandOpen()
-	if err := unix.SetsockoptInt(r.flow(c).fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4096); err != nil {
+	if err := unix.SetsockoptInt(r.flow(c).hostFD, unix.SOL_SOCKET, unix.SO_SNDBUF, 4096); err != nil {
 		t.Fatal(err)
 	}
 	const size = 20000

@@ -81,7 +81,7 @@ func TestFINIsRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.g.Await(c.Carries(packet.FIN|packet.ACK, nil))
-	wait := leastTimeout
+	wait := minRTO
 	for range 3 {
 		r.advance(wait)
 		r.g.Only(c.Carries(packet.FIN|packet.ACK, nil))
@@ -90,7 +90,7 @@ func TestFINIsRepeated(t *testing.T) {
 	c.ExpectedFIN()
 	c.Send(packet.ACK, []byte("x"))
 	r.g.Only(c.Acks())
-	r.advance(mostTimeout)
+	r.advance(maxRTO)
 	r.g.Silent()
 	r.reads(host, "x")
 }
@@ -113,7 +113,7 @@ func TestFINWithDataIsRepeatedAlone(t *testing.T) {
 	c.Ack += 3 // the guest has not seen the FIN
 	c.Send(packet.ACK, nil)
 	r.g.Silent()
-	r.advance(leastTimeout)
+	r.advance(minRTO)
 	r.g.Only(c.Carries(packet.FIN|packet.ACK, nil))
 	c.ExpectedFIN()
 	c.Send(packet.ACK|packet.FIN, nil)
@@ -186,10 +186,10 @@ func TestFinishedConnectionsAreBounded(t *testing.T) {
 		for i := range maxFinished + 10 {
 			costs, _ := r.s.admit(tcpFlowCost)
 			f, _ := r.s.tcp.newFlow(netAddr(rigGuest4, 1024+i), netAddr(rigPeer4, 80), costs)
-			f.state = established
+			f.state = stateEstablished
 			f.finish()
 		}
-		if n := len(r.s.tcp.old); n != maxFinished || len(r.s.tcp.flows) != n {
+		if n := len(r.s.tcp.finished); n != maxFinished || len(r.s.tcp.flows) != n {
 			t.Errorf("%d finished connections, %d in the table, want %d", n, len(r.s.tcp.flows), maxFinished)
 		}
 		if r.s.tcp.flows[keyOf(netAddr(rigGuest4, 1024), netAddr(rigPeer4, 80))] != nil {
@@ -198,7 +198,7 @@ func TestFinishedConnectionsAreBounded(t *testing.T) {
 	})
 	r.advance(finishedFor)
 	r.do(func() {
-		if n, m := len(r.s.tcp.old), len(r.s.tcp.flows); n != 0 || m != 0 {
+		if n, m := len(r.s.tcp.finished), len(r.s.tcp.flows); n != 0 || m != 0 {
 			t.Errorf("%d finished connections, %d in the table after their time", n, m)
 		}
 		if n := len(r.s.loop.timers); n != 0 {
@@ -317,7 +317,7 @@ func TestRSTOfTheHostBehindItsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.resetNow(host)
-	r.until("the Stack has heard of the RST", func() bool { return r.flow(c).died })
+	r.until("the Stack has heard of the RST", func() bool { return r.flow(c).hostError })
 	r.g.Settle()
 	c.Window = 1 << 15
 	c.Send(packet.ACK, nil)

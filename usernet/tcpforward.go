@@ -285,7 +285,7 @@ func (t *tcpTable) vacant(guest, shown netip.AddrPort) (netip.AddrPort, bool) {
 		switch {
 		case f == nil && t.s.group.other(t.s, ownerKey{keyOf(guest, at), true}) == nil:
 			return at, true
-		case f != nil && f.state == finished:
+		case f != nil && f.state == stateFinished:
 			t.forget(f)
 			return at, true
 		}

@@ -98,14 +98,14 @@ func TestForwardIsNotAnswered(t *testing.T) {
 	r := newRig(t)
 	client := r.client(r.forward(), netip.AddrPort{})
 	c := r.g.Called(r.server(), 0)
-	wait := callTimeout
-	for range maxCallTries {
+	wait := synTimeout
+	for range maxSYNTimeouts {
 		r.advance(wait)
 		p := r.g.Only(c.From(packet.SYN))
 		if p.TCP.Seq != c.PeerStart {
 			t.Fatalf("the repeated SYN has another number: %v", p)
 		}
-		wait = min(2*wait, mostTimeout)
+		wait = min(2*wait, maxRTO)
 	}
 	r.advance(wait)
 	r.g.Silent()

@@ -55,7 +55,7 @@ func TestLossIsRepairedByTheTimer(t *testing.T) {
 		c, host := r.open()
 		r.write(host, "lost")
 		r.g.Await(c.Carries(packet.ACK, []byte("lost")))
-		wait := leastTimeout
+		wait := minRTO
 		for range 4 {
 			r.advance(wait)
 			r.g.Only(c.Carries(packet.ACK, []byte("lost")))
@@ -80,7 +80,7 @@ func TestRepeatCarriesTheNewestAcknowledgement(t *testing.T) {
 	r.g.Await(c.Carries(packet.ACK, []byte("lost")))
 	c.Send(packet.ACK, []byte("meanwhile"))
 	r.g.Settle()
-	r.advance(leastTimeout)
+	r.advance(minRTO)
 	p := r.last(r.g.Settle(), c.Carries(packet.ACK, []byte("lost")))
 	if p.TCP.Ack != c.Seq {
 		t.Errorf("the repeat acknowledges %d, want %d", p.TCP.Ack, c.Seq)
@@ -92,11 +92,11 @@ func TestGuestThatNeverAcknowledgesIsGivenUp(t *testing.T) {
 	c, host := r.open()
 	r.write(host, "lost")
 	r.g.Await(c.Carries(packet.ACK, []byte("lost")))
-	for range maxTries {
-		r.advance(mostTimeout)
+	for range maxTimeouts {
+		r.advance(maxRTO)
 		r.g.Only(c.Carries(packet.ACK, []byte("lost")))
 	}
-	r.advance(mostTimeout)
+	r.advance(maxRTO)
 	p := r.g.Only(c.From(packet.RST | packet.ACK))
 	if p.TCP.Seq != c.Ack+4 {
 		t.Errorf("RST at %d, want at %d, behind all that was sent", p.TCP.Seq, c.Ack+4)
@@ -197,7 +197,7 @@ func TestAcknowledgementOfWhatWasNeverSent(t *testing.T) {
 			c.SendAt(0, packet.ACK, []byte("not to be taken"))
 			r.g.Only(c.Acks())
 			c.Ack -= ahead + 3
-			r.advance(leastTimeout)
+			r.advance(minRTO)
 			r.g.Only(c.Carries(packet.ACK, []byte("abc")))
 			c.Ack += 3
 			c.Send(packet.ACK, []byte("on"))
@@ -237,7 +237,7 @@ func TestGuestsWindowIsClosed(t *testing.T) {
 			}
 			return ""
 		})
-		wait := leastTimeout
+		wait := minRTO
 		for range 6 {
 			r.advance(wait)
 			r.g.Only(probe)
@@ -247,8 +247,8 @@ func TestGuestsWindowIsClosed(t *testing.T) {
 		}
 		r.advance(wait / 2)
 		r.g.Silent() // it asks less and less often
-		for range 3 * maxTries {
-			r.advance(mostTimeout)
+		for range 3 * maxTimeouts {
+			r.advance(maxRTO)
 			r.g.Only(probe) // but does so for ever
 			c.Send(packet.ACK, nil)
 			r.g.Silent()
@@ -258,12 +258,12 @@ func TestGuestsWindowIsClosed(t *testing.T) {
 		r.g.Only(c.Carries(packet.ACK, []byte("patience")))
 		t.Run("what is lost then is repeated soon", func(t *testing.T) {
 			r := r.within(t)
-			r.advance(leastTimeout)
+			r.advance(minRTO)
 			r.g.Only(c.Carries(packet.ACK, []byte("patience")))
 		})
 		c.Ack += 8
 		c.Send(packet.ACK, nil)
-		r.advance(mostTimeout)
+		r.advance(maxRTO)
 		r.g.Silent()
 	})
 }
@@ -273,11 +273,11 @@ func TestProbesThatNobodyAnswers(t *testing.T) {
 	c, host := r.open(func(c *guesttest.Conn) { c.Window = 0 })
 	r.write(host, "patience")
 	r.until("the Stack has seen the data", func() bool { return r.flow(c).readable })
-	for range maxTries {
-		r.advance(mostTimeout)
+	for range maxTimeouts {
+		r.advance(maxRTO)
 		r.g.Only(c.From(packet.ACK))
 	}
-	r.advance(mostTimeout)
+	r.advance(maxRTO)
 	r.g.Only(c.Resets())
 	r.isReset(host)
 	r.gone()
@@ -330,10 +330,10 @@ func TestGuestShrinksItsWindow(t *testing.T) {
 	r.until("the Stack has seen the data", func() bool { return r.flow(c).readable })
 	r.g.Silent()
 	c.Window = 0
-	for range 3 * maxTries {
+	for range 3 * maxTimeouts {
 		c.Send(packet.ACK, nil) // it lives, but has no room
 		r.g.Silent()
-		r.advance(mostTimeout)
+		r.advance(maxRTO)
 		r.g.Only(c.Carries(packet.ACK, []byte(text(1000))))
 	}
 	c.Ack += 2000
@@ -459,28 +459,28 @@ func TestLongRoundTripsLengthenTheTimer(t *testing.T) {
 	c, host := r.open()
 	r.write(host, "first")
 	r.g.Await(c.Carries(packet.ACK, []byte("first")))
-	r.advance(leastTimeout * 3 / 4)
+	r.advance(minRTO * 3 / 4)
 	r.g.Silent()
 	c.Ack += 5
 	c.Send(packet.ACK, nil)
 	r.g.Silent()
 	r.write(host, "second")
 	r.g.Await(c.Carries(packet.ACK, []byte("second")))
-	r.advance(leastTimeout)
+	r.advance(minRTO)
 	r.g.Silent()
-	r.advance(3 * leastTimeout) // 150 ms and four times half of that
+	r.advance(3 * minRTO) // 150 ms and four times half of that
 	r.g.Only(c.Carries(packet.ACK, []byte("second")))
 	t.Run("a repeat measures nothing", func(t *testing.T) {
 		r := r.within(t)
 		var before time.Duration
-		r.do(func() { before = r.flow(c).patience() })
+		r.do(func() { before = r.flow(c).rtt.timeout() })
 		r.advance(30 * time.Second)
 		r.g.Settle()
 		c.Ack += 6
 		c.Send(packet.ACK, nil)
 		r.g.Silent()
 		r.do(func() {
-			if now := r.flow(c).patience(); now != before {
+			if now := r.flow(c).rtt.timeout(); now != before {
 				t.Errorf("the timer was %v, now it is %v", before, now)
 			}
 		})

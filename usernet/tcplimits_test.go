@@ -94,7 +94,7 @@ func TestGuestThatAcknowledgesNothing(t *testing.T) {
 				got += n
 				deaf.Ack += uint32(n)
 			}
-			r.advance(leastTimeout)
+			r.advance(minRTO)
 		}
 		if err := <-sent; err != nil {
 			t.Error(err)
@@ -130,7 +130,7 @@ func TestScarceMemoryAsksForAcknowledgements(t *testing.T) {
 func TestCrowdTakesTurns(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open(func(c *guesttest.Conn) { c.Options = append(guesttest.MSS(1460), guesttest.Scale(14)...) })
-	r.do(func() { r.s.tcp.active, r.s.tcp.censusEnd = 1000, math.MaxInt64 })
+	r.do(func() { r.s.tcp.activeFlows, r.s.tcp.censusEnd = 1000, math.MaxInt64 })
 	const size = 300_000
 	r.write(host, text(size))
 	r.until("the Stack has sent it", func() bool { return r.flow(c).sent.bytes == size })
@@ -151,11 +151,11 @@ func TestCrowdTakesTurns(t *testing.T) {
 		f := r.flow(c)
 		f.readable = true
 		r.s.tcp.ready = append(r.s.tcp.ready[:0], f)
-		f.waiting = true
+		f.queued = true
 		before := f.sndNxt
-		_, _ = host.Write([]byte(text(4 * f.frame)))
+		_, _ = host.Write([]byte(text(4 * f.frameBytes)))
 		r.s.tcp.pump()
-		turn = int(f.sndNxt-before) / f.frame
+		turn = int(f.sndNxt-before) / f.frameBytes
 	})
 	if turn > 1 {
 		t.Errorf("a turn has %d frames, want 1", turn)
@@ -165,7 +165,7 @@ func TestCrowdTakesTurns(t *testing.T) {
 // flowFrame is the payload of a full frame.
 func (r *rig) flowFrame(c *guesttest.Conn) (n int) {
 	r.Helper()
-	r.do(func() { n = r.flow(c).frame })
+	r.do(func() { n = r.flow(c).frameBytes })
 	return n
 }
 

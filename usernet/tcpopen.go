@@ -12,7 +12,7 @@ import (
 )
 
 // ourShift is the scale of the windows we offer: 65535 << 7 is 8 MiB.
-const ourShift = 7
+const windowShift = 7
 
 // initialSequence is unpredictable to others and grows with time for one pair of
 // ends (RFC 6528), so that a pair used again is not taken for its predecessor.
@@ -25,34 +25,34 @@ func (t *tcpTable) initialSequence(k tcpKey) uint32 {
 func (f *tcpFlow) synOptions(h *packet.TCPHeader) {
 	o := packet.ParseTCPOptions(h.Options)
 	headers := packet.IPBytes(f.peer.Addr()) + packet.TCPBytes
-	f.mss = f.s.cfg.MTU - headers
+	f.segmentBytes = f.s.cfg.MTU - headers
 	switch {
 	case o.MSS == 0:
-		f.mss = min(f.mss, 536) // RFC 9293 section 3.7.1 (MUST-15)
+		f.segmentBytes = min(f.segmentBytes, 536) // RFC 9293 section 3.7.1 (MUST-15)
 	default:
-		f.mss = min(f.mss, max(int(o.MSS), 64))
+		f.segmentBytes = min(f.segmentBytes, max(int(o.MSS), 64))
 	}
-	f.frame = max((maxPacket-headers)/f.mss, 1) * f.mss
-	f.scaled = o.HasScale
-	f.guestShft = 0
+	f.frameBytes = max((maxPacket-headers)/f.segmentBytes, 1) * f.segmentBytes
+	f.windowScaled = o.HasScale
+	f.guestShift = 0
 	if o.HasScale {
-		f.guestShft = min(o.Scale, 14) // RFC 7323 section 2.3
+		f.guestShift = min(o.Scale, 14) // RFC 7323 section 2.3
 	}
-	f.guestWnd = int(h.Window) // never scaled in a SYN
+	f.guestWindow = int(h.Window) // never scaled in a SYN
 }
 
 // maxPacket is the longest IP packet, by its 16-bit length.
 const maxPacket = 1<<16 - 1
 
 // judged goes on with what policy and hook have said.
-func (f *tcpFlow) judged(v Verdict) {
+func (f *tcpFlow) onVerdict(v Verdict) {
 	switch v.Action {
 	case Refuse:
 		f.refuse()
 	case Drop:
 		f.drop()
 	case Use:
-		f.use(v)
+		f.useConn(v)
 	default:
 		f.host = v.target(f.flow())
 		f.connect()
@@ -60,18 +60,18 @@ func (f *tcpFlow) judged(v Verdict) {
 }
 
 // use joins the guest to a connection that a hook has made.
-func (f *tcpFlow) use(v Verdict) {
+func (f *tcpFlow) useConn(v Verdict) {
 	if v.Conn == nil {
 		f.refuse()
 		return
 	}
 	var err error
-	if f.fd, f.cancel, err = f.s.adopt(v.Conn); err != nil {
+	if f.hostFD, f.cancelCopy, err = f.s.adopt(v.Conn); err != nil {
 		f.refuse()
 		return
 	}
 	f.host = netip.AddrPort{}
-	if f.wait() {
+	if f.register() {
 		f.connected()
 	}
 }
@@ -80,10 +80,10 @@ func (f *tcpFlow) use(v Verdict) {
 func (f *tcpFlow) connect() {
 	fd, err := f.s.socket(f.host.Addr(), unix.SOCK_STREAM, 0)
 	if err != nil {
-		f.failed(err)
+		f.connectFailed(err)
 		return
 	}
-	f.fd = fd
+	f.hostFD = fd
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // the guest's kernel has done what Nagle asks
 	f.s.controls.tune(fd, f.host.Addr())
 	to := sockaddr(f.host)
@@ -95,26 +95,26 @@ func (f *tcpFlow) connect() {
 		}
 	}
 	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
-		f.failed(err)
+		f.connectFailed(err)
 		return
 	}
-	if !f.wait() {
+	if !f.register() {
 		return
 	}
-	f.state = connecting
+	f.state = stateConnecting
 	if err == nil {
 		f.connected()
 		return
 	}
 	if d := f.s.limits.TCPConnect; d > 0 {
-		f.s.loop.timers.set(&f.timer, f.s.loop.after(d))
+		f.startTimer(timerConnect, d)
 	}
 }
 
 // wait gives the socket a seat in the loop.
-func (f *tcpFlow) wait() bool {
+func (f *tcpFlow) register() bool {
 	var err error
-	f.ticket, err = f.s.loop.add(f.fd, streamEvents, f)
+	f.ticket, err = f.s.loop.add(f.hostFD, streamEvents, f)
 	if err != nil {
 		f.refuse()
 		return false
@@ -127,45 +127,45 @@ const streamEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLL
 
 // ready implements source.
 func (f *tcpFlow) ready(events uint32) {
-	if f.state == connecting {
+	if f.state == stateConnecting {
 		if events&(unix.EPOLLOUT|unix.EPOLLERR|unix.EPOLLHUP) == 0 {
 			return
 		}
-		if errno, err := unix.GetsockoptInt(f.fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || errno != 0 {
-			f.failed(unix.Errno(errno))
+		if errno, err := unix.GetsockoptInt(f.hostFD, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || errno != 0 {
+			f.connectFailed(unix.Errno(errno))
 			return
 		}
 		f.connected()
-		if f.state == spliced {
+		if f.state == stateSpliced {
 			f.junction.outer.ready(events)
 			return
 		}
 	}
-	f.died = f.died || events&unix.EPOLLERR != 0
-	if f.died && f.eof && f.state == established {
-		f.broken() // a RST behind the end: nobody has what the guest has sent since
+	f.hostError = f.hostError || events&unix.EPOLLERR != 0
+	if f.hostError && f.hostEOF && f.state == stateEstablished {
+		f.hostBroken() // a RST behind the end: nobody has what the guest has sent since
 		return
 	}
-	if events&unix.EPOLLPRI != 0 && !f.urgentIn {
+	if events&unix.EPOLLPRI != 0 && !f.urgentAhead {
 		// From now on the byte stays in its place, and reading stops before it.
-		f.urgentIn = unix.SetsockoptInt(f.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) == nil
+		f.urgentAhead = unix.SetsockoptInt(f.hostFD, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) == nil
 	}
 	if events&unix.EPOLLOUT != 0 && f.hostFull {
 		f.hostFull = false
 		f.drain()
 	}
 	// An urgent byte that nothing follows is no EPOLLIN to the kernel (tcp_poll).
-	if events&(unix.EPOLLIN|unix.EPOLLPRI|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 && f.state != finished {
+	if events&(unix.EPOLLIN|unix.EPOLLPRI|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 && f.state != stateFinished {
 		f.readable = true
-		f.hup = f.hup || events&(unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0
+		f.hostHangup = f.hostHangup || events&(unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0
 		f.enqueue()
 	}
 }
 
 // failed tells the guest how the host's connect ended, in the terms that make
 // its own connect end in the same way.
-func (f *tcpFlow) failed(err error) {
-	if f.inner >= 0 {
+func (f *tcpFlow) connectFailed(err error) {
+	if f.insideFD >= 0 {
 		f.drop() // a RST is all that can be said to who has been accepted
 		return
 	}
@@ -180,7 +180,7 @@ func (f *tcpFlow) failed(err error) {
 	case errors.Is(err, unix.ETIMEDOUT):
 		// Nobody answered the host, so nobody answers the guest. The guest's
 		// kernel gives up by its own clock.
-		f.mute()
+		f.ignoreGuest()
 		return
 	default:
 		f.refuse()
@@ -191,10 +191,10 @@ func (f *tcpFlow) failed(err error) {
 }
 
 // mute keeps f in the table without a socket until the guest has given up.
-func (f *tcpFlow) mute() {
+func (f *tcpFlow) ignoreGuest() {
 	f.closeSocket()
-	f.state = connecting
-	f.s.loop.timers.set(&f.timer, f.s.loop.after(giveUp))
+	f.state = stateConnectExpired
+	f.startTimer(timerForget, ignoreFor)
 }
 
 // unreachable answers the guest's SYN by an ICMP error.
@@ -209,10 +209,10 @@ func (f *tcpFlow) unreachable(why packet.ErrorKind) {
 
 // connected has the guest's SYN answered: by its own kernel where there is a gate.
 func (f *tcpFlow) connected() {
-	f.s.loop.timers.set(&f.timer, 0)
-	f.s.controls.tuneConnected(f.fd, f.host.Addr())
-	if inner := f.inner; inner >= 0 {
-		f.inner = -1
+	f.stopTimer()
+	f.s.controls.tuneConnected(f.hostFD, f.host.Addr())
+	if inner := f.insideFD; inner >= 0 {
+		f.insideFD = -1
 		f.splice(inner)
 		return
 	}
@@ -223,7 +223,7 @@ func (f *tcpFlow) connected() {
 
 // answerSYN answers it by the device.
 func (f *tcpFlow) answerSYN() {
-	f.state = answered
+	f.state = stateSYNACKSent
 	f.forgetSYN()
 	f.rcvEdge = f.rcvNxt + maxUnscaled
 	f.sendSYN(packet.SYN | packet.ACK)
@@ -252,8 +252,8 @@ func (f *tcpFlow) sendSYN(flags uint8) {
 	packet.PutIP(frame[packet.VNetHdrBytes:], f.peer.Addr(), f.guest.Addr(), packet.TCP, 0, tcp)
 	transport := frame[packet.VNetHdrBytes+ip:]
 	packet.PutTCP(transport, &h)
-	scale := ourShift
-	if !f.inbound && !f.scaled {
+	scale := windowShift
+	if !f.inbound && !f.windowScaled {
 		scale = -1
 	}
 	packet.PutSYNOptions(transport, uint16(f.s.cfg.MTU-ip-packet.TCPBytes), scale)
@@ -270,7 +270,7 @@ func (t *tcpTable) call(c client) {
 		abandon(c.fd)
 		return
 	}
-	f.inbound, f.fd, f.host, f.state = true, c.fd, c.from, calling
+	f.inbound, f.hostFD, f.host, f.state = true, c.fd, c.from, stateSYNSent
 	if v := t.s.cfg.Policy; v != nil {
 		if verdict := v.Judge(f.flow()); verdict.Action == Refuse || verdict.Action == Drop {
 			t.s.count(verdict)
@@ -283,21 +283,21 @@ func (t *tcpTable) call(c client) {
 	if f.callThroughGate() {
 		return
 	}
-	f.mss = t.s.cfg.MTU - packet.IPBytes(c.shown.Addr()) - packet.TCPBytes
+	f.segmentBytes = t.s.cfg.MTU - packet.IPBytes(c.shown.Addr()) - packet.TCPBytes
 	f.sendSYN(packet.SYN)
 	f.sndNxt = f.sndStart + 1
 	f.arm()
 }
 
 // answer takes the guest's answer to our SYN.
-func (f *tcpFlow) answer(h *packet.TCPHeader) {
+func (f *tcpFlow) onSYNReply(h *packet.TCPHeader) {
 	switch {
 	case h.Flags&packet.ACK != 0 && h.Ack != f.sndNxt:
 		f.s.refuse(f.guest, f.peer, h)
-		if f.tries == 0 && f.s.group.gate.of(f.peer.Addr()) != nil {
+		if f.timeouts == 0 && f.s.group.gate.of(f.peer.Addr()) != nil {
 			// The end of a spliced connection between the same ports, whose numbers
 			// were its kernel's: with the RST it is forgotten.
-			f.timeout()
+			f.repeatSYN()
 		}
 	case h.Flags&packet.RST != 0 && h.Flags&packet.ACK != 0:
 		f.abort() // the client gets a RST as well
@@ -308,8 +308,8 @@ func (f *tcpFlow) answer(h *packet.TCPHeader) {
 		f.sndUna = h.Ack
 		f.rcvEdge = f.rcvNxt + maxUnscaled
 		f.establish()
-		f.owe()
-		if f.wait() {
+		f.oweACK()
+		if f.register() {
 			f.readable = true
 			f.enqueue()
 		}
@@ -318,7 +318,7 @@ func (f *tcpFlow) answer(h *packet.TCPHeader) {
 
 // establish ends the handshake with the guest.
 func (f *tcpFlow) establish() {
-	f.state = established
-	f.tries = 0
-	f.s.loop.timers.set(&f.timer, 0)
+	f.state = stateEstablished
+	f.timeouts = 0
+	f.stopTimer()
 }

@@ -105,7 +105,7 @@ func TestOurWindowIsScaledOnlyIfTheGuestDoes(t *testing.T) {
 		options []byte
 		shift   int
 	}{
-		{"scaled", guesttest.Scale(0), ourShift},
+		{"scaled", guesttest.Scale(0), windowShift},
 		{"not scaled", nil, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestOurWindowIsScaledOnlyIfTheGuestDoes(t *testing.T) {
 			c.Send(packet.ACK, []byte("x"))
 			r.g.Only(c.Acks())
 			offered := int(c.PeerWindow) << tt.shift
-			if offered < leastWindow-1 || offered > maxWindow {
+			if offered < minWindow-1 || offered > maxWindow {
 				t.Errorf("we offer %d bytes", offered)
 			}
 			var edge uint32
@@ -279,7 +279,7 @@ func TestHowAConnectFails(t *testing.T) {
 				c := r.conn(netip.AddrPortFrom(r.peer, 80))
 				c.Send(packet.SYN, nil)
 				r.g.Silent()
-				r.do(func() { r.flow(c).failed(tt.err) })
+				r.do(func() { r.flow(c).connectFailed(tt.err) })
 				if tt.reset {
 					r.g.Only(c.Resets())
 				} else {
@@ -298,13 +298,13 @@ func TestConnectTimesOut(t *testing.T) {
 	c := r.conn(netip.AddrPortFrom(r.peer, 80))
 	c.Send(packet.SYN, nil)
 	r.g.Silent()
-	r.do(func() { r.flow(c).failed(unix.ETIMEDOUT) })
+	r.do(func() { r.flow(c).connectFailed(unix.ETIMEDOUT) })
 	r.g.Silent()
 	for range 3 { // the guest's kernel still tries
 		r.g.Send(guesttest.Segment{From: c.Local, To: c.Peer, Seq: c.Start, Flags: packet.SYN, Options: c.Options})
 		r.g.Silent()
 	}
-	r.advance(giveUp)
+	r.advance(ignoreFor)
 	r.g.Silent()
 	if n := r.live(); n != 0 {
 		t.Errorf("%d connections after the guest must have given up", n)
@@ -384,7 +384,7 @@ func TestConnectLimitEndsInSilence(t *testing.T) {
 	c := r.conn(r.deafListener())
 	c.Send(packet.SYN, nil)
 	r.g.Silent()
-	fd := func() (fd int) { r.do(func() { fd = r.flow(c).fd }); return fd }
+	fd := func() (fd int) { r.do(func() { fd = r.flow(c).hostFD }); return fd }
 	if fd() < 0 {
 		t.Fatal("no connect is under way")
 	}
@@ -453,14 +453,14 @@ func TestAnswerRepeatedUntilGivenUp(t *testing.T) {
 	c.Send(packet.SYN, nil)
 	first := r.g.Await(c.From(packet.SYN | packet.ACK))
 	host := r.accept(l)
-	wait := callTimeout
-	for i := range maxCallTries {
+	wait := synTimeout
+	for i := range maxSYNTimeouts {
 		r.advance(wait)
 		p := r.g.Only(c.From(packet.SYN | packet.ACK))
 		if p.TCP.Seq != first.TCP.Seq {
 			t.Fatalf("repeat %d has another number: %v", i, p)
 		}
-		wait = min(2*wait, mostTimeout)
+		wait = min(2*wait, maxRTO)
 	}
 	r.advance(wait)
 	r.g.Silent()

@@ -11,69 +11,69 @@ import (
 
 // input takes a segment of a known connection (RFC 9293 section 3.10.7).
 func (f *tcpFlow) input(h *packet.TCPHeader) {
-	f.heard++
+	f.segmentsIn++
 	switch f.state {
-	case judging, connecting, gated:
+	case stateJudging, stateConnecting, stateConnectExpired, stateAtGate:
 		if h.Flags&packet.RST != 0 { // the guest has given up
 			f.abort()
 			f.drop()
 		}
 		return // a repeated SYN: the answer is on its way
-	case calling:
-		f.answer(h)
+	case stateSYNSent:
+		f.onSYNReply(h)
 		return
-	case finished:
+	case stateFinished:
 		if h.Flags&packet.RST == 0 && len(h.Payload)+int(h.Flags&packet.FIN) > 0 {
 			f.sendACK() // ours was lost
 		}
 		return
 	}
 	if h.Flags&packet.RST != 0 {
-		f.reset(h)
+		f.onRST(h)
 		return
 	}
 	if h.Flags&packet.SYN != 0 {
-		if f.state == answered && h.Seq == f.rcvStart {
+		if f.state == stateSYNACKSent && h.Seq == f.rcvStart {
 			f.sendSYN(packet.SYN | packet.ACK)
 		} else {
-			f.owe() // RFC 5961 section 4: a challenge
+			f.oweACK() // RFC 5961 section 4: a challenge
 		}
 		return
 	}
-	if h.Flags&packet.ACK == 0 || !f.acknowledged(h) {
+	if h.Flags&packet.ACK == 0 || !f.onACK(h) {
 		return
 	}
 	if n := len(h.Payload); n > 0 || h.Flags&packet.FIN != 0 {
 		f.receive(h)
 	} else if h.Seq != f.rcvNxt {
-		f.probed(h)
+		f.onProbe(h)
 	}
 }
 
 // reset takes a RST: only the exact one (RFC 5961 section 3).
-func (f *tcpFlow) reset(h *packet.TCPHeader) {
+func (f *tcpFlow) onRST(h *packet.TCPHeader) {
 	switch {
 	case h.Seq == f.rcvNxt:
 		f.abort()
 		f.drop()
 	case !before(h.Seq, f.rcvNxt) && before(h.Seq, f.rcvEdge):
-		f.owe()
+		f.oweACK()
 	}
 }
 
 // probed answers a segment that is empty and out of place: a keepalive or
 // window probe. Who asks whether the other end lives shall hear of its death:
 // from now on the host's kernel asks too.
-func (f *tcpFlow) probed(h *packet.TCPHeader) {
-	f.owe()
-	if h.Seq == f.rcvNxt-1 && !f.keepalives && f.fd >= 0 {
-		f.keepalives = true
-		askWhetherAlive(f.fd)
+func (f *tcpFlow) onProbe(h *packet.TCPHeader) {
+	f.oweACK()
+	if h.Seq == f.rcvNxt-1 && !f.hostKeepalives && f.hostFD >= 0 {
+		f.hostKeepalives = true
+		enableKeepalives(f.hostFD)
 	}
 }
 
 // askWhetherAlive has the host's kernel send keepalives.
-func askWhetherAlive(fd int) {
+func enableKeepalives(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepaliveSeconds)
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepaliveSeconds)
@@ -88,17 +88,17 @@ const keepaliveSeconds = 30
 // tricks sends such, and one that has lost a packet repeats it at the sight of
 // our acknowledgement.
 func (f *tcpFlow) receive(h *packet.TCPHeader) {
-	f.owe()
+	f.oweACK()
 	data, seq := h.Payload, h.Seq
 	fin := h.Flags&packet.FIN != 0
 	if h.Flags&packet.URG != 0 {
-		f.notUrgent(h)
+		f.noteUrgent(h)
 	}
 	if before(seq, f.rcvNxt) { // its beginning is old
 		old := int(f.rcvNxt - seq)
 		if old > len(data) || old == len(data) && (!fin || f.guestFIN) {
 			if h.Seq == f.rcvNxt-1 && len(data) <= 1 {
-				f.probed(h)
+				f.onProbe(h)
 			}
 			return
 		}
@@ -123,16 +123,16 @@ func (f *tcpFlow) receive(h *packet.TCPHeader) {
 
 // notUrgent notes where the guest's urgent byte is: the one before the pointer
 // (RFC 6093 section 3.1, as Linux has it).
-func (f *tcpFlow) notUrgent(h *packet.TCPHeader) {
+func (f *tcpFlow) noteUrgent(h *packet.TCPHeader) {
 	at := h.Seq + uint32(h.Urgent) - 1
 	if h.Urgent > 0 && !before(at, f.rcvNxt) && int(at-f.rcvNxt) < 1<<16 {
-		f.urgent, f.hasUrgent = at, true
+		f.urgentSeq, f.hasUrgent = at, true
 	}
 }
 
 // deliver takes bytes that are next in order and tells whether it could.
 func (f *tcpFlow) deliver(data []byte) bool {
-	if f.hasUrgent && int(f.urgent-f.rcvNxt) < len(data) {
+	if f.hasUrgent && int(f.urgentSeq-f.rcvNxt) < len(data) {
 		return f.deliverUrgent(data)
 	}
 	return f.take(data, false)
@@ -140,7 +140,7 @@ func (f *tcpFlow) deliver(data []byte) bool {
 
 // deliverUrgent delivers what is before the urgent byte, the byte, and the rest.
 func (f *tcpFlow) deliverUrgent(data []byte) bool {
-	at := int(f.urgent - f.rcvNxt)
+	at := int(f.urgentSeq - f.rcvNxt)
 	if at > 0 && !f.take(data[:at], false) {
 		return false
 	}
@@ -164,7 +164,7 @@ func (f *tcpFlow) take(data []byte, urgent bool) bool {
 		}
 		rest = data[n:]
 	}
-	if len(rest) > 0 && !f.keep(rest, urgent) {
+	if len(rest) > 0 && !f.enqueueOut(rest, urgent) {
 		// No memory left: the guest will send that part again.
 		f.s.stats.OverLimit++
 		f.advance(len(data) - len(rest))
@@ -176,7 +176,7 @@ func (f *tcpFlow) take(data []byte, urgent bool) bool {
 
 func (f *tcpFlow) advance(n int) {
 	f.rcvNxt += uint32(n)
-	f.burst += n
+	f.unackedBytes += n
 }
 
 // send gives bytes to the host's kernel and says how many it took. It is false
@@ -186,11 +186,11 @@ func (f *tcpFlow) send(data []byte, urgent bool) (int, bool) {
 	if urgent && f.host.IsValid() { // a hook's Conn knows no urgent bytes
 		flags = unix.MSG_OOB
 	}
-	n, errno := sys.SendNow(f.fd, data, flags)
+	n, errno := sys.SendNow(f.hostFD, data, flags)
 	switch errno {
 	case 0:
 		f.outBytes += uint64(n)
-		f.grew(n)
+		f.noteGrowth(n)
 		f.hostFull = n < len(data)
 		return n, true
 	case unix.EAGAIN:
@@ -199,23 +199,23 @@ func (f *tcpFlow) send(data []byte, urgent bool) (int, bool) {
 	case unix.ENOBUFS, unix.ENOMEM, unix.EINTR:
 		// No event tells when the kernel has memory again: ask anew each round.
 		f.hostFull = true
-		_ = f.s.loop.modify(f.ticket, f.fd, streamEvents)
+		_ = f.s.loop.modify(f.ticket, f.hostFD, streamEvents)
 		return 0, true
 	}
-	f.broken()
+	f.hostBroken()
 	return 0, false
 }
 
 // broken passes on that the host's socket is dead.
-func (f *tcpFlow) broken() {
+func (f *tcpFlow) hostBroken() {
 	f.sendRST()
 	f.drop()
 }
 
 // keep queues bytes that the host's socket did not take.
-func (f *tcpFlow) keep(data []byte, urgent bool) bool {
+func (f *tcpFlow) enqueueOut(data []byte, urgent bool) bool {
 	// Segments smaller than a unit of the scaled window push its edge on.
-	if f.queue.bytes+len(data) > f.window+leastWindow {
+	if f.queue.bytes+len(data) > f.windowBytes+minWindow {
 		return false
 	}
 	d := &f.s.dev
@@ -272,32 +272,32 @@ func (f *tcpFlow) drain() {
 	if f.queue.bytes == 0 {
 		f.passFIN()
 	}
-	if f.state != finished && f.shouldOffer() {
-		f.owe()
+	if f.state != stateFinished && f.windowUpdateDue() {
+		f.oweACK()
 	}
 }
 
 // passFIN closes the host's sending side once all the guest's bytes are there.
 func (f *tcpFlow) passFIN() {
-	if !f.guestFIN || f.hostFIN || f.queue.bytes > 0 {
+	if !f.guestFIN || f.hostShutdown || f.queue.bytes > 0 {
 		return
 	}
-	f.hostFIN = true
-	if f.fd >= 0 && !f.closing() {
-		_ = unix.Shutdown(f.fd, unix.SHUT_WR)
+	f.hostShutdown = true
+	if f.hostFD >= 0 && !f.bothEndsDone() {
+		_ = unix.Shutdown(f.hostFD, unix.SHUT_WR)
 	}
 	f.maybeFinish()
 }
 
 // closing tells whether everything is done in both directions, so that close
 // says it all.
-func (f *tcpFlow) closing() bool { return f.eof && f.finSent && f.sndUna == f.sndNxt }
+func (f *tcpFlow) bothEndsDone() bool { return f.hostEOF && f.finSent && f.sndUna == f.sndNxt }
 
 // maybeFinish ends a connection that both sides have closed.
 func (f *tcpFlow) maybeFinish() {
-	if f.hostFIN && f.closing() && f.state == established {
-		if f.dirty {
-			f.dirty = false
+	if f.hostShutdown && f.bothEndsDone() && f.state == stateEstablished {
+		if f.ackOwed {
+			f.ackOwed = false
 			f.sendACK()
 		}
 		f.finish()
@@ -309,65 +309,65 @@ func (f *tcpFlow) maybeFinish() {
 // offered, and doubles as long as the guest makes use of it and the socket keeps
 // up.
 const (
-	firstWindow = 128 << 10
-	maxWindow   = 4 << 20 // 64 packets, four batches
-	leastWindow = 64 << 10
+	initialWindow = 128 << 10
+	maxWindow     = 4 << 20 // 64 packets, four batches
+	minWindow     = 64 << 10
 
 	// All windows together: half of what the device's queue of 4096 packets of
 	// 64 KiB can hold, for what it can't hold is dropped and sent again.
-	allWindows = 128 << 20
+	totalWindows = 128 << 20
 	// census is how often the active connections are counted.
-	census = 50 * time.Millisecond
+	censusInterval = 50 * time.Millisecond
 )
 
 // fairWindow is a connection's share of all windows, and notes that it is
 // active.
 func (t *tcpTable) fairWindow(f *tcpFlow) int {
 	if t.s.loop.now >= t.censusEnd {
-		t.censusEnd = t.s.loop.after(census)
-		t.active, t.counted = t.counted, 0
-		t.census++
+		t.censusEnd = t.s.loop.after(censusInterval)
+		t.activeFlows, t.countedFlows = t.countedFlows, 0
+		t.censusRound++
 	}
-	if f.census != t.census {
-		f.census = t.census
-		t.counted++
+	if f.censusRound != t.censusRound {
+		f.censusRound = t.censusRound
+		t.countedFlows++
 	}
-	t.share = max(min(allWindows/max(t.active, t.counted, 1), maxWindow), leastWindow)
+	t.shareBytes = max(min(totalWindows/max(t.activeFlows, t.countedFlows, 1), maxWindow), minWindow)
 	if t.s.large.scarce() {
-		t.share = leastWindow
+		t.shareBytes = minWindow
 	}
-	return t.share
+	return t.shareBytes
 }
 
 // offer is the window to advertise. Its right edge never moves back, which
 // senders are not made for (RFC 9293 section 3.8.6), and forward only by what is
 // worth a segment (section 3.8.6.2.2).
-func (f *tcpFlow) offer() uint16 {
-	if f.queue.bytes == 0 && f.burst > f.window/4 && f.window < maxWindow {
-		f.window *= 2
+func (f *tcpFlow) offerWindow() uint16 {
+	if f.queue.bytes == 0 && f.unackedBytes > f.windowBytes/4 && f.windowBytes < maxWindow {
+		f.windowBytes *= 2
 	}
-	f.burst = 0
-	room := min(f.window, f.s.tcp.fairWindow(f))
+	f.unackedBytes = 0
+	room := min(f.windowBytes, f.s.tcp.fairWindow(f))
 	edge := f.rcvNxt + uint32(max(0, room-f.queue.bytes))
-	if gain := int32(edge - f.rcvEdge); gain >= int32(min(f.window/2, f.s.cfg.MTU)) {
+	if gain := int32(edge - f.rcvEdge); gain >= int32(min(f.windowBytes/2, f.s.cfg.MTU)) {
 		f.rcvEdge = edge
 	}
 	open := f.rcvEdge - f.rcvNxt
-	if !f.scaled {
+	if !f.windowScaled {
 		open = min(open, maxUnscaled)
 		f.rcvEdge = f.rcvNxt + open
 		return uint16(open)
 	}
 	// Rounded up, for the edge must not move back by what scaling cuts off.
-	units := min((open+1<<ourShift-1)>>ourShift, maxUnscaled)
-	f.rcvEdge = f.rcvNxt + units<<ourShift
+	units := min((open+1<<windowShift-1)>>windowShift, maxUnscaled)
+	f.rcvEdge = f.rcvNxt + units<<windowShift
 	return uint16(units)
 }
 
 // shouldOffer tells whether the window has grown so much that the guest, which
 // may be waiting, must hear of it.
-func (f *tcpFlow) shouldOffer() bool {
-	window := min(f.window, f.s.tcp.share)
+func (f *tcpFlow) windowUpdateDue() bool {
+	window := min(f.windowBytes, f.s.tcp.shareBytes)
 	open := int(f.rcvEdge - f.rcvNxt)
 	return open < window/2 && window-f.queue.bytes-open >= window/4
 }

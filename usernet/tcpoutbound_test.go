@@ -139,7 +139,7 @@ func (r *rig) narrow() (*guesttest.Conn, *net.TCPConn) {
 	c.Open()
 	host := r.accept(l)
 	r.fence()
-	r.do(func() { _ = unix.SetsockoptInt(r.flow(c).fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4096) })
+	r.do(func() { _ = unix.SetsockoptInt(r.flow(c).hostFD, unix.SOL_SOCKET, unix.SO_SNDBUF, 4096) })
 	return c, host
 }
 
@@ -258,7 +258,7 @@ func TestGuestProbesKeepalive(t *testing.T) {
 			r := newRig(t)
 			c, host := r.open()
 			keepalive := func() (on int) {
-				r.do(func() { on, _ = unix.GetsockoptInt(r.flow(c).fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE) })
+				r.do(func() { on, _ = unix.GetsockoptInt(r.flow(c).hostFD, unix.SOL_SOCKET, unix.SO_KEEPALIVE) })
 				return on
 			}
 			c.Send(packet.ACK, []byte("x"))
@@ -384,16 +384,16 @@ func TestEdgeOfOurWindow(t *testing.T) {
 	r.g.Only(c.Acks())
 	r.do(func() {
 		f := r.flow(c)
-		f.offer()
-		const unit = 1 << ourShift // an edge is a multiple of it ahead
+		f.offerWindow()
+		const unit = 1 << windowShift // an edge is a multiple of it ahead
 		start := f.rcvEdge
 		f.rcvNxt += 700
-		f.offer()
+		f.offerWindow()
 		if gain := int32(f.rcvEdge - start); gain < 0 || gain >= unit {
 			t.Errorf("the edge moves by %d for 700 bytes: not worth a segment", gain)
 		}
 		f.rcvNxt += 900
-		f.offer()
+		f.offerWindow()
 		if gain := int32(f.rcvEdge - start); gain < 1600 || gain >= 1600+unit {
 			t.Errorf("the edge moves by %d for 1600 bytes", gain)
 		}
@@ -403,16 +403,16 @@ func TestEdgeOfOurWindow(t *testing.T) {
 		}
 		start = f.rcvEdge
 		f.rcvNxt += 3000
-		f.offer()
+		f.offerWindow()
 		if gain := int32(f.rcvEdge - start); gain < 0 || gain >= unit {
 			t.Errorf("the edge moves by %d though memory is scarce", gain)
 		}
 		for int32(start-f.rcvNxt) > 0 {
 			f.rcvNxt += 5000
-			f.offer()
+			f.offerWindow()
 		}
-		if open := int(f.rcvEdge - f.rcvNxt); open < leastWindow-1500 || open > leastWindow+unit {
-			t.Errorf("with scarce memory %d bytes are offered, want %d", open, leastWindow)
+		if open := int(f.rcvEdge - f.rcvNxt); open < minWindow-1500 || open > minWindow+unit {
+			t.Errorf("with scarce memory %d bytes are offered, want %d", open, minWindow)
 		}
 		for _, b := range taken {
 			b.free()
@@ -447,8 +447,8 @@ func TestTinySegmentsToAHostThatDoesNotRead(t *testing.T) {
 	}
 	r.do(func() {
 		f := r.flow(c)
-		if n := f.queue.bytes; n > f.window+leastWindow {
-			t.Errorf("%d bytes wait, the window is %d", n, f.window)
+		if n := f.queue.bytes; n > f.windowBytes+minWindow {
+			t.Errorf("%d bytes wait, the window is %d", n, f.windowBytes)
 		}
 	})
 	r.reads(host, sent.String())
@@ -465,13 +465,13 @@ func TestClosedWindowIsOpenedByAnEmptyQueue(t *testing.T) {
 	c, _ := r.open()
 	r.do(func() {
 		f := r.flow(c)
-		for _, window := range []int{firstWindow, 1 << 20, maxWindow} {
-			for _, share := range []int{leastWindow, 700 << 10, maxWindow} {
-				f.window, r.s.tcp.share, f.rcvEdge = window, share, f.rcvNxt
-				if !f.shouldOffer() {
+		for _, window := range []int{initialWindow, 1 << 20, maxWindow} {
+			for _, share := range []int{minWindow, 700 << 10, maxWindow} {
+				f.windowBytes, r.s.tcp.shareBytes, f.rcvEdge = window, share, f.rcvNxt
+				if !f.windowUpdateDue() {
 					t.Errorf("window %d, share %d: a closed window stays closed", window, share)
 				}
-				if f.rcvEdge += uint32(min(window, share)); f.shouldOffer() {
+				if f.rcvEdge += uint32(min(window, share)); f.windowUpdateDue() {
 					t.Errorf("window %d, share %d: an open window is offered again", window, share)
 				}
 			}

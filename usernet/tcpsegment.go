@@ -10,10 +10,10 @@ import (
 )
 
 // owe notes that the guest is to get an acknowledgement at the end of the batch.
-func (f *tcpFlow) owe() {
-	if !f.dirty {
-		f.dirty = true
-		f.s.tcp.dirty = append(f.s.tcp.dirty, f)
+func (f *tcpFlow) oweACK() {
+	if !f.ackOwed {
+		f.ackOwed = true
+		f.s.tcp.ackOwed = append(f.s.tcp.ackOwed, f)
 	}
 }
 
@@ -30,36 +30,36 @@ const ackDelay = 500 * time.Microsecond
 //   - While the loop looks around for the answer to something small, what is
 //     owed for that waits to travel with it; rest sends it before sleeping.
 func (t *tcpTable) acknowledge(awake bool) {
-	if len(t.dirty) == 0 {
+	if len(t.ackOwed) == 0 {
 		return
 	}
-	all := !t.s.dev.readable && !awake || t.s.loop.now-t.acked > int64(ackDelay)
+	all := !t.s.dev.readable && !awake || t.s.loop.now-t.lastACKs > int64(ackDelay)
 	if all {
-		t.acked = t.s.loop.now
+		t.lastACKs = t.s.loop.now
 	}
-	rest := t.dirty[:0]
-	for _, f := range t.dirty {
+	rest := t.ackOwed[:0]
+	for _, f := range t.ackOwed {
 		switch {
-		case !f.dirty || f.state < answered || f.state == finished:
-			f.dirty = false
-		case all, f.burst >= min(f.window, t.share)/4, awake && f.burst > spinMaxBytes:
+		case !f.ackOwed || f.state < stateSYNACKSent || f.state == stateFinished:
+			f.ackOwed = false
+		case all, f.unackedBytes >= min(f.windowBytes, t.shareBytes)/4, awake && f.unackedBytes > spinMaxBytes:
 			f.sendACK()
 		default:
 			rest = append(rest, f)
 		}
 	}
-	clear(t.dirty[len(rest):])
-	t.dirty = rest
+	clear(t.ackOwed[len(rest):])
+	t.ackOwed = rest
 }
 
 func (f *tcpFlow) sendACK() {
-	f.dirty = false
+	f.ackOwed = false
 	f.sendEmpty(packet.ACK, f.sndNxt)
 }
 
 // sendEmpty sends a segment without payload.
 func (f *tcpFlow) sendEmpty(flags uint8, seq uint32) {
-	h := packet.TCPHeader{SrcPort: f.peer.Port(), DstPort: f.guest.Port(), Seq: seq, Ack: f.rcvNxt, Flags: flags, Window: f.offer()}
+	h := packet.TCPHeader{SrcPort: f.peer.Port(), DstPort: f.guest.Port(), Seq: seq, Ack: f.rcvNxt, Flags: flags, Window: f.offerWindow()}
 	f.s.segment(f.guest, f.peer, &h)
 }
 
@@ -83,7 +83,7 @@ func (f *tcpFlow) sendRST() {
 // refuse ends f with a RST: to a guest that has only sent its SYN the same as
 // "connection refused".
 func (f *tcpFlow) refuse() {
-	if !f.inbound && f.inner < 0 {
+	if !f.inbound && f.insideFD < 0 {
 		f.sendRST()
 	}
 	f.abort()
@@ -92,17 +92,17 @@ func (f *tcpFlow) refuse() {
 
 // abort closes the host's socket so that its peer gets a RST.
 func (f *tcpFlow) abort() {
-	if f.fd >= 0 {
-		_ = unix.SetsockoptLinger(f.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	if f.hostFD >= 0 {
+		_ = unix.SetsockoptLinger(f.hostFD, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 		f.closeSocket()
 	}
 }
 
 func (f *tcpFlow) closeSocket() {
-	if f.fd >= 0 {
+	if f.hostFD >= 0 {
 		f.s.loop.remove(f.ticket)
-		_ = unix.Close(f.fd)
-		f.fd, f.ticket = -1, 0
+		_ = unix.Close(f.hostFD)
+		f.hostFD, f.ticket = -1, 0
 	}
 }
 

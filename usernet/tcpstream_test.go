@@ -145,7 +145,7 @@ func (m *streamModel) senseless() {
 	case 0:
 		m.window = []int{0, 1 << modelScale, 3 << modelScale, 10 << modelScale, 65535}[m.rand.IntN(5)]
 	case 1:
-		m.rig.advance(leastTimeout)
+		m.rig.advance(minRTO)
 	case 2: // an old acknowledgement
 		m.send(m.una, m.rand.IntN(2000), m.rand.IntN(m.next+1))
 	case 3: // too early
