@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// ErrChanged says that something has changed since the plan was made.
+// ErrChanged means that the network has changed since the plan was made.
 var ErrChanged = errors.New("the network has changed since the plan was made: plan again")
 
-// delWords makes of ip(8)'s words that add those that remove.
+// delWords turns the ip(8) words of a command that adds something into those that remove
+// it.
 func delWords(what string) string {
 	head, rest, _ := strings.Cut(what, " add ")
 	if !strings.HasSuffix(head, "endpoint") {
@@ -22,9 +23,8 @@ func delWords(what string) string {
 	return head + " delete id " + id
 }
 
-// Apply carries the plan out. Where a step fails, those before it are taken back, and
-// and an error in that is joined to the first. A plan that finds everything done
-// touches nothing.
+// Apply carries out the plan. If a step fails, the earlier steps are undone, and an error
+// in that is joined to the first. If nothing needs to be done, Apply changes nothing.
 func (p *Plan) Apply() (err error) {
 	if len(p.steps) == 0 && p.same(p.before) {
 		return nil
@@ -48,8 +48,8 @@ func (p *Plan) Apply() (err error) {
 	for i, s := range p.steps {
 		if err := p.carryOut(i, s); err != nil {
 			err = fmt.Errorf("%s: %w", s.what, err)
-			if back := p.takeBack(p.steps[:i]); back != nil {
-				return errors.Join(err, back) // the file still knows what may be there
+			if back := p.rollBack(p.steps[:i]); back != nil {
+				return errors.Join(err, back) // the file still lists what may be left
 			}
 			return errors.Join(err, locked.write(p.before))
 		}
@@ -57,7 +57,7 @@ func (p *Plan) Apply() (err error) {
 	return locked.write(p.after)
 }
 
-// same tells whether the file says already what it is to say in the end.
+// same reports whether the file already has its final content.
 func (p *Plan) same(now *State) bool {
 	if now == nil || p.after == nil {
 		return now == p.after
@@ -76,12 +76,12 @@ func (p *Plan) carryOut(i int, s step) error {
 	return s.do()
 }
 
-// takeBack undoes steps, last first, all that it can.
-func (p *Plan) takeBack(done []step) error {
+// rollBack undoes steps, last first. It continues after an error.
+func (p *Plan) rollBack(done []step) error {
 	var all []error
 	for _, s := range slices.Backward(done) {
 		if err := s.undo(); err != nil {
-			all = append(all, fmt.Errorf("take back %q: %w", s.what, err))
+			all = append(all, fmt.Errorf("undo %q: %w", s.what, err))
 		}
 	}
 	return errors.Join(all...)

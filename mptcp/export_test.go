@@ -1,6 +1,6 @@
 package mptcp
 
-// FailBefore has Apply fail before its step n, counted from 0.
+// FailBefore makes Apply fail before step n, counted from 0.
 func (p *Plan) FailBefore(n int, err error) {
 	p.trial = func(i int) error {
 		if i == n {
@@ -10,7 +10,7 @@ func (p *Plan) FailBefore(n int, err error) {
 	}
 }
 
-// ApplyAndDie is Apply of a process that is killed after n steps.
+// ApplyAndDie is Apply in a process that is killed after n steps.
 func (p *Plan) ApplyAndDie(n int) error {
 	f, err := openState(p.ns, dirOf(p.file), true)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// FuzzState reads state files that somebody has damaged. What was read can be written.
+// FuzzState reads damaged state files. A state that can be read can be written.
 func FuzzState(f *testing.F) {
 	f.Add([]byte(`{"boot":"b","inode":1}`))
 	f.Add([]byte(`null`))

@@ -13,10 +13,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Bytes that tell a link that carries a share from one that carries a handshake.
+// Byte counts that distinguish a link with a share of the traffic from one with only a
+// handshake.
 const share, aside = 500_000, 100_000
 
-// All links between two nodes carry a connection, up to what the kernel allows.
+// All links between two nodes carry a connection, up to what the kernel permits.
 func TestEachLinkCarries(t *testing.T) {
 	need(t)
 	most, err := mptcp.FindMost(t.Context())
@@ -31,14 +32,14 @@ func TestEachLinkCarries(t *testing.T) {
 			p := setUp(t, here)
 			setUp(t, there)
 			used := min(n, most.Subflows+1)
-			if len(p.Used) != used || len(p.Left) != n-used {
-				t.Errorf("used are %v and left %v; want %d of %d", p.Used, p.Left, used, n)
+			if len(p.Used) != used || len(p.Unused) != n-used {
+				t.Errorf("used are %v and left %v; want %d of %d", p.Used, p.Unused, used, n)
 			}
 			for name, bytes := range transfer(t, a, b, addr4(1, 2), 10*used) {
 				switch {
 				case slices.Contains(p.Used, name) && bytes < share:
 					t.Errorf("%s carried %d bytes", name, bytes)
-				case slices.Contains(p.Left, name) && bytes > aside:
+				case slices.Contains(p.Unused, name) && bytes > aside:
 					t.Errorf("%s, which has no place, carried %d bytes", name, bytes)
 				}
 			}
@@ -51,8 +52,8 @@ func TestEachLinkCarries(t *testing.T) {
 	}
 }
 
-// uplinks are a's two ways to a server that has one address, by a router each has
-// alone:
+// uplinks gives a two uplinks to a server that has one address, each through its own
+// router:
 //
 //	    d1 .1 ═══ .2 p1
 //	a <                  > router ─ out 192.0.2.1 ═══ 192.0.2.2 eth0 ─ server
@@ -83,8 +84,8 @@ func gateway(t *testing.T, n *lab.Node, device, via string, metric int) {
 	must(t, h.RouteAdd(&netlink.Route{LinkIndex: l.Index(), Dst: to, Gw: netip.MustParseAddr(via).AsSlice(), Priority: metric}))
 }
 
-// Where several uplinks lead to the same address, each subflow's packets take their
-// own: both that of the default route and the other.
+// Where several uplinks lead to the same address, each subflow uses its own: the one with
+// the default route, and the other.
 func TestEachUplinkCarries(t *testing.T) {
 	need(t)
 	a, server := uplinks(t)
@@ -98,7 +99,7 @@ func TestEachUplinkCarries(t *testing.T) {
 	}
 }
 
-// A backup is used when the others fail, and not before.
+// A backup is used only when the other links fail.
 func TestBackup(t *testing.T) {
 	need(t)
 	a, server := uplinks(t)

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(lab.RunTests(m))
 }
 
-// need skips where there is no lab, or no MPTCP in it.
+// need skips if there is no lab, or no MPTCP in it.
 func need(t *testing.T) {
 	t.Helper()
 	lab.Need(t)
@@ -47,8 +47,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// node is a node that makes no IPv6 addresses by itself, which would come at times of
-// their own.
+// node returns a node that creates no IPv6 addresses by itself, which would appear at
+// arbitrary times.
 func node(t *testing.T, name string) *lab.Node {
 	t.Helper()
 	n, err := lab.NewNode(name)
@@ -58,11 +58,11 @@ func node(t *testing.T, name string) *lab.Node {
 	return n
 }
 
-// linkRate is that of a cable: slow, so that one is not enough for a transfer.
+// linkRate is the rate of a cable: slow, so that one is not enough for a transfer.
 const linkRate = 50e6
 
-// cables joins two nodes by links "d1"… at a and "p1"… at b, numbered networks
-// 198.51.100.0/28 and on, and 2001:db8:N::/64:
+// cables joins two nodes by links "d1"… at a and "p1"… at b, with the networks
+// 198.51.100.0/28 and following, and 2001:db8:N::/64:
 //
 //	a ─ d1 .1 ═══ .2 p1 ─ b
 //	  ─ d2 .17 ══ .18 p2 ─
@@ -80,7 +80,7 @@ func addr4(i, host int) string { return fmt.Sprintf("198.51.100.%d", (i-1)*16+ho
 
 func addr6(i, host int) string { return fmt.Sprintf("2001:db8:%d::%d", i, host) }
 
-// devices are the names of the links 1 to n.
+// devices returns the names of the links 1 to n.
 func devices(prefix string, n int) []string {
 	var all []string
 	for i := 1; i <= n; i++ {
@@ -89,7 +89,7 @@ func devices(prefix string, n int) []string {
 	return all
 }
 
-// config is one for a node, with what the kernel really allows.
+// config returns a Config for a node, with what the kernel really permits.
 func config(t *testing.T, n *lab.Node, devices ...string) mptcp.Config {
 	t.Helper()
 	most, err := mptcp.FindMost(t.Context())
@@ -120,8 +120,8 @@ func setUp(t *testing.T, cfg mptcp.Config) *mptcp.Plan {
 	return p
 }
 
-// snapshot is all that setting up could change: rules, routes of all tables but the
-// local one, endpoints, limits, links.
+// snapshot returns everything that setup could change: rules, routes of all tables except
+// the local one, endpoints, limits, links.
 func snapshot(t *testing.T, ns *netns.NS) []string {
 	t.Helper()
 	h, err := link.Handle(ns)
@@ -138,7 +138,7 @@ func snapshot(t *testing.T, ns *netns.NS) []string {
 		must(t, err)
 		for _, r := range routes {
 			if r.Table == unix.RT_TABLE_LOCAL {
-				continue // the kernel's, who writes down an address some time after it is there
+				continue // the kernel's own, which it adds some time after the address
 			}
 			all = append(all, fmt.Sprintf("route %s protocol %d", r, r.Protocol))
 		}
@@ -167,14 +167,14 @@ func same(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// transfer sends megabytes from a to an address of b by MPTCP, and tells how many
-// bytes each link of a sent meanwhile.
+// transfer sends megabytes from a to an address of b by MPTCP, and returns how many bytes
+// each link of a sent meanwhile.
 func transfer(t *testing.T, a, b *lab.Node, to string, megabytes int) map[string]uint64 {
 	t.Helper()
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(true)
 	var l net.Listener
-	// At all addresses: a listener at one takes no subflows at others.
+	// Listen on all addresses: a listener on one accepts no subflows on others.
 	must(t, b.NS.Do(func() (err error) { l, err = lc.Listen(context.Background(), "tcp", ":0"); return err }))
 	defer l.Close()
 	received := make(chan int64, 1)

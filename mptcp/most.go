@@ -18,17 +18,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// environ tells a process of ours that it is to ask the kernel for FindMost.
+// environ is the variable that makes a copy of this program ask the kernel for FindMost.
 const environ = "CLEAT_MPTCP_MOST"
 
-// answer is what it prints.
+// answer is the output of that copy.
 type answer struct {
 	Most  link.MPTCPMost
 	Error string
 }
 
-// Init must be called first thing in main by programs that use FindMost: where this
-// process is one that FindMost made, Init does its work and never returns.
+// Init must be called first in main by programs that use FindMost. In a process started
+// by FindMost, it does that process's work and does not return.
 func Init() {
 	if os.Getenv(environ) == "" {
 		return
@@ -47,8 +47,8 @@ func Init() {
 	os.Exit(0)
 }
 
-// FindMost asks the running kernel how much MPTCP it allows, in a network namespace
-// made for that: of our own user namespace where we may make one, else of a new one.
+// FindMost returns how much MPTCP the running kernel permits. It asks in a new network
+// namespace, in the caller's user namespace if that is permitted, otherwise in a new one.
 func FindMost(ctx context.Context) (link.MPTCPMost, error) {
 	most, err := findMostHere()
 	if errors.Is(err, unix.EPERM) {

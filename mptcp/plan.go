@@ -13,29 +13,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Plan is what is to be done. Close it. It is for one goroutine.
+// Plan is a list of changes to make. Close it after use. It is not safe for concurrent
+// use.
 type Plan struct {
-	Used  []string // devices that connections can use when all is done
-	Left  []string // devices that find no place
-	Notes []string // what else there is to know
+	Used   []string // devices that connections can use afterwards
+	Unused []string // devices for which there is no place
+	Notes  []string // further information for the user
 
 	steps  []step
 	file   *file
-	before *State // what the file says; nil: nothing
-	during *State // what it says while steps are carried out
-	after  *State // and in the end; nil: nothing
+	before *State // content of the state file; nil if there is none
+	during *State // its content while steps are carried out
+	after  *State // its final content; nil if the file is removed
 	ns     *netns.NS
 	handle *netlink.Handle
-	trial  func(n int) error // of tests: called before each step
+	trial  func(n int) error // for tests: called before each step
 }
 
-// step is a change, and its opposite.
+// step is a change with its inverse.
 type step struct {
-	what     string // as ip(8) has it
+	what     string // in the words of ip(8)
 	do, undo func() error
 }
 
-// Steps are the changes to come, in the words of ip(8).
+// Steps returns the changes in the words of ip(8).
 func (p *Plan) Steps() []string {
 	var all []string
 	for _, s := range p.steps {
@@ -44,8 +45,8 @@ func (p *Plan) Steps() []string {
 	return all
 }
 
-// New plans for Config.Devices, and changes nothing. Errors about what was asked for
-// are a *DeviceError, a *link.Lack, a *SwitchError or ErrTaken.
+// New plans for Config.Devices and changes nothing. Errors in the request are a
+// *DeviceError, a *link.Lack, a *SwitchError or ErrTaken.
 func New(cfg Config) (*Plan, error) {
 	if err := CheckSwitches(cfg.NS); err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func newPlan(cfg Config) (p *Plan, err error) {
 	return p, p.compare(cfg)
 }
 
-// Close lets the namespace go. What Apply did stays.
+// Close releases the namespace. It does not undo Apply.
 func (p *Plan) Close() error {
 	if p.handle != nil {
 		p.handle.Close()
@@ -83,7 +84,7 @@ func (p *Plan) Close() error {
 	return nil
 }
 
-// compare makes the steps from what is to what should be.
+// compare computes the steps from the actual to the wanted state.
 func (p *Plan) compare(cfg Config) error {
 	g, err := readRouting(p.handle)
 	if err != nil {
@@ -103,7 +104,7 @@ func (p *Plan) compare(cfg Config) error {
 		if want, err = p.want(cfg, g, foreign); err != nil {
 			return err
 		}
-		p.Used, p.Left = want.used, want.left
+		p.Used, p.Unused = want.used, want.unused
 	}
 	kept, stale, err := p.endpoints(&want, ours, foreign)
 	if err != nil {
@@ -129,7 +130,7 @@ func (p *Plan) compare(cfg Config) error {
 		p.steps = append(p.steps, p.addEndpoint(e))
 	}
 	if len(cfg.Devices) > 0 {
-		p.after.Devices, p.after.Left, p.after.Endpoints = cfg.Devices, want.left, want.endpoints
+		p.after.Devices, p.after.Unused, p.after.Endpoints = cfg.Devices, want.unused, want.endpoints
 		during := *p.after
 		during.Endpoints = slices.Concat(ours, without(want.endpoints, ours))
 		p.during = &during
@@ -139,7 +140,7 @@ func (p *Plan) compare(cfg Config) error {
 	return nil
 }
 
-// want is the target for devices.
+// want computes the target state.
 func (p *Plan) want(cfg Config, g *routing, foreign []link.MPTCPEndpoint) (target, error) {
 	all, err := cfg.sources(p.handle)
 	if err != nil {
@@ -150,7 +151,7 @@ func (p *Plan) want(cfg Config, g *routing, foreign []link.MPTCPEndpoint) (targe
 	return want, nil
 }
 
-// divide tells our endpoints from others'.
+// divide separates our endpoints from those of others.
 func (p *Plan) divide(existing []link.MPTCPEndpoint) (ours, foreign []link.MPTCPEndpoint) {
 	for _, e := range existing {
 		known := p.before != nil && slices.ContainsFunc(p.before.Endpoints, func(o link.MPTCPEndpoint) bool {
@@ -165,8 +166,8 @@ func (p *Plan) divide(existing []link.MPTCPEndpoint) (ours, foreign []link.MPTCP
 	return ours, foreign
 }
 
-// endpoints gives those that are wanted their ids: that of one that is there, or a free
-// one. What somebody else made as we would stays his.
+// endpoints assigns ids to wanted endpoints: the id of an existing one, or a free one.
+// Identical endpoints made by somebody else remain theirs.
 func (p *Plan) endpoints(want *target, ours, foreign []link.MPTCPEndpoint) (kept, stale []link.MPTCPEndpoint, err error) {
 	taken := map[int]bool{0: true}
 	for _, e := range slices.Concat(ours, foreign) {
@@ -177,10 +178,10 @@ func (p *Plan) endpoints(want *target, ours, foreign []link.MPTCPEndpoint) (kept
 		same := func(o link.MPTCPEndpoint) bool { return o.Addr == e.Addr && o.Port == 0 }
 		if i := slices.IndexFunc(foreign, same); i >= 0 {
 			e.ID = foreign[i].ID
-			if e.Device = foreign[i].Device; e != foreign[i] { // a device that it is bound to does no harm
+			if e.Device = foreign[i].Device; e != foreign[i] { // a binding to a device does no harm
 				return nil, nil, fmt.Errorf("%s %w (%s)", e.Addr, ErrTaken, Describe(foreign[i]))
 			}
-			p.Notes = append(p.Notes, fmt.Sprintf("%s is an endpoint already that somebody else made: it stays when this is undone", e.Addr))
+			p.Notes = append(p.Notes, fmt.Sprintf("%s is already an endpoint made by another program; it stays when this is undone", e.Addr))
 			continue
 		}
 		if i := slices.IndexFunc(ours, same); i >= 0 {
@@ -204,7 +205,7 @@ func (p *Plan) endpoints(want *target, ours, foreign []link.MPTCPEndpoint) (kept
 	return kept, stale, nil
 }
 
-// limits plans for them, and what the file is to say in the end.
+// limits plans the limits and the final content of the state file.
 func (p *Plan) limits(cfg Config, want target, now link.MPTCPLimits) {
 	if len(cfg.Devices) > 0 {
 		p.after = &State{Before: now, Set: want.limits}
@@ -221,11 +222,11 @@ func (p *Plan) limits(cfg Config, want target, now link.MPTCPLimits) {
 	case now == p.before.Set:
 		p.steps = append(p.steps, p.setLimits(now, p.before.Before))
 	default:
-		p.Notes = append(p.Notes, fmt.Sprintf("the limits were changed since by somebody else (subflows %d, add_addr_accepted %d): they stay", now.Subflows, now.AcceptedAddAddrs))
+		p.Notes = append(p.Notes, fmt.Sprintf("another program has changed the limits since (subflows %d, add_addr_accepted %d); they stay", now.Subflows, now.AcceptedAddAddrs))
 	}
 }
 
-// without is what of all is not among some.
+// without returns the elements of all that are not in some.
 func without[T comparable](all, some []T) []T {
 	var out []T
 	for _, e := range all {
@@ -259,7 +260,7 @@ func (p *Plan) addRoute(r route) step {
 		func() error {
 			err := p.handle.RouteDel(r.netlink())
 			if errors.Is(err, unix.ESRCH) {
-				return nil // its link has gone down or lost the address, and the route went with that
+				return nil // the route disappeared when its link went down or lost the address
 			}
 			return err
 		}}

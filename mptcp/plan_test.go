@@ -13,7 +13,7 @@ import (
 	"cleat/mptcp"
 )
 
-// dual is a node with three links of both families, and a neighbour at their ends.
+// dual returns a node with three dual-stack links, and a neighbour at their ends.
 func dual(t *testing.T) *lab.Node {
 	t.Helper()
 	a, b := node(t, "a"), node(t, "b")
@@ -62,8 +62,8 @@ func TestPlanOfBothFamilies(t *testing.T) {
 
 var errTrial = errors.New("trial")
 
-// Whatever step fails, all is as before: of a first setup, one for other devices, and
-// an undo.
+// Whichever step fails, everything is as before: in a first setup, in one for other
+// devices, and in an undo.
 func TestAllOrNothing(t *testing.T) {
 	need(t)
 	a := dual(t)
@@ -104,7 +104,7 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
-// A run that is killed leaves nothing that an undo, or the next run, doesn't know of.
+// A killed run leaves nothing that an undo, or the next run, does not find.
 func TestKilled(t *testing.T) {
 	need(t)
 	a := dual(t)
@@ -146,7 +146,7 @@ func TestOtherDevicesReplace(t *testing.T) {
 	same(t, "after undo", snapshot(t, a.NS), before)
 }
 
-// What others made stays, in the way and out of it.
+// What others made stays, whether or not it is in the way.
 func TestOthersStay(t *testing.T) {
 	need(t)
 	a := dual(t)
@@ -173,7 +173,7 @@ func TestOthersStay(t *testing.T) {
 	}
 }
 
-// A device that has gone takes nothing of the undo with it.
+// A removed device does not break the undo.
 func TestDeviceGoes(t *testing.T) {
 	need(t)
 	a := dual(t)
@@ -190,7 +190,7 @@ func TestDeviceGoes(t *testing.T) {
 	}
 }
 
-// One link is all there is: nothing to separate.
+// With a single link no rule is needed.
 func TestNoRulesForOneLink(t *testing.T) {
 	need(t)
 	a, b := node(t, "a"), node(t, "b")
@@ -236,7 +236,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// What was written before the machine began again says nothing.
+// State from before the last boot is ignored.
 func TestStateOfAnotherBoot(t *testing.T) {
 	need(t)
 	a := dual(t)
@@ -255,7 +255,7 @@ func TestStateOfAnotherBoot(t *testing.T) {
 	}
 }
 
-// The kernel takes as many as it said, and one more it refuses.
+// The kernel accepts as many as FindMost returned, and refuses one more.
 func TestFindMost(t *testing.T) {
 	need(t)
 	most, err := mptcp.FindMost(t.Context())

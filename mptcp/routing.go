@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is ours in the kernel's routing.
+// Marks of our entries in the kernel's routing.
 const (
-	// protocol marks rules and routes; one that nobody has registered
+	// protocol marks rules and routes. Nobody has registered this number
 	// (include/uapi/linux/rtnetlink.h, /etc/iproute2/rt_protos).
 	protocol = 162
-	// priority is where our rules stand: before the main table's, 32766, and after those
-	// of VPNs that count from 5000 on.
+	// priority is that of our rules: before the main table's (32766), and after those of
+	// VPNs that count up from 5000.
 	priority = 26200
-	// tables are numbered after links: this and the link's number.
+	// Tables are numbered tables plus the link's index.
 	tables     = 2620000000
 	tablesPast = 3000000000
 )
@@ -29,7 +29,7 @@ func tableOf(index int) int { return tables + index }
 
 func isOurTable(table int) bool { return table > tables && table < tablesPast }
 
-// rule is "from an address lookup a table". Comparable data.
+// rule is "from ADDRESS lookup TABLE". It is comparable.
 type rule struct {
 	from  netip.Addr
 	table int
@@ -46,11 +46,11 @@ func (r rule) netlink() *netlink.Rule {
 	return n
 }
 
-// route leads by one link, or nowhere. Comparable data.
+// route uses one link, or is unreachable. It is comparable.
 type route struct {
 	table  int
 	to     netip.Prefix
-	via    netip.Addr // the zero Addr: the destination itself
+	via    netip.Addr // zero: directly connected
 	device string     // "": unreachable
 	index  int
 	metric int
@@ -128,11 +128,11 @@ func prefixOf(n *net.IPNet, family int) netip.Prefix {
 	return netip.PrefixFrom(ip, bits)
 }
 
-// metric6 is what the kernel makes of no metric for IPv6 (IP6_RT_PRIO_USER,
+// metric6 is the kernel's default metric for IPv6 (IP6_RT_PRIO_USER,
 // include/net/ip6_route.h).
 const metric6 = 1024
 
-// routesOf splits a route of the kernel's by the links that it leads by.
+// routesOf splits a route of the kernel into one for each link it uses.
 func routesOf(n netlink.Route, family int, names map[int]string) []route {
 	r := route{table: n.Table, to: prefixOf(n.Dst, family), metric: n.Priority}
 	if family == unix.AF_INET6 && r.metric == 0 {
@@ -157,10 +157,10 @@ func routesOf(n netlink.Route, family int, names map[int]string) []route {
 	return all
 }
 
-// routing is what the kernel's routing is, and the part of it that is ours.
+// routing is the kernel's routing, with our part of it.
 type routing struct {
 	names map[int]string
-	main  map[int][]route // by address family: the main table, without what stays on the link
+	main  map[int][]route // main table by address family, without link-local and multicast routes
 	rules []rule
 	ours  []route
 }
@@ -219,12 +219,12 @@ func (g *routing) readRoutes(h *netlink.Handle, family int) error {
 	return nil
 }
 
-// needsTable tells whether any of the main table leads by another link.
+// needsTable reports whether any route of the main table uses another link.
 func (g *routing) needsTable(family, index int) bool {
 	return slices.ContainsFunc(g.main[family], func(r route) bool { return r.index != index })
 }
 
-// table is what a link's own table is to have: subnets first, since gateways are
+// table returns the wanted content of a link's table, subnets first, because gateways are
 // looked up in them.
 func (g *routing) table(family, index int) []route {
 	var all []route
@@ -253,9 +253,9 @@ func (g *routing) table(family, index int) []route {
 	return all
 }
 
-// begins is the link by which connections begin that go far: that of the default
-// route; 0: there is none.
-func (g *routing) begins(family int) int {
+// defaultLink returns the index of the link of the default route, on which connections to the
+// outside start, or 0.
+func (g *routing) defaultLink(family int) int {
 	best := route{metric: -1}
 	for _, r := range g.main[family] {
 		if r.to.Bits() == 0 && (best.metric < 0 || r.metric < best.metric) {

@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State is what was done in a network namespace, as far as the kernel can't tell.
+// State records what was done in a network namespace, as far as the kernel can't tell.
 type State struct {
 	Boot      string               `json:"boot"`    // the kernel's random/boot_id
-	Inode     uint64               `json:"inode"`   // netns.NS.ID; 0: not noted
-	Devices   []string             `json:"devices"` // that were asked for
-	Left      []string             `json:"left"`    // those of them that found no place
+	Inode     uint64               `json:"inode"`   // netns.NS.ID; 0 if not recorded
+	Devices   []string             `json:"devices"` // the requested devices
+	Unused    []string             `json:"left"`    // those without a place
 	Before    link.MPTCPLimits     `json:"limits_before"`
 	Set       link.MPTCPLimits     `json:"limits_set"`
 	Endpoints []link.MPTCPEndpoint `json:"endpoints"`
 }
 
-// file is where a namespace's State is. It is locked while it is open.
+// file is the state file of a namespace. It is locked while it is open for a change.
 type file struct {
 	path  string
 	boot  string
@@ -34,8 +34,8 @@ type file struct {
 	lock  *os.File
 }
 
-// openState finds the file of ns, which need not exist. Only who is to change it
-// locks it.
+// openState opens the state file of ns, which need not exist. It takes the lock only for
+// a change.
 func openState(ns *netns.NS, dir string, change bool) (*file, error) {
 	if dir == "" {
 		dir = DefaultDir()
@@ -72,7 +72,7 @@ func openState(ns *netns.NS, dir string, change bool) (*file, error) {
 	return f, nil
 }
 
-// read returns nil where there is nothing, or something of before the machine began.
+// read returns nil if there is no state, or if it is from before the last boot.
 func (f *file) read() (*State, error) {
 	b, err := os.ReadFile(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +91,7 @@ func (f *file) read() (*State, error) {
 	return &s, nil
 }
 
-// write replaces the file at once; nil removes it.
+// write replaces the file atomically; nil removes it.
 func (f *file) write(s *State) error {
 	if s == nil {
 		if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -120,7 +120,7 @@ func (f *file) close() error {
 	return f.lock.Close()
 }
 
-// ReadState tells what was done in ns; nil: nothing.
+// ReadState returns what was done in ns, or nil.
 func ReadState(ns *netns.NS, dir string) (*State, error) {
 	f, err := openState(ns, dir, false)
 	if err != nil {
@@ -129,5 +129,5 @@ func ReadState(ns *netns.NS, dir string) (*State, error) {
 	return f.read()
 }
 
-// dirOf is the directory that a file is in.
+// dirOf returns the directory of a file.
 func dirOf(f *file) string { return filepath.Dir(f.path) }

@@ -11,17 +11,18 @@ import (
 	"sync"
 )
 
-// netInode is what /proc calls a network namespace.
+// netInode matches the name of a network namespace in /proc.
 var netInode = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`net:\[(\d+)\]`)
 })
 
-// initPIDs is the first PID namespace (PROC_PID_INIT_INO, include/uapi/linux/nsfs.h).
+// initPIDs is the initial PID namespace (PROC_PID_INIT_INO, include/uapi/linux/nsfs.h).
 const initPIDs = "pid:[4026531836]"
 
-// sweep removes what was kept of network namespaces that are no more, where that can be
-// told. Whoever writes such files has the lock, so nobody does meanwhile, and is in his
-// namespace or has it open, so it is seen. What can't be read is left for the next time.
+// sweep removes the state files of network namespaces that no longer exist, if that can
+// be determined. Writers of such files hold the lock, so there are none now, and they are
+// in their namespace or hold it open, so it is found. Unreadable files are left for the
+// next time.
 func (f *file) sweep(alive func() (map[uint64]bool, error)) {
 	names, err := filepath.Glob(filepath.Join(filepath.Dir(f.path), "mptcp-*.json"))
 	if err != nil || len(names) == 0 {
@@ -40,24 +41,24 @@ func (f *file) sweep(alive func() (map[uint64]bool, error)) {
 		if s.Boot == f.boot && (s.Inode == 0 || there[s.Inode]) {
 			continue
 		}
-		_ = os.Remove(name) // the next one will try again
+		_ = os.Remove(name) // the next sweep will try again
 	}
 }
 
-// namespaces are the inode numbers of all network namespaces that somebody is in, holds
-// open or has mounted. It is an error if there may be others.
+// namespaces returns the inode numbers of all network namespaces that a process is in,
+// holds open or has mounted. It returns an error if there may be others.
 func namespaces() (map[uint64]bool, error) {
 	if pids, err := os.Readlink("/proc/self/ns/pid"); err != nil || pids != initPIDs {
-		return nil, fmt.Errorf("list network namespaces: processes of other PID namespaces can't be seen")
+		return nil, fmt.Errorf("list network namespaces: processes of other PID namespaces are not visible")
 	}
 	return namespacesBy("/proc")
 }
 
-// namespacesBy is namespaces of the processes in a /proc.
+// namespacesBy is namespaces for a given /proc.
 func namespacesBy(proc string) (map[uint64]bool, error) {
 	all := map[uint64]bool{}
 	if _, err := os.Readlink(proc + "/1/ns/net"); err != nil {
-		return nil, fmt.Errorf("list network namespaces: %w", err) // hidepid, or no right to
+		return nil, fmt.Errorf("list network namespaces: %w", err) // hidepid, or missing permission
 	}
 	processes, err := os.ReadDir(proc)
 	if err != nil {
@@ -74,8 +75,8 @@ func namespacesBy(proc string) (map[uint64]bool, error) {
 	return all, nil
 }
 
-// namespacesOf adds those of one process: its threads', its open files', those mounted where
-// it is. An error may be that it has ended.
+// namespacesOf adds the namespaces of one process: of its threads, its open files and its
+// mounts. An error may mean that the process has ended.
 func namespacesOf(process string, all map[uint64]bool) error {
 	note := func(text string) {
 		for _, m := range netInode().FindAllStringSubmatch(text, -1) {

@@ -11,7 +11,8 @@ import (
 	"cleat/netns"
 )
 
-// TestSweep keeps what is known of namespaces that are, or may be.
+// TestSweep checks that state of existing namespaces, and of those that may exist, is
+// kept.
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	write := func(cookie int, boot string, inode uint64) {
@@ -20,11 +21,11 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(1, "now", 101)    // is there
-	write(2, "now", 102)    // is not
-	write(3, "now", 0)      // of a cleat that did not note it
-	write(4, "before", 101) // of another boot
-	write(5, "now", 105)    // our own, which nobody sees
+	write(1, "now", 101)    // exists
+	write(2, "now", 102)    // does not exist
+	write(3, "now", 0)      // from a version that did not record the inode
+	write(4, "before", 101) // from another boot
+	write(5, "now", 105)    // the caller's own, which no process reports
 	if err := os.WriteFile(filepath.Join(dir, "mptcp-6.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,8 @@ func TestSweep(t *testing.T) {
 	left("mptcp-1.json", "mptcp-3.json", "mptcp-5.json", "mptcp-6.json")
 }
 
-// TestNamespaces finds the namespace that the test is in, and not one that nobody is in.
+// TestNamespaces checks that the test's own namespace is found, and an unused number is
+// not.
 func TestNamespaces(t *testing.T) {
 	all, err := namespacesBy("/proc")
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// target is what should be.
+// target is the wanted state.
 type target struct {
 	endpoints []link.MPTCPEndpoint // without ids
 	rules     []rule
 	routes    []route
 	limits    link.MPTCPLimits
 	used      []string // devices that connections can use
-	left      []string // those that find no place
+	unused    []string // those without a place
 }
 
 // source is an address of a device.
@@ -33,7 +33,7 @@ type source struct {
 
 func (s source) family() int { return familyOf(s.addr) }
 
-// sources are the devices' addresses, of each family one.
+// sources returns the devices' addresses, one of each family.
 func (c Config) sources(h *netlink.Handle) ([]source, error) {
 	var all []source
 	for i, name := range c.Devices {
@@ -49,7 +49,7 @@ func (c Config) sources(h *netlink.Handle) ([]source, error) {
 		}
 		switch {
 		case l.Attrs().Flags&net.FlagLoopback != 0:
-			return nil, &DeviceError{name, "is the loopback, which leads nowhere", ""}
+			return nil, &DeviceError{name, "is the loopback device", ""}
 		case l.Attrs().Flags&net.FlagUp == 0:
 			return nil, &DeviceError{name, "is down", "ip link set " + name + " up"}
 		}
@@ -58,7 +58,7 @@ func (c Config) sources(h *netlink.Handle) ([]source, error) {
 			return nil, err
 		}
 		if len(found) == 0 {
-			return nil, &DeviceError{name, "has no address that others could reach" + c.ofFamily(), "ip -brief address lists addresses; link-local ones don't count"}
+			return nil, &DeviceError{name, "has no address that other hosts can reach" + c.ofFamily(), "ip -brief address lists addresses; link-local ones do not count"}
 		}
 		all = append(all, found...)
 	}
@@ -69,12 +69,12 @@ func (c Config) ofFamily() string {
 	if c.Family == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" by IPv%d", c.Family)
+	return fmt.Sprintf(" over IPv%d", c.Family)
 }
 
-// unusable are the flags of addresses that are on their way out, or change by
-// themselves (include/uapi/linux/if_addr.h).
-const unusable = unix.IFA_F_DEPRECATED | unix.IFA_F_DADFAILED | unix.IFA_F_TEMPORARY // of IPv4: secondary
+// unusable are the flags of addresses that are deprecated, invalid or temporary
+// (include/uapi/linux/if_addr.h).
+const unusable = unix.IFA_F_DEPRECATED | unix.IFA_F_DADFAILED | unix.IFA_F_TEMPORARY // in IPv4: secondary
 
 func (c Config) sourcesOf(h *netlink.Handle, l netlink.Link) ([]source, error) {
 	var all []source
@@ -92,7 +92,7 @@ func (c Config) sourcesOf(h *netlink.Handle, l netlink.Link) ([]source, error) {
 			if a.Scope != unix.RT_SCOPE_UNIVERSE || a.Flags&unusable != 0 {
 				continue
 			}
-			// A unique local address (RFC 4193) only where there is no other.
+			// Use a unique local address (RFC 4193) only if there is no other.
 			if !best.IsValid() || best.Is6() && best.IsPrivate() && !ip.IsPrivate() {
 				best = ip
 			}
@@ -104,7 +104,7 @@ func (c Config) sourcesOf(h *netlink.Handle, l netlink.Link) ([]source, error) {
 	return all, nil
 }
 
-// target works out what should be. places is how many endpoints we may have.
+// target computes the wanted state. places is the number of endpoints available to us.
 func (c Config) target(g *routing, all []source, places int) target {
 	slices.SortStableFunc(all, func(a, b source) int { return a.family() - b.family() }) // IPv4 first
 	t := target{limits: link.MPTCPLimits{Subflows: c.Limits, AcceptedAddAddrs: c.Limits}}
@@ -123,17 +123,17 @@ func (c Config) target(g *routing, all []source, places int) target {
 		t.endpoints = append(t.endpoints, c.endpoint(s))
 	}
 	for _, s := range left {
-		if !slices.Contains(t.used, s.device) && !slices.Contains(t.left, s.device) {
-			t.left = append(t.left, s.device)
+		if !slices.Contains(t.used, s.device) && !slices.Contains(t.unused, s.device) {
+			t.unused = append(t.unused, s.device)
 		}
 	}
 	return t
 }
 
-// endpoint is not bound to its device, which the rule for its address chooses: bound
-// to one, the kernel takes what is unreachable for reachable there
-// (ip_route_output_key_hash_rcu, net/ipv4/route.c), and a subflow that can't come about
-// holds its place until it times out.
+// endpoint returns an endpoint that is not bound to its device; the rule for its address
+// chooses the device. With a binding, the kernel takes unreachable addresses for
+// reachable (ip_route_output_key_hash_rcu, net/ipv4/route.c), and a subflow that cannot
+// be established occupies its place until it times out.
 func (c Config) endpoint(s source) link.MPTCPEndpoint {
 	return link.MPTCPEndpoint{
 		Addr: s.addr, Signal: c.Signal, Subflow: c.Subflow, FullMesh: c.FullMesh,
@@ -141,15 +141,15 @@ func (c Config) endpoint(s source) link.MPTCPEndpoint {
 	}
 }
 
-// share tells which addresses get an endpoint. Where there are too many, the first one
-// of each family by which connections begin needs none.
+// share selects the addresses that get an endpoint. If there are too many, the first
+// address of each family on which connections start needs none.
 func (c Config) share(g *routing, all []source, places int) (first, listed, left []source) {
 	if len(all) <= places {
 		return nil, all, nil
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		of := func(s source) bool { return s.family() == family }
-		i := slices.IndexFunc(all, func(s source) bool { return of(s) && s.index == g.begins(family) })
+		i := slices.IndexFunc(all, func(s source) bool { return of(s) && s.index == g.defaultLink(family) })
 		if i < 0 {
 			i = slices.IndexFunc(all, of)
 		}
@@ -162,7 +162,7 @@ func (c Config) share(g *routing, all []source, places int) (first, listed, left
 	return first, all[:n], all[n:]
 }
 
-// Describe is an endpoint as ip-mptcp(8) has it.
+// Describe returns an endpoint in the words of ip-mptcp(8).
 func Describe(e link.MPTCPEndpoint) string {
 	words := []string{e.Addr.String(), "id", fmt.Sprint(e.ID)}
 	if e.Device != "" {

@@ -164,8 +164,8 @@ func (f *mptcpSetupFlags) print(out io.Writer, plan *mptcp.Plan) error {
 		limits.Subflows = f.cfg.Most.Subflows
 	}
 	r := mptcpSetupReport{
-		Done: !f.plan, Steps: term.OrEmpty(plan.Steps()), Used: term.OrEmpty(plan.Used), Left: term.OrEmpty(plan.Left), Notes: term.OrEmpty(plan.Notes),
-		Summary: bite(len(plan.Used)+len(plan.Left), len(plan.Left), f.cfg.Most, limits),
+		Done: !f.plan, Steps: term.OrEmpty(plan.Steps()), Used: term.OrEmpty(plan.Used), Left: term.OrEmpty(plan.Unused), Notes: term.OrEmpty(plan.Notes),
+		Summary: bite(len(plan.Used)+len(plan.Unused), len(plan.Unused), f.cfg.Most, limits),
 	}
 	if f.asJSON {
 		return json.NewEncoder(out).Encode(r)

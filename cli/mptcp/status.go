@@ -115,7 +115,7 @@ func (s *status) look(ns *netns.NS) (err error) {
 		return err
 	}
 	if state != nil {
-		s.Devices, s.Left = state.Devices, state.Left
+		s.Devices, s.Left = state.Devices, state.Unused
 		var most link.MPTCPMost
 		if s.Most != nil {
 			most = *s.Most

@@ -14,30 +14,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config is the program to become.
+// Config is the program to execute.
 type Config struct {
-	Path string   // of its file
-	Args []string // Args[0] is its name for itself
-	Env  []string // nil: our own
-	// Strict has socket(2) fail where the kernel refuses MPTCP, instead of giving TCP.
+	Path string   // path of its file
+	Args []string // Args[0] is the program's own name
+	Env  []string // nil means the caller's environment
+	// Strict makes socket(2) fail where the kernel refuses MPTCP, instead of returning a
+	// TCP socket.
 	Strict bool
 }
 
-// environ is the variable that tells a process of ours what it is.
+// environ is the variable that gives a copy of this program its role.
 const environ = "CLEAT_MPTCP"
 
-// The roles.
+// The roles of copies.
 const (
-	roleStart  = "start" // start the supervisor, and end
-	roleServe  = "serve" // be it
+	roleStart  = "start" // start the supervisor and exit
+	roleServe  = "serve" // be the supervisor
 	roleStrict = "serve strict"
 )
 
-// socketFD is where these find their socket to whom they serve.
+// socketFD is the descriptor of the socket to the process that a copy serves.
 const socketFD = 3
 
-// Init must be called first thing in main by programs that use Exec: where this
-// process is the supervisor, Init does that work and never returns.
+// Init must be called first in main by programs that use Exec. In the supervisor process,
+// it does the supervisor's work and does not return.
 func Init() {
 	role, ok := os.LookupEnv(environ)
 	if !ok {
@@ -50,7 +51,7 @@ func Init() {
 	case roleServe, roleStrict:
 		err = serve(what == roleStrict)
 	default:
-		return // somebody else's variable
+		return // another program's variable
 	}
 	if err != nil {
 		_ = unix.Send(socketFD, []byte(err.Error()), unix.MSG_NOSIGNAL)
@@ -59,13 +60,12 @@ func Init() {
 	os.Exit(0)
 }
 
-// Exec turns this process into the program, with a supervisor that upgrades its
-// sockets. It returns only an error: of what can't be supervised here
-// (ErrOtherSupervisor, ErrOldKernel, sys.ErrSeccompArch), or of execve(2), a
-// *StartError. By then this thread may have the filter: there is nothing to do but to
-// say so and end.
+// Exec replaces this process by the program, with a supervisor that upgrades its sockets.
+// It returns only on error: if supervision is impossible here (ErrOtherSupervisor,
+// ErrOldKernel, sys.ErrSeccompArch), or, as a *StartError, if execve(2) fails. This
+// thread may have the filter by then, so the caller should report the error and exit.
 func Exec(cfg Config) error {
-	runtime.LockOSThread() // the filter is a thread's, and this one becomes the program
+	runtime.LockOSThread() // the filter belongs to a thread, and this thread becomes the program
 	if cfg.Env == nil {
 		cfg.Env = os.Environ()
 	}
@@ -77,7 +77,7 @@ func Exec(cfg Config) error {
 	return &StartError{cfg.Path, unix.Exec(cfg.Path, cfg.Args, cfg.Env)}
 }
 
-// StartError says that the program could not be executed.
+// StartError means that the program could not be executed.
 type StartError struct {
 	Path string
 	Err  error
@@ -86,7 +86,7 @@ type StartError struct {
 func (e *StartError) Error() string { return fmt.Sprintf("run %q: %v", e.Path, e.Err) }
 func (e *StartError) Unwrap() error { return e.Err }
 
-// supervise starts a supervisor for the calling thread, and waits until it is one.
+// supervise starts a supervisor for the calling thread and waits until it is ready.
 func supervise(strict bool) error {
 	if _, err := filter(); err != nil {
 		return err
@@ -101,12 +101,12 @@ func supervise(strict bool) error {
 	if strict {
 		role = roleStrict
 	}
-	starter := again(roleStart+":"+role, theirs)
+	starter := copyOfSelf(roleStart+":"+role, theirs)
 	starter.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = starter.Run()
 	theirs.Close()
 	if err == nil {
-		err = answerOf(ours) // it is there
+		err = answerOf(ours) // the supervisor is running
 	} else if said := answerOf(ours); said != nil {
 		err = said
 	}
@@ -124,18 +124,18 @@ func supervise(strict bool) error {
 	return answerOf(ours)
 }
 
-// again is this program with another role, its files closed but for the socket.
-func again(role string, socket *os.File) *exec.Cmd {
+// copyOfSelf returns a command that runs this program in another role, with all files closed
+// except the socket.
+func copyOfSelf(role string, socket *os.File) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{"cleat", "mptcp", "run", "(supervisor)"}
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, environ+"=") }), environ+"="+role)
 	cmd.ExtraFiles = []*os.File{socket}
-	cmd.Dir = "/" // to keep nobody from unmounting
+	cmd.Dir = "/" // do not keep a file system busy
 	return cmd
 }
 
-// answerOf waits until the other side says that all is well, by an empty message, or
-// else what is not.
+// answerOf waits until the peer reports success, by a message of one byte, or an error.
 func answerOf(socket int) error {
 	buf := make([]byte, 512)
 	for {
@@ -143,7 +143,7 @@ func answerOf(socket int) error {
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
-			return fmt.Errorf("hear from supervisor: %w", err)
+			return fmt.Errorf("receive from supervisor: %w", err)
 		case n == 0:
 			return errors.New("it ended at once")
 		case n == 1:
@@ -154,24 +154,24 @@ func answerOf(socket int) error {
 	}
 }
 
-// startApart starts the supervisor as nobody's child.
+// startApart starts the supervisor as an orphan.
 func startApart(role string) error {
-	// What our caller has open for the program, the supervisor must not hold.
+	// The supervisor must not hold what the caller has open for the program.
 	if err := unix.CloseRange(socketFD+1, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close files: %w", err)
 	}
 	unix.CloseOnExec(socketFD)
-	return again(role, os.NewFile(socketFD, "client")).Start()
+	return copyOfSelf(role, os.NewFile(socketFD, "client")).Start()
 }
 
-// ready says that all is well.
+// ready reports success to the peer.
 func ready() error { return unix.Send(socketFD, []byte{0}, unix.MSG_NOSIGNAL) }
 
-// serve is the supervisor's life.
+// serve runs the supervisor.
 func serve(strict bool) error {
 	unix.CloseOnExec(socketFD)
-	// Whoever ends all processes at once gives the program time, in which it may want
-	// sockets; we end with it.
+	// A shutdown that signals all processes at once gives the program time to end, during
+	// which it may want sockets. The supervisor ends with the program.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
 	if err := ready(); err != nil {
 		return err
@@ -191,7 +191,7 @@ func serve(strict bool) error {
 	return s.run()
 }
 
-// receive takes the descriptor of the notifications over.
+// receive receives the descriptor of the notifications.
 func receive() (int, error) {
 	oob := make([]byte, unix.CmsgSpace(4))
 	var n int

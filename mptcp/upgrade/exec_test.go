@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guests are programs that are upgraded. What they print is compared.
+// guests are programs that run upgraded. Their output is compared.
 var guests = map[string]func() error{
 	"protocols": sayProtocols,
 	"many":      makeMany,
@@ -33,7 +33,7 @@ var guests = map[string]func() error{
 	"linger":    linger,
 }
 
-// protocol says what a socket has become, and whether it closes on exec.
+// protocol returns the protocol of a socket, and whether it closes on exec.
 func protocol(family, kind, proto int) string {
 	fd, err := unix.Socket(family, kind, proto)
 	if err != nil {
@@ -109,8 +109,8 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-// Programs of others, one of them linked statically: what they connect and accept is
-// MPTCP at both ends, and has not fallen back.
+// Foreign programs, one of them statically linked: what they connect and accept is MPTCP
+// at both ends, without fallback.
 func TestOthersPrograms(t *testing.T) {
 	need(t)
 	for _, tt := range []struct {
@@ -141,7 +141,7 @@ func TestOthersPrograms(t *testing.T) {
 	}
 }
 
-// serveMPTCP serves one client, and tells what it said and how it came.
+// serveMPTCP serves one client, and returns what it received and over which protocol.
 func serveMPTCP(t *testing.T, accepted chan<- string) int {
 	t.Helper()
 	var lc net.ListenConfig
@@ -170,7 +170,7 @@ func serveMPTCP(t *testing.T, accepted chan<- string) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// talk is a Go program that has heard nothing of MPTCP.
+// talk is a Go program that knows nothing of MPTCP.
 func talk() error {
 	d := net.Dialer{}
 	d.SetMultipathTCP(false)
@@ -186,8 +186,8 @@ func talk() error {
 	return err
 }
 
-// makeMany makes sockets on several threads while signals come, as the Go runtime
-// sends them to itself: each is one, of MPTCP, and none is left over.
+// makeMany creates sockets on several threads while signals arrive, as the Go runtime
+// sends them to itself: each is one MPTCP socket, and no descriptor is left over.
 func makeMany() error {
 	stop := make(chan struct{})
 	var signals, threads sync.WaitGroup
@@ -237,7 +237,7 @@ func TestManySocketsUnderSignals(t *testing.T) {
 	}
 }
 
-// runIntoLimit has no descriptor free.
+// runIntoLimit has no free descriptor.
 func runIntoLimit() error {
 	limit := unix.Rlimit{Cur: uint64(descriptors()), Max: 64}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -260,8 +260,8 @@ func TestDescriptorLimit(t *testing.T) {
 	}
 }
 
-// The program is the process that was started: its end is its own, and it has no
-// children that it did not make.
+// The program keeps the process that was started: its exit status is its own, and it has
+// no children that it did not create.
 func TestEnd(t *testing.T) {
 	need(t)
 	for _, tt := range []struct {
@@ -286,7 +286,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// waitForEnd says that it is there, and lives until its standard input ends.
+// waitForEnd prints a line, and lives until its standard input ends.
 func waitForEnd() error {
 	fmt.Println("ready", protocol(unix.AF_INET, unix.SOCK_STREAM, 0))
 	_, err := io.Copy(io.Discard, os.Stdin)
@@ -294,7 +294,7 @@ func waitForEnd() error {
 	return err
 }
 
-// supervisors are the processes of this lab that supervise.
+// supervisors returns the supervisor processes in this lab.
 func supervisors(t *testing.T) []int {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -311,8 +311,8 @@ func supervisors(t *testing.T) []int {
 	return pids
 }
 
-// waiting starts a program that waits, with its supervisor. finish lets it end, and
-// returns what it printed then.
+// waiting starts a waiting program with its supervisor. finish lets it end, and returns
+// its output.
 func waiting(t *testing.T) (pid int, finish func() string) {
 	t.Helper()
 	cmd := upgraded(patience(t), "exec", guest("wait")...)
@@ -341,7 +341,7 @@ func waiting(t *testing.T) (pid int, finish func() string) {
 	}
 }
 
-// holds tells whether a process has a descriptor of a kind.
+// holds reports whether a process holds a descriptor of a kind.
 func holds(t *testing.T, pid int, kind string) bool {
 	t.Helper()
 	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -349,15 +349,15 @@ func holds(t *testing.T, pid int, kind string) bool {
 		t.Fatalf("descriptors of process %d: %v, %v", pid, all, err)
 	}
 	for _, fd := range all {
-		if to, _ := os.Readlink(fd); strings.HasPrefix(to, kind) { // one that is closed by now is held by nobody
+		if to, _ := os.Readlink(fd); strings.HasPrefix(to, kind) { // it was closed meanwhile
 			return true
 		}
 	}
 	return false
 }
 
-// The supervisor holds none of the program's files, is in no session or group of its,
-// stays when it is asked to end, and ends with the program.
+// The supervisor holds none of the program's files, is in no session or process group of
+// the program, ignores requests to end, and ends with the program.
 func TestSupervisorsLife(t *testing.T) {
 	need(t)
 	until(t, "no supervisor is left of before", func() bool { return len(supervisors(t)) == 0 })
@@ -390,7 +390,7 @@ func TestSupervisorsLife(t *testing.T) {
 	until(t, "the supervisor ends", func() bool { return len(supervisors(t)) == 0 })
 }
 
-// Without its supervisor a program is told so at once, and does not hang.
+// Without its supervisor, a program gets an error at once and does not hang.
 func TestSupervisorKilled(t *testing.T) {
 	need(t)
 	until(t, "no supervisor is left of before", func() bool { return len(supervisors(t)) == 0 })
@@ -404,7 +404,7 @@ func TestSupervisorKilled(t *testing.T) {
 	}
 }
 
-// detach leaves a process behind that makes a socket when its parent has ended.
+// detach leaves a process behind that creates a socket after its parent has ended.
 func detach() error {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), guestEnv+"=linger")
@@ -413,7 +413,7 @@ func detach() error {
 }
 
 func linger() error {
-	for os.Getppid() != 1 { // who takes orphans in a lab
+	for os.Getppid() != 1 { // the process that adopts orphans in a lab
 		unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil)
 	}
 	fmt.Println(protocol(unix.AF_INET, unix.SOCK_STREAM, 0))
@@ -428,8 +428,8 @@ func TestOutlivesTheProgram(t *testing.T) {
 	}
 }
 
-// A descriptor that was passed on stays the program's, and is not held by its
-// supervisor, or the reader of a pipe would wait for that.
+// A descriptor that was passed on stays with the program. The supervisor must not hold
+// it, or the reader of a pipe would wait for the supervisor.
 func TestInheritedFiles(t *testing.T) {
 	need(t)
 	r, w, err := os.Pipe()
@@ -438,7 +438,7 @@ func TestInheritedFiles(t *testing.T) {
 	}
 	defer r.Close()
 	cmd := upgraded(patience(t), "exec", "bash", "-c", "echo ahoy >&4; exec 4>&-; read", "-")
-	cmd.ExtraFiles = []*os.File{nil, w} // not where the supervisor has its socket
+	cmd.ExtraFiles = []*os.File{nil, w} // avoid the descriptor of the supervisor's socket
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// typeMask is SOCK_TYPE_MASK (include/linux/net.h): what of socket(2)'s second
-// argument is no flag.
+// typeMask is SOCK_TYPE_MASK (include/linux/net.h): the part of socket(2)'s second
+// argument that is not a flag.
 const typeMask = 0xf
 
-// filter is instructions as the kernel takes them.
+// filter returns the assembled instructions.
 func filter() ([]bpf.RawInstruction, error) {
 	if sys.NativeArch == 0 {
 		return nil, sys.ErrSeccompArch
@@ -23,8 +23,9 @@ func filter() ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(instructions())
 }
 
-// instructions notify of calls that would make a TCP socket, and let all others
-// through. Arguments are compared by their lower halves: they are ints.
+// instructions returns a filter that sends a notification for calls that would create a
+// TCP socket, and allows all others. It compares the lower halves of arguments, which are
+// ints.
 func instructions() []bpf.Instruction {
 	argument := func(n uint32) bpf.Instruction {
 		return bpf.LoadAbsolute{Off: sys.SeccompArgs + 8*n, Size: 4}
@@ -48,16 +49,15 @@ func instructions() []bpf.Instruction {
 	}
 }
 
-// ErrOtherSupervisor says that another program supervises this one's system calls
-// already, and that there can be one.
-var ErrOtherSupervisor = errors.New("another program supervises system calls here already (a container's runtime, `cleat run --tier seccomp`)")
+// ErrOtherSupervisor means that another program already supervises this one's system
+// calls; there can be only one.
+var ErrOtherSupervisor = errors.New("another program already supervises system calls here (a container's runtime, `cleat run --tier seccomp`)")
 
-// ErrOldKernel says that the kernel can't do what Exec needs.
+// ErrOldKernel means that the kernel lacks what Exec needs.
 var ErrOldKernel = errors.New("the kernel is older than Linux 5.19")
 
-// install puts the filter on the calling thread and what it becomes, and returns the
-// descriptor of its notifications. It gives up gaining privileges where the kernel
-// wants that for it.
+// install installs the filter on the calling thread, and returns the descriptor of its
+// notifications. It sets no_new_privs if the kernel requires that.
 func install() (int, error) {
 	f, err := filter()
 	if err != nil {
@@ -79,7 +79,7 @@ func install() (int, error) {
 	return fd, err
 }
 
-// Refusal says why the kernel gives nobody MPTCP sockets here.
+// Refusal is the reason why MPTCP sockets are not available here.
 type Refusal struct {
 	Reason, Remedy string
 	Err            error
@@ -88,8 +88,8 @@ type Refusal struct {
 func (r *Refusal) Error() string { return "no MPTCP sockets: " + r.Reason }
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// Check tells whether MPTCP sockets can be had in this network namespace: nil, or a
-// *Refusal.
+// Check reports whether MPTCP sockets are available in this network namespace. It returns
+// nil or a *Refusal.
 func Check() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_MPTCP)
 	switch {
@@ -97,15 +97,15 @@ func Check() error {
 		unix.Close(fd)
 		return nil
 	case errors.Is(err, unix.ENOPROTOOPT):
-		return &Refusal{"it is switched off in this network namespace (net.mptcp.enabled)", "as root: sysctl net.mptcp.enabled=1", err}
+		return &Refusal{"MPTCP is disabled in this network namespace (net.mptcp.enabled)", "as root: sysctl net.mptcp.enabled=1", err}
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EINVAL):
 		return &Refusal{"the kernel has no MPTCP", "a kernel of 5.6 or later with CONFIG_MPTCP", err}
 	}
 	return &Refusal{err.Error(), "", err}
 }
 
-// upgraded tells whether TCP sockets that we ask for are MPTCP ones already, as below
-// another Exec.
+// upgraded reports whether our TCP sockets are already MPTCP sockets, as below another
+// Exec.
 func upgraded() bool {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -116,7 +116,7 @@ func upgraded() bool {
 	return err == nil && protocol == unix.IPPROTO_MPTCP
 }
 
-// errno is the number in an error of socket(2).
+// errno returns the error number in an error of socket(2).
 func errno(err error) unix.Errno {
 	var n unix.Errno
 	if errors.As(err, &n) {

@@ -15,10 +15,10 @@ import (
 	"cleat/mptcp/upgrade"
 )
 
-// guestEnv makes the test binary a program to be upgraded, by the name of a guest.
+// guestEnv makes the test binary a guest program, selected by name.
 const guestEnv = "CLEAT_TEST_GUEST"
 
-// execEnv makes it become what its arguments name: "exec" or "strict".
+// execEnv makes the test binary become the program in its arguments: "exec" or "strict".
 const execEnv = "CLEAT_TEST_EXEC"
 
 func TestMain(m *testing.M) {
@@ -42,17 +42,17 @@ func TestMain(m *testing.M) {
 	os.Exit(lab.RunTests(m))
 }
 
-// upgraded is a program that becomes another, as users start it.
+// upgraded returns a program that becomes another one, as users start it.
 func upgraded(ctx context.Context, how string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), execEnv+"="+how)
 	return cmd
 }
 
-// guest is the command line of a guest.
+// guest returns the command line of a guest.
 func guest(name string) []string { return []string{"env", guestEnv + "=" + name, self()} }
 
-// self is the path of the test binary, for other programs to start.
+// self returns the path of the test binary, for other programs to start.
 func self() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -61,7 +61,7 @@ func self() string {
 	return path
 }
 
-// need skips where there is no lab, or no MPTCP in it, or the kernel is too old.
+// need skips if there is no lab, no MPTCP in it, or the kernel is too old.
 func need(t *testing.T) {
 	t.Helper()
 	lab.Need(t)
@@ -98,7 +98,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// code is an exit code as shells have it.
+// code returns an exit code as shells report it.
 func code(err error) int {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// supervisor answers the notifications of one filter. It is for one thread.
+// supervisor answers the notifications of one filter. It runs on one thread.
 type supervisor struct {
 	notifications int
 	strict        bool
-	home          namespace // where we are
-	root          bool      // we can make sockets with other ids than ours, and elsewhere
+	home          namespace // the supervisor's own
+	root          bool      // may create sockets with other ids and in other namespaces
 	note          sys.Notification
 }
 
-// namespace is what a network namespace is known by.
+// namespace identifies a network namespace.
 type namespace struct{ dev, ino uint64 }
 
-// ids are a thread's file system ids: whose its sockets are.
+// ids are the file system ids of a thread, which own its sockets.
 type ids struct{ user, group int }
 
 func namespaceAt(path string) (namespace, error) {
@@ -45,7 +45,7 @@ func newSupervisor(notifications int, strict bool) (*supervisor, error) {
 	return &supervisor{notifications: notifications, strict: strict, home: home, root: os.Geteuid() == 0}, nil
 }
 
-// run answers until nobody has the filter any more.
+// run answers notifications until no process has the filter.
 func (s *supervisor) run() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -71,8 +71,8 @@ func (s *supervisor) run() error {
 	}
 }
 
-// answer has the caller's socket(2) return a socket, or what it would without us. That
-// an answer does not arrive says that the caller is gone.
+// answer makes the caller's socket(2) return an MPTCP socket, or continues the call. If
+// the answer cannot be delivered, the caller is gone.
 func (s *supervisor) answer() {
 	kind := int(s.note.Args[1])
 	fd, err := s.socket(int(uint32(s.note.Args[0])), kind)
@@ -93,13 +93,12 @@ func (s *supervisor) answer() {
 	_ = sys.AnswerNumber(s.notifications, s.note.ID, theirs)
 }
 
-// errGone says that whoever called is not there any more.
+// errGone means that the caller no longer exists.
 var errGone = errors.New("the caller is gone")
 
-// socket makes the socket that the caller asked for, as if it had itself, but of
-// MPTCP.
+// socket creates the requested socket with the caller's ids in its namespace, as MPTCP.
 func (s *supervisor) socket(family, kind int) (int, error) {
-	make := func() (int, error) { return unix.Socket(family, kind|unix.SOCK_CLOEXEC, unix.IPPROTO_MPTCP) }
+	create := func() (int, error) { return unix.Socket(family, kind|unix.SOCK_CLOEXEC, unix.IPPROTO_MPTCP) }
 	if s.note.TID == 0 {
 		return -1, errGone
 	}
@@ -119,7 +118,7 @@ func (s *supervisor) socket(family, kind int) (int, error) {
 		if !sys.NotificationLives(s.notifications, s.note.ID) {
 			return -1, errGone
 		}
-		return make()
+		return create()
 	}
 	ns, err := netns.OpenAs(path, "the caller's")
 	if err != nil {
@@ -130,7 +129,7 @@ func (s *supervisor) socket(family, kind int) (int, error) {
 		return -1, errGone
 	}
 	fd := -1
-	err = ns.Do(func() error { return as(who, own, func() (err error) { fd, err = make(); return err }) })
+	err = ns.Do(func() error { return as(who, own, func() (err error) { fd, err = create(); return err }) })
 	return fd, err
 }
 
@@ -139,7 +138,7 @@ func as(who, own ids, f func() error) error {
 	if who == own {
 		return f()
 	}
-	defer func() { // in the order in which we may
+	defer func() { // in the order that permissions require
 		_ = unix.Setfsuid(own.user)
 		_ = unix.Setfsgid(own.group)
 	}()
@@ -147,12 +146,12 @@ func as(who, own ids, f func() error) error {
 		return err
 	}
 	if now, err := unix.SetfsuidRetUid(-1); err != nil || now != who.user {
-		return unix.EPERM // the kernel says nothing when it refuses
+		return unix.EPERM // the kernel reports no error when it refuses
 	}
 	return f()
 }
 
-// idsOf reads a thread's file system ids.
+// idsOf returns a thread's file system ids.
 func idsOf(tid uint32) (ids, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 	if err != nil {
@@ -163,7 +162,7 @@ func idsOf(tid uint32) (ids, error) {
 	return ids{user, group}, errors.Join(err1, err2)
 }
 
-// lastNumber is the last field, the file system's, of a line of /proc/PID/status.
+// lastNumber returns the last field, the file system id, of a line in /proc/PID/status.
 func lastNumber(status []byte, name string) (int, error) {
 	for line := range bytes.Lines(status) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
