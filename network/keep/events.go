@@ -31,7 +31,7 @@ type events struct {
 	links     map[int]bool          // indexes of links that changed, in any namespace
 	linkNames map[string]bool       // their names
 	linksLost bool                  // some changes of links are not known
-	messages  []string
+	messages  []string              // to be logged
 }
 
 func newEventQueue() *eventQueue {
