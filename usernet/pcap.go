@@ -19,7 +19,7 @@ func newCapture(w io.Writer) (func(frame []byte), error) {
 	buf := make([]byte, packet.PcapFileBytes)
 	packet.PutPcapFile(buf, maxCaptured)
 	if _, err := w.Write(buf); err != nil {
-		return nil, fmt.Errorf("write header of capture file: %w", err)
+		return nil, fmt.Errorf("write capture header: %w", err)
 	}
 	var mu sync.Mutex // each queue has a thread
 	failed := false

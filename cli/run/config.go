@@ -348,19 +348,3 @@ func (f *flags) namespace() (sandbox.Namespace, error) {
 }
 
 const namespaceHint = "give the id of a process in it, or a path such as /proc/PID/ns/net"
-
-// openCapture makes the file of --pcap. It must not exist: a file, least of all
-// a device, is never overwritten.
-func (f *flags) openCapture() (*os.File, error) {
-	if f.pcap == "" {
-		return nil, nil
-	}
-	file, err := os.OpenFile(f.pcap, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil, hint.With(hint.Usagef("--pcap %s: it exists, and is not overwritten", f.pcap), "name another file, or remove it first")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("--pcap: %w", err)
-	}
-	return file, nil
-}
