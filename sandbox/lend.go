@@ -48,7 +48,7 @@ func (p *portLender) Lend(l supervisor.Listener) (loan supervisor.Loan, ok bool)
 	if p.n.rules.HostSockets() == policy.HostSocketsNone {
 		return loan, false
 	}
-	cfg := usernet.LoanConfig{Family: l.Family, Only6: l.Only6, ReusePort: l.ReusePort, Lowest: p.lowest}
+	cfg := usernet.LoanConfig{Family: l.Family, V6Only: l.Only6, ReusePort: l.ReusePort, MinPort: p.lowest}
 	fd, lent, ok := p.n.res.stack.Lend(l.Inside, cfg)
 	if !ok {
 		return loan, false

@@ -270,7 +270,7 @@ func (n *Network) takeGate(missing string) error {
 	}
 	gate := &usernet.Gate{
 		Listener4: n.takeFile(fdGate4), Caller4: n.takeFile(fdCaller4), Listener6: n.takeFile(fdGate6), Caller6: n.takeFile(fdCaller6),
-		Every: n.cfg.Tier == TierSplice,
+		Always: n.cfg.Tier == TierSplice,
 	}
 	if missing == "" && (gate.Listener4 != nil || gate.Listener6 != nil) {
 		n.res.gate = gate
@@ -284,7 +284,7 @@ func (n *Network) newStack() error {
 	c := &n.cfg
 	cfg := usernet.Config{
 		TUN: n.res.queues[0], Queues: n.res.queues[1:], Gate: n.res.gate, MTU: c.MTU, Guest4: c.Addr4.Addr(), Guest6: c.Addr6.Addr(),
-		Gateway4: c.Gateway4, Gateway6: c.Gateway6, Shown: c.shown(), Policy: n.judge, Hook: n.hook(),
+		Gateway4: c.Gateway4, Gateway6: c.Gateway6, ClientAliases: c.shown(), Policy: n.judge, Hook: n.hook(),
 		Outbound4: c.Outbound4, Outbound6: c.Outbound6, OutboundInterface: c.OutboundInterface,
 		Pcap: c.Pcap, Limits: c.Limits, Ledger: n.ledger,
 	}

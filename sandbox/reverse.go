@@ -113,7 +113,7 @@ func (n *Network) openReverse(r ReverseForward) (*udpRelay, error) {
 		return nil, err
 	}
 	if r.Protocol == TCP {
-		return nil, n.res.stack.Outward(f, r.To)
+		return nil, n.res.stack.ForwardOut(f, r.To)
 	}
 	defer f.Close() // FilePacketConn duplicates it
 	c, err := net.FilePacketConn(f)

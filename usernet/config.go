@@ -35,7 +35,7 @@ type Config struct {
 	Gateway4, Gateway6 netip.Addr
 	// Shown stand, in place of the gateway, for clients whose own address would
 	// mean something else inside: addresses that lead back to them, by theirs.
-	Shown map[netip.Addr]netip.Addr
+	ClientAliases map[netip.Addr]netip.Addr
 
 	// Policy judges new flows; nil: all are refused.
 	Policy Policy

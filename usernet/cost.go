@@ -46,7 +46,7 @@ const (
 	// look-ups of names in rules, files that are read again.
 	reservedDescriptors = 64
 	// A process needs no more; with a limit of a billion it must not think it has them.
-	mostDescriptors = 1 << 20
+	maxDescriptors = 1 << 20
 )
 
 // NewLedger makes the ledger that the limits describe, for a Stack and whatever else serves
@@ -61,7 +61,7 @@ func (l Limits) NewLedger() (*ledger.Ledger, error) {
 		open = len(names)
 	}
 	// With few left there is a network all the same, for some flows.
-	allowed := max(int(min(nofile.Cur, mostDescriptors))-open-reservedDescriptors, 16)
+	allowed := max(int(min(nofile.Cur, maxDescriptors))-open-reservedDescriptors, 16)
 	limit := ledger.Cost{Descriptors: l.Descriptors, Bytes: l.MemoryBytes, Goroutines: l.Goroutines}
 	if limit.Descriptors == 0 {
 		limit.Descriptors = allowed

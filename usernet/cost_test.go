@@ -49,7 +49,7 @@ func TestCosts(t *testing.T) {
 				if !ok {
 					t.Fatal("too many flows")
 				}
-				r.s.udp.enter(&udpFlow{proto: packet.UDP, guest: netAddr(rigGuest4, 1024+i), peer: netAddr(rigPeer4, 80), costs: costs})
+				r.s.udp.insert(&udpFlow{proto: packet.UDP, guest: netAddr(rigGuest4, 1024+i), peer: netAddr(rigPeer4, 80), costs: costs})
 			}
 		}) / many
 		t.Logf("a connection takes %d bytes, a flow of datagrams %d", tcp, udp)
@@ -166,19 +166,19 @@ func TestPipeBudget(t *testing.T) {
 		user  int64 // bytes for all pipes of the user's
 		want  int64
 	}{
-		{"the kernel's defaults", pipeBytes, 64 << 20, mostPipes},
-		{"no limit", pipeBytes, 0, mostPipes},
+		{"the kernel's defaults", pipeBytes, 64 << 20, maxPipes},
+		{"no limit", pipeBytes, 0, maxPipes},
 		{"4 MiB for a user", pipeBytes, 4 << 20, 2},
 		{"less than for one", pipeBytes, 1 << 20, 0},
 		{"small pipes", 64 << 10, 1 << 20, 4},
 	} {
 		b := pipeBudget{bytes: tt.bytes}
-		if got := b.within(tt.user); got != tt.want {
+		if got := b.maxFor(tt.user); got != tt.want {
 			t.Errorf("%s: %d pipes, want %d", tt.name, got, tt.want)
 		}
 	}
-	p := pipes{budget: newPipeBudget(), ledger: ledger.New(ledger.Cost{Descriptors: 100, Bytes: 1 << 20})}
-	p.budget.left.Store(2)
+	p := pipePool{budget: newPipeBudget(), ledger: ledger.New(ledger.Cost{Descriptors: 100, Bytes: 1 << 20})}
+	p.budget.remaining.Store(2)
 	a, b := p.get(0), p.get(0)
 	if a == nil || b == nil || p.get(0) != nil {
 		t.Error("there are not just as many pipes as the budget says")
@@ -186,7 +186,7 @@ func TestPipeBudget(t *testing.T) {
 	p.put(a)
 	p.discard(b)
 	p.trim()
-	if left, u := p.budget.left.Load(), p.ledger.Usage(); left != 2 || u.Used != (ledger.Cost{}) {
+	if left, u := p.budget.remaining.Load(), p.ledger.Usage(); left != 2 || u.Used != (ledger.Cost{}) {
 		t.Errorf("budget of %d, %+v charged", left, u.Used)
 	}
 }

@@ -16,7 +16,7 @@ type device struct {
 	pool     *pool
 	buf      *buffer // what the next packet is read into
 	readable bool
-	gone     bool               // the device was removed
+	removed  bool               // the device was removed
 	capture  func(frame []byte) // sees each packet both ways, virtio header first; nil: nobody
 
 	scratch [packet.VNetHdrBytes + packet.IPv6Bytes + packet.TCPBytes + packet.SYNOptionBytes]byte
@@ -38,7 +38,7 @@ func (d *device) read() []byte {
 		return nil
 	case errno != 0 || n == 0:
 		// EBADFD: the device was removed under us; a socket's end is 0 bytes.
-		d.readable, d.gone = false, true
+		d.readable, d.removed = false, true
 		return nil
 	}
 	d.stats.TunOutPackets++
@@ -82,7 +82,7 @@ func (d *device) write(frame []byte) bool {
 // packet.VNetHdrBytes, and the pseudo header's sum in its transport header, so
 // that the guest's kernel trusts or completes the checksum. segment is the
 // payload of each packet that the frame stands for; 0: it is one packet.
-func seal(frame []byte, src, dst netip.Addr, proto packet.Protocol, headerBytes, segment int) {
+func putVNetHdr(frame []byte, src, dst netip.Addr, proto packet.Protocol, headerBytes, segment int) {
 	ipBytes := packet.IPBytes(src)
 	transport := frame[packet.VNetHdrBytes+ipBytes:]
 	h := packet.VNetHdr{Flags: packet.NeedsChecksum, ChecksumStart: uint16(ipBytes), ChecksumOffset: packet.UDPChecksumOffset}

@@ -21,34 +21,34 @@ import (
 // engine moves bytes between one queue of the device and sockets: a loop on a
 // thread of its own. What other goroutines may touch goes through call.
 type engine struct {
-	group     *group
-	cfg       Config
-	limits    Limits
-	loop      *loop
-	dev       device
-	large     *pool
-	small     *pool
-	stats     Stats
-	unspliced map[string]uint64 // connections that took the device, by why
-	tcp       tcpTable
-	splices   spliceTable
-	peeked    [4 << 10]byte
-	udp       udpTable
-	icmp      icmpTable
-	ctx       context.Context // while run runs
+	group      *group
+	cfg        Config
+	limits     Limits
+	loop       *loop
+	dev        device
+	largePool  *pool
+	smallPool  *pool
+	stats      Stats
+	unspliced  map[string]uint64 // connections that took the device, by why
+	tcp        tcpTable
+	splices    spliceTable
+	peekBuffer [4 << 10]byte
+	udp        udpTable
+	icmp       icmpTable
+	ctx        context.Context // while run runs
 
-	forwards map[forwardKey]*listener
-	outwards map[*outward]struct{}
-	hooks    int // under way
-	controls controls
-	spin     spinner
-	trim     timer
+	forwards     map[forwardKey]*openForward
+	outForwards  map[*outForward]struct{}
+	runningHooks int // under way
+	controls     congestionControls
+	spin         spinner
+	trimTimer    timer
 
-	wanted   atomic.Bool  // to attach its queue
-	attached atomic.Bool  // it is
-	leave    timer        // looks whether it still has to be
-	visiting atomic.Int64 // bytes handed over to it that wait
-	standing account      // for what it has as long as it exists
+	queueWanted     atomic.Bool  // to attach its queue
+	queueAttached   atomic.Bool  // it is
+	detachTimer     timer        // looks whether it still has to be
+	handedOverBytes atomic.Int64 // bytes handed over to it that wait
+	ownCost         account      // for what it has as long as it exists
 
 	mu      sync.Mutex // before run: who may touch the rest
 	running bool
@@ -58,33 +58,33 @@ type engine struct {
 // newEngine makes one for a queue. Its configuration has been checked, and its
 // memory is its share.
 func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, error) {
-	s := &engine{group: g, cfg: cfg, limits: limits, forwards: map[forwardKey]*listener{}, outwards: map[*outward]struct{}{}, unspliced: map[string]uint64{}, standing: account{ledger: g.ledger}}
-	if !s.standing.charge(engineCost) {
+	s := &engine{group: g, cfg: cfg, limits: limits, forwards: map[forwardKey]*openForward{}, outForwards: map[*outForward]struct{}{}, unspliced: map[string]uint64{}, ownCost: account{ledger: g.ledger}}
+	if !s.ownCost.charge(engineCost) {
 		return nil, fmt.Errorf("limits of memory and open files %+v: too low for a network", g.ledger.Usage().Limit)
 	}
 	var err error
-	if s.large, err = newPool(largeBytes, limits.BufferBytes/largeBytes); err != nil {
-		s.standing.close()
+	if s.largePool, err = newPool(largeBytes, limits.BufferBytes/largeBytes); err != nil {
+		s.ownCost.close()
 		return nil, err
 	}
-	if s.small, err = newPool(smallBytes, limits.BufferBytes/4/smallBytes); err != nil {
-		s.standing.close()
-		s.large.close()
+	if s.smallPool, err = newPool(smallBytes, limits.BufferBytes/4/smallBytes); err != nil {
+		s.ownCost.close()
+		s.largePool.close()
 		return nil, err
 	}
 	if s.loop, err = newLoop(); err != nil {
-		s.standing.close()
-		s.large.close()
-		s.small.close()
+		s.ownCost.close()
+		s.largePool.close()
+		s.smallPool.close()
 		return nil, err
 	}
-	s.dev = device{fd: int(tun.Fd()), pool: s.large, buf: s.large.get(), stats: &s.stats}
+	s.dev = device{fd: int(tun.Fd()), pool: s.largePool, buf: s.largePool.get(), stats: &s.stats}
 	if err := unix.SetNonblock(s.dev.fd, true); err != nil {
 		s.release()
 		return nil, fmt.Errorf("make TUN non-blocking: %w", err)
 	}
-	s.trim.fire = s.rested
-	s.leave.fire = s.detach
+	s.trimTimer.fire = s.trimMemory
+	s.detachTimer.fire = s.detach
 	s.tcp.init(s)
 	s.splices.init(s)
 	s.udp.init(s)
@@ -94,15 +94,15 @@ func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, erro
 
 // run is Stack.Run for one engine.
 func (s *engine) run(ctx context.Context) error {
-	if err := s.begin(ctx); err != nil {
+	if err := s.start(ctx); err != nil {
 		return err
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	stopped := false
 	defer context.AfterFunc(ctx, func() { s.loop.post(func() { stopped = true }) })()
-	defer s.end()
-	if _, err := s.loop.add(s.dev.fd, unix.EPOLLIN|edge, &s.dev); err != nil {
+	defer s.shutdown()
+	if _, err := s.loop.add(s.dev.fd, unix.EPOLLIN|edgeTriggered, &s.dev); err != nil {
 		return err
 	}
 	s.dev.readable = true
@@ -111,7 +111,7 @@ func (s *engine) run(ctx context.Context) error {
 			return err
 		}
 	}
-	for !stopped && !s.dev.gone {
+	for !stopped && !s.dev.removed {
 		if err := s.round(); err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (s *engine) run(ctx context.Context) error {
 }
 
 // begin notes that from now on only the loop's thread may touch what there is.
-func (s *engine) begin(ctx context.Context) error {
+func (s *engine) start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.running || s.ended {
@@ -131,14 +131,14 @@ func (s *engine) begin(ctx context.Context) error {
 }
 
 // edge makes epoll report a change once.
-const edge = unix.EPOLLET & 0xffffffff
+const edgeTriggered = unix.EPOLLET & 0xffffffff
 
 // end closes everything that run used.
-func (s *engine) end() {
+func (s *engine) shutdown() {
 	s.mu.Lock()
 	s.running, s.ended = false, true
 	s.mu.Unlock()
-	s.loop.finish()
+	s.loop.drain()
 	s.tcp.closeAll()
 	s.udp.closeAll()
 	s.closeListeners()
@@ -150,17 +150,17 @@ func (s *engine) closeListeners() {
 		l.close()
 		l.costs.close()
 	}
-	for o := range s.outwards {
+	for o := range s.outForwards {
 		o.close()
 	}
 }
 
 func (s *engine) release() {
 	s.splices.pipes.trim()
-	s.standing.close()
+	s.ownCost.close()
 	s.loop.close()
-	s.large.close()
-	s.small.close()
+	s.largePool.close()
+	s.smallPool.close()
 }
 
 // discard frees what newEngine made, for an engine that was never run.
@@ -177,25 +177,25 @@ func (s *engine) discard() {
 // batch is how many packets of 64 KiB are read from the device before
 // acknowledgements go back; more makes the guest wait, fewer cost a system call
 // each.
-const batch = 16
+const batchPackets = 16
 
 // maxBatch is the same for packets so small that they are not what takes time,
 // such as acknowledgements: left behind, they would hold up connections whose
 // windows are small, and only those.
-const maxBatch = 256
+const maxBatchPackets = 256
 
 // round does what is to be done and waits when that was nothing.
 func (s *engine) round() error {
 	if s.idle() {
-		if err := s.rest(); err != nil {
+		if err := s.waitForWork(); err != nil {
 			return err
 		}
 	} else if _, err := s.loop.poll(); err != nil {
 		return err
 	}
-	before := s.bytes()
+	before := s.movedBytes()
 	if s.dev.readable {
-		for n, bytes := 0, 0; n < maxBatch && bytes < batch<<16; n++ {
+		for n, bytes := 0, 0; n < maxBatchPackets && bytes < batchPackets<<16; n++ {
 			frame := s.dev.read()
 			if frame == nil {
 				break
@@ -209,26 +209,26 @@ func (s *engine) round() error {
 	s.splices.pump()
 	s.udp.pump()
 	s.loop.timers.run(s.loop.now)
-	moved := s.bytes() - before
-	s.spin.moved(moved)
+	moved := s.movedBytes() - before
+	s.spin.note(moved)
 	s.tcp.acknowledge(s.spin.worthwhile())
 	if moved > largeBytes {
-		s.loop.timers.set(&s.trim, s.loop.after(trimAfter))
+		s.loop.timers.set(&s.trimTimer, s.loop.after(trimAfter))
 	}
 	return nil
 }
 
 // bytes is how many were moved so far.
-func (s *engine) bytes() uint64 {
-	return s.stats.TunInBytes + s.stats.TunOutBytes + s.splices.moved
+func (s *engine) movedBytes() uint64 {
+	return s.stats.TunInBytes + s.stats.TunOutBytes + s.splices.movedBytes
 }
 
 // trimAfter is how long after the last bulk the packet memory is given back.
 const trimAfter = 2 * time.Second
 
 // rested gives back what only bulk needs.
-func (s *engine) rested() {
-	s.large.trim()
+func (s *engine) trimMemory() {
+	s.largePool.trim()
 	s.splices.pipes.trim()
 }
 
@@ -246,7 +246,7 @@ func (s *engine) input(frame []byte) {
 		return
 	}
 	if ip.Src != s.cfg.Guest4 && ip.Src != s.cfg.Guest6 {
-		s.foreign(&ip)
+		s.dropForeign(&ip)
 		return
 	}
 	if ip.Routed { // the policy would judge a hop in place of the destination
@@ -263,7 +263,7 @@ func (s *engine) input(frame []byte) {
 
 // transport takes a packet that is whole.
 func (s *engine) transport(frame []byte, v *packet.VNetHdr, ip *packet.IP) {
-	if v.Flags&packet.NeedsChecksum == 0 && v.GSOType == packet.GSONone && !intact(ip) {
+	if v.Flags&packet.NeedsChecksum == 0 && v.GSOType == packet.GSONone && !checksumOK(ip) {
 		s.stats.Malformed++
 		return
 	}
@@ -282,7 +282,7 @@ func (s *engine) transport(frame []byte, v *packet.VNetHdr, ip *packet.IP) {
 
 // intact verifies the checksum of a packet that the guest's kernel has not just
 // made: one that came to it from elsewhere, or was written raw.
-func intact(ip *packet.IP) bool {
+func checksumOK(ip *packet.IP) bool {
 	switch ip.Protocol {
 	case packet.TCP, packet.ICMPv6:
 		return packet.TransportChecksum(ip.Src, ip.Dst, ip.Protocol, ip.Payload) == 0
@@ -298,7 +298,7 @@ func intact(ip *packet.IP) bool {
 // foreign drops what does not come from the guest's address. An IPv6 stack says
 // things from its link-local or the unspecified address (RFC 4861): those are
 // no forgeries.
-func (s *engine) foreign(ip *packet.IP) {
+func (s *engine) dropForeign(ip *packet.IP) {
 	if ip.Src.Is6() && (ip.Src.IsUnspecified() || ip.Src.IsLinkLocalUnicast()) {
 		s.stats.Unsupported++
 		return
@@ -307,7 +307,7 @@ func (s *engine) foreign(ip *packet.IP) {
 }
 
 // gateway is our own address of a's family.
-func (s *engine) gateway(a netip.Addr) netip.Addr {
+func (s *engine) gatewayFor(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return s.cfg.Gateway4
 	}
@@ -315,7 +315,7 @@ func (s *engine) gateway(a netip.Addr) netip.Addr {
 }
 
 // guest is the guest's address of a's family.
-func (s *engine) guest(a netip.Addr) netip.Addr {
+func (s *engine) guestFor(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return s.cfg.Guest4
 	}
@@ -364,7 +364,7 @@ func (s *engine) counters() Stats {
 	read := func() {
 		now = s.stats
 		now.Open = s.open()
-		for j := range s.splices.all {
+		for j := range s.splices.junctions {
 			now.SplicedOutBytes += j.out.bytes
 			now.SplicedInBytes += j.in.bytes
 		}

@@ -27,16 +27,16 @@ func (f Forward) key(listen netip.AddrPort) forwardKey {
 }
 
 // listener is an open forward.
-type listener struct {
+type openForward struct {
 	Forward
 	tcp      []*tcpListener
 	closeUDP func()
-	lent     int // sockets of somebody else's that listen in its place
+	loans    int // sockets of somebody else's that listen in its place
 	costs    account
 }
 
 // close has it listen no more.
-func (l *listener) close() {
+func (l *openForward) close() {
 	for _, part := range l.tcp {
 		part.close()
 	}
@@ -54,13 +54,13 @@ func (s *engine) forward(f Forward) (netip.AddrPort, error) {
 		return netip.AddrPort{}, callErr
 	}
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("forward %s port %s: %w", f.Protocol, f.listens(), err)
+		return netip.AddrPort{}, fmt.Errorf("forward %s port %s: %w", f.Protocol, f.listenText(), err)
 	}
 	return at, nil
 }
 
 // listens is where a forward listens, for messages.
-func (f Forward) listens() string {
+func (f Forward) listenText() string {
 	if f.Listen.Addr().IsValid() {
 		return f.Listen.String()
 	}
@@ -85,16 +85,16 @@ func (s *engine) unforward(f Forward) error {
 // are theirs, and none of the Stack's.
 type Loan struct {
 	Forward Forward
-	stack   *engine
-	l       *listener
+	engine  *engine
+	forward *openForward
 }
 
 // LoanConfig says what socket is wanted.
 type LoanConfig struct {
 	Family    int    // unix.AF_INET or AF_INET6
-	Only6     bool   // of IPv6, for IPv6's clients alone (IPV6_V6ONLY)
+	V6Only    bool   // of IPv6, for IPv6's clients alone (IPV6_V6ONLY)
 	ReusePort bool   // beside others at the same port (SO_REUSEPORT)
-	Lowest    uint16 // ports below are not lent
+	MinPort   uint16 // ports below are not lent
 }
 
 // Lend makes a TCP socket, bound where a forward to a guest's address listens, and
@@ -104,7 +104,7 @@ type LoanConfig struct {
 // not listen yet, and is the caller's.
 func (s *Stack) Lend(guest netip.AddrPort, as LoanConfig) (fd int, loan *Loan, ok bool) {
 	e := s.group.engines[0]
-	var l *listener
+	var l *openForward
 	if e.call(func() { fd, l = e.lend(guest, as) }) != nil || l == nil {
 		return -1, nil, false
 	}
@@ -116,7 +116,7 @@ func (s *Stack) Lend(guest netip.AddrPort, as LoanConfig) (fd int, loan *Loan, o
 // EADDRINUSE where somebody has taken the port; End can be tried again.
 func (l *Loan) End() error {
 	var err error
-	callErr := l.stack.call(func() { err = l.stack.reclaim(l.l) })
+	callErr := l.engine.call(func() { err = l.engine.endLoan(l.forward) })
 	return errors.Join(callErr, err)
 }
 
@@ -135,7 +135,7 @@ func (s *engine) listForwards() ([]Forward, error) {
 }
 
 func (s *engine) listen(f Forward) (at netip.AddrPort, err error) {
-	l := &listener{Forward: f, costs: account{ledger: s.group.ledger}}
+	l := &openForward{Forward: f, costs: account{ledger: s.group.ledger}}
 	if !l.costs.charge(forwardCost) {
 		return at, unix.EMFILE
 	}
@@ -165,19 +165,19 @@ func (s *engine) listen(f Forward) (at netip.AddrPort, err error) {
 // inside is where in the guest a client of a forward is led to, and the address
 // that stands for the client there: its own, unless that would mean something
 // else inside.
-func (s *engine) inside(f Forward, client netip.AddrPort) (guest, shown netip.AddrPort, ok bool) {
+func (s *engine) guestEndpoint(f Forward, client netip.AddrPort) (guest, shown netip.AddrPort, ok bool) {
 	to := f.To.Addr()
 	if !to.IsValid() || to.IsUnspecified() {
-		if to = s.guest(client.Addr()); !to.IsValid() {
+		if to = s.guestFor(client.Addr()); !to.IsValid() {
 			to = s.otherGuest(client.Addr()) // a guest of one family serves clients of both
 		}
 	}
 	from := client.Addr()
-	if from.Is4() != to.Is4() || from.IsLoopback() || from.IsUnspecified() || from.IsLinkLocalUnicast() || from == to || from == s.guest(from) {
-		if shown := s.cfg.Shown[from]; shown.IsValid() && shown.Is4() == to.Is4() {
+	if from.Is4() != to.Is4() || from.IsLoopback() || from.IsUnspecified() || from.IsLinkLocalUnicast() || from == to || from == s.guestFor(from) {
+		if shown := s.cfg.ClientAliases[from]; shown.IsValid() && shown.Is4() == to.Is4() {
 			from = shown
 		} else {
-			from = s.gateway(to)
+			from = s.gatewayFor(to)
 		}
 	}
 	return netip.AddrPortFrom(to, f.To.Port()), netip.AddrPortFrom(from, client.Port()), from.IsValid()

@@ -142,7 +142,7 @@ func newHand(t testing.TB, policy Policy) *hand {
 	}
 	h.s = stack.group.engines[0]
 	h.s.ctx = context.Background()
-	if _, err := h.s.loop.add(h.s.dev.fd, unix.EPOLLIN|edge, &h.s.dev); err != nil {
+	if _, err := h.s.loop.add(h.s.dev.fd, unix.EPOLLIN|edgeTriggered, &h.s.dev); err != nil {
 		t.Fatal(err)
 	}
 	return h
@@ -186,7 +186,7 @@ func FuzzFrames(f *testing.F) {
 	h := newHand(f, judgeFunc(func(flow Flow) Verdict {
 		return Verdict{Action: []Action{Refuse, Drop, Redirect}[flow.Destination.Port()%3], To: netip.MustParseAddrPort("127.0.0.1:1")}
 	}))
-	f.Cleanup(h.s.end)
+	f.Cleanup(h.s.shutdown)
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) == 0 || len(frame) > 1<<16+packet.VNetHdrBytes {
 			return // no device gives such
@@ -310,9 +310,9 @@ func (h *hand) end(t testing.TB) {
 	if n := len(h.s.tcp.flows); n != 0 {
 		t.Errorf("%d connections are left in the table", n)
 	}
-	h.s.end()
-	if h.s.large.used != 1 || h.s.small.used != 0 {
-		t.Errorf("%d large and %d small buffers are in use at the end, want the device's only", h.s.large.used, h.s.small.used)
+	h.s.shutdown()
+	if h.s.largePool.used != 1 || h.s.smallPool.used != 0 {
+		t.Errorf("%d large and %d small buffers are in use at the end, want the device's only", h.s.largePool.used, h.s.smallPool.used)
 	}
 	h.s.group.gate.close()
 	allRefunded(t, h.s)

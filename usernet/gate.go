@@ -32,29 +32,29 @@ type Gate struct {
 	Caller4, Caller6 *os.File
 	// Every connection takes the gate, also one to a port whose connections have
 	// lately been so short that the device was the faster way.
-	Every bool
+	Always bool
 }
 
 // gate is a Gate for all engines of a group.
 type gate struct {
 	v4, v6   gateFamily
-	most     int64 // flows up to which there are descriptors for two sockets each
-	every    bool
-	habits   habits
-	attempts // of SYNs to come through
+	maxFlows int64 // flows up to which there are descriptors for two sockets each
+	always   bool
+	history  portHistory
+	breaker  // of SYNs to come through
 }
 
 // gateFamily is the gate of IPv4 or IPv6.
 type gateFamily struct {
-	listener int // -1: there is none
-	caller   int
-	at       netip.AddrPort // the listener's address
-	lost     atomic.Bool    // the guest has destroyed the listener
+	listener     int // -1: there is none
+	caller       int
+	listenerAddr netip.AddrPort // the listener's address
+	listenerLost atomic.Bool    // the guest has destroyed the listener
 
-	ledger    *ledger.Ledger
-	mu        sync.Mutex
-	stock     []int     // unconnected sockets of the guest's namespace
-	awaitFrom time.Time // when it may be waited for a caller again
+	ledger        *ledger.Ledger
+	mu            sync.Mutex
+	stock         []int     // unconnected sockets of the guest's namespace
+	callerRetryAt time.Time // when it may be waited for a caller again
 }
 
 // newGate makes one whose descriptors are charged to a ledger.
@@ -62,8 +62,8 @@ func newGate(c *Gate, costs *ledger.Ledger) (*gate, error) {
 	if c == nil {
 		return nil, nil
 	}
-	g := &gate{every: c.Every, habits: habits{short: map[netip.AddrPort]habit{}}, attempts: attempts{began: time.Now()}}
-	g.most = int64(costs.Usage().Limit.Descriptors-2*mostPipes-2*mostStock) / 2
+	g := &gate{always: c.Always, history: portHistory{ports: map[netip.AddrPort]portRecord{}}, breaker: breaker{start: time.Now()}}
+	g.maxFlows = int64(costs.Usage().Limit.Descriptors-2*maxPipes-2*maxStock) / 2
 	g.v4.ledger, g.v6.ledger = costs, costs
 	if err := g.v4.open(c.Listener4, c.Caller4); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (g *gateFamily) open(listener, caller *os.File) error {
 	if err != nil {
 		return fmt.Errorf("read gate's address: %w", err)
 	}
-	g.at = addrPort(at)
+	g.listenerAddr = addrPort(at)
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (g *gate) close() {
 }
 
 // of is the part of a's family; nil: none.
-func (g *gate) of(a netip.Addr) *gateFamily {
+func (g *gate) family(a netip.Addr) *gateFamily {
 	if g == nil {
 		return nil
 	}
@@ -129,14 +129,14 @@ func (g *gate) of(a netip.Addr) *gateFamily {
 }
 
 // keep puts a socket into the stock, or closes it.
-func (g *gateFamily) keep(fd int) {
+func (g *gateFamily) stockSocket(fd int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.keepLocked(fd)
+	g.stockLocked(fd)
 }
 
-func (g *gateFamily) keepLocked(fd int) {
-	if sys.Disconnect(fd) != 0 || len(g.stock) >= mostStock || !g.ledger.Charge(socketCost) {
+func (g *gateFamily) stockLocked(fd int) {
+	if sys.Disconnect(fd) != 0 || len(g.stock) >= maxStock || !g.ledger.Charge(socketCost) {
 		unix.Close(fd)
 		return
 	}
@@ -144,7 +144,7 @@ func (g *gateFamily) keepLocked(fd int) {
 }
 
 // mostStock bounds the sockets kept for later.
-const mostStock = 64
+const maxStock = 64
 
 // accept takes what waits at the gate.
 func (g *gateFamily) accept() (fd int, guest netip.AddrPort, errno unix.Errno) {
@@ -177,7 +177,7 @@ func (g *gateFamily) socket() (fd int, met []arrival, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.stock) == 0 {
-		if met, err = g.make(); err != nil {
+		if met, err = g.makeSocket(); err != nil {
 			return -1, met, err
 		}
 	}
@@ -190,11 +190,11 @@ func (g *gateFamily) socket() (fd int, met []arrival, err error) {
 	return fd, met, nil
 }
 
-func (g *gateFamily) make() (met []arrival, err error) {
+func (g *gateFamily) makeSocket() (met []arrival, err error) {
 	if g.caller < 0 {
 		return nil, errNoCaller
 	}
-	err = unix.Connect(g.caller, sockaddr(g.at))
+	err = unix.Connect(g.caller, sockaddr(g.listenerAddr))
 	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return nil, fmt.Errorf("make socket inside: %w", err)
 	}
@@ -213,7 +213,7 @@ func (g *gateFamily) make() (met []arrival, err error) {
 			return met, fmt.Errorf("make socket inside: %w", errno)
 		}
 		if from.AddrPort() == caller {
-			g.keepLocked(fd)
+			g.stockLocked(fd)
 			return met, nil
 		}
 		met = append(met, arrival{fd, from.AddrPort()})
@@ -223,20 +223,20 @@ func (g *gateFamily) make() (met []arrival, err error) {
 // callerWithin is how long a connection over loopback may take, in milliseconds. It
 // is there when connect returns, unless the kernel has put off what packets bring
 // about (ksoftirqd).
-const callerWithin = 10
+const callerTimeoutMillis = 10
 
 // callerAgain is how long nobody waits for a caller after one that did not come:
 // the guest's rules may keep it away, and the loop has other things to do.
-const callerAgain = 30 * time.Second
+const callerRetryDelay = 30 * time.Second
 
 // awaitCaller waits until somebody is at the gate, and tells whether.
 func (g *gateFamily) awaitCaller() bool {
-	if time.Now().Before(g.awaitFrom) {
+	if time.Now().Before(g.callerRetryAt) {
 		return false
 	}
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(g.listener), Events: unix.POLLIN}}, callerWithin)
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(g.listener), Events: unix.POLLIN}}, callerTimeoutMillis)
 	if err != nil || n == 0 {
-		g.awaitFrom = time.Now().Add(callerAgain)
+		g.callerRetryAt = time.Now().Add(callerRetryDelay)
 	}
 	return err == nil && n > 0
 }
@@ -253,7 +253,7 @@ func (s *engine) watchGate() error {
 		}
 		s.tuneListener(f.listener)
 		resetOnClose(f.listener, true) // those that it accepts
-		l := &guestListener{s: s, fd: f.listener, accept: func() unix.Errno { return s.tcp.admitAll(f) }, lost: func() { f.lost.Store(true) }}
+		l := &guestListener{s: s, fd: f.listener, accept: func() unix.Errno { return s.tcp.acceptArrivals(f) }, onLost: func() { f.listenerLost.Store(true) }}
 		if err := l.add(); err != nil {
 			return err
 		}
@@ -262,13 +262,13 @@ func (s *engine) watchGate() error {
 }
 
 // admitAll admits the connections that wait at the gate.
-func (t *tcpTable) admitAll(g *gateFamily) unix.Errno {
+func (t *tcpTable) acceptArrivals(g *gateFamily) unix.Errno {
 	for range acceptsPerRound {
 		fd, guest, errno := g.accept()
 		if errno != 0 {
 			return errno
 		}
-		t.admit(g, arrival{fd, guest})
+		t.matchArrival(g, arrival{fd, guest})
 	}
 	return 0
 }
@@ -276,7 +276,7 @@ func (t *tcpTable) admitAll(g *gateFamily) unix.Errno {
 // admit joins a connection that came through the gate with the one that was let
 // through. Any other is reset, however it came there: the guest owns its
 // namespace and may lead to the gate what it likes.
-func (t *tcpTable) admit(g *gateFamily, a arrival) {
+func (t *tcpTable) matchArrival(g *gateFamily, a arrival) {
 	own, errno := sys.LocalAddress(a.fd)
 	if errno != 0 {
 		unix.Close(a.fd)
@@ -284,27 +284,27 @@ func (t *tcpTable) admit(g *gateFamily, a arrival) {
 	}
 	key := keyOf(a.guest, own.AddrPort())
 	if f := t.flows[key]; f != nil {
-		t.join(g, f, a.fd)
+		t.spliceArrival(g, f, a.fd)
 		return
 	}
-	if o := t.s.group.other(t.s, ownerKey{key, true}); o != nil {
-		if o.loop.post(func() { o.tcp.join(g, o.tcp.flows[key], a.fd) }) {
+	if o := t.s.group.otherOwner(t.s, ownerKey{key, true}); o != nil {
+		if o.loop.post(func() { o.tcp.spliceArrival(g, o.tcp.flows[key], a.fd) }) {
 			return
 		}
 		unix.Close(a.fd)
 		return
 	}
-	t.join(g, nil, a.fd)
+	t.spliceArrival(g, nil, a.fd)
 }
 
 // join begins to splice f, if that waits for it.
-func (t *tcpTable) join(g *gateFamily, f *tcpFlow, fd int) {
+func (t *tcpTable) spliceArrival(g *gateFamily, f *tcpFlow, fd int) {
 	if f == nil || f.state != stateAtGate {
 		t.s.stats.Intruders++
-		g.keep(fd)
+		g.stockSocket(fd)
 		return
 	}
-	t.s.group.gate.passed()
+	t.s.group.gate.success()
 	f.splice(fd)
 }
 
@@ -333,18 +333,18 @@ func lowerMSS(options []byte) {
 
 // throughGate sends the guest's SYN back to it, for its own kernel to answer, and
 // tells whether that could be tried. The host's socket is connected.
-func (f *tcpFlow) throughGate() bool {
-	g := f.s.group.gate.of(f.peer.Addr())
+func (f *tcpFlow) tryGate() bool {
+	g := f.s.group.gate.family(f.peer.Addr())
 	switch {
 	case g == nil, f.syn == nil:
 		return false
-	case g.lost.Load():
+	case g.listenerLost.Load():
 		f.takeDevice(reasonListenerLost)
 		return false
 	case f.expectShort():
 		f.takeDevice(reasonShort)
 		return false
-	case !f.s.group.gate.open():
+	case !f.s.group.gate.allowed():
 		f.takeDevice(reasonGatePaused)
 		return false
 	case !f.chargeJunction():
@@ -357,7 +357,7 @@ func (f *tcpFlow) throughGate() bool {
 	}
 	// The device is a function call: the guest's kernel has answered itself by now.
 	if fd, guest, errno := g.accept(); errno == 0 {
-		f.s.tcp.admit(g, arrival{fd, guest})
+		f.s.tcp.matchArrival(g, arrival{fd, guest})
 	}
 	if f.state == stateAtGate {
 		f.startTimer(timerGate, gateTimeout)
@@ -388,25 +388,25 @@ func (f *tcpFlow) takeDevice(why string) {
 // affordsJunction reports whether there are descriptors left for a second socket, and charges
 // for it.
 func (f *tcpFlow) chargeJunction() bool {
-	f.junctionCharged = f.s.group.flows.Load() <= f.s.group.gate.most && f.costs.charge(junctionCost)
+	f.junctionCharged = f.s.group.flows.Load() <= f.s.group.gate.maxFlows && f.costs.charge(junctionCost)
 	return f.junctionCharged
 }
 
 // notThroughGate goes on by the device.
 func (f *tcpFlow) gateTimedOut() {
-	f.s.group.gate.failed()
+	f.s.group.gate.failure()
 	f.takeDevice(reasonGateTimeout)
 	f.answerSYN()
 }
 
 // callThroughGate connects to the guest from a socket in its namespace that has
 // the client's address, and tells whether that could be tried.
-func (f *tcpFlow) callThroughGate() bool {
-	g := f.s.group.gate.of(f.peer.Addr())
+func (f *tcpFlow) connectThroughGate() bool {
+	g := f.s.group.gate.family(f.peer.Addr())
 	if g == nil {
 		return false
 	}
-	if g.lost.Load() {
+	if g.listenerLost.Load() {
 		f.takeDevice(reasonListenerLost)
 		return false
 	}
@@ -420,7 +420,7 @@ func (f *tcpFlow) callThroughGate() bool {
 	}
 	fd, met, err := g.socket()
 	for _, a := range met {
-		f.s.tcp.admit(g, a)
+		f.s.tcp.matchArrival(g, a)
 	}
 	if err != nil {
 		f.takeDevice(reasonNoInsideSocket)

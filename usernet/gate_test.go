@@ -44,9 +44,9 @@ func newGateRig(t *testing.T, v6 bool, change ...func(*Config)) *gateRig {
 	g.rig = newStack(t, append([]func(*Config){func(c *Config) {
 		c.Guest4, c.Gateway4 = loopback4, netip.MustParseAddr("127.0.0.9")
 		c.Guest6, c.Gateway6 = loopback6, loopback6
-		c.Gate = &Gate{Listener4: listener, Caller4: caller, Every: true}
+		c.Gate = &Gate{Listener4: listener, Caller4: caller, Always: true}
 		if v6 {
-			c.Gate = &Gate{Listener6: listener, Caller6: caller, Every: true}
+			c.Gate = &Gate{Listener6: listener, Caller6: caller, Always: true}
 		}
 		c.Policy = judgeFunc(func(f Flow) Verdict {
 			if f.Destination == g.gate {
@@ -175,7 +175,7 @@ func TestIntruderWithTheSamePorts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.s.tcp.join(g.s.group.gate.of(loopback4), g.flow(c), fd)
+		g.s.tcp.spliceArrival(g.s.group.gate.family(loopback4), g.flow(c), fd)
 	})
 	if s := g.stats(); s.Intruders != 1 || s.Spliced != 1 {
 		t.Errorf("counters %+v", s)
@@ -238,7 +238,7 @@ func TestGateThatLeadsNowhere(t *testing.T) {
 		g.g.Settle()
 		return why
 	}
-	for range mostFailures {
+	for range maxFailures {
 		c, _ := g.port()
 		g.knock(c)
 		g.advance(gateTimeout)
@@ -251,12 +251,12 @@ func TestGateThatLeadsNowhere(t *testing.T) {
 	if why := byDevice(c); why != reasonGatePaused {
 		t.Errorf("it goes by the device: %q", why)
 	}
-	g.do(func() { g.s.group.gate.began = g.s.group.gate.began.Add(-firstPause) })
+	g.do(func() { g.s.group.gate.start = g.s.group.gate.start.Add(-minPause) })
 	guest, host, _ := g.through()
 	g.write(guest, "through again")
 	g.reads(host, "through again")
 	g.do(func() {
-		if gate := g.s.group.gate; gate.failures.Load() != 0 || gate.closed.Load() != 0 {
+		if gate := g.s.group.gate; gate.failures.Load() != 0 || gate.retryAt.Load() != 0 {
 			t.Error("the gate does not know that it works")
 		}
 	})
@@ -396,8 +396,8 @@ func TestForwardWithoutSocketInside(t *testing.T) {
 
 // one is long again.
 func TestGateIsForLongConnections(t *testing.T) {
-	g := newGateRig(t, false, func(c *Config) { c.Gate.Every = false })
-	for range shortFrom {
+	g := newGateRig(t, false, func(c *Config) { c.Gate.Always = false })
+	for range shortThreshold {
 		guest, host, _ := g.through()
 		g.write(guest, "short")
 		g.reads(host, "short")
@@ -407,8 +407,8 @@ func TestGateIsForLongConnections(t *testing.T) {
 		g.gone()
 	}
 	g.do(func() { // however long the test has taken
-		for port, h := range g.s.group.gate.habits.short {
-			g.s.group.gate.habits.short[port] = habit{h.inRow, time.Now().Add(patience)}
+		for port, h := range g.s.group.gate.history.ports {
+			g.s.group.gate.history.ports[port] = portRecord{h.shortInRow, time.Now().Add(patience)}
 		}
 	})
 	c, _ := g.port()
@@ -419,7 +419,7 @@ func TestGateIsForLongConnections(t *testing.T) {
 			t.Errorf("it goes by the device: %q", f.deviceReason)
 		}
 	})
-	for sent := 0; sent < longBytes; {
+	for sent := 0; sent < longFlowBytes; {
 		part := text(1000)
 		c.Send(packet.ACK|packet.PSH, []byte(part))
 		g.g.Only(c.Acks())
@@ -430,15 +430,15 @@ func TestGateIsForLongConnections(t *testing.T) {
 }
 
 func TestHabits(t *testing.T) {
-	h := habits{short: map[netip.AddrPort]habit{}}
+	h := portHistory{ports: map[netip.AddrPort]portRecord{}}
 	port := netip.MustParseAddrPort("192.0.2.7:80")
 	now := time.Now()
 	short := func() {
-		for n := range shortFrom + 3 {
-			if got, want := h.expectShort(port, now), n >= shortFrom; got != want {
+		for n := range shortThreshold + 3 {
+			if got, want := h.expectShort(port, now), n >= shortThreshold; got != want {
 				t.Errorf("after %d short ones the next is expected to be short: %v", n, got)
 			}
-			h.ended(port, 1000, now)
+			h.record(port, 1000, now)
 			now = now.Add(time.Millisecond)
 		}
 	}
@@ -446,20 +446,20 @@ func TestHabits(t *testing.T) {
 	if h.expectShort(netip.MustParseAddrPort("192.0.2.7:81"), now) {
 		t.Error("another port is expected to be the same")
 	}
-	h.ended(port, longBytes, now)
+	h.record(port, longFlowBytes, now)
 	if h.expectShort(port, now) {
 		t.Error("a long one has changed nothing")
 	}
 	short()
-	if now = now.Add(shortFor); h.expectShort(port, now) {
+	if now = now.Add(shortGap); h.expectShort(port, now) {
 		t.Error("a pause has changed nothing")
 	}
 	short()
-	for n := range mostHabits + 10 {
-		h.ended(netip.AddrPortFrom(port.Addr(), uint16(n+1)), 0, now)
+	for n := range maxPortRecords + 10 {
+		h.record(netip.AddrPortFrom(port.Addr(), uint16(n+1)), 0, now)
 	}
-	if len(h.short) > mostHabits {
-		t.Errorf("%d ports are remembered", len(h.short))
+	if len(h.ports) > maxPortRecords {
+		t.Errorf("%d ports are remembered", len(h.ports))
 	}
 }
 

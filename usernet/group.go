@@ -31,7 +31,7 @@ type group struct {
 	pipes       *pipeBudget
 	flows       atomic.Int64 // of all, in all protocols
 	connections atomic.Int64 // of TCP
-	turn        atomic.Uint32
+	nextClient  atomic.Uint32
 
 	mu    sync.Mutex
 	owner map[ownerKey]*engine
@@ -57,16 +57,16 @@ type portOwner struct {
 }
 
 // spreadFrom is how many connections are worth a second thread.
-const spreadFrom = 4
+const spreadThreshold = 4
 
 // lonely tells whether there is but one engine, so nothing to share.
-func (g *group) lonely() bool { return len(g.engines) == 1 }
+func (g *group) single() bool { return len(g.engines) == 1 }
 
 // claim makes e the owner of a flow unless another is, or has the guest's port,
 // which it returns. All flows of datagrams that one port begins go to the engine
 // that has its socket; other flows name no port.
 func (g *group) claim(e *engine, k ownerKey, port portKey) *engine {
-	if g.lonely() {
+	if g.single() {
 		return nil
 	}
 	g.mu.Lock()
@@ -91,7 +91,7 @@ func (g *group) claim(e *engine, k ownerKey, port portKey) *engine {
 
 // release ends what claim gave to e.
 func (g *group) release(e *engine, k ownerKey, port portKey) {
-	if g.lonely() {
+	if g.single() {
 		return
 	}
 	g.mu.Lock()
@@ -107,8 +107,8 @@ func (g *group) release(e *engine, k ownerKey, port portKey) {
 }
 
 // other is the engine that has a flow, if that is not e.
-func (g *group) other(e *engine, k ownerKey) *engine {
-	if g.lonely() {
+func (g *group) otherOwner(e *engine, k ownerKey) *engine {
+	if g.single() {
 		return nil
 	}
 	g.mu.Lock()
@@ -121,11 +121,11 @@ func (g *group) other(e *engine, k ownerKey) *engine {
 
 // forClient is the engine for a connection that comes in by a forward: each in
 // turn, of those whose queues are attached or about to be.
-func (g *group) forClient() *engine {
-	if g.connections.Load() < spreadFrom {
+func (g *group) engineForClient() *engine {
+	if g.connections.Load() < spreadThreshold {
 		return g.engines[0]
 	}
-	if e := g.engines[int(g.turn.Add(1))%len(g.engines)]; e.wanted.Load() {
+	if e := g.engines[int(g.nextClient.Add(1))%len(g.engines)]; e.queueWanted.Load() {
 		return e
 	}
 	return g.engines[0]
@@ -133,68 +133,68 @@ func (g *group) forClient() *engine {
 
 // connected counts one more connection, and has the other engines help when
 // there are several.
-func (g *group) connected() {
-	if g.connections.Add(1) >= spreadFrom {
+func (g *group) connectionOpened() {
+	if g.connections.Add(1) >= spreadThreshold {
 		g.spread()
 	}
 }
 
 func (g *group) spread() {
 	for _, e := range g.engines[1:] {
-		if !e.wanted.Load() && e.wanted.CompareAndSwap(false, true) {
+		if !e.queueWanted.Load() && e.queueWanted.CompareAndSwap(false, true) {
 			e.loop.post(e.attach)
 		}
 	}
 }
 
 // leaveAfter is how often an engine looks whether it is still needed.
-const leaveAfter = 2 * time.Second
+const detachCheckInterval = 2 * time.Second
 
 // attach has the kernel give the engine packets.
 func (e *engine) attach() {
 	if sys.AttachQueue(e.dev.fd) != nil {
-		e.wanted.Store(false) // the next connection tries again
+		e.queueWanted.Store(false) // the next connection tries again
 		return
 	}
-	e.attached.Store(true)
-	e.loop.timers.set(&e.leave, e.loop.after(leaveAfter))
+	e.queueAttached.Store(true)
+	e.loop.timers.set(&e.detachTimer, e.loop.after(detachCheckInterval))
 }
 
 // detach is the other way round, once the engine has nothing and few want it.
 func (e *engine) detach() {
 	g := e.group
-	if g.connections.Load() >= spreadFrom || e.open() > 0 || len(e.tcp.flows) > 0 {
-		e.loop.timers.set(&e.leave, e.loop.after(leaveAfter))
+	if g.connections.Load() >= spreadThreshold || e.open() > 0 || len(e.tcp.flows) > 0 {
+		e.loop.timers.set(&e.detachTimer, e.loop.after(detachCheckInterval))
 		return
 	}
 	if sys.DetachQueue(e.dev.fd) != nil {
 		return // it stays for good
 	}
-	e.attached.Store(false)
-	e.wanted.Store(false)
-	if g.connections.Load() >= spreadFrom { // they came while it left
+	e.queueAttached.Store(false)
+	e.queueWanted.Store(false)
+	if g.connections.Load() >= spreadThreshold { // they came while it left
 		g.spread()
 	}
 }
 
 // maxVisiting bounds what waits for an engine that others have it from, in
 // bytes.
-const maxVisiting = 4 << 20
+const maxHandedOver = 4 << 20
 
 // handOver gives a packet of the guest's, with its virtio header, to the engine
 // whose flow it belongs to.
 func (e *engine) handOver(to *engine, frame []byte) {
 	n := int64(len(frame))
 	cost := ledger.Cost{Bytes: len(frame)}
-	if to.visiting.Add(n) > maxVisiting || !e.group.ledger.Charge(cost) {
-		to.visiting.Add(-n)
+	if to.handedOverBytes.Add(n) > maxHandedOver || !e.group.ledger.Charge(cost) {
+		to.handedOverBytes.Add(-n)
 		e.stats.OverLimit++
 		return
 	}
 	e.stats.HandedOver++
 	own := bytes.Clone(frame)
 	arrive := func() {
-		to.visiting.Add(-n)
+		to.handedOverBytes.Add(-n)
 		e.group.ledger.Refund(cost)
 		to.input(own)
 	}

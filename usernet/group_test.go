@@ -38,8 +38,8 @@ func (r *rig) disowned() {
 		r.Errorf("at the end %v and %v are owned, %d flows and %d connections counted", g.owner, g.ports, g.flows.Load(), g.connections.Load())
 	}
 	for _, e := range g.engines {
-		if e.large.used != 1 || e.small.used != 0 {
-			r.Errorf("an engine has %d large and %d small buffers in use", e.large.used, e.small.used)
+		if e.largePool.used != 1 || e.smallPool.used != 0 {
+			r.Errorf("an engine has %d large and %d small buffers in use", e.largePool.used, e.smallPool.used)
 		}
 	}
 }
@@ -124,14 +124,14 @@ func TestClientsAreSpread(t *testing.T) {
 	var second *guesttest.Guest
 	r := newRig(t, queued(t, &second))
 	at := r.forward()
-	for range 2 * spreadFrom {
+	for range 2 * spreadThreshold {
 		r.client(at, netip.AddrPort{})
 	}
-	r.until("the other engine has clients", func() bool { return r.stack.group.engines[1].group.connections.Load() == 2*spreadFrom })
+	r.until("the other engine has clients", func() bool { return r.stack.group.engines[1].group.connections.Load() == 2*spreadThreshold })
 	engines := r.stack.group.engines
 	for i, e := range engines {
 		n := 0
-		if err := e.call(func() { n = e.tcp.openFlows }); err != nil || n < spreadFrom/2 {
+		if err := e.call(func() { n = e.tcp.openFlows }); err != nil || n < spreadThreshold/2 {
 			t.Errorf("engine %d has %d clients (%v)", i, n, err)
 		}
 	}
@@ -187,7 +187,7 @@ func TestWhatWaitsForAnotherEngineIsBounded(t *testing.T) {
 	<-asleep
 	frame := datagramFrame(netip.AddrPortFrom(r.guest, 5000), to, make([]byte, 60000), 0)
 	other := r.stack.group.engines[1]
-	const sent = maxVisiting/60000 + 10
+	const sent = maxHandedOver/60000 + 10
 	for range sent {
 		second.SendFrame(frame)
 		if err := other.call(func() {}); err != nil {
@@ -204,11 +204,11 @@ func TestWhatWaitsForAnotherEngineIsBounded(t *testing.T) {
 	}
 	s := done()
 	close(awake)
-	if s.HandedOver > maxVisiting/60000 || s.HandedOver+s.OverLimit != sent {
+	if s.HandedOver > maxHandedOver/60000 || s.HandedOver+s.OverLimit != sent {
 		t.Errorf("of %d packets %d were handed over and %d counted as too many", sent, s.HandedOver, s.OverLimit)
 	}
 	r.fence()
-	if n := r.s.visiting.Load(); n != 0 {
+	if n := r.s.handedOverBytes.Load(); n != 0 {
 		t.Errorf("%d bytes still count as waiting", n)
 	}
 	r.disowned()

@@ -22,19 +22,19 @@ import (
 const (
 	sweepInterval  = 15 * time.Second // how often connections are looked at
 	halfClosedIdle = 60 * time.Second // net.ipv4.tcp_fin_timeout
-	halfClosedMost = time.Hour
-	mostProbes     = 9 // net.ipv4.tcp_keepalive_probes
+	maxHalfClosed  = time.Hour
+	maxProbes      = 9 // net.ipv4.tcp_keepalive_probes
 )
 
 // idleness is since when a connection has moved no payload.
 type idleness struct {
-	moved uint64 // payload both ways, when it was last looked at
-	since int64  // on the loop's clock; 0: it was not looked at yet
+	movedBytes uint64 // payload both ways, when it was last looked at
+	since      int64  // on the loop's clock; 0: it was not looked at yet
 }
 
 // look notes how much has been moved by now, and returns how long that has not changed.
-func (i *idleness) look(moved uint64, now int64) time.Duration {
-	if i.since == 0 || i.moved != moved {
+func (i *idleness) update(moved uint64, now int64) time.Duration {
+	if i.since == 0 || i.movedBytes != moved {
 		*i = idleness{moved, now}
 	}
 	return time.Duration(now - i.since)
@@ -57,7 +57,7 @@ func (f *tcpFlow) halfClosed() bool { return f.guestFIN != (f.finSent && f.sndUn
 
 // probeHalfClosed asks both ends of an idle connection whether they still know it.
 func (f *tcpFlow) probeHalfClosed() {
-	idle := f.idle.look(f.movedBytes(), f.s.loop.now)
+	idle := f.idle.update(f.movedBytes(), f.s.loop.now)
 	switch {
 	case idle < halfClosedIdle:
 		f.unansweredProbes = 0
@@ -65,7 +65,7 @@ func (f *tcpFlow) probeHalfClosed() {
 	case f.segmentsIn != f.segmentsInAtProbe:
 		f.unansweredProbes = 0
 	}
-	if idle >= halfClosedMost || f.unansweredProbes >= mostProbes {
+	if idle >= maxHalfClosed || f.unansweredProbes >= maxProbes {
 		f.giveUp()
 		return
 	}
@@ -81,11 +81,11 @@ func (f *tcpFlow) probeHalfClosed() {
 // probeHalfClosed has the kernel ask both ends of an idle connection, and reports whether the
 // connection may stay.
 func (j *junction) probeHalfClosed(now int64) bool {
-	idle := j.idle.look(j.out.bytes+j.in.bytes, now)
-	if idle >= halfClosedIdle && !j.asked {
-		j.asked = true
-		enableKeepalives(j.inner.fd)
-		enableKeepalives(j.outer.fd)
+	idle := j.idle.update(j.out.bytes+j.in.bytes, now)
+	if idle >= halfClosedIdle && !j.probing {
+		j.probing = true
+		enableKeepalives(j.guestEnd.fd)
+		enableKeepalives(j.hostEnd.fd)
 	}
-	return idle < halfClosedMost
+	return idle < maxHalfClosed
 }

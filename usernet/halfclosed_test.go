@@ -45,7 +45,7 @@ func TestHalfClosedAndForgotten(t *testing.T) {
 			answer func(c *guesttest.Conn)
 		}{
 			"a kernel that has forgotten": {1, func(c *guesttest.Conn) { c.Send(packet.RST, nil) }},
-			"one that is gone":            {mostProbes, func(*guesttest.Conn) {}},
+			"one that is gone":            {maxProbes, func(*guesttest.Conn) {}},
 		} {
 			t.Run(half+", "+name, func(t *testing.T) {
 				r := newRig(t)
@@ -75,7 +75,7 @@ func TestHalfClosedAndAlive(t *testing.T) {
 			c, host := r.open()
 			closed(r, c, host)
 			var passed time.Duration
-			for ; passed < halfClosedMost-sweepInterval; passed += sweepInterval {
+			for ; passed < maxHalfClosed-sweepInterval; passed += sweepInterval {
 				r.advance(sweepInterval)
 				if passed > halfClosedIdle {
 					r.g.Only(isKeepalive(c))
@@ -121,7 +121,7 @@ func TestIdleStays(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	for range 100 {
-		r.advance(halfClosedMost / 10)
+		r.advance(maxHalfClosed / 10)
 	}
 	r.g.Silent()
 	r.write(host, "late")
@@ -142,7 +142,7 @@ func TestHalfClosedAndSpliced(t *testing.T) {
 		t.Helper()
 		g.do(func() {
 			j := g.flow(c).junction
-			for _, fd := range []int{j.inner.fd, j.outer.fd} {
+			for _, fd := range []int{j.guestEnd.fd, j.hostEnd.fd} {
 				if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE); err != nil || on != want {
 					t.Errorf("SO_KEEPALIVE is %d, want %d: %v", on, want, err)
 				}
@@ -155,7 +155,7 @@ func TestHalfClosedAndSpliced(t *testing.T) {
 	alive(1)
 	g.write(host, "late")
 	g.reads(guest, "late")
-	for range halfClosedMost/sweepInterval + 2 {
+	for range maxHalfClosed/sweepInterval + 2 {
 		g.advance(sweepInterval)
 	}
 	g.isReset(guest)

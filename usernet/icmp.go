@@ -22,51 +22,51 @@ func (t *icmpTable) init(s *engine) { t.s = s }
 func (t *icmpTable) input(frame []byte, ip *packet.IP) {
 	var e packet.Echo
 	if packet.ParseEcho(ip.Protocol, ip.Payload, &e) != nil {
-		t.reported(frame, ip)
+		t.onGuestError(frame, ip)
 		return
 	}
 	if !e.Request {
 		return
 	}
-	if ip.Dst == t.s.gateway(ip.Src) {
-		t.answer(ip, &e)
+	if ip.Dst == t.s.gatewayFor(ip.Src) {
+		t.replyToPing(ip, &e)
 		return
 	}
-	t.s.udp.take(ip.Protocol, netip.AddrPortFrom(ip.Src, e.ID), netip.AddrPortFrom(ip.Dst, 0), parcel{
-		frame: frame, payload: ip.Payload, ttl: ip.TTL, tos: ip.TOS, df: ip.DontFragment,
+	t.s.udp.route(ip.Protocol, netip.AddrPortFrom(ip.Src, e.ID), netip.AddrPortFrom(ip.Dst, 0), parcel{
+		frame: frame, payload: ip.Payload, ttl: ip.TTL, tos: ip.TOS, dontFragment: ip.DontFragment,
 	})
 }
 
 // answer is the gateway's own reply.
-func (t *icmpTable) answer(ip *packet.IP, e *packet.Echo) {
+func (t *icmpTable) replyToPing(ip *packet.IP, e *packet.Echo) {
 	u := &t.s.udp
 	u.prepare()
-	if len(ip.Payload) > len(u.frame)-udpHeadroom {
+	if len(ip.Payload) > len(u.scratch)-udpHeadroom {
 		return
 	}
-	room := u.frame[:udpHeadroom+len(ip.Payload)]
+	room := u.scratch[:udpHeadroom+len(ip.Payload)]
 	e.Request = false
 	packet.PutEcho(room[udpHeadroom:], ip.Protocol, e)
 	copy(room[udpHeadroom+packet.ICMPBytes:], e.Payload)
-	u.message(ip.Dst, ip.Src, ip.Protocol, room, ip.TOS)
+	u.writeICMP(ip.Dst, ip.Src, ip.Protocol, room, ip.TOS)
 }
 
 // echo hands a reply, which lies in room behind the headroom, to the guest with
 // the identifier that the guest knows.
-func (t *udpTable) echo(f *udpFlow, room []byte, tos uint8) {
+func (t *udpTable) deliverEcho(f *udpFlow, room []byte, tos uint8) {
 	var e packet.Echo
 	if packet.ParseEcho(f.proto, room[udpHeadroom:], &e) != nil || e.Request {
 		return
 	}
 	e.ID = f.guest.Port()
 	packet.PutEcho(room[udpHeadroom:], f.proto, &e)
-	t.message(f.peer.Addr(), f.guest.Addr(), f.proto, room, tos)
+	t.writeICMP(f.peer.Addr(), f.guest.Addr(), f.proto, room, tos)
 	f.received(len(room) - udpHeadroom)
 }
 
 // message completes an ICMP message, which lies in room behind the headroom, and
 // writes it, in fragments if need be.
-func (t *udpTable) message(src, dst netip.Addr, proto packet.Protocol, room []byte, tos uint8) {
+func (t *udpTable) writeICMP(src, dst netip.Addr, proto packet.Protocol, room []byte, tos uint8) {
 	m := room[udpHeadroom:]
 	m[2], m[3] = 0, 0
 	packet.PutICMPChecksum(m, src, dst)

@@ -47,7 +47,7 @@ func isReply(from, to netip.Addr, id, seq uint16, payload string) guesttest.Matc
 
 func TestGatewayAnswersPings(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
-		gateway := r.s.gateway(r.guest)
+		gateway := r.s.gatewayFor(r.guest)
 		for seq, size := range []int{0, 56, 1400} {
 			r.g.SendFrame(echoFrame(r.guest, gateway, 77, uint16(seq), []byte(text(size))))
 			r.g.Only(isReply(gateway, r.guest, 77, uint16(seq), text(size)))
@@ -60,7 +60,7 @@ func TestGatewayAnswersPings(t *testing.T) {
 
 func TestGatewayAnswersLongPingsInFragments(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
-		gateway := r.s.gateway(r.guest)
+		gateway := r.s.gatewayFor(r.guest)
 		for _, p := range fragmentsOf(t, echoFrame(r.guest, gateway, 77, 1, []byte(text(5000))), 3, 1500) {
 			r.g.SendFrame(p)
 		}
@@ -76,7 +76,7 @@ func TestGatewayAnswersLongPingsInFragments(t *testing.T) {
 			}
 			var ip packet.IP
 			var e packet.Echo
-			if packet.ParseIP(got, &ip) != nil || packet.ParseEcho(ip.Protocol, ip.Payload, &e) != nil || !bytes.Equal(e.Payload, []byte(text(5000))) || !intact(&ip) {
+			if packet.ParseIP(got, &ip) != nil || packet.ParseEcho(ip.Protocol, ip.Payload, &e) != nil || !bytes.Equal(e.Payload, []byte(text(5000))) || !checksumOK(&ip) {
 				t.Error("the fragments make no reply")
 			}
 			return
@@ -202,7 +202,7 @@ func TestCapture(t *testing.T) {
 	for len(b) > 0 {
 		n := int(binary.LittleEndian.Uint32(b[8:]))
 		var ip packet.IP
-		if err := packet.ParseIP(b[packet.PcapRecordBytes:packet.PcapRecordBytes+n], &ip); err != nil || !intact(&ip) {
+		if err := packet.ParseIP(b[packet.PcapRecordBytes:packet.PcapRecordBytes+n], &ip); err != nil || !checksumOK(&ip) {
 			t.Fatalf("record of %d bytes: %v, or a wrong checksum", n, err)
 		}
 		sizes = append(sizes, n)

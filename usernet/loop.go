@@ -21,14 +21,14 @@ type source interface {
 // loop is an epoll instance and what waits on it. All but post belongs to one
 // thread.
 type loop struct {
-	epfd   int
-	wakeup int // an eventfd that post writes to
-	seats  []seat
-	free   []int32
-	events [128]unix.EpollEvent
-	timers timers
-	start  time.Time
-	now    int64 // nanoseconds since start, read once a round
+	epfd          int
+	wakeup        int // an eventfd that post writes to
+	registrations []registration
+	free          []int32
+	events        [128]unix.EpollEvent
+	timers        timerHeap
+	start         time.Time
+	now           int64 // nanoseconds since start, read once a round
 
 	mu     sync.Mutex
 	posted []func()
@@ -38,16 +38,16 @@ type loop struct {
 
 // seat is a descriptor's place. Its generation tells an event of this round for
 // a source that has just left from one for its successor.
-type seat struct {
+type registration struct {
 	src        source
 	generation int32
 }
 
 // ticket names a seat; the zero ticket names none.
-type ticket int32
+type handle int32
 
 func newLoop() (*loop, error) {
-	l := &loop{start: time.Now(), seats: make([]seat, 1)}
+	l := &loop{start: time.Now(), registrations: make([]registration, 1)}
 	var err error
 	if l.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("make epoll instance: %w", err)
@@ -60,7 +60,7 @@ func newLoop() (*loop, error) {
 		l.close()
 		return nil, err
 	}
-	l.tick()
+	l.readClock()
 	return l, nil
 }
 
@@ -73,45 +73,45 @@ func (l *loop) close() {
 }
 
 // add gives fd a seat. Events are as in epoll_ctl(2).
-func (l *loop) add(fd int, events uint32, src source) (ticket, error) {
-	i := int32(len(l.seats))
+func (l *loop) add(fd int, events uint32, src source) (handle, error) {
+	i := int32(len(l.registrations))
 	if n := len(l.free); n > 0 {
 		i, l.free = l.free[n-1], l.free[:n-1]
 	} else {
-		l.seats = append(l.seats, seat{})
+		l.registrations = append(l.registrations, registration{})
 	}
-	s := &l.seats[i]
+	s := &l.registrations[i]
 	s.src = src
 	ev := unix.EpollEvent{Events: events, Fd: i, Pad: s.generation}
 	if err := unix.EpollCtl(l.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		l.remove(ticket(i))
+		l.remove(handle(i))
 		return 0, fmt.Errorf("wait for descriptor: %w", err)
 	}
-	return ticket(i), nil
+	return handle(i), nil
 }
 
 // reseat gives a descriptor's events to another source.
-func (l *loop) reseat(t ticket, src source) { l.seats[t].src = src }
+func (l *loop) replaceSource(t handle, src source) { l.registrations[t].src = src }
 
 // modify changes the events that the source waits for.
-func (l *loop) modify(t ticket, fd int, events uint32) error {
-	ev := unix.EpollEvent{Events: events, Fd: int32(t), Pad: l.seats[t].generation}
+func (l *loop) modify(t handle, fd int, events uint32) error {
+	ev := unix.EpollEvent{Events: events, Fd: int32(t), Pad: l.registrations[t].generation}
 	return unix.EpollCtl(l.epfd, unix.EPOLL_CTL_MOD, fd, &ev)
 }
 
 // remove frees a seat. The caller closes the descriptor, which takes it out of
 // the epoll instance: it must have no duplicates.
-func (l *loop) remove(t ticket) {
+func (l *loop) remove(t handle) {
 	if t == 0 {
 		return
 	}
-	l.seats[t].src = nil
-	l.seats[t].generation++
+	l.registrations[t].src = nil
+	l.registrations[t].generation++
 	l.free = append(l.free, int32(t))
 }
 
 // disarm frees a seat whose descriptor stays open.
-func (l *loop) disarm(t ticket, fd int) {
+func (l *loop) unregister(t handle, fd int) {
 	if t == 0 {
 		return
 	}
@@ -120,7 +120,7 @@ func (l *loop) disarm(t ticket, fd int) {
 }
 
 // tick reads the clock.
-func (l *loop) tick() { l.now = int64(time.Since(l.start)) + 1 }
+func (l *loop) readClock() { l.now = int64(time.Since(l.start)) + 1 }
 
 // after is the loop's time d from now.
 func (l *loop) after(d time.Duration) int64 { return l.now + int64(d) }
@@ -131,7 +131,7 @@ func (l *loop) poll() (bool, error) {
 	if errno != 0 && errno != unix.EINTR {
 		return false, fmt.Errorf("wait for events: %w", errno)
 	}
-	l.tick()
+	l.readClock()
 	if errno != 0 {
 		return false, nil
 	}
@@ -149,7 +149,7 @@ func (l *loop) wait() error {
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("wait for events: %w", err)
 	}
-	l.tick()
+	l.readClock()
 	l.dispatch(max(n, 0))
 	return nil
 }
@@ -157,7 +157,7 @@ func (l *loop) wait() error {
 func (l *loop) dispatch(n int) {
 	for i := range l.events[:n] {
 		ev := &l.events[i]
-		if s := &l.seats[ev.Fd]; s.src != nil && s.generation == ev.Pad {
+		if s := &l.registrations[ev.Fd]; s.src != nil && s.generation == ev.Pad {
 			s.src.ready(ev.Events)
 		}
 	}
@@ -180,7 +180,7 @@ func (l *loop) post(f func()) bool {
 
 // finish lets nothing more be posted and runs what was: descriptors and
 // connections may have come with it.
-func (l *loop) finish() {
+func (l *loop) drain() {
 	l.mu.Lock()
 	l.closed = true
 	rest := l.posted

@@ -37,7 +37,7 @@ func pipe2(t *testing.T) (r, w int) {
 	return p[0], p[1]
 }
 
-func add(t *testing.T, l *loop, fd int, src source) ticket {
+func add(t *testing.T, l *loop, fd int, src source) handle {
 	t.Helper()
 	ticket, err := l.add(fd, unix.EPOLLIN, src)
 	if err != nil {
@@ -81,7 +81,7 @@ func TestLoopTellsWhatIsReady(t *testing.T) {
 }
 
 // forget frees a descriptor's seat as closing it would.
-func forget(l *loop, t ticket, fd int) {
+func forget(l *loop, t handle, fd int) {
 	_ = unix.EpollCtl(l.epfd, unix.EPOLL_CTL_DEL, fd, nil)
 	l.remove(t)
 }
@@ -90,7 +90,7 @@ func forget(l *loop, t ticket, fd int) {
 type leaver struct {
 	l      *loop
 	other  *leaver
-	ticket ticket
+	ticket handle
 	fd     int
 	heir   *events // gets the seat
 	heard  int
@@ -139,14 +139,14 @@ func TestLoopUsesSeatsAgain(t *testing.T) {
 	for range 100 {
 		forget(l, add(t, l, r, &events{}), r)
 	}
-	if n := len(l.seats); n > 3 {
+	if n := len(l.registrations); n > 3 {
 		t.Errorf("%d seats for one descriptor", n)
 	}
 	if _, err := l.add(-1, unix.EPOLLIN, &events{}); err == nil {
 		t.Error("a bad descriptor is welcome")
 	}
-	if n := len(l.free); n != len(l.seats)-2 { // the zero seat and the waker's
-		t.Errorf("%d of %d seats are free", n, len(l.seats))
+	if n := len(l.free); n != len(l.registrations)-2 { // the zero seat and the waker's
+		t.Errorf("%d of %d seats are free", n, len(l.registrations))
 	}
 }
 
@@ -222,7 +222,7 @@ func TestLoopRunsAtItsEndWhatWasPosted(t *testing.T) {
 	for range 3 {
 		l.post(func() { ran++ })
 	}
-	l.finish()
+	l.drain()
 	if l.post(func() { ran++ }) || ran != 3 {
 		t.Errorf("%d functions ran, want the 3 posted before the end", ran)
 	}

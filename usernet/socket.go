@@ -89,21 +89,21 @@ func addrPort(sa unix.Sockaddr) netip.AddrPort {
 // of the rate; "" where the system's is fine. That is one that needs no
 // privilege, for the process may give up its own at any time: reno always is,
 // cubic where the system's list has it.
-type controls struct{ system, local string }
+type congestionControls struct{ system, local string }
 
-func readControls() controls {
+func readCongestionControls() congestionControls {
 	const dir = "/proc/sys/net/ipv4/"
 	name, err := os.ReadFile(dir + "tcp_congestion_control")
 	if err != nil {
-		return controls{}
+		return congestionControls{}
 	}
 	allowed, _ := os.ReadFile(dir + "tcp_allowed_congestion_control")
 	system := strings.TrimSpace(string(name))
-	return controls{system, controlBeside(system, strings.Fields(string(allowed)))}
+	return congestionControls{system, localControl(system, strings.Fields(string(allowed)))}
 }
 
 // controlBeside is what to use where the system's control does not do.
-func controlBeside(system string, allowed []string) string {
+func localControl(system string, allowed []string) string {
 	switch {
 	case system == "cubic" || system == "reno":
 		return ""
@@ -114,17 +114,17 @@ func controlBeside(system string, allowed []string) string {
 }
 
 // tune sets the congestion control of a socket whose other end is on the host.
-func (c controls) tune(fd int, peer netip.Addr) {
+func (c congestionControls) tune(fd int, peer netip.Addr) {
 	if c.local != "" && peer.IsLoopback() {
-		setControl(fd, c.local)
+		setCongestionControl(fd, c.local)
 	}
 }
 
 // tuneConnected does the same for a connected socket to one of the host's other
 // addresses: there both ends have the same.
-func (c controls) tuneConnected(fd int, peer netip.Addr) {
-	if c.local != "" && !peer.IsLoopback() && isOwn(fd, peer) {
-		setControl(fd, c.local)
+func (c congestionControls) tuneConnected(fd int, peer netip.Addr) {
+	if c.local != "" && !peer.IsLoopback() && isLocalPeer(fd, peer) {
+		setCongestionControl(fd, c.local)
 	}
 }
 
@@ -132,11 +132,11 @@ func (c controls) tuneConnected(fd int, peer netip.Addr) {
 // in its place. It is safe for concurrent use.
 type Sockets struct {
 	cfg      Config
-	controls controls
+	controls congestionControls
 }
 
 // NewSockets takes from cfg what it says about outbound connections.
-func NewSockets(cfg Config) *Sockets { return &Sockets{cfg, readControls()} }
+func NewSockets(cfg Config) *Sockets { return &Sockets{cfg, readCongestionControls()} }
 
 // Socket makes a non-blocking socket of a family (unix.AF_INET, AF_INET6) and a kind
 // (SOCK_STREAM for TCP, SOCK_DGRAM for UDP), to be connected to an address.
@@ -160,28 +160,28 @@ func (s *Sockets) Connected(fd int, to netip.Addr) { s.controls.tuneConnected(fd
 func (s *engine) tuneListener(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // the guest's kernel has done what Nagle asks
 	if s.controls.local != "" {
-		setControl(fd, s.controls.local)
+		setCongestionControl(fd, s.controls.local)
 	}
 }
 
 func (s *engine) tuneClient(fd int, client netip.Addr) {
-	if s.controls.local != "" && !client.IsLoopback() && !isOwn(fd, client) {
-		setControl(fd, s.controls.system)
+	if s.controls.local != "" && !client.IsLoopback() && !isLocalPeer(fd, client) {
+		setCongestionControl(fd, s.controls.system)
 	}
 }
 
-func setControl(fd int, name string) {
+func setCongestionControl(fd int, name string) {
 	_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
 }
 
 // isOwn tells whether a connected socket's peer has the socket's own address.
-func isOwn(fd int, peer netip.Addr) bool {
+func isLocalPeer(fd int, peer netip.Addr) bool {
 	own, err := unix.Getsockname(fd)
 	return err == nil && addrPort(own).Addr() == peer
 }
 
 // ownDescriptor duplicates the descriptor of a plain stream.
-func ownDescriptor(c net.Conn) (int, bool) {
+func dupDescriptor(c net.Conn) (int, bool) {
 	switch c.(type) {
 	case *net.TCPConn, *net.UnixConn:
 	default:
@@ -202,8 +202,8 @@ func ownDescriptor(c net.Conn) (int, bool) {
 // where it has one, else one end of a socket pair that goroutines copy from and
 // to. cancel, if not nil, cuts the copying short. The Conn is closed in the end,
 // and at once on failure.
-func (s *engine) adopt(c net.Conn) (fd int, cancel func(), err error) {
-	if fd, ok := ownDescriptor(c); ok {
+func (s *engine) adoptConn(c net.Conn) (fd int, cancel func(), err error) {
+	if fd, ok := dupDescriptor(c); ok {
 		_ = c.Close() // the duplicate lives on
 		return fd, nil, nil
 	}
@@ -247,15 +247,15 @@ func bridge(ctx context.Context, a, b net.Conn) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		pipe(a, b)
+		copyOneWay(a, b)
 	}()
-	pipe(b, a)
+	copyOneWay(b, a)
 	<-done
 }
 
 // pipe copies one way and passes the end on: a connection that can't be half
 // closed is closed.
-func pipe(to, from net.Conn) {
+func copyOneWay(to, from net.Conn) {
 	_, _ = io.Copy(to, from)
 	if w, ok := to.(interface{ CloseWrite() error }); !ok || w.CloseWrite() != nil {
 		to.Close()

@@ -14,7 +14,7 @@ func TestControlBeside(t *testing.T) {
 		{"BBR, cubic for root only", "bbr", []string{"reno", "bbr"}, "reno"},
 		{"an unreadable list", "bbr", nil, "reno"},
 	} {
-		if got := controlBeside(tt.system, tt.allowed); got != tt.want {
+		if got := localControl(tt.system, tt.allowed); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}

@@ -13,30 +13,30 @@ import (
 // as long as looking has lately been worth it. After each look it lets others
 // run that wait for this processor: one of them may be who is to answer.
 type spinner struct {
-	small  bool // the last round moved little
-	credit int  // successes lately, less failures
+	lastSmall bool // the last round moved little
+	credit    int  // successes lately, less failures
 }
 
 // moved notes how many bytes a round has moved.
-func (p *spinner) moved(bytes uint64) {
+func (p *spinner) note(bytes uint64) {
 	if bytes > 0 {
-		p.small = bytes < spinMaxBytes
+		p.lastSmall = bytes < spinMaxBytes
 	}
 }
 
 const (
 	spinMaxBytes  = 8 << 10
-	spinFor       = 40 * time.Microsecond // an answer over loopback takes 20 to 30 µs
+	spinDuration  = 40 * time.Microsecond // an answer over loopback takes 20 to 30 µs
 	spinMaxCredit = 16
 )
 
 // worthwhile tells whether to look for the next event.
-func (p *spinner) worthwhile() bool { return p.small && p.credit > 0 }
+func (p *spinner) worthwhile() bool { return p.lastSmall && p.credit > 0 }
 
 // rest waits for an event: for a moment awake, then asleep.
-func (s *engine) rest() error {
+func (s *engine) waitForWork() error {
 	if s.spin.worthwhile() {
-		for until := s.loop.now + int64(spinFor); s.loop.now < until; {
+		for until := s.loop.now + int64(spinDuration); s.loop.now < until; {
 			found, err := s.loop.poll()
 			if found || err != nil {
 				s.spin.credit = min(s.spin.credit+1, spinMaxCredit)
@@ -49,7 +49,7 @@ func (s *engine) rest() error {
 	}
 	slept := s.loop.now
 	err := s.loop.wait()
-	if s.spin.small && s.loop.now-slept < int64(spinFor) {
+	if s.spin.lastSmall && s.loop.now-slept < int64(spinDuration) {
 		s.spin.credit = min(s.spin.credit+1, spinMaxCredit)
 	}
 	return err

@@ -9,58 +9,58 @@ import (
 // junction moves a connection's bytes between two sockets: one of the guest's
 // namespace, whose peer is the guest's own, and the host's.
 type junction struct {
-	f            *tcpFlow
-	inner, outer end
-	out, in      lane // from the guest, and toward it
-	waiting      bool // in the ready list
-	looked       uint64
-	idle         idleness // while one direction is closed
-	asked        bool     // the kernel probes both ends
-	heard        uint32   // segments that came from the guest, at the last look
-	keepalives   bool
+	f                 *tcpFlow
+	guestEnd, hostEnd spliceEnd
+	out, in           lane // from the guest, and toward it
+	queued            bool // in the ready list
+	movedAtSweep      uint64
+	idle              idleness // while one direction is closed
+	probing           bool     // the kernel probes both ends
+	segmentsInAtSweep uint32   // segments that came from the guest, at the last look
+	hostKeepalives    bool
 }
 
 // end is one of its sockets.
-type end struct {
-	j        *junction
-	fd       int
-	ticket   ticket
-	readable bool // it may have something
-	writable bool // it has not said EAGAIN
-	hup      bool // epoll has told of its end: it will not do so again
-	died     bool // epoll has told of an error, which reading does not if it came behind the end
-	urgent   bool // it has an urgent byte ahead
-	pair     bool // it is a hook's Conn, which knows no urgent bytes
+type spliceEnd struct {
+	j           *junction
+	fd          int
+	handle      handle
+	readable    bool // it may have something
+	writable    bool // it has not said EAGAIN
+	hangup      bool // epoll has told of its end: it will not do so again
+	failed      bool // epoll has told of an error, which reading does not if it came behind the end
+	urgentAhead bool // it has an urgent byte ahead
+	noUrgent    bool // it is a hook's Conn, which knows no urgent bytes
 }
 
 // lane is one direction. What it holds came from one socket and has yet to go to
 // the other: in a pipe, or in a buffer.
 type lane struct {
-	from, to *end
-	pipe     *pagePipe
-	piped    int // bytes in it
-	rest     outChunk
-	bulk     bool // there is so much that moving pages is worth it
-	eof      bool // all of it is here
-	shut     bool // and the other socket has been told
-	bytes    uint64
+	from, to     *spliceEnd
+	pipe         *pagePipe
+	pipedBytes   int // bytes in it
+	buffered     outChunk
+	bulk         bool // there is so much that moving pages is worth it
+	eof          bool // all of it is here
+	shutdownSent bool // and the other socket has been told
+	bytes        uint64
 }
 
 // spliceTable is the connections of one engine that are spliced.
 type spliceTable struct {
-	s     *engine
-	all   map[*junction]struct{}
-	ready []*junction
-	next  []*junction
-	pipes pipes
-	moved uint64 // bytes, in all
-	look  timer
+	s          *engine
+	junctions  map[*junction]struct{}
+	ready      []*junction
+	next       []*junction
+	pipes      pipePool
+	movedBytes uint64 // bytes, in all
+	sweepTimer timer
 }
 
 func (t *spliceTable) init(s *engine) {
-	t.s, t.all = s, map[*junction]struct{}{}
-	t.pipes = pipes{budget: s.group.pipes, ledger: s.group.ledger}
-	t.look.fire = t.lookAround
+	t.s, t.junctions = s, map[*junction]struct{}{}
+	t.pipes = pipePool{budget: s.group.pipes, ledger: s.group.ledger}
+	t.sweepTimer.fire = t.sweep
 }
 
 // splice begins to move f's bytes between the host's socket and one of the
@@ -72,38 +72,38 @@ func (f *tcpFlow) splice(inner int) {
 	f.forgetSYN()
 	j := &junction{f: f}
 	f.junction = j
-	j.inner = end{j: j, fd: inner, writable: true} // events tell what it has
-	j.outer = end{j: j, fd: f.hostFD, ticket: f.ticket, readable: f.readable, writable: true, hup: f.hostHangup, died: f.hostError, urgent: f.urgentAhead, pair: !f.host.IsValid()}
-	j.out = lane{from: &j.inner, to: &j.outer}
-	j.in = lane{from: &j.outer, to: &j.inner}
-	f.hostFD, f.ticket = -1, 0
-	resetOnClose(j.outer.fd, true) // the inner one has it from the gate
-	t.all[j] = struct{}{}
+	j.guestEnd = spliceEnd{j: j, fd: inner, writable: true} // events tell what it has
+	j.hostEnd = spliceEnd{j: j, fd: f.hostFD, handle: f.handle, readable: f.readable, writable: true, hangup: f.hostHangup, failed: f.hostError, urgentAhead: f.urgentAhead, noUrgent: !f.host.IsValid()}
+	j.out = lane{from: &j.guestEnd, to: &j.hostEnd}
+	j.in = lane{from: &j.hostEnd, to: &j.guestEnd}
+	f.hostFD, f.handle = -1, 0
+	resetOnClose(j.hostEnd.fd, true) // the inner one has it from the gate
+	t.junctions[j] = struct{}{}
 	t.s.stats.Spliced++
-	for _, e := range []*end{&j.inner, &j.outer} {
-		if e.ticket != 0 {
-			t.s.loop.reseat(e.ticket, e)
+	for _, e := range []*spliceEnd{&j.guestEnd, &j.hostEnd} {
+		if e.handle != 0 {
+			t.s.loop.replaceSource(e.handle, e)
 			continue
 		}
 		var err error
-		if e.ticket, err = t.s.loop.add(e.fd, streamEvents, e); err != nil {
+		if e.handle, err = t.s.loop.add(e.fd, streamEvents, e); err != nil {
 			f.drop()
 			return
 		}
 	}
-	if t.look.due == 0 {
-		t.s.loop.timers.set(&t.look, t.s.loop.after(sweepInterval))
+	if t.sweepTimer.deadline == 0 {
+		t.s.loop.timers.set(&t.sweepTimer, t.s.loop.after(sweepInterval))
 	}
 	j.enqueue()
 }
 
 // ready implements source.
-func (e *end) ready(events uint32) {
-	e.died = e.died || events&unix.EPOLLERR != 0
-	e.hup = e.hup || events&(unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0
-	if events&unix.EPOLLPRI != 0 && !e.urgent {
+func (e *spliceEnd) ready(events uint32) {
+	e.failed = e.failed || events&unix.EPOLLERR != 0
+	e.hangup = e.hangup || events&(unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0
+	if events&unix.EPOLLPRI != 0 && !e.urgentAhead {
 		// From now on the byte stays in its place, and reading stops before it.
-		e.urgent = unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) == nil
+		e.urgentAhead = unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) == nil
 	}
 	e.writable = e.writable || events&unix.EPOLLOUT != 0
 	e.readable = e.readable || events&^unix.EPOLLOUT != 0
@@ -111,8 +111,8 @@ func (e *end) ready(events uint32) {
 }
 
 func (j *junction) enqueue() {
-	if !j.waiting {
-		j.waiting = true
+	if !j.queued {
+		j.queued = true
 		t := &j.f.s.splices
 		t.ready = append(t.ready, j)
 	}
@@ -133,7 +133,7 @@ func (t *spliceTable) pump() {
 	t.ready, t.next = t.next[:0], t.ready
 	for i, j := range t.next {
 		t.next[i] = nil
-		j.waiting = false
+		j.queued = false
 		if j.pump() {
 			j.enqueue()
 		}
@@ -147,7 +147,7 @@ func (j *junction) pump() (more bool) {
 	}
 	for _, l := range [...]*lane{&j.out, &j.in} {
 		again, errno := l.pump(j.f.s)
-		if errno != 0 || l.eof && l.from.died {
+		if errno != 0 || l.eof && l.from.failed {
 			// The error was the one socket's; the other's peer gets a RST. Where it
 			// came behind the end, nobody has what was sent since.
 			j.f.drop()
@@ -155,11 +155,11 @@ func (j *junction) pump() (more bool) {
 		}
 		more = more || again
 	}
-	if j.out.done() && j.in.done() && sys.Unsent(j.inner.fd) == 0 {
+	if j.out.done() && j.in.done() && sys.Unsent(j.guestEnd.fd) == 0 {
 		// While the guest has not got everything, its acknowledgements may come by
 		// the device: they must find the connection here. Events tell of the last.
-		resetOnClose(j.inner.fd, false)
-		resetOnClose(j.outer.fd, false)
+		resetOnClose(j.guestEnd.fd, false)
+		resetOnClose(j.hostEnd.fd, false)
 		j.f.cancelCopy = nil // a hook's Conn ends by itself
 		j.f.drop()
 		return false
@@ -172,10 +172,10 @@ func (j *junction) pump() (more bool) {
 // pump moves up to a quantum.
 func (l *lane) pump(s *engine) (more bool, errno unix.Errno) {
 	for moved := 0; moved < spliceQuantum; {
-		if l.held() > 0 {
+		if l.heldBytes() > 0 {
 			n, errno := l.flush(s)
 			moved += n
-			if errno != 0 || l.held() > 0 && !l.to.writable {
+			if errno != 0 || l.heldBytes() > 0 && !l.to.writable {
 				return false, errno
 			}
 			continue
@@ -193,15 +193,15 @@ func (l *lane) pump(s *engine) (more bool, errno unix.Errno) {
 }
 
 // held is how many bytes are on their way.
-func (l *lane) held() int { return l.piped + l.rest.to - l.rest.from }
+func (l *lane) heldBytes() int { return l.pipedBytes + l.buffered.to - l.buffered.from }
 
 // done tells whether all there was has gone.
-func (l *lane) done() bool { return l.eof && l.held() == 0 }
+func (l *lane) done() bool { return l.eof && l.heldBytes() == 0 }
 
 // passEnd closes the other socket's sending side once it has everything.
 func (l *lane) passEnd() {
-	if l.done() && !l.shut {
-		l.shut = true
+	if l.done() && !l.shutdownSent {
+		l.shutdownSent = true
 		_ = unix.Shutdown(l.to.fd, unix.SHUT_WR)
 	}
 }
@@ -211,34 +211,34 @@ func (l *lane) flush(s *engine) (n int, errno unix.Errno) {
 	if !l.to.writable {
 		return 0, 0
 	}
-	if l.piped > 0 {
-		n, errno = l.pipe.drain(l.to.fd, l.piped)
+	if l.pipedBytes > 0 {
+		n, errno = l.pipe.drain(l.to.fd, l.pipedBytes)
 	} else {
-		n, errno = sys.SendNow(l.to.fd, l.rest.buf.mem[l.rest.from:l.rest.to], 0)
+		n, errno = sys.SendNow(l.to.fd, l.buffered.buf.mem[l.buffered.from:l.buffered.to], 0)
 	}
-	if n, errno = l.sent(s, n, errno); errno != 0 {
+	if n, errno = l.afterSend(s, n, errno); errno != 0 {
 		return n, errno
 	}
-	if l.piped > 0 {
-		if l.piped -= n; l.piped == 0 {
+	if l.pipedBytes > 0 {
+		if l.pipedBytes -= n; l.pipedBytes == 0 {
 			s.splices.pipes.put(l.pipe)
 			l.pipe = nil
 		}
 		return n, 0
 	}
-	if l.rest.from += n; l.rest.from == l.rest.to {
-		l.rest.buf.free()
-		l.rest = outChunk{}
+	if l.buffered.from += n; l.buffered.from == l.buffered.to {
+		l.buffered.buf.free()
+		l.buffered = outChunk{}
 	}
 	return n, 0
 }
 
 // sent notes what became of an attempt to send.
-func (l *lane) sent(s *engine, n int, errno unix.Errno) (int, unix.Errno) {
+func (l *lane) afterSend(s *engine, n int, errno unix.Errno) (int, unix.Errno) {
 	switch errno {
 	case 0:
 		l.bytes += uint64(n)
-		s.splices.moved += uint64(n)
+		s.splices.movedBytes += uint64(n)
 		return n, 0
 	case unix.EAGAIN:
 		l.to.writable = false
@@ -248,7 +248,7 @@ func (l *lane) sent(s *engine, n int, errno unix.Errno) (int, unix.Errno) {
 	case unix.ENOBUFS, unix.ENOMEM:
 		// No event tells when the kernel has memory again: ask anew each round.
 		l.to.writable = false
-		_ = s.loop.modify(l.to.ticket, l.to.fd, streamEvents)
+		_ = s.loop.modify(l.to.handle, l.to.fd, streamEvents)
 		return 0, 0
 	}
 	return 0, errno
@@ -261,7 +261,7 @@ const bulkBytes = 16 << 10
 // as that takes it. Nothing is held before.
 func (l *lane) fill(s *engine) (n int, errno unix.Errno) {
 	switch {
-	case l.from.urgent:
+	case l.from.urgentAhead:
 		return l.fillUrgent(s)
 	case l.bulk:
 		if l.pipe = s.splices.pipes.get(s.loop.now); l.pipe != nil {
@@ -277,9 +277,9 @@ func (l *lane) fillPipe(s *engine) (n int, errno unix.Errno) {
 	if errno != 0 || n == 0 {
 		s.splices.pipes.put(l.pipe)
 		l.pipe = nil
-		return 0, l.received(n, errno)
+		return 0, l.afterRead(n, errno)
 	}
-	l.piped = n
+	l.pipedBytes = n
 	l.bulk = n >= bulkBytes
 	return l.flush(s)
 }
@@ -287,10 +287,10 @@ func (l *lane) fillPipe(s *engine) (n int, errno unix.Errno) {
 // copy moves bytes by way of a buffer. Where memory is low it looks at them,
 // sends them, and takes only what was sent: nothing is held then.
 func (l *lane) copy(s *engine) (n int, errno unix.Errno) {
-	if s.large.low() {
+	if s.largePool.low() {
 		return l.peek(s)
 	}
-	b := s.large.get()
+	b := s.largePool.get()
 	if b == nil {
 		return l.peek(s)
 	}
@@ -298,59 +298,59 @@ func (l *lane) copy(s *engine) (n int, errno unix.Errno) {
 	n, errno = sys.RecvNow(l.from.fd, b.mem[:most], 0)
 	if errno != 0 || n == 0 {
 		b.free()
-		return 0, l.received(n, errno)
+		return 0, l.afterRead(n, errno)
 	}
-	l.from.readable = n == most || l.from.hup || l.from.urgent // else drained: epoll tells of more
+	l.from.readable = n == most || l.from.hangup || l.from.urgentAhead // else drained: epoll tells of more
 	l.bulk = n >= bulkBytes
-	l.rest = outChunk{buf: b, to: n}
+	l.buffered = outChunk{buf: b, to: n}
 	return l.flush(s)
 }
 
 // peek moves bytes without keeping any.
 func (l *lane) peek(s *engine) (n int, errno unix.Errno) {
-	b := s.peeked[:]
+	b := s.peekBuffer[:]
 	n, errno = sys.RecvNow(l.from.fd, b, unix.MSG_PEEK)
 	if errno != 0 || n == 0 {
-		return 0, l.received(n, errno)
+		return 0, l.afterRead(n, errno)
 	}
 	if n, errno = sys.SendNow(l.to.fd, b[:n], 0); errno != 0 {
-		return l.sent(s, 0, errno)
+		return l.afterSend(s, 0, errno)
 	}
 	if _, errno := sys.RecvNow(l.from.fd, b[:n], unix.MSG_TRUNC); errno != 0 {
 		return 0, errno
 	}
-	return l.sent(s, n, 0)
+	return l.afterSend(s, n, 0)
 }
 
 // fillUrgent copies up to the urgent byte, or that.
 func (l *lane) fillUrgent(s *engine) (n int, errno unix.Errno) {
-	b, flags := s.peeked[:], 0
+	b, flags := s.peekBuffer[:], 0
 	mark := sys.AtMark(l.from.fd)
 	if mark {
 		b = b[:1]
-		if !l.to.pair {
+		if !l.to.noUrgent {
 			flags = unix.MSG_OOB
 		}
 	}
 	n, errno = sys.RecvNow(l.from.fd, b, unix.MSG_PEEK)
 	if errno != 0 || n == 0 {
 		if n == 0 && errno == 0 || errno == unix.EAGAIN {
-			l.from.urgent = false
+			l.from.urgentAhead = false
 		}
-		return 0, l.received(n, errno)
+		return 0, l.afterRead(n, errno)
 	}
 	if n, errno = sys.SendNow(l.to.fd, b[:n], flags); errno != 0 {
-		return l.sent(s, 0, errno)
+		return l.afterSend(s, 0, errno)
 	}
 	if _, errno := sys.RecvNow(l.from.fd, b[:n], unix.MSG_TRUNC); errno != 0 {
 		return 0, errno
 	}
-	l.from.urgent = l.from.urgent && !mark
-	return l.sent(s, n, 0)
+	l.from.urgentAhead = l.from.urgentAhead && !mark
+	return l.afterSend(s, n, 0)
 }
 
 // received deals with a read that brought nothing.
-func (l *lane) received(n int, errno unix.Errno) unix.Errno {
+func (l *lane) afterRead(n int, errno unix.Errno) unix.Errno {
 	switch {
 	case errno == 0 && n == 0:
 		l.from.readable, l.eof = false, true
@@ -378,17 +378,17 @@ func resetOnClose(fd int, on bool) {
 // close frees what the junction has, whatever the state of the ends.
 func (j *junction) close() {
 	t := &j.f.s.splices
-	delete(t.all, j)
-	for _, e := range []*end{&j.inner, &j.outer} {
-		t.s.loop.remove(e.ticket)
+	delete(t.junctions, j)
+	for _, e := range []*spliceEnd{&j.guestEnd, &j.hostEnd} {
+		t.s.loop.remove(e.handle)
 		unix.Close(e.fd)
 	}
 	for _, l := range []*lane{&j.out, &j.in} {
 		if l.pipe != nil {
 			t.pipes.discard(l.pipe)
 		}
-		if l.rest.buf != nil {
-			l.rest.buf.free()
+		if l.buffered.buf != nil {
+			l.buffered.buf.free()
 		}
 	}
 	t.s.stats.SplicedOutBytes += j.out.bytes
@@ -396,34 +396,34 @@ func (j *junction) close() {
 }
 
 // lookAround looks at all connections from time to time.
-func (t *spliceTable) lookAround() {
-	for j := range t.all {
+func (t *spliceTable) sweep() {
+	for j := range t.junctions {
 		switch {
-		case j.out.shut && j.in.shut:
+		case j.out.shutdownSent && j.in.shutdownSent:
 			j.enqueue()
-		case j.out.shut != j.in.shut && !j.probeHalfClosed(t.s.loop.now):
+		case j.out.shutdownSent != j.in.shutdownSent && !j.probeHalfClosed(t.s.loop.now):
 			j.f.drop()
-		case !j.keepalives:
-			j.lookForKeepalives()
+		case !j.hostKeepalives:
+			j.detectKeepalives()
 		}
 	}
-	if len(t.all) > 0 {
-		t.s.loop.timers.set(&t.look, t.s.loop.after(sweepInterval))
+	if len(t.junctions) > 0 {
+		t.s.loop.timers.set(&t.sweepTimer, t.s.loop.after(sweepInterval))
 	}
 }
 
 // lookForKeepalives notices a guest that sends keepalives: the guest's kernel hears our
 // kernel's answer, which says nothing about the host's peer. From then on the host's kernel
 // sends keepalives, too.
-func (j *junction) lookForKeepalives() {
+func (j *junction) detectKeepalives() {
 	moved := j.out.bytes + j.in.bytes
-	info, err := unix.GetsockoptTCPInfo(j.inner.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	info, err := unix.GetsockoptTCPInfo(j.guestEnd.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
 		return
 	}
-	if moved == j.looked && j.heard != 0 && info.Segs_in != j.heard {
-		j.keepalives = true
-		enableKeepalives(j.outer.fd)
+	if moved == j.movedAtSweep && j.segmentsInAtSweep != 0 && info.Segs_in != j.segmentsInAtSweep {
+		j.hostKeepalives = true
+		enableKeepalives(j.hostEnd.fd)
 	}
-	j.looked, j.heard = moved, info.Segs_in
+	j.movedAtSweep, j.segmentsInAtSweep = moved, info.Segs_in
 }

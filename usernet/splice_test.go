@@ -61,7 +61,7 @@ func TestSplicedBulk(t *testing.T) {
 	g.gone()
 	g.do(func() {
 		p := &g.s.splices.pipes
-		if made := newPipeBudget().left.Load() - p.budget.left.Load(); made == 0 || len(p.free) != int(made) {
+		if made := newPipeBudget().remaining.Load() - p.budget.remaining.Load(); made == 0 || len(p.free) != int(made) {
 			t.Errorf("%d pipes were made, %d are back", made, len(p.free))
 		}
 	})
@@ -97,7 +97,7 @@ func TestSplicedBackpressure(t *testing.T) {
 	}()
 	g.until("the host's socket is full", func() bool {
 		j := g.flow(c).junction
-		return j.out.held() > 0 && !j.outer.writable
+		return j.out.heldBytes() > 0 && !j.hostEnd.writable
 	})
 	go func() { _, _ = io.Copy(io.Discard, guest) }()
 	if err := sameBytes(host, rand.NewChaCha8([32]byte{7}), 64<<20); err != nil {
@@ -128,7 +128,7 @@ func TestSplicedReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.readsEOF(guest)
-		g.until("the end has passed", func() bool { return g.flow(c).junction.in.shut })
+		g.until("the end has passed", func() bool { return g.flow(c).junction.in.shutdownSent })
 		_ = host.SetLinger(0)
 		host.Close()
 		g.gone()
@@ -191,14 +191,14 @@ func TestSplicedKeepalive(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.until("somebody asked", func() bool {
-		g.s.splices.lookAround()
-		return g.flow(a).junction.keepalives
+		g.s.splices.sweep()
+		return g.flow(a).junction.hostKeepalives
 	})
 	g.do(func() {
-		if on, err := unix.GetsockoptInt(g.flow(a).junction.outer.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE); err != nil || on != 1 {
+		if on, err := unix.GetsockoptInt(g.flow(a).junction.hostEnd.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE); err != nil || on != 1 {
 			t.Errorf("the host's socket does not ask: %d, %v", on, err)
 		}
-		if g.flow(b).junction.keepalives {
+		if g.flow(b).junction.hostKeepalives {
 			t.Error("the other connection asks too")
 		}
 	})
@@ -209,7 +209,7 @@ func TestSplicedWithoutMemory(t *testing.T) {
 	guest, host, _ := g.through()
 	var taken []*buffer
 	g.do(func() {
-		for b := g.s.large.get(); b != nil; b = g.s.large.get() {
+		for b := g.s.largePool.get(); b != nil; b = g.s.largePool.get() {
 			taken = append(taken, b)
 		}
 	})

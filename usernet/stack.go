@@ -55,7 +55,7 @@ func New(cfg Config) (*Stack, error) {
 	}
 	g := &group{gate: gate, ledger: cfg.Ledger, pipes: newPipeBudget(), owner: map[ownerKey]*engine{}, ports: map[portKey]*portOwner{}}
 	s := &Stack{g}
-	controls := readControls()
+	controls := readCongestionControls()
 	for i, q := range queues {
 		e, err := newEngine(g, cfg, q, limits)
 		if err != nil {
@@ -66,8 +66,8 @@ func New(cfg Config) (*Stack, error) {
 		// What is no TUN device, or one of an old kernel, has its queue attached
 		// always.
 		stays := i == 0 || sys.DetachQueue(e.dev.fd) != nil
-		e.attached.Store(stays)
-		e.wanted.Store(stays)
+		e.queueAttached.Store(stays)
+		e.queueWanted.Store(stays)
 		g.engines = append(g.engines, e)
 	}
 	return s, nil

@@ -32,7 +32,7 @@ type tcpFlow struct {
 	state        tcpState
 	hostFD       int // -1: none
 	insideFD     int // what was accepted inside (outward), until it is spliced; -1: none
-	ticket       ticket
+	handle       handle
 	cancelHook   func() // ends the hook's context; nil: no hook was asked
 	cancelCopy   func() // cuts the copying of a hook's Conn short; nil: none
 	started      int64
@@ -148,7 +148,7 @@ func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 		f.input(h)
 		return
 	}
-	if o := t.s.group.other(t.s, ownerKey{keyOf(guest, peer), true}); o != nil {
+	if o := t.s.group.otherOwner(t.s, ownerKey{keyOf(guest, peer), true}); o != nil {
 		t.s.handOver(o, frame)
 		return
 	}
@@ -191,7 +191,7 @@ func (t *tcpTable) openFlow(guest, peer netip.AddrPort, h *packet.TCPHeader, fra
 	f.rcvStart, f.rcvNxt = h.Seq, h.Seq+1
 	f.synOptions(h)
 	f.state = stateJudging
-	if t.s.group.gate.of(peer.Addr()) != nil && len(frame) <= smallBytes && f.costs.charge(ledger.Cost{Bytes: len(frame)}) {
+	if t.s.group.gate.family(peer.Addr()) != nil && len(frame) <= smallBytes && f.costs.charge(ledger.Cost{Bytes: len(frame)}) {
 		if frame[0]&packet.NeedsChecksum != 0 { // else it would not fit any more
 			lowerMSS(h.Options)
 		}
@@ -210,7 +210,7 @@ func (t *tcpTable) newFlow(guest, peer netip.AddrPort, costs account) (*tcpFlow,
 	f.sndStart = t.initialSequence(f.key)
 	f.sndUna, f.sndNxt = f.sndStart, f.sndStart
 	t.flows[f.key] = f
-	if t.sweepTimer.due == 0 {
+	if t.sweepTimer.deadline == 0 {
 		t.s.loop.timers.set(&t.sweepTimer, t.s.loop.after(sweepInterval))
 	}
 	t.count(1)
@@ -223,7 +223,7 @@ func (t *tcpTable) count(n int) {
 	t.openFlows += n
 	t.s.group.flows.Add(int64(n))
 	if n > 0 {
-		t.s.group.connected()
+		t.s.group.connectionOpened()
 	} else {
 		t.s.group.connections.Add(int64(n))
 	}
@@ -265,7 +265,7 @@ func (f *tcpFlow) drop() {
 
 // detach lets everything go that costs anything.
 func (f *tcpFlow) release() {
-	f.recordHabit()
+	f.recordHistory()
 	for _, end := range []func(){f.cancelHook, f.cancelCopy} {
 		if end != nil {
 			end()
@@ -332,7 +332,7 @@ func (t *tcpTable) describe(all []FlowInfo) []FlowInfo {
 		closing := f.guestFIN || f.hostEOF
 		if j := f.junction; j != nil {
 			info.Tier = TierSplice
-			info.OutBytes, info.InBytes, info.QueuedOut, info.QueuedIn = j.out.bytes, j.in.bytes, j.out.held(), j.in.held()
+			info.OutBytes, info.InBytes, info.QueuedOut, info.QueuedIn = j.out.bytes, j.in.bytes, j.out.heldBytes(), j.in.heldBytes()
 			closing = j.out.eof || j.in.eof
 		}
 		if closing && f.state >= stateEstablished {

@@ -121,10 +121,10 @@ func (r *rig) run() {
 // allBack fails the test unless an ended Stack has all its memory.
 func (r *rig) allBack() {
 	r.Helper()
-	if n := r.s.large.used; n != 1 { // the device's
+	if n := r.s.largePool.used; n != 1 { // the device's
 		r.Errorf("%d large buffers are in use at the end, want the device's only", n)
 	}
-	if n := r.s.small.used; n != 0 {
+	if n := r.s.smallPool.used; n != 0 {
 		r.Errorf("%d small buffers are in use at the end", n)
 	}
 	if n := r.s.tcp.openFlows; n != 0 {
@@ -194,7 +194,7 @@ func (r *rig) advance(d time.Duration) {
 	r.Helper()
 	r.do(func() {
 		r.s.loop.start = r.s.loop.start.Add(-d)
-		r.s.loop.tick()
+		r.s.loop.readClock()
 	})
 	r.fence()
 }

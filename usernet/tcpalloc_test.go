@@ -15,12 +15,12 @@ import (
 func (r *rig) byHand() {
 	r.Helper()
 	r.s.ctx = context.Background()
-	if _, err := r.s.loop.add(r.s.dev.fd, unix.EPOLLIN|edge, &r.s.dev); err != nil {
+	if _, err := r.s.loop.add(r.s.dev.fd, unix.EPOLLIN|edgeTriggered, &r.s.dev); err != nil {
 		r.Fatal(err)
 	}
 	r.g.Fence = func() { r.rounds(8) }
 	r.Cleanup(func() {
-		r.s.end()
+		r.s.shutdown()
 		r.allBack()
 	})
 }

@@ -13,13 +13,13 @@ import (
 
 // tcpListener accepts clients of a forward.
 type tcpListener struct {
-	t       *tcpTable
-	forward Forward
-	place   place
-	fd      int
-	ticket  ticket
-	resume  timer // after a pause
-	last    int64 // when the last client came
+	t           *tcpTable
+	forward     Forward
+	spec        listenSpec
+	fd          int
+	handle      handle
+	resumeTimer timer // after a pause
+	lastAccept  int64 // when the last client came
 }
 
 // listen opens a forward.
@@ -33,9 +33,9 @@ func (t *tcpTable) listen(f Forward) (at netip.AddrPort, l *tcpListener, err err
 		unix.Close(fd)
 		return at, nil, errno
 	}
-	where := place{at: own.AddrPort()}
+	where := listenSpec{addr: own.AddrPort()}
 	if own.Family() == unix.AF_INET6 {
-		where = placeOf6(at)
+		where = listenSpec6(at)
 	}
 	f.Listen = at
 	l, err = t.serve(f, fd, where)
@@ -44,8 +44,8 @@ func (t *tcpTable) listen(f Forward) (at netip.AddrPort, l *tcpListener, err err
 
 // serve listens on a socket that is bound where the forward listens, or to a part
 // of that. It owns fd.
-func (t *tcpTable) serve(f Forward, fd int, where place) (*tcpListener, error) {
-	l := &tcpListener{t: t, forward: f, place: where, fd: fd}
+func (t *tcpTable) serve(f Forward, fd int, where listenSpec) (*tcpListener, error) {
+	l := &tcpListener{t: t, forward: f, spec: where, fd: fd}
 	if l.forward.To.Port() == 0 {
 		l.forward.To = netip.AddrPortFrom(f.To.Addr(), f.Listen.Port())
 	}
@@ -54,9 +54,9 @@ func (t *tcpTable) serve(f Forward, fd int, where place) (*tcpListener, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	l.resume.fire = func() { _ = t.s.loop.modify(l.ticket, fd, unix.EPOLLIN) }
+	l.resumeTimer.fire = func() { _ = t.s.loop.modify(l.handle, fd, unix.EPOLLIN) }
 	var err error
-	if l.ticket, err = t.s.loop.add(fd, unix.EPOLLIN, l); err != nil {
+	if l.handle, err = t.s.loop.add(fd, unix.EPOLLIN, l); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
@@ -64,65 +64,65 @@ func (t *tcpTable) serve(f Forward, fd int, where place) (*tcpListener, error) {
 }
 
 // place is where a socket listens.
-type place struct {
-	at   netip.AddrPort
-	dual bool // of IPv6, and takes IPv4's clients too
+type listenSpec struct {
+	addr      netip.AddrPort
+	dualStack bool // of IPv6, and takes IPv4's clients too
 }
 
 // placeOf6 is that of IPv6's socket for all that a forward listens at.
-func placeOf6(at netip.AddrPort) place {
+func listenSpec6(at netip.AddrPort) listenSpec {
 	if a := at.Addr(); a.IsValid() && a != netip.IPv6Unspecified() {
-		return place{at: at}
+		return listenSpec{addr: at}
 	}
-	return place{netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port()), true}
+	return listenSpec{netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port()), true}
 }
 
 // divide makes two places of one that a forward listens at: the one for a socket
 // of a family, and what that leaves, if anything. IPv6's sockets take the clients
 // of IPv4 too unless only6 is set. ok is false where no such socket would do.
-func divide(at netip.AddrPort, family int, only6 bool) (lent place, rest *place, ok bool) {
+func splitListen(at netip.AddrPort, family int, only6 bool) (lent listenSpec, rest *listenSpec, ok bool) {
 	all4, all6 := netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())
-	dual := placeOf6(at).dual
+	dual := listenSpec6(at).dualStack
 	switch {
 	case family == unix.AF_INET && dual:
-		return place{at: all4}, &place{at: all6}, true
+		return listenSpec{addr: all4}, &listenSpec{addr: all6}, true
 	case family == unix.AF_INET:
-		return place{at: at}, nil, at.Addr().Is4()
+		return listenSpec{addr: at}, nil, at.Addr().Is4()
 	case dual && only6:
-		return place{at: all6}, &place{at: all4}, true
+		return listenSpec{addr: all6}, &listenSpec{addr: all4}, true
 	case dual:
-		return place{all6, true}, nil, true
+		return listenSpec{all6, true}, nil, true
 	case at.Addr().Is4() && !only6:
-		return place{netip.AddrPortFrom(netip.AddrFrom16(at.Addr().As16()), at.Port()), true}, nil, true
+		return listenSpec{netip.AddrPortFrom(netip.AddrFrom16(at.Addr().As16()), at.Port()), true}, nil, true
 	}
-	return place{at: at}, nil, at.Addr().Is6()
+	return listenSpec{addr: at}, nil, at.Addr().Is6()
 }
 
 // lend gives up listening in favour of a socket for somebody else, which is bound
 // and does not listen yet.
-func (s *engine) lend(guest netip.AddrPort, as LoanConfig) (fd int, l *listener) {
+func (s *engine) lend(guest netip.AddrPort, as LoanConfig) (fd int, l *openForward) {
 	for _, l := range s.forwards {
-		if l.lent > 0 && !as.ReusePort || l.Listen.Port() < as.Lowest || l.Protocol != packet.TCP || !l.leadsTo(guest) {
+		if l.loans > 0 && !as.ReusePort || l.Listen.Port() < as.MinPort || l.Protocol != packet.TCP || !l.servesGuest(guest) {
 			continue
 		}
-		lent, rest, ok := divide(l.Listen, as.Family, as.Only6)
+		lent, rest, ok := splitListen(l.Listen, as.Family, as.V6Only)
 		if !ok {
 			continue
 		}
-		if l.lent == 0 {
+		if l.loans == 0 {
 			l.close()
 		}
-		fd, err := bind(lent.at, unix.SOCK_STREAM, lent.dual, l.Interface, as.ReusePort)
-		l.lent++
+		fd, err := bind(lent.addr, unix.SOCK_STREAM, lent.dualStack, l.Interface, as.ReusePort)
+		l.loans++
 		if err != nil {
-			_ = s.reclaim(l)
+			_ = s.endLoan(l)
 			return -1, nil
 		}
-		if at := lent.at.Addr().Unmap(); at.IsLoopback() {
+		if at := lent.addr.Addr().Unmap(); at.IsLoopback() {
 			s.controls.tune(fd, at)
 		}
-		if rest != nil && l.lent == 1 {
-			s.listenOn(l, *rest)
+		if rest != nil && l.loans == 1 {
+			s.listenRest(l, *rest)
 		}
 		return fd, l
 	}
@@ -131,7 +131,7 @@ func (s *engine) lend(guest netip.AddrPort, as LoanConfig) (fd int, l *listener)
 
 // leadsTo tells whether a listener at an address inside would get the forward's
 // clients.
-func (l *listener) leadsTo(guest netip.AddrPort) bool {
+func (l *openForward) servesGuest(guest netip.AddrPort) bool {
 	port := l.To.Port()
 	if port == 0 {
 		port = l.Listen.Port()
@@ -143,8 +143,8 @@ func (l *listener) leadsTo(guest netip.AddrPort) bool {
 
 // listenOn has a forward listen at a part of it. A family that is missing has no
 // clients.
-func (s *engine) listenOn(l *listener, at place) {
-	fd, err := bind(at.at, unix.SOCK_STREAM, at.dual, l.Interface, false)
+func (s *engine) listenRest(l *openForward, at listenSpec) {
+	fd, err := bind(at.addr, unix.SOCK_STREAM, at.dualStack, l.Interface, false)
 	if err != nil {
 		return
 	}
@@ -154,23 +154,23 @@ func (s *engine) listenOn(l *listener, at place) {
 }
 
 // reclaim ends a loan, and has the forward listen again as it did after the last.
-func (s *engine) reclaim(l *listener) error {
+func (s *engine) endLoan(l *openForward) error {
 	if s.forwards[l.key(l.Listen)] != l {
 		return nil // it was closed
 	}
-	if l.lent > 1 {
-		l.lent--
+	if l.loans > 1 {
+		l.loans--
 		return nil
 	}
-	if err := s.listenAgain(l); err != nil {
+	if err := s.relisten(l); err != nil {
 		return err
 	}
-	l.lent = 0
+	l.loans = 0
 	return nil
 }
 
 // listenAgain has a forward listen as it did in the beginning.
-func (s *engine) listenAgain(l *listener) error {
+func (s *engine) relisten(l *openForward) error {
 	l.close()
 	_, all, err := s.tcp.listen(l.Forward)
 	if err == nil {
@@ -183,8 +183,8 @@ func (s *engine) listenAgain(l *listener) error {
 const backlog = 4096
 
 func (l *tcpListener) close() {
-	l.t.s.loop.timers.drop(&l.resume)
-	l.t.s.loop.remove(l.ticket)
+	l.t.s.loop.timers.drop(&l.resumeTimer)
+	l.t.s.loop.remove(l.handle)
 	unix.Close(l.fd)
 }
 
@@ -193,17 +193,17 @@ const acceptsPerRound = 32
 
 // rush is how soon after another a client comes in a rush: one that waits for an
 // answer before its next connection takes longer.
-const rush = 20 * time.Microsecond
+const rushInterval = 20 * time.Microsecond
 
 // ready implements source. The socket is level-triggered: what is left waits
 // for the next round. So, outside of a rush, one client is taken, and nobody asks
 // in vain for the next.
 func (l *tcpListener) ready(uint32) {
 	most, now := 1, l.t.s.loop.now
-	if now-l.last < int64(rush) {
+	if now-l.lastAccept < int64(rushInterval) {
 		most = acceptsPerRound
 	}
-	l.last = now
+	l.lastAccept = now
 	for range most {
 		fd, from, errno := sys.AcceptNow(l.fd)
 		if errno != 0 {
@@ -219,14 +219,14 @@ func (l *tcpListener) ready(uint32) {
 }
 
 // acceptAgain is how long clients wait for descriptors.
-const acceptAgain = 100 * time.Millisecond
+const acceptRetryDelay = 100 * time.Millisecond
 
 // pause lets clients wait in the kernel's queue while there are no descriptors;
 // without it the loop would turn in vain.
 func (l *tcpListener) pause() {
 	l.t.s.stats.OverLimit++
-	if l.t.s.loop.modify(l.ticket, l.fd, 0) == nil {
-		l.t.s.loop.timers.set(&l.resume, l.t.s.loop.after(acceptAgain))
+	if l.t.s.loop.modify(l.handle, l.fd, 0) == nil {
+		l.t.s.loop.timers.set(&l.resumeTimer, l.t.s.loop.after(acceptRetryDelay))
 	}
 }
 
@@ -235,30 +235,30 @@ type client struct {
 	fd    int
 	from  netip.AddrPort
 	guest netip.AddrPort // where it is led to
-	shown netip.AddrPort // what it is called there
+	peer  netip.AddrPort // what it is called there
 	costs account
 }
 
 func (l *tcpListener) accept(fd int, from netip.AddrPort) bool {
 	t := l.t
-	guest, shown, ok := t.s.inside(l.forward, from)
+	guest, shown, ok := t.s.guestEndpoint(l.forward, from)
 	if !ok {
 		return false
 	}
-	if shown, ok = t.vacant(guest, shown); !ok {
+	if shown, ok = t.freeClientAddr(guest, shown); !ok {
 		return false
 	}
 	costs, ok := t.s.admit(tcpFlowCost)
 	if !ok {
 		return false
 	}
-	e := t.s.group.forClient()
+	e := t.s.group.engineForClient()
 	c := client{fd, from, guest, shown, costs}
 	if e == t.s {
-		t.call(c)
+		t.callGuest(c)
 		return true
 	}
-	if !e.loop.post(func() { e.tcp.call(c) }) {
+	if !e.loop.post(func() { e.tcp.callGuest(c) }) {
 		costs.close()
 		return false
 	}
@@ -273,7 +273,7 @@ func abandon(fd int) {
 
 // vacant is the client's shown address with a port that no other connection to
 // the guest's port uses: several clients may share the gateway's address.
-func (t *tcpTable) vacant(guest, shown netip.AddrPort) (netip.AddrPort, bool) {
+func (t *tcpTable) freeClientAddr(guest, shown netip.AddrPort) (netip.AddrPort, bool) {
 	const tries = 256
 	for i := range uint16(tries) {
 		port := shown.Port() + i*257
@@ -283,7 +283,7 @@ func (t *tcpTable) vacant(guest, shown netip.AddrPort) (netip.AddrPort, bool) {
 		at := netip.AddrPortFrom(shown.Addr(), port)
 		f := t.flows[keyOf(guest, at)]
 		switch {
-		case f == nil && t.s.group.other(t.s, ownerKey{keyOf(guest, at), true}) == nil:
+		case f == nil && t.s.group.otherOwner(t.s, ownerKey{keyOf(guest, at), true}) == nil:
 			return at, true
 		case f != nil && f.state == stateFinished:
 			t.forget(f)

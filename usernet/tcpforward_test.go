@@ -44,7 +44,7 @@ func (r *rig) client(to netip.AddrPort, from netip.AddrPort) *net.TCPConn {
 func (r *rig) server() netip.AddrPort { return netip.AddrPortFrom(r.guest, 80) }
 
 // gatewayOf is the address that stands for the host's loopback inside.
-func (r *rig) gatewayOf() netip.Addr { return r.s.gateway(r.guest) }
+func (r *rig) gatewayOf() netip.Addr { return r.s.gatewayFor(r.guest) }
 
 func TestForwardIsAccepted(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
@@ -334,7 +334,7 @@ func TestForwardBeforeRun(t *testing.T) {
 func TestWhoAForwardsClientAppearsAs(t *testing.T) {
 	s := &engine{cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6}}
 	only4 := &engine{cfg: Config{Guest4: rigGuest4, Gateway4: rigGateway4}}
-	mapped := &engine{cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6, Shown: map[netip.Addr]netip.Addr{
+	mapped := &engine{cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6, ClientAliases: map[netip.Addr]netip.Addr{
 		rigGuest4: netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("127.0.0.1"): netip.MustParseAddr("192.0.2.8"),
 		netip.MustParseAddr("198.51.100.9"): netip.MustParseAddr("192.0.2.9"),
 	}}}
@@ -366,7 +366,7 @@ func TestWhoAForwardsClientAppearsAs(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := Forward{Protocol: packet.TCP, To: netip.AddrPortFrom(tt.to, 80)}
-			guest, shown, ok := tt.s.inside(f, netip.AddrPortFrom(netip.MustParseAddr(tt.client), 5555))
+			guest, shown, ok := tt.s.guestEndpoint(f, netip.AddrPortFrom(netip.MustParseAddr(tt.client), 5555))
 			if !ok || guest != netip.AddrPortFrom(tt.guest, 80) || shown != netip.AddrPortFrom(netip.MustParseAddr(tt.shown), 5555) {
 				t.Errorf("%s appears as %s at %s (%v), want %s at %s", tt.client, shown, guest, ok, tt.shown, tt.guest)
 			}

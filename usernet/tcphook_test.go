@@ -210,7 +210,7 @@ func TestGuestIsFasterThanTheHook(t *testing.T) {
 	}
 	r.g.Silent()
 	r.gone()
-	r.until("no hook is under way", func() bool { return r.s.hooks == 0 })
+	r.until("no hook is under way", func() bool { return r.s.runningHooks == 0 })
 }
 
 func TestStackEndsBeforeTheHook(t *testing.T) {

@@ -83,7 +83,7 @@ func (f *tcpFlow) enqueue() {
 }
 
 // busy tells whether pump could do more at once.
-func (t *tcpTable) busy() bool { return len(t.ready) > 0 && !t.s.large.empty() }
+func (t *tcpTable) busy() bool { return len(t.ready) > 0 && !t.s.largePool.empty() }
 
 // How much one connection may move toward the guest before the next has its
 // turn, in bytes: a few frames, so that a single one loses no time, and less
@@ -97,7 +97,7 @@ const (
 // crowded tells whether there are so many connections that memory is scarce with
 // two frames of each on their way.
 func (t *tcpTable) crowded() bool {
-	return max(t.activeFlows, t.countedFlows)*4*largeBytes > len(t.s.large.arena)
+	return max(t.activeFlows, t.countedFlows)*4*largeBytes > len(t.s.largePool.arena)
 }
 
 // pump gives each ready connection its turn.
@@ -129,7 +129,7 @@ func (f *tcpFlow) pump(quantum int) bool {
 			return true
 		}
 		room := f.guestWindow - int(f.sndNxt-f.sndUna)
-		if f.sent.len() > 0 && (room < f.segmentBytes || f.s.large.scarce()) || f.recovering {
+		if f.sent.len() > 0 && (room < f.segmentBytes || f.s.largePool.scarce()) || f.recovering {
 			return false // its next acknowledgement brings room for whole segments
 		}
 		if room <= 0 {
@@ -153,13 +153,13 @@ func (f *tcpFlow) pump(quantum int) bool {
 
 // headroom is where the payload of a large buffer begins: behind the longest
 // headers.
-const headroom = packet.VNetHdrBytes + packet.IPv6Bytes + packet.TCPBytes
+const tcpHeadroom = packet.VNetHdrBytes + packet.IPv6Bytes + packet.TCPBytes
 
 // forward reads up to limit bytes from the host's socket behind the place of
 // their headers and writes them to the guest. An urgent byte goes alone: reading
 // stops before it.
 func (f *tcpFlow) forward(limit int) (n int, again bool) {
-	buf := f.s.large.get()
+	buf := f.s.largePool.get()
 	if buf == nil {
 		return 0, false
 	}
@@ -167,7 +167,7 @@ func (f *tcpFlow) forward(limit int) (n int, again bool) {
 	if mark {
 		limit = 1
 	}
-	n, errno := sys.RecvNow(f.hostFD, buf.mem[headroom:headroom+limit], 0)
+	n, errno := sys.RecvNow(f.hostFD, buf.mem[tcpHeadroom:tcpHeadroom+limit], 0)
 	if errno != 0 || n == 0 {
 		buf.free()
 		return 0, f.onEmptyRead(errno)
@@ -211,10 +211,10 @@ func (f *tcpFlow) onEmptyRead(errno unix.Errno) (again bool) {
 // acknowledged, and writes it.
 func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	ip := packet.IPBytes(f.peer.Addr())
-	from := headroom - packet.TCPBytes - ip - packet.VNetHdrBytes
-	to := headroom + n
+	from := tcpHeadroom - packet.TCPBytes - ip - packet.VNetHdrBytes
+	to := tcpHeadroom + n
 	if to-from <= smallBytes { // do not keep 64 KiB for a few bytes
-		if small := f.s.small.get(); small != nil {
+		if small := f.s.smallPool.get(); small != nil {
 			to = copy(small.mem, buf.mem[from:to])
 			buf.free()
 			buf, from = small, 0
@@ -224,7 +224,7 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	h := packet.TCPHeader{SrcPort: f.peer.Port(), DstPort: f.guest.Port(), Seq: f.sndNxt, Flags: packet.ACK}
 	// Where memory is scarce no other follows before it is acknowledged; a receiver
 	// that may expect more waits 40 ms (tcp_measure_rcv_mss, net/ipv4/tcp_input.c).
-	if n < f.frameBytes || !f.readable || f.s.large.scarce() || f.s.tcp.crowded() {
+	if n < f.frameBytes || !f.readable || f.s.largePool.scarce() || f.s.tcp.crowded() {
 		h.Flags |= packet.PSH
 	}
 	if urgent {
@@ -242,7 +242,7 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	if n > f.segmentBytes {
 		segment = f.segmentBytes
 	}
-	seal(frame, f.peer.Addr(), f.guest.Addr(), packet.TCP, packet.TCPBytes, segment)
+	putVNetHdr(frame, f.peer.Addr(), f.guest.Addr(), packet.TCP, packet.TCPBytes, segment)
 	f.sent.push(sentFrame{buf: buf, from: from, to: to, seq: f.sndNxt, payload: n})
 	f.sndNxt += uint32(n)
 	if f.rtt.sampleStart == 0 && !f.recovering {

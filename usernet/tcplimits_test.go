@@ -214,8 +214,8 @@ func TestHostsThatReadNothing(t *testing.T) {
 		}
 	}
 	r.do(func() {
-		if !r.s.large.scarce() {
-			t.Errorf("only %d of %d buffers are in use: this test tries nothing", r.s.large.used, len(r.s.large.arena)/largeBytes)
+		if !r.s.largePool.scarce() {
+			t.Errorf("only %d of %d buffers are in use: this test tries nothing", r.s.largePool.used, len(r.s.largePool.arena)/largeBytes)
 		}
 	})
 	t.Run("others go on", func(t *testing.T) {

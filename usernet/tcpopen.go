@@ -54,7 +54,7 @@ func (f *tcpFlow) onVerdict(v Verdict) {
 	case Use:
 		f.useConn(v)
 	default:
-		f.host = v.target(f.flow())
+		f.host = v.destination(f.flow())
 		f.connect()
 	}
 }
@@ -66,7 +66,7 @@ func (f *tcpFlow) useConn(v Verdict) {
 		return
 	}
 	var err error
-	if f.hostFD, f.cancelCopy, err = f.s.adopt(v.Conn); err != nil {
+	if f.hostFD, f.cancelCopy, err = f.s.adoptConn(v.Conn); err != nil {
 		f.refuse()
 		return
 	}
@@ -114,7 +114,7 @@ func (f *tcpFlow) connect() {
 // wait gives the socket a seat in the loop.
 func (f *tcpFlow) register() bool {
 	var err error
-	f.ticket, err = f.s.loop.add(f.hostFD, streamEvents, f)
+	f.handle, err = f.s.loop.add(f.hostFD, streamEvents, f)
 	if err != nil {
 		f.refuse()
 		return false
@@ -123,7 +123,7 @@ func (f *tcpFlow) register() bool {
 }
 
 // streamEvents are what a connection's socket is waited for.
-const streamEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | edge
+const streamEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | edgeTriggered
 
 // ready implements source.
 func (f *tcpFlow) ready(events uint32) {
@@ -137,7 +137,7 @@ func (f *tcpFlow) ready(events uint32) {
 		}
 		f.connected()
 		if f.state == stateSpliced {
-			f.junction.outer.ready(events)
+			f.junction.hostEnd.ready(events)
 			return
 		}
 	}
@@ -216,7 +216,7 @@ func (f *tcpFlow) connected() {
 		f.splice(inner)
 		return
 	}
-	if !f.throughGate() {
+	if !f.tryGate() {
 		f.answerSYN()
 	}
 }
@@ -258,13 +258,13 @@ func (f *tcpFlow) sendSYN(flags uint8) {
 	}
 	packet.PutSYNOptions(transport, uint16(f.s.cfg.MTU-ip-packet.TCPBytes), scale)
 	frame = frame[:packet.VNetHdrBytes+ip+tcp]
-	seal(frame, f.peer.Addr(), f.guest.Addr(), packet.TCP, tcp, 0)
+	putVNetHdr(frame, f.peer.Addr(), f.guest.Addr(), packet.TCP, tcp, 0)
 	f.s.dev.write(frame)
 }
 
 // call begins a connection toward the guest for a client.
-func (t *tcpTable) call(c client) {
-	f, other := t.newFlow(c.guest, c.shown, c.costs)
+func (t *tcpTable) callGuest(c client) {
+	f, other := t.newFlow(c.guest, c.peer, c.costs)
 	if other != nil { // it was vacant a moment ago
 		c.costs.close()
 		abandon(c.fd)
@@ -280,10 +280,10 @@ func (t *tcpTable) call(c client) {
 		}
 	}
 	t.s.tuneClient(c.fd, c.from.Addr())
-	if f.callThroughGate() {
+	if f.connectThroughGate() {
 		return
 	}
-	f.segmentBytes = t.s.cfg.MTU - packet.IPBytes(c.shown.Addr()) - packet.TCPBytes
+	f.segmentBytes = t.s.cfg.MTU - packet.IPBytes(c.peer.Addr()) - packet.TCPBytes
 	f.sendSYN(packet.SYN)
 	f.sndNxt = f.sndStart + 1
 	f.arm()
@@ -294,7 +294,7 @@ func (f *tcpFlow) onSYNReply(h *packet.TCPHeader) {
 	switch {
 	case h.Flags&packet.ACK != 0 && h.Ack != f.sndNxt:
 		f.s.refuse(f.guest, f.peer, h)
-		if f.timeouts == 0 && f.s.group.gate.of(f.peer.Addr()) != nil {
+		if f.timeouts == 0 && f.s.group.gate.family(f.peer.Addr()) != nil {
 			// The end of a spliced connection between the same ports, whose numbers
 			// were its kernel's: with the RST it is forgotten.
 			f.repeatSYN()

@@ -199,7 +199,7 @@ func (f *tcpFlow) send(data []byte, urgent bool) (int, bool) {
 	case unix.ENOBUFS, unix.ENOMEM, unix.EINTR:
 		// No event tells when the kernel has memory again: ask anew each round.
 		f.hostFull = true
-		_ = f.s.loop.modify(f.ticket, f.hostFD, streamEvents)
+		_ = f.s.loop.modify(f.handle, f.hostFD, streamEvents)
 		return 0, true
 	}
 	f.hostBroken()
@@ -223,12 +223,12 @@ func (f *tcpFlow) enqueueOut(data []byte, urgent bool) bool {
 		return true
 	}
 	if len(data) <= smallBytes {
-		if b := f.s.small.get(); b != nil {
+		if b := f.s.smallPool.get(); b != nil {
 			f.queue.push(outChunk{buf: b, to: copy(b.mem, data), urgent: urgent})
 			return true
 		}
 	}
-	if f.s.large.low() {
+	if f.s.largePool.low() {
 		return false
 	}
 	// Bytes that lie in the device's buffer stay there: it gets another one.
@@ -239,7 +239,7 @@ func (f *tcpFlow) enqueueOut(data []byte, urgent bool) bool {
 		}
 		return b != nil
 	}
-	b := f.s.large.get()
+	b := f.s.largePool.get()
 	if b == nil {
 		return false
 	}
@@ -333,7 +333,7 @@ func (t *tcpTable) fairWindow(f *tcpFlow) int {
 		t.countedFlows++
 	}
 	t.shareBytes = max(min(totalWindows/max(t.activeFlows, t.countedFlows, 1), maxWindow), minWindow)
-	if t.s.large.scarce() {
+	if t.s.largePool.scarce() {
 		t.shareBytes = minWindow
 	}
 	return t.shareBytes

@@ -398,8 +398,8 @@ func TestEdgeOfOurWindow(t *testing.T) {
 			t.Errorf("the edge moves by %d for 1600 bytes", gain)
 		}
 		var taken []*buffer
-		for !r.s.large.scarce() {
-			taken = append(taken, r.s.large.get())
+		for !r.s.largePool.scarce() {
+			taken = append(taken, r.s.largePool.get())
 		}
 		start = f.rcvEdge
 		f.rcvNxt += 3000

@@ -70,7 +70,7 @@ func (s *engine) segment(guest, peer netip.AddrPort, h *packet.TCPHeader) {
 	packet.PutIP(frame[packet.VNetHdrBytes:], peer.Addr(), guest.Addr(), packet.TCP, 0, packet.TCPBytes)
 	packet.PutTCP(frame[packet.VNetHdrBytes+ip:], h)
 	frame = frame[:packet.VNetHdrBytes+ip+packet.TCPBytes]
-	seal(frame, peer.Addr(), guest.Addr(), packet.TCP, packet.TCPBytes, 0)
+	putVNetHdr(frame, peer.Addr(), guest.Addr(), packet.TCP, packet.TCPBytes, 0)
 	s.dev.write(frame)
 }
 
@@ -100,9 +100,9 @@ func (f *tcpFlow) abort() {
 
 func (f *tcpFlow) closeSocket() {
 	if f.hostFD >= 0 {
-		f.s.loop.remove(f.ticket)
+		f.s.loop.remove(f.handle)
 		_ = unix.Close(f.hostFD)
-		f.hostFD, f.ticket = -1, 0
+		f.hostFD, f.handle = -1, 0
 	}
 }
 

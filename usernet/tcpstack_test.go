@@ -114,7 +114,7 @@ func TestForwardListensWhereItIsTold(t *testing.T) {
 				}
 				r.client(to, netip.AddrPort{})
 				c := r.g.Called(netip.AddrPortFrom(way.guest, 80), 7)
-				if c.Peer.Addr() != r.s.gateway(way.guest) {
+				if c.Peer.Addr() != r.s.gatewayFor(way.guest) {
 					t.Errorf("the client of %s appears as %s", to, c.Peer)
 				}
 				c.Accept()

@@ -4,81 +4,81 @@ import "container/heap"
 
 // timer calls fire once when its time has come. The zero timer needs fire.
 type timer struct {
-	fire func()
-	due  int64 // nanoseconds on the loop's clock; 0: not set
-	at   int64 // its place in the heap, never later than due
-	slot int   // index in the heap plus 1; 0: not in it
+	fire      func()
+	deadline  int64 // nanoseconds on the loop's clock; 0: not set
+	heapKey   int64 // its place in the heap, never later than due
+	heapIndex int   // index in the heap plus 1; 0: not in it
 }
 
 // timers is a heap that timers are moved in lazily: one that is put off, as a
 // retransmission timer is with each acknowledgement, stays where it is until
 // that time has come and is only then moved. So putting off costs nothing.
-type timers []*timer
+type timerHeap []*timer
 
 // set makes t fire at due at the earliest; 0 switches it off.
-func (h *timers) set(t *timer, due int64) {
-	t.due = due
+func (h *timerHeap) set(t *timer, due int64) {
+	t.deadline = due
 	switch {
 	case due == 0:
-	case t.slot == 0:
-		t.at = due
+	case t.heapIndex == 0:
+		t.heapKey = due
 		heap.Push(h, t)
-	case due < t.at:
-		t.at = due
-		heap.Fix(h, t.slot-1)
+	case due < t.heapKey:
+		t.heapKey = due
+		heap.Fix(h, t.heapIndex-1)
 	}
 }
 
 // drop takes t out, for a timer whose owner goes.
-func (h *timers) drop(t *timer) {
-	t.due = 0
-	if t.slot > 0 {
-		heap.Remove(h, t.slot-1)
+func (h *timerHeap) drop(t *timer) {
+	t.deadline = 0
+	if t.heapIndex > 0 {
+		heap.Remove(h, t.heapIndex-1)
 	}
 }
 
 // run fires what is due.
-func (h *timers) run(now int64) {
-	for len(*h) > 0 && (*h)[0].at <= now {
+func (h *timerHeap) run(now int64) {
+	for len(*h) > 0 && (*h)[0].heapKey <= now {
 		t := (*h)[0]
 		switch {
-		case t.due == 0:
+		case t.deadline == 0:
 			heap.Pop(h)
-		case t.due > now:
-			t.at = t.due
+		case t.deadline > now:
+			t.heapKey = t.deadline
 			heap.Fix(h, 0)
 		default:
 			heap.Pop(h)
-			t.due = 0
+			t.deadline = 0
 			t.fire()
 		}
 	}
 }
 
 // next is when run should be called again; 0: no need.
-func (h timers) next() int64 {
+func (h timerHeap) next() int64 {
 	if len(h) == 0 {
 		return 0
 	}
-	return h[0].at
+	return h[0].heapKey
 }
 
-func (h timers) Len() int           { return len(h) }
-func (h timers) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h timers) Swap(i, j int) {
+func (h timerHeap) Len() int           { return len(h) }
+func (h timerHeap) Less(i, j int) bool { return h[i].heapKey < h[j].heapKey }
+func (h timerHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].slot, h[j].slot = i+1, j+1
+	h[i].heapIndex, h[j].heapIndex = i+1, j+1
 }
-func (h *timers) Push(x any) {
+func (h *timerHeap) Push(x any) {
 	t := x.(*timer)
 	*h = append(*h, t)
-	t.slot = len(*h)
+	t.heapIndex = len(*h)
 }
-func (h *timers) Pop() any {
+func (h *timerHeap) Pop() any {
 	last := len(*h) - 1
 	t := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	t.slot = 0
+	t.heapIndex = 0
 	return t
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func TestTimersFireInTheirTime(t *testing.T) {
-	var h timers
+	var h timerHeap
 	var fired []string
 	named := func(name string) *timer {
 		return &timer{fire: func() { fired = append(fired, name) }}
@@ -45,7 +45,7 @@ func TestTimersFireInTheirTime(t *testing.T) {
 }
 
 func TestTimerSetsItselfAgain(t *testing.T) {
-	var h timers
+	var h timerHeap
 	var at []int64
 	var a timer
 	now := int64(0)
@@ -65,7 +65,7 @@ func TestTimerSetsItselfAgain(t *testing.T) {
 }
 
 func TestTimerDropsAnother(t *testing.T) {
-	var h timers
+	var h timerHeap
 	b := &timer{fire: func() { t.Error("a dropped timer fired") }}
 	a := &timer{fire: func() { h.drop(b) }}
 	h.set(a, 10)
@@ -81,7 +81,7 @@ func TestTimersLikeAPlainList(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
-			var h timers
+			var h timerHeap
 			const n = 20
 			var all [n]timer
 			var due [n]int64 // the plain list
@@ -126,8 +126,8 @@ func TestTimersLikeAPlainList(t *testing.T) {
 					t.Fatalf("at %d: %v fired, want %v", now, fired, want)
 				}
 				for i, timer := range h {
-					if timer.slot != i+1 {
-						t.Fatalf("at %d: a timer in slot %d thinks it is in %d", now, i+1, timer.slot)
+					if timer.heapIndex != i+1 {
+						t.Fatalf("at %d: a timer in slot %d thinks it is in %d", now, i+1, timer.heapIndex)
 					}
 				}
 			}
@@ -136,7 +136,7 @@ func TestTimersLikeAPlainList(t *testing.T) {
 }
 
 func TestPuttingATimerOffAllocatesNothing(t *testing.T) {
-	var h timers
+	var h timerHeap
 	a := &timer{fire: func() {}}
 	now := int64(1)
 	h.set(a, now+200)

@@ -46,37 +46,37 @@ import (
 
 // udpTable is all flows of datagrams.
 type udpTable struct {
-	s       *engine
-	flows   map[tcpKey]*udpFlow
-	sockets map[socketKey]*udpSocket
-	last    *udpFlow // whose datagram came last from the guest
+	s        *engine
+	flows    map[tcpKey]*udpFlow
+	sockets  map[socketKey]*udpSocket
+	lastFlow *udpFlow // whose datagram came last from the guest
 
-	out     []parcel // gathered from the device, in order
-	flushed int      // how many of them were there at the last flush
-	outbox  *sys.Outbox
-	one     *sys.Outbox // for one message
-	runs    []run
-	turn    []*parcel    // of one socket
-	resumed []*udpSocket // can take again what they have queued
+	gathered        []parcel // gathered from the device, in order
+	gatheredAtFlush int      // how many of them were there at the last flush
+	outbox          *sys.Outbox
+	singleOutbox    *sys.Outbox // for one message
+	runs            []outRun
+	batch           []*parcel    // of one socket
+	resumed         []*udpSocket // can take again what they have queued
 
-	ready, next []*udpSocket // have something to receive
-	inbox       *sys.Inbox
-	rooms       [][]byte // the inbox' buffers, with headroom
-	errors      *sys.Errors
-	run         inboundRun
-	clients     int    // flows that have come in by forwards
-	frame       []byte // where single packets are put together
-	cut         []byte // where fragments are
-	noUSO       bool   // the guest's kernel refuses super-packets
-	fragmentID  uint32
+	ready, next    []*udpSocket // have something to receive
+	inbox          *sys.Inbox
+	inboxBuffers   [][]byte // the inbox' buffers, with headroom
+	errors         *sys.Errors
+	inRun          inboundRun
+	inboundFlows   int    // flows that have come in by forwards
+	scratch        []byte // where single packets are put together
+	fragmentBuffer []byte // where fragments are
+	noUSO          bool   // the guest's kernel refuses super-packets
+	fragmentID     uint32
 
-	pieces *packet.Reassembler
-	expire timer
+	reassembler *packet.Reassembler
+	expireTimer timer
 }
 
 func (t *udpTable) init(s *engine) {
 	t.s, t.flows, t.sockets = s, map[tcpKey]*udpFlow{}, map[socketKey]*udpSocket{}
-	t.expire.fire = t.expireFragments
+	t.expireTimer.fire = t.expireFragments
 }
 
 // Sizes of what is allocated when the first datagram comes.
@@ -94,19 +94,19 @@ func (t *udpTable) prepare() {
 	if t.inbox != nil {
 		return
 	}
-	t.out, t.turn = make([]parcel, 0, maxGathered), make([]*parcel, 0, maxStalled)
-	t.outbox, t.runs = sys.NewOutbox(maxGathered, maxGathered), make([]run, 0, maxGathered)
-	t.one = sys.NewOutbox(1, 1)
+	t.gathered, t.batch = make([]parcel, 0, maxGathered), make([]*parcel, 0, maxQueued)
+	t.outbox, t.runs = sys.NewOutbox(maxGathered, maxGathered), make([]outRun, 0, maxGathered)
+	t.singleOutbox = sys.NewOutbox(1, 1)
 	arena := make([]byte, (inboxSize+1)*frameBytes)
 	bufs := make([][]byte, inboxSize)
-	t.rooms = make([][]byte, inboxSize)
+	t.inboxBuffers = make([][]byte, inboxSize)
 	for i := range bufs {
-		t.rooms[i] = arena[i*frameBytes : (i+1)*frameBytes : (i+1)*frameBytes]
-		bufs[i] = t.rooms[i][udpHeadroom:]
+		t.inboxBuffers[i] = arena[i*frameBytes : (i+1)*frameBytes : (i+1)*frameBytes]
+		bufs[i] = t.inboxBuffers[i][udpHeadroom:]
 	}
-	t.frame = arena[inboxSize*frameBytes:]
+	t.scratch = arena[inboxSize*frameBytes:]
 	t.inbox, t.errors = sys.NewInbox(bufs), sys.NewErrors(errorBytes)
-	t.run.pieces = make([][]byte, 0, inboxSize)
+	t.inRun.pieces = make([][]byte, 0, inboxSize)
 }
 
 // input takes a datagram, or a super-packet of several, from the guest.
@@ -128,9 +128,9 @@ func (t *udpTable) input(frame []byte, v *packet.VNetHdr, ip *packet.IP) {
 	if size == 0 {
 		size = len(h.Payload)
 	}
-	t.take(packet.UDP, guest, peer, parcel{
+	t.route(packet.UDP, guest, peer, parcel{
 		frame: frame, payload: h.Payload, segment: segment, ttl: ip.TTL, tos: ip.TOS,
-		df: meansDF(ip, ip.HeaderBytes+packet.UDPBytes+size),
+		dontFragment: wantsDF(ip, ip.HeaderBytes+packet.UDPBytes+size),
 	})
 }
 
@@ -145,7 +145,7 @@ func (t *udpTable) input(frame []byte, v *packet.VNetHdr, ip *packet.IP) {
 // latter 0 if the socket is not connected (ip_select_ident_segs, include/net/ip.h). Where that
 // does not tell, as in IPv6, DF is taken for meant up to Ethernet's MTU: programs that look for
 // an MTU by themselves (RFC 8899) do so below it.
-func meansDF(ip *packet.IP, bytes int) bool {
+func wantsDF(ip *packet.IP, bytes int) bool {
 	const ethernet = 1500
 	return ip.DontFragment && (bytes <= ethernet || ip.Src.Is4() && ip.ID == 0)
 }
@@ -157,16 +157,16 @@ func (t *udpTable) inDevice(frame []byte) bool {
 }
 
 // take gives a parcel to its flow, or to a new one.
-func (t *udpTable) take(proto packet.Protocol, guest, peer netip.AddrPort, p parcel) {
-	f := t.last
+func (t *udpTable) route(proto packet.Protocol, guest, peer netip.AddrPort, p parcel) {
+	f := t.lastFlow
 	if f == nil || f.guest != guest || f.peer != peer || f.proto != proto {
 		f = t.flows[keyOf(guest, peer)]
 		if f == nil {
-			if f = t.begin(proto, guest, peer, p.frame); f == nil {
+			if f = t.openFlow(proto, guest, peer, p.frame); f == nil {
 				return
 			}
 		}
-		t.last = f
+		t.lastFlow = f
 	}
 	p.flow = f
 	f.take(&p)
@@ -174,8 +174,8 @@ func (t *udpTable) take(proto packet.Protocol, guest, peer netip.AddrPort, p par
 
 // begin makes a flow for the guest's first datagram to a peer, or answers that
 // it can't.
-func (t *udpTable) begin(proto packet.Protocol, guest, peer netip.AddrPort, frame []byte) *udpFlow {
-	if o := t.s.group.other(t.s, ownerKey{keyOf(guest, peer), false}); o != nil {
+func (t *udpTable) openFlow(proto packet.Protocol, guest, peer netip.AddrPort, frame []byte) *udpFlow {
+	if o := t.s.group.otherOwner(t.s, ownerKey{keyOf(guest, peer), false}); o != nil {
 		t.s.handOver(o, frame)
 		return nil
 	}
@@ -189,12 +189,12 @@ func (t *udpTable) begin(proto packet.Protocol, guest, peer netip.AddrPort, fram
 		return nil
 	}
 	f := &udpFlow{proto: proto, guest: guest, peer: peer, costs: costs}
-	if other := t.enter(f); other != nil {
+	if other := t.insert(f); other != nil {
 		costs.close()
 		t.s.handOver(other, frame)
 		return nil
 	}
-	f.cancel = t.s.judge(f.flow(), f.judged)
+	f.cancel = t.s.judge(f.flow(), f.onVerdict)
 	return f
 }
 
@@ -205,10 +205,10 @@ func unicast(a netip.Addr) bool {
 
 // enter puts a flow into the table and returns nil, or the engine that has such a flow already
 // or the guest's port.
-func (t *udpTable) enter(f *udpFlow) *engine {
+func (t *udpTable) insert(f *udpFlow) *engine {
 	t.prepare()
-	f.t, f.host, f.started, f.single = t, f.peer, t.s.loop.now, f.proto != packet.UDP
-	owned, port := f.owned()
+	f.t, f.host, f.started, f.noSegmentation = t, f.peer, t.s.loop.now, f.proto != packet.UDP
+	owned, port := f.ownerKeys()
 	if o := t.s.group.claim(t.s, owned, port); o != nil {
 		return o
 	}
@@ -227,11 +227,11 @@ func (t *udpTable) enter(f *udpFlow) *engine {
 // flush sends what was gathered, unless the last batch from the device was full
 // of datagrams: then the next will be, too, and a longer run costs less.
 func (t *udpTable) flush() {
-	more := t.s.dev.readable && len(t.out)-t.flushed >= batch/2 && !t.s.large.scarce()
-	if len(t.out) > 0 && !more {
+	more := t.s.dev.readable && len(t.gathered)-t.gatheredAtFlush >= batchPackets/2 && !t.s.largePool.scarce()
+	if len(t.gathered) > 0 && !more {
 		t.send()
 	}
-	t.flushed = len(t.out)
+	t.gatheredAtFlush = len(t.gathered)
 }
 
 // pump moves what has come for the guest, each socket one batch, and what
@@ -248,8 +248,8 @@ func (t *udpTable) pump() {
 	t.ready, t.next = t.next[:0], t.ready
 	for i, k := range t.next {
 		t.next[i] = nil
-		if k.listed = false; k.fd >= 0 && k.receive() {
-			k.list()
+		if k.readyQueued = false; k.fd >= 0 && k.receive() {
+			k.markReady()
 		}
 	}
 }
@@ -265,17 +265,17 @@ func (t *udpTable) closeAll() {
 	for _, f := range t.flows {
 		f.drop()
 	}
-	for i := range t.out {
-		t.out[i].release()
+	for i := range t.gathered {
+		t.gathered[i].release()
 	}
-	t.out = t.out[:0]
+	t.gathered = t.gathered[:0]
 }
 
 func (t *udpTable) describe(all []FlowInfo) []FlowInfo {
 	wall := time.Now()
 	for _, f := range t.flows {
 		all = append(all, FlowInfo{
-			Flow: f.flow(), Host: f.host, State: f.describe(), Tier: TierTUN,
+			Flow: f.flow(), Host: f.host, State: f.stateName(), Tier: TierTUN,
 			Started:  wall.Add(-time.Duration(t.s.loop.now - f.started)),
 			OutBytes: f.outBytes, InBytes: f.inBytes, QueuedOut: f.queued(),
 		})

@@ -23,7 +23,7 @@ func datagramFrame(from, to netip.AddrPort, payload []byte, segment int) []byte 
 	packet.PutIP(pkt, from.Addr(), to.Addr(), packet.UDP, 0, packet.UDPBytes+len(payload))
 	packet.PutUDP(pkt[ip:], from.Port(), to.Port(), len(payload))
 	copy(pkt[ip+packet.UDPBytes:], payload)
-	seal(b, from.Addr(), to.Addr(), packet.UDP, packet.UDPBytes, segment)
+	putVNetHdr(b, from.Addr(), to.Addr(), packet.UDP, packet.UDPBytes, segment)
 	return b
 }
 

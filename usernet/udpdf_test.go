@@ -23,7 +23,7 @@ func TestWhatDFMeans(t *testing.T) {
 		{"IPv6, as long as Ethernet takes", packet.IP{Src: rigGuest6, DontFragment: true}, 1500, true},
 		{"IPv6, longer", packet.IP{Src: rigGuest6, DontFragment: true}, 1501, false},
 	} {
-		if got := meansDF(&tt.ip, tt.bytes); got != tt.want {
+		if got := wantsDF(&tt.ip, tt.bytes); got != tt.want {
 			t.Errorf("%s: %t", tt.name, got)
 		}
 	}

@@ -10,14 +10,14 @@ import (
 )
 
 // maxReports bounds how many error reports are read at a time.
-const maxReports = 64
+const maxErrorReports = 64
 
 // reports reads the socket's error queue and tells the guest. It returns how
 // many there were, and the MTU that the host's kernel has named last for a
 // datagram that it did not send.
-func (k *udpSocket) reports() (mtu, count int) {
+func (k *udpSocket) readErrors() (mtu, count int) {
 	var r sys.ErrorReport
-	for count < maxReports && k.t.errors.Next(k.fd, &r) {
+	for count < maxErrorReports && k.t.errors.Next(k.fd, &r) {
 		count++
 		if r.Origin == sys.OriginLocal {
 			if r.Errno == unix.EMSGSIZE {
@@ -40,31 +40,31 @@ func (k *udpSocket) reports() (mtu, count int) {
 func (f *udpFlow) report(r *sys.ErrorReport) {
 	e := packet.ICMPError{Type: r.Type, Code: r.Code}
 	if guest := f.guest.Addr(); guest.Is4() != (r.Origin == sys.OriginICMP) {
-		e = packet.NewICMPError(reason(r.Errno), guest.Is4(), int(r.Info))
+		e = packet.NewICMPError(icmpReason(r.Errno), guest.Is4(), int(r.Info))
 		if r.Errno == unix.EMSGSIZE {
 			e = packet.NewICMPError(packet.ErrorTooBig, guest.Is4(), int(r.Info))
 		}
 	} else if r.Errno == unix.EMSGSIZE {
 		e.Rest = r.Info
 	}
-	f.t.s.icmp.send(&e, f.reporter(r.Offender), f.original(r.Data))
+	f.t.s.icmp.send(&e, f.errorSource(r.Offender), f.guestPacket(r.Data))
 }
 
 // reporter is the address that stands inside for who has reported an error.
-func (f *udpFlow) reporter(a netip.Addr) netip.Addr {
+func (f *udpFlow) errorSource(a netip.Addr) netip.Addr {
 	switch {
 	case a == f.host.Addr().WithZone(""):
 		return f.peer.Addr()
 	case f.direct && a.IsValid() && a.Is4() == f.guest.Addr().Is4() && !a.IsLoopback():
 		return a
 	}
-	return f.t.s.gateway(f.guest.Addr())
+	return f.t.s.gatewayFor(f.guest.Addr())
 }
 
 // original is the packet that an error is about, as the guest wrote it, as far
 // as it is known.
-func (f *udpFlow) original(data []byte) []byte {
-	b := f.t.frame[:packet.IPv6Bytes+packet.UDPBytes+len(data)]
+func (f *udpFlow) guestPacket(data []byte) []byte {
+	b := f.t.scratch[:packet.IPv6Bytes+packet.UDPBytes+len(data)]
 	if f.proto == packet.UDP {
 		n := packet.PutIP(b, f.guest.Addr(), f.peer.Addr(), f.proto, 0, packet.UDPBytes+len(data))
 		n += packet.PutUDP(b[n:], f.guest.Port(), f.peer.Port(), len(data))

@@ -19,8 +19,8 @@ func (t *udpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err err
 	if f.To.Port() == 0 {
 		f.To = netip.AddrPortFrom(f.To.Addr(), at.Port())
 	}
-	k := &udpSocket{t: t, fd: fd, forward: &f, flows: map[path]*udpFlow{}, anyPort: f.Listen.Port() == 0}
-	k.deaf.fire = k.listenAgain
+	k := &udpSocket{t: t, fd: fd, forward: &f, flows: map[path]*udpFlow{}, kernelChosePort: f.Listen.Port() == 0}
+	k.refuseTimer.fire = k.acceptClients
 	if domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil {
 		k.v6 = domain == unix.AF_INET6
 	}
@@ -31,7 +31,7 @@ func (t *udpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err err
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
 	}
 	if err == nil {
-		err = k.begin(packet.UDP)
+		err = k.configure(packet.UDP)
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -49,34 +49,34 @@ func (k *udpSocket) unlisten() {
 }
 
 // maxShifted is how many ports are tried for a client whose own is taken inside.
-const maxShifted = 64
+const maxPortTries = 64
 
 // vacant tells whether no flow has these ends.
-func (t *udpTable) vacant(guest, shown netip.AddrPort) bool {
+func (t *udpTable) isFree(guest, shown netip.AddrPort) bool {
 	k := keyOf(guest, shown)
-	return t.flows[k] == nil && t.s.group.other(t.s, ownerKey{k, false}) == nil
+	return t.flows[k] == nil && t.s.group.otherOwner(t.s, ownerKey{k, false}) == nil
 }
 
 // client makes a flow for a datagram from someone new; nil: it is not wanted.
 func (k *udpSocket) client(from path) *udpFlow {
 	t := k.t
 	host := from.peer.AddrPort()
-	guest, shown, ok := t.s.inside(*k.forward, host)
+	guest, shown, ok := t.s.guestEndpoint(*k.forward, host)
 	if k.closing || !ok || host.Port() == 0 {
 		return nil
 	}
-	if t.clients >= t.s.limits.Flows/4*3 { // whoever they are, they leave the guest room
+	if t.inboundFlows >= t.s.limits.Flows/4*3 { // whoever they are, they leave the guest room
 		t.s.stats.OverLimit++
 		return nil
 	}
 	// The guest may know another by this address and port already.
-	for range maxShifted {
-		if t.vacant(guest, shown) {
+	for range maxPortTries {
+		if t.isFree(guest, shown) {
 			break
 		}
 		shown = netip.AddrPortFrom(shown.Addr(), max(shown.Port()+1, 1))
 	}
-	if !t.vacant(guest, shown) {
+	if !t.isFree(guest, shown) {
 		t.s.stats.OverLimit++
 		return nil
 	}
@@ -85,7 +85,7 @@ func (k *udpSocket) client(from path) *udpFlow {
 		return nil
 	}
 	f := &udpFlow{proto: packet.UDP, guest: guest, peer: shown, inbound: true, costs: costs}
-	if t.enter(f) != nil {
+	if t.insert(f) != nil {
 		costs.close()
 		t.s.stats.OverLimit++
 		return nil
@@ -93,13 +93,13 @@ func (k *udpSocket) client(from path) *udpFlow {
 	f.host, f.path, f.to, f.sock = host, from, from.peer, k
 	f.state = udpOpen
 	k.flows[from] = f
-	t.clients++
+	t.inboundFlows++
 	if t.s.cfg.Policy != nil {
 		v := t.s.cfg.Policy.Judge(f.flow())
-		f.idle = v.Idle
+		f.idleTimeout = v.Idle
 		if v.Action == Refuse || v.Action == Drop {
 			t.s.count(v)
-			f.state = udpSilent
+			f.state = udpDropped
 			t.s.loop.timers.set(&f.timer, t.s.loop.after(refusedFor))
 		}
 	}

@@ -198,7 +198,7 @@ func TestUDPForwardLeavesTheGuestRoom(t *testing.T) {
 	r.say(5000, peer, "the guest's own")
 	r.hears(host, "the guest's own")
 	r.advance(31 * time.Second)
-	r.until("the clients have gone", func() bool { return r.s.udp.clients == 0 })
+	r.until("the clients have gone", func() bool { return r.s.udp.inboundFlows == 0 })
 	r.answer(r.udpSocketOn(loopback4), at, "again")
 	r.called("again")
 }

@@ -69,7 +69,7 @@ func FuzzDatagrams(f *testing.F) {
 		}
 		s := stack.group.engines[0]
 		s.ctx = t.Context()
-		defer func() { s.running = true; s.end() }()
+		defer func() { s.running = true; s.shutdown() }()
 		for count := 0; len(b) >= 2 && count < 64; count++ {
 			n := min(int(binary.BigEndian.Uint16(b)), len(b)-2)
 			if n > 0 {
@@ -96,11 +96,11 @@ func FuzzDatagrams(f *testing.F) {
 		if n := s.udp.open(); n != 0 {
 			t.Errorf("%d flows of datagrams are left after an hour", n)
 		}
-		if s.udp.pieces != nil && s.udp.pieces.Bytes() != 0 {
-			t.Errorf("%d bytes of fragments are left after an hour", s.udp.pieces.Bytes())
+		if s.udp.reassembler != nil && s.udp.reassembler.Bytes() != 0 {
+			t.Errorf("%d bytes of fragments are left after an hour", s.udp.reassembler.Bytes())
 		}
-		if len(s.udp.out) != 0 || len(s.udp.sockets) != 0 {
-			t.Errorf("%d datagrams and %d sockets are left", len(s.udp.out), len(s.udp.sockets))
+		if len(s.udp.gathered) != 0 || len(s.udp.sockets) != 0 {
+			t.Errorf("%d datagrams and %d sockets are left", len(s.udp.gathered), len(s.udp.sockets))
 		}
 	})
 }

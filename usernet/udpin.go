@@ -17,8 +17,8 @@ type inboundRun struct {
 	size   int // bytes of each datagram
 	count  int
 	bytes  int
-	closed bool // has its shorter one
-	room   []byte
+	full   bool // has its shorter one
+	first  []byte
 	pieces [][]byte // as received; the first lies in room behind the headroom
 	vector sys.Vector
 }
@@ -26,23 +26,23 @@ type inboundRun struct {
 // receive takes one batch from the socket and tells whether there may be more.
 func (k *udpSocket) receive() bool {
 	t := k.t
-	if k.failing {
-		_, n := k.reports()
-		k.failing = n == maxReports // there may be more
+	if k.hasErrors {
+		_, n := k.readErrors()
+		k.hasErrors = n == maxErrorReports // there may be more
 	}
 	n, errno := t.inbox.RecvNow(k.fd)
 	for tries := 1; errno != 0 && errno != unix.EAGAIN && tries < maxResends; tries++ {
-		k.reports() // the error was one of those
+		k.readErrors() // the error was one of those
 		n, errno = t.inbox.RecvNow(k.fd)
 	}
 	if errno != 0 {
-		return k.failing
+		return k.hasErrors
 	}
 	for i := range n {
 		k.arrive(i)
 	}
 	t.emit()
-	return n == t.inbox.Len() || k.failing
+	return n == t.inbox.Len() || k.hasErrors
 }
 
 // arrive takes the i-th message of the inbox.
@@ -53,7 +53,7 @@ func (k *udpSocket) arrive(i int) {
 	if k.forward != nil {
 		from.local = meta.Local
 	}
-	f := k.last
+	f := k.lastFlow
 	if f == nil || f.path != from {
 		if f = k.flows[from]; f == nil {
 			if k.forward == nil {
@@ -63,7 +63,7 @@ func (k *udpSocket) arrive(i int) {
 				return
 			}
 		}
-		k.last = f
+		k.lastFlow = f
 	}
 	if f.state != udpOpen {
 		return
@@ -71,7 +71,7 @@ func (k *udpSocket) arrive(i int) {
 	data := t.inbox.Data(i)
 	if f.proto != packet.UDP {
 		t.emit()
-		t.echo(f, t.rooms[i][:udpHeadroom+len(data)], meta.TOS)
+		t.deliverEcho(f, t.inboxBuffers[i][:udpHeadroom+len(data)], meta.TOS)
 		return
 	}
 	t.collect(f, i, data, &meta)
@@ -87,21 +87,21 @@ func (t *udpTable) collect(f *udpFlow, i int, data []byte, meta *sys.Meta) {
 	if size > 0 {
 		count = (len(data) + size - 1) / size
 	}
-	r := &t.run
-	if r.flow != f || r.tos != meta.TOS || r.closed || size == 0 || size > r.size || size < r.size && count > 1 ||
+	r := &t.inRun
+	if r.flow != f || r.tos != meta.TOS || r.full || size == 0 || size > r.size || size < r.size && count > 1 ||
 		r.count+count > maxSegments || r.bytes+len(data) > maxRunBytes {
 		t.emit()
-		r.flow, r.tos, r.size, r.room = f, meta.TOS, size, t.rooms[i]
+		r.flow, r.tos, r.size, r.first = f, meta.TOS, size, t.inboxBuffers[i]
 	}
 	r.count += count
 	r.bytes += len(data)
-	r.closed = size == 0 || size < r.size || len(data)%size != 0
+	r.full = size == 0 || size < r.size || len(data)%size != 0
 	r.pieces = append(r.pieces, data)
 }
 
 // emit hands the run to the guest.
 func (t *udpTable) emit() {
-	r := &t.run
+	r := &t.inRun
 	f := r.flow
 	if f == nil {
 		return
@@ -109,9 +109,9 @@ func (t *udpTable) emit() {
 	headers := packet.IPBytes(f.guest.Addr()) + packet.UDPBytes
 	switch {
 	case headers+r.size > t.s.cfg.MTU, r.count > 1 && (t.noUSO || headers+r.bytes > maxPacket):
-		t.emitSingly()
+		t.emitEach()
 	case r.count == 1:
-		t.deliver(f, r.room[:udpHeadroom+r.bytes], r.tos)
+		t.deliver(f, r.first[:udpHeadroom+r.bytes], r.tos)
 	default:
 		t.emitSuper(headers)
 	}
@@ -122,28 +122,28 @@ func (t *udpTable) emit() {
 
 // emitSuper writes the run as one frame that the guest's kernel cuts.
 func (t *udpTable) emitSuper(headers int) {
-	r := &t.run
+	r := &t.inRun
 	start := udpHeadroom - headers - packet.VNetHdrBytes
-	t.putHeaders(r.flow, r.room[start:udpHeadroom], r.bytes, r.size, r.tos)
+	t.putHeaders(r.flow, r.first[start:udpHeadroom], r.bytes, r.size, r.tos)
 	r.vector.Reset()
-	r.vector.Append(r.room[start : udpHeadroom+len(r.pieces[0])])
+	r.vector.Append(r.first[start : udpHeadroom+len(r.pieces[0])])
 	for _, p := range r.pieces[1:] {
 		r.vector.Append(p)
 	}
 	if t.writeVector(&r.vector) == unix.EINVAL {
 		t.noUSO = true
-		t.emitSingly()
+		t.emitEach()
 	}
 }
 
 // emitSingly writes each datagram of the run by itself.
-func (t *udpTable) emitSingly() {
-	r := &t.run
+func (t *udpTable) emitEach() {
+	r := &t.inRun
 	for _, p := range r.pieces {
 		for at := 0; at < len(p) || at == 0; at += r.size {
 			piece := p[at:min(at+r.size, len(p))]
-			n := copy(t.frame[udpHeadroom:], piece)
-			t.deliver(r.flow, t.frame[:udpHeadroom+n], r.tos)
+			n := copy(t.scratch[udpHeadroom:], piece)
+			t.deliver(r.flow, t.scratch[:udpHeadroom+n], r.tos)
 			if r.size == 0 {
 				break
 			}
@@ -197,11 +197,11 @@ func (t *udpTable) fragment(src, dst netip.Addr, proto packet.Protocol, datagram
 		t.s.stats.Dropped++ // more than a packet of this version holds
 		return
 	}
-	if t.cut == nil {
-		t.cut = make([]byte, packet.VNetHdrBytes+t.s.cfg.MTU)
+	if t.fragmentBuffer == nil {
+		t.fragmentBuffer = make([]byte, packet.VNetHdrBytes+t.s.cfg.MTU)
 	}
 	var h packet.VNetHdr
-	b := t.cut
+	b := t.fragmentBuffer
 	h.Put(b)
 	for n := cut.Next(b[packet.VNetHdrBytes:]); n > 0; n = cut.Next(b[packet.VNetHdrBytes:]) {
 		t.s.dev.write(b[:packet.VNetHdrBytes+n])

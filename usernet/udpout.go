@@ -9,22 +9,22 @@ import (
 
 // parcel is a datagram on its way out, or several of equal size.
 type parcel struct {
-	flow    *udpFlow
-	buf     *buffer // what frame lies in; nil: memory of its own
-	costs   account // for memory of its own, where it is kept
-	frame   []byte  // the guest's packet with its virtio header
-	payload []byte
-	segment int // bytes of each datagram in payload; 0: it is one
-	ttl     uint8
-	tos     uint8
-	df      bool // the path must not fragment it
+	flow         *udpFlow
+	buffer       *buffer // what frame lies in; nil: memory of its own
+	costs        account // for memory of its own, where it is kept
+	frame        []byte  // the guest's packet with its virtio header
+	payload      []byte
+	segment      int // bytes of each datagram in payload; 0: it is one
+	ttl          uint8
+	tos          uint8
+	dontFragment bool // the path must not fragment it
 }
 
 // release gives the parcel's buffer back.
 func (p *parcel) release() {
-	if p.buf != nil {
-		p.buf.free()
-		p.buf = nil
+	if p.buffer != nil {
+		p.buffer.free()
+		p.buffer = nil
 	}
 	p.costs.close()
 }
@@ -40,13 +40,13 @@ func (p *parcel) hops() uint8 {
 
 // keep makes the parcel's memory its own until release, and reports whether that was possible:
 // the device needs a buffer in its place, and memory beside the device's buffers is charged for.
-func (t *udpTable) keep(p *parcel) bool {
+func (t *udpTable) retain(p *parcel) bool {
 	switch {
-	case p.buf != nil || p.costs.cost.Bytes > 0: // by an earlier call
+	case p.buffer != nil || p.costs.cost.Bytes > 0: // by an earlier call
 		return true
 	case t.inDevice(p.frame):
-		p.buf = t.s.dev.steal()
-		return p.buf != nil
+		p.buffer = t.s.dev.steal()
+		return p.buffer != nil
 	}
 	p.costs.ledger = t.s.group.ledger
 	return p.costs.charge(ledger.Cost{Bytes: len(p.frame)})
@@ -59,18 +59,18 @@ func (t *udpTable) gather(p *parcel) {
 		p.release()
 		return
 	}
-	if len(t.out) == cap(t.out) {
+	if len(t.gathered) == cap(t.gathered) {
 		t.send()
 	}
-	kept := t.keep(p)
-	t.out = append(t.out, *p)
+	kept := t.retain(p)
+	t.gathered = append(t.gathered, *p)
 	if !kept {
 		t.send()
 	}
 }
 
 // run is what one message carries: parcels of the turn, from first on.
-type run struct {
+type outRun struct {
 	first, count int
 	segment      int
 	bytes        int
@@ -84,23 +84,23 @@ const (
 
 // send sends what was gathered, each socket's in one go.
 func (t *udpTable) send() {
-	for i := range t.out {
-		k := t.out[i].flow.sock
+	for i := range t.gathered {
+		k := t.gathered[i].flow.sock
 		if k == nil { // it ended meanwhile, or was sent with a socket before
-			t.out[i].release()
+			t.gathered[i].release()
 			continue
 		}
-		t.turn = t.turn[:0]
-		for j := i; j < len(t.out); j++ {
-			if p := &t.out[j]; p.payload != nil && p.flow.sock == k {
-				t.turn = append(t.turn, p)
+		t.batch = t.batch[:0]
+		for j := i; j < len(t.gathered); j++ {
+			if p := &t.gathered[j]; p.payload != nil && p.flow.sock == k {
+				t.batch = append(t.batch, p)
 			}
 		}
-		k.send(t.turn)
+		k.send(t.batch)
 	}
-	clear(t.out)
-	t.out, t.flushed = t.out[:0], 0
-	clear(t.turn)
+	clear(t.gathered)
+	t.gathered, t.gatheredAtFlush = t.gathered[:0], 0
+	clear(t.batch)
 }
 
 // send sends parcels in order; what a full socket does not take is queued. All
@@ -108,7 +108,7 @@ func (t *udpTable) send() {
 func (k *udpSocket) send(turn []*parcel) {
 	for len(turn) > 0 {
 		if k.full || k.fd < 0 {
-			k.stall(turn)
+			k.enqueue(turn)
 			return
 		}
 		n := k.pack(turn)
@@ -127,23 +127,23 @@ func (k *udpSocket) pack(turn []*parcel) int {
 	t := k.t
 	t.outbox.Reset()
 	t.runs = t.runs[:0]
-	if !k.suits(turn[0]) {
-		k.adopt(turn[0])
+	if !k.hasOptions(turn[0]) {
+		k.setOptions(turn[0])
 	}
-	var r *run
+	var r *outRun
 	for i, p := range turn {
-		if t.outbox.Room() == 0 || !k.suits(p) {
+		if t.outbox.Room() == 0 || !k.hasOptions(p) {
 			k.seal(r)
 			return i
 		}
-		if r != nil && r.takes(turn[r.first], turn[i-1], p) {
+		if r != nil && r.accepts(turn[r.first], turn[i-1], p) {
 			t.outbox.Append(p.payload)
 			r.count++
 			r.bytes += len(p.payload)
 			continue
 		}
 		k.seal(r)
-		t.runs = append(t.runs, run{first: i, count: 1, segment: p.segment, bytes: len(p.payload)})
+		t.runs = append(t.runs, outRun{first: i, count: 1, segment: p.segment, bytes: len(p.payload)})
 		r = &t.runs[len(t.runs)-1]
 		t.outbox.Begin(&p.flow.to)
 		if k.forward != nil && p.flow.path.local.IsValid() {
@@ -156,7 +156,7 @@ func (k *udpSocket) pack(turn []*parcel) int {
 }
 
 // seal ends the message of a run.
-func (k *udpSocket) seal(r *run) {
+func (k *udpSocket) seal(r *outRun) {
 	if r != nil && r.segment > 0 {
 		k.t.outbox.SetSegment(r.segment)
 	}
@@ -164,9 +164,9 @@ func (k *udpSocket) seal(r *run) {
 
 // takes tells whether p can join the run of first to last. A run has datagrams
 // of one size, but for the last, which may be shorter.
-func (r *run) takes(first, last, p *parcel) bool {
+func (r *outRun) accepts(first, last, p *parcel) bool {
 	size := len(first.payload)
-	if p.flow != first.flow || p.flow.single || first.segment > 0 || p.segment > 0 ||
+	if p.flow != first.flow || p.flow.noSegmentation || first.segment > 0 || p.segment > 0 ||
 		len(p.payload) == 0 || len(p.payload) > size || r.count > 1 && len(last.payload) < size ||
 		r.count == maxSegments || r.bytes+len(p.payload) > maxRunBytes {
 		return false
@@ -190,17 +190,17 @@ func (k *udpSocket) transmit(turn []*parcel) int {
 			continue
 		}
 		r := &t.runs[m]
-		switch tries++; k.trouble(errno, turn[r.first], r.segment > 0, tries) {
-		case tryAgain:
-		case isFull:
-			k.wait()
+		switch tries++; k.onSendError(errno, turn[r.first], r.segment > 0, tries) {
+		case retrySend:
+		case waitForRoom:
+			k.awaitWritable()
 			return r.first
-		case cutFirst:
+		case splitMessage:
 			for _, p := range turn[r.first : r.first+r.count] {
-				k.sendSingly(p, r.segment)
+				k.sendEach(p, r.segment)
 			}
 			m, tries = m+1, 0
-		case givenUp:
+		case dropMessage:
 			m, tries = m+1, 0
 		}
 	}
@@ -208,13 +208,13 @@ func (k *udpSocket) transmit(turn []*parcel) int {
 }
 
 // remedy is what to do about an error.
-type remedy uint8
+type sendRemedy uint8
 
 const (
-	tryAgain remedy = iota
-	isFull
-	cutFirst // send the datagrams of the message one by one
-	givenUp  // the guest knows by now
+	retrySend sendRemedy = iota
+	waitForRoom
+	splitMessage // send the datagrams of the message one by one
+	dropMessage  // the guest knows by now
 )
 
 // maxResends bounds how often one message is sent: each report that came in
@@ -223,33 +223,33 @@ const maxResends = 8
 
 // trouble looks into an error of sending, and tells the guest where the fault is
 // its datagram's.
-func (k *udpSocket) trouble(errno unix.Errno, p *parcel, segments bool, tries int) remedy {
+func (k *udpSocket) onSendError(errno unix.Errno, p *parcel, segments bool, tries int) sendRemedy {
 	switch errno {
 	case unix.EINTR:
-		return tryAgain
+		return retrySend
 	case unix.EAGAIN:
-		return isFull
+		return waitForRoom
 	case unix.ENOBUFS, unix.ENOMEM:
-		return givenUp // the link's queue was full: it is lost like any datagram
+		return dropMessage // the link's queue was full: it is lost like any datagram
 	}
-	mtu, reports := k.reports()
+	mtu, reports := k.readErrors()
 	switch {
 	case segments && (errno == unix.EINVAL || errno == unix.EIO || errno == unix.EMSGSIZE):
 		// Larger than the link's MTU, or a link that can't sum up: no runs there.
-		p.flow.single = true
-		return cutFirst
+		p.flow.noSegmentation = true
+		return splitMessage
 	case errno == unix.EMSGSIZE:
 		k.t.s.icmp.tooBig(p.frame, mtu)
-		return givenUp
+		return dropMessage
 	case tries < maxResends && (reports > 0 || errno == unix.ECONNREFUSED):
-		return tryAgain // the error was an earlier datagram's
+		return retrySend // the error was an earlier datagram's
 	}
-	k.t.s.unreachable(p.frame, reason(errno))
-	return givenUp
+	k.t.s.unreachable(p.frame, icmpReason(errno))
+	return dropMessage
 }
 
 // reason is the ICMP error that says what a host's error means.
-func reason(errno unix.Errno) packet.ErrorKind {
+func icmpReason(errno unix.Errno) packet.ErrorKind {
 	switch errno {
 	case unix.ECONNREFUSED:
 		return packet.ErrorPort
@@ -263,11 +263,11 @@ func reason(errno unix.Errno) packet.ErrorKind {
 
 // sendSingly sends the datagrams of a parcel in messages of their own. What a
 // full socket does not take is lost.
-func (k *udpSocket) sendSingly(p *parcel, segment int) {
+func (k *udpSocket) sendEach(p *parcel, segment int) {
 	if segment == 0 {
 		segment = len(p.payload)
 	}
-	t := k.t.one
+	t := k.t.singleOutbox
 	for at := 0; at < len(p.payload); at += segment {
 		piece := p.payload[at:min(at+segment, len(p.payload))]
 		t.Reset()
@@ -282,9 +282,9 @@ func (k *udpSocket) sendSingly(p *parcel, segment int) {
 				p.flow.sent(len(piece))
 				break
 			}
-			if r := k.trouble(errno, p, false, tries); r == tryAgain {
+			if r := k.onSendError(errno, p, false, tries); r == retrySend {
 				continue
-			} else if r == isFull {
+			} else if r == waitForRoom {
 				k.t.s.stats.OverLimit++
 			} else if errno == unix.EMSGSIZE {
 				return // the others are as large
@@ -295,19 +295,19 @@ func (k *udpSocket) sendSingly(p *parcel, segment int) {
 }
 
 // wait has the loop tell when the socket can take again.
-func (k *udpSocket) wait() {
+func (k *udpSocket) awaitWritable() {
 	k.full = true
-	_ = k.t.s.loop.modify(k.ticket, k.fd, unix.EPOLLIN|unix.EPOLLOUT|edge)
+	_ = k.t.s.loop.modify(k.handle, k.fd, unix.EPOLLIN|unix.EPOLLOUT|edgeTriggered)
 }
 
 // maxStalled is how many datagrams wait for a full socket; those beyond are
 // dropped and counted, as by any router whose link is slower.
-const maxStalled = 128
+const maxQueued = 128
 
 // stall queues what a full socket does not take.
-func (k *udpSocket) stall(turn []*parcel) {
+func (k *udpSocket) enqueue(turn []*parcel) {
 	for _, p := range turn {
-		if k.fd < 0 || len(k.queue) == maxStalled || k.t.s.large.scarce() || !k.t.keep(p) {
+		if k.fd < 0 || len(k.queue) == maxQueued || k.t.s.largePool.scarce() || !k.t.retain(p) {
 			k.t.s.stats.OverLimit++
 			p.release()
 		} else {
@@ -322,14 +322,14 @@ func (k *udpSocket) resume() {
 	t := k.t
 	queue := k.queue
 	k.queue = nil
-	t.turn = t.turn[:0]
+	t.batch = t.batch[:0]
 	for i := range queue {
 		if p := &queue[i]; p.flow.sock == k {
-			t.turn = append(t.turn, p)
+			t.batch = append(t.batch, p)
 		} else {
 			p.release()
 		}
 	}
-	k.send(t.turn)
-	clear(t.turn)
+	k.send(t.batch)
+	clear(t.batch)
 }

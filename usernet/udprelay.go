@@ -19,13 +19,13 @@ import (
 // datagram; a Conn that is an io.WriterTo spares it that, and has its datagrams
 // taken one a Write.
 type udpRelay struct {
-	f    *udpFlow
-	conn net.Conn
-	out  chan []byte
-	held atomic.Int64  // bytes in out
-	done chan struct{} // the loop has taken what was read
-	ctx  context.Context
-	stop context.CancelFunc
+	f           *udpFlow
+	conn        net.Conn
+	out         chan []byte
+	queuedBytes atomic.Int64  // bytes in out
+	done        chan struct{} // the loop has taken what was read
+	ctx         context.Context
+	stop        context.CancelFunc
 
 	ledger *ledger.Ledger
 	costs  ledger.Cost
@@ -35,16 +35,16 @@ type udpRelay struct {
 // beyond are dropped and counted. A resolver may ask hundreds of questions at
 // once from one socket.
 const (
-	relayQueue = 256
-	relayBytes = 256 << 10
-	relayRoom  = 1 << 16 // for the longest datagram
+	relayQueue       = 256
+	relayBytes       = 256 << 10
+	relayBufferBytes = 1 << 16 // for the longest datagram
 )
 
 // startRelay begins to carry a flow; nil: the limits don't permit that, and c was closed.
 func startRelay(f *udpFlow, c net.Conn) *udpRelay {
 	r := &udpRelay{f: f, conn: c, ledger: f.t.s.group.ledger, costs: relayCost}
 	if _, ok := c.(io.WriterTo); !ok {
-		r.costs.Bytes += relayRoom
+		r.costs.Bytes += relayBufferBytes
 	}
 	if !r.ledger.Charge(r.costs) {
 		_ = c.Close()
@@ -71,11 +71,11 @@ func (r *udpRelay) send(p *parcel) {
 	}
 	for at := 0; at < len(p.payload) || at == 0; at += segment {
 		piece := p.payload[at:min(at+segment, len(p.payload))]
-		if len(r.out) == relayQueue || r.held.Load()+int64(len(piece)) > relayBytes || !r.ledger.Charge(datagramCost(piece)) {
+		if len(r.out) == relayQueue || r.queuedBytes.Load()+int64(len(piece)) > relayBytes || !r.ledger.Charge(datagramCost(piece)) {
 			r.f.t.s.stats.OverLimit++
 			continue
 		}
-		r.held.Add(int64(len(piece)))
+		r.queuedBytes.Add(int64(len(piece)))
 		r.out <- bytes.Clone(piece) // nobody else sends: there is room
 		r.f.sent(len(piece))
 	}
@@ -90,7 +90,7 @@ func (r *udpRelay) write() {
 		select {
 		case <-r.ctx.Done():
 		case b := <-r.out:
-			r.held.Add(-int64(len(b)))
+			r.queuedBytes.Add(-int64(len(b)))
 			_, _ = r.conn.Write(b) // a datagram may get lost; the reader hears of the end
 			r.ledger.Refund(datagramCost(b))
 		}
@@ -121,11 +121,11 @@ func (r *udpRelay) read() {
 }
 
 func (r *udpRelay) readAll() {
-	room := make([]byte, relayRoom)
+	room := make([]byte, relayBufferBytes)
 	for {
 		n, err := r.conn.Read(room)
 		if err == nil || n > 0 {
-			if !r.hand(room[:n]) {
+			if !r.deliver(room[:n]) {
 				return
 			}
 		}
@@ -138,10 +138,10 @@ func (r *udpRelay) readAll() {
 
 // hand gives a datagram to the loop and returns when that has taken it: while it
 // is busy, the Conn waits. It tells whether there is still a flow.
-func (r *udpRelay) hand(b []byte) bool {
+func (r *udpRelay) deliver(b []byte) bool {
 	posted := r.f.t.s.loop.post(func() {
 		if r.f.relay == r {
-			r.f.relayed(b)
+			r.f.receiveFromConn(b)
 		}
 		select {
 		case r.done <- struct{}{}:
@@ -160,9 +160,9 @@ func (r *udpRelay) hand(b []byte) bool {
 }
 
 // relayed hands a datagram of the Conn's to the guest.
-func (f *udpFlow) relayed(b []byte) {
-	n := copy(f.t.frame[udpHeadroom:], b)
-	f.t.deliver(f, f.t.frame[:udpHeadroom+n], 0)
+func (f *udpFlow) receiveFromConn(b []byte) {
+	n := copy(f.t.scratch[udpHeadroom:], b)
+	f.t.deliver(f, f.t.scratch[:udpHeadroom+n], 0)
 	f.received(n)
 }
 
@@ -170,7 +170,7 @@ func (f *udpFlow) relayed(b []byte) {
 type relayWriter struct{ *udpRelay }
 
 func (w relayWriter) Write(b []byte) (int, error) {
-	if !w.hand(b) {
+	if !w.deliver(b) {
 		return 0, net.ErrClosed
 	}
 	return len(b), nil

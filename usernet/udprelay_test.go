@@ -174,7 +174,7 @@ func TestUDPHook(t *testing.T) {
 		}
 	})
 	host, peer := r.udpServer()
-	for i := range maxHeld + 3 {
+	for i := range maxPending + 3 {
 		r.say(5000, peer, text(i+1))
 	}
 	if f := <-asked; f.Destination != peer || f.Source != netip.AddrPortFrom(r.guest, 5000) {
@@ -182,7 +182,7 @@ func TestUDPHook(t *testing.T) {
 	}
 	r.fence()
 	answers <- Verdict{} // as the policy has it
-	for i := range maxHeld {
+	for i := range maxPending {
 		r.hears(host, text(i+1))
 	}
 	r.say(5000, peer, "later")
@@ -194,7 +194,7 @@ func TestUDPHook(t *testing.T) {
 	r.say(5001, peer, "never mind")
 	<-asked
 	r.advance(31 * time.Second)
-	r.until("the flow has ended", func() bool { return r.s.hooks == 0 })
+	r.until("the flow has ended", func() bool { return r.s.runningHooks == 0 })
 	// And so does the Stack.
 	r.say(5002, peer, "never mind")
 	<-asked

@@ -171,22 +171,22 @@ func TestUDPFullSocketWaits(t *testing.T) {
 			k.full = true
 		}
 	})
-	for i := range maxStalled + 10 {
+	for i := range maxQueued + 10 {
 		r.say(5000, peer, fmt.Sprint(i))
 	}
 	r.fence()
 	r.do(func() {
-		if n := r.s.stats.OverLimit; n != 10 || len(k.queue) != maxStalled {
-			t.Errorf("%d dropped, %d wait; want 10 and %d", n, len(k.queue), maxStalled)
+		if n := r.s.stats.OverLimit; n != 10 || len(k.queue) != maxQueued {
+			t.Errorf("%d dropped, %d wait; want 10 and %d", n, len(k.queue), maxQueued)
 		}
-		k.wait() // the kernel says at once that there is room
+		k.awaitWritable() // the kernel says at once that there is room
 	})
-	for i := range maxStalled {
+	for i := range maxQueued {
 		r.hears(host, fmt.Sprint(i))
 	}
 	r.do(func() {
-		if r.s.large.used != 1 {
-			t.Errorf("%d buffers in use", r.s.large.used)
+		if r.s.largePool.used != 1 {
+			t.Errorf("%d buffers in use", r.s.largePool.used)
 		}
 	})
 }
@@ -195,11 +195,11 @@ func TestUDPFullSocketWaits(t *testing.T) {
 func rounds(t *testing.T, change ...func(*Config)) (r *rig, round func()) {
 	t.Helper()
 	r = newStack(t, change...)
-	if _, err := r.s.loop.add(r.s.dev.fd, unix.EPOLLIN|edge, &r.s.dev); err != nil {
+	if _, err := r.s.loop.add(r.s.dev.fd, unix.EPOLLIN|edgeTriggered, &r.s.dev); err != nil {
 		t.Fatal(err)
 	}
 	r.s.ctx = t.Context()
-	r.Cleanup(func() { r.s.running = true; r.s.end() })
+	r.Cleanup(func() { r.s.running = true; r.s.shutdown() })
 	return r, func() {
 		r.s.dev.readable = true // so that it does not wait
 		if err := r.s.round(); err != nil {
@@ -290,10 +290,10 @@ func BenchmarkUDPOutbound(b *testing.B) {
 			}
 			s := stack.group.engines[0]
 			s.ctx = b.Context()
-			if _, err := s.loop.add(s.dev.fd, unix.EPOLLIN|edge, &s.dev); err != nil {
+			if _, err := s.loop.add(s.dev.fd, unix.EPOLLIN|edgeTriggered, &s.dev); err != nil {
 				b.Fatal(err)
 			}
-			defer func() { s.running = true; s.end() }()
+			defer func() { s.running = true; s.shutdown() }()
 			sink, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 			if err != nil {
 				b.Fatal(err)

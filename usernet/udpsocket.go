@@ -31,26 +31,26 @@ type path struct {
 
 // udpSocket is a host socket for datagrams.
 type udpSocket struct {
-	t       *udpTable
-	fd      int // -1: closed
-	ticket  ticket
-	key     socketKey // not a forward's
-	forward *Forward  // nil: for flows that the guest has begun
-	v6      bool
-	flows   map[path]*udpFlow
-	last    *udpFlow // whose datagram came last
-	listed  bool     // in the table's ready list
-	failing bool     // has error reports
-	full    bool     // has said EAGAIN
-	closing bool     // a forward that was closed: ends with its last flow
-	queue   []parcel // what waits because of that
-	costs   account
+	t           *udpTable
+	fd          int // -1: closed
+	handle      handle
+	key         socketKey // not a forward's
+	forward     *Forward  // nil: for flows that the guest has begun
+	v6          bool
+	flows       map[path]*udpFlow
+	lastFlow    *udpFlow // whose datagram came last
+	readyQueued bool     // in the table's ready list
+	hasErrors   bool     // has error reports
+	full        bool     // has said EAGAIN
+	closing     bool     // a forward that was closed: ends with its last flow
+	queue       []parcel // what waits because of that
+	costs       account
 
 	// Of a forward: see turnDeaf.
-	answered  int   // flows in which the guest has answered
-	anyPort   bool  // the kernel has chosen the port
-	deaf      timer // until clients are heard again
-	deafAgain int64 // on the loop's clock: not before
+	answeredFlows   int   // flows in which the guest has answered
+	kernelChosePort bool  // the kernel has chosen the port
+	refuseTimer     timer // until clients are heard again
+	refuseAgainAt   int64 // on the loop's clock: not before
 
 	// What the socket's options are.
 	df, mayFragment bool // neither: as the kernel has it
@@ -59,17 +59,17 @@ type udpSocket struct {
 
 // Socket buffers, in bytes; the kernel lowers them to net.core.rmem_max and
 // wmem_max. A burst that comes while the processor is elsewhere has to fit.
-const udpBuffer = 4 << 20
+const udpSocketBuffer = 4 << 20
 
 // attach gives the flow the guest's host socket, which is made if need be.
 func (t *udpTable) attach(f *udpFlow) error {
-	to := numbered(f.host)
+	to := withNumericZone(f.host)
 	a := to.Addr()
 	if !a.IsValid() || f.proto == packet.UDP && to.Port() == 0 {
 		return errors.New("no destination")
 	}
 	f.to = sys.MakeAddress(to, false)
-	key := socketKey{guest: f.guest, proto: f.proto, v6: a.Is6(), loopback: a.IsLoopback() && t.s.boundOutside()}
+	key := socketKey{guest: f.guest, proto: f.proto, v6: a.Is6(), loopback: a.IsLoopback() && t.s.bindsOutbound()}
 	if f.proto != packet.UDP {
 		if key.proto = echoProtocol(a); key.proto != f.proto {
 			return errors.New("no echo requests between versions")
@@ -95,7 +95,7 @@ func (t *udpTable) attach(f *udpFlow) error {
 }
 
 // boundOutside tells whether sockets to the outside are bound to something.
-func (s *engine) boundOutside() bool {
+func (s *engine) bindsOutbound() bool {
 	return s.cfg.OutboundInterface != "" || s.cfg.Outbound4.IsValid() || s.cfg.Outbound6.IsValid()
 }
 
@@ -108,7 +108,7 @@ func echoProtocol(a netip.Addr) packet.Protocol {
 }
 
 // numbered is an address whose zone, if any, is a number.
-func numbered(a netip.AddrPort) netip.AddrPort {
+func withNumericZone(a netip.AddrPort) netip.AddrPort {
 	zone := a.Addr().Zone()
 	if _, err := strconv.ParseUint(zone, 10, 32); zone == "" || err == nil {
 		return a
@@ -155,7 +155,7 @@ func (t *udpTable) makeSocket(key socketKey, a netip.Addr, proto int) (*udpSocke
 		}
 	}
 	k := &udpSocket{t: t, fd: fd, key: key, v6: key.v6, flows: map[path]*udpFlow{}}
-	if err := k.begin(key.proto); err != nil {
+	if err := k.configure(key.proto); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
@@ -163,26 +163,26 @@ func (t *udpTable) makeSocket(key socketKey, a netip.Addr, proto int) (*udpSocke
 }
 
 // begin sets the options that every socket has, and gives it a seat.
-func (k *udpSocket) begin(proto packet.Protocol) error {
+func (k *udpSocket) configure(proto packet.Protocol) error {
 	for _, o := range [...]struct{ level, name, value int }{
-		{unix.SOL_SOCKET, unix.SO_RCVBUF, udpBuffer},
-		{unix.SOL_SOCKET, unix.SO_SNDBUF, udpBuffer},
+		{unix.SOL_SOCKET, unix.SO_RCVBUF, udpSocketBuffer},
+		{unix.SOL_SOCKET, unix.SO_SNDBUF, udpSocketBuffer},
 	} {
 		_ = unix.SetsockoptInt(k.fd, o.level, o.name, o.value)
 	}
 	if proto == packet.UDP {
 		_ = unix.SetsockoptInt(k.fd, unix.SOL_UDP, unix.UDP_GRO, 1)
 	}
-	k.option(unix.IP_RECVERR, unix.IPV6_RECVERR, 1)
-	k.option(unix.IP_RECVTOS, unix.IPV6_RECVTCLASS, 1)
+	k.setOption(unix.IP_RECVERR, unix.IPV6_RECVERR, 1)
+	k.setOption(unix.IP_RECVTOS, unix.IPV6_RECVTCLASS, 1)
 	var err error
-	k.ticket, err = k.t.s.loop.add(k.fd, unix.EPOLLIN|edge, k)
+	k.handle, err = k.t.s.loop.add(k.fd, unix.EPOLLIN|edgeTriggered, k)
 	return err
 }
 
 // option sets an option of either version. A forward's IPv6 socket may carry
 // both.
-func (k *udpSocket) option(v4, v6, value int) {
+func (k *udpSocket) setOption(v4, v6, value int) {
 	if k.v6 {
 		_ = unix.SetsockoptInt(k.fd, unix.IPPROTO_IPV6, v6, value)
 	}
@@ -195,18 +195,18 @@ func (k *udpSocket) option(v4, v6, value int) {
 const systemTTL = 64
 
 // suits tells whether the socket's options are what a parcel wants.
-func (k *udpSocket) suits(p *parcel) bool {
-	return k.df == p.df && k.mayFragment == !p.df && k.ttl == p.hops() && k.tos == p.tos
+func (k *udpSocket) hasOptions(p *parcel) bool {
+	return k.df == p.dontFragment && k.mayFragment == !p.dontFragment && k.ttl == p.hops() && k.tos == p.tos
 }
 
 // adopt sets the socket's options as a parcel wants them.
-func (k *udpSocket) adopt(p *parcel) {
-	if k.df != p.df || k.mayFragment != !p.df {
-		k.df, k.mayFragment = p.df, !p.df
-		if p.df {
-			k.option(unix.IP_MTU_DISCOVER, unix.IPV6_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+func (k *udpSocket) setOptions(p *parcel) {
+	if k.df != p.dontFragment || k.mayFragment != !p.dontFragment {
+		k.df, k.mayFragment = p.dontFragment, !p.dontFragment
+		if p.dontFragment {
+			k.setOption(unix.IP_MTU_DISCOVER, unix.IPV6_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
 		} else {
-			k.option(unix.IP_MTU_DISCOVER, unix.IPV6_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+			k.setOption(unix.IP_MTU_DISCOVER, unix.IPV6_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
 		}
 	}
 	if hops := p.hops(); k.ttl != hops {
@@ -215,33 +215,33 @@ func (k *udpSocket) adopt(p *parcel) {
 		if value == 0 {
 			value = -1 // the default
 		}
-		k.option(unix.IP_TTL, unix.IPV6_UNICAST_HOPS, value)
+		k.setOption(unix.IP_TTL, unix.IPV6_UNICAST_HOPS, value)
 	}
 	if k.tos != p.tos {
 		k.tos = p.tos
-		k.option(unix.IP_TOS, unix.IPV6_TCLASS, int(p.tos))
+		k.setOption(unix.IP_TOS, unix.IPV6_TCLASS, int(p.tos))
 	}
 }
 
 // ready implements source.
 func (k *udpSocket) ready(events uint32) {
 	if events&unix.EPOLLERR != 0 {
-		k.failing = true
+		k.hasErrors = true
 	}
 	if events&unix.EPOLLOUT != 0 && k.full {
 		k.full = false
-		_ = k.t.s.loop.modify(k.ticket, k.fd, unix.EPOLLIN|edge)
+		_ = k.t.s.loop.modify(k.handle, k.fd, unix.EPOLLIN|edgeTriggered)
 		k.t.resumed = append(k.t.resumed, k)
 	}
 	if events&(unix.EPOLLIN|unix.EPOLLERR) != 0 {
-		k.list()
+		k.markReady()
 	}
 }
 
 // list puts the socket among those that have something to receive.
-func (k *udpSocket) list() {
-	if !k.listed {
-		k.listed = true
+func (k *udpSocket) markReady() {
+	if !k.readyQueued {
+		k.readyQueued = true
 		k.t.ready = append(k.t.ready, k)
 	}
 }
@@ -250,12 +250,12 @@ func (k *udpSocket) list() {
 func (k *udpSocket) detach(f *udpFlow) {
 	if k.flows[f.path] == f {
 		delete(k.flows, f.path)
-		if f.inbound && f.answers {
-			k.answered--
+		if f.inbound && f.bidirectional {
+			k.answeredFlows--
 		}
 	}
-	if k.last == f {
-		k.last = nil
+	if k.lastFlow == f {
+		k.lastFlow = nil
 	}
 	f.sock = nil
 	if len(k.flows) > 0 || k.forward != nil && !k.closing {
@@ -271,8 +271,8 @@ func (k *udpSocket) close() {
 	if k.fd < 0 {
 		return
 	}
-	k.t.s.loop.timers.drop(&k.deaf)
-	k.t.s.loop.remove(k.ticket)
+	k.t.s.loop.timers.drop(&k.refuseTimer)
+	k.t.s.loop.remove(k.handle)
 	unix.Close(k.fd)
 	k.fd = -1
 	k.costs.close()

@@ -106,7 +106,7 @@ func TestUDPHopLimitEndsAtTheGateway(t *testing.T) {
 		}
 		b := datagramFrame(netip.AddrPortFrom(r.guest, 5000), netip.AddrPortFrom(own, 33434), []byte("hello"), 0)
 		r.g.SendFrame(withHops(b, 1, 0))
-		if p := r.g.Only(guesttest.Unreachable(packet.ErrorTTL, r.guest, own)); p.IP.Src != r.s.gateway(r.guest) {
+		if p := r.g.Only(guesttest.Unreachable(packet.ErrorTTL, r.guest, own)); p.IP.Src != r.s.gatewayFor(r.guest) {
 			t.Errorf("time exceeded from %s, want the gateway", p.IP.Src)
 		}
 	}, func(c *Config) { c.Policy = AllowAll{} })
@@ -183,8 +183,8 @@ func TestFragmentsThatStayAway(t *testing.T) {
 		r.advance(31 * time.Second)
 		r.g.Await(guesttest.Unreachable(packet.ErrorReassembly, r.guest, r.peer))
 		r.do(func() {
-			if r.s.udp.pieces.Pending() != 0 || r.s.udp.expire.due != 0 {
-				t.Errorf("%d unfinished, timer at %d", r.s.udp.pieces.Pending(), r.s.udp.expire.due)
+			if r.s.udp.reassembler.Pending() != 0 || r.s.udp.expireTimer.deadline != 0 {
+				t.Errorf("%d unfinished, timer at %d", r.s.udp.reassembler.Pending(), r.s.udp.expireTimer.deadline)
 			}
 		})
 	})
@@ -236,7 +236,7 @@ func TestUDPManyErrorReports(t *testing.T) {
 	gone := r.udpSocketOn(loopback4)
 	to := netip.AddrPortFrom(loopback4, localPort(gone))
 	gone.Close()
-	const count = 3 * maxReports
+	const count = 3 * maxErrorReports
 	var k *udpSocket
 	r.say(5000, to, "hello")
 	r.g.Await(guesttest.Unreachable(packet.ErrorPort, r.guest, to.Addr()))

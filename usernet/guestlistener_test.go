@@ -73,7 +73,7 @@ func outwardRig(t *testing.T, change ...func(*Config)) (r *rig, inside netip.Add
 		t.Fatal(err)
 	}
 	listener.Close()
-	if err := r.stack.Outward(os.NewFile(uintptr(fd), "inside"), server.Addr().(*net.TCPAddr).AddrPort()); err != nil {
+	if err := r.stack.ForwardOut(os.NewFile(uintptr(fd), "inside"), server.Addr().(*net.TCPAddr).AddrPort()); err != nil {
 		t.Fatal(err)
 	}
 	return r, addrPort(at), server
@@ -113,7 +113,7 @@ func TestOutwardThatIsDestroyed(t *testing.T) {
 	r, inside, server := outwardRig(t)
 	var fd int
 	r.do(func() {
-		for o := range r.s.outwards {
+		for o := range r.s.outForwards {
 			fd = o.fd
 		}
 	})
@@ -123,7 +123,7 @@ func TestOutwardThatIsDestroyed(t *testing.T) {
 	}
 	guest, host := r.keep(c.(*net.TCPConn)), r.accept(server)
 	destroy(t, fd)
-	r.until("the port is given up", func() bool { return len(r.s.outwards) == 0 })
+	r.until("the port is given up", func() bool { return len(r.s.outForwards) == 0 })
 	r.carries(guest, host)
 }
 
@@ -185,7 +185,7 @@ func TestGuestListenerPausesWhereAcceptIsExhausted(t *testing.T) {
 		if tries != 1 {
 			t.Errorf("%v: accepted %d times in a row", errno, tries)
 		}
-		waiting.resume.fire()
+		waiting.resumeTimer.fire()
 		if poll(t, l); tries != 2 {
 			t.Errorf("%v: accepted %d times after the pause", errno, tries)
 		}
@@ -218,7 +218,7 @@ func TestGateReportsAFailureToAccept(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
 		t.Fatal(err)
 	}
-	errno := new(tcpTable).admitAll(&gateFamily{listener: int(f.Fd())})
+	errno := new(tcpTable).acceptArrivals(&gateFamily{listener: int(f.Fd())})
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}

@@ -23,12 +23,12 @@ import (
 // refused. A socket that has lately brought somebody an answer is left alone, for others must not
 // suffer where the guest refuses one client.
 const (
-	deafFor   = time.Second
-	deafEvery = 10 * time.Second // at most, so that a client that the guest refuses leaves others nine tenths
+	refuseFor      = time.Second
+	refuseInterval = 10 * time.Second // at most, so that a client that the guest refuses leaves others nine tenths
 )
 
 // reported takes an ICMP error of the guest's.
-func (t *icmpTable) reported(frame []byte, ip *packet.IP) {
+func (t *icmpTable) onGuestError(frame []byte, ip *packet.IP) {
 	var e packet.ICMPError
 	if packet.ParseICMPError(ip.Protocol, ip.Payload, &e) != nil || e.Original.Protocol != packet.UDP || e.Original.Offset > 0 || len(e.Original.Payload) < 4 {
 		return
@@ -43,12 +43,12 @@ func (t *icmpTable) reported(frame []byte, ip *packet.IP) {
 	f := t.s.udp.flows[key]
 	switch {
 	case f == nil:
-		if o := t.s.group.other(t.s, ownerKey{key, false}); o != nil {
+		if o := t.s.group.otherOwner(t.s, ownerKey{key, false}); o != nil {
 			t.s.handOver(o, frame)
 		}
 	case f.proto != packet.UDP:
 	case f.inbound:
-		if k := f.sock; k != nil && k.turnDeaf() {
+		if k := f.sock; k != nil && k.refuseClients() {
 			f.drop()
 		}
 	default:
@@ -57,34 +57,34 @@ func (t *icmpTable) reported(frame []byte, ip *packet.IP) {
 }
 
 // turnDeaf has clients of a published port refused for a while, and reports whether they are.
-func (k *udpSocket) turnDeaf() bool {
+func (k *udpSocket) refuseClients() bool {
 	now := k.t.s.loop.now
 	// A port that the kernel chose would be lost when the socket is disconnected
 	// (SOCK_BINDPORT_LOCK, __udp_disconnect in net/ipv4/udp.c).
-	if k.answered > 0 || k.closing || k.anyPort || now < k.deafAgain {
+	if k.answeredFlows > 0 || k.closing || k.kernelChosePort || now < k.refuseAgainAt {
 		return false
 	}
-	nobody := nobody4
+	nobody := unusedAddr4
 	if k.v6 {
-		nobody = nobody6
+		nobody = unusedAddr6
 	}
 	if unix.Connect(k.fd, sockaddr(nobody)) != nil {
 		return false
 	}
-	k.deafAgain = now + int64(deafEvery)
-	k.t.s.loop.timers.set(&k.deaf, now+int64(deafFor))
+	k.refuseAgainAt = now + int64(refuseInterval)
+	k.t.s.loop.timers.set(&k.refuseTimer, now+int64(refuseFor))
 	return true
 }
 
 // Addresses of the host's that nobody sends from. A route leads there whatever the host's network
 // is like, and only root may bind a socket to port 1.
 var (
-	nobody4 = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 255, 255, 254}), 1)
-	nobody6 = netip.AddrPortFrom(netip.IPv6Loopback(), 1)
+	unusedAddr4 = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 255, 255, 254}), 1)
+	unusedAddr6 = netip.AddrPortFrom(netip.IPv6Loopback(), 1)
 )
 
 // listenAgain ends turnDeaf.
-func (k *udpSocket) listenAgain() {
+func (k *udpSocket) acceptClients() {
 	if k.fd >= 0 {
 		_ = sys.Disconnect(k.fd)
 	}

@@ -81,7 +81,7 @@ func TestUDPForwardThatNobodyServes(t *testing.T) {
 			r.write(client, "really?")
 			r.isRefused(client)
 
-			r.advance(deafFor)
+			r.advance(refuseFor)
 			r.write(client, "and now?")
 			shown := r.called("and now?")
 			r.rejects(shown, 53) // too soon to refuse everybody once more

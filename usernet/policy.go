@@ -30,18 +30,18 @@ func (s *engine) judge(f Flow, done func(Verdict)) (cancel func()) {
 		done(v)
 		return nil
 	}
-	if s.hooks >= maxHooks || !s.group.ledger.Charge(hookCost) {
+	if s.runningHooks >= maxHooks || !s.group.ledger.Charge(hookCost) {
 		s.stats.OverLimit++
 		done(Verdict{Action: Refuse})
 		return nil
 	}
-	return s.ask(f, v, done)
+	return s.runHook(f, v, done)
 }
 
 // ask runs the hook, which was charged for.
-func (s *engine) ask(f Flow, policy Verdict, done func(Verdict)) (cancel func()) {
+func (s *engine) runHook(f Flow, policy Verdict, done func(Verdict)) (cancel func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
-	s.hooks++
+	s.runningHooks++
 	go func() {
 		defer s.group.ledger.Refund(hookCost)
 		v := s.cfg.Hook(ctx, f)
@@ -49,7 +49,7 @@ func (s *engine) ask(f Flow, policy Verdict, done func(Verdict)) (cancel func())
 			v = policy
 		}
 		answer := func() {
-			s.hooks--
+			s.runningHooks--
 			if ctx.Err() != nil {
 				v.discard()
 				return
@@ -78,7 +78,7 @@ func (s *engine) count(v Verdict) {
 }
 
 // target is where a flow goes by its verdict.
-func (v Verdict) target(f Flow) netip.AddrPort {
+func (v Verdict) destination(f Flow) netip.AddrPort {
 	if v.Action == Redirect {
 		return v.To
 	}
