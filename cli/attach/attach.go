@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"cleat/cli/container"
+	"cleat/cli/help"
 	"cleat/cli/hint"
 	"cleat/internal/rate"
 	"cleat/link"
@@ -19,100 +20,109 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Name is the command's name, which main looks for before there are any.
+// Name is the name of the command attach.
 const Name = "attach"
 
-// flags are the flags of `cleat attach` as they are typed.
+// flags are the flags of `cleat attach` as they are typed, and the Spec that they make.
 type flags struct {
-	want   attach.Spec
-	ips    []string
-	gws    []string
-	mac    string
-	routes []string
-	dns    []string
-	rate   string
-	set    []string
-	check  string
-	plan   bool
-	asJSON bool
+	spec       attach.Spec
+	addresses  []string
+	gateways   []string
+	mac        string
+	routes     []string
+	dns        []string
+	rate       string
+	params     []string
+	check      string
+	plan, json bool
 }
 
+// New returns the command attach.
 func New() *cobra.Command {
 	f := &flags{}
 	cmd := &cobra.Command{
 		Use:                   Name + " CONTAINER KIND [PARENT] [FLAGS]",
 		DisableFlagsInUseLine: true,
 		Short:                 "give a running container a link",
-		Long: `Gives a running container a link of any kind, with addresses and routes. All of
-it is done or nothing: what fails, is interrupted or even killed is undone, at
-the latest by the next command that changes wiring. --plan only shows the steps.
-` + "`cleat detach`" + ` undoes it; what else there is stays as it is.
+		Long: `Gives a running container a link of any kind, with addresses and routes. This is
+atomic: a failed, interrupted or killed attach is rolled back, at the latest by
+the next command that changes wiring. ` + "`cleat detach`" + ` undoes it.
 
-CONTAINER is a name or the beginning of an id (of Docker, Podman, containerd,
-LXC, Apptainer; "podman:web" where several have one; for root, another user's is
-called "podman:alice/web"), a process id, a name as of ` + "`ip netns`" + `, or a
-path of a network namespace. Of the kinds, these have a PARENT:
+CONTAINER is one of
+  - the name, or the first characters of the id, of a container of Docker,
+    Podman, containerd, LXC or Apptainer ("podman:web" if several have the
+    name; for root, "podman:alice/web" is another user's);
+  - a process id;
+  - a name that ` + "`ip netns`" + ` lists;
+  - the path of a network namespace.
+
+These are the values of KIND, their PARENT and their modes:
 
 ` + kindsText() + `
-Other parameters than those with flags are given by --set, under the names of
-ip-link(8), e.g. --set vni=7 --set remote=192.0.2.2 for vxlan; =@FILE is for
-what is in a file, such as --set private_key=@/etc/wireguard/key.
-
-What is wanted is kept below /var/lib/cleat (or CLEAT_STATE_DIR).`,
-		Example: `  # on the network of eth0, in VLAN 100, with an address of its own
+--set takes other parameters by their names in ip-link(8), e.g. --set vni=7
+--set remote=192.0.2.2 for vxlan. NAME=@FILE reads the value from a file, e.g.
+--set private_key=@/etc/wireguard/key.`,
+		Example: `  # on the network of eth0, in VLAN 100, with its own address
   cleat attach web macvlan eth0 --ip 192.0.2.10/24 --gw 192.0.2.1 --vlan 100
 
-  # on a bridge that is made if need be, with the host as the way out
+  # on a bridge, created if it is missing, with the host as the gateway
   cleat attach web bridge br0 --ip 192.0.2.10/24 --masquerade
 
-  # with an address from the network's own DHCP server
+  # with an address from the network's DHCP server
   cleat attach web macvlan eth0 --dhcp
 
-  # only show what would be done
+  # show what would be done
   cleat attach 4711 vxlan --set vni=7 --set remote=192.0.2.2 --plan
 
-  # a card of its own, given back when it is detached
+  # a network card, returned to the host by detach
   cleat attach web phys eth1 --ip 192.0.2.10/24 --ip 2001:db8::10/64`,
 		ValidArgsFunction: completeArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd, args)
-		},
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.ips, "ip", nil, "give it the address `ADDRESS/LENGTH`; several are separated by commas, or have a flag each")
-	flags.StringSliceVar(&f.gws, "gw", nil, "`ADDRESS` of the default gateway, at most one a family, in the place of the container's")
-	flags.BoolVar(&f.want.DHCP, "dhcp", false, "get IPv4 address, routes, MTU and name servers from a DHCP server")
-	flags.StringVar(&f.mac, "mac", "", "Ethernet `ADDRESS` (default: a random one)")
-	flags.StringVar(&f.want.Name, "name", "", "`NAME` of the link in the container (default: the first free of eth0, eth1 …)")
-	flags.IntVar(&f.want.MTU, "mtu", 0, "largest packet in `BYTES` (default: that of PARENT)")
-	flags.IntVar(&f.want.VLAN, "vlan", 0, "be in VLAN `ID`, 1…4094")
-	flags.StringVar(&f.want.Mode, "mode", "", "`MODE` of the kind (default: the first of those above)")
-	flags.StringArrayVar(&f.routes, "route", nil, "route `NETWORK[ via GATEWAY]` by the link; may be given several times")
-	flags.StringSliceVar(&f.dns, "dns", nil, "have the container's resolv.conf name this `SERVER`; several are separated by commas")
-	flags.StringVar(&f.rate, "rate", "", "no more than `RATE` bit/s in each direction, e.g. 100M")
-	flags.IntVar(&f.want.BurstBytes, "burst", 0, "let `BYTES` pass at once after a pause (default: by the rate)")
-	flags.BoolVar(&f.want.HostShim, "host-shim", false, "let the host itself reach the container, too (macvlan)")
-	flags.BoolVar(&f.want.Masquerade, "masquerade", false, "make the host the gateway, and give what goes past the bridge its address (bridge)")
-	flags.StringVar(&f.check, "check-duplicate", "", "ask others on the network first whether an address is theirs: =`HOW` is fast (0.3 s), thorough (as RFC 5227: up to 8 s) or none (default: fast where PARENT is hardware)")
+	flags.StringSliceVar(&f.addresses, "ip", nil, "add the address `ADDRESS/LENGTH`; repeat the flag or separate with commas for several")
+	flags.StringSliceVar(&f.gateways, "gw", nil, "replace the container's default gateway by `ADDRESS`, at most one for IPv4 and one for IPv6")
+	flags.BoolVar(&f.spec.DHCP, "dhcp", false, "get IPv4 address, routes, MTU and name servers from a DHCP server")
+	flags.StringVar(&f.mac, "mac", "", "set the Ethernet address `MAC` (default: random)")
+	flags.StringVar(&f.spec.Name, "name", "", "`NAME` of the link in the container (default: the first free of eth0, eth1, …)")
+	flags.IntVar(&f.spec.MTU, "mtu", 0, "MTU in `BYTES` (default: that of PARENT)")
+	flags.IntVar(&f.spec.VLAN, "vlan", 0, "join VLAN `ID`, 1…4094")
+	flags.StringVar(&f.spec.Mode, "mode", "", "`MODE` of the kind (default: the first one listed above)")
+	flags.StringArrayVar(&f.routes, "route", nil, "add the route `NETWORK[ via ADDRESS]`; may be repeated")
+	flags.StringSliceVar(&f.dns, "dns", nil, "write the name server `ADDRESS` to the container's resolv.conf; repeat the flag or separate with commas for several")
+	flags.StringVar(&f.rate, "rate", "", "limit each direction to `RATE` bit/s, e.g. 100M")
+	flags.IntVar(&f.spec.BurstBytes, "burst", 0, "let `BYTES` exceed --rate after a pause (default: depends on the rate)")
+	flags.BoolVar(&f.spec.HostShim, "host-shim", false, "macvlan: let the host reach the container, too")
+	flags.BoolVar(&f.spec.Masquerade, "masquerade", false, "bridge: make the host the gateway and masquerade outgoing traffic")
+	flags.StringVar(&f.check, "check-duplicate", "", "first ask the network whether an address is in use: `HOW` is fast (0.3 s), thorough (as RFC 5227, up to 8 s) or none (default: fast if PARENT is hardware)")
 	flags.Lookup("check-duplicate").NoOptDefVal = attach.CheckFast
-	flags.StringArrayVar(&f.set, "set", nil, "set a parameter of the link, `NAME=VALUE`; may be given several times")
-	flags.BoolVar(&f.want.Keep, "keep", false, "attach it again when the container or the machine starts anew, by cleat keep")
-	flags.BoolVar(&f.plan, "plan", false, "print the steps, and do nothing")
-	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
+	flags.StringArrayVar(&f.params, "set", nil, "set a parameter of the link, `NAME=VALUE`; may be repeated")
+	flags.BoolVar(&f.spec.Keep, "keep", false, "let `cleat keep` attach it again when the container or the machine restarts")
+	flags.BoolVar(&f.plan, "plan", false, "print the steps and do nothing")
+	flags.BoolVar(&f.json, "json", false, "print a JSON object")
+	help.Group(cmd, "Addresses and routes", "ip", "gw", "route", "dhcp", "dns", "check-duplicate")
+	help.Group(cmd, "Link", "name", "mac", "mtu", "vlan", "mode", "set", "rate", "burst", "host-shim", "masquerade")
+	documentFiles(cmd)
 	return cmd
+}
+
+// documentFiles adds the files of attachments to the manual page of cmd.
+func documentFiles(cmd *cobra.Command) {
+	help.File(cmd, "/var/lib/cleat/attachments", "one JSON file for each attachment; CLEAT_STATE_DIR replaces /var/lib/cleat")
+	help.File(cmd, "/run/cleat/attach", "undo journals, discarded at boot; with CLEAT_STATE_DIR, run in that directory")
 }
 
 // kindsText is the table of kinds in the help.
 func kindsText() string {
 	var b strings.Builder
 	for _, k := range attach.Kinds() {
-		what, needed := attach.Parent(k)
-		if what != "" && !needed {
-			what = "[" + what + "]"
+		parent, needed := attach.Parent(k)
+		if parent != "" && !needed {
+			parent = "[" + parent + "]"
 		}
-		line := "  " + k + strings.Repeat(" ", 11-len(k)) + what
+		line := "  " + k + strings.Repeat(" ", 11-len(k)) + parent
 		if modes := attach.Modes(k); len(modes) > 0 {
-			if what != "" {
+			if parent != "" {
 				line += "\n" + strings.Repeat(" ", 13)
 			}
 			line += "--mode " + strings.Join(modes, ", ")
@@ -122,8 +132,56 @@ func kindsText() string {
 	return b.String()
 }
 
-// take fills in what is wanted from the arguments and flags.
-func (f *flags) take(args []string) error {
+// parse makes the Spec from the arguments and flags.
+func (f *flags) parse(args []string) error {
+	if err := f.parseArgs(args); err != nil {
+		return err
+	}
+	s := &f.spec
+	s.CheckDuplicate = f.check
+	if yes, err := strconv.ParseBool(f.check); err == nil { // as by --check-duplicate=false
+		s.CheckDuplicate = map[bool]string{true: attach.CheckFast, false: attach.CheckNone}[yes]
+	}
+	var err error
+	if s.Addresses, err = parseEach(f.addresses, parseAddress); err != nil {
+		return err
+	}
+	if s.Gateways, err = parseEach(f.gateways, addressOf("gw")); err != nil {
+		return err
+	}
+	if s.DNS, err = parseEach(f.dns, addressOf("dns")); err != nil {
+		return err
+	}
+	if s.Routes, err = parseEach(f.routes, parseRoute); err != nil {
+		return err
+	}
+	for _, text := range f.params {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return hint.With(hint.Usagef("--set %s: want NAME=VALUE", text), "e.g. --set vni=7")
+		}
+		if s.Params == nil {
+			s.Params = map[string]string{}
+		}
+		s.Params[name] = value
+	}
+	if f.mac != "" {
+		if s.MAC, err = link.ParseMAC(f.mac); err != nil || s.MAC == (link.MAC{}) {
+			return hint.Usagef("--mac %s: want six hexadecimal bytes, e.g. 02:00:5e:10:00:01", f.mac)
+		}
+	}
+	if f.rate != "" {
+		r, err := rate.Parse(f.rate)
+		if err != nil {
+			return hint.Usagef("--rate: %w", err)
+		}
+		s.RateBitsPerSec = int64(r)
+	}
+	return nil
+}
+
+// parseArgs reads KIND and PARENT. Superfluous arguments mostly belong to a flag.
+func (f *flags) parseArgs(args []string) error {
 	switch {
 	case len(args) == 0:
 		return hint.With(hint.Usagef("no container given"), "e.g. `cleat attach web macvlan eth0 --ip 192.0.2.10/24`")
@@ -131,116 +189,85 @@ func (f *flags) take(args []string) error {
 		return hint.With(hint.Usagef("no kind of link given"), hint.DidYouMean("", attach.Kinds()))
 	}
 	if i := slices.IndexFunc(args[2:], isCheckMethod); i >= 0 && f.check == attach.CheckFast {
-		return hint.With(hint.Usagef("--check-duplicate %s: HOW stands behind =", args[2+i]), "--check-duplicate="+args[2+i])
+		return hint.With(hint.Usagef("--check-duplicate %s: want = before %[1]s", args[2+i]), "--check-duplicate="+args[2+i])
 	}
 	if len(args) > 4 && args[3] == "via" && len(f.routes) > 0 {
-		return hint.With(hint.Usagef("--route: its gateway stands apart from it"), fmt.Sprintf(`--route "%s via %s"`, f.routes[len(f.routes)-1], args[4]))
+		return hint.With(hint.Usagef("--route: want quotes around the network and its gateway"), fmt.Sprintf(`--route "%s via %s"`, f.routes[len(f.routes)-1], args[4]))
 	}
 	if len(args) > 3 {
-		return hint.With(hint.Usagef("too many arguments: %s", strings.Join(args[3:], " ")), "addresses are given by --ip, gateways by --gw")
+		return hint.With(hint.Usagef("too many arguments: %s", strings.Join(args[3:], " ")), "use --ip for addresses, --gw for gateways")
 	}
-	w := &f.want
-	w.Kind = args[1]
+	f.spec.Kind = args[1]
 	if len(args) == 3 {
-		w.Parent = args[2]
-	}
-	w.CheckDuplicate = f.check
-	if yes, err := strconv.ParseBool(f.check); err == nil {
-		w.CheckDuplicate = map[bool]string{true: attach.CheckFast, false: attach.CheckNone}[yes]
-	}
-	for _, parse := range []func() error{f.takeAddresses, f.takeRoutes, f.takeSet} {
-		if err := parse(); err != nil {
-			return err
-		}
-	}
-	if f.mac != "" {
-		m, err := link.ParseMAC(f.mac)
-		if err != nil || m == (link.MAC{}) {
-			return hint.Usagef("--mac %s: want six hexadecimal bytes, e.g. 02:00:5e:10:00:01", f.mac)
-		}
-		w.MAC = m
-	}
-	if f.rate != "" {
-		r, err := rate.Parse(f.rate)
-		if err != nil {
-			return hint.Usagef("--rate: %w", err)
-		}
-		w.RateBitsPerSec = int64(r)
+		f.spec.Parent = args[2]
 	}
 	return nil
 }
 
-// isCheckMethod tells whether a word is a way to ask for duplicates.
 func isCheckMethod(word string) bool {
 	return slices.Contains([]string{attach.CheckFast, attach.CheckThorough, attach.CheckNone}, word)
 }
 
-func (f *flags) takeAddresses() error {
-	for _, text := range f.ips {
-		if _, err := netip.ParseAddr(text); err == nil && !strings.Contains(text, "/") { // which a zone may have
-			return hint.With(hint.Usagef("--ip %s: the length of its network is missing", text), "e.g. --ip "+text+map[bool]string{true: "/64", false: "/24"}[strings.Contains(text, ":")])
-		}
-		p, err := netip.ParsePrefix(text)
+// parseEach parses the values of a flag that may be repeated.
+func parseEach[T any](texts []string, parse func(string) (T, error)) ([]T, error) {
+	var all []T
+	for _, text := range texts {
+		v, err := parse(text)
 		if err != nil {
-			return hint.With(hint.Usagef("--ip %s: want an address and the length of its network", text), "e.g. --ip 192.0.2.10/24 or --ip 2001:db8::10/64")
+			return nil, err
 		}
-		f.want.Addresses = append(f.want.Addresses, p)
+		all = append(all, v)
 	}
-	for _, text := range f.gws {
+	return all, nil
+}
+
+func parseAddress(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil && !strings.Contains(text, "/") { // an IPv6 zone may have a slash
+		length := "/24"
+		if !a.Is4() {
+			length = "/64"
+		}
+		return netip.Prefix{}, hint.With(hint.Usagef("--ip %s: the prefix length is missing", text), "e.g. --ip "+text+length)
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, hint.With(hint.Usagef("--ip %s: want an address with a prefix length", text), "e.g. --ip 192.0.2.10/24 or --ip 2001:db8::10/64")
+	}
+	return p, nil
+}
+
+// addressOf returns a function that parses an address for a flag.
+func addressOf(flag string) func(string) (netip.Addr, error) {
+	return func(text string) (netip.Addr, error) {
 		a, err := netip.ParseAddr(text)
 		if err != nil {
-			return hint.With(hint.Usagef("--gw %s: want an address", text), "e.g. --gw 192.0.2.1")
+			return a, hint.With(hint.Usagef("--%s %s: want an IP address", flag, text), fmt.Sprintf("e.g. --%s 192.0.2.1", flag))
 		}
-		f.want.Gateways = append(f.want.Gateways, a)
+		return a, nil
 	}
-	for _, text := range f.dns {
-		a, err := netip.ParseAddr(text)
-		if err != nil {
-			return hint.With(hint.Usagef("--dns %s: want an address", text), "e.g. --dns 192.0.2.53")
-		}
-		f.want.DNS = append(f.want.DNS, a)
-	}
-	return nil
 }
 
-func (f *flags) takeRoutes() error {
-	for _, text := range f.routes {
-		words := strings.Fields(text)
-		if len(words) != 1 && (len(words) != 3 || words[1] != "via") {
-			return hint.With(hint.Usagef("--route %q: want NETWORK or \"NETWORK via GATEWAY\"", text), `e.g. --route "198.51.100.0/24 via 192.0.2.1"`)
-		}
-		to, err := netip.ParsePrefix(words[0])
-		if err != nil {
-			return hint.With(hint.Usagef("--route %q: %s is no network", text, words[0]), "e.g. --route 198.51.100.0/24; a default route is given by --gw")
-		}
-		r := attach.Route{To: to}
-		if len(words) == 3 {
-			if r.Via, err = netip.ParseAddr(words[2]); err != nil {
-				return hint.Usagef("--route %q: %s is no address", text, words[2])
-			}
-		}
-		f.want.Routes = append(f.want.Routes, r)
+func parseRoute(text string) (attach.Route, error) {
+	words := strings.Fields(text)
+	if len(words) != 1 && (len(words) != 3 || words[1] != "via") {
+		return attach.Route{}, hint.With(hint.Usagef("--route %q: want NETWORK or \"NETWORK via ADDRESS\"", text), `e.g. --route "198.51.100.0/24 via 192.0.2.1"`)
 	}
-	return nil
+	to, err := netip.ParsePrefix(words[0])
+	if err != nil {
+		return attach.Route{}, hint.With(hint.Usagef("--route %q: %s is not a network", text, words[0]), "e.g. --route 198.51.100.0/24; use --gw for a default route")
+	}
+	r := attach.Route{To: to}
+	if len(words) == 3 {
+		if r.Via, err = netip.ParseAddr(words[2]); err != nil {
+			return r, hint.Usagef("--route %q: %s is not an IP address", text, words[2])
+		}
+	}
+	return r, nil
 }
 
-func (f *flags) takeSet() error {
-	for _, text := range f.set {
-		name, value, ok := strings.Cut(text, "=")
-		if !ok {
-			return hint.With(hint.Usagef("--set %s: want NAME=VALUE", text), "e.g. --set vni=7")
-		}
-		if f.want.Params == nil {
-			f.want.Params = map[string]string{}
-		}
-		f.want.Params[name] = value
-	}
-	return nil
-}
-
-// notEmpty refuses flags that were given without a value, as by a script whose variable is
-// empty: they would count as not given.
-func notEmpty(flags *pflag.FlagSet) (err error) {
+// checkNotEmpty returns an error if a flag has an empty value, which would count as if the
+// flag were missing. Scripts whose variables are empty give such flags.
+func checkNotEmpty(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		switch f.Value.String() {
 		case "", "[]":
@@ -253,10 +280,10 @@ func notEmpty(flags *pflag.FlagSet) (err error) {
 }
 
 func (f *flags) run(cmd *cobra.Command, args []string) error {
-	if err := notEmpty(cmd.Flags()); err != nil {
+	if err := checkNotEmpty(cmd.Flags()); err != nil {
 		return err
 	}
-	if err := f.take(args); err != nil {
+	if err := f.parse(args); err != nil {
 		return err
 	}
 	cfg, err := container.Config()
@@ -268,23 +295,23 @@ func (f *flags) run(cmd *cobra.Command, args []string) error {
 	if f.plan {
 		do = attach.Preview
 	}
-	got, err := do(cmd.Context(), cfg, args[0], f.want)
+	result, err := do(cmd.Context(), cfg, args[0], f.spec)
 	if err != nil {
-		return WithHint(f.failed(cmd.Context(), err))
+		return WithHint(f.rolledBack(cmd.Context(), err))
 	}
-	if got.Attachment.NeedsKeeper() && !f.plan {
+	if result.Attachment.NeedsKeeper() && !f.plan {
 		if err := keep.Start(cfg.Store); err != nil {
-			got.Notes = append(got.Notes, fmt.Sprintf("nobody keeps it, `cleat keep` would: %v", err))
+			result.Notes = append(result.Notes, fmt.Sprintf("no keeper runs, start one with `cleat keep`: %v", err))
 		}
 	}
-	return f.print(cmd.OutOrStdout(), got)
+	return f.print(cmd.OutOrStdout(), result)
 }
 
-// failed says in front of an error that nothing was changed, where that is worth
-// saying: what is wrong with the command line never changes anything.
-func (f *flags) failed(ctx context.Context, err error) error {
+// rolledBack adds to an error that nothing was changed, unless that is obvious: a plan and a
+// mistake in the command line never change anything.
+func (f *flags) rolledBack(ctx context.Context, err error) error {
 	if f.plan || isUsage(err) || ctx.Err() != nil {
 		return err
 	}
-	return nothingChanged{err}
+	return fmt.Errorf("nothing was changed: %w", err)
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// completeArgs offers containers, then kinds, then the devices of the host's that
-// the kind can stand on.
+// completeArgs completes CONTAINER, KIND and PARENT.
 func completeArgs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
@@ -26,7 +25,7 @@ func completeArgs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeParents are devices that may be a kind's PARENT.
+// completeParents returns the devices of the host that may be the PARENT of a kind.
 func completeParents(kind string) []string {
 	if what, _ := attach.Parent(kind); what == "" {
 		return nil
@@ -46,20 +45,14 @@ func completeParents(kind string) []string {
 	return names
 }
 
-// WithCompletion has the shell complete the flags of `cleat attach`. The library
-// remembers that for as long as the process lives, which a keeper does, and it takes a
-// while: it is left out where a command is only carried out.
+// WithCompletion registers the completion of the flags of `cleat attach`. It is not part of
+// New, because the library keeps completions as long as the process lives: a keeper would
+// accumulate them with each command that it executes.
 func WithCompletion(cmd *cobra.Command) *cobra.Command {
 	for _, name := range []string{"ip", "gw", "mac", "name", "mtu", "vlan", "route", "dns", "rate", "burst", "set"} {
 		complete.Words(cmd, name)
 	}
-	completeMode(cmd)
 	complete.Words(cmd, "check-duplicate", attach.CheckFast, attach.CheckThorough, attach.CheckNone)
-	return cmd
-}
-
-// completeMode offers the modes of the kind that was typed, or of all.
-func completeMode(cmd *cobra.Command) {
 	complete.Flag(cmd, "mode", func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		kinds := attach.Kinds()
 		if len(args) > 1 {
@@ -75,14 +68,15 @@ func completeMode(cmd *cobra.Command) {
 		}
 		return all, cobra.ShellCompDirectiveNoFileComp
 	})
+	return cmd
 }
 
-// completeAttached offers containers that have attachments, as `cleat ls` calls
-// them, then their links.
-func completeAttached(args []string) []string {
+// completeAttachment completes a container that has attachments, as `cleat ls` names it, and
+// the name of one of its links.
+func completeAttachment(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	cfg, err := container.Config()
 	if err != nil {
-		return nil
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	all, _ := cfg.Store.Attachments()
 	var words []string
@@ -98,5 +92,5 @@ func completeAttached(args []string) []string {
 			words = append(words, word)
 		}
 	}
-	return container.Pasteable(words)
+	return container.Pasteable(words), cobra.ShellCompDirectiveNoFileComp
 }

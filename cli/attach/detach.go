@@ -11,20 +11,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// DetachName is the command's name, which main looks for before there are any.
+// DetachName is the name of the command detach.
 const DetachName = "detach"
 
+// NewDetach returns the command detach.
 func NewDetach() *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:                   DetachName + " CONTAINER [LINK]",
 		DisableFlagsInUseLine: true,
-		Short:                 "take a container's link away again",
-		Long: `Undoes what ` + "`cleat attach`" + ` did for a link, and forgets it: a device that was
-moved comes back with its name, addresses and routes; a bridge that was made
-goes with the last that uses it. What others have made or changed meanwhile
-stays. If the container is gone, the rest is tidied up. LINK may be left out
-where the container has only one that was attached.`,
+		Short:                 "remove a link from a container",
+		Long: `Undoes what ` + "`cleat attach`" + ` did for a link. A device that was moved returns with
+its name, addresses and routes. A bridge that attach created is removed with the
+last link that uses it. What others created or changed stays. If the container
+is gone, detach cleans up what is left of the link. LINK may be left out if the
+container has only one attached link.`,
 		Example: `  cleat detach web eth1
   cleat detach podman:web`,
 		RunE: onAttachment(func(cmd *cobra.Command, cfg attach.Config, container, link string) error {
@@ -40,16 +41,17 @@ where the container has only one that was attached.`,
 		}),
 		ValidArgsFunction: completeAttachment,
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	documentFiles(cmd)
 	return cmd
 }
 
-// onAttachment is a command about one attachment, whose arguments are a container and the name of
-// its link, "" where that is left out.
+// onAttachment returns the RunE of a command whose arguments are a container and, optionally,
+// the name of its link. link is "" if it is left out.
 func onAttachment(run func(cmd *cobra.Command, cfg attach.Config, container, link string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 && len(args) != 2 {
-			return hint.With(hint.Usagef("%s: want a container, and the name of its link if it has several", cmd.CommandPath()),
+			return hint.With(hint.Usagef("%s: want a container, and a link if it has several", cmd.CommandPath()),
 				"e.g. `"+cmd.CommandPath()+" web eth1`; `cleat ls` lists what is attached")
 		}
 		cfg, err := container.Config()
@@ -58,9 +60,4 @@ func onAttachment(run func(cmd *cobra.Command, cfg attach.Config, container, lin
 		}
 		return run(cmd, cfg, args[0], strings.Join(args[1:], ""))
 	}
-}
-
-// completeAttachment offers such arguments.
-func completeAttachment(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return completeAttached(args), cobra.ShellCompDirectiveNoFileComp
 }

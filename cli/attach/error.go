@@ -16,70 +16,80 @@ import (
 	"cleat/network/dhcp"
 )
 
-// nothingChanged is an error after which everything is as it was.
-type nothingChanged struct{ err error }
-
-func (e nothingChanged) Error() string { return "nothing was changed: " + e.err.Error() }
-
-func (e nothingChanged) Unwrap() error { return e.err }
-
-// isUsage tells whether err is about what was asked for.
+// isUsage reports whether err is about the command line, so that nothing was changed.
 func isUsage(err error) bool {
 	return errors.As(err, new(*attach.SpecError)) || errors.As(err, new(*link.ParamError)) || isFindError(err) ||
 		errors.Is(err, attach.ErrNotAttached) || errors.Is(err, attach.ErrDefaultRoute)
 }
 
-// isFindError tells whether err is that there is no such container, or none that can
-// be told from others or runs.
+// isFindError reports whether err is about a CONTAINER argument: there is no such container,
+// several have the name, it does not run, or its engine could not be asked.
 func isFindError(err error) bool {
 	return errors.As(err, new(*find.NotFound)) || errors.As(err, new(*find.Ambiguous)) ||
 		errors.As(err, new(*find.NotRunning)) || errors.As(err, new(*find.Unasked))
 }
 
-// WithHint adds what to type.
+// flagError names a flag as the user types it, where err names a field of the Spec.
+type flagError struct {
+	err  error
+	text string
+}
+
+func (e flagError) Error() string { return e.text }
+func (e flagError) Unwrap() error { return e.err }
+
+// withDashes returns err with dashes before the flag that spec names.
+func withDashes(err error, spec *attach.SpecError) error {
+	if spec.Param == "kind" || strings.ToLower(spec.Param) != spec.Param { // arguments: KIND, PARENT, CONTAINER
+		return err
+	}
+	return flagError{err, strings.Replace(err.Error(), spec.Error(), "--"+spec.Error(), 1)}
+}
+
+// WithHint adds a hint to an error of package network/attach.
 func WithHint(err error) error {
-	var want *attach.SpecError
+	var spec *attach.SpecError
 	var param *link.ParamError
 	var taken *attach.TakenError
 	var none *attach.NoAttachmentError
-	var several *attach.AmbiguousError
+	var ambiguous *attach.AmbiguousError
 	var lack *link.Lack
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &want):
-		return hint.With(hint.Usage(err), specHint(want))
+	case errors.As(err, &spec):
+		return hint.With(hint.Usage(withDashes(err, spec)), specHint(spec))
 	case errors.As(err, &none):
 		advice := "`cleat ls` lists what is attached"
 		if len(none.Links) > 0 {
 			advice = hint.DidYouMean(none.Name, none.Links)
 		}
 		return hint.With(hint.Usage(err), advice)
-	case errors.As(err, &several):
-		return hint.With(hint.Usage(err), ambiguousHint(several))
+	case errors.As(err, &ambiguous):
+		return hint.With(hint.Usage(err), ambiguousHint(ambiguous))
 	case isFindError(err):
-		return err // it has its hint, and is use where it is that
+		return err // it has a hint, and package exit knows whether it is about usage
 	case errors.As(err, &taken):
 		return hint.With(err, takenHint(taken))
 	case errors.As(err, &param):
 		return hint.Usage(err)
 	case errors.Is(err, attach.ErrDefaultRoute):
-		return hint.With(hint.Usage(err), "the host would cut itself off: give it another way out first, or use macvlan on that device")
+		return hint.With(hint.Usage(err), "the host would lose its connection: give it another default route first, or use macvlan on that device")
 	case errors.Is(err, attach.ErrContainerGone):
-		return hint.With(err, "start it, and attach it again")
+		return hint.With(err, "start it and attach it again")
 	case errors.Is(err, dhcp.ErrNoAnswer):
-		return hint.With(err, "has that network a DHCP server with addresses left? --ip ADDRESS/LENGTH asks none")
+		return hint.With(err, "does that network have a DHCP server with free addresses? --ip ADDRESS/LENGTH needs none")
 	case errors.Is(err, attach.ErrBridgeFull):
 		return hint.With(err, "use a second bridge, or macvlan, which has no such limit")
 	case errors.As(err, &lack):
 		return hint.With(err, lack.Remedy)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EPERM):
-		return hint.With(err, "it takes root (CAP_NET_ADMIN and CAP_SYS_ADMIN, and /var/lib/cleat or CLEAT_STATE_DIR to write to)")
+		return hint.With(err, "this needs root: CAP_NET_ADMIN, CAP_SYS_ADMIN, and write access to /var/lib/cleat (or CLEAT_STATE_DIR)")
 	}
 	return err
 }
 
-// ambiguousHint lists what names one of them.
+// ambiguousHint lists the unambiguous names.
 func ambiguousHint(e *attach.AmbiguousError) string {
 	var words []string
 	for _, a := range e.Candidates {
@@ -94,11 +104,11 @@ func ambiguousHint(e *attach.AmbiguousError) string {
 	return "give one of: " + strings.Join(words, ", ")
 }
 
-// specHint is the nearest of what is allowed, or what to type instead.
+// specHint returns what to type instead of the value that is wrong.
 func specHint(e *attach.SpecError) string {
 	switch {
 	case e.AttachTo != "":
-		return "attach to that: cleat attach CONTAINER " + e.AttachTo
+		return "use that: cleat attach CONTAINER " + e.AttachTo
 	case e.Run != "":
 		return "as root: " + e.Run
 	case e.Use != "":
@@ -109,7 +119,7 @@ func specHint(e *attach.SpecError) string {
 	return ""
 }
 
-// detachCommand is the command that removes an attachment.
+// detachCommand returns the command that removes an attachment.
 func detachCommand(a *attach.Attachment) string {
 	return fmt.Sprintf("`cleat detach %s %s`", columns.Word(a.Container.ShortName()), columns.Word(a.Spec.Name))
 }
@@ -117,21 +127,21 @@ func detachCommand(a *attach.Attachment) string {
 func takenHint(e *attach.TakenError) string {
 	switch {
 	case e.Resource == "link" && e.Holder != nil:
-		return detachCommand(e.Holder) + " removes that one; --name gives this one another name"
+		return detachCommand(e.Holder) + " removes it; --name chooses another name"
 	case e.Resource == "link":
-		return "give it another name with --name, or none for the first free one"
+		return "choose another name with --name, or leave it out for the first free one"
 	case e.Resource == "address" && e.Holder != nil:
-		return "`cleat ls` shows who has which address"
+		return "`cleat ls` lists all addresses"
 	case e.Resource == "address":
-		return "give it another with --ip"
+		return "choose another address with --ip"
 	case e.Resource == attach.EthernetAddress && e.Holder != nil:
-		return "give it another with --mac, or leave that out; " + detachCommand(e.Holder) + " frees this one"
+		return "choose another address with --mac, or leave --mac out; " + detachCommand(e.Holder) + " frees this one"
 	case e.Resource == attach.EthernetAddress:
-		return "give it another with --mac, or leave that out"
+		return "choose another address with --mac, or leave --mac out"
 	case e.Resource == "network":
-		return "choose another network with --ip, or put the container on that link's own network: cleat attach CONTAINER macvlan " + columns.Word(strings.TrimPrefix(e.Owner, "the host's "))
+		return "choose another network with --ip, or attach to the network of that link: cleat attach CONTAINER macvlan " + columns.Word(strings.TrimPrefix(e.Owner, "the host's "))
 	case e.Resource == "route":
-		return "leave it out, or remove the one that is there"
+		return "leave the route out, or remove the existing one"
 	}
 	return ""
 }

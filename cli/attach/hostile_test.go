@@ -11,7 +11,7 @@ import (
 	"cleat/network/attach"
 )
 
-// hostileStatus is an attachment of which others chose all texts.
+// hostileStatus returns an attachment with text that others chose.
 func hostileStatus(text string) attach.Status {
 	return attach.Status{
 		Attachment: &attach.Attachment{ID: text, Created: time.Unix(0, 0), Container: attach.Container{Ref: text, Engine: "docker", ID: text, Name: text},
@@ -37,7 +37,7 @@ func TestHostileNames(t *testing.T) {
 		},
 		"attach --json": func(w io.Writer, text string) error {
 			s := hostileStatus(text)
-			return (&flags{asJSON: true}).print(w, &attach.Result{Attachment: s.Attachment, Steps: []attach.Step{attach.Up{Link: text}}, Notes: []string{text}})
+			return (&flags{json: true}).print(w, &attach.Result{Attachment: s.Attachment, Steps: []attach.Step{attach.Up{Link: text}}, Notes: []string{text}})
 		},
 		"detach notes": func(w io.Writer, text string) error { return printNotes(w, []string{text}) },
 	} {

@@ -13,25 +13,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// NewLs returns the command ls.
 func NewLs() *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:                   "ls",
 		DisableFlagsInUseLine: true,
-		Short:                 "list what is attached, and how it is",
-		Long: `Lists every attachment: which container has which link, on what, with which
-addresses, and how that is now.
+		Short:                 "list attachments and their state",
+		Long: `Lists all attachments: container, link, kind, parent, addresses and state.
 
-  attached  the link is there and up
-  down      it is there, but somebody brought it down
-  missing   somebody removed it
-  gone      the container has ended, or is another of the same name
-  wanted    nothing is there: mostly, this machine was started anew since
-  busy      a command is at work on it, or died at it
-  broken    the journal of it is damaged or gone, as ` + "`cleat inspect`" + ` tells
-  unknown   only root may look
+  attached  the link exists and is up
+  down      the link exists, but somebody set it down
+  missing   somebody removed the link
+  gone      the container has ended, or was replaced by one of the same name
+  wanted    there is no link: usually the machine was restarted
+  busy      a command is working on it, or was killed at that
+  broken    its journal is damaged or missing; see ` + "`cleat inspect`" + `
+  unknown   only root can read the state
   kept      ` + "`cleat keep`" + ` extends its lease, and with --keep attaches it again
-  failing   it can't: ` + "`cleat keep --status`" + ` tells why`,
+  failing   the keeper can't do that; see ` + "`cleat keep --status`" + ``,
 		Example: `  cleat ls
   cleat ls --json`,
 		Args: cobra.NoArgs,
@@ -46,27 +46,29 @@ addresses, and how that is now.
 				print = func() error { return term.WriteJSONLine(cmd.OutOrStdout(), term.OrEmpty(all)) }
 			}
 			err = errors.Join(print(), err)
-			// Attaching starts the keeper at its end, so a busy one need not have it yet.
+			// attach starts the keeper at its end, so a busy attachment may not have one yet.
 			if slices.ContainsFunc(all, func(s attach.Status) bool { return s.NeedsKeeper() && s.State != attach.Busy }) {
 				if state := keep.StateOf(cfg.Store); !state.Running && !state.Starting {
-					fmt.Fprintln(cmd.ErrOrStderr(), "cleat: note: no keeper runs: `cleat keep` extends leases, and attaches again")
+					fmt.Fprintln(cmd.ErrOrStderr(), "cleat: note: no keeper runs; `cleat keep` extends leases and attaches again")
 				}
 			}
 			return WithHint(err)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON array")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	documentFiles(cmd)
 	return cmd
 }
 
+// NewInspect returns the command inspect.
 func NewInspect() *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:                   "inspect CONTAINER [LINK]",
 		DisableFlagsInUseLine: true,
-		Short:                 "tell all about one attachment",
-		Long: `Tells what is wanted of one attachment, what came of it, how it is now, and
-which steps made it. LINK may be left out where the container has only one.`,
+		Short:                 "show one attachment in detail",
+		Long: `Shows the parameters of one attachment, its state, its lease and the steps that
+made it. LINK may be left out if the container has only one attached link.`,
 		Example: `  cleat inspect web
   cleat inspect web eth1 --json`,
 		RunE: onAttachment(func(cmd *cobra.Command, cfg attach.Config, container, link string) error {
@@ -81,6 +83,7 @@ which steps made it. LINK may be left out where the container has only one.`,
 		}),
 		ValidArgsFunction: completeAttachment,
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	documentFiles(cmd)
 	return cmd
 }

@@ -13,23 +13,23 @@ import (
 	"cleat/network/attach"
 )
 
-// result is what attach prints with --json.
+// result is the output of `cleat attach --json`.
 type result struct {
-	Done       bool               `json:"done"` // false: planned
+	Done       bool               `json:"done"` // false with --plan
 	Attachment *attach.Attachment `json:"attachment"`
 	Steps      []step             `json:"steps"`
 	Notes      []string           `json:"notes"`
 }
 
-// step is one step.
 type step struct {
 	Step   string      `json:"step"`
 	Text   string      `json:"text"`
 	Detail attach.Step `json:"detail"`
 }
 
+// print writes the result of attach.
 func (f *flags) print(out io.Writer, got *attach.Result) error {
-	if f.asJSON {
+	if f.json {
 		r := result{Done: !f.plan, Attachment: got.Attachment, Steps: []step{}, Notes: term.OrEmpty(got.Notes)}
 		for _, s := range got.Steps {
 			r.Steps = append(r.Steps, step{attach.StepName(s), s.String(), s})
@@ -55,7 +55,7 @@ func (f *flags) print(out io.Writer, got *attach.Result) error {
 	return err
 }
 
-// attachedText says in a sentence what there is now.
+// attachedText describes an attachment in a sentence.
 func attachedText(a *attach.Attachment) string {
 	w := a.Spec
 	text := fmt.Sprintf("%s has %s: %s", a.Container.ShortName(), w.Name, kindText(w))
@@ -65,7 +65,7 @@ func attachedText(a *attach.Attachment) string {
 	return text
 }
 
-// kindText is a kind and what it stands on.
+// kindText describes the kind of a link, with mode, parent and VLAN.
 func kindText(w attach.Spec) string {
 	text := w.Kind
 	if w.Mode != "" {
@@ -88,7 +88,7 @@ func joinPrefixes(all []netip.Prefix, sep string) string {
 	return strings.Join(texts, sep)
 }
 
-// printAttachments is the table of `cleat ls`.
+// printAttachments writes the table of `cleat ls`.
 func printAttachments(out io.Writer, all []attach.Status) error {
 	t := term.NewTable(out)
 	t.Row("CONTAINER", "LINK", "KIND", "PARENT", "ADDRESSES", "STATE")
@@ -104,8 +104,8 @@ func printAttachments(out io.Writer, all []attach.Status) error {
 	return t.Flush()
 }
 
-// ContainerName is what a container is called among all: that of another engine may have
-// the name.
+// ContainerName returns the name of an attachment's container, qualified with its engine if a
+// container of another engine has the name as well.
 func ContainerName(a *attach.Attachment, all []*attach.Attachment) string {
 	c := a.Container
 	if slices.ContainsFunc(all, func(o *attach.Attachment) bool { return o.Container.Name == c.Name && o.Container.Engine != c.Engine }) {
@@ -114,6 +114,7 @@ func ContainerName(a *attach.Attachment, all []*attach.Attachment) string {
 	return c.ShortName()
 }
 
+// Attachments returns the attachments of a list of states.
 func Attachments(all []attach.Status) []*attach.Attachment {
 	attachments := make([]*attach.Attachment, len(all))
 	for i, s := range all {
@@ -122,7 +123,7 @@ func Attachments(all []attach.Status) []*attach.Attachment {
 	return attachments
 }
 
-// stateText is a state, and whether it is kept so.
+// stateText describes the state of an attachment, its lease, and whether it is kept.
 func stateText(s attach.Status) string {
 	text := string(s.State)
 	if s.NeedsKeeper() {
@@ -131,7 +132,7 @@ func stateText(s attach.Status) string {
 	switch l := s.Lease; {
 	case l == nil || l.Expires.IsZero():
 	case time.Now().After(l.Expires):
-		text += ", lease over"
+		text += ", lease expired"
 	default:
 		text += ", lease until " + term.Time(l.Expires)
 	}
@@ -141,19 +142,19 @@ func stateText(s attach.Status) string {
 	return text
 }
 
-// leaseText is who gave the lease, and for how long.
+// leaseText describes the server and the end of a lease.
 func leaseText(s attach.Status) string {
 	switch l := s.Lease; {
 	case l == nil:
 		return ""
 	case l.Expires.IsZero():
-		return fmt.Sprintf("from %s, for ever", l.Server)
+		return fmt.Sprintf("from %s, infinite", l.Server)
 	default:
-		return fmt.Sprintf("from %s until %s", l.Server, l.Expires.Local().Format("2006-01-02 15:04:05"))
+		return fmt.Sprintf("from %s until %s", l.Server, term.Time(l.Expires))
 	}
 }
 
-// addressesOf are those that were given, and that of the lease.
+// addressesOf returns the given addresses and that of the lease.
 func addressesOf(s attach.Status) []netip.Prefix {
 	if s.Lease == nil {
 		return s.Spec.Addresses
@@ -161,7 +162,7 @@ func addressesOf(s attach.Status) []netip.Prefix {
 	return append(slices.Clip(s.Spec.Addresses), s.Lease.Address)
 }
 
-// printAttachment is `cleat inspect` for people.
+// printAttachment writes the table of `cleat inspect`.
 func printAttachment(out io.Writer, s attach.Status) error {
 	t := term.NewTable(out)
 	line := func(name, value string) {
@@ -184,13 +185,13 @@ func printAttachment(out io.Writer, s attach.Status) error {
 	if s.MTU != 0 {
 		line("mtu", fmt.Sprint(s.MTU))
 	}
-	line("host's end", s.Peer)
-	did, at, trouble := KeeperTexts(s.Keeper)
-	if did != "" {
-		line("keeper", did+", "+at)
+	line("host end", s.Peer)
+	action, at, failure := KeeperTexts(s.Keeper)
+	if action != "" {
+		line("keeper", action+", "+at)
 	}
-	line("trouble", trouble)
-	line("since", s.Created.Local().Format("2006-01-02 15:04:05"))
+	line("error", failure)
+	line("since", term.Time(s.Created))
 	for i, step := range s.Steps {
 		name := ""
 		if i == 0 {
@@ -204,10 +205,10 @@ func printAttachment(out io.Writer, s attach.Status) error {
 	return t.Flush()
 }
 
-// noteText is a note for people, which may have others' words in it.
+// noteText formats a note, which may have text that others chose.
 func noteText(note string) string { return "note: " + columns.Plain(note) + "\n" }
 
-// printNotes prints what is to be known, a line each.
+// printNotes writes notes, one on a line.
 func printNotes(out io.Writer, notes []string) error {
 	for _, n := range notes {
 		if _, err := io.WriteString(out, noteText(n)); err != nil {
@@ -217,8 +218,8 @@ func printNotes(out io.Writer, notes []string) error {
 	return nil
 }
 
-// KeeperTexts are what a keeper did last, when, and what it can't do; "" for none.
-func KeeperTexts(r *attach.KeeperReport) (did, at, trouble string) {
+// KeeperTexts describes a keeper's last action, its time, and what fails. Each may be "".
+func KeeperTexts(r *attach.KeeperReport) (action, at, failure string) {
 	if r == nil {
 		return "", "", ""
 	}
@@ -226,10 +227,10 @@ func KeeperTexts(r *attach.KeeperReport) (did, at, trouble string) {
 		at = term.Time(r.ActionTime)
 	}
 	if r.Error != "" {
-		trouble = r.Error
+		failure = r.Error
 		if r.Failures > 1 {
-			trouble += fmt.Sprintf(" (%d times since %s)", r.Failures, term.Time(r.FailingSince))
+			failure += fmt.Sprintf(" (%d times since %s)", r.Failures, term.Time(r.FailingSince))
 		}
 	}
-	return r.Action, at, trouble
+	return r.Action, at, failure
 }

@@ -88,20 +88,7 @@ func rewrite(dir string, results summary.Results) error {
 	if err := summary.Write(dir, results.Summaries); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, reportFile)
-	f, err := os.CreateTemp(dir, "."+reportFile+"-*")
-	if err != nil {
-		return fmt.Errorf("write %q: %w", path, err)
-	}
-	err = errors.Join(benchreport.HTML(f, benchreport.FromResults(results)), f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("write %q: %w", path, err)
-	}
-	return nil
+	return term.WriteFile(filepath.Join(dir, reportFile), func(w io.Writer) error { return benchreport.HTML(w, benchreport.FromResults(results)) })
 }
 
 // printMarkdown prints how the subject of an experiment compares.

@@ -1,2 +1,3 @@
-// Package graph has the command graph, which draws what is wired to what.
+// Package graph has the command graph, which draws what is wired to what (package
+// network/graph).
 package graph

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,41 +31,40 @@ type flags struct {
 	all  bool
 }
 
+// New returns the command graph.
 func New() *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
 		Use:   "graph [NAME…]",
 		Short: "draw what is wired to what on this host",
-		Long: `Draws all network namespaces: what runs there, their links and addresses,
-bridges with their ports, who is whose peer, on what macvlan, VLAN and tunnel
-devices stand, and what was dropped. The host comes first. Nothing is changed.
-An address after → is that of the other end.
+		Long: `Draws all network namespaces of the host: what runs in them, links, addresses,
+bridges with their ports, peers, the parents of macvlan, VLAN and tunnel
+devices, and dropped packets. The host's own namespace comes first. An address
+after → is the peer's. Nothing is changed.
 
-With NAME, only those namespaces: containers by name or identifier ("podman:web"
-where several engines have one), names of ` + "`ip netns`" + `, process ids, or paths;
-"host" is the host. A peer's name, "web/eth0", will do, too.
+NAME selects namespaces: the name or id of a container ("podman:web" if several
+engines have the name), a name that ` + "`ip netns`" + ` lists, a process id, a path, or
+"host". A link such as "web/eth0" selects the namespace of its peer.
 
-Left out, but for --all, are loopback, addresses and qdiscs that every link has,
-MAC addresses, devices that the kernel makes by itself, and namespaces that only
-a descriptor holds and nothing is wired to.
+Without --all, the drawing omits loopback devices, addresses and qdiscs that
+every link has, MAC addresses, devices that the kernel creates by itself, and
+unconnected namespaces that only a file descriptor keeps alive.
 
-Without root it draws the network that it is in itself, and says of the others
-what it could not read. Inside ` + "`podman unshare`" + ` it draws what is Podman's.`,
+Without root, it draws its own namespace and lists what it could not read. Run
+it in ` + "`podman unshare`" + ` to draw the networks of rootless Podman.`,
 		Example: `  sudo cleat graph
   sudo cleat graph host web
   sudo cleat graph --svg wiring.svg
   sudo cleat graph --json | jq -r '.namespaces[].label'`,
 		ValidArgsFunction: completeLabels,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd, args)
-		},
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	cmd.Flags().StringVar(&f.svg, "svg", "", "write an SVG picture to `FILE` (- is standard output)")
-	cmd.Flags().BoolVar(&f.all, "all", false, "draw what is left out otherwise")
+	cmd.Flags().BoolVar(&f.all, "all", false, "omit nothing")
 	cmd.MarkFlagsMutuallyExclusive("json", "svg")
 	if err := cmd.MarkFlagFilename("svg", "svg"); err != nil {
-		panic(err) // the flag was just defined
+		panic(err) // there is no such flag
 	}
 	return cmd
 }
@@ -73,7 +73,7 @@ func (f flags) run(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("svg") && f.svg == "" {
 		return hint.With(hint.Usagef("--svg: no file given"), "cleat graph --svg wiring.svg")
 	}
-	if err := f.writable(); err != nil {
+	if err := f.checkFile(); err != nil {
 		return err
 	}
 	s, err := survey.Take(cmd.Context(), survey.Config{SearchDescriptors: f.all, Names: container.Names(cmd.Context())})
@@ -81,7 +81,7 @@ func (f flags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	opt := graph.Options{All: f.all}
-	if opt.Only, err = pickNamespaces(cmd.Context(), s, args); err != nil {
+	if opt.Only, err = selectNamespaces(cmd.Context(), s, args); err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
@@ -94,13 +94,14 @@ func (f flags) run(cmd *cobra.Command, args []string) error {
 	case f.svg == "-":
 		return graph.SVG(out, s, opt)
 	case f.svg != "":
-		return writeGraph(f.svg, s, opt)
+		err := term.WriteFile(f.svg, func(w io.Writer) error { return graph.SVG(w, s, opt) })
+		return hint.With(err, stdoutHint)
 	}
 	return graph.Text(out, s, opt, graph.Terminal(term.Of(out)))
 }
 
-// writable says what is in the way of the file before all namespaces are looked at.
-func (f flags) writable() error {
+// checkFile returns an error if the SVG file can't be written, before the survey begins.
+func (f flags) checkFile() error {
 	if f.svg == "" || f.svg == "-" {
 		return nil
 	}
@@ -114,33 +115,15 @@ func (f flags) writable() error {
 		return fmt.Errorf("write %q: %w", f.svg, err)
 	}
 	if info, err := os.Stat(f.svg); err == nil && !info.Mode().IsRegular() {
-		return hint.With(hint.Usagef("--svg %s: not a file", f.svg), "--svg - writes to standard output")
+		return hint.With(hint.Usagef("--svg %s: not a regular file", f.svg), stdoutHint)
 	}
 	return nil
 }
 
-// writeGraph writes a file at once: a reader sees the old one or the new one.
-func writeGraph(path string, s *survey.Survey, opt graph.Options) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
-			err = failed.Err // its name is nobody's
-		}
-		return hint.With(fmt.Errorf("write %q: %w", path, err), "--svg - writes to standard output")
-	}
-	err = errors.Join(graph.SVG(f, s, opt), f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("write %q: %w", path, err)
-	}
-	return nil
-}
+const stdoutHint = "--svg - writes to standard output"
 
-// pickNamespaces are those that args name; nil for all.
-func pickNamespaces(ctx context.Context, s *survey.Survey, args []string) (map[uint64]bool, error) {
+// selectNamespaces returns the ids of the namespaces that args name, or nil without args.
+func selectNamespaces(ctx context.Context, s *survey.Survey, args []string) (map[uint64]bool, error) {
 	if len(args) == 0 {
 		return nil, nil
 	}
@@ -149,13 +132,13 @@ func pickNamespaces(ctx context.Context, s *survey.Survey, args []string) (map[u
 		all := s.Find(a)
 		if len(all) == 0 {
 			var err error
-			if all, err = namespaceAt(ctx, s, a); err != nil {
+			if all, err = findNamespace(ctx, s, a); err != nil {
 				return nil, err
 			}
 		}
 		switch len(all) {
 		case 0:
-			return nil, hint.With(hint.Usagef("no network namespace is called %q", a), didYouMeanNamespace(a, s))
+			return nil, hint.With(hint.Usagef("no network namespace is called %q", a), labelHint(a, s))
 		case 1:
 			only[all[0].ID] = true
 		default:
@@ -163,16 +146,15 @@ func pickNamespaces(ctx context.Context, s *survey.Survey, args []string) (map[u
 			for _, n := range all {
 				labels = append(labels, columns.Word(n.Label))
 			}
-			return nil, hint.With(hint.Usagef("%q is the name of %d network namespaces", a, len(all)), "say which: "+strings.Join(labels, ", "))
+			return nil, hint.With(hint.Usagef("%q is the name of %d network namespaces", a, len(all)), "give one of: "+strings.Join(labels, ", "))
 		}
 	}
 	return only, nil
 }
 
-// namespaceAt is the namespace of what a person calls as for `cleat attach`: of a
-// process that is not the first there, at a path, of an engine's container. nil: of
-// nothing.
-func namespaceAt(ctx context.Context, s *survey.Survey, ref string) ([]*survey.Namespace, error) {
+// findNamespace returns the namespace of a CONTAINER argument that is no label of the survey,
+// such as a path or the id of a process, or nothing.
+func findNamespace(ctx context.Context, s *survey.Survey, ref string) ([]*survey.Namespace, error) {
 	c, ns, err := container.Find(ctx, ref)
 	if errors.As(err, new(*find.Ambiguous)) || errors.As(err, new(*find.NotRunning)) {
 		return nil, err
@@ -191,32 +173,26 @@ func namespaceAt(ctx context.Context, s *survey.Survey, ref string) ([]*survey.N
 	return nil, nil
 }
 
-// didYouMeanNamespace names the nearest label, or the first few.
-func didYouMeanNamespace(word string, s *survey.Survey) string {
-	labels := labels(s)
-	if n := spell.Nearest(word, labels); n != "" {
-		return fmt.Sprintf("did you mean %q?", n)
-	}
+// labelHint suggests the label nearest to word, or lists the first few.
+func labelHint(word string, s *survey.Survey) string {
 	const most = 10
-	if len(labels) > most {
-		return "`cleat graph` draws them all; some are: " + strings.Join(labels[:most], ", ")
+	known := labels(s)
+	if spell.Nearest(word, known) == "" && len(known) > most {
+		return "`cleat graph` draws all; some are: " + strings.Join(known[:most], ", ")
 	}
-	return "known: " + strings.Join(labels, ", ")
+	return hint.DidYouMean(word, known)
 }
 
-// labels are the labels that can be typed: they are whatever somebody made
-// them.
+// labels returns the labels that can be pasted into a shell.
 func labels(s *survey.Survey) []string {
-	var out []string
+	var all []string
 	for _, n := range s.Namespaces {
-		if n.Label == columns.Word(n.Label) {
-			out = append(out, n.Label)
-		}
+		all = append(all, n.Label)
 	}
-	return out
+	return container.Pasteable(all)
 }
 
-// completeLabels offers the labels of what is there.
+// completeLabels completes the labels that are not among args yet.
 func completeLabels(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	s, err := survey.Take(cmd.Context(), survey.Config{Names: container.Names(cmd.Context())})
 	if err != nil {

@@ -3,6 +3,7 @@ package hint
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -28,7 +29,28 @@ func BeforeStart(cmd *cobra.Command, err error) error {
 	if errors.As(err, new(hinted)) {
 		return Usage(err)
 	}
-	return With(Usagef("%s: %w", cmd.CommandPath(), err), "usage: "+cmd.UseLine())
+	return With(Usagef("%s: %s", cmd.CommandPath(), plain(err.Error())), "usage: "+cmd.UseLine())
+}
+
+// The library's texts that plain replaces.
+var (
+	exclusiveFlags = regexp.MustCompile(`^if any flags in the group .* none of the others can be; \[(.*)\] were all set$`)
+	argumentCount  = regexp.MustCompile(`^accepts (at most )?(\d+) arg\(s\), received (\d+)$`)
+)
+
+// plain rewrites a text of the library so that it names flags with their dashes.
+func plain(text string) string {
+	if m := exclusiveFlags.FindStringSubmatch(text); m != nil {
+		return "--" + strings.Join(strings.Fields(m[1]), " and --") + " can't be combined"
+	}
+	if m := argumentCount.FindStringSubmatch(text); m != nil {
+		s := "s"
+		if m[2] == "1" {
+			s = ""
+		}
+		return "want " + m[1] + m[2] + " argument" + s + ", not " + m[3]
+	}
+	return text
 }
 
 // NoCommand is the Args of a command that only has subcommands: none of them was named.

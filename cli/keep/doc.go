@@ -1,2 +1,2 @@
-// Package keep has the command keep, which keeps attachments alive.
+// Package keep has the command keep, a daemon that keeps attachments (package network/keep).
 package keep

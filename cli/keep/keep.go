@@ -8,12 +8,14 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 
 	attachcmd "cleat/cli/attach"
 	"cleat/cli/container"
 	"cleat/cli/exit"
+	"cleat/cli/help"
 	"cleat/cli/hint"
 	"cleat/internal/columns"
 	"cleat/netns/find"
@@ -30,66 +32,74 @@ type answerFunc func(ctx context.Context, r keep.Request, stdout, stderr io.Writ
 type flags struct {
 	once, unit, status     bool
 	untilIdle, wait, toLog bool
-	asJSON                 bool
+	json                   bool
 	answer                 answerFunc
 }
 
+// New returns the command keep. answer runs the command lines of clients.
 func New(answer answerFunc) *cobra.Command {
 	f := &flags{answer: answer}
 	cmd := &cobra.Command{
 		Use:                   "keep [--once | --status | --print-unit] [FLAGS]",
 		DisableFlagsInUseLine: true,
-		Short:                 "extend leases, and attach again what started anew",
-		Long: `Keeps what was attached with --keep or --dhcp. Leases are extended, and what a
-server then says otherwise than before is set: routes, MTU, name servers; what
-can't be is tried again. When a lease is over, its address goes and another is
-asked for; the link stays. What was attached with --keep is attached again when
-its container or the machine has started anew, and its link is made again when
-somebody removes it: to be rid of one there is ` + "`cleat detach`" + `.
-Neighbours are told of addresses a second time, 2 s after.
+		Short:                 "extend leases, and attach again after restarts",
+		Long: `Keeps what was attached with --keep or --dhcp.
 
-While it runs, ` + "`cleat attach` and `cleat detach`" + ` have it do their work,
-which takes less time: unless they are of another program, user or namespace.
-They say the same, and what they are stopped at is undone.
+It extends DHCP leases, and applies options that the server has changed: routes,
+MTU, name servers. Failures are retried. When a lease expires, its address is
+removed and another one is requested; the link stays. Links of --keep are
+attached again when the container or the machine restarts, and when somebody
+removes them; use ` + "`cleat detach`" + ` to remove one for good. Each address is
+announced to the neighbours a second time, 2 s after it was added.
 
-It listens to Docker, and to what appears in the directories of Podman,
-containerd and of named namespaces; others are looked at every 2 s. It runs
-until it is stopped, or even killed; that changes nothing, and the next one goes
-on. There is one for each state directory: a second one says so and exits with
-4. ` + "`cleat attach`" + ` starts one where none runs, which ends with the last
-attachment that it keeps, and writes what it does to keeper.log in the state
-directory. Where there is systemd it is a service of its own, so that it does
-not end with the service or session that attached. To have one after the
-machine's start, too, give systemd the unit that --print-unit prints.`,
-		Example: `  # after each start of the machine
+With ` + "`cleat keep`" + ` running, ` + "`cleat attach` and `cleat detach`" + ` only send it a
+request, if they are the same program, run by the same user in the same
+namespaces. Their output is the same. A command that is interrupted is rolled
+back.
+
+It listens to Docker, and watches the directories of Podman, containerd and
+named namespaces; other engines are polled every 2 s. Stopping or killing it
+leaves all links in place; the next keeper takes over.
+
+Each state directory has one keeper; a second one exits with 4. ` + "`cleat attach`" + `
+starts a keeper if none runs. That one ends with the last attachment that needs
+it, and logs to keeper.log in the state directory. Under systemd it is a service
+of its own, so it outlives the service or session that attached. Install the
+unit that --print-unit prints to have a keeper from boot on.`,
+		Example: `  # have a keeper from boot on
   cleat keep --print-unit | sudo tee /etc/systemd/system/cleat-keep.service
   sudo systemctl enable cleat-keep
   sudo systemctl start cleat-keep
 
-  # what the keeper did last, and what it can't do
+  # show the last action for each attachment, and what fails
   cleat keep --status
 
-  # only what is due now
+  # do what is due now
   sudo cleat keep --once`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	cmd.Flags().BoolVar(&f.once, "once", false, "do what is due now, and end")
-	cmd.Flags().BoolVar(&f.status, "status", false, "tell whether a keeper runs, and what it did last")
-	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON object (with --status)")
-	cmd.Flags().BoolVar(&f.unit, "print-unit", false, "print a unit for systemd, and do nothing")
-	cmd.Flags().BoolVar(&f.wait, "wait", false, "while another keeper runs, wait for its end")
-	cmd.Flags().BoolVar(&f.untilIdle, "until-idle", false, "end when nothing is to be kept any more")
-	cmd.Flags().BoolVar(&f.toLog, "log", false, "say what it does in keeper.log in the state directory")
+	cmd.Flags().BoolVar(&f.once, "once", false, "do what is due now, then exit")
+	cmd.Flags().BoolVar(&f.status, "status", false, "show whether a keeper runs, and its last actions")
+	cmd.Flags().BoolVar(&f.json, "json", false, "with --status: print a JSON object")
+	cmd.Flags().BoolVar(&f.unit, "print-unit", false, "print a systemd unit and do nothing")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait while another keeper runs")
+	cmd.Flags().BoolVar(&f.untilIdle, "until-idle", false, "exit when there is nothing left to keep")
+	cmd.Flags().BoolVar(&f.toLog, "log", false, "log to keeper.log in the state directory")
 	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "until-idle")
 	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "wait")
 	cmd.MarkFlagsMutuallyExclusive("status", "print-unit", "log")
+	help.Status(cmd, strconv.Itoa(keep.ExitRunning), "another keeper runs")
+	help.File(cmd, "/var/lib/cleat/attachments", "what to keep; CLEAT_STATE_DIR replaces /var/lib/cleat")
+	help.File(cmd, "/var/lib/cleat/keeper.socket", "accepts requests of attach and detach")
+	help.File(cmd, "/var/lib/cleat/keeper.lock", "held by the keeper; has its process id")
+	help.File(cmd, "/var/lib/cleat/keeper.log", "log of keepers that attach has started")
 	return cmd
 }
 
 func (f *flags) run(cmd *cobra.Command) error {
-	if f.asJSON && !f.status {
-		return hint.With(hint.Usagef("--json is for --status"), "cleat keep --status --json")
+	if f.json && !f.status {
+		return hint.With(hint.Usagef("--json: want --status as well"), "cleat keep --status --json")
 	}
 	cfg, err := container.Config()
 	if err != nil {
@@ -99,12 +109,12 @@ func (f *flags) run(cmd *cobra.Command) error {
 	case f.unit:
 		return printUnit(cmd.OutOrStdout(), cfg.Store)
 	case f.status:
-		return printStatus(cmd, cfg.Store, f.asJSON)
+		return printStatus(cmd, cfg.Store, f.json)
 	}
 	err = f.keep(cmd, cfg)
 	if errors.Is(err, keep.ErrRunning) {
-		err = fmt.Errorf("keep what is below %s: %w", cfg.Store.Path(), err)
-		return hint.With(exit.With(keep.ExitRunning, err), "it does all that is due; `cleat keep --status` tells what it did, and --wait waits for its end")
+		err = fmt.Errorf("keep the attachments in %s: %w", cfg.Store.Path(), err)
+		return hint.With(exit.With(keep.ExitRunning, err), "`cleat keep --status` shows what that one does; --wait waits until it ends")
 	}
 	return attachcmd.WithHint(err)
 }
@@ -125,14 +135,14 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 	if f.once {
 		return keep.Once(cmd.Context(), c)
 	}
-	// Nearly all that it does is done by the kernel, one thing after the other: handing it
-	// between threads takes longer than it would wait for another.
+	// Nearly all of the work is the kernel's, one step after the other. To hand it from thread
+	// to thread takes longer than waiting.
 	runtime.GOMAXPROCS(1)
 	return keep.Run(cmd.Context(), c)
 }
 
-// notifySystemd tells the service manager that started us, if one did, that we are
-// ready (sd_notify(3)): also while another keeper runs, as all is kept then.
+// notifySystemd reports to the service manager that started this process, if any, that it is
+// ready (sd_notify(3)). That is so as well while another keeper runs.
 func notifySystemd(waiting bool) {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
@@ -140,17 +150,17 @@ func notifySystemd(waiting bool) {
 	}
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
 	if err != nil {
-		return // whoever waits for it says so
+		return // systemd reports that the service is not ready
 	}
 	defer conn.Close()
-	status := "keeps what is attached"
+	status := "keeps attachments"
 	if waiting {
-		status = "waits for the end of another keeper"
+		status = "waits while another keeper runs"
 	}
 	_, _ = io.WriteString(conn, "READY=1\nSTATUS="+status+"\n")
 }
 
-// printUnit prints what systemd wants to know (systemd.service(5)).
+// printUnit writes a unit file (systemd.service(5)).
 func printUnit(out io.Writer, store *attach.Store) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -178,7 +188,7 @@ WantedBy=multi-user.target
 	return err
 }
 
-// unitWord is a path as a unit's command line has it.
+// unitWord quotes a path for the command line of a unit.
 func unitWord(path string) string {
 	path = strings.NewReplacer("%", "%%", "$", "$$").Replace(path)
 	if strings.ContainsAny(path, " \t\"'\\;") {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The service manager hears that we are ready, while we wait for another keeper, too.
-func TestTellSystemd(t *testing.T) {
+// systemd is notified in either state, and its absence is no error.
+func TestNotifySystemd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
@@ -17,8 +17,8 @@ func TestTellSystemd(t *testing.T) {
 	defer conn.Close()
 	t.Setenv("NOTIFY_SOCKET", path)
 	for waiting, want := range map[bool]string{
-		true:  "READY=1\nSTATUS=waits for the end of another keeper\n",
-		false: "READY=1\nSTATUS=keeps what is attached\n",
+		true:  "READY=1\nSTATUS=waits while another keeper runs\n",
+		false: "READY=1\nSTATUS=keeps attachments\n",
 	} {
 		notifySystemd(waiting)
 		buf := make([]byte, 200)
@@ -30,10 +30,10 @@ func TestTellSystemd(t *testing.T) {
 		}
 	}
 	t.Setenv("NOTIFY_SOCKET", path+".gone")
-	notifySystemd(false) // nobody is there
+	notifySystemd(false) // nobody listens
 }
 
-// A unit's command line has a path as it is.
+// systemd reads a quoted path as it is.
 func TestUnitWord(t *testing.T) {
 	for path, want := range map[string]string{
 		"/usr/bin/cleat": "/usr/bin/cleat", "/opt/my tools/cleat": `"/opt/my tools/cleat"`, "/opt/100%/$x": "/opt/100%%/$$x",

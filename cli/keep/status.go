@@ -15,15 +15,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// report is what `cleat keep --status --json` prints.
+// report is the output of `cleat keep --status --json`.
 type report struct {
 	Running     bool            `json:"running"`
 	Starting    bool            `json:"starting,omitempty"` // one was started a moment ago
 	PID         int             `json:"pid,omitempty"`
-	Log         string          `json:"log,omitempty"` // of those started on demand; "": there is none
-	Attachments []attach.Status `json:"attachments"`   // those that are kept
+	Log         string          `json:"log,omitempty"` // of keepers that attach started, if it exists
+	Attachments []attach.Status `json:"attachments"`
 }
 
+// printStatus writes whether a keeper runs, and the state of what it keeps.
 func printStatus(cmd *cobra.Command, store *attach.Store, asJSON bool) error {
 	all, err := attach.List(cmd.Context(), store)
 	r := report{Attachments: term.OrEmpty(slices.DeleteFunc(all, func(s attach.Status) bool { return !s.NeedsKeeper() }))}
@@ -39,6 +40,7 @@ func printStatus(cmd *cobra.Command, store *attach.Store, asJSON bool) error {
 	return attachcmd.WithHint(errors.Join(print(), err))
 }
 
+// print writes the report for people.
 func (r report) print(cmd *cobra.Command) error {
 	out := cmd.OutOrStdout()
 	switch {
@@ -52,18 +54,18 @@ func (r report) print(cmd *cobra.Command) error {
 		fmt.Fprintln(out, "no keeper runs")
 	}
 	if r.Log != "" {
-		fmt.Fprintf(out, "log of those that `cleat attach` started: %s\n", columns.Plain(r.Log))
+		fmt.Fprintf(out, "log of keepers that `cleat attach` started: %s\n", columns.Plain(r.Log))
 	}
 	if len(r.Attachments) == 0 {
-		_, err := fmt.Fprintln(out, "nothing is to be kept")
+		_, err := fmt.Fprintln(out, "there is nothing to keep")
 		return err
 	}
 	t := term.NewTable(out)
-	t.Row("CONTAINER", "LINK", "STATE", "LAST DONE", "WHEN", "TROUBLE")
+	t.Row("CONTAINER", "LINK", "STATE", "LAST ACTION", "TIME", "ERROR")
 	attachments := attachcmd.Attachments(r.Attachments)
 	for _, s := range r.Attachments {
-		did, at, trouble := attachcmd.KeeperTexts(s.Keeper)
-		t.Row(attachcmd.ContainerName(s.Attachment, attachments), s.Spec.Name, string(s.State), term.OrDash(did), term.OrDash(at), term.OrDash(trouble))
+		action, at, failure := attachcmd.KeeperTexts(s.Keeper)
+		t.Row(attachcmd.ContainerName(s.Attachment, attachments), s.Spec.Name, string(s.State), term.OrDash(action), term.OrDash(at), term.OrDash(failure))
 	}
 	return t.Flush()
 }
