@@ -65,7 +65,7 @@ func findEngines(e experiment.Experiment) error {
 				continue
 			}
 			if _, err := program.Find(engine); err != nil {
-				return hint.With(hint.Usagef("engine %s: %w", engine, traffic.ErrNoProgram),
+				return hint.With(hint.Usagef("--engine %s: %w", engine, traffic.ErrNoProgram),
 					fmt.Sprintf("install the Debian package %s, or measure with --engine %s", engine, traffic.EngineCleat))
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"cleat/bench/summary"
 	"cleat/cli/complete"
 	"cleat/cli/exit"
+	"cleat/cli/help"
 	"cleat/cli/hint"
 	"cleat/lab"
 
@@ -60,29 +61,36 @@ can't make are listed with what is missing.
 		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.out, "out", "", "result `DIR`ectory; must hold no results yet (default cleat-bench-PRESET-TIME)")
-	flags.StringSliceVar(&f.Networks, "networks", nil, "measure only these `NETWORKS`, separated by commas")
-	flags.StringSliceVar(&f.Work, "work", nil, "do only these `KINDS` of work, separated by commas, e.g. tcp,rr")
-	flags.StringSliceVar(&f.only, "only", nil, "measure only the cells that match: `AXIS=VALUE`, or VALUE|VALUE, separated by commas")
-	flags.IntVar(&f.Repeat, "repeat", 0, "number of blocks that count")
-	flags.DurationVar(&f.Duration, "duration", 0, "`TIME` of each measurement, e.g. 2s")
-	flags.Var((*numbers)(&f.Pairs), "pairs", "`NUMBERS` of client-server pairs, 1 to 128")
-	flags.Var((*numbers)(&f.MTU), "mtu", "MTUs of the links, `NUMBERS` of bytes")
-	flags.Var((*numbers)(&f.Links), "links", "`NUMBERS` of links between two hosts, e.g. 1..4,12; for networks over several links")
-	flags.Var((*factorLevels)(&f.Factors), "factor", "`NAME=LEVELS` of a further factor for all networks that have it, e.g. variant=plain,loss")
-	flags.StringSliceVar(&f.Engine, "engine", nil, "traffic generators: cleat, iperf3, iperf")
-	flags.StringSliceVar(&f.Runtimes, "runtime", nil, "what the ends of traffic run in: native, docker, podman, apptainer")
-	flags.Uint64Var(&f.Seed, "seed", 0, "seed of the random order (default a fresh one, recorded)")
-	flags.StringVar(&f.linkRate, "link-rate", "", "`RATE` of the links between nodes, e.g. 10G (default as fast as they are)")
+	flags.StringSliceVar(&f.Networks, "networks", nil, "measure only the networks of `LIST`, separated by commas")
+	flags.StringSliceVar(&f.Work, "work", nil, "do only the kinds of work of `LIST`, separated by commas, e.g. tcp,rr")
+	flags.StringSliceVar(&f.only, "only", nil, "measure only the cells that match `AXIS=VALUE`[|VALUE], separated by commas")
+	flags.Var((*numbers)(&f.Pairs), "pairs", "use the `NUMBERS` of client-server pairs, 1 to 128, e.g. 1..4,16")
+	flags.Var((*numbers)(&f.MTU), "mtu", "set the MTU of the links to each of `BYTES`, separated by commas")
+	flags.Var((*numbers)(&f.Links), "links", "use the `NUMBERS` of links between two hosts, e.g. 1..4,12; for networks over several links")
+	flags.StringVar(&f.linkRate, "link-rate", "", "limit the links between nodes to `RATE` bit/s, e.g. 10G (default: no limit)")
+	flags.Var((*factorLevels)(&f.Factors), "factor", "vary a further factor, `NAME=LEVELS`, for all networks that have it, e.g. variant=plain,loss")
+	flags.StringSliceVar(&f.Engine, "engine", nil, "use the traffic generators of `LIST`: cleat, iperf3, iperf")
+	flags.StringSliceVar(&f.Runtimes, "runtime", nil, "run the ends of traffic in the runtimes of `LIST`: native, docker, podman, apptainer")
+	flags.IntVar(&f.Repeat, "repeat", 0, "take `NUMBER` samples of each measurement")
+	flags.DurationVar(&f.Duration, "duration", 0, "measure for `DURATION` each, e.g. 2s")
+	flags.Uint64Var(&f.Seed, "seed", 0, "order the measurements by the random `SEED` (default: a new one, which is recorded)")
+	flavourFlag(cmd, &f.lab)
+	flags.StringVar(&f.out, "out", "", "write the results to `DIR`, which must have none yet (default: cleat-bench-PRESET-TIME)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
+	help.Group(cmd, "What to measure", "networks", "work", "only", "pairs", "mtu", "links", "link-rate", "factor", "engine", "runtime")
+	help.Group(cmd, "How to measure", "repeat", "duration", "seed", "lab")
+	help.Group(cmd, "Results", "out", "json", "quiet")
+	help.File(cmd, "DIR/samples.jsonl", "one line for each sample, written as it is taken")
+	help.File(cmd, "DIR/environment.json", "the machine, the versions, the experiment and the seed")
+	help.File(cmd, "DIR/summary.json, DIR/summary.csv", "medians with intervals, for programs")
+	help.File(cmd, "DIR/report.html", "tables and figures, for a browser")
 	complete.List(cmd, "networks", experiment.NetworkNames())
 	complete.Words(cmd, "factor", experiment.FactorNames()...)
 	complete.List(cmd, "engine", engines)
 	complete.List(cmd, "runtime", cell.Runtimes())
 	complete.List(cmd, "work", experiment.WorkKinds())
 	completeOnly(cmd)
-	flavourFlag(cmd, &f.lab)
 	cmd.AddCommand(newList(), newBetween(), newCompare(), newReport())
 	return cmd
 }
@@ -124,7 +132,7 @@ func (f *flags) given(cmd *cobra.Command) error {
 			err = f.Override.Given(flag.Name)
 		}
 		if err == nil && flag.Name == "out" && f.out == "" {
-			err = hint.Usagef("--out: no directory is given")
+			err = hint.Usagef("--out: its value is missing")
 		}
 	})
 	return err
@@ -241,7 +249,7 @@ var engines = []string{"cleat", "iperf3", "iperf"}
 var flavours = []string{"auto", "user", "root"}
 
 func flavourFlag(cmd *cobra.Command, value *string) {
-	cmd.Flags().StringVar(value, "lab", "auto", "flavour of the lab: user (no root needed), root, or auto")
+	cmd.Flags().StringVar(value, "lab", "auto", "`FLAVOUR` of the lab: user (needs no root), root, or auto")
 	complete.Words(cmd, "lab", flavours...)
 }
 
@@ -249,7 +257,7 @@ func checkFlavour(flag string) error {
 	if slices.Contains(flavours, flag) {
 		return nil
 	}
-	return hint.With(hint.Usagef("unknown lab flavour %q", flag), hint.DidYouMean(flag, flavours))
+	return hint.With(hint.Usagef("--lab %q: no such flavour", flag), hint.DidYouMean(flag, flavours))
 }
 
 func flavourOf(flag string) lab.Flavour {

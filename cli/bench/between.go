@@ -44,7 +44,7 @@ the measurement.`,
 			if cmd.Flags().Changed("address") {
 				var err error
 				if to, err = netip.ParseAddr(address); err != nil {
-					return hint.Usagef("address %q: want an IP address", address)
+					return hint.Usagef("--address %q: want an IP address", address)
 				}
 			}
 			f.version = cmd.Root().Version
@@ -55,12 +55,12 @@ the measurement.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.out, "out", "", "result `DIR`ectory; must hold no results yet (default cleat-bench-between-TIME)")
-	flags.IntVar(&f.Repeat, "repeat", 0, "number of blocks that count")
-	flags.DurationVar(&f.Duration, "duration", 0, "`TIME` of each measurement, e.g. 2s")
-	flags.StringSliceVar(&f.Engine, "engine", nil, "traffic generators: cleat, iperf3, iperf")
-	flags.Uint64Var(&f.Seed, "seed", 0, "seed of the random order (default a fresh one, recorded)")
-	flags.StringVar(&address, "address", "", "B's `ADDRESS` as A reaches it (default: the first that answers)")
+	flags.IntVar(&f.Repeat, "repeat", 0, "take `NUMBER` samples of each measurement")
+	flags.DurationVar(&f.Duration, "duration", 0, "measure for `DURATION` each, e.g. 2s")
+	flags.StringSliceVar(&f.Engine, "engine", nil, "use the traffic generators of `LIST`: cleat, iperf3, iperf")
+	flags.Uint64Var(&f.Seed, "seed", 0, "order the measurements by the random `SEED` (default: a new one, which is recorded)")
+	flags.StringVar(&address, "address", "", "reach B at `ADDRESS` from A (default: the first that answers)")
+	flags.StringVar(&f.out, "out", "", "write the results to `DIR`, which must have none yet (default: cleat-bench-between-TIME)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
 	complete.List(cmd, "engine", engines)

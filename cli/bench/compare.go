@@ -46,8 +46,8 @@ the environments or the baselines differ, a warning says so.`,
 			return f.run(cmd.OutOrStdout(), args[0], args[1])
 		},
 	}
-	cmd.Flags().StringVar(&f.threshold, "threshold", "5%", "how much worse is a regression, in `PERCENT`")
-	cmd.Flags().StringSliceVar(&f.metrics, "metric", nil, "compare only these `METRICS`, separated by commas (default all)")
+	cmd.Flags().StringVar(&f.threshold, "threshold", "5%", "a value that is `PERCENT` worse is a regression")
+	cmd.Flags().StringSliceVar(&f.metrics, "metric", nil, "compare only the metrics of `LIST`, separated by commas (default: all)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	complete.List(cmd, "metric", metricNames())
 	return cmd
@@ -83,12 +83,12 @@ func (f compareFlags) options() (summary.CompareOptions, error) {
 	var o summary.CompareOptions
 	percent, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(f.threshold, "%")), 64)
 	if err != nil || !(percent >= 0 && percent <= 1000) {
-		return o, hint.With(hint.Usagef("threshold %q is no percentage", f.threshold), "for example --threshold 5%; from 0% to 1000%")
+		return o, hint.With(hint.Usagef("--threshold %q: want a percentage from 0%% to 1000%%", f.threshold), "e.g. --threshold 5%")
 	}
 	o.Threshold = percent / 100
 	for _, name := range f.metrics {
 		if !slices.Contains(metricNames(), name) {
-			return o, hint.With(hint.Usagef("unknown metric %q", name), hint.DidYouMean(name, metricNames()))
+			return o, hint.With(hint.Usagef("--metric %q: no such metric", name), hint.DidYouMean(name, metricNames()))
 		}
 		o.Metrics = append(o.Metrics, cell.Metric(name))
 	}

@@ -42,7 +42,7 @@ all pairs) are never ranked.`,
 			return f.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
 	}
-	cmd.Flags().StringVar(&f.goal, "for", "", "`GOAL`: throughput, latency, connections or cpu (default all, in brief)")
+	cmd.Flags().StringVar(&f.goal, "for", "", "give the reasons for `GOAL`: throughput, latency, connections or cpu (default: all, without reasons)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	complete.Words(cmd, "for", goalNames()...)
 	return cmd
@@ -52,7 +52,7 @@ func (f recommendFlags) run(w, notes io.Writer, path string) error {
 	var goals []summary.Goal
 	if f.goal != "" {
 		if !slices.Contains(goalNames(), f.goal) {
-			return hint.With(hint.Usagef("unknown goal %q", f.goal), hint.DidYouMean(f.goal, goalNames()))
+			return hint.With(hint.Usagef("--for %q: no such goal", f.goal), hint.DidYouMean(f.goal, goalNames()))
 		}
 		goals = append(goals, summary.Goal(f.goal))
 	}

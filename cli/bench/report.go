@@ -47,9 +47,9 @@ the three files are deleted, and a run that was killed still has a report.`,
 			return f.run(cmd.Context(), cmd.OutOrStdout(), args[0])
 		},
 	}
-	cmd.Flags().StringVar(&f.open, "open", "no", "`yes|no`: show report.html in a browser")
+	cmd.Flags().StringVar(&f.open, "open", "no", "open report.html in a browser: `yes|no`")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print summary.json instead of the table")
-	cmd.Flags().BoolVar(&f.markdown, "markdown", false, "print one Markdown table instead, of an experiment with a subject: how that compares")
+	cmd.Flags().BoolVar(&f.markdown, "markdown", false, "print a Markdown table that compares the experiment's subject with the others")
 	cmd.MarkFlagsMutuallyExclusive("json", "markdown")
 	return cmd
 }

@@ -43,7 +43,7 @@ them.`,
 			return examine(cmd.Context(), cmd.OutOrStdout(), strict, asJSON)
 		},
 	}
-	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 when there is a problem: on the way, any warning")
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 if there is a problem; with A and B, also for a warning")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

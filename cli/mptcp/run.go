@@ -43,7 +43,7 @@ run.`,
 		},
 	}
 	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
-	cmd.Flags().BoolVar(&strict, "strict", false, "rather fail than use TCP where the kernel refuses MPTCP")
+	cmd.Flags().BoolVar(&strict, "strict", false, "fail instead of using TCP if the kernel refuses MPTCP")
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveDefault
 	}

@@ -50,9 +50,9 @@ to root alone.`,
 			return withHint(watchMPTCP(cmd.Context(), cmd.OutOrStdout(), ns, watch, show))
 		},
 	}
-	cmd.Flags().BoolVar(&watch, "watch", false, "look again each second, until Ctrl-C")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a look")
-	cmd.Flags().StringVar(&ref, "netns", "", "of the network namespace of a container or process, by name or at a path, `CONTAINER|PID|NAME|PATH`, instead of this one")
+	cmd.Flags().BoolVar(&watch, "watch", false, "refresh every second, until Ctrl-C")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object; with --watch, one each second")
+	cmd.Flags().StringVar(&ref, "netns", "", "show the network namespace of `CONTAINER`: a container, process id, namespace name or path")
 	completeNamespaces(cmd)
 	return cmd
 }

@@ -50,12 +50,12 @@ func newRelay() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&f.pairs, "pairs", 1, "how many pairs of devices there are")
-	flags.StringSliceVar(&f.delay, "delay", nil, "hold each packet for so long, one `TIME` a pair or one for all")
-	flags.StringSliceVar(&f.jitter, "jitter", nil, "hold it for up to so much longer, by chance")
-	flags.StringSliceVar(&f.loss, "loss", nil, "lose this `SHARE` of the packets, e.g. 1% or 0.01")
-	flags.Uint64Var(&f.seed, "seed", 1, "of what is lost and how long packets are held")
-	flags.BoolVar(&f.stats, "stats", false, "print what crossed, at the end, as JSON")
+	flags.IntVar(&f.pairs, "pairs", 1, "join `NUMBER` pairs of devices")
+	flags.StringSliceVar(&f.delay, "delay", nil, "delay packets by `DURATION`; one for all pairs, or one for each")
+	flags.StringSliceVar(&f.jitter, "jitter", nil, "add a random delay of up to `DURATION`")
+	flags.StringSliceVar(&f.loss, "loss", nil, "drop `FRACTION` of the packets, e.g. 1% or 0.01")
+	flags.Uint64Var(&f.seed, "seed", 1, "`SEED` of random losses and delays")
+	flags.BoolVar(&f.stats, "stats", false, "print counters as JSON at the end")
 	return cmd
 }
 

@@ -83,12 +83,12 @@ test that ended.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.Listen, "listen", fmt.Sprintf(":%d", traffic.DefaultPort), "`ADDR`ess and port for TCP and UDP")
-	f.StringVar(&cfg.Control, "control", "", "take control connections at `unix:PATH` too")
-	f.BoolVar(&cfg.Once, "once", false, "end after the first test")
-	f.BoolVar(&asJSON, "json", false, "print JSON, one object a line")
-	f.IntVar(&cpu, "cpu", -1, "run on processor `N` only (-1: anywhere)")
-	f.StringVar(&engine, "engine", string(traffic.EngineCleat), "what serves: "+engineNames())
+	f.StringVar(&cfg.Listen, "listen", fmt.Sprintf(":%d", traffic.DefaultPort), "listen at `ADDRESS:PORT`, by TCP and UDP")
+	f.StringVar(&cfg.Control, "control", "", "accept control connections at the Unix socket `unix:FILE` as well")
+	f.BoolVar(&cfg.Once, "once", false, "exit after the first test")
+	f.BoolVar(&asJSON, "json", false, "print JSON, one object on a line")
+	f.IntVar(&cpu, "cpu", -1, "run only on processor `NUMBER`; -1 is any")
+	f.StringVar(&engine, "engine", string(traffic.EngineCleat), "`NAME` of the traffic generator: "+engineNames())
 	return cmd
 }
 
@@ -213,13 +213,13 @@ func newClient(w traffic.Work) *cobra.Command {
 
 func (f *flags) common(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.asJSON, "json", false, "print the result as one line of JSON")
-	flags.StringVar(&f.cfg.Control, "control", "", "control the server through `unix:PATH` instead of ADDR")
-	flags.IntVar(&f.cpu, "cpu", -1, "run on processor `N` only (-1: anywhere)")
+	flags.StringVar(&f.cfg.Control, "control", "", "control the server at the Unix socket `unix:FILE` instead of by TCP")
+	flags.IntVar(&f.cpu, "cpu", -1, "run only on processor `NUMBER`; -1 is any")
 	if f.cfg.Work == traffic.Probe {
 		return
 	}
-	flags.DurationVar(&f.cfg.Duration, "duration", traffic.DefaultDuration, "how long to count")
-	flags.DurationVar(&f.cfg.Omit, "omit", 0, "ramp before counting")
+	flags.DurationVar(&f.cfg.Duration, "duration", traffic.DefaultDuration, "count for `DURATION`")
+	flags.DurationVar(&f.cfg.Omit, "omit", 0, "count only after `DURATION`")
 	flags.BoolVar(&f.gate, "start-on-stdin", false, "connect first, print a line, then read from standard input when to begin, as for --start-at")
 	flags.Int64Var(&f.startAt, "start-at", 0, "connect first, then begin at this Unix time in `NANOSECONDS`")
 	for _, internal := range []string{"start-on-stdin", "start-at"} { // for cleat bench
@@ -227,17 +227,17 @@ func (f *flags) common(flags *pflag.FlagSet) {
 			panic(err) // there is no such flag
 		}
 	}
-	flags.IntVar(&f.cfg.Streams, "streams", 1, "sockets at once")
-	flags.IntVar(&f.cfg.MessageBytes, "message", traffic.DefaultMessage(f.cfg.Work), "`BYTES` of each write, datagram, request or response")
-	flags.IntVar(&f.cfg.BufferBytes, "buffer", 0, "socket buffers in `BYTES` (0: automatic)")
-	flags.StringVar(&f.engine, "engine", string(traffic.EngineCleat), "what makes the traffic: "+engineNames())
+	flags.IntVar(&f.cfg.Streams, "streams", 1, "use `NUMBER` sockets at the same time")
+	flags.IntVar(&f.cfg.MessageBytes, "message", traffic.DefaultMessage(f.cfg.Work), "write `BYTES` at a time: one datagram, request or response")
+	flags.IntVar(&f.cfg.BufferBytes, "buffer", 0, "set the socket buffers to `BYTES`; 0 is automatic")
+	flags.StringVar(&f.engine, "engine", string(traffic.EngineCleat), "`NAME` of the traffic generator: "+engineNames())
 }
 
 func (f *flags) special(flags *pflag.FlagSet) {
 	isTCP := f.cfg.Work == traffic.TCP || f.cfg.Work == traffic.RR || f.cfg.Work == traffic.CRR
 	if isTCP {
-		flags.StringVar(&f.cfg.Congestion, "congestion", "", "TCP congestion control of both ends, e.g. cubic (default: the kernel's)")
-		flags.IntVar(&f.cfg.MSS, "mss", 0, "TCP maximum segment size in `BYTES` (0: the kernel's choice)")
+		flags.StringVar(&f.cfg.Congestion, "congestion", "", "`NAME` of the TCP congestion control of both ends, e.g. cubic (default: the kernel's)")
+		flags.IntVar(&f.cfg.MSS, "mss", 0, "limit TCP segments to `BYTES`; 0 is the kernel's choice")
 		flags.BoolVar(&f.cfg.MPTCP, "mptcp", false, "use MPTCP sockets")
 	}
 	switch f.cfg.Work {
@@ -247,17 +247,17 @@ func (f *flags) special(flags *pflag.FlagSet) {
 	case traffic.UDP:
 		flags.BoolVar(&f.cfg.Reverse, "reverse", false, "let the server send")
 		flags.DurationVar(&f.cfg.Early, "early", 0, earlyUsage)
-		flags.StringVar(&f.rate, "rate", "0", "offered payload in `BITS` per second, e.g. 500M or 10G (0: as fast as possible)")
-		flags.BoolVar(&f.cfg.GSO, "gso", false, "hand the kernel many datagrams at once (UDP_SEGMENT, UDP_GRO)")
+		flags.StringVar(&f.rate, "rate", "0", "offer a payload of `RATE` bit/s, e.g. 500M or 10G; 0 is as fast as possible")
+		flags.BoolVar(&f.cfg.GSO, "gso", false, "pass many datagrams to the kernel at a time (UDP_SEGMENT, UDP_GRO)")
 		flags.BoolVar(&f.cfg.NoChecksum, "no-checksum", false, "send without UDP checksum (IPv4)")
-		flags.BoolVar(&f.cfg.Search, "search", false, "look for the highest rate within the loss bound")
-		flags.Float64Var(&f.cfg.LossBound, "loss-bound", traffic.DefaultLossBound, "loss that a search accepts, a `FRACTION`")
+		flags.BoolVar(&f.cfg.Search, "search", false, "search for the highest rate within the loss bound")
+		flags.Float64Var(&f.cfg.LossBound, "loss-bound", traffic.DefaultLossBound, "with --search: accept a loss of `FRACTION`")
 	case traffic.RR, traffic.UDPRR, traffic.CRR:
-		flags.StringVar(&f.rate, "rate", "0", "transactions per second, on a `SCHEDULE` (0: each follows the last)")
+		flags.StringVar(&f.rate, "rate", "0", "start `NUMBER` transactions per second; 0 is each after the last")
 	}
 }
 
-const earlyUsage = "tell apart what comes within this `TIME` of the first byte, and the longest pause (0: don't)"
+const earlyUsage = "report separately what arrives within `DURATION` of the first byte, and the longest pause; 0 is off"
 
 // config checks the flags and turns them into a configuration.
 func (f *flags) config() (traffic.Config, error) {
@@ -322,7 +322,7 @@ func parseRate(text string) (float64, error) {
 	}
 	v, err := rate.Parse(text)
 	if err != nil || v > maxRate {
-		return 0, hint.Usagef("--rate %q: want a number, optionally with k, M, G or T behind it", text)
+		return 0, hint.Usagef("--rate %q: want a number with an optional k, M, G or T", text)
 	}
 	return v, nil
 }
@@ -375,8 +375,8 @@ func newProxy() *cobra.Command {
 			return traffic.Forward(cmd.Context(), from, dest)
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "", "`ADDR` and port to listen at")
-	cmd.Flags().StringVar(&to, "to", "", "`ADDR` and port to copy to")
+	cmd.Flags().StringVar(&listen, "listen", "", "listen at `ADDRESS:PORT`")
+	cmd.Flags().StringVar(&to, "to", "", "copy to `ADDRESS:PORT`")
 	return cmd
 }
 

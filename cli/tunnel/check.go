@@ -39,7 +39,7 @@ with errors it is 2.`,
 			return check(cmd.Context(), args, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), asJSON)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as a JSON list")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as a JSON array")
 	return cmd
 }
 

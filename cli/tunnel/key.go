@@ -41,7 +41,7 @@ The private key itself is never printed.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&public, "public", false, "print the public key that belongs to an existing FILE")
+	cmd.Flags().BoolVar(&public, "public", false, "print the public key of an existing FILE")
 	return cmd
 }
 

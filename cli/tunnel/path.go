@@ -35,7 +35,7 @@ and counts again when it is read again.`,
 		Args: hint.NoCommand,
 		RunE: func(cmd *cobra.Command, args []string) error { return hint.NoCommand(cmd, args) },
 	}
-	cmd.PersistentFlags().StringVar(&f.tunnel, "tunnel", "", "`NAME` of the tunnel, where several are running")
+	cmd.PersistentFlags().StringVar(&f.tunnel, "tunnel", "", "`NAME` of the tunnel, if several are running")
 	complete.Flag(cmd, "tunnel", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return completeRunning(cmd, nil, typed)
 	})
@@ -137,13 +137,13 @@ A path to a device that isn't there yet waits for it.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&p.device, "device", "", "bind it to this `DEVICE`")
-	flags.StringVar(&p.local, "local", "", "`ADDRESS` that it begins at (default the device's)")
-	flags.StringVar(&p.remote, "remote", "", "`ADDRESS[:PORT]` of the other end")
-	flags.Uint16Var(&p.port, "port", 0, "UDP `PORT` of this end (default the tunnel's)")
-	flags.StringVar(&p.rate, "rate", "", "upper limit in `BIT/S`, e.g. 50M (default none)")
-	flags.IntVar(&p.weight, "weight", 1, "share for the scheduler weighted, 1…10000")
-	flags.IntVar(&p.mtu, "mtu", 0, "`BYTES` of a packet on the path, headers included (default the device's)")
+	flags.StringVar(&p.device, "device", "", "bind the path to the device `NAME`")
+	flags.StringVar(&p.local, "local", "", "local `ADDRESS` (default: the device's)")
+	flags.StringVar(&p.remote, "remote", "", "`ADDRESS[:PORT]` of the peer")
+	flags.Uint16Var(&p.port, "port", 0, "local UDP `PORT` (default: the tunnel's)")
+	flags.StringVar(&p.rate, "rate", "", "send at most `RATE` bit/s, e.g. 50M (default: no limit)")
+	flags.IntVar(&p.weight, "weight", 1, "give the path a share of `NUMBER`, 1…10000, with the scheduler weighted")
+	flags.IntVar(&p.mtu, "mtu", 0, "send packets of up to `BYTES`, with headers (default: the device's MTU)")
 	for name, completion := range map[string]cobra.CompletionFunc{
 		"device": complete.Devices, "local": cobra.NoFileCompletions, "remote": cobra.NoFileCompletions, "rate": cobra.NoFileCompletions,
 	} {

@@ -36,7 +36,7 @@ own, and for root all.`,
 			return listText(cmd.OutOrStdout(), all)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print what `cleat tunnel status --json` prints, as a list")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array of what `cleat tunnel status --json` prints")
 	return cmd
 }
 
@@ -100,7 +100,7 @@ several are running.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().BoolVar(&watch, "watch", false, "show it anew each second, with rates of that second")
+	cmd.Flags().BoolVar(&watch, "watch", false, "refresh every second, with the rates of that second")
 	cmd.MarkFlagsMutuallyExclusive("json", "watch")
 	return cmd
 }

@@ -55,7 +55,7 @@ SIGHUP has the file read again, as "cleat tunnel reload" does.`,
 			return u.run(cmd.Context())
 		},
 	}
-	cmd.Flags().DurationVar(&wait, "wait", 0, "fail when the other end has not answered after this `time`; 0: wait forever")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "fail if the peer has not answered after `DURATION`; 0 waits forever")
 	complete.Words(cmd, "wait")
 	return cmd
 }

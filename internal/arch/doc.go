@@ -7,10 +7,10 @@
 //	          firewall       what it may reach
 //	          socks5         its connections through a proxy
 //	FACES   cli              our command line: the root command, groups, requests to a keeper  → its rooms; compat, link, network/attach, keep
-//	          attach         attach, detach, ls, inspect                         → complete, container, hint, term; link, netns/find, network/attach, dhcp, keep
-//	          keep           keep                                                → attach, container, exit, hint, term; netns/find, network/attach, keep
+//	          attach         attach, detach, ls, inspect                         → complete, container, help, hint, term; link, netns/find, network/attach, dhcp, keep
+//	          keep           keep                                                → attach, container, exit, help, hint, term; netns/find, network/attach, keep
 //	          graph          graph                                               → container, hint, term; netns/find, network/graph, survey
-//	          bench          bench and its subcommands, recommend                → complete, container, exit, hint, term; bench and its rooms, lab, netns, traffic
+//	          bench          bench and its subcommands, recommend                → complete, container, exit, help, hint, term; bench and its rooms, lab, netns, traffic
 //	          doctor         doctor                                              → container, term; bench/host, network/trace
 //	          traffic        traffic and its subcommands                         → hint, term; traffic
 //	          run            run, seccomp-profile                                → complete, exit, hint, term; policy, sandbox, sandbox/control
