@@ -169,7 +169,7 @@ func TestEngines(t *testing.T) {
 // TestTwins has containers of two engines with one name.
 func TestTwins(t *testing.T) {
 	told := engineStory(t, "twins.sh", "podman", "conmon", "lxc-start", "lxc-stop")
-	tells(t, told, "both", `cleat: error: "shop" is several: podman container "shop", lxc container "shop"`, "cleat: hint: give one of: podman:shop, lxc:shop", "exit 2")
+	tells(t, told, "both", `cleat: error: "shop" is ambiguous: podman container "shop", lxc container "shop"`, "cleat: hint: give one of: podman:shop, lxc:shop", "exit 2")
 	tells(t, told, "podman", "shop has eth0: bridge on br0, 192.0.2.10/24", "exit 0")
 	tells(t, told, "lxc", "shop has eth0: bridge on br0, 192.0.2.11/24", "exit 0")
 	tells(t, told, "graph", `cleat: error: "shop" is the name of 2 network namespaces`, "cleat: hint: say which: lxc:shop, podman:shop", "exit 2")

@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotFound says that a reference names no network namespace.
+// ErrNotFound means that a reference does not name a network namespace.
 var ErrNotFound = errors.New("no such network namespace")
 
-// NS is an open network namespace. It is safe for concurrent use; Close ends
-// this reference to the namespace, not the namespace itself.
+// NS is an open network namespace. It is safe for concurrent use. Close ends this
+// reference to the namespace, not the namespace itself.
 type NS struct {
 	file  *os.File
 	label string
 	enter atomic.Pointer[func() error]
 }
 
-// New makes an empty namespace whose loopback is down. The label is only for
-// messages. The namespace is owned by the caller's user namespace.
+// New creates an empty namespace, whose loopback is down. The label is used in messages.
+// The caller's user namespace owns the new namespace.
 func New(label string) (*NS, error) {
 	var ns *NS
 	err := visit(func() error {
@@ -40,25 +40,22 @@ func New(label string) (*NS, error) {
 	return ns, err
 }
 
-// Current is the namespace of the calling thread.
+// Current returns the namespace of the calling thread.
 func Current() (*NS, error) { return open(threadNS, "current") }
 
-// OfPID is the namespace of the process with this id.
+// OfPID returns the namespace of the process with this id.
 func OfPID(pid int) (*NS, error) {
 	return open(fmt.Sprintf("/proc/%d/ns/net", pid), "pid "+strconv.Itoa(pid))
 }
 
-// Open opens a namespace by path: /proc/PID/ns/net, a bind mount, or
-// /proc/PID/fd/N.
+// Open opens a namespace by path: /proc/PID/ns/net, a bind mount, or /proc/PID/fd/N.
 func Open(path string) (*NS, error) { return open(path, path) }
 
-// OpenAs is Open for a path that says nothing to a person; the label is for
-// messages.
+// OpenAs is Open with a label for messages, for paths that mean nothing to a user.
 func OpenAs(path, label string) (*NS, error) { return open(path, label) }
 
-// Find resolves what a person types: a process id, a name under /run/netns
-// (as `ip netns` makes), or a path. The error wraps ErrNotFound when there is
-// nothing by that name.
+// Find resolves a reference typed by a user: a process id, a name under /run/netns (as
+// made by `ip netns`), or a path. The error wraps ErrNotFound if nothing has that name.
 func Find(ref string) (*NS, error) {
 	if pid, err := strconv.Atoi(ref); err == nil {
 		return found(OfPID(pid))
@@ -76,8 +73,7 @@ func found(ns *NS, err error) (*NS, error) {
 	return ns, err
 }
 
-// threadNS is the calling thread's namespace; /proc/self would be the main
-// thread's.
+// threadNS is the namespace of the calling thread. /proc/self would be the main thread's.
 const threadNS = "/proc/thread-self/ns/net"
 
 func open(path, label string) (*NS, error) {
@@ -89,7 +85,7 @@ func open(path, label string) (*NS, error) {
 		return nil, fmt.Errorf("open network namespace: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), path)
-	// NS_GET_NSTYPE (ioctl_ns(2)) tells a namespace file from any other.
+	// NS_GET_NSTYPE (ioctl_ns(2)) works on namespace files only.
 	if kind, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
 		f.Close()
 		return nil, fmt.Errorf("%w: %s is not a network namespace", ErrNotFound, path)
@@ -97,13 +93,13 @@ func open(path, label string) (*NS, error) {
 	return &NS{file: f, label: label}, nil
 }
 
-// errNoNamespace means that a file is no namespace of any kind.
+// errNoNamespace means that a file is not a namespace of any kind.
 var errNoNamespace = errors.New("not a namespace")
 
-// openFile opens the namespace file at path. Anybody may have put another file there: a
-// FIFO would block, and a device may act on being opened. So it opens a handle that
-// touches nothing (O_PATH, open(2)), checks that the file is on the kernel's file system
-// of namespaces, and reopens that very file. threadNS needs no check.
+// openFile opens the namespace file at path. Another user may have put another file
+// there: a FIFO would block, and opening a device may have effects. So openFile opens a
+// handle without side effects (O_PATH, open(2)), checks that the file is on the kernel's
+// file system of namespaces, and reopens that very file. threadNS needs no check.
 func openFile(path string) (int, error) {
 	if path == threadNS {
 		return openRaw(path, unix.O_RDONLY)
@@ -123,8 +119,8 @@ func openFile(path string) (int, error) {
 	return openRaw("/proc/self/fd/"+strconv.Itoa(handle), unix.O_RDONLY)
 }
 
-// openRaw is os.Open without registering the file for polling, which no namespace
-// supports: that takes five more system calls.
+// openRaw is os.Open without registering the file for polling, which namespaces do not
+// support and which takes five more system calls.
 func openRaw(path string, flags int) (int, error) {
 	for {
 		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
@@ -138,24 +134,24 @@ func openRaw(path string, flags int) (int, error) {
 	}
 }
 
-// String is the label given at creation, for messages.
+// String returns the label given at creation.
 func (n *NS) String() string { return n.label }
 
-// Fd is the open descriptor, owned by n.
+// Fd returns the open descriptor, which n owns.
 func (n *NS) Fd() int { return int(n.file.Fd()) }
 
-// File is the open file, owned by n; pass it in exec.Cmd.ExtraFiles to hand
-// the namespace to a child.
+// File returns the open file, which n owns. Put it into exec.Cmd.ExtraFiles to pass the
+// namespace to a child.
 func (n *NS) File() *os.File { return n.file }
 
-// Path names the namespace for another process of the same PID namespace, as
-// long as this process lives and n is open.
+// Path returns a path of the namespace for other processes in the same PID namespace. It
+// is valid while this process lives and n is open.
 func (n *NS) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Fd()) }
 
-// Pin gives the namespace a name in the file system, a bind mount at path, as
-// `ip netns` does: programs without the right to look into our /proc entry can
-// open it. The file is made; it must not exist. Unpin removes both. A mount in a
-// private mount namespace goes with that.
+// Pin gives the namespace a name in the file system, a bind mount at path, as `ip netns`
+// does. Programs without permission to read our /proc entry can then open it. Pin creates
+// the file, which must not exist. Unpin removes both. A mount in a private mount
+// namespace disappears with that.
 func (n *NS) Pin(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
 	if err != nil {
@@ -169,7 +165,7 @@ func (n *NS) Pin(path string) error {
 	return nil
 }
 
-// Unpin removes what Pin made.
+// Unpin removes what Pin created.
 func Unpin(path string) error {
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unpin network namespace at %s: %w", path, err)
@@ -180,7 +176,7 @@ func Unpin(path string) error {
 	return nil
 }
 
-// ID is the inode number of the namespace, equal for two references to the
+// ID returns the inode number of the namespace, which is equal for two references to the
 // same one.
 func (n *NS) ID() (uint64, error) {
 	var st unix.Stat_t
@@ -190,9 +186,9 @@ func (n *NS) ID() (uint64, error) {
 	return st.Ino, nil
 }
 
-// Cookie is the kernel's own name for the namespace, which none ever has again
-// until the machine starts anew (SO_NETNS_COOKIE, Linux 5.14), unlike an inode
-// number. Older kernels have none, which is an error that wraps ENOPROTOOPT.
+// Cookie returns the kernel's own identifier of the namespace, which, unlike an inode
+// number, is never reused until the next boot (SO_NETNS_COOKIE, Linux 5.14). On older
+// kernels the error wraps ENOPROTOOPT.
 func (n *NS) Cookie() (uint64, error) {
 	var cookie uint64
 	err := n.Do(func() error {
@@ -210,7 +206,7 @@ func (n *NS) Cookie() (uint64, error) {
 	return cookie, nil
 }
 
-// Close drops this reference. Closing twice is harmless.
+// Close closes this reference. Closing twice is harmless.
 func (n *NS) Close() error {
 	if err := n.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("close network namespace %s: %w", n, err)
@@ -218,9 +214,8 @@ func (n *NS) Close() error {
 	return nil
 }
 
-// Do runs f on a thread inside n and returns f's error. It takes no privilege where
-// the calling thread is inside already. f must not start
-// goroutines that expect to be inside, and must not call Do's goroutine back.
+// Do runs f on a thread inside n and returns f's error. It needs no privilege if the
+// calling thread is already inside. f must not start goroutines that expect to be inside.
 func (n *NS) Do(f func() error) error {
 	inside := func(f func() error) func() error {
 		return func() error {
@@ -242,8 +237,8 @@ func (n *NS) Do(f func() error) error {
 	}))
 }
 
-// inPlace runs f where n is the calling thread's namespace already, which takes no
-// privilege, and otherwise enter.
+// inPlace runs f directly if the calling thread is already in n, which needs no
+// privilege, and calls enter otherwise.
 func (n *NS) inPlace(f, enter func() error) error {
 	runtime.LockOSThread()
 	var here, there unix.Stat_t
@@ -255,9 +250,9 @@ func (n *NS) inPlace(f, enter func() error) error {
 	return enter()
 }
 
-// OnEnter has each Do from now on call restrict first, on its thread, which ends
-// with the Do: it may be one with fewer rights by then, and so are the processes
-// that it starts. nil: no more.
+// OnEnter makes each later Do call restrict first on its thread, which ends with the Do.
+// restrict may thus give up rights, also for processes that f starts. nil removes the
+// function.
 func (n *NS) OnEnter(restrict func() error) {
 	if restrict == nil {
 		n.enter.Store(nil)
@@ -266,16 +261,16 @@ func (n *NS) OnEnter(restrict func() error) {
 	n.enter.Store(&restrict)
 }
 
-// Start starts cmd inside n. The child must not rely on Pdeathsig: it would be
-// bound to a thread that ends here.
+// Start starts cmd inside n. The child must not use Pdeathsig, which would be bound to a
+// thread that ends here.
 func (n *NS) Start(cmd *exec.Cmd) error {
 	return n.Do(cmd.Start)
 }
 
-// visit runs f on a thread that is put back into the namespace that it came from. It is
-// the caller's: handing work to another and back costs more than what is done there.
-// Only the process's first thread stays where it is, as what it is in is what /proc
-// says of the process.
+// visit runs f on a thread that is then returned to its original namespace. It uses the
+// caller's thread, because handing work to another thread and back costs more than the
+// work itself. Only the process's main thread never moves, because /proc shows its
+// namespace as that of the process.
 func visit(f func() error) error {
 	runtime.LockOSThread()
 	if unix.Gettid() != unix.Getpid() {
@@ -290,9 +285,10 @@ func visit(f func() error) error {
 	return <-done
 }
 
-// andBack runs f on the calling thread, which is locked, and unlocks it once it is back.
-// That it can be is tried before: who entered a namespace of a user namespace of its own
-// may not be let into the other again. There f has a thread that ends with it.
+// andBack runs f on the calling thread, which is locked, and unlocks the thread once it
+// is back in its namespace. It first tests that coming back is permitted: a thread that
+// has entered a namespace of another user namespace may not be allowed to return. In that
+// case f runs on a thread that ends with it.
 func andBack(f func() error) error {
 	home, err := openRaw(threadNS, unix.O_RDONLY)
 	if err != nil {
@@ -306,7 +302,7 @@ func andBack(f func() error) error {
 	}
 	err = f()
 	if back := unix.Setns(home, unix.CLONE_NEWNET); back != nil {
-		// The thread stays locked, and ends with its goroutine: others must not get it.
+		// Keep the thread locked, so that it ends with its goroutine and is not reused.
 		return errors.Join(err, fmt.Errorf("leave network namespace: %w", back))
 	}
 	runtime.UnlockOSThread()

@@ -37,7 +37,7 @@ func fresh(t *testing.T) *netns.NS {
 	return ns
 }
 
-// TestDo enters a namespace, sees only what is in it, and comes back.
+// TestDo enters a namespace, sees only what is in it, and returns.
 func TestDo(t *testing.T) {
 	ns := fresh(t)
 	before, err := netns.Current()
@@ -80,7 +80,7 @@ func TestDoPassesErrorsOn(t *testing.T) {
 }
 
 // A path may lead to a file that somebody else put there. Open must neither wait for the
-// other end of a FIFO nor open a device, which may act on being opened.
+// other end of a FIFO nor open a device, because that may have effects.
 func TestOpenTouchesNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
@@ -123,7 +123,7 @@ func TestOpenTouchesNothingElse(t *testing.T) {
 	}
 }
 
-// TestFind resolves what a person types.
+// TestFind resolves references as a user types them.
 func TestFind(t *testing.T) {
 	ns := fresh(t)
 	pin := filepath.Join(t.TempDir(), "pinned")

@@ -46,7 +46,7 @@ func TestReport(t *testing.T) {
 		{"unknown preset", unknownPreset, nil, 2, "cleat: error: unknown preset \"quikc\"\ncleat: hint: did you mean \"quick\"?\n"},
 		{"the same hint twice", hint.With(unknownPreset, "did you mean \"quick\"?"), nil, 2, "cleat: error: unknown preset \"quikc\"\ncleat: hint: did you mean \"quick\"?\n"},
 		{"a container that is two", &find.Ambiguous{Word: "web", Candidates: []*find.Found{{Engine: find.Docker, Name: "web"}, {Engine: find.Podman, Name: "web", Space: "alice"}}}, nil, 2,
-			"cleat: error: \"web\" is several: docker container \"web\", podman container \"web\" of alice\ncleat: hint: give one of: docker:web, podman:alice/web\n"},
+			"cleat: error: \"web\" is ambiguous: docker container \"web\", podman container \"web\" of alice\ncleat: hint: give one of: docker:web, podman:alice/web\n"},
 		{"a container that nobody has", &find.NotFound{Word: "web", Unasked: []*find.Unasked{{Engine: find.Docker, Err: fs.ErrPermission}}}, nil, 2,
 			"cleat: error: no container, and no network namespace, is called \"web\"\n" +
 				"cleat: hint: give a container, a process id, a name from `ip netns list`, or a path such as /proc/PID/ns/net\n" +

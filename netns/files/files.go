@@ -18,27 +18,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrGone means that the process has ended, or is not in the expected network namespace.
-var ErrGone = errors.New("the container's process is gone")
+// ErrGone means that the process has ended or is not in the expected network namespace.
+var ErrGone = errors.New("the container's process no longer exists")
 
-// ErrTooLong means that a file has more bytes than the caller takes.
+// ErrTooLong means that a file exceeds the caller's limit.
 var ErrTooLong = errors.New("the file is too long")
 
-// patience is how long a file operation may take. On local file systems it takes less than
+// patience is the timeout of a file operation. On local file systems one takes less than
 // a millisecond.
 const patience = 5 * time.Second
 
-// Root is a process's root directory, held open. It is safe for concurrent use.
+// Root is the root directory of a process, held open. It is safe for concurrent use.
 type Root struct {
 	dir *os.File // O_PATH
-	who *owner   // nil: the caller's own rights
+	who *owner   // nil means the caller's own rights
 }
 
-// owner is a container's root by the host's numbers.
+// owner holds the host's ids of a container's root user.
 type owner struct{ uid, gid int }
 
-// Of opens the root directory of a process that is in a network namespace. The error wraps
-// ErrGone where there is no such process.
+// Of opens the root directory of a process in a network namespace. The error wraps
+// ErrGone if there is no such process.
 func Of(pid int, ns *netns.NS) (*Root, error) {
 	r, err := of(pid, ns)
 	if err != nil {
@@ -50,7 +50,7 @@ func Of(pid int, ns *netns.NS) (*Root, error) {
 func of(pid int, ns *netns.NS) (*Root, error) {
 	handle, err := unix.PidfdOpen(pid, 0)
 	switch {
-	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL): // EINVAL: no process has such a number
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL): // EINVAL: the number is not a valid process id
 		return nil, ErrGone
 	case err != nil:
 		return nil, err
@@ -65,7 +65,7 @@ func of(pid int, ns *netns.NS) (*Root, error) {
 		r.dir, err = os.OpenFile(proc+"/root", unix.O_PATH|unix.O_DIRECTORY, 0)
 	}
 	if ended, pollErr := unix.Poll([]unix.PollFd{{Fd: int32(handle), Events: unix.POLLIN}}, 0); pollErr == nil && ended > 0 {
-		err = ErrGone // all that was looked at may be another process's
+		err = ErrGone // what was opened may belong to another process
 	}
 	if err != nil {
 		r.Close()
@@ -87,12 +87,13 @@ func isIn(proc string, ns *netns.NS) error {
 	got, err := its.ID()
 	want, wantErr := ns.ID()
 	if err == nil && wantErr == nil && got != want {
-		return fmt.Errorf("%w: its number is that of a process in another network", ErrGone)
+		return fmt.Errorf("%w: its process id is now in another network namespace", ErrGone)
 	}
 	return errors.Join(err, wantErr)
 }
 
-// ownerOf is who is root in a process's user namespace, nil where that is the caller's own.
+// ownerOf returns the root user of a process's user namespace, or nil if that is the
+// caller's own.
 func ownerOf(proc string) (*owner, error) {
 	own, err := os.Readlink("/proc/self/ns/user")
 	if err != nil {
@@ -110,7 +111,7 @@ func ownerOf(proc string) (*owner, error) {
 	return &owner{uid, gid}, err
 }
 
-// rootIn reads what a map of ids makes of 0 (user_namespaces(7)).
+// rootIn returns what a map of ids maps 0 to (user_namespaces(7)).
 func rootIn(file string) (int, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -123,7 +124,7 @@ func rootIn(file string) (int, error) {
 	return id, nil
 }
 
-// outside is the id that 0 has outside, by the lines "INSIDE OUTSIDE LENGTH" of a map.
+// outside returns the outer id of 0 in a map with lines "INSIDE OUTSIDE LENGTH".
 func outside(text string) (id int, ok bool) {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -136,7 +137,7 @@ func outside(text string) (id int, ok bool) {
 	return 0, false
 }
 
-// Close lets the directory go. Closing twice is harmless.
+// Close closes the directory. Closing twice is harmless.
 func (r *Root) Close() error {
 	if err := r.dir.Close(); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrInvalid) {
 		return err
@@ -144,7 +145,7 @@ func (r *Root) Close() error {
 	return nil
 }
 
-// Is reports whether it is the same directory as the one at a path of the caller's.
+// Is reports whether r is the directory at a path of the caller.
 func (r *Root) Is(path string) (bool, error) {
 	its, err := r.dir.Stat()
 	if err != nil {
@@ -154,8 +155,8 @@ func (r *Root) Is(path string) (bool, error) {
 	return err == nil && os.SameFile(its, other), err
 }
 
-// Read returns the contents of a regular file, which may have at most most bytes. The error
-// wraps fs.ErrNotExist where there is none, and ErrTooLong.
+// Read returns the contents of a regular file of at most most bytes. The error wraps
+// fs.ErrNotExist if there is no such file, and ErrTooLong if it is longer.
 func (r *Root) Read(name string, most int) (text []byte, err error) {
 	err = r.as(func() error {
 		f, err := r.open(name, unix.O_RDONLY)
@@ -172,8 +173,8 @@ func (r *Root) Read(name string, most int) (text []byte, err error) {
 	return text, wrap("read", name, err)
 }
 
-// Write replaces the contents of a regular file, in place, or makes it. The directory must be
-// there.
+// Write replaces the contents of a regular file in place, or creates the file. The
+// directory must exist.
 func (r *Root) Write(name string, text []byte) error {
 	return wrap("write", name, r.as(func() error {
 		f, err := r.open(name, unix.O_WRONLY|unix.O_TRUNC)
@@ -188,7 +189,7 @@ func (r *Root) Write(name string, text []byte) error {
 	}))
 }
 
-// Remove removes a file, or the link that has its name.
+// Remove removes a file, or a symbolic link of that name.
 func (r *Root) Remove(name string) error {
 	return wrap("remove", name, r.as(func() error {
 		dir, err := r.at(path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)
@@ -219,12 +220,12 @@ func (r *Root) open(name string, flags int) (*os.File, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file")
+		return nil, errors.New("it is not a regular file")
 	}
 	return os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(handle.Fd())), flags|unix.O_NONBLOCK, 0)
 }
 
-// at opens what a name leads to below the root.
+// at opens a path below the root.
 func (r *Root) at(name string, flags int) (*os.File, error) {
 	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	if flags&unix.O_CREAT != 0 {
@@ -243,16 +244,16 @@ func (r *Root) at(name string, flags int) (*os.File, error) {
 	return nil, err
 }
 
-// renames is how often openat2 is tried again when something was renamed meanwhile (EAGAIN),
-// which the container can go on doing.
+// renames is how often openat2 is retried when something was renamed meanwhile (EAGAIN),
+// which the container can repeat for ever.
 const renames = 100
 
-// as runs f on a thread with the rights of the container's root, which ends with it, and
-// waits as long as patience says.
+// as runs f with the rights of the container's root, on a thread that ends with f, and
+// waits at most patience.
 func (r *Root) as(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		if r.who == nil {
 			done <- f()
 			return
@@ -267,7 +268,7 @@ func (r *Root) as(f func() error) error {
 	case err := <-done:
 		return err
 	case <-time.After(patience):
-		return fmt.Errorf("no answer from its file system within %s", patience)
+		return fmt.Errorf("its file system did not respond within %s", patience)
 	}
 }
 
@@ -276,7 +277,8 @@ func (o *owner) become() error {
 	if err := sys.DropThreadGroups(); err != nil {
 		return err
 	}
-	// They return the ids before, and no error (setfsuid(2)): another call tells.
+	// These return the previous ids and no error (setfsuid(2)); further calls check the
+	// result.
 	if err := errors.Join(unix.Setfsgid(o.gid), unix.Setfsuid(o.uid)); err != nil {
 		return err
 	}

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rootEnv has the test binary change its root to its argument, say so, and wait for the end
-// of its input.
+// rootEnv makes the test binary change its root to its argument, print a line, and wait
+// for the end of its input.
 const rootEnv = "CLEAT_TEST_FILES_ROOT"
 
 func TestMain(m *testing.M) {
@@ -33,17 +33,17 @@ func TestMain(m *testing.M) {
 	io.Copy(io.Discard, os.Stdin)
 }
 
-// guests is the first of the host's uids that a container's root may have.
+// guests is the first host uid that a container's root may have.
 const guests = 100_000
 
-// container starts a process with a directory as its root, in a user namespace if uid is not
-// 0, where that is root. It skips where that can't be.
+// container starts a process with a directory as its root, in a user namespace unless uid
+// is 0, where it is root. It skips if that is impossible.
 func container(t *testing.T, dir string, uid int) *Root {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a process another root directory")
 	}
-	cmd := exec.Command("/proc/self/exe", dir) // the directory of os.Args[0] may be root's alone
+	cmd := exec.Command("/proc/self/exe", dir) // the directory of os.Args[0] may be accessible to root only
 	cmd.Env = append(os.Environ(), rootEnv+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	if uid != 0 {
@@ -80,7 +80,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// tree is a directory with etc/resolv.conf, of a user, that others can reach.
+// tree returns a directory with etc/resolv.conf that belongs to a user and is accessible
+// to others.
 func tree(t *testing.T, uid int) string {
 	t.Helper()
 	if uid != 0 && os.Geteuid() != 0 {
@@ -124,13 +125,13 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// What a container can put in the place of a file is not opened, and leads nowhere else.
+// What a container puts in place of a file is not opened, and leads nowhere else.
 func TestHostileFiles(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret")
 	must(t, os.WriteFile(outside, []byte("secret"), 0o644))
 	for name, put := range map[string]func(path string) error{
 		"a FIFO":           func(path string) error { return unix.Mkfifo(path, 0o666) },
-		"a device":         func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) }, // zero
+		"a device":         func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) }, // /dev/zero
 		"a block device":   func(path string) error { return unix.Mknod(path, unix.S_IFBLK|0o666, int(unix.Mkdev(7, 200))) },
 		"a directory":      func(path string) error { return os.Mkdir(path, 0o755) },
 		"a link to itself": func(path string) error { return os.Symlink(path, path) },
@@ -159,8 +160,8 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
-// The root of a container with a user namespace can't have us read or write what is mounted
-// there and is not the container's.
+// The root of a container with a user namespace cannot make us read or write files that
+// are mounted there and do not belong to the container.
 func TestRightsOfTheContainersRoot(t *testing.T) {
 	dir := tree(t, guests)
 	shadow := filepath.Join(dir, "mounted")
@@ -177,7 +178,7 @@ func TestRightsOfTheContainersRoot(t *testing.T) {
 	if text, err := os.ReadFile(shadow); err != nil || string(text) != "secret" {
 		t.Errorf("the file has %q, %v", text, err)
 	}
-	// And the caller is who it was.
+	// The caller's ids are unchanged.
 	if err := os.WriteFile(shadow, []byte("changed"), 0); err != nil {
 		t.Error(err)
 	}

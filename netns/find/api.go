@@ -21,26 +21,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// api is an engine that speaks Docker's HTTP API at a local socket: Docker, or
-// Podman's service.
+// api is an engine that speaks Docker's HTTP API on a local socket: Docker, or Podman's
+// service.
 type api struct {
 	m      *machine
 	engine string
 	socket string
-	owner  int  // uid of the user in whose place the socket is
-	chosen bool // somebody chose the socket: it is that of whoever answers there
+	owner  int  // uid of the user to whom the socket's directory belongs
+	chosen bool // the user chose the socket, so whoever listens there is trusted
 }
 
-// Bounds of answers in bytes. Of 10,000 containers 20 MB are usual.
+// Limits of answers in bytes. 10,000 containers take about 20 MB.
 const (
 	bodyMax    = 64 << 20
-	messageMax = 4 << 10 // of an error
+	messageMax = 4 << 10 // of an error message
 )
 
-// atOnce is how many containers are asked for at the same time.
+// atOnce is how many containers are inspected at the same time.
 const atOnce = 8
 
-// listed is a container in an answer of GET /containers/json.
+// listed is a container in the answer to GET /containers/json.
 type listed struct {
 	ID         string `json:"Id"`
 	Names      []string
@@ -48,7 +48,7 @@ type listed struct {
 	HostConfig struct{ NetworkMode string }
 }
 
-// inspected is an answer of GET /containers/ID/json.
+// inspected is the answer to GET /containers/ID/json.
 type inspected struct {
 	ID    string `json:"Id"`
 	Name  string
@@ -60,7 +60,7 @@ type inspected struct {
 	HostConfig struct{ NetworkMode string }
 }
 
-// statusError is an answer that is none.
+// statusError is an HTTP error.
 type statusError struct {
 	code    int
 	Message string `json:"message"`
@@ -90,7 +90,7 @@ func (a api) search(ctx context.Context, word string) ([]*known, error) {
 		case !errors.As(err, &status):
 			return nil, err
 		}
-		// Engines have many ways to say that several ids begin like this.
+		// Engines report an ambiguous id prefix in many ways.
 		several, _ := c.list(ctx, word)
 		if len(several) < 2 {
 			return nil, err
@@ -100,26 +100,26 @@ func (a api) search(ctx context.Context, word string) ([]*known, error) {
 	return c.list(ctx, "")
 }
 
-// withSharer is a container, and that whose network it has.
+// withSharer returns a container and the one whose network it shares.
 func (c conversation) withSharer(ctx context.Context, k *known) []*known {
 	if k.sharedID == "" {
 		return []*known{k}
 	}
 	with, err := c.inspect(ctx, k.sharedID)
 	if err != nil {
-		return []*known{k} // it is known by its id, at least
+		return []*known{k} // it is still known by its id
 	}
 	return []*known{k, with}
 }
 
-// conversation is with one engine, of the user api.owner.
+// conversation is a connection to one engine of the user api.owner.
 type conversation struct {
 	api
 	client *http.Client
 }
 
-// talk finds out whose engine it is: that of whoever listens there, as the kernel says, which
-// a name in a directory and the file's owner don't tell.
+// talk determines the engine's user from the listener's credentials. The name of the
+// directory and the owner of the file do not prove it.
 func (a api) talk(ctx context.Context) (conversation, error) {
 	first, owner, err := a.dial(ctx)
 	if err != nil {
@@ -144,7 +144,7 @@ func (a api) talk(ctx context.Context) (conversation, error) {
 	return conversation{a, &http.Client{Transport: &http.Transport{DialContext: dial}}}, nil
 }
 
-// dial connects to the engine, and says whose it is.
+// dial connects to the engine and returns its user.
 func (a api) dial(ctx context.Context) (net.Conn, int, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", a.m.path(a.socket))
@@ -176,7 +176,7 @@ func (c conversation) get(ctx context.Context, path string, into any) error {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		status := &statusError{code: resp.StatusCode}
-		_ = json.NewDecoder(io.LimitReader(resp.Body, messageMax)).Decode(status) // a message is a help, not a must
+		_ = json.NewDecoder(io.LimitReader(resp.Body, messageMax)).Decode(status) // a message is optional
 		return status
 	}
 	most := int64(bodyMax)
@@ -189,7 +189,7 @@ func (c conversation) get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-// explain says of what went wrong on the way to the engine what matters.
+// explain reduces an error on the way to the engine to its cause.
 func (a api) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -204,7 +204,7 @@ func (a api) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// inspect asks for one container, by name, id, or the beginning of one.
+// inspect queries one container by name, id, or prefix of an id.
 func (c conversation) inspect(ctx context.Context, word string) (*known, error) {
 	var i inspected
 	if err := c.get(ctx, "/containers/"+url.PathEscape(word)+"/json", &i); err != nil {
@@ -220,16 +220,16 @@ func (c conversation) inspect(ctx context.Context, word string) (*known, error) 
 	}
 	k.PID = i.State.Pid
 	if !c.m.vouched(k.PID, k.ID) {
-		return nil, fmt.Errorf("it says that %s is process %d, which here is another: the engine is on another machine, or sees other processes than we", k, k.PID)
+		return nil, fmt.Errorf("the engine says that %s is process %d, which is another process here: the engine is on another machine or in another PID namespace", k, k.PID)
 	}
 	if !c.m.complete(k) {
-		k.state = cmp.Or(k.state, "exited") // in between
+		k.state = cmp.Or(k.state, "exited") // it ended meanwhile
 	}
 	return k, nil
 }
 
-// list asks for all containers whose ids begin like this, and for each that runs
-// by itself, since lists have no process ids.
+// list queries all containers whose ids have a prefix, and inspects each running one,
+// because lists have no process ids.
 func (c conversation) list(ctx context.Context, begin string) ([]*known, error) {
 	var all []listed
 	if err := c.get(ctx, "/containers/json?all=1", &all); err != nil {
@@ -261,7 +261,7 @@ func (c conversation) list(ctx context.Context, begin string) ([]*known, error) 
 			case err == nil:
 				found[i] = k
 			case errors.As(err, &status) && status.code == http.StatusNotFound:
-				found[i].state = "exited" // removed in between
+				found[i].state = "exited" // removed meanwhile
 			default:
 				found[i].state, errs[i] = "unknown", err
 			}
@@ -271,7 +271,7 @@ func (c conversation) list(ctx context.Context, begin string) ([]*known, error) 
 	return found, firstOf(errs)
 }
 
-// firstOf is the first error of several: an engine that fails does so alike.
+// firstOf returns the first error. A failing engine fails the same way each time.
 func firstOf(errs []error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -281,7 +281,7 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-// known is a container as the engine tells of it.
+// known returns a container as described by the engine.
 func (c conversation) known(id, name, network string) *known {
 	k := &known{Found: Found{Engine: c.engine, ID: id, Name: strings.TrimPrefix(name, "/"),
 		Space: c.m.userName(c.owner), Owner: c.owner}, chosen: c.chosen}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// apptainer is Apptainer, and Singularity as it was called before.
+// apptainer is Apptainer, formerly Singularity.
 type apptainer struct {
 	scope
 	ms *monitors
@@ -21,11 +21,11 @@ func (a apptainer) search(context.Context, string) ([]*known, error) {
 	for _, s := range starters {
 		name, found := instanceName(s.args[0])
 		if !found {
-			continue // it runs a command, and will not be asked for by name
+			continue // it runs a command and has no name
 		}
 		k := &known{Found: Found{Engine: Apptainer, Name: name, Space: a.m.userName(s.uid), Owner: s.uid, PID: a.ms.first(s.pid, never)}}
 		if !a.m.complete(k) {
-			k.state = cmp.Or(k.state, "stopped") // just so
+			k.state = cmp.Or(k.state, "stopped") // it stopped meanwhile
 		}
 		all = addMonitored(all, k)
 	}
@@ -35,10 +35,10 @@ func (a apptainer) search(context.Context, string) ([]*known, error) {
 	return all, nil
 }
 
-// never: each instance has a PID namespace.
+// never is for containers that always have a PID namespace.
 func never(int) bool { return false }
 
-// instanceName takes a starter's title apart: "Apptainer instance: USER [NAME]".
+// instanceName parses a starter's title: "Apptainer instance: USER [NAME]".
 func instanceName(title string) (string, bool) {
 	before, rest, found := strings.Cut(title, " instance: ")
 	_, name, inside := strings.Cut(rest, " [")

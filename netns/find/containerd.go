@@ -12,19 +12,19 @@ import (
 	"cleat/internal/columns"
 )
 
-// containerd is the engine of ctr, nerdctl and Kubernetes, known by the directories
-// of its tasks.
+// containerd is the engine of ctr, nerdctl and Kubernetes. Its containers are found by
+// the directories of its tasks.
 type containerd struct {
 	m     *machine
 	tasks string // STATE/io.containerd.runtime.v2.task
-	names string // where nerdctl has its names: NAMES/ADDRESS/names/NAMESPACE/NAME
+	names string // nerdctl's names: NAMES/ADDRESS/names/NAMESPACE/NAME
 	owner int
-	who   string // "alice/", which is in front of a user's namespaces
+	who   string // "alice/", the prefix of a user's namespaces
 }
 
 const taskDir = "/io.containerd.runtime.v2.task"
 
-// containerdDirs are those of root and of users.
+// containerdDirs returns the directories of root and of users.
 func (s scope) containerdDirs() []containerd {
 	var all []containerd
 	if s.has(0) {
@@ -65,7 +65,7 @@ func (c containerd) search(context.Context, string) ([]*known, error) {
 	return c.addNamed(all), nil
 }
 
-// annotations of a task's OCI configuration by which it has a name.
+// Annotations in a task's OCI configuration that hold a name.
 const (
 	nerdctlName  = "nerdctl/name"
 	criContainer = "io.kubernetes.cri.container-name"
@@ -74,12 +74,12 @@ const (
 	criPodSpace  = "io.kubernetes.cri.sandbox-namespace"
 )
 
-// task is the container of a task's directory.
+// task returns the container of a task directory.
 func (c containerd) task(space, id string) *known {
 	dir := c.tasks + "/" + space + "/" + id
 	k := &known{Found: Found{Engine: Containerd, ID: id, Space: c.who + space, Owner: c.owner}}
 	var config struct{ Annotations map[string]string }
-	_ = c.m.readJSON(dir+"/config.json", c.owner, &config) // without it there is still the id
+	_ = c.m.readJSON(dir+"/config.json", c.owner, &config) // without it the id is still known
 	of := config.Annotations
 	switch pod := of[criPod]; {
 	case of[nerdctlName] != "":
@@ -93,15 +93,15 @@ func (c containerd) task(space, id string) *known {
 	}
 	k.remedy = startTask(space, id)
 	text, _ := c.m.readFile(dir+"/init.pid", c.owner)
-	k.PID, _ = strconv.Atoi(strings.TrimSpace(string(text))) // 0: there is none yet
+	k.PID, _ = strconv.Atoi(strings.TrimSpace(string(text))) // 0 if there is none yet
 	if !c.m.vouched(k.PID, id) || !c.m.complete(k) {
 		k.PID, k.state = 0, cmp.Or(k.state, "stopped")
 	}
 	return k
 }
 
-// addNamed adds the containers that nerdctl has names for and that have no task,
-// and gives the others the names that they have there.
+// addNamed adds containers that nerdctl has named and that have no task, and gives the
+// others their nerdctl names.
 func (c containerd) addNamed(all []*known) []*known {
 	if c.names == "" {
 		return all
@@ -127,7 +127,7 @@ func (c containerd) addNamed(all []*known) []*known {
 	return all
 }
 
-// nerdctlFile is a file of nerdctl's, in which the id is of the container with this name.
+// nerdctlFile is a file of nerdctl that holds the id of the container with this name.
 type nerdctlFile struct{ path, space, name string }
 
 func (c containerd) namesOf() []nerdctlFile {

@@ -21,14 +21,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// host is where real engines run: the lab, with /run, /etc, /opt and /var of its
-// own, so that they find and leave nothing of the machine's.
+// host is where real engines run: the lab, with its own /run, /etc, /opt and /var, so
+// that they find and leave nothing of the machine.
 type host struct {
 	dir    string // short, and not on an overlay
-	rootfs string // has /stay, and what engines want to mount on
+	rootfs string // has /stay, and mount points that engines need
 }
 
-// group is the control group below which containers are.
+// group is the control group above all containers.
 const group = "cleat-find-test"
 
 var prepare = sync.OnceValues(func() (*host, error) {
@@ -71,7 +71,7 @@ var prepare = sync.OnceValues(func() (*host, error) {
 	return h, nil
 })
 
-// realHost skips without root, or without a program.
+// realHost skips without root or without a program.
 func realHost(t *testing.T, programs ...string) *host {
 	t.Helper()
 	lab.Need(t)
@@ -103,7 +103,7 @@ func realHost(t *testing.T, programs ...string) *host {
 	return h
 }
 
-// removeGroups removes the empty control groups that engines leave.
+// removeGroups removes empty control groups left by engines.
 func removeGroups(t *testing.T) {
 	ours := func(path string) bool { return strings.Contains(path, "/"+group) }
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -124,7 +124,7 @@ func removeGroups(t *testing.T) {
 			return
 		}
 		for _, path := range left {
-			unix.Rmdir(path) // what still has processes is there the next time
+			unix.Rmdir(path) // groups with processes are removed the next time
 		}
 		if time.Now().After(deadline) {
 			t.Errorf("control groups are left: %q", left)
@@ -133,13 +133,13 @@ func removeGroups(t *testing.T) {
 	}
 }
 
-// run runs a command of an engine's to its end.
+// run runs a command of an engine to its end.
 func run(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.WaitDelay = time.Second // what stays has its output, too
+	cmd.WaitDelay = time.Second // background processes keep the output open
 	var complaint strings.Builder
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()
@@ -149,7 +149,7 @@ func run(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// daemon starts one, waits until it answers, and ends it with the test.
+// daemon starts a daemon, waits until it answers, and ends it with the test.
 func (h *host) daemon(t *testing.T, ready []string, args ...string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(h.dir, args[0]+".log"))
@@ -171,7 +171,7 @@ func (h *host) daemon(t *testing.T, ready []string, args ...string) {
 	}
 }
 
-// finds looks for a container as a person would, and opens its network.
+// finds searches for a container as a user would, and opens its network.
 func finds(t *testing.T, word string, want Found) *Found {
 	t.Helper()
 	got, err := Container(t.Context(), word, Options{})
@@ -183,7 +183,7 @@ func finds(t *testing.T, word string, want Found) *Found {
 		got.Host != want.Host || fmt.Sprint(got.SharesWith) != fmt.Sprint(want.SharesWith) {
 		t.Errorf("%s: %+v, want %+v", word, *got, want)
 	}
-	exe := func() string { // of one that is just coming it is runc
+	exe := func() string { // while it starts, its first process is runc
 		path, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", got.PID))
 		return path
 	}
@@ -211,7 +211,7 @@ func finds(t *testing.T, word string, want Found) *Found {
 	return got
 }
 
-// idle looks for a container that does not run.
+// idle searches for a container that is not running.
 func idle(t *testing.T, word, remedy string) {
 	t.Helper()
 	var stopped *NotRunning
@@ -220,7 +220,7 @@ func idle(t *testing.T, word, remedy string) {
 	}
 }
 
-// listed looks whether All has this.
+// listed reports whether All lists it.
 func lists(t *testing.T, refs ...string) {
 	t.Helper()
 	all, unasked, err := All(t.Context())
@@ -305,13 +305,13 @@ func TestPodman(t *testing.T) {
 	finds(t, "side", Found{Engine: Podman, Name: "side", SharesWith: []string{"podman:front"}})
 	finds(t, "agent", Found{Engine: Podman, Name: "agent", Host: true})
 	idle(t, "idle", "podman start idle")
-	// Another process in it has a monitor, too.
+	// A further process in it has its own monitor.
 	do("exec", "--detach", "front", "/stay")
 	lists(t, "podman:agent", "podman:front", "podman:side")
 	do("stop", "--time", "0", "side")
 	idle(t, "side", "podman start side")
 
-	// The same by its service.
+	// The same through its service.
 	socket := "/run/podman.sock"
 	service := append(podman, "system", "service", "--time", "0", "unix://"+socket)
 	h.daemon(t, []string{"podman", "--url", "unix://" + socket, "version"}, service...)

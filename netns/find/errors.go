@@ -12,23 +12,26 @@ import (
 	"cleat/netns"
 )
 
-// NotFound says that nothing answers to a word. It matches netns.ErrNotFound.
+// NotFound means that nothing has the given name. It matches netns.ErrNotFound.
 type NotFound struct {
 	Word    string
-	Asked   []string   // engines that know of nothing by this name
-	Unasked []*Unasked // engines that may know
-	Cause   error      // why a file is none; or nil
+	Asked   []string   // engines that were asked
+	Unasked []*Unasked // engines that could not be asked
+	Cause   error      // why a file is not a namespace; or nil
 
 	engine, name string
-	known        []*Found // what there is instead
+	known        []*Found // what exists instead
 }
 
 func (e *NotFound) Error() string {
+	denied := e.denied()
 	switch {
+	case denied != nil:
+		return fmt.Sprintf("%v; nothing else is called %q", denied, e.name)
 	case e.Cause != nil && errors.Is(e.Cause, netns.ErrNotFound):
 		return e.Cause.Error()
 	case e.engine == Process:
-		return fmt.Sprintf("no process has the number %s", e.name)
+		return fmt.Sprintf("there is no process %s", e.name)
 	case e.engine == Named || e.engine == Path:
 		return fmt.Sprintf("no such network namespace: %s", e.name)
 	case e.engine != "":
@@ -37,7 +40,17 @@ func (e *NotFound) Error() string {
 	return fmt.Sprintf("no container, and no network namespace, is called %q", e.Word)
 }
 
-// Is: it is also netns.ErrNotFound.
+// denied returns the first engine in question that the caller has no permission to ask.
+func (e *NotFound) denied() *Unasked {
+	for _, u := range e.Unasked {
+		if (e.engine == "" || e.engine == u.Engine) && errors.Is(u.Err, fs.ErrPermission) {
+			return u
+		}
+	}
+	return nil
+}
+
+// Is reports that the error is also netns.ErrNotFound.
 func (e *NotFound) Is(target error) bool { return target == netns.ErrNotFound }
 
 func (e *NotFound) Unwrap() error { return e.Cause }
@@ -45,13 +58,13 @@ func (e *NotFound) Unwrap() error { return e.Cause }
 // listMax is how many references a hint lists.
 const listMax = 8
 
-// Near are the references of what is called nearly so.
+// Near returns the references of what has a similar name.
 func (e *NotFound) Near() []string {
 	names, refs := e.names()
 	return refs[spell.Nearest(e.name, names)]
 }
 
-// names are those of all that is there, with their references.
+// names returns all existing names, with their references.
 func (e *NotFound) names() (names []string, refs map[string][]string) {
 	refs = map[string][]string{}
 	for _, f := range e.known {
@@ -65,7 +78,7 @@ func (e *NotFound) names() (names []string, refs map[string][]string) {
 	return names, refs
 }
 
-// Known are references of what there is, the likeliest first, at most 8.
+// Known returns at most 8 references of what exists, the most similar first.
 func (e *NotFound) Known() []string {
 	names, refs := e.names()
 	var all []string
@@ -75,7 +88,7 @@ func (e *NotFound) Known() []string {
 	return all[:min(listMax, len(all))]
 }
 
-// Hint says what there is, and who could not be asked.
+// Hint lists what exists, and the engines that could not be asked.
 func (e *NotFound) Hint() string {
 	var lines []string
 	near := e.Near()
@@ -91,18 +104,17 @@ func (e *NotFound) Hint() string {
 		lines = append(lines, "give a container, a process id, a name from `ip netns list`, or a path such as /proc/PID/ns/net")
 	}
 	for _, u := range e.Unasked {
-		if e.engine == "" || e.engine == u.Engine {
+		if (e.engine == "" || e.engine == u.Engine) && u != e.denied() {
 			lines = append(lines, fmt.Sprintf("not asked: %s", describe(u.Engine, u.Err)))
 		}
 	}
-	if slices.ContainsFunc(e.Unasked, func(u *Unasked) bool { return errors.Is(u.Err, fs.ErrPermission) }) {
+	if e.denied() != nil {
 		lines = append(lines, needsRoot)
 	}
 	return strings.Join(lines, "\n")
 }
 
-// otherPrefix is the word with the engine that was probably meant; "" where none
-// was.
+// otherPrefix returns the word with the engine that was probably meant, or "".
 func (e *NotFound) otherPrefix() string {
 	before, after, found := strings.Cut(e.Word, ":")
 	engine := spell.Nearest(before, engineNames())
@@ -112,10 +124,10 @@ func (e *NotFound) otherPrefix() string {
 	return engine + ":" + after
 }
 
-// needsRoot is a remedy.
-const needsRoot = "to ask those, too, run it with sudo"
+// needsRoot is a remedy for missing permissions.
+const needsRoot = "sudo lets cleat ask those, too"
 
-// Ambiguous says that a word means several things.
+// Ambiguous means that a name has several matches.
 type Ambiguous struct {
 	Word       string
 	Candidates []*Found // at least two
@@ -126,23 +138,23 @@ func (e *Ambiguous) Error() string {
 	for _, c := range e.Candidates {
 		all = append(all, c.String())
 	}
-	return fmt.Sprintf("%q is several: %s", e.Word, strings.Join(all, ", "))
+	return fmt.Sprintf("%q is ambiguous: %s", e.Word, strings.Join(all, ", "))
 }
 
-// Hint lists what names one of them.
+// Hint lists references of the candidates.
 func (e *Ambiguous) Hint() string {
 	var all []string
 	for _, c := range e.Candidates {
 		ref := c.Ref()
 		if e.alike(ref) {
-			ref = c.Engine + ":" + c.ID // whole, since beginnings may be the same
+			ref = c.Engine + ":" + c.ID // the whole id, because prefixes may be equal
 		}
 		all = append(all, ref)
 	}
 	return "give one of: " + pasted(all, ", ")
 }
 
-// pasted are words to be pasted into a shell: engines and their users chose the names.
+// pasted quotes words for a shell: engines and their users chose the names.
 func pasted(words []string, between string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
@@ -151,37 +163,37 @@ func pasted(words []string, between string) string {
 	return strings.Join(quoted, between)
 }
 
-// alike: several candidates have this reference.
+// alike reports whether several candidates have this reference.
 func (e *Ambiguous) alike(ref string) bool {
 	first := slices.IndexFunc(e.Candidates, func(c *Found) bool { return c.Ref() == ref })
 	return slices.ContainsFunc(e.Candidates[first+1:], func(c *Found) bool { return c.Ref() == ref })
 }
 
-// NotRunning says that a container exists and has no process.
+// NotRunning means that a container exists but has no process.
 type NotRunning struct {
-	Found  Found  // without PID and what follows from it
-	State  string // as its engine calls it: "exited", "created", "stopped" …
-	Remedy string // the command that starts it; "" if unknown
+	Found  Found  // without PID and what depends on it
+	State  string // the engine's word: "exited", "created", "stopped" …
+	Remedy string // command that starts it; "" if unknown
 
-	others []string // references of what runs by its name elsewhere
+	others []string // references of running containers with its name
 }
 
 func (e *NotRunning) Error() string { return fmt.Sprintf("%s is not running: %s", &e.Found, e.State) }
 
-// Hint is how to start it, and what else may be meant.
+// Hint returns how to start the container, and what else may be meant.
 func (e *NotRunning) Hint() string {
 	var lines []string
 	if e.Remedy != "" {
 		lines = append(lines, "start it: "+e.Remedy)
 	}
 	if len(e.others) > 0 {
-		lines = append(lines, "by that name there runs "+pasted(e.others, ", "))
+		lines = append(lines, "running under that name: "+pasted(e.others, ", "))
 	}
 	return strings.Join(lines, "\n")
 }
 
-// Unasked says that an engine could not be asked. Err wraps fs.ErrPermission where
-// rights are missing.
+// Unasked means that an engine could not be asked. Err wraps fs.ErrPermission if
+// permissions are missing.
 type Unasked struct {
 	Engine string
 	Err    error
@@ -191,7 +203,7 @@ func (e *Unasked) Error() string { return fmt.Sprintf("ask %s for containers: %v
 
 func (e *Unasked) Unwrap() error { return e.Err }
 
-// Hint is set where rights are missing.
+// Hint returns a remedy if permissions are missing.
 func (e *Unasked) Hint() string {
 	if errors.Is(e.Err, fs.ErrPermission) {
 		return "run it with sudo"

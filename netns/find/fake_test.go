@@ -13,25 +13,25 @@ import (
 	"time"
 )
 
-// tree is a machine of files.
+// tree is a machine made of files.
 type tree struct {
 	*machine
 	t    *testing.T
 	env  map[string]string
-	nets map[string][]int // the owners of networks, by the paths of processes' namespaces
+	nets map[string][]int // owners of network namespaces, by path
 }
 
-// ourUserNS is the user namespace of whoever looks at a tree.
+// ourUserNS is the caller's user namespace in a tree.
 const ourUserNS = "user:[4026531837]"
 
-// The networks of a tree.
+// The network namespaces of a tree.
 const (
 	hostNet = 4026531840
 	ownNet  = 4026532001
 )
 
-// newTree is a machine on which root looks, and nothing runs but process 1. Its
-// path is short enough for sockets.
+// newTree returns a machine on which root searches and only process 1 runs. Its path is
+// short enough for sockets.
 func newTree(t *testing.T) *tree {
 	t.Helper()
 	root, err := os.MkdirTemp("", "find-")
@@ -64,23 +64,23 @@ func (tr *tree) write(path, text string) {
 	}
 }
 
-// proc is a process of a tree. The zero value is one of root's on the host.
+// proc is a process of a tree. The zero value belongs to root on the host.
 type proc struct {
 	comm     string
 	args     []string
 	parent   int
 	uid      int
-	nspid    string // "" means that it is in our PID namespace
+	nspid    string // "" means only in our PID namespace
 	net      uint64 // 0 means the host's
 	cgroup   string
 	state    string // "" means S
 	children []int
-	caps     string // the effective ones; "" means all
+	caps     string // effective capabilities; "" means all
 	userNS   string // "" means ours
-	netOwner int    // uid of who made the user namespace that the network belongs to
+	netOwner int    // uid of the creator of the user namespace that owns the network
 }
 
-// start of the process with this number.
+// start returns the start time of the process with this number.
 func startOf(pid int) uint64 { return uint64(pid) * 100 }
 
 func (tr *tree) proc(pid int, p proc) {
@@ -125,7 +125,7 @@ func (tr *tree) gone(pid int) {
 	}
 }
 
-// serve answers at a socket.
+// serve serves HTTP on a socket.
 func (tr *tree) serve(socket string, h http.Handler) {
 	tr.t.Helper()
 	if err := os.MkdirAll(filepath.Dir(tr.path(socket)), 0o755); err != nil {
@@ -143,7 +143,7 @@ func (tr *tree) serve(socket string, h http.Handler) {
 // daemon is a Docker engine with these containers.
 type daemon []inspected
 
-// one is a container for a daemon; pid 0 means that it has exited.
+// one is a container of a daemon; pid 0 means that it has exited.
 func one(id, name string, pid int, network string) inspected {
 	var i inspected
 	i.ID, i.Name, i.HostConfig.NetworkMode = id, "/"+name, network
@@ -190,5 +190,5 @@ func (d daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// id is a container's whole id that begins like this.
+// id returns a full container id with this prefix.
 func id(begin string) string { return begin + strings.Repeat("0", 64-len(begin)) }

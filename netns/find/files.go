@@ -13,24 +13,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what is read. A store with 10,000 containers has 4 MB.
+// Limits of what is read. A store with 10,000 containers has 4 MB.
 const (
-	fileMax      = 32 << 20 // bytes of a file of root's, or the caller's own
+	fileMax      = 32 << 20 // bytes of a file of root or the caller
 	othersMax    = 4 << 20  // bytes of another user's file
 	entriesMax   = 10_000   // of one directory
 	containerMax = 10_000   // of one list
 )
 
-// errForeign means that a file, or a program that answers, belongs to somebody else than the
-// user whose place it is in.
+// errForeign means that a file, or a listening program, does not belong to the user to
+// whom its directory belongs.
 var errForeign = errors.New("it belongs to another user")
 
-// ownerOf is the uid of a file's owner, as the kernel shows it to root.
+// ownerOf returns the uid of a file's owner, with root as 0.
 func (m *machine) ownerOf(info fs.FileInfo) int {
 	return m.asRoot(int(info.Sys().(*syscall.Stat_t).Uid))
 }
 
-// asRoot is a uid where the one that root's files have counts as 0.
+// asRoot maps the uid that root's files have to 0.
 func (m *machine) asRoot(uid int) int {
 	if uid == m.superuser {
 		return 0
@@ -38,8 +38,8 @@ func (m *machine) asRoot(uid int) int {
 	return uid
 }
 
-// readFile reads a regular file of a user's. Users may put anything in its place: a link to
-// a file that is not theirs, a FIFO that blocks, a device that acts on being opened.
+// readFile reads a regular file of a user. The user may have put anything in its place: a
+// link to somebody else's file, a FIFO that blocks, a device that acts on being opened.
 func (m *machine) readFile(path string, owner int) ([]byte, error) {
 	f, err := m.open(path, owner, unix.O_RDONLY|unix.O_NONBLOCK, fs.FileMode.IsRegular)
 	if err != nil {
@@ -52,12 +52,12 @@ func (m *machine) readFile(path string, owner int) ([]byte, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("read %s: it has more than %d bytes", path, most)
+		err = fmt.Errorf("read %s: larger than %d bytes", path, most)
 	}
 	return text, err
 }
 
-// list returns the names in a directory of a user's, entriesMax at most.
+// list returns at most entriesMax names in a directory of a user.
 func (m *machine) list(path string, owner int) ([]string, error) {
 	dir, err := m.open(path, owner, unix.O_RDONLY|unix.O_DIRECTORY, fs.FileMode.IsDir)
 	if err != nil {
@@ -78,8 +78,8 @@ func (m *machine) entries(path string, owner int) []string {
 	return names
 }
 
-// open opens a file of a user's if it is of the kind wanted. It opens a handle that touches
-// nothing (O_PATH, open(2)), looks at it, and reopens that very file.
+// open opens a file of a user if it is of the wanted kind. It opens a handle without side
+// effects (O_PATH, open(2)), checks it, and reopens that very file.
 func (m *machine) open(path string, owner, flags int, wanted func(fs.FileMode) bool) (*os.File, error) {
 	handle, err := os.OpenFile(m.path(path), unix.O_PATH, 0)
 	if err != nil {
@@ -91,36 +91,36 @@ func (m *machine) open(path string, owner, flags int, wanted func(fs.FileMode) b
 	case err != nil:
 		return nil, err
 	case !wanted(info.Mode()):
-		return nil, fmt.Errorf("read %s: it is no regular file or directory", path)
+		return nil, fmt.Errorf("read %s: not a regular file or directory", path)
 	case m.ownerOf(info) != owner:
 		return nil, fmt.Errorf("read %s: %w", path, errForeign)
 	}
 	return os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(handle.Fd())), flags, 0)
 }
 
-// ownersOfNet are the uids of who made the user namespaces that have a say in a process's
-// network namespace: the one that it belongs to, and those above (ioctl_ns(2)), up to the
-// caller's own.
+// ownersOfNet returns the uids of the creators of the user namespaces that control a
+// process's network namespace: the one that owns it and those above (ioctl_ns(2)), up to
+// the caller's own.
 func ownersOfNet(path string) (uids []int, err error) {
 	ns, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace: %w", err)
 	}
 	defer ns.Close()
-	const deepest = 33 // user namespaces (kernel/user_namespace.c, create_user_ns)
+	const deepest = 33 // nested user namespaces (kernel/user_namespace.c, create_user_ns)
 	fd, err := unix.IoctlRetInt(int(ns.Fd()), unix.NS_GET_USERNS)
 	for range deepest {
-		if errors.Is(err, unix.EPERM) { // it is above the caller's
+		if errors.Is(err, unix.EPERM) { // above the caller's
 			return uids, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("ask whose network namespace %s is: %w", path, err)
+			return nil, fmt.Errorf("find the owner of network namespace %s: %w", path, err)
 		}
 		uid, uidErr := unix.IoctlGetUint32(fd, unix.NS_GET_OWNER_UID)
 		above, aboveErr := unix.IoctlRetInt(fd, unix.NS_GET_PARENT)
 		unix.Close(fd)
 		if uidErr != nil {
-			return nil, fmt.Errorf("ask whose network namespace %s is: %w", path, uidErr)
+			return nil, fmt.Errorf("find the owner of network namespace %s: %w", path, uidErr)
 		}
 		uids = append(uids, int(uid))
 		fd, err = above, aboveErr

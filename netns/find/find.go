@@ -14,31 +14,31 @@ import (
 	"cleat/netns"
 )
 
-// Options say how to search. The zero value is what commands use.
+// Options configure a search. The zero value is what commands use.
 type Options struct {
-	// Timeout bounds each request to an engine; 0 means 2 s. All requests together
-	// take no longer than five times that, whatever hangs.
+	// Timeout limits each request to an engine; 0 means 2 s. All requests together take
+	// at most five times as long.
 	Timeout time.Duration
-	// Getenv is the environment of whoever asks; nil is this process's.
+	// Getenv returns variables of the caller's environment; nil means this process's.
 	Getenv func(name string) string
 }
 
 const (
 	requestTimeout = 2 * time.Second // a busy Docker answers within 0.1 s
-	inAll          = 5               // requests' time that a whole search may take
+	inAll          = 5               // limit of a whole search, in request timeouts
 )
 
-// Container finds what a person means by ref (see the package comment). What it
-// returns has a running process, or is the file of a namespace. Errors are
-// *NotFound, *Ambiguous, *NotRunning, *Unasked where the only engine that was to be
-// asked could not be, and otherwise the context's.
+// Container finds the container that a user means by ref (see the package comment). The
+// result has a running process, or is the file of a namespace. Errors are *NotFound,
+// *Ambiguous, *NotRunning, *Unasked if the only engine in question could not be asked,
+// and otherwise the context's.
 func Container(ctx context.Context, ref string, o Options) (*Found, error) {
 	return thisMachine(o).container(ctx, ref)
 }
 
-// All lists what runs, of every engine, and the named namespaces that belong to
-// none of them, ordered by engine and name. Engines that are here and could not be
-// asked are told beside that; only ctx's end is an error of All's own.
+// All lists the running containers of every engine, and the named namespaces that belong
+// to none of them, ordered by engine and name. Engines that exist and could not be asked
+// are returned separately. The error is the context's.
 func All(ctx context.Context) ([]*Found, []*Unasked, error) {
 	s, err := thisMachine(Options{}).survey(ctx)
 	if err != nil {
@@ -60,33 +60,33 @@ func thisMachine(o Options) *machine {
 	return &machine{getenv: o.Getenv, uid: os.Geteuid(), timeout: cmp.Or(o.Timeout, requestTimeout), netOwners: ownersOfNet}
 }
 
-// known is a container that an engine knows of.
+// known is a container known to an engine.
 type known struct {
 	Found
-	also     []string // what else it answers to
-	state    string   // "" when it runs, otherwise the engine's word for what it is
-	remedy   string   // the command that starts it
-	sharedID string   // the id of whose network it has, where the engine says so
-	hostMode bool     // the engine says that it has the host's network
-	chosen   bool     // somebody chose its engine
-	foreign  bool     // its engine is another user's, whose name must be in front of its own
+	also     []string // further names
+	state    string   // "" if it runs, otherwise the engine's word
+	remedy   string   // command that starts it
+	sharedID string   // id of the container whose network it shares, if the engine says so
+	hostMode bool     // the engine says that it uses the host's network
+	chosen   bool     // the user chose its engine
+	foreign  bool     // its engine belongs to another user, whose name must precede its own
 }
 
 func (k *known) running() bool { return k.state == "" }
 
-// How well a container fits a word, worst first.
+// How well a container matches a name, worst first.
 const (
 	noFit = iota
 	prefixFit
 	fullFit
 )
 
-// prefixMin is how much of an id a plain word must have.
+// prefixMin is the shortest prefix of an id that counts without an engine.
 const prefixMin = 4
 
-// fit is how well k answers to a reference, alone or with its Space in front. Whoever has an
-// engine chooses names and ids there, so a container of another user's answers only with the
-// user's name.
+// fit returns how well k matches a reference, with or without its Space in front. Whoever
+// runs an engine chooses its names and ids, so another user's container matches only with
+// the user's name.
 func (k *known) fit(r reference) int {
 	fit := noFit
 	if rest, cut := strings.CutPrefix(r.name, k.Space+"/"); k.Space != "" && cut {
@@ -113,20 +113,20 @@ func (k *known) fitName(name string, r reference) int {
 	return noFit
 }
 
-// reference is what a person typed, taken apart.
+// reference is a parsed user input.
 type reference struct {
-	engine string // "": any
-	space  string // that an alias stands for; "": any
+	engine string // "" means any
+	space  string // implied by an alias; "" means any
 	name   string // with or without a Space in front
 }
 
-// aliases are other words for engines.
+// aliases are further names of engines.
 var aliases = map[string]reference{
 	"ctr": {engine: Containerd}, "nerdctl": {engine: Containerd}, "singularity": {engine: Apptainer},
 	"incus": {engine: LXC, space: "incus"}, "lxd": {engine: LXC, space: "lxd"},
 }
 
-// engineNames are all that can stand in front of a name.
+// engineNames returns all prefixes that may precede a name.
 func engineNames() []string {
 	return []string{Docker, Podman, Containerd, LXC, Apptainer, Process, Named, Path}
 }
@@ -196,10 +196,9 @@ func (m *machine) container(ctx context.Context, word string) (*Found, error) {
 	return &k.Found, nil
 }
 
-// recorded is the one that a word means among containerd's without a task, nil where none
-// fits. What is known of it, or in the way, is added to the survey. Only when nothing else
-// fits is it asked for: of all sources this is the one that may wait for an engine's answer
-// in vain.
+// recorded returns the match among containerd's containers without a task, or nil. It
+// adds what it finds to the survey. It is called only if nothing else matches, because
+// this source may have to wait for an engine that does not respond.
 func (m *machine) recorded(ctx context.Context, s *survey, word string, r reference) (*known, error) {
 	more, err := m.ask(ctx, []asking{{Containerd, records{m}}}, r.name)
 	if err != nil {
@@ -212,8 +211,8 @@ func (m *machine) recorded(ctx context.Context, s *survey, word string, r refere
 	return more.choose(word, r, m.uid)
 }
 
-// runningAs are the references of those that run and have a name, of whatever engine and
-// wherever there.
+// runningAs returns the references of running containers with a name, whatever their
+// engine and Space.
 func (s *survey) runningAs(name string) []string {
 	var all []string
 	for _, k := range s.known {
@@ -224,7 +223,7 @@ func (s *survey) runningAs(name string) []string {
 	return all
 }
 
-// choose is the one that a word means, nil where none fits.
+// choose returns the match for a word, or nil if nothing matches.
 func (s *survey) choose(word string, r reference, uid int) (*known, error) {
 	better := func(all []*known, good func(*known) bool) []*known {
 		if some := slices.DeleteFunc(slices.Clone(all), func(k *known) bool { return !good(k) }); len(some) > 0 {
@@ -238,7 +237,7 @@ func (s *survey) choose(word string, r reference, uid int) (*known, error) {
 	if uid != 0 {
 		fitting = better(fitting, func(k *known) bool { return k.Owner == uid })
 	}
-	if len(fitting) > 1 && fitting[0].Net != 0 { // a container and a name for its namespace
+	if len(fitting) > 1 && fitting[0].Net != 0 { // a container and a name of its namespace
 		fitting = better(fitting, func(k *known) bool { return k.Engine != Named || k.Net != fitting[0].Net })
 	}
 	switch len(fitting) {
@@ -254,7 +253,7 @@ func (s *survey) choose(word string, r reference, uid int) (*known, error) {
 	return nil, e
 }
 
-// process finds one by its number.
+// process finds a process by its id.
 func (m *machine) process(ctx context.Context, word string, r reference) (*Found, error) {
 	pid, err := strconv.Atoi(r.name)
 	if err != nil || pid < 1 {
@@ -271,11 +270,11 @@ func (m *machine) process(ctx context.Context, word string, r reference) (*Found
 	return &k.Found, nil
 }
 
-// namespace finds one by the name or path of its file.
+// namespace finds a namespace by the name or path of its file.
 func (m *machine) namespace(ctx context.Context, word string, r reference) (*Found, error) {
 	k := &known{Found: Found{Engine: Path, Name: r.name, path: r.name}}
 	if r.engine == Named {
-		if strings.ContainsRune(r.name, '/') { // ip-netns(8) makes no such names, and it would lead elsewhere
+		if strings.ContainsRune(r.name, '/') { // ip-netns(8) creates no such names, and the path would lead elsewhere
 			return nil, m.notFound(ctx, word, r)
 		}
 		k = m.named(r.name)
@@ -295,7 +294,7 @@ func (m *machine) namespace(ctx context.Context, word string, r reference) (*Fou
 	return &k.Found, nil
 }
 
-// opens tells whether a namespace's file is one that we may open, and notes which.
+// opens checks that the file of a namespace can be opened, and records its inode.
 func (k *known) opens() error {
 	ns, err := k.NS()
 	if err != nil {
@@ -306,12 +305,12 @@ func (k *known) opens() error {
 	return err
 }
 
-// notTheirs is the state of a container whose engine is an ordinary user's, and whose first
-// process is in a network that the user has no say in.
-const notTheirs = "the process that its engine names is in a network of somebody else's"
+// notTheirs is the state of a container of an ordinary user's engine whose first process
+// is in a network namespace that the user does not control.
+const notTheirs = "its engine names a process in another user's network"
 
-// complete adds to a container that runs what /proc has about its first process. It is false
-// when that has ended, or is none that the engine's user may speak for.
+// complete fills in what /proc has about a container's first process. It returns false if
+// the process has ended, or if the engine's user has no control over its network.
 func (m *machine) complete(k *known) bool {
 	s, err := readStat(m.procDir(), k.PID)
 	if err != nil || s.dead() {
@@ -334,8 +333,8 @@ func (m *machine) complete(k *known) bool {
 	return true
 }
 
-// notFound explains that nothing answers to word, nor did those who were to be asked for it
-// already; or it is the context's error.
+// notFound returns an error that explains what exists instead of word; unasked are
+// engines that could not be asked before. It may return the context's error.
 func (m *machine) notFound(ctx context.Context, word string, r reference, unasked ...*Unasked) error {
 	s, err := m.survey(ctx)
 	if err != nil {
@@ -355,5 +354,5 @@ func (m *machine) notFound(ctx context.Context, word string, r reference, unaske
 	return e
 }
 
-// describe is "docker: no answer within 2s".
+// describe returns text such as "docker: no answer within 2s".
 func describe(engine string, err error) string { return fmt.Sprintf("%s: %v", engine, err) }

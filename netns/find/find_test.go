@@ -3,6 +3,8 @@ package find
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -43,7 +45,7 @@ func TestParse(t *testing.T) {
 		"incus:web":             {engine: LXC, space: "incus", name: "web"},
 		"singularity:web":       {engine: Apptainer, name: "web"},
 		"dokcer:web":            {name: "dokcer:web"},
-		"4294967296":            {name: "4294967296"}, // no process has it, but an id may begin so
+		"4294967296":            {name: "4294967296"}, // no process has this number, but an id may begin with it
 	} {
 		if got := parse(word); got != want {
 			t.Errorf("%s: %+v, want %+v", word, got, want)
@@ -51,10 +53,10 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// containers of all engines on one machine.
+// A machine with containers of all engines.
 func everything(t *testing.T) *tree {
 	tr := newTree(t)
-	// Docker, cgroup v1, and containerd knows of it, too.
+	// Docker with cgroup v1; containerd knows the container, too.
 	web := id("db12")
 	tr.proc(100, proc{comm: "nginx", nspid: "100 1", net: ownNet, parent: 2, cgroup: "9:name=systemd:/docker/" + web + "\n0::/\n"})
 	tr.proc(101, proc{comm: "side", nspid: "101 1", net: ownNet, parent: 2, cgroup: "0::/system.slice/docker-" + id("db34") + ".scope\n"})
@@ -69,15 +71,15 @@ func everything(t *testing.T) *tree {
 	tr.task("default", "tool", 112, `{"annotations":{"nerdctl/name":"hammer"}}`)
 	tr.proc(112, proc{comm: "tool", nspid: "112 1", net: 4026532012, parent: 12})
 	tr.proc(12, proc{comm: "containerd-shim", args: []string{"/usr/bin/containerd-shim-runc-v2", "-namespace", "default", "-id", "tool"}})
-	tr.task("default", "old", 112, `{}`) // its process ended, and the number is another's now
+	tr.task("default", "old", 112, `{}`) // its process ended, and another process has the number
 	tr.write("/var/lib/nerdctl/1935db59/names/default/nail", "steel")
-	// Podman: root's, and alice's of the same name.
+	// Podman: root's, and alice's with the same name.
 	tr.conmon(20, 0, id("ab"), "web", 120)
 	tr.write("/var/lib/containers/storage/overlay-containers/containers.json", `[{"id":"`+id("ab")+`","names":["front"]},{"id":"`+id("ac")+`","names":["idle"]}]`)
 	tr.conmon(21, alice, id("ad"), "mine", 121)
 	tr.conmon(22, 0, id("ae"), "twin", 122)
-	tr.conmon(25, 0, id("af"), "twin", 125) // of another store
-	tr.conmon(26, 0, id("ca"), "cafe", 126) // as Docker's agent's id begins
+	tr.conmon(25, 0, id("af"), "twin", 125) // from another store
+	tr.conmon(26, 0, id("ca"), "cafe", 126) // the prefix of the id of Docker's agent
 	tr.proc(23, proc{comm: "conmon", args: []string{"conmon", "-c", id("ab"), "-u", "another", "-b", "/x/y/z", "-n", "web"}, children: []int{120}})
 	tr.proc(24, proc{comm: "conmon", nspid: "24 7", args: []string{"conmon", "-c", "in", "-u", "in", "-b", "/x/y/z", "-n", "inner"}, children: []int{120}})
 	// LXC
@@ -99,14 +101,14 @@ func everything(t *testing.T) *tree {
 	return tr
 }
 
-// task is a directory of containerd's.
+// task makes a task directory of containerd.
 func (tr *tree) task(space, id string, pid int, config string) {
 	dir := "/run/containerd" + taskDir + "/" + space + "/" + id
 	tr.write(dir+"/config.json", config)
 	tr.write(dir+"/init.pid", strconv.Itoa(pid))
 }
 
-// conmon is one, with its container's first process.
+// conmon makes a monitor with its container's first process.
 func (tr *tree) conmon(pid, uid int, id, name string, first int) {
 	home := "/var/lib"
 	if uid != 0 {
@@ -153,7 +155,7 @@ func TestContainer(t *testing.T) {
 			if d := cmp.Diff(&tt.want, got, cmpopts.IgnoreUnexported(Found{})); d != "" {
 				t.Error(d)
 			}
-			// And so it is found again.
+			// The reference finds it again.
 			again, err := tr.container(t.Context(), got.Ref())
 			if err != nil || again.PID != got.PID {
 				t.Errorf("%s: %v, %v", got.Ref(), again, err)
@@ -170,24 +172,24 @@ func TestMistakes(t *testing.T) {
 		{"wbe", `no container, and no network namespace, is called "wbe"`, "did you mean docker:web?"},
 		{"docker:front", `no docker container is called "front"`, "known: docker:agent, docker:db, docker:side, docker:web"},
 		{"dokcer:web", `no container, and no network namespace, is called "dokcer:web"`, `did you mean docker:web?`},
-		{"deaf", `no container, and no network namespace, is called "deaf"`, "docker:db"}, // nothing that a name is near
+		{"deaf", `no container, and no network namespace, is called "deaf"`, "docker:db"}, // similar to no name
 		{"docker:", `no docker container is called ""`, "known: docker:"},
-		{"db1", `no container, and no network namespace, is called "db1"`, "did you mean docker:db?"}, // too little of an id
+		{"db1", `no container, and no network namespace, is called "db1"`, "did you mean docker:db?"}, // too short a prefix of an id
 		{"docker:db", `docker container "db" is not running: exited`, "start it: docker start db"},
-		{"db", `docker container "db" is not running: exited`, "start it: docker start db"}, // and not that with the id db12…
+		{"db", `docker container "db" is not running: exited`, "start it: docker start db"}, // not the container with the id db12…
 		{"idle", `podman container "idle" is not running: stopped`, "start it: podman start idle"},
 		{"nail", `containerd container "nail" in namespace "default" is not running: stopped`, "start it: nerdctl --namespace default start nail"},
 		{"ctr:old", `containerd container "old" in namespace "default" is not running: stopped`, "start it: ctr --namespace default tasks start --detach old"},
 		{"spare", `lxc container "spare" is not running: stopped`, "start it: lxc-start spare"},
-		{"box", `"box" is several: lxc container "box", lxc container "box" of incus`, "give one of: lxc:box, lxc:incus/box"},
-		{"podman:twin", `"podman:twin" is several: podman container "twin", podman container "twin"`,
+		{"box", `"box" is ambiguous: lxc container "box", lxc container "box" of incus`, "give one of: lxc:box, lxc:incus/box"},
+		{"podman:twin", `"podman:twin" is ambiguous: podman container "twin", podman container "twin"`,
 			"give one of: podman:" + id("ae") + ", podman:" + id("af")},
-		{"docker:d", `"docker:d" is several: docker container "side", docker container "web"`, "give one of: docker:side, docker:web"},
+		{"docker:d", `"docker:d" is ambiguous: docker container "side", docker container "web"`, "give one of: docker:side, docker:web"},
 		{"docker:d1", `no docker container is called "d1"`, "known: "},
 		{"docker:db3", "", ""},
 		{"inner", `no container, and no network namespace, is called "inner"`, "known: "},
-		{"99999", "no process has the number 99999", "give a container, a process id"},
-		{"pid:x", "no process has the number x", "give a container, a process id"},
+		{"99999", "there is no process 99999", "give a container, a process id"},
+		{"pid:x", "there is no process x", "give a container, a process id"},
 		{"/nonexistent/net", "no such network namespace: /nonexistent/net", "give a container, a process id"},
 		{"netns:nobody", "no such network namespace: nobody", "give a container, a process id"},
 		{"/dev/null", "/dev/null is not a network namespace", "give a container, a process id"},
@@ -217,7 +219,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// Who is not root means his own; of others' only what he has not.
+// A caller without root means their own containers; others' only if they have none.
 func TestAnOrdinaryUser(t *testing.T) {
 	tr := newTree(t)
 	tr.uid = alice
@@ -260,7 +262,7 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// A machine on which there is nothing.
+// A machine with nothing on it.
 func TestNothing(t *testing.T) {
 	tr := newTree(t)
 	_, err := tr.container(t.Context(), "web")
@@ -276,8 +278,8 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// Control groups without a monitor that we know, in versions 1 and 2, and with a
-// systemd that has moved itself.
+// Control groups without a known monitor, in versions 1 and 2, and with a systemd that
+// has moved itself.
 func TestLXCGroups(t *testing.T) {
 	for name, group := range map[string]string{
 		"v2":             "/sys/fs/cgroup/lxc.payload.box",
@@ -292,7 +294,7 @@ func TestLXCGroups(t *testing.T) {
 				tr.write(group+inner+"/cgroup.procs", "52\n51\n50\n53\n49\n")
 				tr.proc(49, proc{comm: "lxc-attach"})
 				tr.proc(50, proc{comm: "init", nspid: "50 1"})
-				tr.proc(51, proc{comm: "init", nspid: "51 17 1"}) // a container's in the container
+				tr.proc(51, proc{comm: "init", nspid: "51 17 1"}) // a container inside the container
 				tr.proc(53, proc{comm: "init", nspid: "53 18 1"})
 				tr.proc(52, proc{comm: "sh", nspid: "52 2"})
 				got, err := tr.container(t.Context(), "lxc:box")
@@ -321,7 +323,7 @@ func TestLXCGroup(t *testing.T) {
 	}
 }
 
-// An engine that hangs delays an answer by its own time only, and is told of.
+// A hanging engine delays an answer only by its own timeout, and is reported.
 func TestDeadSockets(t *testing.T) {
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
@@ -348,8 +350,8 @@ func TestDeadSockets(t *testing.T) {
 			l.Close()
 		}, "nobody listens at /run/docker.sock"},
 		"no JSON":       {func(tr *tree) { tr.serve("/run/docker.sock", http.NotFoundHandler()) }, "it answers 404"},
-		"another's":     {func(tr *tree) { tr.serve("/run/docker.sock", daemon{one(id("a"), "x", 1, "bridge")}) }, "which here is another"},
-		"no process":    {func(tr *tree) { tr.serve("/run/docker.sock", daemon{one(id("a"), "x", 77, "bridge")}) }, "which here is another"},
+		"another's":     {func(tr *tree) { tr.serve("/run/docker.sock", daemon{one(id("a"), "x", 1, "bridge")}) }, "which is another process here"},
+		"no process":    {func(tr *tree) { tr.serve("/run/docker.sock", daemon{one(id("a"), "x", 77, "bridge")}) }, "which is another process here"},
 		"chosen, gone":  {func(tr *tree) { tr.env["DOCKER_HOST"] = "unix:///run/d.sock" }, ""},
 		"chosen, far":   {func(tr *tree) { tr.env["DOCKER_HOST"] = "ssh://far.example" }, "DOCKER_HOST is ssh://far.example"},
 		"chosen, wrong": {func(tr *tree) { tr.env["DOCKER_HOST"] = "unix://d.sock" }, "DOCKER_HOST is unix://d.sock"},
@@ -383,7 +385,7 @@ func TestDeadSockets(t *testing.T) {
 	}
 }
 
-// What hangs in the file system, as a dead NFS does, is left behind.
+// What hangs in the file system, as in a dead NFS, is abandoned.
 func TestDeadSource(t *testing.T) {
 	tr := newTree(t)
 	tr.timeout = 20 * time.Millisecond
@@ -405,10 +407,10 @@ type hanging chan struct{}
 
 func (h hanging) search(context.Context, string) ([]*known, error) { <-h; return nil, nil }
 
-// east is where the context "east" is: printf east | sha256sum
+// east is the directory of the context "east": printf east | sha256sum
 const east = "6bdb262b0201799aefb0ae4116c6fb88f549425e30cd85a7f75a06be246751cf"
 
-// Sockets that are chosen, and those of users.
+// Selected sockets, and those of users.
 func TestSockets(t *testing.T) {
 	for name, tt := range map[string]struct {
 		env    map[string]string
@@ -443,7 +445,7 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-// Of a monitor's children the hooks, and what clears up, are not the container.
+// Among a monitor's children, hooks and clean-up programs are not the container.
 func TestFirst(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -477,7 +479,8 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// A monitor that ends while the next one of its container begins is no container more.
+// While a monitor ends and the next one of its container starts, they count as one
+// container.
 func TestMonitorEnds(t *testing.T) {
 	for name, pids := range map[string][2]int{"the old one before": {20, 21}, "after": {21, 20}} {
 		t.Run(name, func(t *testing.T) {
@@ -496,7 +499,8 @@ func TestMonitorEnds(t *testing.T) {
 	}
 }
 
-// An engine that fails on the only container whose id fits is not one with several.
+// An engine that fails for the only container whose id matches does not count as
+// ambiguous.
 func TestFailingEngine(t *testing.T) {
 	tr := newTree(t)
 	tr.serve("/run/docker.sock", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -510,5 +514,23 @@ func TestFailingEngine(t *testing.T) {
 	var unasked *Unasked
 	if got, err := tr.container(t.Context(), "docker:ab"); !errors.As(err, &unasked) || !strings.Contains(err.Error(), "it answers 500 Internal Server Error: out of order") {
 		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// If an engine could not be asked for lack of permission, the error begins with that cause.
+func TestDeniedEngineIsTheCause(t *testing.T) {
+	denied := &Unasked{Docker, fmt.Errorf("dial unix /run/docker.sock: connect: %w", fs.ErrPermission)}
+	silent := &Unasked{Podman, silent(time.Second)}
+	e := &NotFound{Word: "web", name: "web", Unasked: []*Unasked{silent, denied}}
+	want := `ask docker for containers: dial unix /run/docker.sock: connect: permission denied; nothing else is called "web"`
+	if e.Error() != want {
+		t.Errorf("got  %v\nwant %s", e, want)
+	}
+	if h := e.Hint(); !strings.Contains(h, "not asked: podman") || strings.Contains(h, "not asked: docker") || !strings.Contains(h, needsRoot) {
+		t.Errorf("hint %q", h)
+	}
+	e = &NotFound{Word: "podman:web", engine: Podman, name: "web", Unasked: []*Unasked{denied}}
+	if want := `no podman container is called "web"`; e.Error() != want {
+		t.Errorf("got %v, want %s", e, want)
 	}
 }

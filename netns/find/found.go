@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The engines, as they are written in front of a name.
+// The engines, as written in front of a name.
 const (
 	Docker     = "docker"
 	Podman     = "podman"
@@ -24,40 +24,39 @@ const (
 	Path       = "path"
 )
 
-// ErrGone says that a container's first process has ended since it was found.
+// ErrGone means that a container's first process has ended since it was found.
 var ErrGone = errors.New("it has ended")
 
-// Found is a running container, or what else a reference named. It holds nothing
-// open, and may be used concurrently.
+// Found is a running container, process or namespace. It holds nothing open and is safe
+// for concurrent use.
 type Found struct {
 	Engine string // one of the constants
-	ID     string // the engine's own, whole; "" of processes, names and paths
-	Name   string // "" where the engine has none
-	// Space is what makes the name unique among the engine's: containerd's
-	// namespace; "incus" or "lxd"; the name of the user whose engine it is, "" of
-	// root's.
+	ID     string // the engine's full id; "" for processes, names and paths
+	Name   string // "" if the engine has none
+	// Space makes the name unique within the engine: containerd's namespace; "incus" or
+	// "lxd"; the name of the user whose engine it is, or "" for root's.
 	Space string
-	Owner int    // uid of whose engine it is, or of the process; of files 0
-	PID   int    // of its first process; 0 of names and paths
-	Start uint64 // when that started, in clock ticks after boot (proc(5), stat, field 22)
-	// Net is the inode number of its network namespace; 0 where we may not see.
+	Owner int    // uid of the engine's user or of the process; 0 for files
+	PID   int    // first process; 0 for names and paths
+	Start uint64 // start time of that process in clock ticks after boot (proc(5), stat, field 22)
+	// Net is the inode number of its network namespace; 0 if it cannot be read.
 	Net uint64
-	// Host: it has no network of its own but the machine's, that of process 1 (or
-	// ours, where process 1 can't be looked at).
+	// Host means that it uses the machine's network, that of process 1 (or the caller's,
+	// if process 1 cannot be read).
 	Host bool
-	// SharesWith are the references of others that have the same network namespace.
-	// Container knows of those that the engine tells of on the way; All of all.
+	// SharesWith are the references of others in the same network namespace. Container
+	// fills in those that the engine mentions; All fills in all.
 	SharesWith []string
 
-	// Silent are engines that were asked, too, and did not answer in time.
+	// Silent are engines that did not answer in time.
 	Silent []string
 
-	path string // of a namespace's file, where there is no process
-	proc string // the directory of processes
+	path string // file of a namespace without a process
+	proc string // directory of processes
 }
 
-// Ref finds the same thing again, also after a restart of the container, unless
-// it is a process.
+// Ref returns a reference that finds the same thing again, also after a restart of the
+// container, unless it is a process.
 func (f *Found) Ref() string {
 	name := f.Name
 	if name == "" {
@@ -94,7 +93,7 @@ func (f *Found) String() string {
 	return fmt.Sprintf("%s container %q", f.Engine, f.label())
 }
 
-// label is the name, or a short id.
+// label returns the name, or a short id.
 func (f *Found) label() string {
 	if f.Name != "" {
 		return f.Name
@@ -105,8 +104,8 @@ func (f *Found) label() string {
 // shortID is how many characters of an id engines show.
 const shortID = 12
 
-// NS opens the network namespace. The error wraps ErrGone when the process has
-// ended, and fs.ErrPermission when it may not be looked at.
+// NS opens the network namespace. The error wraps ErrGone if the process has ended, and
+// fs.ErrPermission if permissions are missing.
 func (f *Found) NS() (*netns.NS, error) {
 	if f.path != "" {
 		return netns.OpenAs(f.path, f.label())
@@ -115,7 +114,8 @@ func (f *Found) NS() (*netns.NS, error) {
 		return nil, err
 	}
 	ns, err := netns.OpenAs(fmt.Sprintf("%s/%d/ns/net", f.proc, f.PID), f.label())
-	// The number was the process's before; if it still is, what was opened is its.
+	// The id belonged to the process before; if it still does, the opened namespace is
+	// the process's.
 	gone := f.Alive()
 	if gone == nil && err == nil {
 		gone = f.stayed(ns)
@@ -129,18 +129,18 @@ func (f *Found) NS() (*netns.NS, error) {
 	return ns, err
 }
 
-// stayed makes sure that the process is still in the network that it was found in, which was
-// looked at for whose it is.
+// stayed checks that the process is still in the network namespace in which it was found,
+// whose owner was checked.
 func (f *Found) stayed(ns *netns.NS) error {
 	id, err := ns.ID()
 	if err == nil && f.Net != 0 && id != f.Net {
-		return fmt.Errorf("enter %s: %w: its first process has gone to another network", f, ErrGone)
+		return fmt.Errorf("enter %s: %w: its first process has moved to another network namespace", f, ErrGone)
 	}
 	return err
 }
 
-// Alive returns nil as long as the process lives, and then an error that wraps
-// ErrGone. Where there is none, it is nil while the file is there.
+// Alive returns nil while the process lives, and then an error that wraps ErrGone.
+// Without a process, it returns nil while the file exists.
 func (f *Found) Alive() error {
 	if f.path != "" {
 		if _, err := os.Stat(f.path); err != nil {
@@ -155,11 +155,11 @@ func (f *Found) Alive() error {
 	return err
 }
 
-// Handle opens a descriptor of the process (pidfd_open(2), Linux 5.3), which
-// poll(2) finds readable once it has ended. The caller closes it.
+// Handle opens a descriptor of the process (pidfd_open(2), Linux 5.3). It becomes
+// readable when the process ends. The caller closes it.
 func (f *Found) Handle() (*os.File, error) {
 	if f.path != "" {
-		return nil, fmt.Errorf("watch %s: there is no process", f)
+		return nil, fmt.Errorf("watch %s: it has no process", f)
 	}
 	fd, err := unix.PidfdOpen(f.PID, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.EINVAL) { // before Linux 5.10
@@ -172,7 +172,7 @@ func (f *Found) Handle() (*os.File, error) {
 		return nil, fmt.Errorf("watch process %d of %s: %w", f.PID, f, err)
 	}
 	handle := os.NewFile(uintptr(fd), f.label())
-	if err := f.Alive(); err != nil { // else it is the handle of another
+	if err := f.Alive(); err != nil { // otherwise it may be the handle of another process
 		handle.Close()
 		return nil, err
 	}

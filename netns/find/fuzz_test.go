@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzProc reads what processes can put into files of /proc.
+// FuzzProc parses what processes can write into files of /proc.
 func FuzzProc(f *testing.F) {
 	f.Add("7 (a) S 1 (b) S 3 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 700 0 0\n", "Uid:\t1500\t1500\nNSpid:\t7 1\nCapEff:\t00000000a80425fb\n", "0::/docker/abc\n9:x:/lxc.payload.web\n")
 	f.Add("7 ()) ", "Uid:\nNSpid:\nCapEff:\tzz\n", "lxc\n/lxc/\n")
@@ -45,7 +45,7 @@ func FuzzProc(f *testing.F) {
 	})
 }
 
-// answers says the same whatever it is asked.
+// answers gives the same answer to every request.
 type answers struct {
 	code int
 	body string
@@ -55,7 +55,7 @@ func (a answers) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.code, Body: io.NopCloser(strings.NewReader(a.body)), Header: http.Header{}}, nil
 }
 
-// FuzzEngine has an engine say anything.
+// FuzzEngine parses arbitrary answers of an engine.
 func FuzzEngine(f *testing.F) {
 	f.Add(200, `{"Id":"abc","Name":"/web","State":{"Status":"running","Running":true,"Pid":42},"HostConfig":{"NetworkMode":"container:def"}}`)
 	f.Add(200, `[{"Id":"abc","Names":["/web"],"State":"running","HostConfig":{"NetworkMode":"host"}},{},null]`)
@@ -85,7 +85,7 @@ func FuzzEngine(f *testing.F) {
 	})
 }
 
-// FuzzInotify cuts events that are no events.
+// FuzzInotify parses malformed events.
 func FuzzInotify(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 'w', 'e', 'b', 0})
 	f.Add(bytes.Repeat([]byte{0xff}, 40))

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needRoot skips where files can't be given away.
+// needRoot skips if the owner of files cannot be changed.
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -33,7 +33,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// give makes files alice's.
+// give changes the owner of files to alice.
 func (tr *tree) give(paths ...string) {
 	tr.t.Helper()
 	for _, p := range paths {
@@ -46,7 +46,7 @@ func (tr *tree) give(paths ...string) {
 	}
 }
 
-// serveAs answers at a socket as another user: the kernel notes who listens.
+// serveAs serves on a socket as another user: the kernel records who listens.
 func (tr *tree) serveAs(uid int, socket string, h http.Handler) {
 	tr.t.Helper()
 	dir := filepath.Dir(tr.path(socket))
@@ -56,7 +56,7 @@ func (tr *tree) serveAs(uid int, socket string, h http.Handler) {
 	listened := make(chan error)
 	var l net.Listener
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends as it is
+		runtime.LockOSThread() // never unlocked, so that the thread ends with these ids
 		if err := systest.SetThreadUser(uid); err != nil {
 			listened <- err
 			return
@@ -73,8 +73,8 @@ func (tr *tree) serveAs(uid int, socket string, h http.Handler) {
 	tr.t.Cleanup(func() { s.Close() })
 }
 
-// A user's runtime directory may hold a link to a directory of root's that the user can
-// write to. What is in there is the user's word nevertheless.
+// A user's runtime directory may contain a link to a directory of root that the user can
+// write to. Its contents are still the user's claims.
 func TestRuntimeDirLinks(t *testing.T) {
 	needRoot(t)
 	tr := newTree(t)
@@ -94,8 +94,8 @@ func TestRuntimeDirLinks(t *testing.T) {
 	}
 }
 
-// A user's engine may name a process of the user's that lives in a network of somebody
-// else's, such as one with the user's number in a container of root's.
+// A user's engine may name a process of the user that is in somebody else's network, such
+// as one with the user's uid in a container of root.
 func TestUsersProcessElsewhere(t *testing.T) {
 	needRoot(t)
 	tr := newTree(t)
@@ -110,7 +110,8 @@ func TestUsersProcessElsewhere(t *testing.T) {
 	}
 }
 
-// A socket in a user's directory may lead to one of root's, who would be asked by two names.
+// A socket in a user's directory may lead to root's engine, which would then be asked
+// under two names.
 func TestSocketLinks(t *testing.T) {
 	needRoot(t)
 	tr := newTree(t)
@@ -135,10 +136,10 @@ func TestSocketLinks(t *testing.T) {
 }
 
 // A process of a container that shares the host's process ids may call itself a monitor.
-// It is root's only if it could do root's work.
+// It counts as root's only if it has root's rights.
 func TestMonitorsOfContainers(t *testing.T) {
 	for name, p := range map[string]proc{
-		"without root's rights":       {comm: "conmon", caps: "00000000a80425fb"}, // Docker's default set
+		"without root's rights":       {comm: "conmon", caps: "00000000a80425fb"}, // Docker's default capabilities
 		"root of another user's own":  {comm: "conmon", userNS: "user:[4026532999]"},
 		"a monitor of LXC's, no root": {comm: "lxc-start", caps: "00000000a80425fb"},
 	} {
@@ -158,7 +159,7 @@ func TestMonitorsOfContainers(t *testing.T) {
 	}
 }
 
-// A user's monitor can't put its container among those of Incus.
+// A user's monitor cannot put its container among those of Incus.
 func TestUsersIncus(t *testing.T) {
 	tr := newTree(t)
 	tr.proc(31, proc{comm: "incusd", uid: alice, args: []string{"[lxc monitor] /home/alice/incus/ box"}, children: []int{131}})
@@ -168,8 +169,8 @@ func TestUsersIncus(t *testing.T) {
 	}
 }
 
-// A word without a user's name never means another user's container: not where root has none
-// of that name, nor while root's has ended.
+// A name without a user never means another user's container: not if root has none of
+// that name, and not after root's has ended.
 func TestNamesOfOthers(t *testing.T) {
 	for name, roots := range map[string]func(*tree){
 		"none of root's":   func(*tree) {},
@@ -195,7 +196,7 @@ func TestNamesOfOthers(t *testing.T) {
 	}
 }
 
-// containerd's namespaces have the same names in root's and in users' engines.
+// Namespaces of containerd have the same names in root's and in users' engines.
 func TestSpacesOfOthers(t *testing.T) {
 	needRoot(t)
 	tr := newTree(t)
@@ -212,7 +213,7 @@ func TestSpacesOfOthers(t *testing.T) {
 	}
 }
 
-// Names that no engine makes are not kept, compared and printed.
+// Overlong names, which no engine makes, are dropped.
 func TestLongNames(t *testing.T) {
 	tr := newTree(t)
 	tr.conmon(20, 0, id("ab"), strings.Repeat("x", 1<<20), 120)
@@ -223,7 +224,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// A user's fake container must not take one of root's out of the list.
+// A user's fake container must not remove one of root's from the list.
 func TestTidyKeepsRoots(t *testing.T) {
 	needRoot(t)
 	tr := newTree(t)
@@ -243,7 +244,8 @@ func TestTidyKeepsRoots(t *testing.T) {
 	t.Errorf("root's container is not listed: %v", s.known)
 }
 
-// What a user puts in the place of a file is not touched unless it is a file of the user's.
+// What a user puts in place of a file is not opened unless it is a regular file of the
+// user.
 func TestUsersFiles(t *testing.T) {
 	needRoot(t)
 	const store = "/home/alice/.local/share/containers/storage/overlay-containers/containers.json"
@@ -280,8 +282,8 @@ func TestUsersFiles(t *testing.T) {
 	}
 }
 
-// A container whose first process goes to another network between being found and being
-// entered is not entered there.
+// A container whose first process moves to another network after it was found is not
+// entered there.
 func TestNetworkSwapped(t *testing.T) {
 	cmd := sleeper(t)
 	found := &Found{Engine: Docker, Name: "web", PID: cmd.Process.Pid, proc: "/proc"}
@@ -305,8 +307,8 @@ func TestNetworkSwapped(t *testing.T) {
 	}
 }
 
-// The kernel says whose a network is: the user's who made the user namespace around it, and
-// nobody's but root's without one.
+// The kernel knows the owner of a network: the user who created the user namespace around
+// it, and only root without one.
 func TestOwnersOfNet(t *testing.T) {
 	needRoot(t)
 	lab.Need(t)
@@ -339,7 +341,7 @@ func TestOwnersOfNet(t *testing.T) {
 	}
 }
 
-// What hints have others' names in can be pasted: a shell takes each name for one word.
+// Others' names in hints are quoted: a shell takes each name as one word.
 func TestHintsAreQuoted(t *testing.T) {
 	const evil = "$(reboot)\n;x"
 	tr := newTree(t)

@@ -15,21 +15,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listenAgain is when an engine that has gone is tried once more, if its socket does
-// not come back before; listenSoon when it does, and twice as long each time after.
+// listenAgain is the time after which a lost engine is tried again, unless its socket
+// reappears before. In that case the first retry is after listenSoon, and the time
+// doubles after each.
 const (
 	listenAgain = 2 * time.Second
 	listenSoon  = 5 * time.Millisecond
 )
 
-// Listen calls tell whenever a container of this machine may have begun or ended, until
-// ctx has: that is all it says, and who cares looks. Docker, and an engine that
-// CONTAINER_HOST names, send events; of Podman, containerd and named namespaces the
-// directories are watched in which something appears with each that begins. LXC and
-// Apptainer say nothing, and other users' engines are not heard: whoever owns a directory can
-// have those who watch it wait, or wake them all the time. It tells also when an engine is
-// heard again: it may have said something meanwhile. tell is called by several goroutines, and must
-// not block. The error is that directories can't be watched; engines are heard even so.
+// Listen calls tell whenever a container of this machine may have started or ended, until
+// ctx ends. It says no more than that; the caller looks for itself. Docker, and an engine
+// that CONTAINER_HOST names, send events. For Podman, containerd and named namespaces,
+// Listen watches the directories in which each start leaves an entry. LXC and Apptainer
+// send nothing. Other users' engines are not watched: the owner of a directory can make a
+// watcher wait, or wake it all the time. Listen also calls tell when the connection to an
+// engine is restored, because events may have been missed. tell is called from several
+// goroutines and must not block. If directories cannot be watched, Listen returns an
+// error when ctx ends, and still receives engines' events.
 func Listen(ctx context.Context, tell func()) error { return thisMachine(Options{}).listen(ctx, tell) }
 
 func (m *machine) listen(ctx context.Context, tell func()) error {
@@ -47,11 +49,11 @@ func (m *machine) listen(ctx context.Context, tell func()) error {
 	return m.watchDirs(ctx, heard, tell)
 }
 
-// listener hears one engine.
+// listener receives the events of one engine.
 type listener struct {
 	api
 	tell     func()
-	appeared chan struct{} // its socket may be there now
+	appeared chan struct{} // signals that its socket may exist now
 }
 
 func (l listener) run(ctx context.Context) {
@@ -63,15 +65,16 @@ func (l listener) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-l.appeared:
-			again = listenSoon // a socket has its name before somebody listens
+			again = listenSoon // a socket has its name before anybody listens
 		case <-time.After(again):
 			again = min(2*again, listenAgain)
 		}
 	}
 }
 
-// hear tells of each event until the engine ends; false: it is not there. What an event
-// says is not read: the engine was asked for those that matter.
+// hear calls tell for each event until the engine ends. It returns false if the engine
+// cannot be reached. Events are not parsed, because the request selects the relevant
+// ones.
 func (l listener) hear(ctx context.Context) bool {
 	c, err := l.talk(ctx)
 	if err != nil {
@@ -103,11 +106,12 @@ func (l listener) hear(ctx context.Context) bool {
 	}
 }
 
-// watchMask is what happens in a directory when a container begins or ends.
+// watchMask selects what happens in a directory when a container starts or ends.
 const watchMask = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_ONLYDIR
 
-// watchedDirs are the directories that are there now in which containers' own appear,
-// and those above: whether what happens in one is about containers.
+// watchedDirs returns the existing directories in which containers' own directories
+// appear, and those above them. The value reports whether entries in a directory are
+// about containers.
 func (m *machine) watchedDirs(heard []listener) map[string]bool {
 	dirs := map[string]bool{}
 	for _, l := range heard {
@@ -129,8 +133,8 @@ func (m *machine) watchedDirs(heard []listener) map[string]bool {
 	for _, dir := range mine.runtimeDirs() {
 		add(dir.path, dir.path+"/containers")
 	}
-	// Podman has other directories where it was told so.
-	monitors, _ := newMonitors(m).called(mine, conmonNames...) // none is as good as an error
+	// Podman may be configured for other directories.
+	monitors, _ := newMonitors(m).called(mine, conmonNames...) // an error is the same as none
 	for _, c := range monitors {
 		if file := c.option("-p"); filepath.IsAbs(file) {
 			dirs[filepath.Dir(file)] = true
@@ -139,7 +143,8 @@ func (m *machine) watchedDirs(heard []listener) map[string]bool {
 	return dirs
 }
 
-// watchDirs tells of what happens in them, and has engines tried whose sockets appear.
+// watchDirs calls tell for events in the directories, and triggers a retry of engines
+// whose sockets appear.
 func (m *machine) watchDirs(ctx context.Context, heard []listener, tell func()) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -148,7 +153,7 @@ func (m *machine) watchDirs(ctx context.Context, heard []listener, tell func()) 
 	w := dirWatch{m: m, fd: fd, dirs: map[int32]string{}, heard: heard}
 	file := os.NewFile(uintptr(fd), "inotify")
 	defer file.Close()
-	defer context.AfterFunc(ctx, func() { file.SetReadDeadline(time.Unix(1, 0)) })() // wakes the reader
+	defer context.AfterFunc(ctx, func() { file.SetReadDeadline(time.Unix(1, 0)) })() // interrupts the reader
 	w.scan()
 	tell()
 	for buf := make([]byte, 64<<10); ; {
@@ -169,19 +174,19 @@ func (m *machine) watchDirs(ctx context.Context, heard []listener, tell func()) 
 type dirWatch struct {
 	m     *machine
 	fd    int
-	dirs  map[int32]string // by watch
-	about map[string]bool  // as watchedDirs has them
+	dirs  map[int32]string // by watch descriptor
+	about map[string]bool  // result of watchedDirs
 	heard []listener
 }
 
-// scan watches what there is to be watched by now, and tells whether that is more
-// than before. Watching a directory again changes nothing.
+// scan watches all directories that exist now, and reports whether there are new ones.
+// Watching a directory twice has no effect.
 func (w *dirWatch) scan() (more bool) {
 	w.about = w.m.watchedDirs(w.heard)
 	for dir := range w.about {
 		wd, err := unix.InotifyAddWatch(w.fd, w.m.path(dir), watchMask)
 		if err != nil {
-			continue // it is not there yet, or not for us
+			continue // missing, or not permitted
 		}
 		if w.dirs[int32(wd)] != dir {
 			w.dirs[int32(wd)], more = dir, true
@@ -190,7 +195,7 @@ func (w *dirWatch) scan() (more bool) {
 	return more
 }
 
-// take looks at events, and tells whether there is one about containers.
+// take processes events and reports whether one is about containers.
 func (w *dirWatch) take(events []byte) (tell bool) {
 	scan := false
 	for len(events) >= unix.SizeofInotifyEvent {
@@ -198,7 +203,7 @@ func (w *dirWatch) take(events []byte) (tell bool) {
 		events = rest
 		dir := w.dirs[wd]
 		switch {
-		case mask&unix.IN_IGNORED != 0: // the directory is gone
+		case mask&unix.IN_IGNORED != 0: // the directory was removed
 			delete(w.dirs, wd)
 		case mask&unix.IN_Q_OVERFLOW != 0:
 			scan, tell = true, true
@@ -208,7 +213,7 @@ func (w *dirWatch) take(events []byte) (tell bool) {
 			w.appear(filepath.Join(dir, name))
 		}
 	}
-	// What is in a new directory may have been there before it was watched.
+	// Entries of a new directory may be older than its watch.
 	for range maxDepth {
 		if !scan || !w.scan() {
 			break
@@ -218,17 +223,17 @@ func (w *dirWatch) take(events []byte) (tell bool) {
 	return tell
 }
 
-// maxDepth is how many directories a container may need below the first.
+// maxDepth is the number of directory levels of a container below the first.
 const maxDepth = 5
 
-// cutEvent takes the first of several events (inotify(7)).
+// cutEvent splits off the first event (inotify(7)).
 func cutEvent(b []byte) (wd int32, mask uint32, name string, rest []byte) {
 	wd, mask = int32(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[4:])
 	end := min(len(b), unix.SizeofInotifyEvent+int(binary.NativeEndian.Uint32(b[12:])))
 	return wd, mask, strings.TrimRight(string(b[unix.SizeofInotifyEvent:end]), "\x00"), b[end:]
 }
 
-// appear has an engine tried whose socket this is.
+// appear triggers a retry of the engine with this socket.
 func (w *dirWatch) appear(path string) {
 	for _, l := range w.heard {
 		if l.socket == path {

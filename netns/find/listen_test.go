@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// listening counts what it is told, in a channel.
+// listening sends each call into a channel.
 func listening(t *testing.T, m *machine) <-chan struct{} {
 	t.Helper()
 	told := make(chan struct{}, 1)
@@ -32,7 +32,7 @@ func listening(t *testing.T, m *machine) <-chan struct{} {
 	return told
 }
 
-// tells waits to be told, and then until nothing more is said.
+// tells waits for a call, and then until there are no more.
 func tells(t *testing.T, told <-chan struct{}, what string, within time.Duration) {
 	t.Helper()
 	select {
@@ -50,7 +50,7 @@ func tells(t *testing.T, told <-chan struct{}, what string, within time.Duration
 	}
 }
 
-// An engine's events are told, as is that it is heard again.
+// Listen reports an engine's events, and the restored connection to an engine.
 func TestListen(t *testing.T) {
 	tr := newTree(t)
 	tr.env["DOCKER_HOST"] = "unix:///srv/d.sock"
@@ -85,7 +85,7 @@ func TestListen(t *testing.T) {
 	tells(t, told, "that the engine is there again", 2*listenAgain)
 }
 
-// What appears in the directories of containers is told, however deep those are made.
+// Listen reports new entries in the directories of containers, however deep they are.
 func TestListenDirs(t *testing.T) {
 	for _, path := range []string{
 		"/run/netns/web",
@@ -107,7 +107,7 @@ func TestListenDirs(t *testing.T) {
 			if err := os.RemoveAll(filepath.Dir(tr.path(path))); err != nil {
 				t.Fatal(err)
 			}
-			select { // that the directory has gone may be told, too
+			select { // the removal of the directory may be reported, too
 			case <-told:
 			case <-time.After(20 * time.Millisecond):
 			}

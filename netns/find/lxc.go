@@ -11,20 +11,20 @@ import (
 	"cleat/internal/columns"
 )
 
-// lxc is LXC, by itself or below Incus or LXD.
+// lxc is LXC, alone or under Incus or LXD.
 type lxc struct {
 	scope
 	ms *monitors
 }
 
-// lxcHome is a directory with one of each container.
+// lxcHome is a directory with one subdirectory for each container.
 type lxcHome struct {
 	dir, space, config string
-	start              string // the command that starts one
+	start              string // command that starts a container
 	owner              int
 }
 
-// homes are the usual directories.
+// homes returns the usual directories.
 func (l lxc) homes() []lxcHome {
 	var all []lxcHome
 	if l.has(0) {
@@ -64,7 +64,7 @@ func (l lxc) search(context.Context, string) ([]*known, error) {
 	return all, nil
 }
 
-// monitored is the container of a monitor; nil where it has none: lxd itself.
+// monitored returns the container of a monitor, or nil if it has none (lxd itself).
 func (l lxc) monitored(x monitor) *known {
 	k := &known{Found: Found{Engine: LXC, Owner: x.uid, Space: l.m.userName(x.uid)}}
 	if title, found := strings.CutPrefix(x.args[0], "[lxc monitor] "); found {
@@ -87,15 +87,15 @@ func (l lxc) monitored(x monitor) *known {
 	return k
 }
 
-// What LXC calls control groups: "lxc.payload.web" and "lxc.monitor.web"; Proxmox,
-// and LXC before 4.0, "lxc/web".
+// Names of control groups in LXC: "lxc.payload.web" and "lxc.monitor.web"; in Proxmox and
+// LXC before 4.0, "lxc/web".
 const (
 	payloadGroup = "lxc.payload."
 	monitorGroup = "lxc.monitor."
 )
 
-// lxcGroup is the container's name in the control group of its first process, or of
-// its monitor; "" in others.
+// lxcGroup returns the container's name from the control group of its first process or
+// its monitor, or "".
 func lxcGroup(cgroup string) string {
 	for line := range strings.Lines(cgroup) {
 		parts := strings.Split(strings.TrimSpace(line), "/")
@@ -113,8 +113,8 @@ func lxcGroup(cgroup string) string {
 	return ""
 }
 
-// lxcGroups are where the control groups of containers are: below the top of the
-// only hierarchy, of version 2, or of each one, of version 1 (cgroups(7)).
+// lxcGroups returns the control groups of containers: below the root of the only
+// hierarchy in version 2, or of each hierarchy in version 1 (cgroups(7)).
 func (m *machine) lxcGroups() []string {
 	var all []string
 	for _, top := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
@@ -125,7 +125,7 @@ func (m *machine) lxcGroups() []string {
 	return all
 }
 
-// addGroups adds containers whose monitors are called otherwise than we know.
+// addGroups adds containers whose monitors have unknown names.
 func (l lxc) addGroups(all []*known) []*known {
 	seen := map[int]bool{}
 	for _, k := range all {
@@ -146,17 +146,17 @@ func (l lxc) addGroups(all []*known) []*known {
 	return all
 }
 
-// firstOfGroup is process 1 of the outermost PID namespace among the processes of
-// a control group and those below it, where systemd puts itself; 0 if none is.
+// firstOfGroup returns process 1 of the outermost PID namespace among the processes of a
+// control group and of those below it, where systemd puts itself, or 0.
 func (m *machine) firstOfGroup(dir string) int {
 	best, depth := 0, 0
 	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.Name() != "cgroup.procs" {
-			return nil // groups come and go
+			return nil // groups appear and disappear
 		}
 		text, _ := os.ReadFile(path)
 		for word := range strings.FieldsSeq(string(text)) {
-			pid, _ := strconv.Atoi(word) // 0, nobody, if it is no number
+			pid, _ := strconv.Atoi(word) // 0 if it is not a number
 			s := m.status(pid)
 			if s.first() && (best == 0 || len(s.nspid) < depth) {
 				best, depth = pid, len(s.nspid)
@@ -167,7 +167,8 @@ func (m *machine) firstOfGroup(dir string) int {
 	return best
 }
 
-// addIdle adds the containers that don't run, and tells whether there is LXC at all.
+// addIdle adds containers that are not running, and reports whether LXC is installed at
+// all.
 func (l lxc) addIdle(all []*known) (_ []*known, there bool) {
 	running := map[string]bool{}
 	for _, k := range all {

@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is where containers are looked for, and by whom.
+// machine is where containers are searched, and by which user.
 type machine struct {
-	root    string // in front of every path; "" but in tests
+	root    string // prefix of every path; "" except in tests
 	getenv  func(string) string
 	uid     int
 	timeout time.Duration // of one request
 
-	// What the kernel says, but in tests:
+	// Replaced in tests:
 	superuser int                                       // the uid that root's files and sockets have
 	netOwners func(path string) (uids []int, err error) // see ownersOfNet
 
@@ -30,13 +30,13 @@ type machine struct {
 	people []user
 }
 
-// path is one of the machine's.
+// path returns the location of one of the machine's files.
 func (m *machine) path(name string) string { return m.root + name }
 
-// glob lists what matches a pattern in directories that only root or the kernel can change;
-// what can't be read has no matches.
+// glob lists the matches of a pattern in directories that only root or the kernel can
+// change. Unreadable directories have no matches.
 func (m *machine) glob(pattern string) []string {
-	found, _ := filepath.Glob(m.path(pattern)) // the patterns are well-formed
+	found, _ := filepath.Glob(m.path(pattern)) // the patterns are valid
 	return found
 }
 
@@ -46,11 +46,11 @@ type user struct {
 	uid        int
 }
 
-// firstPerson is the first uid of people's: of those before nobody has containers.
+// firstPerson is the first uid of an ordinary user; system users have no containers.
 const firstPerson = 1000 // login.defs(5), UID_MIN
 
-// users are those whose engines may be asked: root and the machine's people, or, for a
-// caller who is not root, the caller alone.
+// users returns the users whose engines may be asked: root and all ordinary users or, if
+// the caller is not root, only the caller.
 func (m *machine) users() []user {
 	m.once.Do(func() { m.people = m.readUsers() })
 	return m.people
@@ -81,7 +81,7 @@ func parsePasswd(text string) []user {
 	return all
 }
 
-// userName is for people to read; "" is root's.
+// userName returns a user's name for display; root's is "".
 func (m *machine) userName(uid int) string {
 	if uid == 0 {
 		return ""
@@ -94,7 +94,8 @@ func (m *machine) userName(uid int) string {
 	return strconv.Itoa(uid)
 }
 
-// runtimeDir is where a user's running programs have their files, "" if unknown.
+// runtimeDir returns the directory for the runtime files of a user's programs, or "" if
+// unknown.
 func (m *machine) runtimeDir() string {
 	if dir := m.getenv("XDG_RUNTIME_DIR"); dir != "" || m.uid == 0 {
 		return dir
@@ -102,14 +103,14 @@ func (m *machine) runtimeDir() string {
 	return fmt.Sprintf("/run/user/%d", m.uid)
 }
 
-// ownedDir is a directory in which only its owner and root can make files.
+// ownedDir is a directory in which only its owner and root can create files.
 type ownedDir struct {
 	path  string
 	owner int
 }
 
-// runtimeDirs are the runtime directories of all users that the caller may look at. Those
-// below /run/user are root's to make, so each belongs to the user whose uid it has.
+// runtimeDirs returns the runtime directories of all users that the caller may examine.
+// Only root creates those below /run/user, so each belongs to the user whose uid it has.
 func (m *machine) runtimeDirs() []ownedDir {
 	var all []ownedDir
 	add := func(path string) {
@@ -130,16 +131,16 @@ func (m *machine) runtimeDirs() []ownedDir {
 	return all
 }
 
-// procDir is the directory of processes.
+// procDir returns the directory of processes.
 func (m *machine) procDir() string { return m.path("/proc") }
 
-// procFile reads one of a process's files; "" where that can't be read.
+// procFile reads a file of a process. It returns "" on error.
 func (m *machine) procFile(pid int, name string) string {
 	text, _ := os.ReadFile(fmt.Sprintf("%s/%d/%s", m.procDir(), pid, name))
 	return string(text)
 }
 
-// pids are all processes.
+// pids returns all process ids.
 func (m *machine) pids() ([]int, error) {
 	dir, err := os.Open(m.procDir())
 	if err != nil {
@@ -159,7 +160,7 @@ func (m *machine) pids() ([]int, error) {
 	return all, nil
 }
 
-// stat is what we need of proc(5)'s stat.
+// stat holds the fields of proc(5)'s stat that are used here.
 type stat struct {
 	comm   string
 	state  byte // field 3
@@ -167,19 +168,19 @@ type stat struct {
 	start  uint64
 }
 
-// dead: a zombie has no namespaces any more.
+// dead reports whether the process has no namespaces any more, such as a zombie.
 func (s stat) dead() bool { return s.state == 'Z' || s.state == 'X' }
 
-// Fields of stat, counted from the one after the name, which may have spaces and
-// parentheses in it. Beside them their numbers in proc(5).
+// Fields of stat, counted from the one after the name, which may contain spaces and
+// parentheses. Their numbers in proc(5) are beside them.
 const (
 	fieldState  = 0  // 3
 	fieldParent = 1  // 4
 	fieldStart  = 19 // 22
 )
 
-// readStat reads a process's stat. The error wraps fs.ErrNotExist or unix.ESRCH
-// when there is none by this number.
+// readStat reads a process's stat. The error wraps fs.ErrNotExist or unix.ESRCH if there
+// is no such process.
 func readStat(proc string, pid int) (stat, error) {
 	path := fmt.Sprintf("%s/%d/stat", proc, pid)
 	text, err := os.ReadFile(path)
@@ -209,14 +210,14 @@ func parseStat(text []byte) (stat, error) {
 	return s, errors.Join(errs[:]...)
 }
 
-// status is what we need of proc(5)'s status.
+// status holds the fields of proc(5)'s status that are used here.
 type status struct {
-	uid   int      // the real one
-	nspid []string // its number in our PID namespace and in each below
-	admin bool     // it has CAP_SYS_ADMIN in its user namespace
+	uid   int      // real uid
+	nspid []string // its ids in our PID namespace and in each below
+	admin bool     // has CAP_SYS_ADMIN in its user namespace
 }
 
-// status reads a process's; one of uid -1 where there is none.
+// status reads a process's status. The uid is -1 if there is no such process.
 func (m *machine) status(pid int) status { return parseStatus(m.procFile(pid, "status")) }
 
 func parseStatus(text string) status {
@@ -239,24 +240,24 @@ func parseStatus(text string) status {
 	return s
 }
 
-// nested: it lives in a PID namespace below ours.
+// nested reports whether the process is in a PID namespace below ours.
 func (s status) nested() bool { return len(s.nspid) > 1 }
 
-// first: it is process 1 of a PID namespace below ours.
+// first reports whether it is process 1 of a PID namespace below ours.
 func (s status) first() bool { return s.nested() && s.nspid[len(s.nspid)-1] == "1" }
 
-// netOf is the inode number of a process's network namespace, 0 if unknown.
+// netOf returns the inode number of a process's network namespace, or 0 if unknown.
 func (m *machine) netOf(pid string) uint64 {
 	link, _ := os.Readlink(m.path("/proc/" + pid + "/ns/net"))
 	inside, found := strings.CutPrefix(link, "net:[")
 	if !found {
 		return 0
 	}
-	id, _ := strconv.ParseUint(strings.TrimSuffix(inside, "]"), 10, 64) // 0 if it is no number
+	id, _ := strconv.ParseUint(strings.TrimSuffix(inside, "]"), 10, 64) // 0 if it is not a number
 	return id
 }
 
-// hostNet is the machine's.
+// hostNet returns the inode number of the machine's network namespace.
 func (m *machine) hostNet() uint64 {
 	if id := m.netOf("1"); id != 0 {
 		return id
@@ -264,7 +265,8 @@ func (m *machine) hostNet() uint64 {
 	return m.netOf("self")
 }
 
-// commandLine is a process's; a title that it has given itself is one word.
+// commandLine returns a process's command line. A title that the process has set is one
+// word.
 func (m *machine) commandLine(pid int) []string {
 	return parseCommandLine(m.procFile(pid, "cmdline"))
 }
@@ -274,10 +276,9 @@ func parseCommandLine(text string) []string {
 	return strings.Split(strings.TrimRight(text, "\x00 "), "\x00")
 }
 
-// inGroup tells whether a process with this /proc/PID/cgroup is in a control group
-// of a container's: one called by its id, as cgroupfs drivers do, or
-// "docker-ID.scope", as systemd wants it, in whatever hierarchy and at whatever
-// depth (cgroups(7)).
+// inGroup reports whether a process with this /proc/PID/cgroup is in a container's
+// control group. The group is named after the id, as by cgroupfs drivers, or
+// "docker-ID.scope", as by systemd, in any hierarchy and at any depth (cgroups(7)).
 func inGroup(cgroup, id string) bool {
 	for line := range strings.Lines(cgroup) {
 		_, path, _ := strings.Cut(strings.TrimSpace(line), "/")

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// monitor is a process that looks after one container, and is its parent.
+// monitor is a process that supervises one container and is its parent.
 type monitor struct {
 	pid  int
 	comm string // proc(5)
@@ -17,14 +17,13 @@ type monitor struct {
 	args []string // its command line, or its title as one word
 }
 
-// monitors looks through all processes once for those of Podman, LXC and
-// Apptainer.
+// monitors scans all processes once for the monitors of Podman, LXC and Apptainer.
 type monitors struct {
 	m    *machine
 	once sync.Once
 	all  []monitor
 	err  error
-	// children of each process, where the kernel does not list them itself
+	// scan returns the children of each process, for kernels that do not list them.
 	scan func() map[int][]int
 }
 
@@ -32,9 +31,9 @@ func newMonitors(m *machine) *monitors {
 	return &monitors{m: m, scan: sync.OnceValue(m.families)}
 }
 
-// called are the monitors in a scope with one of these names, the oldest first. Command lines
-// of others are not read: they are in memory of a process, whose user can have the reader wait
-// for ever.
+// called returns the monitors in a scope with one of these names, oldest first. It reads
+// no other command lines: they are in the memory of a process, whose user can block the
+// reader for ever.
 func (ms *monitors) called(s scope, names ...string) ([]monitor, error) {
 	ms.once.Do(ms.find)
 	var some []monitor
@@ -47,7 +46,7 @@ func (ms *monitors) called(s scope, names ...string) ([]monitor, error) {
 	return some, ms.err
 }
 
-// owners are the uids of all monitors.
+// owners returns the uids of all monitors.
 func (ms *monitors) owners() []int {
 	ms.once.Do(ms.find)
 	var uids []int
@@ -85,25 +84,25 @@ func (ms *monitors) find() {
 	}
 }
 
-// isRoots reports whether a process with root's uid has root's rights. One of a container
-// that shares the host's process ids has the uid, too, and may call itself what it likes.
+// isRoots reports whether a process with root's uid has root's rights. A process of a
+// container that shares the host's process ids also has the uid, and any name it likes.
 func (m *machine) isRoots(pid int, s status) bool {
 	if !s.admin {
 		return false
 	}
 	own := m.userNS("self")
-	return m.uid != 0 || own == m.userNS(strconv.Itoa(pid)) // who is not root can't tell, and is led nowhere by it
+	return m.uid != 0 || own == m.userNS(strconv.Itoa(pid)) // a caller without root's rights cannot tell, and gains nothing from a false answer
 }
 
-// userNS is the user namespace of a process, "" if unknown.
+// userNS returns the user namespace of a process, or "" if unknown.
 func (m *machine) userNS(pid string) string {
 	link, _ := os.Readlink(m.path("/proc/" + pid + "/ns/user"))
 	return link
 }
 
-// first is the first process of a monitor's container: process 1 of a PID
-// namespace, or, in a container that has none of its own, one of which the monitor
-// says so; 0 if there is none. Other children are hooks, and what clears up.
+// first returns the first process of a monitor's container: process 1 of a PID namespace
+// or, for a container without one, a child for which says returns true. It returns 0 if
+// there is none. Other children are hooks and clean-up programs.
 func (ms *monitors) first(monitor int, says func(pid int) bool) int {
 	children := ms.children(monitor)
 	for _, pid := range children {
@@ -117,7 +116,7 @@ func (ms *monitors) first(monitor int, says func(pid int) bool) int {
 	return 0
 }
 
-// children of a process, the oldest first.
+// children returns the children of a process, oldest first.
 func (ms *monitors) children(of int) []int {
 	var all []int
 	lists := ms.m.glob("/proc/" + strconv.Itoa(of) + "/task/*/children")
@@ -140,9 +139,9 @@ func (ms *monitors) children(of int) []int {
 	return all
 }
 
-// families are the children of every process.
+// families returns the children of every process.
 func (m *machine) families() map[int][]int {
-	pids, _ := m.pids() // that they could be listed is known by now
+	pids, _ := m.pids() // listing them has worked before
 	of := map[int][]int{}
 	for _, pid := range pids {
 		if s, err := readStat(m.procDir(), pid); err == nil {
@@ -152,8 +151,8 @@ func (m *machine) families() map[int][]int {
 	return of
 }
 
-// addMonitored adds the container of a monitor. One that ends while the next one of its
-// container begins is not a container more.
+// addMonitored adds the container of a monitor. While one monitor of a container ends and
+// the next one starts, they count as one container.
 func addMonitored(all []*known, k *known) []*known {
 	i := slices.IndexFunc(all, func(o *known) bool {
 		return o.ID == k.ID && o.Name == k.Name && o.Space == k.Space && o.Owner == k.Owner && (o.state != "" || k.state != "")

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// named are the namespaces that have a name (ip-netns(8)).
+// named finds the namespaces that have a name (ip-netns(8)).
 type named struct{ m *machine }
 
 const namedDir = "/run/netns"
@@ -38,20 +38,20 @@ func (n named) search(_ context.Context, word string) ([]*known, error) {
 	return all, nil
 }
 
-// named is the namespace of this name, whether or not it is there.
+// named returns the namespace of this name, whether or not it exists.
 func (m *machine) named(name string) *known {
 	k := &known{Found: Found{Engine: Named, Name: name, path: m.path(namedDir + "/" + name)}}
 	k.Net = namespaceAt(k.path)
 	k.Host = k.Net != 0 && k.Net == m.hostNet()
 	if k.Net == 0 {
-		k.state = "there is a file, but nothing mounted on it"
+		k.state = "the file exists, but no namespace is mounted on it"
 		k.remedy = "ip netns delete " + columns.Word(name) + " && ip netns add " + columns.Word(name)
 	}
 	return k
 }
 
-// namespaceAt is the inode number of the namespace that is mounted on a file, 0 if
-// none is, in this mount namespace: namespaces live in a file system of their own.
+// namespaceAt returns the inode number of the namespace that is mounted on a file in this
+// mount namespace, or 0. Namespaces are in a file system of their own.
 func namespaceAt(path string) uint64 {
 	var at unix.Statfs_t
 	var st unix.Stat_t

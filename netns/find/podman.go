@@ -17,7 +17,7 @@ type podman struct {
 	ms *monitors
 }
 
-// storageDir is below /var/lib for root, and below ~/.local/share for users.
+// storageDir is below /var/lib for root and below ~/.local/share for users.
 const storageDir = "containers/storage"
 
 func (p podman) search(context.Context, string) ([]*known, error) {
@@ -25,12 +25,12 @@ func (p podman) search(context.Context, string) ([]*known, error) {
 	if err != nil {
 		return nil, err
 	}
-	stores := map[string]int{} // containers.json by the uid whose they are
+	stores := map[string]int{} // containers.json files, with the uid of their owners
 	var all []*known
 	for _, c := range conmons {
 		id, bundle := c.option("-c"), c.option("-b")
 		if id == "" || !filepath.IsAbs(bundle) || c.option("-u") != id {
-			continue // that of another command in the container (podman exec)
+			continue // the monitor of another command in the container (podman exec)
 		}
 		k := &known{Found: Found{Engine: Podman, ID: id, Name: c.option("-n"),
 			Space: p.m.userName(c.uid), Owner: c.uid, PID: p.first(c, id)}}
@@ -51,17 +51,17 @@ func (p podman) search(context.Context, string) ([]*known, error) {
 	return all, nil
 }
 
-// first is the first process of a conmon's container, which may have the host's
-// PID namespace.
+// first returns the first process of a conmon's container, which may use the host's PID
+// namespace.
 func (p podman) first(c monitor, id string) int {
-	text, _ := p.m.readFile(c.option("-p"), c.uid) // "": it is not for us
+	text, _ := p.m.readFile(c.option("-p"), c.uid) // "" if it is not readable
 	written := strings.TrimSpace(string(text))
 	return p.ms.first(c.pid, func(pid int) bool {
 		return strconv.Itoa(pid) == written || inGroup(p.m.procFile(pid, "cgroup"), id)
 	})
 }
 
-// usual adds the stores in Podman's usual places, and tells whether there are any.
+// usual adds the stores in Podman's usual directories, and reports whether there are any.
 func (p podman) usual(stores map[string]int) bool {
 	there := false
 	add := func(dir string, uid int) {
@@ -81,15 +81,15 @@ func (p podman) usual(stores map[string]int) bool {
 	return there
 }
 
-// addStored adds the containers of a store that don't run, and gives the others
-// the names that they have there: they may have been given anew.
+// addStored adds the containers of a store that are not running, and gives the others
+// their names in the store, because a container may have been renamed.
 func (p podman) addStored(all []*known, store string, uid int) []*known {
 	var stored []struct {
 		ID    string
 		Names []string
 	}
 	if p.m.readJSON(store, uid, &stored) != nil {
-		return all // what runs is known without it
+		return all // running containers are known without it
 	}
 	stored = stored[:min(len(stored), containerMax)]
 	for _, s := range stored {
@@ -115,7 +115,7 @@ func (p podman) addStored(all []*known, store string, uid int) []*known {
 	return all
 }
 
-// option is the word after an option of a monitor's; "" if there is none.
+// option returns the word after an option of a monitor, or "".
 func (x monitor) option(name string) string {
 	if i := slices.Index(x.args, name); i >= 0 && i+1 < len(x.args) {
 		return x.args[i+1]

@@ -18,16 +18,16 @@ import (
 	"cleat/internal/columns"
 )
 
-// containerdSocket is where root's containerd answers.
+// containerdSocket is the socket of root's containerd.
 const containerdSocket = "/run/containerd/containerd.sock"
 
-// records are the containers of root's containerd without a task: of those it has no file
-// but its database, which nobody else can read meanwhile. Its API is gRPC, of which two plain
-// calls are needed (api/services/namespaces/v1/namespace.proto and
+// records finds the containers of root's containerd that have no task. They are only in
+// its database, which nobody else can read while it runs. Its API is gRPC; two unary
+// calls are enough (api/services/namespaces/v1/namespace.proto and
 // api/services/containers/v1/containers.proto of containerd).
 type records struct{ m *machine }
 
-// search finds those with an id that begins like word. Who has a task may be among them.
+// search returns the containers whose ids begin with word. Some of them may have a task.
 func (r records) search(ctx context.Context, word string) ([]*known, error) {
 	if _, err := os.Stat(r.m.path(containerdSocket)); err != nil {
 		return nil, errAbsent
@@ -56,7 +56,7 @@ func (r records) list(ctx context.Context, word string) ([]*known, error) {
 	}
 	var all []*known
 	for _, space := range spaces {
-		if space == dockersSpace { // Docker tells of those
+		if space == dockersSpace { // Docker reports those
 			continue
 		}
 		ids, err := listNames(ctx, transport, "containerd.services.containers.v1.Containers", space,
@@ -71,13 +71,13 @@ func (r records) list(ctx context.Context, word string) ([]*known, error) {
 	return all, nil
 }
 
-// startTask is the command that starts a container.
+// startTask returns the command that starts a container.
 func startTask(space, id string) string {
 	return fmt.Sprintf("ctr --namespace %s tasks start --detach %s", columns.Word(space), columns.Word(id))
 }
 
-// listNames calls a service's List with a filter, and returns field 1 of each field 1 of the
-// answer: of namespaces that is the name, of containers the id.
+// listNames calls a service's List with a filter, and returns field 1 of each field 1 of
+// the answer: the names of namespaces, the ids of containers.
 func listNames(ctx context.Context, transport http.RoundTripper, service, space, filter string) ([]string, error) {
 	message := []byte(nil)
 	if filter != "" {
@@ -101,10 +101,10 @@ func listNames(ctx context.Context, transport http.RoundTripper, service, space,
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", service, err)
 	}
-	status := cmp.Or(answer.Trailer.Get("Grpc-Status"), answer.Header.Get("Grpc-Status")) // at the end, or there is nothing else
-	const head = 5                                                                        // compressed, and the message's length
+	status := cmp.Or(answer.Trailer.Get("Grpc-Status"), answer.Header.Get("Grpc-Status")) // a trailer, or a header if there is no body
+	const head = 5                                                                        // compression flag and length of the message
 	if status != "0" || len(body) < head || body[0] != 0 || uint64(len(body)-head) != uint64(binary.BigEndian.Uint32(body[1:])) {
-		return nil, fmt.Errorf("ask %s: it answers %s with status %q and %d bytes", service, answer.Status, status, len(body))
+		return nil, fmt.Errorf("ask %s: HTTP status %s, gRPC status %q, %d bytes", service, answer.Status, status, len(body))
 	}
 	var names []string
 	for _, one := range fieldOne(body[head:]) {
@@ -118,9 +118,9 @@ func listNames(ctx context.Context, transport http.RoundTripper, service, space,
 // lengthPrefixed is the wire type of strings and messages in protocol buffers.
 const lengthPrefixed = 2
 
-var errMessage = errors.New("a message ends in the middle")
+var errMessage = errors.New("protocol buffer message is truncated")
 
-// fieldOne are the fields 1 of a message, up to where it can't be read.
+// fieldOne returns the values of field 1 of a message, up to the first malformed field.
 func fieldOne(message []byte) [][]byte {
 	var all [][]byte
 	for len(message) > 0 {
@@ -136,7 +136,7 @@ func fieldOne(message []byte) [][]byte {
 	return all
 }
 
-// field takes the first field off a message; value is that of length-prefixed ones.
+// field splits off the first field of a message. value is set for length-prefixed fields.
 func field(message []byte) (key uint64, value, rest []byte, err error) {
 	key, n := binary.Uvarint(message)
 	if n <= 0 {

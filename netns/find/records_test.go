@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// fakeRecords answers as containerd does, of containers without a task in namespaces.
+// fakeRecords answers as containerd does, with containers without a task.
 func (tr *tree) fakeRecords(status string, spaces map[string][]string) (asked *[]string) {
 	tr.t.Helper()
 	path := tr.path(containerdSocket)
@@ -40,7 +40,7 @@ func (tr *tree) fakeRecords(status string, spaces map[string][]string) (asked *[
 		text := func(field byte, value []byte) []byte {
 			return append(binary.AppendUvarint([]byte{field<<3 | lengthPrefixed}, uint64(len(value))), value...)
 		}
-		for _, name := range names { // with a label, which is no name, and a number
+		for _, name := range names { // with a label and a number, which are not names
 			one := slices.Concat(text(1, []byte(name)), text(2, text(1, []byte("label"))), []byte{9 << 3, 0x80, 0x01})
 			message = append(message, text(1, one)...)
 		}
@@ -49,12 +49,13 @@ func (tr *tree) fakeRecords(status string, spaces map[string][]string) (asked *[
 		w.Header().Set("Grpc-Status", status)
 	})}
 	s.Protocols.SetUnencryptedHTTP2(true)
-	go s.Serve(l) // ends with an error when it is closed
+	go s.Serve(l) // returns an error when it is closed
 	tr.t.Cleanup(func() { s.Close() })
 	return asked
 }
 
-// A container of containerd's without a task is not running, and what starts it is said.
+// A container of containerd without a task is not running, and the error names the
+// command that starts it.
 func TestRecords(t *testing.T) {
 	tr := newTree(t)
 	tr.write("/run/containerd"+taskDir+"/default/running/init.pid", "7")
@@ -74,19 +75,19 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// Where it refuses, its files count, and that is said.
+// If containerd refuses, its files count, and the refusal is reported.
 func TestRecordsRefused(t *testing.T) {
 	tr := newTree(t)
 	tr.write("/run/containerd"+taskDir+"/default/running/init.pid", "7")
 	tr.fakeRecords("7", map[string][]string{"default": {"shop"}})
 	var missing *NotFound
-	if _, err := tr.container(t.Context(), "shop"); !errors.As(err, &missing) || !strings.Contains(missing.Hint(), `not asked: containerd: ask containerd.services.namespaces.v1.Namespaces: it answers 200 OK with status "7"`) {
+	if _, err := tr.container(t.Context(), "shop"); !errors.As(err, &missing) || !strings.Contains(missing.Hint(), `not asked: containerd: ask containerd.services.namespaces.v1.Namespaces: HTTP status 200 OK, gRPC status "7"`) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// One that accepts and never answers is waited for a request's time, once, and only where
-// nothing else fits; it is said.
+// A containerd that accepts and never answers costs one request timeout, once, and only
+// if nothing else matches; that is reported.
 func TestRecordsHang(t *testing.T) {
 	tr := newTree(t)
 	tr.timeout = 50 * time.Millisecond
@@ -128,8 +129,8 @@ func TestRecordsHang(t *testing.T) {
 	}
 }
 
-// One in a namespace of containerd's that has no task is not taken for one that runs in
-// another by that name, which is said.
+// A container without a task is not confused with a running one of the same name in
+// another namespace; the hint names the latter.
 func TestRecordsElsewhere(t *testing.T) {
 	tr := newTree(t)
 	tr.proc(7, proc{comm: "shop", uid: 0, nspid: "7 1", net: 4026532007, cgroup: "0::/default/shop"})
@@ -137,7 +138,7 @@ func TestRecordsElsewhere(t *testing.T) {
 	tr.fakeRecords("0", map[string][]string{"default": {"shop"}, "k8s.io": {"shop"}})
 	var idle *NotRunning
 	if _, err := tr.container(t.Context(), "containerd:k8s.io/shop"); !errors.As(err, &idle) || idle.Found.Space != "k8s.io" ||
-		idle.Hint() != "start it: ctr --namespace k8s.io tasks start --detach shop\nby that name there runs containerd:default/shop" {
+		idle.Hint() != "start it: ctr --namespace k8s.io tasks start --detach shop\nrunning under that name: containerd:default/shop" {
 		t.Errorf("got %v", err)
 	}
 	if got, err := tr.container(t.Context(), "shop"); err != nil || got.Space != "default" {
@@ -149,7 +150,7 @@ func TestRecordsElsewhere(t *testing.T) {
 	}
 }
 
-// Messages that end in the middle, or are none, are read up to there.
+// Truncated and invalid messages are parsed up to the error.
 func TestFieldOne(t *testing.T) {
 	whole := []byte{1<<3 | lengthPrefixed, 1, 'a', 2<<3 | 5, 1, 2, 3, 4, 3<<3 | 1, 1, 2, 3, 4, 5, 6, 7, 8, 1<<3 | lengthPrefixed, 2, 'b', 'c'}
 	for n := range len(whole) + 1 {

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// scope says whose engines are asked: root's and the caller's own, or those of one other
-// user, which only root asks.
+// scope selects whose engines are asked: root's and the caller's own or, for root, those
+// of one other user.
 type scope struct {
 	m     *machine
-	other int // uid; 0: root's and the caller's own
+	other int // uid; 0 selects root and the caller
 }
 
 func (s scope) has(uid int) bool {
@@ -22,17 +22,17 @@ func (s scope) has(uid int) bool {
 	return uid == 0 || uid == s.m.uid
 }
 
-// users are the people in the scope.
+// users returns the users in the scope.
 func (s scope) users() []user {
 	return slices.DeleteFunc(slices.Clone(s.m.users()), func(u user) bool { return !s.has(u.uid) })
 }
 
-// runtimeDirs are those of the people in the scope.
+// runtimeDirs returns the runtime directories of the users in the scope.
 func (s scope) runtimeDirs() []ownedDir {
 	return slices.DeleteFunc(s.m.runtimeDirs(), func(d ownedDir) bool { return !s.has(d.owner) })
 }
 
-// engines are all sources in the scope, or those of one engine.
+// engines returns all sources in the scope, or those of one engine.
 func (s scope) engines(engine string, ms *monitors) []asking {
 	all := slices.Concat(s.dockers(), s.podmans(ms))
 	for _, dir := range s.containerdDirs() {
@@ -42,8 +42,8 @@ func (s scope) engines(engine string, ms *monitors) []asking {
 	return slices.DeleteFunc(all, func(a asking) bool { return engine != "" && a.engine != engine })
 }
 
-// others are the users whose engines root asks for a name: those who are named in front of
-// it, and for the name "", which means everything, all who may have engines.
+// others returns the users whose engines root asks about a name: those named in front of
+// it or, for the empty name, which means everything, all who may have engines.
 func (m *machine) others(name string, ms *monitors) []int {
 	who, _, named := strings.Cut(name, "/")
 	if m.uid != 0 || name != "" && !named {
@@ -63,12 +63,12 @@ func (m *machine) others(name string, ms *monitors) []int {
 	})
 }
 
-// askedAtOnce bounds how many users' engines are asked at the same time by this process. A
-// user can have one that asks wait for ever, by a file system that does not answer: that
-// takes a place, and a thread, until the user lets go. So it holds for the whole process.
+// askedAtOnce limits how many users' engines this process asks at the same time. A user
+// can block a caller for ever with a file system that does not respond. That holds a slot
+// and a thread until the user lets go, so the limit is for the whole process.
 var askedAtOnce = make(chan struct{}, 16)
 
-// ofUser are all engines of one user, asked one after the other.
+// ofUser asks all engines of one user, one after the other.
 type ofUser struct {
 	name    string
 	engines []asking

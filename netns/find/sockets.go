@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// dockers are the Docker engines in the scope: the one that DOCKER_HOST, the context or a
-// configuration chooses, or else that of root and those of users.
+// dockers returns the Docker engines in the scope: the one that DOCKER_HOST, the context
+// or a configuration selects, or else those of root and of users.
 func (s scope) dockers() []asking {
 	host, by, err := s.m.dockerHost()
 	switch {
@@ -33,7 +33,7 @@ func (s scope) dockers() []asking {
 	return all
 }
 
-// dockerHost is the address that somebody chose, and by what; "" if nobody did.
+// dockerHost returns the selected address and what selected it, or "".
 func (m *machine) dockerHost() (host, by string, err error) {
 	if host := m.getenv("DOCKER_HOST"); host != "" {
 		return host, "DOCKER_HOST", nil
@@ -64,7 +64,8 @@ func (m *machine) dockerHost() (host, by string, err error) {
 	return context.Endpoints.Docker.Host, fmt.Sprintf("the context %q", name), nil
 }
 
-// unreadable: a file is not there, or not for us, as that of the user whose HOME sudo left.
+// unreadable reports whether a file is missing or not accessible, as that of the user
+// whose HOME sudo has kept.
 func unreadable(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, errForeign)
 }
@@ -80,17 +81,17 @@ func (m *machine) readJSON(path string, owner int, into any) error {
 	return nil
 }
 
-// at is an engine at an address. Only unix:// is this machine for certain.
+// at returns the engine at an address. Only unix:// is certain to be this machine.
 func (m *machine) at(engine, host, by string) source {
 	path, local := strings.CutPrefix(host, "unix://")
 	if !local || !filepath.IsAbs(path) {
-		return failing{fmt.Errorf("%s is %s: what runs there has no namespaces here (only unix:///PATH is local)", by, host)}
+		return failing{fmt.Errorf("%s is %s: containers there have no namespaces on this machine (only unix:///PATH is local)", by, host)}
 	}
 	return api{m: m, engine: engine, socket: path, chosen: true}
 }
 
-// podmans are Podman's ways to be asked: its service, if one was chosen, or its
-// monitors and files.
+// podmans returns Podman's sources: its service if one was selected, or its monitors and
+// files.
 func (s scope) podmans(ms *monitors) []asking {
 	switch host := s.m.getenv("CONTAINER_HOST"); {
 	case host != "" && s.other != 0:

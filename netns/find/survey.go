@@ -9,31 +9,31 @@ import (
 	"time"
 )
 
-// source is one way to learn of containers: an engine, or one of several sockets
-// or directories of the same engine.
+// source is a source of containers: an engine, or one of several sockets or directories
+// of the same engine.
 type source interface {
-	// search returns what may answer to word, or everything when that is "". Who
-	// returns more than was asked for is faster that way. errAbsent says that the
-	// engine is not here. What an error comes with counts nevertheless.
+	// search returns what may match word, or everything if word is "". It may return more
+	// than asked for if that is faster. errAbsent means that the engine is not here.
+	// Results count even if there is an error.
 	search(ctx context.Context, word string) ([]*known, error)
 }
 
-// errAbsent says that an engine is not on this machine, or has never run.
+// errAbsent means that an engine is not installed here or has never run.
 var errAbsent = errors.New("not running here")
 
-// asking is a source and whose it is.
+// asking is a source with the name of its engine.
 type asking struct {
 	engine string
 	source
 }
 
-// failing is a source that is known not to answer.
+// failing is a source that always fails.
 type failing struct{ err error }
 
 func (f failing) search(context.Context, string) ([]*known, error) { return nil, f.err }
 
-// sources are all of an engine, or of every engine, that may know of a name; "" is
-// everything.
+// sources returns all sources of an engine, or of every engine, that may know a name; ""
+// means everything.
 func (m *machine) sources(engine, name string) []asking {
 	ms := newMonitors(m)
 	all := scope{m: m}.engines(engine, ms)
@@ -47,15 +47,15 @@ func (m *machine) sources(engine, name string) []asking {
 	return all
 }
 
-// survey is what was answered.
+// survey collects the answers.
 type survey struct {
 	known   []*known
 	asked   []string
 	unasked []*Unasked
 }
 
-// survey asks everybody for everything. Names of namespaces that a container has
-// are left out.
+// survey asks all sources for everything. It omits named namespaces that belong to a
+// container.
 func (m *machine) survey(ctx context.Context) (*survey, error) {
 	s, err := m.ask(ctx, m.sources("", ""), "")
 	if err != nil {
@@ -71,7 +71,7 @@ func (m *machine) survey(ctx context.Context) (*survey, error) {
 	return s, nil
 }
 
-// ask puts the same question to all sources at once. Its error is ctx's.
+// ask sends the same query to all sources at once. It returns only ctx's error.
 func (m *machine) ask(ctx context.Context, sources []asking, word string) (*survey, error) {
 	type answer struct {
 		of    int
@@ -81,7 +81,7 @@ func (m *machine) ask(ctx context.Context, sources []asking, word string) (*surv
 	patience := inAll * m.timeout
 	within, cancel := context.WithTimeoutCause(ctx, patience, silent(patience))
 	defer cancel()
-	// A source that hangs in a dead file system stays behind; it can still answer.
+	// A source that hangs in a dead file system is abandoned, and can still answer.
 	answers := make(chan answer, len(sources))
 	for i, s := range sources {
 		go func() {
@@ -117,16 +117,16 @@ func (m *machine) ask(ctx context.Context, sources []asking, word string) (*surv
 	return s, nil
 }
 
-// nameMax is how many bytes a name or id may have: no engine makes longer ones, and whoever
-// has one may say anything.
+// nameMax is the longest name or id in bytes. No engine makes longer ones, but a hostile
+// one could.
 const nameMax = 1024
 
-// silent says that nobody answered in time.
+// silent is the error of an engine that did not answer in time.
 type silent time.Duration
 
 func (e silent) Error() string { return fmt.Sprintf("no answer within %s", time.Duration(e)) }
 
-// silent are the engines that did not answer.
+// silent returns the engines that did not answer.
 func (s *survey) silent() []string {
 	var all []string
 	for _, u := range s.unasked {
@@ -148,11 +148,11 @@ func (s *survey) add(engine string, found []*known, err error) {
 	}
 }
 
-// dockersSpace is dockerd's namespace of containerd's.
+// dockersSpace is dockerd's namespace in containerd.
 const dockersSpace = "moby"
 
-// tidy leaves one of what two engines know (dockerd's containers are containerd's
-// too, where they have no name), tells who has whose network, and sorts.
+// tidy removes duplicates (dockerd's containers are also containerd's, without a name
+// there), finds out who shares whose network, and sorts.
 func (s *survey) tidy() {
 	type named struct {
 		owner int
@@ -176,7 +176,7 @@ func (s *survey) tidy() {
 	})
 }
 
-// sharing are the references of others with the network of k.
+// sharing returns the references of others in k's network namespace.
 func (s *survey) sharing(k *known) []string {
 	var others []string
 	for _, o := range s.known {
@@ -192,8 +192,8 @@ func (s *survey) sharing(k *known) []string {
 	return others
 }
 
-// vouched reports whether a process is the first of the container with this id: an engine
-// may have named one of another machine or PID namespace, or one of long ago.
+// vouched reports whether a process is the first of the container with this id. An engine
+// may name a process of another machine or PID namespace, or one that ended long ago.
 func (m *machine) vouched(pid int, id string) bool {
 	if pid <= 0 || id == "" {
 		return false

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A user's engine may name the user's processes, and no others.
+// A user's engine may name the user's processes and no others.
 func TestUsersEngines(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -51,7 +51,7 @@ func TestUsersEngines(t *testing.T) {
 	}
 }
 
-// A file that a user may have put in the place of another.
+// A file that a user may have put in place of another.
 func TestReadFile(t *testing.T) {
 	tr := newTree(t)
 	if err := unix.Mkfifo(tr.path("/pipe"), 0o600); err != nil {
@@ -101,7 +101,7 @@ func TestReadStat(t *testing.T) {
 	}
 }
 
-// Without CONFIG_PROC_CHILDREN all processes are looked through.
+// Without CONFIG_PROC_CHILDREN, all processes are scanned.
 func TestNoListOfChildren(t *testing.T) {
 	tr := everything(t)
 	for _, list := range tr.glob("/proc/*/task/*/children") {
@@ -116,7 +116,7 @@ func TestNoListOfChildren(t *testing.T) {
 	}
 }
 
-// sleeper is a process in a network namespace of its own, in the lab.
+// sleeper is a process in its own network namespace, in the lab.
 func sleeper(t *testing.T) *exec.Cmd {
 	t.Helper()
 	lab.Need(t)
@@ -157,7 +157,7 @@ func TestNS(t *testing.T) {
 		t.Error("it has ended, says the handle")
 	}
 	recycled := *got
-	recycled.Start++ // as if another had its number now
+	recycled.Start++ // as if another process had its number now
 	for what, f := range map[string]*Found{"recycled": &recycled, "ended": got} {
 		if what == "ended" {
 			cmd.Process.Kill()
@@ -181,7 +181,8 @@ func TestNS(t *testing.T) {
 	}
 }
 
-// Named namespaces, live and stale; that of a container is listed only as its.
+// Named namespaces, live and stale. The name of a container's namespace is listed as the
+// container only.
 func TestNamed(t *testing.T) {
 	cmd := sleeper(t)
 	tr := everything(t)
@@ -226,7 +227,7 @@ func TestNamed(t *testing.T) {
 	if got, err := tr.container(t.Context(), "fore"); !errors.As(err, &several) {
 		t.Errorf("a name of two: %+v, %v", got, err)
 	}
-	// From now on the containers have it.
+	// Now containers use them.
 	for _, pid := range []string{"132", "140"} {
 		link := tr.path("/proc/" + pid + "/ns/net")
 		if err := errors.Join(os.Remove(link), os.Symlink("net:["+strconv.FormatUint(inode, 10)+"]", link)); err != nil {
