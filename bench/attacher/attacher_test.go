@@ -17,16 +17,16 @@ import (
 
 func TestMain(m *testing.M) {
 	if _, in := lab.Inside(); !in && os.Geteuid() == 0 && os.Getenv(lab.TestFlavour) == "" {
-		os.Setenv(lab.TestFlavour, string(lab.Root)) // nothing attaches in a user lab
+		os.Setenv(lab.TestFlavour, string(lab.Root)) // no attacher works in a user lab
 	}
 	os.Exit(lab.RunTests(m))
 }
 
-// program is cleat, built for the test.
-func program(t *testing.T) string {
+// buildCleat builds cleat for the test.
+func buildCleat(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("nothing to build the program with")
+		t.Skip("no Go toolchain to build the program")
 	}
 	path := filepath.Join(t.TempDir(), "cleat")
 	if out, err := exec.Command("go", "build", "-o", path, "cleat/cmd/cleat").CombinedOutput(); err != nil {
@@ -35,8 +35,8 @@ func program(t *testing.T) string {
 	return path
 }
 
-// scratch is a directory with a short name: dockerd's socket in it must fit the
-// 108 bytes of an address (unix(7)).
+// scratch returns a directory with a short path: dockerd's socket in it must fit the 108
+// bytes of an address (unix(7)).
 func scratch(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "")
@@ -47,11 +47,12 @@ func scratch(t *testing.T) string {
 	return dir
 }
 
-// TestEveryAttacher has each program that is installed attach and detach, twice,
-// to see that it leaves what the next turn needs; and as the third on its bridge.
+// TestEveryAttacher attaches and detaches twice with each installed program, which shows
+// that the second measurement finds what it needs. It also measures the third endpoint of
+// a bridge.
 func TestEveryAttacher(t *testing.T) {
 	lab.Need(t)
-	self := program(t)
+	self := buildCleat(t)
 	for _, e := range catalog.All() {
 		if e.Role != catalog.Attacher {
 			continue
@@ -59,7 +60,7 @@ func TestEveryAttacher(t *testing.T) {
 		for _, kind := range []string{"bridge", "macvlan"} {
 			for _, endpoints := range []int{1, 3} {
 				if endpoints > 1 && e.Name == "docker-connect" {
-					continue // one container takes all turns
+					continue // all measurements use one container
 				}
 				t.Run(e.Name+" "+kind, func(t *testing.T) {
 					measureTwice(t, attacher.Config{Attacher: e.Name, Link: kind, Endpoints: endpoints, Scratch: scratch(t), Program: self})
@@ -85,7 +86,7 @@ func measureTwice(t *testing.T, cfg attacher.Config) {
 			t.Error(err)
 		}
 		if left, _ := os.ReadDir(cfg.Scratch); len(left) > 0 {
-			t.Errorf("%d files stay", len(left))
+			t.Errorf("%d files left behind", len(left))
 		}
 	}()
 	for range 2 {
@@ -99,7 +100,7 @@ func measureTwice(t *testing.T, cfg attacher.Config) {
 	}
 }
 
-// TestLongDirectory has no room for the sockets of Docker's daemon.
+// TestLongDirectory uses a directory whose path is too long for the sockets of dockerd.
 func TestLongDirectory(t *testing.T) {
 	lab.Need(t)
 	dir := filepath.Join(scratch(t), strings.Repeat("long", 25))
@@ -115,11 +116,11 @@ func TestLongDirectory(t *testing.T) {
 		t.Errorf("in a long directory: %v", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
-		t.Errorf("%d files stay", len(left))
+		t.Errorf("%d files left behind", len(left))
 	}
 }
 
-func TestCheckKnowsEveryAttacher(t *testing.T) {
+func TestCheck(t *testing.T) {
 	for _, e := range catalog.All() {
 		if e.Role != catalog.Attacher {
 			continue
@@ -127,7 +128,7 @@ func TestCheckKnowsEveryAttacher(t *testing.T) {
 		err := attacher.Check(e.Name)
 		var lack *link.Lack
 		if err != nil && !(errors.As(err, &lack) && lack.Remedy != "") {
-			t.Errorf("%s: %v, without a remedy", e.Name, err)
+			t.Errorf("%s: %v, want a remedy", e.Name, err)
 		}
 	}
 }

@@ -17,81 +17,74 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cleat is our own program.
+// cleat attaches by `cleat attach`.
 type cleat struct {
+	bareEndpoints
 	program, link string
 	env           []string
 	keeper        *exec.Cmd // nil: none runs
 }
 
-func openCleat(_ context.Context, s *Host) (tool, error) {
+func openCleat(_ context.Context, h *Host) (driver, error) { return newCleat(h), nil }
+
+func newCleat(h *Host) *cleat {
 	return &cleat{
-		program: cmp.Or(s.cfg.Program, lab.Self), link: s.cfg.Link,
-		env: []string{"CLEAT_STATE_DIR=" + filepath.Join(s.dir, "state")},
-	}, nil
+		program: cmp.Or(h.cfg.Program, lab.Self), link: h.cfg.Link,
+		env: []string{"CLEAT_STATE_DIR=" + filepath.Join(h.dir, "state")},
+	}
 }
 
-// keeperWithin is how long a keeper may take until it answers.
-const keeperWithin = 10 * time.Second
+// keeperTimeout bounds the start of a keeper.
+const keeperTimeout = 10 * time.Second
 
-// openKeeper is the same with a keeper that answers.
-func openKeeper(ctx context.Context, s *Host) (tool, error) {
-	t, err := openCleat(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	c := t.(*cleat)
+// openKeeper is openCleat with a running keeper.
+func openKeeper(ctx context.Context, h *Host) (driver, error) {
+	c := newCleat(h)
 	c.keeper = exec.Command(c.program, "keep")
-	c.keeper.Env = s.environment(c.env)
-	said := &bytes.Buffer{}
-	c.keeper.Stderr = said
-	if err := s.host.NS.Start(c.keeper); err != nil {
+	c.keeper.Env = h.environment(c.env)
+	stderr := &bytes.Buffer{}
+	c.keeper.Stderr = stderr
+	if err := h.node.NS.Start(c.keeper); err != nil {
 		return nil, fmt.Errorf("start a keeper: %w", err)
 	}
-	socket := filepath.Join(s.dir, "state", "keeper.socket")
-	for end := time.Now().Add(keeperWithin); ; time.Sleep(5 * time.Millisecond) {
+	socket := filepath.Join(h.dir, "state", "keeper.socket")
+	for deadline := time.Now().Add(keeperTimeout); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(socket); err == nil {
 			return c, nil
 		}
-		if time.Now().After(end) || ctx.Err() != nil {
+		if time.Now().After(deadline) || ctx.Err() != nil {
 			c.keeper.Process.Kill()
 			c.keeper.Wait()
-			return nil, errors.Join(ctx.Err(), fmt.Errorf("the keeper answers nobody: %s", strings.TrimSpace(said.String())))
+			return nil, errors.Join(ctx.Err(), fmt.Errorf("the keeper has no socket after %s: %s", keeperTimeout, strings.TrimSpace(stderr.String())))
 		}
 	}
 }
 
-func (c *cleat) guest(serial int) (guest, error) { return newGuest(serial) }
-
-func (c *cleat) attach(g guest) command {
-	args := []string{c.program, "attach", g.ns.Path()}
+func (c *cleat) attach(e endpoint) command {
+	args := []string{c.program, "attach", e.ns.Path()}
 	if c.link == "bridge" {
 		args = append(args, "bridge", "br0", "--masquerade")
 	} else {
 		args = append(args, "macvlan", parent, "--gw", gateway.String())
 	}
-	return command{args: append(args, "--ip", address(g.serial).String(), "--name", inside), env: c.env}
+	return command{args: append(args, "--ip", address(e.serial).String(), "--name", inside), env: c.env}
 }
 
-func (c *cleat) detach(g guest) command {
-	return command{args: []string{c.program, "detach", g.ns.Path(), inside}, env: c.env}
+func (c *cleat) detach(e endpoint) command {
+	return command{args: []string{c.program, "detach", e.ns.Path(), inside}, env: c.env}
 }
 
-func (c *cleat) detached() error { return nil }
+func (c *cleat) removed() error { return nil }
 
+// close ends the keeper. Its exit code after SIGTERM is no error.
 func (c *cleat) close() error {
 	if c.keeper == nil {
 		return nil
 	}
 	err := c.keeper.Process.Signal(unix.SIGTERM)
-	return errors.Join(err, stopped(c.keeper.Wait()))
-}
-
-// stopped is nil for a program that ended as SIGTERM has it.
-func stopped(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 128+int(unix.SIGTERM) {
-		return nil
+	waitErr := c.keeper.Wait()
+	if c.keeper.ProcessState.ExitCode() == 128+int(unix.SIGTERM) {
+		waitErr = nil
 	}
-	return err
+	return errors.Join(err, waitErr)
 }

@@ -11,19 +11,21 @@ import (
 	"cleat/link"
 )
 
-// cni is the reference CNI plugins.
+// cni attaches by the reference CNI plugins.
 type cni struct {
+	bareEndpoints
 	dir, link string
 	host      *lab.Node
 	conf      []byte
 	env       []string
 }
 
-// pluginDirs are where distributions and the project's own archives have the
+// pluginDirs are where distributions and the project's own archives install the
 // plugins.
 var pluginDirs = []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"}
 
-// pluginDir is the first of those with all that is needed; else a *link.Lack.
+// pluginDir returns the first of pluginDirs that has all plugins needed. The error is a
+// *link.Lack.
 func pluginDir() (string, error) {
 	for _, dir := range pluginDirs {
 		all := true
@@ -41,44 +43,42 @@ func pluginDir() (string, error) {
 // cniBridge is the plugin's usual name for its bridge.
 const cniBridge = "cni0"
 
-func openCNI(_ context.Context, s *Host) (tool, error) {
+func openCNI(_ context.Context, h *Host) (driver, error) {
 	dir, err := pluginDir()
 	if err != nil {
 		return nil, err
 	}
 	conf := map[string]any{
-		"cniVersion": "1.0.0", "name": "wire", "type": s.cfg.Link,
+		"cniVersion": "1.0.0", "name": "wire", "type": h.cfg.Link,
 		"ipam": map[string]any{
-			"type": "host-local", "dataDir": filepath.Join(s.dir, "host-local"),
+			"type": "host-local", "dataDir": filepath.Join(h.dir, "host-local"),
 			"ranges": [][]map[string]string{{{"subnet": network.String(), "gateway": gateway.String()}}},
 			"routes": []map[string]string{{"dst": "0.0.0.0/0"}},
 		},
 	}
-	if s.cfg.Link == "bridge" {
+	if h.cfg.Link == "bridge" {
 		conf["bridge"], conf["isGateway"], conf["ipMasq"] = cniBridge, true, true
 	} else {
 		conf["master"], conf["mode"] = parent, "bridge"
 	}
-	c := &cni{dir: dir, link: s.cfg.Link, host: s.host,
-		env: []string{"CNI_PATH=" + dir, "CNI_IFNAME=" + inside, "XTABLES_LOCKFILE=" + filepath.Join(s.dir, "xtables.lock")}}
+	c := &cni{dir: dir, link: h.cfg.Link, host: h.node,
+		env: []string{"CNI_PATH=" + dir, "CNI_IFNAME=" + inside, "XTABLES_LOCKFILE=" + filepath.Join(h.dir, "xtables.lock")}}
 	if c.conf, err = json.Marshal(conf); err != nil {
 		return nil, fmt.Errorf("write a configuration for the CNI plugins: %w", err)
 	}
 	return c, nil
 }
 
-func (c *cni) guest(serial int) (guest, error) { return newGuest(serial) }
+func (c *cni) attach(e endpoint) command { return c.command("ADD", e) }
+func (c *cni) detach(e endpoint) command { return c.command("DEL", e) }
 
-func (c *cni) attach(g guest) command { return c.command("ADD", g) }
-func (c *cni) detach(g guest) command { return c.command("DEL", g) }
-
-func (c *cni) command(verb string, g guest) command {
-	env := append([]string{"CNI_COMMAND=" + verb, fmt.Sprintf("CNI_CONTAINERID=container%d", g.serial), "CNI_NETNS=" + g.ns.Path()}, c.env...)
+func (c *cni) command(verb string, e endpoint) command {
+	env := append([]string{"CNI_COMMAND=" + verb, fmt.Sprintf("CNI_CONTAINERID=container%d", e.serial), "CNI_NETNS=" + e.ns.Path()}, c.env...)
 	return command{args: []string{filepath.Join(c.dir, c.link)}, env: env, in: c.conf}
 }
 
-// detached removes the bridge, which the plugin leaves.
-func (c *cni) detached() error {
+// removed removes the bridge, which the plugin leaves behind.
+func (c *cni) removed() error {
 	if c.link != "bridge" {
 		return nil
 	}

@@ -13,40 +13,38 @@ import (
 	"cleat/internal/program"
 )
 
-// command is a program's command line, to be run on the host.
+// command is a command line to be run on the host.
 type command struct {
 	args []string
-	env  []string // all of its environment, but for the PATH
+	env  []string // besides PATH and HOME
 	in   []byte
 }
 
-// outcome is how a command ran.
+// outcome is the result of a command.
 type outcome struct {
 	began time.Time
 	took  time.Duration
-	cpu   time.Duration // of it and of the children that it waited for
-	out   string
+	cpu   time.Duration // with the children that it waited for
 }
 
-// commandTimeout is how long one command may take; none here needs a second on an
-// idle machine.
+// commandTimeout bounds one command. On an idle machine none takes a second.
 const commandTimeout = 30 * time.Second
 
-// environment is all that programs have of theirs.
-func (s *Host) environment(own []string) []string {
-	return append([]string{"PATH=" + program.SearchPath(), "HOME=" + s.dir}, own...)
+// environment returns the whole environment of a program.
+func (h *Host) environment(own []string) []string {
+	return append([]string{"PATH=" + program.SearchPath(), "HOME=" + h.dir}, own...)
 }
 
 // run runs a command in the host's network to its end.
-func (s *Host) run(ctx context.Context, c command) (outcome, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, commandTimeout, fmt.Errorf("no end after %s", commandTimeout))
+func (h *Host) run(ctx context.Context, c command) (outcome, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, commandTimeout, fmt.Errorf("not ended after %s", commandTimeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
-	cmd.Env = s.environment(c.env)
-	var out, complaint bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.in), &out, &complaint
+	cmd.Env = h.environment(c.env)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.in), &stdout, &stderr
 	var o outcome
-	err := s.host.NS.Do(func() error {
+	err := h.node.NS.Do(func() error {
 		o.began = time.Now()
 		return cmd.Start()
 	})
@@ -58,10 +56,10 @@ func (s *Host) run(ctx context.Context, c command) (outcome, error) {
 		if cause := context.Cause(ctx); cause != nil {
 			err = errors.Join(cause, err)
 		}
-		// CNI plugins complain on their standard output.
-		said := strings.Join(strings.Fields(complaint.String()+" "+out.String()), " ")
-		return o, fmt.Errorf("run %s: %w: %s", filepath.Base(c.args[0]), err, said)
+		// CNI plugins print errors to their standard output.
+		output := strings.Join(strings.Fields(stderr.String()+" "+stdout.String()), " ")
+		return o, fmt.Errorf("run %s: %w: %s", filepath.Base(c.args[0]), err, output)
 	}
-	o.cpu, o.out = cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime(), out.String()
+	o.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return o, nil
 }

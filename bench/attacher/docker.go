@@ -11,21 +11,21 @@ import (
 	"cleat/netns"
 )
 
-// docker is Docker, with a daemon on the host.
+// docker attaches by `docker network connect`, with a daemon on the host.
 type docker struct {
 	networks *container.Networks
 	client   []string
-	pid      int // of the container that takes all turns
+	pid      int // of the one container, which all measurements use
 }
 
 // Names of the container and of Docker's networks.
 const (
-	dockerHome      = "home" // the one that the container begins with
-	dockerNetwork   = "wire" // the one that it is connected to
+	dockerHome      = "home" // the container's first network
+	dockerNetwork   = "wire" // the network to which it is connected
 	dockerContainer = "web"
 )
 
-// dockerAddress is what the container gets: the same in all turns.
+// dockerAddress is the address that the container gets in each measurement.
 const dockerAddress = "198.18.1.2"
 
 func checkDocker() error {
@@ -38,13 +38,13 @@ func checkDocker() error {
 	return nil
 }
 
-func openDocker(ctx context.Context, s *Host) (tool, error) {
-	networks, err := container.OpenNetworks(ctx, container.Config{Scratch: s.dir, Self: s.cfg.Program}, s.host)
+func openDocker(ctx context.Context, h *Host) (driver, error) {
+	networks, err := container.OpenNetworks(ctx, container.Config{Scratch: h.dir, Self: h.cfg.Program}, h.node)
 	if err != nil {
 		return nil, err
 	}
 	d := &docker{networks: networks}
-	if err := d.open(ctx, s.cfg.Link); err != nil {
+	if err := d.open(ctx, h.cfg.Link); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare Docker: %w", err), networks.Close())
 	}
 	return d, nil
@@ -67,16 +67,16 @@ func (d *docker) open(ctx context.Context, kind string) (err error) {
 	return err
 }
 
-func (d *docker) guest(serial int) (guest, error) {
+func (d *docker) newEndpoint(serial int) (endpoint, error) {
 	ns, err := netns.OfPID(d.pid)
-	return guest{serial, ns}, err
+	return endpoint{serial, ns}, err
 }
 
-func (d *docker) attach(guest) command {
+func (d *docker) attach(endpoint) command {
 	return d.command("network", "connect", "--ip", dockerAddress, dockerNetwork, dockerContainer)
 }
 
-func (d *docker) detach(guest) command {
+func (d *docker) detach(endpoint) command {
 	return d.command("network", "disconnect", dockerNetwork, dockerContainer)
 }
 
@@ -84,5 +84,5 @@ func (d *docker) command(args ...string) command {
 	return command{args: append(slices.Clone(d.client), args...)}
 }
 
-func (d *docker) detached() error { return nil }
-func (d *docker) close() error    { return d.networks.Close() }
+func (d *docker) removed() error { return nil }
+func (d *docker) close() error   { return d.networks.Close() }

@@ -6,34 +6,34 @@ import (
 	"cleat/lab"
 )
 
-// apptainer makes containers by Apptainer, out of the image's directory. They run
-// on the node because apptainer does.
+// apptainer makes containers by Apptainer from the image's directory. It runs on the
+// node, and so do they.
 type apptainer struct{ *Runtime }
 
 func openApptainer(_ context.Context, r *Runtime) (engine, error) { return apptainer{r}, nil }
 
-// execArgs are the arguments by which it runs a command: with the lab's /dev, as
-// is its default, so with /dev/net/tun; without the user's files; and of root's
-// privileges with the one that the others add. (All of root's, its default, it
-// wants to give whether or not they are there.)
-func (j job) execArgs(tree string, c lab.Command) []string {
+// execArgs returns the arguments that run a command. The container has the lab's /dev,
+// the default, and so /dev/net/tun. It has no files of the user's. Of root's privileges
+// it has only the one that other engines add: by default Apptainer insists on giving all
+// of root's, even those that the lab does not have.
+func (s containerSpec) execArgs(tree string, c lab.Command) []string {
 	args := []string{"--silent", "exec", "--cleanenv", "--no-home", "--pwd", "/",
 		"--no-mount", "cwd,tmp,bind-paths", "--no-privs", "--add-caps", "CAP_NET_ADMIN"}
-	for _, dir := range j.share {
+	for _, dir := range s.share {
 		args = append(args, "--bind", dir)
 	}
 	args = append(args, tree)
 	return append(args, c.Args...)
 }
 
-func (a apptainer) start(j job, c lab.Command) (lab.Proc, error) {
-	c.Args = a.command(append([]string{"apptainer"}, j.execArgs(a.tree(), c)...)...)
-	started, err := j.node.Start(c)
+func (a apptainer) start(s containerSpec, c lab.Command) (lab.Proc, error) {
+	c.Args = a.command(append([]string{"apptainer"}, s.execArgs(a.imageDir(), c)...)...)
+	started, err := s.node.Start(c)
 	if err != nil {
 		return nil, err
 	}
 	return &proc{Proc: started, parent: func() (int, bool) { return started.PID(), true }}, nil
 }
 
-// close has nothing to end: Apptainer has no daemon.
+// close does nothing: Apptainer has no daemon.
 func (apptainer) close() error { return nil }

@@ -13,22 +13,21 @@ import (
 	"cleat/lab"
 )
 
-// client is a command-line client that makes containers and starts them: docker
-// or podman.
+// client is a command-line client that makes and starts containers: docker or podman.
 type client struct {
 	*Runtime
-	global []string // the program and the options that all its commands have
+	global []string // the program, and the options of all its commands
 }
 
-// clientTimeout bounds a command that makes or removes something; 128 of them
-// run at once on a small machine.
+// clientTimeout bounds a command that makes or removes something. 128 of them run at once
+// on a small machine.
 const clientTimeout = time.Minute
 
-// outputDelay is how long a command that has ended may leave its output to another
-// process.
+// outputDelay is how long another process may hold the output of a command that has
+// ended.
 const outputDelay = 5 * time.Second
 
-// run runs one of the client's commands to its end, and returns what it printed.
+// run runs one of the client's commands to its end and returns its output.
 func (c *client) run(ctx context.Context, in io.Reader, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
@@ -36,10 +35,10 @@ func (c *client) run(ctx context.Context, in io.Reader, args ...string) (string,
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Stdin = in
 	cmd.WaitDelay = outputDelay
-	var out, complaint strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &complaint
+	var out, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", c.name, args[0], err, strings.Join(strings.Fields(complaint.String()), " "))
+		return "", fmt.Errorf("%s %s: %w: %s", c.name, args[0], err, strings.Join(strings.Fields(stderr.String()), " "))
 	}
 	return strings.TrimSpace(out.String()), nil
 }
@@ -52,31 +51,31 @@ func (c *client) load(ctx context.Context) error {
 	}
 	written := make(chan error, 1)
 	go func() {
-		err := archive(w, c.tree())
+		err := archive(w, c.imageDir())
 		w.Close()
 		written <- err
 	}()
 	_, err = c.run(ctx, r, "import", "-", image)
-	r.Close() // so that writing ends
+	r.Close() // so that archive ends
 	if wrote := <-written; err == nil {
 		err = wrote
 	}
 	return err
 }
 
-// launch starts the container j, which has been created. Its parent's process id
-// and that of its first process will be in the files.
-func (c *client) launch(j job, cmd lab.Command, parentFile, pidFile string) (lab.Proc, error) {
-	cmd.Args = c.command(append(c.global, j.startArgs()...)...)
-	cmd.CPU = nil                                                                  // the container has its own; the client only waits
-	remove := func() { c.run(context.Background(), nil, "rm", "--force", j.name) } // it may be gone
-	started, err := j.node.Start(cmd)
+// launch starts a container that has been created. The engine writes the process ids of
+// the container's parent and of its first process to the files.
+func (c *client) launch(s containerSpec, cmd lab.Command, parentFile, pidFile string) (lab.Proc, error) {
+	cmd.Args = c.command(append(c.global, s.startArgs()...)...)
+	cmd.CPU = nil                                                                  // the container's cpuset applies; the client only waits
+	remove := func() { c.run(context.Background(), nil, "rm", "--force", s.name) } // it may be gone already
+	started, err := s.node.Start(cmd)
 	if err != nil {
 		remove()
 		return nil, err
 	}
-	return &proc{Proc: started, remove: remove, later: c.later, pidFile: pidFile, parent: func() (int, bool) { return readPID(parentFile) }}, nil
+	return &proc{Proc: started, remove: remove, reapLater: c.reapLater, pidFile: pidFile, parent: func() (int, bool) { return readPID(parentFile) }}, nil
 }
 
-// file is one of the engine's own files.
+// file returns the path of one of the engine's own files.
 func (r *Runtime) file(name string) string { return filepath.Join(r.dir, name) }

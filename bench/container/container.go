@@ -19,61 +19,61 @@ import (
 	"cleat/link"
 )
 
-// Config says what the containers of a runtime are made of.
+// Config configures the containers of a runtime.
 type Config struct {
-	Scratch  string   // a directory of the lab for the engine's files, on one file system
+	Scratch  string   // directory of the lab for the engine's files, on one file system
 	Share    []string // directories that every container sees at the same path
-	Programs []string // on the PATH, to be in the image beside this program
-	Self     string   // path of what is in the image as this program; "": the one that runs
+	Programs []string // further programs for the image, see program.Find
+	Self     string   // path of the file that is this program in the image; "": the running program
 }
 
-// Options are what one program needs beyond the network of its node and
-// CAP_NET_ADMIN, which all have: to choose a congestion control.
+// Options are what a program needs besides its node's network. All programs have
+// CAP_NET_ADMIN, with which they choose a congestion control.
 type Options struct {
 	TUN   bool     // /dev/net/tun
 	Share []string // directories that its container sees at the same path
 }
 
-// Runtime runs programs in containers of one engine. A nil Runtime runs them
-// natively. It is safe for concurrent use.
+// Runtime runs programs in containers of one engine. A nil Runtime runs them natively. It
+// is safe for concurrent use.
 type Runtime struct {
 	name   string
 	cfg    Config
-	dir    string // all of the engine's files
+	dir    string // has all of the engine's files
 	env    []string
-	files  *files
+	mounts *privateMounts
 	groups *groups
 	engine engine
 
 	started atomic.Int64
 
-	mu   sync.Mutex
-	late []int // processes of the engine's that have yet to be reaped
+	mu       sync.Mutex
+	unreaped []int // the engine's processes that Close has to reap
 }
 
 // engine makes containers.
 type engine interface {
-	// start runs c in a new container, as the job says.
-	start(j job, c lab.Command) (lab.Proc, error)
-	// close ends what the engine keeps running; no container is left by then.
+	// start runs c in a new container.
+	start(s containerSpec, c lab.Command) (lab.Proc, error)
+	// close ends the engine. No container exists by then.
 	close() error
 }
 
-// job is one container to be made.
-type job struct {
+// containerSpec describes a container to be made.
+type containerSpec struct {
 	name string
 	node *lab.Node
 	tun  bool
-	// share are directories that it sees at the same path.
+	// share are directories that the container sees at the same path.
 	share []string
 	// interactive containers read their standard input.
 	interactive bool
 }
 
-// engines make runtimes ready, by the names of cell.Runtimes.
+// engines are the engines by the names of cell.Runtimes.
 var engines = map[string]struct {
 	open     func(context.Context, *Runtime) (engine, error)
-	programs []string // without which there is nothing to open
+	programs []string // the engine requires them
 	remedy   string
 }{
 	"docker":    {openDocker, []string{"dockerd", "containerd", "runc", "docker", "nsenter"}, "apt-get install docker.io"},
@@ -81,14 +81,14 @@ var engines = map[string]struct {
 	"apptainer": {openApptainer, []string{"apptainer", "nsenter"}, "apt-get install apptainer (Debian unstable), or a package from github.com/apptainer/apptainer/releases"},
 }
 
-// Check is nil when this lab can try to open the runtime of that name, else the
-// *link.Lack of the first thing that is missing. Native needs nothing.
+// Check reports whether this lab can try to open the named runtime. The error is a
+// *link.Lack for the first thing that is missing. Native requires nothing.
 func Check(name string) error {
 	f, _ := lab.Inside()
 	return CheckIn(name, f == lab.Root)
 }
 
-// CheckIn is Check for a lab that root would make, or another user.
+// CheckIn is Check for a lab made by root, or by another user.
 func CheckIn(name string, rootLab bool) error {
 	if name == cell.Native {
 		return nil
@@ -98,7 +98,7 @@ func CheckIn(name string, rootLab bool) error {
 		return fmt.Errorf("unknown runtime %q", name)
 	}
 	if !rootLab {
-		return &link.Lack{What: name, Reason: "its containers need a lab that is made by root", Remedy: "run the command with sudo, and not with --lab user"}
+		return &link.Lack{What: name, Reason: "its containers need a lab made by root", Remedy: "run the command with sudo, and not with --lab user"}
 	}
 	for _, p := range e.programs {
 		if _, err := program.Find(p); err != nil {
@@ -108,10 +108,32 @@ func CheckIn(name string, rootLab bool) error {
 	return nil
 }
 
-// Open makes a runtime ready, nil for cell.Native. What this machine lacks, and
-// why an engine does not start here, is a *link.Lack; nothing stays behind then.
+// Open makes a runtime ready; nil for cell.Native. The error is a *link.Lack for what this
+// machine lacks, and for an engine that does not work here. Nothing is left behind then.
 func Open(ctx context.Context, name string, cfg Config) (*Runtime, error) {
-	if err := Check(name); err != nil || name == cell.Native {
+	if name == cell.Native {
+		return nil, nil
+	}
+	r, err := newRuntime(name, cfg)
+	if err != nil {
+		return nil, err
+	}
+	err = r.prepare()
+	if err == nil {
+		r.engine, err = engines[name].open(ctx, r)
+	}
+	if err == nil {
+		err = r.tryContainer(ctx)
+	}
+	if err != nil {
+		return nil, r.openFailed(ctx, err)
+	}
+	return r, nil
+}
+
+// newRuntime returns a Runtime with a directory, but without engine.
+func newRuntime(name string, cfg Config) (*Runtime, error) {
+	if err := Check(name); err != nil {
 		return nil, err
 	}
 	Sweep()
@@ -119,50 +141,34 @@ func Open(ctx context.Context, name string, cfg Config) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for %s: %w", name, err)
 	}
-	r := &Runtime{name: name, cfg: cfg, dir: dir}
-	err = r.open(ctx)
-	if err == nil {
-		return r, nil
-	}
-	return nil, r.giveUp(ctx, err)
+	return &Runtime{name: name, cfg: cfg, dir: dir}, nil
 }
 
-// giveUp closes what could not be opened, and says why in a *link.Lack.
-func (r *Runtime) giveUp(ctx context.Context, err error) error {
+// openFailed closes what is open and returns the reason as a *link.Lack.
+func (r *Runtime) openFailed(ctx context.Context, err error) error {
 	var lack *link.Lack
-	known := errors.As(err, &lack)
+	isLack := errors.As(err, &lack)
 	err = errors.Join(err, r.Close())
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	if known {
+	if isLack {
 		return lack
 	}
 	return &link.Lack{What: r.name, Reason: "it does not work here: " + err.Error()}
 }
 
-func (r *Runtime) open(ctx context.Context) error {
-	if err := r.prepare(); err != nil {
-		return err
-	}
-	var err error
-	if r.engine, err = engines[r.name].open(ctx, r); err != nil {
-		return err
-	}
-	return r.try(ctx)
-}
-
-// prepare makes what all engines need: the image's files, control groups, a
-// private view of the machine's files.
+// prepare makes what all engines need: the image's files, control groups and private
+// mounts.
 func (r *Runtime) prepare() error {
 	var err error
-	if err = r.pack(); err != nil {
+	if err = r.buildImage(); err != nil {
 		return err
 	}
 	if r.groups, err = newGroups(); err != nil {
 		return err
 	}
-	if r.files, err = newFiles(filepath.Join(r.dir, "files")); err != nil {
+	if r.mounts, err = newPrivateMounts(filepath.Join(r.dir, "files")); err != nil {
 		return err
 	}
 	home := filepath.Join(r.dir, "home")
@@ -173,8 +179,8 @@ func (r *Runtime) prepare() error {
 	return nil
 }
 
-// try runs a container: most of what an engine lacks shows only then.
-func (r *Runtime) try(ctx context.Context) error {
+// tryContainer runs a container, since most problems of an engine show only then.
+func (r *Runtime) tryContainer(ctx context.Context) error {
 	node, err := lab.NewNode("try")
 	if err != nil {
 		return err
@@ -191,20 +197,20 @@ func (r *Runtime) try(ctx context.Context) error {
 		return err
 	}
 	defer context.AfterFunc(ctx, proc.Kill)()
-	complaint, _ := io.ReadAll(out)
+	stderr, _ := io.ReadAll(out)
 	err = proc.Wait()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && slices.Contains(engineExits, exit.ExitCode()) {
-		return fmt.Errorf("try a container: %w: %s", err, strings.Join(strings.Fields(string(complaint)), " "))
+	if errors.As(err, &exit) && slices.Contains(engineExitCodes, exit.ExitCode()) {
+		return fmt.Errorf("try a container: %w: %s", err, strings.Join(strings.Fields(string(stderr)), " "))
 	}
-	return nil // how the program itself ended is its affair
+	return nil // the exit code of the program itself does not matter
 }
 
-// engineExits are exit statuses by which engines say that it was they who failed
-// (docker-run(1), podman-run(1); Apptainer's is 255).
-var engineExits = []int{125, 126, 127, 255}
+// engineExitCodes mean that the engine failed, not the program (docker-run(1),
+// podman-run(1); Apptainer's is 255).
+var engineExitCodes = []int{125, 126, 127, 255}
 
-// String is the runtime's name.
+// String returns the runtime's name.
 func (r *Runtime) String() string {
 	if r == nil {
 		return cell.Native
@@ -212,17 +218,17 @@ func (r *Runtime) String() string {
 	return r.name
 }
 
-// On is where programs run in containers that have the node's network; the node
-// itself for a nil Runtime.
+// On returns a Runner of programs in containers that have the node's network. For a nil
+// Runtime that is the node.
 func (r *Runtime) On(n *lab.Node, o Options) lab.Runner {
 	if r == nil {
 		return n
 	}
-	return &place{runtime: r, node: n, options: o}
+	return &containerRunner{runtime: r, node: n, options: o}
 }
 
-// Close ends the engine and removes its files. Its programs must have ended, or
-// been killed and waited for. A nil Runtime has nothing to close.
+// Close ends the engine and removes its files. The programs must have ended, or been
+// killed and waited for. Closing a nil Runtime does nothing.
 func (r *Runtime) Close() error {
 	if r == nil {
 		return nil
@@ -231,8 +237,8 @@ func (r *Runtime) Close() error {
 	if r.engine != nil {
 		errs = append(errs, r.engine.close())
 	}
-	if r.files != nil {
-		for _, pid := range append(r.files.close(), r.late...) {
+	if r.mounts != nil {
+		for _, pid := range append(r.mounts.close(), r.unreaped...) {
 			reap(pid)
 		}
 	}
@@ -242,15 +248,15 @@ func (r *Runtime) Close() error {
 	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
 }
 
-// later keeps a process to be reaped by Close.
-func (r *Runtime) later(pid int) {
+// reapLater leaves a process for Close to reap.
+func (r *Runtime) reapLater(pid int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.late = append(r.late, pid)
+	r.unreaped = append(r.unreaped, pid)
 }
 
-// command is a command line of the engine's, to be run where its files are.
+// command returns a command line that runs args of the engine in its private mounts.
 func (r *Runtime) command(args ...string) []string {
 	env := append([]string{"env"}, r.env...)
-	return append(r.files.enter(), append(env, args...)...)
+	return append(r.mounts.enter(), append(env, args...)...)
 }

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// engineCommand is the engine's command that started a container, and counts how
-// often it is killed.
+// engineCommand is the engine's command that started a container. It counts how often it
+// is killed.
 type engineCommand struct {
 	lab.Proc
 	kills int
@@ -31,9 +31,9 @@ type engineCommand struct {
 func (e *engineCommand) PID() int { return os.Getpid() }
 func (e *engineCommand) Kill()    { e.kills++ }
 
-// TestKillTwice: a container whose first process was killed is not removed by its
-// engine besides, which takes longer than a measurement may; one that has not come
-// so far is.
+// TestKillTwice checks that Kill removes a container by its engine only if the first
+// process does not exist yet. Removing one whose process was killed would take longer
+// than a measurement may.
 func TestKillTwice(t *testing.T) {
 	first := exec.Command("sleep", "60")
 	if err := first.Start(); err != nil {
@@ -48,7 +48,7 @@ func TestKillTwice(t *testing.T) {
 	parent := func() (int, bool) { return os.Getpid(), true }
 	started := &proc{Proc: command, pidFile: pidFile, parent: parent, remove: func() { removed++ }}
 	started.Kill()
-	first.Wait() // it was killed
+	first.Wait() // the error of a killed process means nothing
 	started.Kill()
 	if removed != 0 || command.kills != 0 {
 		t.Errorf("removed %d times, its engine's command killed %d times", removed, command.kills)
@@ -64,15 +64,15 @@ func TestCreateArgs(t *testing.T) {
 	common := "create --name n --rm --network host --cap-add NET_ADMIN --security-opt label=disable --label cleat-bench "
 	for _, tt := range []struct {
 		name string
-		job  job
+		job  containerSpec
 		cpus []int
 		want string
 	}{
-		{"plain", job{name: "n"}, nil, common + "cleat-bench /cleat serve"},
-		{"pinned", job{name: "n"}, []int{0, 3}, common + "--cpuset-cpus 0,3 cleat-bench /cleat serve"},
-		{"a tunnel", job{name: "n", tun: true}, nil, common + "--device /dev/net/tun cleat-bench /cleat serve"},
-		{"directories", job{name: "n", share: []string{"/a", "/b/c"}}, nil, common + "--volume /a:/a --volume /b/c:/b/c cleat-bench /cleat serve"},
-		{"with input", job{name: "n", interactive: true}, nil, common + "--interactive cleat-bench /cleat serve"},
+		{"plain", containerSpec{name: "n"}, nil, common + "cleat-bench /cleat serve"},
+		{"pinned", containerSpec{name: "n"}, []int{0, 3}, common + "--cpuset-cpus 0,3 cleat-bench /cleat serve"},
+		{"a tunnel", containerSpec{name: "n", tun: true}, nil, common + "--device /dev/net/tun cleat-bench /cleat serve"},
+		{"directories", containerSpec{name: "n", share: []string{"/a", "/b/c"}}, nil, common + "--volume /a:/a --volume /b/c:/b/c cleat-bench /cleat serve"},
+		{"with input", containerSpec{name: "n", interactive: true}, nil, common + "--interactive cleat-bench /cleat serve"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := strings.Join(tt.job.createArgs(lab.Command{Args: []string{selfPath, "serve"}, CPU: tt.cpus}), " ")
@@ -84,17 +84,17 @@ func TestCreateArgs(t *testing.T) {
 }
 
 func TestStartArgs(t *testing.T) {
-	if got := strings.Join(job{name: "n"}.startArgs(), " "); got != "start --attach n" {
+	if got := strings.Join(containerSpec{name: "n"}.startArgs(), " "); got != "start --attach n" {
 		t.Error(got)
 	}
-	if got := strings.Join(job{name: "n", interactive: true}.startArgs(), " "); got != "start --attach --interactive n" {
+	if got := strings.Join(containerSpec{name: "n", interactive: true}.startArgs(), " "); got != "start --attach --interactive n" {
 		t.Error(got)
 	}
 }
 
 func TestExecArgs(t *testing.T) {
-	j := job{name: "n", tun: true, share: []string{"/a"}}
-	got := strings.Join(j.execArgs("/tree", lab.Command{Args: []string{selfPath, "serve"}, CPU: []int{1}}), " ")
+	s := containerSpec{name: "n", tun: true, share: []string{"/a"}}
+	got := strings.Join(s.execArgs("/tree", lab.Command{Args: []string{selfPath, "serve"}, CPU: []int{1}}), " ")
 	want := "--silent exec --cleanenv --no-home --pwd / --no-mount cwd,tmp,bind-paths --no-privs --add-caps CAP_NET_ADMIN" +
 		" --bind /a /tree /cleat serve"
 	if got != want {
@@ -140,22 +140,23 @@ func TestLibraries(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := libraries("/bin/static:\n\tnot a dynamic executable\n"); len(got) != 0 {
-		t.Errorf("of a static program: %q", got)
+		t.Errorf("libraries of a static program: %q", got)
 	}
 }
 
-// TestImage packs this test and a program with libraries, and reads the archive.
+// TestImage builds an image of this test binary and a program with libraries, and reads
+// the archive.
 func TestImage(t *testing.T) {
 	dynamic, err := exec.LookPath("sh")
 	if err != nil {
-		t.Skip("there is no sh")
+		t.Skip("sh is not installed")
 	}
 	r := &Runtime{dir: t.TempDir(), cfg: Config{Share: []string{"/some/where"}, Programs: []string{filepath.Base(dynamic)}}}
-	if err := r.pack(); err != nil {
+	if err := r.buildImage(); err != nil {
 		t.Fatal(err)
 	}
 	var packed bytes.Buffer
-	if err := archive(&packed, r.tree()); err != nil {
+	if err := archive(&packed, r.imageDir()); err != nil {
 		t.Fatal(err)
 	}
 	modes := map[string]int64{}
@@ -184,86 +185,88 @@ func TestImage(t *testing.T) {
 		}
 	}
 	absent := &Runtime{dir: t.TempDir(), cfg: Config{Programs: []string{"no-such-program"}}}
-	if err := absent.pack(); !errors.Is(err, exec.ErrNotFound) {
-		t.Errorf("a program that there is not: %v", err)
+	if err := absent.buildImage(); !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("missing program: %v", err)
 	}
 }
 
-// What makes the private view writes nothing but below its first argument: until
-// the mounts are there, and should one fail, all else is the machine's own. Its
-// words are looked at, since a mistake here must not cost the machine's files.
-func TestMakeFilesWritesNothingElse(t *testing.T) {
-	for _, line := range strings.Split(makeFiles, "\n") {
+// TestMountScriptWritesNothingElse checks that the script writes only below its first
+// argument: until the mounts exist, and if one fails, all other files are the machine's
+// own. It checks the text, since running a wrong script would damage the machine.
+func TestMountScriptWritesNothingElse(t *testing.T) {
+	for _, line := range strings.Split(mountScript, "\n") {
 		_, to, writes := strings.Cut(line, ">")
 		if writes && !strings.HasPrefix(to, `"$1/`) {
-			t.Errorf("it writes elsewhere: %s", line)
+			t.Errorf("the script writes elsewhere: %s", line)
 		}
 		switch words := strings.Fields(line); {
 		case len(words) == 0:
 		case slices.Contains([]string{"rm", "mv", "cp", "ln", "touch", "tee"}, words[0]):
-			t.Errorf("it changes files: %s", line)
+			t.Errorf("the script changes files: %s", line)
 		case words[0] == "mkdir" && strings.Count(line, `"$1/`) != len(words)-2:
-			t.Errorf("it makes directories elsewhere: %s", line)
+			t.Errorf("the script makes directories elsewhere: %s", line)
 		}
 	}
 }
 
-func TestHierarchies(t *testing.T) {
+func TestCgroupRoots(t *testing.T) {
 	mounts := filepath.Join(t.TempDir(), "mounts")
 	text := "proc /proc proc rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n"
 	if err := os.WriteFile(mounts, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := hierarchies(mounts)
+	got, err := cgroupRoots(mounts)
 	if want := []string{"/sys/fs/cgroup/cpu", "/sys/fs/cgroup/unified"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 }
 
-// TestSweep: the groups of dead labs go, those of living ones and of others stay.
-// Ordinary directories do for groups.
+// TestSweep checks that the groups of dead labs are removed, and those of living ones and
+// of others are not. Ordinary directories stand for groups.
 func TestSweep(t *testing.T) {
-	tops := []string{t.TempDir(), t.TempDir()}
-	alive, err := newGroupsAt(tops)
+	roots := []string{t.TempDir(), t.TempDir()}
+	alive, err := newGroupsIn(roots)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead, err := newGroupsAt(tops)
+	dead, err := newGroupsIn(roots)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{
-		filepath.Join(tops[0], dead.name, "container", "inner"), filepath.Join(tops[1], alive.name, "container"),
-		filepath.Join(tops[1], groupPrefix+"half-gone"), filepath.Join(tops[0], "docker", "container"),
+		filepath.Join(roots[0], dead.name, "container", "inner"), filepath.Join(roots[1], alive.name, "container"),
+		filepath.Join(roots[1], groupPrefix+"half-gone"), filepath.Join(roots[0], "docker", "container"),
 	} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	dead.lock.Close() // as the kernel does for a process that is killed
-	sweep(tops)
+	dead.lock.Close() // as the kernel does for a killed process
+	sweep(roots)
 	var left []string
-	for i, top := range tops {
-		found, _ := filepath.Glob(filepath.Join(top, "*"))
+	for i, root := range roots {
+		found, _ := filepath.Glob(filepath.Join(root, "*"))
 		for _, path := range found {
 			left = append(left, string("ab"[i])+"/"+filepath.Base(path))
 		}
 	}
 	if want := []string{"a/" + alive.name, "a/docker", "b/" + alive.name}; !slices.Equal(left, want) {
-		t.Errorf("left %q, want %q", left, want)
+		t.Errorf("groups %q remain, want %q", left, want)
 	}
-	if err := alive.close(); err != nil || exists(filepath.Join(tops[0], alive.name)) || exists(filepath.Join(tops[1], alive.name)) {
-		t.Errorf("close: %v", err)
+	err = alive.close()
+	for _, root := range roots {
+		if _, statErr := os.Lstat(filepath.Join(root, alive.name)); err != nil || statErr == nil {
+			t.Errorf("close: %v", err)
+		}
 	}
 }
 
-// TestSweepRace: a group that is swept between being made and being locked is
-// made again.
+// TestSweepRace checks that a group is made again if it is swept before it is locked.
 func TestSweepRace(t *testing.T) {
-	top := t.TempDir()
-	dir := filepath.Join(top, groupPrefix+"1")
+	root := t.TempDir()
+	dir := filepath.Join(root, groupPrefix+"1")
 	if _, err := lockGroup(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a group that is gone: %v", err)
+		t.Errorf("lock a removed group: %v", err)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -274,11 +277,11 @@ func TestSweepRace(t *testing.T) {
 	}
 	defer first.Close()
 	if _, err := lockGroup(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a group that somebody else is about to remove: %v", err)
+		t.Errorf("lock a group that another process locks: %v", err)
 	}
 }
 
-func TestCheckOutsideOfARootLab(t *testing.T) {
+func TestCheckNeedsARootLab(t *testing.T) {
 	if f, _ := lab.Inside(); f == lab.Root {
 		t.Setenv("CLEAT_LAB", string(lab.User))
 	}
@@ -304,7 +307,7 @@ func TestCheckNamesTheMissingProgram(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for name, remedy := range map[string]string{"docker": "docker.io", "podman": "podman", "apptainer": "apptainer"} {
 		if _, err := program.Find(engines[name].programs[0]); err == nil {
-			continue // where daemons are
+			continue // it is in a directory of administrators' programs
 		}
 		var lack *link.Lack
 		if err := Check(name); !errors.As(err, &lack) || !strings.Contains(lack.Remedy, remedy) ||
@@ -314,18 +317,18 @@ func TestCheckNamesTheMissingProgram(t *testing.T) {
 	}
 }
 
-// Every runtime but the native one has an engine.
+// TestEveryRuntimeHasAnEngine, except the native one.
 func TestEveryRuntimeHasAnEngine(t *testing.T) {
 	for _, name := range cell.Runtimes() {
 		if _, ok := engines[name]; ok == (name == cell.Native) {
-			t.Errorf("%s: an engine: %t", name, ok)
+			t.Errorf("%s: has an engine: %t", name, ok)
 		}
 	}
 }
 
-// TestNodeRuntime calls the script that dockerd calls, with programs that only
-// say how they were called.
-func TestNodeRuntime(t *testing.T) {
+// TestRuntimeScript runs the script that dockerd calls, with stand-ins that print their
+// arguments.
+func TestRuntimeScript(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"runc", "nsenter"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho "+name+" \"$@\"\n"), 0o700); err != nil {
@@ -334,7 +337,7 @@ func TestNodeRuntime(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	script := filepath.Join(dir, "runtime")
-	text := strings.NewReplacer("%[1]s", dir, "%[2]s", "/exec/netns/default").Replace(nodeRuntime)
+	text := strings.NewReplacer("%[1]s", dir, "%[2]s", "/exec/netns/default").Replace(runtimeScript)
 	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -363,12 +366,12 @@ func TestNodeRuntime(t *testing.T) {
 		t.Errorf("the first process is in %q, %v", to, err)
 	}
 	if text, _ := os.ReadFile(config); string(text) != `{"path":"`+dir+`/c1.net"}` {
-		t.Errorf("the bundle says %s", text)
+		t.Errorf("config.json is %s", text)
 	}
 }
 
-// A program that only we started may be waited for twice, and one that somebody
-// else's end left to us is reaped.
+// TestChildren also checks that a child of this process may be waited for twice, and that
+// an inherited one is reaped.
 func TestChildren(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
 	if err := cmd.Start(); err != nil {
@@ -380,6 +383,6 @@ func TestChildren(t *testing.T) {
 	cmd.Process.Signal(unix.SIGKILL)
 	cmd.Wait()
 	if slices.Contains(children(os.Getpid()), cmd.Process.Pid) {
-		t.Error("it is still there")
+		t.Error("the child still exists")
 	}
 }

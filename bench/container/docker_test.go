@@ -8,16 +8,16 @@ import (
 	"cleat/link"
 )
 
-func TestFits(t *testing.T) {
-	dir := "/" + strings.Repeat("x", socketPathMax-len("/"+longestSocket)-1)
-	if path := dir + "/" + longestSocket; len(path) != 107 {
-		t.Fatalf("the longest path has %d bytes", len(path))
+func TestCheckSocketPath(t *testing.T) {
+	dir := "/" + strings.Repeat("x", socketPathMax-len("/"+longestSocketName)-1)
+	if path := dir + "/" + longestSocketName; len(path) != 107 {
+		t.Fatalf("the path has %d bytes, want 107", len(path))
 	}
-	if err := fits(dir); err != nil {
+	if err := checkSocketPath(dir); err != nil {
 		t.Error(err)
 	}
 	var lack *link.Lack
-	if err := fits(dir + "x"); !errors.As(err, &lack) || !strings.Contains(lack.Remedy, "TMPDIR=/tmp") || !strings.Contains(lack.Reason, "may have 69 bytes") {
-		t.Errorf("one byte more: %v", err)
+	if err := checkSocketPath(dir + "x"); !errors.As(err, &lack) || !strings.Contains(lack.Remedy, "TMPDIR=/tmp") || !strings.Contains(lack.Reason, "at most 69 bytes") {
+		t.Errorf("a path of 108 bytes: %v", err)
 	}
 }

@@ -6,11 +6,12 @@ import (
 	"cleat/internal/program"
 )
 
-// engineVariables begin the names of variables by which users steer their
-// engines: to another daemon, to other files.
+// engineVariables are prefixes of variables by which users point their engines to another
+// daemon or to other files.
 var engineVariables = []string{"DOCKER_", "CONTAINER_", "CONTAINERS_", "PODMAN_", "APPTAINER_", "SINGULARITY_", "BUILDAH_", "STORAGE_", "XDG_", "NOTIFY_SOCKET", "LISTEN_"}
 
-// environment is the arguments for env(1) that make an engine forget who calls.
+// environment returns arguments for env(1) that hide the user's configuration from an
+// engine.
 func environment(of []string, home string) []string {
 	var args []string
 	for _, kv := range of {

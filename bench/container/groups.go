@@ -13,36 +13,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groups are the control groups of one Runtime: one in each hierarchy, of the
-// same name, below which its engine makes those of its containers. Nothing else
-// of a lab outlives it. The one in the first hierarchy is locked (flock(2)) by
-// the lab's process, so that others can tell whether it still lives.
+// groups are the control groups of one Runtime: one in each hierarchy, with the same
+// name, below which its engine makes those of its containers. They are all that can
+// outlive a lab. The one in the first hierarchy is locked (flock(2)) by the lab's
+// process, so that others can tell whether the lab is alive.
 type groups struct {
-	name string // of the group, below the top of each hierarchy
-	tops []string
-	lock *os.File
+	name  string // relative to the root of each hierarchy
+	roots []string
+	lock  *os.File
 }
 
-// groupPrefix begins the names of our groups.
+// groupPrefix is the beginning of every group's name.
 const groupPrefix = "cleat-bench."
 
 // newGroups makes the group in every hierarchy and locks it.
 func newGroups() (*groups, error) {
-	tops, err := hierarchies("/proc/self/mounts")
+	roots, err := cgroupRoots("/proc/self/mounts")
 	if err != nil {
 		return nil, err
 	}
-	if len(tops) == 0 {
+	if len(roots) == 0 {
 		return nil, errors.New("make a control group: none are mounted")
 	}
-	return newGroupsAt(tops)
+	return newGroupsIn(roots)
 }
 
-// newGroupsAt is newGroups for these hierarchies. Where somebody sweeps between
-// making and locking, it tries another name.
-func newGroupsAt(tops []string) (*groups, error) {
+// newGroupsIn is newGroups for the given hierarchies. It tries another name if another
+// process sweeps between making and locking the group.
+func newGroupsIn(roots []string) (*groups, error) {
 	for {
-		dir, err := os.MkdirTemp(tops[0], groupPrefix)
+		dir, err := os.MkdirTemp(roots[0], groupPrefix)
 		if err != nil {
 			return nil, fmt.Errorf("make a control group: %w", err)
 		}
@@ -53,9 +53,9 @@ func newGroupsAt(tops []string) (*groups, error) {
 		if err != nil {
 			return nil, err
 		}
-		g := &groups{name: filepath.Base(dir), tops: tops, lock: lock}
-		for _, top := range tops[1:] {
-			if err := os.Mkdir(filepath.Join(top, g.name), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		g := &groups{name: filepath.Base(dir), roots: roots, lock: lock}
+		for _, root := range roots[1:] {
+			if err := os.Mkdir(filepath.Join(root, g.name), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 				return nil, errors.Join(fmt.Errorf("make a control group: %w", err), g.close())
 			}
 		}
@@ -63,8 +63,8 @@ func newGroupsAt(tops []string) (*groups, error) {
 	}
 }
 
-// lockGroup locks a group that is there; fs.ErrNotExist says that it went, or is
-// about to go.
+// lockGroup locks an existing group. The error wraps fs.ErrNotExist if the group is gone,
+// or another process is about to remove it.
 func lockGroup(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -88,29 +88,29 @@ func lockGroup(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// path is the group's path as engines want it.
+// path returns the group's path as engines expect it.
 func (g *groups) path() string { return "/" + g.name }
 
 // close removes the group in all hierarchies, the locked one last.
 func (g *groups) close() error {
 	defer g.lock.Close()
-	return removeGroup(g.tops, g.name)
+	return removeGroup(g.roots, g.name)
 }
 
-// Sweep removes the control groups of labs that were killed. What is still in use
-// is left for the next time.
+// Sweep removes the control groups of labs that were killed. It leaves those that are
+// still in use to the next Sweep.
 func Sweep() {
-	tops, err := hierarchies("/proc/self/mounts")
+	roots, err := cgroupRoots("/proc/self/mounts")
 	if err != nil {
-		return // nothing was made, then
+		return // no hierarchy, no group
 	}
-	sweep(tops)
+	sweep(roots)
 }
 
-func sweep(tops []string) {
+func sweep(roots []string) {
 	var names []string
-	for _, top := range tops {
-		found, _ := filepath.Glob(filepath.Join(top, groupPrefix+"*"))
+	for _, root := range roots {
+		found, _ := filepath.Glob(filepath.Join(root, groupPrefix+"*"))
 		for _, dir := range found {
 			if name := filepath.Base(dir); !slices.Contains(names, name) {
 				names = append(names, name)
@@ -118,37 +118,32 @@ func sweep(tops []string) {
 		}
 	}
 	for _, name := range names {
-		first := filepath.Join(tops[0], name)
+		first := filepath.Join(roots[0], name)
 		lock, err := lockGroup(first)
-		if err != nil && exists(first) {
-			continue // its lab lives
+		if _, statErr := os.Lstat(first); err != nil && statErr == nil {
+			continue // its lab is alive
 		}
-		_ = removeGroup(tops, name) // what can't be removed now will be the next time
+		_ = removeGroup(roots, name) // the next Sweep tries again
 		if err == nil {
 			lock.Close()
 		}
 	}
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-// How long a group may stay busy after its last process has ended: the kernel
-// takes note of that a little later.
+// A group may stay busy this long after its last process has ended, until the kernel has
+// noticed.
 const (
-	busyEvery = 5 * time.Millisecond
-	busyFor   = 2 * time.Second
+	busyPoll    = 5 * time.Millisecond
+	busyTimeout = 2 * time.Second
 )
 
-// removeGroup removes a group with all below it, in the first hierarchy last.
-func removeGroup(tops []string, name string) error {
+// removeGroup removes a group and everything below it, in the first hierarchy last.
+func removeGroup(roots []string, name string) error {
 	var errs []error
-	for _, top := range slices.Backward(tops) {
-		deadline := time.Now().Add(busyFor)
+	for _, root := range slices.Backward(roots) {
+		deadline := time.Now().Add(busyTimeout)
 		for {
-			err := removeTree(filepath.Join(top, name))
+			err := removeTree(filepath.Join(root, name))
 			if err == nil {
 				break
 			}
@@ -156,14 +151,14 @@ func removeGroup(tops []string, name string) error {
 				errs = append(errs, fmt.Errorf("remove control group: %w", err))
 				break
 			}
-			time.Sleep(busyEvery)
+			time.Sleep(busyPoll)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// removeTree removes the directories of a control group, the innermost first;
-// its files are the kernel's.
+// removeTree removes the directories of a control group, the innermost first. Its files
+// can't be removed.
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -185,20 +180,20 @@ func removeTree(dir string) error {
 	return nil
 }
 
-// hierarchies are the tops of all control group hierarchies, from a file of the
-// form of /proc/self/mounts.
-func hierarchies(mounts string) ([]string, error) {
+// cgroupRoots returns the roots of all control group hierarchies from a file such as
+// /proc/self/mounts.
+func cgroupRoots(mounts string) ([]string, error) {
 	text, err := os.ReadFile(mounts)
 	if err != nil {
 		return nil, fmt.Errorf("find control groups: %w", err)
 	}
-	var tops []string
+	var roots []string
 	for line := range strings.Lines(string(text)) {
 		// device, mount point, type, options (fstab(5))
 		words := strings.Fields(line)
-		if len(words) > 2 && (words[2] == "cgroup" || words[2] == "cgroup2") && !slices.Contains(tops, words[1]) {
-			tops = append(tops, words[1])
+		if len(words) > 2 && (words[2] == "cgroup" || words[2] == "cgroup2") && !slices.Contains(roots, words[1]) {
+			roots = append(roots, words[1])
 		}
 	}
-	return tops, nil
+	return roots, nil
 }

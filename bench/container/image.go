@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,19 +12,19 @@ import (
 	"cleat/internal/program"
 )
 
-// selfPath is where this program is in the image.
+// selfPath is this program's path in the image.
 const selfPath = "/cleat"
 
-// image is the name of the image.
+// image is the name of the image, and a label of its containers.
 const image = "cleat-bench"
 
-// tree is the directory with the image's files.
-func (r *Runtime) tree() string { return filepath.Join(r.dir, "image") }
+// imageDir is the directory with the image's files.
+func (r *Runtime) imageDir() string { return filepath.Join(r.dir, "image") }
 
-// imageDirs are directories that engines mount on, or complain of if missing.
+// imageDirs are directories that engines mount on, or require.
 var imageDirs = []string{"dev", "etc", "proc", "root", "run", "sys", "tmp", "usr/bin", "var/tmp"}
 
-// imageFiles are small files that engines want to find.
+// imageFiles are small files that engines require.
 var imageFiles = map[string]string{
 	"etc/passwd":      "root:x:0:0:root:/root:/cleat\n",
 	"etc/group":       "root:x:0:\n",
@@ -33,56 +32,61 @@ var imageFiles = map[string]string{
 	"etc/resolv.conf": "",
 }
 
-// pack makes the image's files.
-func (r *Runtime) pack() error {
-	tree := r.tree()
+// buildImage makes the image's files.
+func (r *Runtime) buildImage() error {
+	if err := r.copyImage(r.imageDir()); err != nil {
+		return fmt.Errorf("make an image: %w", err)
+	}
+	return nil
+}
+
+func (r *Runtime) copyImage(to string) error {
 	for _, dir := range append(imageDirs, r.cfg.Share...) {
-		if err := os.MkdirAll(filepath.Join(tree, dir), 0o755); err != nil {
-			return fmt.Errorf("make an image: %w", err)
+		if err := os.MkdirAll(filepath.Join(to, dir), 0o755); err != nil {
+			return err
 		}
 	}
 	for name, text := range imageFiles {
-		if err := os.WriteFile(filepath.Join(tree, name), []byte(text), 0o644); err != nil {
-			return fmt.Errorf("make an image: %w", err)
+		if err := os.WriteFile(filepath.Join(to, name), []byte(text), 0o644); err != nil {
+			return err
 		}
 	}
 	self, err := r.cfg.Self, error(nil)
 	if self == "" {
 		self, err = os.Executable()
 	}
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
 	programs := map[string]string{selfPath: self}
 	for _, name := range r.cfg.Programs {
-		if programs["/usr/bin/"+name], err = program.Find(name); err != nil {
-			return err
+		if err == nil {
+			programs["/usr/bin/"+name], err = program.Find(name)
 		}
 	}
-	for to, from := range programs {
-		if err := packProgram(tree, to, from); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// packProgram copies a program to its place, and its libraries to theirs.
-func packProgram(tree, to, from string) error {
-	if err := copyFile(filepath.Join(tree, to), from); err != nil {
+	if err != nil {
 		return err
 	}
-	// ldd fails for a program without libraries.
-	said, _ := program.Command("ldd", from).Output()
-	for _, library := range libraries(string(said)) {
-		if err := copyFile(filepath.Join(tree, library), library); err != nil {
+	for name, from := range programs {
+		if err := copyProgram(to, name, from); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// libraries are the files in ldd's answer: "libc.so.6 => /lib/… (0x…)", and the
+// copyProgram copies a program and its libraries into the directory to.
+func copyProgram(to, name, from string) error {
+	if err := copyFile(filepath.Join(to, name), from); err != nil {
+		return err
+	}
+	output, _ := program.Command("ldd", from).Output() // fails for a static program
+	for _, library := range libraries(string(output)) {
+		if err := copyFile(filepath.Join(to, library), library); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// libraries returns the files in ldd's output: "libc.so.6 => /lib/… (0x…)", and the
 // loader's "/lib64/… (0x…)".
 func libraries(ldd string) []string {
 	var paths []string
@@ -98,62 +102,29 @@ func libraries(ldd string) []string {
 	return paths
 }
 
-// copyFile copies what a path leads to, with the permission to run it.
+// copyFile copies the file that a path leads to, and makes the copy executable.
 func copyFile(to, from string) error {
 	in, err := os.Open(from)
 	if err != nil {
-		return fmt.Errorf("make an image: %w", err)
+		return err
 	}
 	defer in.Close()
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return fmt.Errorf("make an image: %w", err)
+		return err
 	}
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o755)
 	if err != nil {
-		return fmt.Errorf("make an image: %w", err)
+		return err
 	}
 	_, err = io.Copy(out, in)
-	if err = errors.Join(err, out.Close()); err != nil {
-		return fmt.Errorf("make an image: %w", err)
-	}
-	return nil
+	return errors.Join(err, out.Close())
 }
 
 // archive writes the image's files as a tar archive, which engines import.
-func archive(w io.Writer, tree string) error {
+func archive(w io.Writer, imageDir string) error {
 	t := tar.NewWriter(w)
-	err := filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || path == tree {
-			return err
-		}
-		return archiveOne(t, tree, path, d)
-	})
-	if err = errors.Join(err, t.Close()); err != nil {
+	if err := errors.Join(t.AddFS(os.DirFS(imageDir)), t.Close()); err != nil {
 		return fmt.Errorf("write an image: %w", err)
 	}
 	return nil
-}
-
-func archiveOne(t *tar.Writer, tree, path string, d fs.DirEntry) error {
-	info, err := d.Info()
-	if err != nil {
-		return err
-	}
-	h, err := tar.FileInfoHeader(info, "")
-	if err != nil {
-		return err
-	}
-	if h.Name, err = filepath.Rel(tree, path); err != nil {
-		return err
-	}
-	if err := t.WriteHeader(h); err != nil || d.IsDir() {
-		return err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = io.Copy(t, f)
-	return err
 }

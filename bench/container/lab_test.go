@@ -24,11 +24,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain plays the program in the containers too: the image's is a copy of the
-// running one, which here is the test.
+// TestMain also runs the program in the containers: the image contains a copy of the
+// running program, which is this test binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "inside" {
-		os.Exit(inside(os.Args[2:]))
+		os.Exit(runInside(os.Args[2:]))
 	}
 	if _, in := lab.Inside(); !in && os.Geteuid() == 0 && os.Getenv(lab.TestFlavour) == "" {
 		os.Setenv(lab.TestFlavour, string(lab.Root)) // no engine works in a user lab
@@ -36,26 +36,26 @@ func TestMain(m *testing.M) {
 	os.Exit(lab.RunTests(m))
 }
 
-// facts are what a program finds around itself.
+// facts are what a program in a container finds.
 type facts struct {
 	Net, PIDs, Mounts string // its namespaces
-	Seccomp           string // mode, of /proc/self/status
-	Caps              string // effective ones
+	Seccomp           string // mode, from /proc/self/status
+	Caps              string // effective capabilities
 	CPUs              string
 	TUN, Shared, Own  bool
 	Args              []string
 	Input             string
 }
 
-// inside is what the program does: with "stay" it waits to be killed, with "fail"
-// it fails, else it tells facts; the first argument is the shared directory.
-func inside(args []string) int {
+// runInside is the program in a container. With "stay" it waits to be killed, with "fail"
+// it fails, else it prints its facts. The first argument is the shared directory then.
+func runInside(args []string) int {
 	switch args[0] {
 	case "stay":
 		fmt.Println("here")
 		time.Sleep(time.Hour)
 	case "fail":
-		fmt.Fprintln(os.Stderr, "cleat: error: as told")
+		fmt.Fprintln(os.Stderr, "cleat: error: requested")
 		return 7
 	}
 	var f facts
@@ -90,7 +90,7 @@ func inside(args []string) int {
 	return 0
 }
 
-// makesTUN tells whether it can make a TUN device.
+// makesTUN reports whether the process can make a TUN device.
 func makesTUN() bool {
 	tun, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 	if err != nil {
@@ -105,15 +105,15 @@ func makesTUN() bool {
 	return unix.IoctlIfreq(int(tun.Fd()), unix.TUNSETIFF, r) == nil
 }
 
-// bench is a runtime that is open, and a node.
-type bench struct {
+// fixture is an open runtime and a node.
+type fixture struct {
 	*container.Runtime
 	node   *lab.Node
 	shared string
 }
 
-// each runs a test with every runtime that works here.
-func each(t *testing.T, test func(*testing.T, bench)) {
+// forEachRuntime runs a test with every runtime that works here.
+func forEachRuntime(t *testing.T, test func(*testing.T, fixture)) {
 	lab.Need(t)
 	for _, name := range cell.Runtimes() {
 		if name == cell.Native {
@@ -145,7 +145,7 @@ func each(t *testing.T, test func(*testing.T, bench)) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			test(t, bench{r, node, shared})
+			test(t, fixture{r, node, shared})
 			node.Close()
 			if err := r.Close(); err != nil {
 				t.Error(err)
@@ -159,12 +159,12 @@ func each(t *testing.T, test func(*testing.T, bench)) {
 	}
 }
 
-// traces are what engines could leave behind: processes, mounts, control groups,
-// files where engines like to write.
+// traces returns what engines could leave behind: processes, mounts, control groups, and
+// files in their usual directories.
 func traces(t *testing.T) []string {
 	t.Helper()
 	var found []string
-	for _, pattern := range []string{"/sys/fs/cgroup/cleat-bench.*", "/sys/fs/cgroup/*/cleat-bench.*", "/sys/fs/cgroup/*/libpod*",
+	for _, pattern := range []string{"/sys/fs/cgroup/cleat-fixture.*", "/sys/fs/cgroup/*/cleat-fixture.*", "/sys/fs/cgroup/*/libpod*",
 		"/run/*", "/run/docker/*", "/run/containerd/*", "/run/containers/*", "/run/libpod/*", "/run/crun/*", "/run/runc/*",
 		"/etc/docker/*", "/opt/*", "/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/cache/containers"} {
 		paths, err := filepath.Glob(pattern)
@@ -187,8 +187,8 @@ func traces(t *testing.T) []string {
 	return append(found, strings.Split(string(mounts), "\n")...)
 }
 
-// output runs a program on a place with some input, and returns what it says.
-func output(t *testing.T, on lab.Runner, cpu []int, input string, args ...string) (out, complaint string, err error) {
+// output runs a program with some input, and returns its output.
+func output(t *testing.T, on lab.Runner, cpu []int, input string, args ...string) (out, stderr string, err error) {
 	t.Helper()
 	var read, write [3]*os.File
 	for i := range read {
@@ -218,13 +218,13 @@ func output(t *testing.T, on lab.Runner, cpu []int, input string, args ...string
 const netAdmin = 12
 
 func TestContainers(t *testing.T) {
-	each(t, func(t *testing.T, b bench) {
+	forEachRuntime(t, func(t *testing.T, b fixture) {
 		l, err := net.Listen("unix", filepath.Join(b.shared, "socket"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		own := filepath.Join(filepath.Dir(b.shared), "own") // of one container only
+		own := filepath.Join(filepath.Dir(b.shared), "own") // shared with one container only
 		if err := os.Mkdir(own, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -236,34 +236,34 @@ func TestContainers(t *testing.T) {
 			{"an end", container.Options{}, []int{0}},
 			{"a tunnel", container.Options{TUN: true, Share: []string{own}}, nil},
 		} {
-			out, complaint, err := output(t, b.On(b.node, tt.o), tt.cpu, "from outside", b.shared, "an argument")
+			out, stderr, err := output(t, b.On(b.node, tt.o), tt.cpu, "from outside", b.shared, "an argument")
 			if err != nil {
-				t.Fatalf("%s: %v: %s", tt.name, err, complaint)
+				t.Fatalf("%s: %v: %s", tt.name, err, stderr)
 			}
 			var f facts
 			if err := json.Unmarshal([]byte(out), &f); err != nil {
 				t.Fatalf("%s: %v: %q", tt.name, err, out)
 			}
 			b.check(t, tt.name, f)
-			// Apptainer shows the lab's /dev to all.
+			// Apptainer shows the lab's /dev to every container.
 			if want := tt.o.TUN || b.String() == "apptainer"; f.TUN != want || f.Own != want {
-				t.Errorf("%s: makes a TUN device: %t; sees a directory of its own: %t", tt.name, f.TUN, f.Own)
+				t.Errorf("%s: can make a TUN device: %t; sees its own directory: %t", tt.name, f.TUN, f.Own)
 			}
 			if len(tt.cpu) > 0 && f.CPUs != "0" {
 				t.Errorf("%s: runs on processors %s, want 0", tt.name, f.CPUs)
 			}
 		}
-		if _, complaint, err := output(t, b.On(b.node, container.Options{}), nil, "", "fail"); err == nil || !strings.Contains(complaint, "as told") {
-			t.Errorf("a program that fails: %v, %q", err, complaint)
+		if _, stderr, err := output(t, b.On(b.node, container.Options{}), nil, "", "fail"); err == nil || !strings.Contains(stderr, "requested") {
+			t.Errorf("a program that fails: %v, %q", err, stderr)
 		}
-		b.refuses(t)
+		b.refusesCommands(t)
 		b.manyAtOnce(t)
 		b.kills(t)
 	})
 }
 
-// check holds what a program found against what a container is.
-func (b bench) check(t *testing.T, what string, f facts) {
+// check compares what a program found with what a container must have.
+func (b fixture) check(t *testing.T, what string, f facts) {
 	t.Helper()
 	id, err := b.node.NS.ID()
 	if err != nil {
@@ -274,7 +274,7 @@ func (b bench) check(t *testing.T, what string, f facts) {
 	}
 	ours, _ := os.Readlink("/proc/self/ns/mnt")
 	if f.Mounts == ours {
-		t.Errorf("%s: it sees the lab's files", what)
+		t.Errorf("%s: it has the lab's mount namespace", what)
 	}
 	ours, _ = os.Readlink("/proc/self/ns/pid")
 	if daemon := b.String() != "apptainer"; (f.PIDs != ours) != daemon || (f.Seccomp == "2") != daemon {
@@ -284,41 +284,41 @@ func (b bench) check(t *testing.T, what string, f facts) {
 		t.Errorf("%s: capabilities %s", what, f.Caps)
 	}
 	if !f.Shared {
-		t.Errorf("%s: the shared directory's socket can't be connected to", what)
+		t.Errorf("%s: can't connect to the socket in the shared directory", what)
 	}
 	if f.Input != "from outside" || !slices.Equal(f.Args, []string{b.shared, "an argument"}) {
 		t.Errorf("%s: input %q, arguments %q", what, f.Input, f.Args)
 	}
 }
 
-func (b bench) refuses(t *testing.T) {
+func (b fixture) refusesCommands(t *testing.T) {
 	t.Helper()
 	on := b.On(b.node, container.Options{})
 	if _, err := on.Start(lab.Command{Args: []string{lab.Self}, Extra: []*os.File{os.Stdin}}); err == nil {
-		t.Error("a descriptor was promised")
+		t.Error("a command with an extra descriptor is started")
 	}
 	if _, err := on.Start(lab.Command{Args: []string{"no-such-program"}}); err == nil || !strings.Contains(err.Error(), "not in the image") {
 		t.Errorf("a program that is not in the image: %v", err)
 	}
 }
 
-func (b bench) manyAtOnce(t *testing.T) {
+func (b fixture) manyAtOnce(t *testing.T) {
 	t.Helper()
 	var running sync.WaitGroup
 	for i := range 4 {
 		running.Go(func() {
-			out, complaint, err := output(t, b.On(b.node, container.Options{}), nil, strconv.Itoa(i), b.shared)
+			out, stderr, err := output(t, b.On(b.node, container.Options{}), nil, strconv.Itoa(i), b.shared)
 			if err != nil || !strings.Contains(out, fmt.Sprintf(`"Input":"%d"`, i)) {
-				t.Errorf("container %d: %v: %q %q", i, err, out, complaint)
+				t.Errorf("container %d: %v: %q %q", i, err, out, stderr)
 			}
 		})
 	}
 	running.Wait()
 }
 
-// kills ends programs that stay: one that is there, whose process is known by
-// then, and one that is just coming.
-func (b bench) kills(t *testing.T) {
+// kills kills two programs: one that runs, whose process must be known, and one that is
+// just being started.
+func (b fixture) kills(t *testing.T) {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -331,14 +331,14 @@ func (b bench) kills(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := make(chan string, 1)
+	firstLine := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(r).ReadString('\n')
-		said <- line
+		firstLine <- line
 	}()
-	b.staysKnown(t, p, said)
-	// Its processor time is counted because the lab sees it. Of Apptainer's the
-	// starter is known.
+	b.checkPID(t, p, firstLine)
+	// The lab must see the process, so that its processor time is counted. For Apptainer
+	// PID is the starter's.
 	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.PID()))
 	if found := strings.HasSuffix(string(command), "inside\x00stay\x00"); err != nil || found != (b.String() != "apptainer") {
 		t.Errorf("process %d is %q, %v", p.PID(), command, err)
@@ -348,34 +348,34 @@ func (b bench) kills(t *testing.T) {
 	if p, err = b.On(b.node, container.Options{}).Start(stay); err != nil {
 		t.Fatal(err)
 	}
-	b.ends(t, "a program that is just coming", p)
+	b.ends(t, "a program that is being started", p)
 }
 
-// staysKnown asks for the process again and again while the program comes: what
-// an engine starts on the way, and soon ends, is not it.
-func (b bench) staysKnown(t *testing.T, p lab.Proc, said <-chan string) {
+// checkPID calls PID repeatedly while the program starts. It must never return one of the
+// short-lived processes that the engine starts before.
+func (b fixture) checkPID(t *testing.T, p lab.Proc, firstLine <-chan string) {
 	t.Helper()
 	for {
 		select {
-		case line := <-said:
+		case line := <-firstLine:
 			if line != "here\n" {
-				t.Errorf("it says %q", line)
+				t.Errorf("it printed %q", line)
 			}
 			return
 		default:
 		}
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-		// A thread that becomes another program leaves a first one that looks dead;
-		// then there are two (fields 3 and 20 of proc(5)).
+		// A thread that calls execve leaves a first thread that looks dead; then there
+		// are two threads (fields 3 and 20 of proc(5)).
 		words := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		if err != nil || words[0] == "Z" && words[20-3] == "1" {
-			t.Errorf("a program that is coming has ended: %s, %v", stat, err)
+			t.Errorf("PID is that of a process that has ended: %s, %v", stat, err)
 			return
 		}
 	}
 }
 
-func (b bench) ends(t *testing.T, what string, p lab.Proc) {
+func (b fixture) ends(t *testing.T, what string, p lab.Proc) {
 	t.Helper()
 	p.Kill()
 	ended := make(chan error, 1)
@@ -383,14 +383,14 @@ func (b bench) ends(t *testing.T, what string, p lab.Proc) {
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Errorf("%s was killed, and ended well", what)
+			t.Errorf("%s was killed, but its exit status is 0", what)
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatalf("%s can't be killed", what)
 	}
 }
 
-// A native place is the node itself.
+// TestNative checks that programs run on the node itself.
 func TestNative(t *testing.T) {
 	lab.Need(t)
 	set := container.NewSet(container.Config{})
@@ -404,14 +404,15 @@ func TestNative(t *testing.T) {
 	}
 	defer n.Close()
 	if on := r.On(n, container.Options{}); on != lab.Runner(n) {
-		t.Errorf("it runs on %v", on)
+		t.Errorf("it runs on %v, not on the node", on)
 	}
 	if err := set.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// What can't be opened says so each time, as a lack.
+// TestAbsent checks that each Take of a runtime that can't be opened returns a
+// *link.Lack.
 func TestAbsent(t *testing.T) {
 	lab.Need(t)
 	t.Setenv("PATH", t.TempDir())

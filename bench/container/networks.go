@@ -3,49 +3,43 @@ package container
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 
 	"cleat/internal/program"
 	"cleat/lab"
 )
 
-// Networks is a Docker daemon that gives its containers networks of its own, with
-// a node as its host. It is used from one goroutine.
+// Networks is a Docker daemon that gives containers networks of its own, with a node as
+// its host. It is used from one goroutine.
 type Networks struct {
 	runtime *Runtime
 	docker  *docker
-	names   []string // of the containers that run
+	names   []string // of the running containers
 }
 
-// dockerName is Docker's among cell.Runtimes.
+// dockerName is Docker's name in cell.Runtimes.
 const dockerName = "docker"
 
-// OpenNetworks starts a daemon on the node. What this machine lacks, and why the
-// daemon does not start here, is a *link.Lack; nothing stays behind then.
+// OpenNetworks starts a daemon on the node. The error is a *link.Lack for what this
+// machine lacks, and if the daemon does not start. Nothing is left behind then.
 func OpenNetworks(ctx context.Context, cfg Config, node *lab.Node) (*Networks, error) {
-	if err := Check(dockerName); err != nil {
+	r, err := newRuntime(dockerName, cfg)
+	if err != nil {
 		return nil, err
 	}
-	Sweep()
-	dir, err := os.MkdirTemp(cfg.Scratch, dockerName+"-")
-	if err != nil {
-		return nil, fmt.Errorf("make a directory for %s: %w", dockerName, err)
-	}
-	r := &Runtime{name: dockerName, cfg: cfg, dir: dir}
 	if err := r.prepare(); err != nil {
-		return nil, r.giveUp(ctx, err)
+		return nil, r.openFailed(ctx, err)
 	}
-	d := &docker{client: dockerClient(r), networks: node}
-	if err := d.begin(ctx); err != nil {
-		return nil, r.giveUp(ctx, err)
+	d := &docker{client: dockerClient(r), host: node}
+	if err := d.startWithImage(ctx); err != nil {
+		return nil, r.openFailed(ctx, err)
 	}
 	r.engine = d
 	return &Networks{runtime: r, docker: d}, nil
 }
 
-// Client is the line that begins every command to the daemon: the program's path,
-// and the options that all have. It needs no environment but a PATH.
+// Client returns the beginning of every command to the daemon: the program's path and the
+// options of all commands. The command needs no environment but a PATH.
 func (n *Networks) Client() ([]string, error) {
 	path, err := program.Find(n.docker.global[0])
 	if err != nil {
@@ -54,26 +48,26 @@ func (n *Networks) Client() ([]string, error) {
 	return append([]string{path}, n.docker.global[1:]...), nil
 }
 
-// Run runs one of the client's commands to its end, and returns what it printed.
+// Run runs one of the client's commands to its end and returns its output.
 func (n *Networks) Run(ctx context.Context, args ...string) (string, error) {
 	return n.docker.run(ctx, nil, args...)
 }
 
-// Container starts a container on one of the daemon's networks, in which this
-// program runs with these arguments until Close. It returns the process id, in
-// the lab, of the container's first process.
+// Container starts a container on one of the daemon's networks, in which this program
+// runs with the given arguments until Close. It returns the process id in the lab of the
+// container's first process.
 func (n *Networks) Container(ctx context.Context, name, network string, args ...string) (pid int, err error) {
 	line := append([]string{"run", "--detach", "--name", name, "--network", network, "--label", image, image, selfPath}, args...)
 	if _, err := n.Run(ctx, line...); err != nil {
 		return 0, err
 	}
 	n.names = append(n.names, name)
-	said, err := n.Run(ctx, "inspect", "--format", "{{.State.Pid}}", name)
+	text, err := n.Run(ctx, "inspect", "--format", "{{.State.Pid}}", name)
 	if err != nil {
 		return 0, err
 	}
-	if pid, err = strconv.Atoi(said); err != nil || pid == 0 {
-		return 0, fmt.Errorf("find the process of container %s: %q", name, said)
+	if pid, err = strconv.Atoi(text); err != nil || pid == 0 {
+		return 0, fmt.Errorf("find the process of container %s: %q", name, text)
 	}
 	return pid, nil
 }
@@ -81,7 +75,7 @@ func (n *Networks) Container(ctx context.Context, name, network string, args ...
 // Close removes the containers and ends the daemon.
 func (n *Networks) Close() error {
 	for _, name := range n.names {
-		n.Run(context.Background(), "rm", "--force", name) // it ends with the lab at the latest
+		n.Run(context.Background(), "rm", "--force", name) // the lab's end removes it at the latest
 	}
 	return n.runtime.Close()
 }

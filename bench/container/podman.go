@@ -6,7 +6,7 @@ import (
 	"cleat/lab"
 )
 
-// podman makes containers by Podman. They run on the node because podman does.
+// podman makes containers by Podman. It runs on the node, and so do they.
 type podman struct{ client }
 
 func openPodman(ctx context.Context, r *Runtime) (engine, error) {
@@ -16,15 +16,15 @@ func openPodman(ctx context.Context, r *Runtime) (engine, error) {
 	return p, p.load(ctx)
 }
 
-func (p *podman) start(j job, c lab.Command) (lab.Proc, error) {
-	monitor, first := p.file(j.name+".conmon"), p.file(j.name+".pid")
-	args := j.createArgs(c)
+func (p *podman) start(s containerSpec, c lab.Command) (lab.Proc, error) {
+	monitor, first := p.file(s.name+".conmon"), p.file(s.name+".pid")
+	args := s.createArgs(c)
 	own := []string{"create", "--pull", "never", "--cgroup-parent", p.groups.path(), "--conmon-pidfile", monitor, "--pidfile", first}
 	if _, err := p.run(context.Background(), nil, append(own, args[1:]...)...); err != nil {
 		return nil, err
 	}
-	return p.launch(j, c, monitor, first)
+	return p.launch(s, c, monitor, first)
 }
 
-// close has nothing to end: Podman has no daemon.
+// close does nothing: Podman has no daemon.
 func (p *podman) close() error { return nil }

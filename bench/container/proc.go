@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proc is a program in a container. Proc is the engine's command that started
-// it, and has its standard streams and its exit status.
+// proc is a program in a container. The embedded Proc is the engine's command that
+// started it, with its standard streams and exit status.
 type proc struct {
 	lab.Proc
-	// parent is the container's parent process, once it is there: a shim, a
-	// monitor, a starter.
+	// parent returns the container's parent process once it exists: a shim, a monitor, a
+	// starter.
 	parent func() (pid int, ok bool)
-	// pidFile has the container's first process, once it is there; "": its engine
-	// does not tell, and all children of the parent are the container's.
+	// pidFile holds the process id of the container's first process once that exists; "":
+	// the engine does not tell, and all children of the parent are the container's.
 	pidFile string
-	// later is told of a parent that does not end soon after its container.
-	later func(pid int)
-	// remove takes the container away by the engine's own means.
+	// reapLater is called with a parent that does not end soon after its container.
+	reapLater func(pid int)
+	// remove removes the container by a command of the engine.
 	remove func()
 
 	killed atomic.Bool
@@ -33,9 +33,9 @@ type proc struct {
 	err    error
 }
 
-// inside are the container's processes that the parent has started. Before the
-// first is there, the parent has other children, which come and go.
-func (p *proc) inside() []int {
+// containerPIDs returns the container's processes that the parent has started. Before the
+// first exists, the parent has other, short-lived children.
+func (p *proc) containerPIDs() []int {
 	parent, ok := p.parent()
 	if !ok {
 		return nil
@@ -51,38 +51,38 @@ func (p *proc) inside() []int {
 	return []int{first}
 }
 
-// PID is the process id of the container's first process, or, until it is
-// there, when it is gone, and where the engine does not tell, of the engine's
-// command, which ends after it.
+// PID returns the process id of the container's first process. Until that exists, after
+// it has ended, and if the engine does not tell, it is that of the engine's command,
+// which ends later.
 func (p *proc) PID() int {
-	if inside := p.inside(); p.pidFile != "" && len(inside) > 0 {
+	if inside := p.containerPIDs(); p.pidFile != "" && len(inside) > 0 {
 		return inside[0]
 	}
 	return p.Proc.PID()
 }
 
-// Kill ends the container's first process, as its engine would, without waiting
-// for the engine.
+// Kill kills the container's first process, as its engine would, without waiting for the
+// engine.
 func (p *proc) Kill() {
-	inside := p.inside()
+	inside := p.containerPIDs()
 	for _, pid := range inside {
 		unix.Kill(pid, unix.SIGKILL)
 	}
 	if len(inside) > 0 {
-		p.killed.Store(p.pidFile != "") // else it may have been what comes before the first
+		p.killed.Store(p.pidFile != "") // else it may have been a process before the first
 		return
 	}
 	if p.killed.Load() {
-		return // it is about to be gone: the engine need not be asked
+		return // it is about to end; asking the engine would take longer
 	}
-	// It has not come so far, or has ended by itself.
+	// The process does not exist yet, or has ended by itself.
 	if p.remove != nil {
 		p.remove()
 	}
 	p.Proc.Kill()
 }
 
-// Wait also lets the container's parent go, should it be our child by now.
+// Wait also reaps the container's parent if it has become a child of this process.
 func (p *proc) Wait() error {
 	p.once.Do(func() {
 		pid, ok := p.parent()
@@ -91,26 +91,26 @@ func (p *proc) Wait() error {
 			pid, ok = late, true
 		}
 		if ok && pid != p.Proc.PID() && !reap(pid) {
-			p.later(pid)
+			p.reapLater(pid)
 		}
 	})
 	return p.err
 }
 
-// How long a container's parent may take to end after its container.
+// A container's parent may take this long to end after its container.
 const (
-	reapEvery = 2 * time.Millisecond
-	reapFor   = time.Second
+	reapPoll    = 2 * time.Millisecond
+	reapTimeout = time.Second
 )
 
-// reap waits for a process that is our child although somebody else started it:
-// whose parents have ended become the lab's first process's. It is false when the
-// process did not end in time; of what is not our child there is nothing to do.
+// reap waits for a child of this process that another process has started: the lab's
+// first process inherits the children of processes that end. It reports false if the
+// child does not end in time, and true for a process that is no child.
 func reap(pid int) bool {
 	if os.Getpid() != 1 {
 		return true
 	}
-	for deadline := time.Now().Add(reapFor); time.Now().Before(deadline); time.Sleep(reapEvery) {
+	for deadline := time.Now().Add(reapTimeout); time.Now().Before(deadline); time.Sleep(reapPoll) {
 		got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		if got == pid || err != nil && !errors.Is(err, unix.EINTR) {
 			return true

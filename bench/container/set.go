@@ -7,20 +7,19 @@ import (
 	"cleat/bench/cell"
 )
 
-// Set opens runtimes when they are first asked for. It is used from one
-// goroutine.
+// Set opens runtimes at first use. It is used from one goroutine.
 type Set struct {
 	cfg    Config
 	opened map[string]*Runtime
 	failed map[string]error
 }
 
-// NewSet is a set of runtimes, none of which is open.
+// NewSet returns a set without any open runtime.
 func NewSet(cfg Config) *Set {
 	return &Set{cfg: cfg, opened: map[string]*Runtime{cell.Native: nil}, failed: map[string]error{}}
 }
 
-// Take is Open, once for each name: what failed fails again.
+// Take opens the named runtime once. An error is returned again by later calls.
 func (s *Set) Take(ctx context.Context, name string) (*Runtime, error) {
 	if r, ok := s.opened[name]; ok {
 		return r, nil
@@ -37,7 +36,7 @@ func (s *Set) Take(ctx context.Context, name string) (*Runtime, error) {
 	return r, err
 }
 
-// Close closes all that were opened.
+// Close closes the open runtimes.
 func (s *Set) Close() error {
 	var errs []error
 	for _, r := range s.opened {

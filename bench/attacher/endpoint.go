@@ -14,31 +14,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guest is a container.
-type guest struct {
+// endpoint is a container that is attached, or to be attached.
+type endpoint struct {
 	serial int
 	ns     *netns.NS
 }
 
-func (g guest) close() error { return g.ns.Close() }
+func (e endpoint) close() error { return e.ns.Close() }
 
 // inside is the name of the link in containers that have no other.
 const inside = "eth0"
 
-// newGuest is a container that is a namespace and nothing else.
-func newGuest(serial int) (guest, error) {
+// bareEndpoints is the part of a driver whose containers are network namespaces and
+// nothing else.
+type bareEndpoints struct{}
+
+func (bareEndpoints) newEndpoint(serial int) (endpoint, error) {
 	n, err := lab.NewNode(fmt.Sprintf("container%d", serial))
 	if err != nil {
-		return guest{}, err
+		return endpoint{}, err
 	}
-	return guest{serial, n.NS}, nil
+	return endpoint{serial, n.NS}, nil
 }
 
-// usable tells whether a container has an address of the network that is not
+// usable reports whether a container has an address of the network that is not
 // tentative, on a link that is up.
-func usable(g guest) (bool, error) {
+func usable(e endpoint) (bool, error) {
 	found := false
-	err := g.ns.Do(func() error {
+	err := e.ns.Do(func() error {
 		addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 		if err != nil {
 			return fmt.Errorf("list the container's addresses: %w", err)
@@ -50,7 +53,7 @@ func usable(g guest) (bool, error) {
 			}
 			l, err := netlink.LinkByIndex(a.LinkIndex)
 			if err != nil {
-				return fmt.Errorf("look at the container's link: %w", err)
+				return fmt.Errorf("read the container's link: %w", err)
 			}
 			found = found || l.Attrs().RawFlags&unix.IFF_UP != 0
 		}
@@ -59,22 +62,20 @@ func usable(g guest) (bool, error) {
 	return found, err
 }
 
-// How often, and for how long, a container is looked at whose address can't be
-// used when the command has ended.
 const (
-	usableEvery = 100 * time.Microsecond
-	usableFor   = 5 * time.Second
+	usablePoll    = 100 * time.Microsecond
+	usableTimeout = 5 * time.Second // after the end of the command
 )
 
 var errUnusable = errors.New("the address can't be used")
 
-// awaitUsable waits until the container's address can be used, and says when that
-// was; the zero time: at the first look.
-func awaitUsable(ctx context.Context, g guest) (time.Time, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, usableFor, fmt.Errorf("%w %s after the command's end", errUnusable, usableFor))
+// awaitUsable waits until the container's address can be used, and returns when that
+// was. The zero time means that it could be used at once.
+func awaitUsable(ctx context.Context, e endpoint) (time.Time, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, usableTimeout, fmt.Errorf("%w %s after the end of the command", errUnusable, usableTimeout))
 	defer cancel()
 	for first := true; ; first = false {
-		ok, err := usable(g)
+		ok, err := usable(e)
 		switch {
 		case err != nil:
 			return time.Time{}, err
@@ -84,7 +85,7 @@ func awaitUsable(ctx context.Context, g guest) (time.Time, error) {
 			return time.Now(), nil
 		}
 		select {
-		case <-time.After(usableEvery):
+		case <-time.After(usablePoll):
 		case <-ctx.Done():
 			return time.Time{}, context.Cause(ctx)
 		}

@@ -12,22 +12,23 @@ import (
 	"cleat/lab"
 )
 
-// place is a node on which programs run in containers.
-type place struct {
+// containerRunner runs programs in containers that have a node's network.
+type containerRunner struct {
 	runtime *Runtime
 	node    *lab.Node
 	options Options
 }
 
-// errExtra says that a command wants more than a container can be given.
+// errExtra: a command has descriptors that a container can't be given.
 var errExtra = errors.New("containers get no descriptors beside the standard ones")
 
-// errNotPacked says that the image lacks a program.
+// errNotPacked: the program is not in the image.
 var errNotPacked = errors.New("it is not in the image: name it in Config.Programs")
 
-// Start runs c in a container of its own. Its program is lab.Self or one of
-// Config.Programs. Killing it kills the container; it is gone when Wait returns.
-func (p *place) Start(c lab.Command) (lab.Proc, error) {
+// Start runs c in a container of its own. The program must be lab.Self or one of
+// Config.Programs. Killing it kills the container. The container is removed when Wait
+// returns.
+func (p *containerRunner) Start(c lab.Command) (lab.Proc, error) {
 	r := p.runtime
 	proc, err := r.start(p, c)
 	if err != nil {
@@ -36,7 +37,7 @@ func (p *place) Start(c lab.Command) (lab.Proc, error) {
 	return proc, nil
 }
 
-func (r *Runtime) start(p *place, c lab.Command) (lab.Proc, error) {
+func (r *Runtime) start(p *containerRunner, c lab.Command) (lab.Proc, error) {
 	if len(c.Extra) > 0 {
 		return nil, errExtra
 	}
@@ -49,7 +50,7 @@ func (r *Runtime) start(p *place, c lab.Command) (lab.Proc, error) {
 	default:
 		c.Args[0] = "/usr/bin/" + c.Args[0]
 	}
-	return r.engine.start(job{
+	return r.engine.start(containerSpec{
 		name:        fmt.Sprintf("%s-%d", image, r.started.Add(1)),
 		node:        p.node,
 		tun:         p.options.TUN,
@@ -58,43 +59,43 @@ func (r *Runtime) start(p *place, c lab.Command) (lab.Proc, error) {
 	}, c)
 }
 
-// tunDevice is the device that a program opens to make TUN devices.
+// tunDevice is opened by programs that make TUN devices.
 const tunDevice = "/dev/net/tun"
 
-// createArgs are the arguments, common to Docker and Podman, by which they make
-// a container for a command: the paper's `--network host --cap-add NET_ADMIN
-// --device /dev/net/tun`, and what makes it one of ours.
-func (j job) createArgs(c lab.Command) []string {
-	args := []string{"create", "--name", j.name, "--rm", "--network", "host", "--cap-add", "NET_ADMIN",
-		// With SELinux a container may not use the lab's sockets otherwise.
+// createArgs returns the arguments, common to Docker and Podman, that create a container
+// for a command. They are the paper's `--network host --cap-add NET_ADMIN --device
+// /dev/net/tun`, and what marks the container as the bench's.
+func (s containerSpec) createArgs(c lab.Command) []string {
+	args := []string{"create", "--name", s.name, "--rm", "--network", "host", "--cap-add", "NET_ADMIN",
+		// With SELinux a container could not use the lab's sockets.
 		"--security-opt", "label=disable", "--label", image}
-	if j.tun {
+	if s.tun {
 		args = append(args, "--device", tunDevice)
 	}
 	if len(c.CPU) > 0 {
-		args = append(args, "--cpuset-cpus", list(c.CPU))
+		args = append(args, "--cpuset-cpus", cpuList(c.CPU))
 	}
-	for _, dir := range j.share {
+	for _, dir := range s.share {
 		args = append(args, "--volume", dir+":"+dir)
 	}
-	if j.interactive {
+	if s.interactive {
 		args = append(args, "--interactive")
 	}
 	args = append(args, image)
 	return append(args, c.Args...)
 }
 
-// startArgs are the arguments by which they start it.
-func (j job) startArgs() []string {
+// startArgs returns the arguments that start it.
+func (s containerSpec) startArgs() []string {
 	args := []string{"start", "--attach"}
-	if j.interactive {
+	if s.interactive {
 		args = append(args, "--interactive")
 	}
-	return append(args, j.name)
+	return append(args, s.name)
 }
 
-// list writes processors as cpuset(7) wants them.
-func list(cpus []int) string {
+// cpuList formats processors as in cpuset(7).
+func cpuList(cpus []int) string {
 	words := make([]string, len(cpus))
 	for i, c := range cpus {
 		words[i] = strconv.Itoa(c)
@@ -102,7 +103,7 @@ func list(cpus []int) string {
 	return strings.Join(words, ",")
 }
 
-// readPID reads a process id from a file that may not be there yet.
+// readPID reads a process id from a file that may not exist yet.
 func readPID(path string) (int, bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -112,7 +113,7 @@ func readPID(path string) (int, bool) {
 	return pid, err == nil
 }
 
-// children are the processes whose parent is pid.
+// children returns the processes whose parent is pid.
 func children(pid int) []int {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	var found []int
@@ -121,7 +122,7 @@ func children(pid int) []int {
 		if err != nil {
 			continue // it has ended
 		}
-		// The name, in parentheses, may hold anything; state and parent follow.
+		// The name in parentheses may contain anything. The state and the parent follow.
 		_, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
 		words := strings.Fields(rest)
 		if len(words) < 2 || words[1] != strconv.Itoa(pid) {
