@@ -48,9 +48,9 @@ func TestReport(t *testing.T) {
 		{"a container that is two", &find.Ambiguous{Word: "web", Candidates: []*find.Found{{Engine: find.Docker, Name: "web"}, {Engine: find.Podman, Name: "web", Space: "alice"}}}, nil, 2,
 			"cleat: error: \"web\" is ambiguous: docker container \"web\", podman container \"web\" of alice\ncleat: hint: give one of: docker:web, podman:alice/web\n"},
 		{"a container that nobody has", &find.NotFound{Word: "web", Unasked: []*find.Unasked{{Engine: find.Docker, Err: fs.ErrPermission}}}, nil, 2,
-			"cleat: error: no container, and no network namespace, is called \"web\"\n" +
+			"cleat: error: ask docker for containers: permission denied; nothing else is called \"web\"\n" +
 				"cleat: hint: give a container, a process id, a name from `ip netns list`, or a path such as /proc/PID/ns/net\n" +
-				"cleat: hint: not asked: docker: permission denied\ncleat: hint: to ask those, too, run it with sudo\n"},
+				"cleat: hint: sudo lets cleat ask those, too\n"},
 		{"a container that sleeps", &find.NotRunning{Found: find.Found{Engine: find.Docker, Name: "web"}, State: "exited", Remedy: "docker start web"}, nil, 1,
 			"cleat: error: docker container \"web\" is not running: exited\ncleat: hint: start it: docker start web\n"},
 		{"another process failed", fmt.Errorf("run lab: %w", Status(3)), nil, 3, ""},

@@ -1,6 +1,7 @@
 package find
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,7 +28,7 @@ func (e *NotFound) Error() string {
 	denied := e.denied()
 	switch {
 	case denied != nil:
-		return fmt.Sprintf("%v; nothing else is called %q", denied, e.name)
+		return fmt.Sprintf("%v; nothing else is called %q", denied, cmp.Or(e.name, e.Word))
 	case e.Cause != nil && errors.Is(e.Cause, netns.ErrNotFound):
 		return e.Cause.Error()
 	case e.engine == Process:
