@@ -130,7 +130,7 @@ func ideal(job experiment.Job, from, to time.Duration) (bitsPerSec float64, ok b
 	room, ok := specOf(job).Multipath().Ideal(multipath.Load{
 		Network: c.Network, Datagrams: job.Work.Kind == experiment.UDP, MessageBytes: c.MessageBytes, MTU: c.MTU,
 		IPv6: c.Factors["outer"] == "ipv6", Encrypted: c.Factors["crypto"] == "on", Duplicate: c.Factors["scheduler"] == "duplicate",
-	}, multipath.Stretch{Whole: job.Work.Duration, From: from, To: to})
+	}, multipath.Interval{Whole: job.Work.Duration, From: from, To: to})
 	if offered, _ := job.Offered(); offered > 0 { // no more can arrive than is sent
 		room = min(room, offered*float64(max(c.Pairs, 1)))
 	}

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runDHCPServer(os.Args[1:]))
 	}
 	flag.Parse()
-	lab.AtOnce(waiting)
+	lab.SetParallel(waiting)
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "cleat-bin-")
 		if err != nil {

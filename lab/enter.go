@@ -58,7 +58,7 @@ type Config struct {
 // The calling goroutine stays locked to its thread, because the copy's life is
 // bound to it (PR_SET_PDEATHSIG looks at threads, not processes).
 func Enter(ctx context.Context, cfg Config) (int, error) {
-	flavour, err := choose(cfg.Flavour)
+	flavour, err := chooseFlavour(cfg.Flavour)
 	if err != nil {
 		return 0, err
 	}

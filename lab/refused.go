@@ -15,13 +15,13 @@ import (
 // and how to lift it.
 type Refused struct {
 	Flavour Flavour
-	Lock    string // e.g. "sysctl user.max_user_namespaces is 0"
+	Reason    string // e.g. "sysctl user.max_user_namespaces is 0"
 	Remedy  string // what to type
 	Err     error
 }
 
 func (r *Refused) Error() string {
-	return fmt.Sprintf("make a %s lab: %s: %v", r.Flavour, r.Lock, r.Err)
+	return fmt.Sprintf("make a %s lab: %s: %v", r.Flavour, r.Reason, r.Err)
 }
 
 func (r *Refused) Unwrap() error { return r.Err }
@@ -30,15 +30,15 @@ func (r *Refused) Unwrap() error { return r.Err }
 func (r *Refused) Hint() string { return r.Remedy }
 
 // choose settles Auto by trying.
-func choose(want Flavour) (Flavour, error) {
+func chooseFlavour(want Flavour) (Flavour, error) {
 	switch want {
 	case Root:
 		if os.Geteuid() != 0 {
-			return "", &Refused{Flavour: Root, Lock: "it needs root", Remedy: "run the command with sudo", Err: unix.EPERM}
+			return "", &Refused{Flavour: Root, Reason: "it needs root", Remedy: "run the command with sudo", Err: unix.EPERM}
 		}
 		return Root, nil
 	case User, Auto:
-		err := tryUser()
+		err := probeUserLab()
 		if err == nil {
 			return User, nil
 		}
@@ -54,7 +54,7 @@ func choose(want Flavour) (Flavour, error) {
 // /proc in them, because some locks (AppArmor's) let the namespace be made and
 // then refuse everything in it. The child is this program, stopped short by
 // probeEnv.
-func tryUser() error {
+func probeUserLab() error {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), probeEnv+"=1")
 	cmd.SysProcAttr = namespaces(User)
@@ -85,7 +85,7 @@ func AnswerProbe() {
 
 // locks are the ways a machine refuses user namespaces, most specific first.
 // Paths are relative to the root of the file system, for tests.
-var locks = []struct {
+var restrictions = []struct {
 	path, is     string
 	lock, remedy string
 }{
@@ -103,15 +103,15 @@ var locks = []struct {
 // refused finds the lock behind err.
 func refused(f Flavour, err error) *Refused {
 	r := &Refused{Flavour: f, Err: err}
-	r.Lock, r.Remedy = whichLock("/", err)
-	if f == Root && r.Lock == "" {
-		r.Lock, r.Remedy = "the kernel refused", "run it as root, outside of a container that drops CAP_SYS_ADMIN"
+	r.Reason, r.Remedy = reasonFor("/", err)
+	if f == Root && r.Reason == "" {
+		r.Reason, r.Remedy = "the kernel refused", "run it as root, outside of a container that drops CAP_SYS_ADMIN"
 	}
 	return r
 }
 
-func whichLock(root string, err error) (lock, remedy string) {
-	for _, l := range locks {
+func reasonFor(root string, err error) (lock, remedy string) {
+	for _, l := range restrictions {
 		if readTrimmed(root+l.path) == l.is {
 			return l.lock, l.remedy
 		}

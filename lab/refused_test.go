@@ -42,7 +42,7 @@ func TestWhichLock(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			lock, fix := whichLock(root, tt.err)
+			lock, fix := reasonFor(root, tt.err)
 			if !strings.Contains(lock, tt.lock) || !strings.Contains(fix, tt.fix) {
 				t.Errorf("lock %q, remedy %q; want them to mention %q and %q", lock, fix, tt.lock, tt.fix)
 			}
@@ -52,13 +52,13 @@ func TestWhichLock(t *testing.T) {
 
 func TestRootLabNeedsRoot(t *testing.T) {
 	if os.Geteuid() == 0 {
-		if f, err := choose(Root); err != nil || f != Root {
+		if f, err := chooseFlavour(Root); err != nil || f != Root {
 			t.Errorf("choose(Root) as root: %q, %v", f, err)
 		}
 		return
 	}
 	var refused *Refused
-	if _, err := choose(Root); !errors.As(err, &refused) || refused.Hint() == "" {
+	if _, err := chooseFlavour(Root); !errors.As(err, &refused) || refused.Hint() == "" {
 		t.Errorf("choose(Root) as another user: %v; want a *Refused with a hint", err)
 	}
 }

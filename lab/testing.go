@@ -12,7 +12,7 @@ import (
 
 // tester is the part of testing.M that RunTests needs; production code imports
 // no test packages.
-type tester interface{ Run() int }
+type testRunner interface{ Run() int }
 
 // skipper is the part of testing.TB that Need needs.
 type skipper interface {
@@ -35,8 +35,8 @@ const TestFlavour = "CLEAT_TEST_LAB"
 // Where no lab can be had the tests run in place, and Need skips those that
 // want one. With CLEAT_LAB=none they run in place and Need lets them: the
 // machine as a whole is the lab. Fuzzing (go test -fuzz) runs in place.
-func RunTests(m tester) int {
-	if fuzzes() {
+func RunTests(m testRunner) int {
+	if isFuzzing() {
 		return m.Run()
 	}
 	AnswerProbe()
@@ -59,7 +59,7 @@ func RunTests(m tester) int {
 
 // fuzzes reports whether the program was started by `go test -fuzz`. Its processes talk over
 // descriptors that a lab would not have.
-func fuzzes() bool {
+func isFuzzing() bool {
 	return slices.ContainsFunc(os.Args, func(arg string) bool {
 		return arg == "-test.fuzzworker" || strings.HasPrefix(arg, "-test.fuzz=")
 	})
@@ -67,7 +67,7 @@ func fuzzes() bool {
 
 // AtOnce has at least n tests that say t.Parallel run at once, however few processors
 // there are: for those that wait most of the time. TestMain calls it after flag.Parse.
-func AtOnce(n int) {
+func SetParallel(n int) {
 	parallel := flag.Lookup("test.parallel")
 	if now, err := strconv.Atoi(parallel.Value.String()); err != nil || now >= n {
 		return

@@ -25,7 +25,7 @@ const (
 // fakeInternet adds the outside addresses to the lab and allows ping sockets.
 func fakeInternet(t *testing.T) {
 	t.Helper()
-	labtest.World(t, outside4, outside6)
+	labtest.Outside(t, outside4, outside6)
 	if err := os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 0"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -132,5 +132,5 @@ func withAddr(a netip.AddrPort, addr string) string { return fmt.Sprintf("%s:%d"
 // serveAndClose sends a text to each client and closes the connection.
 func serveAndClose(t *testing.T, text string) string {
 	t.Helper()
-	return labtest.Serve(t, nil, outside4+":0", labtest.Say(text)).String()
+	return labtest.Serve(t, nil, outside4+":0", labtest.Reply(text)).String()
 }

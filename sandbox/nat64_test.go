@@ -60,7 +60,7 @@ func serveNAT64Prefixes(t *testing.T, answer <-chan struct{}, addrs ...string) n
 func TestDeniedBehindNAT64(t *testing.T) {
 	fakeInternet(t)
 	routeLocally(t, "2001:db8:32::/48", "2001:db8:6400::/40", "64:ff9b:1::/48")
-	here := labtest.Serve(t, nil, "[::]:0", labtest.Say("here"))
+	here := labtest.Serve(t, nil, "[::]:0", labtest.Reply("here"))
 	// Forms of 192.0.2.66 behind 2001:db8:32::/48, behind /56 and /64 of
 	// 2001:db8:6400::/40, behind /96, and behind the prefixes of RFC 8215, which nobody
 	// announces.

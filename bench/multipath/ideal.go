@@ -1,6 +1,9 @@
 package multipath
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Headers in bytes.
 const (
@@ -11,36 +14,35 @@ const (
 	tcp      = 32 // with timestamps
 	gre      = 8  // with sequence number (RFC 2890)
 	greKey   = 4  // of our tunnel's native form, beside the sequence number
-	shim     = 12 // behind it
-	aead     = 16 // tag
+	shim     = 12 // after the GRE header
+	aead     = 16 // authentication tag
 	dss      = 24 // MPTCP: acknowledgement of 32 bits and mapping, padded (RFC 8684)
 
 	defaultMTU = 1500
 )
 
-// Load is what travels over the links.
+// Load describes the traffic over the links.
 type Load struct {
-	Network   string // a name of package catalog, role Multipath
-	Datagrams bool   // UDP of MessageBytes; else TCP that fills its segments
-	// MessageBytes is the payload of a datagram.
-	MessageBytes int
-	MTU          int  // of the links, bytes; 0: 1500
-	IPv6         bool // the links' addresses
-	Encrypted    bool // our tunnel has a key
-	Duplicate    bool // every packet goes over all links
+	Network      string // a name of package catalog, role Multipath
+	Datagrams    bool   // UDP; else TCP with full segments
+	MessageBytes int    // payload of a datagram
+	MTU          int    // of the links, bytes; 0: 1500
+	IPv6         bool   // of the links' addresses
+	Encrypted    bool   // our tunnel has a key
+	Duplicate    bool   // every packet is sent over all links
 }
 
-// Stretch is a part of a measurement.
-type Stretch struct {
-	Whole    time.Duration // of the measurement
-	From, To time.Duration // since its beginning
+// Interval is a part of a measurement.
+type Interval struct {
+	Whole    time.Duration // duration of the measurement
+	From, To time.Duration // since the measurement began
 }
 
-// Ideal is the payload that arrives at best in a stretch of a measurement, in
-// bit/s; ok is false where that is not known: links without a rate, or datagrams
-// that have to be fragmented.
-func (s Spec) Ideal(l Load, during Stretch) (bitsPerSec float64, ok bool) {
-	share, ok := l.share()
+// Ideal returns the highest possible rate of payload in an interval of a measurement, in
+// bit/s. It reports false if that is unknown: for unshaped links, and for datagrams that
+// have to be fragmented.
+func (s Spec) Ideal(l Load, during Interval) (bitsPerSec float64, ok bool) {
+	share, ok := l.payloadShare()
 	length := during.To - during.From
 	if !ok || s.RateBitsPerSec <= 0 || length <= 0 {
 		return 0, false
@@ -49,39 +51,37 @@ func (s Spec) Ideal(l Load, during Stretch) (bitsPerSec float64, ok bool) {
 	for _, e := range s.Events(during.Whole) {
 		dead[e.Link] += max(0, min(e.To, during.To)-max(e.From, during.From))
 	}
-	sum, most := 0.0, 0.0
+	sum, best := 0.0, 0.0
 	for i, link := range s.Plan() {
 		rate := link.RateBitsPerSec * (1 - link.LossShare) * float64(length-dead[i]) / float64(length)
-		sum, most = sum+rate, max(most, rate)
+		sum, best = sum+rate, max(best, rate)
 	}
 	if l.Duplicate {
-		sum = most
+		sum = best
 	}
 	return sum * share, true
 }
 
-// share is how much of what the shaper counts is payload.
-func (l Load) share() (float64, bool) {
-	mtu := l.MTU
-	if mtu == 0 {
-		mtu = defaultMTU
-	}
-	ip, around := ipv4, l.encapsulation()
-	if around == 0 && l.IPv6 {
+// payloadShare returns the share of payload in what the shaper counts.
+func (l Load) payloadShare() (float64, bool) {
+	mtu := cmp.Or(l.MTU, defaultMTU)
+	ip, encapsulation := ipv4, l.encapsulation()
+	if encapsulation == 0 && l.IPv6 {
 		ip = ipv6
 	}
 	if l.Datagrams {
-		packet := l.MessageBytes + udp + ip + around
+		packet := l.MessageBytes + udp + ip + encapsulation
 		return float64(l.MessageBytes) / float64(packet+ethernet), l.MessageBytes > 0 && packet <= mtu
 	}
-	headers := around + ip + tcp
+	headers := encapsulation + ip + tcp
 	if l.Network == "mptcp" {
 		headers += dss
 	}
 	return float64(mtu-headers) / float64(mtu+ethernet), mtu > headers
 }
 
-// encapsulation is what a tunnel puts in front of each packet, in bytes.
+// encapsulation returns the length of the headers that a tunnel adds to each packet, in
+// bytes.
 func (l Load) encapsulation() int {
 	outer := ipv4 + udp
 	if l.IPv6 {

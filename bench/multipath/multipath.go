@@ -1,6 +1,7 @@
 package multipath
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -16,52 +17,50 @@ const (
 	Flap      = "flap"
 )
 
-// Variants lists them in the order of the package comment.
+// Variants returns the variants in the order of the package comment.
 func Variants() []string { return []string{Plain, Rates, Delays, Loss, BlackHole, Flap} }
 
-// Describe says what the links of a variant are like; "" for one that is none.
+// Describe returns a description of a variant's links; "" for an unknown variant.
 func Describe(variant string) string {
 	return map[string]string{
-		Plain:     "all links alike",
+		Plain:     "all links are equal",
 		Rates:     "100, 100, 50 and 20 % of the rate, in turn",
 		Delays:    "1 ms on the first link to 50 ms on the last, one way",
 		Loss:      "the last link loses packets",
-		BlackHole: "half-way the last link begins to eat everything, and stays up",
+		BlackHole: "the last link stays up, and drops everything from half-time on",
 		Flap:      "the last link is down for half of each second",
 	}[variant]
 }
 
-// MaxLinks is how many links an experiment may have: addresses are by octet, and
-// nobody has more.
+// MaxLinks is how many links an experiment may have. The number of a link is one octet
+// of its addresses.
 const MaxLinks = 64
 
-// Spec says what links there are between the two ends. The zero Variant is
-// Plain.
+// Spec describes the links between the two ends. The zero Variant is Plain.
 type Spec struct {
 	Links          int     // 1…MaxLinks
-	RateBitsPerSec float64 // of each; 0: as fast as they go
+	RateBitsPerSec float64 // of each; 0: unshaped
 	Variant        string
-	LossShare      float64 // of the packets of one link, for Loss; 0: DefaultLoss
+	LossShare      float64 // of the packets of the lossy link, for Loss; 0: DefaultLoss
 }
 
-// DefaultLoss is what the lossy link of the variant "loss" loses.
+// DefaultLoss is the default loss of the lossy link of the variant "loss".
 const DefaultLoss = 0.01
 
-// Link is one of them, both ways alike.
+// Link is one link. Both directions are equal.
 type Link struct {
-	RateBitsPerSec float64 // 0: as fast as it goes
+	RateBitsPerSec float64 // 0: unshaped
 	Delay          time.Duration
 	LossShare      float64
 }
 
-// Event is a time in which one link carries nothing.
+// Event is a period in which one link carries nothing.
 type Event struct {
 	Link     int           // from 0
 	From, To time.Duration // since the measurement began
-	Silent   bool          // it stays up and eats everything; else it goes down
+	Silent   bool          // the link stays up and drops everything; else it goes down
 }
 
-// What the variants are made of.
 const (
 	leastDelay = time.Millisecond
 	mostDelay  = 50 * time.Millisecond
@@ -72,7 +71,7 @@ const (
 // shares are the rates of the variant "rates", in turn.
 var shares = []float64{1, 1, 0.5, 0.2}
 
-// Validate says what can't be.
+// Validate returns an error for the first field that is out of range.
 func (s Spec) Validate() error {
 	switch {
 	case s.Links < 1 || s.Links > MaxLinks:
@@ -85,7 +84,7 @@ func (s Spec) Validate() error {
 	return nil
 }
 
-// Plan is what each link is like.
+// Plan returns each link.
 func (s Spec) Plan() []Link {
 	links := make([]Link, s.Links)
 	for i := range links {
@@ -99,20 +98,13 @@ func (s Spec) Plan() []Link {
 		}
 	}
 	if s.Variant == Loss {
-		links[s.Links-1].LossShare = s.loss()
+		links[s.Links-1].LossShare = cmp.Or(s.LossShare, DefaultLoss)
 	}
 	return links
 }
 
-func (s Spec) loss() float64 {
-	if s.LossShare == 0 {
-		return DefaultLoss
-	}
-	return s.LossShare
-}
-
-// Events are what happens to the links in a measurement of that length, in the
-// order of their beginnings.
+// Events returns the events of a measurement of that duration, in the order in which
+// they begin.
 func (s Spec) Events(whole time.Duration) []Event {
 	last := s.Links - 1
 	var events []Event

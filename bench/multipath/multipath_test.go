@@ -65,11 +65,11 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestIdeal holds the ideals against sums done by hand.
+// TestIdeal compares the ideals with results computed by hand.
 func TestIdeal(t *testing.T) {
-	whole := Stretch{Whole: 4 * time.Second, To: 4 * time.Second}
-	first := Stretch{Whole: 4 * time.Second, To: 2 * time.Second}
-	rest := Stretch{Whole: 4 * time.Second, From: 2 * time.Second, To: 4 * time.Second}
+	whole := Interval{Whole: 4 * time.Second, To: 4 * time.Second}
+	first := Interval{Whole: 4 * time.Second, To: 2 * time.Second}
+	rest := Interval{Whole: 4 * time.Second, From: 2 * time.Second, To: 4 * time.Second}
 	plain := Spec{Links: 4, RateBitsPerSec: 100e6}
 	variant := func(v string) Spec { return Spec{Links: 4, RateBitsPerSec: 100e6, Variant: v} }
 	const tunnel = 1500.0 - 20 - 8 - 12 - 12 // inner MTU
@@ -77,7 +77,7 @@ func TestIdeal(t *testing.T) {
 		name   string
 		spec   Spec
 		load   Load
-		during Stretch
+		during Interval
 		want   float64
 	}{
 		{"single", Spec{Links: 1, RateBitsPerSec: 100e6}, Load{Network: "single"}, whole, 100e6 * 1448 / 1514},
@@ -108,7 +108,7 @@ func TestIdeal(t *testing.T) {
 	}
 	for name, unknown := range map[string]func() (float64, bool){
 		"no rate": func() (float64, bool) { return Spec{Links: 4}.Ideal(Load{Network: "tunnel"}, whole) },
-		"no time": func() (float64, bool) { return plain.Ideal(Load{Network: "tunnel"}, Stretch{}) },
+		"no time": func() (float64, bool) { return plain.Ideal(Load{Network: "tunnel"}, Interval{}) },
 		"fragments": func() (float64, bool) {
 			return plain.Ideal(Load{Network: "tunnel", Datagrams: true, MessageBytes: 1421}, whole)
 		},

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ParseShare reads a share as "1%" or "0.01": 0…1.
+// ParseShare parses a share from 0 to 1, written as "1%" or "0.01".
 func ParseShare(text string) (float64, error) {
 	number, percent := strings.CutSuffix(text, "%")
 	v, err := strconv.ParseFloat(number, 64)

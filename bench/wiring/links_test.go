@@ -402,7 +402,7 @@ func TestTunnel(t *testing.T) {
 func tunnelMTU(spec wiring.Spec) int {
 	oneLink := multipath.Spec{Links: 1, RateBitsPerSec: 1514}
 	share, _ := oneLink.Ideal(multipath.Load{Network: "tunnel", IPv6: spec.IPv6, Encrypted: spec.Encrypted},
-		multipath.Stretch{Whole: time.Second, To: time.Second})
+		multipath.Interval{Whole: time.Second, To: time.Second})
 	return int(math.Round(share)) + 52 // IPv4 and TCP with timestamps
 }
 

@@ -80,7 +80,7 @@ func testUnevenTunnel(t *testing.T, sides [2]*lab.Node) {
 	startTunnel(t, sides)
 	l := unevenLoad()
 	want, _ := multipath.Spec{Links: l.beat, RateBitsPerSec: float64(l.rate)}.
-		Ideal(multipath.Load{Network: "tunnel"}, multipath.Stretch{Whole: time.Second, To: time.Second})
+		Ideal(multipath.Load{Network: "tunnel"}, multipath.Interval{Whole: time.Second, To: time.Second})
 	rate := 0.0
 	for try := 0; try < unevenTries && rate < want; try++ {
 		took, err := sendStreams(ctx, sides, l.bytes)

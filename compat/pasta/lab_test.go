@@ -70,7 +70,7 @@ func run(t *testing.T, args ...string) (out string, code int) {
 // guest is a namespace with a name in the file system.
 func guest(t *testing.T) (ns *netns.NS, path string) {
 	t.Helper()
-	labtest.World(t)
+	labtest.Outside(t)
 	ns, err := netns.New("guest")
 	if err != nil {
 		t.Fatal(err)
@@ -171,9 +171,9 @@ const noForwards = "-t none -u none -T none -U none"
 func TestAttach(t *testing.T) {
 	inside, path := guest(t)
 	host := current(t)
-	inner := labtest.Serve(t, inside, "0.0.0.0:80", labtest.Say("inside"))
-	outer := labtest.Serve(t, host, "127.0.0.1:0", labtest.Say("outside"))
-	taken := labtest.Serve(t, host, "127.0.0.1:0", labtest.Say("taken"))
+	inner := labtest.Serve(t, inside, "0.0.0.0:80", labtest.Reply("inside"))
+	outer := labtest.Serve(t, host, "127.0.0.1:0", labtest.Reply("outside"))
+	taken := labtest.Serve(t, host, "127.0.0.1:0", labtest.Reply("taken"))
 	pidFile := filepath.Join(t.TempDir(), "pid")
 	args := fmt.Sprintf("--config-net -t 127.0.0.1/18080:%d -u none -T 15432:%d -U none --quiet --pid %s --netns %s", inner.Port(), outer.Port(), pidFile, path)
 	if out, code := run(t, strings.Fields(args)...); code != 0 || out != "" {
@@ -223,10 +223,10 @@ func TestFollows(t *testing.T) {
 		t.Fatalf("exit code %d:\n%s", code, out)
 	}
 	helper(t, pidFile)
-	labtest.Serve(t, host, "0.0.0.0:18080", labtest.Say("taken"))
-	labtest.Serve(t, inside, "0.0.0.0:18080", labtest.Say("inside, in vain"))
-	labtest.Serve(t, inside, "0.0.0.0:18081", labtest.Say("inside"))
-	labtest.Serve(t, host, "127.0.0.1:18082", labtest.Say("outside"))
+	labtest.Serve(t, host, "0.0.0.0:18080", labtest.Reply("taken"))
+	labtest.Serve(t, inside, "0.0.0.0:18080", labtest.Reply("inside, in vain"))
+	labtest.Serve(t, inside, "0.0.0.0:18081", labtest.Reply("inside"))
+	labtest.Serve(t, host, "127.0.0.1:18082", labtest.Reply("outside"))
 	for _, r := range []struct {
 		from          *netns.NS
 		address, want string
@@ -248,7 +248,7 @@ func TestFollows(t *testing.T) {
 // TestFailures: an exit code, a text, and nothing left behind.
 func TestFailures(t *testing.T) {
 	_, path := guest(t)
-	taken := labtest.Serve(t, current(t), "127.0.0.1:0", labtest.Say("taken"))
+	taken := labtest.Serve(t, current(t), "127.0.0.1:0", labtest.Reply("taken"))
 	dir := t.TempDir()
 	rows := []struct{ name, args, text string }{
 		{"no such namespace", "--netns " + dir + "/none", "none: no such file or directory"},
@@ -330,7 +330,7 @@ func TestForeground(t *testing.T) {
 
 // TestSpawn runs commands, whose end is ours.
 func TestSpawn(t *testing.T) {
-	labtest.World(t)
+	labtest.Outside(t)
 	t.Setenv("SHELL", "/bin/true")
 	rows := []struct {
 		name string

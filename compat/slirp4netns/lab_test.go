@@ -40,7 +40,7 @@ func program(args ...string) *exec.Cmd {
 // sleeper is a process in a network namespace of its own.
 func sleeper(t *testing.T) (pid string, inside *netns.NS) {
 	t.Helper()
-	labtest.World(t)
+	labtest.Outside(t)
 	inside, err := netns.New("guest")
 	if err != nil {
 		t.Fatal(err)
@@ -113,8 +113,8 @@ func ask(network, address, request string) (string, error) {
 // TestServe is a life: ready, out, a port by the API, and the end by --exit-fd.
 func TestServe(t *testing.T) {
 	pid, inside := sleeper(t)
-	outer := labtest.Serve(t, nil, "127.0.0.1:0", labtest.Say("outside"))
-	labtest.Serve(t, inside, "0.0.0.0:80", labtest.Say("inside"))
+	outer := labtest.Serve(t, nil, "127.0.0.1:0", labtest.Reply("outside"))
+	labtest.Serve(t, inside, "0.0.0.0:80", labtest.Reply("inside"))
 	socket := filepath.Join(t.TempDir(), "api")
 	cmd, ready, hangUp := start(t, "-c", "-r", "3", "-e", "4", "-a", socket, "--cidr=10.0.7.0/24", "--mtu=9000", pid, "net7")
 	if ready != "1" {

@@ -80,16 +80,16 @@ func self(t *testing.T) string {
 }
 
 func TestMinimal(t *testing.T) {
-	labtest.World(t, outside, another)
-	server := serve(t, outside, labtest.Say("hello"))
+	labtest.Outside(t, outside, another)
+	server := serve(t, outside, labtest.Reply("hello"))
 	if out, _ := example(t, "minimal", self(t), "connect", server); out != "hello\n" {
 		t.Errorf("the command printed %q", out)
 	}
 }
 
 func TestFirewall(t *testing.T) {
-	labtest.World(t, outside, another)
-	yes, no := serve(t, outside, labtest.Say("yes")), serve(t, another, labtest.Say("no"))
+	labtest.Outside(t, outside, another)
+	yes, no := serve(t, outside, labtest.Reply("yes")), serve(t, another, labtest.Reply("no"))
 	out, errs := example(t, "firewall", outside+"/32", self(t), "connect", yes, no)
 	if out != "yes\nno connection\n" {
 		t.Errorf("the command printed %q", out)
@@ -100,8 +100,8 @@ func TestFirewall(t *testing.T) {
 }
 
 func TestSOCKS5(t *testing.T) {
-	labtest.World(t, outside, another)
-	server := serve(t, outside, labtest.Say("through the proxy"))
+	labtest.Outside(t, outside, another)
+	server := serve(t, outside, labtest.Reply("through the proxy"))
 	requested := make(chan string, 1)
 	proxy := serve(t, "127.0.0.1", func(c net.Conn) {
 		if err := socks(c, requested); err != nil {

@@ -28,7 +28,7 @@ import (
 // World brings the lab's loopback up, which is down at first, and gives it the
 // addresses. It skips the test where there is no lab. It may be called by every
 // test of a package: what is there stays.
-func World(t testing.TB, addrs ...string) {
+func Outside(t testing.TB, addrs ...string) {
 	t.Helper()
 	lab.Need(t)
 	lo, err := netlink.LinkByName("lo")
@@ -86,6 +86,6 @@ func Serve(t testing.TB, in *netns.NS, address string, talk func(net.Conn)) neti
 }
 
 // Say is for Serve: to say one thing.
-func Say(text string) func(net.Conn) {
+func Reply(text string) func(net.Conn) {
 	return func(c net.Conn) { io.WriteString(c, text) }
 }

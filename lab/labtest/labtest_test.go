@@ -15,10 +15,10 @@ func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
 
 func TestTheWorldAnswers(t *testing.T) {
 	for range 2 { // as by several tests
-		labtest.World(t, "192.0.2.1", "2001:db8::1")
+		labtest.Outside(t, "192.0.2.1", "2001:db8::1")
 	}
 	for _, address := range []string{"192.0.2.1:0", "[2001:db8::1]:0"} {
-		at := labtest.Serve(t, nil, address, labtest.Say("hello"))
+		at := labtest.Serve(t, nil, address, labtest.Reply("hello"))
 		c, err := net.Dial("tcp", at.String())
 		if err != nil {
 			t.Fatal(err)
@@ -31,13 +31,13 @@ func TestTheWorldAnswers(t *testing.T) {
 }
 
 func TestServeInANamespace(t *testing.T) {
-	labtest.World(t)
+	labtest.Outside(t)
 	ns, err := netns.New("elsewhere")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ns.Close()
-	at := labtest.Serve(t, ns, "0.0.0.0:18099", labtest.Say("hello"))
+	at := labtest.Serve(t, ns, "0.0.0.0:18099", labtest.Reply("hello"))
 	if c, err := net.Dial("tcp", "127.0.0.1:18099"); err == nil {
 		c.Close()
 		t.Errorf("%s can be reached from here", at)

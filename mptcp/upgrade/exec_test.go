@@ -122,7 +122,7 @@ func TestOthersPrograms(t *testing.T) {
 		{"Go", append(guest("talk"), "192.0.2.1")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			labtest.World(t, "192.0.2.1")
+			labtest.Outside(t, "192.0.2.1")
 			if _, err := exec.LookPath(tt.args[0]); err != nil {
 				t.Skip(err)
 			}

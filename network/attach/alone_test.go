@@ -80,7 +80,7 @@ func TestCard(t *testing.T) {
 	before := w.snapshot()
 	want := attach.Spec{Kind: "phys", Parent: all[0], Name: "eth7", Addresses: prefixes("192.0.2.10/24"), MTU: 1300, MAC: link.MAC{2, 0, 0x5e, 0x10, 0, 7}}
 	answers := func(t *testing.T) { // whose end closes the socket, which keeps the namespace
-		server := labtest.Serve(t, w.web, "192.0.2.10:0", labtest.Say("hello"))
+		server := labtest.Serve(t, w.web, "192.0.2.10:0", labtest.Reply("hello"))
 		must(t, w.outside.Do(func() error {
 			c, err := net.DialTimeout("tcp", server.String(), 20*time.Second)
 			if err == nil {
@@ -153,7 +153,7 @@ func TestNeighbourTable(t *testing.T) {
 	if typed == nil {
 		t.Fatalf("notes: %q", got.Notes)
 	}
-	server := labtest.Serve(t, w.web, "192.0.2.10:0", labtest.Say("hello"))
+	server := labtest.Serve(t, w.web, "192.0.2.10:0", labtest.Reply("hello"))
 	reach := func() error {
 		c, err := net.DialTimeout("tcp", server.String(), 5*time.Second)
 		if err == nil {

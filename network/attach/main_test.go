@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	}
 	// In a guest they wait for the processor.
 	if flag.Parse(); !testing.Short() && os.Getenv(aloneEnv) == "" {
-		lab.AtOnce(waiting)
+		lab.SetParallel(waiting)
 	}
 	os.Exit(lab.RunTests(m))
 }

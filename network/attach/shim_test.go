@@ -29,7 +29,7 @@ func TestShim(t *testing.T) {
 	must(t, err)
 	reaches := func(from, to *netns.NS, address string) {
 		t.Helper()
-		server := labtest.Serve(t, to, net.JoinHostPort(address, "0"), labtest.Say("hello"))
+		server := labtest.Serve(t, to, net.JoinHostPort(address, "0"), labtest.Reply("hello"))
 		must(t, from.Do(func() error {
 			c, err := net.DialTimeout("tcp", server.String(), 5*time.Second)
 			if err == nil {

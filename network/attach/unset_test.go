@@ -196,7 +196,7 @@ func TestShimLease(t *testing.T) {
 	}
 	reached := func(address string) {
 		t.Helper()
-		server := labtest.Serve(t, w.web, net.JoinHostPort(address, "0"), labtest.Say("hello"))
+		server := labtest.Serve(t, w.web, net.JoinHostPort(address, "0"), labtest.Reply("hello"))
 		must(t, w.host.Do(func() error {
 			c, err := net.DialTimeout("tcp", server.String(), 5*time.Second)
 			if err == nil {
