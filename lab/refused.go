@@ -15,7 +15,7 @@ import (
 // and how to lift it.
 type Refused struct {
 	Flavour Flavour
-	Reason    string // e.g. "sysctl user.max_user_namespaces is 0"
+	Reason  string // e.g. "sysctl user.max_user_namespaces is 0"
 	Remedy  string // what to type
 	Err     error
 }

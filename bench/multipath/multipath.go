@@ -27,7 +27,7 @@ func Describe(variant string) string {
 		Rates:     "100, 100, 50 and 20 % of the rate, in turn",
 		Delays:    "1 ms on the first link to 50 ms on the last, one way",
 		Loss:      "the last link loses packets",
-		BlackHole: "the last link stays up, and drops everything from half-time on",
+		BlackHole: "from half-time on the last link drops everything; it stays up",
 		Flap:      "the last link is down for half of each second",
 	}[variant]
 }
