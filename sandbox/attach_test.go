@@ -95,7 +95,7 @@ func attachedIDs([]string) error {
 // Attach keeps what the caller has set in SysProcAttr.
 func TestAttachKeepsCallersAttributes(t *testing.T) {
 	fakeInternet(t)
-	cmd, out := guest(testContext(t), "process")
+	cmd, out := guest(testContext(t), "attached-ids")
 	pidfd := -1
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWPID,

@@ -178,7 +178,7 @@ func TestAutoReverseForward(t *testing.T) {
 	fakeInternet(t)
 	server := serveTCP(t, "127.0.0.1", "found", false)
 	n := newNetwork(t, sandbox.Config{AutoReverseForward: []sandbox.AutoForward{{TCP: true}}})
-	cmd, out := guest(testContext(t), "persist", server.String())
+	cmd, out := guest(testContext(t), "dial-until-answered", server.String())
 	if err := n.Exec(testContext(t), cmd); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

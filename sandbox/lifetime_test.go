@@ -52,7 +52,7 @@ func TestKilledHostSide(t *testing.T) {
 // guest's output and input.
 func killHostSide(t *testing.T, args ...string) (output *bufio.Reader, input io.Closer) {
 	t.Helper()
-	cmd, _ := guest(testContext(t), "helper", args...)
+	cmd, _ := guest(testContext(t), "host-side", args...)
 	stdin, input, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		}
 		go func() { runErr <- n.Run(ctx) }()
 		return cmd.Wait()
-	}, "wait-aside", "tcp", server.String())
+	}, "wait-stderr", "tcp", server.String())
 	cancel()
 	if err := <-runErr; err != nil {
 		t.Errorf("Run: %v", err)

@@ -48,7 +48,7 @@ func resolvedHost([]string) error {
 	if err != nil {
 		return err
 	}
-	cmd, out := guest(context.Background(), "look")
+	cmd, out := guest(context.Background(), "show-resolvers")
 	if err := n.Exec(context.Background(), cmd); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
@@ -74,7 +74,7 @@ func showResolvers([]string) error {
 
 func TestHostResolversAreCovered(t *testing.T) {
 	lab.Need(t)
-	cmd, out := guest(testContext(t), "resolved")
+	cmd, out := guest(testContext(t), "resolved-host")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -199,7 +199,7 @@ func TestContainerBinds(t *testing.T) {
 			if err := errors.Join(os.Mkdir(own, 0o700), os.Chown(own, owner, owner), os.Mkdir(others, 0o700), os.Chown(others, 4321, 4321)); err != nil {
 				t.Fatal(err)
 			}
-			got := strings.Split(b.run(t, "bind-others", own, filepath.Join(others, "socket")), "\n")
+			got := strings.Split(b.run(t, "bind-each-kind", own, filepath.Join(others, "socket")), "\n")
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("the container printed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
 			}

@@ -133,7 +133,7 @@ func addDroppingRules(args []string) error {
 func TestSpliceTierWithGuestRules(t *testing.T) {
 	fakeInternet(t)
 	server := serveTCP(t, outside4, "hello", false).String()
-	got, stats := runSpliced(t, sandbox.Config{}, "own-rules", "tcp", server, server, server, server)
+	got, stats := runSpliced(t, sandbox.Config{}, "add-dropping-rules", "tcp", server, server, server, server)
 	if got != "hello\nhello\nhello\nhello" {
 		t.Errorf("the guest printed %q", got)
 	}
@@ -216,7 +216,7 @@ func tables([]string) error {
 // If the host side is killed, the rules disappear.
 func TestSpliceTierLeavesNoRules(t *testing.T) {
 	fakeInternet(t)
-	cmd, _ := guest(testContext(t), "helper-of-tables")
+	cmd, _ := guest(testContext(t), "host-side-of-tables")
 	stdin, input := pipe(t)
 	output, stdout := pipe(t)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stdout

@@ -29,13 +29,13 @@ func unprivileged(args []string) error {
 	if os.Geteuid() != 0 {
 		return runAsUser(args)
 	}
-	cmd := exec.Command("/proc/self/exe", append([]string{"guest", "stage"}, args...)...)
+	cmd := exec.Command("/proc/self/exe", append([]string{"guest", "stage-unprivileged"}, args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET}
 	return cmd.Run()
 }
 
-// stageUnprivileged prepares /dev/net/tun and runs the guest "user" as an unprivileged user.
+// stageUnprivileged prepares /dev/net/tun and runs the guest "run-as-user" as an unprivileged user.
 func stageUnprivileged(args []string) error {
 	mode := uint32(0o666)
 	if args[0] == "closed" {
@@ -55,7 +55,7 @@ func stageUnprivileged(args []string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("/proc/self/exe", append([]string{"guest", "user"}, args...)...)
+	cmd := exec.Command("/proc/self/exe", append([]string{"guest", "run-as-user"}, args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivilegedID, Gid: unprivilegedID}}
 	return cmd.Run()
@@ -140,7 +140,7 @@ func hostOutput(t *testing.T, args []string) string {
 }
 
 func TestUnprivilegedUser(t *testing.T) {
-	all := runOnHost(t, "ordinary", "own", "ids")
+	all := runOnHost(t, "unprivileged", "own", "ids")
 	outside, inside, _ := strings.Cut(all, "\n")
 	if strings.HasPrefix(outside, "0 ") {
 		t.Fatalf("the sandbox was run by user %s", outside)
@@ -148,13 +148,13 @@ func TestUnprivilegedUser(t *testing.T) {
 	if want := outside + " 0x0"; inside != want {
 		t.Errorf("ids and capabilities in the sandbox are %q, want %q", inside, want)
 	}
-	if got := runOnHost(t, "ordinary", "root", "ids"); !strings.HasSuffix(got, "\n0 0 0xffffffff") {
+	if got := runOnHost(t, "unprivileged", "root", "ids"); !strings.HasSuffix(got, "\n0 0 0xffffffff") {
 		t.Errorf("with MapRoot, ids and capabilities are %q", got)
 	}
 }
 
 func TestUnprivilegedUserWithoutTUN(t *testing.T) {
-	got := runOnHost(t, "ordinary", "closed", "ids")
+	got := runOnHost(t, "unprivileged", "closed", "ids")
 	ids, output, _ := strings.Cut(got, "\n")
 	if ids != "1234 1234" {
 		t.Skip("only root can create a /dev/net/tun that others can't open")
@@ -168,7 +168,7 @@ func TestUnprivilegedUserWithoutTUN(t *testing.T) {
 // another user namespace.
 func TestUnprivilegedUserCannotInspectHostSide(t *testing.T) {
 	for _, ids := range []string{"own", "root"} {
-		got := runOnHost(t, "ordinary", ids, "spy")
+		got := runOnHost(t, "unprivileged", ids, "spy")
 		_, got, _ = strings.Cut(got, "\n")
 		want := "descriptors: EACCES\nmemory: EACCES\nroot: EACCES\nnamespace: EACCES\ntrace: EPERM\njoin: EACCES"
 		if got != want {
@@ -206,7 +206,7 @@ func spy([]string) error {
 }
 
 func TestUnprivilegedUserAttaches(t *testing.T) {
-	got := runOnHost(t, "ordinary", "attach", "process")
+	got := runOnHost(t, "unprivileged", "attach", "attached-ids")
 	if fields := strings.Fields(got); len(fields) != 4 || fields[3] != "0" {
 		t.Errorf("got %q, want user id 0", got)
 	}
@@ -214,14 +214,14 @@ func TestUnprivilegedUserAttaches(t *testing.T) {
 
 func TestUnprivilegedUserPings(t *testing.T) {
 	// The gateway answers. The host may deny ping sockets to its users.
-	got := runOnHost(t, "ordinary", "own", "ping", "10.0.2.2")
+	got := runOnHost(t, "unprivileged", "own", "ping", "10.0.2.2")
 	if !strings.HasSuffix(got, "\n10 10.0.2.2") {
 		t.Errorf("the guest printed %q", got)
 	}
 }
 
 func TestUnprivilegedUserListensOnLowPorts(t *testing.T) {
-	got := runOnHost(t, "ordinary", "own", "low")
+	got := runOnHost(t, "unprivileged", "own", "listen-low-port")
 	if !strings.HasSuffix(got, "\nlistening") {
 		t.Errorf("the guest printed %q", got)
 	}
