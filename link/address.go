@@ -5,13 +5,13 @@ import "net/netip"
 // address is an IP address of one family; the two families of one parameter
 // are two attributes.
 type address struct {
-	p      *netip.Addr
-	family int  // 4 or 6
-	only   bool // the parameter can't be of the other family
+	p           *netip.Addr
+	family      int  // 4 or 6
+	fixedFamily bool // the parameter can't be of the other family
 }
 
 func ip4(p *netip.Addr) address     { return address{p: p, family: 4} }
-func ip4Only(p *netip.Addr) address { return address{p: p, family: 4, only: true} }
+func ip4Only(p *netip.Addr) address { return address{p: p, family: 4, fixedFamily: true} }
 func ip6(p *netip.Addr) address     { return address{p: p, family: 6} }
 
 func (v address) isZero() bool {
@@ -19,11 +19,11 @@ func (v address) isZero() bool {
 }
 
 func (v address) valid() bool {
-	return !v.p.IsValid() || v.p.Zone() == "" && (!v.only || v.p.Is4() == (v.family == 4))
+	return !v.p.IsValid() || v.p.Zone() == "" && (!v.fixedFamily || v.p.Is4() == (v.family == 4))
 }
 
 func (v address) allowed() string {
-	if v.only {
+	if v.fixedFamily {
 		return "an IPv4 address, e.g. 192.0.2.1"
 	}
 	return "an IP address, e.g. 192.0.2.1 or 2001:db8::1"
@@ -42,10 +42,10 @@ func (v address) setText(s string) bool {
 	return err == nil && v.valid()
 }
 
-func (v address) encode(names) ([]byte, error) { return v.p.AsSlice(), nil }
+func (v address) encode(linkNames) ([]byte, error) { return v.p.AsSlice(), nil }
 
 // decode takes the unspecified address for "none given", as the kernel does.
-func (v address) decode(b []byte, _ names) error {
+func (v address) decode(b []byte, _ linkNames) error {
 	a, ok := netip.AddrFromSlice(b)
 	if !ok {
 		return errLength
@@ -62,10 +62,10 @@ type hardware struct {
 	group bool
 }
 
-func (v hardware) isZero() bool                 { return *v.p == MAC{} }
-func (v hardware) valid() bool                  { return v.isZero() || v.p[0]&1 != 0 == v.group }
-func (v hardware) text() string                 { return v.p.String() }
-func (v hardware) encode(names) ([]byte, error) { return v.p[:], nil }
+func (v hardware) isZero() bool                     { return *v.p == MAC{} }
+func (v hardware) valid() bool                      { return v.isZero() || v.p[0]&1 != 0 == v.group }
+func (v hardware) text() string                     { return v.p.String() }
+func (v hardware) encode(linkNames) ([]byte, error) { return v.p[:], nil }
 
 func (v hardware) allowed() string {
 	if v.group {
@@ -80,7 +80,7 @@ func (v hardware) setText(s string) bool {
 	return err == nil && v.valid()
 }
 
-func (v hardware) decode(b []byte, _ names) error {
+func (v hardware) decode(b []byte, _ linkNames) error {
 	if len(b) != len(v.p) {
 		return errLength
 	}
@@ -104,12 +104,12 @@ func (v device) setText(s string) bool {
 	return v.valid()
 }
 
-func (v device) encode(n names) ([]byte, error) {
+func (v device) encode(n linkNames) ([]byte, error) {
 	i, err := n.index(*v.p)
 	return putUint(uint32(i), 4, false), err
 }
 
-func (v device) decode(b []byte, n names) error {
+func (v device) decode(b []byte, n linkNames) error {
 	i, err := getUint(b, 4, false)
 	if err != nil || i == 0 {
 		return err

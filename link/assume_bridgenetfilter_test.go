@@ -9,7 +9,7 @@ import (
 
 // Bridge netfilter is a setting of each namespace by itself.
 func TestAssumeBridgeNetfilterIsPerNamespace(t *testing.T) {
-	need(t, "bridge-netfilter")
+	requireKind(t, "bridge-netfilter")
 	a, b := newNS(t, "a"), newNS(t, "b")
 	must(t, link.SetBridgeNetfilter(a, link.BridgeNetfilter{}))
 	must(t, link.SetBridgeNetfilter(b, link.BridgeNetfilter{IPTables: true, IP6Tables: true, ARPTables: true}))

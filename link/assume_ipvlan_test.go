@@ -9,11 +9,11 @@ import (
 // A second ipvlan device changes the mode and the flag of the first: they are
 // the parent's (ipvlan_link_new, drivers/net/ipvlan/ipvlan_main.c).
 func TestAssumeIPvlanModeIsTheParents(t *testing.T) {
-	need(t, "ipvlan")
+	requireKind(t, "ipvlan")
 	ns := newNS(t, "a")
 	cable(t, ns, "parent", ns, "wire")
-	first := create(t, ns, link.IPvlanSpec{Attrs: named("i1"), Parent: "parent", Mode: link.IPvlanL2, Flag: link.IPvlanPrivate}, nil)
-	create(t, ns, link.IPvlanSpec{Attrs: named("i2"), Parent: "parent", Mode: link.IPvlanL3, Flag: link.IPvlanBridge}, nil)
+	first := create(t, ns, link.IPvlanSpec{Attrs: attrs("i1"), Parent: "parent", Mode: link.IPvlanL2, Flag: link.IPvlanPrivate}, nil)
+	create(t, ns, link.IPvlanSpec{Attrs: attrs("i2"), Parent: "parent", Mode: link.IPvlanL3, Flag: link.IPvlanBridge}, nil)
 	got, err := first.Spec()
 	must(t, err)
 	if s := got.(link.IPvlanSpec); s.Mode != link.IPvlanL3 || s.Flag != link.IPvlanBridge {

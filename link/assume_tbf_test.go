@@ -11,7 +11,7 @@ import (
 // TBF cuts a GSO packet into its segments when it is longer than the burst, and
 // lets it pass whole when it is not (tbf_enqueue, net/sched/sch_tbf.c).
 func TestAssumeTBFSplitsAboveItsBurst(t *testing.T) {
-	need(t, "tbf")
+	requireKind(t, "tbf")
 	for _, tt := range []struct {
 		name        string
 		burst       int // bytes
@@ -23,10 +23,10 @@ func TestAssumeTBFSplitsAboveItsBurst(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
 			must(t, b.SetOffload("gro", false)) // which would join them again
-			from, to := newEnd(t, a, "192.0.2.1/24"), newEnd(t, b, "192.0.2.2/24")
+			from, to := newEndpoint(t, a, "192.0.2.1/24"), newEndpoint(t, b, "192.0.2.2/24")
 			must(t, link.Shape(a, link.Shaping{RateBitsPerSec: 1e9, BurstBytes: tt.burst}))
-			packets := watch(t, b)
-			must(t, stream(from, to, 1_000_000))
+			packets := startCapture(t, b)
+			must(t, echoTCPStream(from, to, 1_000_000))
 			longest := packets.longest(unix.PACKET_HOST)
 			if longest < tt.least || longest > tt.most {
 				t.Errorf("the longest packet that came has %d bytes, want %d…%d", longest, tt.least, tt.most)

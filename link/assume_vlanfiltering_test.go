@@ -10,9 +10,9 @@ import (
 // A kernel without CONFIG_BRIDGE_VLAN_FILTERING does not make a plain bridge when
 // asked for a filtering one.
 func TestAssumeVLANFilteringIsRefusedOrThere(t *testing.T) {
-	need(t, "bridge")
+	requireKind(t, "bridge")
 	ns := newNS(t, "a")
-	l, err := link.Create(ns, link.BridgeSpec{Attrs: named("br0"), VLANFiltering: true}, link.Target{})
+	l, err := link.Create(ns, link.BridgeSpec{Attrs: attrs("br0"), VLANFiltering: true}, link.Target{})
 	var lack *link.Lack
 	switch {
 	case errors.As(err, &lack):

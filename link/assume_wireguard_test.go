@@ -10,10 +10,10 @@ import (
 // namespace (wg_open, drivers/net/wireguard/device.c), and nobody switches it
 // on again. It is the one trace that a link of ours leaves.
 func TestAssumeWireGuardStopsRedirects(t *testing.T) {
-	need(t, "wireguard")
+	requireKind(t, "wireguard")
 	ns := newNS(t, "a")
 	sysctl(t, ns, sendRedirects, "1")
-	l := create(t, ns, link.WireGuardSpec{Attrs: named("wg0")}, nil)
+	l := create(t, ns, link.WireGuardSpec{Attrs: attrs("wg0")}, nil)
 	must(t, l.Close())
 	if got := readSysctl(t, ns, sendRedirects); got != "0" {
 		t.Errorf("send_redirects is %q: WireGuard leaves it alone now, and the conformance suite need not forgive it", got)

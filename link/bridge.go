@@ -41,7 +41,7 @@ func (s BridgeSpec) Kind() string {
 
 // Validate implements Spec.
 func (s BridgeSpec) Validate() error {
-	if err := check("bridge", s.params()); err != nil {
+	if err := checkValues("bridge", s.params()); err != nil {
 		return err
 	}
 	switch {
@@ -66,11 +66,11 @@ func (s *BridgeSpec) fields() []field {
 	ageing := ticks(&s.AgeingTime)
 	ageing.none = true
 	return []field{
-		{"vlan_filtering", unix.IFLA_BR_VLAN_FILTERING, yes(&s.VLANFiltering)},
+		{"vlan_filtering", unix.IFLA_BR_VLAN_FILTERING, bool8(&s.VLANFiltering)},
 		{"vlan_protocol", unix.IFLA_BR_VLAN_PROTOCOL, vlanProtocol(&s.VLANProtocol)},
-		{"vlan_default_pvid", unix.IFLA_BR_VLAN_DEFAULT_PVID, u16(&s.VLANDefaultPVID).in(1, 4094).orNone()},
-		{"vlan_stats_enabled", unix.IFLA_BR_VLAN_STATS_ENABLED, yes(&s.VLANStats)},
-		{"stp_state", unix.IFLA_BR_STP_STATE, flag32(&s.STP)},
+		{"vlan_default_pvid", unix.IFLA_BR_VLAN_DEFAULT_PVID, u16(&s.VLANDefaultPVID).between(1, 4094).orNone()},
+		{"vlan_stats_enabled", unix.IFLA_BR_VLAN_STATS_ENABLED, bool8(&s.VLANStats)},
+		{"stp_state", unix.IFLA_BR_STP_STATE, bool32(&s.STP)},
 		{"forward_delay", unix.IFLA_BR_FORWARD_DELAY, ticks(&s.ForwardDelay)},
 		{"hello_time", unix.IFLA_BR_HELLO_TIME, ticks(&s.HelloTime)},
 		{"max_age", unix.IFLA_BR_MAX_AGE, ticks(&s.MaxAge)},
@@ -79,15 +79,15 @@ func (s *BridgeSpec) fields() []field {
 		{"group_fwd_mask", unix.IFLA_BR_GROUP_FWD_MASK, u16(&s.GroupFwdMask)},
 		{"group_address", unix.IFLA_BR_GROUP_ADDR, hardware{p: &s.GroupAddress, group: true}},
 		{"mcast_snooping", unix.IFLA_BR_MCAST_SNOOPING, toggle8(&s.McastSnooping)},
-		{"mcast_querier", unix.IFLA_BR_MCAST_QUERIER, yes(&s.McastQuerier)},
+		{"mcast_querier", unix.IFLA_BR_MCAST_QUERIER, bool8(&s.McastQuerier)},
 		{"fdb_max_learned", unix.IFLA_BR_FDB_MAX_LEARNED, u32(&s.FDBMaxLearned)},
-		{"nf_call_iptables", unix.IFLA_BR_NF_CALL_IPTABLES, yes(&s.NFCallIPTables)},
-		{"nf_call_ip6tables", unix.IFLA_BR_NF_CALL_IP6TABLES, yes(&s.NFCallIP6Tables)},
-		{"nf_call_arptables", unix.IFLA_BR_NF_CALL_ARPTABLES, yes(&s.NFCallARPTables)},
+		{"nf_call_iptables", unix.IFLA_BR_NF_CALL_IPTABLES, bool8(&s.NFCallIPTables)},
+		{"nf_call_ip6tables", unix.IFLA_BR_NF_CALL_IP6TABLES, bool8(&s.NFCallIP6Tables)},
+		{"nf_call_arptables", unix.IFLA_BR_NF_CALL_ARPTABLES, bool8(&s.NFCallARPTables)},
 	}
 }
 
-func (s BridgeSpec) create(m *maker) error {
+func (s BridgeSpec) create(m *creator) error {
 	return m.newLink(request{kind: "bridge", attrs: s.Attrs, fields: s.fields()}, noUnderlay)
 }
 

@@ -28,7 +28,7 @@ func bridgeVLANFull() link.BridgeSpec {
 }
 
 // olderBridge leaves out what the running kernel is too old for.
-func olderBridge(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
+func adaptBridge(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
 	s := spec.(link.BridgeSpec)
 	if !kernelAtLeast(t, 6, 7) {
 		s.FDBMaxLearned = 0
@@ -36,21 +36,21 @@ func olderBridge(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (lin
 	return s, to
 }
 
-func bridgeBad(base link.BridgeSpec) []refusal {
+func invalidBridges(base link.BridgeSpec) []invalidSpec {
 	with := func(change func(*link.BridgeSpec)) link.Spec {
 		s := base
 		s.Name = "probe"
 		change(&s)
 		return s
 	}
-	return append(badAttrs(func(a link.Attrs) link.Spec { s := base; s.Attrs = a; return s }),
-		refusal{"group_fwd_mask", with(func(s *link.BridgeSpec) { s.GroupFwdMask = 1 })},
-		refusal{"group_address", with(func(s *link.BridgeSpec) { s.GroupAddress = link.MAC{1, 2, 3, 4, 5, 6} })},
-		refusal{"forward_delay", with(func(s *link.BridgeSpec) { s.ForwardDelay = time.Millisecond })},
-		refusal{"priority", with(func(s *link.BridgeSpec) { s.Priority = 65536 })},
-		refusal{"ageing_time", with(func(s *link.BridgeSpec) { s.AgeingTime = 15 * time.Millisecond })},
-		refusal{"mcast_snooping", with(func(s *link.BridgeSpec) { s.McastSnooping = "perhaps" })},
-		refusal{"vlan_default_pvid", with(func(s *link.BridgeSpec) { s.VLANDefaultPVID = 4095 })},
+	return append(invalidAttrs(func(a link.Attrs) link.Spec { s := base; s.Attrs = a; return s }),
+		invalidSpec{"group_fwd_mask", with(func(s *link.BridgeSpec) { s.GroupFwdMask = 1 })},
+		invalidSpec{"group_address", with(func(s *link.BridgeSpec) { s.GroupAddress = link.MAC{1, 2, 3, 4, 5, 6} })},
+		invalidSpec{"forward_delay", with(func(s *link.BridgeSpec) { s.ForwardDelay = time.Millisecond })},
+		invalidSpec{"priority", with(func(s *link.BridgeSpec) { s.Priority = 65536 })},
+		invalidSpec{"ageing_time", with(func(s *link.BridgeSpec) { s.AgeingTime = 15 * time.Millisecond })},
+		invalidSpec{"mcast_snooping", with(func(s *link.BridgeSpec) { s.McastSnooping = "perhaps" })},
+		invalidSpec{"vlan_default_pvid", with(func(s *link.BridgeSpec) { s.VLANDefaultPVID = 4095 })},
 	)
 }
 
@@ -59,11 +59,11 @@ func bridgeSuite() suite {
 	hub.AgeingTime = -1
 	return suite{
 		kind:  "bridge",
-		full:  []link.Spec{bridgeFull(), hub},
-		adapt: olderBridge,
-		bad: append(bridgeBad(link.BridgeSpec{}),
-			refusal{"vlan_protocol", link.BridgeSpec{Attrs: named("probe"), VLANProtocol: link.Dot1AD}}),
-		ways: []way{
+		valid: []link.Spec{bridgeFull(), hub},
+		adapt: adaptBridge,
+		invalid: append(invalidBridges(link.BridgeSpec{}),
+			invalidSpec{"vlan_protocol", link.BridgeSpec{Attrs: attrs("probe"), VLANProtocol: link.Dot1AD}}),
+		scenarios: []scenario{
 			{"learning", bridgePasses}, {"isolated", bridgeIsolated}, {"hairpin", bridgeHairpin},
 			{"port", bridgePort}, {"netfilter", bridgeNetfilter},
 		},
@@ -74,58 +74,58 @@ func bridgeVLANSuite() suite {
 	none := bridgeVLANFull()
 	none.VLANDefaultPVID = -1
 	return suite{
-		kind:  "bridge-vlan",
-		full:  []link.Spec{bridgeVLANFull(), none},
-		adapt: olderBridge,
-		bad:   bridgeBad(link.BridgeSpec{VLANFiltering: true}),
-		ways:  []way{{"same", bridgeVLANPasses}, {"other", bridgeVLANIsolated}, {"tagged", bridgeVLANTagged}},
+		kind:      "bridge-vlan",
+		valid:     []link.Spec{bridgeVLANFull(), none},
+		adapt:     adaptBridge,
+		invalid:   invalidBridges(link.BridgeSpec{VLANFiltering: true}),
+		scenarios: []scenario{{"same", bridgeVLANPasses}, {"other", bridgeVLANIsolated}, {"tagged", bridgeVLANTagged}},
 	}
 }
 
 // bridged is three machines on a bridge.
-type bridged struct {
+type bridgeLAN struct {
 	br      *netns.NS
 	bridge  *link.Link
-	machine [3]*end
+	machine [3]*endpoint
 	port    [3]*link.Link
 }
 
-func newBridged(t *testing.T, spec link.BridgeSpec) *bridged {
+func newBridgeLAN(t *testing.T, spec link.BridgeSpec) *bridgeLAN {
 	t.Helper()
-	b := &bridged{br: newNS(t, "bridge")}
+	b := &bridgeLAN{br: newNS(t, "bridge")}
 	spec.Name = "br0"
 	b.bridge = create(t, b.br, spec, nil)
 	for i, name := range []string{"m0", "m1", "m2"} {
 		l, p := cable(t, newNS(t, name), "eth0", b.br, name)
 		must(t, p.SetMaster("br0"))
 		b.port[i] = p
-		b.machine[i] = newEnd(t, l, "192.0.2."+[]string{"1", "2", "3"}[i]+"/24")
+		b.machine[i] = newEndpoint(t, l, "192.0.2."+[]string{"1", "2", "3"}[i]+"/24")
 	}
 	return b
 }
 
 func bridgePasses(t *testing.T) {
-	b := newBridged(t, link.BridgeSpec{})
-	passes(t, b.machine[0], b.machine[1])
+	b := newBridgeLAN(t, link.BridgeSpec{})
+	checkReachable(t, b.machine[0], b.machine[1])
 	addr(t, b.bridge, "192.0.2.4/24")
-	passes(t, b.machine[0], listen(t, b.bridge, mustAddr("192.0.2.4")))
+	checkReachable(t, b.machine[0], listen(t, b.bridge, mustAddr("192.0.2.4")))
 }
 
 // bridgeIsolated shows that isolated ports reach other ports only.
 func bridgeIsolated(t *testing.T) {
-	b := newBridged(t, link.BridgeSpec{})
+	b := newBridgeLAN(t, link.BridgeSpec{})
 	for _, p := range b.port[:2] {
 		must(t, p.SetPort(link.BridgePort{Isolated: true}))
 	}
-	passes(t, b.machine[0], b.machine[2])
-	isolated(t, b.machine[0], b.machine[1], b.machine[2])
+	checkReachable(t, b.machine[0], b.machine[2])
+	checkIsolated(t, b.machine[0], b.machine[1], b.machine[2])
 }
 
 // bridgeHairpin shows that a frame comes back out of its port in hairpin mode
 // only. Two macvlan devices in vepa mode are the machines behind one port: their
 // suite has both cases; here it is the setting that is read back.
 func bridgeHairpin(t *testing.T) {
-	b := newBridged(t, link.BridgeSpec{})
+	b := newBridgeLAN(t, link.BridgeSpec{})
 	for _, on := range []bool{true, false} {
 		must(t, b.port[0].SetPort(link.BridgePort{Hairpin: on}))
 		got, err := b.port[0].Port()
@@ -137,7 +137,7 @@ func bridgeHairpin(t *testing.T) {
 }
 
 func bridgePort(t *testing.T) {
-	b := newBridged(t, link.BridgeSpec{})
+	b := newBridgeLAN(t, link.BridgeSpec{})
 	want := link.BridgePort{
 		Hairpin: true, Isolated: true, Learning: link.Off, Flood: link.Off, McastFlood: link.Off, BcastFlood: link.Off,
 		McastToUcast: true, BPDUGuard: true, RootBlock: true, FastLeave: true, ProxyARP: true, NeighSuppress: true,
@@ -149,8 +149,8 @@ func bridgePort(t *testing.T) {
 	if got != want {
 		t.Errorf("read back\n%+v, want\n%+v", got, want)
 	}
-	if haveIP() { // an independent reader
-		says := ipInfo(t, b.port[0])["info_slave_data"]
+	if haveIPRoute2() { // an independent reader
+		says := ipLinkInfo(t, b.port[0])["info_slave_data"]
 		for name, want := range map[string]any{"hairpin": true, "isolated": true, "learning": false, "flood": false, "mcast_flood": false,
 			"bcast_flood": false, "mcast_to_unicast": true, "guard": true, "root_block": true, "fastleave": true, "proxy_arp": true,
 			"neigh_suppress": true, "locked": true, "vlan_tunnel": true, "priority": 9.0, "cost": 77.0, "group_fwd_mask": "0x4008"} {
@@ -170,8 +170,8 @@ func bridgePort(t *testing.T) {
 // bridgeNetfilter shows that a rule against forwarding stops bridged packets
 // when, and only when, bridge netfilter is on.
 func bridgeNetfilter(t *testing.T) {
-	need(t, "bridge-netfilter")
-	b := newBridged(t, link.BridgeSpec{})
+	requireKind(t, "bridge-netfilter")
+	b := newBridgeLAN(t, link.BridgeSpec{})
 	for _, want := range []link.BridgeNetfilter{{IPTables: true}, {IP6Tables: true}, {ARPTables: true}, {IPTables: true, IP6Tables: true, ARPTables: true}, {}} {
 		must(t, link.SetBridgeNetfilter(b.br, want))
 		got, err := link.ReadBridgeNetfilter(b.br)
@@ -181,9 +181,9 @@ func bridgeNetfilter(t *testing.T) {
 		}
 	}
 	dropForwarded(t, b.br, b.machine[0].addr.AsSlice())
-	passes(t, b.machine[0], b.machine[1])
+	checkReachable(t, b.machine[0], b.machine[1])
 	must(t, link.SetBridgeNetfilter(b.br, link.BridgeNetfilter{IPTables: true}))
-	isolated(t, b.machine[0], b.machine[1], b.machine[2])
+	checkIsolated(t, b.machine[0], b.machine[1], b.machine[2])
 }
 
 // dropForwarded adds a rule that drops what is forwarded from one IPv4 address.
@@ -209,8 +209,8 @@ func dropForwarded(t *testing.T, ns *netns.NS, from net.IP) {
 }
 
 func bridgeVLANPasses(t *testing.T) {
-	b := newBridged(t, link.BridgeSpec{VLANFiltering: true})
-	passes(t, b.machine[0], b.machine[1]) // both in the default VLAN
+	b := newBridgeLAN(t, link.BridgeSpec{VLANFiltering: true})
+	checkReachable(t, b.machine[0], b.machine[1]) // both in the default VLAN
 	for _, p := range b.port[:2] {
 		must(t, p.AddVLAN(link.PortVLAN{ID: 7, PVID: true, Untagged: true}))
 		must(t, p.DeleteVLAN(1))
@@ -220,24 +220,24 @@ func bridgeVLANPasses(t *testing.T) {
 			t.Errorf("vlans of the port are %+v, want %+v alone", got, want)
 		}
 	}
-	passes(t, b.machine[0], b.machine[1])
+	checkReachable(t, b.machine[0], b.machine[1])
 }
 
 // bridgeVLANIsolated has two untagged ports in different VLANs, and a third that
 // is in the second's.
 func bridgeVLANIsolated(t *testing.T) {
-	b := newBridged(t, link.BridgeSpec{VLANFiltering: true})
+	b := newBridgeLAN(t, link.BridgeSpec{VLANFiltering: true})
 	must(t, b.port[0].AddVLAN(link.PortVLAN{ID: 8, PVID: true, Untagged: true}))
-	isolated(t, b.machine[0], b.machine[1], b.machine[2])
+	checkIsolated(t, b.machine[0], b.machine[1], b.machine[2])
 }
 
 // bridgeVLANTagged has a trunk port with a VLAN device behind it.
 func bridgeVLANTagged(t *testing.T) {
-	need(t, "vlan")
-	b := newBridged(t, link.BridgeSpec{VLANFiltering: true})
+	requireKind(t, "vlan")
+	b := newBridgeLAN(t, link.BridgeSpec{VLANFiltering: true})
 	must(t, b.port[0].AddVLAN(link.PortVLAN{ID: 9}))
 	must(t, b.port[1].AddVLAN(link.PortVLAN{ID: 9, PVID: true, Untagged: true}))
 	inside := newNS(t, "inside")
-	l := create(t, b.machine[0].ns, link.VLANSpec{Attrs: named("v9"), Parent: "eth0", ID: 9}, inside)
-	passes(t, newEnd(t, l, "192.0.2.9/24"), b.machine[1])
+	l := create(t, b.machine[0].ns, link.VLANSpec{Attrs: attrs("v9"), Parent: "eth0", ID: 9}, inside)
+	checkReachable(t, newEndpoint(t, l, "192.0.2.9/24"), b.machine[1])
 }

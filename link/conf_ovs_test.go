@@ -24,14 +24,14 @@ func ovsSuite() suite { return ovsSuiteOn(link.OVSSystem) }
 
 func ovsSuiteOn(datapath link.OVSDatapath) suite {
 	on := func(change func(*link.OVSBridgeSpec)) link.Spec {
-		s := link.OVSBridgeSpec{Attrs: named("br0")}
+		s := link.OVSBridgeSpec{Attrs: attrs("br0")}
 		change(&s)
 		return s
 	}
 	full := link.Attrs{Name: "br0", MTU: 1300, MAC: probe.MAC, TxQueueLen: 77}
 	return suite{
 		kind: "openvswitch",
-		full: []link.Spec{
+		valid: []link.Spec{
 			link.OVSBridgeSpec{Attrs: full, DatapathType: datapath, FailMode: link.OVSSecure, DatapathID: "0000000000000007",
 				STP: true, McastSnooping: true, ForwardBPDU: true, MACAgeing: 77 * time.Second, MACTableSize: 99},
 			link.OVSBridgeSpec{Attrs: full, DatapathType: datapath, FailMode: link.OVSStandalone, DatapathID: "0000000000000008", RSTP: true},
@@ -43,16 +43,16 @@ func ovsSuiteOn(datapath link.OVSDatapath) suite {
 			}
 			return s, link.Target{}
 		},
-		bad: append(badAttrs(func(a link.Attrs) link.Spec { return link.OVSBridgeSpec{Attrs: a} }),
-			refusal{"db", on(func(s *link.OVSBridgeSpec) { s.DB = "/run/db.sock" })},
-			refusal{"datapath_type", on(func(s *link.OVSBridgeSpec) { s.DatapathType = "dpdk" })},
-			refusal{"fail_mode", on(func(s *link.OVSBridgeSpec) { s.FailMode = "open" })},
-			refusal{"datapath_id", on(func(s *link.OVSBridgeSpec) { s.DatapathID = "7" })},
-			refusal{"rstp", on(func(s *link.OVSBridgeSpec) { s.STP, s.RSTP = true, true })},
-			refusal{"mac_ageing", on(func(s *link.OVSBridgeSpec) { s.MACAgeing = time.Second })},
-			refusal{"mac_table_size", on(func(s *link.OVSBridgeSpec) { s.MACTableSize = 1 })},
+		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec { return link.OVSBridgeSpec{Attrs: a} }),
+			invalidSpec{"db", on(func(s *link.OVSBridgeSpec) { s.DB = "/run/db.sock" })},
+			invalidSpec{"datapath_type", on(func(s *link.OVSBridgeSpec) { s.DatapathType = "dpdk" })},
+			invalidSpec{"fail_mode", on(func(s *link.OVSBridgeSpec) { s.FailMode = "open" })},
+			invalidSpec{"datapath_id", on(func(s *link.OVSBridgeSpec) { s.DatapathID = "7" })},
+			invalidSpec{"rstp", on(func(s *link.OVSBridgeSpec) { s.STP, s.RSTP = true, true })},
+			invalidSpec{"mac_ageing", on(func(s *link.OVSBridgeSpec) { s.MACAgeing = time.Second })},
+			invalidSpec{"mac_table_size", on(func(s *link.OVSBridgeSpec) { s.MACTableSize = 1 })},
 		),
-		ways: []way{{"veth", ovsVeth}, {"internal", ovsInternal}},
+		scenarios: []scenario{{"veth", ovsVeth}, {"internal", ovsInternal}},
 	}
 }
 
@@ -60,13 +60,13 @@ func ovsPortSuite() suite { return ovsPortSuiteOn(link.OVSSystem) }
 
 func ovsPortSuiteOn(datapath link.OVSDatapath) suite {
 	on := func(change func(*link.OVSPortSpec)) link.Spec {
-		s := link.OVSPortSpec{Attrs: named("probe"), Bridge: "br0", Type: link.OVSInternalPort}
+		s := link.OVSPortSpec{Attrs: attrs("probe"), Bridge: "br0", Type: link.OVSInternalPort}
 		change(&s)
 		return s
 	}
 	return suite{
 		kind: "openvswitch-port",
-		full: []link.Spec{
+		valid: []link.Spec{
 			link.OVSPortSpec{Attrs: probe, Bridge: "br0", Type: link.OVSInternalPort, Tag: 7, Trunks: link.ListOf(9, 3),
 				VLANMode: link.OVSNativeTagged, Protected: true, OpenFlow: 99, IngressBps: 10_000_000},
 		},
@@ -76,63 +76,63 @@ func ovsPortSuiteOn(datapath link.OVSDatapath) suite {
 				s.DB = startOVS(t, here).DB()
 				// The name is taken beside a wire, and an internal port begins there.
 				must(t, find(t, here, "probe").Close())
-				create(t, here, link.OVSBridgeSpec{Attrs: named("br0"), DB: s.DB, DatapathType: datapath}, nil)
+				create(t, here, link.OVSBridgeSpec{Attrs: attrs("br0"), DB: s.DB, DatapathType: datapath}, nil)
 			}
 			return s, to
 		},
-		bad: append(badAttrs(func(a link.Attrs) link.Spec {
+		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec {
 			return link.OVSPortSpec{Attrs: a, Bridge: "br0", Type: link.OVSInternalPort}
 		}),
-			refusal{"bridge", on(func(s *link.OVSPortSpec) { s.Bridge = "" })},
-			refusal{"type", on(func(s *link.OVSPortSpec) { s.Type = "patch" })},
-			refusal{"tag", on(func(s *link.OVSPortSpec) { s.Tag = 4096 })},
-			refusal{"tag", on(func(s *link.OVSPortSpec) { s.Tag, s.VLANMode = 7, link.OVSTrunk })},
-			refusal{"trunks", on(func(s *link.OVSPortSpec) { s.Trunks = link.ListOf(4096) })},
-			refusal{"vlan_mode", on(func(s *link.OVSPortSpec) { s.VLANMode = "maybe" })},
-			refusal{"ofport", on(func(s *link.OVSPortSpec) { s.OpenFlow = 65280 })},
-			refusal{"ingress_bps", on(func(s *link.OVSPortSpec) { s.IngressBps = 1 })},
-			refusal{"mac", on(func(s *link.OVSPortSpec) { s.Type, s.MAC = link.OVSSystemPort, probe.MAC })},
+			invalidSpec{"bridge", on(func(s *link.OVSPortSpec) { s.Bridge = "" })},
+			invalidSpec{"type", on(func(s *link.OVSPortSpec) { s.Type = "patch" })},
+			invalidSpec{"tag", on(func(s *link.OVSPortSpec) { s.Tag = 4096 })},
+			invalidSpec{"tag", on(func(s *link.OVSPortSpec) { s.Tag, s.VLANMode = 7, link.OVSTrunk })},
+			invalidSpec{"trunks", on(func(s *link.OVSPortSpec) { s.Trunks = link.ListOf(4096) })},
+			invalidSpec{"vlan_mode", on(func(s *link.OVSPortSpec) { s.VLANMode = "maybe" })},
+			invalidSpec{"ofport", on(func(s *link.OVSPortSpec) { s.OpenFlow = 65280 })},
+			invalidSpec{"ingress_bps", on(func(s *link.OVSPortSpec) { s.IngressBps = 1 })},
+			invalidSpec{"mac", on(func(s *link.OVSPortSpec) { s.Type, s.MAC = link.OVSSystemPort, probe.MAC })},
 		),
-		ways: []way{{"tag", ovsTags}},
+		scenarios: []scenario{{"tag", ovsTags}},
 	}
 }
 
 // ovsMachine plugs a machine into an OVS bridge by a veth pair.
-func ovsMachine(t *testing.T, o *link.OVS, br *netns.NS, name, address string, tag int) *end {
+func ovsMachine(t *testing.T, o *link.OVS, br *netns.NS, name, address string, tag int) *endpoint {
 	t.Helper()
 	l, _ := cable(t, newNS(t, name), "eth0", br, name)
-	create(t, br, link.OVSPortSpec{Attrs: named(name), Bridge: "br0", Tag: tag, DB: o.DB()}, nil)
-	return newEnd(t, l, address)
+	create(t, br, link.OVSPortSpec{Attrs: attrs(name), Bridge: "br0", Tag: tag, DB: o.DB()}, nil)
+	return newEndpoint(t, l, address)
 }
 
 func ovsVeth(t *testing.T) {
 	br := newNS(t, "bridge")
 	o := startOVS(t, br)
-	create(t, br, link.OVSBridgeSpec{Attrs: named("br0"), DB: o.DB()}, nil)
-	passes(t, ovsMachine(t, o, br, "m1", "192.0.2.1/24", 0), ovsMachine(t, o, br, "m2", "192.0.2.2/24", 0))
+	create(t, br, link.OVSBridgeSpec{Attrs: attrs("br0"), DB: o.DB()}, nil)
+	checkReachable(t, ovsMachine(t, o, br, "m1", "192.0.2.1/24", 0), ovsMachine(t, o, br, "m2", "192.0.2.2/24", 0))
 }
 
 func ovsInternal(t *testing.T) {
 	br := newNS(t, "bridge")
 	o := startOVS(t, br)
-	create(t, br, link.OVSBridgeSpec{Attrs: named("br0"), DB: o.DB()}, nil)
-	internal := func(name, address string) *end {
-		spec := link.OVSPortSpec{Attrs: named(name), Bridge: "br0", Type: link.OVSInternalPort, DB: o.DB()}
-		return newEnd(t, create(t, br, spec, newNS(t, name)), address)
+	create(t, br, link.OVSBridgeSpec{Attrs: attrs("br0"), DB: o.DB()}, nil)
+	internal := func(name, address string) *endpoint {
+		spec := link.OVSPortSpec{Attrs: attrs(name), Bridge: "br0", Type: link.OVSInternalPort, DB: o.DB()}
+		return newEndpoint(t, create(t, br, spec, newNS(t, name)), address)
 	}
 	a, b := internal("m1", "192.0.2.1/24"), internal("m2", "192.0.2.2/24")
-	passes(t, a, b)
-	passes(t, a, ovsMachine(t, o, br, "m3", "192.0.2.3/24", 0))
+	checkReachable(t, a, b)
+	checkReachable(t, a, ovsMachine(t, o, br, "m3", "192.0.2.3/24", 0))
 }
 
 // ovsTags has two access ports in one VLAN and one in another.
 func ovsTags(t *testing.T) {
 	br := newNS(t, "bridge")
 	o := startOVS(t, br)
-	create(t, br, link.OVSBridgeSpec{Attrs: named("br0"), DB: o.DB()}, nil)
+	create(t, br, link.OVSBridgeSpec{Attrs: attrs("br0"), DB: o.DB()}, nil)
 	a := ovsMachine(t, o, br, "m1", "192.0.2.1/24", 7)
 	b := ovsMachine(t, o, br, "m2", "192.0.2.2/24", 7)
 	other := ovsMachine(t, o, br, "m3", "192.0.2.3/24", 8)
-	passes(t, a, b)
-	isolated(t, other, a, b)
+	checkReachable(t, a, b)
+	checkIsolated(t, other, a, b)
 }

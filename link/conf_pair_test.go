@@ -15,16 +15,16 @@ var (
 
 // without is probe without an Ethernet address, for kinds that have none of
 // their own.
-func without(a link.Attrs) link.Attrs {
+func withoutMAC(a link.Attrs) link.Attrs {
 	a.MAC = link.MAC{}
 	return a
 }
 
-func named(name string) link.Attrs { return link.Attrs{Name: name} }
+func attrs(name string) link.Attrs { return link.Attrs{Name: name} }
 
 // badAttrs are what every kind refuses in its shared parameters.
-func badAttrs(with func(link.Attrs) link.Spec) []refusal {
-	return []refusal{
+func invalidAttrs(with func(link.Attrs) link.Spec) []invalidSpec {
+	return []invalidSpec{
 		{"name", with(link.Attrs{})},
 		{"name", with(link.Attrs{Name: "a/b"})},
 		{"name", with(link.Attrs{Name: "sixteen-bytes-xx"})},
@@ -37,28 +37,28 @@ func badAttrs(with func(link.Attrs) link.Spec) []refusal {
 
 func vethSuite() suite {
 	return suite{
-		kind: "veth",
-		full: []link.Spec{link.VethSpec{Attrs: probe, Peer: probePeer, TxQueues: 2, RxQueues: 3}},
-		bad: append(badAttrs(func(a link.Attrs) link.Spec { return link.VethSpec{Attrs: a, Peer: named("peer")} }),
-			refusal{"peer", link.VethSpec{Attrs: named("probe")}},
-			refusal{"peer_mtu", link.VethSpec{Attrs: named("probe"), Peer: link.Attrs{Name: "peer", MTU: 1}}},
-			refusal{"tx_queues", link.VethSpec{Attrs: named("probe"), Peer: named("peer"), TxQueues: 4097}},
-			refusal{"rx_queues", link.VethSpec{Attrs: named("probe"), Peer: named("peer"), RxQueues: -1}},
+		kind:  "veth",
+		valid: []link.Spec{link.VethSpec{Attrs: probe, Peer: probePeer, TxQueues: 2, RxQueues: 3}},
+		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec { return link.VethSpec{Attrs: a, Peer: attrs("peer")} }),
+			invalidSpec{"peer", link.VethSpec{Attrs: attrs("probe")}},
+			invalidSpec{"peer_mtu", link.VethSpec{Attrs: attrs("probe"), Peer: link.Attrs{Name: "peer", MTU: 1}}},
+			invalidSpec{"tx_queues", link.VethSpec{Attrs: attrs("probe"), Peer: attrs("peer"), TxQueues: 4097}},
+			invalidSpec{"rx_queues", link.VethSpec{Attrs: attrs("probe"), Peer: attrs("peer"), RxQueues: -1}},
 		),
-		ways: []way{{"pair", vethPasses}, {"offloads", vethOffloads}},
+		scenarios: []scenario{{"pair", vethPasses}, {"offloads", vethOffloads}},
 	}
 }
 
 func vethPasses(t *testing.T) {
 	a, b := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
-	passes(t, newEnd(t, a, "192.0.2.1/24"), newEnd(t, b, "192.0.2.2/24"))
+	checkReachable(t, newEndpoint(t, a, "192.0.2.1/24"), newEndpoint(t, b, "192.0.2.2/24"))
 }
 
 // vethOffloads switches each offload off and on again, and sends through the
 // link with all of them off.
 func vethOffloads(t *testing.T) {
 	a, b := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
-	before := takeTrace(t, a.NS(), b.NS())
+	before := takeSnapshot(t, a.NS(), b.NS())
 	for _, name := range []string{"tso", "gso", "gro", "tx"} {
 		for _, on := range []bool{true, false} {
 			must(t, a.SetOffload(name, on))
@@ -69,8 +69,8 @@ func vethOffloads(t *testing.T) {
 			}
 		}
 	}
-	untouched(t, before, a.NS(), b.NS())
-	passes(t, newEnd(t, a, "192.0.2.1/24"), newEnd(t, b, "192.0.2.2/24"))
+	checkSnapshot(t, before, a.NS(), b.NS())
+	checkReachable(t, newEndpoint(t, a, "192.0.2.1/24"), newEndpoint(t, b, "192.0.2.2/24"))
 	if err := a.SetOffload("gsso", true); err == nil {
 		t.Error("an offload that does not exist was set")
 	}
@@ -82,10 +82,10 @@ func vethOffloads(t *testing.T) {
 func netkitSuite() suite {
 	return suite{
 		kind: "netkit",
-		full: []link.Spec{
+		valid: []link.Spec{
 			link.NetkitSpec{Attrs: probe, Peer: probePeer, Mode: link.NetkitL2, Policy: link.NetkitDrop, PeerPolicy: link.NetkitDrop,
 				Scrub: link.NetkitScrubNone, PeerScrub: link.NetkitScrubNone},
-			link.NetkitSpec{Attrs: without(probe), Peer: without(probePeer), Mode: link.NetkitL3, Policy: link.NetkitPass, PeerPolicy: link.NetkitDrop,
+			link.NetkitSpec{Attrs: withoutMAC(probe), Peer: withoutMAC(probePeer), Mode: link.NetkitL3, Policy: link.NetkitPass, PeerPolicy: link.NetkitDrop,
 				Scrub: link.NetkitScrubDefault, PeerScrub: link.NetkitScrubNone},
 		},
 		adapt: func(t *testing.T, here *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
@@ -95,17 +95,17 @@ func netkitSuite() suite {
 			}
 			return spec, to
 		},
-		bad: append(badAttrs(func(a link.Attrs) link.Spec {
-			return link.NetkitSpec{Attrs: a, Peer: named("peer"), Mode: link.NetkitL2}
+		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec {
+			return link.NetkitSpec{Attrs: a, Peer: attrs("peer"), Mode: link.NetkitL2}
 		}),
-			refusal{"peer", link.NetkitSpec{Attrs: named("probe")}},
-			refusal{"mode", link.NetkitSpec{Attrs: named("probe"), Peer: named("peer"), Mode: "l4"}},
-			refusal{"policy", link.NetkitSpec{Attrs: named("probe"), Peer: named("peer"), Policy: "maybe"}},
-			refusal{"peer_policy", link.NetkitSpec{Attrs: named("probe"), Peer: named("peer"), PeerPolicy: "maybe"}},
-			refusal{"scrub", link.NetkitSpec{Attrs: named("probe"), Peer: named("peer"), Scrub: "maybe"}},
-			refusal{"mac", link.NetkitSpec{Attrs: link.Attrs{Name: "probe", MAC: probe.MAC}, Peer: named("peer"), Mode: link.NetkitL3}},
+			invalidSpec{"peer", link.NetkitSpec{Attrs: attrs("probe")}},
+			invalidSpec{"mode", link.NetkitSpec{Attrs: attrs("probe"), Peer: attrs("peer"), Mode: "l4"}},
+			invalidSpec{"policy", link.NetkitSpec{Attrs: attrs("probe"), Peer: attrs("peer"), Policy: "maybe"}},
+			invalidSpec{"peer_policy", link.NetkitSpec{Attrs: attrs("probe"), Peer: attrs("peer"), PeerPolicy: "maybe"}},
+			invalidSpec{"scrub", link.NetkitSpec{Attrs: attrs("probe"), Peer: attrs("peer"), Scrub: "maybe"}},
+			invalidSpec{"mac", link.NetkitSpec{Attrs: link.Attrs{Name: "probe", MAC: probe.MAC}, Peer: attrs("peer"), Mode: link.NetkitL3}},
 		),
-		ways: []way{
+		scenarios: []scenario{
 			{"l2", func(t *testing.T) { netkitPasses(t, link.NetkitL2) }},
 			{"l3", func(t *testing.T) { netkitPasses(t, link.NetkitL3) }},
 			{"drop", netkitDrops},
@@ -113,27 +113,27 @@ func netkitSuite() suite {
 	}
 }
 
-func netkitPair(t *testing.T, spec link.NetkitSpec) (*end, *end) {
+func newNetkitPair(t *testing.T, spec link.NetkitSpec) (*endpoint, *endpoint) {
 	t.Helper()
 	a, b := newNS(t, "a"), newNS(t, "b")
-	spec.Attrs, spec.Peer = named("eth0"), named("eth0")
+	spec.Attrs, spec.Peer = attrs("eth0"), attrs("eth0")
 	l, err := link.Create(a, spec, link.Target{PeerNS: b})
 	must(t, err)
-	return newEnd(t, up(t, l), "192.0.2.1/24"), newEnd(t, up(t, find(t, b, "eth0")), "192.0.2.2/24")
+	return newEndpoint(t, up(t, l), "192.0.2.1/24"), newEndpoint(t, up(t, find(t, b, "eth0")), "192.0.2.2/24")
 }
 
 func netkitPasses(t *testing.T, mode link.NetkitMode) {
-	a, b := netkitPair(t, link.NetkitSpec{Mode: mode})
-	passes(t, a, b)
+	a, b := newNetkitPair(t, link.NetkitSpec{Mode: mode})
+	checkReachable(t, a, b)
 }
 
 // netkitDrops shows that a policy of drop stops what this end sends; the same
 // pair without it is the control.
 func netkitDrops(t *testing.T) {
-	a, b := netkitPair(t, link.NetkitSpec{Mode: link.NetkitL3, Policy: link.NetkitDrop})
+	a, b := newNetkitPair(t, link.NetkitSpec{Mode: link.NetkitL3, Policy: link.NetkitDrop})
 	wire, there := cable(t, newNS(t, "c"), "eth0", b.ns, "eth1")
 	addr(t, there, "192.0.2.130/25")
-	control := newEnd(t, wire, "192.0.2.129/25")
+	control := newEndpoint(t, wire, "192.0.2.129/25")
 	route(t, wire, "192.0.2.2/32", "")
-	isolated(t, a, b, control)
+	checkIsolated(t, a, b, control)
 }

@@ -13,13 +13,13 @@ import (
 
 func vxlanSuite() suite {
 	on := func(change func(*link.VXLANSpec)) link.Spec {
-		s := link.VXLANSpec{Attrs: named("probe"), VNI: 7, Remote: mustAddr("198.51.100.9")}
+		s := link.VXLANSpec{Attrs: attrs("probe"), VNI: 7, Remote: mustAddr("198.51.100.9")}
 		change(&s)
 		return s
 	}
 	s := suite{
 		kind: "vxlan",
-		full: []link.Spec{
+		valid: []link.Spec{
 			link.VXLANSpec{Attrs: probe, VNI: 1<<24 - 1, Parent: "parent", Remote: mustAddr("198.51.100.9"), Local: mustAddr("198.51.100.1"),
 				Port: link.VXLANPort, SourcePortLow: 2000, SourcePortHigh: 3000, TTL: 9, TOS: 8, DF: link.DFSet, Learning: link.Off,
 				Ageing: 77 * time.Second, MaxAddresses: 55, Proxy: true, L2Miss: true, L3Miss: true, RSC: true, UDPChecksum: link.Off,
@@ -30,7 +30,7 @@ func vxlanSuite() suite {
 			link.VXLANSpec{Attrs: probe, VNI: 8, Remote: mustAddr("2001:db8::9"), Local: mustAddr("2001:db8::1"), Port: 1, FlowLabel: 1<<20 - 1,
 				DF: link.DFUnset, Learning: link.On, Ageing: time.Second, UDPChecksum: link.On, LocalBypass: link.On,
 				ZeroCsum6Tx: true, ZeroCsum6Rx: true},
-			link.VXLANSpec{Attrs: without(probe), Port: 4790, DF: link.DFUnset, Learning: link.Off, Ageing: time.Second, UDPChecksum: link.On,
+			link.VXLANSpec{Attrs: withoutMAC(probe), Port: 4790, DF: link.DFUnset, Learning: link.Off, Ageing: time.Second, UDPChecksum: link.On,
 				LocalBypass: link.On, External: true, VNIFilter: true, GPE: true},
 		},
 		adapt: func(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
@@ -40,44 +40,44 @@ func vxlanSuite() suite {
 			}
 			return s, to
 		},
-		bad: append(badAttrs(func(a link.Attrs) link.Spec {
+		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec {
 			return link.VXLANSpec{Attrs: a, VNI: 7, Remote: mustAddr("198.51.100.9")}
 		}),
-			refusal{"vni", on(func(s *link.VXLANSpec) { s.VNI = 1 << 24 })},
-			refusal{"parent", on(func(s *link.VXLANSpec) { s.Parent = "nobody" })},
-			refusal{"parent", on(func(s *link.VXLANSpec) { s.Remote, s.Group = netip.Addr{}, mustAddr("239.1.1.1") })},
-			refusal{"mtu", on(func(s *link.VXLANSpec) { s.Parent, s.MTU = "parent", 4000 })}, // the kernel makes it less, in silence
-			refusal{"remote", on(func(s *link.VXLANSpec) { s.Remote = mustAddr("239.1.1.1") })},
-			refusal{"group", on(func(s *link.VXLANSpec) { s.Group, s.Parent = mustAddr("239.1.1.1"), "parent" })},
-			refusal{"local", on(func(s *link.VXLANSpec) { s.Local = mustAddr("2001:db8::1") })},
-			refusal{"port", on(func(s *link.VXLANSpec) { s.Port = 65536 })},
-			refusal{"source_port_high", on(func(s *link.VXLANSpec) { s.SourcePortLow = 1 })},
-			refusal{"source_port_low", on(func(s *link.VXLANSpec) { s.SourcePortHigh = 1 })},
-			refusal{"ttl", on(func(s *link.VXLANSpec) { s.TTL = 256 })},
-			refusal{"ttl", on(func(s *link.VXLANSpec) { s.TTL, s.TTLInherit = 1, true })},
-			refusal{"df", on(func(s *link.VXLANSpec) { s.DF = "maybe" })},
-			refusal{"flowlabel", on(func(s *link.VXLANSpec) { s.FlowLabel = 1 })},
-			refusal{"learning", on(func(s *link.VXLANSpec) { s.Learning = "perhaps" })},
-			refusal{"ageing", on(func(s *link.VXLANSpec) { s.Ageing = time.Millisecond })},
-			refusal{"gpe", on(func(s *link.VXLANSpec) { s.GPE = true })},
-			refusal{"vnifilter", on(func(s *link.VXLANSpec) { s.VNIFilter = true })},
-			refusal{"remote", on(func(s *link.VXLANSpec) { s.External, s.VNI = true, 0 })},
+			invalidSpec{"vni", on(func(s *link.VXLANSpec) { s.VNI = 1 << 24 })},
+			invalidSpec{"parent", on(func(s *link.VXLANSpec) { s.Parent = "nobody" })},
+			invalidSpec{"parent", on(func(s *link.VXLANSpec) { s.Remote, s.Group = netip.Addr{}, mustAddr("239.1.1.1") })},
+			invalidSpec{"mtu", on(func(s *link.VXLANSpec) { s.Parent, s.MTU = "parent", 4000 })}, // the kernel makes it less, in silence
+			invalidSpec{"remote", on(func(s *link.VXLANSpec) { s.Remote = mustAddr("239.1.1.1") })},
+			invalidSpec{"group", on(func(s *link.VXLANSpec) { s.Group, s.Parent = mustAddr("239.1.1.1"), "parent" })},
+			invalidSpec{"local", on(func(s *link.VXLANSpec) { s.Local = mustAddr("2001:db8::1") })},
+			invalidSpec{"port", on(func(s *link.VXLANSpec) { s.Port = 65536 })},
+			invalidSpec{"source_port_high", on(func(s *link.VXLANSpec) { s.SourcePortLow = 1 })},
+			invalidSpec{"source_port_low", on(func(s *link.VXLANSpec) { s.SourcePortHigh = 1 })},
+			invalidSpec{"ttl", on(func(s *link.VXLANSpec) { s.TTL = 256 })},
+			invalidSpec{"ttl", on(func(s *link.VXLANSpec) { s.TTL, s.TTLInherit = 1, true })},
+			invalidSpec{"df", on(func(s *link.VXLANSpec) { s.DF = "maybe" })},
+			invalidSpec{"flowlabel", on(func(s *link.VXLANSpec) { s.FlowLabel = 1 })},
+			invalidSpec{"learning", on(func(s *link.VXLANSpec) { s.Learning = "perhaps" })},
+			invalidSpec{"ageing", on(func(s *link.VXLANSpec) { s.Ageing = time.Millisecond })},
+			invalidSpec{"gpe", on(func(s *link.VXLANSpec) { s.GPE = true })},
+			invalidSpec{"vnifilter", on(func(s *link.VXLANSpec) { s.VNIFilter = true })},
+			invalidSpec{"remote", on(func(s *link.VXLANSpec) { s.External, s.VNI = true, 0 })},
 		),
-		ways: []way{{"other-vni", vxlanIsolated}, {"ipv6", vxlanOverIPv6}, {"conflict", vxlanConflict}},
+		scenarios: []scenario{{"other-vni", vxlanIsolated}, {"ipv6", vxlanOverIPv6}, {"conflict", vxlanConflict}},
 	}
 	for _, port := range []int{link.VXLANPort, link.VXLANPortLinux} {
 		for _, mode := range []string{"point-to-point", "multicast", "fdb"} {
 			name := mode + "-" + strconv.Itoa(port)
-			s.ways = append(s.ways,
-				way{name, func(t *testing.T) { vxlanAlone(t, mode, port) }},
-				way{name + "-bridge", func(t *testing.T) { vxlanUnderBridge(t, mode, port) }})
+			s.scenarios = append(s.scenarios,
+				scenario{name, func(t *testing.T) { vxlanAlone(t, mode, port) }},
+				scenario{name + "-bridge", func(t *testing.T) { vxlanUnderBridge(t, mode, port) }})
 		}
 	}
 	return s
 }
 
 // vxlanSpecs are the two ends of a VXLAN.
-func vxlanSpecs(u *tunnel, mode string, port int) (a, b link.VXLANSpec) {
+func vxlanSpecs(u *hostPair, mode string, port int) (a, b link.VXLANSpec) {
 	a = link.VXLANSpec{Attrs: link.Attrs{Name: "vx0", MAC: link.MAC{2, 1}}, VNI: 7, Parent: "eth0", Local: u.addrA, Port: port}
 	b = link.VXLANSpec{Attrs: link.Attrs{Name: "vx0", MAC: link.MAC{2, 2}}, VNI: 7, Parent: "eth0", Local: u.addrB, Port: port}
 	switch mode {
@@ -92,9 +92,9 @@ func vxlanSpecs(u *tunnel, mode string, port int) (a, b link.VXLANSpec) {
 }
 
 func vxlanAlone(t *testing.T, mode string, port int) {
-	u := newTunnel(t)
+	u := newHostPair(t)
 	specA, specB := vxlanSpecs(u, mode, port)
-	a, b := u.ends(t, specA, specB)
+	a, b := u.createPair(t, specA, specB)
 	if mode == "fdb" { // no flooding: the neighbours must be filled in too
 		must(t, a.link.AddFDB(specB.MAC, u.addrB))
 		must(t, b.link.AddFDB(specA.MAC, u.addrA))
@@ -109,7 +109,7 @@ func vxlanAlone(t *testing.T, mode string, port int) {
 			t.Errorf("neighbour is %s, %v, %v", got, ok, err)
 		}
 	}
-	passes(t, a, b)
+	checkReachable(t, a, b)
 	if mode == "fdb" {
 		elsewhere := mustAddr("198.51.100.9") // an address is in one place: the entry is replaced
 		must(t, a.link.AddFDB(specB.MAC, elsewhere))
@@ -136,13 +136,13 @@ func vxlanAlone(t *testing.T, mode string, port int) {
 // vxlanUnderBridge has on each host a bridge with the VXLAN device and a
 // container's veth as ports.
 func vxlanUnderBridge(t *testing.T, mode string, port int) {
-	u := newTunnel(t)
+	u := newHostPair(t)
 	specA, specB := vxlanSpecs(u, mode, port)
 	if mode == "fdb" { // the bridge learns, the zero address floods
 		specA.Learning, specB.Learning = link.Default, link.Default
 	}
-	host := func(ns *netns.NS, spec link.VXLANSpec, remote netip.Addr, inside *netns.NS, address string) *end {
-		create(t, ns, link.BridgeSpec{Attrs: named("br0")}, nil)
+	host := func(ns *netns.NS, spec link.VXLANSpec, remote netip.Addr, inside *netns.NS, address string) *endpoint {
+		create(t, ns, link.BridgeSpec{Attrs: attrs("br0")}, nil)
 		vx := create(t, ns, spec, nil)
 		must(t, vx.SetMaster("br0"))
 		if mode == "fdb" {
@@ -152,36 +152,36 @@ func vxlanUnderBridge(t *testing.T, mode string, port int) {
 		must(t, l.SetMTU(1450))
 		must(t, p.SetMTU(1450))
 		must(t, p.SetMaster("br0"))
-		return newEnd(t, l, address)
+		return newEndpoint(t, l, address)
 	}
-	passes(t, host(u.a, specA, u.addrB, u.c1, "192.0.2.1/24"), host(u.b, specB, u.addrA, u.c2, "192.0.2.2/24"))
+	checkReachable(t, host(u.a, specA, u.addrB, u.c1, "192.0.2.1/24"), host(u.b, specB, u.addrA, u.c2, "192.0.2.2/24"))
 }
 
 // vxlanIsolated has two VNIs between the same hosts.
 func vxlanIsolated(t *testing.T) {
-	u := newTunnel(t)
+	u := newHostPair(t)
 	specA, specB := vxlanSpecs(u, "point-to-point", link.VXLANPort)
-	control, to := u.ends(t, specA, specB)
+	control, to := u.createPair(t, specA, specB)
 	specA.VNI, specA.MAC = 8, link.MAC{2, 3}
-	other := newEnd(t, create(t, u.a, specA, newNS(t, "c3")), "192.0.2.3/24")
+	other := newEndpoint(t, create(t, u.a, specA, newNS(t, "c3")), "192.0.2.3/24")
 	must(t, other.link.AddNeighbor(to.addr, specB.MAC)) // so that it does send
-	isolated(t, other, to, control)
+	checkIsolated(t, other, to, control)
 }
 
 func vxlanOverIPv6(t *testing.T) {
-	u := newTunnel(t)
+	u := newHostPair(t)
 	for ns, a := range map[*netns.NS]string{u.a: "2001:db8::1/64", u.b: "2001:db8::2/64"} {
 		sysctl(t, ns, "net/ipv6/conf/all/disable_ipv6", "0")
 		addr(t, find(t, ns, "eth0"), a)
 	}
 	u.addrA, u.addrB = mustAddr("2001:db8::1"), mustAddr("2001:db8::2")
 	a, b := vxlanSpecs(u, "point-to-point", link.VXLANPort)
-	passesBetween(t)(u.ends(t, a, b))
+	checkReachableEnds(t)(u.createPair(t, a, b))
 }
 
 // vxlanConflict: one VNI of one port is one link, whatever its name.
 func vxlanConflict(t *testing.T) {
-	u := newTunnel(t)
+	u := newHostPair(t)
 	spec, _ := vxlanSpecs(u, "point-to-point", link.VXLANPort)
 	create(t, u.a, spec, nil)
 	spec.Name = "other"
@@ -192,18 +192,18 @@ func vxlanConflict(t *testing.T) {
 
 func geneveSuite() suite {
 	on := func(change func(*link.GeneveSpec)) link.Spec {
-		s := link.GeneveSpec{Attrs: named("probe"), VNI: 7, Remote: mustAddr("198.51.100.9")}
+		s := link.GeneveSpec{Attrs: attrs("probe"), VNI: 7, Remote: mustAddr("198.51.100.9")}
 		change(&s)
 		return s
 	}
 	return suite{
 		kind: "geneve",
-		full: []link.Spec{
+		valid: []link.Spec{
 			link.GeneveSpec{Attrs: probe, VNI: 1<<24 - 1, Remote: mustAddr("198.51.100.9"), Port: 777, SourcePortLow: 2000, SourcePortHigh: 3000,
 				TTL: 9, TOS: 8, DF: link.DFSet, UDPChecksum: link.On},
 			link.GeneveSpec{Attrs: probe, VNI: 7, Remote: mustAddr("2001:db8::9"), Port: 778, TTLInherit: true, TOS: 1, DF: link.DFInherit,
 				FlowLabel: 1<<20 - 1, ZeroCsum6Tx: link.On, ZeroCsum6Rx: link.On},
-			link.GeneveSpec{Attrs: without(probe), Port: 779, DF: link.DFUnset, External: true, InnerProtoInherit: true},
+			link.GeneveSpec{Attrs: withoutMAC(probe), Port: 779, DF: link.DFUnset, External: true, InnerProtoInherit: true},
 		},
 		adapt: func(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
 			s := spec.(link.GeneveSpec)
@@ -212,29 +212,29 @@ func geneveSuite() suite {
 			}
 			return s, to
 		},
-		bad: append(badAttrs(func(a link.Attrs) link.Spec {
+		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec {
 			return link.GeneveSpec{Attrs: a, VNI: 7, Remote: mustAddr("198.51.100.9")}
 		}),
-			refusal{"vni", on(func(s *link.GeneveSpec) { s.VNI = 1 << 24 })},
-			refusal{"remote", on(func(s *link.GeneveSpec) { s.Remote = mustAddr("239.1.1.1") })},
-			refusal{"remote", on(func(s *link.GeneveSpec) { s.Remote = netip.Addr{} })},
-			refusal{"port", on(func(s *link.GeneveSpec) { s.Port = -1 })},
-			refusal{"ttl", on(func(s *link.GeneveSpec) { s.TTL = 256 })},
-			refusal{"ttl", on(func(s *link.GeneveSpec) { s.TTL, s.TTLInherit = 9, true })},
-			refusal{"flowlabel", on(func(s *link.GeneveSpec) { s.FlowLabel = 1 })},
-			refusal{"df", on(func(s *link.GeneveSpec) { s.DF = "maybe" })},
-			refusal{"udp_csum", on(func(s *link.GeneveSpec) { s.UDPChecksum = "perhaps" })},
-			refusal{"vni", on(func(s *link.GeneveSpec) { s.External, s.Remote = true, netip.Addr{} })},
-			refusal{"mac", on(func(s *link.GeneveSpec) { s.InnerProtoInherit, s.MAC = true, probe.MAC })},
+			invalidSpec{"vni", on(func(s *link.GeneveSpec) { s.VNI = 1 << 24 })},
+			invalidSpec{"remote", on(func(s *link.GeneveSpec) { s.Remote = mustAddr("239.1.1.1") })},
+			invalidSpec{"remote", on(func(s *link.GeneveSpec) { s.Remote = netip.Addr{} })},
+			invalidSpec{"port", on(func(s *link.GeneveSpec) { s.Port = -1 })},
+			invalidSpec{"ttl", on(func(s *link.GeneveSpec) { s.TTL = 256 })},
+			invalidSpec{"ttl", on(func(s *link.GeneveSpec) { s.TTL, s.TTLInherit = 9, true })},
+			invalidSpec{"flowlabel", on(func(s *link.GeneveSpec) { s.FlowLabel = 1 })},
+			invalidSpec{"df", on(func(s *link.GeneveSpec) { s.DF = "maybe" })},
+			invalidSpec{"udp_csum", on(func(s *link.GeneveSpec) { s.UDPChecksum = "perhaps" })},
+			invalidSpec{"vni", on(func(s *link.GeneveSpec) { s.External, s.Remote = true, netip.Addr{} })},
+			invalidSpec{"mac", on(func(s *link.GeneveSpec) { s.InnerProtoInherit, s.MAC = true, probe.MAC })},
 		),
-		ways: []way{
+		scenarios: []scenario{
 			{"point-to-point", func(t *testing.T) { genevePasses(t, 0) }},
 			{"port", func(t *testing.T) { genevePasses(t, 777) }},
 			{"other-vni", geneveIsolated},
 			{"conflict", func(t *testing.T) {
-				u := newTunnel(t)
+				u := newHostPair(t)
 				tunnelConflict(t, u, func(name string) link.Spec {
-					return link.GeneveSpec{Attrs: named(name), VNI: 7, Remote: u.addrB}
+					return link.GeneveSpec{Attrs: attrs(name), VNI: 7, Remote: u.addrB}
 				})
 			}},
 		},
@@ -242,20 +242,20 @@ func geneveSuite() suite {
 }
 
 func genevePasses(t *testing.T, port int) {
-	u := newTunnel(t)
-	passesBetween(t)(u.ends(t,
-		link.GeneveSpec{Attrs: named("gnv0"), VNI: 7, Remote: u.addrB, Port: port},
-		link.GeneveSpec{Attrs: named("gnv0"), VNI: 7, Remote: u.addrA, Port: port}))
+	u := newHostPair(t)
+	checkReachableEnds(t)(u.createPair(t,
+		link.GeneveSpec{Attrs: attrs("gnv0"), VNI: 7, Remote: u.addrB, Port: port},
+		link.GeneveSpec{Attrs: attrs("gnv0"), VNI: 7, Remote: u.addrA, Port: port}))
 }
 
 func geneveIsolated(t *testing.T) {
-	u := newTunnel(t)
-	specA := link.GeneveSpec{Attrs: named("gnv0"), VNI: 7, Remote: u.addrB}
-	control, to := u.ends(t, specA, link.GeneveSpec{Attrs: named("gnv0"), VNI: 7, Remote: u.addrA})
+	u := newHostPair(t)
+	specA := link.GeneveSpec{Attrs: attrs("gnv0"), VNI: 7, Remote: u.addrB}
+	control, to := u.createPair(t, specA, link.GeneveSpec{Attrs: attrs("gnv0"), VNI: 7, Remote: u.addrA})
 	specA.VNI = 8
-	other := newEnd(t, create(t, u.a, specA, newNS(t, "c3")), "192.0.2.3/24")
+	other := newEndpoint(t, create(t, u.a, specA, newNS(t, "c3")), "192.0.2.3/24")
 	must(t, other.link.AddNeighbor(to.addr, mac(t, to.link)))
-	isolated(t, other, to, control)
+	checkIsolated(t, other, to, control)
 }
 
 func wireGuardSuite() suite {
@@ -267,93 +267,93 @@ func wireGuardSuite() suite {
 		link.WireGuardPeer{PublicKey: key(8).Public(), AllowedIPs: link.ListOf(net("0.0.0.0/0"))},
 	)
 	on := func(peers ...link.WireGuardPeer) link.Spec {
-		return link.WireGuardSpec{Attrs: named("probe"), Peers: link.ListOf(peers...)}
+		return link.WireGuardSpec{Attrs: attrs("probe"), Peers: link.ListOf(peers...)}
 	}
 	return suite{
-		kind: "wireguard",
-		full: []link.Spec{link.WireGuardSpec{Attrs: without(probe), PrivateKey: key(0), ListenPort: 777, FirewallMark: 9, Peers: peers}},
+		kind:  "wireguard",
+		valid: []link.Spec{link.WireGuardSpec{Attrs: withoutMAC(probe), PrivateKey: key(0), ListenPort: 777, FirewallMark: 9, Peers: peers}},
 		adapt: func(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
 			sysctl(t, to.NS, sendRedirects, "0") // see TestAssumeWireGuardStopsRedirects
 			return spec, to
 		},
-		bad: append(badAttrs(func(a link.Attrs) link.Spec { return link.WireGuardSpec{Attrs: a} }),
-			refusal{"mac", link.WireGuardSpec{Attrs: link.Attrs{Name: "probe", MAC: probe.MAC}}},
-			refusal{"listen_port", link.WireGuardSpec{Attrs: named("probe"), ListenPort: 65536}},
-			refusal{"peers", on(link.WireGuardPeer{})},
-			refusal{"peers", on(peers.All()[0], peers.All()[0])},
-			refusal{"peers", on(link.WireGuardPeer{PublicKey: key(1).Public(), Keepalive: time.Millisecond})},
-			refusal{"peers", on(link.WireGuardPeer{PublicKey: key(1).Public(), AllowedIPs: link.ListOf(net("192.0.2.1/24"))})},
+		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec { return link.WireGuardSpec{Attrs: a} }),
+			invalidSpec{"mac", link.WireGuardSpec{Attrs: link.Attrs{Name: "probe", MAC: probe.MAC}}},
+			invalidSpec{"listen_port", link.WireGuardSpec{Attrs: attrs("probe"), ListenPort: 65536}},
+			invalidSpec{"peers", on(link.WireGuardPeer{})},
+			invalidSpec{"peers", on(peers.All()[0], peers.All()[0])},
+			invalidSpec{"peers", on(link.WireGuardPeer{PublicKey: key(1).Public(), Keepalive: time.Millisecond})},
+			invalidSpec{"peers", on(link.WireGuardPeer{PublicKey: key(1).Public(), AllowedIPs: link.ListOf(net("192.0.2.1/24"))})},
 		),
-		ways: []way{{"point-to-point", wireGuardPasses}, {"allowed-ips", wireGuardIsolated}},
+		scenarios: []scenario{{"point-to-point", wireGuardPasses}, {"allowed-ips", wireGuardIsolated}},
 	}
 }
 
 // wireGuardEnds are two ends that allow each other the prefixes given.
-func wireGuardEnds(t *testing.T, allowA, allowB string) (*end, *end) {
+func newWireGuardPair(t *testing.T, allowA, allowB string) (*endpoint, *endpoint) {
 	t.Helper()
-	u := newTunnel(t)
+	u := newHostPair(t)
 	keyA, err := link.NewWireGuardKey()
 	must(t, err)
 	keyB, err := link.NewWireGuardKey()
 	must(t, err)
 	spec := func(own, other link.WireGuardKey, remote netip.Addr, allowed string) link.WireGuardSpec {
-		return link.WireGuardSpec{Attrs: named("wg0"), PrivateKey: own, ListenPort: 51820, Peers: link.ListOf(link.WireGuardPeer{
+		return link.WireGuardSpec{Attrs: attrs("wg0"), PrivateKey: own, ListenPort: 51820, Peers: link.ListOf(link.WireGuardPeer{
 			PublicKey: other.Public(), PresharedKey: link.WireGuardKey{7}, Endpoint: netip.AddrPortFrom(remote, 51820),
 			AllowedIPs: link.ListOf(netip.MustParsePrefix(allowed)),
 		})}
 	}
-	return u.ends(t, spec(keyA, keyB, u.addrB, allowB), spec(keyB, keyA, u.addrA, allowA))
+	return u.createPair(t, spec(keyA, keyB, u.addrB, allowB), spec(keyB, keyA, u.addrA, allowA))
 }
 
 func wireGuardPasses(t *testing.T) {
-	passesBetween(t)(wireGuardEnds(t, "192.0.2.1/32", "192.0.2.2/32"))
+	checkReachableEnds(t)(newWireGuardPair(t, "192.0.2.1/32", "192.0.2.2/32"))
 }
 
 // wireGuardIsolated sends from an address that the other end does not allow.
 func wireGuardIsolated(t *testing.T) {
-	control, to := wireGuardEnds(t, "192.0.2.1/32", "192.0.2.2/32")
+	control, to := newWireGuardPair(t, "192.0.2.1/32", "192.0.2.2/32")
 	addr(t, control.link, "192.0.2.3/24")
-	isolated(t, listen(t, control.link, mustAddr("192.0.2.3")), to, control)
+	checkIsolated(t, listen(t, control.link, mustAddr("192.0.2.3")), to, control)
 }
 
 func ipipSuite() suite {
 	on := func(change func(*link.IPIPSpec)) link.Spec {
-		s := link.IPIPSpec{Attrs: named("probe"), Remote: mustAddr("198.51.100.9")}
+		s := link.IPIPSpec{Attrs: attrs("probe"), Remote: mustAddr("198.51.100.9")}
 		change(&s)
 		return s
 	}
 	return suite{
 		kind: "ipip",
-		full: []link.Spec{
-			link.IPIPSpec{Attrs: without(probe), Local: mustAddr("198.51.100.1"), Remote: mustAddr("198.51.100.9"), Parent: "parent",
+		valid: []link.Spec{
+			link.IPIPSpec{Attrs: withoutMAC(probe), Local: mustAddr("198.51.100.1"), Remote: mustAddr("198.51.100.9"), Parent: "parent",
 				TTL: 9, TOS: 8, PMTUDisc: link.On, Mark: 77},
-			link.IPIPSpec{Attrs: without(probe), Local: mustAddr("198.51.100.1"), Remote: mustAddr("198.51.100.9"), TOS: 1, PMTUDisc: link.Off},
+			link.IPIPSpec{Attrs: withoutMAC(probe), Local: mustAddr("198.51.100.1"), Remote: mustAddr("198.51.100.9"), TOS: 1, PMTUDisc: link.Off},
 		},
-		bad: append(badAttrs(func(a link.Attrs) link.Spec { return link.IPIPSpec{Attrs: a, Remote: mustAddr("198.51.100.9")} }),
-			refusal{"mac", on(func(s *link.IPIPSpec) { s.MAC = probe.MAC })},
-			refusal{"local", on(func(s *link.IPIPSpec) { s.Local = mustAddr("2001:db8::1") })},
-			refusal{"remote", on(func(s *link.IPIPSpec) { s.Remote = mustAddr("239.1.1.1") })},
-			refusal{"parent", on(func(s *link.IPIPSpec) { s.Parent = "nobody" })},
-			refusal{"ttl", on(func(s *link.IPIPSpec) { s.TTL = 256 })},
-			refusal{"tos", on(func(s *link.IPIPSpec) { s.TOS = -1 })},
-			refusal{"pmtudisc", on(func(s *link.IPIPSpec) { s.TTL, s.PMTUDisc = 9, link.Off })},
+		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec { return link.IPIPSpec{Attrs: a, Remote: mustAddr("198.51.100.9")} }),
+			invalidSpec{"mac", on(func(s *link.IPIPSpec) { s.MAC = probe.MAC })},
+			invalidSpec{"local", on(func(s *link.IPIPSpec) { s.Local = mustAddr("2001:db8::1") })},
+			invalidSpec{"remote", on(func(s *link.IPIPSpec) { s.Remote = mustAddr("239.1.1.1") })},
+			invalidSpec{"parent", on(func(s *link.IPIPSpec) { s.Parent = "nobody" })},
+			invalidSpec{"ttl", on(func(s *link.IPIPSpec) { s.TTL = 256 })},
+			invalidSpec{"tos", on(func(s *link.IPIPSpec) { s.TOS = -1 })},
+			invalidSpec{"pmtudisc", on(func(s *link.IPIPSpec) { s.TTL, s.PMTUDisc = 9, link.Off })},
 		),
-		ways: []way{{"point-to-point", func(t *testing.T) {
-			u := newTunnel(t)
-			passesBetween(t)(u.ends(t,
-				link.IPIPSpec{Attrs: named("eth0"), Local: u.addrA, Remote: u.addrB},
-				link.IPIPSpec{Attrs: named("eth0"), Local: u.addrB, Remote: u.addrA}))
+		scenarios: []scenario{{"point-to-point", func(t *testing.T) {
+			u := newHostPair(t)
+			checkReachableEnds(t)(u.createPair(t,
+				link.IPIPSpec{Attrs: attrs("eth0"), Local: u.addrA, Remote: u.addrB},
+				link.IPIPSpec{Attrs: attrs("eth0"), Local: u.addrB, Remote: u.addrA}))
 		}}, {"conflict", func(t *testing.T) {
-			u := newTunnel(t)
+			u := newHostPair(t)
 			tunnelConflict(t, u, func(name string) link.Spec {
-				return link.IPIPSpec{Attrs: named(name), Local: u.addrA, Remote: u.addrB}
+				return link.IPIPSpec{Attrs: attrs(name), Local: u.addrA, Remote: u.addrB}
 			})
 		}}},
 	}
 }
 
 // tunnelConflict: two tunnels with the same ends are one link.
-func tunnelConflict(t *testing.T, u *tunnel, spec func(name string) link.Spec) {
+func tunnelConflict(t *testing.T, u *hostPair, spec func(name string) link.Spec) {
 	t.Helper()
 	create(t, u.a, spec("t1"), nil)
 	if _, err := link.Create(u.a, spec("t2"), link.Target{}); !errors.Is(err, link.ErrConflict) || errors.Is(err, link.ErrExists) {
@@ -362,20 +362,20 @@ func tunnelConflict(t *testing.T, u *tunnel, spec func(name string) link.Spec) {
 }
 
 func greSuite() suite {
-	s := greTapSuite(false)
-	s.ways = append(s.ways, way{"conflict", func(t *testing.T) {
-		u := newTunnel(t)
+	s := newGRESuite(false)
+	s.scenarios = append(s.scenarios, scenario{"conflict", func(t *testing.T) {
+		u := newHostPair(t)
 		tunnelConflict(t, u, func(name string) link.Spec {
-			return link.GRESpec{Attrs: named(name), Local: u.addrA, Remote: u.addrB, InKey: 1, OutKey: 1}
+			return link.GRESpec{Attrs: attrs(name), Local: u.addrA, Remote: u.addrB, InKey: 1, OutKey: 1}
 		})
 	}})
 	return s
 }
 
-func gretapSuite() suite { return greTapSuite(true) }
+func gretapSuite() suite { return newGRESuite(true) }
 
-func greTapSuite(tap bool) suite {
-	base := link.GRESpec{Attrs: named("probe"), Tap: tap, Remote: mustAddr("198.51.100.9")}
+func newGRESuite(tap bool) suite {
+	base := link.GRESpec{Attrs: attrs("probe"), Tap: tap, Remote: mustAddr("198.51.100.9")}
 	on := func(change func(*link.GRESpec)) link.Spec {
 		s := base
 		change(&s)
@@ -386,24 +386,24 @@ func greTapSuite(tap bool) suite {
 	second := link.GRESpec{Attrs: probe, Tap: tap, Local: mustAddr("198.51.100.1"), Remote: mustAddr("198.51.100.9"),
 		InKey: 7, OutKey: 8, TOS: 1, PMTUDisc: link.Off, IgnoreDF: true}
 	s := suite{
-		kind: base.Kind(),
-		full: []link.Spec{first, second},
-		bad: append(badAttrs(func(a link.Attrs) link.Spec {
+		kind:  base.Kind(),
+		valid: []link.Spec{first, second},
+		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec {
 			s := base
 			s.Attrs = a
 			return s
 		}),
-			refusal{"local", on(func(s *link.GRESpec) { s.Local = mustAddr("2001:db8::1") })},
-			refusal{"local", on(func(s *link.GRESpec) { s.Remote = mustAddr("239.1.1.1") })},
-			refusal{"remote", on(func(s *link.GRESpec) { s.Remote = mustAddr("0.0.0.0") })},
-			refusal{"parent", on(func(s *link.GRESpec) { s.Parent = "nobody" })},
-			refusal{"ikey", on(func(s *link.GRESpec) { s.InKey = 1 << 32 })},
-			refusal{"okey", on(func(s *link.GRESpec) { s.OutKey = -1 })},
-			refusal{"ttl", on(func(s *link.GRESpec) { s.TTL = 256 })},
-			refusal{"pmtudisc", on(func(s *link.GRESpec) { s.TTL, s.PMTUDisc = 9, link.Off })},
-			refusal{"ignore_df", on(func(s *link.GRESpec) { s.IgnoreDF = true })},
+			invalidSpec{"local", on(func(s *link.GRESpec) { s.Local = mustAddr("2001:db8::1") })},
+			invalidSpec{"local", on(func(s *link.GRESpec) { s.Remote = mustAddr("239.1.1.1") })},
+			invalidSpec{"remote", on(func(s *link.GRESpec) { s.Remote = mustAddr("0.0.0.0") })},
+			invalidSpec{"parent", on(func(s *link.GRESpec) { s.Parent = "nobody" })},
+			invalidSpec{"ikey", on(func(s *link.GRESpec) { s.InKey = 1 << 32 })},
+			invalidSpec{"okey", on(func(s *link.GRESpec) { s.OutKey = -1 })},
+			invalidSpec{"ttl", on(func(s *link.GRESpec) { s.TTL = 256 })},
+			invalidSpec{"pmtudisc", on(func(s *link.GRESpec) { s.TTL, s.PMTUDisc = 9, link.Off })},
+			invalidSpec{"ignore_df", on(func(s *link.GRESpec) { s.IgnoreDF = true })},
 		),
-		ways: []way{
+		scenarios: []scenario{
 			{"plain", func(t *testing.T) { grePasses(t, link.GRESpec{Tap: tap}) }},
 			{"all-bits", func(t *testing.T) {
 				grePasses(t, link.GRESpec{Tap: tap, InKey: 7, OutKey: 7, Checksum: true, Sequence: true})
@@ -412,36 +412,36 @@ func greTapSuite(tap bool) suite {
 		},
 	}
 	if !tap {
-		for i, spec := range s.full {
+		for i, spec := range s.valid {
 			g := spec.(link.GRESpec)
 			g.MAC = link.MAC{}
-			s.full[i] = g
+			s.valid[i] = g
 		}
-		s.bad = append(s.bad, refusal{"mac", on(func(s *link.GRESpec) { s.MAC = probe.MAC })})
+		s.invalid = append(s.invalid, invalidSpec{"mac", on(func(s *link.GRESpec) { s.MAC = probe.MAC })})
 	}
 	return s
 }
 
 // greEnds are a tunnel's ends with the same bits.
-func greEnds(t *testing.T, u *tunnel, spec link.GRESpec) (*end, *end) {
+func newGREPair(t *testing.T, u *hostPair, spec link.GRESpec) (*endpoint, *endpoint) {
 	t.Helper()
 	a, b := spec, spec
-	a.Attrs, a.Local, a.Remote = named("eth0"), u.addrA, u.addrB
-	b.Attrs, b.Local, b.Remote = named("eth0"), u.addrB, u.addrA
-	return u.ends(t, a, b)
+	a.Attrs, a.Local, a.Remote = attrs("eth0"), u.addrA, u.addrB
+	b.Attrs, b.Local, b.Remote = attrs("eth0"), u.addrB, u.addrA
+	return u.createPair(t, a, b)
 }
 
 func grePasses(t *testing.T, spec link.GRESpec) {
-	passesBetween(t)(greEnds(t, newTunnel(t), spec))
+	checkReachableEnds(t)(newGREPair(t, newHostPair(t), spec))
 }
 
 func greIsolated(t *testing.T, tap bool) {
-	u := newTunnel(t)
-	control, to := greEnds(t, u, link.GRESpec{Tap: tap, InKey: 7, OutKey: 7})
-	spec := link.GRESpec{Attrs: named("eth0"), Tap: tap, Local: u.addrA, Remote: u.addrB, InKey: 8, OutKey: 8}
-	other := newEnd(t, create(t, u.a, spec, newNS(t, "c3")), "192.0.2.3/24")
+	u := newHostPair(t)
+	control, to := newGREPair(t, u, link.GRESpec{Tap: tap, InKey: 7, OutKey: 7})
+	spec := link.GRESpec{Attrs: attrs("eth0"), Tap: tap, Local: u.addrA, Remote: u.addrB, InKey: 8, OutKey: 8}
+	other := newEndpoint(t, create(t, u.a, spec, newNS(t, "c3")), "192.0.2.3/24")
 	if tap {
 		must(t, other.link.AddNeighbor(to.addr, mac(t, to.link)))
 	}
-	isolated(t, other, to, control)
+	checkIsolated(t, other, to, control)
 }

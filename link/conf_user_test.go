@@ -17,15 +17,15 @@ import (
 
 func tunSuite() suite {
 	on := func(change func(*link.TunSpec)) link.Spec {
-		s := link.TunSpec{Attrs: named("probe"), Mode: link.TunEthernet}
+		s := link.TunSpec{Attrs: attrs("probe"), Mode: link.TunEthernet}
 		change(&s)
 		return s
 	}
 	return suite{
 		kind: "tun",
-		full: []link.Spec{
+		valid: []link.Spec{
 			link.TunSpec{Attrs: probe, Mode: link.TunEthernet, Queues: 3, VNetHdr: true, Persist: true, Owner: 7, Group: 9},
-			link.TunSpec{Attrs: without(probe), Mode: link.TunIP, PacketInfo: true},
+			link.TunSpec{Attrs: withoutMAC(probe), Mode: link.TunIP, PacketInfo: true},
 		},
 		adapt: func(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
 			s := spec.(link.TunSpec)
@@ -34,14 +34,14 @@ func tunSuite() suite {
 			}
 			return s, to
 		},
-		bad: append(badAttrs(func(a link.Attrs) link.Spec { return link.TunSpec{Attrs: a, Mode: link.TunEthernet} }),
-			refusal{"mac", on(func(s *link.TunSpec) { s.Mode, s.MAC = link.TunIP, probe.MAC })},
-			refusal{"mode", on(func(s *link.TunSpec) { s.Mode = "tan" })},
-			refusal{"queues", on(func(s *link.TunSpec) { s.Queues = 257 })},
-			refusal{"owner", on(func(s *link.TunSpec) { s.Owner = -1 })},
-			refusal{"group", on(func(s *link.TunSpec) { s.Group = 1 << 32 })},
+		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec { return link.TunSpec{Attrs: a, Mode: link.TunEthernet} }),
+			invalidSpec{"mac", on(func(s *link.TunSpec) { s.Mode, s.MAC = link.TunIP, probe.MAC })},
+			invalidSpec{"mode", on(func(s *link.TunSpec) { s.Mode = "tan" })},
+			invalidSpec{"queues", on(func(s *link.TunSpec) { s.Queues = 257 })},
+			invalidSpec{"owner", on(func(s *link.TunSpec) { s.Owner = -1 })},
+			invalidSpec{"group", on(func(s *link.TunSpec) { s.Group = 1 << 32 })},
 		),
-		ways: []way{
+		scenarios: []scenario{
 			{"tun", func(t *testing.T) { tunPasses(t, link.TunSpec{Mode: link.TunIP}) }},
 			{"tap", func(t *testing.T) { tunPasses(t, link.TunSpec{Mode: link.TunEthernet}) }},
 			{"offload", func(t *testing.T) { tunPasses(t, link.TunSpec{Mode: link.TunIP, VNetHdr: true}) }},
@@ -67,7 +67,7 @@ func mapped(t *testing.T, what string, id int) bool {
 
 // tunPasses joins two TUN devices by copying from each to the other.
 func tunPasses(t *testing.T, spec link.TunSpec) {
-	var ends []*end
+	var ends []*endpoint
 	var files []*os.File
 	for i, address := range []string{"192.0.2.1/24", "192.0.2.2/24"} {
 		spec.Name = "tun0"
@@ -78,7 +78,7 @@ func tunPasses(t *testing.T, spec link.TunSpec) {
 			must(t, tun.SetOffload(link.TunChecksum|link.TunTSO4|link.TunTSO6))
 		}
 		files = append(files, tun.Files()...)
-		ends = append(ends, newEnd(t, up(t, tun.Link()), address))
+		ends = append(ends, newEndpoint(t, up(t, tun.Link()), address))
 	}
 	var relay sync.WaitGroup
 	relay.Go(func() { copyPackets(files[0], files[1]) })
@@ -89,7 +89,7 @@ func tunPasses(t *testing.T, spec link.TunSpec) {
 		}
 		relay.Wait()
 	})
-	passes(t, ends[0], ends[1])
+	checkReachable(t, ends[0], ends[1])
 }
 
 func copyPackets(from, to *os.File) {
@@ -106,7 +106,7 @@ func copyPackets(from, to *os.File) {
 // tunQueues opens several queues of one device.
 func tunQueues(t *testing.T) {
 	ns := newNS(t, "a")
-	tun, err := link.OpenTun(ns, link.TunSpec{Attrs: named("tun0"), Queues: 3})
+	tun, err := link.OpenTun(ns, link.TunSpec{Attrs: attrs("tun0"), Queues: 3})
 	must(t, err)
 	if n := len(tun.Files()); n != 3 {
 		t.Errorf("%d queues are open, want 3", n)
@@ -125,7 +125,7 @@ func tunQueues(t *testing.T) {
 // tunExists: a device that others hold open is neither joined nor removed.
 func tunExists(t *testing.T) {
 	ns := newNS(t, "a")
-	spec := link.TunSpec{Attrs: named("tun0"), Queues: 1}
+	spec := link.TunSpec{Attrs: attrs("tun0"), Queues: 1}
 	first, err := link.OpenTun(ns, spec)
 	must(t, err)
 	defer first.Close()
@@ -142,53 +142,53 @@ func tunExists(t *testing.T) {
 
 func ifbSuite() suite {
 	return suite{
-		kind: "ifb",
-		full: []link.Spec{link.IFBSpec{Attrs: probe}},
-		bad:  badAttrs(func(a link.Attrs) link.Spec { return link.IFBSpec{Attrs: a} }),
-		ways: []way{{"redirect", ifbCounts}},
+		kind:      "ifb",
+		valid:     []link.Spec{link.IFBSpec{Attrs: probe}},
+		invalid:   invalidAttrs(func(a link.Attrs) link.Spec { return link.IFBSpec{Attrs: a} }),
+		scenarios: []scenario{{"redirect", ifbCounts}},
 	}
 }
 
 // ifbCounts sends by way of the device itself: what is not redirected to it is
 // dropped, and counted.
-func ifbCounts(t *testing.T) { swallows(t, link.IFBSpec{Attrs: named("ifb0")}) }
+func ifbCounts(t *testing.T) { checkDiscards(t, link.IFBSpec{Attrs: attrs("ifb0")}) }
 
 func dummySuite() suite {
 	return suite{
-		kind: "dummy",
-		full: []link.Spec{link.DummySpec{Attrs: probe}},
-		bad:  badAttrs(func(a link.Attrs) link.Spec { return link.DummySpec{Attrs: a} }),
-		ways: []way{{"swallows", func(t *testing.T) { swallows(t, link.DummySpec{Attrs: named("dummy0")}) }}},
+		kind:      "dummy",
+		valid:     []link.Spec{link.DummySpec{Attrs: probe}},
+		invalid:   invalidAttrs(func(a link.Attrs) link.Spec { return link.DummySpec{Attrs: a} }),
+		scenarios: []scenario{{"swallows", func(t *testing.T) { checkDiscards(t, link.DummySpec{Attrs: attrs("dummy0")}) }}},
 	}
 }
 
 // swallows shows that packets routed to a link go in and do not come out, while
 // its own address answers.
-func swallows(t *testing.T, spec link.Spec) {
+func checkDiscards(t *testing.T, spec link.Spec) {
 	ns := newNS(t, "a")
 	l := create(t, ns, spec, nil)
-	own := newEnd(t, l, "192.0.2.1/24")
-	passes(t, own, own)
+	own := newEndpoint(t, l, "192.0.2.1/24")
+	checkReachable(t, own, own)
 	lo := listen(t, find(t, ns, "lo"), mustAddr("127.0.0.1"))
-	nowhere := &end{link: l, ns: ns, addr: mustAddr("192.0.2.2")}
+	nowhere := &endpoint{link: l, ns: ns, addr: mustAddr("192.0.2.2")}
 	must(t, l.AddNeighbor(nowhere.addr, link.MAC{2, 9}))
 	c := own.dialUDP(t, nowhere)
 	defer c.Close()
-	before := swallowed(t, l)
+	before := discarded(t, l)
 	for range 10 {
 		_, err := c.Write([]byte("gone"))
 		must(t, err)
 	}
-	passes(t, lo, lo) // the way out was there
-	for until := time.Now().Add(patience); swallowed(t, l) < before+10; {
+	checkReachable(t, lo, lo) // the way out was there
+	for until := time.Now().Add(timeout); discarded(t, l) < before+10; {
 		if time.Now().After(until) {
-			t.Fatalf("the link took %d of 10 packets", swallowed(t, l)-before)
+			t.Fatalf("the link took %d of 10 packets", discarded(t, l)-before)
 		}
 	}
 }
 
 // swallowed counts the packets a link took, dropped ones included.
-func swallowed(t *testing.T, l *link.Link) uint64 {
+func discarded(t *testing.T, l *link.Link) uint64 {
 	t.Helper()
 	h, err := link.Handle(l.NS())
 	must(t, err)

@@ -19,21 +19,21 @@ type suite struct {
 	// full are specs whose parameters are all set to something else than the
 	// default, as far as they go together; together the specs set every
 	// parameter. Parents are called "parent" and are there.
-	full []link.Spec
+	valid []link.Spec
 	// adapt changes a spec for the running kernel and for where it is to be made.
 	adapt func(t *testing.T, here *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target)
 	// bad are specs that must be refused, with the parameter to be named.
-	bad []refusal
+	invalid []invalidSpec
 	// ways are the modes of the kind, each shown to pass traffic or to isolate.
-	ways []way
+	scenarios []scenario
 }
 
-type refusal struct {
+type invalidSpec struct {
 	param string
 	spec  link.Spec
 }
 
-type way struct {
+type scenario struct {
 	name string
 	run  func(t *testing.T)
 }
@@ -45,10 +45,10 @@ type way struct {
 func TestConformance(t *testing.T) {
 	for _, s := range suites() {
 		t.Run(s.kind, func(t *testing.T) {
-			need(t, s.kind)
-			t.Run("parameters", s.parameters)
-			t.Run("refuses", s.refuses)
-			for _, w := range s.ways {
+			requireKind(t, s.kind)
+			t.Run("parameters", s.createsValid)
+			t.Run("refuses", s.rejectsInvalid)
+			for _, w := range s.scenarios {
 				t.Run(w.name, w.run)
 			}
 		})
@@ -68,7 +68,7 @@ func TestEveryKindHasASuite(t *testing.T) {
 	have := map[string]bool{}
 	for _, s := range suites() {
 		have[s.kind] = true
-		if len(s.full) == 0 || len(s.bad) == 0 || len(s.ways) == 0 {
+		if len(s.valid) == 0 || len(s.invalid) == 0 || len(s.scenarios) == 0 {
 			t.Errorf("the suite of kind %q has a part missing", s.kind)
 		}
 	}
@@ -83,7 +83,7 @@ func TestEveryKindHasASuite(t *testing.T) {
 func TestFullSpecsSetEveryParameter(t *testing.T) {
 	for _, s := range suites() {
 		set := map[string]bool{}
-		for _, spec := range s.full {
+		for _, spec := range s.valid {
 			for name := range link.Params(spec) {
 				set[name] = true
 			}
@@ -101,7 +101,7 @@ func TestFullSpecsSetEveryParameter(t *testing.T) {
 	}
 }
 
-func (s suite) adapted(t *testing.T, here *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
+func (s suite) adaptSpec(t *testing.T, here *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
 	if s.adapt == nil {
 		return spec, to
 	}
@@ -122,7 +122,7 @@ func kernelAtLeast(t *testing.T, major, minor int) bool {
 
 // newBench is two namespaces with a parent in the first; the link ends up in the
 // second, under a name that the first one has too.
-func newBench(t *testing.T) (here, there *netns.NS, to link.Target) {
+func newTargets(t *testing.T) (here, there *netns.NS, to link.Target) {
 	t.Helper()
 	here, there = newNS(t, "here"), newNS(t, "there")
 	parent, _ := cable(t, here, "parent", here, "wire")
@@ -135,18 +135,18 @@ func newBench(t *testing.T) (here, there *netns.NS, to link.Target) {
 
 // parameters makes each full spec, and checks on its way all that holds for
 // every kind.
-func (s suite) parameters(t *testing.T) {
-	here, there, to := newBench(t)
-	for _, spec := range s.full {
-		spec, to := s.adapted(t, here, spec, to)
-		before := takeTrace(t, here, there)
+func (s suite) createsValid(t *testing.T) {
+	here, there, to := newTargets(t)
+	for _, spec := range s.valid {
+		spec, to := s.adaptSpec(t, here, spec, to)
+		before := takeSnapshot(t, here, there)
 		l, err := link.Create(here, spec, to)
 		if err != nil {
 			t.Fatalf("create %+v: %v", spec, err)
 		}
 		got, err := l.Spec()
 		must(t, err)
-		asAsked(t, spec, got)
+		checkReadBack(t, spec, got)
 		crossCheck(t, l, spec)
 		if _, err := link.Create(here, spec, to); !errors.Is(err, link.ErrExists) {
 			t.Errorf("second link of one name: %v, want ErrExists", err)
@@ -154,16 +154,16 @@ func (s suite) parameters(t *testing.T) {
 		if again, err := link.Find(l.NS(), l.Name()); err != nil || again.Index() != l.Index() {
 			t.Errorf("after a second link of its name was refused, the first is gone: %v", err)
 		}
-		use(t, l)
+		exercise(t, l)
 		must(t, l.Close())
 		must(t, l.Close()) // twice is harmless
-		untouched(t, before, here, there)
+		checkSnapshot(t, before, here, there)
 	}
 }
 
 // asAsked compares what was read back with what was asked for; what was left to
 // the kernel may be anything.
-func asAsked(t *testing.T, spec, got link.Spec) {
+func checkReadBack(t *testing.T, spec, got link.Spec) {
 	t.Helper()
 	have := link.Params(got)
 	for name, want := range link.Params(spec) {
@@ -175,7 +175,7 @@ func asAsked(t *testing.T, spec, got link.Spec) {
 }
 
 // use gives the link what links are given: an address, a queue, a route.
-func use(t *testing.T, l *link.Link) {
+func exercise(t *testing.T, l *link.Link) {
 	t.Helper()
 	up(t, l)
 	addr(t, l, "192.0.2.77/24")
@@ -184,13 +184,13 @@ func use(t *testing.T, l *link.Link) {
 }
 
 // refuses tries each bad spec.
-func (s suite) refuses(t *testing.T) {
-	here, there, to := newBench(t)
-	for i, r := range s.bad { // before the trace: adapting may leave something
-		s.bad[i].spec, to = s.adapted(t, here, r.spec, to)
+func (s suite) rejectsInvalid(t *testing.T) {
+	here, there, to := newTargets(t)
+	for i, r := range s.invalid { // before the trace: adapting may leave something
+		s.invalid[i].spec, to = s.adaptSpec(t, here, r.spec, to)
 	}
-	before := takeTrace(t, here, there)
-	for _, r := range s.bad {
+	before := takeSnapshot(t, here, there)
+	for _, r := range s.invalid {
 		l, err := link.Create(here, r.spec, to)
 		var param *link.ParamError
 		switch {
@@ -203,5 +203,5 @@ func (s suite) refuses(t *testing.T) {
 			t.Errorf("%+v: error names %s, want %s: %v", r.spec, param.Param, r.param, err)
 		}
 	}
-	untouched(t, before, here, there)
+	checkSnapshot(t, before, here, there)
 }

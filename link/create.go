@@ -11,7 +11,7 @@ import (
 )
 
 // maker is one run of Create.
-type maker struct {
+type creator struct {
 	ns     *netns.NS // where parents are
 	to     Target    // filled in
 	spec   Spec
@@ -21,14 +21,14 @@ type maker struct {
 
 // Where the outer half of a new link belongs.
 const (
-	noUnderlay    = iota // the kind has none: it is made where it ends up
-	ownUnderlay          // the driver remembers the namespace the request came to
-	movedUnderlay        // the driver remembers the namespace the link was born in
+	noUnderlay      = iota // the kind has none: it is made where it ends up
+	requestUnderlay        // the driver remembers the namespace the request came to
+	birthUnderlay          // the driver remembers the namespace the link was born in
 )
 
 // newLink makes a link with one message, or, where the kernel can't make it in
 // another namespace than its underlay's, with two.
-func (m *maker) newLink(q request, underlay int) error {
+func (m *creator) newLink(q request, underlay int) error {
 	from := m.ns
 	if underlay == noUnderlay {
 		from = m.to.NS
@@ -44,21 +44,21 @@ func (m *maker) newLink(q request, underlay int) error {
 	if same {
 		return r.newLink(q, from)
 	}
-	if underlay == movedUnderlay {
-		return m.detour(r, q)
+	if underlay == birthUnderlay {
+		return m.createThenMove(r, q)
 	}
 	err = r.newLink(q, m.to.NS)
-	if errors.Is(err, unix.EEXIST) && has(from, q.attrs.Name) && !has(m.to.NS, q.attrs.Name) {
+	if errors.Is(err, unix.EEXIST) && linkExists(from, q.attrs.Name) && !linkExists(m.to.NS, q.attrs.Name) {
 		// Kernels before 6.15 look for the name in the namespace the request
 		// came to, not in the one it asks for.
-		return m.detour(r, q)
+		return m.createThenMove(r, q)
 	}
 	return err
 }
 
 // detour makes the link beside its parent under a name nobody else uses, and
 // then moves it.
-func (m *maker) detour(r *rtnl, q request) error {
+func (m *creator) createThenMove(r *rtnl, q request) error {
 	final := q.attrs.Name
 	q.attrs.Name = "cleat" + rand.Text()[:8]
 	if err := r.newLink(q, r.ns); err != nil {
@@ -92,7 +92,7 @@ func removeByName(ns *netns.NS, name string) error {
 }
 
 // has tells whether ns has a link of that name; if it can't be told, not.
-func has(ns *netns.NS, name string) bool {
+func linkExists(ns *netns.NS, name string) bool {
 	r, err := dial(ns)
 	if err != nil {
 		return false
@@ -116,7 +116,7 @@ func sameNS(a, b *netns.NS) (bool, error) {
 
 // explain turns the kernel's refusal to create into the error a caller can
 // decide on.
-func (m *maker) explain(err error) error {
+func (m *creator) explain(err error) error {
 	kind, name := m.spec.Kind(), m.spec.attrs().Name
 	var param *ParamError
 	var lack *Lack
@@ -128,25 +128,25 @@ func (m *maker) explain(err error) error {
 	case errors.As(err, &ignored):
 		return ignored.lack()
 	case errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("create %s %q: %w", kind, name, m.whatExists())
-	case errors.As(err, &refusal) && errors.Is(err, unix.EOPNOTSUPP) && refusal.Message != unknownKind:
+		return fmt.Errorf("create %s %q: %w", kind, name, m.existsError())
+	case errors.As(err, &refusal) && errors.Is(err, unix.EOPNOTSUPP) && refusal.Message != unknownKindMessage:
 		return &Lack{What: fmt.Sprintf("this link of kind %q", kind), Reason: "the kernel says: " + refusal.Message}
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return lackOf(kind, err)
+		return newLack(kind, err)
 	}
 	return fmt.Errorf("create %s %q: %w", kind, name, err)
 }
 
 // unknownKind is what the kernel says to a kind that it does not have
 // (rtnl_newlink, net/core/rtnetlink.c).
-const unknownKind = "Unknown device type"
+const unknownKindMessage = "Unknown device type"
 
 // whatExists tells a name that is taken from an identity that is.
-func (m *maker) whatExists() error {
-	if has(m.to.NS, m.spec.attrs().Name) {
+func (m *creator) existsError() error {
+	if linkExists(m.to.NS, m.spec.attrs().Name) {
 		return ErrExists
 	}
-	if p, ok := m.spec.(paired); ok && has(m.to.PeerNS, p.peer().Name) {
+	if p, ok := m.spec.(paired); ok && linkExists(m.to.PeerNS, p.peer().Name) {
 		return fmt.Errorf("peer %q: %w", p.peer().Name, ErrExists)
 	}
 	return ErrConflict

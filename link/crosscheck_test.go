@@ -26,7 +26,7 @@ func crossCheck(t *testing.T, l *link.Link, spec link.Spec) {
 	nl, err := h.LinkByIndex(l.Index())
 	must(t, err)
 	views := map[string]map[string]string{"the netlink library": libraryView(nl)}
-	if haveIP() && strings.HasPrefix(spec.Kind(), "bridge") {
+	if haveIPRoute2() && strings.HasPrefix(spec.Kind(), "bridge") {
 		views["ip"] = ipView(t, l)
 	}
 	for name, want := range link.Params(spec) {
@@ -150,7 +150,7 @@ func greView(add func(string, any), ip func(string, net.IP), onOff func(string, 
 }
 
 // haveIP tells whether iproute2 is here; busybox' ip does not say enough.
-func haveIP() bool {
+func haveIPRoute2() bool {
 	out, err := exec.Command("ip", "-V").CombinedOutput()
 	return err == nil && strings.Contains(string(out), "iproute2")
 }
@@ -158,7 +158,7 @@ func haveIP() bool {
 // ipView is what ip-link(8) says of a bridge, as Params has it.
 func ipView(t *testing.T, l *link.Link) map[string]string {
 	t.Helper()
-	data := ipInfo(t, l)["info_data"]
+	data := ipLinkInfo(t, l)["info_data"]
 	out := map[string]string{}
 	for _, name := range []string{"vlan_default_pvid", "priority", "group_fwd_mask", "fdb_max_learned"} {
 		out[name] = strings.TrimPrefix(fmt.Sprint(data[name]), "0x")
@@ -188,7 +188,7 @@ func ipView(t *testing.T, l *link.Link) map[string]string {
 }
 
 // ipInfo runs ip-link(8) and returns what it says of the kind and of the port.
-func ipInfo(t *testing.T, l *link.Link) map[string]map[string]any {
+func ipLinkInfo(t *testing.T, l *link.Link) map[string]map[string]any {
 	t.Helper()
 	var out strings.Builder
 	cmd := exec.Command("ip", "-details", "-json", "link", "show", "dev", l.Name())

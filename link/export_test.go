@@ -4,7 +4,7 @@ package link
 func ParamNames(kind string) []string {
 	k, _ := findKind(kind)
 	var names []string
-	for _, f := range k.blank() {
+	for _, f := range k.defaults() {
 		if f.name != "" {
 			names = append(names, f.name)
 		}

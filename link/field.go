@@ -30,13 +30,13 @@ type value interface {
 	allowed() string       // what valid accepts, for people
 	text() string          // as Parse reads it
 	setText(s string) bool // false: not of the form that allowed describes
-	encode(names) ([]byte, error)
-	decode([]byte, names) error
+	encode(linkNames) ([]byte, error)
+	decode([]byte, linkNames) error
 }
 
 // names converts link names and numbers in the namespace where a link's parent
 // or underlay is.
-type names interface {
+type linkNames interface {
 	index(name string) (int, error)
 	name(index int) (string, error)
 }
@@ -46,21 +46,21 @@ type names interface {
 var errLength = errors.New("attribute of unexpected length")
 
 // check returns a *ParamError for the first field with an impossible value.
-func check(kind string, fields []field) error {
+func checkValues(kind string, fields []field) error {
 	for _, f := range fields {
 		if !f.val.valid() {
-			return &ParamError{Kind: kind, Param: f.name, Value: show(f.val, f.val.text()), Allowed: f.val.allowed()}
+			return &ParamError{Kind: kind, Param: f.name, Value: redact(f.val, f.val.text()), Allowed: f.val.allowed()}
 		}
 	}
 	return nil
 }
 
 // secretive is a value that must not get into messages and reports.
-type secretive interface{ secret() }
+type secretValue interface{ secret() }
 
 // show is text for messages and reports: what came from a secret stays hidden.
-func show(v value, text string) string {
-	if _, ok := v.(secretive); ok && text != "" {
+func redact(v value, text string) string {
+	if _, ok := v.(secretValue); ok && text != "" {
 		return hidden
 	}
 	return text
@@ -75,7 +75,7 @@ func paramError(kind, param string, value any, allowed string) error {
 
 // encodeFields is the payload of IFLA_INFO_DATA (or of another nest of the same
 // make).
-func encodeFields(kind string, fields []field, n names) ([]attribute, error) {
+func encodeFields(kind string, fields []field, n linkNames) ([]attribute, error) {
 	var out []attribute
 	for _, f := range fields {
 		if f.attr == 0 || f.val.isZero() {
@@ -94,7 +94,7 @@ func encodeFields(kind string, fields []field, n names) ([]attribute, error) {
 }
 
 // decodeFields fills the variables behind fields with what the kernel said.
-func decodeFields(fields []field, got map[uint16][]byte, n names) error {
+func decodeFields(fields []field, got map[uint16][]byte, n linkNames) error {
 	for _, f := range fields {
 		b, ok := got[f.attr]
 		if f.attr == 0 || !ok {
@@ -109,7 +109,7 @@ func decodeFields(fields []field, got map[uint16][]byte, n names) error {
 
 // fill sets fields from text. It reports the first problem in the order of the
 // table, unknown names first.
-func fill(kind string, fields []field, params map[string]string) error {
+func setParams(kind string, fields []field, params map[string]string) error {
 	known := map[string]field{}
 	var order []string
 	for _, f := range fields {
@@ -120,7 +120,7 @@ func fill(kind string, fields []field, params map[string]string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		if known[name].val == nil {
-			return &ParamError{Kind: kind, Param: name, Value: params[name], Known: spell.Order(name, order)}
+			return &ParamError{Kind: kind, Param: name, Value: params[name], ValidParams: spell.Order(name, order)}
 		}
 	}
 	for _, name := range order {
@@ -129,7 +129,7 @@ func fill(kind string, fields []field, params map[string]string) error {
 		if !ok || f.val.setText(text) {
 			continue
 		}
-		return &ParamError{Kind: kind, Param: name, Value: show(f.val, text), Allowed: f.val.allowed()}
+		return &ParamError{Kind: kind, Param: name, Value: redact(f.val, text), Allowed: f.val.allowed()}
 	}
 	return nil
 }

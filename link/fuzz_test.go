@@ -28,7 +28,7 @@ func FuzzAttributes(f *testing.F) {
 			return
 		}
 		for _, k := range kinds() {
-			_ = decodeFields(k.blank(), got, noNames{})
+			_ = decodeFields(k.defaults(), got, noNames{})
 		}
 	})
 }

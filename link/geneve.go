@@ -39,7 +39,7 @@ func (GeneveSpec) Kind() string { return "geneve" }
 
 // Validate implements Spec.
 func (s GeneveSpec) Validate() error {
-	if err := check("geneve", s.params()); err != nil {
+	if err := checkValues("geneve", s.params()); err != nil {
 		return err
 	}
 	bad := func(param string, value any, allowed string) error {
@@ -72,7 +72,7 @@ func (s *GeneveSpec) params() []field { return append(s.Attrs.params(), s.fields
 
 func (s *GeneveSpec) fields() []field {
 	return []field{
-		{"vni", unix.IFLA_GENEVE_ID, u32(&s.VNI).in(0, 1<<24-1).required()},
+		{"vni", unix.IFLA_GENEVE_ID, u32(&s.VNI).between(0, 1<<24-1).required()},
 		{"remote", unix.IFLA_GENEVE_REMOTE, ip4(&s.Remote)},
 		{"", unix.IFLA_GENEVE_REMOTE6, ip6(&s.Remote)},
 		{"port", unix.IFLA_GENEVE_PORT, be16(&s.Port)},
@@ -80,20 +80,20 @@ func (s *GeneveSpec) fields() []field {
 		{"source_port_high", 0, be16(&s.SourcePortHigh)},
 		{"", nl.IFLA_GENEVE_PORT_RANGE, portRange{&s.SourcePortLow, &s.SourcePortHigh}},
 		{"ttl", unix.IFLA_GENEVE_TTL, u8(&s.TTL)},
-		{"ttl_inherit", unix.IFLA_GENEVE_TTL_INHERIT, yes(&s.TTLInherit)},
+		{"ttl_inherit", unix.IFLA_GENEVE_TTL_INHERIT, bool8(&s.TTLInherit)},
 		{"tos", unix.IFLA_GENEVE_TOS, u8(&s.TOS)},
 		{"df", unix.IFLA_GENEVE_DF, dontFragment(&s.DF)},
-		{"flowlabel", unix.IFLA_GENEVE_LABEL, be32(&s.FlowLabel).in(0, 1<<20-1)},
+		{"flowlabel", unix.IFLA_GENEVE_LABEL, be32(&s.FlowLabel).between(0, 1<<20-1)},
 		{"udp_csum", unix.IFLA_GENEVE_UDP_CSUM, toggle8(&s.UDPChecksum)},
 		{"udp_zero_csum6_tx", unix.IFLA_GENEVE_UDP_ZERO_CSUM6_TX, toggle8(&s.ZeroCsum6Tx)},
 		{"udp_zero_csum6_rx", unix.IFLA_GENEVE_UDP_ZERO_CSUM6_RX, toggle8(&s.ZeroCsum6Rx)},
-		{"external", unix.IFLA_GENEVE_COLLECT_METADATA, exists(&s.External)},
-		{"inner_proto_inherit", unix.IFLA_GENEVE_INNER_PROTO_INHERIT, exists(&s.InnerProtoInherit)},
+		{"external", unix.IFLA_GENEVE_COLLECT_METADATA, flag(&s.External)},
+		{"inner_proto_inherit", unix.IFLA_GENEVE_INNER_PROTO_INHERIT, flag(&s.InnerProtoInherit)},
 	}
 }
 
-func (s GeneveSpec) create(m *maker) error {
-	err := m.newLink(request{kind: "geneve", attrs: s.Attrs, fields: s.fields()}, ownUnderlay)
+func (s GeneveSpec) create(m *creator) error {
+	err := m.newLink(request{kind: "geneve", attrs: s.Attrs, fields: s.fields()}, requestUnderlay)
 	if errors.Is(err, unix.EBUSY) { // geneve_configure's word for a tunnel that is there
 		return unix.EEXIST
 	}

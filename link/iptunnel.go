@@ -27,7 +27,7 @@ func (IPIPSpec) Kind() string { return "ipip" }
 
 // Validate implements Spec.
 func (s IPIPSpec) Validate() error {
-	if err := check("ipip", s.params()); err != nil {
+	if err := checkValues("ipip", s.params()); err != nil {
 		return err
 	}
 	return checkTunnel("ipip", s.Attrs, s.Local, s.Remote, s.TTL, s.PMTUDisc)
@@ -65,8 +65,8 @@ func (s *IPIPSpec) fields() []field {
 	}
 }
 
-func (s IPIPSpec) create(m *maker) error {
-	return m.newLink(request{kind: "ipip", attrs: s.Attrs, fields: s.fields()}, movedUnderlay)
+func (s IPIPSpec) create(m *creator) error {
+	return m.newLink(request{kind: "ipip", attrs: s.Attrs, fields: s.fields()}, birthUnderlay)
 }
 
 func (s IPIPSpec) read(r *reader) (Spec, error) {
@@ -106,7 +106,7 @@ func (s GRESpec) Kind() string {
 
 // Validate implements Spec.
 func (s GRESpec) Validate() error {
-	if err := check(s.Kind(), s.params()); err != nil {
+	if err := checkValues(s.Kind(), s.params()); err != nil {
 		return err
 	}
 	switch {
@@ -120,9 +120,9 @@ func (s GRESpec) Validate() error {
 
 func (s *GRESpec) params() []field {
 	return append(s.Attrs.params(), append(s.fields(),
-		field{name: "key", val: bothKeys{&s.InKey, &s.OutKey}},
-		field{name: "csum", val: yes(&s.Checksum)},
-		field{name: "seq", val: yes(&s.Sequence)},
+		field{name: "key", val: sharedKey{&s.InKey, &s.OutKey}},
+		field{name: "csum", val: bool8(&s.Checksum)},
+		field{name: "seq", val: bool8(&s.Sequence)},
 	)...)
 }
 
@@ -145,13 +145,13 @@ func (s *GRESpec) fields() []field {
 		{"ttl", nl.IFLA_GRE_TTL, u8(&s.TTL)},
 		{"tos", nl.IFLA_GRE_TOS, u8(&s.TOS)},
 		{"pmtudisc", nl.IFLA_GRE_PMTUDISC, toggle8(&s.PMTUDisc)},
-		{"ignore_df", greIgnoreDF, yes(&s.IgnoreDF)},
+		{"ignore_df", greIgnoreDF, bool8(&s.IgnoreDF)},
 		{"fwmark", greFwMark, u32(&s.Mark)},
 	}
 }
 
-func (s GRESpec) create(m *maker) error {
-	return m.newLink(request{kind: s.Kind(), attrs: s.Attrs, fields: s.fields()}, movedUnderlay)
+func (s GRESpec) create(m *creator) error {
+	return m.newLink(request{kind: s.Kind(), attrs: s.Attrs, fields: s.fields()}, birthUnderlay)
 }
 
 func (s GRESpec) read(r *reader) (Spec, error) {
@@ -162,17 +162,17 @@ func (s GRESpec) read(r *reader) (Spec, error) {
 
 // greFlags are the bits of the GRE header that go with other parameters.
 type greFlags struct {
-	key      *int
-	csum, sq *bool
+	key       *int
+	csum, seq *bool
 }
 
 func (v greFlags) valid() bool         { return true }
 func (v greFlags) allowed() string     { return "" }
 func (v greFlags) text() string        { return "" }
 func (v greFlags) setText(string) bool { return false }
-func (v greFlags) isZero() bool        { return v.word() == 0 }
+func (v greFlags) isZero() bool        { return v.bits() == 0 }
 
-func (v greFlags) word() uint16 {
+func (v greFlags) bits() uint16 {
 	var w uint16
 	if *v.key != 0 {
 		w |= nl.GRE_KEY
@@ -180,38 +180,38 @@ func (v greFlags) word() uint16 {
 	if *v.csum {
 		w |= nl.GRE_CSUM
 	}
-	if *v.sq {
+	if *v.seq {
 		w |= nl.GRE_SEQ
 	}
 	return w
 }
 
-func (v greFlags) encode(names) ([]byte, error) {
-	return binary.BigEndian.AppendUint16(nil, v.word()), nil
+func (v greFlags) encode(linkNames) ([]byte, error) {
+	return binary.BigEndian.AppendUint16(nil, v.bits()), nil
 }
 
-func (v greFlags) decode(b []byte, _ names) error {
+func (v greFlags) decode(b []byte, _ linkNames) error {
 	n, err := getUint(b, 2, true)
-	*v.csum, *v.sq = n&nl.GRE_CSUM != 0, n&nl.GRE_SEQ != 0
+	*v.csum, *v.seq = n&nl.GRE_CSUM != 0, n&nl.GRE_SEQ != 0
 	return err
 }
 
 // bothKeys is the parameter for tunnels with one key for both directions.
-type bothKeys struct{ in, out *int }
+type sharedKey struct{ in, out *int }
 
-func (v bothKeys) isZero() bool                 { return true }
-func (v bothKeys) valid() bool                  { return true }
-func (v bothKeys) allowed() string              { return be32(v.in).allowed() }
-func (v bothKeys) encode(names) ([]byte, error) { return nil, nil }
-func (v bothKeys) decode([]byte, names) error   { return nil }
+func (v sharedKey) isZero() bool                     { return true }
+func (v sharedKey) valid() bool                      { return true }
+func (v sharedKey) allowed() string                  { return be32(v.in).allowed() }
+func (v sharedKey) encode(linkNames) ([]byte, error) { return nil, nil }
+func (v sharedKey) decode([]byte, linkNames) error   { return nil }
 
-func (v bothKeys) text() string {
+func (v sharedKey) text() string {
 	if *v.in != *v.out {
 		return "0"
 	}
 	return strconv.Itoa(*v.in)
 }
 
-func (v bothKeys) setText(s string) bool {
+func (v sharedKey) setText(s string) bool {
 	return be32(v.in).setText(s) && be32(v.out).setText(s)
 }

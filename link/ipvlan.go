@@ -39,7 +39,7 @@ func (IPvlanSpec) Kind() string { return "ipvlan" }
 
 // Validate implements Spec.
 func (s IPvlanSpec) Validate() error {
-	if err := check("ipvlan", s.params()); err != nil {
+	if err := checkValues("ipvlan", s.params()); err != nil {
 		return err
 	}
 	if s.MAC != (MAC{}) {
@@ -63,8 +63,8 @@ func (s *IPvlanSpec) fields() []field {
 	}
 }
 
-func (s IPvlanSpec) create(m *maker) error {
-	return m.newLink(request{kind: "ipvlan", attrs: s.Attrs, parent: s.Parent, fields: s.fields()}, ownUnderlay)
+func (s IPvlanSpec) create(m *creator) error {
+	return m.newLink(request{kind: "ipvlan", attrs: s.Attrs, parent: s.Parent, fields: s.fields()}, requestUnderlay)
 }
 
 // read leaves the address out: it is the parent's.

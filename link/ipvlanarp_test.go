@@ -30,18 +30,18 @@ type arpCount struct {
 // the same parent, from outside, and for something outside. It answers the
 // question whether ARP on ipvlan is reliable.
 func TestIPvlanL2AnswersARP(t *testing.T) {
-	need(t, "ipvlan")
+	requireKind(t, "ipvlan")
 	rounds := arpRounds
 	if s := os.Getenv(arpRoundsEnv); s != "" {
 		var err error
 		rounds, err = strconv.Atoi(s)
 		must(t, err)
 	}
-	o := newOffice(t)
+	o := newLAN(t)
 	a, b := o.ipvlans(t, link.IPvlanL2, link.IPvlanBridge)
 	ways := []struct {
 		name     string
-		from, to *end
+		from, to *endpoint
 	}{
 		{"between neighbours", a, b},
 		{"from outside", o.outside, a},
@@ -65,17 +65,17 @@ func TestIPvlanL2AnswersARP(t *testing.T) {
 }
 
 // askARP forgets the neighbour and asks for it again, many times.
-func askARP(t *testing.T, from, to *end, rounds int) arpCount {
+func askARP(t *testing.T, from, to *endpoint, rounds int) arpCount {
 	t.Helper()
-	packets := watch(t, from.link)
+	packets := startCapture(t, from.link)
 	c := from.dialUDP(t, to)
 	defer c.Close()
 	var out arpCount
 	for i := range rounds {
-		forget(t, from.link, to)
-		forget(t, to.link, from)
+		deleteNeighbor(t, from.link, to)
+		deleteNeighbor(t, to.link, from)
 		out.asked++
-		sent, err := roundTrip(c, fmt.Appendf(nil, "arp %p %d", c, i))
+		sent, err := sendUntilEchoed(c, fmt.Appendf(nil, "arp %p %d", c, i))
 		if err != nil {
 			continue
 		}
@@ -92,7 +92,7 @@ func askARP(t *testing.T, from, to *end, rounds int) arpCount {
 }
 
 // forget makes the link ask anew; there may be nothing to forget.
-func forget(t *testing.T, l *link.Link, e *end) {
+func deleteNeighbor(t *testing.T, l *link.Link, e *endpoint) {
 	t.Helper()
 	if err := l.DeleteNeighbor(e.addr); err != nil && !errors.Is(err, unix.ENOENT) {
 		t.Fatal(err)
@@ -100,9 +100,9 @@ func forget(t *testing.T, l *link.Link, e *end) {
 }
 
 // watcher sees every packet of a link.
-type watcher struct{ fd int }
+type capture struct{ fd int }
 
-func watch(t *testing.T, l *link.Link) watcher {
+func startCapture(t *testing.T, l *link.Link) capture {
 	t.Helper()
 	protocol := networkOrder(unix.ETH_P_ALL)
 	var fd int
@@ -113,11 +113,11 @@ func watch(t *testing.T, l *link.Link) watcher {
 	}))
 	t.Cleanup(func() { unix.Close(fd) })
 	must(t, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: l.Index()}))
-	return watcher{fd}
+	return capture{fd}
 }
 
 // each calls f with every packet that came since the last time.
-func (w watcher) each(f func(from *unix.SockaddrLinklayer, packet []byte)) {
+func (w capture) each(f func(from *unix.SockaddrLinklayer, packet []byte)) {
 	buf := make([]byte, 1<<17)
 	for {
 		n, from, err := unix.Recvfrom(w.fd, buf, 0)
@@ -132,7 +132,7 @@ func (w watcher) each(f func(from *unix.SockaddrLinklayer, packet []byte)) {
 
 // longest is the size of the longest packet of a type (PACKET_HOST: that came
 // in), without its Ethernet header.
-func (w watcher) longest(packetType uint8) int {
+func (w capture) longest(packetType uint8) int {
 	most := 0
 	w.each(func(from *unix.SockaddrLinklayer, packet []byte) {
 		if from.Pkttype == packetType {
@@ -143,7 +143,7 @@ func (w watcher) longest(packetType uint8) int {
 }
 
 // drainARP counts the requests that went out and the replies that came in.
-func (w watcher) drainARP() (requests, replies int) {
+func (w capture) drainARP() (requests, replies int) {
 	const (
 		request, reply = 1, 2 // ar_op (RFC 826)
 		operation      = 6    // its offset

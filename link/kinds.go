@@ -12,16 +12,16 @@ import (
 // read one from text, how to look into one, what to try in a probe, and what a
 // kernel needs for it.
 type kind struct {
-	name   string
-	parse  func(params map[string]string) (Spec, error)
-	params func(Spec) []field
-	blank  func() []field // of a spec with nothing set
-	sample Spec           // has the parent sampleParent, if it has one
-	need   need
+	name      string
+	parse     func(params map[string]string) (Spec, error)
+	params    func(Spec) []field
+	defaults  func() []field // of a spec with nothing set
+	probeSpec Spec           // has the parent sampleParent, if it has one
+	requires  requirement
 }
 
 // sampleParent is the link that a probe stands on.
-const sampleParent = "parent"
+const probeParent = "parent"
 
 // specPointer is the pointer type of a spec, which has the table of fields.
 type specPointer[S any] interface {
@@ -31,12 +31,12 @@ type specPointer[S any] interface {
 
 // kindOf is the entry for specs of type S. The zero value that Parse starts
 // from is base.
-func kindOf[S Spec, P specPointer[S]](name string, base, sample S, n need) kind {
+func newKind[S Spec, P specPointer[S]](name string, base, sample S, n requirement) kind {
 	return kind{
 		name: name,
 		parse: func(params map[string]string) (Spec, error) {
 			s := base
-			if err := fill(name, P(&s).params(), params); err != nil {
+			if err := setParams(name, P(&s).params(), params); err != nil {
 				return nil, err
 			}
 			if err := s.Validate(); err != nil {
@@ -48,9 +48,9 @@ func kindOf[S Spec, P specPointer[S]](name string, base, sample S, n need) kind 
 			s := spec.(S)
 			return P(&s).params()
 		},
-		blank:  func() []field { return P(new(S)).params() },
-		sample: sample,
-		need:   n,
+		defaults:  func() []field { return P(new(S)).params() },
+		probeSpec: sample,
+		requires:  n,
 	}
 }
 
@@ -59,26 +59,26 @@ func kinds() []kind {
 	name := Attrs{Name: "probe"}
 	peer := Attrs{Name: "peer"}
 	elsewhere := netip.MustParseAddr("192.0.2.1") // RFC 5737: nobody has it
-	ovsNeed := need{option: "CONFIG_OPENVSWITCH", module: "openvswitch", programs: "openvswitch-switch"}
+	ovsNeed := requirement{option: "CONFIG_OPENVSWITCH", module: "openvswitch", programs: "openvswitch-switch"}
 	return []kind{
-		kindOf("veth", VethSpec{}, VethSpec{Attrs: name, Peer: peer}, need{option: "CONFIG_VETH", module: "veth"}),
-		kindOf("bridge", BridgeSpec{}, BridgeSpec{Attrs: name}, need{option: "CONFIG_BRIDGE", module: "bridge"}),
-		kindOf("bridge-vlan", BridgeSpec{VLANFiltering: true}, BridgeSpec{Attrs: name, VLANFiltering: true}, need{option: "CONFIG_BRIDGE_VLAN_FILTERING"}),
-		kindOf("macvlan", MacvlanSpec{}, MacvlanSpec{Attrs: name, Parent: sampleParent}, need{option: "CONFIG_MACVLAN", module: "macvlan"}),
-		kindOf("ipvlan", IPvlanSpec{}, IPvlanSpec{Attrs: name, Parent: sampleParent}, need{option: "CONFIG_IPVLAN", module: "ipvlan", since: "3.19"}),
-		kindOf("vlan", VLANSpec{}, VLANSpec{Attrs: name, Parent: sampleParent, ID: 2}, need{option: "CONFIG_VLAN_8021Q", module: "8021q"}),
-		kindOf("vxlan", VXLANSpec{}, VXLANSpec{Attrs: name, VNI: 1, Port: VXLANPort}, need{option: "CONFIG_VXLAN", module: "vxlan", since: "3.7"}),
-		kindOf("geneve", GeneveSpec{}, GeneveSpec{Attrs: name, VNI: 1, Remote: elsewhere}, need{option: "CONFIG_GENEVE", module: "geneve", since: "3.18"}),
-		kindOf("openvswitch", OVSBridgeSpec{}, OVSBridgeSpec{Attrs: name}, ovsNeed),
-		kindOf("openvswitch-port", OVSPortSpec{}, OVSPortSpec{Attrs: name, Bridge: "bridge"}, ovsNeed),
-		kindOf("netkit", NetkitSpec{}, NetkitSpec{Attrs: name, Peer: peer}, need{option: "CONFIG_NETKIT", since: "6.7"}),
-		kindOf("wireguard", WireGuardSpec{}, WireGuardSpec{Attrs: name}, need{option: "CONFIG_WIREGUARD", module: "wireguard", since: "5.6"}),
-		kindOf("ipip", IPIPSpec{}, IPIPSpec{Attrs: name, Remote: elsewhere}, need{option: "CONFIG_NET_IPIP", module: "ipip"}),
-		kindOf("gre", GRESpec{}, GRESpec{Attrs: name, Remote: elsewhere}, need{option: "CONFIG_NET_IPGRE", module: "ip_gre"}),
-		kindOf("gretap", GRESpec{Tap: true}, GRESpec{Attrs: name, Tap: true, Remote: elsewhere}, need{option: "CONFIG_NET_IPGRE", module: "ip_gre"}),
-		kindOf("ifb", IFBSpec{}, IFBSpec{Attrs: name}, need{option: "CONFIG_IFB", module: "ifb"}),
-		kindOf("dummy", DummySpec{}, DummySpec{Attrs: name}, need{option: "CONFIG_DUMMY", module: "dummy"}),
-		kindOf("tun", TunSpec{}, TunSpec{Attrs: name}, need{option: "CONFIG_TUN", module: "tun"}),
+		newKind("veth", VethSpec{}, VethSpec{Attrs: name, Peer: peer}, requirement{option: "CONFIG_VETH", module: "veth"}),
+		newKind("bridge", BridgeSpec{}, BridgeSpec{Attrs: name}, requirement{option: "CONFIG_BRIDGE", module: "bridge"}),
+		newKind("bridge-vlan", BridgeSpec{VLANFiltering: true}, BridgeSpec{Attrs: name, VLANFiltering: true}, requirement{option: "CONFIG_BRIDGE_VLAN_FILTERING"}),
+		newKind("macvlan", MacvlanSpec{}, MacvlanSpec{Attrs: name, Parent: probeParent}, requirement{option: "CONFIG_MACVLAN", module: "macvlan"}),
+		newKind("ipvlan", IPvlanSpec{}, IPvlanSpec{Attrs: name, Parent: probeParent}, requirement{option: "CONFIG_IPVLAN", module: "ipvlan", since: "3.19"}),
+		newKind("vlan", VLANSpec{}, VLANSpec{Attrs: name, Parent: probeParent, ID: 2}, requirement{option: "CONFIG_VLAN_8021Q", module: "8021q"}),
+		newKind("vxlan", VXLANSpec{}, VXLANSpec{Attrs: name, VNI: 1, Port: VXLANPort}, requirement{option: "CONFIG_VXLAN", module: "vxlan", since: "3.7"}),
+		newKind("geneve", GeneveSpec{}, GeneveSpec{Attrs: name, VNI: 1, Remote: elsewhere}, requirement{option: "CONFIG_GENEVE", module: "geneve", since: "3.18"}),
+		newKind("openvswitch", OVSBridgeSpec{}, OVSBridgeSpec{Attrs: name}, ovsNeed),
+		newKind("openvswitch-port", OVSPortSpec{}, OVSPortSpec{Attrs: name, Bridge: "bridge"}, ovsNeed),
+		newKind("netkit", NetkitSpec{}, NetkitSpec{Attrs: name, Peer: peer}, requirement{option: "CONFIG_NETKIT", since: "6.7"}),
+		newKind("wireguard", WireGuardSpec{}, WireGuardSpec{Attrs: name}, requirement{option: "CONFIG_WIREGUARD", module: "wireguard", since: "5.6"}),
+		newKind("ipip", IPIPSpec{}, IPIPSpec{Attrs: name, Remote: elsewhere}, requirement{option: "CONFIG_NET_IPIP", module: "ipip"}),
+		newKind("gre", GRESpec{}, GRESpec{Attrs: name, Remote: elsewhere}, requirement{option: "CONFIG_NET_IPGRE", module: "ip_gre"}),
+		newKind("gretap", GRESpec{Tap: true}, GRESpec{Attrs: name, Tap: true, Remote: elsewhere}, requirement{option: "CONFIG_NET_IPGRE", module: "ip_gre"}),
+		newKind("ifb", IFBSpec{}, IFBSpec{Attrs: name}, requirement{option: "CONFIG_IFB", module: "ifb"}),
+		newKind("dummy", DummySpec{}, DummySpec{Attrs: name}, requirement{option: "CONFIG_DUMMY", module: "dummy"}),
+		newKind("tun", TunSpec{}, TunSpec{Attrs: name}, requirement{option: "CONFIG_TUN", module: "tun"}),
 	}
 }
 
@@ -120,10 +120,10 @@ func Params(spec Spec) map[string]string {
 	if !ok {
 		return out
 	}
-	blank := k.blank()
+	blank := k.defaults()
 	for i, f := range k.params(spec) {
 		if f.name != "" && f.val.text() != blank[i].val.text() {
-			out[f.name] = show(f.val, f.val.text())
+			out[f.name] = redact(f.val, f.val.text())
 		}
 	}
 	return out
@@ -137,7 +137,7 @@ func verify(asked, got Spec) error {
 	if !ok {
 		return nil
 	}
-	blank, have := k.blank(), k.params(got)
+	blank, have := k.defaults(), k.params(got)
 	for i, f := range k.params(asked) {
 		want, is, none := f.val.text(), have[i].val.text(), blank[i].val.text()
 		switch {
@@ -145,7 +145,7 @@ func verify(asked, got Spec) error {
 		case is == none:
 			return &ignoredError{asked.Kind(), f.name}
 		default:
-			return paramError(asked.Kind(), f.name, show(f.val, want), "what the kernel makes of it is "+show(f.val, is))
+			return paramError(asked.Kind(), f.name, redact(f.val, want), "what the kernel makes of it is "+redact(f.val, is))
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 )
 
 // need is what a kernel must have for a kind.
-type need struct {
+type requirement struct {
 	option   string // kernel configuration
 	module   string // "": part of another
 	since    string // first kernel version, where some in use are older
@@ -27,20 +27,20 @@ type need struct {
 }
 
 // Features that are no kinds.
-var featureNeeds = map[string]need{
+var featureRequirements = map[string]requirement{
 	"tbf":              {option: "CONFIG_NET_SCH_TBF", module: "sch_tbf"},
 	"mptcp":            {option: "CONFIG_MPTCP", since: "5.6"},
 	"bridge-netfilter": {option: "CONFIG_BRIDGE_NETFILTER", module: "br_netfilter"},
 }
 
 // lackOf explains why a kind can't be made here, given how the attempt ended.
-func lackOf(name string, err error) *Lack {
-	n, ok := featureNeeds[name]
+func newLack(name string, err error) *Lack {
+	n, ok := featureRequirements[name]
 	if !ok {
 		k, _ := findKind(name)
-		n = k.need
+		n = k.requires
 	}
-	return host{root: os.DirFS("/"), release: kernelRelease()}.lack(name, n, err)
+	return system{root: os.DirFS("/"), release: kernelRelease()}.lack(name, n, err)
 }
 
 func kernelRelease() string {
@@ -53,14 +53,14 @@ func kernelRelease() string {
 
 // host is where a lack is looked into: the running kernel's release and the
 // machine's files.
-type host struct {
+type system struct {
 	root    fs.FS
 	release string
 }
 
-func (h host) lack(name string, n need, err error) *Lack {
+func (h system) lack(name string, n requirement, err error) *Lack {
 	l := &Lack{What: fmt.Sprintf("links of kind %q", name), Reason: err.Error()}
-	if _, ok := featureNeeds[name]; ok {
+	if _, ok := featureRequirements[name]; ok {
 		l.What = name
 	}
 	var file *fs.PathError
@@ -68,12 +68,12 @@ func (h host) lack(name string, n need, err error) *Lack {
 	case errors.Is(err, exec.ErrNotFound):
 		l.Remedy = "apt install " + n.programs
 	case errors.As(err, &file) && strings.HasSuffix(file.Path, tunDevice):
-		l.Reason, l.Remedy = h.device(file)
+		l.Reason, l.Remedy = h.explainTunDevice(file)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		l.Reason = "making network namespaces and links needs CAP_SYS_ADMIN and CAP_NET_ADMIN: " + err.Error()
 		l.Remedy = "run as root, or inside a user namespace of your own (unshare -Urn)"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, fs.ErrNotExist):
-		l.Reason, l.Remedy = h.kernel(n)
+		l.Reason, l.Remedy = h.explainKernel(n)
 	}
 	return l
 }
@@ -89,7 +89,7 @@ func (e *ignoredError) Error() string {
 // lack explains it. The parameter that makes a bridge-vlan is that kind's.
 func (e *ignoredError) lack() *Lack {
 	if e.kind == "bridge-vlan" && e.param == "vlan_filtering" {
-		return lackOf(e.kind, unix.EOPNOTSUPP)
+		return newLack(e.kind, unix.EOPNOTSUPP)
 	}
 	return &Lack{
 		What:   fmt.Sprintf("parameter %q of links of kind %q", e.param, e.kind),
@@ -99,18 +99,18 @@ func (e *ignoredError) lack() *Lack {
 }
 
 // device explains why the TUN device file can't be opened.
-func (h host) device(err *fs.PathError) (reason, remedy string) {
+func (h system) explainTunDevice(err *fs.PathError) (reason, remedy string) {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return err.Path + " is not readable and writable: " + err.Err.Error(), "as root: chmod 0666 " + err.Path
 	case errors.Is(err, fs.ErrNotExist):
 		return "there is no " + err.Path, "as root: modprobe tun; mkdir -p /dev/net; mknod -m 0666 " + err.Path + " c 10 200"
 	}
-	return h.kernel(need{option: "CONFIG_TUN", module: "tun"}) // ENXIO, ENODEV: a node without a driver
+	return h.explainKernel(requirement{option: "CONFIG_TUN", module: "tun"}) // ENXIO, ENODEV: a node without a driver
 }
 
 // kernel explains why the kernel does not know a kind.
-func (h host) kernel(n need) (reason, remedy string) {
+func (h system) explainKernel(n requirement) (reason, remedy string) {
 	if n.since != "" && older(h.release, n.since) {
 		return fmt.Sprintf("Linux %s is older than %s, which brought it", h.release, n.since), "a kernel of " + n.since + " or later"
 	}
@@ -134,7 +134,7 @@ func (h host) kernel(n need) (reason, remedy string) {
 
 // config is the kernel's build setting for option: "y", "m" or "" for not set.
 // known is false where the configuration can't be read.
-func (h host) config(option string) (setting string, known bool) {
+func (h system) config(option string) (setting string, known bool) {
 	for _, name := range []string{"proc/config.gz", "boot/config-" + h.release, path.Join("lib/modules", h.release, "config")} {
 		b, err := h.readConfig(name)
 		if err != nil {
@@ -151,7 +151,7 @@ func (h host) config(option string) (setting string, known bool) {
 	return "", false
 }
 
-func (h host) readConfig(name string) ([]byte, error) {
+func (h system) readConfig(name string) ([]byte, error) {
 	b, err := fs.ReadFile(h.root, name)
 	if err != nil || !strings.HasSuffix(name, ".gz") {
 		return b, err
@@ -164,7 +164,7 @@ func (h host) readConfig(name string) ([]byte, error) {
 }
 
 // moduleInstalled tells whether depmod knows the module for the running kernel.
-func (h host) moduleInstalled(module string) bool {
+func (h system) moduleInstalled(module string) bool {
 	b, err := fs.ReadFile(h.root, path.Join("lib/modules", h.release, "modules.dep"))
 	return err == nil && bytes.Contains(b, []byte("/"+module+".ko"))
 }

@@ -18,12 +18,12 @@ import (
 func TestLack(t *testing.T) {
 	const release = "6.1.0-1-amd64"
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
-	ipvlan := need{option: "CONFIG_IPVLAN", module: "ipvlan", since: "3.19"}
+	ipvlan := requirement{option: "CONFIG_IPVLAN", module: "ipvlan", since: "3.19"}
 	openTun := func(errno error) error { return &os.PathError{Op: "open", Path: tunDevice, Err: errno} }
 	for _, tt := range []struct {
 		name           string
 		files          fstest.MapFS
-		need           need
+		need           requirement
 		err            error
 		reason, remedy string // parts of them
 	}{
@@ -38,19 +38,19 @@ func TestLack(t *testing.T) {
 			"not installed for Linux " + release, "apt install linux-image-" + release},
 		{"nothing is known", fstest.MapFS{}, ipvlan, unix.EOPNOTSUPP, "does not support", "modprobe ipvlan; failing that, a kernel with CONFIG_IPVLAN"},
 		{"built in all the same", fstest.MapFS{"boot/config-" + release: file("CONFIG_IPVLAN=y\n")}, ipvlan, unix.EOPNOTSUPP, "built in", ""},
-		{"too old", fstest.MapFS{}, need{option: "CONFIG_NETKIT", since: "6.7"}, unix.EOPNOTSUPP, "older than 6.7", "a kernel of 6.7 or later"},
-		{"no module of its own", fstest.MapFS{"boot/config-" + release: file("CONFIG_BRIDGE=m\n")}, need{option: "CONFIG_BRIDGE_VLAN_FILTERING"}, unix.EOPNOTSUPP,
+		{"too old", fstest.MapFS{}, requirement{option: "CONFIG_NETKIT", since: "6.7"}, unix.EOPNOTSUPP, "older than 6.7", "a kernel of 6.7 or later"},
+		{"no module of its own", fstest.MapFS{"boot/config-" + release: file("CONFIG_BRIDGE=m\n")}, requirement{option: "CONFIG_BRIDGE_VLAN_FILTERING"}, unix.EOPNOTSUPP,
 			"built without CONFIG_BRIDGE_VLAN_FILTERING", "linux-image-"},
 		{"privilege", fstest.MapFS{}, ipvlan, fmt.Errorf("create: %w", unix.EPERM), "CAP_NET_ADMIN", "run as root"},
-		{"a program", fstest.MapFS{}, need{programs: "openvswitch-switch"}, &exec.Error{Name: "ovs-vsctl", Err: exec.ErrNotFound},
+		{"a program", fstest.MapFS{}, requirement{programs: "openvswitch-switch"}, &exec.Error{Name: "ovs-vsctl", Err: exec.ErrNotFound},
 			"ovs-vsctl", "apt install openvswitch-switch"},
-		{"a device that may not be read", fstest.MapFS{}, need{}, openTun(unix.EACCES), "not readable", "chmod 0666 /dev/net/tun"},
-		{"no device", fstest.MapFS{}, need{}, openTun(unix.ENOENT), "there is no /dev/net/tun", "mknod"},
-		{"a device without driver", fstest.MapFS{}, need{}, openTun(unix.ENODEV), "does not support", "modprobe tun"},
+		{"a device that may not be read", fstest.MapFS{}, requirement{}, openTun(unix.EACCES), "not readable", "chmod 0666 /dev/net/tun"},
+		{"no device", fstest.MapFS{}, requirement{}, openTun(unix.ENOENT), "there is no /dev/net/tun", "mknod"},
+		{"a device without driver", fstest.MapFS{}, requirement{}, openTun(unix.ENODEV), "does not support", "modprobe tun"},
 		{"something else", fstest.MapFS{}, ipvlan, unix.ENOMEM, unix.ENOMEM.Error(), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := host{root: tt.files, release: release}.lack("some", tt.need, tt.err)
+			l := system{root: tt.files, release: release}.lack("some", tt.need, tt.err)
 			if !strings.Contains(l.Reason, tt.reason) || !strings.Contains(l.Remedy, tt.remedy) || tt.remedy == "" && l.Remedy != "" {
 				t.Errorf("got reason %q, remedy %q\nwant %q, %q", l.Reason, l.Remedy, tt.reason, tt.remedy)
 			}
@@ -91,7 +91,7 @@ func TestBlame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := nest(unix.IFLA_LINKINFO, []attribute{text(unix.IFLA_INFO_KIND, "macvlan"), data})
+	info, err := nest(unix.IFLA_LINKINFO, []attribute{stringAttr(unix.IFLA_INFO_KIND, "macvlan"), data})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestBlame(t *testing.T) {
 	q := request{kind: "macvlan", attrs: s.Attrs, fields: s.fields()}
 	found := map[string]bool{}
 	for offset := range len(message) {
-		err := blame(q, top, opError("no", header+offset))
+		err := asParamError(q, top, opError("no", header+offset))
 		var p *ParamError
 		if errors.As(err, &p) {
 			found[p.Param] = true

@@ -33,7 +33,7 @@ type Spec interface {
 	// attrs are the parameters all kinds share.
 	attrs() Attrs
 	// create makes the link; on error nothing of it stays.
-	create(m *maker) error
+	create(m *creator) error
 	// read converts what the kernel reports back into a Spec of the same type.
 	read(r *reader) (Spec, error)
 }
@@ -52,7 +52,7 @@ func (a Attrs) attrs() Attrs { return a }
 func (a *Attrs) params() []field {
 	return []field{
 		{name: "name", val: device{p: &a.Name, required: true}},
-		{name: "mtu", val: u32(&a.MTU).in(68, 65535)},
+		{name: "mtu", val: u32(&a.MTU).between(68, 65535)},
 		{name: "mac", val: hardware{p: &a.MAC}},
 		{name: "txqueuelen", val: u32(&a.TxQueueLen)},
 	}
@@ -66,7 +66,7 @@ type Target struct {
 }
 
 // in fills what to leaves open.
-func (to Target) in(ns *netns.NS) Target {
+func (to Target) withDefault(ns *netns.NS) Target {
 	if to.NS == nil {
 		to.NS = ns
 	}
@@ -86,21 +86,21 @@ type Link struct {
 	peer   int          // number of its other end, of a pair, where that was made
 
 	mu sync.Mutex // guards where
-	where
+	location
 }
 
 // where is what Move changes.
-type where struct {
+type location struct {
 	ns    *netns.NS
 	name  string
 	index int
 }
 
 // at is where the link is now.
-func (l *Link) at() where {
+func (l *Link) current() location {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.where
+	return l.location
 }
 
 // Create makes the link that spec describes. It looks up parents in ns, which
@@ -113,7 +113,7 @@ func Create(ns *netns.NS, spec Spec, to Target) (*Link, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	m := &maker{ns: ns, spec: spec, to: to.in(ns)}
+	m := &creator{ns: ns, spec: spec, to: to.withDefault(ns)}
 	defer m.close()
 	if err := spec.create(m); err != nil {
 		return nil, m.explain(err)
@@ -142,7 +142,7 @@ type configurer interface {
 
 // finish is what there is to do once the kernel has the link: configure it and
 // see whether it is what was asked for. rep is what the kernel says of it so far.
-func (l *Link) finish(by *sockets, rep *report) error {
+func (l *Link) finish(by *sockets, rep *linkInfo) error {
 	if c, ok := l.spec.(configurer); ok {
 		if err := c.configure(l); err != nil {
 			return err
@@ -165,7 +165,7 @@ func Find(ns *netns.NS, name string) (*Link, error) {
 	return l, err
 }
 
-func findBy(by *sockets, ns *netns.NS, name string) (*Link, *report, error) {
+func findBy(by *sockets, ns *netns.NS, name string) (*Link, *linkInfo, error) {
 	r, err := by.dial(ns)
 	if err != nil {
 		return nil, nil, err
@@ -174,7 +174,7 @@ func findBy(by *sockets, ns *netns.NS, name string) (*Link, *report, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("find link %q in %s: %w", name, ns, err)
 	}
-	return &Link{origin: ns, peerNS: ns, where: where{ns, name, rep.index}}, rep, nil
+	return &Link{origin: ns, peerNS: ns, location: location{ns, name, rep.index}}, rep, nil
 }
 
 // Handle is a route netlink socket that talks to ns from any thread. Close it.
@@ -192,13 +192,13 @@ func Handle(ns *netns.NS) (*netlink.Handle, error) {
 }
 
 // Name is the link's name.
-func (l *Link) Name() string { return l.at().name }
+func (l *Link) Name() string { return l.current().name }
 
 // NS is the namespace that the link is in.
-func (l *Link) NS() *netns.NS { return l.at().ns }
+func (l *Link) NS() *netns.NS { return l.current().ns }
 
 // Index is the link's number in its namespace.
-func (l *Link) Index() int { return l.at().index }
+func (l *Link) Index() int { return l.current().index }
 
 // PeerIndex is the number that the other end of a pair had where Create made it; 0 for
 // what is none, or was not made here.
@@ -212,7 +212,7 @@ func (l *Link) Spec() (Spec, error) {
 	return l.specBy(&by, nil)
 }
 
-func (l *Link) specBy(by *sockets, rep *report) (Spec, error) {
+func (l *Link) specBy(by *sockets, rep *linkInfo) (Spec, error) {
 	if l.spec == nil {
 		return nil, fmt.Errorf("link %q was not made here: %w", l.Name(), errors.ErrUnsupported)
 	}
@@ -324,17 +324,17 @@ func (l *Link) Move(to *netns.NS, name string) error {
 		return err
 	}
 	defer r.Close()
-	if has(to, name) {
+	if linkExists(to, name) {
 		return fmt.Errorf("move link %q to %s as %q: %w", l.name, to, name, ErrExists)
 	}
 	if err := r.moveAndRename(l.index, to, name); err != nil {
-		return fmt.Errorf("move link %q to %s as %q: %w", l.name, to, name, plain(err))
+		return fmt.Errorf("move link %q to %s as %q: %w", l.name, to, name, kernelError(err))
 	}
 	there, err := Find(to, name)
 	if err != nil {
 		return err
 	}
-	l.where = there.where
+	l.location = there.location
 	return nil
 }
 
@@ -344,11 +344,11 @@ func (l *Link) Close() error {
 	if l.remove != nil {
 		return l.remove()
 	}
-	return l.at().delete()
+	return l.current().delete()
 }
 
 // delete removes whatever link is there.
-func (w where) delete() error {
+func (w location) delete() error {
 	r, err := dial(w.ns)
 	if errors.Is(err, unix.EBADF) {
 		return nil
@@ -358,7 +358,7 @@ func (w where) delete() error {
 	}
 	defer r.Close()
 	if err := r.delLink(w.index); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("remove link %q: %w", w.name, plain(err))
+		return fmt.Errorf("remove link %q: %w", w.name, kernelError(err))
 	}
 	return nil
 }
@@ -366,7 +366,7 @@ func (w where) delete() error {
 // do runs f with a handle into the link's namespace and the kernel's view of
 // the link. what has a %q for the link's name and begins the error.
 func (l *Link) do(what string, f func(*netlink.Handle, netlink.Link) error) error {
-	w := l.at()
+	w := l.current()
 	what = fmt.Sprintf(what, w.name)
 	h, err := Handle(w.ns)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMove(t *testing.T) {
-	need(t, "veth")
+	requireKind(t, "veth")
 	here, there := newNS(t, "here"), newNS(t, "there")
 	l, _ := cable(t, here, "eth0", here, "wire")
 	cable(t, there, "taken", there, "wire")
@@ -47,7 +47,7 @@ func TestMove(t *testing.T) {
 
 // TestCloseAfterTheNamespace: whoever is late must not remove something else.
 func TestCloseAfterTheNamespace(t *testing.T) {
-	need(t, "veth")
+	requireKind(t, "veth")
 	ns := newNS(t, "a")
 	l, _ := cable(t, ns, "eth0", ns, "wire")
 	must(t, l.Close())
@@ -62,11 +62,11 @@ func TestCloseAfterTheNamespace(t *testing.T) {
 
 // TestGone: asking a link that others removed is an error and leaks nothing.
 func TestGone(t *testing.T) {
-	need(t, "veth")
+	requireKind(t, "veth")
 	ns := newNS(t, "a")
 	l, _ := cable(t, ns, "eth0", ns, "wire")
 	must(t, find(t, ns, "eth0").Close())
-	before := takeTrace(t, ns)
+	before := takeSnapshot(t, ns)
 	if _, err := l.Spec(); err == nil {
 		t.Error("a link that is gone was read")
 	}
@@ -74,20 +74,20 @@ func TestGone(t *testing.T) {
 		t.Error("a link that is gone was brought up")
 	}
 	must(t, l.Close())
-	untouched(t, before, ns)
+	checkSnapshot(t, before, ns)
 }
 
 // TestPeerExists: the other end's name can be in use too.
 func TestPeerExists(t *testing.T) {
-	need(t, "veth")
+	requireKind(t, "veth")
 	a, b := newNS(t, "a"), newNS(t, "b")
 	cable(t, b, "eth0", b, "wire")
-	before := takeTrace(t, a, b)
-	_, err := link.Create(a, link.VethSpec{Attrs: named("eth1"), Peer: named("eth0")}, link.Target{PeerNS: b})
+	before := takeSnapshot(t, a, b)
+	_, err := link.Create(a, link.VethSpec{Attrs: attrs("eth1"), Peer: attrs("eth0")}, link.Target{PeerNS: b})
 	if !errors.Is(err, link.ErrExists) {
 		t.Errorf("a peer whose name is in use: %v, want ErrExists", err)
 	}
-	untouched(t, before, a, b)
+	checkSnapshot(t, before, a, b)
 }
 
 func TestProbe(t *testing.T) {

@@ -49,7 +49,7 @@ func (l List[T]) String() string {
 
 // orderedLike is got with the elements that want also has first and in want's
 // order: the kernel reports sets in an order of its own.
-func orderedLike[T comparable](want, got []T) List[T] {
+func sortLike[T comparable](want, got []T) List[T] {
 	var out []T
 	for _, e := range want {
 		if slices.Contains(got, e) {
@@ -66,15 +66,15 @@ func orderedLike[T comparable](want, got []T) List[T] {
 
 // list is a List as a parameter: elements separated by commas.
 type list[T comparable] struct {
-	p     *List[T]
-	parse func(string) (T, bool)
-	what  string // one element, for people
-	enc   func([]T) ([]byte, error)
-	dec   func([]byte) ([]T, error)
+	p       *List[T]
+	parse   func(string) (T, bool)
+	element string // one element, for people
+	enc     func([]T) ([]byte, error)
+	dec     func([]byte) ([]T, error)
 }
 
 func (v list[T]) isZero() bool    { return *v.p == List[T]{} }
-func (v list[T]) allowed() string { return v.what + ", separated by commas, each once" }
+func (v list[T]) allowed() string { return v.element + ", separated by commas, each once" }
 func (v list[T]) text() string    { return v.p.String() }
 
 func (v list[T]) valid() bool {
@@ -101,9 +101,9 @@ func (v list[T]) setText(s string) bool {
 	return v.valid()
 }
 
-func (v list[T]) encode(names) ([]byte, error) { return v.enc(v.p.All()) }
+func (v list[T]) encode(linkNames) ([]byte, error) { return v.enc(v.p.All()) }
 
-func (v list[T]) decode(b []byte, _ names) error {
+func (v list[T]) decode(b []byte, _ linkNames) error {
 	all, err := v.dec(b)
 	*v.p = ListOf(all...)
 	return err

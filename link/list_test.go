@@ -27,4 +27,4 @@ func TestList(t *testing.T) {
 }
 
 // printed is how a value shows in logs.
-func printed(v any) string { return fmt.Sprintf("%v %+v %#v %s", v, v, v, v) }
+func formats(v any) string { return fmt.Sprintf("%v %+v %#v %s", v, v, v, v) }

@@ -39,7 +39,7 @@ func (MacvlanSpec) Kind() string { return "macvlan" }
 
 // Validate implements Spec.
 func (s MacvlanSpec) Validate() error {
-	if err := check("macvlan", s.params()); err != nil {
+	if err := checkValues("macvlan", s.params()); err != nil {
 		return err
 	}
 	switch {
@@ -58,8 +58,8 @@ func (s MacvlanSpec) Validate() error {
 func (s *MacvlanSpec) params() []field {
 	return append(s.Attrs.params(), append([]field{
 		{name: "parent", val: device{p: &s.Parent, required: true}},
-		{name: "nopromisc", val: yes(&s.NoPromisc)},
-		{name: "nodst", val: yes(&s.NoDst)},
+		{name: "nopromisc", val: bool8(&s.NoPromisc)},
+		{name: "nodst", val: bool8(&s.NoDst)},
 	}, s.fields()...)...)
 }
 
@@ -83,12 +83,12 @@ func (s *MacvlanSpec) fields() []field {
 // macvlanSourcesSet is MACVLAN_MACADDR_SET.
 const macvlanSourcesSet = 3
 
-func (s MacvlanSpec) create(m *maker) error {
+func (s MacvlanSpec) create(m *creator) error {
 	q := request{kind: "macvlan", attrs: s.Attrs, parent: s.Parent, fields: s.fields()}
 	if s.Sources != (List[MAC]{}) {
-		q.data = []attribute{word(unix.IFLA_MACVLAN_MACADDR_MODE, macvlanSourcesSet)}
+		q.data = []attribute{uint32Attr(unix.IFLA_MACVLAN_MACADDR_MODE, macvlanSourcesSet)}
 	}
-	err := m.newLink(q, ownUnderlay)
+	err := m.newLink(q, requestUnderlay)
 	if errors.Is(err, unix.EINVAL) {
 		// macvlan_common_newlink gives no reason, and after what was checked
 		// before there is one left.
@@ -102,7 +102,7 @@ func (s MacvlanSpec) read(r *reader) (Spec, error) {
 	if err := r.into(&got.Attrs, got.fields()); err != nil {
 		return nil, err
 	}
-	got.Sources = orderedLike(s.Sources.All(), got.Sources.All())
+	got.Sources = sortLike(s.Sources.All(), got.Sources.All())
 	if got.Mode == MacvlanPassthru {
 		got.MAC = MAC{}
 	}
@@ -114,9 +114,9 @@ func (s MacvlanSpec) read(r *reader) (Spec, error) {
 // macList is a nest of IFLA_MACVLAN_MACADDR attributes.
 func macList(p *List[MAC]) list[MAC] {
 	return list[MAC]{
-		p:     p,
-		what:  "addresses of six hexadecimal bytes",
-		parse: func(s string) (MAC, bool) { m, err := ParseMAC(s); return m, err == nil && m[0]&1 == 0 && m != MAC{} },
+		p:       p,
+		element: "addresses of six hexadecimal bytes",
+		parse:   func(s string) (MAC, bool) { m, err := ParseMAC(s); return m, err == nil && m[0]&1 == 0 && m != MAC{} },
 		enc: func(all []MAC) ([]byte, error) {
 			var inner []attribute
 			for _, m := range all {

@@ -29,7 +29,7 @@ type MPTCPEndpoint struct {
 }
 
 // MPTCPLimits bound what the path manager does for one connection. How large they
-// can be is the kernel's to say (MPTCPMost).
+// can be is the kernel's to say (MPTCPCapacity).
 type MPTCPLimits struct {
 	Subflows         int `json:"subflows"`          // further ones; the kernel's default is 2 (0 before 5.13)
 	AcceptedAddAddrs int `json:"add_addr_accepted"` // of the other end's addresses; the kernel's default is 0
@@ -114,15 +114,15 @@ func AddMPTCPEndpoint(ns *netns.NS, e MPTCPEndpoint) error {
 	if _, err = m.execute(mptcpAddAddr, netlink.Acknowledge, addr); err == nil {
 		return nil
 	}
-	if m.has(e) {
+	if m.inUse(e) {
 		err = ErrExists
 	}
-	return fmt.Errorf("add mptcp endpoint %s in %s: %w", e.Addr, ns, plain(err))
+	return fmt.Errorf("add mptcp endpoint %s in %s: %w", e.Addr, ns, kernelError(err))
 }
 
 // has tells whether the address or the ID is in use. Kernels do not tell by
 // their error: it is EEXIST, EBUSY or EINVAL, by version.
-func (m *mptcp) has(e MPTCPEndpoint) bool {
+func (m *mptcpConn) inUse(e MPTCPEndpoint) bool {
 	all, err := m.list()
 	return err == nil && slices.ContainsFunc(all, func(o MPTCPEndpoint) bool {
 		return o.ID == e.ID || o.Addr == e.Addr && o.Port == e.Port
@@ -141,7 +141,7 @@ func DeleteMPTCPEndpoint(ns *netns.NS, id int) error {
 		return err
 	}
 	if _, err := m.execute(mptcpDelAddr, netlink.Acknowledge, addr); err != nil {
-		return fmt.Errorf("remove mptcp endpoint %d of %s: %w", id, ns, plain(err))
+		return fmt.Errorf("remove mptcp endpoint %d of %s: %w", id, ns, kernelError(err))
 	}
 	return nil
 }
@@ -155,12 +155,12 @@ func MPTCPEndpoints(ns *netns.NS) ([]MPTCPEndpoint, error) {
 	defer m.Close()
 	all, err := m.list()
 	if err != nil {
-		return nil, fmt.Errorf("list mptcp endpoints of %s: %w", ns, plain(err))
+		return nil, fmt.Errorf("list mptcp endpoints of %s: %w", ns, kernelError(err))
 	}
 	return all, nil
 }
 
-func (m *mptcp) list() ([]MPTCPEndpoint, error) {
+func (m *mptcpConn) list() ([]MPTCPEndpoint, error) {
 	answers, err := m.execute(mptcpGetAddr, netlink.Dump)
 	if err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func FlushMPTCPEndpoints(ns *netns.NS) error {
 	}
 	defer m.Close()
 	if _, err := m.execute(mptcpFlushAddrs, netlink.Acknowledge); err != nil {
-		return fmt.Errorf("flush mptcp endpoints of %s: %w", ns, plain(err))
+		return fmt.Errorf("flush mptcp endpoints of %s: %w", ns, kernelError(err))
 	}
 	return nil
 }
@@ -224,10 +224,10 @@ func (l MPTCPLimits) attributes() []mptcpLimit {
 }
 
 // setLimits sets both, and tells which one the kernel points at when it refuses.
-func (m *mptcp) setLimits(l MPTCPLimits) error {
+func (m *mptcpConn) setLimits(l MPTCPLimits) error {
 	var attrs []attribute
 	for _, limit := range l.attributes() {
-		attrs = append(attrs, word(limit.attr, limit.value))
+		attrs = append(attrs, uint32Attr(limit.attr, limit.value))
 	}
 	_, err := m.execute(mptcpSetLimits, netlink.Acknowledge, attrs...)
 	var op *netlink.OpError
@@ -241,11 +241,11 @@ func (m *mptcp) setLimits(l MPTCPLimits) error {
 		at := attributeAt(attrs, op.Offset-unix.SizeofNlMsghdr-genlHeaderBytes)
 		i := slices.IndexFunc(limits, func(limit mptcpLimit) bool { return slices.Equal(at, []uint16{limit.attr}) })
 		if i < 0 {
-			return plain(err)
+			return kernelError(err)
 		}
 		refused = limits[i]
 	} else if !errors.Is(err, unix.EINVAL) {
-		return plain(err)
+		return kernelError(err)
 	}
 	return paramError("mptcp limits", refused.name, refused.value, "the kernel says: "+op.Message)
 }
@@ -259,7 +259,7 @@ func ReadMPTCPLimits(ns *netns.NS) (MPTCPLimits, error) {
 	defer m.Close()
 	answers, err := m.execute(mptcpGetLimits, 0)
 	if err != nil || len(answers) == 0 {
-		return MPTCPLimits{}, fmt.Errorf("read mptcp limits of %s: %w", ns, plain(err))
+		return MPTCPLimits{}, fmt.Errorf("read mptcp limits of %s: %w", ns, kernelError(err))
 	}
 	got, err := attributeMap(answers[0].Data)
 	if err != nil {
@@ -271,15 +271,15 @@ func ReadMPTCPLimits(ns *netns.NS) (MPTCPLimits, error) {
 }
 
 // mptcp is a socket to the path manager of one namespace.
-type mptcp struct {
+type mptcpConn struct {
 	*genl
 	links *rtnl
 }
 
-func dialMPTCP(ns *netns.NS) (*mptcp, error) {
+func dialMPTCP(ns *netns.NS) (*mptcpConn, error) {
 	g, err := dialGenl(ns, mptcpFamily)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, lackOf("mptcp", err)
+		return nil, newLack("mptcp", err)
 	}
 	if err != nil {
 		return nil, err
@@ -288,12 +288,12 @@ func dialMPTCP(ns *netns.NS) (*mptcp, error) {
 	if err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
-	return &mptcp{g, links}, nil
+	return &mptcpConn{g, links}, nil
 }
 
-func (m *mptcp) Close() error { return errors.Join(m.genl.Close(), m.links.Close()) }
+func (m *mptcpConn) Close() error { return errors.Join(m.genl.Close(), m.links.Close()) }
 
-func (m *mptcp) encode(e MPTCPEndpoint) (attribute, error) {
+func (m *mptcpConn) encode(e MPTCPEndpoint) (attribute, error) {
 	inner := []attribute{
 		{Type: mptcpAddrFamily, Data: putUint(uint32(family(e.Addr)), 2, false)},
 		{Type: mptcpAddrFlags, Data: putUint(e.flags(), 4, false)},
@@ -314,12 +314,12 @@ func (m *mptcp) encode(e MPTCPEndpoint) (attribute, error) {
 		if err != nil {
 			return attribute{}, paramError("mptcp endpoint", "device", e.Device, "a link that exists in "+m.links.ns.String())
 		}
-		inner = append(inner, word(mptcpAddrIfIdx, i))
+		inner = append(inner, uint32Attr(mptcpAddrIfIdx, i))
 	}
 	return nest(mptcpAttrAddr, inner)
 }
 
-func (m *mptcp) decode(b []byte) (MPTCPEndpoint, error) {
+func (m *mptcpConn) decode(b []byte) (MPTCPEndpoint, error) {
 	var e MPTCPEndpoint
 	top, err := attributeMap(b)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestMPTCP(t *testing.T) {
-	need(t, "mptcp")
+	requireKind(t, "mptcp")
 	ns, other := newNS(t, "a"), newNS(t, "b")
 	limits := link.MPTCPLimits{Subflows: 5, AcceptedAddAddrs: 3}
 	must(t, link.SetMPTCPLimits(ns, limits))
@@ -46,7 +46,7 @@ func TestMPTCP(t *testing.T) {
 }
 
 func TestMPTCPRefuses(t *testing.T) {
-	need(t, "mptcp")
+	requireKind(t, "mptcp")
 	ns := newNS(t, "a")
 	a := mustAddr("192.0.2.1")
 	for param, try := range map[string]error{

@@ -18,17 +18,17 @@ import (
 // MPTCPConnection is a connection of programs' in a namespace, and the TCP
 // connections that it consists of.
 type MPTCPConnection struct {
-	Local         netip.AddrPort `json:"local"` // of the first subflow, when it began
-	Remote        netip.AddrPort `json:"remote"`
-	State         string         `json:"state"`              // of RFC 9293: ESTABLISHED …
-	Token         uint32         `json:"token"`              // its own number for itself, RFC 8684 section 3.2
-	UserID        int            `json:"uid"`                // whose socket it is
-	Fallback      bool           `json:"fallback"`           // it speaks plain TCP: the other end, or something between, knows no MPTCP
-	Further       int            `json:"further_subflows"`   // beyond the first
-	FurtherMost   int            `json:"further_limit"`      // the limit that it began with
-	BytesSent     uint64         `json:"bytes_sent"`         // payload; 0 from kernels before 6.5
-	BytesReceived uint64         `json:"bytes_received"`     // likewise
-	Subflows      []MPTCPSubflow `json:"subflows,omitempty"` // none where only root may see them, on older kernels
+	Local              netip.AddrPort `json:"local"` // of the first subflow, when it began
+	Remote             netip.AddrPort `json:"remote"`
+	State              string         `json:"state"`              // of RFC 9293: ESTABLISHED …
+	Token              uint32         `json:"token"`              // its own number for itself, RFC 8684 section 3.2
+	UserID             int            `json:"uid"`                // whose socket it is
+	Fallback           bool           `json:"fallback"`           // it speaks plain TCP: the other end, or something between, knows no MPTCP
+	ExtraSubflows      int            `json:"further_subflows"`   // beyond the first
+	ExtraSubflowsLimit int            `json:"further_limit"`      // the limit that it began with
+	BytesSent          uint64         `json:"bytes_sent"`         // payload; 0 from kernels before 6.5
+	BytesReceived      uint64         `json:"bytes_received"`     // likewise
+	Subflows           []MPTCPSubflow `json:"subflows,omitempty"` // none where only root may see them, on older kernels
 }
 
 // MPTCPSubflow is one TCP connection of an MPTCP connection.
@@ -97,15 +97,15 @@ func MPTCPConnections(ns *netns.NS) ([]MPTCPConnection, error) {
 		return nil, fmt.Errorf("open sock_diag in %s: %w", ns, err)
 	}
 	defer c.Close()
-	devices, err := deviceOfAddr(ns)
+	devices, err := devicesByAddr(ns)
 	if err != nil {
 		return nil, err
 	}
-	d := mptcpDiag{conn: c, devices: devices, at: map[uint32]int{}}
+	d := mptcpDiag{conn: c, devices: devices, byToken: map[uint32]int{}}
 	for _, protocol := range []uint32{unix.IPPROTO_MPTCP, unix.IPPROTO_TCP} {
 		for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 			if err := d.dump(protocol, family); err != nil && !errors.Is(err, unix.ENOENT) {
-				return nil, fmt.Errorf("list mptcp connections of %s: %w", ns, plain(err))
+				return nil, fmt.Errorf("list mptcp connections of %s: %w", ns, kernelError(err))
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func MPTCPConnections(ns *netns.NS) ([]MPTCPConnection, error) {
 }
 
 // deviceOfAddr is which link has an address, in ns.
-func deviceOfAddr(ns *netns.NS) (map[netip.Addr]string, error) {
+func devicesByAddr(ns *netns.NS) (map[netip.Addr]string, error) {
 	h, err := Handle(ns)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ type mptcpDiag struct {
 	conn    *netlink.Conn
 	devices map[netip.Addr]string
 	all     []MPTCPConnection
-	at      map[uint32]int // place in all, by token
+	byToken map[uint32]int // place in all, by token
 }
 
 // dump adds connections, or, asked for TCP, puts subflows to them.
@@ -158,7 +158,7 @@ func (d *mptcpDiag) dump(protocol uint32, family byte) error {
 	b[0], b[1], b[2] = family, byte(unix.IPPROTO_TCP), 1<<(diagInfo-1)
 	binary.NativeEndian.PutUint32(b[4:], liveStates)
 	if protocol > 255 {
-		more, err := pack([]attribute{word(diagRequestProtocol, int(protocol))})
+		more, err := pack([]attribute{uint32Attr(diagRequestProtocol, int(protocol))})
 		if err != nil {
 			return err
 		}
@@ -194,12 +194,12 @@ func (d *mptcpDiag) connection(b []byte, attrs map[uint16][]byte) {
 	if _, err := binary.Decode(padded, binary.NativeEndian, &info); err != nil || len(attrs[diagInfo]) == 0 {
 		return
 	}
-	d.at[info.Token] = len(d.all)
+	d.byToken[info.Token] = len(d.all)
 	d.all = append(d.all, MPTCPConnection{
 		Local: diagAddr(b, 4, 8), Remote: diagAddr(b, 6, 24), State: diagState(b), Token: info.Token,
-		UserID:   int(binary.NativeEndian.Uint32(b[64:])),
-		Fallback: info.Flags&sys.MPTCPFallback != 0,
-		Further:  int(info.Subflows), FurtherMost: int(info.SubflowsMax),
+		UserID:        int(binary.NativeEndian.Uint32(b[64:])),
+		Fallback:      info.Flags&sys.MPTCPFallback != 0,
+		ExtraSubflows: int(info.Subflows), ExtraSubflowsLimit: int(info.SubflowsMax),
 		BytesSent: info.BytesSent, BytesReceived: info.BytesReceived,
 	})
 }
@@ -215,7 +215,7 @@ func (d *mptcpDiag) subflow(b []byte, attrs map[uint16][]byte) error {
 	if err != nil || len(about[subflowTokenLocal]) != 4 {
 		return err
 	}
-	i, ok := d.at[binary.NativeEndian.Uint32(about[subflowTokenLocal])]
+	i, ok := d.byToken[binary.NativeEndian.Uint32(about[subflowTokenLocal])]
 	if !ok {
 		return nil
 	}

@@ -16,7 +16,7 @@ import (
 // A connection over two cables is listed at both ends with both subflows, by their
 // devices, and with what they carried.
 func TestMPTCPConnections(t *testing.T) {
-	need(t, "mptcp")
+	requireKind(t, "mptcp")
 	a, b := newNS(t, "a"), newNS(t, "b")
 	for _, c := range []struct{ a, b, addrA, addrB string }{
 		{"a1", "b1", "192.0.2.1/24", "192.0.2.2/24"}, {"a2", "b2", "198.51.100.1/24", "198.51.100.2/24"},
@@ -54,7 +54,7 @@ func TestMPTCPConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn := waitForSubflows(t, a, 2)
-	if conn.Fallback || conn.State != "ESTABLISHED" || conn.Further != 1 || conn.FurtherMost != 2 ||
+	if conn.Fallback || conn.State != "ESTABLISHED" || conn.ExtraSubflows != 1 || conn.ExtraSubflowsLimit != 2 ||
 		conn.BytesReceived != 5 && kernelAtLeast(t, 6, 5) || // mptcpi_bytes_received came with it
 		conn.Local.Addr() != mustAddr("192.0.2.1") || conn.Remote.String() != "192.0.2.2:777" || conn.Token == 0 {
 		t.Errorf("the connection is %+v", conn)
@@ -92,9 +92,9 @@ func waitForSubflows(t *testing.T, ns *netns.NS, n int) link.MPTCPConnection {
 	return link.MPTCPConnection{}
 }
 
-func TestFindMPTCPMost(t *testing.T) {
-	need(t, "mptcp")
-	most, err := link.FindMPTCPMost(newNS(t, "asked"))
+func TestProbeMPTCPCapacity(t *testing.T) {
+	requireKind(t, "mptcp")
+	most, err := link.ProbeMPTCPCapacity(newNS(t, "asked"))
 	must(t, err)
 	ns := newNS(t, "a")
 	must(t, link.SetMPTCPLimits(ns, link.MPTCPLimits{Subflows: most.Subflows}))

@@ -48,7 +48,7 @@ func (NetkitSpec) Kind() string { return "netkit" }
 
 // Validate implements Spec.
 func (s NetkitSpec) Validate() error {
-	if err := check("netkit", s.params()); err != nil {
+	if err := checkValues("netkit", s.params()); err != nil {
 		return err
 	}
 	switch {
@@ -86,7 +86,7 @@ func (s *NetkitSpec) fields() []field {
 
 func (s NetkitSpec) peer() Attrs { return s.Peer }
 
-func (s NetkitSpec) create(m *maker) error {
+func (s NetkitSpec) create(m *creator) error {
 	peer, err := peerAttribute(unix.IFLA_NETKIT_PEER_INFO, s.Peer, m)
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func (OVSBridgeSpec) Kind() string { return "openvswitch" }
 
 // Validate implements Spec.
 func (s OVSBridgeSpec) Validate() error {
-	if err := check("openvswitch", s.params()); err != nil {
+	if err := checkValues("openvswitch", s.params()); err != nil {
 		return err
 	}
 	if s.STP && s.RSTP {
@@ -68,12 +68,12 @@ func (s *OVSBridgeSpec) params() []field {
 		field{name: "datapath_type", val: choice[OVSDatapath]{p: &s.DatapathType, options: []option{{text: "system"}, {text: "netdev"}}}},
 		field{name: "fail_mode", val: choice[OVSFailMode]{p: &s.FailMode, options: []option{{text: "standalone"}, {text: "secure"}}}},
 		field{name: "datapath_id", val: pattern[string]{&s.DatapathID, ovsDatapathID, "16 hexadecimal digits in lower case, not all 0"}},
-		field{name: "stp", val: yes(&s.STP)},
-		field{name: "rstp", val: yes(&s.RSTP)},
-		field{name: "mcast_snooping", val: yes(&s.McastSnooping)},
-		field{name: "forward_bpdu", val: yes(&s.ForwardBPDU)},
+		field{name: "stp", val: bool8(&s.STP)},
+		field{name: "rstp", val: bool8(&s.RSTP)},
+		field{name: "mcast_snooping", val: bool8(&s.McastSnooping)},
+		field{name: "forward_bpdu", val: bool8(&s.ForwardBPDU)},
 		field{name: "mac_ageing", val: period{p: &s.MACAgeing, unit: time.Second, min: 15 * time.Second, max: time.Hour}},
-		field{name: "mac_table_size", val: u32(&s.MACTableSize).in(10, 1000000)},
+		field{name: "mac_table_size", val: u32(&s.MACTableSize).between(10, 1000000)},
 	)
 }
 
@@ -82,8 +82,8 @@ var (
 	ovsDatapathID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{16}$`) })
 )
 
-func (s OVSBridgeSpec) create(m *maker) error {
-	if has(m.ns, s.Name) {
+func (s OVSBridgeSpec) create(m *creator) error {
+	if linkExists(m.ns, s.Name) {
 		return unix.EEXIST
 	}
 	set := ovsSettings{}
@@ -116,7 +116,7 @@ func (s OVSBridgeSpec) read(r *reader) (Spec, error) {
 	ageing, _ := strconv.Atoi(other["mac-aging-time"])
 	size, _ := strconv.Atoi(other["mac-table-size"])
 	got := OVSBridgeSpec{
-		Attrs: r.report.attrs(), DB: s.DB,
+		Attrs: r.info.attrs(), DB: s.DB,
 		DatapathType: OVSDatapath(br.string("datapath_type")), FailMode: OVSFailMode(br.string("fail_mode")),
 		DatapathID: br.string("datapath_id"),
 		STP:        br.bool("stp_enable"), RSTP: br.bool("rstp_enable"), McastSnooping: br.bool("mcast_snooping_enable"),
@@ -169,7 +169,7 @@ func (OVSPortSpec) Kind() string { return "openvswitch-port" }
 
 // Validate implements Spec.
 func (s OVSPortSpec) Validate() error {
-	if err := check("openvswitch-port", s.params()); err != nil {
+	if err := checkValues("openvswitch-port", s.params()); err != nil {
 		return err
 	}
 	switch {
@@ -193,18 +193,18 @@ func (s *OVSPortSpec) params() []field {
 		field{name: "db", val: pattern[string]{&s.DB, ovsDB, "unix:PATH"}},
 		field{name: "bridge", val: device{p: &s.Bridge, required: true}},
 		field{name: "type", val: choice[OVSPortType]{p: &s.Type, options: []option{{text: "system"}, {text: "internal"}}}},
-		field{name: "tag", val: u16(&s.Tag).in(1, 4095)},
-		field{name: "trunks", val: list[int]{p: &s.Trunks, what: "VLANs 0…4095", parse: vlan}},
+		field{name: "tag", val: u16(&s.Tag).between(1, 4095)},
+		field{name: "trunks", val: list[int]{p: &s.Trunks, element: "VLANs 0…4095", parse: vlan}},
 		field{name: "vlan_mode", val: choice[OVSVLANMode]{p: &s.VLANMode, options: []option{
 			{text: "access"}, {text: "trunk"}, {text: "native-tagged"}, {text: "native-untagged"}, {text: "dot1q-tunnel"}}}},
-		field{name: "protected", val: yes(&s.Protected)},
-		field{name: "ofport", val: u16(&s.OpenFlow).in(1, 65279)},
+		field{name: "protected", val: bool8(&s.Protected)},
+		field{name: "ofport", val: u16(&s.OpenFlow).between(1, 65279)},
 		field{name: "ingress_bps", val: u32(&s.IngressBps)},
 	)
 }
 
-func (s OVSPortSpec) create(m *maker) error {
-	exists := has(m.ns, s.Name)
+func (s OVSPortSpec) create(m *creator) error {
+	exists := linkExists(m.ns, s.Name)
 	switch {
 	case s.Type == OVSInternalPort && exists:
 		return unix.EEXIST
@@ -249,8 +249,8 @@ func (s OVSPortSpec) read(r *reader) (Spec, error) {
 	}
 	port, iface := rows[0], rows[1]
 	got := OVSPortSpec{
-		Attrs: r.report.attrs(), DB: s.DB, Bridge: strings.TrimSpace(br),
-		Type: OVSPortType(iface.string("type")), Tag: port.int("tag"), Trunks: orderedLike(s.Trunks.All(), port.ints("trunks")),
+		Attrs: r.info.attrs(), DB: s.DB, Bridge: strings.TrimSpace(br),
+		Type: OVSPortType(iface.string("type")), Tag: port.int("tag"), Trunks: sortLike(s.Trunks.All(), port.ints("trunks")),
 		VLANMode: OVSVLANMode(port.string("vlan_mode")), Protected: port.bool("protected"),
 		OpenFlow: iface.int("ofport"), IngressBps: iface.int("ingress_policing_rate") * 1000,
 	}
@@ -283,9 +283,9 @@ func macText(m MAC) string {
 
 // ovsCreate runs a transaction that makes a link, and takes back what the switch
 // could not make.
-func (m *maker) ovsCreate(db string, args []string) error {
+func (m *creator) ovsCreate(db string, args []string) error {
 	out, err := ovsRun(db, args...)
-	if err == nil && has(m.ns, m.spec.attrs().Name) {
+	if err == nil && linkExists(m.ns, m.spec.attrs().Name) {
 		return nil
 	}
 	switch {

@@ -24,12 +24,12 @@ func needOVS(t *testing.T) {
 	if _, err := exec.LookPath("ovs-vswitchd"); err != nil {
 		t.Skip(err)
 	}
-	need(t, "tun")
+	requireKind(t, "tun")
 }
 
 // coveredByKernel spares slow guests what the conformance suite tests there with
 // the kernel's datapath.
-func coveredByKernel(t *testing.T) bool {
+func kernelOVSWorks(t *testing.T) bool {
 	t.Helper()
 	if link.Probe("openvswitch") == nil {
 		t.Log("TestConformance/openvswitch covers it here")
@@ -41,34 +41,34 @@ func coveredByKernel(t *testing.T) bool {
 // TestOVSInUserSpace runs the switch with its own datapath.
 func TestOVSInUserSpace(t *testing.T) {
 	needOVS(t)
-	if coveredByKernel(t) {
+	if kernelOVSWorks(t) {
 		return
 	}
 	br := newNS(t, "bridge")
 	o := startOVS(t, br)
-	spec := link.OVSBridgeSpec{Attrs: named("br0"), DB: o.DB(), DatapathType: link.OVSNetdev}
+	spec := link.OVSBridgeSpec{Attrs: attrs("br0"), DB: o.DB(), DatapathType: link.OVSNetdev}
 	create(t, br, spec, nil)
 	if _, err := link.Create(br, spec, link.Target{}); !errors.Is(err, link.ErrExists) {
 		t.Errorf("the same bridge again: %v, want ErrExists", err)
 	}
 	a, b := ovsMachine(t, o, br, "m1", "192.0.2.1/24", 7), ovsMachine(t, o, br, "m2", "192.0.2.2/24", 7)
 	other := ovsMachine(t, o, br, "m3", "192.0.2.3/24", 8)
-	for _, e := range []*end{a, b} { // this datapath does not fill in checksums
+	for _, e := range []*endpoint{a, b} { // this datapath does not fill in checksums
 		must(t, e.link.SetOffload("tx", false))
 	}
-	passes(t, a, b)
-	isolated(t, other, a, b)
+	checkReachable(t, a, b)
+	checkIsolated(t, other, a, b)
 }
 
 // TestOVSParametersInUserSpace is the part of the conformance suite that does
 // not depend on who forwards packets.
 func TestOVSParametersInUserSpace(t *testing.T) {
 	needOVS(t)
-	if coveredByKernel(t) {
+	if kernelOVSWorks(t) {
 		return
 	}
-	t.Run("bridge", ovsSuiteOn(link.OVSNetdev).parameters)
-	t.Run("port", ovsPortSuiteOn(link.OVSNetdev).parameters)
+	t.Run("bridge", ovsSuiteOn(link.OVSNetdev).createsValid)
+	t.Run("port", ovsPortSuiteOn(link.OVSNetdev).createsValid)
 }
 
 // TestOVSPortKeepsItsLink: a port of type system is taken off the bridge, and
@@ -77,9 +77,9 @@ func TestOVSPortKeepsItsLink(t *testing.T) {
 	needOVS(t)
 	br := newNS(t, "bridge")
 	o := startOVS(t, br)
-	create(t, br, link.OVSBridgeSpec{Attrs: named("br0"), DB: o.DB(), DatapathType: link.OVSNetdev}, nil)
+	create(t, br, link.OVSBridgeSpec{Attrs: attrs("br0"), DB: o.DB(), DatapathType: link.OVSNetdev}, nil)
 	cable(t, br, "port", br, "wire")
-	spec := link.OVSPortSpec{Attrs: named("port"), Bridge: "br0", DB: o.DB()}
+	spec := link.OVSPortSpec{Attrs: attrs("port"), Bridge: "br0", DB: o.DB()}
 	l, err := link.Create(br, spec, link.Target{})
 	must(t, err)
 	if _, err := link.Create(br, spec, link.Target{}); !errors.Is(err, link.ErrExists) {
@@ -93,7 +93,7 @@ func TestOVSPortKeepsItsLink(t *testing.T) {
 	if _, err := link.Create(br, spec, link.Target{}); !errors.As(err, &p) || p.Param != "name" {
 		t.Errorf("a port without a link: %v, want a *ParamError for name", err)
 	}
-	spec = link.OVSPortSpec{Attrs: named("inner"), Bridge: "nobody", Type: link.OVSInternalPort, DB: o.DB()}
+	spec = link.OVSPortSpec{Attrs: attrs("inner"), Bridge: "nobody", Type: link.OVSInternalPort, DB: o.DB()}
 	if _, err := link.Create(br, spec, link.Target{}); err == nil {
 		t.Error("a port of a bridge that is not there was made")
 	}
@@ -112,7 +112,7 @@ func TestStartOVSLeavesNothing(t *testing.T) {
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a start that failed left its directory: %v", err)
 	}
-	before := takeTrace(t, br)
+	before := takeSnapshot(t, br)
 	o, err := link.StartOVS(t.Context(), br, dir)
 	must(t, err)
 	must(t, o.Close())
@@ -120,14 +120,14 @@ func TestStartOVSLeavesNothing(t *testing.T) {
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Close left the directory: %v", err)
 	}
-	untouched(t, before, br)
-	if left := running(t, dir); left != nil {
+	checkSnapshot(t, before, br)
+	if left := processesUsing(t, dir); left != nil {
 		t.Errorf("still running: %q", left)
 	}
 }
 
 // running are the command lines that mention dir.
-func running(t *testing.T, dir string) []string {
+func processesUsing(t *testing.T, dir string) []string {
 	t.Helper()
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	must(t, err)
@@ -162,16 +162,16 @@ func TestOVSDiesWithItsOwner(t *testing.T) {
 	must(t, owner.Start())
 	_, err = bufio.NewReader(out).ReadString('\n')
 	must(t, err)
-	if n := len(running(t, dir)); n != 2 {
+	if n := len(processesUsing(t, dir)); n != 2 {
 		t.Errorf("%d processes have the switch's directory, want 2", n)
 	}
 	must(t, owner.Process.Kill())
 	owner.Wait() // an error: it was killed
-	again := time.NewTicker(resend)
+	again := time.NewTicker(retryInterval)
 	defer again.Stop()
-	for until := time.Now().Add(patience); running(t, dir) != nil; <-again.C {
+	for until := time.Now().Add(timeout); processesUsing(t, dir) != nil; <-again.C {
 		if time.Now().After(until) {
-			t.Fatalf("still running: %q", running(t, dir))
+			t.Fatalf("still running: %q", processesUsing(t, dir))
 		}
 	}
 }

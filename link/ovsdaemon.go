@@ -66,7 +66,7 @@ func awaitUptime(ctx context.Context, d time.Duration) error {
 // When ctx ends, the daemons are killed. Without the programs the error is a
 // *Lack.
 func StartOVS(ctx context.Context, ns *netns.NS, dir string) (*OVS, error) {
-	if err := ovsPrograms(); err != nil {
+	if err := checkOVSPrograms(); err != nil {
 		return nil, err
 	}
 	dir, err := filepath.Abs(dir)
@@ -88,10 +88,10 @@ func StartOVS(ctx context.Context, ns *netns.NS, dir string) (*OVS, error) {
 
 const ovsSocket = "db.sock"
 
-func ovsPrograms() error {
+func checkOVSPrograms() error {
 	for _, p := range []string{"ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-appctl"} {
 		if _, err := program.Find(p); err != nil {
-			return lackOf("openvswitch", err)
+			return newLack("openvswitch", err)
 		}
 	}
 	return nil
@@ -117,7 +117,7 @@ func (o *OVS) start(ctx context.Context, ns *netns.NS) error {
 	if err != nil {
 		return err
 	}
-	if err := o.db.answers(within, o.path(ovsSocket)); err != nil {
+	if err := o.db.waitForSocket(within, o.path(ovsSocket)); err != nil {
 		return err
 	}
 	if err := awaitUptime(within, ovsUptime); err != nil {
@@ -127,7 +127,7 @@ func (o *OVS) start(ctx context.Context, ns *netns.NS) error {
 	if err != nil {
 		return err
 	}
-	return o.vs.answers(within, o.path("ovs-vswitchd.ctl"))
+	return o.vs.waitForSocket(within, o.path("ovs-vswitchd.ctl"))
 }
 
 // environ keeps the daemons and their tools out of the system's directories.
@@ -209,7 +209,7 @@ func startChild(ns *netns.NS, cmd *exec.Cmd, log string) (*child, error) {
 }
 
 // answers waits until the child listens on a socket.
-func (c *child) answers(ctx context.Context, socket string) error {
+func (c *child) waitForSocket(ctx context.Context, socket string) error {
 	again := time.NewTicker(5 * time.Millisecond) // a daemon takes some 20 ms to start
 	defer again.Stop()
 	for {
@@ -219,7 +219,7 @@ func (c *child) answers(ctx context.Context, socket string) error {
 		}
 		select {
 		case <-c.done:
-			return fmt.Errorf("%s ended: %v: %s", filepath.Base(c.cmd.Path), c.err, c.lastWords())
+			return fmt.Errorf("%s ended: %v: %s", filepath.Base(c.cmd.Path), c.err, c.logTail())
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w", filepath.Base(c.cmd.Path), ctx.Err())
 		case <-again.C:
@@ -228,7 +228,7 @@ func (c *child) answers(ctx context.Context, socket string) error {
 }
 
 // lastWords is the end of the child's log.
-func (c *child) lastWords() string {
+func (c *child) logTail() string {
 	b, err := os.ReadFile(c.log)
 	if err != nil {
 		return err.Error()

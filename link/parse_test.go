@@ -18,28 +18,28 @@ func TestParse(t *testing.T) {
 		want   link.Spec
 	}{
 		{"defaults", "veth", map[string]string{"name": "a", "peer": "b"},
-			link.VethSpec{Attrs: named("a"), Peer: named("b")}},
+			link.VethSpec{Attrs: attrs("a"), Peer: attrs("b")}},
 		{"the peer's parameters", "veth", map[string]string{"name": "a", "peer": "b", "peer_mtu": "9000", "peer_mac": "02:00:5e:10:00:01"},
-			link.VethSpec{Attrs: named("a"), Peer: link.Attrs{Name: "b", MTU: 9000, MAC: link.MAC{2, 0, 0x5e, 0x10, 0, 1}}}},
+			link.VethSpec{Attrs: attrs("a"), Peer: link.Attrs{Name: "b", MTU: 9000, MAC: link.MAC{2, 0, 0x5e, 0x10, 0, 1}}}},
 		{"a choice", "macvlan", map[string]string{"name": "a", "parent": "p", "mode": "passthru", "nopromisc": "on"},
-			link.MacvlanSpec{Attrs: named("a"), Parent: "p", Mode: link.MacvlanPassthru, NoPromisc: true}},
+			link.MacvlanSpec{Attrs: attrs("a"), Parent: "p", Mode: link.MacvlanPassthru, NoPromisc: true}},
 		{"a list", "macvlan", map[string]string{"name": "a", "parent": "p", "mode": "source", "sources": "02:00:00:00:00:01, 02:00:00:00:00:02"},
-			link.MacvlanSpec{Attrs: named("a"), Parent: "p", Mode: link.MacvlanSource, Sources: link.ListOf(link.MAC{2, 5: 1}, link.MAC{2, 5: 2})}},
+			link.MacvlanSpec{Attrs: attrs("a"), Parent: "p", Mode: link.MacvlanSource, Sources: link.ListOf(link.MAC{2, 5: 1}, link.MAC{2, 5: 2})}},
 		{"a switch", "vxlan", map[string]string{"name": "a", "vni": "0x10", "learning": "false", "localbypass": "default"},
-			link.VXLANSpec{Attrs: named("a"), VNI: 16, Learning: link.Off}},
+			link.VXLANSpec{Attrs: attrs("a"), VNI: 16, Learning: link.Off}},
 		{"addresses", "vxlan", map[string]string{"name": "a", "vni": "1", "parent": "p", "group": "239.1.1.1", "local": "::ffff:192.0.2.1"},
-			link.VXLANSpec{Attrs: named("a"), VNI: 1, Parent: "p", Group: mustAddr("239.1.1.1"), Local: mustAddr("192.0.2.1")}},
+			link.VXLANSpec{Attrs: attrs("a"), VNI: 1, Parent: "p", Group: mustAddr("239.1.1.1"), Local: mustAddr("192.0.2.1")}},
 		{"a duration", "bridge", map[string]string{"name": "a", "ageing_time": "1m", "max_age": "10s"},
-			link.BridgeSpec{Attrs: named("a"), AgeingTime: time.Minute, MaxAge: 10 * time.Second}},
+			link.BridgeSpec{Attrs: attrs("a"), AgeingTime: time.Minute, MaxAge: 10 * time.Second}},
 		{"none", "bridge-vlan", map[string]string{"name": "a", "ageing_time": "none", "vlan_default_pvid": "none"},
-			link.BridgeSpec{Attrs: named("a"), VLANFiltering: true, AgeingTime: -1, VLANDefaultPVID: -1}},
+			link.BridgeSpec{Attrs: attrs("a"), VLANFiltering: true, AgeingTime: -1, VLANDefaultPVID: -1}},
 		{"maps", "vlan", map[string]string{"name": "a", "parent": "p", "id": "7", "egress_qos": "1:2,3:4"},
-			link.VLANSpec{Attrs: named("a"), Parent: "p", ID: 7, EgressQoS: link.ListOf(link.QoSMap{From: 1, To: 2}, link.QoSMap{From: 3, To: 4})}},
+			link.VLANSpec{Attrs: attrs("a"), Parent: "p", ID: 7, EgressQoS: link.ListOf(link.QoSMap{From: 1, To: 2}, link.QoSMap{From: 3, To: 4})}},
 		{"both keys", "gre", map[string]string{"name": "a", "key": "7", "seq": "yes"},
-			link.GRESpec{Attrs: named("a"), InKey: 7, OutKey: 7, Sequence: true}},
+			link.GRESpec{Attrs: attrs("a"), InKey: 7, OutKey: 7, Sequence: true}},
 		{"peers", "wireguard", map[string]string{"name": "a", "peers": "public_key=" + link.WireGuardPublic{1}.String() + " endpoint=192.0.2.1:1 keepalive=5s; public_key=" +
 			link.WireGuardPublic{2}.String() + " allowed_ips=192.0.2.0/24,2001:db8::/32 preshared_key=" + link.WireGuardKey{3}.Text()},
-			link.WireGuardSpec{Attrs: named("a"), Peers: link.ListOf(
+			link.WireGuardSpec{Attrs: attrs("a"), Peers: link.ListOf(
 				link.WireGuardPeer{PublicKey: link.WireGuardPublic{1}, Endpoint: netip.MustParseAddrPort("192.0.2.1:1"), Keepalive: 5 * time.Second},
 				link.WireGuardPeer{PublicKey: link.WireGuardPublic{2}, PresharedKey: link.WireGuardKey{3},
 					AllowedIPs: link.ListOf(netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32"))})}},
@@ -107,7 +107,7 @@ func TestParseRefuses(t *testing.T) {
 func TestParseUnknownParameter(t *testing.T) {
 	_, err := link.Parse("macvlan", map[string]string{"name": "a", "parent": "p", "mod": "bridge"})
 	var p *link.ParamError
-	if !errors.As(err, &p) || len(p.Known) == 0 || p.Known[0] != "mode" || !strings.HasPrefix(err.Error(), `macvlan: no parameter "mod"; there are mode, `) {
+	if !errors.As(err, &p) || len(p.ValidParams) == 0 || p.ValidParams[0] != "mode" || !strings.HasPrefix(err.Error(), `macvlan: no parameter "mod"; there are mode, `) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -128,7 +128,7 @@ func TestParseUnknownKind(t *testing.T) {
 // parameter, through text and back.
 func TestParamsIsTheReverseOfParse(t *testing.T) {
 	for _, s := range suites() {
-		for _, spec := range s.full {
+		for _, spec := range s.valid {
 			params := link.Params(spec)
 			hidden := false
 			for name, text := range params {
@@ -149,7 +149,7 @@ func TestParamsIsTheReverseOfParse(t *testing.T) {
 // kernel. What only a kernel can know is listed.
 func TestValidate(t *testing.T) {
 	for _, s := range suites() {
-		for _, r := range s.bad {
+		for _, r := range s.invalid {
 			kernelKnows := r.param == "parent" || r.param == "mtu" // who exists, and how large its MTU is
 			err := r.spec.Validate()
 			var p *link.ParamError
@@ -159,7 +159,7 @@ func TestValidate(t *testing.T) {
 				t.Errorf("%+v: got %v, want a *ParamError for %s", r.spec, err, r.param)
 			}
 		}
-		for _, spec := range s.full {
+		for _, spec := range s.valid {
 			if err := spec.Validate(); err != nil {
 				t.Errorf("%+v: %v", spec, err)
 			}
@@ -169,13 +169,13 @@ func TestValidate(t *testing.T) {
 
 func TestSecretsStayHidden(t *testing.T) {
 	private, shared := link.WireGuardKey{1, 2, 3}, link.WireGuardKey{4, 5, 6}
-	spec := link.WireGuardSpec{Attrs: named("a"), PrivateKey: private,
+	spec := link.WireGuardSpec{Attrs: attrs("a"), PrivateKey: private,
 		Peers: link.ListOf(link.WireGuardPeer{PublicKey: link.WireGuardPublic{7}, PresharedKey: shared})}
 	_, bad := link.Parse("wireguard", map[string]string{"name": "a", "private_key": private.Text() + "x"})
 	if bad == nil {
 		t.Fatal("a private key that is none was accepted")
 	}
-	seen := printed(spec) + bad.Error()
+	seen := formats(spec) + bad.Error()
 	for _, text := range link.Params(spec) {
 		seen += text
 	}

@@ -10,15 +10,15 @@ type IFBSpec struct {
 func (IFBSpec) Kind() string { return "ifb" }
 
 // Validate implements Spec.
-func (s IFBSpec) Validate() error { return check("ifb", s.params()) }
+func (s IFBSpec) Validate() error { return checkValues("ifb", s.params()) }
 
 func (s *IFBSpec) params() []field { return s.Attrs.params() }
 
-func (s IFBSpec) create(m *maker) error {
+func (s IFBSpec) create(m *creator) error {
 	return m.newLink(request{kind: "ifb", attrs: s.Attrs}, noUnderlay)
 }
 
-func (IFBSpec) read(r *reader) (Spec, error) { return IFBSpec{r.report.attrs()}, nil }
+func (IFBSpec) read(r *reader) (Spec, error) { return IFBSpec{r.info.attrs()}, nil }
 
 // DummySpec is a device that throws away what it is given: something to hold an
 // address, or to be a parent (drivers/net/dummy.c).
@@ -30,12 +30,12 @@ type DummySpec struct {
 func (DummySpec) Kind() string { return "dummy" }
 
 // Validate implements Spec.
-func (s DummySpec) Validate() error { return check("dummy", s.params()) }
+func (s DummySpec) Validate() error { return checkValues("dummy", s.params()) }
 
 func (s *DummySpec) params() []field { return s.Attrs.params() }
 
-func (s DummySpec) create(m *maker) error {
+func (s DummySpec) create(m *creator) error {
 	return m.newLink(request{kind: "dummy", attrs: s.Attrs}, noUnderlay)
 }
 
-func (DummySpec) read(r *reader) (Spec, error) { return DummySpec{r.report.attrs()}, nil }
+func (DummySpec) read(r *reader) (Spec, error) { return DummySpec{r.info.attrs()}, nil }

@@ -33,29 +33,29 @@ type BridgePort struct {
 
 func (p *BridgePort) fields() []field {
 	return []field{
-		{"hairpin", unix.IFLA_BRPORT_MODE, yesOrNo(&p.Hairpin)},
-		{"isolated", unix.IFLA_BRPORT_ISOLATED, yesOrNo(&p.Isolated)},
+		{"hairpin", unix.IFLA_BRPORT_MODE, bool8Always(&p.Hairpin)},
+		{"isolated", unix.IFLA_BRPORT_ISOLATED, bool8Always(&p.Isolated)},
 		{"learning", unix.IFLA_BRPORT_LEARNING, toggle8(&p.Learning)},
 		{"flood", unix.IFLA_BRPORT_UNICAST_FLOOD, toggle8(&p.Flood)},
 		{"mcast_flood", unix.IFLA_BRPORT_MCAST_FLOOD, toggle8(&p.McastFlood)},
 		{"bcast_flood", unix.IFLA_BRPORT_BCAST_FLOOD, toggle8(&p.BcastFlood)},
-		{"mcast_to_unicast", unix.IFLA_BRPORT_MCAST_TO_UCAST, yesOrNo(&p.McastToUcast)},
-		{"guard", unix.IFLA_BRPORT_GUARD, yesOrNo(&p.BPDUGuard)},
-		{"root_block", unix.IFLA_BRPORT_PROTECT, yesOrNo(&p.RootBlock)},
-		{"fastleave", unix.IFLA_BRPORT_FAST_LEAVE, yesOrNo(&p.FastLeave)},
-		{"proxy_arp", unix.IFLA_BRPORT_PROXYARP, yesOrNo(&p.ProxyARP)},
-		{"neigh_suppress", unix.IFLA_BRPORT_NEIGH_SUPPRESS, yesOrNo(&p.NeighSuppress)},
-		{"locked", unix.IFLA_BRPORT_LOCKED, yesOrNo(&p.Locked)},
-		{"vlan_tunnel", unix.IFLA_BRPORT_VLAN_TUNNEL, yesOrNo(&p.VLANTunnel)},
+		{"mcast_to_unicast", unix.IFLA_BRPORT_MCAST_TO_UCAST, bool8Always(&p.McastToUcast)},
+		{"guard", unix.IFLA_BRPORT_GUARD, bool8Always(&p.BPDUGuard)},
+		{"root_block", unix.IFLA_BRPORT_PROTECT, bool8Always(&p.RootBlock)},
+		{"fastleave", unix.IFLA_BRPORT_FAST_LEAVE, bool8Always(&p.FastLeave)},
+		{"proxy_arp", unix.IFLA_BRPORT_PROXYARP, bool8Always(&p.ProxyARP)},
+		{"neigh_suppress", unix.IFLA_BRPORT_NEIGH_SUPPRESS, bool8Always(&p.NeighSuppress)},
+		{"locked", unix.IFLA_BRPORT_LOCKED, bool8Always(&p.Locked)},
+		{"vlan_tunnel", unix.IFLA_BRPORT_VLAN_TUNNEL, bool8Always(&p.VLANTunnel)},
 		{"group_fwd_mask", unix.IFLA_BRPORT_GROUP_FWD_MASK, u16(&p.GroupFwdMask)},
-		{"priority", unix.IFLA_BRPORT_PRIORITY, u16(&p.Priority).in(1, 63)},
-		{"cost", unix.IFLA_BRPORT_COST, u32(&p.Cost).in(1, 65535)},
+		{"priority", unix.IFLA_BRPORT_PRIORITY, u16(&p.Priority).between(1, 63)},
+		{"cost", unix.IFLA_BRPORT_COST, u32(&p.Cost).between(1, 65535)},
 	}
 }
 
 // Validate returns a *ParamError for the first parameter that no kernel would
 // accept.
-func (p BridgePort) Validate() error { return check("bridge port", p.fields()) }
+func (p BridgePort) Validate() error { return checkValues("bridge port", p.fields()) }
 
 // SetPort says how the bridge is to treat the link, which must be a port.
 // Switches left at Default, and numbers left 0, stay as they are. What the
@@ -64,7 +64,7 @@ func (l *Link) SetPort(p BridgePort) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	w := l.at()
+	w := l.current()
 	r, err := dial(w.ns)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (l *Link) SetPort(p BridgePort) error {
 	}
 	_, err = r.execute(unix.RTM_SETLINK, unix.NLM_F_ACK, ifinfo(unix.AF_BRIDGE, w.index), []attribute{info})
 	if err != nil {
-		return fmt.Errorf("set bridge port %q: %w", w.name, plain(err))
+		return fmt.Errorf("set bridge port %q: %w", w.name, kernelError(err))
 	}
 	got, err := l.Port()
 	if err != nil {
@@ -105,7 +105,7 @@ func verifyPort(asked, got BridgePort) error {
 // is an error.
 func (l *Link) Port() (BridgePort, error) {
 	var p BridgePort
-	w := l.at()
+	w := l.current()
 	r, err := dial(w.ns)
 	if err != nil {
 		return p, err
@@ -172,7 +172,7 @@ func (l *Link) VLANs() ([]PortVLAN, error) {
 // vlanLack explains a kernel whose bridges know no VLANs.
 func vlanLack(err error) error {
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		return lackOf("bridge-vlan", err)
+		return newLack("bridge-vlan", err)
 	}
 	return err
 }

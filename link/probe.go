@@ -14,14 +14,14 @@ import (
 // all the same.
 var probes = func() map[string]func() error {
 	out := map[string]func() error{
-		"mptcp":            sync.OnceValue(func() error { return inScratch("mptcp", probeMPTCP) }),
-		"tbf":              sync.OnceValue(func() error { return inScratch("tbf", probeTBF) }),
-		"bridge-netfilter": sync.OnceValue(func() error { return inScratch("bridge-netfilter", probeBridgeNetfilter) }),
+		"mptcp":            sync.OnceValue(func() error { return runProbe("mptcp", probeMPTCP) }),
+		"tbf":              sync.OnceValue(func() error { return runProbe("tbf", probeTBF) }),
+		"bridge-netfilter": sync.OnceValue(func() error { return runProbe("bridge-netfilter", probeBridgeNetfilter) }),
 	}
 	for _, k := range kinds() {
-		out[k.name] = sync.OnceValue(func() error { return inScratch(k.name, k.probe) })
+		out[k.name] = sync.OnceValue(func() error { return runProbe(k.name, k.probe) })
 	}
-	ovs := sync.OnceValue(func() error { return inScratch("openvswitch", probeOVS) })
+	ovs := sync.OnceValue(func() error { return runProbe("openvswitch", probeOVS) })
 	out["openvswitch"], out["openvswitch-port"] = ovs, ovs
 	return out
 }()
@@ -41,7 +41,7 @@ func Probe(kind string) error {
 
 // inScratch runs try in a namespace of its own. Whatever goes wrong there is a
 // Lack.
-func inScratch(kind string, try func(*netns.NS) error) error {
+func runProbe(kind string, try func(*netns.NS) error) error {
 	ns, err := netns.New("probe-" + kind)
 	if err == nil {
 		defer ns.Close()
@@ -54,18 +54,18 @@ func inScratch(kind string, try func(*netns.NS) error) error {
 	case errors.As(err, &lack):
 		return lack
 	}
-	return lackOf(kind, err)
+	return newLack(kind, err)
 }
 
 func (k kind) probe(ns *netns.NS) error {
 	if k.needsParent() {
-		p, err := Create(ns, VethSpec{Attrs: Attrs{Name: sampleParent}, Peer: Attrs{Name: "other"}}, Target{})
+		p, err := Create(ns, VethSpec{Attrs: Attrs{Name: probeParent}, Peer: Attrs{Name: "other"}}, Target{})
 		if err != nil {
 			return err
 		}
 		defer p.Close()
 	}
-	l, err := Create(ns, k.sample, Target{})
+	l, err := Create(ns, k.probeSpec, Target{})
 	if err != nil {
 		return err
 	}
@@ -73,9 +73,9 @@ func (k kind) probe(ns *netns.NS) error {
 }
 
 func (k kind) needsParent() bool {
-	for _, f := range k.params(k.sample) {
+	for _, f := range k.params(k.probeSpec) {
 		if f.name == "parent" {
-			return f.val.text() == sampleParent
+			return f.val.text() == probeParent
 		}
 	}
 	return false
@@ -83,7 +83,7 @@ func (k kind) needsParent() bool {
 
 // probeOVS starts no daemons: it asks for the programs and for the kernel's half.
 func probeOVS(ns *netns.NS) error {
-	if err := ovsPrograms(); err != nil {
+	if err := checkOVSPrograms(); err != nil {
 		return err
 	}
 	g, err := dialGenl(ns, "ovs_datapath")

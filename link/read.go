@@ -12,21 +12,21 @@ type reader struct {
 	*rtnl        // in the link's namespace
 	origin *rtnl // in the parent's
 	link   *Link
-	report *report
+	info   *linkInfo
 	*sockets
 }
 
 // newReader reads a link by sockets that outlive the reader; rep is what the kernel has
 // just said of it, or nil.
-func newReader(l *Link, by *sockets, rep *report) (*reader, error) {
-	w := l.at()
+func newReader(l *Link, by *sockets, rep *linkInfo) (*reader, error) {
+	w := l.current()
 	here, err := by.dial(w.ns)
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{rtnl: here, link: l, sockets: by, report: rep}
+	r := &reader{rtnl: here, link: l, sockets: by, info: rep}
 	if rep == nil {
-		if r.report, err = here.byIndex(w.index); err != nil {
+		if r.info, err = here.byIndex(w.index); err != nil {
 			return nil, fmt.Errorf("find link %q in %s: %w", w.name, w.ns, err)
 		}
 	}
@@ -36,13 +36,13 @@ func newReader(l *Link, by *sockets, rep *report) (*reader, error) {
 
 // into fills the shared parameters and the fields of IFLA_INFO_DATA.
 func (r *reader) into(a *Attrs, fields []field) error {
-	*a = r.report.attrs()
-	return decodeFields(fields, r.report.data, r.origin)
+	*a = r.info.attrs()
+	return decodeFields(fields, r.info.data, r.origin)
 }
 
 // parent is the name of the link this one stands on (IFLA_LINK).
 func (r *reader) parent() (string, error) {
-	i := r.report.number(unix.IFLA_LINK)
+	i := r.info.number(unix.IFLA_LINK)
 	if i == 0 {
 		return "", nil
 	}
@@ -59,14 +59,14 @@ func (r *reader) peer(kind string) (Attrs, error) {
 	if err != nil {
 		return Attrs{}, err
 	}
-	rep, err := there.byIndex(r.report.number(unix.IFLA_LINK))
+	rep, err := there.byIndex(r.info.number(unix.IFLA_LINK))
 	if errors.Is(err, unix.ENODEV) {
 		return Attrs{}, nil
 	}
 	if err != nil {
-		return Attrs{}, fmt.Errorf("find the peer of link %q: %w", r.report.name, err)
+		return Attrs{}, fmt.Errorf("find the peer of link %q: %w", r.info.name, err)
 	}
-	if rep.kind != kind || rep.number(unix.IFLA_LINK) != r.report.index {
+	if rep.kind != kind || rep.number(unix.IFLA_LINK) != r.info.index {
 		return Attrs{}, nil
 	}
 	return rep.attrs(), nil

@@ -97,25 +97,25 @@ func nest(typ uint16, inner []attribute) (attribute, error) {
 	return attribute{Type: typ | netlink.Nested, Data: b}, err
 }
 
-func word(typ uint16, n int) attribute {
+func uint32Attr(typ uint16, n int) attribute {
 	return attribute{Type: typ, Data: putUint(uint32(n), 4, false)}
 }
 
-func text(typ uint16, s string) attribute {
+func stringAttr(typ uint16, s string) attribute {
 	return attribute{Type: typ, Data: append([]byte(s), 0)}
 }
 
 // attributes are the shared parameters as a link message has them.
 func (a Attrs) attributes() []attribute {
-	out := []attribute{text(unix.IFLA_IFNAME, a.Name)}
+	out := []attribute{stringAttr(unix.IFLA_IFNAME, a.Name)}
 	if a.MTU != 0 {
-		out = append(out, word(unix.IFLA_MTU, a.MTU))
+		out = append(out, uint32Attr(unix.IFLA_MTU, a.MTU))
 	}
 	if a.MAC != (MAC{}) {
 		out = append(out, attribute{Type: unix.IFLA_ADDRESS, Data: a.MAC[:]})
 	}
 	if a.TxQueueLen != 0 {
-		out = append(out, word(unix.IFLA_TXQLEN, a.TxQueueLen))
+		out = append(out, uint32Attr(unix.IFLA_TXQLEN, a.TxQueueLen))
 	}
 	return out
 }
@@ -140,7 +140,7 @@ func (r *rtnl) newLink(q request, to *netns.NS) error {
 	if err != nil {
 		return err
 	}
-	info, err := nest(unix.IFLA_LINKINFO, []attribute{text(unix.IFLA_INFO_KIND, q.kind), data})
+	info, err := nest(unix.IFLA_LINKINFO, []attribute{stringAttr(unix.IFLA_INFO_KIND, q.kind), data})
 	if err != nil {
 		return err
 	}
@@ -150,19 +150,19 @@ func (r *rtnl) newLink(q request, to *netns.NS) error {
 		if err != nil {
 			return err
 		}
-		top = append(top, word(unix.IFLA_LINK, p.index))
+		top = append(top, uint32Attr(unix.IFLA_LINK, p.index))
 	}
 	if to != r.ns {
-		top = append(top, word(unix.IFLA_NET_NS_FD, to.Fd()))
+		top = append(top, uint32Attr(unix.IFLA_NET_NS_FD, to.Fd()))
 	}
 	top = append(top, info)
 	_, err = r.execute(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK, ifinfo(unix.AF_UNSPEC, 0), top)
-	return blame(q, top, err)
+	return asParamError(q, top, err)
 }
 
 // parent looks up the link that a new one is to stand on. Drivers refuse an MTU
 // that is larger than the parent's without saying so; this does.
-func (r *rtnl) parent(q request) (*report, error) {
+func (r *rtnl) parent(q request) (*linkInfo, error) {
 	p, err := r.find(q.parent)
 	if errors.Is(err, unix.ENODEV) {
 		return nil, paramError(q.kind, "parent", q.parent, "a link that exists in "+r.ns.String())
@@ -179,7 +179,7 @@ func (r *rtnl) parent(q request) (*report, error) {
 
 // blame turns a refusal that points at an attribute of the request into a
 // *ParamError for the parameter behind it. attrs is what was sent.
-func blame(q request, attrs []attribute, err error) error {
+func asParamError(q request, attrs []attribute, err error) error {
 	var op *netlink.OpError
 	if !errors.As(err, &op) || op.Message == "" {
 		return err
@@ -201,11 +201,11 @@ func blame(q request, attrs []attribute, err error) error {
 		f := q.fields[i]
 		return &ParamError{Kind: q.kind, Param: f.name, Value: f.val.text(), Allowed: f.val.allowed() + "; the kernel says: " + op.Message}
 	}
-	return plain(err)
+	return kernelError(err)
 }
 
 // plain is err with the kernel's own words, if it sent any.
-func plain(err error) error {
+func kernelError(err error) error {
 	var op *netlink.OpError
 	if !errors.As(err, &op) || op.Message == "" {
 		return err
@@ -236,7 +236,7 @@ func attributeAt(attrs []attribute, offset int) []uint16 {
 // moveAndRename puts a link into another namespace under its final name.
 func (r *rtnl) moveAndRename(index int, to *netns.NS, name string) error {
 	_, err := r.execute(unix.RTM_SETLINK, unix.NLM_F_ACK, ifinfo(unix.AF_UNSPEC, index),
-		[]attribute{word(unix.IFLA_NET_NS_FD, to.Fd()), text(unix.IFLA_IFNAME, name)})
+		[]attribute{uint32Attr(unix.IFLA_NET_NS_FD, to.Fd()), stringAttr(unix.IFLA_IFNAME, name)})
 	return err
 }
 
@@ -246,7 +246,7 @@ func (r *rtnl) delLink(index int) error {
 }
 
 // report is what the kernel says a link is.
-type report struct {
+type linkInfo struct {
 	index     int
 	name      string
 	kind      string
@@ -257,16 +257,16 @@ type report struct {
 }
 
 // find reports the link with this name.
-func (r *rtnl) find(name string) (*report, error) {
-	return r.get(ifinfo(unix.AF_UNSPEC, 0), []attribute{text(unix.IFLA_IFNAME, name)})
+func (r *rtnl) find(name string) (*linkInfo, error) {
+	return r.get(ifinfo(unix.AF_UNSPEC, 0), []attribute{stringAttr(unix.IFLA_IFNAME, name)})
 }
 
 // byIndex reports the link with this number.
-func (r *rtnl) byIndex(index int) (*report, error) {
+func (r *rtnl) byIndex(index int) (*linkInfo, error) {
 	return r.get(ifinfo(unix.AF_UNSPEC, index), nil)
 }
 
-func (r *rtnl) get(header []byte, attrs []attribute) (*report, error) {
+func (r *rtnl) get(header []byte, attrs []attribute) (*linkInfo, error) {
 	answers, err := r.execute(unix.RTM_GETLINK, 0, header, attrs)
 	if err != nil {
 		return nil, err
@@ -279,12 +279,12 @@ func (r *rtnl) get(header []byte, attrs []attribute) (*report, error) {
 	return nil, unix.ENODEV
 }
 
-func parseReport(b []byte) (*report, error) {
+func parseReport(b []byte) (*linkInfo, error) {
 	top, err := attributeMap(b[unix.SizeofIfInfomsg:])
 	if err != nil {
 		return nil, err
 	}
-	rep := &report{
+	rep := &linkInfo{
 		index: int(binary.NativeEndian.Uint32(b[4:])),
 		name:  cstring(top[unix.IFLA_IFNAME]),
 		up:    binary.NativeEndian.Uint32(b[8:])&unix.IFF_UP != 0,
@@ -322,7 +322,7 @@ func attributeMap(b []byte) (map[uint16][]byte, error) {
 }
 
 // number is the value of a 32-bit attribute, 0 where there is none.
-func (rep *report) number(attr uint16) int {
+func (rep *linkInfo) number(attr uint16) int {
 	n, err := getUint(rep.top[attr], 4, false)
 	if err != nil {
 		return 0
@@ -331,7 +331,7 @@ func (rep *report) number(attr uint16) int {
 }
 
 // attrs are the shared parameters.
-func (rep *report) attrs() Attrs {
+func (rep *linkInfo) attrs() Attrs {
 	a := Attrs{Name: rep.name, MTU: rep.number(unix.IFLA_MTU), TxQueueLen: rep.number(unix.IFLA_TXQLEN)}
 	if b := rep.top[unix.IFLA_ADDRESS]; len(b) == len(a.MAC) {
 		a.MAC = MAC(b)

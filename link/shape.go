@@ -32,7 +32,7 @@ const (
 )
 
 // filled is s with the defaults filled in, for packets of at most so many bytes.
-func (s Shaping) filled(longest int) Shaping {
+func (s Shaping) withDefaults(longest int) Shaping {
 	if s.BurstBytes == 0 {
 		s.BurstBytes = max(shapeMinBurst, longest, int(float64(s.RateBitsPerSec)/8*shapeBurst.Seconds()))
 	}
@@ -86,7 +86,7 @@ func Shape(l *Link, s Shaping) error {
 		return err
 	}
 	longest := mtu + etherHeader
-	if s = s.filled(longest); s.BurstBytes < longest { // none of that length would ever pass
+	if s = s.withDefaults(longest); s.BurstBytes < longest { // none of that length would ever pass
 		return paramError("tbf", "burst", s.BurstBytes, fmt.Sprintf("0 (by the rate), or %d bytes and more: a whole packet", longest))
 	}
 	rate := uint64(s.RateBitsPerSec) / 8
@@ -97,7 +97,7 @@ func Shape(l *Link, s Shaping) error {
 	binary.NativeEndian.PutUint32(opt[tbfLimit:], uint32(min(limit, math.MaxUint32)))
 	inner := []attribute{
 		{Type: tcaTBFParms, Data: opt},
-		word(tcaTBFBurst, s.BurstBytes),
+		uint32Attr(tcaTBFBurst, s.BurstBytes),
 	}
 	if rate >= shapeNoRateBytes {
 		inner = append(inner, attribute{Type: tcaTBFRate64, Data: binary.NativeEndian.AppendUint64(nil, rate)})
@@ -106,7 +106,7 @@ func Shape(l *Link, s Shaping) error {
 	if err != nil {
 		return err
 	}
-	return l.qdisc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, text(unix.TCA_KIND, shapeQdiscKind), options)
+	return l.qdisc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, stringAttr(unix.TCA_KIND, shapeQdiscKind), options)
 }
 
 // Unshape gives l back the kernel's default queueing discipline. A link that
@@ -121,19 +121,19 @@ func Unshape(l *Link) error {
 
 // qdisc sends a request about the link's root queueing discipline.
 func (l *Link) qdisc(typ, flags uint16, attrs ...attribute) error {
-	w := l.at()
+	w := l.current()
 	r, err := dial(w.ns)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
 	if _, err := r.execute(typ, flags|unix.NLM_F_ACK, w.tcmsg(), attrs); err != nil {
-		return fmt.Errorf("shape link %q: %w", w.name, plain(err))
+		return fmt.Errorf("shape link %q: %w", w.name, kernelError(err))
 	}
 	return nil
 }
 
-func (w where) tcmsg() []byte {
+func (w location) tcmsg() []byte {
 	b := make([]byte, sizeofTcmsg)
 	binary.NativeEndian.PutUint32(b[4:], uint32(w.index))
 	binary.NativeEndian.PutUint32(b[tcmsgHandle:], ourQdiscHandle)
@@ -143,8 +143,8 @@ func (w where) tcmsg() []byte {
 
 // Shaped reads how l is shaped; ok is false when it is not. The burst comes back
 // within the kernel's rounding.
-func Shaped(l *Link) (s Shaping, ok bool, err error) {
-	w := l.at()
+func ReadShaping(l *Link) (s Shaping, ok bool, err error) {
+	w := l.current()
 	r, err := dial(w.ns)
 	if err != nil {
 		return s, false, err

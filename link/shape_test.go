@@ -9,7 +9,7 @@ import (
 )
 
 func TestShape(t *testing.T) {
-	need(t, "tbf")
+	requireKind(t, "tbf")
 	l, _ := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
 	for _, tt := range []struct {
 		name        string
@@ -25,7 +25,7 @@ func TestShape(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			must(t, link.Shape(l, tt.give))
-			got, ok, err := link.Shaped(l)
+			got, ok, err := link.ReadShaping(l)
 			must(t, err)
 			if !ok || got.RateBitsPerSec != tt.give.RateBitsPerSec {
 				t.Errorf("rate is %d, %v, want %d", got.RateBitsPerSec, ok, tt.give.RateBitsPerSec)
@@ -40,7 +40,7 @@ func TestShape(t *testing.T) {
 	}
 	must(t, link.Unshape(l))
 	must(t, link.Unshape(l)) // twice is harmless
-	if s, ok, err := link.Shaped(l); ok || err != nil {
+	if s, ok, err := link.ReadShaping(l); ok || err != nil {
 		t.Errorf("after Unshape: %+v, %v", s, err)
 	}
 }
@@ -60,7 +60,7 @@ func TestShapeRefuses(t *testing.T) {
 
 // TestShapeCarriesAPacket has a burst refused that no full packet would fit in.
 func TestShapeCarriesAPacket(t *testing.T) {
-	need(t, "tbf")
+	requireKind(t, "tbf")
 	l, _ := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
 	var p *link.ParamError
 	if err := link.Shape(l, link.Shaping{RateBitsPerSec: 1e6, BurstBytes: 1513}); !errors.As(err, &p) || p.Param != "burst" {
@@ -72,14 +72,14 @@ func TestShapeCarriesAPacket(t *testing.T) {
 // TestShapeSlows: a transfer can't be faster than the rate allows, however fast
 // the machine is.
 func TestShapeSlows(t *testing.T) {
-	need(t, "tbf")
+	requireKind(t, "tbf")
 	a, b := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
-	from, to := newEnd(t, a, "192.0.2.1/24"), newEnd(t, b, "192.0.2.2/24")
+	from, to := newEndpoint(t, a, "192.0.2.1/24"), newEndpoint(t, b, "192.0.2.2/24")
 	const bytes = 160_000
 	s := link.Shaping{RateBitsPerSec: 4e6, BurstBytes: 16_000}
 	must(t, link.Shape(a, s))
 	start := time.Now()
-	must(t, stream(from, to, bytes))
+	must(t, echoTCPStream(from, to, bytes))
 	least := time.Duration(float64(bytes-s.BurstBytes) * 8 / float64(s.RateBitsPerSec) * float64(time.Second))
 	if took := time.Since(start); took < least {
 		t.Errorf("%d bytes took %v, which is faster than %v", bytes, took, least)

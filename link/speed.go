@@ -10,8 +10,8 @@ import (
 // NominalSpeed is what the driver claims (ethtool's "Speed"), in Mbit/s; 0 when
 // it claims none. Virtual devices make it up.
 func (l *Link) NominalSpeed() (int, error) {
-	w := l.at()
-	e, err := w.tool()
+	w := l.current()
+	e, err := w.openEthtool()
 	if err != nil {
 		return 0, err
 	}

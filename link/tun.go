@@ -41,7 +41,7 @@ func (TunSpec) Kind() string { return "tun" }
 
 // Validate implements Spec.
 func (s TunSpec) Validate() error {
-	if err := check("tun", s.params()); err != nil {
+	if err := checkValues("tun", s.params()); err != nil {
 		return err
 	}
 	if s.Mode != TunEthernet && s.MAC != (MAC{}) {
@@ -58,10 +58,10 @@ func (s *TunSpec) params() []field { return append(s.Attrs.params(), s.fields().
 func (s *TunSpec) fields() []field {
 	return []field{
 		{"mode", unix.IFLA_TUN_TYPE, choice[TunMode]{p: &s.Mode, size: 1, options: []option{{"tun", 1}, {"tap", 2}}}},
-		{"queues", unix.IFLA_TUN_NUM_QUEUES, u32(&s.Queues).in(1, maxTunQueues)},
-		{"pi", unix.IFLA_TUN_PI, yes(&s.PacketInfo)},
-		{"vnet_hdr", unix.IFLA_TUN_VNET_HDR, yes(&s.VNetHdr)},
-		{"persist", unix.IFLA_TUN_PERSIST, yes(&s.Persist)},
+		{"queues", unix.IFLA_TUN_NUM_QUEUES, u32(&s.Queues).between(1, maxTunQueues)},
+		{"pi", unix.IFLA_TUN_PI, bool8(&s.PacketInfo)},
+		{"vnet_hdr", unix.IFLA_TUN_VNET_HDR, bool8(&s.VNetHdr)},
+		{"persist", unix.IFLA_TUN_PERSIST, bool8(&s.Persist)},
 		{"owner", unix.IFLA_TUN_OWNER, u32(&s.Owner)},
 		{"group", unix.IFLA_TUN_GROUP, u32(&s.Group)},
 	}
@@ -75,7 +75,7 @@ func (s TunSpec) read(r *reader) (Spec, error) {
 
 // create keeps the descriptors open until the Link is closed: nobody reads what
 // goes out. OpenTun gives them to the caller.
-func (s TunSpec) create(m *maker) error {
+func (s TunSpec) create(m *creator) error {
 	t := &Tun{}
 	if err := t.open(m.to.NS, s); err != nil {
 		return err
@@ -118,7 +118,7 @@ func OpenTun(ns *netns.NS, spec TunSpec) (*Tun, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	m := &maker{ns: ns, spec: spec, to: Target{}.in(ns)}
+	m := &creator{ns: ns, spec: spec, to: Target{}.withDefault(ns)}
 	defer m.close()
 	t := &Tun{}
 	if err := t.open(ns, spec); err != nil {

@@ -25,7 +25,7 @@ func be16(p *int) integer { return integer{p: p, max: 1<<16 - 1, size: 2, big: t
 func be32(p *int) integer { return integer{p: p, max: 1<<32 - 1, size: 4, big: true} }
 
 // in narrows the range of values other than the default.
-func (v integer) in(low, high int) integer { v.min, v.max = low, high; return v }
+func (v integer) between(low, high int) integer { v.min, v.max = low, high; return v }
 
 // required sends zero too: there is no default.
 func (v integer) required() integer { v.always = true; return v }
@@ -71,7 +71,7 @@ func (v integer) setText(s string) bool {
 	return n != -1 && v.valid()
 }
 
-func (v integer) encode(names) ([]byte, error) {
+func (v integer) encode(linkNames) ([]byte, error) {
 	n := uint32(*v.p)
 	if *v.p == -1 {
 		n = 0
@@ -79,7 +79,7 @@ func (v integer) encode(names) ([]byte, error) {
 	return putUint(n, v.size, v.big), nil
 }
 
-func (v integer) decode(b []byte, _ names) error {
+func (v integer) decode(b []byte, _ linkNames) error {
 	n, err := getUint(b, v.size, v.big)
 	*v.p = int(n)
 	if n == 0 && v.none {
@@ -161,11 +161,11 @@ func (v period) setText(s string) bool {
 	return err == nil && d >= 0 && v.valid()
 }
 
-func (v period) encode(names) ([]byte, error) {
+func (v period) encode(linkNames) ([]byte, error) {
 	return putUint(uint32(max(*v.p, 0)/v.unit), 4, false), nil
 }
 
-func (v period) decode(b []byte, _ names) error {
+func (v period) decode(b []byte, _ linkNames) error {
 	n, err := getUint(b, 4, false)
 	*v.p = time.Duration(n) * v.unit
 	if n == 0 && v.none {
@@ -191,11 +191,11 @@ func (v bits) text() string        { return "" }
 func (v bits) setText(string) bool { return false }
 
 func (v bits) isZero() bool {
-	_, mask := v.word()
+	_, mask := v.flagsAndMask()
 	return mask == 0
 }
 
-func (v bits) word() (flags, mask uint32) {
+func (v bits) flagsAndMask() (flags, mask uint32) {
 	for bit, p := range v.flags {
 		if *p {
 			flags |= bit
@@ -213,8 +213,8 @@ func (v bits) word() (flags, mask uint32) {
 	return flags, mask
 }
 
-func (v bits) encode(names) ([]byte, error) {
-	flags, mask := v.word()
+func (v bits) encode(linkNames) ([]byte, error) {
+	flags, mask := v.flagsAndMask()
 	out := putUint(flags, v.size, v.big)
 	if v.masked {
 		out = append(out, putUint(mask, v.size, v.big)...)
@@ -222,7 +222,7 @@ func (v bits) encode(names) ([]byte, error) {
 	return out, nil
 }
 
-func (v bits) decode(b []byte, _ names) error {
+func (v bits) decode(b []byte, _ linkNames) error {
 	if v.masked && len(b) == 2*v.size {
 		b = b[:v.size]
 	}
@@ -238,23 +238,23 @@ func (v bits) decode(b []byte, _ names) error {
 
 // pattern is a string type of a certain form; "" is the default.
 type pattern[S ~string] struct {
-	p    *S
-	form func() *regexp.Regexp
-	what string // the form, for people
+	p           *S
+	expression  func() *regexp.Regexp
+	description string // the form, for people
 }
 
-func (v pattern[S]) isZero() bool                 { return *v.p == "" }
-func (v pattern[S]) valid() bool                  { return *v.p == "" || v.form().MatchString(string(*v.p)) }
-func (v pattern[S]) allowed() string              { return v.what }
-func (v pattern[S]) text() string                 { return string(*v.p) }
-func (v pattern[S]) encode(names) ([]byte, error) { return []byte(*v.p), nil }
+func (v pattern[S]) isZero() bool                     { return *v.p == "" }
+func (v pattern[S]) valid() bool                      { return *v.p == "" || v.expression().MatchString(string(*v.p)) }
+func (v pattern[S]) allowed() string                  { return v.description }
+func (v pattern[S]) text() string                     { return string(*v.p) }
+func (v pattern[S]) encode(linkNames) ([]byte, error) { return []byte(*v.p), nil }
 
 func (v pattern[S]) setText(s string) bool {
 	*v.p = S(s)
 	return v.valid()
 }
 
-func (v pattern[S]) decode(b []byte, _ names) error {
+func (v pattern[S]) decode(b []byte, _ linkNames) error {
 	*v.p = S(cstring(b))
 	return nil
 }

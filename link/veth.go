@@ -16,12 +16,12 @@ type VethSpec struct {
 func (VethSpec) Kind() string { return "veth" }
 
 // Validate implements Spec.
-func (s VethSpec) Validate() error { return check("veth", s.params()) }
+func (s VethSpec) Validate() error { return checkValues("veth", s.params()) }
 
 func (s *VethSpec) params() []field {
 	return append(append(s.Attrs.params(), peerParams(&s.Peer)...),
-		field{name: "tx_queues", val: u32(&s.TxQueues).in(1, maxQueues)},
-		field{name: "rx_queues", val: u32(&s.RxQueues).in(1, maxQueues)},
+		field{name: "tx_queues", val: u32(&s.TxQueues).between(1, maxQueues)},
+		field{name: "rx_queues", val: u32(&s.RxQueues).between(1, maxQueues)},
 	)
 }
 
@@ -43,7 +43,7 @@ const maxQueues = 4096
 
 func (s VethSpec) peer() Attrs { return s.Peer }
 
-func (s VethSpec) create(m *maker) error {
+func (s VethSpec) create(m *creator) error {
 	queues := s.queues()
 	peer, err := peerAttribute(vethInfoPeer, s.Peer, m, queues...)
 	if err != nil {
@@ -55,19 +55,19 @@ func (s VethSpec) create(m *maker) error {
 func (s VethSpec) queues() []attribute {
 	var out []attribute
 	if s.TxQueues > 0 {
-		out = append(out, word(unix.IFLA_NUM_TX_QUEUES, s.TxQueues))
+		out = append(out, uint32Attr(unix.IFLA_NUM_TX_QUEUES, s.TxQueues))
 	}
 	if s.RxQueues > 0 {
-		out = append(out, word(unix.IFLA_NUM_RX_QUEUES, s.RxQueues))
+		out = append(out, uint32Attr(unix.IFLA_NUM_RX_QUEUES, s.RxQueues))
 	}
 	return out
 }
 
 // peerAttribute describes the other end of a pair: a link message within the
 // message.
-func peerAttribute(typ uint16, a Attrs, m *maker, more ...attribute) (attribute, error) {
+func peerAttribute(typ uint16, a Attrs, m *creator, more ...attribute) (attribute, error) {
 	inner := append(a.attributes(), more...)
-	inner = append(inner, word(unix.IFLA_NET_NS_FD, m.to.PeerNS.Fd()))
+	inner = append(inner, uint32Attr(unix.IFLA_NET_NS_FD, m.to.PeerNS.Fd()))
 	n, err := nest(typ, inner)
 	n.Data = append(ifinfo(unix.AF_UNSPEC, 0), n.Data...)
 	return n, err
@@ -81,9 +81,9 @@ func (s VethSpec) read(r *reader) (Spec, error) {
 		return nil, err
 	}
 	return VethSpec{
-		Attrs:    r.report.attrs(),
+		Attrs:    r.info.attrs(),
 		Peer:     peer,
-		TxQueues: r.report.number(unix.IFLA_NUM_TX_QUEUES),
-		RxQueues: r.report.number(unix.IFLA_NUM_RX_QUEUES),
+		TxQueues: r.info.number(unix.IFLA_NUM_TX_QUEUES),
+		RxQueues: r.info.number(unix.IFLA_NUM_RX_QUEUES),
 	}, nil
 }

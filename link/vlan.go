@@ -48,16 +48,16 @@ type VLANSpec struct {
 func (VLANSpec) Kind() string { return "vlan" }
 
 // Validate implements Spec.
-func (s VLANSpec) Validate() error { return check("vlan", s.params()) }
+func (s VLANSpec) Validate() error { return checkValues("vlan", s.params()) }
 
 func (s *VLANSpec) params() []field {
 	return append(s.Attrs.params(), append([]field{
 		{name: "parent", val: device{p: &s.Parent, required: true}},
 		{name: "reorder_hdr", val: toggle8(&s.ReorderHeader)},
-		{name: "gvrp", val: yes(&s.GVRP)},
-		{name: "mvrp", val: yes(&s.MVRP)},
-		{name: "loose_binding", val: yes(&s.LooseBinding)},
-		{name: "bridge_binding", val: yes(&s.BridgeBinding)},
+		{name: "gvrp", val: bool8(&s.GVRP)},
+		{name: "mvrp", val: bool8(&s.MVRP)},
+		{name: "loose_binding", val: bool8(&s.LooseBinding)},
+		{name: "bridge_binding", val: bool8(&s.BridgeBinding)},
 	}, s.fields()...)...)
 }
 
@@ -72,7 +72,7 @@ const (
 
 func (s *VLANSpec) fields() []field {
 	return []field{
-		{"id", unix.IFLA_VLAN_ID, u16(&s.ID).in(1, 4094).required()},
+		{"id", unix.IFLA_VLAN_ID, u16(&s.ID).between(1, 4094).required()},
 		{"protocol", unix.IFLA_VLAN_PROTOCOL, vlanProtocol(&s.Protocol)},
 		{"", unix.IFLA_VLAN_FLAGS, bits{size: 4, masked: true,
 			toggles: map[uint32]*Toggle{vlanReorderHeader: &s.ReorderHeader},
@@ -92,8 +92,8 @@ func vlanProtocol(p *VLANProtocol) choice[VLANProtocol] {
 // qosMap is a nest of struct ifla_vlan_qos_mapping { from, to }.
 func qosMap(p *List[QoSMap], valid func(QoSMap) bool) list[QoSMap] {
 	return list[QoSMap]{
-		p:    p,
-		what: "FROM:TO with the tag's priority within 0…7",
+		p:       p,
+		element: "FROM:TO with the tag's priority within 0…7",
 		parse: func(s string) (QoSMap, bool) {
 			from, to, _ := strings.Cut(s, ":")
 			f, err1 := strconv.ParseUint(from, 0, 32)
@@ -126,8 +126,8 @@ func qosMap(p *List[QoSMap], valid func(QoSMap) bool) list[QoSMap] {
 	}
 }
 
-func (s VLANSpec) create(m *maker) error {
-	return m.newLink(request{kind: "vlan", attrs: s.Attrs, parent: s.Parent, fields: s.fields()}, ownUnderlay)
+func (s VLANSpec) create(m *creator) error {
+	return m.newLink(request{kind: "vlan", attrs: s.Attrs, parent: s.Parent, fields: s.fields()}, requestUnderlay)
 }
 
 func (s VLANSpec) read(r *reader) (Spec, error) {
@@ -135,8 +135,8 @@ func (s VLANSpec) read(r *reader) (Spec, error) {
 	if err := r.into(&got.Attrs, got.fields()); err != nil {
 		return nil, err
 	}
-	got.EgressQoS = orderedLike(s.EgressQoS.All(), got.EgressQoS.All())
-	got.IngressQoS = orderedLike(s.IngressQoS.All(), got.IngressQoS.All())
+	got.EgressQoS = sortLike(s.EgressQoS.All(), got.EgressQoS.All())
+	got.IngressQoS = sortLike(s.IngressQoS.All(), got.IngressQoS.All())
 	var err error
 	got.Parent, err = r.parent()
 	return got, err

@@ -73,7 +73,7 @@ func (VXLANSpec) Kind() string { return "vxlan" }
 
 // Validate implements Spec.
 func (s VXLANSpec) Validate() error {
-	if err := check("vxlan", s.params()); err != nil {
+	if err := checkValues("vxlan", s.params()); err != nil {
 		return err
 	}
 	bad := func(param string, value any, allowed string) error { return paramError("vxlan", param, value, allowed) }
@@ -124,12 +124,12 @@ func (s *VXLANSpec) params() []field { return append(s.Attrs.params(), s.fields(
 
 func (s *VXLANSpec) fields() []field {
 	return []field{
-		{"vni", unix.IFLA_VXLAN_ID, u32(&s.VNI).in(0, 1<<24-1).required()},
+		{"vni", unix.IFLA_VXLAN_ID, u32(&s.VNI).between(0, 1<<24-1).required()},
 		{"parent", unix.IFLA_VXLAN_LINK, device{p: &s.Parent}},
 		{"remote", 0, ip4(&s.Remote)},
 		{"group", 0, ip4(&s.Group)},
-		{"", unix.IFLA_VXLAN_GROUP, ends{&s.Remote, &s.Group, 4}},
-		{"", unix.IFLA_VXLAN_GROUP6, ends{&s.Remote, &s.Group, 6}},
+		{"", unix.IFLA_VXLAN_GROUP, remoteOrGroup{&s.Remote, &s.Group, 4}},
+		{"", unix.IFLA_VXLAN_GROUP6, remoteOrGroup{&s.Remote, &s.Group, 6}},
 		{"local", unix.IFLA_VXLAN_LOCAL, ip4(&s.Local)},
 		{"", unix.IFLA_VXLAN_LOCAL6, ip6(&s.Local)},
 		{"port", unix.IFLA_VXLAN_PORT, be16(&s.Port)},
@@ -137,32 +137,32 @@ func (s *VXLANSpec) fields() []field {
 		{"source_port_high", 0, be16(&s.SourcePortHigh)},
 		{"", unix.IFLA_VXLAN_PORT_RANGE, portRange{&s.SourcePortLow, &s.SourcePortHigh}},
 		{"ttl", unix.IFLA_VXLAN_TTL, u8(&s.TTL)},
-		{"ttl_inherit", unix.IFLA_VXLAN_TTL_INHERIT, exists(&s.TTLInherit)},
+		{"ttl_inherit", unix.IFLA_VXLAN_TTL_INHERIT, flag(&s.TTLInherit)},
 		{"tos", unix.IFLA_VXLAN_TOS, u8(&s.TOS)},
 		{"df", unix.IFLA_VXLAN_DF, dontFragment(&s.DF)},
-		{"flowlabel", unix.IFLA_VXLAN_LABEL, be32(&s.FlowLabel).in(0, 1<<20-1)},
+		{"flowlabel", unix.IFLA_VXLAN_LABEL, be32(&s.FlowLabel).between(0, 1<<20-1)},
 		{"learning", unix.IFLA_VXLAN_LEARNING, toggle8(&s.Learning)},
 		{"ageing", unix.IFLA_VXLAN_AGEING, period{p: &s.Ageing, unit: time.Second, max: 1 << 24 * time.Second}},
 		{"max_addresses", unix.IFLA_VXLAN_LIMIT, u32(&s.MaxAddresses)},
-		{"proxy", unix.IFLA_VXLAN_PROXY, yes(&s.Proxy)},
-		{"l2miss", unix.IFLA_VXLAN_L2MISS, yes(&s.L2Miss)},
-		{"l3miss", unix.IFLA_VXLAN_L3MISS, yes(&s.L3Miss)},
-		{"rsc", unix.IFLA_VXLAN_RSC, yes(&s.RSC)},
+		{"proxy", unix.IFLA_VXLAN_PROXY, bool8(&s.Proxy)},
+		{"l2miss", unix.IFLA_VXLAN_L2MISS, bool8(&s.L2Miss)},
+		{"l3miss", unix.IFLA_VXLAN_L3MISS, bool8(&s.L3Miss)},
+		{"rsc", unix.IFLA_VXLAN_RSC, bool8(&s.RSC)},
 		{"udp_csum", unix.IFLA_VXLAN_UDP_CSUM, toggle8(&s.UDPChecksum)},
-		{"udp_zero_csum6_tx", unix.IFLA_VXLAN_UDP_ZERO_CSUM6_TX, yes(&s.ZeroCsum6Tx)},
-		{"udp_zero_csum6_rx", unix.IFLA_VXLAN_UDP_ZERO_CSUM6_RX, yes(&s.ZeroCsum6Rx)},
-		{"remcsum_tx", unix.IFLA_VXLAN_REMCSUM_TX, yes(&s.RemCsumTx)},
-		{"remcsum_rx", unix.IFLA_VXLAN_REMCSUM_RX, yes(&s.RemCsumRx)},
-		{"gbp", unix.IFLA_VXLAN_GBP, exists(&s.GBP)},
-		{"gpe", unix.IFLA_VXLAN_GPE, exists(&s.GPE)},
-		{"external", unix.IFLA_VXLAN_COLLECT_METADATA, yes(&s.External)},
-		{"vnifilter", unix.IFLA_VXLAN_VNIFILTER, yes(&s.VNIFilter)},
+		{"udp_zero_csum6_tx", unix.IFLA_VXLAN_UDP_ZERO_CSUM6_TX, bool8(&s.ZeroCsum6Tx)},
+		{"udp_zero_csum6_rx", unix.IFLA_VXLAN_UDP_ZERO_CSUM6_RX, bool8(&s.ZeroCsum6Rx)},
+		{"remcsum_tx", unix.IFLA_VXLAN_REMCSUM_TX, bool8(&s.RemCsumTx)},
+		{"remcsum_rx", unix.IFLA_VXLAN_REMCSUM_RX, bool8(&s.RemCsumRx)},
+		{"gbp", unix.IFLA_VXLAN_GBP, flag(&s.GBP)},
+		{"gpe", unix.IFLA_VXLAN_GPE, flag(&s.GPE)},
+		{"external", unix.IFLA_VXLAN_COLLECT_METADATA, bool8(&s.External)},
+		{"vnifilter", unix.IFLA_VXLAN_VNIFILTER, bool8(&s.VNIFilter)},
 		{"localbypass", unix.IFLA_VXLAN_LOCALBYPASS, toggle8(&s.LocalBypass)},
 	}
 }
 
-func (s VXLANSpec) create(m *maker) error {
-	return m.newLink(request{kind: "vxlan", attrs: s.Attrs, fields: s.fields()}, ownUnderlay)
+func (s VXLANSpec) create(m *creator) error {
+	return m.newLink(request{kind: "vxlan", attrs: s.Attrs, fields: s.fields()}, requestUnderlay)
 }
 
 func (s VXLANSpec) read(r *reader) (Spec, error) {
@@ -173,26 +173,28 @@ func (s VXLANSpec) read(r *reader) (Spec, error) {
 
 // ends is one attribute for two parameters: a unicast remote end, or a
 // multicast group of them.
-type ends struct {
+type remoteOrGroup struct {
 	remote, group *netip.Addr
 	family        int
 }
 
-func (v ends) set() *netip.Addr {
+func (v remoteOrGroup) set() *netip.Addr {
 	if v.group.IsValid() {
 		return v.group
 	}
 	return v.remote
 }
 
-func (v ends) isZero() bool                   { return address{p: v.set(), family: v.family}.isZero() }
-func (v ends) valid() bool                    { return true }
-func (v ends) allowed() string                { return "" }
-func (v ends) text() string                   { return "" }
-func (v ends) setText(string) bool            { return false }
-func (v ends) encode(n names) ([]byte, error) { return address{p: v.set(), family: v.family}.encode(n) }
+func (v remoteOrGroup) isZero() bool        { return address{p: v.set(), family: v.family}.isZero() }
+func (v remoteOrGroup) valid() bool         { return true }
+func (v remoteOrGroup) allowed() string     { return "" }
+func (v remoteOrGroup) text() string        { return "" }
+func (v remoteOrGroup) setText(string) bool { return false }
+func (v remoteOrGroup) encode(n linkNames) ([]byte, error) {
+	return address{p: v.set(), family: v.family}.encode(n)
+}
 
-func (v ends) decode(b []byte, n names) error {
+func (v remoteOrGroup) decode(b []byte, n linkNames) error {
 	var a netip.Addr
 	err := address{p: &a, family: v.family}.decode(b, n)
 	switch {
@@ -213,12 +215,12 @@ func (v portRange) allowed() string     { return "" }
 func (v portRange) text() string        { return "" }
 func (v portRange) setText(string) bool { return false }
 
-func (v portRange) encode(names) ([]byte, error) {
+func (v portRange) encode(linkNames) ([]byte, error) {
 	b := binary.BigEndian.AppendUint16(nil, uint16(*v.low))
 	return binary.BigEndian.AppendUint16(b, uint16(*v.high)), nil
 }
 
-func (v portRange) decode(b []byte, _ names) error {
+func (v portRange) decode(b []byte, _ linkNames) error {
 	if len(b) != 4 {
 		return errLength
 	}

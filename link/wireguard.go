@@ -152,7 +152,7 @@ func (WireGuardSpec) Kind() string { return "wireguard" }
 
 // Validate implements Spec.
 func (s WireGuardSpec) Validate() error {
-	if err := check("wireguard", s.params()); err != nil {
+	if err := checkValues("wireguard", s.params()); err != nil {
 		return err
 	}
 	if s.MAC != (MAC{}) {
@@ -170,8 +170,8 @@ func (s *WireGuardSpec) params() []field {
 	)
 }
 
-func (s WireGuardSpec) create(m *maker) error {
-	return m.newLink(request{kind: "wireguard", attrs: s.Attrs}, ownUnderlay)
+func (s WireGuardSpec) create(m *creator) error {
+	return m.newLink(request{kind: "wireguard", attrs: s.Attrs}, requestUnderlay)
 }
 
 func (s WireGuardSpec) configure(l *Link) error {
@@ -188,7 +188,7 @@ func (s WireGuardSpec) configure(l *Link) error {
 	for _, p := range s.Peers.All() {
 		cfg.Peers = append(cfg.Peers, p.config())
 	}
-	w := l.at()
+	w := l.current()
 	c, err := wireGuardControl(w.ns)
 	if err != nil {
 		return err
@@ -237,9 +237,9 @@ func (s WireGuardSpec) read(r *reader) (Spec, error) {
 		return nil, err
 	}
 	defer c.Close()
-	d, err := c.Device(r.report.name)
+	d, err := c.Device(r.info.name)
 	if err != nil {
-		return nil, fmt.Errorf("read wireguard %q: %w", r.report.name, err)
+		return nil, fmt.Errorf("read wireguard %q: %w", r.info.name, err)
 	}
 	asked := map[WireGuardPublic]WireGuardPeer{}
 	for _, p := range s.Peers.All() {
@@ -250,11 +250,11 @@ func (s WireGuardSpec) read(r *reader) (Spec, error) {
 		all = append(all, readPeer(p, asked[WireGuardPublic(p.PublicKey)]))
 	}
 	return WireGuardSpec{
-		Attrs:        r.report.attrs(),
+		Attrs:        r.info.attrs(),
 		PrivateKey:   WireGuardKey(d.PrivateKey),
 		ListenPort:   d.ListenPort,
 		FirewallMark: d.FirewallMark,
-		Peers:        orderedLike(s.Peers.All(), all),
+		Peers:        sortLike(s.Peers.All(), all),
 	}, nil
 }
 
@@ -274,20 +274,20 @@ func readPeer(p wgtypes.Peer, asked WireGuardPeer) WireGuardPeer {
 		bits, _ := n.Mask.Size()
 		ips = append(ips, netip.PrefixFrom(a.Unmap(), bits))
 	}
-	got.AllowedIPs = orderedLike(asked.AllowedIPs.All(), ips)
+	got.AllowedIPs = sortLike(asked.AllowedIPs.All(), ips)
 	return got
 }
 
 // secret is a key as a parameter.
 type secret struct{ p *WireGuardKey }
 
-func (v secret) secret()                      {}
-func (v secret) isZero() bool                 { return *v.p == WireGuardKey{} }
-func (v secret) valid() bool                  { return true }
-func (v secret) allowed() string              { return "32 bytes in base64" }
-func (v secret) text() string                 { return v.p.Text() }
-func (v secret) encode(names) ([]byte, error) { return nil, nil }
-func (v secret) decode([]byte, names) error   { return nil }
+func (v secret) secret()                          {}
+func (v secret) isZero() bool                     { return *v.p == WireGuardKey{} }
+func (v secret) valid() bool                      { return true }
+func (v secret) allowed() string                  { return "32 bytes in base64" }
+func (v secret) text() string                     { return v.p.Text() }
+func (v secret) encode(linkNames) ([]byte, error) { return nil, nil }
+func (v secret) decode([]byte, linkNames) error   { return nil }
 
 func (v secret) setText(s string) bool {
 	k, ok := parseKey(s)
@@ -337,5 +337,5 @@ func (v peers) setText(s string) bool {
 	return v.valid()
 }
 
-func (v peers) encode(names) ([]byte, error) { return nil, nil }
-func (v peers) decode([]byte, names) error   { return nil }
+func (v peers) encode(linkNames) ([]byte, error) { return nil, nil }
+func (v peers) decode([]byte, linkNames) error   { return nil }

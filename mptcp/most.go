@@ -23,7 +23,7 @@ const environ = "CLEAT_MPTCP_MOST"
 
 // answer is the output of that copy.
 type answer struct {
-	Most  link.MPTCPMost
+	Most  link.MPTCPCapacity
 	Error string
 }
 
@@ -36,7 +36,7 @@ func Init() {
 	var a answer
 	ns, err := netns.Current()
 	if err == nil {
-		a.Most, err = link.FindMPTCPMost(ns)
+		a.Most, err = link.ProbeMPTCPCapacity(ns)
 	}
 	if err != nil {
 		a.Error = err.Error()
@@ -49,7 +49,7 @@ func Init() {
 
 // FindMost returns how much MPTCP the running kernel permits. It asks in a new network
 // namespace, in the caller's user namespace if that is permitted, otherwise in a new one.
-func FindMost(ctx context.Context) (link.MPTCPMost, error) {
+func FindMost(ctx context.Context) (link.MPTCPCapacity, error) {
 	most, err := findMostHere()
 	if errors.Is(err, unix.EPERM) {
 		return findMostAsUser(ctx)
@@ -57,16 +57,16 @@ func FindMost(ctx context.Context) (link.MPTCPMost, error) {
 	return most, err
 }
 
-func findMostHere() (link.MPTCPMost, error) {
+func findMostHere() (link.MPTCPCapacity, error) {
 	ns, err := netns.New("probe-mptcp")
 	if err != nil {
-		return link.MPTCPMost{}, err
+		return link.MPTCPCapacity{}, err
 	}
 	defer ns.Close()
-	return link.FindMPTCPMost(ns)
+	return link.ProbeMPTCPCapacity(ns)
 }
 
-func findMostAsUser(ctx context.Context) (link.MPTCPMost, error) {
+func findMostAsUser(ctx context.Context) (link.MPTCPCapacity, error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = []string{"cleat", "mptcp", "(limits)"}
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, environ+"=") }), environ+"=1")
@@ -77,14 +77,14 @@ func findMostAsUser(ctx context.Context) (link.MPTCPMost, error) {
 	}
 	out, err := cmd.Output()
 	if err != nil {
-		return link.MPTCPMost{}, fmt.Errorf("ask the kernel for its limits in a user namespace: %w", err)
+		return link.MPTCPCapacity{}, fmt.Errorf("ask the kernel for its limits in a user namespace: %w", err)
 	}
 	var a answer
 	if err := json.NewDecoder(bytes.NewReader(out)).Decode(&a); err != nil {
-		return link.MPTCPMost{}, fmt.Errorf("ask the kernel for its limits in a user namespace: %w", err)
+		return link.MPTCPCapacity{}, fmt.Errorf("ask the kernel for its limits in a user namespace: %w", err)
 	}
 	if a.Error != "" {
-		return link.MPTCPMost{}, errors.New(a.Error)
+		return link.MPTCPCapacity{}, errors.New(a.Error)
 	}
 	return a.Most, nil
 }

@@ -24,7 +24,7 @@ type Config struct {
 	Family   int    // 4 or 6 to use only that family; 0 for both
 	Limits   int    // further subflows of a connection; 0 means as many as the kernel permits
 	Dir      string // directory of state files; "" means DefaultDir
-	Most     link.MPTCPMost
+	Most     link.MPTCPCapacity
 }
 
 // DefaultDir returns the default directory of state files, which CLEAT_RUN_DIR overrides.

@@ -83,7 +83,7 @@ func withHint(err error) error {
 
 // bite says what it means that there are more devices than the kernel has places for.
 // "": there are not.
-func bite(devices, left int, most link.MPTCPMost, limits link.MPTCPLimits) string {
+func bite(devices, left int, most link.MPTCPCapacity, limits link.MPTCPLimits) string {
 	if left == 0 {
 		return ""
 	}

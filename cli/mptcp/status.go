@@ -61,7 +61,7 @@ to root alone.`,
 type status struct {
 	Off         string                 `json:"switched_off,omitempty"` // why no connection is one of MPTCP
 	Limits      link.MPTCPLimits       `json:"limits"`
-	Most        *link.MPTCPMost        `json:"kernel_allows"` // null: it could not be asked
+	Most        *link.MPTCPCapacity    `json:"kernel_allows"` // null: it could not be asked
 	Asking      string                 `json:"kernel_allows_error,omitempty"`
 	Endpoints   []link.MPTCPEndpoint   `json:"endpoints"`
 	Devices     []string               `json:"devices"` // given to setup
@@ -116,7 +116,7 @@ func (s *status) look(ns *netns.NS) (err error) {
 	}
 	if state != nil {
 		s.Devices, s.Left = state.Devices, state.Unused
-		var most link.MPTCPMost
+		var most link.MPTCPCapacity
 		if s.Most != nil {
 			most = *s.Most
 		}
@@ -168,11 +168,11 @@ func labelled(label, text string) string {
 
 // connectionText is a connection, and a table of its subflows.
 func connectionText(c link.MPTCPConnection) string {
-	text := fmt.Sprintf("%s → %s %s, %d of %s", c.Local, c.Remote, strings.ToLower(c.State), c.Further, term.Count(c.FurtherMost, "further subflow"))
+	text := fmt.Sprintf("%s → %s %s, %d of %s", c.Local, c.Remote, strings.ToLower(c.State), c.ExtraSubflows, term.Count(c.ExtraSubflowsLimit, "further subflow"))
 	switch {
 	case c.Fallback:
 		text += ", fallen back to TCP"
-	case c.FurtherMost > 0 && c.Further == c.FurtherMost:
+	case c.ExtraSubflowsLimit > 0 && c.ExtraSubflows == c.ExtraSubflowsLimit:
 		text += ": the limit is reached"
 	}
 	text = labelled("connection", text)

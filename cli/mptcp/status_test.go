@@ -21,7 +21,7 @@ func TestConnectionText(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			local, remote := netip.MustParseAddrPort(tt.local), netip.MustParseAddrPort(tt.remote)
-			c := link.MPTCPConnection{Local: local, Remote: remote, State: "ESTABLISHED", Further: 8, FurtherMost: 8, Subflows: []link.MPTCPSubflow{
+			c := link.MPTCPConnection{Local: local, Remote: remote, State: "ESTABLISHED", ExtraSubflows: 8, ExtraSubflowsLimit: 8, Subflows: []link.MPTCPSubflow{
 				{Device: "enp0s31f6", Local: local, Remote: remote, State: "ESTABLISHED", BytesSent: 123456789, BytesReceived: 123456789, RTT: 19412 * time.Microsecond},
 			}}
 			text := connectionText(c)

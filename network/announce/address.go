@@ -93,7 +93,7 @@ func (a *announcer) tell(ctx context.Context, addrs []netip.Prefix) error {
 
 // sendAll4 announces IPv4 addresses of the link: the kernel does so for all of them.
 func (a *announcer) sendAll4(addrs []netip.Addr) error {
-	if len(addrs) == 0 || a.soft() && link.TellARP(a.at.NS, a.at.Index) == nil {
+	if len(addrs) == 0 || a.soft() && link.AnnounceARP(a.at.NS, a.at.Index) == nil {
 		return nil
 	}
 	var errs []error

@@ -20,7 +20,7 @@
 //
 // Closing a packet socket takes an RCU grace period, some 17 ms here (packet_release,
 // net/packet/af_packet.c), which whoever attaches a container would wait for. So the
-// kernel is asked to send the ARP announcements itself (link.TellARP), of all IPv4
+// kernel is asked to send the ARP announcements itself (link.AnnounceARP), of all IPv4
 // addresses that the link has, and advertisements go through a raw ICMPv6 socket. Packet
 // sockets are for what is left: hardware and ipvlan, an address that is not on the link,
 // and a kernel that refuses.

@@ -100,8 +100,8 @@ func (p *planner) dryParse() error {
 		}
 		var bad *link.ParamError
 		_, err := link.Parse(m.Kind, params)
-		if errors.As(err, &bad) && bad.Known != nil {
-			allowed := slices.DeleteFunc(bad.Known, func(name string) bool { _, has := reservedParams()[name]; return has })
+		if errors.As(err, &bad) && bad.ValidParams != nil {
+			allowed := slices.DeleteFunc(bad.ValidParams, func(name string) bool { _, has := reservedParams()[name]; return has })
 			return &SpecError{Param: "set", Value: bad.Param, Reason: "kind " + p.spec.Kind + " has no such parameter", Allowed: allowed}
 		}
 		if err != nil {

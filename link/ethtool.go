@@ -32,20 +32,20 @@ var offloads = map[string][]string{
 // exist is a *ParamError. Features that the link can't change are left alone as
 // long as one of the group can.
 func (l *Link) SetOffload(name string, on bool) error {
-	w := l.at()
+	w := l.current()
 	e, all, err := w.features()
 	if err != nil {
 		return err
 	}
 	defer e.Close()
 	wanted := map[string]bool{}
-	for _, f := range groupOf(name, all) {
+	for _, f := range featuresOf(name, all) {
 		if s := all[f]; s.Available && !s.NeverChanged {
 			wanted[f] = on
 		}
 	}
 	if len(wanted) == 0 {
-		return paramError("offload", "name", name, "what link "+w.name+" can change: "+some(spell.Order(name, changeable(all))))
+		return paramError("offload", "name", name, "what link "+w.name+" can change: "+firstFew(spell.Order(name, changeable(all))))
 	}
 	if err := e.Change(w.name, wanted); err != nil {
 		return fmt.Errorf("set offload %q of link %q: %w", name, w.name, err)
@@ -63,7 +63,7 @@ func (l *Link) SetOffload(name string, on bool) error {
 }
 
 // some is the first of many words.
-func some(words []string) string {
+func firstFew(words []string) string {
 	const enough = 8 // one line
 	if len(words) > enough {
 		words = append(slices.Clone(words[:enough]), "…")
@@ -75,7 +75,7 @@ func some(words []string) string {
 // each of the kernel's features, whether it is on. A group is on when any of its
 // features is.
 func (l *Link) Offloads() (map[string]bool, error) {
-	w := l.at()
+	w := l.current()
 	e, all, err := w.features()
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (l *Link) Offloads() (map[string]bool, error) {
 		out[f] = s.Active
 	}
 	for name := range offloads {
-		for _, f := range groupOf(name, all) {
+		for _, f := range featuresOf(name, all) {
 			out[name] = out[name] || all[f].Active
 		}
 	}
@@ -94,7 +94,7 @@ func (l *Link) Offloads() (map[string]bool, error) {
 }
 
 // tool opens ethtool in the link's namespace; close it.
-func (w where) tool() (*ethtool.Ethtool, error) {
+func (w location) openEthtool() (*ethtool.Ethtool, error) {
 	var e *ethtool.Ethtool
 	err := w.ns.Do(func() error {
 		var err error
@@ -108,8 +108,8 @@ func (w where) tool() (*ethtool.Ethtool, error) {
 }
 
 // features opens ethtool in the link's namespace; close it.
-func (w where) features() (*ethtool.Ethtool, map[string]ethtool.FeatureState, error) {
-	e, err := w.tool()
+func (w location) features() (*ethtool.Ethtool, map[string]ethtool.FeatureState, error) {
+	e, err := w.openEthtool()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,7 +122,7 @@ func (w where) features() (*ethtool.Ethtool, map[string]ethtool.FeatureState, er
 }
 
 // groupOf are the features of a group or the one of that name.
-func groupOf(name string, all map[string]ethtool.FeatureState) []string {
+func featuresOf(name string, all map[string]ethtool.FeatureState) []string {
 	members, ok := offloads[name]
 	if !ok {
 		members = []string{name}
@@ -138,7 +138,7 @@ func groupOf(name string, all map[string]ethtool.FeatureState) []string {
 func changeable(all map[string]ethtool.FeatureState) []string {
 	var names []string
 	for _, name := range slices.Concat(slices.Sorted(maps.Keys(offloads)), slices.Sorted(maps.Keys(all))) {
-		if slices.ContainsFunc(groupOf(name, all), func(f string) bool { return all[f].Available && !all[f].NeverChanged }) {
+		if slices.ContainsFunc(featuresOf(name, all), func(f string) bool { return all[f].Available && !all[f].NeverChanged }) {
 			names = append(names, name)
 		}
 	}

@@ -32,10 +32,10 @@ type boolean struct {
 	always bool // send false too
 }
 
-func yes(p *bool) boolean     { return boolean{p: p, size: 1} }
-func yesOrNo(p *bool) boolean { return boolean{p: p, size: 1, always: true} }
-func flag32(p *bool) boolean  { return boolean{p: p, size: 4} }
-func exists(p *bool) boolean  { return boolean{p: p} }
+func bool8(p *bool) boolean       { return boolean{p: p, size: 1} }
+func bool8Always(p *bool) boolean { return boolean{p: p, size: 1, always: true} }
+func bool32(p *bool) boolean      { return boolean{p: p, size: 4} }
+func flag(p *bool) boolean        { return boolean{p: p} }
 
 func (v boolean) isZero() bool    { return !*v.p && !v.always }
 func (v boolean) valid() bool     { return true }
@@ -48,7 +48,7 @@ func (v boolean) setText(s string) bool {
 	return ok
 }
 
-func (v boolean) encode(names) ([]byte, error) {
+func (v boolean) encode(linkNames) ([]byte, error) {
 	if v.size == 0 {
 		return nil, nil
 	}
@@ -59,7 +59,7 @@ func (v boolean) encode(names) ([]byte, error) {
 	return putUint(n, v.size, false), nil
 }
 
-func (v boolean) decode(b []byte, _ names) error {
+func (v boolean) decode(b []byte, _ linkNames) error {
 	if len(b) == 0 && v.size == 0 {
 		*v.p = true
 		return nil
@@ -106,7 +106,7 @@ func (v toggle) setText(s string) bool {
 	return ok
 }
 
-func (v toggle) encode(names) ([]byte, error) {
+func (v toggle) encode(linkNames) ([]byte, error) {
 	n := uint32(0)
 	if *v.p == On {
 		n = 1
@@ -114,7 +114,7 @@ func (v toggle) encode(names) ([]byte, error) {
 	return putUint(n, v.size, false), nil
 }
 
-func (v toggle) decode(b []byte, _ names) error {
+func (v toggle) decode(b []byte, _ linkNames) error {
 	n, err := getUint(b, v.size, false)
 	*v.p = toggleOf(n != 0)
 	return err
@@ -165,12 +165,12 @@ func (v choice[S]) setText(s string) bool {
 	return v.valid()
 }
 
-func (v choice[S]) encode(names) ([]byte, error) {
+func (v choice[S]) encode(linkNames) ([]byte, error) {
 	n, _ := v.number()
 	return putUint(n, v.size, v.big), nil
 }
 
-func (v choice[S]) decode(b []byte, _ names) error {
+func (v choice[S]) decode(b []byte, _ linkNames) error {
 	n, err := getUint(b, v.size, v.big)
 	if err != nil {
 		return err

@@ -11,12 +11,12 @@ import (
 // ParamError names a parameter that can't be, and what would be allowed.
 type ParamError struct {
 	Kind, Param, Value, Allowed string
-	Known                       []string // the parameters that there are, if this is none of them; the nearest first
+	ValidParams                 []string // the parameters that there are, if this is none of them; the nearest first
 }
 
 func (e *ParamError) Error() string {
-	if e.Known != nil {
-		return fmt.Sprintf("%s: no parameter %q; there are %s", e.Kind, e.Param, strings.Join(e.Known, ", "))
+	if e.ValidParams != nil {
+		return fmt.Sprintf("%s: no parameter %q; there are %s", e.Kind, e.Param, strings.Join(e.ValidParams, ", "))
 	}
 	return fmt.Sprintf("%s: %s %q: allowed: %s", e.Kind, e.Param, e.Value, e.Allowed)
 }

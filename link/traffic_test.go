@@ -18,14 +18,14 @@ const (
 	echoPort = 7777
 	// patience is how long a test waits for what must happen before it fails:
 	// guests under software emulation are slow.
-	patience = 20 * time.Second
+	timeout = 20 * time.Second
 	// resend is how often a datagram is sent again, should it be lost.
-	resend = 100 * time.Millisecond
+	retryInterval = 100 * time.Millisecond
 )
 
 // end is an address that sends back what it gets by UDP and TCP. No test here
 // depends on ICMP.
-type end struct {
+type endpoint struct {
 	link *link.Link
 	ns   *netns.NS
 	addr netip.Addr
@@ -33,20 +33,20 @@ type end struct {
 	udp *net.UDPConn
 	tcp net.Listener
 
-	mu   sync.Mutex
-	seen map[string]bool // datagrams that came
+	mu       sync.Mutex
+	messages map[string]bool // datagrams that came
 }
 
 // newEnd gives a link an address and listens on it.
-func newEnd(t *testing.T, l *link.Link, prefix string) *end {
+func newEndpoint(t *testing.T, l *link.Link, prefix string) *endpoint {
 	t.Helper()
 	addr(t, l, prefix)
 	return listen(t, l, netip.MustParsePrefix(prefix).Addr())
 }
 
-func listen(t *testing.T, l *link.Link, a netip.Addr) *end {
+func listen(t *testing.T, l *link.Link, a netip.Addr) *endpoint {
 	t.Helper()
-	e := &end{link: l, ns: l.NS(), addr: a, seen: map[string]bool{}}
+	e := &endpoint{link: l, ns: l.NS(), addr: a, messages: map[string]bool{}}
 	at := netip.AddrPortFrom(a, echoPort)
 	must(t, e.ns.Do(func() error {
 		var err error
@@ -67,7 +67,7 @@ func listen(t *testing.T, l *link.Link, a netip.Addr) *end {
 	return e
 }
 
-func (e *end) echoUDP() {
+func (e *endpoint) echoUDP() {
 	buf := make([]byte, 1<<16)
 	for {
 		n, from, err := e.udp.ReadFromUDPAddrPort(buf)
@@ -75,13 +75,13 @@ func (e *end) echoUDP() {
 			return
 		}
 		e.mu.Lock()
-		e.seen[string(buf[:n])] = true
+		e.messages[string(buf[:n])] = true
 		e.mu.Unlock()
 		e.udp.WriteToUDPAddrPort(buf[:n], from)
 	}
 }
 
-func (e *end) echoTCP(running *sync.WaitGroup) {
+func (e *endpoint) echoTCP(running *sync.WaitGroup) {
 	for {
 		c, err := e.tcp.Accept()
 		if err != nil {
@@ -89,20 +89,20 @@ func (e *end) echoTCP(running *sync.WaitGroup) {
 		}
 		running.Go(func() {
 			defer c.Close()
-			c.SetDeadline(time.Now().Add(patience))
+			c.SetDeadline(time.Now().Add(timeout))
 			io.Copy(c, c)
 		})
 	}
 }
 
-func (e *end) saw(message string) bool {
+func (e *endpoint) received(message string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.seen[message]
+	return e.messages[message]
 }
 
 // dialUDP is a socket of e's own address, connected to another end.
-func (e *end) dialUDP(t *testing.T, to *end) *net.UDPConn {
+func (e *endpoint) dialUDP(t *testing.T, to *endpoint) *net.UDPConn {
 	t.Helper()
 	var c *net.UDPConn
 	must(t, e.ns.Do(func() error {
@@ -115,45 +115,45 @@ func (e *end) dialUDP(t *testing.T, to *end) *net.UDPConn {
 
 // passes fails the test unless datagrams, small and of 1200 bytes, and a TCP
 // stream get from one end to the other and back.
-func passes(t *testing.T, from, to *end) {
+func checkReachable(t *testing.T, from, to *endpoint) {
 	t.Helper()
 	for _, size := range []int{16, 1200} {
-		if err := exchange(t, from, to, size); err != nil {
+		if err := echoDatagram(t, from, to, size); err != nil {
 			t.Fatalf("from %s to %s: %v", from.addr, to.addr, err)
 		}
 	}
-	if err := stream(from, to, 200_000); err != nil {
+	if err := echoTCPStream(from, to, 200_000); err != nil {
 		t.Fatalf("tcp from %s to %s: %v", from.addr, to.addr, err)
 	}
 }
 
 // passesBetween is passes for what returns two ends.
-func passesBetween(t *testing.T) func(from, to *end) {
+func checkReachableEnds(t *testing.T) func(from, to *endpoint) {
 	t.Helper()
-	return func(from, to *end) {
+	return func(from, to *endpoint) {
 		t.Helper()
-		passes(t, from, to)
+		checkReachable(t, from, to)
 	}
 }
 
 // exchange sends a datagram of size bytes until its echo comes.
-func exchange(t *testing.T, from, to *end, size int) error {
+func echoDatagram(t *testing.T, from, to *endpoint, size int) error {
 	t.Helper()
 	c := from.dialUDP(t, to)
 	defer c.Close()
 	message := make([]byte, size)
 	copy(message, fmt.Sprintf("%p", c))
-	_, err := roundTrip(c, message)
+	_, err := sendUntilEchoed(c, message)
 	return err
 }
 
 // roundTrip sends message until its echo comes, and counts how often it had to.
-func roundTrip(c *net.UDPConn, message []byte) (sent int, err error) {
+func sendUntilEchoed(c *net.UDPConn, message []byte) (sent int, err error) {
 	buf := make([]byte, 1<<16)
-	for until := time.Now().Add(patience); time.Now().Before(until); {
+	for until := time.Now().Add(timeout); time.Now().Before(until); {
 		c.Write(message) // an error of the last datagram may show here
 		sent++
-		c.SetReadDeadline(time.Now().Add(resend))
+		c.SetReadDeadline(time.Now().Add(retryInterval))
 		n, err := c.Read(buf)
 		if err == nil && bytes.Equal(buf[:n], message) {
 			return sent, nil
@@ -163,11 +163,11 @@ func roundTrip(c *net.UDPConn, message []byte) (sent int, err error) {
 }
 
 // stream sends size bytes by TCP and compares what comes back.
-func stream(from, to *end, size int) error {
+func echoTCPStream(from, to *endpoint, size int) error {
 	var c net.Conn
 	err := from.ns.Do(func() error {
 		var err error
-		d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: from.addr.AsSlice()}}
+		d := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: from.addr.AsSlice()}}
 		c, err = d.Dial("tcp", netip.AddrPortFrom(to.addr, echoPort).String())
 		return err
 	})
@@ -175,7 +175,7 @@ func stream(from, to *end, size int) error {
 		return err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(patience))
+	c.SetDeadline(time.Now().Add(timeout))
 	message := bytes.Repeat([]byte("0123456789abcdef"), size/16)
 	failed := make(chan error, 1)
 	go func() {
@@ -196,7 +196,7 @@ func stream(from, to *end, size int) error {
 // isolated fails the test if any of many datagrams gets from one end to the
 // other. After each, a datagram of control makes the way to the same socket and
 // back; so the path, the socket and the time were there.
-func isolated(t *testing.T, from, to, control *end) {
+func checkIsolated(t *testing.T, from, to, control *endpoint) {
 	t.Helper()
 	c := from.dialUDP(t, to)
 	defer c.Close()
@@ -204,12 +204,12 @@ func isolated(t *testing.T, from, to, control *end) {
 	defer ok.Close()
 	for i := range 20 {
 		c.Write(fmt.Appendf(nil, "isolated %s %d", from.addr, i)) // may fail: nobody answers ARP
-		if _, err := roundTrip(ok, fmt.Appendf(nil, "control %p %d", ok, i)); err != nil {
+		if _, err := sendUntilEchoed(ok, fmt.Appendf(nil, "control %p %d", ok, i)); err != nil {
 			t.Fatalf("control from %s to %s: %v", control.addr, to.addr, err)
 		}
 	}
 	for i := range 20 {
-		if to.saw(fmt.Sprintf("isolated %s %d", from.addr, i)) {
+		if to.received(fmt.Sprintf("isolated %s %d", from.addr, i)) {
 			t.Fatalf("%s reaches %s, which should be isolated from it", from.addr, to.addr)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MPTCPMost is how much of MPTCP the running kernel allows in one namespace.
-type MPTCPMost struct {
+// MPTCPCapacity is how much of MPTCP the running kernel allows in one namespace.
+type MPTCPCapacity struct {
 	Subflows  int `json:"subflows"`  // of one connection, beyond the first: the highest limit
 	Endpoints int `json:"endpoints"` // in the kernel's list
 }
@@ -25,26 +25,26 @@ const (
 	mptcpEndpointBound = 255
 )
 
-// FindMPTCPMost asks the kernel, by trying, how much it allows: limits, and
+// ProbeMPTCPCapacity asks the kernel, by trying, how much it allows: limits, and
 // endpoints of addresses nobody has, until it refuses. It changes ns, which is to be
 // one that was made for this.
-func FindMPTCPMost(ns *netns.NS) (MPTCPMost, error) {
+func ProbeMPTCPCapacity(ns *netns.NS) (MPTCPCapacity, error) {
 	m, err := dialMPTCP(ns)
 	if err != nil {
-		return MPTCPMost{}, err
+		return MPTCPCapacity{}, err
 	}
 	defer m.Close()
-	most := MPTCPMost{}
-	if most.Subflows, err = m.mostSubflows(); err != nil {
+	most := MPTCPCapacity{}
+	if most.Subflows, err = m.maxSubflows(); err != nil {
 		return most, fmt.Errorf("find the highest mptcp limit in %s: %w", ns, err)
 	}
-	if most.Endpoints, err = m.mostEndpoints(); err != nil {
+	if most.Endpoints, err = m.maxEndpoints(); err != nil {
 		return most, fmt.Errorf("find how many mptcp endpoints there can be in %s: %w", ns, err)
 	}
 	return most, nil
 }
 
-func (m *mptcp) mostSubflows() (int, error) {
+func (m *mptcpConn) maxSubflows() (int, error) {
 	var failed error
 	refused := sort.Search(mptcpLimitBound, func(n int) bool {
 		err := m.setLimits(MPTCPLimits{Subflows: n})
@@ -58,7 +58,7 @@ func (m *mptcp) mostSubflows() (int, error) {
 
 // mostEndpoints adds them one by one: what a kernel says when there are too many is
 // ERANGE or EINVAL, by version, and to neither is there another reason here.
-func (m *mptcp) mostEndpoints() (int, error) {
+func (m *mptcpConn) maxEndpoints() (int, error) {
 	for n := range mptcpEndpointBound {
 		nobody := netip.AddrFrom4([4]byte{198, 18, 0, byte(n + 1)}) // RFC 2544
 		addr, err := m.encode(MPTCPEndpoint{Addr: nobody, Subflow: true})
@@ -70,7 +70,7 @@ func (m *mptcp) mostEndpoints() (int, error) {
 		case errors.Is(err, unix.ERANGE), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSPC):
 			return n, nil
 		case err != nil:
-			return n, plain(err)
+			return n, kernelError(err)
 		}
 	}
 	return mptcpEndpointBound, nil

@@ -13,51 +13,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestTellARP has a neighbour that remembers somebody else at the address. An entry of
+// TestAnnounceARP has a neighbour that remembers somebody else at the address. An entry of
 // the neighbour's is stale, as learnt ones are: of permanent ones nobody can dissuade it.
-func TestTellARP(t *testing.T) {
+func TestAnnounceARP(t *testing.T) {
 	for kind, ends := range map[string]func(t *testing.T) (here, there *link.Link){
 		"veth": func(t *testing.T) (here, there *link.Link) {
 			return cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
 		},
 		"netkit": func(t *testing.T) (here, there *link.Link) {
 			a, b := newNS(t, "a"), newNS(t, "b")
-			l, err := link.Create(a, link.NetkitSpec{Attrs: named("eth0"), Peer: named("eth0"), Mode: link.NetkitL2}, link.Target{PeerNS: b})
+			l, err := link.Create(a, link.NetkitSpec{Attrs: attrs("eth0"), Peer: attrs("eth0"), Mode: link.NetkitL2}, link.Target{PeerNS: b})
 			must(t, err)
 			return up(t, l), up(t, find(t, b, "eth0"))
 		},
 		"macvlan": func(t *testing.T) (here, there *link.Link) {
-			o := newOffice(t)
-			return create(t, o.host, link.MacvlanSpec{Attrs: named("m"), Parent: "eth0", Mode: link.MacvlanBridge}, o.c1), o.outside.link
+			o := newLAN(t)
+			return create(t, o.host, link.MacvlanSpec{Attrs: attrs("m"), Parent: "eth0", Mode: link.MacvlanBridge}, o.c1), o.outside.link
 		},
 		"vlan": func(t *testing.T) (here, there *link.Link) {
 			a, b := newNS(t, "a"), newNS(t, "b")
 			cable(t, a, "eth0", b, "eth0")
-			spec := link.VLANSpec{Attrs: named("v"), Parent: "eth0", ID: 7}
+			spec := link.VLANSpec{Attrs: attrs("v"), Parent: "eth0", ID: 7}
 			return create(t, a, spec, newNS(t, "c")), create(t, b, spec, nil)
 		},
 		"vxlan": func(t *testing.T) (here, there *link.Link) {
-			u := newTunnel(t)
-			return create(t, u.a, link.VXLANSpec{Attrs: named("x"), VNI: 7, Remote: u.addrB}, u.c1),
-				create(t, u.b, link.VXLANSpec{Attrs: named("x"), VNI: 7, Remote: u.addrA}, u.c2)
+			u := newHostPair(t)
+			return create(t, u.a, link.VXLANSpec{Attrs: attrs("x"), VNI: 7, Remote: u.addrB}, u.c1),
+				create(t, u.b, link.VXLANSpec{Attrs: attrs("x"), VNI: 7, Remote: u.addrA}, u.c2)
 		},
 		"geneve": func(t *testing.T) (here, there *link.Link) {
-			u := newTunnel(t)
-			return create(t, u.a, link.GeneveSpec{Attrs: named("g"), VNI: 7, Remote: u.addrB}, u.c1),
-				create(t, u.b, link.GeneveSpec{Attrs: named("g"), VNI: 7, Remote: u.addrA}, u.c2)
+			u := newHostPair(t)
+			return create(t, u.a, link.GeneveSpec{Attrs: attrs("g"), VNI: 7, Remote: u.addrB}, u.c1),
+				create(t, u.b, link.GeneveSpec{Attrs: attrs("g"), VNI: 7, Remote: u.addrA}, u.c2)
 		},
 	} {
 		for _, notify := range []string{"0", "1"} {
 			t.Run(kind+", arp_notify "+notify, func(t *testing.T) {
-				need(t, kind)
+				requireKind(t, kind)
 				here, there := ends(t)
-				told(t, here, there, notify)
+				checkAnnounced(t, here, there, notify)
 			})
 		}
 	}
 }
 
-func told(t *testing.T, here, there *link.Link, notify string) {
+func checkAnnounced(t *testing.T, here, there *link.Link, notify string) {
 	t.Helper()
 	if there.NS().String() != "outside" {
 		addr(t, there, "192.0.2.9/24")
@@ -67,9 +67,9 @@ func told(t *testing.T, here, there *link.Link, notify string) {
 	name := fmt.Sprintf("net/ipv4/conf/%s/arp_notify", here.Name())
 	sysctl(t, here.NS(), name, notify)
 	want := mac(t, here)
-	for until := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) { // the link may not be ready yet
-		remembers(t, there, ours)
-		must(t, link.TellARP(here.NS(), here.Index()))
+	for until := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) { // the link may not be ready yet
+		addStaleNeighbor(t, there, ours)
+		must(t, link.AnnounceARP(here.NS(), here.Index()))
 		time.Sleep(time.Millisecond)
 		got, _, err := there.Neighbor(ours)
 		must(t, err)
@@ -88,12 +88,12 @@ func told(t *testing.T, here, there *link.Link, notify string) {
 	}
 }
 
-// TestTellARPRefuses leaves arp_notify as it was where nothing is told.
-func TestTellARPRefuses(t *testing.T) {
-	need(t, "ipvlan")
-	o := newOffice(t)
-	l := create(t, o.host, link.IPvlanSpec{Attrs: named("i"), Parent: "eth0", Mode: link.IPvlanL2}, o.c1)
-	if err := link.TellARP(l.NS(), l.Index()); !errors.Is(err, unix.EOPNOTSUPP) {
+// TestAnnounceARPRefuses leaves arp_notify as it was where nothing is told.
+func TestAnnounceARPRefuses(t *testing.T) {
+	requireKind(t, "ipvlan")
+	o := newLAN(t)
+	l := create(t, o.host, link.IPvlanSpec{Attrs: attrs("i"), Parent: "eth0", Mode: link.IPvlanL2}, o.c1)
+	if err := link.AnnounceARP(l.NS(), l.Index()); !errors.Is(err, unix.EOPNOTSUPP) {
 		t.Errorf("ipvlan: %v", err)
 	}
 	if got := readSysctl(t, l.NS(), "net/ipv4/conf/i/arp_notify"); got != "0" {
@@ -101,17 +101,17 @@ func TestTellARPRefuses(t *testing.T) {
 	}
 }
 
-func TestTellARPDown(t *testing.T) {
-	need(t, "veth")
+func TestAnnounceARPDown(t *testing.T) {
+	requireKind(t, "veth")
 	l, _ := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
 	must(t, l.Down())
-	if err := link.TellARP(l.NS(), l.Index()); !errors.Is(err, unix.ENETDOWN) {
+	if err := link.AnnounceARP(l.NS(), l.Index()); !errors.Is(err, unix.ENETDOWN) {
 		t.Errorf("a link that is down: %v", err)
 	}
 }
 
 // remembers gives a link a neighbour as it would have learnt it, who is gone.
-func remembers(t *testing.T, l *link.Link, ip netip.Addr) {
+func addStaleNeighbor(t *testing.T, l *link.Link, ip netip.Addr) {
 	t.Helper()
 	h, err := link.Handle(l.NS())
 	must(t, err)

@@ -65,7 +65,7 @@ func ReadBridgeNetfilter(ns *netns.NS) (BridgeNetfilter, error) {
 
 func bridgeNetfilterError(ns *netns.NS, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return lackOf("bridge-netfilter", err)
+		return newLack("bridge-netfilter", err)
 	}
 	return fmt.Errorf("bridge netfilter of %s: %w", ns, err)
 }

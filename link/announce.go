@@ -20,7 +20,7 @@ const (
 	inetConf = 1
 )
 
-// TellARP has the kernel send an ARP announcement (RFC 5227 section 3) of each IPv4
+// AnnounceARP has the kernel send an ARP announcement (RFC 5227 section 3) of each IPv4
 // address that a link has: whoever has arp_notify on gets that when the link is given an
 // Ethernet address, even if it is the one that it has (inetdev_event,
 // net/ipv4/devinet.c; dev_set_mac_address, net/core/dev.c). arp_notify is as it was
@@ -30,19 +30,19 @@ const (
 // What was learnt of the link's neighbours is forgotten. The error is unix.ENETDOWN for a
 // link that is down, and unix.EOPNOTSUPP for a driver that does not let its address be
 // set; that of hardware may interrupt traffic for it.
-func TellARP(ns *netns.NS, index int) error {
+func AnnounceARP(ns *netns.NS, index int) error {
 	r, err := dial(ns)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if err := r.tellARP(index); err != nil {
-		return fmt.Errorf("have link %d in %s announced: %w", index, ns, plain(err))
+	if err := r.announceARP(index); err != nil {
+		return fmt.Errorf("have link %d in %s announced: %w", index, ns, kernelError(err))
 	}
 	return nil
 }
 
-func (r *rtnl) tellARP(index int) error {
+func (r *rtnl) announceARP(index int) error {
 	rep, err := r.byIndex(index)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (r *rtnl) tellARP(index int) error {
 }
 
 // arpNotify reads the sysctl out of what the kernel says of a link.
-func (rep *report) arpNotify() (bool, error) {
+func (rep *linkInfo) arpNotify() (bool, error) {
 	families, err := attributeMap(rep.top[unix.IFLA_AF_SPEC])
 	if err != nil {
 		return false, err
@@ -87,7 +87,7 @@ func (rep *report) arpNotify() (bool, error) {
 // arpNotify is the sysctl with a value, as a link message has it (inet_set_link_af,
 // net/ipv4/devinet.c).
 func arpNotify(value int) (attribute, error) {
-	b := word(devconfARPNotify, value)
+	b := uint32Attr(devconfARPNotify, value)
 	for _, typ := range []uint16{inetConf, unix.AF_INET, unix.IFLA_AF_SPEC} {
 		var err error
 		if b, err = nest(typ, []attribute{b}); err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // need skips the test where there is no lab or the kernel lacks the kind.
-func need(t *testing.T, kind string) {
+func requireKind(t *testing.T, kind string) {
 	t.Helper()
 	lab.Need(t)
 	var lack *link.Lack
@@ -142,16 +142,16 @@ func mac(t *testing.T, l *link.Link) link.MAC {
 //	  host ─ eth0 ═══ switch ═══ eth0 ─ outside   192.0.2.9
 //	 ╱    ╲                ╚════ eth0 ─ stranger  192.0.2.10
 //	c1    c2
-type office struct {
+type lan struct {
 	host, c1, c2, sw  *netns.NS
 	uplink            *link.Link // host's eth0, without address
 	port              *link.Link // the switch's end of the uplink
-	outside, stranger *end
+	outside, stranger *endpoint
 }
 
-func newOffice(t *testing.T) *office {
+func newLAN(t *testing.T) *lan {
 	t.Helper()
-	o := &office{host: newNS(t, "host"), c1: newNS(t, "c1"), c2: newNS(t, "c2"), sw: newNS(t, "switch")}
+	o := &lan{host: newNS(t, "host"), c1: newNS(t, "c1"), c2: newNS(t, "c2"), sw: newNS(t, "switch")}
 	br, err := link.Create(o.sw, link.BridgeSpec{Attrs: link.Attrs{Name: "switch"}}, link.Target{})
 	must(t, err)
 	up(t, br)
@@ -161,10 +161,10 @@ func newOffice(t *testing.T) *office {
 		return l, p
 	}
 	o.uplink, o.port = plug(o.host, "host")
-	machine := func(name, address string) *end {
+	machine := func(name, address string) *endpoint {
 		ns := newNS(t, name)
 		l, _ := plug(ns, name)
-		return newEnd(t, l, address+"/24")
+		return newEndpoint(t, l, address+"/24")
 	}
 	o.outside = machine("outside", "192.0.2.9")
 	o.stranger = machine("stranger", "192.0.2.10")
@@ -172,7 +172,7 @@ func newOffice(t *testing.T) *office {
 }
 
 // hairpin says whether the switch sends frames back to the host.
-func (o *office) hairpin(t *testing.T, on bool) {
+func (o *lan) hairpin(t *testing.T, on bool) {
 	t.Helper()
 	must(t, o.port.SetPort(link.BridgePort{Hairpin: on}))
 }
@@ -180,14 +180,14 @@ func (o *office) hairpin(t *testing.T, on bool) {
 // tunnel is two hosts on one wire, each with a container to be:
 //
 //	c1   a ─ eth0 198.51.100.1 ═══ 198.51.100.2 eth0 ─ b   c2
-type tunnel struct {
+type hostPair struct {
 	a, b, c1, c2 *netns.NS
 	addrA, addrB netip.Addr
 }
 
-func newTunnel(t *testing.T) *tunnel {
+func newHostPair(t *testing.T) *hostPair {
 	t.Helper()
-	u := &tunnel{a: newNS(t, "a"), b: newNS(t, "b"), c1: newNS(t, "c1"), c2: newNS(t, "c2"),
+	u := &hostPair{a: newNS(t, "a"), b: newNS(t, "b"), c1: newNS(t, "c1"), c2: newNS(t, "c2"),
 		addrA: netip.MustParseAddr("198.51.100.1"), addrB: netip.MustParseAddr("198.51.100.2")}
 	la, lb := cable(t, u.a, "eth0", u.b, "eth0")
 	addr(t, la, "198.51.100.1/24")
@@ -197,11 +197,11 @@ func newTunnel(t *testing.T) *tunnel {
 
 // ends makes one link on each host, moved into the containers, and gives them
 // addresses of one network.
-func (u *tunnel) ends(t *testing.T, specA, specB link.Spec) (*end, *end) {
+func (u *hostPair) createPair(t *testing.T, specA, specB link.Spec) (*endpoint, *endpoint) {
 	t.Helper()
 	la := create(t, u.a, specA, u.c1)
 	lb := create(t, u.b, specB, u.c2)
-	return newEnd(t, la, "192.0.2.1/24"), newEnd(t, lb, "192.0.2.2/24")
+	return newEndpoint(t, la, "192.0.2.1/24"), newEndpoint(t, lb, "192.0.2.2/24")
 }
 
 var mustAddr = netip.MustParseAddr

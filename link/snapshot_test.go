@@ -21,30 +21,30 @@ import (
 )
 
 // trace is everything that a link may leave behind.
-type trace struct {
-	lines []string
-	open  map[string]int // descriptors, by what they refer to
+type snapshot struct {
+	lines       []string
+	descriptors map[string]int // descriptors, by what they refer to
 }
 
 // takeTrace lists links, addresses, routes, rules, neighbours, forwarding
 // entries, queueing disciplines and sysctls of the namespaces, and our own open
 // descriptors.
-func takeTrace(t *testing.T, all ...*netns.NS) trace {
+func takeSnapshot(t *testing.T, all ...*netns.NS) snapshot {
 	t.Helper()
-	var tr trace
+	var tr snapshot
 	for _, ns := range all {
-		for _, line := range slices.Concat(netlinkTrace(t, ns), sysctlTrace(t, ns)) {
+		for _, line := range slices.Concat(netlinkState(t, ns), sysctlState(t, ns)) {
 			tr.lines = append(tr.lines, ns.String()+": "+line)
 		}
 	}
 	slices.Sort(tr.lines)
-	tr.open = descriptors(t)
+	tr.descriptors = openDescriptors(t)
 	return tr
 }
 
 // descriptors are what we have open: namespaces, sockets and devices. Pipes are
 // the runtime's, for splicing between sockets.
-func descriptors(t *testing.T) map[string]int {
+func openDescriptors(t *testing.T) map[string]int {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
 	must(t, err)
@@ -61,38 +61,38 @@ func descriptors(t *testing.T) map[string]int {
 // untouched fails the test if anything differs from before, or a descriptor is
 // open that was not. The last one of entering a namespace is closed a moment
 // after the call has returned.
-func untouched(t *testing.T, before trace, all ...*netns.NS) {
+func checkSnapshot(t *testing.T, before snapshot, all ...*netns.NS) {
 	t.Helper()
-	if d := cmp.Diff(before.lines, takeTrace(t, all...).lines); d != "" {
+	if d := cmp.Diff(before.lines, takeSnapshot(t, all...).lines); d != "" {
 		t.Errorf("something was left behind or is gone (-before +after):\n%s", d)
 	}
 	// Seldom: much garbage would bring the collector, which hides leaks.
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
-	more := opened(t, before)
+	more := newDescriptors(t, before)
 	for range 250 {
 		if more == nil {
 			return
 		}
 		<-again.C
-		more = opened(t, before)
+		more = newDescriptors(t, before)
 	}
 	t.Errorf("descriptors leaked: %s", more)
 }
 
 // opened are the descriptors that were not open before.
-func opened(t *testing.T, before trace) []string {
+func newDescriptors(t *testing.T, before snapshot) []string {
 	t.Helper()
 	var more []string
-	for what, n := range descriptors(t) {
-		if n > before.open[what] {
+	for what, n := range openDescriptors(t) {
+		if n > before.descriptors[what] {
 			more = append(more, what)
 		}
 	}
 	return more
 }
 
-func netlinkTrace(t *testing.T, ns *netns.NS) []string {
+func netlinkState(t *testing.T, ns *netns.NS) []string {
 	t.Helper()
 	h, err := link.Handle(ns)
 	must(t, err)
@@ -145,7 +145,7 @@ func netlinkTrace(t *testing.T, ns *netns.NS) []string {
 
 // sysctlTrace is the directories of parameters that come and go with devices and
 // modules, and the values of parameters that are nobody's own.
-func sysctlTrace(t *testing.T, ns *netns.NS) []string {
+func sysctlState(t *testing.T, ns *netns.NS) []string {
 	t.Helper()
 	const root = "/proc/sys/net/"
 	var out []string
