@@ -62,26 +62,9 @@ func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, erro
 	if !s.ownCost.charge(engineCost) {
 		return nil, fmt.Errorf("limits of memory and open files %+v: too low for a network", g.ledger.Usage().Limit)
 	}
-	var err error
-	if s.largePool, err = newPool(largeBytes, limits.BufferBytes/largeBytes); err != nil {
-		s.ownCost.close()
-		return nil, err
-	}
-	if s.smallPool, err = newPool(smallBytes, limits.BufferBytes/4/smallBytes); err != nil {
-		s.ownCost.close()
-		s.largePool.close()
-		return nil, err
-	}
-	if s.loop, err = newLoop(); err != nil {
-		s.ownCost.close()
-		s.largePool.close()
-		s.smallPool.close()
-		return nil, err
-	}
-	s.dev = device{fd: int(tun.Fd()), pool: s.largePool, buf: s.largePool.get(), stats: &s.stats}
-	if err := unix.SetNonblock(s.dev.fd, true); err != nil {
+	if err := s.open(tun); err != nil {
 		s.release()
-		return nil, fmt.Errorf("make TUN non-blocking: %w", err)
+		return nil, err
 	}
 	s.trimTimer.fire = s.trimMemory
 	s.detachTimer.fire = s.detach
@@ -90,6 +73,24 @@ func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, erro
 	s.udp.init(s)
 	s.icmp.init(s)
 	return s, nil
+}
+
+// open makes what release frees, and makes the device's queue non-blocking.
+func (s *engine) open(tun *os.File) (err error) {
+	if s.largePool, err = newPool(largeBytes, s.limits.BufferBytes/largeBytes); err != nil {
+		return err
+	}
+	if s.smallPool, err = newPool(smallBytes, s.limits.BufferBytes/4/smallBytes); err != nil {
+		return err
+	}
+	if s.loop, err = newLoop(); err != nil {
+		return err
+	}
+	s.dev = device{fd: int(tun.Fd()), pool: s.largePool, buf: s.largePool.get(), stats: &s.stats}
+	if err := unix.SetNonblock(s.dev.fd, true); err != nil {
+		return fmt.Errorf("make TUN non-blocking: %w", err)
+	}
+	return nil
 }
 
 // run is Stack.Run for one engine.
@@ -158,9 +159,14 @@ func (s *engine) closeListeners() {
 func (s *engine) release() {
 	s.splices.pipes.trim()
 	s.ownCost.close()
-	s.loop.close()
-	s.largePool.close()
-	s.smallPool.close()
+	if s.loop != nil {
+		s.loop.close()
+	}
+	for _, p := range []*pool{s.largePool, s.smallPool} {
+		if p != nil {
+			p.close()
+		}
+	}
 }
 
 // discard frees what newEngine made, for an engine that was never run.
@@ -306,20 +312,16 @@ func (s *engine) dropForeign(ip *packet.IP) {
 	s.stats.Spoofed++
 }
 
-// gateway is our own address of a's family.
-func (s *engine) gatewayFor(a netip.Addr) netip.Addr {
+// ofFamily returns v4 or v6, whichever is for a's family.
+func ofFamily(a, v4, v6 netip.Addr) netip.Addr {
 	if a.Is4() {
-		return s.cfg.Gateway4
+		return v4
 	}
-	return s.cfg.Gateway6
+	return v6
 }
 
-// guest is the guest's address of a's family.
-func (s *engine) guestFor(a netip.Addr) netip.Addr {
-	if a.Is4() {
-		return s.cfg.Guest4
-	}
-	return s.cfg.Guest6
+func (s *engine) gatewayFor(a netip.Addr) netip.Addr {
+	return ofFamily(a, s.cfg.Gateway4, s.cfg.Gateway6)
 }
 
 // call runs f where it may touch everything: on the loop's thread while run
@@ -363,7 +365,7 @@ func (s *engine) counters() Stats {
 	var now Stats
 	read := func() {
 		now = s.stats
-		now.Open = s.open()
+		now.Open = s.openFlows()
 		for j := range s.splices.junctions {
 			now.SplicedOutBytes += j.out.bytes
 			now.SplicedInBytes += j.in.bytes
@@ -377,8 +379,8 @@ func (s *engine) counters() Stats {
 	return now
 }
 
-// open is the number of flows.
-func (s *engine) open() int { return s.tcp.open() + s.udp.open() }
+// openFlows returns the number of flows that are not finished.
+func (s *engine) openFlows() int { return s.tcp.openFlows + len(s.udp.flows) }
 
 // admit charges for one more flow and reports whether the limits permit that. A flow that is
 // turned away is counted.

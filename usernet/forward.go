@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoForward says that there is no such forward.
+// ErrNoForward is returned by Unforward for a port that is not forwarded.
 var ErrNoForward = errors.New("no such port forward")
 
-// forwardKey is what a forward is found by.
+// forwardKey identifies an open forward.
 type forwardKey struct {
 	proto  packet.Protocol
 	listen netip.AddrPort
@@ -26,16 +26,16 @@ func (f Forward) key(listen netip.AddrPort) forwardKey {
 	return forwardKey{f.Protocol, listen, f.Interface}
 }
 
-// listener is an open forward.
+// openForward is a Forward with its sockets.
 type openForward struct {
 	Forward
 	tcp      []*tcpListener
 	closeUDP func()
-	loans    int // sockets of somebody else's that listen in its place
+	loans    int // sockets that other programs listen on in its place
 	costs    account
 }
 
-// close has it listen no more.
+// close closes the sockets. Connections that came in by them stay.
 func (l *openForward) close() {
 	for _, part := range l.tcp {
 		part.close()
@@ -46,62 +46,76 @@ func (l *openForward) close() {
 	}
 }
 
-// forward is Stack.Forward.
-func (s *engine) forward(f Forward) (netip.AddrPort, error) {
-	var at netip.AddrPort
-	var err error
-	if callErr := s.call(func() { at, err = s.listen(f) }); callErr != nil {
+// Forward opens a port of the host and returns the address it listens on.
+// Privileged ports need the privileges that the kernel demands. Forward may be
+// called before Run.
+func (s *Stack) Forward(f Forward) (at netip.AddrPort, err error) {
+	e := s.group.engines[0]
+	if callErr := e.call(func() { at, err = e.listen(f) }); callErr != nil {
 		return netip.AddrPort{}, callErr
 	}
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("forward %s port %s: %w", f.Protocol, f.listenText(), err)
+		where := f.Listen.String()
+		if !f.Listen.Addr().IsValid() {
+			where = fmt.Sprintf("*:%d", f.Listen.Port())
+		}
+		return netip.AddrPort{}, fmt.Errorf("forward %s port %s: %w", f.Protocol, where, err)
 	}
 	return at, nil
 }
 
-// listens is where a forward listens, for messages.
-func (f Forward) listenText() string {
-	if f.Listen.Addr().IsValid() {
-		return f.Listen.String()
-	}
-	return fmt.Sprintf("*:%d", f.Listen.Port())
-}
-
-// unforward is Stack.Unforward.
-func (s *engine) unforward(f Forward) error {
-	err := ErrNoForward
-	callErr := s.call(func() {
-		if l := s.forwards[f.key(f.Listen)]; l != nil {
+// Unforward closes a port. Connections that came in by it stay. f.Listen is the
+// address that Forward returned.
+func (s *Stack) Unforward(f Forward) error {
+	e, err := s.group.engines[0], ErrNoForward
+	callErr := e.call(func() {
+		if l := e.forwards[f.key(f.Listen)]; l != nil {
 			l.close()
 			l.costs.close()
-			delete(s.forwards, f.key(f.Listen))
+			delete(e.forwards, f.key(f.Listen))
 			err = nil
 		}
 	})
 	return errors.Join(callErr, err)
 }
 
-// Loan is a port of a forward's that somebody else listens on: connections to it
-// are theirs, and none of the Stack's.
+// Forwards returns the open ports, sorted by protocol, address and port.
+func (s *Stack) Forwards() ([]Forward, error) {
+	var all []Forward
+	e := s.group.engines[0]
+	err := e.call(func() {
+		for _, l := range e.forwards {
+			all = append(all, l.Forward)
+		}
+	})
+	slices.SortFunc(all, func(a, b Forward) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), a.Listen.Compare(b.Listen), cmp.Compare(a.Interface, b.Interface))
+	})
+	return all, err
+}
+
+// Loan is a forwarded port that another program listens on. The Stack does not
+// see the connections to it.
 type Loan struct {
 	Forward Forward
 	engine  *engine
 	forward *openForward
 }
 
-// LoanConfig says what socket is wanted.
+// LoanConfig describes the socket to lend.
 type LoanConfig struct {
 	Family    int    // unix.AF_INET or AF_INET6
-	V6Only    bool   // of IPv6, for IPv6's clients alone (IPV6_V6ONLY)
-	ReusePort bool   // beside others at the same port (SO_REUSEPORT)
-	MinPort   uint16 // ports below are not lent
+	V6Only    bool   // an IPv6 socket takes no IPv4 clients (IPV6_V6ONLY)
+	ReusePort bool   // other sockets may listen on the same port (SO_REUSEPORT)
+	MinPort   uint16 // lower ports are not lent
 }
 
-// Lend makes a TCP socket, bound where a forward to a guest's address listens, and
-// has the Stack listen there no more; what an IPv4 socket does not cover of a
-// forward for both families stays. ok is false where there is no such forward, it
-// is lent already, or no such socket can be had. The socket is non-blocking, does
-// not listen yet, and is the caller's.
+// Lend stops listening on a forward that leads to the given address in the guest,
+// and returns a TCP socket bound where the forward has listened. If the forward is
+// for both families and the socket for IPv4 only, the Stack goes on listening for
+// IPv6. ok is false if no forward leads there, the port is lent already, or the
+// socket can't be made. The socket is non-blocking, does not listen yet, and
+// belongs to the caller.
 func (s *Stack) Lend(guest netip.AddrPort, as LoanConfig) (fd int, loan *Loan, ok bool) {
 	e := s.group.engines[0]
 	var l *openForward
@@ -111,27 +125,13 @@ func (s *Stack) Lend(guest netip.AddrPort, as LoanConfig) (fd int, loan *Loan, o
 	return fd, &Loan{l.Forward, e, l}, true
 }
 
-// End has the Stack listen again, when no other loan of the forward's is left: the
-// sockets must be closed. Call it until it succeeds. The error wraps
-// EADDRINUSE where somebody has taken the port; End can be tried again.
+// End makes the Stack listen again, unless the forward has other loans. The lent
+// socket must be closed. Call End until it succeeds: its error wraps EADDRINUSE
+// while another program has the port.
 func (l *Loan) End() error {
 	var err error
 	callErr := l.engine.call(func() { err = l.engine.endLoan(l.forward) })
 	return errors.Join(callErr, err)
-}
-
-// listForwards is Stack.Forwards.
-func (s *engine) listForwards() ([]Forward, error) {
-	var all []Forward
-	err := s.call(func() {
-		for _, l := range s.forwards {
-			all = append(all, l.Forward)
-		}
-	})
-	slices.SortFunc(all, func(a, b Forward) int {
-		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), a.Listen.Compare(b.Listen), cmp.Compare(a.Interface, b.Interface))
-	})
-	return all, err
 }
 
 func (s *engine) listen(f Forward) (at netip.AddrPort, err error) {
@@ -162,33 +162,25 @@ func (s *engine) listen(f Forward) (at netip.AddrPort, err error) {
 	return at, nil
 }
 
-// inside is where in the guest a client of a forward is led to, and the address
-// that stands for the client there: its own, unless that would mean something
-// else inside.
-func (s *engine) guestEndpoint(f Forward, client netip.AddrPort) (guest, shown netip.AddrPort, ok bool) {
-	to := f.To.Addr()
+// guestEndpoint returns where in the guest a client of a forward is sent to, and
+// the address that the guest sees as the client's. That is the client's own,
+// unless it would mean something else in the guest. ok is false if there is no
+// such address.
+func (s *engine) guestEndpoint(f Forward, client netip.AddrPort) (guest, peer netip.AddrPort, ok bool) {
+	from, to := client.Addr(), f.To.Addr()
 	if !to.IsValid() || to.IsUnspecified() {
-		if to = s.guestFor(client.Addr()); !to.IsValid() {
-			to = s.otherGuest(client.Addr()) // a guest of one family serves clients of both
+		if to = ofFamily(from, s.cfg.Guest4, s.cfg.Guest6); !to.IsValid() {
+			to = ofFamily(from, s.cfg.Guest6, s.cfg.Guest4) // a guest with one family serves clients of both
 		}
 	}
-	from := client.Addr()
-	if from.Is4() != to.Is4() || from.IsLoopback() || from.IsUnspecified() || from.IsLinkLocalUnicast() || from == to || from == s.guestFor(from) {
-		if shown := s.cfg.ClientAliases[from]; shown.IsValid() && shown.Is4() == to.Is4() {
-			from = shown
+	if from.Is4() != to.Is4() || from.IsLoopback() || from.IsUnspecified() || from.IsLinkLocalUnicast() || from == to || from == ofFamily(from, s.cfg.Guest4, s.cfg.Guest6) {
+		if alias := s.cfg.ClientAliases[from]; alias.IsValid() && alias.Is4() == to.Is4() {
+			from = alias
 		} else {
 			from = s.gatewayFor(to)
 		}
 	}
 	return netip.AddrPortFrom(to, f.To.Port()), netip.AddrPortFrom(from, client.Port()), from.IsValid()
-}
-
-// otherGuest is the guest's address of the other family.
-func (s *engine) otherGuest(a netip.Addr) netip.Addr {
-	if a.Is4() {
-		return s.cfg.Guest6
-	}
-	return s.cfg.Guest4
 }
 
 // bindForward makes the socket that a forward listens on.
@@ -199,7 +191,7 @@ func bindForward(f Forward, kind int) (fd int, at netip.AddrPort, err error) {
 		listen = netip.AddrPortFrom(netip.IPv6Unspecified(), listen.Port())
 	}
 	if fd, err = bind(listen, kind, dual, f.Interface, false); errors.Is(err, unix.EAFNOSUPPORT) && dual {
-		// A kernel without IPv6.
+		// The kernel has no IPv6.
 		fd, err = bind(netip.AddrPortFrom(netip.IPv4Unspecified(), listen.Port()), kind, false, f.Interface, false)
 	}
 	if err != nil {
@@ -208,12 +200,13 @@ func bindForward(f Forward, kind int) (fd int, at netip.AddrPort, err error) {
 	own, err := unix.Getsockname(fd)
 	if err != nil {
 		unix.Close(fd)
-		return -1, at, fmt.Errorf("read own address: %w", err)
+		return -1, at, fmt.Errorf("read socket address: %w", err)
 	}
-	at = netip.AddrPortFrom(f.Listen.Addr(), addrPort(own).Port())
-	return fd, at, nil
+	return fd, netip.AddrPortFrom(f.Listen.Addr(), addrPort(own).Port()), nil
 }
 
+// bind makes a non-blocking socket bound to an address. An IPv6 socket takes IPv4
+// clients as well if dual is set.
 func bind(at netip.AddrPort, kind int, dual bool, link string, reusePort bool) (int, error) {
 	family := unix.AF_INET6
 	if at.Addr().Is4() {

@@ -158,7 +158,7 @@ func (h *hand) round(t testing.TB) {
 	if err := h.s.round(); err != nil {
 		t.Fatal(err)
 	}
-	if n := h.s.open(); n > fuzzFlows {
+	if n := h.s.openFlows(); n > fuzzFlows {
 		t.Fatalf("%d flows, the limit is %d", n, fuzzFlows)
 	}
 }
@@ -299,12 +299,12 @@ func TestRandomGuest(t *testing.T) {
 func (h *hand) end(t testing.TB) {
 	t.Helper()
 	// What the host's kernel and other goroutines still have to say takes its time.
-	for n, until := 0, time.Now().Add(patience); n < 200 || h.s.open() > 0 && time.Now().Before(until); n++ {
+	for n, until := 0, time.Now().Add(patience); n < 200 || h.s.openFlows() > 0 && time.Now().Before(until); n++ {
 		h.later(maxRTO)
 		h.round(t)
 		h.g.Discard()
 	}
-	if n := h.s.open(); n != 0 {
+	if n := h.s.openFlows(); n != 0 {
 		t.Errorf("%d flows never end: %+v", n, h.s.udp.describe(h.s.tcp.describe(nil)))
 	}
 	if n := len(h.s.tcp.flows); n != 0 {

@@ -253,7 +253,7 @@ func (s *engine) watchGate() error {
 		}
 		s.tuneListener(f.listener)
 		resetOnClose(f.listener, true) // those that it accepts
-		l := &guestListener{s: s, fd: f.listener, accept: func() unix.Errno { return s.tcp.acceptArrivals(f) }, onLost: func() { f.listenerLost.Store(true) }}
+		l := &acceptor{s: s, fd: f.listener, accept: func() unix.Errno { return s.tcp.acceptArrivals(f) }, onLost: func() { f.listenerLost.Store(true) }}
 		if err := l.add(); err != nil {
 			return err
 		}
@@ -335,20 +335,7 @@ func lowerMSS(options []byte) {
 // tells whether that could be tried. The host's socket is connected.
 func (f *tcpFlow) tryGate() bool {
 	g := f.s.group.gate.family(f.peer.Addr())
-	switch {
-	case g == nil, f.syn == nil:
-		return false
-	case g.listenerLost.Load():
-		f.takeDevice(reasonListenerLost)
-		return false
-	case f.expectShort():
-		f.takeDevice(reasonShort)
-		return false
-	case !f.s.group.gate.allowed():
-		f.takeDevice(reasonGatePaused)
-		return false
-	case !f.chargeJunction():
-		f.takeDevice(reasonDescriptors)
+	if g == nil || f.syn == nil || !f.mayUse(g) {
 		return false
 	}
 	f.state = stateAtGate
@@ -374,6 +361,24 @@ const (
 	reasonShort          = "the last connections to this port were short, for which the device is faster"
 	reasonNoInsideSocket = "no socket inside for its client's address"
 )
+
+// mayUse reports whether the connection should go through the gate. If not, it
+// records why the connection takes the device. If so, it charges for the junction.
+func (f *tcpFlow) mayUse(g *gateFamily) bool {
+	switch {
+	case g.listenerLost.Load():
+		f.takeDevice(reasonListenerLost)
+	case f.expectShort():
+		f.takeDevice(reasonShort)
+	case !f.inbound && !f.s.group.gate.allowed():
+		f.takeDevice(reasonGatePaused)
+	case !f.chargeJunction():
+		f.takeDevice(reasonDescriptors)
+	default:
+		return true
+	}
+	return false
+}
 
 // byDevice notes why a connection takes the device.
 func (f *tcpFlow) takeDevice(why string) {
@@ -403,19 +408,7 @@ func (f *tcpFlow) gateTimedOut() {
 // the client's address, and tells whether that could be tried.
 func (f *tcpFlow) connectThroughGate() bool {
 	g := f.s.group.gate.family(f.peer.Addr())
-	if g == nil {
-		return false
-	}
-	if g.listenerLost.Load() {
-		f.takeDevice(reasonListenerLost)
-		return false
-	}
-	if f.expectShort() {
-		f.takeDevice(reasonShort)
-		return false
-	}
-	if !f.chargeJunction() {
-		f.takeDevice(reasonDescriptors)
+	if g == nil || !f.mayUse(g) {
 		return false
 	}
 	fd, met, err := g.socket()

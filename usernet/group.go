@@ -131,6 +131,17 @@ func (g *group) engineForClient() *engine {
 	return g.engines[0]
 }
 
+// onClientEngine calls f with the engine that takes the next client, on that
+// engine's thread. It is called on e's thread, and reports whether f is called.
+func (e *engine) onClientEngine(f func(*engine)) bool {
+	to := e.group.engineForClient()
+	if to == e {
+		f(e)
+		return true
+	}
+	return to.loop.post(func() { f(to) })
+}
+
 // connected counts one more connection, and has the other engines help when
 // there are several.
 func (g *group) connectionOpened() {
@@ -163,7 +174,7 @@ func (e *engine) attach() {
 // detach is the other way round, once the engine has nothing and few want it.
 func (e *engine) detach() {
 	g := e.group
-	if g.connections.Load() >= spreadThreshold || e.open() > 0 || len(e.tcp.flows) > 0 {
+	if g.connections.Load() >= spreadThreshold || e.openFlows() > 0 || len(e.tcp.flows) > 0 {
 		e.loop.timers.set(&e.detachTimer, e.loop.after(detachCheckInterval))
 		return
 	}

@@ -82,23 +82,13 @@ func (t *udpTable) writeICMP(src, dst netip.Addr, proto packet.Protocol, room []
 	t.s.dev.write(frame)
 }
 
-// unreachable answers a packet of the guest's (with its virtio header) by an
-// ICMP error from the gateway.
-func (t *icmpTable) unreachable(frame []byte, why packet.ErrorKind) { t.report(frame, why, 0) }
-
-// tooBig answers a packet that does not fit the path beyond; mtu is in bytes.
-func (t *icmpTable) tooBig(frame []byte, mtu int) {
-	if mtu > 0 {
-		t.report(frame, packet.ErrorTooBig, mtu)
-	}
-}
-
+// report answers a packet from the guest, behind its virtio header, with an ICMP
+// error from the gateway. mtu is for packet.ErrorTooBig.
 func (t *icmpTable) report(frame []byte, why packet.ErrorKind, mtu int) {
 	if len(frame) <= packet.VNetHdrBytes {
 		return
 	}
-	is4 := frame[packet.VNetHdrBytes]>>4 == 4
-	from := t.s.cfg.Gateway6
+	from, is4 := t.s.cfg.Gateway6, frame[packet.VNetHdrBytes]>>4 == 4
 	if is4 {
 		from = t.s.cfg.Gateway4
 	}

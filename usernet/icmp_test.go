@@ -110,12 +110,12 @@ func TestPing(t *testing.T) {
 			}
 		}
 		r.do(func() {
-			if n, s := r.s.udp.open(), len(r.s.udp.sockets); n != 2 || s != 2 || r.s.stats.ICMPFlows != 2 {
+			if n, s := len(r.s.udp.flows), len(r.s.udp.sockets); n != 2 || s != 2 || r.s.stats.ICMPFlows != 2 {
 				t.Errorf("%d flows, %d sockets", n, s)
 			}
 		})
 		r.advance(121 * time.Second)
-		r.until("the flows have ended", func() bool { return r.s.udp.open() == 0 })
+		r.until("the flows have ended", func() bool { return len(r.s.udp.flows) == 0 })
 	})
 }
 

@@ -88,5 +88,5 @@ func (v Verdict) destination(f Flow) netip.AddrPort {
 // unreachable answers a packet of the guest's, with its virtio header, by an ICMP
 // error.
 func (s *engine) unreachable(frame []byte, why packet.ErrorKind) {
-	s.icmp.unreachable(frame, why)
+	s.icmp.report(frame, why, 0)
 }

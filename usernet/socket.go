@@ -28,10 +28,7 @@ func (s *engine) socket(a netip.Addr, kind, proto int) (int, error) {
 
 // socket makes one of a family; IPv6's can lead to IPv4's addresses.
 func (c *Config) socket(family int, a netip.Addr, kind, proto int) (int, error) {
-	from := c.Outbound4
-	if a.Is6() {
-		from = c.Outbound6
-	}
+	from := ofFamily(a, c.Outbound4, c.Outbound6)
 	fd, err := unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, proto)
 	if err != nil {
 		return -1, fmt.Errorf("make socket: %w", err)

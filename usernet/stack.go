@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -125,20 +124,6 @@ func (s *Stack) Close() {
 	}
 	s.group.gate.close()
 }
-
-// Forward opens a port of the host; the result is the address it listens on.
-// Privileged ports need what the kernel asks for them. It may be called before
-// Run.
-func (s *Stack) Forward(f Forward) (netip.AddrPort, error) {
-	return s.group.engines[0].forward(f)
-}
-
-// Unforward closes the port again; connections that came in by it live on. Its
-// Listen is the address that Forward returned.
-func (s *Stack) Unforward(f Forward) error { return s.group.engines[0].unforward(f) }
-
-// Forwards are the open ports, by protocol, address and port.
-func (s *Stack) Forwards() ([]Forward, error) { return s.group.engines[0].listForwards() }
 
 // Flows describes all flows of the moment, in no particular order.
 func (s *Stack) Flows() ([]FlowInfo, error) {

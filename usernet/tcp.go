@@ -121,8 +121,6 @@ func (t *tcpTable) init(s *engine) {
 	t.sweepTimer.fire = t.sweep
 }
 
-func (t *tcpTable) open() int { return t.openFlows }
-
 // input takes a segment from the guest, which frame is.
 func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 	h := &t.h

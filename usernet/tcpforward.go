@@ -13,13 +13,10 @@ import (
 
 // tcpListener accepts clients of a forward.
 type tcpListener struct {
-	t           *tcpTable
-	forward     Forward
-	spec        listenSpec
-	fd          int
-	handle      handle
-	resumeTimer timer // after a pause
-	lastAccept  int64 // when the last client came
+	acceptor
+	forward    Forward
+	spec       listenSpec
+	lastAccept int64 // when the socket was last readable, on the loop's clock
 }
 
 // listen opens a forward.
@@ -33,19 +30,20 @@ func (t *tcpTable) listen(f Forward) (at netip.AddrPort, l *tcpListener, err err
 		unix.Close(fd)
 		return at, nil, errno
 	}
-	where := listenSpec{addr: own.AddrPort()}
+	spec := listenSpec{addr: own.AddrPort()}
 	if own.Family() == unix.AF_INET6 {
-		where = listenSpec6(at)
+		spec = listenSpec6(at)
 	}
 	f.Listen = at
-	l, err = t.serve(f, fd, where)
+	l, err = t.serve(f, fd, spec)
 	return at, l, err
 }
 
-// serve listens on a socket that is bound where the forward listens, or to a part
-// of that. It owns fd.
-func (t *tcpTable) serve(f Forward, fd int, where listenSpec) (*tcpListener, error) {
-	l := &tcpListener{t: t, forward: f, spec: where, fd: fd}
+// serve listens on a bound socket, which covers all or a part of what the forward
+// listens on. It owns fd.
+func (t *tcpTable) serve(f Forward, fd int, spec listenSpec) (*tcpListener, error) {
+	l := &tcpListener{forward: f, spec: spec}
+	l.acceptor = acceptor{s: t.s, fd: fd, accept: l.acceptSome}
 	if l.forward.To.Port() == 0 {
 		l.forward.To = netip.AddrPortFrom(f.To.Addr(), f.Listen.Port())
 	}
@@ -54,22 +52,20 @@ func (t *tcpTable) serve(f Forward, fd int, where listenSpec) (*tcpListener, err
 		unix.Close(fd)
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	l.resumeTimer.fire = func() { _ = t.s.loop.modify(l.handle, fd, unix.EPOLLIN) }
-	var err error
-	if l.handle, err = t.s.loop.add(fd, unix.EPOLLIN, l); err != nil {
+	if err := l.add(); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
 	return l, nil
 }
 
-// place is where a socket listens.
+// listenSpec is the address that a socket listens on.
 type listenSpec struct {
 	addr      netip.AddrPort
-	dualStack bool // of IPv6, and takes IPv4's clients too
+	dualStack bool // an IPv6 socket that takes IPv4 clients as well
 }
 
-// placeOf6 is that of IPv6's socket for all that a forward listens at.
+// listenSpec6 returns the spec of an IPv6 socket that takes all clients of a forward.
 func listenSpec6(at netip.AddrPort) listenSpec {
 	if a := at.Addr(); a.IsValid() && a != netip.IPv6Unspecified() {
 		return listenSpec{addr: at}
@@ -77,9 +73,9 @@ func listenSpec6(at netip.AddrPort) listenSpec {
 	return listenSpec{netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port()), true}
 }
 
-// divide makes two places of one that a forward listens at: the one for a socket
-// of a family, and what that leaves, if anything. IPv6's sockets take the clients
-// of IPv4 too unless only6 is set. ok is false where no such socket would do.
+// splitListen splits what a forward listens on into the part that a socket of the
+// given family covers, and the rest, if any. IPv6 sockets take IPv4 clients as
+// well unless only6 is set. ok is false if such a socket covers nothing of it.
 func splitListen(at netip.AddrPort, family int, only6 bool) (lent listenSpec, rest *listenSpec, ok bool) {
 	all4, all6 := netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())
 	dual := listenSpec6(at).dualStack
@@ -98,8 +94,8 @@ func splitListen(at netip.AddrPort, family int, only6 bool) (lent listenSpec, re
 	return listenSpec{addr: at}, nil, at.Addr().Is6()
 }
 
-// lend gives up listening in favour of a socket for somebody else, which is bound
-// and does not listen yet.
+// lend stops listening on a forward that leads to guest, and returns a socket that
+// is bound in its place and does not listen yet.
 func (s *engine) lend(guest netip.AddrPort, as LoanConfig) (fd int, l *openForward) {
 	for _, l := range s.forwards {
 		if l.loans > 0 && !as.ReusePort || l.Listen.Port() < as.MinPort || l.Protocol != packet.TCP || !l.servesGuest(guest) {
@@ -129,8 +125,8 @@ func (s *engine) lend(guest netip.AddrPort, as LoanConfig) (fd int, l *openForwa
 	return -1, nil
 }
 
-// leadsTo tells whether a listener at an address inside would get the forward's
-// clients.
+// servesGuest reports whether the forward's clients are sent to a listener at an
+// address in the guest.
 func (l *openForward) servesGuest(guest netip.AddrPort) bool {
 	port := l.To.Port()
 	if port == 0 {
@@ -141,65 +137,58 @@ func (l *openForward) servesGuest(guest netip.AddrPort) bool {
 		(!to.IsValid() || to.IsUnspecified() || guest.Addr().IsUnspecified() || to == guest.Addr())
 }
 
-// listenOn has a forward listen at a part of it. A family that is missing has no
-// clients.
-func (s *engine) listenRest(l *openForward, at listenSpec) {
-	fd, err := bind(at.addr, unix.SOCK_STREAM, at.dualStack, l.Interface, false)
+// listenRest listens on the part of a forward that a loan does not cover. If it
+// fails, that family gets no clients.
+func (s *engine) listenRest(l *openForward, spec listenSpec) {
+	fd, err := bind(spec.addr, unix.SOCK_STREAM, spec.dualStack, l.Interface, false)
 	if err != nil {
 		return
 	}
-	if part, err := s.tcp.serve(l.Forward, fd, at); err == nil {
+	if part, err := s.tcp.serve(l.Forward, fd, spec); err == nil {
 		l.tcp = append(l.tcp, part)
 	}
 }
 
-// reclaim ends a loan, and has the forward listen again as it did after the last.
+// endLoan ends a loan. With the last one, the forward listens as it did at first.
 func (s *engine) endLoan(l *openForward) error {
 	if s.forwards[l.key(l.Listen)] != l {
-		return nil // it was closed
+		return nil // Unforward has closed it
 	}
 	if l.loans > 1 {
 		l.loans--
 		return nil
 	}
-	if err := s.relisten(l); err != nil {
+	l.close()
+	_, all, err := s.tcp.listen(l.Forward)
+	if err != nil {
 		return err
 	}
-	l.loans = 0
+	l.tcp, l.loans = []*tcpListener{all}, 0
 	return nil
 }
 
-// listenAgain has a forward listen as it did in the beginning.
-func (s *engine) relisten(l *openForward) error {
-	l.close()
-	_, all, err := s.tcp.listen(l.Forward)
-	if err == nil {
-		l.tcp = []*tcpListener{all}
-	}
-	return err
-}
-
-// backlog of listening sockets; the kernel lowers it to net.core.somaxconn.
+// backlog is that of listening sockets. The kernel lowers it to net.core.somaxconn.
 const backlog = 4096
 
 func (l *tcpListener) close() {
-	l.t.s.loop.timers.drop(&l.resumeTimer)
-	l.t.s.loop.remove(l.handle)
+	l.remove()
 	unix.Close(l.fd)
 }
 
-// acceptsPerRound bounds how long a rush of clients may keep others waiting.
-const acceptsPerRound = 32
+const (
+	// acceptsPerRound bounds how long a rush of clients delays the rest of a round.
+	acceptsPerRound = 32
+	// rushInterval is the most time between two clients of a rush. A client that
+	// waits for an answer before its next connection takes longer.
+	rushInterval = 20 * time.Microsecond
+	// acceptRetryDelay is how long clients wait while descriptors or memory are short.
+	acceptRetryDelay = 100 * time.Millisecond
+)
 
-// rush is how soon after another a client comes in a rush: one that waits for an
-// answer before its next connection takes longer.
-const rushInterval = 20 * time.Microsecond
-
-// ready implements source. The socket is level-triggered: what is left waits
-// for the next round. So, outside of a rush, one client is taken, and nobody asks
-// in vain for the next.
-func (l *tcpListener) ready(uint32) {
-	most, now := 1, l.t.s.loop.now
+// acceptSome accepts a single client, except in a rush. That saves the call that
+// finds no other client; clients that are left wait for the next round.
+func (l *tcpListener) acceptSome() unix.Errno {
+	most, now := 1, l.s.loop.now
 	if now-l.lastAccept < int64(rushInterval) {
 		most = acceptsPerRound
 	}
@@ -207,80 +196,62 @@ func (l *tcpListener) ready(uint32) {
 	for range most {
 		fd, from, errno := sys.AcceptNow(l.fd)
 		if errno != 0 {
-			if exhausted(errno) {
-				l.pause()
-			}
-			return
+			return errno
 		}
-		if !l.accept(fd, from.AddrPort()) {
+		if !l.connect(fd, from.AddrPort()) {
 			abandon(fd)
 		}
 	}
-}
-
-// acceptAgain is how long clients wait for descriptors.
-const acceptRetryDelay = 100 * time.Millisecond
-
-// pause lets clients wait in the kernel's queue while there are no descriptors;
-// without it the loop would turn in vain.
-func (l *tcpListener) pause() {
-	l.t.s.stats.OverLimit++
-	if l.t.s.loop.modify(l.handle, l.fd, 0) == nil {
-		l.t.s.loop.timers.set(&l.resumeTimer, l.t.s.loop.after(acceptRetryDelay))
-	}
+	return 0
 }
 
 // client is a connection that the host has accepted for the guest.
 type client struct {
 	fd    int
 	from  netip.AddrPort
-	guest netip.AddrPort // where it is led to
-	peer  netip.AddrPort // what it is called there
+	guest netip.AddrPort // where the connection is sent to
+	peer  netip.AddrPort // the client's address as the guest sees it
 	costs account
 }
 
-func (l *tcpListener) accept(fd int, from netip.AddrPort) bool {
-	t := l.t
-	guest, shown, ok := t.s.guestEndpoint(l.forward, from)
+// connect opens a flow for an accepted client. If it returns true, the flow owns fd.
+func (l *tcpListener) connect(fd int, from netip.AddrPort) bool {
+	guest, peer, ok := l.s.guestEndpoint(l.forward, from)
 	if !ok {
 		return false
 	}
-	if shown, ok = t.freeClientAddr(guest, shown); !ok {
+	if peer, ok = l.s.tcp.freeClientAddr(guest, peer); !ok {
 		return false
 	}
-	costs, ok := t.s.admit(tcpFlowCost)
+	costs, ok := l.s.admit(tcpFlowCost)
 	if !ok {
 		return false
 	}
-	e := t.s.group.engineForClient()
-	c := client{fd, from, guest, shown, costs}
-	if e == t.s {
-		t.callGuest(c)
-		return true
-	}
-	if !e.loop.post(func() { e.tcp.callGuest(c) }) {
+	c := client{fd, from, guest, peer, costs}
+	if !l.s.onClientEngine(func(e *engine) { e.tcp.callGuest(c) }) {
 		costs.close()
 		return false
 	}
 	return true
 }
 
-// abandon closes a client's socket so that it gets a RST.
+// abandon closes a client's socket so that the client gets a RST.
 func abandon(fd int) {
-	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	resetOnClose(fd, true)
 	unix.Close(fd)
 }
 
-// vacant is the client's shown address with a port that no other connection to
-// the guest's port uses: several clients may share the gateway's address.
-func (t *tcpTable) freeClientAddr(guest, shown netip.AddrPort) (netip.AddrPort, bool) {
+// freeClientAddr returns a client's address as the guest sees it, with a port that
+// no other connection to the guest's port uses: several clients may share the
+// gateway's address.
+func (t *tcpTable) freeClientAddr(guest, peer netip.AddrPort) (netip.AddrPort, bool) {
 	const tries = 256
 	for i := range uint16(tries) {
-		port := shown.Port() + i*257
+		port := peer.Port() + i*257
 		if port < 1024 && i > 0 {
 			continue
 		}
-		at := netip.AddrPortFrom(shown.Addr(), port)
+		at := netip.AddrPortFrom(peer.Addr(), port)
 		f := t.flows[keyOf(guest, at)]
 		switch {
 		case f == nil && t.s.group.otherOwner(t.s, ownerKey{keyOf(guest, at), true}) == nil:
@@ -290,5 +261,5 @@ func (t *tcpTable) freeClientAddr(guest, shown netip.AddrPort) (netip.AddrPort, 
 			return at, true
 		}
 	}
-	return shown, false
+	return peer, false
 }

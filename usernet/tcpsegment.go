@@ -93,7 +93,7 @@ func (f *tcpFlow) refuse() {
 // abort closes the host's socket so that its peer gets a RST.
 func (f *tcpFlow) abort() {
 	if f.hostFD >= 0 {
-		_ = unix.SetsockoptLinger(f.hostFD, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		resetOnClose(f.hostFD, true)
 		f.closeSocket()
 	}
 }

@@ -212,7 +212,7 @@ func (t *udpTable) insert(f *udpFlow) *engine {
 	if o := t.s.group.claim(t.s, owned, port); o != nil {
 		return o
 	}
-	f.timer.fire = f.timeout
+	f.timer.fire = f.drop
 	t.flows[keyOf(f.guest, f.peer)] = f
 	t.s.group.flows.Add(1)
 	if f.proto == packet.UDP {
@@ -256,9 +256,6 @@ func (t *udpTable) pump() {
 
 // busy tells whether pump has more to do without a new event.
 func (t *udpTable) busy() bool { return len(t.ready) > 0 || len(t.resumed) > 0 }
-
-// open is the number of flows, echo requests' too.
-func (t *udpTable) open() int { return len(t.flows) }
 
 // closeAll ends all flows. Forwards are closed by those who have opened them.
 func (t *udpTable) closeAll() {

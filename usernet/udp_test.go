@@ -128,7 +128,7 @@ func (r *rig) gets(from netip.AddrPort, port uint16, want ...string) {
 // udpFlows are the flows of datagrams.
 func (r *rig) udpFlows() (n int) {
 	r.Helper()
-	r.do(func() { n = r.s.udp.open() })
+	r.do(func() { n = len(r.s.udp.flows) })
 	return n
 }
 
@@ -222,7 +222,7 @@ func TestUDPTimeouts(t *testing.T) {
 				t.Fatalf("%d flows a second before the end", n)
 			}
 			r.advance(2 * time.Second)
-			r.until("the flow has ended", func() bool { return r.s.udp.open() == 0 })
+			r.until("the flow has ended", func() bool { return len(r.s.udp.flows) == 0 })
 			if n := guesttest.Descriptors(t) - before; n != 1 { // the server's
 				t.Errorf("%d descriptors, want the server's only", n)
 			}
@@ -263,7 +263,7 @@ func TestUDPRefused(t *testing.T) {
 			}
 		})
 		r.advance(refusedFor + time.Second)
-		r.until("the refusal is forgotten", func() bool { return r.s.udp.open() == 0 })
+		r.until("the refusal is forgotten", func() bool { return len(r.s.udp.flows) == 0 })
 		r.do(func() { verdict = Verdict{Action: Drop} })
 		r.say(5000, to, "hello")
 		r.g.Silent()

@@ -190,8 +190,6 @@ func (f *udpFlow) received(bytes int) {
 	f.touch()
 }
 
-func (f *udpFlow) timeout() { f.drop() }
-
 // drop ends the flow.
 func (f *udpFlow) drop() {
 	t := f.t

@@ -144,7 +144,7 @@ func TestUDPUnforward(t *testing.T) {
 	r.say(53, shown, "yes")
 	r.hears(client, "yes")
 	r.advance(121 * time.Second)
-	r.until("the flow has ended", func() bool { return r.s.udp.open() == 0 })
+	r.until("the flow has ended", func() bool { return len(r.s.udp.flows) == 0 })
 	// Now the port is free.
 	again, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
 	if err != nil {

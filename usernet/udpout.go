@@ -239,7 +239,9 @@ func (k *udpSocket) onSendError(errno unix.Errno, p *parcel, segments bool, trie
 		p.flow.noSegmentation = true
 		return splitMessage
 	case errno == unix.EMSGSIZE:
-		k.t.s.icmp.tooBig(p.frame, mtu)
+		if mtu > 0 {
+			k.t.s.icmp.report(p.frame, packet.ErrorTooBig, mtu)
+		}
 		return dropMessage
 	case tries < maxResends && (reports > 0 || errno == unix.ECONNREFUSED):
 		return retrySend // the error was an earlier datagram's

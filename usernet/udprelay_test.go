@@ -102,7 +102,7 @@ func TestUDPOverAConn(t *testing.T) {
 		r.gets(peer, 5000, "")
 		close(c.in) // io.EOF ends the flow
 		c.isClosed(t)
-		r.until("the flow has ended", func() bool { return r.s.udp.open() == 0 })
+		r.until("the flow has ended", func() bool { return len(r.s.udp.flows) == 0 })
 	})
 }
 
@@ -262,5 +262,5 @@ func TestUDPOverAConnThatWritesTo(t *testing.T) {
 	r.gets(peer, 5000, "one", text(1400))
 	close(c.in)
 	c.isClosed(t)
-	r.until("the flow has ended", func() bool { return r.s.udp.open() == 0 })
+	r.until("the flow has ended", func() bool { return len(r.s.udp.flows) == 0 })
 }

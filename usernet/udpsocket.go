@@ -130,33 +130,23 @@ func (t *udpTable) openSocket(key socketKey, a netip.Addr) (*udpSocket, error) {
 	if !costs.charge(socketCost) {
 		return nil, unix.EMFILE
 	}
-	k, err := t.makeSocket(key, a, proto)
+	fd, err := t.s.socket(a, unix.SOCK_DGRAM, proto)
 	if err != nil {
 		costs.close()
 		return nil, err
 	}
-	k.costs = costs
-	return k, nil
-}
-
-func (t *udpTable) makeSocket(key socketKey, a netip.Addr, proto int) (*udpSocket, error) {
-	fd, err := t.s.socket(a, unix.SOCK_DGRAM, proto)
-	if err != nil {
-		return nil, err
-	}
-	from := t.s.cfg.Outbound4
-	if key.v6 {
-		from = t.s.cfg.Outbound6
-	}
-	if from.IsValid() && !key.loopback {
-		if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0))); err != nil {
-			unix.Close(fd)
-			return nil, fmt.Errorf("bind socket: %w", err)
+	k := &udpSocket{t: t, fd: fd, key: key, v6: key.v6, flows: map[path]*udpFlow{}, costs: costs}
+	if from := ofFamily(a, t.s.cfg.Outbound4, t.s.cfg.Outbound6); from.IsValid() && !key.loopback {
+		if err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0))); err != nil {
+			err = fmt.Errorf("bind socket: %w", err)
 		}
 	}
-	k := &udpSocket{t: t, fd: fd, key: key, v6: key.v6, flows: map[path]*udpFlow{}}
-	if err := k.configure(key.proto); err != nil {
+	if err == nil {
+		err = k.configure(key.proto)
+	}
+	if err != nil {
 		unix.Close(fd)
+		costs.close()
 		return nil, err
 	}
 	return k, nil
@@ -164,12 +154,8 @@ func (t *udpTable) makeSocket(key socketKey, a netip.Addr, proto int) (*udpSocke
 
 // begin sets the options that every socket has, and gives it a seat.
 func (k *udpSocket) configure(proto packet.Protocol) error {
-	for _, o := range [...]struct{ level, name, value int }{
-		{unix.SOL_SOCKET, unix.SO_RCVBUF, udpSocketBuffer},
-		{unix.SOL_SOCKET, unix.SO_SNDBUF, udpSocketBuffer},
-	} {
-		_ = unix.SetsockoptInt(k.fd, o.level, o.name, o.value)
-	}
+	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, udpSocketBuffer)
+	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, udpSocketBuffer)
 	if proto == packet.UDP {
 		_ = unix.SetsockoptInt(k.fd, unix.SOL_UDP, unix.UDP_GRO, 1)
 	}

@@ -174,7 +174,7 @@ func TestGuestListenerPausesWhereAcceptIsExhausted(t *testing.T) {
 		l := newTestLoop(t)
 		r, w := pipe2(t)
 		tries := 0
-		waiting := &guestListener{s: &engine{loop: l}, fd: r, accept: func() unix.Errno { tries++; return errno }}
+		waiting := &acceptor{s: &engine{loop: l}, fd: r, accept: func() unix.Errno { tries++; return errno }}
 		if err := waiting.add(); err != nil {
 			t.Fatal(err)
 		}
