@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// attempts tell whether to try something that has failed lately. They are safe for
-// concurrent use.
+// breaker is a circuit breaker: it reports whether to try something that has failed
+// lately. It is safe for concurrent use.
 type breaker struct {
 	start    time.Time
 	failures atomic.Int32 // in a row
-	retryAt  atomic.Int64 // until then, nanoseconds since began; 0: try
-	pause    atomic.Int64 // how long nobody tries next time, nanoseconds
+	retryAt  atomic.Int64 // nothing is tried before, in nanoseconds since start; 0: try
+	pause    atomic.Int64 // length of the last pause, nanoseconds
 }
 
-// How many must fail before there is a pause, and how long that is, doubled each
-// time.
+// After maxFailures in a row nothing is tried for minPause. Each further failure doubles
+// the pause.
 const (
 	maxFailures = 3
 	minPause    = 30 * time.Second
 	maxPause    = 30 * time.Minute
 )
 
-// open tells whether to try.
+// allowed reports whether to try.
 func (a *breaker) allowed() bool {
 	until := a.retryAt.Load()
 	return until == 0 || int64(time.Since(a.start)) >= until
 }
 
-// passed notes that one succeeded.
+// success records that an attempt succeeded.
 func (a *breaker) success() {
 	if a.failures.Load() != 0 {
 		a.failures.Store(0)
@@ -37,7 +37,7 @@ func (a *breaker) success() {
 	}
 }
 
-// failed notes that one did not.
+// failure records that an attempt failed.
 func (a *breaker) failure() {
 	if a.failures.Add(1) < maxFailures {
 		return

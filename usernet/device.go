@@ -10,14 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is the guest's side: whole packets behind virtio headers.
+// device is a queue of the guest's TUN device. It carries whole packets behind virtio
+// headers.
 type device struct {
 	fd       int
 	pool     *pool
-	buf      *buffer // what the next packet is read into
+	buf      *buffer // receives the next packet
 	readable bool
-	removed  bool               // the device was removed
-	capture  func(frame []byte) // sees each packet both ways, virtio header first; nil: nobody
+	removed  bool               // the device no longer exists
+	capture  func(frame []byte) // is called with each packet in both directions, behind its virtio header; may be nil
 
 	scratch [packet.VNetHdrBytes + packet.IPv6Bytes + packet.TCPBytes + packet.SYNOptionBytes]byte
 	stats   *Stats
@@ -26,8 +27,8 @@ type device struct {
 // ready implements source.
 func (d *device) ready(uint32) { d.readable = true }
 
-// read is the next packet with its virtio header; nil: there is none now. It is
-// valid until the next read, unless the caller keeps its buffer by steal.
+// read returns the next packet with its virtio header, or nil if there is none now. The
+// packet is valid until the next read, unless the caller takes its buffer with steal.
 func (d *device) read() []byte {
 	n, errno := sys.ReadNow(d.fd, d.buf.mem)
 	switch {
@@ -37,7 +38,7 @@ func (d *device) read() []byte {
 		d.readable = false
 		return nil
 	case errno != 0 || n == 0:
-		// EBADFD: the device was removed under us; a socket's end is 0 bytes.
+		// EBADFD: the device was removed. A socket's end is 0 bytes.
 		d.readable, d.removed = false, true
 		return nil
 	}
@@ -49,9 +50,9 @@ func (d *device) read() []byte {
 	return d.buf.mem[:n]
 }
 
-// steal makes the buffer of the packet last read the caller's. It is nil when
-// there is no other for the device, which must always have one: it brings the
-// acknowledgements that free the rest.
+// steal gives the buffer of the last packet to the caller. It returns nil if there is no
+// other buffer for the device, which must always have one: it receives the
+// acknowledgements that free the others.
 func (d *device) steal() *buffer {
 	other := d.pool.get()
 	if other == nil {
@@ -62,8 +63,8 @@ func (d *device) steal() *buffer {
 	return b
 }
 
-// write hands a packet with its virtio header to the guest and tells whether
-// the guest's kernel took it. The frame is the caller's again at once.
+// write writes a packet with its virtio header to the guest, and reports whether the
+// guest's kernel took it. The caller may reuse the frame at once.
 func (d *device) write(frame []byte) bool {
 	n, errno := sys.WriteNow(d.fd, frame)
 	if errno != 0 || n != len(frame) {
@@ -78,10 +79,10 @@ func (d *device) write(frame []byte) bool {
 	return true
 }
 
-// seal fills in the virtio header of a frame whose IP header begins at
-// packet.VNetHdrBytes, and the pseudo header's sum in its transport header, so
-// that the guest's kernel trusts or completes the checksum. segment is the
-// payload of each packet that the frame stands for; 0: it is one packet.
+// putVNetHdr fills in the virtio header of a frame whose IP header begins at
+// packet.VNetHdrBytes, and the pseudo header's sum in its transport header, so that the
+// guest's kernel trusts or completes the checksum. segment is the payload of each packet
+// that the frame stands for; 0: the frame is one packet.
 func putVNetHdr(frame []byte, src, dst netip.Addr, proto packet.Protocol, headerBytes, segment int) {
 	ipBytes := packet.IPBytes(src)
 	transport := frame[packet.VNetHdrBytes+ipBytes:]
@@ -103,9 +104,9 @@ func putVNetHdr(frame []byte, src, dst netip.Addr, proto packet.Protocol, header
 	transport[h.ChecksumOffset], transport[h.ChecksumOffset+1] = byte(sum>>8), byte(sum)
 }
 
-// checkMTU tells whether a device can have the MTU.
+// checkMTU returns an error if a device can't have the MTU.
 func checkMTU(mtu int, v6 bool) error {
-	least := 576 // RFC 791: every host can take so much
+	least := 576 // RFC 791: every host accepts this much
 	if v6 {
 		least = 1280 // RFC 8200 section 5
 	}
@@ -115,6 +116,5 @@ func checkMTU(mtu int, v6 bool) error {
 	return nil
 }
 
-// maxMTU leaves room for the virtio header in 64 KiB, as the usual rootless
-// networks have it.
+// maxMTU leaves room for the virtio header in 64 KiB, as in other rootless networks.
 const maxMTU = 65520

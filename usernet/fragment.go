@@ -8,11 +8,12 @@ import (
 	"cleat/packet"
 )
 
-// maxPieces bounds the memory for fragments of unfinished packets, in bytes;
-// Linux allows 4 MiB as well (net.ipv4.ipfrag_high_thresh).
+// maxFragmentBytes bounds the memory for fragments of incomplete packets. Linux allows 4
+// MiB as well (net.ipv4.ipfrag_high_thresh).
 const maxFragmentBytes = 4 << 20
 
-// fragment takes a piece of a packet; with the last the whole goes on.
+// fragment takes a fragment from the guest. With the last one it passes the whole packet
+// on.
 func (s *engine) fragment(frame []byte, ip *packet.IP) {
 	u := &s.udp
 	if u.reassembler == nil {
@@ -42,11 +43,11 @@ func (s *engine) fragment(frame []byte, ip *packet.IP) {
 		s.stats.Malformed++
 		return
 	}
-	all.DontFragment = false // the guest has cut it, so the host may
+	all.DontFragment = false // the guest has fragmented it, so the host may
 	s.transport(whole, &v, &all)
 }
 
-// expireEvery is how often it is looked for fragments whose others stayed away.
+// expireInterval is how often incomplete packets are checked for their timeout.
 const expireInterval = time.Second
 
 func (t *udpTable) expireFragments() {

@@ -6,33 +6,32 @@ import (
 	"cleat/packet"
 )
 
-// Connections of which one direction is closed.
+// Half-closed connections. One end has sent its FIN, and the other may send for as long
+// as it likes. A kernel that has both ends' sockets allows that. But a kernel forgets a
+// socket that its process has closed rather than shut down, 60 s after the FIN unless the
+// peer's FIN arrives (net.ipv4.tcp_fin_timeout). From here both look alike: a FIN from
+// the guest. Without a byte from the host's peer such a connection would stay for ever.
+// So after 60 s without a byte both ends are probed. A kernel that has forgotten the
+// connection answers with RST, one that is gone does not answer, and one whose process
+// still waits acknowledges.
 //
-// One end has sent its FIN; the other may go on for as long as it likes, and a kernel that
-// has both ends' sockets lets it. But a kernel forgets a socket that was closed by its process
-// and not only shut down: after 60 s without a FIN of the peer (net.ipv4.tcp_fin_timeout). Here
-// both look alike, a FIN from the guest, and without a byte from the host's peer the connection
-// would stay for ever. So once such a connection has been idle for as long, both ends are
-// probed: a kernel that has forgotten answers with RST, one that is gone does not answer, and
-// one whose process still waits acknowledges.
-//
-// In the end even that is not believed any more: passt allows 60 s (FIN_TIMEOUT, tcp.c), Linux'
-// connection tracking 120 s (nf_conntrack_tcp_timeout_fin_wait), and whoever holds a
-// connection half closed for an hour without a byte holds it for nothing.
+// There is an upper limit all the same. passt allows 60 s (FIN_TIMEOUT, tcp.c), Linux'
+// connection tracking 120 s (nf_conntrack_tcp_timeout_fin_wait). An hour half closed
+// without a byte is taken for abandoned.
 const (
-	sweepInterval  = 15 * time.Second // how often connections are looked at
+	sweepInterval  = 15 * time.Second // how often connections are checked
 	halfClosedIdle = 60 * time.Second // net.ipv4.tcp_fin_timeout
 	maxHalfClosed  = time.Hour
 	maxProbes      = 9 // net.ipv4.tcp_keepalive_probes
 )
 
-// idleness is since when a connection has moved no payload.
+// idleness measures how long a connection has moved no payload.
 type idleness struct {
-	movedBytes uint64 // payload both ways, when it was last looked at
-	since      int64  // on the loop's clock; 0: it was not looked at yet
+	movedBytes uint64 // payload in both directions at the last change
+	since      int64  // time of that change on the loop's clock; 0: update was not called yet
 }
 
-// look notes how much has been moved by now, and returns how long that has not changed.
+// update takes the payload moved so far, and returns how long it has not changed.
 func (i *idleness) update(moved uint64, now int64) time.Duration {
 	if i.since == 0 || i.movedBytes != moved {
 		*i = idleness{moved, now}
@@ -40,7 +39,7 @@ func (i *idleness) update(moved uint64, now int64) time.Duration {
 	return time.Duration(now - i.since)
 }
 
-// lookAround looks for connections by the device that nobody needs any more.
+// sweep probes or ends connections of the device that are half closed and idle.
 func (t *tcpTable) sweep() {
 	for _, f := range t.flows {
 		if f.state == stateEstablished && f.halfClosed() {
@@ -52,7 +51,7 @@ func (t *tcpTable) sweep() {
 	}
 }
 
-// halfClosed reports whether one direction has come to its end, and the other has not.
+// halfClosed reports whether exactly one direction is closed.
 func (f *tcpFlow) halfClosed() bool { return f.guestFIN != (f.finSent && f.sndUna == f.sndNxt) }
 
 // probeHalfClosed asks both ends of an idle connection whether they still know it.
@@ -78,8 +77,8 @@ func (f *tcpFlow) probeHalfClosed() {
 	f.sendEmpty(packet.ACK, f.sndNxt-1) // as a keepalive (RFC 9293 section 3.8.4)
 }
 
-// probeHalfClosed has the kernel ask both ends of an idle connection, and reports whether the
-// connection may stay.
+// probeHalfClosed makes the kernel probe both ends of an idle connection, and reports
+// whether the connection may stay.
 func (j *junction) probeHalfClosed(now int64) bool {
 	idle := j.idle.update(j.out.bytes+j.in.bytes, now)
 	if idle >= halfClosedIdle && !j.probing {

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// source is what a descriptor in the loop belongs to.
+// source handles the events of a descriptor in the loop.
 type source interface {
-	// ready is called on the loop's thread with epoll's events. It should note
-	// what is ready and leave the work to the round.
+	// ready is called on the loop's thread with epoll's events. It should record what is
+	// ready and leave the work to the round.
 	ready(events uint32)
 }
 
-// loop is an epoll instance and what waits on it. All but post belongs to one
-// thread.
+// loop is an epoll instance with the sources that wait on it, and the timers. All methods
+// but post belong to one thread.
 type loop struct {
 	epfd          int
 	wakeup        int // an eventfd that post writes to
@@ -36,14 +36,14 @@ type loop struct {
 	closed bool
 }
 
-// seat is a descriptor's place. Its generation tells an event of this round for
-// a source that has just left from one for its successor.
+// registration is a descriptor in the loop. Its generation tells an event for a source
+// that has left in this round from an event for its successor.
 type registration struct {
 	src        source
 	generation int32
 }
 
-// ticket names a seat; the zero ticket names none.
+// handle identifies a registration; the zero handle identifies none.
 type handle int32
 
 func newLoop() (*loop, error) {
@@ -72,7 +72,7 @@ func (l *loop) close() {
 	unix.Close(l.wakeup)
 }
 
-// add gives fd a seat. Events are as in epoll_ctl(2).
+// add registers fd. Events are as in epoll_ctl(2).
 func (l *loop) add(fd int, events uint32, src source) (handle, error) {
 	i := int32(len(l.registrations))
 	if n := len(l.free); n > 0 {
@@ -90,16 +90,16 @@ func (l *loop) add(fd int, events uint32, src source) (handle, error) {
 	return handle(i), nil
 }
 
-// reseat gives a descriptor's events to another source.
+// replaceSource delivers a descriptor's events to another source.
 func (l *loop) replaceSource(t handle, src source) { l.registrations[t].src = src }
 
-// modify changes the events that the source waits for.
+// modify changes the events that a source waits for.
 func (l *loop) modify(t handle, fd int, events uint32) error {
 	ev := unix.EpollEvent{Events: events, Fd: int32(t), Pad: l.registrations[t].generation}
 	return unix.EpollCtl(l.epfd, unix.EPOLL_CTL_MOD, fd, &ev)
 }
 
-// remove frees a seat. The caller closes the descriptor, which takes it out of
+// remove frees a registration. The caller closes the descriptor, which removes it from
 // the epoll instance: it must have no duplicates.
 func (l *loop) remove(t handle) {
 	if t == 0 {
@@ -110,7 +110,7 @@ func (l *loop) remove(t handle) {
 	l.free = append(l.free, int32(t))
 }
 
-// disarm frees a seat whose descriptor stays open.
+// unregister frees a registration whose descriptor stays open.
 func (l *loop) unregister(t handle, fd int) {
 	if t == 0 {
 		return
@@ -119,13 +119,13 @@ func (l *loop) unregister(t handle, fd int) {
 	l.remove(t)
 }
 
-// tick reads the clock.
+// readClock updates now.
 func (l *loop) readClock() { l.now = int64(time.Since(l.start)) + 1 }
 
-// after is the loop's time d from now.
+// after returns the loop's time d from now.
 func (l *loop) after(d time.Duration) int64 { return l.now + int64(d) }
 
-// poll dispatches what is ready now and tells whether anything was.
+// poll dispatches the events that are ready, and reports whether there were any.
 func (l *loop) poll() (bool, error) {
 	n, errno := sys.EpollNow(l.epfd, l.events[:])
 	if errno != 0 && errno != unix.EINTR {
@@ -139,7 +139,7 @@ func (l *loop) poll() (bool, error) {
 	return n > 0, nil
 }
 
-// wait blocks until something is ready or a timer is due.
+// wait blocks until an event is ready or a timer is due.
 func (l *loop) wait() error {
 	timeout := -1
 	if next := l.timers.next(); next > 0 {
@@ -163,8 +163,8 @@ func (l *loop) dispatch(n int) {
 	}
 }
 
-// post has f called on the loop's thread, from any goroutine. It tells whether
-// the loop still lives; otherwise f is never called.
+// post calls f on the loop's thread. It may be called from any goroutine. It returns
+// false, and f is never called, if the loop has ended.
 func (l *loop) post(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,8 +178,8 @@ func (l *loop) post(f func()) bool {
 	return true
 }
 
-// finish lets nothing more be posted and runs what was: descriptors and
-// connections may have come with it.
+// drain ends post and calls what was posted: descriptors and connections may come with
+// it.
 func (l *loop) drain() {
 	l.mu.Lock()
 	l.closed = true
@@ -191,7 +191,7 @@ func (l *loop) drain() {
 	}
 }
 
-// waker runs what was posted.
+// waker calls what was posted.
 type waker loop
 
 func (w *waker) ready(uint32) {

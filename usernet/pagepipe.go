@@ -14,25 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pagePipe is where pages wait between the socket that they came from and the one
-// that they go to.
+// pagePipe is a pipe that holds pages on their way from one socket to another.
 type pagePipe struct{ readFD, writeFD, size int }
 
 const (
-	// pipeBytes is what a pipe holds, unless the kernel allows less (fs.pipe-max-size).
+	// pipeBytes is a pipe's capacity, unless the kernel allows less (fs.pipe-max-size).
 	pipeBytes = 512 << 10
-	// mostPipes bounds those of one Stack. Each is in use only while it holds something,
-	// which it does as long as the receiving socket is full. Without a pipe bytes are copied.
+	// maxPipes bounds the pipes of one Stack. A pipe is in use only while it holds bytes,
+	// which is while the receiving socket is full. Without a pipe, bytes are copied.
 	maxPipes = 32
-	// The kernel allows a user so many pages in pipes, all processes together, before it
-	// gives new pipes two pages only (fs/pipe.c, pipe-user-pages-soft; 64 MiB by default).
-	// A Stack takes a quarter at most: other programs of the user have pipes too.
+	// The kernel limits the pages in all pipes of a user. Beyond the limit new pipes get
+	// only two pages (fs/pipe.c, pipe-user-pages-soft; 64 MiB by default). A Stack takes
+	// at most a quarter, because other programs of the user have pipes as well.
 	pipeShare = 4
-	// pipeAgain is how long a Stack makes no pipes after the kernel refused one.
+	// pipeRetryDelay is how long a Stack makes no pipes after the kernel has refused one.
 	pipeRetryDelay = time.Second
 )
 
-// pipeBudget is how many pipes the engines of one Stack may still make, and of what size.
+// pipeBudget is how many more pipes the engines of one Stack may make, and of what size.
 type pipeBudget struct {
 	remaining atomic.Int64
 	bytes     int
@@ -45,20 +44,22 @@ func newPipeBudget() *pipeBudget {
 	return b
 }
 
-// readLimit is one of the kernel's limits of files; other is what it is where it can't be read.
-func readLimit(name string, other int64) int64 {
+// readLimit returns one of the kernel's limits under /proc/sys/fs, or fallback if it
+// can't be read.
+func readLimit(name string, fallback int64) int64 {
 	text, err := os.ReadFile("/proc/sys/fs/" + name)
 	if err != nil {
-		return other
+		return fallback
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil {
-		return other
+		return fallback
 	}
 	return n
 }
 
-// within is how many pipes a Stack may have where a user has so many bytes; 0: any number.
+// maxFor returns how many pipes a Stack may have if a user may have the given bytes in
+// pipes; 0 bytes: no limit.
 func (b *pipeBudget) maxFor(bytes int64) int64 {
 	if bytes <= 0 {
 		return maxPipes
@@ -66,15 +67,15 @@ func (b *pipeBudget) maxFor(bytes int64) int64 {
 	return min(bytes/pipeShare/int64(b.bytes), maxPipes)
 }
 
-// pipes are those of one engine that are empty.
+// pipePool holds the empty pipes of one engine.
 type pipePool struct {
 	budget  *pipeBudget
 	ledger  *ledger.Ledger
 	free    []*pagePipe
-	retryAt int64 // on the loop's clock: until then the kernel is not asked for one
+	retryAt int64 // on the loop's clock: the kernel is not asked for a pipe before
 }
 
-// get is an empty pipe; nil: there is none.
+// get returns an empty pipe, or nil if there is none.
 func (p *pipePool) get(now int64) *pagePipe {
 	if n := len(p.free); n > 0 {
 		q := p.free[n-1]
@@ -102,8 +103,8 @@ func (p *pipePool) get(now int64) *pagePipe {
 	return q
 }
 
-// newPipe makes a pipe. It is an error where the kernel grants none of that size: the user's
-// limit is used up, and what is left of it is for others.
+// newPipe makes a pipe. It returns an error if the kernel does not grant the full size:
+// then the user's limit is reached, and the rest of it is for other programs.
 func newPipe(bytes int) (*pagePipe, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
@@ -117,17 +118,17 @@ func newPipe(bytes int) (*pagePipe, error) {
 	return q, nil
 }
 
-// put gives an empty pipe back.
+// put returns an empty pipe to the pool.
 func (p *pipePool) put(q *pagePipe) { p.free = append(p.free, q) }
 
-// discard closes a pipe that holds something.
+// discard closes a pipe that holds bytes.
 func (p *pipePool) discard(q *pagePipe) {
 	q.close()
 	p.ledger.Refund(pipeCost)
 	p.budget.remaining.Add(1)
 }
 
-// trim closes those that are empty, so that other engines and programs may have them.
+// trim closes the pipes in the pool, so that other engines and programs may have them.
 func (p *pipePool) trim() {
 	for i, q := range p.free {
 		p.discard(q)
@@ -141,10 +142,10 @@ func (q *pagePipe) close() {
 	unix.Close(q.writeFD)
 }
 
-// fill moves what a socket has into the pipe, which is empty.
+// fill moves bytes from a socket into the empty pipe.
 func (q *pagePipe) fill(socket int) (int, unix.Errno) {
 	return sys.SpliceNow(socket, q.writeFD, q.size)
 }
 
-// drain moves what is in the pipe into a socket.
+// drain moves n bytes from the pipe into a socket.
 func (q *pagePipe) drain(socket, n int) (int, unix.Errno) { return sys.SpliceNow(q.readFD, socket, n) }

@@ -7,19 +7,19 @@ import (
 	"cleat/packet"
 )
 
-// AllowAll lets every flow through: to the host's loopback too.
+// AllowAll is a Policy that allows every flow, even to the host's loopback.
 type AllowAll struct{}
 
 // Judge implements Policy.
 func (AllowAll) Judge(Flow) Verdict { return Verdict{} }
 
-// maxHooks bounds the hooks that are under way, each of which is a goroutine.
+// maxHooks bounds the running hooks, each of which is a goroutine.
 const maxHooks = 1024
 
-// judge asks the policy and the hook about a new flow and calls done with what
-// they say: at once where there is no hook, and then cancel is nil; else later
-// on the loop's thread. The caller cancels when the flow ends; if that is before
-// done was called, it never is. Without a policy every flow is refused.
+// judge asks the policy and then the hook about a new flow, and calls done with the
+// verdict. Without a hook it calls done at once and returns nil. With a hook done is
+// called later, on the loop's thread. The caller calls cancel when the flow ends; done is
+// not called after that. Without a policy every flow is refused.
 func (s *engine) judge(f Flow, done func(Verdict)) (cancel func()) {
 	v := Verdict{Action: Refuse}
 	if s.cfg.Policy != nil {
@@ -38,7 +38,7 @@ func (s *engine) judge(f Flow, done func(Verdict)) (cancel func()) {
 	return s.runHook(f, v, done)
 }
 
-// ask runs the hook, which was charged for.
+// runHook runs the hook, whose cost was charged.
 func (s *engine) runHook(f Flow, policy Verdict, done func(Verdict)) (cancel func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.runningHooks++
@@ -64,7 +64,7 @@ func (s *engine) runHook(f Flow, policy Verdict, done func(Verdict)) (cancel fun
 	return cancel
 }
 
-// discard closes what a verdict came with.
+// discard closes the verdict's Conn.
 func (v Verdict) discard() {
 	if v.Conn != nil {
 		_ = v.Conn.Close()
@@ -77,7 +77,7 @@ func (s *engine) count(v Verdict) {
 	}
 }
 
-// target is where a flow goes by its verdict.
+// destination returns the address that a flow is connected to.
 func (v Verdict) destination(f Flow) netip.AddrPort {
 	if v.Action == Redirect {
 		return v.To
@@ -85,7 +85,7 @@ func (v Verdict) destination(f Flow) netip.AddrPort {
 	return f.Destination
 }
 
-// unreachable answers a packet of the guest's, with its virtio header, by an ICMP
+// unreachable answers a packet from the guest, behind its virtio header, with an ICMP
 // error.
 func (s *engine) unreachable(frame []byte, why packet.ErrorKind) {
 	s.icmp.report(frame, why, 0)

@@ -6,24 +6,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// buffer is memory for one packet of up to 64 KiB with all its headers, or for
-// a small one.
+// buffer is memory for one packet: a large one for up to 64 KiB with all headers, or a
+// small one.
 type buffer struct {
 	mem  []byte
 	pool *pool
 }
 
-// free gives the buffer back.
+// free returns the buffer to its pool.
 func (b *buffer) free() { b.pool.free = append(b.pool.free, b); b.pool.used-- }
 
 // Sizes of buffers in bytes.
 const (
-	largeBytes = 17 << 12 // virtio header, IP header and 65535 bytes behind it
+	largeBytes = 17 << 12 // a virtio header, an IP header and 65535 bytes
 	smallBytes = 1 << 11  // a packet of the usual 1500 bytes
 )
 
-// pool hands out equal buffers from one mapping, the one that was last in use
-// first. Pages count only once they have been written to.
+// pool hands out buffers of one size from one mapping, the one used last first. The
+// kernel allocates a page when it is first written to.
 type pool struct {
 	arena []byte
 	free  []*buffer
@@ -44,7 +44,7 @@ func newPool(size, count int) (*pool, error) {
 
 func (p *pool) close() { _ = unix.Munmap(p.arena) }
 
-// get is a buffer, or nil when all are in use.
+// get returns a buffer, or nil if all are in use.
 func (p *pool) get() *buffer {
 	if n := len(p.free); n > 0 {
 		b := p.free[n-1]
@@ -61,18 +61,18 @@ func (p *pool) get() *buffer {
 	return &buffer{mem: p.arena[from : from+p.size : from+p.size], pool: p}
 }
 
-// empty tells whether get would fail.
+// empty reports whether get would return nil.
 func (p *pool) empty() bool { return len(p.free) == 0 && (p.made+1)*p.size > len(p.arena) }
 
-// scarce tells whether more than half is in use.
+// scarce reports whether more than half of the buffers are in use.
 func (p *pool) scarce() bool { return p.used*p.size > len(p.arena)/2 }
 
-// low tells whether only a reserve is left. It is for what moves on at once;
-// what waits for others to act must not take it.
+// low reports whether only a reserve is left. The reserve is for bytes that move on at
+// once, not for bytes that wait for the guest or the host.
 func (p *pool) low() bool { return p.used*p.size > len(p.arena)/8*7 }
 
-// trim gives the memory of a pool that is not in use back to the kernel, all
-// but that of the first few buffers.
+// trim returns the memory of an unused pool to the kernel, except for the first few
+// buffers.
 func (p *pool) trim() {
 	const keep = 4
 	if p.used == 0 && p.made > keep {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket makes a non-blocking host socket for destinations of a's family, bound
-// as the configuration says.
+// socket makes a non-blocking host socket for destinations of a's family, bound as the
+// configuration says.
 func (s *engine) socket(a netip.Addr, kind, proto int) (int, error) {
 	family := unix.AF_INET
 	if a.Is6() {
@@ -26,7 +26,8 @@ func (s *engine) socket(a netip.Addr, kind, proto int) (int, error) {
 	return s.cfg.socket(family, a, kind, proto)
 }
 
-// socket makes one of a family; IPv6's can lead to IPv4's addresses.
+// socket makes a socket of the given family. An IPv6 socket can also connect to an IPv4
+// address.
 func (c *Config) socket(family int, a netip.Addr, kind, proto int) (int, error) {
 	from := ofFamily(a, c.Outbound4, c.Outbound6)
 	fd, err := unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, proto)
@@ -34,7 +35,7 @@ func (c *Config) socket(family int, a netip.Addr, kind, proto int) (int, error) 
 		return -1, fmt.Errorf("make socket: %w", err)
 	}
 	if a.IsLoopback() {
-		return fd, nil // no other address or link leads there
+		return fd, nil // other source addresses and links do not reach loopback
 	}
 	if c.OutboundInterface != "" {
 		err = unix.BindToDevice(fd, c.OutboundInterface)
@@ -53,8 +54,7 @@ func (c *Config) socket(family int, a netip.Addr, kind, proto int) (int, error) 
 	return fd, nil
 }
 
-// sockaddr is an address for the kernel, in the address's own family. A zone
-// may be a number or a link's name.
+// sockaddr converts an address for the kernel. A zone may be a number or a link's name.
 func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	if a.Addr().Is4() {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
@@ -70,7 +70,7 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return sa
 }
 
-// addrPort is the kernel's address as ours; an IPv4-mapped one as IPv4.
+// addrPort converts the kernel's address; an IPv4-mapped address becomes IPv4.
 func addrPort(sa unix.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
@@ -81,11 +81,11 @@ func addrPort(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// controls are congestion controls: the system's, and the one for sockets that
-// stay on the host, where a control that paces, as BBR does, costs more than half
-// of the rate; "" where the system's is fine. That is one that needs no
-// privilege, for the process may give up its own at any time: reno always is,
-// cubic where the system's list has it.
+// congestionControls are the system's congestion control, and the one for connections
+// that stay on the host. There a control that paces, such as BBR, costs more than half of
+// the rate. local is "" if the system's control is fine. local needs no privilege,
+// because the process may drop its own at any time: reno never does, and cubic does not
+// if the system's list has it.
 type congestionControls struct{ system, local string }
 
 func readCongestionControls() congestionControls {
@@ -99,7 +99,7 @@ func readCongestionControls() congestionControls {
 	return congestionControls{system, localControl(system, strings.Fields(string(allowed)))}
 }
 
-// controlBeside is what to use where the system's control does not do.
+// localControl returns the control to use in place of the system's.
 func localControl(system string, allowed []string) string {
 	switch {
 	case system == "cubic" || system == "reno":
@@ -110,36 +110,36 @@ func localControl(system string, allowed []string) string {
 	return "reno"
 }
 
-// tune sets the congestion control of a socket whose other end is on the host.
+// tune sets the congestion control of a socket to the host's loopback.
 func (c congestionControls) tune(fd int, peer netip.Addr) {
 	if c.local != "" && peer.IsLoopback() {
 		setCongestionControl(fd, c.local)
 	}
 }
 
-// tuneConnected does the same for a connected socket to one of the host's other
-// addresses: there both ends have the same.
+// tuneConnected does the same for a connected socket to another address of the host,
+// whose two ends have the same address.
 func (c congestionControls) tuneConnected(fd int, peer netip.Addr) {
 	if c.local != "" && !peer.IsLoopback() && isLocalPeer(fd, peer) {
 		setCongestionControl(fd, c.local)
 	}
 }
 
-// Sockets makes sockets of the host as a Stack makes its own, for who connects them
-// in its place. It is safe for concurrent use.
+// Sockets makes host sockets as a Stack does, for a caller that connects them itself. It
+// is safe for concurrent use.
 type Sockets struct {
 	cfg      Config
 	controls congestionControls
 }
 
-// NewSockets takes from cfg what it says about outbound connections.
+// NewSockets uses cfg's settings of outbound connections.
 func NewSockets(cfg Config) *Sockets { return &Sockets{cfg, readCongestionControls()} }
 
 // Socket makes a non-blocking socket of a family (unix.AF_INET, AF_INET6) and a kind
 // (SOCK_STREAM for TCP, SOCK_DGRAM for UDP), to be connected to an address.
 func (s *Sockets) Socket(family, kind int, to netip.Addr) (int, error) {
 	if kind == unix.SOCK_DGRAM && (s.cfg.Outbound4.IsValid() || s.cfg.Outbound6.IsValid() || s.cfg.OutboundInterface != "") {
-		return -1, errors.New("a UDP socket could leave by another way than the configuration says")
+		return -1, errors.New("a UDP socket could bypass the configured outbound address or interface")
 	}
 	fd, err := s.cfg.socket(family, to, kind, 0)
 	if err == nil && kind == unix.SOCK_STREAM {
@@ -148,14 +148,15 @@ func (s *Sockets) Socket(family, kind int, to netip.Addr) (int, error) {
 	return fd, err
 }
 
-// Connected tunes a socket that knows its own address by now.
+// Connected tunes a socket that has been connected to an address.
 func (s *Sockets) Connected(fd int, to netip.Addr) { s.controls.tuneConnected(fd, to) }
 
-// tuneListener gives the clients to come the control for those of the host, since
-// a control that paces leaves its pacing behind when it is replaced (bbr_init,
-// net/ipv4/tcp_bbr.c). Those from elsewhere get the system's by tuneClient.
+// tuneListener sets the congestion control that accepted sockets inherit. It is the one
+// for clients on the host, because a control that paces leaves its pacing behind when it
+// is replaced (bbr_init, net/ipv4/tcp_bbr.c). tuneClient gives the system's control to
+// clients from elsewhere.
 func (s *engine) tuneListener(fd int) {
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // the guest's kernel has done what Nagle asks
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // the guest's kernel has done what Nagle's algorithm asks for
 	if s.controls.local != "" {
 		setCongestionControl(fd, s.controls.local)
 	}
@@ -171,13 +172,13 @@ func setCongestionControl(fd int, name string) {
 	_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
 }
 
-// isOwn tells whether a connected socket's peer has the socket's own address.
+// isLocalPeer reports whether a connected socket's peer has the socket's own address.
 func isLocalPeer(fd int, peer netip.Addr) bool {
 	own, err := unix.Getsockname(fd)
 	return err == nil && addrPort(own).Addr() == peer
 }
 
-// ownDescriptor duplicates the descriptor of a plain stream.
+// dupDescriptor duplicates the descriptor of a plain stream.
 func dupDescriptor(c net.Conn) (int, bool) {
 	switch c.(type) {
 	case *net.TCPConn, *net.UnixConn:
@@ -195,19 +196,19 @@ func dupDescriptor(c net.Conn) (int, bool) {
 	return fd, true
 }
 
-// adopt makes a hook's stream a descriptor that the loop can wait for: its own
-// where it has one, else one end of a socket pair that goroutines copy from and
-// to. cancel, if not nil, cuts the copying short. The Conn is closed in the end,
-// and at once on failure.
+// adoptConn returns a descriptor for a hook's stream that the loop can wait for: a
+// duplicate of its own, or else one end of a socket pair, with goroutines that copy
+// between the stream and the other end. cancel, if not nil, ends the copying. c is closed
+// in the end, or at once on failure.
 func (s *engine) adoptConn(c net.Conn) (fd int, cancel func(), err error) {
 	if fd, ok := dupDescriptor(c); ok {
-		_ = c.Close() // the duplicate lives on
+		_ = c.Close() // the duplicate stays open
 		return fd, nil, nil
 	}
 	if !s.group.ledger.Charge(bridgeCost) {
 		c.Close()
 		s.stats.OverLimit++
-		return -1, nil, errors.New("use the hook's connection: the limit of goroutines, memory or open files is reached")
+		return -1, nil, errors.New("use the hook's connection: limit of goroutines, memory or open files reached")
 	}
 	defer func() {
 		if err != nil {
@@ -236,7 +237,7 @@ func (s *engine) adoptConn(c net.Conn) (fd int, cancel func(), err error) {
 	return pair[0], cancel, nil
 }
 
-// bridge copies both ways until both have ended or ctx has, and closes both.
+// bridge copies in both directions until both have ended or ctx has, and closes both.
 func bridge(ctx context.Context, a, b net.Conn) {
 	closeBoth := func() { a.Close(); b.Close() }
 	defer closeBoth()
@@ -250,8 +251,8 @@ func bridge(ctx context.Context, a, b net.Conn) {
 	<-done
 }
 
-// pipe copies one way and passes the end on: a connection that can't be half
-// closed is closed.
+// copyOneWay copies in one direction and passes the end on. A connection that can't be
+// half closed is closed.
 func copyOneWay(to, from net.Conn) {
 	_, _ = io.Copy(to, from)
 	if w, ok := to.(interface{ CloseWrite() error }); !ok || w.CloseWrite() != nil {

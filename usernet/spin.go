@@ -6,18 +6,18 @@ import (
 	"cleat/internal/sys"
 )
 
-// spinner decides how long to look for the next event before sleeping. A sleep
-// and wake-up cost several microseconds on either side, which is most of a short
-// request's round trip; looking costs the processor time that others could use.
-// So it looks only for a moment, only while what went before was small, and only
-// as long as looking has lately been worth it. After each look it lets others
-// run that wait for this processor: one of them may be who is to answer.
+// spinner decides how long to poll for the next event before sleeping. A sleep and a
+// wake-up cost several microseconds on either side, which is most of a short request's
+// round trip. Polling costs processor time that others could use. So the loop polls only
+// for a moment, only after a small round, and only as long as polling has paid off
+// lately. After each poll it yields the processor: the process that is about to answer
+// may be waiting for it.
 type spinner struct {
-	lastSmall bool // the last round moved little
-	credit    int  // successes lately, less failures
+	lastSmall bool // the last round moved few bytes
+	credit    int  // recent polls that found an event, less those that did not
 }
 
-// moved notes how many bytes a round has moved.
+// note takes the number of bytes that a round has moved.
 func (p *spinner) note(bytes uint64) {
 	if bytes > 0 {
 		p.lastSmall = bytes < spinMaxBytes
@@ -30,10 +30,11 @@ const (
 	spinMaxCredit = 16
 )
 
-// worthwhile tells whether to look for the next event.
+// worthwhile reports whether to poll before sleeping.
 func (p *spinner) worthwhile() bool { return p.lastSmall && p.credit > 0 }
 
-// rest waits for an event: for a moment awake, then asleep.
+// waitForWork waits for an event: it polls for a moment if that is worthwhile, and then
+// sleeps.
 func (s *engine) waitForWork() error {
 	if s.spin.worthwhile() {
 		for until := s.loop.now + int64(spinDuration); s.loop.now < until; {

@@ -6,54 +6,54 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// junction moves a connection's bytes between two sockets: one of the guest's
-// namespace, whose peer is the guest's own, and the host's.
+// junction moves a connection's bytes between two sockets: one in the guest's namespace,
+// connected to the guest's socket, and the host's.
 type junction struct {
 	f                 *tcpFlow
 	guestEnd, hostEnd spliceEnd
-	out, in           lane // from the guest, and toward it
+	out, in           lane // out carries bytes from the guest, in bytes to the guest
 	queued            bool // in the ready list
 	movedAtSweep      uint64
 	idle              idleness // while one direction is closed
-	probing           bool     // the kernel probes both ends
-	segmentsInAtSweep uint32   // segments that came from the guest, at the last look
+	probing           bool     // the kernel sends keepalives to both ends
+	segmentsInAtSweep uint32   // segments from the guest, at the last sweep
 	hostKeepalives    bool
 }
 
-// end is one of its sockets.
+// spliceEnd is one of a junction's sockets.
 type spliceEnd struct {
 	j           *junction
 	fd          int
 	handle      handle
-	readable    bool // it may have something
-	writable    bool // it has not said EAGAIN
-	hangup      bool // epoll has told of its end: it will not do so again
-	failed      bool // epoll has told of an error, which reading does not if it came behind the end
-	urgentAhead bool // it has an urgent byte ahead
-	noUrgent    bool // it is a hook's Conn, which knows no urgent bytes
+	readable    bool // it may have bytes or its end to read
+	writable    bool // it has not returned EAGAIN
+	hangup      bool // epoll has reported its end, and will not do so again
+	failed      bool // epoll has reported an error; reading does not, if the error came after the end
+	urgentAhead bool // it has an urgent byte to read
+	noUrgent    bool // it is a hook's Conn, which has no urgent bytes
 }
 
-// lane is one direction. What it holds came from one socket and has yet to go to
-// the other: in a pipe, or in a buffer.
+// lane is one direction. Bytes that it has read and not yet written are in a pipe or in a
+// buffer.
 type lane struct {
 	from, to     *spliceEnd
 	pipe         *pagePipe
-	pipedBytes   int // bytes in it
+	pipedBytes   int // bytes in pipe
 	buffered     outChunk
-	bulk         bool // there is so much that moving pages is worth it
-	eof          bool // all of it is here
-	shutdownSent bool // and the other socket has been told
+	bulk         bool // there is so much that moving pages pays
+	eof          bool // all bytes have been read
+	shutdownSent bool // the other socket's sending side is closed
 	bytes        uint64
 }
 
-// spliceTable is the connections of one engine that are spliced.
+// spliceTable holds the spliced connections of one engine.
 type spliceTable struct {
 	s          *engine
 	junctions  map[*junction]struct{}
 	ready      []*junction
 	next       []*junction
 	pipes      pipePool
-	movedBytes uint64 // bytes, in all
+	movedBytes uint64 // bytes, in total
 	sweepTimer timer
 }
 
@@ -63,8 +63,8 @@ func (t *spliceTable) init(s *engine) {
 	t.sweepTimer.fire = t.sweep
 }
 
-// splice begins to move f's bytes between the host's socket and one of the
-// guest's namespace.
+// splice starts to move the flow's bytes between the host's socket and one in the guest's
+// namespace.
 func (f *tcpFlow) splice(inner int) {
 	t := &f.s.splices
 	f.stopTimer()
@@ -72,12 +72,12 @@ func (f *tcpFlow) splice(inner int) {
 	f.forgetSYN()
 	j := &junction{f: f}
 	f.junction = j
-	j.guestEnd = spliceEnd{j: j, fd: inner, writable: true} // events tell what it has
+	j.guestEnd = spliceEnd{j: j, fd: inner, writable: true} // events report what is readable
 	j.hostEnd = spliceEnd{j: j, fd: f.hostFD, handle: f.handle, readable: f.readable, writable: true, hangup: f.hostHangup, failed: f.hostError, urgentAhead: f.urgentAhead, noUrgent: !f.host.IsValid()}
 	j.out = lane{from: &j.guestEnd, to: &j.hostEnd}
 	j.in = lane{from: &j.hostEnd, to: &j.guestEnd}
 	f.hostFD, f.handle = -1, 0
-	resetOnClose(j.hostEnd.fd, true) // the inner one has it from the gate
+	resetOnClose(j.hostEnd.fd, true) // the other socket has inherited it from the gate's listener
 	t.junctions[j] = struct{}{}
 	t.s.stats.Spliced++
 	for _, e := range []*spliceEnd{&j.guestEnd, &j.hostEnd} {
@@ -102,7 +102,7 @@ func (e *spliceEnd) ready(events uint32) {
 	e.failed = e.failed || events&unix.EPOLLERR != 0
 	e.hangup = e.hangup || events&(unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0
 	if events&unix.EPOLLPRI != 0 && !e.urgentAhead {
-		// From now on the byte stays in its place, and reading stops before it.
+		// Leave the urgent byte in the stream. Reading then stops before it.
 		e.urgentAhead = unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) == nil
 	}
 	e.writable = e.writable || events&unix.EPOLLOUT != 0
@@ -118,11 +118,11 @@ func (j *junction) enqueue() {
 	}
 }
 
-// busy tells whether pump could do more at once.
+// busy reports whether pump has work without a new event.
 func (t *spliceTable) busy() bool { return len(t.ready) > 0 }
 
-// spliceQuantum is how much one direction of a connection may move before the
-// next has its turn, in bytes.
+// spliceQuantum is how many bytes one direction of a connection may move before the next
+// connection has its turn.
 const spliceQuantum = 1 << 20
 
 // pump gives each ready connection its turn.
@@ -140,24 +140,24 @@ func (t *spliceTable) pump() {
 	}
 }
 
-// pump moves what can be moved and tells whether there may be more at once.
+// pump moves bytes in both directions, and reports whether there may be more at once.
 func (j *junction) pump() (more bool) {
-	if j.f.state != stateSpliced { // it ended after it was enqueued
+	if j.f.state != stateSpliced { // the flow ended after it was queued
 		return false
 	}
 	for _, l := range [...]*lane{&j.out, &j.in} {
 		again, errno := l.pump(j.f.s)
 		if errno != 0 || l.eof && l.from.failed {
-			// The error was the one socket's; the other's peer gets a RST. Where it
-			// came behind the end, nobody has what was sent since.
+			// One socket failed, so the other one's peer gets a RST. If the error came
+			// after the end, the peer has not got what was sent since.
 			j.f.drop()
 			return false
 		}
 		more = more || again
 	}
 	if j.out.done() && j.in.done() && sys.Unsent(j.guestEnd.fd) == 0 {
-		// While the guest has not got everything, its acknowledgements may come by
-		// the device: they must find the connection here. Events tell of the last.
+		// Until the guest has everything, its acknowledgements may come through the
+		// device, and must find the connection here. An event reports the last one.
 		resetOnClose(j.guestEnd.fd, false)
 		resetOnClose(j.hostEnd.fd, false)
 		j.f.cancelCopy = nil // a hook's Conn ends by itself
@@ -192,10 +192,10 @@ func (l *lane) pump(s *engine) (more bool, errno unix.Errno) {
 	return true, 0
 }
 
-// held is how many bytes are on their way.
+// heldBytes returns how many bytes were read and not yet written.
 func (l *lane) heldBytes() int { return l.pipedBytes + l.buffered.to - l.buffered.from }
 
-// done tells whether all there was has gone.
+// done reports whether everything was read and written.
 func (l *lane) done() bool { return l.eof && l.heldBytes() == 0 }
 
 // passEnd closes the other socket's sending side once it has everything.
@@ -206,7 +206,7 @@ func (l *lane) passEnd() {
 	}
 }
 
-// flush moves what is held, as far as the socket takes it.
+// flush writes held bytes, as far as the socket takes them.
 func (l *lane) flush(s *engine) (n int, errno unix.Errno) {
 	if !l.to.writable {
 		return 0, 0
@@ -233,7 +233,7 @@ func (l *lane) flush(s *engine) (n int, errno unix.Errno) {
 	return n, 0
 }
 
-// sent notes what became of an attempt to send.
+// afterSend handles the result of a send.
 func (l *lane) afterSend(s *engine, n int, errno unix.Errno) (int, unix.Errno) {
 	switch errno {
 	case 0:
@@ -246,7 +246,7 @@ func (l *lane) afterSend(s *engine, n int, errno unix.Errno) (int, unix.Errno) {
 	case unix.EINTR:
 		return 0, 0
 	case unix.ENOBUFS, unix.ENOMEM:
-		// No event tells when the kernel has memory again: ask anew each round.
+		// No event reports that the kernel has memory again. Ask anew each round.
 		l.to.writable = false
 		_ = s.loop.modify(l.to.handle, l.to.fd, streamEvents)
 		return 0, 0
@@ -254,11 +254,11 @@ func (l *lane) afterSend(s *engine, n int, errno unix.Errno) (int, unix.Errno) {
 	return 0, errno
 }
 
-// bulkBytes is from how much at once moving pages is cheaper than copying.
+// bulkBytes is from how many bytes at once moving pages is cheaper than copying.
 const bulkBytes = 16 << 10
 
-// fill takes what the one socket has and gives it to the other at once, as far
-// as that takes it. Nothing is held before.
+// fill reads from one socket and writes to the other, as far as that takes it. It is
+// called with no bytes held.
 func (l *lane) fill(s *engine) (n int, errno unix.Errno) {
 	switch {
 	case l.from.urgentAhead:
@@ -284,8 +284,7 @@ func (l *lane) fillPipe(s *engine) (n int, errno unix.Errno) {
 	return l.flush(s)
 }
 
-// copy moves bytes by way of a buffer. Where memory is low it looks at them,
-// sends them, and takes only what was sent: nothing is held then.
+// copy moves bytes through a buffer. If memory is low it uses peek.
 func (l *lane) copy(s *engine) (n int, errno unix.Errno) {
 	if s.largePool.low() {
 		return l.peek(s)
@@ -300,13 +299,14 @@ func (l *lane) copy(s *engine) (n int, errno unix.Errno) {
 		b.free()
 		return 0, l.afterRead(n, errno)
 	}
-	l.from.readable = n == most || l.from.hangup || l.from.urgentAhead // else drained: epoll tells of more
+	l.from.readable = n == most || l.from.hangup || l.from.urgentAhead // otherwise the socket is empty, and epoll reports more
 	l.bulk = n >= bulkBytes
 	l.buffered = outChunk{buf: b, to: n}
 	return l.flush(s)
 }
 
-// peek moves bytes without keeping any.
+// peek moves bytes without holding any: it reads them without consuming, writes them, and
+// consumes what was written.
 func (l *lane) peek(s *engine) (n int, errno unix.Errno) {
 	b := s.peekBuffer[:]
 	n, errno = sys.RecvNow(l.from.fd, b, unix.MSG_PEEK)
@@ -322,7 +322,7 @@ func (l *lane) peek(s *engine) (n int, errno unix.Errno) {
 	return l.afterSend(s, n, 0)
 }
 
-// fillUrgent copies up to the urgent byte, or that.
+// fillUrgent copies the bytes before the urgent byte, or the urgent byte.
 func (l *lane) fillUrgent(s *engine) (n int, errno unix.Errno) {
 	b, flags := s.peekBuffer[:], 0
 	mark := sys.AtMark(l.from.fd)
@@ -349,7 +349,7 @@ func (l *lane) fillUrgent(s *engine) (n int, errno unix.Errno) {
 	return l.afterSend(s, n, 0)
 }
 
-// received deals with a read that brought nothing.
+// afterRead handles a read that returned no bytes.
 func (l *lane) afterRead(n int, errno unix.Errno) unix.Errno {
 	switch {
 	case errno == 0 && n == 0:
@@ -364,9 +364,9 @@ func (l *lane) afterRead(n int, errno unix.Errno) unix.Errno {
 	return errno
 }
 
-// resetOnClose has closing a socket mean a RST to its peer, or not. It does while
-// a junction is at work: when this process dies, a part of a message must not
-// look like all of it.
+// resetOnClose sets whether closing a socket sends a RST to its peer. It does while a
+// junction is at work: if this process dies, a part of a message must not look like all
+// of it.
 func resetOnClose(fd int, on bool) {
 	l := unix.Linger{}
 	if on {
@@ -375,7 +375,7 @@ func resetOnClose(fd int, on bool) {
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &l)
 }
 
-// close frees what the junction has, whatever the state of the ends.
+// close frees everything the junction has, in any state of its ends.
 func (j *junction) close() {
 	t := &j.f.s.splices
 	delete(t.junctions, j)
@@ -395,7 +395,7 @@ func (j *junction) close() {
 	t.s.stats.SplicedInBytes += j.in.bytes
 }
 
-// lookAround looks at all connections from time to time.
+// sweep checks all spliced connections.
 func (t *spliceTable) sweep() {
 	for j := range t.junctions {
 		switch {
@@ -412,9 +412,9 @@ func (t *spliceTable) sweep() {
 	}
 }
 
-// lookForKeepalives notices a guest that sends keepalives: the guest's kernel hears our
-// kernel's answer, which says nothing about the host's peer. From then on the host's kernel
-// sends keepalives, too.
+// detectKeepalives finds out whether the guest sends keepalives. Our kernel answers them,
+// which says nothing about the host's peer. So from then on the host's socket sends
+// keepalives as well.
 func (j *junction) detectKeepalives() {
 	moved := j.out.bytes + j.in.bytes
 	info, err := unix.GetsockoptTCPInfo(j.guestEnd.fd, unix.IPPROTO_TCP, unix.TCP_INFO)

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ourShift is the scale of the windows we offer: 65535 << 7 is 8 MiB.
+// windowShift is the scale of the windows that we offer: 65535 << 7 is 8 MiB.
 const windowShift = 7
 
-// initialSequence is unpredictable to others and grows with time for one pair of
-// ends (RFC 6528), so that a pair used again is not taken for its predecessor.
-// The clock ticks every 64 ns, as Linux' does (net/core/secure_seq.c).
+// initialSequence returns a sequence number that others can't predict and that grows with
+// time for the same pair of ends (RFC 6528), so that a new connection is not taken for
+// its predecessor. Its clock ticks every 64 ns, as in Linux (net/core/secure_seq.c).
 func (t *tcpTable) initialSequence(k tcpKey) uint32 {
 	return uint32(maphash.Comparable(t.secret, k)) + uint32(t.s.loop.now>>6)
 }
 
-// synOptions takes over what the guest's SYN or SYN-ACK offers.
+// synOptions applies the options of the guest's SYN or SYN-ACK.
 func (f *tcpFlow) synOptions(h *packet.TCPHeader) {
 	o := packet.ParseTCPOptions(h.Options)
 	headers := packet.IPBytes(f.peer.Addr()) + packet.TCPBytes
@@ -38,13 +38,13 @@ func (f *tcpFlow) synOptions(h *packet.TCPHeader) {
 	if o.HasScale {
 		f.guestShift = min(o.Scale, 14) // RFC 7323 section 2.3
 	}
-	f.guestWindow = int(h.Window) // never scaled in a SYN
+	f.guestWindow = int(h.Window) // the window of a SYN is never scaled
 }
 
-// maxPacket is the longest IP packet, by its 16-bit length.
+// maxPacket is the longest IP packet, limited by a 16-bit length.
 const maxPacket = 1<<16 - 1
 
-// judged goes on with what policy and hook have said.
+// onVerdict goes on after Policy and Hook have decided.
 func (f *tcpFlow) onVerdict(v Verdict) {
 	switch v.Action {
 	case Refuse:
@@ -59,7 +59,7 @@ func (f *tcpFlow) onVerdict(v Verdict) {
 	}
 }
 
-// use joins the guest to a connection that a hook has made.
+// useConn connects the guest to a hook's Conn.
 func (f *tcpFlow) useConn(v Verdict) {
 	if v.Conn == nil {
 		f.refuse()
@@ -76,7 +76,7 @@ func (f *tcpFlow) useConn(v Verdict) {
 	}
 }
 
-// connect asks the host's kernel.
+// connect starts the host's connect.
 func (f *tcpFlow) connect() {
 	fd, err := f.s.socket(f.host.Addr(), unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -84,12 +84,13 @@ func (f *tcpFlow) connect() {
 		return
 	}
 	f.hostFD = fd
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // the guest's kernel has done what Nagle asks
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) // the guest's kernel has done what Nagle's algorithm asks for
 	f.s.controls.tune(fd, f.host.Addr())
 	to := sockaddr(f.host)
 	err = unix.Connect(fd, to)
 	if errors.Is(err, unix.EINPROGRESS) && f.host.Addr().IsLoopback() {
-		// Such a handshake is over when connect returns, which asking again tells.
+		// The handshake over loopback is complete when connect returns. A second call
+		// returns its result.
 		if again := unix.Connect(fd, to); !errors.Is(again, unix.EALREADY) {
 			err = again
 		}
@@ -111,7 +112,7 @@ func (f *tcpFlow) connect() {
 	}
 }
 
-// wait gives the socket a seat in the loop.
+// register adds the host's socket to the loop.
 func (f *tcpFlow) register() bool {
 	var err error
 	f.handle, err = f.s.loop.add(f.hostFD, streamEvents, f)
@@ -122,7 +123,7 @@ func (f *tcpFlow) register() bool {
 	return true
 }
 
-// streamEvents are what a connection's socket is waited for.
+// streamEvents are the epoll events of a connection's socket.
 const streamEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLPRI | edgeTriggered
 
 // ready implements source.
@@ -143,18 +144,18 @@ func (f *tcpFlow) ready(events uint32) {
 	}
 	f.hostError = f.hostError || events&unix.EPOLLERR != 0
 	if f.hostError && f.hostEOF && f.state == stateEstablished {
-		f.hostBroken() // a RST behind the end: nobody has what the guest has sent since
+		f.hostBroken() // a RST after the FIN: the peer has not got what the guest has sent since
 		return
 	}
 	if events&unix.EPOLLPRI != 0 && !f.urgentAhead {
-		// From now on the byte stays in its place, and reading stops before it.
+		// Leave the urgent byte in the stream. Reading then stops before it.
 		f.urgentAhead = unix.SetsockoptInt(f.hostFD, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) == nil
 	}
 	if events&unix.EPOLLOUT != 0 && f.hostFull {
 		f.hostFull = false
 		f.drain()
 	}
-	// An urgent byte that nothing follows is no EPOLLIN to the kernel (tcp_poll).
+	// The kernel reports no EPOLLIN for an urgent byte that nothing follows (tcp_poll).
 	if events&(unix.EPOLLIN|unix.EPOLLPRI|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 && f.state != stateFinished {
 		f.readable = true
 		f.hostHangup = f.hostHangup || events&(unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0
@@ -162,11 +163,10 @@ func (f *tcpFlow) ready(events uint32) {
 	}
 }
 
-// failed tells the guest how the host's connect ended, in the terms that make
-// its own connect end in the same way.
+// connectFailed makes the guest's connect fail in the way that the host's did.
 func (f *tcpFlow) connectFailed(err error) {
 	if f.insideFD >= 0 {
-		f.drop() // a RST is all that can be said to who has been accepted
+		f.drop() // the guest is connected already, so it can only get a RST
 		return
 	}
 	var why packet.ErrorKind
@@ -178,8 +178,8 @@ func (f *tcpFlow) connectFailed(err error) {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		why = packet.ErrorProhibited
 	case errors.Is(err, unix.ETIMEDOUT):
-		// Nobody answered the host, so nobody answers the guest. The guest's
-		// kernel gives up by its own clock.
+		// The host got no answer, so the guest gets none. The guest's kernel times out by
+		// its own clock.
 		f.ignoreGuest()
 		return
 	default:
@@ -190,14 +190,15 @@ func (f *tcpFlow) connectFailed(err error) {
 	f.drop()
 }
 
-// mute keeps f in the table without a socket until the guest has given up.
+// ignoreGuest keeps the flow without a socket until the guest's connect has timed out as
+// well.
 func (f *tcpFlow) ignoreGuest() {
 	f.closeSocket()
 	f.state = stateConnectExpired
 	f.startTimer(timerForget, ignoreFor)
 }
 
-// unreachable answers the guest's SYN by an ICMP error.
+// unreachable answers the guest's SYN with an ICMP error.
 func (f *tcpFlow) unreachable(why packet.ErrorKind) {
 	h := packet.TCPHeader{SrcPort: f.guest.Port(), DstPort: f.peer.Port(), Seq: f.rcvStart, Flags: packet.SYN}
 	frame := f.s.dev.scratch[:]
@@ -207,7 +208,8 @@ func (f *tcpFlow) unreachable(why packet.ErrorKind) {
 	f.s.unreachable(frame[:n], why)
 }
 
-// connected has the guest's SYN answered: by its own kernel where there is a gate.
+// connected is called when the host's socket is connected. It gets the guest's SYN
+// answered: by the guest's own kernel if there is a gate, else by us.
 func (f *tcpFlow) connected() {
 	f.stopTimer()
 	f.s.controls.tuneConnected(f.hostFD, f.host.Addr())
@@ -221,7 +223,7 @@ func (f *tcpFlow) connected() {
 	}
 }
 
-// answerSYN answers it by the device.
+// answerSYN answers the guest's SYN through the device.
 func (f *tcpFlow) answerSYN() {
 	f.state = stateSYNACKSent
 	f.forgetSYN()
@@ -231,7 +233,7 @@ func (f *tcpFlow) answerSYN() {
 	f.arm()
 }
 
-// forgetSYN frees the guest's SYN, which the gate does not need any more.
+// forgetSYN frees the guest's SYN, which only the gate needs.
 func (f *tcpFlow) forgetSYN() {
 	f.costs.refund(ledger.Cost{Bytes: len(f.syn)})
 	f.syn = nil
@@ -262,10 +264,10 @@ func (f *tcpFlow) sendSYN(flags uint8) {
 	f.s.dev.write(frame)
 }
 
-// call begins a connection toward the guest for a client.
+// callGuest opens a connection to the guest for a client of a forward.
 func (t *tcpTable) callGuest(c client) {
 	f, other := t.newFlow(c.guest, c.peer, c.costs)
-	if other != nil { // it was vacant a moment ago
+	if other != nil { // another engine has opened such a flow in the meantime
 		c.costs.close()
 		abandon(c.fd)
 		return
@@ -289,14 +291,14 @@ func (t *tcpTable) callGuest(c client) {
 	f.arm()
 }
 
-// answer takes the guest's answer to our SYN.
+// onSYNReply handles the guest's answer to our SYN.
 func (f *tcpFlow) onSYNReply(h *packet.TCPHeader) {
 	switch {
 	case h.Flags&packet.ACK != 0 && h.Ack != f.sndNxt:
 		f.s.refuse(f.guest, f.peer, h)
 		if f.timeouts == 0 && f.s.group.gate.family(f.peer.Addr()) != nil {
-			// The end of a spliced connection between the same ports, whose numbers
-			// were its kernel's: with the RST it is forgotten.
+			// The guest still has a spliced connection between the same ports, whose
+			// sequence numbers were its kernel's. The RST ends it; try again.
 			f.repeatSYN()
 		}
 	case h.Flags&packet.RST != 0 && h.Flags&packet.ACK != 0:

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// input takes a segment of a known connection (RFC 9293 section 3.10.7).
+// input handles a segment of a known connection (RFC 9293 section 3.10.7).
 func (f *tcpFlow) input(h *packet.TCPHeader) {
 	f.segmentsIn++
 	switch f.state {
@@ -24,7 +24,7 @@ func (f *tcpFlow) input(h *packet.TCPHeader) {
 		return
 	case stateFinished:
 		if h.Flags&packet.RST == 0 && len(h.Payload)+int(h.Flags&packet.FIN) > 0 {
-			f.sendACK() // ours was lost
+			f.sendACK() // the last acknowledgement was lost
 		}
 		return
 	}
@@ -36,7 +36,7 @@ func (f *tcpFlow) input(h *packet.TCPHeader) {
 		if f.state == stateSYNACKSent && h.Seq == f.rcvStart {
 			f.sendSYN(packet.SYN | packet.ACK)
 		} else {
-			f.oweACK() // RFC 5961 section 4: a challenge
+			f.oweACK() // a challenge (RFC 5961 section 4)
 		}
 		return
 	}
@@ -50,7 +50,8 @@ func (f *tcpFlow) input(h *packet.TCPHeader) {
 	}
 }
 
-// reset takes a RST: only the exact one (RFC 5961 section 3).
+// onRST handles a RST. Only one with the exact sequence number is valid (RFC 5961 section
+// 3).
 func (f *tcpFlow) onRST(h *packet.TCPHeader) {
 	switch {
 	case h.Seq == f.rcvNxt:
@@ -61,9 +62,9 @@ func (f *tcpFlow) onRST(h *packet.TCPHeader) {
 	}
 }
 
-// probed answers a segment that is empty and out of place: a keepalive or
-// window probe. Who asks whether the other end lives shall hear of its death:
-// from now on the host's kernel asks too.
+// onProbe answers a segment that is empty and out of order: a keepalive or a window
+// probe. A guest that sends keepalives wants to know about a dead peer, so the host's
+// socket sends them as well from now on.
 func (f *tcpFlow) onProbe(h *packet.TCPHeader) {
 	f.oweACK()
 	if h.Seq == f.rcvNxt-1 && !f.hostKeepalives && f.hostFD >= 0 {
@@ -72,21 +73,20 @@ func (f *tcpFlow) onProbe(h *packet.TCPHeader) {
 	}
 }
 
-// askWhetherAlive has the host's kernel send keepalives.
+// enableKeepalives makes the host's kernel send keepalives.
 func enableKeepalives(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepaliveSeconds)
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepaliveSeconds)
 }
 
-// keepaliveSeconds is how often the host's kernel asks; its default of two hours
-// would outlast any guest that asks itself.
+// keepaliveSeconds is the interval of the host's keepalives. The kernel's default of two
+// hours would outlast any guest that sends its own.
 const keepaliveSeconds = 30
 
-// receive takes the bytes of a segment that are new and in order. What comes
-// too early is dropped: a TUN device keeps the order, so only a guest that plays
-// tricks sends such, and one that has lost a packet repeats it at the sight of
-// our acknowledgement.
+// receive takes the bytes of a segment that are new and in order. It drops a segment that
+// comes too early. A TUN device keeps the order, so only a malicious guest sends one, or
+// a guest that has lost a packet and repeats it when our acknowledgement arrives.
 func (f *tcpFlow) receive(h *packet.TCPHeader) {
 	f.oweACK()
 	data, seq := h.Payload, h.Seq
@@ -94,7 +94,7 @@ func (f *tcpFlow) receive(h *packet.TCPHeader) {
 	if h.Flags&packet.URG != 0 {
 		f.noteUrgent(h)
 	}
-	if before(seq, f.rcvNxt) { // its beginning is old
+	if before(seq, f.rcvNxt) { // the segment begins with old bytes
 		old := int(f.rcvNxt - seq)
 		if old > len(data) || old == len(data) && (!fin || f.guestFIN) {
 			if h.Seq == f.rcvNxt-1 && len(data) <= 1 {
@@ -105,7 +105,7 @@ func (f *tcpFlow) receive(h *packet.TCPHeader) {
 		data, seq = data[old:], f.rcvNxt
 	}
 	if seq != f.rcvNxt || f.guestFIN {
-		f.sendACK() // at once: the third tells the guest what is missing (RFC 5681 section 3.2)
+		f.sendACK() // at once: the third one tells the guest what is missing (RFC 5681 section 3.2)
 		return
 	}
 	if room := int(f.rcvEdge - f.rcvNxt); len(data) > room {
@@ -121,8 +121,8 @@ func (f *tcpFlow) receive(h *packet.TCPHeader) {
 	}
 }
 
-// notUrgent notes where the guest's urgent byte is: the one before the pointer
-// (RFC 6093 section 3.1, as Linux has it).
+// noteUrgent records the position of the guest's urgent byte, which is the one before the
+// urgent pointer (RFC 6093 section 3.1, as in Linux).
 func (f *tcpFlow) noteUrgent(h *packet.TCPHeader) {
 	at := h.Seq + uint32(h.Urgent) - 1
 	if h.Urgent > 0 && !before(at, f.rcvNxt) && int(at-f.rcvNxt) < 1<<16 {
@@ -130,7 +130,7 @@ func (f *tcpFlow) noteUrgent(h *packet.TCPHeader) {
 	}
 }
 
-// deliver takes bytes that are next in order and tells whether it could.
+// deliver takes bytes that are next in order, and reports whether it took all.
 func (f *tcpFlow) deliver(data []byte) bool {
 	if f.hasUrgent && int(f.urgentSeq-f.rcvNxt) < len(data) {
 		return f.deliverUrgent(data)
@@ -138,7 +138,7 @@ func (f *tcpFlow) deliver(data []byte) bool {
 	return f.take(data, false)
 }
 
-// deliverUrgent delivers what is before the urgent byte, the byte, and the rest.
+// deliverUrgent takes the bytes before the urgent byte, the urgent byte, and the rest.
 func (f *tcpFlow) deliverUrgent(data []byte) bool {
 	at := int(f.urgentSeq - f.rcvNxt)
 	if at > 0 && !f.take(data[:at], false) {
@@ -154,7 +154,8 @@ func (f *tcpFlow) deliverUrgent(data []byte) bool {
 	return true
 }
 
-// take sends bytes to the host's socket, or keeps what it does not take.
+// take sends bytes to the host's socket, and queues what the socket does not take. It
+// reports whether all were taken.
 func (f *tcpFlow) take(data []byte, urgent bool) bool {
 	rest := data
 	if !f.hostFull && f.queue.bytes == 0 {
@@ -165,7 +166,7 @@ func (f *tcpFlow) take(data []byte, urgent bool) bool {
 		rest = data[n:]
 	}
 	if len(rest) > 0 && !f.enqueueOut(rest, urgent) {
-		// No memory left: the guest will send that part again.
+		// Out of memory. The guest will send these bytes again.
 		f.s.stats.OverLimit++
 		f.advance(len(data) - len(rest))
 		return false
@@ -179,11 +180,11 @@ func (f *tcpFlow) advance(n int) {
 	f.unackedBytes += n
 }
 
-// send gives bytes to the host's kernel and says how many it took. It is false
-// when the connection is gone.
-func (f *tcpFlow) send(data []byte, urgent bool) (int, bool) {
+// send sends bytes to the host's socket and returns how many the kernel took. ok is false
+// if the connection is gone.
+func (f *tcpFlow) send(data []byte, urgent bool) (n int, ok bool) {
 	flags := 0
-	if urgent && f.host.IsValid() { // a hook's Conn knows no urgent bytes
+	if urgent && f.host.IsValid() { // a hook's Conn has no urgent bytes
 		flags = unix.MSG_OOB
 	}
 	n, errno := sys.SendNow(f.hostFD, data, flags)
@@ -197,7 +198,7 @@ func (f *tcpFlow) send(data []byte, urgent bool) (int, bool) {
 		f.hostFull = true
 		return 0, true
 	case unix.ENOBUFS, unix.ENOMEM, unix.EINTR:
-		// No event tells when the kernel has memory again: ask anew each round.
+		// No event reports that the kernel has memory again. Ask anew each round.
 		f.hostFull = true
 		_ = f.s.loop.modify(f.handle, f.hostFD, streamEvents)
 		return 0, true
@@ -206,15 +207,17 @@ func (f *tcpFlow) send(data []byte, urgent bool) (int, bool) {
 	return 0, false
 }
 
-// broken passes on that the host's socket is dead.
+// hostBroken resets the guest's connection because the host's socket is dead.
 func (f *tcpFlow) hostBroken() {
 	f.sendRST()
 	f.drop()
 }
 
-// keep queues bytes that the host's socket did not take.
+// enqueueOut queues bytes that the host's socket did not take, and reports whether there
+// was memory for them.
 func (f *tcpFlow) enqueueOut(data []byte, urgent bool) bool {
-	// Segments smaller than a unit of the scaled window push its edge on.
+	// The window is rounded up to whole units when scaled, so small segments may exceed
+	// it.
 	if f.queue.bytes+len(data) > f.windowBytes+minWindow {
 		return false
 	}
@@ -231,7 +234,7 @@ func (f *tcpFlow) enqueueOut(data []byte, urgent bool) bool {
 	if f.s.largePool.low() {
 		return false
 	}
-	// Bytes that lie in the device's buffer stay there: it gets another one.
+	// The bytes lie in the device's buffer. Keep that buffer and give the device another.
 	if from, ok := within(d.buf, data); ok && !urgent {
 		b := d.steal()
 		if b != nil {
@@ -247,7 +250,7 @@ func (f *tcpFlow) enqueueOut(data []byte, urgent bool) bool {
 	return true
 }
 
-// within tells where in a buffer data lies.
+// within returns where in a buffer data lies; ok is false if it does not.
 func within(b *buffer, data []byte) (from int, ok bool) {
 	if b == nil || len(data) == 0 {
 		return 0, false
@@ -256,7 +259,7 @@ func within(b *buffer, data []byte) (from int, ok bool) {
 	return from, from >= 0 && from+len(data) <= len(b.mem) && &b.mem[from] == &data[0]
 }
 
-// drain sends what waits, now that the host's socket has room.
+// drain sends queued bytes after the host's socket has become writable.
 func (f *tcpFlow) drain() {
 	for f.queue.bytes > 0 {
 		c := f.queue.front()
@@ -277,7 +280,7 @@ func (f *tcpFlow) drain() {
 	}
 }
 
-// passFIN closes the host's sending side once all the guest's bytes are there.
+// passFIN closes the host's sending side once it has all of the guest's bytes.
 func (f *tcpFlow) passFIN() {
 	if !f.guestFIN || f.hostShutdown || f.queue.bytes > 0 {
 		return
@@ -289,8 +292,8 @@ func (f *tcpFlow) passFIN() {
 	f.maybeFinish()
 }
 
-// closing tells whether everything is done in both directions, so that close
-// says it all.
+// bothEndsDone reports whether both directions are complete, so that close is enough and
+// no shutdown is needed.
 func (f *tcpFlow) bothEndsDone() bool { return f.hostEOF && f.finSent && f.sndUna == f.sndNxt }
 
 // maybeFinish ends a connection that both sides have closed.
@@ -304,23 +307,23 @@ func (f *tcpFlow) maybeFinish() {
 	}
 }
 
-// Windows in bytes: how far the guest may get ahead of the host's socket. It
-// starts small, for a flow that will stall costs as much memory as it was
-// offered, and doubles as long as the guest makes use of it and the socket keeps
-// up.
+// Windows in bytes: how far the guest may get ahead of the host's socket. A window starts
+// small, because a flow that stalls costs as much memory as it was offered. It doubles as
+// long as the guest uses it and the host's socket keeps up.
 const (
 	initialWindow = 128 << 10
 	maxWindow     = 4 << 20 // 64 packets, four batches
 	minWindow     = 64 << 10
 
-	// All windows together: half of what the device's queue of 4096 packets of
-	// 64 KiB can hold, for what it can't hold is dropped and sent again.
+	// totalWindows bounds all windows together. It is half of what the device's queue of
+	// 4096 packets of 64 KiB can hold. What the queue can't hold is dropped and sent
+	// again.
 	totalWindows = 128 << 20
-	// census is how often the active connections are counted.
+	// censusInterval is how often the active connections are counted.
 	censusInterval = 50 * time.Millisecond
 )
 
-// fairWindow is a connection's share of all windows, and notes that it is
+// fairWindow returns a connection's share of all windows, and counts the connection as
 // active.
 func (t *tcpTable) fairWindow(f *tcpFlow) int {
 	if t.s.loop.now >= t.censusEnd {
@@ -339,9 +342,9 @@ func (t *tcpTable) fairWindow(f *tcpFlow) int {
 	return t.shareBytes
 }
 
-// offer is the window to advertise. Its right edge never moves back, which
-// senders are not made for (RFC 9293 section 3.8.6), and forward only by what is
-// worth a segment (section 3.8.6.2.2).
+// offerWindow returns the window to advertise, as the header carries it. Its right edge
+// never moves back, which senders do not expect (RFC 9293 section 3.8.6). It moves
+// forward only by what is worth a segment (section 3.8.6.2.2).
 func (f *tcpFlow) offerWindow() uint16 {
 	if f.queue.bytes == 0 && f.unackedBytes > f.windowBytes/4 && f.windowBytes < maxWindow {
 		f.windowBytes *= 2
@@ -358,14 +361,14 @@ func (f *tcpFlow) offerWindow() uint16 {
 		f.rcvEdge = f.rcvNxt + open
 		return uint16(open)
 	}
-	// Rounded up, for the edge must not move back by what scaling cuts off.
+	// Round up, so that scaling does not move the edge back.
 	units := min((open+1<<windowShift-1)>>windowShift, maxUnscaled)
 	f.rcvEdge = f.rcvNxt + units<<windowShift
 	return uint16(units)
 }
 
-// shouldOffer tells whether the window has grown so much that the guest, which
-// may be waiting, must hear of it.
+// windowUpdateDue reports whether the window has grown so much that the guest, which may
+// be waiting for it, should get an update.
 func (f *tcpFlow) windowUpdateDue() bool {
 	window := min(f.windowBytes, f.s.tcp.shareBytes)
 	open := int(f.rcvEdge - f.rcvNxt)

@@ -1,14 +1,14 @@
 package usernet
 
-// outChunk is bytes of the guest's that the host's socket has not taken yet.
+// outChunk is bytes from the guest that the host's socket has not taken yet.
 type outChunk struct {
 	buf      *buffer
 	from, to int
-	urgent   bool // one byte, to be sent as urgent
+	urgent   bool // a single byte, to be sent as urgent
 }
 
-// outQueue is the bounded tail of a connection whose host socket is full: the
-// window is what bounds it.
+// outQueue holds the guest's bytes while the host's socket is full. The offered window
+// bounds it.
 type outQueue struct {
 	chunks []outChunk
 	head   int
@@ -22,7 +22,7 @@ func (q *outQueue) push(c outChunk) {
 	q.bytes += c.to - c.from
 }
 
-// append adds bytes behind the last chunk where there is room for them.
+// append adds bytes behind the last chunk, if that has room for all of them.
 func (q *outQueue) append(data []byte) bool {
 	if q.bytes == 0 {
 		return false
@@ -36,7 +36,7 @@ func (q *outQueue) append(data []byte) bool {
 	return true
 }
 
-// take removes n bytes that were sent, all of the front chunk or a part.
+// take removes n bytes that were sent from the front chunk.
 func (q *outQueue) take(n int) {
 	q.bytes -= n
 	c := q.front()
@@ -57,8 +57,8 @@ func (q *outQueue) clear() {
 	*q = outQueue{}
 }
 
-// sentFrame is a frame that the guest has not acknowledged, ready to be written
-// again but for its acknowledgement number and window.
+// sentFrame is a frame that the guest has not acknowledged. To send it again, only its
+// acknowledgement number and window have to be updated.
 type sentFrame struct {
 	buf      *buffer
 	from, to int // the frame with its virtio header in buf
@@ -66,7 +66,7 @@ type sentFrame struct {
 	payload  int
 }
 
-// sentQueue is what is on its way to the guest.
+// sentQueue holds the frames that the guest has not acknowledged.
 type sentQueue struct {
 	frames []sentFrame
 	head   int
@@ -85,7 +85,7 @@ func (q *sentQueue) push(s sentFrame) {
 	q.bytes += s.payload
 }
 
-// acknowledge frees what lies wholly before una.
+// acknowledge frees the frames that lie wholly before una.
 func (q *sentQueue) acknowledge(una uint32) {
 	for q.head < len(q.frames) {
 		s := &q.frames[q.head]

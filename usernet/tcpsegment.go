@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// owe notes that the guest is to get an acknowledgement at the end of the batch.
+// oweACK schedules an acknowledgement for the guest at the end of the round.
 func (f *tcpFlow) oweACK() {
 	if !f.ackOwed {
 		f.ackOwed = true
@@ -17,18 +17,18 @@ func (f *tcpFlow) oweACK() {
 	}
 }
 
-// ackDelay bounds how long an acknowledgement waits while there is more to read
-// from the guest; its least retransmission timeout is 200 ms.
+// ackDelay bounds how long an acknowledgement waits while there is more to read from the
+// guest, whose least retransmission timeout is 200 ms.
 const ackDelay = 500 * time.Microsecond
 
-// acknowledge sends what is owed, one segment a connection, as far as it can't
+// acknowledge sends the acknowledgements that are owed, one segment a connection. Some
 // wait:
 //
-//   - While the device has more, only connections hear that have used up much of
-//     their window. Each acknowledgement wakes a sender, which had better find
-//     room for more than one packet.
-//   - While the loop looks around for the answer to something small, what is
-//     owed for that waits to travel with it; rest sends it before sleeping.
+//   - While the device has more packets, only connections that have used up much of their
+//     window get one. Each acknowledgement wakes a sender, which should then find room for
+//     more than one packet.
+//   - While the loop polls for the answer to something small, an acknowledgement waits to
+//     travel with the answer. waitForWork sends it before the loop sleeps.
 func (t *tcpTable) acknowledge(awake bool) {
 	if len(t.ackOwed) == 0 {
 		return
@@ -63,7 +63,7 @@ func (f *tcpFlow) sendEmpty(flags uint8, seq uint32) {
 	f.s.segment(f.guest, f.peer, &h)
 }
 
-// segment writes a header without payload to the guest.
+// segment writes a TCP header without payload to the guest.
 func (s *engine) segment(guest, peer netip.AddrPort, h *packet.TCPHeader) {
 	frame := s.dev.scratch[:]
 	ip := packet.IPBytes(peer.Addr())
@@ -74,14 +74,14 @@ func (s *engine) segment(guest, peer netip.AddrPort, h *packet.TCPHeader) {
 	s.dev.write(frame)
 }
 
-// sendRST tells the guest that the connection is dead.
+// sendRST tells the guest's kernel that the connection is dead.
 func (f *tcpFlow) sendRST() {
 	h := packet.TCPHeader{SrcPort: f.peer.Port(), DstPort: f.guest.Port(), Seq: f.sndNxt, Ack: f.rcvNxt, Flags: packet.RST | packet.ACK}
 	f.s.segment(f.guest, f.peer, &h)
 }
 
-// refuse ends f with a RST: to a guest that has only sent its SYN the same as
-// "connection refused".
+// refuse ends the flow with a RST. A guest that has only sent its SYN reports "connection
+// refused".
 func (f *tcpFlow) refuse() {
 	if !f.inbound && f.insideFD < 0 {
 		f.sendRST()
@@ -106,8 +106,7 @@ func (f *tcpFlow) closeSocket() {
 	}
 }
 
-// refuse answers a segment that belongs to no connection (RFC 9293 section
-// 3.10.7.1).
+// refuse answers a segment that belongs to no connection (RFC 9293 section 3.10.7.1).
 func (s *engine) refuse(guest, peer netip.AddrPort, h *packet.TCPHeader) {
 	if h.Flags&packet.RST != 0 {
 		return

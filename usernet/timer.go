@@ -2,34 +2,34 @@ package usernet
 
 import "container/heap"
 
-// timer calls fire once when its time has come. The zero timer needs fire.
+// timer calls fire once when its deadline has passed. fire must be set before use.
 type timer struct {
 	fire      func()
 	deadline  int64 // nanoseconds on the loop's clock; 0: not set
-	heapKey   int64 // its place in the heap, never later than due
-	heapIndex int   // index in the heap plus 1; 0: not in it
+	heapKey   int64 // its key in the heap, never later than deadline
+	heapIndex int   // index in the heap plus 1; 0: not in the heap
 }
 
-// timers is a heap that timers are moved in lazily: one that is put off, as a
-// retransmission timer is with each acknowledgement, stays where it is until
-// that time has come and is only then moved. So putting off costs nothing.
+// timerHeap moves its timers lazily. A timer whose deadline is put off, as a
+// retransmission timer's is with each acknowledgement, keeps its place until its old
+// deadline has passed, and is moved only then. So putting off a deadline costs nothing.
 type timerHeap []*timer
 
-// set makes t fire at due at the earliest; 0 switches it off.
-func (h *timerHeap) set(t *timer, due int64) {
-	t.deadline = due
+// set sets the time before which t does not fire; 0 stops it.
+func (h *timerHeap) set(t *timer, deadline int64) {
+	t.deadline = deadline
 	switch {
-	case due == 0:
+	case deadline == 0:
 	case t.heapIndex == 0:
-		t.heapKey = due
+		t.heapKey = deadline
 		heap.Push(h, t)
-	case due < t.heapKey:
-		t.heapKey = due
+	case deadline < t.heapKey:
+		t.heapKey = deadline
 		heap.Fix(h, t.heapIndex-1)
 	}
 }
 
-// drop takes t out, for a timer whose owner goes.
+// drop removes t from the heap. It is for a timer whose owner ends.
 func (h *timerHeap) drop(t *timer) {
 	t.deadline = 0
 	if t.heapIndex > 0 {
@@ -37,7 +37,7 @@ func (h *timerHeap) drop(t *timer) {
 	}
 }
 
-// run fires what is due.
+// run fires the timers that are due.
 func (h *timerHeap) run(now int64) {
 	for len(*h) > 0 && (*h)[0].heapKey <= now {
 		t := (*h)[0]
@@ -55,7 +55,7 @@ func (h *timerHeap) run(now int64) {
 	}
 }
 
-// next is when run should be called again; 0: no need.
+// next returns when run should be called again; 0: there is no timer.
 func (h timerHeap) next() int64 {
 	if len(h) == 0 {
 		return 0

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxReports bounds how many error reports are read at a time.
+// maxErrorReports bounds how many error reports are read at a time.
 const maxErrorReports = 64
 
-// reports reads the socket's error queue and tells the guest. It returns how
-// many there were, and the MTU that the host's kernel has named last for a
-// datagram that it did not send.
+// readErrors reads the socket's error queue and passes the errors to the guest. It
+// returns how many there were, and the MTU that the host's kernel has reported last for a
+// datagram it did not send.
 func (k *udpSocket) readErrors() (mtu, count int) {
 	var r sys.ErrorReport
 	for count < maxErrorReports && k.t.errors.Next(k.fd, &r) {
@@ -36,7 +36,7 @@ func (k *udpSocket) readErrors() (mtu, count int) {
 	return mtu, count
 }
 
-// report passes an ICMP error on that the host has got for the flow.
+// report passes on an ICMP error that the host has received for the flow.
 func (f *udpFlow) report(r *sys.ErrorReport) {
 	e := packet.ICMPError{Type: r.Type, Code: r.Code}
 	if guest := f.guest.Addr(); guest.Is4() != (r.Origin == sys.OriginICMP) {
@@ -50,7 +50,7 @@ func (f *udpFlow) report(r *sys.ErrorReport) {
 	f.t.s.icmp.send(&e, f.errorSource(r.Offender), f.guestPacket(r.Data))
 }
 
-// reporter is the address that stands inside for who has reported an error.
+// errorSource returns the address that the guest sees as the sender of an error.
 func (f *udpFlow) errorSource(a netip.Addr) netip.Addr {
 	switch {
 	case a == f.host.Addr().WithZone(""):
@@ -61,8 +61,8 @@ func (f *udpFlow) errorSource(a netip.Addr) netip.Addr {
 	return f.t.s.gatewayFor(f.guest.Addr())
 }
 
-// original is the packet that an error is about, as the guest wrote it, as far
-// as it is known.
+// guestPacket returns the packet that an error is about as the guest wrote it, as far as
+// it is known.
 func (f *udpFlow) guestPacket(data []byte) []byte {
 	b := f.t.scratch[:packet.IPv6Bytes+packet.UDPBytes+len(data)]
 	if f.proto == packet.UDP {

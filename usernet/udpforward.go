@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listen opens a forward; close ends it once the flows that came in by it have
-// ended, and lets no others in.
+// listen opens a forward. closeIt closes it: no new flows are accepted, and the port
+// stays until its flows have ended.
 func (t *udpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err error) {
 	t.prepare()
 	fd, at, err := bindForward(f, unix.SOCK_DGRAM)
@@ -24,7 +24,7 @@ func (t *udpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err err
 	if domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil {
 		k.v6 = domain == unix.AF_INET6
 	}
-	// Of an IPv6 socket's IPv4 datagrams, IPv6's option tells as well.
+	// For an IPv6 socket, its own option also covers IPv4 datagrams.
 	if k.v6 {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
 	} else {
@@ -40,7 +40,7 @@ func (t *udpTable) listen(f Forward) (at netip.AddrPort, closeIt func(), err err
 	return at, k.unlisten, nil
 }
 
-// unlisten closes a forward. Its flows live on, and the port with them.
+// unlisten closes a forward. Its flows stay, and the port with them.
 func (k *udpSocket) unlisten() {
 	k.closing = true
 	if len(k.flows) == 0 {
@@ -48,16 +48,17 @@ func (k *udpSocket) unlisten() {
 	}
 }
 
-// maxShifted is how many ports are tried for a client whose own is taken inside.
+// maxPortTries is how many ports are tried for a client whose own port is taken.
 const maxPortTries = 64
 
-// vacant tells whether no flow has these ends.
+// isFree reports whether no flow has these ends.
 func (t *udpTable) isFree(guest, shown netip.AddrPort) bool {
 	k := keyOf(guest, shown)
 	return t.flows[k] == nil && t.s.group.otherOwner(t.s, ownerKey{k, false}) == nil
 }
 
-// client makes a flow for a datagram from someone new; nil: it is not wanted.
+// client opens a flow for a datagram from a new client. It returns nil if the client is
+// not accepted.
 func (k *udpSocket) client(from path) *udpFlow {
 	t := k.t
 	host := from.peer.AddrPort()
@@ -65,11 +66,11 @@ func (k *udpSocket) client(from path) *udpFlow {
 	if k.closing || !ok || host.Port() == 0 {
 		return nil
 	}
-	if t.inboundFlows >= t.s.limits.Flows/4*3 { // whoever they are, they leave the guest room
+	if t.inboundFlows >= t.s.limits.Flows/4*3 { // leave the guest a quarter of all flows, however many clients there are
 		t.s.stats.OverLimit++
 		return nil
 	}
-	// The guest may know another by this address and port already.
+	// The guest may already know another client by this address and port.
 	for range maxPortTries {
 		if t.isFree(guest, shown) {
 			break

@@ -9,21 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inboundRun is datagrams of one flow that become one frame: all of one size,
-// but for the last, which may be shorter.
+// inboundRun collects datagrams of one flow for one frame. All have the same size, except
+// that the last may be shorter.
 type inboundRun struct {
-	flow   *udpFlow // nil: none
+	flow   *udpFlow // nil: the run is empty
 	tos    uint8
 	size   int // bytes of each datagram
 	count  int
 	bytes  int
-	full   bool // has its shorter one
+	full   bool // it has its shorter datagram
 	first  []byte
-	pieces [][]byte // as received; the first lies in room behind the headroom
+	pieces [][]byte // as received; the first lies in first, after the headroom
 	vector sys.Vector
 }
 
-// receive takes one batch from the socket and tells whether there may be more.
+// receive receives one batch from the socket, and reports whether there may be more.
 func (k *udpSocket) receive() bool {
 	t := k.t
 	if k.hasErrors {
@@ -32,7 +32,7 @@ func (k *udpSocket) receive() bool {
 	}
 	n, errno := t.inbox.RecvNow(k.fd)
 	for tries := 1; errno != 0 && errno != unix.EAGAIN && tries < maxResends; tries++ {
-		k.readErrors() // the error was one of those
+		k.readErrors() // the error was one of those in the queue
 		n, errno = t.inbox.RecvNow(k.fd)
 	}
 	if errno != 0 {
@@ -45,7 +45,7 @@ func (k *udpSocket) receive() bool {
 	return n == t.inbox.Len() || k.hasErrors
 }
 
-// arrive takes the i-th message of the inbox.
+// arrive handles the i-th message of the inbox.
 func (k *udpSocket) arrive(i int) {
 	t := k.t
 	meta := t.inbox.Meta(i)
@@ -57,7 +57,7 @@ func (k *udpSocket) arrive(i int) {
 	if f == nil || f.path != from {
 		if f = k.flows[from]; f == nil {
 			if k.forward == nil {
-				return // nobody has written to it
+				return // the guest has not sent to this address
 			}
 			if f = k.client(from); f == nil {
 				return
@@ -77,7 +77,7 @@ func (k *udpSocket) arrive(i int) {
 	t.collect(f, i, data, &meta)
 }
 
-// collect adds a message to the run, or begins another.
+// collect adds a message to the run, or starts another run.
 func (t *udpTable) collect(f *udpFlow, i int, data []byte, meta *sys.Meta) {
 	size := meta.Segment
 	if size <= 0 || size >= len(data) {
@@ -99,7 +99,7 @@ func (t *udpTable) collect(f *udpFlow, i int, data []byte, meta *sys.Meta) {
 	r.pieces = append(r.pieces, data)
 }
 
-// emit hands the run to the guest.
+// emit writes the run to the guest.
 func (t *udpTable) emit() {
 	r := &t.inRun
 	f := r.flow
@@ -120,7 +120,7 @@ func (t *udpTable) emit() {
 	*r = inboundRun{pieces: r.pieces[:0], vector: r.vector}
 }
 
-// emitSuper writes the run as one frame that the guest's kernel cuts.
+// emitSuper writes the run as one frame, which the guest's kernel splits.
 func (t *udpTable) emitSuper(headers int) {
 	r := &t.inRun
 	start := udpHeadroom - headers - packet.VNetHdrBytes
@@ -136,7 +136,7 @@ func (t *udpTable) emitSuper(headers int) {
 	}
 }
 
-// emitSingly writes each datagram of the run by itself.
+// emitEach writes each datagram of the run in a packet of its own.
 func (t *udpTable) emitEach() {
 	r := &t.inRun
 	for _, p := range r.pieces {
@@ -151,8 +151,8 @@ func (t *udpTable) emitEach() {
 	}
 }
 
-// putHeaders writes the headers of a datagram of bytes into head, which they
-// fill; segment 0: it is one packet.
+// putHeaders writes the headers of a datagram of the given payload bytes into head, whose
+// length is theirs. segment 0: the frame is one packet.
 func (t *udpTable) putHeaders(f *udpFlow, head []byte, bytes, segment int, tos uint8) {
 	src, dst := f.peer.Addr(), f.guest.Addr()
 	ip := packet.PutIP(head[packet.VNetHdrBytes:], src, dst, packet.UDP, tos, packet.UDPBytes+bytes)
@@ -167,7 +167,7 @@ func (t *udpTable) putHeaders(f *udpFlow, head []byte, bytes, segment int, tos u
 	h.Put(head)
 }
 
-// deliver writes one datagram whose payload lies in room behind the headroom.
+// deliver writes one datagram, whose payload lies in room after the headroom.
 func (t *udpTable) deliver(f *udpFlow, room []byte, tos uint8) {
 	bytes := len(room) - udpHeadroom
 	headers := packet.IPBytes(f.guest.Addr()) + packet.UDPBytes
@@ -181,20 +181,20 @@ func (t *udpTable) deliver(f *udpFlow, room []byte, tos uint8) {
 	packet.PutUDP(datagram, f.peer.Port(), f.guest.Port(), bytes)
 	sum := packet.TransportChecksum(f.peer.Addr(), f.guest.Addr(), packet.UDP, datagram)
 	if sum == 0 {
-		sum = 0xffff // 0 would say that there is none
+		sum = 0xffff // 0 means that there is no checksum
 	}
 	datagram[packet.UDPChecksumOffset], datagram[packet.UDPChecksumOffset+1] = byte(sum>>8), byte(sum)
 	t.fragment(f.peer.Addr(), f.guest.Addr(), packet.UDP, datagram, tos)
 }
 
-// fragment writes a datagram, with its transport header and checksum, in pieces
-// that the device takes.
+// fragment writes a datagram, complete with transport header and checksum, in fragments
+// that fit the device.
 func (t *udpTable) fragment(src, dst netip.Addr, proto packet.Protocol, datagram []byte, tos uint8) {
 	t.fragmentID++
 	ip := packet.IP{Src: src, Dst: dst, Protocol: proto, TTL: systemTTL, TOS: tos, ID: t.fragmentID}
 	var cut packet.Fragmenter
 	if cut.Start(&ip, datagram, t.s.cfg.MTU) != nil {
-		t.s.stats.Dropped++ // more than a packet of this version holds
+		t.s.stats.Dropped++ // larger than any packet of this IP version
 		return
 	}
 	if t.fragmentBuffer == nil {
@@ -208,8 +208,8 @@ func (t *udpTable) fragment(src, dst netip.Addr, proto packet.Protocol, datagram
 	}
 }
 
-// writeVector hands a frame of several pieces to the guest. Of errors only that
-// one is returned which says that the guest's kernel knows no such frames.
+// writeVector writes a frame of several pieces to the guest. It returns only the error
+// which means that the guest's kernel does not support such frames.
 func (t *udpTable) writeVector(v *sys.Vector) unix.Errno {
 	d := &t.s.dev
 	n, errno := v.WriteNow(d.fd)

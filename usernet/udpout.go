@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parcel is a datagram on its way out, or several of equal size.
+// parcel is one datagram from the guest, or several of equal size.
 type parcel struct {
 	flow         *udpFlow
-	buffer       *buffer // what frame lies in; nil: memory of its own
-	costs        account // for memory of its own, where it is kept
+	buffer       *buffer // the buffer that frame lies in; nil: memory of its own
+	costs        account // for frame, if the parcel owns its memory
 	frame        []byte  // the guest's packet with its virtio header
 	payload      []byte
-	segment      int // bytes of each datagram in payload; 0: it is one
+	segment      int // bytes of each datagram in payload; 0: there is one
 	ttl          uint8
 	tos          uint8
 	dontFragment bool // the path must not fragment it
 }
 
-// release gives the parcel's buffer back.
+// release frees the parcel's memory.
 func (p *parcel) release() {
 	if p.buffer != nil {
 		p.buffer.free()
@@ -29,8 +29,8 @@ func (p *parcel) release() {
 	p.costs.close()
 }
 
-// hops is the TTL that the parcel leaves with: one less than it came with, as
-// from any router; 0: the host's default.
+// hops returns the TTL that the parcel is sent with: one less than it came with, as from
+// any router. 0: the host's default.
 func (p *parcel) hops() uint8 {
 	if p.ttl == systemTTL || !p.flow.direct || p.ttl <= 1 {
 		return 0
@@ -38,11 +38,11 @@ func (p *parcel) hops() uint8 {
 	return p.ttl - 1
 }
 
-// keep makes the parcel's memory its own until release, and reports whether that was possible:
-// the device needs a buffer in its place, and memory beside the device's buffers is charged for.
+// retain makes the parcel own its memory until release, and reports whether it could: the
+// device needs another buffer, and memory apart from the device's buffers is charged for.
 func (t *udpTable) retain(p *parcel) bool {
 	switch {
-	case p.buffer != nil || p.costs.cost.Bytes > 0: // by an earlier call
+	case p.buffer != nil || p.costs.cost.Bytes > 0: // retained by an earlier call
 		return true
 	case t.inDevice(p.frame):
 		p.buffer = t.s.dev.steal()
@@ -52,7 +52,7 @@ func (t *udpTable) retain(p *parcel) bool {
 	return p.costs.charge(ledger.Cost{Bytes: len(p.frame)})
 }
 
-// gather keeps a parcel until the device has nothing more.
+// gather holds a parcel back until the device has nothing more to read.
 func (t *udpTable) gather(p *parcel) {
 	if p.ttl <= 1 && p.flow.direct {
 		t.s.unreachable(p.frame, packet.ErrorTTL)
@@ -69,7 +69,7 @@ func (t *udpTable) gather(p *parcel) {
 	}
 }
 
-// run is what one message carries: parcels of the turn, from first on.
+// outRun is the parcels of a batch that one message carries, from first on.
 type outRun struct {
 	first, count int
 	segment      int
@@ -79,14 +79,14 @@ type outRun struct {
 // Bounds of a run: what the kernel takes in one message.
 const (
 	maxSegments = 64             // UDP_MAX_SEGMENTS before Linux 6.9
-	maxRunBytes = 65535 - 40 - 8 // with an IPv6 header in one packet
+	maxRunBytes = 65535 - 40 - 8 // in one packet with an IPv6 header
 )
 
-// send sends what was gathered, each socket's in one go.
+// send sends the gathered parcels, one batch for each socket.
 func (t *udpTable) send() {
 	for i := range t.gathered {
 		k := t.gathered[i].flow.sock
-		if k == nil { // it ended meanwhile, or was sent with a socket before
+		if k == nil { // the flow has ended, or an earlier batch contained the parcel
 			t.gathered[i].release()
 			continue
 		}
@@ -103,40 +103,40 @@ func (t *udpTable) send() {
 	clear(t.batch)
 }
 
-// send sends parcels in order; what a full socket does not take is queued. All
-// of them are the socket's afterwards, and their payload is nil.
-func (k *udpSocket) send(turn []*parcel) {
-	for len(turn) > 0 {
+// send sends parcels in order, and queues what a full socket does not take. Afterwards
+// the socket owns all of them, and their payload is nil.
+func (k *udpSocket) send(batch []*parcel) {
+	for len(batch) > 0 {
 		if k.full || k.fd < 0 {
-			k.enqueue(turn)
+			k.enqueue(batch)
 			return
 		}
-		n := k.pack(turn)
-		done := k.transmit(turn[:n])
-		for _, p := range turn[:done] {
+		n := k.pack(batch)
+		done := k.transmit(batch[:n])
+		for _, p := range batch[:done] {
 			p.release()
 			p.payload = nil
 		}
-		turn = turn[done:]
+		batch = batch[done:]
 	}
 }
 
-// pack makes messages of the first parcels that agree in the socket's options,
-// and tells how many those are.
-func (k *udpSocket) pack(turn []*parcel) int {
+// pack makes messages of the first parcels that need the same socket options, and returns
+// how many parcels those are.
+func (k *udpSocket) pack(batch []*parcel) int {
 	t := k.t
 	t.outbox.Reset()
 	t.runs = t.runs[:0]
-	if !k.hasOptions(turn[0]) {
-		k.setOptions(turn[0])
+	if !k.hasOptions(batch[0]) {
+		k.setOptions(batch[0])
 	}
 	var r *outRun
-	for i, p := range turn {
+	for i, p := range batch {
 		if t.outbox.Room() == 0 || !k.hasOptions(p) {
 			k.seal(r)
 			return i
 		}
-		if r != nil && r.accepts(turn[r.first], turn[i-1], p) {
+		if r != nil && r.accepts(batch[r.first], batch[i-1], p) {
 			t.outbox.Append(p.payload)
 			r.count++
 			r.bytes += len(p.payload)
@@ -152,18 +152,18 @@ func (k *udpSocket) pack(turn []*parcel) int {
 		t.outbox.Append(p.payload)
 	}
 	k.seal(r)
-	return len(turn)
+	return len(batch)
 }
 
-// seal ends the message of a run.
+// seal completes the message of a run.
 func (k *udpSocket) seal(r *outRun) {
 	if r != nil && r.segment > 0 {
 		k.t.outbox.SetSegment(r.segment)
 	}
 }
 
-// takes tells whether p can join the run of first to last. A run has datagrams
-// of one size, but for the last, which may be shorter.
+// accepts reports whether p can join the run from first to last. All datagrams of a run
+// have the same size, except that the last may be shorter.
 func (r *outRun) accepts(first, last, p *parcel) bool {
 	size := len(first.payload)
 	if p.flow != first.flow || p.flow.noSegmentation || first.segment > 0 || p.segment > 0 ||
@@ -175,28 +175,28 @@ func (r *outRun) accepts(first, last, p *parcel) bool {
 	return true
 }
 
-// transmit sends the messages that pack has made of the turn and tells how many
-// parcels are done with. Fewer than all: the socket is full.
-func (k *udpSocket) transmit(turn []*parcel) int {
+// transmit sends the messages that pack has made, and returns how many parcels are done.
+// If those are not all, the socket is full.
+func (k *udpSocket) transmit(batch []*parcel) int {
 	t := k.t
 	tries := 0
 	for m := 0; m < len(t.runs); {
 		n, errno := t.outbox.SendNow(k.fd, m)
 		if errno == 0 {
 			for _, r := range t.runs[m : m+n] {
-				turn[r.first].flow.sent(r.bytes)
+				batch[r.first].flow.sent(r.bytes)
 			}
 			m, tries = m+n, 0
 			continue
 		}
 		r := &t.runs[m]
-		switch tries++; k.onSendError(errno, turn[r.first], r.segment > 0, tries) {
+		switch tries++; k.onSendError(errno, batch[r.first], r.segment > 0, tries) {
 		case retrySend:
 		case waitForRoom:
 			k.awaitWritable()
 			return r.first
 		case splitMessage:
-			for _, p := range turn[r.first : r.first+r.count] {
+			for _, p := range batch[r.first : r.first+r.count] {
 				k.sendEach(p, r.segment)
 			}
 			m, tries = m+1, 0
@@ -204,25 +204,25 @@ func (k *udpSocket) transmit(turn []*parcel) int {
 			m, tries = m+1, 0
 		}
 	}
-	return len(turn)
+	return len(batch)
 }
 
-// remedy is what to do about an error.
+// sendRemedy is what to do after an error of sending.
 type sendRemedy uint8
 
 const (
 	retrySend sendRemedy = iota
 	waitForRoom
-	splitMessage // send the datagrams of the message one by one
-	dropMessage  // the guest knows by now
+	splitMessage // send each datagram of the message in a message of its own
+	dropMessage  // the guest has been sent an error, if there is one for it
 )
 
-// maxResends bounds how often one message is sent: each report that came in
-// meanwhile costs one try.
+// maxResends bounds how often one message is sent. Each error report that arrives in the
+// meantime makes one attempt fail.
 const maxResends = 8
 
-// trouble looks into an error of sending, and tells the guest where the fault is
-// its datagram's.
+// onSendError decides what to do about an error of sending. If the datagram is at fault,
+// it sends the guest an ICMP error.
 func (k *udpSocket) onSendError(errno unix.Errno, p *parcel, segments bool, tries int) sendRemedy {
 	switch errno {
 	case unix.EINTR:
@@ -230,12 +230,13 @@ func (k *udpSocket) onSendError(errno unix.Errno, p *parcel, segments bool, trie
 	case unix.EAGAIN:
 		return waitForRoom
 	case unix.ENOBUFS, unix.ENOMEM:
-		return dropMessage // the link's queue was full: it is lost like any datagram
+		return dropMessage // the link's queue was full: the datagram is lost, as on any link
 	}
 	mtu, reports := k.readErrors()
 	switch {
 	case segments && (errno == unix.EINVAL || errno == unix.EIO || errno == unix.EMSGSIZE):
-		// Larger than the link's MTU, or a link that can't sum up: no runs there.
+		// The run exceeds the link's MTU, or the link can't compute checksums. Such a
+		// path takes no runs.
 		p.flow.noSegmentation = true
 		return splitMessage
 	case errno == unix.EMSGSIZE:
@@ -244,13 +245,13 @@ func (k *udpSocket) onSendError(errno unix.Errno, p *parcel, segments bool, trie
 		}
 		return dropMessage
 	case tries < maxResends && (reports > 0 || errno == unix.ECONNREFUSED):
-		return retrySend // the error was an earlier datagram's
+		return retrySend // the error belonged to an earlier datagram
 	}
 	k.t.s.unreachable(p.frame, icmpReason(errno))
 	return dropMessage
 }
 
-// reason is the ICMP error that says what a host's error means.
+// icmpReason returns the ICMP error that corresponds to a host's error.
 func icmpReason(errno unix.Errno) packet.ErrorKind {
 	switch errno {
 	case unix.ECONNREFUSED:
@@ -263,8 +264,8 @@ func icmpReason(errno unix.Errno) packet.ErrorKind {
 	return packet.ErrorNet
 }
 
-// sendSingly sends the datagrams of a parcel in messages of their own. What a
-// full socket does not take is lost.
+// sendEach sends each datagram of a parcel in a message of its own. What a full socket
+// does not take is lost.
 func (k *udpSocket) sendEach(p *parcel, segment int) {
 	if segment == 0 {
 		segment = len(p.payload)
@@ -296,19 +297,19 @@ func (k *udpSocket) sendEach(p *parcel, segment int) {
 	}
 }
 
-// wait has the loop tell when the socket can take again.
+// awaitWritable waits for an event that the socket is writable.
 func (k *udpSocket) awaitWritable() {
 	k.full = true
 	_ = k.t.s.loop.modify(k.handle, k.fd, unix.EPOLLIN|unix.EPOLLOUT|edgeTriggered)
 }
 
-// maxStalled is how many datagrams wait for a full socket; those beyond are
-// dropped and counted, as by any router whose link is slower.
+// maxQueued is how many datagrams wait for a full socket. Others are dropped and counted,
+// as by a router with a slow link.
 const maxQueued = 128
 
-// stall queues what a full socket does not take.
-func (k *udpSocket) enqueue(turn []*parcel) {
-	for _, p := range turn {
+// enqueue queues parcels that a full socket does not take.
+func (k *udpSocket) enqueue(batch []*parcel) {
+	for _, p := range batch {
 		if k.fd < 0 || len(k.queue) == maxQueued || k.t.s.largePool.scarce() || !k.t.retain(p) {
 			k.t.s.stats.OverLimit++
 			p.release()
