@@ -1,37 +1,32 @@
-// Package getopt reads a command line the way getopt_long(3) of the GNU C
-// library does, so that programs which replace C programs understand what
-// scripts, containers' engines and fingers are used to.
+// Package getopt parses a command line as getopt_long(3) of the GNU C library does, so
+// that programs which replace C programs accept the same command lines.
 //
 // # Theory of operation
 //
-// Parse walks the arguments once, from left to right, and reports what it met
-// in that order. Options are:
+// Parse walks the arguments once, from left to right, and returns the options in that
+// order. Options are:
 //
-//   - "-x", and several at once: "-xyz" is "-x -y -z".
-//   - "-xVALUE" or "-x VALUE" where x takes an argument; the next argument is
-//     taken whatever it looks like, so "-x -y" gives x the value "-y".
-//   - "--name", or any beginning of a name that only one option has. Two names
-//     of the same option don't make a beginning ambiguous, and a complete name
-//     never is.
-//   - "--name=VALUE" or "--name VALUE" where it takes an argument.
+//   - "-x", and clusters: "-xyz" is "-x -y -z".
+//   - "-xVALUE" or "-x VALUE" if x takes an argument. The next argument is taken whatever it looks like, so "-x -y" gives x the value "-y".
+//   - "--name", or any unambiguous prefix. A prefix of two names of the same option is not ambiguous, and a complete name never is.
+//   - "--name=VALUE" or "--name VALUE" if it takes an argument.
 //
-// An optional argument is taken only where it is attached: "-xVALUE",
-// "--name=VALUE". "--" ends the options. "-" alone is not an option.
+// An optional argument must be attached: "-xVALUE", "--name=VALUE". "--" ends the
+// options. "-" alone is not an option.
 //
-// Arguments that aren't options are collected; options may follow them, except
-// where Grammar.InOrder ends the options at the first such argument, as
-// programs want that run another program with its own options.
+// Arguments that are not options are collected; options may follow them. With
+// Grammar.InOrder, the first such argument ends the options, for programs that run
+// another program with its own options.
 //
-// An error ends the walk. Its text is the C library's; what was met before it
-// is reported too, because "prog --version --nonsense" prints the version.
+// An error ends the walk. Its text is the C library's. Options before it are returned as
+// well, because "prog --version --nonsense" prints the version.
 //
-// A Table is what a program has to say about its options, once for reading them
-// and for its help.
+// A Table describes a program's options, for parsing and for the help.
 //
 // # Limits
 //
-// Bytes, not letters: an option letter is one byte. POSIXLY_CORRECT is not
-// looked at, and "-W name" is not the long option "--name".
+// An option letter is one byte. POSIXLY_CORRECT is ignored, and "-W name" is not the long
+// option "--name".
 //
 // Sources: getopt_long(3); glibc, posix/getopt.c.
 package getopt

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Arity says whether an option takes an argument.
+// Arity is the number of arguments of an option.
 type Arity uint8
 
 // The arities. The zero Arity is None.
@@ -15,41 +15,41 @@ const (
 	Optional
 )
 
-// Option is one row of a program's table of options.
+// Option is an option of a program.
 type Option struct {
-	Name  string // the long name, without dashes; "": only a letter
-	Short byte   // the letter; 0: only a long name
+	Name  string // long name without dashes; "" if there is only a letter
+	Short byte   // letter; 0 if there is only a long name
 	Arity Arity
-	// ID tells the program which option it is. Rows with the same ID are one
-	// option with several names.
+	// ID identifies the option for the program. Options with the same ID are one option
+	// with several names.
 	ID string
 }
 
-// Grammar is a program's table of options and its habits.
+// Grammar describes the options of a program.
 type Grammar struct {
 	Options []Option
-	// InOrder ends the options at the first argument that is none.
+	// InOrder ends the options at the first argument that is not one.
 	InOrder bool
 }
 
-// Match is an option met on the command line.
+// Match is an option found on the command line.
 type Match struct {
 	ID    string
-	As    string // the complete name, e.g. "-t" or "--tcp-ports"
-	Value string // the argument; "" where there is none
-	Given bool   // whether there is one
+	As    string // complete name, e.g. "-t" or "--tcp-ports"
+	Value string // argument; "" if there is none
+	Given bool   // there is an argument
 }
 
-// Error says why the form of a command line is wrong: Parse says it in the C
-// library's words, without the program's name.
+// Error is a syntax error in a command line, in the words of the C library, without the
+// program's name.
 type Error struct{ Text string }
 
-// Error is the text.
+// Error returns the text.
 func (e *Error) Error() string { return e.Text }
 
-// Parse reads args, which do not hold the program's name. It returns the options
-// in the order met, and the other arguments. The error is an *Error; then the
-// options met before it are returned.
+// Parse parses args, which do not include the program's name. It returns the options in
+// order, and the other arguments. The error is an *Error; the options before it are
+// returned as well.
 func (g Grammar) Parse(args []string) (matches []Match, rest []string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
@@ -75,8 +75,8 @@ func (g Grammar) Parse(args []string) (matches []Match, rest []string, err error
 	return matches, rest, nil
 }
 
-// long reads one long option, without its dashes. The following arguments are
-// returned less those it took.
+// long parses one long option, without its dashes. It returns the arguments after the
+// option.
 func (g Grammar) long(text string, following []string) ([]Match, []string, error) {
 	name, value, given := strings.Cut(text, "=")
 	o, err := g.find(name, text)
@@ -96,8 +96,8 @@ func (g Grammar) long(text string, following []string) ([]Match, []string, error
 	return []Match{m}, following, nil
 }
 
-// find is the option with this long name or a beginning of it. The text is what
-// was typed, for the error.
+// find returns the option with this long name or prefix. text is the argument, for
+// errors.
 func (g Grammar) find(name, text string) (Option, error) {
 	var found []Option
 	for _, o := range g.Options {
@@ -127,7 +127,7 @@ func ambiguous(text string, possible []Option) error {
 	return complain("option '--%s' is ambiguous; possibilities:%s", text, &b)
 }
 
-// letters reads a cluster of options of one letter, without its dash.
+// letters parses a cluster of one-letter options, without its dash.
 func (g Grammar) letters(cluster string, following []string) (met []Match, left []string, err error) {
 	for cluster != "" {
 		letter := cluster[0]

@@ -7,32 +7,30 @@ import (
 	"strings"
 )
 
-// Row is one option of a program whose command line is read into an O: how it is
-// spelled and what it does.
+// Row is an option of a program whose command line is parsed into an O.
 type Row[O any] struct {
-	Name  string // the long name, without dashes
-	Short byte   // the letter; 0: none
-	Arg   string // the argument's name in the help; "": takes none
-	Help  string // "": not shown
-	// Apply does what the option asks for. The value is its argument, "" where it
-	// takes none. An error says what is wrong with it, ErrStop that no more is to
-	// be read.
+	Name  string // long name without dashes
+	Short byte   // letter; 0 if there is none
+	Arg   string // name of the argument in the help; "" if there is no argument
+	Help  string // "" hides the option
+	// Apply applies the option to o. value is the option's argument. An error says what
+	// is wrong with the value; ErrStop ends the parsing.
 	Apply func(o *O, value string) error
 }
 
-// ErrStop ends the reading of options: --help and --version do so.
-var ErrStop = errors.New("no more options")
+// ErrStop ends the parsing of options, for --help and --version.
+var ErrStop = errors.New("stop parsing options")
 
-// Table is every option of a program, in the order of its help.
+// Table is the list of a program's options, in the order of its help.
 type Table[O any] struct {
 	Rows []Row[O]
-	// InOrder ends the options at the first argument that is none.
+	// InOrder ends the options at the first argument that is not one.
 	InOrder bool
 }
 
-// Read applies the options of args to o, from left to right, and returns the
-// other arguments. The error is ErrStop, an *Error where the form is wrong, or
-// says which option can't be, and why.
+// Read applies the options in args to o, from left to right, and returns the other
+// arguments. The error is ErrStop, an *Error for a syntax error, or names the invalid
+// option and the reason.
 func (t Table[O]) Read(o *O, args []string) (rest []string, err error) {
 	grammar := Grammar{InOrder: t.InOrder}
 	apply := map[string]func(*O, string) error{}
@@ -56,8 +54,7 @@ func (t Table[O]) Read(o *O, args []string) (rest []string, err error) {
 	return rest, wrong
 }
 
-// WriteHelp writes a line for each option that has a help, or two where it is
-// spelled at length.
+// WriteHelp writes the help of each visible option.
 func (t Table[O]) WriteHelp(w io.Writer) {
 	for _, r := range t.Rows {
 		if r.Help != "" {
@@ -66,7 +63,7 @@ func (t Table[O]) WriteHelp(w io.Writer) {
 	}
 }
 
-// usage is the option's line of the help.
+// usage returns the option's line of the help, or two lines if its name is long.
 func (r Row[O]) usage() string {
 	left := "      --" + r.Name
 	if r.Short != 0 {
@@ -83,20 +80,20 @@ func (r Row[O]) usage() string {
 	return left + strings.Repeat(" ", gap) + r.Help + "\n"
 }
 
-// Set is for options that set a flag.
+// Set returns an Apply function that sets a flag.
 func Set[O any](field func(*O) *bool) func(*O, string) error {
 	return func(o *O, _ string) error { *field(o) = true; return nil }
 }
 
-// Last is Set for options after which no more is read.
+// Last is Set for options that end the parsing.
 func Last[O any](field func(*O) *bool) func(*O, string) error {
 	return func(o *O, _ string) error { *field(o) = true; return ErrStop }
 }
 
-// Refuse is for options that can't be honoured.
+// Refuse returns an Apply function for unsupported options.
 func Refuse[O any](why string) func(*O, string) error {
 	return func(*O, string) error { return errors.New("is not supported: " + why) }
 }
 
-// Accept is for options that ask for what is so anyhow.
+// Accept is an Apply function for options that have no effect here.
 func Accept[O any](*O, string) error { return nil }

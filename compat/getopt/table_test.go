@@ -37,7 +37,7 @@ func TestTableReads(t *testing.T) {
 		{name: "nothing"},
 		{name: "from left to right", args: "--mtu 1 -l x --mtu=2 -a y", want: wishes{loud: true, mtu: "2"}, rest: "x"},
 		{name: "in order", args: "-l x --quiet", inOrder: true, want: wishes{loud: true}, rest: "x --quiet"},
-		{name: "the last", args: "-lh --quiet --bogus", want: wishes{loud: true, help: true}, err: "no more options"},
+		{name: "the last", args: "-lh --quiet --bogus", want: wishes{loud: true, help: true}, err: "stop parsing options"},
 		{name: "refused", args: "-l -M 02:00", want: wishes{loud: true}, err: "-M 02:00: is not supported: there is none"},
 		{name: "wrong", args: "--mtu=", err: "--mtu: is empty"},
 		{name: "the form is wrong", args: "-l --bogus x", want: wishes{loud: true}, err: "unrecognized option '--bogus'"},

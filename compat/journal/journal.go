@@ -1,18 +1,15 @@
-// Package journal takes the lines that a helper program has to say: to standard
-// error while somebody may be reading there, to a file of bounded size or to the
-// system's log afterwards.
+// Package journal writes the messages of a helper program: to standard error while
+// somebody may read them there, later to a file of bounded size or to the system log.
 //
 // # Theory of operation
 //
-// A Journal has one destination at a time and drops what is below its level. A
-// file that would grow beyond its limit loses its older half first: the newer
-// half, from the beginning of a line, is moved to the front in place, so the
-// descriptor is all that is needed, and a sealed process can do it.
+// A Journal has one destination at a time and drops messages below its level. When a file
+// would exceed its limit, its newer half, from the start of a line, is moved to the front
+// in place. This needs only the descriptor, so a sealed process can do it.
 //
 // # Limits
 //
-// Nothing here fails: a line that can't be written is lost, for there is nobody
-// left to tell.
+// Write errors are ignored, because there is nobody left to report them to.
 package journal
 
 import (
@@ -31,7 +28,7 @@ import (
 	"cleat/internal/columns"
 )
 
-// Journal takes lines. It is safe for concurrent use.
+// Journal writes messages. It is safe for concurrent use.
 type Journal struct {
 	name  string
 	level slog.Level
@@ -40,15 +37,16 @@ type Journal struct {
 	put func(level slog.Level, line string)
 }
 
-// New writes lines from the level upward to w, each after the program's name.
+// New returns a Journal that writes messages from level upward to w, each after the
+// program's name.
 func New(w io.Writer, name string, level slog.Level) *Journal {
 	return &Journal{name: name, level: level, put: func(_ slog.Level, line string) {
 		fmt.Fprintf(w, "%s: %s\n", name, line)
 	}}
 }
 
-// Describe is an error as it is printed: Explain's lines, each after the
-// program's name.
+// Describe returns an error as text to print: Explain's lines, each after the program's
+// name.
 func Describe(name string, err error) string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(Explain(err), "\n") {
@@ -57,8 +55,8 @@ func Describe(name string, err error) string {
 	return b.String()
 }
 
-// Explain is an error and, where it has a hint, on lines of their own what to do
-// about it, which is not said twice.
+// Explain returns an error with its hint, if any, on lines of its own. If the error's
+// text ends in the hint, that is removed.
 func Explain(err error) string {
 	var advice interface{ Hint() string }
 	if errors.As(err, &advice) && advice.Hint() != "" {
@@ -68,8 +66,8 @@ func Explain(err error) string {
 	return columns.PlainLines(err.Error())
 }
 
-// ToFile turns to a file from its end on, which will hold at most limit bytes,
-// each line after the time. The file stays the caller's.
+// ToFile switches to a file, starting at its end, which will hold at most limit bytes.
+// Each line begins with the time. The caller keeps ownership of the file.
 func (j *Journal) ToFile(f *os.File, limit int64) {
 	b := &bounded{f: f, limit: limit}
 	if info, err := f.Stat(); err == nil {
@@ -80,8 +78,8 @@ func (j *Journal) ToFile(f *os.File, limit int64) {
 	})
 }
 
-// ToSyslog turns to the system's log. Where there is none it says so and lines
-// are lost from then on.
+// ToSyslog switches to the system log. If there is none, it returns an error and messages
+// are dropped from then on.
 func (j *Journal) ToSyslog() error {
 	w, err := syslog.New(syslog.LOG_DAEMON, j.name)
 	if err != nil {
@@ -109,13 +107,13 @@ func (j *Journal) turn(put func(slog.Level, string)) {
 	j.put = put
 }
 
-// Infof says something that is good to know.
+// Infof logs information.
 func (j *Journal) Infof(format string, args ...any) { j.say(slog.LevelInfo, format, args...) }
 
-// Warnf says that something is not as it was asked for.
+// Warnf logs that something differs from the request.
 func (j *Journal) Warnf(format string, args ...any) { j.say(slog.LevelWarn, format, args...) }
 
-// Errorf says what ends the program.
+// Errorf logs the error that ends the program.
 func (j *Journal) Errorf(format string, args ...any) { j.say(slog.LevelError, format, args...) }
 
 func (j *Journal) say(level slog.Level, format string, args ...any) {
@@ -130,13 +128,13 @@ func (j *Journal) say(level slog.Level, format string, args ...any) {
 	}
 }
 
-// Logger makes records of a slog.Logger lines of the journal.
+// Logger returns a slog.Logger that writes to the journal.
 func (j *Journal) Logger() *slog.Logger { return slog.New(handler{journal: j}) }
 
-// handler is a slog.Handler: the message, then "key=value".
+// handler is a slog.Handler that writes the message followed by "key=value".
 type handler struct {
 	journal *Journal
-	prefix  string // of keys
+	prefix  string // prefix of keys
 	attrs   string
 }
 
@@ -174,7 +172,7 @@ func (h handler) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// bounded is a file that forgets its beginning.
+// bounded is a file that drops its oldest lines.
 type bounded struct {
 	f           *os.File
 	limit, size int64
@@ -191,7 +189,7 @@ func (b *bounded) append(line string) {
 	b.size += int64(n)
 }
 
-// forget moves the newer half of the limit to the front.
+// forget moves the newest lines, at most half the limit, to the front.
 func (b *bounded) forget() {
 	kept := make([]byte, min(b.limit/2, b.size))
 	n, err := b.f.ReadAt(kept, b.size-int64(len(kept)))
@@ -206,5 +204,5 @@ func (b *bounded) forget() {
 		kept = nil
 	}
 	b.size = int64(len(kept))
-	b.f.Truncate(b.size) // what is left behind is overwritten
+	b.f.Truncate(b.size) // on error, the rest is overwritten later
 }

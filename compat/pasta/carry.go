@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// carry makes the network that the options ask for and carries bytes until its
-// namespace, or its command, ends. The command's end is an exitStatus.
+// carry creates the network that the options ask for, and carries its traffic until its
+// namespace or its command ends. The result of a command is an exitStatus.
 func (o Options) carry(f *files, log *journal.Journal) error {
 	host, err := ReadHost(cmp.Or(o.Template, o.OutLink4), cmp.Or(o.Template, o.OutLink6))
 	if err != nil {
@@ -46,13 +46,13 @@ func (o Options) carry(f *files, log *journal.Journal) error {
 	return o.spawn(n, plan, f)
 }
 
-// attach serves a namespace that exists. A signal that asks to end is no error.
+// attach serves an existing namespace. A termination signal is not an error.
 func (o Options) attach(n *sandbox.Network, plan Plan, f *files, log *journal.Journal) error {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
 	defer stop()
 	ns := plan.Namespace
 	if ns.Path != "" {
-		path, err := filepath.Abs(ns.Path) // we are going to leave the directory
+		path, err := filepath.Abs(ns.Path) // the process will change its directory
 		if err != nil {
 			return err
 		}
@@ -71,8 +71,8 @@ func (o Options) attach(n *sandbox.Network, plan Plan, f *files, log *journal.Jo
 	return n.Run(ctx)
 }
 
-// settle says that the network works, after giving up all that is not needed to
-// carry bytes.
+// settle gives up everything that is not needed to carry traffic, and then reports that
+// the network works.
 func (o Options) settle(f *files, log *journal.Journal) error {
 	if err := f.writePID(); err != nil {
 		return err
@@ -98,10 +98,10 @@ func (o Options) settle(f *files, log *journal.Journal) error {
 	_, err := f.ready.WriteString(fine)
 	f.ready.Close()
 	f.ready = nil
-	return err // who waited for us has gone: so do we
+	return err // the process that waited is gone, so there is no use going on
 }
 
-// leave lets go of the directory and the standard streams of who started us.
+// leave gives up the caller's directory and standard streams.
 func leave() error {
 	if err := os.Chdir("/"); err != nil {
 		return err
@@ -113,13 +113,13 @@ func leave() error {
 	defer null.Close()
 	for fd := range 3 {
 		if err := unix.Dup3(int(null.Fd()), fd, 0); err != nil {
-			return fmt.Errorf("give standard streams back: %w", err)
+			return fmt.Errorf("close standard streams: %w", err)
 		}
 	}
 	return nil
 }
 
-// tell prints what the namespace has got.
+// tell logs the configuration of the namespace.
 func tell(log *journal.Journal, c sandbox.Config) {
 	log.Infof("namespace interface %s (a TUN), MTU %d", c.Interface, c.MTU)
 	family := func(off bool, addr netip.Prefix, gateway, loopback netip.Addr) {
@@ -150,14 +150,14 @@ func (o Options) spawn(n *sandbox.Network, plan Plan, f *files) error {
 	if err := n.Wrap(cmd); err != nil {
 		return err
 	}
-	signals := catch() // before there is a process that they are meant for
+	signals := catch() // before the process that they are meant for exists
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", cmd.Args[0], err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if err := o.beginCommand(ctx, n, f, cmd.Process.Pid); err != nil {
-		cmd.Process.Kill() // it waits for the network
+		cmd.Process.Kill() // it still waits for the network
 		cmd.Wait()
 		return err
 	}
@@ -174,8 +174,8 @@ func (o Options) spawn(n *sandbox.Network, plan Plan, f *files) error {
 	return exitStatus(exitCode(err))
 }
 
-// beginCommand opens all that the network needs, and seals this process, which may
-// signal the command from then on.
+// beginCommand opens everything that the network needs, and seals this process, which may
+// still signal the command.
 func (o Options) beginCommand(ctx context.Context, n *sandbox.Network, f *files, command int) error {
 	if err := n.Prepare(ctx); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (o Options) beginCommand(ctx context.Context, n *sandbox.Network, f *files,
 	return nil
 }
 
-// command is what was asked for, or else a login shell.
+// command returns the requested command, or a login shell.
 func command(words []string) (*exec.Cmd, error) {
 	var cmd *exec.Cmd
 	if len(words) == 0 {

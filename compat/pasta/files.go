@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// files are what the command line asks to write to, open; nil: not asked for.
+// files are the open files that the command line asks to write to; nil if not asked for.
 type files struct {
-	ready *os.File // a pipe to who waits for the network; nil: nobody does
+	ready *os.File // a pipe to the process that waits for the network, if any
 	pid   *os.File
 	log   *os.File
 	pcap  *os.File
 }
 
-// openFiles opens them as the user we are.
+// openFiles opens the files as the current user.
 func (o Options) openFiles() (files, error) {
 	var f files
 	var err error
@@ -39,10 +39,10 @@ func (o Options) openFiles() (files, error) {
 	return f, nil
 }
 
-// openRegular opens a file for writing or makes it, and leaves what it holds. A
-// device, a pipe or a directory at the path is an error.
+// openRegular opens a file for writing, without truncating it, or creates it. A device, a
+// pipe or a directory is an error.
 func openRegular(path string) (*os.File, error) {
-	// O_NONBLOCK: a pipe without reader must not hold us up.
+	// O_NONBLOCK: do not wait for the reader of a pipe.
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
@@ -50,7 +50,7 @@ func openRegular(path string) (*os.File, error) {
 	f := os.NewFile(uintptr(fd), path)
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("open %s: it is no regular file", path)
+		err = fmt.Errorf("open %s: not a regular file", path)
 	}
 	if err != nil {
 		f.Close()
@@ -59,7 +59,7 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// writePID writes our process id and closes the file.
+// writePID writes the process id and closes the file.
 func (f *files) writePID() error {
 	if f.pid == nil {
 		return nil
@@ -78,13 +78,13 @@ func (f *files) writePID() error {
 	return nil
 }
 
-// environ tells the copy of this program which files it has been handed.
+// environ is the variable that tells the copy which files it has inherited.
 const environ = "CLEAT_PASTA_FILES"
 
-// list is the files in the order in which they are handed over.
+// list returns the files in the order in which they are passed on.
 func (f *files) list() []**os.File { return []**os.File{&f.ready, &f.pid, &f.log, &f.pcap} }
 
-// hand is the environment variable and the extra files for the copy.
+// hand returns the environment variable and the extra files for the copy.
 func (f *files) hand() (env string, extra []*os.File) {
 	var present []string
 	for _, p := range f.list() {
@@ -98,8 +98,8 @@ func (f *files) hand() (env string, extra []*os.File) {
 	return environ + "=" + strings.Join(present, ","), extra
 }
 
-// handed takes them over; false: this is no copy. The environment variable is
-// gone afterwards, so that nobody inherits it.
+// handed takes over the files in a copy. It returns false in the original process. It
+// removes the environment variable, so that no child inherits it.
 func handed() (f files, is bool) {
 	text, is := os.LookupEnv(environ)
 	if !is {
@@ -118,7 +118,7 @@ func handed() (f files, is bool) {
 	return f, true
 }
 
-// close closes what is open.
+// close closes the open files.
 func (f *files) close() {
 	for _, p := range f.list() {
 		if *p != nil {
@@ -128,12 +128,12 @@ func (f *files) close() {
 	}
 }
 
-// closeInherited closes what our caller left open beyond standard error. It is
-// not meant for us, and a pipe that we held open would never end for its reader.
+// closeInherited closes descriptors beyond standard error that the caller left open. They
+// are not meant for this process, and an open pipe would never end for its reader.
 func closeInherited() {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return // without /proc there are none that one could know of
+		return // without /proc, none can be found
 	}
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadHost looks at the network namespace we are in. The links are those to
-// resemble, per family; "": that of the default route, or else the first that
-// has a global address. A named link that does not exist is an error.
+// ReadHost describes the current network namespace. link4 and link6 are the links to
+// resemble in each family; "" means the link of the default route, or else the first with
+// a global address. A missing link is an error.
 func ReadHost(link4, link6 string) (Host, error) {
 	var h Host
 	var err error
@@ -34,7 +34,7 @@ func ReadHost(link4, link6 string) (Host, error) {
 	return h, nil
 }
 
-// template finds the link and what to take from it.
+// template finds the link and what to copy from it.
 func template(name string, family int) (Template, error) {
 	routes, err := netlink.RouteList(nil, family)
 	if family == unix.AF_INET6 && (errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT)) {
@@ -61,7 +61,7 @@ func template(name string, family int) (Template, error) {
 	return firstUsable(family)
 }
 
-// firstUsable is the first link that is up and has an address of the family.
+// firstUsable returns the first link that is up and has an address of the family.
 func firstUsable(family int) (Template, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -87,8 +87,8 @@ func isDefault(r netlink.Route) bool {
 	return ones == 0 && r.Dst.IP.IsUnspecified()
 }
 
-// hop is where a route leads: of a route with several, the one with the most
-// weight.
+// hop returns the next hop of a route. For a multipath route it is the one with the
+// largest weight.
 func hop(r netlink.Route) (link int, gateway net.IP) {
 	if len(r.MultiPath) == 0 {
 		return r.LinkIndex, r.Gw
@@ -102,8 +102,8 @@ func hop(r netlink.Route) (link int, gateway net.IP) {
 	return best.LinkIndex, best.Gw
 }
 
-// best is the default route that the kernel prefers, among those that lead out
-// of the link; link 0: any.
+// best returns the default route that the kernel prefers, among those through link, or
+// among all if link is 0.
 func best(routes []netlink.Route, link int) (netlink.Route, bool) {
 	var found netlink.Route
 	any := false
@@ -128,7 +128,7 @@ func defaultLink(routes []netlink.Route) int {
 	return link
 }
 
-// gatewayBy is the gateway of the link's default route; invalid: none.
+// gatewayBy returns the gateway of the link's default route, or an invalid address.
 func gatewayBy(routes []netlink.Route, link int) netip.Addr {
 	r, ok := best(routes, link)
 	if !ok {
@@ -150,8 +150,8 @@ func fromIndex(index, family int) (Template, error) {
 // passing are flags of IPv6 addresses that a namespace should not copy.
 const passing = unix.IFA_F_TENTATIVE | unix.IFA_F_DEPRECATED | unix.IFA_F_DADFAILED | unix.IFA_F_TEMPORARY
 
-// fromLink takes the link's name and its first global address, lasting ones
-// before those that will go.
+// fromLink returns the link's name and its first global address, preferring permanent
+// addresses.
 func fromLink(l netlink.Link, family int) (Template, error) {
 	t := Template{Link: l.Attrs().Name}
 	addrs, err := netlink.AddrList(l, family)
@@ -172,7 +172,7 @@ func fromLink(l netlink.Link, family int) (Template, error) {
 	return t, nil
 }
 
-// nameservers are those of a resolv.conf; a file that isn't there names none.
+// nameservers returns the servers in a resolv.conf. A missing file has none.
 func nameservers(path string) ([]netip.Addr, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -193,11 +193,11 @@ func nameservers(path string) ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// ephemeral are the ports that the kernel gives to sockets that ask for none, or
-// those it would by itself where it does not tell.
+// ephemeral returns the kernel's range of ephemeral ports, or its default range if that
+// cannot be read.
 func ephemeral() portspec.Ports {
 	p := portspec.Ports{First: 32768, Last: 60999}
-	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range") // IPv6's too
+	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range") // also for IPv6
 	if err != nil {
 		return p
 	}

@@ -256,7 +256,7 @@ func TestFailures(t *testing.T) {
 		{"no such process", "999999", "/proc/999999/ns/net: no such file or directory"},
 		{"port taken", fmt.Sprintf("-t 127.0.0.1/%d --netns %s", taken.Port(), path), "address already in use"},
 		{"no such link", "-i eth7 --netns " + path, `find link "eth7"`},
-		{"a device for the process id", "-P /dev/null --netns " + path, "--pid: open /dev/null: it is no regular file"},
+		{"a device for the process id", "-P /dev/null --netns " + path, "--pid: open /dev/null: not a regular file"},
 		{"a directory for the log", "-l " + dir + " --netns " + path, "--log-file: open " + dir},
 		{"no directory for the capture", "-p " + dir + "/none/x --netns " + path, "--pcap: open " + dir},
 		{"usage", "--bogus", "pasta: unrecognized option '--bogus'\nUsage: pasta"},

@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// name is the program's, in messages and as the copy's argv[0].
+// name is the program's name in messages, and argv[0] of the copy.
 const name = "pasta"
 
-// Main is the whole program: args are those after its name, and version is what
-// --version shows. It returns the exit code.
+// Main runs the program. args are the arguments after its name, and version is printed by
+// --version. It returns the exit code.
 func Main(args []string, version string) int {
 	f, copied := handed()
 	closeInherited()
@@ -42,20 +42,20 @@ func Main(args []string, version string) int {
 	}
 	if copied {
 		defer f.close()
-		os.WriteFile("/proc/self/comm", []byte(name), 0) // for pgrep: it is "exe" else
+		os.WriteFile("/proc/self/comm", []byte(name), 0) // the name that pgrep sees; it would be "exe"
 		return o.work(&f)
 	}
 	return o.begin(args)
 }
 
-// begin opens files and does the work itself, or leaves it to a copy.
+// begin opens files and does the work itself or in a copy.
 func (o Options) begin(args []string) int {
 	who, err := identity(o.RunAs)
 	if err != nil {
 		return complain(fmt.Errorf("--runas %s: %w", o.RunAs, err))
 	}
 	if who != nil && o.RunAs == "" && !o.Quiet {
-		fmt.Fprintf(os.Stderr, "%s: started as root: going on as nobody (--runas 0:0 prevents it)\n", name)
+		fmt.Fprintf(os.Stderr, "%s: started as root, continuing as nobody (--runas 0:0 prevents this)\n", name)
 	}
 	f, err := o.openFiles()
 	defer f.close()
@@ -72,7 +72,7 @@ func (o Options) begin(args []string) int {
 	return inForeground(args, &f, who)
 }
 
-// duplicate is a command that runs this program with the same arguments.
+// duplicate returns a command that runs this program with the same arguments.
 func duplicate(args []string, f *files, who *syscall.Credential) *exec.Cmd {
 	env, extra := f.hand()
 	cmd := exec.Command("/proc/self/exe")
@@ -84,8 +84,8 @@ func duplicate(args []string, f *files, who *syscall.Credential) *exec.Cmd {
 	return cmd
 }
 
-// fine is what the copy says when the network works. Anything else is an error
-// to be printed.
+// fine is the copy's message when the network works. Any other message is an error to
+// print.
 const fine = "fine\n"
 
 // inBackground starts a copy that stays, and waits until its network works.
@@ -99,7 +99,7 @@ func inBackground(args []string, f *files, who *syscall.Credential) int {
 	cmd := duplicate(args, f, who)
 	cmd.SysProcAttr.Setsid = true
 	err = cmd.Start()
-	f.close() // the copy has them; the pipe must end with it
+	f.close() // the copy has them; the pipe must end when the copy does
 	if err != nil {
 		return complain(fmt.Errorf("start in the background: %w", err))
 	}
@@ -113,12 +113,12 @@ func inBackground(args []string, f *files, who *syscall.Credential) int {
 	if len(said) > 0 {
 		os.Stderr.Write(said)
 	} else {
-		complain(fmt.Errorf("the network could not be made: %w", err))
+		complain(fmt.Errorf("create network: %w", err))
 	}
 	return 1
 }
 
-// inForeground runs a copy as somebody else and ends as it does.
+// inForeground runs a copy as another user, and exits as it does.
 func inForeground(args []string, f *files, who *syscall.Credential) int {
 	cmd := duplicate(args, f, who)
 	signals := catch()
@@ -130,13 +130,13 @@ func inForeground(args []string, f *files, who *syscall.Credential) int {
 	return exitCode(cmd.Wait())
 }
 
-// work makes the network and carries bytes until it ends.
+// work creates the network and carries its traffic until it ends.
 func (o Options) work(f *files) int {
 	level := slog.LevelInfo
 	switch {
 	case o.Debug:
 		level = slog.LevelDebug
-	case o.Quiet, !o.Attaches(): // beside a command's own output
+	case o.Quiet, !o.Attaches(): // do not mix with a command's own output
 		level = slog.LevelWarn
 	}
 	log := journal.New(os.Stderr, name, level)
@@ -155,12 +155,12 @@ func (o Options) work(f *files) int {
 	return 1
 }
 
-// exitStatus is how a command ended.
+// exitStatus is the exit status of a command.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// exitCode is the shells' way to say how a process ended.
+// exitCode returns the exit code of a process as shells report it.
 func exitCode(err error) int {
 	exit := new(exec.ExitError)
 	switch {
@@ -175,17 +175,16 @@ func exitCode(err error) int {
 	return exit.ExitCode()
 }
 
-// complain prints an error and returns the exit code for it.
+// complain prints an error and returns the exit code.
 func complain(err error) int {
 	fmt.Fprint(os.Stderr, journal.Describe(name, err))
 	return 1
 }
 
-// caught are signals that are meant for the process that we wait for.
+// caught are signals for the process that we wait for.
 type caught chan os.Signal
 
-// catch begins to catch them. Those of the keyboard reach the process anyhow,
-// and are dropped; what is ignored (nohup) stays so.
+// catch starts catching signals. Ignored signals (nohup) stay ignored.
 func catch() caught {
 	c := make(caught, 16)
 	for _, s := range []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE} {
@@ -196,13 +195,14 @@ func catch() caught {
 	return c
 }
 
-// passTo hands them on. It never returns.
+// passTo forwards the signals, except those of the terminal, which reach the process
+// anyhow. It never returns.
 func (c caught) passTo(p *os.Process) {
 	for s := range c {
 		switch s {
 		case unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE:
 		default:
-			p.Signal(s) // it may have ended
+			p.Signal(s) // an error means that it has ended
 		}
 	}
 }

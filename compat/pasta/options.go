@@ -10,23 +10,23 @@ import (
 	"cleat/compat/getopt"
 )
 
-// Options is what a command line asked for, checked as far as it can be without
-// looking at the host.
+// Options is a parsed command line, validated as far as possible without examining the
+// host.
 type Options struct {
 	Version, Help bool
 
 	Debug, Quiet, Foreground bool
 	LogFile                  string
-	LogBytes                 int64 // 0: 1 MiB
+	LogBytes                 int64 // 0 means 1 MiB
 	RunAs                    string
 	PIDFile, Pcap            string
 
-	Interface string // the device's name inside; "": the template's
-	MTU       int    // bytes; 0: 65520
-	KeepMTU   bool   // --mtu 0: leave it to the kernel, which takes 1500
+	Interface string // device name inside; "" means the template's
+	MTU       int    // bytes; 0 means 65520
+	KeepMTU   bool   // --mtu 0: keep the kernel's default, 1500
 
 	Addr4, Addr6       netip.Prefix
-	Netmask            int // bits; 0: none given
+	Netmask            int // bits; 0 if not given
 	Gateway4, Gateway6 netip.Addr
 	OnlyIPv4, OnlyIPv6 bool
 
@@ -40,23 +40,22 @@ type Options struct {
 	MapGuest            []netip.Addr // at most one a family
 
 	NoTCP, NoUDP, NoICMP bool
-	// TCP, UDP are port specifications from the host inward, TCPOut, UDPOut
-	// those from the namespace outward, as written and in order.
+	// TCP and UDP are port specifications from the host inward, TCPOut and UDPOut from
+	// the namespace outward, as written and in order.
 	TCP, UDP, TCPOut, UDPOut []string
 
 	Configure              bool // --config-net
 	NetNS, UserNS          string
 	NetNSOnly, NoNetNSQuit bool
 	NoPIDNS                bool
-	PID                    int      // attach to this process' namespaces; 0: none
-	Command                []string // run this in a namespace of its own
+	PID                    int      // attach to this process's namespaces; 0 if not given
+	Command                []string // run this in new namespaces
 
-	Notices []string // what was accepted and is to be told
+	Notices []string // accepted options that the user should know about
 }
 
-// Parse reads the arguments after the program's name. The error is a
-// *getopt.Error where the form is wrong, and otherwise says which option can't
-// be, and why.
+// Parse parses the arguments after the program's name. The error is a *getopt.Error for a
+// syntax error, and otherwise names the invalid option and the reason.
 func Parse(args []string) (Options, error) {
 	var o Options
 	rest, err := table().Read(&o, args)
@@ -72,7 +71,7 @@ func Parse(args []string) (Options, error) {
 	return o, o.consistent()
 }
 
-// target reads what is left: a process id alone, or a command.
+// target parses the remaining arguments: a process id alone, or a command.
 func (o *Options) target(rest []string) error {
 	if o.NetNS != "" && len(rest) > 0 {
 		return errors.New("both --netns and PID or command given")
@@ -90,26 +89,26 @@ func (o *Options) target(rest []string) error {
 	return nil
 }
 
-// Attaches tells whether the namespace exists already.
+// Attaches reports whether the namespace already exists.
 func (o *Options) Attaches() bool { return o.PID != 0 || o.NetNS != "" }
 
-// consistent refuses options that contradict each other.
+// consistent rejects contradictory options.
 func (o *Options) consistent() error {
 	switch {
 	case o.NoPIDNS && o.Attaches():
-		return errors.New("--no-pidns can't be given with a PID or with --netns")
+		return errors.New("--no-pidns can't be combined with a PID or --netns")
 	case o.UserNS != "" && !o.Attaches():
-		return errors.New("--userns needs a PID or --netns")
+		return errors.New("--userns requires a PID or --netns")
 	case o.NetNSOnly && !o.Attaches():
-		return errors.New("--netns-only needs a PID or --netns: a namespace of its own takes a user namespace too")
+		return errors.New("--netns-only requires a PID or --netns: a new network namespace needs a user namespace, too")
 	case o.OutLink4 != "" && !o.OnlyIPv4 && o.OutLink6 != o.OutLink4,
 		o.OutLink6 != "" && !o.OnlyIPv6 && o.OutLink6 != o.OutLink4:
-		return errors.New("--outbound-if4 and --outbound-if6 have to name the same link, unless -4 or -6 is given")
+		return errors.New("--outbound-if4 and --outbound-if6 must name the same link, unless -4 or -6 is given")
 	}
 	return nil
 }
 
-// The kinds of options that need no function of their own.
+// Apply functions for common kinds of options.
 
 func text(field func(*Options) *string) func(*Options, string) error {
 	return func(o *Options, v string) error {
@@ -128,23 +127,22 @@ func list(field func(*Options) *[]string) func(*Options, string) error {
 	}
 }
 
-// passtOnly is for options of the other program.
+// passtOnly is for options of passt(1).
 func passtOnly(*Options, string) error { return errors.New("is for passt, not for pasta") }
 
-// pair keeps at most one address a family, the last given.
+// pair keeps at most one address a family, the last one given.
 func pair(field func(*Options) *[]netip.Addr, ok func(netip.Addr) bool) func(*Options, string) error {
 	return func(o *Options, v string) error {
 		a, err := netip.ParseAddr(v)
 		if err != nil || !ok(a) {
-			return errors.New("is no address that can be used for it")
+			return errors.New("is not a usable address")
 		}
 		keepLast(field(o), a)
 		return nil
 	}
 }
 
-// ofEither is for an address of either family, which is kept beside one of the
-// other.
+// ofEither is for options that take one address of each family.
 func ofEither(wrong string, fields func(*Options) (four, six *netip.Addr)) func(*Options, string) error {
 	return func(o *Options, v string) error {
 		a, err := netip.ParseAddr(v)
@@ -165,7 +163,7 @@ func keepLast(list *[]netip.Addr, a netip.Addr) {
 	*list = append(others, a)
 }
 
-// ofFamily is the address of the list with the family, or the invalid one.
+// ofFamily returns the address of the family in the list, or an invalid one.
 func ofFamily(list []netip.Addr, four bool) netip.Addr {
 	for _, a := range list {
 		if a.Is4() == four {
@@ -175,13 +173,13 @@ func ofFamily(list []netip.Addr, four bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// plain tells whether an address can be one host's on a network.
+// plain reports whether a can be the address of a host on a network.
 func plain(a netip.Addr) bool {
 	return a.IsValid() && a.Zone() == "" && !a.Is4In6() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() &&
 		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// specified is plain or loopback.
+// specified reports whether a is plain or loopback.
 func specified(a netip.Addr) bool {
 	return plain(a) || a.IsValid() && a.Zone() == "" && a.IsLoopback()
 }

@@ -10,40 +10,40 @@ import (
 	"cleat/sandbox"
 )
 
-// Host is what a plan takes from the host. The zero Host has no network.
+// Host describes the host, as far as a plan depends on it. The zero Host has no network.
 type Host struct {
 	Link4, Link6 Template
 	Nameservers  []netip.Addr   // of /etc/resolv.conf, in order
-	Ephemeral    portspec.Ports // of IPv4 and IPv6
+	Ephemeral    portspec.Ports // for IPv4 and IPv6
 }
 
-// Template is the link that a namespace resembles in one family. The zero
-// Template is none.
+// Template is the link that a namespace resembles in one family. The zero Template stands
+// for none.
 type Template struct {
 	Link    string
 	Addr    netip.Prefix // its first global address
-	Gateway netip.Addr   // of its default route; invalid: none
+	Gateway netip.Addr   // of its default route; invalid if there is none
 }
 
-// Plan is what to do: everything that options and host decide.
+// Plan is everything that options and host determine.
 type Plan struct {
 	Config    sandbox.Config
-	Namespace sandbox.Namespace // to attach to; zero: make one for Command
-	Command   []string          // empty: a shell
-	Notices   []string          // to be told, unless quiet
+	Namespace sandbox.Namespace // to attach to; zero: create one for Command
+	Command   []string          // empty means a shell
+	Notices   []string          // to be logged, unless quiet
 }
 
-// local addresses stand in where the host has no IPv4.
+// Addresses that are used if the host has none.
 var (
 	localAddr4    = netip.MustParsePrefix("169.254.2.1/16")
 	localGateway4 = netip.MustParseAddr("169.254.2.2")
 	localGateway6 = netip.MustParseAddr("fe80::1")
 )
 
-// smallestMTU6 is IPv6's, RFC 8200 section 5.
+// smallestMTU6 is the minimum MTU of IPv6 (RFC 8200 section 5).
 const smallestMTU6 = 1280
 
-// Plan says what the options mean on this host. It is a pure function of both.
+// Plan translates the options for a host. It is a pure function.
 func (o Options) Plan(h Host) (Plan, error) {
 	p := planner{o: o, h: h}
 	p.Notices = slices.Clone(o.Notices)
@@ -63,33 +63,33 @@ func (o Options) Plan(h Host) (Plan, error) {
 	return p.Plan, nil
 }
 
-// planner fills a Plan in.
+// planner builds a Plan.
 type planner struct {
 	Plan
 	o Options
 	h Host
 }
 
-// addresses decides about families, the device and its addresses.
+// addresses decides on families, the device and its addresses.
 func (p *planner) addresses() {
 	c, o := &p.Config, p.o
 	c.Interface = cmp.Or(o.Interface, p.h.Link4.Link, p.h.Link6.Link, "tap0")
 	c.MTU = o.MTU
 	if o.KeepMTU {
-		c.MTU = 1500 // what the kernel gives a new TUN
+		c.MTU = 1500 // the kernel's default for a new TUN
 	}
 	c.NoConfigure = !o.Configure
 	c.MapRoot = true
-	// Podman makes bridges and rules of its own in there, which would keep most
-	// connections from the splice tier.
+	// Podman creates bridges and rules inside that would keep most connections from the
+	// splice tier.
 	c.Tier = sandbox.TierTUN
 	if c.NoConfigure {
-		p.notice("without --config-net the namespace has to set itself up, and there is no DHCP server")
+		p.notice("without --config-net the namespace must configure itself, and there is no DHCP server")
 	}
 	c.NoIPv4 = o.OnlyIPv6
 	c.NoIPv6 = o.OnlyIPv4 || !o.OnlyIPv6 && !p.h.Link6.Addr.IsValid() && !o.Addr6.IsValid()
 	if c.MTU != 0 && c.MTU < smallestMTU6 && !c.NoIPv6 && !c.NoIPv4 {
-		p.notice("MTU %d is too small for IPv6 (minimum %d): it is off", c.MTU, smallestMTU6)
+		p.notice("MTU %d is too small for IPv6 (minimum %d): IPv6 is disabled", c.MTU, smallestMTU6)
 		c.NoIPv6 = true
 	}
 	if !c.NoIPv4 {
@@ -103,8 +103,8 @@ func (p *planner) addresses() {
 	}
 }
 
-// resemble chooses address and gateway: what was asked for, else the host's,
-// else local ones.
+// resemble returns address and gateway: the requested ones, else the host's, else local
+// ones.
 func resemble(t Template, addr netip.Prefix, gateway netip.Addr, localAddr netip.Prefix, localGateway netip.Addr) (netip.Prefix, netip.Addr) {
 	if !addr.IsValid() {
 		if addr = t.Addr; !addr.IsValid() {
@@ -141,23 +141,24 @@ func (p *planner) mappings() {
 	}
 }
 
-// reachGateway lets the guest reach the gateway that it sees, which is a machine
-// next to the host, where its address does not lead to the host's loopback.
+// reachGateway lets the guest reach the gateway that it sees, a machine beside the host,
+// unless its address leads to the host's loopback.
 func (p *planner) reachGateway(gateway, loopback netip.Addr) {
 	if gateway.IsValid() && gateway != loopback && !gateway.IsLinkLocalUnicast() {
 		p.Config.Mappings = append(p.Config.Mappings, sandbox.Mapping{Guest: gateway, Host: gateway})
 	}
 }
 
-// mapGuest makes one address lead to the host's, of which the guest has a copy.
+// mapGuest makes an address lead to the host's own address, of which the guest has a
+// copy.
 func (p *planner) mapGuest(four bool, own netip.Addr) {
 	if a := ofFamily(p.o.MapGuest, four); a.IsValid() && own.IsValid() {
 		p.Config.Mappings = append(p.Config.Mappings, sandbox.Mapping{Guest: a, Host: own})
 	}
 }
 
-// resolver decides which addresses answer DNS. The guest's resolv.conf is never
-// touched: who starts pasta sees to it.
+// resolver decides which addresses answer DNS. The guest's resolv.conf is left to the
+// caller of pasta.
 func (p *planner) resolver() {
 	c := &p.Config
 	c.DNS.KeepResolvConf = true
@@ -177,9 +178,9 @@ func (p *planner) resolver() {
 		}
 		switch {
 		case !forward.IsValid() && (n.IsLoopback() || n == loopback):
-			listen(loopback) // else the mapping would hide the resolver
+			listen(loopback) // otherwise the mapping would hide the resolver
 		case n.IsLinkLocalUnicast():
-			listen(n.WithZone("")) // such addresses are out of reach otherwise
+			listen(n.WithZone("")) // such addresses are not reachable otherwise
 		}
 	}
 	c.DNS.Off = len(c.DNS.Listen) == 0
@@ -190,7 +191,7 @@ func (p *planner) resolver() {
 	}
 }
 
-// namespace says what to attach to.
+// namespace sets the namespace to attach to.
 func (p *planner) namespace() {
 	o := p.o
 	if !o.Attaches() {
@@ -203,10 +204,10 @@ func (p *planner) notice(format string, args ...any) {
 	p.Notices = append(p.Notices, fmt.Sprintf(format, args...))
 }
 
-// without drops what --no-tcp, --no-udp and --no-icmp say.
+// without is the policy of --no-tcp, --no-udp and --no-icmp.
 type without struct{ tcp, udp, icmp bool }
 
-// Judge drops flows of the protocols that are off.
+// Judge drops flows of disabled protocols.
 func (w without) Judge(f sandbox.Flow) sandbox.Verdict {
 	off := false
 	switch f.Protocol {

@@ -14,7 +14,7 @@ type direction struct {
 	option   string
 	protocol sandbox.Protocol
 	outward  bool
-	off      bool // the protocol is
+	off      bool // the protocol is disabled
 	texts    []string
 }
 
@@ -43,7 +43,7 @@ func (p *planner) ports() error {
 	return nil
 }
 
-// specs reads what was given, or what stands for nothing: auto.
+// specs parses the specifications; the default is auto.
 func (d direction) specs(ephemeral portspec.Ports) ([]portspec.Spec, error) {
 	if len(d.texts) == 0 && !d.off {
 		s, err := portspec.Parse("auto", ephemeral)
@@ -60,7 +60,7 @@ func (d direction) specs(ephemeral portspec.Ports) ([]portspec.Spec, error) {
 		case s.None:
 			continue
 		case d.off:
-			return nil, fmt.Errorf("%s %s: %s is off", d.option, text, d.protocol)
+			return nil, fmt.Errorf("%s %s: %s is disabled", d.option, text, d.protocol)
 		case d.outward && (s.Listen.IsValid() || s.Interface != ""):
 			return nil, fmt.Errorf("%s %s: a listening address is not allowed", d.option, text)
 		}
@@ -72,7 +72,7 @@ func (d direction) specs(ephemeral portspec.Ports) ([]portspec.Spec, error) {
 	return specs, nil
 }
 
-// conflict finds a port that an earlier specification listens on already.
+// conflict returns an error if an earlier specification listens on one of the ports.
 func conflict(earlier []portspec.Spec, s portspec.Spec) error {
 	for _, e := range earlier {
 		if e.Listen.IsValid() && s.Listen.IsValid() && e.Listen != s.Listen ||
@@ -93,7 +93,7 @@ func conflict(earlier []portspec.Spec, s portspec.Spec) error {
 // forward adds one specification to the configuration.
 func (p *planner) forward(d direction, s portspec.Spec) error {
 	listen := s.Listen
-	if !d.outward { // outward, "any address" is the namespace's loopback
+	if !d.outward { // outward, "any address" means the namespace's loopback
 		var err error
 		if listen, err = p.family(listen); err != nil {
 			return err
@@ -119,14 +119,14 @@ func (p *planner) forward(d direction, s portspec.Spec) error {
 	return nil
 }
 
-// family makes "any address" one of the only family there is, and refuses an
-// address of a family that is off.
+// family restricts "any address" to the only enabled family, and rejects an address of a
+// disabled family.
 func (p *planner) family(listen netip.Addr) (netip.Addr, error) {
 	switch {
 	case listen.Is4() && p.Config.NoIPv4:
-		return listen, errors.New("wants IPv4, which is off")
+		return listen, errors.New("needs IPv4, which is disabled")
 	case listen.Is6() && p.Config.NoIPv6:
-		return listen, errors.New("wants IPv6, which is off")
+		return listen, errors.New("needs IPv6, which is disabled")
 	case !listen.IsValid() && p.Config.NoIPv6:
 		return netip.IPv4Unspecified(), nil
 	case !listen.IsValid() && p.Config.NoIPv4:
@@ -149,8 +149,7 @@ func (p *planner) literal(d direction, listen netip.Addr, link string, r portspe
 	}
 }
 
-// automatic adds a range to an automatic forward, whose ports are those of the
-// other end.
+// automatic adds a range to an automatic forward. Its ports are those at the other end.
 func automatic(auto *sandbox.AutoForward, r portspec.Range) error {
 	if r.ToAddr.IsValid() {
 		return fmt.Errorf("can't follow listeners on %s: 'auto' and 'all' lead to the namespace's own address", r.ToAddr)

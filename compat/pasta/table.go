@@ -11,18 +11,18 @@ import (
 	"cleat/compat/getopt"
 )
 
-// table is every option of pasta(1), in the order of its help.
+// table lists the options of pasta(1), in the order of its help.
 func table() getopt.Table[Options] {
-	const noDHCP = "there is no DHCP or router advertisement here; --config-net sets the namespace up"
+	const noDHCP = "there is no DHCP or router advertisement here; --config-net configures the namespace"
 	return getopt.Table[Options]{InOrder: true, Rows: []getopt.Row[Options]{
-		{Name: "debug", Short: 'd', Help: "Say more; in the foreground, what is wrong with flows too", Apply: applyDebug},
-		{Name: "trace", Help: "The same; single packets are for --pcap", Apply: applyTrace},
-		{Name: "stats", Arg: "DELAY", Apply: getopt.Refuse[Options]("see 'cleat ctl' for a running network's counters")},
-		{Name: "quiet", Short: 'q', Help: "Say nothing but errors", Apply: applyQuiet},
-		{Name: "foreground", Short: 'f', Help: "Don't run in the background", Apply: getopt.Set(func(o *Options) *bool { return &o.Foreground })},
-		{Name: "stderr", Short: 'e', Apply: getopt.Accept[Options]}, // has no effect in pasta either
+		{Name: "debug", Short: 'd', Help: "Log more; in the foreground, also errors of flows", Apply: applyDebug},
+		{Name: "trace", Help: "Same as --debug; use --pcap for single packets", Apply: applyTrace},
+		{Name: "stats", Arg: "DELAY", Apply: getopt.Refuse[Options]("use 'cleat ctl' for the counters of a running network")},
+		{Name: "quiet", Short: 'q', Help: "Log errors only", Apply: applyQuiet},
+		{Name: "foreground", Short: 'f', Help: "Stay in the foreground", Apply: getopt.Set(func(o *Options) *bool { return &o.Foreground })},
+		{Name: "stderr", Short: 'e', Apply: getopt.Accept[Options]}, // no effect in pasta either
 		{Name: "log-file", Short: 'l', Arg: "PATH", Help: "Log to this file only", Apply: text(func(o *Options) *string { return &o.LogFile })},
-		{Name: "log-size", Arg: "BYTES", Help: "Its largest size; default 1048576", Apply: applyLogSize},
+		{Name: "log-size", Arg: "BYTES", Help: "Maximum size of the log file; default 1048576", Apply: applyLogSize},
 		{Name: "runas", Arg: "USER", Help: "Run as UID, UID:GID, LOGIN or LOGIN:GROUP; default for root: nobody", Apply: text(func(o *Options) *string { return &o.RunAs })},
 		{Name: "conf-path", Short: 'c', Arg: "PATH", Apply: getopt.Refuse[Options]("there is no socket for pesto(1)")},
 		{Name: "help", Short: 'h', Help: "Show this help", Apply: getopt.Last(func(o *Options) *bool { return &o.Help })},
@@ -30,27 +30,27 @@ func table() getopt.Table[Options] {
 
 		{Name: "ns-ifname", Short: 'I', Arg: "NAME", Help: "Name of the device inside; default: that of the host's link", Apply: applyName},
 		{Name: "pcap", Short: 'p', Arg: "FILE", Help: "Write the device's packets to a file (IP packets: the device has no Ethernet)", Apply: text(func(o *Options) *string { return &o.Pcap })},
-		{Name: "pid", Short: 'P', Arg: "FILE", Help: "Write our process id to a file once the network works", Apply: text(func(o *Options) *string { return &o.PIDFile })},
-		{Name: "mtu", Short: 'm', Arg: "MTU", Help: "The device's MTU; 0 leaves it at the kernel's; default 65520", Apply: applyMTU},
+		{Name: "pid", Short: 'P', Arg: "FILE", Help: "Write the process id to a file once the network works", Apply: text(func(o *Options) *string { return &o.PIDFile })},
+		{Name: "mtu", Short: 'm', Arg: "MTU", Help: "MTU of the device; 0 keeps the kernel's default; default 65520", Apply: applyMTU},
 		{Name: "address", Short: 'a', Arg: "ADDR[/LEN]", Help: "The namespace's IPv4 or IPv6 address; default: the host's", Apply: applyAddress},
 		{Name: "netmask", Short: 'n', Arg: "MASK", Help: "Its IPv4 netmask, dotted or bits; default: the host's", Apply: applyNetmask},
 		{Name: "mac-addr", Short: 'M', Arg: "ADDR", Apply: getopt.Refuse[Options]("the device is a TUN, which has no MAC addresses")},
-		{Name: "gateway", Short: 'g', Arg: "ADDR", Help: "The IPv4 or IPv6 default gateway; default: the host's", Apply: ofEither("is no address that a gateway can have", func(o *Options) (four, six *netip.Addr) { return &o.Gateway4, &o.Gateway6 })},
+		{Name: "gateway", Short: 'g', Arg: "ADDR", Help: "The IPv4 or IPv6 default gateway; default: the host's", Apply: ofEither("is not a usable gateway address", func(o *Options) (four, six *netip.Addr) { return &o.Gateway4, &o.Gateway6 })},
 		{Name: "interface", Short: 'i', Arg: "NAME", Help: "Take addresses from this link of the host; default: that of the default route", Apply: text(func(o *Options) *string { return &o.Template })},
-		{Name: "outbound", Short: 'o', Arg: "ADDR", Help: "Source address of the host's sockets; default: the host's routes decide", Apply: ofEither("is no address to send from", func(o *Options) (four, six *netip.Addr) { return &o.Outbound4, &o.Outbound6 })},
+		{Name: "outbound", Short: 'o', Arg: "ADDR", Help: "Source address of the host's sockets; default: the host's routes decide", Apply: ofEither("is not a usable source address", func(o *Options) (four, six *netip.Addr) { return &o.Outbound4, &o.Outbound6 })},
 		{Name: "outbound-if4", Arg: "NAME", Help: "Bind IPv4 sockets to this link", Apply: text(func(o *Options) *string { return &o.OutLink4 })},
 		{Name: "outbound-if6", Arg: "NAME", Help: "Bind IPv6 sockets to this link", Apply: text(func(o *Options) *string { return &o.OutLink6 })},
-		{Name: "dns", Short: 'D', Arg: "ADDR", Help: "Accepted; it is for DHCP. 'none' takes back --dns-forward and --dns-host", Apply: applyDNS},
-		{Name: "search", Short: 'S', Arg: "LIST", Help: "Accepted; it is for DHCP", Apply: getopt.Accept[Options]}, // pasta passes it on only with --dhcp-search
+		{Name: "dns", Short: 'D', Arg: "ADDR", Help: "Accepted for DHCP. 'none' cancels --dns-forward and --dns-host", Apply: applyDNS},
+		{Name: "search", Short: 'S', Arg: "LIST", Help: "Accepted for DHCP", Apply: getopt.Accept[Options]}, // pasta uses it only with --dhcp-search
 		{Name: "hostname", Short: 'H', Arg: "NAME", Apply: getopt.Refuse[Options](noDHCP)},
 		{Name: "fqdn", Arg: "NAME", Apply: getopt.Refuse[Options](noDHCP)},
 		{Name: "dhcp-dns", Apply: getopt.Refuse[Options](noDHCP)},
 		{Name: "no-dhcp-dns", Apply: passtOnly},
 		{Name: "dhcp-search", Apply: getopt.Refuse[Options](noDHCP)},
 		{Name: "no-dhcp-search", Apply: passtOnly},
-		{Name: "map-host-loopback", Arg: "ADDR", Help: "An address that leads to the host's loopback, or none; default: the gateway", Apply: applyMapLoopback},
-		{Name: "map-guest-addr", Arg: "ADDR", Help: "An address that leads to the host's own, which the namespace has a copy of", Apply: applyMapGuest},
-		{Name: "dns-forward", Arg: "ADDR", Help: "An address whose port 53 leads to the host's resolver", Apply: pair(func(o *Options) *[]netip.Addr { return &o.DNSForward }, plain)},
+		{Name: "map-host-loopback", Arg: "ADDR", Help: "Address that leads to the host's loopback, or none; default: the gateway", Apply: applyMapLoopback},
+		{Name: "map-guest-addr", Arg: "ADDR", Help: "Address that leads to the host's own address, of which the namespace has a copy", Apply: applyMapGuest},
+		{Name: "dns-forward", Arg: "ADDR", Help: "Address whose port 53 leads to the host's resolver", Apply: pair(func(o *Options) *[]netip.Addr { return &o.DNSForward }, plain)},
 		{Name: "dns-host", Arg: "ADDR", Help: "The host's resolver; default: the first of /etc/resolv.conf that answers", Apply: pair(func(o *Options) *[]netip.Addr { return &o.DNSHost }, specified)},
 		{Name: "no-tcp", Help: "Drop all TCP", Apply: getopt.Set(func(o *Options) *bool { return &o.NoTCP })},
 		{Name: "no-udp", Help: "Drop all UDP", Apply: getopt.Set(func(o *Options) *bool { return &o.NoUDP })},
@@ -59,12 +59,12 @@ func table() getopt.Table[Options] {
 		{Name: "no-ndp", Help: "Accepted: a TUN needs no neighbour discovery", Apply: getopt.Accept[Options]},
 		{Name: "no-dhcpv6", Help: "Accepted: there is no DHCPv6 server here", Apply: getopt.Accept[Options]},
 		{Name: "no-ra", Help: "Accepted: there are no router advertisements here", Apply: getopt.Accept[Options]},
-		{Name: "freebind", Apply: getopt.Refuse[Options]("listening addresses have to be the host's")},
-		{Name: "map-gw", Help: "The gateway's address leads to the host's loopback, as by default", Apply: func(o *Options, _ string) error { o.NoMapGateway = false; return nil }},
-		{Name: "no-map-gw", Help: "It doesn't", Apply: getopt.Set(func(o *Options) *bool { return &o.NoMapGateway })},
-		{Name: "chroot-fallback", Help: "Accepted: no root is changed here, so nothing can fall back", Apply: getopt.Accept[Options]},
-		{Name: "ipv4-only", Short: '4', Help: "No IPv6", Apply: func(o *Options, _ string) error { o.OnlyIPv4, o.OnlyIPv6 = true, false; return nil }},
-		{Name: "ipv6-only", Short: '6', Help: "No IPv4", Apply: func(o *Options, _ string) error { o.OnlyIPv4, o.OnlyIPv6 = false, true; return nil }},
+		{Name: "freebind", Apply: getopt.Refuse[Options]("listening addresses must be the host's")},
+		{Name: "map-gw", Help: "The gateway's address leads to the host's loopback (default)", Apply: func(o *Options, _ string) error { o.NoMapGateway = false; return nil }},
+		{Name: "no-map-gw", Help: "The gateway's address does not lead to the host's loopback", Apply: getopt.Set(func(o *Options) *bool { return &o.NoMapGateway })},
+		{Name: "chroot-fallback", Help: "Accepted: there is no chroot that could fail", Apply: getopt.Accept[Options]},
+		{Name: "ipv4-only", Short: '4', Help: "Disable IPv6", Apply: func(o *Options, _ string) error { o.OnlyIPv4, o.OnlyIPv6 = true, false; return nil }},
+		{Name: "ipv6-only", Short: '6', Help: "Disable IPv4", Apply: func(o *Options, _ string) error { o.OnlyIPv4, o.OnlyIPv6 = false, true; return nil }},
 
 		{Name: "tcp-ports", Short: 't', Arg: "SPEC", Help: "Forward TCP ports of the host inward; default: auto", Apply: list(func(o *Options) *[]string { return &o.TCP })},
 		{Name: "udp-ports", Short: 'u', Arg: "SPEC", Help: "The same for UDP", Apply: list(func(o *Options) *[]string { return &o.UDP })},
@@ -76,17 +76,17 @@ func table() getopt.Table[Options] {
 		{Name: "netns", Arg: "PATH|NAME", Help: "Network namespace to join", Apply: applyNetNS},
 		{Name: "netns-only", Help: "Join no user namespace", Apply: func(o *Options, _ string) error { o.UserNS, o.NetNSOnly = "", true; return nil }},
 		{Name: "no-netns-quit", Help: "Stay when the namespace's path vanishes", Apply: getopt.Set(func(o *Options) *bool { return &o.NoNetNSQuit })},
-		{Name: "no-pidns", Help: "Accepted: the command keeps our PID namespace", Apply: getopt.Set(func(o *Options) *bool { return &o.NoPIDNS })},
-		{Name: "config-net", Help: "Set up addresses and routes in the namespace", Apply: getopt.Set(func(o *Options) *bool { return &o.Configure })},
-		{Name: "no-copy-routes", Help: "Accepted: all leads to the device anyhow, by a default route", Apply: noEffect("--no-copy-routes")},
-		{Name: "no-copy-addrs", Help: "Accepted: one address of each family is set", Apply: noEffect("--no-copy-addrs")},
+		{Name: "no-pidns", Help: "Accepted: the command keeps the caller's PID namespace", Apply: getopt.Set(func(o *Options) *bool { return &o.NoPIDNS })},
+		{Name: "config-net", Help: "Configure addresses and routes in the namespace", Apply: getopt.Set(func(o *Options) *bool { return &o.Configure })},
+		{Name: "no-copy-routes", Help: "Accepted: a default route leads everything to the device", Apply: noEffect("--no-copy-routes")},
+		{Name: "no-copy-addrs", Help: "Accepted: only one address of each family is configured", Apply: noEffect("--no-copy-addrs")},
 		{Name: "ns-mac-addr", Arg: "ADDR", Apply: getopt.Refuse[Options]("the device is a TUN, which has no MAC address")},
 		{Name: "no-splice", Help: "Accepted: local connections take the same path as others", Apply: getopt.Accept[Options]},
 		{Name: "splice-only", Apply: getopt.Refuse[Options]("there is always a device; -T and -U forward loopback ports")},
 
 		{Name: "socket", Short: 's', Arg: "PATH", Apply: passtOnly},
 		{Name: "socket-path", Arg: "PATH", Apply: passtOnly},
-		{Name: "fd", Short: 'F', Arg: "FD", Apply: getopt.Refuse[Options]("the device is made in the namespace")},
+		{Name: "fd", Short: 'F', Arg: "FD", Apply: getopt.Refuse[Options]("the device is created in the namespace")},
 		{Name: "one-off", Short: '1', Apply: passtOnly},
 		{Name: "vhost-user", Apply: passtOnly},
 		{Name: "print-capabilities", Apply: passtOnly},
@@ -103,7 +103,7 @@ func applyDebug(o *Options, _ string) error {
 
 func applyTrace(o *Options, _ string) error {
 	o.Debug, o.Quiet = true, false
-	o.Notices = append(o.Notices, "--trace shows no single packets here: use --pcap FILE")
+	o.Notices = append(o.Notices, "--trace does not log single packets here: use --pcap FILE")
 	return nil
 }
 
@@ -112,9 +112,9 @@ func applyQuiet(o *Options, _ string) error {
 	return nil
 }
 
-// What --log-size may be at least, in bytes, and what it is where it is not given.
+// Minimum and default of --log-size, in bytes.
 const (
-	smallestLog = 16 << 10 // room for about a hundred lines after half of them made way
+	smallestLog = 16 << 10 // about a hundred lines after half of them are dropped
 	usualLog    = 1 << 20  // as in pasta
 )
 
@@ -129,7 +129,7 @@ func applyLogSize(o *Options, v string) error {
 
 func applyName(o *Options, v string) error {
 	if v == "" || len(v) > 15 {
-		return errors.New("a link's name has 1 to 15 bytes")
+		return errors.New("a link name has 1 to 15 bytes")
 	}
 	o.Interface = v
 	return nil
@@ -157,17 +157,17 @@ func applyAddress(o *Options, v string) error {
 	if err != nil {
 		a, err := netip.ParseAddr(v)
 		if err != nil {
-			return errors.New("is no address")
+			return errors.New("is not an address")
 		}
 		p = netip.PrefixFrom(a, classBits(a))
 		if a.Is4() && o.Netmask != 0 {
 			p = netip.PrefixFrom(a, o.Netmask)
 		}
 	} else if p.Addr().Is4() {
-		o.Netmask = -1 // given here: --netmask would be a second time
+		o.Netmask = -1 // a later --netmask would be a second one
 	}
 	if !plain(p.Addr()) {
-		return errors.New("is no address that a namespace can have")
+		return errors.New("is not a usable address")
 	}
 	if p.Addr().Is4() {
 		o.Addr4 = p
@@ -177,8 +177,8 @@ func applyAddress(o *Options, v string) error {
 	return nil
 }
 
-// classBits is the length of an address' network where nobody says it: that of
-// its class, or 64.
+// classBits returns the default prefix length of an address: that of its class, or 64 for
+// IPv6.
 func classBits(a netip.Addr) int {
 	if !a.Is4() {
 		return 64
@@ -197,12 +197,12 @@ func applyNetmask(o *Options, v string) error {
 	if a, dotted := netip.ParseAddr(v); dotted == nil && a.Is4() {
 		var size int
 		if bits, size = net.IPMask(a.AsSlice()).Size(); size == 0 {
-			return errors.New("is no netmask")
+			return errors.New("is not a netmask")
 		}
 		err = nil
 	}
 	if err != nil || bits < 1 || bits > 32 {
-		return errors.New("is no netmask")
+		return errors.New("is not a netmask")
 	}
 	o.Netmask = bits
 	if o.Addr4.IsValid() {
@@ -217,7 +217,7 @@ func applyDNS(o *Options, v string) error {
 		return nil
 	}
 	if _, err := netip.ParseAddr(v); err != nil {
-		return errors.New("is no address")
+		return errors.New("is not an address")
 	}
 	return nil
 }
@@ -249,10 +249,10 @@ func applyNetNS(o *Options, v string) error {
 	return nil
 }
 
-// noEffect is for options that are as good as meaningless, which is told.
+// noEffect is for options without effect, which is logged.
 func noEffect(option string) func(*Options, string) error {
 	return func(o *Options, _ string) error {
-		o.Notices = append(o.Notices, option+" has no effect: it is so anyhow")
+		o.Notices = append(o.Notices, option+" has no effect: this is always so")
 		return nil
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// identity is whom to become; nil: nobody else. Root becomes nobody unless told
-// otherwise, except where root is not the machine's: inside a user namespace.
+// identity returns the user to change to, or nil. Root becomes nobody unless told
+// otherwise, except root of a user namespace.
 func identity(runas string) (*syscall.Credential, error) {
 	if runas == "" {
 		if os.Geteuid() != 0 || !initialUserNamespace() {
@@ -28,13 +28,13 @@ func identity(runas string) (*syscall.Credential, error) {
 		return nil, nil
 	}
 	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("only root can run it as uid %d, gid %d", c.Uid, c.Gid)
+		return nil, fmt.Errorf("only root can run as uid %d, gid %d", c.Uid, c.Gid)
 	}
 	return c, nil
 }
 
-// lookUp resolves a user and a group, by number or name; without a group it is
-// the user's, or for a number the same number.
+// lookUp resolves a user and a group, by number or name. Without a group it is the user's
+// group or, for a number, the same number.
 func lookUp(who, group string) (*syscall.Credential, error) {
 	var c syscall.Credential
 	if n, err := strconv.ParseUint(who, 0, 32); err == nil {
@@ -69,13 +69,13 @@ func lookUp(who, group string) (*syscall.Credential, error) {
 func number(id string) (uint32, error) {
 	n, err := strconv.ParseUint(id, 10, 32)
 	if err != nil {
-		return 0, errors.New("id " + id + " is no number")
+		return 0, errors.New("id " + id + " is not a number")
 	}
 	return uint32(n), nil
 }
 
-// initialUserNamespace tells whether all ids are mapped to themselves, which is
-// so outside of user namespaces.
+// initialUserNamespace reports whether all ids are mapped to themselves, as in the
+// initial user namespace.
 func initialUserNamespace() bool {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	return err == nil && strings.Join(strings.Fields(string(b)), " ") == "0 0 4294967295"

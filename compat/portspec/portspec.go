@@ -9,38 +9,37 @@ import (
 	"strings"
 )
 
-// Ports are consecutive ports, First to Last, both included. The zero Ports are
-// none.
+// Ports is the range of ports First to Last, both included. The zero Ports is empty.
 type Ports struct{ First, Last uint16 }
 
-// Range is consecutive ports that lead to consecutive ports.
+// Range forwards a range of ports to a range of the same size.
 type Range struct {
 	Ports
-	To     uint16     // where First leads; the others follow
-	ToAddr netip.Addr // whose; invalid: the other end decides
-	Weak   bool       // came from "all": what can't be opened is left out
+	To     uint16     // target of First; the others follow
+	ToAddr netip.Addr // target address; invalid if the other end decides
+	Weak   bool       // came from "all": ports that can't be opened are skipped
 }
 
-// Spec is a specification. The zero Spec forwards nothing, and nobody said so.
+// Spec is a parsed specification. The zero Spec forwards nothing.
 type Spec struct {
-	None      bool       // "none"
-	Listen    netip.Addr // where; invalid: any address
-	Interface string     // limited to this link; "": any
-	Auto      bool       // only while somebody listens at the other end
-	Ranges    []Range    // by First; none overlap
+	None      bool       // explicitly "none"
+	Listen    netip.Addr // invalid means any address
+	Interface string     // only on this link; "" means any
+	Auto      bool       // only while a program listens at the other end
+	Ranges    []Range    // sorted by First, disjoint
 }
 
-// Error says which part of which specification can't be.
+// Error is an invalid specification.
 type Error struct {
-	Spec string // the whole
+	Spec string // the whole specification
 	Why  string
 }
 
-// Error is the whole sentence.
+// Error returns the message.
 func (e *Error) Error() string { return fmt.Sprintf("invalid port specifier '%s': %s", e.Spec, e.Why) }
 
-// Parse reads a specification. The ephemeral ports are those that "all" leaves
-// out, as in /proc/sys/net/ipv4/ip_local_port_range. The error is an *Error.
+// Parse parses a specification. ephemeral are the ports that "all" leaves out, as in
+// /proc/sys/net/ipv4/ip_local_port_range. The error is an *Error.
 func Parse(text string, ephemeral Ports) (Spec, error) {
 	if text == "none" {
 		return Spec{None: true}, nil
@@ -61,8 +60,8 @@ func Parse(text string, ephemeral Ports) (Spec, error) {
 	return p.spec, nil
 }
 
-// listen takes the address and link off the front. A slash may also belong to an
-// entry ("22:192.0.2.1/23"), so what is before it has to look like an address.
+// listen splits off the address and link at the front. A slash may also belong to an
+// entry ("22:192.0.2.1/23"), so the text before it must look like an address.
 func listen(text string) (Spec, string, error) {
 	front, rest, found := strings.Cut(text, "/")
 	if !found {
@@ -70,7 +69,7 @@ func listen(text string) (Spec, string, error) {
 	}
 	addr, link, linked := strings.Cut(front, "%")
 	if linked && (link == "" || len(link) > 15) { // IFNAMSIZ - 1
-		return Spec{}, "", fmt.Errorf("'%s' is no name of a link", link)
+		return Spec{}, "", fmt.Errorf("'%s' is not a link name", link)
 	}
 	if addr == "" {
 		return Spec{Interface: link}, rest, nil
@@ -85,8 +84,8 @@ func listen(text string) (Spec, string, error) {
 	return Spec{}, "", err
 }
 
-// leadsElsewhere tells whether the text in front of the first slash begins an
-// entry with a destination: "22:..." or "all:...".
+// leadsElsewhere reports whether the text before the first slash ends in an entry with a
+// destination: "22:..." or "all:...".
 func leadsElsewhere(text string) bool {
 	i := strings.LastIndexByte(text, ',')
 	from, _, found := strings.Cut(text[i+1:], ":")
@@ -96,7 +95,7 @@ func leadsElsewhere(text string) bool {
 	return found
 }
 
-// address reads an address, with or without brackets.
+// address parses an address, with or without brackets.
 func address(text string) (netip.Addr, error) {
 	bare := text
 	if strings.HasPrefix(bare, "[") && strings.HasSuffix(bare, "]") {
@@ -104,12 +103,12 @@ func address(text string) (netip.Addr, error) {
 	}
 	a, err := netip.ParseAddr(bare)
 	if err != nil || a.Zone() != "" {
-		return netip.Addr{}, fmt.Errorf("'%s' is no address", text)
+		return netip.Addr{}, fmt.Errorf("'%s' is not an address", text)
 	}
 	return a.Unmap(), nil
 }
 
-// ports reads FIRST or FIRST-LAST.
+// ports parses FIRST or FIRST-LAST.
 func ports(text string) (Ports, error) {
 	first, last, ranged := strings.Cut(text, "-")
 	if !ranged {
@@ -133,7 +132,7 @@ func port(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	switch {
 	case err != nil || text[0] == '+':
-		return 0, fmt.Errorf("'%s' is no port", text)
+		return 0, fmt.Errorf("'%s' is not a port", text)
 	case n == 0:
 		return 0, errors.New("port 0 can't be forwarded")
 	}
@@ -149,7 +148,7 @@ type parser struct {
 	except    []Ports
 }
 
-// entry reads one of the entries between the commas.
+// entry parses one entry.
 func (p *parser) entry(text string) error {
 	switch {
 	case text == "auto":
@@ -178,7 +177,7 @@ func (p *parser) entry(text string) error {
 	return err
 }
 
-// mapping reads FROM[:TO], where TO is ports, an address, or ADDRESS/ports.
+// mapping parses FROM[:TO], where TO is ports, an address, or ADDRESS/ports.
 func mapping(from, to string, mapped bool) (Range, error) {
 	src, err := ports(from)
 	if err != nil {
@@ -203,19 +202,19 @@ func mapping(from, to string, mapped bool) (Range, error) {
 		return Range{}, err
 	}
 	if dst.Last-dst.First != src.Last-src.First {
-		return Range{}, fmt.Errorf("%s and %s are not equally many ports", from, target)
+		return Range{}, fmt.Errorf("%s and %s have different numbers of ports", from, target)
 	}
 	r.To = dst.First
 	return r, nil
 }
 
-// finish applies exclusions and checks that nothing contradicts.
+// finish applies exclusions and checks for contradictions.
 func (p *parser) finish() error {
 	if len(p.literal) == 0 && len(p.all) == 0 {
 		p.all = []Range{{Weak: true}}
 	}
 	if len(p.all) > 1 {
-		return errors.New("'all' is there twice")
+		return errors.New("'all' is given twice")
 	}
 	if err := overlap(p.literal); err != nil {
 		return err
@@ -229,7 +228,7 @@ func (p *parser) finish() error {
 			taken = append(taken, p.ephemeral)
 		}
 		for _, l := range p.literal {
-			taken = append(taken, l.Ports) // what is said literally goes before
+			taken = append(taken, l.Ports) // literal ports take precedence
 		}
 		r.Ports, r.To = Ports{1, 65535}, 1
 		p.spec.Ranges = append(p.spec.Ranges, without(r, taken)...)
@@ -238,19 +237,19 @@ func (p *parser) finish() error {
 	return families(p.spec)
 }
 
-// overlap finds two literal ranges that want the same port.
+// overlap returns an error if two literal ranges share a port.
 func overlap(ranges []Range) error {
 	sorted := slices.Clone(ranges)
 	slices.SortFunc(sorted, func(a, b Range) int { return int(a.First) - int(b.First) })
 	for i := 1; i < len(sorted); i++ {
 		if sorted[i].First <= sorted[i-1].Last {
-			return fmt.Errorf("port %d is there twice", sorted[i].First)
+			return fmt.Errorf("port %d is given twice", sorted[i].First)
 		}
 	}
 	return nil
 }
 
-// families refuses destinations that clients of the listener can't speak to.
+// families rejects destinations of another family than the listener's.
 func families(s Spec) error {
 	for _, r := range s.Ranges {
 		switch {
@@ -266,12 +265,12 @@ func families(s Spec) error {
 	return nil
 }
 
-// without is what is left of r, in order.
+// without returns the rest of r, in order.
 func without(r Range, except []Ports) []Range {
 	except = slices.Clone(except)
 	slices.SortFunc(except, func(a, b Ports) int { return int(a.First) - int(b.First) })
 	var left []Range
-	next := int(r.First) // int: one past 65535 must exist
+	next := int(r.First) // an int, because it may be 65536
 	keep := func(last int) {
 		if next <= last {
 			part := r

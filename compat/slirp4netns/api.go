@@ -19,24 +19,24 @@ import (
 	"cleat/sandbox"
 )
 
-// forwarder opens and closes ports. A *sandbox.Network is one.
+// forwarder opens and closes ports. A *sandbox.Network implements it.
 type forwarder interface {
 	Forward(sandbox.Forward) (netip.AddrPort, error)
 	Unforward(sandbox.Forward) error
 }
 
-// api answers requests on the API socket. It reads several at once and carries out one at a
-// time.
+// api serves requests on the API socket. It reads several requests at once and executes
+// one at a time.
 type api struct {
 	ports forwarder
-	guest netip.Addr // where forwards lead that name no guest address
+	guest netip.Addr // default guest address of forwards
 
-	mu      sync.Mutex // held while a request is carried out
+	mu      sync.Mutex // held while a request is executed
 	entries []entry
 	lastID  int
 }
 
-// entry is one forward, as list_hostfwd shows it.
+// entry is a forward as list_hostfwd returns it.
 type entry struct {
 	ID        int        `json:"id"`
 	Proto     string     `json:"proto"`
@@ -46,22 +46,21 @@ type entry struct {
 	GuestPort uint16     `json:"guest_port"`
 }
 
-// Bounds of what clients can make us hold.
+// Limits on what clients can make the process hold.
 const (
-	// largestRequest is in bytes; a request has to be shorter, as in slirp4netns.
+	// largestRequest is in bytes; a request must be shorter, as in slirp4netns.
 	largestRequest = 4096
 	// patience is how long a client may take to send its request and read the answer.
 	patience = 5 * time.Second
-	// mostClients are served at once, so that a silent one does not keep the others
-	// waiting; more wait in the kernel's queue. Engines have one request at a time.
+	// mostClients are served at once, so that a silent client does not block the others;
+	// further ones wait in the kernel's queue. Engines send one request at a time.
 	mostClients = 32
-	// mostForwards are open at once: each is a socket and a line of each list. A container
-	// that publishes a range of a thousand ports for TCP and UDP fits.
+	// mostForwards are open at once; each is a socket and a line of each list. This is
+	// enough for a container that publishes a thousand ports for TCP and UDP.
 	mostForwards = 4096
 )
 
-// listen opens the socket. What was at the path before makes way if it is a
-// socket.
+// listen opens the socket. It replaces an existing socket at the path.
 func listen(path string) (*net.UnixListener, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket != 0 {
 		if err := os.Remove(path); err != nil {
@@ -71,7 +70,7 @@ func listen(path string) (*net.UnixListener, error) {
 	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 }
 
-// serve answers until ctx ends, and closes the listener then.
+// serve serves requests until ctx ends, and then closes the listener.
 func (a *api) serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var clients sync.WaitGroup
@@ -103,7 +102,7 @@ func (a *api) serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// converse reads one request, answers it and closes the connection. It ends early with ctx.
+// converse reads one request, answers it and closes the connection. ctx interrupts it.
 func (a *api) converse(ctx context.Context, c net.Conn) {
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
@@ -117,12 +116,12 @@ func (a *api) converse(ctx context.Context, c net.Conn) {
 		reply, err = a.reply(request)
 	}
 	if err != nil {
-		reply, _ = json.Marshal(map[string]any{"error": map[string]string{"desc": "bad request: " + err.Error()}}) // strings can be encoded
+		reply, _ = json.Marshal(map[string]any{"error": map[string]string{"desc": "bad request: " + err.Error()}}) // encoding strings can't fail
 	}
-	c.Write(reply) // a client that has gone needs no answer
+	c.Write(reply) // an error means that the client is gone
 }
 
-// reply carries a request out and encodes the answer.
+// reply executes a request and encodes the answer.
 func (a *api) reply(request []byte) ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,8 +132,8 @@ func (a *api) reply(request []byte) ([]byte, error) {
 	return json.Marshal(reply)
 }
 
-// readRequest reads until there is a whole JSON value or can't be one. Clients
-// need not say that they have ended.
+// readRequest reads until there is a complete or an invalid JSON value. Clients need not
+// close their end.
 func readRequest(r io.Reader) ([]byte, error) {
 	buf := make([]byte, 0, largestRequest)
 	for {
@@ -149,13 +148,13 @@ func readRequest(r io.Reader) ([]byte, error) {
 	}
 }
 
-// cutShort tells whether more bytes may still make a JSON value.
+// cutShort reports whether b may be the beginning of a JSON value.
 func cutShort(b []byte) bool {
 	err := json.NewDecoder(bytes.NewReader(b)).Decode(&json.RawMessage{})
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// answer carries a request out. It is called with mu held.
+// answer executes a request. The caller holds mu.
 func (a *api) answer(request []byte) (any, error) {
 	if !json.Valid(request) {
 		return nil, errors.New("cannot parse JSON")
@@ -177,13 +176,13 @@ func (a *api) answer(request []byte) (any, error) {
 		if entries == nil {
 			entries = []entry{}
 		}
-		// The manual has the list in "return", the program beside it.
+		// The manual puts the list inside "return", the program beside it.
 		return map[string]any{"return": map[string]any{"entries": entries}, "entries": entries}, nil
 	}
 	return nil, errors.New("unknown execute")
 }
 
-// named decodes a call's arguments and puts its name before errors.
+// named decodes the arguments of a call, and puts the call's name in front of errors.
 func named[A any](name string, raw json.RawMessage, do func(A) (any, error)) (any, error) {
 	var args A
 	if len(raw) > 0 {
@@ -228,7 +227,7 @@ func (a *api) add(args addArguments) (any, error) {
 		return nil, errors.New("bad arguments.guest_port")
 	}
 	if len(a.entries) >= mostForwards {
-		return nil, fmt.Errorf("%d ports are forwarded, which is the most", mostForwards)
+		return nil, fmt.Errorf("all %d possible forwards are in use", mostForwards)
 	}
 	if _, err := a.ports.Forward(e.forward()); err != nil {
 		return nil, fmt.Errorf("slirp_add_hostfwd failed: %w", err)
@@ -255,7 +254,7 @@ func (a *api) remove(args removeArguments) (any, error) {
 	return struct{}{}, nil
 }
 
-// forward is the entry as a sandbox' forward.
+// forward converts the entry for package sandbox.
 func (e entry) forward() sandbox.Forward {
 	protocol := sandbox.TCP
 	if e.Proto == "udp" {
@@ -268,7 +267,7 @@ func (e entry) forward() sandbox.Forward {
 	}
 }
 
-// address4 reads an IPv4 address; nothing is the one that stands for it.
+// address4 parses an IPv4 address; an empty text stands for otherwise.
 func address4(text string, otherwise netip.Addr) (netip.Addr, bool) {
 	if text == "" {
 		return otherwise, true

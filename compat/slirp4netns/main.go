@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// name is the program's, in messages.
+// name is the program's name in messages.
 const name = "slirp4netns"
 
-// Main is the whole program: args are those after its name, and version is what
-// --version shows. It returns the exit code.
+// Main runs the program. args are the arguments after its name, and version is printed by
+// --version. It returns the exit code.
 func Main(args []string, version string) int {
 	o, err := Parse(args)
 	usage := new(getopt.Error)
@@ -45,14 +45,14 @@ func Main(args []string, version string) int {
 	return 0
 }
 
-// complain prints an error, with what to do about it, and returns the exit code.
+// complain prints an error with its hint, and returns the exit code.
 func complain(err error) int {
 	fmt.Fprint(os.Stderr, journal.Describe(name, err))
 	return 1
 }
 
-// carry makes the network and carries bytes until the namespace is gone, the
-// exit descriptor hangs up, or a signal asks to end.
+// carry creates the network and carries its traffic until the namespace is gone, the exit
+// descriptor hangs up, or a signal arrives.
 func (o Options) carry() error {
 	log := journal.New(os.Stderr, name, slog.LevelInfo)
 	plan, err := o.Plan(AddressOf)
@@ -90,7 +90,7 @@ func (o Options) carry() error {
 		return fmt.Errorf("give up rights: %w", err)
 	}
 	if ready != nil {
-		ready.WriteString("1") // who has gone needs no answer
+		ready.WriteString("1") // an error means that the reader is gone
 		ready.Close()
 	}
 	works := []func(context.Context) error{n.Run}
@@ -104,7 +104,7 @@ func (o Options) carry() error {
 	return together(ctx, works)
 }
 
-// network is the plan's, ready to carry bytes.
+// network creates the planned network, ready to carry traffic.
 func (p Plan) network(ctx context.Context) (*sandbox.Network, error) {
 	n, err := sandbox.New(p.Config)
 	if err != nil {
@@ -120,8 +120,8 @@ func (p Plan) network(ctx context.Context) (*sandbox.Network, error) {
 	return n, nil
 }
 
-// together does all the works until the first of them ends; then all have to. It
-// returns how the first ended.
+// together runs all works until the first of them ends, and then ends the others. It
+// returns the result of the first.
 func together(ctx context.Context, works []func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -137,7 +137,7 @@ func together(ctx context.Context, works []func(context.Context) error) error {
 	return err
 }
 
-// inherited is a file that we were handed; nil: none.
+// inherited returns the file of an inherited descriptor, or nil if fd is negative.
 func inherited(option string, fd int) (*os.File, error) {
 	if fd < 0 {
 		return nil, nil
@@ -146,7 +146,7 @@ func inherited(option string, fd int) (*os.File, error) {
 		return nil, fmt.Errorf("--%s %d: %w", option, fd, err)
 	}
 	unix.CloseOnExec(fd)
-	if option == "exit-fd" { // it is waited for in the runtime's poller
+	if option == "exit-fd" { // the runtime's poller waits for it
 		if err := unix.SetNonblock(fd, true); err != nil {
 			return nil, fmt.Errorf("--%s %d: %w", option, fd, err)
 		}
@@ -154,8 +154,7 @@ func inherited(option string, fd int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), option), nil
 }
 
-// hangUp returns when nobody holds the other end of f any more. A file that has
-// no other end never hangs up.
+// hangUp returns when the other end of f is closed. A regular file never hangs up.
 func hangUp(ctx context.Context, f *os.File) error {
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 		<-ctx.Done()
@@ -163,11 +162,11 @@ func hangUp(ctx context.Context, f *os.File) error {
 	}
 	stop := context.AfterFunc(ctx, func() { f.Close() })
 	defer stop()
-	io.Copy(io.Discard, f) // however it ends, it has
+	io.Copy(io.Discard, f) // any end counts
 	return nil
 }
 
-// tell prints what the namespace has got.
+// tell logs the configuration of the namespace.
 func (o Options) tell(log *journal.Journal, c sandbox.Config) {
 	log.Infof("network %s, device %s (a TUN), MTU %d", o.CIDR, c.Interface, c.MTU)
 	log.Infof("guest %s, gateway %s", c.Addr4.Addr(), c.Gateway4)
@@ -179,13 +178,12 @@ func (o Options) tell(log *journal.Journal, c sandbox.Config) {
 	}
 }
 
-// printHelp prints how the program is called. RootlessKit looks for options in
-// it.
+// printHelp prints the usage. RootlessKit searches it for options.
 func printHelp(w io.Writer) {
 	fmt.Fprint(w, `Usage: slirp4netns [OPTION]... PID|PATH [TAPNAME]
 
-Gives a network namespace a network, without root. This is cleat in slirp4netns'
-place.
+Gives a network namespace a network, without root. This is cleat in place of
+slirp4netns.
 
 `)
 	table().WriteHelp(w)

@@ -11,14 +11,14 @@ import (
 	"cleat/sandbox"
 )
 
-// Plan is what to do: everything that the options decide.
+// Plan is everything that the options determine.
 type Plan struct {
 	Config    sandbox.Config
 	Namespace sandbox.Namespace
-	Notices   []string // to be told
+	Notices   []string // to be logged
 }
 
-// Where the network's own addresses are, counted from its first.
+// Offsets of the network's own addresses.
 const (
 	hostOffset     = 2
 	resolverOffset = 3
@@ -32,19 +32,19 @@ var (
 	resolver6 = netip.MustParseAddr("fd00::3")
 )
 
-// smallestMTU6 is IPv6's, RFC 8200 section 5.
+// smallestMTU6 is the minimum MTU of IPv6 (RFC 8200 section 5).
 const smallestMTU6 = 1280
 
-// Plan says what the options mean. It is a pure function of them, but for the
-// addresses of links that --outbound-addr names: addressOf tells those.
+// Plan translates the options. It is a pure function of them, except that addressOf looks
+// up the addresses of links in --outbound-addr.
 func (o Options) Plan(addressOf func(link string, four bool) (netip.Addr, error)) (Plan, error) {
 	p := Plan{Notices: slices.Clone(o.Notices)}
 	p.Namespace = sandbox.Namespace{PID: o.PID, Path: o.Path, UserNSPath: o.UserNS}
 	gateway := nth(o.CIDR, hostOffset)
 	p.Config = sandbox.Config{
 		Interface: o.Interface, MTU: o.MTU, NoConfigure: !o.Configure, ReplaceTUN: true,
-		// RootlessKit's children make bridges and rules of their own in there, which
-		// would keep most connections from the splice tier.
+		// RootlessKit's children create bridges and rules inside that would keep most
+		// connections from the splice tier.
 		Tier:  sandbox.TierTUN,
 		Addr4: netip.PrefixFrom(nth(o.CIDR, guestOffset), o.CIDR.Bits()), Gateway4: gateway,
 		NoIPv6: !o.IPv6,
@@ -58,7 +58,7 @@ func (o Options) Plan(addressOf func(link string, four bool) (netip.Addr, error)
 	}
 	if o.IPv6 {
 		if o.MTU < smallestMTU6 {
-			return p, fmt.Errorf("--enable-ipv6: the MTU has to be at least %d", smallestMTU6)
+			return p, fmt.Errorf("--enable-ipv6: the MTU must be at least %d", smallestMTU6)
 		}
 		o.six(&p)
 	}
@@ -82,32 +82,32 @@ func (o Options) six(p *Plan) {
 		p.Config.HostLoopback6 = host6
 	}
 	if !o.Configure {
-		p.Notices = append(p.Notices, fmt.Sprintf("nothing answers router solicitations: give %s the address %s and a default route via %s", o.Interface, guest6, host6))
+		p.Notices = append(p.Notices, fmt.Sprintf("router solicitations are not answered: give %s the address %s and a default route via %s", o.Interface, guest6, host6))
 	}
 }
 
-// nth is the n-th address of an IPv4 network, which has that many.
+// nth returns the n-th address of an IPv4 network, which must have that many.
 func nth(network netip.Prefix, n uint32) netip.Addr {
 	b := network.Addr().As4()
 	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+n)
 	return netip.AddrFrom4(b)
 }
 
-// outbound is the address that a word means.
+// outbound resolves a source address or a link name.
 func outbound(word string, four bool, addressOf func(string, bool) (netip.Addr, error)) (netip.Addr, error) {
 	if word == "" {
 		return netip.Addr{}, nil
 	}
 	if a, err := netip.ParseAddr(word); err == nil {
 		if a.Is4() != four || a.IsUnspecified() || a.IsMulticast() {
-			return a, errors.New("is no address to send from")
+			return a, errors.New("is not a usable source address")
 		}
 		return a, nil
 	}
 	return addressOf(word, four)
 }
 
-// AddressOf is the first address of a link of the network namespace we are in.
+// AddressOf returns the first address of a link in the current network namespace.
 func AddressOf(link string, four bool) (netip.Addr, error) {
 	l, err := net.InterfaceByName(link)
 	if err != nil {
@@ -123,5 +123,5 @@ func AddressOf(link string, four bool) (netip.Addr, error) {
 			return p.Addr(), nil
 		}
 	}
-	return netip.Addr{}, errors.New("the link has no such address")
+	return netip.Addr{}, errors.New("the link has no address of this family")
 }

@@ -75,7 +75,7 @@ func TestPlan(t *testing.T) {
 				c.Addr6, c.Gateway6 = netip.MustParsePrefix("fd00::100/64"), netip.MustParseAddr("fd00::2")
 				c.DNS.Off, c.DNS.Listen = true, nil
 			}), sandbox.Namespace{PID: 4711},
-			"nothing answers router solicitations: give tap0 the address fd00::100/64 and a default route via fd00::2",
+			"router solicitations are not answered: give tap0 the address fd00::100/64 and a default route via fd00::2",
 		},
 		{
 			"outbound addresses", "--outbound-addr=198.51.100.1 --outbound-addr6=eth0 4711 tap0", like(func(c *sandbox.Config) {
@@ -119,22 +119,22 @@ func TestRefusals(t *testing.T) {
 		{"--bogus", "unrecognized option '--bogus'", true},
 		{"--en 1 tap0", "option '--en' is ambiguous; possibilities: '--enable-ipv6' '--enable-sandbox' '--enable-seccomp'", true},
 		{"-m", "option requires an argument -- 'm'", true},
-		{"", "a namespace is missing: PID, or a path with --netns-type=path", true},
-		{"x tap0", `PID "x" is no positive integer; for a path give --netns-type=path`, true},
-		{"0 tap0", `PID "0" is no positive integer; for a path give --netns-type=path`, true},
-		{"1 abcdefghijklmnop", `device "abcdefghijklmnop": a link's name has 1 to 15 bytes`, false},
+		{"", "missing namespace: PID, or a path with --netns-type=path", true},
+		{"x tap0", `PID "x" is not a positive integer; for a path use --netns-type=path`, true},
+		{"0 tap0", `PID "0" is not a positive integer; for a path use --netns-type=path`, true},
+		{"1 abcdefghijklmnop", `device "abcdefghijklmnop": a link name has 1 to 15 bytes`, false},
 		{"-e -1 1 tap0", "-e -1: must be a non-negative integer", false},
 		{"--ready-fd=x 1 tap0", "--ready-fd x: must be a non-negative integer", false},
 		{"--mtu x 1 tap0", "--mtu x: must be a positive integer", false},
 		{"--mtu 65521 1 tap0", "--mtu 65521: must be 576 to 65520", false},
-		{"--mtu 1000 -6 1 tap0", "--enable-ipv6: the MTU has to be at least 1280", false},
+		{"--mtu 1000 -6 1 tap0", "--enable-ipv6: the MTU must be at least 1280", false},
 		{"--cidr 10.0.0.1/24 1 tap0", "--cidr 10.0.0.1/24: needs to be a network address, like 10.0.0.0/24", false},
 		{"--cidr 10.0.0.0/26 1 tap0", "--cidr 10.0.0.0/26: prefix length needs to be 1-25", false},
-		{"--cidr 2001:db8::/32 1 tap0", "--cidr 2001:db8::/32: is no IPv4 network in CIDR form", false},
+		{"--cidr 2001:db8::/32 1 tap0", "--cidr 2001:db8::/32: is not an IPv4 network in CIDR notation", false},
 		{"--macaddress 02:00:00:00:00:01 -c 1 tap0", "--macaddress 02:00:00:00:00:01: is not supported: the device is a TUN, which has no MAC address", false},
-		{"--netns-type=tapfd 5", "--netns-type tapfd: is not supported: the device is made in the namespace", false},
+		{"--netns-type=tapfd 5", "--netns-type tapfd: is not supported: the device is created in the namespace", false},
 		{"--target-type=bess /tmp/x", "--target-type bess: is not supported: only network namespaces are", false},
-		{"--outbound-addr 2001:db8::1 1 tap0", "--outbound-addr 2001:db8::1: is no address to send from", false},
+		{"--outbound-addr 2001:db8::1 1 tap0", "--outbound-addr 2001:db8::1: is not a usable source address", false},
 		{"--outbound-addr6 eth9 1 tap0", "--outbound-addr6 eth9: no link eth9", false},
 	}
 	for _, r := range rows {

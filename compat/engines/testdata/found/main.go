@@ -1,6 +1,5 @@
-// Found prints what find.Container makes of each of its arguments, a line each:
-// how it is found again, its process and network namespace, and whether that is
-// the host's; or why not, and the hint.
+// Found prints the result of find.Container for each argument, one a line: the reference,
+// process, network namespace, and whether that is the host's; or the error and its hint.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command whoami tells each client who it is: whoami [tcp:PORT | udp:PORT]...
-// answers "from ADDRESS" to every connection, or datagram, without the port.
+// Command whoami tells each client its address. "whoami [tcp:PORT | udp:PORT]..." answers
+// "from ADDRESS", without the port, to every connection or datagram.
 package main
 
 import (
