@@ -13,7 +13,7 @@ import (
 	"cleat/network/dhcp"
 )
 
-// advised is an error with what to type instead.
+// advised is an error with a hint.
 type advised struct {
 	err  error
 	hint string
@@ -22,10 +22,10 @@ type advised struct {
 func (e advised) Error() string { return e.err.Error() }
 func (e advised) Unwrap() error { return e.err }
 
-// Hint is what to type instead.
+// Hint returns what to type instead.
 func (e advised) Hint() string { return e.hint }
 
-// explain adds what to type, in the script's terms.
+// explain adds a hint to an error, in the script's terms.
 func explain(err error, o Options) error {
 	var own interface{ Hint() string }
 	var want *attach.SpecError
@@ -42,15 +42,15 @@ func explain(err error, o Options) error {
 	case errors.As(err, &lack):
 		hint = lack.Remedy
 	case errors.Is(err, attach.ErrDefaultRoute):
-		hint = "the host would cut itself off: without --direct-phys it shares the device (macvlan)"
+		hint = "moving it would cut the host off; without --direct-phys the container shares it (macvlan)"
 	case errors.Is(err, dhcp.ErrNoAnswer):
-		hint = "has the network of " + o.Host + " a DHCP server with addresses left? ADDRESS/LENGTH in the place of " + o.DHCP.Client + " asks none"
+		hint = "check that the network of " + o.Host + " has a DHCP server with free addresses; ADDRESS/LENGTH instead of " + o.DHCP.Client + " needs none"
 	case errors.Is(err, attach.ErrBridgeFull):
 		hint = "use a second bridge, or macvlan, which has no such limit"
 	case errors.Is(err, netns.ErrNotFound):
 		hint = "give a container, a process id, a name from `ip netns list`, or a path of a network namespace"
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EPERM):
-		hint = "it takes root"
+		hint = "run it as root"
 	}
 	return advised{err, hint}
 }
@@ -58,9 +58,9 @@ func explain(err error, o Options) error {
 func wantHint(e *attach.SpecError) string {
 	switch {
 	case e.Param == "mac" && strings.Contains(e.Reason, "kind ipvlan"):
-		return "leave MAC out, or --ipvlan"
+		return "leave out MAC or --ipvlan"
 	case e.Param == "host-name":
-		return "give another one with -H, e.g. -H web-1"
+		return "choose another one with -H, e.g. -H web-1"
 	case e.Run != "":
 		return "as root: " + e.Run
 	case e.Use != "":
@@ -71,19 +71,19 @@ func wantHint(e *attach.SpecError) string {
 	return ""
 }
 
-// takenHint says how to have what somebody else has.
+// takenHint returns a hint for a resource that is in use.
 func takenHint(e *attach.TakenError, o Options) string {
 	switch {
 	case e.Resource == "link" && e.Name == o.HostEnd:
-		return "give it another name with -l, or none"
+		return "choose another name with -l, or none"
 	case e.Resource == "link" && e.Holder != nil:
-		return fmt.Sprintf("`cleat detach %s %s` removes that one; -i NAME gives this one another name", o.Guest, e.Name)
+		return fmt.Sprintf("`cleat detach %s %s` removes that one; -i NAME chooses another name for this one", o.Guest, e.Name)
 	case e.Resource == "link":
-		return "give it another name with -i"
+		return "choose another name with -i"
 	case e.Resource == attach.EthernetAddress:
-		return "give it another as MAC, or none"
+		return "choose another MAC, or none"
 	case e.Resource == "address":
-		return "`cleat ls` shows who has which address"
+		return "`cleat ls` lists all addresses"
 	}
 	return ""
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostDevices are the links of the namespace that we are in.
+// hostDevices returns the links in the current namespace.
 func hostDevices(here *netns.NS) ([]Device, error) {
 	h, err := link.Handle(here)
 	if err != nil {
@@ -38,7 +38,7 @@ func hostDevices(here *netns.NS) ([]Device, error) {
 	return devices, nil
 }
 
-// radioOf is the radio of a wireless device, "" where it is none; class is /sys/class/net.
+// radioOf returns the radio of a wireless device, or "". class is /sys/class/net.
 func radioOf(class, device string) string {
 	radio, err := os.Readlink(filepath.Join(class, device, "phy80211"))
 	if err != nil {
@@ -47,12 +47,10 @@ func radioOf(class, device string) string {
 	return filepath.Base(radio)
 }
 
-// lookEvery is how often a link that is waited for is looked at; the script does
-// it once a second.
+// lookEvery is the interval at which --wait checks the link; the script uses 1 s.
 const lookEvery = 100 * time.Millisecond
 
-// waitUp blocks until a link of that name is here, up, and has a carrier, or ctx
-// ends.
+// waitUp blocks until a link of that name exists, is up and has a carrier, or ctx ends.
 func waitUp(ctx context.Context, here *netns.NS, name string) error {
 	h, err := link.Handle(here)
 	if err != nil {
@@ -62,7 +60,7 @@ func waitUp(ctx context.Context, here *netns.NS, name string) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		// Whatever is the matter, it may be over the next time.
+		// Any error may be transient.
 		l, err := h.LinkByName(name)
 		if err == nil && isUp(l) {
 			return nil

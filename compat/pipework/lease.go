@@ -7,7 +7,7 @@ import (
 	"cleat/network/attach"
 )
 
-// takeDHCP asks for an address from a server, where there can be one.
+// takeDHCP requests an address from a server, if there can be one.
 func (o Options) takeDHCP(p *Plan) error {
 	if o.DHCP == nil {
 		return nil
@@ -16,15 +16,15 @@ func (o Options) takeDHCP(p *Plan) error {
 	w := &p.Spec
 	switch {
 	case w.Kind == "dummy":
-		return wrong(byHand, "%s: a dummy leads nowhere, so no DHCP server can answer", o.DHCP.Client)
+		return wrong(byHand, "%s: a dummy has no network, so no DHCP server can answer", o.DHCP.Client)
 	case w.Kind == "ipvlan":
-		return lacking("`cleat attach "+o.Guest+" ipvlan "+w.Parent+" --dhcp` shares it in mode l2, where there is DHCP; without --ipvlan it is a macvlan",
-			"%s: --ipvlan is mode l3, which carries no broadcasts, so no DHCP server can answer", o.DHCP.Client)
+		return lacking("`cleat attach "+o.Guest+" ipvlan "+w.Parent+" --dhcp` uses mode l2, which supports DHCP; without --ipvlan it is a macvlan",
+			"%s: --ipvlan uses mode l3, which carries no broadcasts, so no DHCP server can answer", o.DHCP.Client)
 	case w.Kind == "ipoib":
 		return lacking(byHand+", or 0/0 and start a DHCP client in the container", "%s: DHCP on InfiniBand is not supported", o.DHCP.Client)
 	}
 	if o.Family == 6 {
-		p.Notes = append(p.Notes, "-a inet6 does nothing: addresses from DHCP are IPv4")
+		p.Notes = append(p.Notes, "-a inet6 has no effect: addresses from DHCP are IPv4")
 	}
 	w.DHCP, w.DHCPHostName = true, o.HostName
 	return o.DHCP.takeOptions(p.note, w)
@@ -32,13 +32,13 @@ func (o Options) takeDHCP(p *Plan) error {
 
 func (p *Plan) note(text string) { p.Notes = append(p.Notes, text) }
 
-// takeOptions reads what is for the client. How long it stays and how much it says is the
-// keeper's and ours.
+// takeOptions parses options for the client. Options about how long it runs and how much
+// it prints are ignored.
 func (d DHCP) takeOptions(note func(string), w *attach.Spec) error {
 	words := strings.Fields(d.Options)
 	if d.Client == "dhcpcd" {
 		if len(words) > 0 {
-			note("options for dhcpcd do nothing, as with the script: " + d.Options)
+			note("options for dhcpcd have no effect, as in the script: " + d.Options)
 		}
 		return nil
 	}
@@ -54,16 +54,16 @@ func (d DHCP) takeOptions(note func(string), w *attach.Spec) error {
 		case value != "" && isHostName:
 			w.DHCPHostName = cmp.Or(w.DHCPHostName, hostName)
 		default:
-			return lacking("leave it out; -H NAME before GUEST tells a host name", "%s: option %q for the DHCP client is not supported", d.Client, strings.TrimSpace(name+" "+value))
+			return lacking("leave it out; -H NAME before GUEST sets the host name", "%s: option %q for the DHCP client is not supported", d.Client, strings.TrimSpace(name+" "+value))
 		}
 	}
 	return nil
 }
 
-// staying are options of udhcpc and dhclient about whether they stay, quit, release at the
-// end, and how much they say.
+// staying are options of udhcpc and dhclient about whether they stay, quit or release at
+// the end, and how much they print.
 const staying = " -f -q -n -b -R -S -1 -d -v -4 -nw "
 
-// clientOptions are options that tell a host name, by the beginning of their values: of
+// clientOptions are options that set a host name, with the prefix of their values: of
 // udhcpc -x, of dhclient -H.
 var clientOptions = map[string]string{"-x": "hostname:", "-H": ""}

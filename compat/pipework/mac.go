@@ -7,7 +7,7 @@ import (
 	"cleat/link"
 )
 
-// parseMAC reads [MAC][@VLAN]. The VLAN is looked at when it is known of what.
+// parseMAC parses [MAC][@VLAN]. The VLAN is validated once the kind of link is known.
 func (o *Options) parseMAC(text string) error {
 	mac, vlan, _ := strings.Cut(text, "@")
 	o.VLAN = vlan
@@ -23,14 +23,14 @@ func (o *Options) parseMAC(text string) error {
 	}
 	m, err := link.ParseMAC(mac)
 	if err != nil {
-		return wrong("e.g. 02:00:5e:10:00:01, U:WORD, or @10 for a VLAN alone", "%s: %q is no Ethernet address", text, mac)
+		return wrong("e.g. 02:00:5e:10:00:01, U:WORD, or @10 for a VLAN alone", "%s: %q is not an Ethernet address", text, mac)
 	}
 	o.MAC = m
 	return nil
 }
 
-// macOf is always the same address for a word: 02 and the first five bytes of the
-// MD5 sum of a line with the word, as the script has it by echo and md5sum.
+// macOf returns an address that depends only on the word: 02 and the first five bytes of
+// the MD5 sum of a line with the word, as the script computes it with echo and md5sum.
 func macOf(word string) link.MAC {
 	sum := md5.Sum([]byte(word + "\n"))
 	return link.MAC{0x02, sum[0], sum[1], sum[2], sum[3], sum[4]}

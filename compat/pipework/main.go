@@ -15,19 +15,18 @@ import (
 	"cleat/network/attach"
 )
 
-// name is the program's, in messages.
+// name is the program's name in messages.
 const name = "pipework"
 
-// Host is what the program needs of where it runs.
+// Host provides what the program needs from its environment.
 type Host struct {
-	Open func() (attach.Config, error) // where attachments are kept, and how containers are found
-	Keep func(*attach.Store) error     // has somebody extend leases
+	Open func() (attach.Config, error) // opens the store and the search for containers
+	Keep func(*attach.Store) error     // starts a keeper that renews leases
 }
 
-// Main is the whole program: args are those after its name, version is what
-// --version shows, and host is what it takes to attach. It returns the exit code: the
-// script's 1 for anything wrong, 2 for what the script does and this does not, 128 and
-// the number of a signal that ended it.
+// Main runs the program. args are the arguments after its name, and version is printed by
+// --version. It returns the exit code: the script's 1 for errors, 2 for what the script
+// supports and this program does not, and 128 plus the number of a signal that ended it.
 func Main(args []string, version string, host Host) int {
 	o, err := Parse(args)
 	switch {
@@ -72,7 +71,7 @@ func (o Options) do(ctx context.Context, host Host) error {
 	return o.attach(ctx, cfg, host)
 }
 
-// attach does what is meant, whole or not at all.
+// attach makes the attachment, atomically.
 func (o Options) attach(ctx context.Context, cfg attach.Config, host Host) error {
 	here, err := netns.Current()
 	if err != nil {
@@ -96,19 +95,19 @@ func (o Options) attach(ctx context.Context, cfg attach.Config, host Host) error
 		return errors.Join(err, lower())
 	}
 	if p.Raise != "" {
-		p.Notes = append(p.Notes, p.Raise+" was down, and is up now")
+		p.Notes = append(p.Notes, p.Raise+" was down; it is up now")
 	}
 	if got.Attachment.NeedsKeeper() {
 		if err := host.Keep(cfg.Store); err != nil {
-			p.note(fmt.Sprintf("nobody extends its lease, `cleat keep` would: %v", err))
+			p.note(fmt.Sprintf("its lease is not renewed (`cleat keep` would do that): %v", err))
 		}
 	}
 	tell(append(p.Notes, got.Notes...))
 	return nil
 }
 
-// raise brings a device of the host's up, and returns what brings it down again.
-// "" is none.
+// raise sets a device of the host up, and returns a function that sets it down again. An
+// empty name is a no-op.
 func raise(here *netns.NS, device string) (lower func() error, err error) {
 	if device == "" {
 		return func() error { return nil }, nil
@@ -120,7 +119,7 @@ func raise(here *netns.NS, device string) (lower func() error, err error) {
 	return l.Down, l.Up()
 }
 
-// tell says what has to be known.
+// tell prints notes.
 func tell(notes []string) {
 	for _, n := range notes {
 		fmt.Fprintf(os.Stderr, "%s: note: %s\n", name, columns.Plain(n))
@@ -132,8 +131,8 @@ type endedBy syscall.Signal
 
 func (s endedBy) Error() string { return syscall.Signal(s).String() }
 
-// interruptible is a context that the first SIGINT or SIGTERM ends, with endedBy as
-// its cause; a second one has its default action.
+// interruptible returns a context that the first SIGINT or SIGTERM ends, with endedBy as
+// its cause. A second signal has its default action.
 func interruptible() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	caught := make(chan os.Signal, 1)
@@ -149,7 +148,7 @@ func interruptible() (context.Context, context.CancelFunc) {
 	return ctx, func() { signal.Stop(caught); cancel(nil) }
 }
 
-// complain prints an error, with what to do about it, and returns the exit code.
+// complain prints an error with its hint, and returns the exit code.
 func complain(err error) int {
 	fmt.Fprint(os.Stderr, journal.Describe(name, err))
 	var e *Error

@@ -10,65 +10,65 @@ import (
 	"cleat/link"
 )
 
-// Options is what a command line asked for, checked as far as it can be without
-// looking at the host.
+// Options is a parsed command line, validated as far as possible without examining the
+// host.
 type Options struct {
 	Help, Version bool
-	Wait          bool     // until Link is up, here
-	Tool          []string // ip or tc and its arguments, to run in Guest's namespace; nil: attach
+	Wait          bool     // wait until Link is up
+	Tool          []string // ip or tc with arguments, to run in Guest's namespace; nil: attach
 
-	Host       string // the device or bridge, or "mac:" and its address
+	Host       string // device or bridge, or "mac:" and an address
 	DirectPhys bool   // move the device itself
-	IPvlan     bool   // rather than macvlan
-	Link       string // -i: the link's name in the container; "": eth1, ib0 for InfiniBand
-	HostEnd    string // -l: the other end's name on a bridge; "": any
-	Family     int    // -a: 4 or 6, the address's; 0: either
-	HostName   string // -H: to be told to a DHCP server
+	IPvlan     bool   // use ipvlan instead of macvlan
+	Link       string // -i: the link's name in the container; "" means eth1, or ib0 for InfiniBand
+	HostEnd    string // -l: the other end's name on a bridge; "" means any
+	Family     int    // -a: 4 or 6; 0 means either
+	HostName   string // -H: host name for DHCP
 
 	Guest   string
 	DHCP    *DHCP        // nil: a static address, or none
-	IP      netip.Prefix // zero: none
-	Gateway netip.Addr   // zero: none
-	MAC     link.MAC     // zero: any
-	VLAN    string       // as typed; "": none
+	IP      netip.Prefix // zero if none
+	Gateway netip.Addr   // zero if none
+	MAC     link.MAC     // zero means any
+	VLAN    string       // as typed; "" if none
 }
 
-// DHCP is a client of the script's.
+// DHCP is a DHCP client named on the command line.
 type DHCP struct {
-	Client  string // as in dhcpClients
-	Options string // the client's own
+	Client  string // one of dhcpClients
+	Options string // options for that client
 }
 
-// dhcpClients are the words for an address from a server; with -f the script leaves the
-// client running, which extends the lease. Here the keeper extends all.
+// dhcpClients returns the names that request an address from a server. With -f, the
+// script leaves the client running to renew the lease. Here the keeper renews all leases.
 func dhcpClients() []string {
 	return []string{"dhcp", "udhcpc", "udhcpc-f", "dhcpcd", "dhclient", "dhclient-f"}
 }
 
-// Error is a mistake in the command line, or something in it that can't be had.
+// Error is a mistake in the command line, or an unsupported feature.
 type Error struct {
 	text, hint string
-	lacking    bool // the script does it, and this does not
+	lacking    bool // the script supports it and this package does not
 }
 
 func (e *Error) Error() string { return e.text }
 
-// Hint is what to type instead; may be empty.
+// Hint returns what to type instead; it may be empty.
 func (e *Error) Hint() string { return e.hint }
 
 func wrong(hint, format string, a ...any) error {
 	return &Error{text: fmt.Sprintf(format, a...), hint: hint}
 }
 
-// lacking is the error for what the script does and this does not.
+// lacking returns an error for what the script supports and this package does not.
 func lacking(hint, format string, a ...any) error {
 	return &Error{text: fmt.Sprintf(format, a...), hint: hint, lacking: true}
 }
 
-// defaultLink is the container's name for a link without -i.
+// defaultLink is the name of a link in the container without -i.
 const defaultLink = "eth1"
 
-// Parse reads a command line, less the program's name. The error is an *Error.
+// Parse parses a command line without the program's name. The error is an *Error.
 func Parse(args []string) (Options, error) {
 	if len(args) == 0 {
 		return Options{}, wrong("e.g. `pipework br1 web 192.0.2.10/24`; `pipework --help` has all forms", "no HOSTIF given")
@@ -106,7 +106,7 @@ func parseWait(args []string) (Options, error) {
 
 func parseTool(command []string, word string, args []string) (Options, error) {
 	if len(args) < 2 {
-		return Options{}, wrong(fmt.Sprintf("e.g. `pipework %s web show`", word), "%s: want GUEST, and what `%s` is to do there", word, strings.Join(command, " "))
+		return Options{}, wrong(fmt.Sprintf("e.g. `pipework %s web show`", word), "%s: want GUEST and the arguments of `%s`", word, strings.Join(command, " "))
 	}
 	return Options{Guest: args[0], Tool: append(command, args[1:]...)}, nil
 }
@@ -142,10 +142,10 @@ func parseAttach(args []string) (Options, error) {
 // foreign are options of the script's forks.
 var foreign = map[string]string{
 	"--save":    "`cleat ls` lists what is attached",
-	"--restore": "what was attached is kept without it: `cleat ls` lists it",
+	"--restore": "attachments are kept without it: `cleat ls` lists them",
 }
 
-// parseFlags takes the options, which end with the second other word.
+// parseFlags parses the options, which must precede GUEST.
 func parseFlags(args []string) (o Options, words []string, err error) {
 	values := map[string]*string{"-i": &o.Link, "-l": &o.HostEnd, "-H": &o.HostName}
 	for i := 0; i < len(args); i++ {
@@ -155,13 +155,13 @@ func parseFlags(args []string) (o Options, words []string, err error) {
 		case !strings.HasPrefix(arg, "-"):
 			words = append(words, arg)
 		case len(words) > 1:
-			return o, nil, wrong(fmt.Sprintf("e.g. `pipework %s -i eth2 %s 192.0.2.10/24`", words[0], words[1]), "%s: options stand before GUEST", arg)
+			return o, nil, wrong(fmt.Sprintf("e.g. `pipework %s -i eth2 %s 192.0.2.10/24`", words[0], words[1]), "%s: options must precede GUEST", arg)
 		case arg == "--direct-phys":
 			o.DirectPhys = true
 		case arg == "--ipvlan":
 			o.IPvlan = true
 		case arg == "--wait":
-			return o, nil, wrong("e.g. `pipework --wait -i eth2`", "--wait has to stand first")
+			return o, nil, wrong("e.g. `pipework --wait -i eth2`", "--wait must come first")
 		case isForeign:
 			return o, nil, lacking(hint, "%s is not supported", arg)
 		case arg != "-a" && values[arg] == nil:
@@ -187,7 +187,7 @@ func parseFlags(args []string) (o Options, words []string, err error) {
 }
 
 func noValue(option string) error {
-	return wrong(fmt.Sprintf("`pipework --help` tells what %s takes", option), "%s: its value is missing", option)
+	return wrong(fmt.Sprintf("`pipework --help` describes %s", option), "%s: value missing", option)
 }
 
 func (o *Options) parseFamily(text string) error {
@@ -205,12 +205,12 @@ func (o Options) checkFamily() error {
 		is = 6
 	}
 	if o.Family != 0 && o.IP.IsValid() && o.Family != is {
-		return wrong("leave -a out: the address tells its family", "%s is not of the family that -a says", o.IP)
+		return wrong("leave out -a", "%s does not belong to the family given with -a", o.IP)
 	}
 	return nil
 }
 
-// parseAddress reads the word after GUEST.
+// parseAddress parses the word after GUEST.
 func (o *Options) parseAddress(text string) error {
 	client, options, _ := strings.Cut(text, ":")
 	if slices.Contains(dhcpClients(), client) {
@@ -224,16 +224,15 @@ func (o *Options) parseAddress(text string) error {
 	gw, err := netip.ParseAddr(gateway)
 	switch {
 	case err != nil:
-		return wrong("e.g. 192.0.2.10/24@192.0.2.1", "%s: gateway %q is no address", text, gateway)
+		return wrong("e.g. 192.0.2.10/24@192.0.2.1", "%s: gateway %q is not an address", text, gateway)
 	case o.IP.IsValid() && o.IP.Addr().Is4() != gw.Is4():
-		return wrong("e.g. 192.0.2.10/24@192.0.2.1", "%s: the gateway is of the other family", text)
+		return wrong("e.g. 192.0.2.10/24@192.0.2.1", "%s: the gateway belongs to the other family", text)
 	}
 	o.Gateway = gw
 	return nil
 }
 
-// parsePrefix reads an address with its network's length, which may be spelt as a
-// netmask.
+// parsePrefix parses an address with a prefix length or a netmask.
 func (o *Options) parsePrefix(text string) error {
 	ip, length, hasLength := strings.Cut(text, "/")
 	if hasLength && length == "0" && slices.Contains([]string{"0", "0.0.0.0", "::"}, ip) {
@@ -244,21 +243,21 @@ func (o *Options) parsePrefix(text string) error {
 	case err != nil && !hasLength:
 		return wrong(spell.Hint(text, dhcpClients()), "%s is neither ADDRESS/LENGTH nor the name of a DHCP client", text)
 	case err != nil:
-		return wrong("e.g. 192.0.2.10/24, or 0/0 for none", "%s: %q is no address", text, ip)
+		return wrong("e.g. 192.0.2.10/24, or 0/0 for none", "%s: %q is not an address", text, ip)
 	case !hasLength:
-		return wrong(fmt.Sprintf("maybe %s/%d", ip, map[bool]int{true: 24, false: 64}[a.Is4()]), "%s: the length of its network is missing", text)
+		return wrong(fmt.Sprintf("maybe %s/%d", ip, map[bool]int{true: 24, false: 64}[a.Is4()]), "%s: prefix length missing", text)
 	}
 	if mask, err := netip.ParseAddr(length); err == nil && mask.Is4() && a.Is4() {
 		o.IP, err = masked(a, mask)
 		return err
 	}
 	if o.IP, err = netip.ParsePrefix(text); err != nil {
-		return wrong("e.g. 192.0.2.10/24", "%s: %q is no length of a network", text, length)
+		return wrong("e.g. 192.0.2.10/24", "%s: %q is not a prefix length", text, length)
 	}
 	return nil
 }
 
-// masked is an address with a netmask.
+// masked returns an address with a netmask.
 func masked(a, mask netip.Addr) (netip.Prefix, error) {
 	for bits := range 33 {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), bits)
@@ -266,5 +265,5 @@ func masked(a, mask netip.Addr) (netip.Prefix, error) {
 			return netip.PrefixFrom(a, bits), nil
 		}
 	}
-	return netip.Prefix{}, wrong("e.g. 255.255.255.0, or 24", "%s is no netmask", mask)
+	return netip.Prefix{}, wrong("e.g. 255.255.255.0, or 24", "%s is not a netmask", mask)
 }

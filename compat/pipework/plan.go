@@ -14,25 +14,25 @@ import (
 	"cleat/network/attach"
 )
 
-// Device is a link of the host's.
+// Device is a link of the host.
 type Device struct {
 	Name       string
-	Kind       string // as the kernel says it, e.g. "bridge", "openvswitch"
+	Kind       string // the kernel's name, e.g. "bridge", "openvswitch"
 	InfiniBand bool
 	Up         bool
-	Stacked    bool // stands on another one, whose address it may have
+	Stacked    bool // on top of another device, whose address it may have
 	MAC        link.MAC
-	Radio      string // of a wireless device, e.g. "phy0"; "": it is none
+	Radio      string // of a wireless device, e.g. "phy0"; otherwise ""
 }
 
 // Plan is what to do.
 type Plan struct {
 	Spec  attach.Spec
-	Raise string   // a device of the host's that is down and has to be up; may be empty
-	Notes []string // what was asked for and does nothing
+	Raise string   // a device of the host to set up; may be empty
+	Notes []string // options without effect
 }
 
-// Plan finds out what is meant, on a host with these devices.
+// Plan decides what is meant, on a host with these devices.
 func (o Options) Plan(devices []Device) (Plan, error) {
 	p := Plan{Spec: attach.Spec{Name: o.Link, MAC: o.MAC, Peer: o.HostEnd}}
 	if o.IP.IsValid() {
@@ -50,10 +50,10 @@ func (o Options) Plan(devices []Device) (Plan, error) {
 	}
 	if o.HostEnd != "" && p.Spec.Kind != "bridge" && p.Spec.Kind != "ovs" {
 		p.Spec.Peer = ""
-		p.Notes = append(p.Notes, "-l "+o.HostEnd+" does nothing: only on a bridge there is another end")
+		p.Notes = append(p.Notes, "-l "+o.HostEnd+" has no effect: only a link on a bridge has another end")
 	}
 	if o.HostName != "" && o.DHCP == nil {
-		p.Notes = append(p.Notes, "-H "+o.HostName+" does nothing without DHCP")
+		p.Notes = append(p.Notes, "-H "+o.HostName+" has no effect without DHCP")
 	}
 	return p, nil
 }
@@ -80,7 +80,7 @@ func (o Options) takeKind(p *Plan, devices []Device) error {
 	return nil
 }
 
-// takeDevice decides what to do with a device that is there.
+// takeDevice decides what to do with an existing device.
 func (o Options) takeDevice(p *Plan, d Device) error {
 	w := &p.Spec
 	switch {
@@ -94,7 +94,7 @@ func (o Options) takeDevice(p *Plan, d Device) error {
 		return o.takeInfiniBand(w, d)
 	case o.DirectPhys && o.VLAN == "" && d.Radio != "":
 		return lacking(fmt.Sprintf("share it, `pipework %s --ipvlan %s …`, or move its radio: iw phy %s set netns PID", columns.Word(d.Name), columns.Word(o.Guest), columns.Word(d.Radio)),
-			"%s is a wireless device: it moves with its radio %s only, which is not supported", d.Name, d.Radio)
+			"%s is a wireless device: it moves only with its radio %s, which is not supported", d.Name, d.Radio)
 	case o.DirectPhys && o.VLAN == "":
 		w.Kind = "phys"
 		return nil
@@ -105,7 +105,7 @@ func (o Options) takeDevice(p *Plan, d Device) error {
 	default:
 		w.Kind, w.Mode = "macvlan", "bridge"
 		if d.Radio != "" {
-			p.Notes = append(p.Notes, d.Name+" is wireless: access points drop what comes from other Ethernet addresses than its own; --ipvlan shares that")
+			p.Notes = append(p.Notes, d.Name+" is wireless: access points drop packets with other Ethernet addresses; use --ipvlan to share its address")
 		}
 	}
 	if !d.Up {
@@ -117,15 +117,15 @@ func (o Options) takeDevice(p *Plan, d Device) error {
 // takeInfiniBand moves the device.
 func (o Options) takeInfiniBand(w *attach.Spec, d Device) error {
 	if o.MAC != (link.MAC{}) {
-		return wrong("leave MAC out", "%s is an InfiniBand device: its address can't be set", d.Name)
+		return wrong("leave out MAC", "%s is an InfiniBand device: its address can't be set", d.Name)
 	}
 	if !o.DirectPhys || o.VLAN != "" {
 		child, pkey := d.Name+".child", ""
 		if o.VLAN != "" {
 			child, pkey = d.Name+"."+o.VLAN, " pkey 0x"+o.VLAN
 		}
-		return lacking(fmt.Sprintf("make one, and move it:\nip link add link %s name %s type ipoib%s\npipework --direct-phys %s -i %s %s …", columns.Word(d.Name), columns.Word(child), pkey, columns.Word(child), columns.Word(cmp.Or(o.Link, d.Name)), columns.Word(o.Guest)),
-			"%s is an InfiniBand device: a child of it can't be made here", d.Name)
+		return lacking(fmt.Sprintf("create a child and move it:\nip link add link %s name %s type ipoib%s\npipework --direct-phys %s -i %s %s …", columns.Word(d.Name), columns.Word(child), pkey, columns.Word(child), columns.Word(cmp.Or(o.Link, d.Name)), columns.Word(o.Guest)),
+			"%s is an InfiniBand device, of which no child can be created here", d.Name)
 	}
 	w.Kind = "ipoib"
 	if o.Link == "" {
@@ -134,8 +134,8 @@ func (o Options) takeInfiniBand(w *attach.Spec, d Device) error {
 	return nil
 }
 
-// device is the one that HOSTIF names, by "mac:" the one that has that address;
-// nil: there is none of that name.
+// device returns the device that HOSTIF names, or the one with the address after "mac:".
+// It returns nil if there is none of that name.
 func (o Options) device(devices []Device) (*Device, error) {
 	text, byMAC := strings.CutPrefix(o.Host, "mac:")
 	if !byMAC {
@@ -146,7 +146,7 @@ func (o Options) device(devices []Device) (*Device, error) {
 	}
 	mac, err := link.ParseMAC(text)
 	if err != nil {
-		return nil, wrong("e.g. mac:02:00:5e:10:00:01", "%s: %q is no Ethernet address", o.Host, text)
+		return nil, wrong("e.g. mac:02:00:5e:10:00:01", "%s: %q is not an Ethernet address", o.Host, text)
 	}
 	var have []Device
 	for _, d := range devices {
@@ -155,7 +155,7 @@ func (o Options) device(devices []Device) (*Device, error) {
 		}
 	}
 	if below := slices.DeleteFunc(slices.Clone(have), func(d Device) bool { return d.Stacked }); len(below) > 0 {
-		have = below // those on top have it from there
+		have = below // stacked devices have it from the lower one
 	}
 	switch len(have) {
 	case 0:
@@ -174,12 +174,12 @@ func names(devices []Device) string {
 	return strings.Join(all, ", ")
 }
 
-// noDevice says that HOSTIF is neither there nor can be made.
+// noDevice returns the error for a HOSTIF that neither exists nor can be created.
 func noDevice(name string, devices []Device) error {
 	if phys, is := strings.CutPrefix(name, "phys:"); is {
 		return lacking("pipework --direct-phys "+phys+" …", "phys: is not supported")
 	}
-	hint := "bridges that are to be made are called br… or ovs…"
+	hint := "a bridge can be created if its name begins with br or ovs"
 	var all []string
 	for _, d := range devices {
 		all = append(all, d.Name)
@@ -196,14 +196,14 @@ func (o Options) takeVLAN(p *Plan) error {
 	}
 	id, err := strconv.Atoi(o.VLAN)
 	if err != nil || id < 1 || id > 4094 {
-		return wrong("want 1…4094, e.g. @10", "@%s is no VLAN", o.VLAN)
+		return wrong("want 1…4094, e.g. @10", "@%s is not a VLAN id", o.VLAN)
 	}
 	p.Spec.VLAN = id
 	return nil
 }
 
-// takeGateway gives the gateway a route of its own where it is outside of the
-// address's network, as the script does.
+// takeGateway gives a gateway outside the address's network a route of its own, as the
+// script does.
 func (o Options) takeGateway(p *Plan) error {
 	gw := o.Gateway
 	if !gw.IsValid() {
