@@ -13,14 +13,12 @@ import (
 	"cleat/link"
 )
 
-// attach takes one sample of how long a container's link takes to make and to
-// take away. The host with the endpoints that are there before stays for all
-// samples of a job.
+// attach takes one sample of how long it takes to attach a container and to detach
+// it. All samples of a job share a host with its existing endpoints.
 func (r *run) attach(ctx context.Context, job experiment.Job, at position) error {
-	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now(), Block: at.block, Order: at.order, Attempt: 1}
+	s := newSample(job, at)
 	host, err := r.attachHost(ctx, job)
-	var lack *link.Lack
-	if errors.As(err, &lack) {
+	if errors.As(err, new(*link.Lack)) {
 		return r.absent(ctx, job, err)
 	}
 	var took attacher.Times
@@ -28,48 +26,44 @@ func (r *run) attach(ctx context.Context, job experiment.Job, at position) error
 		s.Started = time.Now()
 		took, err = host.Measure(ctx)
 	}
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
 	if err != nil {
 		s.Error = err.Error()
 	} else {
 		s.Values = map[cell.Metric]float64{
 			cell.AttachTime: float64(took.Attach), cell.DetachTime: float64(took.Detach), cell.AttachCPU: float64(took.CPU)}
 	}
-	if err := r.store.sample(s); err != nil {
+	if err := r.record(ctx, s); err != nil {
 		return err
 	}
-	r.Progress.Sample(s)
-	r.failed.note(job, s.Error != "")
+	r.failures.note(job, s.Error != "")
 	return nil
 }
 
-// attachHost is the host on which a job's attacher works.
+// attachHost returns the host on which a job's attacher works.
 func (r *run) attachHost(ctx context.Context, job experiment.Job) (*attacher.Host, error) {
 	spec := specOf(job)
-	if s := r.attachHosts[spec]; s != nil {
-		return s, nil
+	if h := r.attachHosts[spec]; h != nil {
+		return h, nil
 	}
-	s, err := attacher.Open(ctx, attacher.Config{Attacher: spec.Network, Link: spec.AttachLink, Endpoints: spec.Endpoints, Scratch: r.Scratch})
+	h, err := attacher.Open(ctx, attacher.Config{Attacher: spec.Network, Link: spec.AttachLink, Endpoints: spec.Endpoints, Scratch: r.Scratch})
 	if err != nil {
 		return nil, err
 	}
-	r.attachHosts[spec] = s
-	return s, nil
+	r.attachHosts[spec] = h
+	return h, nil
 }
 
 func (r *run) closeAttachHosts() error {
 	var errs []error
-	for _, s := range r.attachHosts {
-		errs = append(errs, s.Close())
+	for _, h := range r.attachHosts {
+		errs = append(errs, h.Close())
 	}
 	clear(r.attachHosts)
 	return errors.Join(errs...)
 }
 
-// check is nil when this lab can make the network of that name, or attach by the
-// program of that name, else a *link.Lack.
+// check returns nil if this lab can build the network of that name, or attach with
+// the program of that name; else a *link.Lack.
 func check(name string) error {
 	if catalog.RoleOf(name) == catalog.Attacher {
 		return attacher.Check(name)

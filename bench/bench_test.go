@@ -41,22 +41,22 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// calm is a sample that nothing disturbed.
+// calm returns a sample that nothing disturbed.
 func calm() cell.Sample {
 	return cell.Sample{CPU: cell.CPU{Wall: 1, Foreign: 0.05, Steal: 0.01}, Values: map[cell.Metric]float64{cell.LatencyP50: 50_000}}
 }
 
-func TestDisturbed(t *testing.T) {
+func TestDisturbance(t *testing.T) {
 	job := experiment.Job{Work: experiment.Work{Duration: time.Second}}
 	for _, tt := range []struct {
 		name  string
 		spoil func(*cell.Sample, *traffic.Result)
-		says  string
+		want  string // a part of the reason; "": it counts
 	}{
 		{"calm", func(*cell.Sample, *traffic.Result) {}, ""},
 		{"foreign load", func(s *cell.Sample, _ *traffic.Result) { s.CPU.Foreign = 0.5 }, "other programs used 0.50 processors"},
 		{"steal", func(s *cell.Sample, _ *traffic.Result) { s.CPU.Steal = 0.5 }, "the hypervisor took 25 %"},
-		{"late generator", func(s *cell.Sample, _ *traffic.Result) { s.Lag = 40 * time.Microsecond }, "the generator itself was 40µs late"},
+		{"late generator", func(s *cell.Sample, _ *traffic.Result) { s.Lag = 40 * time.Microsecond }, "the generator was 40µs late"},
 		{"late client", func(_ *cell.Sample, r *traffic.Result) { r.StartedLate = 80 * time.Millisecond }, "a client began 80ms late"},
 		{"a little late", func(_ *cell.Sample, r *traffic.Result) { r.StartedLate = 20 * time.Millisecond }, ""},
 		{"meter starved", func(s *cell.Sample, _ *traffic.Result) { s.CPU.Wall = 0.01 }, "too busy to read its processor time"},
@@ -64,21 +64,21 @@ func TestDisturbed(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s, r := calm(), traffic.Result{}
 			tt.spoil(&s, &r)
-			got := disturbed(s, []traffic.Result{{}, r}, 2, job)
-			if (got == "") != (tt.says == "") || !strings.Contains(got, tt.says) {
-				t.Errorf("got %q, want %q", got, tt.says)
+			got := disturbance(s, []traffic.Result{{}, r}, 2, job).Text
+			if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestForeignLoadOnTheHost: what runs outside of the lab for a host baseline
-// can't be told from other programs, and is not held against it.
+// TestForeignLoadOnTheHost checks that foreign load does not disturb a host
+// baseline: its own programs run outside of the lab and count as foreign.
 func TestForeignLoadOnTheHost(t *testing.T) {
 	s := calm()
 	s.CPU.Foreign = 1.5
 	job := experiment.Job{Cell: cell.Cell{Network: "host-loopback"}, Work: experiment.Work{Duration: time.Second}}
-	if got := disturbed(s, nil, 2, job); got != "" {
+	if got := disturbance(s, nil, 2, job).Text; got != "" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -114,8 +114,8 @@ func TestCollect(t *testing.T) {
 func TestCollectWarnsOfASlowSender(t *testing.T) {
 	s := cell.Sample{Work: experiment.UDP}
 	err := collect(&s, []traffic.Result{{BitsPerSecond: 1, OfferedBitsPerSecond: 10, SentBitsPerSecond: 4}})
-	if err != nil || len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "could not keep up") {
-		t.Errorf("warnings %q, %v", s.Warnings, err)
+	if err != nil || len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0].Text, "could not keep up") {
+		t.Errorf("warnings %v, %v", s.Warnings, err)
 	}
 }
 
@@ -163,14 +163,14 @@ func TestNote(t *testing.T) {
 	}
 }
 
-// TestStoreKeepsResults: a directory with results is never written over.
+// TestStoreKeepsResults checks that a directory with results is not overwritten.
 func TestStoreKeepsResults(t *testing.T) {
 	dir := t.TempDir()
 	s, err := newStore(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.sample(calm()); err != nil {
+	if err := s.add(calm()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.close(); err != nil {
@@ -181,12 +181,12 @@ func TestStoreKeepsResults(t *testing.T) {
 	}
 }
 
-func TestWhatNeverWorkedIsGivenUp(t *testing.T) {
+func TestHopelessJobsAreGivenUp(t *testing.T) {
 	job := func(network string) experiment.Job {
 		return experiment.Job{Cell: cell.Cell{Network: network}, Work: experiment.Work{Kind: experiment.TCP}}
 	}
 	f := failures{}
-	for range mostFailures {
+	for range maxFailures {
 		if f.hopeless(job("a")) {
 			t.Fatal("given up too early")
 		}
@@ -194,13 +194,13 @@ func TestWhatNeverWorkedIsGivenUp(t *testing.T) {
 		f.note(job("b"), true)
 	}
 	f.note(job("c"), false)
-	for range 2 * mostFailures {
+	for range 2 * maxFailures {
 		f.note(job("c"), true)
 	}
 	if !f.hopeless(job("a")) || !f.hopeless(job("b")) {
-		t.Error("what never worked is tried again")
+		t.Error("jobs that never worked are not given up")
 	}
 	if f.hopeless(job("c")) || f.hopeless(job("d")) {
-		t.Error("what worked once, or was never tried, is given up")
+		t.Error("a job that worked once, or was never tried, is given up")
 	}
 }

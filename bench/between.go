@@ -11,17 +11,17 @@ import (
 	"cleat/netns"
 )
 
-// Between is Run for a path that exists already, between namespaces a and b,
-// there and, where b can reach a by itself, back. cfg.Experiment must measure
-// catalog.ExistingPath only; the direction of its cells says which way. The
-// address is b's as a reaches it; zero means to find one.
+// Between is Run for an existing path between namespaces a and b, in both directions
+// if b can reach a by itself. cfg.Experiment must measure catalog.ExistingPath only;
+// the direction of its cells says which way. The address is b's as seen from a; zero
+// means to find one.
 func Between(ctx context.Context, cfg Config, a, b *netns.NS, address netip.Addr) error {
 	there, err := wiring.Existing(ctx, a, b, address)
 	if err != nil {
 		return err
 	}
 	paths := map[string]*wiring.Network{"outbound": there}
-	// A path that is translated on the way leads one way only.
+	// A path with address translation works one way only.
 	if back, err := wiring.Existing(ctx, b, a, netip.Addr{}); err == nil {
 		paths["inbound"] = back
 	} else {
@@ -39,7 +39,7 @@ func Between(ctx context.Context, cfg Config, a, b *netns.NS, address netip.Addr
 	})
 }
 
-// oneWay leaves out the way back.
+// oneWay returns the experiment without the inbound direction.
 func oneWay(e experiment.Experiment) experiment.Experiment {
 	groups := e.Groups
 	e.Groups = nil
@@ -50,7 +50,7 @@ func oneWay(e experiment.Experiment) experiment.Experiment {
 	return e
 }
 
-// ExistingPath is the experiment of Between: streams and request/response.
+// ExistingPath returns the experiment of Between: streams and request/response.
 func ExistingPath() experiment.Experiment {
 	return experiment.Experiment{
 		Name: "between", Title: "a path that exists already", Repeat: 10, Warmup: 1,

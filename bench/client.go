@@ -26,12 +26,12 @@ type client struct {
 	args    []string // after "traffic"
 	cpus    []int
 	timeout time.Duration
-	// ready is called when the client has connected, and returns when it is to
-	// begin; nil: it begins by itself.
+	// ready is called when the client has connected, and returns when to begin. If
+	// nil, the client begins by itself.
 	ready func(context.Context) (time.Time, error)
 }
 
-// run runs the command to its end and reads what it printed.
+// run runs the command to its end and returns its result.
 func (c client) run(ctx context.Context) (traffic.Result, error) {
 	pipes, err := newPipes()
 	if err != nil {
@@ -41,7 +41,7 @@ func (c client) run(ctx context.Context) (traffic.Result, error) {
 	args := append([]string{lab.Self, "traffic"}, c.args...)
 	proc, err := c.pair.Client.Start(lab.Command{Args: args, CPU: c.cpus,
 		Stdin: pipes.in.r, Stdout: pipes.out.w, Stderr: pipes.err.w})
-	pipes.handedOver()
+	pipes.closeChild()
 	if err != nil {
 		return traffic.Result{}, err
 	}
@@ -49,9 +49,9 @@ func (c client) run(ctx context.Context) (traffic.Result, error) {
 	defer cancel()
 	defer context.AfterFunc(ctx, proc.Kill)()
 
-	var complaint []byte
+	var stderr []byte
 	var reading sync.WaitGroup
-	reading.Go(func() { complaint, _ = io.ReadAll(pipes.err.r) })
+	reading.Go(func() { stderr, _ = io.ReadAll(pipes.err.r) })
 	res, talkErr := c.talk(ctx, pipes)
 	if talkErr != nil {
 		proc.Kill()
@@ -61,8 +61,8 @@ func (c client) run(ctx context.Context) (traffic.Result, error) {
 	switch {
 	case ctx.Err() != nil:
 		return res, context.Cause(ctx)
-	case len(complaint) > 0 && (waitErr != nil || talkErr != nil):
-		return res, errors.New(lastLine(complaint))
+	case len(stderr) > 0 && (waitErr != nil || talkErr != nil):
+		return res, errors.New(errorOf(stderr))
 	case talkErr != nil:
 		return res, talkErr
 	}
@@ -72,9 +72,9 @@ func (c client) run(ctx context.Context) (traffic.Result, error) {
 // talk tells the client when to begin and reads its result.
 func (c client) talk(ctx context.Context, p *pipes) (traffic.Result, error) {
 	var res traffic.Result
-	said := bufio.NewReader(p.out.r)
+	out := bufio.NewReader(p.out.r)
 	if c.ready != nil {
-		if _, err := said.ReadString('\n'); err != nil {
+		if _, err := out.ReadString('\n'); err != nil {
 			return res, fmt.Errorf("wait for a client to connect: %w", err)
 		}
 		at, err := c.ready(ctx)
@@ -85,7 +85,7 @@ func (c client) talk(ctx context.Context, p *pipes) (traffic.Result, error) {
 			return res, fmt.Errorf("tell a client when to begin: %w", err)
 		}
 	}
-	if err := json.NewDecoder(said).Decode(&res); err != nil {
+	if err := json.NewDecoder(out).Decode(&res); err != nil {
 		return res, fmt.Errorf("read a result: %w", err)
 	}
 	return res, nil
@@ -94,7 +94,7 @@ func (c client) talk(ctx context.Context, p *pipes) (traffic.Result, error) {
 // pipe is both ends of a pipe.
 type pipe struct{ r, w *os.File }
 
-// pipes are a client's standard streams.
+// pipes are the standard streams of a child process.
 type pipes struct{ in, out, err pipe }
 
 func newPipes() (*pipes, error) {
@@ -109,8 +109,8 @@ func newPipes() (*pipes, error) {
 	return &p, nil
 }
 
-// handedOver closes the ends that the client has now.
-func (p *pipes) handedOver() {
+// closeChild closes the ends that the child has inherited.
+func (p *pipes) closeChild() {
 	p.in.r.Close()
 	p.out.w.Close()
 	p.err.w.Close()
@@ -118,21 +118,21 @@ func (p *pipes) handedOver() {
 
 func (p *pipes) close() {
 	for _, f := range []*os.File{p.in.r, p.in.w, p.out.r, p.out.w, p.err.r, p.err.w} {
-		f.Close() // of those that are open; nil and closed ones are harmless
+		f.Close() // harmless for nil and closed files
 	}
 }
 
-// lastLine is what a failed program said: its error, or all of it.
-func lastLine(said []byte) string {
-	for line := range strings.Lines(string(said)) {
+// errorOf returns the error that a failed program printed, or all its output.
+func errorOf(stderr []byte) string {
+	for line := range strings.Lines(string(stderr)) {
 		if text, ok := strings.CutPrefix(line, "cleat: error: "); ok {
 			return strings.TrimSpace(text)
 		}
 	}
-	return strings.TrimSpace(string(said))
+	return strings.TrimSpace(string(stderr))
 }
 
-// arguments are the command line for one pair's part of a job.
+// arguments returns the command line for one pair's part of a job.
 func arguments(job experiment.Job, p wiring.Pair, s *server) []string {
 	c, w := job.Cell, job.Work
 	kind := w.Kind
@@ -148,15 +148,13 @@ func arguments(job experiment.Job, p wiring.Pair, s *server) []string {
 		"--start-on-stdin",
 		"--engine", c.Engine,
 	}
+	args = append(args, s.controlFlag()...)
 	add := func(name, value string) { args = append(args, name, value) }
-	if s.control != "" {
-		add("--control", "unix:"+s.control)
-	}
 	if c.MessageBytes > 0 {
 		add("--message", strconv.Itoa(c.MessageBytes))
 	}
-	if use := cmp.Or(p.Congestion, c.Congestion); use != "" {
-		add("--congestion", use)
+	if name := cmp.Or(p.Congestion, c.Congestion); name != "" {
+		add("--congestion", name)
 	}
 	if c.Transport == "mptcp" {
 		args = append(args, "--mptcp")

@@ -10,24 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A congestion control that an experiment names is a wish: what the lab may not
-// use becomes reno, which every kernel has and permits, and not the kernel's
-// default, which may be BBR. The experiment is changed, so that its cells say
-// what was used.
+// The congestion control of an experiment is a preference. What the lab may not use
+// is replaced by reno, which every kernel has and permits; the kernel's default may
+// be BBR. The experiment is changed, so that its cells say what was used.
 const (
-	wishedCongestion = "cubic" // of a group that names none
-	surestCongestion = "reno"
+	preferredCongestion = "cubic" // of a group that names none
+	fallbackCongestion  = "reno"
 
 	congestionAxis = "congestion" // of experiment.Only
 )
 
-// permitted puts the surest one in place of those that may not be used. The
-// caller's experiment stays as it is.
+// permitted returns the experiment with fallbackCongestion in place of what may not
+// be used.
 func permitted(e experiment.Experiment, may func(congestion string) bool) experiment.Experiment {
 	e.Groups = slices.Clone(e.Groups)
 	for i, g := range e.Groups {
 		if len(g.Congestion) == 0 {
-			g.Congestion = []string{wishedCongestion}
+			g.Congestion = []string{preferredCongestion}
 		}
 		if !slices.ContainsFunc(g.Congestion, func(c string) bool { return !may(c) }) {
 			continue
@@ -35,7 +34,7 @@ func permitted(e experiment.Experiment, may func(congestion string) bool) experi
 		g.Congestion = slices.Clone(g.Congestion)
 		for j, c := range g.Congestion {
 			if !may(c) {
-				g.Congestion[j] = surestCongestion
+				g.Congestion[j] = fallbackCongestion
 			}
 		}
 		e.Groups[i].Congestion = slices.Compact(g.Congestion)
@@ -44,16 +43,16 @@ func permitted(e experiment.Experiment, may func(congestion string) bool) experi
 		e.Only = maps.Clone(e.Only)
 		for _, c := range wanted {
 			if !may(c) {
-				// Where it is added needlessly, no cell has it.
-				e.Only[congestionAxis] = append(slices.Clip(e.Only[congestionAxis]), surestCongestion)
+				// Harmless where no cell has it.
+				e.Only[congestionAxis] = append(slices.Clip(e.Only[congestionAxis]), fallbackCongestion)
 			}
 		}
 	}
 	return e
 }
 
-// mayUse tells whether a socket in the lab may use a congestion control. Where
-// that can't be found out, it may: the measurement will say.
+// mayUse reports whether a socket in the lab may use a congestion control. If that
+// can't be found out, it reports true: the measurement will tell.
 func mayUse(congestion string) bool {
 	n, err := lab.NewNode("congestion")
 	if err != nil {

@@ -7,21 +7,21 @@ import (
 	"cleat/bench/experiment"
 )
 
-func TestWishedCongestion(t *testing.T) {
+func TestPermitted(t *testing.T) {
 	for _, tt := range []struct {
-		name         string
-		has          []string // of the kernel
-		wished, want []string
+		name        string
+		has         []string // of the kernel
+		asked, want []string
 	}{
 		{"none is named", []string{"cubic", "reno"}, nil, nil},
-		{"none is named, and the usual one is not permitted", []string{"reno"}, nil, []string{"reno"}},
+		{"none is named, and cubic is not permitted", []string{"reno"}, nil, []string{"reno"}},
 		{"permitted", []string{"reno", "bbr"}, []string{"bbr"}, []string{"bbr"}},
 		{"two that become one", []string{"reno"}, []string{"cubic", "bbr"}, []string{"reno"}},
 		{"one of two", []string{"reno", "bbr"}, []string{"cubic", "bbr"}, []string{"reno", "bbr"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			e := experiment.Experiment{Groups: []experiment.Group{{Congestion: tt.wished}}}
-			before := slices.Clone(tt.wished)
+			e := experiment.Experiment{Groups: []experiment.Group{{Congestion: tt.asked}}}
+			before := slices.Clone(tt.asked)
 			got := permitted(e, func(c string) bool { return slices.Contains(tt.has, c) })
 			if !slices.Equal(got.Groups[0].Congestion, tt.want) {
 				t.Errorf("got %v, want %v", got.Groups[0].Congestion, tt.want)
@@ -33,8 +33,9 @@ func TestWishedCongestion(t *testing.T) {
 	}
 }
 
-// What replaces a congestion control takes its place in the choice of cells too.
-func TestWishedCongestionOnly(t *testing.T) {
+// TestPermittedOnly checks that a replaced congestion control is replaced in the
+// choice of cells as well.
+func TestPermittedOnly(t *testing.T) {
 	for _, tt := range []struct{ has, only, want []string }{
 		{[]string{"cubic"}, []string{"cubic"}, []string{"cubic"}},
 		{[]string{"reno"}, []string{"cubic"}, []string{"cubic", "reno"}},

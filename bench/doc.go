@@ -1,5 +1,5 @@
-// Package bench runs an experiment: it schedules, wires, measures, and keeps
-// every sample.
+// Package bench runs an experiment: it schedules jobs, builds networks, measures, and
+// keeps every sample.
 //
 // # Terms
 //
@@ -14,41 +14,41 @@
 //
 // # Theory of operation
 //
-// An experiment is a list of jobs. A schedule puts them into randomised
-// complete blocks. For each job the bench takes the testbed it needs, building
-// it at first use and keeping it while there is room, starts a server on each
-// pair's far end, probes the path MTU once, and runs one client process a pair,
-// all of which begin at the same instant. Clients and servers are copies of
-// this program started by command line, pinned to processors as the job's
-// placement says; the bench itself sleeps while they work. Around the instant
-// of work it reads the machine's processor time.
+// An experiment is a list of jobs. A schedule puts them into randomised complete
+// blocks. For each job the bench takes the testbed it needs, building it at first
+// use and keeping it while there is room. It starts a server on the far end of each
+// pair, probes the path MTU once, and runs one client process a pair, all of which
+// begin at the same instant. Clients and servers are copies of this program,
+// started by command line and pinned to processors as the job's placement says. The
+// bench itself sleeps while they work. For the duration of the work it meters the
+// machine's processor time.
 //
-// A sample that was disturbed, by foreign load, by the hypervisor, or because
-// the generator was late, is kept, marked bad and taken again, at most twice and
-// not in the warm-up; at most one measurement in eight is, so that the
-// experiment ends on a machine that is never quiet, too. A cell with bad samples
-// only is shown with a warning.
+// A sample that was disturbed, by foreign load, by the hypervisor, or because the
+// generator was late, is kept and marked bad, and the measurement is repeated at
+// most twice. Warm-up measurements are not repeated, and at most one measurement in
+// eight is, so that the experiment also ends on a machine that is never quiet. A
+// cell that has only bad samples is shown with a warning.
 //
-// A network that learns from its traffic what its links are like begins each
-// measurement anew, with new links and programs; its path MTU is probed once, in
-// the warm-up. What is to happen to its links (one dies, or flaps) happens while
-// the clients work, counted from the instant at which they begin. Such samples also
-// say how they compare with what the links have room for (package multipath): of
-// the whole, of the first two seconds, and of the rest, or of what comes after
-// Work.Steady where two seconds are too few.
+// A network that learns from its traffic what its links are like is rebuilt for each
+// measurement, with new links and programs; its path MTU is probed once, in the
+// warm-up. Scripted events of its links (one dies, or flaps) happen while the
+// clients work, timed from the instant at which they begin. Samples of such networks
+// also hold the share of the payload that the links have room for (package
+// multipath): over the whole measurement, over its first two seconds, and over the
+// rest, or over what comes after Work.Steady if that is set.
 //
-// What can't be wired, or swallows full-size packets, is tried a second time
-// unless the machine lacks something for it, and is absent from then on.
+// A network that can't be built, or that drops full-size packets, is tried a second
+// time unless the machine lacks something for it. Then it is recorded as absent.
 //
 // Four kinds of work are not traffic for a time. "setup" makes and removes a
-// network; "attach" has a program give a container a link and take it away
-// (package attacher); "memory" makes one, reads what its programs hold, and reads it again
-// with flows; "start" starts a command together with its network and asks it when
-// the first byte came.
+// network. "attach" runs a program that attaches a container, and detaches it
+// (package attacher). "memory" reads the memory of a network's programs without and
+// with flows. "start" starts a command together with its network; the command
+// reports when the first byte arrived.
 //
-// Every sample is a line of samples.jsonl as soon as it is taken, so that
-// neither Ctrl-C nor a kill loses more than the one under way. The report is
-// made from that file.
+// Every sample is a line of samples.jsonl as soon as it is taken, so that neither
+// Ctrl-C nor a kill loses more than the measurement under way. The report is made
+// from that file.
 //
 // # Limits
 //

@@ -16,21 +16,22 @@ import (
 	"cleat/link"
 )
 
-// Environment is environment.json: everything that changes a result, beside
-// the samples.
+// Environment is environment.json: everything besides the samples that changes a
+// result.
 type Environment struct {
 	Preset      string                  `json:"preset"`
 	Title       string                  `json:"title"`
+	Hostname    string                  `json:"hostname,omitempty"`
 	Description string                  `json:"description,omitempty"`
 	Command     []string                `json:"command"`
 	Version     string                  `json:"cleat"`
-	Experiment  json.RawMessage         `json:"experiment"` // as it was run, flags applied; the keys of its YAML form
+	Experiment  json.RawMessage         `json:"experiment"` // as run, flags applied; the keys of its YAML form
 	Seed        uint64                  `json:"seed"`
 	Repeat      int                     `json:"repeat"`
 	Warmup      int                     `json:"warmup"`
-	Partial     bool                    `json:"partial"` // ended before all was measured
+	Partial     bool                    `json:"partial"` // the run was interrupted
 	Started     time.Time               `json:"started"`
-	Ended       time.Time               `json:"ended,omitzero"` // zero: it was killed
+	Ended       time.Time               `json:"ended,omitzero"` // zero: the run was killed
 	Lab         string                  `json:"lab"`            // "user", "root" or "none"
 	Processors  []int                   `json:"processors"`
 	Networks    map[string]NetworkFacts `json:"networks"`
@@ -41,8 +42,9 @@ type Environment struct {
 func newEnvironment(cfg Config) (Environment, error) {
 	e := cfg.Experiment
 	recorded, err := e.JSON()
+	hostname, _ := os.Hostname() // a report can do without
 	return Environment{
-		Preset: e.Name, Title: e.Title, Description: e.Description,
+		Preset: e.Name, Title: e.Title, Description: e.Description, Hostname: hostname,
 		Command: cfg.Command, Version: cfg.Version, Experiment: recorded,
 		Seed: e.Seed, Repeat: e.Repeat, Warmup: e.Warmup,
 		Partial: true, Started: time.Now(), Lab: flavour(),
@@ -97,8 +99,8 @@ func linkDetails(c cell.Cell) []string {
 	return details
 }
 
-// describeHost asks `cleat doctor` on the host itself, whose interfaces and
-// settings this process can't see.
+// describeHost runs `cleat doctor` on the host itself, whose interfaces and settings
+// this process can't see.
 func (e *Environment) describeHost(ctx context.Context) error {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -111,7 +113,7 @@ func (e *Environment) describeHost(ctx context.Context) error {
 		return fmt.Errorf("describe the host: %w", err)
 	}
 	defer context.AfterFunc(ctx, proc.Kill)()
-	said, _ := io.ReadAll(out)
+	text, _ := io.ReadAll(out)
 	if err := proc.Wait(); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
@@ -122,7 +124,7 @@ func (e *Environment) describeHost(ctx context.Context) error {
 		Host     json.RawMessage `json:"host"`
 		Findings json.RawMessage `json:"findings"`
 	}
-	if err := json.Unmarshal(said, &doctor); err != nil {
+	if err := json.Unmarshal(text, &doctor); err != nil {
 		return fmt.Errorf("describe the host: %w", err)
 	}
 	e.Host, e.Findings = doctor.Host, doctor.Findings

@@ -17,31 +17,28 @@ import (
 	"cleat/traffic"
 )
 
-// launchTimeout bounds how long a network and a command in it may take to
-// start: three times a SYN is sent again.
+// launchTimeout bounds the start of a network and a command in it: a SYN is sent
+// again three times.
 const launchTimeout = 10 * time.Second
 
-// firstByte takes one sample of how long it takes from starting a network's
-// program until the first byte of a response arrives in a command inside. What
-// goes wrong is in the sample.
-func (r *run) firstByte(ctx context.Context, b *testbed, job experiment.Job) cell.Sample {
-	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now()}
+// firstByte takes one sample of the time from starting a network's program until
+// the first byte of a response arrives in a command inside.
+func (r *run) firstByte(ctx context.Context, b *testbed, _ experiment.Job, s *cell.Sample) error {
 	took, err := b.launch(ctx)
 	if err != nil {
-		s.Error = err.Error()
-		return s
+		return err
 	}
 	s.Values = map[cell.Metric]float64{cell.FirstByte: float64(took)}
-	return s
+	return nil
 }
 
-// launch starts the bed's network once more, with a command that says when the
-// first byte came.
+// launch starts the testbed's network once more, with a command that prints when
+// the first byte arrived.
 func (b *testbed) launch(ctx context.Context) (time.Duration, error) {
 	if _, err := b.serve(ctx, 0, engineCleat, nil); err != nil {
 		return 0, err
 	}
-	self, err := os.Executable() // what /proc/self/exe is depends on who starts it
+	self, err := os.Executable() // /proc/self/exe would be the program that starts the command
 	if err != nil {
 		return 0, fmt.Errorf("find this program: %w", err)
 	}
@@ -58,33 +55,33 @@ func (b *testbed) launch(ctx context.Context) (time.Duration, error) {
 	}
 	l, err := b.Launch(ctx, lab.Command{Args: []string{self, "traffic", "hello", b.Pairs[0].Dial.String()},
 		Stdin: p.in.r, Stdout: p.out.w, Stderr: p.err.w})
-	p.handedOver()
+	p.closeChild()
 	if err != nil {
 		return 0, err
 	}
 	defer context.AfterFunc(ctx, l.Kill)()
-	said, complaint := p.read()
+	out, stderr := p.read()
 	err = errors.Join(l.Wait(), l.Close())
 	switch {
 	case ctx.Err() != nil:
 		return 0, context.Cause(ctx)
-	case err != nil && len(complaint) > 0:
-		return 0, errors.New(lastLine(complaint))
+	case err != nil && len(stderr) > 0:
+		return 0, errors.New(errorOf(stderr))
 	case err != nil:
 		return 0, err
 	}
-	at, err := strconv.ParseInt(strings.TrimSpace(string(said)), 10, 64)
+	at, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("read when the first byte came: %w", err)
+		return 0, fmt.Errorf("read the time of the first byte: %w", err)
 	}
 	return time.Duration(at) - began, nil
 }
 
-// read reads a program's output and complaints to their ends.
-func (p *pipes) read() (out, complaint []byte) {
+// read reads a program's output and errors to their ends.
+func (p *pipes) read() (out, stderr []byte) {
 	var reading sync.WaitGroup
-	reading.Go(func() { complaint, _ = io.ReadAll(p.err.r) })
+	reading.Go(func() { stderr, _ = io.ReadAll(p.err.r) })
 	out, _ = io.ReadAll(p.out.r)
 	reading.Wait()
-	return out, complaint
+	return out, stderr
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,66 +15,63 @@ import (
 	"cleat/traffic"
 )
 
-// How long after the last client has connected all begin: enough for each to
-// have read when.
+// All clients begin this long after the last has connected, so that each has read
+// the time to begin by then.
 const (
 	leadBase    = 20 * time.Millisecond
 	leadPerPair = time.Millisecond
 )
 
-// Beyond its duration a measurement may take this long: starting programs and
-// connecting them, datagrams in flight, results.
+// A measurement may take this much longer than its duration: for starting programs,
+// connecting them, datagrams in flight, and results.
 const (
-	graceTime    = 6 * time.Second
-	gracePerPair = 200 * time.Millisecond // on two processors under load
-
-	gracePerContainer = 2 * time.Second // one of two, started and removed by its engine
-
-	gracePerStream = 15 * time.Millisecond // to open it, to agree, and to close it
+	graceTime         = 6 * time.Second
+	gracePerPair      = 200 * time.Millisecond // on two processors under load
+	gracePerContainer = 2 * time.Second        // of one pair's two, started and removed by their engine
+	gracePerStream    = 15 * time.Millisecond  // to open, agree and close
 )
 
-// measure takes one sample. What goes wrong is in the sample.
-func (r *run) measure(ctx context.Context, b *testbed, job experiment.Job) cell.Sample {
-	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now()}
+// measure takes one sample.
+func (r *run) measure(ctx context.Context, b *testbed, job experiment.Job, s *cell.Sample) error {
 	clients, err := r.prepare(ctx, b, job)
 	if err != nil {
-		s.Error = err.Error()
-		return s
+		return err
 	}
 	idle, err := b.idleLatency(ctx, job, clients)
 	if err != nil {
-		s.Error = err.Error()
-		return s
+		return err
 	}
 	g := newGate(len(clients), job.Work.Duration)
 	for i := range clients {
 		clients[i].ready = g.wait
 	}
-	played := b.play(ctx, g)
+	stop := b.play(ctx, g)
 	results, err := runAll(ctx, clients)
-	if err = errors.Join(err, played()); err != nil {
-		s.Error = err.Error()
-		return s
+	if err = errors.Join(err, stop()); err != nil {
+		return err
 	}
 	cpu := <-g.metered
 	s.CPU = cpu.CPU
-	if err = errors.Join(cpu.err, collect(&s, results)); err != nil {
-		s.Error = err.Error()
-		return s
+	if err = errors.Join(cpu.err, collect(s, results)); err != nil {
+		s.Values = nil
+		return err
 	}
 	if idle > 0 {
 		s.Values[cell.LatencyAdded] = s.Values[cell.LatencyP50] - float64(idle)
 	}
-	relate(&s, job, results)
-	s.Bad = disturbed(s, results, len(r.cpus), job)
-	return s
+	relate(s, job, results)
+	s.Bad = disturbance(*s, results, len(r.cpus), job)
+	return nil
 }
 
-// prepare starts the servers that are not there yet and says what the clients
-// are to do.
+// prepare starts the servers that do not run yet and returns the clients.
 func (r *run) prepare(ctx context.Context, b *testbed, job experiment.Job) ([]client, error) {
 	clients := make([]client, min(job.Cell.Pairs, len(b.Pairs)))
-	var beside []client
+	var pingers []client
+	grace := graceTime + time.Duration(len(clients))*gracePerPair + time.Duration(job.Cell.Streams)*gracePerStream
+	if !job.Cell.IsNative() {
+		grace += time.Duration(job.Cell.Pairs) * gracePerContainer
+	}
 	for i := range clients {
 		clientCPUs, serverCPUs := place(job.Cell.Placement, i, r.cpus)
 		s, err := b.serve(ctx, i, job.Cell.Engine, serverCPUs)
@@ -84,32 +82,23 @@ func (r *run) prepare(ctx context.Context, b *testbed, job experiment.Job) ([]cl
 			pair:    b.Pairs[i],
 			args:    arguments(job, b.Pairs[i], s),
 			cpus:    clientCPUs,
-			timeout: containerGrace(job) + 2*job.Work.Duration + graceTime + time.Duration(len(clients))*gracePerPair + time.Duration(job.Cell.Streams)*gracePerStream,
+			timeout: 2*job.Work.Duration + grace,
 		}
 		if job.Work.Kind == experiment.Loaded {
-			beside = append(beside, clients[i].beside(job, s))
+			pingers = append(pingers, clients[i].pinger(job.Work.Duration, s))
 		}
 	}
-	return append(clients, beside...), nil
+	return append(clients, pingers...), nil
 }
 
-// containerGrace is how much longer a measurement may take where each end has a
-// container of its own.
-func containerGrace(job experiment.Job) time.Duration {
-	if job.Cell.Runtime == cell.Native {
-		return 0
-	}
-	return time.Duration(job.Cell.Pairs) * gracePerContainer
-}
-
-// gate lets all clients begin at one instant, when the last has connected, and
+// gate lets all clients begin at one instant, once the last has connected, and
 // reads the machine's processor time from that instant on.
 type gate struct {
 	lead, duration time.Duration
 	metered        chan metered
 
 	mu      sync.Mutex
-	missing int
+	missing int // clients that do not wait yet
 	opened  chan struct{}
 	at      time.Time
 	err     error
@@ -122,9 +111,9 @@ func newGate(clients int, duration time.Duration) *gate {
 	}
 }
 
-// wait returns when to begin, once every client is waiting. The last to come
-// opens the gate: all others are idle then, and what they have used so far can
-// be told.
+// wait returns the time to begin, once every client waits. The last client to
+// arrive opens the gate: all others are idle then, so that the processor time that
+// they have used so far can be read.
 func (g *gate) wait(ctx context.Context) (time.Time, error) {
 	g.mu.Lock()
 	g.missing--
@@ -197,20 +186,20 @@ func sleepUntil(ctx context.Context, at time.Time) {
 	}
 }
 
-// errNothingArrived is of a UDP measurement, or of a search in which no rate
-// stayed within the loss bound.
-var errNothingArrived = errors.New("no rate was found at which datagrams arrive as they should")
+// errNothingArrived: no datagram arrived, or no rate of the search stayed within
+// the loss bound.
+var errNothingArrived = errors.New("no rate was found at which datagrams arrive within the loss bound")
 
-// minOfferedShare is how much of the offered rate must be sent for the cell to
-// be what it says.
+// minOfferedShare is the least share of the offered rate that must be sent for the
+// cell to be what its factors say.
 const minOfferedShare = 0.95
 
-// collect turns the results of all pairs into the sample's values: rates add
-// up, latencies merge, loss is that of all datagrams together.
+// collect turns the results of all pairs into the sample's values: rates add up,
+// latencies merge, and the loss is that of all datagrams together.
 func collect(s *cell.Sample, results []traffic.Result) error {
 	v := map[cell.Metric]float64{}
 	var lost, sent uint64
-	var offered, really float64
+	var offered, sentRate float64
 	var histograms []string
 	var shares []uint64
 	warned := map[string]bool{}
@@ -234,7 +223,7 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 		case experiment.CRR:
 			v[cell.Connections] += res.TransactionsPerSecond
 		}
-		offered, really = offered+res.OfferedBitsPerSecond, really+res.SentBitsPerSecond
+		offered, sentRate = offered+res.OfferedBitsPerSecond, sentRate+res.SentBitsPerSecond
 		if res.Latency != "" {
 			histograms = append(histograms, res.Latency)
 		}
@@ -242,12 +231,12 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 		for _, text := range res.Warnings {
 			if !warned[text] {
 				warned[text] = true
-				s.Warnings = append(s.Warnings, text)
+				s.Warnings = append(s.Warnings, warningOf(text))
 			}
 		}
 	}
-	if offered > 0 && really < minOfferedShare*offered {
-		s.Warnings = append(s.Warnings, "the sender could not keep up with the offered rate")
+	if offered > 0 && sentRate < minOfferedShare*offered {
+		s.Warnings = append(s.Warnings, cell.Warning{Code: "slow-sender", Severity: 1 - sentRate/offered, Text: "the sender could not keep up with the offered rate"})
 	}
 	if sent > 0 {
 		v[cell.Loss] = float64(lost) / float64(sent)
@@ -270,36 +259,46 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 	return err
 }
 
+// warningOf returns a warning of the load generator. Its text up to a colon, without
+// a count in front, is the code: what follows differs between samples.
+func warningOf(text string) cell.Warning {
+	code, _, _ := strings.Cut(strings.TrimLeft(text, "0123456789 "), ":")
+	return cell.Warning{Code: code, Text: text}
+}
+
 // Limits beyond which a sample does not count.
 const (
 	maxForeignCores = 0.15 // of one processor, by processes that are not ours; sampled accounting can't see less
 	maxStealShare   = 0.10 // of the machine, by the hypervisor
 	maxLagShare     = 0.5  // of the median latency, by which the generator may be late
 	maxLateShare    = 0.05 // of the duration, by which a client may begin late
-	maxWindowError  = 0.50 // of the duration, by which the processor time may be of another stretch: it is used as a rate
+	maxWindowError  = 0.50 // of the duration, by which the window of the processor time may be off: it is used as a rate
 )
 
-// disturbed says why a sample does not count; "" if it does.
-func disturbed(s cell.Sample, results []traffic.Result, cpus int, job experiment.Job) string {
+// disturbance returns why a sample does not count; the zero Warning if it does.
+func disturbance(s cell.Sample, results []traffic.Result, cpus int, job experiment.Job) cell.Warning {
 	duration := job.Work.Duration
 	var late time.Duration
 	for _, res := range results {
 		late = max(late, res.StartedLate)
 	}
+	bad := func(code string, severity float64, format string, args ...any) cell.Warning {
+		return cell.Warning{Code: code, Severity: severity, Text: fmt.Sprintf(format, args...)}
+	}
 	if late > time.Duration(maxLateShare*float64(duration)) {
-		return fmt.Sprintf("a client began %s late", late.Round(time.Millisecond))
+		return bad("late-client", late.Seconds(), "a client began %s late", late.Round(time.Millisecond))
 	}
 	if off := math.Abs(s.CPU.Wall - duration.Seconds()); off > maxWindowError*duration.Seconds() {
-		return fmt.Sprintf("the machine was too busy to read its processor time (%.3f s instead of %.3f s)", s.CPU.Wall, duration.Seconds())
+		return bad("meter", off, "the machine was too busy to read its processor time (%.3f s instead of %.3f s)", s.CPU.Wall, duration.Seconds())
 	}
 	if foreign := s.CPU.Foreign / s.CPU.Wall; foreign > maxForeignCores && job.Cell.Network != "host-loopback" {
-		return fmt.Sprintf("other programs used %.2f processors", foreign)
+		return bad("foreign-load", foreign, "other programs used %.2f processors", foreign)
 	}
 	if steal := s.CPU.Steal / s.CPU.Wall / float64(cpus); steal > maxStealShare {
-		return fmt.Sprintf("the hypervisor took %.0f %% of the machine", steal*100)
+		return bad("steal", steal, "the hypervisor took %.0f %% of the machine", steal*100)
 	}
 	if p50 := s.Values[cell.LatencyP50]; p50 > 0 && float64(s.Lag) > maxLagShare*p50 {
-		return fmt.Sprintf("the generator itself was %s late", s.Lag)
+		return bad("late-generator", float64(s.Lag), "the generator was %s late", s.Lag)
 	}
-	return ""
+	return cell.Warning{}
 }

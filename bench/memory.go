@@ -11,19 +11,15 @@ import (
 	"cleat/bench/experiment"
 	"cleat/bench/host"
 	"cleat/bench/wiring"
-	"cleat/link"
 	"cleat/traffic"
 )
 
-// memory measures what a network's programs hold: idle, on a network that was
-// just made, and with as many flows as the job says, each established and after
-// its first bytes.
+// memory measures the memory of a network's programs: idle, on a new network, and
+// with the job's number of flows, each established and after its first bytes.
 func (r *run) memory(ctx context.Context, job experiment.Job, at position) error {
-	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now(), Block: at.block, Order: at.order, Attempt: 1}
+	s := newSample(job, at)
 	n, err := wiring.Build(ctx, wiring.Config{Spec: specOf(job), Pairs: 1, Scratch: r.Scratch})
-	var lack *link.Lack
-	var never *wiring.NotApplicable
-	if errors.As(err, &lack) || errors.As(err, &never) {
+	if isAbsence(err) {
 		return r.absent(ctx, job, err)
 	}
 	if err == nil {
@@ -31,26 +27,19 @@ func (r *run) memory(ctx context.Context, job experiment.Job, at position) error
 		s.Values, err = b.memory(ctx, job)
 		err = errors.Join(err, b.close())
 	}
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
 	if err != nil {
 		s.Values, s.Error = nil, err.Error()
 	}
-	if err := r.store.sample(s); err != nil {
-		return err
-	}
-	r.Progress.Sample(s)
-	return nil
+	return r.record(ctx, s)
 }
 
-// errEnough ends a client that is of no more use.
-var errEnough = errors.New("all flows were there")
+// errMeasured stops a client whose flows have been measured.
+var errMeasured = errors.New("all flows were measured")
 
-// memory reads the memory twice, without and with flows.
+// memory reads the memory without flows, and with them.
 func (b *testbed) memory(ctx context.Context, job experiment.Job) (map[cell.Metric]float64, error) {
-	select { // some give back after a second what only starting up took
-	case <-time.After(idleFor):
+	select { // some programs return the memory of their start only after a second
+	case <-time.After(idleAfter):
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -73,10 +62,10 @@ func (b *testbed) memory(ctx context.Context, job experiment.Job) (map[cell.Metr
 			if loaded, err = settledMemory(ctx, b.Programs()); err != nil {
 				return time.Time{}, err
 			}
-			return time.Time{}, errEnough
+			return time.Time{}, errMeasured
 		},
 	}
-	if _, err := flows.run(ctx); !errors.Is(err, errEnough) {
+	if _, err := flows.run(ctx); !errors.Is(err, errMeasured) {
 		return nil, fmt.Errorf("open %d flows: %w", job.Cell.Streams, err)
 	}
 	return map[cell.Metric]float64{
@@ -86,32 +75,33 @@ func (b *testbed) memory(ctx context.Context, job experiment.Job) (map[cell.Metr
 	}, nil
 }
 
-// When the memory of programs counts as settled: a program that was just started
-// may have helpers that end soon, and one with new flows still answers them.
+// Memory counts as settled after memoryReadings in a row that differ by at most
+// memoryTolerance. A program that was just started may have helpers that end soon,
+// and one with new flows still answers them.
 const (
-	memoryEvery   = 50 * time.Millisecond
-	memoryAlike   = 3         // readings in a row
-	memoryWithin  = 256 << 10 // bytes
-	memoryTimeout = 3 * time.Second
-	idleFor       = 2 * time.Second // how long a program has had nothing to do when it counts as idle
+	memoryInterval  = 50 * time.Millisecond
+	memoryReadings  = 3
+	memoryTolerance = 256 << 10 // bytes
+	memoryTimeout   = 3 * time.Second
+	idleAfter       = 2 * time.Second // without work, after which a program counts as idle
 )
 
-// settledMemory reads the programs' memory until it no longer changes; what does
-// not settle in time is taken as it is then.
+// settledMemory reads the programs' memory until it has settled, or returns the
+// last reading after memoryTimeout.
 func settledMemory(ctx context.Context, pids []int) (host.ProcMemory, error) {
-	tick := time.NewTicker(memoryEvery)
+	tick := time.NewTicker(memoryInterval)
 	defer tick.Stop()
-	until := time.Now().Add(memoryTimeout)
-	var first int64 // of those alike, resident
-	for alike := 0; ; {
+	deadline := time.Now().Add(memoryTimeout)
+	var first int64 // resident bytes of the first equal reading
+	for equal := 0; ; {
 		now, err := host.TreeMemory(pids...)
 		if err != nil {
 			return now, err
 		}
-		if alike == 0 || max(now.Resident-first, first-now.Resident) > memoryWithin {
-			first, alike = now.Resident, 0
+		if equal == 0 || max(now.Resident-first, first-now.Resident) > memoryTolerance {
+			first, equal = now.Resident, 0
 		}
-		if alike++; alike == memoryAlike || time.Now().After(until) {
+		if equal++; equal == memoryReadings || time.Now().After(deadline) {
 			return now, nil
 		}
 		select {

@@ -15,42 +15,35 @@ import (
 	"cleat/traffic"
 )
 
-// overLinks tells whether a cell's network uses several links.
+// overLinks reports whether a cell's network uses several links.
 func overLinks(c cell.Cell) bool { return catalog.RoleOf(c.Network) == catalog.Multipath }
 
-// earlyTime is what of a measurement over several links is told apart: the time
-// within which a network that learns what its links are like should have done so.
+// earlyTime is the early part of a measurement over several links: a network that
+// learns the properties of its links should have learned them by then.
 const earlyTime = 2 * time.Second
 
-// What measures the round trip, beside a stream and without it.
+// The client that measures round trips, beside a stream and without it.
 const (
-	pingRate  = 200 // a second, of all sockets together
-	pingSocks = 20  // each waits for its answer: round trips of up to 100 ms keep to the schedule
-	pingBytes = 64
-	idlePings = 500 * time.Millisecond
+	pingRate     = 200 // per second, of all sockets together
+	pingSockets  = 20  // each waits for its answer: the schedule holds for round trips up to 100 ms
+	pingBytes    = 64
+	idleDuration = 500 * time.Millisecond
 )
 
-// pings are the arguments of a client that asks for round trips by datagrams.
-func pings(c client, duration time.Duration, s *server) client {
-	c.args = []string{experiment.UDPRR, c.pair.Dial.String(), "--json", "--duration", duration.String(), "--start-on-stdin",
-		"--rate", strconv.Itoa(pingRate), "--streams", strconv.Itoa(pingSocks), "--message", strconv.Itoa(pingBytes)}
-	if s.control != "" {
-		c.args = append(c.args, "--control", "unix:"+s.control)
-	}
+// pinger returns a client that measures round trips of datagrams over the pair of c.
+func (c client) pinger(duration time.Duration, s *server) client {
+	c.args = append([]string{experiment.UDPRR, c.pair.Dial.String(), "--json", "--duration", duration.String(), "--start-on-stdin",
+		"--rate", strconv.Itoa(pingRate), "--streams", strconv.Itoa(pingSockets), "--message", strconv.Itoa(pingBytes)}, s.controlFlag()...)
 	return c
 }
 
-// beside is the client of the work "loaded" that measures round trips while c
-// sends.
-func (c client) beside(job experiment.Job, s *server) client { return pings(c, job.Work.Duration, s) }
-
-// idleLatency is the median round trip before the work "loaded" begins; 0 for
+// idleLatency returns the median round trip before the work "loaded" begins; 0 for
 // other work.
 func (b *testbed) idleLatency(ctx context.Context, job experiment.Job, clients []client) (time.Duration, error) {
 	if job.Work.Kind != experiment.Loaded {
 		return 0, nil
 	}
-	c := pings(clients[0], idlePings, b.servers[0])
+	c := clients[0].pinger(idleDuration, b.servers[0])
 	c.ready = func(context.Context) (time.Time, error) { return time.Now(), nil }
 	r, err := c.run(ctx)
 	if err != nil {
@@ -59,9 +52,9 @@ func (b *testbed) idleLatency(ctx context.Context, job experiment.Job, clients [
 	return r.P50, nil
 }
 
-// play lets happen to the bed's links what the experiment wants, as soon as the
-// gate opens. The function it returns ends that, and waits for it.
-func (b *testbed) play(ctx context.Context, g *gate) (played func() error) {
+// play applies the scripted events of the testbed's links (loss, death, flap) from
+// the moment the gate opens. stop ends them and waits.
+func (b *testbed) play(ctx context.Context, g *gate) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() {
@@ -78,16 +71,16 @@ func (b *testbed) play(ctx context.Context, g *gate) (played func() error) {
 	}
 }
 
-// relate adds to a sample over several links how it compares with what they have
-// room for, and how it came about.
+// relate adds to a sample over several links how it compares with the payload that
+// the links have room for, how long nothing arrived, and what was lost.
 func relate(s *cell.Sample, job experiment.Job, results []traffic.Result) {
 	if !overLinks(s.Cell) {
 		return
 	}
 	var early, steady float64
-	apart := false // the receiver has told the parts apart
+	split := false // the receiver reports the early and the steady part
 	for _, r := range results {
-		apart = apart || r.EarlySeconds > 0
+		split = split || r.EarlySeconds > 0
 		if r.Work != experiment.TCP {
 			s.Values[cell.LostPackets] += float64(r.Lost)
 		}
@@ -103,11 +96,11 @@ func relate(s *cell.Sample, job experiment.Job, results []traffic.Result) {
 	}
 	s.Values[cell.Ideal] = all
 	s.Values[cell.OfIdeal] = s.Values[cell.Throughput] / all
-	if !apart {
+	if !split {
 		return
 	}
 	from := steadyFrom(job)
-	if best, ok := ideal(job, from, whole); ok { // nothing at all is 0 % of it
+	if best, ok := ideal(job, from, whole); ok { // a stalled stream is 0 % of it
 		s.Values[cell.SteadyOfIdeal] = steady / best
 	}
 	if best, ok := ideal(job, 0, min(from, whole)); ok && from == earlyTime {
@@ -115,13 +108,13 @@ func relate(s *cell.Sample, job experiment.Job, results []traffic.Result) {
 	}
 }
 
-// steadyFrom is where the part of a measurement begins whose rate is told as
-// steady; of what comes before, the rate is told only if it is earlyTime long.
+// steadyFrom returns when the steady part of a measurement begins. The rate of the
+// early part is reported only if it is earlyTime long.
 func steadyFrom(job experiment.Job) time.Duration { return cmp.Or(job.Work.Steady, earlyTime) }
 
-// ideal is the payload that a job's links have room for between two moments of
-// its measurement, or what is offered should that be less, in bit/s; ok is false
-// where that can't be said.
+// ideal returns the payload rate in bit/s that a job's links have room for between
+// two moments of its measurement, or the offered rate if it is less. ok is false if
+// it can't be computed.
 func ideal(job experiment.Job, from, to time.Duration) (bitsPerSec float64, ok bool) {
 	c := job.Cell
 	if !slices.Contains([]string{experiment.TCP, experiment.UDP, experiment.Loaded}, job.Work.Kind) {
@@ -131,7 +124,7 @@ func ideal(job experiment.Job, from, to time.Duration) (bitsPerSec float64, ok b
 		Network: c.Network, Datagrams: job.Work.Kind == experiment.UDP, MessageBytes: c.MessageBytes, MTU: c.MTU,
 		IPv6: c.Factors["outer"] == "ipv6", Encrypted: c.Factors["crypto"] == "on", Duplicate: c.Factors["scheduler"] == "duplicate",
 	}, multipath.Interval{Whole: job.Work.Duration, From: from, To: to})
-	if offered, _ := job.Offered(); offered > 0 { // no more can arrive than is sent
+	if offered, _ := job.Offered(); offered > 0 { // no more can arrive than was sent
 		room = min(room, offered*float64(max(c.Pairs, 1)))
 	}
 	return room, ok

@@ -23,8 +23,8 @@ func linksJob(network, work string, factors map[string]string) experiment.Job {
 	}
 }
 
-// TestRelate holds the parts of the ideal against sums done by hand: three of
-// four links live on.
+// TestRelate compares the shares of the ideal with numbers computed by hand: one of
+// four links dies.
 func TestRelate(t *testing.T) {
 	job := linksJob("tunnel", experiment.TCP, map[string]string{"link_rate": "100M", "variant": "blackhole"})
 	share := (1500.0 - 52 - 52) / 1514
@@ -42,11 +42,11 @@ func TestRelate(t *testing.T) {
 		}
 	}
 	if _, ok := s.Values[cell.LostPackets]; ok {
-		t.Error("a stream lost datagrams")
+		t.Error("a stream has lost datagrams")
 	}
 }
 
-// TestRelateStalled: a stream that stands still after its beginning counts with
+// TestRelateStalled checks that a stream that stalls after its beginning counts as
 // 0 %, instead of being left out of the median.
 func TestRelateStalled(t *testing.T) {
 	job := linksJob("tunnel", experiment.TCP, map[string]string{"link_rate": "100M"})
@@ -57,8 +57,8 @@ func TestRelateStalled(t *testing.T) {
 	}
 }
 
-// TestRelateLong: where the steady part begins later, what comes before is not
-// called the first 2 s.
+// TestRelateLong checks that an early part longer than 2 s is not reported as the
+// first 2 s.
 func TestRelateLong(t *testing.T) {
 	job := linksJob("tunnel", experiment.TCP, map[string]string{"link_rate": "100M", "variant": "delays"})
 	job.Work.Duration, job.Work.Steady = 45*time.Second, 30*time.Second
@@ -73,7 +73,7 @@ func TestRelateLong(t *testing.T) {
 	}
 }
 
-// TestRelateOffered: what is not sent can't arrive.
+// TestRelateOffered checks that the offered rate bounds the ideal.
 func TestRelateOffered(t *testing.T) {
 	job := linksJob("tunnel", experiment.UDP, map[string]string{"link_rate": "100M", "offered": "100M"})
 	s := cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Values: map[cell.Metric]float64{cell.Throughput: 99e6}}
@@ -95,7 +95,7 @@ func TestRelateDatagrams(t *testing.T) {
 	}
 }
 
-// TestRelateWithoutIdeal: nothing is made up for what has none.
+// TestRelateWithoutIdeal checks cells whose ideal can't be computed.
 func TestRelateWithoutIdeal(t *testing.T) {
 	for name, job := range map[string]experiment.Job{
 		"no links":     {Cell: cell.Cell{Network: "veth"}, Work: experiment.Work{Kind: experiment.TCP, Duration: time.Second}},
@@ -134,13 +134,13 @@ func TestArgumentsOverLinks(t *testing.T) {
 	if got := words(linksJob("veth", experiment.TCP, nil)); strings.Contains(got, "--early") {
 		t.Errorf("without links: %q", got)
 	}
-	beside := client{}.beside(linksJob("tunnel", experiment.Loaded, rate), &server{control: "/c"})
-	if got := strings.Join(beside.args, " "); !strings.HasPrefix(got, "udprr ") || !strings.Contains(got, "--duration 5s") || !strings.Contains(got, "--control unix:/c") {
+	pinger := client{}.pinger(5*time.Second, &server{control: "/c"})
+	if got := strings.Join(pinger.args, " "); !strings.HasPrefix(got, "udprr ") || !strings.Contains(got, "--duration 5s") || !strings.Contains(got, "--control unix:/c") {
 		t.Errorf("round trips are asked for by %q", got)
 	}
 }
 
-// TestCollectLoaded: the stream's rate, the datagrams' loss.
+// TestCollectLoaded checks that the rate is the stream's and the loss the datagrams'.
 func TestCollectLoaded(t *testing.T) {
 	s := cell.Sample{Work: experiment.Loaded}
 	err := collect(&s, []traffic.Result{{Work: "tcp", BitsPerSecond: 10}, {Work: "udprr", Transactions: 90, Lost: 10}})
@@ -149,29 +149,28 @@ func TestCollectLoaded(t *testing.T) {
 	}
 }
 
-// TestWorthAnother: one unlucky moment of a busy machine does not take a network
-// out of an experiment; what is not there is not asked for twice.
-func TestWorthAnother(t *testing.T) {
+// TestIsTemporary checks which errors are tried again.
+func TestIsTemporary(t *testing.T) {
 	for name, tt := range map[string]struct {
 		got  *testbed
 		err  error
 		want bool
 	}{
-		"all is well":               {&testbed{}, nil, false},
-		"full-size packets vanish":  {&testbed{probe: probe{BlackHole: true}}, nil, true},
-		"a tunnel that is not up":   {nil, errors.New("reach 198.18.250.2 through the tunnel: timeout"), true},
-		"no traffic passes":         {&testbed{}, errors.New("no traffic passes"), true},
-		"a program that is missing": {nil, fmt.Errorf("wire mpt: %w", &link.Lack{What: "mpt"}), false},
-		"a design":                  {nil, &wiring.NotApplicable{Why: "it joins containers of one host only"}, false},
-		"a parameter":               {nil, &link.ParamError{Kind: "links"}, false},
+		"no error":                   {&testbed{}, nil, false},
+		"full-size packets are lost": {&testbed{probe: probe{BlackHole: true}}, nil, true},
+		"a tunnel that is down":      {nil, errors.New("reach 198.18.250.2 through the tunnel: timeout"), true},
+		"no traffic passes":          {&testbed{}, errors.New("no traffic passes"), true},
+		"a missing program":          {nil, fmt.Errorf("wire mpt: %w", &link.Lack{What: "mpt"}), false},
+		"a design":                   {nil, &wiring.NotApplicable{Why: "it joins containers of one host only"}, false},
+		"a parameter":                {nil, &link.ParamError{Kind: "links"}, false},
 	} {
-		if got := worthAnother(tt.got, tt.err); got != tt.want {
+		if got := isTemporary(tt.got, tt.err); got != tt.want {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
 	}
 }
 
-// TestColdTestbedsAreNotKept, so that they take no room.
+// TestColdTestbedsAreNotKept checks that cold networks take no room in the plan.
 func TestColdTestbedsAreNotKept(t *testing.T) {
 	b := newTestbeds(t.TempDir(), nil)
 	veth := experiment.Job{Cell: cell.Cell{Network: "veth", Pairs: 1}}

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processors are those this process may use, one of each physical core first,
-// so that "different cores" does not mean two threads of one.
+// processors returns the processors this process may use, one of each physical core
+// first, so that "different-cores" does not mean two threads of one.
 func processors() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -32,8 +32,8 @@ func processors() ([]int, error) {
 	return append(firsts, siblings...), nil
 }
 
-// coreOf identifies the physical core of a processor; "" where sysfs does not
-// say.
+// coreOf returns an identifier of the physical core of a processor; "" if sysfs has
+// none.
 func coreOf(cpu int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu))
 	if err != nil {
@@ -42,8 +42,8 @@ func coreOf(cpu int) string {
 	return strings.TrimSpace(string(b))
 }
 
-// place says on which processors the ends of a pair run. With different cores,
-// neighbouring pairs swap roles, so that two processors carry as many clients
+// place returns the processors for the ends of a pair; nil means any. With different
+// cores, neighbouring pairs swap roles, so that two processors carry as many clients
 // as servers.
 func place(placement string, pair int, cpus []int) (client, server []int) {
 	at := func(i int) []int { return []int{cpus[i%len(cpus)]} }

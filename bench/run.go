@@ -23,7 +23,7 @@ import (
 
 // Config says what to run and where to keep the results.
 type Config struct {
-	Experiment experiment.Experiment // valid; a zero Seed is drawn here
+	Experiment experiment.Experiment // valid; a zero Seed is drawn
 	Dir        string                // result directory; must hold no results yet
 	Scratch    string                // the lab's scratch directory
 	Version    string                // of this program, for the record
@@ -31,15 +31,15 @@ type Config struct {
 	Progress   Progress              // nil: none
 }
 
-// Progress is told what happens, from one goroutine. Its methods must return
-// quickly.
+// Progress is told how an experiment goes, from one goroutine. Its methods must
+// return quickly.
 type Progress interface {
 	// Start is called once, with the number of measurements to come.
 	Start(measurements int)
-	// Next is called before measurement number i, which is of that block. By the
-	// estimates of their jobs, it and all that follow take so long together; what
-	// turned out to be absent or hopeless is not among them.
-	Next(i, block int, job experiment.Job, toDo time.Duration)
+	// Next is called before measurement number i, which belongs to the block.
+	// remaining is the estimated time of this measurement and all that follow,
+	// without those that are known to be impossible.
+	Next(i, block int, job experiment.Job, remaining time.Duration)
 	// Sample is called after each measurement.
 	Sample(s cell.Sample)
 	// Absent is called once for each network that can't be measured.
@@ -47,15 +47,14 @@ type Progress interface {
 }
 
 // Run runs the experiment and writes samples.jsonl and environment.json. When
-// ctx ends it stops within a second, keeps what was measured, marked partial,
+// ctx ends, it stops within a second, keeps what was measured, marks it partial,
 // and returns the context's cause.
 func Run(ctx context.Context, cfg Config) error {
 	cfg.Experiment = permitted(cfg.Experiment, mayUse)
 	return start(ctx, cfg, func(*run) error { return nil })
 }
 
-// start is Run, with something to do between the first record and the first
-// measurement.
+// start is Run with a function to call before the first measurement.
 func start(ctx context.Context, cfg Config, before func(*run) error) error {
 	if cfg.Experiment.Seed == 0 {
 		seed, err := schedule.NewSeed()
@@ -71,7 +70,7 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 	if err != nil {
 		return err
 	}
-	if err := raiseFiles(); err != nil {
+	if err := raiseFileLimit(); err != nil {
 		return err
 	}
 	env, err := newEnvironment(cfg)
@@ -92,14 +91,14 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 		env:      env,
 		testbeds: newTestbeds(cfg.Scratch, runtimes), runtimes: runtimes,
 		attachHosts: map[wiring.Spec]*attacher.Host{},
-		gone:        map[wiring.Spec]bool{}, failed: failures{}, possible: Possible(),
+		absentSpecs: map[wiring.Spec]bool{}, failures: failures{}, possible: Possible(),
 	}
-	err = r.all(ctx, before)
+	err = r.measureAll(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
 }
 
-// newRuntimes is what the experiment's ends may run in. What earlier labs left of
-// them goes.
+// newRuntimes returns the container runtimes for the experiment. It removes what
+// earlier labs left behind.
 func newRuntimes(cfg Config) *container.Set {
 	container.Sweep()
 	var programs []string
@@ -111,11 +110,11 @@ func newRuntimes(cfg Config) *container.Set {
 	return container.NewSet(container.Config{Scratch: cfg.Scratch, Share: []string{controlDir(cfg.Scratch)}, Programs: programs})
 }
 
-// raiseFiles lets this process and all that it starts open as many files as may
-// be: a thousand flows are more than the usual limit leaves room for. The Go
-// runtime has done the same for this process, but takes it back for children
-// unless the limit is set again.
-func raiseFiles() error {
+// raiseFileLimit raises the limit of open files of this process and its children to
+// the hard limit: a thousand flows need more than the usual soft limit. The Go
+// runtime does the same for this process, but restores the old limit in children
+// unless it is set again.
+func raiseFileLimit() error {
 	var limit syscall.Rlimit
 	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)
 	if err == nil {
@@ -137,15 +136,15 @@ type run struct {
 	testbeds    *testbeds
 	runtimes    *container.Set
 	attachHosts map[wiring.Spec]*attacher.Host
-	gone        map[wiring.Spec]bool // what can't be measured, and has been said
-	failed      failures
+	absentSpecs map[wiring.Spec]bool // networks that can't be measured, and are recorded so
+	failures    failures
 	possible    func(experiment.Job) bool
-	// again is how many measurements may still be taken again: on a machine
-	// that is never quiet the experiment must end all the same.
-	again int
+	// repeats is how many measurements may still be repeated: the experiment must
+	// also end on a machine that is never quiet.
+	repeats int
 }
 
-func (r *run) all(ctx context.Context, before func(*run) error) error {
+func (r *run) measureAll(ctx context.Context, before func(*run) error) error {
 	if err := r.env.describeHost(ctx); err != nil {
 		return err
 	}
@@ -158,7 +157,7 @@ func (r *run) all(ctx context.Context, before func(*run) error) error {
 	jobs := r.Experiment.Jobs()
 	blocks := r.blocks(jobs)
 	r.Progress.Start(len(jobs) * len(blocks))
-	r.again = max(maxAttempts, len(jobs)*len(blocks)/againShare)
+	r.repeats = max(maxAttempts, len(jobs)*len(blocks)/repeatShare)
 	done := 0
 	for i, block := range blocks {
 		for order, job := range block.Jobs {
@@ -166,8 +165,8 @@ func (r *run) all(ctx context.Context, before func(*run) error) error {
 			if r.givenUp(job) {
 				continue
 			}
-			toDo := r.estimate(block.Jobs[order:]) + time.Duration(len(blocks)-1-i)*r.estimate(block.Jobs)
-			r.Progress.Next(done, block.Number, job, toDo)
+			remaining := r.estimate(block.Jobs[order:]) + time.Duration(len(blocks)-1-i)*r.estimate(block.Jobs)
+			r.Progress.Next(done, block.Number, job, remaining)
 			if err := r.job(ctx, job, position{block.Number, order}); err != nil {
 				return err
 			}
@@ -176,11 +175,13 @@ func (r *run) all(ctx context.Context, before func(*run) error) error {
 	return nil
 }
 
-// givenUp tells whether a job is not to be measured any more.
-func (r *run) givenUp(job experiment.Job) bool { return r.gone[specOf(job)] || r.failed.hopeless(job) }
+// givenUp reports whether a job is not measured any more.
+func (r *run) givenUp(job experiment.Job) bool {
+	return r.absentSpecs[specOf(job)] || r.failures.hopeless(job)
+}
 
-// estimate is about how long it takes to measure once each of these jobs that can
-// be measured.
+// estimate returns about how long it takes to measure once each of the jobs that
+// can be measured.
 func (r *run) estimate(jobs []experiment.Job) time.Duration {
 	var all time.Duration
 	for _, j := range jobs {
@@ -191,8 +192,8 @@ func (r *run) estimate(jobs []experiment.Job) time.Duration {
 	return all
 }
 
-// blocks schedules the jobs. Where not all wirings can be kept at once, each is
-// made once a block.
+// blocks schedules the jobs. If not all networks can be kept at once, jobs of one
+// network are grouped, so that each network is built once a block.
 func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 	plan := schedule.Plan{Repeat: r.Experiment.Repeat, Warmup: r.Experiment.Warmup, Seed: r.Experiment.Seed}
 	if r.testbeds.plan(jobs) > maxNodes {
@@ -201,25 +202,25 @@ func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 	return schedule.Blocks(jobs, plan)
 }
 
-// finish writes what became known and lets everything go.
+// finish writes the final environment and closes everything.
 func (r *run) finish(complete bool) error {
 	r.env.Partial = !complete
 	r.env.Ended = time.Now()
 	return errors.Join(r.store.environment(r.env), r.store.close(), r.testbeds.close(), r.closeAttachHosts(), r.runtimes.Close())
 }
 
-// position is where in the schedule a measurement stands.
+// position is the place of a measurement in the schedule.
 type position struct {
-	block int // 1 is the first that counts; 0 is warm-up
+	block int // 1 is the first that counts; 0 is the warm-up
 	order int // within the block
 }
 
-// mostFailures is after how many measurements of a job, none of which ever
-// succeeded, it is not tried again: a program that can't do it takes longest to
-// show that.
-const mostFailures = 4
+// maxFailures is the number of measurements of a job, none of them successful,
+// after which the job is given up: a program that can't do it takes the longest to
+// fail.
+const maxFailures = 4
 
-// failures counts the measurements of each job until one succeeds.
+// failures counts the failed measurements of each job until one succeeds.
 type failures map[string]int
 
 func (f failures) note(job experiment.Job, failed bool) {
@@ -229,19 +230,16 @@ func (f failures) note(job experiment.Job, failed bool) {
 	f[f.id(job)]++
 }
 
-func (f failures) hopeless(job experiment.Job) bool { return f[f.id(job)] >= mostFailures }
+func (f failures) hopeless(job experiment.Job) bool { return f[f.id(job)] >= maxFailures }
 
 func (failures) id(job experiment.Job) string { return job.Work.Kind + "|" + job.Cell.Key() }
 
-// maxAttempts is how often one measurement is taken at most; againShare is the
-// share of all measurements that may be taken again, one in so many.
 const (
-	maxAttempts = 3
-	againShare  = 8
+	maxAttempts = 3 // of one measurement
+	repeatShare = 8 // one in so many measurements may be repeated
 )
 
-// job measures one job of a block. Only an error that ends the experiment is
-// returned.
+// job measures one job of a block. It returns only errors that end the experiment.
 func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 	switch job.Work.Kind {
 	case experiment.Setup:
@@ -251,82 +249,91 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 	case experiment.Attach:
 		return r.attach(ctx, job, at)
 	}
-	for attempt := 1; attempt <= maxAttempts; attempt++ {
-		done, err := r.attempt(ctx, job, at, attempt)
-		if done || err != nil {
-			return errors.Join(err, r.letGo(job))
-		}
+	var err error
+	for attempt, done := 1, false; attempt <= maxAttempts && !done && err == nil; attempt++ {
+		done, err = r.attempt(ctx, job, at, attempt)
 	}
-	return r.letGo(job)
+	if e, _ := catalog.Lookup(job.Cell.Network); e.Restless { // its program keeps a processor busy
+		err = errors.Join(err, r.testbeds.dropFor(job))
+	}
+	return err
 }
 
-// letGo closes a testbed whose program keeps a processor busy.
-func (r *run) letGo(job experiment.Job) error {
-	if e, _ := catalog.Lookup(job.Cell.Network); e.Restless {
-		return r.testbeds.dropFor(job)
-	}
-	return nil
-}
-
-// attempt takes one sample of a job. It is done when that counts, or no other is
-// to be taken.
+// attempt takes one sample of a job. done is true if the sample counts, or if the
+// measurement is not repeated.
 func (r *run) attempt(ctx context.Context, job experiment.Job, at position, attempt int) (done bool, err error) {
 	if e, _ := catalog.Lookup(job.Cell.Network); e.Cold {
 		defer func() { err = errors.Join(err, r.testbeds.dropFor(job)) }()
 	}
-	bed, err := r.testbeds.takeTwice(ctx, job)
+	bed, err := r.testbeds.getRetrying(ctx, job)
 	if err != nil && !r.testbeds.worked(job) {
 		return true, r.absent(ctx, job, err)
 	}
-	var s cell.Sample
-	if err != nil { // it worked before: this once it did not
-		s = cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Started: time.Now(), Error: err.Error()}
-	} else {
+	s := newSample(job, at)
+	s.Attempt = attempt
+	switch {
+	case err != nil: // it worked before
+		s.Error = err.Error()
+	case bed.probe.BlackHole:
 		r.env.note(job.Cell, bed.facts)
-		if bed.probe.BlackHole {
-			return true, r.absent(ctx, job, &blackHole{bed.probe})
-		}
+		return true, r.absent(ctx, job, &blackHole{bed.probe})
+	default:
+		r.env.note(job.Cell, bed.facts)
 		measure := r.measure
 		if job.Work.Kind == experiment.Start {
 			measure = r.firstByte
 		}
-		s = measure(ctx, bed, job)
+		if err := measure(ctx, bed, job, &s); err != nil {
+			s.Error = err.Error()
+		}
 		s.Warnings = append(s.Warnings, bed.warnings()...)
 	}
-	if err := context.Cause(ctx); err != nil {
+	if err := r.record(ctx, s); err != nil {
 		return true, err
 	}
-	s.Block, s.Order, s.Attempt = at.block, at.order, attempt
-	if err := r.store.sample(s); err != nil {
-		return true, err
-	}
-	r.Progress.Sample(s)
-	r.failed.note(job, s.Error != "")
-	if counts := s.Bad == "" || s.Warmup(); counts && s.Error == "" || r.again == 0 {
+	r.failures.note(job, s.Error != "")
+	if s.Error == "" && (s.Bad.Text == "" || s.Warmup()) || r.repeats == 0 {
 		return true, nil
 	}
-	r.again--
+	r.repeats--
 	if s.Error != "" && bed != nil {
-		// A server may be what failed: start afresh.
-		bed.stopServers()
+		bed.stopServers() // a server may be what failed
 	}
 	return false, nil
 }
 
-// absent records that a job, and every other that needs the same wiring, can't
-// be measured.
+// newSample returns an empty sample of a job, begun now.
+func newSample(job experiment.Job, at position) cell.Sample {
+	return cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Block: at.block, Order: at.order, Attempt: 1, Started: time.Now()}
+}
+
+// record stores a sample. It returns the context's cause instead if ctx has ended,
+// which spoils a measurement.
+func (r *run) record(ctx context.Context, s cell.Sample) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if err := r.store.add(s); err != nil {
+		return err
+	}
+	r.Progress.Sample(s)
+	return nil
+}
+
+// absent records that a job can't be measured, nor any other that needs the same
+// network.
 func (r *run) absent(ctx context.Context, job experiment.Job, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	r.gone[specOf(job)] = true
+	r.absentSpecs[specOf(job)] = true
 	for _, j := range r.Experiment.Jobs() {
 		if specOf(j) != specOf(job) {
 			continue
 		}
 		a := Absence(err)
 		a.Cell, a.Work = j.Cell, j.Work.Kind
-		if err := r.store.absent(a); err != nil {
+		if err := r.store.add(a); err != nil {
 			return err
 		}
 		if j.Work.Kind == job.Work.Kind && j.Cell.Key() == job.Cell.Key() {
@@ -336,7 +343,13 @@ func (r *run) absent(ctx context.Context, job experiment.Job, err error) error {
 	return nil
 }
 
-// Absence puts the reason why a network can't be measured into words.
+// isAbsence reports whether err says that a network can't be built here or can't
+// carry the traffic, so that another attempt is pointless.
+func isAbsence(err error) bool {
+	return errors.As(err, new(*link.Lack)) || errors.As(err, new(*wiring.NotApplicable))
+}
+
+// Absence returns why a network can't be measured.
 func Absence(err error) cell.Absent {
 	var lack *link.Lack
 	var never *wiring.NotApplicable
@@ -349,7 +362,7 @@ func Absence(err error) cell.Absent {
 	return cell.Absent{Reason: err.Error()}
 }
 
-// silent is the Progress of nobody.
+// silent is a Progress that does nothing.
 type silent struct{}
 
 func (silent) Start(int)                                    {}
@@ -357,8 +370,7 @@ func (silent) Next(int, int, experiment.Job, time.Duration) {}
 func (silent) Sample(cell.Sample)                           {}
 func (silent) Absent(cell.Absent)                           {}
 
-// Available lists every network of the catalogue that this lab can wire, and
-// what the others lack.
+// Available lists every network of the catalogue, with what this lab lacks for it.
 func Available() []Availability {
 	var out []Availability
 	for _, e := range catalog.All() {
@@ -367,8 +379,9 @@ func Available() []Availability {
 	return out
 }
 
-// Possible tells of jobs whether this lab has what they need, as far as that shows
-// before it is tried. What it returns is used from one goroutine.
+// Possible returns a function that reports whether this lab has what a job needs,
+// as far as that can be told before it is tried. The function is not safe for
+// concurrent use.
 func Possible() func(experiment.Job) bool {
 	known := map[[2]string]bool{}
 	return func(j experiment.Job) bool {
@@ -382,23 +395,24 @@ func Possible() func(experiment.Job) bool {
 	}
 }
 
-// Availability says whether a network can be made; Err is nil if so.
+// Availability says whether a network can be built; Err is nil if so.
 type Availability struct {
 	Network string
 	Err     error
 }
 
-// CheckRuntime is nil when ends can run in the runtime of that name, in a lab
-// that root makes or another user; else it says what is missing.
+// CheckRuntime returns nil if ends can run in the runtime of that name, in a lab
+// that root makes or another user; else what is missing.
 func CheckRuntime(name string, root bool) error { return container.CheckIn(name, root) }
 
-// flavour is the kind of lab around this process.
+// flavour returns the kind of lab around this process.
 func flavour() string {
 	f, _ := lab.Inside()
 	return f.String()
 }
 
-// blackHole says that a path passes small packets and swallows full-size ones.
+// blackHole is the error of a path that passes small packets and drops full-size
+// ones.
 type blackHole struct{ probe probe }
 
 func (b *blackHole) Error() string {

@@ -4,24 +4,24 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
-	"cleat/bench/cell"
+	"cleat/internal/atomicfile"
 )
 
 // Names of the files in a result directory.
 const (
 	SamplesFile     = "samples.jsonl"
 	EnvironmentFile = "environment.json"
-	ReportFile      = "report.html"
 )
 
-// ErrNotEmpty says that a result directory already holds results.
+// ErrNotEmpty is returned for a result directory that already holds results.
 var ErrNotEmpty = errors.New("the directory already holds results")
 
-// store writes a result directory. Each sample is one write of one line, so
-// that a kill loses at most the line being written.
+// store writes a result directory. Each sample is one write of one line, so that
+// a kill loses at most the line being written.
 type store struct {
 	dir     string
 	samples *os.File
@@ -42,41 +42,33 @@ func newStore(dir string) (*store, error) {
 	return &store{dir: dir, samples: f}, nil
 }
 
-func (s *store) sample(v cell.Sample) error { return s.line(v) }
-func (s *store) absent(v cell.Absent) error { return s.line(v) }
-
-func (s *store) line(v any) error {
-	b, err := json.Marshal(v)
+// add appends a cell.Sample or a cell.Absent. If the line can't be written in
+// full, as on a full disk, it is taken back.
+func (s *store) add(v any) error {
+	line, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode a sample: %w", err)
 	}
-	if _, err := s.samples.Write(append(b, '\n')); err != nil {
-		return fmt.Errorf("write a sample: %w", err)
+	n, err := s.samples.Write(append(line, '\n'))
+	if err == nil {
+		return nil
 	}
-	return nil
+	if end, seekErr := s.samples.Seek(0, io.SeekEnd); seekErr == nil {
+		s.samples.Truncate(end - int64(n)) // best effort: a reader drops a line that is cut off
+	}
+	return fmt.Errorf("add a sample: %w", err)
 }
 
-// environment writes what is known about the run so far, replacing what was
-// there whole or not at all.
+// environment replaces what is known about the run.
 func (s *store) environment(e Environment) error {
-	b, err := json.MarshalIndent(e, "", "  ")
+	text, err := json.MarshalIndent(e, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode the environment: %w", err)
 	}
-	f, err := os.CreateTemp(s.dir, "."+EnvironmentFile+"-*") // a name that leads nowhere else
-	if err != nil {
-		return fmt.Errorf("write the environment: %w", err)
-	}
-	_, err = f.Write(append(b, '\n'))
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(s.dir, EnvironmentFile))
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("write the environment: %w", err)
-	}
-	return nil
+	return atomicfile.Write(filepath.Join(s.dir, EnvironmentFile), func(w io.Writer) error {
+		_, err := w.Write(append(text, '\n'))
+		return err
+	})
 }
 
 func (s *store) close() error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,26 +20,26 @@ import (
 	"cleat/link"
 )
 
-// maxNodes is how many network namespaces are kept at once; each costs about a
+// maxNodes is the most network namespaces that are kept at once. Each costs about a
 // megabyte of kernel memory, and its servers more.
 const maxNodes = 640
 
-// testbed is a network with the servers on its far ends.
+// testbed is a network with servers on its far ends.
 type testbed struct {
 	*wiring.Network
 	scratch string
-	job     experiment.Job // the first that asked for it
+	job     experiment.Job // the first that needed it
 	servers []*server      // one a pair, nil until needed
 	probe   probe
 	facts   NetworkFacts
 }
 
-// testbeds is a cache of the testbeds that stand, least recently used first.
+// testbeds is a cache of testbeds, least recently used first.
 type testbeds struct {
 	scratch string
-	made    []*testbed
-	pairs   map[wiring.Spec]int // the most pairs that any job needs
-	probed  map[wiring.Spec]probe
+	cached  []*testbed
+	pairs   map[wiring.Spec]int   // the most pairs that any job needs
+	probed  map[wiring.Spec]probe // of networks that worked
 
 	runtimes *container.Set
 }
@@ -47,34 +48,34 @@ func newTestbeds(scratch string, runtimes *container.Set) *testbeds {
 	return &testbeds{scratch: scratch, pairs: map[wiring.Spec]int{}, probed: map[wiring.Spec]probe{}, runtimes: runtimes}
 }
 
-// plan looks ahead, so that each wiring is made once with pairs enough, and
-// says how many nodes all wirings together have.
+// plan records how many pairs each network needs, so that it is built only once. It
+// returns the number of nodes of all networks that are kept.
 func (b *testbeds) plan(jobs []experiment.Job) (nodes int) {
 	for _, j := range jobs {
 		b.pairs[specOf(j)] = max(b.pairs[specOf(j)], j.Cell.Pairs)
 	}
-	for w, pairs := range b.pairs {
-		if e, _ := catalog.Lookup(w.Network); !e.Cold { // those are never kept
+	for spec, pairs := range b.pairs {
+		if e, _ := catalog.Lookup(spec.Network); !e.Cold { // cold networks are never kept
 			nodes += nodesFor(pairs)
 		}
 	}
 	return nodes
 }
 
-// nodesFor is the most nodes that a wiring has: two containers a pair, two
+// nodesFor returns the most nodes that a network has: two containers a pair, two
 // hosts and a switch.
 func nodesFor(pairs int) int { return 2*pairs + 3 }
 
-// take returns the bed for a job, made now if need be.
-func (b *testbeds) take(ctx context.Context, job experiment.Job) (*testbed, error) {
-	key := specOf(job)
-	i := slices.IndexFunc(b.made, func(o *testbed) bool { return specOf(o.job) == key })
-	if i >= 0 {
-		got := b.made[i]
-		b.made = append(slices.Delete(b.made, i, i+1), got)
-		return got, nil
+// get returns the testbed for a job, and builds it if needed. With an error it may
+// return a testbed as well.
+func (b *testbeds) get(ctx context.Context, job experiment.Job) (*testbed, error) {
+	if i := b.index(job); i >= 0 {
+		bed := b.cached[i]
+		b.cached = append(slices.Delete(b.cached, i, i+1), bed)
+		return bed, nil
 	}
-	cfg := wiring.Config{Spec: key, Pairs: max(b.pairs[key], 1), Scratch: b.scratch}
+	spec := specOf(job)
+	cfg := wiring.Config{Spec: spec, Pairs: max(b.pairs[spec], 1), Scratch: b.scratch}
 	if err := b.makeRoom(nodesFor(cfg.Pairs)); err != nil {
 		return nil, err
 	}
@@ -87,78 +88,78 @@ func (b *testbeds) take(ctx context.Context, job experiment.Job) (*testbed, erro
 		return nil, err
 	}
 	err = b.add(ctx, job, n)
-	return b.made[len(b.made)-1], err
+	return b.cached[len(b.cached)-1], err
 }
 
-// takeTwice is take, tried once more where what failed need not fail again: on a
-// busy machine a tunnel may not come up in time, or a full-size packet be lost,
-// and what is absent once is not measured again.
-func (b *testbeds) takeTwice(ctx context.Context, job experiment.Job) (*testbed, error) {
-	got, err := b.take(ctx, job)
-	if ctx.Err() != nil || catalog.RoleOf(job.Cell.Network) == catalog.Existing || !worthAnother(got, err) {
-		return got, err
+// getRetrying is get with a second attempt if the error may be temporary: on a busy
+// machine a tunnel may not come up in time, or a full-size packet may be lost, and a
+// network that is absent once is not measured again.
+func (b *testbeds) getRetrying(ctx context.Context, job experiment.Job) (*testbed, error) {
+	bed, err := b.get(ctx, job)
+	if ctx.Err() != nil || catalog.RoleOf(job.Cell.Network) == catalog.Existing || !isTemporary(bed, err) {
+		return bed, err
 	}
-	if dropped := b.dropFor(job); dropped != nil {
-		return nil, errors.Join(err, dropped)
+	if dropErr := b.dropFor(job); dropErr != nil {
+		return nil, errors.Join(err, dropErr)
 	}
 	if err == nil {
 		delete(b.probed, specOf(job))
 	}
-	return b.take(ctx, job)
+	return b.get(ctx, job)
 }
 
-// worthAnother tells whether what take returned may be better the next time: not
-// when all is well, or when the error says what this machine or a design lacks.
-func worthAnother(got *testbed, err error) bool {
+// isTemporary reports whether another call of get may return something better: not
+// if all is well, or if the error says what this machine or a design lacks.
+func isTemporary(bed *testbed, err error) bool {
 	if err == nil {
-		return got.probe.BlackHole
+		return bed.probe.BlackHole
 	}
-	var lack *link.Lack
-	var never *wiring.NotApplicable
-	var param *link.ParamError
-	return !errors.As(err, &lack) && !errors.As(err, &never) && !errors.As(err, &param)
+	return !isAbsence(err) && !errors.As(err, new(*link.ParamError))
 }
 
-// adopt takes a wiring that was not made here for a job.
+// adopt adds a testbed for a network that existed before.
 func (b *testbeds) adopt(ctx context.Context, job experiment.Job, n *wiring.Network) error {
-	key := specOf(job)
-	if slices.ContainsFunc(b.made, func(o *testbed) bool { return specOf(o.job) == key }) {
+	if b.index(job) >= 0 {
 		return nil
 	}
 	return b.add(ctx, job, n)
 }
 
-// add keeps a wiring and looks at it once. What is to begin cold is not looked at
-// again when it is made anew: its path is the same, and full-size packets would
-// teach it what its links are like.
+// index returns the position of a job's testbed in the cache, or -1.
+func (b *testbeds) index(job experiment.Job) int {
+	return slices.IndexFunc(b.cached, func(o *testbed) bool { return specOf(o.job) == specOf(job) })
+}
+
+// add caches a testbed for a network and probes its path. A cold network is not
+// probed again when it is rebuilt: its path is the same, and full-size packets would
+// teach the network what its links are like.
 func (b *testbeds) add(ctx context.Context, job experiment.Job, n *wiring.Network) error {
-	got := &testbed{Network: n, scratch: b.scratch, job: job, servers: make([]*server, len(n.Pairs))}
-	b.made = append(b.made, got)
-	got.facts = got.lookAround()
+	bed := &testbed{Network: n, scratch: b.scratch, job: job, servers: make([]*server, len(n.Pairs)), facts: NetworkFacts{Notes: n.Notes}}
+	b.cached = append(b.cached, bed)
 	known, ok := b.probed[specOf(job)]
 	if e, _ := catalog.Lookup(job.Cell.Network); ok && e.Cold {
-		got.take(known)
+		bed.setProbe(known)
 		return nil
 	}
-	if err := got.probePath(ctx); err != nil {
+	if err := bed.probePath(ctx); err != nil {
 		return err
 	}
-	b.probed[specOf(job)] = got.probe
+	b.probed[specOf(job)] = bed.probe
 	return nil
 }
 
-// specOf describes the network that a job needs.
+// specOf returns the spec of the network that a job needs.
 func specOf(job experiment.Job) wiring.Spec { return wiring.SpecOf(job.Cell) }
 
-// makeRoom drops the least recently used beds until so many nodes fit.
+// makeRoom closes the least recently used testbeds until so many more nodes fit.
 func (b *testbeds) makeRoom(nodes int) error {
-	for _, o := range b.made {
+	for _, o := range b.cached {
 		nodes += o.NodeCount()
 	}
-	for nodes > maxNodes && len(b.made) > 0 {
-		oldest := b.made[0]
+	for nodes > maxNodes && len(b.cached) > 0 {
+		oldest := b.cached[0]
 		nodes -= oldest.NodeCount()
-		b.made = b.made[1:]
+		b.cached = b.cached[1:]
 		if err := oldest.close(); err != nil {
 			return err
 		}
@@ -166,18 +167,18 @@ func (b *testbeds) makeRoom(nodes int) error {
 	return nil
 }
 
-// dropFor closes the bed of a job, if there is one.
+// dropFor closes the testbed of a job, if there is one.
 func (b *testbeds) dropFor(job experiment.Job) error {
-	i := slices.IndexFunc(b.made, func(o *testbed) bool { return specOf(o.job) == specOf(job) })
+	i := b.index(job)
 	if i < 0 {
 		return nil
 	}
-	o := b.made[i]
-	b.made = slices.Delete(b.made, i, i+1)
-	return o.close()
+	bed := b.cached[i]
+	b.cached = slices.Delete(b.cached, i, i+1)
+	return bed.close()
 }
 
-// worked tells whether a bed for the job was there before.
+// worked reports whether traffic has passed over the job's network before.
 func (b *testbeds) worked(job experiment.Job) bool {
 	_, ok := b.probed[specOf(job)]
 	return ok
@@ -185,10 +186,10 @@ func (b *testbeds) worked(job experiment.Job) bool {
 
 func (b *testbeds) close() error {
 	var errs []error
-	for _, o := range b.made {
+	for _, o := range b.cached {
 		errs = append(errs, o.close())
 	}
-	b.made = nil
+	b.cached = nil
 	return errors.Join(errs...)
 }
 
@@ -202,10 +203,19 @@ type server struct {
 	proc    lab.Proc
 	engine  string
 	cpus    []int
-	control string // path of its control socket; "" where it can't have one
+	control string // path of its control socket; "" if it can't have one
 }
 
-// serve makes sure that pair i has a server of that engine on those processors.
+// controlFlag returns the flag by which clients reach the control socket.
+func (s *server) controlFlag() []string {
+	if s.control == "" {
+		return nil
+	}
+	return []string{"--control", "unix:" + s.control}
+}
+
+// serve returns the server of pair i with that engine on those processors, started
+// if needed.
 func (b *testbed) serve(ctx context.Context, i int, engine string, cpus []int) (*server, error) {
 	if s := b.servers[i]; s != nil {
 		if s.engine == engine && slices.Equal(s.cpus, cpus) {
@@ -218,7 +228,7 @@ func (b *testbed) serve(ctx context.Context, i int, engine string, cpus []int) (
 	args := []string{lab.Self, "traffic", "serve", "--json", "--listen", p.Listen.String(), "--engine", engine}
 	if _, onHost := p.Server.(lab.Host); !onHost && engine == engineCleat {
 		s.control = fmt.Sprintf("%s/%p-%d.sock", controlDir(b.scratch), b, i)
-		args = append(args, "--control", "unix:"+s.control)
+		args = append(args, s.controlFlag()...)
 	}
 	if err := startServer(ctx, p, s, args); err != nil {
 		return nil, err
@@ -227,8 +237,8 @@ func (b *testbed) serve(ctx context.Context, i int, engine string, cpus []int) (
 	return s, nil
 }
 
-// controlDir is where control sockets are, which both ends of a pair must see, in
-// whatever they run.
+// controlDir returns the directory of control sockets. Both ends of a pair see it,
+// whatever runtime they run in.
 func controlDir(scratch string) string { return filepath.Join(scratch, "control") }
 
 // engineCleat is the engine built into this program.
@@ -256,21 +266,22 @@ func startServer(ctx context.Context, p wiring.Pair, s *server, args []string) e
 		out.Close()
 		return fmt.Errorf("start a server at %s: %w", p.Listen, err)
 	}
-	// The server's later lines are of no interest, but it must be able to
-	// write them: the reader goes with the server.
+	// Nobody reads the server's later lines, but it must be able to write them. The
+	// goroutine ends with the server.
 	go func() {
-		defer out.Close()
-		drain(out)
+		io.Copy(io.Discard, out)
+		out.Close()
 	}()
 	return nil
 }
 
-// serverStart is how long a server may take to listen; 128 of them start
-// together on a small machine.
-const serverStart = 20 * time.Second
+// serverTimeout bounds how long a server takes to listen: 128 of them start together
+// on a small machine.
+const serverTimeout = 20 * time.Second
 
+// firstLine reads the first line of output within serverTimeout.
 func firstLine(ctx context.Context, f *os.File) (string, error) {
-	deadline := time.Now().Add(serverStart)
+	deadline := time.Now().Add(serverTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
 	}
@@ -281,24 +292,15 @@ func firstLine(ctx context.Context, f *os.File) (string, error) {
 	defer stop()
 	line, err := bufio.NewReaderSize(f, 4096).ReadString('\n')
 	if err != nil && line == "" {
-		return "", fmt.Errorf("it said nothing: %w", err)
+		return "", fmt.Errorf("no output: %w", err)
 	}
 	return line, f.SetReadDeadline(time.Time{})
-}
-
-func drain(f *os.File) {
-	buf := make([]byte, 4096)
-	for {
-		if _, err := f.Read(buf); err != nil {
-			return
-		}
-	}
 }
 
 func (b *testbed) stopServer(i int) {
 	if s := b.servers[i]; s != nil {
 		s.proc.Kill()
-		s.proc.Wait() // it was killed: how it ended says nothing
+		s.proc.Wait() // its status says nothing: it was killed
 		b.servers[i] = nil
 	}
 }

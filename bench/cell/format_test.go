@@ -45,37 +45,3 @@ func FuzzDigits(f *testing.F) {
 		}
 	})
 }
-
-func TestScale(t *testing.T) {
-	for _, c := range []struct {
-		m    Metric
-		x    float64
-		want string
-	}{
-		{Throughput, 34.51e9, "34.5 Gbit/s"}, {Loss, 0.0051, "0.510 %"}, {LatencyP99, 123_400, "123 µs"},
-		{Connections, 9312, "9310 1/s"}, {Packets, 1.25e6, "1250 1000/s"}, {SetupTime, 12.34e6, "12.3 ms"},
-	} {
-		u := c.m.Scale()
-		if got := u.Of(c.x) + " " + u.Unit; got != c.want {
-			t.Errorf("%s %g: %q, want %q", c.m, c.x, got, c.want)
-		}
-	}
-}
-
-func TestTitleTellsMetricsApart(t *testing.T) {
-	seen := map[string]Metric{}
-	for _, m := range Metrics() {
-		if other, ok := seen[m.Title()]; ok || m.Title() == "" {
-			t.Errorf("%s and %s are both %q", m, other, m.Title())
-		}
-		seen[m.Title()] = m
-	}
-}
-
-func TestCompareMetricsPutsTheUnknownLast(t *testing.T) {
-	for _, m := range Metrics() {
-		if CompareMetrics(m, "aaa") >= 0 || CompareMetrics("aaa", m) <= 0 {
-			t.Errorf("an unknown metric comes before %s", m)
-		}
-	}
-}

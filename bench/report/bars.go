@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,18 +11,14 @@ import (
 )
 
 // barFigure is a set of horizontal plots with one row per network. All
-// horizontal places are percentages of the plot's width, as text.
+// horizontal positions are percentages of the plot's width, as text.
 type barFigure struct {
 	ID, Title, Caption string
 	Keys               []key
-	Unit               string
 	Panels             []barPanel
 }
 
-// mostPanels is how many plots a figure shows at once; the rest is folded away.
-const mostPanels = 8
-
-// Open are the panels shown at once, Folded the rest.
+// Open returns the panels shown at once, Folded the rest.
 func (f barFigure) Open() []barPanel   { return f.Panels[:min(mostPanels, len(f.Panels))] }
 func (f barFigure) Folded() []barPanel { return f.Panels[min(mostPanels, len(f.Panels)):] }
 
@@ -42,7 +37,7 @@ type barGroup struct {
 	Rows  []barRow
 }
 
-// tick is a number on an axis; the Class "minor" lets narrow plots leave it out.
+// tick is a number on an axis. Narrow plots hide those of the Class "minor".
 type tick struct{ At, Text, Anchor, Class string }
 
 type barRow struct {
@@ -51,7 +46,7 @@ type barRow struct {
 	Label             string // everything the row shows, in words
 	Value, Sub        string
 	Grid              []tick
-	Ref               string // where the reference line is; "" for none
+	Ref               string // position of the reference line; "" for none
 	Segments          []segment
 	Dots              []dot
 	Spans             []span
@@ -65,7 +60,7 @@ type dot struct {
 	Tip string
 }
 
-// span is a mark with its interval; Shape is a path around the mark's place.
+// span is a mark with its interval; Shape is a path around the mark's position.
 type span struct{ X, Low, High, Class, Shape, Tip string }
 
 // Shapes of marks in rows.
@@ -76,359 +71,255 @@ const (
 	diamond = "M0-5.5L5.5 0L0 5.5L-5.5 0z"
 )
 
-// rowMiddle is the middle of a row's plot, in pixels: half of the height that
-// the template gives it.
+// rowMiddle is the middle of a row's plot in pixels: half of its height in the
+// template.
 const rowMiddle = 13
 
-func percent(x float64) string { return strconv.FormatFloat(x*100, 'f', 2, 64) + "%" }
+// bars draws figures of bars.
+type bars struct {
+	in    Input
+	sums  []cell.Summary // those to draw
+	signs map[Mark]string
+	by    map[Mark]cell.Summary
+	dots  map[Mark][]float64
+}
 
-// Distances between two numbers on an axis, as parts of its width: closer than
-// crowded on a wide screen they would touch, closer than tight on a telephone.
-const (
-	crowded = 0.07
-	tight   = 0.16
-)
-
-func tickMarks(s scale) []tick {
-	out := make([]tick, len(s.ticks))
-	wide, narrow := 2.0, 2.0 // the places of the nearest numbers to the right
-	for i := len(s.ticks) - 1; i >= 0; i-- {
-		at := s.at(s.ticks[i])
-		t := tick{At: percent(at), Text: tickText(s.ticks[i]), Anchor: "middle"}
-		switch i {
-		case 0:
-			t.Anchor = "start"
-		case len(s.ticks) - 1:
-			t.Anchor = "end"
+func newBars(in Input, sums []cell.Summary, signs map[Mark]string) bars {
+	b := bars{in: in, sums: sums, signs: signs, by: map[Mark]cell.Summary{}, dots: map[Mark][]float64{}}
+	for _, s := range sums {
+		b.by[markOf(s)] = s
+	}
+	for _, s := range in.Samples {
+		for m, x := range s.Values {
+			if !s.Warmup() && s.Bad.Text == "" && s.Error == "" {
+				mark := Mark{s.Key(), m}
+				b.dots[mark] = append(b.dots[mark], x)
+			}
 		}
+	}
+	return b
+}
+
+// figures draws every metric. The latencies share a figure. A throughput is left
+// out where it is shown as a share of what could be reached.
+func (b bars) figures() []barFigure {
+	var out []barFigure
+	for _, m := range cell.Metrics() {
+		sums := slices.DeleteFunc(ofMetric(b.sums, m), func(s cell.Summary) bool {
+			_, relative := b.by[Mark{s.Key(), cell.OfIdeal}]
+			return m == cell.Throughput && relative
+		})
 		switch {
-		case wide-at < crowded:
-			t.Text = ""
-		case narrow-at < tight:
-			t.Class = "minor"
-			wide = at
+		case len(sums) == 0 || m == cell.Ideal || m == cell.LatencyP99 || m == cell.LatencyP999:
+		case m == cell.LatencyP50:
+			out = append(out, b.latency(sums))
+		case m == cell.ProcessorTime:
+			out = append(out, b.cost(sums))
 		default:
-			wide, narrow = at, at
+			out = append(out, b.metric(m, sums))
 		}
-		out[i] = t
 	}
 	return out
 }
 
-// tickText writes a tick without needless zeros.
-func tickText(x float64) string {
-	if x >= 10000 {
-		return strconv.FormatFloat(x/1000, 'f', -1, 64) + "k"
-	}
-	return strconv.FormatFloat(x, 'g', 5, 64)
-}
-
-// barPanels parts sums by the factors that vary, or by the conditions over several
-// links, and each part into roles.
-func barPanels(in Input, sums []cell.Summary, make func(panel []cell.Summary) barPanel) []barPanel {
-	fs, title := varying(sums), describe
-	if in.paper() {
-		fs, title = conditions(sums), sayConditions
-	}
+// panels splits the sums of one metric by conditions and roles and draws each
+// panel on the axis. A panel with a reference line has it at the loopback's number.
+func (b bars) panels(sums []cell.Summary, axis scale, per float64, unit string, draw func(r *barRow, s cell.Summary)) []barPanel {
 	var out []barPanel
-	for _, part := range groups(fs, sums) {
-		p := make(part)
-		p.Title = capital(title(fs, part[0].Cell))
+	fs := varying(sums)
+	ticks := tickMarks(axis)
+	for _, part := range partition(fs, sums) {
+		p := barPanel{Title: capital(cell.Describe(fs, part[0].Cell)), Unit: unit, Axis: ticks}
+		ref := ""
+		if s, ok := reference(part); ok {
+			ref = percent(axis.at(s.Median / per))
+		}
+		for _, g := range arrange(part)[0].groups {
+			bg := barGroup{Title: g.title}
+			for _, r := range g.rows {
+				s := r.by[sums[0].Metric]
+				e, _ := catalog.Lookup(s.Network)
+				row := barRow{Name: r.label, Title: e.Title, Sign: b.signs[markOf(s)], Grid: ticks, Ref: ref}
+				switch {
+				case r.role == catalog.Baseline:
+					row.Class = "base"
+				case row.Sign != "":
+					row.Class = "best"
+				}
+				draw(&row, s)
+				bg.Rows = append(bg.Rows, row)
+			}
+			p.Groups = append(p.Groups, bg)
+		}
+		if p.Title != "" && len(p.Groups) == 1 {
+			p.Groups[0].Title = ""
+		}
 		out = append(out, p)
 	}
 	return out
 }
 
-// byRole puts the rows of one panel under their roles; within a role the best
-// comes first, except for baselines, which keep the catalogue's order. Where there
-// is no other role than that of several links it needs no title.
-func byRole(in Input, sums []cell.Summary, row func(cell.Summary) barRow) []barGroup {
-	parts := map[catalog.Role][]cell.Summary{}
-	for _, s := range sums {
-		parts[catalog.RoleOf(s.Network)] = append(parts[catalog.RoleOf(s.Network)], s)
-	}
-	var out []barGroup
-	for _, role := range catalog.Roles() {
-		part := parts[role]
-		if len(part) == 0 {
-			continue
-		}
-		if role != catalog.Baseline {
-			slices.SortStableFunc(part, func(a, b cell.Summary) int {
-				if a.Metric.LowerIsBetter() {
-					return cmp.Compare(a.Median, b.Median)
-				}
-				return cmp.Compare(b.Median, a.Median)
-			})
-		}
-		g := barGroup{Title: role.Title()}
-		if in.paper() {
-			g.Title = ""
-		}
-		for _, s := range part {
-			g.Rows = append(g.Rows, row(s))
-		}
-		out = append(out, g)
-	}
-	return out
-}
-
-// reference is the number of loopback in the panel, for the line through all
-// rows.
+// reference returns the loopback's number, for a line through all rows.
 func reference(sums []cell.Summary) (cell.Summary, bool) {
-	for _, name := range []string{"loopback", "host-loopback"} {
-		for _, s := range sums {
-			if s.Network == name {
-				return s, true
-			}
-		}
+	i := slices.IndexFunc(sums, func(s cell.Summary) bool {
+		return catalog.RoleOf(s.Network) == catalog.Baseline && s.Metric != cell.ProcessorTime
+	})
+	if i < 0 {
+		return cell.Summary{}, false
 	}
-	return cell.Summary{}, false
+	return sums[i], true
 }
 
-// plotBars shows one metric by network: a bar to the median, the interval, and
-// each sample as a dot.
-func plotBars(in Input, m cell.Metric, signs map[Mark]string) barFigure {
-	sums := ofMetric(in.available(), m)
-	u := m.Scale()
-	dots := samplesOf(in, m)
-	top := 0.0
+// metric shows one metric by network: a bar to the median, the interval, and each
+// sample as a dot.
+func (b bars) metric(m cell.Metric, sums []cell.Summary) barFigure {
+	scale := m.Scale()
+	top, dots := 0.0, false
 	for _, s := range sums {
-		_, _, hi := centre(s, in.thesis())
-		top = max(top, hi, s.Median)
-		for _, x := range dots[s.Key()] {
-			top = max(top, x)
+		top = max(top, s.CIHigh, s.Median)
+		for _, x := range b.dots[markOf(s)] {
+			top, dots = max(top, x), true
 		}
 	}
-	sc := linear(top/u.Per, 5)
-	f := barFigure{ID: string(m), Title: metricName(m), Unit: u.Unit, Caption: barCaption(in, sums, len(dots) > 0)}
-	f.Keys = barKeys(sums, m, signs)
-	f.Panels = barPanels(in, sums, func(panel []cell.Summary) barPanel {
-		p := barPanel{Axis: tickMarks(sc), Unit: f.Unit}
-		ref := ""
-		if r, ok := reference(panel); ok {
-			y, _, _ := centre(r, in.thesis())
-			ref = percent(sc.at(y / u.Per))
+	axis := linear(top/scale.Per, 5)
+	at := func(x float64) string { return percent(axis.at(x / scale.Per)) }
+	f := barFigure{ID: string(m), Title: capital(m.Title()), Caption: b.caption(sums, dots), Keys: b.keys(sums)}
+	f.Panels = b.panels(sums, axis, scale.Per, scale.Unit, func(r *barRow, s cell.Summary) {
+		r.Value, r.Sub = scale.Of(s.Median), intervalOf(s)
+		r.Label = r.Name + ": " + r.Value + " " + scale.Unit
+		if r.Sub != "" {
+			r.Label += ", interval " + r.Sub
 		}
-		p.Groups = byRole(in, panel, func(s cell.Summary) barRow {
-			r := newRow(s, signs[Mark{s.Key(), m}], p.Axis, ref)
-			r.Name = in.rowName(s.Cell)
-			y, lo, hi := centre(s, in.thesis())
-			r.Value, r.Sub = u.Of(y), intervalOf(s, u.Interval(lo, hi))
-			r.Label = r.Name + ": " + r.Value + " " + u.Unit
-			if r.Sub != "" {
-				r.Label += ", interval " + r.Sub
-			}
-			if beside := in.Versus.Beside(s.Network, s.Cell, m); beside != "" {
-				r.Sub = strings.TrimSpace(r.Sub + " " + beside)
-				r.Label += ", " + beside + " " + in.Versus.Subject
-			}
-			r.Segments = []segment{{"0%", percent(sc.at(y / u.Per)), "bar", r.Label}}
-			r.Spans = []span{{percent(sc.at(y / u.Per)), percent(sc.at(lo / u.Per)), percent(sc.at(hi / u.Per)), "median", stroke, r.Label}}
-			for i, x := range dots[s.Key()] {
-				r.Dots = append(r.Dots, dot{percent(sc.at(x / u.Per)), rowMiddle + [...]int{0, -3, 3}[i%3], u.Of(x) + " " + u.Unit})
-			}
-			return r
-		})
-		return p
+		if multiple := b.in.Versus.Beside(s.Network, s.Cell, m); multiple != "" {
+			r.Sub = strings.TrimSpace(r.Sub + " " + multiple)
+			r.Label += ", " + multiple + " " + b.in.Versus.Subject
+		}
+		r.Segments = []segment{{"0%", at(s.Median), "bar", r.Label}}
+		r.Spans = []span{{at(s.Median), at(s.CILow), at(s.CIHigh), "median", stroke, r.Label}}
+		for i, x := range b.dots[markOf(s)] {
+			r.Dots = append(r.Dots, dot{at(x), rowMiddle + [...]int{0, -3, 3}[i%3], scale.Of(x) + " " + scale.Unit})
+		}
 	})
 	return f
 }
 
-func newRow(s cell.Summary, sign string, axis []tick, ref string) barRow {
-	e, _ := catalog.Lookup(s.Network)
-	r := barRow{Name: s.Network, Title: e.Title, Sign: sign, Grid: axis, Ref: ref}
-	switch {
-	case e.Role == catalog.Baseline:
-		r.Class = "base"
-	case sign != "":
-		r.Class = "best"
+func (b bars) caption(sums []cell.Summary, dots bool) string {
+	m := sums[0].Metric
+	text := capital(better(m)) + ". A bar ends at the median"
+	if about := m.About(); about != "" {
+		text = capital(about) + "; " + better(m) + ". A bar ends at the median"
 	}
-	return r
-}
-
-// samplesOf collects the values that count, by cell.
-func samplesOf(in Input, m cell.Metric) map[string][]float64 {
-	out := map[string][]float64{}
-	for _, s := range in.Samples {
-		if v, ok := s.Values[m]; ok && !s.Warmup() && s.Bad == "" && s.Error == "" {
-			out[s.Key()] = append(out[s.Key()], v)
-		}
-	}
-	return out
-}
-
-func barCaption(in Input, sums []cell.Summary, dots bool) string {
-	what := "A bar ends at the median"
 	if level := levelText(sums); level != "" {
-		what += ", the whisker is its " + level + " interval"
-	}
-	if in.thesis() {
-		what = "A bar ends at the mean, the whisker is one standard error each way"
+		text += ", the whisker is its " + level + " interval"
 	}
 	if dots {
-		what += ", each dot a sample"
+		text += ", each dot a sample"
 	}
-	text := capital(better(sums[0].Metric)) + ". "
-	if m := meaning(sums[0].Metric); m != "" {
-		text = capital(m) + "; " + better(sums[0].Metric) + ". "
-	}
-	text += what + "; " + counts(sums) + "."
-	if slices.ContainsFunc(sums, func(s cell.Summary) bool { return in.Versus.Beside(s.Network, s.Cell, s.Metric) != "" }) {
-		text += " ×: how many times the number of " + in.Versus.Subject + "."
-	}
-	if sums[0].Metric == cell.SteadyOfIdeal {
-		text += " " + steadyText(in)
+	text += "; " + counts(sums) + "."
+	if slices.ContainsFunc(sums, func(s cell.Summary) bool { return b.in.Versus.Beside(s.Network, s.Cell, m) != "" }) {
+		text += " ×: how many times the number of " + b.in.Versus.Subject + "."
 	}
 	return text
 }
 
-// barKeys explains the signs that really occur.
-func barKeys(sums []cell.Summary, m cell.Metric, signs map[Mark]string) []key {
+// keys explains the signs that occur, and the reference line.
+func (b bars) keys(sums []cell.Summary) []key {
 	var out []key
-	has := func(sign string) bool {
-		return slices.ContainsFunc(sums, func(s cell.Summary) bool { return signs[Mark{s.Key(), m}] == sign })
+	if text := signText(sums, b.signs, "’"); text != "" {
+		out = append(out, key{"k-best", text})
 	}
-	switch best, tie := has("*"), has("~"); {
-	case best && tie:
-		out = append(out, key{"k-best", "best of its group (*), or can’t be told apart from it (~)"})
-	case best:
-		out = append(out, key{"k-best", "best of its group (*)"})
-	case tie:
-		out = append(out, key{"k-best", "can’t be told apart from the best of its group (~)"})
-	}
-	if r, ok := reference(sums); ok && m != cell.ProcessorTime {
+	if r, ok := reference(sums); ok {
 		out = append(out, key{"k-ref", r.Network})
 	}
 	return out
 }
 
-// plotCPU shows the processor time per data moved, split by where it was spent.
-// Where a numeric factor has many levels, only its lowest is shown.
-func plotCPU(in Input, signs map[Mark]string) (barFigure, bool) {
-	var sums []cell.Summary
+// signText explains the signs that occur among sums; "" if there are none.
+func signText(sums []cell.Summary, signs map[Mark]string, apostrophe string) string {
+	var parts []string
+	for _, sign := range []struct{ sign, text string }{{"*", "best of its group"}, {"~", "can" + apostrophe + "t be told apart from the best of its group"}} {
+		if slices.ContainsFunc(sums, func(s cell.Summary) bool { return signs[markOf(s)] == sign.sign }) {
+			parts = append(parts, sign.sign+" "+sign.text)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// cost shows the processor time per data moved, split by where it was spent.
+func (b bars) cost(sums []cell.Summary) barFigure {
+	m := cell.ProcessorTime
 	top := 0.0
-	for _, s := range ofMetric(in.available(), cell.Throughput) {
-		if s.CoresPerGbit.Total() > 0 {
-			sums = append(sums, s)
-		}
-	}
-	f := barFigure{ID: "cpu", Title: "Processor time per Gbit/s", Unit: "cores per Gbit/s",
-		Keys:    []key{{"k-user", "user"}, {"k-system", "system"}, {"k-softirq", "softirq"}},
-		Caption: "Less is better. What the whole machine spent, both ends together: 0.1 means that 10 Gbit/s keep one processor busy."}
-	if x, ok := xAxis(varying(sums), sums); ok {
-		level := ""
-		sums, level = lowest(x, sums)
-		f.Caption += " Here with " + say(x, level) + "."
-	}
-	if len(sums) == 0 {
-		return f, false
-	}
 	for _, s := range sums {
-		top = max(top, s.CoresPerGbit.Total())
+		top = max(top, s.Median)
 	}
-	f.Keys = append(f.Keys, barKeys(sums, cell.ProcessorTime, signs)...)
-	sc := linear(top, 5)
-	f.Panels = barPanels(in, sums, func(panel []cell.Summary) barPanel {
-		p := barPanel{Axis: tickMarks(sc), Unit: f.Unit}
-		p.Groups = byRole(in, panel, func(s cell.Summary) barRow {
-			r := newRow(s, signs[Mark{s.Key(), cell.ProcessorTime}], p.Axis, "")
-			c := s.CoresPerGbit
-			r.Value = cell.Digits(c.Total())
-			r.Label = fmt.Sprintf("%s: user %s, system %s, softirq %s cores per Gbit/s", s.Network, cell.Digits(c.User), cell.Digits(c.System), cell.Digits(c.SoftIRQ))
-			x := 0.0
-			for _, part := range []struct {
-				class string
-				w     float64
-			}{{"user", c.User}, {"system", c.System}, {"softirq", c.SoftIRQ}} {
-				r.Segments = append(r.Segments, segment{percent(sc.at(x)), percent(sc.at(x+part.w) - sc.at(x)), part.class, part.class + " " + cell.Digits(part.w)})
-				x += part.w
-			}
-			return r
-		})
-		for i := range p.Groups {
-			slices.SortStableFunc(p.Groups[i].Rows, func(a, b barRow) int { return cmp.Compare(number64(a.Value), number64(b.Value)) })
+	axis := linear(top, 5)
+	f := barFigure{ID: "cpu", Title: "Processor time per Gbit/s", Caption: capital(better(m)) + ". " + capital(m.About()) + ".",
+		Keys: append([]key{{"k-user", "user"}, {"k-system", "system"}, {"k-softirq", "softirq"}}, b.keys(sums)...)}
+	f.Panels = b.panels(sums, axis, 1, m.Scale().Unit, func(r *barRow, s cell.Summary) {
+		c := s.CoresPerGbit
+		r.Value = cell.Digits(c.Total())
+		r.Label = fmt.Sprintf("%s: user %s, system %s, softirq %s cores per Gbit/s", r.Name, cell.Digits(c.User), cell.Digits(c.System), cell.Digits(c.SoftIRQ))
+		x := 0.0
+		for _, part := range []struct {
+			class string
+			w     float64
+		}{{"user", c.User}, {"system", c.System}, {"softirq", c.SoftIRQ}} {
+			r.Segments = append(r.Segments, segment{percent(axis.at(x)), percent(axis.at(x+part.w) - axis.at(x)), part.class, part.class + " " + cell.Digits(part.w)})
+			x += part.w
 		}
-		return p
 	})
-	return f, true
+	return f
 }
 
-func number64(s string) float64 { x, _ := strconv.ParseFloat(s, 64); return x }
-
-// lowest keeps the summaries at the smallest level of x that is a number.
-func lowest(x cell.Factor, sums []cell.Summary) ([]cell.Summary, string) {
-	for _, level := range values(x, sums) {
-		if _, ok := cell.Number(level); ok {
-			return slices.DeleteFunc(slices.Clone(sums), func(s cell.Summary) bool { return x.Of(s.Cell) != level }), level
-		}
-	}
-	return sums, ""
-}
-
-// plotLatency shows the three percentiles of each network on a logarithmic axis.
-func plotLatency(in Input, signs map[Mark]string) (barFigure, bool) {
+// latency shows the three percentiles of each network on a logarithmic axis.
+func (b bars) latency(sums []cell.Summary) barFigure {
 	percentiles := []struct {
 		m           cell.Metric
 		class, name string
 		shape       string
 	}{{cell.LatencyP50, "p50", "p50", disc}, {cell.LatencyP99, "p99", "p99", square}, {cell.LatencyP999, "p999", "p99.9", diamond}}
-	all := in.available()
-	sums := ofMetric(all, cell.LatencyP50)
-	if len(sums) == 0 {
-		return barFigure{}, false
-	}
-	by := map[Mark]cell.Summary{}
+	scale := cell.LatencyP50.Scale()
 	lo, hi := 0.0, 0.0
-	for _, p := range percentiles {
-		for _, s := range ofMetric(all, p.m) {
-			by[Mark{s.Key(), p.m}] = s
-			y, a, b := centre(s, in.thesis())
-			if a = min(a, y); a > 0 && (lo == 0 || a < lo) {
-				lo = a
-			}
-			hi = max(hi, y, b)
+	for _, s := range b.sums {
+		if !s.Metric.IsLatency() {
+			continue
 		}
+		if low := min(s.CILow, s.Median); low > 0 && (lo == 0 || low < lo) {
+			lo = low
+		}
+		hi = max(hi, s.Median, s.CIHigh)
 	}
-	u := cell.LatencyP50.Scale()
-	sc := decades(lo/u.Per, hi/u.Per)
+	axis := decades(lo/scale.Per, hi/scale.Per)
 	whiskers := ""
 	if level := levelText(sums); level != "" {
 		whiskers = "whiskers are " + level + " intervals of the median over the blocks; "
 	}
-	f := barFigure{ID: "latency", Title: "Latency", Unit: "p50, p99 / p99.9 in " + u.Unit,
+	f := barFigure{ID: "latency", Title: "Latency",
 		Caption: "Less is better. Of a request and its response, from the intended send time; " + whiskers + counts(sums) + ".",
-		Keys:    append([]key{{"k-p50", "p50"}, {"k-p99", "p99"}, {"k-p999", "p99.9"}}, barKeys(sums, cell.LatencyP50, signs)...)}
-	f.Panels = barPanels(in, sums, func(panel []cell.Summary) barPanel {
-		p := barPanel{Axis: tickMarks(sc), Unit: f.Unit}
-		ref := ""
-		if r, ok := reference(panel); ok {
-			ref = percent(sc.at(r.Median / u.Per))
-		}
-		p.Groups = byRole(in, panel, func(s cell.Summary) barRow {
-			r := newRow(s, signs[Mark{s.Key(), s.Metric}], p.Axis, ref)
-			var values, words []string
-			ends := [2]float64{2, -1}
-			for _, pc := range percentiles {
-				one, ok := by[Mark{s.Key(), pc.m}]
-				if !ok {
-					continue
-				}
-				y, a, b := centre(one, in.thesis())
-				at := sc.at(y / u.Per)
-				ends[0], ends[1] = min(ends[0], at), max(ends[1], at)
-				tip := pc.name + " " + u.Of(y) + " µs" + intervalOf(s, ", interval "+u.Interval(a, b))
-				r.Spans = append(r.Spans, span{percent(at), percent(sc.at(a / u.Per)), percent(sc.at(b / u.Per)), pc.class, pc.shape, tip})
-				values = append(values, u.Of(y))
-				words = append(words, tip)
+		Keys:    append([]key{{"k-p50", "p50"}, {"k-p99", "p99"}, {"k-p999", "p99.9"}}, b.keys(sums)...)}
+	f.Panels = b.panels(sums, axis, scale.Per, "p50, p99 / p99.9 in "+scale.Unit, func(r *barRow, s cell.Summary) {
+		var values, words []string
+		left, right := 2.0, -1.0
+		for _, p := range percentiles {
+			one, ok := b.by[Mark{s.Key(), p.m}]
+			if !ok {
+				continue
 			}
-			r.Segments = []segment{{percent(ends[0]), percent(ends[1] - ends[0]), "range", strings.Join(words, "; ")}}
-			r.Value = values[0]
-			r.Sub = strings.Join(values[1:], " / ")
-			r.Label = s.Network + ": " + strings.Join(words, "; ")
-			return r
-		})
-		return p
+			at := func(x float64) float64 { return axis.at(x / scale.Per) }
+			left, right = min(left, at(one.Median)), max(right, at(one.Median))
+			tip := p.name + " " + scale.Of(one.Median) + " " + scale.Unit
+			if interval := intervalOf(one); interval != "" {
+				tip += ", interval " + interval
+			}
+			r.Spans = append(r.Spans, span{percent(at(one.Median)), percent(at(one.CILow)), percent(at(one.CIHigh)), p.class, p.shape, tip})
+			values = append(values, scale.Of(one.Median))
+			words = append(words, tip)
+		}
+		r.Segments = []segment{{percent(left), percent(right - left), "range", strings.Join(words, "; ")}}
+		r.Value, r.Sub = values[0], strings.Join(values[1:], " / ")
+		r.Label = r.Name + ": " + strings.Join(words, "; ")
 	})
-	return f, true
+	return f
 }
+
+func percent(x float64) string { return strconv.FormatFloat(x*100, 'f', 2, 64) + "%" }

@@ -13,7 +13,7 @@ import (
 	"cleat/bench/cell"
 )
 
-// envSection is a part of environment.json as a heading and its facts.
+// envSection is a part of environment.json: a heading and its facts.
 type envSection struct {
 	Title string
 	Facts []fact
@@ -21,10 +21,10 @@ type envSection struct {
 
 type fact struct{ Name, Value string }
 
-// envFirst are the keys that come before the others, at every level, in this
-// order: what changes a result most.
+// envFirst are the keys that come first at every level, in this order: they change
+// a result most.
 var envFirst = []string{
-	"seed", "preset", "experiment", "name", "title", "partial", "started", "taken", "ended", "finished", "duration", "duration_seconds", "repeat", "blocks", "warmup",
+	"seed", "preset", "hostname", "experiment", "name", "title", "partial", "started", "taken", "ended", "finished", "duration", "duration_seconds", "repeat", "blocks", "warmup",
 	"lab", "command", "processors", "flavour", "host", "kernel", "release", "accounting", "preempt", "distribution", "cpu", "model", "online", "cores", "smt", "governors", "governor",
 	"virtualization", "memory", "load", "sysctls", "sysctl", "netfilter", "interfaces", "versions",
 }
@@ -43,13 +43,13 @@ func envKeys(m map[string]any) []string {
 }
 
 // environment arranges whatever environment.json holds: single facts first, then
-// each object as a section of its own; what lies deeper gets dotted names.
+// each object as a section of its own. Nested objects get dotted names.
 func environment(env map[string]any) []envSection {
 	top := envSection{Title: "Run"}
 	var rest []envSection
 	for _, k := range envKeys(env) {
 		if k == "findings" || k == "networks" {
-			continue // shown by themselves
+			continue // shown elsewhere
 		}
 		m, ok := env[k].(map[string]any)
 		if line, isList := env[k].([]any); isList && k == "command" {
@@ -66,7 +66,7 @@ func environment(env map[string]any) []envSection {
 		}
 		section := envSection{Title: capital(words(k))}
 		for _, inner := range envKeys(m) {
-			if deserves(m[inner]) {
+			if needsSection(m[inner]) {
 				rest = append(rest, envSection{capital(words(k)) + ": " + words(inner), facts("", m[inner])})
 				continue
 			}
@@ -86,22 +86,22 @@ func environment(env map[string]any) []envSection {
 	return rest
 }
 
-// deserves tells whether a value inside a section is large enough for a section
-// of its own.
-func deserves(v any) bool {
+// needsSection reports whether a value inside a section is large enough for a
+// section of its own.
+func needsSection(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
 		return len(v) > 6
 	case []any:
-		return !simple(v)
+		return !isSimple(v)
 	}
 	return false
 }
 
-// finding is one thing about the host that spoils a measurement or a network.
+// finding is a setting of the host that distorts measurements or breaks networking.
 type finding struct{ Severity, Title, Detail, Fix string }
 
-// findings reads what cleat doctor said of the host, but not what it found in
+// findings returns what `cleat doctor` reports about the host, without what is in
 // order.
 func findings(env map[string]any) []finding {
 	list, _ := env["findings"].([]any)
@@ -116,24 +116,23 @@ func findings(env map[string]any) []finding {
 	return out
 }
 
-// pathFacts is what is known of one network's links and path.
-type pathFacts struct{ Network, LinkMTU, PathMTU, Nominal, Notes string }
+// pathFacts is what is known of one network's path.
+type pathFacts struct{ Network, LinkMTU, PathMTU, Notes string }
 
-// paths reads what was found out about each network: the keys of "networks" are
+// paths returns the facts of each network's path. The keys of "networks" are
 // "NETWORK" or "NETWORK (detail)".
 func paths(env map[string]any) []pathFacts {
 	networks, _ := env["networks"].(map[string]any)
 	var out []pathFacts
 	for _, k := range slices.Sorted(maps.Keys(networks)) {
 		m, _ := networks[k].(map[string]any)
-		amount := func(key, unit string) string {
-			x, ok := m[key].(float64)
-			if !ok || x <= 0 {
-				return cell.None
+		size := func(key string) string {
+			if x, ok := m[key].(float64); ok && x > 0 {
+				return scalar(x) + " B"
 			}
-			return scalar(x) + " " + unit
+			return cell.None
 		}
-		p := pathFacts{Network: k, LinkMTU: amount("link_mtu_bytes", "B"), PathMTU: amount("path_mtu_bytes", "B"), Nominal: amount("nominal_mbit_per_s", "Mbit/s")}
+		p := pathFacts{Network: k, LinkMTU: size("link_mtu_bytes"), PathMTU: size("path_mtu_bytes")}
 		if notes, _ := m["notes"].([]any); len(notes) > 0 {
 			p.Notes = joined(notes)
 		}
@@ -144,8 +143,9 @@ func paths(env map[string]any) []pathFacts {
 	return out
 }
 
+// words returns a key for people. Sysctls and kernel options stay as they are.
 func words(key string) string {
-	if strings.Contains(key, ".") || key == strings.ToUpper(key) { // a sysctl or kernel option is not prose
+	if strings.Contains(key, ".") || key == strings.ToUpper(key) {
 		return key
 	}
 	return strings.ReplaceAll(key, "_", " ")
@@ -170,7 +170,7 @@ func facts(name string, v any) []fact {
 		}
 		return out
 	case []any:
-		if simple(v) {
+		if isSimple(v) {
 			return []fact{{name, joined(v)}}
 		}
 		var out []fact
@@ -191,8 +191,8 @@ func facts(name string, v any) []fact {
 	return []fact{{name, scalar(v)}}
 }
 
-// oneLine writes an object on one line where that reads better: switches by what
-// is on and off, and whatever is flat but lies deep.
+// oneLine returns an object on one line where that reads better: switches as what
+// is on and off, and flat objects that are nested deeply.
 func oneLine(name string, m map[string]any) (string, bool) {
 	var on, off, all []string
 	for _, k := range envKeys(m) {
@@ -224,11 +224,11 @@ func oneLine(name string, m map[string]any) (string, bool) {
 	return "", false
 }
 
-func simple(list []any) bool {
+func isSimple(list []any) bool {
 	return !slices.ContainsFunc(list, func(e any) bool {
 		_, isMap := e.(map[string]any)
 		l, isList := e.([]any)
-		return isMap || isList && !simple(l)
+		return isMap || isList && !isSimple(l)
 	})
 }
 
@@ -268,7 +268,7 @@ func scalar(v any) string {
 	return fmt.Sprint(v)
 }
 
-// lookup finds the first of several dotted paths that holds a text or a number.
+// lookup returns the text or number at the first of several dotted paths that has one.
 func lookup(env map[string]any, paths ...string) string {
 	for _, path := range paths {
 		var v any = env

@@ -2,29 +2,28 @@ package report
 
 import (
 	"cmp"
+	"maps"
 	"slices"
-	"strconv"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
+	"cleat/internal/look"
 )
 
 // Figure is a set of plots that belong together and share their axes.
 type Figure struct {
-	Title   string // "Figure 5.1 Local TCP"
+	Title   string
 	Caption string // how to read it
 	XLabel  string // with the unit
 	YLabel  string
-	Linear  bool // the x axis: never logarithmic
+	Linear  bool // the x axis is never logarithmic
 	Panels  []Panel
+	metric  cell.Metric
 }
 
 // Panel is one plot: curves over one numeric factor.
 type Panel struct {
-	Title  string // the levels that are the same for the whole panel; may be empty
+	Title  string // the conditions of the panel; may be empty
 	Series []Series
 }
 
@@ -35,127 +34,106 @@ type Series struct {
 	Points   []Point
 }
 
-// Point is one measured number with its spread, in the units of the axes.
+// Point is one number with its interval, in the units of the axes.
 type Point struct {
 	X, Y, Low, High float64
 	Label           string // the level of X as written
 	N               int    // samples
 }
 
-// leastLevels is how many levels a numeric factor needs to become an x axis:
-// through two points every curve is a line.
-const leastLevels = 3
+const (
+	minLevels  = 3 // of a numeric factor that is an x axis: through two points every curve is a line
+	mostPanels = 8 // plots that a figure shows at once
+)
 
-// thesisOrder gives the thesis' figures their numbers.
-var thesisOrder = map[string]string{
-	"local tcp": "5.1", "local udp": "5.2", "switched tcp": "5.3", "switched udp": "5.4",
+// curves are the numbers of one metric that lie on curves: at least minLevels of
+// them differ in the x axis only.
+type curves struct {
+	x     cell.Factor
+	lines [][]cell.Summary // in the order of the report
 }
 
-// Figures arranges the numbers of in as curves: the numeric factor with the most
-// levels is the x axis, a line is a network (or, when only one network was
-// measured, a level of the next factor), a figure is a metric with a topology
-// and a transport, and the rest become panels. It returns nothing when no
-// numeric factor has three levels.
-func Figures(in Input) []Figure {
-	if in.paper() {
-		return paperFigures(in)
-	}
-	var out []Figure
-	all := in.available()
-	for _, m := range cell.Metrics() {
-		if m == cell.Ideal {
-			continue // computed, not measured
-		}
-		u := m.Scale()
-		value := func(s cell.Summary) (y, lo, hi float64) {
-			y, lo, hi = centre(s, in.thesis())
-			return y / u.Per, lo / u.Per, hi / u.Per
-		}
-		out = append(out, curves(in, ofMetric(all, m), metricName(m), u.Unit, value)...)
-	}
-	slices.SortStableFunc(out, func(a, b Figure) int {
-		if in.thesis() && strings.HasPrefix(a.Title, "Figure") && strings.HasPrefix(b.Title, "Figure") {
-			return cmp.Compare(a.Title, b.Title)
-		}
-		return 0
-	})
-	return out
-}
-
-// costFigures are the curves of processor time per Gbit/s.
-func costFigures(in Input) []Figure {
-	value := func(s cell.Summary) (y, lo, hi float64) {
-		y = s.CoresPerGbit.Total()
-		return y, y, y
-	}
-	var sums []cell.Summary
-	for _, s := range ofMetric(in.available(), cell.Throughput) {
-		if s.CoresPerGbit.Total() > 0 {
-			sums = append(sums, s)
-		}
-	}
-	plain := in
-	plain.Preset = "" // the thesis has no such figures, so they get no number
-	return curves(plain, sums, "Processor time", "cores per Gbit/s", value)
-}
-
-func ofMetric(sums []cell.Summary, m cell.Metric) []cell.Summary {
-	var out []cell.Summary
-	for _, s := range sums {
-		if s.Metric == m {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// xAxis picks the numeric factor with the most levels.
-func xAxis(fs []cell.Factor, sums []cell.Summary) (cell.Factor, bool) {
-	var best cell.Factor
-	most := leastLevels - 1
+// findCurves returns the curves of one metric. The x axis is the numeric factor
+// with the most levels; ok is false if no curve has enough of them.
+func findCurves(sums []cell.Summary) (c curves, ok bool) {
+	fs := varying(sums)
+	most := minLevels - 1
 	for _, f := range fs {
-		vs := values(f, sums)
-		n := 0
-		for _, v := range vs {
-			if _, ok := cell.Number(v); ok {
-				n++
+		if n := levels(f, numeric(f, sums)); n > most {
+			c.x, most = f, n
+		}
+	}
+	if c.x.Of == nil {
+		return c, false
+	}
+	for _, part := range partition(without(fs, c.isX), numeric(c.x, sums)) {
+		for _, r := range rowsOf(part) {
+			line := slices.DeleteFunc(slices.Clone(part), func(s cell.Summary) bool { return s.Label() != r.label })
+			if levels(c.x, line) >= minLevels {
+				c.lines = append(c.lines, line)
 			}
 		}
-		if n > most {
-			best, most = f, n
-		}
 	}
-	return best, best.Of != nil
+	return c, len(c.lines) > 0
 }
 
-type valueFunc func(cell.Summary) (y, lo, hi float64)
+// numeric returns the summaries whose level of f has a place on an axis.
+func numeric(f cell.Factor, sums []cell.Summary) []cell.Summary {
+	return slices.DeleteFunc(slices.Clone(sums), func(s cell.Summary) bool {
+		_, ok := f.Position(f.Of(s.Cell))
+		return !ok
+	})
+}
 
-func curves(in Input, sums []cell.Summary, name, yLabel string, value valueFunc) []Figure {
-	fs := varying(sums)
-	x, ok := xAxis(fs, sums)
-	if !ok {
-		return nil
-	}
-	line := cell.Factor{Name: "network", Of: func(c cell.Cell) string { return c.Network }}
-	rest := without(fs, x)
-	if count(line, sums) == 1 && len(rest) > 0 {
-		line = slices.MaxFunc(rest, func(a, b cell.Factor) int { return cmp.Compare(count(a, sums), count(b, sums)) })
-		rest = without(rest, line)
-	}
-	outer, inner := split(rest, sums)
-	var out []Figure
-	for _, group := range groups(outer, sums) {
-		f := Figure{
-			Title:  figureTitle(in, name, outer, group[0].Cell),
-			XLabel: axis(x), YLabel: yLabel,
+// Figures returns the numbers of in as curves, in the order of metrics. A figure
+// is one metric under the levels of the factors that part results; other
+// conditions make panels. A curve is a network with its settings, or, where there
+// is one such only, a level of another condition.
+func Figures(in Input) []Figure {
+	figures, _ := in.figures()
+	return figures
+}
+
+// figures returns the curves, and the marks of the numbers on them.
+func (in Input) figures() (out []Figure, drawn map[Mark]bool) {
+	all := in.available()
+	drawn = map[Mark]bool{}
+	for _, m := range cell.Metrics() {
+		c, ok := findCurves(ofMetric(all, m))
+		if !ok || m == cell.Ideal {
+			continue
 		}
-		f.Caption = curveCaption(in, group, yLabel)
-		for _, panel := range groups(inner, group) {
-			p := Panel{Title: capital(describe(inner, panel[0].Cell))}
-			for _, one := range groups([]cell.Factor{line}, panel) {
-				if s := series(line, x, one, value); len(s.Points) > 0 {
-					p.Series = append(p.Series, s)
-				}
+		for _, s := range slices.Concat(c.lines...) {
+			drawn[markOf(s)], drawn[Mark{s.Key(), cell.Ideal}] = true, true
+		}
+		out = append(out, c.figures(m, all)...)
+	}
+	return out, drawn
+}
+
+func (c curves) figures(m cell.Metric, all []cell.Summary) []Figure {
+	sums := slices.Concat(c.lines...)
+	outer, inner := splitConditions(without(varying(sums), c.isX), sums)
+	series := byLabel
+	if f := longest(inner, sums); f.Of != nil && levels(byLabel, sums) == 1 {
+		series = f
+		inner = without(inner, func(g cell.Factor) bool { return g.Name == f.Name })
+	}
+	var out []Figure
+	for _, part := range partition(outer, sums) {
+		f := Figure{metric: m, Title: capital(m.Title()), XLabel: c.x.Axis(), Linear: c.x.IsLinear(), Caption: curveCaption(m, part)}
+		if text := cell.Describe(outer, part[0].Cell); text != "" {
+			f.Title += ": " + text
+		}
+		scale := axisScale(m, part)
+		f.YLabel = scale.Unit
+		for _, of := range panels(inner, series, part) {
+			p := Panel{Title: of.title}
+			if bound := c.bound(of.sums, all, scale); m == cell.Throughput && len(bound.Points) > 0 {
+				p.Series = append(p.Series, bound)
+			}
+			for _, line := range partition([]cell.Factor{series}, of.sums) {
+				p.Series = append(p.Series, c.series(series, line, scale))
 			}
 			f.Panels = append(f.Panels, p)
 		}
@@ -164,145 +142,136 @@ func curves(in Input, sums []cell.Summary, name, yLabel string, value valueFunc)
 	return out
 }
 
-func count(f cell.Factor, sums []cell.Summary) int { return len(values(f, sums)) }
+// byLabel makes a curve of each network with its settings.
+var byLabel = cell.Factor{Name: labelFactor, Of: cell.Cell.Label}
 
-func without(fs []cell.Factor, f cell.Factor) []cell.Factor {
-	return slices.DeleteFunc(slices.Clone(fs), func(g cell.Factor) bool { return g.Name == f.Name })
+// labelFactor is the name of factors whose levels are in catalogue order.
+const labelFactor = "network"
+
+func (c curves) isX(f cell.Factor) bool { return f.Name == c.x.Name }
+
+// levels returns how many levels of f there are among sums.
+func levels(f cell.Factor, sums []cell.Summary) int { return len(partition([]cell.Factor{f}, sums)) }
+
+// longest returns the factor with the most levels; the zero Factor of none.
+func longest(fs []cell.Factor, sums []cell.Summary) (f cell.Factor) {
+	if len(fs) > 0 {
+		f = slices.MaxFunc(fs, func(a, b cell.Factor) int { return cmp.Compare(levels(a, sums), levels(b, sums)) })
+	}
+	return f
 }
 
-// split tells factors that make a figure of their own from those that make a
-// panel: topology and transport always do, others when the panels would become
-// too many to be compared at a glance.
-func split(fs []cell.Factor, sums []cell.Summary) (outer, inner []cell.Factor) {
-	panels := 1
+// splitConditions separates factors that make a figure of their own from those
+// that make a panel. The former are those that part results, and others if the
+// panels would become too many to compare at a glance.
+func splitConditions(fs []cell.Factor, sums []cell.Summary) (outer, inner []cell.Factor) {
+	count := 1
 	for _, f := range slices.Backward(fs) {
-		n := count(f, sums)
-		if f.Name == "topology" || f.Name == "transport" || panels*n > mostPanels {
+		n := levels(f, sums)
+		if f.PartsResults() || count*n > mostPanels {
 			outer = append(outer, f)
 			continue
 		}
 		inner = append(inner, f)
-		panels *= n
+		count *= n
 	}
 	slices.Reverse(outer)
 	slices.Reverse(inner)
 	return outer, inner
 }
 
-// groups parts sums by their levels, in order of the levels; networks stay in
-// catalogue order.
-func groups(fs []cell.Factor, sums []cell.Summary) [][]cell.Summary {
-	index := map[string]int{}
-	var out [][]cell.Summary
-	for _, s := range sums {
-		k := cell.Levels(fs, s.Cell)
-		i, ok := index[k]
-		if !ok {
-			i = len(out)
-			index[k] = i
-			out = append(out, nil)
-		}
-		out[i] = append(out[i], s)
-	}
-	ordering := slices.DeleteFunc(slices.Clone(fs), func(f cell.Factor) bool { return f.Name == "network" })
-	slices.SortStableFunc(out, func(a, b []cell.Summary) int {
-		return cell.Compare(ordering, a[0].Cell, b[0].Cell)
-	})
-	return out
+// panelSums is what a panel shows.
+type panelSums struct {
+	title string
+	sums  []cell.Summary
 }
 
-func series(line, x cell.Factor, sums []cell.Summary, value valueFunc) Series {
-	c := sums[0].Cell
-	s := Series{Name: c.Network, Baseline: catalog.RoleOf(c.Network) == catalog.Baseline}
-	if line.Name != "network" {
-		s = Series{Name: say(line, line.Of(c))}
-	}
-	for _, one := range sums {
-		level := x.Of(one.Cell)
-		at, ok := cell.Number(level)
-		if !ok {
+// panels splits the sums of a figure by conditions. If there are more curves than
+// colours, a first panel compares the networks without further settings, and each
+// network with several settings has a panel of its own.
+func panels(conditions []cell.Factor, series cell.Factor, sums []cell.Summary) []panelSums {
+	var out []panelSums
+	crowded := levels(series, sums) > look.Series
+	for _, part := range partition(conditions, sums) {
+		title := capital(cell.Describe(conditions, part[0].Cell))
+		if !crowded {
+			out = append(out, panelSums{title, part})
 			continue
 		}
-		if isRate(x) {
-			at /= 1e9
-			level = tickText(at)
+		plain := slices.DeleteFunc(slices.Clone(part), func(s cell.Summary) bool { return s.Label() != s.Network })
+		out = append(out, panelSums{joinWords(title, "all networks"), plain})
+		network := cell.Factor{Name: labelFactor, Of: func(c cell.Cell) string { return c.Network }}
+		for _, one := range partition([]cell.Factor{network}, part) {
+			if levels(byLabel, one) > 1 {
+				out = append(out, panelSums{joinWords(title, one[0].Network), one})
+			}
 		}
-		y, lo, hi := value(one)
-		s.Points = append(s.Points, Point{X: at, Y: y, Low: lo, High: hi, Label: level, N: one.N})
 	}
-	slices.SortStableFunc(s.Points, func(a, b Point) int { return cmp.Compare(a.X, b.X) })
+	return slices.DeleteFunc(out, func(p panelSums) bool { return len(p.sums) == 0 })
+}
+
+// joinWords joins two parts of a title, either of which may be empty.
+func joinWords(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + ", " + b
+}
+
+// axisScale returns the scale of an axis that holds sums.
+func axisScale(m cell.Metric, sums []cell.Summary) cell.Scale {
+	if m != cell.Throughput {
+		return m.Scale()
+	}
+	top := 0.0
+	for _, s := range sums {
+		top = max(top, s.Median)
+	}
+	return m.ScaleFor(top / 20) // Mbit/s up to 2 Gbit/s: the small end of the axis counts as well
+}
+
+// series returns the curve of some numbers.
+func (c curves) series(f cell.Factor, sums []cell.Summary, scale cell.Scale) Series {
+	s := Series{Name: f.Of(sums[0].Cell), Baseline: catalog.RoleOf(sums[0].Network) == catalog.Baseline}
+	if f.Name != labelFactor {
+		s = Series{Name: f.Text(s.Name)}
+	}
+	for _, one := range sums {
+		level := c.x.Of(one.Cell)
+		x, _ := c.x.Position(level)
+		if y, isNumber := cell.Number(level); isNumber && y != x { // the axis has another unit
+			level = tickText(x)
+		}
+		s.Points = append(s.Points, Point{X: x, Y: one.Median / scale.Per, Low: one.CILow / scale.Per, High: one.CIHigh / scale.Per, Label: level, N: one.N})
+	}
+	slices.SortStableFunc(s.Points, byX)
 	return s
 }
 
-func figureTitle(in Input, name string, outer []cell.Factor, c cell.Cell) string {
-	if n := thesisOrder[c.Topology+" "+c.Transport]; in.thesis() && name == metricName(cell.Throughput) && n != "" {
-		return "Figure " + n + " " + capital(c.Topology) + " " + strings.ToUpper(c.Transport)
-	}
-	if len(outer) == 0 {
-		return name
-	}
-	return name + ": " + describe(outer, c)
-}
+func byX(a, b Point) int { return cmp.Compare(a.X, b.X) }
 
-func curveCaption(in Input, sums []cell.Summary, yLabel string) string {
-	if strings.HasPrefix(yLabel, "cores") {
-		return "User, system and softirq time together, of the whole machine; less is better."
+// bound returns the curve of the most that could be reached where sums were
+// measured, as a reference. Where networks differ in it, it is the highest.
+func (c curves) bound(sums, all []cell.Summary, scale cell.Scale) Series {
+	shown := map[string]bool{}
+	for _, s := range sums {
+		shown[s.Key()] = true
 	}
-	nat := ""
-	what := "Points are medians"
-	if level := levelText(sums); level != "" {
-		what += ", bars their " + level + " intervals"
-	}
-	if in.thesis() {
-		what = "Points are means, bars one standard error each way"
-		if sums[0].Metric == cell.Throughput {
-			nat = natSentence(sums)
+	best := map[float64]Point{}
+	for _, s := range ofMetric(all, cell.Ideal) {
+		level := c.x.Of(s.Cell)
+		x, _ := c.x.Position(level)
+		if y := s.Median / scale.Per; shown[s.Key()] && y > best[x].Y {
+			best[x] = Point{X: x, Y: y, Low: y, High: y, Label: level, N: s.N}
 		}
 	}
-	return what + ", of " + counts(sums) + "; " + better(sums[0].Metric) + "." + nat
+	return Series{Name: cell.Ideal.Title(), Baseline: true, Points: slices.SortedFunc(maps.Values(best), byX)}
 }
 
-// levelText is the interval's level as a percentage; when cells differ, as a
-// range. A single sample has no interval and no say; "" when there are no others.
-func levelText(sums []cell.Summary) string {
-	lo, hi := 1.0, 0.0
-	for _, s := range sums {
-		if s.N > 1 {
-			lo, hi = min(lo, s.CILevel), max(hi, s.CILevel)
-		}
+func curveCaption(m cell.Metric, sums []cell.Summary) string {
+	text := capital(joinWords(m.About(), better(m))) + ". Points are medians"
+	if level := levelText(sums); level != "" && m != cell.ProcessorTime {
+		text += ", bars their " + level + " intervals"
 	}
-	if hi == 0 {
-		return ""
-	}
-	a, b := wholePercent(lo), wholePercent(hi)
-	if a == b {
-		return a + " %"
-	}
-	return a + "–" + b + " %"
-}
-
-// wholePercent rounds down: an interval never covers less than is said.
-func wholePercent(level float64) string {
-	return strconv.Itoa(int(level*100 + 1e-9))
-}
-
-// counts says how many samples stand behind each of sums.
-func counts(sums []cell.Summary) string {
-	lo, hi := sums[0].N, sums[0].N
-	for _, s := range sums {
-		lo, hi = min(lo, s.N), max(hi, s.N)
-	}
-	if lo == hi {
-		return cell.Plural(lo, "sample") + " each"
-	}
-	return strconv.Itoa(lo) + " to " + cell.Plural(hi, "sample") + " each"
-}
-
-// capital makes the first letter a capital one.
-func capital(s string) string {
-	r, n := utf8.DecodeRuneInString(s)
-	if n == 0 || r == utf8.RuneError {
-		return s
-	}
-	return string(unicode.ToUpper(r)) + s[n:]
+	return text + ", of " + counts(sums) + "."
 }

@@ -8,8 +8,8 @@ import (
 	"cleat/bench/summary"
 )
 
-// FuzzReport makes the page and the table of samples that somebody else has made. A terminal
-// and a browser act on none of their texts.
+// FuzzReport makes the page and the table of arbitrary samples, and checks that a terminal and
+// a browser act on none of their texts.
 func FuzzReport(f *testing.F) {
 	f.Add([]byte(`{"network":"veth","work":"tcp","block":1,"values":{"throughput":1e9}}` + "\n" + `{"network":"<script>","absent":"\u001b[2J","work":"tcp"}` + "\n"))
 	f.Add([]byte(`{"network":"bridge","mtu":1500,"pairs":1000000000,"work":"rr","block":1,"values":{"latency_p50":1e308,"latency_p99":-1,"x":0},"cpu":{"wall_s":-1},"factors":{"<script>":"\n"}}` + "\n"))

@@ -12,11 +12,11 @@ import (
 	"cleat/bench/summary"
 )
 
-// evil is in every text of a result directory that somebody else has made.
+// evil is in every text of a hostile result directory.
 const evil = "\x1b]0;owned\a\u009b31m\u202e<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\n| a | b |\xff"
 
-// poisoned is a copy of a value in which evil follows every text, keys of maps included, but
-// for the fields that keep says.
+// poisoned returns a copy of a value in which evil follows every text, keys of maps included,
+// except for the fields in keep.
 func poisoned(v reflect.Value, keep map[string]bool) reflect.Value {
 	copied := reflect.New(v.Type()).Elem()
 	switch v.Kind() {
@@ -66,7 +66,7 @@ func poisoned(v reflect.Value, keep map[string]bool) reflect.Value {
 	return copied
 }
 
-// Fields that choose what is shown. Poisoned, they are unknown words, and much is not shown.
+// Fields that select what is shown. Poisoned they are unknown words, and much is not shown.
 var (
 	choices = map[string]bool{"Metric": true, "Network": true, "Runtime": true, "Topology": true, "Transport": true,
 		"Direction": true, "Work": true, "Engine": true, "Started": true, "Latency": true}
@@ -74,14 +74,14 @@ var (
 	noChoices  = map[string]bool{"Started": true}
 )
 
-// hostile are inputs that somebody else has made, in each of the ways of poisoning.
+// hostile returns inputs for each way of poisoning.
 func hostile() map[string]Input {
 	inputs := map[string]Input{}
 	for name, keep := range map[string]map[string]bool{"choices": choices, "metrics": fewChoices, "nothing": noChoices} {
 		in := quickInput()
 		in.Samples = append(in.Samples, cell.Sample{
 			Cell: cell.Cell{Network: "veth", Factors: map[string]string{"loss": "1%"}}, Work: "tcp", Block: 1,
-			Bad: "late", Error: "refused", Warnings: []string{"slow"}, Values: map[cell.Metric]float64{cell.Throughput: 1},
+			Bad: cell.Note("late"), Error: "refused", Warnings: []cell.Warning{cell.Note("slow")}, Values: map[cell.Metric]float64{cell.Throughput: 1},
 		})
 		in.Environment["words"] = []any{"one", map[string]any{"two": "three"}}
 		inputs["keeping "+name] = poisoned(reflect.ValueOf(in), keep).Interface().(Input)
@@ -92,8 +92,8 @@ func hostile() map[string]Input {
 	return inputs
 }
 
-// Whatever the texts are in a directory of results, a terminal acts on nothing in the table,
-// and a browser on nothing in the page.
+// TestHostileResults checks that a terminal acts on nothing in the table and a browser on
+// nothing in the page, whatever the texts of the results are.
 func TestHostileResults(t *testing.T) {
 	for name, in := range hostile() {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,8 @@ func TestHostileResults(t *testing.T) {
 	}
 }
 
-// No text of the results makes a line of its own in a comparison, an advice or a Markdown table.
+// TestHostileResultsForgeNoLines checks that no text of the results makes a line of its own in a
+// comparison, a recommendation or a Markdown table.
 func TestHostileResultsForgeNoLines(t *testing.T) {
 	for name, keep := range map[string]map[string]bool{"choices": choices, "metrics": fewChoices, "nothing": noChoices} {
 		in := quickInput()
@@ -148,7 +149,7 @@ func TestHostileResultsForgeNoLines(t *testing.T) {
 	}
 }
 
-// harmless demands that a terminal and a browser act on no character of a text.
+// harmless checks that a terminal and a browser act on no character of a text.
 func harmless(t *testing.T, name, text string) {
 	t.Helper()
 	if i := strings.IndexFunc(text, func(r rune) bool { return r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) }); i >= 0 {
@@ -156,9 +157,10 @@ func harmless(t *testing.T, name, text string) {
 	}
 }
 
-// The poison is in every text of the types of results, whatever fields are added to them.
+// TestPoisonIsEverywhere checks that poisoned reaches every text of a Sample, whatever fields are
+// added.
 func TestPoisonIsEverywhere(t *testing.T) {
-	s := cell.Sample{Cell: cell.Cell{Network: "veth", Factors: map[string]string{"loss": "1%"}}, Warnings: []string{"slow"},
+	s := cell.Sample{Cell: cell.Cell{Network: "veth", Factors: map[string]string{"loss": "1%"}}, Warnings: []cell.Warning{cell.Note("slow")},
 		Values: map[cell.Metric]float64{cell.Throughput: 1}}
 	text := fmt.Sprintf("%#v", poisoned(reflect.ValueOf(s), noChoices).Interface())
 	texts := 0
@@ -172,7 +174,7 @@ func TestPoisonIsEverywhere(t *testing.T) {
 			texts++
 		}
 	}
-	const inside = 2 + 1 + 1 // key and value of Factors, a warning, a metric
+	const inside = 2 + 2 + 2 + 1 // key and value of Factors, code and text of Bad and of a warning, a metric
 	if got := strings.Count(text, "owned"); got != texts+inside {
 		t.Errorf("%d poisoned texts, want %d: %s", got, texts+inside, text)
 	}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"bytes"
-	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -25,7 +24,7 @@ var pageText string
 //go:embed templates/style.css
 var styleText string
 
-// page is what the template shows, in the order in which it is shown.
+// page is what the template shows, in its order.
 type page struct {
 	Style         template.CSS
 	Title         string
@@ -34,12 +33,15 @@ type page struct {
 	Notes         []string
 	Advice        []Advice
 	AdviceTitle   string
-	Bars          []barFigure
+	Undecided     []string
 	Versus        *summary.Versus
 	Lines         []lineGroup
+	Bars          []barFigure
 	Tables        []dataTable
+	Terms         []fact
 	Unavailable   []missing
 	NotApplicable []missing
+	Interrupted   []string
 	Method        []string
 	Findings      []finding
 	Environment   []envSection
@@ -77,11 +79,10 @@ type dataRow struct {
 	Notes          []string
 }
 
-type dataCell struct{ Head, Sign, Value, Sub string }
+type dataCell struct{ Head, Sign, Value, Sub, Mean string }
 
 // HTML writes the report as one file that needs nothing else: no script, no
-// font, no picture and no network. Equal inputs give equal bytes. It returns the
-// error of w.
+// font, no picture and no network. Equal inputs give equal bytes.
 func HTML(w io.Writer, in Input) error {
 	t, err := template.New("report").Parse(pageText)
 	if err != nil {
@@ -99,70 +100,33 @@ func HTML(w io.Writer, in Input) error {
 
 func newPage(in Input) page {
 	all := in.available()
-	rows, fs, metrics := arrange(all)
-	signs := symbols(in, rows, fs)
+	signs := in.symbols()
+	absent := absentees(in)
 	p := page{
-		Style: template.CSS(look.CSS() + styleText), Title: in.Title, Subtitle: subtitle(in, all), Partial: in.Partial, Notes: in.Notes,
-		Advice: in.Recommendation, Versus: in.Versus, Method: method(in, all),
-		Findings: findings(in.Environment), Environment: environment(in.Environment),
+		Style: template.CSS(look.CSS() + styleText), Title: in.title(), Subtitle: subtitle(in, all), Partial: in.Partial, Notes: in.Notes,
+		Advice: in.Recommendation, AdviceTitle: "In short", Undecided: in.Undecided, Versus: in.Versus, Terms: terms(all),
+		Unavailable: absent.unavailable, NotApplicable: absent.notApplicable, Interrupted: absent.interrupted,
+		Method: method(in, all), Findings: findings(in.Environment), Environment: environment(in.Environment),
 		Paths: paths(in.Environment), Files: files(),
 	}
-	p.AdviceTitle = "In short"
 	if slices.ContainsFunc(p.Advice, func(a Advice) bool { return a.Network != "" }) {
 		p.AdviceTitle = "Recommendation"
 	}
-	if p.Title == "" {
-		p.Title = in.Preset
-	}
-	p.Unavailable, p.NotApplicable = absentees(in)
-	p.figures(in, all, metrics, signs)
-	p.tables(in, all, signs)
-	return p
-}
-
-// figures chooses curves for metrics that have an x axis and bars for the rest;
-// the three latencies share one plot.
-func (p *page) figures(in Input, all []cell.Summary, metrics []cell.Metric, signs map[Mark]string) {
-	if in.paper() {
-		p.paper(in, signs)
-		return
-	}
-	drawn := map[cell.Metric]bool{}
-	for _, m := range metrics {
-		sums := ofMetric(all, m)
-		_, drawn[m] = xAxis(varying(sums), sums)
-	}
-	figures := append(Figures(in), costFigures(in)...)
+	figures, drawn := in.figures()
 	names := seriesNames(figures)
 	for _, f := range figures {
-		p.addLines(f.YLabel, layOut(f, names))
+		p.addLines(layOut(f, names))
 	}
-	bars := func(m cell.Metric) {
-		if !drawn[m] && slices.Contains(metrics, m) {
-			p.Bars = append(p.Bars, plotBars(in, m, signs))
-		}
-	}
-	bars(cell.Throughput)
-	bars(cell.Loss)
-	if !drawn[cell.LatencyP50] {
-		if f, ok := plotLatency(in, signs); ok {
-			p.Bars = append(p.Bars, f)
-		}
-	}
-	if f, ok := plotCPU(in, signs); ok {
-		p.Bars = append(p.Bars, f)
-	}
-	for _, m := range []cell.Metric{cell.OfIdeal, cell.EarlyOfIdeal, cell.SteadyOfIdeal, cell.Outage, cell.LatencyAdded, cell.LostPackets,
-		cell.Connections, cell.Packets, cell.SetupTime, cell.Fairness, cell.FirstByte, cell.MemoryIdle, cell.MemoryAnon, cell.MemoryFlows,
-		cell.AttachTime, cell.DetachTime, cell.AttachCPU} {
-		bars(m)
-	}
+	p.Bars = newBars(in, slices.DeleteFunc(all, func(s cell.Summary) bool { return drawn[markOf(s)] }), signs).figures()
+	p.Tables = tables(arrange(in.available()), signs)
+	return p
 }
 
 // mostFigures is how many figures of one metric are shown at once.
 const mostFigures = 4
 
-func (p *page) addLines(title string, f lineFigure) {
+func (p *page) addLines(f lineFigure) {
+	title, _, _ := strings.Cut(f.Title, ": ")
 	n := len(p.Lines)
 	if n == 0 || p.Lines[n-1].Title != title {
 		p.Lines = append(p.Lines, lineGroup{Title: title})
@@ -176,116 +140,113 @@ func (p *page) addLines(title string, f lineFigure) {
 	}
 }
 
-// seriesNames lists all curves' names once: what runs natively, which containers
-// are compared with, then networks in catalogue order, which decides their colours; baselines last, since they have a colour of their own.
+// seriesNames lists the names of all curves once, which decides their colours:
+// baselines come last, since they have a colour of their own.
 func seriesNames(figures []Figure) []string {
-	set := map[string]bool{}
+	var names, baselines []string
 	for _, f := range figures {
 		for _, p := range f.Panels {
 			for _, s := range p.Series {
-				set[s.Name] = s.Baseline
+				list := &names
+				if s.Baseline {
+					list = &baselines
+				}
+				if !slices.Contains(*list, s.Name) {
+					*list = append(*list, s.Name)
+				}
 			}
 		}
 	}
-	names := slices.SortedStableFunc(maps.Keys(set), func(a, b string) int {
-		switch {
-		case set[a] != set[b] && set[a]:
-			return 1
-		case set[a] != set[b]:
-			return -1
-		}
-		return cmp.Or(cmp.Compare(btoi(a != cell.Native), btoi(b != cell.Native)), cmp.Compare(catalog.Place(a), catalog.Place(b)), cell.CompareLevels(a, b))
-	})
-	return names
+	return append(names, baselines...)
 }
 
-// foldAbove is the number of rows from which a table starts folded.
+// foldAbove is the number of rows above which tables are folded.
 const foldAbove = 40
 
-func (p *page) tables(in Input, all []cell.Summary, signs map[Mark]string) {
-	outer, title := tableFactors(varying(all)), describe
-	if in.paper() {
-		outer, title = []cell.Factor{trafficFactor}, func(_ []cell.Factor, c cell.Cell) string { return traffic(c) }
-	}
-	for _, part := range groups(outer, all) {
-		rows, fs, metrics := arrange(part)
-		heading := func(r row) string { return r.role.Title() }
-		if in.paper() {
-			var above []cell.Factor
-			rows, above, fs, metrics = arrangeByConditions(part)
-			heading = func(r row) string { return capital(sayConditions(above, r.at)) }
+func tables(sections []section, signs map[Mark]string) []dataTable {
+	var out []dataTable
+	folded := len(allRows(sections)) > foldAbove
+	for _, s := range sections {
+		rows := allRows([]section{s})
+		t := dataTable{Title: s.title, Folded: folded, Heads: heads(s.metrics)}
+		if folded {
+			t.Title = strings.TrimPrefix(t.Title+": "+cell.Plural(len(rows), "row"), ": ")
 		}
-		t := dataTable{Title: capital(title(outer, part[0].Cell)), Folded: len(all) > foldAbove*len(metrics), Notes: everywhere(rows)}
-		if t.Folded {
-			t.Title += ": " + cell.Plural(len(rows), "row")
-		}
-		t.Heads = append(t.Heads, dataHead{Text: "Network"})
-		for i, r := range rows {
-			if h := heading(r); i == 0 || heading(rows[i-1]) != h {
-				t.Groups = append(t.Groups, dataGroup{Title: h})
-			}
-			g := &t.Groups[len(t.Groups)-1]
-			one := newDataRow(in, r, fs, metrics, signs)
-			one.Notes = slices.DeleteFunc(one.Notes, func(n string) bool { return slices.Contains(t.Notes, n) })
-			g.Rows = append(g.Rows, one)
-		}
-		if len(rows) > 0 {
-			for _, c := range t.Groups[0].Rows[0].Cells {
-				h := dataHead{Text: c.Head}
-				if c.Head == costHead {
-					h.Hint = "user + system + softirq"
-				}
-				t.Heads = append(t.Heads, h)
+		common := map[string]bool{}
+		for _, n := range notes(rows...) {
+			if n.rows == len(rows) && n.rows > 1 {
+				common[n.code] = true
+				t.Notes = append(t.Notes, n.text())
 			}
 		}
-		t.Heads = append(t.Heads, dataHead{Text: "Notes"})
-		p.Tables = append(p.Tables, t)
+		for _, g := range s.groups {
+			dg := dataGroup{Title: g.title}
+			for _, r := range g.rows {
+				dg.Rows = append(dg.Rows, newDataRow(r, s.metrics, signs, common))
+			}
+			t.Groups = append(t.Groups, dg)
+		}
+		out = append(out, t)
 	}
+	return out
 }
 
-// tableFactors are those that part the numbers into several tables.
-func tableFactors(fs []cell.Factor) []cell.Factor {
-	return slices.DeleteFunc(slices.Clone(fs), func(f cell.Factor) bool { return f.Name != "topology" && f.Name != "transport" })
+// heads returns the heads of a table's columns, the first and the last included.
+func heads(metrics []cell.Metric) []dataHead {
+	out := []dataHead{{Text: "Network"}}
+	for _, m := range metrics {
+		h := dataHead{Text: headOf(m)}
+		switch {
+		case m == cell.ProcessorTime:
+			h.Hint = "user + system + softirq"
+		case m.ShowsMean():
+			h.Hint = "mean ± standard error"
+		}
+		out = append(out, h)
+	}
+	return append(out, dataHead{Text: "n"}, dataHead{Text: "Bad"}, dataHead{Text: "Notes"})
 }
 
-func newDataRow(in Input, r row, fs []cell.Factor, metrics []cell.Metric, signs map[Mark]string) dataRow {
-	e, _ := catalog.Lookup(r.network)
-	out := dataRow{Network: in.rowName(r.at), Title: e.Title, Notes: r.notes()}
+func headOf(m cell.Metric) string { return capital(m.Title()) + ", " + m.Scale().Unit }
+
+func newDataRow(r row, metrics []cell.Metric, signs map[Mark]string, common map[string]bool) dataRow {
+	e, _ := catalog.Lookup(r.at.Network)
+	out := dataRow{Network: r.label, Title: e.Title}
 	if r.role == catalog.Baseline {
 		out.Class = "base"
 	}
-	for _, f := range fs {
-		out.Cells = append(out.Cells, dataCell{Head: capital(plainName(f)), Value: cellLevel(f, f.Of(r.at))})
+	for _, n := range notes(r) {
+		if !common[n.code] {
+			out.Notes = append(out.Notes, n.text())
+		}
 	}
 	for _, m := range metrics {
-		u := m.Scale()
-		c := dataCell{Head: metricName(m) + ", " + u.Unit, Value: cell.None}
+		scale := m.Scale()
+		c := dataCell{Head: headOf(m), Value: cell.None}
 		if s, ok := r.by[m]; ok {
-			y, lo, hi := centre(s, in.thesis())
-			c.Sign, c.Value, c.Sub = signs[Mark{s.Key(), m}], u.Of(y), intervalOf(s, u.Interval(lo, hi))
-			if in.thesis() {
-				c.Sub = "± " + u.Of(s.StdErr)
+			c.Sign, c.Value, c.Sub = signs[markOf(s)], scale.Of(s.Median), intervalOf(s)
+			if m == cell.ProcessorTime {
+				c.Sub = short(s.CoresPerGbit.User) + " + " + short(s.CoresPerGbit.System) + " + " + short(s.CoresPerGbit.SoftIRQ)
 			}
-			if m == cell.Ideal {
-				c.Sub = "" // computed: it has no spread
+			if m.ShowsMean() && s.N > 1 {
+				c.Mean = "mean " + scale.Of(s.Mean) + " ± " + scale.Of(s.StdErr)
 			}
 		}
 		out.Cells = append(out.Cells, c)
 	}
-	if c, ok := r.cores(); ok {
-		out.Cells = append(out.Cells, dataCell{Head: costHead, Value: cell.Digits(c.Total()), Sign: signs[Mark{r.by[cell.Throughput].Key(), cell.ProcessorTime}],
-			Sub: short(c.User) + " + " + short(c.System) + " + " + short(c.SoftIRQ)})
-	} else {
-		out.Cells = append(out.Cells, dataCell{Head: costHead, Value: cell.None})
-	}
-	bad := strconv.Itoa(r.bad())
-	out.Cells = append(out.Cells, dataCell{Head: "n", Value: r.samples()}, dataCell{Head: "Bad", Value: bad})
+	out.Cells = append(out.Cells, dataCell{Head: "n", Value: r.samples()}, dataCell{Head: "Bad", Value: strconv.Itoa(r.bad())})
 	return out
 }
 
-const costHead = "Cores per Gbit/s"
+// short returns x with two significant digits, for a number in small print.
+func short(x float64) string {
+	if x >= 99.5 { // else it would get an exponent
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 2, 64)
+}
 
-// subtitle is what everyone asks first: which machine, how often, when.
+// subtitle returns what everyone asks first: what, which machine, how often, when.
 func subtitle(in Input, all []cell.Summary) []string {
 	var out []string
 	add := func(format, v string) {
@@ -293,6 +254,7 @@ func subtitle(in Input, all []cell.Summary) []string {
 			out = append(out, fmt.Sprintf(format, v))
 		}
 	}
+	add("%s", in.Subject)
 	add("%s", lookup(in.Environment, "host.cpu.model", "host.cpu"))
 	add("%s logical CPUs", lookup(in.Environment, "host.cpu.online", "host.cpu.cores"))
 	add("Linux %s", lookup(in.Environment, "host.kernel.release", "host.kernel"))
@@ -307,9 +269,9 @@ func subtitle(in Input, all []cell.Summary) []string {
 	return out
 }
 
-// method says in five sentences how the numbers came about.
+// method returns in a few sentences how the numbers were measured.
 func method(in Input, all []cell.Summary) []string {
-	blocks, placements := map[int]bool{}, map[string]bool{}
+	blocks, placements, runtimes := map[int]bool{}, map[string]bool{}, map[string]bool{}
 	for _, s := range in.Samples {
 		if !s.Warmup() {
 			blocks[s.Block] = true
@@ -319,52 +281,47 @@ func method(in Input, all []cell.Summary) []string {
 		if s.Placement != "" {
 			placements[s.Placement] = true
 		}
+		if !s.IsNative() {
+			runtimes[s.Runtime] = true
+		}
 	}
 	n, seed := "Each block", "a recorded seed"
-	if len(blocks) > 0 {
-		n = "Each of the " + cell.Plural(len(blocks), "block")
-	}
-	if len(blocks) == 1 {
+	switch len(blocks) {
+	case 0:
+	case 1:
 		n = "The one block"
+	default:
+		n = "Each of the " + cell.Plural(len(blocks), "block")
 	}
 	if s := lookup(in.Environment, "seed"); s != "" {
 		seed = "seed " + s
 	}
-	place := "which is reported"
+	ends, place := "network namespaces", "which is reported"
+	if len(runtimes) > 0 {
+		ends += ", or in containers (" + strings.Join(slices.Sorted(maps.Keys(runtimes)), ", ") + ") with the network of such a namespace,"
+	}
 	if len(placements) > 0 {
 		place = "here " + strings.Join(slices.Sorted(maps.Keys(placements)), ", ")
 	}
-	interval := "Intervals are those of the median between two order statistics, without assuming any distribution; where too few samples allow the full level, the level reached is said."
-	if in.thesis() {
-		interval = "As in the thesis that this experiment repeats, numbers are means with one standard error each way; medians with their intervals are in summary.json."
+	shared := ""
+	if len(all) > 0 {
+		if text := common(all); text != "" {
+			shared = "All was measured with " + text + "."
+		}
 	}
 	return []string{
-		n + " measured every cell once, in a fresh random order (" + seed + "), so that drift of the machine hits all networks alike.",
-		"Warm-up samples are not counted; samples spoilt by a late generator or by foreign load were repeated, and the table counts them as bad.",
-		"The two ends run in " + ends(all) + " of this machine; on which processors is a factor of its own, " + place + ".",
-		interval,
+		shared,
+		n + " measured every cell once, in a fresh random order (" + seed + "), so that drift of the machine affects all networks alike.",
+		"Warm-up samples are not counted. Samples disturbed by a late generator or by foreign load were repeated; the table counts them as bad.",
+		"The two ends run in " + ends + " of this machine; their processors are a factor of its own, " + place + ".",
+		"Intervals are those of the median between two order statistics, without assuming any distribution; where there are too few samples for 95 %, the level reached is stated.",
 		"~ marks what can’t be told apart from the best of its group after Holm’s correction for the number of comparisons: such networks are not ranked.",
 	}
 }
 
-// ends is what the ends of traffic run in.
-func ends(all []cell.Summary) string {
-	var runtimes []string
-	for _, s := range all {
-		if !native(s.Cell) && !slices.Contains(runtimes, s.Runtime) {
-			runtimes = append(runtimes, s.Runtime)
-		}
-	}
-	if len(runtimes) == 0 {
-		return "network namespaces"
-	}
-	slices.Sort(runtimes)
-	return "network namespaces, or in containers (" + strings.Join(runtimes, ", ") + ") with the network of such a namespace,"
-}
-
 func files() []fact {
 	return []fact{
-		{"samples.jsonl", "every single measurement, warm-up and bad ones included, one JSON object a line"},
+		{"samples.jsonl", "every measurement, warm-up and bad ones included, one JSON object a line"},
 		{"environment.json", "the seed, the machine, and the versions of everything"},
 		{"summary.json", "the cells of this report, for programs"},
 		{"summary.csv", "the same, for spreadsheets"},

@@ -113,7 +113,7 @@ func TestHTMLOrder(t *testing.T) {
 		}
 		at = i
 	}
-	for _, s := range []string{"seed 4711", "bimodal: 5 samples", "2 samples bad", "6.18.0", "samples.jsonl"} {
+	for _, s := range []string{"seed 4711", "bimodal: 5 samples", "2 samples: the generator was late", "6.18.0", "samples.jsonl"} {
 		if !strings.Contains(page, s) {
 			t.Errorf("%q is missing", s)
 		}
@@ -123,13 +123,13 @@ func TestHTMLOrder(t *testing.T) {
 func TestHTMLEscapes(t *testing.T) {
 	const hostile = `</style></title><script>alert("x")</script>&'"<b>`
 	in := quickInput()
-	in.Title, in.Notes = hostile, []string{hostile}
+	in.Preset, in.Notes = hostile, []string{hostile}
 	in.Recommendation = []Advice{{Question: hostile, Network: hostile, Summary: hostile, Reasons: []string{hostile}, Caveats: []string{hostile}}}
 	in.Environment = map[string]any{hostile: hostile, "o": map[string]any{hostile: []any{hostile}}}
 	in.Absent = []cell.Absent{{Cell: cell.Cell{Network: hostile}, Reason: hostile, Remedy: hostile}}
 	for i := range in.Summaries {
 		in.Summaries[i].Network = hostile + in.Summaries[i].Network
-		in.Summaries[i].Warnings = []string{hostile}
+		in.Summaries[i].Warnings = []cell.Warning{cell.Note(hostile)}
 		in.Summaries[i].Factors = map[string]string{hostile: hostile}
 	}
 	page := render(t, in)
@@ -172,7 +172,7 @@ func TestWriteErrorsAreReported(t *testing.T) {
 	if err := HTML(brokenWriter{}, quickInput()); !errors.Is(err, errBroken) {
 		t.Errorf("HTML: %v, want %v", err, errBroken)
 	}
-	if err := Table(brokenWriter{}, quickInput(), 80); !errors.Is(err, errBroken) {
+	if err := (Terminal{}).Table(brokenWriter{}, quickInput()); !errors.Is(err, errBroken) {
 		t.Errorf("Table: %v, want %v", err, errBroken)
 	}
 }
@@ -181,11 +181,11 @@ func TestPathsAreShown(t *testing.T) {
 	in := quickInput()
 	in.Environment = map[string]any{"networks": map[string]any{
 		"vxlan (switched, MTU 9000)": map[string]any{"link_mtu_bytes": 8950.0, "path_mtu_bytes": 1450.0, "notes": []any{"a note", "another"}},
-		"veth":                       map[string]any{"link_mtu_bytes": 1500.0, "nominal_mbit_per_s": 10000.0},
+		"veth":                       map[string]any{"link_mtu_bytes": 1500.0},
 	}}
 	want := []pathFacts{
-		{Network: "veth", LinkMTU: "1500 B", PathMTU: cell.None, Nominal: "10000 Mbit/s"},
-		{Network: "vxlan (switched, MTU 9000)", LinkMTU: "8950 B", PathMTU: "1450 B", Nominal: cell.None, Notes: "a note, another"},
+		{Network: "veth", LinkMTU: "1500 B", PathMTU: cell.None},
+		{Network: "vxlan (switched, MTU 9000)", LinkMTU: "8950 B", PathMTU: "1450 B", Notes: "a note, another"},
 	}
 	if got := paths(in.Environment); !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
@@ -194,7 +194,7 @@ func TestPathsAreShown(t *testing.T) {
 	if err := HTML(&b, in); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"Links and paths", "vxlan (switched, MTU 9000)", "1450 B", "a note, another"} {
+	for _, text := range []string{"Paths", "vxlan (switched, MTU 9000)", "1450 B", "a note, another"} {
 		if !strings.Contains(b.String(), text) {
 			t.Errorf("%q is missing", text)
 		}

@@ -8,12 +8,14 @@ import (
 	"strings"
 
 	"cleat/bench/cell"
+	"cleat/internal/columns"
 )
 
-// lineFigure is a Figure laid out: horizontal places are percentages of the
+// lineFigure is a Figure laid out: horizontal positions are percentages of the
 // plot's width, vertical ones pixels.
 type lineFigure struct {
 	Title, Caption, XLabel, YLabel string
+	EndsWidth                      int // pixels for the names at the ends of curves
 	Series                         []legendEntry
 	Panels                         []linePanel
 }
@@ -43,7 +45,10 @@ type curve struct {
 
 type mark struct{ X, Y, Bar, Marker, Tip string }
 
-type endLabel struct{ Class, Name, Path, Y string }
+type endLabel struct {
+	Class, Name, Path, Y string
+	at                   float64 // where the curve ends, pixels
+}
 
 // markers are drawn around 0,0 and at most 8 pixels wide, one per colour.
 var markers = [...]string{
@@ -62,10 +67,12 @@ const (
 	labelStep  = 15    // pixels between two labels at the ends of curves
 	axisRoom   = 22    // pixels for the x axis' numbers
 	edge       = 0.025 // of the width, left free at both ends of the x axis
+	nameStart  = 20    // pixels left of a name at the end of a curve
+	nameWidth  = 8     // pixels for each column of a name
 )
 
-// layOut places a Figure. Colours follow the order of names, which is the same
-// in all figures of a report.
+// layOut lays out a Figure. Colours follow the order of names, which is the same in
+// all figures of a report.
 func layOut(f Figure, names []string) lineFigure {
 	out := lineFigure{Title: f.Title, Caption: f.Caption, XLabel: f.XLabel, YLabel: f.YLabel}
 	var xs []float64
@@ -91,6 +98,7 @@ func layOut(f Figure, names []string) lineFigure {
 	}
 	for _, n := range names {
 		if s, ok := used[n]; ok {
+			out.EndsWidth = max(out.EndsWidth, nameStart+nameWidth*columns.Of(n))
 			i := slices.Index(names, n)
 			out.Series = append(out.Series, legendEntry{seriesClass(s, i), n, markers[i%len(markers)]})
 		}
@@ -131,7 +139,7 @@ func layOutPanel(f Figure, p Panel, names []string, x, y scale, labels map[float
 	for _, t := range y.ticks {
 		out.YTicks = append(out.YTicks, levelTick{px(down(t)), tickText(t)})
 	}
-	var said []string
+	var words []string
 	for _, s := range p.Series {
 		i := slices.Index(names, s.Name)
 		c := curve{Class: seriesClass(s, i)}
@@ -153,15 +161,15 @@ func layOutPanel(f Figure, p Panel, names []string, x, y scale, labels map[float
 		}
 		out.Curves = append(out.Curves, c)
 		last := s.Points[len(s.Points)-1]
-		said = append(said, fmt.Sprintf("%s %s at %s", s.Name, cell.Digits(last.Y), last.Label))
-		out.Ends = append(out.Ends, endLabel{Class: c.Class, Name: s.Name, Y: px(down(last.Y))})
+		words = append(words, fmt.Sprintf("%s %s at %s", s.Name, cell.Digits(last.Y), last.Label))
+		out.Ends = append(out.Ends, endLabel{Class: c.Class, Name: s.Name, at: down(last.Y)})
 	}
 	spread(out.Ends, height)
-	out.Label = fmt.Sprintf("%s %s, %s by %s: %s", f.Title, p.Title, f.YLabel, f.XLabel, strings.Join(said, "; "))
+	out.Label = fmt.Sprintf("%s %s, %s by %s: %s", f.Title, p.Title, f.YLabel, f.XLabel, strings.Join(words, "; "))
 	return out
 }
 
-// thin leaves at most n ticks, evenly chosen, the last among them.
+// thin returns at most n ticks, evenly chosen, the last among them.
 func thin(s scale, n int) []float64 {
 	step := (len(s.ticks) + n - 1) / n
 	var out []float64
@@ -175,23 +183,23 @@ func thin(s scale, n int) []float64 {
 func px(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
 
 // spread moves the labels at the ends of curves apart until none overlap, and
-// draws the leader from each curve's end to its label.
+// draws the leader from the end of each curve to its label.
 func spread(ends []endLabel, height int) {
-	slices.SortStableFunc(ends, func(a, b endLabel) int { return cmp.Compare(number64(a.Y), number64(b.Y)) })
-	at := make([]float64, len(ends))
+	slices.SortStableFunc(ends, func(a, b endLabel) int { return cmp.Compare(a.at, b.at) })
+	y := make([]float64, len(ends))
 	for i, e := range ends {
-		at[i] = number64(e.Y)
+		y[i] = e.at
 		if i > 0 {
-			at[i] = max(at[i], at[i-1]+labelStep)
+			y[i] = max(y[i], y[i-1]+labelStep)
 		}
 	}
 	bottom := float64(height) + labelStep/3
 	for i := len(ends) - 1; i >= 0; i-- {
-		at[i] = min(at[i], bottom)
-		bottom = at[i] - labelStep
+		y[i] = min(y[i], bottom)
+		bottom = y[i] - labelStep
 	}
 	for i := range ends {
-		ends[i].Path = fmt.Sprintf("M2 %sL12 %.1f", ends[i].Y, at[i])
-		ends[i].Y = px(at[i] + 4)
+		ends[i].Path = fmt.Sprintf("M2 %.1fL12 %.1f", ends[i].at, y[i])
+		ends[i].Y = px(y[i] + 4)
 	}
 }

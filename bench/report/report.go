@@ -9,17 +9,20 @@ import (
 	"cleat/bench/summary"
 )
 
-// Input is everything a report shows. The zero value is valid and gives a
-// report that says nothing was measured.
+// Input is everything a report shows. The zero value is valid: its report says
+// that nothing was measured.
 type Input struct {
-	Title          string            // of the page; empty: the preset's name
-	Preset         string            // "quick", "claassen2015", …, or the experiment file's name
-	Summaries      []cell.Summary    // available or not; order does not matter
-	Samples        []cell.Sample     // for the single dots behind a bar; may be empty
+	Preset         string            // "quick", …, or the experiment file's name
+	Host           string            // the machine's name; may be empty
+	Date           string            // of the run, YYYY-MM-DD; may be empty
+	Subject        string            // one line on what was measured; may be empty
+	Summaries      []cell.Summary    // with or without a number; order does not matter
+	Samples        []cell.Sample     // shown as dots behind a bar; may be empty
 	Absent         []cell.Absent     // what could not be measured, with remedies
-	Recommendation []Advice          // the answer, most important first
-	Versus         *summary.Versus   // the subject of the experiment against its rivals; nil: it has none
-	Standings      map[Mark]Standing // who is best of its role, and who can't be told apart from it
+	Recommendation []Advice          // the answers, most important first
+	Undecided      []string          // roles without a choice, a phrase each
+	Versus         *summary.Versus   // the subject of the experiment against its rivals; nil: it has no subject
+	Standings      map[Mark]Standing // the best of each role, and what can't be told apart from it
 	Environment    map[string]any    // environment.json as decoded by encoding/json
 	Partial        bool              // the run was interrupted
 	Notes          []string          // what a reader of the files must know, a sentence each
@@ -28,10 +31,10 @@ type Input struct {
 // Advice is one recommendation in words: a question, the network that answers
 // it, and why. Every field may be empty.
 type Advice struct {
-	Question string   // "Containers on one host, by throughput"
+	Question string   // "Containers on one host, for throughput"
 	Network  string   // the network to use, or those that can't be told apart
 	Summary  string   // the answer in a sentence
-	Reasons  []string // why, a sentence each
+	Reasons  []string // a sentence each
 	RunnerUp []string // networks that can't be told apart from the best, with their numbers
 	Also     []Also   // the answers for other goals
 	Caveats  []string // what does not work with it
@@ -50,34 +53,77 @@ type Mark struct {
 // Standing says how a number compares with the others of its role.
 type Standing int
 
-// The standings. What has none is worse than the best, or was not compared.
+// The standings. A number without one is worse than the best, or was not compared.
 const (
 	Unranked Standing = iota
 	Best              // the best of its role
 	Tied              // can't be told apart from the best of its role: shown as ~
 )
 
-// thesis tells whether the report follows the form of Claassen's thesis: mean ±
-// standard error, and figures under its numbers.
-func (in Input) thesis() bool { return in.Preset == "claassen2015" }
+// title returns the title of the page: preset, host and date.
+func (in Input) title() string {
+	title := cmp.Or(in.Preset, "Report")
+	if in.Host != "" {
+		title += " on " + in.Host
+	}
+	if in.Date != "" {
+		title += ", " + in.Date
+	}
+	return title
+}
 
-// has tells whether a summary holds a number.
-func has(s cell.Summary) bool { return s.Available && s.N > 0 }
-
-// available returns the summaries that hold a number, in a fixed order:
-// catalogue order of networks, then the cell's key, then the metric.
+// available returns the summaries with a number in a fixed order: networks in
+// catalogue order, then the cell's key, then the metric. The processor time of a
+// throughput follows as a summary of its own.
 func (in Input) available() []cell.Summary {
 	var out []cell.Summary
 	for _, s := range in.Summaries {
-		if has(s) {
+		if !s.Available || s.N == 0 {
+			continue
+		}
+		out = append(out, s)
+		if total := s.CoresPerGbit.Total(); s.Metric == cell.Throughput && total > 0 {
+			s.Metric, s.Median, s.Mean, s.StdErr, s.CILow, s.CIHigh, s.CILevel = cell.ProcessorTime, total, total, 0, total, total, 0
+			s.Warnings = nil
 			out = append(out, s)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b cell.Summary) int {
-		return cmp.Or(
-			catalog.Compare(a.Network, b.Network),
-			cmp.Compare(a.Key(), b.Key()),
-			cell.CompareMetrics(a.Metric, b.Metric))
+		return cmp.Or(catalog.Compare(a.Network, b.Network), cmp.Compare(a.Key(), b.Key()), cell.CompareMetrics(a.Metric, b.Metric))
 	})
 	return out
 }
+
+// ofMetric returns the summaries of one metric.
+func ofMetric(sums []cell.Summary, m cell.Metric) []cell.Summary {
+	return slices.DeleteFunc(slices.Clone(sums), func(s cell.Summary) bool { return s.Metric != m })
+}
+
+// symbols returns the sign beside each number: * for the best of its role, or ~
+// for all that can't be told apart at the top, the best included, so that no order
+// among them is suggested.
+func (in Input) symbols() map[Mark]string {
+	sums := in.available()
+	fs := varying(sums)
+	competition := func(s cell.Summary) string {
+		return string(catalog.RoleOf(s.Network)) + "\x00" + string(s.Metric) + "\x00" + cell.Levels(fs, s.Cell)
+	}
+	tied := map[string]bool{}
+	for _, s := range sums {
+		if in.Standings[markOf(s)] == Tied {
+			tied[competition(s)] = true
+		}
+	}
+	out := map[Mark]string{}
+	for _, s := range sums {
+		switch st := in.Standings[markOf(s)]; {
+		case st == Tied, st == Best && tied[competition(s)]:
+			out[markOf(s)] = "~"
+		case st == Best:
+			out[markOf(s)] = "*"
+		}
+	}
+	return out
+}
+
+func markOf(s cell.Summary) Mark { return Mark{s.Key(), s.Metric} }

@@ -6,17 +6,17 @@ import (
 	"slices"
 	"strings"
 
-	"cleat/bench/catalog"
 	"cleat/bench/cell"
 	"cleat/bench/summary"
 )
 
-// FromResults makes the input of a report from what a result directory holds.
-// It is a pure function of r.
+// FromResults returns the input of a report on results. It is a pure function.
 func FromResults(r summary.Results) Input {
 	in := Input{
-		Title:       lookup(r.Environment, "title"),
 		Preset:      lookup(r.Environment, "preset"),
+		Host:        lookup(r.Environment, "hostname"),
+		Date:        strings.Split(lookup(r.Environment, "started")+" ", " ")[0],
+		Subject:     lookup(r.Environment, "title"),
 		Summaries:   r.Summaries,
 		Samples:     r.Samples,
 		Absent:      r.Absent,
@@ -30,7 +30,10 @@ func FromResults(r summary.Results) Input {
 	}
 	advice := summary.Recommend(r)
 	for _, a := range advice {
-		if a.Best == nil || len(a.Ties)+len(a.Worse) == 0 {
+		if a.Goal == "" { // a path that existed before: stated, not recommended
+			in.Recommendation = append(in.Recommendation, Advice{Question: a.Question, Summary: strings.TrimPrefix(a.Sentence, a.Direction+": ")})
+		}
+		if a.Best == nil || a.Rivals() == 0 {
 			continue // the only one is not the best of anything
 		}
 		m := a.Goal.Metric()
@@ -39,38 +42,14 @@ func FromResults(r summary.Results) Input {
 			in.Standings[Mark{t.Cell.Key(), m}] = Tied
 		}
 	}
-	in.Recommendation = inWords(advice)
+	for _, role := range summary.Roles(advice) {
+		if why := role.Undecided(); why != "" {
+			in.Undecided = append(in.Undecided, role.Title+": "+why)
+		} else {
+			in.Recommendation = append(in.Recommendation, headline(role.Answers))
+		}
+	}
 	return in
-}
-
-// inWords turns the answers about each role and direction into one Advice: the
-// first goal that has an answer is its headline, the others follow in a sentence
-// each. A path that was there before is stated, not recommended.
-func inWords(advice []summary.Advice) []Advice {
-	type question struct {
-		role      catalog.Role
-		direction string
-	}
-	var order []question
-	answered := map[question][]summary.Advice{}
-	var out []Advice
-	for _, a := range advice {
-		q := question{a.Role, a.Direction}
-		if a.Role == catalog.Existing {
-			out = append(out, Advice{Question: a.Question, Summary: strings.TrimPrefix(a.Sentence, a.Direction+": ")})
-		}
-		if a.Best == nil {
-			continue
-		}
-		if answered[q] == nil {
-			order = append(order, q)
-		}
-		answered[q] = append(answered[q], a)
-	}
-	for _, q := range order {
-		out = append(out, headline(answered[q]))
-	}
-	return out
 }
 
 // What a recommendation names at most; the figures show all.
@@ -79,20 +58,21 @@ const (
 	mostNames  = 4 // networks that can't be told apart, in the headline
 )
 
+// headline returns the answers about one role as an Advice: the first goal is its
+// headline, the others follow in a sentence each.
 func headline(answers []summary.Advice) Advice {
 	first := answers[0]
-	out := Advice{Question: first.Question, Summary: first.Sentence}
-	names := []string{first.Best.Network}
-	for _, t := range first.Ties {
-		names = append(names, t.Network)
-	}
-	slices.SortFunc(names, catalog.Compare)
-	if out.Network = strings.Join(names, " or "); len(names) > mostNames {
+	leaders := first.Leaders()
+	out := Advice{Question: first.Question, Summary: first.Sentence, Network: strings.Join(leaders, " or ")}
+	if len(leaders) > mostNames {
 		out.Network = "no single one"
 	}
-	out.Caveats = caveats(append([]summary.Standing{*first.Best}, first.Ties...))
-	if len(first.Ties)+len(first.Worse) == 0 {
-		return out // nothing to compare with: the table says the rest
+	texts, concerned := first.Caveats()
+	for _, text := range texts {
+		if with := concerned[text]; len(with) < len(leaders) {
+			text = strings.Join(with, ", ") + ": " + text
+		}
+		out.Caveats = append(out.Caveats, text)
 	}
 	var references []string
 	for _, s := range first.Reference {
@@ -110,10 +90,10 @@ func headline(answers []summary.Advice) Advice {
 			out.Reasons = append(out.Reasons, fmt.Sprintf("%d more are further behind.", len(worse)-i))
 			break
 		}
-		out.Reasons = append(out.Reasons, fmt.Sprintf("%s: %s, %s × that of %s %s.", s.Network, amount(first, s), cell.Digits(s.Ratio), first.Best.Network, between(s.RatioLow, s.RatioHigh)))
+		out.Reasons = append(out.Reasons, compared(first, s)+".")
 	}
 	for _, t := range first.Ties {
-		out.RunnerUp = append(out.RunnerUp, fmt.Sprintf("%s: %s, %s × that of %s %s", t.Network, amount(first, t), cell.Digits(t.Ratio), first.Best.Network, between(t.RatioLow, t.RatioHigh)))
+		out.RunnerUp = append(out.RunnerUp, compared(first, t))
 	}
 	for _, a := range answers[1:] {
 		_, goal, _ := strings.Cut(a.Question, ", for ")
@@ -123,7 +103,7 @@ func headline(answers []summary.Advice) Advice {
 	return out
 }
 
-// distance is how far a ratio is from one, whichever way.
+// distance returns how far a ratio is from one, in either direction.
 func distance(ratio float64) float64 {
 	if ratio > 0 && ratio < 1 {
 		return 1 / ratio
@@ -131,34 +111,11 @@ func distance(ratio float64) float64 {
 	return ratio
 }
 
-func amount(a summary.Advice, s summary.Standing) string {
-	return summary.Format(a.Goal.Metric(), s.Median)
-}
-
-func between(lo, hi float64) string {
-	if lo >= hi {
-		return ""
+// compared returns a network's number and its ratio to the best.
+func compared(a summary.Advice, s summary.Standing) string {
+	text := fmt.Sprintf("%s: %s, %s × that of %s", s.Network, a.Goal.Metric().Format(s.Median), cell.Digits(s.Ratio), a.Best.Network)
+	if s.RatioLow < s.RatioHigh {
+		text += " (" + cell.Digits(s.RatioLow) + "–" + cell.Digits(s.RatioHigh) + ")"
 	}
-	return "(" + cell.Digits(lo) + "–" + cell.Digits(hi) + ")"
-}
-
-// caveats are those of all recommended networks; one that is not common to all
-// says whose it is.
-func caveats(networks []summary.Standing) []string {
-	var texts []string
-	whose := map[string][]string{}
-	for _, s := range networks {
-		for _, c := range s.Caveats {
-			if whose[c] == nil {
-				texts = append(texts, c)
-			}
-			whose[c] = append(whose[c], s.Network)
-		}
-	}
-	for i, t := range texts {
-		if len(whose[t]) < len(networks) {
-			texts[i] = strings.Join(whose[t], ", ") + ": " + t
-		}
-	}
-	return texts
+	return text
 }

@@ -12,7 +12,7 @@ import (
 	"cleat/bench/summary"
 )
 
-// results makes of a synthetic input what would be read from its directory.
+// results returns the results that would be read from the directory of a synthetic input.
 func results(in Input) summary.Results {
 	r := summary.New(in.Samples, in.Absent)
 	r.Environment = in.Environment
@@ -23,7 +23,7 @@ func TestFromResults(t *testing.T) {
 	quick := quickInput()
 	in := FromResults(results(quick))
 	if len(in.Recommendation) == 0 || !strings.Contains(in.Recommendation[0].Network, "macvlan-bridge") {
-		t.Fatalf("the first recommendation should be about containers of one host and name macvlan-bridge: %+v", in.Recommendation)
+		t.Fatalf("the first recommendation does not name macvlan-bridge: %+v", in.Recommendation)
 	}
 	var best, tied int
 	for m, s := range in.Standings {
@@ -39,7 +39,7 @@ func TestFromResults(t *testing.T) {
 	}
 	if *preview != "" {
 		writePreview(t, "results-quick", in)
-		writePreview(t, "results-claassen2015", FromResults(results(thesisInput())))
+		writePreview(t, "results-pairs", FromResults(results(pairsInput())))
 		dump(t, quick)
 	}
 }
@@ -55,7 +55,7 @@ func writePreview(t *testing.T, name string, in Input) {
 	}
 }
 
-// dump writes a result directory to try commands on.
+// dump writes a result directory for trying commands.
 func dump(t *testing.T, in Input) {
 	t.Helper()
 	var b bytes.Buffer

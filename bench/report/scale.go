@@ -1,6 +1,9 @@
 package report
 
-import "math"
+import (
+	"math"
+	"strconv"
+)
 
 // scale maps numbers to 0…1 along an axis.
 type scale struct {
@@ -9,8 +12,8 @@ type scale struct {
 	ticks    []float64
 }
 
-// linear is a scale from zero to a round number at or above top, with about n
-// ticks in between.
+// linear returns a scale from zero to a round number at or above top, with about n
+// ticks.
 func linear(top float64, n int) scale {
 	if !(top > 0) || math.IsInf(top, 0) {
 		top = 1
@@ -23,7 +26,7 @@ func linear(top float64, n int) scale {
 	return s
 }
 
-// roundStep is the smallest of 1, 2, 2.5 and 5 times a power of ten that is at
+// roundStep returns the smallest of 1, 2, 2.5 and 5 times a power of ten that is at
 // least x.
 func roundStep(x float64) float64 {
 	p := math.Pow(10, math.Floor(math.Log10(x)))
@@ -35,9 +38,9 @@ func roundStep(x float64) float64 {
 	return 10 * p
 }
 
-// decades is a logarithmic scale that holds lo and hi, both above zero, with
-// ticks at 1, 2 and 5 times the powers of ten, or at the powers alone when the
-// range is wide.
+// decades returns a logarithmic scale that holds lo and hi, both above zero, with
+// ticks at 1, 2 and 5 times the powers of ten, or at the powers alone if the range
+// is wide.
 func decades(lo, hi float64) scale {
 	if !(lo > 0) || !(hi >= lo) || math.IsInf(hi, 0) {
 		lo, hi = 1, 10
@@ -62,7 +65,7 @@ func decades(lo, hi float64) scale {
 	return s
 }
 
-// at is the place of x on the scale, held within 0…1.
+// at returns the position of x on the scale, bounded to 0…1.
 func (s scale) at(x float64) float64 {
 	var p float64
 	switch {
@@ -76,8 +79,8 @@ func (s scale) at(x float64) float64 {
 	return min(max(p, 0), 1)
 }
 
-// levelScale is an x axis through measured levels: logarithmic, and padded, when
-// they span a factor of eight or more. Ticks are the levels themselves.
+// levelScale returns an x axis through measured levels, which are the ticks. It is
+// logarithmic if they span a factor of eight or more.
 func levelScale(levels []float64) scale {
 	s := scale{min: levels[0], max: levels[len(levels)-1], ticks: levels}
 	s.log = s.min > 0 && s.max/s.min >= 8
@@ -85,4 +88,46 @@ func levelScale(levels []float64) scale {
 		s.max = s.min + 1
 	}
 	return s
+}
+
+// Distances between two numbers on an axis, as fractions of its width. Numbers
+// closer than crowded touch on a wide screen, those closer than tight on a
+// telephone.
+const (
+	crowded = 0.07
+	tight   = 0.16
+)
+
+func tickMarks(s scale) []tick {
+	out := make([]tick, len(s.ticks))
+	wide, narrow := 2.0, 2.0 // the positions of the nearest numbers to the right
+	for i := len(s.ticks) - 1; i >= 0; i-- {
+		at := s.at(s.ticks[i])
+		t := tick{At: percent(at), Text: tickText(s.ticks[i]), Anchor: "middle"}
+		switch i {
+		case 0:
+			t.Anchor = "start"
+		case len(s.ticks) - 1:
+			t.Anchor = "end"
+		}
+		switch {
+		case wide-at < crowded:
+			t.Text = ""
+		case narrow-at < tight:
+			t.Class = "minor"
+			wide = at
+		default:
+			wide, narrow = at, at
+		}
+		out[i] = t
+	}
+	return out
+}
+
+// tickText returns a tick without needless zeros.
+func tickText(x float64) string {
+	if x >= 10000 {
+		return strconv.FormatFloat(x/1000, 'f', -1, 64) + "k"
+	}
+	return strconv.FormatFloat(x, 'g', 5, 64)
 }

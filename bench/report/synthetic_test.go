@@ -9,9 +9,10 @@ import (
 	"time"
 
 	"cleat/bench/cell"
+	"cleat/bench/summary"
 )
 
-// synthetic makes deterministic data sets that look like real runs.
+// synthetic makes deterministic results that look like real runs.
 type synthetic struct {
 	rng *rand.Rand
 	in  Input
@@ -20,12 +21,12 @@ type synthetic struct {
 func newSynthetic(preset string) *synthetic {
 	return &synthetic{
 		rng: rand.New(rand.NewPCG(1, 2)),
-		in:  Input{Title: preset, Preset: preset, Standings: map[Mark]Standing{}, Environment: syntheticEnvironment(preset)},
+		in:  Input{Preset: preset, Host: "example", Date: "2026-10-09", Standings: map[Mark]Standing{}, Environment: syntheticEnvironment(preset)},
 	}
 }
 
-// add measures one cell n times around the middle value of each metric and
-// summarises it.
+// add adds n samples of one cell around the given value of each metric, and their
+// summary.
 func (g *synthetic) add(c cell.Cell, work string, n int, spread float64, cpu cell.CoresPerGbit, values map[cell.Metric]float64) {
 	sums := map[cell.Metric][]float64{}
 	for b := 1; b <= n; b++ {
@@ -58,7 +59,7 @@ func (g *synthetic) add(c cell.Cell, work string, n int, spread float64, cpu cel
 			CILow: xs[min(n-1, 1)], CIHigh: xs[max(0, n-2)], CILevel: 0.95, Mean: mean, Available: true,
 			StdErr: math.Sqrt(sq / float64(max(1, n-1)) / float64(n))}
 		if n < 6 {
-			sum.Warnings = append(sum.Warnings, fmt.Sprintf("%d samples: the interval is their range", n))
+			sum.Warnings = append(sum.Warnings, cell.Warning{Code: summary.CodeFewSamples, Text: fmt.Sprintf("%d samples: the interval is their range", n)})
 			sum.CILow, sum.CIHigh, sum.CILevel = xs[0], xs[n-1], 1-2*math.Pow(0.5, float64(n))
 		}
 		if m == cell.Throughput {
@@ -73,10 +74,10 @@ func (g *synthetic) warn(network string, m cell.Metric, bad int, text string) {
 		if s := &g.in.Summaries[i]; s.Network == network && s.Metric == m {
 			s.BadSamples += bad
 			if bad > 0 {
-				s.Warnings = append(s.Warnings, cell.Plural(bad, "sample")+" bad: the generator was late")
+				s.Warnings = append(s.Warnings, cell.Warning{Code: "late", Count: bad, Text: "the generator was late"})
 			}
 			if text != "" {
-				s.Warnings = append(s.Warnings, text)
+				s.Warnings = append(s.Warnings, cell.Note(text))
 			}
 		}
 	}
@@ -90,7 +91,7 @@ func (g *synthetic) stand(network string, m cell.Metric, st Standing) {
 	}
 }
 
-// quickInput is a run of the preset quick: 14 networks, two unavailable.
+// quickInput returns a run of the preset quick: 14 networks, two unavailable.
 func quickInput() Input {
 	g := newSynthetic("quick")
 	for _, q := range []struct {
@@ -159,14 +160,14 @@ func quickInput() Input {
 	}, {
 		Question: "To the outside without root",
 		Network:  "slirp4netns", Summary: "3.4 Gbit/s over one TCP stream.",
-		Reasons: []string{"pasta stalls on this machine: its samples fall into two heaps."},
+		Reasons: []string{"pasta stalls on this machine: its samples form two clusters."},
 	}}
 	return g.in
 }
 
-// thesisInput is a run of the preset claassen2015 with three repeats.
-func thesisInput() Input {
-	g := newSynthetic("claassen2015")
+// pairsInput returns a run by number of pairs with three repeats.
+func pairsInput() Input {
+	g := newSynthetic("pairs")
 	for _, topology := range []string{"local", "switched"} {
 		for _, mtu := range []int{1500, 9000} {
 			for _, q := range []struct {
@@ -200,7 +201,7 @@ func thesisInput() Input {
 	return g.in
 }
 
-// udpInput is a run of the preset udp on two networks.
+// udpInput returns a run of the preset udp on two networks.
 func udpInput() Input {
 	g := newSynthetic("udp")
 	for _, network := range []string{"veth", "macvlan-bridge"} {
@@ -214,7 +215,7 @@ func udpInput() Input {
 					}
 					got := min(offered, limit*(1+0.1*float64(len(network)-4)/10))
 					c := cell.Cell{Network: network, Topology: "local", Transport: "udp", MTU: 1500, Pairs: 1, Streams: 1,
-						MessageBytes: bytes, Placement: "different-cores", Engine: "cleat", Factors: map[string]string{"gso": gso, "offered_rate": rate}}
+						MessageBytes: bytes, Placement: "different-cores", Engine: "cleat", Factors: map[string]string{"gso": gso, "offered": rate}}
 					g.add(c, "udp", 10, 0.03, cell.CoresPerGbit{User: 0.03, System: 0.2, SoftIRQ: 0.1},
 						map[cell.Metric]float64{cell.Throughput: got * 1e9, cell.Loss: 1 - got/offered})
 				}

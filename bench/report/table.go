@@ -2,9 +2,9 @@ package report
 
 import (
 	"bufio"
-	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,17 +15,11 @@ import (
 	"cleat/internal/columns"
 )
 
-// Terminal says how a table is written for one. The zero value writes 80 columns
-// without colour.
+// Terminal is a terminal that tables are written for. The zero value has 80
+// columns and no colour.
 type Terminal struct {
 	Width  int  // columns; 0 means 80, and less than 40 counts as 40
 	Colour bool // ANSI bold, dim and green; set it for a terminal only
-}
-
-// Table writes the results in at most width columns, without colour. It returns
-// the error of w.
-func Table(w io.Writer, in Input, width int) error {
-	return Terminal{Width: width}.Table(w, in)
 }
 
 // Styles of a table's parts, as ANSI SGR numbers.
@@ -35,357 +29,339 @@ const (
 	green = "32"
 )
 
-type column struct {
-	over  string // first line of the head
-	head  string // second line of the head
-	right bool
-	drop  int // columns with the largest are left out first when space is short; 0 never
-	text  func(row) string
-	style func(row) string
-}
-
-// terminalTable is a table being laid out.
-type terminalTable struct {
+// writer writes the parts of a terminal's report.
+type writer struct {
 	Terminal
 	out   *bufio.Writer
 	in    Input
-	rows  []row
-	cols  []column
-	marks map[Mark]string
-	all   []string            // kinds of notes that every row has
-	feet  []string            // the other kinds in order of first use
-	texts map[string][]string // what the rows say of each kind
-
-	lifted []cell.Factor // said in headings, since they have no room as columns
+	signs map[Mark]string
+	all   []note // notes that every row has
+	feet  []note // other notes of rows that refer to them by number
+	some  []note // notes of numbers that are not shown as rows
 }
 
-// Table writes the results: one row per network and combination of factors,
-// grouped by role, or, of an experiment with a subject, how that compares with
-// its rivals; under it the footnotes, and what is missing with its reason.
+// column is one column of a table. text is called for each row.
+type column struct {
+	over, head string // the two lines of its head
+	rank       cell.Rank
+	left       bool // the others are flush right
+	text       func(row) string
+	style      func(row) string
+}
+
+// Table writes the results. An experiment with a subject is shown as a comparison
+// with its rivals, metrics with an x axis as a table of curves, and the rest as a
+// row for each network. Footnotes follow, and what is missing with its reason.
 func (t Terminal) Table(w io.Writer, in Input) error {
 	if t.Width == 0 {
 		t.Width = 80
 	}
 	t.Width = max(t.Width, 40)
-	tt := &terminalTable{Terminal: t, out: bufio.NewWriter(w), in: in}
+	wr := &writer{Terminal: t, out: bufio.NewWriter(w), in: in, signs: in.symbols()}
 	if in.Partial {
-		tt.para("", "PARTIAL: the run was interrupted; what follows was measured before.", bold)
+		wr.paragraph("", "PARTIAL: the run was interrupted; what follows was measured before.", bold)
 	}
 	for _, n := range in.Notes {
-		tt.para("note: ", n, "")
+		wr.paragraph("note: ", n, "")
 	}
-	rows, fs, metrics := arrange(in.available())
-	tt.rows, tt.marks = rows, symbols(in, rows, fs)
-	tt.readNotes()
-	switch {
-	case in.Versus != nil:
-		if err := in.Versus.Table(columns.Text(tt.out)); err != nil {
-			return err
-		}
-		if !tt.others(in.Versus.Subject) {
-			tt.notes()
-		}
-	case len(rows) > 0 && in.paper():
-		tt.paper()
-	case len(rows) > 0:
-		tt.table(rows, fs, metrics)
-		tt.legend()
-	default:
-		tt.para("", "Nothing was measured.", bold)
+	if err := wr.results(); err != nil {
+		return err
 	}
-	unavailable, notApplicable := absentees(in)
-	tt.missing("Unavailable here:", unavailable)
-	tt.missing("Not applicable, by design:", notApplicable)
-	if err := tt.out.Flush(); err != nil {
+	absent := absentees(in)
+	if len(absent.interrupted) > 0 {
+		wr.paragraph("Not measured: interrupted: ", strings.Join(absent.interrupted, ", "), "")
+	}
+	wr.missing("Unavailable here:", absent.unavailable)
+	wr.missing("Not applicable, by design:", absent.notApplicable)
+	if err := wr.out.Flush(); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
 	return nil
 }
 
-// others writes what the experiment measured of roles that are not the subject's,
-// and that nothing there is compared with, and all notes; false if there is nothing.
-func (t *terminalTable) others(subject string) bool {
-	own := catalog.RoleOf(subject)
-	other := func(network string) bool {
-		role := catalog.RoleOf(network)
-		return role != own && role != catalog.Baseline
-	}
-	sums := slices.DeleteFunc(t.in.available(), func(s cell.Summary) bool { return !other(s.Network) })
+// results writes the numbers.
+func (w *writer) results() error {
+	sums := w.in.available()
 	if len(sums) == 0 {
-		return false
+		w.paragraph("", "Nothing was measured.", bold)
+		return nil
 	}
-	fmt.Fprintln(t.out)
-	t.table(arrange(sums))
-	t.legend()
-	return true
-}
-
-// table writes rows, with as much of their numbers as fits.
-func (t *terminalTable) table(rows []row, fs []cell.Factor, metrics []cell.Metric) {
-	t.rows, t.lifted = rows, nil
-	t.columns(fs, metrics)
-	t.fit()
-	for len(t.lifted) < len(fs) && (t.total() > t.Width || t.lacksResult(metrics)) {
-		t.lift(fs, metrics)
-	}
-	t.body(func(r row) string {
-		if len(t.lifted) == 0 {
-			return r.role.Title()
+	var figures []Figure
+	if w.in.Versus != nil {
+		if err := w.in.Versus.Table(columns.Text(w.out)); err != nil {
+			return err
 		}
-		return r.role.Title() + ": " + describe(t.lifted, r.at)
-	})
-}
-
-// columns decides what the table has: only what some row can fill.
-func (t *terminalTable) columns(fs []cell.Factor, metrics []cell.Metric) {
-	t.cols = []column{{head: "NETWORK", text: func(r row) string { return t.in.rowName(r.at) }}}
-	for _, f := range fs[len(t.lifted):] {
-		over, head := shortFactor(f)
-		t.cols = append(t.cols, column{over: over, head: head, right: true, text: func(r row) string {
-			return cellLevel(f, f.Of(r.at))
-		}})
+		fmt.Fprintln(w.out)
+		own := catalog.RoleOf(w.in.Versus.Subject)
+		sums = slices.DeleteFunc(sums, func(s cell.Summary) bool { // those that the comparison shows
+			role := catalog.RoleOf(s.Network)
+			return role == own || role == catalog.Baseline
+		})
+	} else {
+		var drawn map[Mark]bool
+		figures, drawn = w.in.figures()
+		sums = slices.DeleteFunc(sums, func(s cell.Summary) bool { return drawn[markOf(s)] })
 	}
-	for _, m := range metrics {
-		t.metric(m, fs)
-	}
-	if slices.ContainsFunc(t.rows, func(r row) bool { _, ok := r.cores(); return ok }) {
-		t.cols = append(t.cols, column{over: "cores", head: "/Gbit", right: true, drop: 5, text: func(r row) string {
-			if c, ok := r.cores(); ok {
-				return t.marks[Mark{r.by[cell.Throughput].Key(), cell.ProcessorTime}] + cell.Digits(c.Total())
-			}
-			return cell.None
-		}})
-	}
-	t.cols = append(t.cols, column{head: "n", right: true, drop: 4, text: row.samples})
-	if len(t.feet) > 0 {
-		t.cols = append(t.cols, column{text: t.noteMarks, style: func(row) string { return dim }})
-	}
-}
-
-// metric adds the columns of one metric: the number, and for all but latency its
-// interval.
-func (t *terminalTable) metric(m cell.Metric, fs []cell.Factor) {
-	u := m.Scale()
-	over, head := shortMetric(m, t.rows, fs)
-	drop := map[cell.Metric]int{cell.Ideal: 10, cell.LatencyP999: 8, cell.LatencyP99: 7, cell.SetupTime: dropsResult, cell.Packets: dropsResult, cell.Connections: dropsResult,
-		cell.LostPackets: dropsDetail, cell.Outage: dropsDetail, cell.LatencyAdded: dropsDetail, cell.EarlyOfIdeal: dropsDetail, cell.SteadyOfIdeal: dropsDetail}[m]
-	value := func(r row) string {
-		s, ok := r.by[m]
-		if !ok {
-			return cell.None
-		}
-		y, _, _ := centre(s, t.in.thesis())
-		return t.marks[Mark{s.Key(), m}] + u.Of(y)
-	}
-	style := func(r row) string {
-		if s, ok := r.by[m]; ok && t.marks[Mark{s.Key(), m}] != "" {
-			return green
-		}
-		return ""
-	}
-	t.cols = append(t.cols, column{over: over, head: head, right: true, drop: drop, text: value, style: style})
-	if m != cell.Throughput && m != cell.Loss && m != cell.Connections && m != cell.Packets {
-		return
-	}
-	ends := column{head: "[lo–hi]", drop: 9, style: func(row) string { return dim }}
-	if t.in.thesis() {
-		ends.head = "± se"
-	}
-	if m == cell.Throughput {
-		ends.drop = 6
-	}
-	ends.text = func(r row) string {
-		s, ok := r.by[m]
-		switch {
-		case !ok:
-			return ""
-		case t.in.thesis():
-			return "± " + u.Of(s.StdErr)
-		}
-		return intervalOf(s, "["+u.Interval(s.CILow, s.CIHigh)+"]")
-	}
-	if t.in.thesis() || slices.ContainsFunc(t.rows, func(r row) bool { return r.by[m].N > 1 }) {
-		t.cols = append(t.cols, ends)
-	}
-}
-
-// lift turns the outermost factor that is still a column into headings: what
-// was measured must not be pushed off a narrow terminal by what it depends on.
-func (t *terminalTable) lift(fs []cell.Factor, metrics []cell.Metric) {
-	t.lifted = fs[:len(t.lifted)+1]
-	slices.SortStableFunc(t.rows, func(a, b row) int {
-		return cmp.Or(catalog.CompareRoles(a.role, b.role), cell.Compare(t.lifted, a.at, b.at))
-	})
-	t.columns(fs, metrics)
-	t.fit()
-}
-
-// lacksResult tells whether the whole result of some work was left out.
-func (t *terminalTable) lacksResult(metrics []cell.Metric) bool {
-	want, have := 0, 0
-	for _, m := range metrics {
-		if m == cell.SetupTime || m == cell.Packets || m == cell.Connections {
-			want++
+	for _, f := range figures {
+		if f.metric.Rank() != cell.RankDetail { // the page has them all
+			w.figure(f)
 		}
 	}
-	for _, c := range t.cols {
-		if c.drop == dropsResult {
-			have++
+	sections := arrange(sums)
+	w.readNotes(allRows(arrange(w.in.available())), allRows(sections))
+	for i, s := range sections {
+		if i > 0 || len(figures) > 0 {
+			fmt.Fprintln(w.out)
 		}
+		w.section(s)
 	}
-	return have < want
+	w.legend(sums)
+	return nil
 }
 
-// dropsDetail is column.drop of what tells how a result came about.
-const dropsDetail = 2
-
-// dropsResult is column.drop of what is the only result of its work.
-const dropsResult = 3
-
-// fit leaves out columns until the table is narrow enough.
-func (t *terminalTable) fit() {
-	for t.total() > t.Width {
-		most, at := 0, -1
-		for i, c := range t.cols {
-			if c.drop > most {
-				most, at = c.drop, i
+// section writes a table with as many columns as fit. The rows of a group are
+// indented below its title; the only network of a role needs no title.
+func (w *writer) section(s section) {
+	if s.title != "" {
+		w.paragraph("", s.title, bold)
+	}
+	titled := func(g group) bool {
+		return g.title != "" && (len(s.groups) == 1 || len(g.rows) > 1 || !g.roleOnly)
+	}
+	for _, g := range s.groups {
+		for i := range g.rows {
+			if titled(g) {
+				g.rows[i].label = " " + g.rows[i].label
 			}
 		}
-		if at < 0 {
-			return
+	}
+	rows := allRows([]section{s})
+	cols := w.columns(s.metrics, rows)
+	widths := widthsOf(cols, rows)
+	for total(widths) > w.Width {
+		i := 0
+		for k, c := range cols {
+			if c.rank > cols[i].rank {
+				i = k
+			}
 		}
-		t.cols = slices.Delete(t.cols, at, at+1)
+		if cols[i].rank == cell.RankKept {
+			break
+		}
+		cols, widths = slices.Delete(cols, i, i+1), slices.Delete(widths, i, i+1)
+	}
+	widths[0] = max(8, widths[0]-max(0, total(widths)-w.Width))
+	w.line(cols, widths, func(c column) (text, style string) { return c.over, bold })
+	w.line(cols, widths, func(c column) (text, style string) { return c.head, bold })
+	for _, g := range s.groups {
+		if titled(g) {
+			w.paragraph("", g.title, dim)
+		}
+		for _, r := range g.rows {
+			w.line(cols, widths, func(c column) (text, style string) { return c.text(r), c.style(r) })
+		}
 	}
 }
 
-const gutter = 2 // blanks between columns
+func plain(row) string { return "" }
+func faint(row) string { return dim }
 
-func (t *terminalTable) widths() []int {
-	ws := make([]int, len(t.cols))
-	for i, c := range t.cols {
-		ws[i] = max(columns.Of(columns.Plain(c.head)), columns.Of(columns.Plain(c.over)))
-		for _, r := range t.rows {
-			ws[i] = max(ws[i], columns.Of(columns.Plain(c.text(r))))
+// columns returns the columns that some row can fill.
+func (w *writer) columns(metrics []cell.Metric, rows []row) []column {
+	cols := []column{{head: "NETWORK", left: true, text: func(r row) string { return r.label }, style: plain}}
+	for _, m := range metrics {
+		over, under := m.Head()
+		if m == cell.Throughput && rows[0].at.Transport != "" {
+			over = strings.ToUpper(rows[0].at.Transport)
+		}
+		sign := func(r row) string { return w.signs[Mark{r.by[m].Key(), m}] }
+		cols = append(cols, column{over: over, head: under, rank: m.Rank(),
+			text: func(r row) string {
+				if s, ok := r.by[m]; ok {
+					return sign(r) + m.Scale().Of(s.Median)
+				}
+				return cell.None
+			},
+			style: func(r row) string {
+				if sign(r) != "" {
+					return green
+				}
+				return ""
+			}})
+		if m.ShowsInterval() && slices.ContainsFunc(rows, func(r row) bool { return r.by[m].N > 1 }) {
+			rank := cell.RankSpread
+			if m == cell.Throughput {
+				rank = cell.RankInterval
+			}
+			cols = append(cols, column{head: "[lo–hi]", rank: rank, style: faint, text: func(r row) string {
+				if text := intervalOf(r.by[m]); text != "" {
+					return "[" + text + "]"
+				}
+				return ""
+			}})
 		}
 	}
-	return ws
+	if slices.ContainsFunc(rows, func(r row) bool { return r.samples() != rows[0].samples() }) {
+		cols = append(cols, column{head: "n", rank: cell.RankSamples, text: row.samples, style: plain})
+	}
+	if len(w.feet) > 0 {
+		cols = append(cols, column{left: true, text: w.noteMarks, style: faint})
+	}
+	return cols
 }
 
-func (t *terminalTable) total() int {
-	n := gutter * (len(t.cols) - 1)
-	for _, w := range t.widths() {
+func widthsOf(cols []column, rows []row) []int {
+	widths := make([]int, len(cols))
+	for i, c := range cols {
+		widths[i] = max(columns.Of(c.head), columns.Of(c.over))
+		for _, r := range rows {
+			widths[i] = max(widths[i], columns.Of(columns.Plain(c.text(r))))
+		}
+	}
+	return widths
+}
+
+// total returns the width of a table.
+func total(widths []int) int {
+	n := columns.Gap * (len(widths) - 1)
+	for _, w := range widths {
 		n += w
 	}
 	return n
 }
 
-// body writes heads and rows, each row below its heading, if it has one.
-func (t *terminalTable) body(headingOf func(row) string) {
-	ws := t.widths()
-	if over := t.total() - t.Width; over > 0 {
-		ws[0] = max(8, ws[0]-over)
-	}
-	if slices.ContainsFunc(t.cols, func(c column) bool { return c.over != "" }) {
-		t.line(ws, func(c column) (string, string) { return c.over, bold })
-	}
-	t.line(ws, func(c column) (string, string) { return c.head, bold })
-	var before string
-	for i, r := range t.rows {
-		if heading := headingOf(r); heading != "" && (i == 0 || heading != before) {
-			before = heading
-			t.para("", heading, dim)
-		}
-		t.line(ws, func(c column) (string, string) {
-			style := ""
-			if c.style != nil {
-				style = c.style(r)
-			}
-			return c.text(r), style
-		})
-	}
-}
-
-// line writes one line of the table and never more than the width.
-func (t *terminalTable) line(ws []int, get func(column) (text, style string)) {
-	left := t.Width
+// line writes one line of a table, never more than the width.
+func (w *writer) line(cols []column, widths []int, get func(column) (text, style string)) {
+	room := w.Width
 	var b strings.Builder
-	for i, c := range t.cols {
+	for i, c := range cols {
 		text, style := get(c)
-		text = columns.Pad(columns.Clip(columns.Plain(text), ws[i]), ws[i], c.right)
+		text = columns.Pad(columns.Clip(columns.Plain(text), widths[i]), widths[i], !c.left)
 		if i > 0 {
-			text = strings.Repeat(" ", gutter) + text
+			text = strings.Repeat(" ", columns.Gap) + text
 		}
-		text = columns.Clip(text, left)
-		left -= columns.Of(text)
-		b.WriteString(t.paint(text, style))
+		text = columns.Clip(text, room)
+		room -= columns.Of(text)
+		b.WriteString(w.paint(text, style))
 	}
-	fmt.Fprintln(t.out, strings.TrimRight(b.String(), " "))
+	fmt.Fprintln(w.out, strings.TrimRight(b.String(), " "))
 }
 
-func (t *terminalTable) paint(text, style string) string {
+// paint gives text a style, but not the blanks around it.
+func (w *writer) paint(text, style string) string {
 	body := strings.TrimSpace(text)
-	if !t.Colour || style == "" || body == "" {
+	if !w.Colour || style == "" || body == "" {
 		return text
 	}
 	at := strings.Index(text, body)
 	return text[:at] + "\x1b[" + style + "m" + body + "\x1b[0m" + text[at+len(body):]
 }
 
-// readNotes collects the kinds of notes. Those that differ in their numbers
-// only share a mark, and the mark's text has the range of them; what all of
-// several rows have needs no mark.
-func (t *terminalTable) readNotes() {
-	t.texts, t.all, t.feet = map[string][]string{}, nil, nil
-	rows := map[string]int{}
-	var kinds []string
-	for _, r := range t.rows {
-		for _, k := range t.kinds(r) {
-			if rows[k] == 0 {
-				kinds = append(kinds, k)
+// figure writes the panels of a figure as tables: a row for each position on the x
+// axis, a column for each curve, as many at once as fit.
+func (w *writer) figure(f Figure) {
+	for _, p := range f.Panels {
+		heading := joinWords(f.Title, p.Title) + ": " + f.YLabel
+		note := spreadText(p, f.XLabel)
+		for len(p.Series) > 0 {
+			w.paragraph("", heading, bold)
+			n := len(p.Series)
+			for ; n > 1 && total(columns.Widths(curveRows(f.XLabel, p.Series[:n]))) > w.Width; n-- {
 			}
-			rows[k]++
+			rows := curveRows(f.XLabel, p.Series[:n])
+			for i, row := range rows {
+				line := strings.TrimSuffix(columns.Row(row, columns.Widths(rows), everyColumn(n+1)...), "\n")
+				if i == 0 {
+					line = w.paint(line, dim)
+				}
+				fmt.Fprintln(w.out, columns.Clip(line, w.Width))
+			}
+			p.Series = p.Series[n:]
 		}
-		for _, n := range r.notes() {
-			k := summary.WarningKind(n)
-			t.texts[k] = append(t.texts[k], n)
-		}
-	}
-	for _, k := range kinds {
-		if rows[k] == len(t.rows) && len(t.rows) > 1 {
-			t.all = append(t.all, k)
-		} else {
-			t.feet = append(t.feet, k)
-		}
+		w.paragraph("  ", note, dim)
 	}
 }
 
-// kinds are those of a row's notes, each once.
-func (t *terminalTable) kinds(r row) []string {
-	var out []string
-	for _, n := range r.notes() {
-		if k := summary.WarningKind(n); !slices.Contains(out, k) {
-			out = append(out, k)
-		}
+func everyColumn(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
 	}
-	return out
+	return all
 }
 
-// mostMarks is how many footnotes a row refers to: more would take the room of
-// its numbers.
+// curveRows returns a table of curves, with its head.
+func curveRows(xLabel string, curves []Series) [][]string {
+	labels := map[float64]string{}
+	head := []string{xLabel}
+	for _, s := range curves {
+		head = append(head, s.Name)
+		for _, p := range s.Points {
+			labels[p.X] = p.Label
+		}
+	}
+	rows := [][]string{head}
+	for _, x := range slices.Sorted(maps.Keys(labels)) {
+		row := []string{labels[x]}
+		for _, s := range curves {
+			text := cell.None
+			if i := slices.IndexFunc(s.Points, func(p Point) bool { return p.X == x }); i >= 0 {
+				text = cell.Digits(s.Points[i].Y)
+			}
+			row = append(row, text)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// spreadText returns what the numbers of a panel are, and the widest interval in
+// proportion to its number.
+func spreadText(p Panel, xLabel string) string {
+	least, most := 0, 0
+	var widest Point
+	name, width := "", 0.0
+	for _, s := range p.Series {
+		for _, pt := range s.Points {
+			if s.Baseline {
+				continue
+			}
+			if most = max(most, pt.N); least == 0 || pt.N < least {
+				least = pt.N
+			}
+			if w := (pt.High - pt.Low) / pt.Y; pt.Y > 0 && w > width {
+				widest, name, width = pt, s.Name, w
+			}
+		}
+	}
+	text := "medians of " + cell.Plural(most, "sample")
+	switch {
+	case most == 1:
+		text = "one sample each"
+	case least < most:
+		text = fmt.Sprintf("medians of %d to %d samples", least, most)
+	}
+	if width > 0 {
+		text += fmt.Sprintf("; the widest interval: %s–%s, %s at %s %s", cell.Digits(widest.Low), cell.Digits(widest.High), name, widest.Label, xLabel)
+	}
+	return text
+}
+
+// mostMarks is how many footnotes a row refers to: more would take the room of its
+// numbers.
 const mostMarks = 3
 
-// noteMarks are the numbers of the row's footnotes.
-func (t *terminalTable) noteMarks(r row) string {
+// noteMarks returns the numbers of the row's footnotes.
+func (w *writer) noteMarks(r row) string {
 	var marks []string
-	for _, k := range t.kinds(r) {
-		at := slices.Index(t.feet, k)
-		if at < 0 {
+	for i, foot := range w.feet {
+		if !slices.ContainsFunc(notes(r), func(n note) bool { return n.code == foot.code }) {
 			continue
 		}
 		if len(marks) == mostMarks {
 			return strings.Join(marks, " ") + "…"
 		}
-		marks = append(marks, superscript(at+1))
+		marks = append(marks, superscript(i+1))
 	}
 	return strings.Join(marks, " ")
 }
@@ -394,60 +370,73 @@ func superscript(n int) string {
 	return strings.Map(func(r rune) rune { return []rune("⁰¹²³⁴⁵⁶⁷⁸⁹")[r-'0'] }, strconv.Itoa(n))
 }
 
-func (t *terminalTable) legend() {
-	var signs []string
-	for _, s := range t.marks {
-		signs = append(signs, s)
+// legend explains signs and words, and writes the notes.
+func (w *writer) legend(shown []cell.Summary) {
+	fmt.Fprintln(w.out)
+	if text := signText(shown, w.signs, "'"); text != "" {
+		w.paragraph("", text, "")
 	}
-	fmt.Fprintln(t.out)
-	switch best, tie := slices.Contains(signs, "*"), slices.Contains(signs, "~"); {
-	case best && tie:
-		t.para("", "* best of its group   ~ can't be told apart from the best of its group", "")
-	case best:
-		t.para("", "* best of its group", "")
-	case tie:
-		t.para("", "~ can't be told apart from the best of its group", "")
+	if text := joinWords(common(w.in.available()), w.samplesText(shown)); text != "" {
+		w.paragraph("all: ", text, "")
 	}
-	for _, k := range t.all {
-		t.para("all: ", summary.MergeWarnings(t.texts[k]), "")
+	for _, n := range w.all {
+		w.paragraph("all: ", n.text(), "")
 	}
-	for i, k := range t.feet {
-		t.para(superscript(i+1)+" ", summary.MergeWarnings(t.texts[k]), "")
+	for i, n := range w.feet {
+		w.paragraph(superscript(i+1)+" ", n.text(), "")
 	}
-}
-
-// notes writes what the legend says of the rows where there are no marks.
-func (t *terminalTable) notes() {
-	fmt.Fprintln(t.out)
-	for _, k := range t.all {
-		t.para("note: ", summary.MergeWarnings(t.texts[k]), "")
+	for _, n := range w.some {
+		w.paragraph("some: ", n.text(), "")
 	}
-	of := "of some: "
-	if len(t.rows) < 2 {
-		of = ""
-	}
-	for _, k := range t.feet {
-		t.para("note: ", of+summary.MergeWarnings(t.texts[k]), "")
+	for _, t := range terms(w.in.available()) {
+		w.paragraph("", t.Name+": "+t.Value, "")
 	}
 }
 
-func (t *terminalTable) missing(title string, list []missing) {
-	if len(list) == 0 {
-		return
+// samplesText returns the number of samples if it is the same for all rows, which
+// then have no column for it, unless a note says it.
+func (w *writer) samplesText(sums []cell.Summary) string {
+	if len(sums) == 0 || slices.ContainsFunc(sums, func(s cell.Summary) bool { return s.N != sums[0].N }) ||
+		slices.ContainsFunc(w.all, func(n note) bool { return n.code == summary.CodeFewSamples }) {
+		return ""
 	}
-	t.para("", title, bold)
-	for i, m := range list {
-		same := func(o missing) bool { return o.Reason == m.Reason && o.Remedy == m.Remedy && o.Work == m.Work }
-		if slices.ContainsFunc(list[:i], same) {
-			continue
+	return cell.Plural(sums[0].N, "sample")
+}
+
+// readNotes sorts the notes of all rows by how they are shown.
+func (w *writer) readNotes(all, shown []row) {
+	marked := notes(shown...)
+	for _, n := range notes(all...) {
+		i := slices.IndexFunc(marked, func(m note) bool { return m.code == n.code })
+		switch {
+		case n.rows == len(all):
+			w.all = append(w.all, n)
+		case i >= 0:
+			w.feet = append(w.feet, n)
+		default:
+			w.some = append(w.some, n)
 		}
-		names := []string{m.Network}
-		for _, o := range list[i+1:] {
-			if same(o) {
-				names = append(names, o.Network)
-			}
+	}
+}
+
+// missing lists networks without a number; those with the same reason share an
+// entry.
+func (w *writer) missing(title string, list []missing) {
+	if len(list) > 0 {
+		w.paragraph("", title, bold)
+	}
+	names := map[missing][]string{}
+	var order []missing
+	for _, m := range list {
+		why := m
+		why.Network = ""
+		if names[why] == nil {
+			order = append(order, why)
 		}
-		text := strings.Join(names, ", ") + ": "
+		names[why] = append(names[why], m.Network)
+	}
+	for _, m := range order {
+		text := strings.Join(names[m], ", ") + ": "
 		if m.Work != "" {
 			text += m.Work + ": "
 		}
@@ -455,21 +444,21 @@ func (t *terminalTable) missing(title string, list []missing) {
 		if m.Remedy != "" {
 			text += " → " + m.Remedy
 		}
-		t.para("  ", text, "")
+		w.paragraph("  ", text, "")
 	}
 }
 
-// para writes text after head, wrapped, its further lines indented by four.
-func (t *terminalTable) para(head, text, style string) {
+// paragraph writes text after head, wrapped, with further lines indented by four.
+func (w *writer) paragraph(head, text, style string) {
 	const indent = "    "
-	lines := columns.Wrap(columns.Plain(text), t.Width-columns.Of(head), t.Width-len(indent))
+	lines := columns.Wrap(columns.Plain(text), w.Width-columns.Of(head), w.Width-len(indent))
 	for i, l := range lines {
 		if i > 0 {
 			head = indent
 		}
-		fmt.Fprintln(t.out, head+t.paint(l, style))
+		fmt.Fprintln(w.out, head+w.paint(l, style))
 	}
 	if len(lines) == 0 {
-		fmt.Fprintln(t.out, strings.TrimRight(head, " "))
+		fmt.Fprintln(w.out, strings.TrimRight(head, " "))
 	}
 }

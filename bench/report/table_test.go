@@ -13,14 +13,14 @@ func inputs() map[string]Input {
 	partial := quickInput()
 	partial.Partial = true
 	return map[string]Input{
-		"quick": quickInput(), "claassen2015": thesisInput(), "udp": udpInput(), "partial": partial, "nothing": {},
+		"quick": quickInput(), "pairs": pairsInput(), "links": linksInput(true), "udp": udpInput(), "partial": partial, "nothing": {},
 	}
 }
 
 func table(t *testing.T, in Input, width int) string {
 	t.Helper()
 	var b strings.Builder
-	if err := Table(&b, in, width); err != nil {
+	if err := (Terminal{Width: width}).Table(&b, in); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -31,7 +31,7 @@ func TestTableKeepsToItsWidth(t *testing.T) {
 	wide := quickInput()
 	for i := range wide.Summaries {
 		wide.Summaries[i].Network += "-容器网络-" + strings.Repeat("e\u0301", 20)
-		wide.Summaries[i].Warnings = []string{strings.Repeat("x", 300), "two words"}
+		wide.Summaries[i].Warnings = []cell.Warning{cell.Note(strings.Repeat("x", 300)), cell.Note("two words")}
 	}
 	wide.Absent[0].Reason = strings.Repeat("很长", 100)
 	all["wide"] = wide
@@ -59,7 +59,7 @@ func TestTableOfQuick(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"TCP", "Gbit/s", "[lo–hi]", "p50", "p99.9", "cores", "vxlan-multicast-bridge ",
-		"ipvlan-l2, ipvlan-l3: this kernel has no ipvlan", "Not applicable", "bimodal", "2 samples bad", "~ can't be told apart"} {
+		"ipvlan-l2, ipvlan-l3: this kernel has no ipvlan", "Not applicable", "bimodal", "2 samples: the generator was late", "~ can't be told apart"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing", want)
 		}
@@ -86,13 +86,13 @@ func TestTableColour(t *testing.T) {
 	}
 	coloured := b.String()
 	if !strings.Contains(coloured, "\x1b[32m~34.3\x1b[0m") {
-		t.Error("what is tied for the best is not green")
+		t.Error("a number tied for the best is not green")
 	}
 	for _, style := range []string{bold, dim, green, "0"} {
 		coloured = strings.ReplaceAll(coloured, "\x1b["+style+"m", "")
 	}
 	if coloured != table(t, quickInput(), 80) {
-		t.Error("colour changes more than colour")
+		t.Error("colour changes the text")
 	}
 }
 
@@ -100,7 +100,7 @@ func TestTableRefusesControlCharacters(t *testing.T) {
 	in := quickInput()
 	for i := range in.Summaries {
 		in.Summaries[i].Network += "\x1b]0;owned\a\r\n\u202e"
-		in.Summaries[i].Warnings = []string{"\x1b[2J"}
+		in.Summaries[i].Warnings = []cell.Warning{cell.Note("\x1b[2J")}
 	}
 	in.Absent[0].Reason = "\x1b[1A\u2028"
 	if out := table(t, in, 80); strings.ContainsAny(out, "\x1b\a\r\u202e\u2028") {
@@ -130,7 +130,8 @@ func TestTableAdaptsToMetrics(t *testing.T) {
 	}
 }
 
-// A network with some numbers still says which others it lacks, each once.
+// TestMissingMetricOfMeasuredNetwork checks that a network with some numbers lists the
+// missing ones once.
 func TestMissingMetricOfMeasuredNetwork(t *testing.T) {
 	in := quickInput()
 	for i := range in.Summaries {
@@ -140,21 +141,21 @@ func TestMissingMetricOfMeasuredNetwork(t *testing.T) {
 	}
 	out := table(t, in, 80)
 	if n := strings.Count(out, "veth: latency: every sample was bad: too much load"); n != 1 {
-		t.Errorf("said %d times, want once:\n%s", n, out)
+		t.Errorf("listed %d times, want once:\n%s", n, out)
 	}
 }
 
-// 128 pairs that all start late make many texts; the table still has its numbers.
+// TestFootnotesLeaveRoomForNumbers checks that many warnings do not push out numbers.
 func TestFootnotesLeaveRoomForNumbers(t *testing.T) {
 	in := quickInput()
 	for i := range in.Summaries {
 		s := &in.Summaries[i]
-		s.Warnings = append(s.Warnings, "of "+s.Network)
+		s.Warnings = append(s.Warnings, cell.Note("of "+s.Network))
 		for k := range 40 {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("started %d.%ds late", len(s.Network), k))
+			s.Warnings = append(s.Warnings, cell.Warning{Code: "late", Severity: float64(k), Text: fmt.Sprintf("started %d.%ds late", len(s.Network), k)})
 		}
 		for k := range len(s.Network) % 9 {
-			s.Warnings = append(s.Warnings, "kind "+strings.Repeat("x", k))
+			s.Warnings = append(s.Warnings, cell.Note("kind "+strings.Repeat("x", k)))
 		}
 	}
 	out := table(t, in, 80)
@@ -166,7 +167,7 @@ func TestFootnotesLeaveRoomForNumbers(t *testing.T) {
 				marks++
 			}
 		}
-		if strings.HasPrefix(l, "bridge ") {
+		if strings.HasPrefix(l, " bridge ") {
 			row = l
 		}
 		if marks > mostMarks {
@@ -186,8 +187,8 @@ func TestFootnotesLeaveRoomForNumbers(t *testing.T) {
 	}
 }
 
-// Factors that do not fit beside the numbers become headings.
-func TestManyFactorsKeepNumbers(t *testing.T) {
+// TestConditionsAreHeadings checks that many conditions leave room for all numbers.
+func TestConditionsAreHeadings(t *testing.T) {
 	g := newSynthetic("factors")
 	for _, network := range []string{"published-container-nat", "veth"} {
 		for _, mtu := range []int{0, 9000} {
@@ -205,7 +206,7 @@ func TestManyFactorsKeepNumbers(t *testing.T) {
 		}
 	}
 	out := table(t, g.in, 80)
-	for _, want := range []string{"published-container-nat ", "UDP", "Gbit/s", "loss", "packets", "conn", "MTU default", "MTU 9000"} {
+	for _, want := range []string{"published-container-nat ", "UDP", "Gbit/s", "loss", "packets", "conn", "efault MTU", "MTU 9000"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
 		}
@@ -217,10 +218,10 @@ func TestLongestNameIsWhole(t *testing.T) {
 	for i := range in.Summaries {
 		if s := &in.Summaries[i]; s.Network == "veth" {
 			s.Network = "published-container-nat"
-			s.Warnings = []string{"one", "two of them", "three", "four"}
+			s.Warnings = []cell.Warning{cell.Note("one"), cell.Note("two of them"), cell.Note("three"), cell.Note("four")}
 		}
 	}
-	if out := table(t, in, 80); !strings.Contains(out, "\npublished-container-nat ") {
+	if out := table(t, in, 80); !strings.Contains(out, "\n published-container-nat ") {
 		t.Error(out)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"cleat/bench/summary"
 )
 
-// versusResults is a run with a subject: two networks without root, and loopback.
+// versusResults returns a run with a subject: two networks without root, and loopback.
 func versusResults(subject string) summary.Results {
 	var samples []cell.Sample
 	for block := 1; block <= 8; block++ {
@@ -27,12 +27,12 @@ func versusResults(subject string) summary.Results {
 func TestSubjectIsComparedWithItsRivals(t *testing.T) {
 	in := FromResults(versusResults("cleat"))
 	if in.Versus == nil {
-		t.Fatal("the experiment has a subject, the report no comparison")
+		t.Fatal("no comparison of an experiment with a subject")
 	}
 	text := table(t, in, 80)
 	for _, want := range []string{"Throughput, TCP: Gbit/s", "× loopback", "× best rival", "[0.4", "Unavailable here:", "gvproxy"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the table does not say %q:\n%s", want, text)
+			t.Errorf("the table does not contain %q:\n%s", want, text)
 		}
 	}
 	if strings.Contains(text, "NETWORK") {
@@ -41,7 +41,7 @@ func TestSubjectIsComparedWithItsRivals(t *testing.T) {
 	elements, page := parse(t, render(t, in))
 	for _, want := range []string{"cleat and its rivals", "× best rival"} {
 		if !strings.Contains(page, want) {
-			t.Errorf("the page does not say %q", want)
+			t.Errorf("the page does not contain %q", want)
 		}
 	}
 	if n := elementsNamed(elements, "tr"); n < 4 {
@@ -49,7 +49,7 @@ func TestSubjectIsComparedWithItsRivals(t *testing.T) {
 	}
 }
 
-func TestWithoutASubjectNothingIsCompared(t *testing.T) {
+func TestNoComparisonWithoutSubject(t *testing.T) {
 	for _, subject := range []string{"", "slirp4netns"} {
 		in := FromResults(versusResults(subject))
 		if in.Versus != nil || !strings.Contains(table(t, in, 80), "NETWORK") {
@@ -68,7 +68,7 @@ func elementsNamed(elements []element, name string) int {
 	return n
 }
 
-// attachResults is a run of what attaches containers, beside one of networks.
+// attachResults returns a run of attachers, and of a network.
 func attachResults() summary.Results {
 	var samples []cell.Sample
 	for block := 1; block <= 10; block++ {
@@ -90,23 +90,23 @@ func attachResults() summary.Results {
 	return r
 }
 
-// TestWhatAttachesIsComparedBesideWhatIsMade: a subject has its table, and what is
-// not of its role has one, too.
-func TestWhatAttachesIsComparedBesideWhatIsMade(t *testing.T) {
+// TestOtherRolesBesideAComparison checks that networks of other roles than the
+// subject's have a table of their own.
+func TestOtherRolesBesideAComparison(t *testing.T) {
 	in := FromResults(attachResults())
 	text := table(t, in, 80)
-	for _, want := range []string{"Exec to usable address, endpoints 500: ms, n=10", "cni-plugins", "0.25", "NETWORK", "veth", "3.00", "→ apt-get install"} {
+	for _, want := range []string{"Exec to usable address, 500 endpoints: ms, n=10", "cni-plugins", "0.25", "NETWORK", "veth", "3.00", "→ apt-get install"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the table does not say %q:\n%s", want, text)
+			t.Errorf("the table does not contain %q:\n%s", want, text)
 		}
 	}
 	if strings.Contains(text, "To measure what is missing") {
-		t.Errorf("what attaches is no choice of a network:\n%s", text)
+		t.Errorf("advice about attachers:\n%s", text)
 	}
 	_, page := parse(t, render(t, in))
 	for _, want := range []string{"cleat-attach and its rivals", "Exec to usable address", "3.98 ×", "how many times the number of cleat-attach", "10 samples"} {
 		if !strings.Contains(page, want) {
-			t.Errorf("the page does not say %q", want)
+			t.Errorf("the page does not contain %q", want)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package summary
 import (
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
@@ -12,38 +11,27 @@ import (
 	"cleat/bench/stats"
 )
 
-// text names the question for people.
-func (q question) text() string {
-	title := q.role.Title()
-	if !q.alone {
-		title += " (" + q.direction + ")"
-	}
-	return title
-}
-
-// goalName is a goal in a sentence.
-func goalName(g Goal) string {
+// title returns a goal for people.
+func (g Goal) title() string {
 	switch g {
-	case ForLatency:
-		return "latency"
 	case ForConnections:
 		return "new connections"
 	case ForCPU:
 		return "little processor time"
 	}
-	return "throughput"
+	return string(g)
 }
 
-// number writes a goal's number with its unit.
+// number returns a goal's number with its unit.
 func (g Goal) number(x float64) string {
 	if g == ForConnections {
 		return cell.Digits(x) + " connections/s"
 	}
-	return Format(g.Metric(), x)
+	return g.Metric().Format(x)
 }
 
-// sentence is the answer in one sentence. Networks of a role compete, except
-// those that are ways to one place, where the best way is named.
+// sentence returns the answer in one sentence. Networks of a role compete, except
+// in roles whose networks are ways to one place: there it names the best way.
 func (a Advice) sentence() string {
 	use, best := "Use ", a.Best.Network
 	if a.Role == catalog.Outside || a.Role == catalog.Published {
@@ -53,36 +41,25 @@ func (a Advice) sentence() string {
 	if a.Goal == ForLatency {
 		value += " median round trip"
 	}
-	ties := networks(a.Ties)
 	switch {
-	case len(a.Ties)+len(a.Worse) == 0:
+	case a.Rivals() == 0:
 		return fmt.Sprintf("%s%s: %s; no other was measured here.", use, best, value)
+	case len(a.Ties) == 0 && len(a.Worse) == 1:
+		return fmt.Sprintf("%s%s: %s, better than the other one measured here.", use, best, value)
 	case len(a.Ties) == 0:
-		return fmt.Sprintf("%s%s: %s, better than %s measured here.", use, best, value, others(len(a.Worse)))
-	case len(a.Worse) == 0:
-		all := append([]string{best}, ties...)
-		slices.SortFunc(all, catalog.Compare)
-		return fmt.Sprintf("%s%s: they can't be told apart here (%s: %s).", use, enumerate(all, "or"), best, value)
+		return fmt.Sprintf("%s%s: %s, better than the %d others measured here.", use, best, value, len(a.Worse))
 	}
-	return fmt.Sprintf("%s%s: %s; %s can't be told apart from it.", use, best, value, enumerate(ties, "and"))
+	text := fmt.Sprintf("%s can't be told apart here (%s: %s)", enumerate(a.Leaders(), "and"), best, value)
+	if len(a.Worse) > 0 {
+		text += fmt.Sprintf(", but are better than %s", enumerate(networks(a.Worse), "and"))
+	}
+	return text + ": choose by their limits."
 }
 
-func others(n int) string {
-	if n == 1 {
-		return "the other one"
-	}
-	return fmt.Sprintf("the %d others", n)
-}
-
-// unique drops repeated words.
-func unique(words []string) []string {
-	var out []string
-	for _, w := range words {
-		if !slices.Contains(out, w) {
-			out = append(out, w)
-		}
-	}
-	return out
+// Leaders returns the best network and those that can't be told apart from it, in
+// catalogue order.
+func (a Advice) Leaders() []string {
+	return slices.SortedFunc(slices.Values(append(networks(a.Ties), a.Best.Network)), catalog.Compare)
 }
 
 func networks(standings []Standing) []string {
@@ -93,51 +70,131 @@ func networks(standings []Standing) []string {
 	return names
 }
 
+// Caveats returns what does not work with the networks that lead, and for each
+// caveat the networks that it concerns.
+func (a Advice) Caveats() (texts []string, concerned map[string][]string) {
+	concerned = map[string][]string{}
+	for _, s := range append([]Standing{*a.Best}, a.Ties...) {
+		for _, c := range s.Caveats {
+			if concerned[c] == nil {
+				texts = append(texts, c)
+			}
+			concerned[c] = append(concerned[c], s.Network)
+		}
+	}
+	return texts, concerned
+}
+
+// Role is the advice about one role and direction: an Advice for each goal.
+type Role struct {
+	Title   string
+	Answers []Advice // those with data, or else the first
+}
+
+// Roles groups advice by role and direction. Goals that were not measured are
+// left out of roles with an answer to another goal.
+func Roles(advice []Advice) []Role {
+	var out []Role
+	for _, a := range advice {
+		if a.Goal == "" {
+			continue // a path, which Recommend only states
+		}
+		title, _, _ := strings.Cut(a.Question, ", for ")
+		if len(out) == 0 || out[len(out)-1].Title != title {
+			out = append(out, Role{title, []Advice{a}})
+			continue
+		}
+		switch r := &out[len(out)-1]; {
+		case a.Best != nil && r.Answers[0].Best == nil:
+			r.Answers = []Advice{a}
+		case a.Best != nil:
+			r.Answers = append(r.Answers, a)
+		}
+	}
+	return out
+}
+
+// Undecided returns in a phrase why nothing can be recommended for the role: it
+// has no number, or numbers of one network only. It returns "" for other roles.
+func (r Role) Undecided() string {
+	var numbers []string
+	for _, a := range r.Answers {
+		if a.Best == nil {
+			return strings.TrimSuffix(strings.TrimPrefix(a.Sentence, "No answer: "), ".")
+		}
+		if a.Rivals() > 0 || a.Best.Network != r.Answers[0].Best.Network {
+			return ""
+		}
+		if a.Goal == ForThroughput || a.Goal == ForLatency { // as many as fit in a line
+			numbers = append(numbers, a.Goal.number(a.Best.Median))
+		}
+	}
+	return strings.Join(append([]string{"only " + r.Answers[0].Best.Network}, numbers...), ", ")
+}
+
 // WriteAdvice writes recommendations for a terminal, at most 80 columns wide.
-// Brief: a sentence for each role and goal; else all the reasons and numbers.
+// Brief writes a sentence for each goal of a role that has a choice, and a line
+// for each other role; the full form adds all reasons and numbers.
 func WriteAdvice(w io.Writer, advice []Advice, brief bool) error {
 	var b strings.Builder
 	if len(advice) == 0 {
 		b.WriteString("Nothing to recommend: no networks were measured that one chooses between.\n")
 	}
-	title := ""
-	missing := map[string][]string{} // networks by preset
-	unasked := map[string]bool{}     // goals
 	for i, a := range advice {
-		if a.Role == catalog.Existing {
+		switch {
+		case a.Role == catalog.Existing:
 			b.WriteString(wrap("", "  ", "This path, "+a.Sentence))
-			continue
-		}
-		if !brief {
+		case !brief:
 			if i > 0 {
 				b.WriteString("\n")
 			}
-			a.full(&b)
-			continue
+			a.writeFull(&b)
 		}
-		if a.Missing != "" {
-			missing[a.preset] = append(missing[a.preset], a.networks...)
-			unasked[string(a.Goal)] = true
-			continue
-		}
-		if t, _, _ := strings.Cut(a.Question, ", for "); t != title {
-			title = t
-			b.WriteString(title + "\n")
-		}
-		b.WriteString(wrap("  "+left(string(a.Goal), 13), strings.Repeat(" ", 15), a.Sentence))
 	}
-	if len(missing) > 0 {
-		b.WriteString("Not measured: " + strings.Join(slices.Sorted(maps.Keys(unasked)), ", ") + ". To measure what is missing:\n")
-		for _, preset := range slices.Sorted(maps.Keys(missing)) {
-			b.WriteString("  " + benchCommand(preset, unique(missing[preset])) + "\n")
-		}
+	if brief {
+		writeBrief(&b, advice)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// full writes one answer with everything that supports it.
-func (a Advice) full(b *strings.Builder) {
+func writeBrief(b *strings.Builder, advice []Advice) {
+	var undecided strings.Builder
+	for _, r := range Roles(advice) {
+		if why := r.Undecided(); why != "" {
+			undecided.WriteString(wrap("  ", "    ", r.Title+": "+why))
+			continue
+		}
+		b.WriteString(r.Title + "\n")
+		for _, a := range r.Answers {
+			b.WriteString(wrap(fmt.Sprintf("  %-13s", a.Goal), strings.Repeat(" ", 15), a.Sentence))
+		}
+	}
+	if undecided.Len() > 0 {
+		b.WriteString("Nothing to choose\n" + undecided.String())
+	}
+	var goals []Goal
+	var titles, networks []string
+	for _, a := range advice {
+		if a.Missing == "" {
+			continue
+		}
+		if !slices.Contains(goals, a.Goal) {
+			goals, titles = append(goals, a.Goal), append(titles, string(a.Goal))
+		}
+		for _, n := range a.networks {
+			if !slices.Contains(networks, n) {
+				networks = append(networks, n)
+			}
+		}
+	}
+	if len(goals) > 0 {
+		b.WriteString("Not measured: " + strings.Join(titles, ", ") + ". To measure what is missing:\n  " + benchCommand(networks, goals...) + "\n")
+	}
+}
+
+// writeFull writes one answer with everything that supports it.
+func (a Advice) writeFull(b *strings.Builder) {
 	b.WriteString(wrap("", "  ", a.Question))
 	b.WriteString(wrap("  ", "  ", a.Sentence))
 	if a.Missing != "" {
@@ -145,105 +202,80 @@ func (a Advice) full(b *strings.Builder) {
 	}
 	if a.Best != nil {
 		b.WriteString("\n")
-		a.line(b, "", *a.Best)
-		section(b, "can't be told apart from it", a.Ties, a.line)
-		section(b, "worse", a.Worse, a.line)
-		section(b, "for reference, no container network", a.Reference, a.reference)
-		a.caveats(b)
+		a.writeStanding(b, "  ", *a.Best)
+		a.writeSection(b, "can't be told apart from it", a.Ties, a.writeStanding)
+		a.writeSection(b, "worse", a.Worse, a.writeStanding)
+		a.writeSection(b, "for reference, no container network", a.Reference, a.writeReference)
+		texts, concerned := a.Caveats()
+		for i, text := range texts {
+			if i == 0 {
+				b.WriteString("  before you choose:\n")
+			}
+			b.WriteString(wrap("    ", "      ", strings.Join(concerned[text], ", ")+": "+text))
+		}
 	}
-	exclusions(b, "not compared", a.NotCompared)
-	exclusions(b, "unavailable", a.Unavailable)
-	exclusions(b, "not applicable", a.NotApplicable)
+	writeExclusions(b, "not compared", a.NotCompared)
+	writeExclusions(b, "unavailable", a.Unavailable)
+	writeExclusions(b, "not applicable", a.NotApplicable)
 	if a.Best != nil {
-		b.WriteString("  measured: " + strings.TrimLeft(wrap("            ", "    ", a.Conditions), " "))
+		b.WriteString(wrap("  measured: ", "    ", a.Conditions))
 		for _, t := range a.Trust {
 			b.WriteString(wrap("    ", "      ", t))
 		}
 	}
 }
 
-func section(b *strings.Builder, title string, standings []Standing, line func(*strings.Builder, string, Standing)) {
-	if len(standings) == 0 {
-		return
-	}
-	b.WriteString("  " + title + ":\n")
-	for _, s := range standings {
-		line(b, "  ", s)
+func (a Advice) writeSection(b *strings.Builder, title string, standings []Standing, write func(*strings.Builder, string, Standing)) {
+	for i, s := range standings {
+		if i == 0 {
+			b.WriteString("  " + title + ":\n")
+		}
+		write(b, "    ", s)
 	}
 }
 
-// line is one network's number, ratio and further numbers.
-func (a Advice) line(b *strings.Builder, indent string, s Standing) {
+// writeNamed writes text beside a network's name.
+func writeNamed(b *strings.Builder, indent, name, text string) {
+	b.WriteString(wrap(fmt.Sprintf("%s%-23s", indent, name), strings.Repeat(" ", 23+len(indent)), text))
+}
+
+// writeStanding writes one network's number, ratio and further numbers.
+func (a Advice) writeStanding(b *strings.Builder, indent string, s Standing) {
 	text := a.Goal.number(s.Median)
 	if s.CILevel >= stats.Confidence {
-		text += " (" + scaleOf(a.Goal.Metric(), s.Median).Interval(s.CILow, s.CIHigh) + ")"
+		text += " (" + a.Goal.Metric().ScaleFor(s.Median).Interval(s.CILow, s.CIHigh) + ")"
 	}
 	if s.Network != a.Best.Network && s.Ratio > 0 {
-		text += fmt.Sprintf(", %s×%s", times(s.Ratio), ratioRange(s))
+		text += ", " + times(s.Ratio) + "×"
+		if low, high := times(s.RatioLow), times(s.RatioHigh); low != high && s.RatioLevel >= stats.Confidence {
+			text += " (" + low + "–" + high + ")"
+		}
 	}
-	b.WriteString(wrap("  "+indent+left(s.Network, 23), strings.Repeat(" ", 25+len(indent)), text+a.further(s)))
-}
-
-// ratioRange is the interval of a ratio; empty where it has no width to show or
-// there are too few samples for one.
-func ratioRange(s Standing) string {
-	low, high := times(s.RatioLow), times(s.RatioHigh)
-	if low == high || s.RatioLevel < stats.Confidence {
-		return ""
-	}
-	return " (" + low + "–" + high + ")"
-}
-
-// further are the numbers beside the one that decides.
-func (a Advice) further(s Standing) string {
 	switch {
 	case a.Goal == ForLatency && s.P99 > 0:
-		return fmt.Sprintf(", p99 %s, p99.9 %s", a.Goal.number(s.P99), a.Goal.number(s.P999))
+		text += ", p99 " + a.Goal.number(s.P99) + ", p99.9 " + a.Goal.number(s.P999)
 	case a.Goal == ForThroughput && s.CoresPerGbit > 0:
-		return fmt.Sprintf(", %s cores per Gbit/s", cell.Digits(s.CoresPerGbit))
+		text += ", " + cell.ProcessorTime.Format(s.CoresPerGbit)
 	case a.Goal == ForCPU && s.Throughput > 0:
-		return ", at " + Format(ForThroughput.Metric(), s.Throughput)
+		text += ", at " + cell.Throughput.Format(s.Throughput)
 	}
-	return ""
+	writeNamed(b, indent, s.Network, text)
 }
 
-// reference is one baseline and how far the best is from it.
-func (a Advice) reference(b *strings.Builder, indent string, s Standing) {
+// writeReference writes one baseline and the ratio of the best to it.
+func (a Advice) writeReference(b *strings.Builder, indent string, s Standing) {
 	text := a.Goal.number(s.Median)
 	if s.Ratio > 0 {
 		text += fmt.Sprintf("; %s has %s× that", a.Best.Network, times(s.Ratio))
 	}
-	b.WriteString(wrap("  "+indent+left(s.Network, 23), strings.Repeat(" ", 25+len(indent)), text))
+	writeNamed(b, indent, s.Network, text)
 }
 
-// caveats lists what does not work with those that are recommended; what they
-// share is said once.
-func (a Advice) caveats(b *strings.Builder) {
-	var order []string
-	with := map[string][]string{}
-	for _, s := range append([]Standing{*a.Best}, a.Ties...) {
-		for _, c := range s.Caveats {
-			if with[c] == nil {
-				order = append(order, c)
-			}
-			with[c] = append(with[c], s.Network)
+func writeExclusions(b *strings.Builder, title string, list []Exclusion) {
+	for i, e := range list {
+		if i == 0 {
+			b.WriteString("  " + title + ":\n")
 		}
-	}
-	if len(order) == 0 {
-		return
-	}
-	b.WriteString("  before you choose:\n")
-	for _, c := range order {
-		b.WriteString(wrap("    ", "      ", strings.Join(with[c], ", ")+": "+c))
-	}
-}
-
-func exclusions(b *strings.Builder, title string, list []Exclusion) {
-	if len(list) == 0 {
-		return
-	}
-	b.WriteString("  " + title + ":\n")
-	for _, e := range list {
 		text := e.Network + ": " + e.Reason
 		if e.Remedy != "" {
 			text += "; " + e.Remedy

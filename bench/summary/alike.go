@@ -8,38 +8,33 @@ import (
 )
 
 // alike picks one set of each network so that all were measured under the same
-// factors: those that most networks have; among equals the plainest. It returns
-// one cell with these factors, and the networks that have no such set. The sets
-// are of one role, direction and metric; the result keeps their order.
-func alike(sets []set) (chosen []set, likeness cell.Cell, left []Exclusion) {
+// conditions: those that most networks have, or among equals the plainest. It
+// returns a cell with these conditions, and the networks without such a set. The
+// sets are of one role, direction and metric; the result keeps their order.
+func alike(sets []set) (chosen []set, conditions cell.Cell, others []Exclusion) {
 	most := 0
-	for _, s := range sets {
-		n := len(matching(s.Cell, sets))
-		if n > most || n == most && plainer(s.Cell, likeness) < 0 {
-			most, likeness = n, s.Cell
-		}
-	}
-	chosen = matching(likeness, sets)
 	var cells []cell.Cell
 	for _, s := range sets {
 		cells = append(cells, s.Cell)
-	}
-	same := func(f cell.Factor) bool {
-		return !slices.ContainsFunc(cells, func(c cell.Cell) bool { return f.Of(c) != f.Of(cells[0]) })
-	}
-	differ := slices.DeleteFunc(cell.Factors(cells), same)
-	for _, s := range sets {
-		in := func(x set) bool { return x.Network == s.Network }
-		listed := func(x Exclusion) bool { return x.Network == s.Network }
-		if !slices.ContainsFunc(chosen, in) && !slices.ContainsFunc(left, listed) {
-			left = append(left, Exclusion{Network: s.Network, Reason: "measured with " + describe(differ, s.Cell) + " only"})
+		if n := len(matching(s.Cell, sets)); n > most || n == most && plainer(s.Cell, conditions) < 0 {
+			most, conditions = n, s.Cell
 		}
 	}
-	return chosen, likeness, left
+	chosen = matching(conditions, sets)
+	differing := slices.DeleteFunc(cell.Factors(cells), func(f cell.Factor) bool {
+		return !slices.ContainsFunc(cells, func(c cell.Cell) bool { return f.Of(c) != f.Of(cells[0]) })
+	})
+	for _, s := range sets {
+		if !slices.ContainsFunc(chosen, func(x set) bool { return x.Network == s.Network }) &&
+			!slices.ContainsFunc(others, func(x Exclusion) bool { return x.Network == s.Network }) {
+			others = append(others, Exclusion{Network: s.Network, Reason: "measured only with " + cell.Describe(differing, s.Cell)})
+		}
+	}
+	return chosen, conditions, others
 }
 
-// matching returns for each network its set that has the factors of c, the
-// plainest if several do.
+// matching returns for each network the set with the conditions of c, the plainest
+// of several.
 func matching(c cell.Cell, sets []set) []set {
 	var out []set
 	for _, s := range sets {
@@ -57,9 +52,9 @@ func matching(c cell.Cell, sets []set) []set {
 	return out
 }
 
-// sameFactors tells whether two cells differ in nothing but the network. A
-// factor of the experiment's own that only one of them has (a VXLAN port) has no
-// meaning for the other and does not count.
+// sameFactors reports whether two cells differ in nothing but the network. A
+// factor of the experiment's own that only one of them has (a VXLAN port) means
+// nothing to the other and is ignored.
 func sameFactors(a, b cell.Cell) bool {
 	for k, v := range a.Factors {
 		if w, both := b.Factors[k]; both && v != w {
@@ -70,16 +65,16 @@ func sameFactors(a, b cell.Cell) bool {
 	return a.Key() == b.Key()
 }
 
-// reference tells whether a baseline was measured as c was: direction, MTU and
-// topology are what they are on a loopback, the rest must match.
-func reference(c, baseline cell.Cell) bool {
+// isReference reports whether a baseline was measured as c was. Direction, MTU,
+// topology and links are fixed on a loopback; the rest must match.
+func isReference(c, baseline cell.Cell) bool {
 	baseline.Direction, baseline.MTU, baseline.Topology, baseline.Links = c.Direction, c.MTU, c.Topology, c.Links
 	return sameFactors(c, baseline)
 }
 
-// plainer orders cells by how ordinary their factors are: TCP, one pair, one
-// stream, the kernel's MTU, one node, our own generator. More factors of the
-// experiment's own come first, since those cells say more exactly what they are.
+// plainer orders cells by how ordinary their conditions are: TCP, one pair, one
+// stream, the kernel's MTU, one node, our own generator. Cells with more factors
+// of the experiment's own come first, since they are described more exactly.
 func plainer(a, b cell.Cell) int {
 	first := func(of func(cell.Cell) bool) int {
 		switch x, y := of(a), of(b); {
@@ -105,15 +100,16 @@ func plainer(a, b cell.Cell) int {
 		cmp.Compare(a.Key(), b.Key()))
 }
 
-// conditions describes the factors that all compared cells share.
-func conditions(c cell.Cell) string {
-	all := cell.Factors([]cell.Cell{c})
-	return describe(slices.DeleteFunc(all, func(f cell.Factor) bool {
+// describeConditions describes the conditions that all compared cells share.
+// What goes without saying is left out.
+func describeConditions(c cell.Cell) string {
+	fs := cell.Factors([]cell.Cell{c})
+	return cell.Describe(slices.DeleteFunc(fs, func(f cell.Factor) bool {
 		switch f.Name {
 		case "direction":
 			return true
-		case "links", "engine", "runtime":
-			return f.Of(c) == "1" || f.Of(c) == "cleat" || f.Of(c) == cell.Native
+		case "mtu", "links", "engine", "runtime":
+			return f.Ordinary(f.Of(c))
 		}
 		return false
 	}), c)

@@ -2,7 +2,9 @@ package summary
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -12,12 +14,12 @@ import (
 	"cleat/bench/stats"
 )
 
-// DefaultThreshold is how much worse something must be to be a regression: 5 %,
-// about what two runs of one machine differ by without any cause.
+// DefaultThreshold is how much worse a number must be to be a regression: 5 %,
+// by which two runs of one machine differ without any cause.
 const DefaultThreshold = 0.05
 
 // lossFloor is the smallest increase of a loss that can be a regression: 0.1 %
-// of what was sent. Relative changes of tiny losses mean nothing.
+// of the datagrams sent. Relative changes of tiny losses mean nothing.
 const lossFloor = 0.001
 
 // CompareOptions say how two runs are compared.
@@ -31,10 +33,10 @@ type Verdict string
 
 // The verdicts.
 const (
-	Unclear   Verdict = "unclear"   // nothing can be told: shown as ~
+	Unclear   Verdict = "unclear"   // no difference can be told: shown as ~
 	Better    Verdict = "better"    // significantly, by however little
 	Worse     Verdict = "worse"     // significantly, within the threshold
-	Regressed Verdict = "regressed" // significantly and beyond the threshold, or it works no longer
+	Regressed Verdict = "regressed" // significantly and beyond the threshold, or the measurement fails now
 	OnlyBase  Verdict = "only-base" // the new run has no number for it
 	OnlyNew   Verdict = "only-new"  // the base run has none
 )
@@ -71,20 +73,56 @@ type Comparison struct {
 	Rows      []Row    `json:"rows"`
 }
 
-// Regressed tells whether any row did.
+// Regressed reports whether any row did.
 func (c Comparison) Regressed() bool {
 	return slices.ContainsFunc(c.Rows, func(r Row) bool { return r.Verdict == Regressed })
 }
 
+// ErrNothingInCommon is returned for two runs that measured no cell alike.
+var ErrNothingInCommon = errors.New("the runs have no row in common")
+
+// Comparable returns ErrNothingInCommon, with the reason, if every row is of one
+// run only.
+func (c Comparison) Comparable() error {
+	only := func(v Verdict) []Row {
+		return slices.DeleteFunc(slices.Clone(c.Rows), func(r Row) bool { return r.Verdict != v })
+	}
+	base, other := only(OnlyBase), only(OnlyNew)
+	switch {
+	case len(base)+len(other) < len(c.Rows):
+		return nil
+	case len(base) == 0 || len(other) == 0:
+		return fmt.Errorf("%w: %d rows of base and %d rows of new have a number", ErrNothingInCommon, len(base), len(other))
+	}
+	// A network that both runs measured, under conditions that differ.
+	for _, a := range base {
+		for _, b := range other {
+			if a.Network == b.Network && a.Metric == b.Metric {
+				fs := cell.Varying(cell.Factors([]cell.Cell{a.Cell, b.Cell}), []cell.Cell{a.Cell, b.Cell})
+				return fmt.Errorf("%w: %s was measured with %s in base, with %s in new",
+					ErrNothingInCommon, a.Network, cell.Describe(fs, a.Cell), cell.Describe(fs, b.Cell))
+			}
+		}
+	}
+	return fmt.Errorf("%w: base measured %s, new measured %s", ErrNothingInCommon, networksOf(base), networksOf(other))
+}
+
+// networksOf lists the networks of rows.
+func networksOf(rows []Row) string {
+	names := map[string]bool{}
+	for _, r := range rows {
+		names[r.Network] = true
+	}
+	return strings.Join(slices.SortedFunc(maps.Keys(names), catalog.Compare), ", ")
+}
+
 // Compare matches two runs cell by cell and metric by metric. Rows are in the
-// order of summaries. A row regressed when it is worse, whatever direction that
-// is for its metric, significantly after correction, and beyond the threshold;
-// or when its measurement failed in the new run only.
+// order of summaries. A row has regressed if it is worse for its metric,
+// significantly after correction, and beyond the threshold, or if only the new
+// run's measurement failed.
 func Compare(base, other Results, o CompareOptions) Comparison {
 	olds, news := index(base.sets(), o.Metrics), index(other.sets(), o.Metrics)
 	c := Comparison{Threshold: o.Threshold, Warnings: compareWarnings(base, other), Rows: []Row{}}
-	var tested []int
-	var ps []float64
 	for id, s := range olds {
 		n, both := news[id]
 		row := newRow(s, n)
@@ -93,7 +131,7 @@ func Compare(base, other Results, o CompareOptions) Comparison {
 			d := difference(s, n)
 			row.Ratio, row.RatioLow, row.RatioHigh, row.RatioLevel = d.Ratio, d.Interval.Low, d.Interval.High, d.Interval.Level
 			row.P = d.P
-		case s.Available && strings.HasPrefix(n.Reason, failed):
+		case s.Available && strings.HasPrefix(n.Reason, failedPrefix):
 			row.Verdict = Regressed
 		case s.Available:
 			row.Verdict = OnlyBase
@@ -114,6 +152,8 @@ func Compare(base, other Results, o CompareOptions) Comparison {
 	slices.SortFunc(c.Rows, func(a, b Row) int {
 		return cmp.Or(cell.CompareMetrics(a.Metric, b.Metric), compareCells(a.Cell, b.Cell))
 	})
+	var tested []int
+	var ps []float64
 	for i, r := range c.Rows {
 		if r.Verdict == "" {
 			tested = append(tested, i)
@@ -129,7 +169,7 @@ func Compare(base, other Results, o CompareOptions) Comparison {
 	return c
 }
 
-// index keeps the sets of the wanted metrics by their id.
+// index returns the sets of the wanted metrics by their id.
 func index(all []set, metrics []cell.Metric) map[string]set {
 	out := map[string]set{}
 	for _, s := range all {
@@ -154,7 +194,7 @@ func (s set) side() Side {
 	return Side{N: s.N, Median: s.Median, CILow: s.CILow, CIHigh: s.CIHigh, CILevel: s.CILevel, Reason: s.Reason}
 }
 
-// judge says what a tested row means.
+// judge returns the verdict on a tested row.
 func (r Row) judge(threshold float64) Verdict {
 	rise := r.New.Median - r.Base.Median
 	if r.P >= 1-stats.Confidence || rise == 0 {
@@ -174,7 +214,7 @@ func (r Row) judge(threshold float64) Verdict {
 	return Worse
 }
 
-// compareWarnings lists what makes two runs unlike before any number is read.
+// compareWarnings lists what makes two runs differ before any number is read.
 func compareWarnings(base, other Results) []string {
 	out := []string{}
 	for _, side := range []struct {
@@ -194,13 +234,12 @@ func compareWarnings(base, other Results) []string {
 	return append(out, environmentWarnings(base.Environment, other.Environment)...)
 }
 
-// shiftedBaselines warns of baselines that changed: then the machine did, and
-// the other rows say less about networks.
+// shiftedBaselines warns of baselines that changed: the machine has changed then,
+// and the other rows say less about networks.
 func shiftedBaselines(rows []Row) []string {
 	var out []string
 	for _, r := range rows {
-		e, _ := catalog.Lookup(r.Network)
-		if e.Role == catalog.Baseline && r.Ratio > 0 && (r.Verdict == Better || r.Verdict == Worse || r.Verdict == Regressed) {
+		if catalog.RoleOf(r.Network) == catalog.Baseline && r.Ratio > 0 && (r.Verdict == Better || r.Verdict == Worse || r.Verdict == Regressed) {
 			out = append(out, fmt.Sprintf("the baseline %s itself changed: %s × %s; the machine differs, or the way it was measured",
 				r.Network, r.Metric, times(r.Ratio)))
 		}

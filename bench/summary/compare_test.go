@@ -2,6 +2,7 @@ package summary
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"math"
 	"os"
@@ -12,18 +13,19 @@ import (
 	"time"
 
 	"cleat/bench/cell"
+	"cleat/internal/columns"
 
 	"github.com/google/go-cmp/cmp"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// golden compares text with a file of testdata, and holds it to 80 columns.
+// golden compares text with a file of testdata and checks that it fits 80 columns.
 func golden(t *testing.T, name string, text []byte) {
 	t.Helper()
 	for line := range strings.Lines(string(text)) {
-		if width(strings.TrimRight(line, "\n")) > lineWidth && !strings.Contains(line, "cleat bench ") {
-			t.Errorf("%d columns: %s", width(line), line)
+		if n := columns.Of(strings.TrimRight(line, "\n")); n > 80 && !strings.Contains(line, "cleat bench ") {
+			t.Errorf("%d columns: %s", n, line)
 		}
 		if strings.TrimRight(line, " \n") != strings.TrimRight(line, "\n") {
 			t.Errorf("blanks at the end of %q", line)
@@ -44,8 +46,8 @@ func golden(t *testing.T, name string, text []byte) {
 	}
 }
 
-// changed is a run in which some things changed from quick: veth lost 15 %,
-// bridge won 15 %, pasta fails, tun is new, bridge-nf is gone.
+// changed returns a run that differs from quick: veth lost 15 %, bridge won 15 %,
+// pasta fails, tun is new, bridge-nf is gone.
 func changed(t *testing.T) Results {
 	f := newFake(t, 3)
 	f.run(
@@ -64,7 +66,7 @@ func changed(t *testing.T) Results {
 	return f.results()
 }
 
-// calm is quick with small block effects, as two runs of one calm machine.
+// calm returns quick with small block effects, as on a calm machine.
 func calm(t *testing.T, seed uint64) *fake {
 	f := quick(t, seed)
 	g := newFake(t, seed)
@@ -94,7 +96,7 @@ func TestCompareTable(t *testing.T) {
 	golden(t, "compare-pairs.txt", b.Bytes())
 }
 
-// TestCompareTableOfFewSamples: no interval is shown that is none.
+// TestCompareTableOfFewSamples checks that no interval is shown of too few samples.
 func TestCompareTableOfFewSamples(t *testing.T) {
 	veth := cellOf("veth", "between")
 	base, other := New(tcp(veth, 36e9, 35e9, 34e9), nil), New(tcp(veth, 20e9, 21e9), nil)
@@ -167,8 +169,8 @@ func TestCompareVerdicts(t *testing.T) {
 	}
 }
 
-// TestCompareSummariesOnly: without samples the means are compared, and the
-// reader is told.
+// TestCompareSummariesOnly checks that means are compared without samples, with a
+// warning.
 func TestCompareSummariesOnly(t *testing.T) {
 	base, other := quick(t, 1).results(), changed(t)
 	base.Samples, other.Samples = nil, nil
@@ -185,8 +187,8 @@ func TestCompareSummariesOnly(t *testing.T) {
 	}
 }
 
-// TestCompareSimulated: of pairs of runs without any difference at least 93 %
-// show none in any row; a difference of 10 % under noise of 2 % is found.
+// TestCompareSimulated checks that at least 93 % of the pairs of equal runs show no
+// difference in any row, and that a difference of 10 % under noise of 2 % is found.
 func TestCompareSimulated(t *testing.T) {
 	const runs = 200
 	networks := []string{"veth", "bridge", "macvlan-bridge", "nat-out", "tun", "loopback"}
@@ -221,7 +223,7 @@ func TestCompareSimulated(t *testing.T) {
 	}
 }
 
-// TestCompareScaling: a unit ten times smaller changes no ratio, p or verdict.
+// TestCompareScaling checks that a smaller unit changes no ratio, p or verdict.
 func TestCompareScaling(t *testing.T) {
 	scaled := func(r Results, k float64) Results {
 		var samples []cell.Sample
@@ -243,10 +245,10 @@ func TestCompareScaling(t *testing.T) {
 			continue
 		}
 		if math.Abs(b.Rows[i].Ratio-r.Ratio) > 1e-12 || b.Rows[i].P != r.P || b.Rows[i].Verdict != r.Verdict {
-			t.Errorf("the unit matters: %+v, %+v", r, b.Rows[i])
+			t.Errorf("in another unit: %+v, want %+v", b.Rows[i], r)
 		}
 		if math.Abs(c.Rows[i].Ratio-2*r.Ratio) > 1e-12 {
-			t.Errorf("twice as much: ratio %v, was %v", c.Rows[i].Ratio, r.Ratio)
+			t.Errorf("doubled: ratio %v, was %v", c.Rows[i].Ratio, r.Ratio)
 		}
 	}
 }
@@ -261,7 +263,7 @@ func TestCompareEnvironments(t *testing.T) {
 	a, b := quick(t, 1).results(), quick(t, 1).results()
 	a.Environment, b.Environment = host("6.1.0", []any{"performance"}), host("6.12.0", nil)
 	got := Compare(a, b, CompareOptions{}).Warnings
-	want := []string{"the environments differ: kernel: 6.1.0 → 6.12.0", "the environments differ: governor: performance → unknown"}
+	want := []string{"the environments differ: kernel: 6.1.0 → 6.12.0", "the environments differ: governor: performance → –"}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -270,8 +272,33 @@ func TestCompareEnvironments(t *testing.T) {
 		t.Errorf("equal environments: %q", got)
 	}
 	b.Environment = map[string]any{}
-	if got := Compare(a, b, CompareOptions{}).Warnings; len(got) == 0 || !strings.Contains(got[0], "does not say which host") {
+	if got := Compare(a, b, CompareOptions{}).Warnings; len(got) == 0 || !strings.Contains(got[0], "does not describe the host") {
 		t.Errorf("no host: %q", got)
+	}
+}
+
+// TestComparable checks that two runs without a common row are refused with the
+// reason, and others are not.
+func TestComparable(t *testing.T) {
+	run := func(network, topology string) Results {
+		c := cellOf(network, "between")
+		c.Topology = topology
+		return New(tcp(c, 36e9, 35e9), nil)
+	}
+	for _, tt := range []struct {
+		name      string
+		base, new Results
+		want      string // "": comparable
+	}{
+		{"the same cell", run("veth", "local"), run("veth", "local"), ""},
+		{"other conditions", run("vxlan", "local"), run("vxlan", "switched"), "vxlan was measured with local in base, with switched in new"},
+		{"other networks", run("veth", "local"), run("gre", "switched"), "base measured veth, new measured gre"},
+		{"an empty run", run("veth", "local"), Results{}, "rows of new have a number"},
+	} {
+		err := Compare(tt.base, tt.new, CompareOptions{}).Comparable()
+		if (err == nil) != (tt.want == "") || err != nil && (!errors.Is(err, ErrNothingInCommon) || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
 	}
 }
 

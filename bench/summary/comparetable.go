@@ -10,7 +10,16 @@ import (
 
 	"cleat/bench/cell"
 	"cleat/bench/stats"
+	"cleat/internal/columns"
 )
+
+// compareWidths lays out a comparison in 80 columns: network, both medians with
+// half the width of their intervals in percent, ratio with interval, and p with a
+// mark.
+var compareWidths = []int{22, 13, 13, 16, 8}
+
+// beside puts two texts side by side, the first flush right in n columns.
+func beside(n int, text, next string) string { return columns.Pad(text, n, true) + " " + next }
 
 // Table writes the comparison for a terminal, at most 80 columns wide.
 func (c Comparison) Table(w io.Writer) error {
@@ -25,26 +34,29 @@ func (c Comparison) Table(w io.Writer) error {
 	for _, r := range c.Rows {
 		cells[r.Metric] = append(cells[r.Metric], r.Cell)
 	}
-	tell := map[cell.Metric][]cell.Factor{}
+	conditions := map[cell.Metric][]cell.Factor{}
 	for m, cs := range cells {
-		tell[m] = varying(cs)
+		conditions[m] = cell.Varying(cell.Factors(cs), cs)
 	}
 	rows := slices.Clone(c.Rows)
 	slices.SortStableFunc(rows, func(a, b Row) int {
-		return cmp.Or(cell.CompareMetrics(a.Metric, b.Metric), cell.Compare(tell[a.Metric], a.Cell, b.Cell))
+		return cmp.Or(cell.CompareMetrics(a.Metric, b.Metric), cell.Compare(conditions[a.Metric], a.Cell, b.Cell))
 	})
 	heading := ""
 	for _, r := range rows {
-		if h := tableHeading(r, tell[r.Metric]); h != heading {
+		h := r.Metric.Title() + ", " + r.Metric.Scale().Unit
+		if text := cell.Describe(conditions[r.Metric], r.Cell); text != "" {
+			h += " · " + text
+		}
+		if h != heading {
 			if heading != "" {
 				b.WriteString("\n")
 			}
 			heading = h
 			b.WriteString(wrap("", "  ", h))
-			b.WriteString(left("", 23) + right("base", 9) + right("", 6) + right("new", 9) + right("", 6) +
-				right("ratio", 8) + "  " + left("95 %", 9) + right("p", 6) + "\n")
+			b.WriteString(columns.Row([]string{"", beside(7, "base", ""), beside(7, "new", ""), beside(6, "ratio", "95 %"), beside(6, "p", "")}, compareWidths))
 		}
-		b.WriteString(strings.TrimRight(tableRow(r), " ") + "\n")
+		b.WriteString(columns.Row(r.cells(), compareWidths))
 	}
 	if len(c.Rows) == 0 {
 		b.WriteString("Nothing to compare: no cell was measured in either run.\n")
@@ -54,42 +66,34 @@ func (c Comparison) Table(w io.Writer) error {
 	return err
 }
 
-// tableHeading names the metric and the factors of a part of the table.
-func tableHeading(r Row, tell []cell.Factor) string {
-	parts := []string{r.Metric.Title() + ", " + r.Metric.Scale().Unit}
-	if f := describe(tell, r.Cell); f != "" {
-		parts = append(parts, f)
+// cells returns a line of the table.
+func (r Row) cells() []string {
+	out := []string{r.Network, r.side(r.Base), r.side(r.New)}
+	switch {
+	case r.Verdict == OnlyBase:
+		return append(out, beside(6, "", "only in base"), "")
+	case r.Verdict == OnlyNew:
+		return append(out, beside(6, "", "only in new"), "")
+	case r.Verdict == Regressed && r.Ratio == 0 && r.New.N == 0:
+		return append(out, beside(6, "", "fails now"), beside(6, "", "!"))
 	}
-	return strings.Join(parts, " · ")
-}
-
-// tableRow is one line: network, both medians with half the width of their
-// intervals in percent, ratio with interval, p, and a mark.
-func tableRow(r Row) string {
-	line := left(r.Network, 23) + tableSide(r, r.Base) + tableSide(r, r.New)
-	switch r.Verdict {
-	case OnlyBase:
-		return line + "  only in base"
-	case OnlyNew:
-		return line + "  only in new"
-	}
-	if r.Verdict == Regressed && r.Ratio == 0 && r.New.N == 0 {
-		return line + "  fails now !"
-	}
-	ratio := "~"
+	ratio, interval := "~", ""
 	if r.Verdict != Unclear {
-		ratio = changeOf(r)
+		ratio = r.change()
 	}
-	interval := ""
 	if r.Ratio > 0 && r.RatioLevel >= stats.Confidence {
 		interval = times(r.RatioLow) + "–" + times(r.RatioHigh)
 	}
-	mark := map[Verdict]string{Regressed: " !", Better: " +", Worse: " -"}[r.Verdict]
-	return line + right(ratio, 8) + " " + left(interval, 10) + right(probability(r.P), 6) + mark
+	p := "<0.001"
+	if r.P >= 0.001 {
+		p = fmt.Sprintf("%.3f", r.P)
+	}
+	mark := map[Verdict]string{Regressed: "!", Better: "+", Worse: "-"}[r.Verdict]
+	return append(out, beside(6, ratio, interval), beside(6, p, mark))
 }
 
-// changeOf is the ratio, or the two numbers' difference where there is none.
-func changeOf(r Row) string {
+// change returns the ratio, or the difference of the two numbers without one.
+func (r Row) change() string {
 	if r.Ratio > 0 {
 		return times(r.Ratio)
 	}
@@ -100,25 +104,19 @@ func changeOf(r Row) string {
 	return change
 }
 
-func tableSide(r Row, s Side) string {
+// side returns a median and half the width of its interval.
+func (r Row) side(s Side) string {
 	if s.N == 0 {
-		return right("–", 9) + left("", 6)
+		return beside(7, cell.None, "")
 	}
 	spread := ""
 	if s.Median > 0 && s.CILevel >= stats.Confidence {
-		spread = fmt.Sprintf(" ±%.0f%%", 100*max(s.CIHigh-s.Median, s.Median-s.CILow)/s.Median)
+		spread = fmt.Sprintf("±%.0f%%", 100*max(s.CIHigh-s.Median, s.Median-s.CILow)/s.Median)
 	}
-	return right(r.Metric.Scale().Of(s.Median), 9) + left(spread, 6)
+	return beside(7, r.Metric.Scale().Of(s.Median), spread)
 }
 
-func probability(p float64) string {
-	if p < 0.001 {
-		return "<0.001"
-	}
-	return fmt.Sprintf("%.3f", p)
-}
-
-// legend explains the marks that occur, and closes with the result.
+// legend explains the marks and closes with the result.
 func (c Comparison) legend() string {
 	count := map[Verdict]int{}
 	few := false
@@ -128,16 +126,11 @@ func (c Comparison) legend() string {
 			few = few || n > 0 && n < stats.MinForInterval
 		}
 	}
-	var b strings.Builder
-	b.WriteString("\n")
-	b.WriteString(wrap("", "", "p after Holm's correction over all rows; ~ where nothing can be told; + better, - worse, ! regressed: worse by more than "+
-		percent(c.Threshold)+"."))
+	text := "\n" + wrap("", "", "p after Holm's correction over all rows; ~ where no difference can be told; + better, - worse, ! regressed: worse by more than "+
+		strconv.FormatFloat(100*c.Threshold, 'g', 4, 64)+" %.")
 	if few {
-		b.WriteString(wrap("", "", fmt.Sprintf("Where no interval is shown there are too few samples: a median needs %d.", stats.MinForInterval)))
+		text += wrap("", "", fmt.Sprintf("No interval is shown where there are too few samples: a median needs %d.", stats.MinForInterval))
 	}
-	b.WriteString(wrap("", "", fmt.Sprintf("%s regressed, %d worse, %d better, %d ~, %d in one run only.",
-		cell.Plural(count[Regressed], "row"), count[Worse], count[Better], count[Unclear], count[OnlyBase]+count[OnlyNew])))
-	return b.String()
+	return text + wrap("", "", fmt.Sprintf("%s regressed, %d worse, %d better, %d ~, %d in one run only.",
+		cell.Plural(count[Regressed], "row"), count[Worse], count[Better], count[Unclear], count[OnlyBase]+count[OnlyNew]))
 }
-
-func percent(x float64) string { return strconv.FormatFloat(100*x, 'g', 4, 64) + " %" }

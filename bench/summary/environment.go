@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	"cleat/bench/cell"
 )
 
 // fingerprint are the facts of environment.json that change results, with their
@@ -33,70 +37,118 @@ var fingerprint = []struct{ path, name string }{
 	{"host.versions", "version"},
 }
 
-// fleeting are facts that change by themselves.
-var fleeting = []string{"net.netfilter.nf_conntrack_count"}
+// ignored are keys in which two runs may differ although their numbers mean the
+// same: parts of an experiment (a cell that only one run has is a row of its own),
+// and facts that change by themselves.
+var ignored = []string{"seed", "repeat", "warmup", "title", "description", "networks", "net.netfilter.nf_conntrack_count"}
 
-// environmentWarnings say in what two experiments and environments differ, a
-// line for each fact.
+// maxDifferences is the most differences of two experiments that are listed.
+const maxDifferences = 4
+
+// environmentWarnings returns how two experiments and environments differ, a line
+// for each fact.
 func environmentWarnings(base, other map[string]any) []string {
 	if base == nil || other == nil {
 		return nil // Notes say that it is missing
 	}
 	out := experimentWarnings(base, other)
 	if base["host"] == nil || other["host"] == nil {
-		out = append(out, EnvironmentFile+" does not say which host it was: the machines may differ")
+		out = append(out, EnvironmentFile+" does not describe the host: the machines may differ")
 	}
 	for _, f := range fingerprint {
-		out = append(out, unlike(f.name, lookup(base, f.path), lookup(other, f.path))...)
+		for _, d := range differences(f.name, lookup(base, f.path), lookup(other, f.path)) {
+			out = append(out, "the environments differ: "+d)
+		}
 	}
 	return out
 }
 
-// lookup follows a dotted path; nil where it does not lead.
+// experimentWarnings returns how the experiments of two runs differ. Runs that did
+// not record theirs are told apart by the names of their presets.
+func experimentWarnings(base, other map[string]any) []string {
+	a, b := base["experiment"], other["experiment"]
+	if a == nil || b == nil {
+		a, b = map[string]any{"name": base["preset"]}, map[string]any{"name": other["preset"]}
+	}
+	diffs := differences("", a, b)
+	if n := len(diffs); n > maxDifferences {
+		diffs = append(diffs[:maxDifferences:maxDifferences], fmt.Sprintf("and %d more", n-maxDifferences))
+	}
+	if len(diffs) == 0 {
+		return nil
+	}
+	return []string{"the experiments differ: " + strings.Join(diffs, "; ")}
+}
+
+// lookup follows a dotted path; nil where it leads nowhere.
 func lookup(in map[string]any, path string) any {
 	var at any = in
 	for key := range strings.SplitSeq(path, ".") {
-		m, ok := at.(map[string]any)
-		if !ok {
-			return nil
-		}
+		m, _ := at.(map[string]any)
 		at = m[key]
 	}
 	return at
 }
 
-// unlike compares two decoded JSON values, objects key by key.
-func unlike(name string, a, b any) []string {
+// differences compares two decoded JSON values, objects by key and lists of the
+// same length by place. Each difference is "NAME: BEFORE → AFTER".
+func differences(name string, a, b any) []string {
 	x, isObject := a.(map[string]any)
 	y, areObjects := b.(map[string]any)
-	if isObject && areObjects {
+	v, isList := a.([]any)
+	w, areLists := b.([]any)
+	var out []string
+	switch {
+	case isObject && areObjects:
 		keys := maps.Clone(x)
 		maps.Copy(keys, y)
-		var out []string
 		for _, k := range slices.Sorted(maps.Keys(keys)) {
-			if !slices.Contains(fleeting, k) {
-				out = append(out, unlike(name+" "+k, x[k], y[k])...)
+			if !slices.Contains(ignored, strings.ToLower(k)) {
+				out = append(out, differences(strings.TrimSpace(name+" "+k), x[k], y[k])...)
 			}
 		}
-		return out
+	case isList && areLists && len(v) == len(w) && isNested(v) && isNested(w):
+		for i := range v {
+			out = append(out, differences(name+" "+strconv.Itoa(i+1), v[i], w[i])...)
+		}
+	case isList && areLists && (isNested(v) || isNested(w)):
+		out = append(out, fmt.Sprintf("%s: %d → %d", name, len(v), len(w)))
+	default:
+		if before, after := valueText(name, a), valueText(name, b); before != after {
+			out = append(out, name+": "+before+" → "+after)
+		}
 	}
-	if before, after := fact(a), fact(b); before != after {
-		return []string{fmt.Sprintf("the environments differ: %s: %s → %s", name, before, after)}
-	}
-	return nil
+	return out
 }
 
-// fact writes a decoded JSON value for people.
-func fact(v any) string {
+// isNested reports whether a list holds objects or lists.
+func isNested(list []any) bool {
+	return slices.ContainsFunc(list, func(v any) bool {
+		_, isObject := v.(map[string]any)
+		_, isList := v.([]any)
+		return isObject || isList
+	})
+}
+
+// valueText returns a decoded JSON value for people. Durations are in nanoseconds.
+func valueText(name string, v any) string {
+	text := fmt.Sprint(v)
 	switch v := v.(type) {
 	case nil:
-		return "unknown"
+		return cell.None
+	case float64:
+		if strings.HasSuffix(strings.ToLower(strings.TrimSuffix(name, "_ns")), "duration") {
+			return time.Duration(v).String()
+		}
 	case []any:
 		words := make([]string, len(v))
 		for i, w := range v {
-			words[i] = fact(w)
+			words[i] = valueText("", w)
 		}
-		return strings.Join(words, " ")
+		text = strings.Join(words, " ")
 	}
-	return fmt.Sprint(v)
+	if text == "" {
+		return cell.None
+	}
+	return text
 }

@@ -47,7 +47,8 @@ func TestWriteLeavesOldFilesWhenItFails(t *testing.T) {
 	}
 }
 
-// TestJSONForm: summary.json is an array of objects with exactly these fields.
+// TestJSONForm checks that summary.json is an array of objects with exactly these
+// fields.
 func TestJSONForm(t *testing.T) {
 	var b bytes.Buffer
 	if err := WriteJSON(&b, quick(t, 1).results().Summaries[:1]); err != nil {
@@ -97,7 +98,7 @@ func TestReadSamples(t *testing.T) {
 	}{
 		{"both kinds", sampleLine + "\n" + absentLine + "\n", 1, 1, "", ""},
 		{"no newline at the end", sampleLine + "\n" + sampleLine, 2, 0, "", ""},
-		{"cut off", sampleLine + "\n" + sampleLine[:40], 1, 0, "the last line of the samples (2) is cut off and was left out", ""},
+		{"cut off", sampleLine + "\n" + sampleLine[:40], 1, 0, "the last line of the samples (2) is cut off and was dropped", ""},
 		{"cut off within the first line", sampleLine[:3], 0, 0, "the last line of the samples (1) is cut off", ""},
 		{"empty", "", 0, 0, "", ""},
 		{"empty lines", "\n" + sampleLine + "\n\n", 1, 0, "", ""},
@@ -179,7 +180,8 @@ func TestReadEnvironment(t *testing.T) {
 	}
 }
 
-// Results from before there were runtimes can be read, and compared with today's.
+// TestReadOldRuntime checks that results from before there were runtimes can be
+// read and compared with newer ones.
 func TestReadOldRuntime(t *testing.T) {
 	old := func(line string) string { return strings.Replace(line, "{", `{"runtime":"netns",`, 1) + "\n" }
 	r, err := ReadSamples(strings.NewReader(old(sampleLine) + old(absentLine)))

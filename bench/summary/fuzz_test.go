@@ -9,8 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// FuzzSamples reads samples that somebody else has made, and does with them what the
-// commands do.
+// FuzzSamples reads arbitrary samples and does with them what the commands do.
 func FuzzSamples(f *testing.F) {
 	f.Add([]byte(oneSample))
 	f.Add([]byte(`{"network":"veth","absent":"no such kernel","remedy":"x","work":"tcp"}` + "\n" + oneSample + `{"network":"cut`))
@@ -27,7 +26,7 @@ func FuzzSamples(f *testing.F) {
 	})
 }
 
-// FuzzSummaries reads summaries in both forms. What was read is read again the same.
+// FuzzSummaries reads summaries in both forms, and writes and reads them again.
 func FuzzSummaries(f *testing.F) {
 	f.Add([]byte(oneSummary))
 	f.Add([]byte(`[{"network":"a,\"b\"\n","metric":"loss","median":1e-300,"factors":{"":"x"},"warnings":["a","\r"],"mtu":-3}]`))

@@ -10,66 +10,66 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of the files of a result directory, which somebody else may have made. Decoded,
-// results take up to ten times the memory of their text.
+// Bounds of the files of a result directory, which anybody may have made. Decoded results take
+// up to ten times the memory of their text.
 const (
 	maxSamplesBytes     = 256 << 20
 	maxSummaryBytes     = 16 << 20
 	maxEnvironmentBytes = 4 << 20
 	maxLineBytes        = 1 << 20 // of samples; one has 2 KB, most of it a histogram
-	maxSamples          = 1 << 18 // as many as a day of measurements of a third of a second
+	maxSamples          = 1 << 18 // a day of measurements of a third of a second
 )
 
-// errTooLarge: a file or a part of it is larger than results are.
+// errTooLarge is returned for a file, or a part of one, that is larger than results are.
 var errTooLarge = errors.New("larger than results are")
 
-// open opens a regular file of at most limit bytes. Reading ends with errTooLarge if it has
-// grown beyond that meanwhile. A file of a result directory must not be a symbolic link:
-// what it leads to would become a part of the report.
+// open opens a regular file of at most limit bytes. Reading fails with errTooLarge if the file
+// has grown beyond the limit meanwhile. Unless links is set, the file must not be a symbolic
+// link: its target, any file of the user's, would become a part of the report.
 func open(file string, limit int64, links bool) (io.ReadCloser, error) {
-	about, flags := os.Stat, 0
+	stat, flags := os.Stat, 0
 	if !links {
-		about, flags = os.Lstat, unix.O_NOFOLLOW
+		stat, flags = os.Lstat, unix.O_NOFOLLOW
 	}
-	info, err := about(file)
+	info, err := stat(file)
 	if err == nil {
-		err = readable(info, limit)
+		err = checkFile(info, limit)
 	}
 	if err != nil {
-		return nil, named(file, err)
+		return nil, nameFile(file, err)
 	}
-	// The file may have been replaced since: a pipe would block, and is looked at again.
+	// The file may have been replaced since: don't block on a pipe, and check again.
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|flags, 0)
 	if err != nil {
 		return nil, err
 	}
 	if info, err = f.Stat(); err == nil {
-		err = readable(info, limit)
+		err = checkFile(info, limit)
 	}
 	if err != nil {
 		f.Close()
-		return nil, named(file, err)
+		return nil, nameFile(file, err)
 	}
 	return &boundedFile{f: f, left: limit}, nil
 }
 
-// named is err with the name of its file, which errors of package os have already.
-func named(file string, err error) error {
-	if path := new(fs.PathError); errors.As(err, &path) {
+// nameFile adds the file's name to err, unless it is an error of package os and has it.
+func nameFile(file string, err error) error {
+	if errors.As(err, new(*fs.PathError)) {
 		return err
 	}
 	return fmt.Errorf("read %q: %w", file, err)
 }
 
-// readable returns why a file can't be that of results.
-func readable(info fs.FileInfo, limit int64) error {
+// checkFile returns why a file can't hold results, or nil.
+func checkFile(info fs.FileInfo, limit int64) error {
 	switch mode := info.Mode(); {
 	case mode&fs.ModeSymlink != 0:
 		return errors.New("it is a symbolic link; copy the file itself there")
 	case mode.IsDir():
 		return errors.New("it is a directory")
 	case !mode.IsRegular():
-		return errors.New("it is no regular file")
+		return errors.New("it is not a regular file")
 	case info.Size() > limit:
 		return fmt.Errorf("%w: %d bytes, at most %d can be read", errTooLarge, info.Size(), limit)
 	}

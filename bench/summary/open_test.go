@@ -16,7 +16,8 @@ const (
 	oneSummary = `[{"network":"veth","metric":"throughput"}]`
 )
 
-// Whatever the files of a directory are that somebody else has made, reading it ends.
+// TestReadHostileDirectory checks that Read returns whatever the files of a
+// directory are.
 func TestReadHostileDirectory(t *testing.T) {
 	fifo := func(t *testing.T, path string) {
 		if err := unix.Mkfifo(path, 0o600); err != nil {
@@ -38,10 +39,10 @@ func TestReadHostileDirectory(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		make func(t *testing.T, path string)
-		want string
+		create func(t *testing.T, path string)
+		want   string
 	}{
-		"pipe":           {fifo, "it is no regular file"},
+		"pipe":           {fifo, "it is not a regular file"},
 		"endless device": {link("/dev/zero"), "it is a symbolic link; copy the file itself there"},
 		"link to a file": {link("/etc/hostname"), "it is a symbolic link; copy the file itself there"},
 		"dangling link":  {link("/nonexistent"), "it is a symbolic link; copy the file itself there"},
@@ -57,7 +58,7 @@ func TestReadHostileDirectory(t *testing.T) {
 					}
 				}
 				path := filepath.Join(dir, file)
-				tt.make(t, path)
+				tt.create(t, path)
 				_, err := Read(dir)
 				if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path) {
 					t.Errorf("got %v, want %q", err, tt.want)
@@ -67,8 +68,8 @@ func TestReadHostileDirectory(t *testing.T) {
 	}
 }
 
-// A person may give the name of a link to a file.
-func TestReadLinkThatWasTyped(t *testing.T) {
+// TestReadNamedLink checks that the user may name a symbolic link to a file.
+func TestReadNamedLink(t *testing.T) {
 	dir := t.TempDir()
 	file, typed := filepath.Join(dir, "one.jsonl"), filepath.Join(dir, "two.jsonl")
 	if err := errors.Join(os.WriteFile(file, []byte(oneSample), 0o600), os.Symlink("one.jsonl", typed)); err != nil {
@@ -80,12 +81,12 @@ func TestReadLinkThatWasTyped(t *testing.T) {
 	if err := os.Symlink("/dev/zero", filepath.Join(dir, "zero.jsonl")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(filepath.Join(dir, "zero.jsonl")); err == nil || !strings.Contains(err.Error(), "it is no regular file") {
+	if _, err := Read(filepath.Join(dir, "zero.jsonl")); err == nil || !strings.Contains(err.Error(), "it is not a regular file") {
 		t.Errorf("a link to a device: %v", err)
 	}
 }
 
-// repeated is a text many times, of which the whole is never in memory.
+// repeated reads a text many times without holding all of it in memory.
 type repeated struct {
 	text string
 	left int
@@ -114,8 +115,9 @@ func TestReadSamplesIsBounded(t *testing.T) {
 	}
 }
 
-// Each element is looked at as it is read: 1 GB of nothing is no memory.
-func TestReadJSONEndsAtTheFirstThatIsNone(t *testing.T) {
+// TestReadJSONStopsAtTheFirstError checks that each element is validated as it is
+// read, so that 1 GB of nonsense takes no memory.
+func TestReadJSONStopsAtTheFirstError(t *testing.T) {
 	in := &repeated{"{},", 1 << 30}
 	if _, err := ReadJSON(io.MultiReader(strings.NewReader("["), in)); err == nil || !strings.Contains(err.Error(), "element 1") {
 		t.Errorf("got %v", err)
@@ -130,7 +132,7 @@ func TestReadJSONEndsAtTheFirstThatIsNone(t *testing.T) {
 	}
 }
 
-// A file may grow while it is read.
+// TestBoundedFile reads a file that has grown beyond its limit.
 func TestBoundedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, []byte("123456"), 0o600); err != nil {

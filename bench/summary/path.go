@@ -11,10 +11,9 @@ import (
 	"cleat/bench/stats"
 )
 
-// paths says the numbers of each path that was there before, one direction at a
-// time: there is nothing to choose, so nothing is compared. Of several sets of
-// factors the plainest speaks.
-func paths(all []set) []Advice {
+// pathAdvice states the numbers of each path that existed before, one direction at
+// a time. There is nothing to choose, so nothing is compared.
+func pathAdvice(all []set) []Advice {
 	var out []Advice
 	var seen []string
 	ordered := slices.Clone(all)
@@ -25,19 +24,19 @@ func paths(all []set) []Advice {
 			continue
 		}
 		seen = append(seen, id)
-		out = append(out, Advice{Role: catalog.Existing, Direction: s.Direction, Question: "This path, " + s.Direction,
-			Sentence: pathSentence(all, s),
-			Ties:     []Standing{}, Worse: []Standing{}, Reference: []Standing{},
-			NotCompared: []Exclusion{}, Unavailable: []Exclusion{}, NotApplicable: []Exclusion{}, Trust: []string{}})
+		a := newAdvice(catalog.Existing, s.Direction)
+		a.Question, a.Sentence = "This path, "+s.Direction, pathSentence(all, s)
+		out = append(out, a)
 	}
 	return out
 }
 
-// pathSentence is what was measured of one path in one direction.
-func pathSentence(all []set, of set) string {
+// pathSentence returns what was measured of one path in one direction, under the
+// plainest conditions of each metric.
+func pathSentence(all []set, path set) string {
 	best := map[cell.Metric]set{}
 	for _, s := range all {
-		if s.Network != of.Network || s.Direction != of.Direction || !s.Available {
+		if s.Network != path.Network || s.Direction != path.Direction || !s.Available {
 			continue
 		}
 		if b, ok := best[s.Metric]; !ok || plainer(s.Cell, b.Cell) < 0 {
@@ -50,12 +49,12 @@ func pathSentence(all []set, of set) string {
 		if !ok {
 			continue
 		}
-		text := Format(m, s.Median)
+		text := m.Format(s.Median)
 		switch m {
 		case cell.Throughput:
 			text = strings.ToUpper(s.Transport) + " " + text
 			if s.CILevel >= stats.Confidence {
-				text += " (" + scaleOf(m, s.Median).Interval(s.CILow, s.CIHigh) + ")"
+				text += " (" + m.ScaleFor(s.Median).Interval(s.CILow, s.CIHigh) + ")"
 			}
 		case cell.LatencyP50:
 			text += " median round trip"
@@ -70,5 +69,5 @@ func pathSentence(all []set, of set) string {
 		}
 		parts = append(parts, text)
 	}
-	return fmt.Sprintf("%s: %s.", of.Direction, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s: %s.", path.Direction, strings.Join(parts, ", "))
 }

@@ -4,30 +4,48 @@ import (
 	"slices"
 	"testing"
 
+	"cleat/bench/catalog"
+	"cleat/bench/cell"
 	"cleat/bench/experiment"
 )
 
-// TestPresetsMeasureTheGoals: what a recommendation tells people to type
-// measures what it lacks.
-func TestPresetsMeasureTheGoals(t *testing.T) {
+// TestMissingIsMeasured checks that the command which a recommendation prints for
+// what is missing measures it, for every network that can be recommended.
+func TestMissingIsMeasured(t *testing.T) {
+	e, err := experiment.Load(preset)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, goal := range Goals() {
-		kind, preset := goal.work()
-		e, err := experiment.Load(preset)
-		if err != nil {
-			t.Fatal(err)
+		if !slices.Contains(metricsOf(goal.work()), workMetric(goal)) {
+			t.Errorf("for %s: the work %s does not measure %s", goal, goal.work(), workMetric(goal))
 		}
-		runs := func(g experiment.Group) bool {
-			return slices.ContainsFunc(g.Work, func(w experiment.Work) bool { return w.Kind == kind })
+		for _, n := range catalog.All() {
+			if slices.Contains(notChosen, n.Role) || n.Isolates {
+				continue
+			}
+			asked := e.Override(experiment.Override{Networks: []string{n.Name}, Work: []string{goal.work()}})
+			if err := asked.Validate(); err != nil {
+				t.Errorf("%s for %s: %v", n.Name, goal, err)
+			} else if !slices.ContainsFunc(asked.Jobs(), func(j experiment.Job) bool { return j.Cell.Network == n.Name && j.Work.Kind == goal.work() }) {
+				t.Errorf("for %s: preset %s does not run %s over %s", goal, preset, goal.work(), n.Name)
+			}
 		}
-		if !slices.ContainsFunc(e.Groups, runs) {
-			t.Errorf("for %s: preset %s does not run %s", goal, preset, kind)
-		}
-		want := goal.Metric()
-		if goal == ForCPU {
-			want = ForThroughput.Metric()
-		}
-		if !slices.Contains(metricsOf(kind), want) {
-			t.Errorf("for %s: the work %s does not measure %s", goal, kind, want)
+	}
+}
+
+// TestQuickMeasuresCleatRun checks that the main preset compares `cleat run` with
+// its rivals.
+func TestQuickMeasuresCleatRun(t *testing.T) {
+	e, err := experiment.Load("quick")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, work := range []string{"tcp", "rr", "crr"} {
+		if !slices.ContainsFunc(e.Jobs(), func(j experiment.Job) bool {
+			return j.Cell.Network == "cleat" && j.Work.Kind == work && j.Cell.Runtime == cell.Native
+		}) {
+			t.Errorf("quick does not run %s over cleat", work)
 		}
 	}
 }

@@ -22,31 +22,34 @@ const (
 	CSVFile         = "summary.csv"
 )
 
-// ErrNoResults says that a path holds no results of an experiment.
+// ErrNoResults is returned for a path that holds no results of an experiment.
 var ErrNoResults = errors.New("no results there")
 
-// Results are those of one run. Samples is empty when only a summary was kept.
+// Results are the results of one run. Samples is empty when only a summary was
+// kept.
 type Results struct {
 	Samples     []cell.Sample
 	Absent      []cell.Absent
 	Summaries   []cell.Summary
-	Environment map[string]any // environment.json as decoded by encoding/json; nil when there is none
-	Partial     bool           // the run did not come to its end
+	Environment map[string]any // environment.json as decoded by encoding/json; nil without one
+	Partial     bool           // the run was interrupted
 	Notes       []string       // what a reader of the numbers must know about the files
 }
 
-// New makes Results of samples that are at hand.
+// New returns the Results of samples.
 func New(samples []cell.Sample, absent []cell.Absent) Results {
 	return Results{Samples: samples, Absent: absent, Summaries: Summarize(samples, absent)}
 }
 
 // Read reads the results at path: a result directory, or one of its files
 // samples.jsonl, summary.json and summary.csv under any name with these
-// extensions. Of a directory samples.jsonl is preferred. A last line of
-// samples.jsonl that was cut off, as by kill -9, is left out and mentioned in
-// Notes, and the run counts as partial. Whoever made the directory is not trusted: its files
-// must be regular ones of bounded size. Errors: ErrNoResults when nothing is there; else
-// which file and line can't be read, and why.
+// extensions. In a directory samples.jsonl is preferred. A last line of
+// samples.jsonl that is cut off, as by kill -9, is dropped and mentioned in
+// Notes, and the run counts as partial.
+//
+// The directory is not trusted: its files must be regular ones of bounded size.
+// Read returns ErrNoResults if there is nothing to read; other errors name the
+// file and the line.
 func Read(path string) (Results, error) {
 	file, err := resultFile(path)
 	if err != nil {
@@ -56,7 +59,7 @@ func Read(path string) (Results, error) {
 	if filepath.Ext(file) == ".jsonl" {
 		limit = maxSamplesBytes
 	}
-	f, err := open(file, limit, file == path) // the caller may have typed a link's name
+	f, err := open(file, limit, file == path) // the user may name a symbolic link
 	if err != nil {
 		return Results{}, err
 	}
@@ -73,13 +76,10 @@ func Read(path string) (Results, error) {
 	if err != nil {
 		return Results{}, fmt.Errorf("read %q: %w", file, err)
 	}
-	if err := r.readEnvironment(filepath.Join(filepath.Dir(file), EnvironmentFile)); err != nil {
-		return Results{}, err
-	}
-	return r, nil
+	return r, r.readEnvironment(filepath.Join(filepath.Dir(file), EnvironmentFile))
 }
 
-// resultFile finds the best file at path.
+// resultFile returns the best file at path.
 func resultFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,48 +107,49 @@ func resultFile(path string) (string, error) {
 	return "", fmt.Errorf("find results %q: %w: neither %s nor %s nor %s", path, ErrNoResults, SamplesFile, JSONFile, CSVFile)
 }
 
-// ReadSamples reads lines of JSON, each a cell.Sample or a cell.Absent. The longest line has
-// 1 MiB, and there are at most 262,144.
+// ReadSamples reads lines of JSON, each a cell.Sample or a cell.Absent. A line
+// has at most 1 MiB, and there are at most 262,144.
 func ReadSamples(in io.Reader) (Results, error) {
 	var r Results
-	lines := bufio.NewReader(in)
-	for number := 1; ; number++ {
-		line, end := readLine(lines)
-		if end == nil && number > maxSamples {
-			end = fmt.Errorf("%w: at most %d samples can be read", errTooLarge, maxSamples)
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxLineBytes)
+	lines.Split(scanWholeLines)
+	number := 0
+	for lines.Scan() {
+		if number++; number > maxSamples {
+			return Results{}, fmt.Errorf("line %d: %w: at most %d samples can be read", number, errTooLarge, maxSamples)
 		}
-		if end != nil && end != io.EOF {
-			return Results{}, fmt.Errorf("line %d: %w", number, end)
+		line := lines.Bytes()
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
 		}
-		if len(bytes.TrimSpace(line)) > 0 {
-			err := r.addLine(line)
-			if err != nil && end == io.EOF {
-				r.Partial = true
-				r.Notes = append(r.Notes, fmt.Sprintf("the last line of the samples (%d) is cut off and was left out", number))
-			} else if err != nil {
-				return Results{}, fmt.Errorf("line %d: %w", number, err)
-			}
-		}
-		if end == io.EOF {
-			r.Summaries = Summarize(r.Samples, r.Absent)
-			return r, nil
+		switch err := r.addLine(line); {
+		case err != nil && !bytes.HasSuffix(line, []byte("\n")):
+			r.Partial = true
+			r.Notes = append(r.Notes, fmt.Sprintf("the last line of the samples (%d) is cut off and was dropped", number))
+		case err != nil:
+			return Results{}, fmt.Errorf("line %d: %w", number, err)
 		}
 	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return Results{}, fmt.Errorf("line %d: %w: at most %d bytes of a line can be read", number+1, errTooLarge, maxLineBytes)
+	} else if err != nil {
+		return Results{}, fmt.Errorf("line %d: %w", number+1, err)
+	}
+	r.Summaries = Summarize(r.Samples, r.Absent)
+	return r, nil
 }
 
-// readLine reads up to a line feed, which it returns too, or the end.
-func readLine(in *bufio.Reader) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := in.ReadSlice('\n')
-		if len(line)+len(part) > maxLineBytes {
-			return nil, fmt.Errorf("%w: at most %d bytes of a line can be read", errTooLarge, maxLineBytes)
-		}
-		line = append(line, part...)
-		if err != bufio.ErrBufferFull {
-			return line, err
-		}
+// scanWholeLines is a bufio.SplitFunc for lines with their line feed, so that a
+// last line without one can be told.
+func scanWholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if n := bytes.IndexByte(data, '\n') + 1; n > 0 {
+		return n, data[:n], nil
 	}
+	if atEOF && len(data) > 0 {
+		return len(data), data, nil
+	}
+	return 0, nil, nil
 }
 
 // addLine adds one line of samples.jsonl.
@@ -165,42 +166,41 @@ func (r *Results) addLine(line []byte) error {
 	}
 	if probe.Absent != nil {
 		var a cell.Absent
-		err := json.Unmarshal(line, &a)
-		if err == nil {
-			renamed(&a.Cell)
-			r.Absent = append(r.Absent, a)
+		if err := json.Unmarshal(line, &a); err != nil {
+			return err
 		}
-		return err
+		modernize(&a.Cell)
+		r.Absent = append(r.Absent, a)
+		return nil
 	}
 	var s cell.Sample
-	err := json.Unmarshal(line, &s)
+	if err := json.Unmarshal(line, &s); err != nil {
+		return err
+	}
 	if _, ok := s.Values[""]; ok {
-		return errors.New("a value of no metric")
+		return errors.New("a value without a metric")
 	}
-	if err == nil {
-		renamed(&s.Cell)
-		r.Samples = append(r.Samples, s)
-	}
-	return err
+	modernize(&s.Cell)
+	r.Samples = append(r.Samples, s)
+	return nil
 }
 
-// oldNative is what cell.Native was called in files until there were other
+// oldNative is the name of cell.Native in files from before there were other
 // runtimes.
 const oldNative = "netns"
 
-// renamed gives a cell from a file today's words.
-func renamed(c *cell.Cell) {
+// modernize replaces names that older files use.
+func modernize(c *cell.Cell) {
 	if c.Runtime == oldNative {
 		c.Runtime = cell.Native
 	}
 }
 
-// readEnvironment adds what environment.json says; a run without one is still a
-// run.
+// readEnvironment reads environment.json, which may be missing.
 func (r *Results) readEnvironment(file string) error {
 	f, err := open(file, maxEnvironmentBytes, false)
 	if errors.Is(err, fs.ErrNotExist) {
-		r.Notes = append(r.Notes, "no "+EnvironmentFile+": the machine is not known")
+		r.Notes = append(r.Notes, "no "+EnvironmentFile+": the machine is unknown")
 		return nil
 	}
 	if err != nil {
@@ -215,9 +215,6 @@ func (r *Results) readEnvironment(file string) error {
 		return fmt.Errorf("read %q: %w", file, err)
 	}
 	if partial, _ := r.Environment["partial"].(bool); partial {
-		r.Partial = true
-	}
-	if complete, ok := r.Environment["complete"].(bool); ok && !complete {
 		r.Partial = true
 	}
 	return nil

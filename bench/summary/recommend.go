@@ -3,6 +3,7 @@ package summary
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,7 +12,7 @@ import (
 	"cleat/bench/stats"
 )
 
-// Goal is what a network is wanted for.
+// Goal is what a network is chosen for.
 type Goal string
 
 // The goals.
@@ -22,10 +23,10 @@ const (
 	ForCPU         Goal = "cpu"         // processor time per data moved
 )
 
-// Goals lists them in the order of tables.
+// Goals returns the goals in the order of tables.
 func Goals() []Goal { return []Goal{ForThroughput, ForLatency, ForConnections, ForCPU} }
 
-// Metric is what decides about a goal.
+// Metric returns the metric that decides about a goal.
 func (g Goal) Metric() cell.Metric {
 	switch g {
 	case ForLatency:
@@ -38,46 +39,49 @@ func (g Goal) Metric() cell.Metric {
 	return cell.Throughput
 }
 
-// work is the kind of work that measures a goal, and a preset that runs it.
-func (g Goal) work() (kind, preset string) {
+// preset is the experiment that measures every goal; a test holds it to that.
+const preset = "quick"
+
+// work returns the kind of work that measures a goal.
+func (g Goal) work() string {
 	switch g {
 	case ForLatency:
-		return "rr", "quick"
+		return "rr"
 	case ForConnections:
-		return "crr", "bridge-netfilter"
+		return "crr"
 	}
-	return "tcp", "quick"
+	return "tcp"
 }
 
-// Standing is one network's numbers, and how it compares with the best.
+// Standing is one network's numbers and how they compare with the best.
 type Standing struct {
-	Network      string    `json:"network"`
-	Cell         cell.Cell `json:"cell"`
-	N            int       `json:"n"`
-	BadSamples   int       `json:"bad_samples"`
-	Median       float64   `json:"median"`
-	CILow        float64   `json:"ci_low"`
-	CIHigh       float64   `json:"ci_high"`
-	CILevel      float64   `json:"ci_level"`
-	Ratio        float64   `json:"ratio"` // to the best; of a baseline: the best to it. 0 where there is none
-	RatioLow     float64   `json:"ratio_low"`
-	RatioHigh    float64   `json:"ratio_high"`
-	RatioLevel   float64   `json:"ratio_level"`              // what the interval covers
-	P            float64   `json:"p"`                        // of being equal to the best, corrected after Holm over all pairs
-	CoresPerGbit float64   `json:"cores_per_gbit,omitempty"` // of the same cell, where it moved data
-	P99          float64   `json:"latency_p99,omitempty"`    // ns, of the same cell, where latency was measured
-	P999         float64   `json:"latency_p999,omitempty"`   // ns
-	Throughput   float64   `json:"throughput,omitempty"`     // bit/s, of the same cell
-	Warnings     []string  `json:"warnings,omitempty"`
-	Caveats      []string  `json:"caveats,omitempty"` // what does not work with it
+	Network      string         `json:"network"`
+	Cell         cell.Cell      `json:"cell"`
+	N            int            `json:"n"`
+	BadSamples   int            `json:"bad_samples"`
+	Median       float64        `json:"median"`
+	CILow        float64        `json:"ci_low"`
+	CIHigh       float64        `json:"ci_high"`
+	CILevel      float64        `json:"ci_level"`
+	Ratio        float64        `json:"ratio"` // to the best; for a baseline, of the best to it; 0: none
+	RatioLow     float64        `json:"ratio_low"`
+	RatioHigh    float64        `json:"ratio_high"`
+	RatioLevel   float64        `json:"ratio_level"`              // what the interval covers
+	P            float64        `json:"p"`                        // that it equals the best, corrected after Holm over all pairs
+	CoresPerGbit float64        `json:"cores_per_gbit,omitempty"` // of the same cell, where it moved data
+	P99          float64        `json:"latency_p99,omitempty"`    // ns, of the same cell, where latency was measured
+	P999         float64        `json:"latency_p999,omitempty"`   // ns
+	Throughput   float64        `json:"throughput,omitempty"`     // bit/s, of the same cell
+	Warnings     []cell.Warning `json:"warnings,omitempty"`
+	Caveats      []string       `json:"caveats,omitempty"` // what does not work with it
 }
 
-// compared takes over what a comparison says.
-func (s *Standing) compared(d stats.Difference) {
+// setRatio copies the result of a comparison.
+func (s *Standing) setRatio(d stats.Difference) {
 	s.Ratio, s.RatioLow, s.RatioHigh, s.RatioLevel, s.P = d.Ratio, d.Interval.Low, d.Interval.High, d.Interval.Level, d.P
 }
 
-// Exclusion is a network without a number, and why.
+// Exclusion is a network without a number, and the reason.
 type Exclusion struct {
 	Network string `json:"network"`
 	Reason  string `json:"reason"`
@@ -93,28 +97,36 @@ type Advice struct {
 	Question  string       `json:"question"` // the role and the goal, for people
 	Sentence  string       `json:"sentence"` // the answer, for people
 
-	Best      *Standing  `json:"best"`      // the best number; nil when nothing was measured
-	Ties      []Standing `json:"ties"`      // can't be told apart from it; in the order of the catalogue
-	Worse     []Standing `json:"worse"`     // significantly; in the order of the catalogue
-	Reference []Standing `json:"reference"` // baselines, which are no choice
+	Best      *Standing  `json:"best"`      // the best number; nil: nothing was measured
+	Ties      []Standing `json:"ties"`      // can't be told apart from the best; in catalogue order
+	Worse     []Standing `json:"worse"`     // significantly worse; in catalogue order
+	Reference []Standing `json:"reference"` // baselines, which nobody chooses
 
 	Conditions    string      `json:"conditions"`     // the factors under which all were compared
 	NotCompared   []Exclusion `json:"not_compared"`   // measured under other factors only
 	Unavailable   []Exclusion `json:"unavailable"`    // not measured
 	NotApplicable []Exclusion `json:"not_applicable"` // can't carry this traffic by design
-	Trust         []string    `json:"trust"`          // what speaks for or against the numbers
-	Missing       string      `json:"missing"`        // what to run, when no data answers the question
+	Trust         []string    `json:"trust"`          // how far the numbers can be trusted
+	Missing       string      `json:"missing"`        // the command that measures what is missing
 
-	preset   string   // that measures what is missing
-	networks []string // to be measured
+	networks []string // to measure, if something is missing
+}
+
+// Rivals returns how many networks were compared with the best.
+func (a Advice) Rivals() int { return len(a.Ties) + len(a.Worse) }
+
+// newAdvice returns an answer whose JSON has no null but Best.
+func newAdvice(role catalog.Role, direction string) Advice {
+	return Advice{Role: role, Direction: direction, Ties: []Standing{}, Worse: []Standing{}, Reference: []Standing{},
+		NotCompared: []Exclusion{}, Unavailable: []Exclusion{}, NotApplicable: []Exclusion{}, Trust: []string{}}
 }
 
 // Recommend answers every question that the results can answer: each role and
-// direction of the catalogue that the run has cells of, for the given goals, all
-// when none is given. Roles come in the order of catalog.Roles. Networks that
-// the catalogue does not know are left out, baselines are only references. Of a
-// path that was there before the numbers are said, one Advice without Goal and
-// Best for each direction.
+// direction that the run has cells of, for the given goals, or all of them. Roles
+// come in the order of catalog.Roles. Networks that the catalogue does not know
+// are left out, and baselines are only references. For a path that existed
+// before, Recommend only states the numbers: one Advice without Goal and Best for
+// each direction.
 func Recommend(r Results, goals ...Goal) []Advice {
 	if len(goals) == 0 {
 		goals = Goals()
@@ -126,27 +138,36 @@ func Recommend(r Results, goals ...Goal) []Advice {
 			advice = append(advice, q.answer(r, all, g))
 		}
 	}
-	return append(advice, paths(all)...)
+	return append(advice, pathAdvice(all)...)
 }
 
 // question is a role and a direction.
 type question struct {
 	role      catalog.Role
 	direction string
-	alone     bool // the role has no other direction here
+	alone     bool // the run has no other direction of this role
 }
 
-// questions lists those that the run has cells for, measured or not. Cells that
-// could not be measured do not open a direction of their own. What several links
-// carry is no question of which container network to use.
+// title returns the question for people.
+func (q question) title() string {
+	if q.alone {
+		return q.role.Title()
+	}
+	return q.role.Title() + " (" + q.direction + ")"
+}
+
+// notChosen are the roles whose networks are no alternatives of each other.
+var notChosen = []catalog.Role{catalog.Existing, catalog.Baseline, catalog.Multipath, catalog.Attacher}
+
+// questions returns those that the run has cells for. Cells without a number only
+// count for a role that has no other.
 func questions(all []set) []question {
 	directions := map[catalog.Role][]string{}
-	for _, onlyMeasured := range []bool{true, false} {
+	for _, available := range []bool{true, false} {
 		for _, s := range all {
 			role := catalog.RoleOf(s.Network)
-			known := slices.Contains(directions[role], s.Direction) || !onlyMeasured && len(directions[role]) > 0
-			choice := role != catalog.Existing && role != catalog.Baseline && role != catalog.Multipath && role != catalog.Attacher
-			if choice && !known && s.Available == onlyMeasured {
+			known := slices.Contains(directions[role], s.Direction) || !available && len(directions[role]) > 0
+			if s.Available == available && !known && !slices.Contains(notChosen, role) {
 				directions[role] = append(directions[role], s.Direction)
 			}
 		}
@@ -163,79 +184,73 @@ func questions(all []set) []question {
 	return out
 }
 
-// has tells whether a set is of the question's role and direction.
-func (q question) has(s set) bool {
+// covers reports whether a set is of the question's role and direction.
+func (q question) covers(s set) bool {
 	return catalog.RoleOf(s.Network) == q.role && (s.Direction == q.direction || !s.Available && q.alone)
 }
 
 // answer compares what was measured for one goal.
 func (q question) answer(r Results, all []set, g Goal) Advice {
-	a := Advice{Role: q.role, Direction: q.direction, Goal: g, Question: q.text() + ", for " + goalName(g),
-		Ties: []Standing{}, Worse: []Standing{}, Reference: []Standing{},
-		NotCompared: []Exclusion{}, Unavailable: []Exclusion{}, NotApplicable: []Exclusion{}, Trust: []string{}}
-	var candidates, same []set // same: all of this metric in the run, to estimate the blocks' effects from
+	a := newAdvice(q.role, q.direction)
+	a.Goal, a.Question = g, q.title()+", for "+g.title()
+	var candidates, same []set // same: all of this metric in the run, which show the blocks' effects
 	for _, s := range all {
 		if s.Metric != g.Metric() || !s.Available {
 			continue
 		}
 		same = append(same, s)
-		if q.has(s) {
+		if q.covers(s) {
 			candidates = append(candidates, s)
 		}
 	}
 	a.exclude(q, r, all, candidates)
 	if len(candidates) == 0 {
-		a.nothing(q, all)
+		a.explainMissing(q, all)
 		return a
 	}
-	chosen, likeness, left := alike(candidates)
-	a.Conditions = conditions(likeness)
-	a.NotCompared = append(a.NotCompared, left...)
+	chosen, conditions, others := alike(candidates)
+	a.Conditions = describeConditions(conditions)
+	a.NotCompared = append(a.NotCompared, others...)
 	a.rank(chosen, same, all)
-	a.refer(chosen, same, all)
-	a.trust(r, chosen)
+	a.addReferences(chosen, same, all)
+	a.addTrust(r, chosen)
 	a.Sentence = a.sentence()
 	return a
 }
 
-// rank finds the best, and tests all pairs to see who can't be told apart from
-// it.
+// rank finds the best, and tests all pairs to see which can't be told apart from
+// the best.
 func (a *Advice) rank(chosen, same, all []set) {
-	type pair struct{ i, j int }
-	var pairs []pair
-	var ps []float64
-	found := map[pair]stats.Difference{}
-	for i := range chosen {
-		for j := i + 1; j < len(chosen); j++ {
-			d := withinRun(chosen[i], chosen[j], same)
-			pairs = append(pairs, pair{i, j})
-			ps = append(ps, d.P)
-		}
-	}
 	best := 0
 	for i, s := range chosen {
 		if s.Median != chosen[best].Median && (s.Median < chosen[best].Median) == s.Metric.LowerIsBetter() {
 			best = i
 		}
 	}
-	for k, p := range stats.Holm(ps) {
-		i, j := pairs[k].i, pairs[k].j
-		if i != best && j != best {
-			continue
+	var ps []float64
+	var pairs [][2]int
+	for i := range chosen {
+		for j := i + 1; j < len(chosen); j++ {
+			ps = append(ps, withinRun(chosen[i], chosen[j], same).P)
+			pairs = append(pairs, [2]int{i, j})
 		}
-		d := withinRun(chosen[best], chosen[i+j-best], same)
-		d.P = p
-		found[pair{best, i + j - best}] = d
+	}
+	corrected := map[int]float64{} // of each against the best
+	for k, p := range stats.Holm(ps) {
+		if i, j := pairs[k][0], pairs[k][1]; i == best || j == best {
+			corrected[i+j-best] = p
+		}
 	}
 	for i, s := range chosen {
-		st := standing(s, all)
+		st := newStanding(s, all)
 		if i == best {
 			st.Ratio, st.RatioLow, st.RatioHigh, st.RatioLevel, st.P = 1, 1, 1, 1, 1
 			a.Best = &st
 			continue
 		}
-		d := found[pair{best, i}]
-		st.compared(d)
+		d := withinRun(chosen[best], s, same)
+		d.P = corrected[i]
+		st.setRatio(d)
 		if d.P < 1-stats.Confidence {
 			a.Worse = append(a.Worse, st)
 		} else {
@@ -244,8 +259,8 @@ func (a *Advice) rank(chosen, same, all []set) {
 	}
 }
 
-// withinRun compares two sets of one run, with the blocks' effects taken off as
-// all others of the metric show them.
+// withinRun compares two sets of one run. It takes off the effects of the blocks,
+// as the other sets of the metric show them.
 func withinRun(first, second set, same []set) stats.Difference {
 	if len(first.points) == 0 || len(second.points) == 0 {
 		return difference(first, second)
@@ -256,29 +271,28 @@ func withinRun(first, second set, same []set) stats.Difference {
 			others = append(others, s.points)
 		}
 	}
-	return shown(stats.CompareBlocks(first.points, second.points, others), first, second)
+	return asShown(stats.CompareBlocks(first.points, second.points, others), first, second)
 }
 
-// refer adds the baselines that were measured under the same factors, with the
-// ratio of the best to each.
-func (a *Advice) refer(chosen, same, all []set) {
+// addReferences adds the baselines that were measured under the same conditions,
+// with the ratio of the best to each.
+func (a *Advice) addReferences(chosen, same, all []set) {
 	best := chosen[slices.IndexFunc(chosen, func(s set) bool { return s.Network == a.Best.Network })]
 	var seen []string
 	for _, s := range same {
-		if catalog.RoleOf(s.Network) != catalog.Baseline || !reference(best.Cell, s.Cell) || slices.Contains(seen, s.Network) {
+		if catalog.RoleOf(s.Network) != catalog.Baseline || !isReference(best.Cell, s.Cell) || slices.Contains(seen, s.Network) {
 			continue
 		}
 		seen = append(seen, s.Network)
-		st := standing(s, all)
-		d := withinRun(s, best, same)
-		st.compared(d)
+		st := newStanding(s, all)
+		st.setRatio(withinRun(s, best, same))
 		st.Caveats = nil
 		a.Reference = append(a.Reference, st)
 	}
 }
 
-// standing collects a network's numbers, those of other metrics of its cell too.
-func standing(s set, all []set) Standing {
+// newStanding collects a network's numbers, those of other metrics of its cell too.
+func newStanding(s set, all []set) Standing {
 	e, _ := catalog.Lookup(s.Network)
 	st := Standing{Network: s.Network, Cell: s.Cell, N: s.N, BadSamples: s.BadSamples, Median: s.Median,
 		CILow: s.CILow, CIHigh: s.CIHigh, CILevel: s.CILevel, Warnings: s.Warnings, Caveats: e.Caveats}
@@ -300,40 +314,37 @@ func standing(s set, all []set) Standing {
 	return st
 }
 
-// exclude lists the networks of the role that have no number, each once: what
-// samples say of them first, then what summaries do.
+// exclude lists the networks of the role that have no number, each once, with the
+// reasons of samples before those of summaries.
 func (a *Advice) exclude(q question, r Results, all, candidates []set) {
-	excluded := map[string]bool{}
+	listed := map[string]bool{}
 	for _, s := range candidates {
-		excluded[s.Network] = true
+		listed[s.Network] = true
 	}
-	add := func(list *[]Exclusion, e Exclusion) {
-		if !excluded[e.Network] {
-			excluded[e.Network] = true
-			*list = append(*list, e)
+	add := func(e Exclusion, byDesign bool) {
+		if listed[e.Network] {
+			return
+		}
+		listed[e.Network] = true
+		if byDesign {
+			a.NotApplicable = append(a.NotApplicable, e)
+		} else {
+			a.Unavailable = append(a.Unavailable, e)
 		}
 	}
-	missing := slices.Clone(r.Absent)
-	slices.SortFunc(missing, func(a, b cell.Absent) int {
+	absent := slices.Clone(r.Absent)
+	slices.SortFunc(absent, func(a, b cell.Absent) int {
 		return cmp.Or(compareCells(a.Cell, b.Cell), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Remedy, b.Remedy))
 	})
-	for _, m := range missing {
-		if catalog.RoleOf(m.Network) != q.role || !slices.Contains(metricsOf(m.Work), workMetric(a.Goal)) {
-			continue
+	for _, m := range absent {
+		if catalog.RoleOf(m.Network) == q.role && slices.Contains(metricsOf(m.Work), workMetric(a.Goal)) {
+			add(Exclusion{m.Network, m.Reason, m.Remedy}, m.NotApplicable)
 		}
-		list := &a.Unavailable
-		if m.NotApplicable {
-			list = &a.NotApplicable
-		}
-		add(list, Exclusion{m.Network, m.Reason, m.Remedy})
 	}
 	for _, s := range all {
 		if !s.Available && s.Metric == workMetric(a.Goal) && catalog.RoleOf(s.Network) == q.role {
-			list := &a.Unavailable
-			if e, _ := catalog.Lookup(s.Network); e.Isolates && len(r.Samples) == 0 {
-				list = &a.NotApplicable
-			}
-			add(list, Exclusion{Network: s.Network, Reason: s.Reason})
+			e, _ := catalog.Lookup(s.Network)
+			add(Exclusion{Network: s.Network, Reason: s.Reason}, e.Isolates && len(r.Samples) == 0)
 		}
 	}
 	byPlace := func(a, b Exclusion) int { return catalog.Compare(a.Network, b.Network) }
@@ -341,7 +352,7 @@ func (a *Advice) exclude(q question, r Results, all, candidates []set) {
 	slices.SortStableFunc(a.NotApplicable, byPlace)
 }
 
-// workMetric is the metric whose work answers a goal.
+// workMetric returns the metric whose work answers a goal.
 func workMetric(g Goal) cell.Metric {
 	if g == ForCPU {
 		return cell.Throughput
@@ -349,52 +360,56 @@ func workMetric(g Goal) cell.Metric {
 	return g.Metric()
 }
 
-// nothing fills in an answer without data.
-func (a *Advice) nothing(q question, all []set) {
-	kind, preset := a.Goal.work()
+// explainMissing fills in an answer without data.
+func (a *Advice) explainMissing(q question, all []set) {
 	var networks []string
-	tried := false // something was measured, but no sample counts
+	disturbed := false
 	for _, s := range all {
-		if s.Available && q.has(s) && !slices.Contains(networks, s.Network) {
+		if s.Available && q.covers(s) && !slices.Contains(networks, s.Network) {
 			networks = append(networks, s.Network)
 		}
-		tried = tried || s.BadSamples > 0 && s.Metric == workMetric(a.Goal) && q.has(s)
+		disturbed = disturbed || s.BadSamples > 0 && s.Metric == workMetric(a.Goal) && q.covers(s)
 	}
 	switch {
-	case tried:
+	case disturbed:
 		a.Sentence = "No answer: no sample counts, since all were disturbed or failed."
 	case len(a.Unavailable)+len(a.NotApplicable) == 0:
-		a.Sentence = fmt.Sprintf("No answer: the work %q was not run.", kind)
-		a.preset, a.networks = preset, networks
-		a.Missing = benchCommand(preset, networks)
+		a.Sentence = fmt.Sprintf("No answer: the work %q was not run.", a.Goal.work())
+		a.networks = networks
+		a.Missing = benchCommand(networks, a.Goal)
 	case len(a.Unavailable) == 0:
 		a.Sentence = "No answer: none of them can carry this traffic by design."
+	case slices.ContainsFunc(a.Unavailable, func(e Exclusion) bool { return e.Reason == Interrupted }):
+		a.Sentence = "No answer: " + Interrupted + "."
 	default:
-		a.Sentence = "No answer: none of them was available here."
+		a.Sentence = "No answer: none of them is available here."
 	}
 }
 
-// benchCommand is what to type to measure networks with a preset.
-func benchCommand(preset string, networks []string) string {
-	if len(networks) == 0 {
-		return "cleat bench " + preset
+// benchCommand returns the command that measures networks for some goals.
+func benchCommand(networks []string, goals ...Goal) string {
+	var work []string
+	for _, g := range goals {
+		if !slices.Contains(work, g.work()) {
+			work = append(work, g.work())
+		}
 	}
-	return "cleat bench " + preset + " --networks " + strings.Join(networks, ",")
+	command := "cleat bench " + preset + " --work " + strings.Join(work, ",")
+	if len(networks) > 0 {
+		command += " --networks " + strings.Join(networks, ",")
+	}
+	return command
 }
 
-// trust says how far the numbers carry.
-func (a *Advice) trust(r Results, chosen []set) {
+// addTrust adds how far the numbers can be trusted.
+func (a *Advice) addTrust(r Results, chosen []set) {
 	least, most, bad := chosen[0].N, chosen[0].N, 0
 	for _, s := range chosen {
 		least, most, bad = min(least, s.N), max(most, s.N), bad+s.BadSamples
 	}
-	n := fmt.Sprintf("%d", most)
+	line := cell.Plural(most, "sample") + " each"
 	if least < most {
-		n = fmt.Sprintf("%d to %d", least, most)
-	}
-	line := n + " samples each"
-	if most == 1 {
-		line = "1 sample each"
+		line = fmt.Sprintf("%d to %s", least, line)
 	}
 	if bad > 0 {
 		line += fmt.Sprintf("; %s bad", cell.Plural(bad, "sample"))
@@ -407,16 +422,17 @@ func (a *Advice) trust(r Results, chosen []set) {
 		a.Trust = append(a.Trust, "the run is partial")
 	}
 	if len(r.Samples) == 0 {
-		a.Trust = append(a.Trust, "no samples were kept: means were compared, trusting in normal errors")
+		a.Trust = append(a.Trust, "no samples were kept: means were compared, assuming normal errors")
 	}
-	for _, s := range chosen {
-		for _, w := range s.Warnings {
-			switch {
-			case isBimodal(w):
-				a.Trust = append(a.Trust, s.Network+" is "+w)
-			case w == allDisturbed:
-				a.Trust = append(a.Trust, s.Network+": "+w)
+	for _, code := range []string{codeDisturbed, codeBimodal} {
+		with := map[string][]string{} // networks by text
+		for _, s := range chosen {
+			for _, w := range cell.Coded(s.Warnings, code) {
+				with[w.Text] = append(with[w.Text], s.Network)
 			}
+		}
+		for _, text := range slices.Sorted(maps.Keys(with)) {
+			a.Trust = append(a.Trust, strings.Join(with[text], ", ")+": "+text)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// ask returns the answer for a role and goal.
+// ask returns the advice for a role and goal.
 func ask(t *testing.T, r Results, role catalog.Role, g Goal) Advice {
 	t.Helper()
 	for _, a := range Recommend(r, g) {
@@ -71,9 +71,9 @@ func TestRecommendKnownTruth(t *testing.T) {
 	}
 }
 
-// TestRecommendSimulated: of runs in which all networks are equal at most 7 % say
-// that one is worse than the best; a truly best one by 10 % is found among
-// seven, through block effects larger than that.
+// TestRecommendSimulated checks that at most 7 % of the runs with equal networks
+// call one worse than the best, and that a network better by 10 % is found among
+// seven despite larger block effects.
 func TestRecommendSimulated(t *testing.T) {
 	const runs = 100
 	networks := []string{"veth", "bridge", "bridge-nf", "macvlan-bridge", "ipvlan-l2", "ipvlan-l3", "vlan"}
@@ -126,14 +126,15 @@ func TestRecommendComparesLikeWithLike(t *testing.T) {
 	if !strings.Contains(a.Conditions, "MTU 1500, 1 pair") {
 		t.Errorf("conditions %q", a.Conditions)
 	}
-	want := []Exclusion{{Network: "ipvlan-l2", Reason: "measured with MTU 9000, 8 pairs only"}}
+	want := []Exclusion{{Network: "ipvlan-l2", Reason: "measured only with MTU 9000, 8 pairs"}}
 	if d := cmp.Diff(want, a.NotCompared); d != "" {
 		t.Error(d)
 	}
 }
 
-// TestRecommendFactorsOfSomeNetworks: a VXLAN port has no meaning for WireGuard
-// and does not keep the two from being compared; two ports are not two networks.
+// TestRecommendFactorsOfSomeNetworks checks that a VXLAN port, which means nothing
+// to WireGuard, does not prevent comparing the two, and that two ports do not make
+// two networks.
 func TestRecommendFactorsOfSomeNetworks(t *testing.T) {
 	f := newFake(t, 1)
 	at := func(network, port string, gbit float64) truth {
@@ -153,6 +154,38 @@ func TestRecommendFactorsOfSomeNetworks(t *testing.T) {
 		if port := s.Cell.Factors["vxlan_port"]; strings.HasPrefix(s.Network, "vxlan") && port != "4789" {
 			t.Errorf("%s compared at port %s", s.Network, port)
 		}
+	}
+}
+
+// TestInterrupted checks that cells of an interrupted run are not called
+// unavailable.
+func TestInterrupted(t *testing.T) {
+	f := newFake(t, 1)
+	f.blocks = 0 // the warm-up alone
+	f.run(truth{Cell: cellOf("veth", "between"), gbit: 36}, truth{Cell: cellOf("bridge", "between"), gbit: 30})
+	a := ask(t, f.results(), catalog.Container, ForThroughput)
+	if want := "No answer: not measured: interrupted."; a.Sentence != want {
+		t.Errorf("%q, want %q", a.Sentence, want)
+	}
+	if s := f.results().Summaries[0]; s.Reason != "not measured: interrupted" {
+		t.Errorf("reason %q", s.Reason)
+	}
+}
+
+// TestRoles checks which roles offer a choice.
+func TestRoles(t *testing.T) {
+	f := newFake(t, 1)
+	f.run(truth{cellOf("veth", "between"), 36, 1, 30 * time.Microsecond}, truth{cellOf("bridge", "between"), 30, 1, 0},
+		truth{cellOf("nat-out", "outbound"), 20, 1, 0})
+	f.absent = []cell.Absent{{Cell: cellOf("pasta", "outbound"), Work: "tcp", Reason: "not installed"}}
+	got := map[string]string{}
+	for _, r := range Roles(Recommend(f.results())) {
+		got[r.Title] = r.Undecided()
+	}
+	want := map[string]string{"Container to container, one host": "", "Container and the world outside": "only nat-out, 19.5 Gbit/s",
+		"Container and the world, without root": "none of them is available here"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
 	}
 }
 
@@ -201,15 +234,15 @@ func TestRecommendSentences(t *testing.T) {
 		{"two apart", 8, []truth{one("veth", "between", 36), one("bridge", "between", 20)}, nil, ForThroughput,
 			[]string{"Use veth: 37.1 Gbit/s, better than the other one measured here."}},
 		{"too few blocks to tell", 2, []truth{one("bridge", "between", 20), one("veth", "between", 36)}, nil, ForThroughput,
-			[]string{"Use veth or bridge: they can't be told apart here (veth: 35.8 Gbit/s)."}},
+			[]string{"veth and bridge can't be told apart here (veth: 35.8 Gbit/s): choose by their limits."}},
 		{"both directions", 8, []truth{one("pasta", "inbound", 5), one("pasta", "outbound", 12)}, nil, ForThroughput,
 			[]string{"Use pasta: 12.1 Gbit/s; no other was measured here.", "Use pasta: 5.15 Gbit/s; no other was measured here."}},
 		{"ways, not choices", 8, []truth{one("published-host", "inbound", 20), one("published-outside", "inbound", 10)}, nil, ForThroughput,
 			[]string{"The best way is published-host: 20.6 Gbit/s, better than the other one measured here."}},
-		{"no such work", 8, []truth{one("veth", "between", 36)}, nil, ForLatency,
+		{"work not run", 8, []truth{one("veth", "between", 36)}, nil, ForLatency,
 			[]string{`No answer: the work "rr" was not run.`}},
 		{"none available", 0, nil, []cell.Absent{{Cell: cellOf("pasta", "outbound"), Work: "tcp", Reason: "not installed"}}, ForThroughput,
-			[]string{"No answer: none of them was available here."}},
+			[]string{"No answer: none of them is available here."}},
 		{"none applicable", 0, nil, []cell.Absent{{Cell: cellOf("macvlan-private", "between"), Work: "tcp", Reason: "isolates", NotApplicable: true}}, ForThroughput,
 			[]string{"No answer: none of them can carry this traffic by design."}},
 		{"only a baseline", 8, []truth{one("loopback", "local", 50)}, nil, ForThroughput, nil},
@@ -232,17 +265,17 @@ func TestRecommendSentences(t *testing.T) {
 	}
 }
 
-// TestRecommendTellsTrust: who reads the answer learns that a number stands
-// for neither of two modes, that samples were bad, and that the run is partial.
-func TestRecommendTellsTrust(t *testing.T) {
+// TestRecommendTrust checks that an answer mentions two modes, bad samples and a
+// partial run.
+func TestRecommendTrust(t *testing.T) {
 	samples := tcp(cellOf("veth", "between"), 11.2e9, 36.1e9, 11.9e9, 35.2e9, 34.8e9, 11.4e9, 36.5e9, 11e9)
 	samples = append(samples, tcp(cellOf("bridge", "between"), 20e9, 21e9, 20e9, 22e9)...)
 	bad := tcp(cellOf("bridge", "between"), 1)
-	bad[0].Bad = "late generator"
+	bad[0].Bad = cell.Note("late generator")
 	r := New(append(samples, bad...), nil)
 	r.Partial = true
 	got := ask(t, r, catalog.Container, ForThroughput).Trust
-	want := []string{"4 to 8 samples each; 1 sample bad", "fewer than 6 samples: ", "the run is partial", "veth is bimodal: 4 samples near 11.3 Gbit/s and 4 near 35.6 Gbit/s"}
+	want := []string{"4 to 8 samples each; 1 sample bad", "fewer than 6 samples: ", "the run is partial", "veth: bimodal: 4 samples near 11.3 Gbit/s and 4 near 35.6 Gbit/s"}
 	if len(got) != len(want) {
 		t.Fatalf("%q", got)
 	}
@@ -253,14 +286,15 @@ func TestRecommendTellsTrust(t *testing.T) {
 	}
 }
 
-// TestRecommendFromDisturbedSamples: an answer that rests on them says so.
+// TestRecommendFromDisturbedSamples checks that an answer from disturbed samples
+// says so.
 func TestRecommendFromDisturbedSamples(t *testing.T) {
 	samples := tcp(cellOf("veth", "between"), 30e9, 31e9)
 	for i := range samples {
-		samples[i].Bad = "other programs used 0.31 processors"
+		samples[i].Bad = cell.Note("other programs used 0.31 processors")
 	}
 	a := ask(t, New(samples, nil), catalog.Container, ForThroughput)
-	if a.Best == nil || !slices.Contains(a.Trust, "veth: "+allDisturbed) {
+	if a.Best == nil || !slices.Contains(a.Trust, "veth: no sample was undisturbed: the numbers come from disturbed ones") {
 		t.Errorf("%+v", a)
 	}
 }

@@ -9,35 +9,27 @@ import (
 	"cleat/bench/stats"
 )
 
-// set is everything known about one metric of one cell: the numbers of its
-// summary, and the values they came from where samples were kept.
+// set is one metric of one cell: its summary, and the values behind it where
+// samples were kept.
 type set struct {
 	cell.Summary
 	points []stats.Point
 }
 
-// id tells sets apart within one run.
-func (s set) id() string { return s.Key() + "\x00" + string(s.Metric) }
+// id identifies a set within one run.
+func (s set) id() string { return summaryID(s.Summary) }
 
-// estimate is what a summary without samples still allows to compare.
-func (s set) estimate() stats.Estimate {
-	return stats.Estimate{Mean: s.Mean, StdErr: s.StdErr, N: s.N}
-}
+func summaryID(s cell.Summary) string { return s.Key() + "\x00" + string(s.Metric) }
 
-// sets lists all cells and metrics of a run in the order of summaries, each
+// sets returns all cells and metrics of a run in the order of summaries, each
 // throughput followed by its processor time per gigabit.
 func (r Results) sets() []set {
 	groups := map[string]group{}
 	for _, g := range groupSamples(r.Samples) {
 		for _, m := range g.metrics() {
-			c := g.Cell
-			groups[c.Key()+"\x00"+string(m)] = g
-			c.Factors = maps.Clone(c.Factors)
-			if c.Factors == nil {
-				c.Factors = map[string]string{}
-			}
-			c.Factors["work"] = g.work // as tellApart writes it
-			groups[c.Key()+"\x00"+string(m)] = g
+			s := cell.Summary{Cell: g.Cell, Metric: m}
+			groups[summaryID(s)] = g
+			groups[summaryID(withWork(s, g.work))] = g
 		}
 	}
 	summaries := r.Summaries
@@ -59,15 +51,25 @@ func (r Results) sets() []set {
 	return out
 }
 
-// processorTime makes a set of the processor time of a throughput summary. The
-// middle is that of all blocks together, the interval that of single blocks.
+// withWork adds the factor "work" to a summary, whose factors are not changed.
+func withWork(s cell.Summary, work string) cell.Summary {
+	factors := map[string]string{}
+	maps.Copy(factors, s.Factors)
+	factors["work"] = work
+	s.Factors = factors
+	return s
+}
+
+// processorTime returns the set of the processor time of a throughput summary.
+// The median is replaced by the ratio over all blocks together; the interval is
+// that of single blocks.
 func processorTime(s cell.Summary, g group) set {
 	one := set{Summary: s, points: g.points(cell.ProcessorTime)}
 	one.Metric, one.Unit = cell.ProcessorTime, cell.ProcessorTime.Unit()
 	one.Median = s.CoresPerGbit.Total()
 	one.Mean, one.StdErr = one.Median, 0
 	one.CILow, one.CIHigh, one.CILevel = one.Median, one.Median, 0
-	one.Warnings = slices.DeleteFunc(slices.Clone(s.Warnings), isBimodal)
+	one.Warnings = slices.DeleteFunc(slices.Clone(s.Warnings), func(w cell.Warning) bool { return w.Code == codeBimodal })
 	if len(one.points) > 0 {
 		xs := stats.Values(one.points)
 		_, one.StdErr = stats.MeanStdErr(xs)
@@ -84,17 +86,18 @@ func difference(base, other set) stats.Difference {
 	case len(base.points) > 0 && len(other.points) > 0:
 		d = stats.Compare(stats.Values(base.points), stats.Values(other.points))
 	case base.Metric == cell.ProcessorTime:
-		d = stats.Difference{N1: base.N, N2: other.N, P: 1} // a summary has no error of it
+		d = stats.Difference{N1: base.N, N2: other.N, P: 1} // a summary does not hold its error
 	default:
-		d = stats.CompareEstimates(base.estimate(), other.estimate())
+		estimate := func(s set) stats.Estimate { return stats.Estimate{Mean: s.Mean, StdErr: s.StdErr, N: s.N} }
+		d = stats.CompareEstimates(estimate(base), estimate(other))
 	}
-	return shown(d, base, other)
+	return asShown(d, base, other)
 }
 
-// shown makes the ratio that of the numbers people see, which for percentiles
-// and processor time are not the medians of the blocks, and widens the interval
-// to hold it. The ratio is 0 where one of the numbers is not above zero.
-func shown(d stats.Difference, base, other set) stats.Difference {
+// asShown makes the ratio that of the numbers that tables show, which for
+// percentiles and processor time are not the medians of the blocks, and widens
+// the interval to hold it. The ratio is 0 unless both numbers are above zero.
+func asShown(d stats.Difference, base, other set) stats.Difference {
 	if !(base.Median > 0) || !(other.Median > 0) {
 		d.Ratio, d.Interval = 0, stats.Interval{}
 		return d

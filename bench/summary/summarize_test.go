@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// tcp makes samples of one cell with the given throughputs in blocks 1, 2, ….
+// tcp returns samples of one cell with the given throughputs in blocks 1, 2, ….
 func tcp(c cell.Cell, bits ...float64) []cell.Sample {
 	f := fake{}
 	var samples []cell.Sample
@@ -49,7 +49,7 @@ func TestSummarizeKnown(t *testing.T) {
 		Mean: 4.5e9, StdErr: math.Sqrt(42.0/7/8) * 1e9,
 		// 8 × 0.1 s over 36 Gbit/s × 0.5 s.
 		CoresPerGbit: cell.CoresPerGbit{User: 0.8 / 18, System: 1.6 / 18, SoftIRQ: 2.4 / 18},
-		Warnings:     []string{}, Available: true,
+		Warnings:     []cell.Warning{}, Available: true,
 	}
 	want.Factors = map[string]string{}
 	closeEnough := cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Abs(b) })
@@ -64,37 +64,38 @@ func TestSummarizeWarnings(t *testing.T) {
 		name   string
 		bits   []float64
 		change func([]cell.Sample) []cell.Sample
-		want   []string // each begins a warning
+		want   []string // prefixes of the warnings
 		bad, n int
 	}{
 		{"none", eight, nil, nil, 0, 8},
-		{"few", eight[:4], nil, []string{"4 samples: the interval is their range and covers 88 %, 95 % needs 6"}, 0, 4},
-		{"one", eight[:1], nil, []string{"1 sample: nothing is known about its spread"}, 0, 1},
+		{"few", eight[:4], nil, []string{"4 samples: the interval is their range and covers 88 %; 95 % needs 6"}, 0, 4},
+		{"one", eight[:1], nil, []string{"1 sample: its spread is unknown"}, 0, 1},
 		{"bimodal", []float64{11.2, 36.1, 11.9, 35.2, 34.8, 11.4, 36.5, 11}, nil,
 			[]string{"bimodal: 4 samples near "}, 0, 8},
 		{"bad", eight, func(s []cell.Sample) []cell.Sample {
-			s[2].Bad = "late generator"
+			s[2].Bad = cell.Note("late generator")
 			return s
-		}, []string{"measured in 7 of 8 blocks", "1 sample bad: late generator"}, 1, 7},
+		}, []string{"measured in 7 of 8 blocks", "1 sample: late generator (disturbed)"}, 1, 7},
 		{"bad and repeated", eight, func(s []cell.Sample) []cell.Sample {
 			again := s[2]
-			again.Bad, again.Attempt, s[2].Attempt = "foreign load", 1, 2
+			again.Bad, again.Attempt, s[2].Attempt = cell.Note("foreign load"), 1, 2
 			return append(s, again)
-		}, []string{"1 sample bad: foreign load"}, 1, 8},
+		}, []string{"1 sample: foreign load (disturbed)"}, 1, 8},
 		{"failed", eight, func(s []cell.Sample) []cell.Sample {
 			s[0].Error = "connect 192.0.2.1:5201: connection refused"
 			return s
-		}, []string{"measured in 7", "1 sample failed: connect 192.0.2.1:5201: connection refused"}, 1, 7},
-		{"bad warm-up is nobody's business", eight, func(s []cell.Sample) []cell.Sample {
+		}, []string{"measured in 7", "1 sample: connect 192.0.2.1:5201: connection refused (failed)"}, 1, 7},
+		{"bad warm-up", eight, func(s []cell.Sample) []cell.Sample {
 			warm := s[0]
-			warm.Block, warm.Bad = 0, "late generator"
+			warm.Block, warm.Bad = 0, cell.Note("late generator")
 			return append(s, warm)
 		}, nil, 0, 8},
-		{"of samples, once", eight, func(s []cell.Sample) []cell.Sample {
-			s[1].Warnings, s[5].Warnings = []string{"never segmented over veth"}, []string{"never segmented over veth"}
+		{"warnings of samples", eight, func(s []cell.Sample) []cell.Sample {
+			s[1].Warnings = []cell.Warning{cell.Note("never segmented over veth")}
+			s[5].Warnings = s[1].Warnings
 			return s
 		}, []string{"2 samples: never segmented over veth"}, 0, 8},
-		{"stolen", eight, func(s []cell.Sample) []cell.Sample {
+		{"steal", eight, func(s []cell.Sample) []cell.Sample {
 			for i := range s {
 				s[i].CPU.Steal = 0.1
 			}
@@ -115,8 +116,8 @@ func TestSummarizeWarnings(t *testing.T) {
 				t.Fatalf("warnings %q, want %q", s.Warnings, tt.want)
 			}
 			for i, w := range tt.want {
-				if !strings.HasPrefix(s.Warnings[i], w) {
-					t.Errorf("warning %q, want %q…", s.Warnings[i], w)
+				if got := s.Warnings[i].String(); !strings.HasPrefix(got, w) {
+					t.Errorf("warning %q, want %q…", got, w)
 				}
 			}
 		})
@@ -137,7 +138,7 @@ func TestSummarizeWithoutNumbers(t *testing.T) {
 		bad     int
 	}{
 		{"failed", broken, nil, "the measurement failed: no route to host", 2},
-		{"only the warm-up", warm, nil, "the run ended before it was measured", 0},
+		{"only the warm-up", warm, nil, "not measured: interrupted", 0},
 		{"absent", nil, []cell.Absent{{Cell: c, Work: "tcp", Reason: "the kernel has no veth"}}, "the kernel has no veth", 0},
 		{"absent, twice", nil, []cell.Absent{{Cell: c, Work: "tcp", Reason: "b"}, {Cell: c, Work: "tcp", Reason: "a"}}, "a", 0},
 	}
@@ -151,25 +152,25 @@ func TestSummarizeWithoutNumbers(t *testing.T) {
 	}
 }
 
-// TestSummarizeDisturbedOnly: a machine that was never quiet gets numbers, of
-// the last attempt of each block, and is told what they are.
+// TestSummarizeDisturbedOnly checks that a machine that was never quiet gets the
+// numbers of the last attempt of each block, with a warning.
 func TestSummarizeDisturbedOnly(t *testing.T) {
 	bad := tcp(cellOf("veth", "between"), 1, 5, 2)
 	for i := range bad {
-		bad[i].Bad = "other programs used 1.00 processors"
+		bad[i].Bad = cell.Note("other programs used 1.00 processors")
 		bad[i].Block, bad[i].Attempt = 1+i/2, 1+i%2
 	}
 	s := only(t, bad)
 	if !s.Available || s.N != 2 || s.BadSamples != 3 || s.Mean != (bad[1].Values[cell.Throughput]+bad[2].Values[cell.Throughput])/2 {
 		t.Errorf("%+v", s)
 	}
-	if !slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.Contains(w, "every sample was disturbed") }) {
+	if !slices.ContainsFunc(s.Warnings, func(w cell.Warning) bool { return w.Code == codeDisturbed }) {
 		t.Errorf("warnings %q", s.Warnings)
 	}
 }
 
-// TestSummarizeMergesHistograms: the percentile is that of all transactions, and
-// neither the median nor the mean of the blocks' percentiles.
+// TestSummarizeMergesHistograms checks that the percentile is that of all
+// transactions, and neither the median nor the mean of the blocks' percentiles.
 func TestSummarizeMergesHistograms(t *testing.T) {
 	f := newFake(t, 1)
 	f.noise = 0
@@ -187,19 +188,19 @@ func TestSummarizeMergesHistograms(t *testing.T) {
 	if p99.Median < 3e6 || p99.Mean != p99.Median || p99.CILow > 60e3 {
 		t.Errorf("%+v", p99)
 	}
-	if !slices.ContainsFunc(p99.Warnings, func(w string) bool { return strings.Contains(w, "few blocks") }) {
+	if !slices.ContainsFunc(p99.Warnings, func(w cell.Warning) bool { return strings.Contains(w.Text, "few blocks") }) {
 		t.Errorf("warnings %q", p99.Warnings)
 	}
 
 	f.samples[3].Latency = ""
 	for _, s := range f.results().Summaries {
-		if s.Metric == cell.LatencyP99 && (s.Median > 60e3 || !strings.Contains(s.Warnings[0], "without a histogram")) {
+		if s.Metric == cell.LatencyP99 && (s.Median > 60e3 || !strings.Contains(s.Warnings[0].Text, "without a histogram")) {
 			t.Errorf("without a histogram: %+v", s)
 		}
 	}
 }
 
-func TestSummarizeTellsWorksApart(t *testing.T) {
+func TestSummarizeSeparatesWorks(t *testing.T) {
 	c := cellOf("veth", "between")
 	a, b := tcp(c, 1e9, 2e9), tcp(c, 3e9, 4e9)
 	for i := range b {
@@ -214,7 +215,7 @@ func TestSummarizeTellsWorksApart(t *testing.T) {
 	}
 }
 
-// TestOrderDoesNotMatter: all outputs are the same bytes for permuted samples.
+// TestOrderDoesNotMatter checks that permuted samples give the same bytes.
 func TestOrderDoesNotMatter(t *testing.T) {
 	output := func(samples []cell.Sample, absent []cell.Absent) string {
 		r := New(samples, absent)
@@ -243,15 +244,15 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
-// A search that found no rate gives no number: neither 0, nor a part of what the
-// others show.
+// TestSummarizeWithoutValue checks that a search that found no rate gives no
+// number, not 0.
 func TestSummarizeWithoutValue(t *testing.T) {
 	udp := func(values ...float64) []cell.Sample {
 		samples := tcp(cellOf("veth", "between"), values...)
 		for i := range samples {
 			samples[i].Work = "udp"
 			samples[i].Values[cell.Loss] = 0.5
-			samples[i].Warnings = []string{"no trial stayed within a loss of 0.01"}
+			samples[i].Warnings = []cell.Warning{cell.Note("no trial stayed within a loss of 0.01")}
 			switch x := samples[i].Values[cell.Throughput]; {
 			case x == 0:
 				delete(samples[i].Values, cell.Throughput)
@@ -275,7 +276,7 @@ func TestSummarizeWithoutValue(t *testing.T) {
 		if s.Metric != cell.Throughput || s.N != c.n || s.Available != (c.n > 0) || s.Reason != c.reason {
 			t.Errorf("%s: %+v", c.name, s)
 		}
-		if c.n > 0 && (s.Median != 10 || !slices.Contains(s.Warnings, "measured in 2 of 4 blocks")) {
+		if c.n > 0 && (s.Median != 10 || !slices.ContainsFunc(s.Warnings, func(w cell.Warning) bool { return w.Text == "measured in 2 of 4 blocks" })) {
 			t.Errorf("%s: median %g, warnings %q", c.name, s.Median, s.Warnings)
 		}
 	}

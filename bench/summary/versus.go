@@ -12,9 +12,9 @@ import (
 	"cleat/bench/stats"
 )
 
-// Versus compares one network, the subject of an experiment, with the baseline
-// and with its rivals: the other networks of its role. There is one Match for
-// each metric and combination of factors. Nothing is recommended.
+// Versus compares one network, the subject of an experiment, with a baseline and
+// with its rivals, the other networks of its role. There is one Match for each
+// metric and combination of factors. It recommends nothing.
 type Versus struct {
 	Subject string
 	Matches []Match
@@ -23,18 +23,18 @@ type Versus struct {
 // Match is one metric under one combination of factors.
 type Match struct {
 	Metric    cell.Metric
-	Cell      cell.Cell // of one of the lines: the factors of all, but for the network
+	Cell      cell.Cell // of any line: all have its factors, except for the network
 	Title     string    // the factors that vary between matches of this metric
-	Baseline  string    // what the ratios are to; "" where none was measured alike
-	BestRival string    // the best network that is not the subject, and does not borrow the host's sockets; "" where none was measured
+	Baseline  string    // what ToBaseline is relative to; "": no baseline was measured alike
+	BestRival string    // the best rival with packets of its own to carry; "": none was measured
 	Lines     []VersusLine
 }
 
-// VersusLine is one network's number in a match. The baseline's comes first, the
-// others are in the order of the catalogue.
+// VersusLine is one network's number in a match. The baseline's line comes first,
+// the others follow in catalogue order.
 type VersusLine struct {
 	Network    string
-	Reason     string // why there is no number; the rest is zero then
+	Reason     string // why there is no number; the rest is zero
 	N          int
 	Median     float64
 	CILow      float64
@@ -42,26 +42,26 @@ type VersusLine struct {
 	CILevel    float64
 	ToBaseline Ratio
 	ToRival    Ratio
-	OfSubject  Ratio // the subject's median over this one, for rivals
+	OfSubject  Ratio // the subject's median over this rival's
 }
 
-// Ratio is one median over another. The zero Ratio is none.
+// Ratio is one median over another. The zero Ratio stands for no ratio.
 type Ratio struct {
 	Value     float64
 	Low, High float64
-	P         float64 // of being 1, corrected after Holm over all ratios of the table
+	P         float64 // that it is 1, corrected after Holm over all ratios of the table
 }
 
-// Told tells whether the ratio can be told apart from 1.
-func (r Ratio) Told() bool { return r.P < 1-stats.Confidence }
+// Significant reports whether the ratio can be told apart from 1.
+func (r Ratio) Significant() bool { return r.P < 1-stats.Confidence }
 
-// versusMetrics are those that a Versus has. The rest is in the other tables: a
-// loss is bounded by the search for the rate, and few samples know a p99.9.
+// versusMetrics returns the metrics of a Versus. Others are in the other tables:
+// the search for the rate bounds the loss, and a p99.9 needs more samples.
 func versusMetrics() []cell.Metric {
 	return slices.DeleteFunc(cell.Metrics(), func(m cell.Metric) bool { return m == cell.Loss || m == cell.LatencyP999 })
 }
 
-// Against makes the table for a subject; nil where the run has no number of it.
+// Against compares a subject with its rivals; nil if the run has no number of it.
 func Against(r Results, subject string) *Versus {
 	role := catalog.RoleOf(subject)
 	all := r.sets()
@@ -81,7 +81,7 @@ func Against(r Results, subject string) *Versus {
 	return v
 }
 
-// parts are the sets of a role that differ in nothing but the network.
+// parts returns the sets of a role, those together that differ in the network only.
 func parts(same []set, role catalog.Role) [][]set {
 	var out [][]set
 	var cells []cell.Cell
@@ -101,19 +101,19 @@ func parts(same []set, role catalog.Role) [][]set {
 		}
 		out[i] = append(out[i], s)
 	}
-	fs := varying(cells)
+	fs := cell.Varying(cell.Factors(cells), cells)
 	slices.SortStableFunc(out, func(a, b []set) int { return compareMatches(fs, a[0].Cell, b[0].Cell) })
 	return out
 }
 
-// compareMatches orders as people ask: TCP first, outbound before inbound, large
-// MTUs first, few streams first.
+// compareMatches orders matches as readers ask: TCP first, few streams first, large
+// MTUs first, outbound before inbound.
 func compareMatches(fs []cell.Factor, a, b cell.Cell) int {
 	return cmp.Or(cmp.Compare(a.Transport, b.Transport), cmp.Compare(a.Streams, b.Streams), -cmp.Compare(a.MTU, b.MTU),
 		-cmp.Compare(a.Direction, b.Direction), cell.Compare(fs, a, b), cmp.Compare(a.Key(), b.Key()))
 }
 
-// match compares the sets of one part with the baseline and with the best rival.
+// match compares the sets of one part with the baseline and the best rival.
 func match(subject string, part, same []set) Match {
 	var cells []cell.Cell
 	for _, s := range same {
@@ -121,11 +121,11 @@ func match(subject string, part, same []set) Match {
 			cells = append(cells, s.Cell)
 		}
 	}
-	m := Match{Metric: part[0].Metric, Cell: part[0].Cell, Title: titleOf(part[0].Metric, varying(cells), part[0].Cell)}
+	m := Match{Metric: part[0].Metric, Cell: part[0].Cell, Title: titleOf(part[0].Metric, cell.Varying(cell.Factors(cells), cells), part[0].Cell)}
 	slices.SortStableFunc(part, func(a, b set) int { return catalog.Compare(a.Network, b.Network) })
 	lines := part
 	baseline := slices.IndexFunc(same, func(s set) bool {
-		return s.Available && catalog.RoleOf(s.Network) == catalog.Baseline && reference(part[0].Cell, s.Cell)
+		return s.Available && catalog.RoleOf(s.Network) == catalog.Baseline && isReference(part[0].Cell, s.Cell)
 	})
 	if baseline >= 0 {
 		m.Baseline = same[baseline].Network
@@ -155,18 +155,17 @@ func match(subject string, part, same []set) Match {
 	return m
 }
 
-// titleOf lists a cell's levels. What moves data names its transport in any case.
+// titleOf lists a cell's levels. A metric of moving data always names its transport.
 func titleOf(m cell.Metric, fs []cell.Factor, c cell.Cell) string {
-	fs = slices.DeleteFunc(slices.Clone(fs), func(f cell.Factor) bool { return f.Name == "transport" })
-	title := describe(fs, c)
+	title := cell.Describe(slices.DeleteFunc(slices.Clone(fs), func(f cell.Factor) bool { return f.Name == "transport" }), c)
 	if m != cell.Throughput && m != cell.ProcessorTime {
 		return title
 	}
 	return strings.TrimSuffix(strings.ToUpper(c.Transport)+", "+title, ", ")
 }
 
-// bestRival is the best set of a network that is not the subject and has packets
-// of its own to carry.
+// bestRival returns the best set of a network that is not the subject and has
+// packets of its own to carry.
 func bestRival(subject string, part []set) (best set, found bool) {
 	for _, s := range part {
 		e, _ := catalog.Lookup(s.Network)
@@ -180,7 +179,7 @@ func bestRival(subject string, part []set) (best set, found bool) {
 	return best, found
 }
 
-// ratio is second over first; zero for a set over itself.
+// ratio returns second over first; zero for a set over itself.
 func ratio(first, second set, same []set) Ratio {
 	if first.id() == second.id() {
 		return Ratio{}
@@ -209,12 +208,12 @@ func (v *Versus) correct() {
 	}
 }
 
-// Heads are the heads of a match's columns; the baseline is named there.
+// Heads returns the heads of a match's columns, which name the baseline.
 func (m Match) Heads() []string {
 	return []string{"network", "median", "[95 %]", "× " + cmp.Or(m.Baseline, "baseline"), "× best rival"}
 }
 
-// Heading is what the match is about, with the unit of its numbers.
+// Heading returns the metric and conditions of the match, with the unit of its numbers.
 func (m Match) Heading() string {
 	name := m.Metric.Title()
 	if m.Title != "" {
@@ -223,14 +222,12 @@ func (m Match) Heading() string {
 	return strings.ToUpper(name[:1]) + name[1:] + ": " + m.Metric.Scale().Unit
 }
 
-// Samples says how many each number of the match is of; "" where one has none.
+// Samples returns how many samples are behind the numbers of the match: ", n=8",
+// or "" without numbers.
 func (m Match) Samples() string {
 	least, most := 0, 0
 	for _, l := range m.Lines {
-		if l.Reason != "" {
-			continue
-		}
-		if least == 0 || l.N < least {
+		if l.N > 0 && (least == 0 || l.N < least) {
 			least = l.N
 		}
 		most = max(most, l.N)
@@ -244,9 +241,9 @@ func (m Match) Samples() string {
 	return fmt.Sprintf(", n=%d", most)
 }
 
-// Beside is how many times the subject's number another network's is in the cell of
-// that key, as text; "" for the subject itself, for baselines, and for what the
-// subject has no number beside.
+// Beside returns a network's number in c as a multiple of the subject's, as text.
+// It returns "" for the subject itself, for baselines, and where the subject has
+// no number. v may be nil.
 func (v *Versus) Beside(network string, c cell.Cell, metric cell.Metric) string {
 	if v == nil || network == v.Subject {
 		return ""
@@ -265,7 +262,7 @@ func (v *Versus) Beside(network string, c cell.Cell, metric cell.Metric) string 
 	return ""
 }
 
-// Cells are a line's columns as text.
+// Cells returns a line's columns as text.
 func (m Match) Cells(l VersusLine) []string {
 	if l.Reason != "" {
 		return []string{l.Network, cell.None, "", "", ""}
@@ -284,24 +281,24 @@ func (m Match) Cells(l VersusLine) []string {
 	return out
 }
 
-// text writes a ratio with its interval, with ~ before one that can't be told
-// apart from 1.
+// text returns a ratio with its interval; ~ marks one that can't be told apart
+// from 1.
 func (r Ratio) text() string {
 	if r.Value == 0 {
 		return ""
 	}
-	text := share(r.Value)
+	text := short(r.Value)
 	if r.Low < r.High {
-		text += " [" + share(r.Low) + "–" + share(r.High) + "]"
+		text += " [" + short(r.Low) + "–" + short(r.High) + "]"
 	}
-	if !r.Told() {
+	if !r.Significant() {
 		text = "~" + text
 	}
 	return text
 }
 
-// share writes a ratio in little room: two digits below 0.1.
-func share(x float64) string {
+// short returns a ratio in little room: two digits below 0.1.
+func short(x float64) string {
 	if x > 0 && x < 0.1 {
 		return strconv.FormatFloat(x, 'g', 2, 64)
 	}

@@ -75,7 +75,7 @@ func TestAgainstKnownTruth(t *testing.T) {
 		if !near(l.ToBaseline.Value, c.baseline) || !near(l.ToRival.Value, c.rival) {
 			t.Errorf("%s: ratios %+v and %+v, want %.3g and %.3g", c.name, l.ToBaseline, l.ToRival, c.baseline, c.rival)
 		}
-		if got := l.ToRival.Value > 0 && l.ToRival.Told(); got != c.told {
+		if got := l.ToRival.Value > 0 && l.ToRival.Significant(); got != c.told {
 			t.Errorf("%s: told apart from the best rival: %t (p = %g)", c.name, got, l.ToRival.P)
 		}
 		if absent := c.network == "gvproxy"; absent != (l.Reason != "") {
@@ -105,7 +105,7 @@ func TestVersusTable(t *testing.T) {
 	}
 	text := b.String()
 	for line := range strings.Lines(text) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > lineWidth {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}

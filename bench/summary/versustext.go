@@ -12,8 +12,8 @@ import (
 	"cleat/internal/columns"
 )
 
-// Table writes a Versus in at most 80 columns, as long as names are short: a
-// block of lines for each match. It returns the error of w.
+// Table writes a Versus for a terminal, a block of lines for each match, in at most
+// 80 columns as long as names are short.
 func (v *Versus) Table(w io.Writer) error {
 	var b strings.Builder
 	for _, m := range v.Matches {
@@ -22,9 +22,9 @@ func (v *Versus) Table(w io.Writer) error {
 		for _, l := range m.Lines {
 			rows = append(rows, m.Cells(l))
 		}
-		widths := columnWidths(rows)
+		widths := columns.Widths(rows)
 		for i, row := range rows {
-			b.WriteString(versusRow(row, widths))
+			b.WriteString("  " + columns.Row(row, widths, 1))
 			if i > 0 && m.Lines[i-1].Reason != "" {
 				b.WriteString(wrap("    ", "    ", m.Lines[i-1].Reason))
 			}
@@ -32,43 +32,20 @@ func (v *Versus) Table(w io.Writer) error {
 		b.WriteByte('\n')
 	}
 	b.WriteString(wrap("", "  ", "×: the median over the baseline's, and over that of the best rival of "+v.Subject+
-		", each with the interval of the ratio. ~: it can't be told apart from 1, after Holm's correction over all ratios here."))
+		", each with the interval of the ratio. ~: can't be told apart from 1, after Holm's correction over all ratios here."))
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
 	return nil
 }
 
-// markdownCell is text as a cell of a Markdown table shows it.
+// markdownCell escapes text for a cell of a Markdown table.
 func markdownCell(text string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", "&", "&amp;").Replace(columns.Plain(text))
 }
 
-func columnWidths(rows [][]string) []int {
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, text := range row {
-			widths[i] = max(widths[i], width(text))
-		}
-	}
-	return widths
-}
-
-// versusRow sets one line: the median to the right, everything else to the left.
-func versusRow(row []string, widths []int) string {
-	var b strings.Builder
-	for i, text := range row {
-		if i == 1 {
-			text = right(text, widths[i])
-		}
-		b.WriteString("  " + left(text, widths[i]))
-	}
-	return strings.TrimRight(b.String(), " ") + "\n"
-}
-
-// Markdown writes a Versus as one table with a row for each match that has a
-// number of the subject, and the ratio of that to each rival. It returns the
-// error of w.
+// Markdown writes a Versus as one table, with a row for each match that has a
+// number of the subject and a column for the ratio of that to each rival.
 func (v *Versus) Markdown(w io.Writer) error {
 	rivals := v.rivals()
 	rows := [][]string{{"", v.Subject, "baseline", "best rival", "× baseline"}}
@@ -104,8 +81,8 @@ func (v *Versus) Markdown(w io.Writer) error {
 	return nil
 }
 
-// rivals are the networks that have a number beside one of the subject's, in the
-// order of the catalogue.
+// rivals returns the networks that have a number beside one of the subject's, in
+// catalogue order.
 func (v *Versus) rivals() []string {
 	var names []string
 	for _, m := range v.Matches {
@@ -119,7 +96,7 @@ func (v *Versus) rivals() []string {
 	return names
 }
 
-// line finds a network's line.
+// line returns a network's line.
 func (m Match) line(network string) (VersusLine, bool) {
 	for _, l := range m.Lines {
 		if l.Network == network {
@@ -129,7 +106,7 @@ func (m Match) line(network string) (VersusLine, bool) {
 	return VersusLine{}, false
 }
 
-// named is a network with its median; None for no network.
+// named returns a network with its median; None for no network.
 func (m Match) named(network string) string {
 	l, ok := m.line(network)
 	if !ok {

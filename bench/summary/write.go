@@ -6,80 +6,56 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
+	"strings"
 
 	"cleat/bench/cell"
+	"cleat/internal/atomicfile"
 )
 
-// Write writes summary.json and summary.csv into dir, each at once: a reader
-// sees the old file or the new one, never a part.
+// Write writes summary.json and summary.csv into dir. A reader sees the old
+// files or the new ones, never a part of them.
 func Write(dir string, summaries []cell.Summary) error {
 	return errors.Join(
-		replace(filepath.Join(dir, JSONFile), func(w io.Writer) error { return WriteJSON(w, summaries) }),
-		replace(filepath.Join(dir, CSVFile), func(w io.Writer) error { return WriteCSV(w, summaries) }))
-}
-
-// replace writes a file beside file and renames it.
-func replace(file string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-			err = fmt.Errorf("write %q: %w", file, err)
-		}
-	}()
-	if err := write(f); err != nil {
-		return err
-	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+		atomicfile.Write(filepath.Join(dir, JSONFile), func(w io.Writer) error { return WriteJSON(w, summaries) }),
+		atomicfile.Write(filepath.Join(dir, CSVFile), func(w io.Writer) error { return WriteCSV(w, summaries) }))
 }
 
 // WriteJSON writes summaries as a JSON array, one element a line.
 func WriteJSON(w io.Writer, summaries []cell.Summary) error {
+	lines := make([]string, len(summaries))
 	for i, s := range summaries {
-		if s.Factors == nil {
-			s.Factors = map[string]string{}
-		}
-		if s.Warnings == nil {
-			s.Warnings = []string{}
-		}
-		text, err := json.Marshal(s)
+		text, err := marshal(s)
 		if err != nil {
-			return fmt.Errorf("encode summary of %q: %w", s.Key(), err)
-		}
-		opening := ",\n"
-		if i == 0 {
-			opening = "[\n"
-		}
-		if _, err := fmt.Fprintf(w, "%s%s", opening, text); err != nil {
 			return err
 		}
+		lines[i] = string(text)
 	}
-	closing := "\n]\n"
-	if len(summaries) == 0 {
-		closing = "[]\n"
+	text := "[]\n"
+	if len(lines) > 0 {
+		text = "[\n" + strings.Join(lines, ",\n") + "\n]\n"
 	}
-	_, err := io.WriteString(w, closing)
+	_, err := io.WriteString(w, text)
 	return err
 }
 
-// ReadJSON reads what WriteJSON wrote.
+// marshal encodes a summary without a null.
+func marshal(s cell.Summary) ([]byte, error) {
+	if s.Factors == nil {
+		s.Factors = map[string]string{}
+	}
+	if s.Warnings == nil {
+		s.Warnings = []cell.Warning{}
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("encode summary of %q: %w", s.Key(), err)
+	}
+	return text, nil
+}
+
+// ReadJSON reads what WriteJSON writes.
 func ReadJSON(r io.Reader) ([]cell.Summary, error) {
 	in := json.NewDecoder(r)
 	if begin, err := in.Token(); err != nil {
@@ -88,7 +64,7 @@ func ReadJSON(r io.Reader) ([]cell.Summary, error) {
 		return nil, fmt.Errorf("it begins with %v, not with an array", begin)
 	}
 	var summaries []cell.Summary
-	for in.More() { // one by one: an array of nothing is refused before all of it is memory
+	for in.More() { // one by one: a huge array of nonsense ends at its first element
 		var s cell.Summary
 		if err := in.Decode(&s); err != nil {
 			return nil, err
@@ -96,117 +72,71 @@ func ReadJSON(r io.Reader) ([]cell.Summary, error) {
 		if s.Network == "" || s.Metric == "" {
 			return nil, fmt.Errorf("element %d: no network or no metric", len(summaries)+1)
 		}
-		renamed(&s.Cell)
+		modernize(&s.Cell)
 		summaries = append(summaries, s)
 	}
 	_, err := in.Token()
 	return summaries, err
 }
 
-// column is one column of summary.csv, with how it is written and read.
-type column struct {
-	name string
-	get  func(*cell.Summary) string
-	set  func(*cell.Summary, string) error
+// csvColumns are the columns of summary.csv: the fields of summary.json in their
+// order. Texts stand for themselves, other values are JSON; the object
+// cores_per_gbit has three columns.
+var csvColumns = strings.Fields(`network runtime topology transport direction mtu pairs streams links message_bytes
+	congestion placement engine factors metric unit n bad_samples median ci_low ci_high ci_level mean stderr
+	cores_per_gbit_user cores_per_gbit_system cores_per_gbit_softirq warnings available reason`)
+
+// coresPrefix begins the columns of the object cores_per_gbit.
+const coresPrefix = "cores_per_gbit_"
+
+// fields returns the JSON value of each column.
+func fields(s cell.Summary) (map[string]json.RawMessage, error) {
+	text, err := marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	var all, cores map[string]json.RawMessage
+	err = errors.Join(json.Unmarshal(text, &all), json.Unmarshal(all["cores_per_gbit"], &cores))
+	for name, value := range cores {
+		all[coresPrefix+name] = value
+	}
+	return all, err
 }
 
-// csvColumns mirror the fields of summary.json in their order; factors and
-// warnings are JSON inside their column.
-var csvColumns = []column{
-	text("network", func(s *cell.Summary) *string { return &s.Network }),
-	text("runtime", func(s *cell.Summary) *string { return &s.Runtime }),
-	text("topology", func(s *cell.Summary) *string { return &s.Topology }),
-	text("transport", func(s *cell.Summary) *string { return &s.Transport }),
-	text("direction", func(s *cell.Summary) *string { return &s.Direction }),
-	integer("mtu", func(s *cell.Summary) *int { return &s.MTU }),
-	integer("pairs", func(s *cell.Summary) *int { return &s.Pairs }),
-	integer("streams", func(s *cell.Summary) *int { return &s.Streams }),
-	integer("links", func(s *cell.Summary) *int { return &s.Links }),
-	integer("message_bytes", func(s *cell.Summary) *int { return &s.MessageBytes }),
-	text("congestion", func(s *cell.Summary) *string { return &s.Congestion }),
-	text("placement", func(s *cell.Summary) *string { return &s.Placement }),
-	text("engine", func(s *cell.Summary) *string { return &s.Engine }),
-	encoded("factors", func(s *cell.Summary) *map[string]string { return &s.Factors }),
-	text("metric", func(s *cell.Summary) *cell.Metric { return &s.Metric }),
-	text("unit", func(s *cell.Summary) *string { return &s.Unit }),
-	integer("n", func(s *cell.Summary) *int { return &s.N }),
-	integer("bad_samples", func(s *cell.Summary) *int { return &s.BadSamples }),
-	number("median", func(s *cell.Summary) *float64 { return &s.Median }),
-	number("ci_low", func(s *cell.Summary) *float64 { return &s.CILow }),
-	number("ci_high", func(s *cell.Summary) *float64 { return &s.CIHigh }),
-	number("ci_level", func(s *cell.Summary) *float64 { return &s.CILevel }),
-	number("mean", func(s *cell.Summary) *float64 { return &s.Mean }),
-	number("stderr", func(s *cell.Summary) *float64 { return &s.StdErr }),
-	number("cores_per_gbit_user", func(s *cell.Summary) *float64 { return &s.CoresPerGbit.User }),
-	number("cores_per_gbit_system", func(s *cell.Summary) *float64 { return &s.CoresPerGbit.System }),
-	number("cores_per_gbit_softirq", func(s *cell.Summary) *float64 { return &s.CoresPerGbit.SoftIRQ }),
-	encoded("warnings", func(s *cell.Summary) *[]string { return &s.Warnings }),
-	encoded("available", func(s *cell.Summary) *bool { return &s.Available }),
-	text("reason", func(s *cell.Summary) *string { return &s.Reason }),
-}
-
-func text[T ~string](name string, at func(*cell.Summary) *T) column {
-	return column{name,
-		func(s *cell.Summary) string { return string(*at(s)) },
-		func(s *cell.Summary, v string) error { *at(s) = T(v); return nil }}
-}
-
-func integer(name string, at func(*cell.Summary) *int) column {
-	return column{name,
-		func(s *cell.Summary) string { return strconv.Itoa(*at(s)) },
-		func(s *cell.Summary, v string) (err error) { *at(s), err = strconv.Atoi(v); return err }}
-}
-
-func number(name string, at func(*cell.Summary) *float64) column {
-	return column{name,
-		func(s *cell.Summary) string { return strconv.FormatFloat(*at(s), 'g', -1, 64) },
-		func(s *cell.Summary, v string) (err error) { *at(s), err = strconv.ParseFloat(v, 64); return err }}
-}
-
-func encoded[T any](name string, at func(*cell.Summary) *T) column {
-	return column{name,
-		func(s *cell.Summary) string {
-			b, _ := json.Marshal(*at(s)) // strings and booleans always encode
-			return string(b)
-		},
-		func(s *cell.Summary, v string) error { return json.Unmarshal([]byte(v), at(s)) }}
-}
-
-// WriteCSV writes summaries with a heading; the columns are the fields of
-// summary.json.
+// WriteCSV writes summaries with a heading.
 func WriteCSV(w io.Writer, summaries []cell.Summary) error {
-	out := csv.NewWriter(w)
-	row := make([]string, len(csvColumns))
-	for i, c := range csvColumns {
-		row[i] = c.name
-	}
-	if err := out.Write(row); err != nil {
-		return err
-	}
+	rows := [][]string{csvColumns}
 	for _, s := range summaries {
-		for i, c := range csvColumns {
-			row[i] = c.get(&s)
-		}
-		if err := out.Write(row); err != nil {
+		values, err := fields(s)
+		if err != nil {
 			return err
 		}
+		row := make([]string, len(csvColumns))
+		for i, name := range csvColumns {
+			if json.Unmarshal(values[name], &row[i]) != nil {
+				row[i] = string(values[name]) // not a text
+			}
+		}
+		rows = append(rows, row)
 	}
-	out.Flush()
-	return out.Error()
+	return csv.NewWriter(w).WriteAll(rows)
 }
 
-// ReadCSV reads what WriteCSV wrote; columns may be in any order.
+// ReadCSV reads what WriteCSV writes. Columns may be in any order.
 func ReadCSV(r io.Reader) ([]cell.Summary, error) {
 	in := csv.NewReader(r)
 	heading, err := in.Read()
 	if err != nil {
 		return nil, fmt.Errorf("read heading: %w", err)
 	}
-	where := make([]int, len(csvColumns))
-	for i, c := range csvColumns {
-		if where[i] = slices.Index(heading, c.name); where[i] < 0 {
-			return nil, fmt.Errorf("no column %q", c.name)
+	for _, name := range csvColumns {
+		if !slices.Contains(heading, name) {
+			return nil, fmt.Errorf("no column %q", name)
 		}
+	}
+	zero, err := fields(cell.Summary{})
+	if err != nil {
+		return nil, err
 	}
 	var summaries []cell.Summary
 	for {
@@ -217,14 +147,30 @@ func ReadCSV(r io.Reader) ([]cell.Summary, error) {
 		if err != nil {
 			return nil, err
 		}
-		var s cell.Summary
-		for i, c := range csvColumns {
-			if err := c.set(&s, row[where[i]]); err != nil {
-				line, _ := in.FieldPos(where[i])
-				return nil, fmt.Errorf("line %d, column %q: %w", line, c.name, err)
+		all, cores := map[string]json.RawMessage{}, map[string]json.RawMessage{}
+		for i, name := range heading {
+			value := json.RawMessage(row[i])
+			if strings.HasPrefix(string(zero[name]), `"`) {
+				value, err = json.Marshal(row[i])
+			}
+			if err != nil || !json.Valid(value) {
+				line, _ := in.FieldPos(i)
+				return nil, fmt.Errorf("line %d, column %q: %q is not a value", line, name, row[i])
+			}
+			if part, ok := strings.CutPrefix(name, coresPrefix); ok {
+				cores[part] = value
+			} else {
+				all[name] = value
 			}
 		}
-		renamed(&s.Cell)
+		var s cell.Summary
+		all["cores_per_gbit"], err = json.Marshal(cores)
+		text, err2 := json.Marshal(all)
+		if err := errors.Join(err, err2, json.Unmarshal(text, &s)); err != nil {
+			line, _ := in.FieldPos(0)
+			return nil, fmt.Errorf("line %d: %w", line, err)
+		}
+		modernize(&s.Cell)
 		summaries = append(summaries, s)
 	}
 }

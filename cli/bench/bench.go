@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"cleat/bench"
@@ -18,6 +19,7 @@ import (
 	"cleat/cli/exit"
 	"cleat/cli/help"
 	"cleat/cli/hint"
+	"cleat/internal/columns"
 	"cleat/lab"
 
 	"github.com/spf13/cobra"
@@ -95,13 +97,17 @@ can't make are listed with what is missing.
 	return cmd
 }
 
-// presetList is the help's list of presets. Reading and checking them takes 16 ms.
+// presetList is the help's list of presets, with the time that each takes at most.
+// Reading and checking them takes 16 ms.
 var presetList = sync.OnceValue(func() string {
-	text := "Presets:\n"
-	for _, p := range experiment.Presets() {
-		text += fmt.Sprintf("  %-20s %s\n", p.Name, p.Title)
+	text := "Presets, and how long they take with every network and program:\n"
+	for _, name := range experiment.PresetNames() {
+		if e, err := experiment.Load(name); err == nil { // a test loads them all
+			head := fmt.Sprintf("  %-18s %7s  ", name, about(e.Estimate(nil)))
+			text += columns.Paragraph(head, strings.Repeat(" ", len(head)), e.Title, 79)
+		}
 	}
-	return text
+	return text + "A run that takes more than ten minutes says so before it starts.\n"
 })
 
 // load reads the experiment and applies the flags; nothing has started.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -34,7 +35,8 @@ func newCompare() *cobra.Command {
 samples.jsonl, summary.json or summary.csv. A difference is shown only where it
 is significant (p < 0.05, Mann-Whitney, corrected after Holm over all rows), ~
 elsewhere. What became worse by more than the threshold has regressed: the exit
-code is 3 then. Better is more for rates, less for latency, loss and time.
+code is 3 then. Better is more for rates, less for latency, loss and time. Runs
+that have no row in common can't be compared: the exit code is 1.
 
 Two runs differ by the day, too: compare runs of one machine in one state. Where
 the environments or the baselines differ, a warning says so.`,
@@ -67,6 +69,9 @@ func (f compareFlags) run(w io.Writer, base, other string) error {
 		return err
 	}
 	c := summary.Compare(olds, news, options)
+	if err := c.Comparable(); err != nil {
+		return hint.With(fmt.Errorf("compare %s with %s: %w", base, other, err), "compare two runs of the same experiment")
+	}
 	if f.json {
 		err = term.WriteJSON(w, c)
 	} else {

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"cleat/bench"
 	"cleat/bench/cell"
 	"cleat/bench/experiment"
-	"cleat/bench/summary"
 	"cleat/cli/term"
 	"cleat/internal/columns"
 )
@@ -46,14 +46,31 @@ const progressEvery = 5 * time.Second
 
 func newProgress(f *os.File, e experiment.Experiment, dir string, quiet bool) *progress {
 	p := &progress{w: f, quiet: quiet, terminal: term.IsTerminal(f), repeat: e.Repeat, said: map[string]bool{}}
+	estimate := e.Estimate(bench.Possible())
+	if estimate > longRun {
+		fmt.Fprintf(f, "this run takes about %s; --repeat, --duration, --networks and --only make it shorter\n", about(estimate))
+	}
 	if !quiet {
 		fmt.Fprintf(f, "%s: %s\n%s, %s and %d to warm up, about %s; results in %s\n",
-			e.Name, e.Title, term.Count(len(e.Networks()), "network"), term.Count(e.Repeat, "block"), e.Warmup, e.Estimate(bench.Possible()).Round(time.Second), dir)
+			e.Name, e.Title, term.Count(len(e.Networks()), "network"), term.Count(e.Repeat, "block"), e.Warmup, about(estimate), dir)
 		if len(e.Only) > 0 {
 			fmt.Fprintf(f, "only %s: %s a block\n", e.Only, term.Count(len(e.Jobs()), "measurement"))
 		}
 	}
 	return p
+}
+
+// longRun is the time above which even a quiet run announces how long it takes.
+const longRun = 10 * time.Minute
+
+// about returns an estimate for people: to the second below a minute, to the minute
+// above ten.
+func about(d time.Duration) string {
+	if d < longRun {
+		return d.Round(time.Second).String()
+	}
+	text := d.Round(time.Minute).String()
+	return strings.TrimSuffix(text, "0s")
 }
 
 // Start implements bench.Progress.
@@ -77,10 +94,10 @@ func (p *progress) Sample(s cell.Sample) {
 	switch {
 	case s.Error != "":
 		p.say(fmt.Sprintf("%s %s: %s", inRuntime(s.Cell), s.Work, s.Error))
-	case s.Bad != "":
+	case s.Bad.Text != "":
 		p.disturbed++
-		p.why = s.Bad
-		p.show("disturbed: " + s.Bad)
+		p.why = s.Bad.Text
+		p.show("disturbed: " + s.Bad.Text)
 	default:
 		p.show(headline(s))
 	}
@@ -93,7 +110,7 @@ func (p *progress) Absent(a cell.Absent) {
 		p.sayOnce(fmt.Sprintf("%s: not applicable: %s", what, a.Reason))
 		return
 	}
-	if reason, ok := a.Runtimeless(); ok {
+	if reason, ok := a.MissingRuntime(); ok {
 		p.sayOnce(fmt.Sprintf("everything in %s: unavailable: %s", a.Runtime, reason))
 		return
 	}
@@ -129,7 +146,7 @@ func describe(job experiment.Job) string {
 func headline(s cell.Sample) string {
 	for _, m := range []cell.Metric{cell.Throughput, cell.Packets, cell.Connections, cell.LatencyP50, cell.SetupTime, cell.FirstByte, cell.MemoryIdle} {
 		if v, ok := s.Values[m]; ok {
-			return summary.Format(m, v)
+			return m.Format(v)
 		}
 	}
 	return ""

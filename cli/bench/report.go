@@ -16,6 +16,7 @@ import (
 	"cleat/bench/summary"
 	"cleat/cli/hint"
 	"cleat/cli/term"
+	"cleat/internal/atomicfile"
 	"cleat/internal/columns"
 	"cleat/internal/program"
 
@@ -88,7 +89,7 @@ func rewrite(dir string, results summary.Results) error {
 	if err := summary.Write(dir, results.Summaries); err != nil {
 		return err
 	}
-	return term.WriteFile(filepath.Join(dir, reportFile), func(w io.Writer) error { return benchreport.HTML(w, benchreport.FromResults(results)) })
+	return atomicfile.Write(filepath.Join(dir, reportFile), func(w io.Writer) error { return benchreport.HTML(w, benchreport.FromResults(results)) })
 }
 
 // printMarkdown prints how the subject of an experiment compares.
@@ -106,10 +107,8 @@ func printConclusion(w io.Writer, dir string, results summary.Results) error {
 	if err := benchreport.Terminal(term.Of(w)).Table(w, benchreport.FromResults(results)); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(w); err != nil {
-		return err
-	}
 	if advice := summary.Recommend(results); len(advice) > 0 || !overLinks(results) {
+		fmt.Fprintln(w)
 		if err := summary.WriteAdvice(columns.Text(w), advice, true); err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"cleat/cli/container"
 	"cleat/cli/hint"
 	"cleat/cli/term"
+	"cleat/internal/atomicfile"
 	"cleat/internal/columns"
 	"cleat/internal/spell"
 	"cleat/netns/find"
@@ -94,7 +95,7 @@ func (f flags) run(cmd *cobra.Command, args []string) error {
 	case f.svg == "-":
 		return graph.SVG(out, s, opt)
 	case f.svg != "":
-		err := term.WriteFile(f.svg, func(w io.Writer) error { return graph.SVG(w, s, opt) })
+		err := atomicfile.Write(f.svg, func(w io.Writer) error { return graph.SVG(w, s, opt) })
 		return hint.With(err, stdoutHint)
 	}
 	return graph.Text(out, s, opt, graph.Terminal(term.Of(out)))

@@ -41,7 +41,7 @@
 //	          host           the machine: fingerprint, processor time            → cell
 //	          summary        what the samples say                                → stats, catalog, cell
 //	          stats          medians, intervals, differences, histograms         → cell
-//	          report         tables, figures, the HTML page                      → summary, catalog, cell, multipath
+//	          report         tables, figures, the HTML page                      → summary, stats, catalog, cell, multipath
 //	          catalog        every network by name: data
 //	          multipath      several links: what they are like and could carry
 //	          cell           the nouns of results: cell, sample, summary
@@ -95,6 +95,7 @@
 //	        internal/spell   the known word that an unknown one was meant to be
 //	        internal/yamlfile  files that people write, read strictly
 //	        internal/rate    rates in bit/s as people write them
+//	        internal/atomicfile  files that are replaced as a whole
 //	        internal/columns  text in a terminal's columns
 //	        internal/look    colours and fonts of our pictures
 //	        internal/program where tc, ovs-vsctl and others' programs are

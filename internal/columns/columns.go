@@ -61,9 +61,10 @@ func Wrap(text string, first, n int) []string { return wrap(text, first, n, Clip
 
 // Break breaks text between words into lines of at most n columns. A longer word stays whole,
 // so that it can be pasted.
-func Break(text string, n int) []string {
-	return wrap(text, n, n, func(word string, _ int) string { return word })
-}
+func Break(text string, n int) []string { return wrap(text, n, n, whole) }
+
+// whole is the fit of words that stay as long as they are.
+func whole(word string, _ int) string { return word }
 
 func wrap(text string, first, n int, fit func(word string, room int) string) []string {
 	var lines []string

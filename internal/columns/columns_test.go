@@ -19,6 +19,29 @@ func TestWidth(t *testing.T) {
 	}
 }
 
+func TestParagraph(t *testing.T) {
+	for _, c := range []struct{ head, indent, text, want string }{
+		{"* ", "  ", "a bb ccc dddd", "* a bb\n  ccc\n  dddd\n"},
+		{"", "  ", "", "\n"},
+		{"x: ", "", "a-long-word b", "x: a-long-word\nb\n"},
+	} {
+		if got := Paragraph(c.head, c.indent, c.text, 7); got != c.want {
+			t.Errorf("%q: %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
+func TestRow(t *testing.T) {
+	rows := [][]string{{"name", "n", ""}, {"容器", "10", "x\ny"}}
+	var got string
+	for _, row := range rows {
+		got += Row(row, Widths(rows), 1)
+	}
+	if want := "name   n\n容器  10  x y\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func FuzzWrap(f *testing.F) {
 	f.Add("some words to be wrapped", 10, 7)
 	f.Add("容器网络 e\u0301\u0301 x", 3, 2)

@@ -21,10 +21,10 @@ func TestCompareExperiments(t *testing.T) {
 		{"more blocks, other networks", run("veth", 1e9, 3), run("bridge", 1e9, 8), ""},
 		{"durations", run("veth", 1e9, 3), run("veth", 1e8, 3), "the experiments differ: groups 1 work 1 duration: 1s → 100ms"},
 		{"durations in words", run("veth", "1s", 3), run("veth", "100ms", 3), "the experiments differ: groups 1 work 1 duration: 1s → 100ms"},
-		{"another one", object{"experiment": object{"groups": []any{object{}}}}, object{"experiment": object{"groups": []any{object{}, object{}}}}, "the experiments differ: groups: 1 → 2"},
-		{"presets, where no more is known", object{"preset": "quick"}, object{"preset": "udp"}, "the experiments differ: name: quick → udp"},
-		{"kept by one only", object{"preset": "mine"}, run("veth", 1e9, 3), ""},
-		{"many", several, object{"experiment": object{}}, "the experiments differ: a: 1 → not set; b: 1 → not set; c: 1 → not set; d: 1 → not set; and 2 more"},
+		{"another group", object{"experiment": object{"groups": []any{object{}}}}, object{"experiment": object{"groups": []any{object{}, object{}}}}, "the experiments differ: groups: 1 → 2"},
+		{"only presets recorded", object{"preset": "quick"}, object{"preset": "udp"}, "the experiments differ: name: quick → udp"},
+		{"recorded by one run only", object{"preset": "mine"}, run("veth", 1e9, 3), ""},
+		{"many", several, object{"experiment": object{}}, "the experiments differ: a: 1 → –; b: 1 → –; c: 1 → –; d: 1 → –; and 2 more"},
 	} {
 		if got := strings.Join(experimentWarnings(c.base, c.other), "\n"); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
